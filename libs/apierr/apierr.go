@@ -1,0 +1,214 @@
+// Package apierr is the one vocabulary of failure that callers of Linkreel can
+// see. A layer that knows why a request cannot be served returns an [Error]
+// with a [Code]; the code alone decides the HTTP status, in one table, and
+// httpapi alone writes the body. Everything that is not an [Error] reaches the
+// caller as an opaque INTERNAL, so that paths, stacks and store names stay
+// inside.
+package apierr
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// Code names a kind of failure. Codes are part of the public API: a caller
+// branches on them, so they are never renamed.
+type Code string
+
+// Codes of the public API, with the status each has.
+const (
+	InvalidJSON       Code = "INVALID_JSON"       // 400: the body is not one JSON object
+	ValidationError   Code = "VALIDATION_ERROR"   // 400: a field or query rule, see Details
+	InvalidCursor     Code = "INVALID_CURSOR"     // 400: a cursor that no list answer gave
+	MissingAPIKey     Code = "MISSING_API_KEY"    // 401
+	InvalidAPIKey     Code = "INVALID_API_KEY"    // 401
+	APIKeyExpired     Code = "API_KEY_EXPIRED"    // 401
+	APIKeyRevoked     Code = "API_KEY_REVOKED"    // 401
+	PlanRequired      Code = "PLAN_REQUIRED"      // 403: with RequiredPlan and CurrentPlan
+	InsufficientScope Code = "INSUFFICIENT_SCOPE" // 403: with RequiredScope
+	QuotaExceeded     Code = "QUOTA_EXCEEDED"     // 403
+	AccountSuspended  Code = "ACCOUNT_SUSPENDED"  // 403
+	Forbidden         Code = "FORBIDDEN"          // 403: a page's form, never an API record
+
+	NotFound       Code = "NOT_FOUND"        // 404: no such path, account or key
+	LinkNotFound   Code = "LINK_NOT_FOUND"   // 404: missing or somebody else's
+	VideoNotFound  Code = "VIDEO_NOT_FOUND"  // 404: missing or somebody else's
+	DomainNotFound Code = "DOMAIN_NOT_FOUND" // 404: missing or somebody else's
+
+	MethodNotAllowed     Code = "METHOD_NOT_ALLOWED"     // 405: with Allow
+	PreconditionFailed   Code = "PRECONDITION_FAILED"    // 412: If-Match does not hold
+	BodyTooLarge         Code = "BODY_TOO_LARGE"         // 413: over 1 MiB
+	UnsupportedMediaType Code = "UNSUPPORTED_MEDIA_TYPE" // 415
+	HeadersTooLarge      Code = "HEADERS_TOO_LARGE"      // 431
+
+	SlugTaken             Code = "SLUG_TAKEN"              // 409
+	DomainNotVerified     Code = "DOMAIN_NOT_VERIFIED"     // 409
+	DomainTaken           Code = "DOMAIN_TAKEN"            // 409
+	DomainInUse           Code = "DOMAIN_IN_USE"           // 409
+	IdempotencyInProgress Code = "IDEMPOTENCY_IN_PROGRESS" // 409
+	IdempotencyKeyReused  Code = "IDEMPOTENCY_KEY_REUSED"  // 422
+
+	Gone        Code = "GONE"         // 410: an expired link or video, on public pages
+	RateLimited Code = "RATE_LIMITED" // 429: with Retry-After
+	Internal    Code = "INTERNAL"     // 500: unknown; the log has the cause
+	Unavailable Code = "UNAVAILABLE"  // 503: a dependency is down; with Retry-After
+)
+
+// statuses is the one place that maps a failure to an HTTP status.
+var statuses = map[Code]int{
+	InvalidJSON:           http.StatusBadRequest,
+	ValidationError:       http.StatusBadRequest,
+	InvalidCursor:         http.StatusBadRequest,
+	MissingAPIKey:         http.StatusUnauthorized,
+	InvalidAPIKey:         http.StatusUnauthorized,
+	APIKeyExpired:         http.StatusUnauthorized,
+	APIKeyRevoked:         http.StatusUnauthorized,
+	PlanRequired:          http.StatusForbidden,
+	InsufficientScope:     http.StatusForbidden,
+	QuotaExceeded:         http.StatusForbidden,
+	AccountSuspended:      http.StatusForbidden,
+	Forbidden:             http.StatusForbidden,
+	NotFound:              http.StatusNotFound,
+	LinkNotFound:          http.StatusNotFound,
+	VideoNotFound:         http.StatusNotFound,
+	DomainNotFound:        http.StatusNotFound,
+	MethodNotAllowed:      http.StatusMethodNotAllowed,
+	PreconditionFailed:    http.StatusPreconditionFailed,
+	BodyTooLarge:          http.StatusRequestEntityTooLarge,
+	UnsupportedMediaType:  http.StatusUnsupportedMediaType,
+	HeadersTooLarge:       http.StatusRequestHeaderFieldsTooLarge,
+	SlugTaken:             http.StatusConflict,
+	DomainNotVerified:     http.StatusConflict,
+	DomainTaken:           http.StatusConflict,
+	DomainInUse:           http.StatusConflict,
+	IdempotencyInProgress: http.StatusConflict,
+	IdempotencyKeyReused:  http.StatusUnprocessableEntity,
+	Gone:                  http.StatusGone,
+	RateLimited:           http.StatusTooManyRequests,
+	Internal:              http.StatusInternalServerError,
+	Unavailable:           http.StatusServiceUnavailable,
+}
+
+// Status is the HTTP status of c; an unknown code is a 500.
+func (c Code) Status() int {
+	if s, ok := statuses[c]; ok {
+		return s
+	}
+	return http.StatusInternalServerError
+}
+
+// Codes lists every code with a status, for documents and tests.
+func Codes() []Code {
+	out := make([]Code, 0, len(statuses))
+	for c := range statuses {
+		out = append(out, c)
+	}
+	return out
+}
+
+// DetailCode says which rule a field broke.
+type DetailCode = string
+
+// Rules that a field can break.
+const (
+	Required      DetailCode = "required"
+	InvalidType   DetailCode = "invalid_type"
+	InvalidValue  DetailCode = "invalid_value"
+	InvalidFormat DetailCode = "invalid_format"
+	TooLong       DetailCode = "too_long"
+	TooShort      DetailCode = "too_short"
+	OutOfRange    DetailCode = "out_of_range"
+	NotAllowed    DetailCode = "not_allowed"
+	Reserved      DetailCode = "reserved"
+	SelfReference DetailCode = "self_reference"
+	Unknown       DetailCode = "unknown"
+)
+
+// Detail is one broken rule of one field. Message never repeats the value, which
+// may be a password. Max and Min are given where the rule has a bound.
+type Detail struct {
+	Field   string     `json:"field"`
+	Code    DetailCode `json:"code"`
+	Message string     `json:"message"`
+	Max     int64      `json:"max,omitempty"`
+	Min     int64      `json:"min,omitempty"`
+}
+
+// Error is a failure with a code. Message is written for the caller; Err is for
+// the log and never leaves the process.
+type Error struct {
+	Code    Code
+	Message string
+	Details []Detail
+
+	RequiredPlan, CurrentPlan string // with PlanRequired
+	RequiredScope             string // with InsufficientScope
+
+	RetryAfter time.Duration // with RateLimited, Unavailable, IdempotencyInProgress
+	Allow      []string      // with MethodNotAllowed
+	Err        error
+}
+
+// New makes an error that a caller may read.
+func New(code Code, message string) *Error { return &Error{Code: code, Message: message} }
+
+// Wrap makes an error that a caller may read and keeps its cause for the log.
+func Wrap(code Code, message string, err error) *Error {
+	return &Error{Code: code, Message: message, Err: err}
+}
+
+// Invalid makes a VALIDATION_ERROR that names every broken rule.
+func Invalid(details ...Detail) *Error {
+	return &Error{Code: ValidationError, Message: "One or more fields are not valid.", Details: details}
+}
+
+// Down makes an UNAVAILABLE that asks the caller to come back after a second.
+func Down(err error) *Error {
+	return &Error{Code: Unavailable, Message: "The service cannot do this right now. Try again shortly.", RetryAfter: time.Second, Err: err}
+}
+
+func (e *Error) Error() string {
+	s := string(e.Code)
+	if e.Message != "" {
+		s += ": " + e.Message
+	}
+	for _, d := range e.Details {
+		s += fmt.Sprintf(" [%s %s]", d.Field, d.Code)
+	}
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Is reports whether target is an [Error] of the same code, so that
+// errors.Is(err, apierr.New(apierr.SlugTaken, "")) works through wrapping.
+func (e *Error) Is(target error) bool {
+	t, ok := target.(*Error)
+	return ok && t.Code == e.Code
+}
+
+// From finds the [Error] in err's chain; anything else becomes an INTERNAL that
+// keeps err for the log. From(nil) is nil.
+func From(err error) *Error {
+	if err == nil {
+		return nil
+	}
+	var e *Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return &Error{Code: Internal, Message: "Something went wrong on our side.", Err: err}
+}
+
+// CodeOf is the code that a caller would see for err; "" for nil.
+func CodeOf(err error) Code {
+	if err == nil {
+		return ""
+	}
+	return From(err).Code
+}
