@@ -1,0 +1,120 @@
+package identity_test
+
+import (
+	"bytes"
+	"crypto/rand"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/linkreel/linkreel/libs/identity"
+)
+
+func TestNewKeyParsesAndShowsItsParts(t *testing.T) {
+	t.Parallel()
+	k, err := identity.NewKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !regexp.MustCompile(`^lr_live_[0-9A-Za-z]{38}$`).MatchString(k.Secret()) {
+		t.Errorf("key %q has another form", k.Secret())
+	}
+	got, err := identity.ParseKey(k.Secret())
+	if err != nil || got.Hash() != k.Hash() {
+		t.Errorf("ParseKey of a new key = %v, %v", got, err)
+	}
+	if s := fmt.Sprintf("%v %+v %#v %s", k, k, k, k); strings.Contains(s, k.Secret()) {
+		t.Errorf("a key formats with its secret: %s", s)
+	}
+	if len(k.Prefix()) != 12 || len(k.Last4()) != 4 || !strings.HasSuffix(k.Secret(), k.Last4()) {
+		t.Errorf("prefix %q, last four %q", k.Prefix(), k.Last4())
+	}
+}
+
+func TestParseKeyRefuses(t *testing.T) {
+	t.Parallel()
+	k, _ := identity.NewKey(bytes.NewReader(make([]byte, 4096)))
+	good := k.Secret()
+	flip := func(i int) string {
+		b := []byte(good)
+		b[i] = map[bool]byte{true: 'x', false: 'y'}[b[i] != 'x']
+		return string(b)
+	}
+	for name, s := range map[string]string{
+		"an empty text":        "",
+		"another prefix":       "xx" + good[2:],
+		"a changed character":  flip(12),
+		"a changed checksum":   flip(len(good) - 1),
+		"a missing character":  good[:len(good)-1],
+		"an added character":   good + "0",
+		"a foreign character":  good[:20] + "-" + good[21:],
+		"a look-alike unicode": good[:20] + "а" + good[22:],
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if _, err := identity.ParseKey(s); err == nil {
+				t.Errorf("ParseKey(%q) accepted it", s)
+			}
+		})
+	}
+}
+
+func TestPlansAreOrderedAndNamed(t *testing.T) {
+	t.Parallel()
+	for i, p := range identity.Plans() {
+		got, err := identity.ParsePlan(p.String())
+		if err != nil || got != p || int(p) != i {
+			t.Errorf("ParsePlan(%q) = %v, %v", p.String(), got, err)
+		}
+	}
+	if _, err := identity.ParsePlan("Creator"); err == nil {
+		t.Error("plan names are lower case")
+	}
+}
+
+func TestDerivedIDsRepeatAndRandomOnesDoNot(t *testing.T) {
+	t.Parallel()
+	if a, b := identity.IDFrom("lnk", "s"), identity.IDFrom("lnk", "s"); a != b {
+		t.Errorf("IDFrom is not stable: %s, %s", a, b)
+	}
+	if identity.IDFrom("lnk", "s") == identity.IDFrom("lnk", "t") || identity.NewID("lnk") == identity.NewID("lnk") {
+		t.Error("ids repeat")
+	}
+	slug := identity.NewSlug(7)
+	if !regexp.MustCompile(`^[2-9a-hjkmnp-z]{7}$`).MatchString(slug) || identity.SlugFrom("a", 7) != identity.SlugFrom("a", 7) {
+		t.Errorf("slug %q", slug)
+	}
+}
+
+func TestScopeSet(t *testing.T) {
+	t.Parallel()
+	set := identity.ScopeSet{identity.LinksRead, identity.LinksWrite}
+	if !set.Covers(identity.ScopeSet{identity.LinksRead}) || set.Covers(identity.ScopeSet{identity.KeysWrite}) || set.Has(identity.KeysRead) {
+		t.Error("scope sets compare wrongly")
+	}
+	for _, s := range identity.AllScopes() {
+		if got, err := identity.ParseScope(string(s)); err != nil || got != s {
+			t.Errorf("ParseScope(%q) = %q, %v", s, got, err)
+		}
+	}
+}
+
+func FuzzParseKey(f *testing.F) {
+	k, _ := identity.NewKey(rand.Reader)
+	f.Add(k.Secret())
+	f.Add("lr_live_")
+	f.Fuzz(func(t *testing.T, s string) {
+		if k, err := identity.ParseKey(s); err == nil && k.Secret() != s {
+			t.Errorf("ParseKey(%q) kept %q", s, k.Secret())
+		}
+	})
+}
+
+func BenchmarkParseKeyAndHash(b *testing.B) {
+	k, _ := identity.NewKey(rand.Reader)
+	for b.Loop() {
+		p, _ := identity.ParseKey(k.Secret())
+		_ = p.Hash()
+	}
+}

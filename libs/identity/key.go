@@ -1,0 +1,169 @@
+package identity
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"hash/crc32"
+	"io"
+	"strings"
+)
+
+// KeyPrefix starts every API key, so that people and secret scanners know one
+// when they see it.
+const KeyPrefix = "lr_live_"
+
+const (
+	keyRandom   = 32 // base62 characters: 190 bits
+	keyChecksum = 6  // CRC32 of everything before it, in base62
+	keyLength   = len(KeyPrefix) + keyRandom + keyChecksum
+)
+
+// ErrMalformedKey is the answer to a text that cannot be a key: a wrong prefix,
+// length, alphabet or checksum. Nothing needs to be asked to know it.
+var ErrMalformedKey = errors.New("malformed API key")
+
+// Key is the full text of an API key. It formats as [redacted] so that no log
+// line or error shows it; use Secret where it must be handed out.
+type Key struct{ text string }
+
+// NewKey draws a key from random (crypto/rand.Reader in production).
+func NewKey(random io.Reader) (Key, error) {
+	body, err := randomText(random, base62, keyRandom)
+	if err != nil {
+		return Key{}, err
+	}
+	text := KeyPrefix + body
+	return Key{text + checksum(text)}, nil
+}
+
+// ParseKey accepts a well-formed key and refuses everything else without I/O.
+func ParseKey(s string) (Key, error) {
+	if len(s) != keyLength || !strings.HasPrefix(s, KeyPrefix) {
+		return Key{}, ErrMalformedKey
+	}
+	for i := len(KeyPrefix); i < len(s); i++ {
+		if strings.IndexByte(base62, s[i]) < 0 {
+			return Key{}, ErrMalformedKey
+		}
+	}
+	if cut := keyLength - keyChecksum; checksum(s[:cut]) != s[cut:] {
+		return Key{}, ErrMalformedKey
+	}
+	return Key{s}, nil
+}
+
+// Secret is the full text, to be shown once or sent as a bearer token.
+func (k Key) Secret() string { return k.text }
+
+// Hash is the hex SHA-256 under which a key is stored. A fast hash is enough
+// because the key has 190 random bits.
+func (k Key) Hash() string {
+	sum := sha256.Sum256([]byte(k.text))
+	return hex.EncodeToString(sum[:])
+}
+
+// Prefix is what may be shown of the start: the fixed part and four characters.
+func (k Key) Prefix() string { return k.text[:len(KeyPrefix)+4] }
+
+// Last4 is what may be shown of the end.
+func (k Key) Last4() string { return k.text[len(k.text)-4:] }
+
+func (k Key) String() string   { return "[redacted]" }
+func (k Key) GoString() string { return "identity.Key{[redacted]}" }
+
+func checksum(s string) string {
+	n := crc32.ChecksumIEEE([]byte(s))
+	out := make([]byte, keyChecksum)
+	for i := keyChecksum - 1; i >= 0; i-- {
+		out[i] = base62[n%62]
+		n /= 62
+	}
+	return string(out)
+}
+
+const (
+	base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	// slugAlphabet has no characters that look alike when read aloud or printed.
+	slugAlphabet = "23456789abcdefghjkmnpqrstuvwxyz"
+)
+
+// NewID is a random identifier such as lnk_4fK…: 22 base62 characters, 131
+// bits, never time-ordered, so that stores do not grow a hot end.
+func NewID(prefix string) string {
+	return prefix + "_" + mustText(base62, 22)
+}
+
+// IDFrom derives an identifier from seed: the same seed gives the same id. It is
+// how a repeated request finds the record that its first try made.
+func IDFrom(prefix string, seed string) string {
+	text, err := randomText(newStream("id\x00"+prefix+"\x00"+seed), base62, 22)
+	if err != nil {
+		panic(err) // a hash stream does not fail
+	}
+	return prefix + "_" + text
+}
+
+// NewSlug is n random characters of a lower-case alphabet without look-alikes.
+func NewSlug(n int) string { return mustText(slugAlphabet, n) }
+
+// SlugFrom derives a slug from seed; see [IDFrom].
+func SlugFrom(seed string, n int) string {
+	text, err := randomText(newStream("slug\x00"+seed), slugAlphabet, n)
+	if err != nil {
+		panic(err) // a hash stream does not fail
+	}
+	return text
+}
+
+// NewNonce is 128 random bits as text.
+func NewNonce() string { return mustText(base62, 22) }
+
+func mustText(alphabet string, n int) string {
+	text, err := randomText(rand.Reader, alphabet, n)
+	if err != nil {
+		panic(err) // crypto/rand.Reader does not fail on supported systems
+	}
+	return text
+}
+
+// randomText draws n characters without bias: bytes past the largest multiple
+// of the alphabet's length are thrown away.
+func randomText(r io.Reader, alphabet string, n int) (string, error) {
+	limit := 256 / len(alphabet) * len(alphabet)
+	out := make([]byte, 0, n)
+	buf := make([]byte, n+8)
+	for len(out) < n {
+		if _, err := io.ReadFull(r, buf); err != nil {
+			return "", err
+		}
+		for _, b := range buf {
+			if int(b) < limit && len(out) < n {
+				out = append(out, alphabet[int(b)%len(alphabet)])
+			}
+		}
+	}
+	return string(out), nil
+}
+
+// stream is SHA-256 in counter mode over a seed.
+type stream struct {
+	seed    [32]byte
+	counter byte
+	rest    []byte
+}
+
+func newStream(seed string) *stream { return &stream{seed: sha256.Sum256([]byte(seed))} }
+
+func (s *stream) Read(p []byte) (int, error) {
+	for i := range p {
+		if len(s.rest) == 0 {
+			block := sha256.Sum256(append(s.seed[:], s.counter))
+			s.counter++
+			s.rest = block[:]
+		}
+		p[i], s.rest = s.rest[0], s.rest[1:]
+	}
+	return len(p), nil
+}
