@@ -1,0 +1,148 @@
+package transcode
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Caption is one subtitle track for MasterPlaylist.
+type Caption struct {
+	Lang    string // BCP 47
+	Name    string // shown in the player's menu
+	URI     string // a media playlist of WebVTT
+	Default bool
+}
+
+// MasterPlaylist renders the HLS master playlist of an outcome. uri gives the
+// address of a rendition's media playlist. Bandwidths are the measured ones of
+// the picture plus the sound. A middle rung comes first, since players start
+// with the first.
+func MasterPlaylist(o *Outcome, uri func(Rendition) string, captions ...Caption) string {
+	var b strings.Builder
+	b.WriteString("#EXTM3U\n#EXT-X-VERSION:7\n#EXT-X-INDEPENDENT-SEGMENTS\n")
+	if o.Audio != nil {
+		fmt.Fprintf(&b, "#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID=\"audio\",NAME=\"Audio\",DEFAULT=YES,AUTOSELECT=YES,CHANNELS=\"2\",URI=%s\n", quoted(uri(*o.Audio)))
+	}
+	for _, c := range captions {
+		fmt.Fprintf(&b, "#EXT-X-MEDIA:TYPE=SUBTITLES,GROUP-ID=\"subs\",NAME=%s,LANGUAGE=%s,DEFAULT=%s,AUTOSELECT=YES,FORCED=NO,URI=%s\n",
+			quoted(c.Name), quoted(c.Lang), yesNo(c.Default), quoted(c.URI))
+	}
+	for _, r := range startOrder(o.Renditions) {
+		peak, average, codecs := r.Bandwidth, r.AverageBandwidth, r.Codecs
+		if o.Audio != nil {
+			peak += o.Audio.Bandwidth
+			average += o.Audio.AverageBandwidth
+			codecs += "," + o.Audio.Codecs
+		}
+		fmt.Fprintf(&b, "#EXT-X-STREAM-INF:BANDWIDTH=%d,AVERAGE-BANDWIDTH=%d,CODECS=%s,RESOLUTION=%dx%d,FRAME-RATE=%.3f,CLOSED-CAPTIONS=NONE",
+			peak, average, quoted(codecs), r.Width, r.Height, r.FrameRate)
+		if o.Audio != nil {
+			b.WriteString(`,AUDIO="audio"`)
+		}
+		if len(captions) > 0 {
+			b.WriteString(`,SUBTITLES="subs"`)
+		}
+		b.WriteString("\n" + uri(r) + "\n")
+	}
+	return b.String()
+}
+
+// startOrder moves the rung a player should begin with to the front: the
+// tallest one whose short side is at most 720.
+func startOrder(rs []Rendition) []Rendition {
+	for i, r := range rs {
+		if min(r.Width, r.Height) <= 720 {
+			ordered := append([]Rendition{r}, rs[:i]...)
+			return append(ordered, rs[i+1:]...)
+		}
+	}
+	return rs
+}
+
+// MediaPlaylist renders the byte-range playlist of one rendition; url is the
+// (signed) address of its object.
+func MediaPlaylist(r Rendition, url string) string {
+	target := 1.0
+	for _, s := range r.Segments {
+		target = math.Max(target, s.Duration)
+	}
+	b := make([]byte, 0, 200+len(r.Segments)*(len(url)+60))
+	b = append(b, "#EXTM3U\n#EXT-X-VERSION:7\n#EXT-X-TARGETDURATION:"...)
+	b = strconv.AppendInt(b, int64(math.Round(target)), 10)
+	b = append(b, "\n#EXT-X-MEDIA-SEQUENCE:0\n#EXT-X-PLAYLIST-TYPE:VOD\n#EXT-X-INDEPENDENT-SEGMENTS\n"...)
+	b = fmt.Appendf(b, "#EXT-X-MAP:URI=%s,BYTERANGE=\"%d@%d\"\n", quoted(url), r.Init.Size, r.Init.Offset)
+	for _, s := range r.Segments {
+		b = append(b, "#EXTINF:"...)
+		b = strconv.AppendFloat(b, s.Duration, 'f', 6, 64)
+		b = append(b, ",\n#EXT-X-BYTERANGE:"...)
+		b = strconv.AppendInt(b, s.Size, 10)
+		b = append(b, '@')
+		b = strconv.AppendInt(b, s.Offset, 10)
+		b = append(b, '\n')
+		b = append(b, url...)
+		b = append(b, '\n')
+	}
+	return string(append(b, "#EXT-X-ENDLIST\n"...))
+}
+
+// CaptionPlaylist renders the media playlist of a caption track: one WebVTT
+// file over the whole duration.
+func CaptionPlaylist(duration float64, url string) string {
+	return fmt.Sprintf("#EXTM3U\n#EXT-X-VERSION:7\n#EXT-X-TARGETDURATION:%d\n#EXT-X-MEDIA-SEQUENCE:0\n#EXT-X-PLAYLIST-TYPE:VOD\n#EXTINF:%.6f,\n%s\n#EXT-X-ENDLIST\n",
+		int64(math.Max(1, math.Ceil(duration))), duration, url)
+}
+
+// StoryboardVTT renders the WebVTT thumbnail track of an outcome; url gives the
+// address of a sheet. It is a bare header when there is no storyboard.
+func StoryboardVTT(o *Outcome, url func(object string) string) string {
+	var b strings.Builder
+	b.WriteString("WEBVTT\n")
+	s := o.Storyboard
+	if s == nil || s.Columns <= 0 || s.Rows <= 0 {
+		return b.String()
+	}
+	sheets := make([]string, len(s.Objects))
+	for i, object := range s.Objects {
+		sheets[i] = url(object)
+	}
+	perSheet := s.Columns * s.Rows
+	for i := range s.Count {
+		sheet := i / perSheet
+		if sheet >= len(sheets) {
+			break
+		}
+		start, end := float64(i)*s.Interval, float64(i+1)*s.Interval
+		if i == s.Count-1 {
+			end = math.Max(end, o.Duration)
+		}
+		tile := i % perSheet
+		fmt.Fprintf(&b, "\n%s --> %s\n%s#xywh=%d,%d,%d,%d\n", vttTime(start), vttTime(end), sheets[sheet],
+			tile%s.Columns*s.TileWidth, tile/s.Columns*s.TileHeight, s.TileWidth, s.TileHeight)
+	}
+	return b.String()
+}
+
+func vttTime(seconds float64) string {
+	ms := int64(math.Round(seconds * 1000))
+	return fmt.Sprintf("%02d:%02d:%02d.%03d", ms/3600000, ms/60000%60, ms/1000%60, ms%1000)
+}
+
+// quoted makes an HLS quoted-string; the grammar has no escape, so what cannot
+// stand in one is dropped.
+func quoted(s string) string {
+	return `"` + strings.Map(func(r rune) rune {
+		if r == '"' || r < 0x20 {
+			return -1
+		}
+		return r
+	}, s) + `"`
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "YES"
+	}
+	return "NO"
+}

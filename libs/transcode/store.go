@@ -1,0 +1,385 @@
+package transcode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"cloud.google.com/go/firestore"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// What a store refuses. ErrLost is the one a worker must obey at once: its
+// work belongs to somebody else, or to nobody.
+var (
+	ErrNotFound = errors.New("transcode: no such job")
+	ErrHeld     = errors.New("transcode: another worker holds the job, or it is not due yet")
+	ErrFinal    = errors.New("transcode: the job is finished")
+	ErrLost     = errors.New("transcode: the lease was lost")
+)
+
+// MaxTries is how often a job may end badly before it fails for good.
+const MaxTries = 3
+
+const (
+	collection  = "jobs"
+	callTimeout = 10 * time.Second
+)
+
+// Token proves a claim: the job and the attempt that the claim began.
+type Token struct {
+	JobID   string
+	Attempt int
+}
+
+// Store keeps job records in Firestore, one document per job. Its methods may
+// be called from any process; each is one transaction, and each gives up after
+// ten seconds if the caller's context does not end it first.
+type Store struct {
+	client *firestore.Client
+	now    func() time.Time
+}
+
+// NewStore makes a store. now is the clock that leases are judged by.
+func NewStore(client *firestore.Client, now func() time.Time) *Store {
+	return &Store{client: client, now: now}
+}
+
+// document is a Record in Firestore. DueAt is when somebody may claim the job:
+// its creation or the end of a back-off when queued, the end of the lease when
+// running, and absent when final. A single field and its automatic index
+// therefore answer what the sweeper asks.
+type document struct {
+	VideoID    string            `firestore:"videoId"`
+	Object     string            `firestore:"object"`
+	Generation int64             `firestore:"generation"`
+	Size       int64             `firestore:"size"`
+	Limits     limitsDocument    `firestore:"limits"`
+	Trace      map[string]string `firestore:"trace,omitempty"`
+	CreatedAt  time.Time         `firestore:"createdAt"`
+
+	State       string     `firestore:"state"`
+	Attempt     int        `firestore:"attempt"`
+	Tries       int        `firestore:"tries"`
+	Worker      string     `firestore:"worker"`
+	DueAt       *time.Time `firestore:"dueAt,omitempty"`
+	Progress    int        `firestore:"progress"`
+	Outcome     []byte     `firestore:"outcome,omitempty"`
+	FailCode    string     `firestore:"failCode,omitempty"`
+	FailMessage string     `firestore:"failMessage,omitempty"`
+	UpdatedAt   time.Time  `firestore:"updatedAt"`
+}
+
+type limitsDocument struct {
+	MaxBytes    int64 `firestore:"maxBytes"`
+	MaxDuration int64 `firestore:"maxDurationMs"`
+	MaxSide     int   `firestore:"maxSide"`
+	MaxPixels   int   `firestore:"maxPixels"`
+}
+
+func (d *document) record(id string) (Record, error) {
+	outcome, err := UnmarshalOutcome(d.Outcome)
+	if err != nil {
+		return Record{}, fmt.Errorf("job %s: %w", id, err)
+	}
+	r := Record{
+		Job: Job{
+			ID: id, VideoID: d.VideoID, Object: d.Object, Generation: d.Generation, Size: d.Size,
+			Limits: Limits{
+				MaxBytes: d.Limits.MaxBytes, MaxDuration: time.Duration(d.Limits.MaxDuration) * time.Millisecond,
+				MaxSide: d.Limits.MaxSide, MaxPixels: d.Limits.MaxPixels,
+			},
+			Trace: d.Trace, CreatedAt: d.CreatedAt,
+		},
+		State: State(d.State), Attempt: d.Attempt, Tries: d.Tries, Worker: d.Worker, Progress: d.Progress,
+		Outcome: outcome, UpdatedAt: d.UpdatedAt,
+	}
+	if r.State == Running && d.DueAt != nil {
+		r.LeaseUntil = *d.DueAt
+	}
+	if d.FailCode != "" {
+		r.Failure = &Failure{Code: Code(d.FailCode), Message: d.FailMessage}
+	}
+	return r, nil
+}
+
+// Create stores a new job as queued and reports whether it was new; a job of
+// the same id is left as it is.
+func (s *Store) Create(ctx context.Context, j Job) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	now := s.now()
+	if j.CreatedAt.IsZero() {
+		j.CreatedAt = now
+	}
+	_, err := s.ref(j.ID).Create(ctx, &document{
+		VideoID: j.VideoID, Object: j.Object, Generation: j.Generation, Size: j.Size,
+		Limits: limitsDocument{
+			MaxBytes: j.Limits.MaxBytes, MaxDuration: j.Limits.MaxDuration.Milliseconds(),
+			MaxSide: j.Limits.MaxSide, MaxPixels: j.Limits.MaxPixels,
+		},
+		Trace: j.Trace, CreatedAt: j.CreatedAt,
+		State: string(Queued), DueAt: &now, UpdatedAt: now,
+	})
+	if status.Code(err) == codes.AlreadyExists {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("create job %s: %w", j.ID, err)
+	}
+	return true, nil
+}
+
+// Get reads a job; ErrNotFound when there is none.
+func (s *Store) Get(ctx context.Context, id string) (Record, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	snap, err := s.ref(id).Get(ctx)
+	if err != nil {
+		return Record{}, jobError("get", id, err)
+	}
+	var d document
+	if err := snap.DataTo(&d); err != nil {
+		return Record{}, fmt.Errorf("read job %s: %w", id, err)
+	}
+	return d.record(id)
+}
+
+// Claim takes the job for lease from now and returns it with its new fencing
+// token. It answers ErrHeld while another lease runs or a back-off lasts, and
+// ErrFinal when nothing is left to do. A job whose claims ended badly MaxTries
+// times is failed here and not given out again, so that a file which kills its
+// worker cannot go round for ever.
+func (s *Store) Claim(ctx context.Context, id, worker string, lease time.Duration) (Record, error) {
+	var claimed Record
+	err := s.change(ctx, "claim", id, func(d *document) error {
+		now := s.now()
+		if State(d.State).Final() {
+			return ErrFinal
+		}
+		if d.DueAt != nil && now.Before(*d.DueAt) {
+			return ErrHeld
+		}
+		if d.Tries >= MaxTries {
+			return s.fail(d, Failure{Code: Internal, Message: "The video could not be prepared, although it was tried several times."})
+		}
+		until := now.Add(lease)
+		d.State, d.Worker, d.DueAt = string(Running), worker, &until
+		d.Attempt++
+		d.Tries++
+		r, err := d.record(id)
+		claimed = r
+		return err
+	})
+	if err != nil {
+		return Record{}, err
+	}
+	if claimed.ID == "" {
+		return Record{}, ErrFinal
+	}
+	return claimed, nil
+}
+
+// Beat extends the lease and reports progress in percent; progress is kept
+// below 100 until something is published, and never falls. ErrLost means that
+// the caller must stop and write nothing more.
+func (s *Store) Beat(ctx context.Context, t Token, lease time.Duration, progress int) error {
+	return s.holding(ctx, "beat", t, func(d *document) error {
+		until := s.now().Add(lease)
+		d.DueAt = &until
+		if len(d.Outcome) == 0 {
+			d.Progress = max(d.Progress, min(progress, 99))
+		}
+		return nil
+	})
+}
+
+// Publish makes an outcome the job's, if it is newer than what is there. A
+// final one also ends the job. Publishing the same version twice is success,
+// since the first answer may have been lost.
+func (s *Store) Publish(ctx context.Context, t Token, o *Outcome) error {
+	packed, err := MarshalOutcome(o)
+	if err != nil {
+		return err
+	}
+	err = s.change(ctx, "publish", t.JobID, func(d *document) error {
+		old, err := UnmarshalOutcome(d.Outcome)
+		if err != nil {
+			return err
+		}
+		if d.Attempt == t.Attempt && old != nil && old.Version == o.Version && old.Prefix == o.Prefix {
+			return nil
+		}
+		if State(d.State) != Running || d.Attempt != t.Attempt || (old != nil && old.Version >= o.Version) {
+			return ErrLost
+		}
+		d.Outcome, d.Progress = packed, 100
+		if o.Final {
+			d.State, d.DueAt = string(Done), nil
+		}
+		return nil
+	})
+	if errors.Is(err, ErrNotFound) {
+		return ErrLost
+	}
+	return err
+}
+
+// Fail ends the job for good. When something was already published the video
+// plays, so the job ends as done with what it has.
+func (s *Store) Fail(ctx context.Context, t Token, f Failure) error {
+	return s.holding(ctx, "fail", t, func(d *document) error { return s.fail(d, f) })
+}
+
+// Retry puts the job back to be claimed at a later time, after something
+// went wrong that may not happen again. When its tries are used up it fails
+// with f, and Retry reports that.
+func (s *Store) Retry(ctx context.Context, t Token, at time.Time, f Failure) (failed bool, err error) {
+	err = s.holding(ctx, "retry", t, func(d *document) error {
+		failed = d.Tries >= MaxTries
+		if failed {
+			return s.fail(d, f)
+		}
+		d.State, d.Worker, d.DueAt = string(Queued), "", &at
+		return nil
+	})
+	return failed, err
+}
+
+// HandBack returns unfinished work on a clean shutdown: it can be claimed at
+// once and the try is not counted.
+func (s *Store) HandBack(ctx context.Context, t Token) error {
+	return s.holding(ctx, "hand back", t, func(d *document) error {
+		now := s.now()
+		d.State, d.Worker, d.DueAt = string(Queued), "", &now
+		d.Tries = max(0, d.Tries-1)
+		return nil
+	})
+}
+
+// Cancel ends a job that nobody wants any more; whoever holds it finds out at
+// the next Beat. A finished or missing job is left alone.
+func (s *Store) Cancel(ctx context.Context, id string) error {
+	err := s.change(ctx, "cancel", id, func(d *document) error {
+		if State(d.State).Final() {
+			return ErrFinal
+		}
+		d.State, d.DueAt = string(Cancelled), nil
+		return nil
+	})
+	if errors.Is(err, ErrFinal) || errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// Delete removes the record. A worker that holds the job loses it.
+func (s *Store) Delete(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if _, err := s.ref(id).Delete(ctx); err != nil {
+		return fmt.Errorf("delete job %s: %w", id, err)
+	}
+	return nil
+}
+
+// Due lists up to limit jobs that somebody should claim now, longest waiting
+// first: queued ones, and running ones whose lease ran out. It is how the queue
+// is rebuilt after Redis lost it.
+func (s *Store) Due(ctx context.Context, limit int) ([]Record, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	snaps, err := s.client.Collection(collection).
+		Where("dueAt", "<=", s.now()).OrderBy("dueAt", firestore.Asc).Limit(limit).
+		Documents(ctx).GetAll()
+	if err != nil {
+		return nil, fmt.Errorf("list due jobs: %w", err)
+	}
+	records := make([]Record, 0, len(snaps))
+	for _, snap := range snaps {
+		var d document
+		if err := snap.DataTo(&d); err != nil {
+			return nil, fmt.Errorf("read job %s: %w", snap.Ref.ID, err)
+		}
+		r, err := d.record(snap.Ref.ID)
+		if err != nil {
+			return nil, err
+		}
+		records = append(records, r)
+	}
+	return records, nil
+}
+
+func (s *Store) ref(id string) *firestore.DocumentRef {
+	return s.client.Collection(collection).Doc(id)
+}
+
+// fail ends d as failed, or as done when it has something to show.
+func (s *Store) fail(d *document, f Failure) error {
+	d.DueAt = nil
+	if len(d.Outcome) == 0 {
+		d.State, d.FailCode, d.FailMessage = string(Failed), string(f.Code), f.Message
+		return nil
+	}
+	o, err := UnmarshalOutcome(d.Outcome)
+	if err != nil {
+		return err
+	}
+	o.Final = true
+	o.Version++
+	d.State = string(Done)
+	d.Outcome, err = MarshalOutcome(o)
+	return err
+}
+
+// holding runs fn on the document if the token still holds it.
+func (s *Store) holding(ctx context.Context, what string, t Token, fn func(*document) error) error {
+	err := s.change(ctx, what, t.JobID, func(d *document) error {
+		if State(d.State) != Running || d.Attempt != t.Attempt {
+			return ErrLost
+		}
+		return fn(d)
+	})
+	if errors.Is(err, ErrNotFound) {
+		return ErrLost
+	}
+	return err
+}
+
+// change runs fn on the job's document in a transaction and writes it back. fn
+// may run several times and has no other effect.
+func (s *Store) change(ctx context.Context, what, id string, fn func(*document) error) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	ref := s.ref(id)
+	err := s.client.RunTransaction(ctx, func(ctx context.Context, tx *firestore.Transaction) error {
+		snap, err := tx.Get(ref)
+		if err != nil {
+			return err
+		}
+		var d document
+		if err := snap.DataTo(&d); err != nil {
+			return err
+		}
+		if err := fn(&d); err != nil {
+			return err
+		}
+		d.UpdatedAt = s.now()
+		return tx.Set(ref, &d)
+	})
+	return jobError(what, id, err)
+}
+
+func jobError(what, id string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrHeld), errors.Is(err, ErrFinal), errors.Is(err, ErrLost):
+		return err
+	case status.Code(err) == codes.NotFound:
+		return ErrNotFound
+	}
+	return fmt.Errorf("%s job %s: %w", what, id, err)
+}
