@@ -1,0 +1,167 @@
+// Package firestoredb is the only way the services reach Firestore.
+//
+// It promises that every call has a deadline, that a Firestore which is down is
+// noticed once and then refused at once (a breaker) instead of holding every
+// caller to its deadline, and that errors arrive in the words of this package:
+// [ErrNotFound], [ErrExists], [ErrStale], or an apierr UNAVAILABLE. It does not
+// hide the client: stores build documents and queries with
+// cloud.google.com/go/firestore itself.
+package firestoredb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"cloud.google.com/go/firestore"
+	"github.com/sony/gobreaker/v2"
+	"google.golang.org/api/option"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+)
+
+// Config says which database to open.
+type Config struct {
+	// Project is the Google Cloud project.
+	Project string `env:"FIRESTORE_PROJECT" envDefault:"linkreel"`
+	// Database is the Firestore database of the project.
+	Database string `env:"FIRESTORE_DATABASE" envDefault:"(default)"`
+	// Endpoint is host:port of a local Firestore; empty means Google's, with the
+	// ambient credentials.
+	Endpoint string `env:"FIRESTORE_ENDPOINT"`
+	// Timeout bounds a call or a transaction with all its tries.
+	Timeout time.Duration `env:"FIRESTORE_TIMEOUT" envDefault:"3s"`
+}
+
+// What a store can meet.
+var (
+	ErrNotFound = errors.New("no such document")
+	ErrExists   = errors.New("document already exists")
+	ErrStale    = errors.New("document changed meanwhile")
+)
+
+// txAttempts is above the client's default of five: the losers of a race for one
+// slug deserve an answer, not a 503.
+const txAttempts = 12
+
+// DB is an open database.
+type DB struct {
+	*firestore.Client
+	timeout time.Duration
+	breaker *gobreaker.CircuitBreaker[struct{}]
+	conn    *grpc.ClientConn
+}
+
+// Open connects; it does not wait for the server, so that a service starts while
+// Firestore is down.
+func Open(ctx context.Context, cfg Config) (*DB, error) {
+	database := cfg.Database
+	if database == "" {
+		database = firestore.DefaultDatabaseID
+	}
+	var opts []option.ClientOption
+	var conn *grpc.ClientConn
+	if cfg.Endpoint != "" {
+		var err error
+		conn, err = grpc.NewClient(cfg.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
+		if err != nil {
+			return nil, fmt.Errorf("dial firestore %s: %w", cfg.Endpoint, err)
+		}
+		opts = append(opts, option.WithGRPCConn(conn))
+	}
+	client, err := firestore.NewClientWithDatabase(ctx, cfg.Project, database, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("open firestore: %w", err)
+	}
+	db := Use(client, cfg.Timeout)
+	db.conn = conn
+	return db, nil
+}
+
+// Use wraps a client that is open already; timeout 0 means three seconds.
+func Use(client *firestore.Client, timeout time.Duration) *DB {
+	if timeout <= 0 {
+		timeout = 3 * time.Second
+	}
+	return &DB{Client: client, timeout: timeout, breaker: gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
+		Name:        "firestore",
+		MaxRequests: 2,           // probes while half open
+		Timeout:     time.Second, // how long it stays open, so healing shows within a second or two
+		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= 5 },
+		IsSuccessful: func(err error) bool {
+			return err == nil || apierr.CodeOf(err) != apierr.Unavailable
+		},
+	})}
+}
+
+// Close ends the connection.
+func (db *DB) Close() error {
+	err := db.Client.Close()
+	if db.conn != nil {
+		err = errors.Join(err, db.conn.Close())
+	}
+	return err
+}
+
+// Do runs one or several calls under the database's deadline and maps the error.
+// what names the deed for the log: "get link".
+func (db *DB) Do(ctx context.Context, what string, fn func(ctx context.Context) error) error {
+	_, err := db.breaker.Execute(func() (struct{}, error) {
+		ctx, cancel := context.WithTimeout(ctx, db.timeout)
+		defer cancel()
+		return struct{}{}, Map(fn(ctx))
+	})
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests) {
+		err = apierr.Down(err)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// Tx runs fn as a transaction. fn may run several times and so must read first,
+// decide, write, and have no other effect; it must wrap errors with %w, else the
+// client does not see that a try was aborted.
+func (db *DB) Tx(ctx context.Context, what string, fn func(ctx context.Context, tx *firestore.Transaction) error) error {
+	return db.Do(ctx, what, func(ctx context.Context) error {
+		return db.RunTransaction(ctx, fn, firestore.MaxAttempts(txAttempts))
+	})
+}
+
+// Commit writes all of writes or none, without reading first: the cheap form for
+// "create these documents, none may exist".
+func (db *DB) Commit(ctx context.Context, what string, fn func(tx *firestore.Transaction) error) error {
+	return db.Tx(ctx, what, func(_ context.Context, tx *firestore.Transaction) error { return fn(tx) })
+}
+
+// Map turns the client's error into this package's words. Errors that already
+// have a code pass through.
+func Map(err error) error {
+	if err == nil {
+		return nil
+	}
+	var coded *apierr.Error
+	if errors.As(err, &coded) {
+		return err
+	}
+	switch code := status.Code(err); {
+	case errors.Is(err, context.DeadlineExceeded), code == codes.DeadlineExceeded:
+		return apierr.Down(err)
+	case code == codes.NotFound:
+		return fmt.Errorf("%w: %w", ErrNotFound, err)
+	case code == codes.AlreadyExists:
+		return fmt.Errorf("%w: %w", ErrExists, err)
+	case code == codes.FailedPrecondition:
+		return fmt.Errorf("%w: %w", ErrStale, err)
+	case code == codes.Unavailable, code == codes.Aborted, code == codes.ResourceExhausted, code == codes.Internal:
+		return apierr.Down(err)
+	}
+	return err
+}

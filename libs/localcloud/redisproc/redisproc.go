@@ -1,0 +1,246 @@
+// Package redisproc runs a real redis-server as a child process: the Redis of
+// `make run` and of every test that needs one.
+//
+// The server listens on loopback only, keeps an append-only file in its folder,
+// and ends with its parent: by Stop in an orderly stop, by the kernel's
+// parent-death signal (Linux) when the parent is killed. A server that an
+// earlier, killed parent left behind on the same folder is stopped first, since
+// two writers would spoil the append-only file.
+package redisproc
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Options says how a server runs.
+type Options struct {
+	Dir    string    // where data, log and pid file live; made when missing
+	Addr   string    // loopback address; "" takes a free port
+	Binary string    // "" finds redis-server or valkey-server on the PATH
+	Fsync  string    // appendfsync: "everysec" (default), "always", "no"
+	Memory bool      // keep nothing on disk
+	Log    io.Writer // the server's own lines; nil drops them
+}
+
+// ErrNoBinary is returned when neither redis-server nor valkey-server is there.
+var ErrNoBinary = errors.New("redis-server is not installed")
+
+// Server is a running child process.
+type Server struct {
+	opt  Options
+	addr string
+
+	mu   sync.Mutex
+	cmd  *exec.Cmd
+	done chan struct{} // closed when the present process has ended
+}
+
+// Start runs a server and returns when it answers.
+func Start(ctx context.Context, opt Options) (*Server, error) {
+	if opt.Binary == "" {
+		for _, name := range []string{"redis-server", "valkey-server"} {
+			if path, err := exec.LookPath(name); err == nil {
+				opt.Binary = path
+				break
+			}
+		}
+		if opt.Binary == "" {
+			return nil, ErrNoBinary
+		}
+	}
+	if err := os.MkdirAll(opt.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("redis folder: %w", err)
+	}
+	if err := endLeftover(opt.Dir); err != nil {
+		return nil, err
+	}
+	addr := opt.Addr
+	if addr == "" {
+		free, err := freeAddr()
+		if err != nil {
+			return nil, err
+		}
+		addr = free
+	}
+	s := &Server{opt: opt, addr: addr}
+	if err := s.Restart(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Addr is host:port; it stays the same over Restart.
+func (s *Server) Addr() string { return s.addr }
+
+// Restart starts the server again on the same folder and address after Kill or
+// Stop.
+func (s *Server) Restart(ctx context.Context) error {
+	host, port, err := net.SplitHostPort(s.addr)
+	if err != nil {
+		return fmt.Errorf("redis address %q: %w", s.addr, err)
+	}
+	fsync := s.opt.Fsync
+	if fsync == "" {
+		fsync = "everysec"
+	}
+	args := []string{"--bind", host, "--port", port, "--dir", s.opt.Dir, "--daemonize", "no", "--save", "",
+		"--maxmemory-policy", "noeviction", "--tcp-backlog", "1024"}
+	if !s.opt.Memory {
+		args = append(args, "--appendonly", "yes", "--appendfsync", fsync)
+	}
+	cmd := exec.Command(s.opt.Binary, args...)
+	cmd.Stdout, cmd.Stderr = s.opt.Log, s.opt.Log
+	dieWithParent(cmd)
+	done := make(chan struct{})
+	started := make(chan error, 1)
+	go func() {
+		// The parent-death signal follows the thread that forked, so this
+		// goroutine keeps its thread until the child has ended.
+		runtime.LockOSThread()
+		defer close(done)
+		if err := cmd.Start(); err != nil {
+			started <- err
+			return
+		}
+		started <- nil
+		_ = cmd.Wait() // how it ended is seen by whoever waits on done
+	}()
+	if err := <-started; err != nil {
+		return fmt.Errorf("start %s: %w", s.opt.Binary, err)
+	}
+	s.mu.Lock()
+	s.cmd, s.done = cmd, done
+	s.mu.Unlock()
+	pidFile := filepath.Join(s.opt.Dir, "redis.pid")
+	if err := os.WriteFile(pidFile, []byte(strconv.Itoa(cmd.Process.Pid)), 0o600); err != nil {
+		return fmt.Errorf("redis pid file: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	for {
+		if ping(ctx, s.addr) {
+			return nil
+		}
+		select {
+		case <-done:
+			return fmt.Errorf("redis-server on %s ended at once; its address may be in use", s.addr)
+		case <-ctx.Done():
+			_ = s.Kill()
+			return fmt.Errorf("redis-server on %s did not answer: %w", s.addr, ctx.Err())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// Signal sends sig, for tests that pause (SIGSTOP, SIGCONT).
+func (s *Server) Signal(sig os.Signal) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cmd.Process.Signal(sig)
+}
+
+// Kill ends the process at once (SIGKILL) and waits until it is gone.
+func (s *Server) Kill() error { return s.end(syscall.SIGKILL, 0) }
+
+// Stop asks the process to write its data and end, and kills it after ten
+// seconds.
+func (s *Server) Stop() error { return s.end(syscall.SIGTERM, 10*time.Second) }
+
+// Done is closed when the present process has ended, for whatever reason.
+func (s *Server) Done() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.done
+}
+
+func (s *Server) end(sig syscall.Signal, patience time.Duration) error {
+	s.mu.Lock()
+	cmd, done := s.cmd, s.done
+	s.mu.Unlock()
+	if err := cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("signal redis-server: %w", err)
+	}
+	if patience > 0 {
+		select {
+		case <-done:
+		case <-time.After(patience):
+			_ = cmd.Process.Kill() // it may have ended in between
+		}
+	}
+	<-done
+	_ = os.Remove(filepath.Join(s.opt.Dir, "redis.pid")) // a stale file is harmless: it is checked
+	return nil
+}
+
+// endLeftover stops the server that an earlier parent left on dir.
+func endLeftover(dir string) error {
+	text, err := os.ReadFile(filepath.Join(dir, "redis.pid"))
+	if err != nil {
+		return nil // none
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || !isRedis(pid) {
+		return nil
+	}
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		_ = syscall.Kill(pid, sig) // it may end by itself meanwhile
+		for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+			if !isRedis(pid) {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("an earlier redis-server (process %d) still uses %s", pid, dir)
+}
+
+// isRedis reports whether pid is a live Redis, so that a reused number is never
+// signalled.
+func isRedis(pid int) bool {
+	out, err := exec.Command("ps", "-o", "stat=,comm=", "-p", strconv.Itoa(pid)).Output()
+	if err != nil {
+		if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil {
+			return strings.Contains(string(text), "redis") || strings.Contains(string(text), "valkey")
+		}
+		return false
+	}
+	line := strings.TrimSpace(string(out))
+	return !strings.HasPrefix(line, "Z") && (strings.Contains(line, "redis") || strings.Contains(line, "valkey"))
+}
+
+func ping(ctx context.Context, addr string) bool {
+	d := net.Dialer{Timeout: 200 * time.Millisecond}
+	conn, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(500 * time.Millisecond))
+	if _, err := io.WriteString(conn, "PING\r\n"); err != nil {
+		return false
+	}
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	return err == nil && strings.HasPrefix(line, "+PONG") // "-LOADING" while the file is read
+}
+
+func freeAddr() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("free port: %w", err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String(), nil
+}
