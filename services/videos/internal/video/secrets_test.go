@@ -1,0 +1,159 @@
+package video_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/linkreel/linkreel/services/videos/internal/video"
+)
+
+func TestPasswordsRoundTrip(t *testing.T) {
+	t.Parallel()
+	p := video.NewPasswords(2, 8)
+	long := strings.Repeat("🔑", 256)
+	hash, err := p.Hash(t.Context(), long)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(hash, "$argon2id$v=19$m=19456,t=2,p=1$") {
+		t.Errorf("stored form %q", hash)
+	}
+	for try, want := range map[string]bool{long: true, long[:len(long)-4]: false, "": false, long + "x": false} {
+		if ok, err := p.Check(t.Context(), hash, try); err != nil || ok != want {
+			t.Errorf("Check of %d bytes = %v, %v; want %v", len(try), ok, err, want)
+		}
+	}
+	if other, _ := p.Hash(t.Context(), long); other == hash {
+		t.Error("two hashes share a salt")
+	}
+}
+
+func TestPasswordsRefuseADamagedRecord(t *testing.T) {
+	t.Parallel()
+	p := video.NewPasswords(1, 1)
+	for _, phc := range []string{"", "x", "$argon2i$v=19$m=8,t=1,p=1$c2FsdHNhbHQ$aGFzaGhhc2hoYXNoaGFzaA", "$argon2id$v=19$m=99999999,t=1,p=1$c2FsdHNhbHQ$aGFzaGhhc2hoYXNoaGFzaA", "$argon2id$v=19$m=8,t=1,p=1$c2FsdHNhbHQ$"} {
+		if ok, err := p.Check(t.Context(), phc, "x"); ok || err == nil {
+			t.Errorf("Check(%q) = %v, %v", phc, ok, err)
+		}
+	}
+}
+
+func TestAFloodOfPasswordsIsRefusedNotQueued(t *testing.T) {
+	t.Parallel()
+	p := video.NewPasswords(1, 1)
+	var (
+		wg   sync.WaitGroup
+		mu   sync.Mutex
+		busy int
+	)
+	for range 12 {
+		wg.Go(func() {
+			if _, err := p.Hash(context.Background(), "x"); errors.Is(err, video.ErrBusy) {
+				mu.Lock()
+				busy++
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	if busy == 0 {
+		t.Error("12 hashes at once were all taken by one slot and one seat")
+	}
+	if _, err := p.Hash(t.Context(), "x"); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
+func TestGrantsAreBoundToVideoAccessAndTime(t *testing.T) {
+	t.Parallel()
+	keys, err := video.NewKeyring(bytes.Repeat([]byte{1}, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := uploading()
+	token := keys.Sign(video.GrantFor(v, video.Watch, time.Hour, start))
+
+	g, err := keys.Verify(token, start)
+	if err != nil || !g.Allows(v, start) || g.Kind != video.Watch {
+		t.Fatalf("a fresh token: %v, %v", g, err)
+	}
+	if _, err := keys.Verify(token, start.Add(time.Hour)); err == nil {
+		t.Error("valid after its time")
+	}
+	other := *v
+	other.ID = "vid_2"
+	moved := *v
+	moved.Access++
+	gone := *v
+	gone.ExpiresAt = start
+	for name, v := range map[string]*video.Video{"another video": &other, "changed access": &moved, "an expired video": &gone} {
+		if g.Allows(v, start) {
+			t.Errorf("allows %s", name)
+		}
+	}
+	raw, _ := base64.RawURLEncoding.DecodeString(token)
+	for i := range raw {
+		raw[i] ^= 1
+		if _, err := keys.Verify(base64.RawURLEncoding.EncodeToString(raw), start); err == nil {
+			t.Errorf("byte %d can be changed", i)
+		}
+		raw[i] ^= 1
+	}
+}
+
+func TestSecretsCanBeReplaced(t *testing.T) {
+	t.Parallel()
+	a, b := bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 32)
+	old, _ := video.NewKeyring(a)
+	both, _ := video.NewKeyring(b, a)
+	only, _ := video.NewKeyring(b)
+	token := old.Sign(video.GrantFor(uploading(), video.Own, time.Hour, start))
+	if _, err := both.Verify(token, start); err != nil {
+		t.Errorf("the former secret's token: %v", err)
+	}
+	if _, err := only.Verify(token, start); err == nil {
+		t.Error("a token outlives its removed secret")
+	}
+	if _, err := video.NewKeyring([]byte("short")); err == nil {
+		t.Error("a short secret was taken")
+	}
+}
+
+func TestAGrantEndsWithTheVideo(t *testing.T) {
+	t.Parallel()
+	v := uploading()
+	v.ExpiresAt = start.Add(time.Minute)
+	if g := video.GrantFor(v, video.Own, time.Hour, start); !g.Expires.Equal(v.ExpiresAt) {
+		t.Errorf("expires %s, want %s", g.Expires, v.ExpiresAt)
+	}
+}
+
+func TestPseudonymsChangeDailyAndPerViewer(t *testing.T) {
+	t.Parallel()
+	keys, _ := video.NewKeyring(bytes.Repeat([]byte{1}, 32))
+	a := keys.Pseudonym(start, "10.0.0.1", "agent")
+	if a != keys.Pseudonym(start.Add(time.Hour), "10.0.0.1", "agent") {
+		t.Error("changes within a day")
+	}
+	if a == keys.Pseudonym(start.Add(24*time.Hour), "10.0.0.1", "agent") || a == keys.Pseudonym(start, "10.0.0.1a", "gent") {
+		t.Error("can be linked")
+	}
+}
+
+func FuzzVerify(f *testing.F) {
+	keys, _ := video.NewKeyring(bytes.Repeat([]byte{1}, 32))
+	other, _ := video.NewKeyring(bytes.Repeat([]byte{2}, 32))
+	f.Add(keys.Sign(video.GrantFor(uploading(), video.Own, time.Hour, start)))
+	f.Fuzz(func(t *testing.T, token string) {
+		if g, err := other.Verify(token, start); err == nil {
+			t.Errorf("Verify(%q) = %v with another secret", token, g)
+		}
+		keys.Verify(token, start) //nolint:errcheck // must only not panic
+	})
+}

@@ -1,0 +1,151 @@
+package video
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Status is where a video stands.
+type Status string
+
+// The statuses.
+const (
+	Uploading  Status = "uploading"  // waiting for the file
+	Processing Status = "processing" // the file is there and playback is being prepared
+	Ready      Status = "ready"      // can be shared; final
+	Failed     Status = "failed"     // another file may be uploaded at the same address
+)
+
+// transitions is every change of status there is.
+var transitions = map[Status][]Status{
+	Uploading:  {Processing, Failed}, // failed: nothing came in time, or what came is refused by its size
+	Processing: {Ready, Failed},
+	Failed:     {Processing}, // another object generation was uploaded
+	Ready:      {},
+}
+
+// ErrTransition is the answer to a change that is not in the table, or that
+// comes from something the video no longer waits for. Callers treat it as "somebody was
+// faster" and look again.
+var ErrTransition = errors.New("video: not a change from this status")
+
+// CanBecome reports whether the table has the change.
+func (s Status) CanBecome(next Status) bool {
+	for _, t := range transitions[s] {
+		if t == next {
+			return true
+		}
+	}
+	return false
+}
+
+func (v *Video) become(next Status, now time.Time) error {
+	if !v.Status.CanBecome(next) {
+		return fmt.Errorf("%s to %s: %w", v.Status, next, ErrTransition)
+	}
+	v.Status, v.UpdatedAt = next, now
+	return nil
+}
+
+// UploadLimits bound an upload by what is known before it is read.
+type UploadLimits struct {
+	MaxBytes int64
+	MaxAge   time.Duration // from creation to the file's arrival
+}
+
+// FileArrived takes notice of an object at the upload address: the video starts
+// processing this generation, or fails at once when the size decides that.
+// Generations that were seen before, and files for a video that waits for none,
+// answer ErrTransition.
+func (v *Video) FileArrived(s Source, limits UploadLimits, now time.Time) error {
+	if !v.AwaitsUpload() || s.Generation <= v.Source.Generation {
+		return fmt.Errorf("generation %d for a video %s with %d: %w", s.Generation, v.Status, v.Source.Generation, ErrTransition)
+	}
+	switch {
+	case s.Size == 0:
+		return v.refuse(s, Failure{EmptyFile, "The uploaded file is empty. Upload it again."}, now)
+	case limits.MaxBytes > 0 && s.Size > limits.MaxBytes:
+		return v.refuse(s, Failure{FileTooLarge, fmt.Sprintf("The uploaded file is larger than %s. Upload a smaller one.", byteSize(limits.MaxBytes))}, now)
+	}
+	if err := v.become(Processing, now); err != nil {
+		return err
+	}
+	v.Source, v.Failure, v.Progress = s, nil, 0
+	return nil
+}
+
+// refuse fails the video for a file that is not worth processing. A video that
+// had failed before stays failed, with the newer reason.
+func (v *Video) refuse(s Source, f Failure, now time.Time) error {
+	if v.Status != Failed {
+		if err := v.become(Failed, now); err != nil {
+			return err
+		}
+	}
+	s.JobID = ""
+	v.Source, v.Failure, v.Progress, v.UpdatedAt = s, &f, 0, now
+	return nil
+}
+
+// Expire fails a video whose file did not come in time.
+func (v *Video) Expire(limits UploadLimits, now time.Time) error {
+	if v.Status != Uploading || now.Sub(v.CreatedAt) < limits.MaxAge {
+		return fmt.Errorf("expire a video %s since %s: %w", v.Status, now.Sub(v.CreatedAt), ErrTransition)
+	}
+	if err := v.become(Failed, now); err != nil {
+		return err
+	}
+	v.Failure = &Failure{UploadExpired, "No file was uploaded in time. Upload it to the new address."}
+	return nil
+}
+
+// Publish makes m the video's media. The first one makes the video ready; later
+// ones of the same source only ever add to it, so an older version answers
+// ErrTransition.
+func (v *Video) Publish(jobID string, m Media, now time.Time) error {
+	if v.Source.JobID != jobID {
+		return fmt.Errorf("publish of job %s: %w", jobID, ErrTransition)
+	}
+	if v.Status == Ready {
+		if v.Media != nil && m.Version <= v.Media.Version {
+			return fmt.Errorf("publish of version %d: %w", m.Version, ErrTransition)
+		}
+		v.Media, v.UpdatedAt = &m, now
+		return nil
+	}
+	if err := v.become(Ready, now); err != nil {
+		return err
+	}
+	v.Media, v.Failure, v.Progress, v.ReadyAt = &m, nil, 100, now
+	return nil
+}
+
+// Fail ends the processing of a job with a reason.
+func (v *Video) Fail(jobID string, f Failure, now time.Time) error {
+	if v.Source.JobID != jobID {
+		return fmt.Errorf("failure of job %s: %w", jobID, ErrTransition)
+	}
+	if err := v.become(Failed, now); err != nil {
+		return err
+	}
+	v.Failure = &f
+	return nil
+}
+
+// ReportProgress takes notice of how far the processing is; it never goes back
+// and never reaches 100 before the video is ready.
+func (v *Video) ReportProgress(percent int) {
+	if v.Status == Processing {
+		v.Progress = max(v.Progress, min(percent, 99))
+	}
+}
+
+func byteSize(n int64) string {
+	units := []string{"bytes", "KiB", "MiB", "GiB", "TiB"}
+	i := 0
+	for n >= 1024 && n%1024 == 0 && i < len(units)-1 {
+		n, i = n/1024, i+1
+	}
+	return fmt.Sprintf("%d %s", n, units[i])
+}

@@ -1,0 +1,184 @@
+package video_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/linkreel/linkreel/services/videos/internal/video"
+)
+
+var (
+	start  = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	limits = video.UploadLimits{MaxBytes: 10 << 30, MaxAge: 48 * time.Hour}
+)
+
+func uploading() *video.Video {
+	return video.New(video.Identity{ID: "vid_1", AccountID: "acc_1", Slug: "abcdefg", UploadObject: "uploads/vid_1/source"},
+		video.Checked{Privacy: video.Public}, "", start)
+}
+
+func source(generation, size int64) video.Source {
+	return video.Source{Generation: generation, Size: size, JobID: "job"}
+}
+
+func processing(t *testing.T) *video.Video {
+	t.Helper()
+	v := uploading()
+	if err := v.FileArrived(source(1, 100), limits, start); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func ready(t *testing.T) *video.Video {
+	t.Helper()
+	v := processing(t)
+	if err := v.Publish("job", video.Media{Version: 1}, start); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func failed(t *testing.T) *video.Video {
+	t.Helper()
+	v := processing(t)
+	if err := v.Fail("job", video.Failure{Code: "CORRUPT_FILE"}, start); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func TestStatusMovesOnlyAlongTheTable(t *testing.T) {
+	t.Parallel()
+	want := map[[2]video.Status]bool{
+		{video.Uploading, video.Processing}: true,
+		{video.Uploading, video.Failed}:     true,
+		{video.Processing, video.Ready}:     true,
+		{video.Processing, video.Failed}:    true,
+		{video.Failed, video.Processing}:    true,
+	}
+	all := []video.Status{video.Uploading, video.Processing, video.Ready, video.Failed}
+	for _, from := range all {
+		for _, to := range all {
+			if got := from.CanBecome(to); got != want[[2]video.Status{from, to}] {
+				t.Errorf("%s.CanBecome(%s) = %v", from, to, got)
+			}
+		}
+	}
+}
+
+func TestEventsOnEveryStatus(t *testing.T) {
+	t.Parallel()
+	states := map[video.Status]func(*testing.T) *video.Video{
+		video.Uploading:  func(*testing.T) *video.Video { return uploading() },
+		video.Processing: processing,
+		video.Ready:      ready,
+		video.Failed:     failed,
+	}
+	none := video.Status("")
+	for name, event := range map[string]struct {
+		do   func(*video.Video) error
+		want map[video.Status]video.Status // refused when ""
+	}{
+		"a newer file arrives": {
+			func(v *video.Video) error { return v.FileArrived(source(2, 5), limits, start) },
+			map[video.Status]video.Status{video.Uploading: video.Processing, video.Processing: none, video.Ready: none, video.Failed: video.Processing},
+		},
+		"the same file is noticed again": {
+			func(v *video.Video) error { return v.FileArrived(source(v.Source.Generation, 5), limits, start) },
+			map[video.Status]video.Status{video.Uploading: none, video.Processing: none, video.Ready: none, video.Failed: none},
+		},
+		"an empty file arrives": {
+			func(v *video.Video) error { return v.FileArrived(source(2, 0), limits, start) },
+			map[video.Status]video.Status{video.Uploading: video.Failed, video.Processing: none, video.Ready: none, video.Failed: video.Failed},
+		},
+		"too large a file arrives": {
+			func(v *video.Video) error { return v.FileArrived(source(2, limits.MaxBytes+1), limits, start) },
+			map[video.Status]video.Status{video.Uploading: video.Failed, video.Processing: none, video.Ready: none, video.Failed: video.Failed},
+		},
+		"the job publishes": {
+			func(v *video.Video) error { return v.Publish("job", video.Media{Version: 2}, start) },
+			map[video.Status]video.Status{video.Uploading: none, video.Processing: video.Ready, video.Ready: video.Ready, video.Failed: none},
+		},
+		"the job publishes an old version": {
+			func(v *video.Video) error { return v.Publish("job", video.Media{Version: 1}, start) },
+			map[video.Status]video.Status{video.Uploading: none, video.Processing: video.Ready, video.Ready: none, video.Failed: none},
+		},
+		"another job publishes": {
+			func(v *video.Video) error { return v.Publish("other", video.Media{Version: 9}, start) },
+			map[video.Status]video.Status{video.Uploading: none, video.Processing: none, video.Ready: none, video.Failed: none},
+		},
+		"the job fails": {
+			func(v *video.Video) error { return v.Fail("job", video.Failure{Code: video.Internal}, start) },
+			map[video.Status]video.Status{video.Uploading: none, video.Processing: video.Failed, video.Ready: none, video.Failed: none},
+		},
+		"the time for uploading ends": {
+			func(v *video.Video) error { return v.Expire(limits, start.Add(48*time.Hour)) },
+			map[video.Status]video.Status{video.Uploading: video.Failed, video.Processing: none, video.Ready: none, video.Failed: none},
+		},
+		"the time for uploading has not ended": {
+			func(v *video.Video) error { return v.Expire(limits, start.Add(48*time.Hour-time.Second)) },
+			map[video.Status]video.Status{video.Uploading: none, video.Processing: none, video.Ready: none, video.Failed: none},
+		},
+	} {
+		for from, make := range states {
+			t.Run(name+"/"+string(from), func(t *testing.T) {
+				t.Parallel()
+				v := make(t)
+				before := *v
+				err := event.do(v)
+				want := event.want[from]
+				if want == none {
+					if !errors.Is(err, video.ErrTransition) {
+						t.Errorf("error = %v, want ErrTransition", err)
+					}
+					if diff := cmp.Diff(before, *v); diff != "" {
+						t.Errorf("a refused event changed the video (-before +after):\n%s", diff)
+					}
+					return
+				}
+				if err != nil || v.Status != want {
+					t.Errorf("status %q, error %v; want %q", v.Status, err, want)
+				}
+				if (v.Failure != nil) != (v.Status == video.Failed) {
+					t.Errorf("status %s with failure %v", v.Status, v.Failure)
+				}
+			})
+		}
+	}
+}
+
+func TestProgressNeverFallsNorFinishesEarly(t *testing.T) {
+	t.Parallel()
+	v := processing(t)
+	var got []int
+	for _, p := range []int{10, 5, 60, 100} {
+		v.ReportProgress(p)
+		got = append(got, v.Progress)
+	}
+	if err := v.Publish("job", video.Media{Version: 1}, start); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]int{10, 10, 60, 99, 100}, append(got, v.Progress)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestANewFileAfterAFailureStartsOver(t *testing.T) {
+	t.Parallel()
+	v := failed(t)
+	v.Progress = 40
+	next := video.Source{Generation: 7, Size: 3, JobID: "next"}
+	if err := v.FileArrived(next, limits, start); err != nil {
+		t.Fatal(err)
+	}
+	if v.Progress != 0 || v.Failure != nil || v.Source != next {
+		t.Errorf("progress %d, failure %v, source %v", v.Progress, v.Failure, v.Source)
+	}
+	if err := v.Fail("job", video.Failure{}, start); !errors.Is(err, video.ErrTransition) {
+		t.Errorf("the earlier job's failure was taken: %v", err)
+	}
+}

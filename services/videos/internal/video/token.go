@@ -1,0 +1,147 @@
+package video
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"time"
+)
+
+// Kind says what a grant allows.
+type Kind byte
+
+// The kinds of grant.
+const (
+	// Unlocked remembers in a cookie that a viewer knew the password.
+	Unlocked Kind = 'u'
+	// Watch lets a viewer's player fetch playlists. It is short, since the
+	// page's player renews it while playing.
+	Watch Kind = 'w'
+	// WatchLong is Watch for players that cannot renew it, so that it and the
+	// addresses it yields last for the whole video.
+	WatchLong Kind = 'l'
+	// Own is the owner's access, as the API hands it out. It needs no password,
+	// but ends with the video's expiry like everybody's.
+	Own Kind = 'o'
+)
+
+// Grant is a permission that a token carries: for one video, in the state of
+// access it had, until a time.
+type Grant struct {
+	Kind    Kind
+	Video   ID
+	Access  int64
+	Expires time.Time
+}
+
+// ErrToken is the answer to a token that was not made by us, was changed, or
+// whose time is over.
+var ErrToken = errors.New("video: not a valid token")
+
+// Keyring signs and checks grants. The first secret signs; all of them check, so
+// that a secret can be replaced without ending what was given out.
+type Keyring struct{ keys [][]byte }
+
+// MinSecret is the fewest bytes that a secret may have.
+const MinSecret = 32
+
+// NewKeyring derives keys from secrets of at least MinSecret bytes.
+func NewKeyring(secrets ...[]byte) (*Keyring, error) {
+	if len(secrets) == 0 {
+		return nil, errors.New("no token secret is configured")
+	}
+	k := &Keyring{}
+	for _, s := range secrets {
+		if len(s) < MinSecret {
+			return nil, errors.New("a token secret is shorter than 32 bytes")
+		}
+		k.keys = append(k.keys, mac(s, []byte("linkreel videos grant 1")))
+	}
+	return k, nil
+}
+
+const tagSize = 16
+
+// Sign makes the token of g. Tokens fit into a path segment and a cookie.
+func (k *Keyring) Sign(g Grant) string {
+	b := make([]byte, 0, 64)
+	b = append(b, byte(g.Kind))
+	b = binary.AppendVarint(b, g.Expires.UnixMilli())
+	b = binary.AppendVarint(b, g.Access)
+	b = append(b, g.Video...)
+	b = append(b, mac(k.keys[0], b)[:tagSize]...)
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+// Verify reads a token and checks that it is ours and still valid at now. Whether
+// the video's access has moved on is for the caller to compare.
+func (k *Keyring) Verify(token string, now time.Time) (Grant, error) {
+	if len(token) > 256 {
+		return Grant{}, ErrToken
+	}
+	b, err := base64.RawURLEncoding.Strict().DecodeString(token)
+	if err != nil || len(b) <= tagSize {
+		return Grant{}, ErrToken
+	}
+	body, tag := b[:len(b)-tagSize], b[len(b)-tagSize:]
+	ours := false
+	for _, key := range k.keys {
+		ours = hmac.Equal(mac(key, body)[:tagSize], tag) || ours
+	}
+	if !ours {
+		return Grant{}, ErrToken
+	}
+	g := Grant{Kind: Kind(body[0])}
+	body = body[1:]
+	ms, n := binary.Varint(body)
+	if n <= 0 {
+		return Grant{}, ErrToken
+	}
+	body = body[n:]
+	access, n := binary.Varint(body)
+	if n <= 0 {
+		return Grant{}, ErrToken
+	}
+	g.Expires, g.Access, g.Video = time.UnixMilli(ms), access, ID(body[n:])
+	if !now.Before(g.Expires) {
+		return Grant{}, ErrToken
+	}
+	return g, nil
+}
+
+// Pseudonym turns facts about a viewer into a text that says nothing about them
+// and changes every day, so that a view can be counted once without keeping who
+// viewed.
+func (k *Keyring) Pseudonym(day time.Time, facts ...string) string {
+	daily := mac(k.keys[0], []byte("viewer "+day.UTC().Format(time.DateOnly)))
+	h := hmac.New(sha256.New, daily)
+	for _, f := range facts {
+		var size [8]byte
+		binary.BigEndian.PutUint64(size[:], uint64(len(f)))
+		h.Write(size[:])
+		h.Write([]byte(f))
+	}
+	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:18])
+}
+
+// Allows reports whether g lets its holder watch v at now.
+func (g Grant) Allows(v *Video, now time.Time) bool {
+	return g.Video == v.ID && g.Access == v.Access && now.Before(g.Expires) && !v.Expired(now)
+}
+
+// GrantFor is a permission for v of the given life; it never outlives the video.
+func GrantFor(v *Video, kind Kind, life time.Duration, now time.Time) Grant {
+	until := now.Add(life)
+	if !v.ExpiresAt.IsZero() && until.After(v.ExpiresAt) {
+		until = v.ExpiresAt
+	}
+	return Grant{Kind: kind, Video: v.ID, Access: v.Access, Expires: until}
+}
+
+func mac(key, message []byte) []byte {
+	h := hmac.New(sha256.New, key)
+	h.Write(message)
+	return h.Sum(nil)
+}
