@@ -1,0 +1,230 @@
+// Package apispec holds the contract of the HTTP API, openapi.yaml, and answers
+// questions about it while the program runs: which operations exist, and which
+// JSON schema a request body must satisfy. The services validate with the very
+// schemas that callers read, so the document cannot say something else than the
+// code does.
+//
+// The schemas state what schemas can state: types, lengths in code points,
+// enumerations, required names, array sizes. What they cannot state (addresses,
+// slugs, dates, rules between fields) belongs to the domain packages. Unknown
+// fields are never refused by a request schema.
+package apispec
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"sort"
+	"strings"
+	"sync"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.yaml.in/yaml/v3"
+)
+
+//go:embed openapi.yaml
+var source []byte
+
+// location is the name under which the schemas refer to each other. Nothing is
+// ever loaded from it.
+const location = "https://api.linkreel.invalid/openapi.json"
+
+var methods = []string{"get", "put", "post", "delete", "options", "head", "patch", "trace"}
+
+// Route is one operation of the document. Path has the form of OpenAPI, with
+// parameters in braces.
+type Route struct {
+	Method, Path, OperationID string
+	// Tag is the first tag; "Operator" marks what only the operator may call.
+	Tag string
+	// Scope and Plan are what a key needs; empty when the operation does not say.
+	Scope, Plan string
+}
+
+// Document is the parsed contract. It is immutable and safe for concurrent use.
+type Document struct {
+	json       []byte
+	routes     []Route
+	requests   map[string]*jsonschema.Schema
+	components map[string]*jsonschema.Schema
+}
+
+// Load gives the embedded document. It is parsed, and its schemas are compiled,
+// on the first call; a document that does not compile is a build that must not
+// run, so Load panics then.
+func Load() *Document { return load() }
+
+var load = sync.OnceValue(func() *Document {
+	d, err := Parse(source)
+	if err != nil {
+		panic(fmt.Sprintf("apispec: %v", err))
+	}
+	return d
+})
+
+// Parse reads an OpenAPI 3.1 document in YAML. It exists for tests that break
+// the contract on purpose; everything else uses [Load].
+func Parse(src []byte) (*Document, error) {
+	js, err := toJSON(src)
+	if err != nil {
+		return nil, fmt.Errorf("read document: %w", err)
+	}
+	root, err := jsonschema.UnmarshalJSON(bytes.NewReader(js))
+	if err != nil {
+		return nil, fmt.Errorf("read document: %w", err)
+	}
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(jsonschema.Draft2020)
+	c.UseLoader(noLoader{})
+	if err := c.AddResource(location, root); err != nil {
+		return nil, fmt.Errorf("add document: %w", err)
+	}
+	d := &Document{json: js, requests: map[string]*jsonschema.Schema{}, components: map[string]*jsonschema.Schema{}}
+	for name := range object(root, "components", "schemas") {
+		if d.components[name], err = c.Compile(pointer("components", "schemas", name)); err != nil {
+			return nil, fmt.Errorf("schema %s: %w", name, err)
+		}
+	}
+	for path, item := range object(root, "paths") {
+		for _, m := range methods {
+			op := object(item, m)
+			if op == nil {
+				continue
+			}
+			d.routes = append(d.routes, route(m, path, op))
+			if object(op, "requestBody", "content", "application/json") == nil {
+				continue
+			}
+			s, err := c.Compile(pointer("paths", path, m, "requestBody", "content", "application/json", "schema"))
+			if err != nil {
+				return nil, fmt.Errorf("request of %s %s: %w", m, path, err)
+			}
+			d.requests[strings.ToUpper(m)+" "+path] = s
+		}
+	}
+	sort.Slice(d.routes, func(i, j int) bool {
+		a, b := d.routes[i], d.routes[j]
+		return a.Path < b.Path || a.Path == b.Path && a.Method < b.Method
+	})
+	return d, nil
+}
+
+func route(method, path string, op map[string]any) Route {
+	r := Route{Method: strings.ToUpper(method), Path: path}
+	r.OperationID, _ = op["operationId"].(string)
+	r.Scope, _ = op["x-scope"].(string)
+	r.Plan, _ = op["x-plan"].(string)
+	if tags, _ := op["tags"].([]any); len(tags) > 0 {
+		r.Tag, _ = tags[0].(string)
+	}
+	return r
+}
+
+// RequestSchema is the schema of the JSON body of an operation, path in the
+// form of OpenAPI ("/api/v1/links/{id}"); nil when the operation takes none.
+// Values to validate must come from [jsonschema.UnmarshalJSON], which keeps
+// numbers exact.
+func (d *Document) RequestSchema(method, path string) *jsonschema.Schema {
+	return d.requests[strings.ToUpper(method)+" "+path]
+}
+
+// Component is a schema under components/schemas, nil when there is none of
+// that name. BulkItem is the one that code asks for: a bulk request is judged
+// item by item.
+func (d *Document) Component(name string) *jsonschema.Schema { return d.components[name] }
+
+// Routes lists every operation, by path and method.
+func (d *Document) Routes() []Route { return append([]Route(nil), d.routes...) }
+
+// YAML is the document as it was written.
+func (d *Document) YAML() []byte { return source }
+
+// JSON is the same document as JSON, names in the written order.
+func (d *Document) JSON() []byte { return d.json }
+
+// noLoader refuses to fetch: every reference stays inside the document.
+type noLoader struct{}
+
+func (noLoader) Load(url string) (any, error) {
+	return nil, fmt.Errorf("%s is outside the document", url)
+}
+
+func pointer(parts ...string) string {
+	esc := strings.NewReplacer("~", "~0", "/", "~1", "{", "%7B", "}", "%7D")
+	var b strings.Builder
+	b.WriteString(location + "#")
+	for _, p := range parts {
+		b.WriteString("/" + esc.Replace(p))
+	}
+	return b.String()
+}
+
+// object walks maps by name; nil when a step is missing.
+func object(v any, names ...string) map[string]any {
+	for _, n := range names {
+		m, _ := v.(map[string]any)
+		v = m[n]
+	}
+	m, _ := v.(map[string]any)
+	return m
+}
+
+// toJSON keeps the order of names, which readers of the document see.
+func toJSON(src []byte) ([]byte, error) {
+	var doc yaml.Node
+	if err := yaml.Unmarshal(src, &doc); err != nil {
+		return nil, err
+	}
+	if doc.Kind != yaml.DocumentNode {
+		return nil, fmt.Errorf("empty document")
+	}
+	var out bytes.Buffer
+	if err := writeNode(&out, doc.Content[0]); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}
+
+func writeNode(out *bytes.Buffer, n *yaml.Node) error {
+	switch n.Kind {
+	case yaml.AliasNode:
+		return writeNode(out, n.Alias)
+	case yaml.SequenceNode:
+		return writeList(out, '[', ']', len(n.Content), func(i int) error { return writeNode(out, n.Content[i]) })
+	case yaml.MappingNode:
+		return writeList(out, '{', '}', len(n.Content)/2, func(i int) error {
+			if err := writeValue(out, n.Content[2*i].Value); err != nil {
+				return err
+			}
+			out.WriteByte(':')
+			return writeNode(out, n.Content[2*i+1])
+		})
+	default:
+		var v any
+		if err := n.Decode(&v); err != nil {
+			return fmt.Errorf("line %d: %w", n.Line, err)
+		}
+		return writeValue(out, v)
+	}
+}
+
+func writeList(out *bytes.Buffer, open, end byte, n int, item func(int) error) error {
+	out.WriteByte(open)
+	for i := range n {
+		if i > 0 {
+			out.WriteByte(',')
+		}
+		if err := item(i); err != nil {
+			return err
+		}
+	}
+	out.WriteByte(end)
+	return nil
+}
+
+func writeValue(out *bytes.Buffer, v any) error {
+	b, err := json.Marshal(v)
+	out.Write(b)
+	return err
+}

@@ -1,0 +1,384 @@
+package apispec_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/apispec"
+)
+
+func TestRequestSchemasJudgeBodies(t *testing.T) {
+	t.Parallel()
+	long := func(n int) string { return strings.Repeat("ü", n) }
+	tests := []struct {
+		name, method, path, body string
+		ok                       bool
+	}{
+		{"smallest link", "POST", "/api/v1/links", `{"url":"https://example.com"}`, true},
+		{"link without url", "POST", "/api/v1/links", `{"title":"x"}`, false},
+		{"unknown field on create", "POST", "/api/v1/links", `{"url":"https://example.com","clicks":"x"}`, true},
+		{"title of 500 code points", "POST", "/api/v1/links", `{"url":"u","title":"` + long(500) + `"}`, true},
+		{"title of 501 code points", "POST", "/api/v1/links", `{"url":"u","title":"` + long(501) + `"}`, false},
+		{"null title on create", "POST", "/api/v1/links", `{"url":"u","title":null}`, false},
+		{"expiry as number", "POST", "/api/v1/links", `{"url":"u","expiresAt":1790000000000.5}`, true},
+		{"expiry as boolean", "POST", "/api/v1/links", `{"url":"u","expiresAt":true}`, false},
+		{"expiry null on create", "POST", "/api/v1/links", `{"url":"u","expiresAt":null}`, false},
+		{"null clears on update", "PATCH", "/api/v1/links/{id}", `{"title":null,"expiresAt":null,"ogTitle":null,"ogDescription":null,"ogImage":null}`, true},
+		{"null url on update", "PATCH", "/api/v1/links/{id}", `{"url":null}`, false},
+		{"not editable field on update", "PATCH", "/api/v1/links/{id}", `{"slug":5}`, true},
+		{"bulk with bad items", "POST", "/api/v1/links/bulk", `{"urls":[{"url":5},{},7,null]}`, true},
+		{"bulk without items", "POST", "/api/v1/links/bulk", `{"urls":[]}`, false},
+		{"bulk of 101", "POST", "/api/v1/links/bulk", `{"urls":[` + strings.Repeat("1,", 100) + `1]}`, false},
+		{"bulk that is no list", "POST", "/api/v1/links/bulk", `{"urls":{}}`, false},
+		{"video privacy", "POST", "/api/v1/videos", `{"privacy":"secret"}`, false},
+		{"video expiry with fraction", "POST", "/api/v1/videos", `{"expiresAt":1790000000000.5}`, false},
+		{"video expiry written as 1.8e12", "POST", "/api/v1/videos", `{"expiresAt":1.8e12}`, true},
+		{"video description cleared", "PATCH", "/api/v1/videos/{id}", `{"description":null}`, true},
+		{"video description of 2001", "PATCH", "/api/v1/videos/{id}", `{"description":"` + long(2001) + `"}`, false},
+		{"unknown scope", "POST", "/api/v1/keys", `{"name":"k","scopes":["root"]}`, false},
+		{"overlap too long", "POST", "/api/v1/keys/{id}/roll", `{"overlapSeconds":604801}`, false},
+		{"unknown plan", "POST", "/admin/v1/accounts", `{"name":"a","plan":"gold"}`, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := apispec.Load().RequestSchema(tt.method, tt.path)
+			if s == nil {
+				t.Fatalf("no request schema for %s %s", tt.method, tt.path)
+			}
+			if err := s.Validate(parse(t, []byte(tt.body))); (err == nil) != tt.ok {
+				t.Errorf("Validate(%.80s) = %v, want ok = %v", tt.body, err, tt.ok)
+			}
+		})
+	}
+}
+
+func TestOperationsWithoutJSONBodyHaveNoSchema(t *testing.T) {
+	t.Parallel()
+	d := apispec.Load()
+	for _, op := range [][2]string{{"GET", "/api/v1/links"}, {"POST", "/api/v1/domains/{id}/verify"}, {"PUT", "/api/v1/videos/{id}/captions/{lang}"}, {"POST", "/nowhere"}} {
+		if d.RequestSchema(op[0], op[1]) != nil {
+			t.Errorf("RequestSchema(%s %s) is not nil", op[0], op[1])
+		}
+	}
+	if d.Component("BulkItem") == nil || d.Component("Nothing") != nil {
+		t.Error("Component: want BulkItem and nothing else")
+	}
+}
+
+func TestEveryOperationIsDescribed(t *testing.T) {
+	t.Parallel()
+	doc := document(t)
+	ids := map[string]bool{}
+	for _, op := range operations(doc) {
+		id, _ := op.value["operationId"].(string)
+		if id == "" || ids[id] {
+			t.Errorf("%s: operationId %q is empty or taken", op.name, id)
+		}
+		ids[id] = true
+		for _, k := range []string{"summary", "tags", "responses"} {
+			if op.value[k] == nil {
+				t.Errorf("%s: no %s", op.name, k)
+			}
+		}
+		responses := op.value["responses"].(map[string]any)
+		for _, status := range []string{"401", "500", "503"} {
+			if responses[status] == nil {
+				t.Errorf("%s: no answer %s", op.name, status)
+			}
+		}
+		if op.value["requestBody"] != nil {
+			for _, status := range []string{"400", "413", "415"} {
+				if responses[status] == nil {
+					t.Errorf("%s takes a body and has no answer %s", op.name, status)
+				}
+			}
+		}
+		if op.method == "post" && strings.HasPrefix(op.path, "/api/") {
+			for _, status := range []string{"409", "422", "429"} {
+				if responses[status] == nil {
+					t.Errorf("%s: no answer %s", op.name, status)
+				}
+			}
+			if !strings.Contains(fmt.Sprint(op.value["parameters"]), "IdempotencyKey") {
+				t.Errorf("%s: no Idempotency-Key", op.name)
+			}
+		}
+		for _, p := range regexp.MustCompile(`\{(\w+)\}`).FindAllStringSubmatch(op.path, -1) {
+			if !hasPathParameter(doc, op, p[1]) {
+				t.Errorf("%s: parameter %s is not described", op.name, p[1])
+			}
+		}
+	}
+	if got := len(apispec.Load().Routes()); got != len(ids) {
+		t.Errorf("Routes() has %d operations, document %d", got, len(ids))
+	}
+}
+
+func TestErrorCodesAreThoseOfTheCode(t *testing.T) {
+	t.Parallel()
+	var want []string
+	for _, c := range apierr.Codes() {
+		want = append(want, string(c))
+	}
+	got := strs(walk(document(t), "components", "schemas", "ErrorCode")["enum"])
+	slices.Sort(want)
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("error codes (-apierr +document):\n%s", diff)
+	}
+}
+
+func TestErrorAnswersHaveTheStatusOfTheirCodes(t *testing.T) {
+	t.Parallel()
+	doc := document(t)
+	used := map[string]bool{}
+	for _, op := range operations(doc) {
+		for status, r := range op.value["responses"].(map[string]any) {
+			ref, _ := r.(map[string]any)["$ref"].(string)
+			if ref == "" {
+				continue
+			}
+			used[ref] = true
+			res := resolve(t, doc, ref).(map[string]any)
+			allOf := walk(res, "content", "application/json", "schema")["allOf"].([]any)
+			for _, code := range strs(walk(allOf[1], "properties", "error", "properties", "code")["enum"]) {
+				if got := fmt.Sprint(apierr.Code(code).Status()); got != status {
+					t.Errorf("%s: answer %s allows %s, which is a %s", op.name, status, code, got)
+				}
+			}
+		}
+	}
+	for name := range walk(doc, "components", "responses") {
+		if !used["#/components/responses/"+name] {
+			t.Errorf("response %s is not used", name)
+		}
+	}
+}
+
+func TestEveryReferenceResolvesAndEveryComponentIsUsed(t *testing.T) {
+	t.Parallel()
+	doc := document(t)
+	used := map[string]bool{}
+	visit(doc, "", func(_ string, m map[string]any) {
+		if ref, ok := m["$ref"].(string); ok {
+			used[ref] = true
+			resolve(t, doc, ref)
+		}
+	})
+	for kind, items := range walk(doc, "components") {
+		if kind == "securitySchemes" {
+			continue
+		}
+		for name := range items.(map[string]any) {
+			if !used["#/components/"+kind+"/"+name] {
+				t.Errorf("components/%s/%s is not used", kind, name)
+			}
+		}
+	}
+}
+
+func TestEverySchemaIsValidJSONSchema(t *testing.T) {
+	t.Parallel()
+	doc := document(t)
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(jsonschema.Draft2020)
+	if err := c.AddResource("https://t.invalid/d", doc); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	visit(doc, "", func(at string, m map[string]any) {
+		if _, ok := m["schema"].(map[string]any); !ok {
+			return
+		}
+		n++
+		if _, err := c.Compile("https://t.invalid/d#" + at + "/schema"); err != nil {
+			t.Errorf("%s: %v", at, err)
+		}
+	})
+	if n < 70 {
+		t.Errorf("only %d schemas found", n)
+	}
+}
+
+func TestEveryExampleSatisfiesItsSchema(t *testing.T) {
+	t.Parallel()
+	doc := document(t)
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(jsonschema.Draft2020)
+	c.AssertFormat()
+	if err := c.AddResource("https://t.invalid/d", strict(document(t))); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	visit(doc, "", func(at string, m map[string]any) {
+		if _, ok := m["schema"].(map[string]any); !ok {
+			return
+		}
+		examples := map[string]any{}
+		if v, ok := m["example"]; ok {
+			examples["example"] = v
+		}
+		for name, e := range walk(m, "examples") {
+			examples[name] = e.(map[string]any)["value"]
+		}
+		for name, v := range examples {
+			n++
+			s, err := c.Compile("https://t.invalid/d#" + at + "/schema")
+			if err != nil {
+				t.Fatalf("%s: %v", at, err)
+			}
+			if err := s.Validate(v); err != nil {
+				t.Errorf("%s: example %s: %v", at, name, err)
+			}
+		}
+	})
+	if n < 60 {
+		t.Errorf("only %d examples found", n)
+	}
+}
+
+func TestJSONIsTheSameDocumentInTheSameOrder(t *testing.T) {
+	t.Parallel()
+	d := apispec.Load()
+	if !json.Valid(d.JSON()) {
+		t.Fatal("JSON() is not JSON")
+	}
+	dec := json.NewDecoder(bytes.NewReader(d.JSON()))
+	_, _ = dec.Token()
+	if first, _ := dec.Token(); first != "openapi" {
+		t.Errorf("first name is %v, want openapi", first)
+	}
+	if bytes.Contains(d.JSON(), []byte("&createdKey")) || !bytes.HasPrefix(d.YAML(), []byte("# The contract")) {
+		t.Error("YAML() or JSON() is not the document")
+	}
+}
+
+func TestParseRefusesABrokenDocument(t *testing.T) {
+	t.Parallel()
+	for name, src := range map[string]string{
+		"empty":             "",
+		"no YAML":           "a: [",
+		"reference to none": "components: {schemas: {A: {$ref: '#/components/schemas/B'}}}",
+		"outside reference": "components: {schemas: {A: {$ref: 'https://example.com/s.json'}}}",
+		"bad schema":        "components: {schemas: {A: {type: strings}}}",
+		"bad request":       "paths: {/x: {post: {requestBody: {content: {application/json: {schema: {maxLength: -1}}}}}}}",
+	} {
+		if _, err := apispec.Parse([]byte(src)); err == nil {
+			t.Errorf("%s: Parse succeeded", name)
+		}
+	}
+}
+
+// strict closes every object schema, so that an example cannot show a field
+// that the schema does not have.
+func strict(doc any) any {
+	visit(doc, "", func(at string, m map[string]any) {
+		_, has := m["properties"].(map[string]any)
+		if m["type"] == "object" && has && !strings.HasSuffix(at, "/properties") {
+			m["additionalProperties"] = false
+		}
+	})
+	return doc
+}
+
+type operation struct {
+	name, method, path string
+	item, value        map[string]any
+}
+
+func operations(doc any) []operation {
+	var out []operation
+	for path, item := range walk(doc, "paths") {
+		for _, m := range []string{"get", "put", "post", "patch", "delete"} {
+			if op := walk(item, m); op != nil {
+				out = append(out, operation{m + " " + path, m, path, item.(map[string]any), op})
+			}
+		}
+	}
+	return out
+}
+
+func hasPathParameter(doc any, op operation, name string) bool {
+	for _, list := range []any{op.item["parameters"], op.value["parameters"]} {
+		ps, _ := list.([]any)
+		for _, p := range ps {
+			m := p.(map[string]any)
+			if ref, ok := m["$ref"].(string); ok {
+				m = walk(doc, strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
+			}
+			if m["name"] == name && m["in"] == "path" && m["required"] == true {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func document(t *testing.T) any { t.Helper(); return parse(t, apispec.Load().JSON()) }
+
+func parse(t *testing.T, b []byte) any {
+	t.Helper()
+	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func resolve(t *testing.T, doc any, ref string) any {
+	t.Helper()
+	v := doc
+	for _, p := range strings.Split(strings.TrimPrefix(ref, "#/"), "/") {
+		m, _ := v.(map[string]any)
+		if v = m[p]; v == nil {
+			t.Errorf("%s leads nowhere", ref)
+			return map[string]any{}
+		}
+	}
+	return v
+}
+
+func walk(v any, names ...string) map[string]any {
+	for _, n := range names {
+		m, _ := v.(map[string]any)
+		v = m[n]
+	}
+	m, _ := v.(map[string]any)
+	return m
+}
+
+func visit(v any, at string, f func(at string, m map[string]any)) {
+	esc := strings.NewReplacer("~", "~0", "/", "~1", "{", "%7B", "}", "%7D")
+	switch v := v.(type) {
+	case map[string]any:
+		f(at, v)
+		for k, c := range v {
+			if k != "example" && k != "examples" {
+				visit(c, at+"/"+esc.Replace(k), f)
+			}
+		}
+	case []any:
+		for i, c := range v {
+			visit(c, fmt.Sprintf("%s/%d", at, i), f)
+		}
+	}
+}
+
+func strs(v any) []string {
+	var out []string
+	list, _ := v.([]any)
+	for _, s := range list {
+		out = append(out, s.(string))
+	}
+	return out
+}
