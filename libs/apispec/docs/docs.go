@@ -1,0 +1,84 @@
+// Package docs offers the documentation page of the API and the contract itself
+// as ready answers: a path, a content type, bytes. It knows no HTTP framework;
+// whoever serves the base address mounts [Files] and sends [ContentSecurityPolicy]
+// with each of them.
+//
+// The page asks nothing of other hosts and needs no exception from the policy.
+// Its files are made by tools/webassets and committed.
+package docs
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/base64"
+	"path"
+	"strings"
+
+	"github.com/linkreel/linkreel/libs/apispec"
+)
+
+// ContentSecurityPolicy suits every file here. Images may be data: addresses,
+// because the style sheet carries its icons in itself.
+const ContentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// File is one answer. Serve it with "Cache-Control: no-cache", so that a browser
+// asks again with the ETag and a new release shows at once.
+type File struct {
+	ContentType string
+	Bytes       []byte
+	// Gzip holds the same bytes compressed, for callers that accept it; nil
+	// where it is not worth it.
+	Gzip []byte
+	ETag string
+}
+
+//go:embed assets
+var assets embed.FS
+
+// Files maps request paths to answers: the page at /docs, its parts below
+// /docs/, and the contract at /openapi.json and /openapi.yaml. Read only.
+var Files = files()
+
+var types = map[string]string{
+	".html": "text/html; charset=utf-8",
+	".js":   "text/javascript; charset=utf-8",
+	".css":  "text/css; charset=utf-8",
+	".svg":  "image/svg+xml",
+	".txt":  "text/plain; charset=utf-8",
+}
+
+func files() map[string]File {
+	out := map[string]File{}
+	entries, err := assets.ReadDir("assets")
+	if err != nil {
+		panic(err) // embedded: cannot happen in a program that was built
+	}
+	for _, e := range entries {
+		name := e.Name()
+		if strings.HasSuffix(name, ".gz") {
+			continue
+		}
+		f := file(types[path.Ext(name)], read(name))
+		f.Gzip = read(name + ".gz")
+		if name == "page.html" {
+			out["/docs"] = f
+			continue
+		}
+		out["/docs/"+name] = f
+	}
+	d := apispec.Load()
+	out["/openapi.json"] = file("application/json", d.JSON())
+	out["/openapi.yaml"] = file("application/yaml", d.YAML())
+	return out
+}
+
+func file(contentType string, b []byte) File {
+	sum := sha256.Sum256(b)
+	return File{ContentType: contentType, Bytes: b, ETag: `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`}
+}
+
+// read gives nil for a name that is not there.
+func read(name string) []byte {
+	b, _ := assets.ReadFile("assets/" + name)
+	return b
+}

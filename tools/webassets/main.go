@@ -1,0 +1,159 @@
+// Command webassets makes the files that browsers load from our pages, out of
+// sources and npm packages pinned by a lockfile. Its output is committed, so
+// neither a build nor a test needs npm. Run it from anywhere in the repository
+// after `npm ci` in the folder of the bundle:
+//
+//	cd libs/apispec/docs/web && npm ci && cd - && go -C tools run ./webassets
+//
+// The output depends on nothing but the inputs: a second run changes no byte.
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+
+	"github.com/evanw/esbuild/pkg/api"
+)
+
+// largest is the bound for one committed file.
+const largest = 2 << 20
+
+// bundle turns the entry points of a folder into minified files, and copies
+// others as they are. Licences of packages travel along in one text.
+type bundle struct {
+	from, to string
+	entries  []string
+	copies   []string
+	licences []string
+}
+
+var bundles = []bundle{{
+	from:    "libs/apispec/docs/web",
+	to:      "libs/apispec/docs/assets",
+	entries: []string{"page.js", "page.css"},
+	copies:  []string{"page.html", "icon.svg"},
+	licences: []string{
+		"node_modules/swagger-ui-dist/NOTICE",
+		"node_modules/swagger-ui-dist/LICENSE",
+		"node_modules/swagger-ui-dist/swagger-ui-es-bundle.js.LICENSE.txt",
+	},
+}}
+
+func main() {
+	log.SetFlags(0)
+	root, err := repository()
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, b := range bundles {
+		if err := b.make(root); err != nil {
+			log.Fatalf("%s: %v", b.from, err)
+		}
+	}
+}
+
+func (b bundle) make(root string) error {
+	from, to := filepath.Join(root, b.from), filepath.Join(root, b.to)
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return err
+	}
+	for _, e := range b.entries {
+		out, err := build(from, e)
+		if err != nil {
+			return err
+		}
+		if err := write(to, e, out); err != nil {
+			return err
+		}
+	}
+	for _, c := range b.copies {
+		data, err := os.ReadFile(filepath.Join(from, c))
+		if err != nil {
+			return err
+		}
+		if err := write(to, c, data); err != nil {
+			return err
+		}
+	}
+	var texts bytes.Buffer
+	for _, l := range b.licences {
+		data, err := os.ReadFile(filepath.Join(from, l))
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&texts, "==== %s ====\n\n%s\n", filepath.ToSlash(l), data)
+	}
+	return write(to, "licenses.txt", texts.Bytes())
+}
+
+func build(from, entry string) ([]byte, error) {
+	r := api.Build(api.BuildOptions{
+		AbsWorkingDir:     from,
+		EntryPoints:       []string{entry},
+		Bundle:            true,
+		Format:            api.FormatESModule,
+		Target:            api.ES2022,
+		MinifyWhitespace:  true,
+		MinifySyntax:      true,
+		MinifyIdentifiers: true,
+		Charset:           api.CharsetUTF8,
+		LegalComments:     api.LegalCommentsNone, // licenses.txt has them whole
+		Loader:            map[string]api.Loader{".svg": api.LoaderDataURL},
+		Define:            map[string]string{"global": "globalThis"},
+		LogLevel:          api.LogLevelWarning,
+	})
+	if len(r.Errors) > 0 {
+		return nil, fmt.Errorf("bundle %s: %s", entry, r.Errors[0].Text)
+	}
+	return r.OutputFiles[0].Contents, nil
+}
+
+// write stores a file and, when it is worth it, its compressed twin.
+func write(dir, name string, data []byte) error {
+	if len(data) > largest {
+		return fmt.Errorf("%s has %d bytes, more than %d", name, len(data), largest)
+	}
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		return err
+	}
+	if len(data) < 4096 {
+		if err := os.Remove(path + ".gz"); !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	var gz bytes.Buffer
+	w, err := gzip.NewWriterLevel(&gz, gzip.BestCompression)
+	if err != nil {
+		return err
+	}
+	if _, err := w.Write(data); err != nil {
+		return err
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	return os.WriteFile(path+".gz", gz.Bytes(), 0o644)
+}
+
+func repository() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", errors.New("run inside the repository: no go.work above")
+		}
+		dir = filepath.Dir(dir)
+	}
+}
