@@ -1,0 +1,225 @@
+// Package boot runs a service: its listeners, its background loops, its health,
+// its telemetry, and above all the order in which they stop.
+//
+// A stop loses no accepted work: first the service says that it is not ready and
+// waits until balancers have seen it (Drain), then it stops accepting and
+// finishes what it has, then the loops end and hand back or flush what they
+// hold, then stores are closed, and telemetry is flushed last.
+package boot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/valyala/fasthttp"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/linkreel/linkreel/libs/httpapi"
+)
+
+// Config is what every service has; services embed it in their own.
+type Config struct {
+	// AdminAddr serves /livez, /readyz, /metrics and /version; empty serves none.
+	AdminAddr string `env:"LINKREEL_ADMIN_ADDR" envDefault:":9090"`
+	// Drain is how long a stopping service goes on serving while it says that it
+	// is not ready; it should exceed the time balancers take to notice.
+	Drain time.Duration `env:"LINKREEL_DRAIN" envDefault:"5s"`
+	// Grace bounds what comes after the drain: open requests, jobs, flushes. It
+	// should stay below the pod's termination grace period less Drain.
+	Grace time.Duration `env:"LINKREEL_GRACE" envDefault:"20s"`
+	// LogLevel is debug, info, warn or error.
+	LogLevel slog.Level `env:"LINKREEL_LOG_LEVEL" envDefault:"info"`
+}
+
+// Service is a service that is made but not yet running.
+type Service struct {
+	Name    string
+	Servers []Server
+	Loops   []Loop
+	// Ready says why the service cannot serve now; nil means it can. It must not
+	// fail for a dependency whose loss the service can bridge.
+	Ready []Check
+	// Close ends stores and clients, in order, after the loops have ended.
+	Close []func(ctx context.Context) error
+}
+
+// Server is one listener's worth of handlers. A service has a name for each:
+// "api", "redirect", "admin", "internal".
+type Server struct {
+	Name    string
+	Addr    string
+	Handler fasthttp.RequestHandler
+}
+
+// Loop is background work that runs until its context ends and then returns
+// what it holds. A loop that returns an error earlier stops the service.
+type Loop struct {
+	Name string
+	Run  func(ctx context.Context) error
+}
+
+// Check is one condition of readiness.
+type Check struct {
+	Name  string
+	Check func(ctx context.Context) error
+}
+
+// Handler finds a server's handler by name; nil when the service has none.
+func (s *Service) Handler(name string) fasthttp.RequestHandler {
+	for _, srv := range s.Servers {
+		if srv.Name == name {
+			return srv.Handler
+		}
+	}
+	return nil
+}
+
+// Main is the whole of a service's main function: signals, telemetry, the
+// service, exit code. make builds the service once telemetry stands.
+func Main(name string, cfg Config, build func(ctx context.Context) (*Service, error)) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	slog.SetDefault(NewLogger(os.Stdout, cfg.LogLevel))
+	if err := run(ctx, name, cfg, build); err != nil {
+		slog.Error("stopped", "service", name, "error", err)
+		stop()
+		os.Exit(1) //nolint:gocritic // stop has run; nothing else is deferred
+	}
+}
+
+func run(ctx context.Context, name string, cfg Config, build func(ctx context.Context) (*Service, error)) error {
+	flush, err := Telemetry(ctx, name)
+	if err != nil {
+		return err
+	}
+	svc, err := build(ctx)
+	if err == nil {
+		err = Run(ctx, cfg, svc)
+	}
+	// The process ends either way; telemetry that cannot be delivered in time is
+	// not worth waiting for.
+	flushCtx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	return errors.Join(err, flush(flushCtx))
+}
+
+// Run serves svc until ctx ends and returns after an orderly stop.
+func Run(ctx context.Context, cfg Config, svc *Service) error {
+	var stopping atomic.Bool
+	listeners := make([]net.Listener, len(svc.Servers))
+	for i, srv := range svc.Servers {
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", srv.Addr)
+		if err != nil {
+			return fmt.Errorf("%s: listen for %s: %w", svc.Name, srv.Name, err)
+		}
+		listeners[i] = l
+	}
+	g, gctx := errgroup.WithContext(context.WithoutCancel(ctx))
+	admin, err := serveAdmin(ctx, cfg.AdminAddr, svc, &stopping)
+	if err != nil {
+		return err
+	}
+	servers := make([]*fasthttp.Server, len(svc.Servers))
+	for i, srv := range svc.Servers {
+		servers[i] = httpapi.NewServer("", srv.Handler)
+		g.Go(func() error { return servers[i].Serve(listeners[i]) })
+		slog.Info("listening", "service", svc.Name, "server", srv.Name, "addr", listeners[i].Addr().String())
+	}
+	loopCtx, endLoops := context.WithCancel(gctx)
+	defer endLoops()
+	StartLoops(loopCtx, g, svc)
+
+	select {
+	case <-ctx.Done():
+	case <-gctx.Done(): // a listener or loop failed
+	}
+	stopping.Store(true)
+	if ctx.Err() != nil {
+		slog.Info("draining", "service", svc.Name, "for", cfg.Drain.String())
+		sleep(gctx, cfg.Drain)
+	}
+	graceCtx, cancel := context.WithTimeout(context.Background(), cfg.Grace)
+	defer cancel()
+	var errs []error
+	for _, s := range servers {
+		errs = append(errs, s.ShutdownWithContext(graceCtx))
+	}
+	endLoops()
+	errs = append(errs, within(graceCtx, svc.Name+": loops", g.Wait))
+	errs = append(errs, CloseAll(graceCtx, svc))
+	if admin != nil {
+		errs = append(errs, admin.Shutdown(graceCtx))
+	}
+	return errors.Join(errs...)
+}
+
+// StartLoops runs the service's loops in g until ctx ends.
+func StartLoops(ctx context.Context, g *errgroup.Group, svc *Service) {
+	for _, loop := range svc.Loops {
+		g.Go(func() error {
+			if err := loop.Run(ctx); err != nil && ctx.Err() == nil {
+				return fmt.Errorf("%s: %s: %w", svc.Name, loop.Name, err)
+			}
+			return nil
+		})
+	}
+}
+
+// CloseAll closes what the service holds.
+func CloseAll(ctx context.Context, svc *Service) error {
+	var errs []error
+	for _, c := range svc.Close {
+		errs = append(errs, c(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// NotReady asks every check and joins what is wrong; nil means ready.
+func (s *Service) NotReady(ctx context.Context) error {
+	var errs []error
+	for _, c := range s.Ready {
+		if err := c.Check(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", c.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func within(ctx context.Context, what string, fn func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- fn() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("%s did not end in time", what)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// Loopback reports whether addr listens on loopback only.
+func Loopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
+}

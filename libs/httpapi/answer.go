@@ -1,0 +1,179 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+)
+
+// JSON answers with status and v.
+func JSON(c *fiber.Ctx, status int, v any) error {
+	body, err := marshal(v)
+	if err != nil {
+		return err
+	}
+	c.Status(status)
+	c.Response().SetBodyRaw(body)
+	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
+	if len(c.Response().Header.Peek(fiber.HeaderCacheControl)) == 0 {
+		c.Set(fiber.HeaderCacheControl, "private, no-store")
+	}
+	return nil
+}
+
+// Created answers 201 with the record's address.
+func Created(c *fiber.Ctx, location string, v any) error {
+	c.Set(fiber.HeaderLocation, location)
+	return JSON(c, fiber.StatusCreated, v)
+}
+
+// NoContent answers 204.
+func NoContent(c *fiber.Ctx) error {
+	c.Status(fiber.StatusNoContent)
+	c.Response().ResetBody()
+	return nil
+}
+
+// marshal keeps <, > and & as they are: text is returned to the letter.
+func marshal(v any) ([]byte, error) {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return []byte(strings.TrimSuffix(b.String(), "\n")), nil
+}
+
+// ErrorBody is the one shape of an error answer.
+func ErrorBody(e *apierr.Error, requestID string) []byte {
+	type body struct {
+		Code          apierr.Code     `json:"code"`
+		Message       string          `json:"message"`
+		RequestID     string          `json:"requestId"`
+		Details       []apierr.Detail `json:"details,omitempty"`
+		RequiredPlan  string          `json:"requiredPlan,omitempty"`
+		CurrentPlan   string          `json:"currentPlan,omitempty"`
+		RequiredScope string          `json:"requiredScope,omitempty"`
+	}
+	out, err := marshal(struct {
+		Error body `json:"error"`
+	}{body{e.Code, e.Message, requestID, e.Details, e.RequiredPlan, e.CurrentPlan, e.RequiredScope}})
+	if err != nil {
+		return []byte(`{"error":{"code":"INTERNAL","message":"Something went wrong on our side.","requestId":""}}`)
+	}
+	return out
+}
+
+// ETag is the strong tag of a record's revision.
+func ETag(rev int64) string { return `"r` + strconv.FormatInt(rev, 10) + `"` }
+
+// Match is a request's If-Match. The zero value holds for every record.
+type Match struct{ tags []string }
+
+// IfMatch reads the If-Match header.
+func IfMatch(c *fiber.Ctx) Match {
+	value := c.Get(fiber.HeaderIfMatch)
+	if value == "" {
+		return Match{}
+	}
+	m := Match{tags: []string{}}
+	for tag := range strings.SplitSeq(value, ",") {
+		m.tags = append(m.tags, strings.TrimSpace(tag))
+	}
+	return m
+}
+
+// Holds reports whether the record's present tag is one that the caller named.
+// Weak tags never match: the comparison is the strong one of RFC 9110 §13.1.1.
+func (m Match) Holds(rev int64) bool {
+	if m.tags == nil {
+		return true
+	}
+	want := ETag(rev)
+	for _, tag := range m.tags {
+		if tag == "*" || tag == want {
+			return true
+		}
+	}
+	return false
+}
+
+// Check is Holds as an error for the caller.
+func (m Match) Check(rev int64) error {
+	if m.Holds(rev) {
+		return nil
+	}
+	return apierr.New(apierr.PreconditionFailed, "The record has changed since you read it.")
+}
+
+// NotModified reports whether the caller's If-None-Match names rev, and answers
+// 304 when it does. It sets the ETag either way.
+func NotModified(c *fiber.Ctx, rev int64) bool {
+	tag := ETag(rev)
+	c.Set(fiber.HeaderETag, tag)
+	for given := range strings.SplitSeq(c.Get(fiber.HeaderIfNoneMatch), ",") {
+		if given = strings.TrimSpace(given); given == "*" || strings.TrimPrefix(given, "W/") == tag {
+			c.Status(fiber.StatusNotModified)
+			return true
+		}
+	}
+	return false
+}
+
+// Limit reads the list query "limit": 1 to 100, 20 when absent. Anything else is
+// refused, not clamped, so that a caller's mistake shows.
+func Limit(c *fiber.Ctx) (int, []apierr.Detail) {
+	if !c.Context().QueryArgs().Has("limit") {
+		return 20, nil
+	}
+	n, err := strconv.Atoi(c.Query("limit"))
+	if err != nil || n < 1 || n > 100 || !isDigits(c.Query("limit")) {
+		return 0, []apierr.Detail{{Field: "limit", Code: apierr.OutOfRange, Message: "Use a whole number from 1 to 100.", Min: 1, Max: 100}}
+	}
+	return n, nil
+}
+
+func isDigits(s string) bool {
+	return s != "" && strings.Trim(s, "0123456789") == ""
+}
+
+// ClientIP is the address of the client: the peer's, or, when the peer is a
+// trusted proxy, the right-most address of X-Forwarded-For that is not one
+// itself. Addresses further left are the client's own words.
+func (a *API) ClientIP(c *fiber.Ctx) netip.Addr {
+	return ClientIP(c.Context().RemoteIP().String(), c.Request().Header.PeekAll(fiber.HeaderXForwardedFor), a.opt.TrustedProxies)
+}
+
+// ClientIP is the same rule for a server that is not an [API].
+func ClientIP(peer string, forwarded [][]byte, trusted []netip.Prefix) netip.Addr {
+	addr, err := netip.ParseAddr(peer)
+	if err != nil {
+		return netip.Addr{}
+	}
+	addr = addr.Unmap()
+	isTrusted := func(x netip.Addr) bool {
+		for _, p := range trusted {
+			if p.Contains(x) {
+				return true
+			}
+		}
+		return false
+	}
+	for i := len(forwarded) - 1; i >= 0 && isTrusted(addr); i-- {
+		parts := strings.Split(string(forwarded[i]), ",")
+		for j := len(parts) - 1; j >= 0 && isTrusted(addr); j-- {
+			next, err := netip.ParseAddr(strings.TrimSpace(parts[j]))
+			if err != nil {
+				return addr
+			}
+			addr = next.Unmap()
+		}
+	}
+	return addr
+}

@@ -1,0 +1,503 @@
+// Package httpapi is how every Linkreel service speaks HTTP: one server setup,
+// one order of checks, one body format, one place that writes errors.
+//
+// A request passes: recover, request id and span, access line and metric,
+// deadline; then, on a route that needs a key: key (401), rate limit (429),
+// suspension, scope and plan (403), Idempotency-Key on POST; then the handler.
+// Handlers return errors and never choose a status for one.
+//
+// Fiber reuses its buffers and does not cancel: handlers pass c.UserContext(),
+// which carries the deadline, the principal and the trace, and never c itself.
+package httpapi
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/authclient"
+	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
+	"github.com/linkreel/linkreel/libs/identity"
+)
+
+// Limits of every request.
+const (
+	MaxBody    = 1 << 20  // bytes of a body; more is 413
+	MaxHeaders = 16 << 10 // bytes of request line and headers; more is 431
+)
+
+// Authenticator turns a bearer token into a principal and charges the account's
+// rate limit, in one step. *authclient.Client is the one in use.
+type Authenticator interface {
+	Authenticate(ctx context.Context, bearer string) (authclient.Decision, error)
+	Charge(ctx context.Context, p *identity.Principal, cost int) (authclient.Limit, error)
+}
+
+// Options configure an [API].
+type Options struct {
+	// Name is the service's name in spans, metrics and log lines.
+	Name string
+	// Auth answers for keys; nil on an API without routes that need one.
+	Auth Authenticator
+	// Idempotency keeps answers to POSTs; nil ignores the Idempotency-Key header.
+	Idempotency idempotency.Store
+	// TrustedProxies are the peers whose X-Forwarded-For is believed.
+	TrustedProxies []netip.Prefix
+	// Timeout bounds a request; 0 means ten seconds.
+	Timeout time.Duration
+	// Page writes errors of public pages (every path outside /api, /admin and
+	// /internal); nil writes JSON there too.
+	Page func(c *fiber.Ctx, e *apierr.Error) error
+	// Fallback answers paths that no route has; nil is a 404.
+	Fallback fiber.Handler
+	// Now is the clock; nil is the system's.
+	Now func() time.Time
+	// Log takes access lines and errors; nil is slog.Default().
+	Log *slog.Logger
+}
+
+// API is a set of routes with everything above around them.
+type API struct {
+	opt      Options
+	app      *fiber.App
+	tracer   trace.Tracer
+	duration metric.Float64Histogram
+	routes   []Route
+}
+
+// Route is a method and a path in Fiber's form ("/api/v1/links/:id").
+type Route struct{ Method, Path string }
+
+// Access is what a route demands beyond a valid key. The zero value demands
+// nothing more.
+type Access struct {
+	Scope identity.Scope // "" for none
+	Plan  identity.Plan  // the lowest plan that may call
+}
+
+// New makes an API without routes.
+func New(opt Options) *API {
+	if opt.Timeout <= 0 {
+		opt.Timeout = 10 * time.Second
+	}
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	if opt.Log == nil {
+		opt.Log = slog.Default()
+	}
+	duration, err := otel.Meter(opt.Name).Float64Histogram("http.server.request.duration",
+		metric.WithUnit("s"), metric.WithDescription("Time from the request's last byte to the answer's first."),
+		metric.WithExplicitBucketBoundaries(.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10))
+	if err != nil {
+		otel.Handle(err)
+	}
+	a := &API{opt: opt, tracer: otel.Tracer(opt.Name), duration: duration}
+	a.app = fiber.New(fiber.Config{
+		AppName:               opt.Name,
+		DisableStartupMessage: true,
+		Immutable:             true, // a handler's strings outlive it: in caches, goroutines and spans
+		CaseSensitive:         true,
+		StrictRouting:         true,
+		BodyLimit:             MaxBody,
+		ReadBufferSize:        MaxHeaders,
+		ErrorHandler:          a.writeError,
+	})
+	a.app.Use(a.around)
+	return a
+}
+
+// Handle adds a route that needs a key.
+func (a *API) Handle(method, path string, access Access, h fiber.Handler) {
+	guarded := func(c *fiber.Ctx) error {
+		if err := a.admit(c, access); err != nil {
+			return err
+		}
+		if method == fiber.MethodPost {
+			return a.once(c, h)
+		}
+		return h(c)
+	}
+	a.add(method, path, guarded)
+}
+
+// Public adds a route that needs no key.
+func (a *API) Public(method, path string, h fiber.Handler) { a.add(method, path, h) }
+
+func (a *API) add(method, path string, h fiber.Handler) {
+	a.routes = append(a.routes, Route{method, path})
+	a.app.Add(method, path, h)
+	if method == fiber.MethodGet {
+		a.app.Add(fiber.MethodHead, path, h)
+	}
+}
+
+// Routes lists what Handle and Public added, for the test that compares it with
+// the API document.
+func (a *API) Routes() []Route { return a.routes }
+
+// Handler is the finished API. It must be taken after the last route.
+func (a *API) Handler() fasthttp.RequestHandler {
+	a.app.Use(func(c *fiber.Ctx) error {
+		if methodsOf(a.app, c.Path()) != "" {
+			return fiber.ErrMethodNotAllowed
+		}
+		if a.opt.Fallback != nil {
+			return a.opt.Fallback(c)
+		}
+		return apierr.New(apierr.NotFound, "There is nothing at this address.")
+	})
+	return a.app.Handler()
+}
+
+// around is the outermost layer: nothing that happens inside escapes it.
+func (a *API) around(c *fiber.Ctx) (err error) {
+	started := time.Now() // wall time of the machine: a test's clock does not measure work
+	ctx, cancel := context.WithTimeout(c.UserContext(), a.opt.Timeout)
+	defer cancel()
+	// The edge does not let callers choose what is traced, so a caller's trace is
+	// linked and not continued.
+	var links []trace.Link
+	if remote := remoteSpan(c); remote.IsValid() {
+		links = append(links, trace.Link{SpanContext: remote})
+	}
+	ctx, span := a.tracer.Start(ctx, c.Method(), trace.WithSpanKind(trace.SpanKindServer), trace.WithNewRoot(), trace.WithLinks(links...))
+	defer span.End()
+	id := span.SpanContext().TraceID().String()
+	if !span.SpanContext().TraceID().IsValid() {
+		id = strings.ToLower(identity.NewNonce()) // no SDK, as in unit tests
+	}
+	c.SetUserContext(context.WithValue(ctx, requestIDKey{}, id))
+	c.Set("X-Request-Id", id)
+	defer func() {
+		if p := recover(); p != nil {
+			a.opt.Log.ErrorContext(ctx, "panic", "service", a.opt.Name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			err = nil
+			a.fail(c, apierr.From(fmt.Errorf("panic: %v", p)))
+		}
+		a.observe(c, span, started)
+	}()
+	if err := c.Next(); err != nil {
+		// The status must be final when the line and the span are written.
+		a.fail(c, toAPI(err, c, a.app))
+	}
+	return nil
+}
+
+func (a *API) observe(c *fiber.Ctx, span trace.Span, started time.Time) {
+	route, status, took := c.Route().Path, c.Response().StatusCode(), time.Since(started)
+	if route == "/" && c.Path() != "/" {
+		route = "(none)" // the catch-all: a caller's path has no bound on its values
+	}
+	ctx := c.UserContext()
+	span.SetName(c.Method() + " " + route)
+	span.SetAttributes(attribute.String("http.request.method", c.Method()), attribute.String("http.route", route), attribute.Int("http.response.status_code", status))
+	if status >= 500 {
+		span.SetStatus(codes.Error, "")
+	}
+	a.duration.Record(ctx, took.Seconds(), metric.WithAttributes(
+		attribute.String("http.request.method", knownMethod(c.Method())), attribute.String("http.route", route), attribute.Int("http.response.status_code", status)))
+	account := ""
+	if p := identity.FromContext(ctx); p != nil {
+		account = p.AccountID
+	}
+	level := slog.LevelInfo
+	if strings.HasPrefix(route, "/internal/") {
+		level = slog.LevelDebug // one public request is one line
+	}
+	a.opt.Log.LogAttrs(ctx, level, "access",
+		slog.String("service", a.opt.Name), slog.String("method", c.Method()), slog.String("route", route), slog.Int("status", status),
+		slog.Float64("ms", float64(took.Microseconds())/1000), slog.Int("bytes", len(c.Response().Body())), slog.String("account", account))
+}
+
+// admit is the order of checks: key, rate limit, suspension, scope, plan.
+func (a *API) admit(c *fiber.Ctx, access Access) error {
+	bearer, err := bearerOf(c)
+	if err != nil {
+		return err
+	}
+	d, err := a.opt.Auth.Authenticate(c.UserContext(), bearer)
+	if err != nil {
+		return err
+	}
+	setLimitHeaders(c, d.Limit, a.opt.Now())
+	if !d.Limit.Allowed {
+		return limited(d.Limit)
+	}
+	p := d.Principal
+	c.SetUserContext(identity.WithPrincipal(c.UserContext(), p))
+	switch {
+	case p.Suspended:
+		return apierr.New(apierr.AccountSuspended, "This account is suspended.")
+	case access.Scope != "" && !p.Scopes.Has(access.Scope):
+		return &apierr.Error{Code: apierr.InsufficientScope, Message: "This key lacks the scope " + string(access.Scope) + ".", RequiredScope: string(access.Scope)}
+	case p.Plan < access.Plan:
+		return PlanRequired(access.Plan, p.Plan)
+	}
+	return nil
+}
+
+// PlanRequired is the refusal of an operation that needs a higher plan.
+func PlanRequired(need, have identity.Plan) error {
+	return &apierr.Error{Code: apierr.PlanRequired, RequiredPlan: need.String(), CurrentPlan: have.String(),
+		Message: "This operation needs the " + need.String() + " plan or higher."}
+}
+
+// Charge takes n more from the account's rate limit, for a request that costs
+// more than one, and refuses the request when it is not there.
+func (a *API) Charge(c *fiber.Ctx, n int) error {
+	if n <= 0 {
+		return nil
+	}
+	limit, err := a.opt.Auth.Charge(c.UserContext(), identity.FromContext(c.UserContext()), n)
+	if err != nil {
+		return err
+	}
+	setLimitHeaders(c, limit, a.opt.Now())
+	if !limit.Allowed {
+		return limited(limit)
+	}
+	return nil
+}
+
+func limited(l authclient.Limit) error {
+	return &apierr.Error{Code: apierr.RateLimited, Message: "Too many requests. Try again after the time in Retry-After.", RetryAfter: l.RetryAfter}
+}
+
+// setLimitHeaders writes the IETF draft's fields and the older X- ones; resets
+// are whole seconds, rounded up, so that a caller who obeys is let in.
+func setLimitHeaders(c *fiber.Ctx, l authclient.Limit, now time.Time) {
+	reset := seconds(l.ResetAfter)
+	c.Set("RateLimit-Policy", `"default";q=`+strconv.Itoa(l.Limit)+`;w=60`)
+	c.Set("RateLimit", `"default";r=`+strconv.Itoa(l.Remaining)+`;t=`+strconv.FormatInt(reset, 10))
+	c.Set("X-RateLimit-Limit", strconv.Itoa(l.Limit))
+	c.Set("X-RateLimit-Remaining", strconv.Itoa(l.Remaining))
+	c.Set("X-RateLimit-Reset", strconv.FormatInt(now.Unix()+reset, 10))
+}
+
+func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
+
+// bearerOf reads the one Authorization header. Keys in queries, cookies or
+// second headers are not looked at.
+func bearerOf(c *fiber.Ctx) (string, error) {
+	values := c.Request().Header.PeekAll(fiber.HeaderAuthorization)
+	if len(values) == 0 || len(values) == 1 && len(values[0]) == 0 {
+		return "", apierr.New(apierr.MissingAPIKey, "Send your API key as `Authorization: Bearer <key>`.")
+	}
+	scheme, token, ok := strings.Cut(string(values[0]), " ")
+	if len(values) > 1 || !ok || !strings.EqualFold(scheme, "Bearer") || token == "" {
+		return "", apierr.New(apierr.InvalidAPIKey, "Send your API key as `Authorization: Bearer <key>`.")
+	}
+	return token, nil
+}
+
+// once runs a POST under its Idempotency-Key: a repeated key replays the first
+// answer instead of acting again.
+func (a *API) once(c *fiber.Ctx, h fiber.Handler) error {
+	key := c.Get("Idempotency-Key")
+	if a.opt.Idempotency == nil || len(c.Request().Header.PeekAll("Idempotency-Key")) == 0 {
+		return h(withOrigin(c, Origin{Nonce: identity.NewNonce(), At: a.opt.Now()}))
+	}
+	if !validIdempotencyKey(key) {
+		return apierr.Invalid(apierr.Detail{Field: "Idempotency-Key", Code: apierr.InvalidValue, Message: "Use 1 to 255 printable ASCII characters.", Max: 255})
+	}
+	bearer, err := bearerOf(c)
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(c.Body())
+	record, err := a.opt.Idempotency.Begin(c.UserContext(), idempotency.BeginRequest{
+		Account: identity.FromContext(c.UserContext()).AccountID, Route: c.Method() + " " + c.Path(), Key: key,
+		BodyHash: hex.EncodeToString(sum[:]), Secret: bearer,
+	})
+	if err != nil {
+		return err
+	}
+	if r := record.Replay; r != nil {
+		c.Set("Idempotent-Replayed", "true")
+		if r.Location != "" {
+			c.Set(fiber.HeaderLocation, r.Location)
+		}
+		c.Set(fiber.HeaderContentType, r.ContentType)
+		return c.Status(r.Status).Send(r.Body)
+	}
+	if err := h(withOrigin(c, Origin{Nonce: record.Nonce, At: record.At, Replay: true})); err != nil {
+		a.fail(c, toAPI(err, c, a.app)) // the refusal is the answer to keep
+	}
+	res := c.Response()
+	// The answer is sent whether or not it could be kept: an answer that is not
+	// kept is made again from the same nonce.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.UserContext()), 2*time.Second)
+	defer cancel()
+	if status := res.StatusCode(); status >= 500 || status == fiber.StatusTooManyRequests {
+		err = a.opt.Idempotency.Abandon(ctx, record)
+	} else {
+		err = a.opt.Idempotency.Finish(ctx, record, idempotency.Response{
+			Status: status, ContentType: string(res.Header.ContentType()), Body: append([]byte(nil), res.Body()...), Location: string(res.Header.Peek(fiber.HeaderLocation)),
+		})
+	}
+	if err != nil {
+		a.opt.Log.WarnContext(ctx, "idempotency record not closed", "service", a.opt.Name, "error", err)
+	}
+	return nil
+}
+
+func validIdempotencyKey(s string) bool {
+	if s == "" || len(s) > 255 {
+		return false
+	}
+	for i := range len(s) {
+		if s[i] < 0x20 || s[i] > 0x7e {
+			return false
+		}
+	}
+	return true
+}
+
+// Origin is what a create derives its identifiers from. Two tries of one request
+// under one Idempotency-Key have the same Nonce and At, so a try that finds its
+// own record in place knows that it succeeded before.
+type Origin struct {
+	Nonce  string
+	At     time.Time
+	Replay bool // whether an earlier try may have happened
+}
+
+type originKey struct{}
+
+func withOrigin(c *fiber.Ctx, o Origin) *fiber.Ctx {
+	c.SetUserContext(context.WithValue(c.UserContext(), originKey{}, o))
+	return c
+}
+
+// OriginOf is the origin of the POST in ctx; outside one it is a new one.
+func OriginOf(ctx context.Context) Origin {
+	if o, ok := ctx.Value(originKey{}).(Origin); ok {
+		return o
+	}
+	return Origin{Nonce: identity.NewNonce(), At: time.Now()}
+}
+
+type requestIDKey struct{}
+
+// RequestID is the id that the caller sees in X-Request-Id: the trace id.
+func RequestID(ctx context.Context) string {
+	id, _ := ctx.Value(requestIDKey{}).(string)
+	return id
+}
+
+// toAPI gives Fiber's own errors their code.
+func toAPI(err error, c *fiber.Ctx, app *fiber.App) *apierr.Error {
+	var own *fiber.Error
+	if !errors.As(err, &own) {
+		return apierr.From(err)
+	}
+	switch own.Code {
+	case fiber.StatusNotFound:
+		return apierr.New(apierr.NotFound, "There is nothing at this address.")
+	case fiber.StatusMethodNotAllowed:
+		return &apierr.Error{Code: apierr.MethodNotAllowed, Message: "This address does not answer that method.", Allow: strings.Split(methodsOf(app, c.Path()), ", ")}
+	case fiber.StatusRequestEntityTooLarge:
+		return apierr.New(apierr.BodyTooLarge, "The body is larger than 1 MiB.")
+	case fiber.StatusRequestHeaderFieldsTooLarge:
+		return apierr.New(apierr.HeadersTooLarge, "The request's headers are too large.")
+	}
+	return apierr.From(err)
+}
+
+// methodsOf is the Allow header's value for path; "" when no route has it.
+func methodsOf(app *fiber.App, path string) string {
+	var out []string
+	for _, stack := range app.Stack() {
+		for _, r := range stack {
+			if r.Path != "/" && fiber.RoutePatternMatch(path, r.Path, fiber.Config{CaseSensitive: true, StrictRouting: true}) {
+				out = append(out, r.Method)
+				break
+			}
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+func (a *API) writeError(c *fiber.Ctx, err error) error {
+	a.fail(c, toAPI(err, c, a.app))
+	return nil
+}
+
+// fail writes e; it is the only place that does.
+func (a *API) fail(c *fiber.Ctx, e *apierr.Error) {
+	ctx := c.UserContext()
+	switch {
+	case e.Code == apierr.Internal:
+		a.opt.Log.ErrorContext(ctx, "request failed", "service", a.opt.Name, "route", c.Route().Path, "error", e.Err)
+	case e.Code.Status() >= 500:
+		a.opt.Log.WarnContext(ctx, "request refused", "service", a.opt.Name, "route", c.Route().Path, "error", e)
+	}
+	res := c.Response()
+	res.Header.Del(fiber.HeaderLocation)
+	res.Header.Del(fiber.HeaderETag)
+	if e.RetryAfter > 0 || e.Code == apierr.RateLimited || e.Code == apierr.Unavailable {
+		c.Set(fiber.HeaderRetryAfter, strconv.FormatInt(max(1, seconds(e.RetryAfter)), 10))
+	}
+	if e.Code.Status() == fiber.StatusUnauthorized {
+		challenge := `Bearer realm="linkreel"`
+		if e.Code != apierr.MissingAPIKey {
+			challenge += `, error="invalid_token"`
+		}
+		c.Set(fiber.HeaderWWWAuthenticate, challenge)
+	}
+	if len(e.Allow) > 0 {
+		c.Set(fiber.HeaderAllow, strings.Join(e.Allow, ", "))
+	}
+	c.Status(e.Code.Status())
+	c.Set(fiber.HeaderCacheControl, "no-store")
+	if a.opt.Page != nil && !machinePath(c.Path()) {
+		if err := a.opt.Page(c, e); err == nil {
+			return
+		}
+	}
+	res.SetBodyRaw(ErrorBody(e, RequestID(ctx)))
+	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
+}
+
+func machinePath(p string) bool {
+	return strings.HasPrefix(p, "/api/") || p == "/api" || strings.HasPrefix(p, "/admin/") || strings.HasPrefix(p, "/internal/")
+}
+
+func knownMethod(m string) string {
+	switch m {
+	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS":
+		return m
+	}
+	return "_OTHER"
+}
+
+func remoteSpan(c *fiber.Ctx) trace.SpanContext {
+	if c.Get("traceparent") == "" {
+		return trace.SpanContext{}
+	}
+	return trace.SpanContextFromContext(otel.GetTextMapPropagator().Extract(context.Background(), headerCarrier{c}))
+}
+
+type headerCarrier struct{ c *fiber.Ctx }
+
+func (h headerCarrier) Get(k string) string { return h.c.Get(k) }
+func (h headerCarrier) Set(string, string)  {}
+func (h headerCarrier) Keys() []string      { return []string{"traceparent", "tracestate"} }

@@ -1,0 +1,337 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/google/go-cmp/cmp"
+	"github.com/valyala/fasthttp"
+	"github.com/valyala/fasthttp/fasthttputil"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/authclient"
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/identity"
+)
+
+// keyring answers for the keys it was made with.
+type keyring map[string]*identity.Principal
+
+func (k keyring) Authenticate(_ context.Context, bearer string) (authclient.Decision, error) {
+	p, ok := k[bearer]
+	if !ok {
+		return authclient.Decision{}, apierr.New(apierr.InvalidAPIKey, "no such key")
+	}
+	limit := authclient.Limit{Limit: 60, Remaining: 59, ResetAfter: time.Second, Allowed: bearer != "busy", RetryAfter: 1500 * time.Millisecond}
+	return authclient.Decision{Principal: p, Limit: limit}, nil
+}
+
+func (k keyring) Charge(context.Context, *identity.Principal, int) (authclient.Limit, error) {
+	return authclient.Limit{Allowed: true}, nil
+}
+
+var keys = keyring{
+	"free":      {AccountID: "a", Plan: identity.Free, Scopes: identity.AllScopes()},
+	"creator":   {AccountID: "b", Plan: identity.Creator, Scopes: identity.AllScopes()},
+	"readonly":  {AccountID: "b", Plan: identity.Creator, Scopes: identity.ScopeSet{identity.LinksRead}},
+	"suspended": {AccountID: "c", Plan: identity.Creator, Scopes: identity.AllScopes(), Suspended: true},
+	"busy":      {AccountID: "d", Plan: identity.Creator, Scopes: identity.AllScopes()},
+}
+
+// serve runs an API in memory and returns what dials it.
+func serve(t *testing.T, opt httpapi.Options, routes func(*httpapi.API)) func() net.Conn {
+	t.Helper()
+	opt.Name, opt.Auth = "test", keys
+	a := httpapi.New(opt)
+	routes(a)
+	l := fasthttputil.NewInmemoryListener()
+	srv := httpapi.NewServer("", a.Handler())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = srv.Serve(l) }()
+	t.Cleanup(func() { _ = srv.Shutdown(); _ = l.Close(); <-done })
+	return func() net.Conn {
+		c, err := l.Dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+}
+
+// ask sends raw text and reads one answer.
+func ask(t *testing.T, dial func() net.Conn, raw string) (*http.Response, map[string]any) {
+	t.Helper()
+	c := dial()
+	defer func() { _ = c.Close() }()
+	go func() { _, _ = c.Write([]byte(raw)) }()
+	res, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatalf("answer to %.60q: %v", raw, err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	var body map[string]any
+	_ = json.NewDecoder(res.Body).Decode(&body) // some answers have none
+	return res, body
+}
+
+func request(method, path, key, headers, body string) string {
+	auth := ""
+	if key != "" {
+		auth = "Authorization: Bearer " + key + "\r\n"
+	}
+	return fmt.Sprintf("%s %s HTTP/1.1\r\nHost: x\r\n%s%sContent-Length: %d\r\n\r\n%s", method, path, auth, headers, len(body), body)
+}
+
+func codeOf(body map[string]any) string {
+	e, _ := body["error"].(map[string]any)
+	code, _ := e["code"].(string)
+	return code
+}
+
+func ok(c *fiber.Ctx) error { return httpapi.JSON(c, 200, map[string]string{"id": c.Params("id")}) }
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	dial := serve(t, httpapi.Options{}, func(a *httpapi.API) {
+		a.Handle("GET", "/api/v1/links/:id", httpapi.Access{Scope: identity.LinksRead}, ok)
+		a.Handle("DELETE", "/api/v1/links/:id", httpapi.Access{Scope: identity.LinksWrite, Plan: identity.Creator}, ok)
+		a.Public("GET", "/api/v1/panic", func(*fiber.Ctx) error { panic("secret text") })
+		a.Public("GET", "/api/v1/fails", func(*fiber.Ctx) error { return fmt.Errorf("open /var/lib/secret: denied") })
+		a.Public("GET", "/api/v1/down", func(*fiber.Ctx) error { return apierr.Down(fmt.Errorf("firestore at 10.0.0.1")) })
+	})
+	tests := []struct {
+		name, method, path, key, headers, body string
+		status                                 int
+		code                                   string
+		header                                 map[string]string
+	}{
+		{name: "no key", method: "GET", path: "/api/v1/links/1", status: 401, code: "MISSING_API_KEY", header: map[string]string{"Www-Authenticate": `Bearer realm="linkreel"`}},
+		{name: "an unknown key", method: "GET", path: "/api/v1/links/1", key: "x", status: 401, code: "INVALID_API_KEY", header: map[string]string{"Www-Authenticate": `Bearer realm="linkreel", error="invalid_token"`}},
+		{name: "another scheme", method: "GET", path: "/api/v1/links/1", headers: "Authorization: Basic creator\r\n", status: 401, code: "INVALID_API_KEY"},
+		{name: "two keys", method: "GET", path: "/api/v1/links/1", key: "creator", headers: "Authorization: Bearer creator\r\n", status: 401, code: "INVALID_API_KEY"},
+		{name: "the scheme in another case", method: "GET", path: "/api/v1/links/1", headers: "authorization: bearer creator\r\n", status: 200},
+		{name: "a lower plan", method: "DELETE", path: "/api/v1/links/1", key: "free", status: 403, code: "PLAN_REQUIRED"},
+		{name: "a missing scope goes before the plan", method: "DELETE", path: "/api/v1/links/1", key: "readonly", status: 403, code: "INSUFFICIENT_SCOPE"},
+		{name: "a suspended account", method: "GET", path: "/api/v1/links/1", key: "suspended", status: 403, code: "ACCOUNT_SUSPENDED"},
+		{name: "a spent limit", method: "GET", path: "/api/v1/links/1", key: "busy", status: 429, code: "RATE_LIMITED", header: map[string]string{"Retry-After": "2"}},
+		{name: "an unknown path", method: "GET", path: "/api/v1/nothing", status: 404, code: "NOT_FOUND"},
+		{name: "another case of a path", method: "GET", path: "/api/v1/LINKS/1", key: "creator", status: 404, code: "NOT_FOUND"},
+		{name: "another method", method: "PUT", path: "/api/v1/links/1", key: "creator", status: 405, code: "METHOD_NOT_ALLOWED", header: map[string]string{"Allow": "GET, HEAD, DELETE"}},
+		{name: "a panic", method: "GET", path: "/api/v1/panic", status: 500, code: "INTERNAL"},
+		{name: "an unknown error", method: "GET", path: "/api/v1/fails", status: 500, code: "INTERNAL"},
+		{name: "a dependency that is down", method: "GET", path: "/api/v1/down", status: 503, code: "UNAVAILABLE", header: map[string]string{"Retry-After": "1"}},
+		{name: "a large body", method: "DELETE", path: "/api/v1/links/1", key: "creator", body: strings.Repeat(" ", httpapi.MaxBody+1), status: 413, code: "BODY_TOO_LARGE"},
+		{name: "large headers", method: "GET", path: "/api/v1/links/1", key: "creator", headers: "X: " + strings.Repeat("a", httpapi.MaxHeaders) + "\r\n", status: 431, code: "HEADERS_TOO_LARGE"},
+		{name: "a good request", method: "GET", path: "/api/v1/links/1", key: "creator", status: 200, header: map[string]string{"X-Ratelimit-Limit": "60", "Ratelimit-Policy": `"default";q=60;w=60`, "Ratelimit": `"default";r=59;t=1`}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			res, body := ask(t, dial, request(tt.method, tt.path, tt.key, tt.headers, tt.body))
+			if res.StatusCode != tt.status || codeOf(body) != tt.code {
+				t.Fatalf("%d %q, want %d %q; body %v", res.StatusCode, codeOf(body), tt.status, tt.code, body)
+			}
+			if got := res.Header.Get("Content-Type"); got != "application/json" {
+				t.Errorf("Content-Type %q", got)
+			}
+			for k, want := range tt.header {
+				if got := res.Header.Get(k); got != want {
+					t.Errorf("%s: %q, want %q", k, got, want)
+				}
+			}
+			if id := res.Header.Get("X-Request-Id"); id == "" || tt.status >= 400 && body["error"].(map[string]any)["requestId"] != id {
+				t.Errorf("request id %q is not the one in %v", id, body)
+			}
+			if text := fmt.Sprint(body); strings.Contains(text, "secret") || strings.Contains(text, "firestore") {
+				t.Errorf("inner text reached the caller: %s", text)
+			}
+		})
+	}
+}
+
+func TestParametersOutliveTheRequest(t *testing.T) {
+	t.Parallel()
+	var kept []string
+	dial := serve(t, httpapi.Options{}, func(a *httpapi.API) {
+		a.Public("GET", "/keep/:id", func(c *fiber.Ctx) error { kept = append(kept, c.Params("id")); return nil })
+	})
+	c := dial()
+	defer func() { _ = c.Close() }()
+	r := bufio.NewReader(c)
+	for _, id := range []string{"id111", "id222", "id333"} { // one connection: its buffer is reused
+		if _, err := c.Write([]byte("GET /keep/" + id + " HTTP/1.1\r\nHost: x\r\n\r\n")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := http.ReadResponse(r, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d := cmp.Diff([]string{"id111", "id222", "id333"}, kept); d != "" {
+		t.Errorf("kept parameters (-want +got):\n%s", d)
+	}
+}
+
+func TestStrictJSON(t *testing.T) {
+	t.Parallel()
+	deep := func(n int) string { return `{"a":` + strings.Repeat("[", n) + strings.Repeat("]", n) + "}" }
+	tests := []struct {
+		name, body string
+		good       bool
+	}{
+		{"an object", `{"a":1,"b":{"a":2},"c":[{"a":1},{"a":2}]}`, true},
+		{"white space around", " \r\n\t{} ", true},
+		{"a huge number", `{"a":1e999}`, true},
+		{"the deepest nesting", deep(31), true},
+		{"nothing", ``, false},
+		{"white space only", `  `, false},
+		{"an array", `[]`, false},
+		{"a string", `"x"`, false},
+		{"null", `null`, false},
+		{"trailing data", `{} {}`, false},
+		{"a trailing comma", `{"a":1,}`, false},
+		{"a duplicate name", `{"a":1,"a":2}`, false},
+		{"a duplicate name by escape", `{"a":1,"\u0061":2}`, false},
+		{"a nested duplicate name", `{"x":[{"a":1,"a":2}]}`, false},
+		{"a value that looks like a name", `{"a":"a","b":"a"}`, true},
+		{"too deep", deep(32), false},
+		{"invalid UTF-8", "{\"a\":\"\xff\"}", false},
+		{"a byte order mark", "\ufeff{}", false},
+		{"single quotes", `{'a':1}`, false},
+		{"NaN", `{"a":NaN}`, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			err := httpapi.StrictJSON([]byte(tt.body))
+			if (err == nil) != tt.good {
+				t.Errorf("StrictJSON(%.40q) = %v, want good %v", tt.body, err, tt.good)
+			}
+			if err != nil && apierr.CodeOf(err) != apierr.InvalidJSON {
+				t.Errorf("code %s", apierr.CodeOf(err))
+			}
+		})
+	}
+}
+
+func TestDecodeObject(t *testing.T) {
+	t.Parallel()
+	type body struct {
+		URL   string                    `json:"url"`
+		Title httpapi.Optional[string]  `json:"title"`
+		Count httpapi.Optional[float64] `json:"count"`
+	}
+	tests := []struct {
+		name, raw string
+		want      body
+		unknown   []string
+		details   []apierr.Detail
+	}{
+		{name: "absent, null and set differ", raw: `{"url":"u","title":null}`, want: body{URL: "u", Title: httpapi.Optional[string]{Set: true, Null: true}}},
+		{name: "a name in another case is another name", raw: `{"url":"u","URL":"javascript:x","b":1,"a":2}`, want: body{URL: "u"}, unknown: []string{"URL", "b", "a"}},
+		{name: "all wrong types at once", raw: `{"url":1,"title":[],"count":"x"}`, want: body{}, details: []apierr.Detail{
+			{Field: "url", Code: apierr.InvalidType}, {Field: "title", Code: apierr.InvalidType}, {Field: "count", Code: apierr.InvalidType}}},
+		{name: "NUL", raw: `{"url":"a\u0000b"}`, details: []apierr.Detail{{Field: "url", Code: apierr.InvalidValue}}},
+		{name: "half a surrogate pair", raw: `{"url":"\ud83d","title":"\udc00"}`, details: []apierr.Detail{
+			{Field: "url", Code: apierr.InvalidValue}, {Field: "title", Code: apierr.InvalidValue}}},
+		{name: "a whole surrogate pair", raw: `{"url":"\ud83d\ude00 \\ud83d"}`, want: body{URL: "😀 \\ud83d"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var got body
+			fields, err := httpapi.DecodeObject([]byte(tt.raw), nil, &got)
+			if err != nil {
+				t.Fatal(err)
+			}
+			details := fields.Details()
+			for i := range details {
+				details[i].Message = ""
+			}
+			if d := cmp.Diff(tt.details, details); d != "" {
+				t.Errorf("details (-want +got):\n%s", d)
+			}
+			if tt.details == nil {
+				if d := cmp.Diff(tt.want, got); d != "" {
+					t.Errorf("value (-want +got):\n%s", d)
+				}
+			}
+			if d := cmp.Diff(tt.unknown, fields.Unknown); d != "" {
+				t.Errorf("unknown (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+func TestClientIP(t *testing.T) {
+	t.Parallel()
+	trusted := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	tests := []struct {
+		name, peer string
+		forwarded  []string
+		want       string
+	}{
+		{"a stranger's header is not believed", "203.0.113.9", []string{"6.6.6.6"}, "203.0.113.9"},
+		{"a proxy's header is", "10.0.0.1", []string{"203.0.113.9"}, "203.0.113.9"},
+		{"the client cannot add on the left", "10.0.0.1", []string{"6.6.6.6, 203.0.113.9, 10.0.0.2"}, "203.0.113.9"},
+		{"several header lines are one list", "10.0.0.1", []string{"6.6.6.6", "203.0.113.9"}, "203.0.113.9"},
+		{"garbage ends the search", "10.0.0.1", []string{"x, 10.0.0.3"}, "10.0.0.3"},
+		{"no header", "10.0.0.1", nil, "10.0.0.1"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var lines [][]byte
+			for _, f := range tt.forwarded {
+				lines = append(lines, []byte(f))
+			}
+			if got := httpapi.ClientIP(tt.peer, lines, trusted); got.String() != tt.want {
+				t.Errorf("ClientIP = %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestMatch(t *testing.T) {
+	t.Parallel()
+	for header, want := range map[string]bool{"": true, "*": true, `"r3"`: true, `"r1", "r3"`: true, `"r4"`: false, `W/"r3"`: false, "r3": false, ",": false} {
+		app := fiber.New()
+		ctx := app.AcquireCtx(&fasthttp.RequestCtx{})
+		ctx.Request().Header.Set("If-Match", header)
+		if got := httpapi.IfMatch(ctx).Holds(3); got != want {
+			t.Errorf("If-Match %q holds for revision 3: %v, want %v", header, got, want)
+		}
+		app.ReleaseCtx(ctx)
+	}
+}
+
+func FuzzStrictJSON(f *testing.F) {
+	for _, s := range []string{`{}`, `{"a":[{"b":null}]}`, `{"a":1,"a":2}`, `{"\ud800":1}`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if httpapi.StrictJSON(b) != nil {
+			return
+		}
+		var m map[string]json.RawMessage
+		if err := json.Unmarshal(b, &m); err != nil {
+			t.Fatalf("accepted %q, which does not decode: %v", b, err)
+		}
+		type body struct {
+			URL   string                `json:"url"`
+			Any   any                   `json:"any"`
+			Title httpapi.Optional[any] `json:"title"`
+		}
+		if _, err := httpapi.DecodeObject(b, nil, &body{}); err != nil {
+			t.Fatalf("accepted %q, then: %v", b, err)
+		}
+	})
+}

@@ -1,0 +1,50 @@
+// Package gateway is the local stand-in for the ingress: it gives each request
+// on the base host to the service that the route table names.
+//
+// It hands requests over in memory, so it adds no hop and no limits of its own;
+// the listener's limits (httpapi.NewServer) hold for all services behind it.
+package gateway
+
+import (
+	"strings"
+
+	"github.com/valyala/fasthttp"
+)
+
+// Route sends a path prefix of the base host to a service. A prefix matches
+// whole segments: "/v" matches "/v" and "/v/abc" and not "/video".
+type Route struct {
+	Prefix  string
+	Service string
+}
+
+// Routes is the table of the base host, the same that the Helm chart renders
+// into its Ingress and HTTPRoute. The first match wins; what no row names goes
+// to auth, which answers for documents, the landing page and unknown paths.
+var Routes = []Route{
+	{"/api/v1/links", "links"},
+	{"/api/v1/domains", "links"},
+	{"/api/v1/videos", "videos"},
+	{"/v", "videos"},
+	{"/embed", "videos"},
+	{"/oembed", "videos"},
+	{"/hooks/storage", "videos"},
+	{"/", "auth"},
+}
+
+// New routes to the handlers by service name.
+func New(handlers map[string]fasthttp.RequestHandler) fasthttp.RequestHandler {
+	return func(ctx *fasthttp.RequestCtx) {
+		handlers[serviceOf(string(ctx.Path()))](ctx)
+	}
+}
+
+func serviceOf(path string) string {
+	for _, r := range Routes {
+		rest, ok := strings.CutPrefix(path, strings.TrimSuffix(r.Prefix, "/"))
+		if ok && (rest == "" || rest[0] == '/') {
+			return r.Service
+		}
+	}
+	return "auth"
+}
