@@ -1,0 +1,589 @@
+package authclient_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/authclient"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/localcloud/redistest"
+)
+
+// keyring is a truth that tests change: the Source of every client here.
+type keyring struct {
+	mu    sync.Mutex
+	keys  map[string]authclient.Record
+	down  error
+	delay chan struct{} // when set, answers wait for it
+	asked atomic.Int64
+}
+
+func (k *keyring) Verify(ctx context.Context, hash string) (*authclient.Record, error) {
+	k.asked.Add(1)
+	k.mu.Lock()
+	rec, ok := k.keys[hash]
+	down, delay := k.down, k.delay
+	k.mu.Unlock()
+	if delay != nil {
+		select {
+		case <-delay:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	switch {
+	case down != nil:
+		return nil, down
+	case !ok:
+		return nil, authclient.ErrUnknownKey
+	}
+	return &rec, nil
+}
+
+func (k *keyring) set(down error) {
+	k.mu.Lock()
+	k.down = down
+	k.mu.Unlock()
+}
+
+// change edits the account's records as one commit and gives its new version.
+func (k *keyring) change(account string, edit func(*authclient.Record)) int64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var version int64
+	for h, r := range k.keys {
+		if r.AccountID == account {
+			r.Version++
+			version = r.Version
+			edit(&r)
+			k.keys[h] = r
+		}
+	}
+	return version
+}
+
+func (k *keyring) add(t testing.TB, account string, plan identity.Plan) string {
+	t.Helper()
+	key, err := identity.NewKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.keys == nil {
+		k.keys = map[string]authclient.Record{}
+	}
+	k.keys[key.Hash()] = authclient.Record{
+		KeyID: identity.NewID("key"), Scopes: identity.AllScopes(),
+		AccountID: account, AccountName: "Test", Plan: plan, Version: 1,
+	}
+	return key.Secret()
+}
+
+// clock is a time that tests move.
+type clock struct{ offset atomic.Int64 }
+
+func (c *clock) now() time.Time          { return time.Now().Add(time.Duration(c.offset.Load())) }
+func (c *clock) forward(d time.Duration) { c.offset.Add(int64(d)) }
+
+type replica struct {
+	*authclient.Client
+	clock *clock
+	redis redis.UniversalClient
+}
+
+func newReplica(t testing.TB, source authclient.Source, addr string) replica {
+	t.Helper()
+	rdb, err := authclient.OpenRedis(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &clock{}
+	// Budgets are wide: the machine under test may stall, and a stall must not
+	// look like an outage to a test that is about something else.
+	cl := authclient.New(authclient.Config{
+		Now: c.now, RedisBudget: 2 * time.Second, Budget: 2 * time.Second, ColdBudget: 5 * time.Second,
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	}, source, rdb)
+	t.Cleanup(func() { cl.Close(); _ = rdb.Close() })
+	return replica{cl, c, rdb}
+}
+
+func code(err error) apierr.Code { return apierr.CodeOf(err) }
+
+func accept(t testing.TB, r replica, key string) authclient.Decision {
+	t.Helper()
+	d, err := r.Authenticate(t.Context(), key)
+	if err != nil {
+		t.Fatalf("Authenticate: %v", err)
+	}
+	return d
+}
+
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func TestAuthenticateRefusesWithoutAsking(t *testing.T) {
+	t.Parallel()
+	ring := &keyring{}
+	good := ring.add(t, "acc_1", identity.Free)
+	r := newReplica(t, ring, "127.0.0.1:1") // nobody listens there
+	for name, tc := range map[string]struct {
+		bearer string
+		want   apierr.Code
+	}{
+		"no token":           {"", apierr.MissingAPIKey},
+		"another text":       {"hunter2", apierr.InvalidAPIKey},
+		"a wrong checksum":   {good[:len(good)-1] + "!", apierr.InvalidAPIKey},
+		"a very long text":   {strings.Repeat("a", 1<<16), apierr.InvalidAPIKey},
+		"a key with a space": {good + " ", apierr.InvalidAPIKey},
+	} {
+		if _, err := r.Authenticate(t.Context(), tc.bearer); code(err) != tc.want {
+			t.Errorf("%s: got %v, want %s", name, err, tc.want)
+		}
+	}
+	for i := range 10_000 {
+		bad := fmt.Sprintf("lr_live_%038d", i)
+		if _, err := r.Authenticate(t.Context(), bad); code(err) != apierr.InvalidAPIKey {
+			t.Fatalf("malformed key %q: %v", bad, err)
+		}
+	}
+	if n := ring.asked.Load(); n != 0 {
+		t.Errorf("malformed keys asked the source %d times", n)
+	}
+}
+
+func TestAuthenticateKnowsThePrincipal(t *testing.T) {
+	t.Parallel()
+	ring := &keyring{}
+	key := ring.add(t, "acc_1", identity.Business)
+	r := newReplica(t, ring, redistest.Start(t))
+	d := accept(t, r, key)
+	if d.Principal.AccountID != "acc_1" || d.Principal.Plan != identity.Business || !d.Principal.Scopes.Has(identity.KeysWrite) {
+		t.Errorf("principal %+v", d.Principal)
+	}
+	if want := (authclient.Limit{Limit: 1200, Remaining: 1199, ResetAfter: 50 * time.Millisecond, Allowed: true}); d.Limit != want {
+		t.Errorf("limit %+v, want %+v", d.Limit, want)
+	}
+	before := ring.asked.Load()
+	for range 100 {
+		accept(t, r, key)
+	}
+	if n := ring.asked.Load() - before; n != 0 {
+		t.Errorf("100 requests within the fresh time asked the source %d times", n)
+	}
+}
+
+func TestUnknownKeysAreAskedForOnceInTenSeconds(t *testing.T) {
+	t.Parallel()
+	ring := &keyring{}
+	r := newReplica(t, ring, redistest.Start(t))
+	key, _ := identity.NewKey(rand.Reader)
+	for range 50 {
+		if _, err := r.Authenticate(t.Context(), key.Secret()); code(err) != apierr.InvalidAPIKey {
+			t.Fatalf("unknown key: %v", err)
+		}
+	}
+	if n := ring.asked.Load(); n != 1 {
+		t.Errorf("asked %d times, want 1", n)
+	}
+	r.clock.forward(10 * time.Second)
+	_, _ = r.Authenticate(t.Context(), key.Secret())
+	if n := ring.asked.Load(); n != 2 {
+		t.Errorf("after ten seconds asked %d times, want 2", n)
+	}
+}
+
+func TestManyRequestsWithOneNewKeyAskOnce(t *testing.T) {
+	t.Parallel()
+	ring := &keyring{delay: make(chan struct{})}
+	key, _ := identity.NewKey(rand.Reader)
+	r := newReplica(t, ring, redistest.Start(t))
+	var wg sync.WaitGroup
+	for range 100 {
+		wg.Go(func() { _, _ = r.Authenticate(t.Context(), key.Secret()) })
+	}
+	eventually(t, "the first question", func() bool { return ring.asked.Load() > 0 })
+	close(ring.delay)
+	wg.Wait()
+	if n := ring.asked.Load(); n != 1 {
+		t.Errorf("100 concurrent requests asked %d times, want 1", n)
+	}
+}
+
+func TestARevokedKeyIsRefusedEverywhereOnceTheRevokeReturned(t *testing.T) {
+	t.Parallel()
+	ring := &keyring{}
+	addr := redistest.Start(t)
+	replicas := []replica{newReplica(t, ring, addr), newReplica(t, ring, addr)}
+	admin := newReplica(t, ring, addr)
+	const trials = 1000
+	accepted := 0
+	for i := range trials {
+		account := fmt.Sprintf("acc_%d", i)
+		key := ring.add(t, account, identity.Enterprise)
+		for _, r := range replicas {
+			accept(t, r, key)
+		}
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		for _, r := range replicas { // a caller that keeps using the key while it is revoked
+			wg.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+						_, _ = r.Authenticate(t.Context(), key)
+					}
+				}
+			})
+		}
+		version := ring.change(account, func(r *authclient.Record) { r.RevokedAt = time.Now() })
+		admin.Bump(t.Context(), account, version)
+		for _, r := range replicas {
+			if _, err := r.Authenticate(t.Context(), key); code(err) != apierr.APIKeyRevoked {
+				accepted++
+				t.Errorf("trial %d: %v", i, err)
+			}
+		}
+		close(stop)
+		wg.Wait()
+	}
+	t.Logf("%d trials × %d replicas: %d accepted after the revoke returned", trials, len(replicas), accepted)
+}
+
+func TestAChangedPlanAndASuspensionShowOnTheNextRequest(t *testing.T) {
+	t.Parallel()
+	ring := &keyring{}
+	addr := redistest.Start(t)
+	a, b := newReplica(t, ring, addr), newReplica(t, ring, addr)
+	key := ring.add(t, "acc_1", identity.Business)
+	accept(t, a, key)
+	accept(t, b, key)
+	a.Bump(t.Context(), "acc_1", ring.change("acc_1", func(r *authclient.Record) { r.Plan = identity.Free }))
+	for _, r := range []replica{a, b} {
+		if d := accept(t, r, key); d.Principal.Plan != identity.Free || d.Limit.Limit != 60 {
+			t.Errorf("after the downgrade: plan %v, limit %d", d.Principal.Plan, d.Limit.Limit)
+		}
+	}
+	a.Bump(t.Context(), "acc_1", ring.change("acc_1", func(r *authclient.Record) { r.Suspended = true }))
+	for _, r := range []replica{a, b} {
+		if d := accept(t, r, key); !d.Principal.Suspended {
+			t.Error("after the suspension: not suspended")
+		}
+	}
+}
+
+func TestAnEmptiedRedisDoesNotReviveARevokedKey(t *testing.T) {
+	t.Parallel()
+	ring := &keyring{}
+	addr := redistest.Start(t)
+	a, b := newReplica(t, ring, addr), newReplica(t, ring, addr)
+	key := ring.add(t, "acc_1", identity.Enterprise)
+	accept(t, a, key)
+	accept(t, b, key)
+	a.Bump(t.Context(), "acc_1", ring.change("acc_1", func(r *authclient.Record) { r.RevokedAt = time.Now() }))
+	if err := a.redis.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for name, r := range map[string]replica{"a": a, "b": b} {
+		if _, err := r.Authenticate(t.Context(), key); code(err) != apierr.APIKeyRevoked {
+			t.Errorf("replica %s after revoke and flush: %v", name, err)
+		}
+	}
+}
+
+func TestARedisThatWentBackInTimeIsBelievedForFiveSecondsAtMost(t *testing.T) {
+	t.Parallel()
+	ring := &keyring{}
+	r := newReplica(t, ring, redistest.Start(t))
+	key := ring.add(t, "acc_1", identity.Enterprise)
+	accept(t, r, key)
+	ring.change("acc_1", func(r *authclient.Record) { r.RevokedAt = time.Now() }) // the bump is lost in the fail-over
+	r.clock.forward(5 * time.Second)
+	if _, err := r.Authenticate(t.Context(), key); code(err) != apierr.APIKeyRevoked {
+		t.Errorf("five seconds later: %v", err)
+	}
+}
+
+func TestAStoreRestoredFromBackupWinsOverRedis(t *testing.T) {
+	t.Parallel()
+	ring := &keyring{}
+	r := newReplica(t, ring, redistest.Start(t))
+	key := ring.add(t, "acc_1", identity.Enterprise)
+	accept(t, r, key)
+	r.Bump(t.Context(), "acc_1", 100)
+	accept(t, r, key)
+	before := ring.asked.Load()
+	for range 10 {
+		accept(t, r, key)
+	}
+	if n := ring.asked.Load() - before; n != 0 {
+		t.Errorf("the version was not reset: %d further verifications", n)
+	}
+}
+
+func TestWithoutRedisKeysWorkAndAreVerifiedEveryFiveSeconds(t *testing.T) {
+	t.Parallel()
+	ring := &keyring{}
+	server := redistest.Server(t)
+	r := newReplica(t, ring, server.Addr())
+	key := ring.add(t, "acc_1", identity.Creator)
+	remaining := accept(t, r, key).Limit.Remaining
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	d := accept(t, r, key)
+	if d.Limit.Limit != 600 || d.Limit.Remaining >= remaining+2 || d.Limit.Remaining < remaining-5 {
+		t.Errorf("the local bucket starts anew: %+v after %d remaining", d.Limit, remaining)
+	}
+	eventually(t, "the outage is noticed", func() bool {
+		before := ring.asked.Load()
+		accept(t, r, key)
+		accept(t, r, key)
+		return ring.asked.Load() == before
+	})
+	ring.change("acc_1", func(r *authclient.Record) { r.RevokedAt = time.Now() })
+	r.clock.forward(5 * time.Second)
+	if _, err := r.Authenticate(t.Context(), key); code(err) != apierr.APIKeyRevoked {
+		t.Errorf("five seconds after a revoke without Redis: %v", err)
+	}
+	other := ring.add(t, "acc_2", identity.Free)
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "Redis is used again", func() bool {
+		accept(t, r, other)
+		n, _ := r.redis.Exists(t.Context(), "lr:acct:acc_2").Result()
+		return n == 1
+	})
+}
+
+func TestABumpWithoutRedisIsToldWhenRedisIsBack(t *testing.T) {
+	t.Parallel()
+	ring := &keyring{}
+	server := redistest.Server(t)
+	a, b := newReplica(t, ring, server.Addr()), newReplica(t, ring, server.Addr())
+	key := ring.add(t, "acc_1", identity.Creator)
+	accept(t, b, key)
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	a.Bump(t.Context(), "acc_1", ring.change("acc_1", func(r *authclient.Record) { r.RevokedAt = time.Now() }))
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the version arrives", func() bool {
+		v, _ := a.redis.HGet(t.Context(), "lr:acct:acc_1", "v").Result()
+		return v == "2"
+	})
+	if _, err := b.Authenticate(t.Context(), key); code(err) != apierr.APIKeyRevoked {
+		t.Errorf("after the late bump: %v", err)
+	}
+}
+
+func TestAPausedRedisCostsABudgetUntilItIsKnownToBeAway(t *testing.T) {
+	t.Parallel()
+	ring := &keyring{}
+	server := redistest.Server(t)
+	rdb, err := authclient.OpenRedis(server.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := authclient.New(authclient.Config{Log: slog.New(slog.NewTextHandler(io.Discard, nil))}, ring, rdb)
+	t.Cleanup(func() { c.Close(); _ = rdb.Close() })
+	key := ring.add(t, "acc_1", identity.Enterprise)
+	if _, err := c.Authenticate(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Signal(syscall.SIGCONT) })
+	var slow int
+	for range 200 {
+		began := time.Now()
+		if _, err := c.Authenticate(t.Context(), key); err != nil {
+			t.Fatalf("with Redis paused: %v", err)
+		}
+		if time.Since(began) > 50*time.Millisecond {
+			slow++
+		}
+	}
+	if slow > 10 {
+		t.Errorf("%d of 200 requests waited for a paused Redis", slow)
+	}
+}
+
+func TestAKnownKeyOutlivesAuthForThirtySeconds(t *testing.T) {
+	t.Parallel()
+	for name, killRedis := range map[string]bool{"with Redis": false, "without Redis": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ring := &keyring{}
+			server := redistest.Server(t)
+			r := newReplica(t, ring, server.Addr())
+			key := ring.add(t, "acc_1", identity.Creator)
+			unseen := ring.add(t, "acc_2", identity.Creator)
+			accept(t, r, key)
+			ring.set(errors.New("connection refused"))
+			if killRedis {
+				if err := server.Kill(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := r.Authenticate(t.Context(), unseen); code(err) != apierr.Unavailable {
+				t.Errorf("a key new to this replica: %v, want UNAVAILABLE", err)
+			}
+			for range 5 {
+				r.clock.forward(5 * time.Second)
+				accept(t, r, key)
+			}
+			r.clock.forward(6 * time.Second)
+			if _, err := r.Authenticate(t.Context(), key); code(err) != apierr.Unavailable {
+				t.Errorf("after 31 seconds: %v, want UNAVAILABLE", err)
+			}
+			ring.set(nil)
+			accept(t, r, key)
+		})
+	}
+}
+
+func TestARevocationThatRedisKnowsIsNotOverriddenByAnAuthThatIsDown(t *testing.T) {
+	t.Parallel()
+	ring := &keyring{}
+	r := newReplica(t, ring, redistest.Start(t))
+	key := ring.add(t, "acc_1", identity.Creator)
+	accept(t, r, key)
+	r.Bump(t.Context(), "acc_1", ring.change("acc_1", func(r *authclient.Record) { r.RevokedAt = time.Now() }))
+	ring.set(errors.New("connection refused"))
+	if _, err := r.Authenticate(t.Context(), key); code(err) != apierr.Unavailable {
+		t.Errorf("got %v, want UNAVAILABLE: the record is known to be out of date", err)
+	}
+}
+
+func TestExpiryIsJudgedAtEachRequest(t *testing.T) {
+	t.Parallel()
+	ring := &keyring{}
+	r := newReplica(t, ring, redistest.Start(t))
+	key := ring.add(t, "acc_1", identity.Creator)
+	ring.change("acc_1", func(rec *authclient.Record) { rec.ExpiresAt = r.clock.now().Add(2 * time.Second) })
+	accept(t, r, key)
+	r.clock.forward(2 * time.Second)
+	before := ring.asked.Load()
+	if _, err := r.Authenticate(t.Context(), key); code(err) != apierr.APIKeyExpired {
+		t.Errorf("got %v", err)
+	}
+	if ring.asked.Load() != before {
+		t.Error("an expired key was asked for again")
+	}
+}
+
+func TestTheBucketIsExact(t *testing.T) {
+	t.Parallel()
+	for name, server := range map[string]string{"in Redis": redistest.Start(t), "locally": "127.0.0.1:1"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ring := &keyring{}
+			r := newReplica(t, ring, server)
+			key := ring.add(t, "acc_1", identity.Free)
+			second := ring.add(t, "acc_1", identity.Free) // more keys do not buy more rate
+			began := time.Now()
+			allowed := 0
+			var last authclient.Limit
+			for i := range 200 {
+				k := key
+				if i%2 == 1 {
+					k = second
+				}
+				if last = accept(t, r, k).Limit; last.Allowed {
+					allowed++
+					if want := 60 - allowed; last.Remaining < want {
+						t.Fatalf("request %d: %d remaining, want at least %d", allowed, last.Remaining, want)
+					}
+				}
+			}
+			back := int(time.Since(began)/time.Second) + 1
+			if allowed < 60 || allowed > 60+back {
+				t.Errorf("%d of 200 requests allowed in %v, want 60 and one a second", allowed, time.Since(began))
+			}
+			if last.Allowed || last.Remaining != 0 || last.RetryAfter <= 0 || last.RetryAfter > time.Second || last.ResetAfter > time.Minute {
+				t.Errorf("limit of a refused request: %+v", last)
+			}
+		})
+	}
+}
+
+func TestChargeTakesAllOrNothing(t *testing.T) {
+	t.Parallel()
+	for name, server := range map[string]string{"in Redis": redistest.Start(t), "locally": "127.0.0.1:1"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ring := &keyring{}
+			r := newReplica(t, ring, server)
+			d := accept(t, r, ring.add(t, "acc_1", identity.Free))
+			l, err := r.Charge(t.Context(), d.Principal, 50)
+			if err != nil || !l.Allowed || l.Remaining < 9 || l.Remaining > 10 {
+				t.Errorf("Charge(50) = %+v, %v", l, err)
+			}
+			if l, err = r.Charge(t.Context(), d.Principal, 20); err != nil || l.Allowed || l.Remaining < 9 || l.RetryAfter <= 0 {
+				t.Errorf("Charge(20) of 9 = %+v, %v", l, err)
+			}
+			if l, err = r.Charge(t.Context(), d.Principal, 9); err != nil || !l.Allowed {
+				t.Errorf("Charge(9) of 9 = %+v, %v", l, err)
+			}
+		})
+	}
+}
+
+func TestHTTPSourceAndHandlerAgree(t *testing.T) {
+	t.Parallel()
+	ring := &keyring{}
+	key := ring.add(t, "acc_1", identity.Business)
+	ring.change("acc_1", func(r *authclient.Record) {
+		r.ExpiresAt, r.Quotas, r.PerMinute = time.UnixMilli(1_900_000_000_000), authclient.Quotas{Links: 5}, 77
+	})
+	parsed, _ := identity.ParseKey(key)
+	server := httptest.NewServer(authclient.Handler(ring, "internal-secret"))
+	t.Cleanup(server.Close)
+	source := authclient.NewHTTPSource(server.URL+"/", "internal-secret")
+	t.Cleanup(source.Close)
+	got, err := source.Verify(t.Context(), parsed.Hash())
+	want := ring.keys[parsed.Hash()]
+	if err != nil || fmt.Sprintf("%+v", *got) != fmt.Sprintf("%+v", want) {
+		t.Errorf("Verify = %+v, %v\nwant %+v", got, err, want)
+	}
+	if _, err := source.Verify(t.Context(), strings.Repeat("0", 64)); !errors.Is(err, authclient.ErrUnknownKey) {
+		t.Errorf("unknown key: %v", err)
+	}
+	if _, err := authclient.NewHTTPSource(server.URL, "guess").Verify(t.Context(), parsed.Hash()); err == nil || errors.Is(err, authclient.ErrUnknownKey) {
+		t.Errorf("wrong internal token: %v", err)
+	}
+	ring.set(errors.New("store down"))
+	if _, err := source.Verify(t.Context(), parsed.Hash()); err == nil || errors.Is(err, authclient.ErrUnknownKey) {
+		t.Errorf("store down: %v", err)
+	}
+}

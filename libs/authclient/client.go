@@ -1,0 +1,289 @@
+package authclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/maypok86/otter/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/identity"
+)
+
+// Config tunes a [Client]. Zero fields take the values that the package
+// comment promises.
+type Config struct {
+	Fresh    time.Duration // how long a record is used without asking again; 5 s
+	Stale    time.Duration // how long it is used while auth cannot be reached; 30 s
+	Negative time.Duration // how long "no such key" is believed; 10 s
+
+	Budget      time.Duration // wait for auth while a record could still serve; 200 ms
+	ColdBudget  time.Duration // wait for auth for a key that is new here; 1.5 s
+	RedisBudget time.Duration // wait for Redis; 100 ms
+
+	MaxKeys    int // known keys in memory; 100,000
+	MaxUnknown int // unknown keys in memory; 10,000
+
+	Now func() time.Time
+	Log *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	set := func(d *time.Duration, v time.Duration) {
+		if *d <= 0 {
+			*d = v
+		}
+	}
+	set(&c.Fresh, 5*time.Second)
+	set(&c.Stale, 30*time.Second)
+	set(&c.Negative, 10*time.Second)
+	set(&c.Budget, 200*time.Millisecond)
+	set(&c.ColdBudget, 1500*time.Millisecond)
+	set(&c.RedisBudget, 100*time.Millisecond)
+	if c.MaxKeys <= 0 {
+		c.MaxKeys = 100_000
+	}
+	if c.MaxUnknown <= 0 {
+		c.MaxUnknown = 10_000
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	return c
+}
+
+// Decision is the answer for one request whose key is accepted. The request may
+// still be refused: when Limit.Allowed is false, when the principal is
+// suspended, or for its plan and scopes.
+type Decision struct {
+	Principal *identity.Principal // shared between requests; never changed
+	Quotas    Quotas
+	Limit     Limit
+}
+
+// Client authenticates and limits. It is safe for concurrent use.
+type Client struct {
+	cfg     Config
+	source  Source
+	redis   redis.UniversalClient
+	breaker *breaker
+	m       instruments
+
+	known   *otter.Cache[string, *entry]    // by key hash
+	unknown *otter.Cache[string, time.Time] // by key hash: when it was looked for
+	buckets *otter.Cache[string, *bucket]   // by account
+
+	flightsMu sync.Mutex
+	flights   map[string]*flight
+	running   sync.WaitGroup
+	sourceBad atomic.Int64 // UnixNano of the last failure of the source; 0 after a success
+
+	bumps bumps
+}
+
+// New makes a client. It dials nothing, so it starts while Redis or auth is down.
+func New(cfg Config, source Source, rdb redis.UniversalClient) *Client {
+	cfg = cfg.withDefaults()
+	c := &Client{
+		cfg: cfg, source: source, redis: rdb, m: newInstruments(),
+		flights: map[string]*flight{},
+		// Entries carry their own times, judged by cfg.Now; expiry here only frees memory.
+		known:   otter.Must(&otter.Options[string, *entry]{MaximumSize: cfg.MaxKeys, ExpiryCalculator: otter.ExpiryWriting[string, *entry](2 * cfg.Stale)}),
+		unknown: otter.Must(&otter.Options[string, time.Time]{MaximumSize: cfg.MaxUnknown, ExpiryCalculator: otter.ExpiryWriting[string, time.Time](cfg.Negative)}),
+		buckets: otter.Must(&otter.Options[string, *bucket]{MaximumSize: cfg.MaxKeys, ExpiryCalculator: otter.ExpiryAccessing[string, *bucket](2 * time.Minute)}),
+	}
+	c.breaker = &breaker{now: cfg.Now, probe: c.probe, wait: pause}
+	c.bumps.init(c)
+	return c
+}
+
+// Close stops what runs in the background and waits for it.
+func (c *Client) Close() {
+	c.breaker.close()
+	c.bumps.close()
+	c.running.Wait()
+	c.known.StopAllGoroutines()
+	c.unknown.StopAllGoroutines()
+	c.buckets.StopAllGoroutines()
+}
+
+// entry is a verified key as this replica holds it. Entries are replaced, never changed.
+type entry struct {
+	rec         *Record
+	principal   *identity.Principal
+	bucket      *bucket
+	incarnation string    // of the account's hash, seen before verification began; "" if none was
+	asked       time.Time // when verification began: what the record says was true then or later
+}
+
+func (e *entry) decision(l Limit) Decision {
+	return Decision{Principal: e.principal, Quotas: e.rec.Quotas, Limit: l}
+}
+
+// Authenticate decides on one request that carries the bearer token and takes
+// one token from the account's bucket. Errors are MISSING_API_KEY,
+// INVALID_API_KEY, API_KEY_EXPIRED, API_KEY_REVOKED and UNAVAILABLE.
+func (c *Client) Authenticate(ctx context.Context, bearer string) (Decision, error) {
+	if bearer == "" {
+		return Decision{}, apierr.New(apierr.MissingAPIKey, "Send your API key in the header Authorization: Bearer <key>.")
+	}
+	key, err := identity.ParseKey(bearer)
+	if err != nil {
+		return Decision{}, errInvalidKey()
+	}
+	hash := key.Hash()
+	e, err := c.current(ctx, hash)
+	if err != nil {
+		return Decision{}, c.refuse(ctx, err)
+	}
+	d, err := c.decide(ctx, hash, e)
+	if err != nil {
+		return Decision{}, c.refuse(ctx, err)
+	}
+	return d, nil
+}
+
+func errInvalidKey() error {
+	return apierr.New(apierr.InvalidAPIKey, "This is not a valid API key.")
+}
+
+// refuse turns the inner answer into what the caller reads.
+func (c *Client) refuse(ctx context.Context, err error) error {
+	if errors.Is(err, ErrUnknownKey) {
+		return errInvalidKey()
+	}
+	var known *apierr.Error
+	if errors.As(err, &known) {
+		return known
+	}
+	c.m.count(ctx, c.m.checks, "unavailable")
+	return apierr.Down(fmt.Errorf("verify API key: %w", err))
+}
+
+// decide confirms e with Redis and takes a token. Each round that Redis refuses
+// verifies again; a quiet account needs at most two.
+func (c *Client) decide(ctx context.Context, hash string, e *entry) (Decision, error) {
+	began := c.cfg.Now()
+	var disproved int64
+	for range 5 {
+		if err := e.rec.refusal(c.cfg.Now()); err != nil {
+			return Decision{}, err
+		}
+		if _, away := c.breaker.away(); away {
+			return c.decideAlone(ctx, hash, e, began)
+		}
+		got, err := c.take(ctx, ask{
+			account: e.rec.AccountID, incarnation: e.incarnation, version: e.rec.Version,
+			disproved: disproved, rate: e.rec.rate(), n: 1,
+		})
+		if err != nil {
+			if ctx.Err() != nil {
+				return Decision{}, ctx.Err()
+			}
+			c.redisFailed(ctx, err)
+			return c.decideAlone(ctx, hash, e, began)
+		}
+		c.breaker.ok()
+		if got.standing == holds {
+			if e.incarnation != got.incarnation {
+				e = c.adopt(hash, e, got.incarnation)
+			}
+			e.bucket.saw(got.limit, c.cfg.Now())
+			return e.decision(got.limit), nil
+		}
+		fresh, err := c.verify(ctx, hash, demand{incarnation: got.incarnation, after: c.cfg.Now()}, c.patience(false))
+		switch {
+		case err == nil:
+			// The store was read after Redis named a version. If it knows only lower
+			// ones, it was restored from a backup, and Redis must follow it.
+			if got.standing == outdated && fresh.rec.Version < got.version {
+				disproved = got.version
+				c.cfg.Log.WarnContext(ctx, "account version in Redis is ahead of the store; resetting it", "account", e.rec.AccountID)
+			}
+			e = fresh
+		case errors.Is(err, ErrUnknownKey):
+			return Decision{}, err
+		case got.standing == unconfirmed && c.cfg.Now().Sub(e.asked) <= c.cfg.Stale && ctx.Err() == nil:
+			// Redis lost its data while auth is away: as if both were away.
+			c.m.count(ctx, c.m.checks, "stale")
+			return e.decision(e.bucket.take(1, e.rec.rate(), c.cfg.Now())), nil
+		default:
+			return Decision{}, err
+		}
+	}
+	return Decision{}, errors.New("account changes faster than it can be verified")
+}
+
+// decideAlone answers without Redis, whose bumps cannot be seen: the record must
+// have been verified since Redis failed, or now if Redis only missed this call.
+func (c *Client) decideAlone(ctx context.Context, hash string, e *entry, began time.Time) (Decision, error) {
+	since, away := c.breaker.away()
+	if !away {
+		since = began
+	}
+	if e.asked.Before(since) {
+		usable := c.cfg.Now().Sub(e.asked) <= c.cfg.Stale
+		fresh, err := c.verify(ctx, hash, demand{after: since}, c.patience(usable))
+		switch {
+		case err == nil:
+			e = fresh
+		case !usable, errors.Is(err, ErrUnknownKey):
+			return Decision{}, err
+		default:
+			c.m.count(ctx, c.m.checks, "stale")
+		}
+		if err := e.rec.refusal(c.cfg.Now()); err != nil {
+			return Decision{}, err
+		}
+	}
+	c.m.count(ctx, c.m.checks, "local")
+	return e.decision(e.bucket.take(1, e.rec.rate(), c.cfg.Now())), nil
+}
+
+// Charge takes n more tokens for a request that costs more than one. A refused
+// charge takes nothing. n ≤ 0 changes nothing.
+func (c *Client) Charge(ctx context.Context, p *identity.Principal, n int) (Limit, error) {
+	n = max(n, 0)
+	b := c.bucket(p.AccountID)
+	rate := b.rateOf(p)
+	if _, away := c.breaker.away(); !away {
+		got, err := c.take(ctx, ask{account: p.AccountID, incarnation: anyRecord, rate: rate, n: n})
+		if err == nil {
+			c.breaker.ok()
+			b.saw(got.limit, c.cfg.Now())
+			return got.limit, nil
+		}
+		if ctx.Err() != nil {
+			return Limit{}, apierr.Down(ctx.Err())
+		}
+		c.redisFailed(ctx, err)
+	}
+	return b.take(n, rate, c.cfg.Now()), nil
+}
+
+func (c *Client) redisFailed(ctx context.Context, err error) {
+	c.m.count(ctx, c.m.redisFailures, "")
+	if c.breaker.fail() {
+		c.cfg.Log.WarnContext(ctx, "Redis does not answer; limits are local and keys are verified every few seconds until it does", "error", err)
+	}
+}
+
+func (c *Client) probe(ctx context.Context) error {
+	// A write, since a Redis that only reads (fail-over, out of memory) is no help.
+	_, err := c.take(ctx, ask{account: "probe", incarnation: anyRecord, rate: 1000})
+	return err
+}
+
+func (c *Client) bucket(accountID string) *bucket {
+	b, _ := c.buckets.ComputeIfAbsent(accountID, func() (*bucket, bool) { return &bucket{}, false })
+	return b
+}

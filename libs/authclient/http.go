@@ -1,0 +1,237 @@
+package authclient
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/identity"
+)
+
+// verifyPath is the one internal route of auth.
+const verifyPath = "/internal/v1/keys/verify"
+
+// The two ends of the route share these types, so they cannot drift apart.
+type (
+	wireAsk struct {
+		Hash string `json:"hash"`
+	}
+	// wireAnswer repeats the hash that was asked for: an answer to another
+	// question (a confused proxy, a reused connection) is no answer. Found is a
+	// pointer so that an empty object from elsewhere does not read as "no".
+	wireAnswer struct {
+		Hash   string      `json:"hash"`
+		Found  *bool       `json:"found"`
+		Record *wireRecord `json:"record,omitempty"`
+	}
+	wireRecord struct {
+		KeyID       string           `json:"keyId"`
+		Scopes      []identity.Scope `json:"scopes"`
+		ExpiresAt   int64            `json:"expiresAt,omitempty"` // ms
+		RevokedAt   int64            `json:"revokedAt,omitempty"` // ms
+		AccountID   string           `json:"accountId"`
+		AccountName string           `json:"accountName"`
+		Plan        string           `json:"plan"`
+		Suspended   bool             `json:"suspended,omitempty"`
+		PerMinute   int              `json:"perMinute"`
+		Links       int              `json:"maxLinks,omitempty"`
+		Videos      int              `json:"maxVideos,omitempty"`
+		Domains     int              `json:"maxDomains,omitempty"`
+		Version     int64            `json:"version"`
+	}
+)
+
+func toWire(r *Record) *wireRecord {
+	return &wireRecord{
+		KeyID: r.KeyID, Scopes: r.Scopes, ExpiresAt: toMillis(r.ExpiresAt), RevokedAt: toMillis(r.RevokedAt),
+		AccountID: r.AccountID, AccountName: r.AccountName, Plan: r.Plan.String(), Suspended: r.Suspended,
+		PerMinute: r.PerMinute, Links: r.Quotas.Links, Videos: r.Quotas.Videos, Domains: r.Quotas.Domains, Version: r.Version,
+	}
+}
+
+func (w *wireRecord) record() (*Record, error) {
+	plan, err := identity.ParsePlan(w.Plan)
+	if err != nil {
+		return nil, err
+	}
+	return &Record{
+		KeyID: w.KeyID, Scopes: w.Scopes, ExpiresAt: fromMillis(w.ExpiresAt), RevokedAt: fromMillis(w.RevokedAt),
+		AccountID: w.AccountID, AccountName: w.AccountName, Plan: plan, Suspended: w.Suspended,
+		PerMinute: w.PerMinute, Quotas: Quotas{Links: w.Links, Videos: w.Videos, Domains: w.Domains}, Version: w.Version,
+	}, nil
+}
+
+func toMillis(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
+}
+
+func fromMillis(ms int64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms)
+}
+
+// HTTPSource asks the auth service over its internal listener.
+type HTTPSource struct {
+	url, token string
+	client     *http.Client
+	attempt    time.Duration
+}
+
+// NewHTTPSource makes a source for auth's internal address, such as
+// http://auth:9090, with the token that auth and its clients share.
+func NewHTTPSource(baseURL, token string) *HTTPSource {
+	dialer := &net.Dialer{Timeout: 500 * time.Millisecond, KeepAlive: 15 * time.Second}
+	transport := &http.Transport{ // no Proxy: internal traffic never takes one
+		DialContext: dialer.DialContext, MaxIdleConns: 128, MaxIdleConnsPerHost: 128,
+		IdleConnTimeout: 60 * time.Second, TLSHandshakeTimeout: 500 * time.Millisecond,
+	}
+	return &HTTPSource{
+		url: strings.TrimRight(baseURL, "/") + verifyPath, token: token,
+		client: &http.Client{
+			Transport:     otelhttp.NewTransport(transport),
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+		attempt: 700 * time.Millisecond,
+	}
+}
+
+// Close frees idle connections.
+func (s *HTTPSource) Close() { s.client.CloseIdleConnections() }
+
+// Verify asks once, and once more when the first try broke: a replica that just
+// went away leaves connections that look alive.
+func (s *HTTPSource) Verify(ctx context.Context, hash string) (*Record, error) {
+	r, err := s.ask(ctx, hash)
+	if err == nil || errors.Is(err, ErrUnknownKey) || !pause(ctx, 20*time.Millisecond) {
+		return r, err
+	}
+	return s.ask(ctx, hash)
+}
+
+func (s *HTTPSource) ask(ctx context.Context, hash string) (*Record, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.attempt)
+	defer cancel()
+	body, err := json.Marshal(wireAsk{Hash: hash})
+	if err != nil {
+		return nil, fmt.Errorf("encode question: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("make request: %w", err)
+	}
+	req.Header.Set("Authorization", "Bearer "+s.token)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("ask auth: %w", err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("auth answered %d", resp.StatusCode)
+	}
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	if err != nil {
+		return nil, fmt.Errorf("read auth's answer: %w", err)
+	}
+	return readAnswer(text, hash)
+}
+
+// readAnswer accepts nothing that is not plainly the answer to hash: everything
+// else is an auth that cannot be reached.
+func readAnswer(text []byte, hash string) (*Record, error) {
+	var a wireAnswer
+	if err := json.Unmarshal(text, &a); err != nil {
+		return nil, errors.New("auth's answer is not JSON")
+	}
+	switch {
+	case a.Hash != hash || a.Found == nil || *a.Found != (a.Record != nil):
+		return nil, errors.New("auth's answer does not fit the question")
+	case !*a.Found:
+		return nil, ErrUnknownKey
+	}
+	r, err := a.Record.record()
+	if err != nil {
+		return nil, fmt.Errorf("auth's answer: %w", err)
+	}
+	if err := r.check(); err != nil {
+		return nil, fmt.Errorf("auth's answer: %w", err)
+	}
+	return r, nil
+}
+
+// Handler is auth's end of the route. It belongs on the internal listener only
+// and asks for the shared token all the same.
+func Handler(source Source, token string) http.Handler {
+	want := sha256.Sum256([]byte(token))
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+verifyPath, func(w http.ResponseWriter, r *http.Request) {
+		scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		got := sha256.Sum256([]byte(given))
+		if token == "" || !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			answer(w, http.StatusUnauthorized, errorBody(apierr.InvalidAPIKey, "internal token missing or wrong"))
+			return
+		}
+		serveVerify(w, r, source)
+	})
+	return mux
+}
+
+func serveVerify(w http.ResponseWriter, r *http.Request, source Source) {
+	var q wireAsk
+	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 4<<10)).Decode(&q)
+	if err != nil || kind != "application/json" || !isHash(q.Hash) {
+		answer(w, http.StatusBadRequest, errorBody(apierr.ValidationError, "hash must be a SHA-256 in lower-case hex"))
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
+	defer cancel()
+	rec, err := source.Verify(ctx, q.Hash)
+	found := err == nil
+	switch {
+	case found:
+		answer(w, http.StatusOK, wireAnswer{Hash: q.Hash, Found: &found, Record: toWire(rec)})
+	case errors.Is(err, ErrUnknownKey):
+		answer(w, http.StatusOK, wireAnswer{Hash: q.Hash, Found: &found})
+	default:
+		if r.Context().Err() == nil { // a caller that left is no failure of ours
+			slog.WarnContext(ctx, "verify key", "error", err)
+		}
+		answer(w, http.StatusServiceUnavailable, errorBody(apierr.Unavailable, "keys cannot be verified right now"))
+	}
+}
+
+func isHash(s string) bool {
+	return len(s) == 64 && strings.Trim(s, "0123456789abcdef") == ""
+}
+
+func errorBody(code apierr.Code, message string) any {
+	return map[string]any{"error": map[string]any{"code": code, "message": message}}
+}
+
+func answer(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // the caller has left; nothing to tell it
+}

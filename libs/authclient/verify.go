@@ -1,0 +1,196 @@
+package authclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/maypok86/otter/v2"
+
+	"github.com/linkreel/linkreel/libs/identity"
+)
+
+// flight is one verification under way. It outlives the request that began it,
+// so that a slow answer still serves the next one.
+type flight struct {
+	incarnation string
+	began       time.Time
+	done        chan struct{}
+	entry       *entry
+	err         error
+}
+
+// demand is what a verification must satisfy to be of use.
+type demand struct {
+	incarnation string    // verified after this incarnation was seen; "" asks for nothing
+	after       time.Time // and not begun before
+}
+
+func (f *flight) meets(d demand) bool {
+	return !f.began.Before(d.after) && (d.incarnation == "" || f.incarnation == d.incarnation)
+}
+
+// current gives a record that is young enough to be used if Redis confirms it.
+func (c *Client) current(ctx context.Context, hash string) (*entry, error) {
+	now := c.cfg.Now()
+	e, ok := c.known.GetIfPresent(hash)
+	if !ok {
+		if asked, ok := c.unknown.GetIfPresent(hash); ok && now.Sub(asked) < c.cfg.Negative {
+			return nil, ErrUnknownKey
+		}
+		c.m.count(ctx, c.m.checks, "cold")
+		return c.verify(ctx, hash, demand{}, c.patience(false))
+	}
+	switch age := now.Sub(e.asked); {
+	case e.rec.refusal(now) != nil:
+		return e, nil // final: nothing newer can change it
+	case age < c.cfg.Fresh*4/5:
+		return e, nil
+	case age < c.cfg.Fresh:
+		// Ask ahead, so that a key in steady use never waits.
+		c.start(ctx, hash, demand{incarnation: e.incarnation})
+		return e, nil
+	}
+	usable := now.Sub(e.asked) <= c.cfg.Stale
+	fresh, err := c.verify(ctx, hash, demand{incarnation: e.incarnation}, c.patience(usable))
+	switch {
+	case err == nil, errors.Is(err, ErrUnknownKey):
+		return fresh, err
+	case usable && ctx.Err() == nil:
+		c.m.count(ctx, c.m.checks, "stale")
+		return e, nil
+	}
+	return nil, err
+}
+
+// patience is how long to wait for auth. Once auth has failed a moment ago,
+// requests that have something to fall back on do not wait at all.
+func (c *Client) patience(fallback bool) time.Duration {
+	bad := c.sourceBad.Load() != 0 && c.cfg.Now().Sub(time.Unix(0, c.sourceBad.Load())) < time.Second
+	switch {
+	case fallback && bad:
+		return 0
+	case fallback || bad:
+		return c.cfg.Budget
+	default:
+		return c.cfg.ColdBudget
+	}
+}
+
+var errSlow = errors.New("auth did not answer in time")
+
+// verify waits for a verification that meets d, joining one under way if it does.
+func (c *Client) verify(ctx context.Context, hash string, d demand, wait time.Duration) (*entry, error) {
+	f := c.start(ctx, hash, d)
+	if wait <= 0 {
+		select {
+		case <-f.done:
+			return f.entry, f.err
+		default:
+			return nil, errSlow
+		}
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-f.done:
+		return f.entry, f.err
+	case <-t.C:
+		return nil, errSlow
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// start begins a verification unless one that meets d is under way.
+func (c *Client) start(ctx context.Context, hash string, d demand) *flight {
+	c.flightsMu.Lock()
+	defer c.flightsMu.Unlock()
+	if f := c.flights[hash]; f != nil && f.meets(d) {
+		return f
+	}
+	f := &flight{incarnation: d.incarnation, began: c.cfg.Now(), done: make(chan struct{})}
+	c.flights[hash] = f
+	c.running.Add(1)
+	go c.fly(context.WithoutCancel(ctx), hash, f)
+	return f
+}
+
+func (c *Client) fly(ctx context.Context, hash string, f *flight) {
+	defer c.running.Done()
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.ColdBudget)
+	defer cancel()
+	rec, err := c.source.Verify(ctx, hash)
+	if err == nil {
+		err = rec.check()
+	}
+	switch {
+	case err == nil:
+		c.sourceBad.Store(0)
+		f.entry = c.entry(rec, f)
+		c.keep(hash, f.entry)
+	case errors.Is(err, ErrUnknownKey):
+		c.sourceBad.Store(0)
+		f.err = ErrUnknownKey
+		c.forget(hash, f.began)
+	default:
+		if c.sourceBad.Swap(c.cfg.Now().UnixNano()) == 0 {
+			c.cfg.Log.WarnContext(ctx, "API keys cannot be verified; known ones go on for a while", "error", err)
+		}
+		f.err = fmt.Errorf("ask auth: %w", err)
+	}
+	c.flightsMu.Lock()
+	if c.flights[hash] == f {
+		delete(c.flights, hash)
+	}
+	c.flightsMu.Unlock()
+	close(f.done)
+}
+
+func (c *Client) entry(rec *Record, f *flight) *entry {
+	return &entry{
+		rec: rec,
+		principal: &identity.Principal{
+			AccountID: rec.AccountID, AccountName: rec.AccountName, Plan: rec.Plan, Suspended: rec.Suspended,
+			KeyID: rec.KeyID, Scopes: rec.Scopes,
+		},
+		bucket:      c.bucket(rec.AccountID),
+		incarnation: f.incarnation,
+		asked:       f.began,
+	}
+}
+
+// keep stores e unless something newer is there: flights may land out of order.
+func (c *Client) keep(hash string, e *entry) {
+	c.unknown.Invalidate(hash)
+	c.known.Compute(hash, func(old *entry, found bool) (*entry, otter.ComputeOp) {
+		if found && old.asked.After(e.asked) {
+			return old, otter.CancelOp
+		}
+		return e, otter.WriteOp
+	})
+}
+
+// adopt notes the incarnation under which Redis accepted e.
+func (c *Client) adopt(hash string, e *entry, incarnation string) *entry {
+	tagged := *e
+	tagged.incarnation = incarnation
+	c.known.Compute(hash, func(old *entry, found bool) (*entry, otter.ComputeOp) {
+		if !found || old != e {
+			return old, otter.CancelOp
+		}
+		return &tagged, otter.WriteOp
+	})
+	return &tagged
+}
+
+func (c *Client) forget(hash string, asked time.Time) {
+	c.unknown.Set(hash, asked)
+	c.known.ComputeIfPresent(hash, func(old *entry) (*entry, otter.ComputeOp) {
+		if old.asked.After(asked) {
+			return old, otter.CancelOp
+		}
+		return nil, otter.InvalidateOp
+	})
+}
