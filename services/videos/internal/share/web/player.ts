@@ -1,0 +1,225 @@
+import type Hls from "hls.js";
+import type { HlsConfig, Loader, LoaderCallbacks, LoaderConfiguration, LoaderContext } from "hls.js";
+import { Refused, Session } from "./session";
+import { parseStoryboard, startStoryboard } from "./storyboard";
+
+const endings: Record<number, [string, string]> = {
+  401: ["This video is locked", "Enter the password again to go on watching."],
+  403: ["This video is locked", "Enter the password again to go on watching."],
+  404: ["This video is gone", "It is no longer available."],
+  410: ["This video has expired", "Its time was limited by the person who shared it."],
+};
+
+// startPlayer makes the page's video play. The browser's own controls stay: they are what
+// people, keyboards and screen readers know.
+export async function startPlayer(root: HTMLElement): Promise<void> {
+  const video = root.querySelector("video")!;
+  const data = root.dataset;
+
+  const session = new Session(data.session!, data.playlist!, Number(data.ttl), (status) => end(status));
+  let stopHls = () => {};
+
+  function end(status: number): void {
+    const at = video.currentTime;
+    session.stop();
+    stopHls();
+    video.pause();
+    video.removeAttribute("src");
+    video.load();
+    video.controls = false;
+    const [headline, text] = endings[status] ?? ["Playback stopped", "The video cannot be played any further."];
+    const over = root.querySelector<HTMLElement>("[data-ended]")!;
+    over.querySelector(".headline")!.textContent = headline;
+    over.querySelector("[data-text]")!.textContent = text;
+    over.querySelector("a")!.hidden = status === 404 || status === 410;
+    over.hidden = false;
+    root.dispatchEvent(new CustomEvent("linkreel:ended", { detail: { status, at } }));
+  }
+
+  countView(video, data.view!);
+  shortcuts(root, video);
+  if (data.storyboard) {
+    startStoryboard(root, video, async () => {
+      await session.fresh();
+      const url = session.address(new URL(data.storyboard!, location.href).href);
+      const answer = await fetch(url);
+      if (!answer.ok) throw new Error(`storyboard answered ${answer.status}`);
+      return parseStoryboard(await answer.text(), url);
+    });
+  }
+  video.addEventListener("playing", () => root.classList.add("playing"));
+  video.addEventListener("pause", () => root.classList.remove("playing"));
+
+  const win = window as unknown as { MediaSource?: unknown; ManagedMediaSource?: unknown };
+  if (win.MediaSource || win.ManagedMediaSource) {
+    const { default: Player } = (await import(data.hls!)) as { default: typeof Hls };
+    if (Player.isSupported()) {
+      stopHls = playWithHls(Player, video, session, end);
+      return;
+    }
+  }
+  playNatively(video, session, data.native!, end);
+}
+
+function playWithHls(Player: typeof Hls, video: HTMLVideoElement, session: Session, end: (status: number) => void): () => void {
+  const Base = Player.DefaultConfig.loader as unknown as new (config: HlsConfig) => Loader<LoaderContext>;
+
+  // Renewing asks with the permission of now, and once more with a new one when
+  // storage finds that it has just run out.
+  class Renewing extends Base {
+    private over = false;
+
+    load(context: LoaderContext, config: LoaderConfiguration, callbacks: LoaderCallbacks<LoaderContext>): void {
+      const asked = context.url;
+      const go = (last: boolean) => {
+        if (this.over) return;
+        context.url = session.address(asked);
+        super.load(context, config, {
+          ...callbacks,
+          onError: (error, ctx, details, stats) => {
+            if (last || error.code < 400 || error.code > 499) return callbacks.onError(error, ctx, details, stats);
+            session.renew().then(() => this.again(config, () => go(true)), () => callbacks.onError(error, ctx, details, stats));
+          },
+        });
+      };
+      session.fresh().then(() => go(false), (e) => e instanceof Refused || go(false));
+    }
+
+    // The base class can load only once; what it knows of the failed try is
+    // forgotten first.
+    private again(config: LoaderConfiguration, go: () => void): void {
+      const self = this as unknown as { config: unknown; retryDelay: number; stats: { retry: number; loading: { start: number; first: number; end: number }; loaded: number; total: number } };
+      if (self.config) self.config = null;
+      self.stats.loading = { start: 0, first: 0, end: 0 };
+      self.stats.loaded = self.stats.total = 0;
+      void config;
+      go();
+    }
+
+    destroy(): void {
+      this.over = true;
+      super.destroy();
+    }
+    abort(): void {
+      this.over = true;
+      super.abort();
+    }
+  }
+
+  const hls = new Player({
+    enableWorker: false, // the media needs no transmuxing, and the policy then needs no worker
+    loader: Renewing as unknown as HlsConfig["loader"],
+    capLevelToPlayerSize: true,
+    maxBufferLength: 30,
+    backBufferLength: 60,
+    autoStartLoad: false,
+  });
+  const { Events, ErrorTypes } = Player;
+  let recovered = 0;
+  hls.on(Events.ERROR, (_e, error) => {
+    video.dispatchEvent(new CustomEvent("linkreel:hls", { detail: { type: error.type, details: error.details, fatal: error.fatal } }));
+    if (!error.fatal) return;
+    if (error.type === ErrorTypes.NETWORK_ERROR) {
+      // Off line for a while: try again when there is hope.
+      setTimeout(() => hls.startLoad(), navigator.onLine ? 3000 : 10000);
+    } else if (error.type === ErrorTypes.MEDIA_ERROR && recovered++ < 3) {
+      hls.recoverMediaError();
+    } else {
+      end(0);
+    }
+  });
+  hls.on(Events.MANIFEST_PARSED, () => {
+    // Nothing but the first moments is fetched before somebody wants to watch.
+    hls.config.maxBufferLength = 6;
+    hls.startLoad();
+  });
+  video.addEventListener("play", () => (hls.config.maxBufferLength = 30), { once: true });
+  hls.loadSource(session.address(new URL(session.playlist, location.href).href));
+  hls.attachMedia(video);
+  addEventListener("online", () => hls.startLoad());
+  return () => hls.destroy();
+}
+
+// playNatively hands the playlist to a browser that plays HLS itself. It cannot
+// be told new addresses, so it gets ones that last, and starts again at the same
+// place should they run out nevertheless.
+function playNatively(video: HTMLVideoElement, session: Session, native: string, end: (status: number) => void): void {
+  let failures = 0;
+  video.src = native;
+  video.addEventListener("playing", () => (failures = 0));
+  video.addEventListener("error", async () => {
+    if (video.error === null || !video.getAttribute("src")) return;
+    if (failures++ > 2) return end(0);
+    const { currentTime, paused } = video;
+    try {
+      await session.renew();
+    } catch {
+      return;
+    }
+    video.src = session.playlist;
+    video.currentTime = currentTime;
+    if (!paused) await video.play().catch(() => {});
+  });
+}
+
+// countView reports one view after five seconds, or half of a shorter video,
+// were really played; jumping about is not watching.
+function countView(video: HTMLVideoElement, url: string): void {
+  let watched = 0;
+  let last = -1;
+  const note = () => {
+    const step = video.currentTime - last;
+    if (last >= 0 && step > 0 && step < 2 && !video.seeking) watched += step;
+    last = video.currentTime;
+    if (watched >= Math.min(5, (video.duration || 10) / 2)) {
+      video.removeEventListener("timeupdate", note);
+      fetch(url, { method: "POST", keepalive: true }).catch(() => {});
+    }
+  };
+  video.addEventListener("timeupdate", note);
+}
+
+// shortcuts adds the keys that people know from other players to those of the
+// browser. They work while the focus is on the player only, so that
+// they never get in the way of typing or of speech input.
+function shortcuts(root: HTMLElement, video: HTMLVideoElement): void {
+  const seek = (to: number) => (video.currentTime = Math.max(0, Math.min(video.duration || 0, to)));
+  const turn = (by: number) => (video.volume = Math.max(0, Math.min(1, video.volume + by)));
+  const keys: Record<string, () => void> = {
+    " ": () => void (video.paused ? video.play().catch(() => {}) : video.pause()),
+    j: () => seek(video.currentTime - 10),
+    l: () => seek(video.currentTime + 10),
+    ArrowLeft: () => seek(video.currentTime - 5),
+    ArrowRight: () => seek(video.currentTime + 5),
+    ArrowUp: () => turn(0.1),
+    ArrowDown: () => turn(-0.1),
+    Home: () => seek(0),
+    End: () => seek(video.duration),
+    m: () => (video.muted = !video.muted),
+    f: () => void (document.fullscreenElement ? document.exitFullscreen() : video.requestFullscreen?.().catch(() => {})),
+    c: () => captions(video),
+    ",": () => video.paused && seek(video.currentTime - 1 / 30),
+    ".": () => video.paused && seek(video.currentTime + 1 / 30),
+  };
+  keys.k = keys[" "];
+  root.addEventListener(
+    "keydown",
+    (e) => {
+      if (e.ctrlKey || e.altKey || e.metaKey || video.error) return;
+      const key = e.key.length === 1 ? e.key.toLowerCase() : e.key;
+      const act = /^[0-9]$/.test(key) ? () => seek(((video.duration || 0) * Number(key)) / 10) : keys[key];
+      if (!act) return;
+      e.preventDefault();
+      e.stopPropagation();
+      act();
+    },
+    true,
+  );
+}
+
+// captions turns the next track on, and after the last one all off.
+function captions(video: HTMLVideoElement): void {
+  const tracks = [...video.textTracks].filter((t) => t.kind === "captions" || t.kind === "subtitles");
+  const on = tracks.findIndex((t) => t.mode === "showing");
+  tracks.forEach((t, i) => (t.mode = i === on + 1 ? "showing" : "disabled"));
+}

@@ -1,0 +1,40 @@
+interface Status {
+  status: string;
+  progress: number;
+}
+
+// startWaiting asks how far the video is and shows it; when there is something
+// else to see, the page is loaded again. A tab in the background asks slowly.
+export function startWaiting(root: HTMLElement): void {
+  const bar = root.querySelector<HTMLProgressElement>("progress");
+  const percent = root.querySelector<HTMLElement>("[data-percent]");
+  const shown = root.dataset.waiting;
+  let asked = 0;
+
+  const next = () => {
+    asked++;
+    const delay = document.hidden ? 15000 : asked < 30 ? 2000 : 5000;
+    setTimeout(ask, delay);
+  };
+
+  const ask = async () => {
+    try {
+      const answer = await fetch(root.dataset.status!, { headers: { Accept: "application/json" }, cache: "no-store" });
+      if (!answer.ok && answer.status < 500 && answer.status !== 429) return location.reload();
+      if (answer.ok) {
+        const s: Status = await answer.json();
+        if (s.status !== shown) return location.reload();
+        if (bar && s.progress > 0) bar.value = s.progress;
+        if (percent && s.progress > 0) percent.textContent = `${s.progress} %`;
+      }
+    } catch {
+      // Not reachable just now; the next round may be luckier.
+    }
+    next();
+  };
+
+  document.addEventListener("visibilitychange", () => {
+    if (!document.hidden) asked = 0;
+  });
+  next();
+}
