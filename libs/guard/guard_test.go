@@ -1,0 +1,162 @@
+package guard_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/authclient"
+	"github.com/linkreel/linkreel/libs/guard"
+	"github.com/linkreel/linkreel/libs/localcloud/redistest"
+)
+
+func local(t *testing.T) (*guard.Guard, *time.Time) {
+	t.Helper()
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	return guard.New(nil, func() time.Time { return now }), &now
+}
+
+func TestAWindowHoldsNoMoreThanItsTries(t *testing.T) {
+	t.Parallel()
+	g, now := local(t)
+	rule := guard.Rule{Key: "a", Max: 3, Window: time.Minute}
+	var taken []time.Time
+	for range 600 {
+		if _, wait := g.Take(t.Context(), rule); wait == 0 {
+			taken = append(taken, *now)
+		}
+		*now = now.Add(700 * time.Millisecond)
+	}
+	if len(taken) < 18 {
+		t.Errorf("%d tries in 7 minutes, want about 21", len(taken))
+	}
+	for i := 3; i < len(taken); i++ {
+		if d := taken[i].Sub(taken[i-3]); d < time.Minute {
+			t.Errorf("four tries within %s", d)
+		}
+	}
+}
+
+func TestWaitIsWhatItTakes(t *testing.T) {
+	t.Parallel()
+	g, now := local(t)
+	rules := []guard.Rule{{Key: "address", Max: 1, Window: time.Minute}, {Key: "video", Max: 9, Window: time.Hour}}
+	g.Take(t.Context(), rules...)
+	*now = now.Add(20 * time.Second)
+	_, wait := g.Take(t.Context(), rules...)
+	if wait != 40*time.Second {
+		t.Errorf("wait %s, want 40s", wait)
+	}
+	*now = now.Add(wait)
+	if _, wait := g.Take(t.Context(), rules...); wait != 0 {
+		t.Errorf("after waiting: wait %s", wait)
+	}
+}
+
+func TestARefusedTryCountsNowhere(t *testing.T) {
+	t.Parallel()
+	for name, g := range guards(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			full, shared := guard.Rule{Key: "full", Max: 1, Window: time.Hour}, guard.Rule{Key: "shared", Max: 2, Window: time.Hour}
+			g.Take(t.Context(), full)
+			for range 5 {
+				if _, wait := g.Take(t.Context(), full, shared); wait <= 0 {
+					t.Fatal("a full rule gave way")
+				}
+			}
+			for i := range 2 {
+				if _, wait := g.Take(t.Context(), shared); wait != 0 {
+					t.Errorf("try %d of the shared rule waits %s", i, wait)
+				}
+			}
+			if _, wait := g.Take(t.Context(), shared); wait <= 59*time.Minute {
+				t.Errorf("wait %s, want about an hour", wait)
+			}
+		})
+	}
+}
+
+func TestARefundMakesRoom(t *testing.T) {
+	t.Parallel()
+	for name, g := range guards(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rule := guard.Rule{Key: "refund", Max: 1, Window: time.Hour}
+			for i := range 4 {
+				try, wait := g.Take(t.Context(), rule)
+				if wait != 0 {
+					t.Fatalf("try %d waits %s", i, wait)
+				}
+				g.Refund(t.Context(), try)
+			}
+		})
+	}
+}
+
+func TestFirstIsOnce(t *testing.T) {
+	t.Parallel()
+	for name, g := range guards(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if !g.First(t.Context(), "viewer", time.Hour) || g.First(t.Context(), "viewer", time.Hour) || !g.First(t.Context(), "other", time.Hour) {
+				t.Error("a viewer counts once, and each one")
+			}
+		})
+	}
+}
+
+func TestReplicasCountTogether(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t)
+	a, b := over(t, addr), over(t, addr)
+	rule := guard.Rule{Key: "x", Max: 2, Window: time.Hour}
+	a.Take(t.Context(), rule)
+	b.Take(t.Context(), rule)
+	if _, wait := a.Take(t.Context(), rule); wait == 0 {
+		t.Error("each replica gave the whole limit")
+	}
+	if !a.First(t.Context(), "v", time.Hour) || b.First(t.Context(), "v", time.Hour) {
+		t.Error("each replica counted the viewer")
+	}
+}
+
+func TestWithoutRedisTheLimitIsHalfAndNothingHangs(t *testing.T) {
+	t.Parallel()
+	g := over(t, "127.0.0.1:1")
+	rule := guard.Rule{Key: "x", Max: 4, Window: time.Hour}
+	begun, n := time.Now(), 0
+	for range 10 {
+		if _, wait := g.Take(t.Context(), rule); wait == 0 {
+			n++
+		}
+	}
+	if n != 2 {
+		t.Errorf("%d tries, want 2", n)
+	}
+	if took := time.Since(begun); took > 3*time.Second {
+		t.Errorf("ten tries took %s", took)
+	}
+}
+
+func guards(t *testing.T) map[string]*guard.Guard {
+	t.Helper()
+	g, _ := local(t)
+	return map[string]*guard.Guard{"in memory": g, "in Redis": over(t, redistest.Start(t))}
+}
+
+func over(t *testing.T, addr string) *guard.Guard {
+	t.Helper()
+	client, err := authclient.OpenRedis(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	// A pool that is warm answers within the budget also on a busy machine.
+	for range 50 {
+		if client.Ping(context.Background()).Err() == nil {
+			break
+		}
+	}
+	return guard.New(client, time.Now)
+}
