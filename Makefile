@@ -1,0 +1,106 @@
+# Linkreel. `make help` lists what people run; CI runs the same targets.
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+BIN     := $(CURDIR)/.local/bin
+MODULES := libs services/auth services/links services/videos services/transcoding-worker services/standalone tests
+PKGS    := $(MODULES:%=./%/...)
+SERVICES := auth links videos transcoding-worker
+GO      ?= go
+
+.PHONY: help
+## Show this list.
+help:
+	@awk '/^## /{d=substr($$0,4)} /^[a-z0-9-]+:/{if(d!=""){split($$1,a,":"); printf "  make %-14s %s\n", a[1], d; d=""}}' Makefile
+
+.PHONY: run
+## Run the whole system on this machine (installs redis and ffmpeg when missing).
+run: $(BIN)/linkreel
+	@exec $(BIN)/linkreel up
+
+.PHONY: test
+## Run every test (installs redis, ffmpeg and chromium when missing).
+test: tools $(BIN)/gotestsum
+	$(BIN)/gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- -p 2 -timeout 10m $(PKGS)
+
+.PHONY: race
+## Run every test under the race detector (needs a C compiler; slower).
+race: tools $(BIN)/gotestsum
+	$(BIN)/linkreel tools gcc
+	CGO_ENABLED=1 $(BIN)/gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- -race -p 2 -timeout 20m $(PKGS)
+
+.PHONY: e2e
+## Run the end-to-end stories only, the one in a real browser included.
+e2e: tools $(BIN)/gotestsum
+	$(BIN)/gotestsum --format testname -- -p 1 -timeout 10m ./tests/e2e/...
+
+.PHONY: bench
+## Measure: Go benchmarks of hot paths, then system figures as ratios in one run.
+bench: tools
+	$(GO) run ./tests/bench
+
+.PHONY: lint
+## Check code, import order and formatting.
+lint: $(BIN)/golangci-lint
+	@for m in $(MODULES); do echo "lint $$m"; (cd $$m && $(BIN)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...); done
+
+.PHONY: fmt
+## Format all Go code.
+fmt:
+	gofmt -w $(MODULES) tools
+
+.PHONY: tidy
+## Make every module's requirements exact, with one version of each across the workspace.
+tidy:
+	$(GO) work sync
+	@for m in $(MODULES) tools; do (cd $$m && GOWORK=off $(GO) mod tidy); done
+	$(GO) work sync
+
+.PHONY: build
+## Build the services and the linkreel program into dist/.
+build:
+	@mkdir -p dist
+	CGO_ENABLED=0 $(GO) build -trimpath -o dist/ $(SERVICES:%=./services/%/cmd/...) ./services/standalone/cmd/...
+
+.PHONY: build-alone
+## Build every module without the workspace, as images do.
+build-alone:
+	@for m in $(MODULES); do echo "build $$m alone"; (cd $$m && GOWORK=off $(GO) build ./... && GOWORK=off $(GO) vet ./...); done
+
+.PHONY: generate
+## Rebuild the web assets that are embedded (needs node and npm).
+generate:
+	cd tools/player && npm ci --ignore-scripts --no-audit --no-fund
+	cd libs/apispec/docs/web && npm ci --ignore-scripts --no-audit --no-fund
+	cd tools && GOWORK=off $(GO) run ./player && GOWORK=off $(GO) run ./webassets
+
+.PHONY: tools
+## Install what runs and tests need from the system: redis, ffmpeg, chromium.
+tools: $(BIN)/linkreel
+	@$(BIN)/linkreel tools redis ffmpeg chromium
+
+.PHONY: fuzz
+## Run every fuzz target for FUZZTIME (default 5m) each.
+fuzz:
+	@for m in $(MODULES); do (cd $$m && for p in $$($(GO) list ./...); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$p | grep ^Fuzz || true); do \
+	    echo "== $$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $${FUZZTIME:-5m} $$p; done; done); done
+
+.PHONY: clean
+## Remove what was built; the data of `make run` stays in .local/data.
+clean:
+	rm -rf dist $(BIN) tests/artifacts
+
+.PHONY: $(BIN)/linkreel
+$(BIN)/linkreel:
+	@mkdir -p $(BIN)
+	@CGO_ENABLED=0 $(GO) build -trimpath -o $@ ./services/standalone/cmd/linkreel
+
+$(BIN)/gotestsum: tools/go.sum
+	@mkdir -p $(BIN)
+	cd tools && GOWORK=off CGO_ENABLED=0 $(GO) build -o $@ gotest.tools/gotestsum
+
+$(BIN)/golangci-lint: tools/go.sum
+	@mkdir -p $(BIN)
+	cd tools && GOWORK=off CGO_ENABLED=0 $(GO) build -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
