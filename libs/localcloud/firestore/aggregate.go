@@ -1,0 +1,118 @@
+package firestore
+
+import (
+	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
+)
+
+// aggregation sums up the documents of one RunAggregationQuery.
+type aggregation struct {
+	alias string
+	kind  byte  // 'c'ount, 's'um, 'a'verage
+	field field // of sum and average
+	upTo  int64 // of count; negative: none
+
+	integers int64
+	doubles  float64
+	inexact  bool // a double took part, or the integers overflowed
+	numbers  int64
+}
+
+type aggregator struct {
+	list []*aggregation
+	rows int64
+}
+
+func newAggregator(specs []*pb.StructuredAggregationQuery_Aggregation) (*aggregator, error) {
+	if len(specs) == 0 || len(specs) > 5 {
+		return nil, invalid("An aggregation query takes 1 to 5 aggregations, got %d.", len(specs))
+	}
+	g := &aggregator{}
+	aliases := map[string]bool{}
+	for _, s := range specs {
+		a := &aggregation{alias: s.GetAlias(), upTo: -1}
+		raw := ""
+		switch {
+		case s.GetCount() != nil:
+			a.kind = 'c'
+			if s.GetCount().GetUpTo() != nil {
+				if a.upTo = s.GetCount().GetUpTo().GetValue(); a.upTo <= 0 {
+					return nil, invalid("The maximum of a count must be positive.")
+				}
+			}
+		case s.GetSum() != nil:
+			a.kind, raw = 's', s.GetSum().GetField().GetFieldPath()
+		case s.GetAvg() != nil:
+			a.kind, raw = 'a', s.GetAvg().GetField().GetFieldPath()
+		default:
+			return nil, invalid("An aggregation needs an operator.")
+		}
+		if a.kind != 'c' {
+			path, err := parseFieldPath(raw)
+			if err != nil {
+				return nil, err
+			}
+			a.field = field{raw, path}
+		}
+		if aliases[a.alias] {
+			return nil, invalid("Duplicate aggregation alias %q.", a.alias)
+		}
+		aliases[a.alias] = true
+		g.list = append(g.list, a)
+	}
+	return g, nil
+}
+
+// add leaves out a document that lacks any of the aggregated fields, for the
+// count in the same query too: production reads all of them from one index.
+func (g *aggregator) add(d *pb.Document) {
+	for _, a := range g.list {
+		if a.kind != 'c' && a.field.of(d) == nil {
+			return
+		}
+	}
+	g.rows++
+	for _, a := range g.list {
+		if a.kind != 'c' {
+			a.add(a.field.of(d))
+		}
+	}
+}
+
+func (a *aggregation) add(v *pb.Value) {
+	switch x := v.GetValueType().(type) {
+	case *pb.Value_IntegerValue:
+		n := x.IntegerValue
+		if sum := a.integers + n; (sum > a.integers) == (n > 0) || n == 0 {
+			a.integers = sum
+		} else {
+			a.inexact = true
+		}
+		a.doubles += float64(n)
+		a.numbers++
+	case *pb.Value_DoubleValue:
+		a.inexact = true
+		a.doubles += x.DoubleValue
+		a.numbers++
+	}
+}
+
+func (g *aggregator) result() map[string]*pb.Value {
+	out := map[string]*pb.Value{}
+	for _, a := range g.list {
+		switch {
+		case a.kind == 'c' && a.upTo >= 0:
+			out[a.alias] = intValue(min(g.rows, a.upTo))
+		case a.kind == 'c':
+			out[a.alias] = intValue(g.rows)
+		case a.kind == 'a' && a.numbers == 0:
+			out[a.alias] = nullValue()
+		case a.kind == 'a':
+			out[a.alias] = doubleValue(a.doubles / float64(a.numbers))
+		case a.inexact:
+			out[a.alias] = doubleValue(a.doubles)
+		default:
+			out[a.alias] = intValue(a.integers)
+		}
+	}
+	return out
+}

@@ -1,0 +1,46 @@
+package firestore
+
+import (
+	"sync"
+	"time"
+)
+
+// commitClock hands out commit times that grow strictly, and read times that no
+// later commit can fall below.
+type commitClock struct {
+	now func() time.Time
+
+	mu      sync.Mutex
+	last    int64 // newest time given out
+	visible int64 // newest commit that readers see
+	pending bool  // a batch has times that readers do not see yet
+}
+
+// tick is the time of the next commit.
+func (c *commitClock) tick() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last = max(c.last+1, c.now().UnixMicro())
+	c.pending = true
+	return c.last
+}
+
+// settled ends a batch: its commits are visible, or failed.
+func (c *commitClock) settled(visible int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.visible = max(c.visible, visible)
+	c.pending = false
+}
+
+// readTime is the latest time at which a state with this newest commit is still
+// the state: now, unless something newer is about to become visible.
+func (c *commitClock) readTime(newest int64) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pending || c.visible != newest {
+		return newest
+	}
+	c.last = max(c.last, c.now().UnixMicro())
+	return c.last
+}

@@ -1,0 +1,467 @@
+package firestore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"syscall"
+
+	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
+	bolt "go.etcd.io/bbolt"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+// How much one batch, which is one fsync, takes up at most.
+const (
+	maxBatchRequests = 1024
+	maxBatchBytes    = 32 << 20
+)
+
+var errClosed = status.Error(codes.Unavailable, "The local Firestore is shutting down.")
+
+// commitRequest is one Commit, or one write of a BatchWrite.
+type commitRequest struct {
+	writes []*pb.Write
+	tx     *transaction // may be nil
+	admin  func(*snapshot) ([]change, error)
+
+	done    chan struct{} // closed once the rest is set
+	results []*pb.WriteResult
+	at      int64
+	changes []change
+	err     error
+}
+
+// change is what one commit did to one document.
+type change struct {
+	at            int64
+	name          string
+	before, after *pb.Document // nil: it is not there; never modified
+}
+
+// writer applies commits one after the other. Those that arrive while a batch
+// is being synced to disk form the next batch, so that they share one fsync.
+type writer struct {
+	server *Server
+
+	mu      sync.Mutex
+	arrived *sync.Cond
+	queue   []*commitRequest
+	closed  bool
+	stopped chan struct{}
+}
+
+func startWriter(s *Server) *writer {
+	w := &writer{server: s, stopped: make(chan struct{})}
+	w.arrived = sync.NewCond(&w.mu)
+	go w.run()
+	return w
+}
+
+// submit queues requests in order; each one's done channel tells when it is over.
+func (w *writer) submit(reqs ...*commitRequest) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, r := range reqs {
+		r.done = make(chan struct{})
+		if w.closed {
+			r.err = errClosed
+			close(r.done)
+		}
+	}
+	if !w.closed {
+		w.queue = append(w.queue, reqs...)
+		w.arrived.Signal()
+	}
+}
+
+// administer runs f alone in a batch of its own.
+func (w *writer) administer(f func(*snapshot) ([]change, error)) error {
+	r := &commitRequest{admin: f}
+	w.submit(r)
+	<-r.done
+	return r.err
+}
+
+// close lets the queued commits finish.
+func (w *writer) close() {
+	w.mu.Lock()
+	w.closed = true
+	w.arrived.Signal()
+	w.mu.Unlock()
+	<-w.stopped
+}
+
+func (w *writer) take() []*commitRequest {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for len(w.queue) == 0 && !w.closed {
+		w.arrived.Wait()
+	}
+	n, size := 0, 0
+	for n < len(w.queue) && n < maxBatchRequests && size < maxBatchBytes {
+		if w.queue[n].admin != nil {
+			n = max(n, 1)
+			break
+		}
+		for _, x := range w.queue[n].writes {
+			size += proto.Size(x)
+		}
+		n++
+	}
+	batch := slices.Clone(w.queue[:n])
+	w.queue = slices.Delete(w.queue, 0, n)
+	return batch
+}
+
+func (w *writer) run() {
+	defer close(w.stopped)
+	for {
+		batch := w.take()
+		if len(batch) == 0 {
+			return
+		}
+		w.commit(batch)
+		for _, r := range batch {
+			close(r.done)
+		}
+	}
+}
+
+// commit applies a batch in one transaction of the file. A request that is
+// refused leaves no trace; if the file cannot be written, all are refused.
+func (w *writer) commit(batch []*commitRequest) {
+	s := w.server
+	var before, after int64
+	applied, err := 0, error(nil)
+	func() {
+		var tx *bolt.Tx
+		if tx, err = s.store.db.Begin(true); err != nil {
+			return
+		}
+		defer func() { _ = tx.Rollback() }() // after a commit this does nothing
+		before = lastCommit(tx)
+		sn := &snapshot{tx: tx, at: latest, partitions: map[string]*partition{}}
+		for _, r := range batch {
+			if err = w.apply(sn, r); err != nil {
+				return
+			}
+			if r.err == nil && (len(r.changes) > 0 || r.admin != nil) {
+				applied++
+			}
+			after = max(after, r.at)
+		}
+		if applied == 0 {
+			after = before
+			return
+		}
+		if after > before {
+			if err = setLastCommit(tx, after); err != nil {
+				return
+			}
+		}
+		if err = s.faults.diskError(); err == nil {
+			err = tx.Commit()
+		}
+	}()
+	if err != nil {
+		s.store.history.retract(before)
+		s.clock.settled(before)
+		for _, r := range batch {
+			if r.err == nil {
+				r.err, r.results, r.changes = storageError(err), nil, nil
+			}
+		}
+		return
+	}
+	s.clock.settled(max(after, before))
+	if applied == 0 {
+		return
+	}
+	var changes []change
+	for _, r := range batch {
+		changes = append(changes, r.changes...)
+	}
+	s.stats.committed(changes)
+	s.store.history.prune(after)
+	s.hub.publish(changes)
+}
+
+func storageError(err error) error {
+	if errors.Is(err, syscall.ENOSPC) {
+		return status.Error(codes.ResourceExhausted, "The disk is full.")
+	}
+	return status.Errorf(codes.Internal, "The data file cannot be written: %v", err)
+}
+
+// apply sets the outcome of one request. Its own error means that the whole
+// batch is lost.
+func (w *writer) apply(sn *snapshot, r *commitRequest) (err error) {
+	s := w.server
+	defer func() {
+		if p := recover(); p != nil { // a request that we do not understand must not end the server
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	if r.admin != nil {
+		r.changes, err = r.admin(sn)
+		for _, c := range r.changes {
+			r.at = max(r.at, c.at)
+		}
+		return err
+	}
+	r.at = s.clock.tick()
+	if r.tx != nil {
+		if r.err = s.validate(sn, r.tx); r.err != nil {
+			return nil
+		}
+	}
+	if r.changes, r.results, r.err = stage(sn, r.writes, r.at); r.err != nil {
+		return nil
+	}
+	for _, c := range r.changes {
+		if err := s.store.put(sn, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// validate compares what the transaction has read with the state that its
+// writes are about to change. The locks have made a difference unlikely, but
+// only this check makes it impossible.
+func (s *Server) validate(sn *snapshot, t *transaction) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for name, version := range t.reads {
+		d, err := sn.get(name)
+		if err != nil {
+			return err
+		}
+		if versionOf(d) != version {
+			return errContention
+		}
+	}
+	for _, r := range t.queries {
+		if !s.store.history.touched(r.at, r.query.mayHold) {
+			continue
+		}
+		sig := newSignature()
+		if err := s.store.run(sn, r.query, sig.add); err != nil {
+			return err
+		}
+		if sig.String() != r.signature {
+			return errContention
+		}
+	}
+	return nil
+}
+
+// stage works out what the writes do, each one on top of those before it,
+// without changing anything yet.
+func stage(sn *snapshot, writes []*pb.Write, at int64) ([]change, []*pb.WriteResult, error) {
+	staged := map[string]*change{}
+	var names []string
+	results := make([]*pb.WriteResult, len(writes))
+	for i, w := range writes {
+		name, err := writeTarget(w)
+		if err != nil {
+			return nil, nil, err
+		}
+		c := staged[name]
+		if c == nil {
+			d, err := sn.get(name)
+			if err != nil {
+				return nil, nil, err
+			}
+			c = &change{at: at, name: name, before: d, after: d}
+			staged[name] = c
+			names = append(names, name)
+		}
+		if err := checkPrecondition(name, c.after, w.GetCurrentDocument()); err != nil {
+			return nil, nil, err
+		}
+		if results[i], err = c.apply(w); err != nil {
+			return nil, nil, err
+		}
+	}
+	changes := make([]change, 0, len(names))
+	for _, n := range names {
+		if c := staged[n]; c.after != c.before {
+			changes = append(changes, *c)
+		}
+	}
+	return changes, results, nil
+}
+
+// writeTarget is the document that a write is about.
+func writeTarget(w *pb.Write) (string, error) {
+	var name string
+	switch o := w.GetOperation().(type) {
+	case *pb.Write_Update:
+		name = o.Update.GetName()
+	case *pb.Write_Delete:
+		name = o.Delete
+	case *pb.Write_Transform:
+		name = o.Transform.GetDocument()
+	default:
+		return "", invalid("A write needs an operation.")
+	}
+	_, _, err := splitDocument(name)
+	return name, err
+}
+
+func checkPrecondition(name string, d *pb.Document, p *pb.Precondition) error {
+	switch c := p.GetConditionType().(type) {
+	case *pb.Precondition_Exists:
+		if c.Exists && d == nil {
+			return status.Errorf(codes.NotFound, "No document to update: %s", name)
+		}
+		if !c.Exists && d != nil {
+			return status.Errorf(codes.AlreadyExists, "Document already exists: %s", name)
+		}
+	case *pb.Precondition_UpdateTime:
+		if d == nil {
+			return status.Errorf(codes.FailedPrecondition, "No document to update: %s", name)
+		}
+		if !proto.Equal(d.GetUpdateTime(), c.UpdateTime) {
+			return status.Errorf(codes.FailedPrecondition, "the stored version (%d) does not match the required base version (%d)", micros(d.GetUpdateTime()), micros(c.UpdateTime))
+		}
+	}
+	return nil
+}
+
+// apply puts one write on top of what the change holds so far.
+func (c *change) apply(w *pb.Write) (*pb.WriteResult, error) {
+	if _, isDelete := w.GetOperation().(*pb.Write_Delete); isDelete {
+		c.after = nil
+		return &pb.WriteResult{}, nil
+	}
+	fields, err := updatedFields(c.after.GetFields(), w)
+	if err != nil {
+		return nil, err
+	}
+	transforms := w.GetUpdateTransforms()
+	if t := w.GetTransform(); t != nil {
+		transforms = t.GetFieldTransforms()
+	}
+	result := &pb.WriteResult{}
+	for _, t := range transforms {
+		path, err := parseFieldPath(t.GetFieldPath())
+		if err != nil {
+			return nil, err
+		}
+		stored, reported, err := applyTransform(getPath(fields, path), t, c.at)
+		if err != nil {
+			return nil, err
+		}
+		fields = setPath(fields, path, stored)
+		result.TransformResults = append(result.TransformResults, reported)
+	}
+	size, err := checkFields(fields, 0)
+	if err != nil {
+		return nil, err
+	}
+	if size += len(c.name) + 48; size > maxDocumentBytes {
+		return nil, invalid("Document %q cannot be written because its size (%d bytes) exceeds the maximum allowed size of %d bytes.", c.name, size, maxDocumentBytes)
+	}
+	c.replace(fields)
+	result.UpdateTime = c.after.GetUpdateTime()
+	return result, nil
+}
+
+func updatedFields(old map[string]*pb.Value, w *pb.Write) (map[string]*pb.Value, error) {
+	if w.GetTransform() != nil {
+		return old, nil
+	}
+	in := w.GetUpdate().GetFields()
+	if w.GetUpdateMask() == nil {
+		return in, nil
+	}
+	for _, p := range w.GetUpdateMask().GetFieldPaths() {
+		path, err := parseFieldPath(p)
+		if err != nil {
+			return nil, err
+		}
+		old = setPath(old, path, getPath(in, path)) // a masked field without a value is deleted
+	}
+	return old, nil
+}
+
+// replace keeps the document, and with it its update time, when nothing changed.
+func (c *change) replace(fields map[string]*pb.Value) {
+	next := &pb.Document{Name: c.name, Fields: fields, CreateTime: timestamp(c.at), UpdateTime: timestamp(c.at)}
+	if c.after != nil {
+		if proto.Equal(&pb.MapValue{Fields: c.after.GetFields()}, &pb.MapValue{Fields: fields}) {
+			return
+		}
+		next.CreateTime = c.after.GetCreateTime()
+	}
+	c.after = next
+}
+
+// put writes a change with its index entries and remembers what was before.
+func (s *store) put(sn *snapshot, c change) error {
+	database, path, err := splitDocument(c.name)
+	if err != nil {
+		return err
+	}
+	p, err := sn.writable(database)
+	if err != nil {
+		return err
+	}
+	key := documentKey(path)
+	s.history.add(pastVersion{c.at, c.name, slices.Clone(p.docs.Get(key))})
+	if err := s.reindex(p, database, key, c); err != nil {
+		return err
+	}
+	if (c.before == nil) != (c.after == nil) {
+		if err := p.countDocument(path[:len(path)-1], c.after != nil); err != nil {
+			return err
+		}
+	}
+	if c.after == nil {
+		return p.docs.Delete(key)
+	}
+	record, err := encodeDocument(c.after)
+	if err != nil {
+		return err
+	}
+	return p.docs.Put(key, record)
+}
+
+// countDocument keeps the list of collections, which holds no empty ones.
+func (p *partition) countDocument(collection []string, more bool) error {
+	key := collectionKey(collection)
+	n := p.count(key)
+	group := append(append([]byte(collection[len(collection)-1]), 0), key...)
+	if more {
+		n++
+	} else {
+		n--
+	}
+	if n <= 0 {
+		return errors.Join(p.colls.Delete(key), p.groups.Delete(group))
+	}
+	if n == 1 && more {
+		if err := p.groups.Put(group, nil); err != nil {
+			return err
+		}
+	}
+	return p.colls.Put(key, binary.BigEndian.AppendUint64(nil, uint64(n)))
+}
+
+// count is the number of documents in a collection.
+func (p *partition) count(collectionKey []byte) int64 {
+	if p.colls == nil {
+		return 0
+	}
+	if v := p.colls.Get(collectionKey); len(v) == 8 {
+		return int64(binary.BigEndian.Uint64(v))
+	}
+	return 0
+}

@@ -1,0 +1,6 @@
+package firestore
+
+// Faults will inject failures.
+type Faults struct{}
+
+func (f *Faults) diskError() error { return nil }

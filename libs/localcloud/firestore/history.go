@@ -1,0 +1,122 @@
+package firestore
+
+import (
+	"sort"
+	"sync"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// How far back a state can be read: production keeps an hour, we keep a minute,
+// less when many large documents change.
+const (
+	historyWindow   = int64(60e6)
+	historyMaxBytes = 64 << 20
+)
+
+// history remembers what documents were before recent commits. Laid over the
+// current state it gives the state at an earlier time, which transactions,
+// read times and resumed listeners need.
+type history struct {
+	mu      sync.RWMutex
+	entries []pastVersion // by time
+	floor   int64         // states before this time are forgotten
+	bytes   int
+}
+
+type pastVersion struct {
+	at     int64
+	name   string
+	before []byte // nil: it was not there
+}
+
+func newHistory(floor int64) *history { return &history{floor: floor} }
+
+// add must be called before the commit becomes visible, so that a reader that
+// sees the commit also finds what was before it.
+func (h *history) add(v pastVersion) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.entries = append(h.entries, v)
+	h.bytes += len(v.before) + len(v.name) + 48
+}
+
+// retract forgets commits that failed after all.
+func (h *history) retract(after int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := h.after(after)
+	for _, v := range h.entries[n:] {
+		h.bytes -= len(v.before) + len(v.name) + 48
+	}
+	clear(h.entries[n:])
+	h.entries = h.entries[:n]
+}
+
+func (h *history) prune(now int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := 0
+	for n < len(h.entries) && (h.entries[n].at < now-historyWindow || h.bytes > historyMaxBytes) {
+		h.bytes -= len(h.entries[n].before) + len(h.entries[n].name) + 48
+		h.floor = h.entries[n].at
+		n++
+	}
+	if n == 0 {
+		return
+	}
+	if n > len(h.entries)/2 { // give the memory back
+		h.entries = append([]pastVersion(nil), h.entries[n:]...)
+		return
+	}
+	clear(h.entries[:n])
+	h.entries = h.entries[n:]
+}
+
+// forget makes every earlier state unreadable.
+func (h *history) forget(at int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.entries, h.bytes, h.floor = nil, 0, at
+}
+
+// after is the index of the first entry later than a time. Caller holds mu.
+func (h *history) after(at int64) int {
+	return sort.Search(len(h.entries), func(i int) bool { return h.entries[i].at > at })
+}
+
+// before answers, for each document that changed after at and not after upTo,
+// what it was at that time.
+func (h *history) before(at, upTo int64) (map[string][]byte, error) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	if at < h.floor {
+		return nil, status.Error(codes.FailedPrecondition, "The requested snapshot version is too old.")
+	}
+	out := map[string][]byte{}
+	for _, v := range h.entries[h.after(at):] {
+		if v.at > upTo {
+			break
+		}
+		if _, ok := out[v.name]; !ok {
+			out[v.name] = v.before
+		}
+	}
+	return out, nil
+}
+
+// touched tells whether a document for which match holds may have changed after a time.
+func (h *history) touched(at int64, match func(name string) bool) bool {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	if at < h.floor {
+		return true
+	}
+	for _, v := range h.entries[h.after(at):] {
+		if match(v.name) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,109 @@
+package firestore
+
+import (
+	"math"
+	"strings"
+
+	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// Limits that production documents. A document that breaks one is refused with
+// InvalidArgument before anything is written.
+const (
+	maxRequestBytes  = 10 << 20
+	maxDocumentBytes = 1 << 20
+	maxPropertyBytes = 1<<20 - 89
+	maxIDBytes       = 1500
+	maxDepth         = 20
+	maxDisjunctions  = 30
+)
+
+func invalid(format string, a ...any) error { return status.Errorf(codes.InvalidArgument, format, a...) }
+
+func checkRequestSize(m proto.Message) error {
+	if n := proto.Size(m); n > maxRequestBytes {
+		return invalid("Request payload size exceeds the limit: %d bytes.", maxRequestBytes)
+	}
+	return nil
+}
+
+// isReserved tells names like __foo__, which callers may not choose.
+func isReserved(s string) bool {
+	return len(s) >= 4 && strings.HasPrefix(s, "__") && strings.HasSuffix(s, "__")
+}
+
+// checkFields validates what a document is about to hold, cuts timestamps to the
+// microseconds that are stored, and answers the size that production counts.
+func checkFields(m map[string]*pb.Value, depth int) (int, error) {
+	size := 0
+	for k, v := range m {
+		if k == "" {
+			return 0, invalid("The property name cannot be empty.")
+		}
+		if isReserved(k) && k != "__type__" {
+			return 0, invalid("field name %s is reserved", k)
+		}
+		n, err := checkValue(v, depth, false)
+		if err != nil {
+			return 0, err
+		}
+		if depth == 0 && n > maxPropertyBytes {
+			return 0, invalid("The value of property %q is longer than %d bytes.", k, maxPropertyBytes)
+		}
+		size += len(k) + 1 + n
+	}
+	return size, nil
+}
+
+func checkValue(v *pb.Value, depth int, inArray bool) (int, error) {
+	if depth > maxDepth {
+		return 0, invalid("Property contains an invalid nested entity: more than %d levels.", maxDepth)
+	}
+	switch x := v.GetValueType().(type) {
+	case *pb.Value_StringValue:
+		return len(x.StringValue) + 1, nil
+	case *pb.Value_BytesValue:
+		return len(x.BytesValue), nil
+	case *pb.Value_IntegerValue, *pb.Value_DoubleValue:
+		return 8, nil
+	case *pb.Value_TimestampValue:
+		t := x.TimestampValue
+		if err := t.CheckValid(); err != nil {
+			return 0, invalid("Invalid timestamp: %v", err)
+		}
+		if t.GetNanos()%1000 != 0 {
+			x.TimestampValue = &timestamppb.Timestamp{Seconds: t.GetSeconds(), Nanos: t.GetNanos() / 1000 * 1000}
+		}
+		return 8, nil
+	case *pb.Value_ReferenceValue:
+		return len(x.ReferenceValue) + 16, nil
+	case *pb.Value_GeoPointValue:
+		lat, lng := x.GeoPointValue.GetLatitude(), x.GeoPointValue.GetLongitude()
+		if !(math.Abs(lat) <= 90) || !(math.Abs(lng) <= 180) {
+			return 0, invalid("Invalid geo point: latitude must be in [-90, 90] and longitude in [-180, 180].")
+		}
+		return 16, nil
+	case *pb.Value_ArrayValue:
+		if inArray {
+			return 0, invalid("Cannot convert an array value in an array value.")
+		}
+		size := 0
+		for _, e := range x.ArrayValue.GetValues() {
+			n, err := checkValue(e, depth+1, true)
+			if err != nil {
+				return 0, err
+			}
+			size += n
+		}
+		return size, nil
+	case *pb.Value_MapValue:
+		return checkFields(x.MapValue.GetFields(), depth+1)
+	case *pb.Value_NullValue, *pb.Value_BooleanValue:
+		return 1, nil
+	}
+	return 0, invalid("Value has no supported type.")
+}

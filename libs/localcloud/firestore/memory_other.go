@@ -1,0 +1,7 @@
+//go:build !linux
+
+package firestore
+
+import "os"
+
+func openMemoryFile(string, int, os.FileMode) (*os.File, error) { return openTemporary() }

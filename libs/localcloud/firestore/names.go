@@ -1,0 +1,177 @@
+package firestore
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+	"strings"
+)
+
+// A resource name is projects/{p}/databases/{d}/documents/{collection}/{id}/...
+// The part before /documents names the database and the part after it the path.
+
+// splitName takes a resource name apart. The path is empty for the root itself.
+func splitName(name string) (database string, path []string, err error) {
+	p := strings.Split(name, "/")
+	if len(p) < 5 || p[0] != "projects" || p[1] == "" || p[2] != "databases" || p[3] == "" || p[4] != "documents" {
+		return "", nil, invalid("Document name %q is not of the form projects/*/databases/*/documents/*.", name)
+	}
+	for _, s := range p[5:] {
+		if err := checkID(s); err != nil {
+			return "", nil, err
+		}
+	}
+	return strings.Join(p[:4], "/"), p[5:], nil
+}
+
+// splitDocument is splitName for the name of a document.
+func splitDocument(name string) (database string, path []string, err error) {
+	database, path, err = splitName(name)
+	if err == nil && (len(path) == 0 || len(path)%2 != 0) {
+		err = invalid("Document name %q does not name a document.", name)
+	}
+	return database, path, err
+}
+
+// splitParent is splitName for the root or a document, below which collections are.
+func splitParent(name string) (database string, path []string, err error) {
+	database, path, err = splitName(name)
+	if err == nil && len(path)%2 != 0 {
+		err = invalid("Parent %q is neither a document nor the root of a database.", name)
+	}
+	return database, path, err
+}
+
+func checkID(s string) error {
+	if s == "" || s == "." || s == ".." {
+		return invalid("Resource id %q is invalid.", s)
+	}
+	if len(s) > maxIDBytes {
+		return invalid("The key path element name is longer than %d bytes.", maxIDBytes)
+	}
+	if _, numeric := numericID(s); isReserved(s) && !numeric {
+		return invalid("Resource id %q is invalid because it is reserved.", s)
+	}
+	return nil
+}
+
+func joinName(database string, path []string) string {
+	return database + "/documents/" + strings.Join(path, "/")
+}
+
+// collectionOf is the name of the collection that holds a document.
+func collectionOf(name string) string { return name[:strings.LastIndexByte(name, '/')] }
+
+// groupOf is the last segment of the collection's name.
+func groupOf(name string) string {
+	c := collectionOf(name)
+	return c[strings.LastIndexByte(c, '/')+1:]
+}
+
+// Encoded paths order like compareNames, byte by byte: a segment is 0x01 and a
+// number, or 0x02 and an escaped string; a path ends with 0x00, so that a parent
+// sorts before its children.
+const (
+	endOfPath      = 0x00
+	numericSegment = 0x01
+	stringSegment  = 0x02
+)
+
+func appendSegments(b []byte, path []string) []byte {
+	for _, s := range path {
+		if n, ok := numericID(s); ok {
+			b = binary.BigEndian.AppendUint64(append(b, numericSegment), uint64(n)^1<<63)
+			continue
+		}
+		b = appendEscaped(append(b, stringSegment), s)
+	}
+	return b
+}
+
+// appendEscaped writes s so that no encoded string is a prefix of another and
+// their bytes order like the strings: 0x00 becomes 0x00 0xff, the end is 0x00 0x01.
+func appendEscaped[T string | []byte](b []byte, s T) []byte {
+	for i := range len(s) {
+		b = append(b, s[i])
+		if s[i] == 0 {
+			b = append(b, 0xff)
+		}
+	}
+	return append(b, 0x00, 0x01)
+}
+
+// collectionKey is the common prefix of the keys of a collection's documents.
+func collectionKey(path []string) []byte { return append(appendSegments(nil, path), endOfPath) }
+
+// documentKey puts the collection first, so that a collection's documents lie
+// side by side, without those of the collections below them.
+func documentKey(path []string) []byte {
+	return appendSegments(collectionKey(path[:len(path)-1]), path[len(path)-1:])
+}
+
+// decodeSegments reads segments up to the end of b or of the path; rest follows the path's end.
+func decodeSegments(b []byte) (path []string, rest []byte) {
+	for len(b) > 0 {
+		var s string
+		switch b[0] {
+		case endOfPath:
+			return path, b[1:]
+		case numericSegment:
+			if len(b) < 9 {
+				return path, nil
+			}
+			s = formatNumericID(int64(binary.BigEndian.Uint64(b[1:9]) ^ 1<<63))
+			b = b[9:]
+		default:
+			s, b = decodeEscaped(b[1:])
+		}
+		path = append(path, s)
+	}
+	return path, nil
+}
+
+func decodeEscaped(b []byte) (s string, rest []byte) {
+	end := bytes.IndexByte(b, 0)
+	if end < 0 {
+		return string(b), nil
+	}
+	if end+1 >= len(b) || b[end+1] == 0x01 { // the usual case: no zero byte inside
+		return string(b[:end]), b[min(end+2, len(b)):]
+	}
+	var out []byte
+	for i := 0; i < len(b); i++ {
+		if b[i] != 0 {
+			out = append(out, b[i])
+			continue
+		}
+		i++
+		if i >= len(b) || b[i] == 0x01 {
+			return string(out), b[min(i+1, len(b)):]
+		}
+		out = append(out, 0)
+	}
+	return string(out), nil
+}
+
+// decodeDocumentKey is the inverse of documentKey.
+func decodeDocumentKey(k []byte) []string {
+	path, rest := decodeSegments(k)
+	id, _ := decodeSegments(rest)
+	return append(path, id...)
+}
+
+func appendFloat(b []byte, f float64) []byte {
+	if math.IsNaN(f) {
+		return append(b, 0, 0, 0, 0, 0, 0, 0, 0) // below minus infinity
+	}
+	if f == 0 {
+		f = 0 // -0 equals 0
+	}
+	bits := math.Float64bits(f)
+	if bits>>63 == 1 {
+		bits = ^bits
+	} else {
+		bits |= 1 << 63
+	}
+	return binary.BigEndian.AppendUint64(b, bits)
+}

@@ -1,0 +1,480 @@
+package firestore
+
+import (
+	"bytes"
+	"context"
+	"slices"
+
+	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// BeginTransaction implements the protocol.
+func (s *service) BeginTransaction(_ context.Context, r *pb.BeginTransactionRequest) (*pb.BeginTransactionResponse, error) {
+	id, err := s.begin(r.GetOptions())
+	if err != nil {
+		return nil, err
+	}
+	return &pb.BeginTransactionResponse{Transaction: id}, nil
+}
+
+func (s *Server) begin(o *pb.TransactionOptions) ([]byte, error) {
+	now, err := s.now()
+	if err != nil {
+		return nil, err
+	}
+	_, id := s.txs.begin(o, now)
+	return id, nil
+}
+
+// now is the read time of the newest state.
+func (s *Server) now() (int64, error) {
+	var at int64
+	err := s.store.read(latest, func(sn *snapshot) error {
+		at = s.clock.readTime(sn.at)
+		return nil
+	})
+	return at, err
+}
+
+// Rollback implements the protocol. An unknown transaction is no error: it may
+// have been given up already.
+func (s *service) Rollback(_ context.Context, r *pb.RollbackRequest) (*empty, error) {
+	if t, err := s.txs.take(r.GetTransaction()); err == nil {
+		s.locks.end(t)
+	}
+	return &empty{}, nil
+}
+
+// consistency is what the requests that read have in common.
+type consistency interface {
+	GetTransaction() []byte
+	GetReadTime() *timestamppb.Timestamp
+}
+
+// reading is where one call reads: in a transaction, at a time, or now.
+type reading struct {
+	s   *Server
+	tx  *transaction
+	new []byte // id of a transaction that this call began
+	at  int64
+}
+
+func (s *Server) startReading(c consistency, begin *pb.TransactionOptions) (*reading, error) {
+	r := &reading{s: s, at: latest}
+	id := c.GetTransaction()
+	if begin != nil {
+		var err error
+		if r.new, err = s.begin(begin); err != nil {
+			return nil, err
+		}
+		id = r.new
+	}
+	if len(id) > 0 {
+		var err error
+		if r.tx, err = s.txs.lookup(id); err != nil {
+			return nil, err
+		}
+		if r.at, err = r.transactionTime(); err != nil {
+			return nil, err
+		}
+	} else if t := c.GetReadTime(); t != nil {
+		if t.GetNanos()%1000 != 0 {
+			return nil, invalid("The read time must have microsecond precision.")
+		}
+		r.at = micros(t)
+		now, err := s.now()
+		if err != nil {
+			return nil, err
+		}
+		if r.at > now {
+			return nil, invalid("The read time cannot be in the future.")
+		}
+	}
+	return r, nil
+}
+
+// transactionTime fixes, at the first read, the state that an optimistic
+// transaction sees. The others see what is committed; their locks and the check
+// at commit keep that consistent.
+func (r *reading) transactionTime() (int64, error) {
+	r.tx.mu.Lock()
+	defer r.tx.mu.Unlock()
+	if r.tx.readAt == 0 && r.s.locks.mode == Optimistic {
+		now, err := r.s.now()
+		if err != nil {
+			return 0, err
+		}
+		r.tx.readAt = now
+	}
+	if r.tx.readAt == 0 {
+		return latest, nil
+	}
+	return r.tx.readAt, nil
+}
+
+func (r *reading) locks() bool { return r.tx != nil && !r.tx.readOnly }
+
+// readTime is what the caller is told about a snapshot.
+func (r *reading) readTime(sn *snapshot) int64 {
+	if r.at != latest {
+		return r.at
+	}
+	return r.s.clock.readTime(sn.at)
+}
+
+// get reads one document in its own snapshot.
+func (r *reading) get(ctx context.Context, name string) (d *pb.Document, at int64, err error) {
+	if _, _, err := splitDocument(name); err != nil {
+		return nil, 0, err
+	}
+	if r.locks() {
+		if err := r.s.locks.read(ctx, r.tx, name); err != nil {
+			return nil, 0, err
+		}
+	}
+	err = r.s.store.read(r.at, func(sn *snapshot) error {
+		at = r.readTime(sn)
+		d, err = sn.get(name)
+		return err
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	if r.locks() {
+		err = r.remember(d, name)
+	}
+	return d, at, err
+}
+
+// remember notes the version that the transaction has seen. Two versions of one
+// document cannot both be true at commit, so that it can give up at once.
+func (r *reading) remember(d *pb.Document, name string) error {
+	r.tx.mu.Lock()
+	defer r.tx.mu.Unlock()
+	if old, ok := r.tx.reads[name]; ok && old != versionOf(d) {
+		return errContention
+	}
+	r.tx.reads[name] = versionOf(d)
+	return nil
+}
+
+// GetDocument implements the protocol.
+func (s *service) GetDocument(ctx context.Context, req *pb.GetDocumentRequest) (*pb.Document, error) {
+	r, err := s.startReading(req, nil)
+	if err != nil {
+		return nil, err
+	}
+	d, _, err := r.get(ctx, req.GetName())
+	if err != nil {
+		return nil, err
+	}
+	if d == nil {
+		return nil, status.Errorf(codes.NotFound, "Document not found: %s", req.GetName())
+	}
+	return project(d, req.GetMask().GetFieldPaths()), nil
+}
+
+// BatchGetDocuments implements the protocol. A name that is asked for twice is
+// answered once: Google's client refuses a second answer.
+func (s *service) BatchGetDocuments(req *pb.BatchGetDocumentsRequest, stream pb.Firestore_BatchGetDocumentsServer) error {
+	for _, f := range req.GetMask().GetFieldPaths() {
+		if _, err := parseFieldPath(f); err != nil {
+			return err
+		}
+	}
+	r, err := s.startReading(req, req.GetNewTransaction())
+	if err != nil {
+		return err
+	}
+	var out []*pb.BatchGetDocumentsResponse
+	add := func(name string, d *pb.Document, at int64) {
+		m := &pb.BatchGetDocumentsResponse{ReadTime: timestamp(at)}
+		if len(out) == 0 {
+			m.Transaction = r.new
+		}
+		if d == nil {
+			m.Result = &pb.BatchGetDocumentsResponse_Missing{Missing: name}
+		} else {
+			m.Result = &pb.BatchGetDocumentsResponse_Found{Found: project(d, req.GetMask().GetFieldPaths())}
+		}
+		out = append(out, m)
+	}
+	if err := r.getAll(stream.Context(), req.GetDocuments(), add); err != nil {
+		return err
+	}
+	if len(out) == 0 && r.new != nil {
+		out = append(out, &pb.BatchGetDocumentsResponse{Transaction: r.new})
+	}
+	for _, m := range out {
+		if err := stream.Send(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// getAll reads documents from one snapshot, or one after the other where each
+// has to be locked first.
+func (r *reading) getAll(ctx context.Context, names []string, add func(string, *pb.Document, int64)) error {
+	var unique []string
+	seen := map[string]bool{}
+	for _, n := range names {
+		if !seen[n] {
+			seen[n] = true
+			unique = append(unique, n)
+		}
+	}
+	if r.locks() {
+		for _, n := range unique {
+			d, at, err := r.get(ctx, n)
+			if err != nil {
+				return err
+			}
+			add(n, d, at)
+		}
+		return nil
+	}
+	return r.s.store.read(r.at, func(sn *snapshot) error {
+		at := r.readTime(sn)
+		for _, n := range unique {
+			d, err := sn.get(n)
+			if err != nil {
+				return err
+			}
+			add(n, d, at)
+		}
+		return nil
+	})
+}
+
+// compile checks a query and, if indexes are enforced, that production would
+// have one for it.
+func (s *Server) compile(parent string, sq *pb.StructuredQuery) (*query, error) {
+	q, err := compileQuery(parent, sq)
+	if err != nil || s.indexes == nil {
+		return q, err
+	}
+	if missing := s.indexes.missingIndex(q); missing != "" {
+		return nil, status.Errorf(codes.FailedPrecondition, "The query requires an index: %s", missing)
+	}
+	return q, nil
+}
+
+// query calls emit with each document of the result, and start before that with
+// the time of the state.
+func (r *reading) query(ctx context.Context, q *query, start func(at int64), emit func(*pb.Document) error) error {
+	if r.locks() {
+		return r.lockingQuery(ctx, q, start, emit)
+	}
+	return r.s.store.read(r.at, func(sn *snapshot) error {
+		start(r.readTime(sn))
+		return r.s.store.run(sn, q, func(d *pb.Document) error {
+			if err := ctx.Err(); err != nil {
+				return status.FromContextError(err).Err()
+			}
+			return emit(d)
+		})
+	})
+}
+
+// lockingQuery takes the reads of the result's documents, and reads again when
+// something changed before they were taken.
+func (r *reading) lockingQuery(ctx context.Context, q *query, start func(at int64), emit func(*pb.Document) error) error {
+	var docs []*pb.Document
+	var read queryRead
+	var shown int64
+	for range 3 {
+		docs, read = nil, queryRead{query: q}
+		sig := newSignature()
+		err := r.s.store.read(r.at, func(sn *snapshot) error {
+			read.at, shown = sn.at, r.readTime(sn)
+			return r.s.store.run(sn, q, func(d *pb.Document) error {
+				docs = append(docs, d)
+				return sig.add(d)
+			})
+		})
+		if err != nil {
+			return err
+		}
+		read.signature = sig.String()
+		for _, d := range docs {
+			if err := r.s.locks.read(ctx, r.tx, d.GetName()); err != nil {
+				return err
+			}
+		}
+		if r.at != latest || !r.s.store.history.touched(read.at, q.mayHold) {
+			break
+		}
+	}
+	r.tx.mu.Lock()
+	r.tx.queries = append(r.tx.queries, read)
+	r.tx.mu.Unlock()
+	start(shown)
+	for _, d := range docs {
+		if err := emit(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RunQuery implements the protocol. An empty result still needs one answer,
+// which carries the read time.
+func (s *service) RunQuery(req *pb.RunQueryRequest, stream pb.Firestore_RunQueryServer) error {
+	q, err := s.compile(req.GetParent(), req.GetStructuredQuery())
+	if err != nil {
+		return err
+	}
+	r, err := s.startReading(req, req.GetNewTransaction())
+	if err != nil {
+		return err
+	}
+	if r.new != nil {
+		if err := stream.Send(&pb.RunQueryResponse{Transaction: r.new}); err != nil {
+			return err
+		}
+	}
+	var at *timestamppb.Timestamp
+	sent := false
+	err = r.query(stream.Context(), q, func(us int64) { at = timestamp(us) }, func(d *pb.Document) error {
+		sent = true
+		return stream.Send(&pb.RunQueryResponse{Document: project(d, q.fields), ReadTime: at})
+	})
+	if err != nil || sent {
+		return err
+	}
+	return stream.Send(&pb.RunQueryResponse{ReadTime: at, SkippedResults: 0})
+}
+
+// RunAggregationQuery implements the protocol.
+func (s *service) RunAggregationQuery(req *pb.RunAggregationQueryRequest, stream pb.Firestore_RunAggregationQueryServer) error {
+	a := req.GetStructuredAggregationQuery()
+	q, err := s.compile(req.GetParent(), a.GetStructuredQuery())
+	if err != nil {
+		return err
+	}
+	g, err := newAggregator(a.GetAggregations())
+	if err != nil {
+		return err
+	}
+	r, err := s.startReading(req, req.GetNewTransaction())
+	if err != nil {
+		return err
+	}
+	var at int64
+	err = r.query(stream.Context(), q, func(us int64) { at = us }, func(d *pb.Document) error {
+		g.add(d)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return stream.Send(&pb.RunAggregationQueryResponse{
+		Transaction: r.new, ReadTime: timestamp(at), Result: &pb.AggregationResult{AggregateFields: g.result()},
+	})
+}
+
+// ListCollectionIds implements the protocol. A collection is listed as long as
+// there is a document in it or anywhere below it.
+func (s *service) ListCollectionIds(_ context.Context, req *pb.ListCollectionIdsRequest) (*pb.ListCollectionIdsResponse, error) {
+	database, parent, err := splitParent(req.GetParent())
+	if err != nil {
+		return nil, err
+	}
+	out := &pb.ListCollectionIdsResponse{}
+	err = s.store.read(latest, func(sn *snapshot) error {
+		p := sn.partition(database)
+		if p.colls == nil {
+			return nil
+		}
+		below := appendSegments(nil, parent)
+		after := req.GetPageToken()
+		c := p.colls.Cursor()
+		for k, _ := c.Seek(below); bytes.HasPrefix(k, below); {
+			path, _ := decodeSegments(k[len(below):])
+			id := path[0]
+			if compareSegments(id, after) > 0 || after == "" {
+				if n := int(req.GetPageSize()); n > 0 && len(out.CollectionIds) == n {
+					out.NextPageToken = out.CollectionIds[n-1]
+					break
+				}
+				out.CollectionIds = append(out.CollectionIds, id)
+			}
+			k, _ = c.Seek(append(appendSegments(slices.Clone(below), path[:1]), 0xff)) // past all that is below it
+		}
+		return nil
+	})
+	return out, err
+}
+
+// ListDocuments implements the protocol.
+func (s *service) ListDocuments(ctx context.Context, req *pb.ListDocumentsRequest) (*pb.ListDocumentsResponse, error) {
+	sq := &pb.StructuredQuery{From: []*pb.StructuredQuery_CollectionSelector{{CollectionId: req.GetCollectionId()}}}
+	q, err := compileQuery(req.GetParent(), sq)
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.startReading(req, nil)
+	if err != nil {
+		return nil, err
+	}
+	var names map[string]*pb.Document
+	var docs []*pb.Document
+	names = map[string]*pb.Document{}
+	err = r.query(ctx, q, func(int64) {}, func(d *pb.Document) error {
+		names[d.GetName()] = d
+		docs = append(docs, d)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if req.GetShowMissing() {
+		err := s.store.read(r.at, func(sn *snapshot) error {
+			for _, name := range sn.missingParents(q) {
+				if names[name] == nil {
+					docs = append(docs, &pb.Document{Name: name})
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		slices.SortFunc(docs, func(a, b *pb.Document) int { return compareNames(a.GetName(), b.GetName()) })
+	}
+	out := &pb.ListDocumentsResponse{}
+	for _, d := range docs {
+		if req.GetPageToken() != "" && compareNames(d.GetName(), req.GetPageToken()) <= 0 {
+			continue
+		}
+		if n := int(req.GetPageSize()); n > 0 && len(out.Documents) == n {
+			out.NextPageToken = out.Documents[n-1].GetName()
+			break
+		}
+		out.Documents = append(out.Documents, project(d, req.GetMask().GetFieldPaths()))
+	}
+	return out, nil
+}
+
+// missingParents are the names, in the query's collection, that have documents
+// below them. They may or may not be documents themselves.
+func (sn *snapshot) missingParents(q *query) []string {
+	p := sn.partition(q.database)
+	if p.colls == nil {
+		return nil
+	}
+	var out []string
+	collection := append(slices.Clone(q.parent), q.collection)
+	below := appendSegments(nil, collection)
+	c := p.colls.Cursor()
+	for k, _ := c.Seek(append(slices.Clone(below), endOfPath+1)); bytes.HasPrefix(k, below); {
+		path, _ := decodeSegments(k[len(below):])
+		out = append(out, joinName(q.database, append(slices.Clone(collection), path[0])))
+		k, _ = c.Seek(append(appendSegments(slices.Clone(below), path[:1]), 0xff))
+	}
+	return out
+}

@@ -1,0 +1,3 @@
+package firestore
+
+func (s *store) reindex(p *partition, database string, key []byte, c change) error { return nil }

@@ -1,0 +1,249 @@
+package firestore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
+	bolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// Layout of the file:
+//
+//	meta                         format: number of the layout; last: time of the newest commit
+//	projects/{p}/databases/{d}   one bucket per database, with the buckets
+//	  docs    documentKey                    -> create time, update time, fields
+//	  colls   collectionKey                  -> number of documents
+//	  groups  collection id, 0x00, collectionKey
+//	  idx     one bucket per index: index key -> documentKey
+//
+// A document and all its index entries change in the same transaction of the
+// file, therefore no crash can tear them apart.
+const formatVersion = 1
+
+var (
+	metaBucket   = []byte("meta")
+	formatKey    = []byte("format")
+	lastKey      = []byte("last")
+	docsBucket   = []byte("docs")
+	collsBucket  = []byte("colls")
+	groupsBucket = []byte("groups")
+	indexBucket  = []byte("idx")
+)
+
+// reservedMap is address space, not memory: a file that outgrows its mapping can
+// only be mapped anew when no reader is active, and one stalled stream would
+// then stop every write.
+const reservedMap = 16 << 30
+
+// latest as a time means: what is committed now.
+const latest = int64(1) << 62
+
+type store struct {
+	db      *bolt.DB
+	history *history
+}
+
+// openStore creates the file when it is not there. An empty path keeps
+// everything in memory.
+func openStore(path string) (*store, error) {
+	opts := &bolt.Options{Timeout: time.Second, FreelistType: bolt.FreelistMapType, InitialMmapSize: reservedMap}
+	if path == "" {
+		path = "memory"
+		opts.NoSync, opts.NoGrowSync = true, true
+		opts.OpenFile = openMemoryFile
+	}
+	db, err := bolt.Open(path, 0o600, opts)
+	switch {
+	case errors.Is(err, berrors.ErrTimeout):
+		return nil, fmt.Errorf("firestore: %s is in use by another process: stop it or choose another data directory", path)
+	case err != nil:
+		return nil, fmt.Errorf("firestore: open %s: %w", path, err)
+	}
+	s := &store{db: db}
+	if err := s.checkFormat(path); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return s, nil
+}
+
+func (s *store) checkFormat(path string) error {
+	var last int64
+	err := s.db.View(func(tx *bolt.Tx) error {
+		b := tx.Bucket(metaBucket)
+		if b == nil {
+			return nil
+		}
+		v := b.Get(formatKey)
+		if len(v) != 4 {
+			return fmt.Errorf("firestore: %s holds something other than a local Firestore", path)
+		}
+		if n := binary.BigEndian.Uint32(v); n > formatVersion {
+			return fmt.Errorf("firestore: %s was written by a newer version (format %d, this program knows up to %d): use that version, or another data directory", path, n, formatVersion)
+		}
+		last = lastCommit(tx)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	s.history = newHistory(last)
+	if last > 0 {
+		return nil
+	}
+	return s.db.Update(func(tx *bolt.Tx) error {
+		b, err := tx.CreateBucketIfNotExists(metaBucket)
+		if err != nil {
+			return err
+		}
+		return b.Put(formatKey, binary.BigEndian.AppendUint32(nil, formatVersion))
+	})
+}
+
+func lastCommit(tx *bolt.Tx) int64 {
+	if b := tx.Bucket(metaBucket); b != nil {
+		if v := b.Get(lastKey); len(v) == 8 {
+			return int64(binary.BigEndian.Uint64(v))
+		}
+	}
+	return 0
+}
+
+func setLastCommit(tx *bolt.Tx, at int64) error {
+	return tx.Bucket(metaBucket).Put(lastKey, binary.BigEndian.AppendUint64(nil, uint64(at)))
+}
+
+// openTemporary is the memory of systems without anonymous files: a file that
+// has no name any more.
+func openTemporary() (*os.File, error) {
+	f, err := os.CreateTemp("", "firestore-*")
+	if err != nil {
+		return nil, err
+	}
+	return f, os.Remove(f.Name())
+}
+
+// snapshot is one consistent state of all databases. It is valid until the
+// function that received it returns, and is not safe for concurrent use.
+type snapshot struct {
+	tx         *bolt.Tx
+	at         int64             // the time whose state it shows
+	changed    map[string][]byte // documents changed after that time, as they were then
+	partitions map[string]*partition
+}
+
+// partition is one database within a snapshot; its buckets are nil while the
+// database is empty.
+type partition struct{ docs, colls, groups, indexes *bolt.Bucket }
+
+// read shows fn the state at a time. It does not wait for commits, nor they for it.
+func (s *store) read(at int64, fn func(*snapshot) error) error {
+	return s.db.View(func(tx *bolt.Tx) error {
+		sn := &snapshot{tx: tx, at: lastCommit(tx), partitions: map[string]*partition{}}
+		if at < sn.at {
+			changed, err := s.history.before(at, sn.at)
+			if err != nil {
+				return err
+			}
+			sn.at, sn.changed = at, changed
+		}
+		return fn(sn)
+	})
+}
+
+func (sn *snapshot) partition(database string) *partition {
+	p := sn.partitions[database]
+	if p == nil {
+		p = &partition{}
+		if b := sn.tx.Bucket([]byte(database)); b != nil {
+			p = &partition{b.Bucket(docsBucket), b.Bucket(collsBucket), b.Bucket(groupsBucket), b.Bucket(indexBucket)}
+		}
+		sn.partitions[database] = p
+	}
+	return p
+}
+
+// writable is partition for a database that may not exist yet.
+func (sn *snapshot) writable(database string) (*partition, error) {
+	if p := sn.partition(database); p.docs != nil {
+		return p, nil
+	}
+	b, err := sn.tx.CreateBucketIfNotExists([]byte(database))
+	if err != nil {
+		return nil, err
+	}
+	p := &partition{}
+	for _, x := range []struct {
+		name []byte
+		to   **bolt.Bucket
+	}{{docsBucket, &p.docs}, {collsBucket, &p.colls}, {groupsBucket, &p.groups}, {indexBucket, &p.indexes}} {
+		if *x.to, err = b.CreateBucketIfNotExists(x.name); err != nil {
+			return nil, err
+		}
+	}
+	sn.partitions[database] = p
+	return p, nil
+}
+
+// get answers nil for a document that is not there.
+func (sn *snapshot) get(name string) (*pb.Document, error) {
+	database, path, err := splitDocument(name)
+	if err != nil {
+		return nil, err
+	}
+	if record, ok := sn.changed[name]; ok {
+		return decodeDocument(name, record)
+	}
+	p := sn.partition(database)
+	if p.docs == nil {
+		return nil, nil
+	}
+	return decodeDocument(name, p.docs.Get(documentKey(path)))
+}
+
+// encodeDocument leaves the name out, which the key holds already.
+func encodeDocument(d *pb.Document) ([]byte, error) {
+	b := make([]byte, 0, 256)
+	b = binary.BigEndian.AppendUint64(b, uint64(micros(d.GetCreateTime())))
+	b = binary.BigEndian.AppendUint64(b, uint64(micros(d.GetUpdateTime())))
+	return proto.MarshalOptions{}.MarshalAppend(b, &pb.MapValue{Fields: d.GetFields()})
+}
+
+// decodeDocument copies all it needs out of the record.
+func decodeDocument(name string, record []byte) (*pb.Document, error) {
+	if record == nil {
+		return nil, nil
+	}
+	if len(record) < 16 {
+		return nil, fmt.Errorf("firestore: record of %s is damaged", name)
+	}
+	var m pb.MapValue
+	if err := proto.Unmarshal(record[16:], &m); err != nil {
+		return nil, fmt.Errorf("firestore: record of %s is damaged: %w", name, err)
+	}
+	return &pb.Document{
+		Name: name, Fields: m.GetFields(),
+		CreateTime: timestamp(int64(binary.BigEndian.Uint64(record))),
+		UpdateTime: timestamp(int64(binary.BigEndian.Uint64(record[8:]))),
+	}, nil
+}
+
+// Commit times are microseconds since 1970. They grow strictly and therefore
+// serve as versions; 0 is the version of a document that is not there.
+
+func timestamp(us int64) *timestamppb.Timestamp { return timestamppb.New(time.UnixMicro(us)) }
+
+func micros(t *timestamppb.Timestamp) int64 { return t.GetSeconds()*1e6 + int64(t.GetNanos())/1000 }
+
+func versionOf(d *pb.Document) int64 {
+	if d == nil {
+		return 0
+	}
+	return micros(d.GetUpdateTime())
+}

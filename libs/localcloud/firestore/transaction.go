@@ -1,0 +1,104 @@
+package firestore
+
+import (
+	"crypto/rand"
+	"sync"
+	"time"
+
+	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
+)
+
+// transactionIdle is after how long a transaction without calls is given up, as
+// in production, so that a client that died does not hold its reads for ever.
+const transactionIdle = time.Minute
+
+// transaction is what a client has read under one transaction id.
+type transaction struct {
+	readOnly bool
+
+	mu      sync.Mutex // guards the fields up to the blank line
+	readAt  int64      // the state it reads; 0: not fixed
+	reads   map[string]int64
+	queries []queryRead
+	used    time.Time
+
+	// guarded by the lock table
+	locked  []string
+	waiting bool
+	ended   bool
+}
+
+// queryRead is a query and what it saw, to be compared at commit.
+type queryRead struct {
+	query     *query
+	at        int64
+	signature string
+}
+
+type transactions struct {
+	now   func() time.Time
+	locks *lockTable
+
+	mu   sync.Mutex
+	byID map[string]*transaction
+}
+
+func (ts *transactions) begin(o *pb.TransactionOptions, readTime int64) (*transaction, []byte) {
+	id := make([]byte, 16)
+	_, _ = rand.Read(id) // never fails
+	t := &transaction{reads: map[string]int64{}, used: ts.now()}
+	if ro := o.GetReadOnly(); ro != nil {
+		t.readOnly = true
+		t.readAt = readTime
+		if ro.GetReadTime() != nil {
+			t.readAt = micros(ro.GetReadTime())
+		}
+	}
+	ts.mu.Lock()
+	ts.byID[string(id)] = t
+	ts.mu.Unlock()
+	return t, id
+}
+
+func (ts *transactions) lookup(id []byte) (*transaction, error) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	t := ts.byID[string(id)]
+	if t == nil {
+		return nil, invalid("The referenced transaction has expired or is no longer valid.")
+	}
+	t.mu.Lock()
+	t.used = ts.now()
+	t.mu.Unlock()
+	return t, nil
+}
+
+// take is lookup for the transaction's last call.
+func (ts *transactions) take(id []byte) (*transaction, error) {
+	t, err := ts.lookup(id)
+	if err == nil {
+		ts.mu.Lock()
+		delete(ts.byID, string(id))
+		ts.mu.Unlock()
+	}
+	return t, err
+}
+
+// expire ends the transactions that have been idle for too long.
+func (ts *transactions) expire() {
+	cut := ts.now().Add(-transactionIdle)
+	var old []*transaction
+	ts.mu.Lock()
+	for id, t := range ts.byID {
+		t.mu.Lock()
+		if t.used.Before(cut) {
+			old = append(old, t)
+			delete(ts.byID, id)
+		}
+		t.mu.Unlock()
+	}
+	ts.mu.Unlock()
+	for _, t := range old {
+		ts.locks.end(t)
+	}
+}

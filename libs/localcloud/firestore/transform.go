@@ -1,0 +1,89 @@
+package firestore
+
+import (
+	"math"
+
+	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
+)
+
+// applyTransform answers the field's new value and the value that is reported to
+// the caller. Array transforms report null.
+func applyTransform(old *pb.Value, t *pb.DocumentTransform_FieldTransform, now int64) (stored, reported *pb.Value, err error) {
+	isNumber := old != nil && kindOf(old) == kindNumber
+	switch x := t.GetTransformType().(type) {
+	case *pb.DocumentTransform_FieldTransform_SetToServerValue:
+		if x.SetToServerValue != pb.DocumentTransform_FieldTransform_REQUEST_TIME {
+			return nil, nil, invalid("Unknown server value.")
+		}
+		v := &pb.Value{ValueType: &pb.Value_TimestampValue{TimestampValue: timestamp(now)}}
+		return v, v, nil
+	case *pb.DocumentTransform_FieldTransform_Increment:
+		if kindOf(x.Increment) != kindNumber {
+			return nil, nil, invalid("increment requires a number")
+		}
+		v := x.Increment
+		if isNumber {
+			v = addNumbers(old, x.Increment)
+		}
+		return v, v, nil
+	case *pb.DocumentTransform_FieldTransform_Maximum:
+		if kindOf(x.Maximum) != kindNumber {
+			return nil, nil, invalid("maximum requires a number")
+		}
+		v := x.Maximum
+		if isNumber && compareNumbers(old, v) >= 0 {
+			v = old
+		}
+		return v, v, nil
+	case *pb.DocumentTransform_FieldTransform_Minimum:
+		if kindOf(x.Minimum) != kindNumber {
+			return nil, nil, invalid("minimum requires a number")
+		}
+		v := x.Minimum
+		if isNumber && compareNumbers(old, v) <= 0 {
+			v = old
+		}
+		return v, v, nil
+	case *pb.DocumentTransform_FieldTransform_AppendMissingElements:
+		out := append([]*pb.Value{}, old.GetArrayValue().GetValues()...)
+		for _, e := range x.AppendMissingElements.GetValues() {
+			if !containsValue(out, e) {
+				out = append(out, e)
+			}
+		}
+		return arrayValue(out), nullValue(), nil
+	case *pb.DocumentTransform_FieldTransform_RemoveAllFromArray:
+		out := []*pb.Value{}
+		for _, e := range old.GetArrayValue().GetValues() {
+			if !containsValue(x.RemoveAllFromArray.GetValues(), e) {
+				out = append(out, e)
+			}
+		}
+		return arrayValue(out), nullValue(), nil
+	}
+	return nil, nil, invalid("A field transform needs a type.")
+}
+
+// addNumbers stays an integer when both are, and then saturates instead of wrapping.
+func addNumbers(a, b *pb.Value) *pb.Value {
+	x, xInt := a.GetValueType().(*pb.Value_IntegerValue)
+	y, yInt := b.GetValueType().(*pb.Value_IntegerValue)
+	if !xInt || !yInt {
+		return doubleValue(asDouble(a) + asDouble(b))
+	}
+	i, j := x.IntegerValue, y.IntegerValue
+	switch {
+	case j > 0 && i > math.MaxInt64-j:
+		return intValue(math.MaxInt64)
+	case j < 0 && i < math.MinInt64-j:
+		return intValue(math.MinInt64)
+	}
+	return intValue(i + j)
+}
+
+func asDouble(v *pb.Value) float64 {
+	if i, ok := v.GetValueType().(*pb.Value_IntegerValue); ok {
+		return float64(i.IntegerValue)
+	}
+	return v.GetDoubleValue()
+}

@@ -1,0 +1,167 @@
+package firestore
+
+import (
+	"context"
+
+	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+type empty = emptypb.Empty
+
+// Commit implements the protocol. All writes happen, on disk, or none.
+func (s *service) Commit(ctx context.Context, r *pb.CommitRequest) (*pb.CommitResponse, error) {
+	if err := checkRequestSize(r); err != nil {
+		return nil, err
+	}
+	var t *transaction
+	if len(r.GetTransaction()) > 0 {
+		var err error
+		if t, err = s.txs.take(r.GetTransaction()); err != nil {
+			return nil, err
+		}
+		defer s.locks.end(t)
+		if t.readOnly && len(r.GetWrites()) > 0 {
+			return nil, invalid("Cannot modify entities in a read-only transaction.")
+		}
+	}
+	req := &commitRequest{writes: r.GetWrites(), tx: t}
+	if err := s.commit(ctx, req); err != nil {
+		return nil, err
+	}
+	return &pb.CommitResponse{WriteResults: req.results, CommitTime: timestamp(req.at)}, nil
+}
+
+// commit waits for the locks, then for the disk. Once a commit is under way the
+// end of ctx does not stop it.
+func (s *Server) commit(ctx context.Context, req *commitRequest) error {
+	names := make([]string, len(req.writes))
+	for i, w := range req.writes {
+		var err error
+		if names[i], err = writeTarget(w); err != nil {
+			return err
+		}
+	}
+	blocked, release := s.locks.write(ctx, req.tx, names)
+	defer release()
+	if len(blocked) > 0 {
+		if err := ctx.Err(); err != nil {
+			return status.FromContextError(err).Err()
+		}
+		return errLockTimeout
+	}
+	s.writer.submit(req)
+	<-req.done
+	return req.err
+}
+
+// BatchWrite implements the protocol: each write succeeds or fails for itself.
+func (s *service) BatchWrite(ctx context.Context, r *pb.BatchWriteRequest) (*pb.BatchWriteResponse, error) {
+	if err := checkRequestSize(r); err != nil {
+		return nil, err
+	}
+	names := make([]string, len(r.GetWrites()))
+	reqs := make([]*commitRequest, len(r.GetWrites()))
+	seen := map[string]bool{}
+	for i, w := range r.GetWrites() {
+		reqs[i] = &commitRequest{writes: []*pb.Write{w}}
+		if names[i], reqs[i].err = writeTarget(w); reqs[i].err != nil {
+			continue
+		}
+		if seen[names[i]] {
+			return nil, invalid("A document cannot be written more than once in one BatchWrite: %s", names[i])
+		}
+		seen[names[i]] = true
+	}
+	blocked, release := s.locks.write(ctx, nil, names)
+	defer release()
+	var submitted []*commitRequest
+	for i, req := range reqs {
+		if req.err == nil && blocked[names[i]] {
+			req.err = errLockTimeout
+		}
+		if req.err == nil {
+			submitted = append(submitted, req)
+		}
+	}
+	s.writer.submit(submitted...)
+	for _, req := range submitted {
+		<-req.done
+	}
+	out := &pb.BatchWriteResponse{}
+	for _, req := range reqs {
+		st, result := status.Convert(req.err), &pb.WriteResult{}
+		if req.err == nil {
+			result = req.results[0]
+		}
+		out.WriteResults = append(out.WriteResults, result)
+		out.Status = append(out.Status, &rpcstatus.Status{Code: int32(st.Code()), Message: st.Message()})
+	}
+	return out, nil
+}
+
+// CreateDocument implements the protocol.
+func (s *service) CreateDocument(ctx context.Context, r *pb.CreateDocumentRequest) (*pb.Document, error) {
+	id := r.GetDocumentId()
+	if id == "" {
+		id = newDocumentID()
+	}
+	name := r.GetParent() + "/" + r.GetCollectionId() + "/" + id
+	write := &pb.Write{
+		Operation:       &pb.Write_Update{Update: &pb.Document{Name: name, Fields: r.GetDocument().GetFields()}},
+		CurrentDocument: &pb.Precondition{ConditionType: &pb.Precondition_Exists{Exists: false}},
+	}
+	return s.writeOne(ctx, write, r.GetMask())
+}
+
+// UpdateDocument implements the protocol.
+func (s *service) UpdateDocument(ctx context.Context, r *pb.UpdateDocumentRequest) (*pb.Document, error) {
+	write := &pb.Write{
+		Operation:       &pb.Write_Update{Update: r.GetDocument()},
+		UpdateMask:      r.GetUpdateMask(),
+		CurrentDocument: r.GetCurrentDocument(),
+	}
+	return s.writeOne(ctx, write, r.GetMask())
+}
+
+// DeleteDocument implements the protocol. A document that is not there is
+// deleted successfully, unless the precondition asks for it.
+func (s *service) DeleteDocument(ctx context.Context, r *pb.DeleteDocumentRequest) (*empty, error) {
+	write := &pb.Write{Operation: &pb.Write_Delete{Delete: r.GetName()}, CurrentDocument: r.GetCurrentDocument()}
+	if err := s.commit(ctx, &commitRequest{writes: []*pb.Write{write}}); err != nil {
+		return nil, err
+	}
+	return &empty{}, nil
+}
+
+func (s *Server) writeOne(ctx context.Context, w *pb.Write, mask *pb.DocumentMask) (*pb.Document, error) {
+	req := &commitRequest{writes: []*pb.Write{w}}
+	if err := checkRequestSize(w); err != nil {
+		return nil, err
+	}
+	if err := s.commit(ctx, req); err != nil {
+		return nil, err
+	}
+	name := w.GetUpdate().GetName()
+	for _, c := range req.changes {
+		return project(c.after, mask.GetFieldPaths()), nil
+	}
+	var d *pb.Document // the write changed nothing
+	err := s.store.read(latest, func(sn *snapshot) (err error) {
+		d, err = sn.get(name)
+		return err
+	})
+	if err == nil && d == nil {
+		err = status.Errorf(codes.NotFound, "Document not found: %s", name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return project(d, mask.GetFieldPaths()), nil
+}
+
+// PartitionQuery, Write and the pipelines are answered in calls of their own or
+// not at all; see the package comment.
