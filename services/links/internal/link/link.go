@@ -1,0 +1,159 @@
+// Package link is what Linkreel knows about short links: which slugs,
+// destinations and texts are acceptable, what a link is at a moment, and what a
+// visit to it means.
+//
+// It is pure: no clock, no randomness, no I/O. Values that come out of a Parse
+// function are valid, and nobody below checks them again. Failures are
+// [apierr.Detail] values without a field name, which the caller adds.
+package link
+
+import (
+	"time"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+)
+
+// NotFound is the answer for a link that is not there and for one that belongs
+// to another account: the two cannot be told apart.
+func NotFound() error { return apierr.New(apierr.LinkNotFound, "There is no such link.") }
+
+// SlugTaken is the answer for a slug that another link has, or that another
+// account had until a short while ago.
+func SlugTaken() error { return apierr.New(apierr.SlugTaken, "The slug is already taken.") }
+
+// Quarantine is how long a deleted link's slug stays closed to other accounts,
+// so that nobody inherits the visitors of a printed address.
+const Quarantine = 30 * 24 * time.Hour
+
+// GeneratedSlugLength is how long a slug is that nobody chose.
+const GeneratedSlugLength = 7
+
+// Link is a link as its owner sees it.
+type Link struct {
+	ID        string
+	AccountID string
+	Seq       int64  // creation time in µs, moved on until unique in the account; the list cursor
+	DomainID  string // "" for the default short host
+	Host      string // of the domain, "" for the default short host
+	Slug      Slug
+
+	Destination URL
+	Title       string
+	Preview     Preview
+	Expiry      Expiry
+
+	Clicks    int64
+	CreatedAt time.Time
+	UpdatedAt time.Time
+	Rev       int64 // changes with every edit, not with clicks
+}
+
+// Preview is what social networks show of a link; nil means unset.
+type Preview struct {
+	Title, Description *string
+	Image              *URL
+}
+
+// IsZero reports whether no field is set, so that there is nothing to show.
+func (p Preview) IsZero() bool { return p == Preview{} }
+
+// Expiry is the moment from which a link is over; the zero value is never. It is
+// kept in milliseconds because JavaScript's dates reach further than Go's and
+// Firestore's timestamps.
+type Expiry struct {
+	Set bool
+	MS  int64 // since 1970
+}
+
+// ExpiresAt is the expiry at ms.
+func ExpiresAt(ms int64) Expiry { return Expiry{Set: true, MS: ms} }
+
+// Passed reports whether the moment has come. The millisecond itself is over
+// already, on every replica alike.
+func (e Expiry) Passed(now time.Time) bool { return e.Set && now.UnixMilli() >= e.MS }
+
+// Status is a link's state at a moment.
+type Status string
+
+// The states of a link.
+const (
+	Active  Status = "active"
+	Expired Status = "expired"
+)
+
+// Status is what the link is at now.
+func (l *Link) Status(now time.Time) Status { return l.Expiry.status(now) }
+
+func (e Expiry) status(now time.Time) Status {
+	if e.Passed(now) {
+		return Expired
+	}
+	return Active
+}
+
+// Draft is a link that is to be made. An empty Slug asks for a generated one.
+type Draft struct {
+	DomainID    string
+	Slug        Slug
+	Destination URL
+	Title       string
+	Preview     Preview
+	Expiry      Expiry
+}
+
+// Change is a new value for a field, or none.
+type Change[T any] struct {
+	Set bool
+	To  T
+}
+
+// To is a change to v.
+func To[T any](v T) Change[T] { return Change[T]{true, v} }
+
+func (c Change[T]) apply(dst *T) {
+	if c.Set {
+		*dst = c.To
+	}
+}
+
+// Patch is a change to a link; what is not set stays.
+type Patch struct {
+	Destination Change[URL]
+	Title       Change[string]
+	Expiry      Change[Expiry]
+
+	PreviewTitle, PreviewDescription Change[*string]
+	PreviewImage                     Change[*URL]
+}
+
+// Apply makes the change. It reports whether the patch named anything at all; a
+// link that is set to what it was counts as edited.
+func (l *Link) Apply(p Patch, now time.Time) bool {
+	if p == (Patch{}) {
+		return false
+	}
+	p.Destination.apply(&l.Destination)
+	p.Title.apply(&l.Title)
+	p.Expiry.apply(&l.Expiry)
+	p.PreviewTitle.apply(&l.Preview.Title)
+	p.PreviewDescription.apply(&l.Preview.Description)
+	p.PreviewImage.apply(&l.Preview.Image)
+	l.Rev++
+	l.UpdatedAt = now
+	return true
+}
+
+// Target is all that a redirect needs to know of a link.
+type Target struct {
+	LinkID   string
+	Slug     string // as shown
+	Location string // ASCII, safe in a header
+	Expiry   Expiry
+	Preview  *Card // nil when there is nothing to preview
+}
+
+// Card is a link's social preview, ready to be shown.
+type Card struct{ Title, Description, Image string }
+
+// Status is what the target is at now.
+func (t *Target) Status(now time.Time) Status { return t.Expiry.status(now) }

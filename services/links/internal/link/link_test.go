@@ -1,0 +1,300 @@
+package link
+
+import (
+	"encoding/json"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/linkreel/linkreel/libs/apierr"
+)
+
+var own = Hosts{ParseHost("localhost:8081"), ParseHost("lrl.example")}
+
+func TestParseURL(t *testing.T) {
+	t.Parallel()
+	long := "https://example.com/" + strings.Repeat("a", MaxURL-len("https://example.com/"))
+	for name, c := range map[string]struct {
+		in, location string
+		refused      string
+	}{
+		"plain":                               {in: "https://example.com/a?b=c#d", location: "https://example.com/a?b=c#d"},
+		"no path":                             {in: "https://example.com", location: "https://example.com/"},
+		"upper-case scheme":                   {in: "HTTPS://Example.COM/A", location: "https://example.com/A"},
+		"default port":                        {in: "http://example.com:80/", location: "http://example.com/"},
+		"other alphabet":                      {in: "http://日本語。ｊｐ/ü?ü#ü", location: "http://xn--wgv71a119e.jp/%C3%BC?%C3%BC#%C3%BC"},
+		"full-width digits":                   {in: "http://１９２.０.２.１/", location: "http://192.0.2.1/"},
+		"number as address":                   {in: "http://0x7f.1/", location: "http://127.0.0.1/"},
+		"IPv6":                                {in: "http://[2001:DB8::0:1]:8080/", location: "http://[2001:db8::1]:8080/"},
+		"dots in the path":                    {in: "http://a.example/x/../%2e%2E/y", location: "http://a.example/y"},
+		"percent signs are kept":              {in: "http://a.example/%zz%41", location: "http://a.example/%zz%41"},
+		"backslashes":                         {in: `http://a.example\b`, location: "http://a.example/b"},
+		"space at the end":                    {in: "http://a.example/b ", location: "http://a.example/b"},
+		"longest":                             {in: long, location: long},
+		"at sign in the path":                 {in: "https://a.example/@me", location: "https://a.example/@me"},
+		"our name on another port":            {in: "http://localhost:3000/", location: "http://localhost:3000/"},
+		"a byte too long":                     {in: long + "a", refused: apierr.TooLong},
+		"empty":                               {in: "", refused: apierr.InvalidFormat},
+		"space at the start":                  {in: " https://example.com", refused: apierr.InvalidFormat},
+		"another scheme":                      {in: "ftp://example.com", refused: apierr.InvalidFormat},
+		"script":                              {in: "javascript:alert(1)", refused: apierr.InvalidFormat},
+		"one slash":                           {in: "http:/example.com", refused: apierr.InvalidFormat},
+		"three slashes":                       {in: "http:///x", refused: apierr.InvalidFormat},
+		"backslash behind the slashes":        {in: `http://\x`, refused: apierr.InvalidFormat},
+		"no host":                             {in: "http://", refused: apierr.InvalidFormat},
+		"query for a host":                    {in: "http://?x", refused: apierr.InvalidFormat},
+		"only a port":                         {in: "http://:80/", refused: apierr.InvalidFormat},
+		"port beyond 65535":                   {in: "https://example.com:99999/", refused: apierr.InvalidFormat},
+		"user info":                           {in: "https://bank.example@evil.example/", refused: apierr.NotAllowed},
+		"password":                            {in: "https://a:b@evil.example/", refused: apierr.NotAllowed},
+		"empty user info":                     {in: "https://@evil.example/", refused: apierr.NotAllowed},
+		"tab inside, which the standard cuts": {in: "https://exa\tmple.com/", refused: apierr.InvalidFormat},
+		"line break":                          {in: "https://example.com/\r\nSet-Cookie: a=b", refused: apierr.InvalidFormat},
+		"NUL":                                 {in: "https://example.com/\x00", refused: apierr.InvalidFormat},
+		"C1 control":                          {in: "https://example.com/\u0085", refused: apierr.InvalidFormat},
+		"space in the host":                   {in: "https://exa mple.com/", refused: apierr.InvalidFormat},
+		"encoded slash in the host":           {in: "https://a%2fb/", refused: apierr.InvalidFormat},
+		"impossible number as address":        {in: "http://256.256.256.256/", refused: apierr.InvalidFormat},
+		"our short host":                      {in: "http://localhost:8081/abc", refused: apierr.SelfReference},
+		"our short host in disguise":          {in: "https://LRL.Example./abc", refused: apierr.SelfReference},
+		"our short host, full width":          {in: "http://ｌｒｌ.example:80/abc", refused: apierr.SelfReference},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, problem := ParseURL(c.in, own)
+			if c.refused != "" {
+				if problem == nil || problem.Code != c.refused {
+					t.Fatalf("ParseURL(%q) = %+v, %+v, want refusal %s", c.in, got, problem, c.refused)
+				}
+				return
+			}
+			if problem != nil || got != (URL{c.in, c.location}) {
+				t.Errorf("ParseURL(%q) = %+v, %+v, want %q", c.in, got, problem, c.location)
+			}
+		})
+	}
+}
+
+func TestParseURL_writes_addresses_as_browsers_do(t *testing.T) {
+	if _, err := exec.LookPath("node"); err != nil {
+		t.Skip("no node on this machine to compare with; the table above covers the rules")
+	}
+	texts := urlSeeds()
+	in, err := json.Marshal(texts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "node", "-e",
+		`const a=JSON.parse(require("fs").readFileSync(0,"utf8"));console.log(JSON.stringify(a.map(s=>{try{return new URL(s).href}catch{return ""}})))`)
+	cmd.Stdin = strings.NewReader(string(in))
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("ask node: %v", err)
+	}
+	var want []string
+	if err := json.Unmarshal(out, &want); err != nil {
+		t.Fatal(err)
+	}
+	for i, text := range texts {
+		got, problem := ParseURL(text, nil)
+		if problem == nil && got.Location != want[i] {
+			t.Errorf("ParseURL(%q) = %q, node writes %q", text, got.Location, want[i])
+		}
+	}
+}
+
+func urlSeeds() []string {
+	return []string{
+		"https://example.com", "http://a.b/|{}^`\"<>", "http://a.b/?'\"<>`{}|^", "http://a.b/#\"<>`", "http://a.b/x\\y?\\", "http://ß.de/", "http://xn--a/",
+		"http://a..b/", "http://a.b./", "http://a_b.de/", "http://*.de/", "http://1.2.3/", "http://0/", "http://foo.0x/", "http://[::1]/", "http://[::1%25eth0]/",
+		"http://a<b/", "http://a^b/", "http://a%00b/", "http://a%7fb/", "http://ex%41mple.com", "http://a\u00adb.com/", "http://a\u200db.com/", "http://☃.net/☃?☃#☃",
+		"http://a.b/%ff%", "http://a.b:0/", "http://a.b:00080/", "http://a.b:/", "http://a.b//c//..//", "http://a.b/;=,!$&'()*+", "http://faß.ExAmPlE/", "http://0x7f000001/", "http://017700000001/",
+	}
+}
+
+func FuzzParseURL(f *testing.F) {
+	for _, s := range urlSeeds() {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		u, problem := ParseURL(text, own)
+		if problem != nil {
+			if problem.Code == "" || problem.Message == "" {
+				t.Fatalf("ParseURL(%q) refuses without a reason", text)
+			}
+			return
+		}
+		if u.Given != text {
+			t.Fatalf("ParseURL(%q).Given = %q", text, u.Given)
+		}
+		if !strings.HasPrefix(u.Location, "http://") && !strings.HasPrefix(u.Location, "https://") || strings.ContainsAny(u.Location, " \r\n\t\x00") {
+			t.Fatalf("ParseURL(%q).Location = %q", text, u.Location)
+		}
+		again, problem := ParseURL(u.Location, own)
+		if len(u.Location) <= MaxURL && (problem != nil || again.Location != u.Location) {
+			t.Fatalf("the written form %q of %q reads as %q, %v", u.Location, text, again.Location, problem)
+		}
+	})
+}
+
+func TestParseSlug(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		in      string
+		custom  bool
+		refused string
+	}{
+		"letters":                        {in: "Spring-Sale_2.0"},
+		"one character":                  {in: "a"},
+		"a hundred":                      {in: strings.Repeat("a", 100)},
+		"a hundred and one":              {in: strings.Repeat("a", 101), refused: apierr.TooLong},
+		"empty":                          {in: "", refused: apierr.InvalidFormat},
+		"dash first":                     {in: "-a", refused: apierr.InvalidFormat},
+		"dot first":                      {in: ".a", refused: apierr.InvalidFormat},
+		"slash":                          {in: "a/b", refused: apierr.InvalidFormat},
+		"plus, which asks for a preview": {in: "a+", refused: apierr.InvalidFormat},
+		"space":                          {in: "a b", refused: apierr.InvalidFormat},
+		"umlaut":                         {in: "ä", refused: apierr.InvalidFormat},
+		"line feed at the end":           {in: "a\n", refused: apierr.InvalidFormat},
+		"reserved":                       {in: "API", refused: apierr.Reserved},
+		"reserved, with a dot":           {in: "Robots.TXT", refused: apierr.Reserved},
+		"reserved elsewhere only":        {in: "api", custom: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, problem := ParseSlug(c.in, !c.custom)
+			if c.refused != "" {
+				if problem == nil || problem.Code != c.refused {
+					t.Fatalf("ParseSlug(%q) = %v, %+v, want refusal %s", c.in, got, problem, c.refused)
+				}
+				return
+			}
+			if problem != nil || got.String() != c.in || got.Folded() != strings.ToLower(c.in) {
+				t.Errorf("ParseSlug(%q) = %v (%s), %+v", c.in, got, got.Folded(), problem)
+			}
+		})
+	}
+}
+
+func FuzzLookupSlug(f *testing.F) {
+	for _, s := range []string{"abc", "A.b-c_9", "-a", "", "a+", "ä", strings.Repeat("z", 101)} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		slug, problem := ParseSlug(text, false)
+		folded, ok := LookupSlug([]byte(text))
+		if ok != (problem == nil) || ok && folded != slug.Folded() {
+			t.Fatalf("ParseSlug(%q) = %v, %v, but LookupSlug = %q, %v", text, slug, problem, folded, ok)
+		}
+	})
+}
+
+func TestExpiry_is_over_at_its_millisecond(t *testing.T) {
+	t.Parallel()
+	at := time.UnixMilli(1_790_000_000_000)
+	for name, c := range map[string]struct {
+		e    Expiry
+		now  time.Time
+		want Status
+	}{
+		"never":        {Expiry{}, at, Active},
+		"before":       {ExpiresAt(at.UnixMilli()), at.Add(-time.Nanosecond), Active},
+		"at":           {ExpiresAt(at.UnixMilli()), at, Expired},
+		"after":        {ExpiresAt(at.UnixMilli()), at.Add(time.Hour), Expired},
+		"zero is 1970": {ExpiresAt(0), at, Expired},
+		"far future":   {ExpiresAt(8_640_000_000_000_000), at, Active},
+	} {
+		l := Link{Expiry: c.e}
+		if got := l.Status(c.now); got != c.want {
+			t.Errorf("%s: Status = %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+func TestApply_changes_only_what_the_patch_names(t *testing.T) {
+	t.Parallel()
+	title := "og"
+	before := Link{Title: "old", Destination: URL{"https://a.example", "https://a.example/"}, Preview: Preview{Title: &title}, Expiry: ExpiresAt(1), Rev: 3}
+	l, now := before, time.UnixMilli(99)
+	if l.Apply(Patch{}, now) || l != before {
+		t.Errorf("an empty patch changed the link to %+v", l)
+	}
+	if !l.Apply(Patch{Title: To(""), PreviewTitle: To[*string](nil), Expiry: To(Expiry{})}, now) {
+		t.Error("a patch that clears was taken for an empty one")
+	}
+	want := Link{Destination: before.Destination, Rev: 4, UpdatedAt: now}
+	if diff := cmp.Diff(want, l, cmp.AllowUnexported(Slug{})); diff != "" {
+		t.Errorf("after clearing (-want +got):\n%s", diff)
+	}
+}
+
+func TestReadAgent(t *testing.T) {
+	t.Parallel()
+	for ua, want := range map[string]Agent{
+		"":             {},
+		"curl/8.5.0":   {Device: Bot},
+		"SomeClient/1": {},
+		"facebookexternalhit/1.1 (+http://www.facebook.com/externalhit_uatext.php)": {Bot, true},
+		"Twitterbot/1.0": {Bot, true},
+		"Slackbot-LinkExpanding 1.0 (+https://api.slack.com/robots)":                            {Bot, true},
+		"LinkedInBot/1.0 (compatible; Mozilla/5.0; Apache-HttpClient +http://www.linkedin.com)": {Bot, true},
+		"WhatsApp/2.23.20.0 A": {Bot, true},
+		"Mozilla/5.0 (compatible; Discordbot/2.0; +https://discordapp.com)":                                    {Bot, true},
+		"TelegramBot (like TwitterBot)":                                                                        {Bot, true},
+		"Mozilla/5.0 (compatible; Pinterestbot/1.0; +http://www.pinterest.com/bot.html)":                       {Bot, true},
+		"Mozilla/5.0 (Macintosh) AppleWebKit/537.36 Chrome/81 Safari/537.36 redditbot/1.0":                     {Bot, true},
+		"Mozilla/5.0 (Windows NT 6.1; WOW64) SkypeUriPreview Preview/0.5":                                      {Bot, true},
+		"http.rb/5.1.1 (Mastodon/4.2.1; +https://mastodon.social/)":                                            {Bot, true},
+		"Mozilla/5.0 (compatible; Bluesky Cardyb/1.1; +mailto:support@bsky.app)":                               {Bot, true},
+		"Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)":                             {Device: Bot},
+		"Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X) AppleWebKit/605 Mobile/15E148 [Pinterest/iOS]": {Device: Mobile},
+		"Mozilla/5.0 (Linux; Android 14; Pixel 8) AppleWebKit/537.36 Chrome/120 Mobile Safari/537.36":          {Device: Mobile},
+		"Mozilla/5.0 (Linux; Android 14; SM-X700) AppleWebKit/537.36 Chrome/120 Safari/537.36":                 {Device: Tablet},
+		"Mozilla/5.0 (iPad; CPU OS 17_0 like Mac OS X) AppleWebKit/605 Mobile/15E148":                          {Device: Tablet},
+		"Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 Chrome/120 Safari/537.36":                {Device: Desktop},
+	} {
+		if got := ReadAgent(ua); got != want {
+			t.Errorf("ReadAgent(%q) = %+v, want %+v", ua, got, want)
+		}
+	}
+}
+
+func TestReferrerHost(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"https://News.Example/a?b": "news.example", "http://a.example:8080/": "a.example", "": "", "android-app://com.x/": "", "https:///x": "",
+		"http://localhost:8081/abc": "", "http://[::1]/": "", "https://user@a.example/": "", "https://a.example": "a.example", "https://<script>/": "",
+	} {
+		if got := ReferrerHost(in, own); got != want {
+			t.Errorf("ReferrerHost(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestCheckHostname(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"go.example.com": "go.example.com", "GO.Example.COM": "go.example.com", "xn--mnchen-3ya.example": "xn--mnchen-3ya.example", "a.b": "a.b",
+		"": "", "localhost": "", "example.com.": "", "*.example.com": "", "example.com:80": "", "192.0.2.1": "", "[::1]": "", "2001:db8::1": "", "a..b": "", "-a.example": "", "a-.example": "",
+		"a_b.example": "", "münchen.example": "", "lrl.example": "", "http://a.example": "", "a.example/": "", "1.2.3.0x7f": "", strings.Repeat("a", 64) + ".example": "", strings.Repeat("a.", 127) + "example": "",
+	} {
+		got, problem := CheckHostname(in, own)
+		if got != want || (problem == nil) != (want != "") {
+			t.Errorf("CheckHostname(%q) = %q, %+v, want %q", in, got, problem, want)
+		}
+	}
+}
+
+func FuzzParseHost(f *testing.F) {
+	for _, s := range []string{"a.example", "A.Example:8080", "[::1]:80", "[::1]", ":", "", "a.example."} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		h := ParseHost(s)
+		if h.Name != Fold(h.Name) {
+			t.Fatalf("ParseHost(%q).Name = %q", s, h.Name)
+		}
+	})
+}

@@ -1,0 +1,77 @@
+package link
+
+import (
+	"regexp"
+	"strings"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+)
+
+// MaxSlug is the longest slug in characters.
+const MaxSlug = 100
+
+var slugForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
+
+// reserved are the words that the default short host keeps for itself.
+var reserved = map[string]bool{
+	"api": true, "v": true, "healthz": true, "livez": true, "readyz": true, "metrics": true,
+	"robots.txt": true, "favicon.ico": true, "sitemap.xml": true,
+	"docs": true, "admin": true, "login": true, "assets": true,
+}
+
+// Slug is a valid slug: shown as typed, unique and looked up without regard to
+// case.
+type Slug struct{ shown string }
+
+func (s Slug) String() string { return s.shown }
+
+// Folded is the form under which the slug is unique.
+func (s Slug) Folded() string { return Fold(s.shown) }
+
+// IsZero reports whether there is no slug.
+func (s Slug) IsZero() bool { return s.shown == "" }
+
+// ParseSlug accepts a wanted slug. Reserved words are refused on the default
+// short host only: a custom domain has no pages of ours.
+func ParseSlug(text string, onDefaultHost bool) (Slug, *apierr.Detail) {
+	switch {
+	case text == "":
+		return Slug{}, &apierr.Detail{Code: apierr.InvalidFormat, Message: "Leave the slug out to have one drawn, or name one.", Min: 1}
+	case len(text) > MaxSlug && slugForm.MatchString(text):
+		return Slug{}, &apierr.Detail{Code: apierr.TooLong, Message: "Use at most 100 characters.", Max: MaxSlug}
+	case !slugForm.MatchString(text):
+		return Slug{}, &apierr.Detail{Code: apierr.InvalidFormat, Message: "Use letters, digits, '_', '.' and '-', beginning with a letter or digit."}
+	case onDefaultHost && reserved[Fold(text)]:
+		return Slug{}, &apierr.Detail{Code: apierr.Reserved, Message: "This word is reserved."}
+	}
+	return Slug{text}, nil
+}
+
+// StoredSlug is a slug that was valid when it was stored.
+func StoredSlug(text string) Slug { return Slug{text} }
+
+// LookupSlug is the folded form of a path segment, false when no link can have
+// it, so that a scan of nonsense reaches no store.
+func LookupSlug(segment []byte) (folded string, ok bool) {
+	if len(segment) == 0 || len(segment) > MaxSlug {
+		return "", false
+	}
+	upper := false
+	for i, c := range segment {
+		switch {
+		case 'a' <= c && c <= 'z', '0' <= c && c <= '9':
+		case 'A' <= c && c <= 'Z':
+			upper = true
+		case i > 0 && (c == '_' || c == '.' || c == '-'):
+		default:
+			return "", false
+		}
+	}
+	if upper {
+		return Fold(string(segment)), true
+	}
+	return string(segment), true
+}
+
+// Fold is the form in which slugs and host names are compared.
+func Fold(s string) string { return strings.ToLower(s) }

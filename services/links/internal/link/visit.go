@@ -1,0 +1,165 @@
+package link
+
+import (
+	"strings"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+)
+
+// Device is the kind of a visitor's device, as far as its user agent tells.
+type Device byte
+
+// The kinds of device.
+const (
+	OtherDevice Device = iota
+	Desktop
+	Mobile
+	Tablet
+	Bot // any program that calls itself one; it is counted like everybody else
+)
+
+var deviceNames = [...]string{"other", "desktop", "mobile", "tablet", "bot"}
+
+func (d Device) String() string {
+	if int(d) < len(deviceNames) {
+		return deviceNames[d]
+	}
+	return deviceNames[OtherDevice]
+}
+
+// ParseDevice reads a device's name.
+func ParseDevice(s string) Device {
+	for i, name := range deviceNames {
+		if name == s {
+			return Device(i)
+		}
+	}
+	return OtherDevice
+}
+
+// Agent is what a user agent's text tells.
+type Agent struct {
+	Device  Device
+	Crawler bool // fetches pages to show a preview; gets one, is never counted
+}
+
+// crawlers are parts of the user agents of programs that fetch a page because
+// somebody posted its address, in lower case. Programs that merely look
+// automated are not here: their visits are visits.
+var crawlers = []string{
+	"facebookexternalhit", "facebookcatalog", "facebot", "meta-externalagent", "meta-externalfetcher",
+	"twitterbot", "slackbot", "slack-imgproxy", "linkedinbot", "whatsapp/", "discordbot", "telegrambot",
+	"pinterestbot", "pinterest/0.", "redditbot", "skypeuripreview", "microsoftpreview",
+	"mastodon/", "(mastodon", "bluesky cardyb", "pleroma", "akkoma", "misskey/", "gotosocial", "friendica", "lemmy/", "threads.net",
+	"tumblr/", "vkshare", "viber/", "line-poker", "kakaotalk-scrap", "snap url preview", "embedly", "iframely",
+	"zoombot", "mattermost-bot", "mattermost/", "rocket.chat", "synapse (bot", "nextcloud server crawler",
+	"google-pagerenderer", "flipboardproxy", "xing-contenttabreceiver", "bitlybot", "odklbot", "signal-desktop",
+}
+
+var bots = []string{"bot", "crawl", "spider", "slurp", "curl/", "wget/", "python", "go-http-client", "okhttp", "axios", "java/", "libwww", "headless", "node"}
+
+// ReadAgent classifies a User-Agent header.
+func ReadAgent(userAgent string) Agent {
+	ua := strings.ToLower(userAgent)
+	if containsAny(ua, crawlers) {
+		return Agent{Bot, true}
+	}
+	switch {
+	case ua == "":
+		return Agent{}
+	case containsAny(ua, bots):
+		return Agent{Device: Bot}
+	case strings.Contains(ua, "ipad"), strings.Contains(ua, "tablet"), strings.Contains(ua, "android") && !strings.Contains(ua, "mobile"):
+		return Agent{Device: Tablet}
+	case containsAny(ua, []string{"mobi", "iphone", "ipod"}):
+		return Agent{Device: Mobile}
+	case containsAny(ua, []string{"windows", "macintosh", "x11", "cros", "linux"}):
+		return Agent{Device: Desktop}
+	}
+	return Agent{}
+}
+
+func containsAny(s string, parts []string) bool {
+	for _, p := range parts {
+		if strings.Contains(s, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// IsPrefetch reports whether a request's Sec-Purpose, Purpose, X-Purpose or
+// X-Moz header says that nobody has asked for the page yet.
+func IsPrefetch(purpose string) bool {
+	p := Fold(purpose)
+	return strings.Contains(p, "prefetch") || strings.Contains(p, "prerender") || p == "preview"
+}
+
+// maxReferrer is the longest host that is kept; DNS knows none longer.
+const maxReferrer = 253
+
+// ReferrerHost is the host of a Referer header, "" when there is none worth
+// counting: another scheme, an address without a plain host, or one of own.
+func ReferrerHost(referer string, own Hosts) string {
+	rest, ok := behindScheme(referer)
+	if !ok {
+		return ""
+	}
+	if i := strings.IndexAny(rest, `/?#\`); i >= 0 {
+		rest = rest[:i]
+	}
+	host := ParseHost(rest)
+	if host.Name == "" || len(host.Name) > maxReferrer || strings.Trim(host.Name, "abcdefghijklmnopqrstuvwxyz0123456789.-_") != "" {
+		return ""
+	}
+	for _, h := range own {
+		if h.Name == host.Name && h.Port == host.Port {
+			return ""
+		}
+	}
+	return host.Name
+}
+
+// Country keeps a two-letter country code in upper case, "" for anything else.
+func Country(code string) string {
+	if len(code) != 2 {
+		return ""
+	}
+	c := strings.ToUpper(code)
+	if c[0] < 'A' || c[0] > 'Z' || c[1] < 'A' || c[1] > 'Z' || c == "XX" || c == "T1" || c == "ZZ" {
+		return ""
+	}
+	return c
+}
+
+// CheckHostname accepts a name for a custom domain: a DNS name of two or more
+// labels in ASCII, kept in lower case. Addresses, ports, wildcards and our own
+// hosts are refused.
+func CheckHostname(text string, own Hosts) (string, *apierr.Detail) {
+	bad := func(message string) (string, *apierr.Detail) {
+		return "", &apierr.Detail{Code: apierr.InvalidFormat, Message: message}
+	}
+	name := Fold(text)
+	if len(name) > 253 {
+		return "", &apierr.Detail{Code: apierr.TooLong, Message: "Use at most 253 characters.", Max: 253}
+	}
+	labels := strings.Split(name, ".")
+	if len(labels) < 2 {
+		return bad("Use a DNS name of two or more labels, such as go.example.com.")
+	}
+	for _, l := range labels {
+		if l == "" || len(l) > 63 || l[0] == '-' || l[len(l)-1] == '-' || strings.Trim(l, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
+			return bad("Use a DNS name without port, wildcard or trailing dot; write other alphabets in Punycode (xn--…).")
+		}
+	}
+	// A last label of digits, or 0x…, makes the whole an IPv4 address to browsers.
+	if last := labels[len(labels)-1]; strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x") {
+		return bad("Use a DNS name, not an address.")
+	}
+	for _, h := range own {
+		if name == h.Name {
+			return "", &apierr.Detail{Code: apierr.NotAllowed, Message: "This name is ours."}
+		}
+	}
+	return name, nil
+}
