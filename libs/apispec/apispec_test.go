@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -381,4 +382,28 @@ func strs(v any) []string {
 		out = append(out, s.(string))
 	}
 	return out
+}
+
+func TestGuideNamesEveryCodeAndEveryOperation(t *testing.T) {
+	t.Parallel()
+	guide, err := os.ReadFile("../../docs/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := document(t)
+	schemas := walk(doc, "components", "schemas")
+	names := strs(walk(schemas, "ErrorCode")["enum"])
+	names = append(names, strs(walk(schemas, "ErrorDetail", "properties", "code")["enum"])...)
+	names = append(names, strs(walk(schemas, "Video", "properties", "error", "properties", "code")["enum"])...)
+	names = append(names, strs(walk(schemas, "Scope")["enum"])...)
+	for path := range walk(doc, "paths") {
+		if !strings.HasPrefix(path, "/admin/v1/") && path != "/api/v1/keys/{id}" {
+			names = append(names, path)
+		}
+	}
+	for _, name := range names {
+		if !bytes.Contains(guide, []byte("`"+name)) && !bytes.Contains(guide, []byte(" "+name)) {
+			t.Errorf("docs/api.md does not name %s", name)
+		}
+	}
 }
