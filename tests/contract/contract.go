@@ -1,0 +1,421 @@
+// Package contract holds every HTTP exchange of a test against openapi.yaml, in
+// both directions: an answer must have a documented status, its headers and a
+// body of the documented shape without any other field; and a request that the
+// document calls wrong must not succeed.
+//
+// [NewTransport] puts this around a test's HTTP client. Only the API is judged:
+// share pages, redirects and object storage are passed through.
+package contract
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+
+	"github.com/linkreel/linkreel/libs/apispec"
+)
+
+// Contract is a parsed document. It is safe for concurrent use.
+type Contract struct {
+	doc   *openapi3.T
+	paths []string
+}
+
+// Load is the contract of this repository, parsed once.
+var Load = sync.OnceValue(func() *Contract {
+	c, err := Parse(apispec.Load().JSON())
+	if err != nil {
+		panic(err)
+	}
+	return c
+})
+
+// Parse reads a document in JSON. Objects in it are closed first: what the
+// document does not name must not be answered, while real callers are told to
+// expect new fields.
+func Parse(document []byte) (*Contract, error) {
+	var raw map[string]any
+	if err := json.Unmarshal(document, &raw); err != nil {
+		return nil, err
+	}
+	closeObjects(raw, "", requestSchemas(raw))
+	strict, err := json.Marshal(raw)
+	if err != nil {
+		return nil, err
+	}
+	doc, err := openapi3.NewLoader().LoadFromData(strict)
+	if err != nil {
+		return nil, fmt.Errorf("load document: %w", err)
+	}
+	if err := doc.Validate(context.Background(), openapi3.DisableExamplesValidation()); err != nil {
+		return nil, fmt.Errorf("validate document: %w", err)
+	}
+	c := &Contract{doc: doc}
+	for path := range doc.Paths.Map() {
+		c.paths = append(c.paths, path)
+	}
+	// Fixed segments win over parameters, as they do in the services.
+	slices.SortFunc(c.paths, func(a, b string) int {
+		return strings.Compare(strings.ReplaceAll(a, "{", "\x7f"), strings.ReplaceAll(b, "{", "\x7f"))
+	})
+	return c, nil
+}
+
+// Captions are the one body that is no JSON. The registry of decoders belongs to
+// the whole process, hence once and not per contract.
+func init() { openapi3filter.RegisterBodyDecoder("text/vtt", openapi3filter.PlainBodyDecoder) }
+
+// Exchange is one request with its answer.
+type Exchange struct {
+	Method      string
+	URL         *url.URL
+	Header      http.Header
+	Body        []byte
+	Status      int
+	Answer      http.Header
+	AnswerBody  []byte
+	OperationID string // filled in by Check, empty when there is none
+}
+
+// Covers reports whether an address belongs to the API.
+func Covers(u *url.URL) bool {
+	return strings.HasPrefix(u.Path, "/api/") || strings.HasPrefix(u.Path, "/admin/")
+}
+
+// Check says what in the exchange breaks the contract; nil when nothing does.
+func (c *Contract) Check(x *Exchange) error {
+	path, params := c.match(x.URL)
+	if path == "" {
+		return c.checkError(x, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusRequestHeaderFieldsTooLarge)
+	}
+	item := c.doc.Paths.Value(path)
+	method := x.Method
+	if method == http.MethodHead && item.Get != nil {
+		method = http.MethodGet
+	}
+	op := item.GetOperation(method)
+	if op == nil {
+		if x.Status == http.StatusMethodNotAllowed && x.Answer.Get("Allow") == "" {
+			return errors.New("405 without Allow")
+		}
+		return c.checkError(x, http.StatusMethodNotAllowed, http.StatusNotFound, http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusRequestHeaderFieldsTooLarge)
+	}
+	x.OperationID = op.OperationID
+	route := &routers.Route{Spec: c.doc, Path: path, PathItem: item, Method: method, Operation: op}
+	if x.Status < 400 {
+		if err := c.checkRequest(x, route, params); err != nil {
+			return fmt.Errorf("status %d for a request that the document calls wrong: %w", x.Status, err)
+		}
+	}
+	return c.checkResponse(x, route)
+}
+
+// Wrong reports what the document finds wrong with the request alone; nil for a
+// request that it allows, and for one to no operation at all.
+func (c *Contract) Wrong(x *Exchange) error {
+	path, params := c.match(x.URL)
+	if path == "" {
+		return nil
+	}
+	item := c.doc.Paths.Value(path)
+	op := item.GetOperation(x.Method)
+	if op == nil {
+		return nil
+	}
+	return c.checkRequest(x, &routers.Route{Spec: c.doc, Path: path, PathItem: item, Method: x.Method, Operation: op}, params)
+}
+
+func (c *Contract) options() *openapi3filter.Options {
+	return &openapi3filter.Options{
+		IncludeResponseStatus: true,
+		MultiError:            true,
+		SkipSettingDefaults:   true,
+		AuthenticationFunc:    openapi3filter.NoopAuthenticationFunc, // keys are what the tests are about
+	}
+}
+
+func (c *Contract) input(x *Exchange, route *routers.Route, params map[string]string) *openapi3filter.RequestValidationInput {
+	header := x.Header.Clone()
+	if header == nil {
+		header = http.Header{}
+	}
+	if len(x.Body) > 0 && header.Get("Content-Type") == "" {
+		header.Set("Content-Type", "application/json") // what the services take it for
+	}
+	req := &http.Request{
+		Method: x.Method, URL: x.URL, Header: header, Host: x.URL.Host,
+		Body: io.NopCloser(bytes.NewReader(x.Body)), ContentLength: int64(len(x.Body)),
+	}
+	return &openapi3filter.RequestValidationInput{
+		Request: req, PathParams: params, QueryParams: x.URL.Query(), Route: route, Options: c.options(),
+	}
+}
+
+func (c *Contract) checkRequest(x *Exchange, route *routers.Route, params map[string]string) error {
+	return openapi3filter.ValidateRequest(context.Background(), c.input(x, route, params))
+}
+
+func (c *Contract) checkResponse(x *Exchange, route *routers.Route) error {
+	if x.Status == http.StatusRequestHeaderFieldsTooLarge || x.Status == http.StatusRequestEntityTooLarge {
+		return c.checkError(x, x.Status) // refused before there is an operation
+	}
+	err := openapi3filter.ValidateResponse(context.Background(), &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: c.input(x, route, nil),
+		Status:                 x.Status,
+		Header:                 x.Answer,
+		Body:                   io.NopCloser(bytes.NewReader(x.AnswerBody)),
+		Options:                c.options(),
+	})
+	if err != nil {
+		return fmt.Errorf("status %d: %w", x.Status, err)
+	}
+	if x.Status == http.StatusNoContent && len(x.AnswerBody) > 0 {
+		return fmt.Errorf("204 with %d bytes", len(x.AnswerBody))
+	}
+	if x.Status >= 400 && x.Method != http.MethodHead {
+		return sameRequestID(x)
+	}
+	return nil
+}
+
+// checkError is for answers that no operation documents: the common shape, one
+// of the given statuses.
+func (c *Contract) checkError(x *Exchange, statuses ...int) error {
+	if !slices.Contains(statuses, x.Status) {
+		return fmt.Errorf("status %d for a request outside every operation, want one of %v", x.Status, statuses)
+	}
+	if x.Method == http.MethodHead {
+		return nil
+	}
+	if ct := x.Answer.Get("Content-Type"); ct != "application/json" {
+		return fmt.Errorf("status %d: Content-Type %q", x.Status, ct)
+	}
+	var v any
+	if err := json.Unmarshal(x.AnswerBody, &v); err != nil {
+		return fmt.Errorf("status %d: %w", x.Status, err)
+	}
+	if err := c.doc.Components.Schemas["Error"].Value.VisitJSON(v, openapi3.EnableJSONSchema2020(), openapi3.MultiErrors()); err != nil {
+		return fmt.Errorf("status %d: %w", x.Status, err)
+	}
+	return sameRequestID(x)
+}
+
+func sameRequestID(x *Exchange) error {
+	var body struct {
+		Error struct {
+			RequestID string `json:"requestId"`
+		} `json:"error"`
+	}
+	if err := json.Unmarshal(x.AnswerBody, &body); err != nil {
+		return err
+	}
+	if id := x.Answer.Get("X-Request-Id"); id != body.Error.RequestID {
+		return fmt.Errorf("requestId %q, X-Request-Id %q", body.Error.RequestID, id)
+	}
+	return nil
+}
+
+// match finds the documented path of an address.
+func (c *Contract) match(u *url.URL) (string, map[string]string) {
+	given := strings.Split(u.EscapedPath(), "/")
+next:
+	for _, path := range c.paths {
+		want := strings.Split(path, "/")
+		if len(want) != len(given) {
+			continue
+		}
+		params := map[string]string{}
+		for i, w := range want {
+			if !strings.HasPrefix(w, "{") {
+				if w != given[i] {
+					continue next
+				}
+				continue
+			}
+			value, err := url.PathUnescape(given[i])
+			if err != nil || value == "" {
+				continue next
+			}
+			params[strings.Trim(w, "{}")] = value
+		}
+		return path, params
+	}
+	return "", nil
+}
+
+// Transport checks what passes through it.
+type Transport struct {
+	base   http.RoundTripper
+	report func(x *Exchange, err error)
+	check  *Contract
+}
+
+// NewTransport fails t for each exchange that breaks the contract. A nil base is
+// [http.DefaultTransport].
+func NewTransport(t testing.TB, base http.RoundTripper) *Transport {
+	return NewReporter(base, func(x *Exchange, err error) {
+		t.Helper()
+		if err != nil {
+			t.Errorf("contract: %s %s: %v\nrequest: %.500s\nanswer: %.1000s", x.Method, x.URL.RequestURI(), err, x.Body, x.AnswerBody)
+		}
+	})
+}
+
+// NewReporter calls report with each exchange of the API and its fault, nil for
+// a good one.
+func NewReporter(base http.RoundTripper, report func(x *Exchange, err error)) *Transport {
+	if base == nil {
+		base = http.DefaultTransport
+	}
+	return &Transport{base: base, report: report, check: Load()}
+}
+
+// RoundTrip reads both bodies whole; the API's are small.
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if !Covers(req.URL) {
+		return t.base.RoundTrip(req)
+	}
+	x := &Exchange{Method: req.Method, URL: req.URL, Header: req.Header}
+	if req.Body != nil {
+		body, err := io.ReadAll(req.Body)
+		_ = req.Body.Close() // read to its end
+		if err != nil {
+			return nil, fmt.Errorf("read request body: %w", err)
+		}
+		x.Body = body
+		again := *req
+		again.Body = io.NopCloser(bytes.NewReader(body))
+		again.ContentLength = int64(len(body))
+		if len(body) == 0 {
+			again.Body = http.NoBody
+		}
+		req = &again
+	}
+	res, err := t.base.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(res.Body)
+	_ = res.Body.Close() // read to its end
+	if err != nil {
+		return nil, fmt.Errorf("read answer: %w", err)
+	}
+	x.Status, x.Answer, x.AnswerBody = res.StatusCode, res.Header, body
+	t.report(x, t.check.Check(x))
+	res.Body = io.NopCloser(bytes.NewReader(body))
+	return res, nil
+}
+
+// DiffRoutes compares what services serve with what the document says; empty
+// when both are the same. A route's path may have the form of the router
+// (":id") or of the document ("{id}"); parameters' names do not matter. Only
+// routes of the API count.
+func DiffRoutes(served []apispec.Route) string {
+	key := func(r apispec.Route) string {
+		parts := strings.Split(r.Path, "/")
+		for i, p := range parts {
+			if strings.HasPrefix(p, ":") || strings.HasPrefix(p, "{") {
+				parts[i] = "{}"
+			}
+		}
+		return r.Method + " " + strings.Join(parts, "/")
+	}
+	has := map[string]int{}
+	for _, r := range apispec.Load().Routes() {
+		has[key(r)] |= 1
+	}
+	for _, r := range served {
+		if r.Method != http.MethodHead && (strings.HasPrefix(r.Path, "/api/") || strings.HasPrefix(r.Path, "/admin/")) {
+			has[key(r)] |= 2
+		}
+	}
+	var out []string
+	for k, v := range has {
+		switch v {
+		case 1:
+			out = append(out, "documented but not served: "+k)
+		case 2:
+			out = append(out, "served but not documented: "+k)
+		}
+	}
+	slices.Sort(out)
+	return strings.Join(out, "\n")
+}
+
+// requestSchemas names the components that only requests use: those stay open,
+// because unknown fields of a request are ignored.
+func requestSchemas(doc map[string]any) map[string]bool {
+	open := map[string]bool{}
+	var note func(v any)
+	note = func(v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			if ref, ok := v["$ref"].(string); ok {
+				name := strings.TrimPrefix(ref, "#/components/schemas/")
+				if !open[name] {
+					open[name] = true
+					note(dig(doc, "components", "schemas", name))
+				}
+			}
+			for _, c := range v {
+				note(c)
+			}
+		case []any:
+			for _, c := range v {
+				note(c)
+			}
+		}
+	}
+	paths, _ := dig(doc, "paths").(map[string]any)
+	for _, item := range paths {
+		ops, _ := item.(map[string]any)
+		for _, op := range ops {
+			if body := dig(op, "requestBody"); body != nil {
+				note(body)
+			}
+		}
+	}
+	return open
+}
+
+func dig(v any, names ...string) any {
+	for _, n := range names {
+		m, _ := v.(map[string]any)
+		v = m[n]
+	}
+	return v
+}
+
+func closeObjects(v any, at string, open map[string]bool) {
+	switch v := v.(type) {
+	case map[string]any:
+		if name, ok := strings.CutPrefix(at, "/components/schemas/"); ok && open[name] {
+			return
+		}
+		if _, has := v["properties"].(map[string]any); has && v["type"] == "object" {
+			v["additionalProperties"] = false
+		}
+		for k, c := range v {
+			if k != "example" && k != "examples" && k != "requestBody" {
+				closeObjects(c, at+"/"+k, open)
+			}
+		}
+	case []any:
+		for _, c := range v {
+			closeObjects(c, at+"/-", open)
+		}
+	}
+}
