@@ -1,0 +1,287 @@
+// Package cache keeps what redirects need inside the process.
+//
+// A hit costs no I/O. Values come from a loader, one load per key at a time; a
+// value is reloaded [Options.Fresh] after its load, however often it was hit.
+// Keys that have no value are remembered for a moment too. When the loader fails,
+// the last value goes on being served, but a key without a value is never
+// guessed: the loader's error is returned.
+//
+// Consistency comes from outside, as a stream of invalidated keys. The cache
+// counts them: an entry knows how many it had heard when its load began, and
+// [Cache.Current] says whether its key was named since. So a value that was read
+// before a change and stored after it is not served, which is the race that
+// "delete the key" alone loses. While that stream cannot be heard
+// ([Cache.SetSynced]), values live [Options.Unsynced] only.
+package cache
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/maypok86/otter/v2"
+	"golang.org/x/sync/singleflight"
+)
+
+// Options configure a [Cache]. Load is required; the rest has defaults.
+type Options[V any] struct {
+	// Load reads a key's value. It runs under its own deadline, not the caller's:
+	// others may wait for the same load.
+	Load func(ctx context.Context, key string) (value V, found bool, err error)
+	// Weigh is an entry's size in bytes, key and bookkeeping aside; nil weighs 0.
+	Weigh func(value V) int
+
+	Capacity int64         // bytes of all entries; 64 MiB
+	Fresh    time.Duration // life of a value from its load; 30 s
+	Unsynced time.Duration // the same while invalidations are not heard; 5 s
+	Absent   time.Duration // life of "there is nothing"; 2 s
+	Stale    time.Duration // how long a value may stand in for a failing loader; 24 h
+	Timeout  time.Duration // bound of a load; 2 s
+	Wait     time.Duration // how long a caller with an old value waits for a new one; 100 ms
+	Now      func() time.Time
+}
+
+// Entry is a key's state at its load. Entries are shared and never change.
+type Entry[V any] struct {
+	Value V
+	Found bool
+
+	loaded  int64 // ns
+	version uint64
+}
+
+// Lookup is an answer of the cache.
+type Lookup[V any] struct {
+	*Entry[V]
+	key string
+	// Stale is set when the entry is past its life and the loader failed.
+	Stale bool
+}
+
+// Cache is safe for concurrent use.
+type Cache[V any] struct {
+	opt     Options[V]
+	entries *otter.Cache[string, *Entry[V]]
+	flights singleflight.Group
+
+	synced  atomic.Bool
+	version atomic.Uint64 // invalidations heard so far
+	floor   atomic.Uint64 // entries below it missed some
+	failed  atomic.Int64  // time of the last failed load, ns; 0 after a good one
+
+	mu     sync.RWMutex
+	recent map[string]uint64 // version at which a key was last named
+	named  []mention         // the same in order of time, to forget them
+}
+
+type mention struct {
+	key     string
+	version uint64
+	at      int64
+}
+
+// perEntry is what otter and the maps hold of an entry beside key and value.
+const perEntry = 200
+
+// remember is how long an invalidation is kept in mind: longer than any load and
+// any request that may hold an older entry.
+const remember = 2 * time.Minute
+
+// backoff spares a failing loader: in this time after a failure only one caller
+// tries again, others with an old value keep it.
+const backoff = 250 * time.Millisecond
+
+// New makes an empty cache that counts as synced.
+func New[V any](opt Options[V]) *Cache[V] {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d <= 0 {
+			*d = v
+		}
+	}
+	def(&opt.Fresh, 30*time.Second)
+	def(&opt.Unsynced, 5*time.Second)
+	def(&opt.Absent, 2*time.Second)
+	def(&opt.Stale, 24*time.Hour)
+	def(&opt.Timeout, 2*time.Second)
+	def(&opt.Wait, 100*time.Millisecond)
+	if opt.Capacity <= 0 {
+		opt.Capacity = 64 << 20
+	}
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	c := &Cache[V]{opt: opt, recent: map[string]uint64{}}
+	c.entries = otter.Must(&otter.Options[string, *Entry[V]]{
+		MaximumWeight: uint64(opt.Capacity),
+		Weigher: func(key string, e *Entry[V]) uint32 {
+			w := perEntry + len(key)
+			if opt.Weigh != nil {
+				w += opt.Weigh(e.Value)
+			}
+			return uint32(w)
+		},
+	})
+	c.synced.Store(true)
+	return c
+}
+
+// SetSynced tells whether invalidations are being heard.
+func (c *Cache[V]) SetSynced(synced bool) { c.synced.Store(synced) }
+
+// Len is about how many entries there are.
+func (c *Cache[V]) Len() int { return c.entries.EstimatedSize() }
+
+// Get answers for key. The error is the loader's, and comes only when there is
+// no value to serve.
+func (c *Cache[V]) Get(ctx context.Context, key string) (Lookup[V], error) {
+	e, _ := c.entries.GetIfPresent(key)
+	if e != nil && !c.current(key, e) {
+		e = nil
+	}
+	if e == nil {
+		return c.load(ctx, key)
+	}
+	now := c.opt.Now().UnixNano()
+	age, life := time.Duration(now-e.loaded), c.life(e)
+	switch {
+	case age < life-life/4 || age < life && !e.Found:
+		return Lookup[V]{e, key, false}, nil
+	case age < life:
+		// Near the end of a life that goes on, reload without making anybody wait.
+		if c.mayTry(now) {
+			c.start(key)
+		}
+		return Lookup[V]{e, key, false}, nil
+	case !e.Found || age > c.opt.Stale:
+		return c.load(ctx, key)
+	case !c.mayTry(now):
+		return Lookup[V]{e, key, true}, nil
+	}
+	wait, cancel := context.WithTimeout(ctx, c.opt.Wait)
+	defer cancel()
+	fresh, err := c.load(wait, key)
+	if err != nil && c.current(key, e) {
+		return Lookup[V]{e, key, true}, nil
+	}
+	return fresh, err
+}
+
+func (c *Cache[V]) life(e *Entry[V]) time.Duration {
+	switch {
+	case e.version < c.floor.Load():
+		return 0
+	case !e.Found:
+		return c.opt.Absent
+	case c.synced.Load():
+		return c.opt.Fresh
+	}
+	return c.opt.Unsynced
+}
+
+// mayTry reports whether the loader is worth a try; after a failure it lets one
+// caller through per back-off.
+func (c *Cache[V]) mayTry(now int64) bool {
+	last := c.failed.Load()
+	return last == 0 || now-last >= int64(backoff) && c.failed.CompareAndSwap(last, now)
+}
+
+// load reads key now, or joins a load that began after the key's last
+// invalidation.
+func (c *Cache[V]) load(ctx context.Context, key string) (Lookup[V], error) {
+	for {
+		select {
+		case r := <-c.start(key):
+			if r.Err != nil {
+				return Lookup[V]{}, r.Err
+			}
+			e := r.Val.(*Entry[V])
+			if !c.current(key, e) {
+				continue // invalidated meanwhile; the next load sees the change
+			}
+			return Lookup[V]{e, key, false}, nil
+		case <-ctx.Done():
+			return Lookup[V]{}, ctx.Err()
+		}
+	}
+}
+
+func (c *Cache[V]) start(key string) <-chan singleflight.Result {
+	return c.flights.DoChan(key, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), c.opt.Timeout)
+		defer cancel()
+		e := &Entry[V]{version: c.version.Load(), loaded: c.opt.Now().UnixNano()}
+		var err error
+		e.Value, e.Found, err = c.opt.Load(ctx, key)
+		if err != nil {
+			c.failed.Store(c.opt.Now().UnixNano())
+			return nil, err
+		}
+		c.failed.Store(0)
+		c.mu.RLock()
+		defer c.mu.RUnlock()
+		if c.recent[key] <= e.version {
+			c.entries.Set(key, e)
+		}
+		return e, nil
+	})
+}
+
+// Current reports whether the answer may still be given: its key was not named
+// since, and no invalidation was missed. A stale answer only has to fulfil the
+// first: there was no better one.
+func (c *Cache[V]) Current(l Lookup[V]) bool {
+	return c.current(l.key, l.Entry) && (l.Stale || l.version >= c.floor.Load())
+}
+
+// Age is how long ago the answer was loaded.
+func (c *Cache[V]) Age(l Lookup[V]) time.Duration {
+	return time.Duration(c.opt.Now().UnixNano() - l.loaded)
+}
+
+// TooOld reports whether the answer lived longer than it may while invalidations
+// are not heard, and was not served for want of a better one.
+func (c *Cache[V]) TooOld(l Lookup[V]) bool {
+	return !l.Stale && c.Age(l) > c.opt.Unsynced
+}
+
+func (c *Cache[V]) current(key string, e *Entry[V]) bool {
+	if e.version == c.version.Load() {
+		return true
+	}
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.recent[key] <= e.version
+}
+
+// Invalidate drops keys. What was loaded before is not served again, whoever
+// holds it; a load that runs now does not end as an entry.
+func (c *Cache[V]) Invalidate(keys ...string) {
+	if len(keys) == 0 {
+		return
+	}
+	now := c.opt.Now().UnixNano()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v := c.version.Add(1)
+	for _, key := range keys {
+		c.recent[key] = v
+		c.named = append(c.named, mention{key, v, now})
+		c.flights.Forget(key)
+		c.entries.Invalidate(key)
+	}
+	for len(c.named) > 0 && now-c.named[0].at > int64(remember) {
+		if m := c.named[0]; c.recent[m.key] == m.version {
+			delete(c.recent, m.key)
+		}
+		c.named = c.named[1:]
+	}
+}
+
+// Doubt makes every entry due for a reload because invalidations were missed.
+// Values stay as a last resort for a failing loader.
+func (c *Cache[V]) Doubt() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.floor.Store(c.version.Add(1))
+}

@@ -1,0 +1,272 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// world is a loader whose values, failures and speed a test chooses.
+type world struct {
+	mu     sync.Mutex
+	values map[string]string
+	err    error
+	gate   chan struct{} // a load waits here when set
+	loads  atomic.Int64
+	clock  time.Time
+}
+
+func (w *world) load(ctx context.Context, key string) (string, bool, error) {
+	w.loads.Add(1)
+	w.mu.Lock()
+	v, ok := w.values[key]
+	err, gate := w.err, w.gate
+	w.mu.Unlock()
+	if gate != nil {
+		select {
+		case <-gate:
+		case <-ctx.Done():
+			return "", false, ctx.Err()
+		}
+	}
+	return v, ok, err
+}
+
+func (w *world) now() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.clock
+}
+
+func (w *world) change(fn func(w *world)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	fn(w)
+}
+
+func (w *world) pass(d time.Duration) { w.change(func(w *world) { w.clock = w.clock.Add(d) }) }
+
+func (w *world) set(key, value string) { w.change(func(w *world) { w.values[key] = value }) }
+
+func (w *world) fail(err error) { w.change(func(w *world) { w.err = err }) }
+
+func newWorld(t *testing.T) (*world, *Cache[string]) {
+	t.Helper()
+	w := &world{values: map[string]string{"a": "1"}, clock: time.Unix(1_790_000_000, 0)}
+	return w, New(Options[string]{Load: w.load, Now: w.now, Weigh: func(v string) int { return len(v) }})
+}
+
+func get(t *testing.T, c *Cache[string], key string) string {
+	t.Helper()
+	l, err := c.Get(t.Context(), key)
+	switch {
+	case err != nil:
+		return "error"
+	case !l.Found:
+		return "absent"
+	case l.Stale:
+		return l.Value + " stale"
+	}
+	return l.Value
+}
+
+func expect(t *testing.T, c *Cache[string], key, want string) {
+	t.Helper()
+	if got := get(t, c, key); got != want {
+		t.Fatalf("Get(%s) = %s, want %s", key, got, want)
+	}
+}
+
+func TestGet_ends_a_value_after_its_load_whatever_its_hits(t *testing.T) {
+	t.Parallel()
+	w, c := newWorld(t)
+	expect(t, c, "a", "1")
+	w.set("a", "2")
+	for range 20 {
+		w.pass(time.Second)
+		expect(t, c, "a", "1")
+	}
+	w.pass(10 * time.Second)
+	expect(t, c, "a", "2")
+	if n := w.loads.Load(); n != 2 {
+		t.Errorf("%d loads, want 2", n)
+	}
+}
+
+func TestGet_reloads_before_the_end_without_waiting(t *testing.T) {
+	t.Parallel()
+	w, c := newWorld(t)
+	expect(t, c, "a", "1")
+	w.set("a", "2")
+	w.pass(25 * time.Second)
+	expect(t, c, "a", "1")
+	for get(t, c, "a") != "2" { // the background load ends some time soon
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestGet_lives_shorter_while_invalidations_are_not_heard(t *testing.T) {
+	t.Parallel()
+	w, c := newWorld(t)
+	expect(t, c, "a", "1")
+	w.set("a", "2")
+	w.pass(5 * time.Second)
+	expect(t, c, "a", "1")
+	c.SetSynced(false)
+	expect(t, c, "a", "2")
+}
+
+func TestGet_remembers_for_a_moment_that_there_is_nothing(t *testing.T) {
+	t.Parallel()
+	w, c := newWorld(t)
+	for range 10 {
+		expect(t, c, "b", "absent")
+	}
+	if n := w.loads.Load(); n != 1 {
+		t.Errorf("%d loads, want 1", n)
+	}
+	w.set("b", "new")
+	w.pass(2 * time.Second)
+	expect(t, c, "b", "new")
+}
+
+func TestGet_serves_the_last_value_while_the_loader_fails_and_guesses_none(t *testing.T) {
+	t.Parallel()
+	w, c := newWorld(t)
+	expect(t, c, "a", "1")
+	expect(t, c, "b", "absent")
+	w.fail(errors.New("down"))
+	w.pass(time.Hour)
+	expect(t, c, "a", "1 stale")
+	expect(t, c, "b", "error")
+	tries := w.loads.Load()
+	for range 100 {
+		expect(t, c, "a", "1 stale")
+	}
+	if n := w.loads.Load() - tries; n != 0 {
+		t.Errorf("%d further loads within the back-off, want 0", n)
+	}
+	c.Invalidate("a")
+	expect(t, c, "a", "error") // what was changed is not served again, come what may
+	w.fail(nil)
+	expect(t, c, "a", "1")
+}
+
+func TestGet_drops_a_value_too_old_to_stand_in(t *testing.T) {
+	t.Parallel()
+	w, c := newWorld(t)
+	expect(t, c, "a", "1")
+	w.fail(errors.New("down"))
+	w.pass(25 * time.Hour)
+	expect(t, c, "a", "error")
+}
+
+func TestGet_loads_once_for_many_callers(t *testing.T) {
+	t.Parallel()
+	w, c := newWorld(t)
+	gate := make(chan struct{})
+	w.change(func(w *world) { w.gate = gate })
+	var wg sync.WaitGroup
+	for range 200 {
+		wg.Go(func() {
+			if l, err := c.Get(t.Context(), "a"); err != nil || l.Value != "1" {
+				t.Errorf("Get = %+v, %v", l, err)
+			}
+		})
+	}
+	for w.loads.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	close(gate)
+	wg.Wait()
+	if n := w.loads.Load(); n > 2 { // a caller may arrive just after the first load ended
+		t.Errorf("%d loads for 200 callers", n)
+	}
+}
+
+func TestInvalidate_wins_against_a_load_that_read_before_the_change(t *testing.T) {
+	t.Parallel()
+	w, c := newWorld(t)
+	gate := make(chan struct{})
+	w.change(func(w *world) { w.gate = gate })
+	got := make(chan string, 1)
+	go func() { got <- get(t, c, "a") }()
+	for w.loads.Load() == 0 { // the load has read "1" and waits
+		time.Sleep(time.Millisecond)
+	}
+	w.change(func(w *world) { w.values["a"], w.gate = "2", nil })
+	c.Invalidate("a")
+	close(gate)
+	if v := <-got; v != "2" {
+		t.Errorf("the waiting caller got %s, want 2", v)
+	}
+	expect(t, c, "a", "2")
+}
+
+func TestCurrent_knows_an_answer_that_was_overtaken(t *testing.T) {
+	t.Parallel()
+	_, c := newWorld(t)
+	a, err := c.Get(t.Context(), "a")
+	if err != nil || !c.Current(a) {
+		t.Fatalf("Get = %+v, %v, current %v", a, err, c.Current(a))
+	}
+	c.Invalidate("other")
+	if !c.Current(a) {
+		t.Error("another key's invalidation overtook the answer")
+	}
+	c.Invalidate("a")
+	if c.Current(a) {
+		t.Error("the answer is current after its invalidation")
+	}
+}
+
+func TestDoubt_reloads_everything_but_keeps_a_last_resort(t *testing.T) {
+	t.Parallel()
+	w, c := newWorld(t)
+	before, err := c.Get(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.set("a", "2")
+	c.Doubt()
+	if c.Current(before) {
+		t.Error("an answer from before the doubt counts as current")
+	}
+	w.fail(errors.New("down"))
+	stale, err := c.Get(t.Context(), "a")
+	if err != nil || !stale.Stale || !c.Current(stale) {
+		t.Errorf("with a failing loader Get = %+v, %v; current %v", stale, err, c.Current(stale))
+	}
+	w.fail(nil)
+	w.pass(time.Second)
+	expect(t, c, "a", "2")
+}
+
+func TestCapacity_bounds_what_is_kept(t *testing.T) {
+	t.Parallel()
+	c := New(Options[string]{Capacity: 100 * 300, Load: func(_ context.Context, key string) (string, bool, error) { return key, true, nil }})
+	for i := range 1000 {
+		expect(t, c, fmt.Sprint(i), fmt.Sprint(i))
+	}
+	c.entries.CleanUp()
+	if n := c.Len(); n > 150 {
+		t.Errorf("%d entries are kept", n)
+	}
+}
+
+func BenchmarkGet_hit(b *testing.B) {
+	c := New(Options[string]{Load: func(_ context.Context, key string) (string, bool, error) { return key, true, nil }})
+	c.Invalidate("other")
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if _, err := c.Get(b.Context(), "a"); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+}
