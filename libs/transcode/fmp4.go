@@ -1,0 +1,277 @@
+package transcode
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/Eyevinn/mp4ff/mp4"
+)
+
+// Track is what a one-track fMP4 file contains, read from its boxes.
+type Track struct {
+	Audio         bool
+	Timescale     uint32
+	Codecs        string
+	Width, Height int
+	SampleRate    int
+	Init          Range
+	Fragments     []Fragment
+	Size          int64 // of the file
+	EditList      bool
+	Shift         int64 // how far pictures show before their decode time, at most
+}
+
+// Fragment is one moof with its mdat. Times are in the track's timescale.
+type Fragment struct {
+	Range
+	Start    uint64 // decode time of the first sample
+	Duration uint64
+	Shown    int64 // earliest presentation time
+	End      int64 // latest presentation time plus its sample's duration
+	Samples  int
+	Key      bool // starts with a picture that depends on nothing
+}
+
+var errTrack = errors.New("not a fragmented one-track file")
+
+// ReadTrack reads the boxes of a one-track fMP4 file; sample data is skipped.
+func ReadTrack(r io.ReadSeeker) (*Track, error) {
+	size, err := r.Seek(0, io.SeekEnd)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := r.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	t := &Track{Size: size}
+	var trex *mp4.TrexBox
+	var moof *mp4.MoofBox
+	var moofStart uint64
+	for pos := uint64(0); pos < uint64(size); {
+		box, err := mp4.DecodeBoxLazyMdat(pos, r)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read box at %d: %w", pos, err)
+		}
+		end := pos + box.Size()
+		switch b := box.(type) {
+		case *mp4.MoovBox:
+			if trex, err = t.readInit(b); err != nil {
+				return nil, err
+			}
+			t.Init = Range{Offset: 0, Size: int64(end)}
+		case *mp4.MoofBox:
+			moof, moofStart = b, pos
+		case *mp4.MdatBox:
+			if moof == nil || trex == nil {
+				return nil, errTrack
+			}
+			f, err := t.readFragment(moof, trex)
+			if err != nil {
+				return nil, err
+			}
+			f.Range = Range{Offset: int64(moofStart), Size: int64(end - moofStart)}
+			t.Fragments = append(t.Fragments, f)
+			moof = nil
+		}
+		if end <= pos || end > uint64(size) {
+			return nil, errTrack
+		}
+		// mdat was skipped, not read.
+		if _, err := r.Seek(int64(end), io.SeekStart); err != nil {
+			return nil, err
+		}
+		pos = end
+	}
+	if trex == nil || len(t.Fragments) == 0 {
+		return nil, errTrack
+	}
+	return t, nil
+}
+
+func (t *Track) readInit(moov *mp4.MoovBox) (*mp4.TrexBox, error) {
+	if len(moov.Traks) != 1 || moov.Mvex == nil || moov.Mvex.Trex == nil {
+		return nil, errTrack
+	}
+	trak := moov.Trak
+	if trak.Mdia == nil || trak.Mdia.Mdhd == nil || trak.Mdia.Hdlr == nil || trak.Mdia.Minf == nil || trak.Mdia.Minf.Stbl == nil || trak.Mdia.Minf.Stbl.Stsd == nil {
+		return nil, errTrack
+	}
+	t.Timescale = trak.Mdia.Mdhd.Timescale
+	if t.Timescale == 0 {
+		return nil, errTrack
+	}
+	t.Audio = trak.Mdia.Hdlr.HandlerType == "soun"
+	t.EditList = trak.Edts != nil
+	stsd := trak.Mdia.Minf.Stbl.Stsd
+	switch {
+	case stsd.AvcX != nil && stsd.AvcX.AvcC != nil:
+		c := stsd.AvcX.AvcC
+		t.Codecs = fmt.Sprintf("%s.%02x%02x%02x", stsd.AvcX.Type(), c.AVCProfileIndication, c.ProfileCompatibility, c.AVCLevelIndication)
+		t.Width, t.Height = int(stsd.AvcX.Width), int(stsd.AvcX.Height)
+	case stsd.Mp4a != nil:
+		t.Codecs = "mp4a.40.2"
+		t.SampleRate = int(stsd.Mp4a.SampleRate)
+	default:
+		return nil, errTrack
+	}
+	return moov.Mvex.Trex, nil
+}
+
+func (t *Track) readFragment(moof *mp4.MoofBox, trex *mp4.TrexBox) (Fragment, error) {
+	if len(moof.Trafs) != 1 || moof.Traf.Tfdt == nil || moof.Traf.Tfhd == nil {
+		return Fragment{}, errTrack
+	}
+	f := Fragment{Start: moof.Traf.Tfdt.BaseMediaDecodeTime(), Shown: math.MaxInt64, End: math.MinInt64}
+	at := f.Start
+	for _, trun := range moof.Traf.Truns {
+		trun.AddSampleDefaultValues(moof.Traf.Tfhd, trex)
+		for i, s := range trun.Samples {
+			shown := int64(at) + int64(s.CompositionTimeOffset)
+			t.Shift = max(t.Shift, -int64(s.CompositionTimeOffset))
+			f.Shown = min(f.Shown, shown)
+			f.End = max(f.End, shown+int64(s.Dur))
+			at += uint64(s.Dur)
+			if f.Samples == 0 && i == 0 {
+				f.Key = mp4.IsSyncSampleFlags(s.Flags)
+			}
+		}
+		f.Samples += len(trun.Samples)
+	}
+	f.Duration = at - f.Start
+	if f.Samples == 0 {
+		return Fragment{}, errTrack
+	}
+	return f, nil
+}
+
+// Samples is the number of pictures, or of sound frames.
+func (t *Track) Samples() int {
+	n := 0
+	for _, f := range t.Fragments {
+		n += f.Samples
+	}
+	return n
+}
+
+// Seconds converts from the track's timescale.
+func (t *Track) Seconds(ticks int64) float64 { return float64(ticks) / float64(t.Timescale) }
+
+// Duration is how long the track lasts, from zero to the end of its last sample.
+func (t *Track) Duration() float64 {
+	last := t.Fragments[len(t.Fragments)-1]
+	return t.Seconds(int64(last.Start + last.Duration))
+}
+
+// Check proves that a player will find one unbroken timeline: it begins at
+// zero without an edit list, each fragment starts where the one before ended,
+// and each starts with a picture that can be shown alone.
+func (t *Track) Check() error {
+	if t.EditList {
+		return errors.New("has an edit list")
+	}
+	next := uint64(0)
+	for i, f := range t.Fragments {
+		if f.Start != next {
+			return fmt.Errorf("fragment %d starts at %d, the one before ended at %d", i, f.Start, next)
+		}
+		if !t.Audio && !f.Key {
+			return fmt.Errorf("fragment %d does not start with a key picture", i)
+		}
+		next = f.Start + f.Duration
+	}
+	if shown := t.Fragments[0].Shown; shown != 0 {
+		return fmt.Errorf("the first sample shows at %d", shown)
+	}
+	return nil
+}
+
+// Cuts chooses where segments start, in seconds, first one excluded: at
+// fragments, target seconds apart where those allow it. Other tracks of the
+// same video are then cut at the same times.
+func (t *Track) Cuts(target float64) []float64 {
+	var cuts []float64
+	begin := 0.0
+	total := t.Duration()
+	for _, f := range t.Fragments[1:] {
+		start := t.Seconds(int64(f.Start))
+		end := start + t.Seconds(int64(f.Duration))
+		// Cut here when long enough, or when taking this fragment too would be far
+		// too long; but leave no crumb at the end.
+		if (start-begin >= target-0.05 || end-begin > 1.4*target) && total-start > 0.2 {
+			cuts = append(cuts, start)
+			begin = start
+		}
+	}
+	return cuts
+}
+
+// Segments groups the fragments at cuts; each must be the start of a fragment
+// to within a fraction of a sample, or the answer has fewer segments.
+func (t *Track) Segments(cuts []float64) Segments {
+	var table Segments
+	for _, f := range t.Fragments {
+		start := t.Seconds(int64(f.Start))
+		slack := 0.6 * t.Seconds(int64(f.Duration)) / float64(f.Samples)
+		cut := len(table) == 0
+		for len(cuts) > 0 && start >= cuts[0]-slack {
+			cut, cuts = true, cuts[1:]
+		}
+		if cut {
+			table = append(table, Segment{Range: Range{Offset: f.Offset}})
+		}
+		last := &table[len(table)-1]
+		last.Size += f.Size
+		last.Duration += t.Seconds(int64(f.Duration))
+	}
+	return table
+}
+
+// Rendition describes the file as a rendition with segments at cuts.
+func (t *Track) Rendition(name, object string, cuts []float64) Rendition {
+	table := t.Segments(cuts)
+	r := Rendition{
+		Name: name, Object: object, Size: t.Size, Width: t.Width, Height: t.Height, Codecs: t.Codecs,
+		Init: t.Init, Segments: table,
+	}
+	if !t.Audio {
+		r.FrameRate = math.Round(float64(t.Samples())/t.Duration()*1000) / 1000
+	}
+	r.Bandwidth, r.AverageBandwidth = table.Bandwidth()
+	return r
+}
+
+// Bandwidth measures a table in bits per second: the peak over any run of
+// segments that lasts half to one and a half target durations, which is how
+// HLS defines it, and the average over all.
+func (s Segments) Bandwidth() (peak, average int) {
+	target, bits, total := 0.0, 0.0, 0.0
+	for _, seg := range s {
+		target = max(target, math.Round(seg.Duration))
+		bits += float64(seg.Size) * 8
+		total += seg.Duration
+	}
+	if total <= 0 {
+		return 0, 0
+	}
+	average = int(math.Ceil(bits / total))
+	peak = average
+	for i := range s {
+		bits, length := 0.0, 0.0
+		for _, seg := range s[i:] {
+			bits += float64(seg.Size) * 8
+			length += seg.Duration
+			if length > 1.5*target {
+				break
+			}
+			if length >= 0.5*target {
+				peak = max(peak, int(math.Ceil(bits/length)))
+			}
+		}
+	}
+	return peak, average
+}

@@ -1,0 +1,223 @@
+// Package ffmpeg runs ffmpeg and ffprobe on files nobody trusts, and says what
+// such a file is.
+//
+// Every call is jailed: it sees one folder and the system's libraries, no
+// network and no environment; it runs in its own process group with limits on
+// CPU, memory, file size and wall time, and is killed as a group. Every call
+// also names the one demuxer it may use, picked from the file's first bytes and
+// never from a name, and allows the file protocol only, so that a playlist
+// dressed up as a video opens nothing else. No text from a caller is ever part
+// of a command line.
+package ffmpeg
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Tools knows where ffmpeg and ffprobe are and how many resources a call of
+// them may take. The zero value of each limit is its default.
+type Tools struct {
+	FFmpeg  string // absolute path
+	FFprobe string // absolute path
+	Threads int    // per call; 0 is 2
+	Memory  int64  // bytes of address space per call; 0 is 4 GiB
+}
+
+// Find looks the tools up: path may be a folder, the ffmpeg program itself, or
+// empty for the search path.
+func Find(path string) (*Tools, error) {
+	ffmpeg, ffprobe := "ffmpeg", "ffprobe"
+	switch {
+	case path == "":
+	case strings.HasPrefix(filepath.Base(path), "ffmpeg"):
+		ffmpeg, ffprobe = path, filepath.Join(filepath.Dir(path), "ffprobe")
+	default:
+		ffmpeg, ffprobe = filepath.Join(path, "ffmpeg"), filepath.Join(path, "ffprobe")
+	}
+	t := new(Tools)
+	for _, tool := range []struct {
+		name string
+		dst  *string
+	}{{ffmpeg, &t.FFmpeg}, {ffprobe, &t.FFprobe}} {
+		found, err := exec.LookPath(tool.name)
+		if err != nil {
+			return nil, fmt.Errorf("find %s: %w", tool.name, err)
+		}
+		if *tool.dst, err = filepath.Abs(found); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// ErrTimeout is a call that used up its wall time or its CPU time.
+var ErrTimeout = errors.New("ffmpeg: out of time")
+
+// ExitError is a tool that ended badly. Stderr is its last output: for the log,
+// never for a caller.
+type ExitError struct {
+	Tool   string
+	Code   int
+	Signal syscall.Signal
+	Stderr string
+}
+
+func (e *ExitError) Error() string {
+	if e.Signal != 0 {
+		return fmt.Sprintf("%s ended by %v: %s", e.Tool, e.Signal, e.Stderr)
+	}
+	return fmt.Sprintf("%s ended with code %d: %s", e.Tool, e.Code, e.Stderr)
+}
+
+// Call is one run of a tool.
+type Call struct {
+	Dir  string // where it runs, the only folder it can use
+	Args []string
+	Wall time.Duration
+	CPU  time.Duration
+	// Line gets each line of standard output as it comes.
+	Line func(line []byte)
+}
+
+// Usage is what a call took.
+type Usage struct {
+	CPU    time.Duration
+	Memory int64 // peak resident bytes
+}
+
+// Transcode runs ffmpeg.
+func (t *Tools) Transcode(ctx context.Context, c Call) (Usage, error) {
+	return t.run(ctx, t.FFmpeg, c)
+}
+
+// Inspect runs ffprobe.
+func (t *Tools) Inspect(ctx context.Context, c Call) (Usage, error) {
+	return t.run(ctx, t.FFprobe, c)
+}
+
+const maxOutputFile = 64 << 30
+
+func (t *Tools) run(ctx context.Context, tool string, c Call) (Usage, error) {
+	name := filepath.Base(tool)
+	ctx, cancel := context.WithTimeoutCause(ctx, c.Wall, ErrTimeout)
+	defer cancel()
+	spec := jailSpec{
+		Tool: tool, Args: c.Args, Dir: c.Dir,
+		ReadOnly: []string{"/usr", "/lib", "/lib64", "/bin", "/opt", "/etc/alternatives", "/sys/devices/system", filepath.Dir(tool)},
+		CPU:      uint64(c.CPU/time.Second) + 1,
+		Memory:   uint64(t.Memory),
+		FileSize: maxOutputFile,
+	}
+	if spec.Memory == 0 {
+		spec.Memory = 4 << 30
+	}
+	encoded, err := json.Marshal(spec)
+	if err != nil {
+		return Usage{}, err
+	}
+	cmd := jailed(spec, string(encoded))
+	cmd.Env = []string{}
+	var tail tailBuffer
+	cmd.Stderr = &tail
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return Usage{}, err
+	}
+	if err := cmd.Start(); err != nil {
+		return Usage{}, fmt.Errorf("start %s: %w", name, err)
+	}
+	group := cmd.Process.Pid
+	stop := context.AfterFunc(ctx, func() { _ = syscall.Kill(-group, syscall.SIGKILL) })
+	readErr := readLines(stdout, c.Line)
+	waitErr := cmd.Wait()
+	if !stop() || readErr != nil {
+		// Whatever the tool may have left behind ends with it.
+		_ = syscall.Kill(-group, syscall.SIGKILL)
+	}
+	usage := Usage{CPU: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), Memory: peakMemory(cmd.ProcessState)}
+	if ctx.Err() != nil {
+		return usage, fmt.Errorf("%s: %w", name, context.Cause(ctx))
+	}
+	if readErr != nil {
+		return usage, fmt.Errorf("read from %s: %w", name, readErr)
+	}
+	var exit *exec.ExitError
+	if errors.As(waitErr, &exit) {
+		e := &ExitError{Tool: name, Code: exit.ExitCode(), Stderr: tail.String()}
+		if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+			e.Signal = ws.Signal()
+		}
+		// ffmpeg takes the first SIGXCPU as a polite request and ends with 255.
+		if e.Signal == syscall.SIGXCPU || usage.CPU >= c.CPU {
+			return usage, fmt.Errorf("%w: %w", ErrTimeout, e)
+		}
+		return usage, e
+	}
+	return usage, waitErr
+}
+
+func readLines(r io.Reader, line func([]byte)) error {
+	scanner := bufio.NewScanner(r)
+	scanner.Buffer(make([]byte, 64<<10), 1<<20)
+	for scanner.Scan() {
+		if line != nil {
+			line(scanner.Bytes())
+		}
+	}
+	if err := scanner.Err(); err != nil {
+		_, _ = io.Copy(io.Discard, r) // else the tool would wait for a reader
+		return err
+	}
+	return nil
+}
+
+// tailBuffer keeps the last few kilobytes written to it.
+type tailBuffer struct {
+	mu  sync.Mutex
+	buf []byte
+}
+
+const tailSize = 4 << 10
+
+func (t *tailBuffer) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.buf = append(t.buf, p...)
+	if over := len(t.buf) - tailSize; over > 0 {
+		t.buf = append(t.buf[:0], t.buf[over:]...)
+	}
+	return len(p), nil
+}
+
+func (t *tailBuffer) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.ToValidUTF8(string(bytes.TrimSpace(t.buf)), "?")
+}
+
+// Progress makes a Line function that reports how far ffmpeg's output reaches;
+// the call needs "-progress pipe:1".
+func Progress(report func(done time.Duration)) func([]byte) {
+	return func(line []byte) {
+		us, found := bytes.CutPrefix(line, []byte("out_time_us="))
+		if !found {
+			return
+		}
+		if n, err := strconv.ParseInt(string(us), 10, 64); err == nil && n > 0 {
+			report(time.Duration(n) * time.Microsecond)
+		}
+	}
+}

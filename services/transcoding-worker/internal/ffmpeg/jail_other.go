@@ -1,0 +1,23 @@
+//go:build !linux
+
+package ffmpeg
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"syscall"
+)
+
+func enterJail(jailSpec) error { return errors.New("no jail on this system") }
+
+// jailed starts the tool directly: away from Linux, which is for development
+// only, the allow-lists of demuxers and protocols are the protection.
+func jailed(spec jailSpec, _ string) *exec.Cmd {
+	cmd := exec.Command(spec.Tool, spec.Args...)
+	cmd.Dir = spec.Dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return cmd
+}
+
+func peakMemory(*os.ProcessState) int64 { return 0 }

@@ -1,0 +1,126 @@
+package ladder
+
+import (
+	"context"
+	"fmt"
+	"image/jpeg"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ffmpeg"
+)
+
+// own is the input part for a file that we made.
+func own(path string) []string { return ffmpeg.Input("mov", path, 0) }
+
+const extrasTime = 2 * time.Minute
+
+// Picture is an image made from a video.
+type Picture struct {
+	Path          string
+	Width, Height int
+}
+
+// Poster picks a telling frame near the beginning, never a black one when there
+// is another.
+func (m *Maker) Poster(ctx context.Context, dir string, from File) (Picture, error) {
+	out := filepath.Join(dir, "poster.jpg")
+	filter := "thumbnail=n=4,scale=w='min(1280,iw)':h='min(1280,ih)':force_original_aspect_ratio=decrease:force_divisible_by=2,format=yuvj420p"
+	var err error
+	for _, at := range []float64{0.1 * from.Track.Duration(), 0} {
+		_ = os.Remove(out)
+		args := append(m.base(), "-threads", "1", "-skip_frame", "nokey", "-ss", strconv.FormatFloat(at, 'f', 3, 64))
+		args = append(args, own(from.Path)...)
+		args = append(args, "-map", "0:v:0", "-an", "-vf", filter, "-frames:v", "1", "-q:v", "4")
+		args = append(args, clean...)
+		args = append(args, "-f", "mjpeg", "file:"+out)
+		if _, err = m.Tools.Transcode(ctx, ffmpeg.Call{Dir: dir, Args: args, CPU: extrasTime, Wall: 2 * extrasTime}); err != nil {
+			continue
+		}
+		var p Picture
+		if p, err = measure(out); err == nil {
+			return p, nil
+		}
+	}
+	return Picture{}, fmt.Errorf("poster: %w", err)
+}
+
+func measure(path string) (Picture, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Picture{}, err
+	}
+	defer f.Close()
+	c, err := jpeg.DecodeConfig(f)
+	if err != nil {
+		return Picture{}, err
+	}
+	return Picture{Path: path, Width: c.Width, Height: c.Height}, nil
+}
+
+const (
+	storyColumns  = 10
+	storyMost     = 100
+	storyTileSide = 160
+)
+
+// Storyboard makes one sheet of small frames for the seek bar out of the key
+// pictures of a rendition of our own, which costs a fiftieth of reading the
+// source again.
+func (m *Maker) Storyboard(ctx context.Context, dir string, from File) (*transcode.Storyboard, Picture, error) {
+	duration := from.Track.Duration()
+	group := from.Track.Seconds(int64(from.Track.Fragments[0].Duration))
+	interval := max(1, group*math.Ceil(duration/storyMost/group))
+	if duration < interval {
+		interval = max(duration, 0.1)
+	}
+	count := min(storyMost, max(1, int(math.Ceil(duration/interval-0.01))))
+	rows := (count + storyColumns - 1) / storyColumns
+	scale := fmt.Sprintf("scale=w=%d:h=%d:force_original_aspect_ratio=decrease:force_divisible_by=2", storyTileSide, storyTileSide)
+	out := filepath.Join(dir, "storyboard.jpg")
+	args := append(m.base(), "-threads", "1", "-skip_frame", "nokey")
+	args = append(args, own(from.Path)...)
+	args = append(args, "-map", "0:v:0", "-an",
+		"-vf", fmt.Sprintf("setpts=PTS-STARTPTS,fps=fps=1/%.6f:start_time=0:round=up,%s,tpad=stop_mode=clone:stop=%d,tile=%dx%d,format=yuvj420p", interval, scale, storyMost, min(count, storyColumns), rows),
+		"-frames:v", "1", "-q:v", "5")
+	args = append(args, clean...)
+	args = append(args, "-f", "mjpeg", "file:"+out)
+	if _, err := m.Tools.Transcode(ctx, ffmpeg.Call{Dir: dir, Args: args, CPU: 2 * extrasTime, Wall: 4 * extrasTime}); err != nil {
+		return nil, Picture{}, fmt.Errorf("storyboard: %w", err)
+	}
+	sheet, err := measure(out)
+	if err != nil {
+		return nil, Picture{}, fmt.Errorf("storyboard: %w", err)
+	}
+	columns := min(count, storyColumns)
+	return &transcode.Storyboard{
+		Columns: columns, Rows: rows, TileWidth: sheet.Width / columns, TileHeight: sheet.Height / rows,
+		Interval: interval, Count: count,
+	}, sheet, nil
+}
+
+// Download puts picture and sound into one progressive MP4 without encoding.
+func (m *Maker) Download(ctx context.Context, dir string, video File, audio *File) (string, error) {
+	out := filepath.Join(dir, "download.mp4")
+	args := m.base()
+	// Our fMP4 shows its first picture at its first decode time by negative
+	// offsets; ffmpeg shifts all of them to be positive, and this takes the shift back.
+	args = append(args, "-itsoffset", strconv.FormatFloat(-video.Track.Seconds(video.Track.Shift), 'f', 6, 64))
+	args = append(args, own(video.Path)...)
+	if audio != nil {
+		args = append(args, own(audio.Path)...)
+		args = append(args, "-map", "0:v:0", "-map", "1:a:0")
+	}
+	args = append(args, "-c", "copy", "-movflags", "+faststart")
+	args = append(args, clean...)
+	args = append(args, "-f", "mp4", "file:"+out)
+	limit := extrasTime + time.Duration(video.Track.Duration()/5)*time.Second
+	if _, err := m.Tools.Transcode(ctx, ffmpeg.Call{Dir: dir, Args: args, CPU: limit, Wall: 3 * limit}); err != nil {
+		return "", fmt.Errorf("download: %w", err)
+	}
+	return out, nil
+}

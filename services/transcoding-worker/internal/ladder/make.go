@@ -1,0 +1,375 @@
+package ladder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ffmpeg"
+)
+
+// File is one finished track on disk.
+type File struct {
+	Name  string
+	Path  string
+	Track *transcode.Track
+}
+
+// Tracks is a set of renditions that play together.
+type Tracks struct {
+	Video []File // tallest first
+	Audio *File
+	Cuts  []float64 // where every track's segments start, first one excluded
+	CPU   time.Duration
+}
+
+// Maker makes renditions in a job's folder.
+type Maker struct {
+	Tools     *ffmpeg.Tools
+	MaxPixels int
+}
+
+// base are the arguments of every call that encodes.
+func (m *Maker) base() []string {
+	return []string{"-nostdin", "-hide_banner", "-v", "error", "-y"}
+}
+
+func (m *Maker) threads(v ffmpeg.Video) int {
+	if v.Width*v.Height > 9<<20 {
+		return 1 // each decoding thread holds frames of its own
+	}
+	return max(1, m.Tools.Threads)
+}
+
+// clean strips what a file says about its owner and fixes what would differ
+// between two runs.
+var clean = []string{"-map_metadata", "-1", "-map_chapters", "-1", "-fflags", "+bitexact", "-sn", "-dn"}
+
+// budget bounds the work of encoding a plan: several times what the slowest
+// known source takes, so that only bombs meet it.
+func (p *Plan) budget() (cpu, wall time.Duration) {
+	v := p.Source.Video
+	perPicture := 0.002 + p.pixels()*25e-9 + float64(v.Width*v.Height)*60e-9
+	work := 60 + 3*perPicture*float64(max(p.Frames*p.Step, v.Frames))
+	cpu = time.Duration(min(work, 24*3600) * float64(time.Second))
+	return cpu, min(2*time.Minute+3*cpu, 12*time.Hour)
+}
+
+// Ladder encodes the plan's rungs, and the sound, in one pass over the source.
+// progress gets the finished share.
+func (m *Maker) Ladder(ctx context.Context, dir string, p Plan, sound bool, progress func(float64)) (Tracks, error) {
+	args := append(m.base(), "-progress", "pipe:1", "-stats_period", "0.5", "-threads", strconv.Itoa(m.threads(p.Source.Video)))
+	args = append(args, ffmpeg.Input(p.Source.Demuxer, p.Source.Path, m.MaxPixels)...)
+	graph := p.videoGraph()
+	sound = sound && p.Source.Audio != nil
+	if sound {
+		graph += ";" + p.audioGraph()
+	}
+	args = append(args, "-filter_complex", graph)
+	for i, r := range p.Rungs {
+		args = append(args, "-map", fmt.Sprintf("[v%d]", i))
+		args = append(args, p.encode(r)...)
+		args = append(args, "-threads", strconv.Itoa(max(1, m.Tools.Threads)))
+		args = append(args, clean...)
+		args = append(args, "-f", "mp4", "file:"+filepath.Join(dir, r.Name+".mp4"))
+	}
+	adts := filepath.Join(dir, "audio.aac")
+	if sound {
+		args = append(args, "-map", "[a]", "-c:a", "aac", "-b:a", "128k")
+		args = append(args, clean...)
+		args = append(args, "-f", "adts", "file:"+adts)
+	}
+	cpu, wall := p.budget()
+	total := p.Duration
+	usage, err := m.Tools.Transcode(ctx, ffmpeg.Call{
+		Dir: dir, Args: args, CPU: cpu, Wall: wall,
+		Line: ffmpeg.Progress(func(done time.Duration) {
+			if progress != nil {
+				progress(min(1, done.Seconds()/total))
+			}
+		}),
+	})
+	if err != nil {
+		return Tracks{}, m.blame(ctx, err)
+	}
+	t := Tracks{Cuts: p.Cuts, CPU: usage.CPU}
+	for _, r := range p.Rungs {
+		f, err := p.check(dir, r)
+		if err != nil {
+			return Tracks{}, err
+		}
+		t.Video = append(t.Video, f)
+	}
+	if err := inStep(t.Video, t.Cuts); err != nil {
+		return Tracks{}, err
+	}
+	if sound {
+		t.Audio, err = m.packSound(dir, adts, 0, t)
+		if err != nil {
+			return Tracks{}, err
+		}
+	}
+	return t, nil
+}
+
+// videoGraph decodes once and feeds every rung.
+func (p *Plan) videoGraph() string {
+	v := p.Source.Video
+	top := p.Rungs[0]
+	chain := []string{fmt.Sprintf("[0:%d]setpts=PTS-(%.6f)/TB", v.Index, v.First)}
+	if v.Interlaced {
+		chain = append(chain, "bwdif=mode=send_frame:parity=auto:deint=all")
+	}
+	chain = append(chain, fmt.Sprintf("fps=fps=%s:start_time=0:round=near", p.Grid))
+	if p.Step > 1 {
+		chain = append(chain, fmt.Sprintf("framestep=%d", p.Step))
+	}
+	if p.ToneMap {
+		chain = append(chain, fmt.Sprintf("zscale=w=%d:h=%d:tin=%s:pin=bt2020:min=bt2020nc:t=linear:npl=100", top.Width, top.Height, v.Transfer),
+			"format=gbrpf32le", "zscale=p=bt709", "tonemap=tonemap=hable:desat=0", "zscale=t=bt709:m=bt709:r=tv")
+	} else {
+		chain = append(chain, fmt.Sprintf("scale=%d:%d:flags=bicubic:out_range=tv", top.Width, top.Height))
+	}
+	chain = append(chain, "format=yuv420p", "setsar=1")
+	if top.Width < minSide || top.Height < minSide {
+		chain = append(chain, fmt.Sprintf("pad=w=max(iw\\,%d):h=max(ih\\,%d):x=(ow-iw)/2:y=(oh-ih)/2", minSide, minSide))
+	}
+	var b strings.Builder
+	b.WriteString(strings.Join(chain, ","))
+	if len(p.Rungs) == 1 {
+		b.WriteString("[v0]")
+		return b.String()
+	}
+	fmt.Fprintf(&b, ",split=%d[v0]", len(p.Rungs))
+	for i := range p.Rungs[1:] {
+		fmt.Fprintf(&b, "[s%d]", i+1)
+	}
+	for i, r := range p.Rungs[1:] {
+		step := ""
+		if r.Half {
+			step = "framestep=2,"
+		}
+		fmt.Fprintf(&b, ";[s%d]%sscale=%d:%d:flags=bicubic,setsar=1[v%d]", i+1, step, r.Width, r.Height, i+1)
+	}
+	return b.String()
+}
+
+// minSide is the smallest picture that decoders like; smaller ones get a frame.
+const minSide = 16
+
+// audioGraph puts the sound on the picture's timeline: cut or silence in front,
+// silence to the end. The encoder repeats the 1024 samples it is ahead by, so
+// as many are taken away, and what is heard stays in step.
+func (p *Plan) audioGraph() string {
+	samples := max(2*frameSamples, int(p.Duration*48000)/frameSamples*frameSamples)
+	return fmt.Sprintf("[0:%d]asetpts=PTS-(%.6f)/TB,aresample=48000:async=1:first_pts=0,"+
+		"aformat=sample_fmts=fltp:sample_rates=48000:channel_layouts=stereo,apad=whole_len=%d,atrim=start_sample=%d:end_sample=%d,asetpts=N/SR/TB[a]",
+		p.Source.Audio.Index, p.Source.Video.First, samples, frameSamples, samples)
+}
+
+// encode are the encoder's arguments for one rung: closed groups of two
+// seconds, extra key pictures where segments are cut, one fragment per group.
+func (p *Plan) encode(r Rung) []string {
+	gop, frames := p.GOP, p.Frames
+	if r.Half {
+		gop, frames = gop/2, (frames+1)/2
+	}
+	args := []string{
+		"-c:v", "libx264", "-preset", "veryfast", "-profile:v", "high", "-pix_fmt", "yuv420p",
+		"-crf", "23", "-maxrate", strconv.Itoa(r.Kbps) + "k", "-bufsize", strconv.Itoa(2*r.Kbps) + "k",
+		"-g", strconv.Itoa(gop), "-keyint_min", strconv.Itoa(gop), "-sc_threshold", "0",
+		"-fps_mode", "passthrough", "-frames:v", strconv.Itoa(frames),
+		"-movflags", "+cmaf+frag_keyframe",
+	}
+	if p.ToneMap {
+		args = append(args, "-color_primaries", "bt709", "-color_trc", "bt709", "-colorspace", "bt709")
+	}
+	if keys := p.foreignCuts(); keys != "" {
+		args = append(args, "-force_key_frames", keys)
+	}
+	return args
+}
+
+// foreignCuts lists segment borders that do not lie on the plan's own groups,
+// those of a copied picture, half a picture early so that rounding cannot miss
+// them.
+func (p *Plan) foreignCuts() string {
+	group := float64(p.GOP) / p.Rate.Float()
+	var keys []string
+	foreign := false
+	for _, c := range p.Cuts {
+		n := c / group
+		foreign = foreign || math.Abs(n-math.Round(n)) > 0.01
+		keys = append(keys, strconv.FormatFloat(c-0.4/p.Rate.Float(), 'f', 6, 64))
+	}
+	if !foreign {
+		return ""
+	}
+	return strings.Join(keys, ",")
+}
+
+// check reads a rung back and compares it with the plan.
+func (p *Plan) check(dir string, r Rung) (File, error) {
+	f, err := open(dir, r.Name)
+	if err != nil {
+		return File{}, err
+	}
+	want := p.Frames
+	if r.Half {
+		want = (want + 1) / 2
+	}
+	got := f.Track.Samples()
+	if missing := want - got; missing > 1 && float64(missing) > 0.05*float64(want) {
+		return File{}, &transcode.Failure{Code: transcode.CorruptFile, Message: "The file is damaged: much of its picture cannot be read."}
+	}
+	return f, nil
+}
+
+// open reads a finished track and proves its timeline.
+func open(dir, name string) (File, error) {
+	path := filepath.Join(dir, name+".mp4")
+	in, err := os.Open(path)
+	if err != nil {
+		return File{}, err
+	}
+	defer in.Close()
+	track, err := transcode.ReadTrack(in)
+	if err != nil {
+		return File{}, noPicture(in, err)
+	}
+	if err := track.Check(); err != nil {
+		return File{}, fmt.Errorf("%s: %w", name, err)
+	}
+	return File{Name: name, Path: path, Track: track}, nil
+}
+
+// noPicture explains a file without a single fragment: ffmpeg found nothing to
+// decode, and ended well all the same.
+func noPicture(in *os.File, err error) error {
+	if info, statErr := in.Stat(); statErr == nil && info.Size() < 4<<10 {
+		return &transcode.Failure{Code: transcode.CorruptFile, Message: "The file is damaged: its picture cannot be read."}
+	}
+	return err
+}
+
+// inStep proves that every track can be cut where the plan cuts.
+func inStep(files []File, cuts []float64) error {
+	want := -1
+	for _, f := range files {
+		table := f.Track.Segments(cuts)
+		if want >= 0 && len(table) != want {
+			return fmt.Errorf("%s has %d segments, want %d", f.Name, len(table), want)
+		}
+		want = len(table)
+		at, slack := 0.0, 1.1*f.Track.Duration()/float64(f.Track.Samples())
+		for i, s := range table[:len(table)-1] {
+			at += s.Duration
+			if math.Abs(at-cuts[i]) > slack {
+				return fmt.Errorf("%s: segment %d ends at %.3f, want %.3f", f.Name, i, at, cuts[i])
+			}
+		}
+	}
+	return nil
+}
+
+func (m *Maker) packSound(dir, adts string, drop int, t Tracks) (*File, error) {
+	err := packAudio(adts, filepath.Join(dir, "audio.mp4"), drop, t.Video[0].Track.Duration(), t.Cuts)
+	if err != nil {
+		return nil, fmt.Errorf("pack sound: %w", err)
+	}
+	_ = os.Remove(adts)
+	f, err := open(dir, "audio")
+	if err != nil {
+		return nil, err
+	}
+	return &f, nil
+}
+
+// Copy repackages the source's own picture without encoding, and its sound if
+// that can be kept. The answer has one video file, named after its short side.
+func (m *Maker) Copy(ctx context.Context, dir string, p Plan) (Tracks, error) {
+	v := p.Source.Video
+	name := fmt.Sprintf("%dp-source", min(v.Width, v.Height))
+	args := append(m.base(), ffmpeg.Input(p.Source.Demuxer, p.Source.Path, m.MaxPixels)...)
+	drop, keepSound := p.copyAudio()
+	sound := p.Source.Audio != nil
+	adts := filepath.Join(dir, "audio.aac")
+	if sound && !keepSound {
+		args = append(args, "-filter_complex", p.audioGraph())
+	}
+	args = append(args, "-map", fmt.Sprintf("0:%d", v.Index), "-c:v", "copy",
+		// Messages inside the picture stream may tell more than the picture.
+		"-bsf:v", "filter_units=remove_types=6", "-movflags", "+cmaf+frag_keyframe")
+	args = append(args, clean...)
+	args = append(args, "-f", "mp4", "file:"+filepath.Join(dir, name+".mp4"))
+	if sound {
+		if keepSound {
+			args = append(args, "-map", fmt.Sprintf("0:%d", p.Source.Audio.Index), "-c:a", "copy", "-copypriorss:a", "1")
+		} else {
+			args = append(args, "-map", "[a]", "-c:a", "aac", "-b:a", "128k")
+		}
+		args = append(args, clean...)
+		args = append(args, "-f", "adts", "file:"+adts)
+	}
+	limit := 2*time.Minute + time.Duration(v.Span/5)*time.Second
+	usage, err := m.Tools.Transcode(ctx, ffmpeg.Call{Dir: dir, Args: args, CPU: limit, Wall: 2 * limit})
+	if err != nil {
+		return Tracks{}, err
+	}
+	f, err := open(dir, name)
+	if err != nil {
+		return Tracks{}, err
+	}
+	if got := f.Track.Samples(); got != v.Frames {
+		return Tracks{}, fmt.Errorf("copied %d of %d pictures", got, v.Frames)
+	}
+	t := Tracks{Video: []File{f}, Cuts: f.Track.Cuts(segmentSeconds), CPU: usage.CPU}
+	if sound {
+		if keepSound {
+			frames, err := countFrames(adts)
+			if err != nil {
+				return Tracks{}, err
+			}
+			// Packets in front of the start may have been left out already.
+			drop = max(0, drop-(p.Source.Audio.Packets-frames))
+		} else {
+			drop = 0
+		}
+		if t.Audio, err = m.packSound(dir, adts, drop, t); err != nil {
+			return Tracks{}, err
+		}
+	}
+	return t, nil
+}
+
+// blame decides whose fault a failed encode is. ffmpeg conceals damage and goes
+// on; when it gives up on a file that it opened, the file is the reason.
+func (m *Maker) blame(ctx context.Context, err error) error {
+	var exit *ffmpeg.ExitError
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, ffmpeg.ErrTimeout):
+		return &transcode.Failure{Code: transcode.Timeout, Message: "Preparing the video took too long."}
+	case errors.As(err, &exit) && exit.Signal == 0 && exit.Code != 126 && hopeless(exit.Stderr):
+		return fmt.Errorf("%w: %w", &transcode.Failure{Code: transcode.CorruptFile, Message: "The file is damaged: its picture or sound cannot be read."}, err)
+	}
+	return err
+}
+
+// hopeless recognises the messages with which ffmpeg gives up on its input.
+func hopeless(stderr string) bool {
+	for _, sign := range []string{"Invalid data found", "Error while decoding", "Cannot determine format of input", "Could not find codec parameters", "Decoder (codec", "Error opening decoder", "Error initializing"} {
+		if strings.Contains(stderr, sign) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,197 @@
+// Package ladder turns a probed source into what viewers play: it plans the
+// renditions, has ffmpeg make them, proves that they are whole and in step, and
+// describes them.
+//
+// It promises that what it returns has one unbroken timeline from zero in every
+// track, the same segment borders in every picture track, and sound within five
+// milliseconds of the picture; otherwise it returns an error, and a
+// *transcode.Failure where the source is to blame.
+package ladder
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ffmpeg"
+)
+
+// segmentSeconds is the target length of a segment, three closed groups of
+// pictures.
+const segmentSeconds = 6
+
+// Rung is one rendition to encode.
+type Rung struct {
+	Name          string
+	Width, Height int
+	Kbps          int  // ceiling
+	Half          bool // every second picture
+}
+
+// Plan is what will be made of a source.
+type Plan struct {
+	Source *ffmpeg.Source
+
+	Rungs    []Rung      // tallest first, the tallest at the source's size where that is allowed
+	Rate     ffmpeg.Rate // of full-rate rungs
+	Step     int         // one of so many pictures of the source's grid is kept
+	Grid     ffmpeg.Rate // the source's grid before Step
+	Frames   int         // in a full-rate rung
+	Duration float64
+	GOP      int // pictures, even
+	Cuts     []float64
+	ToneMap  bool
+}
+
+// rungs are the short sides that a ladder may have, with their ceilings in
+// kbit/s up to and above 30 pictures per second.
+var rungs = []struct{ short, kbps, fast int }{
+	{1080, 5000, 7500}, {720, 2800, 4200}, {480, 1400, 1400}, {360, 800, 800},
+}
+
+const (
+	maxRate     = 60.0
+	longestSide = 3840
+	// widest is the largest area of a picture in squares of its short side:
+	// wider ones than 2.5:1 are made smaller instead of beyond what decoders take.
+	widest = 2.5
+)
+
+// Make plans a source.
+func Make(s *ffmpeg.Source) Plan {
+	v := s.Video
+	p := Plan{Source: s, Grid: v.Rate, Rate: v.Rate, Step: 1, ToneMap: v.Transfer == "smpte2084" || v.Transfer == "arib-std-b67"}
+	if v.Rate.Float() < 1 {
+		p.Grid = ffmpeg.Rate{Num: 1, Den: 1}
+	}
+	for p.Step = 1; p.Grid.Float()/float64(p.Step) > maxRate+0.01; p.Step++ {
+		// 120 and 240 become 60; odd rates take the first divisor that is slow enough.
+		continue
+	}
+	frames := float64(v.Frames)
+	if !v.Constant || p.Grid != v.Rate {
+		frames = math.Round(v.Span * p.Grid.Float())
+	}
+	p.Rate = ffmpeg.Rate{Num: p.Grid.Num, Den: p.Grid.Den * p.Step}
+	p.Frames = max(1, int(math.Ceil(frames/float64(p.Step))))
+	p.Duration = float64(p.Frames) / p.Rate.Float()
+	p.GOP = max(2, 2*int(math.Round(p.Rate.Float())))
+
+	width, height := fit(v.DisplayWidth, v.DisplayHeight, 1080)
+	top := min(width, height)
+	p.Rungs = append(p.Rungs, p.rung(top, width, height))
+	for _, r := range rungs {
+		if float64(r.short) > 0.85*float64(top) {
+			continue
+		}
+		w, h := fit(v.DisplayWidth, v.DisplayHeight, r.short)
+		p.Rungs = append(p.Rungs, p.rung(r.short, w, h))
+	}
+	for i := 0; len(p.Cuts) < p.Frames; i++ {
+		at := (i + 1) * 3 * p.GOP
+		if float64(p.Frames-at)/p.Rate.Float() <= 0.2 {
+			break
+		}
+		p.Cuts = append(p.Cuts, float64(at)/p.Rate.Float())
+	}
+	return p
+}
+
+// fit scales a picture down until its short side is at most short, to even
+// numbers. It never scales up.
+func fit(width, height, short int) (int, int) {
+	w, h := float64(width), float64(height)
+	scale := min(1, float64(short)/min(w, h), longestSide/max(w, h))
+	if limit := widest * float64(short) * float64(short); w*h*scale*scale > limit {
+		scale = math.Sqrt(limit / (w * h))
+	}
+	if scale == 1 {
+		return max(2, width/2*2), max(2, height/2*2)
+	}
+	return even(w * scale), even(h * scale)
+}
+
+func even(x float64) int { return max(2, int(math.Round(x/2))*2) }
+
+func (p *Plan) rung(short, width, height int) Rung {
+	r := Rung{Name: fmt.Sprintf("%dp", short), Width: width, Height: height}
+	fast := p.Rate.Float() > 30.5
+	r.Half = fast && short < 720
+	for i, step := range rungs {
+		if short > step.short && i > 0 {
+			break
+		}
+		kbps := step.kbps
+		if fast && !r.Half {
+			kbps = step.fast
+		}
+		r.Kbps = int(float64(kbps) * math.Pow(float64(short)/float64(step.short), 1.5))
+	}
+	// More bits than the source had show nothing that the source did not.
+	v := p.Source.Video
+	if v.Span > 0 && v.Bytes > 0 {
+		share := min(1, math.Pow(float64(width*height)/float64(v.Width*v.Height), 0.75))
+		source := float64(v.Bytes) * 8 / v.Span / 1000 * efficiency(v.Codec)
+		r.Kbps = min(r.Kbps, int(1.2*source*share))
+	}
+	r.Kbps = max(r.Kbps, 100)
+	return r
+}
+
+// efficiency is how many bits of H.264 replace one of the codec.
+func efficiency(codec string) float64 {
+	switch codec {
+	case "av1", "vvc":
+		return 2.5
+	case "hevc", "vp9":
+		return 2
+	}
+	return 1
+}
+
+// pixels is the work of one full-rate picture over all rungs.
+func (p *Plan) pixels() float64 {
+	var n float64
+	for _, r := range p.Rungs {
+		share := float64(r.Width * r.Height)
+		if r.Half {
+			share /= 2
+		}
+		n += share
+	}
+	return n
+}
+
+// Copyable tells whether players can take the source's own picture as it is,
+// and keep it as the tallest rendition when the ladder is done.
+func (p *Plan) Copyable() (copyable, keep bool) {
+	s, v := p.Source, p.Source.Video
+	profile := false
+	switch v.Profile {
+	case "Constrained Baseline", "Baseline", "Main", "High":
+		profile = true
+	}
+	average := float64(v.Bytes) * 8 / max(v.Span, 0.001)
+	copyable = s.Demuxer == "mov" && v.Codec == "h264" && (v.Tag == "avc1" || v.Tag == "avc3") && profile &&
+		(v.PixelFormat == "yuv420p" || v.PixelFormat == "yuvj420p") &&
+		!v.Interlaced && v.Square && v.Rotation == 0 && !p.ToneMap && v.Whole && v.Constant && p.Step == 1 && p.Grid == v.Rate &&
+		v.Level > 0 && v.Level <= 42 && min(v.Width, v.Height) <= 1080 && max(v.Width, v.Height) <= 1920 &&
+		min(v.Width, v.Height) >= 64 && v.Width%2 == 0 && v.Height%2 == 0 && v.Span >= 0.5 &&
+		v.MaxGOP <= 10 && v.MaxRate <= 16e6 && average <= 8e6
+	return copyable, copyable && average <= 6e6
+}
+
+// copyAudio tells whether the source's AAC can be kept, and how many packets to
+// drop in front so that the rest is in step with the picture. The encoder delay
+// is rarely a whole number of packets; what is left of it must not be heard.
+func (p *Plan) copyAudio() (drop int, ok bool) {
+	a := p.Source.Audio
+	if a == nil || a.Codec != "aac" || a.Profile != "LC" || a.Channels > 2 || !a.Steady || (a.Rate != 44100 && a.Rate != 48000) {
+		return 0, false
+	}
+	packet := 1024 / float64(a.Rate)
+	raw := a.First - a.Priming
+	drop = int(math.Round((p.Source.Video.First - raw) / packet))
+	off := raw + float64(drop)*packet - p.Source.Video.First
+	short := p.Source.Video.First + p.Source.Video.Span - a.End
+	return drop, drop >= 0 && math.Abs(off) <= 0.004 && short < 0.1
+}
