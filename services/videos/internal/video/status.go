@@ -71,7 +71,7 @@ func (v *Video) FileArrived(s Source, limits UploadLimits, now time.Time) error 
 	if err := v.become(Processing, now); err != nil {
 		return err
 	}
-	v.Source, v.Failure, v.Progress = s, nil, 0
+	v.Source, v.Failure, v.Progress, v.Upload.ResumableURL = s, nil, 0, ""
 	return nil
 }
 
@@ -84,7 +84,7 @@ func (v *Video) refuse(s Source, f Failure, now time.Time) error {
 		}
 	}
 	s.JobID = ""
-	v.Source, v.Failure, v.Progress, v.UpdatedAt = s, &f, 0, now
+	v.Source, v.Failure, v.Progress, v.UpdatedAt, v.Upload.ResumableURL = s, &f, 0, now, ""
 	return nil
 }
 

@@ -65,9 +65,8 @@ type Video struct {
 	UpdatedAt time.Time // of what the owner or the pipeline changed; views do not count
 	ReadyAt   time.Time
 
-	// Revision is the store's mark of this very state, for conditional writes.
-	// It is empty on a video that was never stored.
-	Revision string
+	// Rev counts the stored states that an owner can tell apart.
+	Rev int64
 }
 
 // Upload is where the owner sends the file.
@@ -75,7 +74,7 @@ type Upload struct {
 	Object       string // the name in the bucket, the same for every try
 	URL          string // signed; PUT
 	ExpiresAt    time.Time
-	ResumableURL string // an open resumable session; empty when none could be started
+	ResumableURL string // an open resumable session; empty when it was used, or none could be started
 }
 
 // Source is the uploaded object that the current preparation reads. Its
@@ -113,6 +112,7 @@ type Rendition struct {
 	Height    int
 	FrameRate float64
 	Bandwidth int // bits per second at its peak, sound included
+	Codecs    string
 }
 
 // Caption is one uploaded subtitle track.
