@@ -410,13 +410,13 @@ func (s *store) put(sn *snapshot, c change) error {
 	if err != nil {
 		return err
 	}
-	p, err := sn.writable(database)
+	p, err := s.writable(sn, database)
 	if err != nil {
 		return err
 	}
 	key := documentKey(path)
 	s.history.add(pastVersion{c.at, c.name, slices.Clone(p.docs.Get(key))})
-	if err := s.reindex(p, database, key, c); err != nil {
+	if err := s.reindex(p, database, path, key, c); err != nil {
 		return err
 	}
 	if (c.before == nil) != (c.after == nil) {

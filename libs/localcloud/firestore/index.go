@@ -198,3 +198,17 @@ func (ix *Indexes) overrideServes(q *query, equal map[string]bool, sorted []orde
 	}
 	return false
 }
+
+// expiring are the indexes that finding expired documents takes.
+func (ix *Indexes) expiring() []Index {
+	var out []Index
+	for _, o := range ix.Overrides {
+		if o.TTL {
+			out = append(out, Index{
+				CollectionGroup: o.CollectionGroup, QueryScope: scopeGroup,
+				Fields: []IndexField{{FieldPath: o.FieldPath, Order: ascending}},
+			})
+		}
+	}
+	return out
+}

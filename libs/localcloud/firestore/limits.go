@@ -18,11 +18,14 @@ const (
 	maxDocumentBytes = 1 << 20
 	maxPropertyBytes = 1<<20 - 89
 	maxIDBytes       = 1500
+	maxNameBytes     = 6 << 10
 	maxDepth         = 20
 	maxDisjunctions  = 30
 )
 
-func invalid(format string, a ...any) error { return status.Errorf(codes.InvalidArgument, format, a...) }
+func invalid(format string, a ...any) error {
+	return status.Errorf(codes.InvalidArgument, format, a...)
+}
 
 func checkRequestSize(m proto.Message) error {
 	if n := proto.Size(m); n > maxRequestBytes {

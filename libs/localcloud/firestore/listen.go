@@ -10,6 +10,7 @@ import (
 
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
 
@@ -219,7 +220,7 @@ func (l *listenStream) addTarget(database string, a *pb.Target) error {
 			return err
 		}
 	}
-	shown, _, err := l.refresh(t)
+	shown, _, err := l.refresh(t, latest)
 	if err != nil {
 		l.forget(t.id)
 		return err
@@ -283,14 +284,21 @@ func (l *listenStream) evaluate(t *target, at int64, f func(*pb.Document)) (comm
 	return commit, err
 }
 
-// refresh sends the difference between what the client knows and what is.
-func (l *listenStream) refresh(t *target) (shown int64, sent bool, err error) {
-	next := map[string]*pb.Document{}
+// refresh sends the difference between what the client knows and what was at a
+// time, or is, if that is too long ago.
+func (l *listenStream) refresh(t *target, at int64) (shown int64, sent bool, err error) {
+	var next map[string]*pb.Document
 	var ordered []*pb.Document
-	t.at, err = l.evaluate(t, latest, func(d *pb.Document) {
-		next[d.GetName()] = d
-		ordered = append(ordered, d)
-	})
+	for _, at := range []int64{at, latest} {
+		next, ordered = map[string]*pb.Document{}, nil
+		t.at, err = l.evaluate(t, at, func(d *pb.Document) {
+			next[d.GetName()] = d
+			ordered = append(ordered, d)
+		})
+		if status.Code(err) != codes.FailedPrecondition {
+			break
+		}
+	}
 	if err != nil {
 		return 0, false, err
 	}
@@ -348,7 +356,7 @@ func (l *listenStream) deliver(changes []change) error {
 	if len(changes) == 0 {
 		return nil
 	}
-	at := changes[len(changes)-1].at
+	at := changes[len(changes)-1].at // a time up to which all targets have been told
 	sent := false
 	for _, id := range l.targetIDs() {
 		t := l.targets[id]
@@ -357,7 +365,6 @@ func (l *listenStream) deliver(changes []change) error {
 			return err
 		}
 		sent = sent || one
-		at = max(at, t.at)
 	}
 	if !sent {
 		return nil
@@ -375,6 +382,7 @@ func (l *listenStream) targetIDs() []int32 {
 }
 
 func (l *listenStream) deliverTo(t *target, changes []change) (sent bool, err error) {
+	at := changes[len(changes)-1].at
 	for _, c := range changes {
 		if c.at <= t.at || !t.mayCare(c) {
 			continue
@@ -385,7 +393,7 @@ func (l *listenStream) deliverTo(t *target, changes []change) (sent bool, err er
 			continue
 		}
 		if t.query != nil && (t.query.limit >= 0 || t.query.offset > 0) {
-			_, one, err := l.refresh(t) // others may move up or down
+			_, one, err := l.refresh(t, at) // others may move up or down
 			sent = sent || one
 			if err != nil {
 				return sent, err
@@ -404,7 +412,7 @@ func (l *listenStream) deliverTo(t *target, changes []change) (sent bool, err er
 			return sent, err
 		}
 	}
-	t.at = max(t.at, changes[len(changes)-1].at)
+	t.at = max(t.at, at)
 	return sent, nil
 }
 
@@ -461,6 +469,3 @@ func (l *listenStream) send(c *pb.TargetChange) error {
 	}
 	return nil
 }
-
-// close is for symmetry with the other parts: streams end with the gRPC server.
-func (h *hub) close() {}

@@ -12,6 +12,9 @@ import (
 
 // splitName takes a resource name apart. The path is empty for the root itself.
 func splitName(name string) (database string, path []string, err error) {
+	if len(name) > maxNameBytes {
+		return "", nil, invalid("Document name is longer than %d bytes.", maxNameBytes)
+	}
 	p := strings.Split(name, "/")
 	if len(p) < 5 || p[0] != "projects" || p[1] == "" || p[2] != "databases" || p[3] == "" || p[4] != "documents" {
 		return "", nil, invalid("Document name %q is not of the form projects/*/databases/*/documents/*.", name)

@@ -3,6 +3,7 @@ package firestore
 import (
 	"bytes"
 	"context"
+	"errors"
 	"slices"
 
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
@@ -174,6 +175,7 @@ func (s *service) GetDocument(ctx context.Context, req *pb.GetDocumentRequest) (
 	if d == nil {
 		return nil, status.Errorf(codes.NotFound, "Document not found: %s", req.GetName())
 	}
+	s.stats.read(1)
 	return project(d, req.GetMask().GetFieldPaths()), nil
 }
 
@@ -208,6 +210,7 @@ func (s *service) BatchGetDocuments(req *pb.BatchGetDocumentsRequest, stream pb.
 	if len(out) == 0 && r.new != nil {
 		out = append(out, &pb.BatchGetDocumentsResponse{Transaction: r.new})
 	}
+	s.stats.read(len(out))
 	for _, m := range out {
 		if err := stream.Send(m); err != nil {
 			return err
@@ -269,7 +272,7 @@ func (r *reading) query(ctx context.Context, q *query, start func(at int64), emi
 	if r.locks() {
 		return r.lockingQuery(ctx, q, start, emit)
 	}
-	return r.s.store.read(r.at, func(sn *snapshot) error {
+	return r.s.indexed(q, r.at, func(sn *snapshot) error {
 		start(r.readTime(sn))
 		return r.s.store.run(sn, q, func(d *pb.Document) error {
 			if err := ctx.Err(); err != nil {
@@ -278,6 +281,21 @@ func (r *reading) query(ctx context.Context, q *query, start func(at int64), emi
 			return emit(d)
 		})
 	})
+}
+
+// indexed runs f, in which q runs, and once more if that has first to be given
+// an index. If it cannot be built, for want of disk space say, q does without.
+func (s *Server) indexed(q *query, at int64, f func(*snapshot) error) error {
+	err := s.store.read(at, func(sn *snapshot) error {
+		sn.strict = true
+		return f(sn)
+	})
+	var wants *wantsIndex
+	if !errors.As(err, &wants) {
+		return err
+	}
+	_ = s.buildAdaptive(q.database, wants.defs)
+	return s.store.read(at, f)
 }
 
 // lockingQuery takes the reads of the result's documents, and reads again when
@@ -289,7 +307,7 @@ func (r *reading) lockingQuery(ctx context.Context, q *query, start func(at int6
 	for range 3 {
 		docs, read = nil, queryRead{query: q}
 		sig := newSignature()
-		err := r.s.store.read(r.at, func(sn *snapshot) error {
+		err := r.s.indexed(q, r.at, func(sn *snapshot) error {
 			read.at, shown = sn.at, r.readTime(sn)
 			return r.s.store.run(sn, q, func(d *pb.Document) error {
 				docs = append(docs, d)
@@ -338,15 +356,16 @@ func (s *service) RunQuery(req *pb.RunQueryRequest, stream pb.Firestore_RunQuery
 		}
 	}
 	var at *timestamppb.Timestamp
-	sent := false
+	sent := 0
 	err = r.query(stream.Context(), q, func(us int64) { at = timestamp(us) }, func(d *pb.Document) error {
-		sent = true
+		sent++
 		return stream.Send(&pb.RunQueryResponse{Document: project(d, q.fields), ReadTime: at})
 	})
-	if err != nil || sent {
+	s.stats.read(sent)
+	if err != nil || sent > 0 {
 		return err
 	}
-	return stream.Send(&pb.RunQueryResponse{ReadTime: at, SkippedResults: 0})
+	return stream.Send(&pb.RunQueryResponse{ReadTime: at})
 }
 
 // RunAggregationQuery implements the protocol.

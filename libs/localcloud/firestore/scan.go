@@ -1,7 +1,7 @@
 package firestore
 
 import (
-	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,81 +9,199 @@ import (
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 )
 
-// run calls emit with each document of the query's result, in order.
+// wantsIndex is the answer of run instead of looking through a large collection.
+type wantsIndex struct{ defs []*indexDef }
+
+func (w *wantsIndex) Error() string { return "an index should be built first" }
+
+// errStop ends an iteration early, without an error.
+var errStop = errors.New("stop")
+
+// run calls emit with each document of the query's result, in order. With
+// sn.strict it may answer wantsIndex before it emits anything.
 func (s *store) run(sn *snapshot, q *query, emit func(*pb.Document) error) error {
-	var rows []row
-	err := sn.eachCandidate(q, func(d *pb.Document) {
-		if r, ok := q.admit(d); ok {
-			rows = append(rows, r)
+	list, wanted := s.accesses(sn, q)
+	if sn.strict && len(wanted) > 0 {
+		return &wantsIndex{wanted}
+	}
+	skip, left := q.offset, q.limit
+	err := s.rows(sn, q, list, func(r row) error {
+		if skip > 0 {
+			skip--
+			return nil
 		}
-	})
-	if err != nil {
-		return err
-	}
-	slices.SortFunc(rows, func(a, b row) int { return q.compareKeys(a.keys, b.keys) })
-	rows = rows[min(q.offset, len(rows)):]
-	if q.limit >= 0 && q.limit < len(rows) {
-		rows = rows[:q.limit]
-	}
-	for _, r := range rows {
+		if left == 0 {
+			return errStop
+		}
 		if err := emit(r.doc); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-func (sn *snapshot) eachCandidate(q *query, f func(*pb.Document)) error {
-	for name, record := range sn.changed {
-		if d, err := decodeDocument(name, record); err != nil {
-			return err
-		} else if d != nil && q.mayHold(name) {
-			f(d)
+		if left--; left == 0 {
+			return errStop
 		}
-	}
-	p := sn.partition(q.database)
-	if p.docs == nil {
+		return nil
+	})
+	if errors.Is(err, errStop) {
 		return nil
 	}
-	for _, prefix := range sn.collections(q) {
-		c := p.docs.Cursor()
-		for k, v := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, v = c.Next() {
-			name := joinName(q.database, decodeDocumentKey(k))
-			if _, ok := sn.changed[name]; ok {
-				continue
-			}
-			d, err := decodeDocument(name, v)
+	return err
+}
+
+// rows calls f with each row in order, offset and limit aside.
+func (s *store) rows(sn *snapshot, q *query, list []*access, f func(row) error) error {
+	if q.limit == 0 {
+		return nil
+	}
+	past, err := sn.pastRows(q)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(list, func(a *access) bool { return !a.ordered }) {
+		return sn.sortedRows(q, list, past, f)
+	}
+	return sn.mergedRows(q, list, past, f)
+}
+
+// pastRows are the documents that have changed since the snapshot's time, as
+// they were then. The indexes only know what is now.
+func (sn *snapshot) pastRows(q *query) ([]row, error) {
+	var out []row
+	for name, record := range sn.changed {
+		if record == nil || !q.mayHold(name) {
+			continue
+		}
+		d, err := decodeDocument(name, record)
+		if err != nil {
+			return nil, err
+		}
+		if r, ok := q.admit(d); ok {
+			out = append(out, r)
+		}
+	}
+	slices.SortFunc(out, func(a, b row) int { return q.compareKeys(a.keys, b.keys) })
+	return out, nil
+}
+
+// sortedRows collects everything and sorts it.
+func (sn *snapshot) sortedRows(q *query, list []*access, rows []row, f func(row) error) error {
+	seen := map[string]bool{}
+	for _, a := range list {
+		src := source{sn: sn, q: q, w: a.walk()}
+		for {
+			r, ok, err := src.next()
 			if err != nil {
 				return err
 			}
-			f(d)
+			if !ok {
+				break
+			}
+			if len(list) > 1 {
+				if seen[r.doc.GetName()] {
+					continue
+				}
+				seen[r.doc.GetName()] = true
+			}
+			rows = append(rows, r)
+		}
+	}
+	slices.SortFunc(rows, func(a, b row) int { return q.compareKeys(a.keys, b.keys) })
+	for _, r := range rows {
+		if err := f(r); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// collections are the key prefixes of the collections that q looks at.
-func (sn *snapshot) collections(q *query) [][]byte {
-	if !q.group {
-		return [][]byte{collectionKey(append(slices.Clone(q.parent), q.collection))}
+// mergedRows reads ordered sources side by side and only as far as needed.
+func (sn *snapshot) mergedRows(q *query, list []*access, past []row, f func(row) error) error {
+	sources := []*source{{rows: past}}
+	for _, a := range list {
+		sources = append(sources, &source{sn: sn, q: q, w: a.walk()})
 	}
-	p := sn.partition(q.database)
-	var out [][]byte
-	below := appendSegments(nil, q.parent)
-	if q.collection == "" {
-		c := p.colls.Cursor()
-		for k, _ := c.Seek(below); bytes.HasPrefix(k, below); k, _ = c.Next() {
-			out = append(out, slices.Clone(k))
+	heads := make([]row, 0, len(sources))
+	live := make([]*source, 0, len(sources))
+	for _, src := range sources {
+		r, ok, err := src.next()
+		if err != nil {
+			return err
 		}
-		return out
+		if ok {
+			heads, live = append(heads, r), append(live, src)
+		}
 	}
-	prefix := append([]byte(q.collection), 0)
-	below = append(slices.Clone(prefix), below...)
-	c := p.groups.Cursor()
-	for k, _ := c.Seek(below); bytes.HasPrefix(k, below); k, _ = c.Next() {
-		out = append(out, slices.Clone(k[len(prefix):]))
+	last := ""
+	for len(live) > 0 {
+		least := 0
+		for i := 1; i < len(heads); i++ {
+			if q.compareKeys(heads[i].keys, heads[least].keys) < 0 {
+				least = i
+			}
+		}
+		// a document that satisfies several disjunctions comes several times in a row
+		if r := heads[least]; r.doc.GetName() != last {
+			last = r.doc.GetName()
+			if err := f(r); err != nil {
+				return err
+			}
+		}
+		r, ok, err := live[least].next()
+		if err != nil {
+			return err
+		}
+		if ok {
+			heads[least] = r
+		} else {
+			heads, live = slices.Delete(heads, least, least+1), slices.Delete(live, least, least+1)
+		}
 	}
-	return out
+	return nil
+}
+
+// source yields the rows of one access that belong to the result.
+type source struct {
+	rows []row // given ones, before those of w
+
+	sn *snapshot
+	q  *query
+	w  *walker // nil: only the given rows
+}
+
+func (s *source) next() (row, bool, error) {
+	if len(s.rows) > 0 {
+		r := s.rows[0]
+		s.rows = s.rows[1:]
+		return r, true, nil
+	}
+	if s.w == nil {
+		return row{}, false, nil
+	}
+	for {
+		key, record := s.w.next()
+		if key == nil {
+			return row{}, false, nil
+		}
+		if s.w.a.index != nil {
+			key = record
+			if record = s.sn.partition(s.q.database).docs.Get(key); record == nil {
+				return row{}, false, fmt.Errorf("firestore: index %s names a document that is not there", s.w.a.index.id)
+			}
+		}
+		name := joinName(s.q.database, decodeDocumentKey(key))
+		if _, ok := s.sn.changed[name]; ok {
+			continue
+		}
+		if s.w.a.index != nil && s.q.group && !s.q.mayHold(name) {
+			continue // the index holds the whole group, the query may look below one document
+		}
+		d, err := decodeDocument(name, record)
+		if err != nil {
+			return row{}, false, err
+		}
+		if r, ok := s.q.admit(d); ok {
+			return r, true, nil
+		}
+	}
 }
 
 // mayHold tells whether a document is in a collection that the query looks at.

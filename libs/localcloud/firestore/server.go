@@ -205,16 +205,14 @@ func (s *Server) Close() error {
 		s.clients, s.closed = nil, true
 		s.mu.Unlock()
 		s.stop()
-		var errs []error
 		for _, c := range clients {
 			// A client that its owner has closed already says so: no error for us.
 			_ = c.Close()
 		}
-		s.hub.close()
 		s.grpc.Stop()
 		s.background.Wait()
 		s.writer.close()
-		s.closeErr = errors.Join(append(errs, s.store.db.Close())...)
+		s.closeErr = s.store.db.Close()
 	})
 	return s.closeErr
 }

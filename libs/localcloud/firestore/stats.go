@@ -2,26 +2,189 @@ package firestore
 
 import (
 	"context"
+	"maps"
+	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
-type stats struct{}
+// Stats are counts since the server was opened, or since ResetStats.
+type Stats struct {
+	// Calls by method, such as Commit.
+	Calls map[string]int64
+	// Errors by code, of calls that failed. NotFound is an answer like others
+	// and counts too.
+	Errors map[codes.Code]int64
+	// Reads is the number of documents that calls have answered.
+	Reads int64
+	// Writes is the number of document changes that were committed. A write
+	// that changed nothing is not counted.
+	Writes int64
+	// Batches is how often the data file was synced for them.
+	Batches int64
+}
 
-func newStats(now func() time.Time) *stats { return &stats{} }
+// DocumentRate is how often a document was written.
+type DocumentRate struct {
+	Document  string // its full name
+	Writes    int    // within the window
+	PerSecond float64
+}
 
-func (s *stats) committed(changes []change) {}
+// rateWindows are the lengths of time, in seconds, for which rates are kept.
+var rateWindows = [...]int64{1, 10, 60}
+
+type stats struct {
+	now func() time.Time
+
+	mu     sync.Mutex
+	counts Stats
+	writes map[string]*recentWrites
+	most   [len(rateWindows)]DocumentRate
+	swept  int64
+}
+
+// recentWrites counts the writes of one document by second, oldest first.
+type recentWrites struct{ seconds []secondCount }
+
+type secondCount struct {
+	second int64
+	n      int
+}
+
+func newStats(now func() time.Time) *stats {
+	s := &stats{now: now}
+	s.reset()
+	return s
+}
+
+func (s *stats) reset() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counts = Stats{Calls: map[string]int64{}, Errors: map[codes.Code]int64{}}
+	s.writes = map[string]*recentWrites{}
+	s.most = [len(rateWindows)]DocumentRate{}
+}
+
+// Stats answers a copy of the counts.
+func (s *Server) Stats() Stats {
+	s.stats.mu.Lock()
+	defer s.stats.mu.Unlock()
+	out := s.stats.counts
+	out.Calls, out.Errors = maps.Clone(out.Calls), maps.Clone(out.Errors)
+	return out
+}
+
+// ResetStats starts counting anew.
+func (s *Server) ResetStats() { s.stats.reset() }
+
+// MaxSustainedWrites answers the document that was written most within any
+// window of a second, 10 s or a minute (the smallest of these that is not less
+// than what is asked for). Production promises about one sustained write per
+// second and document. Windows begin and end with whole seconds of the clock.
+func (s *Server) MaxSustainedWrites(window time.Duration) DocumentRate {
+	s.stats.mu.Lock()
+	defer s.stats.mu.Unlock()
+	for i, w := range rateWindows {
+		if window <= time.Duration(w)*time.Second {
+			return s.stats.most[i]
+		}
+	}
+	return s.stats.most[len(rateWindows)-1]
+}
+
+func (s *stats) called(method string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counts.Calls[method]++
+	if err != nil {
+		s.counts.Errors[status.Code(err)]++
+	}
+}
+
+func (s *stats) read(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counts.Reads += int64(n)
+}
+
+func (s *stats) committed(changes []change) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counts.Batches++
+	s.counts.Writes += int64(len(changes))
+	now := s.now().Unix()
+	for _, c := range changes {
+		r := s.writes[c.name]
+		if r == nil {
+			r = &recentWrites{}
+			s.writes[c.name] = r
+		}
+		r.add(now)
+		for i, w := range rateWindows {
+			if n := r.within(now - w); n > s.most[i].Writes {
+				s.most[i] = DocumentRate{c.name, n, float64(n) / float64(w)}
+			}
+		}
+	}
+	s.sweep(now)
+}
+
+// sweep forgets documents that have not been written for longer than any window.
+func (s *stats) sweep(now int64) {
+	longest := rateWindows[len(rateWindows)-1]
+	if now-s.swept < longest/4 {
+		return
+	}
+	s.swept = now
+	maps.DeleteFunc(s.writes, func(_ string, r *recentWrites) bool {
+		return r.seconds[len(r.seconds)-1].second < now-longest
+	})
+}
+
+func (r *recentWrites) add(second int64) {
+	if n := len(r.seconds); n > 0 && r.seconds[n-1].second == second {
+		r.seconds[n-1].n++
+		return
+	}
+	longest := rateWindows[len(rateWindows)-1]
+	for len(r.seconds) > 0 && r.seconds[0].second <= second-longest {
+		r.seconds = r.seconds[1:]
+	}
+	r.seconds = append(r.seconds, secondCount{second, 1})
+}
+
+// within counts the writes after a second.
+func (r *recentWrites) within(after int64) (n int) {
+	for i := len(r.seconds) - 1; i >= 0 && r.seconds[i].second > after; i-- {
+		n += r.seconds[i].n
+	}
+	return n
+}
+
+func methodName(full string) string { return full[strings.LastIndexByte(full, '/')+1:] }
 
 func (s *Server) interceptUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	return handler(ctx, req)
+	method := methodName(info.FullMethod)
+	var resp any
+	err := s.faults.around(ctx, method, func() (err error) {
+		resp, err = handler(ctx, req)
+		return err
+	})
+	s.stats.called(method, err)
+	if err != nil {
+		return nil, err
+	}
+	return resp, nil
 }
 
 func (s *Server) interceptStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	return handler(srv, ss)
+	method := methodName(info.FullMethod)
+	err := s.faults.around(ss.Context(), method, func() error { return handler(srv, ss) })
+	s.stats.called(method, err)
+	return err
 }
-
-func (s *store) openIndexes(*Indexes) error { return nil }
-
-// DeleteExpired deletes expired documents.
-func (s *Server) DeleteExpired(ctx context.Context) (int, error) { return 0, nil }

@@ -48,6 +48,7 @@ const latest = int64(1) << 62
 type store struct {
 	db      *bolt.DB
 	history *history
+	indexes *indexRegistry
 }
 
 // openStore creates the file when it is not there. An empty path keeps
@@ -136,6 +137,7 @@ type snapshot struct {
 	at         int64             // the time whose state it shows
 	changed    map[string][]byte // documents changed after that time, as they were then
 	partitions map[string]*partition
+	strict     bool // rather fail than look through a large collection
 }
 
 // partition is one database within a snapshot; its buckets are nil while the
@@ -170,7 +172,7 @@ func (sn *snapshot) partition(database string) *partition {
 }
 
 // writable is partition for a database that may not exist yet.
-func (sn *snapshot) writable(database string) (*partition, error) {
+func (s *store) writable(sn *snapshot, database string) (*partition, error) {
 	if p := sn.partition(database); p.docs != nil {
 		return p, nil
 	}
@@ -187,6 +189,12 @@ func (sn *snapshot) writable(database string) (*partition, error) {
 			return nil, err
 		}
 	}
+	for _, x := range s.indexes.declared {
+		if _, err := p.indexes.CreateBucketIfNotExists(x.id); err != nil {
+			return nil, err
+		}
+	}
+	s.indexes.add(database, s.indexes.declared...)
 	sn.partitions[database] = p
 	return p, nil
 }

@@ -178,11 +178,15 @@ func mapValue(m map[string]*pb.Value) *pb.Value {
 	return &pb.Value{ValueType: &pb.Value_MapValue{MapValue: &pb.MapValue{Fields: m}}}
 }
 
-func intValue(i int64) *pb.Value { return &pb.Value{ValueType: &pb.Value_IntegerValue{IntegerValue: i}} }
+func intValue(i int64) *pb.Value {
+	return &pb.Value{ValueType: &pb.Value_IntegerValue{IntegerValue: i}}
+}
 
 func doubleValue(f float64) *pb.Value {
 	return &pb.Value{ValueType: &pb.Value_DoubleValue{DoubleValue: f}}
 }
+
+var nanValue = doubleValue(math.NaN())
 
 func nullValue() *pb.Value { return &pb.Value{ValueType: &pb.Value_NullValue{}} }
 
