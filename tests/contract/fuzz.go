@@ -254,7 +254,7 @@ func (f *fuzzer) send(ctx context.Context, op fuzzOp, who actor, method, target 
 	}
 	x := &Exchange{Method: method, URL: req.URL, Header: header, Body: body, Status: res.StatusCode, Answer: res.Header, AnswerBody: answer}
 	verdict := f.check.Check(x)
-	wrong := f.check.Wrong(x) != nil
+	wrong := x.Status >= 400 && f.check.Wrong(x) != nil // what succeeded was right, or is a fault already
 	switch {
 	case x.Status >= 500:
 		f.fault(op, fmt.Sprintf("status %d", x.Status), method, target, body, answer)
