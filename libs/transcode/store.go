@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"cloud.google.com/go/firestore"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+
+	"github.com/linkreel/linkreel/libs/firestoredb"
 )
 
 // What a store refuses. ErrLost is the one a worker must obey at once: its
@@ -23,10 +23,7 @@ var (
 // MaxTries is how often a job may end badly before it fails for good.
 const MaxTries = 3
 
-const (
-	collection  = "jobs"
-	callTimeout = 10 * time.Second
-)
+const collection = "jobs"
 
 // Token proves a claim: the job and the attempt that the claim began.
 type Token struct {
@@ -35,16 +32,15 @@ type Token struct {
 }
 
 // Store keeps job records in Firestore, one document per job. Its methods may
-// be called from any process; each is one transaction, and each gives up after
-// ten seconds if the caller's context does not end it first.
+// be called from any process; each is one call or one transaction.
 type Store struct {
-	client *firestore.Client
-	now    func() time.Time
+	db  *firestoredb.DB
+	now func() time.Time
 }
 
 // NewStore makes a store. now is the clock that leases are judged by.
-func NewStore(client *firestore.Client, now func() time.Time) *Store {
-	return &Store{client: client, now: now}
+func NewStore(db *firestoredb.DB, now func() time.Time) *Store {
+	return &Store{db: db, now: now}
 }
 
 // document is a Record in Firestore. DueAt is when somebody may claim the job:
@@ -108,13 +104,11 @@ func (d *document) record(id string) (Record, error) {
 // Create stores a new job as queued and reports whether it was new; a job of
 // the same id is left as it is.
 func (s *Store) Create(ctx context.Context, j Job) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	now := s.now()
 	if j.CreatedAt.IsZero() {
 		j.CreatedAt = now
 	}
-	_, err := s.ref(j.ID).Create(ctx, &document{
+	d := &document{
 		VideoID: j.VideoID, Object: j.Object, Generation: j.Generation, Size: j.Size,
 		Limits: limitsDocument{
 			MaxBytes: j.Limits.MaxBytes, MaxDuration: j.Limits.MaxDuration.Milliseconds(),
@@ -122,27 +116,29 @@ func (s *Store) Create(ctx context.Context, j Job) (bool, error) {
 		},
 		Trace: j.Trace, CreatedAt: j.CreatedAt,
 		State: string(Queued), DueAt: &now, UpdatedAt: now,
+	}
+	err := s.db.Do(ctx, "create job", func(ctx context.Context) error {
+		_, err := s.ref(j.ID).Create(ctx, d)
+		return err
 	})
-	if status.Code(err) == codes.AlreadyExists {
+	if errors.Is(err, firestoredb.ErrExists) {
 		return false, nil
 	}
-	if err != nil {
-		return false, fmt.Errorf("create job %s: %w", j.ID, err)
-	}
-	return true, nil
+	return err == nil, err
 }
 
 // Get reads a job; ErrNotFound when there is none.
 func (s *Store) Get(ctx context.Context, id string) (Record, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	snap, err := s.ref(id).Get(ctx)
-	if err != nil {
-		return Record{}, jobError("get", id, err)
-	}
 	var d document
-	if err := snap.DataTo(&d); err != nil {
-		return Record{}, fmt.Errorf("read job %s: %w", id, err)
+	err := s.db.Do(ctx, "get job", func(ctx context.Context) error {
+		snap, err := s.ref(id).Get(ctx)
+		if err != nil {
+			return err
+		}
+		return snap.DataTo(&d)
+	})
+	if err != nil {
+		return Record{}, notFound(err)
 	}
 	return d.record(id)
 }
@@ -155,6 +151,7 @@ func (s *Store) Get(ctx context.Context, id string) (Record, error) {
 func (s *Store) Claim(ctx context.Context, id, worker string, lease time.Duration) (Record, error) {
 	var claimed Record
 	err := s.change(ctx, "claim", id, func(d *document) error {
+		claimed = Record{}
 		now := s.now()
 		if State(d.State).Final() {
 			return ErrFinal
@@ -277,25 +274,25 @@ func (s *Store) Cancel(ctx context.Context, id string) error {
 
 // Delete removes the record. A worker that holds the job loses it.
 func (s *Store) Delete(ctx context.Context, id string) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	if _, err := s.ref(id).Delete(ctx); err != nil {
-		return fmt.Errorf("delete job %s: %w", id, err)
-	}
-	return nil
+	return s.db.Do(ctx, "delete job", func(ctx context.Context) error {
+		_, err := s.ref(id).Delete(ctx)
+		return err
+	})
 }
 
 // Due lists up to limit jobs that somebody should claim now, longest waiting
 // first: queued ones, and running ones whose lease ran out. It is how the queue
 // is rebuilt after Redis lost it.
 func (s *Store) Due(ctx context.Context, limit int) ([]Record, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	snaps, err := s.client.Collection(collection).
-		Where("dueAt", "<=", s.now()).OrderBy("dueAt", firestore.Asc).Limit(limit).
-		Documents(ctx).GetAll()
+	var snaps []*firestore.DocumentSnapshot
+	err := s.db.Do(ctx, "list due jobs", func(ctx context.Context) (err error) {
+		snaps, err = s.db.Collection(collection).
+			Where("dueAt", "<=", s.now()).OrderBy("dueAt", firestore.Asc).Limit(limit).
+			Documents(ctx).GetAll()
+		return err
+	})
 	if err != nil {
-		return nil, fmt.Errorf("list due jobs: %w", err)
+		return nil, err
 	}
 	records := make([]Record, 0, len(snaps))
 	for _, snap := range snaps {
@@ -313,7 +310,7 @@ func (s *Store) Due(ctx context.Context, limit int) ([]Record, error) {
 }
 
 func (s *Store) ref(id string) *firestore.DocumentRef {
-	return s.client.Collection(collection).Doc(id)
+	return s.db.Collection(collection).Doc(id)
 }
 
 // fail ends d as failed, or as done when it has something to show.
@@ -351,10 +348,8 @@ func (s *Store) holding(ctx context.Context, what string, t Token, fn func(*docu
 // change runs fn on the job's document in a transaction and writes it back. fn
 // may run several times and has no other effect.
 func (s *Store) change(ctx context.Context, what, id string, fn func(*document) error) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	ref := s.ref(id)
-	err := s.client.RunTransaction(ctx, func(ctx context.Context, tx *firestore.Transaction) error {
+	return notFound(s.db.Tx(ctx, what+" job", func(ctx context.Context, tx *firestore.Transaction) error {
 		snap, err := tx.Get(ref)
 		if err != nil {
 			return err
@@ -368,18 +363,12 @@ func (s *Store) change(ctx context.Context, what, id string, fn func(*document) 
 		}
 		d.UpdatedAt = s.now()
 		return tx.Set(ref, &d)
-	})
-	return jobError(what, id, err)
+	}))
 }
 
-func jobError(what, id string, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, ErrHeld), errors.Is(err, ErrFinal), errors.Is(err, ErrLost):
-		return err
-	case status.Code(err) == codes.NotFound:
+func notFound(err error) error {
+	if errors.Is(err, firestoredb.ErrNotFound) {
 		return ErrNotFound
 	}
-	return fmt.Errorf("%s job %s: %w", what, id, err)
+	return err
 }

@@ -1,0 +1,330 @@
+package transcode_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/localcloud/firestore"
+	"github.com/linkreel/linkreel/libs/transcode"
+)
+
+// clock is a clock that tests move by hand.
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) Move(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+const lease = 20 * time.Second
+
+func open(t *testing.T) (*transcode.Store, *clock, *firestore.Server) {
+	t.Helper()
+	server, err := firestore.Open(firestore.Options{Indexes: &firestore.Indexes{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	client, err := server.Client(context.Background(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	c := &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	return transcode.NewStore(firestoredb.Use(client, 5*time.Second), c.Now), c, server
+}
+
+func create(t *testing.T, s *transcode.Store) transcode.Job {
+	t.Helper()
+	j := transcode.Job{
+		ID: transcode.JobID("vid", 7), VideoID: "vid", Object: "uploads/vid", Generation: 7, Size: 99,
+		Limits: transcode.Limits{MaxBytes: 1 << 40, MaxDuration: 4 * time.Hour, MaxSide: 8192, MaxPixels: 36e6},
+		Trace:  map[string]string{"traceparent": "00-1-2-01"},
+	}
+	if fresh, err := s.Create(t.Context(), j); err != nil || !fresh {
+		t.Fatalf("Create = %v, %v; want true, nil", fresh, err)
+	}
+	return j
+}
+
+func claim(t *testing.T, s *transcode.Store, id, worker string) transcode.Token {
+	t.Helper()
+	r, err := s.Claim(t.Context(), id, worker, lease)
+	if err != nil {
+		t.Fatalf("Claim: %v", err)
+	}
+	return transcode.Token{JobID: id, Attempt: r.Attempt}
+}
+
+func get(t *testing.T, s *transcode.Store, id string) transcode.Record {
+	t.Helper()
+	r, err := s.Get(t.Context(), id)
+	if err != nil {
+		t.Fatalf("Get: %v", err)
+	}
+	return r
+}
+
+func outcome(version int, final bool, prefix string) *transcode.Outcome {
+	return &transcode.Outcome{
+		Version: version, Final: final, Path: transcode.PathTranscode, Prefix: prefix, Duration: 1,
+		Renditions: []transcode.Rendition{{Name: "360p", Object: prefix + "360p.mp4", Segments: transcode.Segments{{Range: transcode.Range{Offset: 8, Size: 9}, Duration: 1}}}},
+	}
+}
+
+func TestCreateTwiceMakesOneJobAndKeepsIt(t *testing.T) {
+	t.Parallel()
+	s, c, _ := open(t)
+	j := create(t, s)
+	claim(t, s, j.ID, "a")
+	if fresh, err := s.Create(t.Context(), j); err != nil || fresh {
+		t.Errorf("second Create = %v, %v; want false, nil", fresh, err)
+	}
+	got := get(t, s, j.ID)
+	want := transcode.Record{Job: j, State: transcode.Running, Attempt: 1, Tries: 1, Worker: "a", LeaseUntil: c.Now().Add(lease), UpdatedAt: c.Now()}
+	want.CreatedAt = c.Now()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("record (-want +got):\n%s", diff)
+	}
+}
+
+func TestLeaseKeepsOthersOutUntilItEnds(t *testing.T) {
+	t.Parallel()
+	s, c, _ := open(t)
+	j := create(t, s)
+	first := claim(t, s, j.ID, "a")
+	c.Move(lease / 2)
+	if err := s.Beat(t.Context(), first, lease, 10); err != nil {
+		t.Fatalf("Beat: %v", err)
+	}
+	c.Move(lease - time.Second)
+	if _, err := s.Claim(t.Context(), j.ID, "b", lease); !errors.Is(err, transcode.ErrHeld) {
+		t.Fatalf("Claim of a held job = %v, want ErrHeld", err)
+	}
+	c.Move(time.Second)
+	second := claim(t, s, j.ID, "b")
+	if second.Attempt != 2 {
+		t.Errorf("second attempt is %d, want 2", second.Attempt)
+	}
+	stale := map[string]error{
+		"Beat":     s.Beat(t.Context(), first, lease, 50),
+		"Publish":  s.Publish(t.Context(), first, outcome(1, true, "p1/")),
+		"Fail":     s.Fail(t.Context(), first, transcode.Failure{Code: transcode.Internal}),
+		"HandBack": s.HandBack(t.Context(), first),
+	}
+	for name, err := range stale {
+		if !errors.Is(err, transcode.ErrLost) {
+			t.Errorf("%s with a stale token = %v, want ErrLost", name, err)
+		}
+	}
+	if r := get(t, s, j.ID); r.Outcome != nil || r.Progress != 10 || r.Worker != "b" {
+		t.Errorf("stale writes show: %+v", r)
+	}
+}
+
+func TestProgressNeverFallsNorReachesTheEndBeforePublication(t *testing.T) {
+	t.Parallel()
+	s, _, _ := open(t)
+	j := create(t, s)
+	tok := claim(t, s, j.ID, "a")
+	for _, step := range []struct{ report, want int }{{30, 30}, {20, 30}, {100, 99}, {5, 99}} {
+		if err := s.Beat(t.Context(), tok, lease, step.report); err != nil {
+			t.Fatal(err)
+		}
+		if got := get(t, s, j.ID).Progress; got != step.want {
+			t.Errorf("after reporting %d progress is %d, want %d", step.report, got, step.want)
+		}
+	}
+	if err := s.Publish(t.Context(), tok, outcome(1, false, "p/")); err != nil {
+		t.Fatal(err)
+	}
+	if got := get(t, s, j.ID).Progress; got != 100 {
+		t.Errorf("progress after publication is %d, want 100", got)
+	}
+}
+
+func TestPublishRepeatedIsSuccessAndFinalEndsTheJob(t *testing.T) {
+	t.Parallel()
+	s, c, _ := open(t)
+	j := create(t, s)
+	tok := claim(t, s, j.ID, "a")
+	for _, o := range []*transcode.Outcome{outcome(1, false, "p/"), outcome(1, false, "p/"), outcome(2, true, "p/"), outcome(2, true, "p/")} {
+		if err := s.Publish(t.Context(), tok, o); err != nil {
+			t.Fatalf("Publish version %d: %v", o.Version, err)
+		}
+	}
+	r := get(t, s, j.ID)
+	if diff := cmp.Diff(outcome(2, true, "p/"), r.Outcome); diff != "" || r.State != transcode.Done {
+		t.Errorf("state %s, outcome (-want +got):\n%s", r.State, diff)
+	}
+	c.Move(time.Hour)
+	if due, err := s.Due(t.Context(), 10); err != nil || len(due) != 0 {
+		t.Errorf("Due = %v, %v; want none", due, err)
+	}
+	if _, err := s.Claim(t.Context(), j.ID, "b", lease); !errors.Is(err, transcode.ErrFinal) {
+		t.Errorf("Claim of a finished job = %v, want ErrFinal", err)
+	}
+}
+
+func TestFailureAfterPublicationKeepsWhatPlays(t *testing.T) {
+	t.Parallel()
+	s, _, _ := open(t)
+	j := create(t, s)
+	tok := claim(t, s, j.ID, "a")
+	if err := s.Publish(t.Context(), tok, outcome(1, false, "p/")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Fail(t.Context(), tok, transcode.Failure{Code: transcode.Timeout}); err != nil {
+		t.Fatal(err)
+	}
+	r := get(t, s, j.ID)
+	if r.State != transcode.Done || r.Failure != nil || r.Outcome == nil || !r.Outcome.Final || r.Outcome.Version != 2 {
+		t.Errorf("record = %+v, outcome = %+v; want done with a final second version", r, r.Outcome)
+	}
+}
+
+func TestJobThatKillsItsWorkersFailsAfterThreeTries(t *testing.T) {
+	t.Parallel()
+	s, c, _ := open(t)
+	j := create(t, s)
+	for range transcode.MaxTries {
+		claim(t, s, j.ID, "w")
+		c.Move(lease)
+	}
+	if _, err := s.Claim(t.Context(), j.ID, "w", lease); !errors.Is(err, transcode.ErrFinal) {
+		t.Fatalf("fourth Claim = %v, want ErrFinal", err)
+	}
+	r := get(t, s, j.ID)
+	if r.State != transcode.Failed || r.Failure == nil || r.Failure.Code != transcode.Internal {
+		t.Errorf("state %s, failure %v; want failed, INTERNAL", r.State, r.Failure)
+	}
+}
+
+func TestHandedBackWorkIsFreeAtOnceAndNotCounted(t *testing.T) {
+	t.Parallel()
+	s, _, _ := open(t)
+	j := create(t, s)
+	for range 5 {
+		if err := s.HandBack(t.Context(), claim(t, s, j.ID, "w")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r := get(t, s, j.ID); r.State != transcode.Queued || r.Tries != 0 || r.Attempt != 5 {
+		t.Errorf("state %s, tries %d, attempt %d; want queued, 0, 5", r.State, r.Tries, r.Attempt)
+	}
+}
+
+func TestRetryWaitsAndThenGivesUp(t *testing.T) {
+	t.Parallel()
+	s, c, _ := open(t)
+	j := create(t, s)
+	for try := 1; try <= transcode.MaxTries; try++ {
+		tok := claim(t, s, j.ID, "w")
+		failed, err := s.Retry(t.Context(), tok, c.Now().Add(time.Minute), transcode.Failure{Code: transcode.Internal, Message: "m"})
+		if err != nil || failed != (try == transcode.MaxTries) {
+			t.Fatalf("Retry %d = %v, %v", try, failed, err)
+		}
+		if failed {
+			break
+		}
+		if _, err := s.Claim(t.Context(), j.ID, "w", lease); !errors.Is(err, transcode.ErrHeld) {
+			t.Fatalf("Claim during back-off = %v, want ErrHeld", err)
+		}
+		c.Move(time.Minute)
+	}
+	if r := get(t, s, j.ID); r.State != transcode.Failed {
+		t.Errorf("state %s, want failed", r.State)
+	}
+}
+
+func TestDueListsLongestWaitingFirst(t *testing.T) {
+	t.Parallel()
+	s, c, _ := open(t)
+	for _, v := range []string{"c", "a", "b"} {
+		if _, err := s.Create(t.Context(), transcode.Job{ID: transcode.JobID(v, 1), VideoID: v}); err != nil {
+			t.Fatal(err)
+		}
+		c.Move(time.Second)
+	}
+	claim(t, s, "c-1", "w") // its lease ends after the others were due
+	var got []string
+	list := func() []string {
+		due, err := s.Due(t.Context(), 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = nil
+		for _, r := range due {
+			got = append(got, r.VideoID)
+		}
+		return got
+	}
+	if diff := cmp.Diff([]string{"a", "b"}, list()); diff != "" {
+		t.Errorf("due while held (-want +got):\n%s", diff)
+	}
+	c.Move(lease)
+	if diff := cmp.Diff([]string{"a", "b", "c"}, list()); diff != "" {
+		t.Errorf("due after the lease (-want +got):\n%s", diff)
+	}
+}
+
+func TestCancelledAndDeletedJobsAreLostToTheirWorker(t *testing.T) {
+	t.Parallel()
+	s, _, _ := open(t)
+	for name, end := range map[string]func(string) error{
+		"cancelled": func(id string) error { return s.Cancel(t.Context(), id) },
+		"deleted":   func(id string) error { return s.Delete(t.Context(), id) },
+	} {
+		id := transcode.JobID(name, 1)
+		if _, err := s.Create(t.Context(), transcode.Job{ID: id, VideoID: name}); err != nil {
+			t.Fatal(err)
+		}
+		tok := claim(t, s, id, "w")
+		if err := end(id); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Beat(t.Context(), tok, lease, 1); !errors.Is(err, transcode.ErrLost) {
+			t.Errorf("Beat of a %s job = %v, want ErrLost", name, err)
+		}
+		if err := s.Cancel(t.Context(), id); err != nil {
+			t.Errorf("Cancel of a %s job = %v, want nil", name, err)
+		}
+	}
+}
+
+func TestOnlyOneOfManyClaimsSucceeds(t *testing.T) {
+	t.Parallel()
+	s, _, _ := open(t)
+	j := create(t, s)
+	var wg sync.WaitGroup
+	wins := make(chan int, 8)
+	for range 8 {
+		wg.Go(func() {
+			if r, err := s.Claim(t.Context(), j.ID, "w", lease); err == nil {
+				wins <- r.Attempt
+			} else if !errors.Is(err, transcode.ErrHeld) {
+				t.Errorf("Claim = %v, want ErrHeld", err)
+			}
+		})
+	}
+	wg.Wait()
+	if len(wins) != 1 {
+		t.Errorf("%d claims succeeded, want 1", len(wins))
+	}
+}
