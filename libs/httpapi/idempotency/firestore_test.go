@@ -1,0 +1,305 @@
+package idempotency_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
+	"github.com/linkreel/linkreel/libs/localcloud/firestore"
+)
+
+type bed struct {
+	*idempotency.Firestore
+	server *firestore.Server
+	db     *firestoredb.DB
+	offset *atomic.Int64
+}
+
+func (b bed) forward(d time.Duration) { b.offset.Add(int64(d)) }
+
+func newBed(t testing.TB) bed {
+	t.Helper()
+	text, err := os.ReadFile("../../../services/auth/firestore.indexes.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	indexes, err := firestore.ParseIndexes(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := firestore.Open(firestore.Options{Indexes: indexes, TTLInterval: -1, Faults: &firestore.Faults{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	client, err := server.Client(t.Context(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := firestoredb.Use(client, 10*time.Second)
+	offset := &atomic.Int64{}
+	now := func() time.Time { return time.Now().Add(time.Duration(offset.Load())) }
+	return bed{idempotency.NewFirestore(db, now), server, db, offset}
+}
+
+// documents is everything that is stored, as text.
+func (b bed) documents(t testing.TB) []string {
+	t.Helper()
+	snaps, err := b.db.Collection("idempotency").Documents(t.Context()).GetAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, s := range snaps {
+		out = append(out, fmt.Sprintf("%s %q", s.Ref.ID, s.Data()))
+	}
+	return out
+}
+
+var request = idempotency.BeginRequest{
+	Account: "acc_1", Route: "POST /api/v1/links", Key: "order-1", BodyHash: "aa", Secret: "lr_live_caller",
+}
+
+var answer = idempotency.Response{Status: 201, ContentType: "application/json", Location: "/api/v1/links/lnk_1", Body: []byte(`{"id":"lnk_1"}`)}
+
+func begin(t testing.TB, b bed, r idempotency.BeginRequest) idempotency.Record {
+	t.Helper()
+	rec, err := b.Begin(t.Context(), r)
+	if err != nil {
+		t.Fatalf("Begin: %v", err)
+	}
+	return rec
+}
+
+func finish(t testing.TB, b bed, rec idempotency.Record, a idempotency.Response) {
+	t.Helper()
+	if err := b.Finish(t.Context(), rec, a); err != nil {
+		t.Fatalf("Finish: %v", err)
+	}
+}
+
+func wantCode(t testing.TB, b bed, r idempotency.BeginRequest, want apierr.Code) {
+	t.Helper()
+	if _, err := b.Begin(t.Context(), r); apierr.CodeOf(err) != want {
+		t.Errorf("Begin = %v, want %s", err, want)
+	}
+}
+
+func TestAFinishedRequestIsReplayedForADay(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	finish(t, b, begin(t, b, request), answer)
+	b.forward(24*time.Hour - time.Minute)
+	got := begin(t, b, request)
+	if d := cmp.Diff(&answer, got.Replay); d != "" {
+		t.Errorf("replay (-want +got):\n%s", d)
+	}
+	b.forward(2 * time.Minute)
+	if later := begin(t, b, request); later.Replay != nil || later.Nonce == got.Nonce {
+		t.Errorf("after a day the request is not a new one: %+v", later)
+	}
+}
+
+func TestRecordsAreApart(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	first := begin(t, b, request)
+	for name, edit := range map[string]func(*idempotency.BeginRequest){
+		"another account":            func(r *idempotency.BeginRequest) { r.Account = "acc_2" },
+		"another route":              func(r *idempotency.BeginRequest) { r.Route = "POST /api/v1/videos" },
+		"another key":                func(r *idempotency.BeginRequest) { r.Key = "order-2" },
+		"parts joined another way":   func(r *idempotency.BeginRequest) { r.Account, r.Route = "acc_1P", "OST /api/v1/links" },
+		"a key that is like a path":  func(r *idempotency.BeginRequest) { r.Key = "../accounts/acc_1" },
+		"a key with a reserved form": func(r *idempotency.BeginRequest) { r.Key = "__id__" },
+	} {
+		r := request
+		edit(&r)
+		if rec := begin(t, b, r); rec.Nonce == first.Nonce || rec.Replay != nil {
+			t.Errorf("%s found the first record", name)
+		}
+	}
+}
+
+func TestAnotherBodyIsRefused(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	other := request
+	other.BodyHash = "bb"
+	rec := begin(t, b, request)
+	wantCode(t, b, other, apierr.IdempotencyKeyReused)
+	finish(t, b, rec, answer)
+	wantCode(t, b, other, apierr.IdempotencyKeyReused)
+}
+
+func TestAConcurrentTwinIsToldToWait(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	begin(t, b, request)
+	_, err := b.Begin(t.Context(), request)
+	if e := apierr.From(err); e.Code != apierr.IdempotencyInProgress || e.RetryAfter <= 0 {
+		t.Errorf("twin: %v, Retry-After %v", err, e.RetryAfter)
+	}
+}
+
+func TestOfAHundredTwinsOneRuns(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	var ran, waited atomic.Int64
+	var wg sync.WaitGroup
+	for range 100 {
+		wg.Go(func() {
+			rec, err := b.Begin(t.Context(), request)
+			switch {
+			case err == nil && rec.Replay == nil:
+				ran.Add(1)
+			case apierr.CodeOf(err) == apierr.IdempotencyInProgress:
+				waited.Add(1)
+			default:
+				t.Errorf("Begin = %+v, %v", rec, err)
+			}
+		})
+	}
+	wg.Wait()
+	if ran.Load() != 1 || waited.Load() != 99 {
+		t.Errorf("%d ran and %d waited, want 1 and 99", ran.Load(), waited.Load())
+	}
+}
+
+func TestARetryAfterACrashRunsWithTheSameNonceAndTime(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	first := begin(t, b, request)
+	wantCode(t, b, request, apierr.IdempotencyInProgress)
+	b.forward(6 * time.Second)
+	second := begin(t, b, request)
+	if second.Nonce != first.Nonce || !second.At.Equal(first.At) || second.Replay != nil {
+		t.Errorf("second try %+v, first %+v", second, first)
+	}
+	// The first was not dead, only slow: its late answer changes nothing.
+	finish(t, b, first, idempotency.Response{Status: 500})
+	finish(t, b, second, answer)
+	if d := cmp.Diff(&answer, begin(t, b, request).Replay); d != "" {
+		t.Errorf("replay (-want +got):\n%s", d)
+	}
+}
+
+func TestAnAbandonedRequestRunsAgainAtOnceAsItself(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	first := begin(t, b, request)
+	if err := b.Abandon(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	if second := begin(t, b, request); second.Nonce != first.Nonce {
+		t.Errorf("nonce %q, then %q", first.Nonce, second.Nonce)
+	}
+}
+
+func TestALostAnswerOfTheStoreIsNoTwin(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.server.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Times: 1, LoseAnswer: true, Code: codes.Unavailable})
+	rec := begin(t, b, request)
+	finish(t, b, rec, answer)
+	if begin(t, b, request).Replay == nil {
+		t.Error("not kept")
+	}
+}
+
+func TestContentionIsNotAnOutage(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.server.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Times: 1, Code: codes.Aborted})
+	begin(t, b, request)
+}
+
+func TestADownStoreRefuses(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.server.Faults().Add(firestore.Fault{Code: codes.Unavailable})
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := b.Begin(ctx, request); apierr.CodeOf(err) != apierr.Unavailable {
+		t.Errorf("Begin = %v, want UNAVAILABLE", err)
+	}
+}
+
+func TestNothingSecretIsAtRest(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	secret := "lr_live_0123456789abcdefghijklmnopqrstuv012345"
+	made := answer
+	made.Body = []byte(`{"key":"` + secret + `"}`)
+	finish(t, b, begin(t, b, request), made)
+	for _, text := range b.documents(t) {
+		for _, leak := range []string{secret, request.Key, request.Secret, "lr_live_", "acc_1"} {
+			if strings.Contains(text, leak) {
+				t.Errorf("%q is readable in %s", leak, text)
+			}
+		}
+	}
+	if d := cmp.Diff(&made, begin(t, b, request).Replay); d != "" {
+		t.Errorf("replay to the same caller (-want +got):\n%s", d)
+	}
+	other := request
+	other.Secret = "lr_live_another"
+	wantCode(t, b, other, apierr.IdempotencyKeyReused)
+}
+
+func TestAnAnswerWithoutASecretIsReplayedToEveryKeyOfTheAccount(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	finish(t, b, begin(t, b, request), answer)
+	other := request
+	other.Secret = "lr_live_another"
+	if begin(t, b, other).Replay == nil {
+		t.Error("not replayed to the account's other key")
+	}
+}
+
+func TestLargeAnswersAreKeptWhileTheyFit(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	var bulk bytes.Buffer
+	for i := range 100 {
+		fmt.Fprintf(&bulk, `{"status":201,"data":{"destinationUrl":"https://example.com/%d/%s"}},`, i, strings.Repeat("path/", 1600))
+	}
+	large := answer
+	large.Body = bulk.Bytes()
+	finish(t, b, begin(t, b, request), large)
+	if rec := begin(t, b, request); rec.Replay == nil || !bytes.Equal(rec.Replay.Body, large.Body) {
+		t.Error("a bulk answer of 800 kB was not kept")
+	}
+	random := request
+	random.Key = "order-2"
+	first := begin(t, b, random)
+	noise := answer
+	noise.Body = make([]byte, 2<<20)
+	_, _ = rand.Read(noise.Body)
+	finish(t, b, first, noise)
+	if again := begin(t, b, random); again.Replay != nil || again.Nonce != first.Nonce {
+		t.Errorf("an answer too large to keep runs again under another nonce")
+	}
+}
+
+func BenchmarkBeginFinish(b *testing.B) {
+	bed := newBed(b)
+	for i := 0; b.Loop(); i++ {
+		r := request
+		r.Key = fmt.Sprint(i)
+		finish(b, bed, begin(b, bed, r), answer)
+	}
+}
