@@ -74,6 +74,9 @@ type Options struct {
 	CaptionObject func(id video.ID, lang, nonce string) string
 }
 
+// StorageHookPath takes the pushes of storage's notifications.
+const StorageHookPath = "/hooks/storage"
+
 // API has the handlers.
 type API struct{ o Options }
 
@@ -88,7 +91,7 @@ func Register(s *httpapi.API, o Options) {
 	s.Handle(fiber.MethodPatch, "/api/v1/videos/:id", write, a.update)
 	s.Handle(fiber.MethodDelete, "/api/v1/videos/:id", write, a.remove)
 	s.Handle(fiber.MethodPut, "/api/v1/videos/:id/captions/:lang", write, a.putCaptions)
-	s.Public(fiber.MethodPost, "/internal/storage-events", a.storageEvent)
+	s.Public(fiber.MethodPost, StorageHookPath, a.storageEvent)
 }
 
 func (a *API) list(c *fiber.Ctx) error {

@@ -58,7 +58,7 @@ func (a *API) storageEvent(c *fiber.Ctx) error {
 // account, and of now.
 type Verifier struct {
 	Audience string
-	Account  string // the e-mail address of the service account that pushes
+	Account  string // the e-mail address of the service account that pushes; "" for any that the issuer knows
 	Issuers  []string
 	CertsURL string // where the issuer publishes its keys (JWK set)
 	Client   *http.Client
@@ -103,7 +103,7 @@ func (v *Verifier) Verify(ctx context.Context, token string) error {
 	}
 	now := v.Now()
 	switch {
-	case claims.Aud != v.Audience, !contains(v.Issuers, claims.Iss), claims.Email != v.Account, !claims.EmailVerified:
+	case claims.Aud != v.Audience, !contains(v.Issuers, claims.Iss), v.Account != "" && (claims.Email != v.Account || !claims.EmailVerified):
 		return fmt.Errorf("%w: for another audience or by another account", errToken)
 	case !now.Before(time.Unix(claims.Exp, 0).Add(clockSkew)), now.Before(time.Unix(claims.Iat, 0).Add(-clockSkew)):
 		return fmt.Errorf("%w: not of now", errToken)

@@ -9,6 +9,19 @@ if (player) startPlayer(player);
 const waiting = document.querySelector<HTMLElement>("[data-waiting]");
 if (waiting) startWaiting(waiting);
 
+for (const t of document.querySelectorAll<HTMLTimeElement>("time[data-local]")) {
+  t.textContent = new Date(t.dateTime).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
+}
+
+// A language's own name says more in the menu than its code.
+for (const t of document.querySelectorAll("track")) {
+  try {
+    t.label = new Intl.DisplayNames([t.srclang], { type: "language" }).of(t.srclang) ?? t.label;
+  } catch {
+    // Not a language that this browser has a name for.
+  }
+}
+
 const copy = document.querySelector<HTMLButtonElement>("[data-copy]");
 if (copy) {
   copy.hidden = !navigator.clipboard;

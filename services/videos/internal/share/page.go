@@ -1,0 +1,334 @@
+package share
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/services/videos/internal/video"
+)
+
+// head is what the pages' <head> needs.
+type head struct {
+	Title   string
+	NoIndex bool
+	Script  bool
+	Player  bool
+	Reload  int // seconds; for browsers without scripts
+	Preview *preview
+}
+
+type preview struct {
+	Page, OEmbed, Image, Embed, File string
+	Title, Description               string
+	Width, Height                    int
+	Seconds                          int
+}
+
+type watchPage struct {
+	Head        head
+	Player      player
+	Page        string
+	Title       string
+	Description string
+	Date        string
+	DateISO     string
+	Length      string
+	Views       string
+	Until       string
+	UntilISO    string
+}
+
+type player struct {
+	Playlist, Native, Session, View, Storyboard, Poster, Page string
+	TTL                                                       int
+	Width, Height                                             int
+	Label                                                     string
+	Captions                                                  []track
+	Overlay                                                   *overlay
+}
+
+type overlay struct{ Href, Title string }
+
+type track struct{ Src, Lang, Label string }
+
+type messagePage struct {
+	Head    head
+	Glyph   string
+	Title   string
+	Lines   []string
+	Waiting *waiting
+	Unlock  *unlockForm
+	Link    string
+	Embed   bool
+}
+
+type waiting struct {
+	Status   string
+	URL      string
+	Bar      bool
+	Progress int
+}
+
+type unlockForm struct{ Action, Error string }
+
+func (s *Share) page(c *fiber.Ctx) error {
+	v, err := s.find(c)
+	if err != nil {
+		return err
+	}
+	if v.Privacy == video.Password && !s.unlocked(c, v) {
+		return s.message(c, fiber.StatusOK, s.lockedPage(v, ""))
+	}
+	v = s.o.Pipeline.Look(c.UserContext(), v)
+	if v.Status != video.Ready {
+		return s.message(c, fiber.StatusOK, s.unready(v, false))
+	}
+	return s.render(c, fiber.StatusOK, "watch", "'none'", v.Indexable(), s.watch(v))
+}
+
+func (s *Share) embed(c *fiber.Ctx) error {
+	v, err := s.find(c)
+	if err != nil {
+		return err
+	}
+	if v.Privacy == video.Password {
+		// A password is not to be typed into a page of somebody else's.
+		return s.message(c, fiber.StatusOK, messagePage{
+			Head: head{Title: "Protected video", NoIndex: true}, Embed: true, Glyph: "lock", Title: "This video is protected",
+			Lines: []string{"Open its page to enter the password."}, Link: s.o.Addresses.Page(v.Slug),
+		})
+	}
+	v = s.o.Pipeline.Look(c.UserContext(), v)
+	if v.Status != video.Ready {
+		return s.message(c, fiber.StatusOK, s.unready(v, true))
+	}
+	p := s.watch(v)
+	p.Head.Preview, p.Head.NoIndex = nil, true
+	p.Player.Overlay = &overlay{Href: p.Page, Title: p.Title}
+	return s.render(c, fiber.StatusOK, "embed", "*", false, p)
+}
+
+// backToPage is for a reload after a refused password.
+func (s *Share) backToPage(c *fiber.Ctx) error {
+	c.Set(fiber.HeaderCacheControl, "no-store")
+	return c.Redirect("/v/"+c.Params("slug"), fiber.StatusSeeOther)
+}
+
+func titleOf(v *video.Video) string {
+	if t := strings.TrimSpace(v.Title); t != "" {
+		return t
+	}
+	return "Untitled video"
+}
+
+func (s *Share) watch(v *video.Video) watchPage {
+	now := s.o.Now()
+	token := s.o.Keys.Sign(video.GrantFor(v, video.Watch, s.o.WatchTTL, now))
+	long := s.o.Keys.Sign(video.GrantFor(v, video.WatchLong, longLife(v), now))
+	here := video.Addresses{} // paths only: the page works under every name of the host
+	m := v.Media
+	p := watchPage{
+		Head:  head{Title: titleOf(v) + " · Linkreel", NoIndex: !v.Indexable(), Script: true, Player: true},
+		Page:  s.o.Addresses.Page(v.Slug),
+		Title: titleOf(v), Description: strings.TrimSpace(v.Description),
+		Date: v.CreatedAt.UTC().Format("2 January 2006"), DateISO: v.CreatedAt.UTC().Format(time.RFC3339), Length: clock(m.Duration),
+		Player: player{
+			Playlist: here.Playlist(v.Slug, token), Native: here.Playlist(v.Slug, long), Session: here.Page(v.Slug) + "/session",
+			View: here.Playback(v.Slug, token) + "view", TTL: seconds(s.life(v, s.o.WatchTTL*3/4)), Page: here.Page(v.Slug),
+			Width: m.Width, Height: m.Height, Label: titleOf(v),
+		},
+	}
+	if m.Storyboard {
+		p.Player.Storyboard = here.Playback(v.Slug, token) + "storyboard.vtt"
+	}
+	if m.Poster != "" {
+		p.Player.Poster = here.Playback(v.Slug, token) + "poster.jpg"
+		if v.Previewable(now) {
+			p.Player.Poster = here.Thumbnail(v.Slug)
+		}
+	}
+	for _, t := range v.Captions {
+		p.Player.Captions = append(p.Player.Captions, track{Src: here.Playback(v.Slug, token) + "captions-" + t.Lang + ".vtt", Lang: t.Lang, Label: t.Label})
+	}
+	switch {
+	case v.Views == 1:
+		p.Views = "1 view"
+	case v.Views > 1:
+		p.Views = thousands(v.Views) + " views"
+	}
+	if !v.ExpiresAt.IsZero() {
+		p.Until, p.UntilISO = v.ExpiresAt.UTC().Format("2 January 2006, 15:04 UTC"), v.ExpiresAt.UTC().Format(time.RFC3339)
+	}
+	if v.Previewable(now) {
+		p.Head.Preview = s.preview(v)
+	}
+	return p
+}
+
+func (s *Share) preview(v *video.Video) *preview {
+	a := s.o.Addresses
+	p := &preview{
+		Page: a.Page(v.Slug), OEmbed: a.OEmbed(v.Slug), Image: a.Thumbnail(v.Slug), Embed: a.Embed(v.Slug),
+		Title: titleOf(v), Description: short(v.Description), Width: v.Media.Width, Height: v.Media.Height,
+		Seconds: int(math.Ceil(v.Media.Duration)),
+	}
+	if p.Description == "" {
+		p.Description = "A video of " + clock(v.Media.Duration) + ", shared with Linkreel."
+	}
+	if v.Media.Download != "" {
+		p.File = a.File(v.Slug)
+	}
+	return p
+}
+
+// unready is the page of a video that cannot be watched yet, or not at all.
+func (s *Share) unready(v *video.Video, embed bool) messagePage {
+	p := messagePage{Head: head{Title: titleOf(v) + " · Linkreel", NoIndex: true, Script: true, Reload: 5}, Embed: embed, Glyph: "wait", Title: titleOf(v)}
+	p.Waiting = &waiting{Status: string(v.Status), URL: "/v/" + string(v.Slug) + "/status"}
+	switch v.Status {
+	case video.Uploading:
+		p.Lines = []string{"This video has not been uploaded yet. The page shows it as soon as it is there."}
+	case video.Processing:
+		p.Lines = []string{"This video is being prepared. It will start here by itself in a moment."}
+		p.Waiting.Bar, p.Waiting.Progress = true, v.Progress
+	default:
+		// The reason is for its owner; another file may still be uploaded.
+		p.Glyph, p.Head.Reload = "broken", 0
+		p.Lines = []string{"This video could not be prepared for playing. Ask the person who shared it to upload it again."}
+	}
+	return p
+}
+
+func (s *Share) lockedPage(v *video.Video, problem string) messagePage {
+	return messagePage{
+		Head: head{Title: "Protected video · Linkreel", NoIndex: true, Script: true}, Glyph: "lock", Title: "This video is protected",
+		Lines:  []string{"Enter the password that you were given with the link."},
+		Unlock: &unlockForm{Action: "/v/" + string(v.Slug) + "/unlock", Error: problem},
+	}
+}
+
+// ErrorPage writes refusals of pages as pages. It leaves what machines ask for,
+// playlists and the like, to the JSON form by returning an error.
+func (s *Share) ErrorPage(c *fiber.Ctx, e *apierr.Error) error {
+	p := c.Path()
+	if strings.HasPrefix(p, "/hooks/") {
+		return errors.New("not a page")
+	}
+	for _, end := range []string{"/status", "/session", "/oembed", ".jpg", ".mp4", ".m3u8", ".vtt", "/view"} {
+		if strings.HasSuffix(p, end) {
+			c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
+			c.Set(fiber.HeaderAccessControlAllowOrigin, "*")
+			return errors.New("not a page")
+		}
+	}
+	m := messagePage{Head: head{NoIndex: true}, Embed: strings.HasPrefix(p, "/embed/"), Glyph: "broken"}
+	switch e.Code {
+	case apierr.NotFound, apierr.VideoNotFound:
+		m.Title, m.Lines = "Nothing here", []string{"There is no video at this address. It may have been deleted, or the link is not complete."}
+	case apierr.Gone:
+		m.Glyph, m.Title, m.Lines = "gone", "This video has expired", []string{"Its time was limited by the person who shared it."}
+	case apierr.RateLimited:
+		m.Glyph, m.Title, m.Lines = "gone", "Too many tries", []string{"Wait a little, then try again."}
+	case apierr.MethodNotAllowed:
+		m.Title, m.Lines = "Not possible", []string{"This address does not take that kind of request."}
+	case apierr.Forbidden:
+		m.Glyph, m.Title, m.Lines = "lock", "Not allowed", []string{e.Message}
+	default:
+		m.Title, m.Lines = "Something went wrong", []string{"It is not your fault. Try again in a moment."}
+		if e.Code == apierr.Unavailable {
+			m.Head.Reload = 10
+		}
+	}
+	m.Head.Title = m.Title + " · Linkreel"
+	return s.message(c, e.Code.Status(), m)
+}
+
+func (s *Share) message(c *fiber.Ctx, status int, m messagePage) error {
+	ancestors := "'none'"
+	if m.Embed {
+		ancestors = "*"
+	}
+	return s.render(c, status, "message", ancestors, false, m)
+}
+
+func (s *Share) render(c *fiber.Ctx, status int, name, ancestors string, index bool, data any) error {
+	var b bytes.Buffer
+	if err := s.pages.ExecuteTemplate(&b, name, data); err != nil {
+		return fmt.Errorf("render %s: %w", name, err)
+	}
+	if !index {
+		c.Set("X-Robots-Tag", "noindex, nofollow")
+	}
+	c.Set(fiber.HeaderContentSecurityPolicy, s.policy+ancestors)
+	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
+	// Not no-referrer: with it, browsers would send forms with "Origin: null".
+	c.Set(fiber.HeaderReferrerPolicy, "same-origin")
+	c.Set("Cross-Origin-Opener-Policy", "same-origin")
+	c.Set("Permissions-Policy", "camera=(), microphone=(), geolocation=(), payment=(), usb=()")
+	if ancestors != "*" {
+		c.Set(fiber.HeaderXFrameOptions, "DENY")
+	}
+	c.Set(fiber.HeaderCacheControl, "private, no-store")
+	c.Set(fiber.HeaderContentType, "text/html; charset=utf-8")
+	c.Status(status)
+	c.Response().SetBodyRaw(b.Bytes())
+	return nil
+}
+
+// status tells a waiting page how far the video is.
+func (s *Share) status(c *fiber.Ctx) error {
+	v, err := s.findOpen(c)
+	if err != nil {
+		return err
+	}
+	v = s.o.Pipeline.Look(c.UserContext(), v)
+	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
+	return httpapi.JSON(c, fiber.StatusOK, struct {
+		Status   string `json:"status"`
+		Progress int    `json:"progress"`
+	}{string(v.Status), v.Progress})
+}
+
+// clock writes a length as people read it: 1:03, 1:02:03.
+func clock(s float64) string {
+	t := int(math.Round(s))
+	if t >= 3600 {
+		return fmt.Sprintf("%d:%02d:%02d", t/3600, t/60%60, t%60)
+	}
+	return fmt.Sprintf("%d:%02d", t/60, t%60)
+}
+
+func thousands(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// short is a description for previews: one line, cut at a word.
+func short(s string) string {
+	words := strings.Fields(s)
+	line := strings.Join(words, " ")
+	if len([]rune(line)) <= 200 {
+		return line
+	}
+	n := 0
+	for i, w := range words {
+		if n += len([]rune(w)) + 1; n > 199 {
+			return strings.TrimSpace(strings.Join(words[:i], " ") + "…")
+		}
+	}
+	return line
+}
+
+func seconds(d time.Duration) int { return int(d / time.Second) }

@@ -1,0 +1,320 @@
+package share
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/objectstore"
+	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/services/videos/internal/video"
+)
+
+// maxLongLife bounds what players get that cannot renew their access.
+const maxLongLife = 6 * time.Hour
+
+// longLife lets a video be watched to its end, with a pause.
+func longLife(v *video.Video) time.Duration {
+	return min(maxLongLife, 10*time.Minute+time.Duration(2*v.Media.Duration*float64(time.Second)))
+}
+
+// life is how long something given out now may work; it ends with the video.
+func (s *Share) life(v *video.Video, most time.Duration) time.Duration {
+	if v.ExpiresAt.IsZero() {
+		return most
+	}
+	return max(0, min(most, v.ExpiresAt.Sub(s.o.Now())))
+}
+
+// opened reads the video that the path's token opens, in one read.
+func (s *Share) opened(c *fiber.Ctx) (*video.Video, video.Grant, error) {
+	refused := apierr.New(apierr.Forbidden, "This playback address is no longer valid.")
+	g, err := s.o.Keys.Verify(c.Params("token"))
+	if err != nil || g.Kind == video.Unlocked {
+		return nil, g, refused
+	}
+	v, err := s.o.Store.Get(c.UserContext(), g.Video)
+	switch {
+	case err != nil:
+		return nil, g, err
+	case v.Expired(s.o.Now()):
+		return nil, g, gone()
+	case string(v.Slug) != c.Params("slug") || !g.Allows(v, s.o.Now()):
+		return nil, g, refused
+	case v.Status != video.Ready || v.Media == nil:
+		return nil, g, apierr.New(apierr.NotFound, "This video is not ready.")
+	}
+	return v, g, nil
+}
+
+// play answers everything that is under a token.
+func (s *Share) play(c *fiber.Ctx) error {
+	v, g, err := s.opened(c)
+	if err != nil {
+		return err
+	}
+	// The token is the permission, so other sites' players may read too.
+	c.Set(fiber.HeaderAccessControlAllowOrigin, "*")
+	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
+	c.Set(fiber.HeaderCacheControl, "private, no-store")
+	c.Set(fiber.HeaderReferrerPolicy, "no-referrer")
+	c.Set("X-Robots-Tag", "noindex")
+	file := c.Params("file")
+	switch {
+	case file == "poster.jpg":
+		return s.poster(c, v)
+	case strings.HasPrefix(file, "captions-"):
+		return s.captions(c, v, g, strings.TrimPrefix(file, "captions-"))
+	}
+	outcome, err := transcode.UnmarshalOutcome(v.Media.Outcome)
+	if err != nil {
+		return err
+	}
+	if file == "storyboard.vtt" {
+		return s.storyboard(c, v, g, outcome)
+	}
+	name, ok := strings.CutSuffix(file, ".m3u8")
+	if !ok {
+		return apierr.New(apierr.NotFound, "There is nothing at this address.")
+	}
+	if name == "master" {
+		return text(c, playlistType, s.master(v, g, outcome))
+	}
+	r, ok := outcome.Rendition(name)
+	if !ok {
+		return apierr.New(apierr.NotFound, "There is nothing at this address.")
+	}
+	address, _, err := s.sign(c.UserContext(), v, g, r.Object)
+	if err != nil {
+		return err
+	}
+	return text(c, playlistType, transcode.MediaPlaylist(r, address))
+}
+
+const playlistType = "application/vnd.apple.mpegurl; charset=utf-8"
+
+func text(c *fiber.Ctx, media, body string) error {
+	c.Set(fiber.HeaderContentType, media)
+	return c.SendString(body)
+}
+
+// master lists captions only for players that have no page around them: a page
+// has its own tracks, and two of each would confuse.
+func (s *Share) master(v *video.Video, g video.Grant, o *transcode.Outcome) string {
+	var captions []transcode.Caption
+	if g.Kind == video.Own {
+		for _, t := range v.Captions {
+			captions = append(captions, transcode.Caption{Lang: t.Lang, Name: t.Label, URI: "captions-" + t.Lang + ".m3u8"})
+		}
+	}
+	return transcode.MasterPlaylist(o, func(r transcode.Rendition) string { return r.Name + ".m3u8" }, captions...)
+}
+
+// sign makes a read address that lasts as long as the grant's kind needs and
+// never longer than the video. Addresses are reused while most of their life is left.
+func (s *Share) sign(ctx context.Context, v *video.Video, g video.Grant, object string) (string, time.Duration, error) {
+	now := s.o.Now()
+	most := s.o.WatchTTL
+	if g.Kind != video.Watch {
+		most = longLife(v)
+	}
+	life := s.life(v, most)
+	key := fmt.Sprintf("%s %s", object, most)
+	if life == most {
+		if address, ok := s.signed.get(key, now); ok {
+			return address, most * 3 / 4, nil
+		}
+	}
+	// Storage counts whole seconds; a video's last one is not given away.
+	whole := max(time.Second, life.Truncate(time.Second))
+	address, _, err := s.o.Bucket.SignGet(ctx, object, whole, objectstore.GetOptions{})
+	if err != nil {
+		return "", 0, err
+	}
+	if life == most {
+		s.signed.put(key, address, now.Add(most/4), now)
+	}
+	return address, whole, nil
+}
+
+// session renews what a page's player holds: a token, and the signed addresses
+// of all renditions.
+func (s *Share) session(c *fiber.Ctx) error {
+	v, err := s.findOpen(c)
+	if err != nil {
+		return err
+	}
+	if v.Status != video.Ready || v.Media == nil {
+		return apierr.New(apierr.NotFound, "This video is not ready.")
+	}
+	outcome, err := transcode.UnmarshalOutcome(v.Media.Outcome)
+	if err != nil {
+		return err
+	}
+	grant := video.GrantFor(v, video.Watch, s.o.WatchTTL, s.o.Now())
+	objects := make([]string, 0, len(outcome.Renditions)+1)
+	for _, r := range outcome.Renditions {
+		objects = append(objects, r.Object)
+	}
+	if outcome.Audio != nil {
+		objects = append(objects, outcome.Audio.Object)
+	}
+	answer := struct {
+		Playlist string   `json:"playlist"`
+		TTL      int      `json:"ttl"`
+		Media    []string `json:"media"`
+	}{video.Addresses{}.Playlist(v.Slug, s.o.Keys.Sign(grant)), 0, make([]string, len(objects))}
+	lives := make([]time.Duration, len(objects))
+	g, ctx := errgroup.WithContext(c.UserContext())
+	for i, object := range objects {
+		g.Go(func() (err error) {
+			answer.Media[i], lives[i], err = s.sign(ctx, v, grant, object)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	ttl := s.life(v, s.o.WatchTTL)
+	for _, l := range lives {
+		ttl = min(ttl, l)
+	}
+	answer.TTL = max(1, seconds(ttl))
+	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
+	return httpapi.JSON(c, fiber.StatusOK, answer)
+}
+
+func (s *Share) storyboard(c *fiber.Ctx, v *video.Video, g video.Grant, o *transcode.Outcome) error {
+	if o.Storyboard == nil {
+		return apierr.New(apierr.NotFound, "This video has no storyboard.")
+	}
+	var failed error
+	vtt := transcode.StoryboardVTT(o, func(object string) string {
+		address, _, err := s.sign(c.UserContext(), v, g, object)
+		failed = errors.Join(failed, err)
+		return address
+	})
+	if failed != nil {
+		return failed
+	}
+	return text(c, "text/vtt; charset=utf-8", vtt)
+}
+
+// captions gives a track as WebVTT, and as the one-segment playlist that HLS
+// wants. The files are small and written by the video's owner, so they are read here
+// and served with our own type.
+func (s *Share) captions(c *fiber.Ctx, v *video.Video, _ video.Grant, file string) error {
+	lang, ext, _ := strings.Cut(file, ".")
+	track, ok := v.Caption(lang)
+	if !ok {
+		return apierr.New(apierr.NotFound, "There are no such captions.")
+	}
+	switch ext {
+	case "m3u8":
+		return text(c, playlistType, transcode.CaptionPlaylist(v.Media.Duration, "captions-"+lang+".vtt"))
+	case "vtt":
+		body, err := s.small(c.UserContext(), track.Object)
+		if err != nil {
+			return err
+		}
+		c.Set(fiber.HeaderContentType, "text/vtt; charset=utf-8")
+		c.Response().SetBodyRaw(body)
+		return nil
+	}
+	return apierr.New(apierr.NotFound, "There is nothing at this address.")
+}
+
+func (s *Share) poster(c *fiber.Ctx, v *video.Video) error {
+	if v.Media.Poster == "" {
+		return apierr.New(apierr.NotFound, "This video has no picture.")
+	}
+	body, err := s.small(c.UserContext(), v.Media.Poster)
+	if err != nil {
+		return err
+	}
+	c.Set(fiber.HeaderContentType, "image/jpeg")
+	c.Response().SetBodyRaw(body)
+	return nil
+}
+
+// thumbnail is the poster for link previews.
+func (s *Share) thumbnail(c *fiber.Ctx) error {
+	v, err := s.previewable(c)
+	if err != nil {
+		return err
+	}
+	if err := s.poster(c, v); err != nil {
+		return err
+	}
+	c.Set(fiber.HeaderCacheControl, fmt.Sprintf("public, max-age=%d", seconds(s.life(v, 5*time.Minute))))
+	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
+	c.Set("Cross-Origin-Resource-Policy", "cross-origin")
+	return nil
+}
+
+// file leads link previews that play a file to one.
+func (s *Share) file(c *fiber.Ctx) error {
+	v, err := s.previewable(c)
+	if err != nil {
+		return err
+	}
+	if v.Media.Download == "" {
+		return apierr.New(apierr.NotFound, "This video has no file.")
+	}
+	address, _, err := s.sign(c.UserContext(), v, video.Grant{Kind: video.WatchLong}, v.Media.Download)
+	if err != nil {
+		return err
+	}
+	c.Set(fiber.HeaderCacheControl, "private, no-store")
+	return c.Redirect(address, fiber.StatusFound)
+}
+
+// previewable finds a ready video that may show itself to anybody. One behind a
+// password answers like one that is not there.
+func (s *Share) previewable(c *fiber.Ctx) (*video.Video, error) {
+	v, err := s.find(c)
+	if err != nil {
+		return nil, err
+	}
+	if !v.Previewable(s.o.Now()) || v.Status != video.Ready || v.Media == nil {
+		return nil, video.NotFound()
+	}
+	return v, nil
+}
+
+// maxSmall bounds what passes through here: posters and captions.
+const maxSmall = 2 << 20
+
+// small reads a small object; object names are never reused, so it may be kept.
+func (s *Share) small(ctx context.Context, object string) ([]byte, error) {
+	now := s.o.Now()
+	if body, ok := s.posters.get(object, now); ok {
+		return body, nil
+	}
+	var b bounded
+	if _, err := s.o.Bucket.Download(ctx, object, 0, &b); err != nil {
+		if errors.Is(err, objectstore.ErrNotFound) {
+			return nil, video.NotFound() // deleted between the record's read and this one
+		}
+		return nil, err
+	}
+	s.posters.put(object, b.Bytes(), now.Add(10*time.Minute), now)
+	return b.Bytes(), nil
+}
+
+type bounded struct{ bytes.Buffer }
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if b.Len()+len(p) > maxSmall {
+		return 0, errors.New("object is larger than a picture or captions may be")
+	}
+	return b.Buffer.Write(p)
+}

@@ -1,0 +1,245 @@
+// Package videos is the service that owns videos: their API, share pages and
+// playlists, and the pipeline that moves them from upload to ready. It alone
+// changes a video's status.
+//
+// It starts and keeps serving while Redis is down (limits are then local and
+// stricter), and shows what it can while storage is down. Without Firestore it
+// can answer nothing but its own errors.
+package videos
+
+import (
+	"context"
+	_ "embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/propagation"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/linkreel/linkreel/libs/authclient"
+	"github.com/linkreel/linkreel/libs/boot"
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/guard"
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
+	"github.com/linkreel/linkreel/libs/objectstore"
+	"github.com/linkreel/linkreel/libs/queue"
+	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/services/videos/internal/api"
+	"github.com/linkreel/linkreel/services/videos/internal/pipeline"
+	"github.com/linkreel/linkreel/services/videos/internal/share"
+	"github.com/linkreel/linkreel/services/videos/internal/store"
+	"github.com/linkreel/linkreel/services/videos/internal/video"
+)
+
+// Indexes are the composite indexes and exemptions that the service's queries
+// need, in the form the Firebase tools deploy.
+//
+//go:embed firestore.indexes.json
+var Indexes []byte
+
+// StorageHookPath is where storage's notifications are pushed to.
+const StorageHookPath = api.StorageHookPath
+
+// Config is all that the service can be told.
+type Config struct {
+	boot.Config
+	Firestore firestoredb.Config `envPrefix:"LINKREEL_"`
+	Storage   objectstore.Config `envPrefix:"LINKREEL_"`
+
+	// APIAddr is the listener for the API, the share pages and the playlists.
+	APIAddr string `env:"LINKREEL_API_ADDR" envDefault:":8080"`
+	// BaseURL is the product's base address, which share addresses begin with.
+	BaseURL string `env:"LINKREEL_BASE_URL" envDefault:"http://localhost:8080"`
+	// AuthURL is auth's internal address, InternalToken what it wants to see.
+	AuthURL       string `env:"LINKREEL_AUTH_URL" envDefault:"http://localhost:8090"`
+	InternalToken string `env:"LINKREEL_INTERNAL_TOKEN"`
+	// RedisURL is host:port or a redis:// or rediss:// address. Redis holds limits
+	// and wake-ups for workers, all of which may be lost.
+	RedisURL string `env:"LINKREEL_REDIS_URL" envDefault:"localhost:6379"`
+	// TrustedProxies are the networks whose X-Forwarded-For is believed.
+	TrustedProxies []netip.Prefix `env:"LINKREEL_TRUSTED_PROXIES"`
+	// TokenSecrets sign what lets people watch: at least 32 bytes each, as hex. The
+	// first signs, all check, so that a secret can be replaced.
+	TokenSecrets []string `env:"LINKREEL_TOKEN_SECRET,notEmpty"`
+
+	// PushAudience is the audience of the identity tokens that storage's
+	// notifications come with; empty refuses them all, and sweeps do the work.
+	PushAudience string `env:"LINKREEL_PUSH_AUDIENCE"`
+	// PushAccount is the service account of the push subscription. It must be set
+	// when the tokens are Google's, since everybody can get one of those.
+	PushAccount string `env:"LINKREEL_PUSH_ACCOUNT"`
+	// PushCertsURL is where the issuer of the tokens publishes its keys.
+	PushCertsURL string `env:"LINKREEL_PUSH_JWKS_URL" envDefault:"https://www.googleapis.com/oauth2/v3/certs"`
+
+	// UploadTTL is the life of an upload address.
+	UploadTTL time.Duration `env:"LINKREEL_UPLOAD_TTL" envDefault:"24h"`
+	// UploadMaxAge is how long after its creation a video waits for its file.
+	UploadMaxAge time.Duration `env:"LINKREEL_UPLOAD_MAX_AGE" envDefault:"48h"`
+	// MaxBytes bounds an uploaded file.
+	MaxBytes int64 `env:"LINKREEL_VIDEO_MAX_BYTES" envDefault:"10737418240"`
+	// MaxDuration bounds a video's length.
+	MaxDuration time.Duration `env:"LINKREEL_VIDEO_MAX_DURATION" envDefault:"4h"`
+	// MaxSide and MaxPixels bound a video's picture.
+	MaxSide   int `env:"LINKREEL_VIDEO_MAX_SIDE" envDefault:"8192"`
+	MaxPixels int `env:"LINKREEL_VIDEO_MAX_PIXELS" envDefault:"36000000"`
+	// WatchTTL is the life of what a share page's player is given; it renews it
+	// while playing.
+	WatchTTL time.Duration `env:"LINKREEL_WATCH_TTL" envDefault:"10m"`
+	// OwnerTTL is the life of the playback and download addresses that the API gives.
+	OwnerTTL time.Duration `env:"LINKREEL_OWNER_TTL" envDefault:"6h"`
+	// UnlockTTL is how long a viewer's browser remembers a password.
+	UnlockTTL time.Duration `env:"LINKREEL_UNLOCK_TTL" envDefault:"12h"`
+	// PasswordHashes and PasswordQueue are how many passwords are hashed at once and
+	// how many more may wait; each hash takes 19 MiB.
+	PasswordHashes int `env:"LINKREEL_PASSWORD_HASHES" envDefault:"4"`
+	PasswordQueue  int `env:"LINKREEL_PASSWORD_QUEUE" envDefault:"16"`
+
+	// SweepEvery is how often waiting videos are looked at.
+	SweepEvery time.Duration `env:"LINKREEL_SWEEP_EVERY" envDefault:"10s"`
+	// JanitorEvery is how often storage is searched for orphans.
+	JanitorEvery time.Duration `env:"LINKREEL_JANITOR_EVERY" envDefault:"15m"`
+	// SourceRetention is how long an upload is kept once its video is ready; 0 is
+	// for ever.
+	SourceRetention time.Duration `env:"LINKREEL_SOURCE_RETENTION" envDefault:"168h"`
+
+	// Now is the clock; nil is the system's.
+	Now func() time.Time `env:"-"`
+}
+
+// New makes the service. It connects lazily, so it starts while Firestore,
+// storage or Redis is down.
+func New(ctx context.Context, cfg Config) (*boot.Service, error) {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	cfg.BaseURL = strings.TrimRight(cfg.BaseURL, "/")
+	keys, err := cfg.keyring()
+	if err != nil {
+		return nil, fmt.Errorf("videos: LINKREEL_TOKEN_SECRET: %w", err)
+	}
+	push, err := cfg.verifier()
+	if err != nil {
+		return nil, fmt.Errorf("videos: %w", err)
+	}
+	mediaOrigin, err := origin(cfg.Storage.PublicURL)
+	if err != nil {
+		return nil, fmt.Errorf("videos: LINKREEL_STORAGE_PUBLIC_URL: %w", err)
+	}
+	db, err := firestoredb.Open(ctx, cfg.Firestore)
+	if err != nil {
+		return nil, fmt.Errorf("videos: %w", err)
+	}
+	bucket, err := objectstore.Open(ctx, cfg.Storage)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("videos: %w", err), db.Close())
+	}
+	rdb, err := authclient.OpenRedis(cfg.RedisURL)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("videos: %w", err), bucket.Close(), db.Close())
+	}
+	log := slog.Default()
+	auth := authclient.New(authclient.Config{Now: cfg.Now}, authclient.NewHTTPSource(cfg.AuthURL, cfg.InternalToken), rdb)
+	limits := guard.New(rdb, cfg.Now)
+	kept := store.New(db, cfg.Now)
+	passwords := video.NewPasswords(cfg.PasswordHashes, cfg.PasswordQueue)
+	addresses := video.Addresses{Base: cfg.BaseURL}
+
+	pipe := pipeline.New(pipeline.Options{
+		Store: kept, Bucket: bucket, Jobs: transcode.NewStore(db.Client, cfg.Now), Queue: wakeUps{queue.New(rdb, queue.Options{})},
+		Now: cfg.Now, Log: log,
+		Upload: video.UploadLimits{MaxBytes: cfg.MaxBytes, MaxAge: cfg.UploadMaxAge},
+		Job:    transcode.Limits{MaxBytes: cfg.MaxBytes, MaxDuration: cfg.MaxDuration, MaxSide: cfg.MaxSide, MaxPixels: cfg.MaxPixels},
+
+		SweepEvery: cfg.SweepEvery, JanitorEvery: cfg.JanitorEvery, SourceRetention: cfg.SourceRetention,
+		Mine: limits.First,
+	})
+	var server *httpapi.API
+	pages, err := share.New(share.Options{
+		Store: kept, Pipeline: pipe, Bucket: bucket, Guard: limits, Passwords: passwords, Keys: keys, Addresses: addresses,
+		MediaOrigin: mediaOrigin, ClientIP: func(c *fiber.Ctx) netip.Addr { return server.ClientIP(c) }, Now: cfg.Now, Log: log,
+		WatchTTL: cfg.WatchTTL, UnlockTTL: cfg.UnlockTTL,
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("videos: %w", err), rdb.Close(), bucket.Close(), db.Close())
+	}
+	server = httpapi.New(httpapi.Options{
+		Name: "videos", Auth: auth, Idempotency: idempotency.NewFirestore(db, cfg.Now),
+		TrustedProxies: cfg.TrustedProxies, Page: pages.ErrorPage, Now: cfg.Now,
+	})
+	api.Register(server, api.Options{
+		Store: kept, Pipeline: pipe, Bucket: bucket, Passwords: passwords, Keys: keys, Addresses: addresses, Push: push,
+		Now: cfg.Now, Log: log, UploadTTL: cfg.UploadTTL, OwnerTTL: cfg.OwnerTTL,
+		UploadObject: pipeline.UploadObject, CaptionObject: pipeline.CaptionObject,
+	})
+	pages.Register(server)
+
+	return &boot.Service{
+		Name:    "videos",
+		Servers: []boot.Server{{Name: "api", Addr: cfg.APIAddr, Handler: server.Handler()}},
+		Loops: []boot.Loop{
+			{Name: "sweep", Run: pipe.Run},
+			{Name: "janitor", Run: pipe.RunJanitor},
+			{Name: "views", Run: pages.Run},
+		},
+		// No readiness check: a restart or a detour heals none of the dependencies,
+		// and pages still say in plain words what is the matter.
+		Close: []func(context.Context) error{
+			func(context.Context) error { auth.Close(); return rdb.Close() },
+			func(context.Context) error { return bucket.Close() },
+			func(context.Context) error { return db.Close() },
+		},
+	}, nil
+}
+
+func (c Config) keyring() (*video.Keyring, error) {
+	secrets := make([][]byte, len(c.TokenSecrets))
+	for i, s := range c.TokenSecrets {
+		secret, err := hex.DecodeString(strings.TrimSpace(s))
+		if err != nil {
+			return nil, errors.New("not hex")
+		}
+		secrets[i] = secret
+	}
+	return video.NewKeyring(secrets...)
+}
+
+// verifier is nil when notifications are not wanted.
+func (c Config) verifier() (*api.Verifier, error) {
+	if c.PushAudience == "" {
+		return nil, nil
+	}
+	if c.PushAccount == "" && c.PushCertsURL == api.GoogleCerts {
+		return nil, errors.New("LINKREEL_PUSH_AUDIENCE needs LINKREEL_PUSH_ACCOUNT: everybody can get a token of Google's")
+	}
+	return &api.Verifier{
+		Audience: c.PushAudience, Account: c.PushAccount, Issuers: api.GoogleIssuers, CertsURL: c.PushCertsURL,
+		Client: &http.Client{Timeout: 5 * time.Second}, Now: c.Now,
+	}, nil
+}
+
+// wakeUps gives a job id to the workers' queue, with the trace it belongs to.
+type wakeUps struct{ q *queue.Queue }
+
+func (w wakeUps) Add(ctx context.Context, jobID string) error {
+	trace := propagation.MapCarrier{}
+	otel.GetTextMapPropagator().Inject(ctx, trace)
+	return w.q.Add(ctx, jobID, trace)
+}
+
+func origin(address string) (string, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme == "" || u.Host == "" {
+		return "", fmt.Errorf("%q is not an address", address)
+	}
+	return u.Scheme + "://" + u.Host, nil
+}
