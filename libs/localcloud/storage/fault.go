@@ -1,0 +1,199 @@
+package storage
+
+import (
+	"io"
+	"maps"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// Fault is one way in which calls go wrong until it is removed or has happened Times times. The zero fields match
+// everything and do nothing.
+type Fault struct {
+	// Call is a call's name ("objects.insert", "xml.put", …, see Faults.Calls) or the start of one before a "*".
+	Call string
+	// Bucket and ObjectPrefix restrict the fault to some objects.
+	Bucket, ObjectPrefix string
+	// Times is how often it happens; 0 means always.
+	Times int
+
+	// Delay passes before the call is looked at.
+	Delay time.Duration
+	// Status answers at once with this error, 503 say, and does nothing.
+	Status int
+	// CutRequest ends the connection after this many bytes of the request's body were read.
+	CutRequest int64
+	// CutResponse ends the connection after this many bytes of the response's body were sent.
+	CutResponse int64
+	// LoseAnswer does the call, commit included, and ends the connection instead of answering.
+	LoseAnswer bool
+}
+
+// Faults makes calls fail on demand, and counts them. All methods may be used beside running requests.
+type Faults struct {
+	mu     sync.Mutex
+	active []*Fault
+	calls  map[string]int64
+	any    atomic.Bool
+	full   atomic.Bool
+}
+
+func newFaults() *Faults { return &Faults{calls: map[string]int64{}} }
+
+// Faults returns the server's switchboard.
+func (s *Server) Faults() *Faults { return s.faults }
+
+// Inject starts a fault and returns the function that ends it. Where several match, the first injected happens.
+func (f *Faults) Inject(x Fault) (remove func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := &x
+	f.active = append(f.active, p)
+	f.any.Store(true)
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.remove(p)
+	}
+}
+
+func (f *Faults) remove(p *Fault) {
+	for i, x := range f.active {
+		if x == p {
+			f.active = append(f.active[:i], f.active[i+1:]...)
+			break
+		}
+	}
+	f.any.Store(len(f.active) > 0)
+}
+
+// Reset ends all faults and forgets the counts.
+func (f *Faults) Reset() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.active, f.calls = nil, map[string]int64{}
+	f.any.Store(false)
+	f.full.Store(false)
+}
+
+// DiskFull makes every write of bytes fail, as a full disk does, until it is called with false.
+func (f *Faults) DiskFull(on bool) { f.full.Store(on) }
+
+func (f *Faults) disk() error {
+	if f.full.Load() {
+		return syscall.ENOSPC
+	}
+	return nil
+}
+
+// Calls tells how often each call came in: "objects.insert", "objects.get", "objects.media", "objects.list",
+// "objects.delete", "objects.session", "xml.put", "xml.get", "xml.head", "xml.start", "xml.session", "xml.preflight" and so on.
+func (f *Faults) Calls() map[string]int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.calls)
+}
+
+// note counts a call and returns the fault that meets it, nil almost always.
+func (f *Faults) note(call, bucket, object string) *Fault {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls[call]++
+	for _, x := range f.active {
+		prefix, wild := strings.CutSuffix(x.Call, "*")
+		if x.Call != "" && x.Call != call && !(wild && strings.HasPrefix(call, prefix)) ||
+			x.Bucket != "" && x.Bucket != bucket || !strings.HasPrefix(object, x.ObjectPrefix) {
+			continue
+		}
+		hit := *x
+		if x.Times == 1 {
+			f.remove(x)
+		} else if x.Times > 1 {
+			x.Times--
+		}
+		return &hit
+	}
+	return nil
+}
+
+// wrap runs next under the fault that meets the call.
+func (f *Faults) wrap(call, bucket, object string, w http.ResponseWriter, r *http.Request, next http.HandlerFunc) {
+	if call == "" {
+		call = "unknown"
+	}
+	x := f.note(call, bucket, object)
+	if x == nil {
+		next(w, r)
+		return
+	}
+	if x.Delay > 0 {
+		select {
+		case <-time.After(x.Delay):
+		case <-r.Context().Done():
+			return
+		}
+	}
+	if x.Status != 0 {
+		e := fail(x.Status, "ServiceUnavailable", "Injected fault.")
+		if strings.HasPrefix(call, "xml.") {
+			writeXMLError(w, r, e)
+		} else {
+			writeJSONError(w, e)
+		}
+		return
+	}
+	if x.CutRequest > 0 {
+		r.Body = &cutBody{ReadCloser: r.Body, left: x.CutRequest}
+		defer panic(http.ErrAbortHandler)
+	}
+	if x.CutResponse > 0 {
+		w = &cutWriter{ResponseWriter: w, left: x.CutResponse}
+	}
+	if x.LoseAnswer {
+		w = &muteWriter{header: http.Header{}}
+		defer panic(http.ErrAbortHandler)
+	}
+	next(w, r)
+}
+
+type cutBody struct {
+	io.ReadCloser
+	left int64
+}
+
+func (b *cutBody) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, io.ErrUnexpectedEOF
+	}
+	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left)])
+	b.left -= int64(n)
+	return n, err
+}
+
+type cutWriter struct {
+	http.ResponseWriter
+	left int64
+}
+
+func (w *cutWriter) Write(p []byte) (int, error) {
+	n, err := w.ResponseWriter.Write(p[:min(int64(len(p)), w.left)])
+	w.left -= int64(n)
+	if err == nil && w.left <= 0 {
+		http.NewResponseController(w.ResponseWriter).Flush()
+		panic(http.ErrAbortHandler)
+	}
+	return n, err
+}
+
+func (w *cutWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// muteWriter swallows the answer to a call whose answer gets lost.
+type muteWriter struct{ header http.Header }
+
+func (w *muteWriter) Header() http.Header         { return w.header }
+func (w *muteWriter) Write(p []byte) (int, error) { return len(p), nil }
+func (w *muteWriter) WriteHeader(int)             {}

@@ -1,0 +1,279 @@
+package storage
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// The events that production names.
+const (
+	eventFinalize = "OBJECT_FINALIZE"
+	eventDelete   = "OBJECT_DELETE"
+	eventMetadata = "OBJECT_METADATA_UPDATE"
+)
+
+// Notify sends changes of objects the way a Pub/Sub push subscription does: at least once, in no promised order, again
+// with growing pauses until the receiver answers 102, 200, 201, 202 or 204, for a week at most. An event is recorded
+// in the transaction that makes it true, so no crash loses one.
+type Notify struct {
+	// URL takes the POST.
+	URL string
+	// Events restricts what is sent; empty means OBJECT_FINALIZE, OBJECT_DELETE and OBJECT_METADATA_UPDATE.
+	Events []string
+	// Subscription is named in each message.
+	Subscription string
+	// Audience, Issuer and Email are claims of the token in the Authorization header, which the receiver checks against
+	// /oauth2/v3/certs of the APIHandler. The audience is URL when empty, the issuer https://accounts.google.com.
+	Audience, Issuer, Email string
+	// MinBackoff and MaxBackoff bound the pause before a message is sent again; 1 s and 60 s when 0.
+	MinBackoff, MaxBackoff time.Duration
+	// Client sends; one with a timeout of 10 s when nil.
+	Client *http.Client
+}
+
+// retention is how long an unaccepted message is kept, as in Pub/Sub by default.
+const retention = 7 * 24 * time.Hour
+
+// note is one recorded event.
+type note struct {
+	ID    uint64            `json:"id"`
+	At    time.Time         `json:"at"`
+	Attrs map[string]string `json:"attrs"`
+	Data  []byte            `json:"data"`
+}
+
+type outbox struct {
+	st     *store
+	srv    *Server
+	n      Notify
+	off    bool
+	signal chan struct{}
+}
+
+func openOutbox(s *Server, n *Notify) (*outbox, error) {
+	o := &outbox{st: s.st, srv: s, signal: make(chan struct{}, 1), off: n == nil}
+	if n == nil {
+		return o, nil
+	}
+	o.n = *n
+	if o.n.Audience == "" {
+		o.n.Audience = o.n.URL
+	}
+	if o.n.Issuer == "" {
+		o.n.Issuer = "https://accounts.google.com"
+	}
+	if o.n.Email == "" {
+		o.n.Email = s.key.Email
+	}
+	if o.n.Subscription == "" {
+		o.n.Subscription = "projects/local/subscriptions/storage"
+	}
+	if o.n.MinBackoff == 0 {
+		o.n.MinBackoff = time.Second
+	}
+	o.n.MaxBackoff = max(o.n.MaxBackoff, o.n.MinBackoff)
+	if n.MaxBackoff == 0 {
+		o.n.MaxBackoff = max(time.Minute, o.n.MinBackoff)
+	}
+	if o.n.Client == nil {
+		o.n.Client = &http.Client{Timeout: 10 * time.Second}
+	}
+	_, err := s.oidc()
+	return o, err
+}
+
+// add records an event in t. old is the object that o replaces, which production reports as deleted.
+func (b *outbox) add(t *bolt.Tx, event string, o, old *object) error {
+	if b.off {
+		return nil
+	}
+	more := map[string]string{}
+	if old != nil {
+		more["overwroteGeneration"] = strconv.FormatInt(old.Generation, 10)
+		if err := b.record(t, eventDelete, old, map[string]string{"overwrittenByGeneration": strconv.FormatInt(o.Generation, 10)}); err != nil {
+			return err
+		}
+	}
+	return b.record(t, event, o, more)
+}
+
+func (b *outbox) record(t *bolt.Tx, event string, o *object, attrs map[string]string) error {
+	if len(b.n.Events) > 0 && !slices.Contains(b.n.Events, event) {
+		return nil
+	}
+	data, err := json.Marshal(o.resource())
+	if err != nil {
+		return err
+	}
+	id, err := t.Bucket(inOutbox).NextSequence()
+	if err != nil {
+		return err
+	}
+	at := b.st.clock().UTC()
+	attrs["eventType"], attrs["bucketId"], attrs["objectId"] = event, o.Bucket, o.Name
+	attrs["objectGeneration"] = strconv.FormatInt(o.Generation, 10)
+	attrs["eventTime"], attrs["payloadFormat"] = at.Format(time.RFC3339Nano), "JSON_API_V1"
+	attrs["notificationConfig"] = "projects/_/buckets/" + o.Bucket + "/notificationConfigs/1"
+	return putJSON(t, inOutbox, binary.BigEndian.AppendUint64(nil, id), note{ID: id, At: at, Attrs: attrs, Data: data})
+}
+
+func (b *outbox) wake() {
+	select {
+	case b.signal <- struct{}{}:
+	default:
+	}
+}
+
+// run sends until ctx ends, several at a time, so that one refused message does not hold up the others. Pauses are
+// real time even under an injected clock: they protect the receiver.
+func (b *outbox) run(ctx context.Context) {
+	if b.off {
+		return
+	}
+	const parallel = 8
+	type tries struct {
+		n    int
+		next time.Time
+		busy bool
+	}
+	state := map[uint64]*tries{}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	slots := make(chan struct{}, parallel)
+	for {
+		wait := time.Minute
+		notes, err := b.pending(1000)
+		if err != nil {
+			b.srv.log.Error("storage: reading the outbox failed", "error", err)
+		}
+		for _, n := range notes {
+			mu.Lock()
+			t := state[n.ID]
+			if t == nil {
+				t = &tries{}
+				state[n.ID] = t
+			}
+			pause := time.Until(t.next)
+			ready := !t.busy && pause <= 0
+			if !t.busy && pause > 0 {
+				wait = min(wait, pause)
+			}
+			t.busy = t.busy || ready
+			mu.Unlock()
+			if !ready {
+				continue
+			}
+			select {
+			case slots <- struct{}{}:
+			case <-ctx.Done():
+				return
+			}
+			wg.Go(func() {
+				defer func() { <-slots; b.wake() }()
+				done := b.deliver(ctx, n)
+				mu.Lock()
+				defer mu.Unlock()
+				if t.busy = false; done {
+					delete(state, n.ID)
+					return
+				}
+				t.n++
+				t.next = time.Now().Add(min(b.n.MaxBackoff, b.n.MinBackoff<<min(t.n-1, 16)))
+			})
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-b.signal:
+		case <-time.After(wait):
+		}
+	}
+}
+
+func (b *outbox) pending(limit int) (notes []note, err error) {
+	err = b.st.db.View(func(t *bolt.Tx) error {
+		c := t.Bucket(inOutbox).Cursor()
+		for k, v := c.First(); k != nil && len(notes) < limit; k, v = c.Next() {
+			var n note
+			if err := json.Unmarshal(v, &n); err != nil {
+				return err
+			}
+			notes = append(notes, n)
+		}
+		return nil
+	})
+	return notes, err
+}
+
+// deliver sends one message and tells whether it is done with: accepted and removed, or too old.
+func (b *outbox) deliver(ctx context.Context, n note) bool {
+	if b.st.clock().Sub(n.At) > retention {
+		b.srv.log.Warn("storage: dropped a notification that nobody accepted for a week", "event", n.Attrs["eventType"], "object", n.Attrs["objectId"])
+		return b.remove(n)
+	}
+	if err := b.send(ctx, n); err != nil {
+		if ctx.Err() == nil {
+			b.srv.log.Debug("storage: notification not accepted yet", "error", err)
+		}
+		return false
+	}
+	return b.remove(n)
+}
+
+func (b *outbox) remove(n note) bool {
+	err := b.st.update(false, func(t *bolt.Tx) error {
+		return t.Bucket(inOutbox).Delete(binary.BigEndian.AppendUint64(nil, n.ID))
+	})
+	return err == nil
+}
+
+func (b *outbox) send(ctx context.Context, n note) error {
+	id := strconv.FormatUint(n.ID, 10)
+	published := n.At.Format(time.RFC3339Nano)
+	msg, err := json.Marshal(map[string]any{"subscription": b.n.Subscription, "message": map[string]any{
+		"data": base64.StdEncoding.EncodeToString(n.Data), "attributes": n.Attrs,
+		"messageId": id, "message_id": id, "publishTime": published, "publish_time": published}})
+	if err != nil {
+		return err
+	}
+	key, err := b.srv.oidc()
+	if err != nil {
+		return err
+	}
+	now := b.st.clock().Unix()
+	token, err := key.jwt(map[string]any{"iss": b.n.Issuer, "aud": b.n.Audience, "azp": b.n.Email, "sub": b.n.Email,
+		"email": b.n.Email, "email_verified": true, "iat": now, "exp": now + 3600})
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, b.n.URL, bytes.NewReader(msg))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+token)
+	resp, err := b.n.Client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
+	switch resp.StatusCode {
+	case 102, 200, 201, 202, 204:
+		return nil
+	}
+	return fmt.Errorf("receiver answered %s", resp.Status)
+}

@@ -1,0 +1,425 @@
+package storage
+
+import (
+	"encoding"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// chunkUnit is the size of which every chunk but the last is a multiple.
+const chunkUnit = 256 << 10
+
+// sessionRecord is a resumable session as the index keeps it: what was acknowledged, no more.
+type sessionRecord struct {
+	Object   object    `json:"object"`
+	Cond     cond      `json:"cond"`
+	Min      int64     `json:"min"`
+	Max      int64     `json:"max"`
+	MD5      string    `json:"md5,omitempty"`
+	CRC      string    `json:"crc,omitempty"`
+	JSON     bool      `json:"json,omitempty"` // belongs to the JSON API
+	Started  time.Time `json:"started"`
+	Blob     string    `json:"blob"` // its file in tmp/
+	Size     int64     `json:"size"` // acknowledged and synced
+	MD5State []byte    `json:"md5State,omitempty"`
+	CRCState []byte    `json:"crcState,omitempty"`
+	Done     bool      `json:"done,omitempty"`
+	Result   *object   `json:"result,omitempty"`
+}
+
+// session is one that was asked for since the start: its record and the running upload.
+type session struct {
+	id  string
+	mu  sync.Mutex
+	rec sessionRecord
+	up  *upload // its file is open only while a request runs
+
+	front sync.Mutex
+	cut   func() // ends the body of the request that holds mu
+}
+
+type sessions struct {
+	st    *store
+	life  time.Duration
+	clock func() time.Time
+
+	mu   sync.Mutex
+	live map[string]*session
+}
+
+// start records a session and returns its id, which is the credential for everything that follows.
+func (s *sessions) start(w wish, lo, hi int64, isJSON bool) (string, error) {
+	if err := checkName(w.object.Name); err != nil {
+		return "", err
+	}
+	u, err := s.st.newUpload()
+	if err != nil {
+		return "", err
+	}
+	defer u.f.Close()
+	id := randomHex(32)
+	ses := &session{id: id, up: u, rec: sessionRecord{Object: w.object, Cond: w.cond, Min: lo, Max: hi, MD5: w.md5, CRC: w.crc,
+		JSON: isJSON, Started: s.clock().UTC(), Blob: u.blob}}
+	if err := ses.save(s.st, true); err != nil {
+		u.discard()
+		return "", err
+	}
+	s.mu.Lock()
+	s.live[id] = ses
+	s.mu.Unlock()
+	return id, nil
+}
+
+// save makes the session's present length outlive a crash. first also checks that the bucket exists.
+func (ses *session) save(st *store, first bool) error {
+	md5State, crcState, err := ses.up.state()
+	if err != nil {
+		return fmt.Errorf("save session: %w", err)
+	}
+	rec := ses.rec
+	rec.Size, rec.MD5State, rec.CRCState = ses.up.n, md5State, crcState
+	err = st.update(false, func(t *bolt.Tx) error {
+		if first {
+			if _, err := lookup(t, rec.Object.Bucket, rec.Object.Name); err != nil {
+				return err
+			}
+		} else if t.Bucket(inSessions).Get([]byte(ses.id)) == nil {
+			return noSession() // cancelled meanwhile
+		}
+		return putJSON(t, inSessions, []byte(ses.id), rec)
+	})
+	if err == nil {
+		ses.rec = rec
+	}
+	return err
+}
+
+func noSession() error { return fail(404, "NoSuchUpload", "The requested upload was not found.") }
+
+// find returns a session from memory or, after a restart, from the index with its file cut to what was acknowledged.
+func (s *sessions) find(id string) (*session, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ses := s.live[id]; ses != nil {
+		return ses, nil
+	}
+	var rec *sessionRecord
+	err := s.st.db.View(func(t *bolt.Tx) (err error) {
+		rec, err = getJSON[sessionRecord](t, inSessions, []byte(id))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if rec == nil || s.clock().After(rec.Started.Add(s.life)) {
+		return nil, noSession()
+	}
+	ses := &session{id: id, rec: *rec}
+	if !rec.Done {
+		if ses.up, err = s.st.reopen(*rec); err != nil {
+			return nil, err
+		}
+	}
+	s.live[id] = ses
+	return ses, nil
+}
+
+// reopen brings back an upload as its record describes it. Its file stays closed.
+func (s *store) reopen(rec sessionRecord) (*upload, error) {
+	u := newSums(s, rec.Blob)
+	if err := u.md5.(encoding.BinaryUnmarshaler).UnmarshalBinary(rec.MD5State); err != nil {
+		return nil, fmt.Errorf("restore checksum of a session: %w", err)
+	}
+	if err := u.crc.(encoding.BinaryUnmarshaler).UnmarshalBinary(rec.CRCState); err != nil {
+		return nil, fmt.Errorf("restore checksum of a session: %w", err)
+	}
+	u.n = rec.Size
+	if fi, err := os.Stat(s.temp(rec.Blob)); err != nil || fi.Size() < rec.Size {
+		return nil, fmt.Errorf("file of a session is shorter than its record (%w)", errors.Join(err))
+	}
+	return u, nil
+}
+
+// drop forgets a session and its file.
+func (s *sessions) drop(id, blob string) error {
+	err := s.st.update(false, func(t *bolt.Tx) error { return t.Bucket(inSessions).Delete([]byte(id)) })
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	delete(s.live, id)
+	s.mu.Unlock()
+	os.Remove(s.st.temp(blob))
+	return nil
+}
+
+// expire drops sessions past their life.
+func (s *sessions) expire() error {
+	old := map[string]string{}
+	err := s.st.db.View(func(t *bolt.Tx) error {
+		return t.Bucket(inSessions).ForEach(func(k, v []byte) error {
+			var rec sessionRecord
+			if err := json.Unmarshal(v, &rec); err != nil {
+				return err
+			}
+			if s.clock().After(rec.Started.Add(s.life)) {
+				old[string(k)] = rec.Blob
+			}
+			return nil
+		})
+	})
+	for id, blob := range old {
+		err = errors.Join(err, s.drop(id, blob))
+	}
+	return err
+}
+
+// take locks the session for one request. A client that comes again has given up its last request, which may hang
+// on a dead connection for long: the newer one ends it.
+func (ses *session) take(w http.ResponseWriter) (release func()) {
+	ses.front.Lock()
+	if ses.cut != nil {
+		ses.cut()
+	}
+	ses.front.Unlock()
+	ses.mu.Lock()
+	rc := http.NewResponseController(w)
+	ses.front.Lock()
+	ses.cut = func() { rc.SetReadDeadline(time.Unix(1, 0)) }
+	ses.front.Unlock()
+	return func() {
+		ses.front.Lock()
+		ses.cut = nil
+		ses.front.Unlock()
+		ses.mu.Unlock()
+	}
+}
+
+// contentRange is a parsed Content-Range of an upload. A negative last or total is one that the client left open.
+type contentRange struct {
+	query       bool // "bytes */…": no bytes, how far are you?
+	first, last int64
+	total       int64
+}
+
+// parseContentRange reads what resumable uploads send: "bytes 0-99/100", "bytes 0-99/*", "bytes 0-*/100", "bytes 0-*/*",
+// "bytes */100", "bytes */*"; no header stands for the whole object.
+func parseContentRange(v string) (contentRange, error) {
+	c := contentRange{last: -1, total: -1}
+	if v == "" {
+		return c, nil
+	}
+	bad := fail(400, "InvalidArgument", "Invalid Content-Range: %q", v)
+	rest, unit := strings.CutPrefix(v, "bytes ")
+	span, total, ok := strings.Cut(rest, "/")
+	if !unit || !ok {
+		return c, bad
+	}
+	if total != "*" {
+		if c.total, ok = digits(total); !ok {
+			return c, bad
+		}
+	}
+	if span == "*" {
+		c.query = true
+		return c, nil
+	}
+	first, last, ok := strings.Cut(span, "-")
+	if !ok {
+		return c, bad
+	}
+	if c.first, ok = digits(first); !ok {
+		return c, bad
+	}
+	if last == "*" {
+		return c, nil
+	}
+	if c.last, ok = digits(last); !ok || c.last < c.first || c.total >= 0 && c.last >= c.total {
+		return c, bad
+	}
+	return c, nil
+}
+
+func digits(s string) (int64, bool) {
+	if s == "" || strings.Trim(s, "0123456789") != "" {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	return n, err == nil && n <= maxObject
+}
+
+// final tells whether the bytes up to last end the object.
+func (c contentRange) final() bool { return c.last < 0 || c.last+1 == c.total }
+
+// resume answers one request of a session: more bytes, a question how far it is, or its end. bucket and name are
+// those of an XML session URI, empty for the JSON API.
+func (s *Server) resume(w http.ResponseWriter, r *http.Request, id, bucketName, name string) error {
+	ses, err := s.sessions.find(id)
+	if err != nil {
+		return err
+	}
+	release := ses.take(w)
+	defer release()
+	rec := &ses.rec
+	if rec.JSON != (bucketName == "") || bucketName != "" && (rec.Object.Bucket != bucketName || rec.Object.Name != name) {
+		return noSession()
+	}
+	if s.clock().After(rec.Started.Add(s.sessionLife)) {
+		return noSession()
+	}
+	switch r.Method {
+	case http.MethodDelete:
+		if err := s.sessions.drop(id, rec.Blob); err != nil {
+			return err
+		}
+		w.WriteHeader(499)
+		return nil
+	case http.MethodPut, http.MethodPost:
+	default:
+		return fail(405, "MethodNotAllowed", "The specified method is not allowed against this resource.")
+	}
+	if rec.Done {
+		return ses.finished(w)
+	}
+	c, err := parseContentRange(r.Header.Get("Content-Range"))
+	if err != nil {
+		return err
+	}
+	if err := ses.open(); err != nil {
+		return err
+	}
+	defer ses.up.f.Close()
+	complete, err := s.absorb(ses, r, c)
+	if err != nil {
+		return err
+	}
+	if !complete {
+		if err := ses.keep(s.st); err != nil {
+			return err
+		}
+		return ses.incomplete(w, r)
+	}
+	if err := inRange(ses.up.n, rec.Min, rec.Max); err != nil {
+		return errors.Join(err, s.sessions.drop(id, rec.Blob))
+	}
+	o, err := s.st.commit(ses.up, wish{object: rec.Object, cond: rec.Cond, md5: rec.MD5, crc: rec.CRC, session: id})
+	if err != nil {
+		if refused(err) {
+			return errors.Join(err, s.sessions.drop(id, rec.Blob))
+		}
+		return err
+	}
+	rec.Done, rec.Result = true, o
+	return ses.finished(w)
+}
+
+// open prepares the session's file for appending at its length; bytes beyond are of a request that ended badly.
+func (ses *session) open() error {
+	f, err := os.OpenFile(ses.up.s.temp(ses.rec.Blob), os.O_WRONLY, 0)
+	if err == nil {
+		if err = f.Truncate(ses.up.n); err == nil {
+			_, err = f.Seek(ses.up.n, io.SeekStart)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("open session file: %w", err)
+	}
+	ses.up.f = f
+	return nil
+}
+
+// keep makes what has arrived last, before the client is told.
+func (ses *session) keep(st *store) error {
+	if ses.up.n == ses.rec.Size {
+		return nil
+	}
+	if err := ses.up.f.Sync(); err != nil {
+		return fmt.Errorf("sync session file: %w", err)
+	}
+	return ses.save(st, false)
+}
+
+// absorb takes the bytes of one request and tells whether the object is complete with them.
+func (s *Server) absorb(ses *session, r *http.Request, c contentRange) (complete bool, err error) {
+	u := ses.up
+	if c.query {
+		return c.total >= 0 && c.total == u.n, nil
+	}
+	if c.first > u.n {
+		return false, nil // a gap: the answer tells where to go on
+	}
+	size := int64(-1) // of the body, when the client says it
+	if c.last >= 0 {
+		size = c.last - c.first + 1
+	} else if c.total >= 0 {
+		size = c.total - c.first
+	}
+	if size >= 0 && r.ContentLength >= 0 && r.ContentLength != size {
+		return false, fail(400, "InvalidArgument", "Content-Length %d does not match Content-Range.", r.ContentLength)
+	}
+	if _, err := io.CopyN(io.Discard, r.Body, u.n-c.first); err != nil { // sent again: skip what is here
+		return false, ses.broken(s.st, err)
+	}
+	room := ses.rec.Max + 1 - u.n
+	if size >= 0 {
+		end := c.first + size
+		if !c.final() {
+			end -= end % chunkUnit // an inner chunk counts in whole units
+		}
+		room = min(room, max(end-u.n, 0))
+	}
+	if err := u.fill(r.Body, room); err != nil {
+		return false, ses.broken(s.st, err)
+	}
+	if u.n > ses.rec.Max {
+		return true, nil // refused by the caller
+	}
+	if size >= 0 && c.final() && u.n < c.first+size {
+		return false, ses.broken(s.st, io.ErrUnexpectedEOF)
+	}
+	if c.final() {
+		return true, nil
+	}
+	_, err = io.Copy(io.Discard, r.Body)
+	return false, err
+}
+
+// broken keeps what a cut request has brought, so that the client goes on from there.
+func (ses *session) broken(st *store, err error) error {
+	if refused(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return errors.Join(fail(400, "IncompleteBody", "The request body ended early."), ses.keep(st))
+	}
+	return err
+}
+
+func (ses *session) incomplete(w http.ResponseWriter, r *http.Request) error {
+	if ses.up.n > 0 {
+		w.Header().Set("Range", fmt.Sprintf("bytes=0-%d", ses.up.n-1))
+	}
+	w.Header().Set("X-GUploader-UploadID", ses.id)
+	if r.Header.Get("X-GUploader-No-308") != "" { // Go's client: its HTTP library follows a 308
+		w.Header().Set("X-Http-Status-Code-Override", "308")
+		return nil
+	}
+	w.WriteHeader(http.StatusPermanentRedirect)
+	return nil
+}
+
+func (ses *session) finished(w http.ResponseWriter) error {
+	o := ses.rec.Result
+	o.headers(w.Header())
+	if ses.rec.JSON {
+		return writeJSON(w, o.resource())
+	}
+	return nil
+}

@@ -1,0 +1,887 @@
+package storage
+
+import (
+	"bytes"
+	"crypto/md5"
+	"crypto/rand"
+	"encoding"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// schema is the version of the index's layout. Open refuses an index written by a later one.
+const schema = 1
+
+// The index: meta (schema, last generation), buckets by name, objects by "bucket NUL name", resumable sessions
+// by id, notifications that nobody has accepted yet by number.
+var (
+	inMeta     = []byte("meta")
+	inBuckets  = []byte("buckets")
+	inObjects  = []byte("objects")
+	inSessions = []byte("sessions")
+	inOutbox   = []byte("outbox")
+
+	keySchema     = []byte("schema")
+	keyGeneration = []byte("generation")
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// object is one live object: its resource as the JSON API shows it, and the file that holds its bytes.
+type object struct {
+	Bucket             string            `json:"bucket"`
+	Name               string            `json:"name"`
+	Generation         int64             `json:"generation,string"`
+	Metageneration     int64             `json:"metageneration,string"`
+	Size               int64             `json:"size,string"`
+	ContentType        string            `json:"contentType,omitempty"`
+	ContentEncoding    string            `json:"contentEncoding,omitempty"`
+	ContentDisposition string            `json:"contentDisposition,omitempty"`
+	ContentLanguage    string            `json:"contentLanguage,omitempty"`
+	CacheControl       string            `json:"cacheControl,omitempty"`
+	CustomTime         *time.Time        `json:"customTime,omitempty"`
+	Metadata           map[string]string `json:"metadata,omitempty"`
+	MD5                string            `json:"md5Hash,omitempty"` // absent for a composed object
+	CRC32C             string            `json:"crc32c,omitempty"`
+	Components         int64             `json:"componentCount,omitempty"`
+	ETag               string            `json:"etag"`
+	Created            time.Time         `json:"timeCreated"`
+	Updated            time.Time         `json:"updated"`
+	StorageClass       string            `json:"storageClass"`
+	Blob               string            `json:"blob,omitempty"` // file in data/; never shown
+}
+
+// bucket is a bucket's resource, so far as this server keeps one.
+type bucket struct {
+	Name           string            `json:"name"`
+	Metageneration int64             `json:"metageneration,string"`
+	Created        time.Time         `json:"timeCreated"`
+	Updated        time.Time         `json:"updated"`
+	Location       string            `json:"location"`
+	StorageClass   string            `json:"storageClass"`
+	CORS           []CORS            `json:"cors,omitempty"`
+	Labels         map[string]string `json:"labels,omitempty"`
+}
+
+// cond holds preconditions; nil fields are not asked.
+type cond struct {
+	Gen     *int64 `json:"gen,omitempty"`
+	NotGen  *int64 `json:"notGen,omitempty"`
+	Meta    *int64 `json:"meta,omitempty"`
+	NotMeta *int64 `json:"notMeta,omitempty"`
+}
+
+func (c cond) check(o *object) error {
+	var g, m int64
+	if o != nil {
+		g, m = o.Generation, o.Metageneration
+	}
+	if c.Gen != nil && *c.Gen != g || c.Meta != nil && *c.Meta != m {
+		return errCondition
+	}
+	if c.NotGen != nil && *c.NotGen == g || c.NotMeta != nil && *c.NotMeta == m {
+		return errUnchanged
+	}
+	return nil
+}
+
+var (
+	errCondition = fail(412, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold.")
+	// errUnchanged becomes 304 for a read and 412 for everything else.
+	errUnchanged = &apiError{status: 412, code: "PreconditionFailed", msg: errCondition.msg, notModified: true}
+)
+
+type store struct {
+	dir    string
+	db     *bolt.DB
+	clock  func() time.Time
+	faults *Faults
+	notes  *outbox
+
+	queue chan *change
+	quit  chan struct{}
+	gone  chan struct{} // closed when the writer has ended
+
+	lastGen int64 // owned by the writer
+}
+
+// change is one request to edit the index. The writer runs many in one transaction, so f checks everything
+// before its first Put and a refusal leaves no trace.
+type change struct {
+	f       func(*bolt.Tx) error
+	newBlob bool
+	err     error
+	done    chan struct{}
+}
+
+func openStore(dir string, clock func() time.Time, faults *Faults) (*store, error) {
+	for _, d := range []string{"data", "tmp"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
+			return nil, fmt.Errorf("make storage directory: %w", err)
+		}
+	}
+	// The mapping starts large, since growing it waits for every reader.
+	db, err := bolt.Open(filepath.Join(dir, "index.db"), 0o600, &bolt.Options{
+		Timeout: 2 * time.Second, InitialMmapSize: 256 << 20, FreelistType: bolt.FreelistMapType,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open storage index in %s (is another process using it?): %w", dir, err)
+	}
+	s := &store{dir: dir, db: db, clock: clock, faults: faults, queue: make(chan *change, 1024),
+		quit: make(chan struct{}), gone: make(chan struct{})}
+	if err := s.prepare(); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	go s.write()
+	return s, nil
+}
+
+// prepare brings a new or an interrupted directory into order: buckets of the index exist, files of uploads that
+// ended without an object are gone.
+func (s *store) prepare() error {
+	keep := map[string]bool{}
+	err := s.db.Update(func(t *bolt.Tx) error {
+		for _, b := range [][]byte{inMeta, inBuckets, inObjects, inSessions, inOutbox} {
+			if _, err := t.CreateBucketIfNotExists(b); err != nil {
+				return err
+			}
+		}
+		meta := t.Bucket(inMeta)
+		if v := meta.Get(keySchema); v == nil {
+			if err := meta.Put(keySchema, []byte(strconv.Itoa(schema))); err != nil {
+				return err
+			}
+		} else if n, err := strconv.Atoi(string(v)); err != nil || n > schema {
+			return fmt.Errorf("storage index has schema %q, this program knows up to %d", v, schema)
+		}
+		if v := meta.Get(keyGeneration); v != nil {
+			s.lastGen = int64(binary.BigEndian.Uint64(v))
+		}
+		return t.Bucket(inSessions).ForEach(func(k, v []byte) error {
+			var r sessionRecord
+			if err := json.Unmarshal(v, &r); err != nil {
+				return fmt.Errorf("read session %s: %w", k, err)
+			}
+			if !r.Done {
+				keep[r.Blob] = true
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("prepare storage index: %w", err)
+	}
+	files, err := os.ReadDir(filepath.Join(s.dir, "tmp"))
+	if err != nil {
+		return fmt.Errorf("list unfinished uploads: %w", err)
+	}
+	for _, f := range files {
+		if !keep[f.Name()] {
+			if err := os.Remove(filepath.Join(s.dir, "tmp", f.Name())); err != nil {
+				return fmt.Errorf("remove unfinished upload: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// sweep removes files that no object names: leftovers of a process that ended between moving a file and writing the
+// index. It may run beside requests, because names is listed before the first request and a name is never used twice.
+func (s *store) sweep(names []string) (removed int, err error) {
+	if len(names) == 0 {
+		return 0, nil
+	}
+	orphan := make(map[string]bool, len(names))
+	for _, n := range names {
+		orphan[n] = true
+	}
+	err = s.db.View(func(t *bolt.Tx) error {
+		return t.Bucket(inObjects).ForEach(func(_, v []byte) error {
+			var r struct{ Blob string }
+			if err := json.Unmarshal(v, &r); err != nil {
+				return err
+			}
+			delete(orphan, r.Blob)
+			return nil
+		})
+	})
+	if err != nil {
+		return 0, fmt.Errorf("look for orphaned files: %w", err)
+	}
+	for n := range orphan {
+		if err := os.Remove(s.data(n)); err == nil {
+			removed++
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return removed, fmt.Errorf("remove orphaned file: %w", err)
+		}
+	}
+	return removed, nil
+}
+
+// blobs lists the files of data/.
+func (s *store) blobs() ([]string, error) {
+	d, err := os.Open(filepath.Join(s.dir, "data"))
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	return d.Readdirnames(-1)
+}
+
+func (s *store) data(blob string) string { return filepath.Join(s.dir, "data", blob) }
+func (s *store) temp(blob string) string { return filepath.Join(s.dir, "tmp", blob) }
+
+func (s *store) close() error {
+	close(s.quit)
+	<-s.gone
+	return s.db.Close()
+}
+
+// write is the only writer of the index. Whatever queues up while one commit waits for the disk goes into the next:
+// a lone caller pays one sync, a crowd shares it.
+func (s *store) write() {
+	defer close(s.gone)
+	for {
+		var batch []*change
+		select {
+		case c := <-s.queue:
+			batch = append(batch, c)
+		case <-s.quit:
+			return
+		}
+	more:
+		for len(batch) < 512 {
+			select {
+			case c := <-s.queue:
+				batch = append(batch, c)
+			default:
+				break more
+			}
+		}
+		err := s.commitBatch(batch)
+		for _, c := range batch {
+			if err != nil {
+				c.err = err
+			}
+			close(c.done)
+		}
+	}
+}
+
+func (s *store) commitBatch(batch []*change) error {
+	for _, c := range batch {
+		if c.newBlob { // the files' names must last before the index names them
+			if err := syncDir(filepath.Join(s.dir, "data")); err != nil {
+				return err
+			}
+			break
+		}
+	}
+	before := s.lastGen
+	err := s.db.Update(func(t *bolt.Tx) error {
+		for _, c := range batch {
+			c.err = c.f(t)
+			if refused := (*apiError)(nil); c.err != nil && !errors.As(c.err, &refused) {
+				return c.err
+			}
+		}
+		if s.lastGen == before {
+			return nil
+		}
+		return t.Bucket(inMeta).Put(keyGeneration, binary.BigEndian.AppendUint64(nil, uint64(s.lastGen)))
+	})
+	if err != nil {
+		return fmt.Errorf("write storage index: %w", err)
+	}
+	return nil
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// update runs f in the writer's next transaction and returns once that is on disk. After an error that is not an
+// apiError the outcome is unknown, as after a power cut.
+func (s *store) update(newBlob bool, f func(*bolt.Tx) error) error {
+	c := &change{f: f, newBlob: newBlob, done: make(chan struct{})}
+	select {
+	case s.queue <- c:
+	case <-s.quit:
+		return errClosed
+	}
+	select {
+	case <-c.done:
+		return c.err
+	case <-s.gone:
+		select {
+		case <-c.done:
+			return c.err
+		default:
+			return errClosed
+		}
+	}
+}
+
+var errClosed = errors.New("storage is closed")
+
+// nextGeneration is a time in microseconds that only ever grows, also over restarts and clocks that are set back.
+func (s *store) nextGeneration() int64 {
+	s.lastGen = max(s.lastGen+1, s.clock().UnixMicro())
+	return s.lastGen
+}
+
+func objectKey(bucket, name string) []byte { return []byte(bucket + "\x00" + name) }
+
+func getJSON[T any](t *bolt.Tx, in, key []byte) (*T, error) {
+	v := t.Bucket(in).Get(key)
+	if v == nil {
+		return nil, nil
+	}
+	x := new(T)
+	if err := json.Unmarshal(v, x); err != nil {
+		return nil, fmt.Errorf("read %s %q from the index: %w", in, key, err)
+	}
+	return x, nil
+}
+
+func putJSON(t *bolt.Tx, in, key []byte, x any) error {
+	v, err := json.Marshal(x)
+	if err != nil {
+		return err
+	}
+	return t.Bucket(in).Put(key, v)
+}
+
+func noBucket(name string) error {
+	return fail(404, "NoSuchBucket", "The specified bucket does not exist: %s", name)
+}
+
+func noObject(bucket, name string) error {
+	return fail(404, "NoSuchKey", "No such object: %s/%s", bucket, name)
+}
+
+// lookup reads an object in t: nil when there is none, an error when there is no bucket.
+func lookup(t *bolt.Tx, bucketName, name string) (*object, error) {
+	if t.Bucket(inBuckets).Get([]byte(bucketName)) == nil {
+		return nil, noBucket(bucketName)
+	}
+	return getJSON[object](t, inObjects, objectKey(bucketName, name))
+}
+
+func (s *store) get(bucketName, name string) (o *object, err error) {
+	err = s.db.View(func(t *bolt.Tx) error { o, err = lookup(t, bucketName, name); return err })
+	return o, err
+}
+
+// find is get for a caller that needs the object, of generation gen unless that is 0, under c.
+func (s *store) find(bucketName, name string, gen int64, c cond) (*object, error) {
+	o, err := s.get(bucketName, name)
+	if err != nil {
+		return nil, err
+	}
+	if o == nil || gen != 0 && gen != o.Generation {
+		return nil, noObject(bucketName, name)
+	}
+	return o, c.check(o)
+}
+
+// open finds an object and opens its bytes. An overwrite in between removes the file that the index just named,
+// so it looks again.
+func (s *store) open(bucketName, name string, gen int64, c cond) (*object, *os.File, error) {
+	for try := 0; ; try++ {
+		o, err := s.find(bucketName, name, gen, c)
+		if err != nil {
+			return nil, nil, err
+		}
+		f, err := os.Open(s.data(o.Blob))
+		if err == nil {
+			return o, f, nil
+		}
+		if try == 10 || !errors.Is(err, fs.ErrNotExist) {
+			return nil, nil, fmt.Errorf("open bytes of %s/%s: %w", bucketName, name, err)
+		}
+	}
+}
+
+// upload is a temporary file with running checksums.
+type upload struct {
+	s    *store
+	blob string
+	f    *os.File
+	crc  hash.Hash32
+	md5  hash.Hash // nil when the object will have none
+	n    int64
+}
+
+func randomHex(n int) string {
+	b := make([]byte, n)
+	rand.Read(b) // never fails
+	return hex.EncodeToString(b)
+}
+
+func newSums(s *store, blob string) *upload {
+	return &upload{s: s, blob: blob, crc: crc32.New(castagnoli), md5: md5.New()}
+}
+
+func (s *store) newUpload() (*upload, error) {
+	u := newSums(s, randomHex(16))
+	f, err := os.OpenFile(s.temp(u.blob), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("make upload file: %w", err)
+	}
+	u.f = f
+	return u, nil
+}
+
+func (u *upload) Write(p []byte) (int, error) {
+	if err := u.s.faults.disk(); err != nil {
+		return 0, &diskError{err}
+	}
+	n, err := u.f.Write(p)
+	u.crc.Write(p[:n])
+	if u.md5 != nil {
+		u.md5.Write(p[:n])
+	}
+	u.n += int64(n)
+	if err != nil {
+		return n, &diskError{err}
+	}
+	return n, nil
+}
+
+// diskError tells a failure of our disk from one of the client's connection, which io.Copy returns alike.
+type diskError struct{ err error }
+
+func (e *diskError) Error() string { return "write upload: " + e.err.Error() }
+func (e *diskError) Unwrap() error { return e.err }
+
+var buffers = sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}
+
+// fill copies r into the upload, at most limit bytes.
+func (u *upload) fill(r io.Reader, limit int64) error {
+	b := buffers.Get().(*[]byte)
+	defer buffers.Put(b)
+	_, err := io.CopyBuffer(struct{ io.Writer }{u}, io.LimitReader(r, limit), *b)
+	var disk *diskError
+	if err != nil && !errors.As(err, &disk) {
+		return fail(400, "IncompleteBody", "The request body ended early: %v", err)
+	}
+	return err
+}
+
+func (u *upload) discard() {
+	u.f.Close()
+	os.Remove(u.s.temp(u.blob))
+}
+
+func (u *upload) sums() (md5sum, crc string) {
+	if u.md5 != nil {
+		md5sum = base64.StdEncoding.EncodeToString(u.md5.Sum(nil))
+	}
+	return md5sum, base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint32(nil, u.crc.Sum32()))
+}
+
+// state is what a resumable upload needs to go on after a restart without reading its bytes again.
+func (u *upload) state() (md5state, crcstate []byte, err error) {
+	md5state, err = u.md5.(encoding.BinaryMarshaler).MarshalBinary()
+	if err != nil {
+		return nil, nil, err
+	}
+	crcstate, err = u.crc.(encoding.BinaryMarshaler).MarshalBinary()
+	return md5state, crcstate, err
+}
+
+// wish is what a caller wants an upload to become.
+type wish struct {
+	object   object
+	cond     cond
+	md5, crc string // as the client computed them; empty means unsaid
+	session  string // id of the session that this ends
+}
+
+func checkName(name string) error {
+	if name == "" || len(name) > 1024 || !utf8.ValidString(name) || strings.ContainsAny(name, "\r\n") ||
+		name == "." || name == ".." || strings.HasPrefix(name, ".well-known/acme-challenge/") {
+		return fail(400, "InvalidObjectName", "The specified object name is not valid.")
+	}
+	return nil
+}
+
+// commit makes an upload the live object. Everything before it is open to a crash without a trace: the object
+// appears in one transaction of the index, whole, with its notification and the end of its session.
+func (s *store) commit(u *upload, w wish) (*object, error) {
+	keepTemp := w.session != "" // until the index no longer needs it
+	defer func() {
+		u.f.Close()
+		if !keepTemp {
+			os.Remove(s.temp(u.blob))
+		}
+	}()
+	o := w.object
+	if err := checkName(o.Name); err != nil {
+		return nil, err
+	}
+	o.Size = u.n
+	o.MD5, o.CRC32C = u.sums()
+	if w.md5 != "" && w.md5 != o.MD5 || w.crc != "" && w.crc != o.CRC32C {
+		return nil, fail(400, "BadDigest", "The checksum you specified did not match what we received.")
+	}
+	if err := u.f.Sync(); err != nil {
+		return nil, fmt.Errorf("sync upload: %w", err)
+	}
+	// A link for a session: its file stays until the transaction that ends the session has succeeded.
+	move := os.Rename
+	if w.session != "" {
+		move = os.Link
+	}
+	o.Blob = u.blob
+	if err := move(s.temp(u.blob), s.data(o.Blob)); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("place upload: %w", err)
+	}
+	err := s.put(&o, w)
+	if err == nil || refused(err) {
+		keepTemp = false
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &o, nil
+}
+
+func refused(err error) bool {
+	var e *apiError
+	return errors.As(err, &e)
+}
+
+// put enters o, whose bytes are in data/ already, and removes the file of the object that it replaces.
+func (s *store) put(o *object, w wish) error {
+	var old *object
+	err := s.update(true, func(t *bolt.Tx) (err error) {
+		if old, err = lookup(t, o.Bucket, o.Name); err != nil {
+			return err
+		}
+		if err := w.cond.check(old); err != nil {
+			return err
+		}
+		var ses *sessionRecord
+		if w.session != "" {
+			if ses, err = getJSON[sessionRecord](t, inSessions, []byte(w.session)); err != nil {
+				return err
+			}
+			if ses == nil {
+				return fail(404, "NoSuchUpload", "The upload session was cancelled.")
+			}
+		}
+		now := s.clock().UTC()
+		o.Generation, o.Metageneration = s.nextGeneration(), 1
+		o.Created, o.Updated = now, now
+		o.StorageClass = "STANDARD"
+		if o.ContentType == "" {
+			o.ContentType = "application/octet-stream"
+		}
+		o.ETag = etag(o)
+		if err := putJSON(t, inObjects, objectKey(o.Bucket, o.Name), o); err != nil {
+			return err
+		}
+		if ses != nil {
+			ses.Done, ses.Result, ses.MD5State, ses.CRCState = true, o, nil, nil
+			if err := putJSON(t, inSessions, []byte(w.session), ses); err != nil {
+				return err
+			}
+		}
+		return s.notes.add(t, eventFinalize, o, old)
+	})
+	if err != nil {
+		if refused(err) { // otherwise the index may name it; the next start decides
+			os.Remove(s.data(o.Blob))
+		}
+		return err
+	}
+	s.notes.wake()
+	if old != nil {
+		os.Remove(s.data(old.Blob)) // open readers keep their descriptor
+	}
+	return nil
+}
+
+func etag(o *object) string {
+	b := binary.AppendUvarint([]byte{8}, uint64(o.Generation))
+	return base64.StdEncoding.EncodeToString(binary.AppendUvarint(append(b, 16), uint64(o.Metageneration)))
+}
+
+func (s *store) delete(bucketName, name string, gen int64, c cond) error {
+	var gone *object
+	err := s.update(false, func(t *bolt.Tx) (err error) {
+		if gone, err = lookup(t, bucketName, name); err != nil {
+			return err
+		}
+		if gone == nil || gen != 0 && gen != gone.Generation {
+			return noObject(bucketName, name)
+		}
+		if err := c.check(gone); err != nil {
+			return err
+		}
+		if err := t.Bucket(inObjects).Delete(objectKey(bucketName, name)); err != nil {
+			return err
+		}
+		return s.notes.add(t, eventDelete, gone, nil)
+	})
+	if err != nil {
+		return err
+	}
+	s.notes.wake()
+	os.Remove(s.data(gone.Blob))
+	return nil
+}
+
+// amend edits an object's metadata: same bytes and generation, one metageneration more.
+func (s *store) amend(bucketName, name string, gen int64, c cond, edit func(*object) error) (*object, error) {
+	var o *object
+	err := s.update(false, func(t *bolt.Tx) (err error) {
+		if o, err = lookup(t, bucketName, name); err != nil {
+			return err
+		}
+		if o == nil || gen != 0 && gen != o.Generation {
+			return noObject(bucketName, name)
+		}
+		if err := c.check(o); err != nil {
+			return err
+		}
+		if err := edit(o); err != nil {
+			return err
+		}
+		o.Metageneration++
+		o.Updated = s.clock().UTC()
+		o.ETag = etag(o)
+		if err := putJSON(t, inObjects, objectKey(bucketName, name), o); err != nil {
+			return err
+		}
+		return s.notes.add(t, eventMetadata, o, nil)
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.notes.wake()
+	return o, nil
+}
+
+// copyOf makes a further object of src's bytes without moving them: blobs never change, so a second name in the
+// file system is a copy.
+func (s *store) copyOf(src *object, dst object, c cond) (*object, error) {
+	dst.Blob = randomHex(16)
+	dst.Size, dst.MD5, dst.CRC32C, dst.Components = src.Size, src.MD5, src.CRC32C, src.Components
+	if err := checkName(dst.Name); err != nil {
+		return nil, err
+	}
+	if err := os.Link(s.data(src.Blob), s.data(dst.Blob)); err != nil {
+		return nil, fmt.Errorf("copy bytes: %w", err)
+	}
+	if err := s.put(&dst, wish{object: dst, cond: c}); err != nil {
+		return nil, err
+	}
+	return &dst, nil
+}
+
+// compose joins sources, in order, into one new object.
+func (s *store) compose(sources []*object, dst object, c cond) (*object, error) {
+	u, err := s.newUpload()
+	if err != nil {
+		return nil, err
+	}
+	u.md5 = nil // production computes none for a composed object
+	for _, src := range sources {
+		err := func() error {
+			f, err := os.Open(s.data(src.Blob))
+			if err != nil {
+				return noObject(src.Bucket, src.Name)
+			}
+			defer f.Close()
+			return u.fill(f, maxObject)
+		}()
+		if err != nil {
+			u.discard()
+			return nil, err
+		}
+		dst.Components += max(src.Components, 1)
+	}
+	return s.commit(u, wish{object: dst, cond: c})
+}
+
+// listing is one question to list.
+type listing struct {
+	prefix, delimiter string
+	start, end        string // startOffset is included, endOffset is not
+	trailing          bool   // includeTrailingDelimiter
+	token             string // where the page before ended
+	limit             int
+}
+
+// A page token is the last entry of the page before it, behind a letter that tells an object's name from a prefix
+// all of whose members are answered.
+const (
+	tokenName   = "n"
+	tokenPrefix = "p"
+)
+
+// list returns objects and prefixes in the order of their names, and the token of the next page.
+func (s *store) list(bucketName string, q listing) (objs []*object, prefixes []string, next string, err error) {
+	err = s.db.View(func(t *bolt.Tx) error {
+		if t.Bucket(inBuckets).Get([]byte(bucketName)) == nil {
+			return noBucket(bucketName)
+		}
+		base := string(objectKey(bucketName, ""))
+		from := []byte(base + max(q.prefix, q.start))
+		if name, ok := strings.CutPrefix(q.token, tokenName); ok {
+			from = []byte(base + name + "\x00")
+		} else if name, ok := strings.CutPrefix(q.token, tokenPrefix); ok && name != "" {
+			from = after(base + name)
+		}
+		last := ""
+		c := t.Bucket(inObjects).Cursor()
+		k, v := c.Seek(from)
+		for k != nil && strings.HasPrefix(string(k), base+q.prefix) {
+			name := string(k[len(base):])
+			if q.end != "" && name >= q.end {
+				return nil
+			}
+			if len(objs)+len(prefixes) >= q.limit {
+				next = last
+				return nil
+			}
+			folded := ""
+			if i := strings.Index(name[len(q.prefix):], q.delimiter); q.delimiter != "" && i >= 0 {
+				folded = name[:len(q.prefix)+i+len(q.delimiter)]
+				prefixes = append(prefixes, folded)
+				last = tokenPrefix + folded
+			}
+			if folded == "" || q.trailing && name == folded {
+				o := &object{}
+				if err := json.Unmarshal(v, o); err != nil {
+					return fmt.Errorf("read object %q from the index: %w", name, err)
+				}
+				objs = append(objs, o)
+			}
+			if folded != "" {
+				k, v = c.Seek(after(base + folded))
+				continue
+			}
+			last = tokenName + name
+			k, v = c.Next()
+		}
+		return nil
+	})
+	return objs, prefixes, next, err
+}
+
+// after is the first key that does not start with p. p's last byte is below 0xff, because names are UTF-8.
+func after(p string) []byte {
+	b := bytes.Clone([]byte(p))
+	b[len(b)-1]++
+	return b
+}
+
+func (s *store) bucket(name string) (b *bucket, err error) {
+	err = s.db.View(func(t *bolt.Tx) error { b, err = getJSON[bucket](t, inBuckets, []byte(name)); return err })
+	if err == nil && b == nil {
+		err = noBucket(name)
+	}
+	return b, err
+}
+
+func (s *store) buckets(prefix string) (all []*bucket, err error) {
+	err = s.db.View(func(t *bolt.Tx) error {
+		return t.Bucket(inBuckets).ForEach(func(k, v []byte) error {
+			if !strings.HasPrefix(string(k), prefix) {
+				return nil
+			}
+			b := &bucket{}
+			all = append(all, b)
+			return json.Unmarshal(v, b)
+		})
+	})
+	return all, err
+}
+
+func (s *store) createBucket(b bucket) (*bucket, error) {
+	if !bucketName.MatchString(b.Name) {
+		return nil, fail(400, "InvalidBucketName", "The specified bucket name is not valid: %q", b.Name)
+	}
+	err := s.update(false, func(t *bolt.Tx) error {
+		if t.Bucket(inBuckets).Get([]byte(b.Name)) != nil {
+			return fail(409, "BucketAlreadyOwnedByYou", "Your previous request to create the named bucket succeeded and you already own it.")
+		}
+		b.Created = s.clock().UTC()
+		b.Updated, b.Metageneration = b.Created, 1
+		if b.Location == "" {
+			b.Location = "LOCAL"
+		}
+		b.StorageClass = "STANDARD"
+		return putJSON(t, inBuckets, []byte(b.Name), b)
+	})
+	return &b, err
+}
+
+func (s *store) amendBucket(name string, c cond, edit func(*bucket) error) (b *bucket, err error) {
+	err = s.update(false, func(t *bolt.Tx) error {
+		if b, err = getJSON[bucket](t, inBuckets, []byte(name)); err != nil {
+			return err
+		}
+		if b == nil {
+			return noBucket(name)
+		}
+		if err := c.check(&object{Metageneration: b.Metageneration}); err != nil {
+			return err
+		}
+		b.Labels = maps.Clone(b.Labels)
+		if err := edit(b); err != nil {
+			return err
+		}
+		b.Metageneration++
+		b.Updated = s.clock().UTC()
+		return putJSON(t, inBuckets, []byte(name), b)
+	})
+	return b, err
+}
+
+func (s *store) deleteBucket(name string, c cond) error {
+	return s.update(false, func(t *bolt.Tx) error {
+		b, err := getJSON[bucket](t, inBuckets, []byte(name))
+		if err != nil {
+			return err
+		}
+		if b == nil {
+			return noBucket(name)
+		}
+		if err := c.check(&object{Metageneration: b.Metageneration}); err != nil {
+			return err
+		}
+		base := objectKey(name, "")
+		if k, _ := t.Bucket(inObjects).Cursor().Seek(base); bytes.HasPrefix(k, base) {
+			return fail(409, "BucketNotEmpty", "The bucket you tried to delete is not empty.")
+		}
+		return t.Bucket(inBuckets).Delete([]byte(name))
+	})
+}

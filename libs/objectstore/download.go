@@ -1,0 +1,126 @@
+package objectstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/crc32"
+	"io"
+	"os"
+	"time"
+
+	"cloud.google.com/go/storage"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+)
+
+var errStalled = errors.New("transfer has stalled")
+
+// Download writes one generation of an object to w, 0 meaning the one that is live now, and returns what it wrote.
+// A cut or stalled connection is taken up where it ended. w has the whole, verified object exactly when the error is
+// nil.
+func (s *Store) Download(ctx context.Context, object string, generation int64, w io.Writer) (Object, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.transfer)
+	defer cancel()
+	o, err := s.stat(ctx, object, generation)
+	if err != nil {
+		return Object{}, err
+	}
+	if err := s.fetch(ctx, o, w); err != nil {
+		return Object{}, fmt.Errorf("download %q: %w", object, err)
+	}
+	return o, nil
+}
+
+// DownloadFile is Download into a new file at path, which is there in the end only if it is whole.
+func (s *Store) DownloadFile(ctx context.Context, object string, generation int64, path string) (Object, error) {
+	part := path + ".part"
+	f, err := os.OpenFile(part, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return Object{}, fmt.Errorf("download %q: %w", object, err)
+	}
+	o, err := s.Download(ctx, object, generation, f)
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(part, path)
+	}
+	if err != nil {
+		os.Remove(part)
+		return Object{}, err
+	}
+	return o, nil
+}
+
+// fetch reads o from its start. Tries are counted from the last progress, so a long download over a bad line ends
+// only when the line is dead.
+func (s *Store) fetch(ctx context.Context, o Object, w io.Writer) error {
+	const tries = 6
+	out := &counted{w: w, sum: crc32.New(castagnoli)}
+	for try := 0; out.n < o.Size; {
+		before := out.n
+		err := s.fetchFrom(ctx, o, out)
+		if out.err != nil {
+			return out.err // our side
+		}
+		if err == nil && out.n < o.Size {
+			err = io.ErrUnexpectedEOF
+		}
+		if err == nil {
+			break
+		}
+		if out.n > before {
+			try = 0
+		}
+		if try++; try == tries || ctx.Err() != nil || !storage.ShouldRetry(err) && !errors.Is(err, errStalled) {
+			return mapError(err)
+		}
+		select {
+		case <-time.After(min(100*time.Millisecond<<try, 5*time.Second)):
+		case <-ctx.Done():
+			return mapError(ctx.Err())
+		}
+	}
+	if out.n != o.Size || out.sum.Sum32() != o.CRC32C {
+		return apierr.Down(errors.New("bytes do not match the checksum that storage states"))
+	}
+	return nil
+}
+
+func (s *Store) fetchFrom(ctx context.Context, o Object, out *counted) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	// Whoever stops the timer in time has moved; otherwise the read ends with errStalled.
+	watch := time.AfterFunc(s.stall, func() { cancel(errStalled) })
+	defer watch.Stop()
+	out.moved = func() { watch.Reset(s.stall) }
+	r, err := s.handle(o.Name, o.Generation).NewRangeReader(ctx, out.n, o.Size-out.n)
+	if err == nil {
+		_, err = io.Copy(out, r)
+		r.Close()
+	}
+	if err != nil {
+		return orStalled(ctx, err)
+	}
+	return nil
+}
+
+// counted keeps what has arrived and tells an error of the writer from one of the connection.
+type counted struct {
+	w     io.Writer
+	n     int64
+	sum   hash.Hash32
+	err   error
+	moved func()
+}
+
+func (c *counted) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n += int64(n)
+	c.sum.Write(p[:n])
+	c.err = err
+	c.moved()
+	return n, err
+}

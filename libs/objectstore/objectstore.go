@@ -1,0 +1,412 @@
+// Package objectstore is the only way the services reach object storage, Google's or the local one.
+//
+// It promises that every call has a deadline and is tried again after passing trouble; that a download is whole, of
+// one generation and checked against its CRC32C, however often the connection is cut; that an upload is stored whole
+// or not at all; and that errors arrive in the words of this package: [ErrNotFound], [ErrStale], or an apierr
+// UNAVAILABLE when storage cannot be reached or refuses for now. Signing an address costs about a millisecond and no
+// network with a key file; without one it is a call to Google's IAM under a deadline.
+//
+// The client below traces each call itself, so there are no spans here. Signed addresses and session addresses are
+// credentials: they appear in no error and no log of this package.
+package objectstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"iter"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"cloud.google.com/go/storage"
+	"github.com/googleapis/gax-go/v2"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/api/googleapi"
+	"google.golang.org/api/iterator"
+	"google.golang.org/api/option"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+)
+
+// Config says which bucket to open and who signs.
+type Config struct {
+	// Bucket holds all objects.
+	Bucket string `env:"STORAGE_BUCKET" envDefault:"linkreel"`
+	// PublicURL is the base of signed addresses as clients outside reach it; the bucket is a part of the path.
+	PublicURL string `env:"STORAGE_PUBLIC_URL" envDefault:"https://storage.googleapis.com"`
+	// PublicDial is host:port to connect to when the service itself uses an address under PublicURL, for networks in
+	// which PublicURL's host is not reachable from inside; empty means PublicURL's own.
+	PublicDial string `env:"STORAGE_PUBLIC_DIAL"`
+	// Endpoint is the base address of a local JSON API, used without authentication; empty means Google's, with the
+	// ambient credentials.
+	Endpoint string `env:"STORAGE_ENDPOINT"`
+	// KeyFile is a service account key file for signing; empty means that IAM signs as the ambient identity.
+	KeyFile string `env:"STORAGE_KEY_FILE"`
+	// ServiceAccount is the address of the identity that IAM signs as; empty means to ask the metadata server.
+	ServiceAccount string `env:"STORAGE_SERVICE_ACCOUNT"`
+	// Timeout bounds a call that moves no bytes, with all its tries.
+	Timeout time.Duration `env:"STORAGE_TIMEOUT" envDefault:"5s"`
+	// StallTimeout gives up a transfer that has not moved for so long, after trying again.
+	StallTimeout time.Duration `env:"STORAGE_STALL_TIMEOUT" envDefault:"30s"`
+	// TransferTimeout bounds one upload or download.
+	TransferTimeout time.Duration `env:"STORAGE_TRANSFER_TIMEOUT" envDefault:"2h"`
+
+	// Key is the content of a key file, in place of KeyFile.
+	Key []byte `env:"-"`
+	// Clock dates signatures; time.Now when nil.
+	Clock func() time.Time `env:"-"`
+}
+
+// What a call can meet.
+var (
+	// ErrNotFound says that there is no such object, or not of that generation.
+	ErrNotFound = errors.New("no such object")
+	// ErrStale says that the object is not at the generation that the caller named.
+	ErrStale = errors.New("object changed meanwhile")
+)
+
+// Object is what storage knows about an object.
+type Object struct {
+	Name         string
+	Generation   int64
+	Size         int64
+	ContentType  string
+	CacheControl string
+	Created      time.Time
+	CRC32C       uint32
+	MD5          []byte // nil for a composed object
+}
+
+// Store is an open bucket. Its methods may be used from many goroutines.
+type Store struct {
+	client     *storage.Client
+	bucket     *storage.BucketHandle
+	bucketName string
+	public     *url.URL
+	plain      *http.Client // for signed addresses
+	signer     signer
+	clock      func() time.Time
+
+	timeout, stall, transfer time.Duration
+}
+
+// Open prepares a store; it does not wait for storage, so that a service starts while storage is down.
+func Open(ctx context.Context, cfg Config) (*Store, error) {
+	public, err := url.Parse(strings.TrimSuffix(cfg.PublicURL, "/"))
+	if err != nil || public.Host == "" || cfg.Bucket == "" {
+		return nil, fmt.Errorf("open storage: bucket %q under %q is not an address", cfg.Bucket, cfg.PublicURL)
+	}
+	s := &Store{bucketName: cfg.Bucket, public: public, clock: cfg.Clock,
+		timeout: or(cfg.Timeout, 5*time.Second), stall: or(cfg.StallTimeout, 30*time.Second), transfer: or(cfg.TransferTimeout, 2*time.Hour)}
+	if s.clock == nil {
+		s.clock = time.Now
+	}
+	if s.signer, err = newSigner(cfg, s.timeout); err != nil {
+		return nil, fmt.Errorf("open storage: %w", err)
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	if cfg.PublicDial != "" {
+		transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, cfg.PublicDial)
+		}
+	}
+	s.plain = &http.Client{Transport: transport}
+	opts := []option.ClientOption{storage.WithJSONReads(), storage.WithDisabledClientMetrics()}
+	if cfg.Endpoint != "" {
+		opts = append(opts, option.WithEndpoint(strings.TrimSuffix(cfg.Endpoint, "/")+"/storage/v1/"), option.WithoutAuthentication())
+	}
+	if s.client, err = storage.NewClient(ctx, opts...); err != nil {
+		return nil, fmt.Errorf("open storage: %w", err)
+	}
+	// Everything here may be done twice: reads, deletes that accept "gone", uploads of the same bytes. The error
+	// function is named because uploads would otherwise judge by a shorter list, without a lost connection.
+	s.client.SetRetry(storage.WithPolicy(storage.RetryAlways), storage.WithErrorFunc(storage.ShouldRetry),
+		storage.WithBackoff(gax.Backoff{Initial: 100 * time.Millisecond, Max: 2 * time.Second, Multiplier: 2}))
+	s.bucket = s.client.Bucket(cfg.Bucket)
+	return s, nil
+}
+
+func or(d, fallback time.Duration) time.Duration {
+	if d > 0 {
+		return d
+	}
+	return fallback
+}
+
+func newSigner(cfg Config, timeout time.Duration) (signer, error) {
+	key := cfg.Key
+	if key == nil && cfg.KeyFile != "" {
+		b, err := os.ReadFile(cfg.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("read key file: %w", err)
+		}
+		key = b
+	}
+	if key != nil {
+		return parseKeyFile(key)
+	}
+	return &iamSigner{email: cfg.ServiceAccount, timeout: timeout}, nil
+}
+
+// Close releases idle connections.
+func (s *Store) Close() error {
+	s.plain.CloseIdleConnections()
+	return s.client.Close()
+}
+
+// concealed is an error whose text names no address, since session addresses are credentials.
+type concealed struct {
+	text string
+	err  error
+}
+
+func (e *concealed) Error() string { return e.text }
+func (e *concealed) Unwrap() error { return e.err }
+
+func conceal(err error) error {
+	if e := (*url.Error)(nil); errors.As(err, &e) {
+		return &concealed{text: strings.ReplaceAll(err.Error(), e.URL, "storage"), err: err}
+	}
+	return err
+}
+
+// mapError translates what the client returns. Trouble that may pass becomes UNAVAILABLE, unless the caller has left.
+func mapError(err error) error {
+	err = conceal(err)
+	var api *googleapi.Error
+	var network net.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, storage.ErrObjectNotExist):
+		return fmt.Errorf("%w: %w", ErrNotFound, err)
+	case errors.Is(err, context.Canceled) && !errors.Is(err, errStalled):
+		return err
+	case errors.As(err, &api) && api.Code == http.StatusPreconditionFailed:
+		return fmt.Errorf("%w: %w", ErrStale, err)
+	case errors.As(err, &api) && api.Code == http.StatusNotFound:
+		return fmt.Errorf("%w: %w", ErrNotFound, err)
+	case storage.ShouldRetry(err), errors.Is(err, context.DeadlineExceeded), errors.As(err, &network), errors.Is(err, errStalled):
+		return apierr.Down(err)
+	}
+	return err
+}
+
+// do runs one call that moves no bytes.
+func (s *Store) do(ctx context.Context, what, object string, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	if err := mapError(f(ctx)); err != nil {
+		return fmt.Errorf("%s %q: %w", what, object, err)
+	}
+	return nil
+}
+
+func (s *Store) handle(object string, generation int64) *storage.ObjectHandle {
+	h := s.bucket.Object(object)
+	if generation != 0 {
+		h = h.Generation(generation)
+	}
+	return h
+}
+
+func objectOf(a *storage.ObjectAttrs) Object {
+	return Object{Name: a.Name, Generation: a.Generation, Size: a.Size, ContentType: a.ContentType, CacheControl: a.CacheControl,
+		Created: a.Created, CRC32C: a.CRC32C, MD5: a.MD5}
+}
+
+// Ready tells whether the bucket answers.
+func (s *Store) Ready(ctx context.Context) error {
+	return s.do(ctx, "look into bucket", s.bucketName, func(ctx context.Context) error {
+		it := s.bucket.Objects(ctx, &storage.Query{Prefix: "ready/", Projection: storage.ProjectionNoACL})
+		it.PageInfo().MaxSize = 1
+		if _, err := it.Next(); err != nil && !errors.Is(err, iterator.Done) {
+			return err
+		}
+		return nil
+	})
+}
+
+// Stat returns the live object.
+func (s *Store) Stat(ctx context.Context, object string) (Object, error) {
+	return s.stat(ctx, object, 0)
+}
+
+func (s *Store) stat(ctx context.Context, object string, generation int64) (o Object, err error) {
+	err = s.do(ctx, "stat object", object, func(ctx context.Context) error {
+		a, err := s.handle(object, generation).Attrs(ctx)
+		if err == nil {
+			o = objectOf(a)
+		}
+		return err
+	})
+	return o, err
+}
+
+// Delete removes an object; generation 0 means whichever is live. An object that is not there is a success.
+func (s *Store) Delete(ctx context.Context, object string, generation int64) error {
+	err := s.do(ctx, "delete object", object, s.handle(object, generation).Delete)
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// List yields the objects under a prefix in the order of their names, and ends after the first error.
+func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[Object, error] {
+	return func(yield func(Object, error) bool) {
+		ctx, cancel := context.WithTimeout(ctx, s.transfer)
+		defer cancel()
+		q := &storage.Query{Prefix: prefix, Projection: storage.ProjectionNoACL}
+		page := iterator.NewPager(s.bucket.Objects(ctx, q), 1000, "")
+		for {
+			var batch []*storage.ObjectAttrs
+			next, err := page.NextPage(&batch)
+			if err != nil {
+				yield(Object{}, fmt.Errorf("list %q: %w", prefix, mapError(err)))
+				return
+			}
+			for _, a := range batch {
+				if !yield(objectOf(a), nil) {
+					return
+				}
+			}
+			if next == "" {
+				return
+			}
+		}
+	}
+}
+
+// DeletePrefix removes every object under prefix. It may be repeated until it succeeds. An empty prefix, the whole
+// bucket, is refused.
+func (s *Store) DeletePrefix(ctx context.Context, prefix string) error {
+	if prefix == "" {
+		return errors.New("delete prefix: an empty prefix would empty the bucket")
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(8)
+	for o, err := range s.List(ctx, prefix) {
+		if err != nil {
+			g.Go(func() error { return err })
+			break
+		}
+		g.Go(func() error { return s.Delete(ctx, o.Name, 0) })
+	}
+	return g.Wait()
+}
+
+// UploadOptions describe an upload.
+type UploadOptions struct {
+	ContentType  string
+	CacheControl string
+	// IfGeneration, when set, is the generation that the object must be at, 0 for "does not exist yet"; else the call
+	// fails with ErrStale. An object that already has exactly these bytes is a success for 0, so that an upload may be
+	// repeated.
+	IfGeneration *int64
+}
+
+// Compose joins objects, at most 32, into one, in order. The sources stay.
+func (s *Store) Compose(ctx context.Context, object string, sources []string, o UploadOptions) (made Object, err error) {
+	err = s.do(ctx, "compose object", object, func(ctx context.Context) error {
+		handles := make([]*storage.ObjectHandle, len(sources))
+		for i, name := range sources {
+			handles[i] = s.bucket.Object(name)
+		}
+		c := o.on(s.bucket.Object(object)).ComposerFrom(handles...)
+		c.ContentType, c.CacheControl = o.ContentType, o.CacheControl
+		a, err := c.Run(ctx)
+		if err == nil {
+			made = objectOf(a)
+		}
+		return err
+	})
+	return made, err
+}
+
+func (o UploadOptions) on(h *storage.ObjectHandle) *storage.ObjectHandle {
+	switch {
+	case o.IfGeneration == nil:
+		return h
+	case *o.IfGeneration == 0:
+		return h.If(storage.Conditions{DoesNotExist: true})
+	}
+	return h.If(storage.Conditions{GenerationMatch: *o.IfGeneration})
+}
+
+// chunk is what an upload holds in memory, so that it can be sent again.
+const chunk = 8 << 20
+
+// Upload stores what r yields up to its end. An error of r leaves no object.
+func (s *Store) Upload(ctx context.Context, object string, r io.Reader, o UploadOptions) (Object, error) {
+	made, err := s.upload(ctx, object, r, o)
+	if err != nil {
+		return Object{}, fmt.Errorf("upload %q: %w", object, err)
+	}
+	return made, nil
+}
+
+func (s *Store) upload(ctx context.Context, object string, r io.Reader, o UploadOptions) (Object, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.transfer)
+	defer cancel()
+	ctx, abort := context.WithCancelCause(ctx)
+	defer abort(nil)
+	watch := time.AfterFunc(s.stall, func() { abort(errStalled) })
+	defer watch.Stop()
+	w := o.on(s.bucket.Object(object)).NewWriter(ctx)
+	w.ChunkSize = chunk
+	w.ChunkRetryDeadline = s.stall
+	w.ChunkTransferTimeout = s.stall
+	w.ProgressFunc = func(int64) { watch.Reset(s.stall) }
+	w.ContentType, w.CacheControl = o.ContentType, o.CacheControl
+	sum := crc32.New(castagnoli)
+	n, err := io.Copy(w, io.TeeReader(r, sum))
+	if err != nil {
+		abort(err) // before Close, which would store what has arrived
+		w.Close()
+		return Object{}, mapError(orStalled(ctx, err))
+	}
+	watch.Reset(s.stall)
+	if err := w.Close(); err != nil {
+		err = mapError(orStalled(ctx, err))
+		if errors.Is(err, ErrStale) && o.IfGeneration != nil && *o.IfGeneration == 0 {
+			// Perhaps our own: an answer that got lost, or an earlier run of the same job.
+			if cur, e := s.Stat(ctx, object); e == nil && cur.Size == n && cur.CRC32C == sum.Sum32() {
+				return cur, nil
+			}
+		}
+		return Object{}, err
+	}
+	made := objectOf(w.Attrs())
+	if made.Size != n || made.CRC32C != sum.Sum32() {
+		err := errors.New("storage has other bytes than were sent")
+		return Object{}, errors.Join(apierr.Down(err), s.Delete(ctx, object, made.Generation))
+	}
+	return made, nil
+}
+
+// orStalled names the reason when it was our watch that ended a transfer.
+func orStalled(ctx context.Context, err error) error {
+	if errors.Is(context.Cause(ctx), errStalled) {
+		return fmt.Errorf("%w: %w", errStalled, conceal(err))
+	}
+	return err
+}
+
+// UploadFile is Upload of a file.
+func (s *Store) UploadFile(ctx context.Context, object, path string, o UploadOptions) (Object, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Object{}, fmt.Errorf("upload %q: %w", object, err)
+	}
+	defer f.Close()
+	return s.Upload(ctx, object, f, o)
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)

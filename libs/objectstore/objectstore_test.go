@@ -1,0 +1,474 @@
+package objectstore_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	gcs "cloud.google.com/go/storage"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/localcloud/storage"
+	"github.com/linkreel/linkreel/libs/objectstore"
+)
+
+// cloud is a local storage with both listeners and a store on it.
+type cloud struct {
+	*objectstore.Store
+	srv    *storage.Server
+	public string
+	cfg    objectstore.Config
+}
+
+// sharedKey spares each test the making of a key.
+var sharedKey = sync.OnceValue(func() []byte {
+	dir, err := os.MkdirTemp("", "key")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	s, err := storage.Open(storage.Options{Dir: dir})
+	if err != nil {
+		panic(err)
+	}
+	defer s.Close()
+	return s.ServiceAccountKey()
+})
+
+func open(t testing.TB, edit func(*objectstore.Config)) *cloud {
+	t.Helper()
+	srv, err := storage.Open(storage.Options{Dir: t.TempDir(), Buckets: []string{"media"}, Key: sharedKey()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { srv.Close() })
+	public, api := httptest.NewServer(srv.PublicHandler()), httptest.NewServer(srv.APIHandler())
+	t.Cleanup(public.Close)
+	t.Cleanup(api.Close)
+	cfg := objectstore.Config{Bucket: "media", PublicURL: public.URL, Endpoint: api.URL, Key: srv.ServiceAccountKey(), Timeout: 20 * time.Second}
+	if edit != nil {
+		edit(&cfg)
+	}
+	st, err := objectstore.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { st.Close() })
+	return &cloud{Store: st, srv: srv, public: public.URL, cfg: cfg}
+}
+
+func send(t testing.TB, method, address string, body []byte, headers ...string) (int, []byte) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, address, bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, b
+}
+
+func random(n int) []byte {
+	b := make([]byte, n)
+	rand.Read(b)
+	return b
+}
+
+func TestAnUploadBySignedAddressIsSeenWithItsOwnContentType(t *testing.T) {
+	t.Parallel()
+	c := open(t, nil)
+	address, expires, err := c.SignPut(t.Context(), "uploads/ä b/raw", time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := time.Until(expires); d < 59*time.Minute || d > time.Hour {
+		t.Errorf("expires in %v, want an hour", d)
+	}
+	if status, body := send(t, "PUT", address, []byte("film"), "Content-Type", "video/quicktime"); status != 200 {
+		t.Fatalf("PUT = %d %s", status, body)
+	}
+	o, err := c.Stat(t.Context(), "uploads/ä b/raw")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Size != 4 || o.ContentType != "video/quicktime" || o.Generation == 0 || time.Since(o.Created) > time.Minute {
+		t.Errorf("Stat = %+v", o)
+	}
+	if status, _ := send(t, "DELETE", address, nil); status != 403 {
+		t.Errorf("the address signed for PUT answers DELETE with %d, want 403", status)
+	}
+}
+
+func TestASignedReadServesRangesUnderTheGivenType(t *testing.T) {
+	t.Parallel()
+	c := open(t, nil)
+	o, err := c.Upload(t.Context(), "v/720.mp4", strings.NewReader("0123456789"), objectstore.UploadOptions{ContentType: "video/mp4", CacheControl: "private, max-age=60"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, _, err := c.SignGet(t.Context(), "v/720.mp4", time.Hour, objectstore.GetOptions{ContentType: "text/x-test", ContentDisposition: "attachment", Generation: o.Generation})
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, _ := http.NewRequestWithContext(t.Context(), "GET", address, nil)
+	req.Header.Set("Range", "bytes=2-4")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, _ := io.ReadAll(resp.Body)
+	got := []string{resp.Status, string(b), resp.Header.Get("Content-Type"), resp.Header.Get("Content-Disposition"), resp.Header.Get("Content-Range"), resp.Header.Get("Cache-Control")}
+	want := []string{"206 Partial Content", "234", "text/x-test", "attachment", "bytes 2-4/10", "private, max-age=60"}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	if _, err := c.Upload(t.Context(), "v/720.mp4", strings.NewReader("other"), objectstore.UploadOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if status, _ := send(t, "GET", address, nil); status != 404 {
+		t.Errorf("an address of an old generation answers %d, want 404", status)
+	}
+}
+
+// Google's own signing and ours must agree to the byte; the signature is deterministic.
+func TestSignaturesAreThoseOfGooglesClient(t *testing.T) {
+	t.Parallel()
+	for _, object := range []string{"plain", "a/b c/ä+~!*'();:@&=$,?#[]%", "x/../y"} {
+		for _, base := range []string{"https://storage.googleapis.com", "http://localhost:8083"} {
+			u, _ := url.Parse(base)
+			for {
+				now := time.Now()
+				st, err := objectstore.Open(t.Context(), objectstore.Config{Bucket: "media", PublicURL: base, Endpoint: "http://127.0.0.1:1", Key: sharedKey(), Clock: func() time.Time { return now }})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ours, expires, err := st.SignGet(t.Context(), object, time.Hour, objectstore.GetOptions{ContentDisposition: "inline; filename=\"a b.mp4\""})
+				if err != nil {
+					t.Fatal(err)
+				}
+				email, key := objectstore.KeyForTest(st)
+				theirs, err := gcs.SignedURL("media", object, &gcs.SignedURLOptions{GoogleAccessID: email, PrivateKey: key, Method: "GET", Expires: expires.Add(time.Second),
+					Scheme: gcs.SigningSchemeV4, Insecure: u.Scheme == "http", Hostname: u.Host,
+					QueryParameters: url.Values{"response-content-disposition": {"inline; filename=\"a b.mp4\""}}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				a, _ := url.Parse(ours)
+				b, _ := url.Parse(theirs)
+				if a.Query().Get("X-Goog-Date") != b.Query().Get("X-Goog-Date") || a.Query().Get("X-Goog-Expires") != b.Query().Get("X-Goog-Expires") {
+					continue // a second has passed between the two
+				}
+				if d := cmp.Diff(theirs, ours); d != "" {
+					t.Errorf("object %q: %s", object, d)
+				}
+				st.Close()
+				break
+			}
+		}
+	}
+}
+
+func TestAMissingObjectIsErrNotFoundAndDeletingItASuccess(t *testing.T) {
+	t.Parallel()
+	c := open(t, nil)
+	if _, err := c.Stat(t.Context(), "no"); !errors.Is(err, objectstore.ErrNotFound) {
+		t.Errorf("Stat = %v, want ErrNotFound", err)
+	}
+	if _, err := c.Download(t.Context(), "no", 0, io.Discard); !errors.Is(err, objectstore.ErrNotFound) {
+		t.Errorf("Download = %v, want ErrNotFound", err)
+	}
+	if err := c.Delete(t.Context(), "no", 0); err != nil {
+		t.Errorf("Delete = %v, want success", err)
+	}
+	o, err := c.Upload(t.Context(), "yes", strings.NewReader("1"), objectstore.UploadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Delete(t.Context(), "yes", o.Generation-1); err != nil {
+		t.Errorf("Delete of a generation that is gone = %v, want success", err)
+	}
+	if _, err := c.Stat(t.Context(), "yes"); err != nil {
+		t.Errorf("deleting another generation took the live one: %v", err)
+	}
+	if err := c.Delete(t.Context(), "yes", o.Generation); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestStorageThatIsDownIsUnavailable(t *testing.T) {
+	t.Parallel()
+	c := open(t, func(cfg *objectstore.Config) {
+		cfg.Timeout = 300 * time.Millisecond
+		cfg.StallTimeout = 300 * time.Millisecond
+	})
+	c.srv.Faults().Inject(storage.Fault{Status: 503})
+	for name, f := range map[string]func() error{
+		"Stat":     func() error { _, err := c.Stat(t.Context(), "a"); return err },
+		"Delete":   func() error { return c.Delete(t.Context(), "a", 0) },
+		"Download": func() error { _, err := c.Download(t.Context(), "a", 0, io.Discard); return err },
+		"Upload": func() error {
+			_, err := c.Upload(t.Context(), "a", strings.NewReader("x"), objectstore.UploadOptions{})
+			return err
+		},
+		"StartResumable": func() error { _, err := c.StartResumable(t.Context(), "a"); return err },
+		"DeletePrefix": func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			return c.DeletePrefix(ctx, "a/")
+		},
+		"Ready": func() error { return c.Ready(t.Context()) },
+	} {
+		if err := f(); apierr.CodeOf(err) != apierr.Unavailable {
+			t.Errorf("%s = %v, want UNAVAILABLE", name, err)
+		}
+	}
+}
+
+func TestADownloadSurvivesCutConnections(t *testing.T) {
+	t.Parallel()
+	c := open(t, nil)
+	want := random(3 << 20)
+	if _, err := c.Upload(t.Context(), "big", bytes.NewReader(want), objectstore.UploadOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.srv.Faults().Inject(storage.Fault{Call: "objects.media", CutResponse: 700_000, Times: 4})
+	path := filepath.Join(t.TempDir(), "big")
+	o, err := c.DownloadFile(t.Context(), "big", 0, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(path)
+	if err != nil || !bytes.Equal(got, want) || o.Size != int64(len(want)) {
+		t.Errorf("got %d bytes (%v), equal %v", len(got), err, bytes.Equal(got, want))
+	}
+	if n := c.srv.Faults().Calls()["objects.media"]; n < 5 {
+		t.Errorf("%d reads, want at least 5: the fault did not happen", n)
+	}
+}
+
+func TestADownloadOfAGenerationThatIsGoneLeavesNoFile(t *testing.T) {
+	t.Parallel()
+	c := open(t, nil)
+	o, err := c.Upload(t.Context(), "a", strings.NewReader("one"), objectstore.UploadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Upload(t.Context(), "a", strings.NewReader("two"), objectstore.UploadOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if _, err := c.DownloadFile(t.Context(), "a", o.Generation, filepath.Join(dir, "a")); !errors.Is(err, objectstore.ErrNotFound) {
+		t.Errorf("error %v, want ErrNotFound", err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 0 {
+		t.Errorf("files left: %v", left)
+	}
+}
+
+func TestAStalledDownloadIsTakenUpAgain(t *testing.T) {
+	t.Parallel()
+	c := open(t, func(cfg *objectstore.Config) { cfg.StallTimeout = 200 * time.Millisecond })
+	want := random(1 << 20)
+	if _, err := c.Upload(t.Context(), "slow", bytes.NewReader(want), objectstore.UploadOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.srv.Faults().Inject(storage.Fault{Call: "objects.media", Delay: time.Hour, Times: 2})
+	var got bytes.Buffer
+	if _, err := c.Download(t.Context(), "slow", 0, &got); err != nil || !bytes.Equal(got.Bytes(), want) {
+		t.Errorf("Download = %v, equal %v", err, bytes.Equal(got.Bytes(), want))
+	}
+}
+
+func TestAnUploadOfManyChunksIsWholeThroughFaults(t *testing.T) {
+	t.Parallel()
+	c := open(t, nil)
+	want := random(20 << 20)
+	c.srv.Faults().Inject(storage.Fault{Call: "objects.session", CutRequest: 1 << 20, Times: 1})
+	c.srv.Faults().Inject(storage.Fault{Call: "objects.session", Status: 503, Times: 1})
+	c.srv.Faults().Inject(storage.Fault{Call: "objects.session", LoseAnswer: true, Times: 1})
+	if _, err := c.Upload(t.Context(), "up", bytes.NewReader(want), objectstore.UploadOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	var got bytes.Buffer
+	if _, err := c.Download(t.Context(), "up", 0, &got); err != nil || !bytes.Equal(got.Bytes(), want) {
+		t.Errorf("Download = %v, equal %v", err, bytes.Equal(got.Bytes(), want))
+	}
+}
+
+func TestACreateOnlyUploadMayBeRepeatedButReplacesNothing(t *testing.T) {
+	t.Parallel()
+	c := open(t, nil)
+	absent := objectstore.UploadOptions{IfGeneration: new(int64)}
+	c.srv.Faults().Inject(storage.Fault{Call: "objects.insert", LoseAnswer: true, Times: 1})
+	first, err := c.Upload(t.Context(), "once", strings.NewReader("same"), absent)
+	if err != nil {
+		t.Fatalf("the answer to the first try got lost: %v", err)
+	}
+	again, err := c.Upload(t.Context(), "once", strings.NewReader("same"), absent)
+	if err != nil || again.Generation != first.Generation {
+		t.Errorf("repeated = %+v, %v, want generation %d", again, err, first.Generation)
+	}
+	if _, err := c.Upload(t.Context(), "once", strings.NewReader("else"), absent); !errors.Is(err, objectstore.ErrStale) {
+		t.Errorf("other bytes = %v, want ErrStale", err)
+	}
+	if _, err := c.Upload(t.Context(), "once", strings.NewReader("else"), objectstore.UploadOptions{IfGeneration: &first.Generation}); err != nil {
+		t.Errorf("over the named generation = %v", err)
+	}
+}
+
+type failing struct{ r io.Reader }
+
+var errSource = errors.New("source failed")
+
+func (f failing) Read(p []byte) (int, error) {
+	n, err := f.r.Read(p)
+	if err == io.EOF {
+		err = errSource
+	}
+	return n, err
+}
+
+func TestAnUploadWhoseSourceFailsLeavesNoObject(t *testing.T) {
+	t.Parallel()
+	c := open(t, nil)
+	for _, size := range []int{100, 9 << 20} {
+		if _, err := c.Upload(t.Context(), "half", failing{bytes.NewReader(random(size))}, objectstore.UploadOptions{}); !errors.Is(err, errSource) {
+			t.Errorf("Upload = %v, want the source's error", err)
+		}
+		if _, err := c.Stat(t.Context(), "half"); !errors.Is(err, objectstore.ErrNotFound) {
+			t.Errorf("Stat after %d bytes = %v, want ErrNotFound", size, err)
+		}
+	}
+}
+
+func TestListAndDeletePrefixSeeExactlyTheirObjects(t *testing.T) {
+	t.Parallel()
+	c := open(t, nil)
+	for _, n := range []string{"a/1", "a/2", "a/3/x", "ab", "b/1"} {
+		if _, err := c.Upload(t.Context(), n, strings.NewReader(n), objectstore.UploadOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := func(prefix string) (names []string) {
+		for o, err := range c.List(t.Context(), prefix) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			names = append(names, o.Name)
+		}
+		return names
+	}
+	if d := cmp.Diff([]string{"a/1", "a/2", "a/3/x"}, list("a/")); d != "" {
+		t.Error(d)
+	}
+	if err := c.DeletePrefix(t.Context(), "a/"); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]string{"ab", "b/1"}, list("")); d != "" {
+		t.Error(d)
+	}
+	if err := c.DeletePrefix(t.Context(), ""); err == nil {
+		t.Error("DeletePrefix of everything succeeded")
+	}
+}
+
+func TestComposeJoinsInOrder(t *testing.T) {
+	t.Parallel()
+	c := open(t, nil)
+	for _, n := range []string{"1", "2", "3"} {
+		if _, err := c.Upload(t.Context(), "part/"+n, strings.NewReader(n), objectstore.UploadOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o, err := c.Compose(t.Context(), "whole", []string{"part/3", "part/1", "part/2"}, objectstore.UploadOptions{ContentType: "video/mp4"})
+	if err != nil || o.Size != 3 || o.ContentType != "video/mp4" {
+		t.Fatalf("Compose = %+v, %v", o, err)
+	}
+	var b bytes.Buffer
+	if _, err := c.Download(t.Context(), "whole", o.Generation, &b); err != nil || b.String() != "312" {
+		t.Errorf("Download = %q, %v", b.String(), err)
+	}
+}
+
+func TestAResumableSessionTakesChunks(t *testing.T) {
+	t.Parallel()
+	c := open(t, nil)
+	session, err := c.StartResumable(t.Context(), "res")
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := random(300 << 10)
+	if status, _ := send(t, "PUT", session, body[:256<<10], "Content-Range", "bytes 0-262143/*"); status != 308 {
+		t.Fatalf("first chunk = %d, want 308", status)
+	}
+	if status, b := send(t, "PUT", session, body[256<<10:], "Content-Range", fmt.Sprintf("bytes 262144-%d/%d", len(body)-1, len(body))); status != 200 {
+		t.Fatalf("last chunk = %d %s", status, b)
+	}
+	if o, err := c.Stat(t.Context(), "res"); err != nil || o.Size != int64(len(body)) {
+		t.Errorf("Stat = %+v, %v", o, err)
+	}
+}
+
+func TestTheClocksOfBothSidesDecideExpiry(t *testing.T) {
+	t.Parallel()
+	c := open(t, func(cfg *objectstore.Config) { cfg.Clock = func() time.Time { return time.Now().Add(-2 * time.Hour) } })
+	address, expires, err := c.SignPut(t.Context(), "late", time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if time.Until(expires) > -59*time.Minute {
+		t.Errorf("expires %v, want an hour ago", expires)
+	}
+	if status, _ := send(t, "PUT", address, []byte("x")); status != 400 {
+		t.Errorf("PUT by an expired address = %d, want 400", status)
+	}
+}
+
+func TestNoErrorRevealsASignature(t *testing.T) {
+	t.Parallel()
+	st, err := objectstore.Open(t.Context(), objectstore.Config{Bucket: "media", PublicURL: "http://127.0.0.1:1", Endpoint: "http://127.0.0.1:1", Key: sharedKey(), Timeout: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	if _, err := st.StartResumable(t.Context(), "x"); err == nil || strings.Contains(err.Error(), "Signature") || apierr.CodeOf(err) != apierr.Unavailable {
+		t.Errorf("error = %v", err)
+	}
+}
+
+func BenchmarkSignGet(b *testing.B) {
+	st, err := objectstore.Open(b.Context(), objectstore.Config{Bucket: "media", PublicURL: "http://localhost:8083", Endpoint: "http://127.0.0.1:1", Key: sharedKey()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer st.Close()
+	for b.Loop() {
+		if _, _, err := st.SignGet(b.Context(), "videos/x/720.mp4", time.Hour, objectstore.GetOptions{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
