@@ -1,0 +1,312 @@
+// Package client is the Go client of the Linkreel API. It retries what is worth
+// retrying, waits as long as the service asks, gives every POST an
+// Idempotency-Key so that a retry never acts twice, walks pages, uploads files
+// so that a broken connection goes on where it stopped, and waits for videos.
+//
+// It needs the standard library only. A Client is safe for concurrent use.
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	mathrand "math/rand/v2"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Config says where the API is and how hard to try. Only BaseURL and Key are
+// needed.
+type Config struct {
+	BaseURL string // such as https://linkreel.example
+	Key     string // an API key, lr_live_…
+	// HTTPClient sends; nil is one without an overall timeout, since uploads
+	// take their time. Calls of the API end after Timeout each.
+	HTTPClient *http.Client
+	// Timeout bounds one try of an API call; 0 means 30 seconds.
+	Timeout time.Duration
+	// Attempts is how often a call is tried in all; 0 means five.
+	Attempts int
+	// MaxWait is the longest single wait that the client accepts, whatever
+	// Retry-After says; 0 means a minute.
+	MaxWait time.Duration
+	// UserAgent is sent with each call.
+	UserAgent string
+	// Sleep waits between tries; nil really waits. Tests put their clock here.
+	Sleep func(ctx context.Context, d time.Duration) error
+}
+
+// Client calls the API for one account.
+type Client struct{ cfg Config }
+
+// New checks the address and fills in what is left out.
+func New(cfg Config) (*Client, error) {
+	u, err := url.Parse(cfg.BaseURL)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("base URL %q is no http or https address", cfg.BaseURL)
+	}
+	cfg.BaseURL = strings.TrimRight(cfg.BaseURL, "/")
+	if cfg.HTTPClient == nil {
+		cfg.HTTPClient = &http.Client{}
+	}
+	if cfg.Timeout <= 0 {
+		cfg.Timeout = 30 * time.Second
+	}
+	if cfg.Attempts <= 0 {
+		cfg.Attempts = 5
+	}
+	if cfg.MaxWait <= 0 {
+		cfg.MaxWait = time.Minute
+	}
+	if cfg.UserAgent == "" {
+		cfg.UserAgent = "linkreel-go/1"
+	}
+	if cfg.Sleep == nil {
+		cfg.Sleep = sleep
+	}
+	return &Client{cfg}, nil
+}
+
+// Error is the API's refusal of a call. Decide by Code.
+type Error struct {
+	Status        int           `json:"-"`
+	Code          string        `json:"code"`
+	Message       string        `json:"message"`
+	RequestID     string        `json:"requestId"`
+	Details       []Detail      `json:"details"`
+	RequiredPlan  string        `json:"requiredPlan"`
+	CurrentPlan   string        `json:"currentPlan"`
+	RequiredScope string        `json:"requiredScope"`
+	RetryAfter    time.Duration `json:"-"`
+}
+
+// Detail is one broken rule of a request.
+type Detail struct {
+	Field   string `json:"field"`
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Min     *int64 `json:"min"`
+	Max     *int64 `json:"max"`
+}
+
+func (e *Error) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s (%s)", e.Message, e.Code)
+	for _, d := range e.Details {
+		fmt.Fprintf(&b, "; %s: %s", d.Field, d.Message)
+	}
+	if e.RequestID != "" {
+		fmt.Fprintf(&b, " [request %s]", e.RequestID)
+	}
+	return b.String()
+}
+
+// HasCode reports whether err is an answer of the API with one of the codes.
+func HasCode(err error, codes ...string) bool {
+	var e *Error
+	return errors.As(err, &e) && slices.Contains(codes, e.Code)
+}
+
+// WithIdempotencyKey makes the POSTs of a context carry this key instead of a
+// new one each, so that a program that was stopped can repeat its step.
+func WithIdempotencyKey(ctx context.Context, key string) context.Context {
+	return context.WithValue(ctx, idempotencyKey{}, key)
+}
+
+type idempotencyKey struct{}
+
+// call is one API call with its retries. out may be nil.
+func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
+	return c.do(ctx, call{method: method, path: path, in: in, out: out})
+}
+
+type call struct {
+	method, path string
+	in, out      any
+	contentType  string // with raw: the body as it is
+	raw          []byte
+	header       http.Header
+}
+
+func (c *Client) do(ctx context.Context, k call) error {
+	body := k.raw
+	if k.in != nil {
+		var buf bytes.Buffer
+		enc := json.NewEncoder(&buf)
+		enc.SetEscapeHTML(false)
+		if err := enc.Encode(k.in); err != nil {
+			return fmt.Errorf("encode request: %w", err)
+		}
+		body, k.contentType = buf.Bytes(), "application/json"
+	}
+	if k.header == nil {
+		k.header = http.Header{}
+	}
+	if k.method == http.MethodPost {
+		key, _ := ctx.Value(idempotencyKey{}).(string)
+		if key == "" {
+			key = rand.Text()
+		}
+		k.header.Set("Idempotency-Key", key)
+	}
+	unsure := false // an earlier try may have had its effect
+	for attempt := 1; ; attempt++ {
+		err := c.try(ctx, k, body)
+		if err == nil {
+			return nil
+		}
+		if unsure && k.method == http.MethodDelete && HasCode(err, "LINK_NOT_FOUND", "VIDEO_NOT_FOUND", "DOMAIN_NOT_FOUND", "NOT_FOUND") {
+			return nil // the try whose answer was lost has deleted it
+		}
+		wait, retry := c.wait(err, attempt)
+		if !retry || attempt >= c.cfg.Attempts || ctx.Err() != nil {
+			return err
+		}
+		unsure = true
+		if serr := c.cfg.Sleep(ctx, wait); serr != nil {
+			return err
+		}
+	}
+}
+
+func (c *Client) try(ctx context.Context, k call, body []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, k.method, c.cfg.BaseURL+k.path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header = k.header.Clone()
+	req.Header.Set("Authorization", "Bearer "+c.cfg.Key)
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("User-Agent", c.cfg.UserAgent)
+	if k.contentType != "" {
+		req.Header.Set("Content-Type", k.contentType)
+	}
+	res, err := c.cfg.HTTPClient.Do(req)
+	if err != nil {
+		return &lost{fmt.Errorf("%s %s: %w", k.method, k.path, err)}
+	}
+	defer func() { _ = res.Body.Close() }()
+	answer, err := io.ReadAll(io.LimitReader(res.Body, 64<<20))
+	if err != nil {
+		return &lost{fmt.Errorf("%s %s: read answer: %w", k.method, k.path, err)}
+	}
+	if res.StatusCode >= 300 {
+		return refusal(res, answer)
+	}
+	if k.out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(answer, k.out); err != nil {
+		return fmt.Errorf("%s %s: answer is not what the API documents: %w", k.method, k.path, err)
+	}
+	return nil
+}
+
+// lost is a try without an answer.
+type lost struct{ err error }
+
+func (l *lost) Error() string { return l.err.Error() }
+func (l *lost) Unwrap() error { return l.err }
+
+func refusal(res *http.Response, answer []byte) *Error {
+	var body struct{ Error Error }
+	e := &body.Error
+	if err := json.Unmarshal(answer, &body); err != nil || e.Code == "" {
+		// Not ours: a proxy on the way.
+		*e = Error{Code: "HTTP_" + strconv.Itoa(res.StatusCode), Message: http.StatusText(res.StatusCode)}
+	}
+	e.Status = res.StatusCode
+	if s, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil && s >= 0 {
+		e.RetryAfter = time.Duration(s) * time.Second
+	}
+	return e
+}
+
+// wait says whether another try makes sense and how long to wait before it:
+// what the service asks for, else a growing time with chance in it, so that many
+// clients do not return together.
+func (c *Client) wait(err error, attempt int) (time.Duration, bool) {
+	backoff := min(200*time.Millisecond<<(attempt-1), 10*time.Second)
+	backoff = backoff/2 + mathrand.N(backoff/2+1)
+	var e *Error
+	if !errors.As(err, &e) {
+		var l *lost
+		return backoff, errors.As(err, &l)
+	}
+	switch {
+	case e.Status == http.StatusTooManyRequests, e.Status >= 500, e.Code == "IDEMPOTENCY_IN_PROGRESS":
+		if e.RetryAfter > c.cfg.MaxWait {
+			return 0, false
+		}
+		return max(e.RetryAfter, backoff), true
+	default:
+		return 0, false
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+// Field is a field of an update: the zero value leaves the record's field as it
+// is, [Set] replaces it, [Clear] empties it.
+type Field[T any] struct {
+	set, null bool
+	value     T
+}
+
+// Set is a field with a new value.
+func Set[T any](v T) Field[T] { return Field[T]{set: true, value: v} }
+
+// Clear is a field that becomes empty.
+func Clear[T any]() Field[T] { return Field[T]{set: true, null: true} }
+
+// IsZero lets encoding/json leave an untouched field out.
+func (f Field[T]) IsZero() bool { return !f.set }
+
+// MarshalJSON gives the value, or null.
+func (f Field[T]) MarshalJSON() ([]byte, error) {
+	if f.null {
+		return []byte("null"), nil
+	}
+	return json.Marshal(f.value)
+}
+
+// Moment is a point in time as the API takes it.
+type Moment struct{ v any }
+
+// At is the moment t.
+func At(t time.Time) Moment { return Moment{t.UnixMilli()} }
+
+// Text is a moment in any form that JavaScript's Date understands; the service
+// reads it.
+func Text(s string) Moment { return Moment{s} }
+
+// IsZero reports whether no moment is given.
+func (m Moment) IsZero() bool { return m.v == nil }
+
+// MarshalJSON gives a number of milliseconds, or the text.
+func (m Moment) MarshalJSON() ([]byte, error) { return json.Marshal(m.v) }
+
+// Millis is a time in a record: milliseconds since 1970.
+type Millis int64
+
+// Time is m as a time in UTC.
+func (m Millis) Time() time.Time { return time.UnixMilli(int64(m)).UTC() }

@@ -1,0 +1,280 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+)
+
+// BulkMax is how many links one bulk request takes.
+const BulkMax = 100
+
+// LinkCreate is a link to be. Only URL is needed.
+type LinkCreate struct {
+	URL           string `json:"url"`
+	Slug          string `json:"slug,omitempty"`
+	Title         string `json:"title,omitempty"`
+	DomainID      string `json:"domainId,omitempty"`
+	ExpiresAt     Moment `json:"expiresAt,omitzero"`
+	OGTitle       string `json:"ogTitle,omitempty"`
+	OGDescription string `json:"ogDescription,omitempty"`
+	OGImage       string `json:"ogImage,omitempty"`
+}
+
+// LinkCreated is the receipt for a new link.
+type LinkCreated struct {
+	ID             string `json:"id"`
+	ShortURL       string `json:"shortUrl"`
+	Slug           string `json:"slug"`
+	DestinationURL string `json:"destinationUrl"`
+	CreatedAt      string `json:"createdAt"`
+}
+
+// LinkSummary is a link in a list.
+type LinkSummary struct {
+	ID             string `json:"_id"`
+	Slug           string `json:"slug"`
+	DestinationURL string `json:"destinationUrl"`
+	Title          string `json:"title"`
+	Clicks         int64  `json:"clicks"`
+	CreatedAt      Millis `json:"createdAt"`
+}
+
+// Link is everything known about a link.
+type Link struct {
+	ID             string  `json:"id"`
+	Slug           string  `json:"slug"`
+	ShortURL       string  `json:"shortUrl"`
+	DestinationURL string  `json:"destinationUrl"`
+	Title          string  `json:"title"`
+	Clicks         int64   `json:"clicks"`
+	Status         string  `json:"status"` // active or expired
+	DomainID       *string `json:"domainId"`
+	ExpiresAt      *Millis `json:"expiresAt"`
+	OGTitle        *string `json:"ogTitle"`
+	OGDescription  *string `json:"ogDescription"`
+	OGImage        *string `json:"ogImage"`
+	CreatedAt      Millis  `json:"createdAt"`
+	UpdatedAt      Millis  `json:"updatedAt"`
+}
+
+// LinkUpdate changes a link; untouched fields stay.
+type LinkUpdate struct {
+	URL           Field[string] `json:"url,omitzero"`
+	Title         Field[string] `json:"title,omitzero"`
+	ExpiresAt     Field[Moment] `json:"expiresAt,omitzero"`
+	OGTitle       Field[string] `json:"ogTitle,omitzero"`
+	OGDescription Field[string] `json:"ogDescription,omitzero"`
+	OGImage       Field[string] `json:"ogImage,omitzero"`
+}
+
+// CreateLink makes a short link.
+func (c *Client) CreateLink(ctx context.Context, in LinkCreate) (*LinkCreated, error) {
+	out := new(LinkCreated)
+	return out, c.call(ctx, http.MethodPost, "/api/v1/links", in, out)
+}
+
+// Link reads one link.
+func (c *Client) Link(ctx context.Context, id string) (*Link, error) {
+	out := new(Link)
+	return out, c.call(ctx, http.MethodGet, "/api/v1/links/"+url.PathEscape(id), nil, out)
+}
+
+// UpdateLink changes a link and gives its slug.
+func (c *Client) UpdateLink(ctx context.Context, id string, in LinkUpdate) (slug string, err error) {
+	var out struct{ Slug string }
+	err = c.call(ctx, http.MethodPatch, "/api/v1/links/"+url.PathEscape(id), in, &out)
+	return out.Slug, err
+}
+
+// DeleteLink removes a link. A delete whose answer was lost and that then finds
+// nothing counts as done.
+func (c *Client) DeleteLink(ctx context.Context, id string) error {
+	return c.call(ctx, http.MethodDelete, "/api/v1/links/"+url.PathEscape(id), nil, nil)
+}
+
+// LinkPage is one page of the list.
+type LinkPage struct {
+	Data       []LinkSummary `json:"data"`
+	HasMore    bool          `json:"hasMore"`
+	NextCursor *int64        `json:"nextCursor"`
+}
+
+// LinksPage reads one page; a nil cursor is the first, limit 0 the service's
+// default.
+func (c *Client) LinksPage(ctx context.Context, cursor *int64, limit int) (*LinkPage, error) {
+	q := url.Values{}
+	if cursor != nil {
+		q.Set("cursor", strconv.FormatInt(*cursor, 10))
+	}
+	if limit > 0 {
+		q.Set("limit", strconv.Itoa(limit))
+	}
+	out := new(LinkPage)
+	return out, c.call(ctx, http.MethodGet, "/api/v1/links"+query(q), nil, out)
+}
+
+// Links walks all links, newest first, and reads pages as it goes. It ends after
+// the first error.
+func (c *Client) Links(ctx context.Context) iter.Seq2[LinkSummary, error] {
+	return func(yield func(LinkSummary, error) bool) {
+		var cursor *int64
+		for {
+			page, err := c.LinksPage(ctx, cursor, 100)
+			if err != nil {
+				yield(LinkSummary{}, err)
+				return
+			}
+			for _, l := range page.Data {
+				if !yield(l, nil) {
+					return
+				}
+			}
+			if !page.HasMore || page.NextCursor == nil {
+				return
+			}
+			cursor = page.NextCursor
+		}
+	}
+}
+
+// BulkItem is a link to be in a bulk request.
+type BulkItem struct {
+	URL   string `json:"url"`
+	Slug  string `json:"slug,omitempty"`
+	Title string `json:"title,omitempty"`
+}
+
+// BulkResult is what became of an item: Data when Status is 201, else Error.
+type BulkResult struct {
+	Status int           `json:"status"`
+	Data   *BulkLink     `json:"data,omitempty"`
+	Error  *BulkItemFail `json:"error,omitempty"`
+}
+
+// BulkLink is a link that a bulk request made.
+type BulkLink struct {
+	ID             string `json:"id"`
+	ShortURL       string `json:"shortUrl"`
+	Slug           string `json:"slug"`
+	DestinationURL string `json:"destinationUrl"`
+}
+
+// BulkItemFail says why an item was refused.
+type BulkItemFail struct {
+	Code    string   `json:"code"`
+	Message string   `json:"message"`
+	URL     string   `json:"url"`
+	Details []Detail `json:"details,omitempty"`
+}
+
+// BulkCreate makes up to [BulkMax] links and answers one result per item, in
+// order. Refused items are no error.
+func (c *Client) BulkCreate(ctx context.Context, items []BulkItem) ([]BulkResult, error) {
+	var out struct{ Results []BulkResult }
+	in := struct {
+		URLs []BulkItem `json:"urls"`
+	}{items}
+	if err := c.call(ctx, http.MethodPost, "/api/v1/links/bulk", in, &out); err != nil {
+		return nil, err
+	}
+	if len(out.Results) != len(items) {
+		return nil, fmt.Errorf("bulk: %d results for %d items", len(out.Results), len(items))
+	}
+	return out.Results, nil
+}
+
+// LinkStats are clicks over days.
+type LinkStats struct {
+	From  string `json:"from"`
+	To    string `json:"to"`
+	Total int64  `json:"total"`
+	Days  []struct {
+		Date   string `json:"date"`
+		Clicks int64  `json:"clicks"`
+	} `json:"days"`
+	Referrers []struct {
+		Host   string `json:"host"`
+		Clicks int64  `json:"clicks"`
+	} `json:"referrers"`
+	Countries []struct {
+		Country string `json:"country"`
+		Clicks  int64  `json:"clicks"`
+	} `json:"countries"`
+	Devices []struct {
+		Device string `json:"device"`
+		Clicks int64  `json:"clicks"`
+	} `json:"devices"`
+}
+
+// LinkStats reads the clicks from one UTC day to another, both as 2026-11-20;
+// empty for the service's default.
+func (c *Client) LinkStats(ctx context.Context, id, from, to string) (*LinkStats, error) {
+	q := url.Values{}
+	if from != "" {
+		q.Set("from", from)
+	}
+	if to != "" {
+		q.Set("to", to)
+	}
+	out := new(LinkStats)
+	return out, c.call(ctx, http.MethodGet, "/api/v1/links/"+url.PathEscape(id)+"/stats"+query(q), nil, out)
+}
+
+// Domain is a custom host name.
+type Domain struct {
+	ID            string      `json:"id"`
+	Hostname      string      `json:"hostname"`
+	Status        string      `json:"status"` // pending or verified
+	Records       []DNSRecord `json:"records"`
+	CreatedAt     Millis      `json:"createdAt"`
+	VerifiedAt    *Millis     `json:"verifiedAt"`
+	LastCheckedAt *Millis     `json:"lastCheckedAt,omitempty"`
+}
+
+// DNSRecord is a record to set.
+type DNSRecord struct {
+	Type  string `json:"type"`
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// CreateDomain claims a host name.
+func (c *Client) CreateDomain(ctx context.Context, hostname string) (*Domain, error) {
+	out := new(Domain)
+	return out, c.call(ctx, http.MethodPost, "/api/v1/domains", map[string]string{"hostname": hostname}, out)
+}
+
+// Domains lists all domains.
+func (c *Client) Domains(ctx context.Context) ([]Domain, error) {
+	var out struct{ Data []Domain }
+	err := c.call(ctx, http.MethodGet, "/api/v1/domains", nil, &out)
+	return out.Data, err
+}
+
+// Domain reads one domain.
+func (c *Client) Domain(ctx context.Context, id string) (*Domain, error) {
+	out := new(Domain)
+	return out, c.call(ctx, http.MethodGet, "/api/v1/domains/"+url.PathEscape(id), nil, out)
+}
+
+// VerifyDomain looks for the proof now; see Status of the answer.
+func (c *Client) VerifyDomain(ctx context.Context, id string) (*Domain, error) {
+	out := new(Domain)
+	return out, c.call(ctx, http.MethodPost, "/api/v1/domains/"+url.PathEscape(id)+"/verify", nil, out)
+}
+
+// DeleteDomain gives a domain up.
+func (c *Client) DeleteDomain(ctx context.Context, id string) error {
+	return c.call(ctx, http.MethodDelete, "/api/v1/domains/"+url.PathEscape(id), nil, nil)
+}
+
+func query(q url.Values) string {
+	if len(q) == 0 {
+		return ""
+	}
+	return "?" + q.Encode()
+}

@@ -1,0 +1,337 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// VideoCreate is a video to be. Nothing is needed.
+type VideoCreate struct {
+	Title     string `json:"title,omitempty"`
+	Privacy   string `json:"privacy,omitempty"` // public, unlisted, password, expiring
+	Password  string `json:"password,omitempty"`
+	ExpiresAt Moment `json:"expiresAt,omitzero"`
+}
+
+// VideoCreated is the receipt for a new video.
+type VideoCreated struct {
+	VideoID            string  `json:"videoId"`
+	Slug               string  `json:"slug"`
+	UploadURL          string  `json:"uploadUrl"`
+	ShareURL           string  `json:"shareUrl"`
+	UploadURLExpiresAt *Millis `json:"uploadUrlExpiresAt,omitempty"`
+	ResumableUploadURL string  `json:"resumableUploadUrl,omitempty"`
+}
+
+// VideoSummary is a video in a list.
+type VideoSummary struct {
+	ID      string `json:"_id"`
+	Title   string `json:"title"`
+	Slug    string `json:"slug"`
+	Status  string `json:"status"` // uploading, processing, ready, failed
+	Privacy string `json:"privacy"`
+}
+
+// Video is everything known about a video.
+type Video struct {
+	ID                 string      `json:"id"`
+	Title              string      `json:"title"`
+	Description        *string     `json:"description"`
+	Slug               string      `json:"slug"`
+	Status             string      `json:"status"`
+	Privacy            string      `json:"privacy"`
+	ShareURL           string      `json:"shareUrl"`
+	CreatedAt          Millis      `json:"createdAt"`
+	UpdatedAt          Millis      `json:"updatedAt"`
+	ExpiresAt          *Millis     `json:"expiresAt"`
+	Progress           int         `json:"progress"`
+	Duration           *float64    `json:"duration"`
+	Width              *int        `json:"width"`
+	Height             *int        `json:"height"`
+	PosterURL          *string     `json:"posterUrl"`
+	PlaybackURL        *string     `json:"playbackUrl"`
+	DownloadURL        *string     `json:"downloadUrl,omitempty"`
+	Renditions         []Rendition `json:"renditions"`
+	Captions           []string    `json:"captions,omitempty"`
+	Views              int64       `json:"views"`
+	UploadURL          string      `json:"uploadUrl,omitempty"`
+	UploadURLExpiresAt *Millis     `json:"uploadUrlExpiresAt,omitempty"`
+	ResumableUploadURL string      `json:"resumableUploadUrl,omitempty"`
+	Error              *VideoError `json:"error,omitempty"`
+}
+
+// Rendition is one size in which a video plays.
+type Rendition struct {
+	Name      string  `json:"name"`
+	Width     int     `json:"width"`
+	Height    int     `json:"height"`
+	Bandwidth int64   `json:"bandwidth,omitempty"`
+	Codecs    string  `json:"codecs,omitempty"`
+	FrameRate float64 `json:"frameRate,omitempty"`
+}
+
+// VideoError says why a video failed. It is what [Client.WaitUntilReady] returns
+// for such a video.
+type VideoError struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+func (e *VideoError) Error() string { return e.Message + " (" + e.Code + ")" }
+
+// VideoUpdate changes a video; untouched fields stay.
+type VideoUpdate struct {
+	Title       Field[string] `json:"title,omitzero"`
+	Description Field[string] `json:"description,omitzero"`
+}
+
+// CreateVideo makes a record and an address to upload to.
+func (c *Client) CreateVideo(ctx context.Context, in VideoCreate) (*VideoCreated, error) {
+	out := new(VideoCreated)
+	return out, c.call(ctx, http.MethodPost, "/api/v1/videos", in, out)
+}
+
+// Video reads one video.
+func (c *Client) Video(ctx context.Context, id string) (*Video, error) {
+	out := new(Video)
+	return out, c.call(ctx, http.MethodGet, "/api/v1/videos/"+url.PathEscape(id), nil, out)
+}
+
+// Videos lists the newest videos, 1 to 100; 0 is the service's default.
+func (c *Client) Videos(ctx context.Context, limit int) ([]VideoSummary, error) {
+	q := url.Values{}
+	if limit > 0 {
+		q.Set("limit", strconv.Itoa(limit))
+	}
+	var out struct{ Data []VideoSummary }
+	err := c.call(ctx, http.MethodGet, "/api/v1/videos"+query(q), nil, &out)
+	return out.Data, err
+}
+
+// UpdateVideo changes title and description.
+func (c *Client) UpdateVideo(ctx context.Context, id string, in VideoUpdate) error {
+	return c.call(ctx, http.MethodPatch, "/api/v1/videos/"+url.PathEscape(id), in, nil)
+}
+
+// DeleteVideo removes a video in whatever state.
+func (c *Client) DeleteVideo(ctx context.Context, id string) error {
+	return c.call(ctx, http.MethodDelete, "/api/v1/videos/"+url.PathEscape(id), nil, nil)
+}
+
+// PutCaptions sets the captions of one language, a WebVTT file.
+func (c *Client) PutCaptions(ctx context.Context, id, lang string, vtt []byte) error {
+	return c.do(ctx, call{method: http.MethodPut, path: "/api/v1/videos/" + url.PathEscape(id) + "/captions/" + url.PathEscape(lang), raw: vtt, contentType: "text/vtt"})
+}
+
+// WaitUntilReady asks until the video is ready, and gives it. A failed video is
+// a *[VideoError]. seen, when not nil, is called with each answer. It waits a
+// second between questions and longer as time goes by; ctx bounds it all.
+func (c *Client) WaitUntilReady(ctx context.Context, id string, seen func(*Video)) (*Video, error) {
+	for wait := time.Second; ; wait = min(wait*5/4, 5*time.Second) {
+		v, err := c.Video(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if seen != nil {
+			seen(v)
+		}
+		switch v.Status {
+		case "ready":
+			return v, nil
+		case "failed":
+			if v.Error == nil {
+				v.Error = &VideoError{Code: "INTERNAL", Message: "The video failed."}
+			}
+			return v, v.Error
+		}
+		if err := c.cfg.Sleep(ctx, wait); err != nil {
+			return v, err
+		}
+	}
+}
+
+// Upload is a file on its way to object storage.
+type Upload struct {
+	File io.ReaderAt
+	Size int64
+	// ContentType may be empty.
+	ContentType string
+	// URL takes the whole file with one PUT. Session, when there is one, takes it
+	// in parts and remembers how far it got, beyond the end of this program.
+	URL, Session string
+	// Part is the size of a part; 0 means 8 MiB. Storage wants multiples of 256 KiB.
+	Part int64
+	// Progress, when not nil, hears how many bytes are there.
+	Progress func(sent int64)
+}
+
+// ErrUploadGone means that storage does not know the address any more: ask for
+// the video again to get another.
+var ErrUploadGone = errors.New("the upload address is no longer valid")
+
+// Upload sends a file. Broken connections are taken up again; with a Session
+// nothing that has arrived is sent twice.
+func (c *Client) Upload(ctx context.Context, u Upload) error {
+	if u.Part <= 0 {
+		u.Part = 8 << 20
+	}
+	if u.Progress == nil {
+		u.Progress = func(int64) {}
+	}
+	if u.Session != "" {
+		return c.uploadSession(ctx, u)
+	}
+	for attempt := 1; ; attempt++ {
+		u.Progress(0)
+		body := io.NewSectionReader(u.File, 0, u.Size)
+		res, err := c.put(ctx, u.URL, u.ContentType, "", body, u.Size, func(n int64) { u.Progress(n) })
+		if err == nil && res.status < 300 {
+			u.Progress(u.Size)
+			return nil
+		}
+		if err := c.again(ctx, res, err, attempt); err != nil {
+			return fmt.Errorf("upload: %w", err)
+		}
+	}
+}
+
+// uploadSession follows the protocol of Google Cloud Storage's resumable
+// sessions: 308 with Range says what has arrived, 2xx that all has.
+func (c *Client) uploadSession(ctx context.Context, u Upload) error {
+	at, known := int64(0), false
+	for attempt := 1; ; {
+		var res *putAnswer
+		var err error
+		if !known {
+			res, err = c.put(ctx, u.Session, "", fmt.Sprintf("bytes */%d", u.Size), nil, 0, nil)
+		} else {
+			n := min(u.Part, u.Size-at)
+			span := fmt.Sprintf("bytes %d-%d/%d", at, at+n-1, u.Size)
+			if u.Size == 0 {
+				span = "bytes */0"
+			}
+			start := at
+			res, err = c.put(ctx, u.Session, u.ContentType, span, io.NewSectionReader(u.File, at, n), n, func(sent int64) { u.Progress(start + sent) })
+		}
+		switch {
+		case err == nil && res.status < 300:
+			u.Progress(u.Size)
+			return nil
+		case err == nil && res.status == http.StatusPermanentRedirect: // 308: go on
+			next := arrived(res.rng)
+			if known && next > at {
+				attempt = 1
+			} else if known {
+				attempt++
+			}
+			if attempt > c.cfg.Attempts {
+				return errors.New("upload: storage takes no more bytes")
+			}
+			at, known = next, true
+			u.Progress(at)
+			continue
+		}
+		known = false // ask what has arrived before sending more
+		if err := c.again(ctx, res, err, attempt); err != nil {
+			return fmt.Errorf("upload: %w", err)
+		}
+		attempt++
+	}
+}
+
+// arrived reads "bytes=0-1234" as 1235.
+func arrived(rng string) int64 {
+	_, last, ok := strings.Cut(rng, "-")
+	n, err := strconv.ParseInt(last, 10, 64)
+	if !ok || err != nil {
+		return 0
+	}
+	return n + 1
+}
+
+type putAnswer struct {
+	status int
+	rng    string
+	text   string
+	after  time.Duration
+}
+
+// again waits before another try, or says why there is none.
+func (c *Client) again(ctx context.Context, res *putAnswer, err error, attempt int) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err == nil {
+		switch {
+		case res.status == http.StatusForbidden, res.status == http.StatusNotFound, res.status == http.StatusGone, res.status == http.StatusBadRequest:
+			return fmt.Errorf("%w: status %d: %s", ErrUploadGone, res.status, res.text)
+		case res.status != http.StatusTooManyRequests && res.status != http.StatusRequestTimeout && res.status < 500:
+			return fmt.Errorf("storage answered %d: %s", res.status, res.text)
+		}
+		err = &Error{Status: res.status, Code: "HTTP_" + strconv.Itoa(res.status), Message: "storage answered " + strconv.Itoa(res.status), RetryAfter: res.after}
+	} else {
+		err = &lost{err}
+	}
+	wait, retry := c.wait(err, attempt)
+	if !retry || attempt >= c.cfg.Attempts {
+		return err
+	}
+	return c.cfg.Sleep(ctx, wait)
+}
+
+func (c *Client) put(ctx context.Context, address, contentType, contentRange string, body io.Reader, size int64, progress func(int64)) (*putAnswer, error) {
+	if body != nil && progress != nil {
+		body = &counter{body, 0, progress}
+	}
+	if size == 0 {
+		body = http.NoBody
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, address, body)
+	if err != nil {
+		return nil, err
+	}
+	req.ContentLength = size
+	if contentType != "" {
+		req.Header.Set("Content-Type", contentType)
+	}
+	if contentRange != "" {
+		req.Header.Set("Content-Range", contentRange)
+	}
+	// 308 is an answer here and no redirect; and a signed address is for one host.
+	hc := *c.cfg.HTTPClient
+	hc.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	res, err := hc.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(res.Body, 500))
+	if err != nil {
+		return nil, err
+	}
+	a := &putAnswer{status: res.StatusCode, rng: res.Header.Get("Range"), text: string(text)}
+	if s, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil {
+		a.after = time.Duration(s) * time.Second
+	}
+	return a, nil
+}
+
+type counter struct {
+	io.Reader
+	n    int64
+	tell func(int64)
+}
+
+func (c *counter) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.n += int64(n)
+	c.tell(c.n)
+	return n, err
+}
