@@ -1,0 +1,105 @@
+// Package account knows who may use Linkreel and with which keys: the rules on
+// accounts, plans and API keys, without a word on how they are asked for or kept.
+//
+// Its one deep promise is in [Service]: when a call that takes authority away
+// (revoke, roll, a lower plan, a suspension) has returned, the change is
+// committed and every replica has been told.
+package account
+
+import (
+	"time"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/identity"
+)
+
+// MaxActiveKeys is how many keys of an account can be in use at once.
+const MaxActiveKeys = 100
+
+// MaxOverlap is how long a rolled key may go on beside its successor.
+const MaxOverlap = 7 * 24 * time.Hour
+
+// Account owns everything else.
+type Account struct {
+	ID        string
+	Name      string
+	Plan      identity.Plan
+	Suspended bool
+	CreatedAt time.Time
+
+	// Version grows with each change of what the account or a key of it may do,
+	// in the same commit. Replicas compare it to know a record that is out of date.
+	Version int64
+}
+
+// Change is an operator's edit of an account; nil fields stay.
+type Change struct {
+	Name      *string
+	Plan      *identity.Plan
+	Suspended *bool
+}
+
+func (a Account) with(c Change) Account {
+	if c.Name != nil {
+		a.Name = *c.Name
+	}
+	if c.Plan != nil {
+		a.Plan = *c.Plan
+	}
+	if c.Suspended != nil {
+		a.Suspended = *c.Suspended
+	}
+	return a
+}
+
+// Key is an API key without its secret.
+type Key struct {
+	ID        string
+	AccountID string
+	Hash      string // names the key's record; see [identity.Key.Hash]
+	Name      string
+	Prefix    string // what may be shown of the start
+	Last4     string // and of the end
+	Scopes    identity.ScopeSet
+
+	CreatedAt  time.Time
+	LastUsedAt time.Time // to the minute; zero: never
+	ExpiresAt  time.Time // zero: never
+	RevokedAt  time.Time // zero: not revoked
+}
+
+// Active reports whether the key is accepted at now.
+func (k Key) Active(now time.Time) bool {
+	return k.RevokedAt.IsZero() && (k.ExpiresAt.IsZero() || now.Before(k.ExpiresAt))
+}
+
+// endsBy gives the key with an end no later than t.
+func (k Key) endsBy(t time.Time) Key {
+	if k.ExpiresAt.IsZero() || t.Before(k.ExpiresAt) {
+		k.ExpiresAt = t
+	}
+	return k
+}
+
+// Usage is how many records an account has now.
+type Usage struct{ Links, Videos, Domains int }
+
+// ErrNoAccount and ErrNoKey are the answers for what is not there and for what
+// belongs to somebody else alike.
+var (
+	ErrNoAccount = apierr.New(apierr.NotFound, "There is no account with this id.")
+	ErrNoKey     = apierr.New(apierr.NotFound, "There is no key with this id.")
+)
+
+// MayGive refuses to hand out scopes that the giver does not have.
+func MayGive(giver, given identity.ScopeSet) error {
+	for _, s := range given {
+		if !giver.Has(s) {
+			return &apierr.Error{
+				Code: apierr.InsufficientScope, RequiredScope: string(s),
+				Message: "A key cannot hand out the scope " + string(s) + ", which it does not have.",
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,327 @@
+package account
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/identity"
+)
+
+// Store remembers accounts and keys.
+type Store interface {
+	// Account finds an account; ErrNoAccount if there is none.
+	Account(ctx context.Context, id string) (Account, error)
+	// Key finds a key of any account by its public id; ErrNoKey if there is none.
+	Key(ctx context.Context, id string) (Key, error)
+	// Keys lists an account's keys, newest first: all that are in use, and of
+	// the others the newest.
+	Keys(ctx context.Context, accountID string) ([]Key, error)
+	// Atomically runs fn so that what it read still holds when it commits. fn
+	// reads first and then writes; it may run several times and has no other
+	// effect.
+	Atomically(ctx context.Context, what string, fn func(tx Tx) error) error
+}
+
+// Tx is one atomic change.
+type Tx interface {
+	Account(id string) (Account, error)
+	Key(id string) (Key, error)
+	KeyByHash(hash string) (Key, error)
+	// InUse lists the account's keys that are not revoked. It may retire expired
+	// ones, which it leaves out.
+	InUse(accountID string, now time.Time) ([]Key, error)
+
+	AddAccount(a Account) error
+	PutAccount(a Account) error
+	AddKey(k Key) error
+	PutKey(k Key) error
+}
+
+// Notifier tells the replicas that an account's authority changed.
+type Notifier interface {
+	Bump(ctx context.Context, accountID string, version int64)
+}
+
+// Service is what the APIs call.
+type Service struct {
+	store  Store
+	notify Notifier
+	now    func() time.Time
+	log    *slog.Logger
+}
+
+// NewService makes a service. A nil now or log is the system's.
+func NewService(store Store, notify Notifier, now func() time.Time, log *slog.Logger) *Service {
+	if now == nil {
+		now = time.Now
+	}
+	if log == nil {
+		log = slog.Default()
+	}
+	return &Service{store: store, notify: notify, now: now, log: log}
+}
+
+// Create makes an account.
+func (s *Service) Create(ctx context.Context, name string, plan identity.Plan) (Account, error) {
+	a := Account{ID: identity.NewID("acc"), Name: name, Plan: plan, CreatedAt: s.now(), Version: 1}
+	if err := s.store.Atomically(ctx, "create account", func(tx Tx) error { return tx.AddAccount(a) }); err != nil {
+		return Account{}, err
+	}
+	s.audit(ctx, "account.create", a.ID, "", "plan", plan.String())
+	return a, nil
+}
+
+// Account finds an account.
+func (s *Service) Account(ctx context.Context, id string) (Account, error) {
+	return s.store.Account(ctx, id)
+}
+
+// Change edits an account. When it has returned, every replica judges by the new
+// plan and suspension.
+func (s *Service) Change(ctx context.Context, id string, c Change) (Account, error) {
+	var after Account
+	err := s.store.Atomically(ctx, "change account", func(tx Tx) error {
+		before, err := tx.Account(id)
+		if err != nil {
+			return err
+		}
+		if after = before.with(c); after == before {
+			return nil
+		}
+		after.Version++
+		return tx.PutAccount(after)
+	})
+	if err != nil {
+		return Account{}, err
+	}
+	// Unchanged accounts too: an earlier try may have died before it told anybody.
+	s.notify.Bump(ctx, id, after.Version)
+	s.audit(ctx, "account.change", id, "", "plan", after.Plan.String(), "suspended", after.Suspended)
+	return after, nil
+}
+
+// NewKey asks for a key. The caller draws its secret, so that a repeated request
+// can draw the same one.
+type NewKey struct {
+	ID        string
+	Key       identity.Key
+	AccountID string
+	Name      string
+	Scopes    identity.ScopeSet
+	ExpiresAt time.Time
+	At        time.Time // creation time; zero: now
+
+	// By is the key that asks; nil when the operator does. Its authority bounds
+	// the new key's: in scopes, and in time.
+	By *identity.Principal
+}
+
+func (n NewKey) key() Key {
+	return Key{
+		ID: n.ID, AccountID: n.AccountID, Hash: n.Key.Hash(), Name: n.Name, Prefix: n.Key.Prefix(), Last4: n.Key.Last4(),
+		Scopes: n.Scopes, CreatedAt: n.At, ExpiresAt: n.ExpiresAt,
+	}
+}
+
+// CreateKey makes a key. Asked again with the same ID and secret it finds the
+// key it made.
+func (s *Service) CreateKey(ctx context.Context, n NewKey) (Key, error) {
+	if n.By != nil {
+		if err := MayGive(n.By.Scopes, n.Scopes); err != nil {
+			return Key{}, err
+		}
+	}
+	if n.At.IsZero() {
+		n.At = s.now()
+	}
+	var made Key
+	err := s.store.Atomically(ctx, "create key", func(tx Tx) error {
+		if _, err := tx.Account(n.AccountID); err != nil {
+			return err
+		}
+		made = n.key()
+		if n.By != nil {
+			giver, err := tx.Key(n.By.KeyID)
+			if err != nil {
+				return err
+			}
+			if made, err = bounded(made, giver); err != nil {
+				return err
+			}
+		}
+		found, err := existing(tx, made)
+		if err != nil || found != nil {
+			if found != nil {
+				made = *found
+			}
+			return err
+		}
+		if err := s.roomFor(tx, made, 1); err != nil {
+			return err
+		}
+		return tx.AddKey(made)
+	})
+	if err != nil {
+		return Key{}, err
+	}
+	s.audit(ctx, "key.create", made.AccountID, made.ID)
+	return made, nil
+}
+
+// bounded keeps a key from outliving the key that made it.
+func bounded(k, giver Key) (Key, error) {
+	if giver.ExpiresAt.IsZero() {
+		return k, nil
+	}
+	if k.ExpiresAt.After(giver.ExpiresAt) {
+		return Key{}, apierr.Invalid(apierr.Detail{
+			Field: "expiresAt", Code: apierr.OutOfRange, Max: giver.ExpiresAt.UnixMilli(),
+			Message: "A key cannot outlive the key that makes it.",
+		})
+	}
+	return k.endsBy(giver.ExpiresAt), nil
+}
+
+// existing finds the key that an earlier try of the same request made.
+func existing(tx Tx, k Key) (*Key, error) {
+	found, err := tx.KeyByHash(k.Hash)
+	switch {
+	case errors.Is(err, ErrNoKey):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case found.ID != k.ID || found.AccountID != k.AccountID:
+		return nil, errors.New("drew a key that exists")
+	}
+	return &found, nil
+}
+
+func (s *Service) roomFor(tx Tx, k Key, n int) error {
+	if !k.Active(s.now()) {
+		return nil
+	}
+	inUse, err := tx.InUse(k.AccountID, s.now())
+	if err != nil {
+		return err
+	}
+	if len(inUse)+n > MaxActiveKeys {
+		return apierr.New(apierr.QuotaExceeded, "This account has 100 active keys. Revoke one first.")
+	}
+	return nil
+}
+
+// Key finds a key of the account.
+func (s *Service) Key(ctx context.Context, accountID, id string) (Key, error) {
+	k, err := s.store.Key(ctx, id)
+	if err != nil {
+		return Key{}, err
+	}
+	if k.AccountID != accountID {
+		return Key{}, ErrNoKey
+	}
+	return k, nil
+}
+
+// Keys lists the account's keys, newest first.
+func (s *Service) Keys(ctx context.Context, accountID string) ([]Key, error) {
+	return s.store.Keys(ctx, accountID)
+}
+
+// Revoke ends a key for good; twice is no error. An empty accountID is the
+// operator's, who may revoke any key. When Revoke has returned, no replica
+// accepts the key.
+func (s *Service) Revoke(ctx context.Context, accountID, id string) error {
+	var acct Account
+	err := s.store.Atomically(ctx, "revoke key", func(tx Tx) error {
+		k, a, err := owned(tx, accountID, id)
+		if err != nil {
+			return err
+		}
+		if acct = a; !k.RevokedAt.IsZero() {
+			return nil
+		}
+		k.RevokedAt = s.now()
+		acct.Version++
+		return errors.Join(tx.PutKey(k), tx.PutAccount(acct))
+	})
+	if err != nil {
+		return err
+	}
+	s.notify.Bump(ctx, acct.ID, acct.Version)
+	s.audit(ctx, "key.revoke", acct.ID, id)
+	return nil
+}
+
+// Roll replaces the key id by n, which takes over its name, scopes and end. The
+// old key goes on for overlap, or ends at once when that is zero.
+func (s *Service) Roll(ctx context.Context, id string, overlap time.Duration, n NewKey) (Key, error) {
+	var made Key
+	var acct Account
+	err := s.store.Atomically(ctx, "roll key", func(tx Tx) error {
+		old, a, err := owned(tx, n.AccountID, id)
+		if err != nil {
+			return err
+		}
+		acct = a
+		if n.By != nil {
+			if err := MayGive(n.By.Scopes, old.Scopes); err != nil {
+				return err
+			}
+		}
+		n.Name, n.Scopes, n.ExpiresAt = old.Name, old.Scopes, old.ExpiresAt
+		made = n.key()
+		found, err := existing(tx, made)
+		if err != nil || found != nil {
+			if found != nil {
+				made = *found
+			}
+			return err
+		}
+		now := s.now()
+		if !old.Active(now) {
+			return ErrNoKey
+		}
+		added := 1
+		if overlap <= 0 {
+			old.RevokedAt, added = now, 0
+		} else {
+			old = old.endsBy(now.Add(overlap))
+		}
+		if err := s.roomFor(tx, made, added); err != nil {
+			return err
+		}
+		acct.Version++
+		return errors.Join(tx.AddKey(made), tx.PutKey(old), tx.PutAccount(acct))
+	})
+	if err != nil {
+		return Key{}, err
+	}
+	s.notify.Bump(ctx, acct.ID, acct.Version)
+	s.audit(ctx, "key.roll", acct.ID, id, "successor", made.ID)
+	return made, nil
+}
+
+// owned finds a key and its account; the operator's accountID is empty.
+func owned(tx Tx, accountID, id string) (Key, Account, error) {
+	k, err := tx.Key(id)
+	if err != nil {
+		return Key{}, Account{}, err
+	}
+	if accountID != "" && k.AccountID != accountID {
+		return Key{}, Account{}, ErrNoKey
+	}
+	a, err := tx.Account(k.AccountID)
+	return k, a, err
+}
+
+// audit notes who did what; the log handler adds the request's trace id.
+func (s *Service) audit(ctx context.Context, action, account, key string, more ...any) {
+	by := "operator"
+	if p := identity.FromContext(ctx); p != nil {
+		by = p.KeyID
+	}
+	s.log.InfoContext(ctx, "audit", append([]any{"action", action, "account", account, "key", key, "by", by}, more...)...)
+}

@@ -1,0 +1,160 @@
+package api
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/services/auth/internal/account"
+)
+
+// Operator adds the routes that only the holder of token may call. They belong
+// on a listener of their own, which no public route leads to.
+func Operator(a *httpapi.API, accounts *account.Service, token string) {
+	h := operator{accounts: accounts}
+	only := func(handler fiber.Handler) fiber.Handler { return onlyOperator(token, handler) }
+	a.Public(fiber.MethodPost, "/admin/v1/accounts", only(h.createAccount))
+	a.Public(fiber.MethodGet, "/admin/v1/accounts/:id", only(h.account))
+	a.Public(fiber.MethodPatch, "/admin/v1/accounts/:id", only(h.changeAccount))
+	a.Public(fiber.MethodPost, "/admin/v1/accounts/:id/keys", only(h.createKey))
+	a.Public(fiber.MethodDelete, "/admin/v1/keys/:id", only(h.revokeKey))
+}
+
+// onlyOperator compares hashes, so that the time it takes says nothing about the
+// token, its length included. Without a configured token nobody is the operator.
+func onlyOperator(token string, handler fiber.Handler) fiber.Handler {
+	want := sha256.Sum256([]byte(token))
+	return func(c *fiber.Ctx) error {
+		values := c.Request().Header.PeekAll(fiber.HeaderAuthorization)
+		if len(values) == 0 {
+			return apierr.New(apierr.MissingAPIKey, "Send the operator's token as `Authorization: Bearer <token>`.")
+		}
+		scheme, given, _ := strings.Cut(string(values[0]), " ")
+		got := sha256.Sum256([]byte(given))
+		if token == "" || len(values) > 1 || !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+			return apierr.New(apierr.InvalidAPIKey, "This is not the operator's token.")
+		}
+		return handler(c)
+	}
+}
+
+type operator struct{ accounts *account.Service }
+
+func (h operator) createAccount(c *fiber.Ctx) error {
+	var body struct {
+		Name string `json:"name"`
+		Plan string `json:"plan"`
+	}
+	fields, err := httpapi.Decode(c, &body)
+	if err != nil {
+		return err
+	}
+	notBlank(fields, "name", body.Name)
+	if err := fields.Err(); err != nil {
+		return err
+	}
+	plan, err := identity.ParsePlan(body.Plan)
+	if err != nil {
+		return fmt.Errorf("plan passed the schema: %w", err)
+	}
+	made, err := h.accounts.Create(c.UserContext(), body.Name, plan)
+	if err != nil {
+		return err
+	}
+	return httpapi.Created(c, "/admin/v1/accounts/"+made.ID, toOperatorAccount(made, nil))
+}
+
+func (h operator) account(c *fiber.Ctx) error {
+	a, err := h.accounts.Account(c.UserContext(), c.Params("id"))
+	if err != nil {
+		return err
+	}
+	return httpapi.JSON(c, fiber.StatusOK, toOperatorAccount(a, nil))
+}
+
+func (h operator) changeAccount(c *fiber.Ctx) error {
+	ctx := c.UserContext()
+	found, err := h.accounts.Account(ctx, c.Params("id")) // 404 goes before 400
+	if err != nil {
+		return err
+	}
+	var body struct {
+		Name      httpapi.Optional[string] `json:"name"`
+		Plan      httpapi.Optional[string] `json:"plan"`
+		Suspended httpapi.Optional[bool]   `json:"suspended"`
+	}
+	fields, err := httpapi.Decode(c, &body)
+	if err != nil {
+		return err
+	}
+	var change account.Change
+	if body.Name.Set {
+		notBlank(fields, "name", body.Name.Value)
+		change.Name = &body.Name.Value
+	}
+	if body.Suspended.Set {
+		change.Suspended = &body.Suspended.Value
+	}
+	if body.Plan.Set && !fields.Bad("plan") {
+		plan, err := identity.ParsePlan(body.Plan.Value)
+		if err != nil {
+			return fmt.Errorf("plan passed the schema: %w", err)
+		}
+		change.Plan = &plan
+	}
+	if err := fields.Err(); err != nil {
+		return err
+	}
+	after, err := h.accounts.Change(ctx, found.ID, change)
+	if err != nil {
+		return err
+	}
+	return httpapi.JSON(c, fiber.StatusOK, toOperatorAccount(after, fields.Unknown))
+}
+
+func (h operator) createKey(c *fiber.Ctx) error {
+	ctx := c.UserContext()
+	a, err := h.accounts.Account(ctx, c.Params("id")) // 404 goes before 400
+	if err != nil {
+		return err
+	}
+	var body keyInput
+	fields, err := httpapi.Decode(c, &body)
+	if err != nil {
+		return err
+	}
+	asked := body.read(fields)
+	if err := fields.Err(); err != nil {
+		return err
+	}
+	asked.AccountID, asked.ID = a.ID, identity.NewID("key")
+	if asked.Key, err = identity.NewKey(rand.Reader); err != nil {
+		return fmt.Errorf("draw key: %w", err)
+	}
+	made, err := h.accounts.CreateKey(ctx, asked)
+	if err != nil {
+		return err
+	}
+	return httpapi.Created(c, "/admin/v1/keys/"+made.ID, toNewKey(made, asked.Key))
+}
+
+func (h operator) revokeKey(c *fiber.Ctx) error {
+	if err := h.accounts.Revoke(c.UserContext(), "", c.Params("id")); err != nil {
+		return err
+	}
+	return httpapi.NoContent(c)
+}
+
+// notBlank refuses a name of white space, which would show as nothing.
+func notBlank(fields *httpapi.Fields, field, value string) {
+	if strings.TrimSpace(value) == "" {
+		fields.Add(apierr.Detail{Field: field, Code: apierr.TooShort, Message: "Give a name.", Min: 1})
+	}
+}

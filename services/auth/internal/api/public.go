@@ -1,0 +1,205 @@
+// Package api is how accounts and keys are asked for: the public routes under
+// /api/v1/account and /api/v1/keys, the operator's under /admin/v1, the source
+// behind key verification, and, since auth answers for everything on the base
+// address that belongs to no other service, the documentation, the start page
+// and the 404s.
+package api
+
+import (
+	"bytes"
+	"context"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/jsdate"
+	"github.com/linkreel/linkreel/services/auth/internal/account"
+)
+
+// Usage counts an account's records.
+type Usage interface {
+	Usage(ctx context.Context, accountID string) (account.Usage, error)
+}
+
+// Public adds the routes that callers with an API key use.
+func Public(a *httpapi.API, accounts *account.Service, usage Usage, plans Plans) {
+	h := public{accounts: accounts, usage: usage, plans: plans}
+	a.Handle(fiber.MethodGet, "/api/v1/account", httpapi.Access{}, h.account)
+	a.Handle(fiber.MethodGet, "/api/v1/keys", httpapi.Access{Scope: identity.KeysRead}, h.keys)
+	a.Handle(fiber.MethodPost, "/api/v1/keys", httpapi.Access{Scope: identity.KeysWrite}, h.createKey)
+	a.Handle(fiber.MethodDelete, "/api/v1/keys/:id", httpapi.Access{Scope: identity.KeysWrite}, h.revokeKey)
+	a.Handle(fiber.MethodPost, "/api/v1/keys/:id/roll", httpapi.Access{Scope: identity.KeysWrite}, h.rollKey)
+}
+
+type public struct {
+	accounts *account.Service
+	usage    Usage
+	plans    Plans
+}
+
+func (h public) account(c *fiber.Ctx) error {
+	ctx := c.UserContext()
+	p := identity.FromContext(ctx)
+	a, err := h.accounts.Account(ctx, p.AccountID)
+	if err != nil {
+		return err
+	}
+	u, err := h.usage.Usage(ctx, a.ID)
+	if err != nil {
+		return err
+	}
+	return httpapi.JSON(c, fiber.StatusOK, accountBody{
+		ID: a.ID, Name: a.Name, Plan: a.Plan.String(), CreatedAt: a.CreatedAt.UnixMilli(),
+		Limits: toLimits(h.plans.rate(a.Plan), h.plans.quotas(a.Plan)),
+		Usage:  usageBody(u),
+	})
+}
+
+func (h public) keys(c *fiber.Ctx) error {
+	ctx := c.UserContext()
+	found, err := h.accounts.Keys(ctx, identity.FromContext(ctx).AccountID)
+	if err != nil {
+		return err
+	}
+	out := keyListBody{Data: make([]keyBody, len(found))}
+	for i, k := range found {
+		out.Data[i] = toKey(k)
+	}
+	return httpapi.JSON(c, fiber.StatusOK, out)
+}
+
+func (h public) createKey(c *fiber.Ctx) error {
+	ctx := c.UserContext()
+	p := identity.FromContext(ctx)
+	var body keyInput
+	fields, err := httpapi.Decode(c, &body)
+	if err != nil {
+		return err
+	}
+	asked := body.read(fields)
+	if !fields.Bad("scopes") {
+		if err := account.MayGive(p.Scopes, asked.Scopes); err != nil {
+			return err // 403 goes before 400
+		}
+	}
+	if err := fields.Err(); err != nil {
+		return err
+	}
+	asked.AccountID, asked.By = p.AccountID, p
+	if err := draw(c, &asked); err != nil {
+		return err
+	}
+	made, err := h.accounts.CreateKey(ctx, asked)
+	if err != nil {
+		return err
+	}
+	return httpapi.Created(c, "/api/v1/keys/"+made.ID, toNewKey(made, asked.Key))
+}
+
+func (h public) revokeKey(c *fiber.Ctx) error {
+	ctx := c.UserContext()
+	if err := h.accounts.Revoke(ctx, identity.FromContext(ctx).AccountID, c.Params("id")); err != nil {
+		return err
+	}
+	return httpapi.NoContent(c)
+}
+
+func (h public) rollKey(c *fiber.Ctx) error {
+	ctx := c.UserContext()
+	p := identity.FromContext(ctx)
+	old, err := h.accounts.Key(ctx, p.AccountID, c.Params("id")) // 404 goes before 400
+	if err != nil {
+		return err
+	}
+	if err := account.MayGive(p.Scopes, old.Scopes); err != nil {
+		return err
+	}
+	var body struct {
+		OverlapSeconds int64 `json:"overlapSeconds"`
+	}
+	fields, err := httpapi.DecodeOptional(c, &body)
+	if err != nil {
+		return err
+	}
+	if err := fields.Err(); err != nil {
+		return err
+	}
+	asked := account.NewKey{AccountID: p.AccountID, By: p}
+	if err := draw(c, &asked); err != nil {
+		return err
+	}
+	made, err := h.accounts.Roll(ctx, old.ID, time.Duration(body.OverlapSeconds)*time.Second, asked)
+	if err != nil {
+		return err
+	}
+	return httpapi.Created(c, "/api/v1/keys/"+made.ID, toNewKey(made, asked.Key))
+}
+
+// keyInput is the body of a request for a key.
+type keyInput struct {
+	Name      string   `json:"name"`
+	Scopes    []string `json:"scopes"`
+	ExpiresAt any      `json:"expiresAt"`
+}
+
+func (in keyInput) read(fields *httpapi.Fields) account.NewKey {
+	notBlank(fields, "name", in.Name)
+	out := account.NewKey{Name: in.Name, Scopes: identity.AllScopes()}
+	if in.Scopes != nil {
+		out.Scopes = identity.ScopeSet{}
+		for _, name := range in.Scopes {
+			if s, err := identity.ParseScope(name); err == nil && !out.Scopes.Has(s) {
+				out.Scopes = append(out.Scopes, s)
+			}
+		}
+	}
+	var ms int64
+	ok := true
+	switch v := in.ExpiresAt.(type) {
+	case nil:
+		return out
+	case string:
+		ms, ok = jsdate.Parse(v)
+	case float64:
+		ms, ok = jsdate.FromNumber(v)
+	}
+	if !ok {
+		fields.Add(apierr.Detail{Field: "expiresAt", Code: apierr.InvalidFormat, Message: "Use an ISO 8601 date or milliseconds since 1970."})
+	}
+	out.ExpiresAt = time.UnixMilli(ms)
+	return out
+}
+
+// draw gives the new key its id, time and secret. Under an Idempotency-Key a
+// repeated request must answer with the same secret, though no store may hold
+// it: it is derived from the request's nonce, which is stored, and the caller's
+// own API key, which is not.
+func draw(c *fiber.Ctx, n *account.NewKey) error {
+	origin := httpapi.OriginOf(c.UserContext())
+	n.ID, n.At = identity.IDFrom("key", origin.Nonce), origin.At
+	var random io.Reader = rand.Reader
+	if origin.Replay {
+		_, bearer, _ := strings.Cut(c.Get(fiber.HeaderAuthorization), " ")
+		secret := sha256.Sum256([]byte(bearer))
+		stream, err := hkdf.Key(sha256.New, secret[:], []byte(origin.Nonce), "linkreel api key 1", 1024)
+		if err != nil {
+			return fmt.Errorf("derive key: %w", err)
+		}
+		random = bytes.NewReader(stream)
+	}
+	key, err := identity.NewKey(random)
+	if err != nil {
+		return fmt.Errorf("draw key: %w", err)
+	}
+	n.Key = key
+	return nil
+}

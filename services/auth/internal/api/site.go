@@ -1,0 +1,123 @@
+package api
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/base64"
+	"fmt"
+	"html/template"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/apispec/docs"
+	"github.com/linkreel/linkreel/libs/httpapi"
+)
+
+//go:embed site
+var siteFiles embed.FS
+
+var (
+	pages = template.Must(template.ParseFS(siteFiles, "site/*.html"))
+	style = mustRead("site/style.css")
+	icon  = mustRead("site/icon.svg")
+	// The pages' one style block is allowed by its hash; nothing else is.
+	sitePolicy = "default-src 'none'; img-src 'self' data:; style-src 'sha256-" + hashOf(style) + "'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+func mustRead(name string) []byte {
+	b, err := siteFiles.ReadFile(name)
+	if err != nil {
+		panic(err) // embedded: cannot happen in a program that was built
+	}
+	return b
+}
+
+func hashOf(b []byte) string {
+	sum := sha256.Sum256(b)
+	return base64.StdEncoding.EncodeToString(sum[:])
+}
+
+// Site adds what the base address shows besides the API: a start page, the
+// documentation and what browsers and robots ask for on their own.
+func Site(a *httpapi.API) {
+	a.Public(fiber.MethodGet, "/", func(c *fiber.Ctx) error {
+		c.Set(fiber.HeaderCacheControl, "no-cache")
+		return page(c, fiber.StatusOK, "start.html", nil)
+	})
+	for path, file := range docs.Files {
+		a.Public(fiber.MethodGet, path, func(c *fiber.Ctx) error { return document(c, file) })
+	}
+	a.Public(fiber.MethodGet, "/docs/", func(c *fiber.Ctx) error { return c.Redirect("/docs", fiber.StatusMovedPermanently) })
+	for _, path := range []string{"/favicon.ico", "/favicon.svg"} {
+		a.Public(fiber.MethodGet, path, func(c *fiber.Ctx) error {
+			c.Set(fiber.HeaderCacheControl, "public, max-age=86400")
+			return send(c, "image/svg+xml", icon)
+		})
+	}
+	a.Public(fiber.MethodGet, "/robots.txt", func(c *fiber.Ctx) error {
+		c.Set(fiber.HeaderCacheControl, "public, max-age=86400")
+		return send(c, "text/plain; charset=utf-8", []byte("User-agent: *\nDisallow: /api/\n"))
+	})
+}
+
+// ErrorPage is [httpapi.Options].Page: a browser gets a page, everybody else the
+// error's JSON.
+func ErrorPage(c *fiber.Ctx, e *apierr.Error) error {
+	c.Vary(fiber.HeaderAccept)
+	if c.Accepts(fiber.MIMEApplicationJSON, fiber.MIMETextHTML) != fiber.MIMETextHTML {
+		return fmt.Errorf("the client did not ask for a page")
+	}
+	title := "Something went wrong"
+	if e.Code.Status() == fiber.StatusNotFound {
+		title = "Nothing here"
+	}
+	return page(c, e.Code.Status(), "error.html", map[string]any{
+		"Title": title, "Message": e.Message, "RequestID": httpapi.RequestID(c.UserContext()),
+	})
+}
+
+func page(c *fiber.Ctx, status int, name string, data map[string]any) error {
+	if data == nil {
+		data = map[string]any{}
+	}
+	data["Style"] = template.CSS(style)
+	var b bytes.Buffer
+	if err := pages.ExecuteTemplate(&b, name, data); err != nil {
+		return fmt.Errorf("page %s: %w", name, err)
+	}
+	c.Set("Content-Security-Policy", sitePolicy)
+	c.Set("Referrer-Policy", "no-referrer")
+	c.Status(status)
+	return send(c, fiber.MIMETextHTMLCharsetUTF8, b.Bytes())
+}
+
+// document sends a file of the documentation, not again if the browser has it.
+func document(c *fiber.Ctx, f docs.File) error {
+	c.Set("Content-Security-Policy", docs.ContentSecurityPolicy)
+	c.Set("Referrer-Policy", "no-referrer")
+	c.Set(fiber.HeaderCacheControl, "no-cache")
+	c.Set(fiber.HeaderETag, f.ETag)
+	if f.Gzip != nil {
+		c.Vary(fiber.HeaderAcceptEncoding)
+	}
+	for given := range strings.SplitSeq(c.Get(fiber.HeaderIfNoneMatch), ",") {
+		if strings.TrimPrefix(strings.TrimSpace(given), "W/") == f.ETag {
+			return c.SendStatus(fiber.StatusNotModified)
+		}
+	}
+	if f.Gzip != nil && c.AcceptsEncodings("gzip") == "gzip" {
+		c.Set(fiber.HeaderContentEncoding, "gzip")
+		return send(c, f.ContentType, f.Gzip)
+	}
+	return send(c, f.ContentType, f.Bytes)
+}
+
+func send(c *fiber.Ctx, contentType string, body []byte) error {
+	c.Set(fiber.HeaderContentType, contentType)
+	c.Set("X-Content-Type-Options", "nosniff")
+	c.Response().SetBodyRaw(body)
+	return nil
+}

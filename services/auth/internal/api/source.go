@@ -1,0 +1,144 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/linkreel/linkreel/libs/authclient"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/services/auth/internal/account"
+)
+
+// Plans says what each plan allows where deployments differ.
+type Plans struct {
+	Rates                  map[identity.Plan]int // requests a minute; a missing plan has its usual rate
+	Links, Videos, Domains map[identity.Plan]int // a missing plan has no limit
+}
+
+func (p Plans) rate(plan identity.Plan) int {
+	if n := p.Rates[plan]; n > 0 {
+		return n
+	}
+	return authclient.Rate(plan)
+}
+
+func (p Plans) quotas(plan identity.Plan) authclient.Quotas {
+	return authclient.Quotas{Links: p.Links[plan], Videos: p.Videos[plan], Domains: p.Domains[plan]}
+}
+
+// Credentials is what verification reads.
+type Credentials interface {
+	// Credential finds a key by hash, and its account, as both were at one
+	// instant after the call began; account.ErrNoKey if there is no such key.
+	Credential(ctx context.Context, hash string) (account.Key, account.Account, error)
+	// Touch notes when a key was last used.
+	Touch(ctx context.Context, hash string, at time.Time) error
+}
+
+// Source answers for keys, to this process and to the other services, and notes
+// their use. Verification never waits for such a note.
+type Source struct {
+	store Credentials
+	plans Plans
+	now   func() time.Time
+
+	mu   sync.Mutex
+	used map[string]time.Time // key hash → minute of use, not yet written
+}
+
+var _ authclient.Source = (*Source)(nil)
+
+// NewSource makes a source. A nil now is the system's clock.
+func NewSource(store Credentials, plans Plans, now func() time.Time) *Source {
+	if now == nil {
+		now = time.Now
+	}
+	return &Source{store: store, plans: plans, now: now, used: map[string]time.Time{}}
+}
+
+// Verify reads the key's record; it has no cache, since callers do.
+func (s *Source) Verify(ctx context.Context, hash string) (*authclient.Record, error) {
+	k, a, err := s.store.Credential(ctx, hash)
+	if errors.Is(err, account.ErrNoKey) {
+		return nil, authclient.ErrUnknownKey
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.note(k)
+	return &authclient.Record{
+		KeyID: k.ID, Scopes: k.Scopes, ExpiresAt: k.ExpiresAt, RevokedAt: k.RevokedAt,
+		AccountID: a.ID, AccountName: a.Name, Plan: a.Plan, Suspended: a.Suspended,
+		PerMinute: s.plans.rate(a.Plan), Quotas: s.plans.quotas(a.Plan), Version: a.Version,
+	}, nil
+}
+
+// maxUsed bounds the notes while Firestore is away; what is lost is a minute.
+const maxUsed = 100_000
+
+// note marks a key as used this minute, unless that is on record already. Since
+// clients verify a key in use every few seconds, that is use to the minute.
+func (s *Source) note(k account.Key) {
+	now := s.now()
+	minute := now.Truncate(time.Minute)
+	if !k.Active(now) || !minute.After(k.LastUsedAt) {
+		return
+	}
+	s.mu.Lock()
+	if len(s.used) < maxUsed {
+		s.used[k.Hash] = minute
+	}
+	s.mu.Unlock()
+}
+
+// WriteUses writes the notes until ctx ends, and once more then. A key is
+// written at most once a minute, whatever its use.
+func (s *Source) WriteUses(ctx context.Context) error {
+	tick := time.NewTicker(5 * time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
+			defer cancel()
+			s.Flush(last)
+			return nil
+		case <-tick.C:
+			s.Flush(ctx)
+		}
+	}
+}
+
+// Flush writes what is noted. A write that fails is noted again.
+func (s *Source) Flush(ctx context.Context) {
+	s.mu.Lock()
+	used := s.used
+	s.used = map[string]time.Time{}
+	s.mu.Unlock()
+	var g errgroup.Group
+	g.SetLimit(8)
+	var failed sync.Map
+	for hash, minute := range used {
+		g.Go(func() error {
+			if err := s.store.Touch(ctx, hash, minute); err != nil {
+				failed.Store(hash, err)
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // failures are in failed
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	failed.Range(func(hash, err any) bool {
+		slog.DebugContext(ctx, "key use not written yet", "error", err)
+		if _, newer := s.used[hash.(string)]; !newer && len(s.used) < maxUsed {
+			s.used[hash.(string)] = used[hash.(string)]
+		}
+		return true
+	})
+}

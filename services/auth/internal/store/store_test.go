@@ -1,0 +1,243 @@
+package store_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/localcloud/firestore"
+	"github.com/linkreel/linkreel/services/auth/internal/account"
+	"github.com/linkreel/linkreel/services/auth/internal/store"
+)
+
+type bed struct {
+	*store.Store
+	server *firestore.Server
+	db     *firestoredb.DB
+}
+
+func newBed(t testing.TB) bed {
+	t.Helper()
+	text, err := os.ReadFile("../../firestore.indexes.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	indexes, err := firestore.ParseIndexes(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := firestore.Open(firestore.Options{Indexes: indexes, TTLInterval: -1, Faults: &firestore.Faults{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	client, err := server.Client(t.Context(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := firestoredb.Use(client, 10*time.Second)
+	return bed{store.New(db), server, db}
+}
+
+func (b bed) do(t testing.TB, fn func(tx account.Tx) error) {
+	t.Helper()
+	if err := b.Atomically(t.Context(), "test", fn); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var start = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+
+func newAccount(t testing.TB, b bed) account.Account {
+	t.Helper()
+	a := account.Account{ID: identity.NewID("acc"), Name: "Ünï", Plan: identity.Business, CreatedAt: start, Version: 1}
+	b.do(t, func(tx account.Tx) error { return tx.AddAccount(a) })
+	return a
+}
+
+func newKey(t testing.TB, b bed, a account.Account, at time.Time) account.Key {
+	t.Helper()
+	secret, err := identity.NewKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := account.Key{
+		ID: identity.NewID("key"), AccountID: a.ID, Hash: secret.Hash(), Name: "k", Prefix: secret.Prefix(), Last4: secret.Last4(),
+		Scopes: identity.ScopeSet{identity.LinksRead}, CreatedAt: at,
+	}
+	b.do(t, func(tx account.Tx) error { return tx.AddKey(k) })
+	return k
+}
+
+func TestWhatIsStoredIsRead(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	a := newAccount(t, b)
+	k := newKey(t, b, a, start)
+	k.ExpiresAt, k.Scopes = start.Add(time.Hour), identity.AllScopes()
+	b.do(t, func(tx account.Tx) error { return tx.PutKey(k) })
+	if err := b.Touch(t.Context(), k.Hash, start.Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	k.LastUsedAt = start.Add(time.Minute)
+	gotA, err := b.Account(t.Context(), a.ID)
+	if d := cmp.Diff(a, gotA); err != nil || d != "" {
+		t.Errorf("Account: %v\n%s", err, d)
+	}
+	gotK, err := b.Key(t.Context(), k.ID)
+	if d := cmp.Diff(k, gotK); err != nil || d != "" {
+		t.Errorf("Key: %v\n%s", err, d)
+	}
+	for range 2 { // the second time knows the owner
+		gotK, gotA, err = b.Credential(t.Context(), k.Hash)
+		if d := cmp.Diff(k, gotK) + cmp.Diff(a, gotA); err != nil || d != "" {
+			t.Errorf("Credential: %v\n%s", err, d)
+		}
+	}
+}
+
+func TestWhatIsNotThereIsNotFound(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	for _, id := range []string{"", "acc_none", "acc_a/b/c", "..", "__x__", "key_1", "acc_" + string(make([]byte, 2000))} {
+		if _, err := b.Account(t.Context(), id); !errors.Is(err, account.ErrNoAccount) {
+			t.Errorf("Account(%.20q): %v", id, err)
+		}
+		if _, err := b.Key(t.Context(), id); !errors.Is(err, account.ErrNoKey) {
+			t.Errorf("Key(%.20q): %v", id, err)
+		}
+	}
+	if _, _, err := b.Credential(t.Context(), fmt.Sprintf("%064d", 1)); !errors.Is(err, account.ErrNoKey) {
+		t.Errorf("Credential: %v", err)
+	}
+}
+
+func TestTouchingARemovedKeyMakesNoDocument(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	if err := b.Touch(t.Context(), fmt.Sprintf("%064d", 1), start); !errors.Is(err, firestoredb.ErrNotFound) {
+		t.Errorf("Touch: %v", err)
+	}
+}
+
+func TestKeysListsThoseInUseAndTheNewestOthers(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	a, other := newAccount(t, b), newAccount(t, b)
+	newKey(t, b, other, start)
+	oldest := newKey(t, b, a, start)
+	var revoked []account.Key
+	for i := range 210 {
+		k := newKey(t, b, a, start.Add(time.Duration(i+1)*time.Second))
+		k.RevokedAt = k.CreatedAt
+		b.do(t, func(tx account.Tx) error { return tx.PutKey(k) })
+		revoked = append(revoked, k)
+	}
+	got, err := b.Keys(t.Context(), a.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 201 || got[0].ID != revoked[209].ID || got[200].ID != oldest.ID {
+		t.Errorf("%d keys, newest %s, oldest %s", len(got), got[0].ID, got[len(got)-1].ID)
+	}
+}
+
+func TestInUseRetiresExpiredKeysWithTheNextOne(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	a := newAccount(t, b)
+	for range 5 {
+		k := newKey(t, b, a, start)
+		k.ExpiresAt = start.Add(time.Hour)
+		b.do(t, func(tx account.Tx) error { return tx.PutKey(k) })
+	}
+	live := newKey(t, b, a, start)
+	later := start.Add(2 * time.Hour)
+	added := live
+	added.ID, added.Hash = identity.NewID("key"), fmt.Sprintf("%064d", 7)
+	b.do(t, func(tx account.Tx) error {
+		inUse, err := tx.InUse(a.ID, later)
+		if err != nil {
+			return err
+		}
+		if len(inUse) != 1 || inUse[0].ID != live.ID {
+			t.Errorf("in use: %+v", inUse)
+		}
+		return tx.AddKey(added)
+	})
+	snaps, err := b.db.Collection("keys").Where("inUse", "==", true).Documents(t.Context()).GetAll()
+	if err != nil || len(snaps) != 2 {
+		t.Errorf("%d documents still count as in use, %v", len(snaps), err)
+	}
+}
+
+func TestUsageCountsWhatTheAccountOwns(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	a := newAccount(t, b)
+	for path, owner := range map[string]string{"links/1": a.ID, "links/2": a.ID, "links/3": "acc_other", "videos/1": a.ID} {
+		if _, err := b.db.Doc(path).Create(t.Context(), map[string]any{"accountId": owner}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := b.Usage(t.Context(), a.ID)
+	if want := (account.Usage{Links: 2, Videos: 1}); err != nil || got != want {
+		t.Errorf("Usage = %+v, %v; want %+v", got, err, want)
+	}
+}
+
+// A record that mixed an old key with a new version would be believed for good.
+func TestACredentialIsFromOneInstant(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	a := newAccount(t, b)
+	k := newKey(t, b, a, start)
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				gotK, gotA, err := b.Credential(t.Context(), k.Hash)
+				if err != nil {
+					t.Errorf("Credential: %v", err)
+					return
+				}
+				if want := fmt.Sprint(gotA.Version); gotK.Name != want && gotA.Version > 1 {
+					t.Errorf("key of version %s with account of version %s", gotK.Name, want)
+					return
+				}
+			}
+		})
+	}
+	for v := int64(2); v < 200; v++ {
+		a.Version, k.Name = v, fmt.Sprint(v)
+		b.do(t, func(tx account.Tx) error { return errors.Join(tx.PutKey(k), tx.PutAccount(a)) })
+	}
+	stop()
+	wg.Wait()
+}
+
+func TestAKnownKeyIsVerifiedInOneRoundTrip(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	k := newKey(t, b, newAccount(t, b), start)
+	if _, _, err := b.Credential(t.Context(), k.Hash); err != nil {
+		t.Fatal(err)
+	}
+	b.server.ResetStats()
+	if _, _, err := b.Credential(t.Context(), k.Hash); err != nil {
+		t.Fatal(err)
+	}
+	if s := fmt.Sprintf("%+v", b.server.Stats()); !cmp.Equal(b.server.Stats().Calls, map[string]int64{"BatchGetDocuments": 1}) {
+		t.Errorf("calls: %s", s)
+	}
+}

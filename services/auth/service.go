@@ -1,0 +1,137 @@
+// Package auth is the service that knows accounts and API keys. It answers the
+// public routes on accounts and keys, the operator's, and the other services'
+// question whose key this is; and since everything on the base address that
+// belongs to no other service comes to it, it serves the documentation and the
+// 404s too.
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/valyala/fasthttp/fasthttpadaptor"
+
+	"github.com/linkreel/linkreel/libs/authclient"
+	"github.com/linkreel/linkreel/libs/boot"
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/services/auth/internal/account"
+	"github.com/linkreel/linkreel/services/auth/internal/api"
+	"github.com/linkreel/linkreel/services/auth/internal/store"
+)
+
+// Config is all that the service can be told.
+type Config struct {
+	boot.Config
+	Firestore firestoredb.Config `envPrefix:"LINKREEL_"`
+
+	// APIAddr is the listener for the public routes, the documentation and the 404s.
+	APIAddr string `env:"LINKREEL_API_ADDR" envDefault:":8080"`
+	// OperatorAddr is the listener for the operator's routes; keep it off every ingress.
+	OperatorAddr string `env:"LINKREEL_OPERATOR_ADDR" envDefault:":8082"`
+	// InternalAddr is the listener on which the other services verify keys.
+	InternalAddr string `env:"LINKREEL_INTERNAL_ADDR" envDefault:":8090"`
+
+	// RedisURL is host:port or a redis:// or rediss:// address. Redis holds rate
+	// limits and account versions, both of which may be lost.
+	RedisURL string `env:"LINKREEL_REDIS_URL" envDefault:"localhost:6379"`
+	// AdminToken is the operator's bearer token. Without it nobody is the operator.
+	AdminToken string `env:"LINKREEL_ADMIN_TOKEN"`
+	// InternalToken is what services show each other.
+	InternalToken string `env:"LINKREEL_INTERNAL_TOKEN,notEmpty"`
+	// TrustedProxies are the networks whose X-Forwarded-For is believed.
+	TrustedProxies []netip.Prefix `env:"LINKREEL_TRUSTED_PROXIES"`
+
+	// RateLimits are requests a minute by plan, such as "free:60,creator:600"; a
+	// plan that is not named has 60, 600, 1,200 or 3,000.
+	RateLimits map[string]int `env:"LINKREEL_RATE_LIMITS"`
+	// QuotaLinks, QuotaVideos and QuotaDomains are how many records an account may
+	// have by plan, in the same form; a plan that is not named has no limit.
+	QuotaLinks   map[string]int `env:"LINKREEL_QUOTA_LINKS"`
+	QuotaVideos  map[string]int `env:"LINKREEL_QUOTA_VIDEOS"`
+	QuotaDomains map[string]int `env:"LINKREEL_QUOTA_DOMAINS"`
+
+	// Now is the clock; nil is the system's.
+	Now func() time.Time `env:"-"`
+}
+
+// New makes the service. It connects lazily, so it starts while Firestore or
+// Redis is down.
+func New(ctx context.Context, cfg Config) (*boot.Service, error) {
+	plans, err := cfg.plans()
+	if err != nil {
+		return nil, err
+	}
+	if cfg.InternalToken == "" {
+		return nil, errors.New("auth: LINKREEL_INTERNAL_TOKEN is not set")
+	}
+	db, err := firestoredb.Open(ctx, cfg.Firestore)
+	if err != nil {
+		return nil, fmt.Errorf("auth: %w", err)
+	}
+	rdb, err := authclient.OpenRedis(cfg.RedisURL)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("auth: %w", err), db.Close())
+	}
+	kept := store.New(db)
+	source := api.NewSource(kept, plans, cfg.Now)
+	client := authclient.New(authclient.Config{Now: cfg.Now}, source, rdb)
+	accounts := account.NewService(kept, client, cfg.Now, nil)
+
+	public := httpapi.New(httpapi.Options{
+		Name: "auth", Auth: client, Idempotency: idempotency.NewFirestore(db, cfg.Now),
+		TrustedProxies: cfg.TrustedProxies, Page: api.ErrorPage, Now: cfg.Now,
+	})
+	api.Public(public, accounts, kept, plans)
+	api.Site(public)
+	operator := httpapi.New(httpapi.Options{Name: "auth-operator", TrustedProxies: cfg.TrustedProxies, Now: cfg.Now})
+	api.Operator(operator, accounts, cfg.AdminToken)
+
+	return &boot.Service{
+		Name: "auth",
+		Servers: []boot.Server{
+			{Name: "api", Addr: cfg.APIAddr, Handler: public.Handler()},
+			{Name: "admin", Addr: cfg.OperatorAddr, Handler: operator.Handler()},
+			{Name: "internal", Addr: cfg.InternalAddr, Handler: fasthttpadaptor.NewFastHTTPHandler(authclient.Handler(source, cfg.InternalToken))},
+		},
+		Loops: []boot.Loop{{Name: "key uses", Run: source.WriteUses}},
+		// No readiness check: without Redis limits are local, and without Firestore
+		// known keys and the documentation still work.
+		Close: []func(context.Context) error{
+			func(context.Context) error { client.Close(); return rdb.Close() },
+			func(context.Context) error { return db.Close() },
+		},
+	}, nil
+}
+
+func (c Config) plans() (api.Plans, error) {
+	var p api.Plans
+	for _, setting := range []struct {
+		name string
+		from map[string]int
+		to   *map[identity.Plan]int
+	}{
+		{"LINKREEL_RATE_LIMITS", c.RateLimits, &p.Rates},
+		{"LINKREEL_QUOTA_LINKS", c.QuotaLinks, &p.Links},
+		{"LINKREEL_QUOTA_VIDEOS", c.QuotaVideos, &p.Videos},
+		{"LINKREEL_QUOTA_DOMAINS", c.QuotaDomains, &p.Domains},
+	} {
+		*setting.to = map[identity.Plan]int{}
+		for name, n := range setting.from {
+			plan, err := identity.ParsePlan(name)
+			if err != nil {
+				return p, fmt.Errorf("auth: %s: %q: %w", setting.name, name, err)
+			}
+			if n < 0 {
+				return p, fmt.Errorf("auth: %s: %s: a number below zero", setting.name, name)
+			}
+			(*setting.to)[plan] = n
+		}
+	}
+	return p, nil
+}
