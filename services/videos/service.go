@@ -155,7 +155,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 	addresses := video.Addresses{Base: cfg.BaseURL}
 
 	pipe := pipeline.New(pipeline.Options{
-		Store: kept, Bucket: bucket, Jobs: transcode.NewStore(db.Client, cfg.Now), Queue: wakeUps{queue.New(rdb, queue.Options{})},
+		Store: kept, Bucket: bucket, Jobs: transcode.NewStore(db, cfg.Now), Queue: wakeUps{queue.New(rdb, queue.Options{})},
 		Now: cfg.Now, Log: log,
 		Upload: video.UploadLimits{MaxBytes: cfg.MaxBytes, MaxAge: cfg.UploadMaxAge},
 		Job:    transcode.Limits{MaxBytes: cfg.MaxBytes, MaxDuration: cfg.MaxDuration, MaxSide: cfg.MaxSide, MaxPixels: cfg.MaxPixels},
