@@ -1,0 +1,858 @@
+package auth_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/valyala/fasthttp/fasthttputil"
+
+	"github.com/linkreel/linkreel/libs/apispec"
+	"github.com/linkreel/linkreel/libs/boot"
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/localcloud/firestore"
+	"github.com/linkreel/linkreel/libs/localcloud/redistest"
+	"github.com/linkreel/linkreel/services/auth"
+)
+
+const (
+	adminToken    = "operator-token"
+	internalToken = "internal-token"
+)
+
+// cloud is what replicas of the service share.
+type cloud struct {
+	firestore *firestore.Server
+	endpoint  string
+	redis     string
+}
+
+func newCloud(t testing.TB) cloud {
+	t.Helper()
+	text, err := os.ReadFile("firestore.indexes.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	indexes, err := firestore.ParseIndexes(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := firestore.Open(firestore.Options{Indexes: indexes, TTLInterval: -1, Faults: &firestore.Faults{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr, err := server.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	return cloud{server, addr.String(), redistest.Start(t)}
+}
+
+func (c cloud) config() auth.Config {
+	return auth.Config{
+		Firestore: firestoredb.Config{Project: "test", Endpoint: c.endpoint, Timeout: 10 * time.Second},
+		RedisURL:  c.redis, AdminToken: adminToken, InternalToken: internalToken,
+	}
+}
+
+// replica is a running service with a client for each of its listeners.
+type replica struct {
+	t       testing.TB
+	service *boot.Service
+	clients map[string]*http.Client
+}
+
+func start(t testing.TB, cfg auth.Config) replica {
+	t.Helper()
+	svc, err := auth.New(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := replica{t: t, service: svc, clients: map[string]*http.Client{}}
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	for _, loop := range svc.Loops {
+		running.Go(func() { _ = loop.Run(ctx) })
+	}
+	for _, s := range svc.Servers {
+		l := fasthttputil.NewInmemoryListener()
+		srv := httpapi.NewServer("", s.Handler)
+		running.Go(func() { _ = srv.Serve(l) })
+		transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return l.Dial() }, MaxIdleConnsPerHost: 64}
+		r.clients[s.Name] = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		t.Cleanup(func() { transport.CloseIdleConnections(); _ = srv.Shutdown(); _ = l.Close() })
+	}
+	t.Cleanup(func() {
+		stop()
+		_ = boot.CloseAll(context.Background(), svc)
+	})
+	return r
+}
+
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+func (a answer) code() string {
+	var e struct {
+		Error struct{ Code string }
+	}
+	_ = json.Unmarshal(a.body, &e)
+	return e.Error.Code
+}
+
+func (a answer) field(t testing.TB, name string) string {
+	t.Helper()
+	var m map[string]any
+	if err := json.Unmarshal(a.body, &m); err != nil {
+		t.Fatalf("body %q: %v", a.body, err)
+	}
+	if m[name] == nil {
+		t.Fatalf("no %s in %s", name, a.body)
+	}
+	return fmt.Sprint(m[name])
+}
+
+func (a answer) details(t testing.TB) []string {
+	t.Helper()
+	var e struct {
+		Error struct {
+			Details []struct{ Field, Code string }
+		}
+	}
+	if err := json.Unmarshal(a.body, &e); err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, d := range e.Error.Details {
+		out = append(out, d.Field+" "+d.Code)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// call sends a request; headers are name, value, name, value.
+func (r replica) call(server, method, path, token, body string, headers ...string) answer {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(r.t.Context(), method, "http://test"+path, strings.NewReader(body))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	res, err := r.clients[server].Do(req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return answer{res.StatusCode, res.Header, text}
+}
+
+func (r replica) api(method, path, key, body string, headers ...string) answer {
+	r.t.Helper()
+	return r.call("api", method, path, key, body, headers...)
+}
+
+func (r replica) admin(method, path, body string) answer {
+	r.t.Helper()
+	return r.call("admin", method, path, adminToken, body)
+}
+
+// account makes an account with a key that may do everything.
+func (r replica) account(plan string) (id, key string) {
+	r.t.Helper()
+	a := r.admin("POST", "/admin/v1/accounts", `{"name":"Test","plan":"`+plan+`"}`)
+	if a.status != 201 {
+		r.t.Fatalf("create account: %d %s", a.status, a.body)
+	}
+	id = a.field(r.t, "id")
+	return id, r.key(id, `{"name":"all"}`)
+}
+
+func (r replica) key(account, body string) string {
+	r.t.Helper()
+	k := r.admin("POST", "/admin/v1/accounts/"+account+"/keys", body)
+	if k.status != 201 {
+		r.t.Fatalf("create key: %d %s", k.status, k.body)
+	}
+	return k.field(r.t, "key")
+}
+
+func want(t testing.TB, a answer, status int, code string) {
+	t.Helper()
+	if a.status != status || a.code() != code {
+		t.Errorf("%d %q, want %d %q; body %s", a.status, a.code(), status, code, a.body)
+	}
+}
+
+func TestOperatorAPI(t *testing.T) {
+	t.Parallel()
+	r := start(t, newCloud(t).config())
+	made := r.admin("POST", "/admin/v1/accounts", `{"name":"Acme","plan":"creator"}`)
+	want(t, made, 201, "")
+	id := made.field(t, "id")
+	if made.field(t, "plan") != "creator" || made.field(t, "name") != "Acme" || made.field(t, "suspended") != "false" || made.field(t, "createdAt") == "0" {
+		t.Errorf("made %s", made.body)
+	}
+	if got := r.admin("GET", "/admin/v1/accounts/"+id, ""); got.status != 200 || !bytes.Equal(got.body, made.body) {
+		t.Errorf("get %d %s, want %s", got.status, got.body, made.body)
+	}
+	changed := r.admin("PATCH", "/admin/v1/accounts/"+id, `{"name":"Acme 2","plan":"business","suspended":true,"version":9,"Plan":"free"}`)
+	want(t, changed, 200, "")
+	if changed.field(t, "plan") != "business" || changed.field(t, "name") != "Acme 2" || changed.field(t, "suspended") != "true" || changed.field(t, "ignoredFields") != "[version Plan]" {
+		t.Errorf("changed %s", changed.body)
+	}
+	same := r.admin("PATCH", "/admin/v1/accounts/"+id, `{}`)
+	if same.status != 200 || same.field(t, "plan") != "business" {
+		t.Errorf("empty patch: %d %s", same.status, same.body)
+	}
+	key := r.admin("POST", "/admin/v1/accounts/"+id+"/keys", `{"name":"k","scopes":["links:read"],"expiresAt":"2099-01-01"}`)
+	want(t, key, 201, "")
+	if key.field(t, "scopes") != "[links:read]" || key.field(t, "expiresAt") != "4.0709088e+12" {
+		t.Errorf("key %s", key.body)
+	}
+	for range 2 {
+		want(t, r.admin("DELETE", "/admin/v1/keys/"+key.field(t, "id"), ""), 204, "")
+	}
+}
+
+func TestOperatorAPIRefuses(t *testing.T) {
+	t.Parallel()
+	r := start(t, newCloud(t).config())
+	id, key := r.account("free")
+	for _, tc := range []struct {
+		name, method, path, token, body string
+		status                          int
+		code                            string
+		details                         []string
+	}{
+		{name: "no token", method: "POST", path: "/admin/v1/accounts", status: 401, code: "MISSING_API_KEY"},
+		{name: "an API key", method: "POST", path: "/admin/v1/accounts", token: key, status: 401, code: "INVALID_API_KEY"},
+		{name: "the start of the token", method: "GET", path: "/admin/v1/accounts/" + id, token: adminToken[:5], status: 401, code: "INVALID_API_KEY"},
+		{name: "the token first, whatever the body", method: "POST", path: "/admin/v1/accounts", body: "{", token: "x", status: 401, code: "INVALID_API_KEY"},
+		{name: "an unknown account", method: "GET", path: "/admin/v1/accounts/acc_none", token: adminToken, status: 404, code: "NOT_FOUND"},
+		{name: "an account id that is a path", method: "GET", path: "/admin/v1/accounts/..%2Fkeys", token: adminToken, status: 404, code: "NOT_FOUND"},
+		{name: "the account before the body", method: "PATCH", path: "/admin/v1/accounts/acc_none", token: adminToken, body: "{", status: 404, code: "NOT_FOUND"},
+		{name: "an unknown key", method: "DELETE", path: "/admin/v1/keys/key_none", token: adminToken, status: 404, code: "NOT_FOUND"},
+		{name: "broken JSON", method: "POST", path: "/admin/v1/accounts", token: adminToken, body: `{"name":`, status: 400, code: "INVALID_JSON"},
+		{name: "all fields at once", method: "POST", path: "/admin/v1/accounts", token: adminToken, body: `{"plan":"gold"}`, status: 400, code: "VALIDATION_ERROR", details: []string{"name required", "plan invalid_value"}},
+		{name: "a blank name", method: "POST", path: "/admin/v1/accounts", token: adminToken, body: `{"name":"  ","plan":"free"}`, status: 400, code: "VALIDATION_ERROR", details: []string{"name too_short"}},
+		{name: "types", method: "PATCH", path: "/admin/v1/accounts/" + id, token: adminToken, body: `{"name":null,"plan":3,"suspended":"yes"}`, status: 400, code: "VALIDATION_ERROR", details: []string{"name invalid_type", "plan invalid_type", "suspended invalid_type"}},
+		{name: "key fields", method: "POST", path: "/admin/v1/accounts/" + id + "/keys", token: adminToken, body: `{"scopes":["links:all"],"expiresAt":"soon"}`, status: 400, code: "VALIDATION_ERROR", details: []string{"expiresAt invalid_format", "name required", "scopes.0 invalid_value"}},
+		{name: "a route of the public API", method: "GET", path: "/api/v1/account", token: adminToken, status: 404, code: "NOT_FOUND"},
+		{name: "a method", method: "PUT", path: "/admin/v1/accounts/" + id, token: adminToken, status: 405, code: "METHOD_NOT_ALLOWED"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a := r.call("admin", tc.method, tc.path, tc.token, tc.body)
+			want(t, a, tc.status, tc.code)
+			if d := cmp.Diff(tc.details, a.details(t)); d != "" {
+				t.Errorf("details (-want +got):\n%s", d)
+			}
+		})
+	}
+	want(t, r.api("GET", "/admin/v1/accounts/"+id, adminToken, ""), 404, "NOT_FOUND")
+}
+
+func TestWithoutAnAdminTokenNobodyIsTheOperator(t *testing.T) {
+	t.Parallel()
+	cfg := newCloud(t).config()
+	cfg.AdminToken = ""
+	r := start(t, cfg)
+	for _, token := range []string{"", " ", "x"} {
+		if a := r.call("admin", "GET", "/admin/v1/accounts/acc_1", "", "", "Authorization", "Bearer "+token); a.status != 401 {
+			t.Errorf("token %q: %d", token, a.status)
+		}
+	}
+}
+
+func TestAccountShowsPlanLimitsAndUsage(t *testing.T) {
+	t.Parallel()
+	cfg := newCloud(t).config()
+	cfg.QuotaLinks = map[string]int{"creator": 50}
+	cfg.RateLimits = map[string]int{"creator": 700}
+	r := start(t, cfg)
+	id, key := r.account("creator")
+	a := r.api("GET", "/api/v1/account", key, "")
+	want(t, a, 200, "")
+	var got map[string]any
+	if err := json.Unmarshal(a.body, &got); err != nil {
+		t.Fatal(err)
+	}
+	created := got["createdAt"]
+	if d := cmp.Diff(map[string]any{
+		"id": id, "name": "Test", "plan": "creator", "createdAt": created,
+		"limits": map[string]any{"requestsPerMinute": 700., "bulkItems": 100., "links": 50., "videos": nil, "domains": nil},
+		"usage":  map[string]any{"links": 0., "videos": 0., "domains": 0.},
+	}, got); d != "" {
+		t.Errorf("account (-want +got):\n%s", d)
+	}
+	for name, wanted := range map[string]string{"X-RateLimit-Limit": "700", "X-RateLimit-Remaining": "699", "RateLimit-Policy": `"default";q=700;w=60`} {
+		if got := a.header.Get(name); got != wanted {
+			t.Errorf("%s: %q, want %q", name, got, wanted)
+		}
+	}
+	if reset, err := strconv.ParseInt(a.header.Get("X-RateLimit-Reset"), 10, 64); err != nil || reset < time.Now().Unix() || reset > time.Now().Unix()+61 {
+		t.Errorf("X-RateLimit-Reset: %q", a.header.Get("X-RateLimit-Reset"))
+	}
+}
+
+func TestKeysAreShownOnceAndListedWithoutTheirSecret(t *testing.T) {
+	t.Parallel()
+	r := start(t, newCloud(t).config())
+	_, key := r.account("free")
+	made := r.api("POST", "/api/v1/keys", key, `{"name":"Build","scopes":["links:read","keys:read"],"expiresAt":4102444800000}`)
+	want(t, made, 201, "")
+	secret, id := made.field(t, "key"), made.field(t, "id")
+	if _, err := identity.ParseKey(secret); err != nil {
+		t.Errorf("key %q: %v", secret, err)
+	}
+	if got := made.header.Get("Location"); got != "/api/v1/keys/"+id {
+		t.Errorf("Location %q", got)
+	}
+	list := r.api("GET", "/api/v1/keys", secret, "")
+	want(t, list, 200, "")
+	if bytes.Contains(list.body, []byte(secret)) || bytes.Contains(list.body, []byte(`"key"`)) {
+		t.Errorf("the list shows a key: %s", list.body)
+	}
+	var keys struct{ Data []map[string]any }
+	if err := json.Unmarshal(list.body, &keys); err != nil || len(keys.Data) != 2 {
+		t.Fatalf("list %s, %v", list.body, err)
+	}
+	if d := cmp.Diff(map[string]any{
+		"id": id, "name": "Build", "prefix": secret[:12], "last4": secret[len(secret)-4:], "scopes": []any{"links:read", "keys:read"},
+		"createdAt": keys.Data[0]["createdAt"], "lastUsedAt": nil, "expiresAt": 4102444800000., "revokedAt": nil,
+	}, keys.Data[0]); d != "" {
+		t.Errorf("newest first (-want +got):\n%s", d)
+	}
+}
+
+func TestPublicAPIRefuses(t *testing.T) {
+	t.Parallel()
+	r := start(t, newCloud(t).config())
+	id, key := r.account("enterprise")
+	other, _ := r.account("enterprise")
+	otherKey := r.admin("POST", "/admin/v1/accounts/"+other+"/keys", `{"name":"k"}`).field(t, "id")
+	reader := r.key(id, `{"name":"r","scopes":["keys:read","links:read"]}`)
+	writer := r.key(id, `{"name":"w","scopes":["keys:write","links:read"]}`)
+	soon := r.key(id, `{"name":"s","expiresAt":`+fmt.Sprint(time.Now().Add(time.Hour).UnixMilli())+`}`)
+	full := r.api("POST", "/api/v1/keys", key, `{"name":"full"}`).field(t, "id")
+	unknown, _ := identity.NewKey(constant{})
+	for _, tc := range []struct {
+		name, method, path, key, body string
+		status                        int
+		code                          string
+		details                       []string
+	}{
+		{name: "no key", method: "GET", path: "/api/v1/account", status: 401, code: "MISSING_API_KEY"},
+		{name: "no key goes first", method: "POST", path: "/api/v1/keys", body: "{", status: 401, code: "MISSING_API_KEY"},
+		{name: "a malformed key", method: "GET", path: "/api/v1/account", key: "lr_live_x", status: 401, code: "INVALID_API_KEY"},
+		{name: "an unknown key", method: "GET", path: "/api/v1/account", key: unknown.Secret(), status: 401, code: "INVALID_API_KEY"},
+		{name: "the operator's token", method: "GET", path: "/api/v1/account", key: adminToken, status: 401, code: "INVALID_API_KEY"},
+		{name: "a missing scope", method: "POST", path: "/api/v1/keys", key: reader, body: `{"name":"x"}`, status: 403, code: "INSUFFICIENT_SCOPE"},
+		{name: "listing without the scope", method: "GET", path: "/api/v1/keys", key: writer, status: 403, code: "INSUFFICIENT_SCOPE"},
+		{name: "scopes that the caller lacks", method: "POST", path: "/api/v1/keys", key: writer, body: `{"name":"x","scopes":["links:read","links:write"]}`, status: 403, code: "INSUFFICIENT_SCOPE"},
+		{name: "all scopes by leaving them out", method: "POST", path: "/api/v1/keys", key: writer, body: `{"name":"x"}`, status: 403, code: "INSUFFICIENT_SCOPE"},
+		{name: "403 before 400", method: "POST", path: "/api/v1/keys", key: writer, body: `{"scopes":["links:write"]}`, status: 403, code: "INSUFFICIENT_SCOPE"},
+		{name: "rolling a key that may more", method: "POST", path: "/api/v1/keys/" + full + "/roll", key: writer, status: 403, code: "INSUFFICIENT_SCOPE"},
+		{name: "outliving the caller", method: "POST", path: "/api/v1/keys", key: soon, body: `{"name":"x","expiresAt":"2099-01-01"}`, status: 400, code: "VALIDATION_ERROR", details: []string{"expiresAt out_of_range"}},
+		{name: "all fields at once", method: "POST", path: "/api/v1/keys", key: key, body: `{"name":"","scopes":[],"expiresAt":true}`, status: 400, code: "VALIDATION_ERROR", details: []string{"expiresAt invalid_type", "name too_short", "scopes too_short"}},
+		{name: "a foreign key", method: "DELETE", path: "/api/v1/keys/" + otherKey, key: key, status: 404, code: "NOT_FOUND"},
+		{name: "an absent key", method: "DELETE", path: "/api/v1/keys/key_0000000000000000000000", key: key, status: 404, code: "NOT_FOUND"},
+		{name: "404 before 400", method: "POST", path: "/api/v1/keys/" + otherKey + "/roll", key: key, body: "{", status: 404, code: "NOT_FOUND"},
+		{name: "an overlap out of range", method: "POST", path: "/api/v1/keys/" + full + "/roll", key: key, body: `{"overlapSeconds":604801}`, status: 400, code: "VALIDATION_ERROR", details: []string{"overlapSeconds out_of_range"}},
+		{name: "another type", method: "POST", path: "/api/v1/keys", key: key, body: "name=x", status: 400, code: "INVALID_JSON"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a := r.api(tc.method, tc.path, tc.key, tc.body)
+			want(t, a, tc.status, tc.code)
+			if d := cmp.Diff(tc.details, a.details(t)); d != "" {
+				t.Errorf("details (-want +got):\n%s", d)
+			}
+			if a.status == 401 && !strings.HasPrefix(a.header.Get("WWW-Authenticate"), "Bearer") {
+				t.Errorf("WWW-Authenticate %q", a.header.Get("WWW-Authenticate"))
+			}
+		})
+	}
+	strip := func(a answer) string {
+		return strings.ReplaceAll(string(a.body), a.header.Get("X-Request-Id"), "")
+	}
+	foreign, absent := r.api("DELETE", "/api/v1/keys/"+otherKey, key, ""), r.api("DELETE", "/api/v1/keys/key_0000000000000000000000", key, "")
+	if strip(foreign) != strip(absent) {
+		t.Errorf("foreign %s, absent %s", foreign.body, absent.body)
+	}
+	inherited := r.api("POST", "/api/v1/keys", soon, `{"name":"x"}`)
+	if inherited.status != 201 || inherited.field(t, "expiresAt") == "<nil>" {
+		t.Errorf("a key made by an expiring key: %d %s", inherited.status, inherited.body)
+	}
+}
+
+// constant is a source of randomness that gives a well-formed key nobody has.
+type constant struct{}
+
+func (constant) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 7
+	}
+	return len(p), nil
+}
+
+func TestRevokedExpiredAndSuspended(t *testing.T) {
+	t.Parallel()
+	r := start(t, newCloud(t).config())
+	id, key := r.account("creator")
+	victim := r.api("POST", "/api/v1/keys", key, `{"name":"victim"}`)
+	secret := victim.field(t, "key")
+	want(t, r.api("GET", "/api/v1/account", secret, ""), 200, "")
+	want(t, r.api("DELETE", "/api/v1/keys/"+victim.field(t, "id"), key, ""), 204, "")
+	want(t, r.api("GET", "/api/v1/account", secret, ""), 401, "API_KEY_REVOKED")
+	past := r.api("POST", "/api/v1/keys", key, `{"name":"past","expiresAt":1}`)
+	want(t, past, 201, "")
+	want(t, r.api("GET", "/api/v1/account", past.field(t, "key"), ""), 401, "API_KEY_EXPIRED")
+	want(t, r.admin("PATCH", "/admin/v1/accounts/"+id, `{"suspended":true}`), 200, "")
+	want(t, r.api("GET", "/api/v1/account", key, ""), 403, "ACCOUNT_SUSPENDED")
+	want(t, r.admin("PATCH", "/admin/v1/accounts/"+id, `{"suspended":false}`), 200, "")
+	want(t, r.api("GET", "/api/v1/account", key, ""), 200, "")
+}
+
+func TestRoll(t *testing.T) {
+	t.Parallel()
+	r := start(t, newCloud(t).config())
+	_, key := r.account("creator")
+	old := r.api("POST", "/api/v1/keys", key, `{"name":"CI","scopes":["links:read"],"expiresAt":"2099-01-01"}`)
+	want(t, r.api("GET", "/api/v1/account", old.field(t, "key"), ""), 200, "")
+
+	second := r.api("POST", "/api/v1/keys/"+old.field(t, "id")+"/roll", key, `{"overlapSeconds":3600}`)
+	want(t, second, 201, "")
+	for _, field := range []string{"name", "scopes", "expiresAt"} {
+		if second.field(t, field) != old.field(t, field) {
+			t.Errorf("%s changed from %s to %s", field, old.field(t, field), second.field(t, field))
+		}
+	}
+	want(t, r.api("GET", "/api/v1/account", old.field(t, "key"), ""), 200, "")
+	want(t, r.api("GET", "/api/v1/account", second.field(t, "key"), ""), 200, "")
+
+	third := r.api("POST", "/api/v1/keys/"+second.field(t, "id")+"/roll", key, "")
+	want(t, third, 201, "")
+	want(t, r.api("GET", "/api/v1/account", second.field(t, "key"), ""), 401, "API_KEY_REVOKED")
+	want(t, r.api("GET", "/api/v1/account", third.field(t, "key"), ""), 200, "")
+	want(t, r.api("POST", "/api/v1/keys/"+second.field(t, "id")+"/roll", key, ""), 404, "NOT_FOUND")
+
+	overlap := r.api("POST", "/api/v1/keys/"+third.field(t, "id")+"/roll", key, `{"overlapSeconds":1}`)
+	want(t, overlap, 201, "")
+	deadline := time.Now().Add(5 * time.Second)
+	for r.api("GET", "/api/v1/account", third.field(t, "key"), "").code() != "API_KEY_EXPIRED" {
+		if time.Now().After(deadline) {
+			t.Fatal("the old key outlives its overlap")
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func TestTheHundredthKeyIsTheLast(t *testing.T) {
+	t.Parallel()
+	r := start(t, newCloud(t).config())
+	_, key := r.account("enterprise")
+	last := ""
+	for i := range 99 {
+		a := r.api("POST", "/api/v1/keys", key, fmt.Sprintf(`{"name":"%d"}`, i))
+		if a.status != 201 {
+			t.Fatalf("key %d: %d %s", i+2, a.status, a.body)
+		}
+		last = a.field(t, "id")
+	}
+	want(t, r.api("POST", "/api/v1/keys", key, `{"name":"x"}`), 403, "QUOTA_EXCEEDED")
+	want(t, r.api("POST", "/api/v1/keys", key, `{"name":"past","expiresAt":1}`), 201, "")
+	want(t, r.api("POST", "/api/v1/keys/"+last+"/roll", key, `{"overlapSeconds":60}`), 403, "QUOTA_EXCEEDED")
+	want(t, r.api("POST", "/api/v1/keys/"+last+"/roll", key, ""), 201, "")
+}
+
+func TestIdempotentKeyCreation(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	r := start(t, c.config())
+	_, key := r.account("enterprise")
+	post := func() answer {
+		return r.api("POST", "/api/v1/keys", key, `{"name":"once"}`, "Idempotency-Key", "only-once")
+	}
+	first := post()
+	want(t, first, 201, "")
+	second := post()
+	if second.status != 201 || !bytes.Equal(first.body, second.body) || second.header.Get("Idempotent-Replayed") != "true" || second.header.Get("Location") != first.header.Get("Location") {
+		t.Errorf("replay %d %s %v, first %s", second.status, second.body, second.header, first.body)
+	}
+	want(t, r.api("POST", "/api/v1/keys", key, `{"name":"twice"}`, "Idempotency-Key", "only-once"), 422, "IDEMPOTENCY_KEY_REUSED")
+	want(t, r.api("POST", "/api/v1/keys", key, `{"name":"x"}`, "Idempotency-Key", strings.Repeat("k", 256)), 400, "VALIDATION_ERROR")
+	want(t, r.api("GET", "/api/v1/account", second.field(t, "key"), ""), 200, "")
+}
+
+// The first try's key was stored, its answer was not: the retry must hand out the
+// very key that is stored.
+func TestARetryAfterALostAnswerGivesTheSameKey(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	r := start(t, c.config())
+	_, key := r.account("enterprise")
+	// The third commit of the request keeps the answer (record, key, answer).
+	undo := c.firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Every: 3, Times: 1, Code: 7})
+	first := r.api("POST", "/api/v1/keys", key, `{"name":"once"}`, "Idempotency-Key", "k")
+	undo()
+	want(t, first, 201, "")
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		again := r.api("POST", "/api/v1/keys", key, `{"name":"once"}`, "Idempotency-Key", "k")
+		if again.code() == "IDEMPOTENCY_IN_PROGRESS" && time.Now().Before(deadline) {
+			time.Sleep(200 * time.Millisecond)
+			continue
+		}
+		if !bytes.Equal(first.body, again.body) {
+			t.Errorf("retry %d %s, first %s", again.status, again.body, first.body)
+		}
+		break
+	}
+	var keys struct{ Data []any }
+	if err := json.Unmarshal(r.api("GET", "/api/v1/keys", key, "").body, &keys); err != nil || len(keys.Data) != 2 {
+		t.Errorf("%d keys, want 2", len(keys.Data))
+	}
+}
+
+func TestAHundredTwinsMakeOneKey(t *testing.T) {
+	t.Parallel()
+	r := start(t, newCloud(t).config())
+	_, key := r.account("enterprise")
+	var mu sync.Mutex
+	bodies := map[string]int{}
+	var wg sync.WaitGroup
+	for range 100 {
+		wg.Go(func() {
+			a := r.api("POST", "/api/v1/keys", key, `{"name":"once"}`, "Idempotency-Key", "k")
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case a.status == 201:
+				bodies[string(a.body)]++
+			case a.code() != "IDEMPOTENCY_IN_PROGRESS" || a.header.Get("Retry-After") == "":
+				t.Errorf("twin: %d %s", a.status, a.body)
+			}
+		})
+	}
+	wg.Wait()
+	if len(bodies) != 1 {
+		t.Errorf("%d different keys were made", len(bodies))
+	}
+}
+
+func TestRateLimit(t *testing.T) {
+	t.Parallel()
+	r := start(t, newCloud(t).config())
+	_, key := r.account("free")
+	began := time.Now()
+	allowed := 0
+	var refused answer
+	for range 100 {
+		if a := r.api("GET", "/api/v1/account", key, ""); a.status == 200 {
+			allowed++
+		} else {
+			refused = a
+		}
+	}
+	if back := int(time.Since(began)/time.Second) + 1; allowed < 60 || allowed > 60+back {
+		t.Errorf("%d of 100 requests in %v", allowed, time.Since(began))
+	}
+	want(t, refused, 429, "RATE_LIMITED")
+	if refused.header.Get("Retry-After") != "1" || refused.header.Get("X-RateLimit-Remaining") != "0" || !strings.HasPrefix(refused.header.Get("RateLimit"), `"default";r=0;t=`) {
+		t.Errorf("headers %v", refused.header)
+	}
+}
+
+func TestLastUsedAtIsWrittenOnceAMinuteAndOffTheRequest(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	r := start(t, c.config())
+	_, key := r.account("creator")
+	made := r.api("POST", "/api/v1/keys", key, `{"name":"used"}`)
+	before := time.Now().Truncate(time.Minute)
+	want(t, r.api("GET", "/api/v1/account", made.field(t, "key"), ""), 200, "")
+	deadline := time.Now().Add(15 * time.Second)
+	for {
+		var keys struct {
+			Data []struct {
+				ID         string
+				LastUsedAt *int64
+			}
+		}
+		if err := json.Unmarshal(r.api("GET", "/api/v1/keys", key, "").body, &keys); err != nil {
+			t.Fatal(err)
+		}
+		if used := keys.Data[0].LastUsedAt; used != nil {
+			if keys.Data[0].ID != made.field(t, "id") || *used%60_000 != 0 || *used < before.UnixMilli() {
+				t.Errorf("last used at %d, want the minute %d", *used, before.UnixMilli())
+			}
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("use was never written")
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+func TestSite(t *testing.T) {
+	t.Parallel()
+	r := start(t, newCloud(t).config())
+	for _, tc := range []struct {
+		path, accept string
+		status       int
+		contentType  string
+		contains     string
+	}{
+		{"/", "text/html", 200, "text/html; charset=utf-8", "/docs"},
+		{"/", "*/*", 200, "text/html; charset=utf-8", "Linkreel"},
+		{"/docs", "text/html", 200, "text/html; charset=utf-8", "<"},
+		{"/openapi.json", "*/*", 200, "application/json", `"openapi"`},
+		{"/openapi.yaml", "*/*", 200, "application/yaml", "openapi:"},
+		{"/favicon.ico", "*/*", 200, "image/svg+xml", "<svg"},
+		{"/robots.txt", "*/*", 200, "text/plain; charset=utf-8", "Disallow"},
+		{"/nothing", "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8", 404, "text/html; charset=utf-8", "Nothing here"},
+		{"/nothing", "application/json", 404, "application/json", `"NOT_FOUND"`},
+		{"/nothing", "*/*", 404, "application/json", `"NOT_FOUND"`},
+		{"/nothing", "", 404, "application/json", `"NOT_FOUND"`},
+		{"/api/v1/nothing", "text/html", 404, "application/json", `"NOT_FOUND"`},
+		{"/api", "text/html", 404, "application/json", `"NOT_FOUND"`},
+		{"/internal/v1/keys/verify", "text/html", 404, "application/json", `"NOT_FOUND"`},
+	} {
+		t.Run(tc.path+" "+tc.accept, func(t *testing.T) {
+			var headers []string
+			if tc.accept != "" {
+				headers = []string{"Accept", tc.accept}
+			}
+			a := r.api("GET", tc.path, "", "", headers...)
+			if a.status != tc.status || a.header.Get("Content-Type") != tc.contentType || !bytes.Contains(a.body, []byte(tc.contains)) {
+				t.Errorf("%d %q %.200s", a.status, a.header.Get("Content-Type"), a.body)
+			}
+			if a.header.Get("X-Request-Id") == "" {
+				t.Error("no X-Request-Id")
+			}
+			if head := r.api("HEAD", tc.path, "", "", headers...); head.status != a.status || len(head.body) != 0 || head.header.Get("Content-Type") != tc.contentType {
+				t.Errorf("HEAD: %d %d bytes %q", head.status, len(head.body), head.header.Get("Content-Type"))
+			}
+		})
+	}
+	docs := r.api("GET", "/openapi.yaml", "", "")
+	if again := r.api("GET", "/openapi.yaml", "", "", "If-None-Match", docs.header.Get("ETag")); again.status != 304 || len(again.body) != 0 {
+		t.Errorf("If-None-Match: %d", again.status)
+	}
+}
+
+func TestTheStyleBlockIsWhatThePolicyAllows(t *testing.T) {
+	t.Parallel()
+	r := start(t, newCloud(t).config())
+	a := r.api("GET", "/", "", "")
+	_, rest, _ := strings.Cut(string(a.body), "<style>")
+	block, _, _ := strings.Cut(rest, "</style>")
+	if policy := a.header.Get("Content-Security-Policy"); !strings.Contains(policy, hash(block)) || strings.Contains(policy, "unsafe") {
+		t.Errorf("policy %q does not allow the style block", policy)
+	}
+}
+
+func TestInternalVerification(t *testing.T) {
+	t.Parallel()
+	r := start(t, newCloud(t).config())
+	_, key := r.account("business")
+	parsed, _ := identity.ParseKey(key)
+	body := `{"hash":"` + parsed.Hash() + `"}`
+	for _, token := range []string{"", "x", adminToken, key} {
+		if a := r.call("internal", "POST", "/internal/v1/keys/verify", token, body); a.status != 401 {
+			t.Errorf("token %q: %d", token, a.status)
+		}
+	}
+	a := r.call("internal", "POST", "/internal/v1/keys/verify", internalToken, body)
+	if a.status != 200 || bytes.Contains(a.body, []byte(key)) || !bytes.Contains(a.body, []byte(`"plan":"business"`)) {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	for _, bad := range []string{`{}`, `{"hash":"../x"}`, `x`, ``} {
+		if a := r.call("internal", "POST", "/internal/v1/keys/verify", internalToken, bad); a.status != 400 {
+			t.Errorf("body %q: %d", bad, a.status)
+		}
+	}
+}
+
+func TestTenThousandMalformedKeysCostNoCall(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	r := start(t, c.config())
+	c.firestore.ResetStats()
+	for i := range 10_000 {
+		if a := r.api("GET", "/api/v1/account", fmt.Sprintf("lr_live_%038d", i), ""); a.status != 401 {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+	}
+	if calls := c.firestore.Stats().Calls; len(calls) != 0 {
+		t.Errorf("calls to Firestore: %v", calls)
+	}
+}
+
+func TestFirestoreDownIsACleanRefusal(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	cfg := c.config()
+	cfg.Firestore.Timeout = 300 * time.Millisecond
+	r := start(t, cfg)
+	_, key := r.account("creator")
+	want(t, r.api("GET", "/api/v1/account", key, ""), 200, "")
+	c.firestore.Faults().Add(firestore.Fault{Code: 14})
+	a := r.api("GET", "/api/v1/account", key, "")
+	want(t, a, 503, "UNAVAILABLE")
+	if a.header.Get("Retry-After") == "" || strings.Contains(strings.ToLower(string(a.body)), "firestore") {
+		t.Errorf("%v %s", a.header, a.body)
+	}
+	want(t, r.admin("POST", "/admin/v1/accounts", `{"name":"x","plan":"free"}`), 503, "UNAVAILABLE")
+	want(t, r.api("GET", "/docs", "", ""), 200, "")
+	unknown, _ := identity.NewKey(constant{})
+	want(t, r.api("GET", "/api/v1/account", unknown.Secret(), ""), 503, "UNAVAILABLE")
+}
+
+// Revocation, downgrade and suspension through the real stack: two replicas, one
+// Redis, one Firestore, an internal client as the other services have.
+func TestAuthorityThatWasTakenIsGoneEverywhere(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	a, b := start(t, c.config()), start(t, c.config())
+	trials := 100
+	if os.Getenv("LINKREEL_FULL") == "1" {
+		trials = 1000
+	}
+	id, key := a.account("enterprise")
+	accepted := 0
+	for i := range trials {
+		made := a.api("POST", "/api/v1/keys", key, `{"name":"victim"}`)
+		for made.code() == "RATE_LIMITED" {
+			time.Sleep(20 * time.Millisecond)
+			made = a.api("POST", "/api/v1/keys", key, `{"name":"victim"}`)
+		}
+		secret := made.field(t, "key")
+		for _, r := range []replica{a, b} {
+			if got := r.api("GET", "/api/v1/keys", secret, ""); got.status != 200 && got.status != 429 {
+				t.Fatalf("before: %d %s", got.status, got.body)
+			}
+		}
+		path := "/admin/v1/keys/" + made.field(t, "id")
+		if got := []replica{a, b}[i%2].admin("DELETE", path, ""); got.status != 204 {
+			t.Fatalf("revoke: %d %s", got.status, got.body)
+		}
+		for _, r := range []replica{a, b} {
+			if got := r.api("GET", "/api/v1/keys", secret, ""); got.code() != "API_KEY_REVOKED" {
+				accepted++
+				t.Errorf("trial %d: %d %s", i, got.status, got.body)
+			}
+		}
+	}
+	t.Logf("%d revocations × 2 replicas: %d accepted", trials, accepted)
+	for i, plan := range []string{"free", "enterprise", "creator"} {
+		a.admin("PATCH", "/admin/v1/accounts/"+id, `{"plan":"`+plan+`"}`)
+		for _, r := range []replica{a, b} {
+			want := strconv.Itoa(map[string]int{"free": 60, "enterprise": 3000, "creator": 600}[plan])
+			if got := r.api("GET", "/api/v1/account", key, ""); got.header.Get("X-RateLimit-Limit") != want {
+				t.Errorf("change %d to %s: limit %s, want %s", i, plan, got.header.Get("X-RateLimit-Limit"), want)
+			}
+		}
+	}
+}
+
+func TestRoutesAreThoseOfTheContract(t *testing.T) {
+	t.Parallel()
+	r := start(t, newCloud(t).config())
+	for _, route := range apispec.Load().Routes() {
+		server := ""
+		switch {
+		case strings.HasPrefix(route.Path, "/api/v1/account"), strings.HasPrefix(route.Path, "/api/v1/keys"):
+			server = "api"
+		case strings.HasPrefix(route.Path, "/admin/"):
+			server = "admin"
+		default:
+			continue
+		}
+		a := r.call(server, route.Method, strings.ReplaceAll(route.Path, "{id}", "x"), "", "")
+		if a.status != 401 {
+			t.Errorf("%s %s without a key: %d", route.Method, route.Path, a.status)
+		}
+	}
+}
+
+func TestBootstrapAndDemoKeys(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	r := start(t, c.config())
+	db, err := firestoredb.Open(t.Context(), c.config().Firestore)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	id, key, err := auth.Bootstrap(t.Context(), db, "First", identity.Enterprise)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := r.api("GET", "/api/v1/account", key.Secret(), ""); a.status != 200 || a.field(t, "id") != id {
+		t.Errorf("first account: %d %s", a.status, a.body)
+	}
+	demo, err := auth.EnsureDemo(t.Context(), db, identity.Creator, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := auth.EnsureDemo(t.Context(), db, identity.Creator, demo); err != nil || again != demo {
+		t.Errorf("a working demo key was replaced: %v", err)
+	}
+	account := r.api("GET", "/api/v1/account", demo, "").field(t, "id")
+	want(t, r.admin("PATCH", "/admin/v1/accounts/"+account, `{"plan":"free"}`), 200, "")
+	if again, err := auth.EnsureDemo(t.Context(), db, identity.Creator, demo); err != nil || again == demo {
+		t.Errorf("a demo key of another plan was kept: %v", err)
+	}
+}
+
+func TestConfigRefuses(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]auth.Config{
+		"no internal token": {},
+		"an unknown plan":   {InternalToken: "x", RateLimits: map[string]int{"gold": 1}},
+		"a negative quota":  {InternalToken: "x", QuotaLinks: map[string]int{"free": -1}},
+		"a Redis address":   {InternalToken: "x", Firestore: firestoredb.Config{Project: "p", Endpoint: "127.0.0.1:1"}, RedisURL: "http://x"},
+	} {
+		if _, err := auth.New(t.Context(), cfg); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func hash(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return base64.StdEncoding.EncodeToString(sum[:])
+}
