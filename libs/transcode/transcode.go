@@ -23,6 +23,9 @@ import (
 	"time"
 )
 
+// QueueName is the queue on which job ids travel to the workers.
+const QueueName = "jobs"
+
 // Limits bound what an upload may be; they are the videos service's decision
 // and travel with the job, so that every worker judges alike. A zero field is
 // no limit.
@@ -217,6 +220,27 @@ func (o *Outcome) Objects() []string {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
+}
+
+// Uses tells whether the outcome refers to anything under prefix.
+func (o *Outcome) Uses(prefix string) bool {
+	return slices.ContainsFunc(o.Objects(), func(object string) bool { return strings.HasPrefix(object, prefix) })
+}
+
+// Orphans picks from a video's objects those that attempts at this job wrote
+// and nobody needs: not what is published, and not what the present attempt may
+// be writing. Objects of other jobs and other origin are not touched.
+func (r *Record) Orphans(objects []string) []string {
+	keep := r.Outcome.Objects()
+	var orphans []string
+	for _, object := range objects {
+		generation, attempt, ok := ParsePrefix(r.VideoID, object)
+		if !ok || generation != r.Generation || attempt >= r.Attempt && !r.State.Final() || slices.Contains(keep, object) {
+			continue
+		}
+		orphans = append(orphans, object)
+	}
+	return orphans
 }
 
 // Rendition finds a video rendition, or the audio one, by name.

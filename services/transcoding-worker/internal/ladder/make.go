@@ -293,7 +293,8 @@ func (m *Maker) packSound(dir, adts string, drop int, t Tracks) (*File, error) {
 }
 
 // Copy repackages the source's own picture without encoding, and its sound if
-// that can be kept. The answer has one video file, named after its short side.
+// that can be kept. The answer has one video file; on disk it is called apart
+// from the encoded rendition of the same size.
 func (m *Maker) Copy(ctx context.Context, dir string, p Plan) (Tracks, error) {
 	v := p.Source.Video
 	name := fmt.Sprintf("%dp-source", min(v.Width, v.Height))
@@ -327,6 +328,7 @@ func (m *Maker) Copy(ctx context.Context, dir string, p Plan) (Tracks, error) {
 	if err != nil {
 		return Tracks{}, err
 	}
+	f.Name = fmt.Sprintf("%dp", min(v.Width, v.Height))
 	if got := f.Track.Samples(); got != v.Frames {
 		return Tracks{}, fmt.Errorf("copied %d of %d pictures", got, v.Frames)
 	}

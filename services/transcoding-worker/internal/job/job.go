@@ -1,0 +1,314 @@
+// Package job does transcoding jobs: it takes them from the queue, holds their
+// lease, runs the ladder, publishes and cleans up.
+//
+// It promises that a job's result shows exactly once, however often the job is
+// delivered and wherever its workers die: everything is written under a prefix
+// of the attempt, and one transaction that checks the attempt makes it visible.
+// A worker that lost its lease kills its ffmpeg and publishes nothing. A file
+// that cannot be played fails at once with the reason; trouble that may pass is
+// tried again; nothing is tried for ever.
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/linkreel/linkreel/libs/objectstore"
+	"github.com/linkreel/linkreel/libs/queue"
+	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ladder"
+)
+
+// Bucket is what a worker asks of object storage. *objectstore.Store is the one
+// in use.
+type Bucket interface {
+	DownloadFile(ctx context.Context, object string, generation int64, path string) (objectstore.Object, error)
+	UploadFile(ctx context.Context, object, path string, o objectstore.UploadOptions) (objectstore.Object, error)
+	DeletePrefix(ctx context.Context, prefix string) error
+}
+
+// Options are what a worker works with.
+type Options struct {
+	Jobs    *transcode.Store
+	Queue   *queue.Queue
+	Bucket  Bucket
+	Maker   *ladder.Maker
+	Scratch *Scratch
+	Name    string // of this worker, its own among all
+	Slots   int    // jobs at a time
+
+	Lease time.Duration // how long a silent worker keeps its job
+	Beat  time.Duration // how often it shows that it is alive
+	Sweep time.Duration // how often it looks for jobs that nobody was told of
+	Now   func() time.Time
+	Log   *slog.Logger
+}
+
+// Worker does jobs until it is stopped.
+type Worker struct {
+	o      Options
+	direct chan string // ids found by sweeping while Redis is away
+	tracer trace.Tracer
+	ended  metric.Float64Histogram
+}
+
+// New makes a worker.
+func New(o Options) (*Worker, error) {
+	ended, err := otel.Meter("transcoding-worker").Float64Histogram("linkreel_job_duration_seconds",
+		metric.WithDescription("time from claim to end of a job, by how it ended"), metric.WithUnit("s"),
+		metric.WithExplicitBucketBoundaries(0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600))
+	if err != nil {
+		return nil, err
+	}
+	return &Worker{o: o, direct: make(chan string), tracer: otel.Tracer("transcoding-worker"), ended: ended}, nil
+}
+
+// patience is how long a slot waits for a message before it looks around.
+const patience = 2 * time.Second
+
+// Run works until ctx ends, and returns once every job in hand was handed back.
+func (w *Worker) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	wg.Go(func() { w.sweep(ctx) })
+	for slot := range max(1, w.o.Slots) {
+		wg.Go(func() { w.slot(ctx, fmt.Sprintf("%s-%d", w.o.Name, slot)) })
+	}
+	wg.Wait()
+	return nil
+}
+
+// slot takes one message after the other.
+func (w *Worker) slot(ctx context.Context, consumer string) {
+	for ctx.Err() == nil {
+		m, err := w.o.Queue.Next(ctx, consumer, patience)
+		switch {
+		case err == nil:
+			w.do(ctx, consumer, m.ID, m)
+			continue
+		case ctx.Err() != nil:
+			return
+		case !errors.Is(err, queue.ErrEmpty):
+			w.o.Log.WarnContext(ctx, "the queue is away; jobs are found by sweeping", "error", err)
+			// The queue failed at once; without it only the sweep brings work.
+			select {
+			case <-ctx.Done():
+				return
+			case id := <-w.direct:
+				w.do(ctx, consumer, id, nil)
+			case <-time.After(patience):
+			}
+			continue
+		}
+		select {
+		case id := <-w.direct:
+			w.do(ctx, consumer, id, nil)
+		default:
+		}
+	}
+}
+
+// sweep finds jobs that are due in Firestore and puts them into the queue, where
+// those that are there already stay as they are. While Redis is away it hands
+// them to a free slot itself.
+func (w *Worker) sweep(ctx context.Context) {
+	for {
+		due, err := w.o.Jobs.Due(ctx, 50)
+		if err != nil && ctx.Err() == nil {
+			w.o.Log.WarnContext(ctx, "sweep for due jobs failed; the next one goes on", "error", err)
+		}
+		for _, r := range due {
+			if w.o.Queue.Add(ctx, r.ID, r.Trace) == nil {
+				continue
+			}
+			select {
+			case w.direct <- r.ID:
+			case <-ctx.Done():
+				return
+			case <-time.After(patience):
+			}
+		}
+		// Spread, so that many workers do not ask at the same moment.
+		pause := w.o.Sweep/2 + rand.N(w.o.Sweep)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// errStopping is the cause of a job's end when the worker itself is stopped.
+var errStopping = errors.New("worker is stopping")
+
+// do claims one job and sees it to an end. message is nil for a job that came
+// without one.
+func (w *Worker) do(ctx context.Context, consumer, id string, message *queue.Message) {
+	record, err := w.o.Jobs.Claim(ctx, id, consumer, w.o.Lease)
+	// What follows must be written even though the worker is being stopped.
+	after := context.WithoutCancel(ctx)
+	if err != nil {
+		w.unclaimed(after, id, message, err)
+		return
+	}
+	linked := otel.GetTextMapPropagator().Extract(context.Background(), propagation.MapCarrier(record.Trace))
+	ctx, span := w.tracer.Start(ctx, "transcode", trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindConsumer),
+		trace.WithLinks(trace.LinkFromContext(linked)),
+		trace.WithAttributes(attribute.Int("job.attempt", record.Attempt), attribute.Int64("job.source.bytes", record.Size)))
+	defer span.End()
+	after = trace.ContextWithSpan(after, span)
+	log := w.o.Log.With("job", id, "video", record.VideoID, "attempt", record.Attempt)
+	log.InfoContext(ctx, "job claimed")
+	begun := w.o.Now()
+
+	token := transcode.Token{JobID: id, Attempt: record.Attempt}
+	hold := w.hold(ctx, token, message, log)
+	err = w.work(hold.ctx, record, token, hold, log)
+	if cause := context.Cause(hold.ctx); err != nil && cause != nil {
+		err = cause
+	}
+	hold.release()
+	if err != nil && ctx.Err() != nil && !errors.Is(err, transcode.ErrLost) {
+		err = errStopping
+	}
+
+	result := w.end(after, record, token, message, err, log)
+	if err != nil {
+		span.SetStatus(codes.Error, result)
+	}
+	span.SetAttributes(attribute.String("job.result", result))
+	w.ended.Record(after, w.o.Now().Sub(begun).Seconds(), metric.WithAttributes(attribute.String("result", result)))
+}
+
+// unclaimed deals with a message whose job could not be claimed.
+func (w *Worker) unclaimed(ctx context.Context, id string, m *queue.Message, err error) {
+	if m == nil {
+		return
+	}
+	switch {
+	case errors.Is(err, transcode.ErrFinal), errors.Is(err, transcode.ErrNotFound):
+		err = m.Done(ctx)
+	case errors.Is(err, transcode.ErrHeld):
+		err = m.Later(ctx, w.o.Now().Add(w.o.Beat/2))
+	default:
+		w.o.Log.WarnContext(ctx, "job could not be claimed; tried again soon", "job", id, "error", err)
+		err = m.Later(ctx, w.o.Now().Add(w.o.Beat))
+	}
+	w.note(ctx, "message", err)
+}
+
+// end writes down how the work on a job ended and names it for metrics.
+func (w *Worker) end(ctx context.Context, r transcode.Record, t transcode.Token, m *queue.Message, err error, log *slog.Logger) string {
+	var failure *transcode.Failure
+	switch {
+	case err == nil:
+		log.InfoContext(ctx, "job done")
+		w.message(ctx, m, (*queue.Message).Done)
+		return "done"
+
+	case errors.Is(err, transcode.ErrLost):
+		log.WarnContext(ctx, "job lost to another worker or cancelled")
+		w.message(ctx, m, (*queue.Message).Done)
+		w.tidy(ctx, r, log)
+		return "lost"
+
+	case errors.Is(err, errStopping):
+		log.InfoContext(ctx, "job handed back")
+		w.tidy(ctx, r, log)
+		w.note(ctx, "hand back", w.o.Jobs.HandBack(ctx, t))
+		w.message(ctx, m, (*queue.Message).HandBack)
+		return "handed back"
+
+	case errors.As(err, &failure):
+		log.InfoContext(ctx, "job failed", "code", failure.Code, "error", err)
+		w.tidy(ctx, r, log)
+		err := w.insist(ctx, func() error { return w.o.Jobs.Fail(ctx, t, *failure) })
+		w.note(ctx, "fail", err)
+		w.message(ctx, m, (*queue.Message).Done)
+		return string(failure.Code)
+	}
+
+	log.ErrorContext(ctx, "job ended badly", "error", err)
+	w.tidy(ctx, r, log)
+	at := w.o.Now().Add(backOff(r.Tries))
+	var failed bool
+	noted := w.insist(ctx, func() (err error) {
+		failed, err = w.o.Jobs.Retry(ctx, t, at, transcode.Failure{
+			Code: transcode.Internal, Message: "The video could not be prepared. Upload it again, or try another file.",
+		})
+		return err
+	})
+	w.note(ctx, "retry", noted)
+	if failed {
+		reason := err.Error()
+		w.message(ctx, m, func(m *queue.Message, ctx context.Context) error { return m.Bury(ctx, reason[:min(len(reason), 500)]) })
+		return string(transcode.Internal)
+	}
+	w.message(ctx, m, func(m *queue.Message, ctx context.Context) error { return m.Later(ctx, at) })
+	return "retried"
+}
+
+// backOff is how long a job waits after its n-th bad end.
+func backOff(tries int) time.Duration {
+	return 5 * time.Second << min(3*max(0, tries-1), 6)
+}
+
+// message changes the queue's view, which is only a hint: what fails here is
+// made good by the sweep.
+func (w *Worker) message(ctx context.Context, m *queue.Message, change func(*queue.Message, context.Context) error) {
+	if m != nil {
+		w.note(ctx, "message", change(m, ctx))
+	}
+}
+
+func (w *Worker) note(ctx context.Context, what string, err error) {
+	if err != nil && !errors.Is(err, queue.ErrLost) && !errors.Is(err, transcode.ErrLost) {
+		w.o.Log.WarnContext(ctx, "not noted; the lease will run out", "what", what, "error", err)
+	}
+}
+
+// insist repeats a write that finished work depends on, for as long as an
+// outage may last, unless the job turns out to be lost.
+func (w *Worker) insist(ctx context.Context, write func() error) error {
+	pause := 200 * time.Millisecond
+	for end := w.o.Now().Add(2 * time.Minute); ; {
+		err := write()
+		if err == nil || errors.Is(err, transcode.ErrLost) || errors.Is(err, transcode.ErrFinal) || w.o.Now().After(end) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, 5*time.Second)
+	}
+}
+
+// tidy removes what an attempt uploaded and nobody will refer to.
+func (w *Worker) tidy(ctx context.Context, r transcode.Record, log *slog.Logger) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	prefix := transcode.Prefix(r.VideoID, r.Generation, r.Attempt)
+	now, err := w.o.Jobs.Get(ctx, r.ID)
+	if err != nil && !errors.Is(err, transcode.ErrNotFound) {
+		return // the janitor will find it
+	}
+	if now.State != transcode.Cancelled && now.Outcome.Uses(prefix) {
+		return
+	}
+	if err := w.o.Bucket.DeletePrefix(ctx, prefix); err != nil {
+		log.WarnContext(ctx, "leftovers stay for the janitor", "error", err)
+	}
+}

@@ -1,0 +1,311 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/linkreel/linkreel/libs/objectstore"
+	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ffmpeg"
+	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ladder"
+)
+
+// Shares of the progress bar, in percent.
+const (
+	downloaded = 5
+	encoded    = 94
+	uploaded   = 98
+)
+
+// attempt is the work on one claimed job.
+type attempt struct {
+	*Worker
+	record transcode.Record
+	token  transcode.Token
+	hold   *hold
+	log    *slog.Logger
+	dir    string
+	prefix string
+
+	keep    bool // the source's own picture stays the tallest rendition
+	outcome transcode.Outcome
+	stored  map[string]bool // objects of this attempt that are uploaded
+}
+
+// work does the job from download to the last publication.
+func (w *Worker) work(ctx context.Context, r transcode.Record, t transcode.Token, h *hold, log *slog.Logger) error {
+	dir, remove, err := w.o.Scratch.Job()
+	if err != nil {
+		return err
+	}
+	defer remove()
+	a := &attempt{
+		Worker: w, record: r, token: t, hold: h, log: log, dir: dir,
+		prefix: transcode.Prefix(r.VideoID, r.Generation, r.Attempt), stored: map[string]bool{},
+	}
+	source, err := a.fetch(ctx)
+	if err != nil {
+		return err
+	}
+	a.hold.report(downloaded)
+	var src *ffmpeg.Source
+	err = a.span(ctx, "probe", func(ctx context.Context) (err error) {
+		src, err = w.o.Maker.Tools.Probe(ctx, dir, source, r.Limits)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return a.make(ctx, ladder.Make(src))
+}
+
+// fetch downloads the upload, exactly the generation the job is about.
+func (a *attempt) fetch(ctx context.Context) (string, error) {
+	r := a.record
+	if r.Limits.MaxBytes > 0 && r.Size > r.Limits.MaxBytes {
+		return "", &transcode.Failure{Code: transcode.FileTooLarge, Message: "The file is larger than allowed."}
+	}
+	if err := a.o.Scratch.room(r.Size); err != nil {
+		return "", err
+	}
+	path := filepath.Join(a.dir, "source")
+	err := a.span(ctx, "download", func(ctx context.Context) error {
+		_, err := a.o.Bucket.DownloadFile(ctx, r.Object, r.Generation, path)
+		return err
+	})
+	if errors.Is(err, objectstore.ErrNotFound) || errors.Is(err, objectstore.ErrStale) {
+		return "", &transcode.Failure{Code: transcode.Internal, Message: "The uploaded file was removed or replaced before it was prepared."}
+	}
+	if err != nil {
+		return "", fmt.Errorf("download: %w", err)
+	}
+	return path, nil
+}
+
+// make publishes in up to three versions: the source's own picture when players
+// can take it, all renditions, and finally the seek preview and the download.
+func (a *attempt) make(ctx context.Context, p ladder.Plan) error {
+	v := p.Source.Video
+	a.outcome = transcode.Outcome{
+		Prefix: a.prefix, Path: transcode.PathTranscode, Duration: p.Duration,
+		Width: v.DisplayWidth, Height: v.DisplayHeight, FrameRate: p.Rate.Float(),
+	}
+	if old := a.record.Outcome; old != nil {
+		a.outcome.Version, a.outcome.Path = old.Version, old.Path
+	}
+	tracks, err := a.copySource(ctx, &p)
+	if err != nil {
+		return err
+	}
+	if tracks == nil || len(p.Rungs) > 0 {
+		made, err := a.encode(ctx, p, tracks == nil)
+		if err != nil {
+			return err
+		}
+		if tracks != nil {
+			made.Audio = tracks.Audio
+			if a.keep {
+				made.Video = append(tracks.Video, made.Video...)
+			}
+		}
+		tracks = &made
+		if err := a.publish(ctx, *tracks); err != nil {
+			return err
+		}
+	}
+	a.extras(ctx, *tracks)
+	a.outcome.Final = true
+	return a.publish(ctx, *tracks)
+}
+
+// copySource repackages and publishes the source's own picture if that can be
+// done, and plans the rest around it. It answers nil when it cannot.
+func (a *attempt) copySource(ctx context.Context, p *ladder.Plan) (*ladder.Tracks, error) {
+	copyable, keep := p.Copyable()
+	if !copyable {
+		return nil, nil
+	}
+	var tracks ladder.Tracks
+	err := a.span(ctx, "copy", func(ctx context.Context) (err error) {
+		tracks, err = a.o.Maker.Copy(ctx, a.dir, *p)
+		return err
+	})
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if err != nil {
+		a.log.InfoContext(ctx, "source cannot be repackaged after all; it is encoded", "error", err)
+		return nil, nil
+	}
+	p.Cuts = tracks.Cuts
+	if a.keep = keep; keep {
+		p.Rungs = p.Rungs[1:]
+	}
+	a.outcome.Path = transcode.PathCopy
+	if a.record.Outcome != nil {
+		return &tracks, nil // an earlier attempt published this already
+	}
+	return &tracks, a.publish(ctx, tracks)
+}
+
+func (a *attempt) encode(ctx context.Context, p ladder.Plan, sound bool) (ladder.Tracks, error) {
+	var tracks ladder.Tracks
+	err := a.span(ctx, "ladder", func(ctx context.Context) (err error) {
+		tracks, err = a.o.Maker.Ladder(ctx, a.dir, p, sound, func(share float64) {
+			a.hold.report(downloaded + share*(encoded-downloaded))
+		})
+		return err
+	})
+	return tracks, err
+}
+
+// publish uploads what is new in tracks and makes it visible as the next version.
+func (a *attempt) publish(ctx context.Context, tracks ladder.Tracks) error {
+	if a.outcome.Poster == "" {
+		a.poster(ctx, tracks.Video[0])
+	}
+	o := a.outcome
+	o.Renditions = nil
+	var files []string
+	for _, f := range tracks.Video {
+		o.Renditions = append(o.Renditions, f.Track.Rendition(f.Name, a.object(f.Path), tracks.Cuts))
+		files = append(files, f.Path)
+	}
+	if tracks.Audio != nil {
+		r := tracks.Audio.Track.Rendition(tracks.Audio.Name, a.object(tracks.Audio.Path), tracks.Cuts)
+		o.Audio, o.HasAudio = &r, true
+		files = append(files, tracks.Audio.Path)
+	}
+	o.Duration = tracks.Video[0].Track.Duration()
+	if err := a.upload(ctx, files...); err != nil {
+		return err
+	}
+	a.hold.report(uploaded)
+	o.Version++
+	err := a.span(ctx, "publish", func(ctx context.Context) error {
+		return a.insist(ctx, func() error { return a.o.Jobs.Publish(ctx, a.token, &o) })
+	})
+	if err != nil {
+		return err
+	}
+	a.outcome = o
+	a.log.InfoContext(ctx, "published", "version", o.Version, "renditions", len(o.Renditions), "path", o.Path, "final", o.Final)
+	return nil
+}
+
+// poster is wanted but not worth failing a video that plays.
+func (a *attempt) poster(ctx context.Context, from ladder.File) {
+	err := a.span(ctx, "poster", func(ctx context.Context) error {
+		picture, err := a.o.Maker.Poster(ctx, a.dir, from)
+		if err != nil {
+			return err
+		}
+		if err := a.upload(ctx, picture.Path); err != nil {
+			return err
+		}
+		a.outcome.Poster, a.outcome.PosterWidth, a.outcome.PosterHeight = a.object(picture.Path), picture.Width, picture.Height
+		return nil
+	})
+	if err != nil && ctx.Err() == nil {
+		a.log.WarnContext(ctx, "no poster", "error", err)
+	}
+}
+
+// extras adds the seek preview and the download, of which the video can do
+// without.
+func (a *attempt) extras(ctx context.Context, tracks ladder.Tracks) {
+	err := a.span(ctx, "storyboard", func(ctx context.Context) error {
+		board, sheet, err := a.o.Maker.Storyboard(ctx, a.dir, tracks.Video[len(tracks.Video)-1])
+		if err != nil {
+			return err
+		}
+		if err := a.upload(ctx, sheet.Path); err != nil {
+			return err
+		}
+		board.Objects = []string{a.object(sheet.Path)}
+		a.outcome.Storyboard = board
+		return nil
+	})
+	if err != nil && ctx.Err() == nil {
+		a.log.WarnContext(ctx, "no storyboard", "error", err)
+	}
+	err = a.span(ctx, "download file", func(ctx context.Context) error {
+		path, err := a.o.Maker.Download(ctx, a.dir, tracks.Video[0], tracks.Audio)
+		if err != nil {
+			return err
+		}
+		if err := a.upload(ctx, path); err != nil {
+			return err
+		}
+		a.outcome.Download = a.object(path)
+		return nil
+	})
+	if err != nil && ctx.Err() == nil {
+		a.log.WarnContext(ctx, "no download", "error", err)
+	}
+}
+
+func (a *attempt) object(path string) string { return a.prefix + filepath.Base(path) }
+
+// upload stores files under the attempt's prefix, each once.
+func (a *attempt) upload(ctx context.Context, paths ...string) error {
+	return a.span(ctx, "upload", func(ctx context.Context) error {
+		g, ctx := errgroup.WithContext(ctx)
+		g.SetLimit(4)
+		for _, path := range paths {
+			object := a.object(path)
+			if a.stored[object] {
+				continue
+			}
+			g.Go(func() error {
+				_, err := a.o.Bucket.UploadFile(ctx, object, path, objectstore.UploadOptions{
+					ContentType:  contentType(path),
+					CacheControl: "private, max-age=86400, immutable",
+				})
+				if err != nil {
+					return fmt.Errorf("upload %s: %w", filepath.Base(path), err)
+				}
+				return nil
+			})
+		}
+		if err := g.Wait(); err != nil {
+			return err
+		}
+		for _, path := range paths {
+			a.stored[a.object(path)] = true
+		}
+		return nil
+	})
+}
+
+func contentType(path string) string {
+	switch {
+	case strings.HasSuffix(path, ".jpg"):
+		return "image/jpeg"
+	case strings.HasSuffix(path, "audio.mp4"):
+		return "audio/mp4"
+	}
+	return "video/mp4"
+}
+
+func (a *attempt) span(ctx context.Context, name string, fn func(context.Context) error) error {
+	ctx, span := a.tracer.Start(ctx, name)
+	defer span.End()
+	err := fn(ctx)
+	if err != nil {
+		span.SetStatus(codes.Error, "failed")
+		var failure *transcode.Failure
+		if errors.As(err, &failure) {
+			span.SetAttributes(attribute.String("job.failure", string(failure.Code)))
+		}
+	}
+	return err
+}

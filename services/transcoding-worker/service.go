@@ -1,0 +1,135 @@
+// Package worker is the service that prepares uploaded videos for playback. It
+// has no API: it takes jobs from the queue or, when Redis is away, from
+// Firestore, and its results are objects in storage and an outcome in the job's
+// record, which the videos service applies.
+package worker
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/authclient"
+	"github.com/linkreel/linkreel/libs/boot"
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/objectstore"
+	"github.com/linkreel/linkreel/libs/queue"
+	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ffmpeg"
+	"github.com/linkreel/linkreel/services/transcoding-worker/internal/job"
+	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ladder"
+)
+
+// Indexes are the Firestore indexes that the service needs.
+//
+//go:embed firestore.indexes.json
+var Indexes []byte
+
+// Config is all that the service can be told. What a video may be is not here:
+// those limits are the videos service's and come with each job.
+type Config struct {
+	boot.Config
+	Firestore firestoredb.Config `envPrefix:"LINKREEL_"`
+	Storage   objectstore.Config `envPrefix:"LINKREEL_"`
+
+	// RedisURL is host:port or a redis:// or rediss:// address. Redis holds the
+	// queue, which may be lost.
+	RedisURL string `env:"LINKREEL_REDIS_URL" envDefault:"localhost:6379"`
+	// ScratchDir is where sources and results lie while they are worked on; a job
+	// needs about two and a half times the size of its upload.
+	ScratchDir string `env:"LINKREEL_SCRATCH_DIR" envDefault:"/tmp/linkreel-scratch"`
+	// FFmpeg is the ffmpeg program or its folder; ffprobe lies beside it. Empty
+	// means the search path.
+	FFmpeg string `env:"LINKREEL_FFMPEG"`
+	// Slots is how many jobs are done at a time.
+	Slots int `env:"LINKREEL_WORKER_SLOTS" envDefault:"1"`
+	// Threads is how many threads ffmpeg uses per job; 0 shares the processors
+	// among the slots.
+	Threads int `env:"LINKREEL_FFMPEG_THREADS" envDefault:"0"`
+	// Memory is the address space of one ffmpeg process in bytes.
+	Memory int64 `env:"LINKREEL_FFMPEG_MEMORY" envDefault:"4294967296"`
+	// Lease is how long a job stays with a worker that has fallen silent; a killed
+	// worker's jobs go on elsewhere soon after.
+	Lease time.Duration `env:"LINKREEL_JOB_LEASE" envDefault:"20s"`
+	// Beat is how often a working worker extends its lease; well below Lease.
+	Beat time.Duration `env:"LINKREEL_JOB_BEAT" envDefault:"5s"`
+	// Sweep is how often jobs are looked for that the queue does not know.
+	Sweep time.Duration `env:"LINKREEL_JOB_SWEEP" envDefault:"10s"`
+
+	// Now is the clock; nil is the system's.
+	Now func() time.Time `env:"-"`
+}
+
+// New makes the service. It connects lazily, so it starts while Firestore,
+// Redis or storage is down; without ffmpeg it does not.
+func New(ctx context.Context, cfg Config) (*boot.Service, error) {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Beat <= 0 || cfg.Lease < 2*cfg.Beat {
+		return nil, errors.New("transcoding-worker: LINKREEL_JOB_LEASE must be at least twice LINKREEL_JOB_BEAT")
+	}
+	tools, err := ffmpeg.Find(cfg.FFmpeg)
+	if err != nil {
+		return nil, fmt.Errorf("transcoding-worker: %w; install ffmpeg or set LINKREEL_FFMPEG", err)
+	}
+	tools.Memory = cfg.Memory
+	tools.Threads = cfg.Threads
+	if tools.Threads == 0 {
+		tools.Threads = min(8, max(1, runtime.GOMAXPROCS(0)/max(1, cfg.Slots)))
+	}
+	scratch, err := job.OpenScratch(cfg.ScratchDir)
+	if err != nil {
+		return nil, fmt.Errorf("transcoding-worker: %w", err)
+	}
+	opened := []func(context.Context) error{func(context.Context) error { return scratch.Close() }}
+	fail := func(err error) (*boot.Service, error) {
+		return nil, errors.Join(fmt.Errorf("transcoding-worker: %w", err), boot.CloseAll(ctx, &boot.Service{Close: opened}))
+	}
+	db, err := firestoredb.Open(ctx, cfg.Firestore)
+	if err != nil {
+		return fail(err)
+	}
+	opened = append(opened, func(context.Context) error { return db.Close() })
+	bucket, err := objectstore.Open(ctx, cfg.Storage)
+	if err != nil {
+		return fail(err)
+	}
+	opened = append(opened, func(context.Context) error { return bucket.Close() })
+	rdb, err := authclient.OpenRedis(cfg.RedisURL)
+	if err != nil {
+		return fail(err)
+	}
+	opened = append(opened, func(context.Context) error { return rdb.Close() })
+	w, err := job.New(job.Options{
+		Jobs:   transcode.NewStore(db, cfg.Now),
+		Queue:  queue.New(rdb, queue.Options{Name: transcode.QueueName, Silence: cfg.Lease, Now: cfg.Now}),
+		Bucket: bucket, Maker: &ladder.Maker{Tools: tools}, Scratch: scratch,
+		Name: workerName(), Slots: cfg.Slots, Lease: cfg.Lease, Beat: cfg.Beat, Sweep: cfg.Sweep,
+		Now: cfg.Now, Log: slog.With("service", "transcoding-worker"),
+	})
+	if err != nil {
+		return fail(err)
+	}
+	return &boot.Service{
+		Name:  "transcoding-worker",
+		Loops: []boot.Loop{{Name: "jobs", Run: w.Run}},
+		// No readiness check: nobody calls the worker, and it bridges every loss.
+		Close: opened,
+	}, nil
+}
+
+// workerName tells workers apart, two on the same host too.
+func workerName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "worker"
+	}
+	return host + "-" + identity.NewID("w")
+}
