@@ -54,7 +54,6 @@ type DB struct {
 	*firestore.Client
 	timeout time.Duration
 	breaker *gobreaker.CircuitBreaker[struct{}]
-	conn    *grpc.ClientConn
 }
 
 // Open connects; it does not wait for the server, so that a service starts while
@@ -65,10 +64,8 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 		database = firestore.DefaultDatabaseID
 	}
 	var opts []option.ClientOption
-	var conn *grpc.ClientConn
 	if cfg.Endpoint != "" {
-		var err error
-		conn, err = grpc.NewClient(cfg.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		conn, err := grpc.NewClient(cfg.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
 		if err != nil {
 			return nil, fmt.Errorf("dial firestore %s: %w", cfg.Endpoint, err)
@@ -79,9 +76,7 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open firestore: %w", err)
 	}
-	db := Use(client, cfg.Timeout)
-	db.conn = conn
-	return db, nil
+	return Use(client, cfg.Timeout), nil
 }
 
 // Use wraps a client that is open already; timeout 0 means three seconds.
@@ -100,14 +95,9 @@ func Use(client *firestore.Client, timeout time.Duration) *DB {
 	})}
 }
 
-// Close ends the connection.
-func (db *DB) Close() error {
-	err := db.Client.Close()
-	if db.conn != nil {
-		err = errors.Join(err, db.conn.Close())
-	}
-	return err
-}
+// Close ends the connection, also one that was dialled for an Endpoint: the
+// client closes what it was given.
+func (db *DB) Close() error { return db.Client.Close() }
 
 // Do runs one or several calls under the database's deadline and maps the error.
 // what names the deed for the log: "get link".
