@@ -1,0 +1,212 @@
+package media
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/caarlos0/env/v11"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/linkreel/linkreel/libs/boot"
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/localcloud/firestore"
+	"github.com/linkreel/linkreel/libs/localcloud/redisproc"
+	"github.com/linkreel/linkreel/libs/localcloud/redistest"
+	"github.com/linkreel/linkreel/libs/localcloud/storage"
+	"github.com/linkreel/linkreel/libs/objectstore"
+	"github.com/linkreel/linkreel/libs/queue"
+	"github.com/linkreel/linkreel/libs/transcode"
+	worker "github.com/linkreel/linkreel/services/transcoding-worker"
+)
+
+// workerEnv makes the test binary run a worker instead of tests, so that
+// workers can be killed.
+const workerEnv = "LINKREEL_TEST_WORKER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(workerEnv) != "" {
+		cfg, err := env.ParseAs[worker.Config]()
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		boot.Main("transcoding-worker", cfg.Config, func(ctx context.Context) (*boot.Service, error) { return worker.New(ctx, cfg) })
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// rig is everything a worker needs, for real but local.
+type rig struct {
+	t       testing.TB
+	env     map[string]string
+	jobs    *transcode.Store
+	queue   *queue.Queue
+	bucket  *objectstore.Store
+	storage *storage.Server
+	redis   *redisproc.Server
+	scratch string
+}
+
+func newRig(t testing.TB) *rig {
+	t.Helper()
+	ctx := context.Background()
+	indexes, err := firestore.ParseIndexes(worker.Indexes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fs, err := firestore.Open(firestore.Options{Indexes: indexes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = fs.Close() })
+	addr, err := fs.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects, err := storage.Open(storage.Options{Dir: t.TempDir(), Buckets: []string{"media"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = objects.Close() })
+	api := httptest.NewServer(objects.APIHandler())
+	t.Cleanup(api.Close)
+	key := filepath.Join(t.TempDir(), "key.json")
+	if err := os.WriteFile(key, objects.ServiceAccountKey(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, storage: objects, redis: redistest.Server(t), scratch: t.TempDir()}
+	r.env = map[string]string{
+		"LINKREEL_FIRESTORE_PROJECT": "test", "LINKREEL_FIRESTORE_ENDPOINT": addr.String(),
+		"LINKREEL_STORAGE_BUCKET": "media", "LINKREEL_STORAGE_ENDPOINT": api.URL, "LINKREEL_STORAGE_KEY_FILE": key,
+		"LINKREEL_REDIS_URL": r.redis.Addr(), "LINKREEL_SCRATCH_DIR": r.scratch,
+		"LINKREEL_ADMIN_ADDR": "", "LINKREEL_DRAIN": "0s", "LINKREEL_LOG_LEVEL": "warn",
+	}
+	cfg := r.config()
+	db, err := firestoredb.Open(ctx, cfg.Firestore)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	r.jobs = transcode.NewStore(db, time.Now)
+	client := redis.NewClient(&redis.Options{Addr: r.redis.Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	r.queue = queue.New(client, queue.Options{Name: transcode.QueueName})
+	if r.bucket, err = objectstore.Open(ctx, cfg.Storage); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.bucket.Close() })
+	return r
+}
+
+func (r *rig) config() worker.Config {
+	r.t.Helper()
+	var cfg worker.Config
+	if err := env.ParseWithOptions(&cfg, env.Options{Environment: r.env}); err != nil {
+		r.t.Fatal(err)
+	}
+	return cfg
+}
+
+// work runs a worker in this process until the test ends.
+func (r *rig) work() {
+	r.t.Helper()
+	svc, err := worker.New(context.Background(), r.config())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	for _, loop := range svc.Loops {
+		wg.Go(func() {
+			if err := loop.Run(ctx); err != nil {
+				slog.Error("loop ended", "error", err)
+			}
+		})
+	}
+	r.t.Cleanup(func() {
+		stop()
+		wg.Wait()
+		if err := boot.CloseAll(context.Background(), svc); err != nil {
+			r.t.Errorf("close worker: %v", err)
+		}
+	})
+}
+
+// process is a worker in a process of its own.
+type process struct{ *exec.Cmd }
+
+func (r *rig) start(more map[string]string) *process {
+	r.t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), workerEnv+"=1")
+	for _, m := range []map[string]string{r.env, more} {
+		for k, v := range m {
+			cmd.Env = append(cmd.Env, k+"="+v)
+		}
+	}
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	if err := cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	p := &process{cmd}
+	r.t.Cleanup(func() { p.kill() })
+	return p
+}
+
+func (p *process) kill() {
+	if p.ProcessState == nil {
+		_ = p.Process.Signal(syscall.SIGCONT)
+		_ = p.Process.Kill()
+		_ = p.Wait()
+	}
+}
+
+var defaultLimits = transcode.Limits{MaxBytes: 10 << 30, MaxDuration: 4 * time.Hour, MaxSide: 8192, MaxPixels: 36_000_000}
+
+// submit uploads a file and makes its job, as the videos service does.
+func (r *rig) submit(videoID, path string) transcode.Job {
+	r.t.Helper()
+	ctx := context.Background()
+	object, err := r.bucket.UploadFile(ctx, "uploads/"+videoID+"/source", path, objectstore.UploadOptions{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	j := transcode.Job{
+		ID: transcode.JobID(videoID, object.Generation), VideoID: videoID, Object: object.Name,
+		Generation: object.Generation, Size: object.Size, Limits: defaultLimits,
+	}
+	if _, err := r.jobs.Create(ctx, j); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := r.queue.Add(ctx, j.ID, nil); err != nil {
+		r.t.Logf("not queued: %v", err)
+	}
+	return j
+}
+
+// await polls a job until ok says so.
+func (r *rig) await(id string, limit time.Duration, ok func(transcode.Record) bool) transcode.Record {
+	r.t.Helper()
+	for end := time.Now().Add(limit); ; {
+		record, err := r.jobs.Get(context.Background(), id)
+		if err == nil && ok(record) {
+			return record
+		}
+		if time.Now().After(end) {
+			r.t.Fatalf("job %s after %v: %+v, %v", id, limit, record, err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func final(r transcode.Record) bool { return r.State.Final() }
