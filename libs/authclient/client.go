@@ -66,7 +66,6 @@ func (c Config) withDefaults() Config {
 // suspended, or for its plan and scopes.
 type Decision struct {
 	Principal *identity.Principal // shared between requests; never changed
-	Quotas    Quotas
 	Limit     Limit
 }
 
@@ -126,7 +125,7 @@ type entry struct {
 }
 
 func (e *entry) decision(l Limit) Decision {
-	return Decision{Principal: e.principal, Quotas: e.rec.Quotas, Limit: l}
+	return Decision{Principal: e.principal, Limit: l}
 }
 
 // Authenticate decides on one request that carries the bearer token and takes

@@ -71,7 +71,7 @@ func (w *wireRecord) record() (*Record, error) {
 	return &Record{
 		KeyID: w.KeyID, Scopes: w.Scopes, ExpiresAt: fromMillis(w.ExpiresAt), RevokedAt: fromMillis(w.RevokedAt),
 		AccountID: w.AccountID, AccountName: w.AccountName, Plan: plan, Suspended: w.Suspended,
-		PerMinute: w.PerMinute, Quotas: Quotas{Links: w.Links, Videos: w.Videos, Domains: w.Domains}, Version: w.Version,
+		PerMinute: w.PerMinute, Quotas: identity.Quotas{Links: w.Links, Videos: w.Videos, Domains: w.Domains}, Version: w.Version,
 	}, nil
 }
 

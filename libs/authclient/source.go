@@ -37,16 +37,11 @@ type Record struct {
 	Plan        identity.Plan
 	Suspended   bool
 
-	PerMinute int    // requests a minute; 0: the plan's usual rate
-	Quotas    Quotas // zero fields: no limit
+	PerMinute int // requests a minute; 0: the plan's usual rate
+	Quotas    identity.Quotas
 
 	// Version grows with each change of what the account or any of its keys may do.
 	Version int64
-}
-
-// Quotas bound how much an account may own. A zero is no bound.
-type Quotas struct {
-	Links, Videos, Domains int
 }
 
 // Rate is a plan's usual number of requests a minute.

@@ -153,7 +153,7 @@ func (c *Client) entry(rec *Record, f *flight) *entry {
 		rec: rec,
 		principal: &identity.Principal{
 			AccountID: rec.AccountID, AccountName: rec.AccountName, Plan: rec.Plan, Suspended: rec.Suspended,
-			KeyID: rec.KeyID, Scopes: rec.Scopes,
+			KeyID: rec.KeyID, Scopes: rec.Scopes, Quotas: rec.Quotas,
 		},
 		bucket:      c.bucket(rec.AccountID),
 		incarnation: f.incarnation,

@@ -92,7 +92,12 @@ type Principal struct {
 
 	KeyID  string
 	Scopes ScopeSet
+
+	Quotas Quotas
 }
+
+// Quotas bound how many records an account may have. A zero is no bound.
+type Quotas struct{ Links, Videos, Domains int }
 
 type principalKey struct{}
 

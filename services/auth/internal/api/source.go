@@ -27,8 +27,8 @@ func (p Plans) rate(plan identity.Plan) int {
 	return authclient.Rate(plan)
 }
 
-func (p Plans) quotas(plan identity.Plan) authclient.Quotas {
-	return authclient.Quotas{Links: p.Links[plan], Videos: p.Videos[plan], Domains: p.Domains[plan]}
+func (p Plans) quotas(plan identity.Plan) identity.Quotas {
+	return identity.Quotas{Links: p.Links[plan], Videos: p.Videos[plan], Domains: p.Domains[plan]}
 }
 
 // Credentials is what verification reads.

@@ -3,7 +3,6 @@ package api
 import (
 	"time"
 
-	"github.com/linkreel/linkreel/libs/authclient"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
@@ -79,7 +78,7 @@ func toNewKey(k account.Key, secret identity.Key) newKeyBody {
 	return newKeyBody{Key: secret.Secret(), keyBody: toKey(k)}
 }
 
-func toLimits(rate int, q authclient.Quotas) limitsBody {
+func toLimits(rate int, q identity.Quotas) limitsBody {
 	bound := func(n int) *int {
 		if n <= 0 {
 			return nil
