@@ -22,8 +22,8 @@
 //
 // # How staleness is noticed
 //
-// Each account has one hash in Redis: its version v, a random incarnation e, and
-// the bucket t. The version also lives in the account's document, grows with
+// Each account has one hash in Redis: its version v, an incarnation e (when the
+// hash was made, to the microsecond), and the bucket t. The version also lives in the account's document, grows with
 // each change of authority, and comes with each verified record. A record whose
 // version is lower than v is out of date. The incarnation tells a hash that has
 // lived on from one that was made after Redis lost its data: a record counts

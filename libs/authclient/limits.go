@@ -43,13 +43,14 @@ local e, v = state[1], tonumber(state[2])
 local seen, mine = ARGV[1], tonumber(ARGV[2])
 if seen ~= '*' then
   if not e then
-    redis.call('HSET', KEYS[1], 'e', ARGV[6])
+    e = time[1] .. '.' .. time[2]
+    redis.call('HSET', KEYS[1], 'e', e)
     redis.call('HDEL', KEYS[1], 'v')
     redis.call('PEXPIRE', KEYS[1], 86400000)
-    return {1, ARGV[6]}
+    return {1, e}
   end
   if seen ~= e and not (seen == '' and v) then return {1, e} end
-  if v and v > mine and v ~= tonumber(ARGV[7]) then return {2, e, v} end
+  if v and v > mine and v ~= tonumber(ARGV[6]) then return {2, e, v} end
   if v ~= mine then redis.call('HSET', KEYS[1], 'v', ARGV[2]) end
 end
 
@@ -106,7 +107,7 @@ func (c *Client) take(ctx context.Context, a ask) (taken, error) {
 	step := stepOf(a.rate)
 	reply, err := takeScript.Run(ctx, c.redis, []string{stateKey(a.account)},
 		a.incarnation, a.version, step.Microseconds(), (step * time.Duration(a.rate)).Microseconds(),
-		a.n, identity.NewNonce(), a.disproved).Slice()
+		a.n, a.disproved).Slice()
 	if err != nil {
 		return taken{}, fmt.Errorf("take from bucket: %w", err)
 	}

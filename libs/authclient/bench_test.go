@@ -1,0 +1,84 @@
+package authclient_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/linkreel/linkreel/libs/authclient"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/localcloud/redistest"
+)
+
+// BenchmarkAuthenticate is what every API request pays: one Redis round trip.
+// Compare with ping, which is the round trip alone.
+func BenchmarkAuthenticate(b *testing.B) {
+	ring := &keyring{}
+	r := newReplica(b, ring, redistest.Start(b))
+	key := ring.add(b, "acc_1", identity.Enterprise)
+	accept(b, r, key)
+	b.Run("one at a time", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := r.Authenticate(b.Context(), key); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("in parallel", func(b *testing.B) {
+		b.SetParallelism(16)
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				if _, err := r.Authenticate(b.Context(), key); err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	})
+	b.Run("ping", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := r.redis.Ping(b.Context()).Err(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("ping in parallel", func(b *testing.B) {
+		b.SetParallelism(16)
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				if err := r.redis.Ping(b.Context()).Err(); err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	})
+}
+
+// BenchmarkRefuse is what a flood of bad keys costs.
+func BenchmarkRefuse(b *testing.B) {
+	ring := &keyring{}
+	r := newReplica(b, ring, redistest.Start(b))
+	unknown := ring.add(b, "acc_1", identity.Free)
+	delete(ring.keys, mustHash(b, unknown))
+	for name, key := range map[string]string{"malformed": fmt.Sprintf("lr_live_%038d", 1), "unknown": unknown} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := r.Authenticate(b.Context(), key); err == nil {
+					b.Fatal("accepted")
+				}
+			}
+		})
+	}
+}
+
+func mustHash(tb testing.TB, key string) string {
+	tb.Helper()
+	k, err := identity.ParseKey(key)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return k.Hash()
+}
+
+var _ authclient.Source = (*keyring)(nil)
