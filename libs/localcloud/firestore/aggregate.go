@@ -62,14 +62,8 @@ func newAggregator(specs []*pb.StructuredAggregationQuery_Aggregation) (*aggrega
 	return g, nil
 }
 
-// add leaves out a document that lacks any of the aggregated fields, for the
-// count in the same query too: production reads all of them from one index.
+// add counts a document of the result, which has all the aggregated fields.
 func (g *aggregator) add(d *pb.Document) {
-	for _, a := range g.list {
-		if a.kind != 'c' && a.field.of(d) == nil {
-			return
-		}
-	}
 	g.rows++
 	for _, a := range g.list {
 		if a.kind != 'c' {
@@ -112,6 +106,16 @@ func (g *aggregator) result() map[string]*pb.Value {
 			out[a.alias] = doubleValue(a.doubles)
 		default:
 			out[a.alias] = intValue(a.integers)
+		}
+	}
+	return out
+}
+
+// fields are what is summed up.
+func (g *aggregator) fields() (out []string) {
+	for _, a := range g.list {
+		if a.kind != 'c' {
+			out = append(out, a.field.raw)
 		}
 	}
 	return out

@@ -282,7 +282,7 @@ func stage(sn *snapshot, writes []*pb.Write, at int64) ([]change, []*pb.WriteRes
 			staged[name] = c
 			names = append(names, name)
 		}
-		if err := checkPrecondition(name, c.after, w.GetCurrentDocument()); err != nil {
+		if err := c.checkPrecondition(w.GetCurrentDocument()); err != nil {
 			return nil, nil, err
 		}
 		if results[i], err = c.apply(w); err != nil {
@@ -291,9 +291,14 @@ func stage(sn *snapshot, writes []*pb.Write, at int64) ([]change, []*pb.WriteRes
 	}
 	changes := make([]change, 0, len(names))
 	for _, n := range names {
-		if c := staged[n]; c.after != c.before {
+		c := staged[n]
+		if c.settle(); c.after != c.before {
 			changes = append(changes, *c)
 		}
+	}
+	for i, w := range writes { // all writes of a document share its one new version
+		name, _ := writeTarget(w)
+		results[i].UpdateTime = staged[name].after.GetUpdateTime()
 	}
 	return changes, results, nil
 }
@@ -315,21 +320,20 @@ func writeTarget(w *pb.Write) (string, error) {
 	return name, err
 }
 
-func checkPrecondition(name string, d *pb.Document, p *pb.Precondition) error {
-	switch c := p.GetConditionType().(type) {
+// checkPrecondition looks at what the writes before have left, except for the
+// version, which is that from before the request.
+func (c *change) checkPrecondition(p *pb.Precondition) error {
+	switch x := p.GetConditionType().(type) {
 	case *pb.Precondition_Exists:
-		if c.Exists && d == nil {
-			return status.Errorf(codes.NotFound, "No document to update: %s", name)
+		if x.Exists && c.after == nil {
+			return status.Errorf(codes.NotFound, "No document to update: %s", c.name)
 		}
-		if !c.Exists && d != nil {
-			return status.Errorf(codes.AlreadyExists, "Document already exists: %s", name)
+		if !x.Exists && c.after != nil {
+			return status.Errorf(codes.AlreadyExists, "Document already exists: %s", c.name)
 		}
 	case *pb.Precondition_UpdateTime:
-		if d == nil {
-			return status.Errorf(codes.FailedPrecondition, "No document to update: %s", name)
-		}
-		if !proto.Equal(d.GetUpdateTime(), c.UpdateTime) {
-			return status.Errorf(codes.FailedPrecondition, "the stored version (%d) does not match the required base version (%d)", micros(d.GetUpdateTime()), micros(c.UpdateTime))
+		if c.before == nil || !proto.Equal(c.before.GetUpdateTime(), x.UpdateTime) {
+			return status.Errorf(codes.FailedPrecondition, "the stored version (%d) does not match the required base version (%d)", versionOf(c.before), micros(x.UpdateTime))
 		}
 	}
 	return nil
@@ -369,8 +373,7 @@ func (c *change) apply(w *pb.Write) (*pb.WriteResult, error) {
 	if size += len(c.name) + 48; size > maxDocumentBytes {
 		return nil, invalid("Document %q cannot be written because its size (%d bytes) exceeds the maximum allowed size of %d bytes.", c.name, size, maxDocumentBytes)
 	}
-	c.replace(fields)
-	result.UpdateTime = c.after.GetUpdateTime()
+	c.after = &pb.Document{Name: c.name, Fields: fields}
 	return result, nil
 }
 
@@ -392,16 +395,18 @@ func updatedFields(old map[string]*pb.Value, w *pb.Write) (map[string]*pb.Value,
 	return old, nil
 }
 
-// replace keeps the document, and with it its update time, when nothing changed.
-func (c *change) replace(fields map[string]*pb.Value) {
-	next := &pb.Document{Name: c.name, Fields: fields, CreateTime: timestamp(c.at), UpdateTime: timestamp(c.at)}
-	if c.after != nil {
-		if proto.Equal(&pb.MapValue{Fields: c.after.GetFields()}, &pb.MapValue{Fields: fields}) {
-			return
+// settle gives the document its times. One that is as it was before keeps them.
+func (c *change) settle() {
+	switch {
+	case c.after == nil || c.after == c.before:
+	case c.before != nil && proto.Equal(&pb.MapValue{Fields: c.before.GetFields()}, &pb.MapValue{Fields: c.after.GetFields()}):
+		c.after = c.before
+	default:
+		c.after.CreateTime, c.after.UpdateTime = timestamp(c.at), timestamp(c.at)
+		if c.before != nil {
+			c.after.CreateTime = c.before.GetCreateTime()
 		}
-		next.CreateTime = c.after.GetCreateTime()
 	}
-	c.after = next
 }
 
 // put writes a change with its index entries and remembers what was before.

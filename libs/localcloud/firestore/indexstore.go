@@ -352,7 +352,7 @@ func (sn *snapshot) build(database string, x *indexDef) error {
 func (sn *snapshot) eachInGroup(p *partition, below []string, collection string, f func(key, record []byte) error) error {
 	for _, prefix := range p.group(below, collection) {
 		c := p.docs.Cursor()
-		for k, v := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, v = c.Next() {
+		for k, v := c.Seek(prefix); k != nil && bytes.HasPrefix(k, prefix); k, v = c.Next() {
 			if err := f(k, v); err != nil {
 				return err
 			}
@@ -370,7 +370,7 @@ func (p *partition) group(below []string, collection string) [][]byte {
 	start := appendSegments(nil, below)
 	if collection == "" {
 		c := p.colls.Cursor()
-		for k, _ := c.Seek(start); bytes.HasPrefix(k, start); k, _ = c.Next() {
+		for k, _ := c.Seek(start); k != nil && bytes.HasPrefix(k, start); k, _ = c.Next() {
 			out = append(out, slices.Clone(k))
 		}
 		return out
@@ -378,7 +378,7 @@ func (p *partition) group(below []string, collection string) [][]byte {
 	id := append([]byte(collection), 0)
 	start = append(slices.Clone(id), start...)
 	c := p.groups.Cursor()
-	for k, _ := c.Seek(start); bytes.HasPrefix(k, start); k, _ = c.Next() {
+	for k, _ := c.Seek(start); k != nil && bytes.HasPrefix(k, start); k, _ = c.Next() {
 		out = append(out, slices.Clone(k[len(id):]))
 	}
 	return out

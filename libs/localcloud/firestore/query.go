@@ -76,8 +76,9 @@ type query struct {
 }
 
 // compileQuery refuses what production refuses. The rules beyond the obvious
-// were found by running random queries against Google's emulator.
-func compileQuery(parent string, s *pb.StructuredQuery) (*query, error) {
+// were found by running random queries against Google's emulator. A document
+// without one of the aggregated fields does not belong to the result.
+func compileQuery(parent string, s *pb.StructuredQuery, aggregated ...string) (*query, error) {
 	if s == nil {
 		return nil, invalid("A structured query is required.")
 	}
@@ -119,7 +120,7 @@ func compileQuery(parent string, s *pb.StructuredQuery) (*query, error) {
 	if err := q.compileWhere(s.GetWhere()); err != nil {
 		return nil, err
 	}
-	if err := q.compileOrders(s.GetOrderBy()); err != nil {
+	if err := q.compileOrders(s.GetOrderBy(), aggregated); err != nil {
 		return nil, err
 	}
 	for _, c := range []*pb.Cursor{q.startAt, q.endAt} {
@@ -152,8 +153,9 @@ func (q *query) compileWhere(f *pb.StructuredQuery_Filter) error {
 }
 
 // compileOrders appends the implicit orders: the inequality fields by their
-// name, then the document's name, in the direction of the last explicit order.
-func (q *query) compileOrders(explicit []*pb.StructuredQuery_Order) error {
+// name, the aggregated ones, then the document's name, in the direction of the
+// last explicit order.
+func (q *query) compileOrders(explicit []*pb.StructuredQuery_Order, aggregated []string) error {
 	seen := map[string]bool{}
 	desc := false
 	add := func(raw string) error {
@@ -161,8 +163,14 @@ func (q *query) compileOrders(explicit []*pb.StructuredQuery_Order) error {
 		if err != nil {
 			return err
 		}
+		if raw == nameField && seen[raw] && q.nameDesc() == desc {
+			return nil
+		}
 		if seen[raw] {
 			return invalid("order by clause cannot contain duplicate fields %s", raw)
+		}
+		if seen[nameField] {
+			return invalid("order by clause cannot contain more fields after the key")
 		}
 		seen[raw] = true
 		q.orders = append(q.orders, order{field{raw, path}, desc})
@@ -174,9 +182,6 @@ func (q *query) compileOrders(explicit []*pb.StructuredQuery_Order) error {
 			return err
 		}
 	}
-	if len(q.orders) == 1 && q.orders[0].raw == nameField && desc {
-		return status.Error(codes.FailedPrecondition, "Firestore does not support descending key scans")
-	}
 	sort.Strings(q.inequalities)
 	for _, raw := range q.inequalities {
 		if raw == nameField || seen[raw] {
@@ -186,8 +191,17 @@ func (q *query) compileOrders(explicit []*pb.StructuredQuery_Order) error {
 			return err
 		}
 	}
-	if !seen[nameField] {
-		return add(nameField)
+	if len(q.orders) == 1 && seen[nameField] && desc && !slices.ContainsFunc(q.equalities, func(f string) bool { return f != nameField }) {
+		return status.Error(codes.FailedPrecondition, "Firestore does not support descending key scans")
+	}
+	slices.Sort(aggregated)
+	for _, raw := range append(aggregated, nameField) {
+		if seen[raw] {
+			continue
+		}
+		if err := add(raw); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -215,7 +229,7 @@ func (q *query) compileJunction(f *pb.StructuredQuery_CompositeFilter, depth int
 	out := &filter{or: f.GetOp() == pb.StructuredQuery_CompositeFilter_OR}
 	total := 1
 	if out.or {
-		total, q.hasOr = 0, q.hasOr || len(f.GetFilters()) > 1
+		total, q.hasOr = 0, true
 	} else if f.GetOp() != pb.StructuredQuery_CompositeFilter_AND {
 		return nil, 0, invalid("A composite filter needs an operator.")
 	}
@@ -361,7 +375,7 @@ func compareByOperator(v *pb.Value, op fieldOp, w *pb.Value) bool {
 	case opEqual:
 		return equalValues(v, w)
 	case opNotEqual:
-		return kindOf(v) != kindNull && compareValues(v, w) != 0
+		return kindOf(v) != kindNull && kindOf(w) != kindNull && compareValues(v, w) != 0
 	case opLess:
 		return comparable && compareValues(v, w) < 0
 	case opLessOrEqual:

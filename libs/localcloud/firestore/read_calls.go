@@ -255,8 +255,8 @@ func (r *reading) getAll(ctx context.Context, names []string, add func(string, *
 
 // compile checks a query and, if indexes are enforced, that production would
 // have one for it.
-func (s *Server) compile(parent string, sq *pb.StructuredQuery) (*query, error) {
-	q, err := compileQuery(parent, sq)
+func (s *Server) compile(parent string, sq *pb.StructuredQuery, aggregated ...string) (*query, error) {
+	q, err := compileQuery(parent, sq, aggregated...)
 	if err != nil || s.indexes == nil {
 		return q, err
 	}
@@ -371,11 +371,11 @@ func (s *service) RunQuery(req *pb.RunQueryRequest, stream pb.Firestore_RunQuery
 // RunAggregationQuery implements the protocol.
 func (s *service) RunAggregationQuery(req *pb.RunAggregationQueryRequest, stream pb.Firestore_RunAggregationQueryServer) error {
 	a := req.GetStructuredAggregationQuery()
-	q, err := s.compile(req.GetParent(), a.GetStructuredQuery())
+	g, err := newAggregator(a.GetAggregations())
 	if err != nil {
 		return err
 	}
-	g, err := newAggregator(a.GetAggregations())
+	q, err := s.compile(req.GetParent(), a.GetStructuredQuery(), g.fields()...)
 	if err != nil {
 		return err
 	}
@@ -412,7 +412,7 @@ func (s *service) ListCollectionIds(_ context.Context, req *pb.ListCollectionIds
 		below := appendSegments(nil, parent)
 		after := req.GetPageToken()
 		c := p.colls.Cursor()
-		for k, _ := c.Seek(below); bytes.HasPrefix(k, below); {
+		for k, _ := c.Seek(below); k != nil && bytes.HasPrefix(k, below); {
 			path, _ := decodeSegments(k[len(below):])
 			id := path[0]
 			if compareSegments(id, after) > 0 || after == "" {
@@ -490,7 +490,7 @@ func (sn *snapshot) missingParents(q *query) []string {
 	collection := append(slices.Clone(q.parent), q.collection)
 	below := appendSegments(nil, collection)
 	c := p.colls.Cursor()
-	for k, _ := c.Seek(append(slices.Clone(below), endOfPath+1)); bytes.HasPrefix(k, below); {
+	for k, _ := c.Seek(append(slices.Clone(below), endOfPath+1)); k != nil && bytes.HasPrefix(k, below); {
 		path, _ := decodeSegments(k[len(below):])
 		out = append(out, joinName(q.database, append(slices.Clone(collection), path[0])))
 		k, _ = c.Seek(append(appendSegments(slices.Clone(below), path[:1]), 0xff))

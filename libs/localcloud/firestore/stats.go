@@ -3,6 +3,7 @@ package firestore
 import (
 	"context"
 	"maps"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -172,6 +173,7 @@ func (s *Server) interceptUnary(ctx context.Context, req any, info *grpc.UnarySe
 	method := methodName(info.FullMethod)
 	var resp any
 	err := s.faults.around(ctx, method, func() (err error) {
+		defer recovered(&err)
 		resp, err = handler(ctx, req)
 		return err
 	})
@@ -184,7 +186,18 @@ func (s *Server) interceptUnary(ctx context.Context, req any, info *grpc.UnarySe
 
 func (s *Server) interceptStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	method := methodName(info.FullMethod)
-	err := s.faults.around(ss.Context(), method, func() error { return handler(srv, ss) })
+	err := s.faults.around(ss.Context(), method, func() (err error) {
+		defer recovered(&err)
+		return handler(srv, ss)
+	})
 	s.stats.called(method, err)
 	return err
+}
+
+// recovered turns a panic into an answer: one call that we do not understand
+// must not end the server for the others.
+func recovered(err *error) {
+	if p := recover(); p != nil {
+		*err = status.Errorf(codes.Internal, "panic: %v\n%s", p, debug.Stack())
+	}
 }

@@ -31,7 +31,7 @@ func applyTransform(old *pb.Value, t *pb.DocumentTransform_FieldTransform, now i
 			return nil, nil, invalid("maximum requires a number")
 		}
 		v := x.Maximum
-		if isNumber && compareNumbers(old, v) >= 0 {
+		if isNumber && !isNaN(v) && (isNaN(old) || compareNumbers(old, v) >= 0) {
 			v = old
 		}
 		return v, v, nil
@@ -40,7 +40,7 @@ func applyTransform(old *pb.Value, t *pb.DocumentTransform_FieldTransform, now i
 			return nil, nil, invalid("minimum requires a number")
 		}
 		v := x.Minimum
-		if isNumber && compareNumbers(old, v) <= 0 {
+		if isNumber && !isNaN(v) && (isNaN(old) || compareNumbers(old, v) <= 0) {
 			v = old
 		}
 		return v, v, nil

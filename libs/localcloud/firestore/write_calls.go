@@ -38,12 +38,9 @@ func (s *service) Commit(ctx context.Context, r *pb.CommitRequest) (*pb.CommitRe
 // commit waits for the locks, then for the disk. Once a commit is under way the
 // end of ctx does not stop it.
 func (s *Server) commit(ctx context.Context, req *commitRequest) error {
-	names := make([]string, len(req.writes))
-	for i, w := range req.writes {
-		var err error
-		if names[i], err = writeTarget(w); err != nil {
-			return err
-		}
+	names, err := checkWrites(req.writes)
+	if err != nil {
+		return err
 	}
 	blocked, release := s.locks.write(ctx, req.tx, names)
 	defer release()
@@ -68,7 +65,7 @@ func (s *service) BatchWrite(ctx context.Context, r *pb.BatchWriteRequest) (*pb.
 	seen := map[string]bool{}
 	for i, w := range r.GetWrites() {
 		reqs[i] = &commitRequest{writes: []*pb.Write{w}}
-		if names[i], reqs[i].err = writeTarget(w); reqs[i].err != nil {
+		if names[i], reqs[i].err = checkWrite(w); reqs[i].err != nil {
 			continue
 		}
 		if seen[names[i]] {

@@ -1,0 +1,100 @@
+package firestore
+
+import (
+	"strings"
+
+	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
+	"google.golang.org/protobuf/proto"
+)
+
+// checkWrites refuses what is wrong whatever the documents hold: production
+// answers InvalidArgument for it before it looks at any precondition.
+func checkWrites(writes []*pb.Write) (names []string, err error) {
+	names = make([]string, len(writes))
+	last := map[string]*combinedWrite{}
+	for i, w := range writes {
+		if names[i], err = checkWrite(w); err != nil {
+			return nil, err
+		}
+		if last[names[i]] == nil {
+			last[names[i]] = &combinedWrite{}
+		}
+		if err := last[names[i]].add(w); err != nil {
+			return nil, err
+		}
+	}
+	return names, nil
+}
+
+func checkWrite(w *pb.Write) (name string, err error) {
+	if name, err = writeTarget(w); err != nil {
+		return "", err
+	}
+	if _, err := checkFields(w.GetUpdate().GetFields(), 0); err != nil {
+		return "", err
+	}
+	for _, p := range w.GetUpdateMask().GetFieldPaths() {
+		if _, err := parseFieldPath(p); err != nil {
+			return "", err
+		}
+	}
+	return name, checkTransforms(append(w.GetUpdateTransforms(), w.GetTransform().GetFieldTransforms()...))
+}
+
+// checkTransforms refuses to transform a map and something within it at once.
+func checkTransforms(ts []*pb.DocumentTransform_FieldTransform) error {
+	var paths []string
+	for _, t := range ts {
+		path, err := parseFieldPath(t.GetFieldPath())
+		if err != nil {
+			return err
+		}
+		if _, _, err := applyTransform(nil, t, 0); err != nil {
+			return err
+		}
+		joined := strings.Join(path, "\x00") + "\x00"
+		for _, p := range paths {
+			if p != joined && (strings.HasPrefix(p, joined) || strings.HasPrefix(joined, p)) {
+				return invalid("Cannot transform property %s and its nested property at the same time.", t.GetFieldPath())
+			}
+		}
+		paths = append(paths, joined)
+	}
+	return nil
+}
+
+// combinedWrite is what the writes of one request do to one document. They
+// count as one, therefore some sequences make no sense and are refused.
+type combinedWrite struct {
+	kind    string // of the last one
+	version *pb.Precondition
+}
+
+func (c *combinedWrite) add(w *pb.Write) error {
+	first := c.kind == ""
+	kind, mustExist := "upsert", false
+	var version *pb.Precondition
+	switch p := w.GetCurrentDocument().GetConditionType().(type) {
+	case *pb.Precondition_Exists:
+		kind, mustExist = "insert", p.Exists
+		if p.Exists {
+			kind = "update"
+		}
+	case *pb.Precondition_UpdateTime:
+		kind, mustExist, version = "update", true, w.GetCurrentDocument()
+	}
+	if _, isDelete := w.GetOperation().(*pb.Write_Delete); isDelete {
+		kind = "delete"
+	}
+	previous := c.kind
+	c.kind = kind
+	switch {
+	case first:
+		c.version = version
+	case kind == "insert" && previous != "delete", mustExist && previous == "delete":
+		return invalid("Cannot %s then %s an entity in the same request.", previous, kind)
+	case version != nil && !proto.Equal(c.version, version):
+		return invalid("Cannot collapse mutations with different version preconditions.")
+	}
+	return nil
+}
