@@ -1,0 +1,398 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/client"
+)
+
+func accountCommands() []command {
+	return []command{
+		{"domains add", "HOSTNAME", "claim a host name and print the DNS record to set", domainsAdd},
+		{"domains list", "", "list domains", domainsList},
+		{"domains verify", "ID", "look for the DNS record now", domainsVerify},
+		{"domains delete", "ID…", "give domains up", domainsDelete},
+		{"keys create", "NAME", "make a key and print it, once", keysCreate},
+		{"keys list", "", "list keys", keysList},
+		{"keys roll", "ID", "replace a key and print the new one", keysRoll},
+		{"keys revoke", "ID…", "end keys at once", keysRevoke},
+		{"account", "", "show the account of the key", accountShow},
+		{"login", "", "store address and key for later commands", login},
+		{"logout", "", "forget the stored key", logout},
+	}
+}
+
+func domainsAdd(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
+	return a.domain("HOSTNAME", func(ctx context.Context, c *client.Client, word string) (*client.Domain, error) {
+		return c.CreateDomain(ctx, word)
+	})
+}
+
+func domainsVerify(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
+	return a.domain("ID", func(ctx context.Context, c *client.Client, word string) (*client.Domain, error) {
+		return c.VerifyDomain(ctx, word)
+	})
+}
+
+func (a *app) domain(what string, do func(context.Context, *client.Client, string) (*client.Domain, error)) func(context.Context, []string) error {
+	return func(ctx context.Context, args []string) error {
+		word, err := one(args, what)
+		if err != nil {
+			return err
+		}
+		c, err := a.connect()
+		if err != nil {
+			return err
+		}
+		d, err := do(ctx, c, word)
+		if err != nil {
+			return err
+		}
+		return a.print(d, func(w io.Writer) {
+			facts(w, "id", d.ID, "host name", d.Hostname, "status", d.Status)
+			if d.Status != "verified" {
+				for _, r := range d.Records {
+					fmt.Fprintf(w, "set in DNS       %s %s %q\n", clean(r.Name), clean(r.Type), r.Value)
+				}
+			}
+		})
+	}
+}
+
+func domainsList(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
+	return func(ctx context.Context, args []string) error {
+		if err := none(args); err != nil {
+			return err
+		}
+		c, err := a.connect()
+		if err != nil {
+			return err
+		}
+		list, err := c.Domains(ctx)
+		if err != nil {
+			return err
+		}
+		t := a.table("ID", "HOSTNAME", "STATUS")
+		for _, d := range list {
+			if err := t.row(d, d.ID, d.Hostname, d.Status); err != nil {
+				return err
+			}
+		}
+		return t.end()
+	}
+}
+
+func domainsDelete(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
+	return a.each("deleted", func(ctx context.Context, c *client.Client, id string) error { return c.DeleteDomain(ctx, id) })
+}
+
+func keysCreate(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+	scopes := fs.String("scopes", "", "comma-separated `list`; all when left out")
+	expires := fs.String("expires", "", "`when` it ends: 90d, 2027-01-31 or any date")
+	return func(ctx context.Context, args []string) error {
+		name, err := one(args, "NAME")
+		if err != nil {
+			return err
+		}
+		c, err := a.connect()
+		if err != nil {
+			return err
+		}
+		in := client.KeyCreate{Name: name}
+		if *scopes != "" {
+			in.Scopes = strings.Split(*scopes, ",")
+		}
+		if *expires != "" {
+			in.ExpiresAt = moment(*expires, a.env.Now())
+		}
+		k, err := c.CreateKey(ctx, in)
+		if err != nil {
+			return err
+		}
+		return a.showKey(k)
+	}
+}
+
+func keysRoll(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+	overlap := fs.String("overlap", "0s", "how `long` the old key goes on: 1h, 7d")
+	return func(ctx context.Context, args []string) error {
+		id, err := one(args, "ID")
+		if err != nil {
+			return err
+		}
+		d, ok := span(*overlap)
+		if !ok {
+			return usagef("--overlap %q is no length of time", *overlap)
+		}
+		c, err := a.connect()
+		if err != nil {
+			return err
+		}
+		k, err := c.RollKey(ctx, id, int(d/time.Second))
+		if err != nil {
+			return err
+		}
+		return a.showKey(k)
+	}
+}
+
+func (a *app) showKey(k *client.KeyCreated) error {
+	return a.print(k, func(w io.Writer) {
+		a.note("%s (%s): keep the key now, it is not shown again", clean(k.Name), clean(k.ID))
+		fmt.Fprintln(w, k.Secret)
+	})
+}
+
+func keysList(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
+	return func(ctx context.Context, args []string) error {
+		if err := none(args); err != nil {
+			return err
+		}
+		c, err := a.connect()
+		if err != nil {
+			return err
+		}
+		list, err := c.Keys(ctx)
+		if err != nil {
+			return err
+		}
+		t := a.table("ID", "NAME", "KEY", "SCOPES", "LAST USED", "ENDS", "REVOKED")
+		for _, k := range list {
+			if err := t.row(k, k.ID, k.Name, k.Prefix+"…"+k.Last4, fmt.Sprint(len(k.Scopes)), when(k.LastUsedAt), when(k.ExpiresAt), when(k.RevokedAt)); err != nil {
+				return err
+			}
+		}
+		return t.end()
+	}
+}
+
+func keysRevoke(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
+	return a.each("revoked", func(ctx context.Context, c *client.Client, id string) error { return c.RevokeKey(ctx, id) })
+}
+
+func accountShow(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
+	return func(ctx context.Context, args []string) error {
+		if err := none(args); err != nil {
+			return err
+		}
+		c, err := a.connect()
+		if err != nil {
+			return err
+		}
+		acc, err := c.Account(ctx)
+		if err != nil {
+			return err
+		}
+		return a.print(acc, func(w io.Writer) {
+			facts(w, "id", acc.ID, "name", acc.Name, "plan", acc.Plan)
+			names := make([]string, 0, len(acc.Usage))
+			for name := range acc.Usage {
+				names = append(names, name)
+			}
+			slices.Sort(names)
+			for _, name := range names {
+				limit := "no limit"
+				if l := acc.Limits[name]; l != nil {
+					limit = fmt.Sprintf("of %d", *l)
+				}
+				fmt.Fprintf(w, "%-16s %d (%s)\n", clean(name), acc.Usage[name], limit)
+			}
+		})
+	}
+}
+
+// credentials is what login stores.
+type credentials struct {
+	BaseURL string `json:"baseUrl"`
+	Key     string `json:"key"`
+}
+
+func (a *app) loginFile() (string, error) {
+	if a.env.ConfigDir == "" {
+		return "", errors.New("no folder for settings: set HOME or XDG_CONFIG_HOME")
+	}
+	return filepath.Join(a.env.ConfigDir, "linkreel", "credentials.json"), nil
+}
+
+// login reads what was stored; nothing stored is no error.
+func (a *app) login() (credentials, error) {
+	var c credentials
+	path, err := a.loginFile()
+	if err != nil {
+		return c, nil // flags and environment may be all that is needed
+	}
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return c, nil
+	}
+	if err != nil {
+		return c, fmt.Errorf("read login: %w", err)
+	}
+	if err := json.Unmarshal(b, &c); err != nil {
+		return c, fmt.Errorf("read login %s: %w", path, err)
+	}
+	return c, nil
+}
+
+func login(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+	local := fs.Bool("local", false, "take address and key of the stack that runs here, from .local/stack.json")
+	plan := fs.String("plan", "enterprise", "with --local: whose demo key")
+	return func(ctx context.Context, args []string) error {
+		if err := none(args); err != nil {
+			return err
+		}
+		in := credentials{BaseURL: first(a.baseURL, a.env.Getenv("LINKREEL_BASE_URL")), Key: first(a.key, a.env.Getenv("LINKREEL_API_KEY"))}
+		if *local {
+			stack, err := localStack()
+			if err != nil {
+				return err
+			}
+			in = credentials{BaseURL: stack.BaseURL, Key: stack.Keys[*plan]}
+			if in.Key == "" {
+				return usagef("the running stack has no demo key for plan %q", *plan)
+			}
+		}
+		r := bufio.NewReader(a.env.In)
+		var err error
+		if in.BaseURL == "" {
+			if in.BaseURL, err = a.ask(r, "Address of the API: ", false); err != nil {
+				return err
+			}
+		}
+		if in.Key == "" {
+			if in.Key, err = a.ask(r, "API key: ", true); err != nil {
+				return err
+			}
+		}
+		a.baseURL, a.key = in.BaseURL, in.Key
+		c, err := a.connect()
+		if err != nil {
+			return err
+		}
+		acc, err := c.Account(ctx) // a key that does not work is not stored
+		if err != nil {
+			return err
+		}
+		path, err := a.loginFile()
+		if err != nil {
+			return err
+		}
+		if err := save(path, in); err != nil {
+			return fmt.Errorf("store login: %w", err)
+		}
+		return a.print(map[string]any{"baseUrl": in.BaseURL, "account": acc.Name, "plan": acc.Plan}, func(io.Writer) {
+			a.note("logged in to %s as %s (%s)", clean(in.BaseURL), clean(acc.Name), clean(acc.Plan))
+		})
+	}
+}
+
+func logout(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
+	return func(_ context.Context, args []string) error {
+		if err := none(args); err != nil {
+			return err
+		}
+		path, err := a.loginFile()
+		if err != nil {
+			return err
+		}
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+}
+
+// ask reads a line; a secret is not shown while a person types it.
+func (a *app) ask(r *bufio.Reader, prompt string, secret bool) (string, error) {
+	if a.env.Terminal {
+		fmt.Fprint(a.env.Err, prompt)
+		if f, ok := a.env.In.(*os.File); ok && secret && echo(f, false) {
+			defer func() { echo(f, true); fmt.Fprintln(a.env.Err) }()
+		}
+	}
+	line, err := r.ReadString('\n')
+	if line = strings.TrimSpace(line); line == "" {
+		if err != nil && !errors.Is(err, io.EOF) {
+			return "", err
+		}
+		return "", usagef("nothing was entered")
+	}
+	return line, nil
+}
+
+// echo turns the terminal's echo on or off, where stty is there to do it.
+func echo(f *os.File, on bool) bool {
+	word := "-echo"
+	if on {
+		word = "echo"
+	}
+	cmd := exec.Command("stty", word)
+	cmd.Stdin = f
+	return cmd.Run() == nil
+}
+
+type stack struct {
+	BaseURL string            `json:"baseUrl"`
+	Keys    map[string]string `json:"keys"`
+}
+
+// localStack looks for a running stack's file here and in the folders above.
+func localStack() (*stack, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	for {
+		b, err := os.ReadFile(filepath.Join(dir, ".local", "stack.json"))
+		if err == nil {
+			s := new(stack)
+			return s, json.Unmarshal(b, s)
+		}
+		if dir == filepath.Dir(dir) {
+			return nil, errors.New("no .local/stack.json here or above: is `make run` running?")
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+// save writes v so that nobody else can read it and a crash leaves the old or
+// the new file, never half of one.
+func save(path string, v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(f.Name()) }() // gone already after the rename
+	if _, err := f.Write(append(b, '\n')); err != nil {
+		_ = f.Close() // the write's error is the one to tell
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		_ = f.Close() // as above
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}

@@ -1,0 +1,544 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/csv"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/linkreel/linkreel/libs/client"
+)
+
+// row is one line of an import.
+type row struct {
+	line int // where it stands in the file, for people
+	item client.BulkItem
+	bad  string // why it cannot be sent at all
+}
+
+// outcome is what became of a row: a line of the journal and of --json.
+type outcome struct {
+	Line     int    `json:"line"`
+	Status   int    `json:"status"`
+	ID       string `json:"id,omitempty"`
+	ShortURL string `json:"shortUrl,omitempty"`
+	URL      string `json:"url"`
+	Slug     string `json:"slug,omitempty"`
+	Code     string `json:"code,omitempty"`
+	Message  string `json:"message,omitempty"`
+}
+
+func linksBulk(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+	o := importer{app: a}
+	fs.StringVar(&o.format, "format", "", "csv or jsonl; else by the file's name")
+	fs.StringVar(&o.journal, "journal", "", "`file` that remembers what is done (default FILE.linkreel-journal; none for standard input)")
+	fs.BoolVar(&o.dryRun, "dry-run", false, "only read and check the file")
+	fs.BoolVar(&o.restart, "restart", false, "forget an earlier run of this file")
+	return func(ctx context.Context, args []string) error {
+		file, err := one(args, "FILE (- is standard input)")
+		if err != nil {
+			return err
+		}
+		return o.run(ctx, file)
+	}
+}
+
+// importer sends a file in chunks of 100 rows. Chunks are cut by position, and a
+// journal gets a chunk's outcomes before the next chunk is sent. A run that was
+// killed in between sends the unfinished chunk again with the same
+// Idempotency-Key, so the service replays what it did and makes nothing twice.
+type importer struct {
+	*app
+	format, journal string
+	dryRun, restart bool
+
+	client *client.Client
+	log    *journal
+	single bool // the plan has no bulk: one by one
+}
+
+func (o *importer) run(ctx context.Context, file string) error {
+	src, size, err := o.open(file)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = src.Close() }() // only read
+	counted := &counting{r: src}
+	next, err := o.reader(file, counted)
+	if err != nil {
+		return err
+	}
+	if !o.dryRun {
+		if o.client, err = o.connect(); err != nil {
+			return err
+		}
+		if o.log, err = o.openJournal(file); err != nil {
+			return err
+		}
+		defer func() { _ = o.log.close() }() // each chunk was synced
+	}
+	bar := o.bar(file, size)
+	defer bar.end()
+	made, failed, seen := 0, 0, map[string]int{}
+	for chunk, done := 0, false; !done; chunk++ {
+		var rows []row
+		for len(rows) < client.BulkMax {
+			r, err := next()
+			if errors.Is(err, io.EOF) {
+				done = true
+				break
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", file, err)
+			}
+			rows = append(rows, r)
+		}
+		if len(rows) == 0 {
+			break
+		}
+		out, err := o.chunk(ctx, chunk, rows, seen)
+		if err != nil {
+			bar.end()
+			if o.log != nil && o.log.f != nil {
+				o.note("stopped after %d links; the same command goes on from here", made)
+			}
+			return err
+		}
+		for _, r := range out {
+			if r.Status == 201 || r.Status == 0 {
+				made++
+			} else {
+				failed++
+				bar.clear()
+				if !o.json {
+					fmt.Fprintf(o.env.Err, "line %d: %s: %s %s\n", r.Line, clean(r.Code), clean(r.Message), clean(short(r.URL)))
+				}
+			}
+			if o.json {
+				if err := o.print(r, nil); err != nil {
+					return err
+				}
+			}
+		}
+		bar.set(counted.n)
+	}
+	bar.end()
+	verb := "created"
+	if o.dryRun {
+		verb = "would create"
+	}
+	o.note("%s %d links, %d rows failed", verb, made, failed)
+	if failed > 0 {
+		return &partly{failed, made + failed}
+	}
+	return nil
+}
+
+func (o *importer) open(file string) (io.ReadCloser, int64, error) {
+	if file == "-" {
+		return io.NopCloser(o.env.In), 0, nil
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		_ = f.Close() // the first error is the one to tell
+		return nil, 0, err
+	}
+	return f, info.Size(), nil
+}
+
+// chunk gives the outcomes of rows, out of the journal or from the service.
+func (o *importer) chunk(ctx context.Context, n int, rows []row, seen map[string]int) ([]outcome, error) {
+	sum := digest(rows)
+	if o.log != nil {
+		if old, ok := o.log.done[n]; ok {
+			if old.Sum != sum {
+				return nil, fmt.Errorf("the file has changed since an earlier run, from line %d on; --restart begins anew", rows[0].line)
+			}
+			return old.Rows, nil
+		}
+	}
+	out := make([]outcome, len(rows))
+	var items []client.BulkItem
+	var at []int
+	for i, r := range rows {
+		out[i] = outcome{Line: r.line, URL: r.item.URL, Slug: r.item.Slug}
+		if o.dryRun && r.bad == "" {
+			out[i].Code, out[i].Message = check(r, seen)
+		}
+		if r.bad != "" {
+			out[i].Code, out[i].Message = "INVALID_ROW", r.bad
+		}
+		if out[i].Code != "" {
+			out[i].Status = 400
+			continue
+		}
+		items, at = append(items, r.item), append(at, i)
+	}
+	if o.dryRun {
+		return out, nil
+	}
+	if len(items) > 0 {
+		results, err := o.send(ctx, o.log.ID+"-"+sum[:32]+fmt.Sprint("-", n), items)
+		if err != nil {
+			return nil, err
+		}
+		for k, res := range results {
+			r := &out[at[k]]
+			r.Status = res.Status
+			switch {
+			case res.Data != nil:
+				r.ID, r.ShortURL, r.Slug = res.Data.ID, res.Data.ShortURL, res.Data.Slug
+			case res.Error != nil:
+				r.Code, r.Message = res.Error.Code, res.Error.Message
+				for _, d := range res.Error.Details {
+					r.Message += "; " + d.Field + " " + d.Message
+				}
+			}
+		}
+	}
+	return out, o.log.add(doneChunk{Chunk: n, Sum: sum, Rows: out})
+}
+
+// send uses the bulk operation, and single creates on plans without it.
+func (o *importer) send(ctx context.Context, key string, items []client.BulkItem) ([]client.BulkResult, error) {
+	if !o.single {
+		results, err := o.client.BulkCreate(client.WithIdempotencyKey(ctx, key), items)
+		if !client.HasCode(err, "PLAN_REQUIRED") {
+			return results, err
+		}
+		o.note("this plan has no bulk requests: links are created one by one")
+		o.single = true
+	}
+	out := make([]client.BulkResult, len(items))
+	for i, item := range items {
+		l, err := o.client.CreateLink(client.WithIdempotencyKey(ctx, fmt.Sprint(key, "-", i)), client.LinkCreate{URL: item.URL, Slug: item.Slug, Title: item.Title})
+		var refused *client.Error
+		switch {
+		case err == nil:
+			out[i] = client.BulkResult{Status: 201, Data: &client.BulkLink{ID: l.ID, ShortURL: l.ShortURL, Slug: l.Slug, DestinationURL: l.DestinationURL}}
+		case errors.As(err, &refused) && (refused.Status == 400 || refused.Status == 409):
+			out[i] = client.BulkResult{Status: refused.Status, Error: &client.BulkItemFail{Code: refused.Code, Message: refused.Message, URL: item.URL, Details: refused.Details}}
+		default:
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func digest(rows []row) string {
+	h := sha256.New()
+	for _, r := range rows {
+		fmt.Fprintf(h, "%q %q %q %q\n", r.item.URL, r.item.Slug, r.item.Title, r.bad)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+var slugForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$`)
+
+// check finds what a dry run can find without the service.
+func check(r row, seen map[string]int) (code, message string) {
+	scheme, rest, ok := strings.Cut(r.item.URL, "://")
+	switch scheme = strings.ToLower(scheme); {
+	case !ok || scheme != "http" && scheme != "https" || rest == "" || strings.HasPrefix(rest, "/"):
+		return "VALIDATION_ERROR", "url must start with http:// or https:// and name a host"
+	case r.item.Slug != "" && !slugForm.MatchString(r.item.Slug):
+		return "VALIDATION_ERROR", "slug has characters that are not allowed"
+	case utf8.RuneCountInString(r.item.Title) > 500:
+		return "VALIDATION_ERROR", "title has more than 500 characters"
+	}
+	if folded := strings.ToLower(r.item.Slug); folded != "" {
+		if before, ok := seen[folded]; ok {
+			return "SLUG_TAKEN", fmt.Sprintf("line %d has the same slug", before)
+		}
+		seen[folded] = r.line
+	}
+	return "", ""
+}
+
+func short(s string) string {
+	if r := []rune(s); len(r) > 80 {
+		return string(r[:79]) + "…"
+	}
+	return s
+}
+
+// Names that columns have in our own exports and in those of other services.
+var columns = map[string][]string{
+	"url":   {"url", "destinationurl", "destination", "longurl", "originalurl", "targeturl", "target", "link"},
+	"slug":  {"slug", "key", "custombackhalf", "backhalf", "keyword", "path", "shortcode", "alias", "shortlink", "shorturl", "bitlink"},
+	"title": {"title", "name", "label"},
+}
+
+func plainName(s string) string {
+	return strings.NewReplacer(" ", "", "_", "", "-", "").Replace(strings.ToLower(strings.TrimSpace(strings.TrimPrefix(s, "\ufeff"))))
+}
+
+// reader gives the rows of a file one by one, io.EOF at its end.
+func (o *importer) reader(file string, r io.Reader) (func() (row, error), error) {
+	format := o.format
+	if format == "" {
+		switch strings.ToLower(path.Ext(file)) {
+		case ".jsonl", ".ndjson", ".json":
+			format = "jsonl"
+		default:
+			format = "csv"
+		}
+	}
+	switch format {
+	case "csv":
+		return csvRows(r)
+	case "jsonl":
+		return jsonRows(r), nil
+	}
+	return nil, usagef("--format is csv or jsonl")
+}
+
+func csvRows(r io.Reader) (func() (row, error), error) {
+	cr := csv.NewReader(r)
+	cr.FieldsPerRecord, cr.LazyQuotes, cr.ReuseRecord = -1, true, false
+	head, err := cr.Read()
+	if errors.Is(err, io.EOF) {
+		return func() (row, error) { return row{}, io.EOF }, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	at := map[string]int{}
+	for want, names := range columns {
+		for _, name := range names { // earlier names win
+			if i := slices.IndexFunc(head, func(h string) bool { return plainName(h) == name }); i >= 0 {
+				at[want] = i
+				break
+			}
+		}
+	}
+	var pending []string
+	if _, ok := at["url"]; !ok {
+		if !strings.Contains(head[0], "://") {
+			return nil, fmt.Errorf("no column holds the destination: name one of them url (found %s)", clean(strings.Join(head, ", ")))
+		}
+		at, pending = map[string]int{"url": 0, "slug": 1, "title": 2}, head // no headings
+	}
+	return func() (row, error) {
+		record := pending
+		pending = nil
+		if record == nil {
+			if record, err = cr.Read(); errors.Is(err, io.EOF) {
+				return row{}, io.EOF
+			}
+		}
+		line, _ := cr.FieldPos(0)
+		var parse *csv.ParseError
+		if errors.As(err, &parse) {
+			return row{line: parse.StartLine, bad: parse.Err.Error()}, nil
+		}
+		if err != nil {
+			return row{}, err
+		}
+		get := func(name string) string {
+			if i, ok := at[name]; ok && i < len(record) {
+				return strings.TrimSpace(record[i])
+			}
+			return ""
+		}
+		return makeRow(line, get("url"), get("slug"), get("title")), nil
+	}, nil
+}
+
+func jsonRows(r io.Reader) func() (row, error) {
+	s := bufio.NewScanner(r)
+	s.Buffer(nil, 1<<20)
+	line := 0
+	return func() (row, error) {
+		for s.Scan() {
+			line++
+			text := bytes.TrimSpace(bytes.TrimPrefix(s.Bytes(), []byte("\ufeff")))
+			if len(text) == 0 {
+				continue
+			}
+			var fields map[string]any
+			if err := json.Unmarshal(text, &fields); err != nil {
+				return row{line: line, bad: "not a JSON object"}, nil
+			}
+			found := map[string]string{}
+			for want, names := range columns {
+				best := len(names)
+				for k, v := range fields {
+					if i := slices.Index(names, plainName(k)); i >= 0 && i < best {
+						if s, ok := v.(string); ok {
+							best, found[want] = i, s
+						}
+					}
+				}
+			}
+			return makeRow(line, found["url"], found["slug"], found["title"]), nil
+		}
+		if err := s.Err(); err != nil {
+			return row{}, err
+		}
+		return row{}, io.EOF
+	}
+}
+
+// makeRow takes a whole short address for a slug, as exports have it.
+func makeRow(line int, url, slug, title string) row {
+	if strings.Contains(slug, "/") {
+		slug = path.Base(slug)
+	}
+	r := row{line: line, item: client.BulkItem{URL: url, Slug: slug, Title: title}}
+	if !utf8.ValidString(url + slug + title) {
+		r.bad = "not valid UTF-8"
+		r.item = client.BulkItem{URL: strings.ToValidUTF8(url, "\ufffd")}
+	}
+	return r
+}
+
+// journal is the memory of an import: a heading and one line per finished chunk.
+type journal struct {
+	ID   string
+	done map[int]doneChunk
+	f    *os.File
+}
+
+type doneChunk struct {
+	Chunk int       `json:"chunk"`
+	Sum   string    `json:"sum"`
+	Rows  []outcome `json:"rows"`
+}
+
+type journalHead struct {
+	Journal string `json:"linkreelJournal"`
+	BaseURL string `json:"baseUrl"`
+}
+
+func (o *importer) openJournal(file string) (*journal, error) {
+	name := o.journal
+	if name == "" && file != "-" {
+		name = file + ".linkreel-journal"
+	}
+	if name == "" {
+		return &journal{ID: rand.Text()}, nil
+	}
+	if o.restart {
+		if err := os.Remove(name); err != nil && !os.IsNotExist(err) {
+			return nil, err
+		}
+	}
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open journal: %w", err)
+	}
+	j := &journal{done: map[int]doneChunk{}, f: f}
+	if err := j.load(o.address()); err != nil {
+		_ = f.Close() // the first error is the one to tell
+		return nil, fmt.Errorf("journal %s: %w", name, err)
+	}
+	if len(j.done) > 0 {
+		o.note("going on after %d rows that are done (%s)", len(j.done)*client.BulkMax, name)
+	}
+	return j, nil
+}
+
+// address is the deployment in use, for the journal's heading.
+func (a *app) address() string {
+	saved, _ := a.login() // connect has complained already
+	return strings.TrimRight(first(a.baseURL, a.env.Getenv("LINKREEL_BASE_URL"), saved.BaseURL), "/")
+}
+
+// load reads what is there; a line that a kill cut off is dropped.
+func (j *journal) load(base string) error {
+	r := bufio.NewReader(j.f)
+	var good int64
+	for first := true; ; first = false {
+		line, err := r.ReadBytes('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		if err != nil {
+			break
+		}
+		if first {
+			var head journalHead
+			if json.Unmarshal(line, &head) != nil || head.Journal == "" {
+				return errors.New("this is no journal of an import")
+			}
+			if head.BaseURL != base {
+				return fmt.Errorf("it belongs to %s; --restart begins anew", head.BaseURL)
+			}
+			j.ID = head.Journal
+		} else {
+			var c doneChunk
+			if json.Unmarshal(line, &c) != nil {
+				break
+			}
+			j.done[c.Chunk] = c
+		}
+		good += int64(len(line))
+	}
+	if err := j.f.Truncate(good); err != nil {
+		return err
+	}
+	if _, err := j.f.Seek(good, io.SeekStart); err != nil {
+		return err
+	}
+	if j.ID == "" {
+		j.ID = rand.Text()
+		return j.write(journalHead{j.ID, base})
+	}
+	return nil
+}
+
+func (j *journal) add(c doneChunk) error {
+	if j.f == nil {
+		return nil
+	}
+	return j.write(c)
+}
+
+func (j *journal) write(v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if _, err := j.f.Write(append(b, '\n')); err != nil {
+		return fmt.Errorf("write journal: %w", err)
+	}
+	return j.f.Sync()
+}
+
+func (j *journal) close() error {
+	if j.f == nil {
+		return nil
+	}
+	return j.f.Close()
+}
+
+// counting knows how far a file is read, for the bar.
+type counting struct {
+	r io.Reader
+	n int64
+}
+
+func (c *counting) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n += int64(n)
+	return n, err
+}

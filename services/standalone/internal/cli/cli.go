@@ -1,0 +1,328 @@
+// Package cli is the command line of the API: `linkreel links create …` and its
+// siblings. Standard output carries results and nothing else, so commands work
+// in pipes; what is meant for people goes to standard error. With --json each
+// result is one JSON object on a line.
+//
+// Whatever takes long can be stopped at any moment, SIGKILL included, and be
+// started again with the same words: it goes on where it was and makes nothing
+// twice.
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/client"
+)
+
+// Exit codes, the same for every command.
+const (
+	ExitOK          = 0
+	ExitFailed      = 1   // anything not named below
+	ExitUsage       = 2   // the words of the command are wrong
+	ExitAuth        = 3   // no usable key, or it may not do this (401, 403)
+	ExitNotFound    = 4   // no such record (404)
+	ExitRefused     = 5   // the request is refused as it is (400, 409, 412, 422)
+	ExitPartly      = 6   // some items of many failed
+	ExitUnavailable = 7   // out of reach, too fast or down for now
+	ExitVideoFailed = 8   // the video could not be prepared
+	ExitInterrupted = 130 // stopped by a signal
+)
+
+// Env is the world around a run. [System] is the real one.
+type Env struct {
+	In       io.Reader
+	Out, Err io.Writer
+	// Terminal says whether a person watches Err.
+	Terminal bool
+	Getenv   func(string) string
+	// ConfigDir keeps the login, StateDir unfinished uploads.
+	ConfigDir, StateDir string
+	Now                 func() time.Time
+	Sleep               func(ctx context.Context, d time.Duration) error // nil really waits
+}
+
+// System is the process's own world.
+func System() Env {
+	e := Env{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv, Now: time.Now}
+	if info, err := os.Stderr.Stat(); err == nil {
+		e.Terminal = info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"
+	}
+	e.ConfigDir, _ = os.UserConfigDir() // commands that need it say when it is missing
+	e.StateDir, _ = os.UserCacheDir()
+	return e
+}
+
+// usageError is a mistake in the words of a command.
+type usageError struct{ text string }
+
+func (e *usageError) Error() string { return e.text }
+
+func usagef(format string, a ...any) error { return &usageError{fmt.Sprintf(format, a...)} }
+
+// partly is the end of a run in which some of many items failed.
+type partly struct{ failed, of int }
+
+func (p *partly) Error() string { return fmt.Sprintf("%d of %d failed", p.failed, p.of) }
+
+// command is one entry of the table. setup adds flags and gives what runs.
+type command struct {
+	name, args, short string
+	setup             func(a *app, fs *flag.FlagSet) func(ctx context.Context, args []string) error
+}
+
+func commands() []command {
+	return slices.Concat(linkCommands(), videoCommands(), accountCommands())
+}
+
+// Has reports whether word starts a command of this package.
+func Has(word string) bool {
+	return word == "help" || word == "--help" || word == "-h" || word == "completion" || word == "__complete" ||
+		slices.ContainsFunc(commands(), func(c command) bool { return strings.Fields(c.name)[0] == word })
+}
+
+// Run executes a command and gives the exit code.
+func Run(ctx context.Context, args []string, env Env) int {
+	err := run(ctx, args, env)
+	if err == nil {
+		return ExitOK
+	}
+	if !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(env.Err, "linkreel:", explain(err))
+	}
+	return exitCode(ctx, err)
+}
+
+func run(ctx context.Context, args []string, env Env) error {
+	if len(args) == 0 || args[0] == "help" || args[0] == "-h" || args[0] == "--help" {
+		help(env.Out, "")
+		return nil
+	}
+	switch args[0] {
+	case "completion":
+		return completion(env, args[1:])
+	case "__complete":
+		complete(env.Out, args[1:])
+		return nil
+	}
+	c, rest, ok := find(args)
+	if !ok {
+		group := args[0]
+		if len(args) > 1 && (args[1] == "-h" || args[1] == "--help" || args[1] == "help") || len(args) == 1 && Has(group) {
+			help(env.Out, group)
+			return nil
+		}
+		return usagef("no command %q; see linkreel help", strings.Join(args[:min(2, len(args))], " "))
+	}
+	a := &app{env: env}
+	fs := flag.NewFlagSet(c.name, flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	a.globals(fs)
+	do := c.setup(a, fs)
+	words, err := parse(fs, rest)
+	if errors.Is(err, flag.ErrHelp) {
+		describe(env.Out, c, fs)
+		return nil
+	}
+	if err != nil {
+		return usagef("%v; see linkreel %s --help", err, c.name)
+	}
+	return do(ctx, words)
+}
+
+// find takes the command with the most words.
+func find(args []string) (command, []string, bool) {
+	for n := min(2, len(args)); n > 0; n-- {
+		name := strings.Join(args[:n], " ")
+		for _, c := range commands() {
+			if c.name == name {
+				return c, args[n:], true
+			}
+		}
+	}
+	return command{}, nil, false
+}
+
+// parse lets flags stand before, between and after the words; "--" ends them.
+func parse(fs *flag.FlagSet, args []string) (words []string, err error) {
+	for len(args) > 0 {
+		if args[0] == "--" {
+			return append(words, args[1:]...), nil
+		}
+		if args[0] == "-" || !strings.HasPrefix(args[0], "-") {
+			words, args = append(words, args[0]), args[1:]
+			continue
+		}
+		if err := fs.Parse(args); err != nil {
+			return nil, err
+		}
+		args = fs.Args()
+	}
+	return words, nil
+}
+
+// app is what every command can use.
+type app struct {
+	env          Env
+	json, quiet  bool
+	baseURL, key string
+}
+
+func (a *app) globals(fs *flag.FlagSet) {
+	fs.BoolVar(&a.json, "json", false, "print results as JSON, one object on a line")
+	fs.BoolVar(&a.quiet, "quiet", false, "no progress on standard error")
+	fs.StringVar(&a.baseURL, "base-url", "", "address of the API (else LINKREEL_BASE_URL, else the login)")
+	fs.StringVar(&a.key, "key", "", "API key (else LINKREEL_API_KEY, else the login)")
+}
+
+// connect makes a client from flags, environment and login, in this order.
+func (a *app) connect() (*client.Client, error) {
+	saved, err := a.login()
+	if err != nil {
+		return nil, err
+	}
+	base := first(a.baseURL, a.env.Getenv("LINKREEL_BASE_URL"), saved.BaseURL)
+	key := first(a.key, a.env.Getenv("LINKREEL_API_KEY"))
+	if key == "" && base == saved.BaseURL {
+		key = saved.Key // a key is for the deployment that it was saved with
+	}
+	if base == "" || key == "" {
+		return nil, &client.Error{Status: 401, Code: "MISSING_API_KEY", Message: "No deployment or no key: run `linkreel login`, or set LINKREEL_BASE_URL and LINKREEL_API_KEY"}
+	}
+	return client.New(client.Config{BaseURL: base, Key: key, UserAgent: "linkreel-cli/1", Sleep: a.env.Sleep})
+}
+
+// print writes v as JSON or calls plain.
+func (a *app) print(v any, plain func(w io.Writer)) error {
+	if !a.json {
+		plain(a.env.Out)
+		return nil
+	}
+	enc := json.NewEncoder(a.env.Out)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// note tells a person how things go.
+func (a *app) note(format string, args ...any) {
+	if !a.quiet {
+		fmt.Fprintf(a.env.Err, format+"\n", args...)
+	}
+}
+
+func first(values ...string) string {
+	for _, v := range values {
+		if v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+func one(args []string, what string) (string, error) {
+	if len(args) != 1 {
+		return "", usagef("needs exactly one %s", what)
+	}
+	return args[0], nil
+}
+
+func none(args []string) error {
+	if len(args) > 0 {
+		return usagef("%q is one word too many", args[0])
+	}
+	return nil
+}
+
+// clean makes text from outside harmless for a terminal.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
+			return '\ufffd'
+		}
+		return r
+	}, s)
+}
+
+func explain(err error) string {
+	var e *client.Error
+	if !errors.As(err, &e) {
+		return clean(err.Error())
+	}
+	text := e.Error()
+	switch {
+	case e.Code == "PLAN_REQUIRED":
+		text += fmt.Sprintf("; the plan is %s, needed is %s", e.CurrentPlan, e.RequiredPlan)
+	case e.Code == "INSUFFICIENT_SCOPE":
+		text += "; the key lacks " + e.RequiredScope
+	case e.RetryAfter > 0:
+		text += fmt.Sprintf("; try again in %s", e.RetryAfter)
+	}
+	return clean(text)
+}
+
+func exitCode(ctx context.Context, err error) int {
+	var (
+		usage *usageError
+		some  *partly
+		api   *client.Error
+		video *client.VideoError
+	)
+	switch {
+	case ctx.Err() != nil && !errors.As(err, &usage):
+		return ExitInterrupted
+	case errors.Is(err, flag.ErrHelp):
+		return ExitOK
+	case errors.As(err, &usage):
+		return ExitUsage
+	case errors.As(err, &some):
+		return ExitPartly
+	case errors.As(err, &video):
+		return ExitVideoFailed
+	case !errors.As(err, &api):
+		return ExitFailed
+	case api.Status == 401, api.Status == 403:
+		return ExitAuth
+	case api.Status == 404:
+		return ExitNotFound
+	case api.Status == 429, api.Status >= 500:
+		return ExitUnavailable
+	default:
+		return ExitRefused
+	}
+}
+
+func help(w io.Writer, group string) {
+	if group == "" {
+		fmt.Fprint(w, "linkreel: short links and videos from the command line\n\n")
+	}
+	for _, c := range commands() {
+		if group == "" || strings.Fields(c.name)[0] == group {
+			fmt.Fprintf(w, "  linkreel %-44s %s\n", strings.TrimSpace(c.name+" "+c.args), c.short)
+		}
+	}
+	if group == "" {
+		fmt.Fprintf(w, "  linkreel %-44s %s\n", "completion bash|zsh|fish", "print the shell's completion script")
+	}
+	fmt.Fprint(w, `
+Every command takes --json, --quiet, --base-url and --key; `+"`linkreel COMMAND --help`"+` shows the rest.
+
+Exit codes: 0 done, 1 failed, 2 wrong words, 3 key missing or not allowed, 4 not found,
+5 refused as it is, 6 some of many failed, 7 out of reach for now, 8 video failed, 130 stopped.
+`)
+}
+
+func describe(w io.Writer, c command, fs *flag.FlagSet) {
+	fmt.Fprintf(w, "linkreel %s\n\n%s.\n\n", strings.TrimSpace(c.name+" [flags] "+c.args), c.short)
+	fs.VisitAll(func(f *flag.Flag) {
+		kind, usage := flag.UnquoteUsage(f)
+		fmt.Fprintf(w, "  --%-24s %s\n", strings.TrimSpace(f.Name+" "+kind), usage)
+	})
+}

@@ -1,0 +1,532 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// fake is as much of the API as the commands need: links in bulk under
+// idempotency keys, and a video with an upload session that can break.
+type fake struct {
+	mu       sync.Mutex
+	links    []map[string]any
+	slugs    map[string]bool
+	replies  map[string][]byte
+	requests []string
+	plan     string
+	after    func(request string) // called when a request has had its effect
+
+	videos   int
+	got      []byte
+	size     int
+	status   string
+	breakOff int // lose the connection after so many bytes of a part
+}
+
+func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(io.LimitReader(r.Body, 64<<20))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	name := r.Method + " " + r.URL.Path
+	f.requests = append(f.requests, name)
+	if r.Header.Get("Authorization") != "Bearer good" && r.URL.Path != "/session" {
+		f.refuse(w, 401, "INVALID_API_KEY")
+		return
+	}
+	key := r.Header.Get("Idempotency-Key")
+	if old, ok := f.replies[name+key]; ok && key != "" {
+		w.WriteHeader(201)
+		_, _ = w.Write(old)
+		return
+	}
+	var in struct {
+		URL  string
+		Slug string
+		URLs []struct{ URL, Slug, Title string }
+	}
+	_ = json.Unmarshal(body, &in)
+	reply := func(status int, v any) {
+		b, _ := json.Marshal(v)
+		if key != "" {
+			f.replies[name+key] = b
+		}
+		if f.after != nil {
+			f.after(name)
+		}
+		w.WriteHeader(status)
+		_, _ = w.Write(b)
+	}
+	switch {
+	case name == "GET /api/v1/account":
+		reply(200, map[string]any{"id": "acc_1", "name": "Test", "plan": "business"})
+	case name == "POST /api/v1/links":
+		l, code := f.add(in.URL, in.Slug, "")
+		if code != "" {
+			f.refuse(w, 409, code)
+			return
+		}
+		l = maps.Clone(l)
+		l["createdAt"] = "2026-11-20T00:00:00.000Z"
+		reply(201, l)
+	case name == "POST /api/v1/links/bulk" && f.plan == "creator":
+		f.refuse(w, 403, "PLAN_REQUIRED")
+	case name == "POST /api/v1/links/bulk":
+		var results []any
+		for _, u := range in.URLs {
+			if l, code := f.add(u.URL, u.Slug, u.Title); code != "" {
+				results = append(results, map[string]any{"status": 409, "error": map[string]any{"code": code, "message": "taken", "url": u.URL}})
+			} else {
+				results = append(results, map[string]any{"status": 201, "data": l})
+			}
+		}
+		reply(207, map[string]any{"results": results})
+	case name == "GET /api/v1/links":
+		reply(200, map[string]any{"data": f.links, "hasMore": false, "nextCursor": nil})
+	case name == "POST /api/v1/videos":
+		f.videos++
+		f.status = "uploading"
+		reply(201, map[string]any{"videoId": "vid_1", "shareUrl": "http://share/v/x", "uploadUrl": "http://" + r.Host + "/session", "slug": "x"})
+	case name == "GET /api/v1/videos/vid_1":
+		if f.status == "processing" {
+			f.status = "ready"
+		}
+		if f.status == "uploading" && len(f.got) == f.size {
+			f.status = "processing"
+		}
+		reply(200, map[string]any{"id": "vid_1", "status": f.status, "shareUrl": "http://share/v/x", "uploadUrl": "http://" + r.Host + "/session", "resumableUploadUrl": "http://" + r.Host + "/session"})
+	case name == "PUT /session":
+		f.session(w, r, body)
+	case strings.HasPrefix(name, "DELETE /api/v1/links/"):
+		if strings.HasSuffix(name, "/gone") {
+			f.refuse(w, 404, "LINK_NOT_FOUND")
+			return
+		}
+		w.WriteHeader(204)
+	default:
+		f.refuse(w, 404, "NOT_FOUND")
+	}
+}
+
+func (f *fake) add(url, slug, title string) (map[string]any, string) {
+	if f.slugs[slug] && slug != "" {
+		return nil, "SLUG_TAKEN"
+	}
+	id := fmt.Sprintf("lnk_%d", len(f.links)+1)
+	if slug == "" {
+		slug = "gen" + id
+	}
+	f.slugs[slug] = true
+	l := map[string]any{"id": id, "_id": id, "slug": slug, "shortUrl": "http://s/" + slug, "destinationUrl": url, "title": title, "clicks": 3, "createdAt": 1790000000000}
+	f.links = append(f.links, l)
+	return l, ""
+}
+
+func (f *fake) session(w http.ResponseWriter, r *http.Request, body []byte) {
+	var from, to, size int
+	if n, _ := fmt.Sscanf(r.Header.Get("Content-Range"), "bytes %d-%d/%d", &from, &to, &size); n == 3 {
+		if from != len(f.got) {
+			w.WriteHeader(503)
+			return
+		}
+		if f.breakOff > 0 && len(body) > f.breakOff {
+			f.got = append(f.got, body[:f.breakOff]...)
+			f.breakOff = 0
+			if f.after != nil {
+				f.after("broken")
+			}
+			panic(http.ErrAbortHandler)
+		}
+		f.got = append(f.got, body...)
+	}
+	if len(f.got) == f.size {
+		w.WriteHeader(200)
+		return
+	}
+	if len(f.got) > 0 {
+		w.Header().Set("Range", fmt.Sprintf("bytes=0-%d", len(f.got)-1))
+	}
+	w.WriteHeader(308)
+}
+
+func (f *fake) refuse(w http.ResponseWriter, status int, code string) {
+	w.WriteHeader(status)
+	fmt.Fprintf(w, `{"error":{"code":%q,"message":"no","requestId":"r1"}}`, code)
+}
+
+func (f *fake) count(name string) (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range f.requests {
+		if r == name {
+			n++
+		}
+	}
+	return n
+}
+
+type result struct {
+	code     int
+	out, err string
+}
+
+// world runs commands against a fake, with folders of its own.
+func world(t *testing.T) (*fake, func(ctx context.Context, in string, args ...string) result) {
+	t.Helper()
+	f := &fake{slugs: map[string]bool{}, replies: map[string][]byte{}, plan: "business"}
+	srv := httptest.NewUnstartedServer(f)
+	srv.Start()
+	t.Cleanup(srv.Close)
+	dir := t.TempDir()
+	return f, func(ctx context.Context, in string, args ...string) result {
+		var out, errs bytes.Buffer
+		code := Run(ctx, args, Env{
+			In: strings.NewReader(in), Out: &out, Err: &errs, ConfigDir: filepath.Join(dir, "config"), StateDir: filepath.Join(dir, "state"),
+			Now:   func() time.Time { return time.UnixMilli(1790000000000) },
+			Sleep: func(ctx context.Context, _ time.Duration) error { return ctx.Err() },
+			Getenv: func(name string) string {
+				return map[string]string{"LINKREEL_BASE_URL": srv.URL, "LINKREEL_API_KEY": "good"}[name]
+			},
+		})
+		return result{code, out.String(), errs.String()}
+	}
+}
+
+func TestResultsGoToStandardOutputAlone(t *testing.T) {
+	t.Parallel()
+	_, run := world(t)
+	if got := run(t.Context(), "", "links", "create", "https://example.com", "--slug", "demo"); got.code != 0 || got.out != "http://s/demo\n" {
+		t.Errorf("%+v", got)
+	}
+	got := run(t.Context(), "", "links", "create", "--json", "https://example.com")
+	var l map[string]any
+	if err := json.Unmarshal([]byte(got.out), &l); err != nil || l["slug"] != "genlnk_2" || strings.Count(got.out, "\n") != 1 {
+		t.Errorf("%v, %+v", err, got)
+	}
+	if got := run(t.Context(), "", "links", "list", "--json"); got.code != 0 || strings.Count(got.out, "\n") != 2 {
+		t.Errorf("%+v", got)
+	}
+	if got := run(t.Context(), "", "links", "export"); got.code != 0 || !strings.HasPrefix(got.out, "id,slug,url,title,clicks,createdAt\nlnk_1,demo,https://example.com,") {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestExitCodesSayWhatKindOfFailureItWas(t *testing.T) {
+	t.Parallel()
+	_, run := world(t)
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	tests := []struct {
+		name string
+		ctx  context.Context
+		args string
+		want int
+	}{
+		{"help", t.Context(), "help", ExitOK},
+		{"help of a command", t.Context(), "links create --help", ExitOK},
+		{"no such command", t.Context(), "links fly", ExitUsage},
+		{"no such flag", t.Context(), "links create --fast https://example.com", ExitUsage},
+		{"too few words", t.Context(), "links create", ExitUsage},
+		{"too many words", t.Context(), "links list x", ExitUsage},
+		{"bad key", t.Context(), "account --key bad", ExitAuth},
+		{"not there", t.Context(), "links get x", ExitNotFound},
+		{"one of two not there", t.Context(), "links delete a gone", ExitPartly},
+		{"one not there", t.Context(), "links delete gone", ExitNotFound},
+		{"stopped", stopped, "links list", ExitInterrupted},
+		{"no file", t.Context(), "links bulk /does/not/exist.csv", ExitFailed},
+		{"bad address", t.Context(), "account --base-url nowhere --key k", ExitFailed},
+	}
+	for _, tt := range tests {
+		if got := run(tt.ctx, "", strings.Fields(tt.args)...); got.code != tt.want {
+			t.Errorf("%s: exit code %d, want %d: %s", tt.name, got.code, tt.want, got.err)
+		}
+	}
+	run(t.Context(), "", "links", "create", "https://example.com", "--slug", "a")
+	if got := run(t.Context(), "", "links", "create", "https://example.com", "--slug", "a"); got.code != ExitRefused || !strings.Contains(got.err, "SLUG_TAKEN") || !strings.Contains(got.err, "r1") {
+		t.Errorf("taken slug: %+v", got)
+	}
+}
+
+func file(t *testing.T, name, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func manyRows(n int) string {
+	var b strings.Builder
+	b.WriteString("url,slug,title\n")
+	for i := range n {
+		fmt.Fprintf(&b, "https://example.com/%d,s%d,Title %d\n", i, i, i)
+	}
+	return b.String()
+}
+
+func TestBulkTwiceCreatesNothingTwice(t *testing.T) {
+	t.Parallel()
+	f, run := world(t)
+	path := file(t, "links.csv", manyRows(250)+"https://example.com/x,S0,taken? no\nhttps://example.com/y,s1,taken\n")
+	f.slugs["s7"] = true
+	got := run(t.Context(), "", "links", "bulk", path)
+	if got.code != ExitPartly || len(f.links) != 250 || !strings.Contains(got.err, "line 9: SLUG_TAKEN") || !strings.Contains(got.err, "line 253: SLUG_TAKEN") || !strings.Contains(got.err, "created 250 links, 2 rows failed") {
+		t.Errorf("%d links, %+v", len(f.links), got)
+	}
+	again := run(t.Context(), "", "links", "import", path)
+	if len(f.links) != 250 || f.count("POST /api/v1/links/bulk") != 3 || again.code != ExitPartly || !strings.Contains(again.err, "line 9: SLUG_TAKEN") {
+		t.Errorf("second run: %d links, %d requests, %+v", len(f.links), f.count("POST /api/v1/links/bulk"), again)
+	}
+}
+
+func TestBulkStoppedAtAnyMomentGoesOn(t *testing.T) {
+	t.Parallel()
+	var rows strings.Builder // without slugs, so that nothing but the keys prevents doubles
+	rows.WriteString("url\n")
+	for i := range 300 {
+		fmt.Fprintf(&rows, "https://example.com/%d\n", i)
+	}
+	for stopAfter := 1; stopAfter <= 3; stopAfter++ {
+		f, run := world(t)
+		path := file(t, "links.csv", rows.String())
+		ctx, stop := context.WithCancel(t.Context())
+		requests := 0
+		f.after = func(string) {
+			if requests++; requests == stopAfter {
+				stop() // the links are made, the answer never comes
+			}
+		}
+		if got := run(ctx, "", "links", "bulk", path); got.code != ExitInterrupted {
+			t.Errorf("stopped after %d: %+v", stopAfter, got)
+		}
+		f.after = nil
+		tear(t, path+".linkreel-journal") // a kill may also cut off a line
+		if got := run(t.Context(), "", "links", "bulk", path); got.code != 0 || len(f.links) != 300 {
+			t.Errorf("stopped after %d, second run: %d links, %+v", stopAfter, len(f.links), got)
+		}
+	}
+}
+
+func tear(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	if _, err := f.WriteString(`{"chunk":7,"su`); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestBulkNoticesAChangedFileAndAnotherDeployment(t *testing.T) {
+	t.Parallel()
+	f, run := world(t)
+	path := file(t, "links.csv", manyRows(10))
+	run(t.Context(), "", "links", "bulk", path)
+	if err := os.WriteFile(path, []byte(manyRows(11)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t.Context(), "", "links", "bulk", path); got.code != ExitFailed || !strings.Contains(got.err, "changed") {
+		t.Errorf("%+v", got)
+	}
+	if got := run(t.Context(), "", "links", "bulk", path, "--base-url", "http://127.0.0.1:1", "--key", "k"); got.code != ExitFailed || !strings.Contains(got.err, "belongs to") {
+		t.Errorf("%+v", got)
+	}
+	if got := run(t.Context(), "", "links", "bulk", "--restart", path); got.code != ExitPartly || len(f.links) != 11 {
+		t.Errorf("%d links, %+v", len(f.links), got)
+	}
+}
+
+func TestBulkReadsManyKindsOfFile(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ name, content, want string }{
+		{"own.csv", "\ufeffurl,slug,title\nhttps://example.com/a,a,A\n", "a https://example.com/a A"},
+		{"bare.csv", "https://example.com/a,a,A\n", "a https://example.com/a A"},
+		{"other.csv", "Title,Long URL,Custom back-half\n\"A, b\",https://example.com/a,a\n", "a https://example.com/a A, b"},
+		{"dash.csv", "key,url,clicks\na,https://example.com/a,5\n", "a https://example.com/a "},
+		{"export.jsonl", `{"_id":"x","slug":"a","destinationUrl":"https://example.com/a","title":"A","clicks":1}` + "\n\n", "a https://example.com/a A"},
+		{"short.jsonl", `{"link":"https://other.example/a","long_url":"https://example.com/a","shortLink":"https://other.example/a"}`, "a https://example.com/a "},
+		{"quotes.csv", "url,title\nhttps://example.com/a,He said \"no\"\n", "genlnk_1 https://example.com/a He said \"no\""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			f, run := world(t)
+			if got := run(t.Context(), "", "links", "bulk", file(t, tt.name, tt.content)); got.code != 0 {
+				t.Fatalf("%+v", got)
+			}
+			if got := fmt.Sprint(f.links[0]["slug"], " ", f.links[0]["destinationUrl"], " ", f.links[0]["title"]); got != tt.want {
+				t.Errorf("made %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestBulkDryRunSendsNothing(t *testing.T) {
+	t.Parallel()
+	f, run := world(t)
+	path := file(t, "links.csv", "url,slug\nhttps://example.com,a\nexample.com,b\nhttps://example.com,A\nhttps://example.com,-x\nhttp:///x,\n")
+	got := run(t.Context(), "", "links", "import", "--dry-run", path)
+	if got.code != ExitPartly || len(f.requests) != 0 {
+		t.Errorf("%d requests, %+v", len(f.requests), got)
+	}
+	for _, want := range []string{"line 3: VALIDATION_ERROR", "line 4: SLUG_TAKEN: line 2", "line 5: VALIDATION_ERROR", "line 6: VALIDATION_ERROR", "would create 1 links, 4 rows failed"} {
+		if !strings.Contains(got.err, want) {
+			t.Errorf("no %q in\n%s", want, got.err)
+		}
+	}
+}
+
+func TestBulkWorksOnAPlanWithoutBulkAndFromAPipe(t *testing.T) {
+	t.Parallel()
+	f, run := world(t)
+	f.plan = "creator"
+	f.slugs["taken"] = true
+	got := run(t.Context(), "https://example.com/1,one\nhttps://example.com/2,taken\nhttps://example.com/3\n", "links", "bulk", "-", "--json")
+	if got.code != ExitPartly || len(f.links) != 2 || strings.Count(got.out, "\n") != 3 || !strings.Contains(got.out, `"line":2,"status":409`) {
+		t.Errorf("%d links, %+v", len(f.links), got)
+	}
+}
+
+func TestUploadGoesOnAfterAKillAndMakesOneRecord(t *testing.T) {
+	t.Parallel()
+	f, run := world(t)
+	content := strings.Repeat("0123456789", 100_000)
+	path := file(t, "demo.mp4", content)
+	f.size, f.breakOff = len(content), 300_000
+	ctx, stop := context.WithCancel(t.Context())
+	f.after = func(what string) {
+		if what == "broken" {
+			stop()
+		}
+	}
+	if got := run(ctx, "", "videos", "upload", path); got.code != ExitInterrupted || !strings.Contains(got.err, "goes on where it was") {
+		t.Errorf("%+v", got)
+	}
+	f.after = nil
+	got := run(t.Context(), "", "videos", "upload", path)
+	if got.code != 0 || got.out != "http://share/v/x\n" || f.videos != 1 || string(f.got) != content {
+		t.Errorf("%d records, %d bytes, %+v", f.videos, len(f.got), got)
+	}
+	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "..", "*", "state", "linkreel", "uploads", "*.json")); len(left) > 0 {
+		t.Errorf("memory is left: %v", left)
+	}
+}
+
+func TestLoginStoresAKeyThatWorksForItsOwnerAlone(t *testing.T) {
+	t.Parallel()
+	f := &fake{slugs: map[string]bool{}, replies: map[string][]byte{}}
+	srv := httptest.NewServer(f)
+	t.Cleanup(srv.Close)
+	dir := t.TempDir()
+	run := func(in string, args ...string) result {
+		var out, errs bytes.Buffer
+		code := Run(t.Context(), args, Env{In: strings.NewReader(in), Out: &out, Err: &errs, ConfigDir: dir, Now: time.Now, Getenv: func(string) string { return "" }})
+		return result{code, out.String(), errs.String()}
+	}
+	if got := run("", "account"); got.code != ExitAuth || !strings.Contains(got.err, "linkreel login") {
+		t.Errorf("without login: %+v", got)
+	}
+	if got := run(srv.URL+"\nbad\n", "login"); got.code != ExitAuth {
+		t.Errorf("bad key: %+v", got)
+	}
+	if got := run(srv.URL+"\ngood\n", "login"); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	info, err := os.Stat(filepath.Join(dir, "linkreel", "credentials.json"))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v; want 0600", info.Mode(), err)
+	}
+	if got := run("", "account"); got.code != 0 || !strings.Contains(got.out, "business") {
+		t.Errorf("after login: %+v", got)
+	}
+	// The stored key belongs to the stored address and is sent nowhere else.
+	if got := run("", "account", "--base-url", "http://127.0.0.1:1"); got.code != ExitAuth {
+		t.Errorf("other address: %+v", got)
+	}
+	if got := run("", "logout"); got.code != 0 || run("", "account").code != ExitAuth {
+		t.Errorf("logout: %+v", got)
+	}
+}
+
+func TestTextFromOutsideCannotDriveTheTerminal(t *testing.T) {
+	t.Parallel()
+	if got := clean("a\x1b[2Jb\r\n\u009bc\u202ed"); strings.ContainsAny(got, "\x1b\r\n\u009b\u202e") {
+		t.Errorf("clean left %q", got)
+	}
+}
+
+func TestSpansAndMoments(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]time.Duration{"7d": 168 * time.Hour, "2w": 336 * time.Hour, "12h": 12 * time.Hour, "90s": 90 * time.Second, "0.5d": 12 * time.Hour} {
+		if got, ok := span(in); !ok || got != want {
+			t.Errorf("span(%q) = %v, %v", in, got, ok)
+		}
+	}
+	for _, in := range []string{"", "7", "d", "-1d", "-5m", "2027-01-01", "NaNd", "Infd"} {
+		if got, ok := span(in); ok {
+			t.Errorf("span(%q) = %v", in, got)
+		}
+	}
+}
+
+func TestCompletionKnowsCommandsAndFlags(t *testing.T) {
+	t.Parallel()
+	_, run := world(t)
+	if got := run(t.Context(), "", "__complete"); !strings.Contains(got.out, "links\n") || !strings.Contains(got.out, "completion\n") {
+		t.Errorf("%q", got.out)
+	}
+	if got := run(t.Context(), "", "__complete", "videos"); !strings.Contains(got.out, "upload\n") || strings.Contains(got.out, "bulk") {
+		t.Errorf("%q", got.out)
+	}
+	if got := run(t.Context(), "", "__complete", "links", "create"); !strings.Contains(got.out, "--slug\n") {
+		t.Errorf("%q", got.out)
+	}
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		if got := run(t.Context(), "", "completion", shell); got.code != 0 || !strings.Contains(got.out, "__complete") {
+			t.Errorf("%s: %+v", shell, got)
+		}
+	}
+	var words []string
+	for _, c := range commands() {
+		if !Has(strings.Fields(c.name)[0]) {
+			words = append(words, c.name)
+		}
+	}
+	if diff := cmp.Diff([]string(nil), words); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestBarShowsShareSpeedAndTimeLeft(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	now := time.UnixMilli(0)
+	a := &app{env: Env{Err: &out, Terminal: true, Now: func() time.Time { return now }}}
+	b := a.bar("demo.mp4", 1_000_000_000)
+	b.start(0)
+	for i := range int64(5) {
+		now = now.Add(time.Second)
+		b.set((i + 1) * 100_000_000)
+	}
+	b.end()
+	lines := strings.Split(strings.TrimSpace(out.String()), "\r\x1b[2K")
+	if want := "demo.mp4             ████████████░░░░░░░░░░░░  50 %  500.0 MB/1.00 GB  100.0 MB/s  0:05 left"; lines[len(lines)-1] != want {
+		t.Errorf("\n got %q\nwant %q", lines[len(lines)-1], want)
+	}
+}

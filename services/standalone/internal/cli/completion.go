@@ -1,0 +1,64 @@
+package cli
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// The scripts ask the program itself what fits, so they never grow old.
+var completions = map[string]string{
+	"bash": `_linkreel() {
+  local IFS=$'\n'
+  COMPREPLY=($(compgen -W "$(linkreel __complete "${COMP_WORDS[@]:1:COMP_CWORD-1}" 2>/dev/null)" -- "${COMP_WORDS[COMP_CWORD]}"))
+}
+complete -o default -F _linkreel linkreel
+`,
+	"zsh": `#compdef linkreel
+_linkreel() {
+  local -a found
+  found=(${(f)"$(linkreel __complete ${words[2,CURRENT-1]} 2>/dev/null)"})
+  if (( $#found )); then compadd -a found; else _files; fi
+}
+compdef _linkreel linkreel
+`,
+	"fish": `complete -c linkreel -a '(linkreel __complete (commandline -opc)[2..-1] 2>/dev/null)'
+`,
+}
+
+func completion(env Env, args []string) error {
+	if len(args) == 1 {
+		if script, ok := completions[args[0]]; ok {
+			_, err := io.WriteString(env.Out, script)
+			return err
+		}
+	}
+	return usagef("completion needs bash, zsh or fish")
+}
+
+// complete prints the words that may follow those already there, one on a line.
+func complete(w io.Writer, before []string) {
+	if c, _, ok := find(before); ok {
+		fs := flag.NewFlagSet(c.name, flag.ContinueOnError)
+		a := &app{}
+		a.globals(fs)
+		c.setup(a, fs)
+		fs.VisitAll(func(f *flag.Flag) { fmt.Fprintln(w, "--"+f.Name) })
+		return
+	}
+	var next []string
+	for _, c := range commands() {
+		words := strings.Fields(c.name)
+		if len(words) > len(before) && slices.Equal(words[:len(before)], before) && !slices.Contains(next, words[len(before)]) {
+			next = append(next, words[len(before)])
+		}
+	}
+	if len(before) == 0 {
+		next = append(next, "completion", "help")
+	}
+	for _, n := range next {
+		fmt.Fprintln(w, n)
+	}
+}

@@ -1,0 +1,332 @@
+package cli
+
+import (
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/client"
+)
+
+func linkCommands() []command {
+	return []command{
+		{"links create", "URL", "make a short link and print its address", linksCreate},
+		{"links list", "", "list links, newest first", linksList},
+		{"links get", "ID", "show a link", linksGet},
+		{"links update", "ID", "change a link", linksUpdate},
+		{"links delete", "ID…", "delete links", linksDelete},
+		{"links stats", "ID", "show clicks over time", linksStats},
+		{"links bulk", "FILE", "create links from a CSV or JSON Lines file of any size", linksBulk},
+		{"links import", "FILE", "the same, for files exported by other services too", linksBulk},
+		{"links export", "", "write all links as CSV or JSON Lines", linksExport},
+	}
+}
+
+func linksCreate(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+	var in client.LinkCreate
+	var expires string
+	fs.StringVar(&in.Slug, "slug", "", "wanted `slug`")
+	fs.StringVar(&in.Title, "title", "", "private label")
+	fs.StringVar(&in.DomainID, "domain", "", "`id` of a verified domain")
+	fs.StringVar(&expires, "expires", "", "`when` it ends: 7d, 12h, 2027-01-31 or any date")
+	fs.StringVar(&in.OGTitle, "og-title", "", "preview title")
+	fs.StringVar(&in.OGDescription, "og-description", "", "preview text")
+	fs.StringVar(&in.OGImage, "og-image", "", "preview picture's `url`")
+	return func(ctx context.Context, args []string) error {
+		address, err := one(args, "URL")
+		if err != nil {
+			return err
+		}
+		c, err := a.connect()
+		if err != nil {
+			return err
+		}
+		in.URL = address
+		if expires != "" {
+			in.ExpiresAt = moment(expires, a.env.Now())
+		}
+		l, err := c.CreateLink(ctx, in)
+		if err != nil {
+			return err
+		}
+		return a.print(l, func(w io.Writer) { fmt.Fprintln(w, clean(l.ShortURL)) })
+	}
+}
+
+func linksList(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+	limit := fs.Int("limit", 0, "stop after `n` links; 0 lists all")
+	return func(ctx context.Context, args []string) error {
+		if err := none(args); err != nil {
+			return err
+		}
+		c, err := a.connect()
+		if err != nil {
+			return err
+		}
+		t := a.table("ID", "SLUG", "CLICKS", "CREATED", "TITLE", "DESTINATION")
+		n := 0
+		for l, err := range c.Links(ctx) {
+			if err != nil {
+				return err
+			}
+			if err := t.row(l, l.ID, l.Slug, strconv.FormatInt(l.Clicks, 10), l.CreatedAt.Time().Format(time.DateTime), l.Title, l.DestinationURL); err != nil {
+				return err
+			}
+			if n++; *limit > 0 && n >= *limit {
+				break
+			}
+		}
+		return t.end()
+	}
+}
+
+func linksGet(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
+	return func(ctx context.Context, args []string) error {
+		id, err := one(args, "ID")
+		if err != nil {
+			return err
+		}
+		c, err := a.connect()
+		if err != nil {
+			return err
+		}
+		l, err := c.Link(ctx, id)
+		if err != nil {
+			return err
+		}
+		return a.print(l, func(w io.Writer) {
+			facts(w, "id", l.ID, "short address", l.ShortURL, "destination", l.DestinationURL, "title", l.Title, "status", l.Status,
+				"clicks", strconv.FormatInt(l.Clicks, 10), "created", l.CreatedAt.Time().Format(time.DateTime), "ends", when(l.ExpiresAt),
+				"preview title", text(l.OGTitle), "preview text", text(l.OGDescription), "preview picture", text(l.OGImage))
+		})
+	}
+}
+
+func linksUpdate(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+	var in client.LinkUpdate
+	set := func(name, usage string, to *client.Field[string], clearable bool) {
+		fs.Func(name, usage, func(s string) error {
+			*to = client.Set(s)
+			if s == "" && clearable {
+				*to = client.Clear[string]()
+			}
+			return nil
+		})
+	}
+	set("url", "new destination `url`", &in.URL, false)
+	set("title", "new private `label`; empty clears", &in.Title, true)
+	set("og-title", "new preview `title`; empty clears", &in.OGTitle, true)
+	set("og-description", "new preview `text`; empty clears", &in.OGDescription, true)
+	set("og-image", "new preview picture's `url`; empty clears", &in.OGImage, true)
+	fs.Func("expires", "new end `when`: 7d, 2027-01-31, any date, or never", func(s string) error {
+		in.ExpiresAt = client.Set(moment(s, a.env.Now()))
+		if s == "never" || s == "" {
+			in.ExpiresAt = client.Clear[client.Moment]()
+		}
+		return nil
+	})
+	return func(ctx context.Context, args []string) error {
+		id, err := one(args, "ID")
+		if err != nil {
+			return err
+		}
+		c, err := a.connect()
+		if err != nil {
+			return err
+		}
+		slug, err := c.UpdateLink(ctx, id, in)
+		if err != nil {
+			return err
+		}
+		return a.print(map[string]any{"success": true, "id": id, "slug": slug}, func(io.Writer) { a.note("updated %s", clean(slug)) })
+	}
+}
+
+func linksDelete(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
+	return a.each("deleted", func(ctx context.Context, c *client.Client, id string) error { return c.DeleteLink(ctx, id) })
+}
+
+// each runs a call for every id of the command line and goes on after failures.
+func (a *app) each(done string, do func(context.Context, *client.Client, string) error) func(context.Context, []string) error {
+	return func(ctx context.Context, ids []string) error {
+		if len(ids) == 0 {
+			return usagef("needs at least one ID")
+		}
+		c, err := a.connect()
+		if err != nil {
+			return err
+		}
+		var last error
+		failed := 0
+		for _, id := range ids {
+			if err := do(ctx, c, id); err != nil {
+				last, failed = err, failed+1
+				if len(ids) > 1 {
+					fmt.Fprintf(a.env.Err, "linkreel: %s: %s\n", clean(id), explain(err))
+				}
+				continue
+			}
+			if err := a.print(map[string]any{"id": id, done: true}, func(io.Writer) { a.note("%s %s", done, clean(id)) }); err != nil {
+				return err
+			}
+		}
+		if failed > 0 && len(ids) > 1 {
+			return &partly{failed, len(ids)}
+		}
+		return last
+	}
+}
+
+func linksStats(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+	from := fs.String("from", "", "first `day`, as 2026-11-01")
+	to := fs.String("to", "", "last `day`")
+	return func(ctx context.Context, args []string) error {
+		id, err := one(args, "ID")
+		if err != nil {
+			return err
+		}
+		c, err := a.connect()
+		if err != nil {
+			return err
+		}
+		s, err := c.LinkStats(ctx, id, *from, *to)
+		if err != nil {
+			return err
+		}
+		return a.print(s, func(w io.Writer) {
+			most := int64(1)
+			for _, d := range s.Days {
+				most = max(most, d.Clicks)
+			}
+			for _, d := range s.Days {
+				fmt.Fprintf(w, "%s %7d %s\n", d.Date, d.Clicks, strings.Repeat("█", int(d.Clicks*40/most)))
+			}
+			fmt.Fprintf(w, "total      %7d\n", s.Total)
+			for _, r := range s.Referrers {
+				fmt.Fprintf(w, "from       %7d %s\n", r.Clicks, clean(first(r.Host, "(direct)")))
+			}
+			for _, r := range s.Countries {
+				fmt.Fprintf(w, "in         %7d %s\n", r.Clicks, clean(first(r.Country, "(unknown)")))
+			}
+			for _, r := range s.Devices {
+				fmt.Fprintf(w, "on         %7d %s\n", r.Clicks, clean(r.Device))
+			}
+		})
+	}
+}
+
+func linksExport(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+	format := fs.String("format", "csv", "csv or jsonl")
+	return func(ctx context.Context, args []string) error {
+		if err := none(args); err != nil {
+			return err
+		}
+		c, err := a.connect()
+		if err != nil {
+			return err
+		}
+		var write func(l client.LinkSummary) error
+		flush := func() error { return nil }
+		switch {
+		case *format == "jsonl" || a.json:
+			enc := json.NewEncoder(a.env.Out)
+			enc.SetEscapeHTML(false)
+			write = func(l client.LinkSummary) error { return enc.Encode(l) }
+		case *format == "csv":
+			w := csv.NewWriter(a.env.Out)
+			if err := w.Write([]string{"id", "slug", "url", "title", "clicks", "createdAt"}); err != nil {
+				return err
+			}
+			write = func(l client.LinkSummary) error {
+				return w.Write([]string{l.ID, l.Slug, l.DestinationURL, l.Title, strconv.FormatInt(l.Clicks, 10), l.CreatedAt.Time().Format(time.RFC3339)})
+			}
+			flush = func() error { w.Flush(); return w.Error() }
+		default:
+			return usagef("--format is csv or jsonl")
+		}
+		for l, err := range c.Links(ctx) {
+			if err != nil {
+				return err
+			}
+			if err := write(l); err != nil {
+				return err
+			}
+		}
+		return flush()
+	}
+}
+
+// moment reads 7d or 12h as a time from now and hands any other form to the
+// service.
+func moment(s string, now time.Time) client.Moment {
+	if d, ok := span(s); ok {
+		return client.At(now.Add(d))
+	}
+	return client.Text(s)
+}
+
+// span is a duration with days and weeks.
+func span(s string) (time.Duration, bool) {
+	for unit, d := range map[string]time.Duration{"d": 24 * time.Hour, "w": 7 * 24 * time.Hour} {
+		if n, err := strconv.ParseFloat(strings.TrimSuffix(s, unit), 64); strings.HasSuffix(s, unit) && err == nil && n >= 0 && n < 1e5 {
+			return time.Duration(n * float64(d)), true
+		}
+	}
+	d, err := time.ParseDuration(s)
+	return d, err == nil && d >= 0
+}
+
+// table prints records in columns, or as JSON lines.
+type table struct {
+	a *app
+	w *tabwriter.Writer
+}
+
+func (a *app) table(head ...string) *table {
+	t := &table{a: a, w: tabwriter.NewWriter(a.env.Out, 0, 0, 2, ' ', 0)}
+	if !a.json {
+		fmt.Fprintln(t.w, strings.Join(head, "\t"))
+	}
+	return t
+}
+
+func (t *table) row(record any, cells ...string) error {
+	return t.a.print(record, func(io.Writer) {
+		for i, c := range cells {
+			cells[i] = strings.ReplaceAll(clean(c), "\t", " ")
+		}
+		fmt.Fprintln(t.w, strings.Join(cells, "\t"))
+	})
+}
+
+func (t *table) end() error { return t.w.Flush() }
+
+// facts prints names with values and leaves empty ones out.
+func facts(w io.Writer, pairs ...string) {
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			fmt.Fprintf(w, "%-16s %s\n", pairs[i], clean(pairs[i+1]))
+		}
+	}
+}
+
+func text(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+func when(m *client.Millis) string {
+	if m == nil {
+		return ""
+	}
+	return m.Time().Format(time.DateTime)
+}
