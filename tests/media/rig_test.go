@@ -176,14 +176,18 @@ var defaultLimits = transcode.Limits{MaxBytes: 10 << 30, MaxDuration: 4 * time.H
 // submit uploads a file and makes its job, as the videos service does.
 func (r *rig) submit(videoID, path string) transcode.Job {
 	r.t.Helper()
-	ctx := context.Background()
+	return r.submitLimited(context.Background(), videoID, path, defaultLimits)
+}
+
+func (r *rig) submitLimited(ctx context.Context, videoID, path string, limits transcode.Limits) transcode.Job {
+	r.t.Helper()
 	object, err := r.bucket.UploadFile(ctx, "uploads/"+videoID+"/source", path, objectstore.UploadOptions{})
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	j := transcode.Job{
 		ID: transcode.JobID(videoID, object.Generation), VideoID: videoID, Object: object.Name,
-		Generation: object.Generation, Size: object.Size, Limits: defaultLimits,
+		Generation: object.Generation, Size: object.Size, Limits: limits,
 	}
 	if _, err := r.jobs.Create(ctx, j); err != nil {
 		r.t.Fatal(err)

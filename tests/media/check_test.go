@@ -1,0 +1,243 @@
+package media
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/Eyevinn/mp4ff/mp4"
+
+	"github.com/linkreel/linkreel/libs/transcode"
+)
+
+// stream is what the checker finds in one object. It reads boxes by itself,
+// without the code that wrote the description it is compared with.
+type stream struct {
+	timescale float64
+	frames    int
+	first     float64 // presentation time of the first sample
+	end       float64 // decode time after the last sample
+	fragments []span
+}
+
+type span struct{ offset, size, start, end float64 }
+
+func parse(data []byte) (*stream, error) {
+	f, err := mp4.DecodeFile(bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	if f.Init == nil || len(f.Init.Moov.Traks) != 1 {
+		return nil, fmt.Errorf("not one track")
+	}
+	trak := f.Init.Moov.Trak
+	if trak.Edts != nil {
+		return nil, fmt.Errorf("has an edit list")
+	}
+	s := &stream{timescale: float64(trak.Mdia.Mdhd.Timescale), first: math.Inf(1)}
+	expected := uint64(0)
+	for _, seg := range f.Segments {
+		for _, frag := range seg.Fragments {
+			start := frag.Moof.Traf.Tfdt.BaseMediaDecodeTime()
+			if start != expected {
+				return nil, fmt.Errorf("fragment starts at %d, want %d", start, expected)
+			}
+			samples, err := frag.GetFullSamples(f.Init.Moov.Mvex.Trex)
+			if err != nil {
+				return nil, err
+			}
+			if !samples[0].IsSync() {
+				return nil, fmt.Errorf("fragment at %d starts with a dependent sample", start)
+			}
+			for _, x := range samples {
+				s.first = math.Min(s.first, float64(int64(x.DecodeTime)+int64(x.CompositionTimeOffset))/s.timescale)
+				expected = x.DecodeTime + uint64(x.Dur)
+			}
+			s.frames += len(samples)
+			s.fragments = append(s.fragments, span{
+				offset: float64(frag.StartPos), size: float64(frag.Size()),
+				start: float64(start) / s.timescale, end: float64(expected) / s.timescale,
+			})
+		}
+	}
+	s.end = float64(expected) / s.timescale
+	return s, nil
+}
+
+// object reads one object whole.
+func (r *rig) object(name string) []byte {
+	r.t.Helper()
+	var b bytes.Buffer
+	if _, err := r.bucket.Download(context.Background(), name, 0, &b); err != nil {
+		r.t.Fatalf("download %s: %v", name, err)
+	}
+	return b.Bytes()
+}
+
+// check proves an outcome against its objects and answers all that is wrong.
+func (r *rig) check(o *transcode.Outcome, want item) (faults []string) {
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	if len(o.Renditions) == 0 {
+		return []string{"no renditions"}
+	}
+	if want.width > 0 && (o.Width != want.width || o.Height != want.height) {
+		fault("shown as %dx%d, want %dx%d", o.Width, o.Height, want.width, want.height)
+	}
+	if want.rungs > 0 && len(o.Renditions) != want.rungs {
+		fault("%d renditions, want %d", len(o.Renditions), want.rungs)
+	}
+	if o.HasAudio == want.silent {
+		fault("hasAudio is %v", o.HasAudio)
+	}
+	if got := o.Path == transcode.PathCopy; got != want.copied {
+		fault("path is %s", o.Path)
+	}
+	var borders [][]float64
+	top := o.Renditions[0]
+	for _, rendition := range o.Renditions {
+		s, err := parse(r.object(rendition.Object))
+		if err != nil {
+			fault("%s: %v", rendition.Name, err)
+			continue
+		}
+		frames, rate := want.frames, want.rate
+		half := rendition.FrameRate < 0.75*top.FrameRate
+		if half {
+			if min(rendition.Width, rendition.Height) >= 720 || rate < 31 {
+				fault("%s has half the rate", rendition.Name)
+			}
+			frames, rate = (frames+1)/2, rate/2
+		}
+		if math.Abs(float64(s.frames-frames)) > float64(want.slack) {
+			fault("%s has %d frames, want %d±%d", rendition.Name, s.frames, frames, want.slack)
+		}
+		if math.Abs(rendition.FrameRate-rate) > 0.02*rate {
+			fault("%s has rate %.3f, want %.3f", rendition.Name, rendition.FrameRate, rate)
+		}
+		if s.first != 0 {
+			fault("%s starts at %.4f", rendition.Name, s.first)
+		}
+		if rendition.Width%2+rendition.Height%2 != 0 {
+			fault("%s is %dx%d", rendition.Name, rendition.Width, rendition.Height)
+		}
+		if min(rendition.Width, rendition.Height) > max(16, min(o.Width, o.Height)) {
+			fault("%s was scaled up", rendition.Name)
+		}
+		faults = append(faults, described(rendition, s)...)
+		borders = append(borders, ends(rendition))
+	}
+	for i, b := range borders {
+		if len(b) != len(borders[0]) {
+			fault("%s has %d segments, %s has %d", o.Renditions[i].Name, len(b), top.Name, len(borders[0]))
+			continue
+		}
+		for n := range b {
+			if slack := 1.01 / o.Renditions[i].FrameRate; math.Abs(b[n]-borders[0][n]) > slack {
+				fault("%s: segment %d ends at %.3f, elsewhere at %.3f", o.Renditions[i].Name, n, b[n], borders[0][n])
+			}
+		}
+	}
+	if o.Audio != nil {
+		s, err := parse(r.object(o.Audio.Object))
+		if err != nil {
+			fault("sound: %v", err)
+		} else {
+			if math.Abs(s.first) > 0.005 {
+				fault("sound starts at %.4f", s.first)
+			}
+			if d := s.end - o.Duration; d > 0.03 || d < -0.15 {
+				fault("sound ends %.3f s after the picture", d)
+			}
+			faults = append(faults, described(*o.Audio, s)...)
+		}
+	}
+	faults = append(faults, r.checkPlaylists(o)...)
+	if o.Poster == "" || !bytes.HasPrefix(r.object(o.Poster), []byte("\xff\xd8")) {
+		fault("no poster")
+	}
+	if o.Final {
+		if o.Storyboard == nil || !bytes.HasPrefix(r.object(o.Storyboard.Objects[0]), []byte("\xff\xd8")) {
+			fault("no storyboard")
+		}
+		if o.Download == "" || string(r.object(o.Download)[4:8]) != "ftyp" {
+			fault("no download")
+		}
+	}
+	return faults
+}
+
+// ends are the times at which a rendition's segments end.
+func ends(r transcode.Rendition) []float64 {
+	var at float64
+	var out []float64
+	for _, s := range r.Segments {
+		at += s.Duration
+		out = append(out, at)
+	}
+	return out
+}
+
+// described compares a rendition's table with the boxes of its object: every
+// segment is exactly a run of fragments, none is left out, and the declared
+// bandwidth is that of the densest segment.
+func described(r transcode.Rendition, s *stream) (faults []string) {
+	fault := func(format string, args ...any) {
+		faults = append(faults, r.Name+": "+fmt.Sprintf(format, args...))
+	}
+	next := 0
+	peak, target := 0.0, 0.0
+	for _, seg := range r.Segments {
+		target = math.Max(target, math.Round(seg.Duration))
+	}
+	for i, seg := range r.Segments {
+		begin, size, duration := next, 0.0, 0.0
+		for next < len(s.fragments) && size < float64(seg.Size) {
+			f := s.fragments[next]
+			size += f.size
+			duration += f.end - f.start
+			next++
+		}
+		if next == begin || s.fragments[begin].offset != float64(seg.Offset) || size != float64(seg.Size) {
+			fault("segment %d does not match the file", i)
+			return faults
+		}
+		if math.Abs(duration-seg.Duration) > 0.001 {
+			fault("segment %d lasts %.3f, declared %.3f", i, duration, seg.Duration)
+		}
+		if duration >= target/2 {
+			peak = math.Max(peak, size*8/duration)
+		}
+	}
+	if next != len(s.fragments) {
+		fault("%d fragments are in no segment", len(s.fragments)-next)
+	}
+	if peak > 0 && (float64(r.Bandwidth) < 0.9*peak || float64(r.Bandwidth) > 1.1*peak) {
+		fault("declared %d bit/s, measured %.0f", r.Bandwidth, peak)
+	}
+	return faults
+}
+
+func (r *rig) checkPlaylists(o *transcode.Outcome) (faults []string) {
+	master := transcode.MasterPlaylist(o, func(x transcode.Rendition) string { return x.Name + ".m3u8" })
+	for _, x := range o.Renditions {
+		if strings.Count(master, "\n"+x.Name+".m3u8\n") != 1 {
+			faults = append(faults, "master playlist does not list "+x.Name+" once")
+		}
+		media := transcode.MediaPlaylist(x, "u")
+		if got := strings.Count(media, "#EXTINF:"); got != len(x.Segments) {
+			faults = append(faults, fmt.Sprintf("%s: %d segments in the playlist, want %d", x.Name, got, len(x.Segments)))
+		}
+	}
+	return faults
+}
+
+// everything returns all objects an outcome refers to, joined.
+func (r *rig) everything(o *transcode.Outcome) []byte {
+	var all [][]byte
+	for _, name := range o.Objects() {
+		all = append(all, r.object(name))
+	}
+	return bytes.Join(all, nil)
+}

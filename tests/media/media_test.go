@@ -1,0 +1,153 @@
+// Package media puts files of all kinds through real workers and judges what
+// comes out, by reading the boxes of the results.
+//
+// A run takes a small part of the corpus and a few kills; LINKREEL_FULL=1 takes
+// all of it. `go test ./tests/media -run Corpus -v` prints the table.
+package media
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/transcode"
+)
+
+func full() bool { return os.Getenv("LINKREEL_FULL") != "" }
+
+const canaryText = "canary-7f3a-the-content-of-a-foreign-file"
+
+// canaries lays out a file that nobody may read and a host nobody may call.
+func canaries(t *testing.T, m *maker) (calls *atomic.Int64) {
+	t.Helper()
+	m.canary = filepath.Join(t.TempDir(), "canary.txt")
+	if err := os.WriteFile(m.canary, []byte(strings.Repeat(canaryText+"\n", 100)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	calls = new(atomic.Int64)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			calls.Add(1)
+			_ = c.Close()
+		}
+	}()
+	m.remote = "http://" + l.Addr().String()
+	return calls
+}
+
+// TestCorpus sends every file through a worker.
+func TestCorpus(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.work()
+	m := &maker{t: t}
+	calls := canaries(t, m)
+	var table strings.Builder
+	w := tabwriter.NewWriter(&table, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(w, "file\twant\tgot\tseconds\tfirst\trenditions\tfaults")
+	failed := 0
+	for i, x := range append(append([]item(nil), good...), bad...) {
+		if only := os.Getenv("LINKREEL_ONLY"); only != "" {
+			if !strings.Contains(x.name, only) {
+				continue
+			}
+		} else if !full() && !x.often {
+			continue
+		}
+		row, ok := r.try(m, fmt.Sprintf("corpus%d", i), x)
+		if !ok {
+			failed++
+		}
+		fmt.Fprintln(w, row)
+	}
+	_ = w.Flush()
+	t.Logf("\n%s", table.String())
+	if failed > 0 {
+		t.Errorf("%d files did not become what they should", failed)
+	}
+	if n := calls.Load(); n != 0 {
+		t.Errorf("the worker made %d network calls", n)
+	}
+}
+
+// timeLimit is what any file of the corpus may take on a busy machine.
+const timeLimit = 2 * time.Minute
+
+func (r *rig) try(m *maker, videoID string, x item) (row string, ok bool) {
+	m.dir = filepath.Join(r.t.TempDir(), x.name)
+	if err := os.MkdirAll(m.dir, 0o700); err != nil {
+		r.t.Fatal(err)
+	}
+	defer os.RemoveAll(m.dir)
+	j := r.submitWith(videoID, x.make(m), x.limits)
+	begun := time.Now()
+	var first time.Duration
+	record := r.await(j.ID, timeLimit, func(rec transcode.Record) bool {
+		if first == 0 && rec.Outcome != nil {
+			first = time.Since(begun)
+		}
+		return final(rec)
+	})
+	took := time.Since(begun)
+	want, got := "ready", string(record.State)
+	var faults []string
+	var renditions []string
+	if x.code != "" {
+		want = string(x.code)
+	}
+	switch {
+	case record.Failure != nil:
+		got = string(record.Failure.Code)
+		for _, leak := range []string{canaryText, m.canary, m.dir, "ffmpeg", "/"} {
+			if strings.Contains(record.Failure.Message, leak) {
+				faults = append(faults, "message tells "+leak)
+			}
+		}
+	case record.Outcome != nil:
+		got = "ready"
+		faults = append(faults, r.check(record.Outcome, x)...)
+		for _, v := range record.Outcome.Renditions {
+			renditions = append(renditions, v.Name)
+		}
+		all := r.everything(record.Outcome)
+		for _, leak := range []string{canaryText, "canary-meta", "canary-gps"} {
+			if bytes.Contains(all, []byte(leak)) {
+				faults = append(faults, "output contains "+leak)
+			}
+		}
+	}
+	if x.code == "" && x.frames == 0 && got == "ready" {
+		faults = nil // only the ending matters
+	}
+	ok = got == want && len(faults) == 0
+	mark := strings.Join(faults, "; ")
+	if got != want {
+		mark = "WRONG END " + mark
+	}
+	return fmt.Sprintf("%s\t%s\t%s\t%.1f\t%.1f\t%s\t%s", x.name, want, got, took.Seconds(), first.Seconds(), strings.Join(renditions, " "), mark), ok
+}
+
+func (r *rig) submitWith(videoID, path string, edit func(*transcode.Limits)) transcode.Job {
+	limits := defaultLimits
+	if edit != nil {
+		edit(&limits)
+	}
+	return r.submitLimited(context.Background(), videoID, path, limits)
+}
