@@ -1,0 +1,34 @@
+// Command localcloud is a Firestore and a Cloud Storage on this machine, durable, in one process, for every Google
+// client library in every language:
+//
+//	localcloud --data-dir .localcloud --indexes firestore.indexes.json --bucket media
+//
+// It prints where to reach them, and writes the same to localcloud.json in the data directory once everything
+// answers; the file is gone while nothing does. Programs find the key that signs addresses at the file's keyFile.
+//
+// Nothing but the storage address checks who is asking, so it listens on loopback only, unless --allow-remote says
+// otherwise.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "localcloud:", err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,251 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/localcloud/firestore"
+	"github.com/linkreel/linkreel/libs/localcloud/storage"
+)
+
+// options are the command line.
+type options struct {
+	dataDir                              string
+	firestoreAddr, storageAddr, apiAddr  string
+	indexes, buckets                     list
+	corsFile                             string
+	publicURL, keyFile                   string
+	pushURL, pushAudience, pushTokenMail string
+	allowRemote                          bool
+}
+
+// list is a flag that may be given several times.
+type list []string
+
+func (l *list) String() string     { return strings.Join(*l, ",") }
+func (l *list) Set(v string) error { *l = append(*l, v); return nil }
+
+func parse(args []string, stderr io.Writer) (*options, error) {
+	o := &options{}
+	f := flag.NewFlagSet("localcloud", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.StringVar(&o.dataDir, "data-dir", ".localcloud", "directory that keeps everything")
+	f.StringVar(&o.firestoreAddr, "firestore-addr", "127.0.0.1:8085", "address of Firestore (gRPC)")
+	f.StringVar(&o.storageAddr, "storage-addr", "127.0.0.1:8083", "address of storage for everybody: signed addresses only")
+	f.StringVar(&o.apiAddr, "storage-api-addr", "127.0.0.1:8084", "address of storage for own programs: JSON API, unauthenticated; also /healthz")
+	f.Var(&o.indexes, "indexes", "firestore.indexes.json to enforce; may be repeated; none: composite indexes are not enforced")
+	f.Var(&o.buckets, "bucket", "bucket to create; may be repeated (default linkreel)")
+	f.StringVar(&o.corsFile, "cors-file", "", "CORS rules of the buckets, as for gcloud storage buckets update --cors-file")
+	f.StringVar(&o.publicURL, "public-url", "", "base of session addresses, where it is not the request's own host")
+	f.StringVar(&o.keyFile, "key-file", "", "service account key file that signs, shared with the programs that sign; none: one is made in the data directory")
+	f.StringVar(&o.pushURL, "push-url", "", "receiver of object notifications in Pub/Sub push format")
+	f.StringVar(&o.pushAudience, "push-audience", "", "audience of the push token (default the push URL)")
+	f.StringVar(&o.pushTokenMail, "push-email", "", "email of the push token (default the service account's)")
+	f.BoolVar(&o.allowRemote, "allow-remote", false, "listen on other addresses than loopback; anybody who reaches them can read and write everything")
+	if err := f.Parse(args); err != nil {
+		return nil, err
+	}
+	if f.NArg() > 0 {
+		return nil, fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
+	if len(o.buckets) == 0 {
+		o.buckets = list{"linkreel"}
+	}
+	return o, nil
+}
+
+// description is localcloud.json.
+type description struct {
+	FirestoreAddr string   `json:"firestoreAddr"`
+	StorageURL    string   `json:"storageUrl"`
+	StorageAPIURL string   `json:"storageApiUrl"`
+	HealthURL     string   `json:"healthUrl"`
+	JWKSURL       string   `json:"jwksUrl"`
+	KeyFile       string   `json:"keyFile"`
+	Buckets       []string `json:"buckets"`
+}
+
+// run serves until ctx ends, and then leaves nothing running.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	o, err := parse(args, stderr)
+	if err != nil {
+		return err
+	}
+	for _, a := range []string{o.firestoreAddr, o.storageAddr, o.apiAddr} {
+		if err := checkLoopback(a, o.allowRemote); err != nil {
+			return err
+		}
+	}
+	if o.dataDir, err = filepath.Abs(o.dataDir); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(o.dataDir, 0o700); err != nil {
+		return err
+	}
+	file := filepath.Join(o.dataDir, "localcloud.json")
+	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(stderr, nil))
+
+	indexes, err := readIndexes(o.indexes)
+	if err != nil {
+		return err
+	}
+	fire, err := firestore.Open(firestore.Options{Path: filepath.Join(o.dataDir, "firestore.db"), Indexes: indexes})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, fire.Close()) }()
+
+	public, err := net.Listen("tcp", o.storageAddr)
+	if err != nil {
+		return err
+	}
+	defer public.Close()
+	api, err := net.Listen("tcp", o.apiAddr)
+	if err != nil {
+		return err
+	}
+	defer api.Close()
+	store, err := openStorage(o, "http://"+api.Addr().String(), log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+
+	failed := make(chan error, 2)
+	publicServer, apiServer := server(store.PublicHandler()), server(store.APIHandler())
+	defer stopServer(publicServer)
+	defer stopServer(apiServer)
+	go func() { failed <- publicServer.Serve(public) }()
+	go func() { failed <- apiServer.Serve(api) }()
+	fireAddr, err := fire.Listen(o.firestoreAddr)
+	if err != nil {
+		return err
+	}
+
+	d := description{FirestoreAddr: fireAddr.String(), StorageURL: "http://" + public.Addr().String(), StorageAPIURL: "http://" + api.Addr().String(),
+		HealthURL: "http://" + api.Addr().String() + "/healthz", JWKSURL: "http://" + api.Addr().String() + "/oauth2/v3/certs",
+		KeyFile: filepath.Join(o.dataDir, "storage", "service-account.json"), Buckets: o.buckets}
+	if o.keyFile != "" {
+		d.KeyFile = o.keyFile
+	}
+	if err := d.write(file); err != nil {
+		return err
+	}
+	defer os.Remove(file)
+	d.print(stdout)
+
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-failed:
+		return fmt.Errorf("listener ended: %w", err)
+	}
+}
+
+func readIndexes(paths []string) (*firestore.Indexes, error) {
+	if len(paths) == 0 {
+		return nil, nil
+	}
+	var files [][]byte
+	for _, p := range paths {
+		b, err := os.ReadFile(p)
+		if err != nil {
+			return nil, fmt.Errorf("read indexes: %w", err)
+		}
+		files = append(files, b)
+	}
+	indexes, err := firestore.ParseIndexes(files...)
+	if err != nil {
+		return nil, fmt.Errorf("read indexes: %w", err)
+	}
+	return indexes, nil
+}
+
+func openStorage(o *options, apiURL string, log *slog.Logger) (*storage.Server, error) {
+	so := storage.Options{Dir: filepath.Join(o.dataDir, "storage"), Buckets: o.buckets, PublicURL: o.publicURL, APIURL: apiURL, Log: log}
+	if o.corsFile != "" {
+		b, err := os.ReadFile(o.corsFile)
+		if err != nil {
+			return nil, fmt.Errorf("read CORS rules: %w", err)
+		}
+		if err := json.Unmarshal(b, &so.CORS); err != nil {
+			return nil, fmt.Errorf("read CORS rules of %s: %w", o.corsFile, err)
+		}
+	}
+	if o.keyFile != "" {
+		b, err := os.ReadFile(o.keyFile)
+		if err != nil {
+			return nil, fmt.Errorf("read key file: %w", err)
+		}
+		so.Key = b
+	}
+	if o.pushURL != "" {
+		so.Notify = &storage.Notify{URL: o.pushURL, Audience: o.pushAudience, Email: o.pushTokenMail}
+	}
+	return storage.Open(so)
+}
+
+// checkLoopback refuses an address that other machines can reach.
+func checkLoopback(addr string, allowRemote bool) error {
+	a, err := net.ResolveTCPAddr("tcp", addr)
+	if err != nil {
+		return err
+	}
+	if !allowRemote && !a.IP.IsLoopback() {
+		return fmt.Errorf("%s can be reached from other machines; say --allow-remote if that is meant", addr)
+	}
+	return nil
+}
+
+// server has no limit on a whole request, since uploads take as long as they take.
+func server(h http.Handler) *http.Server {
+	return &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+}
+
+func stopServer(s *http.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if s.Shutdown(ctx) != nil {
+		s.Close()
+	}
+}
+
+// write puts the file there at once, whole.
+func (d description) write(path string) error {
+	b, err := json.MarshalIndent(d, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".new", append(b, '\n'), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+func (d description) print(w io.Writer) {
+	fmt.Fprintf(w, `Firestore     %s
+Storage       %s   signed addresses
+Storage API   %s   JSON API
+Health        %s
+Signing key   %s
+
+export FIRESTORE_EMULATOR_HOST=%s
+export STORAGE_EMULATOR_HOST=%s
+export GOOGLE_APPLICATION_CREDENTIALS=%s
+`, d.FirestoreAddr, d.StorageURL, d.StorageAPIURL, d.HealthURL, d.KeyFile, d.FirestoreAddr, d.StorageAPIURL, d.KeyFile)
+}

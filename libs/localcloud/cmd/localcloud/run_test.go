@@ -1,0 +1,219 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	gcfirestore "cloud.google.com/go/firestore"
+	gcs "cloud.google.com/go/storage"
+	"google.golang.org/api/option"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// serve runs the program until the test ends or stop is called, and returns what it described.
+func serve(t *testing.T, dir string, args ...string) (d description, stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	args = append([]string{"--data-dir", dir, "--firestore-addr", "127.0.0.1:0", "--storage-addr", "127.0.0.1:0", "--storage-api-addr", "localhost:0"}, args...)
+	go func() { done <- run(ctx, args, io.Discard, io.Discard) }()
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("run ended with %v", err)
+		}
+	}
+	t.Cleanup(stop)
+	for {
+		b, err := os.ReadFile(filepath.Join(dir, "localcloud.json"))
+		if err == nil {
+			if err := json.Unmarshal(b, &d); err != nil {
+				t.Fatal(err)
+			}
+			return d, stop
+		}
+		select {
+		case err := <-done:
+			done <- err
+			t.Fatalf("run ended early: %v", err)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+func TestTheProgramServesBothAndKeepsDataOverARestart(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	story := func(d description, write bool) {
+		conn, err := grpc.NewClient(d.FirestoreAddr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fire, err := gcfirestore.NewClient(t.Context(), "p", option.WithGRPCConn(conn))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer fire.Close()
+		store, err := gcs.NewClient(t.Context(), option.WithEndpoint(d.StorageAPIURL+"/storage/v1/"), option.WithoutAuthentication(), gcs.WithJSONReads())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		key, err := os.ReadFile(d.KeyFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var k struct {
+			Email string `json:"client_email"`
+			PEM   string `json:"private_key"`
+		}
+		if err := json.Unmarshal(key, &k); err != nil {
+			t.Fatal(err)
+		}
+		sign := func(method string) string {
+			u, err := gcs.SignedURL("media", "o", &gcs.SignedURLOptions{GoogleAccessID: k.Email, PrivateKey: []byte(k.PEM), Method: method,
+				Expires: time.Now().Add(time.Hour), Scheme: gcs.SigningSchemeV4, Insecure: true, Hostname: strings.TrimPrefix(d.StorageURL, "http://")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return u
+		}
+		if write {
+			if _, err := fire.Doc("c/d").Set(t.Context(), map[string]any{"a": 1}); err != nil {
+				t.Fatal(err)
+			}
+			req, _ := http.NewRequestWithContext(t.Context(), "PUT", sign("PUT"), strings.NewReader("bytes"))
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.StatusCode != 200 {
+				t.Fatalf("PUT = %s", resp.Status)
+			}
+		}
+		if s, err := fire.Doc("c/d").Get(t.Context()); err != nil || s.Data()["a"] != int64(1) {
+			t.Errorf("document: %v", err)
+		}
+		resp, err := http.Get(sign("GET"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "bytes" {
+			t.Errorf("object: %q, %v", b, err)
+		}
+		if a, err := store.Bucket("media").Object("o").Attrs(t.Context()); err != nil || a.Size != 5 {
+			t.Errorf("attrs: %+v, %v", a, err)
+		}
+		health, err := http.Get(d.HealthURL)
+		if err != nil || health.StatusCode != 200 {
+			t.Errorf("health: %v", err)
+		} else {
+			health.Body.Close()
+		}
+	}
+	d, stop := serve(t, dir, "--bucket", "media")
+	if fi, err := os.Stat(d.KeyFile); err != nil || fi.Mode().Perm() != 0o600 {
+		t.Errorf("key file: %v, %v", fi.Mode(), err)
+	}
+	story(d, true)
+	stop()
+	if _, err := os.Stat(filepath.Join(dir, "localcloud.json")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("localcloud.json is there after the stop: %v", err)
+	}
+	d, _ = serve(t, dir, "--bucket", "media")
+	story(d, false)
+}
+
+func TestAddressesBeyondThisMachineNeedPermission(t *testing.T) {
+	t.Parallel()
+	for _, addr := range []string{":0", "0.0.0.0:0", "[::]:0", "192.0.2.1:0"} {
+		for _, f := range []string{"--firestore-addr", "--storage-addr", "--storage-api-addr"} {
+			err := run(t.Context(), []string{"--data-dir", t.TempDir(), f, addr}, io.Discard, io.Discard)
+			if err == nil || !strings.Contains(err.Error(), "--allow-remote") {
+				t.Errorf("%s %s = %v, want a refusal", f, addr, err)
+			}
+		}
+	}
+	if err := checkLoopback("0.0.0.0:0", true); err != nil {
+		t.Errorf("with permission: %v", err)
+	}
+}
+
+func TestBadArgumentsAreRefused(t *testing.T) {
+	t.Parallel()
+	bad := filepath.Join(t.TempDir(), "bad.json")
+	if err := os.WriteFile(bad, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"stray"}, {"--no-such-flag"}, {"--indexes", bad}, {"--indexes", bad + ".missing"}, {"--cors-file", bad}, {"--bucket", "Not Valid"}} {
+		args = append([]string{"--data-dir", t.TempDir(), "--firestore-addr", "127.0.0.1:0", "--storage-addr", "127.0.0.1:0", "--storage-api-addr", "127.0.0.1:0"}, args...)
+		if err := run(t.Context(), args, io.Discard, io.Discard); err == nil {
+			t.Errorf("%v was taken", args)
+		}
+	}
+	if err := run(t.Context(), []string{"-h"}, io.Discard, io.Discard); !errors.Is(err, flag.ErrHelp) {
+		t.Errorf("-h = %v", err)
+	}
+}
+
+// TestNodeClients runs Google's Node clients of both services through a story against the program.
+func TestNodeClients(t *testing.T) {
+	t.Parallel()
+	for _, tool := range []string{"node", "npm"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("skipped: %s is not installed", tool)
+		}
+	}
+	if testing.Short() {
+		t.Skip("skipped: installs npm packages, which -short leaves out")
+	}
+	src, err := filepath.Abs("../../nodesmoke")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, f := range []string{"package.json", "package-lock.json", "smoke.mjs"} {
+		b, err := os.ReadFile(filepath.Join(src, f))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, f), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	install := exec.CommandContext(ctx, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+	install.Dir = dir
+	if out, err := install.CombinedOutput(); err != nil {
+		t.Skipf("skipped: npm cannot install the clients here: %v\n%s", err, out)
+	}
+	data := t.TempDir()
+	d, _ := serve(t, data, "--bucket", "media")
+	smoke := exec.CommandContext(ctx, "node", "smoke.mjs", filepath.Join(data, "localcloud.json"))
+	smoke.Dir = dir
+	smoke.Env = append(os.Environ(), "FIRESTORE_EMULATOR_HOST="+d.FirestoreAddr, "METADATA_SERVER_DETECTION=none")
+	out, err := smoke.CombinedOutput()
+	t.Logf("%s", out)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
