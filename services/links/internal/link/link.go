@@ -8,6 +8,7 @@
 package link
 
 import (
+	"strings"
 	"time"
 
 	"github.com/linkreel/linkreel/libs/apierr"
@@ -46,6 +47,16 @@ type Link struct {
 	CreatedAt time.Time
 	UpdatedAt time.Time
 	Rev       int64 // changes with every edit, not with clicks
+}
+
+// ShortURL is a link's short address. Custom hosts have the scheme of the default
+// one and no port.
+func ShortURL(shortBaseURL, host, slug string) string {
+	if host == "" {
+		return strings.TrimSuffix(shortBaseURL, "/") + "/" + slug
+	}
+	scheme, _, _ := strings.Cut(shortBaseURL, "://")
+	return scheme + "://" + host + "/" + slug
 }
 
 // Preview is what social networks show of a link; nil means unset.

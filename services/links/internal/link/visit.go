@@ -1,10 +1,6 @@
 package link
 
-import (
-	"strings"
-
-	"github.com/linkreel/linkreel/libs/apierr"
-)
+import "strings"
 
 // Device is the kind of a visitor's device, as far as its user agent tells.
 type Device byte
@@ -130,36 +126,4 @@ func Country(code string) string {
 		return ""
 	}
 	return c
-}
-
-// CheckHostname accepts a name for a custom domain: a DNS name of two or more
-// labels in ASCII, kept in lower case. Addresses, ports, wildcards and our own
-// hosts are refused.
-func CheckHostname(text string, own Hosts) (string, *apierr.Detail) {
-	bad := func(message string) (string, *apierr.Detail) {
-		return "", &apierr.Detail{Code: apierr.InvalidFormat, Message: message}
-	}
-	name := Fold(text)
-	if len(name) > 253 {
-		return "", &apierr.Detail{Code: apierr.TooLong, Message: "Use at most 253 characters.", Max: 253}
-	}
-	labels := strings.Split(name, ".")
-	if len(labels) < 2 {
-		return bad("Use a DNS name of two or more labels, such as go.example.com.")
-	}
-	for _, l := range labels {
-		if l == "" || len(l) > 63 || l[0] == '-' || l[len(l)-1] == '-' || strings.Trim(l, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
-			return bad("Use a DNS name without port, wildcard or trailing dot; write other alphabets in Punycode (xn--…).")
-		}
-	}
-	// A last label of digits, or 0x…, makes the whole an IPv4 address to browsers.
-	if last := labels[len(labels)-1]; strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x") {
-		return bad("Use a DNS name, not an address.")
-	}
-	for _, h := range own {
-		if name == h.Name {
-			return "", &apierr.Detail{Code: apierr.NotAllowed, Message: "This name is ours."}
-		}
-	}
-	return name, nil
 }

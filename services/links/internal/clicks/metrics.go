@@ -1,0 +1,21 @@
+package clicks
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// These are plain Prometheus metrics: some of them are on the path of every
+// redirect.
+var (
+	lost = promauto.NewCounter(prometheus.CounterOpts{Name: "linkreel_clicks_lost_total",
+		Help: "Clicks that could not be counted: full spool, or gaps in a producer's batches."})
+	spooled = promauto.NewCounter(prometheus.CounterOpts{Name: "linkreel_clicks_spooled_total",
+		Help: "Clicks that went through the local spool because Redis was away."})
+	spooling = promauto.NewGauge(prometheus.GaugeOpts{Name: "linkreel_clicks_spooling",
+		Help: "1 while clicks go to the local spool."})
+	counted = promauto.NewCounter(prometheus.CounterOpts{Name: "linkreel_clicks_counted_total",
+		Help: "Clicks that the flusher wrote to Firestore."})
+	backlog = promauto.NewGauge(prometheus.GaugeOpts{Name: "linkreel_clicks_backlog_batches",
+		Help: "Batches that the flusher found waiting."})
+)

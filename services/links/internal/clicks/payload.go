@@ -1,0 +1,125 @@
+package clicks
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/linkreel/linkreel/services/links/internal/link"
+)
+
+// A payload is a batch of clicks: a version, the producer's running total behind
+// this batch, and distinct clicks with their counts. Equal clicks are summed
+// where they happen, so a hot link costs one entry a batch and not one a visit.
+const payloadVersion = 1
+
+var errPayload = errors.New("broken click payload")
+
+type tuple struct {
+	click link.Click
+	n     int64
+}
+
+// sums adds up the clicks of one batch. It is reused from batch to batch.
+type sums struct {
+	index map[link.Click]int
+	list  []tuple
+	total int64
+}
+
+func (s *sums) add(c link.Click) {
+	s.total++
+	if n := len(s.list); n > 0 && s.list[n-1].click == c {
+		s.list[n-1].n++
+		return
+	}
+	if i, ok := s.index[c]; ok {
+		s.list[i].n++
+		return
+	}
+	if s.index == nil {
+		s.index = map[link.Click]int{}
+	}
+	s.index[c] = len(s.list)
+	s.list = append(s.list, tuple{c, 1})
+}
+
+func (s *sums) reset() {
+	clear(s.index)
+	clear(s.list)
+	s.list, s.total = s.list[:0], 0
+}
+
+// encode writes the batch; runningTotal includes it.
+func (s *sums) encode(runningTotal int64) []byte {
+	b := make([]byte, 0, 16+len(s.list)*48)
+	b = append(b, payloadVersion)
+	b = binary.AppendUvarint(b, uint64(runningTotal))
+	for _, t := range s.list {
+		b = binary.AppendUvarint(b, uint64(t.n))
+		b = binary.AppendUvarint(b, uint64(t.click.Day))
+		b = append(b, byte(t.click.Device))
+		for _, text := range []string{t.click.LinkID, t.click.Referrer, t.click.Country} {
+			b = binary.AppendUvarint(b, uint64(len(text)))
+			b = append(b, text...)
+		}
+	}
+	return b
+}
+
+// decode reads a payload and hands out its clicks.
+func decode(b []byte, each func(c link.Click, n int64)) (runningTotal int64, err error) {
+	if len(b) == 0 || b[0] != payloadVersion {
+		return 0, errPayload
+	}
+	r := reader{b: b[1:]}
+	runningTotal = int64(r.uvarint())
+	for len(r.b) > 0 && !r.bad {
+		n := int64(r.uvarint())
+		c := link.Click{Day: link.Day(r.uvarint()), Device: link.Device(r.byte())}
+		c.LinkID, c.Referrer, c.Country = r.text(), r.text(), r.text()
+		if r.bad || n <= 0 {
+			return 0, errPayload
+		}
+		each(c, n)
+	}
+	if r.bad {
+		return 0, errPayload
+	}
+	return runningTotal, nil
+}
+
+type reader struct {
+	b   []byte
+	bad bool
+}
+
+func (r *reader) uvarint() uint64 {
+	v, n := binary.Uvarint(r.b)
+	if n <= 0 || v > 1<<53 {
+		r.bad, r.b = true, nil
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
+
+func (r *reader) byte() byte {
+	if len(r.b) == 0 {
+		r.bad = true
+		return 0
+	}
+	v := r.b[0]
+	r.b = r.b[1:]
+	return v
+}
+
+func (r *reader) text() string {
+	n := r.uvarint()
+	if n > uint64(len(r.b)) {
+		r.bad, r.b = true, nil
+		return ""
+	}
+	v := string(r.b[:n])
+	r.b = r.b[n:]
+	return v
+}

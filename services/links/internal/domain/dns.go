@@ -1,0 +1,99 @@
+package domain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// DNS looks for proofs. It sends TXT queries to the configured resolvers and
+// contacts nothing else, whatever the answers say.
+type DNS struct {
+	servers []string
+	client  dns.Client
+}
+
+// NewDNS uses the resolver at host:port, the system's when it is empty.
+func NewDNS(resolver string) (*DNS, error) {
+	d := &DNS{client: dns.Client{Timeout: 2 * time.Second}}
+	if resolver != "" {
+		if _, _, err := net.SplitHostPort(resolver); err != nil {
+			return nil, fmt.Errorf("DNS resolver: %w", err)
+		}
+		d.servers = []string{resolver}
+		return d, nil
+	}
+	conf, err := dns.ClientConfigFromFile("/etc/resolv.conf")
+	if err != nil || len(conf.Servers) == 0 {
+		d.servers = []string{"127.0.0.1:53"}
+		return d, nil
+	}
+	for _, s := range conf.Servers {
+		d.servers = append(d.servers, net.JoinHostPort(s, conf.Port))
+	}
+	return d, nil
+}
+
+// Proves reports whether the domain's record is in the DNS. An error means that
+// nobody could say: it counts neither for nor against the claim.
+func (d *DNS) Proves(ctx context.Context, claim *Domain) (bool, error) {
+	name, value := claim.Record()
+	texts, err := d.texts(ctx, name)
+	if err != nil {
+		return false, fmt.Errorf("look up %s: %w", name, err)
+	}
+	return slices.ContainsFunc(texts, func(t string) bool { return strings.TrimSpace(t) == value }), nil
+}
+
+func (d *DNS) texts(ctx context.Context, name string) ([]string, error) {
+	q := new(dns.Msg)
+	q.SetQuestion(dns.Fqdn(name), dns.TypeTXT)
+	q.SetEdns0(1232, false)
+	var errs []error
+	for range 2 {
+		for _, server := range d.servers {
+			r, err := d.ask(ctx, q, server)
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			switch r.Rcode {
+			case dns.RcodeSuccess:
+				return textsOf(r), nil
+			case dns.RcodeNameError:
+				return nil, nil
+			}
+			errs = append(errs, fmt.Errorf("%s answers %s", server, dns.RcodeToString[r.Rcode]))
+		}
+	}
+	return nil, errors.Join(errs...)
+}
+
+func (d *DNS) ask(ctx context.Context, q *dns.Msg, server string) (*dns.Msg, error) {
+	r, _, err := d.client.ExchangeContext(ctx, q, server)
+	if err != nil || !r.Truncated {
+		return r, err
+	}
+	tcp := d.client
+	tcp.Net = "tcp"
+	r, _, err = tcp.ExchangeContext(ctx, q, server)
+	return r, err
+}
+
+// textsOf takes every TXT record of the answer: behind a CNAME the owner's name
+// differs from the one asked for.
+func textsOf(r *dns.Msg) []string {
+	var out []string
+	for _, rr := range r.Answer {
+		if txt, ok := rr.(*dns.TXT); ok {
+			out = append(out, strings.Join(txt.Txt, ""))
+		}
+	}
+	return out
+}

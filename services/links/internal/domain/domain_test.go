@@ -1,0 +1,138 @@
+package domain
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/linkreel/linkreel/services/links/internal/link"
+)
+
+var own = link.Hosts{link.ParseHost("lrl.example")}
+
+func TestCheckHostname(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"go.example.com": "go.example.com", "GO.Example.COM": "go.example.com", "xn--mnchen-3ya.example": "xn--mnchen-3ya.example", "a.b": "a.b",
+		"": "", "localhost": "", "example.com.": "", "*.example.com": "", "example.com:80": "", "192.0.2.1": "", "[::1]": "", "2001:db8::1": "", "a..b": "", "-a.example": "", "a-.example": "",
+		"a_b.example": "", "münchen.example": "", "lrl.example": "", "http://a.example": "", "a.example/": "", "1.2.3.0x7f": "", strings.Repeat("a", 64) + ".example": "", strings.Repeat("a.", 127) + "example": "",
+	} {
+		got, problem := CheckHostname(in, own)
+		if got != want || (problem == nil) != (want != "") {
+			t.Errorf("CheckHostname(%q) = %q, %+v, want %q", in, got, problem, want)
+		}
+	}
+}
+
+func FuzzCheckHostname(f *testing.F) {
+	for _, s := range []string{"go.example.com", "A.b", "1.2.3.4", "a..b", "xn--a.b", "*.a.b", "a.b:80"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		name, problem := CheckHostname(text, own)
+		if problem != nil {
+			return
+		}
+		if again, problem := CheckHostname(name, own); problem != nil || again != name {
+			t.Fatalf("CheckHostname(%q) = %q, which reads as %q, %v", text, name, again, problem)
+		}
+		if _, ok := dns.IsDomainName(name); !ok {
+			t.Fatalf("CheckHostname(%q) = %q, which DNS does not take", text, name)
+		}
+	})
+}
+
+func TestLooked_forgives_a_missing_proof_for_a_week(t *testing.T) {
+	t.Parallel()
+	day := func(n int) time.Time { return time.Unix(1_790_000_000, 0).Add(time.Duration(n) * 24 * time.Hour) }
+	var d Domain
+	d.Looked(false, day(0))
+	if d.Verified(day(0)) || !d.FailingSince.IsZero() {
+		t.Fatalf("a claim without proof is %+v", d)
+	}
+	d.Looked(true, day(1))
+	if !d.Verified(day(1)) || !d.VerifiedAt.Equal(day(1)) {
+		t.Fatalf("a proven claim is %+v", d)
+	}
+	d.Looked(false, day(2))
+	d.Looked(false, day(5))
+	if !d.Verified(day(8)) || d.Lapsed(day(8)) {
+		t.Errorf("after six days without proof the claim is %+v", d)
+	}
+	if d.Verified(day(9)) || !d.Lapsed(day(9)) {
+		t.Errorf("after seven days without proof the claim is %+v", d)
+	}
+	d.Looked(true, day(10))
+	if !d.Verified(day(10)) || !d.VerifiedAt.Equal(day(1)) {
+		t.Errorf("after the proof came back the claim is %+v", d)
+	}
+}
+
+func TestProves(t *testing.T) {
+	t.Parallel()
+	const name = "_linkreel.go.example.com."
+	txt := func(texts ...string) dns.RR {
+		return &dns.TXT{Hdr: dns.RR_Header{Name: name, Rrtype: dns.TypeTXT, Class: dns.ClassINET}, Txt: texts}
+	}
+	long := strings.Repeat("x", 200)
+	for title, c := range map[string]struct {
+		answer    []dns.RR
+		rcode     int
+		want      bool
+		undecided bool
+	}{
+		"the token":                  {answer: []dns.RR{txt("linkreel-verify=abc")}, want: true},
+		"the token in two strings":   {answer: []dns.RR{txt("linkreel-", "verify=abc")}, want: true},
+		"among others":               {answer: []dns.RR{txt("v=spf1 -all"), txt("linkreel-verify=old"), txt("linkreel-verify=abc")}, want: true},
+		"behind an alias":            {answer: []dns.RR{&dns.CNAME{Hdr: dns.RR_Header{Name: name, Rrtype: dns.TypeCNAME, Class: dns.ClassINET}, Target: "x.example."}, txt("linkreel-verify=abc")}, want: true},
+		"another account's token":    {answer: []dns.RR{txt("linkreel-verify=abcd")}},
+		"part of a longer text":      {answer: []dns.RR{txt("x linkreel-verify=abc")}},
+		"an empty answer":            {},
+		"no such name":               {rcode: dns.RcodeNameError},
+		"a resolver in trouble":      {rcode: dns.RcodeServerFailure, undecided: true},
+		"too long for UDP, over TCP": {answer: []dns.RR{txt(long), txt(long), txt(long), txt(long), txt(long), txt(long), txt(long), txt(long), txt("linkreel-verify=abc")}, want: true},
+	} {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			addr := serveDNS(t, func(q *dns.Msg) *dns.Msg {
+				r := new(dns.Msg)
+				r.SetRcode(q, c.rcode)
+				if q.Question[0].Name == name {
+					r.Answer = c.answer
+				}
+				return r
+			})
+			d, err := NewDNS(addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := d.Proves(t.Context(), &Domain{Hostname: "go.example.com", Token: "abc"})
+			if got != c.want || (err != nil) != c.undecided {
+				t.Errorf("Proves = %v, %v, want %v, undecided %v", got, err, c.want, c.undecided)
+			}
+		})
+	}
+}
+
+// serveDNS answers on loopback, by UDP and TCP on one port.
+func serveDNS(t *testing.T, answer func(q *dns.Msg) *dns.Msg) (addr string) {
+	t.Helper()
+	handler := dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
+		r := answer(q)
+		if w.LocalAddr().Network() == "udp" {
+			r.Truncate(1232)
+		}
+		_ = w.WriteMsg(r)
+	})
+	tcp, udp := listenBoth(t)
+	for _, s := range []*dns.Server{{Listener: tcp, Handler: handler}, {PacketConn: udp, Handler: handler}} {
+		started := make(chan struct{})
+		s.NotifyStartedFunc = func() { close(started) }
+		go func() { _ = s.ActivateAndServe() }()
+		<-started
+		t.Cleanup(func() { _ = s.Shutdown() })
+	}
+	return tcp.Addr().String()
+}

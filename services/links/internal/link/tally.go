@@ -1,0 +1,61 @@
+package link
+
+import "time"
+
+// Day is a calendar day in UTC, counted from 1970-01-01.
+type Day int32
+
+// DayOf is the day on which t lies.
+func DayOf(t time.Time) Day { return Day(t.Unix() / 86400) }
+
+// ParseDay reads yyyy-mm-dd.
+func ParseDay(s string) (Day, bool) {
+	t, err := time.Parse(time.DateOnly, s)
+	return DayOf(t), err == nil
+}
+
+func (d Day) String() string { return time.Unix(int64(d)*86400, 0).UTC().Format(time.DateOnly) }
+
+// Click is a counted visit, without anything that leads to a person.
+type Click struct {
+	LinkID   string
+	Day      Day
+	Referrer string // host, "" for none
+	Country  string // two letters, "" for unknown
+	Device   Device
+}
+
+// Tally is the clicks of one link on one day.
+type Tally struct {
+	LinkID    string
+	Day       Day
+	Clicks    int64
+	Referrers map[string]int64
+	Countries map[string]int64
+	Devices   map[string]int64
+}
+
+// Add counts n clicks like c, which must be of the tally's link and day.
+func (t *Tally) Add(c Click, n int64) {
+	if t.Referrers == nil {
+		t.Referrers, t.Countries, t.Devices = map[string]int64{}, map[string]int64{}, map[string]int64{}
+	}
+	t.Clicks += n
+	t.Referrers[c.Referrer] += n
+	t.Countries[c.Country] += n
+	t.Devices[c.Device.String()] += n
+}
+
+// Mark is how much of a producer's click log has been counted: batches up to
+// Batch, and with them Total clicks since the producer began.
+type Mark struct {
+	Batch, Total int64
+	Day          Day // of the last batch; a producer silent for long is forgotten
+}
+
+// Progress is how much of each producer's click log has been counted, and how
+// often counts have been written, by which two writers notice each other.
+type Progress struct {
+	Cycle     int64
+	Producers map[string]Mark
+}

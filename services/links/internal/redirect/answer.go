@@ -1,0 +1,185 @@
+package redirect
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"html/template"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"github.com/valyala/fasthttp"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/services/links/internal/link"
+)
+
+var (
+	errPanic     = errors.New("panic in the redirect handler")
+	errOvertaken = errors.New("the link kept changing")
+)
+
+func notFound() *apierr.Error {
+	return apierr.New(apierr.NotFound, "There is no link at this address.")
+}
+
+// unavailable hides why: the visitor is not the one to know.
+func unavailable(err error) *apierr.Error {
+	return &apierr.Error{Code: apierr.Unavailable, Message: "This link cannot be looked up right now. Try again shortly.", RetryAfter: time.Second, Err: err}
+}
+
+var (
+	headerLocation     = []byte("Location")
+	headerCacheControl = []byte("Cache-Control")
+	neverCached        = []byte("private, no-store")
+)
+
+// redirect sends the visitor on. The query string of the short address is not
+// passed along, and no policy keeps the destination from seeing the referrer.
+func (h *Handler) redirect(ctx *fasthttp.RequestCtx, location string) {
+	res := &ctx.Response
+	res.SetStatusCode(fasthttp.StatusFound)
+	res.Header.SetNoDefaultContentType(true)
+	res.Header.SetBytesK(headerLocation, location)
+	res.Header.SetBytesKV(headerCacheControl, neverCached)
+}
+
+// fail answers with a small page, or JSON when the client asks for it.
+func (h *Handler) fail(ctx *fasthttp.RequestCtx, e *apierr.Error) {
+	status := e.Code.Status()
+	ctx.Response.SetStatusCode(status)
+	ctx.Response.Header.SetBytesKV(headerCacheControl, neverCached)
+	if e.RetryAfter > 0 {
+		ctx.Response.Header.Set("Retry-After", strconv.Itoa(max(1, int(e.RetryAfter.Seconds()))))
+	}
+	if wantsJSON(ctx.Request.Header.Peek("Accept")) {
+		id := strings.ToLower(identity.NewNonce())
+		ctx.Response.Header.Set("X-Request-Id", id)
+		ctx.SetContentType("application/json")
+		ctx.Response.SetBodyRaw(httpapi.ErrorBody(e, id))
+		return
+	}
+	page(ctx, status, "message.html", message{Title: titles[e.Code], Text: e.Message})
+}
+
+var titles = map[apierr.Code]string{
+	apierr.NotFound: "No link here", apierr.Gone: "This link has expired", apierr.MethodNotAllowed: "Not that way",
+	apierr.Unavailable: "Just a moment", apierr.Internal: "Something went wrong",
+}
+
+// wantsJSON decides by what comes first of the two: browsers name text/html.
+func wantsJSON(accept []byte) bool {
+	js := bytes.Index(accept, []byte("application/json"))
+	html := bytes.Index(accept, []byte("text/html"))
+	return js >= 0 && (html < 0 || js < html)
+}
+
+func (h *Handler) wellKnownName(folded string) bool {
+	return folded == "robots.txt" || folded == "favicon.ico"
+}
+
+// wellKnown answers what is no link: the files that clients ask every host for,
+// and 404 for the rest. A custom domain's own link of that name comes before.
+func (h *Handler) wellKnown(ctx *fasthttp.RequestCtx, segment []byte) {
+	switch string(segment) {
+	case "robots.txt":
+		ctx.SetContentType("text/plain; charset=utf-8")
+		ctx.Response.Header.Set("Cache-Control", "public, max-age=3600")
+		ctx.SetBodyString("User-agent: *\nDisallow: /\n")
+	case "favicon.ico":
+		ctx.Response.SetStatusCode(fasthttp.StatusNoContent)
+		ctx.Response.Header.SetNoDefaultContentType(true)
+		ctx.Response.Header.Set("Cache-Control", "public, max-age=86400")
+	default:
+		h.fail(ctx, notFound())
+	}
+}
+
+//go:embed pages/*.html pages/style.css
+var files embed.FS
+
+var pages = template.Must(template.New("").Funcs(template.FuncMap{"style": func() template.CSS { return style }}).ParseFS(files, "pages/*.html"))
+
+var style = func() template.CSS {
+	raw, err := files.ReadFile("pages/style.css")
+	if err != nil {
+		panic(err)
+	}
+	return template.CSS(raw)
+}()
+
+// policy lets a page show its own style and nothing else.
+var policy = func() string {
+	sum := sha256.Sum256([]byte(style))
+	return fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'", base64.StdEncoding.EncodeToString(sum[:]))
+}()
+
+type message struct{ Title, Text string }
+
+// view is what the pages about a link show. The private title is not among it.
+type view struct {
+	ShortURL, Location, Host string
+	Title, Description       string
+	Image                    string
+}
+
+func (h *Handler) viewOf(ctx *fasthttp.RequestCtx, t *link.Target) view {
+	host, _, _ := h.hostOf(ctx)
+	v := view{ShortURL: link.ShortURL(h.opt.ShortBaseURL, host, t.Slug), Location: t.Location, Host: HostOf(t.Location)}
+	if t.Preview != nil {
+		v.Title, v.Description, v.Image = t.Preview.Title, t.Preview.Description, t.Preview.Image
+	}
+	return v
+}
+
+// previewPage shows where a link leads instead of going there.
+func (h *Handler) previewPage(ctx *fasthttp.RequestCtx, t *link.Target) {
+	page(ctx, fasthttp.StatusOK, "preview.html", h.viewOf(ctx, t))
+}
+
+// cardPage gives a preview crawler the link's own tags. A person who is taken
+// for a crawler still gets on, by the refresh or the link.
+func (h *Handler) cardPage(ctx *fasthttp.RequestCtx, t *link.Target) {
+	ctx.Response.Header.Set("Vary", "User-Agent")
+	page(ctx, fasthttp.StatusOK, "card.html", h.viewOf(ctx, t))
+}
+
+func page(ctx *fasthttp.RequestCtx, status int, name string, data any) {
+	var b bytes.Buffer
+	if err := pages.ExecuteTemplate(&b, name, data); err != nil {
+		ctx.Error("", fasthttp.StatusInternalServerError)
+		return
+	}
+	res := &ctx.Response
+	res.SetStatusCode(status)
+	res.SetBodyRaw(b.Bytes())
+	res.Header.SetContentType("text/html; charset=utf-8")
+	res.Header.SetBytesKV(headerCacheControl, neverCached)
+	res.Header.Set("Content-Security-Policy", policy)
+	res.Header.Set("X-Content-Type-Options", "nosniff")
+	res.Header.Set("X-Robots-Tag", "noindex")
+	res.Header.Set("Referrer-Policy", "strict-origin-when-cross-origin")
+}
+
+var latency = promauto.NewHistogramVec(prometheus.HistogramOpts{
+	Name: "linkreel_redirect_duration_seconds", Help: "Time to answer a short address, by status.",
+	Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5},
+}, []string{"status"})
+
+var found302 = latency.WithLabelValues("302")
+
+func observe(status int, took time.Duration) {
+	if status == fasthttp.StatusFound {
+		found302.Observe(took.Seconds())
+		return
+	}
+	latency.WithLabelValues(strconv.Itoa(status)).Observe(took.Seconds())
+}

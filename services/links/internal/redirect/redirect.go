@@ -1,0 +1,372 @@
+// Package redirect answers short addresses.
+//
+// The common case touches no other process but for one shared round trip: host
+// and slug are found in memory, and the click log confirms that the answer is
+// not out of date and that the click is durable (package clicks). Firestore is
+// read for what is not in memory; when that fails the answer is a 503, never a
+// 404, and what is in memory goes on being served.
+//
+// Nothing here ever fetches an address that somebody gave.
+package redirect
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/cache"
+	"github.com/linkreel/linkreel/services/links/internal/clicks"
+	"github.com/linkreel/linkreel/services/links/internal/domain"
+	"github.com/linkreel/linkreel/services/links/internal/link"
+)
+
+// Store is where cold redirects look.
+type Store interface {
+	// Target reads the link that a slug key leads to.
+	Target(ctx context.Context, key string) (t link.Target, found bool, err error)
+	// Host reads which domain a host name in lower case belongs to.
+	Host(ctx context.Context, host string) (domainID string, found bool, err error)
+}
+
+// Confirmer makes clicks durable and answers current; see [clicks.Log.Confirm].
+type Confirmer interface {
+	Confirm(answer clicks.Answer, click *link.Click) clicks.Outcome
+}
+
+// Options configure a [Handler].
+type Options struct {
+	// ShortBaseURL is the address of the default short host.
+	ShortBaseURL string
+	// Country tells a request's country; nil knows none.
+	Country func(ctx *fasthttp.RequestCtx) string
+	Now     func() time.Time
+}
+
+// Memory is what a process knows of links and hosts. Keys with a bar are slugs',
+// others are host names.
+type Memory struct {
+	targets *cache.Cache[link.Target]
+	hosts   *cache.Cache[string]
+}
+
+// NewMemory keeps up to capacity bytes of links; now is the clock.
+func NewMemory(s Store, capacity int64, now func() time.Time) *Memory {
+	return &Memory{
+		targets: cache.New(cache.Options[link.Target]{Load: s.Target, Capacity: capacity, Now: now, Weigh: weigh}),
+		hosts:   cache.New(cache.Options[string]{Load: s.Host, Capacity: 8 << 20, Now: now}),
+	}
+}
+
+func weigh(t link.Target) int {
+	n := 120 + len(t.LinkID) + len(t.Slug) + len(t.Location)
+	if p := t.Preview; p != nil {
+		n += 48 + len(p.Title) + len(p.Description) + len(p.Image)
+	}
+	return n
+}
+
+// Invalidate implements [clicks.Targets].
+func (m *Memory) Invalidate(keys ...string) {
+	var slugs, hosts []string
+	for _, k := range keys {
+		if strings.Contains(k, "|") {
+			slugs = append(slugs, k)
+		} else {
+			hosts = append(hosts, k)
+		}
+	}
+	m.targets.Invalidate(slugs...)
+	m.hosts.Invalidate(hosts...)
+}
+
+// Doubt implements [clicks.Targets].
+func (m *Memory) Doubt() { m.targets.Doubt(); m.hosts.Doubt() }
+
+// SetSynced implements [clicks.Targets].
+func (m *Memory) SetSynced(synced bool) { m.targets.SetSynced(synced); m.hosts.SetSynced(synced) }
+
+// Handler answers requests to short hosts.
+type Handler struct {
+	memory *Memory
+	log    Confirmer
+	opt    Options
+	host   []byte // the default short host as browsers write it
+	names  map[string]bool
+	own    link.Hosts
+	agents agents
+	visits sync.Pool
+}
+
+// New makes a handler.
+func New(m *Memory, log Confirmer, opt Options) *Handler {
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	if opt.Country == nil {
+		opt.Country = func(*fasthttp.RequestCtx) string { return "" }
+	}
+	hostport := HostOf(opt.ShortBaseURL)
+	h := &Handler{memory: m, log: log, opt: opt, host: []byte(hostport), names: map[string]bool{}, own: OwnHosts(opt.ShortBaseURL)}
+	for _, own := range h.own {
+		h.names[own.Name] = true
+	}
+	h.visits.New = func() any { return &visit{h: h} }
+	return h
+}
+
+// HostOf is the host:port of an address.
+func HostOf(baseURL string) string {
+	_, rest, _ := strings.Cut(baseURL, "://")
+	host, _, _ := strings.Cut(rest, "/")
+	return link.Fold(host)
+}
+
+// OwnHosts are the names under which the default short host answers. A local
+// one is known by its addresses too.
+func OwnHosts(shortBaseURL string) link.Hosts {
+	host := link.ParseHost(HostOf(shortBaseURL))
+	own := link.Hosts{host}
+	if host.Name == "localhost" || host.Name == "127.0.0.1" {
+		for _, name := range []string{"localhost", "127.0.0.1", "[::1]"} {
+			if name != host.Name {
+				own = append(own, link.Host{Name: name, Port: host.Port})
+			}
+		}
+	}
+	return own
+}
+
+// visit is one request on its way through the caches and the click log.
+type visit struct {
+	h      *Handler
+	target cache.Lookup[link.Target]
+	host   cache.Lookup[string]
+	custom bool // the host took part in the answer
+	click  link.Click
+}
+
+// Current implements [clicks.Answer].
+func (v *visit) Current() bool {
+	return (v.target.Entry == nil || v.h.memory.targets.Current(v.target)) && (!v.custom || v.h.memory.hosts.Current(v.host))
+}
+
+// TooOld implements [clicks.Answer].
+func (v *visit) TooOld() bool {
+	return v.target.Entry != nil && v.h.memory.targets.TooOld(v.target) || v.custom && v.h.memory.hosts.TooOld(v.host)
+}
+
+// tries bounds how often an answer may be overtaken by changes.
+const tries = 10
+
+// Serve is the fasthttp handler.
+func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
+	started := time.Now() // work is measured in real time, whatever clock the links go by
+	defer func() {
+		if p := recover(); p != nil {
+			slog.Error("panic", "service", "links-redirect", "panic", p)
+			h.fail(ctx, apierr.From(errPanic))
+		}
+		observe(ctx.Response.StatusCode(), time.Since(started))
+	}()
+	if !ctx.IsGet() && !ctx.IsHead() {
+		ctx.Response.Header.Set("Allow", "GET, HEAD")
+		h.fail(ctx, &apierr.Error{Code: apierr.MethodNotAllowed, Message: "This address answers GET and HEAD."})
+		return
+	}
+	segment := segmentOf(ctx)
+	host, isDefault, ok := h.hostOf(ctx)
+	if !ok {
+		h.fail(ctx, notFound())
+		return
+	}
+	preview := false
+	if n := len(segment); n > 1 && segment[n-1] == '+' {
+		segment, preview = segment[:n-1], true
+	}
+	folded, ok := link.LookupSlug(segment)
+	if !ok {
+		h.wellKnown(ctx, segment)
+		return
+	}
+	if isDefault && h.wellKnownName(folded) {
+		h.wellKnown(ctx, segment)
+		return
+	}
+	v := h.visits.Get().(*visit)
+	h.visit(ctx, v, host, folded, preview)
+	*v = visit{h: h}
+	h.visits.Put(v)
+}
+
+// visit resolves and answers.
+func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, host, folded string, preview bool) {
+	agent := h.agents.read(ctx.Request.Header.UserAgent())
+	counts := ctx.IsGet() && !preview && !agent.Crawler && !isPrefetch(ctx)
+	counted := false
+	for range tries {
+		found, err := h.resolve(v, host, folded)
+		if err != nil {
+			h.fail(ctx, unavailable(err))
+			return
+		}
+		var click *link.Click
+		now := h.opt.Now()
+		status := link.Active
+		if found {
+			status = v.target.Value.Status(now)
+		}
+		if found && counts && !counted && status == link.Active {
+			v.click = link.Click{LinkID: v.target.Value.LinkID, Day: link.DayOf(now), Device: agent.Device,
+				Referrer: h.referrer(ctx), Country: h.opt.Country(ctx)}
+			click = &v.click
+		}
+		out := h.log.Confirm(v, click)
+		counted = counted || out.Counted
+		if out.Again {
+			continue
+		}
+		switch {
+		case !found:
+			h.wellKnown(ctx, []byte(folded))
+		case status == link.Expired:
+			h.fail(ctx, apierr.New(apierr.Gone, "This link has expired."))
+		case preview:
+			h.previewPage(ctx, &v.target.Value)
+		case agent.Crawler && v.target.Value.Preview != nil:
+			h.cardPage(ctx, &v.target.Value)
+		default:
+			h.redirect(ctx, v.target.Value.Location)
+		}
+		return
+	}
+	h.fail(ctx, unavailable(errOvertaken))
+}
+
+// resolve finds the link; host is "" on the default short host.
+func (h *Handler) resolve(v *visit, host, folded string) (found bool, err error) {
+	domainID := ""
+	v.custom = host != ""
+	if v.custom {
+		if v.host, err = h.memory.hosts.Get(context.Background(), host); err != nil {
+			return false, err
+		}
+		if !v.host.Found {
+			v.target = cache.Lookup[link.Target]{}
+			return false, nil
+		}
+		domainID = v.host.Value
+	}
+	v.target, err = h.memory.targets.Get(context.Background(), domainID+"|"+folded)
+	return err == nil && v.target.Found, err
+}
+
+// hostOf says which links a request means: those of the default short host, or
+// those of a custom one. A host that cannot be a custom domain reaches no store.
+func (h *Handler) hostOf(ctx *fasthttp.RequestCtx) (host string, isDefault, ok bool) {
+	raw := ctx.Request.Header.Host()
+	if bytes.Equal(raw, h.host) {
+		return "", true, true
+	}
+	name := link.ParseHost(string(raw)).Name
+	if h.names[name] {
+		return "", true, true
+	}
+	host, problem := domain.CheckHostname(name, nil)
+	return host, false, problem == nil
+}
+
+// segmentOf is the path without its slash, decoded once, nil when it has more
+// than one segment.
+func segmentOf(ctx *fasthttp.RequestCtx) []byte {
+	path := ctx.Request.Header.RequestURI()
+	if len(path) == 0 || path[0] != '/' { // absolute form, as sent to proxies
+		path = ctx.URI().PathOriginal()
+	}
+	if i := bytes.IndexAny(path, "?#"); i >= 0 {
+		path = path[:i]
+	}
+	if len(path) < 2 || len(path) > 3*link.MaxSlug+8 || path[0] != '/' {
+		return nil
+	}
+	path = path[1:]
+	if bytes.IndexByte(path, '%') >= 0 {
+		path = unescape(path)
+	}
+	return path
+}
+
+func unescape(path []byte) []byte {
+	out := make([]byte, 0, len(path))
+	for i := 0; i < len(path); i++ {
+		if path[i] != '%' {
+			out = append(out, path[i])
+			continue
+		}
+		if i+2 >= len(path) {
+			return nil
+		}
+		n, err := strconv.ParseUint(string(path[i+1:i+3]), 16, 8)
+		if err != nil {
+			return nil
+		}
+		out = append(out, byte(n))
+		i += 2
+	}
+	return out
+}
+
+func isPrefetch(ctx *fasthttp.RequestCtx) bool {
+	for _, name := range purposeHeaders {
+		if v := ctx.Request.Header.PeekBytes(name); len(v) > 0 && link.IsPrefetch(string(v)) {
+			return true
+		}
+	}
+	return false
+}
+
+var purposeHeaders = [][]byte{[]byte("Sec-Purpose"), []byte("Purpose"), []byte("X-Purpose"), []byte("X-Moz")}
+
+func (h *Handler) referrer(ctx *fasthttp.RequestCtx) string {
+	referer := ctx.Request.Header.Referer()
+	if len(referer) == 0 {
+		return ""
+	}
+	return link.ReferrerHost(string(referer), h.own)
+}
+
+// agents remembers what user agents' texts mean; there are few different ones
+// among many requests.
+type agents struct {
+	mu    sync.RWMutex
+	known map[string]link.Agent
+}
+
+const maxAgents = 4096
+
+func (a *agents) read(userAgent []byte) link.Agent {
+	a.mu.RLock()
+	agent, ok := a.known[string(userAgent)]
+	a.mu.RUnlock()
+	if ok {
+		return agent
+	}
+	text := string(userAgent)
+	agent = link.ReadAgent(text)
+	if len(text) > 1024 {
+		return agent
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.known) >= maxAgents || a.known == nil {
+		a.known = map[string]link.Agent{}
+	}
+	a.known[text] = agent
+	return agent
+}

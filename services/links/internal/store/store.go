@@ -1,0 +1,179 @@
+// Package store is how links and domains are remembered in Firestore.
+//
+// A link is two documents that are always written together: links/{id}, which
+// its owner lists and edits, and slugs/{domain|folded slug}, which holds all that
+// a redirect needs, so that a cold redirect is one read. The slug document is
+// created under "must not exist", which is what makes a slug unique.
+//
+// Identifiers come from the request: a link's id is a hash of its account and
+// its place in the account's list (seq), and a document remembers the nonce of
+// the request that made it. So seq is unique in an account without a counter
+// that every create would have to pass through, and a repeated request finds its
+// own link in place and takes that for success.
+package store
+
+import (
+	"context"
+	"time"
+
+	"cloud.google.com/go/firestore"
+
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/services/links/internal/link"
+)
+
+// Store is safe for concurrent use.
+type Store struct {
+	db  *firestoredb.DB
+	now func() time.Time
+}
+
+// New uses db and a clock, nil for the system's.
+func New(db *firestoredb.DB, now func() time.Time) *Store {
+	if now == nil {
+		now = time.Now
+	}
+	return &Store{db, now}
+}
+
+// linkDoc is links/{id}.
+type linkDoc struct {
+	AccountID string    `firestore:"accountId"`
+	Seq       int64     `firestore:"seq"`
+	Nonce     string    `firestore:"nonce"`
+	DomainID  string    `firestore:"domainId"`
+	Host      string    `firestore:"host"`
+	Slug      string    `firestore:"slug"`
+	URL       string    `firestore:"url"`
+	Location  string    `firestore:"location"`
+	Title     string    `firestore:"title"`
+	OG        *ogDoc    `firestore:"og"`
+	ExpiresAt *int64    `firestore:"expiresAt"` // ms; reaches further than a Firestore timestamp
+	Clicks    int64     `firestore:"clicks"`    // written by the click flusher alone
+	CreatedAt time.Time `firestore:"createdAt"`
+	UpdatedAt time.Time `firestore:"updatedAt"`
+	Rev       int64     `firestore:"rev"`
+}
+
+type ogDoc struct {
+	Title         *string `firestore:"title"`
+	Description   *string `firestore:"description"`
+	Image         *string `firestore:"image"`
+	ImageLocation *string `firestore:"imageLocation"`
+}
+
+// slugDoc is slugs/{domain|folded}. With ReleasedUntil it is what a deleted link
+// leaves behind: the slug is free for its last account, and for everybody after
+// that moment, when Firestore's TTL removes the document.
+type slugDoc struct {
+	LinkID        string     `firestore:"linkId"`
+	AccountID     string     `firestore:"accountId"`
+	Slug          string     `firestore:"slug"`
+	Location      string     `firestore:"location"`
+	OG            *ogDoc     `firestore:"og"`
+	ExpiresAt     *int64     `firestore:"expiresAt"`
+	ReleasedUntil *time.Time `firestore:"releasedUntil"`
+}
+
+func (d *slugDoc) released() bool { return d.ReleasedUntil != nil }
+
+// freeFor reports whether account may take the slug at now.
+func (d *slugDoc) freeFor(account string, now time.Time) bool {
+	return d.released() && (d.AccountID == account || !now.Before(*d.ReleasedUntil))
+}
+
+// SlugKey names a slug on a domain ("" for the default short host): the cache's
+// key for it, and the document's id.
+func SlugKey(domainID, folded string) string { return domainID + "|" + folded }
+
+func (s *Store) slugRef(key string) *firestore.DocumentRef {
+	if key[0] == '|' {
+		key = "default" + key
+	}
+	return s.db.Collection("slugs").Doc(key)
+}
+
+func (s *Store) linkRef(id string) *firestore.DocumentRef { return s.db.Collection("links").Doc(id) }
+
+func linkOf(id string, d *linkDoc) *link.Link {
+	l := &link.Link{
+		ID: id, AccountID: d.AccountID, Seq: d.Seq, DomainID: d.DomainID, Host: d.Host, Slug: link.StoredSlug(d.Slug),
+		Destination: link.URL{Given: d.URL, Location: d.Location}, Title: d.Title, Expiry: expiryOf(d.ExpiresAt),
+		Clicks: d.Clicks, CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt, Rev: d.Rev,
+	}
+	if d.OG != nil {
+		l.Preview.Title, l.Preview.Description = d.OG.Title, d.OG.Description
+		if d.OG.Image != nil {
+			l.Preview.Image = &link.URL{Given: *d.OG.Image, Location: text(d.OG.ImageLocation)}
+		}
+	}
+	return l
+}
+
+func docOf(l *link.Link, nonce string) *linkDoc {
+	return &linkDoc{
+		AccountID: l.AccountID, Seq: l.Seq, Nonce: nonce, DomainID: l.DomainID, Host: l.Host, Slug: l.Slug.String(),
+		URL: l.Destination.Given, Location: l.Destination.Location, Title: l.Title, OG: ogOf(l.Preview), ExpiresAt: msOf(l.Expiry),
+		Clicks: l.Clicks, CreatedAt: l.CreatedAt, UpdatedAt: l.UpdatedAt, Rev: l.Rev,
+	}
+}
+
+func slugDocOf(l *link.Link) *slugDoc {
+	return &slugDoc{LinkID: l.ID, AccountID: l.AccountID, Slug: l.Slug.String(), Location: l.Destination.Location, OG: ogOf(l.Preview), ExpiresAt: msOf(l.Expiry)}
+}
+
+func ogOf(p link.Preview) *ogDoc {
+	if p.IsZero() {
+		return nil
+	}
+	d := &ogDoc{Title: p.Title, Description: p.Description}
+	if p.Image != nil {
+		d.Image, d.ImageLocation = &p.Image.Given, &p.Image.Location
+	}
+	return d
+}
+
+func targetOf(d *slugDoc) link.Target {
+	t := link.Target{LinkID: d.LinkID, Slug: d.Slug, Location: d.Location, Expiry: expiryOf(d.ExpiresAt)}
+	if d.OG != nil {
+		t.Preview = &link.Card{Title: text(d.OG.Title), Description: text(d.OG.Description), Image: text(d.OG.ImageLocation)}
+	}
+	return t
+}
+
+func expiryOf(ms *int64) link.Expiry {
+	if ms == nil {
+		return link.Expiry{}
+	}
+	return link.ExpiresAt(*ms)
+}
+
+func msOf(e link.Expiry) *int64 {
+	if !e.Set {
+		return nil
+	}
+	return &e.MS
+}
+
+func text(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+// get reads one document into dst; found is false when it is not there.
+func (s *Store) get(ctx context.Context, what string, ref *firestore.DocumentRef, dst any) (found bool, err error) {
+	err = s.db.Do(ctx, what, func(ctx context.Context) error {
+		snap, err := ref.Get(ctx)
+		if snap != nil && !snap.Exists() {
+			return nil // a miss is no failure of the database
+		}
+		if err != nil {
+			return err
+		}
+		found = true
+		return snap.DataTo(dst)
+	})
+	return found, err
+}

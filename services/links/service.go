@@ -1,0 +1,190 @@
+// Package links is the service of short links: the API for links and domains,
+// and the redirects themselves.
+//
+// The three listeners differ in who may reach them and in what they cost: "api"
+// for callers with a key, "redirect" for visitors, "internal" for the cluster.
+package links
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/oschwald/maxminddb-golang/v2"
+	"github.com/valyala/fasthttp"
+
+	"github.com/linkreel/linkreel/libs/authclient"
+	"github.com/linkreel/linkreel/libs/boot"
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
+	"github.com/linkreel/linkreel/services/links/internal/api"
+	"github.com/linkreel/linkreel/services/links/internal/clicks"
+	"github.com/linkreel/linkreel/services/links/internal/domain"
+	"github.com/linkreel/linkreel/services/links/internal/link"
+	"github.com/linkreel/linkreel/services/links/internal/redirect"
+	"github.com/linkreel/linkreel/services/links/internal/store"
+)
+
+// Config is all that the service can be told.
+type Config struct {
+	boot.Config
+	Firestore firestoredb.Config `envPrefix:"LINKREEL_"`
+
+	// APIAddr is the listener for the API of links and domains.
+	APIAddr string `env:"LINKREEL_API_ADDR" envDefault:":8080"`
+	// RedirectAddr is the listener for visitors: the short host and custom hosts.
+	RedirectAddr string `env:"LINKREEL_REDIRECT_ADDR" envDefault:":8081"`
+	// InternalAddr is the listener for the cluster: on-demand TLS asks here.
+	InternalAddr string `env:"LINKREEL_INTERNAL_ADDR" envDefault:":8090"`
+	// ShortBaseURL is the address of the short host; a link is at it, a slash, and its slug.
+	ShortBaseURL string `env:"LINKREEL_SHORT_BASE_URL" envDefault:"http://localhost:8081"`
+
+	// RedisURL is host:port or a redis:// or rediss:// address.
+	RedisURL string `env:"LINKREEL_REDIS_URL" envDefault:"localhost:6379"`
+	// AuthURL is where auth verifies keys.
+	AuthURL string `env:"LINKREEL_AUTH_URL" envDefault:"http://localhost:8090"`
+	// InternalToken is what services show each other.
+	InternalToken string `env:"LINKREEL_INTERNAL_TOKEN,notEmpty"`
+	// TrustedProxies are the networks whose X-Forwarded-For and country header are believed.
+	TrustedProxies []netip.Prefix `env:"LINKREEL_TRUSTED_PROXIES"`
+
+	// CacheBytes bounds the links that a replica keeps in memory.
+	CacheBytes int64 `env:"LINKREEL_REDIRECT_CACHE_BYTES" envDefault:"134217728"`
+	// SpoolDir keeps clicks on local disk while Redis is away. It should outlive a restart of the container.
+	SpoolDir string `env:"LINKREEL_SPOOL_DIR" envDefault:"/var/spool/linkreel"`
+	// SpoolBytes bounds the spool; clicks beyond it are lost and metered.
+	SpoolBytes int64 `env:"LINKREEL_SPOOL_BYTES" envDefault:"67108864"`
+	// ClickBudget is how long a redirect waits for Redis before its click is spooled.
+	ClickBudget time.Duration `env:"LINKREEL_CLICK_BUDGET" envDefault:"50ms"`
+	// Flush turns the counting of clicks into Firestore on. Replicas agree among themselves which one does it.
+	Flush bool `env:"LINKREEL_FLUSH" envDefault:"true"`
+	// CountryHeader names the header in which a trusted proxy gives a visitor's country, such as CF-IPCountry.
+	CountryHeader string `env:"LINKREEL_COUNTRY_HEADER"`
+	// GeoIPFile is a MaxMind country database, for countries without such a header. Addresses are looked up and forgotten.
+	GeoIPFile string `env:"LINKREEL_GEOIP_FILE"`
+	// DNSResolver is host:port of the resolver that domain proofs are looked up with; empty means the system's.
+	DNSResolver string `env:"DNS_RESOLVER"`
+
+	// Now is the clock; nil is the system's.
+	Now func() time.Time `env:"-"`
+}
+
+// New makes the service. It connects lazily, so it starts while Firestore, Redis
+// or auth is down.
+func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
+	if cfg.InternalToken == "" {
+		return nil, errors.New("links: LINKREEL_INTERNAL_TOKEN is not set")
+	}
+	var closers []func(context.Context) error
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, c := range closers {
+			err = errors.Join(err, c(ctx))
+		}
+	}()
+	db, err := firestoredb.Open(ctx, cfg.Firestore)
+	if err != nil {
+		return nil, fmt.Errorf("links: %w", err)
+	}
+	closers = append(closers, func(context.Context) error { return db.Close() })
+	rdb, err := authclient.OpenRedis(cfg.RedisURL)
+	if err != nil {
+		return nil, fmt.Errorf("links: %w", err)
+	}
+	source := authclient.NewHTTPSource(cfg.AuthURL, cfg.InternalToken)
+	auth := authclient.New(authclient.Config{Now: cfg.Now}, source, rdb)
+	closers = append(closers, func(context.Context) error { auth.Close(); source.Close(); return rdb.Close() })
+	country, closeCountry, err := cfg.country()
+	if err != nil {
+		return nil, fmt.Errorf("links: %w", err)
+	}
+	closers = append(closers, closeCountry)
+	dns, err := domain.NewDNS(cfg.DNSResolver)
+	if err != nil {
+		return nil, fmt.Errorf("links: %w", err)
+	}
+
+	kept := store.New(db, cfg.Now)
+	memory := redirect.NewMemory(kept, cfg.CacheBytes, cfg.Now)
+	log, err := clicks.Open(clicks.Config{Redis: cfg.RedisURL, SpoolDir: cfg.SpoolDir, SpoolMax: cfg.SpoolBytes, Budget: cfg.ClickBudget, Now: cfg.Now}, memory)
+	if err != nil {
+		return nil, fmt.Errorf("links: %w", err)
+	}
+	loops := []boot.Loop{{Name: "click log", Run: log.Run}}
+	if cfg.Flush {
+		flusher, err := clicks.NewFlusher(cfg.RedisURL, kept.Counts(clicks.ErrOvertaken), cfg.Now)
+		if err != nil {
+			return nil, fmt.Errorf("links: %w", err)
+		}
+		loops = append(loops, boot.Loop{Name: "click flusher", Run: flusher.Run})
+	}
+
+	public := httpapi.New(httpapi.Options{Name: "links", Auth: auth, Idempotency: idempotency.NewFirestore(db, cfg.Now), TrustedProxies: cfg.TrustedProxies, Now: cfg.Now})
+	routes := api.Routes(public, api.Options{Store: kept, Announcer: log, Prover: dns, ShortBaseURL: cfg.ShortBaseURL, Own: redirect.OwnHosts(cfg.ShortBaseURL), Now: cfg.Now})
+	internal := httpapi.New(httpapi.Options{Name: "links-internal", Now: cfg.Now})
+	routes.Ask(internal)
+	visitors := redirect.New(memory, log, redirect.Options{ShortBaseURL: cfg.ShortBaseURL, Country: country, Now: cfg.Now})
+	return &boot.Service{
+		Name: "links",
+		Servers: []boot.Server{
+			{Name: "api", Addr: cfg.APIAddr, Handler: public.Handler()},
+			{Name: "redirect", Addr: cfg.RedirectAddr, Handler: visitors.Serve},
+			{Name: "internal", Addr: cfg.InternalAddr, Handler: internal.Handler()},
+		},
+		Loops: append(loops, boot.Loop{Name: "domain proofs", Run: routes.Recheck}),
+		// No readiness check: warm redirects work without Firestore, Redis and auth.
+		Close: closers,
+	}, nil
+}
+
+// country builds the lookup of a visitor's country. The address is used for the
+// lookup and kept nowhere.
+func (c Config) country() (lookup func(*fasthttp.RequestCtx) string, closeIt func(context.Context) error, err error) {
+	closeIt = func(context.Context) error { return nil }
+	var db *maxminddb.Reader
+	if c.GeoIPFile != "" {
+		if db, err = maxminddb.Open(c.GeoIPFile); err != nil {
+			return nil, nil, fmt.Errorf("country database: %w", err)
+		}
+		closeIt = func(context.Context) error { return db.Close() }
+	}
+	if db == nil && c.CountryHeader == "" {
+		return nil, closeIt, nil
+	}
+	header := []byte(c.CountryHeader)
+	return func(ctx *fasthttp.RequestCtx) string {
+		peer := ctx.RemoteIP().String()
+		if len(header) > 0 && trusted(peer, c.TrustedProxies) {
+			if code := link.Country(string(ctx.Request.Header.PeekBytes(header))); code != "" {
+				return code
+			}
+		}
+		if db == nil {
+			return ""
+		}
+		var code string
+		addr := httpapi.ClientIP(peer, ctx.Request.Header.PeekAll("X-Forwarded-For"), c.TrustedProxies)
+		if !addr.IsValid() || db.Lookup(addr).DecodePath(&code, "country", "iso_code") != nil {
+			return ""
+		}
+		return link.Country(code)
+	}, closeIt, nil
+}
+
+func trusted(peer string, proxies []netip.Prefix) bool {
+	addr, err := netip.ParseAddr(peer)
+	if err != nil {
+		return false
+	}
+	for _, p := range proxies {
+		if p.Contains(addr.Unmap()) {
+			return true
+		}
+	}
+	return false
+}
