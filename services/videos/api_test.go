@@ -1,0 +1,282 @@
+package videos_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+func TestFromUploadToReady(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.api(http.MethodPost, "", `{"title":"Fjord <1>"}`).want(201)
+	m := a.json()
+	id, slug := m["videoId"].(string), m["slug"].(string)
+	if m["shareUrl"] != w.base+"/v/"+slug || a.header.Get("Location") != "/api/v1/videos/"+id || m["resumableUploadUrl"] == nil {
+		t.Errorf("create answered %v, Location %q", m, a.header.Get("Location"))
+	}
+
+	got := w.get(id)
+	for k, want := range map[string]any{
+		"_id": id, "id": id, "title": "Fjord <1>", "description": nil, "slug": slug, "status": "uploading", "privacy": "public",
+		"shareUrl": m["shareUrl"], "uploadUrl": m["uploadUrl"], "expiresAt": nil, "progress": 0.0, "duration": nil, "playbackUrl": nil, "posterUrl": nil,
+	} {
+		if diff := cmp.Diff(want, got[k]); diff != "" {
+			t.Errorf("%s while uploading: %s", k, diff)
+		}
+	}
+
+	w.send(http.MethodPut, m["uploadUrl"].(string), "a film").want(200)
+	w.clock.Advance(2 * time.Second) // looks are a second apart
+	if got = w.get(id); got["status"] != "processing" || got["uploadUrl"] != nil {
+		t.Fatalf("after the upload: %v", got)
+	}
+	w.work(id, nil)
+	got = w.get(id)
+	for k, want := range map[string]any{
+		"status": "ready", "progress": 100.0, "duration": 10.5, "width": 1280.0, "height": 720.0, "views": 0.0, "uploadUrl": nil, "error": nil,
+		"posterUrl": w.base + "/v/" + slug + "/thumbnail.jpg",
+	} {
+		if diff := cmp.Diff(want, got[k]); diff != "" {
+			t.Errorf("%s when ready: %s", k, diff)
+		}
+	}
+	if n := len(got["renditions"].([]any)); n != 2 {
+		t.Errorf("%d renditions, want 2", n)
+	}
+	if p := w.send(http.MethodGet, got["posterUrl"].(string), "").want(200); p.header.Get("Content-Type") != "image/jpeg" || !strings.HasPrefix(p.body, "bytes of ") {
+		t.Errorf("poster: %v %q", p.header, p.body)
+	}
+	if d := w.send(http.MethodGet, got["downloadUrl"].(string), "").want(200); !strings.Contains(d.header.Get("Content-Disposition"), `filename="Fjord-1.mp4"`) {
+		t.Errorf("download is called %q", d.header.Get("Content-Disposition"))
+	}
+
+	w.send(http.MethodPut, m["uploadUrl"].(string), "another film").want(200)
+	w.clock.Advance(3 * time.Second)
+	if again := w.get(id); cmp.Diff(got, again, ignoreTokens) != "" {
+		t.Errorf("an upload after ready changed something:\n%s", cmp.Diff(got, again, ignoreTokens))
+	}
+}
+
+// ignoreTokens leaves out what is new in every answer.
+var ignoreTokens = cmpopts.IgnoreMapEntries(func(k string, _ any) bool { return k == "playbackUrl" || k == "downloadUrl" })
+
+func TestListIsNewestFirstAndOnlyMine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var want []string
+	for i := range 4 {
+		want = append([]string{w.create(fmt.Sprintf(`{"title":"%d"}`, i)).id}, want...)
+	}
+	w.as("acc_b", http.MethodPost, "", `{}`).want(201)
+	body := w.api(http.MethodGet, "?limit=3", "").want(200).json()
+	var got []string
+	for _, item := range body["data"].([]any) {
+		m := item.(map[string]any)
+		got = append(got, m["_id"].(string))
+		if len(m) != 5 {
+			t.Errorf("item has fields %v", m)
+		}
+	}
+	if diff := cmp.Diff(want[:3], got); diff != "" || len(body) != 1 {
+		t.Errorf("list %v: %s", body, diff)
+	}
+	for _, bad := range []string{"0", "101", "x", "1.5", ""} {
+		if a := w.api(http.MethodGet, "?limit="+bad, "").want(400); a.code() != "VALIDATION_ERROR" {
+			t.Errorf("limit=%s: %s", bad, a.body)
+		}
+	}
+}
+
+func TestCreateRefusesEveryBrokenRuleAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	soon := time.Now().Add(time.Hour).UnixMilli()
+	for name, tc := range map[string]struct {
+		body string
+		want []string
+	}{
+		"nothing":                     {`{}`, nil},
+		"unknown fields":              {`{"color":"red"}`, nil},
+		"a whole number with a point": {fmt.Sprintf(`{"privacy":"expiring","expiresAt":%d.0}`, soon), nil},
+		"long title, no password":     {`{"title":"` + strings.Repeat("x", 501) + `","privacy":"password"}`, []string{"title too_long", "password required"}},
+		"wrong types":                 {`{"title":1,"privacy":true,"expiresAt":"soon"}`, []string{"expiresAt invalid_type", "privacy invalid_type", "title invalid_type"}},
+		"unknown privacy":             {`{"privacy":"secret","password":"x"}`, []string{"privacy invalid_value"}},
+		"a password that is idle":     {`{"password":"x"}`, []string{"password not_allowed"}},
+		"an expiry that is idle":      {fmt.Sprintf(`{"expiresAt":%d}`, soon), []string{"expiresAt not_allowed"}},
+		"past":                        {`{"privacy":"expiring","expiresAt":1000}`, []string{"expiresAt out_of_range"}},
+		"half a millisecond":          {fmt.Sprintf(`{"privacy":"expiring","expiresAt":%d.5}`, soon), []string{"expiresAt invalid_type"}},
+		"beyond all numbers":          {`{"privacy":"expiring","expiresAt":1e300}`, []string{"expiresAt out_of_range"}},
+		"no password in it":           {`{"privacy":"password","password":""}`, []string{"password too_short"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := w.api(http.MethodPost, "", tc.body)
+			if tc.want == nil {
+				a.want(201)
+				return
+			}
+			a.want(400)
+			var got []string
+			for _, d := range a.json()["error"].(map[string]any)["details"].([]any) {
+				got = append(got, d.(map[string]any)["field"].(string)+" "+d.(map[string]any)["code"].(string))
+			}
+			if diff := cmp.Diff(tc.want, got, cmpopts.SortSlices(func(a, b string) bool { return a < b })); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestPlansDecideWhoWrites(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.as("acc_free", http.MethodGet, "", "").want(200)
+	for _, call := range [][2]string{{http.MethodPost, ""}, {http.MethodPatch, "/x"}, {http.MethodDelete, "/x"}, {http.MethodPut, "/x/captions/en"}} {
+		if a := w.as("acc_free", call[0], call[1], `{}`).want(403); a.code() != "PLAN_REQUIRED" {
+			t.Errorf("%v: %s", call, a.body)
+		}
+	}
+}
+
+func TestForeignAndMissingAnswerAlike(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.create(`{}`)
+	for _, call := range []struct{ method, tail, body string }{
+		{http.MethodGet, "", ""}, {http.MethodPatch, "", `{"title":5}`}, {http.MethodDelete, "", ""}, {http.MethodPut, "/captions/en", "no vtt"},
+	} {
+		var bodies []string
+		for _, id := range []string{v.id, "vid_0000000000000000000000", "..%2f", "a/b"[:1], strings.Repeat("x", 300)} {
+			a := w.as("acc_b", call.method, "/"+id+call.tail, call.body).want(404)
+			bodies = append(bodies, strings.ReplaceAll(a.body, a.header.Get("X-Request-Id"), ""))
+		}
+		for _, b := range bodies {
+			if b != bodies[0] {
+				t.Errorf("%s: %q and %q", call.method, bodies[0], b)
+			}
+		}
+	}
+	if w.get(v.id)["title"] != "" {
+		t.Error("another account changed the video")
+	}
+}
+
+func TestPatch(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.create(`{"title":"a"}`)
+	tag := w.api(http.MethodGet, "/"+v.id, "").header.Get("ETag")
+
+	a := w.api(http.MethodPatch, "/"+v.id, `{"description":"d","privacy":"password","slug":"x","password":"p"}`).want(200)
+	if diff := cmp.Diff(map[string]any{"success": true, "ignoredFields": []any{"privacy", "slug", "password"}}, a.json()); diff != "" {
+		t.Error(diff)
+	}
+	if got := w.get(v.id); got["title"] != "a" || got["description"] != "d" || got["privacy"] != "public" {
+		t.Errorf("after the patch: %v", got)
+	}
+	if a := w.api(http.MethodPatch, "/"+v.id, `{"title":"b"}`, header("If-Match", tag)).want(412); a.code() != "PRECONDITION_FAILED" {
+		t.Error(a.body)
+	}
+	w.api(http.MethodDelete, "/"+v.id, "", header("If-Match", tag)).want(412)
+	tag = w.api(http.MethodGet, "/"+v.id, "").header.Get("ETag")
+	a = w.api(http.MethodPatch, "/"+v.id, `{"title":null,"description":null}`, header("If-Match", tag)).want(200)
+	if diff := cmp.Diff(map[string]any{"success": true}, a.json()); diff != "" {
+		t.Error(diff)
+	}
+	if got := w.get(v.id); got["title"] != "" || got["description"] != nil {
+		t.Errorf("after clearing: %v", got)
+	}
+	w.api(http.MethodPatch, "/"+v.id, `{"title":"`+strings.Repeat("x", 501)+`","description":"`+strings.Repeat("x", 2001)+`"}`).want(400)
+}
+
+func TestARepeatedCreateMakesOneVideo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	key := header("Idempotency-Key", "one")
+	first := w.api(http.MethodPost, "", `{"title":"x"}`, key).want(201)
+	again := w.api(http.MethodPost, "", `{"title":"x"}`, key).want(201)
+	if first.body != again.body || again.header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("first %s, again %s", first.body, again.body)
+	}
+	if n := len(w.api(http.MethodGet, "", "").json()["data"].([]any)); n != 1 {
+		t.Errorf("%d videos, want 1", n)
+	}
+}
+
+func TestTheUploadAddressIsRenewedInItsLastHour(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.create(`{}`)
+	w.clock.Advance(22 * time.Hour)
+	if w.get(v.id)["uploadUrl"] != v.upload {
+		t.Error("renewed too early")
+	}
+	w.clock.Advance(90 * time.Minute)
+	before := w.api(http.MethodGet, "/"+v.id, "").want(200)
+	fresh := before.json()
+	if fresh["uploadUrl"] == v.upload || fresh["uploadUrlExpiresAt"].(float64) < float64(w.clock.Now().Add(23*time.Hour).UnixMilli()) {
+		t.Errorf("not renewed: %v", fresh["uploadUrlExpiresAt"])
+	}
+	if again := w.api(http.MethodGet, "/"+v.id, ""); again.json()["uploadUrl"] != fresh["uploadUrl"] || again.header.Get("ETag") != before.header.Get("ETag") {
+		t.Error("renewing was no quiet thing")
+	}
+	w.clock.Advance(time.Hour)
+	w.send(http.MethodPut, v.upload, "x").want(400) // the old one has ended
+	w.send(http.MethodPut, fresh["uploadUrl"].(string), "a film").want(200)
+	if s := w.get(v.id)["status"]; s != "processing" {
+		t.Errorf("status %v", s)
+	}
+}
+
+func TestCaptions(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.ready(`{}`)
+	vtt := header("Content-Type", "text/vtt")
+	put := func(lang, body string, s ...setting) answer {
+		return w.api(http.MethodPut, "/"+v.id+"/captions/"+lang, body, append([]setting{vtt}, s...)...)
+	}
+	const file = "WEBVTT\n\n00:00.000 --> 00:02.000\nHello\n"
+	if got := put("pt-br", file).want(200).json(); got["language"] != "pt-BR" || got["success"] != true {
+		t.Errorf("stored as %v", got)
+	}
+	put("de", "\ufeffWEBVTT - Titel\n").want(200)
+	put("de", file+"\n").want(200)
+	if diff := cmp.Diff([]any{"de", "pt-BR"}, w.get(v.id)["captions"]); diff != "" {
+		t.Error(diff)
+	}
+	if n := len(w.objects("videos/" + v.id + "/captions/")); n != 2 {
+		t.Errorf("%d caption files, want 2", n)
+	}
+	for name, a := range map[string]answer{
+		"415": put("en", file, header("Content-Type", "application/json")),
+		"400": put("en", "1\n00:00 --> 00:02\nno vtt"),
+	} {
+		if fmt.Sprint(a.status) != name {
+			t.Errorf("status %d, want %s: %s", a.status, name, a.body)
+		}
+	}
+	put("not_a_tag!", file).want(400)
+	put("en", "WEBVTT\n\xff").want(400)
+
+	page := w.send(http.MethodGet, v.path, "").want(200)
+	if !strings.Contains(page.body, `srclang="pt-BR"`) {
+		t.Error("the page has no track")
+	}
+	playlist := w.get(v.id)["playbackUrl"].(string)
+	folder := playlist[:strings.LastIndex(playlist, "/")+1]
+	if m := w.send(http.MethodGet, playlist, "").want(200); !strings.Contains(m.body, `LANGUAGE="pt-BR"`) {
+		t.Errorf("master:\n%s", m.body)
+	}
+	if c := w.send(http.MethodGet, folder+"captions-pt-BR.vtt", "").want(200); c.body != file || c.header.Get("Content-Type") != "text/vtt; charset=utf-8" {
+		t.Errorf("track %q as %q", c.body, c.header.Get("Content-Type"))
+	}
+	w.send(http.MethodGet, folder+"captions-pt-BR.m3u8", "").want(200)
+	w.send(http.MethodGet, folder+"captions-fr.vtt", "").want(404)
+}

@@ -1,0 +1,347 @@
+package videos_test
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/localcloud/storage"
+	"github.com/linkreel/linkreel/libs/objectstore"
+	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/services/videos"
+)
+
+func tokenOf(r transcode.Record) transcode.Token {
+	return transcode.Token{JobID: r.ID, Attempt: r.Attempt}
+}
+
+func failure(code, message string) transcode.Failure {
+	return transcode.Failure{Code: transcode.Code(code), Message: message}
+}
+
+func prefixes(list ...string) (out []netip.Prefix) {
+	for _, p := range list {
+		out = append(out, netip.MustParsePrefix(p))
+	}
+	return out
+}
+
+func unlockValue(a answer) string {
+	return strings.TrimPrefix(strings.SplitN(a.header.Get("Set-Cookie"), ";", 2)[0], "lr_unlock=")
+}
+
+// quick makes sweeps and the janitor run at once instead of every few seconds.
+func quick(c *videos.Config, _ *storage.Options) {
+	c.SweepEvery, c.JanitorEvery = 50*time.Millisecond, 50*time.Millisecond
+}
+
+// status reads a video without making the service look: lists do not.
+func (w *world) status(id string) string {
+	w.t.Helper()
+	for _, item := range w.api(http.MethodGet, "?limit=100", "").want(200).json()["data"].([]any) {
+		if m := item.(map[string]any); m["_id"] == id {
+			return m["status"].(string)
+		}
+	}
+	return "gone"
+}
+
+func TestASweepAloneSuffices(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, quick)
+	w.loop("sweep")
+	v := w.create(`{}`)
+	w.put(v, "a film")
+	eventually(t, "processing by a sweep", func() bool { return w.status(v.id) == "processing" })
+	w.work(v.id, nil)
+	eventually(t, "ready by a sweep", func() bool { return w.status(v.id) == "ready" })
+}
+
+func TestANotificationAloneSuffices(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *videos.Config, o *storage.Options) {
+		o.Notify = &storage.Notify{URL: c.BaseURL + videos.StorageHookPath, MinBackoff: 20 * time.Millisecond}
+	})
+	v := w.create(`{}`)
+	w.put(v, "a film")
+	eventually(t, "processing by a notification", func() bool { return w.status(v.id) == "processing" })
+}
+
+func TestForgedNotificationsAreRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for name, s := range map[string]setting{
+		"no token":       header("X-Nothing", ""),
+		"no real token":  header("Authorization", "Bearer a.b.c"),
+		"an API key":     header("Authorization", "Bearer "+w.keys["acc_a"]),
+		"an unsigned":    header("Authorization", "Bearer eyJhbGciOiJub25lIn0.e30."),
+		"a wrong scheme": header("Authorization", "Basic abc"),
+	} {
+		if a := w.send(http.MethodPost, videos.StorageHookPath, `{}`, s); a.status != 401 {
+			t.Errorf("%s: %d %s", name, a.status, a.body)
+		}
+	}
+}
+
+func TestANewFileAfterAFailure(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.create(`{}`)
+	w.put(v, "no film")
+	w.get(v.id)
+	first := w.job(v.id)
+	r, err := w.jobs.Claim(t.Context(), first.ID, "hand", time.Minute)
+	must(t, err)
+	must(t, w.jobs.Fail(t.Context(), tokenOf(r), failure("NOT_A_VIDEO", "The file has no moving picture in it.")))
+	got := w.get(v.id)
+	if e, _ := got["error"].(map[string]any); got["status"] != "failed" || e["code"] != "NOT_A_VIDEO" || e["message"] == "" || got["uploadUrl"] != v.upload {
+		t.Fatalf("failed video: %v", got)
+	}
+	if got["resumableUploadUrl"] == nil {
+		t.Error("no new resumable session")
+	}
+	w.clock.Advance(2 * time.Second)
+	if s := w.get(v.id)["status"]; s != "failed" {
+		t.Fatalf("the same file was taken again: %v", s)
+	}
+	w.put(v, "a film")
+	w.clock.Advance(2 * time.Second)
+	if got = w.get(v.id); got["status"] != "processing" || got["error"] != nil {
+		t.Fatalf("after the new file: %v", got)
+	}
+	if _, err := w.jobs.Get(t.Context(), first.ID); err != transcode.ErrNotFound { //nolint:errorlint // documented sentinel
+		t.Errorf("the former job stays: %v", err)
+	}
+	w.work(v.id, nil)
+	if s := w.get(v.id)["status"]; s != "ready" {
+		t.Errorf("status %v", s)
+	}
+}
+
+func TestFilesRefusedByTheirSize(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for content, code := range map[string]string{"": "EMPTY_FILE", strings.Repeat("x", 1<<20+1): "FILE_TOO_LARGE"} {
+		v := w.create(`{}`)
+		w.put(v, content)
+		got := w.get(v.id)
+		if e, _ := got["error"].(map[string]any); got["status"] != "failed" || e["code"] != code {
+			t.Errorf("%d bytes: %v", len(content), got)
+		}
+		if left := w.objects("uploads/" + v.id); len(left) != 0 {
+			t.Errorf("%d bytes: %v stays in storage", len(content), left)
+		}
+		w.put(v, "a film")
+		w.clock.Advance(2 * time.Second)
+		if s := w.get(v.id)["status"]; s != "processing" {
+			t.Errorf("then a good file: %v", s)
+		}
+	}
+}
+
+func TestAnUploadThatNeverComes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, quick)
+	v := w.create(`{}`)
+	w.loop("sweep")
+	w.clock.Advance(49 * time.Hour)
+	eventually(t, "failed by a sweep", func() bool { return w.status(v.id) == "failed" })
+	got := w.get(v.id)
+	if e, _ := got["error"].(map[string]any); e["code"] != "UPLOAD_EXPIRED" || got["uploadUrl"] == nil || got["uploadUrl"] == v.upload {
+		t.Fatalf("expired upload: %v", got)
+	}
+	w.send(http.MethodPut, got["uploadUrl"].(string), "a film").want(200)
+	eventually(t, "processing after all", func() bool { return w.status(v.id) == "processing" })
+}
+
+func TestLaterVersionsAddRenditions(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, quick)
+	v := w.create(`{}`)
+	w.put(v, "a film")
+	w.get(v.id)
+	var tall transcode.Rendition
+	o := w.work(v.id, func(o *transcode.Outcome) {
+		tall = o.Renditions[0]
+		o.Final, o.Renditions = false, o.Renditions[1:]
+	})
+	got := w.get(v.id)
+	if got["status"] != "ready" || len(got["renditions"].([]any)) != 1 {
+		t.Fatalf("after the first version: %v", got)
+	}
+	readAt := got["updatedAt"]
+	next := *o
+	next.Version, next.Final, next.Renditions = 2, true, append([]transcode.Rendition{tall}, o.Renditions...)
+	must(t, w.jobs.Publish(t.Context(), tokenOf(w.job(v.id)), &next))
+	w.loop("sweep")
+	eventually(t, "the second version", func() bool { return len(w.get(v.id)["renditions"].([]any)) == 2 })
+	if w.get(v.id)["updatedAt"] == readAt {
+		t.Error("the record does not say that it changed")
+	}
+}
+
+func TestDeleteInEveryState(t *testing.T) {
+	t.Parallel()
+	for _, state := range []string{"uploading", "processing", "ready", "failed"} {
+		t.Run(state, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, quick)
+			v := w.create(`{}`)
+			if state != "uploading" {
+				w.put(v, "a film")
+				w.get(v.id)
+			}
+			var running transcode.Record
+			switch state {
+			case "processing":
+				r, err := w.jobs.Claim(t.Context(), w.job(v.id).ID, "hand", time.Minute)
+				must(t, err)
+				running = r
+				w.object(transcode.Prefix(v.id, r.Generation, 1)+"720p.mp4", "half")
+			case "ready":
+				w.work(v.id, nil)
+			case "failed":
+				r, err := w.jobs.Claim(t.Context(), w.job(v.id).ID, "hand", time.Minute)
+				must(t, err)
+				must(t, w.jobs.Fail(t.Context(), tokenOf(r), failure("CORRUPT_FILE", "The file is damaged.")))
+			}
+			if s := w.get(v.id)["status"]; s != state {
+				t.Fatalf("status %v, want %s", s, state)
+			}
+			w.api(http.MethodDelete, "/"+v.id, "").want(204)
+			w.api(http.MethodGet, "/"+v.id, "").want(404)
+			w.api(http.MethodDelete, "/"+v.id, "").want(404)
+			w.send(http.MethodGet, v.path, "").want(404)
+			w.loop("sweep")
+			gone := func() bool { return len(w.objects("uploads/"+v.id))+len(w.objects("videos/"+v.id)) == 0 }
+			eventually(t, "an empty storage", gone)
+			if state == "processing" {
+				if err := w.jobs.Beat(t.Context(), tokenOf(running), time.Minute, 50); err == nil {
+					t.Error("the worker was not told")
+				}
+				w.object(transcode.Prefix(v.id, running.Generation, 1)+"360p.mp4", "written before the worker knew")
+			}
+			w.put(v, "a late film")
+			w.clock.Advance(10 * time.Second)
+			eventually(t, "an empty storage after the late ones", gone)
+			w.clock.Advance(8 * 24 * time.Hour)
+			w.api(http.MethodGet, "/"+v.id, "").want(404)
+		})
+	}
+}
+
+func TestDeleteWhileStorageIsDown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, quick)
+	v := w.ready(`{}`)
+	w.loop("sweep")
+	undo := w.store.Faults().Inject(storage.Fault{Status: 503})
+	w.api(http.MethodDelete, "/"+v.id, "").want(204)
+	w.api(http.MethodGet, "/"+v.id, "").want(404)
+	undo()
+	eventually(t, "an empty storage", func() bool {
+		w.clock.Advance(5 * time.Second)
+		return len(w.objects("uploads/"+v.id))+len(w.objects("videos/"+v.id)) == 0
+	})
+}
+
+func TestTheJanitorRemovesOrphansOnly(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, quick)
+	v := w.ready(`{}`)
+	w.api(http.MethodPut, "/"+v.id+"/captions/en", "WEBVTT\n", header("Content-Type", "text/vtt")).want(200)
+	busy := w.create(`{}`)
+	w.put(busy, "a film")
+	w.get(busy.id)
+	keep := append(w.objects("videos/"), w.objects("uploads/")...)
+	generation := w.job(busy.id).Generation
+	unfinished := transcode.Prefix(busy.id, generation, 1) + "chunk-3.mp4"
+	w.object(unfinished, "a finished chunk of a dead worker")
+	keep = append(keep, unfinished)
+	orphans := []string{
+		transcode.Prefix(v.id, w.job(v.id).Generation, 7) + "720p.mp4", transcode.Prefix(v.id, 12345, 1) + "x.mp4",
+		transcode.Prefix(busy.id, generation-1, 1) + "720p.mp4",
+		"videos/vid_0000000000000000000000/1-1/720p.mp4", "uploads/vid_0000000000000000000000/source",
+	}
+	for _, name := range orphans {
+		w.object(name, "orphan")
+	}
+	w.loop("janitor")
+	eventually(t, "no orphans", func() bool {
+		for _, name := range orphans {
+			if _, err := w.bucket.Stat(t.Context(), name); err == nil {
+				return false
+			}
+		}
+		return true
+	})
+	for _, name := range keep {
+		if _, err := w.bucket.Stat(t.Context(), name); err != nil {
+			t.Errorf("%s was removed: %v", name, err)
+		}
+	}
+	w.clock.Advance(169 * time.Hour)
+	eventually(t, "the source gone after its retention", func() bool { return len(w.objects("uploads/"+v.id)) == 0 })
+}
+
+func TestALostJobIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.create(`{}`)
+	w.put(v, "a film")
+	w.get(v.id)
+	must(t, w.jobs.Delete(t.Context(), w.job(v.id).ID)) // as if the service had died between record and job
+	w.get(v.id)
+	if r := w.job(v.id); r.State != transcode.Queued {
+		t.Errorf("job is %s", r.State)
+	}
+}
+
+func TestOnlyThePinnedGenerationCounts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.create(`{}`)
+	w.put(v, "a film")
+	w.get(v.id)
+	first := w.job(v.id)
+	w.put(v, "another film, sent while the first is processed")
+	w.clock.Advance(2 * time.Second)
+	w.get(v.id)
+	if _, err := w.jobs.Get(t.Context(), w.generation(v)); err == nil {
+		t.Error("an upload while processing started a job")
+	}
+	r, err := w.jobs.Claim(t.Context(), first.ID, "hand", time.Minute)
+	must(t, err)
+	must(t, w.jobs.Fail(t.Context(), tokenOf(r), failure("INTERNAL", "The upload changed.")))
+	w.get(v.id)
+	w.clock.Advance(2 * time.Second)
+	if got := w.get(v.id); got["status"] != "processing" {
+		t.Errorf("the newer upload was not taken after the failure: %v", got["status"])
+	}
+}
+
+func (w *world) generation(v made) string {
+	w.t.Helper()
+	var o objectstore.Object
+	o, err := w.bucket.Stat(w.t.Context(), "uploads/"+v.id+"/source")
+	must(w.t, err)
+	return transcode.JobID(v.id, o.Generation)
+}
+
+func TestWithoutRedisEverythingStillWorks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *videos.Config, _ *storage.Options) { c.RedisURL = "127.0.0.1:1" })
+	v := w.ready(`{"privacy":"password","password":"p"}`)
+	w.guess(v, "p").want(303)
+	wrong := 0
+	for range 10 {
+		if w.guess(v, "x").status == 403 {
+			wrong++
+		}
+	}
+	if wrong != 2 {
+		t.Errorf("%d guesses a minute without Redis, want half of 5", wrong)
+	}
+}

@@ -1,0 +1,429 @@
+package videos_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"html"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/linkreel/linkreel/libs/localcloud/storage"
+	"github.com/linkreel/linkreel/services/videos"
+)
+
+func TestTheSharePageOfAReadyVideo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.ready(`{"title":"Fjord"}`)
+	page := w.send(http.MethodGet, v.path, "").want(200)
+	if csp := page.header.Get("Content-Security-Policy"); strings.Contains(csp, "unsafe") || !strings.HasPrefix(csp, "default-src 'none'") || !strings.Contains(csp, "frame-ancestors 'none'") {
+		t.Errorf("policy %q", csp)
+	}
+	for k, want := range map[string]string{
+		"X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin", "Content-Type": "text/html; charset=utf-8",
+		"Cache-Control": "private, no-store", "X-Robots-Tag": "",
+	} {
+		if got := page.header.Get(k); got != want {
+			t.Errorf("%s: %q, want %q", k, got, want)
+		}
+	}
+	for _, want := range []string{
+		`<title>Fjord · Linkreel</title>`, `<meta property="og:title" content="Fjord">`, `<meta property="og:image" content="` + v.share + `/thumbnail.jpg">`,
+		`<meta name="twitter:player" content="` + w.base + `/embed/` + v.slug + `">`, `application/json+oembed`, `<video controls`, `width="1280" height="720"`,
+	} {
+		if !strings.Contains(page.body, want) {
+			t.Errorf("the page lacks %s", want)
+		}
+	}
+	if strings.Contains(page.body, "noindex") || strings.Contains(page.body, "<script>") || regexp.MustCompile(`\s(style|on\w+)=`).MatchString(page.body) {
+		t.Errorf("the page has what it should not:\n%s", page.body)
+	}
+	for _, m := range regexp.MustCompile(`(?:href|src|data-hls)="(/v/-/[^"]+)"`).FindAllStringSubmatch(page.body, -1) {
+		a := w.send(http.MethodGet, m[1], "").want(200)
+		if !strings.Contains(a.header.Get("Content-Type"), "charset=utf-8") || !strings.Contains(a.header.Get("Cache-Control"), "immutable") {
+			t.Errorf("%s: %v", m[1], a.header)
+		}
+	}
+	w.send(http.MethodGet, v.path+"/thumbnail.jpg", "").want(200)
+	if file := w.send(http.MethodGet, v.path+"/video.mp4", "").want(302); !strings.HasPrefix(file.header.Get("Location"), w.uploads) {
+		t.Errorf("file at %q", file.header.Get("Location"))
+	}
+	if a := w.send(http.MethodHead, v.path, ""); a.status != 200 || a.body != "" {
+		t.Errorf("HEAD: %d %q", a.status, a.body)
+	}
+	if a := w.send(http.MethodDelete, v.path, ""); a.status != 405 {
+		t.Errorf("DELETE: %d", a.status)
+	}
+}
+
+func TestEveryStateHasItsPage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.create(`{"title":"Soon"}`)
+	look := func(want ...string) {
+		t.Helper()
+		w.clock.Advance(2 * time.Second)
+		page := w.send(http.MethodGet, v.path, "").want(200)
+		for _, s := range want {
+			if !strings.Contains(page.body, s) {
+				t.Errorf("no %q in:\n%s", s, page.body)
+			}
+		}
+		if page.header.Get("X-Robots-Tag") == "" || strings.Contains(page.body, "og:title") {
+			t.Error("a page without a video asks to be indexed")
+		}
+	}
+	look("has not been uploaded yet", `http-equiv="refresh"`)
+	w.put(v, "a film")
+	look("is being prepared", "<progress", `data-waiting="processing"`)
+	r, err := w.jobs.Claim(t.Context(), w.job(v.id).ID, "hand", time.Minute)
+	must(t, err)
+	must(t, w.jobs.Beat(t.Context(), tokenOf(r), time.Minute, 42))
+	look(`value="42"`)
+	if s := w.send(http.MethodGet, v.path+"/status", "").want(200).json(); s["status"] != "processing" || s["progress"] != 42.0 {
+		t.Errorf("status %v", s)
+	}
+	must(t, w.jobs.Fail(t.Context(), tokenOf(r), failure("NOT_A_VIDEO", "The file has no moving picture in it.")))
+	look("could not be prepared")
+	if page := w.send(http.MethodGet, v.path, ""); strings.Contains(page.body, "NOT_A_VIDEO") || strings.Contains(page.body, "moving picture") {
+		t.Error("visitors are told the owner's reason")
+	}
+	for path, status := range map[string]int{"/thumbnail.jpg": 404, "/session": 404, "/video.mp4": 404} {
+		w.send(http.MethodGet, v.path+path, "").want(status)
+	}
+	w.send(http.MethodGet, "/v/zzzzzzz", "").want(404)
+	w.api(http.MethodDelete, "/"+v.id, "").want(204)
+	if gone, never := w.send(http.MethodGet, v.path, "").want(404), w.send(http.MethodGet, "/v/zzzzzzz", "").want(404); gone.body != never.body {
+		t.Error("a deleted video's page differs from one that never was")
+	}
+}
+
+var unlockPath = "/unlock"
+
+func (w *world) guess(v made, password string, settings ...setting) answer {
+	w.t.Helper()
+	form := url.Values{"password": {password}}.Encode()
+	return w.send(http.MethodPost, v.path+unlockPath, form, append([]setting{header("Content-Type", "application/x-www-form-urlencoded")}, settings...)...)
+}
+
+func TestAPasswordOpensOneVideo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.ready(`{"title":"Wedding of Ada","privacy":"password","password":"sésame 🔑"}`)
+	other := w.ready(`{"title":"Other","privacy":"password","password":"sésame 🔑"}`)
+	b := w.browser()
+
+	page := b.send(http.MethodGet, v.path, "").want(200)
+	for _, trace := range []string{"Ada", "og:", "twitter:", "hls", "poster", v.id, "oembed", "<video"} {
+		if strings.Contains(page.body, trace) {
+			t.Errorf("the form shows %q:\n%s", trace, page.body)
+		}
+	}
+	for _, path := range []string{v.path + "/thumbnail.jpg", v.path + "/video.mp4"} {
+		b.send(http.MethodGet, path, "").want(404)
+	}
+	for _, path := range []string{v.path + "/status", v.path + "/session", "/oembed?url=" + url.QueryEscape(v.share)} {
+		b.send(http.MethodGet, path, "").want(403)
+	}
+	if e := b.send(http.MethodGet, "/embed/"+v.slug, "").want(200); strings.Contains(e.body, "Ada") || strings.Contains(e.body, "<form") || !strings.Contains(e.body, v.share) {
+		t.Errorf("the frame shows:\n%s", e.body)
+	}
+
+	wrong := b.guess(v, "sesame").want(403)
+	if !strings.Contains(wrong.body, "<form") || !strings.Contains(wrong.body, `aria-invalid="true"`) || strings.Contains(wrong.body, "Ada") {
+		t.Errorf("after a wrong password:\n%s", wrong.body)
+	}
+	right := b.guess(v, "sésame 🔑").want(303)
+	cookie := right.header.Get("Set-Cookie")
+	if right.header.Get("Location") != v.path || !strings.Contains(cookie, "HttpOnly") || !strings.Contains(cookie, "SameSite=Lax") || !strings.Contains(cookie, "path="+v.path) {
+		t.Errorf("Location %q, cookie %q", right.header.Get("Location"), cookie)
+	}
+	page = b.send(http.MethodGet, v.path, "").want(200)
+	if !strings.Contains(page.body, "Wedding of Ada") || strings.Contains(page.body, "og:") {
+		t.Errorf("after the password:\n%s", page.body)
+	}
+	b.send(http.MethodGet, v.path+"/session", "").want(200)
+
+	value := strings.TrimPrefix(strings.SplitN(cookie, ";", 2)[0], "lr_unlock=")
+	for name, c := range map[string]string{
+		"another video's": value, "a changed": value[:len(value)-2] + "AA", "no": "",
+	} {
+		path := v.path
+		if name == "another video's" {
+			path = other.path
+		}
+		if p := w.send(http.MethodGet, path, "", header("Cookie", "lr_unlock="+c)).want(200); !strings.Contains(p.body, "<form") {
+			t.Errorf("%s cookie opens the video", name)
+		}
+	}
+	w.clock.Advance(13 * time.Hour)
+	if p := w.send(http.MethodGet, v.path, "", header("Cookie", "lr_unlock="+value)).want(200); !strings.Contains(p.body, "<form") {
+		t.Error("the cookie lives for ever")
+	}
+}
+
+func TestGuessingIsLimited(t *testing.T) {
+	t.Parallel()
+	trusting := func(c *videos.Config, _ *storage.Options) { c.TrustedProxies = prefixes("127.0.0.0/8") }
+	w := newWorld(t, trusting)
+	v := w.ready(`{"privacy":"password","password":"right"}`)
+	from := func(ip string) setting { return header("X-Forwarded-For", ip) }
+	for range 6 {
+		w.guess(v, "right", from("10.0.0.1")).want(303) // right ones do not count
+	}
+	wrong := strings.Repeat("x", 300) // longer than any password: refused without hashing it
+	for range 5 {
+		w.guess(v, wrong, from("10.0.0.1")).want(403)
+	}
+	a := w.guess(v, "right", from("10.0.0.1")).want(429)
+	if a.header.Get("Retry-After") == "" || !strings.Contains(a.body, "Too many tries") {
+		t.Errorf("429 with %v", a.header)
+	}
+	w.guess(v, "right", from("10.0.0.2")).want(303)
+	limited := 0
+	for i := range 70 {
+		if w.guess(v, wrong, from(fmt.Sprintf("10.1.%d.1", i))).status == 429 {
+			limited++
+		}
+	}
+	if limited != 15 {
+		t.Errorf("%d of 75 wrong guesses at one video were refused, want 15", limited)
+	}
+	w.guess(v, "x", from("10.0.0.3"), header("Sec-Fetch-Site", "cross-site")).want(403)
+}
+
+func TestAFormOfAnotherSiteIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.ready(`{"privacy":"password","password":"right"}`)
+	for _, s := range []setting{header("Origin", "https://evil.example"), header("Origin", "null"), header("Sec-Fetch-Site", "cross-site"), header("Sec-Fetch-Site", "same-site")} {
+		w.guess(v, "right", s).want(403)
+	}
+	w.guess(v, "right", header("Origin", w.base), header("Sec-Fetch-Site", "same-origin")).want(303)
+}
+
+func TestExpiryEndsPageAndPlayback(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.ready(fmt.Sprintf(`{"title":"Brief","privacy":"expiring","expiresAt":%d}`, time.Now().Add(time.Hour).UnixMilli()))
+	playlist := w.get(v.id)["playbackUrl"].(string)
+	media := w.send(http.MethodGet, strings.Replace(playlist, "master", "720p", 1), "").want(200)
+	signed := regexp.MustCompile(`(?m)^http\S+$`).FindString(media.body)
+	if page := w.send(http.MethodGet, v.path, "").want(200); !strings.Contains(page.body, "Available until") || page.header.Get("X-Robots-Tag") == "" {
+		t.Error("the page of an expiring video")
+	}
+	w.send(http.MethodGet, signed, "").want(200)
+
+	w.clock.Advance(time.Hour + time.Second)
+	page := w.send(http.MethodGet, v.path, "").want(410)
+	if strings.Contains(page.body, "Brief") {
+		t.Error("the expired page names the video")
+	}
+	for _, path := range []string{v.path + "/session", v.path + "/status", v.path + "/thumbnail.jpg", "/embed/" + v.slug, "/oembed?url=" + url.QueryEscape(v.share), playlist} {
+		w.send(http.MethodGet, path, "").want(410)
+	}
+	w.send(http.MethodGet, signed, "").want(400)
+	if got := w.get(v.id); got["playbackUrl"] != nil || got["posterUrl"] != nil || got["downloadUrl"] != nil || got["status"] != "ready" {
+		t.Errorf("the owner sees %v", got)
+	}
+}
+
+func TestPlaylists(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.ready(`{"privacy":"password","password":"p"}`)
+	playlist := w.get(v.id)["playbackUrl"].(string)
+	master := w.send(http.MethodGet, playlist, "").want(200)
+	if master.header.Get("Content-Type") != "application/vnd.apple.mpegurl; charset=utf-8" || master.header.Get("Access-Control-Allow-Origin") != "*" {
+		t.Errorf("master with %v", master.header)
+	}
+	names := regexp.MustCompile(`\S+?\.m3u8`).FindAllString(master.body, -1)
+	if len(names) != 3 {
+		t.Fatalf("master:\n%s", master.body)
+	}
+	for _, name := range []string{"720p.m3u8", "360p.m3u8", "audio.m3u8"} {
+		media := w.send(http.MethodGet, strings.Replace(playlist, "master.m3u8", name, 1), "").want(200)
+		var addresses []string
+		for _, line := range strings.Split(media.body, "\n") {
+			if strings.HasPrefix(line, "http") {
+				addresses = append(addresses, line)
+			}
+		}
+		if len(addresses) != 2 || addresses[0] != addresses[1] {
+			t.Fatalf("%s:\n%s", name, media.body)
+		}
+		u, err := url.Parse(addresses[0])
+		must(t, err)
+		if !strings.HasSuffix(u.Path, ".mp4") || u.Query().Get("X-Goog-Expires") == "" {
+			t.Errorf("media at %s", u)
+		}
+		w.send(http.MethodGet, addresses[0], "").want(200)
+		w.send(http.MethodGet, u.Scheme+"://"+u.Host+u.Path, "").want(403) // nothing is public
+	}
+	if vtt := w.send(http.MethodGet, strings.Replace(playlist, "master.m3u8", "storyboard.vtt", 1), "").want(200); !strings.Contains(vtt.body, "#xywh=160,0,160,90") {
+		t.Errorf("storyboard:\n%s", vtt.body)
+	}
+	w.send(http.MethodGet, strings.Replace(playlist, "master.m3u8", "poster.jpg", 1), "").want(200)
+	for _, file := range []string{"8k.m3u8", "master", "..", "x.vtt", "captions-", "720p.mp4"} {
+		w.send(http.MethodGet, strings.Replace(playlist, "master.m3u8", file, 1), "").want(404)
+	}
+	other := w.ready(`{}`)
+	for name, address := range map[string]string{
+		"a changed token":     strings.Replace(playlist, "/hls/", "/hls/A", 1),
+		"another video's":     strings.Replace(playlist, v.slug, other.slug, 1),
+		"a cookie's token":    w.base + v.path + "/hls/" + unlockValue(w.guess(v, "p")) + "/master.m3u8",
+		"no token":            w.base + v.path + "/hls/x/master.m3u8",
+		"an invented address": w.base + v.path + "/hls/" + strings.Repeat("A", 400) + "/master.m3u8",
+	} {
+		if a := w.send(http.MethodGet, address, ""); a.status != 403 || a.code() != "FORBIDDEN" {
+			t.Errorf("%s: %d %s", name, a.status, a.body)
+		}
+	}
+	w.clock.Advance(7 * time.Hour)
+	w.send(http.MethodGet, playlist, "").want(403)
+	fresh := w.get(v.id)["playbackUrl"].(string)
+	w.send(http.MethodGet, fresh, "").want(200)
+	w.api(http.MethodDelete, "/"+v.id, "").want(204)
+	w.send(http.MethodGet, fresh, "").want(404)
+}
+
+func TestASessionRenewsWhatThePlayerHolds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.ready(`{}`)
+	page := w.send(http.MethodGet, v.path, "").want(200)
+	held := html.UnescapeString(regexp.MustCompile(`data-playlist="([^"]+)"`).FindStringSubmatch(page.body)[1])
+	w.send(http.MethodGet, held, "").want(200)
+	w.clock.Advance(11 * time.Minute)
+	w.send(http.MethodGet, held, "").want(403)
+	var s struct {
+		Playlist string
+		TTL      int
+		Media    []string
+	}
+	must(t, json.Unmarshal([]byte(w.send(http.MethodGet, v.path+"/session", "").want(200).body), &s))
+	if s.TTL < 60 || s.TTL > 600 || len(s.Media) != 3 {
+		t.Fatalf("session %+v", s)
+	}
+	w.send(http.MethodGet, s.Playlist, "").want(200)
+	for _, m := range s.Media {
+		w.send(http.MethodGet, m, "").want(200)
+	}
+	w.clock.Advance(time.Duration(s.TTL-5) * time.Second)
+	for _, m := range s.Media {
+		w.send(http.MethodGet, m, "").want(200)
+	}
+}
+
+func TestViewsCountOncePerViewerAndDay(t *testing.T) {
+	t.Parallel()
+	trusting := func(c *videos.Config, _ *storage.Options) { c.TrustedProxies = prefixes("127.0.0.0/8") }
+	w := newWorld(t, trusting)
+	w.loop("views")
+	v := w.ready(`{}`)
+	address := func() string {
+		page := w.send(http.MethodGet, v.path, "").want(200)
+		return html.UnescapeString(regexp.MustCompile(`data-view="([^"]+)"`).FindStringSubmatch(page.body)[1])
+	}
+	watch := func(ip, agent string) {
+		w.send(http.MethodPost, address(), "", header("X-Forwarded-For", ip), header("User-Agent", agent)).want(204)
+	}
+	for range 3 {
+		watch("10.0.0.1", "a")
+	}
+	watch("10.0.0.1", "b")
+	watch("10.0.0.2", "a")
+	own := strings.Replace(w.get(v.id)["playbackUrl"].(string), "master.m3u8", "view", 1)
+	w.send(http.MethodPost, own, "").want(204) // the owner's own look is no view
+	eventually(t, "3 views", func() bool { return w.get(v.id)["views"] == 3.0 })
+	w.clock.Advance(24 * time.Hour)
+	watch("10.0.0.1", "a")
+	eventually(t, "a view on the next day", func() bool { return w.get(v.id)["views"] == 4.0 })
+	if page := w.send(http.MethodGet, v.path, ""); !strings.Contains(page.body, "4 views") {
+		t.Error("the page does not say how often it was watched")
+	}
+}
+
+func TestOEmbed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.ready(`{"title":"A \"quoted\" <title>","privacy":"unlisted"}`)
+	ask := func(query string) answer { return w.send(http.MethodGet, "/oembed?"+query, "") }
+	m := ask("url=" + url.QueryEscape(v.share) + "&maxwidth=640").want(200).json()
+	if m["type"] != "video" || m["version"] != "1.0" || m["width"] != 640.0 || m["height"] != 360.0 || m["thumbnail_url"] != v.share+"/thumbnail.jpg" {
+		t.Errorf("oembed %v", m)
+	}
+	if frame := m["html"].(string); !strings.Contains(frame, `src="`+w.base+`/embed/`+v.slug+`"`) || strings.Contains(frame, "<title>") {
+		t.Errorf("frame %s", frame)
+	}
+	embed := w.send(http.MethodGet, "/embed/"+v.slug, "").want(200)
+	if csp := embed.header.Get("Content-Security-Policy"); !strings.HasSuffix(csp, "frame-ancestors *") || embed.header.Get("X-Frame-Options") != "" {
+		t.Errorf("a page for frames with policy %q", csp)
+	}
+	for query, status := range map[string]int{
+		"": 404, "url=x": 404, "url=" + url.QueryEscape("https://evil.example/v/"+v.slug): 404, "url=" + url.QueryEscape(w.base+"/v/zzzzzzz"): 404,
+		"url=" + url.QueryEscape(v.share) + "&format=xml": 501, "url=" + url.QueryEscape(v.share) + "&maxwidth=-1": 400,
+	} {
+		ask(query).want(status)
+	}
+}
+
+func TestHostileTextStaysText(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, s := range []string{
+		`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `'-alert(1)-'`, `</title><svg onload=alert(1)>`, `javascript:alert(1)`,
+		"{{.}}", `</textarea><script>alert(1)</script>`, "\u2028\u2029\u202e", `--><script>alert(1)</script>`, "`${alert(1)}`", `" autofocus onfocus=alert(1) x="`,
+	} {
+		v := w.ready(`{}`)
+		text, err := json.Marshal(map[string]string{"title": s, "description": s})
+		must(t, err)
+		w.api(http.MethodPatch, "/"+v.id, string(text)).want(200)
+		if got := w.get(v.id); got["title"] != s || got["description"] != s {
+			t.Errorf("%q came back as %q", s, got["title"])
+		}
+		for _, path := range []string{v.path, "/embed/" + v.slug} {
+			body := w.send(http.MethodGet, path, "").want(200).body
+			if n := strings.Count(body, "<script"); n != 1 || strings.Contains(body, "<img") || regexp.MustCompile(`<[^>]*\son\w+=[^>]*>`).MatchString(stripAttributes(body)) {
+				t.Errorf("%q is markup on %s:\n%s", s, path, body)
+			}
+		}
+	}
+}
+
+// stripAttributes empties quoted attribute values, where text may look like
+// anything.
+func stripAttributes(page string) string {
+	return regexp.MustCompile(`="[^"]*"`).ReplaceAllString(page, `=""`)
+}
+
+func TestUnlistedPagesAreNotIndexed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.ready(`{"privacy":"unlisted","title":"Quiet"}`)
+	page := w.send(http.MethodGet, v.path, "").want(200)
+	if !strings.Contains(page.body, `content="noindex, nofollow"`) || page.header.Get("X-Robots-Tag") != "noindex, nofollow" || !strings.Contains(page.body, `og:title`) {
+		t.Errorf("unlisted page: %v", page.header)
+	}
+}
+
+func TestErrorsOfPagesArePages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	page := w.send(http.MethodGet, "/v/unknown", "").want(404)
+	if !strings.Contains(page.body, "Nothing here") || page.header.Get("Content-Security-Policy") == "" {
+		t.Errorf("404 page:\n%s", page.body)
+	}
+	if a := w.send(http.MethodGet, "/v/unknown/session", "").want(404); a.code() != "VIDEO_NOT_FOUND" {
+		t.Error(a.body)
+	}
+	if diff := cmp.Diff("text/html; charset=utf-8", page.header.Get("Content-Type")); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -1,0 +1,384 @@
+package videos_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/authclient"
+	"github.com/linkreel/linkreel/libs/boot"
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/localcloud/firestore"
+	"github.com/linkreel/linkreel/libs/localcloud/redistest"
+	"github.com/linkreel/linkreel/libs/localcloud/storage"
+	"github.com/linkreel/linkreel/libs/objectstore"
+	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/services/videos"
+)
+
+// world is the service over real servers of everything it uses, and a hand that
+// plays the worker.
+type world struct {
+	t       *testing.T
+	base    string
+	uploads string
+	push    string // the storage's JSON API, whose keys sign pushes
+	client  *http.Client
+	svc     *boot.Service
+	store   *storage.Server
+	fire    *firestore.Server
+	jobs    *transcode.Store
+	bucket  *objectstore.Store
+	clock   *clock
+	keys    map[string]string // account → key
+	redis   string
+}
+
+// TestMain keeps the services' log out of the tests' output.
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	os.Exit(m.Run())
+}
+
+// clock is the machine's, moved by what a test asks for.
+type clock struct {
+	mu    sync.Mutex
+	ahead time.Duration
+}
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Now().Add(c.ahead)
+}
+
+func (c *clock) Advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ahead += d
+}
+
+const bucketName = "media"
+
+type option func(*videos.Config, *storage.Options)
+
+func newWorld(t *testing.T, options ...option) *world {
+	t.Helper()
+	w := &world{t: t, clock: &clock{}, keys: map[string]string{}, client: &http.Client{
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+	listen := func() net.Listener {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		must(t, err)
+		return l
+	}
+	api, public, private := listen(), listen(), listen()
+	w.base, w.uploads, w.push = "http://"+api.Addr().String(), "http://"+public.Addr().String(), "http://"+private.Addr().String()
+
+	indexes, err := firestore.ParseIndexes(videos.Indexes)
+	must(t, err)
+	w.fire, err = firestore.Open(firestore.Options{Indexes: indexes, Clock: w.clock.Now})
+	must(t, err)
+	addr, err := w.fire.Listen("127.0.0.1:0")
+	must(t, err)
+
+	cfg := videos.Config{
+		Firestore: firestoredb.Config{Project: "test", Endpoint: addr.String(), Timeout: 10 * time.Second},
+		BaseURL:   w.base, TokenSecrets: []string{hex.EncodeToString(bytes.Repeat([]byte{7}, 32))},
+		PushAudience: w.base + videos.StorageHookPath, PushCertsURL: w.push + "/oauth2/v3/certs",
+		UploadTTL: 24 * time.Hour, UploadMaxAge: 48 * time.Hour, MaxBytes: 1 << 20, MaxDuration: time.Hour, MaxSide: 8192, MaxPixels: 36_000_000,
+		WatchTTL: 10 * time.Minute, OwnerTTL: 6 * time.Hour, UnlockTTL: 12 * time.Hour, PasswordHashes: 2, PasswordQueue: 8,
+		SweepEvery: time.Hour, JanitorEvery: time.Hour, SourceRetention: 168 * time.Hour, Now: w.clock.Now,
+	}
+	objects := storage.Options{
+		Dir: t.TempDir(), Buckets: []string{bucketName}, PublicURL: w.uploads, APIURL: w.push, Clock: w.clock.Now,
+		CORS: []storage.CORS{{Origin: []string{"*"}, Method: []string{"GET", "HEAD", "PUT"}, ResponseHeader: []string{"Content-Type", "Content-Range", "Range"}}},
+	}
+	for _, o := range options {
+		o(&cfg, &objects)
+	}
+	w.store, err = storage.Open(objects)
+	must(t, err)
+	cfg.Storage = objectstore.Config{Bucket: bucketName, PublicURL: w.uploads, Endpoint: w.push, Key: w.store.ServiceAccountKey(), Clock: w.clock.Now}
+	if cfg.RedisURL == "" {
+		cfg.RedisURL = redistest.Start(t)
+	}
+	w.redis = cfg.RedisURL
+
+	keys := sourceOf{}
+	auth := httptest.NewServer(authclient.Handler(keys, "token"))
+	cfg.AuthURL, cfg.InternalToken = auth.URL, "token"
+	for account, plan := range map[string]identity.Plan{"acc_a": identity.Creator, "acc_b": identity.Creator, "acc_free": identity.Free} {
+		key, err := identity.NewKey(randomBytes{})
+		must(t, err)
+		w.keys[account] = key.Secret()
+		keys[key.Hash()] = &authclient.Record{KeyID: "key_" + account, AccountID: account, AccountName: account, Plan: plan, Scopes: identity.AllScopes(), Version: 1, PerMinute: 100_000}
+	}
+
+	w.svc, err = videos.New(t.Context(), cfg)
+	must(t, err)
+	servers := []*http.Server{{Handler: w.store.PublicHandler()}, {Handler: w.store.APIHandler()}}
+	go servers[0].Serve(public)  //nolint:errcheck // ends with the test
+	go servers[1].Serve(private) //nolint:errcheck // ends with the test
+	fast := httpapi.NewServer("", w.svc.Handler("api"))
+	go fast.Serve(api) //nolint:errcheck // ends with the test
+
+	db, err := firestoredb.Open(t.Context(), cfg.Firestore)
+	must(t, err)
+	w.jobs = transcode.NewStore(db, w.clock.Now)
+	w.bucket, err = objectstore.Open(t.Context(), cfg.Storage)
+	must(t, err)
+	t.Cleanup(func() {
+		ctx := context.Background()
+		_ = fast.Shutdown()
+		_ = boot.CloseAll(ctx, w.svc)
+		_ = w.bucket.Close()
+		_ = db.Close()
+		for _, s := range servers {
+			_ = s.Close()
+		}
+		auth.Close()
+		_ = w.store.Close()
+		_ = w.fire.Close()
+	})
+	return w
+}
+
+// loop runs one of the service's loops until the test ends.
+func (w *world) loop(name string) {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	for _, l := range w.svc.Loops {
+		if l.Name == name {
+			go func() { defer close(done); _ = l.Run(ctx) }()
+			w.t.Cleanup(func() { cancel(); <-done })
+			return
+		}
+	}
+	w.t.Fatalf("no loop %q", name)
+}
+
+type sourceOf map[string]*authclient.Record
+
+func (s sourceOf) Verify(_ context.Context, hash string) (*authclient.Record, error) {
+	if r, ok := s[hash]; ok {
+		return r, nil
+	}
+	return nil, authclient.ErrUnknownKey
+}
+
+type randomBytes struct{}
+
+func (randomBytes) Read(p []byte) (int, error) {
+	return strings.NewReader(identity.NewNonce() + identity.NewNonce() + identity.NewNonce()).Read(p)
+}
+
+// answer is a response, read.
+type answer struct {
+	t      *testing.T
+	status int
+	header http.Header
+	body   string
+}
+
+func (a answer) json() map[string]any {
+	a.t.Helper()
+	var m map[string]any
+	if err := json.Unmarshal([]byte(a.body), &m); err != nil {
+		a.t.Fatalf("%d %q: %v", a.status, a.body, err)
+	}
+	return m
+}
+
+func (a answer) want(status int) answer {
+	a.t.Helper()
+	if a.status != status {
+		a.t.Fatalf("status %d, want %d; body %.600s", a.status, status, a.body)
+	}
+	return a
+}
+
+func (a answer) code() string {
+	e, _ := a.json()["error"].(map[string]any)
+	code, _ := e["code"].(string)
+	return code
+}
+
+type setting func(*http.Request)
+
+func header(k, v string) setting { return func(r *http.Request) { r.Header.Set(k, v) } }
+
+func (w *world) send(method, url, body string, settings ...setting) answer {
+	w.t.Helper()
+	if strings.HasPrefix(url, "/") {
+		url = w.base + url
+	}
+	req, err := http.NewRequest(method, url, strings.NewReader(body))
+	must(w.t, err)
+	for _, s := range settings {
+		s(req)
+	}
+	resp, err := w.client.Do(req)
+	must(w.t, err)
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	must(w.t, err)
+	return answer{w.t, resp.StatusCode, resp.Header, string(b)}
+}
+
+// api is a call by account a.
+func (w *world) api(method, path, body string, settings ...setting) answer {
+	w.t.Helper()
+	return w.as("acc_a", method, path, body, settings...)
+}
+
+func (w *world) as(account, method, path, body string, settings ...setting) answer {
+	w.t.Helper()
+	settings = append([]setting{header("Authorization", "Bearer "+w.keys[account]), header("Content-Type", "application/json")}, settings...)
+	return w.send(method, "/api/v1/videos"+path, body, settings...)
+}
+
+// made is a video made through the API.
+type made struct{ id, slug, upload, share, path string }
+
+func (w *world) create(body string) made {
+	w.t.Helper()
+	m := w.api(http.MethodPost, "", body).want(201).json()
+	v := made{id: m["videoId"].(string), slug: m["slug"].(string), upload: m["uploadUrl"].(string), share: m["shareUrl"].(string)}
+	v.path = "/v/" + v.slug
+	return v
+}
+
+func (w *world) get(id string) map[string]any {
+	w.t.Helper()
+	return w.api(http.MethodGet, "/"+id, "").want(200).json()
+}
+
+func (w *world) put(v made, content string) {
+	w.t.Helper()
+	w.send(http.MethodPut, v.upload, content, header("Content-Type", "video/mp4")).want(200)
+}
+
+// job finds the video's job, once its upload was noticed.
+func (w *world) job(id string) transcode.Record {
+	w.t.Helper()
+	o, err := w.bucket.Stat(w.t.Context(), "uploads/"+id+"/source")
+	must(w.t, err)
+	r, err := w.jobs.Get(w.t.Context(), transcode.JobID(id, o.Generation))
+	must(w.t, err)
+	return r
+}
+
+// work does what a worker would: it claims the job, writes objects, publishes.
+func (w *world) work(id string, change func(*transcode.Outcome)) *transcode.Outcome {
+	w.t.Helper()
+	ctx := w.t.Context()
+	job := w.job(id)
+	r, err := w.jobs.Claim(ctx, job.ID, "hand", time.Minute)
+	must(w.t, err)
+	prefix := transcode.Prefix(id, job.Generation, r.Attempt)
+	o := outcome(prefix)
+	if change != nil {
+		change(o)
+	}
+	for _, name := range o.Objects() {
+		w.object(name, "bytes of "+name)
+	}
+	must(w.t, w.jobs.Publish(ctx, transcode.Token{JobID: job.ID, Attempt: r.Attempt}, o))
+	return o
+}
+
+func (w *world) object(name, content string) {
+	w.t.Helper()
+	_, err := w.bucket.Upload(w.t.Context(), name, strings.NewReader(content), objectstore.UploadOptions{ContentType: "application/octet-stream"})
+	must(w.t, err)
+}
+
+func outcome(prefix string) *transcode.Outcome {
+	segments := transcode.Segments{
+		{Range: transcode.Range{Offset: 1000, Size: 5000}, Duration: 6},
+		{Range: transcode.Range{Offset: 6000, Size: 4000}, Duration: 4.5},
+	}
+	rendition := func(name string, width, height int) transcode.Rendition {
+		return transcode.Rendition{
+			Name: name, Object: prefix + name + ".mp4", Size: 10_000, Width: width, Height: height, FrameRate: 30, Codecs: "avc1.64001f",
+			Bandwidth: 10 * width * height / 10, AverageBandwidth: 5 * width * height / 10, Init: transcode.Range{Size: 1000}, Segments: segments,
+		}
+	}
+	sound := rendition("audio", 0, 0)
+	sound.Codecs, sound.Bandwidth = "mp4a.40.2", 128_000
+	return &transcode.Outcome{
+		Version: 1, Final: true, Path: transcode.PathTranscode, Prefix: prefix, Duration: 10.5, Width: 1280, Height: 720, FrameRate: 30, HasAudio: true,
+		Renditions: []transcode.Rendition{rendition("720p", 1280, 720), rendition("360p", 640, 360)}, Audio: &sound,
+		Poster: prefix + "poster.jpg", PosterWidth: 1280, PosterHeight: 720, Download: prefix + "download.mp4",
+		Storyboard: &transcode.Storyboard{Objects: []string{prefix + "storyboard-0.jpg"}, Columns: 5, Rows: 5, TileWidth: 160, TileHeight: 90, Interval: 1, Count: 11},
+	}
+}
+
+// ready makes a video that plays.
+func (w *world) ready(body string) made {
+	w.t.Helper()
+	v := w.create(body)
+	w.put(v, "a film")
+	if s := w.get(v.id)["status"]; s != "processing" {
+		w.t.Fatalf("status %v after the upload", s)
+	}
+	w.work(v.id, nil)
+	if s := w.get(v.id)["status"]; s != "ready" {
+		w.t.Fatalf("status %v after the work", s)
+	}
+	return v
+}
+
+// objects lists what storage has.
+func (w *world) objects(prefix string) []string {
+	w.t.Helper()
+	var names []string
+	for o, err := range w.bucket.List(w.t.Context(), prefix) {
+		must(w.t, err)
+		names = append(names, o.Name)
+	}
+	return names
+}
+
+// browser keeps cookies.
+func (w *world) browser() *world {
+	w.t.Helper()
+	jar, err := cookiejar.New(nil)
+	must(w.t, err)
+	b := *w
+	b.client = &http.Client{Jar: jar, CheckRedirect: w.client.CheckRedirect}
+	return &b
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if ok() {
+			return
+		}
+	}
+	t.Fatalf("in 20 s: not %s", what)
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
