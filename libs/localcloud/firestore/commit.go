@@ -41,6 +41,7 @@ type change struct {
 	at            int64
 	name          string
 	before, after *pb.Document // nil: it is not there; never modified
+	recreated     bool         // deleted in between
 }
 
 // writer applies commits one after the other. Those that arrive while a batch
@@ -342,7 +343,7 @@ func (c *change) checkPrecondition(p *pb.Precondition) error {
 // apply puts one write on top of what the change holds so far.
 func (c *change) apply(w *pb.Write) (*pb.WriteResult, error) {
 	if _, isDelete := w.GetOperation().(*pb.Write_Delete); isDelete {
-		c.after = nil
+		c.after, c.recreated = nil, true
 		return &pb.WriteResult{}, nil
 	}
 	fields, err := updatedFields(c.after.GetFields(), w)
@@ -399,11 +400,11 @@ func updatedFields(old map[string]*pb.Value, w *pb.Write) (map[string]*pb.Value,
 func (c *change) settle() {
 	switch {
 	case c.after == nil || c.after == c.before:
-	case c.before != nil && proto.Equal(&pb.MapValue{Fields: c.before.GetFields()}, &pb.MapValue{Fields: c.after.GetFields()}):
+	case c.before != nil && !c.recreated && proto.Equal(&pb.MapValue{Fields: c.before.GetFields()}, &pb.MapValue{Fields: c.after.GetFields()}):
 		c.after = c.before
 	default:
 		c.after.CreateTime, c.after.UpdateTime = timestamp(c.at), timestamp(c.at)
-		if c.before != nil {
+		if c.before != nil && !c.recreated {
 			c.after.CreateTime = c.before.GetCreateTime()
 		}
 	}

@@ -688,6 +688,7 @@ func (d *differential) get(side int, req *pb.BatchGetDocumentsRequest) answer {
 			return failed(err)
 		}
 		if r.GetFound() != nil {
+			a.names = append(a.names, fmt.Sprint(r.GetFound().GetName(), " new: ", proto.Equal(r.GetFound().GetCreateTime(), r.GetFound().GetUpdateTime())))
 			a.docs = append(a.docs, timeless(r.GetFound()))
 		} else if r.GetMissing() != "" {
 			a.names = append(a.names, r.GetMissing())

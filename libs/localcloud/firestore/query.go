@@ -73,6 +73,7 @@ type query struct {
 	hasNotIn     bool
 	hasIn        bool
 	hasOr        bool
+	filtered     bool // by a field other than the name
 }
 
 // compileQuery refuses what production refuses. The rules beyond the obvious
@@ -163,18 +164,18 @@ func (q *query) compileOrders(explicit []*pb.StructuredQuery_Order, aggregated [
 		if err != nil {
 			return err
 		}
-		if raw == nameField && seen[raw] && q.nameDesc() == desc {
-			return nil
+		if seen[nameField] {
+			return invalid("order by clause cannot contain more fields after the key")
 		}
 		if seen[raw] {
 			return invalid("order by clause cannot contain duplicate fields %s", raw)
 		}
-		if seen[nameField] {
-			return invalid("order by clause cannot contain more fields after the key")
-		}
 		seen[raw] = true
 		q.orders = append(q.orders, order{field{raw, path}, desc})
 		return nil
+	}
+	if q.descendingKeyScan(explicit) {
+		return status.Error(codes.FailedPrecondition, "Firestore does not support descending key scans")
 	}
 	for _, o := range explicit {
 		desc = o.GetDirection() == pb.StructuredQuery_DESCENDING
@@ -191,9 +192,6 @@ func (q *query) compileOrders(explicit []*pb.StructuredQuery_Order, aggregated [
 			return err
 		}
 	}
-	if len(q.orders) == 1 && seen[nameField] && desc && !slices.ContainsFunc(q.equalities, func(f string) bool { return f != nameField }) {
-		return status.Error(codes.FailedPrecondition, "Firestore does not support descending key scans")
-	}
 	slices.Sort(aggregated)
 	for _, raw := range append(aggregated, nameField) {
 		if seen[raw] {
@@ -204,6 +202,17 @@ func (q *query) compileOrders(explicit []*pb.StructuredQuery_Order, aggregated [
 		}
 	}
 	return nil
+}
+
+// descendingKeyScan tells a query that only the documents' own order could
+// answer, backwards. Any filter on a field makes an index do it.
+func (q *query) descendingKeyScan(explicit []*pb.StructuredQuery_Order) bool {
+	for _, o := range explicit {
+		if o.GetField().GetFieldPath() != nameField || o.GetDirection() != pb.StructuredQuery_DESCENDING {
+			return false
+		}
+	}
+	return len(explicit) > 0 && !q.filtered
 }
 
 // compileFilter also answers into how many disjunctions the filter expands.
@@ -263,6 +272,7 @@ func (q *query) compileUnary(f *pb.StructuredQuery_UnaryFilter) (*filter, error)
 	if err != nil {
 		return nil, err
 	}
+	q.filtered = q.filtered || raw != nameField
 	switch f.GetOp() {
 	case pb.StructuredQuery_UnaryFilter_IS_NOT_NULL, pb.StructuredQuery_UnaryFilter_IS_NOT_NAN:
 		q.notFilters++
@@ -285,6 +295,7 @@ func (q *query) compileComparison(f *pb.StructuredQuery_FieldFilter) (*filter, i
 	if out.value == nil {
 		return nil, 0, invalid("A filter needs a value.")
 	}
+	q.filtered = q.filtered || raw != nameField
 	members := len(f.GetValue().GetArrayValue().GetValues())
 	switch f.GetOp() {
 	case opEqual, opArrayContains:
@@ -309,8 +320,26 @@ func (q *query) compileComparison(f *pb.StructuredQuery_FieldFilter) (*filter, i
 	default:
 		return nil, 0, invalid("A field filter needs an operator.")
 	}
-	q.inequalities = append(q.inequalities, raw)
+	if !neverTrue(out) {
+		q.inequalities = append(q.inequalities, raw)
+	}
 	return out, 1, nil
+}
+
+// neverTrue tells comparisons with null and NaN that nothing satisfies. Nothing
+// has to be sorted by their field.
+func neverTrue(f *filter) bool {
+	null := kindOf(f.value) == kindNull
+	switch f.op {
+	case opLess, opLessOrEqual, opGreater, opGreaterOrEqual:
+		return null || isNaN(f.value)
+	case opNotEqual:
+		return null
+	case opNotIn:
+		vs := f.value.GetArrayValue().GetValues()
+		return len(vs) > 0 && !slices.ContainsFunc(vs, func(v *pb.Value) bool { return kindOf(v) != kindNull })
+	}
+	return false
 }
 
 // arrayFilters is the largest number of array filters in one disjunction.

@@ -72,11 +72,11 @@ type combinedWrite struct {
 
 func (c *combinedWrite) add(w *pb.Write) error {
 	first := c.kind == ""
-	kind, mustExist := "upsert", false
+	kind, mustExist, mustNot := "upsert", false, false
 	var version *pb.Precondition
 	switch p := w.GetCurrentDocument().GetConditionType().(type) {
 	case *pb.Precondition_Exists:
-		kind, mustExist = "insert", p.Exists
+		kind, mustExist, mustNot = "insert", p.Exists, !p.Exists
 		if p.Exists {
 			kind = "update"
 		}
@@ -91,7 +91,7 @@ func (c *combinedWrite) add(w *pb.Write) error {
 	switch {
 	case first:
 		c.version = version
-	case kind == "insert" && previous != "delete", mustExist && previous == "delete":
+	case mustNot && previous != "delete", mustExist && previous == "delete":
 		return invalid("Cannot %s then %s an entity in the same request.", previous, kind)
 	case version != nil && !proto.Equal(c.version, version):
 		return invalid("Cannot collapse mutations with different version preconditions.")

@@ -65,8 +65,9 @@ func (s *service) BatchWrite(ctx context.Context, r *pb.BatchWriteRequest) (*pb.
 	seen := map[string]bool{}
 	for i, w := range r.GetWrites() {
 		reqs[i] = &commitRequest{writes: []*pb.Write{w}}
-		if names[i], reqs[i].err = checkWrite(w); reqs[i].err != nil {
-			continue
+		var err error
+		if names[i], err = checkWrite(w); err != nil {
+			return nil, err // what could never succeed fails the request as a whole
 		}
 		if seen[names[i]] {
 			return nil, invalid("A document cannot be written more than once in one BatchWrite: %s", names[i])
@@ -77,12 +78,11 @@ func (s *service) BatchWrite(ctx context.Context, r *pb.BatchWriteRequest) (*pb.
 	defer release()
 	var submitted []*commitRequest
 	for i, req := range reqs {
-		if req.err == nil && blocked[names[i]] {
+		if blocked[names[i]] {
 			req.err = errLockTimeout
+			continue
 		}
-		if req.err == nil {
-			submitted = append(submitted, req)
-		}
+		submitted = append(submitted, req)
 	}
 	s.writer.submit(submitted...)
 	for _, req := range submitted {
