@@ -12,7 +12,7 @@ GO      ?= go
 .PHONY: help
 ## Show this list.
 help:
-	@awk '/^## /{d=substr($$0,4)} /^[a-z0-9-]+:/{if(d!=""){split($$1,a,":"); printf "  make %-14s %s\n", a[1], d; d=""}}' Makefile
+	@awk '/^## /{d=substr($$0,4)} /^[a-z0-9-]+:/{if(d!=""){split($$1,a,":"); printf "  make %-14s %s\n", a[1], d; d=""}}' $(MAKEFILE_LIST)
 
 .PHONY: run
 ## Run the whole system on this machine (installs redis and ffmpeg when missing).
@@ -104,3 +104,5 @@ $(BIN)/gotestsum: tools/go.sum
 $(BIN)/golangci-lint: tools/go.sum
 	@mkdir -p $(BIN)
 	cd tools && GOWORK=off CGO_ENABLED=0 $(GO) build -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+-include tests/cluster/cluster.mk

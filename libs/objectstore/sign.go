@@ -56,7 +56,11 @@ func parseKeyFile(b []byte) (*keySigner, error) {
 	}
 	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if err != nil {
-		return nil, fmt.Errorf("parse service account key: %w", err)
+		// The older form, which Google's clients read as well, and which helm makes.
+		var pkcs1Err error
+		if parsed, pkcs1Err = x509.ParsePKCS1PrivateKey(block.Bytes); pkcs1Err != nil {
+			return nil, fmt.Errorf("parse service account key: %w", err)
+		}
 	}
 	key, ok := parsed.(*rsa.PrivateKey)
 	if !ok {

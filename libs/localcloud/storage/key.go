@@ -112,7 +112,11 @@ func parseKey(b []byte) (*serviceAccount, error) {
 	}
 	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if err != nil {
-		return nil, fmt.Errorf("parse key file: %w", err)
+		// The older form, which Google's clients read as well, and which helm makes.
+		var pkcs1Err error
+		if key, pkcs1Err = x509.ParsePKCS1PrivateKey(block.Bytes); pkcs1Err != nil {
+			return nil, fmt.Errorf("parse key file: %w", err)
+		}
 	}
 	private, ok := key.(*rsa.PrivateKey)
 	if !ok {

@@ -1,0 +1,69 @@
+{{/*
+Alerts besides the burn rates. Each has its section in docs/operations.md, which
+tests/cluster compares with this list.
+*/}}
+{{- define "linkreel.alerts" -}}
+{{- $runbook := .Values.metrics.prometheusRule.runbookURL }}
+{{- $here := printf "namespace=%q" .Release.Namespace }}
+- alert: LinkreelRedirectsSlow
+  expr: linkreel:redirects_latency:p99_5m > 0.05
+  for: 10m
+  labels: {severity: warning}
+  annotations:
+    summary: "One redirect in a hundred takes longer than 50 ms."
+    runbook_url: {{ $runbook }}#linkreelredirectsslow
+- alert: LinkreelRedisUnreachable
+  expr: sum(rate(linkreel_auth_redis_failures_total{ {{- $here -}} }[5m])) > 0.1
+  for: 2m
+  labels: {severity: warning}
+  annotations:
+    summary: "Calls to Redis fail; limits are local and clicks wait in the spool."
+    runbook_url: {{ $runbook }}#linkreelredisunreachable
+- alert: LinkreelClicksLost
+  expr: sum(increase(linkreel_clicks_lost_total{ {{- $here -}} }[15m])) > 0
+  labels: {severity: critical}
+  annotations:
+    summary: "Clicks could not be counted and are lost."
+    runbook_url: {{ $runbook }}#linkreelclickslost
+- alert: LinkreelClicksNotCounted
+  expr: |
+    sum(rate(http_server_request_duration_seconds_count{ {{- $here }}, otel_scope_name="redirect", http_response_status_code="302"}[10m])) > 0.1
+    and sum(rate(linkreel_clicks_counted_total{ {{- $here -}} }[10m])) == 0
+  for: 10m
+  labels: {severity: warning}
+  annotations:
+    summary: "Redirects happen, but no click is counted."
+    runbook_url: {{ $runbook }}#linkreelclicksnotcounted
+- alert: LinkreelKeyChecksRefused
+  expr: sum(rate(linkreel_auth_checks_degraded_total{ {{- $here }}, how="unavailable"}[5m])) > 0
+  for: 1m
+  labels: {severity: critical}
+  annotations:
+    summary: "Keys cannot be judged: API calls are answered 503."
+    runbook_url: {{ $runbook }}#linkreelkeychecksrefused
+- alert: LinkreelVideosFailing
+  expr: |
+    sum(rate(linkreel_job_duration_seconds_count{ {{- $here }}, result=~"retried|lost"}[30m]))
+    > 0.1 * sum(rate(linkreel_job_duration_seconds_count{ {{- $here -}} }[30m]))
+  for: 10m
+  labels: {severity: warning}
+  annotations:
+    summary: "More than a tenth of transcoding jobs are retried or lost."
+    runbook_url: {{ $runbook }}#linkreelvideosfailing
+- alert: LinkreelWorkersIdle
+  expr: |
+    sum(increase(http_server_request_duration_seconds_count{ {{- $here }}, http_route="/api/v1/videos", http_request_method="POST", http_response_status_code="201"}[1h])) > 5
+    and sum(increase(linkreel_job_duration_seconds_count{ {{- $here -}} }[1h])) == 0
+  for: 30m
+  labels: {severity: warning}
+  annotations:
+    summary: "Videos are created, but no worker has ended a job for an hour."
+    runbook_url: {{ $runbook }}#linkreelworkersidle
+- alert: LinkreelPodDown
+  expr: up{ {{- $here }}, job=~".*linkreel.*"} == 0
+  for: 5m
+  labels: {severity: warning}
+  annotations:
+    summary: "A pod does not answer for its metrics."
+    runbook_url: {{ $runbook }}#linkreelpoddown
+{{- end }}

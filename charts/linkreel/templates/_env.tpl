@@ -1,0 +1,110 @@
+{{/*
+The environment of a service: dict "root" $ "name" NAME "values" VALUES. Each
+name is a setting in the service's Config; tests/cluster fails on one that is not.
+*/}}
+{{- define "linkreel.env" -}}
+{{- $root := .root }}
+{{- $full := include "linkreel.fullname" $root }}
+{{- $secret := include "linkreel.secretName" $root }}
+{{- $env := dict
+  "LINKREEL_ADMIN_ADDR" (printf ":%s" (include "linkreel.adminPort" $root))
+  "LINKREEL_DRAIN" (printf "%vs" .values.drainSeconds)
+  "LINKREEL_GRACE" (printf "%vs" .values.graceSeconds)
+  "LINKREEL_LOG_LEVEL" .values.logLevel
+}}
+{{- range $port, $number := include "linkreel.ports" .name | fromYaml }}
+{{- $_ := set $env (printf "LINKREEL_%s_ADDR" (upper $port)) (printf ":%v" $number) }}
+{{- end }}
+{{- if ne .name "worker" }}
+{{- $_ := set $env "LINKREEL_TRUSTED_PROXIES" (join "," $root.Values.trustedProxies) }}
+{{- end }}
+{{- if has .name (list "links" "videos") }}
+{{- $_ := set $env "LINKREEL_BASE_URL" (include "linkreel.url" (dict "root" $root "host" $root.Values.hosts.base)) }}
+{{- $_ := set $env "LINKREEL_SHORT_BASE_URL" (include "linkreel.url" (dict "root" $root "host" $root.Values.hosts.short)) }}
+{{- end }}
+{{- if has .name (list "links" "videos") }}
+{{- $_ := set $env "LINKREEL_AUTH_URL" (printf "http://%s-auth:8090" $full) }}
+{{- end }}
+{{- if eq .name "links" }}
+{{- $_ := set $env "LINKREEL_SPOOL_DIR" "/var/lib/linkreel/spool" }}
+{{- end }}
+{{- if eq .name "worker" }}
+{{- $_ := set $env "LINKREEL_SCRATCH_DIR" "/var/lib/linkreel/scratch" }}
+{{- $_ := set $env "LINKREEL_WORKER_SLOTS" (toString .values.concurrency) }}
+{{- end }}
+{{- if include "linkreel.local" $root }}
+{{- $_ := set $env "LINKREEL_FIRESTORE_ENDPOINT" (printf "%s:8085" (include "linkreel.localcloud" $root)) }}
+{{- else }}
+{{- $_ := set $env "LINKREEL_FIRESTORE_PROJECT" $root.Values.cloud.google.project }}
+{{- $_ := set $env "LINKREEL_FIRESTORE_DATABASE" $root.Values.cloud.google.database }}
+{{- end }}
+{{- if has .name (list "videos" "worker") }}
+{{- if include "linkreel.local" $root }}
+{{- $_ := set $env "LINKREEL_STORAGE_BUCKET" $root.Values.localcloud.bucket }}
+{{- $_ := set $env "LINKREEL_STORAGE_PUBLIC_URL" (include "linkreel.url" (dict "root" $root "host" $root.Values.hosts.upload)) }}
+{{- $_ := set $env "LINKREEL_STORAGE_PUBLIC_DIAL" (printf "%s:8083" (include "linkreel.localcloud" $root)) }}
+{{- $_ := set $env "LINKREEL_STORAGE_ENDPOINT" (printf "http://%s:8086" (include "linkreel.localcloud" $root)) }}
+{{- $_ := set $env "LINKREEL_STORAGE_KEY_FILE" "/etc/linkreel/storage/service-account.json" }}
+{{- else }}
+{{- $_ := set $env "LINKREEL_STORAGE_BUCKET" $root.Values.cloud.google.bucket }}
+{{- with $root.Values.cloud.google.signingServiceAccount }}
+{{- $_ := set $env "LINKREEL_STORAGE_SERVICE_ACCOUNT" . }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if eq .name "videos" }}
+{{- if include "linkreel.local" $root }}
+{{- $_ := set $env "LINKREEL_PUSH_AUDIENCE" (include "linkreel.pushAudience" $root) }}
+{{- $_ := set $env "LINKREEL_PUSH_JWKS_URL" (printf "http://%s:8086/oauth2/v3/certs" (include "linkreel.localcloud" $root)) }}
+{{- else if $root.Values.cloud.google.notification.serviceAccount }}
+{{- $_ := set $env "LINKREEL_PUSH_AUDIENCE" (include "linkreel.pushAudience" $root) }}
+{{- $_ := set $env "LINKREEL_PUSH_ACCOUNT" $root.Values.cloud.google.notification.serviceAccount }}
+{{- end }}
+{{- end }}
+{{- with $root.Values.telemetry }}
+{{- if .endpoint }}
+{{- $_ := set $env "OTEL_TRACES_EXPORTER" "otlp" }}
+{{- $_ := set $env "OTEL_EXPORTER_OTLP_ENDPOINT" .endpoint }}
+{{- $_ := set $env "OTEL_EXPORTER_OTLP_PROTOCOL" .protocol }}
+{{- $_ := set $env "OTEL_METRICS_EXPORTER" "none" }}
+{{- $_ := set $env "OTEL_TRACES_SAMPLER" "parentbased_traceidratio" }}
+{{- $_ := set $env "OTEL_TRACES_SAMPLER_ARG" (toString .sampleRatio) }}
+{{- else }}
+{{- $_ := set $env "OTEL_TRACES_EXPORTER" "none" }}
+{{- $_ := set $env "OTEL_METRICS_EXPORTER" "none" }}
+{{- end }}
+{{- end }}
+{{- range $key, $value := mergeOverwrite $env .values.env }}
+- {name: {{ $key }}, value: {{ $value | quote }}}
+{{- end }}
+{{- if eq .name "auth" }}
+- name: LINKREEL_ADMIN_TOKEN
+  valueFrom: {secretKeyRef: {name: {{ $secret }}, key: admin-token}}
+{{- end }}
+{{- if ne .name "worker" }}
+- name: LINKREEL_INTERNAL_TOKEN
+  valueFrom: {secretKeyRef: {name: {{ $secret }}, key: internal-token}}
+{{- end }}
+{{- if eq .name "videos" }}
+- name: LINKREEL_TOKEN_SECRET
+  valueFrom: {secretKeyRef: {name: {{ $secret }}, key: token-secret}}
+{{- end }}
+{{- if $root.Values.redis.enabled }}
+# The kubelet puts the password into the address below.
+- name: REDIS_PASSWORD
+  valueFrom: {secretKeyRef: {name: {{ $secret }}, key: redis-password}}
+- {name: LINKREEL_REDIS_URL, value: "redis://:$(REDIS_PASSWORD)@{{ $full }}-redis:6379/0"}
+{{- else if $root.Values.redis.external.existingSecret }}
+- name: LINKREEL_REDIS_URL
+  valueFrom: {secretKeyRef: {name: {{ $root.Values.redis.external.existingSecret }}, key: {{ $root.Values.redis.external.existingSecretKey }}}}
+{{- else }}
+- {name: LINKREEL_REDIS_URL, value: {{ $root.Values.redis.external.url | quote }}}
+{{- end }}
+{{- with $root.Values.telemetry.headersSecret }}
+- name: OTEL_EXPORTER_OTLP_HEADERS
+  valueFrom: {secretKeyRef: {name: {{ . }}, key: headers}}
+{{- end }}
+{{- with .values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,139 @@
+{{/* The four services, in the order in which they are written. */}}
+{{- define "linkreel.services" -}}auth links videos worker{{- end }}
+
+{{- define "linkreel.fullname" -}}
+{{- $name := default .Chart.Name .Values.nameOverride }}
+{{- if .Values.fullnameOverride }}{{ .Values.fullnameOverride | trunc 40 | trimSuffix "-" }}
+{{- else if contains $name .Release.Name }}{{ .Release.Name | trunc 40 | trimSuffix "-" }}
+{{- else }}{{ printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{/* Labels that select the pods of a component: dict "root" $ "name" NAME. */}}
+{{- define "linkreel.selector" -}}
+app.kubernetes.io/name: linkreel
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .name }}
+{{- end }}
+
+{{- define "linkreel.labels" -}}
+{{ include "linkreel.selector" . }}
+app.kubernetes.io/part-of: linkreel
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{/* A service's values: its own block over the defaults. Callers use fromYaml. */}}
+{{- define "linkreel.values" -}}
+{{- toYaml (mergeOverwrite (deepCopy .root.Values.defaults) (deepCopy (get .root.Values .name))) }}
+{{- end }}
+
+{{/* dict "root" $ "override" IMAGE "name" NAME */}}
+{{- define "linkreel.image" -}}
+{{- if .override }}{{ .override }}
+{{- else }}{{ printf "%s/%s:%s" .root.Values.image.registry .name (default .root.Chart.AppVersion .root.Values.image.tag) }}
+{{- end }}
+{{- end }}
+
+{{- define "linkreel.pullSecrets" -}}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Ports that a service listens on, by name; every one has admin as well. */}}
+{{- define "linkreel.ports" -}}
+{{- if eq . "auth" }}{api: 8080, operator: 8082, internal: 8090}
+{{- else if eq . "links" }}{api: 8080, redirect: 8081}
+{{- else if eq . "videos" }}{api: 8080}
+{{- else }}{}
+{{- end }}
+{{- end }}
+{{- define "linkreel.adminPort" -}}9090{{- end }}
+
+{{/* Scheme and host, and the port where it is not the scheme's: dict "root" $ "host" HOST */}}
+{{- define "linkreel.url" -}}
+{{- $values := .root.Values }}
+{{- ternary "https" "http" $values.tls.enabled }}://{{ .host }}{{ with $values.hosts.port }}:{{ . }}{{ end }}
+{{- end }}
+
+{{- define "linkreel.secretName" -}}
+{{- default (include "linkreel.fullname" .) .Values.secrets.existingSecret }}
+{{- end }}
+
+{{- define "linkreel.tlsSecret" -}}
+{{- default (printf "%s-tls" (include "linkreel.fullname" .)) .Values.tls.secretName }}
+{{- end }}
+
+{{/* The Service of localcloud: the own one's, unless another is named. */}}
+{{- define "linkreel.localcloud" -}}
+{{- default (printf "%s-localcloud" (include "linkreel.fullname" .)) .Values.localcloud.service }}
+{{- end }}
+{{- define "linkreel.storageKeySecret" -}}
+{{- default (printf "%s-storage-key" (include "linkreel.fullname" .)) .Values.localcloud.keySecret }}
+{{- end }}
+{{- define "linkreel.ownLocalcloud" -}}{{ if and (eq .Values.cloud.mode "localcloud") (not .Values.localcloud.service) }}true{{ end }}{{- end }}
+
+{{- define "linkreel.local" -}}{{ if eq .Values.cloud.mode "localcloud" }}true{{ end }}{{- end }}
+
+{{/* What storage's notifications say whom they are for. */}}
+{{- define "linkreel.pushAudience" -}}
+{{- default (printf "%s/internal/storage-events" (include "linkreel.url" (dict "root" $ "host" .Values.hosts.base))) .Values.cloud.google.notification.audience }}
+{{- end }}
+
+{{/* All public hosts, one to a line. */}}
+{{- define "linkreel.hosts" -}}
+{{- $hosts := list .Values.hosts.base .Values.hosts.short }}
+{{- if include "linkreel.local" . }}{{ $hosts = append $hosts .Values.hosts.upload }}{{ end }}
+{{- toYaml (concat $hosts .Values.hosts.custom | uniq) }}
+{{- end }}
+
+{{/*
+Which service answers which path of the base host; the first that fits wins.
+Everything that is nobody's is auth's: docs, the API document, the JSON 404.
+*/}}
+{{- define "linkreel.routes" -}}
+- {path: /api/v1/links, service: links}
+- {path: /api/v1/domains, service: links}
+- {path: /api/v1/videos, service: videos}
+- {path: /internal/storage-events, service: videos, exact: true}
+- {path: /v, service: videos}
+- {path: /embed, service: videos}
+- {path: /oembed, service: videos}
+- {path: /, service: auth}
+{{- end }}
+
+{{/* What every pod may be at most, by the "restricted" pod security standard. */}}
+{{- define "linkreel.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+{{- define "linkreel.containerSecurity" -}}
+allowPrivilegeEscalation: false
+capabilities: {drop: [ALL]}
+readOnlyRootFilesystem: true
+{{- end }}
+
+{{- define "linkreel.serviceAccount" -}}
+{{- $values := include "linkreel.values" . | fromYaml }}
+{{- if $values.serviceAccount.name }}{{ $values.serviceAccount.name }}
+{{- else if $values.serviceAccount.create }}{{ include "linkreel.fullname" .root }}-{{ .name }}
+{{- else }}default
+{{- end }}
+{{- end }}
+
+{{/*
+Changes with a Secret that someone else keeps. Ours never changes after its first
+install, and a checksum of it would roll every pod at the first upgrade.
+*/}}
+{{- define "linkreel.secretChecksum" -}}
+{{- with .Values.secrets.existingSecret }}
+{{- (lookup "v1" "Secret" $.Release.Namespace .).data | default dict | toJson | sha256sum | trunc 16 }}
+{{- else }}own
+{{- end }}
+{{- end }}

@@ -1,0 +1,416 @@
+package cluster
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
+)
+
+const chart = "../../charts/linkreel"
+
+var update = flag.Bool("update", false, "rewrite the parts of the chart that are made from others")
+
+// value is one of the chart's values: a leaf that values.yaml documents.
+type value struct{ path, doc, def string }
+
+// documented reads values.yaml: each "# -- sentence" documents the key below it.
+func documented(t *testing.T) []value {
+	t.Helper()
+	var doc yaml.Node
+	if err := yaml.Unmarshal(read(t, filepath.Join(chart, "values.yaml")), &doc); err != nil {
+		t.Fatal(err)
+	}
+	var values []value
+	var walk func(n *yaml.Node, path string)
+	walk = func(n *yaml.Node, path string) {
+		for i := 0; i < len(n.Content); i += 2 {
+			key, val := n.Content[i], n.Content[i+1]
+			at := strings.TrimPrefix(path+"."+key.Value, ".")
+			_, sentence, has := strings.Cut(key.HeadComment, "# -- ")
+			switch {
+			case has:
+				values = append(values, value{at, strings.Join(strings.Fields(strings.ReplaceAll(sentence, "\n# ", " ")), " "), inline(t, val)})
+			case val.Kind == yaml.MappingNode && len(val.Content) > 0:
+				walk(val, at)
+			case overridden(at):
+			default:
+				t.Errorf("values.yaml: %s has no sentence (# -- …)", at)
+			}
+		}
+	}
+	walk(doc.Content[0], "")
+	return values
+}
+
+// overridden reports whether at repeats a value of defaults for one service.
+func overridden(at string) bool {
+	return regexp.MustCompile(`^(auth|links|videos|worker)\.(resources|graceSeconds)`).MatchString(at)
+}
+
+func inline(t *testing.T, n *yaml.Node) string {
+	t.Helper()
+	var v any
+	if err := n.Decode(&v); err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestValues(t *testing.T) {
+	t.Parallel()
+	values := documented(t)
+	t.Run("each is in the schema", func(t *testing.T) {
+		t.Parallel()
+		var schema map[string]any
+		if err := json.Unmarshal(read(t, filepath.Join(chart, "values.schema.json")), &schema); err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range values {
+			if !inSchema(schema, schema, strings.Split(v.path, ".")) {
+				t.Errorf("values.schema.json does not know %s", v.path)
+			}
+		}
+	})
+	t.Run("each is used by a template", func(t *testing.T) {
+		t.Parallel()
+		templates := templates(t)
+		for _, v := range values {
+			name := v.path[strings.LastIndexByte(v.path, '.')+1:]
+			if !strings.Contains(templates, "."+name) && !strings.Contains(templates, `"`+name+`"`) {
+				t.Errorf("no template uses %s", v.path)
+			}
+		}
+	})
+	t.Run("README lists them", func(t *testing.T) {
+		t.Parallel()
+		var table strings.Builder
+		table.WriteString("| Value | Default | Meaning |\n|---|---|---|\n")
+		for _, v := range values {
+			fmt.Fprintf(&table, "| `%s` | `%s` | %s |\n", v.path, v.def, strings.ReplaceAll(v.doc, "|", `\|`))
+		}
+		matchBetween(t, filepath.Join(chart, "README.md"), "<!-- values -->\n", "<!-- /values -->", table.String())
+	})
+}
+
+// inSchema follows path through properties and $ref.
+func inSchema(root, at map[string]any, path []string) bool {
+	for {
+		ref, ok := at["$ref"].(string)
+		if !ok {
+			break
+		}
+		at = root
+		for name := range strings.SplitSeq(strings.TrimPrefix(ref, "#/"), "/") {
+			at, _ = at[name].(map[string]any)
+		}
+	}
+	if len(path) == 0 {
+		return true
+	}
+	properties, _ := at["properties"].(map[string]any)
+	next, ok := properties[path[0]].(map[string]any)
+	return ok && inSchema(root, next, path[1:])
+}
+
+// matchBetween compares the text between two marks of a file with want, or puts
+// it there with -update.
+func matchBetween(t *testing.T, path, from, to, want string) {
+	t.Helper()
+	text := string(read(t, path))
+	before, rest, ok := strings.Cut(text, from)
+	got, after, ok2 := strings.Cut(rest, to)
+	if !ok || !ok2 {
+		t.Fatalf("%s lacks the marks %q and %q", path, from, to)
+	}
+	if *update {
+		write(t, path, before+from+want+to+after)
+		return
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s is not up to date; run go test ./tests/cluster -update (-want +got):\n%s", path, diff)
+	}
+}
+
+func TestIndexes(t *testing.T) {
+	t.Parallel()
+	type file struct {
+		Indexes        []json.RawMessage `json:"indexes"`
+		FieldOverrides []json.RawMessage `json:"fieldOverrides"`
+	}
+	all := file{Indexes: []json.RawMessage{}, FieldOverrides: []json.RawMessage{}}
+	paths, err := filepath.Glob("../../services/*/firestore.indexes.json")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no firestore.indexes.json of a service: %v", err)
+	}
+	for _, path := range paths {
+		var one file
+		if err := json.Unmarshal(read(t, path), &one); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		all.Indexes = appendNew(t, all.Indexes, one.Indexes)
+		all.FieldOverrides = appendNew(t, all.FieldOverrides, one.FieldOverrides)
+	}
+	text, err := json.MarshalIndent(all, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// devstack has copies, since a chart holds its files itself.
+	for path, want := range map[string][]byte{
+		filepath.Join(chart, "files/firestore.indexes.json"): append(text, '\n'),
+		"../../charts/devstack/files/firestore.indexes.json": append(text, '\n'),
+		"../../charts/devstack/files/cors.json":              read(t, filepath.Join(chart, "files/cors.json")),
+	} {
+		if *update {
+			write(t, path, string(want))
+			continue
+		}
+		if diff := cmp.Diff(string(want), string(read(t, path))); diff != "" {
+			t.Errorf("%s is not up to date; run go test ./tests/cluster -update (-want +got):\n%s", path, diff)
+		}
+	}
+}
+
+// appendNew adds what is not there yet: several services may need one index.
+func appendNew(t *testing.T, to, from []json.RawMessage) []json.RawMessage {
+	t.Helper()
+	for _, item := range from {
+		var compact bytes.Buffer
+		if err := json.Compact(&compact, item); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(to, func(have json.RawMessage) bool { return bytes.Equal(have, compact.Bytes()) }) {
+			to = append(to, compact.Bytes())
+		}
+	}
+	return to
+}
+
+func TestAlerts(t *testing.T) {
+	t.Parallel()
+	operations := string(read(t, "../../docs/operations.md"))
+	found := regexp.MustCompile(`Linkreel[A-Z][A-Za-z]+`).FindAllString(templates(t), -1)
+	slices.Sort(found)
+	found = slices.Compact(found)
+	if len(found) < 5 {
+		t.Fatalf("found the alerts %v only", found)
+	}
+	for _, alert := range found {
+		if !strings.Contains(operations, "\n### "+alert+"\n") {
+			t.Errorf("docs/operations.md has no section ### %s", alert)
+		}
+	}
+}
+
+// object is a rendered Kubernetes object.
+type object map[string]any
+
+func (o object) kind() string { s, _ := o["kind"].(string); return s }
+func (o object) name() string { s, _ := o.at("metadata", "name").(string); return s }
+
+// at follows path; nil when there is nothing.
+func (o object) at(path ...string) any {
+	var v any = map[string]any(o)
+	for _, name := range path {
+		m, _ := v.(map[string]any)
+		v = m[name]
+	}
+	return v
+}
+
+// helm finds the program where make cluster-build puts it, or anywhere.
+func helm(t *testing.T) string {
+	t.Helper()
+	for _, dir := range []string{os.Getenv("CLUSTER_STATE"), "../../.local/cluster"} {
+		if path, err := exec.LookPath(filepath.Join(dir, "bin/helm")); dir != "" && err == nil {
+			return path
+		}
+	}
+	path, err := exec.LookPath("helm")
+	if err != nil {
+		t.Skip("skipped: no helm; `make cluster-build` builds one")
+	}
+	return path
+}
+
+// render returns what the chart makes of args.
+func render(t *testing.T, args ...string) ([]object, error) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), helm(t), append([]string{"template", "try", chart, "--namespace", "ns"}, args...)...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("%w: %s", err, stderr.String())
+	}
+	var objects []object
+	decoder := yaml.NewDecoder(&stdout)
+	for {
+		var o map[string]any
+		switch err := decoder.Decode(&o); {
+		case errors.Is(err, io.EOF):
+			return objects, nil
+		case err != nil:
+			return nil, err
+		case o != nil:
+			objects = append(objects, o)
+		}
+	}
+}
+
+func TestRender(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(filepath.Join(chart, "ci/*.yaml"))
+	if err != nil || len(files) < 3 {
+		t.Fatalf("found %v: %v", files, err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			t.Parallel()
+			objects, err := render(t, "--values", file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen := map[string]bool{}
+			for _, o := range objects {
+				id := o.kind() + "/" + o.name()
+				if seen[id] {
+					t.Errorf("%s is there twice", id)
+				}
+				seen[id] = true
+				if ns := o.at("metadata", "namespace"); ns != "ns" {
+					t.Errorf("%s is in namespace %v, want the release's", id, ns)
+				}
+				for _, complaint := range unrestricted(o) {
+					t.Errorf("%s: %s", id, complaint)
+				}
+			}
+		})
+	}
+}
+
+// unrestricted says what of a pod breaks the "restricted" standard, or runs
+// without a limit on memory or with a writable root.
+func unrestricted(o object) (complaints []string) {
+	spec, _ := o.at("spec", "template", "spec").(map[string]any)
+	if o.kind() == "Pod" {
+		spec, _ = o.at("spec").(map[string]any)
+	}
+	if spec == nil {
+		return nil
+	}
+	need := func(ok bool, complaint string) {
+		if !ok {
+			complaints = append(complaints, complaint)
+		}
+	}
+	pod := object(spec)
+	need(pod.at("securityContext", "runAsNonRoot") == true, "may run as root")
+	need(pod.at("securityContext", "seccompProfile", "type") == "RuntimeDefault", "has no seccomp profile")
+	need(pod.at("automountServiceAccountToken") == false, "is given a service account's token")
+	containers, _ := spec["containers"].([]any)
+	need(len(containers) > 0, "has no container")
+	for _, item := range containers {
+		fields, _ := item.(map[string]any)
+		c := object(fields)
+		need(c.at("securityContext", "allowPrivilegeEscalation") == false, "may escalate")
+		need(c.at("securityContext", "readOnlyRootFilesystem") == true, "has a writable root")
+		need(cmp.Equal(c.at("securityContext", "capabilities", "drop"), []any{"ALL"}), "keeps capabilities")
+		need(c.at("resources", "limits", "memory") != nil, "has no memory limit")
+		need(c.at("resources", "requests", "cpu") != nil, "has no CPU request")
+	}
+	return complaints
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		args []string
+		want string
+	}{
+		"two ways in":                    {[]string{"--set", "httpRoute.enabled=true"}, "exclude each other"},
+		"a route without a gateway":      {[]string{"--set", "httpRoute.enabled=true,ingress.enabled=false"}, "needs httpRoute.parentRefs"},
+		"google without a project":       {[]string{"--set", "cloud.mode=google"}, "needs cloud.google.project"},
+		"no redis at all":                {[]string{"--set", "redis.enabled=false"}, "needs redis.external.url"},
+		"two scalers for the worker":     {[]string{"--set", "worker.keda.enabled=true,worker.autoscaling.enabled=true"}, "exclude each other"},
+		"a certificate of no issuer":     {[]string{"--set", "tls.certificate.create=true"}, "needs tls.certificate.issuerRef.name"},
+		"one host for two jobs":          {[]string{"--set", "hosts.short=linkreel.localhost"}, "must differ"},
+		"an unknown value":               {[]string{"--set", "ingres.enabled=true"}, "not allowed"},
+		"a setting that is none of ours": {[]string{"--set", "auth.env.PATH=/x"}, "PATH"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := render(t, tt.args...)
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("helm template %s = %v, want an error with %q", strings.Join(tt.args, " "), err, tt.want)
+			}
+		})
+	}
+}
+
+func TestScaling(t *testing.T) {
+	t.Parallel()
+	objects, err := render(t, "--set", "defaults.autoscaling.enabled=true,worker.autoscaling.enabled=false,worker.keda.enabled=true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	scaled := 0
+	for _, o := range objects {
+		switch o.kind() {
+		case "Deployment":
+			if n := o.at("spec", "replicas"); n != nil {
+				t.Errorf("%s sets %v replicas: an upgrade would undo the scaler", o.name(), n)
+			}
+		case "HorizontalPodAutoscaler", "ScaledObject":
+			scaled++
+		}
+	}
+	if scaled != 4 {
+		t.Errorf("%d scalers, want one for each service", scaled)
+	}
+}
+
+// templates is the text of all templates.
+func templates(t *testing.T) string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(chart, "templates/*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	for _, path := range paths {
+		all.Write(read(t, path))
+	}
+	return all.String()
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"sync"
+	"time"
+)
+
+// traffic is what setup leaves for load.
+type traffic struct {
+	Key      string   `json:"key"`
+	ShortURL string   `json:"shortUrl"`
+	ShareURL string   `json:"shareUrl"`
+	Links    []string `json:"links"` // ids
+}
+
+// setup makes records to ask for, and prints them.
+func setup(ctx context.Context, t *target) error {
+	_, key, err := makeAccount(ctx, t)
+	if err != nil {
+		return err
+	}
+	var link struct{ ID, ShortURL string }
+	if _, err := t.want(ctx, http.StatusCreated, http.MethodPost, t.base+"/api/v1/links", key, map[string]any{"url": "https://example.com/load"}, &link); err != nil {
+		return fmt.Errorf("make link: %w", err)
+	}
+	var video struct{ ShareURL string }
+	if _, err := t.want(ctx, http.StatusCreated, http.MethodPost, t.base+"/api/v1/videos", key, map[string]any{"title": "load"}, &video); err != nil {
+		return fmt.Errorf("make video: %w", err)
+	}
+	return json.NewEncoder(os.Stdout).Encode(traffic{Key: key, ShortURL: link.ShortURL, ShareURL: video.ShareURL, Links: []string{link.ID}})
+}
+
+// load sends requests at a constant rate, whatever the answers take: a slow
+// answer does not slow the next request down.
+type load struct {
+	rate        int
+	connections int
+	kind, from  string
+	limit       time.Duration
+}
+
+func newLoad(flags *flag.FlagSet) *load {
+	var l load
+	flags.IntVar(&l.rate, "rate", 200, "requests a second")
+	flags.IntVar(&l.connections, "connections", 32, "kept connections to each address")
+	flags.StringVar(&l.kind, "kind", "redirect", "redirect, auth, links, videos, or mixed")
+	flags.StringVar(&l.from, "traffic", "", "`FILE` that check setup printed")
+	flags.DurationVar(&l.limit, "for", time.Hour, "how long, unless interrupted before")
+	return &l
+}
+
+// result is what became of one request.
+type result struct {
+	took time.Duration
+	fail string
+}
+
+func (l *load) run(ctx context.Context, t *target) error {
+	text, err := os.ReadFile(l.from)
+	if err != nil {
+		return fmt.Errorf("read traffic: %w", err)
+	}
+	var records traffic
+	if err := json.Unmarshal(text, &records); err != nil {
+		return fmt.Errorf("read traffic: %w", err)
+	}
+	requests := records.requests(t, l.kind)
+	if len(requests) == 0 {
+		return fmt.Errorf("no kind %q of load", l.kind)
+	}
+	t.routes.limitConnections(l.connections)
+	t.client.Timeout = 10 * time.Second
+	results := l.send(ctx, t, requests)
+	return report(l.kind, results)
+}
+
+type request struct {
+	address, bearer string
+	status          int
+}
+
+func (r traffic) requests(t *target, kind string) []request {
+	all := map[string][]request{
+		"redirect": {{r.ShortURL, "", http.StatusFound}},
+		"auth":     {{t.base + "/api/v1/account", r.Key, http.StatusOK}},
+		"links":    {{t.base + "/api/v1/links?limit=1", r.Key, http.StatusOK}, {t.base + "/api/v1/links/" + r.Links[0], r.Key, http.StatusOK}},
+		"videos":   {{t.base + "/api/v1/videos?limit=1", r.Key, http.StatusOK}, {r.ShareURL, "", http.StatusOK}},
+	}
+	if kind == "mixed" {
+		return slices.Concat(all["redirect"], all["auth"], all["redirect"], all["links"], all["redirect"], all["videos"])
+	}
+	return all[kind]
+}
+
+func (l *load) send(ctx context.Context, t *target, requests []request) []result {
+	ctx, cancel := context.WithTimeout(ctx, l.limit)
+	defer cancel()
+	var (
+		mu      sync.Mutex
+		results []result
+		wg      sync.WaitGroup
+	)
+	tick := time.NewTicker(time.Second / time.Duration(l.rate))
+	defer tick.Stop()
+	for i := 0; ; i++ {
+		select {
+		case <-ctx.Done():
+			wg.Wait()
+			return results
+		case <-tick.C:
+		}
+		wg.Go(func() {
+			r := requests[i%len(requests)]
+			started := time.Now()
+			// A request that has begun ends, also when the load is stopped.
+			a, err := t.call(context.WithoutCancel(ctx), http.MethodGet, r.address, r.bearer, nil)
+			res := result{took: time.Since(started)}
+			var dial *url.Error
+			switch {
+			case errors.As(err, &dial):
+				res.fail = dial.Err.Error()
+			case err != nil:
+				res.fail = err.Error()
+			case a.status != r.status:
+				res.fail = fmt.Sprintf("%s: status %d: %.120s", withoutQuery(r.address), a.status, a.body)
+			}
+			mu.Lock()
+			results = append(results, res)
+			mu.Unlock()
+		})
+	}
+}
+
+func report(kind string, results []result) error {
+	if len(results) == 0 {
+		return errors.New("no request was sent")
+	}
+	fails := map[string]int{}
+	failed := 0
+	times := make([]time.Duration, len(results))
+	for i, r := range results {
+		times[i] = r.took
+		if r.fail != "" {
+			failed++
+			fails[r.fail]++
+		}
+	}
+	slices.Sort(times)
+	at := func(share float64) float64 {
+		return float64(times[int(share*float64(len(times)-1))].Microseconds()) / 1000
+	}
+	fmt.Printf("%s: %d requests, %d failed; ms p50 %.1f p99 %.1f max %.1f\n", kind, len(results), failed, at(.5), at(.99), at(1))
+	for what, n := range fails {
+		fmt.Printf("     %d × %s\n", n, what)
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d of %d requests failed", failed, len(results))
+	}
+	return nil
+}

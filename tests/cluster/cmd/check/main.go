@@ -1,0 +1,57 @@
+// Command check tries a deployed Linkreel from outside, over HTTP alone.
+//
+//	check smoke   walks once through what a caller sees: refusals, docs, and with
+//	              -write an account, a link and a video from upload to playback
+//	check load    sends requests at a constant rate over kept connections until
+//	              it is told to stop, and prints how many failed
+//	check setup   makes an account, a link and a video's record for check load
+//
+// `helm test` runs smoke inside the cluster, where the public hosts have no
+// names: -via says for a host and a path where to connect instead.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "check:", err)
+		stop()
+		os.Exit(1) //nolint:gocritic // stop has run; nothing else is deferred
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		return errors.New("want smoke, load or setup")
+	}
+	flags := flag.NewFlagSet(args[0], flag.ExitOnError)
+	t := newTarget(flags)
+	switch args[0] {
+	case "smoke":
+		write := flags.Bool("write", true, "create an account, a link and a video, not only look")
+		return parsed(flags, args, func() error { return smoke(ctx, t, *write) })
+	case "setup":
+		return parsed(flags, args, func() error { return setup(ctx, t) })
+	case "load":
+		l := newLoad(flags)
+		return parsed(flags, args, func() error { return l.run(ctx, t) })
+	}
+	return fmt.Errorf("no command %q", args[0])
+}
+
+func parsed(flags *flag.FlagSet, args []string, run func() error) error {
+	if err := flags.Parse(args[1:]); err != nil {
+		return err
+	}
+	return run()
+}

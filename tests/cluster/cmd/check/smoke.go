@@ -1,0 +1,259 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// clip is two seconds of a test picture with a tone.
+//
+//go:embed clip.mp4
+var clip []byte
+
+// smoke fails with the first thing that is not as it should be.
+func smoke(ctx context.Context, t *target, write bool) error {
+	ctx, cancel := context.WithTimeout(ctx, 4*time.Minute)
+	defer cancel()
+	if err := look(ctx, t); err != nil {
+		return err
+	}
+	if !write {
+		return nil
+	}
+	return tryOut(ctx, t)
+}
+
+// look needs no key and changes nothing.
+func look(ctx context.Context, t *target) error {
+	for _, c := range []struct {
+		what, address string
+		status        int
+		holds         string
+	}{
+		{"auth serves the API document", t.base + "/openapi.json", http.StatusOK, `"openapi"`},
+		{"auth asks for a key", t.base + "/api/v1/account", http.StatusUnauthorized, "MISSING_API_KEY"},
+		{"auth answers for what is nobody's", t.base + "/api/nothing-here", http.StatusNotFound, "NOT_FOUND"},
+		{"links asks for a key", t.base + "/api/v1/links", http.StatusUnauthorized, "MISSING_API_KEY"},
+		{"links does not know a slug", t.short + "/no-such-slug-here", http.StatusNotFound, ""},
+		{"videos asks for a key", t.base + "/api/v1/videos", http.StatusUnauthorized, "MISSING_API_KEY"},
+		{"videos does not know a slug", t.base + "/v/no-such-slug-here", http.StatusNotFound, ""},
+		{"the operator API is not on the public address", t.base + "/admin/v1/accounts/acc_none", http.StatusNotFound, ""},
+		{"key verification is not on the public address", t.base + "/internal/v1/keys/verify", http.StatusNotFound, ""},
+	} {
+		a, err := t.want(ctx, c.status, http.MethodGet, c.address, "", nil, nil)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.what, err)
+		}
+		if !bytes.Contains(a.body, []byte(c.holds)) {
+			return fmt.Errorf("%s: the answer lacks %s: %.300s", c.what, c.holds, a.body)
+		}
+		ok(c.what)
+	}
+	return nil
+}
+
+// tryOut makes an account of its own, uses it, and suspends it.
+func tryOut(ctx context.Context, t *target) (err error) {
+	account, key, err := makeAccount(ctx, t)
+	if err != nil {
+		return err
+	}
+	ok("the operator makes an account and a key")
+	defer func() {
+		_, suspendErr := t.want(ctx, http.StatusOK, http.MethodPatch, t.operator+"/admin/v1/accounts/"+account, t.token, map[string]any{"suspended": true}, nil)
+		err = errors.Join(err, suspendErr)
+	}()
+	if err := tryLink(ctx, t, key); err != nil {
+		return err
+	}
+	return tryVideo(ctx, t, key)
+}
+
+func makeAccount(ctx context.Context, t *target) (account, key string, err error) {
+	if t.token == "" {
+		return "", "", errors.New("LINKREEL_ADMIN_TOKEN is not set")
+	}
+	var made struct{ ID, Key string }
+	if _, err := t.want(ctx, http.StatusCreated, http.MethodPost, t.operator+"/admin/v1/accounts", t.token,
+		map[string]any{"name": "helm test", "plan": "enterprise"}, &made); err != nil {
+		return "", "", fmt.Errorf("make account: %w", err)
+	}
+	account = made.ID
+	if _, err := t.want(ctx, http.StatusCreated, http.MethodPost, t.operator+"/admin/v1/accounts/"+account+"/keys", t.token,
+		map[string]any{"name": "helm test"}, &made); err != nil {
+		return "", "", fmt.Errorf("make key: %w", err)
+	}
+	return account, made.Key, nil
+}
+
+func tryLink(ctx context.Context, t *target, key string) error {
+	const destination = "https://example.com/helm-test"
+	var made struct{ ID, Slug, ShortURL string }
+	if _, err := t.want(ctx, http.StatusCreated, http.MethodPost, t.base+"/api/v1/links", key, map[string]any{"url": destination}, &made); err != nil {
+		return fmt.Errorf("make link: %w", err)
+	}
+	if want := t.short + "/" + made.Slug; made.ShortURL != want {
+		return fmt.Errorf("shortUrl = %s, want %s: is hosts.short (and hosts.port) the public address?", made.ShortURL, want)
+	}
+	a, err := t.want(ctx, http.StatusFound, http.MethodGet, made.ShortURL, "", nil, nil)
+	if err != nil {
+		return fmt.Errorf("follow link: %w", err)
+	}
+	if got := a.header.Get("Location"); got != destination {
+		return fmt.Errorf("the link leads to %q, want %q", got, destination)
+	}
+	ok("a link is made and followed")
+	if err := until(ctx, 30*time.Second, "the click is counted", func() (bool, error) {
+		var link struct{ Clicks int }
+		_, err := t.want(ctx, http.StatusOK, http.MethodGet, t.base+"/api/v1/links/"+made.ID, key, nil, &link)
+		return link.Clicks == 1, err
+	}); err != nil {
+		return err
+	}
+	if _, err := t.want(ctx, http.StatusNoContent, http.MethodDelete, t.base+"/api/v1/links/"+made.ID, key, nil, nil); err != nil {
+		return fmt.Errorf("delete link: %w", err)
+	}
+	if _, err := t.want(ctx, http.StatusNotFound, http.MethodGet, made.ShortURL, "", nil, nil); err != nil {
+		return fmt.Errorf("follow deleted link: %w", err)
+	}
+	ok("a deleted link is gone at once")
+	return nil
+}
+
+func tryVideo(ctx context.Context, t *target, key string) error {
+	started := time.Now()
+	id, err := upload(ctx, t, key)
+	if err != nil {
+		return err
+	}
+	ok("a video is uploaded")
+	var video struct {
+		Status, PlaybackURL string
+		Error               json.RawMessage
+	}
+	if err := until(ctx, 3*time.Minute, "the video is ready", func() (bool, error) {
+		_, err := t.want(ctx, http.StatusOK, http.MethodGet, t.base+"/api/v1/videos/"+id, key, nil, &video)
+		if err == nil && video.Status == "failed" {
+			err = fmt.Errorf("the video failed: %s", video.Error)
+		}
+		return video.Status == "ready", err
+	}); err != nil {
+		return err
+	}
+	fmt.Printf("     upload to ready: %.1f s\n", time.Since(started).Seconds())
+	if err := play(ctx, t, video.PlaybackURL); err != nil {
+		return fmt.Errorf("play: %w", err)
+	}
+	ok("the video plays: master playlist, media playlist, bytes from storage")
+	if _, err := t.want(ctx, http.StatusNoContent, http.MethodDelete, t.base+"/api/v1/videos/"+id, key, nil, nil); err != nil {
+		return fmt.Errorf("delete video: %w", err)
+	}
+	ok("a video is deleted")
+	return nil
+}
+
+func upload(ctx context.Context, t *target, key string) (id string, err error) {
+	var made struct{ VideoID, UploadURL string }
+	if _, err := t.want(ctx, http.StatusCreated, http.MethodPost, t.base+"/api/v1/videos", key, map[string]any{"title": "helm test"}, &made); err != nil {
+		return "", fmt.Errorf("make video: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, made.UploadURL, bytes.NewReader(clip))
+	if err != nil {
+		return "", fmt.Errorf("upload address: %w", err)
+	}
+	req.Header.Set("Content-Type", "video/mp4")
+	a, err := t.send(req)
+	if err != nil {
+		return "", fmt.Errorf("upload: %w", err)
+	}
+	if a.status != http.StatusOK {
+		return "", fmt.Errorf("upload to %s = %d, want 200: %.300s", withoutQuery(made.UploadURL), a.status, a.body)
+	}
+	return made.VideoID, nil
+}
+
+// play follows the first rendition of a master playlist to its bytes.
+func play(ctx context.Context, t *target, master string) error {
+	address := master
+	for range 2 { // master to media, media to storage
+		a, err := t.want(ctx, http.StatusOK, http.MethodGet, address, "", nil, nil)
+		if err != nil {
+			return err
+		}
+		next := firstAddress(string(a.body))
+		if next == "" {
+			return fmt.Errorf("%s names nothing to play: %.300s", withoutQuery(address), a.body)
+		}
+		if address, err = resolve(address, next); err != nil {
+			return err
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Range", "bytes=0-99")
+	a, err := t.send(req)
+	if err != nil {
+		return err
+	}
+	if a.status != http.StatusPartialContent || len(a.body) != 100 {
+		return fmt.Errorf("a range of %s = %d with %d bytes, want 206 with 100", withoutQuery(address), a.status, len(a.body))
+	}
+	return nil
+}
+
+// firstAddress is the first line of a playlist that is no comment.
+func firstAddress(playlist string) string {
+	for line := range strings.Lines(playlist) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			return line
+		}
+	}
+	return ""
+}
+
+// until asks each half second whether done; an error that lasts ends it.
+func until(ctx context.Context, limit time.Duration, what string, done func() (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		yes, err := done()
+		if err != nil {
+			return err
+		}
+		if yes {
+			ok(what)
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("gave up after %s: %s", limit, what)
+		case <-tick.C:
+		}
+	}
+}
+
+func resolve(base, ref string) (string, error) {
+	b, err := url.Parse(base)
+	if err != nil {
+		return "", err
+	}
+	u, err := b.Parse(ref)
+	if err != nil {
+		return "", err
+	}
+	return u.String(), nil
+}
+
+func ok(what string) { fmt.Println("ok  ", what) }

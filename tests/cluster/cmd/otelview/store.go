@@ -1,0 +1,153 @@
+package main
+
+import (
+	"cmp"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+)
+
+// span is what is kept of a span; it is also the form of a line in the file.
+type span struct {
+	Trace      string            `json:"trace"`
+	ID         string            `json:"id"`
+	Parent     string            `json:"parent,omitempty"`
+	Service    string            `json:"service"`
+	Name       string            `json:"name"`
+	Start      time.Time         `json:"start"`
+	Millis     float64           `json:"ms"`
+	Failed     bool              `json:"failed,omitempty"`
+	Attributes map[string]string `json:"attributes,omitempty"`
+	Links      []string          `json:"links,omitempty"` // ids of other traces
+}
+
+func read(data *tracepb.TracesData) (spans []span) {
+	for _, resource := range data.GetResourceSpans() {
+		service := texts(resource.GetResource().GetAttributes())["service.name"]
+		for _, scope := range resource.GetScopeSpans() {
+			for _, s := range scope.GetSpans() {
+				one := span{
+					Trace: hex.EncodeToString(s.GetTraceId()), ID: hex.EncodeToString(s.GetSpanId()), Parent: hex.EncodeToString(s.GetParentSpanId()),
+					Service: service, Name: s.GetName(), Start: time.Unix(0, int64(s.GetStartTimeUnixNano())).UTC(),
+					Millis:     float64(s.GetEndTimeUnixNano()-s.GetStartTimeUnixNano()) / 1e6,
+					Failed:     s.GetStatus().GetCode() == tracepb.Status_STATUS_CODE_ERROR,
+					Attributes: texts(s.GetAttributes()),
+				}
+				for _, link := range s.GetLinks() {
+					one.Links = append(one.Links, hex.EncodeToString(link.GetTraceId()))
+				}
+				spans = append(spans, one)
+			}
+		}
+	}
+	return spans
+}
+
+func texts(attributes []*commonpb.KeyValue) map[string]string {
+	m := map[string]string{}
+	for _, a := range attributes {
+		switch v := a.GetValue().GetValue().(type) {
+		case *commonpb.AnyValue_StringValue:
+			m[a.GetKey()] = v.StringValue
+		case *commonpb.AnyValue_IntValue:
+			m[a.GetKey()] = fmt.Sprint(v.IntValue)
+		case *commonpb.AnyValue_BoolValue:
+			m[a.GetKey()] = fmt.Sprint(v.BoolValue)
+		case *commonpb.AnyValue_DoubleValue:
+			m[a.GetKey()] = fmt.Sprint(v.DoubleValue)
+		}
+	}
+	return m
+}
+
+// store keeps the newest traces; the oldest go first.
+type store struct {
+	mu     sync.Mutex
+	keep   int
+	order  []string
+	traces map[string][]span
+}
+
+func newStore(keep int) *store { return &store{keep: keep, traces: map[string][]span{}} }
+
+func (s *store) add(spans []span) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, one := range spans {
+		if _, known := s.traces[one.Trace]; !known {
+			s.order = append(s.order, one.Trace)
+		}
+		s.traces[one.Trace] = append(s.traces[one.Trace], one)
+	}
+	for len(s.order) > s.keep {
+		delete(s.traces, s.order[0])
+		s.order = s.order[1:]
+	}
+}
+
+// line is a trace in the list.
+type line struct {
+	ID, Name string
+	Millis   float64
+	Spans    int
+}
+
+// newest lists up to n traces, the last begun first.
+func (s *store) newest(n int) []line {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var lines []line
+	for i := len(s.order) - 1; i >= 0 && len(lines) < n; i-- {
+		spans := s.traces[s.order[i]]
+		first := slices.MinFunc(spans, func(a, b span) int { return a.Start.Compare(b.Start) })
+		lines = append(lines, line{ID: s.order[i], Name: first.Service + " " + first.Name, Millis: first.Millis, Spans: len(spans)})
+	}
+	return lines
+}
+
+// tree writes a trace with its spans under their parents; "" when unknown.
+func (s *store) tree(id string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	spans := slices.Clone(s.traces[id])
+	slices.SortFunc(spans, func(a, b span) int { return cmp.Or(a.Start.Compare(b.Start), cmp.Compare(a.ID, b.ID)) })
+	known := map[string]bool{}
+	for _, one := range spans {
+		known[one.ID] = true
+	}
+	var text strings.Builder
+	var write func(parent string, depth int)
+	write = func(parent string, depth int) {
+		for _, one := range spans {
+			// A parent that was not exported, or not yet, leaves its children at the top.
+			top := depth == 0 && !known[one.Parent]
+			if !top && (depth == 0 || one.Parent != parent) {
+				continue
+			}
+			fmt.Fprintf(&text, "%8.1f ms  %s%s: %s%s%s\n", one.Millis, strings.Repeat("  ", depth), one.Service, one.Name, failed(one), linked(one))
+			write(one.ID, depth+1)
+		}
+	}
+	write("", 0)
+	return text.String()
+}
+
+func failed(s span) string {
+	if s.Failed {
+		return "  FAILED"
+	}
+	return ""
+}
+
+func linked(s span) string {
+	if len(s.Links) == 0 {
+		return ""
+	}
+	return "  -> " + strings.Join(s.Links, " ")
+}
