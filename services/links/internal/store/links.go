@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"cloud.google.com/go/firestore"
@@ -41,7 +42,7 @@ func validID(id string) bool {
 			return false
 		}
 	}
-	return id[:2] != "__" // reserved names
+	return !strings.HasPrefix(id, "__") // reserved names
 }
 
 // Top is before every link in a list.
