@@ -1,0 +1,111 @@
+package standalone
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// dataDir is the folder that holds everything a stack keeps, held by one process
+// at a time.
+type dataDir struct {
+	path string
+	lock *os.File
+}
+
+// openDataDir makes the folder when it is missing and locks it. The kernel drops
+// the lock with the process, so a killed stack leaves none behind.
+func openDataDir(path string) (*dataDir, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(path, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = lock.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("another Linkreel is running on %s; stop it, or choose another folder with LINKREEL_DATA_DIR", path)
+		}
+		return nil, fmt.Errorf("lock data directory %s: %w", path, err)
+	}
+	return &dataDir{path: path, lock: lock}, nil
+}
+
+func (d *dataDir) join(elem ...string) string {
+	return filepath.Join(append([]string{d.path}, elem...)...)
+}
+
+func (d *dataDir) close() { _ = d.lock.Close() }
+
+// secrets are drawn once and kept with the data that they protect.
+type secrets struct {
+	AdminToken    string            `json:"adminToken"`
+	InternalToken string            `json:"internalToken"`
+	PlaybackKey   string            `json:"playbackKey"`
+	Keys          map[string]string `json:"keys"` // demo keys by plan
+}
+
+func (d *dataDir) loadSecrets() (*secrets, error) {
+	var s secrets
+	text, err := os.ReadFile(d.join("secrets.json"))
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+	case err != nil:
+		return nil, fmt.Errorf("read secrets: %w", err)
+	default:
+		if err := json.Unmarshal(text, &s); err != nil {
+			return nil, fmt.Errorf("read secrets: %w", err)
+		}
+	}
+	for _, field := range []*string{&s.AdminToken, &s.InternalToken, &s.PlaybackKey} {
+		if *field == "" {
+			*field = randomHex(32)
+		}
+	}
+	if s.Keys == nil {
+		s.Keys = map[string]string{}
+	}
+	return &s, d.saveSecrets(&s)
+}
+
+func (d *dataDir) saveSecrets(s *secrets) error { return writeJSON(d.join("secrets.json"), s) }
+
+// writeJSON writes aside and renames, so that a reader sees the old file or the
+// new one whole.
+func writeJSON(path string, v any) error {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", filepath.Base(path), err)
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
+	}
+	_, err = f.Write(append(text, '\n'))
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name()) // the error below says more
+		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
+	}
+	return nil
+}
+
+func randomHex(n int) string {
+	b := make([]byte, n)
+	_, _ = rand.Read(b) // never fails
+	return hex.EncodeToString(b)
+}

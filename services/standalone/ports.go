@@ -1,0 +1,63 @@
+package standalone
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"syscall"
+)
+
+// port is one of the stack's public ports: both loopback addresses where the
+// machine has them, since "localhost" may mean either.
+type port struct {
+	number    int
+	listeners []net.Listener
+}
+
+func (p port) url() string { return "http://localhost:" + strconv.Itoa(p.number) }
+
+func (p port) close() {
+	for _, l := range p.listeners {
+		_ = l.Close() // a listener that its server closed already
+	}
+}
+
+// listen takes number, or any free port when number is 0. A busy one is one
+// clear sentence.
+func listen(ctx context.Context, number int) (port, error) {
+	p := port{number: number}
+	for _, host := range []string{"127.0.0.1", "::1"} {
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(p.number)))
+		switch {
+		case errors.Is(err, syscall.EADDRINUSE):
+			p.close()
+			return port{}, fmt.Errorf("port %d is in use by another program; stop it, or choose four other ports with LINKREEL_PORT_BASE=%d", p.number, p.number+1000)
+		case err != nil && host == "127.0.0.1":
+			return port{}, fmt.Errorf("listen on port %d: %w", p.number, err)
+		case err != nil:
+			continue // a machine without IPv6
+		}
+		p.number = l.Addr().(*net.TCPAddr).Port
+		p.listeners = append(p.listeners, l)
+	}
+	return p, nil
+}
+
+// listenAll takes the four ports in a row from base, or any four for base 0.
+func listenAll(ctx context.Context, base int) (ports [4]port, err error) {
+	for i := range ports {
+		number := 0
+		if base > 0 {
+			number = base + i
+		}
+		if ports[i], err = listen(ctx, number); err != nil {
+			for _, p := range ports[:i] {
+				p.close()
+			}
+			return ports, err
+		}
+	}
+	return ports, nil
+}

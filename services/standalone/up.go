@@ -1,0 +1,69 @@
+package standalone
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/caarlos0/env/v11"
+
+	"github.com/linkreel/linkreel/services/standalone/internal/tools"
+)
+
+// stackFile is where scripts look for a running stack.
+const stackFile = ".local/stack.json"
+
+// Up is `linkreel up`: it installs what is missing, starts a stack, says how to
+// use it, and stays until ctx ends.
+func Up(ctx context.Context, out io.Writer) error {
+	var cfg Config
+	if err := env.Parse(&cfg); err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
+	if err := tools.Ensure(ctx, out, "redis", "ffmpeg"); err != nil {
+		return err
+	}
+	cfg.StackFile = stackFile
+	s, err := Start(ctx, cfg)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil // Ctrl-C while it started
+		}
+		return err
+	}
+	_, _ = fmt.Fprint(out, s.welcome(cfg))
+	select {
+	case <-ctx.Done():
+		_, _ = fmt.Fprintln(out, "\nStopping …")
+	case <-s.Done():
+	}
+	return s.Close()
+}
+
+func (s *Stack) welcome(cfg Config) string {
+	return fmt.Sprintf(`
+Linkreel is ready.
+
+  API, share pages, docs   %[1]s      (docs: %[1]s/docs)
+  short links              %[2]s
+  operator API             %[3]s      (token in %[6]s)
+  uploads                  %[4]s
+  data                     %[7]s
+
+A first link:
+
+  curl -s %[1]s/api/v1/links -H 'Authorization: Bearer %[5]s' \
+    -H 'Content-Type: application/json' -d '{"url":"https://go.dev/","slug":"first"}'
+  curl -si %[2]s/first
+
+A first video:
+
+  ffmpeg -v error -y -f lavfi -i testsrc2=s=1280x720:d=20 -f lavfi -i sine=d=20 -pix_fmt yuv420p -shortest clip.mp4
+  curl -s %[1]s/api/v1/videos -H 'Authorization: Bearer %[5]s' \
+    -H 'Content-Type: application/json' -d '{"title":"My first video"}' | tee video.json
+  curl -T clip.mp4 "$(sed 's/.*"uploadUrl":"\([^"]*\)".*/\1/' video.json)"
+  sed 's/.*"shareUrl":"\([^"]*\)".*/open \1/' video.json
+
+Keys for the other plans are in %[6]s. Ctrl-C stops; the data stays.
+`, s.BaseURL, s.ShortBaseURL, s.AdminURL, s.UploadURL, s.Keys["business"], stackFile, cfg.DataDir)
+}

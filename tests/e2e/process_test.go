@@ -1,0 +1,270 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// program is the built linkreel, once for all process tests.
+var program = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "linkreel-bin-")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "linkreel")
+	out, err := exec.Command("go", "build", "-o", path, "../../services/standalone/cmd/linkreel").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build linkreel: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// installation is a working folder with its data and ports; it outlives the
+// processes that run on it.
+type installation struct {
+	t    *testing.T
+	dir  string
+	base int
+}
+
+func install(t *testing.T) *installation {
+	t.Helper()
+	return &installation{t: t, dir: t.TempDir(), base: fourFreePorts(t)}
+}
+
+// process is one `linkreel up`.
+type process struct {
+	cmd  *exec.Cmd
+	out  *bytes.Buffer
+	done chan error
+}
+
+func (i *installation) start() *process {
+	i.t.Helper()
+	bin, err := program()
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	p := &process{cmd: exec.Command(bin, "up"), out: &bytes.Buffer{}, done: make(chan error, 1)}
+	p.cmd.Dir = i.dir
+	p.cmd.Env = append(os.Environ(), fmt.Sprintf("LINKREEL_PORT_BASE=%d", i.base))
+	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
+	if err := p.cmd.Start(); err != nil {
+		i.t.Fatal(err)
+	}
+	go func() { p.done <- p.cmd.Wait() }()
+	i.t.Cleanup(func() { _ = p.cmd.Process.Kill() })
+	return p
+}
+
+type stackFile struct {
+	BaseURL      string            `json:"baseUrl"`
+	ShortBaseURL string            `json:"shortBaseUrl"`
+	AdminURL     string            `json:"adminUrl"`
+	AdminToken   string            `json:"adminToken"`
+	UploadURL    string            `json:"uploadUrl"`
+	Keys         map[string]string `json:"keys"`
+}
+
+// up starts a process and waits until it says that it is ready.
+func (i *installation) up() (*process, stackFile) {
+	i.t.Helper()
+	started := time.Now()
+	p := i.start()
+	var s stackFile
+	eventually(i.t, 60*time.Second, "stack.json is written", func() bool {
+		select {
+		case err := <-p.done:
+			i.t.Fatalf("linkreel ended: %v\n%s", err, p.out)
+		default:
+		}
+		path := filepath.Join(i.dir, ".local", "stack.json")
+		info, err := os.Stat(path)
+		if err != nil || info.ModTime().Before(started) {
+			return false // not there, or left by the process that was killed
+		}
+		text, err := os.ReadFile(path)
+		return err == nil && json.Unmarshal(text, &s) == nil
+	})
+	return p, s
+}
+
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+func (s stackFile) as(t *testing.T, plan string) *caller {
+	return &caller{t: t, base: s.BaseURL, key: s.Keys[plan], http: &http.Client{Timeout: 30 * time.Second,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+}
+
+func TestTheProgramKeepsWhatItAcknowledged(t *testing.T) {
+	t.Parallel()
+	i := install(t)
+	p, s := i.up()
+	if len(s.Keys) != 4 || s.AdminToken == "" || s.UploadURL == "" {
+		t.Fatalf("stack.json is %+v", s)
+	}
+	c := s.as(t, "creator")
+
+	link := c.want(201, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/kept"})
+	waiting := c.want(201, "POST", "/api/v1/videos", map[string]any{"title": "upload is cut"})
+	busy := c.want(201, "POST", "/api/v1/videos", map[string]any{"title": "transcoding is cut"})
+	if a := put(t, busy.str("uploadUrl"), clip(t, 20, "1280x720"), "video/mp4"); a.status != 200 {
+		t.Fatalf("upload answers %d", a.status)
+	}
+	eventually(t, 30*time.Second, "the video is being processed", func() bool {
+		return c.want(200, "GET", "/api/v1/videos/"+busy.str("videoId"), nil).str("status") != "uploading"
+	})
+	half := startHalfUpload(t, waiting.str("uploadUrl"))
+	p.kill() // in the middle of an upload and of a job
+	half()
+
+	p, s = i.up()
+	c = s.as(t, "creator") // the demo keys are kept too
+	if got := visit(t, link.str("shortUrl")); got.status != 302 || got.header.Get("Location") != "https://example.com/kept" {
+		t.Errorf("after the kill the link answers %d %q", got.status, got.header.Get("Location"))
+	}
+	if a := put(t, waiting.str("uploadUrl"), clip(t, 2, "320x180"), "video/mp4"); a.status != 200 {
+		t.Errorf("the upload repeated at the same address answers %d %s", a.status, a.raw)
+	}
+	// Nobody asks for the video whose job was cut: the sweep alone must see it.
+	eventually(t, 2*time.Minute, "both videos are ready", func() bool {
+		list := c.want(200, "GET", "/api/v1/videos", nil)
+		for _, v := range list.json["data"].([]any) {
+			if v.(map[string]any)["status"] != "ready" {
+				return false
+			}
+		}
+		return true
+	})
+
+	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-p.done:
+		if err != nil {
+			t.Errorf("Ctrl-C ends with %v\n%s", err, p.out)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("Ctrl-C does not end the program")
+	}
+	if _, err := os.Stat(filepath.Join(i.dir, ".local", "stack.json")); !os.IsNotExist(err) {
+		t.Errorf("stack.json outlives the program: %v", err)
+	}
+}
+
+func TestTheProgramSaysWhyItCannotStart(t *testing.T) {
+	t.Parallel()
+	first := install(t)
+	_, _ = first.up()
+	second := &installation{t: t, dir: t.TempDir(), base: first.base}
+	if out := second.fails(); !strings.Contains(out, fmt.Sprintf("port %d is in use", first.base)) {
+		t.Errorf("a busy port prints %q", out)
+	}
+	third := &installation{t: t, dir: first.dir, base: fourFreePorts(t)}
+	if out := third.fails(); !strings.Contains(out, "another Linkreel is running on") {
+		t.Errorf("a second instance prints %q", out)
+	}
+	if _, err := os.Stat(filepath.Join(first.dir, ".local", "stack.json")); err != nil {
+		t.Errorf("the refused instance removed the first one's stack.json: %v", err)
+	}
+}
+
+// fails runs a process that must end by itself with one line and a code.
+func (i *installation) fails() string {
+	i.t.Helper()
+	p := i.start()
+	select {
+	case err := <-p.done:
+		if err == nil {
+			i.t.Errorf("the program ended without an error\n%s", p.out)
+		}
+	case <-time.After(20 * time.Second):
+		i.t.Fatalf("the program did not refuse to start\n%s", p.out)
+	}
+	if lines := strings.Count(strings.TrimSpace(p.out.String()), "\n"); lines > 0 {
+		i.t.Errorf("the reason takes more than one line:\n%s", p.out)
+	}
+	return p.out.String()
+}
+
+// startHalfUpload sends the first part of a body and holds the connection.
+func startHalfUpload(t *testing.T, url string) (end func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	r, w := io.Pipe()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, url, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.ContentLength = 1 << 20
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if res, err := http.DefaultClient.Do(req); err == nil {
+			_ = res.Body.Close()
+		}
+	}()
+	if _, err := w.Write(make([]byte, 1<<18)); err != nil {
+		t.Fatal(err)
+	}
+	return func() { cancel(); _ = w.Close(); <-done }
+}
+
+func fourFreePorts(t testing.TB) int {
+	t.Helper()
+	for base := 20000 + os.Getpid()%20000; base < 60000; base += 10 {
+		free := true
+		for n := base; n < base+4 && free; n++ {
+			for _, host := range []string{"127.0.0.1", "[::1]"} {
+				l, err := net.Listen("tcp", fmt.Sprintf("%s:%d", host, n))
+				if err != nil {
+					free = free && !isInUse(err)
+					continue
+				}
+				_ = l.Close()
+			}
+		}
+		if free && claim(base) {
+			return base
+		}
+	}
+	t.Fatal("no four free ports in a row")
+	return 0
+}
+
+func isInUse(err error) bool {
+	return strings.Contains(err.Error(), syscall.EADDRINUSE.Error())
+}
+
+var (
+	claimedMu sync.Mutex
+	claimed   = map[int]bool{}
+)
+
+// claim keeps parallel tests from choosing the same ports.
+func claim(base int) bool {
+	claimedMu.Lock()
+	defer claimedMu.Unlock()
+	if claimed[base] {
+		return false
+	}
+	claimed[base] = true
+	return true
+}
