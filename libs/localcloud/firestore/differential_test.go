@@ -54,6 +54,12 @@ func emulatorJar() string {
 // startEmulator answers a connection to Google's emulator, or skips.
 func startEmulator(t *testing.T) pb.FirestoreClient {
 	t.Helper()
+	return dial(t, emulatorAddress(t))
+}
+
+// emulatorAddress starts Google's emulator for the time of a test, or skips.
+func emulatorAddress(t *testing.T) string {
+	t.Helper()
 	jar := emulatorJar()
 	java, err := exec.LookPath("java")
 	if jar == "" || err != nil {
@@ -63,12 +69,14 @@ func startEmulator(t *testing.T) pb.FirestoreClient {
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	addr := l.Addr().String()
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
+	_, port, _ := net.SplitHostPort(addr)
 	var log strings.Builder
-	cmd := exec.Command(java, "-Xmx1g", "-Duser.language=en", "-cp", jar, "com.google.cloud.datastore.emulator.firestore.CloudFirestore", "--host=127.0.0.1", "--port="+port)
+	cmd := exec.Command(java, "-Xmx1g", "-Duser.language=en", "-cp", jar,
+		"com.google.cloud.datastore.emulator.firestore.CloudFirestore", "--host=127.0.0.1", "--port="+port)
 	cmd.Stdout, cmd.Stderr = &log, &log
 	cmd.WaitDelay = time.Second
 	if err := cmd.Start(); err != nil {
@@ -78,18 +86,17 @@ func startEmulator(t *testing.T) pb.FirestoreClient {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		if t.Failed() {
-			t.Logf("emulator:\n%s", log.String()[max(0, log.Len()-4000):])
+			t.Logf("emulator:\n%s", log.String()[max(0, log.Len()-2000):])
 		}
 	})
-	c := dial(t, "127.0.0.1:"+port)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	// WaitForReady takes the place of asking again and again
-	_, err = c.ListCollectionIds(ctx, &pb.ListCollectionIdsRequest{Parent: "projects/p/databases/(default)/documents"}, grpc.WaitForReady(true))
+	_, err = dial(t, addr).ListCollectionIds(ctx, &pb.ListCollectionIdsRequest{Parent: "projects/p/databases/(default)/documents"}, grpc.WaitForReady(true))
 	if err != nil {
 		t.Fatalf("the emulator does not come up: %v", err)
 	}
-	return c
+	return addr
 }
 
 func dial(tb testing.TB, addr string) pb.FirestoreClient {

@@ -56,7 +56,7 @@ func (l *lockTable) wait(ctx context.Context, deadline time.Time) bool {
 
 // read registers that t has read the document.
 func (l *lockTable) read(ctx context.Context, t *transaction, name string) error {
-	if l.mode == Optimistic {
+	if l.mode == Optimistic || t.optimistic {
 		return nil
 	}
 	l.mu.Lock()

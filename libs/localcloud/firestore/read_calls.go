@@ -103,7 +103,7 @@ func (s *Server) startReading(c consistency, begin *pb.TransactionOptions) (*rea
 func (r *reading) transactionTime() (int64, error) {
 	r.tx.mu.Lock()
 	defer r.tx.mu.Unlock()
-	if r.tx.readAt == 0 && r.s.locks.mode == Optimistic {
+	if r.tx.readAt == 0 && (r.s.locks.mode == Optimistic || r.tx.optimistic) {
 		now, err := r.s.now()
 		if err != nil {
 			return 0, err

@@ -14,7 +14,8 @@ const transactionIdle = time.Minute
 
 // transaction is what a client has read under one transaction id.
 type transaction struct {
-	readOnly bool
+	readOnly   bool
+	optimistic bool // asked for by the client; it locks nothing, whatever the server's mode
 
 	mu      sync.Mutex // guards the fields up to the blank line
 	readAt  int64      // the state it reads; 0: not fixed
@@ -54,6 +55,7 @@ func (ts *transactions) begin(o *pb.TransactionOptions, readTime int64) (*transa
 			t.readAt = micros(ro.GetReadTime())
 		}
 	}
+	t.optimistic = o.GetReadWrite().GetConcurrencyMode() == pb.TransactionOptions_OPTIMISTIC
 	ts.mu.Lock()
 	ts.byID[string(id)] = t
 	ts.mu.Unlock()
