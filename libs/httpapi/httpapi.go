@@ -164,7 +164,14 @@ func (a *API) Handler() fasthttp.RequestHandler {
 		}
 		return apierr.New(apierr.NotFound, "There is nothing at this address.")
 	})
-	return a.app.Handler()
+	h := a.app.Handler()
+	return func(ctx *fasthttp.RequestCtx) {
+		if knownMethod(string(ctx.Method())) == otherMethod {
+			// Fiber would answer a made-up method in plain text. No route takes TRACE.
+			ctx.Request.Header.SetMethod(fiber.MethodTrace)
+		}
+		h(ctx)
+	}
 }
 
 // around is the outermost layer: nothing that happens inside escapes it.
@@ -481,12 +488,15 @@ func machinePath(p string) bool {
 	return strings.HasPrefix(p, "/api/") || p == "/api" || strings.HasPrefix(p, "/admin/") || strings.HasPrefix(p, "/internal/")
 }
 
+// otherMethod stands for every method that nobody defined.
+const otherMethod = "_OTHER"
+
 func knownMethod(m string) string {
 	switch m {
 	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS":
 		return m
 	}
-	return "_OTHER"
+	return otherMethod
 }
 
 func remoteSpan(c *fiber.Ctx) trace.SpanContext {

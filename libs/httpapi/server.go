@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"errors"
+	"net"
 	"strings"
 	"time"
 
@@ -40,6 +41,7 @@ func refuseUnreadable(ctx *fasthttp.RequestCtx, err error) {
 	case errors.As(err, &small):
 		e = apierr.New(apierr.HeadersTooLarge, "The request's headers are larger than 16 KiB.")
 	case errors.Is(err, fasthttp.ErrBodyTooLarge):
+		drain(ctx.Conn())
 		e = apierr.New(apierr.BodyTooLarge, "The body is larger than 1 MiB.")
 	}
 	id := strings.ToLower(identity.NewNonce())
@@ -49,4 +51,21 @@ func refuseUnreadable(ctx *fasthttp.RequestCtx, err error) {
 	ctx.Response.Header.Set("X-Request-Id", id)
 	ctx.Response.SetBodyRaw(ErrorBody(e, id))
 	ctx.SetConnectionClose()
+}
+
+// drain reads what the client is still sending. A connection that is closed with
+// unread bytes is reset, and the client sees a broken pipe in place of the 413.
+func drain(conn net.Conn) {
+	const most, longest, pause = 16 << 20, 5 * time.Second, 200 * time.Millisecond
+	buf := make([]byte, 32<<10)
+	for read, end := 0, time.Now().Add(longest); read < most && time.Now().Before(end); {
+		if conn.SetReadDeadline(time.Now().Add(pause)) != nil {
+			return
+		}
+		n, err := conn.Read(buf)
+		if err != nil {
+			return // it paused, or is gone
+		}
+		read += n
+	}
 }

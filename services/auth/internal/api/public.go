@@ -144,6 +144,12 @@ func (h public) rollKey(c *fiber.Ctx) error {
 	return httpapi.Created(c, "/api/v1/keys/"+made.ID, toNewKey(made, asked.Key))
 }
 
+// The store's timestamps are of the years 1 to 9999.
+const (
+	firstMilli = -62_135_596_800_000
+	lastMilli  = 253_402_300_799_000
+)
+
 // keyInput is the body of a request for a key.
 type keyInput struct {
 	Name      string   `json:"name"`
@@ -175,7 +181,8 @@ func (in keyInput) read(fields *httpapi.Fields) account.NewKey {
 	if !ok {
 		fields.Add(apierr.Detail{Field: "expiresAt", Code: apierr.InvalidFormat, Message: "Use an ISO 8601 date or milliseconds since 1970."})
 	}
-	out.ExpiresAt = time.UnixMilli(ms)
+	// JavaScript's dates reach beyond the years that the store can hold.
+	out.ExpiresAt = time.UnixMilli(min(max(ms, firstMilli), lastMilli))
 	return out
 }
 
