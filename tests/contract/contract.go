@@ -97,9 +97,9 @@ func Covers(u *url.URL) bool {
 
 // Check says what in the exchange breaks the contract; nil when nothing does.
 func (c *Contract) Check(x *Exchange) error {
-	path, params := c.match(x.URL)
+	path, params := c.match(x.Method, x.URL)
 	if path == "" {
-		return c.checkError(x, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusRequestHeaderFieldsTooLarge)
+		return c.checkError(x, http.StatusNotFound, http.StatusUnauthorized, http.StatusMethodNotAllowed, http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusRequestHeaderFieldsTooLarge)
 	}
 	item := c.doc.Paths.Value(path)
 	method := x.Method
@@ -126,7 +126,7 @@ func (c *Contract) Check(x *Exchange) error {
 // Wrong reports what the document finds wrong with the request alone; nil for a
 // request that it allows, and for one to no operation at all.
 func (c *Contract) Wrong(x *Exchange) error {
-	path, params := c.match(x.URL)
+	path, params := c.match(x.Method, x.URL)
 	if path == "" {
 		return nil
 	}
@@ -214,6 +214,9 @@ func (c *Contract) checkError(x *Exchange, statuses ...int) error {
 }
 
 func sameRequestID(x *Exchange) error {
+	if x.Answer.Get("Idempotent-Replayed") != "" {
+		return nil // the body is that of the first exchange, to the letter
+	}
 	var body struct {
 		Error struct {
 			RequestID string `json:"requestId"`
@@ -228,32 +231,45 @@ func sameRequestID(x *Exchange) error {
 	return nil
 }
 
-// match finds the documented path of an address.
-func (c *Contract) match(u *url.URL) (string, map[string]string) {
-	given := strings.Split(u.EscapedPath(), "/")
-next:
-	for _, path := range c.paths {
-		want := strings.Split(path, "/")
-		if len(want) != len(given) {
+// match finds the documented path of an address. A path that has the method wins
+// over one that has not: /links/bulk is an id to everything but POST.
+func (c *Contract) match(method string, u *url.URL) (path string, params map[string]string) {
+	for _, p := range c.paths {
+		found := fit(p, u)
+		if found == nil {
 			continue
 		}
-		params := map[string]string{}
-		for i, w := range want {
-			if !strings.HasPrefix(w, "{") {
-				if w != given[i] {
-					continue next
-				}
-				continue
-			}
-			value, err := url.PathUnescape(given[i])
-			if err != nil || value == "" {
-				continue next
-			}
-			params[strings.Trim(w, "{}")] = value
+		if item := c.doc.Paths.Value(p); item.GetOperation(method) != nil || method == http.MethodHead && item.Get != nil {
+			return p, found
 		}
-		return path, params
+		if path == "" {
+			path, params = p, found
+		}
 	}
-	return "", nil
+	return path, params
+}
+
+// fit gives the parameters of an address under a path, nil when it does not fit.
+func fit(path string, u *url.URL) map[string]string {
+	given, want := strings.Split(u.EscapedPath(), "/"), strings.Split(path, "/")
+	if len(want) != len(given) {
+		return nil
+	}
+	params := map[string]string{}
+	for i, w := range want {
+		if !strings.HasPrefix(w, "{") {
+			if w != given[i] {
+				return nil
+			}
+			continue
+		}
+		value, err := url.PathUnescape(given[i])
+		if err != nil || value == "" || value == "." || value == ".." || strings.Contains(value, "/") {
+			return nil // not one segment to everybody on the way
+		}
+		params[strings.Trim(w, "{}")] = value
+	}
+	return params
 }
 
 // Transport checks what passes through it.

@@ -259,7 +259,7 @@ func (f *fuzzer) send(ctx context.Context, op fuzzOp, who actor, method, target 
 	case x.Status >= 500:
 		f.fault(op, fmt.Sprintf("status %d", x.Status), method, target, body, answer)
 	case verdict != nil:
-		f.fault(op, verdict.Error(), method, target, body, answer)
+		f.fault(op, brief(verdict), method, target, body, answer)
 	case who.dead && x.OperationID != "" && !slices.Contains([]int{401, 413, 431}, x.Status):
 		f.fault(op, fmt.Sprintf("status %d for %s, want 401", x.Status, who.name), method, target, body, answer)
 	case !who.dead && x.Status == http.StatusUnauthorized:
@@ -276,6 +276,12 @@ func (f *fuzzer) send(ctx context.Context, op fuzzOp, who actor, method, target 
 	if x.Status < 300 {
 		f.learn(answer)
 	}
+}
+
+// brief is an error without the dump of schema and value that follows it.
+func brief(err error) string {
+	text, _, _ := strings.Cut(err.Error(), "\nSchema:")
+	return text
 }
 
 // fault notes the first of each kind; a kind is an operation and the message
