@@ -27,7 +27,7 @@ tests/cluster compares with this list.
     runbook_url: {{ $runbook }}#linkreelclickslost
 - alert: LinkreelClicksNotCounted
   expr: |
-    sum(rate(http_server_request_duration_seconds_count{ {{- $here }}, otel_scope_name="redirect", http_response_status_code="302"}[10m])) > 0.1
+    sum(rate(linkreel_redirect_duration_seconds_count{ {{- $here }}, status="302"}[10m])) > 0.1
     and sum(rate(linkreel_clicks_counted_total{ {{- $here -}} }[10m])) == 0
   for: 10m
   labels: {severity: warning}

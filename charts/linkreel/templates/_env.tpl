@@ -18,8 +18,10 @@ name is a setting in the service's Config; tests/cluster fails on one that is no
 {{- if ne .name "worker" }}
 {{- $_ := set $env "LINKREEL_TRUSTED_PROXIES" (join "," $root.Values.trustedProxies) }}
 {{- end }}
-{{- if has .name (list "links" "videos") }}
+{{- if eq .name "videos" }}
 {{- $_ := set $env "LINKREEL_BASE_URL" (include "linkreel.url" (dict "root" $root "host" $root.Values.hosts.base)) }}
+{{- end }}
+{{- if eq .name "links" }}
 {{- $_ := set $env "LINKREEL_SHORT_BASE_URL" (include "linkreel.url" (dict "root" $root "host" $root.Values.hosts.short)) }}
 {{- end }}
 {{- if has .name (list "links" "videos") }}
@@ -27,6 +29,9 @@ name is a setting in the service's Config; tests/cluster fails on one that is no
 {{- end }}
 {{- if eq .name "links" }}
 {{- $_ := set $env "LINKREEL_SPOOL_DIR" "/var/lib/linkreel/spool" }}
+{{- with $root.Values.dnsResolver }}
+{{- $_ := set $env "DNS_RESOLVER" . }}
+{{- end }}
 {{- end }}
 {{- if eq .name "worker" }}
 {{- $_ := set $env "LINKREEL_SCRATCH_DIR" "/var/lib/linkreel/scratch" }}

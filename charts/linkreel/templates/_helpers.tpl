@@ -45,7 +45,7 @@ imagePullSecrets: {{ toYaml . | nindent 2 }}
 {{/* Ports that a service listens on, by name; every one has admin as well. */}}
 {{- define "linkreel.ports" -}}
 {{- if eq . "auth" }}{api: 8080, operator: 8082, internal: 8090}
-{{- else if eq . "links" }}{api: 8080, redirect: 8081}
+{{- else if eq . "links" }}{api: 8080, redirect: 8081, internal: 8090}
 {{- else if eq . "videos" }}{api: 8080}
 {{- else }}{}
 {{- end }}
@@ -79,7 +79,7 @@ imagePullSecrets: {{ toYaml . | nindent 2 }}
 
 {{/* What storage's notifications say whom they are for. */}}
 {{- define "linkreel.pushAudience" -}}
-{{- default (printf "%s/internal/storage-events" (include "linkreel.url" (dict "root" $ "host" .Values.hosts.base))) .Values.cloud.google.notification.audience }}
+{{- default (printf "%s/hooks/storage" (include "linkreel.url" (dict "root" $ "host" .Values.hosts.base))) .Values.cloud.google.notification.audience }}
 {{- end }}
 
 {{/* All public hosts, one to a line. */}}
@@ -97,10 +97,10 @@ Everything that is nobody's is auth's: docs, the API document, the JSON 404.
 - {path: /api/v1/links, service: links}
 - {path: /api/v1/domains, service: links}
 - {path: /api/v1/videos, service: videos}
-- {path: /internal/storage-events, service: videos, exact: true}
 - {path: /v, service: videos}
 - {path: /embed, service: videos}
 - {path: /oembed, service: videos}
+- {path: /hooks/storage, service: videos}
 - {path: /, service: auth}
 {{- end }}
 

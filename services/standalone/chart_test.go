@@ -1,0 +1,121 @@
+package standalone_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/caarlos0/env/v11"
+	"github.com/linkreel/linkreel/services/auth"
+	"github.com/linkreel/linkreel/services/links"
+	"github.com/linkreel/linkreel/services/standalone/internal/gateway"
+	worker "github.com/linkreel/linkreel/services/transcoding-worker"
+	"github.com/linkreel/linkreel/services/videos"
+)
+
+const chart = "../../charts/linkreel"
+
+// settings are the names of the variables that each service reads.
+func settings(t *testing.T) map[string][]string {
+	t.Helper()
+	names := map[string][]string{}
+	for service, config := range map[string]any{
+		"auth": &auth.Config{}, "links": &links.Config{}, "videos": &videos.Config{}, "worker": &worker.Config{},
+	} {
+		fields, err := env.GetFieldParams(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range fields {
+			names[service] = append(names[service], f.Key)
+		}
+	}
+	return names
+}
+
+// TestChartSetsWhatServicesRead is here since this module knows all services.
+func TestChartSetsWhatServicesRead(t *testing.T) {
+	t.Parallel()
+	known := settings(t)
+	t.Run("every name of the template is a setting of some service", func(t *testing.T) {
+		t.Parallel()
+		text, err := os.ReadFile(filepath.Join(chart, "templates/_env.tpl"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := slices.Concat(known["auth"], known["links"], known["videos"], known["worker"])
+		names := regexp.MustCompile(`\b(LINKREEL|DNS)_[A-Z_]*[A-Z]\b`).FindAllString(string(text), -1)
+		if len(names) < 15 {
+			t.Fatalf("found the names %v only", names)
+		}
+		for _, name := range names {
+			if !slices.Contains(all, name) {
+				t.Errorf("the chart sets %s, which no service reads", name)
+			}
+		}
+	})
+	t.Run("every rendered name is a setting of its service", func(t *testing.T) {
+		t.Parallel()
+		files, err := filepath.Glob(filepath.Join(chart, "ci/*.yaml"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("no values to render with: %v", err)
+		}
+		for _, file := range files {
+			for service, names := range renderedEnv(t, file) {
+				for _, name := range names {
+					if !slices.Contains(known[service], name) {
+						t.Errorf("%s: the chart sets %s for %s, which does not read it", filepath.Base(file), name, service)
+					}
+				}
+			}
+		}
+	})
+}
+
+// renderedEnv returns the names of the variables of each service's container.
+func renderedEnv(t *testing.T, values string) map[string][]string {
+	t.Helper()
+	helm, err := exec.LookPath("../../.local/cluster/bin/helm")
+	if err != nil {
+		if helm, err = exec.LookPath("helm"); err != nil {
+			t.Skip("skipped: no helm; `make cluster-build` builds one")
+		}
+	}
+	out, err := exec.CommandContext(t.Context(), helm, "template", "try", chart, "--show-only", "templates/workloads.yaml", "--values", values).Output()
+	if err != nil {
+		t.Fatalf("helm template --values %s: %v", values, err)
+	}
+	names := map[string][]string{}
+	for object := range strings.SplitSeq(string(out), "\n---") {
+		service := regexp.MustCompile(`app.kubernetes.io/component: (\w+)`).FindStringSubmatch(object)
+		if !strings.Contains(object, "\nkind: Deployment\n") || service == nil {
+			continue
+		}
+		for _, m := range regexp.MustCompile(`- \{?name: ((?:LINKREEL|DNS)_\w+)`).FindAllStringSubmatch(object, -1) {
+			names[service[1]] = append(names[service[1]], m[1])
+		}
+	}
+	if len(names) != 4 {
+		t.Fatalf("rendered Deployments of %d services, want 4", len(names))
+	}
+	return names
+}
+
+func TestChartRoutesLikeTheGateway(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join(chart, "templates/_helpers.tpl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []gateway.Route
+	for _, m := range regexp.MustCompile(`- \{path: (\S+), service: (\w+)\}`).FindAllStringSubmatch(string(text), -1) {
+		got = append(got, gateway.Route{Prefix: m[1], Service: m[2]})
+	}
+	if !slices.Equal(got, gateway.Routes) {
+		t.Errorf("the chart routes %v\nthe gateway    %v", got, gateway.Routes)
+	}
+}
