@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"cloud.google.com/go/firestore"
@@ -43,6 +44,11 @@ var (
 	ErrNotFound = errors.New("no such document")
 	ErrExists   = errors.New("document already exists")
 	ErrStale    = errors.New("document changed meanwhile")
+
+	// ErrUncertain comes with an UNAVAILABLE when a commit was repeated because
+	// its answer was lost, and the server no longer knows the transaction: most
+	// likely the first try went through.
+	ErrUncertain = errors.New("outcome of the commit is not known")
 )
 
 // txAttempts is above the client's default of five: the losers of a race for one
@@ -66,11 +72,13 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 	var opts []option.ClientOption
 	if cfg.Endpoint != "" {
 		conn, err := grpc.NewClient(cfg.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)), grpc.WithUnaryInterceptor(optimistic))
 		if err != nil {
 			return nil, fmt.Errorf("dial firestore %s: %w", cfg.Endpoint, err)
 		}
 		opts = append(opts, option.WithGRPCConn(conn))
+	} else {
+		opts = append(opts, option.WithGRPCDialOption(grpc.WithChainUnaryInterceptor(optimistic)))
 	}
 	client, err := firestore.NewClientWithDatabase(ctx, cfg.Project, database, opts...)
 	if err != nil {
@@ -144,6 +152,8 @@ func Map(err error) error {
 	switch code := status.Code(err); {
 	case errors.Is(err, context.DeadlineExceeded), code == codes.DeadlineExceeded:
 		return apierr.Down(err)
+	case code == codes.InvalidArgument && strings.Contains(err.Error(), "referenced transaction"):
+		return apierr.Down(fmt.Errorf("%w: %w", ErrUncertain, err))
 	case code == codes.NotFound:
 		return fmt.Errorf("%w: %w", ErrNotFound, err)
 	case code == codes.AlreadyExists:
