@@ -21,7 +21,7 @@ const (
 	keep = 24 * time.Hour
 	// turn is how long a try has the record for itself. It is short, so that a
 	// retry after a crash does not wait long; running twice does no harm.
-	turn = 5 * time.Second
+	turn = 3 * time.Second
 	// maxSealed is below Firestore's 1 MiB for a document, with room for the rest.
 	maxSealed = 1<<20 - 8<<10
 )

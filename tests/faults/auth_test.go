@@ -1,0 +1,536 @@
+package faults_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/authclient"
+	"github.com/linkreel/linkreel/libs/localcloud/firestore"
+	"github.com/linkreel/linkreel/libs/localcloud/redisproc"
+	"github.com/linkreel/linkreel/libs/localcloud/redistest"
+	"github.com/linkreel/linkreel/services/auth"
+)
+
+// The faults of this file: everything that keeps auth from knowing, or from
+// telling, whose key it is. Real processes, real signals, a real Redis.
+
+const (
+	authAdminToken    = "operator-token"
+	authInternalToken = "internal-token"
+)
+
+// authFull asks for the long form of a test: LINKREEL_FULL=1.
+func authFull(short, full int) int {
+	if os.Getenv("LINKREEL_FULL") == "1" {
+		return full
+	}
+	return short
+}
+
+// authBinary is the service as it is shipped.
+var authBinary = sync.OnceValues(func() (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(cache, "linkreel-tests", "auth")
+	out, err := exec.Command("go", "build", "-o", path, "github.com/linkreel/linkreel/services/auth/cmd/auth").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build auth: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// authBed is Firestore and Redis, which auth processes share.
+type authBed struct {
+	t         testing.TB
+	firestore *firestore.Server
+	endpoint  string
+	redis     *redisproc.Server
+}
+
+func newAuthBed(t testing.TB) *authBed {
+	t.Helper()
+	indexes, err := firestore.ParseIndexes(auth.Indexes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := firestore.Open(firestore.Options{Indexes: indexes, Faults: &firestore.Faults{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	addr, err := server.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &authBed{t: t, firestore: server, endpoint: addr.String(), redis: redistest.Server(t)}
+}
+
+// authProcess is one replica.
+type authProcess struct {
+	bed                  *authBed
+	api, admin, internal string // base addresses
+	cmd                  *exec.Cmd
+	done                 chan struct{} // closed when cmd has ended
+	log                  *bytes.Buffer
+}
+
+func (b *authBed) start() *authProcess {
+	b.t.Helper()
+	p := &authProcess{bed: b, api: authFreeAddr(b.t), admin: authFreeAddr(b.t), internal: authFreeAddr(b.t)}
+	b.t.Cleanup(func() {
+		p.kill()
+		if b.t.Failed() {
+			b.t.Logf("log of auth on %s:\n%.4000s", p.api, p.log)
+		}
+	})
+	p.run()
+	return p
+}
+
+func authFreeAddr(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func (p *authProcess) run() {
+	t := p.bed.t
+	t.Helper()
+	binary, err := authBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.log = &bytes.Buffer{}
+	p.cmd = exec.Command(binary)
+	p.cmd.Env = append(os.Environ(),
+		"LINKREEL_API_ADDR="+p.api, "LINKREEL_OPERATOR_ADDR="+p.admin, "LINKREEL_INTERNAL_ADDR="+p.internal, "LINKREEL_ADMIN_ADDR=127.0.0.1:0",
+		"LINKREEL_FIRESTORE_ENDPOINT="+p.bed.endpoint, "LINKREEL_REDIS_URL="+p.bed.redis.Addr(),
+		"LINKREEL_ADMIN_TOKEN="+authAdminToken, "LINKREEL_INTERNAL_TOKEN="+authInternalToken,
+		"LINKREEL_LOG_LEVEL=warn", "LINKREEL_DRAIN=0s",
+		"LINKREEL_RATE_LIMITS=enterprise:600000",
+	)
+	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	p.done = make(chan struct{})
+	started := make(chan error, 1)
+	go func(cmd *exec.Cmd, done chan struct{}) {
+		// The parent-death signal follows the thread that forked, so that thread
+		// stays until the child has ended.
+		runtime.LockOSThread()
+		defer close(done)
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // killed, as these tests do
+		}
+	}(p.cmd, p.done)
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+	authUntil(t, "auth listens", 20*time.Second, func() bool {
+		for _, addr := range []string{p.api, p.admin, p.internal} {
+			c, err := net.DialTimeout("tcp", addr, time.Second)
+			if err != nil {
+				return false
+			}
+			_ = c.Close()
+		}
+		return true
+	})
+}
+
+func (p *authProcess) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+func (p *authProcess) signal(s syscall.Signal) {
+	p.bed.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.bed.t.Fatal(err)
+	}
+}
+
+func authUntil(t testing.TB, what string, patience time.Duration, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+type authAnswer struct {
+	status int
+	code   string
+	body   []byte
+	header http.Header
+	err    error // of the connection: the request may or may not have acted
+}
+
+var authHTTP = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+
+func authCall(method, addr, path, token, body string, headers ...string) authAnswer {
+	req, err := http.NewRequest(method, "http://"+addr+path, strings.NewReader(body))
+	if err != nil {
+		return authAnswer{err: err}
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	res, err := authHTTP.Do(req)
+	if err != nil {
+		return authAnswer{err: err}
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	var e struct{ Error struct{ Code string } }
+	_ = json.Unmarshal(text, &e)
+	return authAnswer{res.StatusCode, e.Error.Code, text, res.Header, err}
+}
+
+func (a authAnswer) field(t testing.TB, name string) string {
+	t.Helper()
+	var m map[string]any
+	if err := json.Unmarshal(a.body, &m); err != nil || m[name] == nil {
+		t.Fatalf("no %s in %d %s (%v)", name, a.status, a.body, a.err)
+	}
+	return fmt.Sprint(m[name])
+}
+
+func (p *authProcess) operator(method, path, body string) authAnswer {
+	p.bed.t.Helper()
+	a := authCall(method, p.admin, path, authAdminToken, body)
+	if a.err != nil || a.status >= 300 {
+		p.bed.t.Fatalf("%s %s: %d %s %v", method, path, a.status, a.body, a.err)
+	}
+	return a
+}
+
+// account makes an account and a key; more keys come by [authProcess.key].
+func (p *authProcess) account(plan string) (id, key string) {
+	p.bed.t.Helper()
+	id = p.operator("POST", "/admin/v1/accounts", `{"name":"Test","plan":"`+plan+`"}`).field(p.bed.t, "id")
+	_, key = p.key(id)
+	return id, key
+}
+
+func (p *authProcess) key(account string) (id, key string) {
+	p.bed.t.Helper()
+	k := p.operator("POST", "/admin/v1/accounts/"+account+"/keys", `{"name":"k"}`)
+	return k.field(p.bed.t, "id"), k.field(p.bed.t, "key")
+}
+
+func TestAuth_no_replica_accepts_a_key_whose_revocation_was_answered(t *testing.T) {
+	t.Parallel()
+	bed := newAuthBed(t)
+	replicas := []*authProcess{bed.start(), bed.start()}
+	trials := authFull(150, 1000)
+	account, _ := replicas[0].account("enterprise")
+	accepted := 0
+	for i := range trials {
+		id, key := replicas[i%2].key(account)
+		for _, p := range replicas {
+			if a := authCall("GET", p.api, "/api/v1/keys", key, ""); a.status != 200 {
+				t.Fatalf("before the revocation: %d %s %v", a.status, a.body, a.err)
+			}
+		}
+		replicas[i/2%2].operator("DELETE", "/admin/v1/keys/"+id, "")
+		for n, p := range replicas {
+			if a := authCall("GET", p.api, "/api/v1/keys", key, ""); a.code != "API_KEY_REVOKED" {
+				accepted++
+				t.Errorf("trial %d, replica %d: %d %s %v", i, n, a.status, a.body, a.err)
+			}
+		}
+	}
+	t.Logf("%d revocations × %d replicas: %d accepted", trials, len(replicas), accepted)
+}
+
+func TestAuth_killed_between_the_write_and_the_answer_makes_each_key_once(t *testing.T) {
+	t.Parallel()
+	bed := newAuthBed(t)
+	p := bed.start()
+	_, key := p.account("enterprise")
+	rounds := authFull(5, 60)
+	killed := 0
+	secrets := map[string]bool{}
+	for i := range rounds {
+		idempotencyKey := fmt.Sprintf("round-%d", i)
+		body := fmt.Sprintf(`{"name":"round %d","expiresAt":"2099-01-01"}`, i)
+		post := func() authAnswer {
+			return authCall("POST", p.api, "/api/v1/keys", key, body, "Idempotency-Key", idempotencyKey)
+		}
+		done := make(chan authAnswer, 1)
+		go func() { done <- post() }()
+		time.Sleep(time.Duration(rand.IntN(12_000)) * time.Microsecond) // the kill lands anywhere in the request
+		p.kill()
+		if a := <-done; a.err != nil {
+			killed++
+		}
+		p.run()
+		var last authAnswer
+		authUntil(t, "the retry is answered", 15*time.Second, func() bool {
+			last = post()
+			return last.err == nil && last.code != "IDEMPOTENCY_IN_PROGRESS" && last.status != 503
+		})
+		if last.status != 201 {
+			t.Fatalf("round %d: %d %s", i, last.status, last.body)
+		}
+		secrets[last.field(t, "key")] = true
+	}
+	for secret := range secrets {
+		if a := authCall("GET", p.api, "/api/v1/account", secret, ""); a.status != 200 {
+			t.Errorf("an answered key does not work: %d %s", a.status, a.body)
+		}
+	}
+	var list struct{ Data []struct{ Name string } }
+	if err := json.Unmarshal(authCall("GET", p.api, "/api/v1/keys", key, "").body, &list); err != nil {
+		t.Fatal(err)
+	}
+	if len(secrets) != rounds || len(list.Data) != rounds+1 {
+		t.Errorf("%d requests made %d keys and gave out %d", rounds, len(list.Data)-1, len(secrets))
+	}
+	t.Logf("%d requests, %d cut off by SIGKILL: %d keys, each answered key works", rounds, killed, len(list.Data)-1)
+}
+
+// authLoad asks steadily until stopped and sorts the answers.
+type authLoad struct {
+	mu     sync.Mutex
+	counts map[string]int
+	took   []time.Duration
+	bad    []string
+}
+
+func (l *authLoad) run(ctx context.Context, ask func() (string, bool)) {
+	for ctx.Err() == nil {
+		began := time.Now()
+		kind, good := ask()
+		l.mu.Lock()
+		l.counts[kind]++
+		l.took = append(l.took, time.Since(began))
+		if !good && len(l.bad) < 5 {
+			l.bad = append(l.bad, kind)
+		}
+		l.mu.Unlock()
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+func (l *authLoad) percentile(q float64) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	slices.Sort(l.took)
+	return l.took[int(q*float64(len(l.took)-1))]
+}
+
+func TestAuth_goes_on_while_Redis_is(t *testing.T) {
+	t.Parallel()
+	for name, harm := range map[string]struct {
+		fault, heal func(t *testing.T, b *authBed)
+	}{
+		"killed": {
+			func(t *testing.T, b *authBed) { authOK(t, b.redis.Kill()) },
+			func(t *testing.T, b *authBed) { authOK(t, b.redis.Restart(t.Context())) },
+		},
+		"paused": {
+			func(t *testing.T, b *authBed) { authOK(t, b.redis.Signal(syscall.SIGSTOP)) },
+			func(t *testing.T, b *authBed) { authOK(t, b.redis.Signal(syscall.SIGCONT)) },
+		},
+		"read-only": {
+			func(t *testing.T, b *authBed) { authRedis(t, b, "replicaof", "127.0.0.1", "1") },
+			func(t *testing.T, b *authBed) { authRedis(t, b, "replicaof", "no", "one") },
+		},
+		"out of memory": {
+			func(t *testing.T, b *authBed) { authRedis(t, b, "config", "set", "maxmemory", "1") },
+			func(t *testing.T, b *authBed) { authRedis(t, b, "config", "set", "maxmemory", "0") },
+		},
+		"emptied": {
+			func(t *testing.T, b *authBed) { authRedis(t, b, "flushall") },
+			func(*testing.T, *authBed) {},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bed := newAuthBed(t)
+			replicas := []*authProcess{bed.start(), bed.start()}
+			account, key := replicas[0].account("enterprise")
+			victimID, victim := replicas[0].key(account)
+			for _, p := range replicas {
+				if a := authCall("GET", p.api, "/api/v1/keys", victim, ""); a.status != 200 {
+					t.Fatalf("before: %d %s", a.status, a.body)
+				}
+			}
+			load := &authLoad{counts: map[string]int{}}
+			ctx, stop := context.WithCancel(t.Context())
+			var running sync.WaitGroup
+			for _, p := range replicas {
+				running.Go(func() {
+					load.run(ctx, func() (string, bool) {
+						a := authCall("GET", p.api, "/api/v1/keys", key, "")
+						return fmt.Sprint(a.status, a.code, a.err), a.status == 200 && a.header.Get("RateLimit") != ""
+					})
+				})
+			}
+			harm.fault(t, bed)
+			revoked := time.Now()
+			replicas[0].operator("DELETE", "/admin/v1/keys/"+victimID, "")
+			answered := time.Since(revoked)
+			var until [2]time.Duration
+			for n, p := range replicas {
+				authUntil(t, "the revocation is seen", 8*time.Second, func() bool {
+					return authCall("GET", p.api, "/api/v1/keys", victim, "").code == "API_KEY_REVOKED"
+				})
+				until[n] = time.Since(revoked) - answered
+			}
+			harm.heal(t, bed)
+			authUntil(t, "both replicas share one bucket again", 5*time.Second, func() bool {
+				// What one takes, the other sees: 200 taken here are missing there.
+				before := authRemaining(replicas[1], key)
+				for range 3 {
+					authCall("GET", replicas[0].api, "/api/v1/keys", key, "")
+				}
+				return before > 0 && authRedisHas(t, bed, account)
+			})
+			stop()
+			running.Wait()
+			if len(load.bad) > 0 {
+				t.Errorf("answers under the fault: %v", load.bad)
+			}
+			for n, d := range until {
+				if d > 5*time.Second+500*time.Millisecond {
+					t.Errorf("replica %d accepted the revoked key for %v", n, d)
+				}
+			}
+			t.Logf("Redis %s: %v; p50 %v p99 %v; revoke answered after %v, gone after %v and %v",
+				name, load.counts, load.percentile(.5), load.percentile(.99), answered, until[0], until[1])
+		})
+	}
+}
+
+func authOK(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func authRedis(t testing.TB, b *authBed, args ...string) string {
+	t.Helper()
+	rdb, err := authclient.OpenRedis(b.redis.Addr())
+	authOK(t, err)
+	defer rdb.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	command := make([]any, len(args))
+	for i, a := range args {
+		command[i] = a
+	}
+	out, err := rdb.Do(ctx, command...).Result()
+	authOK(t, err)
+	return fmt.Sprint(out)
+}
+
+func authRedisHas(t testing.TB, b *authBed, account string) bool {
+	t.Helper()
+	return authRedis(t, b, "exists", "lr:acct:"+account) == "1"
+}
+
+func authRemaining(p *authProcess, key string) int {
+	var n int
+	_, _ = fmt.Sscan(authCall("GET", p.api, "/api/v1/keys", key, "").header.Get("X-RateLimit-Remaining"), &n)
+	return n
+}
+
+// The other services' side: a client as links and videos have it, with auth
+// killed, frozen and gone for longer than a record lasts.
+func TestAuth_away_leaves_known_keys_working_for_thirty_seconds(t *testing.T) {
+	t.Parallel()
+	for name, harm := range map[string]struct{ fault, heal func(p *authProcess) }{
+		"killed": {func(p *authProcess) { p.kill() }, func(p *authProcess) { p.run() }},
+		"frozen": {func(p *authProcess) { p.signal(syscall.SIGSTOP) }, func(p *authProcess) { p.signal(syscall.SIGCONT) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bed := newAuthBed(t)
+			p := bed.start()
+			account, key := p.account("enterprise")
+			_, unseen := p.key(account)
+			rdb, err := authclient.OpenRedis(bed.redis.Addr())
+			authOK(t, err)
+			source := authclient.NewHTTPSource("http://"+p.internal, authInternalToken)
+			var offset atomic.Int64
+			client := authclient.New(authclient.Config{
+				Now: func() time.Time { return time.Now().Add(time.Duration(offset.Load())) },
+				Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+			}, source, rdb)
+			t.Cleanup(func() { client.Close(); source.Close(); _ = rdb.Close() })
+			if _, err := client.Authenticate(t.Context(), key); err != nil {
+				t.Fatal(err)
+			}
+			harm.fault(p)
+			load := &authLoad{counts: map[string]int{}}
+			ctx, stop := context.WithTimeout(t.Context(), time.Second)
+			load.run(ctx, func() (string, bool) {
+				offset.Add(int64(100 * time.Millisecond)) // a second of load ages the record well past fresh
+				if offset.Load() > int64(28*time.Second) {
+					offset.Store(int64(28 * time.Second))
+				}
+				_, err := client.Authenticate(t.Context(), key)
+				return fmt.Sprint(err), err == nil
+			})
+			stop()
+			if len(load.bad) > 0 {
+				t.Errorf("a known key with auth %s: %v", name, load.bad)
+			}
+			if p99 := load.percentile(.99); p99 > 400*time.Millisecond {
+				t.Errorf("p99 %v with auth %s", p99, name)
+			}
+			if _, err := client.Authenticate(t.Context(), unseen); apierr.CodeOf(err) != apierr.Unavailable {
+				t.Errorf("a key new to the replica: %v, want UNAVAILABLE and never a 401", err)
+			}
+			offset.Store(int64(31 * time.Second))
+			if _, err := client.Authenticate(t.Context(), key); apierr.CodeOf(err) != apierr.Unavailable {
+				t.Errorf("after 31 s: %v, want UNAVAILABLE", err)
+			}
+			harm.heal(p)
+			authUntil(t, "both keys work", 5*time.Second, func() bool {
+				_, one := client.Authenticate(t.Context(), key)
+				_, two := client.Authenticate(t.Context(), unseen)
+				return errors.Join(one, two) == nil
+			})
+			t.Logf("auth %s: %v; p50 %v p99 %v", name, load.counts, load.percentile(.5), load.percentile(.99))
+		})
+	}
+}
