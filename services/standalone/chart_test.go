@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/caarlos0/env/v11"
+
 	"github.com/linkreel/linkreel/services/auth"
 	"github.com/linkreel/linkreel/services/links"
 	"github.com/linkreel/linkreel/services/standalone/internal/gateway"
