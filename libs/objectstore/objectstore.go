@@ -340,8 +340,23 @@ func (o UploadOptions) on(h *storage.ObjectHandle) *storage.ObjectHandle {
 	return h.If(storage.Conditions{GenerationMatch: *o.IfGeneration})
 }
 
-// chunk is what an upload holds in memory, so that it can be sent again.
+// chunk is what an upload holds in memory at most, so that it can be sent again.
 const chunk = 8 << 20
+
+// chunkFor spares a small source the full buffer, which the client takes at once.
+func chunkFor(r io.Reader) int {
+	size := int64(chunk)
+	switch r := r.(type) {
+	case interface{ Len() int }:
+		size = int64(r.Len())
+	case *os.File:
+		if fi, err := r.Stat(); err == nil && fi.Mode().IsRegular() {
+			size = fi.Size()
+		}
+	}
+	const unit = 256 << 10
+	return int(min(chunk, (size/unit+1)*unit))
+}
 
 // Upload stores what r yields up to its end. An error of r leaves no object.
 func (s *Store) Upload(ctx context.Context, object string, r io.Reader, o UploadOptions) (Object, error) {
@@ -360,7 +375,7 @@ func (s *Store) upload(ctx context.Context, object string, r io.Reader, o Upload
 	watch := time.AfterFunc(s.stall, func() { abort(errStalled) })
 	defer watch.Stop()
 	w := o.on(s.bucket.Object(object)).NewWriter(ctx)
-	w.ChunkSize = chunk
+	w.ChunkSize = chunkFor(r)
 	w.ChunkRetryDeadline = s.stall
 	w.ChunkTransferTimeout = s.stall
 	w.ProgressFunc = func(int64) { watch.Reset(s.stall) }

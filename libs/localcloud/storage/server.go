@@ -160,7 +160,7 @@ func (s *Server) CreateBucket(name string) error {
 	return err
 }
 
-var bucketName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]$`)
+var validBucket = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]$`)
 
 // maxObject is production's limit of an object's size.
 const maxObject = 5 << 40

@@ -125,10 +125,11 @@ func (s *sessions) find(id string) (*session, error) {
 		return nil, noSession()
 	}
 	ses := &session{id: id, rec: *rec}
-	if !rec.Done {
-		if ses.up, err = s.st.reopen(*rec); err != nil {
-			return nil, err
-		}
+	if rec.Done {
+		return ses, nil
+	}
+	if ses.up, err = s.st.reopen(*rec); err != nil {
+		return nil, err
 	}
 	s.live[id] = ses
 	return ses, nil
@@ -145,7 +146,7 @@ func (s *store) reopen(rec sessionRecord) (*upload, error) {
 	}
 	u.n = rec.Size
 	if fi, err := os.Stat(s.temp(rec.Blob)); err != nil || fi.Size() < rec.Size {
-		return nil, fmt.Errorf("file of a session is shorter than its record (%w)", errors.Join(err))
+		return nil, noSession() // the disk has lost it; as with production, the client starts again
 	}
 	return u, nil
 }
@@ -156,11 +157,16 @@ func (s *sessions) drop(id, blob string) error {
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	delete(s.live, id)
-	s.mu.Unlock()
+	s.forget(id)
 	os.Remove(s.st.temp(blob))
 	return nil
+}
+
+// forget takes a session out of memory.
+func (s *sessions) forget(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.live, id)
 }
 
 // expire drops sessions past their life.
@@ -320,6 +326,7 @@ func (s *Server) resume(w http.ResponseWriter, r *http.Request, id, bucketName, 
 		return err
 	}
 	rec.Done, rec.Result = true, o
+	s.sessions.forget(id) // a later question reads it from the index
 	return ses.finished(w)
 }
 

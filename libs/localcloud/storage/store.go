@@ -826,7 +826,7 @@ func (s *store) buckets(prefix string) (all []*bucket, err error) {
 }
 
 func (s *store) createBucket(b bucket) (*bucket, error) {
-	if !bucketName.MatchString(b.Name) {
+	if !validBucket.MatchString(b.Name) {
 		return nil, fail(400, "InvalidBucketName", "The specified bucket name is not valid: %q", b.Name)
 	}
 	err := s.update(false, func(t *bolt.Tx) error {
