@@ -35,6 +35,13 @@ func NewServer(name string, h fasthttp.RequestHandler) *fasthttp.Server {
 }
 
 func refuseUnreadable(ctx *fasthttp.RequestCtx, err error) {
+	var slow net.Error
+	if errors.As(err, &slow) && slow.Timeout() {
+		// Browsers and Go clients open connections in reserve. An answer there would
+		// belong to no request, or, worse, be taken for that of the next.
+		_ = ctx.Conn().Close() // it is closed after this in any case
+		return
+	}
 	e := apierr.New(apierr.InvalidJSON, "The request is not valid HTTP.")
 	var small *fasthttp.ErrSmallBuffer
 	switch {

@@ -2,10 +2,13 @@ package httpapi_test
 
 import (
 	"bytes"
+	"io"
 	"net"
 	"net/http"
 	"testing"
 	"time"
+
+	"github.com/valyala/fasthttp"
 
 	"github.com/linkreel/linkreel/libs/httpapi"
 )
@@ -48,5 +51,26 @@ func TestMadeUpMethodsGetTheUsualErrors(t *testing.T) {
 		if codeOf(body) != want {
 			t.Errorf("PROPFIND %s: %d %v, want %s", path, res.StatusCode, body, want)
 		}
+	}
+}
+
+func TestASilentConnectionIsClosedWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	srv := httpapi.NewServer("", func(*fasthttp.RequestCtx) {})
+	srv.ReadTimeout = 20 * time.Millisecond
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = srv.Serve(l) }()
+	t.Cleanup(func() { _ = srv.Shutdown(); <-done })
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	if got, err := io.ReadAll(c); err != nil || len(got) > 0 {
+		t.Errorf("got %q, %v; want nothing", got, err)
 	}
 }

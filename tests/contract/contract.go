@@ -99,7 +99,9 @@ func Covers(u *url.URL) bool {
 func (c *Contract) Check(x *Exchange) error {
 	path, params := c.match(x.Method, x.URL)
 	if path == "" {
-		return c.checkError(x, http.StatusNotFound, http.StatusUnauthorized, http.StatusMethodNotAllowed, http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusRequestHeaderFieldsTooLarge)
+		// A router may still take it for a record with an odd id and refuse the caller first.
+		return c.checkError(x, http.StatusNotFound, http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests,
+			http.StatusMethodNotAllowed, http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusRequestHeaderFieldsTooLarge)
 	}
 	item := c.doc.Paths.Value(path)
 	method := x.Method
