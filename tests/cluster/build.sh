@@ -45,6 +45,17 @@ build forward forward main.go
 build pause pause main.go
 install_tool metrics-server sigs.k8s.io/metrics-server/cmd/metrics-server v0.9.0
 
+# Definitions of the optional kinds that the chart can make, so that the API server
+# can judge them; their controllers are not there.
+source_of() { GOFLAGS=-mod=mod go mod download -json "$1" | jq -r .Dir; }
+mkdir -p "$state/crds-optional"
+install -m 0644 -t "$state/crds-optional" \
+	"$(source_of github.com/kedacore/keda/v2@v2.17.2)"/config/crd/bases/keda.sh_{scaledobjects,triggerauthentications}.yaml \
+	"$(source_of github.com/prometheus-operator/prometheus-operator@v0.82.2)"/example/prometheus-operator-crd/monitoring.coreos.com_{servicemonitors,prometheusrules}.yaml
+# cert-manager's are templates of its chart, in two lines each.
+sed '/{{/d' "$(source_of github.com/cert-manager/cert-manager@v1.18.2)/deploy/crds/crd-certificates.yaml" \
+	>"$state/crds-optional/cert-manager.io_certificates.yaml"
+
 module() { (cd "$here/traefik" && go list -m -f '{{.Dir}}' "$1"); }
 install -m 0644 -t "$state/crds" \
 	"$(module github.com/traefik/traefik/v3)"/docs/content/reference/dynamic-configuration/kubernetes-crd-definition-v1.yml \

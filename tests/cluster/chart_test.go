@@ -202,6 +202,16 @@ func appendNew(t *testing.T, to, from []json.RawMessage) []json.RawMessage {
 	return to
 }
 
+func TestCases(t *testing.T) {
+	t.Parallel()
+	cases := regexp.MustCompile(`(?m)^## (\w+): (.+)$`).FindAllStringSubmatch(string(read(t, "test.sh")), -1)
+	var list strings.Builder
+	for _, c := range cases {
+		fmt.Fprintf(&list, "- **%s**: %s\n", c[1], c[2])
+	}
+	matchBetween(t, "README.md", "<!-- cases -->\n", "<!-- /cases -->", list.String())
+}
+
 func TestAlerts(t *testing.T) {
 	t.Parallel()
 	operations := string(read(t, "../../docs/operations.md"))

@@ -5,6 +5,8 @@
 //	check load    sends requests at a constant rate over kept connections until
 //	              it is told to stop, and prints how many failed
 //	check setup   makes an account, a link and a video's record for check load
+//	check videos  uploads some videos and waits until every one is ready
+//	check reach   says whether HOST:PORT accepts a connection
 //
 // `helm test` runs smoke inside the cluster, where the public hosts have no
 // names: -via says for a host and a path where to connect instead.
@@ -32,7 +34,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return errors.New("want smoke, load or setup")
+		return errors.New("want smoke, load, setup, videos or reach")
 	}
 	flags := flag.NewFlagSet(args[0], flag.ExitOnError)
 	t := newTarget(flags)
@@ -42,6 +44,11 @@ func run(ctx context.Context, args []string) error {
 		return parsed(flags, args, func() error { return smoke(ctx, t, *write) })
 	case "setup":
 		return parsed(flags, args, func() error { return setup(ctx, t) })
+	case "videos":
+		count := flags.Int("count", 5, "how many")
+		return parsed(flags, args, func() error { return manyVideos(ctx, t, *count) })
+	case "reach":
+		return parsed(flags, args, func() error { return reach(ctx, flags.Args()) })
 	case "load":
 		l := newLoad(flags)
 		return parsed(flags, args, func() error { return l.run(ctx, t) })

@@ -1,0 +1,324 @@
+#!/bin/bash
+# Install the chart on the running cluster and try everything that matters about
+# it; prints a line with figures for each thing that was shown, and stops at the
+# first that is not so.
+#
+#   test.sh [CASE]...      default: all, in the order below
+#
+# ROLLOUTS (10) restarts of each service, RATE (200) requests a second under them.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+
+namespace=linkreel release=linkreel
+rollouts=${ROLLOUTS:-10} rate=${RATE:-200}
+chart=$root/charts/linkreel values=$root/charts/linkreel/ci/cluster.yaml
+images=$root/dist/images
+work=$state/test
+base=http://linkreel.localhost:$http_port short=http://go.linkreel.localhost:$http_port
+mkdir -p "$work"
+
+k() { kubectl --namespace $namespace "$@"; }
+h() { helm --namespace $namespace "$@"; }
+ok() { echo "ok   $*"; }
+trap 'echo "failed at line $LINENO of case ${case-}" >&2' ERR
+trap 'cleanup' EXIT
+
+background=()
+cleanup() {
+	local pid
+	for pid in "${background[@]}"; do kill "$pid" 2>/dev/null || true; done
+}
+
+# fails COMMAND...: COMMAND must fail.
+fails() { if "$@" >/dev/null 2>&1; then die "should have failed: $*"; fi; }
+
+# check COMMAND ...: the check program, sent to the ingress whatever the host.
+check() {
+	local command=$1
+	shift
+	LINKREEL_ADMIN_TOKEN=$(token) "$images/bin/check" "$command" --base "$base" --short "$short" --operator http://127.0.0.1:18082 \
+		--via "linkreel.localhost/=127.0.0.1:$http_port" --via "go.linkreel.localhost/=127.0.0.1:$http_port" \
+		--via "media.linkreel.localhost/=127.0.0.1:$http_port" "$@"
+}
+token() { k get secret $release -o jsonpath='{.data.admin-token}' | base64 -d; }
+
+# operator: the operator API on a port of the host, which no policy lets in.
+operator() {
+	local ready
+	if [ -n "${operator_pid-}" ] && kill -0 "$operator_pid" 2>/dev/null && reachable; then return; fi
+	k port-forward service/$release-auth 18082:8082 >/dev/null 2>&1 &
+	operator_pid=$!
+	background+=("$operator_pid")
+	await 20 reachable
+}
+reachable() { curl -sS -o /dev/null --max-time 2 http://127.0.0.1:18082/; }
+
+# upgrade VALUE...: helm upgrade with these values on top.
+upgrade() { h upgrade $release "$chart" --values "$values" --set "hosts.port=$http_port" "$@" --wait --timeout 300s >/dev/null; }
+
+# under KIND LABEL COMMAND...: no request of KIND may fail while COMMAND runs.
+under() {
+	local kind=$1 label=$2 pid output
+	shift 2
+	check load --kind "$kind" --rate "$rate" --traffic "$work/traffic.json" >"$work/load.txt" 2>&1 &
+	pid=$!
+	background+=("$pid")
+	sleep 2
+	"$@" >"$work/under.txt" 2>&1 || { cat "$work/under.txt"; die "$label failed"; }
+	sleep 2
+	kill -INT $pid
+	wait $pid || { cat "$work/load.txt"; die "$label: requests failed"; }
+	output=$(<"$work/load.txt")
+	ok "$label at $rate/s: $output"
+}
+
+pods() { k get pods -l app.kubernetes.io/component="$1" -o name; }
+restart() { k rollout restart deployment/$release-"$1" && k rollout status deployment/$release-"$1" --timeout 180s; }
+restarts() {
+	local i
+	for ((i = 0; i < rollouts; i++)); do restart "$1"; done
+}
+settled() { ! k get pods --no-headers -l app.kubernetes.io/instance=$release | grep -qv ' Running \|test '; }
+
+## images: give the node Linkreel's images from dist/images (make images).
+case_images() {
+	local archive sum
+	for archive in "$images"/*.tar; do
+		[[ $archive != *.layer.tar ]] || continue
+		sum=$(stat -c '%Y %s' "$archive")
+		[ "$sum" != "$(cat "$work/$(basename "$archive").sum" 2>/dev/null)" ] || continue
+		import_archive "$archive"
+		echo "$sum" >"$work/$(basename "$archive").sum"
+	done
+	ok "images are with the node"
+}
+
+## dryrun: the API server accepts what every ci/*.yaml renders, and no pod breaks the restricted standard.
+case_dryrun() {
+	local file output
+	kubectl apply --server-side -f "$state/crds-optional" >/dev/null
+	kubectl create namespace dry --dry-run=client -o yaml | kubectl apply -f - >/dev/null
+	kubectl label namespace dry --overwrite pod-security.kubernetes.io/{enforce,warn}=restricted >/dev/null
+	for file in "$chart"/ci/*.yaml; do
+		output=$(helm template try "$chart" --namespace dry --values "$file" | kubectl apply --namespace dry --dry-run=server -f - 2>&1) ||
+			{ echo "$output"; die "$file is refused"; }
+		[[ $output != *Warning* ]] || { echo "$output"; die "$file draws a warning"; }
+		ok "$(basename "$file"): $(wc -l <<<"$output") objects"
+	done
+	kubectl delete namespace dry --wait=false >/dev/null
+}
+
+## install: helm install --wait from nothing; all pods are ready in a namespace that enforces the restricted standard.
+case_install() {
+	local start=$SECONDS
+	h uninstall $release --wait >/dev/null 2>&1 || true
+	kubectl delete namespace $namespace --ignore-not-found --timeout 120s >/dev/null
+	kubectl create namespace $namespace >/dev/null
+	kubectl label namespace $namespace pod-security.kubernetes.io/{enforce,warn}=restricted >/dev/null
+	h install $release "$chart" --values "$values" --set "hosts.port=$http_port" --wait --timeout 300s >/dev/null
+	ok "helm install --wait: $(k get pods --no-headers | wc -l) pods ready after $((SECONDS - start)) s"
+}
+
+## helmtest: helm test passes inside the cluster.
+case_helmtest() {
+	h test $release --timeout 240s >/dev/null || { k logs $release-test; die "helm test failed"; }
+	ok "helm test: $(k logs $release-test | grep -c '^ok ') checks by the Services' names"
+}
+
+## smoke: API, redirect, upload to ready and playback through the Ingress by host name.
+case_smoke() {
+	local output
+	operator
+	output=$(check smoke) || { echo "$output"; die "smoke failed"; }
+	ok "smoke through the Ingress: $(grep -c '^ok ' <<<"$output") checks,$(grep 'upload to ready' <<<"$output")"
+	fails curl -fsS -o /dev/null --resolve "other.localhost:$http_port:127.0.0.1" "http://other.localhost:$http_port/"
+	ok "the Ingress refuses a host that is nobody's"
+}
+
+## pods: what a container may do: no capability, seccomp, a root that cannot be written, no token.
+case_pods() {
+	local pod
+	pod=$(pods worker | head -n 1)
+	k exec "$pod" -- bash -c '
+		grep -q "^CapEff:.0000000000000000$" /proc/self/status && grep -q "^Seccomp:.2$" /proc/self/status &&
+		! touch /x 2>/dev/null && touch /tmp/x && [ ! -e /var/run/secrets/kubernetes.io ] && [ "$(id -u)" = 65532 ]' ||
+		die "the worker's container may do too much"
+	ok "no capabilities, seccomp filter, read-only root, no API token"
+}
+
+## policy: NetworkPolicies keep out and in what has no business there.
+case_policy() {
+	local pod
+	k delete pod stranger --ignore-not-found --now >/dev/null
+	k run stranger --restart Never --image-pull-policy Never --image localhost/linkreel/check:dev --overrides '{"spec": {
+		"securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}}, "automountServiceAccountToken": false,
+		"containers": [{"name": "stranger", "image": "localhost/linkreel/check:dev", "imagePullPolicy": "Never",
+			"args": ["reach", "'$release-redis':6379", "'$release-localcloud':8085", "'$release-auth':8090", "'$release-auth':8082"],
+			"securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}}]}}' >/dev/null
+	k wait --for jsonpath='{.status.phase}'=Failed pod/stranger --timeout 60s >/dev/null
+	[ "$(k logs stranger | grep -c 'reached')" = 0 ] || die "a stranger reached: $(k logs stranger)"
+	k delete pod stranger --now >/dev/null
+	ok "a stranger reaches neither Redis, Firestore, key verification nor the operator API"
+	pod=$(pods worker | head -n 1)
+	k exec "$pod" -- bash -c "timeout 3 bash -c '</dev/tcp/$release-redis/6379'" || die "a worker does not reach Redis"
+	fails k exec "$pod" -- bash -c "timeout 3 bash -c '</dev/tcp/$release-auth/8082'"
+	fails k exec "$pod" -- bash -c "timeout 3 bash -c '</dev/tcp/$release-links/8080'"
+	fails k exec "$pod" -- bash -c "timeout 3 bash -c '</dev/tcp/$host_ip/22'"
+	ok "a worker reaches Redis, and neither the operator API, links nor the world"
+}
+
+traffic() {
+	operator
+	[ -s "$work/traffic.json" ] || check setup >"$work/traffic.json"
+}
+
+## rollouts: rolling restarts of each HTTP service under kept connections; none fails.
+case_rollouts() {
+	local service kinds
+	rm -f "$work/traffic.json"
+	traffic
+	for service in auth links videos; do
+		kinds=$service
+		[ $service != links ] || kinds="redirect links"
+		for kind in $kinds; do
+			under "$kind" "$rollouts restarts of $service" restarts $service
+		done
+	done
+}
+
+## upgrade: helm upgrade that replaces every pod, and helm rollback, under mixed load; none fails.
+case_upgrade() {
+	local revision
+	traffic
+	await 60 settled
+	revision=$(h history $release --max 1 -o json | jq '.[-1].revision')
+	under mixed "helm upgrade" upgrade --set defaults.logLevel=debug
+	under mixed "helm rollback" h rollback $release "$revision" --wait --timeout 300s
+}
+
+## kill: pods killed while videos are made; every video is ready, redirects go on.
+case_kill() {
+	local pid
+	traffic
+	check videos --count 6 >"$work/videos.txt" 2>&1 &
+	pid=$!
+	background+=("$pid")
+	await 60 grep -q uploaded "$work/videos.txt"
+	for _ in 1 2 3; do
+		sleep 3
+		k delete pod -l app.kubernetes.io/component=worker --grace-period=0 --force >/dev/null 2>&1
+		k rollout status deployment/$release-worker --timeout 60s >/dev/null
+	done
+	wait $pid || { cat "$work/videos.txt"; die "videos were lost"; }
+	ok "all worker pods killed three times: $(grep '^ok ' "$work/videos.txt" | cut -c6-)"
+	for component in redis localcloud; do
+		under redirect "$component killed" kill_one $component
+	done
+	check smoke >"$work/smoke.txt" 2>&1 || { cat "$work/smoke.txt"; die "smoke after the kills failed"; }
+	ok "smoke passes after the kills"
+}
+kill_one() {
+	k delete pod $release-"$1"-0 --grace-period=0 --force
+	sleep 1
+	k rollout status statefulset/$release-"$1" --timeout 120s
+}
+
+# freeze STATE: FROZEN stops every container of the release, THAWED lets it go on.
+freeze() {
+	local uid group
+	for uid in $(k get pods -l app.kubernetes.io/instance=$release -o jsonpath='{.items[*].metadata.uid}'); do
+		for group in /sys/fs/cgroup/freezer/"$cgroup"/kubepods/{,burstable/,besteffort/}pod"$uid"; do
+			[ ! -d "$group" ] || echo "$1" >"$group/freezer.state"
+		done
+	done
+}
+
+## freeze: every container of the release stopped for 30 s; what was acknowledged is there, and all is well without a hand.
+case_freeze() {
+	local id key start
+	traffic
+	key=$(jq -r .key "$work/traffic.json") id=$(jq -r '.links[0]' "$work/traffic.json")
+	freeze FROZEN
+	sleep 30
+	freeze THAWED
+	start=$SECONDS
+	await 60 curl -fsS -o /dev/null --max-time 5 --resolve "linkreel.localhost:$http_port:127.0.0.1" -H "Authorization: Bearer $key" "$base/api/v1/links/$id"
+	await 90 settled
+	operator
+	check smoke >"$work/smoke.txt" 2>&1 || { cat "$work/smoke.txt"; die "smoke after the freeze failed"; }
+	ok "all containers frozen for 30 s: first answer $((SECONDS - start)) s after, smoke passes"
+}
+
+## hpa: the HorizontalPodAutoscaler adds pods under load.
+case_hpa() {
+	traffic
+	upgrade --set links.autoscaling.targetCPUPercent=20
+	under redirect "HorizontalPodAutoscaler" await 180 scaled
+	ok "links has $(k get deployment $release-links -o jsonpath='{.spec.replicas}') pods under load"
+	upgrade
+}
+scaled() { [ "$(k get deployment $release-links -o jsonpath='{.spec.replicas}')" -gt 2 ]; }
+
+## gateway: the same smoke through Gateway API in place of the Ingress.
+case_gateway() {
+	local output
+	kubectl apply -f - >/dev/null <<-END
+		apiVersion: gateway.networking.k8s.io/v1
+		kind: GatewayClass
+		metadata: {name: traefik}
+		spec: {controllerName: traefik.io/gateway-controller}
+		---
+		apiVersion: gateway.networking.k8s.io/v1
+		kind: Gateway
+		metadata: {name: linkreel, namespace: $namespace}
+		spec:
+		  gatewayClassName: traefik
+		  listeners: [{name: web, protocol: HTTP, port: 8000}]
+	END
+	upgrade --set 'ingress.enabled=false,httpRoute.enabled=true,httpRoute.parentRefs[0].name=linkreel'
+	[ -z "$(k get ingress -o name)" ] || die "the Ingress is still there"
+	operator
+	await 30 curl -fsS -o /dev/null --resolve "linkreel.localhost:$http_port:127.0.0.1" "$base/openapi.json"
+	output=$(check smoke) || { echo "$output"; die "smoke through the Gateway failed"; }
+	ok "smoke through the Gateway: $(grep -c '^ok ' <<<"$output") checks"
+	upgrade
+}
+
+## traces: a create and a cold redirect are one trace each; upload to ready is linked traces.
+case_traces() {
+	local id
+	h upgrade --install devstack "$root/charts/devstack" --set images.redis=localhost/linkreel/redis:dev --wait --timeout 120s >/dev/null
+	upgrade --set telemetry.endpoint=http://devstack-otelview:4318 \
+		--set 'networkPolicy.telemetryTo[0].podSelector.matchLabels.app=devstack-otelview'
+	operator
+	check smoke >/dev/null
+	k port-forward service/devstack-otelview 14318:4318 >/dev/null 2>&1 &
+	background+=($!)
+	await 30 traced 'POST /api/v1/links'
+	await 30 traced 'transcode'
+	for name in 'POST /api/v1/links' 'transcode'; do
+		id=$(curl -sS http://127.0.0.1:14318/traces | grep -m 1 "$name" | cut -d' ' -f1)
+		echo "     $name"
+		curl -sS "http://127.0.0.1:14318/traces/$id" | sed 's/^/       /' | head -n 20
+	done
+	ok "traces arrive at the viewer"
+	h uninstall devstack --wait >/dev/null
+	upgrade
+}
+traced() { [[ "$(curl -sS http://127.0.0.1:14318/traces)" = *"$1"* ]]; }
+
+## uninstall: nothing is left but volumes and Secrets, which are kept on purpose.
+case_uninstall() {
+	h uninstall $release --wait >/dev/null
+	await 90 gone
+	ok "helm uninstall leaves the volumes' claims and the Secrets alone"
+}
+gone() { [ -z "$(k get deployment,statefulset,pod,service,ingress,hpa,networkpolicy -o name | grep -v stranger)" ]; }
+
+running init || die "the cluster does not run; make cluster-up"
+cases=("$@")
+[ $# -gt 0 ] || cases=(images dryrun install helmtest smoke pods policy rollouts upgrade kill freeze hpa gateway traces uninstall)
+for case in "${cases[@]}"; do
+	echo "== $case"
+	"case_$case"
+done
