@@ -146,7 +146,7 @@ func (s *store) accesses(sn *snapshot, q *query) (list []*access, wanted []*inde
 		}
 		if large < 0 {
 			large = 0
-			if p.holdsMoreThan(q, adaptiveThreshold) && len(s.indexes.list(q.database, q.collection)) < maxAdaptive+len(s.indexes.declared) {
+			if p.holdsMoreThan(q, s.adaptive) && len(s.indexes.list(q.database, q.collection)) < maxAdaptive+len(s.indexes.declared) {
 				large = 1
 			}
 		}

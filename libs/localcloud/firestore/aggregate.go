@@ -1,6 +1,8 @@
 package firestore
 
 import (
+	"math/big"
+
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 )
 
@@ -11,9 +13,9 @@ type aggregation struct {
 	field field // of sum and average
 	upTo  int64 // of count; negative: none
 
-	integers int64
+	integers big.Int // exact: large ones of both signs may cancel out
 	doubles  float64
-	inexact  bool // a double took part, or the integers overflowed
+	inexact  bool // a double took part
 	numbers  int64
 }
 
@@ -75,19 +77,18 @@ func (g *aggregator) add(d *pb.Document) {
 func (a *aggregation) add(v *pb.Value) {
 	switch x := v.GetValueType().(type) {
 	case *pb.Value_IntegerValue:
-		n := x.IntegerValue
-		if sum := a.integers + n; (sum > a.integers) == (n > 0) || n == 0 {
-			a.integers = sum
-		} else {
-			a.inexact = true
-		}
-		a.doubles += float64(n)
+		a.integers.Add(&a.integers, big.NewInt(x.IntegerValue))
 		a.numbers++
 	case *pb.Value_DoubleValue:
 		a.inexact = true
 		a.doubles += x.DoubleValue
 		a.numbers++
 	}
+}
+
+func (a *aggregation) sum() float64 {
+	f, _ := new(big.Float).SetInt(&a.integers).Float64()
+	return f + a.doubles
 }
 
 func (g *aggregator) result() map[string]*pb.Value {
@@ -101,11 +102,11 @@ func (g *aggregator) result() map[string]*pb.Value {
 		case a.kind == 'a' && a.numbers == 0:
 			out[a.alias] = nullValue()
 		case a.kind == 'a':
-			out[a.alias] = doubleValue(a.doubles / float64(a.numbers))
-		case a.inexact:
-			out[a.alias] = doubleValue(a.doubles)
+			out[a.alias] = doubleValue(a.sum() / float64(a.numbers))
+		case a.inexact || !a.integers.IsInt64():
+			out[a.alias] = doubleValue(a.sum())
 		default:
-			out[a.alias] = intValue(a.integers)
+			out[a.alias] = intValue(a.integers.Int64())
 		}
 	}
 	return out

@@ -54,6 +54,8 @@ type writer struct {
 	queue   []*commitRequest
 	closed  bool
 	stopped chan struct{}
+
+	beforeSync func() // for tests; may be nil
 }
 
 func startWriter(s *Server) *writer {
@@ -146,7 +148,7 @@ func (w *writer) commit(batch []*commitRequest) {
 		}
 		defer func() { _ = tx.Rollback() }() // after a commit this does nothing
 		before = lastCommit(tx)
-		sn := &snapshot{tx: tx, at: latest, partitions: map[string]*partition{}}
+		sn := &snapshot{store: s.store, tx: tx, at: latest, partitions: map[string]*partition{}}
 		for _, r := range batch {
 			if err = w.apply(sn, r); err != nil {
 				return
@@ -164,6 +166,9 @@ func (w *writer) commit(batch []*commitRequest) {
 			if err = setLastCommit(tx, after); err != nil {
 				return
 			}
+		}
+		if w.beforeSync != nil {
+			w.beforeSync()
 		}
 		if err = s.faults.diskError(); err == nil {
 			err = tx.Commit()

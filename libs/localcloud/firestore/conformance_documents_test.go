@@ -306,16 +306,18 @@ func collections(t *testing.T, it *gc.CollectionIterator) string {
 }
 
 var transformBehaviours = []behaviour{
-	{name: "transform/server time is the commit's time", run: func(t *testing.T, c *gc.Client) {
-		r := set(t, c, "k/a", fields{"at": gc.ServerTimestamp})
-		wantEqual(t, get(t, c, "k/a").Data()["at"], r.UpdateTime)
+	{name: "transform/server time is that of the request, in milliseconds", run: func(t *testing.T, c *gc.Client) {
+		r := set(t, c, "k/a", fields{"at": gc.ServerTimestamp, "m": fields{"at": gc.ServerTimestamp}})
+		d := get(t, c, "k/a").Data()
+		wantServerTime(t, d["at"], r)
+		wantEqual(t, d["m"].(fields)["at"], d["at"])
 	}},
 	{name: "transform/server time through a struct tag", run: func(t *testing.T, c *gc.Client) {
 		type doc struct {
 			At time.Time `firestore:"at,serverTimestamp"`
 		}
 		r := set(t, c, "k/a", doc{})
-		wantEqual(t, get(t, c, "k/a").Data()["at"], r.UpdateTime)
+		wantServerTime(t, get(t, c, "k/a").Data()["at"], r)
 	}},
 	{name: "transform/increment adds", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"n": 5})
@@ -399,6 +401,14 @@ var transformBehaviours = []behaviour{
 		must(t, err)
 		wantFields(t, c, "k/a", fields{"n": int64(2), "x": "new"})
 	}},
+}
+
+func wantServerTime(t *testing.T, got any, r *gc.WriteResult) {
+	t.Helper()
+	at := got.(time.Time)
+	if before := r.UpdateTime.Sub(at); before < 0 || before > time.Second || !at.Equal(at.Truncate(time.Millisecond)) {
+		t.Errorf("server time %v, update time %v", at, r.UpdateTime)
+	}
 }
 
 // update changes one field of k/a.

@@ -135,7 +135,9 @@ func raw(tb testing.TB, s *firestore.Server) pb.FirestoreClient {
 func TestDifferential(t *testing.T) {
 	t.Parallel()
 	theirs := startEmulator(t)
-	ours := raw(t, open(t, firestore.Options{Path: filepath.Join(t.TempDir(), "data.db")}))
+	server := open(t, firestore.Options{})
+	firestore.IndexEverything(server) // so that the indexes are compared too
+	ours := raw(t, server)
 	total := envInt(t, "LINKREEL_DIFFERENTIAL_OPERATIONS", defaultOperations)
 	seed := uint64(envInt(t, "LINKREEL_DIFFERENTIAL_SEED", int(time.Now().UnixNano()%1e9)))
 	t.Logf("%d operations, LINKREEL_DIFFERENTIAL_SEED=%d", total, seed)

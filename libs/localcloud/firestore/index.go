@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"sort"
 	"strings"
 )
 
@@ -114,24 +113,31 @@ func (x *Index) String() string {
 	return fmt.Sprintf("%s [%s] %s", x.CollectionGroup, x.QueryScope, strings.Join(parts, ", "))
 }
 
-// missingIndex describes the index that production would demand for the query
-// and that is not declared; empty when there is none.
+// missingIndex describes an index that production would demand for the query
+// and that is not declared; empty when there is none. Each disjunction is
+// answered from an index of its own.
 func (ix *Indexes) missingIndex(q *query) string {
-	equal := map[string]bool{}
-	for _, f := range q.equalities {
-		if f != nameField {
-			equal[f] = true
+	for _, c := range q.disjunctions() {
+		if missing := ix.missingFor(q, q.indexNeed(c)); missing != "" {
+			return missing
 		}
 	}
-	var sorted []order
-	for _, o := range q.orders {
-		if o.raw != nameField && !equal[o.raw] {
-			sorted = append(sorted, o)
+	return ""
+}
+
+func (ix *Indexes) missingFor(q *query, need *indexNeed) string {
+	for _, f := range need.all() {
+		if ix.exempted(q.collection, f) {
+			return fmt.Sprintf("%s has no index on %s by its field override", q.collection, f.FieldPath)
 		}
 	}
 	// Single fields are indexed by themselves and can be merged, except in a
 	// collection group, where even one field needs a declared index.
-	if !q.group && (len(sorted) == 0 || len(sorted) == 1 && len(equal) == 0) || q.group && len(sorted) == 0 && len(equal) == 0 {
+	equal, sorted := len(need.equal), len(need.sorted)
+	switch {
+	case equal+sorted == 0, !q.group && (sorted == 0 || sorted == 1 && equal == 0):
+		return ""
+	case equal+sorted == 1 && ix.overridden(q.collection, need.all()[0]):
 		return ""
 	}
 	scope := scopeCollection
@@ -139,64 +145,100 @@ func (ix *Indexes) missingIndex(q *query) string {
 		scope = scopeGroup
 	}
 	for i := range ix.Composite {
-		if x := &ix.Composite[i]; x.CollectionGroup == q.collection && x.QueryScope == scope && x.serves(equal, sorted) {
+		if x := &ix.Composite[i]; x.CollectionGroup == q.collection && x.QueryScope == scope && x.serves(need) {
 			return ""
 		}
 	}
-	if q.group && len(equal)+len(sorted) == 1 && ix.overrideServes(q, equal, sorted) {
-		return ""
+	return (&Index{q.collection, scope, need.all()}).String()
+}
+
+// indexNeed is what an index has to begin with, in any order, and then to go on
+// with, in this order or the opposite one.
+type indexNeed struct{ equal, sorted []IndexField }
+
+func (n *indexNeed) all() []IndexField { return append(slices.Clone(n.equal), n.sorted...) }
+
+func (q *query) indexNeed(c conjunction) *indexNeed {
+	n := &indexNeed{}
+	for _, f := range sortedKeys(c.equal) {
+		if f != nameField {
+			n.equal = append(n.equal, IndexField{FieldPath: f, Order: ascending})
+		}
 	}
-	var parts []string
-	for f := range equal {
-		parts = append(parts, f+" "+ascending)
+	for _, f := range sortedKeys(c.contains) {
+		n.equal = append(n.equal, IndexField{FieldPath: f, ArrayConfig: contains})
 	}
-	sort.Strings(parts)
-	for _, o := range sorted {
-		parts = append(parts, o.raw+" "+map[bool]string{false: ascending, true: descending}[o.desc])
+	for _, o := range q.sortedFields(c) {
+		if c.contains[o.raw] != nil {
+			continue
+		}
+		direction := ascending
+		if o.desc {
+			direction = descending
+		}
+		n.sorted = append(n.sorted, IndexField{FieldPath: o.raw, Order: direction})
 	}
-	return fmt.Sprintf("%s [%s] %s", q.collection, scope, strings.Join(parts, ", "))
+	return n
 }
 
 // serves tells whether the index has the equality fields first, in any order,
 // and then the sorted ones in theirs, or all of these the other way round.
-func (x *Index) serves(equal map[string]bool, sorted []order) bool {
-	if len(x.Fields) != len(equal)+len(sorted) {
+func (x *Index) serves(n *indexNeed) bool {
+	fields := slices.DeleteFunc(slices.Clone(x.Fields), func(f IndexField) bool { return f.FieldPath == nameField })
+	if len(fields) != len(n.equal)+len(n.sorted) {
 		return false
 	}
-	for _, flip := range []bool{false, true} {
-		if x.servesFlipped(equal, sorted, flip) {
-			return true
-		}
-	}
-	return false
-}
-
-func (x *Index) servesFlipped(equal map[string]bool, sorted []order, flip bool) bool {
-	for i, f := range x.Fields {
-		if i < len(equal) {
-			if !equal[f.FieldPath] {
-				return false
-			}
-			continue
-		}
-		o := sorted[i-len(equal)]
-		if o.raw != f.FieldPath || (o.desc != flip) != (f.Order == descending) {
+	for _, f := range fields[:len(n.equal)] {
+		same := func(e IndexField) bool { return e.FieldPath == f.FieldPath && e.ArrayConfig == f.ArrayConfig }
+		if !slices.ContainsFunc(n.equal, same) {
 			return false
 		}
 	}
-	return true
+	rest := fields[len(n.equal):]
+	flipped := make([]IndexField, len(rest))
+	for i, f := range rest {
+		flipped[i] = f
+		switch f.Order {
+		case ascending:
+			flipped[i].Order = descending
+		case descending:
+			flipped[i].Order = ascending
+		}
+	}
+	return slices.Equal(rest, n.sorted) || slices.Equal(flipped, n.sorted)
 }
 
-func (ix *Indexes) overrideServes(q *query, equal map[string]bool, sorted []order) bool {
+// exempted tells whether an override has switched the field's automatic index off.
+func (ix *Indexes) exempted(collection string, f IndexField) bool {
 	for _, o := range ix.Overrides {
-		if o.CollectionGroup != q.collection || !equal[o.FieldPath] && (len(sorted) == 0 || sorted[0].raw != o.FieldPath) {
-			continue
-		}
-		if slices.ContainsFunc(o.Indexes, func(x OverrideIndex) bool { return x.QueryScope == scopeGroup }) {
-			return true
+		if o.CollectionGroup == collection && o.FieldPath == f.FieldPath && o.Indexes != nil {
+			return !o.has(scopeCollection, f) && !ix.composed(collection, f)
 		}
 	}
 	return false
+}
+
+// composed tells whether a composite index has the field: exemptions do not
+// touch those.
+func (ix *Indexes) composed(collection string, f IndexField) bool {
+	return slices.ContainsFunc(ix.Composite, func(x Index) bool {
+		return x.CollectionGroup == collection && slices.ContainsFunc(x.Fields, func(g IndexField) bool { return g.FieldPath == f.FieldPath })
+	})
+}
+
+// overridden tells whether an override indexes the field for a collection group.
+func (ix *Indexes) overridden(collection string, f IndexField) bool {
+	return slices.ContainsFunc(ix.Overrides, func(o FieldOverride) bool {
+		return o.CollectionGroup == collection && o.FieldPath == f.FieldPath && o.has(scopeGroup, f)
+	})
+}
+
+// has tells whether the override lists an index that serves the field; one in
+// either direction serves both.
+func (o *FieldOverride) has(scope string, f IndexField) bool {
+	return slices.ContainsFunc(o.Indexes, func(x OverrideIndex) bool {
+		return x.QueryScope == scope && x.ArrayConfig == f.ArrayConfig && (x.Order != "") == (f.Order != "")
+	})
 }
 
 // expiring are the indexes that finding expired documents takes.

@@ -24,7 +24,6 @@ const (
 const (
 	adaptiveThreshold = 1000 // documents in the collection; below, looking through is cheaper
 	maxAdaptive       = 32   // per collection; each one slows every write down
-	maxComponentBytes = 1500 // of a value in an index key, as in production
 	maxIndexKeyBytes  = 24000
 )
 
@@ -68,7 +67,7 @@ func (x *indexDef) nameDesc() bool {
 }
 
 func (x *indexDef) componentLimit() int {
-	return min(maxComponentBytes, maxIndexKeyBytes/len(x.fields))
+	return min(maxIndexedBytes, maxIndexKeyBytes/len(x.fields))
 }
 
 // component encodes one field's value. A long one is cut, and then no longer
@@ -282,7 +281,7 @@ func (r *indexRegistry) isDeclared(id []byte) bool {
 
 // rebuildIndexes drops what is no longer declared and fills what is new.
 func (s *store) rebuildIndexes(tx *bolt.Tx) error {
-	sn := &snapshot{tx: tx, at: latest, partitions: map[string]*partition{}}
+	sn := &snapshot{store: s, tx: tx, at: latest, partitions: map[string]*partition{}}
 	return eachDatabase(tx, func(database string, b *bolt.Bucket) error {
 		indexes := b.Bucket(indexBucket)
 		var drop [][]byte

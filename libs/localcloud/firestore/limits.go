@@ -18,6 +18,7 @@ const (
 	maxDocumentBytes = 1 << 20
 	maxPropertyBytes = 1<<20 - 89
 	maxIDBytes       = 1500
+	maxIndexedBytes  = 1500
 	maxNameBytes     = 6 << 10
 	maxDepth         = 20
 	maxDisjunctions  = 30

@@ -98,6 +98,9 @@ func compileQuery(parent string, s *pb.StructuredQuery, aggregated ...string) (*
 		collection: s.GetFrom()[0].GetCollectionId(), group: s.GetFrom()[0].GetAllDescendants(),
 		startAt: s.GetStartAt(), endAt: s.GetEndAt(), offset: int(s.GetOffset()), limit: -1,
 	}
+	if q.collection == "" && !q.group {
+		return nil, invalid("A collection id is required.")
+	}
 	if q.collection != "" {
 		if err := checkID(q.collection); err != nil {
 			return nil, err
@@ -295,6 +298,9 @@ func (q *query) compileComparison(f *pb.StructuredQuery_FieldFilter) (*filter, i
 	if out.value == nil {
 		return nil, 0, invalid("A filter needs a value.")
 	}
+	if tooLongToQuery(out.value) {
+		return nil, 0, invalid("value for %s is too large to be used in a query", raw)
+	}
 	q.filtered = q.filtered || raw != nameField
 	members := len(f.GetValue().GetArrayValue().GetValues())
 	switch f.GetOp() {
@@ -324,6 +330,13 @@ func (q *query) compileComparison(f *pb.StructuredQuery_FieldFilter) (*filter, i
 		q.inequalities = append(q.inequalities, raw)
 	}
 	return out, 1, nil
+}
+
+// tooLongToQuery tells texts that do not fit into an index as a whole, so that
+// production could not tell them apart.
+func tooLongToQuery(v *pb.Value) bool {
+	return max(len(v.GetStringValue()), len(v.GetBytesValue())) > maxIndexedBytes ||
+		slices.ContainsFunc(v.GetArrayValue().GetValues(), tooLongToQuery)
 }
 
 // neverTrue tells comparisons with null and NaN that nothing satisfies. Nothing
@@ -398,8 +411,8 @@ func equalValues(a, b *pb.Value) bool {
 }
 
 func compareByOperator(v *pb.Value, op fieldOp, w *pb.Value) bool {
-	// inequalities match values of the same kind only, and never NaN
-	comparable := kindOf(v) == kindOf(w) && !isNaN(v) && !isNaN(w)
+	// inequalities match values of the same kind only, and never null or NaN
+	comparable := kindOf(v) == kindOf(w) && kindOf(v) != kindNull && !isNaN(v) && !isNaN(w)
 	switch op {
 	case opEqual:
 		return equalValues(v, w)

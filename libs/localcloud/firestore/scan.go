@@ -194,6 +194,7 @@ func (s *source) next() (row, bool, error) {
 		if s.w.a.index != nil && s.q.group && !s.q.mayHold(name) {
 			continue // the index holds the whole group, the query may look below one document
 		}
+		s.sn.store.examined.Add(1)
 		d, err := decodeDocument(name, record)
 		if err != nil {
 			return row{}, false, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"time"
 
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
@@ -46,9 +47,11 @@ const reservedMap = 16 << 30
 const latest = int64(1) << 62
 
 type store struct {
-	db      *bolt.DB
-	history *history
-	indexes *indexRegistry
+	db       *bolt.DB
+	history  *history
+	indexes  *indexRegistry
+	adaptive int64        // how many documents make an index worth while
+	examined atomic.Int64 // documents that queries have looked at
 }
 
 // openStore creates the file when it is not there. An empty path keeps
@@ -67,7 +70,7 @@ func openStore(path string) (*store, error) {
 	case err != nil:
 		return nil, fmt.Errorf("firestore: open %s: %w", path, err)
 	}
-	s := &store{db: db}
+	s := &store{db: db, adaptive: adaptiveThreshold}
 	if err := s.checkFormat(path); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
@@ -133,6 +136,7 @@ func openTemporary() (*os.File, error) {
 // snapshot is one consistent state of all databases. It is valid until the
 // function that received it returns, and is not safe for concurrent use.
 type snapshot struct {
+	store      *store
 	tx         *bolt.Tx
 	at         int64             // the time whose state it shows
 	changed    map[string][]byte // documents changed after that time, as they were then
@@ -147,7 +151,7 @@ type partition struct{ docs, colls, groups, indexes *bolt.Bucket }
 // read shows fn the state at a time. It does not wait for commits, nor they for it.
 func (s *store) read(at int64, fn func(*snapshot) error) error {
 	return s.db.View(func(tx *bolt.Tx) error {
-		sn := &snapshot{tx: tx, at: lastCommit(tx), partitions: map[string]*partition{}}
+		sn := &snapshot{store: s, tx: tx, at: lastCommit(tx), partitions: map[string]*partition{}}
 		if at < sn.at {
 			changed, err := s.history.before(at, sn.at)
 			if err != nil {

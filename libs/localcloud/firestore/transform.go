@@ -15,7 +15,8 @@ func applyTransform(old *pb.Value, t *pb.DocumentTransform_FieldTransform, now i
 		if x.SetToServerValue != pb.DocumentTransform_FieldTransform_REQUEST_TIME {
 			return nil, nil, invalid("Unknown server value.")
 		}
-		v := &pb.Value{ValueType: &pb.Value_TimestampValue{TimestampValue: timestamp(now)}}
+		// milliseconds are what production gives
+		v := &pb.Value{ValueType: &pb.Value_TimestampValue{TimestampValue: timestamp(now / 1000 * 1000)}}
 		return v, v, nil
 	case *pb.DocumentTransform_FieldTransform_Increment:
 		if kindOf(x.Increment) != kindNumber {
