@@ -30,6 +30,8 @@ install_tool() {
 if [ "${1-}" = --skaffold ]; then
 	build skaffold skaffold github.com/GoogleContainerTools/skaffold/v2/cmd/skaffold \
 		"-X github.com/GoogleContainerTools/skaffold/v2/pkg/skaffold/version.version=v2.16.1"
+	# skaffold 2 speaks to Helm 3 only (post-renderers, `version --client`).
+	GOBIN=$bin/helm3 nice -n 19 go install -ldflags "-s -w" helm.sh/helm/v3/cmd/helm@v3.22.0
 fi
 install_tool helm helm.sh/helm/v4/cmd/helm v4.3.1
 version=k8s.io/component-base/version
