@@ -485,6 +485,64 @@ func TestARevocationThatRedisKnowsIsNotOverriddenByAnAuthThatIsDown(t *testing.T
 	}
 }
 
+func TestSteadyTrafficDoesNotStormAnAuthThatIsAway(t *testing.T) {
+	t.Parallel()
+	ring := &keyring{}
+	r := newReplica(t, ring, redistest.Start(t))
+	key := ring.add(t, "acc_1", identity.Enterprise)
+	accept(t, r, key)
+	ring.set(errors.New("connection refused"))
+	r.clock.forward(6 * time.Second)
+	before, began := ring.asked.Load(), time.Now()
+	for range 2000 {
+		accept(t, r, key)
+	}
+	if n, most := ring.asked.Load()-before, 3+int64(time.Since(began)/(100*time.Millisecond)); n > most {
+		t.Errorf("2,000 requests in %v asked %d times, want at most %d", time.Since(began), n, most)
+	}
+}
+
+func TestWhatSomebodyElseWroteIntoRedisIsIgnored(t *testing.T) {
+	t.Parallel()
+	ring := &keyring{}
+	r := newReplica(t, ring, redistest.Start(t))
+	for name, poison := range map[string][]any{
+		"another type":       {"set", "lr:acct:%s", strings.Repeat("x", 1<<20)},
+		"a version of words": {"hset", "lr:acct:%s", "v", "latest"},
+		"a huge version":     {"hset", "lr:acct:%s", "v", "1e308"},
+		"a version to come":  {"hset", "lr:acct:%s", "v", "9007199254740991"},
+		"a negative version": {"hset", "lr:acct:%s", "v", "-1"},
+		"not a number":       {"hset", "lr:acct:%s", "v", "nan", "t", "nan"},
+		"a full bucket":      {"hset", "lr:acct:%s", "t", "9e300"},
+		"an old bucket":      {"hset", "lr:acct:%s", "t", "-9e300"},
+		"another life":       {"hset", "lr:acct:%s", "e", ""},
+	} {
+		account := identity.NewID("acc")
+		key := ring.add(t, account, identity.Enterprise)
+		accept(t, r, key)
+		poison[1] = fmt.Sprintf(poison[1].(string), account)
+		if err := r.redis.Del(t.Context(), poison[1].(string)).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.redis.Do(t.Context(), poison...).Err(); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			d, err := r.Authenticate(t.Context(), key)
+			if err != nil || d.Limit.ResetAfter < 0 || d.Limit.ResetAfter > time.Minute || d.Limit.Remaining > 3000 {
+				t.Errorf("%s: %+v, %v", name, d.Limit, err)
+			}
+		}
+		if strings.HasPrefix(name, "another type") {
+			r.redis.Set(t.Context(), poison[1].(string), "x", 0)
+		}
+		r.Bump(t.Context(), account, ring.change(account, func(r *authclient.Record) { r.RevokedAt = time.Now() }))
+		if _, err := r.Authenticate(t.Context(), key); code(err) != apierr.APIKeyRevoked {
+			t.Errorf("%s, then revoked: %v", name, err)
+		}
+	}
+}
+
 func TestExpiryIsJudgedAtEachRequest(t *testing.T) {
 	t.Parallel()
 	ring := &keyring{}

@@ -81,10 +81,11 @@ type Client struct {
 	unknown *otter.Cache[string, time.Time] // by key hash: when it was looked for
 	buckets *otter.Cache[string, *bucket]   // by account
 
-	flightsMu sync.Mutex
-	flights   map[string]*flight
-	running   sync.WaitGroup
-	sourceBad atomic.Int64 // UnixNano of the last failure of the source; 0 after a success
+	flightsMu   sync.Mutex
+	flights     map[string]*flight
+	running     sync.WaitGroup
+	sourceBad   atomic.Int64 // UnixNano of the last failure of the source; 0 after a success
+	sourceTried atomic.Int64 // UnixNano of the last attempt that nobody waited for
 
 	bumps bumps
 }

@@ -34,12 +34,18 @@ func stateKey(accountID string) string { return "lr:acct:" + accountID }
 // incarnation (its key is new to this replica) holds when the hash knows a
 // version, since that version is then at least as new as the hash itself.
 // Incarnation "*" takes without asking about the record. The last argument names
-// a version that the store has disproved.
+// a version that the store has disproved. What is not a hash, or not a version,
+// was written by somebody else and counts as missing.
 var takeScript = redis.NewScript(`
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local state = redis.call('HMGET', KEYS[1], 'e', 'v', 't')
+local state = redis.pcall('HMGET', KEYS[1], 'e', 'v', 't')
+if state.err then
+  redis.call('DEL', KEYS[1])
+  state = {false, false, false}
+end
 local e, v = state[1], tonumber(state[2])
+if v and not (v >= 1 and v < 9007199254740992 and v == math.floor(v)) then v = nil end
 local seen, mine = ARGV[1], tonumber(ARGV[2])
 if seen ~= '*' then
   if not e then
@@ -56,7 +62,7 @@ end
 
 local step, size = tonumber(ARGV[3]), tonumber(ARGV[4])
 local full = tonumber(state[3]) or now
-if full < now then full = now end
+if not (full > now) then full = now end
 if full > now + size then full = now + size end
 local after = full + tonumber(ARGV[5]) * step
 if after - now > size then return {0, e or '', 0, full - now, after - now - size} end
@@ -67,9 +73,11 @@ return {0, e or '', 1, after - now, 0}
 // bumpScript raises an account's version. Where there is no hash there is
 // nothing to raise: whoever makes one starts a new incarnation.
 var bumpScript = redis.NewScript(`
+local v = redis.pcall('HGET', KEYS[1], 'v')
+if type(v) == 'table' and v.err then return redis.call('DEL', KEYS[1]) end
 if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
-local v = tonumber(redis.call('HGET', KEYS[1], 'v'))
-if not v or v < tonumber(ARGV[1]) then redis.call('HSET', KEYS[1], 'v', ARGV[1]) end
+v = tonumber(v)
+if not (v and v >= tonumber(ARGV[1])) then redis.call('HSET', KEYS[1], 'v', ARGV[1]) end
 return 1
 `)
 

@@ -82,6 +82,9 @@ var errSlow = errors.New("auth did not answer in time")
 
 // verify waits for a verification that meets d, joining one under way if it does.
 func (c *Client) verify(ctx context.Context, hash string, d demand, wait time.Duration) (*entry, error) {
+	if wait <= 0 && !c.mayTry() {
+		return nil, errSlow
+	}
 	f := c.start(ctx, hash, d)
 	if wait <= 0 {
 		select {
@@ -101,6 +104,14 @@ func (c *Client) verify(ctx context.Context, hash string, d demand, wait time.Du
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// mayTry spaces out the attempts on an auth that is away, so that steady traffic
+// with known keys does not become a storm of connections.
+func (c *Client) mayTry() bool {
+	now := c.cfg.Now().UnixNano()
+	last := c.sourceTried.Load()
+	return now-last >= int64(100*time.Millisecond) && c.sourceTried.CompareAndSwap(last, now)
 }
 
 // start begins a verification unless one that meets d is under way.
