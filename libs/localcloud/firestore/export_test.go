@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	bolt "go.etcd.io/bbolt"
 )
@@ -43,6 +44,13 @@ func WaitForQueue(s *Server, n int) {
 		}
 		runtime.Gosched()
 	}
+}
+
+// ExpireTransactions gives up what has been idle, seen from some time ahead.
+func ExpireTransactions(s *Server, ahead time.Duration) {
+	now := s.txs.now
+	later := &transactions{now: func() time.Time { return now().Add(ahead) }, locks: s.txs.locks, byID: s.txs.byID}
+	later.expire()
 }
 
 // CheckConsistency compares everything that is derived from documents (indexes,
