@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -456,6 +457,54 @@ func TestNoErrorRevealsASignature(t *testing.T) {
 	}
 	defer st.Close()
 	if _, err := st.StartResumable(t.Context(), "x"); err == nil || strings.Contains(err.Error(), "Signature") || apierr.CodeOf(err) != apierr.Unavailable {
+		t.Errorf("error = %v", err)
+	}
+}
+
+func TestIAMSignsWhereThereIsNoKey(t *testing.T) {
+	t.Parallel()
+	c, key := open(t, nil), open(t, nil)
+	email, _ := objectstore.KeyForTest(c.Store)
+	hang := make(chan struct{})
+	var asked []string
+	iam := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.Path)
+		var req struct{ Payload []byte }
+		if err := json.NewDecoder(r.Body).Decode(&req); err != nil || len(asked) > 1 {
+			<-hang
+			return
+		}
+		signature, err := objectstore.SignBytesForTest(key.Store, req.Payload)
+		if err != nil {
+			t.Error(err)
+		}
+		json.NewEncoder(w).Encode(map[string]any{"keyId": "k", "signedBlob": signature})
+	}))
+	t.Cleanup(iam.Close)
+	t.Cleanup(func() { close(hang) })
+	objectstore.SignByIAM(c.Store, email, iam.URL, 300*time.Millisecond)
+	address, _, err := c.SignPut(t.Context(), "by-iam", time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, body := send(t, "PUT", address, []byte("x")); status != 200 {
+		t.Errorf("PUT = %d %s", status, body)
+	}
+	if d := cmp.Diff([]string{"/v1/projects/-/serviceAccounts/" + email + ":signBlob"}, asked); d != "" {
+		t.Error(d)
+	}
+	begin := time.Now()
+	if _, _, err := c.SignPut(t.Context(), "by-iam", time.Hour); apierr.CodeOf(err) != apierr.Unavailable || time.Since(begin) > 10*time.Second {
+		t.Errorf("an IAM that hangs = %v after %v, want UNAVAILABLE at the deadline", err, time.Since(begin))
+	}
+}
+
+func TestNoErrorRevealsASession(t *testing.T) {
+	t.Parallel()
+	c := open(t, func(cfg *objectstore.Config) { cfg.StallTimeout = 500 * time.Millisecond })
+	c.srv.Faults().Inject(storage.Fault{Call: "objects.session", LoseAnswer: true})
+	_, err := c.Upload(t.Context(), "x", bytes.NewReader(random(9<<20)), objectstore.UploadOptions{})
+	if err == nil || strings.Contains(err.Error(), "upload_id") || apierr.CodeOf(err) != apierr.Unavailable {
 		t.Errorf("error = %v", err)
 	}
 }

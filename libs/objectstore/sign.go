@@ -23,6 +23,7 @@ import (
 
 	"cloud.google.com/go/compute/metadata"
 	"google.golang.org/api/iamcredentials/v1"
+	"google.golang.org/api/option"
 
 	"github.com/linkreel/linkreel/libs/apierr"
 )
@@ -80,6 +81,7 @@ func (k *keySigner) sign(_ context.Context, _ string, b []byte) ([]byte, error) 
 // token-creator role on itself.
 type iamSigner struct {
 	timeout time.Duration
+	options []option.ClientOption // a test's
 
 	mu      sync.Mutex
 	email   string
@@ -106,7 +108,7 @@ func (s *iamSigner) connect() (*iamcredentials.Service, error) {
 	defer s.mu.Unlock()
 	if s.service == nil {
 		// Not the caller's context: the service refreshes its credentials under it.
-		service, err := iamcredentials.NewService(context.Background())
+		service, err := iamcredentials.NewService(context.Background(), s.options...)
 		if err != nil {
 			return nil, err
 		}
@@ -127,7 +129,11 @@ func (s *iamSigner) sign(ctx context.Context, account string, b []byte) ([]byte,
 	if err != nil {
 		return nil, mapError(err)
 	}
-	return base64.StdEncoding.DecodeString(resp.SignedBlob)
+	signature, err := base64.StdEncoding.DecodeString(resp.SignedBlob)
+	if err != nil {
+		return nil, fmt.Errorf("decode signature: %w", err)
+	}
+	return signature, nil
 }
 
 // signed builds a V4 signed address. storage.SignedURL does the same, but reads the wall clock, which a test cannot
