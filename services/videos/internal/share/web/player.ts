@@ -27,6 +27,7 @@ export async function startPlayer(root: HTMLElement): Promise<void> {
     video.removeAttribute("src");
     video.load();
     video.controls = false;
+    root.querySelector<HTMLElement>("[data-start]")!.hidden = true;
     const [headline, text] = endings[status] ?? ["Playback stopped", "The video cannot be played any further."];
     const over = root.querySelector<HTMLElement>("[data-ended]")!;
     over.querySelector(".headline")!.textContent = headline;
@@ -35,6 +36,14 @@ export async function startPlayer(root: HTMLElement): Promise<void> {
     over.hidden = false;
     root.dispatchEvent(new CustomEvent("linkreel:ended", { detail: { status, at } }));
   }
+
+  const start = root.querySelector<HTMLButtonElement>("[data-start]")!;
+  start.hidden = false;
+  start.addEventListener("click", () => {
+    video.focus();
+    video.play().catch(() => {});
+  });
+  video.addEventListener("play", () => (start.hidden = true));
 
   countView(video, data.view!);
   shortcuts(root, video);
@@ -205,7 +214,7 @@ function shortcuts(root: HTMLElement, video: HTMLVideoElement): void {
   root.addEventListener(
     "keydown",
     (e) => {
-      if (e.ctrlKey || e.altKey || e.metaKey || video.error) return;
+      if (e.ctrlKey || e.altKey || e.metaKey || video.error || (e.target as Element).closest("button, a")) return;
       const key = e.key.length === 1 ? e.key.toLowerCase() : e.key;
       const act = /^[0-9]$/.test(key) ? () => seek(((video.duration || 0) * Number(key)) / 10) : keys[key];
       if (!act) return;
