@@ -135,6 +135,19 @@ case_smoke() {
 	ok "the Ingress refuses a host that is nobody's"
 }
 
+## stories: the end-to-end stories and the contract tests, through the Ingress by host name.
+case_stories() {
+	operator
+	check stack --upload "http://media.linkreel.localhost:$http_port" >"$work/stack.json"
+	sed 's/^127\.0\.0\.1.*/& linkreel.localhost go.linkreel.localhost media.linkreel.localhost/' /etc/hosts >"$work/hosts"
+	# A hosts file of its own, for these processes alone.
+	(cd "$root" && LINKREEL_STACK=$work/stack.json unshare --mount bash -euo pipefail -c '
+		mount --bind "$0" /etc/hosts
+		exec go test -count=1 -timeout 15m ./tests/e2e/... ./tests/contract/...' "$work/hosts") >"$work/stories.txt" 2>&1 ||
+		{ tail -n 60 "$work/stories.txt"; die "stories failed"; }
+	ok "stories through the Ingress: $(tr '\n' ' ' <"$work/stories.txt")"
+}
+
 ## pods: what a container may do: no capability, seccomp, a root that cannot be written, no token.
 case_pods() {
 	local pod
@@ -317,7 +330,7 @@ gone() { [ -z "$(k get deployment,statefulset,pod,service,ingress,hpa,networkpol
 
 running init || die "the cluster does not run; make cluster-up"
 cases=("$@")
-[ $# -gt 0 ] || cases=(images dryrun install helmtest smoke pods policy rollouts upgrade kill freeze hpa gateway traces uninstall)
+[ $# -gt 0 ] || cases=(images dryrun install helmtest smoke stories pods policy rollouts upgrade kill freeze hpa gateway traces uninstall)
 for case in "${cases[@]}"; do
 	echo "== $case"
 	"case_$case"

@@ -24,7 +24,7 @@ type traffic struct {
 
 // setup makes records to ask for, and prints them.
 func setup(ctx context.Context, t *target) error {
-	_, key, err := makeAccount(ctx, t)
+	_, key, err := makeAccount(ctx, t, "enterprise")
 	if err != nil {
 		return err
 	}
@@ -37,6 +37,21 @@ func setup(ctx context.Context, t *target) error {
 		return fmt.Errorf("make video: %w", err)
 	}
 	return json.NewEncoder(os.Stdout).Encode(traffic{Key: key, ShortURL: link.ShortURL, ShareURL: video.ShareURL, Links: []string{link.ID}})
+}
+
+// stack prints what the end-to-end stories need to know of a deployment.
+func stack(ctx context.Context, t *target, upload string) error {
+	keys := map[string]string{}
+	for _, plan := range []string{"free", "creator", "business", "enterprise"} {
+		_, key, err := makeAccount(ctx, t, plan)
+		if err != nil {
+			return err
+		}
+		keys[plan] = key
+	}
+	return json.NewEncoder(os.Stdout).Encode(map[string]any{
+		"baseUrl": t.base, "shortBaseUrl": t.short, "adminUrl": t.operator, "adminToken": t.token, "uploadUrl": upload, "keys": keys,
+	})
 }
 
 // load sends requests at a constant rate, whatever the answers take: a slow

@@ -6,6 +6,8 @@
 //	              it is told to stop, and prints how many failed
 //	check setup   makes an account, a link and a video's record for check load
 //	check videos  uploads some videos and waits until every one is ready
+//	check stack   makes an account with a key for each plan and prints a stack.json,
+//	              by which the end-to-end stories run against this deployment
 //	check reach   says whether HOST:PORT accepts a connection
 //
 // `helm test` runs smoke inside the cluster, where the public hosts have no
@@ -34,7 +36,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return errors.New("want smoke, load, setup, videos or reach")
+		return errors.New("want smoke, load, setup, videos, stack or reach")
 	}
 	flags := flag.NewFlagSet(args[0], flag.ExitOnError)
 	t := newTarget(flags)
@@ -42,6 +44,9 @@ func run(ctx context.Context, args []string) error {
 	case "smoke":
 		write := flags.Bool("write", true, "create an account, a link and a video, not only look")
 		return parsed(flags, args, func() error { return smoke(ctx, t, *write) })
+	case "stack":
+		upload := flags.String("upload", "http://localhost:8083", "address of object storage")
+		return parsed(flags, args, func() error { return stack(ctx, t, *upload) })
 	case "setup":
 		return parsed(flags, args, func() error { return setup(ctx, t) })
 	case "videos":

@@ -62,7 +62,7 @@ func look(ctx context.Context, t *target) error {
 
 // tryOut makes an account of its own, uses it, and suspends it.
 func tryOut(ctx context.Context, t *target) (err error) {
-	account, key, err := makeAccount(ctx, t)
+	account, key, err := makeAccount(ctx, t, "enterprise")
 	if err != nil {
 		return err
 	}
@@ -77,13 +77,13 @@ func tryOut(ctx context.Context, t *target) (err error) {
 	return tryVideo(ctx, t, key)
 }
 
-func makeAccount(ctx context.Context, t *target) (account, key string, err error) {
+func makeAccount(ctx context.Context, t *target, plan string) (account, key string, err error) {
 	if t.token == "" {
 		return "", "", errors.New("LINKREEL_ADMIN_TOKEN is not set")
 	}
 	var made struct{ ID, Key string }
 	if _, err := t.want(ctx, http.StatusCreated, http.MethodPost, t.operator+"/admin/v1/accounts", t.token,
-		map[string]any{"name": "helm test", "plan": "enterprise"}, &made); err != nil {
+		map[string]any{"name": "check " + plan, "plan": plan}, &made); err != nil {
 		return "", "", fmt.Errorf("make account: %w", err)
 	}
 	account = made.ID

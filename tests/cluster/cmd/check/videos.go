@@ -14,7 +14,7 @@ import (
 func manyVideos(ctx context.Context, t *target, count int) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
-	_, key, err := makeAccount(ctx, t)
+	_, key, err := makeAccount(ctx, t, "enterprise")
 	if err != nil {
 		return err
 	}
