@@ -1,0 +1,105 @@
+// Command bench measures the system and prints ratios within one run: these
+// figures mean the same on a slow, busy machine as on a fast one, because the
+// thing compared with ran beside it, in alternating rounds, a moment before.
+//
+//	redirect   CPU per redirect, clicks counted durably, Redis and flusher
+//	           included, against a bare Fiber redirect and nginx `return 302`
+//	api        CPU, Firestore reads and writes per create and per list
+//	media      CPU of the ladder against bare ffmpeg with the same arguments,
+//	           and of the fast path against the ladder
+//	go         the Go benchmarks of hot paths
+//
+// Without arguments it runs all of them. BENCH_ROUNDS (5) and BENCH_SECONDS (3)
+// set the number and length of rounds.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	if len(os.Args) == 3 && os.Args[1] == "serve" {
+		serve(os.Args[2]) // this program again, as one of the servers measured
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	fmt.Printf("load average at the start: %s\n", loadAverage())
+	for _, part := range []struct {
+		name string
+		run  func(context.Context) error
+	}{
+		{"redirect", benchRedirect},
+		{"api", benchAPI},
+		{"media", benchMedia},
+		{"go", benchGo},
+	} {
+		if len(os.Args) > 1 && !slices.Contains(os.Args[1:], part.name) {
+			continue
+		}
+		fmt.Printf("\n== %s\n", part.name)
+		if err := part.run(ctx); err != nil {
+			fmt.Fprintf(os.Stderr, "bench: %s: %v\n", part.name, err)
+			stop()
+			os.Exit(1)
+		}
+	}
+	fmt.Printf("\nload average at the end: %s\n", loadAverage())
+}
+
+// benchMedia runs the worker's own comparison, which needs its inside.
+func benchMedia(ctx context.Context) error {
+	return goTest(ctx, "./services/transcoding-worker/internal/ladder", "BenchmarkAgainstFFmpeg", strconv.Itoa(setting("BENCH_ROUNDS", 5))+"x")
+}
+
+func benchGo(ctx context.Context) error {
+	for _, pkg := range []string{
+		"./libs/identity", "./libs/authclient", "./libs/cache", "./libs/jsdate", "./libs/httpapi", "./libs/objectstore",
+		"./services/links/...", "./services/videos/...",
+	} {
+		if err := goTest(ctx, pkg, ".", "0.5s"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func goTest(ctx context.Context, pkg, name, benchtime string) error {
+	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", name, "-benchtime", benchtime, "-benchmem", "-timeout", "60m", pkg)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("go test %s: %w", pkg, err)
+	}
+	return nil
+}
+
+func setting(name string, otherwise int) int {
+	if n, err := strconv.Atoi(os.Getenv(name)); err == nil && n > 0 {
+		return n
+	}
+	return otherwise
+}
+
+func roundLength() time.Duration { return time.Duration(setting("BENCH_SECONDS", 3)) * time.Second }
+
+func loadAverage() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(text))
+}
+
+func median(values []float64) float64 {
+	s := slices.Sorted(slices.Values(values))
+	return s[len(s)/2]
+}

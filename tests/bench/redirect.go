@@ -1,0 +1,328 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	connections = 64
+	// manyLinks is the size of the Zipf draw.
+	manyLinks = 100_000
+)
+
+// contender is one server in the comparison.
+type contender struct {
+	name string
+	addr string
+	pids []int
+	path func(worker, n int) string
+
+	perRequest []float64 // CPU µs, one a round
+	rate       []float64
+	p99        []time.Duration
+}
+
+func benchRedirect(ctx context.Context) error {
+	dir, err := os.MkdirTemp("", "linkreel-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	sys, err := startServer(ctx, "system", dir)
+	if err != nil {
+		return err
+	}
+	defer sys.stop()
+	fiber, err := startServer(ctx, "fiber", dir)
+	if err != nil {
+		return err
+	}
+	defer fiber.stop()
+
+	fmt.Printf("creating %d links …\n", manyLinks)
+	slugs, err := sys.createLinks(ctx, manyLinks)
+	if err != nil {
+		return err
+	}
+	hot := "/" + slugs[0]
+	zipf := drawZipf(slugs)
+	all := []*contender{
+		{name: "bare Fiber", addr: fiber.Short, pids: []int{fiber.pid}, path: func(int, int) string { return "/hot" }},
+		{name: "linkreel, one hot link", addr: sys.Short, pids: sys.linkPids(), path: func(int, int) string { return hot }},
+		{name: "linkreel, 100,000 links by Zipf", addr: sys.Short, pids: sys.linkPids(), path: zipf},
+	}
+	if nginx, err := startNginx(ctx, dir); err != nil {
+		fmt.Printf("nginx is not measured: %v\n", err)
+	} else {
+		defer nginx.stop()
+		all = append(all, &contender{name: "nginx return 302", addr: nginx.Short, pids: nginx.pids, path: func(int, int) string { return "/hot" }})
+	}
+	before, err := sys.clicks(ctx)
+	if err != nil {
+		return err
+	}
+	var answered int64
+	rounds := setting("BENCH_ROUNDS", 5)
+	for round := -1; round < rounds; round++ { // the first warms caches and is not counted
+		for _, c := range all {
+			n, err := c.round(ctx, round >= 0)
+			if err != nil {
+				return fmt.Errorf("%s: %w", c.name, err)
+			}
+			if strings.HasPrefix(c.name, "linkreel") {
+				answered += n
+			}
+		}
+	}
+	fmt.Printf("\n%-34s %14s %10s %10s %9s\n", "", "CPU µs/request", "requests/s", "p99", "× Fiber")
+	for _, c := range all {
+		fmt.Printf("%-34s %14.2f %10.0f %10s %9.2f\n", c.name, median(c.perRequest), median(c.rate), slices.Sorted(slices.Values(c.p99))[len(c.p99)/2].Round(10*time.Microsecond), ratio(c.perRequest, all[0].perRequest))
+	}
+	if last := all[len(all)-1]; last.name == "nginx return 302" {
+		for _, c := range all[1:3] {
+			fmt.Printf("%s: × nginx %.2f\n", c.name, ratio(c.perRequest, last.perRequest))
+		}
+	}
+	return sys.reconcile(ctx, before, answered)
+}
+
+// ratio is the median over rounds of a's cost to b's in the same round.
+func ratio(a, b []float64) float64 {
+	var r []float64
+	for i := range a {
+		r = append(r, a[i]/b[i])
+	}
+	return median(r)
+}
+
+func (c *contender) round(ctx context.Context, count bool) (int64, error) {
+	before, err := cpuOf(c.pids...)
+	if err != nil {
+		return 0, err
+	}
+	started := time.Now()
+	n, p99, err := load(ctx, c.addr, connections, roundLength(), "302", c.path)
+	if err != nil {
+		return 0, err
+	}
+	took := time.Since(started)
+	if strings.HasPrefix(c.name, "linkreel") {
+		// The flusher's work for these clicks belongs to them.
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-time.After(2 * time.Second):
+		}
+	}
+	after, err := cpuOf(c.pids...)
+	if err != nil {
+		return 0, err
+	}
+	if count {
+		c.perRequest = append(c.perRequest, float64((after-before).Microseconds())/float64(n))
+		c.rate = append(c.rate, float64(n)/took.Seconds())
+		c.p99 = append(c.p99, p99)
+	}
+	return n, nil
+}
+
+func drawZipf(slugs []string) func(worker, n int) string {
+	const draws = 1 << 16
+	z := rand.NewZipf(rand.New(rand.NewPCG(1, 2)), 1.1, 1, uint64(len(slugs)-1))
+	paths := make([]string, draws)
+	for i := range paths {
+		paths[i] = "/" + slugs[z.Uint64()]
+	}
+	return func(worker, n int) string { return paths[(worker*7919+n)%draws] }
+}
+
+// server is a child process that is measured.
+type server struct {
+	pid  int
+	pids []int
+	cmd  *exec.Cmd
+	ready
+}
+
+// ready is what a served child prints once it serves.
+type ready struct {
+	Short, Base, Control, Key string
+	Redis                     int // process id
+}
+
+func startServer(ctx context.Context, what, dir string) (*server, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, exe, "serve", what)
+	cmd.Env = append(os.Environ(), "BENCH_DIR="+filepath.Join(dir, what))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	stdin, err := cmd.StdinPipe() // closes with this process, and ends the child
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	_ = stdin
+	s := &server{cmd: cmd, pid: cmd.Process.Pid}
+	if err := json.NewDecoder(out).Decode(&s.ready); err != nil {
+		s.stop()
+		return nil, fmt.Errorf("%s did not start: %w", what, err)
+	}
+	return s, nil
+}
+
+func (s *server) stop() {
+	_ = s.cmd.Process.Signal(os.Interrupt)
+	_ = s.cmd.Wait()
+}
+
+// linkPids are the processes whose work a redirect is: the service and Redis.
+// The embedded Firestore runs in the service's process and is counted too.
+func (s *server) linkPids() []int { return []int{s.pid, s.Redis} }
+
+func (s *server) createLinks(ctx context.Context, n int) ([]string, error) {
+	slugs := make([]string, 0, n)
+	for len(slugs) < n {
+		items := make([]map[string]string, min(100, n-len(slugs)))
+		for i := range items {
+			items[i] = map[string]string{"url": fmt.Sprintf("https://example.com/%d", len(slugs)+i)}
+		}
+		var answer struct {
+			Results []struct {
+				Data struct{ Slug string }
+			}
+		}
+		status, err := s.call(ctx, http.MethodPost, "/api/v1/links/bulk", map[string]any{"urls": items}, &answer)
+		if err != nil {
+			return nil, err
+		}
+		if status != http.StatusCreated {
+			return nil, fmt.Errorf("bulk create answers %d", status)
+		}
+		for _, r := range answer.Results {
+			slugs = append(slugs, r.Data.Slug)
+		}
+	}
+	return slugs, nil
+}
+
+func (s *server) call(ctx context.Context, method, path string, body, answer any) (int, error) {
+	var r io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return 0, err
+		}
+		r = strings.NewReader(string(text))
+	}
+	req, err := http.NewRequestWithContext(ctx, method, s.Base+path, r)
+	if err != nil {
+		return 0, err
+	}
+	req.Header.Set("Authorization", "Bearer "+s.Key)
+	req.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil || answer == nil {
+		return res.StatusCode, err
+	}
+	return res.StatusCode, json.Unmarshal(text, answer)
+}
+
+// control asks the child for its counters.
+func (s *server) control(ctx context.Context, path string, answer any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.Control+path, nil)
+	if err != nil {
+		return err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	return json.NewDecoder(res.Body).Decode(answer)
+}
+
+// clicks is the sum of all links' counts.
+func (s *server) clicks(ctx context.Context) (n int64, err error) {
+	return n, s.control(ctx, "/clicks", &n)
+}
+
+// reconcile proves that exactly the answered redirects were counted.
+func (s *server) reconcile(ctx context.Context, before, answered int64) error {
+	var now int64
+	for deadline := time.Now().Add(60 * time.Second); time.Now().Before(deadline); time.Sleep(500 * time.Millisecond) {
+		var err error
+		if now, err = s.clicks(ctx); err != nil {
+			return err
+		}
+		if now-before == answered {
+			break
+		}
+	}
+	var rate struct {
+		PerSecond float64
+		Document  string
+	}
+	if err := s.control(ctx, "/hottest", &rate); err != nil {
+		return err
+	}
+	fmt.Printf("clicks: %d answered, %d counted; the hottest document took %.2f writes/s\n", answered, now-before, rate.PerSecond)
+	if now-before != answered {
+		return errors.New("clicks were lost or doubled")
+	}
+	return nil
+}
+
+// startNginx serves `return 302` when nginx is installed.
+func startNginx(ctx context.Context, dir string) (*server, error) {
+	bin, err := exec.LookPath("nginx")
+	if err != nil {
+		return nil, errors.New("nginx is not installed")
+	}
+	addr, err := freeAddr()
+	if err != nil {
+		return nil, err
+	}
+	conf := filepath.Join(dir, "nginx.conf")
+	text := fmt.Sprintf("daemon off; worker_processes 1; pid %s/nginx.pid; error_log stderr crit;\nevents {}\nhttp { access_log off; keepalive_requests 10000000; server { listen %s; location / { return 302 https://example.com/; } } }\n", dir, addr)
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, bin, "-p", dir, "-c", conf)
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	s := &server{cmd: cmd, pid: cmd.Process.Pid, ready: ready{Short: addr}}
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		if s.pids = append([]int{s.pid}, childrenOf(s.pid)...); len(s.pids) > 1 {
+			return s, nil
+		}
+	}
+	s.stop()
+	return nil, errors.New("nginx did not start")
+}
