@@ -31,3 +31,19 @@ require (
 )
 
 replace github.com/linkreel/linkreel/libs => ../libs
+
+require (
+	github.com/linkreel/linkreel/services/auth v0.0.0
+	github.com/linkreel/linkreel/services/links v0.0.0
+	github.com/linkreel/linkreel/services/transcoding-worker v0.0.0
+	github.com/linkreel/linkreel/services/videos v0.0.0
+	github.com/linkreel/linkreel/services/standalone v0.0.0
+)
+
+replace (
+	github.com/linkreel/linkreel/services/auth => ../services/auth
+	github.com/linkreel/linkreel/services/links => ../services/links
+	github.com/linkreel/linkreel/services/transcoding-worker => ../services/transcoding-worker
+	github.com/linkreel/linkreel/services/videos => ../services/videos
+	github.com/linkreel/linkreel/services/standalone => ../services/standalone
+)
