@@ -287,7 +287,7 @@ func (s *storage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func TestSessionUploadGoesOnAfterEveryBreak(t *testing.T) {
 	t.Parallel()
 	file := bytes.Repeat([]byte("0123456789abcdef"), 40_000) // 640 kB
-	for _, cut := range []int{0, 200_000} {
+	for _, cut := range []int{0, 200_000, 50_000} {
 		s := &storage{size: len(file), cut: cut}
 		srv := httptest.NewServer(s)
 		c, _ := start(t, say(200, "{}"))
@@ -297,6 +297,21 @@ func TestSessionUploadGoesOnAfterEveryBreak(t *testing.T) {
 		if err != nil || !bytes.Equal(s.got, file) || last != int64(len(file)) {
 			t.Errorf("cut %d: %v, %d bytes of %d, progress %d", cut, err, len(s.got), len(file), last)
 		}
+	}
+}
+
+func TestSessionUploadThatGetsNowhereEnds(t *testing.T) {
+	t.Parallel()
+	c, s := start(t, func(w http.ResponseWriter, r *http.Request) {
+		if !strings.Contains(r.Header.Get("Content-Range"), "*/") {
+			panic(http.ErrAbortHandler)
+		}
+		w.WriteHeader(http.StatusPermanentRedirect)
+	})
+	srv := httptest.NewServer(s)
+	defer srv.Close()
+	if err := c.Upload(t.Context(), client.Upload{File: strings.NewReader("a file"), Size: 6, Session: srv.URL}); err == nil || len(s.calls) > 20 {
+		t.Errorf("%v after %d calls", err, len(s.calls))
 	}
 }
 

@@ -205,7 +205,7 @@ func (c *Client) Upload(ctx context.Context, u Upload) error {
 // uploadSession follows the protocol of Google Cloud Storage's resumable
 // sessions: 308 with Range says what has arrived, 2xx that all has.
 func (c *Client) uploadSession(ctx context.Context, u Upload) error {
-	at, known := int64(0), false
+	at, best, known := int64(0), int64(0), false
 	for attempt := 1; ; {
 		var res *putAnswer
 		var err error
@@ -226,9 +226,10 @@ func (c *Client) uploadSession(ctx context.Context, u Upload) error {
 			return nil
 		case err == nil && res.status == http.StatusPermanentRedirect: // 308: go on
 			next := arrived(res.rng)
-			if known && next > at {
-				attempt = 1
-			} else if known {
+			switch {
+			case next > best:
+				best, attempt = next, 1 // whatever broke before: it goes on
+			case known:
 				attempt++
 			}
 			if attempt > c.cfg.Attempts {
