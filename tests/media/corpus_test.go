@@ -129,7 +129,7 @@ var good = []item{
 	// Containers and codecs.
 	{name: "mp4-h264-aac", make: clip(video("640x360", "30", 3) + " " + tone(3) + x264 + "-g 60" + aac + "a.mp4"), frames: 90, rate: 30, width: 640, height: 360, copied: true, rungs: 1, often: true},
 	{name: "mp4-faststart-1080p", make: clip(video("1920x1080", "30000/1001", 2) + " " + tone(2) + x264 + "-crf 35 -g 60 -movflags +faststart" + aac + "a.mp4"), frames: 60, rate: 29.97, width: 1920, height: 1080, copied: true, rungs: 4},
-	{name: "mp4-fragmented", make: clip(video("640x360", "25", 3) + " " + tone(3) + x264 + "-g 50 -movflags +frag_keyframe+empty_moov" + aac + "a.mp4"), frames: 75, rate: 25, width: 640, height: 360, rungs: 1, copied: true},
+	{name: "mp4-fragmented", make: clip(video("640x360", "25", 3) + " " + tone(3) + x264 + "-g 50 -movflags +frag_keyframe+empty_moov" + aac + "a.mp4"), frames: 75, slack: 1, rate: 25, width: 640, height: 360, rungs: 1},
 	{name: "mp4-open-gop", make: clip(video("640x360", "25", 4) + x264 + "-preset fast -bf 3 -g 25 -x264-params open-gop=1 a.mp4"), frames: 100, rate: 25, width: 640, height: 360, silent: true, copied: true},
 	{name: "mov-h264-pcm", make: clip(video("640x360", "24000/1001", 3) + " " + tone(3) + x264 + "-g 48 -c:a pcm_s16be a.mov"), frames: 72, rate: 23.976, width: 640, height: 360, copied: true},
 	{name: "mov-prores-422", make: clip(video("640x360", "25", 2) + " " + tone(2) + " -c:v prores_ks -c:a pcm_s24le a.mov"), frames: 50, rate: 25, width: 640, height: 360, often: true},
@@ -142,7 +142,7 @@ var good = []item{
 	{name: "webm-vp9-opus", make: clip(video("640x360", "30", 2) + " " + tone(2) + " -c:v libvpx-vp9 -deadline realtime -cpu-used 8 -c:a libopus a.webm"), frames: 60, rate: 30, width: 640, height: 360, often: true},
 	{name: "webm-vp8-vorbis", make: clip(video("640x360", "30", 2) + " " + tone(2) + " -c:v libvpx -deadline realtime -cpu-used 8 -c:a libvorbis a.webm"), frames: 60, rate: 30, width: 640, height: 360},
 	{name: "webm-av1-opus", make: clip(video("640x360", "30", 2) + " " + tone(2) + " -c:v libsvtav1 -preset 12 -pix_fmt yuv420p -c:a libopus a.webm"), frames: 60, rate: 30, width: 640, height: 360},
-	{name: "avi-mpeg4-mp3", make: clip(video("640x360", "25", 3) + " " + tone(3) + " -c:v mpeg4 -c:a libmp3lame a.avi"), frames: 75, rate: 25, width: 640, height: 360},
+	{name: "avi-mpeg4-mp3", make: clip(video("640x360", "25", 3) + " " + tone(3) + " -c:v mpeg4 -c:a libmp3lame a.avi"), frames: 75, slack: 1, rate: 25, width: 640, height: 360},
 	{name: "avi-h264-bframes", make: clip(video("640x360", "25", 3) + " " + tone(3) + " -c:v libx264 -preset veryfast -bf 2 -pix_fmt yuv420p -c:a ac3 a.avi"), frames: 75, slack: 2, rate: 25, width: 640, height: 360},
 	{name: "avi-raw-rgb", make: clip(video("160x120", "15", 2) + " " + tone(2) + " -c:v rawvideo -pix_fmt bgr24 -c:a pcm_s16le a.avi"), frames: 30, rate: 15, width: 160, height: 120},
 	{name: "mpegts-h264-aac", make: clip(video("640x360", "25", 3) + " " + tone(3) + x264 + "-g 50" + aac + "a.ts"), frames: 75, rate: 25, width: 640, height: 360, often: true},
@@ -155,7 +155,7 @@ var good = []item{
 	{name: "flv-h264-aac", make: clip(video("640x360", "30", 3) + " " + tone(3) + x264 + aac + "a.flv"), frames: 90, rate: 30, width: 640, height: 360},
 	{name: "flv-sorenson-mp3", make: clip(video("320x240", "25", 2) + " " + tone(2) + " -c:v flv -c:a libmp3lame -ar 44100 a.flv"), frames: 50, rate: 25, width: 320, height: 240},
 	{name: "ogg-theora-vorbis", make: clip(video("640x360", "25", 2) + " " + tone(2) + " -c:v libtheora -c:a libvorbis a.ogv"), frames: 50, rate: 25, width: 640, height: 360},
-	{name: "3gp-h263-aac", make: clip(video("176x144", "15", 2) + " " + tone(2) + " -c:v h263" + aac + "-ac 1 -ar 22050 a.3gp"), frames: 30, rate: 15, width: 192, height: 144, slack: 1},
+	{name: "3gp-h263-aac", make: clip(video("176x144", "15", 2) + " " + tone(2) + " -c:v h263" + aac + "-ac 1 -ar 22050 a.3gp"), frames: 30, rate: 15, width: 176, height: 144, slack: 1},
 
 	// Shapes and rates.
 	{name: "portrait-rotated-90", make: func(m *maker) string {
@@ -172,7 +172,7 @@ var good = []item{
 	{name: "59.94fps", make: clip(video("640x360", "60000/1001", 2) + x264 + "a.mkv"), frames: 120, slack: 1, rate: 59.94, width: 640, height: 360, silent: true},
 	{name: "120fps-becomes-60", make: clip(video("640x360", "120", 2) + " " + tone(2) + x264 + aac + "a.mp4"), frames: 120, rate: 60, width: 640, height: 360},
 	{name: "240fps-becomes-60", make: clip(video("320x240", "240", 1) + x264 + "a.mp4"), frames: 60, rate: 60, width: 320, height: 240, silent: true},
-	{name: "1fps", make: clip(video("640x360", "1", 8) + x264 + "a.mp4"), frames: 8, rate: 1, width: 640, height: 360, silent: true},
+	{name: "1fps", make: clip(video("640x360", "1", 8) + x264 + "a.mp4"), frames: 8, rate: 1, width: 640, height: 360, silent: true, copied: true},
 	{name: "12.5fps", make: clip(video("640x360", "25/2", 4) + x264 + "a.mp4"), frames: 50, rate: 12.5, width: 640, height: 360, silent: true, copied: true},
 	{name: "hdr10-hevc", make: clip(video("640x360", "25", 1) + " -c:v libx265 -preset ultrafast -pix_fmt yuv420p10le -x265-params log-level=none:colorprim=bt2020:transfer=smpte2084:colormatrix=bt2020nc a.mp4"), frames: 25, rate: 25, width: 640, height: 360, silent: true},
 	{name: "hlg-hevc", make: clip(video("640x360", "25", 1) + " -c:v libx265 -preset ultrafast -pix_fmt yuv420p10le -x265-params log-level=none:colorprim=bt2020:transfer=arib-std-b67:colormatrix=bt2020nc a.mov"), frames: 25, rate: 25, width: 640, height: 360, silent: true},
@@ -180,7 +180,7 @@ var good = []item{
 	{name: "h264-444", make: clip(video("640x360", "25", 1) + " -c:v libx264 -preset ultrafast -pix_fmt yuv444p a.mp4"), frames: 25, rate: 25, width: 640, height: 360, silent: true},
 	{name: "interlaced-h264", make: clip(video("720x576", "50", 2) + " " + tone(2) + " -vf interlace=scan=tff -c:v libx264 -preset ultrafast -flags +ilme+ildct -x264-params tff=1 -pix_fmt yuv420p" + aac + "a.mp4"), frames: 50, rate: 25, width: 720, height: 576},
 	{name: "anamorphic-pal", make: clip(video("720x576", "25", 1) + " -vf setsar=64/45" + x264 + "a.mp4"), frames: 25, rate: 25, width: 1024, height: 576, silent: true},
-	{name: "odd-size", make: clip(video("853x479", "25", 1) + " -c:v libvpx-vp9 -deadline realtime -cpu-used 8 a.webm"), frames: 25, rate: 25, width: 853, height: 479, silent: true},
+	{name: "odd-size", make: clip("-f lavfi -i testsrc=s=853x479:r=25:d=1 -pix_fmt yuv420p -c:v libvpx-vp9 -deadline realtime -cpu-used 8 a.webm"), frames: 25, rate: 25, width: 853, height: 479, silent: true},
 	{name: "tiny-64", make: clip(video("64x64", "25", 1) + x264 + "a.mp4"), frames: 25, rate: 25, width: 64, height: 64, silent: true, copied: true},
 	{name: "tiny-2", make: clip(video("2x2", "25", 1) + " -c:v ffv1 a.mkv"), frames: 25, rate: 25, width: 2, height: 2, silent: true},
 	{name: "ultrawide", make: clip(video("2560x1080", "25", 1) + x264 + "-crf 35 a.mp4"), frames: 25, rate: 25, width: 2560, height: 1080, silent: true, rungs: 4},

@@ -74,6 +74,7 @@ func TestCorpus(t *testing.T) {
 		row, ok := r.try(m, fmt.Sprintf("corpus%d", i), x)
 		if !ok {
 			failed++
+			t.Log(row) // at once; the table may be long in coming
 		}
 		fmt.Fprintln(w, row)
 	}

@@ -88,6 +88,9 @@ type Call struct {
 	Args []string
 	Wall time.Duration
 	CPU  time.Duration
+	// Stall ends a call that has printed nothing for so long, since ffmpeg can
+	// hang for good when it runs out of memory; 0 waits for Wall.
+	Stall time.Duration
 	// Line gets each line of standard output as it comes.
 	Line func(line []byte)
 }
@@ -114,6 +117,19 @@ func (t *Tools) run(ctx context.Context, tool string, c Call) (Usage, error) {
 	name := filepath.Base(tool)
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Wall, ErrTimeout)
 	defer cancel()
+	ctx, hang := context.WithCancelCause(ctx)
+	defer hang(nil)
+	line := c.Line
+	if c.Stall > 0 {
+		silence := time.AfterFunc(c.Stall, func() { hang(fmt.Errorf("%w: no sign of life", ErrTimeout)) })
+		defer silence.Stop()
+		line = func(b []byte) {
+			silence.Reset(c.Stall)
+			if c.Line != nil {
+				c.Line(b)
+			}
+		}
+	}
 	spec := jailSpec{
 		Tool: tool, Args: c.Args, Dir: c.Dir,
 		ReadOnly: []string{"/usr", "/lib", "/lib64", "/bin", "/opt", "/etc/alternatives", "/sys/devices/system", filepath.Dir(tool)},
@@ -141,7 +157,7 @@ func (t *Tools) run(ctx context.Context, tool string, c Call) (Usage, error) {
 	}
 	group := cmd.Process.Pid
 	stop := context.AfterFunc(ctx, func() { _ = syscall.Kill(-group, syscall.SIGKILL) })
-	readErr := readLines(stdout, c.Line)
+	readErr := readLines(stdout, line)
 	waitErr := cmd.Wait()
 	if !stop() || readErr != nil {
 		// Whatever the tool may have left behind ends with it.

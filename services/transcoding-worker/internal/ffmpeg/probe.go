@@ -573,11 +573,21 @@ func fitRate(times []float64, step float64) (Rate, bool) {
 	}
 	if span := times[n-1] - times[0]; span > 0 {
 		mean := float64(n-1) / span
-		candidates := append(slices.Clone(standardRates), decimal(mean))
-		for _, r := range candidates {
-			if math.Abs(r.Float()-mean) < 0.01*mean && onGrid(times, r.Float()) {
-				return r, true
+		// Neighbours such as 29.97 and 30 both fit a short clip: the closest wins,
+		// and a standard rate wins over one made to measure.
+		best, off := Rate{}, slack
+		for _, r := range standardRates {
+			if math.Abs(r.Float()-mean) < 0.01*mean {
+				if o := offGrid(times, r.Float()); o < off {
+					best, off = r, o
+				}
 			}
+		}
+		if best.Num > 0 {
+			return best, true
+		}
+		if r := decimal(mean); offGrid(times, r.Float()) < slack {
+			return r, true
 		}
 	}
 	fast := 1 / step
@@ -590,20 +600,23 @@ func fitRate(times []float64, step float64) (Rate, bool) {
 	return best, false
 }
 
-// onGrid tells whether each picture is nearest to its own place of the grid.
-func onGrid(times []float64, rate float64) bool {
+// slack is how far from its place on the grid a picture may be, in pictures.
+const slack = 0.35
+
+// offGrid is how far the pictures lie from their places on a grid, at most, in
+// pictures.
+func offGrid(times []float64, rate float64) float64 {
+	off := 0.0
 	for i, t := range times {
-		if math.Abs((t-times[0])*rate-float64(i)) > 0.35 {
-			return false
-		}
+		off = max(off, math.Abs((t-times[0])*rate-float64(i)))
 	}
-	return true
+	return off
 }
 
 func decimal(rate float64) Rate {
-	rate = min(max(rate, 0.001), 10000)
+	rate = min(max(rate, 1e-6), 10000)
 	if rate < 1 {
-		return Rate{max(1, int(math.Round(rate*1e5))), 1e5}
+		return Rate{max(1, int(math.Round(rate*1e6))), 1e6}
 	}
 	return Rate{int(math.Round(rate * 1000)), 1000}
 }

@@ -89,7 +89,7 @@ func (m *Maker) Ladder(ctx context.Context, dir string, p Plan, sound bool, prog
 	cpu, wall := p.budget()
 	total := p.Duration
 	usage, err := m.Tools.Transcode(ctx, ffmpeg.Call{
-		Dir: dir, Args: args, CPU: cpu, Wall: wall,
+		Dir: dir, Args: args, CPU: cpu, Wall: wall, Stall: 2 * time.Minute,
 		Line: ffmpeg.Progress(func(done time.Duration) {
 			if progress != nil {
 				progress(min(1, done.Seconds()/total))

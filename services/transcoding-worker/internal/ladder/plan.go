@@ -45,7 +45,7 @@ type Plan struct {
 // rungs are the short sides that a ladder may have, with their ceilings in
 // kbit/s up to and above 30 pictures per second.
 var rungs = []struct{ short, kbps, fast int }{
-	{1080, 5000, 7500}, {720, 2800, 4200}, {480, 1400, 1400}, {360, 800, 800},
+	{1080, 5000, 7500}, {720, 2800, 4200}, {480, 1400, 2100}, {360, 800, 1200},
 }
 
 const (
@@ -115,7 +115,9 @@ func even(x float64) int { return max(2, int(math.Round(x/2))*2) }
 func (p *Plan) rung(short, width, height int) Rung {
 	r := Rung{Name: fmt.Sprintf("%dp", short), Width: width, Height: height}
 	fast := p.Rate.Float() > 30.5
-	r.Half = fast && short < 720
+	// Small renditions of fast sources take every second picture; the tallest
+	// never has fewer than the source.
+	r.Half = fast && short < 720 && len(p.Rungs) > 0
 	for i, step := range rungs {
 		if short > step.short && i > 0 {
 			break

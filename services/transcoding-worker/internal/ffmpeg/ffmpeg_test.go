@@ -1,0 +1,197 @@
+package ffmpeg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+func find(t *testing.T) *Tools {
+	t.Helper()
+	tools, err := Find("")
+	if err != nil {
+		t.Fatalf("these tests need ffmpeg: %v", err)
+	}
+	return tools
+}
+
+// scratch is a folder as the jail sees it, without symbolic links.
+func scratch(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+const generated = "-nostdin -v error -y -f lavfi -i testsrc2=s=64x64:d=1 "
+
+func (t *Tools) try(ctx context.Context, dir, args string) (Usage, error) {
+	return t.Transcode(ctx, Call{Dir: dir, Args: strings.Fields(args), Wall: 2 * time.Minute, CPU: 30 * time.Second})
+}
+
+// The allow-lists of Input are left out here on purpose: the jail must hold
+// without them.
+func TestJailHidesForeignFilesAndTheNetwork(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("the jail is made of Linux's Landlock and seccomp")
+	}
+	tools, dir, foreign := find(t), scratch(t), scratch(t)
+	if _, err := tools.try(t.Context(), dir, generated+"own.mkv"); err != nil {
+		t.Fatalf("writing to its own folder: %v", err)
+	}
+	clip, err := os.ReadFile(filepath.Join(dir, "own.mkv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := filepath.Join(foreign, "secret.mkv")
+	if err := os.WriteFile(secret, clip, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	calls := 0
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	accepted := make(chan struct{})
+	go func() {
+		defer close(accepted)
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			calls++
+			_ = c.Close()
+		}
+	}()
+	for name, args := range map[string]string{
+		"foreign file":  "-v error -y -i " + secret + " -c copy stolen.mkv",
+		"foreign write": generated + filepath.Join(foreign, "planted.mkv"),
+		"password file": "-v error -y -f data -i /etc/passwd -map 0 -c copy -f data stolen.txt",
+		"own process":   "-v error -y -f data -i /proc/self/environ -map 0 -c copy -f data stolen.txt",
+		"http":          fmt.Sprintf("-v error -y -i http://%s/x.mkv -c copy stolen.mkv", listener.Addr()),
+		"tcp out":       fmt.Sprintf("%s -f mpegts tcp://%s", generated, listener.Addr()),
+		"udp out":       generated + "-f mpegts udp://127.0.0.1:9",
+	} {
+		if _, err := tools.try(t.Context(), dir, args); err == nil {
+			t.Errorf("%s: ffmpeg was not stopped", name)
+		}
+	}
+	_ = listener.Close()
+	<-accepted
+	if calls != 0 {
+		t.Errorf("%d connections were made", calls)
+	}
+	for _, name := range []string{filepath.Join(foreign, "planted.mkv"), filepath.Join(dir, "stolen.mkv"), filepath.Join(dir, "stolen.txt")} {
+		if info, err := os.Stat(name); err == nil && info.Size() > 0 {
+			t.Errorf("%s was written", filepath.Base(name))
+		}
+	}
+}
+
+func TestLimitsEndACall(t *testing.T) {
+	t.Parallel()
+	tools, dir := find(t), scratch(t)
+	endless := strings.Fields("-nostdin -v error -y -f lavfi -i testsrc2=s=640x360 -c:v libx264 -f null -")
+	tests := []struct {
+		name string
+		call Call
+		want error
+	}{
+		{"processor time", Call{CPU: time.Second, Wall: time.Minute}, ErrTimeout},
+		{"wall time", Call{CPU: time.Minute, Wall: 300 * time.Millisecond}, ErrTimeout},
+		{"silence", Call{CPU: time.Minute, Wall: time.Minute, Stall: 300 * time.Millisecond}, ErrTimeout},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			tt.call.Dir, tt.call.Args = dir, endless
+			if _, err := tools.Transcode(t.Context(), tt.call); !errors.Is(err, tt.want) {
+				t.Errorf("Transcode = %v, want %v", err, tt.want)
+			}
+		})
+	}
+	t.Run("memory", func(t *testing.T) {
+		t.Parallel()
+		small := *tools
+		small.Memory = 500 << 20
+		// Out of memory, ffmpeg may also hang; then the silence ends it.
+		usage, err := small.Transcode(t.Context(), Call{
+			Dir: dir, CPU: time.Minute, Wall: time.Minute, Stall: 3 * time.Second,
+			Args: strings.Fields("-nostdin -v error -y -f lavfi -i color=s=16000x16000:r=1:d=1 -vf format=gbrp -f null -"),
+		})
+		if err == nil || usage.Memory > small.Memory {
+			t.Errorf("Transcode = %v with %d bytes, want a bad end below %d", err, usage.Memory, small.Memory)
+		}
+	})
+	t.Run("caller", func(t *testing.T) {
+		t.Parallel()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		reason := errors.New("lease lost")
+		time.AfterFunc(200*time.Millisecond, func() { cancel(reason) })
+		if _, err := tools.Transcode(ctx, Call{Dir: dir, Args: endless, CPU: time.Minute, Wall: time.Minute}); !errors.Is(err, reason) {
+			t.Errorf("Transcode = %v, want the cause of the cancellation", err)
+		}
+	})
+}
+
+func TestProgressReportsHowFarTheOutputReaches(t *testing.T) {
+	t.Parallel()
+	var got []time.Duration
+	line := Progress(func(d time.Duration) { got = append(got, d) })
+	for _, s := range []string{"frame=3", "out_time_us=N/A", "out_time_us=1500000", "progress=continue", "out_time_us=-5"} {
+		line([]byte(s))
+	}
+	if len(got) != 1 || got[0] != 1500*time.Millisecond {
+		t.Errorf("reported %v, want [1.5s]", got)
+	}
+}
+
+func TestFitRateFindsTheGrid(t *testing.T) {
+	t.Parallel()
+	grid := func(n int, rate float64, round float64) []float64 {
+		times := make([]float64, n)
+		for i := range times {
+			times[i] = float64(i) / rate
+			if round > 0 {
+				times[i] = float64(int(times[i]/round+0.5)) * round
+			}
+		}
+		return times
+	}
+	tests := []struct {
+		name     string
+		times    []float64
+		want     Rate
+		constant bool
+	}{
+		{"30", grid(300, 30, 0), Rate{30, 1}, true},
+		{"29.97", grid(3000, 30000.0/1001, 0), Rate{30000, 1001}, true},
+		{"29.97 in milliseconds", grid(3000, 30000.0/1001, 0.001), Rate{30000, 1001}, true},
+		{"60 in milliseconds", grid(600, 60, 0.001), Rate{60, 1}, true},
+		{"an odd rate", grid(500, 17.25, 0), Rate{17250, 1000}, true},
+		{"one picture", grid(1, 1, 0), Rate{25, 1}, true},
+		{"a stall", append(grid(100, 30, 0), 10, 10+1.0/30, 10+2.0/30), Rate{30, 1}, false},
+		{"a long pause between two", []float64{0, 10800}, Rate{93, 1e6}, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			got, constant := fitRate(tt.times, fastStep(tt.times))
+			if got != tt.want || constant != tt.constant {
+				t.Errorf("fitRate = %v, %v; want %v, %v", got, constant, tt.want, tt.constant)
+			}
+		})
+	}
+}

@@ -1,0 +1,143 @@
+package ffmpeg
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestSniffJudgesByContentAlone(t *testing.T) {
+	t.Parallel()
+	packets := func(size, lead int) string {
+		p := "G" + strings.Repeat("\x00", size-1)
+		return strings.Repeat("\x01", lead) + strings.Repeat(p, 8)
+	}
+	tests := []struct {
+		name, head string
+		kind       Kind
+		demuxer    string
+	}{
+		{"mp4", "\x00\x00\x00\x18ftypisom", AcceptVideo, "mov"},
+		{"old QuickTime", "\x00\x00\x10\x00moov", AcceptVideo, "mov"},
+		{"QuickTime with its data first", "\x00\x00\x00\x08wide", AcceptVideo, "mov"},
+		{"heic", "\x00\x00\x00\x18ftypheic", NotVideo, ""},
+		{"matroska", "\x1aE\xdf\xa3\x01", AcceptVideo, "matroska"},
+		{"avi", "RIFF\x00\x00\x00\x00AVI LIST", AcceptVideo, "avi"},
+		{"wav", "RIFF\x00\x00\x00\x00WAVEfmt ", NotVideo, ""},
+		{"webp", "RIFF\x00\x00\x00\x00WEBPVP8 ", NotVideo, ""},
+		{"flv", "FLV\x01\x05", AcceptVideo, "flv"},
+		{"ogg", "OggS\x00", AcceptVideo, "ogg"},
+		{"program stream", "\x00\x00\x01\xba\x44", AcceptVideo, "mpeg"},
+		{"transport stream", packets(188, 0), AcceptVideo, "mpegts"},
+		{"transport stream with time codes", packets(192, 4), AcceptVideo, "mpegts"},
+		{"transport stream from the middle", packets(188, 77), AcceptVideo, "mpegts"},
+		{"wmv", "\x30\x26\xb2\x75\x8e\x66\xcf\x11", OtherVideo, ""},
+		{"gif", "GIF89a", OtherVideo, ""},
+		{"jpeg", "\xff\xd8\xff\xe0", NotVideo, ""},
+		{"playlist", "#EXTM3U\n", NotVideo, ""},
+		{"text of Gs", strings.Repeat("GOOD ", 20), NotVideo, ""},
+		{"one byte", "G", NotVideo, ""},
+		{"nothing", "", NotVideo, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			kind, demuxer, err := Sniff(strings.NewReader(tt.head))
+			if err != nil || kind != tt.kind || demuxer != tt.demuxer {
+				t.Errorf("Sniff = %v, %q, %v; want %v, %q", kind, demuxer, err, tt.kind, tt.demuxer)
+			}
+		})
+	}
+}
+
+func FuzzSniff(f *testing.F) {
+	f.Add([]byte("\x00\x00\x00\x18ftypisom"))
+	f.Add([]byte(strings.Repeat("G"+strings.Repeat("\x00", 187), 6)))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		kind, demuxer := sniff(b)
+		if (kind == AcceptVideo) != (demuxer != "") {
+			t.Errorf("kind %v with demuxer %q", kind, demuxer)
+		}
+	})
+}
+
+// atom is a box with content.
+func atom(name string, content ...[]byte) []byte {
+	body := bytes.Join(content, nil)
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body)+8)), append([]byte(name), body...)...)
+}
+
+func words(v ...uint32) []byte {
+	var b []byte
+	for _, x := range v {
+		b = binary.BigEndian.AppendUint32(b, x)
+	}
+	return b
+}
+
+// movie is a file with one track of chunks at offset, each of two samples of
+// size bytes, and payload bytes of data in front of the index.
+func movie(payload int, size uint32, offsets ...uint32) []byte {
+	stbl := atom("stbl",
+		atom("stsz", words(0, 0, uint32(2*len(offsets))), words(slicesOf(size, 2*len(offsets))...)),
+		atom("stsc", words(0, 1, 1, 2, 1)),
+		atom("stco", words(0, uint32(len(offsets))), words(offsets...)))
+	return append(atom("mdat", make([]byte, payload)), atom("moov", atom("trak", atom("mdia", atom("minf", stbl))))...)
+}
+
+func slicesOf(v uint32, n int) []uint32 {
+	s := make([]uint32, n)
+	for i := range s {
+		s[i] = v
+	}
+	return s
+}
+
+func TestCheckTablesFindsSamplesThatAreNotThere(t *testing.T) {
+	t.Parallel()
+	whole := movie(1000, 100, 8, 208, 408)
+	tests := []struct {
+		name    string
+		file    []byte
+		corrupt bool
+	}{
+		{"all samples in the file", whole, false},
+		{"junk behind", append(bytes.Clone(whole), "PK\x03\x04 whatever"...), false},
+		{"last chunk past the end", movie(1000, 100, 8, 208, 100000), true},
+		{"samples too large", movie(1000, 100000, 8), true},
+		{"no index", atom("mdat", make([]byte, 100)), true},
+		{"index cut off", whole[:len(whole)-10], true},
+		{"fragment cut off", append(atom("moov"), append(atom("moof"), atom("mdat", make([]byte, 50))[:30]...)...), true},
+		{"table claims more entries than it has", append(atom("mdat", make([]byte, 100)), atom("moov", atom("trak", atom("mdia", atom("minf", atom("stbl",
+			atom("stsz", words(0, 0, 2), words(1, 1)), atom("stsc", words(0, 1, 1, 1, 1)), atom("stco", words(0, 0xffffffff, 8)))))))...), true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			err := CheckTables(bytes.NewReader(tt.file), int64(len(tt.file)))
+			if errors.Is(err, ErrCorrupt) != tt.corrupt || (err != nil) != tt.corrupt {
+				t.Errorf("CheckTables = %v, want corrupt %v", err, tt.corrupt)
+			}
+		})
+	}
+}
+
+func FuzzCheckTables(f *testing.F) {
+	f.Add(movie(100, 10, 8, 28))
+	f.Add(atom("moov", atom("trak", atom("mdia"))))
+	f.Fuzz(func(_ *testing.T, b []byte) {
+		_ = CheckTables(bytes.NewReader(b), int64(len(b))) // must end, and not allocate what the file claims
+	})
+}
+
+func FuzzParsePacket(f *testing.F) {
+	f.Add([]byte("0|0.033367|-0.033367|0.033367|12873|K_"))
+	f.Add([]byte("1|N/A|N/A|N/A||"))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		if p, ok := parsePacket(line); ok && p.pts != p.pts {
+			t.Skip("not a number is dropped later")
+		}
+	})
+}
