@@ -26,6 +26,7 @@ var errClosed = status.Error(codes.Unavailable, "The local Firestore is shutting
 // commitRequest is one Commit, or one write of a BatchWrite.
 type commitRequest struct {
 	writes []*pb.Write
+	size   int          // in bytes, about
 	tx     *transaction // may be nil
 	admin  func(*snapshot) ([]change, error)
 
@@ -111,9 +112,7 @@ func (w *writer) take() []*commitRequest {
 			n = max(n, 1)
 			break
 		}
-		for _, x := range w.queue[n].writes {
-			size += proto.Size(x)
-		}
+		size += w.queue[n].size
 		n++
 	}
 	batch := slices.Clone(w.queue[:n])

@@ -126,20 +126,6 @@ func (ix *Indexes) missingIndex(q *query) string {
 }
 
 func (ix *Indexes) missingFor(q *query, need *indexNeed) string {
-	for _, f := range need.all() {
-		if ix.exempted(q.collection, f) {
-			return fmt.Sprintf("%s has no index on %s by its field override", q.collection, f.FieldPath)
-		}
-	}
-	// Single fields are indexed by themselves and can be merged, except in a
-	// collection group, where even one field needs a declared index.
-	equal, sorted := len(need.equal), len(need.sorted)
-	switch {
-	case equal+sorted == 0, !q.group && (sorted == 0 || sorted == 1 && equal == 0):
-		return ""
-	case equal+sorted == 1 && ix.overridden(q.collection, need.all()[0]):
-		return ""
-	}
 	scope := scopeCollection
 	if q.group {
 		scope = scopeGroup
@@ -149,7 +135,23 @@ func (ix *Indexes) missingFor(q *query, need *indexNeed) string {
 			return ""
 		}
 	}
-	return (&Index{q.collection, scope, need.all()}).String()
+	// Single fields are indexed by themselves and can be merged, except in a
+	// collection group, where even one field needs a declared index.
+	equal, sorted := len(need.equal), len(need.sorted)
+	switch {
+	case equal+sorted == 0:
+		return ""
+	case q.group && equal+sorted == 1 && ix.overridden(q.collection, need.all()[0]):
+		return ""
+	case q.group || sorted > 1 || sorted == 1 && equal > 0:
+		return (&Index{q.collection, scope, need.all()}).String()
+	}
+	for _, f := range need.all() {
+		if ix.exempted(q.collection, f) {
+			return fmt.Sprintf("%s has no index on %s, as its field override says", q.collection, f.FieldPath)
+		}
+	}
+	return ""
 }
 
 // indexNeed is what an index has to begin with, in any order, and then to go on
@@ -208,21 +210,11 @@ func (x *Index) serves(n *indexNeed) bool {
 	return slices.Equal(rest, n.sorted) || slices.Equal(flipped, n.sorted)
 }
 
-// exempted tells whether an override has switched the field's automatic index off.
+// exempted tells whether an override has switched the field's automatic index
+// off. Composite indexes with the field are not touched by that.
 func (ix *Indexes) exempted(collection string, f IndexField) bool {
-	for _, o := range ix.Overrides {
-		if o.CollectionGroup == collection && o.FieldPath == f.FieldPath && o.Indexes != nil {
-			return !o.has(scopeCollection, f) && !ix.composed(collection, f)
-		}
-	}
-	return false
-}
-
-// composed tells whether a composite index has the field: exemptions do not
-// touch those.
-func (ix *Indexes) composed(collection string, f IndexField) bool {
-	return slices.ContainsFunc(ix.Composite, func(x Index) bool {
-		return x.CollectionGroup == collection && slices.ContainsFunc(x.Fields, func(g IndexField) bool { return g.FieldPath == f.FieldPath })
+	return slices.ContainsFunc(ix.Overrides, func(o FieldOverride) bool {
+		return o.CollectionGroup == collection && o.FieldPath == f.FieldPath && o.Indexes != nil && !o.has(scopeCollection, f)
 	})
 }
 

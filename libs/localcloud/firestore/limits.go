@@ -28,11 +28,12 @@ func invalid(format string, a ...any) error {
 	return status.Errorf(codes.InvalidArgument, format, a...)
 }
 
-func checkRequestSize(m proto.Message) error {
-	if n := proto.Size(m); n > maxRequestBytes {
-		return invalid("Request payload size exceeds the limit: %d bytes.", maxRequestBytes)
+func requestSize(m proto.Message) (int, error) {
+	n := proto.Size(m)
+	if n > maxRequestBytes {
+		return 0, invalid("Request payload size exceeds the limit: %d bytes.", maxRequestBytes)
 	}
-	return nil
+	return n, nil
 }
 
 // isReserved tells names like __foo__, which callers may not choose.

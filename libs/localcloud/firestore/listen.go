@@ -46,6 +46,12 @@ func (h *hub) publish(changes []change) {
 	}
 }
 
+// maxQueuedChanges bounds what a stalled listener costs. It then has to come
+// back with its resume token, which clients do by themselves.
+const maxQueuedChanges = 100_000
+
+var errListenerTooSlow = status.Error(codes.Unavailable, "The listener does not keep up with the changes; resume.")
+
 // listenStream is one Listen call with its targets. A stream reads at its own
 // pace: what it has not yet sent waits in its queue.
 type listenStream struct {
@@ -118,6 +124,9 @@ func (l *listenStream) notify(changes []change) {
 		}
 	}
 	more := len(l.changes) > n
+	if len(l.changes) > maxQueuedChanges {
+		l.changes, l.recvErr = nil, errListenerTooSlow
+	}
 	l.mu.Unlock()
 	if more {
 		l.signal()

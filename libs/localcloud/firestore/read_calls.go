@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
 // BeginTransaction implements the protocol.
@@ -431,7 +432,17 @@ func (s *service) ListCollectionIds(_ context.Context, req *pb.ListCollectionIds
 
 // ListDocuments implements the protocol.
 func (s *service) ListDocuments(ctx context.Context, req *pb.ListDocumentsRequest) (*pb.ListDocumentsResponse, error) {
+	if o := req.GetOrderBy(); o != "" && o != nameField {
+		return nil, status.Error(codes.Unimplemented, "The local Firestore lists documents by name only; run a query to sort them.")
+	}
 	sq := &pb.StructuredQuery{From: []*pb.StructuredQuery_CollectionSelector{{CollectionId: req.GetCollectionId()}}}
+	if req.GetPageToken() != "" {
+		sq.StartAt = &pb.Cursor{Values: []*pb.Value{referenceValue(req.GetPageToken())}}
+	}
+	n := int(req.GetPageSize())
+	if n > 0 {
+		sq.Limit = wrapperspb.Int32(int32(n) + 1) // one more tells that there is another page
+	}
 	q, err := compileQuery(req.GetParent(), sq)
 	if err != nil {
 		return nil, err
@@ -440,48 +451,54 @@ func (s *service) ListDocuments(ctx context.Context, req *pb.ListDocumentsReques
 	if err != nil {
 		return nil, err
 	}
-	var names map[string]*pb.Document
-	var docs []*pb.Document
-	names = map[string]*pb.Document{}
-	err = r.query(ctx, q, func(int64) {}, func(d *pb.Document) error {
-		names[d.GetName()] = d
-		docs = append(docs, d)
+	out := &pb.ListDocumentsResponse{}
+	add := func(d *pb.Document) error {
+		out.Documents = append(out.Documents, project(d, req.GetMask().GetFieldPaths()))
 		return nil
-	})
-	if err != nil {
+	}
+	if err := r.query(ctx, q, func(int64) {}, add); err != nil {
 		return nil, err
 	}
 	if req.GetShowMissing() {
-		err := s.store.read(r.at, func(sn *snapshot) error {
-			for _, name := range sn.missingParents(q) {
-				if names[name] == nil {
-					docs = append(docs, &pb.Document{Name: name})
-				}
-			}
-			return nil
-		})
-		if err != nil {
+		if err := s.addMissing(r.at, q, req.GetPageToken(), out); err != nil {
 			return nil, err
 		}
-		slices.SortFunc(docs, func(a, b *pb.Document) int { return compareNames(a.GetName(), b.GetName()) })
 	}
-	out := &pb.ListDocumentsResponse{}
-	for _, d := range docs {
-		if req.GetPageToken() != "" && compareNames(d.GetName(), req.GetPageToken()) <= 0 {
-			continue
-		}
-		if n := int(req.GetPageSize()); n > 0 && len(out.Documents) == n {
-			out.NextPageToken = out.Documents[n-1].GetName()
-			break
-		}
-		out.Documents = append(out.Documents, project(d, req.GetMask().GetFieldPaths()))
+	if n > 0 && len(out.GetDocuments()) > n {
+		out.Documents = out.GetDocuments()[:n]
+		out.NextPageToken = out.GetDocuments()[n-1].GetName()
 	}
+	s.stats.read(len(out.GetDocuments()))
 	return out, nil
 }
 
-// missingParents are the names, in the query's collection, that have documents
-// below them. They may or may not be documents themselves.
-func (sn *snapshot) missingParents(q *query) []string {
+// addMissing adds names without a document that have documents below them.
+func (s *Server) addMissing(at int64, q *query, after string, out *pb.ListDocumentsResponse) error {
+	there := map[string]bool{}
+	for _, d := range out.GetDocuments() {
+		there[d.GetName()] = true
+	}
+	return s.store.read(at, func(sn *snapshot) error {
+		for _, name := range sn.parents(q) {
+			if there[name] || after != "" && compareNames(name, after) <= 0 {
+				continue
+			}
+			d, err := sn.get(name) // it may lie on a later page
+			if err != nil {
+				return err
+			}
+			if d == nil {
+				out.Documents = append(out.Documents, &pb.Document{Name: name})
+			}
+		}
+		slices.SortFunc(out.Documents, func(a, b *pb.Document) int { return compareNames(a.GetName(), b.GetName()) })
+		return nil
+	})
+}
+
+// parents are the names, in the query's collection, that have documents below
+// them. They may or may not be documents themselves.
+func (sn *snapshot) parents(q *query) []string {
 	p := sn.partition(q.database)
 	if p.colls == nil {
 		return nil

@@ -14,12 +14,12 @@ type empty = emptypb.Empty
 
 // Commit implements the protocol. All writes happen, on disk, or none.
 func (s *service) Commit(ctx context.Context, r *pb.CommitRequest) (*pb.CommitResponse, error) {
-	if err := checkRequestSize(r); err != nil {
+	size, err := requestSize(r)
+	if err != nil {
 		return nil, err
 	}
 	var t *transaction
 	if len(r.GetTransaction()) > 0 {
-		var err error
 		if t, err = s.txs.take(r.GetTransaction()); err != nil {
 			return nil, err
 		}
@@ -28,7 +28,7 @@ func (s *service) Commit(ctx context.Context, r *pb.CommitRequest) (*pb.CommitRe
 			return nil, invalid("Cannot modify entities in a read-only transaction.")
 		}
 	}
-	req := &commitRequest{writes: r.GetWrites(), tx: t}
+	req := &commitRequest{writes: r.GetWrites(), size: size, tx: t}
 	if err := s.commit(ctx, req); err != nil {
 		return nil, err
 	}
@@ -57,15 +57,15 @@ func (s *Server) commit(ctx context.Context, req *commitRequest) error {
 
 // BatchWrite implements the protocol: each write succeeds or fails for itself.
 func (s *service) BatchWrite(ctx context.Context, r *pb.BatchWriteRequest) (*pb.BatchWriteResponse, error) {
-	if err := checkRequestSize(r); err != nil {
+	size, err := requestSize(r)
+	if err != nil {
 		return nil, err
 	}
 	names := make([]string, len(r.GetWrites()))
 	reqs := make([]*commitRequest, len(r.GetWrites()))
 	seen := map[string]bool{}
 	for i, w := range r.GetWrites() {
-		reqs[i] = &commitRequest{writes: []*pb.Write{w}}
-		var err error
+		reqs[i] = &commitRequest{writes: []*pb.Write{w}, size: size / len(r.GetWrites())}
 		if names[i], err = checkWrite(w); err != nil {
 			return nil, err // what could never succeed fails the request as a whole
 		}
@@ -135,10 +135,11 @@ func (s *service) DeleteDocument(ctx context.Context, r *pb.DeleteDocumentReques
 }
 
 func (s *Server) writeOne(ctx context.Context, w *pb.Write, mask *pb.DocumentMask) (*pb.Document, error) {
-	req := &commitRequest{writes: []*pb.Write{w}}
-	if err := checkRequestSize(w); err != nil {
+	size, err := requestSize(w)
+	if err != nil {
 		return nil, err
 	}
+	req := &commitRequest{writes: []*pb.Write{w}, size: size}
 	if err := s.commit(ctx, req); err != nil {
 		return nil, err
 	}
@@ -147,7 +148,7 @@ func (s *Server) writeOne(ctx context.Context, w *pb.Write, mask *pb.DocumentMas
 		return project(c.after, mask.GetFieldPaths()), nil
 	}
 	var d *pb.Document // the write changed nothing
-	err := s.store.read(latest, func(sn *snapshot) (err error) {
+	err = s.store.read(latest, func(sn *snapshot) (err error) {
 		d, err = sn.get(name)
 		return err
 	})
@@ -159,6 +160,3 @@ func (s *Server) writeOne(ctx context.Context, w *pb.Write, mask *pb.DocumentMas
 	}
 	return project(d, mask.GetFieldPaths()), nil
 }
-
-// PartitionQuery, Write and the pipelines are answered in calls of their own or
-// not at all; see the package comment.
