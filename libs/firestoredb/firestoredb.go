@@ -98,7 +98,8 @@ func Use(client *firestore.Client, timeout time.Duration) *DB {
 		Timeout:     time.Second, // how long it stays open, so healing shows within a second or two
 		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= 5 },
 		IsSuccessful: func(err error) bool {
-			return err == nil || apierr.CodeOf(err) != apierr.Unavailable
+			// A server that has forgotten a transaction is there.
+			return err == nil || apierr.CodeOf(err) != apierr.Unavailable || errors.Is(err, ErrUncertain)
 		},
 	})}
 }

@@ -186,13 +186,13 @@ func (s *Store) Create(ctx context.Context, accountID string, o Origin, drafts [
 		if err == nil {
 			return b.results(), nil
 		}
-		if !errors.Is(err, firestoredb.ErrExists) {
+		if !lookAgain(err) {
 			return nil, err
 		}
 	}
 	for range 8 {
 		again, err := b.create(ctx)
-		if err != nil && !errors.Is(err, firestoredb.ErrExists) {
+		if err != nil && !lookAgain(err) {
 			return nil, err
 		}
 		if err == nil && !again {
@@ -200,6 +200,11 @@ func (s *Store) Create(ctx context.Context, accountID string, o Origin, drafts [
 		}
 	}
 	return nil, fmt.Errorf("create links: no free place after several tries")
+}
+
+// lookAgain reports whether a look at the documents tells more than the error.
+func lookAgain(err error) bool {
+	return errors.Is(err, firestoredb.ErrExists) || errors.Is(err, firestoredb.ErrUncertain)
 }
 
 // batch is the drafts of one request on their way into the store.
@@ -301,7 +306,7 @@ func (b *batch) results() []Result {
 // was taken.
 func (b *batch) create(ctx context.Context) (again bool, err error) {
 	err = b.s.db.Tx(ctx, "create links", func(_ context.Context, tx *firestore.Transaction) error {
-		again = false
+		moved := false
 		if err := b.onDomain(tx); err != nil {
 			return err
 		}
@@ -332,18 +337,18 @@ func (b *batch) create(ctx context.Context) (again bool, err error) {
 			switch {
 			case placeTaken:
 				it.place(it.link.Seq + 1)
-				again = true
+				moved = true
 			case slugFree && !claimed[it.key()]:
 				claimed[it.key()] = true
 				writes = append(writes, writing{it, tombstone})
 			case it.draft.Slug.IsZero():
 				it.draw()
-				again = true
+				moved = true
 			default:
 				it.err, it.done = link.SlugTaken(), true
 			}
 		}
-		if again {
+		if moved {
 			// Places move together with all that was decided: nothing is written yet,
 			// and what was decided holds for the next look as well.
 			for _, it := range open {
@@ -351,7 +356,10 @@ func (b *batch) create(ctx context.Context) (again bool, err error) {
 					it.err, it.done = nil, false
 				}
 			}
-			return nil
+			return errAgain
+		}
+		if len(writes) == 0 {
+			return errNothing
 		}
 		for _, w := range writes {
 			if err := b.write(tx, w.it, w.tombstone); err != nil {
@@ -360,8 +368,21 @@ func (b *batch) create(ctx context.Context) (again bool, err error) {
 		}
 		return nil
 	})
-	return again, err
+	switch {
+	case errors.Is(err, errNothing):
+		return false, nil
+	case errors.Is(err, errAgain):
+		return true, nil
+	}
+	return false, err
 }
+
+// These end a transaction that has nothing to write: a commit of nothing is one
+// more call that can fail.
+var (
+	errNothing = errors.New("nothing to write")
+	errAgain   = errors.New("look again")
+)
 
 // onDomain makes the commit depend on the domain: it cannot be deleted at the
 // same time.

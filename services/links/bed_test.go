@@ -1,0 +1,285 @@
+package links_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/valyala/fasthttp/fasthttputil"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/linkreel/linkreel/libs/authclient"
+	"github.com/linkreel/linkreel/libs/boot"
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/localcloud/firestore"
+	"github.com/linkreel/linkreel/libs/localcloud/redistest"
+	"github.com/linkreel/linkreel/services/links"
+)
+
+const (
+	internalToken = "internal-token"
+	shortBase     = "http://lrl.example"
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if !testing.Verbose() {
+		slog.SetDefault(slog.New(slog.DiscardHandler))
+	}
+	os.Exit(m.Run())
+}
+
+// keyring stands in for auth.
+type keyring struct {
+	mu      sync.Mutex
+	records map[string]*authclient.Record
+}
+
+func (k *keyring) Verify(_ context.Context, hash string) (*authclient.Record, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if r, ok := k.records[hash]; ok {
+		return r, nil
+	}
+	return nil, authclient.ErrUnknownKey
+}
+
+func (k *keyring) add(t testing.TB, account string, plan identity.Plan, edit ...func(*authclient.Record)) string {
+	t.Helper()
+	key, err := identity.NewKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &authclient.Record{KeyID: "key_" + account, Scopes: identity.AllScopes(), AccountID: account, AccountName: account, Plan: plan, Version: 1, PerMinute: 1_000_000}
+	for _, e := range edit {
+		e(r)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.records[key.Hash()] = r
+	return key.Secret()
+}
+
+// cloud is what replicas share.
+type cloud struct {
+	firestore *firestore.Server
+	endpoint  string
+	redis     string
+	keys      *keyring
+	auth      string
+	offset    *atomic.Int64
+	dns       string
+}
+
+func newCloud(t testing.TB) *cloud {
+	t.Helper()
+	idempotencyIndexes, err := os.ReadFile("../auth/firestore.indexes.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	indexes, err := firestore.ParseIndexes(links.Indexes, idempotencyIndexes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := firestore.Open(firestore.Options{Indexes: indexes, TTLInterval: -1, Faults: &firestore.Faults{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr, err := server.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	c := &cloud{firestore: server, endpoint: addr.String(), redis: redistest.Start(t), keys: &keyring{records: map[string]*authclient.Record{}}, offset: new(atomic.Int64)}
+	auth := httptest.NewServer(authclient.Handler(c.keys, internalToken))
+	t.Cleanup(auth.Close)
+	c.auth = auth.URL
+	return c
+}
+
+func (c *cloud) now() time.Time          { return time.Now().Add(time.Duration(c.offset.Load())) }
+func (c *cloud) forward(d time.Duration) { c.offset.Add(int64(d)) }
+
+func (c *cloud) config(t testing.TB) links.Config {
+	return links.Config{
+		Firestore: firestoredb.Config{Project: "test", Endpoint: c.endpoint}, ShortBaseURL: shortBase, RedisURL: c.redis, AuthURL: c.auth,
+		InternalToken: internalToken, SpoolDir: t.TempDir(), CacheBytes: 64 << 20, Flush: true, DNSResolver: c.dns, Now: c.now, ClickBudget: 500 * time.Millisecond,
+	}
+}
+
+// replica is a running service with a client for each of its listeners.
+type replica struct {
+	t       testing.TB
+	service *boot.Service
+	clients map[string]*http.Client
+	stop    func()
+}
+
+func (c *cloud) replica(t testing.TB, edit ...func(*links.Config)) *replica {
+	t.Helper()
+	cfg := c.config(t)
+	for _, e := range edit {
+		e(&cfg)
+	}
+	svc, err := links.New(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &replica{t: t, service: svc, clients: map[string]*http.Client{}}
+	var stops []func()
+	for _, s := range svc.Servers {
+		l := fasthttputil.NewInmemoryListener()
+		srv := httpapi.NewServer("", s.Handler)
+		go func() { _ = srv.Serve(l) }()
+		tr := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return l.Dial() }, MaxIdleConnsPerHost: 64}
+		r.clients[s.Name] = &http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		stops = append(stops, func() { tr.CloseIdleConnections(); _ = srv.Shutdown() })
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	g, gctx := errgroup.WithContext(ctx)
+	boot.StartLoops(gctx, g, svc)
+	r.stop = sync.OnceFunc(func() {
+		for _, s := range stops {
+			s()
+		}
+		cancel()
+		if err := g.Wait(); err != nil {
+			t.Errorf("loops: %v", err)
+		}
+		_ = boot.CloseAll(context.Background(), svc)
+	})
+	t.Cleanup(r.stop)
+	return r
+}
+
+// answer is a response read to its end.
+type answer struct {
+	status int
+	header http.Header
+	text   string
+	json   map[string]any
+}
+
+func (a answer) String() string { return fmt.Sprintf("%d %s", a.status, a.text) }
+
+// code is the error's code.
+func (a answer) code() string {
+	e, _ := a.json["error"].(map[string]any)
+	code, _ := e["code"].(string)
+	return code
+}
+
+// fields maps the fields of a validation error to their codes.
+func (a answer) fields() map[string]string {
+	out := map[string]string{}
+	e, _ := a.json["error"].(map[string]any)
+	details, _ := e["details"].([]any)
+	for _, d := range details {
+		m, _ := d.(map[string]any)
+		out[fmt.Sprint(m["field"])] = fmt.Sprint(m["code"])
+	}
+	return out
+}
+
+func (a answer) str(name string) string { s, _ := a.json[name].(string); return s }
+
+func (r *replica) do(listener, method, url string, body any, header ...string) answer {
+	r.t.Helper()
+	var reader io.Reader
+	switch b := body.(type) {
+	case nil:
+	case string:
+		reader = strings.NewReader(b)
+	default:
+		raw, err := json.Marshal(b)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		reader = bytes.NewReader(raw)
+	}
+	req, err := http.NewRequestWithContext(context.Background(), method, url, reader)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if reader != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		if header[i] == "Host" {
+			req.Host = header[i+1]
+			continue
+		}
+		req.Header.Set(header[i], header[i+1])
+	}
+	res, err := r.clients[listener].Do(req)
+	if err != nil {
+		r.t.Fatalf("%s %s: %v", method, url, err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	raw, err := io.ReadAll(res.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	a := answer{status: res.StatusCode, header: res.Header, text: string(raw)}
+	if strings.HasPrefix(res.Header.Get("Content-Type"), "application/json") {
+		if err := json.Unmarshal(raw, &a.json); err != nil {
+			r.t.Fatalf("%s %s: %v in %s", method, url, err, raw)
+		}
+	}
+	return a
+}
+
+// api calls the API with a key.
+func (r *replica) api(key, method, path string, body any, header ...string) answer {
+	r.t.Helper()
+	return r.do("api", method, "http://api.example"+path, body, append([]string{"Authorization", "Bearer " + key}, header...)...)
+}
+
+// visit asks the short host.
+func (r *replica) visit(path string, header ...string) answer {
+	r.t.Helper()
+	return r.do("redirect", "GET", shortBase+path, nil, append([]string{"User-Agent", "Mozilla/5.0 (X11; Linux x86_64)"}, header...)...)
+}
+
+// create makes a link that must succeed.
+func (r *replica) create(key string, body map[string]any) answer {
+	r.t.Helper()
+	a := r.api(key, "POST", "/api/v1/links", body)
+	if a.status != 201 {
+		r.t.Fatalf("create %v: %v", body, a)
+	}
+	return a
+}
+
+func want(t testing.TB, what string, got answer, status int, code string) {
+	t.Helper()
+	if got.status != status || got.code() != code {
+		t.Errorf("%s: %v, want %d %s", what, got, status, code)
+	}
+}
+
+// eventually waits for a condition.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(15 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain: %s", what)
+		}
+	}
+}

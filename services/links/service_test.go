@@ -1,0 +1,604 @@
+package links_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+
+	"github.com/linkreel/linkreel/libs/authclient"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/localcloud/firestore"
+	"github.com/linkreel/linkreel/libs/localcloud/redistest"
+	"github.com/linkreel/linkreel/services/links"
+)
+
+func TestALinkRedirectsAndCounts(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	r := c.replica(t)
+	key := c.keys.add(t, "acc_a", identity.Creator)
+	made := r.create(key, map[string]any{"url": "https://example.com/ü?q=1", "title": "T"})
+	path := made.header.Get("Location")
+	if path != "/api/v1/links/"+made.str("id") || made.str("shortUrl") != shortBase+"/"+made.str("slug") {
+		t.Errorf("create answered %v with Location %q", made, path)
+	}
+	for range 3 {
+		a := r.visit("/"+made.str("slug"), "Referer", "https://News.example/x")
+		if a.status != 302 || a.header.Get("Location") != "https://example.com/%C3%BC?q=1" || a.header.Get("Cache-Control") != "private, no-store" {
+			t.Fatalf("visit: %v %v", a, a.header)
+		}
+	}
+	eventually(t, "three clicks", func() bool { return r.api(key, "GET", path, nil).json["clicks"] == 3.0 })
+	today := c.now().UTC().Format(time.DateOnly)
+	st := r.api(key, "GET", path+"/stats?from="+today+"&to="+today, nil)
+	wanted := map[string]any{
+		"from": today, "to": today, "total": 3.0, "days": []any{map[string]any{"date": today, "clicks": 3.0}},
+		"referrers": []any{map[string]any{"host": "news.example", "clicks": 3.0}},
+		"countries": []any{map[string]any{"country": "", "clicks": 3.0}}, "devices": []any{map[string]any{"device": "desktop", "clicks": 3.0}},
+	}
+	if diff := cmp.Diff(wanted, st.json); diff != "" {
+		t.Errorf("stats (-want +got):\n%s", diff)
+	}
+	if all := r.api(key, "GET", path+"/stats", nil); len(all.json["days"].([]any)) != 30 || all.json["total"] != 3.0 {
+		t.Errorf("stats without days: %v", all)
+	}
+}
+
+func TestWhatCountsAsAClick(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	r := c.replica(t)
+	key := c.keys.add(t, "acc_a", identity.Creator)
+	slug := r.create(key, map[string]any{"url": "https://example.com", "slug": "Counts", "ogTitle": "<T>"}).str("slug")
+	facebook := "facebookexternalhit/1.1 (+http://www.facebook.com/externalhit_uatext.php)"
+	for _, uncounted := range []answer{
+		r.do("redirect", "HEAD", shortBase+"/counts", nil),
+		r.visit("/counts", "Sec-Purpose", "prefetch;prerender"),
+		r.visit("/counts", "Purpose", "prefetch"),
+	} {
+		if uncounted.status != 302 {
+			t.Errorf("an uncounted visit answered %v", uncounted)
+		}
+	}
+	card := r.visit("/counts", "User-Agent", facebook)
+	if card.status != 200 || !strings.Contains(card.text, `property="og:title" content="&lt;T&gt;"`) || !strings.Contains(card.text, `http-equiv="refresh" content="0;url=https://example.com/"`) || card.header.Get("Vary") != "User-Agent" {
+		t.Errorf("a crawler got %v %v", card, card.header)
+	}
+	if p := r.visit("/counts+"); p.status != 200 || !strings.Contains(p.text, `href="https://example.com/"`) || !strings.Contains(p.text, shortBase+"/Counts") {
+		t.Errorf("the preview page is %v", p)
+	}
+	plain := r.create(key, map[string]any{"url": "https://example.com", "title": "secret"}).str("slug")
+	if a := r.visit("/"+plain, "User-Agent", facebook); a.status != 302 {
+		t.Errorf("a crawler on a link without preview got %v", a)
+	}
+	if a := r.visit("/" + plain + "+"); strings.Contains(a.text, "secret") {
+		t.Errorf("the preview page shows the private title: %v", a)
+	}
+	for range 2 {
+		r.visit("/"+slug, "User-Agent", "curl/8.5.0")
+	}
+	eventually(t, "two clicks", func() bool { return clicksBySlug(r, key)[slug] == 2 })
+	time.Sleep(1200 * time.Millisecond) // another flush; more would show now
+	if got := clicksBySlug(r, key); got[slug] != 2 || got[plain] != 0 {
+		t.Errorf("clicks are %v", got)
+	}
+}
+
+func clicksBySlug(r *replica, key string) map[string]int {
+	out := map[string]int{}
+	data, _ := r.api(key, "GET", "/api/v1/links?limit=100", nil).json["data"].([]any)
+	for _, d := range data {
+		m := d.(map[string]any)
+		out[m["slug"].(string)] = int(m["clicks"].(float64))
+	}
+	return out
+}
+
+func TestRedirectAnswers(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	r := c.replica(t)
+	key := c.keys.add(t, "acc_a", identity.Creator)
+	r.create(key, map[string]any{"url": "https://example.com/x", "slug": "Spring-Sale"})
+	r.create(key, map[string]any{"url": "https://example.com/x", "slug": "old", "expiresAt": "2001-01-01"})
+	for name, v := range map[string]struct {
+		method, path string
+		header       []string
+		status       int
+		contains     string
+	}{
+		"as typed":              {"GET", "/Spring-Sale", nil, 302, ""},
+		"another case":          {"GET", "/SPRING-sale", nil, 302, ""},
+		"with a query":          {"GET", "/spring-sale?redir_url=https://evil.example", nil, 302, ""},
+		"percent-encoded":       {"GET", "/%73pring-sale", nil, 302, ""},
+		"unknown":               {"GET", "/nothing", nil, 404, "<h1>"},
+		"unknown, JSON":         {"GET", "/nothing", []string{"Accept", "application/json"}, 404, `"code":"NOT_FOUND"`},
+		"expired":               {"GET", "/old", nil, 410, "expired"},
+		"expired, JSON":         {"GET", "/old", []string{"Accept", "application/json"}, 410, `"code":"GONE"`},
+		"expired preview":       {"GET", "/old+", nil, 410, ""},
+		"root":                  {"GET", "/", nil, 404, ""},
+		"two segments":          {"GET", "/spring-sale/x", nil, 404, ""},
+		"encoded slash":         {"GET", "/spring%2Dsale%2Fx", nil, 404, ""},
+		"no slug at all":        {"GET", "/-", nil, 404, ""},
+		"far too long":          {"GET", "/" + strings.Repeat("a", 5000), nil, 404, ""},
+		"posted":                {"POST", "/spring-sale", nil, 405, ""},
+		"deleted":               {"DELETE", "/spring-sale", nil, 405, ""},
+		"robots":                {"GET", "/robots.txt", nil, 200, "Disallow"},
+		"favicon":               {"GET", "/favicon.ico", nil, 204, ""},
+		"unknown host":          {"GET", "/spring-sale", []string{"Host", "other.example"}, 404, ""},
+		"host that can be none": {"GET", "/spring-sale", []string{"Host", "192.0.2.1"}, 404, ""},
+		"our host with a port":  {"GET", "/spring-sale", []string{"Host", "LRL.example:80"}, 302, ""},
+	} {
+		a := r.do("redirect", v.method, shortBase+v.path, nil, append([]string{"User-Agent", "x"}, v.header...)...)
+		if a.status != v.status || !strings.Contains(a.text, v.contains) {
+			t.Errorf("%s: %v, want %d with %q", name, a, v.status, v.contains)
+		}
+		if v.status == 302 && (a.header.Get("Location") != "https://example.com/x" || a.header.Get("Referrer-Policy") != "") {
+			t.Errorf("%s: headers %v", name, a.header)
+		}
+		if v.status != 302 && v.status < 300 == (a.header.Get("Cache-Control") == "private, no-store") {
+			t.Errorf("%s: Cache-Control %q", name, a.header.Get("Cache-Control"))
+		}
+		if v.status == 405 && a.header.Get("Allow") != "GET, HEAD" {
+			t.Errorf("%s: Allow %q", name, a.header.Get("Allow"))
+		}
+	}
+}
+
+func TestCreateRefusesAllBadFieldsAtOnce(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	r := c.replica(t)
+	key := c.keys.add(t, "acc_a", identity.Creator)
+	a := r.api(key, "POST", "/api/v1/links", `{"url":"ftp://x","slug":"-","title":"`+strings.Repeat("ü", 501)+`","expiresAt":true,"ogTitle":"`+strings.Repeat("a", 501)+`","ogDescription":5,"ogImage":"javascript:1"}`)
+	want(t, "create", a, 400, "VALIDATION_ERROR")
+	wanted := map[string]string{"url": "invalid_format", "slug": "invalid_format", "title": "too_long", "expiresAt": "invalid_type", "ogTitle": "too_long", "ogDescription": "invalid_type", "ogImage": "invalid_format"}
+	if diff := cmp.Diff(wanted, a.fields()); diff != "" {
+		t.Errorf("fields (-want +got):\n%s", diff)
+	}
+	for name, v := range map[string]struct {
+		body   string
+		code   string
+		fields map[string]string
+	}{
+		"no body":               {``, "INVALID_JSON", nil},
+		"an array":              {`[]`, "INVALID_JSON", nil},
+		"a duplicate":           {`{"url":"https://a.example","url":"https://a.example"}`, "INVALID_JSON", nil},
+		"no url":                {`{}`, "VALIDATION_ERROR", map[string]string{"url": "required"}},
+		"url in capitals":       {`{"URL":"https://a.example"}`, "VALIDATION_ERROR", map[string]string{"url": "required"}},
+		"NUL in the title":      {`{"url":"https://a.example","title":"a\u0000"}`, "VALIDATION_ERROR", map[string]string{"title": "invalid_value"}},
+		"half a surrogate pair": {`{"url":"https://a.example","ogTitle":"\ud800"}`, "VALIDATION_ERROR", map[string]string{"ogTitle": "invalid_value"}},
+		"reserved slug":         {`{"url":"https://a.example","slug":"API"}`, "VALIDATION_ERROR", map[string]string{"slug": "reserved"}},
+		"slug too long":         {`{"url":"https://a.example","slug":"` + strings.Repeat("a", 101) + `"}`, "VALIDATION_ERROR", map[string]string{"slug": "too_long"}},
+		"our own host":          {`{"url":"https://LRL.example/x"}`, "VALIDATION_ERROR", map[string]string{"url": "self_reference"}},
+		"url too long":          {`{"url":"https://a.example/` + strings.Repeat("a", 8192) + `"}`, "VALIDATION_ERROR", map[string]string{"url": "too_long"}},
+		"url too long in bytes": {`{"url":"https://a.example/` + strings.Repeat("ü", 4096) + `"}`, "VALIDATION_ERROR", map[string]string{"url": "too_long"}},
+		"digits in a string":    {`{"url":"https://a.example","expiresAt":"1790000000000"}`, "VALIDATION_ERROR", map[string]string{"expiresAt": "invalid_format"}},
+		"empty date":            {`{"url":"https://a.example","expiresAt":""}`, "VALIDATION_ERROR", map[string]string{"expiresAt": "invalid_format"}},
+		"date beyond dates":     {`{"url":"https://a.example","expiresAt":1e16}`, "VALIDATION_ERROR", map[string]string{"expiresAt": "out_of_range"}},
+		"infinite date":         {`{"url":"https://a.example","expiresAt":1e999}`, "VALIDATION_ERROR", map[string]string{"expiresAt": "out_of_range"}},
+		"null date":             {`{"url":"https://a.example","expiresAt":null}`, "VALIDATION_ERROR", map[string]string{"expiresAt": "invalid_type"}},
+		"image too long":        {`{"url":"https://a.example","ogImage":"https://a.example/` + strings.Repeat("a", 2048) + `"}`, "VALIDATION_ERROR", map[string]string{"ogImage": "too_long"}},
+	} {
+		a := r.api(key, "POST", "/api/v1/links", v.body)
+		want(t, name, a, 400, v.code)
+		if v.fields != nil && !cmp.Equal(v.fields, a.fields()) {
+			t.Errorf("%s: fields %v, want %v", name, a.fields(), v.fields)
+		}
+	}
+	if got := clicksBySlug(r, key); len(got) != 0 {
+		t.Errorf("refused creates left %v", got)
+	}
+}
+
+func TestGetAndPatch(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	r := c.replica(t)
+	key := c.keys.add(t, "acc_a", identity.Creator)
+	made := r.create(key, map[string]any{"url": "https://example.com", "slug": "Full", "title": "T", "expiresAt": 1.9e12 + 0.7, "ogTitle": "o", "ogDescription": "d", "ogImage": "https://example.com/i.png", "unknown": 1})
+	path := "/api/v1/links/" + made.str("id")
+	got := r.api(key, "GET", path, nil)
+	created, err := time.Parse(time.RFC3339, made.str("createdAt"))
+	if err != nil || !strings.HasSuffix(made.str("createdAt"), "Z") {
+		t.Errorf("createdAt %q: %v", made.str("createdAt"), err)
+	}
+	wanted := map[string]any{"_id": made.str("id"), "id": made.str("id"), "slug": "Full", "shortUrl": shortBase + "/Full", "destinationUrl": "https://example.com", "title": "T", "clicks": 0.0,
+		"status": "active", "domainId": nil, "expiresAt": 1.9e12, "ogTitle": "o", "ogDescription": "d", "ogImage": "https://example.com/i.png",
+		"createdAt": float64(created.UnixMilli()), "updatedAt": float64(created.UnixMilli())}
+	if diff := cmp.Diff(wanted, got.json); diff != "" {
+		t.Fatalf("get (-want +got):\n%s", diff)
+	}
+	tag := got.header.Get("ETag")
+	c.forward(time.Second)
+	patched := r.api(key, "PATCH", path, `{"title":null,"ogDescription":null,"ogImage":null,"expiresAt":null,"url":"https://example.org/n","slug":"other","domainId":"x","clicks":99,"_id":"y"}`, "If-Match", tag)
+	if diff := cmp.Diff(map[string]any{"success": true, "slug": "Full", "ignoredFields": []any{"slug", "domainId", "clicks", "_id"}}, patched.json); diff != "" {
+		t.Fatalf("patch (-want +got):\n%s", diff)
+	}
+	got = r.api(key, "GET", path, nil)
+	for name, v := range map[string]any{"title": "", "ogDescription": nil, "ogImage": nil, "expiresAt": nil, "ogTitle": "o", "destinationUrl": "https://example.org/n", "clicks": 0.0, "slug": "Full"} {
+		if got.json[name] != v {
+			t.Errorf("%s is %v, want %v", name, got.json[name], v)
+		}
+	}
+	if got.json["updatedAt"].(float64) <= wanted["updatedAt"].(float64) || got.header.Get("ETag") == tag {
+		t.Errorf("updatedAt %v, ETag %s → %s", got.json["updatedAt"], tag, got.header.Get("ETag"))
+	}
+	if a := r.visit("/full"); a.header.Get("Location") != "https://example.org/n" {
+		t.Errorf("after the patch: %v", a.header)
+	}
+	want(t, "stale patch", r.api(key, "PATCH", path, `{"title":"x"}`, "If-Match", tag), 412, "PRECONDITION_FAILED")
+	want(t, "stale delete", r.api(key, "DELETE", path, nil, "If-Match", tag), 412, "PRECONDITION_FAILED")
+	want(t, "null url", r.api(key, "PATCH", path, `{"url":null}`), 400, "VALIDATION_ERROR")
+	if a := r.api(key, "PATCH", path, `{"url":null,"title":7,"expiresAt":"never"}`); !cmp.Equal(a.fields(), map[string]string{"url": "invalid_type", "title": "invalid_type", "expiresAt": "invalid_format"}) {
+		t.Errorf("a patch with three bad fields: %v", a)
+	}
+	if a := r.api(key, "PATCH", path, `{}`); a.status != 200 || a.text != `{"success":true,"slug":"Full"}` {
+		t.Errorf("an empty patch: %v", a)
+	}
+	if a := r.api(key, "PATCH", path, `{"expiresAt":"2001-01-01"}`); a.status != 200 || r.visit("/full").status != 410 || r.api(key, "GET", path, nil).str("status") != "expired" {
+		t.Errorf("expiring by patch: %v", a)
+	}
+	if a := r.api(key, "DELETE", path, nil); a.status != 204 || a.text != "" || r.visit("/full").status != 404 {
+		t.Errorf("delete: %v", a)
+	}
+	want(t, "deleted twice", r.api(key, "DELETE", path, nil), 404, "LINK_NOT_FOUND")
+}
+
+func TestForeignAndMissingLinksAnswerAlike(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	r := c.replica(t)
+	mine, theirs := c.keys.add(t, "acc_a", identity.Creator), c.keys.add(t, "acc_b", identity.Creator)
+	id := r.create(theirs, map[string]any{"url": "https://example.com"}).str("id")
+	for _, call := range [][3]string{{"GET", "", ""}, {"GET", "/stats?from=x", ""}, {"PATCH", "", `{"url":"bad"}`}, {"PATCH", "", `{`}, {"DELETE", "", ""}} {
+		var answers []string
+		for _, id := range []string{id, "lnk_0000000000000000000000", "nothing", "..", "__x__", strings.Repeat("a", 2000)} {
+			var body any
+			if call[2] != "" {
+				body = call[2]
+			}
+			a := r.api(mine, call[0], "/api/v1/links/"+id+call[1], body)
+			if id == ".." {
+				continue // the client resolves it
+			}
+			want(t, call[0]+" "+id, a, 404, "LINK_NOT_FOUND")
+			answers = append(answers, strings.ReplaceAll(a.text, a.json["error"].(map[string]any)["requestId"].(string), ""))
+		}
+		if len(slices.Compact(answers)) != 1 {
+			t.Errorf("%s answers differ: %q", call[0], answers)
+		}
+	}
+	want(t, "foreign domain", r.api(mine, "POST", "/api/v1/links", `{"url":"bad","domainId":"dom_x"}`), 404, "DOMAIN_NOT_FOUND")
+	if r.visit("/"+r.api(theirs, "GET", "/api/v1/links/"+id, nil).str("slug")).status != 302 {
+		t.Error("the foreign link is gone")
+	}
+}
+
+func TestPlansAndScopes(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	r := c.replica(t)
+	free, creator, business := c.keys.add(t, "f", identity.Free), c.keys.add(t, "c", identity.Creator), c.keys.add(t, "b", identity.Business)
+	reader := c.keys.add(t, "r", identity.Enterprise, func(k *authclient.Record) { k.Scopes = identity.ScopeSet{identity.LinksRead} })
+	want(t, "free create", r.api(free, "POST", "/api/v1/links", `{`), 403, "PLAN_REQUIRED")
+	want(t, "free patch", r.api(free, "PATCH", "/api/v1/links/x", `{`), 403, "PLAN_REQUIRED")
+	want(t, "free delete", r.api(free, "DELETE", "/api/v1/links/x", nil), 403, "PLAN_REQUIRED")
+	want(t, "free domain", r.api(free, "POST", "/api/v1/domains", `{}`), 403, "PLAN_REQUIRED")
+	want(t, "creator bulk", r.api(creator, "POST", "/api/v1/links/bulk", `{}`), 403, "PLAN_REQUIRED")
+	want(t, "scope", r.api(reader, "POST", "/api/v1/links", `{}`), 403, "INSUFFICIENT_SCOPE")
+	want(t, "no key", r.do("api", "GET", "http://api.example/api/v1/links", nil), 401, "MISSING_API_KEY")
+	for name, key := range map[string]string{"free": free, "creator": creator, "business": business, "reader": reader} {
+		if a := r.api(key, "GET", "/api/v1/links", nil); a.status != 200 || a.text != `{"data":[],"hasMore":false,"nextCursor":null}` {
+			t.Errorf("%s list: %v", name, a)
+		}
+	}
+	limited := c.keys.add(t, "q", identity.Business, func(k *authclient.Record) { k.Quotas.Links = 2 })
+	a := r.api(limited, "POST", "/api/v1/links/bulk", `{"urls":[{"url":"https://a.example"},{"url":"bad"},{"url":"https://a.example"},{"url":"https://a.example"}]}`)
+	var statuses []any
+	for _, item := range a.json["results"].([]any) {
+		statuses = append(statuses, item.(map[string]any)["status"])
+	}
+	if a.status != 207 || !cmp.Equal(statuses, []any{201.0, 400.0, 201.0, 403.0}) {
+		t.Errorf("bulk over quota: %v", a)
+	}
+	want(t, "create over quota", r.api(limited, "POST", "/api/v1/links", `{"url":"https://a.example"}`), 403, "QUOTA_EXCEEDED")
+}
+
+func TestSlugsAreUniqueWithoutRegardToCase(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	r := c.replica(t)
+	a, b := c.keys.add(t, "acc_a", identity.Creator), c.keys.add(t, "acc_b", identity.Creator)
+	body := map[string]any{"url": "https://example.com", "slug": "Printed"}
+	id := r.create(a, body).str("id")
+	want(t, "taken", r.api(b, "POST", "/api/v1/links", `{"url":"https://example.com","slug":"pRINTED"}`), 409, "SLUG_TAKEN")
+	want(t, "taken by oneself", r.api(a, "POST", "/api/v1/links", body), 409, "SLUG_TAKEN")
+	r.api(a, "DELETE", "/api/v1/links/"+id, nil)
+	want(t, "in quarantine", r.api(b, "POST", "/api/v1/links", body), 409, "SLUG_TAKEN")
+	id = r.create(a, body).str("id")
+	if v := r.visit("/printed"); v.status != 302 {
+		t.Errorf("the slug taken again: %v", v)
+	}
+	r.api(a, "DELETE", "/api/v1/links/"+id, nil)
+	c.forward(30*24*time.Hour - time.Minute)
+	want(t, "in quarantine still", r.api(b, "POST", "/api/v1/links", body), 409, "SLUG_TAKEN")
+	c.forward(time.Minute)
+	r.create(b, body)
+}
+
+func TestOfManyCreatesOfOneSlugOneWins(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	r := c.replica(t)
+	key := c.keys.add(t, "acc_a", identity.Creator)
+	var mu sync.Mutex
+	statuses := map[int]int{}
+	var wg sync.WaitGroup
+	for range 60 {
+		wg.Go(func() {
+			a := r.api(key, "POST", "/api/v1/links", `{"url":"https://example.com","slug":"race"}`)
+			mu.Lock()
+			defer mu.Unlock()
+			statuses[a.status]++
+		})
+	}
+	wg.Wait()
+	if statuses[201] != 1 || statuses[409] != 59 {
+		t.Errorf("statuses %v, want one 201 and 59 409", statuses)
+	}
+}
+
+func TestBulkAnswersItemByItem(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	r := c.replica(t)
+	key := c.keys.add(t, "acc_a", identity.Business)
+	r.create(key, map[string]any{"url": "https://example.com", "slug": "gone"})
+	id := r.create(key, map[string]any{"url": "https://example.com", "slug": "mine"}).str("id")
+	r.api(key, "DELETE", "/api/v1/links/"+id, nil)
+	a := r.api(key, "POST", "/api/v1/links/bulk", `{"urls":[
+		{"url":"https://a.example/1","slug":"One","title":"t"}, {"url":"https://a.example/2"}, {"url":"https://a.example/3","slug":"ONE"}, {"url":"https://a.example/4","slug":"gone"},
+		{"url":"ftp://x"}, {"slug":"x"}, 7, {"url":5}, {"url":"https://a.example/9","slug":"api"}, {"url":"https://a.example/10","slug":"mine"}]}`)
+	type row struct {
+		status    float64
+		code, url string
+	}
+	var got []row
+	for _, item := range a.json["results"].([]any) {
+		m := item.(map[string]any)
+		e, _ := m["error"].(map[string]any)
+		code, _ := e["code"].(string)
+		url, _ := e["url"].(string)
+		if d, ok := m["data"].(map[string]any); ok {
+			url = d["destinationUrl"].(string)
+			if d["shortUrl"] != shortBase+"/"+d["slug"].(string) || d["id"] == "" || len(d) != 4 {
+				t.Errorf("data is %v", d)
+			}
+		}
+		got = append(got, row{m["status"].(float64), code, url})
+	}
+	wanted := []row{{201, "", "https://a.example/1"}, {201, "", "https://a.example/2"}, {409, "SLUG_TAKEN", "https://a.example/3"}, {409, "SLUG_TAKEN", "https://a.example/4"},
+		{400, "VALIDATION_ERROR", "ftp://x"}, {400, "VALIDATION_ERROR", ""}, {400, "VALIDATION_ERROR", ""}, {400, "VALIDATION_ERROR", ""}, {400, "VALIDATION_ERROR", "https://a.example/9"}, {201, "", "https://a.example/10"}}
+	if diff := cmp.Diff(wanted, got, cmp.AllowUnexported(row{})); diff != "" || a.status != 207 {
+		t.Errorf("bulk answered %d (-want +got):\n%s", a.status, diff)
+	}
+	if v := r.visit("/one"); v.header.Get("Location") != "https://a.example/1" {
+		t.Errorf("the first of two equal slugs leads to %v", v.header)
+	}
+	all := r.api(key, "POST", "/api/v1/links/bulk", `{"urls":[`+strings.TrimSuffix(strings.Repeat(`{"url":"https://a.example"},`, 100), ",")+`]}`)
+	if all.status != 201 || len(all.json["results"].([]any)) != 100 {
+		t.Errorf("a hundred: %v", all)
+	}
+	for name, body := range map[string]string{"none": `{"urls":[]}`, "missing": `{}`, "no array": `{"urls":{}}`, "101": `{"urls":[` + strings.TrimSuffix(strings.Repeat(`{"url":"https://a.example"},`, 101), ",") + `]}`} {
+		want(t, name, r.api(key, "POST", "/api/v1/links/bulk", body), 400, "VALIDATION_ERROR")
+	}
+}
+
+func TestBulkCostsOneTripForReadsAndOneForWrites(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	r := c.replica(t)
+	key := c.keys.add(t, "acc_a", identity.Business)
+	var items []string
+	for i := range 100 {
+		items = append(items, fmt.Sprintf(`{"url":"https://a.example","slug":"s%d"}`, i))
+	}
+	before := c.firestore.Stats().Calls
+	if a := r.api(key, "POST", "/api/v1/links/bulk", `{"urls":[`+strings.Join(items, ",")+`]}`); a.status != 201 {
+		t.Fatal(a)
+	}
+	after := c.firestore.Stats().Calls
+	for _, method := range []string{"BeginTransaction", "BatchGetDocuments", "Commit"} {
+		if n := after[method] - before[method]; n > 2 { // the flusher may be at work as well
+			t.Errorf("%d calls of %s for 100 items", n, method)
+		}
+	}
+}
+
+func TestListPagesNewestFirst(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	r := c.replica(t)
+	key := c.keys.add(t, "acc_a", identity.Business)
+	var items []string
+	for i := range 25 {
+		items = append(items, fmt.Sprintf(`{"url":"https://a.example/%d"}`, i))
+	}
+	r.api(key, "POST", "/api/v1/links/bulk", `{"urls":[`+strings.Join(items, ",")+`]}`)
+	r.api(c.keys.add(t, "acc_b", identity.Business), "POST", "/api/v1/links", `{"url":"https://b.example"}`)
+	var seen []string
+	query := ""
+	for pages := 0; ; pages++ {
+		a := r.api(key, "GET", "/api/v1/links?limit=7"+query, nil)
+		for _, d := range a.json["data"].([]any) {
+			seen = append(seen, d.(map[string]any)["destinationUrl"].(string))
+		}
+		if a.json["hasMore"] != (pages < 3) {
+			t.Fatalf("page %d: %v", pages, a)
+		}
+		if a.json["hasMore"] == false {
+			if a.json["nextCursor"] != nil {
+				t.Errorf("the last page has cursor %v", a.json["nextCursor"])
+			}
+			break
+		}
+		query = fmt.Sprintf("&cursor=%.0f", a.json["nextCursor"])
+	}
+	for i := range 25 {
+		if i >= len(seen) || seen[i] != fmt.Sprintf("https://a.example/%d", 24-i) {
+			t.Fatalf("the walk gave %v", seen)
+		}
+	}
+	if a := r.api(key, "GET", "/api/v1/links", nil); len(a.json["data"].([]any)) != 20 {
+		t.Errorf("the default page has %d", len(a.json["data"].([]any)))
+	}
+	for _, q := range []string{"limit=0", "limit=101", "limit=abc", "limit=1.5", "limit=", "limit=-1"} {
+		want(t, q, r.api(key, "GET", "/api/v1/links?"+q, nil), 400, "VALIDATION_ERROR")
+	}
+	for _, q := range []string{"cursor=", "cursor=abc", "cursor=-1", "cursor=1.5", "cursor=9007199254740992", "cursor=99999999999999999999"} {
+		want(t, q, r.api(key, "GET", "/api/v1/links?"+q, nil), 400, "INVALID_CURSOR")
+	}
+	if a := r.api(key, "GET", "/api/v1/links?cursor=0", nil); a.text != `{"data":[],"hasMore":false,"nextCursor":null}` {
+		t.Errorf("behind the last link: %v", a)
+	}
+}
+
+func TestARepeatedCreateIsOneLink(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	r := c.replica(t)
+	key := c.keys.add(t, "acc_a", identity.Business)
+	first := r.api(key, "POST", "/api/v1/links", `{"url":"https://example.com"}`, "Idempotency-Key", "k1")
+	again := r.api(key, "POST", "/api/v1/links", `{"url":"https://example.com"}`, "Idempotency-Key", "k1")
+	if first.status != 201 || again.status != 201 || first.text != again.text || again.header.Get("Idempotent-Replayed") != "true" || again.header.Get("Location") != first.header.Get("Location") {
+		t.Errorf("first %v, again %v %v", first, again, again.header)
+	}
+	// The store loses answers of commits that it made: no twin may appear.
+	remove := c.firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Every: 2, LoseAnswer: true, Code: codes.Unavailable})
+	for i := range 10 {
+		eventually(t, "a create whose commits lose their answers", func() bool {
+			a := r.api(key, "POST", "/api/v1/links", fmt.Sprintf(`{"url":"https://example.com/%d","slug":"lost%d"}`, i, i), "Idempotency-Key", fmt.Sprint("lost", i))
+			if a.status != 201 && a.status != 503 && a.code() != "IDEMPOTENCY_IN_PROGRESS" {
+				t.Fatalf("create %d: %v", i, a)
+			}
+			c.forward(time.Second)
+			return a.status == 201
+		})
+	}
+	remove()
+	if got := clicksBySlug(r, key); len(got) != 11 {
+		t.Errorf("%d links: %v", len(got), got)
+	}
+}
+
+func TestTwoReplicasAgreeAfterEveryChange(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	a, b := c.replica(t), c.replica(t, func(cfg *links.Config) { cfg.Flush = false })
+	key := c.keys.add(t, "acc_a", identity.Creator)
+	if v := b.visit("/shared"); v.status != 404 {
+		t.Fatal(v)
+	}
+	id := a.create(key, map[string]any{"url": "https://example.com/0", "slug": "shared"}).str("id")
+	for i := 1; i <= 50; i++ {
+		if v := b.visit("/shared"); v.header.Get("Location") != fmt.Sprintf("https://example.com/%d", i-1) {
+			t.Fatalf("before change %d: %v %v", i, v, v.header)
+		}
+		if p := a.api(key, "PATCH", "/api/v1/links/"+id, fmt.Sprintf(`{"url":"https://example.com/%d"}`, i)); p.status != 200 {
+			t.Fatal(p)
+		}
+		if v := b.visit("/shared"); v.header.Get("Location") != fmt.Sprintf("https://example.com/%d", i) {
+			t.Fatalf("after change %d: %v %v", i, v, v.header)
+		}
+	}
+	a.api(key, "DELETE", "/api/v1/links/"+id, nil)
+	if v := b.visit("/shared"); v.status != 404 {
+		t.Errorf("after the delete: %v", v)
+	}
+}
+
+func TestFirestoreDownSparesWhatIsWarm(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	r := c.replica(t)
+	key := c.keys.add(t, "acc_a", identity.Creator)
+	r.create(key, map[string]any{"url": "https://example.com/", "slug": "warm"})
+	r.create(key, map[string]any{"url": "https://example.com/", "slug": "cold"})
+	r.visit("/warm")
+	remove := c.firestore.Faults().Add(firestore.Fault{Code: codes.Unavailable})
+	for range 5 {
+		if v := r.visit("/warm"); v.status != 302 {
+			t.Fatalf("warm: %v", v)
+		}
+		c.forward(time.Hour)
+	}
+	for _, slug := range []string{"/cold", "/unknown"} {
+		if v := r.visit(slug); v.status != 503 || v.header.Get("Retry-After") == "" {
+			t.Errorf("%s: %v %v", slug, v, v.header)
+		}
+	}
+	want(t, "list", r.api(key, "GET", "/api/v1/links", nil), 503, "UNAVAILABLE")
+	want(t, "create", r.api(key, "POST", "/api/v1/links", `{"url":"https://a.example"}`), 503, "UNAVAILABLE")
+	remove()
+	eventually(t, "cold link", func() bool { return r.visit("/cold").status == 302 })
+	eventually(t, "unknown link", func() bool { return r.visit("/unknown").status == 404 })
+	eventually(t, "clicks", func() bool { return clicksBySlug(r, key)["warm"] == 6 })
+}
+
+func TestRedisAwayCostsNoClick(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	server := redistest.Server(t)
+	c.redis = server.Addr()
+	r := c.replica(t, func(cfg *links.Config) { cfg.ClickBudget = 100 * time.Millisecond })
+	key := c.keys.add(t, "acc_a", identity.Creator)
+	id := r.create(key, map[string]any{"url": "https://example.com/0", "slug": "s"}).str("id")
+	visits := 0
+	visit := func(n int) {
+		for range n {
+			if v := r.visit("/s"); v.status != 302 {
+				t.Fatalf("visit: %v", v)
+			}
+			visits++
+		}
+	}
+	visit(10)
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	visit(10)
+	if a := r.api(key, "PATCH", "/api/v1/links/"+id, `{"url":"https://example.com/1"}`); a.status != 200 {
+		t.Errorf("patch without redis: %v", a)
+	}
+	visit(10)
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	visit(10)
+	eventually(t, fmt.Sprint(visits, " clicks"), func() bool { return clicksBySlug(r, key)["s"] == visits })
+	visit(10)
+	time.Sleep(1500 * time.Millisecond)
+	if got := clicksBySlug(r, key)["s"]; got > visits {
+		t.Errorf("%d clicks of %d visits", got, visits)
+	}
+	eventually(t, fmt.Sprint(visits, " clicks"), func() bool { return clicksBySlug(r, key)["s"] == visits })
+}
+
+func TestAskAnswersForProvenHostsOnly(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	r := c.replica(t)
+	for _, name := range []string{"", "go.example.com", "192.0.2.1", "*.example.com"} {
+		if a := r.do("internal", http.MethodGet, "http://internal/internal/v1/domains/ask?domain="+name, nil); a.status != 404 {
+			t.Errorf("ask %q: %v", name, a)
+		}
+	}
+}
