@@ -163,6 +163,29 @@ func TestQueryCost(t *testing.T) {
 	}
 }
 
+func TestCountCost(t *testing.T) {
+	t.Parallel()
+	s := open(t, firestore.Options{Indexes: indexes(t, benchIndexes)})
+	c := client(t, s)
+	load(t, c, 2000)
+	before := firestore.Examined(s)
+	for _, tt := range []struct {
+		query gc.Query
+		want  int64
+	}{
+		{c.Collection("links").Query, 2000},
+		{c.Collection("links").Where("accountId", "==", "acc3"), 200},
+		{c.Collection("links").Where("accountId", "==", "acc3").Where("active", "==", true), 200},
+		{c.Collection("links").Where("accountId", "==", "acc3").Offset(150).Limit(100), 50},
+		{c.Collection("links").Where("accountId", "==", "none"), 0},
+	} {
+		wantEqual(t, aggregate(t, tt.query.NewAggregationQuery().WithCount("n")), map[string]any{"n": tt.want})
+	}
+	if n := firestore.Examined(s) - before; n > 0 {
+		t.Errorf("looked at %d documents, want none", n)
+	}
+}
+
 func TestIndexes_survive_reopening_and_follow_the_declaration(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "data.db")

@@ -384,17 +384,32 @@ func (s *service) RunAggregationQuery(req *pb.RunAggregationQueryRequest, stream
 	if err != nil {
 		return err
 	}
-	var at int64
-	err = r.query(stream.Context(), q, func(us int64) { at = us }, func(d *pb.Document) error {
-		g.add(d)
-		return nil
-	})
+	at, counted, err := r.count(q, g)
+	if err == nil && !counted {
+		err = r.query(stream.Context(), q, func(us int64) { at = us }, func(d *pb.Document) error {
+			g.add(d)
+			return nil
+		})
+	}
 	if err != nil {
 		return err
 	}
 	return stream.Send(&pb.RunAggregationQueryResponse{
 		Transaction: r.new, ReadTime: timestamp(at), Result: &pb.AggregationResult{AggregateFields: g.result()},
 	})
+}
+
+// count fills g from an index alone, where that is possible.
+func (r *reading) count(q *query, g *aggregator) (at int64, ok bool, err error) {
+	if r.locks() || len(g.fields()) > 0 {
+		return 0, false, nil
+	}
+	err = r.s.indexed(q, r.at, func(sn *snapshot) (err error) {
+		at = r.readTime(sn)
+		g.rows, ok, err = r.s.store.count(sn, q)
+		return err
+	})
+	return at, ok, err
 }
 
 // ListCollectionIds implements the protocol. A collection is listed as long as

@@ -1,0 +1,66 @@
+package firestore
+
+import (
+	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
+)
+
+// count answers how many documents a query has without looking at them, where
+// one index holds exactly those: equalities only, on the current state. ok is
+// false where it does not.
+func (s *store) count(sn *snapshot, q *query) (n int64, ok bool, err error) {
+	leaves, simple := q.onlyEqualities()
+	if !simple || q.group || len(sn.changed) > 0 {
+		return 0, false, nil
+	}
+	if q.where == nil {
+		n = sn.partition(q.database).count(collectionKey(append(q.parent[:len(q.parent):len(q.parent)], q.collection)))
+		return q.window(n), true, nil
+	}
+	list, wanted := s.accesses(sn, q)
+	if sn.strict && len(wanted) > 0 {
+		return 0, false, &wantsIndex{wanted}
+	}
+	if len(list) == 0 {
+		return 0, true, nil
+	}
+	a := list[0]
+	if a.index == nil || a.bound != leaves || len(a.index.fields) != leaves || a.entries.Sequence() > 0 {
+		return 0, false, nil
+	}
+	w := a.walk()
+	for k, _ := w.next(); k != nil; k, _ = w.next() {
+		n++
+	}
+	return q.window(n), true, nil
+}
+
+// onlyEqualities tells whether the query is a conjunction of equalities of
+// different fields, without order, and of how many.
+func (q *query) onlyEqualities() (leaves int, ok bool) {
+	if q.startAt != nil || q.endAt != nil || len(q.orders) > 1 {
+		return 0, false
+	}
+	disjunctions := expand(q.where)
+	if len(disjunctions) != 1 {
+		return 0, false
+	}
+	seen := map[string]bool{nameField: true}
+	for _, f := range disjunctions[0] {
+		null := f.unary == pb.StructuredQuery_UnaryFilter_IS_NULL || f.unary == pb.StructuredQuery_UnaryFilter_IS_NAN
+		equal := f.unary == 0 && f.op == opEqual && kindOf(f.value) != kindNull && !isNaN(f.value)
+		if seen[f.field.raw] || !null && !equal {
+			return 0, false
+		}
+		seen[f.field.raw] = true
+	}
+	return len(disjunctions[0]), true
+}
+
+// window is what offset and limit leave of a number of documents.
+func (q *query) window(n int64) int64 {
+	n = max(0, n-int64(q.offset))
+	if q.limit >= 0 {
+		n = min(n, int64(q.limit))
+	}
+	return n
+}
