@@ -79,7 +79,7 @@ func expand(f *filter) [][]*filter {
 }
 
 func expandLeaf(f *filter) [][]*filter {
-	op := f.op
+	var op fieldOp
 	switch f.op {
 	case opIn:
 		op = opEqual

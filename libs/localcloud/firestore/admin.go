@@ -66,26 +66,34 @@ func (s *Server) Import(ctx context.Context, r io.Reader) error {
 	for n := 1; ; n++ {
 		var line json.RawMessage
 		err := dec.Decode(&line)
-		if err != nil && !errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) {
+			return s.importBatch(ctx, writes)
+		}
+		d := &pb.Document{}
+		if err == nil {
+			err = protojson.Unmarshal(line, d)
+		}
+		if err != nil {
 			return fmt.Errorf("firestore: import: document %d: %w", n, err)
 		}
-		if err == nil {
-			d := &pb.Document{}
-			if err := protojson.Unmarshal(line, d); err != nil {
-				return fmt.Errorf("firestore: import: document %d: %w", n, err)
-			}
-			writes = append(writes, &pb.Write{Operation: &pb.Write_Update{Update: d}})
-		}
-		if end := err != nil; len(writes) == importBatch || end && len(writes) > 0 {
-			if err := s.commit(ctx, &commitRequest{writes: writes}); err != nil {
-				return fmt.Errorf("firestore: import: up to document %d: %w", n, err)
+		writes = append(writes, &pb.Write{Operation: &pb.Write_Update{Update: d}})
+		if len(writes) == importBatch {
+			if err := s.importBatch(ctx, writes); err != nil {
+				return err
 			}
 			writes = nil
 		}
-		if err != nil {
-			return nil
-		}
 	}
+}
+
+func (s *Server) importBatch(ctx context.Context, writes []*pb.Write) error {
+	if len(writes) == 0 {
+		return nil
+	}
+	if err := s.commit(ctx, &commitRequest{writes: writes}); err != nil {
+		return fmt.Errorf("firestore: import: %w", err)
+	}
+	return nil
 }
 
 // Wipe deletes every document of every database. Listeners see them go.

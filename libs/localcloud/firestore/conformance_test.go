@@ -2,7 +2,6 @@ package firestore_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	gc "cloud.google.com/go/firestore"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"google.golang.org/api/iterator"
 	"google.golang.org/api/option"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -164,5 +162,3 @@ func wantQueryCode(t *testing.T, q gc.Query, want codes.Code) {
 	_, err := q.Documents(ctxOf(t)).GetAll()
 	wantCode(t, err, want)
 }
-
-func isDone(err error) bool { return errors.Is(err, iterator.Done) }

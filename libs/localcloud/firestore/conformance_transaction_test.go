@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	gc "cloud.google.com/go/firestore"
 	"google.golang.org/grpc/codes"
@@ -120,11 +119,7 @@ var transactionBehaviours = []behaviour{
 			if _, err := tx.Get(c.Doc("k/a")); err != nil {
 				return err
 			}
-			start := time.Now()
-			set(t, c, "k/a", fields{"n": 2})
-			if took := time.Since(start); took > time.Second {
-				t.Errorf("a write waited %v for a read-only transaction", took)
-			}
+			set(t, c, "k/a", fields{"n": 2}) // if it waited, it would be aborted
 			return nil
 		}, gc.ReadOnly))
 	}},

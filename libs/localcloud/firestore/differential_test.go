@@ -2,6 +2,7 @@ package firestore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -57,7 +59,16 @@ func startEmulator(t *testing.T) pb.FirestoreClient {
 	return dial(t, emulatorAddress(t))
 }
 
-// emulatorAddress starts Google's emulator for the time of a test, or skips.
+// emulator is the one that all tests of a run share; TestMain ends it.
+var emulator struct {
+	once sync.Once
+	addr string
+	err  error
+	log  strings.Builder
+	cmd  *exec.Cmd
+}
+
+// emulatorAddress starts Google's emulator with the first test that asks, or skips.
 func emulatorAddress(t *testing.T) string {
 	t.Helper()
 	jar := emulatorJar()
@@ -65,38 +76,49 @@ func emulatorAddress(t *testing.T) string {
 	if jar == "" || err != nil {
 		t.Skip("NOT COMPARED with Google's emulator: it needs java and its jar (Debian package google-cloud-cli-firestore-emulator, or FIRESTORE_EMULATOR_JAR)")
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	emulator.once.Do(func() { emulator.addr, emulator.err = runEmulator(java, jar) })
+	if emulator.err != nil {
+		t.Fatal(emulator.err)
 	}
-	addr := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(addr)
-	var log strings.Builder
-	cmd := exec.Command(java, "-Xmx1g", "-Duser.language=en", "-cp", jar,
-		"com.google.cloud.datastore.emulator.firestore.CloudFirestore", "--host=127.0.0.1", "--port="+port)
-	cmd.Stdout, cmd.Stderr = &log, &log
-	cmd.WaitDelay = time.Second
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Logf("emulator:\n%s", log.String()[max(0, log.Len()-2000):])
-		}
-	})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	// WaitForReady takes the place of asking again and again
-	_, err = dial(t, addr).ListCollectionIds(ctx, &pb.ListCollectionIdsRequest{Parent: "projects/p/databases/(default)/documents"}, grpc.WaitForReady(true))
+	_, err = dial(t, emulator.addr).ListCollectionIds(ctx, &pb.ListCollectionIdsRequest{Parent: "projects/p/databases/(default)/documents"}, grpc.WaitForReady(true))
 	if err != nil {
 		t.Fatalf("the emulator does not come up: %v", err)
 	}
-	return addr
+	return emulator.addr
+}
+
+func runEmulator(java, jar string) (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	addr := l.Addr().String()
+	if err := l.Close(); err != nil {
+		return "", err
+	}
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", err
+	}
+	emulator.cmd = exec.Command(java, "-Xmx1g", "-Duser.language=en", "-cp", jar,
+		"com.google.cloud.datastore.emulator.firestore.CloudFirestore", "--host=127.0.0.1", "--port="+port)
+	emulator.cmd.Stdout, emulator.cmd.Stderr = &emulator.log, &emulator.log
+	return addr, emulator.cmd.Start()
+}
+
+func stopEmulator(failed bool) {
+	if emulator.cmd == nil || emulator.cmd.Process == nil {
+		return
+	}
+	_ = emulator.cmd.Process.Kill()
+	_ = emulator.cmd.Wait()
+	if failed {
+		log := emulator.log.String()
+		fmt.Printf("emulator:\n%s\n", log[max(0, len(log)-2000):])
+	}
 }
 
 func dial(tb testing.TB, addr string) pb.FirestoreClient {
@@ -324,10 +346,10 @@ func (d *differential) fields(depth int) map[string]*pb.Value {
 func (d *differential) write() (w *pb.Write, precondition string) {
 	name := d.document()
 	w = &pb.Write{}
-	switch n := d.IntN(10); {
-	case n == 0:
+	switch n := d.IntN(10); n {
+	case 0:
 		w.Operation = &pb.Write_Delete{Delete: name}
-	case n == 1:
+	case 1:
 		w.Operation = &pb.Write_Transform{Transform: &pb.DocumentTransform{Document: name, FieldTransforms: d.transforms(1 + d.IntN(2))}}
 	default:
 		w.Operation = &pb.Write_Update{Update: &pb.Document{Name: name, Fields: d.fields(0)}}
@@ -596,7 +618,7 @@ func (d *differential) runQuery(side int, req *pb.RunQueryRequest) answer {
 	a := answer{}
 	for {
 		r, err := stream.Recv()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return a
 		}
 		if err != nil {
@@ -690,7 +712,7 @@ func (d *differential) get(side int, req *pb.BatchGetDocumentsRequest) answer {
 	a := answer{}
 	for {
 		r, err := stream.Recv()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return a
 		}
 		if err != nil {

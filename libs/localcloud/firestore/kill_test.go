@@ -25,7 +25,9 @@ func TestMain(m *testing.M) {
 	if path := os.Getenv(serveEnv); path != "" {
 		serveUntilKilled(path)
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	stopEmulator(code != 0)
+	os.Exit(code)
 }
 
 func serveUntilKilled(path string) {

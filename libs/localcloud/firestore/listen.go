@@ -3,6 +3,7 @@ package firestore
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -153,7 +154,7 @@ func (l *listenStream) run(ctx context.Context) error {
 				return err
 			}
 		}
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
@@ -165,7 +166,7 @@ func (l *listenStream) run(ctx context.Context) error {
 func (l *listenStream) handle(r *pb.ListenRequest) error {
 	switch x := r.GetTargetChange().(type) {
 	case *pb.ListenRequest_AddTarget:
-		err := l.addTarget(r.GetDatabase(), x.AddTarget)
+		err := l.addTarget(x.AddTarget)
 		if err == nil {
 			return nil
 		}
@@ -188,7 +189,7 @@ func (l *listenStream) forget(id int32) {
 	delete(l.targets, id)
 }
 
-func (l *listenStream) addTarget(database string, a *pb.Target) error {
+func (l *listenStream) addTarget(a *pb.Target) error {
 	t := &target{id: a.GetTargetId(), once: a.GetOnce(), state: map[string]*pb.Document{}}
 	if t.id == 0 {
 		t.id = 1 // the server may choose

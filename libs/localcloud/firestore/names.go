@@ -62,15 +62,6 @@ func joinName(database string, path []string) string {
 	return database + "/documents/" + strings.Join(path, "/")
 }
 
-// collectionOf is the name of the collection that holds a document.
-func collectionOf(name string) string { return name[:strings.LastIndexByte(name, '/')] }
-
-// groupOf is the last segment of the collection's name.
-func groupOf(name string) string {
-	c := collectionOf(name)
-	return c[strings.LastIndexByte(c, '/')+1:]
-}
-
 // Encoded paths order like compareNames, byte by byte: a segment is 0x01 and a
 // number, or 0x02 and an escaped string; a path ends with 0x00, so that a parent
 // sorts before its children.

@@ -412,9 +412,9 @@ func (r *reading) count(q *query, g *aggregator) (at int64, ok bool, err error) 
 	return at, ok, err
 }
 
-// ListCollectionIds implements the protocol. A collection is listed as long as
+// ListCollectionIds implements the protocol, which gives it its name. A collection is listed as long as
 // there is a document in it or anywhere below it.
-func (s *service) ListCollectionIds(_ context.Context, req *pb.ListCollectionIdsRequest) (*pb.ListCollectionIdsResponse, error) {
+func (s *service) ListCollectionIds(_ context.Context, req *pb.ListCollectionIdsRequest) (*pb.ListCollectionIdsResponse, error) { //nolint:revive // the protocol's name
 	database, parent, err := splitParent(req.GetParent())
 	if err != nil {
 		return nil, err

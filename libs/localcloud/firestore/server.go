@@ -165,7 +165,7 @@ func (s *Server) every(ctx context.Context, d time.Duration, f func()) {
 // Listen serves gRPC without encryption on an address such as 127.0.0.1:0 and
 // answers the address in use. Clients find it through FIRESTORE_EMULATOR_HOST.
 func (s *Server) Listen(addr string) (net.Addr, error) {
-	l, err := net.Listen("tcp", addr)
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("firestore: %w", err)
 	}
