@@ -316,6 +316,26 @@ func TestAnEmptiedRedisDoesNotReviveARevokedKey(t *testing.T) {
 	}
 }
 
+func TestAnEmptiedRedisCausesNoStorm(t *testing.T) {
+	t.Parallel()
+	ring := &keyring{}
+	r := newReplica(t, ring, redistest.Start(t))
+	key := ring.add(t, "acc_1", identity.Enterprise)
+	accept(t, r, key)
+	before := ring.asked.Load()
+	if err := r.redis.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 300 {
+		wg.Go(func() { accept(t, r, key) })
+	}
+	wg.Wait()
+	if n := ring.asked.Load() - before; n > 10 {
+		t.Errorf("300 concurrent requests after a flush verified %d times", n)
+	}
+}
+
 func TestARedisThatWentBackInTimeIsBelievedForFiveSecondsAtMost(t *testing.T) {
 	t.Parallel()
 	ring := &keyring{}

@@ -28,7 +28,7 @@ func (b *bumps) init(c *Client) {
 // bumpPatience is how long a caller waits for Redis before the bump goes on in
 // the background. It is generous because a bump in time is what makes a
 // revocation immediate.
-const bumpPatience = time.Second
+const bumpPatience = 2 * time.Second
 
 // Bump tells every replica that the account's authority changed: after Bump
 // returned, records below version are verified again before their next use. Call

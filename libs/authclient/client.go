@@ -200,12 +200,17 @@ func (c *Client) decide(ctx context.Context, hash string, e *entry) (Decision, e
 			e.bucket.saw(got.limit, c.cfg.Now())
 			return e.decision(got.limit), nil
 		}
-		fresh, err := c.verify(ctx, hash, demand{incarnation: got.incarnation, after: c.cfg.Now()}, c.patience(false))
+		seen := c.cfg.Now()
+		fresh, err := c.renew(ctx, hash, demand{incarnation: got.incarnation, version: got.version}, c.patience(false))
+		if err == nil && fresh.rec.Version < got.version && fresh.asked.Before(seen) {
+			// It was under way when the change was made.
+			fresh, err = c.verify(ctx, hash, demand{incarnation: got.incarnation, after: seen}, c.patience(false))
+		}
 		switch {
 		case err == nil:
 			// The store was read after Redis named a version. If it knows only lower
 			// ones, it was restored from a backup, and Redis must follow it.
-			if got.standing == outdated && fresh.rec.Version < got.version {
+			if fresh.rec.Version < got.version {
 				disproved = got.version
 				c.cfg.Log.WarnContext(ctx, "account version in Redis is ahead of the store; resetting it", "account", e.rec.AccountID)
 			}
@@ -232,7 +237,9 @@ func (c *Client) decideAlone(ctx context.Context, hash string, e *entry, began t
 	}
 	if e.asked.Before(since) {
 		usable := c.cfg.Now().Sub(e.asked) <= c.cfg.Stale
-		fresh, err := c.verify(ctx, hash, demand{after: since}, c.patience(usable))
+		// A Redis that only missed this call may know of a revocation, so auth gets
+		// its time to say so before the record is used unconfirmed.
+		fresh, err := c.renew(ctx, hash, demand{incarnation: e.incarnation, after: since}, c.patience(usable && away))
 		switch {
 		case err == nil:
 			e = fresh

@@ -25,10 +25,23 @@ type flight struct {
 type demand struct {
 	incarnation string    // verified after this incarnation was seen; "" asks for nothing
 	after       time.Time // and not begun before
+	version     int64     // for a record that is there already: at least this one
 }
 
 func (f *flight) meets(d demand) bool {
 	return !f.began.Before(d.after) && (d.incarnation == "" || f.incarnation == d.incarnation)
+}
+
+func (e *entry) meets(d demand) bool {
+	return !e.asked.Before(d.after) && (d.incarnation == "" || e.incarnation == d.incarnation) && e.rec.Version >= d.version
+}
+
+// renew is verify, unless another request has just done it.
+func (c *Client) renew(ctx context.Context, hash string, d demand, wait time.Duration) (*entry, error) {
+	if e, ok := c.known.GetIfPresent(hash); ok && e.meets(d) {
+		return e, nil
+	}
+	return c.verify(ctx, hash, d, wait)
 }
 
 // current gives a record that is young enough to be used if Redis confirms it.
