@@ -216,7 +216,7 @@ var good = []item{
 			copy(b[len(b)/2:], random(20000))
 			return b
 		})
-	}, frames: 100, rate: 25, width: 640, height: 360, copied: true, slack: 1},
+	}, frames: 100, rate: 25, width: 640, height: 360, slack: 1},
 	{name: "header-says-hours", make: func(m *maker) string {
 		return m.edit(m.ff(video("320x240", "25", 1)+x264+"a.mp4"), func(b []byte) []byte {
 			for _, name := range []string{"mvhd", "tkhd", "mdhd"} {
@@ -290,7 +290,7 @@ var bad = []item{
 	{name: "sdp", make: func(m *maker) string {
 		return m.write("a.sdp", "v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=video 5004 RTP/AVP 96\na=rtpmap:96 H264/90000\n")
 	}, code: transcode.NotAVideo},
-	{name: "avi-with-playlist-subtitles", make: gab2, code: transcode.CorruptFile},
+	{name: "avi-with-playlist-subtitles", make: gab2, code: transcode.NotAVideo},
 	{name: "mov-with-foreign-data", make: func(m *maker) string {
 		// A data reference by path: old QuickTime files may keep samples elsewhere.
 		return m.edit(m.ff(video("320x240", "25", 1)+x264+"a.mov"), func(b []byte) []byte {

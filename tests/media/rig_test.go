@@ -89,7 +89,7 @@ func newRig(t testing.TB) *rig {
 		"LINKREEL_FIRESTORE_PROJECT": "test", "LINKREEL_FIRESTORE_ENDPOINT": addr.String(),
 		"LINKREEL_STORAGE_BUCKET": "media", "LINKREEL_STORAGE_ENDPOINT": api.URL, "LINKREEL_STORAGE_KEY_FILE": key,
 		"LINKREEL_REDIS_URL": r.redis.Addr(), "LINKREEL_SCRATCH_DIR": r.scratch,
-		"LINKREEL_ADMIN_ADDR": "", "LINKREEL_DRAIN": "0s", "LINKREEL_LOG_LEVEL": "warn",
+		"LINKREEL_ADMIN_ADDR": "127.0.0.1:0", "LINKREEL_DRAIN": "0s", "LINKREEL_LOG_LEVEL": "warn",
 	}
 	cfg := r.config()
 	db, err := firestoredb.Open(ctx, cfg.Firestore)
@@ -214,3 +214,12 @@ func (r *rig) await(id string, limit time.Duration, ok func(transcode.Record) bo
 }
 
 func final(r transcode.Record) bool { return r.State.Final() }
+
+// noScratch expects that nothing is left on disk.
+func (r *rig) noScratch() {
+	r.t.Helper()
+	left, err := filepath.Glob(filepath.Join(r.scratch, "*"))
+	if err != nil || len(left) > 0 {
+		r.t.Errorf("left in scratch: %v, %v", left, err)
+	}
+}

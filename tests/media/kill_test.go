@@ -1,0 +1,165 @@
+package media
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/transcode"
+)
+
+// objects lists what lies under a video's prefix.
+func (r *rig) objects(videoID string) []string {
+	r.t.Helper()
+	var names []string
+	for o, err := range r.bucket.List(context.Background(), transcode.VideoPrefix(videoID)) {
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		names = append(names, o.Name)
+	}
+	return names
+}
+
+// noOrphans removes what the janitor would, and then expects exactly the
+// outcome's objects.
+func (r *rig) noOrphans(record transcode.Record) {
+	r.t.Helper()
+	for _, name := range record.Orphans(r.objects(record.VideoID)) {
+		if err := r.bucket.Delete(context.Background(), name, 0); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	if got, want := len(r.objects(record.VideoID)), len(record.Outcome.Objects()); got != want {
+		r.t.Errorf("%s: %d objects remain, want the outcome's %d", record.VideoID, got, want)
+	}
+}
+
+// TestKilledWorkersJobsGoOnElsewhere ends workers at random moments and expects
+// every video to become ready, once, soon after.
+func TestKilledWorkersJobsGoOnElsewhere(t *testing.T) {
+	t.Parallel()
+	kills, stops := 1, 0
+	if full() {
+		kills, stops = 20, 5
+	}
+	r := newRig(t)
+	m := &maker{t: t, dir: t.TempDir()}
+	// Encoded, not copied, so that there is time to be killed in.
+	source := m.ff(video("640x360", "30", 6) + " " + tone(6) + " -c:v mpeg4 -q:v 5" + aac + "a.mp4")
+	random := rand.New(rand.NewPCG(1, 2))
+	victim := r.start(nil)
+	for i := range kills + stops {
+		videoID := fmt.Sprint("kill", i)
+		j := r.submit(videoID, source)
+		r.await(j.ID, timeLimit, func(x transcode.Record) bool { return x.State == transcode.Running || final(x) })
+		time.Sleep(time.Duration(random.Int64N(int64(1500 * time.Millisecond))))
+		struck := time.Now()
+		attempt := r.await(j.ID, time.Second, func(transcode.Record) bool { return true }).Attempt
+		stopped := i >= kills
+		if stopped {
+			_ = victim.Process.Signal(syscall.SIGSTOP)
+		} else {
+			victim.kill()
+		}
+		heir := r.start(nil)
+		record := r.await(j.ID, timeLimit, func(x transcode.Record) bool { return x.Attempt > attempt || final(x) })
+		resumed := time.Since(struck)
+		if record.Attempt > attempt && resumed > 45*time.Second {
+			t.Errorf("%s was resumed after %v, want at most 45 s", videoID, resumed)
+		}
+		if stopped {
+			// The one that was asleep wakes up and must not publish what it had.
+			_ = victim.Process.Signal(syscall.SIGCONT)
+		}
+		record = r.await(j.ID, timeLimit, final)
+		if record.State != transcode.Done || record.Outcome == nil {
+			t.Fatalf("%s ended as %s: %v", videoID, record.State, record.Failure)
+		}
+		if want := transcode.Prefix(videoID, j.Generation, record.Attempt); record.Outcome.Prefix != want {
+			t.Errorf("%s was published by %s, want %s", videoID, record.Outcome.Prefix, want)
+		}
+		if stopped {
+			victim.terminate()
+		}
+		r.noOrphans(record)
+		t.Logf("%s: struck in attempt %d, resumed after %v, done in attempt %d", videoID, attempt, resumed.Round(100*time.Millisecond), record.Attempt)
+		victim = heir
+	}
+}
+
+// terminate stops a worker in an orderly way and waits for it.
+func (p *process) terminate() {
+	_ = p.Process.Signal(syscall.SIGTERM)
+	_ = p.Wait()
+}
+
+// TestStoppedWorkerHandsItsJobBack expects an orderly stop to cost no try and
+// little time.
+func TestStoppedWorkerHandsItsJobBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	m := &maker{t: t, dir: t.TempDir()}
+	source := m.ff(video("1280x720", "30", 20) + " -c:v mpeg4 -q:v 5 a.mp4")
+	w := r.start(nil)
+	j := r.submit("stop", source)
+	r.await(j.ID, timeLimit, func(x transcode.Record) bool { return x.Progress > 5 })
+	begun := time.Now()
+	w.terminate()
+	if took := time.Since(begun); took > 10*time.Second {
+		t.Errorf("the worker took %v to stop", took)
+	}
+	record := r.await(j.ID, 5*time.Second, func(x transcode.Record) bool { return true })
+	if record.State != transcode.Queued || record.Tries != 0 || record.Attempt != 1 {
+		t.Errorf("after the stop the job is %s with %d tries in attempt %d; want queued, 0, 1", record.State, record.Tries, record.Attempt)
+	}
+	r.noScratch()
+}
+
+// TestJobsOutliveRedis empties Redis, and takes it away, while a job waits.
+func TestJobsOutliveRedis(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	m := &maker{t: t, dir: t.TempDir()}
+	source := m.ff(video("320x180", "25", 1) + x264 + "a.mp4")
+	if err := r.redis.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	j := r.submit("without", source)
+	r.env["LINKREEL_JOB_SWEEP"] = "1s"
+	r.work()
+	if record := r.await(j.ID, timeLimit, final); record.State != transcode.Done {
+		t.Errorf("without Redis the job ended as %s: %v", record.State, record.Failure)
+	}
+	if err := r.redis.Restart(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	j = r.submit("again", source)
+	if record := r.await(j.ID, timeLimit, final); record.State != transcode.Done {
+		t.Errorf("with Redis back the job ended as %s: %v", record.State, record.Failure)
+	}
+}
+
+// TestCancelledJobStopsAndLeavesNothing deletes a video in the middle.
+func TestCancelledJobStopsAndLeavesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.env["LINKREEL_JOB_BEAT"], r.env["LINKREEL_JOB_LEASE"] = "500ms", "5s"
+	r.work()
+	m := &maker{t: t, dir: t.TempDir()}
+	source := m.ff(video("1280x720", "30", 20) + x264 + "-g 60 a.mp4")
+	j := r.submit("gone", source)
+	// The copy is published at once; the ladder is what is interrupted.
+	r.await(j.ID, timeLimit, func(x transcode.Record) bool { return x.Outcome != nil })
+	if err := r.jobs.Delete(context.Background(), j.ID); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(30 * time.Second); len(r.objects("gone")) > 0; time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("still there after the job was deleted: %v", r.objects("gone"))
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package media
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/linkreel/linkreel/libs/transcode"
+)
+
+// The picture flashes and the sound beeps at the same moment of the source; in
+// the result they must still be together. Boxes alone cannot show that: an
+// encoder's delay is inside the samples.
+const moment = 1.0
+
+func flash(rate string, length float64) string {
+	return fmt.Sprintf("-f lavfi -i color=black:s=320x180:r=%s:d=%g,drawbox=c=white:t=fill:enable='gte(t\\,%g)'", rate, length, moment-0.001)
+}
+
+func beep(from, length float64, rate int) string {
+	// A stream that itself starts later than the picture beeps earlier in its own time.
+	return fmt.Sprintf("-f lavfi -i aevalsrc='if(gte(t\\,%g)\\,0.7*cos(2*PI*1000*(t-%g))\\,0)':s=%d:d=%g", moment-from, moment-from, rate, length)
+}
+
+func TestPictureAndSoundStayTogether(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.work()
+	for i, tt := range []struct {
+		name  string
+		make  func(*maker) string
+		often bool
+	}{
+		{"copied with one frame of delay", clip(flash("25", 3) + " " + beep(0, 3, 48000) + x264 + "-g 50" + aac + "a.mp4"), true},
+		{"copied picture, encoded sound", clip(flash("25", 3) + " " + beep(0, 3, 48000) + x264 + "-g 50 -c:a ac3 a.mp4"), true},
+		{"encoded from matroska", clip(flash("30000/1001", 3) + " " + beep(0, 3, 48000) + x264 + "-c:a libvorbis a.mkv"), true},
+		{"encoded from a transport stream", clip(flash("25", 3) + " " + beep(0, 3, 48000) + x264 + "-bf 2 -g 25" + aac + "a.ts"), false},
+		{"44.1 kHz", clip(flash("30", 3) + " " + beep(0, 3, 44100) + x264 + "-g 60" + aac + "a.mp4"), false},
+		{"opus with its own delay", clip(flash("25", 3) + " " + beep(0, 3, 48000) + " -c:v libvpx -deadline realtime -c:a libopus a.webm"), false},
+		{"mp3 in avi", clip(flash("25", 3) + " " + beep(0, 3, 44100) + " -c:v mpeg4 -bf 0 -c:a libmp3lame a.avi"), false},
+		{"sound starts 0.3 s late", clip(flash("25", 3) + " -itsoffset 0.3 " + beep(0.3, 2.5, 48000) + x264 + aac + "a.mp4"), false},
+		{"picture starts 0.4 s late", clip("-itsoffset 0.4 " + flash("25", 3) + " " + beep(-0.4, 3, 48000) + x264 + aac + "a.mkv"), false},
+		{"everything starts at ten", clip(flash("25", 3) + " " + beep(0, 3, 48000) + x264 + aac + "-output_ts_offset 10 a.ts"), false},
+		{"trimmed by an edit list", func(m *maker) string {
+			m.ff("-f lavfi -i color=black:s=320x180:r=25:d=5,drawbox=c=white:t=fill:enable='gte(t\\,2.479)' -f lavfi -i aevalsrc='if(gte(t\\,2.48)\\,0.7*cos(2*PI*1000*(t-2.48))\\,0)':s=48000:d=5" + x264 + "-g 125" + aac + "b.mp4")
+			return m.ff("-ss 1.48 -i @b.mp4 -c copy a.mp4")
+		}, false},
+	} {
+		if !full() && !tt.often {
+			continue
+		}
+		t.Run(tt.name, func(t *testing.T) {
+			m := &maker{t: t, dir: t.TempDir()}
+			j := r.submit(fmt.Sprint("sync", i), tt.make(m))
+			record := r.await(j.ID, timeLimit, final)
+			if record.Outcome == nil {
+				t.Fatalf("job ended as %s: %v", record.State, record.Failure)
+			}
+			o := record.Outcome
+			seen, heard := r.whenSeen(t, o.Renditions[len(o.Renditions)-1]), r.whenHeard(t, *o.Audio)
+			if off := heard - seen; math.Abs(off) > 0.005 {
+				t.Errorf("sound is %.1f ms late (seen at %.4f, heard at %.4f), want at most 5 ms", off*1000, seen, heard)
+			}
+			if seen < moment-0.05 || seen > moment+0.05 {
+				t.Errorf("flash at %.3f, want about %.3f", seen, moment)
+			}
+		})
+	}
+}
+
+// decode turns an object into raw samples.
+func (r *rig) decode(t *testing.T, object string, args ...string) []byte {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "object.mp4")
+	if err := os.WriteFile(path, r.object(object), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("ffmpeg", append(append([]string{"-v", "error", "-i", path}, args...), "-")...).Output()
+	if err != nil {
+		t.Fatalf("decode %s: %v", object, err)
+	}
+	return out
+}
+
+func (r *rig) whenSeen(t *testing.T, v transcode.Rendition) float64 {
+	t.Helper()
+	raw := r.decode(t, v.Object, "-vf", "scale=1:1:flags=area,format=gray", "-fps_mode", "passthrough", "-f", "rawvideo")
+	for i, luma := range raw {
+		if luma > 128 {
+			return float64(i) / v.FrameRate
+		}
+	}
+	t.Fatal("no flash in the picture")
+	return 0
+}
+
+func (r *rig) whenHeard(t *testing.T, a transcode.Rendition) float64 {
+	t.Helper()
+	raw := r.decode(t, a.Object, "-ac", "1", "-ar", "48000", "-f", "s16le")
+	for i := 0; i+1 < len(raw); i += 2 {
+		if v := int16(binary.LittleEndian.Uint16(raw[i:])); v > 8000 || v < -8000 {
+			return float64(i/2) / 48000
+		}
+	}
+	t.Fatal("no beep in the sound")
+	return 0
+}
