@@ -1,0 +1,97 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/linkreel/linkreel/libs/authclient"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/services/auth/internal/account"
+)
+
+// ledger is a store of one key that counts what is written to it.
+type ledger struct {
+	mu      sync.Mutex
+	key     account.Key
+	touched []time.Time
+	fail    error
+}
+
+func (l *ledger) Credential(_ context.Context, hash string) (account.Key, account.Account, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if hash != l.key.Hash {
+		return account.Key{}, account.Account{}, account.ErrNoKey
+	}
+	return l.key, account.Account{ID: "acc_1", Plan: identity.Creator, Version: 3}, nil
+}
+
+func (l *ledger) Touch(_ context.Context, _ string, at time.Time) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fail != nil {
+		return l.fail
+	}
+	l.key.LastUsedAt = at
+	l.touched = append(l.touched, at)
+	return nil
+}
+
+func TestAKeyInUseIsWrittenOnceAMinute(t *testing.T) {
+	t.Parallel()
+	start := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	now := start
+	l := &ledger{key: account.Key{ID: "key_1", Hash: "h", AccountID: "acc_1"}}
+	s := NewSource(l, Plans{}, func() time.Time { return now })
+	for range 3 * 60 { // verified each second for three minutes, flushed each time
+		if _, err := s.Verify(t.Context(), "h"); err != nil {
+			t.Fatal(err)
+		}
+		s.Flush(t.Context())
+		now = now.Add(time.Second)
+	}
+	want := []time.Time{start, start.Add(time.Minute), start.Add(2 * time.Minute)}
+	if d := cmp.Diff(want, l.touched); d != "" {
+		t.Errorf("writes (-want +got):\n%s", d)
+	}
+}
+
+func TestAUseThatCouldNotBeWrittenIsWrittenLater(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 21, 10, 0, 30, 0, time.UTC)
+	l := &ledger{key: account.Key{Hash: "h"}, fail: errors.New("down")}
+	s := NewSource(l, Plans{}, func() time.Time { return now })
+	if _, err := s.Verify(t.Context(), "h"); err != nil {
+		t.Fatal(err)
+	}
+	s.Flush(t.Context())
+	l.fail = nil
+	s.Flush(t.Context())
+	s.Flush(t.Context())
+	if want := []time.Time{now.Truncate(time.Minute)}; !cmp.Equal(want, l.touched) {
+		t.Errorf("writes %v, want %v", l.touched, want)
+	}
+}
+
+func TestARefusedKeyIsNotInUse(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	l := &ledger{key: account.Key{Hash: "h", RevokedAt: now}}
+	s := NewSource(l, Plans{}, func() time.Time { return now })
+	rec, err := s.Verify(t.Context(), "h")
+	if err != nil || rec.RevokedAt.IsZero() || rec.Version != 3 || rec.PerMinute != 600 {
+		t.Errorf("record %+v, %v", rec, err)
+	}
+	s.Flush(t.Context())
+	if len(l.touched) > 0 {
+		t.Errorf("written %v", l.touched)
+	}
+	if _, err := s.Verify(t.Context(), "other"); !errors.Is(err, authclient.ErrUnknownKey) {
+		t.Errorf("an unknown key: %v", err)
+	}
+}
