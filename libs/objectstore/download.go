@@ -48,7 +48,7 @@ func (s *Store) DownloadFile(ctx context.Context, object string, generation int6
 		err = os.Rename(part, path)
 	}
 	if err != nil {
-		os.Remove(part)
+		_ = os.Remove(part) // the error to tell is the first
 		return Object{}, err
 	}
 	return o, nil
@@ -99,7 +99,7 @@ func (s *Store) fetchFrom(ctx context.Context, o Object, out *counted) error {
 	r, err := s.handle(o.Name, o.Generation).NewRangeReader(ctx, out.n, o.Size-out.n)
 	if err == nil {
 		_, err = io.Copy(out, r)
-		r.Close()
+		_ = r.Close() // the reader's errors came with the bytes
 	}
 	if err != nil {
 		return orStalled(ctx, err)

@@ -384,7 +384,7 @@ func (s *Store) upload(ctx context.Context, object string, r io.Reader, o Upload
 	n, err := io.Copy(w, io.TeeReader(r, sum))
 	if err != nil {
 		abort(err) // before Close, which would store what has arrived
-		w.Close()
+		_ = w.Close()
 		return Object{}, mapError(orStalled(ctx, err))
 	}
 	watch.Reset(s.stall)
@@ -420,7 +420,7 @@ func (s *Store) UploadFile(ctx context.Context, object, path string, o UploadOpt
 	if err != nil {
 		return Object{}, fmt.Errorf("upload %q: %w", object, err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	return s.Upload(ctx, object, f, o)
 }
 

@@ -134,7 +134,7 @@ func TestASignedReadServesRangesUnderTheGivenType(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	req, _ := http.NewRequestWithContext(t.Context(), "GET", address, nil)
+	req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
 	req.Header.Set("Range", "bytes=2-4")
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {

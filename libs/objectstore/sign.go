@@ -118,7 +118,7 @@ func (s *iamSigner) connect() (*iamcredentials.Service, error) {
 }
 
 func (s *iamSigner) sign(ctx context.Context, account string, b []byte) ([]byte, error) {
-	service, err := s.connect()
+	service, err := s.connect() //nolint:contextcheck // it outlives the call, see there
 	if err != nil {
 		return nil, fmt.Errorf("open IAM credentials: %w", err)
 	}
@@ -239,7 +239,7 @@ func (s *Store) StartResumable(ctx context.Context, object string) (session stri
 		return "", fmt.Errorf("start upload of %q: %w", object, mapError(err))
 	}
 	defer resp.Body.Close()
-	io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
 	if resp.StatusCode != http.StatusCreated || resp.Header.Get("Location") == "" {
 		err := fmt.Errorf("start upload of %q: storage answered %s", object, resp.Status)
 		if resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests {

@@ -94,14 +94,14 @@ var behaviours = []struct {
 	}},
 	{"an address used under another host is refused", func(t *testing.T, e *env) {
 		u, _ := url.Parse(e.sign(t, "GET", "s/put", nil))
-		req, _ := http.NewRequestWithContext(t.Context(), "GET", u.String(), nil)
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, u.String(), nil)
 		req.Host = "elsewhere.example"
 		resp, err := plainClient.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
 		resp.Body.Close()
-		if resp.StatusCode != 403 {
+		if resp.StatusCode != http.StatusForbidden {
 			t.Errorf("status %d, want 403", resp.StatusCode)
 		}
 	}},
@@ -205,7 +205,7 @@ var behaviours = []struct {
 		}
 	}},
 	{"a body cut short stores nothing", func(t *testing.T, e *env) {
-		req, _ := http.NewRequestWithContext(t.Context(), "PUT", e.sign(t, "PUT", "s/cut", nil), io.MultiReader(strings.NewReader("half"), brokenReader{}))
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPut, e.sign(t, "PUT", "s/cut", nil), io.MultiReader(strings.NewReader("half"), brokenReader{}))
 		req.ContentLength = 100
 		if resp, err := plainClient.Do(req); err == nil {
 			resp.Body.Close()
@@ -822,7 +822,7 @@ func TestAnAddressEndsToTheSecond(t *testing.T) {
 
 func TestFurtherKeysMaySign(t *testing.T) {
 	t.Parallel()
-	other := start(t, storage.Options{Key: []byte(otherKey(t))})
+	other := start(t, storage.Options{Key: otherKey(t)})
 	key := parsePublic(t, other.pem)
 	e := start(t, storage.Options{Keys: map[string]*rsa.PublicKey{"second@x": key}})
 	sign := func(account string) string {

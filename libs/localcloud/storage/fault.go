@@ -183,7 +183,7 @@ func (w *cutWriter) Write(p []byte) (int, error) {
 	n, err := w.ResponseWriter.Write(p[:min(int64(len(p)), w.left)])
 	w.left -= int64(n)
 	if err == nil && w.left <= 0 {
-		http.NewResponseController(w.ResponseWriter).Flush()
+		_ = http.NewResponseController(w.ResponseWriter).Flush()
 		panic(http.ErrAbortHandler)
 	}
 	return n, err

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"crypto/rsa"
+	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
@@ -54,7 +55,7 @@ func FuzzSignedURL(f *testing.F) {
 			return
 		}
 		u.RawQuery = query
-		r := httptest.NewRequest("PUT", "http://localhost/", nil)
+		r := httptest.NewRequest(http.MethodPut, "http://localhost/", nil)
 		r.Method, r.Host, r.URL = method, host, u
 		if verify(r, now, keys) != nil {
 			return

@@ -21,7 +21,7 @@ import (
 // behind push tokens at /oauth2/v3/certs, and /healthz.
 func (s *Server) APIHandler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "ok\n") })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	mux.HandleFunc("POST /token", s.token)
 	mux.HandleFunc("GET /oauth2/v3/certs", s.certs)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
@@ -496,7 +496,7 @@ func (s *Server) insert(w http.ResponseWriter, r *http.Request, bucketName strin
 		return nil
 	}
 	media := io.Reader(r.Body)
-	fallbackType := ""
+	var fallbackType string // of the part, where the metadata name none
 	switch q.Get("uploadType") {
 	case "resumable":
 		if err := apply(r.Body); err != nil {

@@ -84,7 +84,7 @@ func newKey(path, tokenURI string) (*serviceAccount, error) {
 
 // save writes aside and renames, so that a crash leaves a whole file or none.
 func (k *serviceAccount) save(path string) (err error) {
-	if k.fileBytes, err = json.MarshalIndent(k, "", "  "); err != nil {
+	if k.fileBytes, err = json.MarshalIndent(k, "", "  "); err != nil { //nolint:gosec // the file is there to hold the key
 		return err
 	}
 	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
@@ -149,7 +149,7 @@ func (s *Server) certs(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Cache-Control", "public, max-age=300")
-	writeJSON(w, map[string]any{"keys": []map[string]string{{"kty": "RSA", "alg": "RS256", "use": "sig", "kid": k.KeyID,
+	_ = writeJSON(w, map[string]any{"keys": []map[string]string{{"kty": "RSA", "alg": "RS256", "use": "sig", "kid": k.KeyID,
 		"n": base64.RawURLEncoding.EncodeToString(k.private.N.Bytes()),
 		"e": base64.RawURLEncoding.EncodeToString(big.NewInt(int64(k.private.E)).Bytes())}}})
 }
@@ -159,7 +159,7 @@ func (s *Server) token(w http.ResponseWriter, r *http.Request) {
 	refuse := func(why string) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusBadRequest)
-		json.NewEncoder(w).Encode(map[string]string{"error": "invalid_grant", "error_description": why})
+		_ = json.NewEncoder(w).Encode(map[string]string{"error": "invalid_grant", "error_description": why})
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
 	head, rest, ok := strings.Cut(r.PostFormValue("assertion"), ".")
@@ -185,5 +185,5 @@ func (s *Server) token(w http.ResponseWriter, r *http.Request) {
 		refuse("the assertion is malformed or expired")
 		return
 	}
-	writeJSON(w, map[string]any{"access_token": "local-" + randomHex(16), "token_type": "Bearer", "expires_in": 3600})
+	_ = writeJSON(w, map[string]any{"access_token": "local-" + randomHex(16), "token_type": "Bearer", "expires_in": 3600})
 }

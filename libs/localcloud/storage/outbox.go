@@ -270,9 +270,9 @@ func (b *outbox) send(ctx context.Context, n note) error {
 		return err
 	}
 	defer resp.Body.Close()
-	io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection is used again
 	switch resp.StatusCode {
-	case 102, 200, 201, 202, 204:
+	case http.StatusProcessing, http.StatusOK, http.StatusCreated, http.StatusAccepted, http.StatusNoContent:
 		return nil
 	}
 	return fmt.Errorf("receiver answered %s", resp.Status)

@@ -201,8 +201,8 @@ func writeXMLError(w http.ResponseWriter, r *http.Request, e *apiError) {
 	w.WriteHeader(e.status)
 	if r.Method != http.MethodHead {
 		fmt.Fprintf(w, "<?xml version='1.0' encoding='UTF-8'?><Error><Code>%s</Code><Message>", e.code)
-		xml.EscapeText(w, []byte(e.msg))
-		io.WriteString(w, "</Message></Error>")
+		_ = xml.EscapeText(w, []byte(e.msg)) // to a client that may have left
+		_, _ = io.WriteString(w, "</Message></Error>")
 	}
 }
 
@@ -217,7 +217,7 @@ func writeJSONError(w http.ResponseWriter, e *apiError) {
 	}
 	w.Header().Set("Content-Type", "application/json; charset=UTF-8")
 	w.WriteHeader(e.status)
-	json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{"code": e.status, "message": e.msg,
+	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{"code": e.status, "message": e.msg,
 		"errors": []map[string]string{{"domain": "global", "reason": reasons[e.status], "message": e.msg}}}})
 }
 

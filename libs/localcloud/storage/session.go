@@ -66,7 +66,7 @@ func (s *sessions) start(w wish, lo, hi int64, isJSON bool) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer u.f.Close()
+	defer func() { _ = u.f.Close() }() // nothing was written
 	id := randomHex(32)
 	ses := &session{id: id, up: u, rec: sessionRecord{Object: w.object, Cond: w.cond, Min: lo, Max: hi, MD5: w.md5, CRC: w.crc,
 		JSON: isJSON, Started: s.clock().UTC(), Blob: u.blob}}
@@ -158,7 +158,7 @@ func (s *sessions) drop(id, blob string) error {
 		return err
 	}
 	s.forget(id)
-	os.Remove(s.st.temp(blob))
+	s.st.discard(s.st.temp(blob))
 	return nil
 }
 
@@ -201,7 +201,7 @@ func (ses *session) take(w http.ResponseWriter) (release func()) {
 	ses.mu.Lock()
 	rc := http.NewResponseController(w)
 	ses.front.Lock()
-	ses.cut = func() { rc.SetReadDeadline(time.Unix(1, 0)) }
+	ses.cut = func() { _ = rc.SetReadDeadline(time.Unix(1, 0)) }
 	ses.front.Unlock()
 	return func() {
 		ses.front.Lock()
@@ -304,7 +304,7 @@ func (s *Server) resume(w http.ResponseWriter, r *http.Request, id, bucketName, 
 	if err := ses.open(); err != nil {
 		return err
 	}
-	defer ses.up.f.Close()
+	defer func() { _ = ses.up.f.Close() }() // what counts was synced
 	complete, err := s.absorb(ses, r, c)
 	if err != nil {
 		return err

@@ -242,9 +242,12 @@ func (s *store) blobs() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer d.Close()
+	defer func() { _ = d.Close() }()
 	return d.Readdirnames(-1)
 }
+
+// discard removes a file that nothing names any more. One that stays is found by the next Open.
+func (s *store) discard(path string) { _ = os.Remove(path) }
 
 func (s *store) data(blob string) string { return filepath.Join(s.dir, "data", blob) }
 func (s *store) temp(blob string) string { return filepath.Join(s.dir, "tmp", blob) }
@@ -319,7 +322,7 @@ func syncDir(dir string) error {
 	if err != nil {
 		return err
 	}
-	defer d.Close()
+	defer func() { _ = d.Close() }()
 	return d.Sync()
 }
 
@@ -438,7 +441,7 @@ type upload struct {
 
 func randomHex(n int) string {
 	b := make([]byte, n)
-	rand.Read(b) // never fails
+	_, _ = rand.Read(b) // never fails
 	return hex.EncodeToString(b)
 }
 
@@ -493,8 +496,8 @@ func (u *upload) fill(r io.Reader, limit int64) error {
 }
 
 func (u *upload) discard() {
-	u.f.Close()
-	os.Remove(u.s.temp(u.blob))
+	_ = u.f.Close()
+	u.s.discard(u.s.temp(u.blob))
 }
 
 func (u *upload) sums() (md5sum, crc string) {
@@ -535,9 +538,9 @@ func checkName(name string) error {
 func (s *store) commit(u *upload, w wish) (*object, error) {
 	keepTemp := w.session != "" // until the index no longer needs it
 	defer func() {
-		u.f.Close()
+		_ = u.f.Close() // synced, or about to be removed
 		if !keepTemp {
-			os.Remove(s.temp(u.blob))
+			s.discard(s.temp(u.blob))
 		}
 	}()
 	o := w.object
@@ -616,13 +619,13 @@ func (s *store) put(o *object, w wish) error {
 	})
 	if err != nil {
 		if refused(err) { // otherwise the index may name it; the next start decides
-			os.Remove(s.data(o.Blob))
+			s.discard(s.data(o.Blob))
 		}
 		return err
 	}
 	s.notes.wake()
 	if old != nil {
-		os.Remove(s.data(old.Blob)) // open readers keep their descriptor
+		s.discard(s.data(old.Blob)) // open readers keep their descriptor
 	}
 	return nil
 }
@@ -653,7 +656,7 @@ func (s *store) delete(bucketName, name string, gen int64, c cond) error {
 		return err
 	}
 	s.notes.wake()
-	os.Remove(s.data(gone.Blob))
+	s.discard(s.data(gone.Blob))
 	return nil
 }
 
@@ -718,7 +721,7 @@ func (s *store) compose(sources []*object, dst object, c cond) (*object, error) 
 			if err != nil {
 				return noObject(src.Bucket, src.Name)
 			}
-			defer f.Close()
+			defer func() { _ = f.Close() }()
 			return u.fill(f, maxObject)
 		}()
 		if err != nil {

@@ -274,7 +274,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, bucketName, name 
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	h := w.Header()
 	o.headers(h)
 	for _, x := range []struct{ header, value, override string }{

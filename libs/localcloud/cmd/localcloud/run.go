@@ -110,12 +110,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 	defer func() { err = errors.Join(err, fire.Close()) }()
 
-	public, err := net.Listen("tcp", o.storageAddr)
+	public, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.storageAddr)
 	if err != nil {
 		return err
 	}
 	defer public.Close()
-	api, err := net.Listen("tcp", o.apiAddr)
+	api, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.apiAddr)
 	if err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if err := d.write(file); err != nil {
 		return err
 	}
-	defer os.Remove(file)
+	defer func() { err = errors.Join(err, os.Remove(file)) }()
 	d.print(stdout)
 
 	select {
@@ -221,7 +221,7 @@ func stopServer(s *http.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	if s.Shutdown(ctx) != nil {
-		s.Close()
+		_ = s.Close()
 	}
 }
 

@@ -98,13 +98,13 @@ func TestTheProgramServesBothAndKeepsDataOverARestart(t *testing.T) {
 			if _, err := fire.Doc("c/d").Set(t.Context(), map[string]any{"a": 1}); err != nil {
 				t.Fatal(err)
 			}
-			req, _ := http.NewRequestWithContext(t.Context(), "PUT", sign("PUT"), strings.NewReader("bytes"))
+			req, _ := http.NewRequestWithContext(t.Context(), http.MethodPut, sign("PUT"), strings.NewReader("bytes"))
 			resp, err := http.DefaultClient.Do(req)
 			if err != nil {
 				t.Fatal(err)
 			}
 			resp.Body.Close()
-			if resp.StatusCode != 200 {
+			if resp.StatusCode != http.StatusOK {
 				t.Fatalf("PUT = %s", resp.Status)
 			}
 		}
