@@ -1,6 +1,7 @@
 package store
 
 import (
+	"hash/fnv"
 	"strconv"
 
 	"github.com/linkreel/linkreel/libs/identity"
@@ -18,4 +19,11 @@ func domainID(account, hostname string) string {
 
 func slugFrom(nonce string, try, length int) string {
 	return identity.SlugFrom(nonce+"/"+strconv.Itoa(try), length)
+}
+
+// stepFrom is 1 to 1000, by chance but the same for the same request.
+func stepFrom(nonce string, move int) int64 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(nonce + "/" + strconv.Itoa(move)))
+	return 1 + int64(h.Sum32()%1000)
 }

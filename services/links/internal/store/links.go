@@ -219,6 +219,7 @@ type item struct {
 	draft link.Draft
 	nonce string
 	try   int // drawn slugs so far
+	moves int // places found taken so far
 	link  *link.Link
 	done  bool // its result stands; nothing more to write
 	err   error
@@ -248,6 +249,22 @@ func newBatch(s *Store, accountID string, o Origin, drafts []link.Draft) *batch 
 func (it *item) place(seq int64) {
 	it.link.Seq = seq
 	it.link.ID = linkID(it.link.AccountID, seq)
+}
+
+// move takes the item on to another place, past those of its batch. The step
+// depends on the request alone, so that a repeated request walks the same way;
+// below a millisecond, so that the order stays that of time.
+func (b *batch) move(it *item) {
+	it.moves++
+	seq := it.link.Seq + stepFrom(it.nonce, it.moves)
+	for b.has(seq) {
+		seq++
+	}
+	it.place(seq)
+}
+
+func (b *batch) has(seq int64) bool {
+	return slices.ContainsFunc(b.items, func(it *item) bool { return it.link.Seq == seq })
 }
 
 // draw takes the next random slug: the nonce is random, and its hash is no less
@@ -336,7 +353,7 @@ func (b *batch) create(ctx context.Context) (again bool, err error) {
 			}
 			switch {
 			case placeTaken:
-				it.place(it.link.Seq + 1)
+				b.move(it)
 				moved = true
 			case slugFree && !claimed[it.key()]:
 				claimed[it.key()] = true

@@ -1,0 +1,153 @@
+package links_test
+
+import (
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/services/links"
+)
+
+// zone is a name server on loopback whose TXT records a test sets.
+type zone struct {
+	mu   sync.Mutex
+	txt  map[string][]string
+	fail bool
+}
+
+func (z *zone) set(name string, texts ...string) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.txt[strings.TrimSuffix(name, ".")+"."] = texts
+}
+
+func (z *zone) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	r := new(dns.Msg)
+	r.SetReply(q)
+	if z.fail {
+		r.SetRcode(q, dns.RcodeServerFailure)
+	} else if len(z.txt[q.Question[0].Name]) == 0 {
+		r.SetRcode(q, dns.RcodeNameError)
+	}
+	for _, text := range z.txt[q.Question[0].Name] {
+		r.Answer = append(r.Answer, &dns.TXT{Hdr: dns.RR_Header{Name: q.Question[0].Name, Rrtype: dns.TypeTXT, Class: dns.ClassINET}, Txt: []string{text}})
+	}
+	_ = w.WriteMsg(r)
+}
+
+func newZone(t *testing.T) (*zone, string) {
+	t.Helper()
+	udp, err := (&net.ListenConfig{}).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	z := &zone{txt: map[string][]string{}}
+	started := make(chan struct{})
+	s := &dns.Server{PacketConn: udp, Handler: z, NotifyStartedFunc: func() { close(started) }}
+	go func() { _ = s.ActivateAndServe() }()
+	<-started
+	t.Cleanup(func() { _ = s.Shutdown() })
+	return z, udp.LocalAddr().String()
+}
+
+func TestADomainFromClaimToDelete(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	z, addr := newZone(t)
+	c.dns = addr
+	r, other := c.replica(t), c.replica(t, func(cfg *links.Config) { cfg.Flush = false })
+	key, rival := c.keys.add(t, "acc_a", identity.Creator), c.keys.add(t, "acc_b", identity.Creator)
+
+	made := r.api(key, "POST", "/api/v1/domains", `{"hostname":"Go.Example.COM"}`)
+	if made.status != 201 || made.str("hostname") != "go.example.com" || made.str("status") != "pending" || made.header.Get("Location") != "/api/v1/domains/"+made.str("id") {
+		t.Fatalf("claim: %v %v", made, made.header)
+	}
+	record := made.json["records"].([]any)[0].(map[string]any)
+	if record["type"] != "TXT" || record["name"] != "_linkreel.go.example.com" || !strings.HasPrefix(record["value"].(string), "linkreel-verify=") {
+		t.Errorf("record is %v", record)
+	}
+	path := "/api/v1/domains/" + made.str("id")
+	theirs := r.api(rival, "POST", "/api/v1/domains", `{"hostname":"go.example.com"}`)
+	if theirs.status != 201 || theirs.json["records"].([]any)[0].(map[string]any)["value"] == record["value"] {
+		t.Fatalf("another account's claim: %v", theirs)
+	}
+	for name, bad := range map[string]string{"one label": "localhost", "address": "192.0.2.1", "wildcard": "*.example.com", "port": "a.example:80", "ours": "lrl.example", "empty": ""} {
+		want(t, name, r.api(key, "POST", "/api/v1/domains", map[string]string{"hostname": bad}), 400, "VALIDATION_ERROR")
+	}
+	want(t, "foreign", r.api(rival, "GET", path, nil), 404, "DOMAIN_NOT_FOUND")
+	want(t, "foreign verify", r.api(rival, "POST", path+"/verify", nil), 404, "DOMAIN_NOT_FOUND")
+	want(t, "foreign delete", r.api(rival, "DELETE", path, nil), 404, "DOMAIN_NOT_FOUND")
+	onDomain := `{"url":"https://example.com/x","slug":"api","domainId":"` + made.str("id") + `"}`
+	want(t, "link before the proof", r.api(key, "POST", "/api/v1/links", onDomain), 409, "DOMAIN_NOT_VERIFIED")
+	want(t, "link on a foreign domain", r.api(rival, "POST", "/api/v1/links", onDomain), 404, "DOMAIN_NOT_FOUND")
+
+	if a := r.api(key, "POST", path+"/verify", nil); a.status != 200 || a.str("status") != "pending" || a.json["lastCheckedAt"] == nil {
+		t.Errorf("verify without a record: %v", a)
+	}
+	z.mu.Lock()
+	z.fail = true
+	z.mu.Unlock()
+	if a := r.api(key, "POST", path+"/verify", `{}`); a.status != 200 || a.str("status") != "pending" {
+		t.Errorf("verify with a broken name server: %v", a)
+	}
+	z.mu.Lock()
+	z.fail = false
+	z.mu.Unlock()
+	z.set("_linkreel.go.example.com", "v=spf1 -all", record["value"].(string))
+	if v := other.visit("/api", "Host", "go.example.com"); v.status != 404 {
+		t.Errorf("a visit before the proof: %v", v)
+	}
+	if a := r.api(key, "POST", path+"/verify", nil); a.status != 200 || a.str("status") != "verified" || a.json["verifiedAt"] == nil {
+		t.Fatalf("verify: %v", a)
+	}
+	want(t, "the slower rival", r.api(rival, "POST", "/api/v1/domains/"+theirs.str("id")+"/verify", nil), 409, "DOMAIN_TAKEN")
+	want(t, "a late claim", r.api(c.keys.add(t, "acc_c", identity.Creator), "POST", "/api/v1/domains", `{"hostname":"go.example.com"}`), 409, "DOMAIN_TAKEN")
+	if a := r.do("internal", "GET", "http://internal/internal/v1/domains/ask?domain=GO.example.com", nil); a.status != 200 {
+		t.Errorf("ask: %v", a)
+	}
+
+	onIt := r.api(key, "POST", "/api/v1/links", onDomain)
+	if onIt.status != 201 || onIt.str("shortUrl") != "http://go.example.com/api" {
+		t.Fatalf("link on the domain: %v", onIt)
+	}
+	want(t, "a link in a circle", r.api(key, "POST", "/api/v1/links", `{"url":"http://go.example.com/y","domainId":"`+made.str("id")+`"}`), 400, "VALIDATION_ERROR")
+	if a := r.api(key, "GET", "/api/v1/links/"+onIt.str("id"), nil); a.str("domainId") != made.str("id") {
+		t.Errorf("the link is %v", a)
+	}
+	for _, host := range []string{"go.example.com", "GO.example.com:8080"} {
+		if v := other.visit("/API", "Host", host); v.status != 302 || v.header.Get("Location") != "https://example.com/x" {
+			t.Errorf("visit at %s: %v", host, v)
+		}
+	}
+	if v := other.visit("/api"); v.status != 404 {
+		t.Errorf("the default host has the domain's link: %v", v)
+	}
+	if v := other.visit("/robots.txt", "Host", "go.example.com"); v.status != 200 {
+		t.Errorf("robots.txt on the domain: %v", v)
+	}
+	eventually(t, "the domain's click", func() bool {
+		return r.api(key, "GET", "/api/v1/links/"+onIt.str("id"), nil).json["clicks"] == 2.0
+	})
+	want(t, "delete in use", r.api(key, "DELETE", path, nil), 409, "DOMAIN_IN_USE")
+	r.api(key, "DELETE", "/api/v1/links/"+onIt.str("id"), nil)
+	if a := r.api(key, "DELETE", path, nil); a.status != 204 {
+		t.Errorf("delete: %v", a)
+	}
+	if v := other.visit("/api", "Host", "go.example.com"); v.status != 404 {
+		t.Errorf("a visit after the delete: %v", v)
+	}
+	if a := r.api(key, "GET", "/api/v1/domains", nil); a.text != `{"data":[]}` {
+		t.Errorf("list: %v", a)
+	}
+	c.forward(time.Second)
+	if a := r.api(rival, "POST", "/api/v1/domains/"+theirs.str("id")+"/verify", nil); a.status != 200 || a.str("status") != "pending" {
+		t.Errorf("the rival after the delete: %v", a)
+	}
+}
