@@ -16,7 +16,7 @@ export async function startPlayer(root: HTMLElement): Promise<void> {
   const video = root.querySelector("video")!;
   const data = root.dataset;
 
-  const session = new Session(data.session!, data.playlist!, Number(data.ttl), (status) => end(status));
+  const session = new Session(data.session!, data.playlist!, Number(data.ttl), () => !video.paused, (status) => end(status));
   let stopHls = () => {};
 
   function end(status: number): void {
@@ -43,7 +43,10 @@ export async function startPlayer(root: HTMLElement): Promise<void> {
     video.focus();
     video.play().catch(() => {});
   });
-  video.addEventListener("play", () => (start.hidden = true));
+  video.addEventListener("play", () => {
+    start.hidden = true;
+    session.fresh().catch(() => {});
+  });
 
   countView(video, data.view!);
   shortcuts(root, video);

@@ -28,6 +28,7 @@ export class Session {
     private readonly url: string,
     playlist: string,
     ttl: number,
+    private readonly wanted: () => boolean, // whether to renew ahead of time
     private readonly onRefused: (status: number) => void,
   ) {
     this.playlist = playlist;
@@ -87,6 +88,7 @@ export class Session {
   private plan(ms: number): void {
     clearTimeout(this.timer);
     this.timer = window.setTimeout(() => {
+      if (!this.wanted()) return; // the next request renews
       this.renew().catch((e) => {
         // Not answered: try again well before anything stops working.
         if (!(e instanceof Refused)) this.plan(Math.min(5000, this.ttl * 50));

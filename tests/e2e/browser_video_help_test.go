@@ -1,0 +1,258 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-rod/rod"
+	"github.com/go-rod/rod/lib/launcher"
+	"github.com/go-rod/rod/lib/proto"
+)
+
+// The stories below watch on for longer than a page's first permission lasts,
+// and play several clients behind the one loopback address. The stack takes
+// both from its environment, so they are set before it starts.
+func init() {
+	_ = os.Setenv("LINKREEL_WATCH_TTL", "12s")
+	_ = os.Setenv("LINKREEL_TRUSTED_PROXIES", "127.0.0.0/8")
+}
+
+// patience is how long a page may take on a machine that is busy with ffmpeg.
+const patience = 90 * time.Second
+
+var chromium = sync.OnceValues(func() (*rod.Browser, error) {
+	bin := ""
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			bin = path
+			break
+		}
+	}
+	if bin == "" {
+		return nil, fmt.Errorf("no Chromium on this machine: `make tools` installs it")
+	}
+	// NoSandbox: containers that run as root cannot use it.
+	url, err := launcher.New().Bin(bin).Leakless(false).NoSandbox(true).Headless(true).Set("mute-audio").Launch()
+	if err != nil {
+		return nil, err
+	}
+	b := rod.New().ControlURL(url)
+	return b, b.Connect()
+})
+
+// viewer is a browser window of somebody new, and everything that went wrong in it.
+type viewer struct {
+	*rod.Page
+	t testing.TB
+
+	mu      sync.Mutex
+	wrong   []string // console errors, uncaught exceptions, policy violations, hls.js errors
+	dialogs int
+}
+
+type look struct {
+	width, height int
+	dark          bool
+	address       string // of the client, as a proxy in front would say; such a viewer cannot play, since storage takes no such header
+}
+
+// watcher collects in the page what the protocol does not tell.
+const watcher = `() => {
+  const note = (kind, text) => console.error("linkreel-test " + kind + ": " + text);
+  document.addEventListener("securitypolicyviolation", (e) => note("policy", e.violatedDirective + " " + e.blockedURI), true);
+  document.addEventListener("linkreel:hls", (e) => note("hls", JSON.stringify(e.detail)), true);
+  window.stalls = 0;
+  document.addEventListener("waiting", () => window.stalls++, true);
+}`
+
+func visitor(t testing.TB, l look) *viewer {
+	t.Helper()
+	b, err := chromium()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l.width == 0 {
+		l.width, l.height = 1280, 860
+	}
+	private, err := b.Incognito()
+	check(t, err)
+	page, err := private.Page(proto.TargetCreateTarget{})
+	check(t, err)
+	v := &viewer{Page: page, t: t}
+	t.Cleanup(func() { _ = private.Close() })
+	scheme := "light"
+	if l.dark {
+		scheme = "dark"
+	}
+	check(t, page.SetViewport(&proto.EmulationSetDeviceMetricsOverride{Width: l.width, Height: l.height, DeviceScaleFactor: 1, Mobile: l.width < 500}))
+	check(t, proto.EmulationSetEmulatedMedia{Features: []*proto.EmulationMediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}.Call(page))
+	if l.address != "" {
+		_, err = page.SetExtraHeaders([]string{"X-Forwarded-For", l.address})
+		check(t, err)
+	}
+	_, err = page.EvalOnNewDocument("(" + watcher + ")()")
+	check(t, err)
+	check(t, proto.LogEnable{}.Call(page))
+	go page.EachEvent(
+		func(e *proto.RuntimeConsoleAPICalled) {
+			if e.Type != proto.RuntimeConsoleAPICalledTypeError {
+				return
+			}
+			var text []string
+			for _, a := range e.Args {
+				text = append(text, a.Value.String()+a.Description)
+			}
+			v.note("console: " + strings.Join(text, " "))
+		},
+		func(e *proto.RuntimeExceptionThrown) {
+			v.note("exception: " + e.ExceptionDetails.Text + " " + e.ExceptionDetails.Exception.Description)
+		},
+		func(e *proto.LogEntryAdded) {
+			if e.Entry.Level == proto.LogLogEntryLevelError {
+				v.note("log: " + e.Entry.Text + " " + e.Entry.URL)
+			}
+		},
+		func(e *proto.PageJavascriptDialogOpening) {
+			v.mu.Lock()
+			v.dialogs++
+			v.mu.Unlock()
+			_ = proto.PageHandleJavaScriptDialog{Accept: true}.Call(page)
+		},
+	)()
+	return v
+}
+
+func (v *viewer) note(s string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.wrong) < 8 {
+		v.wrong = append(v.wrong, s[:min(len(s), 300)])
+	}
+}
+
+// clean fails the test for anything that went wrong in the page, but for lines
+// that contain one of expected.
+func (v *viewer) clean(expected ...string) {
+	v.t.Helper()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+next:
+	for _, s := range v.wrong {
+		for _, e := range expected {
+			if strings.Contains(s, e) {
+				continue next
+			}
+		}
+		v.t.Errorf("in the page: %s", s)
+	}
+	if v.dialogs > 0 {
+		v.t.Errorf("%d dialogs opened", v.dialogs)
+	}
+}
+
+func (v *viewer) open(url string) {
+	v.t.Helper()
+	p := v.Timeout(patience)
+	check(v.t, p.Navigate(url))
+	check(v.t, p.WaitLoad())
+}
+
+func (v *viewer) find(selector string) *rod.Element {
+	v.t.Helper()
+	e, err := v.Timeout(patience).Element(selector)
+	if err != nil {
+		v.t.Fatalf("no %s on the page: %v", selector, err)
+	}
+	return e.CancelTimeout()
+}
+
+// eval runs a function in the page and decodes what it returns.
+func eval[T any](v *viewer, js string, args ...any) T {
+	v.t.Helper()
+	r, err := v.Timeout(patience).Eval(js, args...)
+	if err != nil {
+		v.t.Fatalf("in the page: %v", err)
+	}
+	var out T
+	if err := r.Value.Unmarshal(&out); err != nil {
+		v.t.Fatalf("%s returned %s: %v", js, r.Value, err)
+	}
+	return out
+}
+
+// until waits for a condition in the page.
+func (v *viewer) until(what, js string) {
+	v.t.Helper()
+	for deadline := time.Now().Add(patience); !eval[bool](v, js); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			v.t.Fatalf("not within %s: %s; the player: %s; in the page: %q", patience, what, eval[string](v, playerState), v.wrong)
+		}
+	}
+}
+
+const playerState = `() => { const v = document.querySelector("video"); return !v ? "none" : JSON.stringify({
+  ready: v.readyState, network: v.networkState, paused: v.paused, seeking: v.seeking, at: v.currentTime, error: v.error?.message, hidden: document.hidden,
+  buffered: [...Array(v.buffered.length).keys()].map((i) => [v.buffered.start(i), v.buffered.end(i)]),
+  media: performance.getEntriesByType("resource").filter((e) => e.name.includes(".mp4")).map((e) => [e.responseStatus, Math.round(e.duration)]) }) }`
+
+func (v *viewer) play() {
+	v.t.Helper()
+	check(v.t, v.find("[data-start]").Click(proto.InputMouseButtonLeft, 1))
+	v.until("playing", `() => document.querySelector("video").currentTime > 0.3`)
+}
+
+// shot keeps a picture of the page for people to look at.
+func (v *viewer) shot(name string) {
+	v.t.Helper()
+	picture, err := v.Screenshot(true, nil)
+	check(v.t, err)
+	dir := filepath.Join("..", "artifacts")
+	check(v.t, os.MkdirAll(dir, 0o755))
+	check(v.t, os.WriteFile(filepath.Join(dir, name+".png"), picture, 0o644))
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// film makes a video of account creator and waits until it plays.
+func film(t testing.TB, body map[string]any, file string) *answer {
+	t.Helper()
+	c := as(t, "creator")
+	made := c.want(201, "POST", "/api/v1/videos", body)
+	if a := put(t, made.str("uploadUrl"), file, "video/mp4"); a.status != 200 {
+		t.Fatalf("upload answers %d", a.status)
+	}
+	v := made
+	eventually(t, 4*time.Minute, "video is ready", func() bool {
+		v = c.want(200, "GET", "/api/v1/videos/"+made.str("videoId"), nil)
+		if v.str("status") == "failed" {
+			t.Fatalf("video failed: %s", v.raw)
+		}
+		return v.str("status") == "ready"
+	})
+	return v
+}
+
+// scenery is a clip that is worth a look in the pictures kept.
+func scenery(t testing.TB, seconds int) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "scenery.mp4")
+	args := []string{"-nostdin", "-v", "error",
+		"-f", "lavfi", "-i", fmt.Sprintf("gradients=s=640x360:r=25:d=%d:c0=0x0f2027:c1=0x2c5364:c2=0xf7971e:c3=0xffd200:n=4:speed=0.02,drawbox=x=40+8*t:y=150:w=60:h=60:color=white@0.8:t=fill", seconds),
+		"-f", "lavfi", "-i", fmt.Sprintf("sine=frequency=220:duration=%d", seconds),
+		"-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-g", "50", "-c:a", "aac", "-shortest", path}
+	if out, err := exec.CommandContext(t.Context(), "ffmpeg", args...).CombinedOutput(); err != nil {
+		t.Fatalf("make a clip: %v\n%s", err, out)
+	}
+	return path
+}

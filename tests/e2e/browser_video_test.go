@@ -1,0 +1,333 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-rod/rod/lib/input"
+)
+
+func TestAViewerWatches(t *testing.T) {
+	t.Parallel()
+	made := film(t, map[string]any{"title": "Evening over the bay"}, scenery(t, 40))
+	c := as(t, "creator")
+	c.want(200, "PATCH", "/api/v1/videos/"+made.str("id"), map[string]any{"description": "Filmed in one take.\nSound is the wind."})
+	v := visitor(t, look{})
+	v.open(made.str("shareUrl"))
+	v.until("the picture's size", `() => document.querySelector("video").readyState >= 1`)
+	v.shot("watch-desktop-light")
+	v.play()
+
+	// The permission that the page came with lasts 12 s; playing goes on.
+	begun := time.Now()
+	from := eval[float64](v, `() => { window.stalls = 0; return document.querySelector("video").currentTime }`)
+	v.until("half a minute of film", `() => document.querySelector("video").currentTime > 30`)
+	played, took := eval[float64](v, `() => document.querySelector("video").currentTime`)-from, time.Since(begun).Seconds()
+	sessions := eval[int](v, `() => performance.getEntriesByType("resource").filter(e => e.name.endsWith("/session")).length`)
+	stats := eval[map[string]float64](v, `() => { const v = document.querySelector("video"), q = v.getVideoPlaybackQuality(); return {frames: q.totalVideoFrames, audio: v.webkitAudioDecodedByteCount, stalls: window.stalls} }`)
+	t.Logf("played %.1f s of film in %.1f s, %d renewals, %v", played, took, sessions, stats)
+	if sessions < 2 {
+		t.Errorf("%d renewals in 30 s of permissions of 12 s", sessions)
+	}
+	if stats["frames"] < 200 || stats["audio"] == 0 || stats["stalls"] > 1 {
+		t.Errorf("decoded %v", stats)
+	}
+
+	// A view was counted, and a jump shows the frame it leads to.
+	eventually(t, patience, "one view", func() bool {
+		return c.want(200, "GET", "/api/v1/videos/"+made.str("id"), nil).json["views"] == 1.0
+	})
+	eventually(t, 4*time.Minute, "a storyboard", func() bool {
+		return strings.Contains(string(visit(t, made.str("shareUrl")).raw), "data-storyboard")
+	})
+	v.clean()
+	v = visitor(t, look{})
+	v.open(made.str("shareUrl"))
+	v.play()
+	check(t, v.find("video").Focus())
+	eval[any](v, `() => { window.seen = false; new MutationObserver(() => { const p = document.querySelector("[data-preview]"); if (!p.hidden && p.querySelector(".tile").style.backgroundImage) window.seen = p.querySelector(".at").textContent }).observe(document.querySelector("[data-preview]"), {attributes: true}); return null }`)
+	check(t, v.Keyboard.Type(input.Digit5))
+	v.until("the preview of 0:20", `() => window.seen === "0:20"`)
+	v.shot("watch-seeking")
+	v.clean()
+}
+
+func TestAViewerReadsCaptions(t *testing.T) {
+	t.Parallel()
+	made := film(t, map[string]any{"title": "With words"}, scenery(t, 10))
+	c := as(t, "creator")
+	id := made.str("id")
+	c.want(200, "PUT", "/api/v1/videos/"+id+"/captions/en", "WEBVTT\n\n00:00.000 --> 00:09.000\nWind over the bay\n", "Content-Type", "text/vtt")
+	c.want(200, "PUT", "/api/v1/videos/"+id+"/captions/de", "WEBVTT\n\n00:00.000 --> 00:09.000\n<b>Wind</b> <img src=x onerror=alert(1)>\n", "Content-Type", "text/vtt")
+	v := visitor(t, look{})
+	v.open(made.str("shareUrl"))
+	v.play()
+	if labels := eval[[]string](v, `() => [...document.querySelectorAll("track")].map(t => t.label)`); labels[0] != "Deutsch" || labels[1] != "English" {
+		t.Errorf("tracks are called %q", labels)
+	}
+	check(t, v.find("video").Focus())
+	for _, want := range []string{"Wind", "Wind over the bay"} {
+		check(t, v.Keyboard.Type(input.KeyC))
+		v.until("captions "+want, fmt.Sprintf(`() => [...document.querySelector("video").textTracks].some(t => t.mode === "showing" && t.activeCues && t.activeCues[0]?.text.includes(%q))`, want))
+	}
+	v.shot("watch-captions")
+	check(t, v.Keyboard.Type(input.KeyC))
+	v.until("no captions", `() => [...document.querySelector("video").textTracks].every(t => t.mode !== "showing")`)
+	v.clean()
+}
+
+func TestWithTheKeyboardAlone(t *testing.T) {
+	t.Parallel()
+	made := film(t, map[string]any{"title": "No mouse"}, scenery(t, 20))
+	v := visitor(t, look{})
+	v.open(made.str("shareUrl"))
+	v.until("a button to start with", `() => !document.querySelector("[data-start]").hidden`)
+	focused := func() string {
+		return eval[string](v, `() => { const e = document.activeElement; return e.tagName + " " + (e.getAttribute("aria-label") || e.textContent).trim().slice(0, 40) }`)
+	}
+	check(t, v.Keyboard.Type(input.Tab))
+	if f := focused(); f != "A Skip to the video" {
+		t.Errorf("the first stop is %q", f)
+	}
+	v.shot("watch-skip-link")
+	check(t, v.Keyboard.Type(input.Enter))
+	for i := 0; focused() != "BUTTON Play the video"; i++ {
+		if i == 12 {
+			t.Fatalf("the button to start cannot be reached; at %q", focused())
+		}
+		check(t, v.Keyboard.Type(input.Tab))
+	}
+	check(t, v.Keyboard.Type(input.Enter))
+	v.until("playing", `() => document.querySelector("video").currentTime > 0.2`)
+	if f := focused(); !strings.HasPrefix(f, "VIDEO No mouse") {
+		t.Errorf("after starting the focus is on %q", f)
+	}
+	check(t, v.Keyboard.Type(input.Space))
+	v.until("paused", `() => document.querySelector("video").paused`)
+	before := eval[float64](v, `() => document.querySelector("video").currentTime`)
+	check(t, v.Keyboard.Type(input.ArrowRight))
+	v.until("five seconds on", fmt.Sprintf(`() => Math.abs(document.querySelector("video").currentTime - %f) < 0.2`, before+5))
+	check(t, v.Keyboard.Type(input.KeyM))
+	v.until("muted", `() => document.querySelector("video").muted`)
+	check(t, v.Keyboard.Type(input.Home))
+	v.until("at the start", `() => document.querySelector("video").currentTime === 0`)
+	check(t, v.Keyboard.Type(input.KeyK))
+	v.until("playing again", `() => !document.querySelector("video").paused`)
+	v.clean()
+}
+
+func TestAPasswordInTheBrowser(t *testing.T) {
+	t.Parallel()
+	made := film(t, map[string]any{"title": "Family only", "privacy": "password", "password": "grün 7"}, scenery(t, 4))
+	v := visitor(t, look{})
+	v.open(made.str("shareUrl"))
+	if f := eval[string](v, `() => document.activeElement.id`); f != "password" {
+		t.Errorf("the focus is on %q, not on the field", f)
+	}
+	try := func(password string) {
+		t.Helper()
+		wait := v.Timeout(patience).WaitNavigation("load")
+		check(t, v.find("#password").Input(password))
+		check(t, v.Keyboard.Type(input.Enter))
+		wait()
+	}
+	try("falsch")
+	if alert := v.find("[role=alert]").MustText(); !strings.Contains(alert, "not the password") {
+		t.Errorf("a wrong password says %q", alert)
+	}
+	v.shot("password-wrong")
+	try("grün 7")
+	v.find("video")
+	if title := v.find("h1").MustText(); title != "Family only" {
+		t.Errorf("title %q", title)
+	}
+	v.play()
+	v.clean("status of 403")
+
+	guesser := visitor(t, look{address: "203.0.113.7"})
+	guesser.open(made.str("shareUrl"))
+	v = guesser
+	for range 5 {
+		try("falsch")
+	}
+	try("grün 7")
+	if alert := v.find("[role=alert]").MustText(); !strings.Contains(alert, "Too many tries") {
+		t.Errorf("the sixth try says %q", alert)
+	}
+	v.shot("password-limited")
+	v.clean("status of 403", "status of 429")
+}
+
+func TestExpiryWhilePlaying(t *testing.T) {
+	t.Parallel()
+	file := scenery(t, 60)
+	c := as(t, "creator")
+	var made *answer
+	var ends time.Time
+	for life := 40 * time.Second; ; life *= 2 {
+		ends = time.Now().Add(life)
+		made = c.want(201, "POST", "/api/v1/videos", map[string]any{"title": "Not for long", "privacy": "expiring", "expiresAt": ends.UnixMilli()})
+		if a := put(t, made.str("uploadUrl"), file, "video/mp4"); a.status != 200 {
+			t.Fatalf("upload answers %d", a.status)
+		}
+		ready := func() bool {
+			return c.want(200, "GET", "/api/v1/videos/"+made.str("videoId"), nil).str("status") == "ready"
+		}
+		for !ready() && time.Until(ends) > 15*time.Second {
+			time.Sleep(300 * time.Millisecond)
+		}
+		if time.Until(ends) > 15*time.Second {
+			break
+		}
+		if life > 4*time.Minute {
+			t.Fatal("the machine is too busy to make a video within minutes")
+		}
+	}
+	v := visitor(t, look{})
+	v.open(made.str("shareUrl"))
+	v.play()
+	v.until("the end of watching", `() => !document.querySelector("[data-ended]").hidden`)
+	if late := time.Since(ends); late < -2*time.Second || late > 5*time.Second {
+		t.Errorf("watching ended %s after the video's time", late)
+	}
+	if !eval[bool](v, `() => { const v = document.querySelector("video"); return v.paused && !v.currentSrc }`) {
+		t.Error("the video can still be played")
+	}
+	if text := v.find("[data-ended]").MustText(); !strings.Contains(text, "expired") {
+		t.Errorf("the viewer reads %q", text)
+	}
+	v.shot("watch-expired")
+	v.open(made.str("shareUrl"))
+	if h := v.find("h1").MustText(); h != "This video has expired" {
+		t.Errorf("after a reload: %q", h)
+	}
+	v.clean("status of 410")
+}
+
+func TestAWaitingPageTurnsIntoTheVideo(t *testing.T) {
+	t.Parallel()
+	c := as(t, "creator")
+	made := c.want(201, "POST", "/api/v1/videos", map[string]any{"title": "On its way"})
+	v := visitor(t, look{})
+	v.open(made.str("shareUrl"))
+	if text := v.find("main").MustText(); !strings.Contains(text, "not been uploaded yet") {
+		t.Errorf("the page says %q", text)
+	}
+	v.shot("waiting-upload")
+	if a := put(t, made.str("uploadUrl"), scenery(t, 6), "video/mp4"); a.status != 200 {
+		t.Fatalf("upload answers %d", a.status)
+	}
+	eventually(t, 4*time.Minute, "the video, without a touch", func() bool {
+		found, _, err := v.Has("video")
+		return err == nil && found
+	})
+	v.play()
+	v.clean()
+}
+
+func TestPagesOnEveryScreen(t *testing.T) {
+	t.Parallel()
+	c := as(t, "creator")
+	made := film(t, map[string]any{"title": "A long title, withOneVeryLongWordThatHasNoPlaceToBreakAnywhere, and a few more words to wrap"}, scenery(t, 5))
+	c.want(200, "PATCH", "/api/v1/videos/"+made.str("id"), map[string]any{"description": strings.Repeat("Words and words, ", 20) + "\nhttps://example.com/" + strings.Repeat("a", 90)})
+	locked := c.want(201, "POST", "/api/v1/videos", map[string]any{"privacy": "password", "password": "x"})
+	waiting := c.want(201, "POST", "/api/v1/videos", map[string]any{"title": "Tomorrow's film"})
+	expired := c.want(201, "POST", "/api/v1/videos", map[string]any{"privacy": "expiring", "expiresAt": time.Now().Add(2 * time.Second).UnixMilli()})
+	text := filepath.Join(t.TempDir(), "not.mp4")
+	check(t, os.WriteFile(text, []byte(strings.Repeat("no film ", 500)), 0o600))
+	failed := c.want(201, "POST", "/api/v1/videos", map[string]any{"title": "Damaged"})
+	put(t, failed.str("uploadUrl"), text, "")
+	eventually(t, 4*time.Minute, "the failure", func() bool {
+		return c.want(200, "GET", "/api/v1/videos/"+failed.str("videoId"), nil).str("status") == "failed"
+	})
+	pages := map[string]string{
+		"watch": made.str("shareUrl"), "locked": locked.str("shareUrl"), "waiting": waiting.str("shareUrl"), "expired": expired.str("shareUrl"),
+		"failed": failed.str("shareUrl"), "missing": stack.BaseURL + "/v/zzzzzzz",
+		"embed": stack.BaseURL + "/embed/" + made.str("slug"), "embed-locked": stack.BaseURL + "/embed/" + locked.str("slug"),
+	}
+	for name, l := range map[string]look{
+		"phone-light": {width: 320, height: 640}, "phone-dark": {width: 320, height: 640, dark: true},
+		"desktop-light": {width: 1440, height: 900}, "desktop-dark": {width: 1440, height: 900, dark: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := visitor(t, l)
+			for page, url := range pages {
+				v.open(url)
+				if name := eval[string](v, `() => document.querySelector("h1, video").textContent.trim() || document.querySelector("video").getAttribute("aria-label")`); name == "" {
+					t.Errorf("%s has no name for a screen reader", page)
+				}
+				if over := eval[int](v, `() => document.documentElement.scrollWidth - innerWidth`); over > 0 {
+					t.Errorf("%s is %d px wider than the screen", page, over)
+				}
+				low := eval[[]string](v, contrast)
+				if len(low) > 0 {
+					t.Errorf("%s: hard to read: %q", page, low)
+				}
+				v.shot(page + "-" + name)
+			}
+			v.clean("status of 404", "status of 410")
+		})
+	}
+}
+
+// contrast lists texts whose contrast with their ground is below WCAG's 4.5.
+const contrast = `() => {
+  const rgb = (s) => { const m = s.match(/[\d.]+/g).map(Number); return { c: m.slice(0, 3), a: m[3] ?? 1 } };
+  const lum = (c) => { const [r, g, b] = c.map((v) => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4 }); return 0.2126 * r + 0.7152 * g + 0.0722 * b };
+  const ground = (e) => { for (; e; e = e.parentElement) { const b = rgb(getComputedStyle(e).backgroundColor); if (b.a > 0.9) return b.c } return [255, 255, 255] };
+  const low = [];
+  for (const e of document.querySelectorAll("main *, header *, footer")) {
+    const own = [...e.childNodes].filter((n) => n.nodeType === 3 && n.data.trim()).map((n) => n.data.trim()).join(" ");
+    if (!own || e.closest("[hidden], .player") || !e.checkVisibility()) continue;
+    const [a, b] = [lum(rgb(getComputedStyle(e).color).c), lum(ground(e))].sort((x, y) => y - x);
+    if ((a + 0.05) / (b + 0.05) < 4.5) low.push(own.slice(0, 40) + " " + ((a + 0.05) / (b + 0.05)).toFixed(2));
+  }
+  return low;
+}`
+
+func TestHostileTextNeverRuns(t *testing.T) {
+	t.Parallel()
+	c := as(t, "creator")
+	made := film(t, map[string]any{}, scenery(t, 2))
+	v := visitor(t, look{})
+	for _, s := range hostile {
+		if a := c.do("PATCH", "/api/v1/videos/"+made.str("id"), map[string]any{"title": s, "description": s}); a.status != http.StatusOK {
+			t.Fatalf("%q: %d %s", s, a.status, a.raw)
+		}
+		for _, url := range []string{made.str("shareUrl"), stack.BaseURL + "/embed/" + made.str("slug")} {
+			v.open(url)
+		}
+		v.open(made.str("shareUrl"))
+		shown := eval[string](v, `() => document.querySelector("h1").textContent`)
+		if want := strings.TrimSpace(s); want != "" && shown != want {
+			t.Errorf("%q is shown as %q", s, shown)
+		}
+	}
+	if n := eval[int](v, `() => window.ran ?? 0`); n != 0 {
+		t.Errorf("%d scripts ran", n)
+	}
+	v.clean()
+}
+
+// hostile texts are of the kinds that lists of XSS payloads have: each would run
+// in some place that a template might put it.
+var hostile = []string{
+	`<script>alert(1)</script>`, `"><script>alert(1)</script>`, `'><script>alert(1)</script>`, `</title><script>alert(1)</script>`,
+	`</script><script>alert(1)</script>`, `</textarea><script>alert(1)</script>`, `--><script>alert(1)</script>`, `]]><script>alert(1)</script>`,
+	`<img src=x onerror=alert(1)>`, `"><img src=x onerror=alert(1)>`, `<svg onload=alert(1)>`, `<svg><script>alert&#40;1)</script>`,
+	`<body onload=alert(1)>`, `<iframe srcdoc="<script>parent.alert(1)</script>">`, `<iframe src=javascript:alert(1)>`, `<a href=javascript:alert(1)>x</a>`,
+	`javascript:alert(1)`, `data:text/html,<script>alert(1)</script>`, `" autofocus onfocus=alert(1) x="`, `' autofocus onfocus=alert(1) x='`,
+	"` onmouseover=alert(1) x=`", `{{constructor.constructor('alert(1)')()}}`, `${alert(1)}`, "`${alert(1)}`", `#{alert(1)}`, `<%= alert(1) %>`,
+	`<math><mtext></form><form><mglyph><style></math><img src onerror=alert(1)>`, `<noscript><p title="</noscript><img src=x onerror=alert(1)>">`,
+	`<meta http-equiv="refresh" content="0;url=javascript:alert(1)">`, `<base href="https://evil.example/">`, `<link rel=stylesheet href=data:,*%7bx:expression(alert(1))%7d>`,
+	`<style>@import 'https://evil.example/x.css';</style>`, `<object data=javascript:alert(1)>`, `<embed src=javascript:alert(1)>`, `<form action=javascript:alert(1)><button>`,
+	`<details open ontoggle=alert(1)>`, `<video><source onerror=alert(1)>`, `<marquee onstart=alert(1)>`, `<x onclick=alert(1)>x`, "\u202e<script>alert(1)</script>",
+	"\ufeff<script>alert(1)</script>", "<\u200bscript>alert(1)</script>", "&lt;script&gt;alert(1)&lt;/script&gt;", "&#60;script&#62;alert(1)&#60;/script&#62;",
+	`\u003cscript\u003ealert(1)\u003c/script\u003e`, `%3Cscript%3Ealert(1)%3C/script%3E`, "+ADw-script+AD4-alert(1)+ADw-/script+AD4-", `<ScRiPt>alert(1)</sCrIpT>`,
+	`<script src=//evil.example/x.js></script>`, `<div style="background:url(javascript:alert(1))">`, "<script\x0c>alert(1)</script>", "𝓮𝓿𝓲𝓵 <b>bold</b>",
+}
