@@ -353,6 +353,16 @@ var behaviours = []struct {
 			t.Error("other bytes")
 		}
 	}},
+	{"a chunk that is here already changes nothing", func(t *testing.T, e *env) {
+		body := random(2 * unit)
+		s := e.startSession(t, "u/old")
+		call(t, "PUT", s, body, "Content-Range", span(0, 2*unit-1, "*")).want(t, 308, "")
+		a := call(t, "PUT", s, body[:unit], "Content-Range", span(0, unit-1, "*"))
+		if a.status != 308 || a.header.Get("Range") != fmt.Sprintf("bytes=0-%d", 2*unit-1) {
+			t.Errorf("answer %+v", a)
+		}
+		call(t, "PUT", s, body[:unit], "Content-Range", span(0, unit-1, strconv.Itoa(unit))).want(t, 400, "InvalidArgument")
+	}},
 	{"a gap is answered with where to go on", func(t *testing.T, e *env) {
 		s := e.startSession(t, "u/gap")
 		a := call(t, "PUT", s, random(100), "Content-Range", span(unit, unit+99, "*"))

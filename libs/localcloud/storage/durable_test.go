@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"math/big"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -174,6 +175,44 @@ func TestACutChunkKeepsWhatArrived(t *testing.T) {
 	call(t, "PUT", s, body[last+1:], "Content-Range", span(last+1, len(body)-1, fmt.Sprint(len(body)))).want(t, 200, "")
 	if e.read(t, "res") != string(body) {
 		t.Error("other bytes")
+	}
+}
+
+// Whatever a client sends, in whichever pieces and however often, the object is the bytes in order.
+func TestAnySequenceOfChunksMakesTheSameObject(t *testing.T) {
+	t.Parallel()
+	e := start(t, storage.Options{})
+	for run := range 15 {
+		name := fmt.Sprintf("seq-%d", run)
+		body := random(rand.IntN(6*unit) + 1)
+		s := e.startSession(t, name)
+		have := 0
+		for steps := 0; ; steps++ {
+			first := max(0, have-rand.IntN(2*unit)) // sometimes again
+			last := first + rand.IntN(3*unit)       // sometimes beyond
+			total := []string{"*", fmt.Sprint(len(body))}[rand.IntN(2)]
+			if last >= len(body)-1 || steps > 30 {
+				last, total = len(body)-1, fmt.Sprint(len(body))
+			}
+			a := call(t, "PUT", s, body[first:last+1], "Content-Range", span(first, last, total))
+			if a.status == 200 {
+				break
+			}
+			if a.status != 308 {
+				t.Fatalf("chunk %d-%d/%s with %d kept = %d %s", first, last, total, have, a.status, a.body)
+			}
+			kept := 0
+			if _, err := fmt.Sscanf(a.header.Get("Range"), "bytes=0-%d", &kept); err == nil {
+				kept++
+			}
+			if kept < have || kept > max(have, last+1) {
+				t.Fatalf("kept %d after %d and chunk %d-%d", kept, have, first, last)
+			}
+			have = kept
+		}
+		if e.read(t, name) != string(body) {
+			t.Errorf("run %d: other bytes", run)
+		}
 	}
 }
 

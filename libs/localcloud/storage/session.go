@@ -374,7 +374,14 @@ func (s *Server) absorb(ses *session, r *http.Request, c contentRange) (complete
 	if size >= 0 && r.ContentLength >= 0 && r.ContentLength != size {
 		return false, fail(400, "InvalidArgument", "Content-Length %d does not match Content-Range.", r.ContentLength)
 	}
-	if _, err := io.CopyN(io.Discard, r.Body, u.n-c.first); err != nil { // sent again: skip what is here
+	if c.total >= 0 && u.n > c.total {
+		return false, fail(400, "InvalidArgument", "The session has %d bytes already, more than the total of %d.", u.n, c.total)
+	}
+	skip := u.n - c.first // sent again: it is here
+	if size >= 0 {
+		skip = min(skip, size)
+	}
+	if _, err := io.CopyN(io.Discard, r.Body, skip); err != nil {
 		return false, ses.broken(s.st, err)
 	}
 	room := ses.rec.Max + 1 - u.n
