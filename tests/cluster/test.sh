@@ -72,13 +72,17 @@ under() {
 	ok "$label at $rate/s: $output"
 }
 
-pods() { k get pods -l app.kubernetes.io/component="$1" -o name; }
+pod_of() { k get pods -l app.kubernetes.io/component="$1" -o jsonpath='{.items[0].metadata.name}'; }
 restart() { k rollout restart deployment/$release-"$1" && k rollout status deployment/$release-"$1" --timeout 180s; }
 restarts() {
 	local i
 	for ((i = 0; i < rollouts; i++)); do restart "$1"; done
 }
-settled() { ! k get pods --no-headers -l app.kubernetes.io/instance=$release | grep -qv ' Running \|test '; }
+settled() {
+	local lines
+	lines=$(k get pods --no-headers -l "app.kubernetes.io/instance=$release,app.kubernetes.io/component!=test")
+	! grep -qv ' 1/1 *Running ' <<<"$lines"
+}
 
 ## images: give the node Linkreel's images from dist/images (make images).
 case_images() {
@@ -151,7 +155,7 @@ case_stories() {
 ## pods: what a container may do: no capability, seccomp, a root that cannot be written, no token.
 case_pods() {
 	local pod
-	pod=$(pods worker | head -n 1)
+	pod=$(pod_of worker)
 	k exec "$pod" -- bash -c '
 		grep -q "^CapEff:.0000000000000000$" /proc/self/status && grep -q "^Seccomp:.2$" /proc/self/status &&
 		! touch /x 2>/dev/null && touch /tmp/x && [ ! -e /var/run/secrets/kubernetes.io ] && [ "$(id -u)" = 65532 ]' ||
@@ -172,7 +176,7 @@ case_policy() {
 	[ "$(k logs stranger | grep -c 'reached')" = 0 ] || die "a stranger reached: $(k logs stranger)"
 	k delete pod stranger --now >/dev/null
 	ok "a stranger reaches neither Redis, Firestore, key verification nor the operator API"
-	pod=$(pods worker | head -n 1)
+	pod=$(pod_of worker)
 	k exec "$pod" -- bash -c "timeout 3 bash -c '</dev/tcp/$release-redis/6379'" || die "a worker does not reach Redis"
 	fails k exec "$pod" -- bash -c "timeout 3 bash -c '</dev/tcp/$release-auth/8082'"
 	fails k exec "$pod" -- bash -c "timeout 3 bash -c '</dev/tcp/$release-links/8080'"
@@ -299,7 +303,7 @@ case_gateway() {
 
 ## traces: a create and a cold redirect are one trace each; upload to ready is linked traces.
 case_traces() {
-	local id
+	local id name list
 	h upgrade --install devstack "$root/charts/devstack" --set images.redis=localhost/linkreel/redis:dev --wait --timeout 120s >/dev/null
 	upgrade --set telemetry.endpoint=http://devstack-otelview:4318 \
 		--set 'networkPolicy.telemetryTo[0].podSelector.matchLabels.app=devstack-otelview'
@@ -310,9 +314,10 @@ case_traces() {
 	await 30 traced 'POST /api/v1/links'
 	await 30 traced 'transcode'
 	for name in 'POST /api/v1/links' 'transcode'; do
-		id=$(curl -sS http://127.0.0.1:14318/traces | grep -m 1 "$name" | cut -d' ' -f1)
-		echo "     $name"
-		curl -sS "http://127.0.0.1:14318/traces/$id" | sed 's/^/       /' | head -n 20
+		list=$(curl -sS http://127.0.0.1:14318/traces)
+		id=$(grep -m 1 "$name" <<<"$list" | cut -d' ' -f1)
+		echo "     $name, trace $id"
+		curl -sS "http://127.0.0.1:14318/traces/$id" | sed 's/^/       /'
 	done
 	ok "traces arrive at the viewer"
 	h uninstall devstack --wait >/dev/null
@@ -326,7 +331,7 @@ case_uninstall() {
 	await 90 gone
 	ok "helm uninstall leaves the volumes' claims and the Secrets alone"
 }
-gone() { [ -z "$(k get deployment,statefulset,pod,service,ingress,hpa,networkpolicy -o name | grep -v stranger)" ]; }
+gone() { [ -z "$(k get deployment,statefulset,pod,service,ingress,hpa,networkpolicy -l app.kubernetes.io/instance=$release -o name)" ]; }
 
 running init || die "the cluster does not run; make cluster-up"
 cases=("$@")
