@@ -335,7 +335,7 @@ func (q *query) compileComparison(f *pb.StructuredQuery_FieldFilter) (*filter, i
 // tooLongToQuery tells texts that do not fit into an index as a whole, so that
 // production could not tell them apart.
 func tooLongToQuery(v *pb.Value) bool {
-	return max(len(v.GetStringValue()), len(v.GetBytesValue())) > maxIndexedBytes ||
+	return max(len(v.GetStringValue()), len(v.GetBytesValue())) >= maxIndexedBytes ||
 		slices.ContainsFunc(v.GetArrayValue().GetValues(), tooLongToQuery)
 }
 

@@ -4,7 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"os"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -40,8 +42,13 @@ var (
 
 // reservedMap is address space, not memory: a file that outgrows its mapping can
 // only be mapped anew when no reader is active, and one stalled stream would
-// then stop every write.
-const reservedMap = 16 << 30
+// then stop every write. Windows would make the file as large.
+func reservedMap() int {
+	if runtime.GOOS == "windows" {
+		return 0
+	}
+	return int(min(16<<30, int64(math.MaxInt/2)))
+}
 
 // latest as a time means: what is committed now.
 const latest = int64(1) << 62
@@ -57,7 +64,7 @@ type store struct {
 // openStore creates the file when it is not there. An empty path keeps
 // everything in memory.
 func openStore(path string) (*store, error) {
-	opts := &bolt.Options{Timeout: time.Second, FreelistType: bolt.FreelistMapType, InitialMmapSize: reservedMap}
+	opts := &bolt.Options{Timeout: time.Second, FreelistType: bolt.FreelistMapType, InitialMmapSize: reservedMap()}
 	if path == "" {
 		path = "memory"
 		opts.NoSync, opts.NoGrowSync = true, true
