@@ -99,7 +99,7 @@ func get(t *testing.T, c *gc.Client, path string) *gc.DocumentSnapshot {
 	return d
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package firestore
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,11 +11,17 @@ import (
 	"strings"
 	"time"
 
+	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 	bolt "go.etcd.io/bbolt"
 )
 
 // IndexEverything makes every query build the index that serves it best.
 func IndexEverything(s *Server) { s.store.adaptive = -1 }
+
+// Write commits writes without going through the network.
+func Write(s *Server, writes ...*pb.Write) error {
+	return s.commit(context.Background(), &commitRequest{writes: writes, size: 1})
+}
 
 // Examined is how many documents queries have looked at.
 func Examined(s *Server) int64 { return s.store.examined.Load() }

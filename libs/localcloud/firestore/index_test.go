@@ -132,7 +132,7 @@ func TestQueryCost(t *testing.T) {
 	t.Parallel()
 	s := open(t, firestore.Options{Indexes: indexes(t, benchIndexes)})
 	c := client(t, s)
-	load(t, c, 5000)
+	load(t, s, 5000)
 	newest := c.Collection("links").Where("accountId", "==", "acc3").OrderBy("seq", gc.Desc)
 	first, err := newest.Limit(20).Documents(ctxOf(t)).GetAll()
 	must(t, err)
@@ -167,7 +167,7 @@ func TestCountCost(t *testing.T) {
 	t.Parallel()
 	s := open(t, firestore.Options{Indexes: indexes(t, benchIndexes)})
 	c := client(t, s)
-	load(t, c, 2000)
+	load(t, s, 2000)
 	before := firestore.Examined(s)
 	for _, tt := range []struct {
 		query gc.Query
@@ -199,7 +199,7 @@ func TestIndexes_survive_reopening_and_follow_the_declaration(t *testing.T) {
 		must(t, err)
 		c := client(t, s)
 		if i == 0 {
-			load(t, c, 2000)
+			load(t, s, 2000)
 		}
 		before := firestore.Examined(s)
 		docs, err := newest(c).Documents(ctxOf(t)).GetAll()
