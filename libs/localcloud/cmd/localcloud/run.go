@@ -104,7 +104,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if err != nil {
 		return err
 	}
-	fire, err := firestore.Open(firestore.Options{Path: filepath.Join(o.dataDir, "firestore.db"), Indexes: indexes})
+	fire, err := firestore.Open(firestore.Options{Path: filepath.Join(o.dataDir, "firestore.db"), Indexes: indexes}) //nolint:contextcheck // ends with Close
 	if err != nil {
 		return err
 	}
@@ -114,13 +114,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if err != nil {
 		return err
 	}
-	defer public.Close()
+	defer func() { _ = public.Close() }() // closed by its server already, if that ran
 	api, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.apiAddr)
 	if err != nil {
 		return err
 	}
-	defer api.Close()
-	store, err := openStorage(o, "http://"+api.Addr().String(), log)
+	defer func() { _ = api.Close() }()
+	store, err := openStorage(o, "http://"+api.Addr().String(), log) //nolint:contextcheck // ends with Close
 	if err != nil {
 		return err
 	}
@@ -128,11 +128,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 
 	failed := make(chan error, 2)
 	publicServer, apiServer := server(store.PublicHandler()), server(store.APIHandler())
-	defer stopServer(publicServer)
-	defer stopServer(apiServer)
+	defer stopServer(ctx, publicServer)
+	defer stopServer(ctx, apiServer)
 	go func() { failed <- publicServer.Serve(public) }()
 	go func() { failed <- apiServer.Serve(api) }()
-	fireAddr, err := fire.Listen(o.firestoreAddr)
+	fireAddr, err := fire.Listen(o.firestoreAddr) //nolint:contextcheck // ends with Close
 	if err != nil {
 		return err
 	}
@@ -217,8 +217,9 @@ func server(h http.Handler) *http.Server {
 	return &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 }
 
-func stopServer(s *http.Server) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+// stopServer lets running requests finish for a while, although ctx has ended.
+func stopServer(ctx context.Context, s *http.Server) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if s.Shutdown(ctx) != nil {
 		_ = s.Close()

@@ -123,7 +123,7 @@ func TestTheProgramServesBothAndKeepsDataOverARestart(t *testing.T) {
 			t.Errorf("attrs: %+v, %v", a, err)
 		}
 		health, err := http.Get(d.HealthURL)
-		if err != nil || health.StatusCode != 200 {
+		if err != nil || health.StatusCode != http.StatusOK {
 			t.Errorf("health: %v", err)
 		} else {
 			health.Body.Close()
