@@ -70,7 +70,9 @@ func (k Key) Prefix() string { return k.text[:len(KeyPrefix)+4] }
 // Last4 is what may be shown of the end.
 func (k Key) Last4() string { return k.text[len(k.text)-4:] }
 
-func (k Key) String() string   { return "[redacted]" }
+func (k Key) String() string { return "[redacted]" }
+
+// GoString keeps %#v from showing the text.
 func (k Key) GoString() string { return "identity.Key{[redacted]}" }
 
 func checksum(s string) string {

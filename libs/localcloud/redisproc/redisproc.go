@@ -102,7 +102,7 @@ func (s *Server) Restart(ctx context.Context) error {
 	if !s.opt.Memory {
 		args = append(args, "--appendonly", "yes", "--appendfsync", fsync)
 	}
-	cmd := exec.Command(s.opt.Binary, args...)
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), s.opt.Binary, args...)
 	cmd.Stdout, cmd.Stderr = s.opt.Log, s.opt.Log
 	dieWithParent(cmd)
 	done := make(chan struct{})
@@ -189,11 +189,14 @@ func (s *Server) end(sig syscall.Signal, patience time.Duration) error {
 // endLeftover stops the server that an earlier parent left on dir.
 func endLeftover(dir string) error {
 	text, err := os.ReadFile(filepath.Join(dir, "redis.pid"))
-	if err != nil {
-		return nil // none
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil || !isRedis(pid) {
+	if err != nil {
+		return fmt.Errorf("redis pid file: %w", err)
+	}
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(text))) // garbage is 0, which is no process of ours
+	if pid <= 0 || !isRedis(pid) {
 		return nil
 	}
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
@@ -210,7 +213,7 @@ func endLeftover(dir string) error {
 // isRedis reports whether pid is a live Redis, so that a reused number is never
 // signalled.
 func isRedis(pid int) bool {
-	out, err := exec.Command("ps", "-o", "stat=,comm=", "-p", strconv.Itoa(pid)).Output()
+	out, err := exec.CommandContext(context.Background(), "ps", "-o", "stat=,comm=", "-p", strconv.Itoa(pid)).Output()
 	if err != nil {
 		if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil {
 			return strings.Contains(string(text), "redis") || strings.Contains(string(text), "valkey")
@@ -237,7 +240,7 @@ func ping(ctx context.Context, addr string) bool {
 }
 
 func freeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", fmt.Errorf("free port: %w", err)
 	}
