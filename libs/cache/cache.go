@@ -38,6 +38,7 @@ type Options[V any] struct {
 	Absent   time.Duration // life of "there is nothing"; 2 s
 	Stale    time.Duration // how long a value may stand in for a failing loader; 24 h
 	Timeout  time.Duration // bound of a load; 2 s
+	Patience time.Duration // how long a caller without a value waits; 1 s, a quarter of it while loads fail
 	Wait     time.Duration // how long a caller with an old value waits for a new one; 100 ms
 	Now      func() time.Time
 }
@@ -104,6 +105,7 @@ func New[V any](opt Options[V]) *Cache[V] {
 	def(&opt.Absent, 2*time.Second)
 	def(&opt.Stale, 24*time.Hour)
 	def(&opt.Timeout, 2*time.Second)
+	def(&opt.Patience, time.Second)
 	def(&opt.Wait, 100*time.Millisecond)
 	if opt.Capacity <= 0 {
 		opt.Capacity = 64 << 20
@@ -140,7 +142,7 @@ func (c *Cache[V]) Get(ctx context.Context, key string) (Lookup[V], error) {
 		e = nil
 	}
 	if e == nil {
-		return c.load(ctx, key)
+		return c.cold(ctx, key)
 	}
 	now := c.opt.Now().UnixNano()
 	age, life := time.Duration(now-e.loaded), c.life(e)
@@ -154,7 +156,7 @@ func (c *Cache[V]) Get(ctx context.Context, key string) (Lookup[V], error) {
 		}
 		return Lookup[V]{e, key, false}, nil
 	case !e.Found || age > c.opt.Stale:
-		return c.load(ctx, key)
+		return c.cold(ctx, key)
 	case !c.mayTry(now):
 		return Lookup[V]{e, key, true}, nil
 	}
@@ -184,6 +186,18 @@ func (c *Cache[V]) life(e *Entry[V]) time.Duration {
 func (c *Cache[V]) mayTry(now int64) bool {
 	last := c.failed.Load()
 	return last == 0 || now-last >= int64(backoff) && c.failed.CompareAndSwap(last, now)
+}
+
+// cold loads for a caller who has nothing else. It gives up before the load
+// does, sooner when the last load failed: the next caller may find the value.
+func (c *Cache[V]) cold(ctx context.Context, key string) (Lookup[V], error) {
+	patience := c.opt.Patience
+	if c.failed.Load() != 0 {
+		patience /= 4
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return c.load(ctx, key)
 }
 
 // load reads key now, or joins a load that began after the key's last

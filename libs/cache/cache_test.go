@@ -246,6 +246,20 @@ func TestDoubt_reloads_everything_but_keeps_a_last_resort(t *testing.T) {
 	expect(t, c, "a", "2")
 }
 
+func TestGet_gives_up_on_a_load_that_hangs(t *testing.T) {
+	t.Parallel()
+	gate := make(chan struct{})
+	c := New(Options[string]{Patience: 40 * time.Millisecond, Load: func(ctx context.Context, _ string) (string, bool, error) {
+		<-gate
+		return "late", true, nil
+	}})
+	if _, err := c.Get(t.Context(), "a"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Get of a hanging load: %v", err)
+	}
+	close(gate)
+	expect(t, c, "a", "late")
+}
+
 func TestCapacity_bounds_what_is_kept(t *testing.T) {
 	t.Parallel()
 	c := New(Options[string]{Capacity: 100 * 300, Load: func(_ context.Context, key string) (string, bool, error) { return key, true, nil }})

@@ -19,6 +19,7 @@ import (
 	"github.com/sony/gobreaker/v2"
 	"google.golang.org/api/option"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
@@ -70,15 +71,21 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 		database = firestore.DefaultDatabaseID
 	}
 	var opts []option.ClientOption
+	// By default the pauses between tries to connect grow to two minutes, and a
+	// database that is back would be found that late.
+	reconnect := grpc.WithConnectParams(grpc.ConnectParams{
+		Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+		MinConnectTimeout: 2 * time.Second,
+	})
 	if cfg.Endpoint != "" {
 		conn, err := grpc.NewClient(cfg.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)), grpc.WithUnaryInterceptor(optimistic))
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)), grpc.WithUnaryInterceptor(optimistic), reconnect)
 		if err != nil {
 			return nil, fmt.Errorf("dial firestore %s: %w", cfg.Endpoint, err)
 		}
 		opts = append(opts, option.WithGRPCConn(conn))
 	} else {
-		opts = append(opts, option.WithGRPCDialOption(grpc.WithChainUnaryInterceptor(optimistic)))
+		opts = append(opts, option.WithGRPCDialOption(grpc.WithChainUnaryInterceptor(optimistic)), option.WithGRPCDialOption(reconnect))
 	}
 	client, err := firestore.NewClientWithDatabase(ctx, cfg.Project, database, opts...)
 	if err != nil {

@@ -1,0 +1,476 @@
+package faults_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	mrand "math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	toxiproxy "github.com/Shopify/toxiproxy/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"github.com/linkreel/linkreel/libs/authclient"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/localcloud/firestore"
+	"github.com/linkreel/linkreel/libs/localcloud/redisproc"
+	"github.com/linkreel/linkreel/libs/localcloud/redistest"
+	"github.com/linkreel/linkreel/services/auth"
+	"github.com/linkreel/linkreel/services/links"
+)
+
+// linksBinary is the service as it is shipped.
+var linksBinary = sync.OnceValues(func() (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(cache, "linkreel-tests", "links")
+	out, err := exec.Command("go", "build", "-o", path, "github.com/linkreel/linkreel/services/links/cmd/links").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build links: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+// linksBed is what links processes share. Redis and Firestore are reached
+// through proxies that can misbehave.
+type linksBed struct {
+	t           testing.TB
+	firestore   *firestore.Server
+	firestoreBy *toxiproxy.Proxy
+	redis       *redisproc.Server
+	redisBy     *toxiproxy.Proxy
+	auth        string
+	key         string
+}
+
+type linksKeys struct{ hash string }
+
+func (k linksKeys) Verify(_ context.Context, hash string) (*authclient.Record, error) {
+	if hash != k.hash {
+		return nil, authclient.ErrUnknownKey
+	}
+	return &authclient.Record{KeyID: "key_t", Scopes: identity.AllScopes(), AccountID: "acc_t", AccountName: "T", Plan: identity.Enterprise, Version: 1, PerMinute: 10_000_000}, nil
+}
+
+func newLinksBed(t testing.TB) *linksBed {
+	t.Helper()
+	indexes, err := firestore.ParseIndexes(links.Indexes, auth.Indexes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := firestore.Open(firestore.Options{Indexes: indexes, TTLInterval: -1, Faults: &firestore.Faults{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	addr, err := server.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := identity.NewKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whose := httptest.NewServer(authclient.Handler(linksKeys{key.Hash()}, authInternalToken))
+	t.Cleanup(whose.Close)
+	b := &linksBed{t: t, firestore: server, redis: redistest.Server(t), auth: whose.URL, key: key.Secret()}
+	toxi := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
+	b.firestoreBy = linksProxy(t, toxi, "firestore", addr.String())
+	b.redisBy = linksProxy(t, toxi, "redis", b.redis.Addr())
+	return b
+}
+
+func linksProxy(t testing.TB, s *toxiproxy.ApiServer, name, upstream string) *toxiproxy.Proxy {
+	t.Helper()
+	p := toxiproxy.NewProxy(s, name, authFreeAddr(t), upstream)
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Stop)
+	return p
+}
+
+func (b *linksBed) slow(p *toxiproxy.Proxy, ms int) (heal func()) {
+	b.t.Helper()
+	toxic := fmt.Sprintf(`{"name":"slow","type":"latency","stream":"downstream","attributes":{"latency":%d}}`, ms)
+	if _, err := p.Toxics.AddToxicJson(strings.NewReader(toxic)); err != nil {
+		b.t.Fatal(err)
+	}
+	return func() { p.Toxics.ResetToxics(context.Background()) }
+}
+
+// linksProcess is one replica. It keeps its addresses and its spool over a kill.
+type linksProcess struct {
+	bed                     *linksBed
+	api, redirect, internal string
+	spool                   string
+	flush                   bool
+	cmd                     *exec.Cmd
+	done                    chan struct{}
+	log                     *linksLog
+}
+
+type linksLog struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *linksLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *linksLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func (b *linksBed) start(flush bool) *linksProcess {
+	b.t.Helper()
+	p := &linksProcess{bed: b, api: authFreeAddr(b.t), redirect: authFreeAddr(b.t), internal: authFreeAddr(b.t), spool: b.t.TempDir(), flush: flush, log: &linksLog{}}
+	b.t.Cleanup(func() {
+		p.kill()
+		if b.t.Failed() {
+			b.t.Logf("log of links on %s:\n%.6000s", p.redirect, p.log)
+		}
+	})
+	p.run()
+	return p
+}
+
+func (p *linksProcess) run() {
+	t := p.bed.t
+	t.Helper()
+	binary, err := linksBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.cmd = exec.Command(binary)
+	p.cmd.Env = append(os.Environ(),
+		"LINKREEL_API_ADDR="+p.api, "LINKREEL_REDIRECT_ADDR="+p.redirect, "LINKREEL_INTERNAL_ADDR="+p.internal, "LINKREEL_ADMIN_ADDR=127.0.0.1:0",
+		"LINKREEL_FIRESTORE_ENDPOINT="+p.bed.firestoreBy.Listen, "LINKREEL_REDIS_URL="+p.bed.redisBy.Listen, "LINKREEL_AUTH_URL="+p.bed.auth,
+		"LINKREEL_INTERNAL_TOKEN="+authInternalToken, "LINKREEL_SHORT_BASE_URL=http://lrl.example", "LINKREEL_SPOOL_DIR="+p.spool,
+		"LINKREEL_LOG_LEVEL=warn", "LINKREEL_DRAIN=0s", fmt.Sprint("LINKREEL_FLUSH=", p.flush),
+	)
+	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	p.done = make(chan struct{})
+	started := make(chan error, 1)
+	go func(cmd *exec.Cmd, done chan struct{}) {
+		runtime.LockOSThread() // the parent-death signal follows this thread
+		defer close(done)
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // killed, as these tests do
+		}
+	}(p.cmd, p.done)
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+	authUntil(t, "links listens", 30*time.Second, func() bool {
+		for _, addr := range []string{p.api, p.redirect} {
+			c, err := net.DialTimeout("tcp", addr, time.Second)
+			if err != nil {
+				return false
+			}
+			_ = c.Close()
+		}
+		return true
+	})
+}
+
+func (p *linksProcess) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+// call asks the API.
+func (p *linksProcess) call(method, path, body string) authAnswer {
+	return authCall(method, p.api, path, p.bed.key, body)
+}
+
+// create makes links with the slugs and returns their ids.
+func (p *linksProcess) create(slugs ...string) map[string]string {
+	t := p.bed.t
+	t.Helper()
+	ids := map[string]string{}
+	for part := range slices.Chunk(slugs, 100) {
+		var items []string
+		for _, s := range part {
+			items = append(items, fmt.Sprintf(`{"url":"https://example.com/%s","slug":%q}`, s, s))
+		}
+		a := p.call("POST", "/api/v1/links/bulk", `{"urls":[`+strings.Join(items, ",")+`]}`)
+		if a.err != nil || a.status != 201 {
+			t.Fatalf("create: %d %s %v", a.status, a.body, a.err)
+		}
+		var out struct {
+			Results []struct{ Data struct{ ID, Slug string } }
+		}
+		if err := json.Unmarshal(a.body, &out); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range out.Results {
+			ids[r.Data.Slug] = r.Data.ID
+		}
+	}
+	return ids
+}
+
+// clicks sums what is counted, by slug.
+func (p *linksProcess) clicks() (map[string]int64, error) {
+	out := map[string]int64{}
+	cursor := ""
+	for {
+		a := p.call("GET", "/api/v1/links?limit=100"+cursor, "")
+		if a.err != nil || a.status != 200 {
+			return nil, fmt.Errorf("list: %d %w", a.status, a.err)
+		}
+		var page struct {
+			Data []struct {
+				Slug   string
+				Clicks int64
+			}
+			NextCursor *int64
+		}
+		if err := json.Unmarshal(a.body, &page); err != nil {
+			return nil, err
+		}
+		for _, l := range page.Data {
+			out[l.Slug] = l.Clicks
+		}
+		if page.NextCursor == nil {
+			return out, nil
+		}
+		cursor = fmt.Sprint("&cursor=", *page.NextCursor)
+	}
+}
+
+// linksConn is a visitor's connection. Unlike http.Client it never repeats a
+// request by itself, so that a request is sent once or not at all.
+type linksConn struct {
+	addr string
+	c    net.Conn
+	r    *bufio.Reader
+}
+
+var errLinksNotSent = errors.New("not sent")
+
+func (c *linksConn) visit(path string) (status int, location string, err error) {
+	if c.c == nil {
+		conn, err := net.DialTimeout("tcp", c.addr, 2*time.Second)
+		if err != nil {
+			return 0, "", fmt.Errorf("%w: %w", errLinksNotSent, err)
+		}
+		c.c, c.r = conn, bufio.NewReader(conn)
+	}
+	_ = c.c.SetDeadline(time.Now().Add(10 * time.Second))
+	_, err = fmt.Fprintf(c.c, "GET %s HTTP/1.1\r\nHost: lrl.example\r\nUser-Agent: Mozilla/5.0 (X11; Linux)\r\n\r\n", path)
+	if err == nil {
+		var res *http.Response
+		if res, err = http.ReadResponse(c.r, nil); err == nil {
+			_, err = io.Copy(io.Discard, res.Body)
+			_ = res.Body.Close()
+			if err == nil {
+				if res.Close {
+					c.close()
+				}
+				return res.StatusCode, res.Header.Get("Location"), nil
+			}
+		}
+	}
+	c.close()
+	return 0, "", err
+}
+
+func (c *linksConn) close() {
+	if c.c != nil {
+		_ = c.c.Close()
+	}
+	c.c = nil
+}
+
+// linksLoad sends visits at a fixed rate whatever becomes of them.
+type linksLoad struct {
+	slugs []string
+	to    []*linksProcess
+
+	answered, broken map[string]*atomic.Int64 // by slug; broken may or may not have counted
+	refused          atomic.Int64             // nobody listened
+	statuses         [600]atomic.Int64
+	mu               sync.Mutex
+	took             []time.Duration
+
+	stop func()
+	held float64 // visits a second
+}
+
+func startLinksLoad(rate int, slugs []string, to ...*linksProcess) *linksLoad {
+	l := &linksLoad{slugs: slugs, to: to, answered: map[string]*atomic.Int64{}, broken: map[string]*atomic.Int64{}}
+	for _, s := range slugs {
+		l.answered[s], l.broken[s] = new(atomic.Int64), new(atomic.Int64)
+	}
+	pools := make([]chan *linksConn, len(to))
+	for i := range pools {
+		pools[i] = make(chan *linksConn, 512)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	var sent atomic.Int64
+	started := time.Now()
+	wg.Go(func() {
+		for n := 0; ctx.Err() == nil; n++ {
+			due := started.Add(time.Duration(n) * time.Second / time.Duration(rate))
+			if wait := time.Until(due); wait > 0 {
+				time.Sleep(wait)
+			}
+			sent.Add(1)
+			wg.Go(func() { l.one(pools) })
+		}
+	})
+	l.stop = sync.OnceFunc(func() {
+		cancel()
+		took := time.Since(started)
+		wg.Wait()
+		l.held = float64(sent.Load()) / took.Seconds()
+		for _, p := range pools {
+			for len(p) > 0 {
+				(<-p).close()
+			}
+		}
+	})
+	return l
+}
+
+func (l *linksLoad) one(pools []chan *linksConn) {
+	slug, i := l.slugs[mrand.IntN(len(l.slugs))], mrand.IntN(len(pools))
+	var c *linksConn
+	select {
+	case c = <-pools[i]:
+	default:
+		c = &linksConn{addr: l.to[i].redirect}
+	}
+	started := time.Now()
+	status, _, err := c.visit("/" + slug)
+	took := time.Since(started)
+	switch {
+	case errors.Is(err, errLinksNotSent):
+		l.refused.Add(1)
+	case err != nil:
+		l.broken[slug].Add(1)
+	default:
+		l.statuses[status].Add(1)
+		if status == 302 {
+			l.answered[slug].Add(1)
+		}
+		l.mu.Lock()
+		l.took = append(l.took, took)
+		l.mu.Unlock()
+		select {
+		case pools[i] <- c:
+			return
+		default:
+		}
+	}
+	c.close()
+}
+
+func (l *linksLoad) sums() (answered, broken int64) {
+	for _, s := range l.slugs {
+		answered += l.answered[s].Load()
+		broken += l.broken[s].Load()
+	}
+	return answered, broken
+}
+
+// p99 of the visits that were answered since the last call.
+func (l *linksLoad) p99() time.Duration {
+	l.mu.Lock()
+	took := l.took
+	l.took = nil
+	l.mu.Unlock()
+	if len(took) == 0 {
+		return 0
+	}
+	slices.Sort(took)
+	return took[len(took)*99/100]
+}
+
+func (l *linksLoad) others() map[int]int64 {
+	out := map[int]int64{}
+	for s := range l.statuses {
+		if n := l.statuses[s].Load(); n > 0 && s != 302 {
+			out[s] = n
+		}
+	}
+	return out
+}
+
+// balance waits until every click is where it belongs and checks it link by
+// link: counted = answered + a part of the visits whose connection broke.
+func (l *linksLoad) balance(t testing.TB, p *linksProcess, before map[string]int64) {
+	t.Helper()
+	answered, broken := l.sums()
+	var counted int64
+	var wrong []string
+	last, since := int64(-1), time.Now()
+	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		now, err := p.clicks()
+		if err != nil && time.Now().Before(deadline) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		counted, wrong = 0, nil
+		for _, s := range l.slugs {
+			n := now[s] - before[s]
+			counted += n
+			if a, b := l.answered[s].Load(), l.broken[s].Load(); n < a || n > a+b {
+				wrong = append(wrong, fmt.Sprintf("%s: counted %d, answered %d, broken %d", s, n, a, b))
+			}
+		}
+		if counted != last {
+			last, since = counted, time.Now()
+		}
+		// Two and a half seconds without news: nothing is under way any more.
+		if len(wrong) == 0 && time.Since(since) > 2500*time.Millisecond || time.Now().After(deadline) {
+			break
+		}
+	}
+	t.Logf("counted %d = answered %d + %d of %d broken; refused %d, other answers %v; held %.0f visits/s", counted, answered, counted-answered, broken, l.refused.Load(), l.others(), l.held)
+	for _, w := range wrong {
+		t.Error(w)
+	}
+}
+
+func linksSlugs(prefix string, n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = fmt.Sprintf("%s%d", prefix, i)
+	}
+	return out
+}
