@@ -333,7 +333,7 @@ var bad = []item{
 	{name: "8190x6000-png", make: clip("-f lavfi -i color=c=red:s=8190x6000:r=1:d=2 -c:v png a.mkv"), code: transcode.TooLargeDimensions},
 	{name: "two-frames-a-day-apart", make: clip("-f lavfi -i color=s=64x64:r=1:d=2 -vf setpts=N*86400/TB -fps_mode vfr" + x264 + "a.mp4"), code: transcode.TooLong, often: true},
 	{name: "times-patched", make: func(m *maker) string {
-		return m.edit(m.ff(video("320x240", "25", 2)+x264+"-bf 0 a.mp4"), func(b []byte) []byte {
+		return m.edit(m.ff(video("320x240", "25", 2)+x264+"-bf 0 -use_editlist 0 a.mp4"), func(b []byte) []byte {
 			at := boxAt(b, "stts") + 8 // count and delta of the first run
 			binary.BigEndian.PutUint32(b[at+4:], 1<<28)
 			return b

@@ -98,7 +98,8 @@ type Call struct {
 // Usage is what a call took.
 type Usage struct {
 	CPU    time.Duration
-	Memory int64 // peak resident bytes
+	Memory int64  // peak resident bytes
+	Said   string // the end of standard error, on success too
 }
 
 // Transcode runs ffmpeg.
@@ -163,7 +164,7 @@ func (t *Tools) run(ctx context.Context, tool string, c Call) (Usage, error) {
 		// Whatever the tool may have left behind ends with it.
 		_ = syscall.Kill(-group, syscall.SIGKILL)
 	}
-	usage := Usage{CPU: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), Memory: peakMemory(cmd.ProcessState)}
+	usage := Usage{CPU: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), Memory: peakMemory(cmd.ProcessState), Said: tail.String()}
 	if ctx.Err() != nil {
 		return usage, fmt.Errorf("%s: %w", name, context.Cause(ctx))
 	}
@@ -172,7 +173,7 @@ func (t *Tools) run(ctx context.Context, tool string, c Call) (Usage, error) {
 	}
 	var exit *exec.ExitError
 	if errors.As(waitErr, &exit) {
-		e := &ExitError{Tool: name, Code: exit.ExitCode(), Stderr: tail.String()}
+		e := &ExitError{Tool: name, Code: exit.ExitCode(), Stderr: usage.Said}
 		if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 			e.Signal = ws.Signal()
 		}

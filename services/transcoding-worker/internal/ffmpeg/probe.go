@@ -195,7 +195,7 @@ func (t *Tools) streams(ctx context.Context, dir string, s *Source, limits trans
 	var out bytes.Buffer
 	args := append([]string{"-hide_banner", "-v", "error"}, Input(s.Demuxer, s.Path, limits.MaxPixels)...)
 	args = append(args, "-show_streams", "-show_entries", "format=start_time", "-of", "json=compact=1")
-	_, err := t.Inspect(ctx, Call{
+	usage, err := t.Inspect(ctx, Call{
 		Dir: dir, Args: args, Wall: probeTime, CPU: probeTime,
 		Line: func(line []byte) {
 			if out.Len() < 4<<20 {
@@ -228,7 +228,7 @@ func (t *Tools) streams(ctx context.Context, dir string, s *Source, limits trans
 	if video == nil {
 		return refuse(transcode.NotAVideo, "The file has no picture track.")
 	}
-	if limits.MaxSide > 0 && max(video.Width, video.Height) > limits.MaxSide ||
+	if video.Width <= 0 && tooLarge(usage.Said) || limits.MaxSide > 0 && max(video.Width, video.Height) > limits.MaxSide ||
 		limits.MaxPixels > 0 && video.Width*video.Height > limits.MaxPixels {
 		return refuse(transcode.TooLargeDimensions, "The picture is larger than allowed.")
 	}
@@ -256,13 +256,17 @@ func (t *Tools) judge(ctx context.Context, err error) error {
 		return refuse(transcode.Timeout, "Looking into the file took too long.")
 	case errors.As(err, &exit) && exit.Code == 126:
 		return err // the jail itself
-	case errors.As(err, &exit) && (strings.Contains(exit.Stderr, "Picture size") || strings.Contains(exit.Stderr, "max_pixels") || strings.Contains(exit.Stderr, "max pixel count")):
+	case errors.As(err, &exit) && tooLarge(exit.Stderr):
 		return refuse(transcode.TooLargeDimensions, "The picture is larger than allowed.")
 	case errors.As(err, &exit):
 		return corrupt()
 	}
 	return err
 }
+
+// tooLarge recognises what a decoder says when it meets more than -max_pixels;
+// the file's headers may know no size at all.
+func tooLarge(said string) bool { return strings.Contains(said, "max pixel count") }
 
 func pickVideo(streams []probeStream) *probeStream {
 	var best *probeStream
@@ -399,6 +403,7 @@ type scanner struct {
 	source *Source
 
 	times    []float64
+	early    []float64 // before the first key picture
 	lastTime float64
 	lastDur  float64
 	started  bool
@@ -437,6 +442,7 @@ func (c *scanner) add(p packet, jumps bool) {
 func (c *scanner) addVideo(p packet) {
 	if !c.started && !p.key {
 		c.skipped++
+		c.early = append(c.early, p.pts)
 		return // nothing can be shown before a key picture
 	}
 	c.started = true
@@ -483,6 +489,11 @@ func (c *scanner) addAudio(p packet) {
 // finish draws the conclusions.
 func (c *scanner) finish(limits transcode.Limits) error {
 	v := &c.source.Video
+	if !c.started {
+		// No key picture at all: streams that refresh bit by bit have none, and
+		// noise has none; decoding will tell.
+		c.times = c.early
+	}
 	if len(c.times) == 0 {
 		if c.bytes > 0 {
 			return corrupt()
