@@ -45,6 +45,7 @@ type world struct {
 	bucket  *objectstore.Store
 	clock   *clock
 	keys    map[string]string // account → key
+	records map[string]*authclient.Record
 	redis   string
 }
 
@@ -78,7 +79,7 @@ type option func(*videos.Config, *storage.Options)
 
 func newWorld(t *testing.T, options ...option) *world {
 	t.Helper()
-	w := &world{t: t, clock: &clock{}, keys: map[string]string{}, client: &http.Client{
+	w := &world{t: t, clock: &clock{}, keys: map[string]string{}, records: map[string]*authclient.Record{}, client: &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 	listen := func() net.Listener {
@@ -126,7 +127,8 @@ func newWorld(t *testing.T, options ...option) *world {
 		key, err := identity.NewKey(randomBytes{})
 		must(t, err)
 		w.keys[account] = key.Secret()
-		keys[key.Hash()] = &authclient.Record{KeyID: "key_" + account, AccountID: account, AccountName: account, Plan: plan, Scopes: identity.AllScopes(), Version: 1, PerMinute: 100_000}
+		w.records[account] = &authclient.Record{KeyID: "key_" + account, AccountID: account, AccountName: account, Plan: plan, Scopes: identity.AllScopes(), Version: 1, PerMinute: 100_000}
+		keys[key.Hash()] = w.records[account]
 	}
 
 	w.svc, err = videos.New(t.Context(), cfg)

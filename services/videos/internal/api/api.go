@@ -32,6 +32,7 @@ type Store interface {
 	Owned(ctx context.Context, account string, id video.ID) (*video.Video, error)
 	// List gives the newest first, as summaries.
 	List(ctx context.Context, account string, limit int) ([]*video.Video, error)
+	Count(ctx context.Context, account string) (int, error)
 	// Update runs fn on the video, possibly several times, and stores the result.
 	Update(ctx context.Context, id video.ID, fn func(*video.Video) error) (*video.Video, error)
 }
@@ -137,6 +138,9 @@ func (a *API) create(c *fiber.Ctx) error {
 
 	id := video.Identity{ID: video.ID(identity.IDFrom("vid", origin.Nonce)), AccountID: account(c)}
 	id.UploadObject = a.o.UploadObject(id.ID)
+	if err := a.quota(ctx, id.ID); err != nil {
+		return err
+	}
 	var hash string
 	var upload video.Upload
 	g, gctx := errgroup.WithContext(ctx)
@@ -158,6 +162,23 @@ func (a *API) create(c *fiber.Ctx) error {
 		VideoID: string(stored.ID), Slug: string(stored.Slug), UploadURL: stored.Upload.URL, ShareURL: a.o.Addresses.Page(stored.Slug),
 		UploadURLExpiresAt: stored.Upload.ExpiresAt.UnixMilli(), ResumableUploadURL: stored.Upload.ResumableURL,
 	})
+}
+
+// quota refuses a video more than the account may have. A repeated request whose
+// first try made the video is not refused.
+func (a *API) quota(ctx context.Context, id video.ID) error {
+	p := identity.FromContext(ctx)
+	if p.Quotas.Videos <= 0 {
+		return nil
+	}
+	have, err := a.o.Store.Count(ctx, p.AccountID)
+	if err != nil || have < p.Quotas.Videos {
+		return err
+	}
+	if _, err := a.o.Store.Owned(ctx, p.AccountID, id); err == nil {
+		return nil
+	}
+	return apierr.New(apierr.QuotaExceeded, "The account has as many videos as its plan allows.")
 }
 
 // slugTries is how many slugs are tried; with 30^7 of them a second try is rare

@@ -75,8 +75,9 @@ type Options struct {
 
 // Pipeline is safe for concurrent use.
 type Pipeline struct {
-	o    Options
-	kick chan struct{} // a purge is due
+	o       Options
+	kick    chan struct{} // a purge is due
+	measure measures
 
 	mu     sync.Mutex
 	looked map[video.ID]time.Time
@@ -87,7 +88,7 @@ func New(o Options) *Pipeline {
 	if o.Mine == nil {
 		o.Mine = func(context.Context, string, time.Duration) bool { return true }
 	}
-	return &Pipeline{o: o, kick: make(chan struct{}, 1), looked: map[video.ID]time.Time{}}
+	return &Pipeline{o: o, kick: make(chan struct{}, 1), looked: map[video.ID]time.Time{}, measure: newMeasures()}
 }
 
 // UploadObject is where the file of a video is uploaded.
@@ -223,9 +224,11 @@ func (p *Pipeline) notice(ctx context.Context, v *video.Video) (*video.Video, er
 	switch arrived.Status {
 	case video.Processing:
 		p.o.Log.InfoContext(ctx, "upload arrived", "video", v.ID, "bytes", source.Size)
+		p.measure.became(ctx, video.Processing, "")
 		return arrived, p.start(ctx, arrived)
 	case video.Failed:
 		p.o.Log.InfoContext(ctx, "upload refused", "video", v.ID, "bytes", source.Size, "code", arrived.Failure.Code)
+		p.measure.became(ctx, video.Failed, arrived.Failure.Code)
 		return arrived, p.o.Bucket.Delete(ctx, arrived.Upload.Object, source.Generation)
 	}
 	return arrived, nil
@@ -290,6 +293,7 @@ func (p *Pipeline) apply(ctx context.Context, v *video.Video) (*video.Video, err
 		})
 		if err == nil {
 			p.o.Log.InfoContext(ctx, "video failed", "video", v.ID, "code", f.Code)
+			p.measure.became(ctx, video.Failed, f.Code)
 		}
 		return orOld(failed, v), err
 	}
@@ -308,6 +312,9 @@ func (p *Pipeline) publish(ctx context.Context, v *video.Video, job transcode.Re
 	if err == nil {
 		p.o.Log.InfoContext(ctx, "video published", "video", v.ID, "version", media.Version, "final", media.Final,
 			"path", media.Path, "renditions", len(media.Renditions))
+		if published.ReadyAt.Equal(published.UpdatedAt) {
+			p.measure.became(ctx, video.Ready, "")
+		}
 	}
 	return orOld(published, v), err
 }
@@ -396,6 +403,7 @@ func (p *Pipeline) Sweep(ctx context.Context) error {
 	inWork, err := p.o.Store.InWork(ctx)
 	errs := []error{err, p.each(ctx, inWork, p.apply)}
 	waiting, err := p.o.Store.Waiting(ctx)
+	p.measure.waiting(ctx, len(inWork), len(waiting))
 	errs = append(errs, err, p.each(ctx, p.dueForALook(waiting), p.notice))
 	overdue, err := p.o.Store.Overdue(ctx, p.o.Now().Add(-p.o.Upload.MaxAge))
 	errs = append(errs, err, p.each(ctx, overdue, func(ctx context.Context, v *video.Video) (*video.Video, error) {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"cloud.google.com/go/firestore"
+	"cloud.google.com/go/firestore/apiv1/firestorepb"
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/firestoredb"
@@ -119,10 +120,23 @@ func (s *Store) List(ctx context.Context, account string, limit int) ([]*video.V
 		Limit(limit).Select("accountId", "title", "slug", "status", "privacy", "createdAt"))
 }
 
-// Count is how many videos an account has, up to atMost.
-func (s *Store) Count(ctx context.Context, account string, atMost int) (int, error) {
-	found, err := s.find(ctx, "count videos", s.db.Collection(videos).Where("accountId", "==", account).Limit(atMost).Select("accountId"))
-	return len(found), err
+// Count is how many videos an account has.
+func (s *Store) Count(ctx context.Context, account string) (int, error) {
+	var n int
+	q := s.db.Collection(videos).Where("accountId", "==", account)
+	err := s.db.Do(ctx, "count videos", func(ctx context.Context) error {
+		found, err := q.NewAggregationQuery().WithCount("n").Get(ctx)
+		if err != nil {
+			return err
+		}
+		value, ok := found["n"].(*firestorepb.Value)
+		if !ok {
+			return fmt.Errorf("count answers %T", found["n"])
+		}
+		n = int(value.GetIntegerValue())
+		return nil
+	})
+	return n, err
 }
 
 // Update changes a video in a transaction. fn decides on the video as it is and

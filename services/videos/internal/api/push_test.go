@@ -1,0 +1,150 @@
+package api
+
+import (
+	"context"
+	"crypto"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"maps"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// issuer signs tokens and publishes its key.
+type issuer struct {
+	key     *rsa.PrivateKey
+	server  *httptest.Server
+	fetches atomic.Int64
+	down    atomic.Bool
+}
+
+func newIssuer(t *testing.T) *issuer {
+	t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := &issuer{key: key}
+	i.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		i.fetches.Add(1)
+		if i.down.Load() {
+			http.Error(w, "down", http.StatusServiceUnavailable)
+			return
+		}
+		enc := base64.RawURLEncoding.EncodeToString
+		_ = json.NewEncoder(w).Encode(map[string]any{"keys": []any{
+			map[string]string{"kty": "EC", "kid": "other"},
+			map[string]string{"kty": "RSA", "kid": "k1", "alg": "RS256", "n": enc(key.N.Bytes()), "e": enc(big.NewInt(int64(key.E)).Bytes())},
+		}})
+	}))
+	t.Cleanup(i.server.Close)
+	return i
+}
+
+func (i *issuer) token(t *testing.T, header, claims map[string]any) string {
+	t.Helper()
+	part := func(m map[string]any) string {
+		b, err := json.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return base64.RawURLEncoding.EncodeToString(b)
+	}
+	signed := part(header) + "." + part(claims)
+	sum := sha256.Sum256([]byte(signed))
+	sig, err := rsa.SignPKCS1v15(rand.Reader, i.key, crypto.SHA256, sum[:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signed + "." + base64.RawURLEncoding.EncodeToString(sig)
+}
+
+func TestVerifier(t *testing.T) {
+	t.Parallel()
+	i := newIssuer(t)
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	header := map[string]any{"alg": "RS256", "kid": "k1", "typ": "JWT"}
+	claims := map[string]any{
+		"iss": "https://accounts.google.com", "aud": "https://app.example.com/hooks/storage", "email": "push@example.iam.gserviceaccount.com",
+		"email_verified": true, "iat": now.Unix(), "exp": now.Unix() + 3600,
+	}
+	with := func(m map[string]any, key string, value any) map[string]any {
+		m = maps.Clone(m)
+		m[key] = value
+		return m
+	}
+	good := i.token(t, header, claims)
+	none := strings.Join([]string{base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"none","kid":"k1"}`)), strings.Split(good, ".")[1], ""}, ".")
+	for name, tc := range map[string]struct {
+		token string
+		ok    bool
+	}{
+		"a good one":               {good, true},
+		"another audience":         {i.token(t, header, with(claims, "aud", "https://other.example.com")), false},
+		"another account":          {i.token(t, header, with(claims, "email", "someone@example.iam.gserviceaccount.com")), false},
+		"an unverified account":    {i.token(t, header, with(claims, "email_verified", false)), false},
+		"another issuer":           {i.token(t, header, with(claims, "iss", "https://evil.example")), false},
+		"one of yesterday":         {i.token(t, header, with(claims, "exp", now.Unix()-61)), false},
+		"one of tomorrow":          {i.token(t, header, with(claims, "iat", now.Unix()+61)), false},
+		"an unknown key":           {i.token(t, with(header, "kid", "k2"), claims), false},
+		"another algorithm":        {i.token(t, with(header, "alg", "HS256"), claims), false},
+		"no algorithm":             {none, false},
+		"a changed signature":      {good[:len(good)-4] + "AAAA", false},
+		"a changed claim":          {strings.Replace(good, strings.Split(good, ".")[1], strings.Split(i.token(t, header, with(claims, "aud", "x")), ".")[1], 1), false},
+		"nothing":                  {"", false},
+		"two parts":                {"a.b", false},
+		"something long":           {strings.Repeat("a", 10_000) + ".b.c", false},
+		"no base64":                {"*.*.*", false},
+		"an audience that is many": {i.token(t, header, with(claims, "aud", []string{"https://app.example.com/hooks/storage"})), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v := &Verifier{
+				Audience: "https://app.example.com/hooks/storage", Account: "push@example.iam.gserviceaccount.com", Issuers: GoogleIssuers,
+				CertsURL: i.server.URL, Client: i.server.Client(), Now: func() time.Time { return now },
+			}
+			if err := v.Verify(context.Background(), tc.token); (err == nil) != tc.ok {
+				t.Errorf("Verify = %v, want ok %v", err, tc.ok)
+			}
+		})
+	}
+}
+
+func TestVerifierKeepsKeysAndFetchesSparingly(t *testing.T) {
+	t.Parallel()
+	i := newIssuer(t)
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	v := &Verifier{Audience: "a", Issuers: GoogleIssuers, CertsURL: i.server.URL, Client: i.server.Client(), Now: func() time.Time { return now }}
+	token := func(kid string) string {
+		return i.token(t, map[string]any{"alg": "RS256", "kid": kid}, map[string]any{"iss": GoogleIssuers[0], "aud": "a", "iat": now.Unix(), "exp": now.Unix() + 3600})
+	}
+	i.down.Store(true)
+	if err := v.Verify(t.Context(), token("k1")); !errors.Is(err, errKeys) {
+		t.Errorf("without keys: %v", err)
+	}
+	i.down.Store(false)
+	i.fetches.Store(0)
+	for range 20 {
+		if err := v.Verify(t.Context(), token("k1")); err != nil {
+			t.Fatal(err)
+		}
+		_ = v.Verify(t.Context(), token("forged"))
+	}
+	if n := i.fetches.Load(); n != 1 {
+		t.Errorf("%d fetches for 40 tokens, want 1", n)
+	}
+	now = now.Add(2 * time.Hour)
+	i.down.Store(true)
+	if err := v.Verify(t.Context(), token("k1")); err != nil {
+		t.Errorf("known keys are forgotten while the issuer is away: %v", err)
+	}
+}
