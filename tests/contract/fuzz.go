@@ -75,6 +75,9 @@ func Fuzz(ctx context.Context, cfg FuzzConfig) (*FuzzReport, error) {
 	for _, r := range apispec.Load().Routes() {
 		op, _ := dig(f.doc, "paths", r.Path, strings.ToLower(r.Method)).(map[string]any)
 		f.ops = append(f.ops, fuzzOp{r, op})
+		if strings.HasPrefix(r.OperationID, "create") {
+			f.makers = append(f.makers, fuzzOp{r, op})
+		}
 	}
 	if err := f.prepare(ctx); err != nil {
 		return nil, fmt.Errorf("prepare accounts: %w", err)
@@ -103,6 +106,7 @@ type fuzzer struct {
 	check  *Contract
 	doc    map[string]any
 	ops    []fuzzOp
+	makers []fuzzOp
 	actors []actor
 
 	mu          sync.Mutex
@@ -193,6 +197,9 @@ func (f *fuzzer) admin(ctx context.Context, path string, body, out any) error {
 // one makes, sends and judges a request.
 func (f *fuzzer) one(ctx context.Context, s *source) {
 	op := f.ops[s.IntN(len(f.ops))]
+	if s.IntN(4) == 0 {
+		op = pick(s, f.makers) // so that most ids that are asked for exist
+	}
 	who := f.actor(s)
 	base := f.cfg.BaseURL
 	if op.Tag == "Operator" {

@@ -208,8 +208,12 @@ func (o *importer) chunk(ctx context.Context, n int, rows []row, seen map[string
 				r.ID, r.ShortURL, r.Slug = res.Data.ID, res.Data.ShortURL, res.Data.Slug
 			case res.Error != nil:
 				r.Code, r.Message = res.Error.Code, res.Error.Message
+				var fields []string
 				for _, d := range res.Error.Details {
-					r.Message += "; " + d.Field + " " + d.Message
+					fields = append(fields, d.Field+": "+d.Message)
+				}
+				if len(fields) > 0 {
+					r.Message = strings.Join(fields, " ")
 				}
 			}
 		}

@@ -1,0 +1,231 @@
+package contract_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/client"
+	"github.com/linkreel/linkreel/tests/contract"
+)
+
+// need skips a test on a machine that lacks a program, and says so.
+func need(t *testing.T, programs ...string) {
+	t.Helper()
+	for _, p := range programs {
+		if _, err := exec.LookPath(p); err != nil {
+			t.Skipf("%s is not on this machine: %v", p, err)
+		}
+	}
+}
+
+// stackFile is the running stack as scripts find it.
+func stackFile(t *testing.T) string {
+	t.Helper()
+	b, err := json.Marshal(running)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), ".local", "stack.json")
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func clip(t *testing.T, path string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-y", "-f", "lavfi", "-i", "testsrc2=s=320x180:d=2", "-pix_fmt", "yuv420p", path)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("make a clip: %v: %s", err, out)
+	}
+}
+
+func run(t *testing.T, dir string, cmd *exec.Cmd, env ...string) {
+	t.Helper()
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		t.Errorf("%s: %v\n%s", strings.Join(cmd.Args[:1], " "), err, out.Bytes()[max(0, out.Len()-4000):])
+	}
+}
+
+func TestPythonClient(t *testing.T) {
+	t.Parallel()
+	need(t, "python3", "ffmpeg")
+	run(t, "../../libs/clients/python", exec.CommandContext(t.Context(), "python3", "-B", "-m", "unittest", "-q"), "LINKREEL_STACK="+stackFile(t))
+}
+
+func TestTypeScriptClient(t *testing.T) {
+	t.Parallel()
+	need(t, "node", "ffmpeg")
+	run(t, "../../libs/clients/typescript", exec.CommandContext(t.Context(), "node", "--test", "test/"), "LINKREEL_STACK="+stackFile(t))
+}
+
+// Every shell line of the guide works by paste, in the order in which it stands.
+func TestSnippetsOfTheGuideRun(t *testing.T) {
+	t.Parallel()
+	need(t, "bash", "curl", "jq", "ffmpeg")
+	guide, err := os.ReadFile("../../docs/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllSubmatch(guide, -1)
+	if len(blocks) < 8 {
+		t.Fatalf("found %d snippets", len(blocks))
+	}
+	// A refused call must fail the line, and the guide's $LINK is some link.
+	script := "set -euo pipefail\ncurl() { command curl --fail-with-body --retry 2 \"$@\"; }\n"
+	for i, b := range blocks {
+		script += string(b[1]) + "\n"
+		if i == 0 {
+			script += `LINK=$(curl -s "$BASE/api/v1/links?limit=1" -H "Authorization: Bearer $KEY" | jq -r '.data[0]._id')` + "\n"
+		}
+	}
+	dir := filepath.Dir(filepath.Dir(stackFile(t)))
+	clip(t, filepath.Join(dir, "demo.mp4"))
+	run(t, dir, exec.CommandContext(t.Context(), "bash", "-c", script))
+}
+
+// The Go client through the contract's eyes: whatever it sends is documented.
+func TestGoClient(t *testing.T) {
+	t.Parallel()
+	need(t, "ffmpeg")
+	ctx := t.Context()
+	secret, _ := key(t, &http.Client{Timeout: 30 * time.Second}, "business", nil)
+	c, err := client.New(client.Config{BaseURL: running.BaseURL, Key: secret, HTTPClient: &http.Client{Transport: contract.NewTransport(t, nil)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	made, err := c.CreateLink(ctx, client.LinkCreate{URL: "https://example.com/go", Title: "Go", ExpiresAt: client.At(time.Now().Add(time.Hour))})
+	must(err)
+	_, err = c.UpdateLink(ctx, made.ID, client.LinkUpdate{Title: client.Clear[string](), ExpiresAt: client.Clear[client.Moment](), OGTitle: client.Set("Preview")})
+	must(err)
+	l, err := c.Link(ctx, made.ID)
+	must(err)
+	if l.Title != "" || l.ExpiresAt != nil || l.OGTitle == nil || *l.OGTitle != "Preview" {
+		t.Errorf("link after update: %+v", l)
+	}
+	_, err = c.LinkStats(ctx, made.ID, "", "")
+	must(err)
+	items := make([]client.BulkItem, client.BulkMax)
+	for i := range items {
+		items[i] = client.BulkItem{URL: "https://example.com/bulk"}
+	}
+	items[7].URL = "not a link"
+	results, err := c.BulkCreate(ctx, items)
+	must(err)
+	if results[7].Error == nil || results[7].Error.URL != "not a link" || results[8].Data == nil {
+		t.Errorf("bulk: %+v %+v", results[7], results[8])
+	}
+	n := 0
+	for _, err := range c.Links(ctx) {
+		must(err)
+		n++
+	}
+	if n != client.BulkMax {
+		t.Errorf("walked %d links, want %d", n, client.BulkMax)
+	}
+	must(c.DeleteLink(ctx, made.ID))
+	if _, err := c.Link(ctx, made.ID); !client.HasCode(err, "LINK_NOT_FOUND") {
+		t.Errorf("deleted link: %v", err)
+	}
+
+	d, err := c.CreateDomain(ctx, "go.client-test.example")
+	must(err)
+	_, err = c.Domains(ctx)
+	must(err)
+	must(c.DeleteDomain(ctx, d.ID))
+
+	k, err := c.CreateKey(ctx, client.KeyCreate{Name: "k", Scopes: []string{"links:read"}})
+	must(err)
+	rolled, err := c.RollKey(ctx, k.ID, 60)
+	must(err)
+	must(c.RevokeKey(ctx, rolled.ID))
+	_, err = c.Keys(ctx)
+	must(err)
+	acc, err := c.Account(ctx)
+	must(err)
+	if acc.Plan != "business" || acc.Usage["links"] != client.BulkMax-1 {
+		t.Errorf("account: %+v", acc)
+	}
+
+	video(t, c)
+}
+
+func video(t *testing.T, c *client.Client) {
+	t.Helper()
+	ctx := t.Context()
+	path := filepath.Join(t.TempDir(), "clip.mp4")
+	clip(t, path)
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A file that is none fails with a reason, and the same record takes a good one.
+	made, err := c.CreateVideo(ctx, client.VideoCreate{Title: "Clip", Privacy: "unlisted"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Upload(ctx, client.Upload{File: strings.NewReader("no video"), Size: 8, URL: made.UploadURL}); err != nil {
+		t.Fatal(err)
+	}
+	var why *client.VideoError
+	if _, err := c.WaitUntilReady(ctx, made.VideoID, nil); !errors.As(err, &why) {
+		t.Fatalf("text file: %v, want a VideoError", err)
+	}
+	again, err := c.Video(ctx, made.VideoID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Upload(ctx, client.Upload{File: f, Size: info.Size(), URL: again.UploadURL, Session: again.ResumableUploadURL, ContentType: "video/mp4"}); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	// It is still failed until the service has noticed the new file.
+	for deadline := time.Now().Add(2 * time.Minute); ; {
+		v, err := c.WaitUntilReady(ctx, made.VideoID, func(v *client.Video) { seen[v.Status] = true })
+		if err == nil && v.Status == "ready" {
+			break
+		}
+		if !errors.As(err, &why) || time.Now().After(deadline) {
+			t.Fatalf("clip: %v, seen %v", err, seen)
+		}
+		time.Sleep(200 * time.Millisecond) // a poll of a real system, no wait for a clock
+	}
+	if err := c.PutCaptions(ctx, made.VideoID, "en", []byte("WEBVTT\n\n00:00.000 --> 00:01.000\nHi\n")); err != nil {
+		t.Error(err)
+	}
+	if err := c.UpdateVideo(ctx, made.VideoID, client.VideoUpdate{Description: client.Set("Two seconds.")}); err != nil {
+		t.Error(err)
+	}
+	if list, err := c.Videos(ctx, 1); err != nil || len(list) != 1 || list[0].Status != "ready" {
+		t.Errorf("videos: %+v, %v", list, err)
+	}
+	if err := c.DeleteVideo(ctx, made.VideoID); err != nil {
+		t.Error(err)
+	}
+}
