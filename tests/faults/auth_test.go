@@ -257,7 +257,7 @@ func TestAuth_no_replica_accepts_a_key_whose_revocation_was_answered(t *testing.
 	t.Parallel()
 	bed := newAuthBed(t)
 	replicas := []*authProcess{bed.start(), bed.start()}
-	trials := authFull(150, 1000)
+	trials := authFull(60, 1000)
 	account, _ := replicas[0].account("enterprise")
 	accepted := 0
 	for i := range trials {
