@@ -44,3 +44,10 @@ func (c *commitClock) readTime(newest int64) int64 {
 	c.last = max(c.last, c.now().UnixMicro())
 	return c.last
 }
+
+// newest is the newest commit that readers see.
+func (c *commitClock) newest() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.visible
+}

@@ -9,7 +9,6 @@ import (
 	"syscall"
 
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
-	bolt "go.etcd.io/bbolt"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -138,41 +137,7 @@ func (w *writer) run() {
 // refused leaves no trace; if the file cannot be written, all are refused.
 func (w *writer) commit(batch []*commitRequest) {
 	s := w.server
-	var before, after int64
-	applied, err := 0, error(nil)
-	func() {
-		var tx *bolt.Tx
-		if tx, err = s.store.db.Begin(true); err != nil {
-			return
-		}
-		defer func() { _ = tx.Rollback() }() // after a commit this does nothing
-		before = lastCommit(tx)
-		sn := &snapshot{store: s.store, tx: tx, at: latest, partitions: map[string]*partition{}}
-		for _, r := range batch {
-			if err = w.apply(sn, r); err != nil {
-				return
-			}
-			if r.err == nil && (len(r.changes) > 0 || r.admin != nil) {
-				applied++
-			}
-			after = max(after, r.at)
-		}
-		if applied == 0 {
-			after = before
-			return
-		}
-		if after > before {
-			if err = setLastCommit(tx, after); err != nil {
-				return
-			}
-		}
-		if w.beforeSync != nil {
-			w.beforeSync()
-		}
-		if err = s.faults.diskError(); err == nil {
-			err = tx.Commit()
-		}
-	}()
+	before, after, err := w.write(batch)
 	if err != nil {
 		s.store.history.retract(before)
 		s.clock.settled(before)
@@ -183,17 +148,55 @@ func (w *writer) commit(batch []*commitRequest) {
 		}
 		return
 	}
-	s.clock.settled(max(after, before))
-	if applied == 0 {
-		return
-	}
+	s.clock.settled(after)
 	var changes []change
 	for _, r := range batch {
 		changes = append(changes, r.changes...)
 	}
+	if len(changes) == 0 {
+		return
+	}
 	s.stats.committed(changes)
 	s.store.history.prune(after)
 	s.hub.publish(changes)
+}
+
+// write answers the newest commit before and after the batch.
+func (w *writer) write(batch []*commitRequest) (before, after int64, err error) {
+	s := w.server
+	tx, err := s.store.db.Begin(true)
+	if err != nil {
+		return s.clock.newest(), 0, err
+	}
+	defer func() { _ = tx.Rollback() }() // does nothing after a commit
+	before = lastCommit(tx)
+	after = before
+	dirty := false
+	sn := &snapshot{store: s.store, tx: tx, at: latest, partitions: map[string]*partition{}}
+	for _, r := range batch {
+		if err := w.apply(sn, r); err != nil {
+			return before, 0, err
+		}
+		if len(r.changes) > 0 {
+			after = r.at
+		}
+		dirty = dirty || len(r.changes) > 0 || r.admin != nil
+	}
+	if !dirty {
+		return before, before, nil
+	}
+	if after > before {
+		if err := setLastCommit(tx, after); err != nil {
+			return before, 0, err
+		}
+	}
+	if w.beforeSync != nil {
+		w.beforeSync()
+	}
+	if err := s.faults.diskError(); err != nil {
+		return before, 0, err
+	}
+	return before, after, tx.Commit()
 }
 
 func storageError(err error) error {
