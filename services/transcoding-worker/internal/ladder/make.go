@@ -54,10 +54,10 @@ var clean = []string{"-map_metadata", "-1", "-map_chapters", "-1", "-fflags", "+
 
 // budget bounds the work of encoding a plan: several times what the slowest
 // known source takes, so that only bombs meet it.
-func (p *Plan) budget() (cpu, wall time.Duration) {
+func (p *Plan) budget(part Part) (cpu, wall time.Duration) {
 	v := p.Source.Video
 	perPicture := 0.002 + p.pixels()*25e-9 + float64(v.Width*v.Height)*60e-9
-	work := 60 + 3*perPicture*float64(max(p.Frames*p.Step, v.Frames))
+	work := 60 + 3*perPicture*float64(max(p.Frames*p.Step, v.Frames))*float64(part.Frames)/float64(p.Frames)
 	cpu = time.Duration(min(work, 24*3600) * float64(time.Second))
 	return cpu, min(2*time.Minute+3*cpu, 12*time.Hour)
 }
@@ -67,37 +67,20 @@ func (p *Plan) budget() (cpu, wall time.Duration) {
 func (m *Maker) Ladder(ctx context.Context, dir string, p Plan, sound bool, progress func(float64)) (Tracks, error) {
 	args := append(m.base(), "-progress", "pipe:1", "-stats_period", "0.5", "-threads", strconv.Itoa(m.threads(p.Source.Video)))
 	args = append(args, ffmpeg.Input(p.Source.Demuxer, p.Source.Path, m.MaxPixels)...)
-	graph := p.videoGraph()
+	graph := p.videoGraph(p.whole())
 	sound = sound && p.Source.Audio != nil
 	if sound {
 		graph += ";" + p.audioGraph()
 	}
 	args = append(args, "-filter_complex", graph)
-	for i, r := range p.Rungs {
-		args = append(args, "-map", fmt.Sprintf("[v%d]", i))
-		args = append(args, p.encode(r)...)
-		args = append(args, "-threads", strconv.Itoa(max(1, m.Tools.Threads)))
-		args = append(args, clean...)
-		args = append(args, "-f", "mp4", "file:"+filepath.Join(dir, r.Name+".mp4"))
-	}
+	args = append(args, m.outputs(dir, p, p.whole())...)
 	adts := filepath.Join(dir, "audio.aac")
 	if sound {
-		args = append(args, "-map", "[a]", "-c:a", "aac", "-b:a", "128k")
-		args = append(args, clean...)
-		args = append(args, "-f", "adts", "file:"+adts)
+		args = append(args, p.soundOutput(adts)...)
 	}
-	cpu, wall := p.budget()
-	total := p.Duration
-	usage, err := m.Tools.Transcode(ctx, ffmpeg.Call{
-		Dir: dir, Args: args, CPU: cpu, Wall: wall, Stall: 2 * time.Minute,
-		Line: ffmpeg.Progress(func(done time.Duration) {
-			if progress != nil {
-				progress(min(1, done.Seconds()/total))
-			}
-		}),
-	})
+	usage, err := m.encode(ctx, dir, p, p.whole(), args, progress)
 	if err != nil {
-		return Tracks{}, m.blame(ctx, err)
+		return Tracks{}, err
 	}
 	t := Tracks{Cuts: p.Cuts, CPU: usage.CPU}
 	for _, r := range p.Rungs {
@@ -119,17 +102,62 @@ func (m *Maker) Ladder(ctx context.Context, dir string, p Plan, sound bool, prog
 	return t, nil
 }
 
-// videoGraph decodes once and feeds every rung.
-func (p *Plan) videoGraph() string {
+// outputs are the arguments that write every rung of a part.
+func (m *Maker) outputs(dir string, p Plan, part Part) []string {
+	var args []string
+	for i, r := range p.Rungs {
+		args = append(args, "-map", fmt.Sprintf("[v%d]", i))
+		args = append(args, p.encode(r, part)...)
+		args = append(args, "-threads", strconv.Itoa(max(1, m.Tools.Threads)))
+		args = append(args, clean...)
+		args = append(args, "-f", "mp4", "file:"+filepath.Join(dir, r.Name+".mp4"))
+	}
+	return args
+}
+
+func (p *Plan) soundOutput(adts string) []string {
+	args := []string{"-map", "[a]", "-c:a", "aac", "-b:a", "128k"}
+	return append(append(args, clean...), "-f", "adts", "file:"+adts)
+}
+
+// encode runs ffmpeg on a part within the part's share of the plan's budget.
+func (m *Maker) encode(ctx context.Context, dir string, p Plan, part Part, args []string, progress func(float64)) (ffmpeg.Usage, error) {
+	cpu, wall := p.budget(part)
+	total := float64(part.Frames) / p.Rate.Float()
+	usage, err := m.Tools.Transcode(ctx, ffmpeg.Call{
+		Dir: dir, Args: args, CPU: cpu, Wall: wall, Stall: 2 * time.Minute,
+		Line: ffmpeg.Progress(func(done time.Duration) {
+			if progress != nil {
+				progress(min(1, done.Seconds()/total))
+			}
+		}),
+	})
+	if err != nil {
+		return usage, m.blame(ctx, err)
+	}
+	return usage, nil
+}
+
+// videoGraph decodes once and feeds every rung. Of a part that is not the
+// first, the input has the source's own times and starts a little early; the
+// grid drops what comes before the part's first place on it.
+func (p *Plan) videoGraph(part Part) string {
 	v := p.Source.Video
 	top := p.Rungs[0]
-	chain := []string{fmt.Sprintf("[0:%d]setpts=PTS-(%.6f)/TB", v.Index, v.First)}
+	first := v.First
+	if part.From > 0 {
+		first += p.Source.Start
+	}
+	chain := []string{fmt.Sprintf("[0:%d]setpts=PTS-(%.6f)/TB", v.Index, first)}
 	if v.Interlaced {
 		chain = append(chain, "bwdif=mode=send_frame:parity=auto:deint=all")
 	}
-	chain = append(chain, fmt.Sprintf("fps=fps=%s:start_time=0:round=near", p.Grid))
+	chain = append(chain, fmt.Sprintf("fps=fps=%s:start_time=%.6f:round=near", p.Grid, p.time(part.From)))
 	if p.Step > 1 {
 		chain = append(chain, fmt.Sprintf("framestep=%d", p.Step))
+	}
+	if part.From > 0 {
+		chain = append(chain, "setpts=PTS-STARTPTS")
 	}
 	if p.ToneMap {
 		chain = append(chain, fmt.Sprintf("zscale=w=%d:h=%d:tin=%s:pin=bt2020:min=bt2020nc:t=linear:npl=100", top.Width, top.Height, v.Transfer),
@@ -176,8 +204,8 @@ func (p *Plan) audioGraph() string {
 
 // encode are the encoder's arguments for one rung: closed groups of two
 // seconds, extra key pictures where segments are cut, one fragment per group.
-func (p *Plan) encode(r Rung) []string {
-	gop, frames := p.GOP, p.Frames
+func (p *Plan) encode(r Rung, part Part) []string {
+	gop, frames := p.GOP, part.Frames
 	if r.Half {
 		gop, frames = gop/2, (frames+1)/2
 	}
@@ -191,7 +219,7 @@ func (p *Plan) encode(r Rung) []string {
 	if p.ToneMap {
 		args = append(args, "-color_primaries", "bt709", "-color_trc", "bt709", "-colorspace", "bt709")
 	}
-	if keys := p.foreignCuts(); keys != "" {
+	if keys := p.foreignCuts(part); keys != "" {
 		args = append(args, "-force_key_frames", keys)
 	}
 	return args
@@ -200,11 +228,16 @@ func (p *Plan) encode(r Rung) []string {
 // foreignCuts lists segment borders that do not lie on the plan's own groups,
 // those of a copied picture, half a picture early so that rounding cannot miss
 // them.
-func (p *Plan) foreignCuts() string {
+func (p *Plan) foreignCuts(part Part) string {
 	group := float64(p.GOP) / p.Rate.Float()
+	from, to := p.time(part.From), p.time(part.From+part.Frames)
 	var keys []string
 	foreign := false
 	for _, c := range p.Cuts {
+		if c < from+0.4/p.Rate.Float() || c > to {
+			continue
+		}
+		c -= from
 		n := c / group
 		foreign = foreign || math.Abs(n-math.Round(n)) > 0.01
 		keys = append(keys, strconv.FormatFloat(c-0.4/p.Rate.Float(), 'f', 6, 64))
