@@ -40,7 +40,9 @@ func (s *session) begin() []byte {
 
 func (s *session) read(tx []byte, id string) error {
 	req := getRequest(id)
-	req.ConsistencySelector = &pb.GetDocumentRequest_Transaction{Transaction: tx}
+	if tx != nil {
+		req.ConsistencySelector = &pb.GetDocumentRequest_Transaction{Transaction: tx}
+	}
 	_, err := s.GetDocument(ctxOf(s.t), req)
 	if status.Code(err) == codes.NotFound {
 		return nil

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
@@ -295,7 +296,9 @@ func (s *Server) indexed(q *query, at int64, f func(*snapshot) error) error {
 	if !errors.As(err, &wants) {
 		return err
 	}
-	_ = s.buildAdaptive(q.database, wants.defs)
+	if err := s.buildAdaptive(q.database, wants.defs); err != nil {
+		slog.Warn("an index was not built, queries go without", "collection", q.collection, "error", err)
+	}
 	return s.store.read(at, f)
 }
 

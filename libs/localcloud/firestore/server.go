@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"sync"
 	"time"
@@ -132,7 +133,11 @@ func Open(o Options) (*Server, error) {
 	s.serve(s.pipe)
 	s.every(ctx, 10*time.Second, s.txs.expire)
 	if o.TTLInterval > 0 {
-		s.every(ctx, o.TTLInterval, func() { _, _ = s.DeleteExpired(ctx) })
+		s.every(ctx, o.TTLInterval, func() {
+			if _, err := s.DeleteExpired(ctx); err != nil && ctx.Err() == nil {
+				slog.WarnContext(ctx, "expired documents stay for now", "error", err)
+			}
+		})
 	}
 	return s, nil
 }

@@ -14,6 +14,7 @@ import (
 	gc "cloud.google.com/go/firestore"
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 	bolt "go.etcd.io/bbolt"
+	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -97,6 +98,22 @@ func TestClose_ends_clients_and_listeners_and_may_come_twice(t *testing.T) {
 	if _, err := s.Client(t.Context(), "p"); err == nil {
 		t.Error("a closed server made a client")
 	}
+}
+
+func TestClose_leaves_no_goroutine(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	s, err := firestore.Open(firestore.Options{Path: filepath.Join(t.TempDir(), "data.db")})
+	must(t, err)
+	_, err = s.Listen("127.0.0.1:0")
+	must(t, err)
+	c, err := s.Client(context.Background(), "linkreel")
+	must(t, err)
+	set(t, c, "k/a", fields{"n": 1})
+	it := c.Collection("k").Snapshots(context.Background())
+	wantNext(t, it, "a", "added a")
+	must(t, s.Close())
+	it.Stop()
+	goleak.VerifyNone(t, before)
 }
 
 func TestDatabases_are_kept_apart(t *testing.T) {
