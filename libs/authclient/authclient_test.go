@@ -654,6 +654,10 @@ func TestHTTPSourceAndHandlerAgree(t *testing.T) {
 	if err != nil || fmt.Sprintf("%+v", *got) != fmt.Sprintf("%+v", want) {
 		t.Errorf("Verify = %+v, %v\nwant %+v", got, err, want)
 	}
+	ring.change("acc_1", func(r *authclient.Record) { r.ExpiresAt = time.UnixMilli(0) })
+	if got, err := source.Verify(t.Context(), parsed.Hash()); err != nil || got.ExpiresAt.IsZero() {
+		t.Errorf("a key that expired in 1970 came over as %+v, %v", got, err)
+	}
 	if _, err := source.Verify(t.Context(), strings.Repeat("0", 64)); !errors.Is(err, authclient.ErrUnknownKey) {
 		t.Errorf("unknown key: %v", err)
 	}

@@ -41,8 +41,8 @@ type (
 	wireRecord struct {
 		KeyID       string           `json:"keyId"`
 		Scopes      []identity.Scope `json:"scopes"`
-		ExpiresAt   int64            `json:"expiresAt,omitempty"` // ms
-		RevokedAt   int64            `json:"revokedAt,omitempty"` // ms
+		ExpiresAt   *int64           `json:"expiresAt"` // ms; 0 is 1970
+		RevokedAt   *int64           `json:"revokedAt"` // ms
 		AccountID   string           `json:"accountId"`
 		AccountName string           `json:"accountName"`
 		Plan        string           `json:"plan"`
@@ -75,18 +75,19 @@ func (w *wireRecord) record() (*Record, error) {
 	}, nil
 }
 
-func toMillis(t time.Time) int64 {
+func toMillis(t time.Time) *int64 {
 	if t.IsZero() {
-		return 0
+		return nil
 	}
-	return t.UnixMilli()
+	ms := t.UnixMilli()
+	return &ms
 }
 
-func fromMillis(ms int64) time.Time {
-	if ms == 0 {
+func fromMillis(ms *int64) time.Time {
+	if ms == nil {
 		return time.Time{}
 	}
-	return time.UnixMilli(ms)
+	return time.UnixMilli(*ms)
 }
 
 // HTTPSource asks the auth service over its internal listener.

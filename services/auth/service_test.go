@@ -438,6 +438,14 @@ func TestRevokedExpiredAndSuspended(t *testing.T) {
 	past := r.api("POST", "/api/v1/keys", key, `{"name":"past","expiresAt":1}`)
 	want(t, past, 201, "")
 	want(t, r.api("GET", "/api/v1/account", past.field(t, "key"), ""), 401, "API_KEY_EXPIRED")
+	for _, when := range []string{"0", "-62135596800000", "-8640000000000000", `"-000001-01-01"`} {
+		expired := r.api("POST", "/api/v1/keys", key, `{"name":"past","expiresAt":`+when+`}`)
+		want(t, expired, 201, "")
+		want(t, r.api("GET", "/api/v1/account", expired.field(t, "key"), ""), 401, "API_KEY_EXPIRED")
+	}
+	far := r.api("POST", "/api/v1/keys", key, `{"name":"far","expiresAt":8640000000000000}`)
+	want(t, far, 201, "")
+	want(t, r.api("GET", "/api/v1/account", far.field(t, "key"), ""), 200, "")
 	want(t, r.admin("PATCH", "/admin/v1/accounts/"+id, `{"suspended":true}`), 200, "")
 	want(t, r.api("GET", "/api/v1/account", key, ""), 403, "ACCOUNT_SUSPENDED")
 	want(t, r.admin("PATCH", "/admin/v1/accounts/"+id, `{"suspended":false}`), 200, "")
@@ -467,7 +475,7 @@ func TestRoll(t *testing.T) {
 	want(t, r.api("GET", "/api/v1/account", third.field(t, "key"), ""), 200, "")
 	want(t, r.api("POST", "/api/v1/keys/"+second.field(t, "id")+"/roll", key, ""), 404, "NOT_FOUND")
 
-	overlap := r.api("POST", "/api/v1/keys/"+third.field(t, "id")+"/roll", key, `{"overlapSeconds":1}`)
+	overlap := r.api("POST", "/api/v1/keys/"+third.field(t, "id")+"/roll", key, `{"overlapSeconds":1.0}`)
 	want(t, overlap, 201, "")
 	deadline := time.Now().Add(5 * time.Second)
 	for r.api("GET", "/api/v1/account", third.field(t, "key"), "").code() != "API_KEY_EXPIRED" {

@@ -124,7 +124,7 @@ func (h public) rollKey(c *fiber.Ctx) error {
 		return err
 	}
 	var body struct {
-		OverlapSeconds int64 `json:"overlapSeconds"`
+		OverlapSeconds float64 `json:"overlapSeconds"` // a whole number, which JSON may write as 1.0
 	}
 	fields, err := httpapi.DecodeOptional(c, &body)
 	if err != nil {
@@ -143,12 +143,6 @@ func (h public) rollKey(c *fiber.Ctx) error {
 	}
 	return httpapi.Created(c, "/api/v1/keys/"+made.ID, toNewKey(made, asked.Key))
 }
-
-// The store's timestamps are of the years 1 to 9999.
-const (
-	firstMilli = -62_135_596_800_000
-	lastMilli  = 253_402_300_799_000
-)
 
 // keyInput is the body of a request for a key.
 type keyInput struct {
@@ -181,8 +175,9 @@ func (in keyInput) read(fields *httpapi.Fields) account.NewKey {
 	if !ok {
 		fields.Add(apierr.Detail{Field: "expiresAt", Code: apierr.InvalidFormat, Message: "Use an ISO 8601 date or milliseconds since 1970."})
 	}
-	// JavaScript's dates reach beyond the years that the store can hold.
-	out.ExpiresAt = time.UnixMilli(min(max(ms, firstMilli), lastMilli))
+	if out.ExpiresAt = time.UnixMilli(ms); out.ExpiresAt.IsZero() {
+		out.ExpiresAt = time.UnixMilli(ms + 1) // Go's zero time is a date too, and means "never" here
+	}
 	return out
 }
 

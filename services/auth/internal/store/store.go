@@ -46,7 +46,7 @@ type keyDoc struct {
 	Scopes     []string   `firestore:"scopes"`
 	CreatedAt  time.Time  `firestore:"createdAt"`
 	LastUsedAt *time.Time `firestore:"lastUsedAt"`
-	ExpiresAt  *time.Time `firestore:"expiresAt"`
+	ExpiresAt  *int64     `firestore:"expiresAt"` // ms: callers may name dates that no timestamp can hold
 	RevokedAt  *time.Time `firestore:"revokedAt"`
 	InUse      bool       `firestore:"inUse"` // false once revoked, or seen expired: what the limit of keys counts
 }
@@ -342,7 +342,10 @@ func toKey(snap *firestore.DocumentSnapshot) (account.Key, error) {
 	}
 	k := account.Key{
 		ID: d.ID, AccountID: d.Account, Hash: snap.Ref.ID, Name: d.Name, Prefix: d.Prefix, Last4: d.Last4,
-		CreatedAt: d.CreatedAt, LastUsedAt: orZero(d.LastUsedAt), ExpiresAt: orZero(d.ExpiresAt), RevokedAt: orZero(d.RevokedAt),
+		CreatedAt: d.CreatedAt, LastUsedAt: orZero(d.LastUsedAt), RevokedAt: orZero(d.RevokedAt),
+	}
+	if d.ExpiresAt != nil {
+		k.ExpiresAt = time.UnixMilli(*d.ExpiresAt).UTC()
 	}
 	for _, s := range d.Scopes {
 		// A scope that this version does not know (written by a newer one) gives nothing.
@@ -356,7 +359,11 @@ func toKey(snap *firestore.DocumentSnapshot) (account.Key, error) {
 func fromKey(k account.Key) keyDoc {
 	d := keyDoc{
 		ID: k.ID, Account: k.AccountID, Name: k.Name, Prefix: k.Prefix, Last4: k.Last4, CreatedAt: k.CreatedAt,
-		LastUsedAt: orNil(k.LastUsedAt), ExpiresAt: orNil(k.ExpiresAt), RevokedAt: orNil(k.RevokedAt), InUse: k.RevokedAt.IsZero(),
+		LastUsedAt: orNil(k.LastUsedAt), RevokedAt: orNil(k.RevokedAt), InUse: k.RevokedAt.IsZero(),
+	}
+	if !k.ExpiresAt.IsZero() {
+		ms := k.ExpiresAt.UnixMilli()
+		d.ExpiresAt = &ms
 	}
 	for _, s := range k.Scopes {
 		d.Scopes = append(d.Scopes, string(s))
