@@ -11,7 +11,8 @@
 // [Cache.Current] says whether its key was named since. So a value that was read
 // before a change and stored after it is not served, which is the race that
 // "delete the key" alone loses. While that stream cannot be heard
-// ([Cache.SetSynced]), values live [Options.Unsynced] only.
+// ([Cache.SetSynced]), values live [Options.Unsynced] only. While it is not even
+// clear whether it can be heard ([Cache.Suspect]), every answer is read anew.
 package cache
 
 import (
@@ -67,6 +68,7 @@ type Cache[V any] struct {
 	flights singleflight.Group
 
 	synced  atomic.Bool
+	suspect atomic.Int64  // begin of the last suspicion, ns
 	version atomic.Uint64 // invalidations heard so far
 	floor   atomic.Uint64 // entries below it missed some
 	failed  atomic.Int64  // time of the last failed load, ns; 0 after a good one
@@ -74,6 +76,19 @@ type Cache[V any] struct {
 	mu     sync.RWMutex
 	recent map[string]uint64 // version at which a key was last named
 	named  []mention         // the same in order of time, to forget them
+
+	queueMu sync.Mutex
+	queues  map[string]*queue[V] // by key, while it is verified
+}
+
+// queue is a key's load under way and the one behind it.
+type queue[V any] struct{ next *verification[V] }
+
+// verification is a load that has not begun while it is in a queue.
+type verification[V any] struct {
+	done  chan struct{}
+	entry *Entry[V]
+	err   error
 }
 
 type mention struct {
@@ -83,11 +98,15 @@ type mention struct {
 }
 
 // perEntry is what otter and the maps hold of an entry beside key and value.
-const perEntry = 200
+const perEntry = 130
 
 // remember is how long an invalidation is kept in mind: longer than any load and
 // any request that may hold an older entry.
 const remember = 2 * time.Minute
+
+// suspicion is how long a suspicion lasts: by then it is clear that
+// invalidations are not heard, and values live as long as they may then.
+const suspicion = time.Second
 
 // backoff spares a failing loader: in this time after a failure only one caller
 // tries again, others with an old value keep it.
@@ -113,7 +132,7 @@ func New[V any](opt Options[V]) *Cache[V] {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	c := &Cache[V]{opt: opt, recent: map[string]uint64{}}
+	c := &Cache[V]{opt: opt, recent: map[string]uint64{}, queues: map[string]*queue[V]{}}
 	c.entries = otter.Must(&otter.Options[string, *Entry[V]]{
 		MaximumWeight: uint64(opt.Capacity),
 		Weigher: func(key string, e *Entry[V]) uint32 {
@@ -131,6 +150,17 @@ func New[V any](opt Options[V]) *Cache[V] {
 // SetSynced tells whether invalidations are being heard.
 func (c *Cache[V]) SetSynced(synced bool) { c.synced.Store(synced) }
 
+// Suspect is SetSynced(false) for a silence that may be short: others may be
+// heard and obeyed meanwhile, so for a second every answer is read anew.
+func (c *Cache[V]) Suspect() {
+	c.suspect.Store(c.opt.Now().UnixNano())
+	c.synced.Store(false)
+}
+
+func (c *Cache[V]) suspecting(now int64) bool {
+	return !c.synced.Load() && now-c.suspect.Load() < int64(suspicion)
+}
+
 // Len is about how many entries there are.
 func (c *Cache[V]) Len() int { return c.entries.EstimatedSize() }
 
@@ -141,10 +171,13 @@ func (c *Cache[V]) Get(ctx context.Context, key string) (Lookup[V], error) {
 	if e != nil && !c.current(key, e) {
 		e = nil
 	}
+	now := c.opt.Now().UnixNano()
+	if c.suspecting(now) {
+		return c.verify(ctx, key, e)
+	}
 	if e == nil {
 		return c.cold(ctx, key)
 	}
-	now := c.opt.Now().UnixNano()
 	age, life := time.Duration(now-e.loaded), c.life(e)
 	switch {
 	case age < life-life/4 || age < life && !e.Found:
@@ -220,25 +253,82 @@ func (c *Cache[V]) load(ctx context.Context, key string) (Lookup[V], error) {
 	}
 }
 
+// verify answers with a load that begins after the call: joining one that is
+// under way could miss a change that was answered before the call. Callers that
+// wait for the same load to begin share it. e, if any, stands in when it fails.
+func (c *Cache[V]) verify(ctx context.Context, key string, e *Entry[V]) (Lookup[V], error) {
+	ctx, cancel := context.WithTimeout(ctx, c.opt.Patience)
+	defer cancel()
+	v := c.next(key)
+	err := error(nil)
+	select {
+	case <-v.done:
+		if err = v.err; err == nil {
+			return Lookup[V]{v.entry, key, false}, nil
+		}
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if e != nil && e.Found && c.current(key, e) {
+		return Lookup[V]{e, key, true}, nil
+	}
+	return Lookup[V]{}, err
+}
+
+// next is the key's next load.
+func (c *Cache[V]) next(key string) *verification[V] {
+	c.queueMu.Lock()
+	defer c.queueMu.Unlock()
+	q := c.queues[key]
+	if q == nil {
+		q = &queue[V]{}
+		c.queues[key] = q
+		go c.work(key, q)
+	}
+	if q.next == nil {
+		q.next = &verification[V]{done: make(chan struct{})}
+	}
+	return q.next
+}
+
+// work does one load after the other while callers wait for the next.
+func (c *Cache[V]) work(key string, q *queue[V]) {
+	for {
+		c.queueMu.Lock()
+		v := q.next
+		if q.next = nil; v == nil {
+			delete(c.queues, key)
+			c.queueMu.Unlock()
+			return
+		}
+		c.queueMu.Unlock()
+		v.entry, v.err = c.fetch(key)
+		close(v.done)
+	}
+}
+
 func (c *Cache[V]) start(key string) <-chan singleflight.Result {
-	return c.flights.DoChan(key, func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.Background(), c.opt.Timeout)
-		defer cancel()
-		e := &Entry[V]{version: c.version.Load(), loaded: c.opt.Now().UnixNano()}
-		var err error
-		e.Value, e.Found, err = c.opt.Load(ctx, key)
-		if err != nil {
-			c.failed.Store(c.opt.Now().UnixNano())
-			return nil, err
-		}
-		c.failed.Store(0)
-		c.mu.RLock()
-		defer c.mu.RUnlock()
-		if c.recent[key] <= e.version {
-			c.entries.Set(key, e)
-		}
-		return e, nil
-	})
+	return c.flights.DoChan(key, func() (any, error) { return c.fetch(key) })
+}
+
+// fetch reads key and keeps what it read, unless it is out of date already.
+func (c *Cache[V]) fetch(key string) (*Entry[V], error) {
+	ctx, cancel := context.WithTimeout(context.Background(), c.opt.Timeout)
+	defer cancel()
+	e := &Entry[V]{version: c.version.Load(), loaded: c.opt.Now().UnixNano()}
+	var err error
+	e.Value, e.Found, err = c.opt.Load(ctx, key)
+	if err != nil {
+		c.failed.Store(c.opt.Now().UnixNano())
+		return nil, err
+	}
+	c.failed.Store(0)
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if c.recent[key] <= e.version {
+		c.entries.Set(key, e)
+	}
+	return e, nil
 }
 
 // Current reports whether the answer may still be given: its key was not named
@@ -254,9 +344,16 @@ func (c *Cache[V]) Age(l Lookup[V]) time.Duration {
 }
 
 // TooOld reports whether the answer lived longer than it may while invalidations
-// are not heard, and was not served for want of a better one.
+// are not heard, and was not served for want of a better one. An answer from
+// before a suspicion is.
 func (c *Cache[V]) TooOld(l Lookup[V]) bool {
-	return !l.Stale && c.Age(l) > c.opt.Unsynced
+	switch {
+	case l.Stale:
+		return false
+	case c.suspecting(c.opt.Now().UnixNano()):
+		return l.loaded < c.suspect.Load()
+	}
+	return c.Age(l) > c.opt.Unsynced
 }
 
 func (c *Cache[V]) current(key string, e *Entry[V]) bool {

@@ -246,6 +246,57 @@ func TestDoubt_reloads_everything_but_keeps_a_last_resort(t *testing.T) {
 	expect(t, c, "a", "2")
 }
 
+func TestSuspect_reads_every_answer_anew_for_a_second(t *testing.T) {
+	t.Parallel()
+	w, c := newWorld(t)
+	before, err := c.Get(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.pass(time.Millisecond)
+	c.Suspect()
+	if !c.TooOld(before) {
+		t.Error("an answer from before the suspicion may be given")
+	}
+	for i := range 5 {
+		w.set("a", fmt.Sprint("v", i)) // nobody tells
+		expect(t, c, "a", fmt.Sprint("v", i))
+		w.pass(time.Millisecond)
+	}
+	after, err := c.Get(t.Context(), "a")
+	if err != nil || c.TooOld(after) {
+		t.Errorf("an answer read in the suspicion: too old %v, %v", c.TooOld(after), err)
+	}
+	w.fail(errors.New("down"))
+	expect(t, c, "a", "v4 stale")
+	w.fail(nil)
+	w.pass(time.Second)
+	w.set("a", "later")
+	expect(t, c, "a", "v4") // it is clear by now that nobody is heard
+	w.pass(5 * time.Second)
+	expect(t, c, "a", "later")
+}
+
+func TestSuspect_joins_no_load_that_began_before(t *testing.T) {
+	t.Parallel()
+	w, c := newWorld(t)
+	c.Suspect()
+	gate := make(chan struct{})
+	w.change(func(w *world) { w.gate = gate })
+	first := make(chan string, 1)
+	go func() { first <- get(t, c, "a") }()
+	for w.loads.Load() == 0 { // it has read "1" and waits
+		time.Sleep(time.Millisecond)
+	}
+	w.change(func(w *world) { w.values["a"], w.gate = "2", nil })
+	second := make(chan string, 1)
+	go func() { second <- get(t, c, "a") }()
+	time.AfterFunc(20*time.Millisecond, func() { close(gate) })
+	if a, b := <-first, <-second; a != "1" || b != "2" {
+		t.Errorf("answers %s and %s, want 1 and 2", a, b)
+	}
+}
+
 func TestGet_gives_up_on_a_load_that_hangs(t *testing.T) {
 	t.Parallel()
 	gate := make(chan struct{})
@@ -262,7 +313,7 @@ func TestGet_gives_up_on_a_load_that_hangs(t *testing.T) {
 
 func TestCapacity_bounds_what_is_kept(t *testing.T) {
 	t.Parallel()
-	c := New(Options[string]{Capacity: 100 * 300, Load: func(_ context.Context, key string) (string, bool, error) { return key, true, nil }})
+	c := New(Options[string]{Capacity: 100 * 140, Load: func(_ context.Context, key string) (string, bool, error) { return key, true, nil }})
 	for i := range 1000 {
 		expect(t, c, fmt.Sprint(i), fmt.Sprint(i))
 	}

@@ -45,6 +45,7 @@ func (e *ear) Doubt() {
 }
 
 func (e *ear) SetSynced(s bool) { e.synced.Store(s) }
+func (e *ear) Suspect()         { e.synced.Store(false) }
 
 func (e *ear) heard(key string) bool {
 	e.mu.Lock()

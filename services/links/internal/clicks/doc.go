@@ -16,7 +16,8 @@
 // When Redis does not answer within [Config.Budget], the batch and all later
 // ones go to a file on local disk, in order, until a background loop has brought
 // everything into the stream. Meanwhile redirects trust entries for a few
-// seconds only.
+// seconds only; in the first second, when it may be a hiccup that other replicas
+// do not share, they trust none and read each link anew.
 //
 // # Exactly once
 //

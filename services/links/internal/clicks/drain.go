@@ -20,7 +20,7 @@ func (l *Log) Run(ctx context.Context) error {
 	l.adopt(ctx)
 	tick := time.NewTicker(retry)
 	defer tick.Stop()
-	adopt := time.NewTicker(time.Minute)
+	adopt := time.NewTicker(5 * time.Second)
 	defer adopt.Stop()
 	for {
 		select {

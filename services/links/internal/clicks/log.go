@@ -2,10 +2,12 @@ package clicks
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -33,8 +35,13 @@ type Config struct {
 // Targets is the process's memory of links, which hears of invalidations here.
 type Targets interface {
 	Invalidate(keys ...string)
+	// Doubt: some invalidations were missed.
 	Doubt()
+	// SetSynced tells whether invalidations are heard from now on.
 	SetSynced(bool)
+	// Suspect is SetSynced(false) when it is not clear yet whether the silence is
+	// more than a hiccup. Other replicas may be heard and obeyed meanwhile.
+	Suspect()
 }
 
 // Answer is a redirect that is ready but for the confirmation.
@@ -321,11 +328,18 @@ func (l *Log) toSpool(err error) {
 		return
 	}
 	l.state.spooling = true
-	l.targets.SetSynced(false)
+	if refused(err) {
+		l.targets.SetSynced(false)
+	} else {
+		l.targets.Suspect()
+	}
 	spooling.Set(1)
 	slog.Warn("clicks go to the spool", "error", err)
 	l.announcer.nudge()
 }
+
+// refused reports whether there is certainly no Redis to be heard.
+func refused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
 
 // hear takes in invalidations and returns the position reached. The first
 // position that a process learns makes it doubt too: it may have loaded links

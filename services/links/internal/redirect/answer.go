@@ -49,7 +49,7 @@ func (h *Handler) redirect(ctx *fasthttp.RequestCtx, location string) {
 	res.SetStatusCode(fasthttp.StatusFound)
 	res.Header.SetNoDefaultContentType(true)
 	res.Header.SetBytesK(headerLocation, location)
-	res.Header.SetBytesKV(headerCacheControl, neverCached)
+	res.Header.SetCanonical(headerCacheControl, neverCached)
 }
 
 // fail answers with a small page, or JSON when the client asks for it.

@@ -65,7 +65,7 @@ func NewMemory(s Store, capacity int64, now func() time.Time) *Memory {
 }
 
 func weigh(t link.Target) int {
-	n := 120 + len(t.LinkID) + len(t.Slug) + len(t.Location)
+	n := 96 + len(t.LinkID) + len(t.Slug) + len(t.Location)
 	if p := t.Preview; p != nil {
 		n += 48 + len(p.Title) + len(p.Description) + len(p.Image)
 	}
@@ -91,6 +91,9 @@ func (m *Memory) Doubt() { m.targets.Doubt(); m.hosts.Doubt() }
 
 // SetSynced implements [clicks.Targets].
 func (m *Memory) SetSynced(synced bool) { m.targets.SetSynced(synced); m.hosts.SetSynced(synced) }
+
+// Suspect implements [clicks.Targets].
+func (m *Memory) Suspect() { m.targets.Suspect(); m.hosts.Suspect() }
 
 // Handler answers requests to short hosts.
 type Handler struct {

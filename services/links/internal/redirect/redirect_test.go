@@ -1,0 +1,238 @@
+package redirect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/linkreel/linkreel/libs/localcloud/redistest"
+	"github.com/linkreel/linkreel/services/links/internal/clicks"
+	"github.com/linkreel/linkreel/services/links/internal/link"
+)
+
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	os.Exit(m.Run())
+}
+
+// shelf is a store in memory.
+type shelf struct {
+	mu    sync.Mutex
+	down  bool
+	links map[string]link.Target
+	hosts map[string]string
+}
+
+func (s *shelf) Target(_ context.Context, key string) (link.Target, bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return link.Target{}, false, errors.New("down")
+	}
+	t, ok := s.links[key]
+	return t, ok, nil
+}
+
+func (s *shelf) Host(_ context.Context, host string) (string, bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return "", false, errors.New("down")
+	}
+	d, ok := s.hosts[host]
+	return d, ok, nil
+}
+
+// yes confirms everything and notes what was counted.
+type yes struct {
+	mu     sync.Mutex
+	clicks []link.Click
+	again  int // answers to call overtaken first
+}
+
+func (y *yes) Confirm(_ clicks.Answer, c *link.Click) clicks.Outcome {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if y.again > 0 {
+		y.again--
+		return clicks.Outcome{Again: true}
+	}
+	if c != nil {
+		y.clicks = append(y.clicks, *c)
+	}
+	return clicks.Outcome{Counted: c != nil}
+}
+
+func newHandler(y Confirmer) (*Handler, *shelf) {
+	s := &shelf{links: map[string]link.Target{}, hosts: map[string]string{}}
+	return New(NewMemory(s, 64<<20, nil), y, Options{ShortBaseURL: "http://lrl.example"}), s
+}
+
+func ask(h *Handler, uri, host string, header ...string) *fasthttp.Response {
+	var ctx fasthttp.RequestCtx
+	ctx.Request.SetRequestURI(uri)
+	ctx.Request.Header.SetHost(host)
+	for i := 0; i+1 < len(header); i += 2 {
+		ctx.Request.Header.Set(header[i], header[i+1])
+	}
+	h.Serve(&ctx)
+	return &ctx.Response
+}
+
+func TestServe_counts_an_overtaken_answer_once(t *testing.T) {
+	t.Parallel()
+	y := &yes{again: 3}
+	h, s := newHandler(y)
+	s.links["|a"] = link.Target{LinkID: "l", Slug: "a", Location: "https://x.example/"}
+	if res := ask(h, "/a", "lrl.example", "Referer", "https://LRL.example/b", "User-Agent", "iPhone"); res.StatusCode() != 302 {
+		t.Fatal(res)
+	}
+	want := link.Click{LinkID: "l", Day: link.DayOf(time.Now()), Device: link.Mobile}
+	if len(y.clicks) != 1 || y.clicks[0] != want {
+		t.Errorf("clicks %+v, want one %+v", y.clicks, want)
+	}
+	y.again = 100
+	if res := ask(h, "/a", "lrl.example"); res.StatusCode() != 503 || len(res.Header.Peek("Retry-After")) == 0 {
+		t.Errorf("an answer that is overtaken again and again: %v", res)
+	}
+}
+
+func TestServe_sends_one_clean_location(t *testing.T) {
+	t.Parallel()
+	h, s := newHandler(&yes{})
+	u, problem := link.ParseURL("https://x.example/%0d%0aSet-Cookie:%20a=b?\u00fc#<>", nil)
+	if problem != nil {
+		t.Fatal(problem)
+	}
+	s.links["|a"] = link.Target{LinkID: "l", Slug: "a", Location: u.Location}
+	raw := ask(h, "/a", "lrl.example").String()
+	if strings.Count(raw, "Location:") != 1 || strings.Contains(raw, "Set-Cookie: ") || !strings.Contains(raw, "Location: https://x.example/%0d%0aSet-Cookie:%20a=b?%C3%BC#%3C%3E\r\n") {
+		t.Errorf("response:\n%s", raw)
+	}
+}
+
+func TestPages_escape_what_owners_write(t *testing.T) {
+	t.Parallel()
+	h, s := newHandler(&yes{})
+	evil := `"><script>alert(1)</script>{{.}}`
+	s.links["|a"] = link.Target{LinkID: "l", Slug: "a", Location: `https://x.example/"%3E%3Cscript%3E`, Preview: &link.Card{Title: evil, Description: evil, Image: "https://x.example/i.png?a=1&b=2"}}
+	for _, res := range []*fasthttp.Response{ask(h, "/a+", "lrl.example"), ask(h, "/a", "lrl.example", "User-Agent", "Twitterbot/1.0")} {
+		if body := string(res.Body()); res.StatusCode() != 200 || strings.Contains(body, "<script") || !strings.Contains(string(res.Header.Peek("Content-Security-Policy")), "default-src 'none'") {
+			t.Errorf("page %d:\n%s", res.StatusCode(), body)
+		}
+	}
+}
+
+func FuzzServe(f *testing.F) {
+	for _, s := range [][2]string{{"/a", "lrl.example"}, {"/A%61+", "go.example.com:80"}, {"//a", "[::1]"}, {"/%", ""}, {"http://lrl.example/a", "x"}, {"/a?b#c", "LRL.EXAMPLE."}, {"/%2e%2e/a", "a..b"}} {
+		f.Add(s[0], s[1])
+	}
+	h, s := newHandler(&yes{})
+	s.links["|a"] = link.Target{LinkID: "l", Slug: "a", Location: "https://x.example/"}
+	s.hosts["go.example.com"] = "d"
+	s.links["d|aa"] = link.Target{LinkID: "m", Slug: "aa", Location: "https://y.example/"}
+	f.Fuzz(func(t *testing.T, uri, host string) {
+		switch res := ask(h, uri, host); res.StatusCode() {
+		case 302:
+			if l := string(res.Header.Peek("Location")); l != "https://x.example/" && l != "https://y.example/" {
+				t.Fatalf("%q at %q leads to %q", uri, host, l)
+			}
+		case 200, 204, 404:
+		default:
+			t.Fatalf("%q at %q answers %d", uri, host, res.StatusCode())
+		}
+	})
+}
+
+// TestMemory_holds_a_million_links is the bound of what a replica needs.
+func TestMemory_holds_a_million_links(t *testing.T) {
+	const limit = 400 << 20
+	n := 100_000
+	if os.Getenv("LINKREEL_FULL") == "1" {
+		n = 1_000_000
+	}
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	m := NewMemory(generated{}, limit, nil)
+	for i := range n {
+		if l, err := m.targets.Get(t.Context(), fmt.Sprintf("|slug%07d", i)); err != nil || !l.Found {
+			t.Fatal(l, err)
+		}
+	}
+	used := heap() - before
+	t.Logf("%d links in %d MiB, %d bytes each; %d are kept", n, used>>20, used/uint64(n), m.targets.Len())
+	if used > limit/1_000_000*uint64(n) {
+		t.Errorf("a million would take %d MiB, want at most 400", used/uint64(n)*1_000_000>>20)
+	}
+	if m.targets.Len() < n*99/100 {
+		t.Errorf("only %d of %d are kept: the weights are too high", m.targets.Len(), n)
+	}
+	runtime.KeepAlive(m)
+}
+
+// generated has every link.
+type generated struct{}
+
+func (generated) Target(_ context.Context, key string) (link.Target, bool, error) {
+	return link.Target{LinkID: "lnk_0123456789" + key[1:], Slug: strings.Clone(key[1:]), Location: "https://example.com/some/path/of/usual/length?utm_source=" + key[1:]}, true, nil
+}
+
+func (generated) Host(context.Context, string) (string, bool, error) { return "", false, nil }
+
+// BenchmarkServe_warm is a redirect out of memory, with nothing behind it, and
+// with the real click log and a real Redis.
+func BenchmarkServe_warm(b *testing.B) {
+	b.Run("unconfirmed", func(b *testing.B) { benchmarkServe(b, confirmed{}) })
+	b.Run("with Redis", func(b *testing.B) {
+		m := NewMemory(generated{}, 64<<20, nil)
+		log, err := clicks.Open(clicks.Config{Redis: redistest.Start(b), SpoolDir: b.TempDir(), Budget: time.Second}, m)
+		if err != nil {
+			b.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() { done <- log.Run(ctx) }()
+		benchmarkServe(b, log)
+		cancel()
+		<-done
+	})
+}
+
+type confirmed struct{}
+
+func (confirmed) Confirm(clicks.Answer, *link.Click) clicks.Outcome {
+	return clicks.Outcome{Counted: true}
+}
+
+func benchmarkServe(b *testing.B, c Confirmer) {
+	h := New(NewMemory(generated{}, 64<<20, nil), c, Options{ShortBaseURL: "http://lrl.example"})
+	b.ReportAllocs()
+	b.SetParallelism(32)
+	b.RunParallel(func(pb *testing.PB) {
+		var ctx fasthttp.RequestCtx
+		ctx.Request.SetRequestURI("/hot")
+		ctx.Request.Header.SetHost("lrl.example")
+		ctx.Request.Header.SetUserAgent("Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/120 Safari/537.36")
+		for pb.Next() {
+			h.Serve(&ctx)
+			if ctx.Response.StatusCode() != 302 {
+				b.Errorf("status %d", ctx.Response.StatusCode())
+			}
+			ctx.Response.Reset()
+		}
+	})
+}
