@@ -55,6 +55,8 @@ type document struct {
 	Limits     limitsDocument    `firestore:"limits"`
 	Trace      map[string]string `firestore:"trace,omitempty"`
 	CreatedAt  time.Time         `firestore:"createdAt"`
+	Parent     string            `firestore:"parent,omitempty"`
+	Spec       []byte            `firestore:"spec,omitempty"`
 
 	State       string     `firestore:"state"`
 	Attempt     int        `firestore:"attempt"`
@@ -87,7 +89,7 @@ func (d *document) record(id string) (Record, error) {
 				MaxBytes: d.Limits.MaxBytes, MaxDuration: time.Duration(d.Limits.MaxDuration) * time.Millisecond,
 				MaxSide: d.Limits.MaxSide, MaxPixels: d.Limits.MaxPixels,
 			},
-			Trace: d.Trace, CreatedAt: d.CreatedAt,
+			Trace: d.Trace, CreatedAt: d.CreatedAt, Parent: d.Parent, Spec: d.Spec,
 		},
 		State: State(d.State), Attempt: d.Attempt, Tries: d.Tries, Worker: d.Worker, Progress: d.Progress,
 		Outcome: outcome, UpdatedAt: d.UpdatedAt,
@@ -114,7 +116,7 @@ func (s *Store) Create(ctx context.Context, j Job) (bool, error) {
 			MaxBytes: j.Limits.MaxBytes, MaxDuration: j.Limits.MaxDuration.Milliseconds(),
 			MaxSide: j.Limits.MaxSide, MaxPixels: j.Limits.MaxPixels,
 		},
-		Trace: j.Trace, CreatedAt: j.CreatedAt,
+		Trace: j.Trace, CreatedAt: j.CreatedAt, Parent: j.Parent, Spec: j.Spec,
 		State: string(Queued), DueAt: &now, UpdatedAt: now,
 	}
 	err := s.db.Do(ctx, "create job", func(ctx context.Context) error {

@@ -46,7 +46,15 @@ type Job struct {
 	Limits     Limits
 	Trace      map[string]string // W3C trace context of the request that caused the job
 	CreatedAt  time.Time
+
+	// Parent is set for a part of another job, which that job's worker made so
+	// that others may help; Spec is that worker's own description of the part.
+	Parent string
+	Spec   []byte
 }
+
+// PartID names one part of a job.
+func PartID(jobID string, index int) string { return jobID + "." + strconv.Itoa(index) }
 
 // JobID names the job of one object generation, so that noticing an upload
 // twice makes one job.
@@ -58,6 +66,13 @@ func JobID(videoID string, generation int64) string {
 // worker cannot overwrite what a newer one published. It ends in a slash.
 func Prefix(videoID string, generation int64, attempt int) string {
 	return fmt.Sprintf("%s%d-%d/", VideoPrefix(videoID), generation, attempt)
+}
+
+// PartsPrefix is where the finished parts of a job lie until they are joined.
+// It is below VideoPrefix, so that a deleted video takes them along, and kept
+// over attempts, so that a dead worker's parts are not lost.
+func PartsPrefix(videoID string, generation int64) string {
+	return fmt.Sprintf("%sparts-%d/", VideoPrefix(videoID), generation)
 }
 
 // VideoPrefix holds everything that was ever made for a video.
@@ -234,6 +249,10 @@ func (r *Record) Orphans(objects []string) []string {
 	keep := r.Outcome.Objects()
 	var orphans []string
 	for _, object := range objects {
+		if strings.HasPrefix(object, PartsPrefix(r.VideoID, r.Generation)) && r.State.Final() {
+			orphans = append(orphans, object)
+			continue
+		}
 		generation, attempt, ok := ParsePrefix(r.VideoID, object)
 		if !ok || generation != r.Generation || attempt >= r.Attempt && !r.State.Final() || slices.Contains(keep, object) {
 			continue

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
@@ -60,6 +61,7 @@ type Options struct {
 type Worker struct {
 	o      Options
 	direct chan string // ids found by sweeping while Redis is away
+	kept   sourceCache
 	tracer trace.Tracer
 	ended  metric.Float64Histogram
 }
@@ -99,7 +101,9 @@ func (w *Worker) slot(ctx context.Context, consumer string) {
 			continue
 		case ctx.Err() != nil:
 			return
-		case !errors.Is(err, queue.ErrEmpty):
+		case errors.Is(err, queue.ErrEmpty):
+			w.kept.clear() // nobody else wants a part of it soon
+		default:
 			w.o.Log.WarnContext(ctx, "the queue is away; jobs are found by sweeping", "error", err)
 			// The queue failed at once; without it only the sweep brings work.
 			select {
@@ -174,7 +178,8 @@ func (w *Worker) do(ctx context.Context, consumer, id string, message *queue.Mes
 
 	token := transcode.Token{JobID: id, Attempt: record.Attempt}
 	hold := w.hold(ctx, token, message, log)
-	err = w.work(hold.ctx, record, token, hold, log)
+	a := &attempt{Worker: w, record: record, token: token, hold: hold, log: log, prefix: prefixOf(record), stored: map[string]bool{}}
+	err = a.work(hold.ctx)
 	if cause := context.Cause(hold.ctx); err != nil && cause != nil {
 		err = cause
 	}
@@ -183,7 +188,7 @@ func (w *Worker) do(ctx context.Context, consumer, id string, message *queue.Mes
 		err = errStopping
 	}
 
-	result := w.end(after, record, token, message, err, log)
+	result := a.end(after, message, err)
 	if err != nil {
 		span.SetStatus(codes.Error, result)
 	}
@@ -209,11 +214,13 @@ func (w *Worker) unclaimed(ctx context.Context, id string, m *queue.Message, err
 }
 
 // end writes down how the work on a job ended and names it for metrics.
-func (w *Worker) end(ctx context.Context, r transcode.Record, t transcode.Token, m *queue.Message, err error, log *slog.Logger) string {
+func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
+	w, r, t, log := a.Worker, a.record, a.token, a.log
 	var failure *transcode.Failure
 	switch {
 	case err == nil:
 		log.InfoContext(ctx, "job done")
+		a.dropParts(ctx)
 		w.message(ctx, m, (*queue.Message).Done)
 		return "done"
 
@@ -235,6 +242,7 @@ func (w *Worker) end(ctx context.Context, r transcode.Record, t transcode.Token,
 		w.tidy(ctx, r, log)
 		err := w.insist(ctx, func() error { return w.o.Jobs.Fail(ctx, t, *failure) })
 		w.note(ctx, "fail", err)
+		a.dropParts(ctx)
 		w.message(ctx, m, (*queue.Message).Done)
 		return string(failure.Code)
 	}
@@ -251,6 +259,7 @@ func (w *Worker) end(ctx context.Context, r transcode.Record, t transcode.Token,
 	})
 	w.note(ctx, "retry", noted)
 	if failed {
+		a.dropParts(ctx)
 		reason := err.Error()
 		w.message(ctx, m, func(m *queue.Message, ctx context.Context) error { return m.Bury(ctx, reason[:min(len(reason), 500)]) })
 		return string(transcode.Internal)
@@ -296,11 +305,20 @@ func (w *Worker) insist(ctx context.Context, write func() error) error {
 	}
 }
 
+// prefixOf is where an attempt at a job writes.
+func prefixOf(r transcode.Record) string {
+	if r.Parent == "" {
+		return transcode.Prefix(r.VideoID, r.Generation, r.Attempt)
+	}
+	index := strings.TrimPrefix(r.ID, r.Parent+".")
+	return fmt.Sprintf("%s%s-%d/", transcode.PartsPrefix(r.VideoID, r.Generation), index, r.Attempt)
+}
+
 // tidy removes what an attempt uploaded and nobody will refer to.
 func (w *Worker) tidy(ctx context.Context, r transcode.Record, log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	prefix := transcode.Prefix(r.VideoID, r.Generation, r.Attempt)
+	prefix := prefixOf(r)
 	now, err := w.o.Jobs.Get(ctx, r.ID)
 	if err != nil && !errors.Is(err, transcode.ErrNotFound) {
 		return // the janitor will find it

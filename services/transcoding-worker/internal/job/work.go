@@ -36,20 +36,21 @@ type attempt struct {
 	prefix string
 
 	keep    bool // the source's own picture stays the tallest rendition
+	parts   int  // how many parts this attempt made records of
 	outcome transcode.Outcome
 	stored  map[string]bool // objects of this attempt that are uploaded
 }
 
 // work does the job from download to the last publication.
-func (w *Worker) work(ctx context.Context, r transcode.Record, t transcode.Token, h *hold, log *slog.Logger) error {
-	dir, remove, err := w.o.Scratch.Job()
+func (a *attempt) work(ctx context.Context) error {
+	dir, remove, err := a.o.Scratch.Job()
 	if err != nil {
 		return err
 	}
 	defer remove()
-	a := &attempt{
-		Worker: w, record: r, token: t, hold: h, log: log, dir: dir,
-		prefix: transcode.Prefix(r.VideoID, r.Generation, r.Attempt), stored: map[string]bool{},
+	a.dir = dir
+	if a.record.Parent != "" {
+		return a.help(ctx)
 	}
 	source, err := a.fetch(ctx)
 	if err != nil {
@@ -58,7 +59,7 @@ func (w *Worker) work(ctx context.Context, r transcode.Record, t transcode.Token
 	a.hold.report(downloaded)
 	var src *ffmpeg.Source
 	err = a.span(ctx, "probe", func(ctx context.Context) (err error) {
-		src, err = w.o.Maker.Tools.Probe(ctx, dir, source, r.Limits)
+		src, err = a.o.Maker.Tools.Probe(ctx, dir, source, a.record.Limits)
 		return err
 	})
 	if err != nil {
@@ -157,6 +158,9 @@ func (a *attempt) copySource(ctx context.Context, p *ladder.Plan) (*ladder.Track
 }
 
 func (a *attempt) encode(ctx context.Context, p ladder.Plan, sound bool) (ladder.Tracks, error) {
+	if parts := p.Parts(); len(parts) > 1 {
+		return a.encodeParts(ctx, p, parts, sound)
+	}
 	var tracks ladder.Tracks
 	err := a.span(ctx, "ladder", func(ctx context.Context) (err error) {
 		tracks, err = a.o.Maker.Ladder(ctx, a.dir, p, sound, func(share float64) {
