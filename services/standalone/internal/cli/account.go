@@ -230,9 +230,12 @@ func (a *app) loginFile() (string, error) {
 // login reads what was stored; nothing stored is no error.
 func (a *app) login() (credentials, error) {
 	var c credentials
+	if a.env.ConfigDir == "" {
+		return c, nil // flags and environment may be all that is needed
+	}
 	path, err := a.loginFile()
 	if err != nil {
-		return c, nil // flags and environment may be all that is needed
+		return c, err
 	}
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -268,12 +271,12 @@ func login(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
 		r := bufio.NewReader(a.env.In)
 		var err error
 		if in.BaseURL == "" {
-			if in.BaseURL, err = a.ask(r, "Address of the API: ", false); err != nil {
+			if in.BaseURL, err = a.ask(ctx, r, "Address of the API: ", false); err != nil {
 				return err
 			}
 		}
 		if in.Key == "" {
-			if in.Key, err = a.ask(r, "API key: ", true); err != nil {
+			if in.Key, err = a.ask(ctx, r, "API key: ", true); err != nil {
 				return err
 			}
 		}
@@ -316,11 +319,11 @@ func logout(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
 }
 
 // ask reads a line; a secret is not shown while a person types it.
-func (a *app) ask(r *bufio.Reader, prompt string, secret bool) (string, error) {
+func (a *app) ask(ctx context.Context, r *bufio.Reader, prompt string, secret bool) (string, error) {
 	if a.env.Terminal {
 		fmt.Fprint(a.env.Err, prompt)
-		if f, ok := a.env.In.(*os.File); ok && secret && echo(f, false) {
-			defer func() { echo(f, true); fmt.Fprintln(a.env.Err) }()
+		if f, ok := a.env.In.(*os.File); ok && secret && echo(ctx, f, false) {
+			defer func() { echo(context.WithoutCancel(ctx), f, true); fmt.Fprintln(a.env.Err) }()
 		}
 	}
 	line, err := r.ReadString('\n')
@@ -334,12 +337,12 @@ func (a *app) ask(r *bufio.Reader, prompt string, secret bool) (string, error) {
 }
 
 // echo turns the terminal's echo on or off, where stty is there to do it.
-func echo(f *os.File, on bool) bool {
+func echo(ctx context.Context, f *os.File, on bool) bool {
 	word := "-echo"
 	if on {
 		word = "echo"
 	}
-	cmd := exec.Command("stty", word)
+	cmd := exec.CommandContext(ctx, "stty", word)
 	cmd.Stdin = f
 	return cmd.Run() == nil
 }

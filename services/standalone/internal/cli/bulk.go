@@ -379,7 +379,7 @@ func jsonRows(r io.Reader) func() (row, error) {
 				continue
 			}
 			var fields map[string]any
-			if err := json.Unmarshal(text, &fields); err != nil {
+			if json.Unmarshal(text, &fields) != nil {
 				return row{line: line, bad: "not a JSON object"}, nil
 			}
 			found := map[string]string{}

@@ -310,9 +310,10 @@ func (t *table) end() error { return t.w.Flush() }
 
 // facts prints names with values and leaves empty ones out.
 func facts(w io.Writer, pairs ...string) {
-	for i := 0; i < len(pairs); i += 2 {
-		if pairs[i+1] != "" {
-			fmt.Fprintf(w, "%-16s %s\n", pairs[i], clean(pairs[i+1]))
+	for len(pairs) > 1 {
+		name, value := pairs[0], pairs[1]
+		if pairs = pairs[2:]; value != "" {
+			fmt.Fprintf(w, "%-16s %s\n", name, clean(value))
 		}
 	}
 }
