@@ -2,6 +2,7 @@ package storage
 
 import (
 	"crypto/rsa"
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -14,35 +15,58 @@ import (
 	gcs "cloud.google.com/go/storage"
 )
 
-// fuzzKey makes a key in a directory of its own, once per process.
-var fuzzKey = sync.OnceValue(func() *serviceAccount {
-	dir, err := os.MkdirTemp("", "key")
-	if err != nil {
-		panic(err)
+// fuzzCase is what all processes of a fuzzing run must agree on, or no mutation starts from a valid signature.
+type fuzzCase struct {
+	Key []byte
+	URL string
+	Now time.Time
+}
+
+// fuzzEnv hands the case of the first process to its workers.
+const fuzzEnv = "LOCALCLOUD_FUZZ_CASE"
+
+var theFuzzCase = sync.OnceValue(func() (c fuzzCase) {
+	must := func(err error) {
+		if err != nil {
+			panic(err)
+		}
 	}
+	if v := os.Getenv(fuzzEnv); v != "" {
+		must(json.Unmarshal([]byte(v), &c))
+		return c
+	}
+	dir, err := os.MkdirTemp("", "key")
+	must(err)
 	defer os.RemoveAll(dir)
 	k, err := loadKey(dir, "key.json", "")
-	if err != nil {
-		panic(err)
-	}
-	return k
+	must(err)
+	c.Key, c.Now = k.fileBytes, time.Now()
+	c.URL, err = gcs.SignedURL("b-1", "videos/ä b", &gcs.SignedURLOptions{GoogleAccessID: k.Email, PrivateKey: []byte(k.PEM), Method: "PUT",
+		Expires: c.Now.Add(time.Hour), Scheme: gcs.SigningSchemeV4, Insecure: true, Hostname: "localhost:8083"})
+	must(err)
+	b, err := json.Marshal(c)
+	must(err)
+	must(os.Setenv(fuzzEnv, string(b)))
+	return c
 })
 
 // FuzzSignedURL holds verify to its promise: whatever is done to a signed address, it is accepted only while method,
 // host, decoded path and query are those that were signed.
 func FuzzSignedURL(f *testing.F) {
-	now := time.Now()
-	key := fuzzKey()
-	signed, err := gcs.SignedURL("b-1", "videos/ä b", &gcs.SignedURLOptions{GoogleAccessID: key.Email, PrivateKey: []byte(key.PEM), Method: "PUT",
-		Expires: now.Add(time.Hour), Scheme: gcs.SigningSchemeV4, Insecure: true, Hostname: "localhost:8083"})
+	c := theFuzzCase()
+	key, err := parseKey(c.Key)
 	if err != nil {
 		f.Fatal(err)
 	}
-	want, err := url.Parse(signed)
+	want, err := url.Parse(c.URL)
 	if err != nil {
 		f.Fatal(err)
 	}
 	keys := map[string]*rsa.PublicKey{key.Email: &key.private.PublicKey}
+	r := httptest.NewRequest(http.MethodPut, c.URL, nil)
+	if err := verify(r, c.Now, keys); err != nil {
+		f.Fatalf("the untouched address is refused: %v", err)
+	}
 	f.Add("PUT", "localhost:8083", want.EscapedPath(), want.RawQuery)
 	f.Add("GET", "localhost:8083", want.EscapedPath(), want.RawQuery)
 	f.Add("PUT", "localhost", "/b-1/videos/%c3%a4+b", want.RawQuery+"&x=1")
@@ -57,7 +81,7 @@ func FuzzSignedURL(f *testing.F) {
 		u.RawQuery = query
 		r := httptest.NewRequest(http.MethodPut, "http://localhost/", nil)
 		r.Method, r.Host, r.URL = method, host, u
-		if verify(r, now, keys) != nil {
+		if verify(r, c.Now, keys) != nil {
 			return
 		}
 		name := host

@@ -220,10 +220,10 @@ func span(first, last int, total string) string {
 // eventually waits for a condition that another goroutine brings about.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(60 * time.Second)
 	for !ok() {
 		if time.Now().After(deadline) {
-			t.Fatalf("still not after 20 s: %s", what)
+			t.Fatalf("still not after a minute: %s", what)
 		}
 		time.Sleep(2 * time.Millisecond)
 	}

@@ -127,7 +127,7 @@ func TestSlowAndManyUploadsDoNotBlockAMetadataRead(t *testing.T) {
 	slices.Sort(took)
 	p99 := took[len(took)*99/100]
 	t.Logf("%d reads beside 100 uploaders (%d objects stored, %d CPUs): p50 %v, p99 %v, max %v", len(took), n, runtime.NumCPU(), took[len(took)/2], p99, took[len(took)-1])
-	if p99 > time.Second {
+	if p99 > 2*time.Second { // a blocked read would take as long as an upload does
 		t.Errorf("p99 of a metadata read is %v", p99)
 	}
 }
