@@ -2,7 +2,7 @@
 // comes out, by reading the boxes of the results.
 //
 // A run takes a small part of the corpus and a few kills; LINKREEL_FULL=1 takes
-// all of it. `go test ./tests/media -run Corpus -v` prints the table.
+// all of it and plays every result in Chromium. `go test ./tests/media -run Corpus -v` prints the table.
 package media
 
 import (
@@ -59,6 +59,9 @@ func TestCorpus(t *testing.T) {
 	r.work()
 	m := &maker{t: t}
 	calls := canaries(t, m)
+	if !skipPlaying() {
+		r.player = newPlayer(r)
+	}
 	var table strings.Builder
 	w := tabwriter.NewWriter(&table, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "file\twant\tgot\tseconds\tfirst\trenditions\tfaults")
@@ -126,6 +129,9 @@ func (r *rig) try(m *maker, videoID string, x item) (row string, ok bool) {
 		faults = append(faults, r.check(record.Outcome, x)...)
 		for _, v := range record.Outcome.Renditions {
 			renditions = append(renditions, v.Name)
+		}
+		if r.player != nil {
+			faults = append(faults, r.player.play(videoID, record.Outcome)...)
 		}
 		all := r.everything(record.Outcome)
 		for _, leak := range []string{canaryText, "canary-meta", "canary-gps"} {

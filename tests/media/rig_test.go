@@ -55,6 +55,7 @@ type rig struct {
 	storage *storage.Server
 	redis   *redisproc.Server
 	scratch string
+	player  *player // nil: results are not played
 }
 
 func newRig(t testing.TB) *rig {
