@@ -530,3 +530,21 @@ func TestBarShowsShareSpeedAndTimeLeft(t *testing.T) {
 		t.Errorf("\n got %q\nwant %q", lines[len(lines)-1], want)
 	}
 }
+
+func TestGuideNamesEveryCommandAndExitCode(t *testing.T) {
+	t.Parallel()
+	guide, err := os.ReadFile("../../../../docs/cli.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range commands() {
+		if !bytes.Contains(guide, []byte("`"+c.name)) {
+			t.Errorf("docs/cli.md does not name %q", c.name)
+		}
+	}
+	for _, code := range []int{ExitOK, ExitFailed, ExitUsage, ExitAuth, ExitNotFound, ExitRefused, ExitPartly, ExitUnavailable, ExitVideoFailed, ExitInterrupted} {
+		if !bytes.Contains(guide, fmt.Appendf(nil, "\n| %d |", code)) {
+			t.Errorf("docs/cli.md does not explain exit code %d", code)
+		}
+	}
+}
