@@ -292,14 +292,21 @@ func TestADownloadOfAGenerationThatIsGoneLeavesNoFile(t *testing.T) {
 
 func TestAStalledDownloadIsTakenUpAgain(t *testing.T) {
 	t.Parallel()
-	c := open(t, func(cfg *objectstore.Config) { cfg.StallTimeout = 200 * time.Millisecond })
+	c := open(t, nil)
 	want := random(1 << 20)
 	if _, err := c.Upload(t.Context(), "slow", bytes.NewReader(want), objectstore.UploadOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	cfg := c.cfg
+	cfg.StallTimeout = 500 * time.Millisecond
+	impatient, err := objectstore.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer impatient.Close()
 	c.srv.Faults().Inject(storage.Fault{Call: "objects.media", Delay: time.Hour, Times: 2})
 	var got bytes.Buffer
-	if _, err := c.Download(t.Context(), "slow", 0, &got); err != nil || !bytes.Equal(got.Bytes(), want) {
+	if _, err := impatient.Download(t.Context(), "slow", 0, &got); err != nil || !bytes.Equal(got.Bytes(), want) {
 		t.Errorf("Download = %v, equal %v", err, bytes.Equal(got.Bytes(), want))
 	}
 }

@@ -140,8 +140,9 @@ func TestEveryAcknowledgedObjectSurvivesAKill(t *testing.T) {
 			wg.Go(func() { l.load(ctx, p, fmt.Sprintf("w%d", w)) })
 		}
 		wg.Go(func() { l.resume(ctx, p, round) })
-		wait := 150 + rand.IntN(350)
-		time.Sleep(time.Duration(wait) * time.Millisecond) // load, until a moment that nobody has chosen
+		before := l.acknowledged()
+		eventually(t, "writes are acknowledged", func() bool { return l.acknowledged() > before })
+		time.Sleep(time.Duration(rand.IntN(400)) * time.Millisecond) // until a moment that nobody has chosen
 		p.kill()
 		cancel()
 		wg.Wait()
@@ -155,6 +156,12 @@ func TestEveryAcknowledgedObjectSurvivesAKill(t *testing.T) {
 	if l.count == 0 {
 		t.Error("nothing was acknowledged: the test tested nothing")
 	}
+}
+
+func (l *ledger) acknowledged() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.count
 }
 
 // load writes, overwrites and deletes objects of its own until the server dies.
