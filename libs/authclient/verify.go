@@ -56,7 +56,7 @@ func (c *Client) current(ctx context.Context, hash string) (*entry, error) {
 		return c.verify(ctx, hash, demand{}, c.patience(false))
 	}
 	switch age := now.Sub(e.asked); {
-	case e.rec.refusal(now) != nil:
+	case e.rec.refused(now):
 		return e, nil // final: nothing newer can change it
 	case age < c.cfg.Fresh*4/5:
 		return e, nil
