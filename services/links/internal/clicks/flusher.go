@@ -39,8 +39,14 @@ const (
 	lease = 4 * time.Second // how long a flusher that died keeps others away
 )
 
-// readMax bounds the batches of one cycle, and with them its memory.
-const readMax = 20_000
+// What one cycle reads is bounded in batches, for memory, and in time: after an
+// outage there is more than can be read at once, and progress in small steps
+// comes to an end where one large step might time out for ever.
+const (
+	readMax  = 20_000
+	readPage = 500
+	readTime = cycle / 2
+)
 
 // Flusher counts what is in the stream.
 type Flusher struct {
@@ -71,16 +77,17 @@ func (f *Flusher) Run(ctx context.Context) error {
 		_ = releaseScript.Run(done, f.redis, []string{keyFlusher}, f.id).Err()
 		_ = f.redis.Close()
 	}()
-	failing := false
+	failing, told := false, time.Time{}
 	for ctx.Err() == nil {
 		started := time.Now() // the pace of writes, not a fact of the domain
 		err := f.Cycle(ctx)
-		if bad := err != nil && ctx.Err() == nil; bad != failing {
-			if failing = bad; bad {
-				slog.WarnContext(ctx, "clicks wait for the flusher", "error", err)
-			} else {
-				slog.InfoContext(ctx, "clicks are counted again")
-			}
+		switch bad := err != nil && ctx.Err() == nil; {
+		case bad && (!failing || time.Since(told) > 10*time.Second):
+			failing, told = true, time.Now()
+			slog.WarnContext(ctx, "clicks wait for the flusher", "error", err)
+		case !bad && failing:
+			failing = false
+			slog.WarnContext(ctx, "clicks are counted again")
 		}
 		select {
 		case <-ctx.Done():
@@ -108,9 +115,9 @@ func (f *Flusher) Cycle(ctx context.Context) error {
 		f.progress = nil // somebody else will move it
 		return err
 	}
-	entries, err := f.redis.XRangeN(ctx, keyClicks, "-", "+", readMax).Result()
+	entries, err := f.read(ctx)
 	if err != nil {
-		return fmt.Errorf("read click log: %w", err)
+		return err
 	}
 	backlog.Set(float64(len(entries)))
 	if len(entries) == 0 {
@@ -121,6 +128,22 @@ func (f *Flusher) Cycle(ctx context.Context) error {
 		return err
 	}
 	return f.trim(ctx, entries[len(entries)-1].ID)
+}
+
+// read takes batches from the log's old end.
+func (f *Flusher) read(ctx context.Context) ([]redis.XMessage, error) {
+	var entries []redis.XMessage
+	for started, from := time.Now(), "-"; ; {
+		page, err := f.redis.XRangeN(ctx, keyClicks, from, "+", readPage).Result()
+		if err != nil && len(entries) == 0 {
+			return nil, fmt.Errorf("read click log: %w", err)
+		}
+		entries = append(entries, page...)
+		if err != nil || len(page) < readPage || len(entries) >= readMax || time.Since(started) > readTime {
+			return entries, nil
+		}
+		from = "(" + page[len(page)-1].ID
+	}
 }
 
 func (f *Flusher) count(ctx context.Context, entries []redis.XMessage) error {
