@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -38,6 +39,7 @@ type installation struct {
 	t    *testing.T
 	dir  string
 	base int
+	env  []string // beside the test's own
 }
 
 func install(t *testing.T) *installation {
@@ -60,7 +62,7 @@ func (i *installation) start() *process {
 	}
 	p := &process{cmd: exec.Command(bin, "up"), out: &bytes.Buffer{}, done: make(chan error, 1)}
 	p.cmd.Dir = i.dir
-	p.cmd.Env = append(os.Environ(), fmt.Sprintf("LINKREEL_PORT_BASE=%d", i.base))
+	p.cmd.Env = append(append(os.Environ(), fmt.Sprintf("LINKREEL_PORT_BASE=%d", i.base)), i.env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
 	if err := p.cmd.Start(); err != nil {
 		i.t.Fatal(err)
@@ -202,6 +204,64 @@ func (i *installation) fails() string {
 		i.t.Errorf("the reason takes more than one line:\n%s", p.out)
 	}
 	return p.out.String()
+}
+
+// A span as the console exporter prints it.
+type span struct {
+	Name        string
+	SpanContext struct{ TraceID string }
+	Links       []struct{ SpanContext struct{ TraceID string } }
+}
+
+func TestTracesReachFromTheRequestToFirestoreAndTheWorker(t *testing.T) {
+	t.Parallel()
+	i := install(t)
+	i.env = []string{"OTEL_TRACES_EXPORTER=console"} // the standard variable, nothing of ours
+	p, s := i.up()
+	c := s.as(t, "creator")
+	link := c.want(201, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/"})
+	video := c.want(201, "POST", "/api/v1/videos", map[string]any{})
+	if a := put(t, video.str("uploadUrl"), clip(t, 2, "320x180"), "video/mp4"); a.status != 200 {
+		t.Fatalf("upload answers %d", a.status)
+	}
+	waitFor(t, c, video.str("videoId"), "ready", nil)
+	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	<-p.done // the stop flushes what is not exported yet
+
+	names := map[string][]string{} // by trace
+	var linked []string
+	for text := p.out.String(); ; {
+		at := strings.Index(text, `{"Name"`)
+		if at < 0 {
+			break
+		}
+		var sp span
+		dec := json.NewDecoder(strings.NewReader(text[at:]))
+		if err := dec.Decode(&sp); err != nil {
+			t.Fatalf("span: %v", err)
+		}
+		text = text[at+int(dec.InputOffset()):]
+		names[sp.SpanContext.TraceID] = append(names[sp.SpanContext.TraceID], sp.Name)
+		if sp.Name == "transcode" {
+			for _, l := range sp.Links {
+				linked = append(linked, l.SpanContext.TraceID)
+			}
+		}
+	}
+	create := names[link.header.Get("X-Request-Id")]
+	for _, want := range []string{"POST /api/v1/links", "cloud.google.com/go/firestore.Client.Commit"} {
+		if !slices.Contains(create, want) {
+			t.Errorf("the create's trace has no span %q: %v", want, create)
+		}
+	}
+	if len(linked) == 0 {
+		t.Fatal("the worker's trace is linked to nothing")
+	}
+	if !slices.ContainsFunc(names[linked[0]], func(n string) bool { return strings.Contains(n, "firestore") }) {
+		t.Errorf("the trace that the worker is linked to has no Firestore span: %v", names[linked[0]])
+	}
 }
 
 // startHalfUpload sends the first part of a body and holds the connection.
