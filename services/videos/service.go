@@ -108,8 +108,8 @@ type Config struct {
 	SweepEvery time.Duration `env:"LINKREEL_SWEEP_EVERY" envDefault:"10s"`
 	// JanitorEvery is how often storage is searched for orphans.
 	JanitorEvery time.Duration `env:"LINKREEL_JANITOR_EVERY" envDefault:"15m"`
-	// SourceRetention is how long an upload is kept once its video is ready; 0 is
-	// for ever.
+	// SourceRetention is how long an upload is kept once its video is ready or
+	// failed; 0 is for ever.
 	SourceRetention time.Duration `env:"LINKREEL_SOURCE_RETENTION" envDefault:"168h"`
 
 	// Now is the clock; nil is the system's.
@@ -155,7 +155,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 	addresses := video.Addresses{Base: cfg.BaseURL}
 
 	pipe := pipeline.New(pipeline.Options{
-		Store: kept, Bucket: bucket, Jobs: transcode.NewStore(db, cfg.Now), Queue: wakeUps{queue.New(rdb, queue.Options{})},
+		Store: kept, Bucket: bucket, Jobs: transcode.NewStore(db, cfg.Now), Queue: wakeUps{queue.New(rdb, queue.Options{Name: transcode.QueueName})},
 		Now: cfg.Now, Log: log,
 		Upload: video.UploadLimits{MaxBytes: cfg.MaxBytes, MaxAge: cfg.UploadMaxAge},
 		Job:    transcode.Limits{MaxBytes: cfg.MaxBytes, MaxDuration: cfg.MaxDuration, MaxSide: cfg.MaxSide, MaxPixels: cfg.MaxPixels},

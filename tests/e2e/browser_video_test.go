@@ -81,6 +81,26 @@ func TestAViewerReadsCaptions(t *testing.T) {
 	v.clean()
 }
 
+// Phones that have no Media Source play HLS by themselves. Chromium can do both,
+// so it stands in for them when it is told that it lacks the one.
+func TestABrowserThatPlaysHLSItself(t *testing.T) {
+	t.Parallel()
+	made := film(t, map[string]any{"title": "Played natively", "privacy": "unlisted"}, scenery(t, 12))
+	v := visitor(t, look{width: 390, height: 800})
+	_, err := v.EvalOnNewDocument(`delete window.MediaSource; delete window.ManagedMediaSource; delete window.WebKitMediaSource`)
+	check(t, err)
+	v.open(made.str("shareUrl"))
+	if eval[string](v, `() => document.createElement("video").canPlayType("application/vnd.apple.mpegurl")`) == "" {
+		t.Skip("this Chromium cannot play HLS itself, so nothing here can stand in for Safari")
+	}
+	v.play()
+	if src := eval[string](v, `() => document.querySelector("video").currentSrc`); !strings.HasSuffix(src, "/master.m3u8") {
+		t.Errorf("the video plays %.60s", src)
+	}
+	v.until("some seconds of film", `() => document.querySelector("video").currentTime > 4`)
+	v.clean()
+}
+
 func TestWithTheKeyboardAlone(t *testing.T) {
 	t.Parallel()
 	made := film(t, map[string]any{"title": "No mouse"}, scenery(t, 20))

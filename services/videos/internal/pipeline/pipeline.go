@@ -3,10 +3,11 @@
 // deleted videos leave behind.
 //
 // Nothing here depends on a message arriving. An upload is noticed by storage's
-// notification, by a sweep every few seconds and when its owner asks, and
-// any one of the three suffices; the same holds for the workers' outcomes. Every
-// step may be done twice, by several replicas at once, and be cut off anywhere:
-// the record decides, in a transaction, and the next sweep goes on from it.
+// notification, by a sweep every few seconds and when somebody asks, and any one
+// of the three suffices; outcomes of the workers are noticed by the last two.
+// Every step may be done twice, by several replicas at once, and be cut off
+// anywhere: the record decides, in a transaction, and the next sweep goes on
+// from it.
 package pipeline
 
 import (
@@ -67,7 +68,7 @@ type Options struct {
 
 	SweepEvery      time.Duration // how often waiting videos are looked at
 	JanitorEvery    time.Duration // how often storage is searched for orphans
-	SourceRetention time.Duration // how long uploads are kept once their video is ready; 0 is for ever
+	SourceRetention time.Duration // how long uploads are kept once their video is decided; 0 is for ever
 
 	// Mine reports whether this replica does the next sweep; nil means it does.
 	Mine func(ctx context.Context, what string, life time.Duration) bool
@@ -158,19 +159,6 @@ func (p *Pipeline) Uploaded(ctx context.Context, object string) error {
 	v, err := p.o.Store.Get(ctx, id)
 	if apierr.CodeOf(err) == apierr.VideoNotFound {
 		return p.o.Bucket.Delete(ctx, object, 0)
-	}
-	if err != nil {
-		return err
-	}
-	_, err = p.advance(ctx, v)
-	return err
-}
-
-// Moved is the workers' hint that a job of a video has moved on.
-func (p *Pipeline) Moved(ctx context.Context, id video.ID) error {
-	v, err := p.o.Store.Get(ctx, id)
-	if apierr.CodeOf(err) == apierr.VideoNotFound {
-		return nil
 	}
 	if err != nil {
 		return err

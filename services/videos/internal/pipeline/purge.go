@@ -121,13 +121,16 @@ func (p *Pipeline) mediaOrphan(v *video.Video, keep map[string]bool, o objectsto
 	return !inWork
 }
 
+// uploadOrphan judges a source: one that was refused is of no use at once, one
+// whose video is decided after the retention.
 func (p *Pipeline) uploadOrphan(v *video.Video, _ map[string]bool, o objectstore.Object) bool {
 	if v == nil {
 		return true
 	}
-	done := v.Status == video.Ready && v.Media.Final
-	return done && p.o.SourceRetention > 0 && p.o.Now().Sub(v.ReadyAt) > p.o.SourceRetention &&
-		p.o.Now().Sub(o.Created) > p.o.SourceRetention
+	refused := v.Status == video.Failed && v.Source.JobID == "" && o.Generation == v.Source.Generation
+	decided := v.Status == video.Failed || v.Status == video.Ready && v.Media.Final
+	now, keep := p.o.Now(), p.o.SourceRetention
+	return refused || decided && keep > 0 && now.Sub(v.UpdatedAt) > keep && now.Sub(o.Created) > keep
 }
 
 func (p *Pipeline) tidy(ctx context.Context, prefix string, orphan func(*video.Video, map[string]bool, objectstore.Object) bool) error {

@@ -157,6 +157,7 @@ function playWithHls(Player: typeof Hls, video: HTMLVideoElement, session: Sessi
 // place should they run out nevertheless.
 function playNatively(video: HTMLVideoElement, session: Session, native: string, end: (status: number) => void): void {
   let failures = 0;
+  video.crossOrigin = "anonymous"; // else Chromium's own player refuses media of another origin
   video.src = native;
   video.addEventListener("playing", () => (failures = 0));
   video.addEventListener("error", async () => {
