@@ -118,7 +118,7 @@ func (c *cloud) forward(d time.Duration) { c.offset.Add(int64(d)) }
 
 func (c *cloud) config(t testing.TB) links.Config {
 	return links.Config{
-		Firestore: firestoredb.Config{Project: "test", Endpoint: c.endpoint}, ShortBaseURL: shortBase, RedisURL: c.redis, AuthURL: c.auth,
+		Firestore: firestoredb.Config{Project: "test", Endpoint: c.endpoint, Timeout: 9 * time.Second}, ShortBaseURL: shortBase, RedisURL: c.redis, AuthURL: c.auth,
 		InternalToken: internalToken, SpoolDir: t.TempDir(), CacheBytes: 64 << 20, Flush: true, DNSResolver: c.dns, Now: c.now, ClickBudget: 500 * time.Millisecond,
 	}
 }

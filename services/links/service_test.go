@@ -528,7 +528,7 @@ func TestTwoReplicasAgreeAfterEveryChange(t *testing.T) {
 func TestFirestoreDownSparesWhatIsWarm(t *testing.T) {
 	t.Parallel()
 	c := newCloud(t)
-	r := c.replica(t)
+	r := c.replica(t, func(cfg *links.Config) { cfg.Firestore.Timeout = time.Second })
 	key := c.keys.add(t, "acc_a", identity.Creator)
 	r.create(key, map[string]any{"url": "https://example.com/", "slug": "warm"})
 	r.create(key, map[string]any{"url": "https://example.com/", "slug": "cold"})

@@ -417,6 +417,7 @@ func TestASuccessorTakesOverTheSpoolOfADeadProcess(t *testing.T) {
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { t.Logf("counted %d", b.of("l")) })
 	next := start(t, server.Addr(), in)
 	next.Confirm(&good{}, click("l"))
 	eventually(t, "the dead process's clicks", func() bool {
@@ -427,6 +428,31 @@ func TestASuccessorTakesOverTheSpoolOfADeadProcess(t *testing.T) {
 	if len(left) != 1 {
 		t.Errorf("%d files are left, want the living process's", len(left))
 	}
+}
+
+func TestASuccessorHasWhatRedisTookAlong(t *testing.T) {
+	t.Parallel()
+	server := redistest.Server(t)
+	dir := t.TempDir()
+	in := func(c *Config) { c.SpoolDir = dir }
+	dead, b := start(t, server.Addr(), in), newBook()
+	for range 5 {
+		dead.Confirm(&good{}, click("l"))
+	}
+	empty(t, server.Addr()) // as if its last moments were never written
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	dead.Confirm(&good{}, click("l"))
+	dead.stop()
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	start(t, server.Addr(), in)
+	eventually(t, "the dead process's clicks", func() bool {
+		flush(t, server.Addr(), b)
+		return b.of("l") == 6
+	})
 }
 
 func TestAFullSpoolLosesClicksButNoVisitor(t *testing.T) {

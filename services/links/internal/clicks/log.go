@@ -335,6 +335,17 @@ func (l *Log) toSpool(err error) {
 	}
 	spooling.Set(1)
 	slog.Warn("clicks go to the spool", "error", err)
+	// A Redis that dies may take its last moments along: it writes its file up to
+	// two seconds late when the disk is busy. Should this process end as well
+	// before it can send them again, its successor finds them in the spool.
+	for _, k := range l.state.kept {
+		if l.now().Sub(k.at) <= 3*time.Second {
+			if err := l.state.spool.append(k.batch, k.payload); err != nil {
+				slog.Error("click spool", "error", err)
+				break
+			}
+		}
+	}
 	l.announcer.nudge()
 }
 
@@ -364,6 +375,9 @@ func (l *Log) hear(r reply) position {
 func (l *Log) keep(number int64, payload []byte) {
 	st := &l.state
 	now := l.now()
+	if n := len(st.kept); n > 0 && st.kept[n-1].batch >= number {
+		return // it went to Redis before and is still here
+	}
 	st.kept = append(st.kept, kept{number, payload, now})
 	st.keptSize += len(payload)
 	drop := 0
