@@ -10,6 +10,7 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"sync"
 	"time"
@@ -160,7 +161,7 @@ func (g *Guard) First(ctx context.Context, name string, life time.Duration) bool
 	ctx, cancel := context.WithTimeout(ctx, budget)
 	defer cancel()
 	err := g.redis.SetArgs(ctx, key(name), strconv.FormatInt(now.Unix(), 10), redis.SetArgs{Mode: "NX", TTL: life}).Err()
-	if err == redis.Nil { //nolint:errorlint // the client's own documented sentinel, never wrapped
+	if errors.Is(err, redis.Nil) {
 		g.heard(nil)
 		return false
 	}

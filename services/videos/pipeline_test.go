@@ -1,6 +1,7 @@
 package videos_test
 
 import (
+	"errors"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -111,7 +112,7 @@ func TestANewFileAfterAFailure(t *testing.T) {
 	if got = w.get(v.id); got["status"] != "processing" || got["error"] != nil {
 		t.Fatalf("after the new file: %v", got)
 	}
-	if _, err := w.jobs.Get(t.Context(), first.ID); err != transcode.ErrNotFound { //nolint:errorlint // documented sentinel
+	if _, err := w.jobs.Get(t.Context(), first.ID); !errors.Is(err, transcode.ErrNotFound) {
 		t.Errorf("the former job stays: %v", err)
 	}
 	w.work(v.id, nil)

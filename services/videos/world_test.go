@@ -134,10 +134,10 @@ func newWorld(t *testing.T, options ...option) *world {
 	w.svc, err = videos.New(t.Context(), cfg)
 	must(t, err)
 	servers := []*http.Server{{Handler: w.store.PublicHandler()}, {Handler: w.store.APIHandler()}}
-	go servers[0].Serve(public)  //nolint:errcheck // ends with the test
-	go servers[1].Serve(private) //nolint:errcheck // ends with the test
+	go func() { _ = servers[0].Serve(public) }()
+	go func() { _ = servers[1].Serve(private) }()
 	fast := httpapi.NewServer("", w.svc.Handler("api"))
-	go fast.Serve(api) //nolint:errcheck // ends with the test
+	go func() { _ = fast.Serve(api) }()
 
 	db, err := firestoredb.Open(t.Context(), cfg.Firestore)
 	must(t, err)

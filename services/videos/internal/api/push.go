@@ -91,8 +91,8 @@ func (v *Verifier) Verify(ctx context.Context, token string) error {
 	var header struct{ Alg, Kid string }
 	var claims struct {
 		Iss, Aud, Email string
-		EmailVerified   bool  `json:"email_verified"`
-		Exp, Iat        int64 //nolint:tagliatelle // the standard's names
+		EmailVerified   bool `json:"email_verified"`
+		Exp, Iat        int64
 	}
 	signature, err := base64.RawURLEncoding.DecodeString(parts[2])
 	if err = errors.Join(err, part(parts[0], &header), part(parts[1], &claims)); err != nil {
