@@ -60,7 +60,7 @@ func Telemetry(ctx context.Context, name string) (flush func(context.Context) er
 		if err != nil {
 			return nil, fmt.Errorf("trace exporter: %w", err)
 		}
-		traceOpts = append(traceOpts, sdktrace.WithBatcher(exporter))
+		traceOpts = append(traceOpts, sdktrace.WithBatcher(redacting{exporter}))
 	} else {
 		traceOpts = append(traceOpts, sdktrace.WithSampler(sdktrace.NeverSample()))
 	}

@@ -1,0 +1,152 @@
+package boot
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/valyala/fasthttp"
+	"go.opentelemetry.io/otel/attribute"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+)
+
+func TestExportedSpansCarryNoQueries(t *testing.T) {
+	t.Parallel()
+	sink := tracetest.NewInMemoryExporter()
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(redacting{sink}))
+	_, span := provider.Tracer("t").Start(t.Context(), "PUT")
+	span.SetAttributes(attribute.String("url.full", "http://x/b/o?X-Goog-Signature=s3cret&upload_id=s3cret"), attribute.String("url.query", "upload_id=s3cret"),
+		attribute.String("http.route", "/plain"), attribute.Int("http.response.status_code", 200))
+	span.End()
+	got := sink.GetSpans()
+	if len(got) != 1 {
+		t.Fatalf("%d spans exported", len(got))
+	}
+	for _, kv := range got[0].Attributes {
+		if strings.Contains(kv.Value.Emit(), "s3cret") {
+			t.Errorf("%s shows %q", kv.Key, kv.Value.Emit())
+		}
+	}
+	if len(got[0].Attributes) != 4 {
+		t.Errorf("attributes %v", got[0].Attributes)
+	}
+}
+
+func TestLogLinesCarryTheTraceOfTheirContext(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	log := NewLogger(&out, slog.LevelInfo).With("a", 1)
+	ctx, span := sdktrace.NewTracerProvider().Tracer("t").Start(t.Context(), "x")
+	log.InfoContext(ctx, "line\nbroken")
+	log.Debug("below the level")
+	var line map[string]any
+	if err := json.Unmarshal(out.Bytes(), &line); err != nil {
+		t.Fatalf("%q: %v", out.String(), err)
+	}
+	if line["trace_id"] != span.SpanContext().TraceID().String() || line["msg"] != "line\nbroken" {
+		t.Errorf("line %v", line)
+	}
+}
+
+// events is a log of what happened in which order.
+type events struct {
+	mu   sync.Mutex
+	list []string
+}
+
+func (e *events) add(s string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.list = append(e.list, s)
+}
+
+func TestAStopFinishesRequestsThenLoopsThenCloses(t *testing.T) {
+	t.Parallel()
+	var log events
+	addr, admin := freeAddr(t), freeAddr(t)
+	inside, release := make(chan struct{}), make(chan struct{})
+	svc := &Service{
+		Name: "test",
+		Servers: []Server{{Name: "api", Addr: addr, Handler: func(c *fasthttp.RequestCtx) {
+			close(inside)
+			<-release
+			log.add("request answered")
+			c.SetStatusCode(204)
+		}}},
+		Loops: []Loop{{Name: "loop", Run: func(ctx context.Context) error {
+			<-ctx.Done()
+			log.add("loop ended")
+			return nil
+		}}},
+		Ready: []Check{{Name: "ok", Check: func(context.Context) error { return nil }}},
+		Close: []func(context.Context) error{func(context.Context) error { log.add("closed"); return nil }},
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- Run(ctx, Config{AdminAddr: admin, Drain: 50 * time.Millisecond, Grace: 5 * time.Second}, svc)
+	}()
+	waitFor(t, "ready", func() bool { return status("http://"+admin+"/readyz") == 200 })
+	answered := make(chan int, 1)
+	go func() { answered <- status("http://" + addr + "/") }()
+	<-inside
+	stop()
+	waitFor(t, "not ready while it drains", func() bool { s := status("http://" + admin + "/readyz"); return s == 503 || s == 0 })
+	close(release)
+	if got := <-answered; got != 204 {
+		t.Errorf("the open request got %d", got)
+	}
+	if err := <-done; err != nil {
+		t.Errorf("Run = %v", err)
+	}
+	if want := []string{"request answered", "loop ended", "closed"}; !slices.Equal(log.list, want) {
+		t.Errorf("order %v, want %v", log.list, want)
+	}
+}
+
+func TestALoopThatFailsStopsTheService(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	err := Run(t.Context(), Config{Grace: time.Second}, &Service{Name: "test", Loops: []Loop{{Name: "l", Run: func(context.Context) error { return broken }}}})
+	if !errors.Is(err, broken) {
+		t.Errorf("Run = %v, want %v", err, broken)
+	}
+}
+
+func status(url string) int {
+	res, err := http.Get(url)
+	if err != nil {
+		return 0
+	}
+	_ = res.Body.Close()
+	return res.StatusCode
+}
+
+func waitFor(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
