@@ -103,7 +103,7 @@ func denySyscalls() error {
 		unix.SockFilter{Code: ret, K: unix.SECCOMP_RET_ALLOW},
 		unix.SockFilter{Code: ret, K: refuse})
 	fprog := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
-	if _, _, errno := unix.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&fprog))); errno != 0 {
+	if _, _, errno := unix.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&fprog))); errno != 0 { //nolint:gosec // the kernel takes the filter by address, and fprog outlives the call
 		return errno
 	}
 	return nil
@@ -112,7 +112,7 @@ func denySyscalls() error {
 // jailed wraps a tool's call: this program starts again as the jail, in its own
 // process group, and dies with us.
 func jailed(spec jailSpec, encoded string) *exec.Cmd {
-	cmd := exec.Command("/proc/self/exe")
+	cmd := exec.Command("/proc/self/exe") //nolint:noctx // run kills the whole process group when its context ends
 	cmd.Args = []string{jailName, encoded}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	return cmd

@@ -14,7 +14,7 @@ func enterJail(jailSpec) error { return errors.New("no jail on this system") }
 // jailed starts the tool directly: away from Linux, which is for development
 // only, the allow-lists of demuxers and protocols are the protection.
 func jailed(spec jailSpec, _ string) *exec.Cmd {
-	cmd := exec.Command(spec.Tool, spec.Args...)
+	cmd := exec.Command(spec.Tool, spec.Args...) //nolint:noctx // run kills the whole process group when its context ends
 	cmd.Dir = spec.Dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return cmd

@@ -116,7 +116,7 @@ func (t *Tools) Probe(ctx context.Context, dir, path string, limits transcode.Li
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err

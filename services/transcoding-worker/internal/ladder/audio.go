@@ -55,12 +55,12 @@ func packAudio(adts, out string, drop int, limit float64, cuts []float64) error 
 	if err != nil {
 		return err
 	}
-	defer in.Close()
+	defer func() { _ = in.Close() }()
 	file, err := os.Create(out)
 	if err != nil {
 		return err
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	w := bufio.NewWriterSize(file, 256<<10)
 	if err := packFrames(bufio.NewReaderSize(in, 64<<10), w, drop, limit, cuts); err != nil {
 		return err
@@ -151,7 +151,7 @@ func countFrames(adts string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer in.Close()
+	defer func() { _ = in.Close() }()
 	r := bufio.NewReaderSize(in, 64<<10)
 	for n := 0; ; n++ {
 		if _, _, _, _, err := adtsFrame(r); errors.Is(err, io.EOF) {

@@ -54,7 +54,7 @@ func measure(path string) (Picture, error) {
 	if err != nil {
 		return Picture{}, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	c, err := jpeg.DecodeConfig(f)
 	if err != nil {
 		return Picture{}, err

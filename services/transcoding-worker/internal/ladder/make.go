@@ -272,7 +272,7 @@ func open(dir, name string) (File, error) {
 	if err != nil {
 		return File{}, err
 	}
-	defer in.Close()
+	defer func() { _ = in.Close() }()
 	track, err := transcode.ReadTrack(in)
 	if err != nil {
 		return File{}, noPicture(in, err)

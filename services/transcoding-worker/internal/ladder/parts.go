@@ -143,7 +143,7 @@ func join(out string, files []string) error {
 	if err != nil {
 		return err
 	}
-	defer w.Close()
+	defer func() { _ = w.Close() }()
 	var init []byte
 	var sequence uint32
 	var ticks uint64
@@ -170,7 +170,7 @@ func appendPart(w io.Writer, in io.ReadSeeker, ticks uint64, sequence *uint32, i
 		return nil, 0, err
 	}
 	head := make([]byte, track.Init.Size)
-	if _, err := readAt(in, head, track.Init.Offset); err != nil {
+	if err := readAt(in, head, track.Init.Offset); err != nil {
 		return nil, 0, err
 	}
 	if init == nil {
@@ -183,7 +183,7 @@ func appendPart(w io.Writer, in io.ReadSeeker, ticks uint64, sequence *uint32, i
 	end := ticks
 	for _, f := range track.Fragments {
 		b := make([]byte, f.Size)
-		if _, err := readAt(in, b, f.Offset); err != nil {
+		if err := readAt(in, b, f.Offset); err != nil {
 			return nil, 0, err
 		}
 		*sequence++
@@ -198,11 +198,12 @@ func appendPart(w io.Writer, in io.ReadSeeker, ticks uint64, sequence *uint32, i
 	return head, end, nil
 }
 
-func readAt(r io.ReadSeeker, b []byte, off int64) (int, error) {
+func readAt(r io.ReadSeeker, b []byte, off int64) error {
 	if _, err := r.Seek(off, io.SeekStart); err != nil {
-		return 0, err
+		return err
 	}
-	return io.ReadFull(r, b)
+	_, err := io.ReadFull(r, b)
+	return err
 }
 
 // moveFragment changes number and time in the moof at the start of b.
