@@ -33,8 +33,8 @@ func TestExportedSpansCarryNoQueries(t *testing.T) {
 		t.Fatalf("%d spans exported", len(got))
 	}
 	for _, kv := range got[0].Attributes {
-		if strings.Contains(kv.Value.Emit(), "s3cret") {
-			t.Errorf("%s shows %q", kv.Key, kv.Value.Emit())
+		if strings.Contains(kv.Value.String(), "s3cret") {
+			t.Errorf("%s shows %q", kv.Key, kv.Value.String())
 		}
 	}
 	if len(got[0].Attributes) != 4 {

@@ -260,7 +260,7 @@ func (c *Cache[V]) verify(ctx context.Context, key string, e *Entry[V]) (Lookup[
 	ctx, cancel := context.WithTimeout(ctx, c.opt.Patience)
 	defer cancel()
 	v := c.next(key)
-	err := error(nil)
+	var err error
 	select {
 	case <-v.done:
 		if err = v.err; err == nil {

@@ -87,7 +87,10 @@ func TestDerivedIDsRepeatAndRandomOnesDoNot(t *testing.T) {
 	}
 }
 
-func repeats(draw func() string) bool { return draw() == draw() }
+func repeats(draw func() string) bool {
+	first := draw()
+	return draw() == first
+}
 
 func TestScopeSet(t *testing.T) {
 	t.Parallel()

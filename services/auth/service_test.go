@@ -800,7 +800,7 @@ func TestRoutesAreThoseOfTheContract(t *testing.T) {
 	t.Parallel()
 	r := start(t, newCloud(t).config())
 	for _, route := range apispec.Load().Routes() {
-		server := ""
+		var server string
 		switch {
 		case strings.HasPrefix(route.Path, "/api/v1/account"), strings.HasPrefix(route.Path, "/api/v1/keys"):
 			server = "api"

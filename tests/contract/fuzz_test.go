@@ -44,7 +44,10 @@ func (m *imitation) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	auth := r.Header.Get("Authorization")
-	status, out := 0, []byte(nil)
+	var (
+		status int
+		out    []byte
+	)
 	switch {
 	case op == nil:
 		h.Set("Allow", "GET")

@@ -38,7 +38,7 @@ func bootstrap(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	id, key, err := auth.Bootstrap(ctx, db, *name, plan)
 	if err != nil {
 		return err

@@ -188,7 +188,7 @@ func (in keyInput) read(fields *httpapi.Fields) account.NewKey {
 func draw(c *fiber.Ctx, n *account.NewKey) error {
 	origin := httpapi.OriginOf(c.UserContext())
 	n.ID, n.At = identity.IDFrom("key", origin.Nonce), origin.At
-	var random io.Reader = rand.Reader
+	var random io.Reader = rand.Reader //nolint:staticcheck // it becomes another reader below
 	if origin.Replay {
 		_, bearer, _ := strings.Cut(c.Get(fiber.HeaderAuthorization), " ")
 		secret := sha256.Sum256([]byte(bearer))

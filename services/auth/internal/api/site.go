@@ -83,7 +83,7 @@ func page(c *fiber.Ctx, status int, name string, data map[string]any) error {
 	if data == nil {
 		data = map[string]any{}
 	}
-	data["Style"] = template.CSS(style)
+	data["Style"] = template.CSS(style) //nolint:gosec // our own embedded file
 	var b bytes.Buffer
 	if err := pages.ExecuteTemplate(&b, name, data); err != nil {
 		return fmt.Errorf("page %s: %w", name, err)

@@ -16,10 +16,32 @@ import (
 	"github.com/linkreel/linkreel/libs/jsdate"
 	"github.com/linkreel/linkreel/services/links/internal/domain"
 	"github.com/linkreel/linkreel/services/links/internal/link"
-	"github.com/linkreel/linkreel/services/links/internal/store"
 )
 
-// Announcer tells every replica that slugs ([store.SlugKey]) or host names have
+// Store remembers links and domains. A record of another account is one that is
+// not there: LINK_NOT_FOUND, DOMAIN_NOT_FOUND. The check of an edit gets the
+// record's revision and its error is the edit's.
+type Store interface {
+	Get(ctx context.Context, accountID, id string) (*link.Link, error)
+	List(ctx context.Context, accountID string, before int64, limit int) (page []*link.Link, more bool, err error)
+	Create(ctx context.Context, accountID string, o link.Origin, drafts []link.Draft) ([]link.Result, error)
+	Update(ctx context.Context, accountID, id string, check func(rev int64) error, p link.Patch) (*link.Link, error)
+	Delete(ctx context.Context, accountID, id string, check func(rev int64) error) (*link.Link, error)
+	CountLinks(ctx context.Context, accountID string) (int, error)
+	Stats(ctx context.Context, linkID string, first, last link.Day) (link.Stats, error)
+
+	Claim(ctx context.Context, accountID, hostname, token string, o link.Origin) (*domain.Domain, error)
+	Domain(ctx context.Context, accountID, id string) (*domain.Domain, error)
+	Domains(ctx context.Context, accountID string) ([]*domain.Domain, error)
+	// DueDomains are verified ones that have not been looked at for a day.
+	DueDomains(ctx context.Context, limit int) ([]*domain.Domain, error)
+	// Looked notes the outcome of a look-up of the proof.
+	Looked(ctx context.Context, accountID, id string, proven bool) (d *domain.Domain, changed bool, err error)
+	DeleteDomain(ctx context.Context, accountID, id string) (*domain.Domain, error)
+	Host(ctx context.Context, host string) (domainID string, found bool, err error)
+}
+
+// Announcer tells every replica that slugs ([link.SlugKey]) or host names have
 // changed, before it returns.
 type Announcer interface {
 	Announce(ctx context.Context, keys ...string)
@@ -32,7 +54,7 @@ type Prover interface {
 
 // Options configure the [API].
 type Options struct {
-	Store     *store.Store
+	Store     Store
 	Announcer Announcer
 	Prover    Prover
 	// ShortBaseURL is where links on the default host are.
@@ -74,9 +96,9 @@ func Routes(h *httpapi.API, opt Options) *API {
 
 func account(ctx context.Context) string { return identity.FromContext(ctx).AccountID }
 
-func originOf(ctx context.Context) store.Origin {
+func originOf(ctx context.Context) link.Origin {
 	o := httpapi.OriginOf(ctx)
-	return store.Origin{Nonce: o.Nonce, At: o.At, Replay: o.Replay}
+	return link.Origin{Nonce: o.Nonce, At: o.At, Replay: o.Replay}
 }
 
 // moment is a JSON string or number that JavaScript's Date may read.

@@ -14,7 +14,6 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/links/internal/domain"
 	"github.com/linkreel/linkreel/services/links/internal/link"
-	"github.com/linkreel/linkreel/services/links/internal/store"
 )
 
 type summary struct {
@@ -89,7 +88,7 @@ func (a *API) list(c *fiber.Ctx) error {
 // cursorOf reads the query "cursor"; without it the list starts at its top.
 func cursorOf(c *fiber.Ctx) (int64, error) {
 	if !c.Context().QueryArgs().Has("cursor") {
-		return store.Top, nil
+		return link.Top, nil
 	}
 	n, ok := parseCursor(c.Query("cursor"))
 	if !ok {
@@ -172,7 +171,7 @@ func (a *API) create(c *fiber.Ctx) error {
 		return results[0].Err
 	}
 	l := results[0].Link
-	a.opt.Announcer.Announce(ctx, store.SlugKey(l.DomainID, l.Slug.Folded()))
+	a.opt.Announcer.Announce(ctx, link.SlugKey(l.DomainID, l.Slug.Folded()))
 	out := a.createdOf(l)
 	out.CreatedAt = l.CreatedAt.UTC().Format(isoTime)
 	c.Set(fiber.HeaderETag, httpapi.ETag(l.Rev))
@@ -261,7 +260,7 @@ func (a *API) update(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	a.opt.Announcer.Announce(ctx, store.SlugKey(l.DomainID, l.Slug.Folded()))
+	a.opt.Announcer.Announce(ctx, link.SlugKey(l.DomainID, l.Slug.Folded()))
 	c.Set(fiber.HeaderETag, httpapi.ETag(l.Rev))
 	return httpapi.JSON(c, fiber.StatusOK, struct {
 		Success bool     `json:"success"`
@@ -319,7 +318,7 @@ func (a *API) remove(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	a.opt.Announcer.Announce(ctx, store.SlugKey(l.DomainID, l.Slug.Folded()))
+	a.opt.Announcer.Announce(ctx, link.SlugKey(l.DomainID, l.Slug.Folded()))
 	return httpapi.NoContent(c)
 }
 
@@ -395,7 +394,7 @@ func (a *API) bulk(c *fiber.Ctx) error {
 			}
 			data := a.createdOf(r.Link)
 			results[i] = bulkResult{Status: fiber.StatusCreated, Data: &data}
-			keys = append(keys, store.SlugKey("", r.Link.Slug.Folded()))
+			keys = append(keys, link.SlugKey("", r.Link.Slug.Folded()))
 		}
 		a.opt.Announcer.Announce(ctx, keys...)
 	}

@@ -393,22 +393,9 @@ func named(referrers map[string]int64) bool {
 	return len(referrers) > 1 || len(referrers) == 1 && !unnamed
 }
 
-// Share is a part of a link's clicks.
-type Share struct {
-	Name   string
-	Clicks int64
-}
-
-// Stats is a link's clicks over some days.
-type Stats struct {
-	Total                         int64
-	Days                          []int64 // one per day asked for
-	Referrers, Countries, Devices []Share // most clicks first
-}
-
 // Stats reads the days from first to last, both included.
-func (s *Store) Stats(ctx context.Context, linkID string, first, last link.Day) (Stats, error) {
-	st := Stats{Days: make([]int64, last-first+1)}
+func (s *Store) Stats(ctx context.Context, linkID string, first, last link.Day) (link.Stats, error) {
+	st := link.Stats{Days: make([]int64, last-first+1)}
 	referrers, countries, devices := map[string]int64{}, map[string]int64{}, map[string]int64{}
 	q := s.linkRef(linkID).Collection("days").OrderBy(firestore.DocumentID, firestore.Asc).StartAt(first.String()).EndAt(last.String())
 	err := s.db.Do(ctx, "read click days", func(ctx context.Context) error {
@@ -439,11 +426,11 @@ func (s *Store) Stats(ctx context.Context, linkID string, first, last link.Day) 
 	return st, err
 }
 
-func ranked(m map[string]int64) []Share {
-	out := make([]Share, 0, len(m))
+func ranked(m map[string]int64) []link.Share {
+	out := make([]link.Share, 0, len(m))
 	for name, n := range m {
-		out = append(out, Share{name, n})
+		out = append(out, link.Share{Name: name, Clicks: n})
 	}
-	slices.SortFunc(out, func(a, b Share) int { return cmp.Or(cmp.Compare(b.Clicks, a.Clicks), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(out, func(a, b link.Share) int { return cmp.Or(cmp.Compare(b.Clicks, a.Clicks), cmp.Compare(a.Name, b.Name)) })
 	return out
 }

@@ -9,6 +9,7 @@ import (
 	"cloud.google.com/go/firestore"
 
 	"github.com/linkreel/linkreel/services/links/internal/domain"
+	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
 // domainDoc is domains/{id}, an account's claim.
@@ -66,7 +67,7 @@ func domainDocOf(d *domain.Domain, nonce string) *domainDoc {
 
 // Claim makes an account's claim to a name. A name that is proven already, or
 // that the account has claimed before, is DOMAIN_TAKEN.
-func (s *Store) Claim(ctx context.Context, accountID, hostname, token string, o Origin) (*domain.Domain, error) {
+func (s *Store) Claim(ctx context.Context, accountID, hostname, token string, o link.Origin) (*domain.Domain, error) {
 	d := &domain.Domain{ID: domainID(accountID, hostname), AccountID: accountID, Hostname: hostname, Token: token, CreatedAt: o.At.UTC().Truncate(time.Millisecond)}
 	err := s.db.Tx(ctx, "claim domain", func(_ context.Context, tx *firestore.Transaction) error {
 		old, nonce, err := s.claimIn(tx, d.ID)

@@ -46,15 +46,12 @@ func validID(id string) bool {
 	return !strings.HasPrefix(id, "__") // reserved names
 }
 
-// Top is before every link in a list.
-const Top int64 = -1
-
 // List reads the account's links with a seq below before, newest first. One more
 // than limit is read to know whether more follow.
 func (s *Store) List(ctx context.Context, accountID string, before int64, limit int) (page []*link.Link, more bool, err error) {
 	q := s.db.Collection("links").Where("accountId", "==", accountID).OrderBy("seq", firestore.Desc).
 		Select("seq", "slug", "url", "title", "clicks", "createdAt").Limit(limit + 1)
-	if before != Top {
+	if before != link.Top {
 		q = q.Where("seq", "<", before)
 	}
 	err = s.db.Do(ctx, "list links", func(ctx context.Context) error {
@@ -98,7 +95,7 @@ func (s *Store) Update(ctx context.Context, accountID, id string, check func(rev
 		if err != nil {
 			return err
 		}
-		return tx.Set(s.slugRef(SlugKey(l.DomainID, l.Slug.Folded())), slugDocOf(l))
+		return tx.Set(s.slugRef(link.SlugKey(l.DomainID, l.Slug.Folded())), slugDocOf(l))
 	})
 	if err != nil {
 		return nil, err
@@ -116,7 +113,7 @@ func (s *Store) Delete(ctx context.Context, accountID, id string, check func(rev
 			return err
 		}
 		until := s.now().Add(link.Quarantine)
-		return tx.Set(s.slugRef(SlugKey(l.DomainID, l.Slug.Folded())), &slugDoc{AccountID: accountID, ReleasedUntil: &until})
+		return tx.Set(s.slugRef(link.SlugKey(l.DomainID, l.Slug.Folded())), &slugDoc{AccountID: accountID, ReleasedUntil: &until})
 	})
 	if err != nil {
 		return nil, err
@@ -161,24 +158,10 @@ func (s *Store) Target(ctx context.Context, key string) (t link.Target, found bo
 	return targetOf(&d), true, nil
 }
 
-// Origin is where a create's identifiers come from; two tries of one request
-// have the same.
-type Origin struct {
-	Nonce  string
-	At     time.Time
-	Replay bool // whether an earlier try may have succeeded
-}
-
-// Result is what became of one draft.
-type Result struct {
-	Link *link.Link
-	Err  error // SLUG_TAKEN, DOMAIN_NOT_VERIFIED or DOMAIN_NOT_FOUND
-}
-
 // Create makes the drafts, in their order, which also is their order in time.
 // Either the error is set and the caller may try again with the same origin, or
 // each draft has its own result. All drafts are written in one commit.
-func (s *Store) Create(ctx context.Context, accountID string, o Origin, drafts []link.Draft) ([]Result, error) {
+func (s *Store) Create(ctx context.Context, accountID string, o link.Origin, drafts []link.Draft) ([]link.Result, error) {
 	b := newBatch(s, accountID, o, drafts)
 	// Without a wish for a slug nothing can be in the way but chance, and a single
 	// wish is mostly free: write first, look only when that fails.
@@ -212,7 +195,7 @@ func lookAgain(err error) bool {
 type batch struct {
 	s       *Store
 	account string
-	origin  Origin
+	origin  link.Origin
 	items   []*item
 }
 
@@ -226,7 +209,7 @@ type item struct {
 	err   error
 }
 
-func newBatch(s *Store, accountID string, o Origin, drafts []link.Draft) *batch {
+func newBatch(s *Store, accountID string, o link.Origin, drafts []link.Draft) *batch {
 	b := &batch{s: s, account: accountID, origin: o}
 	// The time of creation is the list's order, and in milliseconds what callers
 	// see; drafts of one request follow each other by a microsecond.
@@ -276,7 +259,7 @@ func (it *item) draw() {
 	it.try++
 }
 
-func (it *item) key() string { return SlugKey(it.link.DomainID, it.link.Slug.Folded()) }
+func (it *item) key() string { return link.SlugKey(it.link.DomainID, it.link.Slug.Folded()) }
 
 func (b *batch) domainID() string { return b.items[0].draft.DomainID }
 
@@ -308,10 +291,10 @@ func (b *batch) write(tx *firestore.Transaction, it *item, overTombstone bool) e
 	return tx.Create(b.s.slugRef(it.key()), slugDocOf(it.link))
 }
 
-func (b *batch) results() []Result {
-	out := make([]Result, len(b.items))
+func (b *batch) results() []link.Result {
+	out := make([]link.Result, len(b.items))
 	for i, it := range b.items {
-		out[i] = Result{it.link, it.err}
+		out[i] = link.Result{Link: it.link, Err: it.err}
 		if it.err != nil {
 			out[i].Link = nil
 		}

@@ -82,10 +82,6 @@ func (d *slugDoc) freeFor(account string, now time.Time) bool {
 	return d.released() && (d.AccountID == account || !now.Before(*d.ReleasedUntil))
 }
 
-// SlugKey names a slug on a domain ("" for the default short host): the cache's
-// key for it, and the document's id.
-func SlugKey(domainID, folded string) string { return domainID + "|" + folded }
-
 func (s *Store) slugRef(key string) *firestore.DocumentRef {
 	if key[0] == '|' {
 		key = "default" + key

@@ -65,7 +65,7 @@ func (b bed) create(t testing.TB, account string, n int) []*link.Link {
 	for i := range drafts {
 		drafts[i] = draft("")
 	}
-	results, err := b.Create(t.Context(), account, Origin{Nonce: fmt.Sprint(account, time.Now().UnixNano()), At: time.Now()}, drafts)
+	results, err := b.Create(t.Context(), account, link.Origin{Nonce: fmt.Sprint(account, time.Now().UnixNano()), At: time.Now()}, drafts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestCreate_gives_every_link_of_one_instant_its_own_place(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 12 {
 		wg.Go(func() {
-			results, err := b.Create(t.Context(), "acc", Origin{Nonce: fmt.Sprint("n", i), At: at}, []link.Draft{draft(""), draft("")})
+			results, err := b.Create(t.Context(), "acc", link.Origin{Nonce: fmt.Sprint("n", i), At: at}, []link.Draft{draft(""), draft("")})
 			if err != nil {
 				t.Error(err)
 				return
@@ -101,7 +101,7 @@ func TestCreate_gives_every_link_of_one_instant_its_own_place(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	page, more, err := b.List(t.Context(), "acc", Top, 100)
+	page, more, err := b.List(t.Context(), "acc", link.Top, 100)
 	if err != nil || more || len(page) != 24 || len(seqs) != 24 || len(slugs) != 24 {
 		t.Errorf("%d links in the list, %d places, %d slugs, %v", len(page), len(seqs), len(slugs), err)
 	}
@@ -110,9 +110,9 @@ func TestCreate_gives_every_link_of_one_instant_its_own_place(t *testing.T) {
 func TestCreate_finds_its_own_record_when_tried_again(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	o := Origin{Nonce: "n", At: time.Now(), Replay: true}
+	o := link.Origin{Nonce: "n", At: time.Now(), Replay: true}
 	// Another link has the place that the request would take.
-	if _, err := b.Create(t.Context(), "acc", Origin{Nonce: "other", At: o.At}, []link.Draft{draft("")}); err != nil {
+	if _, err := b.Create(t.Context(), "acc", link.Origin{Nonce: "other", At: o.At}, []link.Draft{draft("")}); err != nil {
 		t.Fatal(err)
 	}
 	drafts := []link.Draft{draft("mine"), draft(""), draft("mine")}
@@ -132,7 +132,7 @@ func TestCreate_finds_its_own_record_when_tried_again(t *testing.T) {
 	if apierr.CodeOf(first[2].Err) != apierr.SlugTaken || apierr.CodeOf(again[2].Err) != apierr.SlugTaken {
 		t.Errorf("the second of two equal slugs: %v, %v", first[2].Err, again[2].Err)
 	}
-	if page, _, _ := b.List(t.Context(), "acc", Top, 100); len(page) != 3 {
+	if page, _, _ := b.List(t.Context(), "acc", link.Top, 100); len(page) != 3 {
 		t.Errorf("%d links", len(page))
 	}
 }
@@ -142,13 +142,13 @@ func TestCreate_survives_lost_answers(t *testing.T) {
 	b := newBed(t)
 	b.server.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Every: 3, LoseAnswer: true, Code: codes.Unavailable})
 	for i := range 30 {
-		results, err := b.Create(t.Context(), "acc", Origin{Nonce: fmt.Sprint("n", i), At: time.Now()}, []link.Draft{draft(fmt.Sprint("s", i))})
+		results, err := b.Create(t.Context(), "acc", link.Origin{Nonce: fmt.Sprint("n", i), At: time.Now()}, []link.Draft{draft(fmt.Sprint("s", i))})
 		if err != nil || results[0].Err != nil {
 			t.Fatalf("create %d: %v, %v", i, results, err)
 		}
 	}
 	b.server.Faults().Clear()
-	if page, _, _ := b.List(t.Context(), "acc", Top, 100); len(page) != 30 {
+	if page, _, _ := b.List(t.Context(), "acc", link.Top, 100); len(page) != 30 {
 		t.Errorf("%d links", len(page))
 	}
 }
@@ -194,8 +194,8 @@ func TestCount_writes_links_days_and_progress_together(t *testing.T) {
 		t.Errorf("link %+v, %v", l, err)
 	}
 	st, err := b.Stats(t.Context(), links[0].ID, day-1, day+1)
-	want := Stats{Total: 3, Days: []int64{1, 2, 0}, Referrers: []Share{{"", 1}, {"a.example", 1}, {"b.c.example", 1}},
-		Countries: []Share{{"", 2}, {"DE", 1}}, Devices: []Share{{"other", 2}, {"mobile", 1}}}
+	want := link.Stats{Total: 3, Days: []int64{1, 2, 0}, Referrers: []link.Share{{Name: "", Clicks: 1}, {Name: "a.example", Clicks: 1}, {Name: "b.c.example", Clicks: 1}},
+		Countries: []link.Share{{Name: "", Clicks: 2}, {Name: "DE", Clicks: 1}}, Devices: []link.Share{{Name: "other", Clicks: 2}, {Name: "mobile", Clicks: 1}}}
 	if diff := cmp.Diff(want, st); diff != "" || err != nil {
 		t.Errorf("stats (-want +got):\n%s%v", diff, err)
 	}
@@ -237,7 +237,7 @@ func TestCount_of_many_links_survives_an_interruption(t *testing.T) {
 		t.Errorf("progress %+v", p)
 	}
 	total := int64(0)
-	for before := Top; ; {
+	for before := link.Top; ; {
 		page, more, err := b.List(t.Context(), "acc", before, 100)
 		if err != nil {
 			t.Fatal(err)
@@ -291,7 +291,7 @@ func TestDomains_belong_to_the_first_that_proves_them(t *testing.T) {
 	b := newBed(t)
 	claim := func(account string) string {
 		t.Helper()
-		d, err := b.Claim(t.Context(), account, "go.example.com", "t"+account, Origin{Nonce: account, At: time.Now()})
+		d, err := b.Claim(t.Context(), account, "go.example.com", "t"+account, link.Origin{Nonce: account, At: time.Now()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -305,7 +305,7 @@ func TestDomains_belong_to_the_first_that_proves_them(t *testing.T) {
 	if again := claim("a"); again != a { // the same request once more
 		t.Errorf("a repeated claim is another domain")
 	}
-	if _, err := b.Claim(t.Context(), "a", "go.example.com", "t", Origin{Nonce: "new", At: time.Now()}); apierr.CodeOf(err) != apierr.DomainTaken {
+	if _, err := b.Claim(t.Context(), "a", "go.example.com", "t", link.Origin{Nonce: "new", At: time.Now()}); apierr.CodeOf(err) != apierr.DomainTaken {
 		t.Errorf("a second claim of one account: %v", err)
 	}
 	if err := look("a", a, false); err != nil {
@@ -322,7 +322,7 @@ func TestDomains_belong_to_the_first_that_proves_them(t *testing.T) {
 			t.Errorf("the slower claim, proven %v: %v", proven, err)
 		}
 	}
-	if _, err := b.Claim(t.Context(), "late", "go.example.com", "t", Origin{Nonce: "l", At: time.Now()}); apierr.CodeOf(err) != apierr.DomainTaken {
+	if _, err := b.Claim(t.Context(), "late", "go.example.com", "t", link.Origin{Nonce: "l", At: time.Now()}); apierr.CodeOf(err) != apierr.DomainTaken {
 		t.Errorf("a claim after the proof: %v", err)
 	}
 	if id, found, err := b.Host(t.Context(), "go.example.com"); id != z || !found || err != nil {
@@ -332,7 +332,7 @@ func TestDomains_belong_to_the_first_that_proves_them(t *testing.T) {
 	on := draft("s")
 	on.DomainID = z
 	create := func(account, nonce string) error {
-		results, err := b.Create(t.Context(), account, Origin{Nonce: nonce, At: b.clock()}, []link.Draft{on})
+		results, err := b.Create(t.Context(), account, link.Origin{Nonce: nonce, At: b.clock()}, []link.Draft{on})
 		if err == nil {
 			err = results[0].Err
 		}
@@ -389,7 +389,7 @@ func TestIndexedFieldsAreSmall(t *testing.T) {
 	big.Destination = link.URL{Given: "https://a.example/" + strings.Repeat("ü", 4000), Location: "https://a.example/" + strings.Repeat("%C3%BC", 4000)}
 	long := strings.Repeat("ü", 1000)
 	big.Title, big.Preview = long[:1000], link.Preview{Title: &long, Description: &long, Image: &big.Destination}
-	results, err := b.Create(t.Context(), "acc", Origin{Nonce: "n", At: time.Now()}, []link.Draft{big})
+	results, err := b.Create(t.Context(), "acc", link.Origin{Nonce: "n", At: time.Now()}, []link.Draft{big})
 	if err != nil || results[0].Err != nil {
 		t.Fatalf("a link with long fields: %v, %v", results, err)
 	}

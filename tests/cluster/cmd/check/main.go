@@ -30,7 +30,7 @@ func main() {
 	if err := run(ctx, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "check:", err)
 		stop()
-		os.Exit(1) //nolint:gocritic // stop has run; nothing else is deferred
+		os.Exit(1)
 	}
 }
 

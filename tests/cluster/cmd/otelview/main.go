@@ -42,7 +42,7 @@ func main() {
 	if err := run(ctx, *addr, *file, *keep); err != nil {
 		slog.Error("stopped", "error", err)
 		stop()
-		os.Exit(1) //nolint:gocritic // stop has run; nothing else is deferred
+		os.Exit(1)
 	}
 }
 
