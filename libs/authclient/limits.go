@@ -151,9 +151,10 @@ func readTaken(reply []any, rate int) (taken, error) {
 }
 
 // stepOf is the time in which one token comes back, in whole microseconds, so
-// that Redis and the local bucket count alike.
+// that Redis and the local bucket count alike. No rate, however odd, divides by
+// zero: one a microsecond is the fastest, one a minute the slowest.
 func stepOf(rate int) time.Duration {
-	return (time.Minute / time.Duration(rate)).Truncate(time.Microsecond)
+	return max(time.Microsecond, (time.Minute / time.Duration(max(1, rate))).Truncate(time.Microsecond))
 }
 
 func limitOf(rate int, allowed bool, wait, retry time.Duration) Limit {

@@ -127,8 +127,8 @@ func (c Config) plans() (api.Plans, error) {
 			if err != nil {
 				return p, fmt.Errorf("auth: %s: %q: %w", setting.name, name, err)
 			}
-			if n < 0 {
-				return p, fmt.Errorf("auth: %s: %s: a number below zero", setting.name, name)
+			if n < 0 || n == 0 && setting.to == &p.Rates {
+				return p, fmt.Errorf("auth: %s: %s: %d is too small", setting.name, name, n)
 			}
 			(*setting.to)[plan] = n
 		}

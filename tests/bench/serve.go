@@ -76,7 +76,7 @@ func serveFiber(ctx context.Context) error {
 func serveSystem(ctx context.Context) error {
 	dir := os.Getenv("BENCH_DIR")
 	s, err := standalone.Start(ctx, standalone.Config{DataDir: dir, Env: map[string]string{
-		"LINKREEL_RATE_LIMITS": "enterprise:100000000", // the limiter is on and never refuses
+		"LINKREEL_RATE_LIMITS": "enterprise:6000000", // the limiter is on and never refuses
 	}})
 	if err != nil {
 		return err
