@@ -6,6 +6,7 @@ SHELL := bash
 BIN     := $(CURDIR)/.local/bin
 MODULES := libs services/auth services/links services/videos services/transcoding-worker services/standalone tests
 PKGS    := $(MODULES:%=./%/...)
+RACE    ?= ./libs/... $(filter ./services/%,$(PKGS))
 SERVICES := auth links videos transcoding-worker
 GO      ?= go
 
@@ -25,10 +26,10 @@ test: tools $(BIN)/gotestsum
 	$(BIN)/gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- -p 2 -timeout 10m $(PKGS)
 
 .PHONY: race
-## Run every test under the race detector (needs a C compiler; slower).
+## Run the tests of libs and services under the race detector (RACE=./tests/e2e/... for others).
 race: tools $(BIN)/gotestsum
 	$(BIN)/linkreel tools gcc
-	CGO_ENABLED=1 $(BIN)/gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- -race -p 2 -timeout 20m $(PKGS)
+	CGO_ENABLED=1 $(BIN)/gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- -race -p 2 -timeout 20m $(RACE)
 
 .PHONY: e2e
 ## Run the end-to-end stories only, the one in a real browser included.
