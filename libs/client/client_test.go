@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -39,6 +40,16 @@ func (s *script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	n := min(len(s.calls), len(s.answers)) - 1
 	s.mu.Unlock()
 	s.answers[n](w, r)
+}
+
+// noted is what a script has seen so far.
+type noted struct{ calls, keys, bodies []string }
+
+// seen takes a copy: a call whose answer was lost may still be noted.
+func (s *script) seen() noted {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return noted{slices.Clone(s.calls), slices.Clone(s.keys), slices.Clone(s.bodies)}
 }
 
 func say(status int, body string, headers ...string) func(http.ResponseWriter, *http.Request) {
@@ -111,12 +122,12 @@ func TestRetries(t *testing.T) {
 			if got := client.HasCode(err, tt.code); (err == nil) != (tt.code == "") || tt.code != "" && !got {
 				t.Errorf("error %v, want code %q", err, tt.code)
 			}
-			if len(s.calls) != tt.tries {
-				t.Errorf("%d tries, want %d", len(s.calls), tt.tries)
+			if len(s.seen().calls) != tt.tries {
+				t.Errorf("%d tries, want %d", len(s.seen().calls), tt.tries)
 			}
-			for i, k := range s.keys {
-				if strings.HasPrefix(s.calls[i], "POST") && (k == "" || k != s.keys[0]) {
-					t.Errorf("try %d has Idempotency-Key %q, first %q", i, k, s.keys[0])
+			for i, k := range s.seen().keys {
+				if strings.HasPrefix(s.seen().calls[i], "POST") && (k == "" || k != s.seen().keys[0]) {
+					t.Errorf("try %d has Idempotency-Key %q, first %q", i, k, s.seen().keys[0])
 				}
 			}
 		})
@@ -142,11 +153,11 @@ func TestEachIntendedEffectHasItsOwnKey(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if s.keys[0] == s.keys[1] || s.keys[0] == "" {
-		t.Errorf("keys %q", s.keys)
+	if s.seen().keys[0] == s.seen().keys[1] || s.seen().keys[0] == "" {
+		t.Errorf("keys %q", s.seen().keys)
 	}
-	if _, err := c.CreateLink(client.WithIdempotencyKey(t.Context(), "mine"), client.LinkCreate{URL: "https://example.com"}); err != nil || s.keys[2] != "mine" {
-		t.Errorf("key %q, %v; want mine", s.keys[2], err)
+	if _, err := c.CreateLink(client.WithIdempotencyKey(t.Context(), "mine"), client.LinkCreate{URL: "https://example.com"}); err != nil || s.seen().keys[2] != "mine" {
+		t.Errorf("key %q, %v; want mine", s.seen().keys[2], err)
 	}
 }
 
@@ -165,14 +176,14 @@ func TestLinksWalksPagesAndStopsWhenTold(t *testing.T) {
 	if diff := cmp.Diff([]string{"c", "b", "a"}, ids); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"GET /api/v1/links?limit=100", "GET /api/v1/links?cursor=77&limit=100"}, s.calls); diff != "" {
+	if diff := cmp.Diff([]string{"GET /api/v1/links?limit=100", "GET /api/v1/links?cursor=77&limit=100"}, s.seen().calls); diff != "" {
 		t.Error(diff)
 	}
 	for range c.Links(t.Context()) {
 		break
 	}
-	if len(s.calls) != 3 {
-		t.Errorf("%d calls after an early stop, want 3", len(s.calls))
+	if len(s.seen().calls) != 3 {
+		t.Errorf("%d calls after an early stop, want 3", len(s.seen().calls))
 	}
 }
 
@@ -191,7 +202,7 @@ func TestUpdatesSayKeepSetAndClear(t *testing.T) {
 		}
 	}
 	want := []string{"{}\n", `{"url":"https://example.com","title":null,"expiresAt":1790000000000}` + "\n", `{"expiresAt":null,"ogTitle":""}` + "\n", `{"expiresAt":"Nov 20 2027"}` + "\n"}
-	if diff := cmp.Diff(want, s.bodies); diff != "" {
+	if diff := cmp.Diff(want, s.seen().bodies); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -310,8 +321,8 @@ func TestSessionUploadThatGetsNowhereEnds(t *testing.T) {
 	})
 	srv := httptest.NewServer(s)
 	defer srv.Close()
-	if err := c.Upload(t.Context(), client.Upload{File: strings.NewReader("a file"), Size: 6, Session: srv.URL}); err == nil || len(s.calls) > 20 {
-		t.Errorf("%v after %d calls", err, len(s.calls))
+	if err := c.Upload(t.Context(), client.Upload{File: strings.NewReader("a file"), Size: 6, Session: srv.URL}); err == nil || len(s.seen().calls) > 20 {
+		t.Errorf("%v after %d calls", err, len(s.seen().calls))
 	}
 }
 
@@ -321,8 +332,8 @@ func TestPlainUploadRetriesAndKnowsADeadAddress(t *testing.T) {
 	c, s := start(t, hangUp, say(503, ""), say(200, ""))
 	srv := httptest.NewServer(s)
 	defer srv.Close()
-	if err := c.Upload(t.Context(), client.Upload{File: bytes.NewReader(file), Size: 6, URL: srv.URL + "/o", ContentType: "video/mp4"}); err != nil || s.bodies[2] != "a file" {
-		t.Errorf("%v, bodies %q", err, s.bodies)
+	if err := c.Upload(t.Context(), client.Upload{File: bytes.NewReader(file), Size: 6, URL: srv.URL + "/o", ContentType: "video/mp4"}); err != nil || s.seen().bodies[2] != "a file" {
+		t.Errorf("%v, bodies %q", err, s.seen().bodies)
 	}
 	c, s = start(t, say(403, "<Code>ExpiredToken</Code>"))
 	srv2 := httptest.NewServer(s)
