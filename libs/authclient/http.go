@@ -205,7 +205,9 @@ func serveVerify(w http.ResponseWriter, r *http.Request, source Source) {
 		answer(w, http.StatusBadRequest, errorBody(apierr.ValidationError, "hash must be a SHA-256 in lower-case hex"))
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
+	// The deadline is the end: behind fasthttp a request's context ends with the
+	// server only, and asking it while the server stops is a race of its own.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 2*time.Second)
 	defer cancel()
 	rec, err := source.Verify(ctx, q.Hash)
 	found := err == nil
