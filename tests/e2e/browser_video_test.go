@@ -319,9 +319,7 @@ func TestHostileTextNeverRuns(t *testing.T) {
 		if a := c.do("PATCH", "/api/v1/videos/"+made.str("id"), map[string]any{"title": s, "description": s}); a.status != http.StatusOK {
 			t.Fatalf("%q: %d %s", s, a.status, a.raw)
 		}
-		for _, url := range []string{made.str("shareUrl"), stack.BaseURL + "/embed/" + made.str("slug")} {
-			v.open(url)
-		}
+		v.open(stack.BaseURL + "/embed/" + made.str("slug"))
 		v.open(made.str("shareUrl"))
 		shown := eval[string](v, `() => document.querySelector("h1").textContent`)
 		if want := strings.TrimSpace(s); want != "" && shown != want {
