@@ -133,7 +133,7 @@ kubectl apply --server-side -f "$state/crds" -f "$here/manifests" >/dev/null
 volumes | kubectl apply --server-side -f - >/dev/null
 await 60 kubectl get node node
 kubectl wait --for condition=Ready node/node --timeout 120s >/dev/null
-kubectl rollout status --namespace kube-system --timeout 180s deployment >/dev/null || {
+kubectl wait --for condition=Available --namespace kube-system --timeout 180s deployment --all >/dev/null || {
 	kubectl get pods --all-namespaces
 	die "not all pods became ready; see $state/log"
 }
