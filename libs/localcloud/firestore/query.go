@@ -417,7 +417,7 @@ func compareByOperator(v *pb.Value, op fieldOp, w *pb.Value) bool {
 	case opEqual:
 		return equalValues(v, w)
 	case opNotEqual:
-		return kindOf(v) != kindNull && kindOf(w) != kindNull && compareValues(v, w) != 0
+		return kindOf(v) != kindNull && kindOf(w) != kindNull && !equalValues(v, w) // NaN differs from NaN
 	case opLess:
 		return comparable && compareValues(v, w) < 0
 	case opLessOrEqual:
