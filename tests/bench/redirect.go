@@ -29,6 +29,8 @@ type contender struct {
 	pids []int
 	path func(worker, n int) string
 
+	control string // where it can be profiled
+
 	perRequest []float64 // CPU µs, one a round
 	rate       []float64
 	p99        []time.Duration
@@ -60,8 +62,8 @@ func benchRedirect(ctx context.Context) error {
 	zipf := drawZipf(slugs)
 	all := []*contender{
 		{name: "bare Fiber", addr: fiber.Short, pids: []int{fiber.pid}, path: func(int, int) string { return "/hot" }},
-		{name: "linkreel, one hot link", addr: sys.Short, pids: sys.linkPids(), path: func(int, int) string { return hot }},
-		{name: "linkreel, 100,000 links by Zipf", addr: sys.Short, pids: sys.linkPids(), path: zipf},
+		{name: "linkreel, one hot link", addr: sys.Short, pids: sys.linkPids(), control: sys.Control, path: func(int, int) string { return hot }},
+		{name: "linkreel, 100,000 links by Zipf", addr: sys.Short, pids: sys.linkPids(), control: sys.Control, path: zipf},
 	}
 	if nginx, err := startNginx(ctx, dir); err != nil {
 		fmt.Printf("nginx is not measured: %v\n", err)
@@ -113,6 +115,9 @@ func (c *contender) round(ctx context.Context, count bool) (int64, error) {
 		return 0, err
 	}
 	started := time.Now()
+	if dir := os.Getenv("BENCH_PROFILES"); dir != "" && c.control != "" {
+		go c.profile(ctx, dir)
+	}
 	n, p99, err := load(ctx, c.addr, connections, roundLength(), "302", c.path)
 	if err != nil {
 		return 0, err
@@ -136,6 +141,28 @@ func (c *contender) round(ctx context.Context, count bool) (int64, error) {
 		c.p99 = append(c.p99, p99)
 	}
 	return n, nil
+}
+
+// profile keeps a CPU profile of the round that just began; the last one stays.
+func (c *contender) profile(ctx context.Context, dir string) {
+	url := fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", c.control, int(roundLength().Seconds()))
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench: no profile:", err)
+		return
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, strings.ReplaceAll(c.name, " ", "-")+".pprof"), text, 0o600)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench: no profile:", err)
+	}
 }
 
 func drawZipf(slugs []string) func(worker, n int) string {

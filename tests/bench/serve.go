@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -116,6 +117,7 @@ func serveSystem(ctx context.Context) error {
 		}
 		return sum, err
 	})
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile) // go tool pprof $BENCH_CONTROL/debug/pprof/profile
 	go func() { _ = http.Serve(control, mux) }()
 	pid, err := os.ReadFile(filepath.Join(dir, "redis", "redis.pid"))
 	if err != nil {
