@@ -29,6 +29,13 @@ cleanup() {
 	for pid in "${background[@]}"; do kill "$pid" 2>/dev/null || true; done
 }
 
+# troubles WHY: end with what the pods say.
+troubles() {
+	k get pods -o wide
+	k get events --field-selector type=Warning --sort-by .lastTimestamp | tail -n 20
+	die "$*"
+}
+
 # fails COMMAND...: COMMAND must fail.
 fails() { if "$@" >/dev/null 2>&1; then die "should have failed: $*"; fi; }
 
@@ -101,7 +108,8 @@ case_images() {
 case_dryrun() {
 	local file output
 	kubectl apply --server-side -f "$state/crds-optional" >/dev/null
-	kubectl create namespace dry --dry-run=client -o yaml | kubectl apply -f - >/dev/null
+	kubectl delete namespace dry --ignore-not-found --timeout 60s >/dev/null
+	kubectl create namespace dry >/dev/null
 	kubectl label namespace dry --overwrite pod-security.kubernetes.io/{enforce,warn}=restricted >/dev/null
 	for file in "$chart"/ci/*.yaml; do
 		output=$(helm template try "$chart" --namespace dry --values "$file" | kubectl apply --namespace dry --dry-run=server -f - 2>&1) ||
@@ -119,7 +127,7 @@ case_install() {
 	kubectl delete namespace $namespace --ignore-not-found --timeout 120s >/dev/null
 	kubectl create namespace $namespace >/dev/null
 	kubectl label namespace $namespace pod-security.kubernetes.io/{enforce,warn}=restricted >/dev/null
-	h install $release "$chart" --values "$values" --set "hosts.port=$http_port" --wait --timeout 300s >/dev/null
+	h install $release "$chart" --values "$values" --set "hosts.port=$http_port" --wait --timeout 300s >/dev/null || troubles "helm install failed"
 	ok "helm install --wait: $(k get pods --no-headers | wc -l) pods ready after $((SECONDS - start)) s"
 }
 

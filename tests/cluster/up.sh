@@ -108,7 +108,7 @@ volumes() {
 			metadata: {name: local-$i}
 			spec:
 			  accessModes: [ReadWriteOnce]
-			  capacity: {storage: 10Gi}
+			  capacity: {storage: 50Gi}
 			  local: {path: $state/volumes/$i}
 			  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [
 			    {key: kubernetes.io/hostname, operator: In, values: [node]}]}]}}
