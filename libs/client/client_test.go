@@ -343,6 +343,15 @@ func TestPlainUploadRetriesAndKnowsADeadAddress(t *testing.T) {
 	}
 }
 
+func TestUploadErrorsDoNotCarryTheSignedAddress(t *testing.T) {
+	t.Parallel()
+	c, _ := start(t, hangUp)
+	err := c.Upload(t.Context(), client.Upload{File: strings.NewReader("x"), Size: 1, URL: "http://127.0.0.1:1/o?X-Goog-Signature=secret"})
+	if err == nil || strings.Contains(err.Error(), "secret") {
+		t.Errorf("got %v, want an error without the signature", err)
+	}
+}
+
 func TestNewRefusesWhatIsNoAddress(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{"", "linkreel.example", "ftp://x", "http://", ":"} {

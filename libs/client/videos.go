@@ -310,7 +310,7 @@ func (c *Client) put(ctx context.Context, address, contentType, contentRange str
 	hc.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	res, err := hc.Do(req)
 	if err != nil {
-		return nil, err
+		return nil, withoutAddress(err)
 	}
 	defer func() { _ = res.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(res.Body, 500))
@@ -322,6 +322,16 @@ func (c *Client) put(ctx context.Context, address, contentType, contentRange str
 		a.after = time.Duration(s) * time.Second
 	}
 	return a, nil
+}
+
+// withoutAddress drops the address that net/http puts into its errors: a signed
+// one is a credential, and errors end up in logs and conversations.
+func withoutAddress(err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err
+	}
+	return err
 }
 
 type counter struct {

@@ -50,6 +50,19 @@ type Env struct {
 	Sleep               func(ctx context.Context, d time.Duration) error // nil really waits
 }
 
+// pause waits for d, or until ctx ends.
+func (e Env) pause(ctx context.Context, d time.Duration) error {
+	if e.Sleep != nil {
+		return e.Sleep(ctx, d)
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
 // System is the process's own world.
 func System() Env {
 	e := Env{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv, Now: time.Now}
@@ -80,7 +93,7 @@ type command struct {
 }
 
 func commands() []command {
-	return slices.Concat(linkCommands(), videoCommands(), accountCommands())
+	return slices.Concat(linkCommands(), videoCommands(), accountCommands(), mcpCommands())
 }
 
 // Has reports whether word starts a command of this package.

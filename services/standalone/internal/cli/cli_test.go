@@ -9,8 +9,11 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
+	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -95,7 +98,9 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		reply(207, map[string]any{"results": results})
 	case name == "GET /api/v1/links":
-		reply(200, map[string]any{"data": f.links, "hasMore": false, "nextCursor": nil})
+		reply(200, f.page(r.URL.Query()))
+	case r.Method == "GET" && f.link(path.Base(r.URL.Path)) != nil:
+		reply(200, f.link(path.Base(r.URL.Path)))
 	case name == "POST /api/v1/videos":
 		f.videos++
 		f.status = "uploading"
@@ -119,6 +124,26 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		f.refuse(w, 404, "NOT_FOUND")
 	}
+}
+
+// page has a cursor that says how many links came before.
+func (f *fake) page(q url.Values) map[string]any {
+	from, _ := strconv.Atoi(q.Get("cursor"))
+	limit, _ := strconv.Atoi(q.Get("limit"))
+	to := min(from+limit, len(f.links))
+	if to == len(f.links) {
+		return map[string]any{"data": f.links[from:], "hasMore": false, "nextCursor": nil}
+	}
+	return map[string]any{"data": f.links[from:to], "hasMore": true, "nextCursor": to}
+}
+
+func (f *fake) link(id string) map[string]any {
+	for _, l := range f.links {
+		if l["id"] == id {
+			return l
+		}
+	}
+	return nil
 }
 
 func (f *fake) add(url, slug, title string) (map[string]any, string) {
@@ -183,13 +208,19 @@ type result struct {
 	out, err string
 }
 
+// fakeService is an imitation of the API and its address.
+func fakeService(t *testing.T) (*fake, string) {
+	t.Helper()
+	f := &fake{slugs: map[string]bool{}, replies: map[string][]byte{}, plan: "business"}
+	srv := httptest.NewServer(f)
+	t.Cleanup(srv.Close)
+	return f, srv.URL
+}
+
 // world runs commands against a fake, with folders of its own.
 func world(t *testing.T) (*fake, func(ctx context.Context, in string, args ...string) result) {
 	t.Helper()
-	f := &fake{slugs: map[string]bool{}, replies: map[string][]byte{}, plan: "business"}
-	srv := httptest.NewUnstartedServer(f)
-	srv.Start()
-	t.Cleanup(srv.Close)
+	f, base := fakeService(t)
 	dir := t.TempDir()
 	return f, func(ctx context.Context, in string, args ...string) result {
 		var out, errs bytes.Buffer
@@ -198,7 +229,7 @@ func world(t *testing.T) (*fake, func(ctx context.Context, in string, args ...st
 			Now:   func() time.Time { return time.UnixMilli(1790000000000) },
 			Sleep: func(ctx context.Context, _ time.Duration) error { return ctx.Err() },
 			Getenv: func(name string) string {
-				return map[string]string{"LINKREEL_BASE_URL": srv.URL, "LINKREEL_API_KEY": "good"}[name]
+				return map[string]string{"LINKREEL_BASE_URL": base, "LINKREEL_API_KEY": "good"}[name]
 			},
 		})
 		return result{code, out.String(), errs.String()}

@@ -1,0 +1,545 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/linkreel/linkreel/libs/boot"
+	"github.com/linkreel/linkreel/libs/client"
+)
+
+func mcpCommands() []command {
+	return []command{{"mcp", "", "serve the API to an assistant over the Model Context Protocol", mcpServe}}
+}
+
+func mcpServe(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+	t := tools{app: a}
+	fs.StringVar(&t.folder, "files", "", "upload only files from this `folder`")
+	fs.BoolVar(&t.readOnly, "read-only", false, "offer only tools that change nothing")
+	return func(ctx context.Context, args []string) error {
+		if err := none(args); err != nil {
+			return err
+		}
+		var err error
+		if t.client, err = a.connect(); err != nil {
+			return err
+		}
+		if t.folder != "" {
+			if t.folder, err = filepath.EvalSymlinks(t.folder); err != nil {
+				return err
+			}
+			if t.folder, err = filepath.Abs(t.folder); err != nil {
+				return err
+			}
+		}
+		return t.server().Run(ctx, &mcp.IOTransport{Reader: io.NopCloser(a.env.In), Writer: keepOpen{a.env.Out}})
+	}
+}
+
+// keepOpen leaves standard output open when a session ends.
+type keepOpen struct{ io.Writer }
+
+func (keepOpen) Close() error { return nil }
+
+// tools are what an assistant can do with the account of one key. Their answers
+// hold what a person may read aloud: no keys, no passwords, and none of the
+// signed addresses that are credentials by themselves.
+type tools struct {
+	*app
+	client   *client.Client
+	folder   string // uploads come from here; empty is anywhere
+	readOnly bool
+}
+
+const instructions = `Linkreel makes short links and shareable videos. Ids start with lnk_ and vid_; find_links and list_videos give them.
+Errors start with a code: VALIDATION_ERROR names the wrong fields, SLUG_TAKEN asks for another slug, PLAN_REQUIRED and INSUFFICIENT_SCOPE need another plan or key.
+A video plays at its shareUrl from the first moment; the page shows progress until it is ready.`
+
+func (t *tools) server() *mcp.Server {
+	s := mcp.NewServer(&mcp.Implementation{Name: "linkreel", Title: "Linkreel", Version: boot.Version()},
+		&mcp.ServerOptions{Instructions: instructions, Capabilities: &mcp.ServerCapabilities{}})
+	reads := &mcp.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: new(bool)}
+	adds := &mcp.ToolAnnotations{DestructiveHint: new(bool)}
+	changes := &mcp.ToolAnnotations{IdempotentHint: true}
+
+	addTool(s, reads, "find_links", "List the account's short links, newest first, or search them by text in slug, destination or title.", t.findLinks,
+		within("limit", 1, 100))
+	addTool(s, reads, "get_link", "Show one short link with its short address, clicks and end.", t.getLink)
+	addTool(s, reads, "link_stats", "Clicks of a link: per UTC day, referring host, country and kind of device.", t.linkStats)
+	addTool(s, reads, "list_videos", "List the newest videos of the account.", t.listVideos, within("limit", 1, 100))
+	addTool(s, reads, "video_status", "Show a video: status, progress, share link, or why it failed. Can wait until it is ready or has failed.", t.videoStatus,
+		within("waitSeconds", 0, 600))
+	if t.readOnly {
+		return s
+	}
+	addTool(s, adds, "create_link", "Make a short link for a web address and give its short address.", t.createLink)
+	addTool(s, changes, "update_link", "Change a short link: its destination, title, end or preview. Slug and domain never change.", t.updateLink,
+		among("clear", "title", "expires", "ogTitle", "ogDescription", "ogImage"))
+	addTool(s, changes, "delete_link", "Delete a short link for good. Visitors get 404 at once.", t.deleteLink)
+	addTool(s, adds, "upload_video", "Upload a video file from this machine and give its share link. Reports progress. Called again with the same file it goes on where it was.", t.uploadVideo,
+		among("privacy", "public", "unlisted", "password", "expiring"), within("waitSeconds", 0, 600))
+	return s
+}
+
+// addTool registers a tool whose schemas come from its types.
+func addTool[In, Out any](s *mcp.Server, hints *mcp.ToolAnnotations, name, description string,
+	do func(context.Context, *mcp.CallToolRequest, In) (Out, error), tune ...func(map[string]*jsonschema.Schema)) {
+	schema, err := jsonschema.For[In](nil)
+	if err != nil {
+		panic(err) // the types are ours; a test makes every tool
+	}
+	for _, f := range tune {
+		f(schema.Properties)
+	}
+	mcp.AddTool(s, &mcp.Tool{Name: name, Description: description, Annotations: hints, InputSchema: schema},
+		func(ctx context.Context, req *mcp.CallToolRequest, in In) (*mcp.CallToolResult, Out, error) {
+			out, err := do(ctx, req, in)
+			if err != nil {
+				return nil, out, errors.New(refusal(err))
+			}
+			return nil, out, nil
+		})
+}
+
+// within bounds a number.
+func within(name string, low, high float64) func(map[string]*jsonschema.Schema) {
+	return func(p map[string]*jsonschema.Schema) { p[name].Minimum, p[name].Maximum = &low, &high }
+}
+
+// among lists the values of a text, or of a list's texts.
+func among(name string, values ...any) func(map[string]*jsonschema.Schema) {
+	return func(p map[string]*jsonschema.Schema) {
+		if p[name].Items != nil {
+			p[name].Items.Enum = values
+			return
+		}
+		p[name].Enum = values
+	}
+}
+
+// refusal is an error as an assistant reads it: the code first, then what to
+// change.
+func refusal(err error) string {
+	var (
+		api   *client.Error
+		video *client.VideoError
+		words *usageError
+	)
+	switch {
+	case errors.As(err, &words):
+		return "INVALID_ARGUMENT: " + words.text
+	case errors.As(err, &video):
+		return video.Code + ": " + video.Message
+	case errors.As(err, &api):
+		return api.Code + ": " + strings.Replace(explain(err), " ("+api.Code+")", "", 1)
+	default:
+		return "FAILED: " + clean(err.Error())
+	}
+}
+
+type linkOut struct {
+	ID             string `json:"id"`
+	ShortURL       string `json:"shortUrl,omitempty" jsonschema:"the address to give out; get_link has it"`
+	Slug           string `json:"slug"`
+	DestinationURL string `json:"destinationUrl"`
+	Title          string `json:"title,omitempty"`
+	Clicks         int64  `json:"clicks"`
+	Status         string `json:"status,omitempty" jsonschema:"active or expired"`
+	CreatedAt      string `json:"createdAt"`
+	ExpiresAt      string `json:"expiresAt,omitempty"`
+	DomainID       string `json:"domainId,omitempty"`
+	OGTitle        string `json:"ogTitle,omitempty"`
+	OGDescription  string `json:"ogDescription,omitempty"`
+	OGImage        string `json:"ogImage,omitempty"`
+}
+
+type createLinkIn struct {
+	URL           string `json:"url" jsonschema:"where the link leads: an http or https address"`
+	Slug          string `json:"slug,omitempty" jsonschema:"wanted end of the short address, such as spring-sale; made up when left out"`
+	Title         string `json:"title,omitempty" jsonschema:"private label"`
+	DomainID      string `json:"domainId,omitempty" jsonschema:"a verified custom domain"`
+	Expires       string `json:"expires,omitempty" jsonschema:"when it ends: a span from now such as 7d or 12h, or a date such as 2027-01-31T12:00:00Z; never when left out"`
+	OGTitle       string `json:"ogTitle,omitempty" jsonschema:"title that social networks show"`
+	OGDescription string `json:"ogDescription,omitempty" jsonschema:"text that social networks show"`
+	OGImage       string `json:"ogImage,omitempty" jsonschema:"address of a picture that social networks show"`
+}
+
+func (t *tools) createLink(ctx context.Context, _ *mcp.CallToolRequest, in createLinkIn) (out linkOut, err error) {
+	link := client.LinkCreate{URL: in.URL, Slug: in.Slug, Title: in.Title, DomainID: in.DomainID, OGTitle: in.OGTitle, OGDescription: in.OGDescription, OGImage: in.OGImage}
+	if in.Expires != "" {
+		link.ExpiresAt = moment(in.Expires, t.env.Now())
+	}
+	made, err := t.client.CreateLink(ctx, link)
+	if err != nil {
+		return out, err
+	}
+	return t.readLink(ctx, made.ID)
+}
+
+type idIn struct {
+	ID string `json:"id" jsonschema:"id of the record, such as lnk_…"`
+}
+
+func (t *tools) getLink(ctx context.Context, _ *mcp.CallToolRequest, in idIn) (linkOut, error) {
+	return t.readLink(ctx, in.ID)
+}
+
+func (t *tools) readLink(ctx context.Context, id string) (out linkOut, err error) {
+	l, err := t.client.Link(ctx, id)
+	if err != nil {
+		return out, err
+	}
+	return linkOut{ID: l.ID, ShortURL: l.ShortURL, Slug: l.Slug, DestinationURL: l.DestinationURL, Title: l.Title, Clicks: l.Clicks, Status: l.Status, CreatedAt: iso(&l.CreatedAt),
+		ExpiresAt: iso(l.ExpiresAt), DomainID: text(l.DomainID), OGTitle: text(l.OGTitle), OGDescription: text(l.OGDescription), OGImage: text(l.OGImage)}, nil
+}
+
+type updateLinkIn struct {
+	ID            string   `json:"id" jsonschema:"id of the link, lnk_…"`
+	URL           string   `json:"url,omitempty" jsonschema:"new destination"`
+	Title         string   `json:"title,omitempty" jsonschema:"new private label"`
+	Expires       string   `json:"expires,omitempty" jsonschema:"new end: a span from now such as 7d, or a date"`
+	OGTitle       string   `json:"ogTitle,omitempty"`
+	OGDescription string   `json:"ogDescription,omitempty"`
+	OGImage       string   `json:"ogImage,omitempty"`
+	Clear         []string `json:"clear,omitempty" jsonschema:"fields to empty; what is neither given nor named here stays"`
+}
+
+func (t *tools) updateLink(ctx context.Context, _ *mcp.CallToolRequest, in updateLinkIn) (out linkOut, err error) {
+	var change client.LinkUpdate
+	touched := false
+	for _, f := range []struct {
+		name, value string
+		to          *client.Field[string]
+	}{{"url", in.URL, &change.URL}, {"title", in.Title, &change.Title}, {"ogTitle", in.OGTitle, &change.OGTitle},
+		{"ogDescription", in.OGDescription, &change.OGDescription}, {"ogImage", in.OGImage, &change.OGImage}} {
+		switch clear := slices.Contains(in.Clear, f.name); {
+		case clear && f.value != "":
+			return out, usagef("%s is both given and cleared", f.name)
+		case clear:
+			*f.to = client.Clear[string]()
+		case f.value != "":
+			*f.to = client.Set(f.value)
+		}
+		touched = touched || !f.to.IsZero()
+	}
+	switch clear := slices.Contains(in.Clear, "expires"); {
+	case clear && in.Expires != "":
+		return out, usagef("expires is both given and cleared")
+	case clear:
+		change.ExpiresAt = client.Clear[client.Moment]()
+	case in.Expires != "":
+		change.ExpiresAt = client.Set(moment(in.Expires, t.env.Now()))
+	}
+	if !touched && change.ExpiresAt.IsZero() {
+		return out, usagef("nothing to change: give a field, or name one in clear")
+	}
+	if _, err := t.client.UpdateLink(ctx, in.ID, change); err != nil {
+		return out, err
+	}
+	return t.readLink(ctx, in.ID)
+}
+
+type deletedOut struct {
+	ID      string `json:"id"`
+	Deleted bool   `json:"deleted"`
+}
+
+func (t *tools) deleteLink(ctx context.Context, _ *mcp.CallToolRequest, in idIn) (out deletedOut, err error) {
+	if err := t.client.DeleteLink(ctx, in.ID); err != nil {
+		return out, err
+	}
+	return deletedOut{in.ID, true}, nil
+}
+
+type findLinksIn struct {
+	Text   string `json:"text,omitempty" jsonschema:"only links with this in slug, destination or title, in any case of letters"`
+	Limit  int    `json:"limit,omitempty" jsonschema:"at most so many links, 20 when left out"`
+	Cursor string `json:"cursor,omitempty" jsonschema:"nextCursor of an earlier answer, to go on there"`
+}
+
+type findLinksOut struct {
+	Links      []linkOut `json:"links"`
+	Searched   int       `json:"searched" jsonschema:"how many links were looked at"`
+	NextCursor string    `json:"nextCursor,omitempty" jsonschema:"give it as cursor for more; absent at the end"`
+}
+
+// searchMost bounds how many links one call looks at; its cursor goes on there.
+const searchMost = 1000
+
+// findLinks walks pages until it has found enough. Its cursor is the API's, and
+// behind a "+" the last link of that page that was seen: a search may find
+// enough in the middle of a page.
+func (t *tools) findLinks(ctx context.Context, _ *mcp.CallToolRequest, in findLinksIn) (out findLinksOut, err error) {
+	limit := in.Limit
+	if limit == 0 {
+		limit = 20
+	}
+	text, pageSize := strings.ToLower(in.Text), limit
+	if text != "" {
+		pageSize = 100
+	}
+	start, seen, _ := strings.Cut(in.Cursor, "+")
+	var cursor *int64
+	if start != "" {
+		n, err := strconv.ParseInt(start, 10, 64)
+		if err != nil {
+			return out, &client.Error{Status: 400, Code: "INVALID_CURSOR", Message: "cursor is no nextCursor of an earlier answer"}
+		}
+		cursor = &n
+	}
+	out.Links = []linkOut{}
+	for {
+		page, err := t.client.LinksPage(ctx, cursor, pageSize)
+		if err != nil {
+			return out, err
+		}
+		rows := page.Data
+		if i := slices.IndexFunc(rows, func(l client.LinkSummary) bool { return l.ID == seen }); i >= 0 {
+			rows = rows[i+1:]
+		}
+		for i, l := range rows {
+			out.Searched++
+			if text != "" && !strings.Contains(strings.ToLower(l.Slug+"\n"+l.DestinationURL+"\n"+l.Title), text) {
+				continue
+			}
+			out.Links = append(out.Links, linkOut{ID: l.ID, Slug: l.Slug, DestinationURL: l.DestinationURL, Title: l.Title, Clicks: l.Clicks, CreatedAt: iso(&l.CreatedAt)})
+			if len(out.Links) == limit && i < len(rows)-1 {
+				out.NextCursor = position(cursor) + "+" + l.ID
+				return out, nil
+			}
+		}
+		if !page.HasMore || page.NextCursor == nil {
+			return out, nil
+		}
+		cursor, seen = page.NextCursor, ""
+		if len(out.Links) >= limit || out.Searched >= searchMost {
+			out.NextCursor = position(cursor)
+			return out, nil
+		}
+	}
+}
+
+func position(cursor *int64) string {
+	if cursor == nil {
+		return ""
+	}
+	return strconv.FormatInt(*cursor, 10)
+}
+
+type linkStatsIn struct {
+	ID   string `json:"id" jsonschema:"id of the link, lnk_…"`
+	From string `json:"from,omitempty" jsonschema:"first UTC day, such as 2026-11-01; a month back when left out"`
+	To   string `json:"to,omitempty" jsonschema:"last UTC day; today when left out"`
+}
+
+func (t *tools) linkStats(ctx context.Context, _ *mcp.CallToolRequest, in linkStatsIn) (*client.LinkStats, error) {
+	return t.client.LinkStats(ctx, in.ID, in.From, in.To)
+}
+
+type videoOut struct {
+	ID        string      `json:"id"`
+	Title     string      `json:"title"`
+	ShareURL  string      `json:"shareUrl" jsonschema:"the page to give out"`
+	Status    string      `json:"status" jsonschema:"uploading, processing, ready or failed"`
+	Progress  int         `json:"progress" jsonschema:"percent, while it is processing"`
+	Privacy   string      `json:"privacy"`
+	Seconds   float64     `json:"durationSeconds,omitempty"`
+	Width     int         `json:"width,omitempty"`
+	Height    int         `json:"height,omitempty"`
+	Views     int64       `json:"views"`
+	Captions  []string    `json:"captions,omitempty"`
+	CreatedAt string      `json:"createdAt"`
+	ExpiresAt string      `json:"expiresAt,omitempty"`
+	Failure   *failureOut `json:"failure,omitempty" jsonschema:"why it failed"`
+	Next      string      `json:"next,omitempty" jsonschema:"what to do to follow it"`
+}
+
+type failureOut struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+func showToAssistant(v *client.Video) videoOut {
+	out := videoOut{ID: v.ID, Title: v.Title, ShareURL: v.ShareURL, Status: v.Status, Progress: v.Progress, Privacy: v.Privacy, Views: v.Views,
+		Captions: v.Captions, CreatedAt: iso(&v.CreatedAt), ExpiresAt: iso(v.ExpiresAt)}
+	if v.Duration != nil {
+		out.Seconds = *v.Duration
+	}
+	if v.Width != nil && v.Height != nil {
+		out.Width, out.Height = *v.Width, *v.Height
+	}
+	if v.Error != nil {
+		out.Failure = &failureOut{v.Error.Code, v.Error.Message}
+	}
+	if v.Status == "processing" {
+		out.Next = "call video_status with waitSeconds until it is ready; the share link already works"
+	}
+	return out
+}
+
+type listVideosIn struct {
+	Limit int `json:"limit,omitempty" jsonschema:"at most so many videos, 20 when left out"`
+}
+
+type listVideosOut struct {
+	Videos []videoRow `json:"videos"`
+}
+
+type videoRow struct {
+	ID      string `json:"id"`
+	Title   string `json:"title"`
+	Slug    string `json:"slug"`
+	Status  string `json:"status"`
+	Privacy string `json:"privacy"`
+}
+
+func (t *tools) listVideos(ctx context.Context, _ *mcp.CallToolRequest, in listVideosIn) (out listVideosOut, err error) {
+	list, err := t.client.Videos(ctx, in.Limit)
+	if err != nil {
+		return out, err
+	}
+	out.Videos = make([]videoRow, len(list))
+	for i, v := range list {
+		out.Videos[i] = videoRow(v)
+	}
+	return out, nil
+}
+
+type videoStatusIn struct {
+	ID          string `json:"id" jsonschema:"id of the video, vid_…"`
+	WaitSeconds int    `json:"waitSeconds,omitempty" jsonschema:"wait so long for it to be ready or failed; 0 answers at once"`
+}
+
+func (t *tools) videoStatus(ctx context.Context, req *mcp.CallToolRequest, in videoStatusIn) (out videoOut, err error) {
+	v, err := t.client.Video(ctx, in.ID)
+	if err != nil {
+		return out, err
+	}
+	if in.WaitSeconds > 0 && v.Status != "ready" && v.Status != "failed" {
+		v, err = wait(ctx, t.env, t.client, v, time.Duration(in.WaitSeconds)*time.Second, t.teller(ctx, req).prepared)
+		var why *client.VideoError
+		if errors.As(err, &why) {
+			v, err = t.client.Video(ctx, in.ID) // that it failed is an answer here
+		}
+		if err != nil {
+			return out, err
+		}
+	}
+	return showToAssistant(v), nil
+}
+
+type uploadVideoIn struct {
+	Path        string `json:"path" jsonschema:"the video file on this machine"`
+	Title       string `json:"title,omitempty" jsonschema:"the file's name when left out"`
+	Privacy     string `json:"privacy,omitempty" jsonschema:"public when left out; password needs a password, expiring an end"`
+	Password    string `json:"password,omitempty" jsonschema:"viewers must enter it"`
+	Expires     string `json:"expires,omitempty" jsonschema:"when the share link ends: a span from now such as 7d, or a date"`
+	WaitSeconds *int   `json:"waitSeconds,omitempty" jsonschema:"after the upload, wait so long for it to be ready; 45 when left out"`
+}
+
+func (t *tools) uploadVideo(ctx context.Context, req *mcp.CallToolRequest, in uploadVideoIn) (out videoOut, err error) {
+	path, err := t.allowed(in.Path)
+	if err != nil {
+		return out, err
+	}
+	u := uploader{env: t.env, client: t.client, address: t.address(), expires: in.Expires, in: client.VideoCreate{Title: in.Title, Privacy: in.Privacy, Password: in.Password}}
+	if err := settle(&u.in, in.Expires, t.env.Now()); err != nil {
+		return out, err
+	}
+	patience := 45 * time.Second
+	if in.WaitSeconds != nil {
+		patience = time.Duration(*in.WaitSeconds) * time.Second
+	}
+	v, err := u.bring(ctx, path, patience, t.teller(ctx, req))
+	if err != nil {
+		return out, err
+	}
+	if patience == 0 { // the record as it was before the file came
+		if v, err = t.client.Video(ctx, v.ID); err != nil {
+			return out, err
+		}
+	}
+	return showToAssistant(v), nil
+}
+
+// allowed gives the file's real path when uploads may come from there.
+func (t *tools) allowed(path string) (string, error) {
+	if t.folder == "" {
+		return path, nil
+	}
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(t.folder, path)
+	}
+	path, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", err
+	}
+	if rel, err := filepath.Rel(t.folder, path); err != nil || !filepath.IsLocal(rel) {
+		return "", usagef("uploads come from %s only", t.folder)
+	}
+	return path, nil
+}
+
+// teller is a watcher that sends progress notifications, when the caller asked
+// for them: the upload is the first hundred, the preparation the second.
+type teller struct {
+	t    *tools
+	tell func(progress float64, message string)
+	at   float64
+	said time.Time
+}
+
+func (t *tools) teller(ctx context.Context, req *mcp.CallToolRequest) *teller {
+	w := &teller{t: t, at: -1, tell: func(float64, string) {}}
+	if token := req.Params.GetProgressToken(); token != nil {
+		w.tell = func(n float64, message string) {
+			// A lost notification is no reason to stop an upload.
+			_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: n, Total: 200, Message: message})
+		}
+	}
+	return w
+}
+
+// step says something new at most four times a second; progress never falls.
+func (w *teller) step(n float64, last bool, message string) {
+	now := w.t.env.Now()
+	if n <= w.at || !last && now.Sub(w.said) < 250*time.Millisecond {
+		return
+	}
+	w.at, w.said = n, now
+	w.tell(n, message)
+}
+
+func (w *teller) resumed(string) {}
+
+func (w *teller) sent(n, total int64) {
+	w.step(100*float64(n)/float64(max(total, 1)), n == total, fmt.Sprintf("uploaded %s of %s", size(n), size(total)))
+}
+
+func (w *teller) prepared(v *client.Video) {
+	done := v.Status == "ready" || v.Status == "failed"
+	n := 100 + float64(v.Progress)
+	if done {
+		n = 200
+	}
+	w.step(n, done, v.Status)
+}
+
+// iso is a time as people and models read it.
+func iso(m *client.Millis) string {
+	if m == nil {
+		return ""
+	}
+	return m.Time().Format(time.RFC3339)
+}

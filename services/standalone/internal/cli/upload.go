@@ -1,0 +1,233 @@
+package cli
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"mime"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/client"
+)
+
+// uploader brings files to the service. What it has begun is kept in the state
+// folder under the file's path, size and time, so that the same words find the
+// half-finished upload again, whatever ended the first run.
+type uploader struct {
+	env     Env
+	client  *client.Client
+	address string // of the deployment
+	in      client.VideoCreate
+	expires string // the end as it was asked for, such as 7d
+	again   bool   // forget earlier runs
+}
+
+// watcher hears how an upload goes.
+type watcher interface {
+	resumed(id string)        // an earlier run began it
+	sent(n, total int64)      // so many bytes are there
+	prepared(v *client.Video) // what the service says while it prepares the video
+}
+
+// forever is the patience to wait for a video's end, whatever it takes.
+const forever = time.Duration(math.MaxInt64)
+
+// begun is an upload as the state folder knows it. It is written before the
+// record is made, so that a kill in between repeats the create with the same
+// Idempotency-Key.
+type begun struct {
+	Key     string `json:"key"`
+	VideoID string `json:"videoId,omitempty"`
+	Seal    string `json:"seal,omitempty"` // of password and end; see seal
+}
+
+// seal lets a later run see whether it was given another password or end, so
+// that a video never keeps the protection of a run that was stopped. It is made
+// with the key, which is as secret as the file.
+func (u *uploader) seal(key string) string {
+	h := hmac.New(sha256.New, []byte(key))
+	fmt.Fprintf(h, "%q %q", u.in.Password, u.expires)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// bring uploads a file and waits with patience until it is ready; when that ends
+// first, the video is given as it is then. A video that cannot be prepared is a
+// *[client.VideoError].
+func (u *uploader) bring(ctx context.Context, file string, patience time.Duration, w watcher) (*client.Video, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // only read
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no file that can be read twice", file)
+	}
+	memory, err := u.memory(file, info)
+	if err != nil {
+		return nil, err
+	}
+	v, err := u.record(ctx, file, memory, w)
+	if err != nil {
+		return nil, err
+	}
+	old := v
+	if v.Status == "uploading" || v.Status == "failed" {
+		if err := u.send(ctx, f, info, v, w); err != nil {
+			return nil, err
+		}
+	}
+	if patience == 0 {
+		return v, nil
+	}
+	v, err = wait(ctx, u.env, u.client, old, patience, w.prepared)
+	var why *client.VideoError
+	if errors.As(err, &why) {
+		_ = os.Remove(memory) // the next try is a new one; a leftover only costs a question
+	}
+	if err != nil {
+		return nil, err
+	}
+	if v.Status == "ready" {
+		if err := os.Remove(memory); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	return v, nil
+}
+
+// wait follows a video to its end, at most as long as patience allows, and gives
+// what it saw last. old is the video before its file was sent: when it had
+// failed, the service says so until it notices the new file.
+func wait(ctx context.Context, env Env, c *client.Client, old *client.Video, patience time.Duration, seen func(*client.Video)) (*client.Video, error) {
+	last, begin := old, env.Now()
+	bounded, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		v, err := c.WaitUntilReady(bounded, old.ID, func(v *client.Video) {
+			last = v
+			seen(v)
+		})
+		var why *client.VideoError
+		switch {
+		case err == nil:
+			return v, nil
+		case bounded.Err() != nil && ctx.Err() == nil:
+			return last, nil
+		case errors.As(err, &why) && old.Status == "failed" && last.UpdatedAt == old.UpdatedAt && env.Now().Sub(begin) < time.Minute:
+			if err := env.pause(bounded, time.Second); err != nil && ctx.Err() != nil {
+				return nil, err
+			}
+		default:
+			return nil, err
+		}
+	}
+}
+
+// memory is the state file for this file as it is now, on this deployment.
+func (u *uploader) memory(file string, info os.FileInfo) (string, error) {
+	if u.env.StateDir == "" {
+		return "", errors.New("no folder for unfinished uploads: set HOME or XDG_CACHE_HOME")
+	}
+	full, err := filepath.Abs(file)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d %d %q %q", u.address, full, info.Size(), info.ModTime().UnixNano(), u.in.Title, u.in.Privacy))
+	return filepath.Join(u.env.StateDir, "linkreel", "uploads", hex.EncodeToString(sum[:16])+".json"), nil
+}
+
+// record finds the record of an earlier run or makes one.
+func (u *uploader) record(ctx context.Context, file, memory string, w watcher) (*client.Video, error) {
+	var m begun
+	b, err := os.ReadFile(memory)
+	if err == nil && !u.again {
+		_ = json.Unmarshal(b, &m) // an unreadable memory is none
+	}
+	if m.Seal != u.seal(m.Key) {
+		m = begun{}
+	}
+	if m.VideoID != "" {
+		v, err := u.client.Video(ctx, m.VideoID)
+		if err == nil {
+			w.resumed(m.VideoID)
+			return v, nil
+		}
+		if !client.HasCode(err, "VIDEO_NOT_FOUND") {
+			return nil, err
+		}
+		m = begun{}
+	}
+	if m.Key == "" {
+		if m, err = u.begin(memory); err != nil {
+			return nil, err
+		}
+	}
+	in := u.in
+	if in.Title == "" {
+		in.Title = strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
+	}
+	made, err := u.client.CreateVideo(client.WithIdempotencyKey(ctx, m.Key), in)
+	if client.HasCode(err, "IDEMPOTENCY_KEY_REUSED") {
+		// Other options than those of the run that was stopped: a new video.
+		if m, err = u.begin(memory); err != nil {
+			return nil, err
+		}
+		made, err = u.client.CreateVideo(client.WithIdempotencyKey(ctx, m.Key), in)
+	}
+	if err != nil {
+		return nil, err
+	}
+	m.VideoID = made.VideoID
+	if err := save(memory, m); err != nil {
+		return nil, fmt.Errorf("remember upload: %w", err)
+	}
+	return u.client.Video(ctx, made.VideoID)
+}
+
+func (u *uploader) begin(memory string) (begun, error) {
+	m := begun{Key: rand.Text()}
+	m.Seal = u.seal(m.Key)
+	if err := save(memory, m); err != nil {
+		return m, fmt.Errorf("remember upload: %w", err)
+	}
+	return m, nil
+}
+
+// send brings the bytes there, in a session where there is one. An address that
+// has run out is replaced once.
+func (u *uploader) send(ctx context.Context, f *os.File, info os.FileInfo, v *client.Video, w watcher) error {
+	for try := 1; ; try++ {
+		err := u.client.Upload(ctx, client.Upload{
+			File: f, Size: info.Size(), ContentType: mime.TypeByExtension(filepath.Ext(f.Name())), URL: v.UploadURL, Session: v.ResumableUploadURL,
+			Progress: func(n int64) { w.sent(n, info.Size()) },
+		})
+		if !errors.Is(err, client.ErrUploadGone) || try == 3 {
+			return err
+		}
+		again, gerr := u.client.Video(ctx, v.ID)
+		if gerr != nil {
+			return gerr
+		}
+		if again.Status == "processing" || again.Status == "ready" {
+			return nil // the file is there; only the answer was lost
+		}
+		if again.ResumableUploadURL == v.ResumableUploadURL {
+			again.ResumableUploadURL = "" // that session is over: send the file whole
+		}
+		v = again
+	}
+}
