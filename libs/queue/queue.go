@@ -6,6 +6,9 @@
 // return a message; one that lost it is told so. An id waits in the queue at
 // most once, however often it is added, so a sweeper may add blindly.
 //
+// Beside the workers there are scouts, who are shown each message once, without
+// taking it: they may do at once what need not wait for a worker to be free.
+//
 // It does not promise that Redis knows anything tomorrow. Messages are hints to
 // look at a record elsewhere; whoever owns the records adds the ids again when
 // Redis was emptied. Redis must not evict keys (maxmemory-policy noeviction).
@@ -16,6 +19,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -45,7 +49,10 @@ type Queue struct {
 	stream, delayed, ids, dead string
 }
 
-const group = "workers"
+const (
+	group  = "workers"
+	scouts = "scouts"
+)
 
 // New makes a queue over an open client. It does not call Redis.
 func New(client redis.UniversalClient, opt Options) *Queue {
@@ -119,18 +126,58 @@ return #due`)
 // group: first one whose taker fell silent, then a new one, for which it waits
 // up to wait. ErrEmpty means that there was none.
 func (q *Queue) Next(ctx context.Context, consumer string, wait time.Duration) (*Message, error) {
-	m, err := q.next(ctx, consumer, wait)
-	if err != nil && strings.HasPrefix(err.Error(), "NOGROUP") {
-		// A new or an emptied Redis.
-		if err := q.redis.XGroupCreateMkStream(ctx, q.stream, group, "0").Err(); err != nil && !strings.HasPrefix(err.Error(), "BUSYGROUP") {
-			return nil, fmt.Errorf("create group: %w", err)
-		}
+	var m *Message
+	err := q.grouped(ctx, group, func() (err error) {
 		m, err = q.next(ctx, consumer, wait)
-	}
+		return err
+	})
 	if err != nil && !errors.Is(err, ErrEmpty) {
 		return nil, fmt.Errorf("take from queue: %w", err)
 	}
 	return m, err
+}
+
+// grouped reads as a member of a group and makes the group in a new or an
+// emptied Redis.
+func (q *Queue) grouped(ctx context.Context, name string, read func() error) error {
+	err := read()
+	if err == nil || !strings.HasPrefix(err.Error(), "NOGROUP") {
+		return err
+	}
+	if err := q.redis.XGroupCreateMkStream(ctx, q.stream, name, "0").Err(); err != nil && !strings.HasPrefix(err.Error(), "BUSYGROUP") {
+		return fmt.Errorf("create group: %w", err)
+	}
+	return read()
+}
+
+// Scout shows a message that is in the queue, waiting or taken, and when it was
+// added. It stays where it is; no other scout is shown it again, unless it is
+// added or handed back anew. Scout waits up to wait; ErrEmpty means that there is
+// none.
+func (q *Queue) Scout(ctx context.Context, scout string, wait time.Duration) (id string, added time.Time, err error) {
+	var streams []redis.XStream
+	err = q.grouped(ctx, scouts, func() (err error) {
+		ctx, cancel := context.WithTimeout(ctx, wait+q.opt.Timeout)
+		defer cancel()
+		streams, err = q.redis.XReadGroup(ctx, &redis.XReadGroupArgs{
+			Group: scouts, Consumer: scout, Streams: []string{q.stream, ">"}, Count: 1, Block: max(wait, time.Millisecond), NoAck: true,
+		}).Result()
+		return err
+	})
+	switch {
+	case errors.Is(err, redis.Nil) || err == nil && (len(streams) == 0 || len(streams[0].Messages) == 0):
+		return "", time.Time{}, ErrEmpty
+	case err != nil:
+		return "", time.Time{}, fmt.Errorf("scout the queue: %w", err)
+	}
+	x := streams[0].Messages[0]
+	id, _ = x.Values["id"].(string)
+	ms, _, _ := strings.Cut(x.ID, "-")
+	at, err := strconv.ParseInt(ms, 10, 64)
+	if err != nil {
+		return "", time.Time{}, fmt.Errorf("scout the queue: entry %q: %w", x.ID, err)
+	}
+	return id, time.UnixMilli(at), nil
 }
 
 func (q *Queue) next(ctx context.Context, consumer string, wait time.Duration) (*Message, error) {

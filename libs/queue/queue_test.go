@@ -205,3 +205,35 @@ func TestManyWorkersShareWithoutDoubling(t *testing.T) {
 		}
 	}
 }
+
+func TestScoutsAreShownEachMessageOnceAndLeaveItToTheWorkers(t *testing.T) {
+	t.Parallel()
+	q, client := open(t, queue.Options{})
+	add(t, q, "a", "b")
+	take(t, q, "w1") // a is taken, and shown all the same
+	scout := func(name string) (string, error) {
+		id, added, err := q.Scout(t.Context(), name, time.Millisecond)
+		if err == nil && time.Since(added).Abs() > time.Minute {
+			t.Errorf("%s was added at %v", id, added)
+		}
+		return id, err
+	}
+	for _, want := range []string{"a", "b"} {
+		if got, err := scout("s1"); got != want || err != nil {
+			t.Errorf("Scout = %q, %v; want %q", got, err, want)
+		}
+	}
+	if got, err := scout("s2"); !errors.Is(err, queue.ErrEmpty) {
+		t.Errorf("another scout is shown %q, %v", got, err)
+	}
+	if m := take(t, q, "w2"); m.ID != "b" {
+		t.Errorf("the worker gets %q, want b", m.ID)
+	}
+	if err := client.FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	add(t, q, "c")
+	if got, err := scout("s1"); got != "c" || err != nil {
+		t.Errorf("after Redis was emptied: Scout = %q, %v; want c", got, err)
+	}
+}

@@ -61,6 +61,7 @@ type document struct {
 	State       string     `firestore:"state"`
 	Attempt     int        `firestore:"attempt"`
 	Tries       int        `firestore:"tries"`
+	Looked      bool       `firestore:"looked,omitempty"`
 	Worker      string     `firestore:"worker"`
 	DueAt       *time.Time `firestore:"dueAt,omitempty"`
 	Progress    int        `firestore:"progress"`
@@ -91,7 +92,7 @@ func (d *document) record(id string) (Record, error) {
 			},
 			Trace: d.Trace, CreatedAt: d.CreatedAt, Parent: d.Parent, Spec: d.Spec,
 		},
-		State: State(d.State), Attempt: d.Attempt, Tries: d.Tries, Worker: d.Worker, Progress: d.Progress,
+		State: State(d.State), Attempt: d.Attempt, Tries: d.Tries, Looked: d.Looked, Worker: d.Worker, Progress: d.Progress,
 		Outcome: outcome, UpdatedAt: d.UpdatedAt,
 	}
 	if r.State == Running && d.DueAt != nil {
@@ -151,12 +152,25 @@ func (s *Store) Get(ctx context.Context, id string) (Record, error) {
 // times is failed here and not given out again, so that a file which kills its
 // worker cannot go round for ever.
 func (s *Store) Claim(ctx context.Context, id, worker string, lease time.Duration) (Record, error) {
+	return s.claim(ctx, id, worker, lease, func(*document) bool { return true })
+}
+
+// ClaimNew is Claim for a job that nobody has looked into yet and that is no
+// part of another; others are ErrHeld.
+func (s *Store) ClaimNew(ctx context.Context, id, worker string, lease time.Duration) (Record, error) {
+	return s.claim(ctx, id, worker, lease, func(d *document) bool { return !d.Looked && d.Tries == 0 && d.Parent == "" })
+}
+
+func (s *Store) claim(ctx context.Context, id, worker string, lease time.Duration, mine func(*document) bool) (Record, error) {
 	var claimed Record
 	err := s.change(ctx, "claim", id, func(d *document) error {
 		claimed = Record{}
 		now := s.now()
 		if State(d.State).Final() {
 			return ErrFinal
+		}
+		if !mine(d) {
+			return ErrHeld
 		}
 		if d.DueAt != nil && now.Before(*d.DueAt) {
 			return ErrHeld
@@ -251,9 +265,23 @@ func (s *Store) Retry(ctx context.Context, t Token, at time.Time, f Failure) (fa
 // once and the try is not counted.
 func (s *Store) HandBack(ctx context.Context, t Token) error {
 	return s.holding(ctx, "hand back", t, func(d *document) error {
-		now := s.now()
-		d.State, d.Worker, d.DueAt = string(Queued), "", &now
-		d.Tries = max(0, d.Tries-1)
+		s.handBack(d)
+		return nil
+	})
+}
+
+func (s *Store) handBack(d *document) {
+	now := s.now()
+	d.State, d.Worker, d.DueAt = string(Queued), "", &now
+	d.Tries = max(0, d.Tries-1)
+}
+
+// PutBack returns a job whose source was looked into; what is left of it can be
+// claimed at once, and the try is not counted.
+func (s *Store) PutBack(ctx context.Context, t Token) error {
+	return s.holding(ctx, "put back", t, func(d *document) error {
+		d.Looked = true
+		s.handBack(d)
 		return nil
 	})
 }

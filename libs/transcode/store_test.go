@@ -328,3 +328,32 @@ func TestOnlyOneOfManyClaimsSucceeds(t *testing.T) {
 		t.Errorf("%d claims succeeded, want 1", len(wins))
 	}
 }
+
+func TestAJobThatWasLookedIntoIsForASlot(t *testing.T) {
+	t.Parallel()
+	s, _, _ := open(t)
+	j := create(t, s)
+	r, err := s.ClaimNew(t.Context(), j.ID, "scout", lease)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := transcode.Token{JobID: j.ID, Attempt: r.Attempt}
+	if err := s.Publish(t.Context(), token, outcome(1, false, "p/")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.PutBack(t.Context(), token); err != nil {
+		t.Fatal(err)
+	}
+	if r := get(t, s, j.ID); r.State != transcode.Queued || !r.Looked || r.Tries != 0 || r.Outcome == nil {
+		t.Errorf("put back as %+v; want queued, looked into, no try, with its outcome", r)
+	}
+	if _, err := s.ClaimNew(t.Context(), j.ID, "scout", lease); !errors.Is(err, transcode.ErrHeld) {
+		t.Errorf("a second look = %v, want ErrHeld", err)
+	}
+	if err := s.PutBack(t.Context(), token); !errors.Is(err, transcode.ErrLost) {
+		t.Errorf("PutBack without the lease = %v, want ErrLost", err)
+	}
+	if r, err := s.Claim(t.Context(), j.ID, "slot", lease); err != nil || r.Attempt != 2 {
+		t.Errorf("Claim by a slot = attempt %d, %v", r.Attempt, err)
+	}
+}

@@ -26,6 +26,10 @@ import (
 // QueueName is the queue on which job ids travel to the workers.
 const QueueName = "jobs"
 
+// OutcomeQueueName is the queue on which the workers say that a job's record has
+// something to apply. It only saves waiting for the next sweep.
+const OutcomeQueueName = "outcomes"
+
 // Limits bound what an upload may be; they are the videos service's decision
 // and travel with the job, so that every worker judges alike. A zero field is
 // no limit.
@@ -56,10 +60,18 @@ type Job struct {
 // PartID names one part of a job.
 func PartID(jobID string, index int) string { return jobID + "." + strconv.Itoa(index) }
 
+// IsPart tells whether an id is that of a part.
+func IsPart(id string) bool { return strings.Contains(id, ".") }
+
 // JobID names the job of one object generation, so that noticing an upload
 // twice makes one job.
 func JobID(videoID string, generation int64) string {
 	return videoID + "-" + strconv.FormatInt(generation, 10)
+}
+
+// VideoOf is the video that a job is about, by the job's id.
+func VideoOf(jobID string) string {
+	return jobID[:max(0, strings.LastIndexByte(jobID, '-'))]
 }
 
 // Prefix is where an attempt writes. Attempts never share one, so a stale
@@ -127,7 +139,10 @@ type Record struct {
 	Attempt int
 	// Tries counts the claims that ended badly or have not ended; work handed
 	// back on a clean shutdown is not counted.
-	Tries      int
+	Tries int
+	// Looked says that somebody looked into the source and did what could be done
+	// at once; what is left takes long.
+	Looked     bool
 	Worker     string
 	LeaseUntil time.Time // zero unless running
 	Progress   int       // 0–100, never falling; 100 only when an outcome is published

@@ -108,9 +108,10 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 	}
 	opened = append(opened, func(context.Context) error { return rdb.Close() })
 	w, err := job.New(job.Options{
-		Jobs:   transcode.NewStore(db, cfg.Now),
-		Queue:  queue.New(rdb, queue.Options{Name: transcode.QueueName, Silence: cfg.Lease, Now: cfg.Now}),
-		Bucket: bucket, Maker: &ladder.Maker{Tools: tools}, Scratch: scratch,
+		Jobs:     transcode.NewStore(db, cfg.Now),
+		Queue:    queue.New(rdb, queue.Options{Name: transcode.QueueName, Silence: cfg.Lease, Now: cfg.Now}),
+		Outcomes: queue.New(rdb, queue.Options{Name: transcode.OutcomeQueueName, Now: cfg.Now}),
+		Bucket:   bucket, Maker: &ladder.Maker{Tools: tools}, Scratch: scratch,
 		Name: workerName(), Slots: cfg.Slots, Lease: cfg.Lease, Beat: cfg.Beat, Sweep: cfg.Sweep,
 		Now: cfg.Now, Log: slog.With("service", "transcoding-worker"),
 	})

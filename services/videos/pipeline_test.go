@@ -8,8 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/linkreel/linkreel/libs/authclient"
 	"github.com/linkreel/linkreel/libs/localcloud/storage"
 	"github.com/linkreel/linkreel/libs/objectstore"
+	"github.com/linkreel/linkreel/libs/queue"
 	"github.com/linkreel/linkreel/libs/transcode"
 	"github.com/linkreel/linkreel/services/videos"
 )
@@ -58,6 +60,25 @@ func TestASweepAloneSuffices(t *testing.T) {
 	eventually(t, "processing by a sweep", func() bool { return w.status(v.id) == "processing" })
 	w.work(v.id, nil)
 	eventually(t, "ready by a sweep", func() bool { return w.status(v.id) == "ready" })
+}
+
+func TestAWorkersHintAloneSuffices(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.loop("hints")
+	client, err := authclient.OpenRedis(w.redis)
+	must(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	hints := queue.New(client, queue.Options{Name: transcode.OutcomeQueueName})
+	v := w.create(`{}`)
+	w.put(v, "a film")
+	w.get(v.id)
+	w.work(v.id, nil)
+	for _, stray := range []string{"", "vid_gone-7", "no job at all", v.id + "-1"} {
+		must(t, hints.Add(t.Context(), stray, nil))
+	}
+	must(t, hints.Add(t.Context(), w.job(v.id).ID, nil))
+	eventually(t, "ready by a hint", func() bool { return w.status(v.id) == "ready" })
 }
 
 func TestANotificationAloneSuffices(t *testing.T) {

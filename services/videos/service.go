@@ -31,6 +31,7 @@ import (
 	"github.com/linkreel/linkreel/libs/guard"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
+	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/queue"
 	"github.com/linkreel/linkreel/libs/transcode"
@@ -156,7 +157,8 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 
 	pipe := pipeline.New(pipeline.Options{
 		Store: kept, Bucket: bucket, Jobs: transcode.NewStore(db, cfg.Now), Queue: wakeUps{queue.New(rdb, queue.Options{Name: transcode.QueueName})},
-		Now: cfg.Now, Log: log,
+		Hints: hints{queue.New(rdb, queue.Options{Name: transcode.OutcomeQueueName}), identity.NewID("r")},
+		Now:   cfg.Now, Log: log,
 		Upload: video.UploadLimits{MaxBytes: cfg.MaxBytes, MaxAge: cfg.UploadMaxAge},
 		Job:    transcode.Limits{MaxBytes: cfg.MaxBytes, MaxDuration: cfg.MaxDuration, MaxSide: cfg.MaxSide, MaxPixels: cfg.MaxPixels},
 
@@ -189,6 +191,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 		Loops: []boot.Loop{
 			{Name: "sweep", Run: pipe.Run},
 			{Name: "janitor", Run: pipe.RunJanitor},
+			{Name: "hints", Run: pipe.RunHints},
 			{Name: "views", Run: pages.Run},
 		},
 		// No readiness check: a restart or a detour heals none of the dependencies,
@@ -234,6 +237,28 @@ func (w wakeUps) Add(ctx context.Context, jobID string) error {
 	trace := propagation.MapCarrier{}
 	otel.GetTextMapPropagator().Inject(ctx, trace)
 	return w.q.Add(ctx, jobID, trace)
+}
+
+// hints takes what workers say from their queue; each hint goes to one replica.
+type hints struct {
+	q       *queue.Queue
+	replica string
+}
+
+func (h hints) Next(ctx context.Context) (context.Context, string, error) {
+	m, err := h.q.Next(ctx, h.replica, 2*time.Second)
+	if errors.Is(err, queue.ErrEmpty) {
+		return ctx, "", nil
+	}
+	if err != nil {
+		return ctx, "", err
+	}
+	// Finished before it is acted upon: a hint that comes meanwhile is then a new
+	// one and not lost in this.
+	if err := m.Done(ctx); err != nil && !errors.Is(err, queue.ErrLost) {
+		return ctx, "", err
+	}
+	return otel.GetTextMapPropagator().Extract(ctx, propagation.MapCarrier(m.Trace)), m.ID, nil
 }
 
 func origin(address string) (string, error) {

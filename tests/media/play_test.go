@@ -38,7 +38,7 @@ const video = document.querySelector("video");
 window.report = {errors: [], done: false, frames: 0, from: -1, to: 0};
 const hls = new Hls({startLevel: LEVEL, maxBufferHole: 0});
 hls.on("hlsError", (_, e) => report.errors.push(e.details));
-hls.on("hlsManifestParsed", () => { hls.currentLevel = LEVEL; video.playbackRate = 4; video.play().catch((e) => report.errors.push(String(e))); });
+hls.on("hlsManifestParsed", () => { hls.currentLevel = LEVEL; video.playbackRate = RATE; video.play().catch((e) => report.errors.push(String(e))); });
 video.addEventListener("error", () => report.errors.push("media error " + video.error.code + " " + video.error.message));
 video.addEventListener("loadeddata", () => report.from = video.buffered.length ? video.buffered.start(0) : -1);
 video.addEventListener("ended", () => {
@@ -77,7 +77,7 @@ func newPlayer(r *rig) *player {
 	})
 	mux.HandleFunc("GET /page/{name}/{level}", func(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
-		fmt.Fprint(w, strings.NewReplacer("NAME", req.PathValue("name"), "LEVEL", req.PathValue("level")).Replace(page))
+		fmt.Fprint(w, strings.NewReplacer("NAME", req.PathValue("name"), "LEVEL", req.PathValue("level"), "RATE", p.rate(req.PathValue("name"))).Replace(page))
 	})
 	mux.HandleFunc("GET /play/{name}/{list}", p.playlist)
 	mux.HandleFunc("GET /object/{name...}", func(w http.ResponseWriter, req *http.Request) {
@@ -104,6 +104,17 @@ func (p *player) playlist(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	fmt.Fprint(w, transcode.MediaPlaylist(rendition, "/object/"+rendition.Object))
+}
+
+// rate is how fast a video is played: four times, but for one so short that its
+// end would come before the player has told the browser that there is no more.
+func (p *player) rate(name string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.outcomes[name].Duration < 2 {
+		return "1"
+	}
+	return "4"
 }
 
 // play watches every rendition to its end and answers what went wrong.

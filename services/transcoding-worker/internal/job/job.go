@@ -42,13 +42,14 @@ type Bucket interface {
 
 // Options are what a worker works with.
 type Options struct {
-	Jobs    *transcode.Store
-	Queue   *queue.Queue
-	Bucket  Bucket
-	Maker   *ladder.Maker
-	Scratch *Scratch
-	Name    string // of this worker, its own among all
-	Slots   int    // jobs at a time
+	Jobs     *transcode.Store
+	Queue    *queue.Queue
+	Outcomes *queue.Queue // where the videos service hears of outcomes
+	Bucket   Bucket
+	Maker    *ladder.Maker
+	Scratch  *Scratch
+	Name     string // of this worker, its own among all
+	Slots    int    // jobs at a time
 
 	Lease time.Duration // how long a silent worker keeps its job
 	Beat  time.Duration // how often it shows that it is alive
@@ -84,6 +85,7 @@ const patience = 2 * time.Second
 func (w *Worker) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { w.sweep(ctx) })
+	wg.Go(func() { w.scout(ctx, w.o.Name+"-scout") })
 	for slot := range max(1, w.o.Slots) {
 		wg.Go(func() { w.slot(ctx, fmt.Sprintf("%s-%d", w.o.Name, slot)) })
 	}
@@ -160,12 +162,17 @@ var errStopping = errors.New("worker is stopping")
 // without one.
 func (w *Worker) do(ctx context.Context, consumer, id string, message *queue.Message) {
 	record, err := w.o.Jobs.Claim(ctx, id, consumer, w.o.Lease)
-	// What follows must be written even though the worker is being stopped.
-	after := context.WithoutCancel(ctx)
 	if err != nil {
-		w.unclaimed(after, id, message, err)
+		w.unclaimed(context.WithoutCancel(ctx), id, message, err)
 		return
 	}
+	w.claimed(ctx, record, message, (*attempt).work)
+}
+
+// claimed does work on a claimed job and sees to what comes of it.
+func (w *Worker) claimed(ctx context.Context, record transcode.Record, message *queue.Message, work func(*attempt, context.Context) error) {
+	// What follows must be written even though the worker is being stopped.
+	after, id := context.WithoutCancel(ctx), record.ID
 	linked := otel.GetTextMapPropagator().Extract(context.Background(), propagation.MapCarrier(record.Trace))
 	ctx, span := w.tracer.Start(ctx, "transcode", trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindConsumer),
 		trace.WithLinks(trace.LinkFromContext(linked)),
@@ -179,7 +186,7 @@ func (w *Worker) do(ctx context.Context, consumer, id string, message *queue.Mes
 	token := transcode.Token{JobID: id, Attempt: record.Attempt}
 	hold := w.hold(ctx, token, message, log)
 	a := &attempt{Worker: w, record: record, token: token, hold: hold, log: log, prefix: prefixOf(record), stored: map[string]bool{}}
-	err = a.work(hold.ctx)
+	err := work(a, hold.ctx)
 	if cause := context.Cause(hold.ctx); err != nil && cause != nil {
 		err = cause
 	}
@@ -203,6 +210,7 @@ func (w *Worker) unclaimed(ctx context.Context, id string, m *queue.Message, err
 	}
 	switch {
 	case errors.Is(err, transcode.ErrFinal), errors.Is(err, transcode.ErrNotFound):
+		w.hint(ctx, id)
 		err = m.Done(ctx)
 	case errors.Is(err, transcode.ErrHeld):
 		err = m.Later(ctx, w.o.Now().Add(w.o.Beat/2))
@@ -224,6 +232,11 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 		w.message(ctx, m, (*queue.Message).Done)
 		return "done"
 
+	case errors.Is(err, errLooked):
+		log.InfoContext(ctx, "job put back; what is left takes long")
+		w.note(ctx, "put back", w.o.Jobs.PutBack(ctx, t))
+		return "looked"
+
 	case errors.Is(err, transcode.ErrLost):
 		log.WarnContext(ctx, "job lost to another worker or cancelled")
 		w.message(ctx, m, (*queue.Message).Done)
@@ -242,6 +255,7 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 		w.tidy(ctx, r, log)
 		err := w.insist(ctx, func() error { return w.o.Jobs.Fail(ctx, t, *failure) })
 		w.note(ctx, "fail", err)
+		w.hint(ctx, r.ID)
 		a.dropParts(ctx)
 		w.message(ctx, m, (*queue.Message).Done)
 		return string(failure.Code)
@@ -259,6 +273,7 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 	})
 	w.note(ctx, "retry", noted)
 	if failed {
+		w.hint(ctx, r.ID)
 		a.dropParts(ctx)
 		reason := err.Error()
 		w.message(ctx, m, func(m *queue.Message, ctx context.Context) error { return m.Bury(ctx, reason[:min(len(reason), 500)]) })
@@ -273,6 +288,17 @@ func backOff(tries int) time.Duration {
 	return 5 * time.Second << min(3*max(0, tries-1), 6)
 }
 
+// hint tells the videos service that a job's record has something for it. One
+// that is lost costs the time until its next sweep.
+func (w *Worker) hint(ctx context.Context, id string) {
+	if transcode.IsPart(id) {
+		return
+	}
+	trace := propagation.MapCarrier{}
+	otel.GetTextMapPropagator().Inject(ctx, trace)
+	w.note(ctx, "hint", w.o.Outcomes.Add(ctx, id, trace))
+}
+
 // message changes the queue's view, which is only a hint: what fails here is
 // made good by the sweep.
 func (w *Worker) message(ctx context.Context, m *queue.Message, change func(*queue.Message, context.Context) error) {
@@ -283,7 +309,7 @@ func (w *Worker) message(ctx context.Context, m *queue.Message, change func(*que
 
 func (w *Worker) note(ctx context.Context, what string, err error) {
 	if err != nil && !errors.Is(err, queue.ErrLost) && !errors.Is(err, transcode.ErrLost) {
-		w.o.Log.WarnContext(ctx, "not noted; the lease will run out", "what", what, "error", err)
+		w.o.Log.WarnContext(ctx, "not noted; a sweep makes it good", "what", what, "error", err)
 	}
 }
 

@@ -205,12 +205,9 @@ func (a *attempt) help(ctx context.Context) error {
 	if err := json.Unmarshal(a.record.Spec, &spec); err != nil {
 		return fmt.Errorf("spec of part: %w", err)
 	}
-	path, err := a.kept.link(a.dir, sourceKey{a.record.Object, a.record.Generation})
-	if err != nil || path == "" {
-		if path, err = a.fetch(ctx); err != nil {
-			return err
-		}
-		a.kept.keep(a.o.Scratch.dir, path, sourceKey{a.record.Object, a.record.Generation})
+	path, err := a.fetchOnce(ctx)
+	if err != nil {
+		return err
 	}
 	spec.Plan.Source.Path = path
 	_, err = a.encodePart(ctx, spec.Plan, spec.Part, func(share float64) { a.hold.report(share * 99) })
@@ -231,8 +228,8 @@ func (a *attempt) dropParts(ctx context.Context) {
 	a.note(ctx, "drop parts", a.o.Bucket.DeletePrefix(ctx, transcode.PartsPrefix(a.record.VideoID, a.record.Generation)))
 }
 
-// sourceCache keeps the source of the last part, since the next one is likely
-// to be of the same video. The files in it are links, so dropping one never
+// sourceCache keeps the source of the last job, since the next one is likely to
+// be a part of it or what a scout has left of it. The files in it are links, so dropping one never
 // takes it from a job that uses it.
 type sourceCache struct {
 	mu   sync.Mutex

@@ -52,20 +52,38 @@ func (a *attempt) work(ctx context.Context) error {
 	if a.record.Parent != "" {
 		return a.help(ctx)
 	}
-	source, err := a.fetch(ctx)
-	if err != nil {
-		return err
-	}
-	a.hold.report(downloaded)
-	var src *ffmpeg.Source
-	err = a.span(ctx, "probe", func(ctx context.Context) (err error) {
-		src, err = a.o.Maker.Tools.Probe(ctx, dir, source, a.record.Limits)
-		return err
-	})
+	src, err := a.source(ctx)
 	if err != nil {
 		return err
 	}
 	return a.make(ctx, ladder.Make(src))
+}
+
+// source brings the upload here and says what it is. It is kept for what comes
+// next, a part of it or, after a scout, the whole.
+func (a *attempt) source(ctx context.Context) (src *ffmpeg.Source, err error) {
+	path, err := a.fetchOnce(ctx)
+	if err != nil {
+		return nil, err
+	}
+	a.hold.report(downloaded)
+	err = a.span(ctx, "probe", func(ctx context.Context) (err error) {
+		src, err = a.o.Maker.Tools.Probe(ctx, a.dir, path, a.record.Limits)
+		return err
+	})
+	return src, err
+}
+
+func (a *attempt) fetchOnce(ctx context.Context) (string, error) {
+	key := sourceKey{a.record.Object, a.record.Generation}
+	path, err := a.kept.link(a.dir, key)
+	if err != nil || path == "" {
+		if path, err = a.fetch(ctx); err != nil {
+			return "", err
+		}
+		a.kept.keep(a.o.Scratch.dir, path, key)
+	}
+	return path, nil
 }
 
 // fetch downloads the upload, exactly the generation the job is about.
@@ -94,14 +112,7 @@ func (a *attempt) fetch(ctx context.Context) (string, error) {
 // make publishes in up to three versions: the source's own picture when players
 // can take it, all renditions, and finally the seek preview and the download.
 func (a *attempt) make(ctx context.Context, p ladder.Plan) error {
-	v := p.Source.Video
-	a.outcome = transcode.Outcome{
-		Prefix: a.prefix, Path: transcode.PathTranscode, Duration: p.Duration,
-		Width: v.DisplayWidth, Height: v.DisplayHeight, FrameRate: p.Rate.Float(),
-	}
-	if old := a.record.Outcome; old != nil {
-		a.outcome.Version, a.outcome.Path = old.Version, old.Path
-	}
+	a.begin(p)
 	tracks, err := a.copySource(ctx, &p)
 	if err != nil {
 		return err
@@ -125,6 +136,18 @@ func (a *attempt) make(ctx context.Context, p ladder.Plan) error {
 	a.extras(ctx, *tracks)
 	a.outcome.Final = true
 	return a.publish(ctx, *tracks)
+}
+
+// begin notes what is known of the outcome before anything is made.
+func (a *attempt) begin(p ladder.Plan) {
+	v := p.Source.Video
+	a.outcome = transcode.Outcome{
+		Prefix: a.prefix, Path: transcode.PathTranscode, Duration: p.Duration,
+		Width: v.DisplayWidth, Height: v.DisplayHeight, FrameRate: p.Rate.Float(),
+	}
+	if old := a.record.Outcome; old != nil {
+		a.outcome.Version, a.outcome.Path = old.Version, old.Path
+	}
 }
 
 // copySource repackages and publishes the source's own picture if that can be
@@ -201,6 +224,7 @@ func (a *attempt) publish(ctx context.Context, tracks ladder.Tracks) error {
 		return err
 	}
 	a.outcome = o
+	a.hint(ctx, a.record.ID)
 	a.log.InfoContext(ctx, "published", "version", o.Version, "renditions", len(o.Renditions), "path", o.Path, "final", o.Final)
 	return nil
 }

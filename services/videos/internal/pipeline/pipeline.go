@@ -4,7 +4,8 @@
 //
 // Nothing here depends on a message arriving. An upload is noticed by storage's
 // notification, by a sweep every few seconds and when somebody asks, and any one
-// of the three suffices; outcomes of the workers are noticed by the last two.
+// of the three suffices; outcomes of the workers are noticed by a worker's hint
+// and by the last two.
 // Every step may be done twice, by several replicas at once, and be cut off
 // anywhere: the record decides, in a transaction, and the next sweep goes on
 // from it.
@@ -54,12 +55,20 @@ type Queue interface {
 	Add(ctx context.Context, jobID string) error
 }
 
+// Hints are the workers' messages that a job's record has something to apply.
+// Next waits a moment for one and answers "" when there is none; ctx carries the
+// trace that the hint came with.
+type Hints interface {
+	Next(ctx context.Context) (hinted context.Context, jobID string, err error)
+}
+
 // Options are what a pipeline works with.
 type Options struct {
 	Store  *store.Store
 	Bucket Bucket
 	Jobs   Jobs
 	Queue  Queue // nil: workers find jobs by themselves
+	Hints  Hints // nil: outcomes are found by sweeping
 	Now    func() time.Time
 	Log    *slog.Logger
 
@@ -377,6 +386,49 @@ func (p *Pipeline) Run(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// RunHints applies what workers hint at until ctx ends. A hint that is lost on
+// the way, or whose video cannot be read just now, leaves the video to the sweep.
+func (p *Pipeline) RunHints(ctx context.Context) error {
+	if p.o.Hints == nil {
+		return nil
+	}
+	away := false
+	for ctx.Err() == nil {
+		hinted, jobID, err := p.o.Hints.Next(ctx)
+		switch {
+		case err != nil:
+			if !away && ctx.Err() == nil {
+				p.o.Log.WarnContext(ctx, "no hints from the workers; outcomes are found by sweeping", "error", err)
+			}
+			away = true
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Second):
+			}
+			continue
+		case jobID != "":
+			p.report(hinted, "hint", p.Hinted(hinted, jobID))
+		}
+		away = false
+	}
+	return nil
+}
+
+// Hinted applies what has become of a job, if its video still waits for that.
+func (p *Pipeline) Hinted(ctx context.Context, jobID string) error {
+	v, err := p.o.Store.Get(ctx, video.ID(transcode.VideoOf(jobID)))
+	switch {
+	case apierr.CodeOf(err) == apierr.VideoNotFound:
+		return nil
+	case err != nil:
+		return err
+	case v.Source.JobID != jobID:
+		return nil
+	}
+	_, err = p.advance(ctx, v)
+	return err
 }
 
 func (p *Pipeline) report(ctx context.Context, what string, err error) {

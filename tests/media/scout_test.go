@@ -1,0 +1,53 @@
+package media
+
+import (
+	"context"
+	"testing"
+
+	"github.com/linkreel/linkreel/libs/transcode"
+)
+
+// TestQuickWorkDoesNotWaitBehindALadder keeps the only slot of the only worker
+// busy and expects others' copies and refusals at once, and their ladders later.
+func TestQuickWorkDoesNotWaitBehindALadder(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.env["LINKREEL_FFMPEG_THREADS"], r.env["LINKREEL_JOB_BEAT"] = "1", "1s"
+	r.work()
+	m := &maker{t: t, dir: t.TempDir()}
+	copied := m.ff(video("1280x720", "25", 2) + " " + tone(2) + x264 + "-g 50" + aac + "copied.mp4")
+	encoded := m.ff(video("320x180", "25", 2) + " -c:v mpeg4 encoded.mp4")
+	text := m.write("text.mp4", "no film")
+	ladder := r.submit("ladder", m.ff(video("640x360", "30", 60)+" -c:v mpeg4 -q:v 5 ladder.mp4"))
+	r.await(ladder.ID, timeLimit, func(x transcode.Record) bool { return x.Progress > downloadedProgress })
+
+	jobs := []transcode.Job{r.submit("copied", copied), r.submit("text", text), r.submit("encoded", encoded)}
+	quick := r.await(jobs[0].ID, timeLimit, func(x transcode.Record) bool { return x.Outcome != nil && x.State != transcode.Running })
+	refused := r.await(jobs[1].ID, timeLimit, final)
+	looked := r.await(jobs[2].ID, timeLimit, func(x transcode.Record) bool { return x.Looked || final(x) })
+	if x := r.await(ladder.ID, timeLimit, func(transcode.Record) bool { return true }); final(x) || x.Attempt != 1 {
+		t.Fatalf("the ladder is %s in attempt %d, so this shows nothing", x.State, x.Attempt)
+	}
+	if quick.State != transcode.Queued || !quick.Looked || quick.Outcome.Path != transcode.PathCopy || quick.Outcome.Final {
+		t.Errorf("the copied one is %s by %s, want queued for its ladder", quick.State, quick.Outcome.Path)
+	}
+	if refused.Failure == nil || refused.Failure.Code != transcode.NotAVideo {
+		t.Errorf("the text is %s: %v", refused.State, refused.Failure)
+	}
+	if looked.State != transcode.Queued || looked.Outcome != nil {
+		t.Errorf("the one to be encoded is %s, want queued", looked.State)
+	}
+	if err := r.jobs.Delete(context.Background(), ladder.ID); err != nil { // the slot is free again
+		t.Fatal(err)
+	}
+	for _, j := range jobs {
+		if x := r.await(j.ID, 2*timeLimit, final); j.VideoID != "text" && (x.State != transcode.Done || x.Tries != 1) {
+			t.Errorf("%s ended as %s after %d tries: %v", j.VideoID, x.State, x.Tries, x.Failure)
+		} else if x.Outcome != nil {
+			r.noOrphans(x)
+		}
+	}
+}
+
+// downloadedProgress is what a job shows when its encoding begins.
+const downloadedProgress = 5
