@@ -1,0 +1,233 @@
+package apispec_test
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/linkreel/linkreel/libs/apispec"
+)
+
+var update = flag.Bool("update", false, "write testdata/v1.txt from the document, after additions")
+
+const promised = "testdata/v1.txt"
+
+// What /api/v1 has promised stays (docs/versioning.md). A line that goes away
+// breaks callers, and so does a new "required" line under request; other new
+// lines are additions, to be kept with -update.
+func TestDocumentKeepsWhatItHasPromised(t *testing.T) {
+	t.Parallel()
+	var doc map[string]any
+	if err := json.Unmarshal(apispec.Load().JSON(), &doc); err != nil {
+		t.Fatal(err)
+	}
+	now := promises(doc)
+	if *update {
+		if err := os.WriteFile(promised, []byte(strings.Join(now, "\n")+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(promised)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, complaint := range compare(strings.Split(strings.TrimSpace(string(text)), "\n"), now) {
+		t.Error(complaint)
+	}
+}
+
+func compare(before, now []string) (complaints []string) {
+	for _, line := range before {
+		if !slices.Contains(now, line) {
+			complaints = append(complaints, "a promise is gone: "+line)
+		}
+	}
+	for _, line := range now {
+		switch {
+		case slices.Contains(before, line):
+		case strings.Contains(line, "request ") && strings.HasSuffix(line, " required") && slices.Contains(before, described(line)):
+			complaints = append(complaints, "a request must now carry what it could leave out: "+line)
+		default:
+			complaints = append(complaints, "new, keep it with go test ./libs/apispec -run Promised -update: "+line)
+		}
+	}
+	return complaints
+}
+
+// described is the line of the schema or operation that a field's line is of.
+func described(line string) string {
+	words := strings.Fields(line)
+	if words[0] == "request" {
+		name, _, _ := strings.Cut(words[1], ".")
+		return "request " + name
+	}
+	return strings.Join(words[:2], " ")
+}
+
+func TestBrokenPromisesAreNoticed(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(promised)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct{ name, old, new string }{
+		{"an operation goes", `"/api/v1/links/bulk":`, `"/api/v1/links/many":`},
+		{"a status goes", `"207":`, `"208":`},
+		{"a field of an answer goes", `"shortUrl":{`, `"shortURL":{`},
+		{"a field changes its type", `"clicks":{"type":"integer"`, `"clicks":{"type":"string"`},
+		{"a bound narrows", `"maxItems":100`, `"maxItems":50`},
+		{"a scope is asked for", `"x-scope":"links:read"`, `"x-scope":"links:write"`},
+		{"a field becomes required", `"required":["url"]`, `"required":["url","title"]`},
+		{"a value of a list goes", `"unlisted",`, ``},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			src := string(apispec.Load().JSON())
+			if !strings.Contains(src, tt.old) {
+				t.Fatalf("the document has no %s", tt.old)
+			}
+			var doc map[string]any
+			if err := json.Unmarshal([]byte(strings.ReplaceAll(src, tt.old, tt.new)), &doc); err != nil {
+				t.Fatal(err)
+			}
+			complaints := compare(strings.Split(strings.TrimSpace(string(text)), "\n"), promises(doc))
+			if !slices.ContainsFunc(complaints, func(c string) bool { return !strings.HasPrefix(c, "new") }) {
+				t.Errorf("nothing was noticed but %q", complaints)
+			}
+		})
+	}
+}
+
+// promises flattens the document to one line for each thing that callers may
+// rely on, sorted.
+func promises(doc map[string]any) []string {
+	w := &surface{doc: doc, lines: map[string]bool{}}
+	for route, item := range obj(doc["paths"]) {
+		if strings.HasPrefix(route, "/admin/") {
+			continue // the operator's API follows releases
+		}
+		for method, v := range obj(item) {
+			op, ok := v.(map[string]any)
+			if !ok || op["responses"] == nil {
+				continue
+			}
+			at := strings.ToUpper(method) + " " + route
+			w.add(at)
+			w.add(at, "needs", op["x-scope"], op["x-plan"])
+			params, _ := op["parameters"].([]any)
+			shared, _ := obj(item)["parameters"].([]any)
+			for _, p := range append(params, shared...) {
+				p := w.resolve(p)
+				name := fmt.Sprint(p["in"], ".", p["name"])
+				if p["required"] == true {
+					w.add(at, "request", name, "required")
+				}
+				w.schema("request", at+" request "+name, p["schema"])
+			}
+			for media, c := range obj(w.resolve(op["requestBody"])["content"]) {
+				w.schema("request", at+" request "+media, obj(c)["schema"])
+			}
+			for status, r := range obj(op["responses"]) {
+				res := w.resolve(r)
+				w.add(at, status)
+				for name := range obj(res["headers"]) {
+					w.add(at, status, "header", name)
+				}
+				for media, c := range obj(res["content"]) {
+					w.schema("answer", at+" "+status+" "+media, obj(c)["schema"])
+				}
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(w.lines))
+}
+
+type surface struct {
+	doc   map[string]any
+	lines map[string]bool
+}
+
+func (w *surface) add(words ...any) { w.lines[strings.TrimSpace(fmt.Sprintln(words...))] = true }
+
+// resolve follows a reference inside the document.
+func (w *surface) resolve(v any) map[string]any {
+	m := obj(v)
+	for range 10 {
+		ref, ok := m["$ref"].(string)
+		if !ok {
+			break
+		}
+		var at any = w.doc
+		for part := range strings.SplitSeq(strings.TrimPrefix(ref, "#/"), "/") {
+			at = obj(at)[part]
+		}
+		m = obj(at)
+	}
+	return m
+}
+
+// schema adds what a schema says. One that has a name is described once for
+// requests and once for answers, since other things break callers there.
+func (w *surface) schema(use, at string, v any) {
+	if ref, ok := obj(v)["$ref"].(string); ok {
+		name := use + " " + path.Base(ref)
+		w.add(at, "is", path.Base(ref))
+		if !w.lines[name] {
+			w.add(name)
+			w.schema(use, name, w.resolve(v))
+		}
+		return
+	}
+	s := obj(v)
+	switch kinds := s["type"].(type) {
+	case string:
+		w.add(at, "type", kinds)
+	case []any:
+		for _, k := range kinds {
+			w.add(at, "type", k)
+		}
+	}
+	for _, bound := range []string{"maxLength", "minLength", "maximum", "minimum", "maxItems", "minItems", "pattern", "format", "default", "const"} {
+		if b, ok := s[bound]; ok {
+			w.add(at, bound, b)
+		}
+	}
+	for _, name := range list(s["required"]) {
+		w.add(at+"."+fmt.Sprint(name), "required")
+	}
+	for _, value := range list(s["enum"]) {
+		w.add(at, "value", value)
+	}
+	for name, p := range obj(s["properties"]) {
+		w.add(at + "." + name)
+		w.schema(use, at+"."+name, p)
+	}
+	if s["items"] != nil {
+		w.schema(use, at+"[]", s["items"])
+	}
+	if _, ok := s["additionalProperties"].(map[string]any); ok {
+		w.schema(use, at+".*", s["additionalProperties"])
+	}
+	for _, join := range []string{"allOf", "anyOf", "oneOf"} {
+		for _, part := range list(s[join]) {
+			w.schema(use, at, part)
+		}
+	}
+}
+
+func obj(v any) map[string]any {
+	m, _ := v.(map[string]any)
+	return m
+}
+
+func list(v any) []any {
+	l, _ := v.([]any)
+	return l
+}
