@@ -123,11 +123,13 @@ case_dryrun() {
 ## install: helm install --wait from nothing; all pods are ready in a namespace that enforces the restricted standard.
 case_install() {
 	local start=$SECONDS
+	rm -f "$work"/{fresh,traffic.json}
 	h uninstall $release --wait >/dev/null 2>&1 || true
 	kubectl delete namespace $namespace --ignore-not-found --timeout 120s >/dev/null
 	kubectl create namespace $namespace >/dev/null
 	kubectl label namespace $namespace pod-security.kubernetes.io/{enforce,warn}=restricted >/dev/null
 	h install $release "$chart" --values "$values" --set "hosts.port=$http_port" --wait --timeout 300s >/dev/null || troubles "helm install failed"
+	touch "$work/fresh"
 	ok "helm install --wait: $(k get pods --no-headers | wc -l) pods ready after $((SECONDS - start)) s"
 }
 
@@ -149,6 +151,9 @@ case_smoke() {
 
 ## stories: the end-to-end stories and the contract tests, through the Ingress by host name.
 case_stories() {
+	# They make names that can be taken once.
+	[ -f "$work/fresh" ] || case_install
+	rm "$work/fresh"
 	operator
 	check stack --upload "http://media.linkreel.localhost:$http_port" >"$work/stack.json"
 	sed 's/^127\.0\.0\.1.*/& linkreel.localhost go.linkreel.localhost media.linkreel.localhost/' /etc/hosts >"$work/hosts"
@@ -200,7 +205,6 @@ traffic() {
 ## rollouts: rolling restarts of each HTTP service under kept connections; none fails.
 case_rollouts() {
 	local service kinds
-	rm -f "$work/traffic.json"
 	traffic
 	for service in auth links videos; do
 		kinds=$service
