@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/client"
+	"github.com/linkreel/linkreel/libs/localcloud/storage"
+)
+
+// The real program, killed with SIGKILL in the middle of a part three times: the
+// same words go on where storage is, send nothing twice and end with a video.
+func TestUploadKilledThreeTimesEndsReady(t *testing.T) {
+	t.Parallel()
+	s := realStack(t)
+	dir := t.TempDir()
+	const part, parts = 8 << 20, 8
+	const silence = 5 * time.Second // long enough to kill in, and the stack's stop waits for it
+	film := filepath.Join(dir, "film.mp4")
+	padded(t, film, parts*part)
+	faults := s.Storage.Faults()
+	sessions := func() int64 { c := faults.Calls(); return c["xml.session"] + c["objects.session"] }
+
+	for kill := range 3 {
+		// A question and two parts pass; the third part meets a storage that says nothing.
+		for _, call := range []string{"xml.session", "objects.session"} {
+			faults.Inject(storage.Fault{Call: call, Times: 3})
+			faults.Inject(storage.Fault{Call: call, Delay: silence})
+		}
+		cmd := program(t.Context(), t, dir, s.BaseURL, s.Keys["business"], "videos", "upload", film)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		for limit := time.After(2 * time.Minute); sessions() < 4; {
+			select {
+			case err := <-ended:
+				t.Fatalf("run %d ended by itself: %v", kill+1, err)
+			case <-limit:
+				t.Fatalf("run %d: %d calls of the session", kill+1, sessions())
+			case <-time.After(5 * time.Millisecond): // a poll of another process
+			}
+		}
+		if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		<-ended
+		faults.Reset()
+	}
+
+	cmd := program(t.Context(), t, dir, s.BaseURL, s.Keys["business"], "videos", "upload", "--json", film)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("last run: %v: %s", err, errs.String())
+	}
+	var v client.Video
+	if err := json.Unmarshal(out.Bytes(), &v); err != nil || v.Status != "ready" || v.Title != "film" {
+		t.Errorf("last run: %v, %s", err, out.String())
+	}
+	if !strings.Contains(errs.String(), "going on with "+v.ID) {
+		t.Errorf("the last run says %q", errs.String())
+	}
+	// Two parts went in each killed run, so a question and two are left; storage may
+	// have kept a piece of a broken one, which shifts the rest.
+	if got := sessions(); got > 1+parts-3*2+1 {
+		t.Errorf("the last run made %d calls of the session, want %d", got, 1+parts-3*2)
+	}
+}
+
+// padded makes a short video of exactly so many bytes.
+func padded(t *testing.T, path string, size int) {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=s=320x180:d=2", "-pix_fmt", "yuv420p", path).CombinedOutput(); err != nil {
+		t.Fatalf("make a clip: %v: %s", err, out)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	// An mp4 may end with a box of free space.
+	rest := size - int(info.Size())
+	head := append(binary.BigEndian.AppendUint32(nil, uint32(rest)), "free"...)
+	if _, err := f.Write(head); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Truncate(int64(size)); err != nil {
+		t.Fatal(err)
+	}
+}
