@@ -40,10 +40,12 @@ troubles() {
 fails() { if "$@" >/dev/null 2>&1; then die "should have failed: $*"; fi; }
 
 # check COMMAND ...: the check program, sent to the ingress whatever the host.
-check() {
+check() { (checking "$@"); }
+# checking COMMAND ...: the same in place of this shell, so that its PID is the program's.
+checking() {
 	local command=$1
 	shift
-	LINKREEL_ADMIN_TOKEN=$(token) "$images/bin/check" "$command" --base "$base" --short "$short" --operator http://127.0.0.1:18082 \
+	LINKREEL_ADMIN_TOKEN=$(token) exec "$images/bin/check" "$command" --base "$base" --short "$short" --operator http://127.0.0.1:18082 \
 		--via "linkreel.localhost/=127.0.0.1:$http_port" --via "go.linkreel.localhost/=127.0.0.1:$http_port" \
 		--via "media.linkreel.localhost/=127.0.0.1:$http_port" "$@"
 }
@@ -67,16 +69,16 @@ upgrade() { h upgrade $release "$chart" --values "$values" --set "hosts.port=$ht
 under() {
 	local kind=$1 label=$2 pid output
 	shift 2
-	check load --kind "$kind" --rate "$rate" --traffic "$work/traffic.json" >"$work/load.txt" 2>&1 &
+	checking load --kind "$kind" --rate "$rate" --traffic "$work/traffic.json" >"$work/load.txt" 2>&1 &
 	pid=$!
 	background+=("$pid")
 	sleep 2
-	"$@" >"$work/under.txt" 2>&1 || { cat "$work/under.txt"; die "$label failed"; }
+	"$@" >"$work/under.txt" 2>&1 || { cat "$work/under.txt"; troubles "$label failed"; }
 	sleep 2
-	kill -INT $pid
+	kill -TERM $pid   # A shell's background processes ignore SIGINT.
 	wait $pid || { cat "$work/load.txt"; die "$label: requests failed"; }
 	output=$(<"$work/load.txt")
-	ok "$label at $rate/s: $output"
+	ok "$label, $rate/s wanted: $output"
 }
 
 pod_of() { k get pods -l app.kubernetes.io/component="$1" -o jsonpath='{.items[0].metadata.name}'; }
@@ -229,7 +231,7 @@ case_upgrade() {
 case_kill() {
 	local pid
 	traffic
-	check videos --count 6 >"$work/videos.txt" 2>&1 &
+	checking videos --count 6 >"$work/videos.txt" 2>&1 &
 	pid=$!
 	background+=("$pid")
 	await 60 grep -q uploaded "$work/videos.txt"

@@ -72,6 +72,9 @@ start_node() {
 	for controller in cpus mems; do
 		cat /sys/fs/cgroup/cpuset/cpuset.$controller >"/sys/fs/cgroup/cpuset/$cgroup/cpuset.$controller"
 	done
+	# A group weighs as much as one process, and this one holds all pods: without
+	# more, whatever else the machine does starves them.
+	echo 8192 >"/sys/fs/cgroup/cpu/$cgroup/cpu.shares"
 	spawn node unshare --mount --net --pid --uts --ipc --fork --kill-child --mount-proc \
 		"$here/node.sh"
 	read -r node _ <"$state/run/node.pid"

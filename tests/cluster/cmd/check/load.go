@@ -94,8 +94,9 @@ func (l *load) run(ctx context.Context, t *target) error {
 	}
 	t.routes.limitConnections(l.connections)
 	t.client.Timeout = 10 * time.Second
+	started := time.Now()
 	results := l.send(ctx, t, requests)
-	return report(l.kind, results)
+	return report(l.kind, results, time.Since(started))
 }
 
 type request struct {
@@ -146,7 +147,7 @@ func (l *load) send(ctx context.Context, t *target, requests []request) []result
 			case err != nil:
 				res.fail = err.Error()
 			case a.status != r.status:
-				res.fail = fmt.Sprintf("%s: status %d: %.120s", withoutQuery(r.address), a.status, a.body)
+				res.fail = fmt.Sprintf("%s: status %d %s", withoutQuery(r.address), a.status, a.code())
 			}
 			mu.Lock()
 			results = append(results, res)
@@ -155,7 +156,8 @@ func (l *load) send(ctx context.Context, t *target, requests []request) []result
 	}
 }
 
-func report(kind string, results []result) error {
+// report prints one line with the rate that was held, whatever was asked for.
+func report(kind string, results []result, took time.Duration) error {
 	if len(results) == 0 {
 		return errors.New("no request was sent")
 	}
@@ -173,7 +175,8 @@ func report(kind string, results []result) error {
 	at := func(share float64) float64 {
 		return float64(times[int(share*float64(len(times)-1))].Microseconds()) / 1000
 	}
-	fmt.Printf("%s: %d requests, %d failed; ms p50 %.1f p99 %.1f max %.1f\n", kind, len(results), failed, at(.5), at(.99), at(1))
+	fmt.Printf("%s: %d requests, %.0f/s, %d failed; ms p50 %.1f p99 %.1f max %.1f\n",
+		kind, len(results), float64(len(results))/took.Seconds(), failed, at(.5), at(.99), at(1))
 	for what, n := range fails {
 		fmt.Printf("     %d × %s\n", n, what)
 	}

@@ -91,6 +91,15 @@ type answer struct {
 	body   []byte
 }
 
+// code is the code of an error's body, or the beginning of what is none.
+func (a *answer) code() string {
+	var body struct{ Error struct{ Code string } }
+	if err := json.Unmarshal(a.body, &body); err == nil && body.Error.Code != "" {
+		return body.Error.Code
+	}
+	return fmt.Sprintf("%.80s", a.body)
+}
+
 // call sends body as JSON, or nothing when it is nil.
 func (t *target) call(ctx context.Context, method, address, bearer string, body any) (*answer, error) {
 	var reader io.Reader
