@@ -436,7 +436,7 @@ func compareByOperator(v *pb.Value, op fieldOp, w *pb.Value) bool {
 		}
 		return kindOf(v) != kindNull
 	case opArrayContains:
-		return containsValue(v.GetArrayValue().GetValues(), w)
+		return kindOf(w) != kindNull && containsValue(v.GetArrayValue().GetValues(), w)
 	case opArrayContainsAny:
 		return slices.ContainsFunc(w.GetArrayValue().GetValues(), func(e *pb.Value) bool {
 			return kindOf(e) != kindNull && containsValue(v.GetArrayValue().GetValues(), e)

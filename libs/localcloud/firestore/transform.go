@@ -47,6 +47,7 @@ func applyTransform(old *pb.Value, t *pb.DocumentTransform_FieldTransform, now i
 		return v, v, nil
 	case *pb.DocumentTransform_FieldTransform_AppendMissingElements:
 		out := append([]*pb.Value{}, old.GetArrayValue().GetValues()...)
+		cutTimes(x.AppendMissingElements)
 		for _, e := range x.AppendMissingElements.GetValues() {
 			if !containsValue(out, e) {
 				out = append(out, e)
@@ -55,6 +56,7 @@ func applyTransform(old *pb.Value, t *pb.DocumentTransform_FieldTransform, now i
 		return arrayValue(out), nullValue(), nil
 	case *pb.DocumentTransform_FieldTransform_RemoveAllFromArray:
 		out := []*pb.Value{}
+		cutTimes(x.RemoveAllFromArray)
 		for _, e := range old.GetArrayValue().GetValues() {
 			if !containsValue(x.RemoveAllFromArray.GetValues(), e) {
 				out = append(out, e)
@@ -63,6 +65,15 @@ func applyTransform(old *pb.Value, t *pb.DocumentTransform_FieldTransform, now i
 		return arrayValue(out), nullValue(), nil
 	}
 	return nil, nil, invalid("A field transform needs a type.")
+}
+
+// cutTimes cuts timestamps to what is stored, so that they are found among what
+// was stored before. What else may be wrong with them shows when the document is
+// checked.
+func cutTimes(a *pb.ArrayValue) {
+	for _, v := range a.GetValues() {
+		_, _ = checkValue(v, 0, false)
+	}
 }
 
 // addNumbers stays an integer when both are, and then saturates instead of wrapping.
