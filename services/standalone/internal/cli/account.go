@@ -252,7 +252,7 @@ func (a *app) login() (credentials, error) {
 
 func login(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
 	local := fs.Bool("local", false, "take address and key of the stack that runs here, from .local/stack.json")
-	plan := fs.String("plan", "enterprise", "with --local: whose demo key")
+	plan := fs.String("plan", "business", "with --local: whose demo key")
 	return func(ctx context.Context, args []string) error {
 		if err := none(args); err != nil {
 			return err

@@ -277,6 +277,7 @@ func TestExitCodesSayWhatKindOfFailureItWas(t *testing.T) {
 		{"one of two not there", t.Context(), "links delete a gone", ExitPartly},
 		{"one not there", t.Context(), "links delete gone", ExitNotFound},
 		{"stopped", stopped, "links list", ExitInterrupted},
+		{"two protections", t.Context(), "videos upload --password x --expires 7d f.mp4", ExitUsage},
 		{"no file", t.Context(), "links bulk /does/not/exist.csv", ExitFailed},
 		{"bad address", t.Context(), "account --base-url nowhere --key k", ExitFailed},
 	}

@@ -204,8 +204,14 @@ func settle(in *client.VideoCreate, expires string, now time.Time) error {
 	if in.Password != "" && in.Privacy == "" {
 		in.Privacy = "password"
 	}
+	if in.Password != "" && in.Privacy != "password" {
+		return usagef("a password is for privacy password")
+	}
 	if expires == "" {
 		return nil
+	}
+	if in.Password != "" {
+		return usagef("a video is protected by a password or by an end, not by both")
 	}
 	if in.Privacy == "" {
 		in.Privacy = "expiring"
