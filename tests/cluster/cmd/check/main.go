@@ -5,6 +5,8 @@
 //	check load    sends requests at a constant rate over kept connections until
 //	              it is told to stop, and prints how many failed
 //	check setup   makes an account, a link and a video's record for check load
+//	check ledger  makes links and follows them until it is told to stop, then
+//	              proves that nothing which was acknowledged is lost
 //	check videos  uploads some videos and waits until every one is ready
 //	check stack   makes an account with a key for each plan and prints a stack.json,
 //	              by which the end-to-end stories run against this deployment
@@ -36,7 +38,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return errors.New("want smoke, load, setup, videos, stack or reach")
+		return errors.New("want smoke, load, setup, ledger, videos, stack or reach")
 	}
 	flags := flag.NewFlagSet(args[0], flag.ExitOnError)
 	t := newTarget(flags)
@@ -51,7 +53,21 @@ func run(ctx context.Context, args []string) error {
 		return parsed(flags, args, func() error { return setup(ctx, t) })
 	case "videos":
 		count := flags.Int("count", 5, "how many")
-		return parsed(flags, args, func() error { return manyVideos(ctx, t, *count) })
+		renditions := flags.Int("renditions", 1, "how many each video gets")
+		file := flags.String("file", "", "what to upload, in place of a clip of two seconds")
+		return parsed(flags, args, func() error {
+			film := clip
+			if *file != "" {
+				var err error
+				if film, err = os.ReadFile(*file); err != nil {
+					return fmt.Errorf("read film: %w", err)
+				}
+			}
+			return manyVideos(ctx, t, *count, *renditions, film)
+		})
+	case "ledger":
+		callers := flags.Int("callers", 4, "callers at a time, each with up to 20 calls a second")
+		return parsed(flags, args, func() error { return ledger(ctx, t, *callers) })
 	case "reach":
 		return parsed(flags, args, func() error { return reach(ctx, flags.Args()) })
 	case "load":

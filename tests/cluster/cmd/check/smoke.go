@@ -130,7 +130,7 @@ func tryLink(ctx context.Context, t *target, key string) error {
 
 func tryVideo(ctx context.Context, t *target, key string) error {
 	started := time.Now()
-	id, err := upload(ctx, t, key)
+	id, err := upload(ctx, t, key, clip)
 	if err != nil {
 		return err
 	}
@@ -160,12 +160,12 @@ func tryVideo(ctx context.Context, t *target, key string) error {
 	return nil
 }
 
-func upload(ctx context.Context, t *target, key string) (id string, err error) {
+func upload(ctx context.Context, t *target, key string, film []byte) (id string, err error) {
 	var made struct{ VideoID, UploadURL string }
 	if _, err := t.want(ctx, http.StatusCreated, http.MethodPost, t.base+"/api/v1/videos", key, map[string]any{"title": "helm test"}, &made); err != nil {
 		return "", fmt.Errorf("make video: %w", err)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPut, made.UploadURL, bytes.NewReader(clip))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, made.UploadURL, bytes.NewReader(film))
 	if err != nil {
 		return "", fmt.Errorf("upload address: %w", err)
 	}

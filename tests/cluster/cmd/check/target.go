@@ -148,10 +148,17 @@ func (t *target) want(ctx context.Context, status int, method, address, bearer s
 	if into == nil {
 		return a, nil
 	}
-	if err := json.Unmarshal(a.body, into); err != nil {
-		return nil, fmt.Errorf("%s %s: %w: %.300s", method, withoutQuery(address), err, a.body)
+	if err := a.into(into); err != nil {
+		return nil, fmt.Errorf("%s %s: %w", method, withoutQuery(address), err)
 	}
 	return a, nil
+}
+
+func (a *answer) into(v any) error {
+	if err := json.Unmarshal(a.body, v); err != nil {
+		return fmt.Errorf("%w: %.300s", err, a.body)
+	}
+	return nil
 }
 
 // withoutQuery drops what may hold a signature.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -9,9 +10,11 @@ import (
 	"time"
 )
 
-// manyVideos uploads count videos and waits until every one is ready. Whatever
-// happens to pods meanwhile may cost time and no video.
-func manyVideos(ctx context.Context, t *target, count int) error {
+// manyVideos uploads count videos and waits until every one is ready in all its
+// renditions. Whatever happens to pods meanwhile may cost time and no video. It
+// prints how far they are whenever that changes, so that a script can strike
+// while work is done: a video plays long before its job ends.
+func manyVideos(ctx context.Context, t *target, count, renditions int, film []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
 	_, key, err := makeAccount(ctx, t, "enterprise")
@@ -21,28 +24,46 @@ func manyVideos(ctx context.Context, t *target, count int) error {
 	started := time.Now()
 	var waiting []string
 	for range count {
-		id, err := upload(ctx, t, key)
+		id, err := upload(ctx, t, key, film)
 		if err != nil {
 			return err
 		}
 		waiting = append(waiting, id)
 	}
-	fmt.Printf("     %d videos uploaded\n", count)
-	for len(waiting) > 0 {
-		var video struct{ Status string }
-		_, err := t.want(ctx, http.StatusOK, http.MethodGet, t.base+"/api/v1/videos/"+waiting[0], key, nil, &video)
-		switch {
-		case ctx.Err() != nil:
-			return fmt.Errorf("%d of %d videos are not ready: %w", len(waiting), count, ctx.Err())
-		case err == nil && video.Status == "ready":
-			waiting = waiting[1:]
-			continue
-		case err == nil && video.Status == "failed":
-			return fmt.Errorf("video %s failed", waiting[0])
+	fmt.Printf("     %d uploaded\n", count)
+	last := ""
+	for {
+		working := 0
+		var left []string
+		for _, id := range waiting {
+			var video struct {
+				Status     string
+				Progress   int
+				Renditions []json.RawMessage
+			}
+			_, err := t.want(ctx, http.StatusOK, http.MethodGet, t.base+"/api/v1/videos/"+id, key, nil, &video)
+			switch {
+			case ctx.Err() != nil:
+				return fmt.Errorf("%d of %d videos are not ready: %w", len(waiting), count, ctx.Err())
+			case err == nil && video.Status == "failed":
+				return fmt.Errorf("video %s failed", id)
+			case err == nil && video.Status == "ready" && len(video.Renditions) >= renditions:
+				continue
+			case err == nil && (video.Status == "ready" || video.Progress > 0):
+				working++
+			}
+			left = append(left, id) // not ready, or an answer that a restart cost
 		}
-		select { // not there yet, or an answer that a restart cost
+		if waiting = left; len(waiting) == 0 {
+			break
+		}
+		if now := fmt.Sprintf("     %d begun, %d ready", working, count-len(waiting)); now != last {
+			fmt.Println(now)
+			last = now
+		}
+		select {
 		case <-ctx.Done():
-		case <-time.After(500 * time.Millisecond):
+		case <-time.After(300 * time.Millisecond):
 		}
 	}
 	ok(fmt.Sprintf("%d of %d videos are ready after %.0f s", count, count, time.Since(started).Seconds()))
