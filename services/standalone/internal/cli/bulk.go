@@ -13,6 +13,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
 	"regexp"
@@ -291,6 +292,27 @@ var columns = map[string][]string{
 	"title": {"title", "name", "label"},
 }
 
+// pick says where in a heading destination, slug and title stand; earlier names
+// win. Bitly calls the short address "link" and the destination "long_url".
+func pick(head []string) map[string]int {
+	at := map[string]int{}
+	find := func(name string) int {
+		return slices.IndexFunc(head, func(h string) bool { return plainName(h) == name })
+	}
+	for want, names := range columns {
+		for _, name := range names {
+			if i := find(name); i >= 0 {
+				at[want] = i
+				break
+			}
+		}
+	}
+	if _, ok := at["slug"]; !ok && find("longurl") >= 0 && at["url"] == find("longurl") && find("link") >= 0 {
+		at["slug"] = find("link")
+	}
+	return at
+}
+
 func plainName(s string) string {
 	return strings.NewReplacer(" ", "", "_", "", "-", "").Replace(strings.ToLower(strings.TrimSpace(strings.TrimPrefix(s, "\ufeff"))))
 }
@@ -325,15 +347,7 @@ func csvRows(r io.Reader) (func() (row, error), error) {
 	if err != nil {
 		return nil, err
 	}
-	at := map[string]int{}
-	for want, names := range columns {
-		for _, name := range names { // earlier names win
-			if i := slices.IndexFunc(head, func(h string) bool { return plainName(h) == name }); i >= 0 {
-				at[want] = i
-				break
-			}
-		}
-	}
+	at := pick(head)
 	var pending []string
 	if _, ok := at["url"]; !ok {
 		if !strings.Contains(head[0], "://") {
@@ -382,18 +396,16 @@ func jsonRows(r io.Reader) func() (row, error) {
 			if json.Unmarshal(text, &fields) != nil {
 				return row{line: line, bad: "not a JSON object"}, nil
 			}
-			found := map[string]string{}
-			for want, names := range columns {
-				best := len(names)
-				for k, v := range fields {
-					if i := slices.Index(names, plainName(k)); i >= 0 && i < best {
-						if s, ok := v.(string); ok {
-							best, found[want] = i, s
-						}
-					}
+			maps.DeleteFunc(fields, func(_ string, v any) bool { _, text := v.(string); return !text })
+			names := slices.Sorted(maps.Keys(fields))
+			at := pick(names)
+			get := func(name string) string {
+				if i, ok := at[name]; ok {
+					return fields[names[i]].(string)
 				}
+				return ""
 			}
-			return makeRow(line, found["url"], found["slug"], found["title"]), nil
+			return makeRow(line, get("url"), get("slug"), get("title")), nil
 		}
 		if err := s.Err(); err != nil {
 			return row{}, err

@@ -1,0 +1,153 @@
+package contract_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// linkreel is the command line, built once for all tests.
+var linkreel = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "linkreel-bin-")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "linkreel")
+	out, err := exec.CommandContext(context.Background(), "go", "build", "-o", path, "../../services/standalone/cmd/linkreel").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build linkreel: %w: %s", err, out)
+	}
+	return path, nil
+})
+
+// desk is a folder in which somebody follows a document: the stack's file, the
+// program in .local/bin, and the files that the documents speak of.
+func desk(t *testing.T) string {
+	t.Helper()
+	bin, err := linkreel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Dir(filepath.Dir(stackFile(t)))
+	if err := os.Mkdir(filepath.Join(dir, ".local", "bin"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(bin, filepath.Join(dir, ".local", "bin", "linkreel")); err != nil {
+		t.Fatal(err)
+	}
+	clip(t, filepath.Join(dir, "demo.mp4"))
+	film, err := os.ReadFile(filepath.Join(dir, "demo.mp4"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"board.mp4": string(film), "draft.mp4": string(film), "talk.mp4": string(film), "talk.mov": string(film),
+		"password.txt": "correct horse battery staple\n",
+		"talk.en.vtt":  "WEBVTT\n\n00:00.000 --> 00:01.000\nHello.\n",
+		"export.csv":   "long_url,link,title\nhttps://example.com/moved,https://short.example/moved-" + filepath.Base(filepath.Dir(dir)) + ",Moved\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// Commands that documents cannot run by themselves: a refused call fails its
+// line, example hosts are reached nowhere, and this machine has no clipboard.
+const prelude = `set -euo pipefail
+curl() { command curl --fail-with-body --retry 2 "$@"; }
+pbpaste() { printf 'https://example.com/pasted\n'; }
+`
+
+// Every shell line of the documents works by paste, in the order in which it stands.
+func TestSnippetsOfTheDocumentsRun(t *testing.T) {
+	t.Parallel()
+	need(t, "bash", "curl", "jq", "ffmpeg")
+	tests := []struct {
+		file     string
+		login    bool
+		least    int
+		replaced map[string]string // what a reader puts in himself
+	}{
+		{file: "README.md", least: 3},
+		{file: "docs/api.md", least: 8, replaced: map[string]string{
+			`"$BASE/api/v1/links/$LINK"`: `"$BASE/api/v1/links/$(curl -s "$BASE/api/v1/links?limit=1" -H "Authorization: Bearer $KEY" | jq -r '.data[0]._id')"`,
+		}},
+		{file: "docs/cli.md", login: true, least: 2},
+		{file: "docs/guides.md", login: true, least: 6, replaced: map[string]string{
+			// Nobody sets the record here: the refusal must be the one that says so.
+			`--domain "$DOMAIN" --slug spring`: `--domain "$DOMAIN" --slug spring 2>refusal || grep -q DOMAIN_NOT_VERIFIED refusal`,
+		}},
+		{file: "docs/mcp.md", login: true, least: 3},
+	}
+	for _, tt := range tests {
+		t.Run(tt.file, func(t *testing.T) {
+			t.Parallel()
+			doc, err := os.ReadFile(filepath.Join("../..", tt.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir := desk(t)
+			script, n := prelude, 0
+			for _, b := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllSubmatch(doc, -1) {
+				if strings.HasPrefix(string(b[1]), "make ") || strings.HasPrefix(string(b[1]), "helm ") {
+					continue // the test runs inside the first; the second has tests of its own
+				}
+				script += string(b[1]) + "\n"
+				n++
+			}
+			if n < tt.least {
+				t.Errorf("found %d snippets, want at least %d", n, tt.least)
+			}
+			for old, with := range tt.replaced {
+				if !strings.Contains(script, old) {
+					t.Errorf("%s has no %s any more", tt.file, old)
+				}
+				script = strings.ReplaceAll(script, old, with)
+			}
+			env := []string{"HOME=" + dir, "XDG_CONFIG_HOME=" + dir + "/config", "XDG_CACHE_HOME=" + dir + "/cache", "PATH=" + filepath.Join(dir, ".local", "bin") + ":" + os.Getenv("PATH")}
+			if tt.login {
+				secret, _ := key(t, &http.Client{Timeout: 30 * time.Second}, "business", nil)
+				env = append(env, "LINKREEL_BASE_URL="+running.BaseURL, "LINKREEL_API_KEY="+secret)
+			}
+			run(t, dir, exec.CommandContext(t.Context(), "bash", "-xc", script), env...)
+		})
+	}
+}
+
+// The examples of the clients run as they stand, but for address and key.
+func TestSnippetsOfTheClientsRun(t *testing.T) {
+	t.Parallel()
+	needNode(t)
+	need(t, "python3", "ffmpeg")
+	doc, err := os.ReadFile("../../libs/clients/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, _ := key(t, &http.Client{Timeout: 30 * time.Second}, "business", nil)
+	clients, err := filepath.Abs("../../libs/clients")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := desk(t)
+	for _, tt := range []struct{ lang, file, program string }{{"python", "example.py", "python3"}, {"ts", "example.mjs", "node"}} {
+		b := regexp.MustCompile("(?s)```" + tt.lang + "\n(.*?)```").FindSubmatch(doc)
+		if b == nil {
+			t.Fatalf("no example in %s", tt.lang)
+		}
+		text := strings.NewReplacer("http://localhost:8080", running.BaseURL, "lr_live_…", secret, "@linkreel/client", clients+"/typescript/dist/index.js").Replace(string(b[1]))
+		if err := os.WriteFile(filepath.Join(dir, tt.file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		run(t, dir, exec.CommandContext(t.Context(), tt.program, tt.file), "PYTHONPATH="+clients+"/python", "PYTHONDONTWRITEBYTECODE=1")
+	}
+}
