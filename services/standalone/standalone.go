@@ -257,7 +257,7 @@ func Start(ctx context.Context, cfg Config) (_ *Stack, err error) {
 		flush,
 		func(context.Context) error { dir.close(); return nil },
 	)
-	if err := s.demo(ctx, firestoredb.Config{Project: project, Endpoint: firestoreAddr.String()}, dir, secrets); err != nil {
+	if err := s.demo(ctx, firestoredb.Config{Project: project, Endpoint: settings["LINKREEL_FIRESTORE_ENDPOINT"]}, dir, secrets); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	if cfg.StackFile != "" {

@@ -15,7 +15,7 @@ func benchAPI(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	sys, err := startServer(ctx, "system", dir)
+	sys, err := startSystem(ctx, dir)
 	if err != nil {
 		return err
 	}

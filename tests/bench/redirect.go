@@ -18,8 +18,7 @@ import (
 
 const (
 	connections = 64
-	// manyLinks is the size of the Zipf draw.
-	manyLinks = 100_000
+	manyLinks   = 100_000 // BENCH_LINKS; the size of the Zipf draw
 )
 
 // contender is one server in the comparison.
@@ -42,19 +41,20 @@ func benchRedirect(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	sys, err := startServer(ctx, "system", dir)
+	sys, err := startSystem(ctx, dir)
 	if err != nil {
 		return err
 	}
 	defer sys.stop()
-	fiber, err := startServer(ctx, "fiber", dir)
+	fiber, err := startServer(ctx, "fiber", dir, "")
 	if err != nil {
 		return err
 	}
 	defer fiber.stop()
 
-	fmt.Printf("creating %d links …\n", manyLinks)
-	slugs, err := sys.createLinks(ctx, manyLinks)
+	many := setting("BENCH_LINKS", manyLinks)
+	fmt.Printf("creating %d links …\n", many)
+	slugs, err := sys.createLinks(ctx, many)
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func benchRedirect(ctx context.Context) error {
 	all := []*contender{
 		{name: "bare Fiber", addr: fiber.Short, pids: []int{fiber.pid}, path: func(int, int) string { return "/hot" }},
 		{name: "linkreel, one hot link", addr: sys.Short, pids: sys.linkPids(), control: sys.Control, path: func(int, int) string { return hot }},
-		{name: "linkreel, 100,000 links by Zipf", addr: sys.Short, pids: sys.linkPids(), control: sys.Control, path: zipf},
+		{name: fmt.Sprintf("linkreel, %d links by Zipf", many), addr: sys.Short, pids: sys.linkPids(), control: sys.Control, path: zipf},
 	}
 	if nginx, err := startNginx(ctx, dir); err != nil {
 		fmt.Printf("nginx is not measured: %v\n", err)
@@ -181,21 +181,38 @@ type server struct {
 	pids []int
 	cmd  *exec.Cmd
 	ready
+	firestore *server // of a system
 }
 
 // ready is what a served child prints once it serves.
 type ready struct {
 	Short, Base, Control, Key string
+	Firestore                 string
 	Redis                     int // process id
 }
 
-func startServer(ctx context.Context, what, dir string) (*server, error) {
+// startSystem starts Linkreel, and Firestore beside it.
+func startSystem(ctx context.Context, dir string) (*server, error) {
+	db, err := startServer(ctx, "firestore", dir, "")
+	if err != nil {
+		return nil, err
+	}
+	s, err := startServer(ctx, "system", dir, db.Firestore)
+	if err != nil {
+		db.stop()
+		return nil, err
+	}
+	s.firestore = db
+	return s, nil
+}
+
+func startServer(ctx context.Context, what, dir, firestoreAddr string) (*server, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, exe, "serve", what)
-	cmd.Env = append(os.Environ(), "BENCH_DIR="+filepath.Join(dir, what))
+	cmd.Env = append(os.Environ(), "BENCH_DIR="+filepath.Join(dir, what), "BENCH_FIRESTORE="+firestoreAddr)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -220,10 +237,13 @@ func startServer(ctx context.Context, what, dir string) (*server, error) {
 func (s *server) stop() {
 	_ = s.cmd.Process.Signal(os.Interrupt)
 	_ = s.cmd.Wait()
+	if s.firestore != nil {
+		s.firestore.stop()
+	}
 }
 
-// linkPids are the processes whose work a redirect is: the service and Redis.
-// The embedded Firestore runs in the service's process and is counted too.
+// linkPids are the processes whose work a redirect is: the service, its flusher
+// included, and Redis.
 func (s *server) linkPids() []int { return []int{s.pid, s.Redis} }
 
 func (s *server) createLinks(ctx context.Context, n int) ([]string, error) {
@@ -279,9 +299,9 @@ func (s *server) call(ctx context.Context, method, path string, body, answer any
 	return res.StatusCode, json.Unmarshal(text, answer)
 }
 
-// control asks the child for its counters.
+// control asks the database for its counters.
 func (s *server) control(ctx context.Context, path string, answer any) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.Control+path, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.firestore.Control+path, nil)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,12 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	"github.com/linkreel/linkreel/libs/localcloud/firestore"
+	"github.com/linkreel/linkreel/services/auth"
+	"github.com/linkreel/linkreel/services/links"
 	"github.com/linkreel/linkreel/services/standalone"
+	worker "github.com/linkreel/linkreel/services/transcoding-worker"
+	"github.com/linkreel/linkreel/services/videos"
 )
 
 // serve is a child process: the system, or what it is compared with. It ends
@@ -35,6 +40,8 @@ func serve(what string) {
 	switch what {
 	case "fiber":
 		err = serveFiber(ctx)
+	case "firestore":
+		err = serveFirestore(ctx)
 	case "system":
 		err = serveSystem(ctx)
 	default:
@@ -74,20 +81,61 @@ func serveFiber(ctx context.Context) error {
 	return app.Listener(l)
 }
 
-func serveSystem(ctx context.Context) error {
-	dir := os.Getenv("BENCH_DIR")
-	s, err := standalone.Start(ctx, standalone.Config{DataDir: dir, Env: map[string]string{
-		"LINKREEL_RATE_LIMITS": "enterprise:6000000", // the limiter is on and never refuses
-	}})
+// serveFirestore is the database in a process of its own: in a cluster it is
+// Google's, and no part of what a redirect costs.
+func serveFirestore(ctx context.Context) error {
+	indexes, err := firestore.ParseIndexes(auth.Indexes, links.Indexes, videos.Indexes, worker.Indexes)
 	if err != nil {
 		return err
 	}
-	control, err := net.Listen("tcp", "127.0.0.1:0")
+	s, err := firestore.Open(firestore.Options{Path: os.Getenv("BENCH_DIR") + ".db", Indexes: indexes})
 	if err != nil {
 		return err
+	}
+	defer s.Close()
+	addr, err := s.Listen("127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	client, err := s.Client(ctx, "linkreel-local")
+	if err != nil {
+		return err
+	}
+	control, err := serveControl(map[string]func(context.Context) (any, error){
+		"/counters": func(context.Context) (any, error) {
+			st := s.Stats()
+			return counters{Reads: st.Reads, Writes: st.Writes}, nil
+		},
+		"/hottest": func(context.Context) (any, error) { return s.MaxSustainedWrites(10 * time.Second), nil },
+		"/clicks": func(ctx context.Context) (any, error) {
+			snaps, err := client.Collection("links").Select("clicks").Documents(ctx).GetAll()
+			var sum int64
+			for _, snap := range snaps {
+				n, _ := snap.Data()["clicks"].(int64)
+				sum += n
+			}
+			return sum, err
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if err := announce(ready{Firestore: addr.String(), Control: control}); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// serveControl answers questions about this process, and profiles it.
+func serveControl(answers map[string]func(context.Context) (any, error)) (url string, err error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
 	}
 	mux := http.NewServeMux()
-	answer := func(path string, value func(ctx context.Context) (any, error)) {
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	for path, value := range answers {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			v, err := value(r.Context())
 			if err != nil {
@@ -97,28 +145,24 @@ func serveSystem(ctx context.Context) error {
 			_ = json.NewEncoder(w).Encode(v)
 		})
 	}
-	answer("/counters", func(context.Context) (any, error) {
-		st := s.Firestore.Stats()
-		return counters{Reads: st.Reads, Writes: st.Writes}, nil
-	})
-	answer("/hottest", func(context.Context) (any, error) {
-		return s.Firestore.MaxSustainedWrites(10 * time.Second), nil
-	})
-	client, err := s.Firestore.Client(ctx, "linkreel-local")
+	go func() { _ = http.Serve(l, mux) }()
+	return "http://" + l.Addr().String(), nil
+}
+
+// serveSystem is the whole system but for Firestore.
+func serveSystem(ctx context.Context) error {
+	dir := os.Getenv("BENCH_DIR")
+	s, err := standalone.Start(ctx, standalone.Config{DataDir: dir, Env: map[string]string{
+		"LINKREEL_FIRESTORE_ENDPOINT": os.Getenv("BENCH_FIRESTORE"),
+		"LINKREEL_RATE_LIMITS":        "enterprise:6000000", // the limiter is on and never refuses
+	}})
 	if err != nil {
 		return err
 	}
-	answer("/clicks", func(ctx context.Context) (any, error) {
-		snaps, err := client.Collection("links").Select("clicks").Documents(ctx).GetAll()
-		var sum int64
-		for _, snap := range snaps {
-			n, _ := snap.Data()["clicks"].(int64)
-			sum += n
-		}
-		return sum, err
-	})
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile) // go tool pprof $BENCH_CONTROL/debug/pprof/profile
-	go func() { _ = http.Serve(control, mux) }()
+	control, err := serveControl(nil)
+	if err != nil {
+		return err
+	}
 	pid, err := os.ReadFile(filepath.Join(dir, "redis", "redis.pid"))
 	if err != nil {
 		return err
@@ -128,7 +172,7 @@ func serveSystem(ctx context.Context) error {
 		return err
 	}
 	if err := announce(ready{Short: strings.Replace(strings.TrimPrefix(s.ShortBaseURL, "http://"), "localhost", "127.0.0.1", 1),
-		Base: s.BaseURL, Control: "http://" + control.Addr().String(), Key: s.Keys["enterprise"], Redis: redis}); err != nil {
+		Base: s.BaseURL, Control: control, Key: s.Keys["enterprise"], Redis: redis}); err != nil {
 		return err
 	}
 	select {
