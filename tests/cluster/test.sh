@@ -334,11 +334,14 @@ case_gateway() {
 	upgrade --set 'ingress.enabled=false,httpRoute.enabled=true,httpRoute.parentRefs[0].name=linkreel'
 	[ -z "$(k get ingress -o name)" ] || die "the Ingress is still there"
 	operator
-	await 30 curl -fsS -o /dev/null --resolve "linkreel.localhost:$http_port:127.0.0.1" "$base/openapi.json"
+	for host in linkreel go.linkreel media.linkreel; do await 30 routed $host.localhost; done
 	output=$(check smoke) || { echo "$output"; die "smoke through the Gateway failed"; }
 	ok "smoke through the Gateway: $(grep -c '^ok ' <<<"$output") checks"
 	upgrade
 }
+
+# routed HOST: the ingress sends HOST somewhere; its own answer is this text.
+routed() { [ "$(curl -s --resolve "$1:$http_port:127.0.0.1" "http://$1:$http_port/no-such-slug")" != "404 page not found" ]; }
 
 ## traces: a create and a cold redirect are one trace each; upload to ready is linked traces.
 case_traces() {
