@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 
 	"github.com/caarlos0/env/v11"
 
@@ -40,6 +42,20 @@ func Up(ctx context.Context, out io.Writer) error {
 	return s.Close()
 }
 
+// program is this program as a person here would type it.
+func program() string {
+	path, err := os.Executable()
+	if err != nil {
+		return os.Args[0]
+	}
+	if dir, err := os.Getwd(); err == nil {
+		if near, err := filepath.Rel(dir, path); err == nil && filepath.IsLocal(near) {
+			return near
+		}
+	}
+	return path
+}
+
 func (s *Stack) welcome(cfg Config) string {
 	return fmt.Sprintf(`
 Linkreel is ready.
@@ -64,6 +80,11 @@ A first video:
   curl -T clip.mp4 "$(sed 's/.*"uploadUrl":"\([^"]*\)".*/\1/' video.json)"
   sed 's/.*"shareUrl":"\([^"]*\)".*/open \1/' video.json
 
+The same with the command line (%[8]s help):
+
+  %[8]s login --local
+  %[8]s videos upload clip.mp4
+
 Keys for the other plans are in %[6]s. Ctrl-C stops; the data stays.
-`, s.BaseURL, s.ShortBaseURL, s.AdminURL, s.UploadURL, s.Keys["business"], stackFile, cfg.DataDir)
+`, s.BaseURL, s.ShortBaseURL, s.AdminURL, s.UploadURL, s.Keys["business"], stackFile, cfg.DataDir, program())
 }

@@ -38,6 +38,7 @@ func TestDocsPageMakesACall(t *testing.T) {
 			if wide > 0 {
 				t.Errorf("the page is %d pixels wider than the window", wide)
 			}
+			v.shot("docs-" + strings.ReplaceAll(name, " ", "-"))
 			v.clean()
 		})
 	}
