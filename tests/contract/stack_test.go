@@ -74,11 +74,16 @@ func withStack(run func() int) (code int, err error) {
 	return run(), nil
 }
 
-// LINKREEL_FUZZ_REQUESTS and LINKREEL_FUZZ_SEED choose how long and which way.
+// LINKREEL_FUZZ_REQUESTS and LINKREEL_FUZZ_SEED choose how long and which way;
+// LINKREEL_FULL is long.
 func TestFuzzRunningStack(t *testing.T) {
+	requests := 1500
+	if os.Getenv("LINKREEL_FULL") != "" {
+		requests = 20_000
+	}
 	r, err := contract.Fuzz(t.Context(), contract.FuzzConfig{
 		BaseURL: running.BaseURL, AdminURL: running.AdminURL, AdminToken: running.AdminToken,
-		Requests: number("LINKREEL_FUZZ_REQUESTS", 1500), Seed: uint64(number("LINKREEL_FUZZ_SEED", int(time.Now().Unix()))),
+		Requests: number("LINKREEL_FUZZ_REQUESTS", requests), Seed: uint64(number("LINKREEL_FUZZ_SEED", int(time.Now().Unix()))),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,63 @@
+package e2e
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+)
+
+// A page of somebody else's site uploads with the TypeScript client: parts, with
+// progress, from an origin that is not ours. The
+// site's server made the video, so the page holds no key.
+func TestTypeScriptClientUploadsInABrowser(t *testing.T) {
+	made := as(t, "creator").want(201, "POST", "/api/v1/videos", map[string]any{"title": "From a browser"})
+	if made.str("resumableUploadUrl") == "" {
+		t.Fatalf("no upload session: %s", made.raw)
+	}
+	file := scenery(t, 3)
+	mux := http.NewServeMux()
+	mux.Handle("/client/", http.StripPrefix("/client/", http.FileServer(http.Dir("../../libs/clients/typescript/dist"))))
+	mux.HandleFunc("/clip.mp4", func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, file) })
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = w.Write([]byte("<!doctype html><title>Somebody's site</title>"))
+	})
+	site := httptest.NewServer(mux)
+	defer site.Close()
+	v := visitor(t, look{})
+	v.open(site.URL)
+	answer := v.Timeout(patience).MustEval(`async (session) => {
+	  const { Linkreel } = await import("/client/index.js");
+	  const api = new Linkreel({ baseUrl: "https://unused.example", key: "none" });
+	  const clip = await (await fetch("/clip.mp4")).blob();
+	  // Free space at the end makes it a file of several parts.
+	  const rest = 1_500_000, head = new DataView(new ArrayBuffer(8));
+	  head.setUint32(0, rest);
+	  [..."free"].forEach((c, i) => head.setUint8(4 + i, c.charCodeAt(0)));
+	  const file = new File([clip, head, new Uint8Array(rest - 8)], "clip.mp4", { type: "video/mp4" });
+	  const steps = [];
+	  await api.upload({ resumableUploadUrl: session }, file, { part: 256 << 10, onProgress: (sent, total) => steps.push([sent, total]) });
+	  return JSON.stringify({ size: file.size, steps });
+	}`, made.str("resumableUploadUrl")).Str()
+	var got struct {
+		Size  int64
+		Steps [][2]int64
+	}
+	check(t, json.Unmarshal([]byte(answer), &got))
+	last := int64(-1)
+	for _, s := range got.Steps {
+		if s[0] < last || s[1] != got.Size {
+			t.Errorf("progress %v after %d", s, last)
+		}
+		last = s[0]
+	}
+	if len(got.Steps) < 6 || last != got.Size {
+		t.Errorf("progress in %d steps up to %d of %d", len(got.Steps), last, got.Size)
+	}
+	v.clean()
+	eventually(t, 4*time.Minute, "video is ready", func() bool {
+		return as(t, "creator").want(200, "GET", "/api/v1/videos/"+made.str("videoId"), nil).str("status") == "ready"
+	})
+}
