@@ -17,6 +17,9 @@ import (
 	"time"
 
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/identity"
@@ -209,6 +212,10 @@ func serveVerify(w http.ResponseWriter, r *http.Request, source Source) {
 	// server only, and asking it while the server stops is a race of its own.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 2*time.Second)
 	defer cancel()
+	// Only services with the token come here, so their trace goes on.
+	ctx = otel.GetTextMapPropagator().Extract(ctx, propagation.HeaderCarrier(r.Header))
+	ctx, span := otel.Tracer("auth-internal").Start(ctx, "verify key", trace.WithSpanKind(trace.SpanKindServer))
+	defer span.End()
 	rec, err := source.Verify(ctx, q.Hash)
 	found := err == nil
 	switch {

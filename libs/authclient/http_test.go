@@ -1,9 +1,15 @@
 package authclient
 
 import (
+	"context"
 	"errors"
+	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
 )
 
 var someHash = strings.Repeat("ab", 32)
@@ -47,4 +53,27 @@ func FuzzReadAnswer(f *testing.F) {
 			t.Errorf("accepted %q", text)
 		}
 	})
+}
+
+type sourceFunc func(ctx context.Context, hash string) (*Record, error)
+
+func (f sourceFunc) Verify(ctx context.Context, hash string) (*Record, error) { return f(ctx, hash) }
+
+func TestHandlerGoesOnWithTheTraceOfTheCaller(t *testing.T) {
+	t.Parallel()
+	otel.SetTextMapPropagator(propagation.TraceContext{})
+	const id = "4bf92f3577b34da6a3ce929d0e0e4736"
+	got := ""
+	h := Handler(sourceFunc(func(ctx context.Context, _ string) (*Record, error) {
+		got = trace.SpanContextFromContext(ctx).TraceID().String()
+		return nil, ErrUnknownKey
+	}), "secret")
+	r := httptest.NewRequestWithContext(t.Context(), "POST", verifyPath, strings.NewReader(`{"hash":"`+someHash+`"}`))
+	r.Header.Set("Authorization", "Bearer secret")
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Traceparent", "00-"+id+"-00f067aa0ba902b7-01")
+	w := httptest.NewRecorder()
+	if h.ServeHTTP(w, r); w.Code != 200 || got != id {
+		t.Errorf("status %d, trace %s, want the caller's %s", w.Code, got, id)
+	}
 }

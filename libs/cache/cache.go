@@ -164,9 +164,31 @@ func (c *Cache[V]) suspecting(now int64) bool {
 // Len is about how many entries there are.
 func (c *Cache[V]) Len() int { return c.entries.EstimatedSize() }
 
+// Warm answers for key when nobody has to wait for that.
+func (c *Cache[V]) Warm(key string) (Lookup[V], bool) {
+	e, _ := c.entries.GetIfPresent(key)
+	now := c.opt.Now().UnixNano()
+	if e == nil || !c.current(key, e) || c.suspecting(now) {
+		return Lookup[V]{}, false
+	}
+	age, life := time.Duration(now-e.loaded), c.life(e)
+	if age >= life {
+		return Lookup[V]{}, false
+	}
+	// Near the end of a life that goes on, reload without making anybody wait.
+	if e.Found && age >= life-life/4 && c.mayTry(now) {
+		c.start(context.Background(), key)
+	}
+	return Lookup[V]{e, key, false}, true
+}
+
 // Get answers for key. The error is the loader's, and comes only when there is
-// no value to serve.
+// no value to serve. A load that it begins has ctx's values, though not its end:
+// others may wait for it too.
 func (c *Cache[V]) Get(ctx context.Context, key string) (Lookup[V], error) {
+	if warm, ok := c.Warm(key); ok {
+		return warm, nil
+	}
 	e, _ := c.entries.GetIfPresent(key)
 	if e != nil && !c.current(key, e) {
 		e = nil
@@ -178,15 +200,9 @@ func (c *Cache[V]) Get(ctx context.Context, key string) (Lookup[V], error) {
 	if e == nil {
 		return c.cold(ctx, key)
 	}
-	age, life := time.Duration(now-e.loaded), c.life(e)
+	age := time.Duration(now - e.loaded)
 	switch {
-	case age < life-life/4 || age < life && !e.Found:
-		return Lookup[V]{e, key, false}, nil
-	case age < life:
-		// Near the end of a life that goes on, reload without making anybody wait.
-		if c.mayTry(now) {
-			c.start(key)
-		}
+	case age < c.life(e): // loaded meanwhile
 		return Lookup[V]{e, key, false}, nil
 	case !e.Found || age > c.opt.Stale:
 		return c.cold(ctx, key)
@@ -238,7 +254,7 @@ func (c *Cache[V]) cold(ctx context.Context, key string) (Lookup[V], error) {
 func (c *Cache[V]) load(ctx context.Context, key string) (Lookup[V], error) {
 	for {
 		select {
-		case r := <-c.start(key):
+		case r := <-c.start(ctx, key):
 			if r.Err != nil {
 				return Lookup[V]{}, r.Err
 			}
@@ -302,18 +318,18 @@ func (c *Cache[V]) work(key string, q *queue[V]) {
 			return
 		}
 		c.queueMu.Unlock()
-		v.entry, v.err = c.fetch(key)
+		v.entry, v.err = c.fetch(context.Background(), key)
 		close(v.done)
 	}
 }
 
-func (c *Cache[V]) start(key string) <-chan singleflight.Result {
-	return c.flights.DoChan(key, func() (any, error) { return c.fetch(key) })
+func (c *Cache[V]) start(ctx context.Context, key string) <-chan singleflight.Result {
+	return c.flights.DoChan(key, func() (any, error) { return c.fetch(ctx, key) })
 }
 
 // fetch reads key and keeps what it read, unless it is out of date already.
-func (c *Cache[V]) fetch(key string) (*Entry[V], error) {
-	ctx, cancel := context.WithTimeout(context.Background(), c.opt.Timeout)
+func (c *Cache[V]) fetch(ctx context.Context, key string) (*Entry[V], error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.opt.Timeout)
 	defer cancel()
 	e := &Entry[V]{version: c.version.Load(), loaded: c.opt.Now().UnixNano()}
 	var err error

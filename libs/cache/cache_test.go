@@ -81,6 +81,24 @@ func expect(t *testing.T, c *Cache[string], key, want string) {
 	}
 }
 
+func TestGet_loads_with_the_values_of_the_caller_who_waits(t *testing.T) {
+	t.Parallel()
+	type name struct{}
+	c := New(Options[string]{Load: func(ctx context.Context, _ string) (string, bool, error) {
+		who, _ := ctx.Value(name{}).(string)
+		return who, true, ctx.Err()
+	}})
+	if _, ok := c.Warm("a"); ok {
+		t.Error("an empty cache is warm")
+	}
+	if l, err := c.Get(context.WithValue(t.Context(), name{}, "first"), "a"); err != nil || l.Value != "first" {
+		t.Errorf("Get = %q, %v, want what the load found in the caller's context", l.Value, err)
+	}
+	if l, ok := c.Warm("a"); !ok || l.Value != "first" {
+		t.Errorf("Warm = %q, %t after a load", l.Value, ok)
+	}
+}
+
 func TestGet_ends_a_value_after_its_load_whatever_its_hits(t *testing.T) {
 	t.Parallel()
 	w, c := newWorld(t)

@@ -128,7 +128,8 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	routes := api.Routes(public, api.Options{Store: kept, Announcer: log, Prover: dns, ShortBaseURL: cfg.ShortBaseURL, Own: redirect.OwnHosts(cfg.ShortBaseURL), Now: cfg.Now})
 	internal := httpapi.New(httpapi.Options{Name: "links-internal", Now: cfg.Now})
 	routes.Ask(internal)
-	visitors := redirect.New(memory, log, redirect.Options{ShortBaseURL: cfg.ShortBaseURL, Country: country, Now: cfg.Now})
+	visitors := redirect.New(memory, log, redirect.Options{ShortBaseURL: cfg.ShortBaseURL, Country: country, Now: cfg.Now,
+		Trace: func() (context.Context, func(int)) { return httpapi.Trace("links-redirect", "GET /:slug") }})
 	return &boot.Service{
 		Name: "links",
 		Servers: []boot.Server{

@@ -46,7 +46,10 @@ type Options struct {
 	ShortBaseURL string
 	// Country tells a request's country; nil knows none.
 	Country func(ctx *fasthttp.RequestCtx) string
-	Now     func() time.Time
+	// Trace begins a trace for a visit that has to wait for a store, and returns
+	// how to end it; nil traces nothing. Warm visits are too many and too alike.
+	Trace func() (ctx context.Context, end func(status int))
+	Now   func() time.Time
 }
 
 // Memory is what a process knows of links and hosts. Keys with a bar are slugs',
@@ -115,6 +118,9 @@ func New(m *Memory, log Confirmer, opt Options) *Handler {
 	if opt.Country == nil {
 		opt.Country = func(*fasthttp.RequestCtx) string { return "" }
 	}
+	if opt.Trace == nil {
+		opt.Trace = func() (context.Context, func(int)) { return context.Background(), func(int) {} }
+	}
 	hostport := HostOf(opt.ShortBaseURL)
 	h := &Handler{memory: m, log: log, opt: opt, host: []byte(hostport), names: map[string]bool{}, own: OwnHosts(opt.ShortBaseURL)}
 	for _, own := range h.own {
@@ -153,6 +159,16 @@ type visit struct {
 	host   cache.Lookup[string]
 	custom bool // the host took part in the answer
 	click  link.Click
+	ctx    context.Context // of the trace; nil while the visit is warm
+	end    func(status int)
+}
+
+// waits is the context for what the visit has to wait for.
+func (v *visit) waits() context.Context {
+	if v.ctx == nil {
+		v.ctx, v.end = v.h.opt.Trace()
+	}
+	return v.ctx
 }
 
 // Current implements [clicks.Answer].
@@ -204,6 +220,9 @@ func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
 	}
 	v := h.visits.Get().(*visit)
 	h.visit(ctx, v, host, folded, preview)
+	if v.end != nil {
+		v.end(ctx.Response.StatusCode())
+	}
 	*v = visit{h: h}
 	h.visits.Put(v)
 }
@@ -257,7 +276,7 @@ func (h *Handler) resolve(v *visit, host, folded string) (found bool, err error)
 	domainID := ""
 	v.custom = host != ""
 	if v.custom {
-		if v.host, err = h.memory.hosts.Get(context.Background(), host); err != nil {
+		if v.host, err = lookUp(v, h.memory.hosts, host); err != nil {
 			return false, err
 		}
 		if !v.host.Found {
@@ -266,8 +285,15 @@ func (h *Handler) resolve(v *visit, host, folded string) (found bool, err error)
 		}
 		domainID = v.host.Value
 	}
-	v.target, err = h.memory.targets.Get(context.Background(), domainID+"|"+folded)
+	v.target, err = lookUp(v, h.memory.targets, domainID+"|"+folded)
 	return err == nil && v.target.Found, err
+}
+
+func lookUp[V any](v *visit, c *cache.Cache[V], key string) (cache.Lookup[V], error) {
+	if warm, ok := c.Warm(key); ok {
+		return warm, nil
+	}
+	return c.Get(v.waits(), key)
 }
 
 // hostOf says which links a request means: those of the default short host, or

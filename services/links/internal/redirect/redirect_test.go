@@ -106,6 +106,39 @@ func TestServe_counts_an_overtaken_answer_once(t *testing.T) {
 	}
 }
 
+func TestServe_traces_a_visit_that_waits_for_the_store(t *testing.T) {
+	t.Parallel()
+	type mark struct{}
+	s := &shelf{links: map[string]link.Target{"|a": {LinkID: "l", Slug: "a", Location: "https://x.example/"}}}
+	var ended []int
+	traced := 0
+	load := func(ctx context.Context, key string) (link.Target, bool, error) {
+		if ctx.Value(mark{}) != nil {
+			traced++
+		}
+		return s.Target(ctx, key)
+	}
+	h := New(NewMemory(loader{s, load}, 1<<20, nil), &yes{}, Options{ShortBaseURL: "http://lrl.example", Trace: func() (context.Context, func(int)) {
+		return context.WithValue(context.Background(), mark{}, true), func(status int) { ended = append(ended, status) }
+	}})
+	for range 3 {
+		ask(h, "/a", "lrl.example")
+	}
+	if traced != 1 || len(ended) != 1 || ended[0] != 302 {
+		t.Errorf("%d loads were part of a trace and traces ended with %v, want one cold visit with 302", traced, ended)
+	}
+}
+
+// loader is a shelf with another way to a target.
+type loader struct {
+	*shelf
+	load func(ctx context.Context, key string) (link.Target, bool, error)
+}
+
+func (l loader) Target(ctx context.Context, key string) (link.Target, bool, error) {
+	return l.load(ctx, key)
+}
+
 func TestServe_sends_one_clean_location(t *testing.T) {
 	t.Parallel()
 	h, s := newHandler(&yes{})

@@ -1,0 +1,23 @@
+package httpapi
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// Trace begins a trace for a request that an [API] does not serve; the caller
+// calls end with the status that was answered.
+func Trace(tracer, name string) (ctx context.Context, end func(status int)) {
+	ctx, span := otel.Tracer(tracer).Start(context.Background(), name, trace.WithSpanKind(trace.SpanKindServer))
+	return ctx, func(status int) {
+		span.SetAttributes(attribute.Int("http.response.status_code", status))
+		if status >= 500 {
+			span.SetStatus(codes.Error, "")
+		}
+		span.End()
+	}
+}
