@@ -3,7 +3,8 @@
 // traces of the last minutes as trees, with links between them.
 //
 //	GET /                    a page with the newest traces
-//	GET /traces              the same as text, newest first
+//	GET /traces              the same as text, newest first; ?name=TEXT for those
+//	                         whose name holds TEXT, ?all=1 for idle loops as well
 //	GET /traces/ID           one trace as a tree
 //	POST /v1/traces          spans, as OTLP exporters send them
 //
@@ -79,12 +80,16 @@ func (v *viewer) handler() http.Handler {
 	drop := func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }
 	mux.HandleFunc("POST /v1/metrics", drop)
 	mux.HandleFunc("POST /v1/logs", drop)
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+	newest := func(r *http.Request) []line {
+		q := r.URL.Query()
+		return v.store.newest(100, q.Get("name"), q.Get("all") != "")
+	}
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		_ = page.Execute(w, v.store.newest(100))
+		_ = page.Execute(w, newest(r))
 	})
-	mux.HandleFunc("GET /traces", func(w http.ResponseWriter, _ *http.Request) {
-		for _, t := range v.store.newest(100) {
+	mux.HandleFunc("GET /traces", func(w http.ResponseWriter, r *http.Request) {
+		for _, t := range newest(r) {
 			_, _ = fmt.Fprintf(w, "%s  %8.1f ms  %3d spans  %s\n", t.ID, t.Millis, t.Spans, t.Name)
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -50,6 +51,12 @@ func TestTreeOfATrace(t *testing.T) {
 	want := "     2.0 ms  links: GET /:slug\n     2.0 ms    links: store\n     2.0 ms      links: get  FAILED\n"
 	if diff := cmp.Diff(want, get(t, srv.URL+"/traces/abababababababababababababababab")); diff != "" {
 		t.Errorf("tree (-want +got):\n%s", diff)
+	}
+	if got := get(t, srv.URL+"/traces?name=slug"); !strings.Contains(got, "links GET /:slug") {
+		t.Errorf("the trace is not found by its name: %q", got)
+	}
+	if got := get(t, srv.URL+"/traces?name=other"); got != "" {
+		t.Errorf("a name that no trace has finds %q", got)
 	}
 	if n := bytes.Count(lines.Bytes(), []byte("\n")); n != 3 {
 		t.Errorf("the file has %d lines, want one for each of 3 spans", n)

@@ -20,6 +20,7 @@ type span struct {
 	Parent     string            `json:"parent,omitempty"`
 	Service    string            `json:"service"`
 	Name       string            `json:"name"`
+	Kind       string            `json:"kind"` // server, client, producer, consumer or internal
 	Start      time.Time         `json:"start"`
 	Millis     float64           `json:"ms"`
 	Failed     bool              `json:"failed,omitempty"`
@@ -34,7 +35,7 @@ func read(data *tracepb.TracesData) (spans []span) {
 			for _, s := range scope.GetSpans() {
 				one := span{
 					Trace: hex.EncodeToString(s.GetTraceId()), ID: hex.EncodeToString(s.GetSpanId()), Parent: hex.EncodeToString(s.GetParentSpanId()),
-					Service: service, Name: s.GetName(), Start: time.Unix(0, int64(s.GetStartTimeUnixNano())).UTC(),
+					Service: service, Name: s.GetName(), Kind: kind(s.GetKind()), Start: time.Unix(0, int64(s.GetStartTimeUnixNano())).UTC(),
 					Millis:     float64(s.GetEndTimeUnixNano()-s.GetStartTimeUnixNano()) / 1e6,
 					Failed:     s.GetStatus().GetCode() == tracepb.Status_STATUS_CODE_ERROR,
 					Attributes: texts(s.GetAttributes()),
@@ -47,6 +48,10 @@ func read(data *tracepb.TracesData) (spans []span) {
 		}
 	}
 	return spans
+}
+
+func kind(k tracepb.Span_SpanKind) string {
+	return strings.ToLower(strings.TrimPrefix(k.String(), "SPAN_KIND_"))
 }
 
 func texts(attributes []*commonpb.KeyValue) map[string]string {
@@ -98,15 +103,20 @@ type line struct {
 	Spans    int
 }
 
-// newest lists up to n traces, the last begun first.
-func (s *store) newest(n int) []line {
+// newest lists up to n traces whose line holds text, the last begun first.
+// Those that begin with a client's call are left out unless all is set: they are
+// loops that look whether there is work.
+func (s *store) newest(n int, text string, all bool) []line {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var lines []line
 	for i := len(s.order) - 1; i >= 0 && len(lines) < n; i-- {
 		spans := s.traces[s.order[i]]
 		first := slices.MinFunc(spans, func(a, b span) int { return a.Start.Compare(b.Start) })
-		lines = append(lines, line{ID: s.order[i], Name: first.Service + " " + first.Name, Millis: first.Millis, Spans: len(spans)})
+		l := line{ID: s.order[i], Name: first.Service + " " + first.Name, Millis: first.Millis, Spans: len(spans)}
+		if (all || first.Kind != "client") && strings.Contains(l.Name, text) {
+			lines = append(lines, l)
+		}
 	}
 	return lines
 }
