@@ -52,8 +52,11 @@ type Config struct {
 	// Threads is how many threads ffmpeg uses per job; 0 shares the processors
 	// among the slots.
 	Threads int `env:"LINKREEL_FFMPEG_THREADS" envDefault:"0"`
-	// Memory is the address space of one ffmpeg process in bytes.
-	Memory int64 `env:"LINKREEL_FFMPEG_MEMORY" envDefault:"4294967296"`
+	// Memory is what one ffmpeg process with two threads may have of its own, in
+	// bytes; each further thread gets 96 MiB more, and a picture beyond 4K twice as much.
+	// The whole worker has a slot's, a scout's 112 MiB and some 60 MiB for itself:
+	// 1 GiB with one slot and two threads.
+	Memory int64 `env:"LINKREEL_FFMPEG_MEMORY" envDefault:"889192448"`
 	// Lease is how long a job stays with a worker that has fallen silent; a killed
 	// worker's jobs go on elsewhere soon after.
 	Lease time.Duration `env:"LINKREEL_JOB_LEASE" envDefault:"20s"`

@@ -2,7 +2,8 @@
 // comes out, by reading the boxes of the results.
 //
 // A run takes a small part of the corpus and a few kills; LINKREEL_FULL=1 takes
-// all of it and plays every result in Chromium. `go test ./tests/media -run Corpus -v` prints the table.
+// all of it and plays every result in Chromium, LINKREEL_PIECE=1/3 a third of that.
+// `LINKREEL_FULL=1 go test ./tests/media -run TestCorpus -v -timeout 1h` prints the table.
 package media
 
 import (
@@ -12,6 +13,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -56,7 +58,7 @@ func canaries(t *testing.T, m *maker) (calls *atomic.Int64) {
 func TestCorpus(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.work()
+	memory := watch(t, r.start(nil).Process.Pid)
 	m := &maker{t: t}
 	calls := canaries(t, m)
 	if !skipPlaying() {
@@ -64,9 +66,13 @@ func TestCorpus(t *testing.T) {
 	}
 	var table strings.Builder
 	w := tabwriter.NewWriter(&table, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "file\twant\tgot\tseconds\tfirst\trenditions\tfaults")
-	failed := 0
+	fmt.Fprintln(w, "file\twant\tgot\tseconds\tfirst\tMiB\tffmpeg\trenditions\tfaults")
+	failed, ready, refused := 0, 0, 0
+	var largest peaks
 	for i, x := range append(append([]item(nil), good...), bad...) {
+		if !mine(i) {
+			continue
+		}
 		if only := os.Getenv("LINKREEL_ONLY"); only != "" {
 			if !strings.Contains(x.name, only) {
 				continue
@@ -74,15 +80,25 @@ func TestCorpus(t *testing.T) {
 		} else if !full() && !x.often {
 			continue
 		}
-		row, ok := r.try(m, fmt.Sprintf("corpus%d", i), x)
+		row, ok := r.try(m, fmt.Sprintf("corpus%d", i), x, memory)
 		if !ok {
 			failed++
 			t.Log(row) // at once; the table may be long in coming
 		}
 		fmt.Fprintln(w, row)
+		if x.code == "" {
+			ready++
+		} else {
+			refused++
+		}
+		largest.all, largest.tool = max(largest.all, r.peak.all), max(largest.tool, r.peak.tool)
 	}
 	_ = w.Flush()
-	t.Logf("\n%s", table.String())
+	t.Logf("\n%s%d to be ready and %d to be refused, %d otherwise than they should; %d network calls; the worker's memory at most %d MiB, ffmpeg's %d MiB",
+		table.String(), ready, refused, failed, calls.Load(), largest.all>>20, largest.tool>>20)
+	if largest.all > maxMemory {
+		t.Errorf("the worker used %d MiB with its programs, want at most %d", largest.all>>20, int64(maxMemory)>>20)
+	}
 	if failed > 0 {
 		t.Errorf("%d files did not become what they should", failed)
 	}
@@ -91,16 +107,32 @@ func TestCorpus(t *testing.T) {
 	}
 }
 
+// mine tells whether a file belongs to this piece of the corpus: LINKREEL_PIECE is
+// 1/3 and the like.
+func mine(i int) bool {
+	piece, of, found := strings.Cut(os.Getenv("LINKREEL_PIECE"), "/")
+	if !found {
+		return true
+	}
+	n, err := strconv.Atoi(of)
+	k, err2 := strconv.Atoi(piece)
+	return err != nil || err2 != nil || n < 1 || i%n == k%n
+}
+
+// maxMemory is what a worker may use with everything it starts.
+const maxMemory = 1 << 30
+
 // timeLimit is what any file of the corpus may take on a busy machine.
 const timeLimit = 2 * time.Minute
 
-func (r *rig) try(m *maker, videoID string, x item) (row string, ok bool) {
+func (r *rig) try(m *maker, videoID string, x item, memory *gauge) (row string, ok bool) {
 	m.dir = filepath.Join(r.t.TempDir(), x.name)
 	if err := os.MkdirAll(m.dir, 0o700); err != nil {
 		r.t.Fatal(err)
 	}
 	defer os.RemoveAll(m.dir)
 	j := r.submitWith(videoID, x.make(m), x.limits)
+	memory.take()
 	begun := time.Now()
 	var first time.Duration
 	record := r.await(j.ID, timeLimit, func(rec transcode.Record) bool {
@@ -110,6 +142,7 @@ func (r *rig) try(m *maker, videoID string, x item) (row string, ok bool) {
 		return final(rec)
 	})
 	took := time.Since(begun)
+	r.peak = memory.take()
 	want, got := "ready", string(record.State)
 	var faults []string
 	var renditions []string
@@ -148,7 +181,7 @@ func (r *rig) try(m *maker, videoID string, x item) (row string, ok bool) {
 	if got != want {
 		mark = "WRONG END " + mark
 	}
-	return fmt.Sprintf("%s\t%s\t%s\t%.1f\t%.1f\t%s\t%s", x.name, want, got, took.Seconds(), first.Seconds(), strings.Join(renditions, " "), mark), ok
+	return fmt.Sprintf("%s\t%s\t%s\t%.1f\t%.1f\t%s\t%s\t%s", x.name, want, got, took.Seconds(), first.Seconds(), r.peak, strings.Join(renditions, " "), mark), ok
 }
 
 func (r *rig) submitWith(videoID, path string, edit func(*transcode.Limits)) transcode.Job {

@@ -56,6 +56,7 @@ type rig struct {
 	redis   *redisproc.Server
 	scratch string
 	player  *player // nil: results are not played
+	peak    peaks   // of memory, by the last file of the corpus
 }
 
 func newRig(t testing.TB) *rig {

@@ -3,7 +3,9 @@
 //
 // Every call is jailed: it sees one folder and the system's libraries, no
 // network and no environment; it runs in its own process group with limits on
-// CPU, memory, file size and wall time, and is killed as a group. Every call
+// CPU, memory, file size and wall time, and is killed as a group. The memory it
+// may have is bounded by the kernel (RLIMIT_DATA), so it holds without a
+// container around it as well. Every call
 // also names the one demuxer it may use, picked from the file's first bytes and
 // never from a name, and allows the file protocol only, so that a playlist
 // dressed up as a video opens nothing else. No text from a caller is ever part
@@ -33,7 +35,36 @@ type Tools struct {
 	FFmpeg  string // absolute path
 	FFprobe string // absolute path
 	Threads int    // per call; 0 is 2
-	Memory  int64  // bytes of address space per call; 0 is 4 GiB
+	// Memory is how many bytes a call may have of its own, touched or not: what
+	// it allocates, the stacks of its threads, and nothing that is mapped from a
+	// file. Threads beyond two get threadMemory each on top. 0 is DefaultMemory.
+	Memory int64
+	// Used is told what each call took.
+	Used func(Usage)
+}
+
+const (
+	// DefaultMemory is enough for a picture of 4K and four encoders with two threads
+	// each; a third of it is never touched.
+	DefaultMemory = 848 << 20
+	// threadMemory is what a thread of each decoder and encoder takes.
+	threadMemory = 96 << 20
+)
+
+// Large are the tools for a picture beyond 4K: its decoder needs more memory
+// than everything else together.
+func (t *Tools) Large() *Tools {
+	large := *t
+	large.Memory, large.Threads = 2*t.memory(), 1
+	return &large
+}
+
+func (t *Tools) memory() int64 {
+	memory := t.Memory
+	if memory <= 0 {
+		memory = DefaultMemory
+	}
+	return memory + threadMemory*int64(max(0, t.Threads-2))
 }
 
 // Find looks the tools up: path may be a folder, the ffmpeg program itself, or
@@ -65,6 +96,9 @@ func Find(path string) (*Tools, error) {
 
 // ErrTimeout is a call that used up its wall time or its CPU time.
 var ErrTimeout = errors.New("ffmpeg: out of time")
+
+// ErrMemory is a call that asked for more memory than it may have.
+var ErrMemory = errors.New("ffmpeg: out of memory")
 
 // ExitError is a tool that ended badly. Stderr is its last output: for the log,
 // never for a caller.
@@ -135,11 +169,8 @@ func (t *Tools) run(ctx context.Context, tool string, c Call) (Usage, error) {
 		Tool: tool, Args: c.Args, Dir: c.Dir,
 		ReadOnly: []string{"/usr", "/lib", "/lib64", "/bin", "/opt", "/etc/alternatives", "/sys/devices/system", filepath.Dir(tool)},
 		CPU:      uint64(c.CPU/time.Second) + 1,
-		Memory:   uint64(t.Memory),
+		Memory:   uint64(t.memory()),
 		FileSize: maxOutputFile,
-	}
-	if spec.Memory == 0 {
-		spec.Memory = 4 << 30
 	}
 	encoded, err := json.Marshal(spec)
 	if err != nil {
@@ -165,6 +196,9 @@ func (t *Tools) run(ctx context.Context, tool string, c Call) (Usage, error) {
 		_ = syscall.Kill(-group, syscall.SIGKILL)
 	}
 	usage := Usage{CPU: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), Memory: peakMemory(cmd.ProcessState), Said: tail.String()}
+	if t.Used != nil {
+		t.Used(usage)
+	}
 	if ctx.Err() != nil {
 		return usage, fmt.Errorf("%s: %w", name, context.Cause(ctx))
 	}
@@ -181,9 +215,22 @@ func (t *Tools) run(ctx context.Context, tool string, c Call) (Usage, error) {
 		if e.Signal == syscall.SIGXCPU || usage.CPU >= c.CPU {
 			return usage, fmt.Errorf("%w: %w", ErrTimeout, e)
 		}
+		if outOfMemory(e.Stderr) {
+			return usage, fmt.Errorf("%w: %w", ErrMemory, e)
+		}
 		return usage, e
 	}
 	return usage, waitErr
+}
+
+// outOfMemory recognises what ffmpeg and its codecs say when the limit is met.
+func outOfMemory(said string) bool {
+	for _, sign := range []string{"Cannot allocate memory", "malloc of size", "Out of memory", "out of memory", "std::bad_alloc"} {
+		if strings.Contains(said, sign) {
+			return true
+		}
+	}
+	return false
 }
 
 func readLines(r io.Reader, line func([]byte)) error {

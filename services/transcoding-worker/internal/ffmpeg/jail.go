@@ -18,7 +18,7 @@ type jailSpec struct {
 	Dir      string   // the only folder it may write to and, beside system libraries, read from
 	ReadOnly []string // system folders it may read
 	CPU      uint64   // seconds
-	Memory   uint64   // bytes of address space
+	Memory   uint64   // bytes of its own
 	FileSize uint64   // bytes of any one file
 }
 

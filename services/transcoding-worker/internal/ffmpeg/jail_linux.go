@@ -26,6 +26,7 @@ func enterJail(spec jailSpec) error {
 		unix.RLIMIT_CPU:    spec.CPU,
 		unix.RLIMIT_FSIZE:  spec.FileSize,
 		unix.RLIMIT_NOFILE: 256,
+		unix.RLIMIT_STACK:  threadStack,
 	} {
 		if err := setrlimit(resource, limit); err != nil {
 			return err
@@ -47,13 +48,24 @@ func enterJail(spec jailSpec) error {
 	if err := denySyscalls(); err != nil {
 		return fmt.Errorf("seccomp: %w", err)
 	}
-	// Address space goes last: the Go runtime itself may reserve more than the
-	// tool may have.
-	if err := setrlimit(unix.RLIMIT_AS, spec.Memory); err != nil {
+	// Memory goes last: the Go runtime itself may reserve more than the tool may
+	// have. Address space is the looser bound, for what is not the tool's own.
+	if err := setrlimit(unix.RLIMIT_AS, spec.Memory+addressRoom); err != nil {
+		return err
+	}
+	if err := setrlimit(unix.RLIMIT_DATA, spec.Memory); err != nil {
 		return err
 	}
 	return syscall.Exec(spec.Tool, argv, []string{})
 }
+
+const (
+	// threadStack is the stack of a thread, of which ffmpeg has dozens; the usual
+	// 8 MiB would count against its memory without being used.
+	threadStack = 1 << 20
+	// addressRoom is for libraries and for address space that malloc reserves.
+	addressRoom = 4 << 30
+)
 
 func setrlimit(resource int, limit uint64) error {
 	if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {

@@ -143,6 +143,8 @@ func (t *Tools) Probe(ctx context.Context, dir, path string, limits transcode.Li
 			return nil, err
 		}
 	}
+	// Nobody knows yet how large the picture is.
+	t = t.Large()
 	s := &Source{Path: path, Size: info.Size(), Demuxer: demuxer}
 	if err := t.streams(ctx, dir, s, limits); err != nil {
 		return nil, err
@@ -151,6 +153,12 @@ func (t *Tools) Probe(ctx context.Context, dir, path string, limits transcode.Li
 		return nil, err
 	}
 	return s, nil
+}
+
+// Unaffordable is the verdict on a file that needs more memory than there is for
+// one.
+func Unaffordable(err error) error {
+	return fmt.Errorf("%w: %w", refuse(transcode.TooLargeDimensions, "Preparing the video takes more memory than is allowed; upload it with a smaller picture."), err)
 }
 
 func corrupt() error {
@@ -256,6 +264,8 @@ func (t *Tools) judge(ctx context.Context, err error) error {
 		return refuse(transcode.Timeout, "Looking into the file took too long.")
 	case errors.As(err, &exit) && exit.Code == 126:
 		return err // the jail itself
+	case errors.Is(err, ErrMemory):
+		return Unaffordable(err)
 	case errors.As(err, &exit) && tooLarge(exit.Stderr):
 		return refuse(transcode.TooLargeDimensions, "The picture is larger than allowed.")
 	case errors.As(err, &exit):

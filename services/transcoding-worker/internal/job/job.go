@@ -29,6 +29,7 @@ import (
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/queue"
 	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ffmpeg"
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ladder"
 )
 
@@ -186,6 +187,7 @@ func (w *Worker) claimed(ctx context.Context, record transcode.Record, message *
 	token := transcode.Token{JobID: id, Attempt: record.Attempt}
 	hold := w.hold(ctx, token, message, log)
 	a := &attempt{Worker: w, record: record, token: token, hold: hold, log: log, prefix: prefixOf(record), stored: map[string]bool{}}
+	a.maker = w.o.Maker.With(func(t *ffmpeg.Tools) { t.Used = a.used.add })
 	err := work(a, hold.ctx)
 	if cause := context.Cause(hold.ctx); err != nil && cause != nil {
 		err = cause
@@ -223,7 +225,7 @@ func (w *Worker) unclaimed(ctx context.Context, id string, m *queue.Message, err
 
 // end writes down how the work on a job ended and names it for metrics.
 func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
-	w, r, t, log := a.Worker, a.record, a.token, a.log
+	w, r, t, log := a.Worker, a.record, a.token, a.log.With("used", &a.used)
 	var failure *transcode.Failure
 	switch {
 	case err == nil:

@@ -37,7 +37,7 @@ func (a *attempt) encodeParts(ctx context.Context, p ladder.Plan, parts []ladder
 		return ladder.Tracks{}, err
 	}
 	if sound && p.Source.Audio != nil {
-		err := a.span(ctx, "sound", func(ctx context.Context) error { return a.o.Maker.Sound(ctx, a.dir, p) })
+		err := a.span(ctx, "sound", func(ctx context.Context) error { return a.maker.Sound(ctx, a.dir, p) })
 		if err != nil {
 			return ladder.Tracks{}, err
 		}
@@ -70,7 +70,7 @@ func (a *attempt) encodeParts(ctx context.Context, p ladder.Plan, parts []ladder
 		case <-time.After(time.Second):
 		}
 	}
-	return a.o.Maker.Join(a.dir, p, files, sound)
+	return a.maker.Join(a.dir, p, files, sound)
 }
 
 // offer makes the parts' records; those of an earlier attempt are kept, with
@@ -112,7 +112,7 @@ func (a *attempt) part(ctx context.Context, p ladder.Plan, part ladder.Part, ind
 	}
 	helper := &attempt{
 		Worker: a.Worker, record: record, token: transcode.Token{JobID: id, Attempt: record.Attempt},
-		log: a.log.With("part", index), dir: dir, prefix: prefixOf(record), stored: map[string]bool{},
+		maker: a.maker, log: a.log.With("part", index), dir: dir, prefix: prefixOf(record), stored: map[string]bool{},
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
@@ -175,7 +175,7 @@ func (a *attempt) collect(ctx context.Context, p ladder.Plan, id, dir string) ([
 // encodePart encodes, stores and publishes one part.
 func (a *attempt) encodePart(ctx context.Context, p ladder.Plan, part ladder.Part, progress func(float64)) (files []string, err error) {
 	err = a.span(ctx, "part", func(ctx context.Context) error {
-		files, err = a.o.Maker.Part(ctx, a.dir, p, part, progress)
+		files, err = a.maker.Part(ctx, a.dir, p, part, progress)
 		return err
 	})
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/queue"
 	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ffmpeg"
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ladder"
 )
 
@@ -21,6 +22,10 @@ var errLooked = errors.New("looked into")
 // grace is what free slots, here or elsewhere, have to take a job before a scout
 // does: they go on to the ladder without fetching the source a second time.
 const grace = 250 * time.Millisecond
+
+// scoutMemory is what a scout's programs may have, beside those of the slots:
+// enough for copying, and not for encoding.
+const scoutMemory = 112 << 20
 
 // scout looks into one waiting job after the other.
 func (w *Worker) scout(ctx context.Context, name string) {
@@ -61,6 +66,7 @@ func (a *attempt) look(ctx context.Context) error {
 	}
 	defer remove()
 	a.dir = dir
+	a.maker = a.maker.With(func(t *ffmpeg.Tools) { t.Memory, t.Threads = scoutMemory, 1 })
 	src, err := a.source(ctx)
 	if err == nil {
 		p := ladder.Make(src)
@@ -68,7 +74,8 @@ func (a *attempt) look(ctx context.Context) error {
 		_, err = a.copySource(ctx, &p)
 	}
 	var failure *transcode.Failure
-	if ctx.Err() != nil || errors.As(err, &failure) || errors.Is(err, transcode.ErrLost) {
+	judged := errors.As(err, &failure) && !errors.Is(err, ffmpeg.ErrMemory) // a slot's programs may have more
+	if ctx.Err() != nil || judged || errors.Is(err, transcode.ErrLost) {
 		return err
 	}
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"path/filepath"
 	"strings"
+	"sync"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -31,6 +33,8 @@ type attempt struct {
 	record transcode.Record
 	token  transcode.Token
 	hold   *hold
+	maker  *ladder.Maker
+	used   usage // by its programs
 	log    *slog.Logger
 	dir    string
 	prefix string
@@ -39,6 +43,26 @@ type attempt struct {
 	parts   int  // how many parts this attempt made records of
 	outcome transcode.Outcome
 	stored  map[string]bool // objects of this attempt that are uploaded
+}
+
+// usage is what the programs of an attempt took.
+type usage struct {
+	mu     sync.Mutex
+	cpu    time.Duration
+	memory int64 // of the largest
+}
+
+func (u *usage) add(x ffmpeg.Usage) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.cpu += x.CPU
+	u.memory = max(u.memory, x.Memory)
+}
+
+func (u *usage) LogValue() slog.Value {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slog.GroupValue(slog.Float64("cpuSeconds", u.cpu.Seconds()), slog.Int64("memoryMiB", u.memory>>20))
 }
 
 // work does the job from download to the last publication.
@@ -68,7 +92,7 @@ func (a *attempt) source(ctx context.Context) (src *ffmpeg.Source, err error) {
 	}
 	a.hold.report(downloaded)
 	err = a.span(ctx, "probe", func(ctx context.Context) (err error) {
-		src, err = a.o.Maker.Tools.Probe(ctx, a.dir, path, a.record.Limits)
+		src, err = a.maker.Tools.Probe(ctx, a.dir, path, a.record.Limits)
 		return err
 	})
 	return src, err
@@ -159,7 +183,7 @@ func (a *attempt) copySource(ctx context.Context, p *ladder.Plan) (*ladder.Track
 	}
 	var tracks ladder.Tracks
 	err := a.span(ctx, "copy", func(ctx context.Context) (err error) {
-		tracks, err = a.o.Maker.Copy(ctx, a.dir, *p)
+		tracks, err = a.maker.Copy(ctx, a.dir, *p)
 		return err
 	})
 	if ctx.Err() != nil {
@@ -186,7 +210,7 @@ func (a *attempt) encode(ctx context.Context, p ladder.Plan, sound bool) (ladder
 	}
 	var tracks ladder.Tracks
 	err := a.span(ctx, "ladder", func(ctx context.Context) (err error) {
-		tracks, err = a.o.Maker.Ladder(ctx, a.dir, p, sound, func(share float64) {
+		tracks, err = a.maker.Ladder(ctx, a.dir, p, sound, func(share float64) {
 			a.hold.report(downloaded + share*(encoded-downloaded))
 		})
 		return err
@@ -232,7 +256,7 @@ func (a *attempt) publish(ctx context.Context, tracks ladder.Tracks) error {
 // poster is wanted but not worth failing a video that plays.
 func (a *attempt) poster(ctx context.Context, from ladder.File) {
 	err := a.span(ctx, "poster", func(ctx context.Context) error {
-		picture, err := a.o.Maker.Poster(ctx, a.dir, from)
+		picture, err := a.maker.Poster(ctx, a.dir, from)
 		if err != nil {
 			return err
 		}
@@ -251,7 +275,7 @@ func (a *attempt) poster(ctx context.Context, from ladder.File) {
 // without.
 func (a *attempt) extras(ctx context.Context, tracks ladder.Tracks) {
 	err := a.span(ctx, "storyboard", func(ctx context.Context) error {
-		board, sheet, err := a.o.Maker.Storyboard(ctx, a.dir, tracks.Video[len(tracks.Video)-1])
+		board, sheet, err := a.maker.Storyboard(ctx, a.dir, tracks.Video[len(tracks.Video)-1])
 		if err != nil {
 			return err
 		}
@@ -266,7 +290,7 @@ func (a *attempt) extras(ctx context.Context, tracks ladder.Tracks) {
 		a.log.WarnContext(ctx, "no storyboard", "error", err)
 	}
 	err = a.span(ctx, "download file", func(ctx context.Context) error {
-		path, err := a.o.Maker.Download(ctx, a.dir, tracks.Video[0], tracks.Audio)
+		path, err := a.maker.Download(ctx, a.dir, tracks.Video[0], tracks.Audio)
 		if err != nil {
 			return err
 		}

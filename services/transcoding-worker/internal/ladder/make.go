@@ -41,8 +41,26 @@ func (m *Maker) base() []string {
 	return []string{"-nostdin", "-hide_banner", "-v", "error", "-y"}
 }
 
+// With is a maker whose tools are changed.
+func (m *Maker) With(change func(*ffmpeg.Tools)) *Maker {
+	tools := *m.Tools
+	change(&tools)
+	return &Maker{Tools: &tools, MaxPixels: m.MaxPixels}
+}
+
+// large tells whether a picture is beyond 4K, where decoding takes most of the
+// memory.
+func large(v ffmpeg.Video) bool { return v.Width*v.Height > 9<<20 }
+
+func (m *Maker) tools(v ffmpeg.Video) *ffmpeg.Tools {
+	if large(v) {
+		return m.Tools.Large()
+	}
+	return m.Tools
+}
+
 func (m *Maker) threads(v ffmpeg.Video) int {
-	if v.Width*v.Height > 9<<20 {
+	if large(v) {
 		return 1 // each decoding thread holds frames of its own
 	}
 	return max(1, m.Tools.Threads)
@@ -124,7 +142,7 @@ func (p *Plan) soundOutput(adts string) []string {
 func (m *Maker) encode(ctx context.Context, dir string, p Plan, part Part, args []string, progress func(float64)) (ffmpeg.Usage, error) {
 	cpu, wall := p.budget(part)
 	total := float64(part.Frames) / p.Rate.Float()
-	usage, err := m.Tools.Transcode(ctx, ffmpeg.Call{
+	usage, err := m.tools(p.Source.Video).Transcode(ctx, ffmpeg.Call{
 		Dir: dir, Args: args, CPU: cpu, Wall: wall, Stall: 2 * time.Minute,
 		Line: ffmpeg.Progress(func(done time.Duration) {
 			if progress != nil {
@@ -393,6 +411,8 @@ func (m *Maker) blame(ctx context.Context, err error) error {
 		return context.Cause(ctx)
 	case errors.Is(err, ffmpeg.ErrTimeout):
 		return &transcode.Failure{Code: transcode.Timeout, Message: "Preparing the video took too long."}
+	case errors.Is(err, ffmpeg.ErrMemory):
+		return ffmpeg.Unaffordable(err)
 	case errors.As(err, &exit) && exit.Signal == 0 && exit.Code != 126 && hopeless(exit.Stderr):
 		return fmt.Errorf("%w: %w", &transcode.Failure{Code: transcode.CorruptFile, Message: "The file is damaged: its picture or sound cannot be read."}, err)
 	}
