@@ -26,6 +26,8 @@ import (
 
 	"cloud.google.com/go/storage"
 	"github.com/googleapis/gax-go/v2"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/api/googleapi"
 	"google.golang.org/api/iterator"
@@ -92,6 +94,7 @@ type Store struct {
 	plain      *http.Client // for signed addresses
 	signer     signer
 	clock      func() time.Time
+	signatures metric.Int64Counter
 
 	timeout, stall, transfer time.Duration
 }
@@ -106,6 +109,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		timeout: or(cfg.Timeout, 5*time.Second), stall: or(cfg.StallTimeout, 30*time.Second), transfer: or(cfg.TransferTimeout, 2*time.Hour)}
 	if s.clock == nil {
 		s.clock = time.Now
+	}
+	if s.signatures, err = otel.Meter("objectstore").Int64Counter("linkreel_storage_signatures", metric.WithDescription("signed addresses; each is a remote call where the process has no key of its own")); err != nil {
+		return nil, fmt.Errorf("open storage: %w", err)
 	}
 	if s.signer, err = newSigner(cfg, s.timeout); err != nil {
 		return nil, fmt.Errorf("open storage: %w", err)
