@@ -18,7 +18,7 @@ base=http://linkreel.localhost:$http_port short=http://go.linkreel.localhost:$ht
 mkdir -p "$work"
 
 k() { kubectl --namespace $namespace "$@"; }
-h() { helm --namespace $namespace "$@"; }
+h() { helm --namespace $namespace --qps 200 --burst-limit 400 "$@"; }
 ok() { echo "ok   $*"; }
 trap 'echo "failed at line $LINENO of case ${case-}" >&2' ERR
 trap 'cleanup' EXIT
@@ -55,15 +55,22 @@ token() { k get secret $release -o jsonpath='{.data.admin-token}' | base64 -d; }
 operator() {
 	local ready
 	if [ -n "${operator_pid-}" ] && kill -0 "$operator_pid" 2>/dev/null && reachable; then return; fi
-	k port-forward service/$release-auth 18082:8082 >/dev/null 2>&1 &
+	kubectl --namespace $namespace port-forward service/$release-auth 18082:8082 >/dev/null 2>&1 &
 	operator_pid=$!
 	background+=("$operator_pid")
 	await 20 reachable
 }
 reachable() { curl -s -o /dev/null --max-time 2 http://127.0.0.1:18082/; }
 
+# Values of every release: images keep their names here, so that only the
+# annotation tells new ones from old.
+ours() { printf '%s\n' --values "$values" --set "hosts.port=$http_port,defaults.podAnnotations.images=sum-$(cat "$work"/*.sum | sha256sum | head -c 12)"; }
 # upgrade VALUE...: helm upgrade with these values on top.
-upgrade() { h upgrade $release "$chart" --values "$values" --set "hosts.port=$http_port" "$@" --wait --timeout 300s >/dev/null; }
+upgrade() {
+	local ours
+	mapfile -t ours < <(ours)
+	h upgrade $release "$chart" "${ours[@]}" "$@" --wait --timeout 300s >/dev/null
+}
 
 # under KIND LABEL COMMAND...: no request of KIND may fail while COMMAND runs.
 under() {
@@ -139,13 +146,14 @@ case_dryrun() {
 
 ## install: helm install --wait from nothing; all pods are ready in a namespace that enforces the restricted standard.
 case_install() {
-	local start=$SECONDS
+	local start=$SECONDS ours
+	mapfile -t ours < <(ours)
 	rm -f "$work"/{fresh,traffic.json}
 	h uninstall $release --wait >/dev/null 2>&1 || true
 	kubectl delete namespace $namespace --ignore-not-found --timeout 120s >/dev/null
 	kubectl create namespace $namespace >/dev/null
 	kubectl label namespace $namespace pod-security.kubernetes.io/{enforce,warn}=restricted >/dev/null
-	h install $release "$chart" --values "$values" --set "hosts.port=$http_port" --wait --timeout 300s >/dev/null || troubles "helm install failed"
+	h install $release "$chart" "${ours[@]}" --wait --timeout 300s >/dev/null || troubles "helm install failed"
 	touch "$work/fresh"
 	ok "helm install --wait: $(k get pods --no-headers | wc -l) pods ready after $((SECONDS - start)) s"
 }
@@ -343,29 +351,42 @@ case_gateway() {
 # routed HOST: the ingress sends HOST somewhere; its own answer is this text.
 routed() { [ "$(curl -s --resolve "$1:$http_port:127.0.0.1" "http://$1:$http_port/no-such-slug")" != "404 page not found" ]; }
 
-## traces: a create and a cold redirect are one trace each; upload to ready is linked traces.
+## traces: a create and a cold redirect are one trace each, across services; a transcode is a trace that links to the call which made the video.
 case_traces() {
-	local id name list
+	local viewer name made
 	h upgrade --install devstack "$root/charts/devstack" --set images.redis=localhost/linkreel/redis:dev --wait --timeout 120s >/dev/null
 	upgrade --set telemetry.endpoint=http://devstack-otelview:4318 \
 		--set 'networkPolicy.telemetryTo[0].podSelector.matchLabels.app=devstack-otelview'
+	viewer=http://$(k get service devstack-otelview -o jsonpath='{.spec.clusterIP}'):4318
 	operator
-	check smoke >/dev/null
-	k port-forward service/devstack-otelview 14318:4318 >/dev/null 2>&1 &
-	background+=($!)
-	await 30 traced 'POST /api/v1/links'
-	await 30 traced 'transcode'
-	for name in 'POST /api/v1/links' 'transcode'; do
-		list=$(curl -sS http://127.0.0.1:14318/traces)
-		id=$(grep -m 1 "$name" <<<"$list" | cut -d' ' -f1)
-		echo "     $name, trace $id"
-		curl -sS "http://127.0.0.1:14318/traces/$id" | sed 's/^/       /'
-	done
-	ok "traces arrive at the viewer"
+	check setup >"$work/traced.json"
+	curl -s -o /dev/null --resolve "go.linkreel.localhost:$http_port:127.0.0.1" "$(jq -r .shortUrl "$work/traced.json")"
+	check videos --count 1 >/dev/null
+	holds 'POST /api/v1/links' 'links: POST /api/v1/links' 'auth: verify key' 'Firestore|firestore'
+	holds 'GET /:slug' 'links: GET /:slug' 'firestore.*DocumentRef.Get'
+	holds 'transcoding-worker transcode' 'transcode  -> ' 'download' 'publish'
+	made=$(sed -n 's/.* -> \([0-9a-f]*\)$/\1/p' "$work/trace.txt" | head -n 1)
+	[[ "$(curl -sS "$viewer/traces/$made")" = *"videos: "* ]] || die "the transcode links to no call of videos"
+	ok "the transcode's trace links to $(curl -sS "$viewer/traces/$made" | head -n 1 | tr -s ' ')"
 	h uninstall devstack --wait >/dev/null
 	upgrade
 }
-traced() { [[ "$(curl -sS http://127.0.0.1:14318/traces)" = *"$1"* ]]; }
+# holds NAME TEXT...: the first trace called NAME has spans with these TEXTs, by
+# and by, since each process sends its spans when it gets to it; shows the trace.
+holds() {
+	local name=$1
+	shift
+	await 60 spans_of "$name" "$@"
+	ok "$name is one trace:"
+	sed 's/^/       /' "$work/trace.txt"
+}
+spans_of() {
+	local id text
+	id=$(curl -sS --get --data-urlencode "name=$1" "$viewer/traces" | head -n 1 | cut -d' ' -f1)
+	shift
+	curl -sS --fail "$viewer/traces/$id" >"$work/trace.txt"
+	for text in "$@"; do grep -qE -e "$text" "$work/trace.txt" || return 1; done
+}
 
 ## uninstall: nothing is left but volumes and Secrets, which are kept on purpose.
 case_uninstall() {
