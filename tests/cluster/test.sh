@@ -240,14 +240,66 @@ case_rollouts() {
 	done
 }
 
-## upgrade: helm upgrade that replaces every pod, and helm rollback, under mixed load; none fails.
+## upgrade: helm upgrade from the chart version before, with its images, and helm rollback to it, under mixed load; none fails.
 case_upgrade() {
-	local revision
+	local before
 	traffic
+	before=$(previous)
+	if [ -z "$before" ]; then
+		echo "     no earlier chart version in this history: every pod is replaced by the same version"
+		upgrade --set defaults.podAnnotations.generation=one
+		under mixed "helm upgrade" upgrade --set defaults.podAnnotations.generation=two
+	else
+		h upgrade $release "$before/charts/linkreel" --values "$before/charts/linkreel/ci/cluster.yaml" --wait --timeout 300s >/dev/null \
+			--set "hosts.port=$http_port,image.tag=$(<"$before/tag"),redis.image=localhost/linkreel/redis:dev"
+		under mixed "helm upgrade from chart $(version_of "$before/charts/linkreel/Chart.yaml") to $(version_of "$chart/Chart.yaml")" upgrade
+	fi
 	await 60 settled
-	revision=$(h history $release --max 1 -o json | jq '.[-1].revision')
-	under mixed "helm upgrade" upgrade --set defaults.logLevel=debug
-	under mixed "helm rollback" h rollback $release "$revision" --wait --timeout 300s
+	before=$(h history $release -o json | jq '.[-2].revision')
+	under mixed "helm rollback" h rollback $release "$before" --wait --timeout 300s
+	upgrade
+}
+version_of() { sed -n 's/^version: //p' "$1"; }
+
+# previous: a folder with the sources of the chart version before this one; the
+# node has its images by the tag in the file "tag". Nothing in a shallow clone.
+previous() {
+	local commit now old folder
+	now=$(version_of "$chart/Chart.yaml")
+	for commit in $(git -C "$root" log --format=%H -- charts/linkreel/Chart.yaml); do
+		old=$(version_of <(git -C "$root" show "$commit:charts/linkreel/Chart.yaml"))
+		[ "$old" != "$now" ] || continue
+		# The last commit with that version, not the one that brought it.
+		commit=$(git -C "$root" log -1 --format=%H "$(git -C "$root" log --format=%H -S"version: $now" --reverse -- charts/linkreel/Chart.yaml | head -n 1)^")
+		folder=$state/previous/$commit
+		if [ ! -s "$folder/tag" ]; then
+			rm -rf "$folder"
+			mkdir -p "$folder"
+			git -C "$root" archive "$commit" charts | tar -x -C "$folder"
+			previous_images "$commit" "$old" "$folder" >&2
+		fi
+		echo "$folder"
+		return
+	done
+}
+
+# previous_images COMMIT VERSION FOLDER: build the images of COMMIT, which takes
+# minutes the first time. PREVIOUS_IMAGES=no takes the present ones in their place.
+previous_images() {
+	local source=$work/source name
+	if [ "${PREVIOUS_IMAGES-}" = no ]; then
+		echo dev >"$3/tag"
+		return
+	fi
+	rm -rf "$source"
+	git clone --quiet --shared --no-checkout "$root" "$source"
+	git -C "$source" checkout --quiet "$1"
+	mkdir -p "$source/dist/images"
+	ln "$images"/*.layer.tar "$source/dist/images/"
+	(cd "$source" && TAG=$2 images/build.sh auth links videos transcoding-worker localcloud check)
+	for name in auth links videos transcoding-worker localcloud check; do import_archive "$source/dist/images/$name.tar"; done
+	rm -rf "$source"
+	echo "$2" >"$3/tag"
 }
 
 ## kill: workers killed in the middle of jobs; every video is ready. Redis and localcloud killed; redirects go on, and nothing acknowledged is lost.
