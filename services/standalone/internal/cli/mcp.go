@@ -112,9 +112,12 @@ func addTool[In, Out any](s *mcp.Server, hints *mcp.ToolAnnotations, name, descr
 		})
 }
 
-// within bounds a number.
+// within bounds a number; one that may be left out is still no null.
 func within(name string, low, high float64) func(map[string]*jsonschema.Schema) {
-	return func(p map[string]*jsonschema.Schema) { p[name].Minimum, p[name].Maximum = &low, &high }
+	return func(p map[string]*jsonschema.Schema) {
+		p[name].Type, p[name].Types = "integer", nil
+		p[name].Minimum, p[name].Maximum = &low, &high
+	}
 }
 
 // among lists the values of a text, or of a list's texts.
@@ -142,7 +145,8 @@ func refusal(err error) string {
 	case errors.As(err, &video):
 		return video.Code + ": " + video.Message
 	case errors.As(err, &api):
-		return api.Code + ": " + strings.Replace(explain(err), " ("+api.Code+")", "", 1)
+		text := strings.Replace(explain(err), " ("+api.Code+")", "", 1)
+		return api.Code + ": " + strings.ReplaceAll(text, ".; ", ". ")
 	default:
 		return "FAILED: " + clean(err.Error())
 	}

@@ -193,7 +193,7 @@ func TestAssistantConversation(t *testing.T) {
 		t.Errorf("created %+v", made)
 	}
 	k.bad("create_link", args{"url": "https://example.com/", "slug": "mcp-spring"}, "SLUG_TAKEN: ", "[request ")
-	k.bad("create_link", args{"url": "ftp://example.com/"}, "VALIDATION_ERROR", "url: ")
+	k.bad("create_link", args{"url": "ftp://example.com/"}, "VALIDATION_ERROR: ", ". url: ")
 	k.bad("create_link", args{"url": "https://example.com/", "slgu": "x"}, "slgu")
 	for i := range 3 {
 		good[linkOut](k, "create_link", args{"url": fmt.Sprintf("https://example.com/more/%d", i)})
