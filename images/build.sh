@@ -4,14 +4,15 @@
 #
 #   build.sh [NAME]...     the named images of images/list, or all
 #
-# REGISTRY and TAG name them (localhost/linkreel and dev). The archives are read
+# REGISTRY and TAG name them (localhost/linkreel and dev). LAYERS is the folder that
+# keeps what is made of Debian packages (dist/images). The archives are read
 # by `docker load`, `podman load`, `skopeo copy docker-archive:…` and
 # `ctr images import`. The same commit gives the same bytes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 registry=${REGISTRY:-localhost/linkreel} tag=${TAG:-dev}
-out=dist/images
-mkdir -p $out/bin
+out=dist/images layers=${LAYERS:-dist/images}
+mkdir -p $out/bin "$layers"
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH
 revision=$(git rev-parse HEAD)
@@ -21,9 +22,9 @@ die() { echo "build.sh: $*" >&2; exit 1; }
 
 # layer NAME PACKAGES: a tar of the smallest Debian that runs PACKAGES, without
 # documents and translations. Kept, since it changes with Debian only; remove
-# dist/images/*.layer.tar to take up new packages.
+# *.layer.tar to take up new packages.
 layer() {
-	local file=$out/$1.layer.tar sources
+	local file=$layers/$1.layer.tar sources
 	[ ! -f "$file" ] || return 0
 	command -v mmdebstrap >/dev/null || die "needs mmdebstrap (a Debian package)"
 	# The machine's own Debian sources, so that no mirror is named here.
@@ -49,7 +50,7 @@ make_image() {
 	local name=$1 package=$2 base=$3 options=()
 	if [ "$base" != - ]; then
 		layer "$name" "$base"
-		options+=(--layer "$out/$name.layer.tar")
+		options+=(--layer "$layers/$name.layer.tar")
 	fi
 	if [ "$package" != - ]; then
 		program "$package" "$out/bin/$name"

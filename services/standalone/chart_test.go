@@ -80,10 +80,10 @@ func TestChartSetsWhatServicesRead(t *testing.T) {
 // renderedEnv returns the names of the variables of each service's container.
 func renderedEnv(t *testing.T, values string) map[string][]string {
 	t.Helper()
-	helm, err := exec.LookPath("../../.local/cluster/bin/helm")
+	helm, err := exec.LookPath("../../.local/bin/helm")
 	if err != nil {
 		if helm, err = exec.LookPath("helm"); err != nil {
-			t.Skip("skipped: no helm; `make cluster-build` builds one")
+			t.Skip("skipped: no helm; `make .local/bin/helm` builds one")
 		}
 	}
 	out, err := exec.CommandContext(t.Context(), helm, "template", "try", chart, "--show-only", "templates/workloads.yaml", "--values", values).Output()

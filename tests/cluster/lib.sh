@@ -1,8 +1,10 @@
 # Settings and functions shared by the cluster's scripts; sourced, not run.
-# CLUSTER_STATE is the one folder that holds everything the cluster writes.
+# CLUSTER_STATE is the one folder that holds everything the cluster writes. It is
+# the machine's and not the working tree's: a machine has one cluster, and a new
+# clone should find its programs, which take minutes to build.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
-state=${CLUSTER_STATE:-$root/.local/cluster}
+state=${CLUSTER_STATE:-/var/lib/linkreel-cluster}
 mkdir -p "$state"
 state=$(cd "$state" && pwd)
 bin=$state/bin

@@ -294,9 +294,7 @@ previous_images() {
 	rm -rf "$source"
 	git clone --quiet --shared --no-checkout "$root" "$source"
 	git -C "$source" checkout --quiet "$1"
-	mkdir -p "$source/dist/images"
-	ln "$images"/*.layer.tar "$source/dist/images/"
-	(cd "$source" && TAG=$2 images/build.sh auth links videos transcoding-worker localcloud check)
+	(cd "$source" && LAYERS=${LAYERS:-$images} TAG=$2 images/build.sh auth links videos transcoding-worker localcloud check)
 	for name in auth links videos transcoding-worker localcloud check; do import_archive "$source/dist/images/$name.tar"; done
 	rm -rf "$source"
 	echo "$2" >"$3/tag"
