@@ -39,6 +39,8 @@ name is a setting in the service's Config; tests/cluster fails on one that is no
 {{- end }}
 {{- if include "linkreel.local" $root }}
 {{- $_ := set $env "LINKREEL_FIRESTORE_ENDPOINT" (printf "%s:8085" (include "linkreel.localcloud" $root)) }}
+{{- /* It is one process: while it restarts, calls wait instead of failing. */}}
+{{- $_ := set $env "LINKREEL_FIRESTORE_TIMEOUT" "9s" }}
 {{- else }}
 {{- $_ := set $env "LINKREEL_FIRESTORE_PROJECT" $root.Values.cloud.google.project }}
 {{- $_ := set $env "LINKREEL_FIRESTORE_DATABASE" $root.Values.cloud.google.database }}
