@@ -45,7 +45,7 @@ check() { (checking "$@"); }
 checking() {
 	local command=$1
 	shift
-	LINKREEL_ADMIN_TOKEN=$(token) exec "$images/bin/check" "$command" --base "$base" --short "$short" --operator http://127.0.0.1:18082 \
+	LINKREEL_ADMIN_TOKEN=$(token) exec "$images/bin/check" "$command" --base "$base" --short "$short" --operator "$(operator_url)" \
 		--via "linkreel.localhost/=127.0.0.1:$http_port" --via "go.linkreel.localhost/=127.0.0.1:$http_port" \
 		--via "media.linkreel.localhost/=127.0.0.1:$http_port" "$@"
 }
@@ -53,14 +53,15 @@ token() { k get secret $release -o jsonpath='{.data.admin-token}' | base64 -d; }
 
 # operator: the operator API on a port of the host, which no policy lets in.
 operator() {
-	local ready
 	if [ -n "${operator_pid-}" ] && kill -0 "$operator_pid" 2>/dev/null && reachable; then return; fi
-	kubectl --namespace $namespace port-forward service/$release-auth 18082:8082 >/dev/null 2>&1 &
+	kubectl --namespace $namespace port-forward service/$release-auth :8082 >"$work/operator.txt" 2>/dev/null &
 	operator_pid=$!
 	background+=("$operator_pid")
 	await 20 reachable
 }
-reachable() { curl -s -o /dev/null --max-time 2 http://127.0.0.1:18082/; }
+reachable() { curl -s -o /dev/null --max-time 2 "$(operator_url)"; }
+# operator_url: kubectl says which port it has taken.
+operator_url() { sed -n 's/^Forwarding from \(127[0-9.:]*\) .*/http:\/\/\1/p' "$work/operator.txt"; }
 
 # Values of every release: images keep their names here, so that only the
 # annotation tells new ones from old.
