@@ -22,8 +22,8 @@ const (
 )
 
 const (
-	adaptiveThreshold = 1000 // documents in the collection; below, looking through is cheaper
-	maxAdaptive       = 32   // per collection; each one slows every write down
+	adaptiveThreshold = 100 // documents in the collection; looking through a thousand takes 8 ms of a core, each time
+	maxAdaptive       = 32  // per collection; each one slows every write down
 	maxIndexKeyBytes  = 24000
 )
 
