@@ -4,15 +4,15 @@
 #
 #   build.sh [NAME]...     the named images of images/list, or all
 #
-# REGISTRY and TAG name them (localhost/linkreel and dev). LAYERS is the folder that
-# keeps what is made of Debian packages (dist/images). The archives are read
+# REGISTRY and TAG name them (localhost/linkreel and dev). OUT is the
+# folder of the archives, LAYERS that of what is made of Debian packages (dist/images). The archives are read
 # by `docker load`, `podman load`, `skopeo copy docker-archive:…` and
 # `ctr images import`. The same commit gives the same bytes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 registry=${REGISTRY:-localhost/linkreel} tag=${TAG:-dev}
-out=dist/images layers=${LAYERS:-dist/images}
-mkdir -p $out/bin "$layers"
+out=${OUT:-dist/images} layers=${LAYERS:-dist/images}
+mkdir -p "$out/bin" "$layers"
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH
 revision=$(git rev-parse HEAD)
