@@ -5,6 +5,6 @@
 #   IMAGE=localhost/linkreel/auth:TAG images/skaffold.sh auth
 set -euo pipefail
 cd "$(dirname "$0")/.."
-REGISTRY=${IMAGE%/*} TAG=${IMAGE##*:} OUT=dist/skaffold images/build.sh "$1"
+NICE=0 REGISTRY=${IMAGE%/*} TAG=${IMAGE##*:} OUT=dist/skaffold images/build.sh "$1"
 . tests/cluster/lib.sh
 import_archive "dist/skaffold/$1.tar"
