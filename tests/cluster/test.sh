@@ -408,6 +408,7 @@ case_traces() {
 	h upgrade --install devstack "$root/charts/devstack" --set images.redis=localhost/linkreel/redis:dev --wait --timeout 120s >/dev/null
 	upgrade --set telemetry.endpoint=http://devstack-otelview:4318 \
 		--set 'networkPolicy.telemetryTo[0].podSelector.matchLabels.app=devstack-otelview'
+	await 60 settled   # Pods of before, which send no spans, still answer while they stop.
 	viewer=http://$(k get service devstack-otelview -o jsonpath='{.spec.clusterIP}'):4318
 	operator
 	check setup >"$work/traced.json"
