@@ -447,7 +447,8 @@ case_uninstall() {
 	await 90 gone
 	ok "helm uninstall leaves the volumes' claims and the Secrets alone"
 }
-gone() { [ -z "$(k get deployment,statefulset,pod,service,ingress,hpa,networkpolicy -l app.kubernetes.io/instance=$release -o name)" ]; }
+# Helm leaves the pod of its test.
+gone() { [ -z "$(k get deployment,statefulset,pod,service,ingress,hpa,networkpolicy -l "app.kubernetes.io/instance=$release,app.kubernetes.io/component!=test" -o name)" ]; }
 
 running init || die "the cluster does not run; make cluster-up"
 cases=("$@")
