@@ -39,7 +39,6 @@ require (
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.31.0 // indirect
 	github.com/klauspost/compress v1.20.1 // indirect
 	github.com/landlock-lsm/go-landlock v0.11.0 // indirect
-	github.com/linkreel/linkreel/services/videos v0.0.0 // indirect
 	github.com/mattn/go-colorable v0.1.13 // indirect
 	github.com/mattn/go-isatty v0.0.20 // indirect
 	github.com/mattn/go-runewidth v0.0.16 // indirect
@@ -125,6 +124,7 @@ require (
 	github.com/linkreel/linkreel/services/links v0.0.0
 	github.com/linkreel/linkreel/services/standalone v0.0.0
 	github.com/linkreel/linkreel/services/transcoding-worker v0.0.0
+	github.com/linkreel/linkreel/services/videos v0.0.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/rs/zerolog v1.28.0
