@@ -26,6 +26,9 @@ func init() {
 // patience is how long a page may take on a machine that is busy with ffmpeg.
 const patience = 90 * time.Second
 
+// endChromium ends the browser, if one was started; TestMain calls it.
+var endChromium = func() {}
+
 var chromium = sync.OnceValues(func() (*rod.Browser, error) {
 	bin := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
@@ -38,9 +41,14 @@ var chromium = sync.OnceValues(func() (*rod.Browser, error) {
 		return nil, fmt.Errorf("no Chromium on this machine: `make tools` installs it")
 	}
 	// NoSandbox: containers that run as root cannot use it.
-	url, err := launcher.New().Bin(bin).Leakless(false).NoSandbox(true).Headless(true).Set("mute-audio").Launch()
+	start := launcher.New().Bin(bin).Leakless(false).NoSandbox(true).Headless(true).Set("mute-audio")
+	url, err := start.Launch()
 	if err != nil {
 		return nil, err
+	}
+	endChromium = func() {
+		start.Kill()
+		start.Cleanup()
 	}
 	b := rod.New().ControlURL(url)
 	return b, b.Connect()

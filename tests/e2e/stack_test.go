@@ -22,7 +22,9 @@ import (
 var stack *standalone.Stack
 
 func TestMain(m *testing.M) {
-	os.Exit(runTests(m))
+	code := runTests(m)
+	endChromium()
+	os.Exit(code)
 }
 
 // runTests drives the system whose stack.json LINKREEL_STACK names, such as one
