@@ -146,7 +146,10 @@ case_dryrun() {
 }
 
 ## install: helm install --wait from nothing; all pods are ready in a namespace that enforces the restricted standard.
-case_install() {
+case_install() { installed; }
+
+# installed VALUE...: a release from nothing, with these values on top.
+installed() {
 	local start=$SECONDS ours
 	mapfile -t ours < <(ours)
 	rm -f "$work"/{fresh,traffic.json}
@@ -154,7 +157,7 @@ case_install() {
 	kubectl delete namespace $namespace --ignore-not-found --timeout 120s >/dev/null
 	kubectl create namespace $namespace >/dev/null
 	kubectl label namespace $namespace pod-security.kubernetes.io/{enforce,warn}=restricted >/dev/null
-	h install $release "$chart" "${ours[@]}" --wait --timeout 300s >/dev/null || troubles "helm install failed"
+	h install $release "$chart" "${ours[@]}" "$@" --wait --timeout 300s >/dev/null || troubles "helm install failed"
 	touch "$work/fresh"
 	ok "helm install --wait: $(k get pods --no-headers | wc -l) pods ready after $((SECONDS - start)) s"
 }
@@ -167,18 +170,28 @@ case_helmtest() {
 
 ## smoke: API, redirect, upload to ready and playback through the Ingress by host name.
 case_smoke() {
-	local output
-	operator
-	output=$(check smoke) || { echo "$output"; die "smoke failed"; }
-	ok "smoke through the Ingress: $(grep -c '^ok ' <<<"$output") checks,$(grep 'upload to ready' <<<"$output")"
+	smoke Ingress
 	fails curl -fsS -o /dev/null --resolve "other.localhost:$http_port:127.0.0.1" "http://other.localhost:$http_port/"
 	ok "the Ingress refuses a host that is nobody's"
+}
+
+# smoke WAY: the smoke test through the Ingress or the Gateway.
+smoke() {
+	local output
+	operator
+	output=$(check smoke) || { echo "$output"; die "smoke through the $1 failed"; }
+	ok "smoke through the $1: $(grep -c '^ok ' <<<"$output") checks,$(grep 'upload to ready' <<<"$output")"
 }
 
 ## stories: the end-to-end stories and the contract tests, through the Ingress by host name.
 case_stories() {
 	# They make names that can be taken once.
 	[ -f "$work/fresh" ] || case_install
+	stories Ingress
+}
+
+# stories WAY: the stories on a fresh release, through the Ingress or the Gateway.
+stories() {
 	rm "$work/fresh"
 	operator
 	check stack --upload "http://media.linkreel.localhost:$http_port" >"$work/stack.json"
@@ -188,7 +201,7 @@ case_stories() {
 		mount --bind "$0" /etc/hosts
 		exec go test -count=1 -timeout 15m ./tests/e2e/... ./tests/contract/...' "$work/hosts") >"$work/stories.txt" 2>&1 ||
 		{ tail -n 60 "$work/stories.txt"; die "stories failed"; }
-	ok "stories through the Ingress: $(tr '\n' ' ' <"$work/stories.txt")"
+	ok "stories through the $1: $(tr '\n' ' ' <"$work/stories.txt")"
 }
 
 ## pods: what a container may do: no capability, seccomp, a root that cannot be written, no token.
@@ -374,9 +387,10 @@ case_hpa() {
 }
 scaled() { [ "$(k get deployment $release-links -o jsonpath='{.spec.replicas}')" -gt 2 ]; }
 
-## gateway: the same smoke through Gateway API in place of the Ingress.
+## gateway: smoke and stories on a release that is installed with Gateway API in place of the Ingress.
 case_gateway() {
-	local output
+	installed --set 'ingress.enabled=false,httpRoute.enabled=true,httpRoute.parentRefs[0].name=linkreel'
+	[ -z "$(k get ingress -o name)" ] || die "there is an Ingress"
 	kubectl apply -f - >/dev/null <<-END
 		apiVersion: gateway.networking.k8s.io/v1
 		kind: GatewayClass
@@ -390,12 +404,9 @@ case_gateway() {
 		  gatewayClassName: traefik
 		  listeners: [{name: web, protocol: HTTP, port: 8000}]
 	END
-	upgrade --set 'ingress.enabled=false,httpRoute.enabled=true,httpRoute.parentRefs[0].name=linkreel'
-	[ -z "$(k get ingress -o name)" ] || die "the Ingress is still there"
-	operator
 	for host in linkreel go.linkreel media.linkreel; do await 30 routed $host.localhost; done
-	output=$(check smoke) || { echo "$output"; die "smoke through the Gateway failed"; }
-	ok "smoke through the Gateway: $(grep -c '^ok ' <<<"$output") checks"
+	smoke Gateway
+	stories Gateway
 	upgrade
 }
 
