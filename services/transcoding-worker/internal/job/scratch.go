@@ -33,11 +33,8 @@ func OpenScratch(root string) (*Scratch, error) {
 	if err := sweepScratch(root); err != nil {
 		return nil, fmt.Errorf("scratch: %w", err)
 	}
-	lock, err := os.CreateTemp(root, "worker-*.lock")
+	lock, err := newLock(root)
 	if err != nil {
-		return nil, fmt.Errorf("scratch: %w", err)
-	}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return nil, fmt.Errorf("scratch: %w", err)
 	}
 	dir := strings.TrimSuffix(lock.Name(), ".lock")
@@ -47,6 +44,29 @@ func OpenScratch(root string) (*Scratch, error) {
 	return &Scratch{dir: dir, lock: lock}, nil
 }
 
+// newLock makes and holds a lock of this process. Another one that starts at the
+// same moment may sweep it away before it is held; then it makes another.
+func newLock(root string) (*os.File, error) {
+	for {
+		lock, err := os.CreateTemp(root, "worker-*.lock")
+		if err != nil {
+			return nil, err
+		}
+		if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+			return nil, errors.Join(err, lock.Close())
+		}
+		_, err = os.Stat(lock.Name())
+		if err == nil {
+			return lock, nil
+		}
+		if closed := lock.Close(); !errors.Is(err, os.ErrNotExist) {
+			return nil, errors.Join(err, closed)
+		}
+	}
+}
+
+// sweepScratch removes what killed processes left. Several processes may sweep
+// at once.
 func sweepScratch(root string) error {
 	locks, err := filepath.Glob(filepath.Join(root, "worker-*.lock"))
 	if err != nil {
@@ -61,7 +81,10 @@ func sweepScratch(root string) error {
 			return err
 		}
 		if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
-			err = errors.Join(os.RemoveAll(strings.TrimSuffix(name, ".lock")), os.Remove(name))
+			err = os.RemoveAll(strings.TrimSuffix(name, ".lock"))
+			if gone := os.Remove(name); !errors.Is(gone, os.ErrNotExist) {
+				err = errors.Join(err, gone)
+			}
 		}
 		if err := errors.Join(err, f.Close()); err != nil {
 			return err
