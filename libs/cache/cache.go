@@ -39,7 +39,7 @@ type Options[V any] struct {
 	Absent   time.Duration // life of "there is nothing"; 2 s
 	Stale    time.Duration // how long a value may stand in for a failing loader; 24 h
 	Timeout  time.Duration // bound of a load; 2 s
-	Patience time.Duration // how long a caller without a value waits; 1 s, a quarter of it while loads fail
+	Patience time.Duration // how long a caller waits who has no value to fall back on, or suspects it; 1 s, a quarter of it while loads fail
 	Wait     time.Duration // how long a caller with an old value waits for a new one; 100 ms
 	Now      func() time.Time
 }
@@ -240,13 +240,17 @@ func (c *Cache[V]) mayTry(now int64) bool {
 // cold loads for a caller who has nothing else. It gives up before the load
 // does, sooner when the last load failed: the next caller may find the value.
 func (c *Cache[V]) cold(ctx context.Context, key string) (Lookup[V], error) {
-	patience := c.opt.Patience
-	if c.failed.Load() != 0 {
-		patience /= 4
-	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, c.patience())
 	defer cancel()
 	return c.load(ctx, key)
+}
+
+// patience is how long a caller waits who needs a new value.
+func (c *Cache[V]) patience() time.Duration {
+	if c.failed.Load() != 0 {
+		return c.opt.Patience / 4
+	}
+	return c.opt.Patience
 }
 
 // load reads key now, or joins a load that began after the key's last
@@ -273,7 +277,7 @@ func (c *Cache[V]) load(ctx context.Context, key string) (Lookup[V], error) {
 // under way could miss a change that was answered before the call. Callers that
 // wait for the same load to begin share it. e, if any, stands in when it fails.
 func (c *Cache[V]) verify(ctx context.Context, key string, e *Entry[V]) (Lookup[V], error) {
-	ctx, cancel := context.WithTimeout(ctx, c.opt.Patience)
+	ctx, cancel := context.WithTimeout(ctx, c.patience())
 	defer cancel()
 	v := c.next(key)
 	var err error
