@@ -2,8 +2,6 @@ package media
 
 import (
 	"context"
-	"fmt"
-	"math/rand/v2"
 	"syscall"
 	"testing"
 	"time"
@@ -35,59 +33,6 @@ func (r *rig) noOrphans(record transcode.Record) {
 	}
 	if got, want := len(r.objects(record.VideoID)), len(record.Outcome.Objects()); got != want {
 		r.t.Errorf("%s: %d objects remain, want the outcome's %d", record.VideoID, got, want)
-	}
-}
-
-// TestKilledWorkersJobsGoOnElsewhere ends workers at random moments and expects
-// every video to become ready, once, soon after.
-func TestKilledWorkersJobsGoOnElsewhere(t *testing.T) {
-	t.Parallel()
-	kills, stops := 1, 0
-	if full() {
-		kills, stops = 20, 5
-	}
-	r := newRig(t)
-	m := &maker{t: t, dir: t.TempDir()}
-	// Encoded, not copied, so that there is time to be killed in.
-	source := m.ff(video("640x360", "30", 6) + " " + tone(6) + " -c:v mpeg4 -q:v 5" + aac + "a.mp4")
-	random := rand.New(rand.NewPCG(1, 2))
-	victim := r.start(nil)
-	for i := range kills + stops {
-		videoID := fmt.Sprint("kill", i)
-		j := r.submit(videoID, source)
-		r.await(j.ID, timeLimit, func(x transcode.Record) bool { return x.State == transcode.Running || final(x) })
-		time.Sleep(time.Duration(random.Int64N(int64(1500 * time.Millisecond))))
-		struck := time.Now()
-		attempt := r.await(j.ID, time.Second, func(transcode.Record) bool { return true }).Attempt
-		stopped := i >= kills
-		if stopped {
-			_ = victim.Process.Signal(syscall.SIGSTOP)
-		} else {
-			victim.kill()
-		}
-		heir := r.start(nil)
-		record := r.await(j.ID, timeLimit, func(x transcode.Record) bool { return x.Attempt > attempt || final(x) })
-		resumed := time.Since(struck)
-		if record.Attempt > attempt && resumed > 45*time.Second {
-			t.Errorf("%s was resumed after %v, want at most 45 s", videoID, resumed)
-		}
-		if stopped {
-			// The one that was asleep wakes up and must not publish what it had.
-			_ = victim.Process.Signal(syscall.SIGCONT)
-		}
-		record = r.await(j.ID, timeLimit, final)
-		if record.State != transcode.Done || record.Outcome == nil {
-			t.Fatalf("%s ended as %s: %v", videoID, record.State, record.Failure)
-		}
-		if want := transcode.Prefix(videoID, j.Generation, record.Attempt); record.Outcome.Prefix != want {
-			t.Errorf("%s was published by %s, want %s", videoID, record.Outcome.Prefix, want)
-		}
-		if stopped {
-			victim.terminate()
-		}
-		r.noOrphans(record)
-		t.Logf("%s: struck in attempt %d, resumed after %v, done in attempt %d", videoID, attempt, resumed.Round(100*time.Millisecond), record.Attempt)
-		victim = heir
 	}
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/linkreel/linkreel/libs/queue"
 	"github.com/linkreel/linkreel/libs/transcode"
 	worker "github.com/linkreel/linkreel/services/transcoding-worker"
+	"github.com/linkreel/linkreel/services/videos"
 )
 
 // workerEnv makes the test binary run a worker instead of tests, so that
@@ -42,6 +43,7 @@ func TestMain(m *testing.M) {
 		boot.Main("transcoding-worker", cfg.Config, func(ctx context.Context) (*boot.Service, error) { return worker.New(ctx, cfg) })
 		os.Exit(0)
 	}
+	slog.SetDefault(slog.New(witnessed))
 	os.Exit(m.Run())
 }
 
@@ -54,6 +56,7 @@ type rig struct {
 	bucket  *objectstore.Store
 	storage *storage.Server
 	redis   *redisproc.Server
+	client  *redis.Client
 	scratch string
 	player  *player // nil: results are not played
 	peak    peaks   // of memory, by the last file of the corpus
@@ -62,7 +65,7 @@ type rig struct {
 func newRig(t testing.TB) *rig {
 	t.Helper()
 	ctx := context.Background()
-	indexes, err := firestore.ParseIndexes(worker.Indexes)
+	indexes, err := firestore.ParseIndexes(worker.Indexes, videos.Indexes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,13 +78,18 @@ func newRig(t testing.TB) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects, err := storage.Open(storage.Options{Dir: t.TempDir(), Buckets: []string{"media"}})
+	public, api := httptest.NewUnstartedServer(nil), httptest.NewUnstartedServer(nil)
+	publicURL, apiURL := "http://"+public.Listener.Addr().String(), "http://"+api.Listener.Addr().String()
+	objects, err := storage.Open(storage.Options{Dir: t.TempDir(), Buckets: []string{"media"}, PublicURL: publicURL, APIURL: apiURL})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = objects.Close() })
-	api := httptest.NewServer(objects.APIHandler())
-	t.Cleanup(api.Close)
+	public.Config.Handler, api.Config.Handler = objects.PublicHandler(), objects.APIHandler()
+	for _, s := range []*httptest.Server{public, api} {
+		s.Start()
+		t.Cleanup(s.Close)
+	}
 	key := filepath.Join(t.TempDir(), "key.json")
 	if err := os.WriteFile(key, objects.ServiceAccountKey(), 0o600); err != nil {
 		t.Fatal(err)
@@ -89,7 +97,7 @@ func newRig(t testing.TB) *rig {
 	r := &rig{t: t, storage: objects, redis: redistest.Server(t), scratch: t.TempDir()}
 	r.env = map[string]string{
 		"LINKREEL_FIRESTORE_PROJECT": "test", "LINKREEL_FIRESTORE_ENDPOINT": addr.String(),
-		"LINKREEL_STORAGE_BUCKET": "media", "LINKREEL_STORAGE_ENDPOINT": api.URL, "LINKREEL_STORAGE_KEY_FILE": key,
+		"LINKREEL_STORAGE_BUCKET": "media", "LINKREEL_STORAGE_ENDPOINT": apiURL, "LINKREEL_STORAGE_PUBLIC_URL": publicURL, "LINKREEL_STORAGE_KEY_FILE": key,
 		"LINKREEL_REDIS_URL": r.redis.Addr(), "LINKREEL_SCRATCH_DIR": r.scratch,
 		"LINKREEL_ADMIN_ADDR": "127.0.0.1:0", "LINKREEL_DRAIN": "0s", "LINKREEL_LOG_LEVEL": "warn",
 	}
@@ -100,9 +108,9 @@ func newRig(t testing.TB) *rig {
 	}
 	t.Cleanup(func() { _ = db.Close() })
 	r.jobs = transcode.NewStore(db, time.Now)
-	client := redis.NewClient(&redis.Options{Addr: r.redis.Addr()})
-	t.Cleanup(func() { _ = client.Close() })
-	r.queue = queue.New(client, queue.Options{Name: transcode.QueueName})
+	r.client = redis.NewClient(&redis.Options{Addr: r.redis.Addr()})
+	t.Cleanup(func() { _ = r.client.Close() })
+	r.queue = queue.New(r.client, queue.Options{Name: transcode.QueueName})
 	if r.bucket, err = objectstore.Open(ctx, cfg.Storage); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,413 @@
+package media
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/caarlos0/env/v11"
+
+	"github.com/linkreel/linkreel/libs/authclient"
+	"github.com/linkreel/linkreel/libs/boot"
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/localcloud/storage"
+	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/services/videos"
+)
+
+// witness keeps what the videos service says of publications and shows warnings.
+type witness struct {
+	slog.Handler
+	mu       sync.Mutex
+	versions map[string][]int64 // of a video, in the order they were published
+	removed  []string           // by the janitor
+}
+
+var witnessed = &witness{
+	Handler: slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}), versions: map[string][]int64{},
+}
+
+func (w *witness) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelInfo }
+func (w *witness) WithAttrs([]slog.Attr) slog.Handler           { return w }
+func (w *witness) WithGroup(string) slog.Handler                { return w }
+
+func (w *witness) Handle(ctx context.Context, r slog.Record) error {
+	about := map[string]slog.Value{}
+	r.Attrs(func(a slog.Attr) bool {
+		about[a.Key] = a.Value
+		return true
+	})
+	w.mu.Lock()
+	switch r.Message {
+	case "video published":
+		id := about["video"].String()
+		w.versions[id] = append(w.versions[id], about["version"].Int64())
+	case "orphan removed":
+		w.removed = append(w.removed, about["object"].String())
+	}
+	w.mu.Unlock()
+	if r.Level < slog.LevelError {
+		return nil
+	}
+	return w.Handler.Handle(ctx, r)
+}
+
+func (w *witness) published(id string) []int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.versions[id])
+}
+
+// orphans counts what the janitor removed of the videos.
+func (w *witness) orphans(of []*upload) (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, object := range w.removed {
+		if slices.ContainsFunc(of, func(u *upload) bool { return strings.HasPrefix(object, transcode.VideoPrefix(u.id)) }) {
+			n++
+		}
+	}
+	return n
+}
+
+// system is a rig with the videos service in front, as callers know it.
+type system struct {
+	*rig
+	base, key string
+}
+
+type oneKey map[string]*authclient.Record
+
+func (s oneKey) Verify(_ context.Context, hash string) (*authclient.Record, error) {
+	if r, ok := s[hash]; ok {
+		return r, nil
+	}
+	return nil, authclient.ErrUnknownKey
+}
+
+func newSystem(t testing.TB, more map[string]string) *system {
+	t.Helper()
+	s := &system{rig: newRig(t)}
+	key, err := identity.NewKey(strings.NewReader(identity.NewNonce() + identity.NewNonce() + identity.NewNonce()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.key = key.Secret()
+	auth := httptest.NewServer(authclient.Handler(oneKey{key.Hash(): {
+		KeyID: "key", AccountID: "acc", AccountName: "acc", Plan: identity.Creator, Scopes: identity.AllScopes(), Version: 1, PerMinute: 1_000_000,
+	}}, "token"))
+	t.Cleanup(auth.Close)
+	front := httptest.NewUnstartedServer(nil) // for its free address only
+	addr := front.Listener.Addr().String()
+	front.Close()
+	s.base = "http://" + addr
+	settings := map[string]string{
+		"LINKREEL_AUTH_URL": auth.URL, "LINKREEL_INTERNAL_TOKEN": "token", "LINKREEL_BASE_URL": s.base,
+		"LINKREEL_TOKEN_SECRET": strings.Repeat("07", 32),
+	}
+	for _, m := range []map[string]string{s.env, more} {
+		for k, v := range m {
+			settings[k] = v
+		}
+	}
+	var cfg videos.Config
+	if err := env.ParseWithOptions(&cfg, env.Options{Environment: settings}); err != nil {
+		t.Fatal(err)
+	}
+	svc, err := videos.New(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httpapi.NewServer(addr, svc.Handler("api"))
+	go func() { _ = server.ListenAndServe(addr) }()
+	ctx, stop := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	for _, loop := range svc.Loops {
+		wg.Go(func() { _ = loop.Run(ctx) })
+	}
+	t.Cleanup(func() {
+		stop()
+		wg.Wait()
+		_ = server.Shutdown()
+		_ = boot.CloseAll(context.Background(), svc)
+	})
+	return s
+}
+
+// call asks the videos service and answers nil when it is not well.
+func (s *system) call(method, path string, body any) map[string]any {
+	s.t.Helper()
+	packed, err := json.Marshal(body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	req, err := http.NewRequest(method, s.base+"/api/v1/videos"+path, bytes.NewReader(packed))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+s.key)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil
+	}
+	defer resp.Body.Close()
+	var answer map[string]any
+	if b, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode > 299 || json.Unmarshal(b, &answer) != nil {
+		return nil
+	}
+	return answer
+}
+
+// eventually waits for what a busy machine may take long to do.
+func (s *system) eventually(what string, ok func() bool) {
+	s.t.Helper()
+	for end := time.Now().Add(2 * timeLimit); !ok(); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			s.t.Fatalf("not after %v: %s", 2*timeLimit, what)
+		}
+	}
+}
+
+// upload makes a video of a file, as a caller does.
+func (s *system) upload(path string) *upload {
+	s.t.Helper()
+	file, err := os.ReadFile(path)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var made map[string]any
+	s.eventually("a video is made", func() bool { made = s.call(http.MethodPost, "", map[string]any{}); return made != nil })
+	u := &upload{system: s, id: made["videoId"].(string)}
+	s.eventually("the file is uploaded", func() bool {
+		req, err := http.NewRequest(http.MethodPut, made["uploadUrl"].(string), bytes.NewReader(file))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return false
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	})
+	s.eventually("the upload is noticed", func() bool {
+		if o, err := s.bucket.Stat(context.Background(), "uploads/"+u.id+"/source"); err == nil {
+			u.job = transcode.JobID(u.id, o.Generation)
+		}
+		return u.look() == "processing" && u.job != ""
+	})
+	return u
+}
+
+type upload struct {
+	*system
+	id, job  string
+	statuses []string // each once, in the order they were seen
+	want     item
+	attempt  int // the one that was struck
+}
+
+// look asks for the status as a caller does.
+func (u *upload) look() string {
+	v := u.call(http.MethodGet, "/"+u.id, nil)
+	status, _ := v["status"].(string)
+	if status != "" && (len(u.statuses) == 0 || u.statuses[len(u.statuses)-1] != status) {
+		u.statuses = append(u.statuses, status)
+	}
+	return status
+}
+
+func (u *upload) record() transcode.Record {
+	r, err := u.jobs.Get(context.Background(), u.job)
+	if err != nil {
+		return transcode.Record{}
+	}
+	return r
+}
+
+// strike is what happens to the workers of a round, one by one.
+type strike struct {
+	name     string
+	signals  []syscall.Signal
+	flush    bool // Redis is emptied with it
+	cutWhile bool // storage is cut off for a while when the first job goes on elsewhere
+}
+
+func repeat(n int, s syscall.Signal) []syscall.Signal { return slices.Repeat([]syscall.Signal{s}, n) }
+
+// TestKilledWorkersVideosBecomeReadyOnce strikes workers in the middle of their
+// jobs, empties Redis and cuts storage off meanwhile, and expects of every
+// video what its caller does: that it becomes ready, once, soon, and that
+// nothing is left of what did not come to its end.
+func TestKilledWorkersVideosBecomeReadyOnce(t *testing.T) {
+	t.Parallel()
+	strikes := []strike{{"one killed, one stopped, Redis emptied, storage cut off", []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP}, true, true}}
+	if full() {
+		strikes = []strike{
+			{"killed", repeat(5, syscall.SIGKILL), false, false},
+			{"killed, Redis emptied", repeat(5, syscall.SIGKILL), true, false},
+			{"killed, storage cut off", repeat(5, syscall.SIGKILL), false, true},
+			{"killed", repeat(5, syscall.SIGKILL), false, false},
+			{"stopped", repeat(5, syscall.SIGSTOP), false, false},
+		}
+	}
+	s := newSystem(t, map[string]string{"LINKREEL_SWEEP_EVERY": "2s", "LINKREEL_JANITOR_EVERY": "3s"})
+	m := &maker{t: t, dir: t.TempDir()}
+	// Of the first, a copy is ready before its worker is struck; the attempt after
+	// that leaves the copy's files without use. The second has nothing yet.
+	sources := []struct {
+		file string
+		want item
+	}{
+		{m.ff(video("1280x720", "25", 12) + " " + tone(12) + x264 + "-g 50 -b:v 3M" + aac + "a.mp4"), item{frames: 300, rate: 25, width: 1280, height: 720, copied: true}},
+		{m.ff(video("640x360", "30", 20) + " " + tone(20) + " -c:v mpeg4 -q:v 5" + aac + "b.mp4"), item{frames: 600, rate: 30, width: 640, height: 360}},
+	}
+	var all []*upload
+	for _, round := range strikes {
+		var uploads []*upload
+		for i := range round.signals {
+			u := s.upload(sources[i%len(sources)].file)
+			u.want = sources[i%len(sources)].want
+			uploads = append(uploads, u)
+		}
+		s.strike(round, uploads)
+		all = append(all, uploads...)
+	}
+	var want []string
+	for _, u := range all {
+		s.eventually(u.id+" is ready", func() bool { return u.look() == "ready" })
+		if got := strings.Join(u.statuses, " "); got != "processing ready" {
+			t.Errorf("%s was seen as %s", u.id, got)
+		}
+		r := u.record()
+		if r.State != transcode.Done || r.Outcome == nil {
+			t.Fatalf("%s ended as %s: %v", u.id, r.State, r.Failure)
+		}
+		if want := transcode.Prefix(u.id, r.Generation, r.Attempt); r.Outcome.Prefix != want {
+			t.Errorf("%s was published by %s, want %s", u.id, r.Outcome.Prefix, want)
+		}
+		s.eventually(u.id+" is published in its last version", func() bool {
+			versions := witnessed.published(u.id)
+			return len(versions) > 0 && versions[len(versions)-1] == int64(r.Outcome.Version)
+		})
+		if versions := witnessed.published(u.id); !slices.IsSorted(versions) || len(slices.Compact(slices.Clone(versions))) != len(versions) {
+			t.Errorf("%s was published in versions %v", u.id, versions)
+		}
+		for _, f := range s.check(r.Outcome, u.want) {
+			t.Errorf("%s: %s", u.id, f)
+		}
+		want = append(want, r.Outcome.Objects()...)
+	}
+	slices.Sort(want)
+	s.eventually("the janitor leaves nothing but the outcomes", func() bool {
+		var got []string
+		for o, err := range s.bucket.List(context.Background(), "videos/") {
+			if err != nil {
+				return false
+			}
+			got = append(got, o.Name)
+		}
+		return slices.Equal(got, want)
+	})
+	orphans := witnessed.orphans(all)
+	if orphans == 0 {
+		t.Error("the janitor had nothing to remove, so this shows nothing of it")
+	}
+	t.Logf("%d workers struck, %d videos ready once; the janitor removed %d objects and left %d, all in use", len(all), len(all), orphans, len(want))
+}
+
+// strike starts a worker for each upload, strikes them all in the middle of
+// their work, and sees to it that others finish it.
+func (s *system) strike(round strike, uploads []*upload) {
+	t := s.t
+	t.Helper()
+	var victims []*process
+	for range uploads {
+		victims = append(victims, s.start(nil))
+	}
+	s.eventually("all are worked on", func() bool {
+		n := 0
+		for _, u := range uploads {
+			r := u.record()
+			scouted := strings.HasSuffix(r.Worker, "-scout") // it looks for a moment and puts the job back
+			if r.State == transcode.Running && !scouted && (!u.want.copied || r.Outcome != nil) {
+				n++
+			}
+		}
+		return n == len(uploads)
+	})
+	for i, v := range victims {
+		time.Sleep(time.Duration(i*137%300) * time.Millisecond) // at different moments of the work
+		_ = v.Process.Signal(round.signals[i])
+	}
+	struck := time.Now()
+	if round.flush {
+		if err := s.client.FlushAll(context.Background()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, u := range uploads {
+		r := u.record()
+		if r.State != transcode.Running {
+			t.Errorf("%s: %s was %s when its worker was struck, so this shows nothing of it", round.name, u.id, r.State)
+		}
+		u.attempt = r.Attempt
+	}
+	var heirs []*process
+	for range victims {
+		heirs = append(heirs, s.start(nil))
+	}
+	resumed := map[string]time.Duration{}
+	var woken bool
+	var mend func()
+	s.eventually("every video of the round is done", func() bool {
+		done := 0
+		for _, u := range uploads {
+			r := u.record()
+			if _, seen := resumed[u.id]; !seen && r.Attempt > u.attempt {
+				resumed[u.id] = time.Since(struck)
+			}
+			u.look()
+			if final(r) {
+				done++
+			}
+		}
+		if len(resumed) > 0 && round.cutWhile && mend == nil {
+			mend = s.storage.Faults().Inject(storage.Fault{Status: http.StatusServiceUnavailable})
+			time.AfterFunc(8*time.Second, mend)
+		}
+		if len(resumed) == len(uploads) && !woken {
+			// Those that were asleep wake up beside their heirs, with all that their
+			// programs have made meanwhile, and must not publish it.
+			woken = true
+			for _, v := range victims {
+				_ = v.Process.Signal(syscall.SIGCONT)
+			}
+		}
+		return done == len(uploads)
+	})
+	longest := time.Duration(0)
+	for _, d := range resumed {
+		longest = max(longest, d)
+	}
+	t.Logf("%d workers %s: all their videos resumed within %.1f s", len(victims), round.name, longest.Seconds())
+	if longest > 45*time.Second {
+		t.Errorf("%s: a video was resumed after %v, want at most 45 s", round.name, longest)
+	}
+	for _, v := range append(victims, heirs...) {
+		v.terminate()
+	}
+}
