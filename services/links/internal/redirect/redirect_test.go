@@ -202,7 +202,11 @@ func TestMemory_holds_a_million_links(t *testing.T) {
 	before := heap()
 	m := NewMemory(generated{}, limit, nil)
 	for i := range n {
-		if l, err := m.targets.Get(t.Context(), fmt.Sprintf("|slug%07d", i)); err != nil || !l.Found {
+		l, err := m.targets.Get(t.Context(), fmt.Sprintf("|slug%07d", i))
+		for errors.Is(err, context.DeadlineExceeded) && t.Context().Err() == nil { // the machine is busy
+			l, err = m.targets.Get(t.Context(), fmt.Sprintf("|slug%07d", i))
+		}
+		if err != nil || !l.Found {
 			t.Fatal(l, err)
 		}
 	}
