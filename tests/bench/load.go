@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -135,10 +136,14 @@ func cpuOf(pids ...int) (time.Duration, error) {
 	return total, nil
 }
 
-// childrenOf lists the processes that pid started.
+// childrenOf lists the processes that pid started, whichever of its threads did.
 func childrenOf(pid int) (out []int) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
-	if err == nil && len(text) > 0 {
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // the pattern is right
+	for _, list := range lists {
+		text, err := os.ReadFile(list)
+		if err != nil {
+			continue // the thread has ended
+		}
 		for _, f := range strings.Fields(string(text)) {
 			if n, err := strconv.Atoi(f); err == nil {
 				out = append(out, n)

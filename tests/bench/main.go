@@ -5,8 +5,11 @@
 //	redirect   CPU per redirect, clicks counted durably, Redis and flusher
 //	           included, against a bare Fiber redirect and nginx `return 302`
 //	api        CPU, Firestore reads and writes per create and per list
-//	media      CPU of the ladder against bare ffmpeg with the same arguments,
+//	media      all of the next three
+//	ladder     CPU of the ladder against bare ffmpeg with the same arguments,
 //	           and of the fast path against the ladder
+//	first-play how soon after its upload a minute of film can be watched
+//	workers    two workers with one processor each against one
 //	go         the Go benchmarks of hot paths
 //
 // Without arguments it runs all of them. BENCH_ROUNDS (5) and BENCH_SECONDS (3)
@@ -36,15 +39,17 @@ func main() {
 	defer stop()
 	fmt.Printf("load average at the start: %s\n", loadAverage())
 	for _, part := range []struct {
-		name string
-		run  func(context.Context) error
+		name, of string
+		run      func(context.Context) error
 	}{
-		{"redirect", benchRedirect},
-		{"api", benchAPI},
-		{"media", benchMedia},
-		{"go", benchGo},
+		{"redirect", "", benchRedirect},
+		{"api", "", benchAPI},
+		{"ladder", "media", benchLadder},
+		{"first-play", "media", benchFirstPlay},
+		{"workers", "media", benchTwoWorkers},
+		{"go", "", benchGo},
 	} {
-		if len(os.Args) > 1 && !slices.Contains(os.Args[1:], part.name) {
+		if len(os.Args) > 1 && !slices.Contains(os.Args[1:], part.name) && !slices.Contains(os.Args[1:], part.of) {
 			continue
 		}
 		fmt.Printf("\n== %s\n", part.name)
@@ -55,11 +60,6 @@ func main() {
 		}
 	}
 	fmt.Printf("\nload average at the end: %s\n", loadAverage())
-}
-
-// benchMedia runs the worker's own comparison, which needs its inside.
-func benchMedia(ctx context.Context) error {
-	return goTest(ctx, "./services/transcoding-worker/internal/ladder", "BenchmarkAgainstFFmpeg", strconv.Itoa(setting("BENCH_ROUNDS", 5))+"x")
 }
 
 func benchGo(ctx context.Context) error {

@@ -44,6 +44,8 @@ func serve(what string) {
 		err = serveFirestore(ctx)
 	case "system":
 		err = serveSystem(ctx)
+	case "worker":
+		err = serveWorker()
 	default:
 		err = fmt.Errorf("nothing is called %q", what)
 	}

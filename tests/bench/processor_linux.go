@@ -1,0 +1,35 @@
+package main
+
+import (
+	"os"
+	"runtime"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// onProcessor confines this program and what it starts to one processor. The
+// threads of a running program cannot all be moved, so it begins anew: a
+// program starts where the thread is that becomes it.
+func onProcessor(number string) error {
+	const done = "BENCH_CONFINED"
+	if os.Getenv(done) != "" {
+		return nil
+	}
+	n, err := strconv.Atoi(number)
+	if err != nil {
+		return err
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	runtime.LockOSThread()
+	var set unix.CPUSet
+	set.Set(n)
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return err
+	}
+	return syscall.Exec(exe, os.Args, append(os.Environ(), done+"=1"))
+}
