@@ -211,8 +211,7 @@ func (t *Tools) run(ctx context.Context, tool string, c Call) (Usage, error) {
 		if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 			e.Signal = ws.Signal()
 		}
-		// ffmpeg takes the first SIGXCPU as a polite request and ends with 255.
-		if e.Signal == syscall.SIGXCPU || usage.CPU >= c.CPU {
+		if outOfTime(e, usage.CPU, c.CPU) {
 			return usage, fmt.Errorf("%w: %w", ErrTimeout, e)
 		}
 		if outOfMemory(e.Stderr) {
@@ -221,6 +220,15 @@ func (t *Tools) run(ctx context.Context, tool string, c Call) (Usage, error) {
 		return usage, e
 	}
 	return usage, waitErr
+}
+
+// outOfTime recognises a tool that the kernel ended for its processor time.
+// ffmpeg takes SIGXCPU as a polite request and ends with 255, or SIGKILL ends it. The
+// limit is measured in ticks, which may run well ahead of the time that is
+// reported in the end.
+func outOfTime(e *ExitError, used, limit time.Duration) bool {
+	ended := e.Signal == syscall.SIGKILL || e.Signal == 0 && e.Code == 255
+	return e.Signal == syscall.SIGXCPU || used >= limit || ended && used >= limit/4*3
 }
 
 // outOfMemory recognises what ffmpeg and its codecs say when the limit is met.

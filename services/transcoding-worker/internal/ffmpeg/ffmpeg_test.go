@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -144,6 +145,29 @@ func TestLimitsEndACall(t *testing.T) {
 			t.Errorf("Transcode = %v, want the cause of the cancellation", err)
 		}
 	})
+}
+
+func TestAnEndForProcessorTimeIsRecognised(t *testing.T) {
+	t.Parallel()
+	const limit = time.Minute
+	for _, tt := range []struct {
+		end  ExitError
+		used time.Duration
+		want bool
+	}{
+		{ExitError{Signal: syscall.SIGXCPU}, 50 * time.Second, true},
+		{ExitError{Signal: syscall.SIGKILL}, 57 * time.Second, true}, // the kernel's ticks were ahead
+		{ExitError{Code: 255}, 57 * time.Second, true},
+		{ExitError{Code: 1}, 61 * time.Second, true},
+		{ExitError{Signal: syscall.SIGKILL}, 10 * time.Second, false}, // by somebody else
+		{ExitError{Code: 255}, 10 * time.Second, false},
+		{ExitError{Signal: syscall.SIGSEGV}, 57 * time.Second, false},
+		{ExitError{Code: 1}, 57 * time.Second, false},
+	} {
+		if got := outOfTime(&tt.end, tt.used, limit); got != tt.want {
+			t.Errorf("%v after %v of %v: %v, want %v", &tt.end, tt.used, limit, got, tt.want)
+		}
+	}
 }
 
 func TestProgressReportsHowFarTheOutputReaches(t *testing.T) {
