@@ -27,35 +27,55 @@ import (
 	"github.com/linkreel/linkreel/services/videos"
 )
 
-// witness keeps what the videos service says of publications and shows warnings.
+// witness keeps what services in this process log of publications, orphans and
+// processor time, and shows their errors.
 type witness struct {
+	*noted
 	slog.Handler
+	attrs []slog.Attr
+}
+
+type noted struct {
 	mu       sync.Mutex
-	versions map[string][]int64 // of a video, in the order they were published
-	removed  []string           // by the janitor
+	versions map[string][]int64       // of a video, in the order they were published
+	removed  []string                 // by the janitor
+	used     map[string]time.Duration // by the programs of all attempts at a video
 }
 
 var witnessed = &witness{
-	Handler: slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}), versions: map[string][]int64{},
+	Handler: slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}),
+	noted:   &noted{versions: map[string][]int64{}, used: map[string]time.Duration{}},
 }
 
 func (w *witness) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelInfo }
-func (w *witness) WithAttrs([]slog.Attr) slog.Handler           { return w }
-func (w *witness) WithGroup(string) slog.Handler                { return w }
+
+func (w *witness) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &witness{w.noted, w.Handler.WithAttrs(attrs), append(slices.Clip(w.attrs), attrs...)}
+}
 
 func (w *witness) Handle(ctx context.Context, r slog.Record) error {
 	about := map[string]slog.Value{}
+	for _, a := range w.attrs {
+		about[a.Key] = a.Value
+	}
 	r.Attrs(func(a slog.Attr) bool {
 		about[a.Key] = a.Value
 		return true
 	})
 	w.mu.Lock()
+	id := about["video"].String()
 	switch r.Message {
 	case "video published":
-		id := about["video"].String()
 		w.versions[id] = append(w.versions[id], about["version"].Int64())
 	case "orphan removed":
 		w.removed = append(w.removed, about["object"].String())
+	}
+	if used, ok := about["used"]; ok { // each attempt says it once, when it ends
+		for _, a := range used.Resolve().Group() {
+			if a.Key == "cpuSeconds" {
+				w.used[id] += time.Duration(a.Value.Float64() * float64(time.Second))
+			}
+		}
 	}
 	w.mu.Unlock()
 	if r.Level < slog.LevelError {
@@ -64,22 +84,28 @@ func (w *witness) Handle(ctx context.Context, r slog.Record) error {
 	return w.Handler.Handle(ctx, r)
 }
 
-func (w *witness) published(id string) []int64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Clone(w.versions[id])
+func (n *noted) published(id string) []int64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.versions[id])
+}
+
+func (n *noted) cpu(id string) time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.used[id]
 }
 
 // orphans counts what the janitor removed of the videos.
-func (w *witness) orphans(of []*upload) (n int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, object := range w.removed {
+func (n *noted) orphans(of []*upload) (count int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, object := range n.removed {
 		if slices.ContainsFunc(of, func(u *upload) bool { return strings.HasPrefix(object, transcode.VideoPrefix(u.id)) }) {
-			n++
+			count++
 		}
 	}
-	return n
+	return count
 }
 
 // system is a rig with the videos service in front, as callers know it.

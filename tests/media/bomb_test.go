@@ -1,0 +1,103 @@
+package media
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/transcode"
+)
+
+// deflated is a small file of large pictures, each just within the limit.
+func deflated(m *maker, pictures int) string {
+	m.ff("-f lavfi -i color=c=red:s=6000x6000:r=25 -frames:v 1 -c:v png one.mov")
+	return m.ff(fmt.Sprintf("-stream_loop %d -i @one.mov -c copy a.mov", pictures-1))
+}
+
+// swelling says that it is a second of 64×64 and goes on with minutes of 4096×4096:
+// far more work than its head promises, so that only the time limit ends it.
+func swelling(m *maker) string {
+	small := m.read(m.ff(video("64x64", "25", 1) + x264 + "small.ts"))
+	large := m.read(m.ff("-f lavfi -i color=c=red:s=4096x4096:r=25:d=1" + x264 + "-g 25 large.ts"))
+	long := m.path("long.ts")
+	if err := os.WriteFile(long, large, 0o600); err != nil {
+		m.t.Fatal(err)
+	}
+	return m.write("swelling.ts", string(small), string(m.read(m.ff("-stream_loop 60 -i @long.ts -c copy looped.ts"))))
+}
+
+// TestGoodJobsBesideABomb does the same jobs twice on a worker with two slots:
+// alone, and while a file that costs all it may cost has one of the slots.
+func TestGoodJobsBesideABomb(t *testing.T) {
+	t.Parallel()
+	jobs := 3
+	if full() {
+		jobs = 20
+	}
+	r := newRig(t)
+	r.env["LINKREEL_WORKER_SLOTS"], r.env["LINKREEL_FFMPEG_THREADS"] = "2", "1"
+	m := &maker{t: t, dir: t.TempDir()}
+	good := m.ff(video("640x360", "25", 4) + " " + tone(4) + " -c:v mpeg4 -q:v 5" + aac + "good.mp4")
+	bombs := []struct {
+		name, file string
+		end        transcode.Code // empty for one that becomes ready at its price
+	}{{"large pictures", deflated(m, 25), ""}}
+	if full() {
+		bombs[0].file = deflated(m, 150)
+		bombs = append(bombs, struct {
+			name, file string
+			end        transcode.Code
+		}{"swelling", swelling(m), transcode.Timeout})
+	}
+	r.work()
+
+	// round does the good jobs and answers what they took.
+	round := func(name string) (cpu time.Duration) {
+		var all []transcode.Job
+		for i := range jobs {
+			all = append(all, r.submit(fmt.Sprint(name, i), good))
+		}
+		for _, j := range all {
+			x := r.await(j.ID, 3*timeLimit, final)
+			if x.State != transcode.Done || x.Tries != 1 {
+				t.Errorf("%s ended as %s after %d tries: %v", j.VideoID, x.State, x.Tries, x.Failure)
+			}
+			for end := time.Now().Add(timeLimit); witnessed.cpu(j.VideoID) == 0 && time.Now().Before(end); {
+				time.Sleep(10 * time.Millisecond) // it is said just after the end
+			}
+			cpu += witnessed.cpu(j.VideoID)
+		}
+		return cpu
+	}
+	alone := round("alone")
+	for i, b := range bombs {
+		videoID := fmt.Sprint("bomb", i)
+		begun := time.Now()
+		j := r.submit(videoID, b.file)
+		r.await(j.ID, timeLimit, func(x transcode.Record) bool { return x.Progress >= downloadedProgress || final(x) })
+		beside := round(fmt.Sprint("beside", i, "-"))
+		lasted := time.Since(begun)
+		if x := r.await(j.ID, time.Second, func(transcode.Record) bool { return true }); final(x) && x.UpdatedAt.Sub(begun) < lasted/2 {
+			t.Errorf("%s was over after %v of %v, so this shows little", b.name, x.UpdatedAt.Sub(begun), lasted)
+		}
+		// A bomb's own limit is a minute of CPU and more, by what its head says.
+		x := r.await(j.ID, 10*time.Minute, final)
+		code := transcode.Code("")
+		if x.Failure != nil {
+			code = x.Failure.Code
+		}
+		if code != b.end || x.Tries != 1 {
+			t.Errorf("%s ended as %s %q after %d tries, want %q", b.name, x.State, code, x.Tries, b.end)
+		}
+		for end := time.Now().Add(timeLimit); witnessed.cpu(videoID) == 0 && time.Now().Before(end); {
+			time.Sleep(10 * time.Millisecond)
+		}
+		ratio := beside.Seconds() / alone.Seconds()
+		t.Logf("%d good jobs took %.1f s of CPU alone and %.1f s beside %s, %.2f ×; the bomb was %s %s after %.1f s and %.1f s of CPU",
+			jobs, alone.Seconds(), beside.Seconds(), b.name, ratio, x.State, code, x.UpdatedAt.Sub(begun).Seconds(), witnessed.cpu(videoID).Seconds())
+		if full() && ratio > 1.2 {
+			t.Errorf("beside %s the good jobs took %.2f × the CPU they take alone, want at most 1.2", b.name, ratio)
+		}
+	}
+}
