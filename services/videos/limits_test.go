@@ -19,18 +19,20 @@ import (
 	"github.com/linkreel/linkreel/services/videos"
 )
 
-// It is not parallel: it counts what all stores of the process sign.
-func TestAPlaylistCostsOneReadAndFewSignatures(t *testing.T) {
+// counting answers how to read a counter, summed over its attributes. Tests that
+// call it are not parallel: the counters are the whole process's.
+func counting(t *testing.T, name string) func() int64 {
+	t.Helper()
 	reader := metric.NewManualReader()
 	before := otel.GetMeterProvider()
 	otel.SetMeterProvider(metric.NewMeterProvider(metric.WithReader(reader)))
 	t.Cleanup(func() { otel.SetMeterProvider(before) })
-	signed := func() (n int64) {
+	return func() (n int64) {
 		var all metricdata.ResourceMetrics
 		must(t, reader.Collect(t.Context(), &all))
 		for _, scope := range all.ScopeMetrics {
 			for _, m := range scope.Metrics {
-				if sum, ok := m.Data.(metricdata.Sum[int64]); ok && m.Name == "linkreel_storage_signatures" {
+				if sum, ok := m.Data.(metricdata.Sum[int64]); ok && m.Name == name {
 					for _, p := range sum.DataPoints {
 						n += p.Value
 					}
@@ -39,6 +41,34 @@ func TestAPlaylistCostsOneReadAndFewSignatures(t *testing.T) {
 		}
 		return n
 	}
+}
+
+func TestAMoveIsCountedOnceWhoeverSeesIt(t *testing.T) {
+	moves := counting(t, "linkreel.videos.moves")
+	w := newWorld(t)
+	v := w.create(`{}`)
+	ask := func() {
+		var all sync.WaitGroup
+		for range 16 {
+			all.Go(func() { w.api(http.MethodGet, "/"+v.id, "") })
+		}
+		all.Wait()
+		w.get(v.id)
+	}
+	w.put(v, "a film")
+	ask()
+	if n := moves(); n != 1 {
+		t.Errorf("%d moves after the upload, want 1", n)
+	}
+	w.work(v.id, nil)
+	ask()
+	if n := moves(); n != 2 {
+		t.Errorf("%d moves after the work, want 2", n)
+	}
+}
+
+func TestAPlaylistCostsOneReadAndFewSignatures(t *testing.T) {
+	signed := counting(t, "linkreel_storage_signatures")
 	w := newWorld(t)
 	v := w.create(`{}`)
 	w.put(v, "a film")

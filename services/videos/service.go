@@ -194,8 +194,9 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 			{Name: "hints", Run: pipe.RunHints},
 			{Name: "views", Run: pages.Run},
 		},
-		// No readiness check: a restart or a detour heals none of the dependencies,
-		// and pages still say in plain words what is the matter.
+		// Nothing else decides on readiness: a restart or a detour heals none of the
+		// dependencies, and pages still say in plain words what is the matter.
+		WarmUp: []boot.Call{{To: "Firestore", Do: db.Ping}, {To: "Redis", Do: func(ctx context.Context) error { return rdb.Ping(ctx).Err() }}},
 		Close: []func(context.Context) error{
 			func(context.Context) error { auth.Close(); return rdb.Close() },
 			func(context.Context) error { return bucket.Close() },

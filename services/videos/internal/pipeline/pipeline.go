@@ -205,9 +205,9 @@ func (p *Pipeline) notice(ctx context.Context, v *video.Video) (*video.Video, er
 		JobID: transcode.JobID(string(v.ID), o.Generation),
 	}
 	var former string
-	arrived, err := p.o.Store.Update(ctx, v.ID, func(v *video.Video) error {
+	arrived, changed, err := p.step(ctx, v.ID, func(v *video.Video) error {
 		former = v.Source.JobID
-		return p.unlessSuperseded(v.FileArrived(source, p.o.Upload, p.o.Now()))
+		return v.FileArrived(source, p.o.Upload, p.o.Now())
 	})
 	if err != nil || arrived.Source.Generation != source.Generation {
 		return orOld(arrived, v), err
@@ -218,14 +218,19 @@ func (p *Pipeline) notice(ctx context.Context, v *video.Video) (*video.Video, er
 			p.o.Log.WarnContext(ctx, "former job stays", "job", former, "error", err)
 		}
 	}
+	// Whoever was faster may have come no further, so what follows is done in any case.
 	switch arrived.Status {
 	case video.Processing:
-		p.o.Log.InfoContext(ctx, "upload arrived", "video", v.ID, "bytes", source.Size)
-		p.measure.became(ctx, video.Processing, "")
+		if changed {
+			p.o.Log.InfoContext(ctx, "upload arrived", "video", v.ID, "bytes", source.Size)
+			p.measure.became(ctx, video.Processing, "")
+		}
 		return arrived, p.start(ctx, arrived)
 	case video.Failed:
-		p.o.Log.InfoContext(ctx, "upload refused", "video", v.ID, "bytes", source.Size, "code", arrived.Failure.Code)
-		p.measure.became(ctx, video.Failed, arrived.Failure.Code)
+		if changed {
+			p.o.Log.InfoContext(ctx, "upload refused", "video", v.ID, "bytes", source.Size, "code", arrived.Failure.Code)
+			p.measure.became(ctx, video.Failed, arrived.Failure.Code)
+		}
 		return arrived, p.o.Bucket.Delete(ctx, arrived.Upload.Object, source.Generation)
 	}
 	return arrived, nil
@@ -236,9 +241,7 @@ func (p *Pipeline) expire(ctx context.Context, v *video.Video) (*video.Video, er
 	if v.Status != video.Uploading || p.o.Now().Sub(v.CreatedAt) < p.o.Upload.MaxAge {
 		return v, nil
 	}
-	expired, err := p.o.Store.Update(ctx, v.ID, func(v *video.Video) error {
-		return p.unlessSuperseded(v.Expire(p.o.Upload, p.o.Now()))
-	})
+	expired, _, err := p.step(ctx, v.ID, func(v *video.Video) error { return v.Expire(p.o.Upload, p.o.Now()) })
 	return orOld(expired, v), err
 }
 
@@ -285,10 +288,8 @@ func (p *Pipeline) apply(ctx context.Context, v *video.Video) (*video.Video, err
 		if job.Failure != nil {
 			f = video.Failure{Code: video.Code(job.Failure.Code), Message: job.Failure.Message}
 		}
-		failed, err := p.o.Store.Update(ctx, v.ID, func(v *video.Video) error {
-			return p.unlessSuperseded(v.Fail(job.ID, f, p.o.Now()))
-		})
-		if err == nil {
+		failed, changed, err := p.step(ctx, v.ID, func(v *video.Video) error { return v.Fail(job.ID, f, p.o.Now()) })
+		if changed {
 			p.o.Log.InfoContext(ctx, "video failed", "video", v.ID, "code", f.Code)
 			p.measure.became(ctx, video.Failed, f.Code)
 		}
@@ -303,10 +304,8 @@ func (p *Pipeline) publish(ctx context.Context, v *video.Video, job transcode.Re
 	if err != nil {
 		return v, err
 	}
-	published, err := p.o.Store.Update(ctx, v.ID, func(v *video.Video) error {
-		return p.unlessSuperseded(v.Publish(job.ID, media, p.o.Now()))
-	})
-	if err == nil {
+	published, changed, err := p.step(ctx, v.ID, func(v *video.Video) error { return v.Publish(job.ID, media, p.o.Now()) })
+	if changed {
 		p.o.Log.InfoContext(ctx, "video published", "video", v.ID, "version", media.Version, "final", media.Final,
 			"path", media.Path, "renditions", len(media.Renditions))
 		if published.ReadyAt.Equal(published.UpdatedAt) {
@@ -329,12 +328,18 @@ func (p *Pipeline) finish(ctx context.Context, v *video.Video) (*video.Video, er
 	return orOld(done, v), err
 }
 
-// unlessSuperseded turns "somebody was faster" into "nothing to write".
-func (p *Pipeline) unlessSuperseded(err error) error {
-	if errors.Is(err, video.ErrTransition) {
-		return video.ErrUnchanged
-	}
-	return err
+// step moves a video along its table and says whether it did: sweeps, hints and
+// askers come upon the same thing at once, and one of them is first.
+func (p *Pipeline) step(ctx context.Context, id video.ID, move func(*video.Video) error) (v *video.Video, changed bool, err error) {
+	v, err = p.o.Store.Update(ctx, id, func(v *video.Video) error {
+		err := move(v)
+		changed = err == nil
+		if errors.Is(err, video.ErrTransition) {
+			return video.ErrUnchanged
+		}
+		return err
+	})
+	return v, changed && err == nil, err
 }
 
 func orOld(updated, old *video.Video) *video.Video {
