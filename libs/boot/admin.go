@@ -17,16 +17,14 @@ import (
 
 // AdminHandler serves health, metrics and profiles. It is plain net/http so that
 // the public side's limits, tracing and errors never touch it.
-func AdminHandler(ready func(ctx context.Context) error) http.Handler {
+func AdminHandler(notReady func() error) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
 		// Liveness has no dependencies: a restart heals none of them.
 		_, _ = fmt.Fprintln(w, "ok")
 	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), time.Second)
-		defer cancel()
-		if err := ready(ctx); err != nil {
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if err := notReady(); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
@@ -51,11 +49,11 @@ func serveAdmin(ctx context.Context, addr string, svc *Service, stopping *atomic
 	if err != nil {
 		return nil, fmt.Errorf("%s: listen for admin: %w", svc.Name, err)
 	}
-	srv := &http.Server{ReadHeaderTimeout: 5 * time.Second, Handler: AdminHandler(func(ctx context.Context) error {
+	srv := &http.Server{ReadHeaderTimeout: 5 * time.Second, Handler: AdminHandler(func() error {
 		if stopping.Load() {
 			return errors.New("stopping")
 		}
-		return svc.NotReady(ctx)
+		return svc.NotReady()
 	})}
 	go func() {
 		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {

@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -45,11 +46,14 @@ type Service struct {
 	Name    string
 	Servers []Server
 	Loops   []Loop
-	// Ready says why the service cannot serve now; nil means it can. It must not
-	// fail for a dependency whose loss the service can bridge.
-	Ready []Check
+	// WarmUp is a first call to each store, so that no request has to wait for
+	// connections. The service is ready once these calls have ended, well or not:
+	// the loss of a dependency is bridged, and no reason to take a service out.
+	WarmUp []Call
 	// Close ends stores and clients, in order, after the loops have ended.
 	Close []func(ctx context.Context) error
+
+	warm atomic.Bool
 }
 
 // Server is one listener's worth of handlers. A service has a name for each:
@@ -67,11 +71,15 @@ type Loop struct {
 	Run  func(ctx context.Context) error
 }
 
-// Check is one condition of readiness.
-type Check struct {
-	Name  string
-	Check func(ctx context.Context) error
+// Call is a first call to a store.
+type Call struct {
+	To string
+	Do func(ctx context.Context) error
 }
+
+// warmUpTime bounds the first calls, and with them how long a service that has
+// lost its stores takes to become ready.
+const warmUpTime = 5 * time.Second
 
 // Handler finds a server's handler by name; nil when the service has none.
 func (s *Service) Handler(name string) fasthttp.RequestHandler {
@@ -137,6 +145,7 @@ func Run(ctx context.Context, cfg Config, svc *Service) error {
 	loopCtx, endLoops := context.WithCancel(gctx)
 	defer endLoops()
 	StartLoops(loopCtx, g, svc)
+	Warm(loopCtx, svc)
 
 	select {
 	case <-ctx.Done():
@@ -183,15 +192,31 @@ func CloseAll(ctx context.Context, svc *Service) error {
 	return errors.Join(errs...)
 }
 
-// NotReady asks every check and joins what is wrong; nil means ready.
-func (s *Service) NotReady(ctx context.Context) error {
-	var errs []error
-	for _, c := range s.Ready {
-		if err := c.Check(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", c.Name, err))
-		}
+// Warm makes the service's first calls, and the service ready once they have
+// ended. It does not wait.
+func Warm(ctx context.Context, svc *Service) {
+	ctx, cancel := context.WithTimeout(ctx, warmUpTime)
+	var calls sync.WaitGroup
+	for _, c := range svc.WarmUp {
+		calls.Go(func() {
+			if err := c.Do(ctx); err != nil && !errors.Is(err, context.Canceled) {
+				slog.WarnContext(ctx, "first call failed", "service", svc.Name, "to", c.To, "error", err)
+			}
+		})
 	}
-	return errors.Join(errs...)
+	go func() {
+		defer cancel()
+		calls.Wait()
+		svc.warm.Store(true)
+	}()
+}
+
+// NotReady says why the service should not be sent requests; nil means ready.
+func (s *Service) NotReady() error {
+	if !s.warm.Load() {
+		return fmt.Errorf("%s: connecting", s.Name)
+	}
+	return nil
 }
 
 func within(ctx context.Context, what string, fn func() error) error {

@@ -74,7 +74,7 @@ func TestAStopFinishesRequestsThenLoopsThenCloses(t *testing.T) {
 	t.Parallel()
 	var log events
 	addr, admin := freeAddr(t), freeAddr(t)
-	inside, release := make(chan struct{}), make(chan struct{})
+	inside, release, connected := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	svc := &Service{
 		Name: "test",
 		Servers: []Server{{Name: "api", Addr: addr, Handler: func(c *fasthttp.RequestCtx) {
@@ -88,7 +88,8 @@ func TestAStopFinishesRequestsThenLoopsThenCloses(t *testing.T) {
 			log.add("loop ended")
 			return nil
 		}}},
-		Ready: []Check{{Name: "ok", Check: func(context.Context) error { return nil }}},
+		WarmUp: []Call{{To: "a store", Do: func(context.Context) error { <-connected; return nil }},
+			{To: "one that is away", Do: func(context.Context) error { return errors.New("away") }}},
 		Close: []func(context.Context) error{func(context.Context) error { log.add("closed"); return nil }},
 	}
 	ctx, stop := context.WithCancel(t.Context())
@@ -96,6 +97,8 @@ func TestAStopFinishesRequestsThenLoopsThenCloses(t *testing.T) {
 	go func() {
 		done <- Run(ctx, Config{AdminAddr: admin, Drain: 50 * time.Millisecond, Grace: 5 * time.Second}, svc)
 	}()
+	waitFor(t, "not ready while it connects", func() bool { return status("http://"+admin+"/readyz") == 503 })
+	close(connected)
 	waitFor(t, "ready", func() bool { return status("http://"+admin+"/readyz") == 200 })
 	answered := make(chan int, 1)
 	go func() { answered <- status("http://" + addr + "/") }()

@@ -39,7 +39,7 @@ type Options[V any] struct {
 	Absent   time.Duration // life of "there is nothing"; 2 s
 	Stale    time.Duration // how long a value may stand in for a failing loader; 24 h
 	Timeout  time.Duration // bound of a load; 2 s
-	Patience time.Duration // how long a caller waits who has no value to fall back on, or suspects it; 1 s, a quarter of it while loads fail
+	Patience time.Duration // how long a caller waits who has no value to fall back on, or suspects it; 2 s, an eighth of it while loads fail
 	Wait     time.Duration // how long a caller with an old value waits for a new one; 100 ms
 	Now      func() time.Time
 }
@@ -124,7 +124,7 @@ func New[V any](opt Options[V]) *Cache[V] {
 	def(&opt.Absent, 2*time.Second)
 	def(&opt.Stale, 24*time.Hour)
 	def(&opt.Timeout, 2*time.Second)
-	def(&opt.Patience, time.Second)
+	def(&opt.Patience, 2*time.Second)
 	def(&opt.Wait, 100*time.Millisecond)
 	if opt.Capacity <= 0 {
 		opt.Capacity = 64 << 20
@@ -248,7 +248,7 @@ func (c *Cache[V]) cold(ctx context.Context, key string) (Lookup[V], error) {
 // patience is how long a caller waits who needs a new value.
 func (c *Cache[V]) patience() time.Duration {
 	if c.failed.Load() != 0 {
-		return c.opt.Patience / 4
+		return c.opt.Patience / 8
 	}
 	return c.opt.Patience
 }

@@ -115,6 +115,14 @@ func Use(client *firestore.Client, timeout time.Duration) *DB {
 // client closes what it was given.
 func (db *DB) Close() error { return db.Client.Close() }
 
+// Ping connects, by reading a document that is not there.
+func (db *DB) Ping(ctx context.Context) error {
+	return db.Do(ctx, "ping", func(ctx context.Context) error {
+		_, err := db.GetAll(ctx, []*firestore.DocumentRef{db.Collection("ping").Doc("ping")})
+		return err
+	})
+}
+
 // Do runs one or several calls under the database's deadline and maps the error.
 // what names the deed for the log: "get link".
 func (db *DB) Do(ctx context.Context, what string, fn func(ctx context.Context) error) error {

@@ -100,8 +100,9 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 			{Name: "internal", Addr: cfg.InternalAddr, Handler: fasthttpadaptor.NewFastHTTPHandler(authclient.Handler(source, cfg.InternalToken))},
 		},
 		Loops: []boot.Loop{{Name: "key uses", Run: source.WriteUses}},
-		// No readiness check: without Redis limits are local, and without Firestore
-		// known keys and the documentation still work.
+		// Nothing else decides on readiness: without Redis limits are local, and
+		// without Firestore known keys and the documentation still work.
+		WarmUp: []boot.Call{{To: "Firestore", Do: db.Ping}, {To: "Redis", Do: func(ctx context.Context) error { return rdb.Ping(ctx).Err() }}},
 		Close: []func(context.Context) error{
 			func(context.Context) error { client.Close(); return rdb.Close() },
 			func(context.Context) error { return db.Close() },

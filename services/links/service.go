@@ -138,8 +138,10 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 			{Name: "internal", Addr: cfg.InternalAddr, Handler: internal.Handler()},
 		},
 		Loops: append(loops, boot.Loop{Name: "domain proofs", Run: routes.Recheck}),
-		// No readiness check: warm redirects work without Firestore, Redis and auth.
-		Close: closers,
+		// Nothing else decides on readiness: warm redirects work without Firestore,
+		// Redis and auth.
+		WarmUp: []boot.Call{{To: "Firestore", Do: db.Ping}, {To: "Redis", Do: log.Ping}, {To: "Redis, for limits", Do: func(ctx context.Context) error { return rdb.Ping(ctx).Err() }}},
+		Close:  closers,
 	}, nil
 }
 

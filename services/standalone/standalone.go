@@ -231,6 +231,7 @@ func Start(ctx context.Context, cfg Config) (_ *Stack, err error) {
 	loopGroup, loopCtx := errgroup.WithContext(loops)
 	for _, svc := range services {
 		boot.StartLoops(loopCtx, loopGroup, svc)
+		boot.Warm(loopCtx, svc)
 	}
 	s.group.Go(func() error { // a loop that fails stops the stack
 		select {
@@ -390,10 +391,10 @@ func (s *Stack) Close() error {
 
 // withHealth adds health and metrics to the operator's listener.
 func withHealth(operator fasthttp.RequestHandler, services map[string]*boot.Service) fasthttp.RequestHandler {
-	health := fasthttpadaptor.NewFastHTTPHandler(boot.AdminHandler(func(ctx context.Context) error {
+	health := fasthttpadaptor.NewFastHTTPHandler(boot.AdminHandler(func() error {
 		var errs []error
 		for _, svc := range services {
-			errs = append(errs, svc.NotReady(ctx))
+			errs = append(errs, svc.NotReady())
 		}
 		return errors.Join(errs...)
 	}))

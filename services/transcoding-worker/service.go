@@ -124,7 +124,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 	return &boot.Service{
 		Name:  "transcoding-worker",
 		Loops: []boot.Loop{{Name: "jobs", Run: w.Run}},
-		// No readiness check: nobody calls the worker, and it bridges every loss.
+		// Ready at once: nobody calls the worker, and it bridges every loss.
 		Close: opened,
 	}, nil
 }

@@ -160,6 +160,14 @@ func Open(cfg Config, targets Targets) (*Log, error) {
 	return l, nil
 }
 
+// Ping connects to Redis.
+func (l *Log) Ping(ctx context.Context) error {
+	if err := l.fast.Ping(ctx).Err(); err != nil {
+		return fmt.Errorf("ping click log: %w", err)
+	}
+	return nil
+}
+
 func newBatch() *batch { return &batch{done: make(chan struct{})} }
 
 // Confirm makes click (nil for a visit that does not count) durable and says

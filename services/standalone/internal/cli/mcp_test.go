@@ -271,6 +271,9 @@ func (k *talk) answers() string {
 
 func (k *talk) checkProgress() {
 	k.t.Helper()
+	// Notifications are handled beside answers, and may be so a moment later.
+	for deadline := time.Now().Add(10 * time.Second); k.progressed() < 200 && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	at, words := -1.0, ""
@@ -283,6 +286,16 @@ func (k *talk) checkProgress() {
 	if at != 200 || !strings.Contains(words, "uploaded ") || !strings.HasSuffix(words, "ready\n") {
 		k.t.Errorf("progress ends at %v: %s", at, words)
 	}
+}
+
+// progressed is the last progress that was heard.
+func (k *talk) progressed() float64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.progress) == 0 {
+		return 0
+	}
+	return k.progress[len(k.progress)-1].Progress
 }
 
 // inMemory is a session with a server over the fake service.
