@@ -31,24 +31,21 @@ func swelling(m *maker) string {
 // alone, and while a file that costs all it may cost has one of the slots.
 func TestGoodJobsBesideABomb(t *testing.T) {
 	t.Parallel()
-	jobs := 3
+	jobs, pictures := 3, 15
 	if full() {
-		jobs = 20
+		jobs, pictures = 20, 150
 	}
 	r := newRig(t)
 	r.env["LINKREEL_WORKER_SLOTS"], r.env["LINKREEL_FFMPEG_THREADS"] = "2", "1"
 	m := &maker{t: t, dir: t.TempDir()}
-	good := m.ff(video("640x360", "25", 4) + " " + tone(4) + " -c:v mpeg4 -q:v 5" + aac + "good.mp4")
-	bombs := []struct {
+	good := m.ff(video("640x360", "25", 3) + " " + tone(3) + " -c:v mpeg4 -q:v 5" + aac + "good.mp4")
+	type bomb struct {
 		name, file string
 		end        transcode.Code // empty for one that becomes ready at its price
-	}{{"large pictures", deflated(m, 25), ""}}
+	}
+	bombs := []bomb{{"large pictures", deflated(m, pictures), ""}}
 	if full() {
-		bombs[0].file = deflated(m, 150)
-		bombs = append(bombs, struct {
-			name, file string
-			end        transcode.Code
-		}{"swelling", swelling(m), transcode.Timeout})
+		bombs = append(bombs, bomb{"a swelling one", swelling(m), transcode.Timeout})
 	}
 	r.work()
 
@@ -94,7 +91,7 @@ func TestGoodJobsBesideABomb(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		ratio := beside.Seconds() / alone.Seconds()
-		t.Logf("%d good jobs took %.1f s of CPU alone and %.1f s beside %s, %.2f ×; the bomb was %s %s after %.1f s and %.1f s of CPU",
+		t.Logf("%d good jobs took %.1f s of CPU alone and %.1f s beside %s, %.2f ×; the bomb ended as %s %q after %.1f s and %.1f s of CPU",
 			jobs, alone.Seconds(), beside.Seconds(), b.name, ratio, x.State, code, x.UpdatedAt.Sub(begun).Seconds(), witnessed.cpu(videoID).Seconds())
 		if full() && ratio > 1.2 {
 			t.Errorf("beside %s the good jobs took %.2f × the CPU they take alone, want at most 1.2", b.name, ratio)
