@@ -128,7 +128,12 @@ func (c *Counts) Count(ctx context.Context, from link.Progress, marks map[string
 	if err != nil {
 		return from, err
 	}
-	return next, c.finish(ctx, pending)
+	for i, chunk := range chunks {
+		if err := c.countPending(ctx, pending[i], chunk); err != nil {
+			return next, err
+		}
+	}
+	return next, nil
 }
 
 func advance(from link.Progress, marks map[string]link.Mark) link.Progress {
@@ -187,9 +192,7 @@ func (c *Counts) countAtOnce(ctx context.Context, from, next link.Progress, tall
 	return c.skippingGone(ctx, tallies, write)
 }
 
-// finish counts what is written down as pending. Each part is counted by the
-// commit that removes it, so it does not matter who does it or how often it is
-// tried.
+// finish counts what an interrupted writer left written down as pending.
 func (c *Counts) finish(ctx context.Context, pending []string) error {
 	for _, id := range pending {
 		var d struct {
@@ -206,22 +209,28 @@ func (c *Counts) finish(ctx context.Context, pending []string) error {
 		if err := json.Unmarshal(d.Counts, &tallies); err != nil {
 			return fmt.Errorf("read pending clicks %s: %w", id, err)
 		}
-		err = c.skippingGone(ctx, tallies, func(tallies []*link.Tally) error {
-			return c.s.db.Commit(ctx, "count pending clicks", func(tx *firestore.Transaction) error {
-				if err := c.add(tx, tallies); err != nil {
-					return err
-				}
-				return tx.Delete(c.pendingRef(id), firestore.Exists)
-			})
-		})
-		if errors.Is(err, firestoredb.ErrNotFound) || errors.Is(err, firestoredb.ErrStale) {
-			continue // counted by somebody else meanwhile
-		}
-		if err != nil {
+		if err := c.countPending(ctx, id, tallies); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// countPending counts one part of what is written down. The commit that counts
+// it removes it, so it does not matter who does it or how often it is tried.
+func (c *Counts) countPending(ctx context.Context, id string, tallies []*link.Tally) error {
+	err := c.skippingGone(ctx, tallies, func(tallies []*link.Tally) error {
+		return c.s.db.Commit(ctx, "count pending clicks", func(tx *firestore.Transaction) error {
+			if err := c.add(tx, tallies); err != nil {
+				return err
+			}
+			return tx.Delete(c.pendingRef(id), firestore.Exists)
+		})
+	})
+	if errors.Is(err, firestoredb.ErrNotFound) || errors.Is(err, firestoredb.ErrStale) {
+		return nil // counted by somebody else meanwhile
+	}
+	return err
 }
 
 // skippingGone writes tallies; when a link is gone, which fails the whole
