@@ -10,8 +10,9 @@ const endings: Record<number, [string, string]> = {
   410: ["This video has expired", "Its time was limited by the person who shared it."],
 };
 
-// startPlayer makes the page's video play. The browser's own controls stay: they are what
-// people, keyboards and screen readers know.
+// startPlayer makes the page's video play. The browser's own controls come with the first
+// play: they are what people, keyboards and screen readers know. Until then one large button
+// is all there is, and neither the browser's nor its sign of loading shows beside it.
 export async function startPlayer(root: HTMLElement): Promise<void> {
   const video = root.querySelector("video")!;
   const data = root.dataset;
@@ -39,12 +40,15 @@ export async function startPlayer(root: HTMLElement): Promise<void> {
 
   const start = root.querySelector<HTMLButtonElement>("[data-start]")!;
   start.hidden = false;
+  video.controls = false;
   start.addEventListener("click", () => {
+    video.controls = true;
     video.focus();
     video.play().catch(() => {});
   });
   video.addEventListener("play", () => {
     start.hidden = true;
+    video.controls = true;
     session.fresh().catch(() => {});
   });
 
