@@ -299,7 +299,7 @@ func TestKilledWorkersVideosBecomeReadyOnce(t *testing.T) {
 		want item
 	}{
 		{m.ff(video("1280x720", "25", 12) + " " + tone(12) + x264 + "-g 50 -b:v 3M" + aac + "a.mp4"), item{frames: 300, rate: 25, width: 1280, height: 720, copied: true}},
-		{m.ff(video("640x360", "30", 20) + " " + tone(20) + " -c:v mpeg4 -q:v 5" + aac + "b.mp4"), item{frames: 600, rate: 30, width: 640, height: 360}},
+		{m.ff(video("640x360", "30", 30) + " " + tone(30) + " -c:v mpeg4 -q:v 5" + aac + "b.mp4"), item{frames: 900, rate: 30, width: 640, height: 360}},
 	}
 	var all []*upload
 	for _, round := range strikes {
@@ -362,7 +362,8 @@ func (s *system) strike(round strike, uploads []*upload) {
 	t.Helper()
 	var victims []*process
 	for range uploads {
-		victims = append(victims, s.start(nil))
+		// One thread, so that a fast machine too leaves time to strike.
+		victims = append(victims, s.start(map[string]string{"LINKREEL_FFMPEG_THREADS": "1"}))
 	}
 	s.eventually("all are worked on", func() bool {
 		n := 0
