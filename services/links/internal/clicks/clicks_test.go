@@ -132,6 +132,12 @@ func (b *book) of(id string) int64 {
 	return b.total[id]
 }
 
+func (b *book) links() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.total)
+}
+
 type process struct {
 	*Log
 	ear  *ear
@@ -348,6 +354,49 @@ func TestALeaseKeepsASecondFlusherAway(t *testing.T) {
 	}
 	if err := first.Cycle(t.Context()); err != nil || b.of("l") != 1 {
 		t.Errorf("the first flusher counted %d, %v", b.of("l"), err)
+	}
+}
+
+func TestAfterManyLinksAFlusherRestsAndKeepsItsLease(t *testing.T) {
+	t.Parallel()
+	for links, want := range map[int]time.Duration{0: time.Second, 2000: time.Second, 5000: 2500 * time.Millisecond, 1_000_000: 4 * time.Second} {
+		if got := rest(links); got != want {
+			t.Errorf("rest(%d) = %v, want %v", links, got, want)
+		}
+	}
+	addr := redistest.Start(t)
+	p, b := start(t, addr), newBook()
+	var all sync.WaitGroup
+	for i := range 8000 {
+		all.Go(func() { p.Confirm(&good{}, click(fmt.Sprint(i))) })
+	}
+	all.Wait()
+	resting, err := NewFlusher(addr, b, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := NewFlusher(addr, newBook(), nil) // what it counts would be missing
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	began := time.Now()
+	go func() { done <- resting.Run(ctx) }()
+	eventually(t, "all links are counted", func() bool { return b.links() == 8000 })
+	p.Confirm(&good{}, click("late"))
+	eventually(t, "a click in the rest is counted", func() bool {
+		if err := other.Cycle(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return b.of("late") == 1
+	})
+	if took := time.Since(began); took < restMax {
+		t.Errorf("the click was counted after %v already", took)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
 
