@@ -14,7 +14,7 @@ $(BIN)/helm:
 test: $(BIN)/helm
 
 .PHONY: cluster-build
-## Build a real Kubernetes from Go modules (about 10 minutes once, then seconds).
+## Build a real Kubernetes from Go modules (about 17 minutes once, then seconds).
 cluster-build:
 	tests/cluster/build.sh
 
