@@ -396,17 +396,28 @@ func parsePacket(line []byte) (packet, bool) {
 		return packet{}, false
 	}
 	p := packet{stream: stream}
-	if p.pts, err = strconv.ParseFloat(string(f[1]), 64); err != nil {
+	var ok bool
+	if p.pts, ok = finite(f[1]); !ok {
 		// AVI knows decoding order only.
-		if p.pts, err = strconv.ParseFloat(string(f[2]), 64); err != nil {
+		if p.pts, ok = finite(f[2]); !ok {
 			return packet{}, false
 		}
 	}
-	p.duration, _ = strconv.ParseFloat(string(f[3]), 64)
+	p.duration, _ = finite(f[3])
 	p.size, _ = strconv.ParseInt(string(f[4]), 10, 64)
 	p.key = bytes.Contains(f[5], []byte("K"))
 	p.discard = bytes.Contains(f[5], []byte("D"))
 	return p, true
+}
+
+// finite reads a number of seconds; what the parser of numbers calls NaN or
+// infinite is none, and 0.
+func finite(text []byte) (seconds float64, ok bool) {
+	f, err := strconv.ParseFloat(string(text), 64)
+	if err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
+		return 0, false
+	}
+	return f, true
 }
 
 type scanner struct {
@@ -643,10 +654,7 @@ func decimal(rate float64) Rate {
 }
 
 func seconds(s string) float64 {
-	f, err := strconv.ParseFloat(s, 64)
-	if err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
-		return 0
-	}
+	f, _ := finite([]byte(s))
 	return f
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 )
@@ -135,9 +136,17 @@ func FuzzCheckTables(f *testing.F) {
 func FuzzParsePacket(f *testing.F) {
 	f.Add([]byte("0|0.033367|-0.033367|0.033367|12873|K_"))
 	f.Add([]byte("1|N/A|N/A|N/A||"))
+	f.Add([]byte("0|NaN|1|inf|1|K"))
+	f.Add([]byte("0|NaN|-Inf|1|1|K"))
 	f.Fuzz(func(t *testing.T, line []byte) {
-		if p, ok := parsePacket(line); ok && p.pts != p.pts {
-			t.Skip("not a number is dropped later")
+		p, ok := parsePacket(line)
+		if !ok {
+			return
+		}
+		for _, seconds := range []float64{p.pts, p.duration} {
+			if math.IsNaN(seconds) || math.IsInf(seconds, 0) {
+				t.Errorf("parsePacket(%q) has a time of %v", line, seconds)
+			}
 		}
 	})
 }
