@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/linkreel/linkreel/libs/authclient"
+	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/guard"
 	"github.com/linkreel/linkreel/libs/localcloud/redistest"
 )
@@ -147,7 +147,7 @@ func guards(t *testing.T) map[string]*guard.Guard {
 
 func over(t *testing.T, addr string) *guard.Guard {
 	t.Helper()
-	client, err := authclient.OpenRedis(addr)
+	client, err := apikey.OpenRedis(addr)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/linkreel/linkreel/libs/apierr"
-	"github.com/linkreel/linkreel/libs/authclient"
+	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/identity"
 )
@@ -44,10 +44,10 @@ const (
 )
 
 // Authenticator turns a bearer token into a principal and charges the account's
-// rate limit, in one step. *authclient.Client is the one in use.
+// rate limit, in one step. *apikey.Client is the one in use.
 type Authenticator interface {
-	Authenticate(ctx context.Context, bearer string) (authclient.Decision, error)
-	Charge(ctx context.Context, p *identity.Principal, cost int) (authclient.Limit, error)
+	Authenticate(ctx context.Context, bearer string) (apikey.Decision, error)
+	Charge(ctx context.Context, p *identity.Principal, cost int) (apikey.Limit, error)
 }
 
 // Options configure an [API].
@@ -284,13 +284,13 @@ func (a *API) Charge(c *fiber.Ctx, n int) error {
 	return nil
 }
 
-func limited(l authclient.Limit) error {
+func limited(l apikey.Limit) error {
 	return &apierr.Error{Code: apierr.RateLimited, Message: "Too many requests. Try again after the time in Retry-After.", RetryAfter: l.RetryAfter}
 }
 
 // setLimitHeaders writes the IETF draft's fields and the older X- ones; resets
 // are whole seconds, rounded up, so that a caller who obeys is let in.
-func setLimitHeaders(c *fiber.Ctx, l authclient.Limit, now time.Time) {
+func setLimitHeaders(c *fiber.Ctx, l apikey.Limit, now time.Time) {
 	reset := seconds(l.ResetAfter)
 	c.Set("RateLimit-Policy", `"default";q=`+strconv.Itoa(l.Limit)+`;w=60`)
 	c.Set("RateLimit", `"default";r=`+strconv.Itoa(l.Remaining)+`;t=`+strconv.FormatInt(reset, 10))

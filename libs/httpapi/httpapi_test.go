@@ -18,7 +18,7 @@ import (
 	"github.com/valyala/fasthttp/fasthttputil"
 
 	"github.com/linkreel/linkreel/libs/apierr"
-	"github.com/linkreel/linkreel/libs/authclient"
+	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
 )
@@ -26,17 +26,17 @@ import (
 // keyring answers for the keys it was made with.
 type keyring map[string]*identity.Principal
 
-func (k keyring) Authenticate(_ context.Context, bearer string) (authclient.Decision, error) {
+func (k keyring) Authenticate(_ context.Context, bearer string) (apikey.Decision, error) {
 	p, ok := k[bearer]
 	if !ok {
-		return authclient.Decision{}, apierr.New(apierr.InvalidAPIKey, "no such key")
+		return apikey.Decision{}, apierr.New(apierr.InvalidAPIKey, "no such key")
 	}
-	limit := authclient.Limit{Limit: 60, Remaining: 59, ResetAfter: time.Second, Allowed: bearer != "busy", RetryAfter: 1500 * time.Millisecond}
-	return authclient.Decision{Principal: p, Limit: limit}, nil
+	limit := apikey.Limit{Limit: 60, Remaining: 59, ResetAfter: time.Second, Allowed: bearer != "busy", RetryAfter: 1500 * time.Millisecond}
+	return apikey.Decision{Principal: p, Limit: limit}, nil
 }
 
-func (k keyring) Charge(context.Context, *identity.Principal, int) (authclient.Limit, error) {
-	return authclient.Limit{Allowed: true}, nil
+func (k keyring) Charge(context.Context, *identity.Principal, int) (apikey.Limit, error) {
+	return apikey.Limit{Allowed: true}, nil
 }
 
 var keys = keyring{

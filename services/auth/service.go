@@ -14,7 +14,7 @@ import (
 
 	"github.com/valyala/fasthttp/fasthttpadaptor"
 
-	"github.com/linkreel/linkreel/libs/authclient"
+	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
@@ -74,13 +74,13 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("auth: %w", err)
 	}
-	rdb, err := authclient.OpenRedis(cfg.RedisURL)
+	rdb, err := apikey.OpenRedis(cfg.RedisURL)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("auth: %w", err), db.Close())
 	}
 	kept := store.New(db)
 	source := api.NewSource(kept, plans, cfg.Now)
-	client := authclient.New(authclient.Config{Now: cfg.Now}, source, rdb)
+	client := apikey.New(apikey.Config{Now: cfg.Now}, source, rdb)
 	accounts := account.NewService(kept, client, cfg.Now, nil)
 
 	public := httpapi.New(httpapi.Options{
@@ -97,7 +97,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 		Servers: []boot.Server{
 			{Name: "api", Addr: cfg.APIAddr, Handler: public.Handler()},
 			{Name: "admin", Addr: cfg.OperatorAddr, Handler: operator.Handler()},
-			{Name: "internal", Addr: cfg.InternalAddr, Handler: fasthttpadaptor.NewFastHTTPHandler(authclient.Handler(source, cfg.InternalToken))},
+			{Name: "internal", Addr: cfg.InternalAddr, Handler: fasthttpadaptor.NewFastHTTPHandler(apikey.Handler(source, cfg.InternalToken))},
 		},
 		Loops: []boot.Loop{{Name: "key uses", Run: source.WriteUses}},
 		// Nothing else decides on readiness: without Redis limits are local, and

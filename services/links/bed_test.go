@@ -22,7 +22,7 @@ import (
 	"github.com/valyala/fasthttp/fasthttputil"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/linkreel/linkreel/libs/authclient"
+	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
@@ -48,25 +48,25 @@ func TestMain(m *testing.M) {
 // keyring stands in for auth.
 type keyring struct {
 	mu      sync.Mutex
-	records map[string]*authclient.Record
+	records map[string]*apikey.Record
 }
 
-func (k *keyring) Verify(_ context.Context, hash string) (*authclient.Record, error) {
+func (k *keyring) Verify(_ context.Context, hash string) (*apikey.Record, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if r, ok := k.records[hash]; ok {
 		return r, nil
 	}
-	return nil, authclient.ErrUnknownKey
+	return nil, apikey.ErrUnknownKey
 }
 
-func (k *keyring) add(t testing.TB, account string, plan identity.Plan, edit ...func(*authclient.Record)) string {
+func (k *keyring) add(t testing.TB, account string, plan identity.Plan, edit ...func(*apikey.Record)) string {
 	t.Helper()
 	key, err := identity.NewKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &authclient.Record{KeyID: "key_" + account, Scopes: identity.AllScopes(), AccountID: account, AccountName: account, Plan: plan, Version: 1, PerMinute: 1_000_000}
+	r := &apikey.Record{KeyID: "key_" + account, Scopes: identity.AllScopes(), AccountID: account, AccountName: account, Plan: plan, Version: 1, PerMinute: 1_000_000}
 	for _, e := range edit {
 		e(r)
 	}
@@ -106,8 +106,8 @@ func newCloud(t testing.TB) *cloud {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Close() })
-	c := &cloud{firestore: server, endpoint: addr.String(), redis: redistest.Start(t), keys: &keyring{records: map[string]*authclient.Record{}}, offset: new(atomic.Int64)}
-	auth := httptest.NewServer(authclient.Handler(c.keys, internalToken))
+	c := &cloud{firestore: server, endpoint: addr.String(), redis: redistest.Start(t), keys: &keyring{records: map[string]*apikey.Record{}}, offset: new(atomic.Int64)}
+	auth := httptest.NewServer(apikey.Handler(c.keys, internalToken))
 	t.Cleanup(auth.Close)
 	c.auth = auth.URL
 	return c

@@ -15,14 +15,14 @@ import (
 	"github.com/oschwald/maxminddb-golang/v2"
 	"github.com/valyala/fasthttp"
 
-	"github.com/linkreel/linkreel/libs/authclient"
+	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/services/links/internal/api"
 	"github.com/linkreel/linkreel/services/links/internal/clicks"
-	"github.com/linkreel/linkreel/services/links/internal/domain"
+	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 	"github.com/linkreel/linkreel/services/links/internal/redirect"
 	"github.com/linkreel/linkreel/services/links/internal/store"
@@ -92,19 +92,19 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		return nil, fmt.Errorf("links: %w", err)
 	}
 	closers = append(closers, func(context.Context) error { return db.Close() })
-	rdb, err := authclient.OpenRedis(cfg.RedisURL)
+	rdb, err := apikey.OpenRedis(cfg.RedisURL)
 	if err != nil {
 		return nil, fmt.Errorf("links: %w", err)
 	}
-	source := authclient.NewHTTPSource(cfg.AuthURL, cfg.InternalToken)
-	auth := authclient.New(authclient.Config{Now: cfg.Now}, source, rdb)
+	source := apikey.NewHTTPSource(cfg.AuthURL, cfg.InternalToken)
+	auth := apikey.New(apikey.Config{Now: cfg.Now}, source, rdb)
 	closers = append(closers, func(context.Context) error { auth.Close(); source.Close(); return rdb.Close() })
 	country, closeCountry, err := cfg.country()
 	if err != nil {
 		return nil, fmt.Errorf("links: %w", err)
 	}
 	closers = append(closers, closeCountry)
-	dns, err := domain.NewDNS(cfg.DNSResolver)
+	dns, err := customdomain.NewDNS(cfg.DNSResolver)
 	if err != nil {
 		return nil, fmt.Errorf("links: %w", err)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 
-	"github.com/linkreel/linkreel/libs/authclient"
+	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/localcloud/firestore"
 	"github.com/linkreel/linkreel/libs/localcloud/redistest"
@@ -287,7 +287,7 @@ func TestPlansAndScopes(t *testing.T) {
 	c := newCloud(t)
 	r := c.replica(t)
 	free, creator, business := c.keys.add(t, "f", identity.Free), c.keys.add(t, "c", identity.Creator), c.keys.add(t, "b", identity.Business)
-	reader := c.keys.add(t, "r", identity.Enterprise, func(k *authclient.Record) { k.Scopes = identity.ScopeSet{identity.LinksRead} })
+	reader := c.keys.add(t, "r", identity.Enterprise, func(k *apikey.Record) { k.Scopes = identity.ScopeSet{identity.LinksRead} })
 	want(t, "free create", r.api(free, "POST", "/api/v1/links", `{`), 403, "PLAN_REQUIRED")
 	want(t, "free patch", r.api(free, "PATCH", "/api/v1/links/x", `{`), 403, "PLAN_REQUIRED")
 	want(t, "free delete", r.api(free, "DELETE", "/api/v1/links/x", nil), 403, "PLAN_REQUIRED")
@@ -300,7 +300,7 @@ func TestPlansAndScopes(t *testing.T) {
 			t.Errorf("%s list: %v", name, a)
 		}
 	}
-	limited := c.keys.add(t, "q", identity.Business, func(k *authclient.Record) { k.Quotas.Links = 2 })
+	limited := c.keys.add(t, "q", identity.Business, func(k *apikey.Record) { k.Quotas.Links = 2 })
 	a := r.api(limited, "POST", "/api/v1/links/bulk", `{"urls":[{"url":"https://a.example"},{"url":"bad"},{"url":"https://a.example"},{"url":"https://a.example"}]}`)
 	var statuses []any
 	for _, item := range a.json["results"].([]any) {

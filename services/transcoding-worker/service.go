@@ -14,7 +14,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/linkreel/linkreel/libs/authclient"
+	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
@@ -105,7 +105,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 		return fail(err)
 	}
 	opened = append(opened, func(context.Context) error { return bucket.Close() })
-	rdb, err := authclient.OpenRedis(cfg.RedisURL)
+	rdb, err := apikey.OpenRedis(cfg.RedisURL)
 	if err != nil {
 		return fail(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/linkreel/linkreel/libs/authclient"
+	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/localcloud/storage"
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/queue"
@@ -66,7 +66,7 @@ func TestAWorkersHintAloneSuffices(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.loop("hints")
-	client, err := authclient.OpenRedis(w.redis)
+	client, err := apikey.OpenRedis(w.redis)
 	must(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	hints := queue.New(client, queue.Options{Name: transcode.OutcomeQueueName})

@@ -25,7 +25,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"github.com/linkreel/linkreel/libs/authclient"
+	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/guard"
@@ -144,12 +144,12 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("videos: %w", err), db.Close())
 	}
-	rdb, err := authclient.OpenRedis(cfg.RedisURL)
+	rdb, err := apikey.OpenRedis(cfg.RedisURL)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("videos: %w", err), bucket.Close(), db.Close())
 	}
 	log := slog.Default()
-	auth := authclient.New(authclient.Config{Now: cfg.Now}, authclient.NewHTTPSource(cfg.AuthURL, cfg.InternalToken), rdb)
+	auth := apikey.New(apikey.Config{Now: cfg.Now}, apikey.NewHTTPSource(cfg.AuthURL, cfg.InternalToken), rdb)
 	limits := guard.New(rdb, cfg.Now)
 	kept := store.New(db, cfg.Now)
 	passwords := video.NewPasswords(cfg.PasswordHashes, cfg.PasswordQueue)

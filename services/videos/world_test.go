@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/linkreel/linkreel/libs/authclient"
+	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
@@ -45,7 +45,7 @@ type world struct {
 	bucket  *objectstore.Store
 	clock   *clock
 	keys    map[string]string // account → key
-	records map[string]*authclient.Record
+	records map[string]*apikey.Record
 	redis   string
 }
 
@@ -79,7 +79,7 @@ type option func(*videos.Config, *storage.Options)
 
 func newWorld(t *testing.T, options ...option) *world {
 	t.Helper()
-	w := &world{t: t, clock: &clock{}, keys: map[string]string{}, records: map[string]*authclient.Record{}, client: &http.Client{
+	w := &world{t: t, clock: &clock{}, keys: map[string]string{}, records: map[string]*apikey.Record{}, client: &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 	listen := func() net.Listener {
@@ -121,13 +121,13 @@ func newWorld(t *testing.T, options ...option) *world {
 	w.redis = cfg.RedisURL
 
 	keys := sourceOf{}
-	auth := httptest.NewServer(authclient.Handler(keys, "token"))
+	auth := httptest.NewServer(apikey.Handler(keys, "token"))
 	cfg.AuthURL, cfg.InternalToken = auth.URL, "token"
 	for account, plan := range map[string]identity.Plan{"acc_a": identity.Creator, "acc_b": identity.Creator, "acc_free": identity.Free} {
 		key, err := identity.NewKey(randomBytes{})
 		must(t, err)
 		w.keys[account] = key.Secret()
-		w.records[account] = &authclient.Record{KeyID: "key_" + account, AccountID: account, AccountName: account, Plan: plan, Scopes: identity.AllScopes(), Version: 1, PerMinute: 100_000}
+		w.records[account] = &apikey.Record{KeyID: "key_" + account, AccountID: account, AccountName: account, Plan: plan, Scopes: identity.AllScopes(), Version: 1, PerMinute: 100_000}
 		keys[key.Hash()] = w.records[account]
 	}
 
@@ -175,13 +175,13 @@ func (w *world) loop(name string) {
 	w.t.Fatalf("no loop %q", name)
 }
 
-type sourceOf map[string]*authclient.Record
+type sourceOf map[string]*apikey.Record
 
-func (s sourceOf) Verify(_ context.Context, hash string) (*authclient.Record, error) {
+func (s sourceOf) Verify(_ context.Context, hash string) (*apikey.Record, error) {
 	if r, ok := s[hash]; ok {
 		return r, nil
 	}
-	return nil, authclient.ErrUnknownKey
+	return nil, apikey.ErrUnknownKey
 }
 
 type randomBytes struct{}

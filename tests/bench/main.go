@@ -64,7 +64,7 @@ func main() {
 
 func benchGo(ctx context.Context) error {
 	for _, pkg := range []string{
-		"./libs/identity", "./libs/authclient", "./libs/cache", "./libs/jsdate", "./libs/httpapi", "./libs/objectstore",
+		"./libs/identity", "./libs/apikey", "./libs/cache", "./libs/jsdate", "./libs/httpapi", "./libs/objectstore",
 		"./services/links/...", "./services/videos/...",
 	} {
 		if err := goTest(ctx, pkg, ".", "0.5s"); err != nil {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/caarlos0/env/v11"
 
-	"github.com/linkreel/linkreel/libs/authclient"
+	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/localcloud/redisproc"
@@ -236,7 +236,7 @@ func newSite(ctx context.Context, dir string) (_ *site, err error) {
 	}
 	s.closed = append(s.closed, func() { _ = fs.Close() })
 	s.jobs = transcode.NewStore(fs, time.Now)
-	client, err := authclient.OpenRedis(cfg.RedisURL)
+	client, err := apikey.OpenRedis(cfg.RedisURL)
 	if err != nil {
 		return nil, err
 	}

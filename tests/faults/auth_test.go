@@ -24,7 +24,7 @@ import (
 	"time"
 
 	"github.com/linkreel/linkreel/libs/apierr"
-	"github.com/linkreel/linkreel/libs/authclient"
+	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/localcloud/firestore"
 	"github.com/linkreel/linkreel/libs/localcloud/redisproc"
 	"github.com/linkreel/linkreel/libs/localcloud/redistest"
@@ -448,7 +448,7 @@ func authOK(t testing.TB, err error) {
 
 func authRedis(t testing.TB, b *authBed, args ...string) string {
 	t.Helper()
-	rdb, err := authclient.OpenRedis(b.redis.Addr())
+	rdb, err := apikey.OpenRedis(b.redis.Addr())
 	authOK(t, err)
 	defer rdb.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -487,11 +487,11 @@ func TestAuth_away_leaves_known_keys_working_for_thirty_seconds(t *testing.T) {
 			p := bed.start()
 			account, key := p.account("enterprise")
 			_, unseen := p.key(account)
-			rdb, err := authclient.OpenRedis(bed.redis.Addr())
+			rdb, err := apikey.OpenRedis(bed.redis.Addr())
 			authOK(t, err)
-			source := authclient.NewHTTPSource("http://"+p.internal, authInternalToken)
+			source := apikey.NewHTTPSource("http://"+p.internal, authInternalToken)
 			var offset atomic.Int64
-			client := authclient.New(authclient.Config{
+			client := apikey.New(apikey.Config{
 				Now: func() time.Time { return time.Now().Add(time.Duration(offset.Load())) },
 				Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 			}, source, rdb)

@@ -29,7 +29,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
-	"github.com/linkreel/linkreel/libs/authclient"
+	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/localcloud/firestore"
 	"github.com/linkreel/linkreel/libs/localcloud/redisproc"
@@ -66,11 +66,11 @@ type linksBed struct {
 
 type linksKeys struct{ hash string }
 
-func (k linksKeys) Verify(_ context.Context, hash string) (*authclient.Record, error) {
+func (k linksKeys) Verify(_ context.Context, hash string) (*apikey.Record, error) {
 	if hash != k.hash {
-		return nil, authclient.ErrUnknownKey
+		return nil, apikey.ErrUnknownKey
 	}
-	return &authclient.Record{KeyID: "key_t", Scopes: identity.AllScopes(), AccountID: "acc_t", AccountName: "T", Plan: identity.Enterprise, Version: 1, PerMinute: 10_000_000}, nil
+	return &apikey.Record{KeyID: "key_t", Scopes: identity.AllScopes(), AccountID: "acc_t", AccountName: "T", Plan: identity.Enterprise, Version: 1, PerMinute: 10_000_000}, nil
 }
 
 func newLinksBed(t testing.TB) *linksBed {
@@ -92,7 +92,7 @@ func newLinksBed(t testing.TB) *linksBed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	whose := httptest.NewServer(authclient.Handler(linksKeys{key.Hash()}, authInternalToken))
+	whose := httptest.NewServer(apikey.Handler(linksKeys{key.Hash()}, authInternalToken))
 	t.Cleanup(whose.Close)
 	b := &linksBed{t: t, firestore: server, redis: redistest.Server(t), auth: whose.URL, key: key.Secret()}
 	toxi := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())

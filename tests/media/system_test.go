@@ -18,7 +18,7 @@ import (
 
 	"github.com/caarlos0/env/v11"
 
-	"github.com/linkreel/linkreel/libs/authclient"
+	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
@@ -114,13 +114,13 @@ type system struct {
 	base, key string
 }
 
-type oneKey map[string]*authclient.Record
+type oneKey map[string]*apikey.Record
 
-func (s oneKey) Verify(_ context.Context, hash string) (*authclient.Record, error) {
+func (s oneKey) Verify(_ context.Context, hash string) (*apikey.Record, error) {
 	if r, ok := s[hash]; ok {
 		return r, nil
 	}
-	return nil, authclient.ErrUnknownKey
+	return nil, apikey.ErrUnknownKey
 }
 
 func newSystem(t testing.TB, more map[string]string) *system {
@@ -131,7 +131,7 @@ func newSystem(t testing.TB, more map[string]string) *system {
 		t.Fatal(err)
 	}
 	s.key = key.Secret()
-	auth := httptest.NewServer(authclient.Handler(oneKey{key.Hash(): {
+	auth := httptest.NewServer(apikey.Handler(oneKey{key.Hash(): {
 		KeyID: "key", AccountID: "acc", AccountName: "acc", Plan: identity.Creator, Scopes: identity.AllScopes(), Version: 1, PerMinute: 1_000_000,
 	}}, "token"))
 	t.Cleanup(auth.Close)

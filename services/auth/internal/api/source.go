@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/linkreel/linkreel/libs/authclient"
+	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
@@ -24,7 +24,7 @@ func (p Plans) rate(plan identity.Plan) int {
 	if n := p.Rates[plan]; n > 0 {
 		return n
 	}
-	return authclient.Rate(plan)
+	return apikey.Rate(plan)
 }
 
 func (p Plans) quotas(plan identity.Plan) identity.Quotas {
@@ -51,7 +51,7 @@ type Source struct {
 	used map[string]time.Time // key hash → minute of use, not yet written
 }
 
-var _ authclient.Source = (*Source)(nil)
+var _ apikey.Source = (*Source)(nil)
 
 // NewSource makes a source. A nil now is the system's clock.
 func NewSource(store Credentials, plans Plans, now func() time.Time) *Source {
@@ -62,16 +62,16 @@ func NewSource(store Credentials, plans Plans, now func() time.Time) *Source {
 }
 
 // Verify reads the key's record; it has no cache, since callers do.
-func (s *Source) Verify(ctx context.Context, hash string) (*authclient.Record, error) {
+func (s *Source) Verify(ctx context.Context, hash string) (*apikey.Record, error) {
 	k, a, err := s.store.Credential(ctx, hash)
 	if errors.Is(err, account.ErrNoKey) {
-		return nil, authclient.ErrUnknownKey
+		return nil, apikey.ErrUnknownKey
 	}
 	if err != nil {
 		return nil, err
 	}
 	s.note(k)
-	return &authclient.Record{
+	return &apikey.Record{
 		KeyID: k.ID, Scopes: k.Scopes, ExpiresAt: k.ExpiresAt, RevokedAt: k.RevokedAt,
 		AccountID: a.ID, AccountName: a.Name, Plan: a.Plan, Suspended: a.Suspended,
 		PerMinute: s.plans.rate(a.Plan), Quotas: s.plans.quotas(a.Plan), Version: a.Version,

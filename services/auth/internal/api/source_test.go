@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/linkreel/linkreel/libs/authclient"
+	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
@@ -91,7 +91,7 @@ func TestARefusedKeyIsNotInUse(t *testing.T) {
 	if len(l.touched) > 0 {
 		t.Errorf("written %v", l.touched)
 	}
-	if _, err := s.Verify(t.Context(), "other"); !errors.Is(err, authclient.ErrUnknownKey) {
+	if _, err := s.Verify(t.Context(), "other"); !errors.Is(err, apikey.ErrUnknownKey) {
 		t.Errorf("an unknown key: %v", err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/jsdate"
-	"github.com/linkreel/linkreel/services/links/internal/domain"
+	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
@@ -30,14 +30,14 @@ type Store interface {
 	CountLinks(ctx context.Context, accountID string) (int, error)
 	Stats(ctx context.Context, linkID string, first, last link.Day) (link.Stats, error)
 
-	Claim(ctx context.Context, accountID, hostname, token string, o link.Origin) (*domain.Domain, error)
-	Domain(ctx context.Context, accountID, id string) (*domain.Domain, error)
-	Domains(ctx context.Context, accountID string) ([]*domain.Domain, error)
+	Claim(ctx context.Context, accountID, hostname, token string, o link.Origin) (*customdomain.Domain, error)
+	Domain(ctx context.Context, accountID, id string) (*customdomain.Domain, error)
+	Domains(ctx context.Context, accountID string) ([]*customdomain.Domain, error)
 	// DueDomains are verified ones that have not been looked at for a day.
-	DueDomains(ctx context.Context, limit int) ([]*domain.Domain, error)
+	DueDomains(ctx context.Context, limit int) ([]*customdomain.Domain, error)
 	// Looked notes the outcome of a look-up of the proof.
-	Looked(ctx context.Context, accountID, id string, proven bool) (d *domain.Domain, changed bool, err error)
-	DeleteDomain(ctx context.Context, accountID, id string) (*domain.Domain, error)
+	Looked(ctx context.Context, accountID, id string, proven bool) (d *customdomain.Domain, changed bool, err error)
+	DeleteDomain(ctx context.Context, accountID, id string) (*customdomain.Domain, error)
 	Host(ctx context.Context, host string) (domainID string, found bool, err error)
 }
 
@@ -47,9 +47,9 @@ type Announcer interface {
 	Announce(ctx context.Context, keys ...string)
 }
 
-// Prover looks for a claim's DNS record; see [domain.DNS.Proves].
+// Prover looks for a claim's DNS record; see [customdomain.DNS.Proves].
 type Prover interface {
-	Proves(ctx context.Context, claim *domain.Domain) (bool, error)
+	Proves(ctx context.Context, claim *customdomain.Domain) (bool, error)
 }
 
 // Options configure the [API].

@@ -11,7 +11,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
-	"github.com/linkreel/linkreel/services/links/internal/domain"
+	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
@@ -31,7 +31,7 @@ type wireDomain struct {
 	LastCheckedAt *int64      `json:"lastCheckedAt"`
 }
 
-func (a *API) domainOf(d *domain.Domain) wireDomain {
+func (a *API) domainOf(d *customdomain.Domain) wireDomain {
 	name, value := d.Record()
 	out := wireDomain{ID: d.ID, Hostname: d.Hostname, Status: "pending", Records: []dnsRecord{{"TXT", name, value}},
 		CreatedAt: millis(d.CreatedAt), VerifiedAt: millisOrNil(d.VerifiedAt), LastCheckedAt: millisOrNil(d.LastCheckedAt)}
@@ -78,7 +78,7 @@ func (a *API) claimDomain(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	hostname := judge(fields, "hostname", func() (string, *apierr.Detail) { return domain.CheckHostname(body.Hostname, a.opt.Own) })
+	hostname := judge(fields, "hostname", func() (string, *apierr.Detail) { return customdomain.CheckHostname(body.Hostname, a.opt.Own) })
 	if err := fields.Err(); err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (a *API) verifyDomain(c *fiber.Ctx) error {
 
 // note keeps the result of a look at a proof, and tells the redirects when the
 // name has a new owner.
-func (a *API) note(ctx context.Context, d *domain.Domain, proven bool) (*domain.Domain, error) {
+func (a *API) note(ctx context.Context, d *customdomain.Domain, proven bool) (*customdomain.Domain, error) {
 	d, changed, err := a.opt.Store.Looked(ctx, d.AccountID, d.ID, proven)
 	if err != nil {
 		return nil, err
@@ -145,15 +145,15 @@ func (a *API) deleteDomain(c *fiber.Ctx) error {
 func (a *API) Ask(h *httpapi.API) {
 	h.Public("GET", "/internal/v1/domains/ask", func(c *fiber.Ctx) error {
 		name := link.Fold(c.Query("domain"))
-		if _, problem := domain.CheckHostname(name, nil); problem != nil {
-			return domain.NotFound()
+		if _, problem := customdomain.CheckHostname(name, nil); problem != nil {
+			return customdomain.NotFound()
 		}
 		_, found, err := a.opt.Store.Host(c.UserContext(), name)
 		if err != nil {
 			return err
 		}
 		if !found {
-			return domain.NotFound()
+			return customdomain.NotFound()
 		}
 		return httpapi.JSON(c, fiber.StatusOK, map[string]string{"domain": name})
 	})

@@ -12,7 +12,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apispec"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
-	"github.com/linkreel/linkreel/services/links/internal/domain"
+	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
@@ -153,7 +153,7 @@ func (a *API) create(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	var on *domain.Domain
+	var on *customdomain.Domain
 	if body.DomainID != nil {
 		if on, err = a.opt.Store.Domain(ctx, account(ctx), *body.DomainID); err != nil {
 			return err
@@ -179,7 +179,7 @@ func (a *API) create(c *fiber.Ctx) error {
 }
 
 // draft judges every field of a create and notes all that is wrong.
-func (a *API) draft(f *httpapi.Fields, body *createBody, on *domain.Domain) link.Draft {
+func (a *API) draft(f *httpapi.Fields, body *createBody, on *customdomain.Domain) link.Draft {
 	own := a.opt.Own
 	d := link.Draft{Title: body.Title}
 	if on != nil {

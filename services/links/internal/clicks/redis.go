@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
-	"github.com/linkreel/linkreel/libs/authclient"
+	"github.com/linkreel/linkreel/libs/apikey"
 )
 
 // The keys share a hash tag, so that scripts work on a cluster too.
@@ -31,7 +31,7 @@ const producerLife = 7 * 24 * time.Hour
 // not have happened is our business.
 func openRedis(addr string, timeout time.Duration, conns int) (*redis.Client, error) {
 	// OpenRedis knows the address forms; its client is only asked for its options.
-	base, err := authclient.OpenRedis(addr)
+	base, err := apikey.OpenRedis(addr)
 	if err != nil {
 		return nil, err
 	}

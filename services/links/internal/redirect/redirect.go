@@ -23,7 +23,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/cache"
 	"github.com/linkreel/linkreel/services/links/internal/clicks"
-	"github.com/linkreel/linkreel/services/links/internal/domain"
+	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
@@ -307,7 +307,7 @@ func (h *Handler) hostOf(ctx *fasthttp.RequestCtx) (host string, isDefault, ok b
 	if h.names[name] {
 		return "", true, true
 	}
-	host, problem := domain.CheckHostname(name, nil)
+	host, problem := customdomain.CheckHostname(name, nil)
 	return host, false, problem == nil
 }
 

@@ -8,7 +8,7 @@ import (
 
 	"cloud.google.com/go/firestore"
 
-	"github.com/linkreel/linkreel/services/links/internal/domain"
+	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
@@ -39,18 +39,18 @@ func (s *Store) hostRef(host string) *firestore.DocumentRef {
 	return s.db.Collection("hostnames").Doc(host)
 }
 
-func domainOf(id string, d *domainDoc) *domain.Domain {
+func domainOf(id string, d *domainDoc) *customdomain.Domain {
 	at := func(t *time.Time) time.Time {
 		if t == nil {
 			return time.Time{}
 		}
 		return *t
 	}
-	return &domain.Domain{ID: id, AccountID: d.AccountID, Hostname: d.Hostname, Token: d.Token, CreatedAt: d.CreatedAt,
+	return &customdomain.Domain{ID: id, AccountID: d.AccountID, Hostname: d.Hostname, Token: d.Token, CreatedAt: d.CreatedAt,
 		VerifiedAt: at(d.VerifiedAt), LastCheckedAt: at(d.LastCheckedAt), FailingSince: at(d.FailingSince)}
 }
 
-func domainDocOf(d *domain.Domain, nonce string) *domainDoc {
+func domainDocOf(d *customdomain.Domain, nonce string) *domainDoc {
 	at := func(t time.Time) *time.Time {
 		if t.IsZero() {
 			return nil
@@ -60,15 +60,15 @@ func domainDocOf(d *domain.Domain, nonce string) *domainDoc {
 	doc := &domainDoc{AccountID: d.AccountID, Hostname: d.Hostname, Token: d.Token, Nonce: nonce, CreatedAt: d.CreatedAt,
 		VerifiedAt: at(d.VerifiedAt), LastCheckedAt: at(d.LastCheckedAt), FailingSince: at(d.FailingSince)}
 	if !d.VerifiedAt.IsZero() {
-		doc.NextCheckAt = at(d.LastCheckedAt.Add(domain.Recheck))
+		doc.NextCheckAt = at(d.LastCheckedAt.Add(customdomain.Recheck))
 	}
 	return doc
 }
 
 // Claim makes an account's claim to a name. A name that is proven already, or
 // that the account has claimed before, is DOMAIN_TAKEN.
-func (s *Store) Claim(ctx context.Context, accountID, hostname, token string, o link.Origin) (*domain.Domain, error) {
-	d := &domain.Domain{ID: domainID(accountID, hostname), AccountID: accountID, Hostname: hostname, Token: token, CreatedAt: o.At.UTC().Truncate(time.Millisecond)}
+func (s *Store) Claim(ctx context.Context, accountID, hostname, token string, o link.Origin) (*customdomain.Domain, error) {
+	d := &customdomain.Domain{ID: domainID(accountID, hostname), AccountID: accountID, Hostname: hostname, Token: token, CreatedAt: o.At.UTC().Truncate(time.Millisecond)}
 	err := s.db.Tx(ctx, "claim domain", func(_ context.Context, tx *firestore.Transaction) error {
 		old, nonce, err := s.claimIn(tx, d.ID)
 		if err != nil {
@@ -79,7 +79,7 @@ func (s *Store) Claim(ctx context.Context, accountID, hostname, token string, o 
 				d = old
 				return nil
 			}
-			return domain.Taken()
+			return customdomain.Taken()
 		}
 		if _, err := s.ownerIn(tx, d); err != nil {
 			return err
@@ -92,7 +92,7 @@ func (s *Store) Claim(ctx context.Context, accountID, hostname, token string, o 
 	return d, nil
 }
 
-func (s *Store) claimIn(tx *firestore.Transaction, id string) (*domain.Domain, string, error) {
+func (s *Store) claimIn(tx *firestore.Transaction, id string) (*customdomain.Domain, string, error) {
 	var doc domainDoc
 	snap, err := tx.Get(s.domainRef(id))
 	if snap != nil && !snap.Exists() {
@@ -107,7 +107,7 @@ func (s *Store) claimIn(tx *firestore.Transaction, id string) (*domain.Domain, s
 	return domainOf(id, &doc), doc.Nonce, nil
 }
 
-func (s *Store) domainIn(tx *firestore.Transaction, id string) (*domain.Domain, error) {
+func (s *Store) domainIn(tx *firestore.Transaction, id string) (*customdomain.Domain, error) {
 	if !validID(id) {
 		return nil, nil
 	}
@@ -117,7 +117,7 @@ func (s *Store) domainIn(tx *firestore.Transaction, id string) (*domain.Domain, 
 
 // ownerIn finds out whether claim d may own its name: owned means that it does
 // already; the error is DOMAIN_TAKEN while another claim holds it.
-func (s *Store) ownerIn(tx *firestore.Transaction, d *domain.Domain) (owned bool, err error) {
+func (s *Store) ownerIn(tx *firestore.Transaction, d *customdomain.Domain) (owned bool, err error) {
 	var host hostDoc
 	snap, err := tx.Get(s.hostRef(d.Hostname))
 	if snap != nil && !snap.Exists() {
@@ -137,15 +137,15 @@ func (s *Store) ownerIn(tx *firestore.Transaction, d *domain.Domain) (owned bool
 		return false, err
 	}
 	if holder != nil && !holder.Lapsed(s.now()) {
-		return false, domain.Taken()
+		return false, customdomain.Taken()
 	}
 	return false, nil
 }
 
 // Domain reads a domain of the account.
-func (s *Store) Domain(ctx context.Context, accountID, id string) (*domain.Domain, error) {
+func (s *Store) Domain(ctx context.Context, accountID, id string) (*customdomain.Domain, error) {
 	if !validID(id) {
-		return nil, domain.NotFound()
+		return nil, customdomain.NotFound()
 	}
 	var d domainDoc
 	found, err := s.get(ctx, "get domain", s.domainRef(id), &d)
@@ -153,33 +153,33 @@ func (s *Store) Domain(ctx context.Context, accountID, id string) (*domain.Domai
 		return nil, err
 	}
 	if !found || d.AccountID != accountID {
-		return nil, domain.NotFound()
+		return nil, customdomain.NotFound()
 	}
 	return domainOf(id, &d), nil
 }
 
 // Domains reads the account's domains, newest first.
-func (s *Store) Domains(ctx context.Context, accountID string) ([]*domain.Domain, error) {
+func (s *Store) Domains(ctx context.Context, accountID string) ([]*customdomain.Domain, error) {
 	out, err := s.domains(ctx, "list domains", s.db.Collection("domains").Where("accountId", "==", accountID))
-	slices.SortFunc(out, func(a, b *domain.Domain) int {
+	slices.SortFunc(out, func(a, b *customdomain.Domain) int {
 		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.ID, b.ID))
 	})
 	return out, err
 }
 
 // DueDomains reads verified domains whose proof is to be looked at again.
-func (s *Store) DueDomains(ctx context.Context, limit int) ([]*domain.Domain, error) {
+func (s *Store) DueDomains(ctx context.Context, limit int) ([]*customdomain.Domain, error) {
 	return s.domains(ctx, "list due domains", s.db.Collection("domains").Where("nextCheckAt", "<=", s.now()).OrderBy("nextCheckAt", firestore.Asc).Limit(limit))
 }
 
-func (s *Store) domains(ctx context.Context, what string, q firestore.Query) ([]*domain.Domain, error) {
-	var out []*domain.Domain
+func (s *Store) domains(ctx context.Context, what string, q firestore.Query) ([]*customdomain.Domain, error) {
+	var out []*customdomain.Domain
 	err := s.db.Do(ctx, what, func(ctx context.Context) error {
 		snaps, err := q.Documents(ctx).GetAll()
 		if err != nil {
 			return err
 		}
-		out = make([]*domain.Domain, 0, len(snaps))
+		out = make([]*customdomain.Domain, 0, len(snaps))
 		for _, snap := range snaps {
 			var d domainDoc
 			if err := snap.DataTo(&d); err != nil {
@@ -195,7 +195,7 @@ func (s *Store) domains(ctx context.Context, what string, q firestore.Query) ([]
 // Looked notes the result of a look at a claim's proof. The first proof makes
 // the claim own its name, or is DOMAIN_TAKEN when another claim was faster.
 // changed reports whether the name's owner is another one than before.
-func (s *Store) Looked(ctx context.Context, accountID, id string, proven bool) (d *domain.Domain, changed bool, err error) {
+func (s *Store) Looked(ctx context.Context, accountID, id string, proven bool) (d *customdomain.Domain, changed bool, err error) {
 	err = s.db.Tx(ctx, "note proof of domain", func(_ context.Context, tx *firestore.Transaction) error {
 		changed = false
 		var nonce string
@@ -205,7 +205,7 @@ func (s *Store) Looked(ctx context.Context, accountID, id string, proven bool) (
 			return err
 		}
 		if d == nil || d.AccountID != accountID {
-			return domain.NotFound()
+			return customdomain.NotFound()
 		}
 		owned, err := s.ownerIn(tx, d)
 		if err != nil {
@@ -234,25 +234,25 @@ func (s *Store) Looked(ctx context.Context, accountID, id string, proven bool) (
 }
 
 // DeleteDomain removes a domain of the account that no link uses.
-func (s *Store) DeleteDomain(ctx context.Context, accountID, id string) (*domain.Domain, error) {
+func (s *Store) DeleteDomain(ctx context.Context, accountID, id string) (*customdomain.Domain, error) {
 	if !validID(id) {
-		return nil, domain.NotFound()
+		return nil, customdomain.NotFound()
 	}
-	var d *domain.Domain
+	var d *customdomain.Domain
 	err := s.db.Tx(ctx, "delete domain", func(_ context.Context, tx *firestore.Transaction) error {
 		var err error
 		if d, err = s.domainIn(tx, id); err != nil {
 			return err
 		}
 		if d == nil || d.AccountID != accountID {
-			return domain.NotFound()
+			return customdomain.NotFound()
 		}
 		using, err := tx.Documents(s.db.Collection("links").Where("domainId", "==", id).Limit(1)).GetAll()
 		if err != nil {
 			return err
 		}
 		if len(using) > 0 {
-			return domain.InUse()
+			return customdomain.InUse()
 		}
 		var host hostDoc
 		snap, err := tx.Get(s.hostRef(d.Hostname))

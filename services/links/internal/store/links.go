@@ -12,7 +12,7 @@ import (
 	"cloud.google.com/go/firestore/apiv1/firestorepb"
 
 	"github.com/linkreel/linkreel/libs/firestoredb"
-	"github.com/linkreel/linkreel/services/links/internal/domain"
+	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
@@ -398,9 +398,9 @@ func (b *batch) onDomain(tx *firestore.Transaction) error {
 	}
 	switch {
 	case d == nil || d.AccountID != b.account:
-		return domain.NotFound()
+		return customdomain.NotFound()
 	case !d.Verified(b.s.now()):
-		return domain.NotVerified()
+		return customdomain.NotVerified()
 	}
 	for _, it := range b.items {
 		it.link.Host = d.Hostname

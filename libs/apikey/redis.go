@@ -1,4 +1,4 @@
-package authclient
+package apikey
 
 import (
 	"context"

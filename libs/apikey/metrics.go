@@ -1,4 +1,4 @@
-package authclient
+package apikey
 
 import (
 	"context"
@@ -16,7 +16,7 @@ type instruments struct {
 }
 
 func newInstruments() instruments {
-	m := otel.Meter("github.com/linkreel/linkreel/libs/authclient")
+	m := otel.Meter("github.com/linkreel/linkreel/libs/apikey")
 	// Instruments of the global meter do not fail; a nil one would panic in tests.
 	checks, _ := m.Int64Counter("linkreel.auth.checks.degraded",
 		metric.WithDescription("Key checks that left the usual path: cold, local (no Redis), stale (no auth), unavailable."))

@@ -1,4 +1,4 @@
-package authclient_test
+package apikey_test
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/linkreel/linkreel/libs/apierr"
-	"github.com/linkreel/linkreel/libs/authclient"
+	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/localcloud/redistest"
 )
@@ -26,13 +26,13 @@ import (
 // keyring is a truth that tests change: the Source of every client here.
 type keyring struct {
 	mu    sync.Mutex
-	keys  map[string]authclient.Record
+	keys  map[string]apikey.Record
 	down  error
 	delay chan struct{} // when set, answers wait for it
 	asked atomic.Int64
 }
 
-func (k *keyring) Verify(ctx context.Context, hash string) (*authclient.Record, error) {
+func (k *keyring) Verify(ctx context.Context, hash string) (*apikey.Record, error) {
 	k.asked.Add(1)
 	k.mu.Lock()
 	rec, ok := k.keys[hash]
@@ -49,7 +49,7 @@ func (k *keyring) Verify(ctx context.Context, hash string) (*authclient.Record, 
 	case down != nil:
 		return nil, down
 	case !ok:
-		return nil, authclient.ErrUnknownKey
+		return nil, apikey.ErrUnknownKey
 	}
 	return &rec, nil
 }
@@ -61,7 +61,7 @@ func (k *keyring) set(down error) {
 }
 
 // change edits the account's records as one commit and gives its new version.
-func (k *keyring) change(account string, edit func(*authclient.Record)) int64 {
+func (k *keyring) change(account string, edit func(*apikey.Record)) int64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var version int64
@@ -85,9 +85,9 @@ func (k *keyring) add(t testing.TB, account string, plan identity.Plan) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.keys == nil {
-		k.keys = map[string]authclient.Record{}
+		k.keys = map[string]apikey.Record{}
 	}
-	k.keys[key.Hash()] = authclient.Record{
+	k.keys[key.Hash()] = apikey.Record{
 		KeyID: identity.NewID("key"), Scopes: identity.AllScopes(),
 		AccountID: account, AccountName: "Test", Plan: plan, Version: 1,
 	}
@@ -110,21 +110,21 @@ func (c *clock) freeze()                 { c.frozen.Store(time.Now().UnixNano())
 func (c *clock) forward(d time.Duration) { c.offset.Add(int64(d)) }
 
 type replica struct {
-	*authclient.Client
+	*apikey.Client
 	clock *clock
 	redis redis.UniversalClient
 }
 
-func newReplica(t testing.TB, source authclient.Source, addr string) replica {
+func newReplica(t testing.TB, source apikey.Source, addr string) replica {
 	t.Helper()
-	rdb, err := authclient.OpenRedis(addr)
+	rdb, err := apikey.OpenRedis(addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := &clock{}
 	// Budgets are wide: the machine under test may stall, and a stall must not
 	// look like an outage to a test that is about something else.
-	cl := authclient.New(authclient.Config{
+	cl := apikey.New(apikey.Config{
 		Now: c.now, RedisBudget: 2 * time.Second, Budget: 2 * time.Second, ColdBudget: 5 * time.Second,
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}, source, rdb)
@@ -134,7 +134,7 @@ func newReplica(t testing.TB, source authclient.Source, addr string) replica {
 
 func code(err error) apierr.Code { return apierr.CodeOf(err) }
 
-func accept(t testing.TB, r replica, key string) authclient.Decision {
+func accept(t testing.TB, r replica, key string) apikey.Decision {
 	t.Helper()
 	d, err := r.Authenticate(t.Context(), key)
 	if err != nil {
@@ -194,7 +194,7 @@ func TestAuthenticateKnowsThePrincipal(t *testing.T) {
 	if d.Principal.AccountID != "acc_1" || d.Principal.Plan != identity.Business || !d.Principal.Scopes.Has(identity.KeysWrite) {
 		t.Errorf("principal %+v", d.Principal)
 	}
-	if want := (authclient.Limit{Limit: 1200, Remaining: 1199, ResetAfter: 50 * time.Millisecond, Allowed: true}); d.Limit != want {
+	if want := (apikey.Limit{Limit: 1200, Remaining: 1199, ResetAfter: 50 * time.Millisecond, Allowed: true}); d.Limit != want {
 		t.Errorf("limit %+v, want %+v", d.Limit, want)
 	}
 	before := ring.asked.Load()
@@ -272,7 +272,7 @@ func TestARevokedKeyIsRefusedEverywhereOnceTheRevokeReturned(t *testing.T) {
 				}
 			})
 		}
-		version := ring.change(account, func(r *authclient.Record) { r.RevokedAt = time.Now() })
+		version := ring.change(account, func(r *apikey.Record) { r.RevokedAt = time.Now() })
 		admin.Bump(t.Context(), account, version)
 		for _, r := range replicas {
 			if _, err := r.Authenticate(t.Context(), key); code(err) != apierr.APIKeyRevoked {
@@ -294,13 +294,13 @@ func TestAChangedPlanAndASuspensionShowOnTheNextRequest(t *testing.T) {
 	key := ring.add(t, "acc_1", identity.Business)
 	accept(t, a, key)
 	accept(t, b, key)
-	a.Bump(t.Context(), "acc_1", ring.change("acc_1", func(r *authclient.Record) { r.Plan = identity.Free }))
+	a.Bump(t.Context(), "acc_1", ring.change("acc_1", func(r *apikey.Record) { r.Plan = identity.Free }))
 	for _, r := range []replica{a, b} {
 		if d := accept(t, r, key); d.Principal.Plan != identity.Free || d.Limit.Limit != 60 {
 			t.Errorf("after the downgrade: plan %v, limit %d", d.Principal.Plan, d.Limit.Limit)
 		}
 	}
-	a.Bump(t.Context(), "acc_1", ring.change("acc_1", func(r *authclient.Record) { r.Suspended = true }))
+	a.Bump(t.Context(), "acc_1", ring.change("acc_1", func(r *apikey.Record) { r.Suspended = true }))
 	for _, r := range []replica{a, b} {
 		if d := accept(t, r, key); !d.Principal.Suspended {
 			t.Error("after the suspension: not suspended")
@@ -316,7 +316,7 @@ func TestAnEmptiedRedisDoesNotReviveARevokedKey(t *testing.T) {
 	key := ring.add(t, "acc_1", identity.Enterprise)
 	accept(t, a, key)
 	accept(t, b, key)
-	a.Bump(t.Context(), "acc_1", ring.change("acc_1", func(r *authclient.Record) { r.RevokedAt = time.Now() }))
+	a.Bump(t.Context(), "acc_1", ring.change("acc_1", func(r *apikey.Record) { r.RevokedAt = time.Now() }))
 	if err := a.redis.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -353,7 +353,7 @@ func TestARedisThatWentBackInTimeIsBelievedForFiveSecondsAtMost(t *testing.T) {
 	r := newReplica(t, ring, redistest.Start(t))
 	key := ring.add(t, "acc_1", identity.Enterprise)
 	accept(t, r, key)
-	ring.change("acc_1", func(r *authclient.Record) { r.RevokedAt = time.Now() }) // the bump is lost in the fail-over
+	ring.change("acc_1", func(r *apikey.Record) { r.RevokedAt = time.Now() }) // the bump is lost in the fail-over
 	r.clock.forward(5 * time.Second)
 	if _, err := r.Authenticate(t.Context(), key); code(err) != apierr.APIKeyRevoked {
 		t.Errorf("five seconds later: %v", err)
@@ -398,7 +398,7 @@ func TestWithoutRedisKeysWorkAndAreVerifiedEveryFiveSeconds(t *testing.T) {
 		accept(t, r, key)
 		return ring.asked.Load() == before
 	})
-	ring.change("acc_1", func(r *authclient.Record) { r.RevokedAt = time.Now() })
+	ring.change("acc_1", func(r *apikey.Record) { r.RevokedAt = time.Now() })
 	r.clock.forward(5 * time.Second)
 	if _, err := r.Authenticate(t.Context(), key); code(err) != apierr.APIKeyRevoked {
 		t.Errorf("five seconds after a revoke without Redis: %v", err)
@@ -424,7 +424,7 @@ func TestABumpWithoutRedisIsToldWhenRedisIsBack(t *testing.T) {
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	a.Bump(t.Context(), "acc_1", ring.change("acc_1", func(r *authclient.Record) { r.RevokedAt = time.Now() }))
+	a.Bump(t.Context(), "acc_1", ring.change("acc_1", func(r *apikey.Record) { r.RevokedAt = time.Now() }))
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -441,11 +441,11 @@ func TestAPausedRedisCostsABudgetUntilItIsKnownToBeAway(t *testing.T) {
 	t.Parallel()
 	ring := &keyring{}
 	server := redistest.Server(t)
-	rdb, err := authclient.OpenRedis(server.Addr())
+	rdb, err := apikey.OpenRedis(server.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := authclient.New(authclient.Config{Log: slog.New(slog.NewTextHandler(io.Discard, nil))}, ring, rdb)
+	c := apikey.New(apikey.Config{Log: slog.New(slog.NewTextHandler(io.Discard, nil))}, ring, rdb)
 	t.Cleanup(func() { c.Close(); _ = rdb.Close() })
 	key := ring.add(t, "acc_1", identity.Enterprise)
 	if _, err := c.Authenticate(t.Context(), key); err != nil {
@@ -512,7 +512,7 @@ func TestARevocationThatRedisKnowsIsNotOverriddenByAnAuthThatIsDown(t *testing.T
 	r.clock.freeze()
 	key := ring.add(t, "acc_1", identity.Creator)
 	accept(t, r, key)
-	r.Bump(t.Context(), "acc_1", ring.change("acc_1", func(r *authclient.Record) { r.RevokedAt = time.Now() }))
+	r.Bump(t.Context(), "acc_1", ring.change("acc_1", func(r *apikey.Record) { r.RevokedAt = time.Now() }))
 	ring.set(errors.New("connection refused"))
 	if _, err := r.Authenticate(t.Context(), key); code(err) != apierr.Unavailable {
 		t.Errorf("got %v, want UNAVAILABLE: the record is known to be out of date", err)
@@ -575,7 +575,7 @@ func TestWhatSomebodyElseWroteIntoRedisIsIgnored(t *testing.T) {
 		if strings.HasPrefix(name, "another type") {
 			r.redis.Set(t.Context(), poison[1].(string), "x", 0)
 		}
-		r.Bump(t.Context(), account, ring.change(account, func(r *authclient.Record) { r.RevokedAt = time.Now() }))
+		r.Bump(t.Context(), account, ring.change(account, func(r *apikey.Record) { r.RevokedAt = time.Now() }))
 		if _, err := r.Authenticate(t.Context(), key); code(err) != apierr.APIKeyRevoked {
 			t.Errorf("%s, then revoked: %v", name, err)
 		}
@@ -588,7 +588,7 @@ func TestExpiryIsJudgedAtEachRequest(t *testing.T) {
 	r := newReplica(t, ring, redistest.Start(t))
 	r.clock.freeze()
 	key := ring.add(t, "acc_1", identity.Creator)
-	ring.change("acc_1", func(rec *authclient.Record) { rec.ExpiresAt = r.clock.now().Add(2 * time.Second) })
+	ring.change("acc_1", func(rec *apikey.Record) { rec.ExpiresAt = r.clock.now().Add(2 * time.Second) })
 	accept(t, r, key)
 	r.clock.forward(2 * time.Second)
 	before := ring.asked.Load()
@@ -611,7 +611,7 @@ func TestTheBucketIsExact(t *testing.T) {
 			second := ring.add(t, "acc_1", identity.Free) // more keys do not buy more rate
 			began := time.Now()
 			allowed := 0
-			var last authclient.Limit
+			var last apikey.Limit
 			for i := range 200 {
 				k := key
 				if i%2 == 1 {
@@ -661,31 +661,31 @@ func TestHTTPSourceAndHandlerAgree(t *testing.T) {
 	t.Parallel()
 	ring := &keyring{}
 	key := ring.add(t, "acc_1", identity.Business)
-	ring.change("acc_1", func(r *authclient.Record) {
+	ring.change("acc_1", func(r *apikey.Record) {
 		r.ExpiresAt, r.Quotas, r.PerMinute = time.UnixMilli(1_900_000_000_000), identity.Quotas{Links: 5}, 77
 	})
 	parsed, _ := identity.ParseKey(key)
-	server := httptest.NewServer(authclient.Handler(ring, "internal-secret"))
+	server := httptest.NewServer(apikey.Handler(ring, "internal-secret"))
 	t.Cleanup(server.Close)
-	source := authclient.NewHTTPSource(server.URL+"/", "internal-secret")
+	source := apikey.NewHTTPSource(server.URL+"/", "internal-secret")
 	t.Cleanup(source.Close)
 	got, err := source.Verify(t.Context(), parsed.Hash())
 	want := ring.keys[parsed.Hash()]
 	if err != nil || fmt.Sprintf("%+v", *got) != fmt.Sprintf("%+v", want) {
 		t.Errorf("Verify = %+v, %v\nwant %+v", got, err, want)
 	}
-	ring.change("acc_1", func(r *authclient.Record) { r.ExpiresAt = time.UnixMilli(0) })
+	ring.change("acc_1", func(r *apikey.Record) { r.ExpiresAt = time.UnixMilli(0) })
 	if got, err := source.Verify(t.Context(), parsed.Hash()); err != nil || got.ExpiresAt.IsZero() {
 		t.Errorf("a key that expired in 1970 came over as %+v, %v", got, err)
 	}
-	if _, err := source.Verify(t.Context(), strings.Repeat("0", 64)); !errors.Is(err, authclient.ErrUnknownKey) {
+	if _, err := source.Verify(t.Context(), strings.Repeat("0", 64)); !errors.Is(err, apikey.ErrUnknownKey) {
 		t.Errorf("unknown key: %v", err)
 	}
-	if _, err := authclient.NewHTTPSource(server.URL, "guess").Verify(t.Context(), parsed.Hash()); err == nil || errors.Is(err, authclient.ErrUnknownKey) {
+	if _, err := apikey.NewHTTPSource(server.URL, "guess").Verify(t.Context(), parsed.Hash()); err == nil || errors.Is(err, apikey.ErrUnknownKey) {
 		t.Errorf("wrong internal token: %v", err)
 	}
 	ring.set(errors.New("store down"))
-	if _, err := source.Verify(t.Context(), parsed.Hash()); err == nil || errors.Is(err, authclient.ErrUnknownKey) {
+	if _, err := source.Verify(t.Context(), parsed.Hash()); err == nil || errors.Is(err, apikey.ErrUnknownKey) {
 		t.Errorf("store down: %v", err)
 	}
 }

@@ -1,11 +1,11 @@
-// Package domain is what Linkreel knows about customers' host names: which names
+// Package customdomain is what Linkreel knows about customers' host names: which names
 // may be claimed, how ownership is proven, and what a claim is worth.
 //
 // Several accounts may claim a name; the first that shows its token in the DNS
 // owns it. A proof that disappears costs nothing at first: people tidy their
 // zones. After [Lapse] the domain takes no new links and the name may be proven
 // by somebody else; redirects go on until then.
-package domain
+package customdomain
 
 import (
 	"strings"

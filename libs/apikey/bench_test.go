@@ -1,10 +1,10 @@
-package authclient_test
+package apikey_test
 
 import (
 	"fmt"
 	"testing"
 
-	"github.com/linkreel/linkreel/libs/authclient"
+	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/localcloud/redistest"
 )
@@ -81,4 +81,4 @@ func mustHash(tb testing.TB, key string) string {
 	return k.Hash()
 }
 
-var _ authclient.Source = (*keyring)(nil)
+var _ apikey.Source = (*keyring)(nil)

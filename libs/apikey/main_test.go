@@ -1,4 +1,4 @@
-package authclient_test
+package apikey_test
 
 import (
 	"testing"

@@ -1,4 +1,4 @@
-// Package authclient decides, for each request, whose key it carries and whether
+// Package apikey decides, for each request, whose key it carries and whether
 // the account may still ask something this minute. Every service that takes API
 // keys uses it; auth itself does too, with its store as the [Source].
 //
@@ -29,4 +29,4 @@
 // lived on from one that was made after Redis lost its data: a record counts
 // under e only if its verification began after e was seen, so an emptied Redis
 // makes every replica verify once more instead of reviving a revoked key.
-package authclient
+package apikey
