@@ -4,9 +4,9 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 BIN     := $(CURDIR)/.local/bin
-MODULES := libs services/auth services/links services/videos services/transcoding-worker services/standalone tests
+MODULES := libs libs/client libs/localcloud services/auth services/links services/videos services/transcoding-worker services/standalone tests
 PKGS    := $(MODULES:%=./%/...)
-RACE    ?= ./libs/... $(filter ./services/%,$(PKGS))
+RACE    ?= $(filter ./libs/% ./services/%,$(PKGS))
 SERVICES := auth links videos transcoding-worker
 GO      ?= go
 

@@ -54,6 +54,8 @@ require (
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.31.0 // indirect
 	github.com/klauspost/compress v1.20.1 // indirect
 	github.com/landlock-lsm/go-landlock v0.11.0 // indirect
+	github.com/linkreel/linkreel/libs/client v0.0.0
+	github.com/linkreel/linkreel/libs/localcloud v0.0.0
 	github.com/mattn/go-colorable v0.1.13 // indirect
 	github.com/mattn/go-isatty v0.0.20 // indirect
 	github.com/mattn/go-runewidth v0.0.16 // indirect
@@ -128,3 +130,7 @@ replace (
 	github.com/linkreel/linkreel/services/transcoding-worker => ../transcoding-worker
 	github.com/linkreel/linkreel/services/videos => ../videos
 )
+
+replace github.com/linkreel/linkreel/libs/localcloud => ../../libs/localcloud
+
+replace github.com/linkreel/linkreel/libs/client => ../../libs/client

@@ -106,3 +106,5 @@ require (
 )
 
 replace github.com/linkreel/linkreel/libs => ../../libs
+
+replace github.com/linkreel/linkreel/libs/localcloud => ../../libs/localcloud

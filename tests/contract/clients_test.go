@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/linkreel/linkreel/libs/apispec"
 	"github.com/linkreel/linkreel/libs/client"
 	"github.com/linkreel/linkreel/tests/contract"
 )
@@ -214,5 +215,37 @@ func video(t *testing.T, c *client.Client) {
 	}
 	if err := c.DeleteVideo(ctx, made.VideoID); err != nil {
 		t.Error(err)
+	}
+}
+
+// The Go client's module has no requirement but the standard library, so what
+// compares it with the API document is here.
+func TestGoClientTypesHoldEveryFieldOfTheDocument(t *testing.T) {
+	t.Parallel()
+	var doc map[string]any
+	if err := json.Unmarshal(apispec.Load().JSON(), &doc); err != nil {
+		t.Fatal(err)
+	}
+	for schema, v := range map[string]any{
+		"LinkCreated": &client.LinkCreated{}, "LinkSummary": &client.LinkSummary{}, "Link": &client.Link{}, "LinkList": &client.LinkPage{},
+		"LinkStats": &client.LinkStats{}, "Domain": &client.Domain{}, "VideoCreated": &client.VideoCreated{}, "VideoSummary": &client.VideoSummary{},
+		"Video": &client.Video{}, "Rendition": &client.Rendition{}, "Account": &client.Account{}, "Key": &client.Key{}, "KeyCreated": &client.KeyCreated{},
+	} {
+		props := doc["components"].(map[string]any)["schemas"].(map[string]any)[schema].(map[string]any)["properties"].(map[string]any)
+		given := map[string]any{}
+		for name := range props {
+			if name != "_id" || props["id"] == nil {
+				given[name] = nil
+			}
+		}
+		b, err := json.Marshal(given)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dec := json.NewDecoder(bytes.NewReader(b))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(v); err != nil {
+			t.Errorf("%s: %v", schema, err)
+		}
 	}
 }

@@ -1,0 +1,3 @@
+module github.com/linkreel/linkreel/libs/client
+
+go 1.26.0
