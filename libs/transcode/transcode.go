@@ -9,9 +9,8 @@
 // never moves backwards, and that an outcome, once published, is only ever
 // replaced by one with a higher version.
 //
-// The package also renders what a viewer's player asks for (HLS playlists and
-// the seek preview) from an Outcome, and reads the fMP4 files an Outcome
-// describes. It knows nothing of accounts, privacy or HTTP.
+// The package knows nothing of accounts, privacy or HTTP. Playlists are made in
+// services/videos/internal/hls, the files in the worker.
 package transcode
 
 import (
@@ -196,9 +195,10 @@ type Rendition struct {
 	Width            int      `json:"width,omitempty"`
 	Height           int      `json:"height,omitempty"`
 	FrameRate        float64  `json:"frameRate,omitempty"`
-	Codecs           string   `json:"codecs"`           // RFC 6381, read from the file
-	Bandwidth        int      `json:"bandwidth"`        // bits per second of the largest segment
-	AverageBandwidth int      `json:"averageBandwidth"` // bits per second over all
+	Channels         int      `json:"channels,omitempty"` // of sound; 0 in outcomes from before it was recorded
+	Codecs           string   `json:"codecs"`             // RFC 6381, read from the file
+	Bandwidth        int      `json:"bandwidth"`          // bits per second of the largest segment
+	AverageBandwidth int      `json:"averageBandwidth"`   // bits per second over all
 	Init             Range    `json:"init"`
 	Segments         Segments `json:"segments"`
 }

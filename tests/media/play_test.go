@@ -95,7 +95,7 @@ func (p *player) playlist(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Content-Type", "application/vnd.apple.mpegurl")
 	list := strings.TrimSuffix(req.PathValue("list"), ".m3u8")
 	if list == "master" {
-		fmt.Fprint(w, transcode.MasterPlaylist(o, func(r transcode.Rendition) string { return r.Name + ".m3u8" }))
+		fmt.Fprint(w, masterPlaylist(o))
 		return
 	}
 	rendition, ok := o.Rendition(list)
@@ -103,7 +103,37 @@ func (p *player) playlist(w http.ResponseWriter, req *http.Request) {
 		http.NotFound(w, req)
 		return
 	}
-	fmt.Fprint(w, transcode.MediaPlaylist(rendition, "/object/"+rendition.Object))
+	fmt.Fprint(w, mediaPlaylist(rendition))
+}
+
+// masterPlaylist is the least that a player needs. The product's playlists have
+// tests of their own in services/videos/internal/hls; here the files are judged.
+func masterPlaylist(o *transcode.Outcome) string {
+	var b strings.Builder
+	b.WriteString("#EXTM3U\n#EXT-X-VERSION:7\n")
+	audio, codecs := "", ""
+	if o.Audio != nil {
+		b.WriteString("#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID=\"a\",NAME=\"a\",DEFAULT=YES,AUTOSELECT=YES,URI=\"" + o.Audio.Name + ".m3u8\"\n")
+		audio, codecs = `,AUDIO="a"`, ","+o.Audio.Codecs
+	}
+	for _, r := range o.Renditions {
+		fmt.Fprintf(&b, "#EXT-X-STREAM-INF:BANDWIDTH=%d,RESOLUTION=%dx%d,CODECS=\"%s\"%s\n%s.m3u8\n", r.Bandwidth, r.Width, r.Height, r.Codecs+codecs, audio, r.Name)
+	}
+	return b.String()
+}
+
+func mediaPlaylist(r transcode.Rendition) string {
+	var b strings.Builder
+	target := 1.0
+	for _, s := range r.Segments {
+		target = math.Max(target, math.Round(s.Duration))
+	}
+	fmt.Fprintf(&b, "#EXTM3U\n#EXT-X-VERSION:7\n#EXT-X-TARGETDURATION:%.0f\n#EXT-X-PLAYLIST-TYPE:VOD\n", target)
+	fmt.Fprintf(&b, "#EXT-X-MAP:URI=\"/object/%s\",BYTERANGE=\"%d@%d\"\n", r.Object, r.Init.Size, r.Init.Offset)
+	for _, s := range r.Segments {
+		fmt.Fprintf(&b, "#EXTINF:%.6f,\n#EXT-X-BYTERANGE:%d@%d\n/object/%s\n", s.Duration, s.Size, s.Offset, r.Object)
+	}
+	return b.String() + "#EXT-X-ENDLIST\n"
 }
 
 // rate is how fast a video is played: four times, but for one so short that its

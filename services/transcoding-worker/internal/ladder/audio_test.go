@@ -8,7 +8,7 @@ import (
 	"github.com/Eyevinn/mp4ff/aac"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/services/transcoding-worker/internal/fmp4"
 )
 
 func adts(t testing.TB, frames int) []byte {
@@ -33,7 +33,7 @@ func TestSoundIsCutWithThePicture(t *testing.T) {
 	if err := packFrames(bufio.NewReader(bytes.NewReader(adts(t, 1000))), &out, 3, 15, cuts); err != nil {
 		t.Fatal(err)
 	}
-	track, err := transcode.ReadTrack(bytes.NewReader(out.Bytes()))
+	track, err := fmp4.ReadTrack(bytes.NewReader(out.Bytes()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestVeryShortSoundStillHasAFrame(t *testing.T) {
 	if err := packFrames(bufio.NewReader(bytes.NewReader(adts(t, 2))), &out, 0, 0.001, nil); err != nil {
 		t.Fatal(err)
 	}
-	if track, err := transcode.ReadTrack(bytes.NewReader(out.Bytes())); err != nil || track.Samples() != 1 {
+	if track, err := fmp4.ReadTrack(bytes.NewReader(out.Bytes())); err != nil || track.Samples() != 1 {
 		t.Errorf("ReadTrack = %+v, %v; want one frame", track, err)
 	}
 }

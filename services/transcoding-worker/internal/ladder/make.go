@@ -13,13 +13,14 @@ import (
 
 	"github.com/linkreel/linkreel/libs/transcode"
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ffmpeg"
+	"github.com/linkreel/linkreel/services/transcoding-worker/internal/fmp4"
 )
 
 // File is one finished track on disk.
 type File struct {
 	Name  string
 	Path  string
-	Track *transcode.Track
+	Track *fmp4.Track
 }
 
 // Tracks is a set of renditions that play together.
@@ -291,7 +292,7 @@ func open(dir, name string) (File, error) {
 		return File{}, err
 	}
 	defer func() { _ = in.Close() }()
-	track, err := transcode.ReadTrack(in)
+	track, err := fmp4.ReadTrack(in)
 	if err != nil {
 		return File{}, noPicture(in, err)
 	}

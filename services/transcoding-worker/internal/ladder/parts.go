@@ -12,8 +12,8 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"github.com/linkreel/linkreel/libs/transcode"
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ffmpeg"
+	"github.com/linkreel/linkreel/services/transcoding-worker/internal/fmp4"
 )
 
 // Part is a run of pictures of a plan's full-rate grid that is encoded by
@@ -165,7 +165,7 @@ func join(out string, files []string) error {
 // appendPart copies a part's fragments to w, later by ticks, and answers the
 // part's init bytes and the end of its last fragment.
 func appendPart(w io.Writer, in io.ReadSeeker, ticks uint64, sequence *uint32, init []byte) ([]byte, uint64, error) {
-	track, err := transcode.ReadTrack(in)
+	track, err := fmp4.ReadTrack(in)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/services/videos/internal/hls"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
@@ -96,7 +97,7 @@ func (s *Share) play(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return text(c, playlistType, transcode.MediaPlaylist(r, address))
+	return text(c, playlistType, hls.MediaPlaylist(r, address))
 }
 
 const playlistType = "application/vnd.apple.mpegurl; charset=utf-8"
@@ -109,13 +110,13 @@ func text(c *fiber.Ctx, media, body string) error {
 // master lists captions only for players that have no page around them: a page
 // has its own tracks, and two of each would confuse.
 func (s *Share) master(v *video.Video, g video.Grant, o *transcode.Outcome) string {
-	var captions []transcode.Caption
+	var captions []hls.Caption
 	if g.Kind == video.Own {
 		for _, t := range v.Captions {
-			captions = append(captions, transcode.Caption{Lang: t.Lang, Name: t.Label, URI: "captions-" + t.Lang + ".m3u8"})
+			captions = append(captions, hls.Caption{Lang: t.Lang, Name: t.Label, URI: "captions-" + t.Lang + ".m3u8"})
 		}
 	}
-	return transcode.MasterPlaylist(o, func(r transcode.Rendition) string { return r.Name + ".m3u8" }, captions...)
+	return hls.MasterPlaylist(o, func(r transcode.Rendition) string { return r.Name + ".m3u8" }, captions...)
 }
 
 // sign makes a read address that lasts as long as the grant's kind needs and
@@ -197,7 +198,7 @@ func (s *Share) storyboard(c *fiber.Ctx, v *video.Video, g video.Grant, o *trans
 		return apierr.New(apierr.NotFound, "This video has no storyboard.")
 	}
 	var failed error
-	vtt := transcode.StoryboardVTT(o, func(object string) string {
+	vtt := hls.StoryboardVTT(o, func(object string) string {
 		address, _, err := s.sign(c.UserContext(), v, g, object)
 		failed = errors.Join(failed, err)
 		return address
@@ -219,7 +220,7 @@ func (s *Share) captions(c *fiber.Ctx, v *video.Video, _ video.Grant, file strin
 	}
 	switch ext {
 	case "m3u8":
-		return text(c, playlistType, transcode.CaptionPlaylist(v.Media.Duration, "captions-"+lang+".vtt"))
+		return text(c, playlistType, hls.CaptionPlaylist(v.Media.Duration, "captions-"+lang+".vtt"))
 	case "vtt":
 		body, err := s.small(c.UserContext(), track.Object)
 		if err != nil {

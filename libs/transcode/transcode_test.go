@@ -20,54 +20,6 @@ func sample() *Outcome {
 	}
 }
 
-func TestMasterPlaylistListsTheStartRungFirstAndAddsTheSound(t *testing.T) {
-	t.Parallel()
-	got := MasterPlaylist(sample(), func(r Rendition) string { return r.Name + ".m3u8" }, Caption{Lang: "de", Name: `Deu"tsch`, URI: "de.m3u8"})
-	want := `#EXTM3U
-#EXT-X-VERSION:7
-#EXT-X-INDEPENDENT-SEGMENTS
-#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID="audio",NAME="Audio",DEFAULT=YES,AUTOSELECT=YES,CHANNELS="2",URI="audio.m3u8"
-#EXT-X-MEDIA:TYPE=SUBTITLES,GROUP-ID="subs",NAME="Deutsch",LANGUAGE="de",DEFAULT=NO,AUTOSELECT=YES,FORCED=NO,URI="de.m3u8"
-#EXT-X-STREAM-INF:BANDWIDTH=2630000,AVERAGE-BANDWIDTH=2128000,CODECS="avc1.64001f,mp4a.40.2",RESOLUTION=1280x720,FRAME-RATE=30.000,CLOSED-CAPTIONS=NONE,AUDIO="audio",SUBTITLES="subs"
-720p.m3u8
-#EXT-X-STREAM-INF:BANDWIDTH=5130000,AVERAGE-BANDWIDTH=4128000,CODECS="avc1.640028,mp4a.40.2",RESOLUTION=1920x1080,FRAME-RATE=30.000,CLOSED-CAPTIONS=NONE,AUDIO="audio",SUBTITLES="subs"
-1080p.m3u8
-`
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("master playlist (-want +got):\n%s", diff)
-	}
-}
-
-func TestMediaPlaylistAddressesByteRangesOfOneObject(t *testing.T) {
-	t.Parallel()
-	want := `#EXTM3U
-#EXT-X-VERSION:7
-#EXT-X-TARGETDURATION:6
-#EXT-X-MEDIA-SEQUENCE:0
-#EXT-X-PLAYLIST-TYPE:VOD
-#EXT-X-INDEPENDENT-SEGMENTS
-#EXT-X-MAP:URI="https://s/1080p.mp4?sig=a",BYTERANGE="800@0"
-#EXTINF:6.000000,
-#EXT-X-BYTERANGE:1000@800
-https://s/1080p.mp4?sig=a
-#EXTINF:4.000000,
-#EXT-X-BYTERANGE:500@1800
-https://s/1080p.mp4?sig=a
-#EXT-X-ENDLIST
-`
-	if diff := cmp.Diff(want, MediaPlaylist(sample().Renditions[0], "https://s/1080p.mp4?sig=a")); diff != "" {
-		t.Errorf("media playlist (-want +got):\n%s", diff)
-	}
-}
-
-func TestStoryboardVTTPointsIntoTheSheet(t *testing.T) {
-	t.Parallel()
-	want := "WEBVTT\n\n00:00:00.000 --> 00:00:05.000\nu#xywh=0,0,160,90\n\n00:00:05.000 --> 00:00:10.000\nu#xywh=160,0,160,90\n"
-	if diff := cmp.Diff(want, StoryboardVTT(sample(), func(string) string { return "u" })); diff != "" {
-		t.Errorf("storyboard (-want +got):\n%s", diff)
-	}
-}
-
 func TestOutcomeSurvivesItsStoredForm(t *testing.T) {
 	t.Parallel()
 	b, err := MarshalOutcome(sample())

@@ -1,10 +1,18 @@
-package transcode
+// Package hls renders what a player asks for: HLS playlists and the seek
+// preview, from the outcome of a transcoding job.
+//
+// Every rendition is one object in storage. Playlists address its segments by
+// byte range, so one signed address per rendition is enough. The package signs
+// nothing and knows nothing of privacy: callers pass the addresses in.
+package hls
 
 import (
 	"fmt"
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/linkreel/linkreel/libs/transcode"
 )
 
 // Caption is one subtitle track for MasterPlaylist.
@@ -19,11 +27,11 @@ type Caption struct {
 // address of a rendition's media playlist. Bandwidths are the measured ones of
 // the picture plus the sound. A middle rung comes first, since players start
 // with the first.
-func MasterPlaylist(o *Outcome, uri func(Rendition) string, captions ...Caption) string {
+func MasterPlaylist(o *transcode.Outcome, uri func(transcode.Rendition) string, captions ...Caption) string {
 	var b strings.Builder
 	b.WriteString("#EXTM3U\n#EXT-X-VERSION:7\n#EXT-X-INDEPENDENT-SEGMENTS\n")
 	if o.Audio != nil {
-		fmt.Fprintf(&b, "#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID=\"audio\",NAME=\"Audio\",DEFAULT=YES,AUTOSELECT=YES,CHANNELS=\"2\",URI=%s\n", quoted(uri(*o.Audio)))
+		fmt.Fprintf(&b, "#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID=\"audio\",NAME=\"Audio\",DEFAULT=YES,AUTOSELECT=YES%s,URI=%s\n", channels(*o.Audio), quoted(uri(*o.Audio)))
 	}
 	for _, c := range captions {
 		fmt.Fprintf(&b, "#EXT-X-MEDIA:TYPE=SUBTITLES,GROUP-ID=\"subs\",NAME=%s,LANGUAGE=%s,DEFAULT=%s,AUTOSELECT=YES,FORCED=NO,URI=%s\n",
@@ -49,12 +57,22 @@ func MasterPlaylist(o *Outcome, uri func(Rendition) string, captions ...Caption)
 	return b.String()
 }
 
+// channels is the CHANNELS attribute of a sound rendition. Outcomes stored
+// before the count was recorded may be mono or stereo, so the attribute, which
+// is optional, is left out for them instead of guessed.
+func channels(r transcode.Rendition) string {
+	if r.Channels == 0 {
+		return ""
+	}
+	return fmt.Sprintf(`,CHANNELS="%d"`, r.Channels)
+}
+
 // startOrder moves the rung a player should begin with to the front: the
 // tallest one whose short side is at most 720.
-func startOrder(rs []Rendition) []Rendition {
+func startOrder(rs []transcode.Rendition) []transcode.Rendition {
 	for i, r := range rs {
 		if min(r.Width, r.Height) <= 720 {
-			ordered := append([]Rendition{r}, rs[:i]...)
+			ordered := append([]transcode.Rendition{r}, rs[:i]...)
 			return append(ordered, rs[i+1:]...)
 		}
 	}
@@ -63,7 +81,7 @@ func startOrder(rs []Rendition) []Rendition {
 
 // MediaPlaylist renders the byte-range playlist of one rendition; url is the
 // (signed) address of its object.
-func MediaPlaylist(r Rendition, url string) string {
+func MediaPlaylist(r transcode.Rendition, url string) string {
 	target := 1.0
 	for _, s := range r.Segments {
 		target = math.Max(target, s.Duration)
@@ -96,7 +114,7 @@ func CaptionPlaylist(duration float64, url string) string {
 
 // StoryboardVTT renders the WebVTT thumbnail track of an outcome; url gives the
 // address of a sheet. It is a bare header when there is no storyboard.
-func StoryboardVTT(o *Outcome, url func(object string) string) string {
+func StoryboardVTT(o *transcode.Outcome, url func(object string) string) string {
 	var b strings.Builder
 	b.WriteString("WEBVTT\n")
 	s := o.Storyboard

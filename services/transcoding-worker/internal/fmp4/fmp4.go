@@ -1,4 +1,7 @@
-package transcode
+// Package fmp4 reads the fragmented MP4 files that the worker makes, proves
+// that a player finds one unbroken timeline in them, and describes them as
+// renditions of an outcome.
+package fmp4
 
 import (
 	"errors"
@@ -7,6 +10,8 @@ import (
 	"math"
 
 	"github.com/Eyevinn/mp4ff/mp4"
+
+	"github.com/linkreel/linkreel/libs/transcode"
 )
 
 // Track is what a one-track fMP4 file contains, read from its boxes.
@@ -16,7 +21,8 @@ type Track struct {
 	Codecs        string
 	Width, Height int
 	SampleRate    int
-	Init          Range
+	Channels      int
+	Init          transcode.Range
 	Fragments     []Fragment
 	Size          int64 // of the file
 	EditList      bool
@@ -25,7 +31,7 @@ type Track struct {
 
 // Fragment is one moof with its mdat. Times are in the track's timescale.
 type Fragment struct {
-	Range
+	transcode.Range
 	Start    uint64 // decode time of the first sample
 	Duration uint64
 	Shown    int64 // earliest presentation time
@@ -63,7 +69,7 @@ func ReadTrack(r io.ReadSeeker) (*Track, error) {
 			if trex, err = t.readInit(b); err != nil {
 				return nil, err
 			}
-			t.Init = Range{Offset: 0, Size: int64(end)}
+			t.Init = transcode.Range{Offset: 0, Size: int64(end)}
 		case *mp4.MoofBox:
 			moof, moofStart = b, pos
 		case *mp4.MdatBox:
@@ -74,7 +80,7 @@ func ReadTrack(r io.ReadSeeker) (*Track, error) {
 			if err != nil {
 				return nil, err
 			}
-			f.Range = Range{Offset: int64(moofStart), Size: int64(end - moofStart)}
+			f.Range = transcode.Range{Offset: int64(moofStart), Size: int64(end - moofStart)}
 			t.Fragments = append(t.Fragments, f)
 			moof = nil
 		}
@@ -115,7 +121,7 @@ func (t *Track) readInit(moov *mp4.MoovBox) (*mp4.TrexBox, error) {
 		t.Width, t.Height = int(stsd.AvcX.Width), int(stsd.AvcX.Height)
 	case stsd.Mp4a != nil:
 		t.Codecs = "mp4a.40.2"
-		t.SampleRate = int(stsd.Mp4a.SampleRate)
+		t.SampleRate, t.Channels = int(stsd.Mp4a.SampleRate), int(stsd.Mp4a.ChannelCount)
 	default:
 		return nil, errTrack
 	}
@@ -212,8 +218,8 @@ func (t *Track) Cuts(target float64) []float64 {
 
 // Segments groups the fragments at cuts; each must be the start of a fragment
 // to within a fraction of a sample, or the answer has fewer segments.
-func (t *Track) Segments(cuts []float64) Segments {
-	var table Segments
+func (t *Track) Segments(cuts []float64) transcode.Segments {
+	var table transcode.Segments
 	for _, f := range t.Fragments {
 		start := t.Seconds(int64(f.Start))
 		slack := 0.6 * t.Seconds(int64(f.Duration)) / float64(f.Samples)
@@ -222,7 +228,7 @@ func (t *Track) Segments(cuts []float64) Segments {
 			cut, cuts = true, cuts[1:]
 		}
 		if cut {
-			table = append(table, Segment{Range: Range{Offset: f.Offset}})
+			table = append(table, transcode.Segment{Range: transcode.Range{Offset: f.Offset}})
 		}
 		last := &table[len(table)-1]
 		last.Size += f.Size
@@ -232,23 +238,23 @@ func (t *Track) Segments(cuts []float64) Segments {
 }
 
 // Rendition describes the file as a rendition with segments at cuts.
-func (t *Track) Rendition(name, object string, cuts []float64) Rendition {
+func (t *Track) Rendition(name, object string, cuts []float64) transcode.Rendition {
 	table := t.Segments(cuts)
-	r := Rendition{
-		Name: name, Object: object, Size: t.Size, Width: t.Width, Height: t.Height, Codecs: t.Codecs,
+	r := transcode.Rendition{
+		Name: name, Object: object, Size: t.Size, Width: t.Width, Height: t.Height, Channels: t.Channels, Codecs: t.Codecs,
 		Init: t.Init, Segments: table,
 	}
 	if !t.Audio {
 		r.FrameRate = math.Round(float64(t.Samples())/t.Duration()*1000) / 1000
 	}
-	r.Bandwidth, r.AverageBandwidth = table.Bandwidth()
+	r.Bandwidth, r.AverageBandwidth = bandwidth(table)
 	return r
 }
 
-// Bandwidth measures a table in bits per second: the peak over any run of
+// bandwidth measures a table in bits per second: the peak over any run of
 // segments that lasts half to one and a half target durations, which is how
 // HLS defines it, and the average over all.
-func (s Segments) Bandwidth() (peak, average int) {
+func bandwidth(s transcode.Segments) (peak, average int) {
 	target, bits, total := 0.0, 0.0, 0.0
 	for _, seg := range s {
 		target = max(target, math.Round(seg.Duration))
