@@ -89,8 +89,17 @@ func PartsPrefix(videoID string, generation int64) string {
 // VideoPrefix holds everything that was ever made for a video.
 func VideoPrefix(videoID string) string { return "videos/" + videoID + "/" }
 
-// ParsePrefix reads generation and attempt from an object below VideoPrefix.
-// It answers false for objects no attempt wrote, captions for one.
+// ParsePrefix reads which job wrote an object below VideoPrefix. There are two
+// layouts, and both name the generation, which together with the video is the
+// job (see JobID):
+//
+//	videos/<id>/<generation>-<attempt>/…             an attempt's results
+//	videos/<id>/parts-<generation>/<part>-<attempt>/… finished parts, until joined
+//
+// Parts belong to the job and outlive its attempts, so their attempt is 0. A
+// janitor must leave both alone while the job is queued or running: a worker
+// that takes the job over counts on every part that is recorded as done. ok is
+// false for objects that no job wrote, such as captions.
 func ParsePrefix(videoID, object string) (generation int64, attempt int, ok bool) {
 	rest, found := strings.CutPrefix(object, VideoPrefix(videoID))
 	if !found {
@@ -99,6 +108,10 @@ func ParsePrefix(videoID, object string) (generation int64, attempt int, ok bool
 	dir, _, found := strings.Cut(rest, "/")
 	if !found {
 		return 0, 0, false
+	}
+	if gen, parts := strings.CutPrefix(dir, "parts-"); parts {
+		generation, err := strconv.ParseInt(gen, 10, 64)
+		return generation, 0, err == nil
 	}
 	gen, att, found := strings.Cut(dir, "-")
 	if !found {

@@ -70,7 +70,7 @@ func FuzzSegments(f *testing.F) {
 	})
 }
 
-func TestParsePrefixReadsOnlyWhatAttemptsWrote(t *testing.T) {
+func TestParsePrefixReadsWhatJobsWrote(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		object  string
@@ -80,6 +80,8 @@ func TestParsePrefixReadsOnlyWhatAttemptsWrote(t *testing.T) {
 	}{
 		{"videos/vid/7-1/1080p.mp4", 7, 1, true},
 		{Prefix("vid", 12, 3) + "x", 12, 3, true},
+		{PartsPrefix("vid", 12) + "0-2/720p.mp4", 12, 0, true},
+		{"videos/vid/parts-x/0-2/720p.mp4", 0, 0, false},
 		{"videos/vid/captions/de.vtt", 0, 0, false},
 		{"videos/other/7-1/1080p.mp4", 0, 0, false},
 		{"videos/vid/7-1", 0, 0, false},
