@@ -378,29 +378,16 @@ func validIdempotencyKey(s string) bool {
 	return true
 }
 
-// Origin is what a create derives its identifiers from. Two tries of one request
-// under one Idempotency-Key have the same Nonce and At, so a try that finds its
-// own record in place knows that it succeeded before.
-type Origin struct {
-	Nonce  string
-	At     time.Time
-	Replay bool // whether an earlier try may have happened
-}
-
-type originKey struct{}
+// Origin is what a create derives its identifiers from; see [identity.Origin].
+type Origin = identity.Origin
 
 func withOrigin(c *fiber.Ctx, o Origin) *fiber.Ctx {
-	c.SetUserContext(context.WithValue(c.UserContext(), originKey{}, o))
+	c.SetUserContext(identity.WithOrigin(c.UserContext(), o))
 	return c
 }
 
 // OriginOf is the origin of the POST in ctx; outside one it is a new one.
-func OriginOf(ctx context.Context) Origin {
-	if o, ok := ctx.Value(originKey{}).(Origin); ok {
-		return o
-	}
-	return Origin{Nonce: identity.NewNonce(), At: time.Now()}
-}
+func OriginOf(ctx context.Context) Origin { return identity.OriginFrom(ctx) }
 
 type requestIDKey struct{}
 
