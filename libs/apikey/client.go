@@ -79,7 +79,7 @@ type Client struct {
 
 	known   *otter.Cache[string, *entry]    // by key hash
 	unknown *otter.Cache[string, time.Time] // by key hash: when it was looked for
-	buckets *otter.Cache[string, *bucket]   // by account
+	buckets *otter.Cache[string, *bucket]   // by account, and by account and member for sessions
 
 	flightsMu   sync.Mutex
 	flights     map[string]*flight
@@ -182,7 +182,7 @@ func (c *Client) decide(ctx context.Context, hash string, e *entry) (Decision, e
 			return c.decideAlone(ctx, hash, e, began)
 		}
 		got, err := c.take(ctx, ask{
-			account: e.rec.AccountID, incarnation: e.incarnation, version: e.rec.Version,
+			account: e.rec.AccountID, member: bucketOwner(e.rec.Session, e.rec.MemberID), incarnation: e.incarnation, version: e.rec.Version,
 			disproved: disproved, rate: e.rec.rate(), n: 1,
 		})
 		if err != nil {
@@ -260,10 +260,11 @@ func (c *Client) decideAlone(ctx context.Context, hash string, e *entry, began t
 // charge takes nothing. n ≤ 0 changes nothing.
 func (c *Client) Charge(ctx context.Context, p *identity.Principal, n int) (Limit, error) {
 	n = max(n, 0)
-	b := c.bucket(p.AccountID)
+	member := bucketOwner(p.Session, p.MemberID)
+	b := c.bucket(p.AccountID, member)
 	rate := b.rateOf(p)
 	if _, away := c.breaker.away(); !away {
-		got, err := c.take(ctx, ask{account: p.AccountID, incarnation: anyRecord, rate: rate, n: n})
+		got, err := c.take(ctx, ask{account: p.AccountID, member: member, incarnation: anyRecord, rate: rate, n: n})
 		if err == nil {
 			c.breaker.ok()
 			b.saw(got.limit, c.cfg.Now())
@@ -290,7 +291,21 @@ func (c *Client) probe(ctx context.Context) error {
 	return err
 }
 
-func (c *Client) bucket(accountID string) *bucket {
-	b, _ := c.buckets.ComputeIfAbsent(accountID, func() (*bucket, bool) { return &bucket{}, false })
+func (c *Client) bucket(accountID, member string) *bucket {
+	name := accountID
+	if member != "" {
+		name += "/" + member
+	}
+	b, _ := c.buckets.ComputeIfAbsent(name, func() (*bucket, bool) { return &bucket{}, false })
 	return b
+}
+
+// bucketOwner names the member who has a bucket of their own. All keys of an
+// account share one bucket; each member's sessions share another, so that a busy
+// script does not lock people out of the console.
+func bucketOwner(session bool, member string) string {
+	if session {
+		return member
+	}
+	return ""
 }

@@ -23,10 +23,12 @@
 // # How staleness is noticed
 //
 // Each account has one hash in Redis: its version v, an incarnation e (when the
-// hash was made, to the microsecond), and the bucket t. The version also lives in the account's document, grows with
-// each change of authority, and comes with each verified record. A record whose
-// version is lower than v is out of date. The incarnation tells a hash that has
-// lived on from one that was made after Redis lost its data: a record counts
-// under e only if its verification began after e was seen, so an emptied Redis
-// makes every replica verify once more instead of reviving a revoked key.
+// hash was made, to the microsecond), and the bucket t of its keys, with one more,
+// t:<member>, for the sessions of each member. The version also lives in the
+// account's document, grows with each change of authority, and comes with each
+// verified record. A record whose version is lower than v is out of date. The
+// incarnation tells a hash that has lived on from one that was made after Redis
+// lost its data: a record counts under e only if its verification began after e
+// was seen, so an emptied Redis makes every replica verify once more instead of
+// reviving a revoked key.
 package apikey

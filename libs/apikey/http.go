@@ -43,9 +43,14 @@ type (
 	}
 	wireRecord struct {
 		KeyID       string           `json:"keyId"`
+		KeyName     string           `json:"keyName,omitempty"`
 		Scopes      []identity.Scope `json:"scopes"`
 		ExpiresAt   *int64           `json:"expiresAt"` // ms; 0 is 1970
 		RevokedAt   *int64           `json:"revokedAt"` // ms
+		Session     bool             `json:"session,omitempty"`
+		MemberID    string           `json:"memberId,omitempty"`
+		MemberName  string           `json:"memberName,omitempty"`
+		Role        identity.Role    `json:"role,omitempty"`
 		AccountID   string           `json:"accountId"`
 		AccountName string           `json:"accountName"`
 		Plan        string           `json:"plan"`
@@ -60,7 +65,8 @@ type (
 
 func toWire(r *Record) *wireRecord {
 	return &wireRecord{
-		KeyID: r.KeyID, Scopes: r.Scopes, ExpiresAt: toMillis(r.ExpiresAt), RevokedAt: toMillis(r.RevokedAt),
+		KeyID: r.KeyID, KeyName: r.KeyName, Scopes: r.Scopes, ExpiresAt: toMillis(r.ExpiresAt), RevokedAt: toMillis(r.RevokedAt),
+		Session: r.Session, MemberID: r.MemberID, MemberName: r.MemberName, Role: r.Role,
 		AccountID: r.AccountID, AccountName: r.AccountName, Plan: r.Plan.String(), Suspended: r.Suspended,
 		PerMinute: r.PerMinute, Links: r.Quotas.Links, Videos: r.Quotas.Videos, Domains: r.Quotas.Domains, Version: r.Version,
 	}
@@ -72,7 +78,8 @@ func (w *wireRecord) record() (*Record, error) {
 		return nil, err
 	}
 	return &Record{
-		KeyID: w.KeyID, Scopes: w.Scopes, ExpiresAt: fromMillis(w.ExpiresAt), RevokedAt: fromMillis(w.RevokedAt),
+		KeyID: w.KeyID, KeyName: w.KeyName, Scopes: w.Scopes, ExpiresAt: fromMillis(w.ExpiresAt), RevokedAt: fromMillis(w.RevokedAt),
+		Session: w.Session, MemberID: w.MemberID, MemberName: w.MemberName, Role: w.Role,
 		AccountID: w.AccountID, AccountName: w.AccountName, Plan: plan, Suspended: w.Suspended,
 		PerMinute: w.PerMinute, Quotas: identity.Quotas{Links: w.Links, Videos: w.Videos, Domains: w.Domains}, Version: w.Version,
 	}, nil

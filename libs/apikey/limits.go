@@ -33,13 +33,13 @@ func stateKey(accountID string) string { return "lr:acct:" + accountID }
 // plan is limited by its new rate from the first request on. A record without
 // incarnation (its key is new to this replica) holds when the hash knows a
 // version, since that version is then at least as new as the hash itself.
-// Incarnation "*" takes without asking about the record. The last argument names
-// a version that the store has disproved. What is not a hash, or not a version,
+// Incarnation "*" takes without asking about the record. The sixth argument names
+// a version that the store has disproved, the seventh the bucket's field. What is not a hash, or not a version,
 // was written by somebody else and counts as missing.
 var takeScript = redis.NewScript(`
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local state = redis.pcall('HMGET', KEYS[1], 'e', 'v', 't')
+local state = redis.pcall('HMGET', KEYS[1], 'e', 'v', ARGV[7])
 if state.err then
   redis.call('DEL', KEYS[1])
   state = {false, false, false}
@@ -66,7 +66,7 @@ if not (full > now) then full = now end
 if full > now + size then full = now + size end
 local after = full + tonumber(ARGV[5]) * step
 if after - now > size then return {0, e or '', 0, full - now, after - now - size} end
-redis.call('HSET', KEYS[1], 't', string.format('%.0f', after))
+redis.call('HSET', KEYS[1], ARGV[7], string.format('%.0f', after))
 return {0, e or '', 1, after - now, 0}
 `)
 
@@ -92,6 +92,7 @@ const (
 // ask is one call of takeScript.
 type ask struct {
 	account     string
+	member      string // whose sessions' bucket; "": the keys' bucket
 	incarnation string
 	version     int64
 	disproved   int64
@@ -100,6 +101,14 @@ type ask struct {
 
 // anyRecord is the incarnation that takes without judging a record.
 const anyRecord = "*"
+
+// field is where the account's hash holds the bucket.
+func (a ask) field() string {
+	if a.member == "" {
+		return "t"
+	}
+	return "t:" + a.member
+}
 
 type taken struct {
 	standing    standing
@@ -115,7 +124,7 @@ func (c *Client) take(ctx context.Context, a ask) (taken, error) {
 	step := stepOf(a.rate)
 	reply, err := takeScript.Run(ctx, c.redis, []string{stateKey(a.account)},
 		a.incarnation, a.version, step.Microseconds(), (step * time.Duration(a.rate)).Microseconds(),
-		a.n, a.disproved).Slice()
+		a.n, a.disproved, a.field()).Slice()
 	if err != nil {
 		return taken{}, fmt.Errorf("take from bucket: %w", err)
 	}

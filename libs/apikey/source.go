@@ -28,9 +28,17 @@ type Source interface {
 // requests and never changed.
 type Record struct {
 	KeyID     string
+	KeyName   string
 	Scopes    identity.ScopeSet
 	ExpiresAt time.Time // zero: never
 	RevokedAt time.Time // zero: not revoked
+
+	// Session is set for a session of the member below; for an API key the
+	// member is who made it, if a member did.
+	Session    bool
+	MemberID   string
+	MemberName string
+	Role       identity.Role
 
 	AccountID   string
 	AccountName string
@@ -71,8 +79,14 @@ func (r *Record) rate() int {
 func (r *Record) refusal(now time.Time) error {
 	switch {
 	case !r.RevokedAt.IsZero() && !now.Before(r.RevokedAt):
+		if r.Session {
+			return apierr.New(apierr.APIKeyRevoked, "This session has ended. Sign in again.")
+		}
 		return apierr.New(apierr.APIKeyRevoked, "This API key has been revoked.")
 	case !r.ExpiresAt.IsZero() && !now.Before(r.ExpiresAt):
+		if r.Session {
+			return apierr.New(apierr.APIKeyExpired, "This session has expired. Sign in again.")
+		}
 		return apierr.New(apierr.APIKeyExpired, "This API key has expired.")
 	}
 	return nil
@@ -83,6 +97,9 @@ func (r *Record) refused(now time.Time) bool { return r.refusal(now) != nil }
 func (r *Record) check() error {
 	if r.KeyID == "" || r.AccountID == "" || r.Version < 1 || r.Plan < identity.Free || r.Plan > identity.Enterprise {
 		return fmt.Errorf("incomplete key record")
+	}
+	if r.Session && (r.MemberID == "" || !r.Role.AtLeast(identity.Viewer)) {
+		return fmt.Errorf("session record without a member")
 	}
 	return nil
 }

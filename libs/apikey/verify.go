@@ -177,9 +177,10 @@ func (c *Client) entry(rec *Record, f *flight) *entry {
 		rec: rec,
 		principal: &identity.Principal{
 			AccountID: rec.AccountID, AccountName: rec.AccountName, Plan: rec.Plan, Suspended: rec.Suspended,
-			KeyID: rec.KeyID, Scopes: rec.Scopes, Quotas: rec.Quotas,
+			KeyID: rec.KeyID, KeyName: rec.KeyName, Scopes: rec.Scopes, Quotas: rec.Quotas,
+			Session: rec.Session, MemberID: rec.MemberID, MemberName: rec.MemberName, Role: rec.Role,
 		},
-		bucket:      c.bucket(rec.AccountID),
+		bucket:      c.bucket(rec.AccountID, bucketOwner(rec.Session, rec.MemberID)),
 		incarnation: f.incarnation,
 		asked:       f.began,
 	}

@@ -57,11 +57,24 @@ const (
 	DomainsWrite Scope = "domains:write"
 	KeysRead     Scope = "keys:read"
 	KeysWrite    Scope = "keys:write"
+
+	EventsRead    Scope = "events:read"
+	WebhooksRead  Scope = "webhooks:read"
+	WebhooksWrite Scope = "webhooks:write"
+	MembersRead   Scope = "members:read"
+	MembersWrite  Scope = "members:write"
 )
 
-// AllScopes lists every scope; a key made without scopes has them all.
-func AllScopes() []Scope {
-	return []Scope{LinksRead, LinksWrite, VideosRead, VideosWrite, DomainsRead, DomainsWrite, KeysRead, KeysWrite}
+// DefaultScopes are those of a key that is made without scopes. The list is
+// fixed: a scope that is added later must be asked for by name, so that no
+// existing script makes stronger keys than its author meant.
+func DefaultScopes() ScopeSet {
+	return ScopeSet{LinksRead, LinksWrite, VideosRead, VideosWrite, DomainsRead, DomainsWrite, KeysRead, KeysWrite}
+}
+
+// AllScopes lists every scope.
+func AllScopes() ScopeSet {
+	return append(DefaultScopes(), EventsRead, WebhooksRead, WebhooksWrite, MembersRead, MembersWrite)
 }
 
 // ParseScope reads a scope's name.
@@ -83,6 +96,11 @@ func (set ScopeSet) Covers(other ScopeSet) bool {
 	return !slices.ContainsFunc(other, func(s Scope) bool { return !set.Has(s) })
 }
 
+// And gives the scopes that both sets have.
+func (set ScopeSet) And(other ScopeSet) ScopeSet {
+	return slices.DeleteFunc(slices.Clone(set), func(s Scope) bool { return !other.Has(s) })
+}
+
 // Principal is the account and key on whose behalf a request acts.
 type Principal struct {
 	AccountID   string
@@ -90,14 +108,42 @@ type Principal struct {
 	Plan        Plan
 	Suspended   bool
 
-	KeyID  string
-	Scopes ScopeSet
+	KeyID   string // the API key's or the session's
+	KeyName string
+	Scopes  ScopeSet
+
+	// Session is set when a person acts, signed in as the member below.
+	Session bool
+	// MemberID, MemberName and Role name the member: the one who is signed in, or
+	// the one who made the key. A key that no member made has none.
+	MemberID   string
+	MemberName string
+	Role       Role
 
 	Quotas Quotas
 }
 
 // Quotas bound how many records an account may have. A zero is no bound.
 type Quotas struct{ Links, Videos, Domains int }
+
+// Owns reports whether the caller may do what only owners may. A key that a
+// member made is bounded by the member's role; a key that no member made acts
+// for the account, and has owner's rights within its scopes.
+func (p *Principal) Owns() bool {
+	if p.Session || p.MemberID != "" {
+		return p.Role == Owner
+	}
+	return true
+}
+
+// Actor is who the principal is in events and logs: the member of a session, or
+// the key.
+func (p *Principal) Actor() (kind, id, name string) {
+	if p.Session {
+		return "member", p.MemberID, p.MemberName
+	}
+	return "key", p.KeyID, p.KeyName
+}
 
 type principalKey struct{}
 

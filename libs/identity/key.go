@@ -14,6 +14,10 @@ import (
 // when they see it.
 const KeyPrefix = "lr_live_"
 
+// SessionPrefix starts the keys that sign-in gives to the console. A session is
+// a key of its own kind: same form, same checks.
+const SessionPrefix = "lr_sess_" // as long as KeyPrefix
+
 const (
 	keyRandom   = 32 // base62 characters: 190 bits
 	keyChecksum = 6  // CRC32 of everything before it, in base62
@@ -29,18 +33,23 @@ var ErrMalformedKey = errors.New("malformed API key")
 type Key struct{ text string }
 
 // NewKey draws a key from random (crypto/rand.Reader in production).
-func NewKey(random io.Reader) (Key, error) {
+func NewKey(random io.Reader) (Key, error) { return newKey(KeyPrefix, random) }
+
+// NewSession draws a session's key.
+func NewSession(random io.Reader) (Key, error) { return newKey(SessionPrefix, random) }
+
+func newKey(prefix string, random io.Reader) (Key, error) {
 	body, err := randomText(random, base62, keyRandom)
 	if err != nil {
 		return Key{}, err
 	}
-	text := KeyPrefix + body
+	text := prefix + body
 	return Key{text + checksum(text)}, nil
 }
 
 // ParseKey accepts a well-formed key and refuses everything else without I/O.
 func ParseKey(s string) (Key, error) {
-	if len(s) != keyLength || !strings.HasPrefix(s, KeyPrefix) {
+	if len(s) != keyLength || !strings.HasPrefix(s, KeyPrefix) && !strings.HasPrefix(s, SessionPrefix) {
 		return Key{}, ErrMalformedKey
 	}
 	for i := len(KeyPrefix); i < len(s); i++ {
@@ -53,6 +62,9 @@ func ParseKey(s string) (Key, error) {
 	}
 	return Key{s}, nil
 }
+
+// IsSession reports whether the key is a session's.
+func (k Key) IsSession() bool { return strings.HasPrefix(k.text, SessionPrefix) }
 
 // Secret is the full text, to be shown once or sent as a bearer token.
 func (k Key) Secret() string { return k.text }

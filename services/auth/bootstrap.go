@@ -54,16 +54,33 @@ func EnsureDemo(ctx context.Context, db *firestoredb.DB, plan identity.Plan, sec
 	return key.Secret(), nil
 }
 
-// works reports whether key may do everything on an account of exactly plan.
+// works reports whether key may do everything on an account of exactly plan. A
+// demo key that an earlier version made lacks the scopes that came later; it gets
+// them here, so that an upgrade does not swap the account under its user.
 func works(ctx context.Context, db *firestoredb.DB, key identity.Key, plan identity.Plan) (bool, error) {
-	k, a, err := store.New(db).Credential(ctx, key.Hash())
+	kept := store.New(db)
+	k, a, err := kept.Credential(ctx, key.Hash())
 	if errors.Is(err, account.ErrNoKey) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	return k.RevokedAt.IsZero() && k.ExpiresAt.IsZero() && k.Scopes.Covers(identity.AllScopes()) && a.Plan == plan && !a.Suspended, nil
+	if !k.RevokedAt.IsZero() || !k.ExpiresAt.IsZero() || !k.Scopes.Covers(identity.DefaultScopes()) || a.Plan != plan || a.Suspended {
+		return false, nil
+	}
+	if k.Scopes.Covers(identity.AllScopes()) {
+		return true, nil
+	}
+	return true, kept.Atomically(ctx, "widen demo key", func(tx account.Tx) error {
+		a, err := tx.Account(k.AccountID)
+		if err != nil {
+			return err
+		}
+		k.Scopes = identity.AllScopes()
+		a.Version++
+		return errors.Join(tx.PutKey(k), tx.PutAccount(a))
+	})
 }
 
 type silent struct{}

@@ -1,0 +1,84 @@
+package apikey_test
+
+import (
+	"crypto/rand"
+	"testing"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/apikey"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/localcloud/redistest"
+)
+
+func (k *keyring) addSession(t testing.TB, account, member string, plan identity.Plan) string {
+	t.Helper()
+	key, err := identity.NewSession(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.keys == nil {
+		k.keys = map[string]apikey.Record{}
+	}
+	k.keys[key.Hash()] = apikey.Record{
+		KeyID: identity.NewID("ses"), Session: true, MemberID: member, MemberName: "Ada", Role: identity.Admin, Scopes: identity.Admin.Scopes(),
+		AccountID: account, AccountName: "Test", Plan: plan, Version: 1,
+	}
+	return key.Secret()
+}
+
+// A busy script takes the account's bucket and not that of the people; two
+// sessions of one member share theirs. It holds with Redis and without.
+func TestEachMembersSessionsHaveABucketOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	for name, addr := range map[string]string{"with Redis": redistest.Start(t), "without": "127.0.0.1:1"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ring := &keyring{}
+			key := ring.add(t, "acc_1", identity.Free)
+			ada, adaToo := ring.addSession(t, "acc_1", "mem_ada", identity.Free), ring.addSession(t, "acc_1", "mem_ada", identity.Free)
+			bob := ring.addSession(t, "acc_1", "mem_bob", identity.Free)
+			r := newReplica(t, ring, addr)
+			r.clock.freeze()
+			for range 100 {
+				accept(t, r, key)
+			}
+			if d := accept(t, r, key); d.Limit.Allowed && addr != "127.0.0.1:1" {
+				// Redis counts by its own clock, which goes on; 100 calls take under a second.
+				t.Errorf("after 101 calls of a key of 60 a minute: %+v", d.Limit)
+			}
+			d := accept(t, r, ada)
+			if !d.Limit.Allowed || d.Limit.Remaining != 59 {
+				t.Errorf("Ada's first call: %+v", d.Limit)
+			}
+			if p := d.Principal; !p.Session || p.MemberID != "mem_ada" || p.MemberName != "Ada" || p.Role != identity.Admin {
+				t.Errorf("principal %+v", p)
+			}
+			if d := accept(t, r, adaToo); d.Limit.Remaining > 58 {
+				t.Errorf("Ada's second session has a bucket of its own: %+v", d.Limit)
+			}
+			if l, err := r.Charge(t.Context(), d.Principal, 50); err != nil || l.Remaining > 9 {
+				t.Errorf("Charge takes from another bucket: %+v, %v", l, err)
+			}
+			if d := accept(t, r, bob); d.Limit.Remaining != 59 {
+				t.Errorf("Bob's first call: %+v", d.Limit)
+			}
+		})
+	}
+}
+
+func TestASessionEndsWithTheAccountsVersion(t *testing.T) {
+	t.Parallel()
+	ring := &keyring{}
+	session := ring.addSession(t, "acc_1", "mem_ada", identity.Free)
+	addr := redistest.Start(t)
+	one, other := newReplica(t, ring, addr), newReplica(t, ring, addr)
+	accept(t, one, session)
+	accept(t, other, session)
+	v := ring.change("acc_1", func(r *apikey.Record) { r.RevokedAt = one.clock.now() })
+	one.Bump(t.Context(), "acc_1", v)
+	if _, err := other.Authenticate(t.Context(), session); code(err) != apierr.APIKeyRevoked {
+		t.Errorf("after the session ended: %v", err)
+	}
+}

@@ -1,0 +1,57 @@
+package identity
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Role is what a member may do in an account. Roles are ordered: a higher one
+// may do all that a lower one may.
+type Role string
+
+// The roles, lowest first.
+const (
+	Viewer Role = "viewer"
+	Member Role = "member"
+	Admin  Role = "admin"
+	Owner  Role = "owner"
+)
+
+// Roles lists the roles, lowest first.
+func Roles() []Role { return []Role{Viewer, Member, Admin, Owner} }
+
+// ParseRole reads a role's name.
+func ParseRole(s string) (Role, error) {
+	if slices.Contains(Roles(), Role(s)) {
+		return Role(s), nil
+	}
+	names := make([]string, 0, 4)
+	for _, r := range Roles() {
+		names = append(names, string(r))
+	}
+	return "", fmt.Errorf("unknown role; use one of %s", strings.Join(names, ", "))
+}
+
+// AtLeast reports whether r may do all that other may. An unknown role may do
+// nothing, so it is below every other.
+func (r Role) AtLeast(other Role) bool {
+	mine := slices.Index(Roles(), r)
+	return mine >= 0 && mine >= slices.Index(Roles(), other)
+}
+
+// Scopes are the permissions that the role gives. An unknown role gives none.
+//
+// Owner and Admin have the same scopes: what only an owner may do (owners,
+// export, account settings) is asked of the role itself, see [Principal.Owns].
+func (r Role) Scopes() ScopeSet {
+	switch r {
+	case Viewer:
+		return ScopeSet{LinksRead, VideosRead, DomainsRead}
+	case Member:
+		return ScopeSet{LinksRead, LinksWrite, VideosRead, VideosWrite, DomainsRead}
+	case Admin, Owner:
+		return AllScopes()
+	}
+	return nil
+}

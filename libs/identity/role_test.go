@@ -1,0 +1,119 @@
+package identity_test
+
+import (
+	"crypto/rand"
+	"regexp"
+	"testing"
+
+	"github.com/linkreel/linkreel/libs/identity"
+)
+
+// The table of roles, cell by cell.
+func TestRolesGiveTheScopesOfTheTable(t *testing.T) {
+	t.Parallel()
+	rows := map[identity.Scope][]identity.Role{}
+	give := func(scopes []identity.Scope, roles ...identity.Role) {
+		for _, s := range scopes {
+			rows[s] = roles
+		}
+	}
+	give([]identity.Scope{identity.LinksRead, identity.VideosRead, identity.DomainsRead}, identity.Viewer, identity.Member, identity.Admin, identity.Owner)
+	give([]identity.Scope{identity.LinksWrite, identity.VideosWrite}, identity.Member, identity.Admin, identity.Owner)
+	give([]identity.Scope{
+		identity.DomainsWrite, identity.KeysRead, identity.KeysWrite, identity.EventsRead, identity.WebhooksRead,
+		identity.WebhooksWrite, identity.MembersRead, identity.MembersWrite,
+	}, identity.Admin, identity.Owner)
+	for _, scope := range identity.AllScopes() {
+		roles, ok := rows[scope]
+		if !ok {
+			t.Errorf("no row for %s", scope)
+		}
+		for _, role := range identity.Roles() {
+			want := false
+			for _, r := range roles {
+				want = want || r == role
+			}
+			if got := role.Scopes().Has(scope); got != want {
+				t.Errorf("%s has %s: %v, want %v", role, scope, got, want)
+			}
+		}
+	}
+	if got := identity.Role("root").Scopes(); len(got) != 0 {
+		t.Errorf("an unknown role gives %v", got)
+	}
+}
+
+func TestRolesAreOrdered(t *testing.T) {
+	t.Parallel()
+	for i, a := range identity.Roles() {
+		for j, b := range identity.Roles() {
+			if got := a.AtLeast(b); got != (i >= j) {
+				t.Errorf("%s.AtLeast(%s) = %v", a, b, got)
+			}
+			if i >= j && !a.Scopes().Covers(b.Scopes()) {
+				t.Errorf("%s does not have all that %s has", a, b)
+			}
+		}
+		if identity.Role("").AtLeast(a) {
+			t.Errorf("no role is at least %s", a)
+		}
+		if got, err := identity.ParseRole(string(a)); err != nil || got != a {
+			t.Errorf("ParseRole(%s) = %s, %v", a, got, err)
+		}
+	}
+	if _, err := identity.ParseRole("Owner"); err == nil {
+		t.Error("role names are lower case")
+	}
+}
+
+func TestOnlyOwnersAndTheAccountsOwnKeysOwn(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		p    identity.Principal
+		want bool
+	}{
+		{"an owner's session", identity.Principal{Session: true, MemberID: "m", Role: identity.Owner}, true},
+		{"an admin's session", identity.Principal{Session: true, MemberID: "m", Role: identity.Admin}, false},
+		{"an admin's key", identity.Principal{MemberID: "m", Role: identity.Admin}, false},
+		{"an owner's key", identity.Principal{MemberID: "m", Role: identity.Owner}, true},
+		{"a key of somebody who was removed", identity.Principal{MemberID: "m"}, false},
+		{"the operator's key", identity.Principal{}, true},
+	} {
+		if got := c.p.Owns(); got != c.want {
+			t.Errorf("%s owns: %v", c.name, got)
+		}
+	}
+}
+
+func TestSessionsAreKeysOfTheirOwnKind(t *testing.T) {
+	t.Parallel()
+	s, err := identity.NewSession(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !regexp.MustCompile(`^lr_sess_[0-9A-Za-z]{38}$`).MatchString(s.Secret()) {
+		t.Errorf("session %q has another form", s.Secret())
+	}
+	got, err := identity.ParseKey(s.Secret())
+	if err != nil || !got.IsSession() {
+		t.Errorf("ParseKey of a session: %v", err)
+	}
+	if k, _ := identity.NewKey(rand.Reader); k.IsSession() {
+		t.Error("an API key passes for a session")
+	}
+	// The checksum covers the prefix, so neither kind can be turned into the other.
+	if _, err := identity.ParseKey(identity.KeyPrefix + s.Secret()[len(identity.SessionPrefix):]); err == nil {
+		t.Error("a session with the other prefix parses")
+	}
+}
+
+func TestAKeyWithoutScopesGetsTheEight(t *testing.T) {
+	t.Parallel()
+	if got := identity.DefaultScopes(); len(got) != 8 || got.Has(identity.MembersWrite) || got.Has(identity.EventsRead) || got.Has(identity.WebhooksWrite) {
+		t.Errorf("DefaultScopes = %v", got)
+	}
+	if !identity.AllScopes().Covers(identity.DefaultScopes()) {
+		t.Error("AllScopes lacks some of the eight")
+	}
+}
