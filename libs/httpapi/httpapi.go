@@ -191,7 +191,7 @@ func (a *API) around(c *fiber.Ctx) (err error) {
 	if !span.SpanContext().TraceID().IsValid() {
 		id = strings.ToLower(identity.NewNonce()) // no SDK, as in unit tests
 	}
-	c.SetUserContext(context.WithValue(ctx, requestIDKey{}, id))
+	c.SetUserContext(identity.WithRequestID(ctx, id))
 	c.Set("X-Request-Id", id)
 	defer func() {
 		if p := recover(); p != nil {
@@ -389,13 +389,8 @@ func withOrigin(c *fiber.Ctx, o Origin) *fiber.Ctx {
 // OriginOf is the origin of the POST in ctx; outside one it is a new one.
 func OriginOf(ctx context.Context) Origin { return identity.OriginFrom(ctx) }
 
-type requestIDKey struct{}
-
 // RequestID is the id that the caller sees in X-Request-Id: the trace id.
-func RequestID(ctx context.Context) string {
-	id, _ := ctx.Value(requestIDKey{}).(string)
-	return id
-}
+func RequestID(ctx context.Context) string { return identity.RequestID(ctx) }
 
 // toAPI gives Fiber's own errors their code.
 func toAPI(err error, c *fiber.Ctx, app *fiber.App) *apierr.Error {

@@ -1,0 +1,37 @@
+// Package events is how a service tells of what it changed.
+//
+// A store writes one [Event] for each change of a shown field, in the very
+// transaction that makes the change:
+//
+//	err := s.db.Tx(ctx, "delete link", func(ctx context.Context, tx *firestore.Transaction) error {
+//		... reads, then writes ...
+//		return s.events.Put(ctx, tx, events.Event{
+//			AccountID: l.AccountID, Type: events.LinkDeleted, Object: l.ID, Data: s.shown(l),
+//		})
+//	})
+//
+// The context must be the one that the transaction's function was given: who did
+// it and in which request come from it, and after the commit the events service
+// is woken through it. A change that commits has its event and a change that
+// does not has none; nothing else needs to be called, before or after.
+//
+// Data is the record as the API shows it right after the change (for a deletion,
+// as it was last shown), without anything that opens something: no key, password
+// or signed address. The service gives its store a function that makes it.
+//
+// # Who acted
+//
+// [ActorOf] finds the key or the member in the request's principal. The
+// operator's handlers mark their context with [AsOperator]; whatever runs without
+// a request is the system.
+//
+// # What happens next
+//
+// A new document of the collection "events" has the field waiting. The events
+// service gives it a place in its account's feed: it reads what waits in the order
+// of commits, and numbers it in one commit with the account's document in "feeds".
+// A number is only ever visible together with all lower ones, so a reader who asks
+// for what comes after a number misses nothing, however late a commit was. Until then it is
+// in no feed and in no webhook, which takes milliseconds while Redis is there to
+// wake the service and seconds otherwise.
+package events

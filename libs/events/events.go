@@ -1,0 +1,130 @@
+package events
+
+import (
+	"context"
+	"slices"
+
+	"github.com/linkreel/linkreel/libs/identity"
+)
+
+// Type names what happened to which kind of record. Types are part of the public
+// API: subscribers branch on them, so they are never renamed.
+type Type string
+
+// The types. Changes of a video's access, captions, thumbnail or takedown are
+// VideoUpdated; archiving, moving and taking down a link are LinkUpdated.
+const (
+	LinkCreated Type = "link.created"
+	LinkUpdated Type = "link.updated"
+	LinkDeleted Type = "link.deleted"
+
+	DomainCreated  Type = "domain.created"
+	DomainVerified Type = "domain.verified"
+	DomainLapsed   Type = "domain.lapsed"
+	DomainDeleted  Type = "domain.deleted"
+
+	VideoCreated    Type = "video.created"
+	VideoUpdated    Type = "video.updated"
+	VideoDeleted    Type = "video.deleted"
+	VideoProcessing Type = "video.processing"
+	VideoReady      Type = "video.ready"
+	VideoFailed     Type = "video.failed"
+
+	KeyCreated Type = "key.created"
+	KeyRolled  Type = "key.rolled"
+	KeyRevoked Type = "key.revoked"
+
+	AccountChanged  Type = "account.changed"
+	AccountExported Type = "account.exported"
+
+	MemberAdded   Type = "member.added"
+	MemberChanged Type = "member.changed"
+	MemberRemoved Type = "member.removed"
+
+	InvitationCreated  Type = "invitation.created"
+	InvitationAccepted Type = "invitation.accepted"
+	InvitationRevoked  Type = "invitation.revoked"
+
+	SessionCreated Type = "session.created"
+	SessionEnded   Type = "session.ended"
+
+	WebhookCreated  Type = "webhook.created"
+	WebhookUpdated  Type = "webhook.updated"
+	WebhookDeleted  Type = "webhook.deleted"
+	WebhookDisabled Type = "webhook.disabled"
+)
+
+// WebhookTest is what a webhook is sent when its owner tests it. It is in no feed.
+const WebhookTest Type = "webhook.test"
+
+var types = []Type{
+	LinkCreated, LinkUpdated, LinkDeleted,
+	DomainCreated, DomainVerified, DomainLapsed, DomainDeleted,
+	VideoCreated, VideoUpdated, VideoDeleted, VideoProcessing, VideoReady, VideoFailed,
+	KeyCreated, KeyRolled, KeyRevoked,
+	AccountChanged, AccountExported,
+	MemberAdded, MemberChanged, MemberRemoved,
+	InvitationCreated, InvitationAccepted, InvitationRevoked,
+	SessionCreated, SessionEnded,
+	WebhookCreated, WebhookUpdated, WebhookDeleted, WebhookDisabled,
+}
+
+// Types lists every type that a feed can hold.
+func Types() []Type { return slices.Clone(types) }
+
+// Known reports whether t is one of [Types].
+func (t Type) Known() bool { return slices.Contains(types, t) }
+
+// Event is one change of one record.
+type Event struct {
+	AccountID string
+	Type      Type
+	Object    string // the record's id
+	Data      any    // becomes JSON: the record as the API shows it after the change
+}
+
+// Actor is who made a change.
+type Actor struct {
+	Type ActorType
+	ID   string
+	Name string
+}
+
+// ActorType is the kind of an actor.
+type ActorType string
+
+// The kinds of actors.
+const (
+	ActorKey      ActorType = "key"
+	ActorMember   ActorType = "member"
+	ActorOperator ActorType = "operator"
+	ActorSystem   ActorType = "system"
+)
+
+// System acts where no request does: sweeps, workers, re-checks.
+var System = Actor{Type: ActorSystem, ID: "system", Name: "Linkreel"}
+
+// Operator acts through the operator's API.
+var Operator = Actor{Type: ActorOperator, ID: "operator", Name: "Operator"}
+
+type actorKey struct{}
+
+// WithActor puts an actor into ctx that is not the request's principal: a person
+// who is just signing in, say.
+func WithActor(ctx context.Context, a Actor) context.Context {
+	return context.WithValue(ctx, actorKey{}, a)
+}
+
+// AsOperator marks ctx as the operator's.
+func AsOperator(ctx context.Context) context.Context { return WithActor(ctx, Operator) }
+
+// ActorOf is who acts in ctx.
+func ActorOf(ctx context.Context) Actor {
+	if a, ok := ctx.Value(actorKey{}).(Actor); ok {
+		return a
+	}
+	if p := identity.FromContext(ctx); p != nil {
+		return Actor{Type: ActorKey, ID: p.KeyID}
+	}
+	return System
+}

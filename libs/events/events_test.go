@@ -1,0 +1,169 @@
+package events_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	gcp "cloud.google.com/go/firestore"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/localcloud/firestore"
+	"github.com/linkreel/linkreel/libs/localcloud/redistest"
+)
+
+func open(t *testing.T) *firestoredb.DB {
+	t.Helper()
+	indexes, err := firestore.ParseIndexes(events.Indexes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := firestore.Open(firestore.Options{Indexes: indexes, TTLInterval: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	client, err := server.Client(t.Context(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return firestoredb.Use(client, 10*time.Second)
+}
+
+func stored(t *testing.T, db *firestoredb.DB) []events.Document {
+	t.Helper()
+	snaps, err := db.Collection(events.Collection).Documents(t.Context()).GetAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := make([]events.Document, len(snaps))
+	for i, snap := range snaps {
+		if err := snap.DataTo(&out[i]); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(snap.Ref.ID, "evt_") {
+			t.Errorf("id %q", snap.Ref.ID)
+		}
+	}
+	return out
+}
+
+func made(accountID string) events.Event {
+	return events.Event{AccountID: accountID, Type: events.LinkCreated, Object: "lnk_1", Data: map[string]string{"url": "http://a.example/?a=1&b=<2>"}}
+}
+
+func TestPut(t *testing.T) {
+	t.Parallel()
+	t.Run("an event is there when its transaction has committed", func(t *testing.T) {
+		t.Parallel()
+		db := open(t)
+		out := events.NewOutbox(db, nil, nil)
+		ctx := identity.WithRequestID(identity.WithPrincipal(t.Context(), &identity.Principal{AccountID: "acc_1", KeyID: "key_1"}), "req")
+		if err := db.Tx(ctx, "try", func(ctx context.Context, tx *gcp.Transaction) error { return out.Put(ctx, tx, made("acc_1")) }); err != nil {
+			t.Fatal(err)
+		}
+		got := stored(t, db)
+		if len(got) != 1 {
+			t.Fatalf("%d events, want 1", len(got))
+		}
+		d := got[0]
+		if d.Type != "link.created" || d.Object != "lnk_1" || d.ActorType != "key" || d.ActorID != "key_1" || d.RequestID != "req" ||
+			d.Waiting != "acc_1" || d.Lane != events.LaneOf("acc_1") || d.Seq != 0 {
+			t.Errorf("event %+v", d)
+		}
+		if d.Data != `{"url":"http://a.example/?a=1&b=<2>"}` {
+			t.Errorf("data %s", d.Data)
+		}
+		if age := time.Since(d.At); age > time.Minute || age < -time.Minute {
+			t.Errorf("at %v", d.At)
+		}
+	})
+	t.Run("a transaction that fails leaves none", func(t *testing.T) {
+		t.Parallel()
+		db := open(t)
+		out := events.NewOutbox(db, nil, nil)
+		refused := errors.New("refused")
+		err := db.Tx(t.Context(), "try", func(ctx context.Context, tx *gcp.Transaction) error {
+			return errors.Join(out.Put(ctx, tx, made("acc_1")), refused)
+		})
+		if !errors.Is(err, refused) || len(stored(t, db)) != 0 {
+			t.Errorf("error %v, %d events", err, len(stored(t, db)))
+		}
+	})
+	t.Run("what cannot be right is refused", func(t *testing.T) {
+		t.Parallel()
+		db := open(t)
+		out := events.NewOutbox(db, nil, nil)
+		incomplete := made("acc_1")
+		incomplete.Data = nil
+		unknown := made("acc_1")
+		unknown.Type = "link.clicked"
+		for name, put := range map[string]func(ctx context.Context, tx *gcp.Transaction) error{
+			"no data":      func(ctx context.Context, tx *gcp.Transaction) error { return out.Put(ctx, tx, incomplete) },
+			"unknown type": func(ctx context.Context, tx *gcp.Transaction) error { return out.Put(ctx, tx, unknown) },
+			"no outbox": func(ctx context.Context, tx *gcp.Transaction) error {
+				return (*events.Outbox)(nil).Put(ctx, tx, made("acc_1"))
+			},
+			"a context from elsewhere": func(_ context.Context, tx *gcp.Transaction) error { return out.Put(t.Context(), tx, made("acc_1")) },
+		} {
+			if err := db.Tx(t.Context(), "try", put); err == nil {
+				t.Errorf("%s: written", name)
+			}
+		}
+		if n := len(stored(t, db)); n != 0 {
+			t.Errorf("%d events", n)
+		}
+	})
+}
+
+func TestActorOf(t *testing.T) {
+	t.Parallel()
+	key := identity.WithPrincipal(t.Context(), &identity.Principal{KeyID: "key_1"})
+	for name, c := range map[string]struct {
+		ctx  context.Context
+		want events.ActorType
+	}{
+		"a key": {key, events.ActorKey}, "the operator": {events.AsOperator(t.Context()), events.ActorOperator},
+		"nobody": {t.Context(), events.ActorSystem}, "somebody named": {events.WithActor(key, events.Actor{Type: events.ActorMember}), events.ActorMember},
+	} {
+		if got := events.ActorOf(c.ctx); got.Type != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+func TestACommitWakesTheEventsService(t *testing.T) {
+	t.Parallel()
+	db := open(t)
+	rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(t)})
+	t.Cleanup(func() { _ = rdb.Close() })
+	listener := rdb.Subscribe(t.Context(), events.Channel)
+	t.Cleanup(func() { _ = listener.Close() })
+	if _, err := listener.Receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	out := events.NewOutbox(db, rdb, nil)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- out.Run(ctx) }()
+	if err := db.Tx(t.Context(), "try", func(ctx context.Context, tx *gcp.Transaction) error { return out.Put(ctx, tx, made("acc_7")) }); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case m := <-listener.Channel():
+		if m.Payload != "acc_7" {
+			t.Errorf("woken for %q", m.Payload)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("nobody was woken")
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

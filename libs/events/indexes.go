@@ -1,0 +1,9 @@
+package events
+
+import _ "embed"
+
+// Indexes are the composite indexes, exemptions and TTL field of the events'
+// documents, in the form the Firebase tools deploy.
+//
+//go:embed firestore.indexes.json
+var Indexes []byte
