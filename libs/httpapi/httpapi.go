@@ -13,6 +13,7 @@ package httpapi
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/subtle"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -231,7 +232,16 @@ func (a *API) observe(c *fiber.Ctx, span trace.Span, started time.Time) {
 	}
 	a.opt.Log.LogAttrs(ctx, level, "access",
 		slog.String("service", a.opt.Name), slog.String("method", c.Method()), slog.String("route", route), slog.Int("status", status),
-		slog.Float64("ms", float64(took.Microseconds())/1000), slog.Int("bytes", len(c.Response().Body())), slog.String("account", account))
+		slog.Float64("ms", float64(took.Microseconds())/1000), slog.Int("bytes", bytesOf(c.Response())), slog.String("account", account))
+}
+
+// bytesOf is the answer's size; 0 for a stream, which nobody has read yet. Asking
+// a stream for its Body would read all of it into memory.
+func bytesOf(res *fasthttp.Response) int {
+	if res.IsBodyStream() {
+		return 0
+	}
+	return len(res.Body())
 }
 
 // admit is the order of checks: key, rate limit, suspension, scope, plan.
@@ -313,6 +323,24 @@ func bearerOf(c *fiber.Ctx) (string, error) {
 		return "", apierr.New(apierr.InvalidAPIKey, "Send your API key as `Authorization: Bearer <key>`.")
 	}
 	return token, nil
+}
+
+// OnlyBearer lets h run for the holder of token alone; an empty token is nobody's.
+// It compares hashes, so that the time it takes says nothing about the token, its
+// length included. message is for everybody else.
+func OnlyBearer(token, message string, h fiber.Handler) fiber.Handler {
+	want := sha256.Sum256([]byte(token))
+	return func(c *fiber.Ctx) error {
+		given, err := bearerOf(c)
+		if err != nil {
+			return apierr.New(apierr.CodeOf(err), message)
+		}
+		got := sha256.Sum256([]byte(given))
+		if token == "" || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+			return apierr.New(apierr.InvalidAPIKey, message)
+		}
+		return h(c)
+	}
 }
 
 // once runs a POST under its Idempotency-Key: a repeated key replays the first

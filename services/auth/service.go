@@ -42,6 +42,11 @@ type Config struct {
 	RedisURL string `env:"LINKREEL_REDIS_URL" envDefault:"localhost:6379"`
 	// AdminToken is the operator's bearer token. Without it nobody is the operator.
 	AdminToken string `env:"LINKREEL_ADMIN_TOKEN"`
+	// LinksURL and VideosURL are the internal addresses of the services that hold
+	// an account's records, to which auth hands on what it decides about accounts.
+	// An empty one means that this deployment runs no such service.
+	LinksURL  string `env:"LINKREEL_LINKS_URL"`
+	VideosURL string `env:"LINKREEL_VIDEOS_URL"`
 	// InternalToken is what services show each other.
 	InternalToken string `env:"LINKREEL_INTERNAL_TOKEN,notEmpty"`
 	// TrustedProxies are the networks whose X-Forwarded-For is believed.

@@ -174,11 +174,15 @@ func Start(ctx context.Context, cfg Config) (_ *Stack, err error) {
 	if err := os.WriteFile(keyFile, s.Storage.ServiceAccountKey(), 0o600); err != nil {
 		return nil, fmt.Errorf("storage key: %w", err)
 	}
-	internal, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
+	internal := map[string]net.Listener{} // by service
+	for _, name := range []string{"auth", "links", "videos"} {
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		opened = append(opened, func() { _ = l.Close() })
+		internal[name] = l
 	}
-	opened = append(opened, func() { _ = internal.Close() })
 
 	settings := environment(cfg.Env, map[string]string{
 		"LINKREEL_FIRESTORE_PROJECT":  project,
@@ -190,7 +194,9 @@ func Start(ctx context.Context, cfg Config) (_ *Stack, err error) {
 		"LINKREEL_REDIS_URL":          s.Redis.Addr(),
 		"LINKREEL_BASE_URL":           s.BaseURL,
 		"LINKREEL_SHORT_BASE_URL":     s.ShortBaseURL,
-		"LINKREEL_AUTH_URL":           "http://" + internal.Addr().String(),
+		"LINKREEL_AUTH_URL":           "http://" + internal["auth"].Addr().String(),
+		"LINKREEL_LINKS_URL":          "http://" + internal["links"].Addr().String(),
+		"LINKREEL_VIDEOS_URL":         "http://" + internal["videos"].Addr().String(),
 		"LINKREEL_ADMIN_TOKEN":        secrets.AdminToken,
 		"LINKREEL_INTERNAL_TOKEN":     secrets.InternalToken,
 		"LINKREEL_TOKEN_SECRET":       secrets.PlaybackKey,
@@ -223,7 +229,9 @@ func Start(ctx context.Context, cfg Config) (_ *Stack, err error) {
 	}), base.listeners...)
 	s.serveFast(services["links"].Handler("redirect"), short.listeners...)
 	s.serveFast(withHealth(services["auth"].Handler("admin"), services), admin.listeners...)
-	s.serveFast(services["auth"].Handler("internal"), internal)
+	for name, l := range internal {
+		s.serveFast(services[name].Handler("internal"), l)
+	}
 	s.serveHTTP(s.Storage.PublicHandler(), upload.listeners...)
 	s.serveHTTP(s.Storage.APIHandler(), api)
 	s.group.Go(func() error { return s.superviseRedis() })

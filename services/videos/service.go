@@ -59,6 +59,8 @@ type Config struct {
 
 	// APIAddr is the listener for the API, the share pages and the playlists.
 	APIAddr string `env:"LINKREEL_API_ADDR" envDefault:":8080"`
+	// InternalAddr is the listener for the cluster: auth tells of accounts here.
+	InternalAddr string `env:"LINKREEL_INTERNAL_ADDR" envDefault:":8090"`
 	// BaseURL is the product's base address, which share addresses begin with.
 	BaseURL string `env:"LINKREEL_BASE_URL" envDefault:"http://localhost:8080"`
 	// AuthURL is auth's internal address, InternalToken what it wants to see.
@@ -184,10 +186,14 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 		UploadObject: pipeline.UploadObject, CaptionObject: pipeline.CaptionObject,
 	})
 	pages.Register(server)
+	internal := httpapi.New(httpapi.Options{Name: "videos-internal", Now: cfg.Now})
 
 	return &boot.Service{
-		Name:    "videos",
-		Servers: []boot.Server{{Name: "api", Addr: cfg.APIAddr, Handler: server.Handler()}},
+		Name: "videos",
+		Servers: []boot.Server{
+			{Name: "api", Addr: cfg.APIAddr, Handler: server.Handler()},
+			{Name: "internal", Addr: cfg.InternalAddr, Handler: internal.Handler()},
+		},
 		Loops: []boot.Loop{
 			{Name: "sweep", Run: pipe.Run},
 			{Name: "janitor", Run: pipe.RunJanitor},

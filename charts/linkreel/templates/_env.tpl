@@ -27,6 +27,10 @@ name is a setting in the service's Config; tests/cluster fails on one that is no
 {{- if has .name (list "links" "videos") }}
 {{- $_ := set $env "LINKREEL_AUTH_URL" (printf "http://%s-auth:8090" $full) }}
 {{- end }}
+{{- if eq .name "auth" }}
+{{- $_ := set $env "LINKREEL_LINKS_URL" (printf "http://%s-links:8090" $full) }}
+{{- $_ := set $env "LINKREEL_VIDEOS_URL" (printf "http://%s-videos:8090" $full) }}
+{{- end }}
 {{- if eq .name "links" }}
 {{- $_ := set $env "LINKREEL_SPOOL_DIR" "/var/lib/linkreel/spool" }}
 {{- with $root.Values.dnsResolver }}

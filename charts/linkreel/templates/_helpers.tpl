@@ -46,7 +46,7 @@ imagePullSecrets: {{ toYaml . | nindent 2 }}
 {{- define "linkreel.ports" -}}
 {{- if eq . "auth" }}{api: 8080, operator: 8082, internal: 8090}
 {{- else if eq . "links" }}{api: 8080, redirect: 8081, internal: 8090}
-{{- else if eq . "videos" }}{api: 8080}
+{{- else if eq . "videos" }}{api: 8080, internal: 8090}
 {{- else }}{}
 {{- end }}
 {{- end }}

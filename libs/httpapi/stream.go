@@ -1,0 +1,113 @@
+package httpapi
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+)
+
+// JSONLines is the type of a stream of one JSON value per line.
+const JSONLines = "application/jsonl"
+
+const (
+	streamTime  = time.Hour        // the longest stream
+	streamStall = 30 * time.Second // how long a reader may take for one chunk
+	streamChunk = 32 << 10
+)
+
+// Stream answers 200 with what write produces, in constant memory: write waits
+// while the client reads. The request's deadline does not apply; the stream ends
+// when the client leaves, stalls, or after an hour.
+//
+// An error before the first chunk is answered like any other. After that the
+// status is out, so the connection is broken off without the final chunk: a
+// client can tell an incomplete answer from a short one.
+func Stream(c *fiber.Ctx, contentType string, write func(ctx context.Context, w io.Writer) error) error {
+	c.Set(fiber.HeaderContentType, contentType)
+	c.Set(fiber.HeaderCacheControl, "private, no-store")
+	if c.Method() == fiber.MethodHead {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.UserContext()), streamTime)
+	r, w := io.Pipe()
+	begun := &firstWrite{w: w, begun: make(chan struct{})}
+	ended := make(chan error, 1)
+	go func() {
+		err := produce(ctx, begun, write)
+		// Closed first: whoever reads ended must find the pipe ended too.
+		_ = w.CloseWithError(err) // never fails
+		if err != nil && !errors.Is(err, io.ErrClosedPipe) {
+			slog.WarnContext(ctx, "stream broken off", "error", err)
+		}
+		ended <- err
+	}()
+	select {
+	case <-begun.begun:
+	case err := <-ended:
+		if err != nil {
+			cancel()
+			return err
+		}
+	case <-c.UserContext().Done():
+		cancel()
+		_ = r.Close() // never fails
+		return c.UserContext().Err()
+	}
+	c.Response().SetBodyStream(&streamBody{PipeReader: r, conn: c.Context().Conn(), cancel: cancel}, -1)
+	return nil
+}
+
+func produce(ctx context.Context, to io.Writer, write func(context.Context, io.Writer) error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	buf := bufio.NewWriterSize(to, streamChunk)
+	if err := write(ctx, buf); err != nil {
+		return err
+	}
+	return buf.Flush()
+}
+
+// firstWrite tells when the first chunk is on its way.
+type firstWrite struct {
+	w     io.Writer
+	once  sync.Once
+	begun chan struct{}
+}
+
+func (f *firstWrite) Write(p []byte) (int, error) {
+	f.once.Do(func() { close(f.begun) })
+	return f.w.Write(p)
+}
+
+// streamBody is read by the server, which sets the connection's write deadline
+// once, before the first byte. Each chunk moves it on.
+type streamBody struct {
+	*io.PipeReader
+	conn   net.Conn
+	cancel context.CancelFunc
+}
+
+func (b *streamBody) Read(p []byte) (int, error) {
+	n, err := b.PipeReader.Read(p)
+	if n > 0 {
+		_ = b.conn.SetWriteDeadline(time.Now().Add(streamStall)) // a broken connection shows when it is written to
+	}
+	return n, err
+}
+
+// Close is called by the server when the answer is out or the client has left.
+func (b *streamBody) Close() error {
+	b.cancel()
+	return b.PipeReader.Close()
+}

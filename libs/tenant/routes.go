@@ -1,0 +1,98 @@
+package tenant
+
+import (
+	"context"
+	"io"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/httpapi"
+)
+
+// The routes, in Fiber's form. Client and Routes share them.
+const (
+	statePath   = "/internal/v1/accounts/:account/state"
+	erasurePath = "/internal/v1/accounts/:account/erasure"
+	usagePath   = "/internal/v1/accounts/:account/usage"
+	exportPath  = "/internal/v1/accounts/:account/export"
+	takePath    = "/internal/v1/takedowns"
+	liftPath    = "/internal/v1/takedowns/lift"
+)
+
+type erasure struct {
+	Erased *bool `json:"erased"` // a pointer, so that an answer from elsewhere does not read as "no"
+}
+
+// Routes mounts holder on a service's internal API. token is the secret that
+// services share; without one nobody may call.
+func Routes(h *httpapi.API, token string, holder Holder) {
+	add := func(method, path string, handler fiber.Handler) {
+		h.Public(method, path, httpapi.OnlyBearer(token, "This is not the internal token.", handler))
+	}
+	add(fiber.MethodPut, statePath, func(c *fiber.Ctx) error {
+		var s Standing
+		if err := decode(c, &s); err != nil {
+			return err
+		}
+		if s.State != Active && s.State != Suspended && s.State != Deleting || s.Version < 1 {
+			return apierr.Invalid(apierr.Detail{Field: "state", Code: apierr.InvalidValue, Message: "Give a known state and a positive version."})
+		}
+		if err := holder.SetState(c.UserContext(), c.Params("account"), s); err != nil {
+			return err
+		}
+		return httpapi.NoContent(c)
+	})
+	add(fiber.MethodGet, erasurePath, func(c *fiber.Ctx) error {
+		done, err := holder.Erased(c.UserContext(), c.Params("account"))
+		if err != nil {
+			return err
+		}
+		return httpapi.JSON(c, fiber.StatusOK, erasure{&done})
+	})
+	add(fiber.MethodGet, usagePath, func(c *fiber.Ctx) error {
+		u, err := holder.Usage(c.UserContext(), c.Params("account"))
+		if err != nil {
+			return err
+		}
+		return httpapi.JSON(c, fiber.StatusOK, u)
+	})
+	add(fiber.MethodGet, exportPath, func(c *fiber.Ctx) error {
+		account := c.Params("account")
+		return httpapi.Stream(c, httpapi.JSONLines, func(ctx context.Context, w io.Writer) error {
+			return holder.Export(ctx, account, w)
+		})
+	})
+	add(fiber.MethodPost, takePath, func(c *fiber.Ctx) error {
+		var o Order
+		if err := decode(c, &o); err != nil {
+			return err
+		}
+		if o.ID == "" || (o.Target.URL == "") == (o.Target.ID == "") {
+			return apierr.Invalid(apierr.Detail{Field: "target", Code: apierr.Required, Message: "Give an id, and either an address or a record's id."})
+		}
+		t, err := holder.TakeDown(c.UserContext(), o)
+		if err != nil {
+			return err
+		}
+		return httpapi.JSON(c, fiber.StatusOK, t)
+	})
+	add(fiber.MethodPost, liftPath, func(c *fiber.Ctx) error {
+		var t Takedown
+		if err := decode(c, &t); err != nil {
+			return err
+		}
+		if err := holder.Lift(c.UserContext(), t); err != nil {
+			return err
+		}
+		return httpapi.NoContent(c)
+	})
+}
+
+func decode(c *fiber.Ctx, dst any) error {
+	fields, err := httpapi.Decode(c, dst)
+	if err != nil {
+		return err
+	}
+	return fields.Err()
+}

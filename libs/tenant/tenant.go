@@ -1,0 +1,108 @@
+// Package tenant is the contract between auth, which decides about accounts, and
+// the services that hold an account's records (links and videos).
+//
+// auth commits each decision to its own record first and marks it as pending,
+// then tells every [Holder], and only then answers the operator. A loop in auth
+// repeats pending decisions, so every method here is called at least once, and
+// sometimes again after a crash: all of them are idempotent.
+//
+// A holder that has returned without an error has taken effect: none of its
+// replicas serves by the earlier decision any more. Without Redis, that takes as
+// long as the service documents for its own caches.
+package tenant
+
+import (
+	"context"
+	"io"
+	"time"
+)
+
+// State is what may be done with an account's records.
+type State string
+
+// The states. An account that a holder has no record of is active.
+const (
+	Active    State = "active"
+	Suspended State = "suspended" // redirects and pages answer 410 ACCOUNT_SUSPENDED
+	Deleting  State = "deleting"  // as suspended, and the holder purges every record
+)
+
+// Standing is an account's state and the version of the account that decided it.
+type Standing struct {
+	State State `json:"state"`
+	// Version grows with each decision. A holder keeps the highest one and ignores
+	// lower ones, so a slow call cannot undo a newer decision.
+	Version int64 `json:"version"`
+}
+
+// Target is what a takedown is aimed at: a public address, or the id of a record.
+type Target struct {
+	// URL is a short or share address. The holder whose address it is resolves it.
+	URL string `json:"url,omitempty"`
+	// ID is a link's or a video's id, for the holder of that kind.
+	ID string `json:"id,omitempty"`
+}
+
+// Order asks for a takedown. ID names it: the same ID is the same takedown.
+type Order struct {
+	ID     string    `json:"id"`
+	Target Target    `json:"target"`
+	Reason string    `json:"reason"`
+	At     time.Time `json:"at"`
+}
+
+// The kinds of records that can be taken down.
+const (
+	KindLink  = "link"
+	KindVideo = "video"
+)
+
+// Takedown is a takedown in effect.
+type Takedown struct {
+	ID        string    `json:"id"`
+	Kind      string    `json:"kind"` // KindLink or KindVideo
+	RecordID  string    `json:"recordId"`
+	AccountID string    `json:"accountId"`
+	URL       string    `json:"url"` // the record's public address
+	Reason    string    `json:"reason"`
+	At        time.Time `json:"at"`
+}
+
+// Usage is how much an account holds. Each holder counts its own records and
+// leaves the rest zero.
+type Usage struct {
+	Links       int   `json:"links"`
+	Videos      int   `json:"videos"`
+	Domains     int   `json:"domains"`
+	StoredBytes int64 `json:"storedBytes"`
+}
+
+// Plus adds two holders' counts.
+func (u Usage) Plus(v Usage) Usage {
+	return Usage{u.Links + v.Links, u.Videos + v.Videos, u.Domains + v.Domains, u.StoredBytes + v.StoredBytes}
+}
+
+// Holder is a service that holds records of accounts. An account id that the
+// service has never seen is no error: the account may own nothing there.
+type Holder interface {
+	// SetState puts an account's records into a state. It returns once every
+	// replica answers by it. A standing with a lower version than the last one
+	// changes nothing and is no error.
+	SetState(ctx context.Context, accountID string, s Standing) error
+	// Erased reports whether nothing of a deleting account is left here but a
+	// tombstone. It never waits for the purge.
+	Erased(ctx context.Context, accountID string) (bool, error)
+	// Export writes all that the account has here as JSON Lines, each
+	// {"type","data"}, in constant memory. No line holds a secret.
+	Export(ctx context.Context, accountID string, w io.Writer) error
+	// TakeDown makes the target answer 410 TAKEN_DOWN. The takedown outlives the
+	// record: an owner who deletes and remakes the slug does not lift it. A target
+	// that is taken down already gives the takedown in effect, whose ID differs
+	// from the order's. The error is LINK_NOT_FOUND or VIDEO_NOT_FOUND when the
+	// target is not here, which includes addresses of another service.
+	TakeDown(ctx context.Context, o Order) (Takedown, error)
+	// Lift ends t, and only t. A takedown that is not in effect is no error.
+	Lift(ctx context.Context, t Takedown) error
+	// Usage counts the account's records.
+	Usage(ctx context.Context, accountID string) (Usage, error)
+}

@@ -1,0 +1,160 @@
+package tenant_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/tenant"
+)
+
+// books is a Holder that notes what it was told.
+type books struct {
+	told   []string
+	erased bool
+	lines  int
+	breaks bool
+}
+
+func (b *books) SetState(_ context.Context, id string, s tenant.Standing) error {
+	b.told = append(b.told, fmt.Sprint(id, " ", s.State, " ", s.Version))
+	return nil
+}
+func (b *books) Erased(context.Context, string) (bool, error) { return b.erased, nil }
+func (b *books) Usage(context.Context, string) (tenant.Usage, error) {
+	return tenant.Usage{Links: 1, Videos: 2, Domains: 3, StoredBytes: 1 << 40}, nil
+}
+
+func (b *books) Export(_ context.Context, id string, w io.Writer) error {
+	if id == "acc_none" {
+		return apierr.Down(errors.New("no database"))
+	}
+	for i := range b.lines {
+		if _, err := fmt.Fprintf(w, "{\"type\":\"link\",\"data\":{\"n\":%d}}\n", i); err != nil {
+			return err
+		}
+	}
+	if b.breaks {
+		return errors.New("database went away")
+	}
+	return nil
+}
+
+func (b *books) TakeDown(_ context.Context, o tenant.Order) (tenant.Takedown, error) {
+	if o.Target.ID == "lnk_none" {
+		return tenant.Takedown{}, apierr.New(apierr.LinkNotFound, "There is no link with this id.")
+	}
+	return tenant.Takedown{ID: o.ID, Kind: tenant.KindLink, RecordID: o.Target.ID, AccountID: "acc_1", URL: "https://go.example/x", Reason: o.Reason, At: o.At}, nil
+}
+
+func (b *books) Lift(_ context.Context, t tenant.Takedown) error {
+	b.told = append(b.told, "lift "+t.ID)
+	return nil
+}
+
+func serve(t *testing.T, b *books) string {
+	t.Helper()
+	api := httpapi.New(httpapi.Options{Name: "test"})
+	tenant.Routes(api, "secret", b)
+	srv := httpapi.NewServer("", api.Handler())
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = srv.Serve(l) }()
+	t.Cleanup(func() { _ = srv.Shutdown(); <-done })
+	return "http://" + l.Addr().String()
+}
+
+func client(t *testing.T, url, token string) *tenant.Client {
+	c := tenant.NewClient(url, token)
+	t.Cleanup(c.Close)
+	return c
+}
+
+func TestClientReachesTheHolder(t *testing.T) {
+	t.Parallel()
+	b := &books{erased: true}
+	c := client(t, serve(t, b), "secret")
+	ctx := t.Context()
+	if err := c.SetState(ctx, "acc_1", tenant.Standing{State: tenant.Suspended, Version: 7}); err != nil {
+		t.Fatal(err)
+	}
+	if done, err := c.Erased(ctx, "acc_1"); err != nil || !done {
+		t.Errorf("Erased = %v, %v", done, err)
+	}
+	u, err := c.Usage(ctx, "acc_1")
+	if want := (tenant.Usage{Links: 1, Videos: 2, Domains: 3, StoredBytes: 1 << 40}); err != nil || u != want {
+		t.Errorf("Usage = %+v, %v, want %+v", u, err, want)
+	}
+	at := time.UnixMilli(1_700_000_000_000).UTC()
+	down, err := c.TakeDown(ctx, tenant.Order{ID: "tkd_1", Target: tenant.Target{ID: "lnk_1"}, Reason: "phishing", At: at})
+	want := tenant.Takedown{ID: "tkd_1", Kind: tenant.KindLink, RecordID: "lnk_1", AccountID: "acc_1", URL: "https://go.example/x", Reason: "phishing", At: at}
+	if d := cmp.Diff(want, down); err != nil || d != "" {
+		t.Errorf("TakeDown: %v (-want +got):\n%s", err, d)
+	}
+	if err := c.Lift(ctx, down); err != nil {
+		t.Error(err)
+	}
+	if d := cmp.Diff([]string{"acc_1 suspended 7", "lift tkd_1"}, b.told); d != "" {
+		t.Errorf("holder was told (-want +got):\n%s", d)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	url := serve(t, &books{})
+	good, order := client(t, url, "secret"), tenant.Order{ID: "tkd_1", Target: tenant.Target{ID: "lnk_none"}}
+	if _, err := good.TakeDown(t.Context(), order); apierr.CodeOf(err) != apierr.LinkNotFound {
+		t.Errorf("a link that is not there: %v, want LINK_NOT_FOUND", err)
+	}
+	for name, err := range map[string]error{
+		"an unknown state":   good.SetState(t.Context(), "acc_1", tenant.Standing{State: "asleep", Version: 1}),
+		"no version":         good.SetState(t.Context(), "acc_1", tenant.Standing{State: tenant.Active}),
+		"a wrong token":      client(t, url, "other").SetState(t.Context(), "acc_1", tenant.Standing{State: tenant.Active, Version: 1}),
+		"an empty token":     client(t, url, "").SetState(t.Context(), "acc_1", tenant.Standing{State: tenant.Active, Version: 1}),
+		"a missing route":    client(t, url+"/elsewhere", "secret").SetState(t.Context(), "acc_1", tenant.Standing{State: tenant.Active, Version: 1}),
+		"nobody at the port": client(t, "http://127.0.0.1:1", "secret").SetState(t.Context(), "acc_1", tenant.Standing{State: tenant.Active, Version: 1}),
+		"an export that fails at once": func() error {
+			return good.Export(t.Context(), "acc_none", io.Discard)
+		}(),
+	} {
+		if apierr.CodeOf(err) != apierr.Unavailable {
+			t.Errorf("%s: %v, want UNAVAILABLE, which auth retries", name, err)
+		}
+	}
+}
+
+func TestExportArrivesWholeOrFails(t *testing.T) {
+	t.Parallel()
+	const lines = 200_000
+	for _, breaks := range []bool{false, true} {
+		var got bytes.Buffer
+		err := client(t, serve(t, &books{lines: lines, breaks: breaks}), "secret").Export(t.Context(), "acc_1", &got)
+		if (err != nil) != breaks {
+			t.Errorf("breaks=%v: err = %v", breaks, err)
+		}
+		if n := strings.Count(got.String(), "\n"); !breaks && n != lines {
+			t.Errorf("%d lines, want %d", n, lines)
+		}
+	}
+}
+
+func TestAnEmptyExportIsEmpty(t *testing.T) {
+	t.Parallel()
+	var got bytes.Buffer
+	if err := client(t, serve(t, &books{}), "secret").Export(t.Context(), "acc_1", &got); err != nil || got.Len() != 0 {
+		t.Errorf("%q, %v", got.String(), err)
+	}
+}
