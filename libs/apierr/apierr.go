@@ -47,10 +47,12 @@ const (
 	DomainNotVerified     Code = "DOMAIN_NOT_VERIFIED"     // 409
 	DomainTaken           Code = "DOMAIN_TAKEN"            // 409
 	DomainInUse           Code = "DOMAIN_IN_USE"           // 409
+	ExternalIDTaken       Code = "EXTERNAL_ID_TAKEN"       // 409: another record of the account and kind has it
 	IdempotencyInProgress Code = "IDEMPOTENCY_IN_PROGRESS" // 409
 	IdempotencyKeyReused  Code = "IDEMPOTENCY_KEY_REUSED"  // 422
 
 	Gone        Code = "GONE"         // 410: an expired link or video, on public pages
+	TakenDown   Code = "TAKEN_DOWN"   // 410: a link or video that the operator took down, on public pages
 	RateLimited Code = "RATE_LIMITED" // 429: with Retry-After
 	Internal    Code = "INTERNAL"     // 500: unknown; the log has the cause
 	Unavailable Code = "UNAVAILABLE"  // 503: a dependency is down; with Retry-After
@@ -83,9 +85,11 @@ var statuses = map[Code]int{
 	DomainNotVerified:     http.StatusConflict,
 	DomainTaken:           http.StatusConflict,
 	DomainInUse:           http.StatusConflict,
+	ExternalIDTaken:       http.StatusConflict,
 	IdempotencyInProgress: http.StatusConflict,
 	IdempotencyKeyReused:  http.StatusUnprocessableEntity,
 	Gone:                  http.StatusGone,
+	TakenDown:             http.StatusGone,
 	RateLimited:           http.StatusTooManyRequests,
 	Internal:              http.StatusInternalServerError,
 	Unavailable:           http.StatusServiceUnavailable,
@@ -146,6 +150,10 @@ type Error struct {
 	RequiredPlan, CurrentPlan string // with PlanRequired
 	RequiredScope             string // with InsufficientScope
 
+	// OnPage makes the error that of a public page, where a suspended account's
+	// links and videos are gone; its API calls stay forbidden.
+	OnPage bool
+
 	RetryAfter time.Duration // with RateLimited, Unavailable, IdempotencyInProgress
 	Allow      []string      // with MethodNotAllowed
 	Err        error
@@ -167,6 +175,15 @@ func Invalid(details ...Detail) *Error {
 // Down makes an UNAVAILABLE that asks the caller to come back after a second.
 func Down(err error) *Error {
 	return &Error{Code: Unavailable, Message: "The service cannot do this right now. Try again shortly.", RetryAfter: time.Second, Err: err}
+}
+
+// Status is the HTTP status of e: that of its code, except that a suspended
+// account's public pages are gone and not forbidden.
+func (e *Error) Status() int {
+	if e.OnPage && e.Code == AccountSuspended {
+		return http.StatusGone
+	}
+	return e.Code.Status()
 }
 
 func (e *Error) Error() string {

@@ -464,7 +464,7 @@ func (a *API) fail(c *fiber.Ctx, e *apierr.Error) {
 	switch {
 	case e.Code == apierr.Internal:
 		a.opt.Log.ErrorContext(ctx, "request failed", "service", a.opt.Name, "route", c.Route().Path, "error", e.Err)
-	case e.Code.Status() >= 500:
+	case e.Status() >= 500:
 		a.opt.Log.WarnContext(ctx, "request refused", "service", a.opt.Name, "route", c.Route().Path, "error", e)
 	}
 	res := c.Response()
@@ -473,7 +473,7 @@ func (a *API) fail(c *fiber.Ctx, e *apierr.Error) {
 	if e.RetryAfter > 0 || e.Code == apierr.RateLimited || e.Code == apierr.Unavailable {
 		c.Set(fiber.HeaderRetryAfter, strconv.FormatInt(max(1, seconds(e.RetryAfter)), 10))
 	}
-	if e.Code.Status() == fiber.StatusUnauthorized {
+	if e.Status() == fiber.StatusUnauthorized {
 		challenge := `Bearer realm="linkreel"`
 		if e.Code != apierr.MissingAPIKey {
 			challenge += `, error="invalid_token"`
@@ -483,7 +483,7 @@ func (a *API) fail(c *fiber.Ctx, e *apierr.Error) {
 	if len(e.Allow) > 0 {
 		c.Set(fiber.HeaderAllow, strings.Join(e.Allow, ", "))
 	}
-	c.Status(e.Code.Status())
+	c.Status(e.Status())
 	c.Set(fiber.HeaderCacheControl, "no-store")
 	if a.opt.Page != nil && !machinePath(c.Path()) {
 		if err := a.opt.Page(c, e); err == nil {

@@ -249,7 +249,7 @@ func (s *Share) ErrorPage(c *fiber.Ctx, e *apierr.Error) error {
 		}
 	}
 	m.Head.Title = m.Title + " · Linkreel"
-	return s.message(c, e.Code.Status(), m)
+	return s.message(c, e.Status(), m)
 }
 
 func (s *Share) message(c *fiber.Ctx, status int, m messagePage) error {

@@ -1,0 +1,88 @@
+// Package label has the rules for what owners put on their records to find them
+// again: tags and external ids. Links and videos share them, so that a tag is
+// the same tag on both.
+package label
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/cases"
+	"golang.org/x/text/unicode/norm"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+)
+
+// Bounds of tags and external ids.
+const (
+	MaxTags       = 20  // of one record, after doubles are dropped
+	MaxTag        = 50  // code points
+	MaxExternalID = 255 // bytes, which are printable ASCII
+)
+
+// Key is what two spellings of the same tag have in common: case does not
+// matter, and neither does the way that Unicode composes a letter.
+func Key(tag string) string {
+	return norm.NFC.String(cases.Fold().String(norm.NFC.String(strings.TrimSpace(tag))))
+}
+
+// Tags reads a record's tags: trimmed, otherwise as given, without doubles. The
+// first spelling of a tag wins. field names the details.
+func Tags(field string, given []string) ([]string, []apierr.Detail) {
+	tags := []string{}
+	var bad []apierr.Detail
+	seen := map[string]bool{}
+	for i, tag := range given {
+		tag = strings.TrimSpace(tag)
+		if d := check(fmt.Sprintf("%s.%d", field, i), tag); d != nil {
+			bad = append(bad, *d)
+			continue
+		}
+		if k := Key(tag); !seen[k] {
+			seen[k] = true
+			tags = append(tags, tag)
+		}
+	}
+	if len(tags) > MaxTags {
+		bad = append(bad, apierr.Detail{Field: field, Code: apierr.TooLong, Message: fmt.Sprintf("Use at most %d tags.", MaxTags), Max: MaxTags})
+	}
+	return tags, bad
+}
+
+// Tag checks one tag, such as that of a filter.
+func Tag(field, tag string) []apierr.Detail {
+	if d := check(field, strings.TrimSpace(tag)); d != nil {
+		return []apierr.Detail{*d}
+	}
+	return nil
+}
+
+func check(field, tag string) *apierr.Detail {
+	switch n := utf8.RuneCountInString(tag); {
+	case n == 0:
+		return &apierr.Detail{Field: field, Code: apierr.TooShort, Message: "A tag needs at least one character.", Min: 1}
+	case n > MaxTag:
+		return &apierr.Detail{Field: field, Code: apierr.TooLong, Message: fmt.Sprintf("A tag has at most %d characters.", MaxTag), Max: MaxTag}
+	case !utf8.ValidString(tag), strings.ContainsRune(tag, ','), strings.ContainsFunc(tag, unicode.IsControl):
+		return &apierr.Detail{Field: field, Code: apierr.InvalidValue, Message: "A tag has no comma and no control character."}
+	}
+	return nil
+}
+
+// ExternalID checks the id that a record has in another system.
+func ExternalID(field, id string) []apierr.Detail {
+	switch {
+	case id == "":
+		return []apierr.Detail{{Field: field, Code: apierr.TooShort, Message: "Use at least one character, or null for none.", Min: 1}}
+	case len(id) > MaxExternalID:
+		return []apierr.Detail{{Field: field, Code: apierr.TooLong, Message: fmt.Sprintf("Use at most %d characters.", MaxExternalID), Max: MaxExternalID}}
+	}
+	for i := range len(id) {
+		if id[i] < 0x20 || id[i] > 0x7e {
+			return []apierr.Detail{{Field: field, Code: apierr.InvalidValue, Message: "Use printable ASCII characters."}}
+		}
+	}
+	return nil
+}
