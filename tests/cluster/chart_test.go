@@ -370,6 +370,83 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// TestGKE checks what Google's balancers need: a health check on the readiness of
+// each service that they send requests to, and a NetworkPolicy that lets it in.
+func TestGKE(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		values string
+		kinds  []string
+	}{
+		"an Ingress": {"google.yaml", []string{"BackendConfig"}},
+		"a Gateway":  {"gke-gateway.yaml", []string{"GCPBackendPolicy", "HealthCheckPolicy"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			objects, err := render(t, "--values", filepath.Join(chart, "ci", tt.values))
+			if err != nil {
+				t.Fatal(err)
+			}
+			found := map[string][]string{}
+			for _, o := range objects {
+				found[o.kind()] = append(found[o.kind()], o.name())
+				text, err := json.Marshal(o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				switch o.kind() {
+				case "BackendConfig", "HealthCheckPolicy":
+					if !bytes.Contains(text, []byte(`"port":9090`)) || !bytes.Contains(text, []byte(`"requestPath":"/readyz"`)) {
+						t.Errorf("%s %s does not ask for readiness: %s", o.kind(), o.name(), text)
+					}
+				case "NetworkPolicy":
+					if strings.HasSuffix(o.name(), "-worker") {
+						continue
+					}
+					if n := bytes.Count(text, []byte("35.191.0.0/16")); n < 2 {
+						t.Errorf("%s lets Google's probes in %d times, want the public ports and the admin port: %s", o.name(), n, text)
+					}
+				case "Service":
+					annotations, _ := o.at("metadata", "annotations").(map[string]any)
+					public := !strings.HasSuffix(o.name(), "-worker")
+					if got := annotations["cloud.google.com/backend-config"] != nil; got != (public && tt.kinds[0] == "BackendConfig") {
+						t.Errorf("%s has annotations %v", o.name(), annotations)
+					}
+				}
+			}
+			for _, kind := range tt.kinds {
+				if len(found[kind]) < 3 {
+					t.Errorf("%s for %v, want one for each public service", kind, found[kind])
+				}
+			}
+			if len(found["PodMonitoring"]) != 1 {
+				t.Error("no PodMonitoring")
+			}
+		})
+	}
+}
+
+// TestOutside checks where pods may go with an external cloud and Redis.
+func TestOutside(t *testing.T) {
+	t.Parallel()
+	objects, err := render(t, "--values", filepath.Join(chart, "ci", "google.yaml"), "--set", "networkPolicy.googleTo=null,networkPolicy.externalCIDR=10.8.0.0/16,networkPolicy.externalExcept=null")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range objects {
+		if o.kind() != "NetworkPolicy" {
+			continue
+		}
+		text, err := json.Marshal(o.at("spec", "egress"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Contains(text, []byte(`{"ipBlock":{"cidr":"10.8.0.0/16"}}`)) || !bytes.Contains(text, []byte("10.20.0.0/29")) || bytes.Contains(text, []byte("except")) {
+			t.Errorf("%s: a private range without exceptions renders as %s", o.name(), text)
+		}
+	}
+}
+
 func TestScaling(t *testing.T) {
 	t.Parallel()
 	objects, err := render(t, "--set", "defaults.autoscaling.enabled=true,worker.autoscaling.enabled=false,worker.keda.enabled=true")

@@ -59,6 +59,36 @@ tests/cluster compares with this list.
   annotations:
     summary: "Videos are created, but no worker has ended a job for an hour."
     runbook_url: {{ $runbook }}#linkreelworkersidle
+{{- range $name := splitList " " (include "linkreel.services" .) }}
+- alert: LinkreelServiceGone
+  # Rates over no traffic are empty and never fire, so the absence of a whole service has an alert of its own.
+  expr: absent(up{ {{- $here }}, job="{{ include "linkreel.fullname" $ }}-{{ $name }}"} == 1)
+  for: 3m
+  labels: {severity: critical, service: {{ $name }}}
+  annotations:
+    summary: "No pod of {{ $name }} answers for its metrics."
+    runbook_url: {{ $runbook }}#linkreelservicegone
+{{- end }}
+{{- if or .Values.redis.enabled (include "linkreel.ownLocalcloud" .) }}
+- alert: LinkreelVolumeFilling
+  expr: |
+    kubelet_volume_stats_available_bytes{ {{- $here }}, persistentvolumeclaim=~".*{{ include "linkreel.fullname" . }}-(redis|localcloud)-[0-9]+"}
+    < 0.15 * kubelet_volume_stats_capacity_bytes{ {{- $here }}, persistentvolumeclaim=~".*{{ include "linkreel.fullname" . }}-(redis|localcloud)-[0-9]+"}
+  for: 10m
+  labels: {severity: warning}
+  annotations:
+    summary: "A volume of Redis or localcloud has less than 15 % left."
+    runbook_url: {{ $runbook }}#linkreelvolumefilling
+{{- end }}
+{{- if .Values.metrics.probe.enabled }}
+- alert: LinkreelUnreachable
+  expr: probe_success{ {{- $here }}, job="{{ include "linkreel.fullname" . }}-probe"} == 0
+  for: 2m
+  labels: {severity: critical}
+  annotations:
+    summary: "A public address does not answer from outside."
+    runbook_url: {{ $runbook }}#linkreelunreachable
+{{- end }}
 - alert: LinkreelPodDown
   expr: up{ {{- $here }}, job=~".*linkreel.*"} == 0
   for: 5m

@@ -119,6 +119,22 @@ capabilities: {drop: [ALL]}
 readOnlyRootFilesystem: true
 {{- end }}
 
+{{/* Where a pod may run, from the values of its component. */}}
+{{- define "linkreel.placement" -}}
+{{- with .priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
 {{- define "linkreel.serviceAccount" -}}
 {{- $values := include "linkreel.values" . | fromYaml }}
 {{- if $values.serviceAccount.name }}{{ $values.serviceAccount.name }}
