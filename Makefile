@@ -4,7 +4,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 BIN     := $(CURDIR)/.local/bin
-MODULES := libs libs/client libs/localcloud services/auth services/links services/videos services/transcoding-worker services/standalone tests
+MODULES := libs libs/client libs/localcloud services/auth services/links services/videos services/transcoding-worker services/cli services/standalone tests
 PKGS    := $(MODULES:%=./%/...)
 RACE    ?= $(filter ./libs/% ./services/%,$(PKGS))
 SERVICES := auth links videos transcoding-worker

@@ -31,6 +31,7 @@ require (
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/go-openapi/jsonpointer v1.0.1 // indirect
+	github.com/google/jsonschema-go v0.4.3 // indirect
 	github.com/google/s2a-go v0.1.11 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/googleapis/enterprise-certificate-proxy v0.3.23 // indirect
@@ -59,10 +60,13 @@ require (
 	github.com/rivo/uniseg v0.2.0 // indirect
 	github.com/rs/xid v1.4.0 // indirect
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3 // indirect
+	github.com/segmentio/asm v1.1.3 // indirect
+	github.com/segmentio/encoding v0.5.4 // indirect
 	github.com/sony/gobreaker/v2 v2.4.0 // indirect
 	github.com/spiffe/go-spiffe/v2 v2.8.1 // indirect
 	github.com/valyala/bytebufferpool v1.0.0 // indirect
 	github.com/valyala/fasthttp v1.69.0 // indirect
+	github.com/yosida95/uritemplate/v3 v3.0.2 // indirect
 	github.com/ysmood/fetchup v0.2.3 // indirect
 	github.com/ysmood/goob v0.4.0 // indirect
 	github.com/ysmood/got v0.40.0 // indirect
@@ -122,10 +126,12 @@ require (
 	github.com/linkreel/linkreel/libs/client v0.0.0
 	github.com/linkreel/linkreel/libs/localcloud v0.0.0
 	github.com/linkreel/linkreel/services/auth v0.0.0
+	github.com/linkreel/linkreel/services/cli v0.0.0
 	github.com/linkreel/linkreel/services/links v0.0.0
 	github.com/linkreel/linkreel/services/standalone v0.0.0
 	github.com/linkreel/linkreel/services/transcoding-worker v0.0.0
 	github.com/linkreel/linkreel/services/videos v0.0.0
+	github.com/modelcontextprotocol/go-sdk v1.8.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/rs/zerolog v1.28.0
@@ -146,3 +152,5 @@ replace (
 replace github.com/linkreel/linkreel/libs/localcloud => ../libs/localcloud
 
 replace github.com/linkreel/linkreel/libs/client => ../libs/client
+
+replace github.com/linkreel/linkreel/services/cli => ../services/cli

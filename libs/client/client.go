@@ -212,11 +212,17 @@ func (c *Client) try(ctx context.Context, k call, body []byte) error {
 	return nil
 }
 
+// ErrNoAnswer is behind the error of a call that no service answered, after all
+// its tries.
+var ErrNoAnswer = errors.New("no answer")
+
 // lost is a try without an answer.
 type lost struct{ err error }
 
 func (l *lost) Error() string { return l.err.Error() }
 func (l *lost) Unwrap() error { return l.err }
+
+func (l *lost) Is(target error) bool { return target == ErrNoAnswer }
 
 func refusal(res *http.Response, answer []byte) *Error {
 	var body struct{ Error Error }

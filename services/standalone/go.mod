@@ -9,14 +9,17 @@ replace github.com/linkreel/linkreel/libs => ../../libs
 require (
 	github.com/caarlos0/env/v11 v11.4.2
 	github.com/google/go-cmp v0.7.0
-	github.com/google/jsonschema-go v0.4.3
 	github.com/linkreel/linkreel/services/auth v0.0.0
 	github.com/linkreel/linkreel/services/links v0.0.0
 	github.com/linkreel/linkreel/services/transcoding-worker v0.0.0
 	github.com/linkreel/linkreel/services/videos v0.0.0
-	github.com/modelcontextprotocol/go-sdk v1.8.0
 	github.com/valyala/fasthttp v1.69.0
 	golang.org/x/sync v0.24.0
+)
+
+require (
+	github.com/google/jsonschema-go v0.4.3 // indirect
+	github.com/modelcontextprotocol/go-sdk v1.8.0 // indirect
 )
 
 require (
@@ -54,8 +57,9 @@ require (
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.31.0 // indirect
 	github.com/klauspost/compress v1.20.1 // indirect
 	github.com/landlock-lsm/go-landlock v0.11.0 // indirect
-	github.com/linkreel/linkreel/libs/client v0.0.0
+	github.com/linkreel/linkreel/libs/client v0.0.0 // indirect
 	github.com/linkreel/linkreel/libs/localcloud v0.0.0
+	github.com/linkreel/linkreel/services/cli v0.0.0
 	github.com/mattn/go-colorable v0.1.13 // indirect
 	github.com/mattn/go-isatty v0.0.20 // indirect
 	github.com/mattn/go-runewidth v0.0.16 // indirect
@@ -134,3 +138,5 @@ replace (
 replace github.com/linkreel/linkreel/libs/localcloud => ../../libs/localcloud
 
 replace github.com/linkreel/linkreel/libs/client => ../../libs/client
+
+replace github.com/linkreel/linkreel/services/cli => ../cli

@@ -4,39 +4,34 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
 
+	"github.com/linkreel/linkreel/services/cli"
 	"github.com/linkreel/linkreel/services/standalone"
-	"github.com/linkreel/linkreel/services/standalone/internal/cli"
 	"github.com/linkreel/linkreel/services/standalone/internal/tools"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	if args := os.Args[1:]; len(args) > 0 && cli.Has(args[0]) {
-		os.Exit(cli.Run(ctx, args, cli.System()))
-	}
-	err := run(ctx, os.Args[1:])
+	code := cli.Run(ctx, os.Args[1:], cli.System(),
+		cli.Command{Name: "up", Short: "run the whole system on this machine", Run: up},
+		cli.Command{Name: "tools", Args: "NAME…", Short: "install programs that Linkreel runs: redis, ffmpeg, chromium", Run: install})
 	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "linkreel:", err)
-		os.Exit(1)
-	}
+	os.Exit(code)
 }
 
-func run(ctx context.Context, args []string) error {
-	command := ""
+func up(ctx context.Context, args []string, env cli.Env) error {
 	if len(args) > 0 {
-		command = args[0]
+		return cli.Usage("up takes no arguments; settings come from LINKREEL_* variables, see docs/development.md")
 	}
-	switch command {
-	case "up":
-		return standalone.Up(ctx, os.Stdout)
-	case "tools":
-		return tools.Ensure(ctx, os.Stdout, args[1:]...)
+	return standalone.Up(ctx, env.Out)
+}
+
+func install(ctx context.Context, args []string, env cli.Env) error {
+	if len(args) == 0 {
+		return cli.Usage("tools needs at least one NAME: redis, ffmpeg, chromium")
 	}
-	return fmt.Errorf("usage: linkreel up | tools NAME…")
+	return tools.Ensure(ctx, env.Out, args...)
 }

@@ -39,24 +39,26 @@ func completion(env Env, args []string) error {
 }
 
 // complete prints the words that may follow those already there, one on a line.
-func complete(w io.Writer, before []string) {
-	if c, _, ok := find(before); ok {
-		fs := flag.NewFlagSet(c.name, flag.ContinueOnError)
-		a := &app{}
-		a.globals(fs)
-		c.setup(a, fs)
+func (p program) complete(w io.Writer, before []string) {
+	if c, _, ok := p.find(before); ok {
+		fs, _ := new(app).prepare(c)
 		fs.VisitAll(func(f *flag.Flag) { fmt.Fprintln(w, "--"+f.Name) })
 		return
 	}
 	var next []string
-	for _, c := range commands() {
+	for _, c := range p.commands {
 		words := strings.Fields(c.name)
 		if len(words) > len(before) && slices.Equal(words[:len(before)], before) && !slices.Contains(next, words[len(before)]) {
 			next = append(next, words[len(before)])
 		}
 	}
 	if len(before) == 0 {
-		next = append(next, "completion", "help")
+		for _, c := range p.added {
+			next = append(next, c.Name)
+		}
+		for _, c := range others {
+			next = append(next, c.name)
+		}
 	}
 	for _, n := range next {
 		fmt.Fprintln(w, n)

@@ -15,7 +15,6 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/client"
 )
 
@@ -67,7 +66,7 @@ Errors start with a code: VALIDATION_ERROR names the wrong fields, SLUG_TAKEN as
 A video plays at its shareUrl from the first moment; the page shows progress until it is ready.`
 
 func (t *tools) server() *mcp.Server {
-	s := mcp.NewServer(&mcp.Implementation{Name: "linkreel", Title: "Linkreel", Version: boot.Version()},
+	s := mcp.NewServer(&mcp.Implementation{Name: "linkreel", Title: "Linkreel", Version: Version()},
 		&mcp.ServerOptions{Instructions: instructions, Capabilities: &mcp.ServerCapabilities{}})
 	reads := &mcp.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: new(bool)}
 	adds := &mcp.ToolAnnotations{DestructiveHint: new(bool)}

@@ -15,6 +15,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -92,19 +93,36 @@ type command struct {
 	setup             func(a *app, fs *flag.FlagSet) func(ctx context.Context, args []string) error
 }
 
+// Command is a command that a program adds to those of this package, such as
+// `linkreel up` in the program that brings the servers along. It reads its own
+// flags.
+type Command struct {
+	Name, Args, Short string // one word; what follows it; a line of help
+	Run               func(ctx context.Context, args []string, env Env) error
+}
+
+// Usage is a mistake in the words of a [Command]; it ends the run with [ExitUsage].
+func Usage(format string, a ...any) error { return usagef(format, a...) }
+
+// program is all commands, those of this package and those added.
+type program struct {
+	commands []command
+	added    []Command
+}
+
 func commands() []command {
 	return slices.Concat(linkCommands(), videoCommands(), accountCommands(), mcpCommands())
 }
 
-// Has reports whether word starts a command of this package.
-func Has(word string) bool {
-	return word == "help" || word == "--help" || word == "-h" || word == "completion" || word == "__complete" ||
-		slices.ContainsFunc(commands(), func(c command) bool { return strings.Fields(c.name)[0] == word })
+// words start a command.
+func (p program) has(word string) bool {
+	return slices.ContainsFunc(p.commands, func(c command) bool { return strings.Fields(c.name)[0] == word })
 }
 
-// Run executes a command and gives the exit code.
-func Run(ctx context.Context, args []string, env Env) int {
-	err := run(ctx, args, env)
+// Run executes a command, of this package or one of added, and gives the exit
+// code.
+func Run(ctx context.Context, args []string, env Env, added ...Command) int {
+	err := program{commands(), added}.run(ctx, args, env)
 	if err == nil {
 		return ExitOK
 	}
@@ -114,32 +132,40 @@ func Run(ctx context.Context, args []string, env Env) int {
 	return exitCode(ctx, err)
 }
 
-func run(ctx context.Context, args []string, env Env) error {
-	if len(args) == 0 || args[0] == "help" || args[0] == "-h" || args[0] == "--help" {
-		help(env.Out, "")
+func (p program) run(ctx context.Context, args []string, env Env) error {
+	if len(args) == 0 {
+		p.help(env.Out, "")
 		return nil
 	}
 	switch args[0] {
+	case "help", "-h", "--help":
+		return p.helpOn(env.Out, args[1:])
+	case "version", "-v", "--version":
+		return showVersion(env.Out, args[1:])
+	case "man":
+		return p.manual(env.Out, args[1:])
 	case "completion":
 		return completion(env, args[1:])
 	case "__complete":
-		complete(env.Out, args[1:])
+		p.complete(env.Out, args[1:])
 		return nil
 	}
-	c, rest, ok := find(args)
+	for _, c := range p.added {
+		if c.Name == args[0] {
+			return c.Run(ctx, args[1:], env)
+		}
+	}
+	c, rest, ok := p.find(args)
 	if !ok {
 		group := args[0]
-		if len(args) > 1 && (args[1] == "-h" || args[1] == "--help" || args[1] == "help") || len(args) == 1 && Has(group) {
-			help(env.Out, group)
+		if p.has(group) && (len(args) == 1 || isHelp(args[1])) {
+			p.help(env.Out, group)
 			return nil
 		}
 		return usagef("no command %q; see linkreel help", strings.Join(args[:min(2, len(args))], " "))
 	}
 	a := &app{env: env}
-	fs := flag.NewFlagSet(c.name, flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	a.globals(fs)
-	do := c.setup(a, fs)
+	fs, do := a.prepare(c)
 	words, err := parse(fs, rest)
 	if errors.Is(err, flag.ErrHelp) {
 		describe(env.Out, c, fs)
@@ -151,11 +177,21 @@ func run(ctx context.Context, args []string, env Env) error {
 	return do(ctx, words)
 }
 
+func isHelp(word string) bool { return word == "help" || word == "-h" || word == "--help" }
+
+// prepare gives a command's flags and what runs it.
+func (a *app) prepare(c command) (*flag.FlagSet, func(context.Context, []string) error) {
+	fs := flag.NewFlagSet(c.name, flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	a.globals(fs)
+	return fs, c.setup(a, fs)
+}
+
 // find takes the command with the most words.
-func find(args []string) (command, []string, bool) {
+func (p program) find(args []string) (command, []string, bool) {
 	for n := min(2, len(args)); n > 0; n-- {
 		name := strings.Join(args[:n], " ")
-		for _, c := range commands() {
+		for _, c := range p.commands {
 			if c.name == name {
 				return c, args[n:], true
 			}
@@ -300,6 +336,9 @@ func exitCode(ctx context.Context, err error) int {
 	case errors.As(err, &video):
 		return ExitVideoFailed
 	case !errors.As(err, &api):
+		if unreachable(err) {
+			return ExitUnavailable
+		}
 		return ExitFailed
 	case api.Status == 401, api.Status == 403:
 		return ExitAuth
@@ -312,30 +351,9 @@ func exitCode(ctx context.Context, err error) int {
 	}
 }
 
-func help(w io.Writer, group string) {
-	if group == "" {
-		fmt.Fprint(w, "linkreel: short links and videos from the command line\n\n")
-	}
-	for _, c := range commands() {
-		if group == "" || strings.Fields(c.name)[0] == group {
-			fmt.Fprintf(w, "  linkreel %-44s %s\n", strings.TrimSpace(c.name+" "+c.args), c.short)
-		}
-	}
-	if group == "" {
-		fmt.Fprintf(w, "  linkreel %-44s %s\n", "completion bash|zsh|fish", "print the shell's completion script")
-	}
-	fmt.Fprint(w, `
-Every command takes --json, --quiet, --base-url and --key; `+"`linkreel COMMAND --help`"+` shows the rest.
-
-Exit codes: 0 done, 1 failed, 2 wrong words, 3 key missing or not allowed, 4 not found,
-5 refused as it is, 6 some of many failed, 7 out of reach for now, 8 video failed, 130 stopped.
-`)
-}
-
-func describe(w io.Writer, c command, fs *flag.FlagSet) {
-	fmt.Fprintf(w, "linkreel %s\n\n%s.\n\n", strings.TrimSpace(c.name+" [flags] "+c.args), c.short)
-	fs.VisitAll(func(f *flag.Flag) {
-		kind, usage := flag.UnquoteUsage(f)
-		fmt.Fprintf(w, "  --%-24s %s\n", strings.TrimSpace(f.Name+" "+kind), usage)
-	})
+// unreachable reports whether err means that nobody answered: no such host, no
+// listener, a cut connection, or a call that took too long.
+func unreachable(err error) bool {
+	var dial *net.OpError // of an upload, which is no call of the client's
+	return errors.Is(err, client.ErrNoAnswer) || errors.As(err, &dial) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -1,0 +1,155 @@
+// Package clitest is a session with `linkreel mcp` for tests: of the command
+// line alone, over a fake service, and of the real program over a real stack.
+package clitest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// Talk is a session with the server, and everything that went over the wire.
+type Talk struct {
+	t        *testing.T
+	Session  *mcp.ClientSession
+	wire     *tap
+	mu       sync.Mutex
+	progress []mcp.ProgressNotificationParams
+}
+
+type tap struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (w *tap) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.b.Write(p)
+}
+
+func (w *tap) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.b.String()
+}
+
+// TalkOver begins a session over a transport and ends it with the test.
+func TalkOver(t *testing.T, transport mcp.Transport) *Talk {
+	t.Helper()
+	k := &Talk{t: t, wire: &tap{}}
+	c := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, &mcp.ClientOptions{
+		ProgressNotificationHandler: func(_ context.Context, req *mcp.ProgressNotificationClientRequest) {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			k.progress = append(k.progress, *req.Params)
+		},
+	})
+	session, err := c.Connect(t.Context(), &mcp.LoggingTransport{Transport: transport, Writer: k.wire}, nil)
+	if err != nil {
+		t.Fatalf("connect: %v", err)
+	}
+	k.Session = session
+	t.Cleanup(func() { _ = session.Close() })
+	return k
+}
+
+// Args are the arguments of a tool.
+type Args map[string]any
+
+// Call calls a tool and asks for progress.
+func (k *Talk) Call(name string, in Args) *mcp.CallToolResult {
+	k.t.Helper()
+	p := &mcp.CallToolParams{Name: name, Arguments: in}
+	p.SetProgressToken(name + "-progress")
+	res, err := k.Session.CallTool(k.t.Context(), p)
+	if err != nil {
+		k.t.Fatalf("%s: %v", name, err)
+	}
+	return res
+}
+
+// Said is the text of an answer.
+func Said(res *mcp.CallToolResult) string {
+	var b strings.Builder
+	for _, c := range res.Content {
+		if text, ok := c.(*mcp.TextContent); ok {
+			b.WriteString(text.Text)
+		}
+	}
+	return b.String()
+}
+
+// Good calls a tool that must succeed and reads its answer.
+func Good[Out any](k *Talk, name string, in Args) (out Out) {
+	k.t.Helper()
+	res := k.Call(name, in)
+	if res.IsError {
+		k.t.Fatalf("%s %v: %s", name, in, Said(res))
+	}
+	if err := json.Unmarshal([]byte(Said(res)), &out); err != nil {
+		k.t.Fatalf("%s: answer %q: %v", name, Said(res), err)
+	}
+	return out
+}
+
+// Bad calls a tool that must refuse, and wants words in its reason.
+func (k *Talk) Bad(name string, in Args, words ...string) {
+	k.t.Helper()
+	res := k.Call(name, in)
+	for _, w := range words {
+		if !res.IsError || !strings.Contains(Said(res), w) {
+			k.t.Errorf("%s %v: error %v, %q; want an error with %q", name, in, res.IsError, Said(res), w)
+		}
+	}
+}
+
+// Answers is all that the server has said.
+func (k *Talk) Answers() string {
+	var b strings.Builder
+	for line := range strings.Lines(k.wire.String()) {
+		if strings.HasPrefix(line, "read") {
+			b.WriteString(line)
+		}
+	}
+	if b.Len() == 0 {
+		k.t.Error("the wire shows no answer")
+	}
+	return b.String()
+}
+
+// CheckProgress wants progress of upload_video that rises to its end.
+func (k *Talk) CheckProgress() {
+	k.t.Helper()
+	// Notifications are handled beside answers, and may be so a moment later.
+	for deadline := time.Now().Add(10 * time.Second); k.progressed() < 200 && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	at, words := -1.0, ""
+	for _, p := range k.progress {
+		if p.ProgressToken != "upload_video-progress" || p.Progress <= at || p.Total != 200 {
+			k.t.Errorf("progress %+v after %v", p, at)
+		}
+		at, words = p.Progress, words+p.Message+"\n"
+	}
+	if at != 200 || !strings.Contains(words, "uploaded ") || !strings.HasSuffix(words, "ready\n") {
+		k.t.Errorf("progress ends at %v: %s", at, words)
+	}
+}
+
+// progressed is the last progress that was heard.
+func (k *Talk) progressed() float64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.progress) == 0 {
+		return 0
+	}
+	return k.progress[len(k.progress)-1].Progress
+}

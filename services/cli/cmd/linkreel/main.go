@@ -1,0 +1,25 @@
+// Command linkreel is the command line of the API, without any server. The
+// program of services/standalone has the same commands and `linkreel up` too.
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/linkreel/linkreel/services/cli"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := cli.Run(ctx, os.Args[1:], cli.System(), cli.Command{
+		Name: "up", Short: "run the whole system here: not in this program, it says where to find it",
+		Run: func(context.Context, []string, cli.Env) error {
+			return errors.New("this program has no servers; in a checkout of Linkreel `make run` starts them, or build ./services/standalone/cmd/linkreel")
+		},
+	})
+	stop()
+	os.Exit(code)
+}

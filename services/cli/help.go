@@ -1,0 +1,150 @@
+package cli
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+	"strings"
+)
+
+// version is set by the release: -ldflags "-X …/services/cli.version=1.2.3".
+var version string
+
+// Version is the release's version, else the module's, else the revision that
+// the program was built from.
+func Version() string {
+	if version != "" {
+		return version
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return s.Value
+		}
+	}
+	return "devel"
+}
+
+func showVersion(w io.Writer, args []string) error {
+	v := map[string]string{"version": Version(), "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}
+	switch {
+	case len(args) == 0:
+		_, err := fmt.Fprintf(w, "linkreel %s (%s, %s)\n", v["version"], v["go"], v["platform"])
+		return err
+	case len(args) == 1 && args[0] == "--json":
+		return json.NewEncoder(w).Encode(v)
+	}
+	return usagef("version takes --json only")
+}
+
+// others are the commands that are no part of the table.
+var others = []command{
+	{name: "completion", args: "bash|zsh|fish", short: "print the shell's completion script"},
+	{name: "version", args: "[--json]", short: "print the version of this program"},
+	{name: "man", short: "print the manual page; linkreel man | man -l - shows it"},
+	{name: "help", args: "[COMMAND]", short: "explain a command"},
+}
+
+const (
+	everyCommand = "Every command takes --json, --quiet, --base-url and --key; `linkreel COMMAND --help` shows the rest."
+	exitCodes    = `Exit codes: 0 done, 1 failed, 2 wrong words, 3 key missing or not allowed, 4 not found,
+5 refused as it is, 6 some of many failed, 7 out of reach for now, 8 video failed, 130 stopped.`
+)
+
+// rows are the names, arguments and short texts of all commands in order.
+func (p program) rows() (rows [][3]string) {
+	for _, c := range p.added {
+		rows = append(rows, [3]string{c.Name, c.Args, c.Short})
+	}
+	for _, list := range [][]command{p.commands, others} {
+		for _, c := range list {
+			rows = append(rows, [3]string{c.name, c.args, c.short})
+		}
+	}
+	return rows
+}
+
+// helpOn explains a command, a group of commands, or all of them.
+func (p program) helpOn(w io.Writer, args []string) error {
+	c, rest, ok := p.find(args)
+	switch {
+	case len(args) == 0:
+		p.help(w, "")
+	case ok && len(rest) == 0:
+		fs, _ := new(app).prepare(c)
+		describe(w, c, fs)
+	case len(args) == 1 && p.has(args[0]):
+		p.help(w, args[0])
+	default:
+		return usagef("no command %q; see linkreel help", strings.Join(args, " "))
+	}
+	return nil
+}
+
+func (p program) help(w io.Writer, group string) {
+	if group == "" {
+		fmt.Fprint(w, "linkreel: short links and videos from the command line\n\n")
+	}
+	for _, r := range p.rows() {
+		if group == "" || strings.Fields(r[0])[0] == group {
+			fmt.Fprintf(w, "  linkreel %-44s %s\n", strings.TrimSpace(r[0]+" "+r[1]), r[2])
+		}
+	}
+	fmt.Fprintf(w, "\n%s\n\n%s\n", everyCommand, exitCodes)
+}
+
+func describe(w io.Writer, c command, fs *flag.FlagSet) {
+	fmt.Fprintf(w, "linkreel %s\n\n%s.\n\n", strings.TrimSpace(c.name+" [flags] "+c.args), c.short)
+	fs.VisitAll(func(f *flag.Flag) {
+		kind, usage := flag.UnquoteUsage(f)
+		fmt.Fprintf(w, "  --%-24s %s\n", strings.TrimSpace(f.Name+" "+kind), usage)
+	})
+}
+
+// manual prints a manual page of all commands with their flags, made from the
+// same table as everything else.
+func (p program) manual(w io.Writer, args []string) error {
+	if err := none(args); err != nil {
+		return err
+	}
+	var b strings.Builder
+	b.WriteString(".TH LINKREEL 1\n.SH NAME\nlinkreel \\- short links and videos from the command line\n.SH SYNOPSIS\n.B linkreel\nCOMMAND [flags] [arguments]\n")
+	fmt.Fprintf(&b, ".SH DESCRIPTION\n%s\n.SH COMMANDS\n", roff(everyCommand))
+	for _, r := range p.rows() {
+		fmt.Fprintf(&b, ".TP\n.B %s\n%s.\n", roff(strings.TrimSpace(r[0]+" "+r[1])), roff(strings.ToUpper(r[2][:1])+r[2][1:]))
+		c, _, ok := p.find(strings.Fields(r[0]))
+		if !ok {
+			continue
+		}
+		common := flag.NewFlagSet("", flag.ContinueOnError)
+		new(app).globals(common)
+		fs, _ := new(app).prepare(c)
+		fs.VisitAll(func(f *flag.Flag) {
+			if common.Lookup(f.Name) == nil { // those of every command stand above
+				kind, usage := flag.UnquoteUsage(f)
+				fmt.Fprintf(&b, ".RS\n.TP\n.B %s\n%s\n.RE\n", roff(strings.TrimSpace("--"+f.Name+" "+kind)), roff(usage))
+			}
+		})
+	}
+	fmt.Fprintf(&b, ".SH ENVIRONMENT\n.TP\n.B LINKREEL_BASE_URL\nAddress of the API.\n.TP\n.B LINKREEL_API_KEY\nAPI key.\n.SH EXIT STATUS\n%s\n", roff(exitCodes))
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// roff keeps text from being read as commands of the typesetter.
+func roff(s string) string {
+	s = strings.NewReplacer("\\", "\\e", "-", "\\-").Replace(s)
+	if strings.HasPrefix(s, ".") || strings.HasPrefix(s, "'") {
+		s = "\\&" + s
+	}
+	return s
+}

@@ -1,0 +1,159 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/linkreel/linkreel/libs/client"
+	"github.com/linkreel/linkreel/services/cli/clitest"
+)
+
+// inMemory is a session with a server over the fake service.
+func inMemory(t *testing.T, base string, change func(*tools)) *clitest.Talk {
+	t.Helper()
+	c, err := client.New(client.Config{BaseURL: base, Key: "good"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tl := &tools{app: &app{env: Env{Now: time.Now, Getenv: func(string) string { return "" }, StateDir: t.TempDir()}}, client: c}
+	if change != nil {
+		change(tl)
+	}
+	ours, theirs := mcp.NewInMemoryTransports()
+	if _, err := tl.server().Connect(t.Context(), ours, nil); err != nil {
+		t.Fatal(err)
+	}
+	return clitest.TalkOver(t, theirs)
+}
+
+func toolNames(t *testing.T, k *clitest.Talk) (names []string) {
+	t.Helper()
+	for tool, err := range k.Session.Tools(t.Context(), nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tool.Description == "" || tool.InputSchema == nil || tool.OutputSchema == nil || tool.Annotations == nil {
+			t.Errorf("tool %s does not describe itself", tool.Name)
+		}
+		names = append(names, tool.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func TestAssistantThatMayOnlyReadHasNoOtherTools(t *testing.T) {
+	t.Parallel()
+	_, base := fakeService(t)
+	all := toolNames(t, inMemory(t, base, nil))
+	if diff := cmp.Diff([]string{"create_link", "delete_link", "find_links", "get_link", "link_stats", "list_videos", "update_link", "upload_video", "video_status"}, all); diff != "" {
+		t.Error(diff)
+	}
+	reading := toolNames(t, inMemory(t, base, func(tl *tools) { tl.readOnly = true }))
+	if diff := cmp.Diff([]string{"find_links", "get_link", "link_stats", "list_videos", "video_status"}, reading); diff != "" {
+		t.Error(diff)
+	}
+	guide, err := os.ReadFile("../../docs/mcp.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range all {
+		if !bytes.Contains(guide, []byte("`"+name+"`")) {
+			t.Errorf("docs/mcp.md does not name %s", name)
+		}
+	}
+}
+
+// Clients of earlier versions of the protocol begin with initialize; standard
+// output carries messages and nothing else.
+func TestAssistantSpeaksTheOlderProtocolOnStandardOutputAlone(t *testing.T) {
+	t.Parallel()
+	_, base := fakeService(t)
+	in, typed := io.Pipe()
+	shown, out := io.Pipe()
+	ended := make(chan int, 1)
+	go func() {
+		code := Run(t.Context(), []string{"mcp"}, Env{In: in, Out: out, Err: io.Discard, Now: time.Now, ConfigDir: t.TempDir(), StateDir: t.TempDir(),
+			Getenv: func(name string) string {
+				return map[string]string{"LINKREEL_BASE_URL": base, "LINKREEL_API_KEY": "good"}[name]
+			}})
+		_ = out.Close()
+		ended <- code
+	}()
+	lines := bufio.NewScanner(shown)
+	ask := func(message string) (answer struct {
+		ID     int
+		Result map[string]any
+		Error  any
+	}) {
+		t.Helper()
+		if _, err := io.WriteString(typed, message+"\n"); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(message, `"id"`) {
+			return answer
+		}
+		if !lines.Scan() || json.Unmarshal(lines.Bytes(), &answer) != nil || answer.Error != nil {
+			t.Fatalf("answer to %s: %q, %v", message, lines.Text(), lines.Err())
+		}
+		return answer
+	}
+	hello := ask(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"old","version":"1"}}}`)
+	if hello.Result["protocolVersion"] != "2025-06-18" || hello.Result["instructions"] == "" {
+		t.Errorf("initialize: %+v", hello)
+	}
+	ask(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	made := ask(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"create_link","arguments":{"url":"https://example.com","slug":"old"}}}`)
+	if link, _ := made.Result["structuredContent"].(map[string]any); link["slug"] != "old" {
+		t.Errorf("create_link: %+v", made)
+	}
+	_ = typed.Close()
+	if code := <-ended; code != ExitOK {
+		t.Errorf("exit code %d after the client has gone", code)
+	}
+	for lines.Scan() {
+		t.Errorf("after the end: %q", lines.Text())
+	}
+}
+
+func TestAssistantSearchGoesOnInTheMiddleOfAPage(t *testing.T) {
+	t.Parallel()
+	f, base := fakeService(t)
+	for i := range 250 {
+		f.add("https://example.com", fmt.Sprintf("s%d", i), []string{"plain", "wanted"}[i%2])
+	}
+	k := inMemory(t, base, nil)
+	var slugs []any
+	for cursor := ""; ; {
+		page := clitest.Good[findLinksOut](k, "find_links", clitest.Args{"text": "wanted", "limit": 7, "cursor": cursor})
+		if len(page.Links) > 7 {
+			t.Fatalf("%d links in an answer", len(page.Links))
+		}
+		for _, l := range page.Links {
+			slugs = append(slugs, l.Slug)
+		}
+		if cursor = page.NextCursor; cursor == "" {
+			break
+		}
+	}
+	if len(slugs) != 125 || len(f.links) != 250 {
+		t.Errorf("found %d links, want 125", len(slugs))
+	}
+	seen := map[any]bool{}
+	for _, s := range slugs {
+		if seen[s] {
+			t.Errorf("%v came twice", s)
+		}
+		seen[s] = true
+	}
+}
