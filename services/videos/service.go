@@ -27,13 +27,14 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/boot"
+	"github.com/linkreel/linkreel/libs/dedup"
 	"github.com/linkreel/linkreel/libs/firestoredb"
-	"github.com/linkreel/linkreel/libs/guard"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/queue"
+	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/transcode"
 	"github.com/linkreel/linkreel/services/videos/internal/api"
 	"github.com/linkreel/linkreel/services/videos/internal/pipeline"
@@ -152,7 +153,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 	}
 	log := slog.Default()
 	auth := apikey.New(apikey.Config{Now: cfg.Now}, apikey.NewHTTPSource(cfg.AuthURL, cfg.InternalToken), rdb)
-	limits := guard.New(rdb, cfg.Now)
+	seen := dedup.New(rdb, cfg.Now)
 	kept := store.New(db, cfg.Now)
 	passwords := video.NewPasswords(cfg.PasswordHashes, cfg.PasswordQueue)
 	addresses := video.Addresses{Base: cfg.BaseURL}
@@ -165,11 +166,11 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 		Job:    transcode.Limits{MaxBytes: cfg.MaxBytes, MaxDuration: cfg.MaxDuration, MaxSide: cfg.MaxSide, MaxPixels: cfg.MaxPixels},
 
 		SweepEvery: cfg.SweepEvery, JanitorEvery: cfg.JanitorEvery, SourceRetention: cfg.SourceRetention,
-		Mine: limits.First,
+		Mine: seen.First,
 	})
 	var server *httpapi.API
 	pages, err := share.New(share.Options{
-		Store: kept, Pipeline: pipe, Bucket: bucket, Guard: limits, Passwords: passwords, Keys: keys, Addresses: addresses,
+		Store: kept, Pipeline: pipe, Bucket: bucket, Guard: guard{ratelimit.New(rdb, cfg.Now), seen}, Passwords: passwords, Keys: keys, Addresses: addresses,
 		MediaOrigin: mediaOrigin, ClientIP: func(c *fiber.Ctx) netip.Addr { return server.ClientIP(c) }, Now: cfg.Now, Log: log,
 		WatchTTL: cfg.WatchTTL, UnlockTTL: cfg.UnlockTTL,
 	})
@@ -209,6 +210,12 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 			func(context.Context) error { return db.Close() },
 		},
 	}, nil
+}
+
+// guard is what share pages limit and recognise viewers by.
+type guard struct {
+	*ratelimit.Limiter
+	*dedup.Seen
 }
 
 func (c Config) keyring() (*video.Keyring, error) {

@@ -24,9 +24,9 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/linkreel/linkreel/libs/apierr"
-	"github.com/linkreel/linkreel/libs/guard"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/objectstore"
+	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
@@ -50,8 +50,8 @@ type Bucket interface {
 
 // Guard limits guessing and recognises viewers of today.
 type Guard interface {
-	Take(ctx context.Context, rules ...guard.Rule) (guard.Try, time.Duration)
-	Refund(ctx context.Context, t guard.Try)
+	Take(ctx context.Context, rules ...ratelimit.Rule) (ratelimit.Try, time.Duration)
+	Refund(ctx context.Context, t ratelimit.Try)
 	First(ctx context.Context, name string, life time.Duration) bool
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/linkreel/linkreel/libs/apierr"
-	"github.com/linkreel/linkreel/libs/guard"
+	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
@@ -44,8 +44,8 @@ func (s *Share) unlock(c *fiber.Ctx) error {
 	}
 	ctx := c.UserContext()
 	try, wait := s.o.Guard.Take(ctx,
-		guard.Rule{Key: "unlock-address:" + network(s.o.ClientIP(c)), Max: guessesPerAddress, Window: time.Minute},
-		guard.Rule{Key: "unlock-video:" + string(v.ID), Max: guessesPerVideo, Window: time.Hour})
+		ratelimit.Rule{Key: "unlock-address:" + network(s.o.ClientIP(c)), Max: guessesPerAddress, Window: time.Minute},
+		ratelimit.Rule{Key: "unlock-video:" + string(v.ID), Max: guessesPerVideo, Window: time.Hour})
 	if wait > 0 {
 		return s.tooMany(c, v, wait)
 	}

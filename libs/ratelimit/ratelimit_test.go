@@ -1,4 +1,4 @@
-package guard_test
+package ratelimit_test
 
 import (
 	"context"
@@ -6,20 +6,20 @@ import (
 	"time"
 
 	"github.com/linkreel/linkreel/libs/apikey"
-	"github.com/linkreel/linkreel/libs/guard"
 	"github.com/linkreel/linkreel/libs/localcloud/redistest"
+	"github.com/linkreel/linkreel/libs/ratelimit"
 )
 
-func local(t *testing.T) (*guard.Guard, *time.Time) {
+func local(t *testing.T) (*ratelimit.Limiter, *time.Time) {
 	t.Helper()
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	return guard.New(nil, func() time.Time { return now }), &now
+	return ratelimit.New(nil, func() time.Time { return now }), &now
 }
 
 func TestAWindowHoldsNoMoreThanItsTries(t *testing.T) {
 	t.Parallel()
 	g, now := local(t)
-	rule := guard.Rule{Key: "a", Max: 3, Window: time.Minute}
+	rule := ratelimit.Rule{Key: "a", Max: 3, Window: time.Minute}
 	var taken []time.Time
 	for range 600 {
 		if _, wait := g.Take(t.Context(), rule); wait == 0 {
@@ -40,7 +40,7 @@ func TestAWindowHoldsNoMoreThanItsTries(t *testing.T) {
 func TestWaitIsWhatItTakes(t *testing.T) {
 	t.Parallel()
 	g, now := local(t)
-	rules := []guard.Rule{{Key: "address", Max: 1, Window: time.Minute}, {Key: "video", Max: 9, Window: time.Hour}}
+	rules := []ratelimit.Rule{{Key: "address", Max: 1, Window: time.Minute}, {Key: "video", Max: 9, Window: time.Hour}}
 	g.Take(t.Context(), rules...)
 	*now = now.Add(20 * time.Second)
 	_, wait := g.Take(t.Context(), rules...)
@@ -58,7 +58,7 @@ func TestARefusedTryCountsNowhere(t *testing.T) {
 	for name, g := range guards(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			full, shared := guard.Rule{Key: "full", Max: 1, Window: time.Hour}, guard.Rule{Key: "shared", Max: 2, Window: time.Hour}
+			full, shared := ratelimit.Rule{Key: "full", Max: 1, Window: time.Hour}, ratelimit.Rule{Key: "shared", Max: 2, Window: time.Hour}
 			g.Take(t.Context(), full)
 			for range 5 {
 				if _, wait := g.Take(t.Context(), full, shared); wait <= 0 {
@@ -82,7 +82,7 @@ func TestARefundMakesRoom(t *testing.T) {
 	for name, g := range guards(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rule := guard.Rule{Key: "refund", Max: 1, Window: time.Hour}
+			rule := ratelimit.Rule{Key: "refund", Max: 1, Window: time.Hour}
 			for i := range 4 {
 				try, wait := g.Take(t.Context(), rule)
 				if wait != 0 {
@@ -94,37 +94,22 @@ func TestARefundMakesRoom(t *testing.T) {
 	}
 }
 
-func TestFirstIsOnce(t *testing.T) {
-	t.Parallel()
-	for name, g := range guards(t) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			if !g.First(t.Context(), "viewer", time.Hour) || g.First(t.Context(), "viewer", time.Hour) || !g.First(t.Context(), "other", time.Hour) {
-				t.Error("a viewer counts once, and each one")
-			}
-		})
-	}
-}
-
 func TestReplicasCountTogether(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)
 	a, b := over(t, addr), over(t, addr)
-	rule := guard.Rule{Key: "x", Max: 2, Window: time.Hour}
+	rule := ratelimit.Rule{Key: "x", Max: 2, Window: time.Hour}
 	a.Take(t.Context(), rule)
 	b.Take(t.Context(), rule)
 	if _, wait := a.Take(t.Context(), rule); wait == 0 {
 		t.Error("each replica gave the whole limit")
-	}
-	if !a.First(t.Context(), "v", time.Hour) || b.First(t.Context(), "v", time.Hour) {
-		t.Error("each replica counted the viewer")
 	}
 }
 
 func TestWithoutRedisTheLimitIsHalfAndNothingHangs(t *testing.T) {
 	t.Parallel()
 	g := over(t, "127.0.0.1:1")
-	rule := guard.Rule{Key: "x", Max: 4, Window: time.Hour}
+	rule := ratelimit.Rule{Key: "x", Max: 4, Window: time.Hour}
 	begun, n := time.Now(), 0
 	for range 10 {
 		if _, wait := g.Take(t.Context(), rule); wait == 0 {
@@ -139,13 +124,13 @@ func TestWithoutRedisTheLimitIsHalfAndNothingHangs(t *testing.T) {
 	}
 }
 
-func guards(t *testing.T) map[string]*guard.Guard {
+func guards(t *testing.T) map[string]*ratelimit.Limiter {
 	t.Helper()
 	g, _ := local(t)
-	return map[string]*guard.Guard{"in memory": g, "in Redis": over(t, redistest.Start(t))}
+	return map[string]*ratelimit.Limiter{"in memory": g, "in Redis": over(t, redistest.Start(t))}
 }
 
-func over(t *testing.T, addr string) *guard.Guard {
+func over(t *testing.T, addr string) *ratelimit.Limiter {
 	t.Helper()
 	client, err := apikey.OpenRedis(addr)
 	if err != nil {
@@ -158,5 +143,5 @@ func over(t *testing.T, addr string) *guard.Guard {
 			break
 		}
 	}
-	return guard.New(client, time.Now)
+	return ratelimit.New(client, time.Now)
 }

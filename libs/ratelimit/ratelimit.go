@@ -1,17 +1,17 @@
-// Package guard counts tries that are worth limiting exactly, such as guesses of
-// a password, and remembers what was seen already, such as a viewer of today.
+// Package ratelimit limits what a caller may try: a [Limiter] counts tries that
+// are worth limiting exactly in all replicas together, such as guesses of a
+// password, and [Misses] bounds in one process what a network may cost by asking
+// for what is not there.
 //
-// A rule of n tries in a window holds for every window that can be laid over
+// A Limiter's rule of n tries in a window holds for every window that can be laid over
 // time, in all replicas together, as long as Redis answers. While it does not,
 // each replica judges by the tries it has seen itself and allows half as many: a
 // limit on guessing must not open when a cache is down. Nothing here fails a
 // request, and no call waits for Redis longer than its budget.
-package guard
+package ratelimit
 
 import (
 	"context"
-	"errors"
-	"strconv"
 	"sync"
 	"time"
 
@@ -33,15 +33,14 @@ type Rule struct {
 	Window time.Duration
 }
 
-// Guard counts. It is safe for concurrent use.
-type Guard struct {
+// Limiter counts. It is safe for concurrent use.
+type Limiter struct {
 	redis redis.UniversalClient
 	now   func() time.Time
 
 	mu    sync.Mutex
 	tries map[string][]try
-	seen  map[string]time.Time // until when
-	away  time.Time            // Redis is left alone until then
+	away  time.Time // Redis is left alone until then
 }
 
 type try struct {
@@ -49,10 +48,10 @@ type try struct {
 	at time.Time
 }
 
-// New makes a guard. With a nil client everything is judged locally, by the
+// New makes a limiter. With a nil client everything is judged locally, by the
 // rules as they are.
-func New(client redis.UniversalClient, now func() time.Time) *Guard {
-	return &Guard{redis: client, now: now, tries: map[string][]try{}, seen: map[string]time.Time{}}
+func New(client redis.UniversalClient, now func() time.Time) *Limiter {
+	return &Limiter{redis: client, now: now, tries: map[string][]try{}}
 }
 
 // Try is a counted try, to be given back when it turned out to be harmless.
@@ -86,101 +85,69 @@ return 0
 
 // Take counts a try under every rule. When one of them has no room nothing is
 // counted, and wait says after what time there will be.
-func (g *Guard) Take(ctx context.Context, rules ...Rule) (t Try, wait time.Duration) {
+func (l *Limiter) Take(ctx context.Context, rules ...Rule) (t Try, wait time.Duration) {
 	t = Try{id: identity.NewNonce(), rules: rules}
-	if g.reachable() {
+	if l.reachable() {
 		keys, args := make([]string, len(rules)), []any{t.id}
 		for i, r := range rules {
 			keys[i] = key(r.Key)
 			args = append(args, r.Max, r.Window.Microseconds())
 		}
 		ctx, cancel := context.WithTimeout(ctx, budget)
-		us, err := takeScript.Run(ctx, g.redis, keys, args...).Int64()
+		us, err := takeScript.Run(ctx, l.redis, keys, args...).Int64()
 		cancel()
-		if g.heard(err) {
+		if l.heard(err) {
 			if us == 0 {
-				g.takeLocally(t, 0) // remembered for the case that Redis goes away
+				l.takeLocally(t, 0) // remembered for the case that Redis goes away
 			}
 			return t, time.Duration(us) * time.Microsecond
 		}
-		return t, g.takeLocally(t, 2)
+		return t, l.takeLocally(t, 2)
 	}
-	if g.redis == nil {
-		return t, g.takeLocally(t, 1)
+	if l.redis == nil {
+		return t, l.takeLocally(t, 1)
 	}
-	return t, g.takeLocally(t, 2)
+	return t, l.takeLocally(t, 2)
 }
 
 // Refund takes a try back.
-func (g *Guard) Refund(ctx context.Context, t Try) {
-	g.mu.Lock()
+func (l *Limiter) Refund(ctx context.Context, t Try) {
+	l.mu.Lock()
 	for _, r := range t.rules {
-		kept := g.tries[r.Key][:0]
-		for _, x := range g.tries[r.Key] {
+		kept := l.tries[r.Key][:0]
+		for _, x := range l.tries[r.Key] {
 			if x.id != t.id {
 				kept = append(kept, x)
 			}
 		}
-		g.tries[r.Key] = kept
+		l.tries[r.Key] = kept
 	}
-	g.mu.Unlock()
-	if !g.reachable() {
+	l.mu.Unlock()
+	if !l.reachable() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, budget)
 	defer cancel()
-	pipe := g.redis.Pipeline()
+	pipe := l.redis.Pipeline()
 	for _, r := range t.rules {
 		pipe.ZRem(ctx, key(r.Key), t.id)
 	}
 	_, err := pipe.Exec(ctx)
-	g.heard(err)
-}
-
-// First reports whether name has not been seen for life, and notes it. While
-// Redis is away only this replica's memory counts.
-func (g *Guard) First(ctx context.Context, name string, life time.Duration) bool {
-	now := g.now()
-	g.mu.Lock()
-	if until, ok := g.seen[name]; ok && now.Before(until) {
-		g.mu.Unlock()
-		return false
-	}
-	if len(g.seen) >= maxKeys {
-		for k, until := range g.seen {
-			if !now.Before(until) || len(g.seen) >= maxKeys {
-				delete(g.seen, k)
-			}
-		}
-	}
-	g.seen[name] = now.Add(life)
-	g.mu.Unlock()
-	if !g.reachable() {
-		return true
-	}
-	ctx, cancel := context.WithTimeout(ctx, budget)
-	defer cancel()
-	err := g.redis.SetArgs(ctx, key(name), strconv.FormatInt(now.Unix(), 10), redis.SetArgs{Mode: "NX", TTL: life}).Err()
-	if errors.Is(err, redis.Nil) {
-		g.heard(nil)
-		return false
-	}
-	g.heard(err)
-	return true
+	l.heard(err)
 }
 
 // takeLocally judges by this process's memory: share 1 by the rules as they are,
 // 2 by half of them, 0 only notes.
-func (g *Guard) takeLocally(t Try, share int) (wait time.Duration) {
-	now := g.now()
-	g.mu.Lock()
-	defer g.mu.Unlock()
+func (l *Limiter) takeLocally(t Try, share int) (wait time.Duration) {
+	now := l.now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for _, r := range t.rules {
-		log := g.tries[r.Key]
+		log := l.tries[r.Key]
 		for len(log) > 0 && !now.Before(log[0].at.Add(r.Window)) {
 			log = log[1:]
 		}
-		g.tries[r.Key] = log
+		l.tries[r.Key] = log
 		if share == 0 {
 			continue
 		}
@@ -191,45 +158,48 @@ func (g *Guard) takeLocally(t Try, share int) (wait time.Duration) {
 	if wait > 0 {
 		return wait
 	}
-	if len(g.tries) >= maxKeys {
-		g.forgetOld(now)
+	if len(l.tries) >= maxKeys {
+		l.forgetOld(now)
 	}
 	for _, r := range t.rules {
-		g.tries[r.Key] = append(g.tries[r.Key], try{t.id, now})
+		l.tries[r.Key] = append(l.tries[r.Key], try{t.id, now})
 	}
 	return 0
 }
 
-// forgetOld makes room: keys without a try in the last hour go first, then any.
-func (g *Guard) forgetOld(now time.Time) {
-	for k, log := range g.tries {
+// forgetOld makes room: keys without a try in the last hour go first, then any,
+// an eighth at a time, so that a flood of keys does not scan all of them for each.
+func (l *Limiter) forgetOld(now time.Time) {
+	for k, log := range l.tries {
 		if len(log) == 0 || now.Sub(log[len(log)-1].at) > time.Hour {
-			delete(g.tries, k)
+			delete(l.tries, k)
 		}
 	}
-	for k := range g.tries {
-		if len(g.tries) < maxKeys {
+	for k := range l.tries {
+		if len(l.tries) < maxKeys*7/8 {
 			return
 		}
-		delete(g.tries, k)
+		delete(l.tries, k)
 	}
 }
 
-func (g *Guard) reachable() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.redis != nil && !g.now().Before(g.away)
+func (l *Limiter) reachable() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.redis != nil && !l.now().Before(l.away)
 }
 
 // heard notes how Redis answered and reports whether it did.
-func (g *Guard) heard(err error) bool {
+func (l *Limiter) heard(err error) bool {
 	if err == nil {
 		return true
 	}
-	g.mu.Lock()
-	g.away = g.now().Add(rest)
-	g.mu.Unlock()
+	l.mu.Lock()
+	l.away = l.now().Add(rest)
+	l.mu.Unlock()
 	return false
 }
 
+// key keeps the name of the package's first years, so that replicas of two
+// releases count the same tries.
 func key(name string) string { return "lr:{guard}:" + name }

@@ -1,0 +1,99 @@
+// Package dedup remembers what was seen already: a viewer of today, a sweep that
+// another replica is doing.
+//
+// As long as Redis answers, the first of all replicas to name a thing is told so,
+// and only that one. While Redis is away each replica knows only its own memory,
+// so a thing may count once in every replica. Nothing here fails a request, and
+// no call waits for Redis longer than its budget.
+package dedup
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	budget  = 150 * time.Millisecond // wait for Redis
+	rest    = time.Second            // how long Redis is left alone after it failed
+	maxKeys = 20_000                 // names in memory
+)
+
+// Seen is a memory of names. It is safe for concurrent use.
+type Seen struct {
+	redis redis.UniversalClient
+	now   func() time.Time
+
+	mu    sync.Mutex
+	until map[string]time.Time
+	away  time.Time // Redis is left alone until then
+}
+
+// New makes an empty memory. With a nil client it is this process's alone.
+func New(client redis.UniversalClient, now func() time.Time) *Seen {
+	return &Seen{redis: client, now: now, until: map[string]time.Time{}}
+}
+
+// First reports whether name has not been seen for life, and notes it.
+func (s *Seen) First(ctx context.Context, name string, life time.Duration) bool {
+	now := s.now()
+	if !s.note(name, now, life) {
+		return false
+	}
+	if !s.reachable(now) {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, budget)
+	defer cancel()
+	// The key keeps its first name, so that replicas of two releases agree.
+	err := s.redis.SetArgs(ctx, "lr:{guard}:"+name, strconv.FormatInt(now.Unix(), 10), redis.SetArgs{Mode: "NX", TTL: life}).Err()
+	if errors.Is(err, redis.Nil) {
+		return false
+	}
+	if err != nil {
+		s.mu.Lock()
+		s.away = now.Add(rest)
+		s.mu.Unlock()
+	}
+	return true
+}
+
+// note is First by this process's memory.
+func (s *Seen) note(name string, now time.Time, life time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if until, ok := s.until[name]; ok && now.Before(until) {
+		return false
+	}
+	if len(s.until) >= maxKeys {
+		s.makeRoom(now)
+	}
+	s.until[name] = now.Add(life)
+	return true
+}
+
+// makeRoom forgets what has expired and, if that is little, any eighth: a flood
+// of names must not scan all of them for each.
+func (s *Seen) makeRoom(now time.Time) {
+	for k, until := range s.until {
+		if !now.Before(until) {
+			delete(s.until, k)
+		}
+	}
+	for k := range s.until {
+		if len(s.until) < maxKeys*7/8 {
+			return
+		}
+		delete(s.until, k)
+	}
+}
+
+func (s *Seen) reachable(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.redis != nil && !now.Before(s.away)
+}

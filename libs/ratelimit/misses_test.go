@@ -1,0 +1,122 @@
+package ratelimit_test
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/ratelimit"
+)
+
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+func misses(o ratelimit.MissOptions) (*ratelimit.Misses, *time.Time) {
+	now := noon
+	o.Now = func() time.Time { return now }
+	return ratelimit.NewMisses(o), &now
+}
+
+// scan asks n times for what is not there and says how often it was let in.
+func scan(m *ratelimit.Misses, addr netip.Addr, n int) (asked int) {
+	for range n {
+		if m.Wait(addr) == 0 {
+			asked++
+			m.Miss(addr)
+		}
+	}
+	return asked
+}
+
+func TestANetworkThatHasSpentItsMissesAsksOnceASecond(t *testing.T) {
+	t.Parallel()
+	m, now := misses(ratelimit.MissOptions{Burst: 10})
+	addr := netip.MustParseAddr("192.0.2.1")
+	if n := scan(m, addr, 100); n != 10 {
+		t.Errorf("%d misses at once, want 10", n)
+	}
+	for i := range 30 {
+		*now = now.Add(time.Second)
+		if n := scan(m, addr, 100); n != 1 {
+			t.Fatalf("second %d: %d questions, want 1", i, n)
+		}
+	}
+	if wait := m.Wait(addr); wait <= 0 || wait > time.Second {
+		t.Errorf("wait %s, want at most a second", wait)
+	}
+	*now = now.Add(time.Hour)
+	if n := scan(m, addr, 100); n != 10 {
+		t.Errorf("%d misses after an hour's rest, want 10", n)
+	}
+}
+
+func TestHitsSpendNothing(t *testing.T) {
+	t.Parallel()
+	m, _ := misses(ratelimit.MissOptions{Burst: 10})
+	for i := range 10_000 {
+		if wait := m.Wait(netip.MustParseAddr("192.0.2.1")); wait != 0 {
+			t.Fatalf("question %d waits %s, though every one before found something", i, wait)
+		}
+	}
+}
+
+func TestQuestionsInFlightArePaidAfterwards(t *testing.T) {
+	t.Parallel()
+	m, now := misses(ratelimit.MissOptions{Burst: 10})
+	addr := netip.MustParseAddr("192.0.2.1")
+	for range 1000 {
+		if m.Wait(addr) != 0 {
+			t.Fatal("refused before any miss is known")
+		}
+	}
+	for range 1000 {
+		m.Miss(addr)
+	}
+	*now = now.Add(9 * time.Second)
+	if n := scan(m, addr, 100); n != 1 {
+		t.Errorf("%d questions, want 1: the network is still in debt", n)
+	}
+	*now = now.Add(21 * time.Second)
+	if n := scan(m, addr, 100); n < 8 {
+		t.Errorf("%d questions after 30 s, want about a budget: debt is bounded", n)
+	}
+}
+
+func TestNetworks(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		a, b string
+		same bool
+	}{
+		"neighbours in IPv4":          {"192.0.2.1", "192.0.2.2", false},
+		"one /64 of IPv6":             {"2001:db8:1:2::1", "2001:db8:1:2:ffff::9", true},
+		"two /64s of IPv6":            {"2001:db8:1:2::1", "2001:db8:1:3::1", false},
+		"IPv4 and its mapped form":    {"192.0.2.1", "::ffff:192.0.2.1", true},
+		"one link-local, two zones":   {"fe80::1%eth0", "fe80::1%eth1", true},
+		"IPv4 in the IPv6 of another": {"192.0.2.1", "2001:db8::192.0.2.1", false},
+	} {
+		if same := ratelimit.Network(netip.MustParseAddr(tt.a)) == ratelimit.Network(netip.MustParseAddr(tt.b)); same != tt.same {
+			t.Errorf("%s: same = %v, want %v", name, same, tt.same)
+		}
+	}
+	m, _ := misses(ratelimit.MissOptions{Burst: 3})
+	scan(m, netip.Addr{}, 10)
+	if m.Wait(netip.Addr{}) == 0 || m.Wait(netip.MustParseAddr("192.0.2.1")) != 0 {
+		t.Error("peers without an address share a budget, and only that one")
+	}
+}
+
+func TestMemoryIsBounded(t *testing.T) {
+	t.Parallel()
+	m, _ := misses(ratelimit.MissOptions{Burst: 2, Networks: 100})
+	for i := range 100_000 {
+		addr := netip.MustParseAddr(fmt.Sprintf("2001:db8:%x:%x::1", i>>16, i&0xffff))
+		if m.Wait(addr) != 0 {
+			t.Fatal("a network that never missed is refused")
+		}
+		m.Miss(addr)
+		if n := m.Len(); n > 100 {
+			t.Fatalf("%d networks in memory, want at most 100", n)
+		}
+	}
+}
