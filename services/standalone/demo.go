@@ -12,21 +12,21 @@ import (
 
 // demo sees to a working key for each plan. The keys are kept beside the data; one
 // that somebody revoked is replaced.
-func (s *Stack) demo(ctx context.Context, cfg firestoredb.Config, dir *dataDir, kept *secrets) error {
+func (s *Stack) demo(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	db, err := firestoredb.Open(ctx, cfg)
+	db, err := firestoredb.Open(ctx, firestoredb.Config{Project: project, Endpoint: s.firestore})
 	if err != nil {
 		return fmt.Errorf("demo accounts: %w", err)
 	}
 	defer func() { _ = db.Close() }()
 	for _, plan := range identity.Plans() {
-		key, err := auth.EnsureDemo(ctx, db, plan, kept.Keys[plan.String()])
+		key, err := auth.EnsureDemo(ctx, db, plan, s.secrets.Keys[plan.String()])
 		if err != nil {
 			return fmt.Errorf("demo accounts: %w", err)
 		}
-		kept.Keys[plan.String()] = key
+		s.secrets.Keys[plan.String()] = key
 	}
-	s.Keys = kept.Keys
-	return dir.saveSecrets(kept)
+	s.Keys = s.secrets.Keys
+	return s.dir.saveSecrets(s.secrets)
 }

@@ -14,29 +14,18 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
+	"slices"
 	"sync"
 	"time"
 
-	"github.com/caarlos0/env/v11"
-	"github.com/valyala/fasthttp"
-	"github.com/valyala/fasthttp/fasthttpadaptor"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/linkreel/linkreel/libs/boot"
-	"github.com/linkreel/linkreel/libs/firestoredb"
-	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/localcloud/firestore"
 	"github.com/linkreel/linkreel/libs/localcloud/redisproc"
 	"github.com/linkreel/linkreel/libs/localcloud/storage"
-	"github.com/linkreel/linkreel/services/auth"
-	"github.com/linkreel/linkreel/services/links"
-	"github.com/linkreel/linkreel/services/standalone/internal/gateway"
-	worker "github.com/linkreel/linkreel/services/transcoding-worker"
-	"github.com/linkreel/linkreel/services/videos"
 )
 
 // Config says where a stack lives. Everything else that the services can be told
@@ -73,209 +62,140 @@ type Stack struct {
 	Storage   *storage.Server   `json:"-"`
 	Redis     *redisproc.Server `json:"-"`
 
+	cfg       Config
+	dir       *dataDir
+	secrets   *secrets
+	public    publicPorts
+	storage   net.Listener            // of object storage's API
+	internal  map[string]net.Listener // by service
+	firestore string                  // address of Firestore
+	services  map[string]*boot.Service
+
 	ctx     context.Context // ends when the stack stops
 	stop    context.CancelFunc
 	group   *errgroup.Group
-	closers []func(context.Context) error // in the order of closing
+	closers []func(context.Context) error // of what was opened, in that order
 	once    sync.Once
 	err     error
 }
 
-// project names the local Google Cloud project; bucket its bucket.
-const (
-	project = "linkreel-local"
-	bucket  = "linkreel-media"
-)
+// publicPorts are the ports that people and programs outside call.
+type publicPorts struct{ base, short, admin, upload port }
 
 // Start brings a stack up and returns when it serves. It stops when ctx ends;
 // Close waits for that.
-func Start(ctx context.Context, cfg Config) (_ *Stack, err error) {
-	dir, err := openDataDir(cfg.DataDir)
-	if err != nil {
-		return nil, err
-	}
+func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	ctx, stop := context.WithCancel(ctx)
 	group, gctx := errgroup.WithContext(ctx)
-	s := &Stack{ctx: gctx, stop: stop, group: group}
-	// A start that fails half way closes what it opened, the last first.
-	var opened []func()
-	defer func() {
-		if err != nil && len(s.closers) == 0 { // later, Close does it
-			stop()
-			for i := len(opened) - 1; i >= 0; i-- {
-				opened[i]()
-			}
-			dir.close()
+	s := &Stack{cfg: cfg, ctx: gctx, stop: stop, group: group}
+	// Each step opens what the next one needs and notes how to close it. Loops
+	// come before listeners, so that on the way down no request waits for a loop
+	// that has ended; whoever connects before that waits in the kernel's queue.
+	for _, step := range []func(context.Context) error{
+		s.openDataDir, s.takePorts, s.startTelemetry, s.startRedis, s.startFirestore, s.startStorage,
+		s.buildServices, s.runLoops, s.serve, s.demo, s.announce,
+	} {
+		if err := step(gctx); err != nil {
+			return nil, errors.Join(err, s.Close())
 		}
-	}()
-	ports, err := listenAll(ctx, cfg.PortBase)
+	}
+	return s, nil
+}
+
+// onClose notes how to close something that was just opened.
+func (s *Stack) onClose(c func(context.Context) error) { s.closers = append(s.closers, c) }
+
+func (s *Stack) openDataDir(context.Context) error {
+	dir, err := openDataDir(s.cfg.DataDir)
+	if err != nil {
+		return err
+	}
+	s.dir = dir
+	s.onClose(func(context.Context) error { dir.close(); return nil })
+	if s.secrets, err = dir.loadSecrets(); err != nil {
+		return err
+	}
+	s.AdminToken = s.secrets.AdminToken
+	return nil
+}
+
+// takePorts binds every port, public and internal, before anything is told its
+// address.
+func (s *Stack) takePorts(ctx context.Context) error {
+	ports, err := listenAll(ctx, s.cfg.PortBase)
+	if err != nil {
+		return err
+	}
+	s.public = publicPorts{ports[0], ports[1], ports[2], ports[3]}
+	s.onClose(func(context.Context) error {
+		for _, p := range ports {
+			p.close()
+		}
+		return nil
+	})
+	s.BaseURL, s.ShortBaseURL, s.AdminURL, s.UploadURL = s.public.base.url(), s.public.short.url(), s.public.admin.url(), s.public.upload.url()
+	if s.storage, err = s.loopback(ctx); err != nil {
+		return err
+	}
+	s.internal = map[string]net.Listener{}
+	for _, name := range []string{"auth", "links", "videos"} {
+		if s.internal[name], err = s.loopback(ctx); err != nil {
+			return err
+		}
+	}
+	// The data directory and the ports are ours, so a stack file that is there was
+	// left by a killed stack and would mislead.
+	return removeStackFile(s.cfg.StackFile)
+}
+
+// loopback listens on a free port of this machine alone.
+func (s *Stack) loopback(ctx context.Context) (net.Listener, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	base, short, admin, upload := ports[0], ports[1], ports[2], ports[3]
-	for _, p := range ports {
-		opened = append(opened, p.close)
-	}
-	// The data directory and the ports are ours, so a file that is there was left
-	// by a killed stack and would mislead.
-	if err := removeStackFile(cfg.StackFile); err != nil {
-		return nil, err
-	}
-	secrets, err := dir.loadSecrets()
-	if err != nil {
-		return nil, err
-	}
-	s.BaseURL, s.ShortBaseURL, s.AdminURL, s.UploadURL, s.AdminToken = base.url(), short.url(), admin.url(), upload.url(), secrets.AdminToken
-	if err := setLog(cfg, dir); err != nil {
-		return nil, err
+	s.onClose(func(context.Context) error {
+		_ = l.Close() // its server closed it already, where one was started
+		return nil
+	})
+	return l, nil
+}
+
+func (s *Stack) startTelemetry(ctx context.Context) error {
+	if err := setLog(s.cfg, s.dir); err != nil {
+		return err
 	}
 	flush, err := boot.Telemetry(ctx, "linkreel")
 	if err != nil {
-		return nil, err
+		return err
 	}
+	s.onClose(flush)
+	return nil
+}
 
-	s.Redis, err = redisproc.Start(ctx, redisproc.Options{Dir: dir.join("redis")})
-	if err != nil {
-		return nil, err
-	}
-	opened = append(opened, func() { _ = s.Redis.Stop() })
-	indexes, err := firestore.ParseIndexes(auth.Indexes, links.Indexes, videos.Indexes, worker.Indexes)
-	if err != nil {
-		return nil, fmt.Errorf("indexes: %w", err)
-	}
-	s.Firestore, err = firestore.Open(firestore.Options{Path: dir.join("firestore.db"), Indexes: indexes})
-	if err != nil {
-		return nil, err
-	}
-	opened = append(opened, func() { _ = s.Firestore.Close() })
-	firestoreAddr, err := s.Firestore.Listen("127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	api, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	opened = append(opened, func() { _ = api.Close() })
-	apiURL := "http://" + api.Addr().String()
-	s.Storage, err = storage.Open(storage.Options{
-		Dir: dir.join("objects"), Buckets: []string{bucket}, PublicURL: s.UploadURL, APIURL: apiURL,
-		// Any page may play and upload by a signed address, which is its own
-		// credential; embeds live on other people's hosts.
-		CORS: []storage.CORS{{Origin: []string{"*"}, Method: []string{"GET", "HEAD", "PUT", "POST"},
-			ResponseHeader: []string{"Content-Type", "Content-Range", "Content-Length", "Range", "ETag", "Location", "x-goog-resumable"}, MaxAgeSeconds: 3600}},
-		Notify: &storage.Notify{URL: s.BaseURL + videos.StorageHookPath, Events: []string{"OBJECT_FINALIZE"}, Subscription: "projects/" + project + "/subscriptions/uploads"},
-	})
-	if err != nil {
-		return nil, err
-	}
-	opened = append(opened, func() { _ = s.Storage.Close() })
-	keyFile := dir.join("storage-key.json")
-	if err := os.WriteFile(keyFile, s.Storage.ServiceAccountKey(), 0o600); err != nil {
-		return nil, fmt.Errorf("storage key: %w", err)
-	}
-	internal := map[string]net.Listener{} // by service
-	for _, name := range []string{"auth", "links", "videos"} {
-		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+func setLog(cfg Config, dir *dataDir) error {
+	w := cfg.Log
+	if w == nil {
+		f, err := os.OpenFile(dir.join("linkreel.log"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 		if err != nil {
-			return nil, err
+			return fmt.Errorf("log: %w", err)
 		}
-		opened = append(opened, func() { _ = l.Close() })
-		internal[name] = l
+		w = f
 	}
+	slog.SetDefault(boot.NewLogger(w, cfg.LogLevel))
+	return nil
+}
 
-	settings := environment(cfg.Env, map[string]string{
-		"LINKREEL_FIRESTORE_PROJECT":  project,
-		"LINKREEL_FIRESTORE_ENDPOINT": firestoreAddr.String(),
-		"LINKREEL_STORAGE_BUCKET":     bucket,
-		"LINKREEL_STORAGE_PUBLIC_URL": s.UploadURL,
-		"LINKREEL_STORAGE_ENDPOINT":   apiURL,
-		"LINKREEL_STORAGE_KEY_FILE":   keyFile,
-		"LINKREEL_REDIS_URL":          s.Redis.Addr(),
-		"LINKREEL_BASE_URL":           s.BaseURL,
-		"LINKREEL_SHORT_BASE_URL":     s.ShortBaseURL,
-		"LINKREEL_AUTH_URL":           "http://" + internal["auth"].Addr().String(),
-		"LINKREEL_LINKS_URL":          "http://" + internal["links"].Addr().String(),
-		"LINKREEL_VIDEOS_URL":         "http://" + internal["videos"].Addr().String(),
-		"LINKREEL_ADMIN_TOKEN":        secrets.AdminToken,
-		"LINKREEL_INTERNAL_TOKEN":     secrets.InternalToken,
-		"LINKREEL_TOKEN_SECRET":       secrets.PlaybackKey,
-		"LINKREEL_SPOOL_DIR":          dir.join("spool"),
-		"LINKREEL_SCRATCH_DIR":        dir.join("scratch"),
-		"LINKREEL_PUSH_JWKS_URL":      apiURL + "/oauth2/v3/certs",
-		"LINKREEL_PUSH_AUDIENCE":      s.BaseURL + videos.StorageHookPath,
-		"LINKREEL_ADMIN_ADDR":         "",
-	})
-	services := map[string]*boot.Service{}
-	for _, part := range []struct {
-		name string
-		make func() (*boot.Service, error)
-	}{
-		{"auth", func() (*boot.Service, error) { return build(gctx, settings, auth.New) }},
-		{"links", func() (*boot.Service, error) { return build(gctx, settings, links.New) }},
-		{"videos", func() (*boot.Service, error) { return build(gctx, settings, videos.New) }},
-		{"transcoding-worker", func() (*boot.Service, error) { return build(gctx, settings, worker.New) }},
-	} {
-		svc, err := part.make()
-		if err != nil {
-			return nil, err
-		}
-		services[part.name] = svc
-		opened = append(opened, func() { _ = boot.CloseAll(context.Background(), svc) })
+// announce writes the file that tells scripts where the stack is.
+func (s *Stack) announce(context.Context) error {
+	if s.cfg.StackFile == "" {
+		return nil
 	}
-
-	s.serveFast(gateway.New(map[string]fasthttp.RequestHandler{
-		"auth": services["auth"].Handler("api"), "links": services["links"].Handler("api"), "videos": services["videos"].Handler("api"),
-	}), base.listeners...)
-	s.serveFast(services["links"].Handler("redirect"), short.listeners...)
-	s.serveFast(withHealth(services["auth"].Handler("admin"), services), admin.listeners...)
-	for name, l := range internal {
-		s.serveFast(services[name].Handler("internal"), l)
+	if err := writeStackFile(s.cfg.StackFile, s); err != nil {
+		return err
 	}
-	s.serveHTTP(s.Storage.PublicHandler(), upload.listeners...)
-	s.serveHTTP(s.Storage.APIHandler(), api)
-	s.group.Go(func() error { return s.superviseRedis() })
-	loops, endLoops := context.WithCancel(context.WithoutCancel(gctx))
-	loopGroup, loopCtx := errgroup.WithContext(loops)
-	for _, svc := range services {
-		boot.StartLoops(loopCtx, loopGroup, svc)
-		boot.Warm(loopCtx, svc)
-	}
-	s.group.Go(func() error { // a loop that fails stops the stack
-		select {
-		case <-loopCtx.Done():
-			return loopGroup.Wait()
-		case <-gctx.Done():
-			return nil
-		}
-	})
-	// After the listeners: loops hand back and flush, then the services' clients,
-	// then what they were clients of.
-	s.closers = append(s.closers,
-		func(context.Context) error { endLoops(); return loopGroup.Wait() },
-		func(ctx context.Context) error {
-			var errs []error
-			for _, name := range []string{"transcoding-worker", "videos", "links", "auth"} {
-				errs = append(errs, boot.CloseAll(ctx, services[name]))
-			}
-			return errors.Join(errs...)
-		},
-		func(context.Context) error { return s.Storage.Close() },
-		func(context.Context) error { return s.Firestore.Close() },
-		func(context.Context) error { return s.Redis.Stop() },
-		flush,
-		func(context.Context) error { dir.close(); return nil },
-	)
-	if err := s.demo(ctx, firestoredb.Config{Project: project, Endpoint: settings["LINKREEL_FIRESTORE_ENDPOINT"]}, dir, secrets); err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
-	if cfg.StackFile != "" {
-		if err := writeStackFile(cfg.StackFile, s); err != nil {
-			return nil, errors.Join(err, s.Close())
-		}
-		s.closers = append([]func(context.Context) error{func(context.Context) error { return removeStackFile(cfg.StackFile) }}, s.closers...)
-	}
-	return s, nil
+	s.onClose(func(context.Context) error { return removeStackFile(s.cfg.StackFile) })
+	return nil
 }
 
 func writeStackFile(path string, s *Stack) error {
@@ -295,90 +215,11 @@ func removeStackFile(path string) error {
 	return nil
 }
 
-// build makes a service from settings, as its own main makes it from the
-// environment.
-func build[C any](ctx context.Context, settings map[string]string, make func(context.Context, C) (*boot.Service, error)) (*boot.Service, error) {
-	var cfg C
-	if err := env.ParseWithOptions(&cfg, env.Options{Environment: settings}); err != nil {
-		return nil, fmt.Errorf("configuration: %w", err)
-	}
-	return make(ctx, cfg)
-}
-
-// environment is the process's, under extra, under the wiring of the stack.
-func environment(extra, wiring map[string]string) map[string]string {
-	out := env.ToMap(os.Environ())
-	for _, m := range []map[string]string{wiring, extra} {
-		for k, v := range m {
-			out[k] = v
-		}
-	}
-	return out
-}
-
-func setLog(cfg Config, dir *dataDir) error {
-	w := cfg.Log
-	if w == nil {
-		f, err := os.OpenFile(dir.join("linkreel.log"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-		if err != nil {
-			return fmt.Errorf("log: %w", err)
-		}
-		w = f
-	}
-	slog.SetDefault(boot.NewLogger(w, cfg.LogLevel))
-	return nil
-}
-
-func (s *Stack) serveFast(h fasthttp.RequestHandler, listeners ...net.Listener) {
-	srv := httpapi.NewServer("", h)
-	for _, l := range listeners {
-		s.group.Go(func() error { return srv.Serve(l) })
-	}
-	s.closers = append(s.closers, srv.ShutdownWithContext)
-}
-
-func (s *Stack) serveHTTP(h http.Handler, listeners ...net.Listener) {
-	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 75 * time.Second}
-	for _, l := range listeners {
-		s.group.Go(func() error {
-			if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-				return err
-			}
-			return nil
-		})
-	}
-	s.closers = append(s.closers, func(ctx context.Context) error {
-		if err := srv.Shutdown(ctx); err != nil {
-			return srv.Close() // a long upload does not hold the stop; its client repeats it
-		}
-		return nil
-	})
-}
-
-// superviseRedis starts Redis again when it dies, as a cluster would.
-func (s *Stack) superviseRedis() error {
-	for {
-		select {
-		case <-s.ctx.Done():
-			return nil
-		case <-s.Redis.Done():
-		}
-		slog.Warn("redis ended; starting it again")
-		select {
-		case <-s.ctx.Done():
-			return nil
-		case <-time.After(500 * time.Millisecond):
-		}
-		if err := s.Redis.Restart(s.ctx); err != nil && s.ctx.Err() == nil {
-			slog.Warn("redis does not start", "error", err)
-		}
-	}
-}
-
 // Done is closed when the stack stops, by itself or by its context.
 func (s *Stack) Done() <-chan struct{} { return s.ctx.Done() }
 
-// Close stops the stack in order and returns what went wrong, now or earlier.
+// Close stops the stack, what was opened last first, and returns what went
+// wrong, now or earlier.
 func (s *Stack) Close() error {
 	s.once.Do(func() {
 		failed := context.Cause(s.ctx)
@@ -389,29 +230,10 @@ func (s *Stack) Close() error {
 		if failed != nil && !errors.Is(failed, context.Canceled) {
 			errs = append(errs, failed)
 		}
-		for _, c := range s.closers {
+		for _, c := range slices.Backward(s.closers) {
 			errs = append(errs, c(ctx))
 		}
 		s.err = errors.Join(append(errs, s.group.Wait())...)
 	})
 	return s.err
-}
-
-// withHealth adds health and metrics to the operator's listener.
-func withHealth(operator fasthttp.RequestHandler, services map[string]*boot.Service) fasthttp.RequestHandler {
-	health := fasthttpadaptor.NewFastHTTPHandler(boot.AdminHandler(func() error {
-		var errs []error
-		for _, svc := range services {
-			errs = append(errs, svc.NotReady())
-		}
-		return errors.Join(errs...)
-	}))
-	return func(ctx *fasthttp.RequestCtx) {
-		switch path := string(ctx.Path()); {
-		case path == "/livez", path == "/readyz", path == "/metrics", path == "/version", strings.HasPrefix(path, "/debug/pprof/"):
-			health(ctx)
-		default:
-			operator(ctx)
-		}
-	}
 }

@@ -1,0 +1,94 @@
+package standalone
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/localcloud/firestore"
+	"github.com/linkreel/linkreel/libs/localcloud/redisproc"
+	"github.com/linkreel/linkreel/libs/localcloud/storage"
+	"github.com/linkreel/linkreel/services/auth"
+	"github.com/linkreel/linkreel/services/links"
+	worker "github.com/linkreel/linkreel/services/transcoding-worker"
+	"github.com/linkreel/linkreel/services/videos"
+)
+
+// project names the local Google Cloud project; bucket its bucket.
+const (
+	project = "linkreel-local"
+	bucket  = "linkreel-media"
+)
+
+func (s *Stack) startRedis(ctx context.Context) (err error) {
+	s.Redis, err = redisproc.Start(ctx, redisproc.Options{Dir: s.dir.join("redis")})
+	if err != nil {
+		return err
+	}
+	s.onClose(func(context.Context) error { return s.Redis.Stop() })
+	s.group.Go(s.superviseRedis)
+	return nil
+}
+
+// superviseRedis starts Redis again when it dies, as a cluster would.
+func (s *Stack) superviseRedis() error {
+	for {
+		select {
+		case <-s.ctx.Done():
+			return nil
+		case <-s.Redis.Done():
+		}
+		slog.Warn("redis ended; starting it again")
+		select {
+		case <-s.ctx.Done():
+			return nil
+		case <-time.After(500 * time.Millisecond):
+		}
+		if err := s.Redis.Restart(s.ctx); err != nil && s.ctx.Err() == nil {
+			slog.Warn("redis does not start", "error", err)
+		}
+	}
+}
+
+func (s *Stack) startFirestore(context.Context) error {
+	indexes, err := firestore.ParseIndexes(auth.Indexes, links.Indexes, videos.Indexes, worker.Indexes)
+	if err != nil {
+		return fmt.Errorf("indexes: %w", err)
+	}
+	s.Firestore, err = firestore.Open(firestore.Options{Path: s.dir.join("firestore.db"), Indexes: indexes})
+	if err != nil {
+		return err
+	}
+	s.onClose(func(context.Context) error { return s.Firestore.Close() })
+	addr, err := s.Firestore.Listen("127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	s.firestore = addr.String()
+	return nil
+}
+
+func (s *Stack) startStorage(context.Context) (err error) {
+	s.Storage, err = storage.Open(storage.Options{
+		Dir: s.dir.join("objects"), Buckets: []string{bucket}, PublicURL: s.UploadURL, APIURL: s.storageURL(),
+		// Any page may play and upload by a signed address, which is its own
+		// credential; embeds live on other people's hosts.
+		CORS: []storage.CORS{{Origin: []string{"*"}, Method: []string{"GET", "HEAD", "PUT", "POST"},
+			ResponseHeader: []string{"Content-Type", "Content-Range", "Content-Length", "Range", "ETag", "Location", "x-goog-resumable"}, MaxAgeSeconds: 3600}},
+		Notify: &storage.Notify{URL: s.BaseURL + videos.StorageHookPath, Events: []string{"OBJECT_FINALIZE"}, Subscription: "projects/" + project + "/subscriptions/uploads"},
+	})
+	if err != nil {
+		return err
+	}
+	s.onClose(func(context.Context) error { return s.Storage.Close() })
+	if err := os.WriteFile(s.storageKeyFile(), s.Storage.ServiceAccountKey(), 0o600); err != nil {
+		return fmt.Errorf("storage key: %w", err)
+	}
+	return nil
+}
+
+func (s *Stack) storageURL() string { return "http://" + s.storage.Addr().String() }
+
+func (s *Stack) storageKeyFile() string { return s.dir.join("storage-key.json") }

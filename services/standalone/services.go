@@ -1,0 +1,178 @@
+package standalone
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/caarlos0/env/v11"
+	"github.com/valyala/fasthttp"
+	"github.com/valyala/fasthttp/fasthttpadaptor"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/linkreel/linkreel/libs/boot"
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/services/auth"
+	"github.com/linkreel/linkreel/services/links"
+	"github.com/linkreel/linkreel/services/standalone/internal/gateway"
+	worker "github.com/linkreel/linkreel/services/transcoding-worker"
+	"github.com/linkreel/linkreel/services/videos"
+)
+
+// buildServices makes the services from the environment and the stack's wiring.
+func (s *Stack) buildServices(ctx context.Context) error {
+	settings := environment(s.cfg.Env, s.wiring())
+	s.services = map[string]*boot.Service{}
+	for _, part := range []struct {
+		name string
+		make func() (*boot.Service, error)
+	}{
+		{"auth", func() (*boot.Service, error) { return build(ctx, settings, auth.New) }},
+		{"links", func() (*boot.Service, error) { return build(ctx, settings, links.New) }},
+		{"videos", func() (*boot.Service, error) { return build(ctx, settings, videos.New) }},
+		{"transcoding-worker", func() (*boot.Service, error) { return build(ctx, settings, worker.New) }},
+	} {
+		svc, err := part.make()
+		if err != nil {
+			return err
+		}
+		s.services[part.name] = svc
+		s.onClose(func(ctx context.Context) error { return boot.CloseAll(ctx, svc) })
+	}
+	return nil
+}
+
+// wiring tells the services where everything is.
+func (s *Stack) wiring() map[string]string {
+	internal := func(service string) string { return "http://" + s.internal[service].Addr().String() }
+	return map[string]string{
+		"LINKREEL_FIRESTORE_PROJECT":  project,
+		"LINKREEL_FIRESTORE_ENDPOINT": s.firestore,
+		"LINKREEL_STORAGE_BUCKET":     bucket,
+		"LINKREEL_STORAGE_PUBLIC_URL": s.UploadURL,
+		"LINKREEL_STORAGE_ENDPOINT":   s.storageURL(),
+		"LINKREEL_STORAGE_KEY_FILE":   s.storageKeyFile(),
+		"LINKREEL_REDIS_URL":          s.Redis.Addr(),
+		"LINKREEL_BASE_URL":           s.BaseURL,
+		"LINKREEL_SHORT_BASE_URL":     s.ShortBaseURL,
+		"LINKREEL_AUTH_URL":           internal("auth"),
+		"LINKREEL_LINKS_URL":          internal("links"),
+		"LINKREEL_VIDEOS_URL":         internal("videos"),
+		"LINKREEL_ADMIN_TOKEN":        s.secrets.AdminToken,
+		"LINKREEL_INTERNAL_TOKEN":     s.secrets.InternalToken,
+		"LINKREEL_TOKEN_SECRET":       s.secrets.PlaybackKey,
+		"LINKREEL_SPOOL_DIR":          s.dir.join("spool"),
+		"LINKREEL_SCRATCH_DIR":        s.dir.join("scratch"),
+		"LINKREEL_PUSH_JWKS_URL":      s.storageURL() + "/oauth2/v3/certs",
+		"LINKREEL_PUSH_AUDIENCE":      s.BaseURL + videos.StorageHookPath,
+		"LINKREEL_ADMIN_ADDR":         "",
+	}
+}
+
+// build makes a service from settings, as its own main makes it from the
+// environment.
+func build[C any](ctx context.Context, settings map[string]string, make func(context.Context, C) (*boot.Service, error)) (*boot.Service, error) {
+	var cfg C
+	if err := env.ParseWithOptions(&cfg, env.Options{Environment: settings}); err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	return make(ctx, cfg)
+}
+
+// environment is the process's, under extra, under the wiring of the stack.
+func environment(extra, wiring map[string]string) map[string]string {
+	out := env.ToMap(os.Environ())
+	for _, m := range []map[string]string{wiring, extra} {
+		for k, v := range m {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+// runLoops runs what the services do beside requests. On the way down loops end
+// after the listeners, since the last requests may count on them, and before the
+// stores that they hand back and flush to.
+func (s *Stack) runLoops(ctx context.Context) error {
+	loops, end := context.WithCancel(context.WithoutCancel(ctx))
+	group, loopCtx := errgroup.WithContext(loops)
+	for _, svc := range s.services {
+		boot.StartLoops(loopCtx, group, svc)
+		boot.Warm(loopCtx, svc)
+	}
+	s.group.Go(func() error { // a loop that fails stops the stack
+		select {
+		case <-loopCtx.Done():
+			return group.Wait()
+		case <-ctx.Done():
+			return nil
+		}
+	})
+	s.onClose(func(context.Context) error { end(); return group.Wait() })
+	return nil
+}
+
+// serve opens the listeners, the public ones last: they are the first to close.
+func (s *Stack) serve(context.Context) error {
+	s.serveHTTP(s.Storage.APIHandler(), s.storage)
+	s.serveHTTP(s.Storage.PublicHandler(), s.public.upload.listeners...)
+	for name, l := range s.internal {
+		s.serveFast(s.services[name].Handler("internal"), l)
+	}
+	s.serveFast(withHealth(s.services["auth"].Handler("admin"), s.services), s.public.admin.listeners...)
+	s.serveFast(s.services["links"].Handler("redirect"), s.public.short.listeners...)
+	s.serveFast(gateway.New(map[string]fasthttp.RequestHandler{
+		"auth": s.services["auth"].Handler("api"), "links": s.services["links"].Handler("api"), "videos": s.services["videos"].Handler("api"),
+	}), s.public.base.listeners...)
+	return nil
+}
+
+func (s *Stack) serveFast(h fasthttp.RequestHandler, listeners ...net.Listener) {
+	srv := httpapi.NewServer("", h)
+	for _, l := range listeners {
+		s.group.Go(func() error { return srv.Serve(l) })
+	}
+	s.onClose(srv.ShutdownWithContext)
+}
+
+func (s *Stack) serveHTTP(h http.Handler, listeners ...net.Listener) {
+	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 75 * time.Second}
+	for _, l := range listeners {
+		s.group.Go(func() error {
+			if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				return err
+			}
+			return nil
+		})
+	}
+	s.onClose(func(ctx context.Context) error {
+		if err := srv.Shutdown(ctx); err != nil {
+			return srv.Close() // a long upload does not hold the stop; its client repeats it
+		}
+		return nil
+	})
+}
+
+// withHealth adds health and metrics to the operator's listener.
+func withHealth(operator fasthttp.RequestHandler, services map[string]*boot.Service) fasthttp.RequestHandler {
+	health := fasthttpadaptor.NewFastHTTPHandler(boot.AdminHandler(func() error {
+		var errs []error
+		for _, svc := range services {
+			errs = append(errs, svc.NotReady())
+		}
+		return errors.Join(errs...)
+	}))
+	return func(ctx *fasthttp.RequestCtx) {
+		switch path := string(ctx.Path()); {
+		case path == "/livez", path == "/readyz", path == "/metrics", path == "/version", strings.HasPrefix(path, "/debug/pprof/"):
+			health(ctx)
+		default:
+			operator(ctx)
+		}
+	}
+}
