@@ -119,6 +119,25 @@ func IDFrom(prefix string, seed string) string {
 	return prefix + "_" + text
 }
 
+// maxID is longer than every identifier that we give.
+const maxID = 64
+
+// ValidID reports whether a text can be one of our identifiers. Whatever a caller
+// sends in a path must pass it before it becomes a document's name: names between
+// double underscores are reserved in Firestore, and a slash leads elsewhere.
+func ValidID(id string) bool {
+	if id == "" || len(id) > maxID || strings.HasPrefix(id, "__") {
+		return false
+	}
+	for i := range len(id) {
+		c := id[i]
+		if c != '_' && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') {
+			return false
+		}
+	}
+	return true
+}
+
 // NewSlug is n random characters of a lower-case alphabet without look-alikes.
 func NewSlug(n int) string { return mustText(slugAlphabet, n) }
 

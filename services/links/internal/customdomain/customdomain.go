@@ -1,43 +1,69 @@
-// Package customdomain is what Linkreel knows about customers' host names: which names
-// may be claimed, how ownership is proven, and what a claim is worth.
+// Package customdomain is what Linkreel knows about customers' host names: which
+// names may be claimed, how ownership is proven, and what a claim is worth.
 //
-// Several accounts may claim a name; the first that shows its token in the DNS
-// owns it. A proof that disappears costs nothing at first: people tidy their
-// zones. After [Lapse] the domain takes no new links and the name may be proven
-// by somebody else; redirects go on until then.
+// Several accounts may claim a name; the first whose token is found in the DNS
+// owns it. A verified domain is checked again every day. A proof that disappears
+// has no effect at first, because people tidy their zones and put the record
+// back. After [Lapse] without a proof the domain takes no new links, and another
+// account may verify the name. Redirects keep working until that happens.
+//
+// [Service] is how everything else reaches domains. The types are pure: no clock,
+// no I/O.
 package customdomain
 
 import (
+	"fmt"
+	"hash/fnv"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/linkreel/linkreel/libs/apierr"
-	"github.com/linkreel/linkreel/services/links/internal/link"
+	"github.com/linkreel/linkreel/libs/identity"
 )
 
 // How proofs are looked after.
 const (
-	Recheck = 24 * time.Hour     // between two looks at a proof
-	Lapse   = 7 * 24 * time.Hour // how long a proof may be missing
+	// Recheck is the time between two checks of a proof that was found.
+	Recheck = 24 * time.Hour
+	// Lapse is how long a proof may be missing before the name is open to others.
+	Lapse = 7 * 24 * time.Hour
+
+	// A failed check is repeated sooner than a day later, so that a record that
+	// was put back shows soon, and then ever more slowly up to [Recheck].
+	retryMissing = time.Hour
+	retryUnknown = 15 * time.Minute
 )
+
+// Buckets is into how many parts the due checks are divided. An index over a
+// rising time takes about 500 writes a second at its end; with buckets each
+// range takes its share.
+const Buckets = 8
 
 // NotFound is the answer for a domain that is not there and for another
 // account's alike.
-func NotFound() error { return apierr.New(apierr.DomainNotFound, "There is no such domain.") }
+func NotFound() error {
+	return apierr.New(apierr.DomainNotFound, "This account has no domain with this id.")
+}
 
 // NotVerified refuses a link on a domain without proof.
 func NotVerified() error {
-	return apierr.New(apierr.DomainNotVerified, "The domain is not verified yet.")
+	return apierr.New(apierr.DomainNotVerified, "The domain is not verified. Add its TXT record, verify it, and try again.")
 }
 
-// Taken refuses a name that is proven already.
+// Taken refuses a name that is verified already.
 func Taken() error {
-	return apierr.New(apierr.DomainTaken, "The host name is taken.")
+	return apierr.New(apierr.DomainTaken, "This host name is already claimed or verified. Delete the other domain first, or use another host name.")
 }
 
 // InUse refuses to delete a domain that has links.
 func InUse() error {
-	return apierr.New(apierr.DomainInUse, "Links still use the domain. Delete them first.")
+	return apierr.New(apierr.DomainInUse, "Links still use this domain. Delete them first.")
+}
+
+// Full refuses one domain too many.
+func Full() error {
+	return apierr.New(apierr.QuotaExceeded, "The account has as many domains as its limit allows. Delete one, or ask for a higher limit.")
 }
 
 // Domain is an account's claim to a host name.
@@ -46,11 +72,28 @@ type Domain struct {
 	AccountID string
 	Hostname  string
 	Token     string
+	Nonce     string // of the request that made the claim
 	CreatedAt time.Time
 
-	VerifiedAt    time.Time // zero while pending
-	LastCheckedAt time.Time // zero before the first look
-	FailingSince  time.Time // first look of those in a row that missed the proof
+	VerifiedAt   time.Time // zero while pending
+	CheckedAt    time.Time // zero before the first check
+	FailingSince time.Time // first check of those in a row that missed the proof
+	Failures     int       // failed checks in a row, by which the next one is delayed
+	Failure      string    // why the last check failed, in words; "" when it did not
+	NextCheckAt  time.Time // zero while pending: only the owner asks for a check
+}
+
+// ID names an account's claim to a host name. It is the same when the account
+// claims the name again, so that slugs of deleted links on it stay in quarantine.
+func ID(account, hostname string) string {
+	return identity.IDFrom("dom", account+"/"+hostname)
+}
+
+// Bucket is the part of the due checks that a domain belongs to.
+func Bucket(id string) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(id))
+	return int(h.Sum32() % Buckets)
 }
 
 // Record is the DNS record that proves the claim.
@@ -58,7 +101,7 @@ func (d *Domain) Record() (name, value string) {
 	return RecordName(d.Hostname), "linkreel-verify=" + d.Token
 }
 
-// RecordName is where the proof for a host name stands.
+// RecordName is where the proof for a host name is looked for.
 func RecordName(hostname string) string { return "_linkreel." + hostname }
 
 // Verified reports whether the domain may take new links at now.
@@ -72,28 +115,76 @@ func (d *Domain) Lapsed(now time.Time) bool {
 	return !d.FailingSince.IsZero() && now.Sub(d.FailingSince) >= Lapse
 }
 
-// Looked notes the result of a look at the proof.
-func (d *Domain) Looked(proven bool, now time.Time) {
-	d.LastCheckedAt = now
+// Outcome is what a check of the proof found.
+type Outcome int
+
+// The outcomes of a check.
+const (
+	Proven  Outcome = iota
+	Missing         // the DNS answered, and the proof is not there
+	Unknown         // nobody could say; it counts neither for nor against the claim
+	Lost            // the proof is there, but another account owns the name now
+)
+
+// Inspect compares the TXT records found at [Domain.Record] with the proof. err
+// is the resolver's. The reason is for the owner of the domain.
+func (d *Domain) Inspect(texts []string, err error) (Outcome, string) {
+	name, value := d.Record()
 	switch {
-	case proven:
-		d.FailingSince = time.Time{}
+	case err != nil:
+		return Unknown, fmt.Sprintf("The name servers of %s did not answer. The domain keeps its state and is checked again later.", d.Hostname)
+	case slices.ContainsFunc(texts, func(t string) bool { return strings.TrimSpace(t) == value }):
+		return Proven, ""
+	case len(texts) == 0:
+		return Missing, fmt.Sprintf("There is no TXT record at %s. Add it with the value shown in records.", name)
+	}
+	return Missing, fmt.Sprintf("The TXT record at %s has another value. Set it to the value shown in records.", name)
+}
+
+// Checked notes the outcome of a check. Whatever the outcome, the next check of
+// a verified domain moves into the future: a domain that cannot be checked must
+// not stay at the head of the queue and hold up the others.
+func (d *Domain) Checked(o Outcome, reason string, now time.Time) {
+	d.CheckedAt, d.Failure = now, reason
+	if o == Proven {
+		d.FailingSince, d.Failures = time.Time{}, 0
 		if d.VerifiedAt.IsZero() {
 			d.VerifiedAt = now
 		}
-	case d.FailingSince.IsZero() && !d.VerifiedAt.IsZero():
+		d.NextCheckAt = now.Add(Recheck)
+		return
+	}
+	d.Failures++
+	if d.VerifiedAt.IsZero() {
+		return
+	}
+	switch o {
+	case Unknown:
+		d.NextCheckAt = now.Add(backOff(retryUnknown, d.Failures))
+		return
+	case Lost:
+		d.NextCheckAt = now.Add(Recheck)
+	default:
+		d.NextCheckAt = now.Add(backOff(retryMissing, d.Failures))
+	}
+	if d.FailingSince.IsZero() {
 		d.FailingSince = now
 	}
 }
 
+// backOff doubles first with each failure after the first, up to [Recheck].
+func backOff(first time.Duration, failures int) time.Duration {
+	return min(Recheck, first<<min(failures-1, 10))
+}
+
 // CheckHostname accepts a name for a custom domain: a DNS name of two or more
 // labels in ASCII, kept in lower case. Addresses, ports, wildcards and our own
-// hosts are refused.
-func CheckHostname(text string, own link.Hosts) (string, *apierr.Detail) {
+// host names are refused.
+func CheckHostname(text string, own []string) (string, *apierr.Detail) {
 	bad := func(message string) (string, *apierr.Detail) {
 		return "", &apierr.Detail{Code: apierr.InvalidFormat, Message: message}
 	}
-	name := link.Fold(text)
+	name := strings.ToLower(text)
 	if strings.ContainsFunc(text, func(r rune) bool { return r > '~' }) {
 		return bad("Write other alphabets in Punycode (xn--…).")
 	}
@@ -109,14 +200,13 @@ func CheckHostname(text string, own link.Hosts) (string, *apierr.Detail) {
 			return bad("Use a DNS name without port, wildcard or trailing dot; write other alphabets in Punycode (xn--…).")
 		}
 	}
-	// A last label of digits, or 0x…, makes the whole an IPv4 address to browsers.
+	// Browsers read a name whose last label is digits, or starts with 0x, as an
+	// IPv4 address.
 	if last := labels[len(labels)-1]; strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x") {
 		return bad("Use a DNS name, not an address.")
 	}
-	for _, h := range own {
-		if name == h.Name {
-			return "", &apierr.Detail{Code: apierr.NotAllowed, Message: "This name is ours."}
-		}
+	if slices.Contains(own, name) {
+		return "", &apierr.Detail{Code: apierr.NotAllowed, Message: "This host name belongs to this Linkreel installation. Use one of your own."}
 	}
 	return name, nil
 }

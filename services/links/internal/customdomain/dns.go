@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"strings"
 	"time"
 
@@ -40,18 +39,9 @@ func NewDNS(resolver string) (*DNS, error) {
 	return d, nil
 }
 
-// Proves reports whether the domain's record is in the DNS. An error means that
-// nobody could say: it counts neither for nor against the claim.
-func (d *DNS) Proves(ctx context.Context, claim *Domain) (bool, error) {
-	name, value := claim.Record()
-	texts, err := d.texts(ctx, name)
-	if err != nil {
-		return false, fmt.Errorf("look up %s: %w", name, err)
-	}
-	return slices.ContainsFunc(texts, func(t string) bool { return strings.TrimSpace(t) == value }), nil
-}
-
-func (d *DNS) texts(ctx context.Context, name string) ([]string, error) {
+// Texts looks up the TXT records of a name; none is no error. An error means that
+// no server could say.
+func (d *DNS) Texts(ctx context.Context, name string) ([]string, error) {
 	q := new(dns.Msg)
 	q.SetQuestion(dns.Fqdn(name), dns.TypeTXT)
 	q.SetEdns0(1232, false)

@@ -2,29 +2,38 @@
 // destinations and texts are acceptable, what a link is at a moment, and what a
 // visit to it means.
 //
-// It is pure: no clock, no randomness, no I/O. Values that come out of a Parse
+// [Service] is how everything else reaches links: it decides, its [Store] keeps,
+// and every change is announced in one place. All other types are pure: no clock,
+// no randomness, no I/O. Values that come out of a Parse
 // function are valid, and nobody below checks them again. Failures are
 // [apierr.Detail] values without a field name, which the caller adds.
 package link
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/identity"
 )
 
 // NotFound is the answer for a link that is not there and for one that belongs
 // to another account: the two cannot be told apart.
-func NotFound() error { return apierr.New(apierr.LinkNotFound, "There is no such link.") }
+func NotFound() error {
+	return apierr.New(apierr.LinkNotFound, "This account has no link with this id.")
+}
 
 // SlugTaken is the answer for a slug that another link has, or that another
 // account had until a short while ago.
-func SlugTaken() error { return apierr.New(apierr.SlugTaken, "The slug is already taken.") }
+func SlugTaken(s Slug) error {
+	return apierr.New(apierr.SlugTaken, "The slug \""+s.String()+"\" is already taken. Choose another, or leave it out to have one generated.")
+}
 
-// Quarantine is how long a deleted link's slug stays closed to other accounts,
-// so that nobody inherits the visitors of a printed address.
-const Quarantine = 30 * 24 * time.Hour
+// Full refuses one link too many.
+func Full() error {
+	return apierr.New(apierr.QuotaExceeded, "The account has as many links as its limit allows. Delete some, or ask for a higher limit.")
+}
 
 // GeneratedSlugLength is how long a slug is that nobody chose.
 const GeneratedSlugLength = 7
@@ -47,7 +56,12 @@ type Link struct {
 	CreatedAt time.Time
 	UpdatedAt time.Time
 	Rev       int64 // changes with every edit, not with clicks
+
+	Nonce string // of the request that made the link, and its place in it
 }
+
+// Key names the link's slug; see [SlugKey].
+func (l *Link) Key() string { return SlugKey(l.DomainID, l.Slug.Folded()) }
 
 // ShortURL is a link's short address. Custom hosts have the scheme of the default
 // one and no port.
@@ -100,6 +114,14 @@ func (e Expiry) status(now time.Time) Status {
 		return Expired
 	}
 	return Active
+}
+
+// Top is before every link in a list.
+const Top int64 = -1
+
+// ID names the link at a place in an account's list.
+func ID(accountID string, seq int64) string {
+	return identity.IDFrom("lnk", accountID+"/"+strconv.FormatInt(seq, 10))
 }
 
 // Draft is a link that is to be made. An empty Slug asks for a generated one.

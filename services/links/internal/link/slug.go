@@ -3,6 +3,7 @@ package link
 import (
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/linkreel/linkreel/libs/apierr"
 )
@@ -17,6 +18,34 @@ var reserved = map[string]bool{
 	"api": true, "v": true, "healthz": true, "livez": true, "readyz": true, "metrics": true,
 	"robots.txt": true, "favicon.ico": true, "sitemap.xml": true,
 	"docs": true, "admin": true, "login": true, "assets": true,
+}
+
+// Quarantine is how long a deleted link's slug stays closed to other accounts,
+// so that nobody inherits the visitors of a printed address.
+const Quarantine = 30 * 24 * time.Hour
+
+// SlugKey names a slug on a domain ("" for the default short host): the cache's
+// key for it, and the document's id.
+func SlugKey(domainID, folded string) string { return domainID + "|" + folded }
+
+// SlugRecord is what is known about a slug on a domain, apart from where it
+// leads: who has it, or who had it last.
+type SlugRecord struct {
+	AccountID string
+	LinkID    string
+	// ReleasedUntil is set once the link is deleted: until then the slug is open to
+	// its last account only.
+	ReleasedUntil time.Time
+}
+
+// FreeFor decides whether the account may take the slug at now. A slug without a
+// record was never used, or its quarantine is over; it is free for everybody.
+func (r *SlugRecord) FreeFor(accountID string, now time.Time) bool {
+	if r == nil {
+		return true
+	}
+	released := !r.ReleasedUntil.IsZero()
+	return released && (r.AccountID == accountID || !now.Before(r.ReleasedUntil))
 }
 
 // Slug is a valid slug: shown as typed, unique and looked up without regard to

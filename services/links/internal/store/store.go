@@ -19,13 +19,15 @@ import (
 	"cloud.google.com/go/firestore"
 
 	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/quota"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
 // Store is safe for concurrent use.
 type Store struct {
-	db  *firestoredb.DB
-	now func() time.Time
+	db     *firestoredb.DB
+	quotas *quota.Gate
+	now    func() time.Time
 }
 
 // New uses db and a clock, nil for the system's.
@@ -33,7 +35,7 @@ func New(db *firestoredb.DB, now func() time.Time) *Store {
 	if now == nil {
 		now = time.Now
 	}
-	return &Store{db, now}
+	return &Store{db, quota.New(db, now), now}
 }
 
 // linkDoc is links/{id}.
@@ -75,11 +77,8 @@ type slugDoc struct {
 	ReleasedUntil *time.Time `firestore:"releasedUntil"`
 }
 
-func (d *slugDoc) released() bool { return d.ReleasedUntil != nil }
-
-// freeFor reports whether account may take the slug at now.
-func (d *slugDoc) freeFor(account string, now time.Time) bool {
-	return d.released() && (d.AccountID == account || !now.Before(*d.ReleasedUntil))
+func slugRecordOf(d *slugDoc) *link.SlugRecord {
+	return &link.SlugRecord{AccountID: d.AccountID, LinkID: d.LinkID, ReleasedUntil: timeOrZero(d.ReleasedUntil)}
 }
 
 func (s *Store) slugRef(key string) *firestore.DocumentRef {
@@ -91,9 +90,14 @@ func (s *Store) slugRef(key string) *firestore.DocumentRef {
 
 func (s *Store) linkRef(id string) *firestore.DocumentRef { return s.db.Collection("links").Doc(id) }
 
-func linkOf(id string, d *linkDoc) *link.Link {
+// linkOf reads the document of a link that is there.
+func linkOf(snap *firestore.DocumentSnapshot) (*link.Link, error) {
+	var d linkDoc
+	if err := snap.DataTo(&d); err != nil {
+		return nil, err
+	}
 	l := &link.Link{
-		ID: id, AccountID: d.AccountID, Seq: d.Seq, DomainID: d.DomainID, Host: d.Host, Slug: link.StoredSlug(d.Slug),
+		ID: snap.Ref.ID, Nonce: d.Nonce, AccountID: d.AccountID, Seq: d.Seq, DomainID: d.DomainID, Host: d.Host, Slug: link.StoredSlug(d.Slug),
 		Destination: link.URL{Given: d.URL, Location: d.Location}, Title: d.Title, Expiry: expiryOf(d.ExpiresAt),
 		Clicks: d.Clicks, CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt, Rev: d.Rev,
 	}
@@ -103,12 +107,12 @@ func linkOf(id string, d *linkDoc) *link.Link {
 			l.Preview.Image = &link.URL{Given: *d.OG.Image, Location: text(d.OG.ImageLocation)}
 		}
 	}
-	return l
+	return l, nil
 }
 
-func docOf(l *link.Link, nonce string) *linkDoc {
+func linkDocOf(l *link.Link) *linkDoc {
 	return &linkDoc{
-		AccountID: l.AccountID, Seq: l.Seq, Nonce: nonce, DomainID: l.DomainID, Host: l.Host, Slug: l.Slug.String(),
+		AccountID: l.AccountID, Seq: l.Seq, Nonce: l.Nonce, DomainID: l.DomainID, Host: l.Host, Slug: l.Slug.String(),
 		URL: l.Destination.Given, Location: l.Destination.Location, Title: l.Title, OG: ogOf(l.Preview), ExpiresAt: msOf(l.Expiry),
 		Clicks: l.Clicks, CreatedAt: l.CreatedAt, UpdatedAt: l.UpdatedAt, Rev: l.Rev,
 	}
@@ -151,6 +155,20 @@ func msOf(e link.Expiry) *int64 {
 	return &e.MS
 }
 
+func timeOrNil(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+func timeOrZero(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return *t
+}
+
 func text(s *string) string {
 	if s == nil {
 		return ""
@@ -161,15 +179,13 @@ func text(s *string) string {
 // get reads one document into dst; found is false when it is not there.
 func (s *Store) get(ctx context.Context, what string, ref *firestore.DocumentRef, dst any) (found bool, err error) {
 	err = s.db.Do(ctx, what, func(ctx context.Context) error {
-		snap, err := ref.Get(ctx)
-		if snap != nil && !snap.Exists() {
-			return nil // a miss is no failure of the database
-		}
-		if err != nil {
+		// GetAll, since Get makes an error of a document that is not there.
+		snaps, err := s.db.GetAll(ctx, []*firestore.DocumentRef{ref})
+		if err != nil || !snaps[0].Exists() {
 			return err
 		}
 		found = true
-		return snap.DataTo(dst)
+		return snaps[0].DataTo(dst)
 	})
 	return found, err
 }

@@ -1,0 +1,141 @@
+package api
+
+import (
+	"encoding/json"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/apispec"
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/services/links/internal/customdomain"
+	"github.com/linkreel/linkreel/services/links/internal/link"
+)
+
+// bulkBody is read item by item: a broken item is that item's failure, not the
+// request's.
+type bulkBody struct {
+	URLs []json.RawMessage `json:"urls"`
+}
+
+type bulkResult struct {
+	Status  int          `json:"status"`
+	Data    *linkCreated `json:"data,omitempty"`
+	Error   *bulkError   `json:"error,omitempty"`
+	Ignored []string     `json:"ignoredFields,omitempty"`
+}
+
+type bulkError struct {
+	Code    apierr.Code     `json:"code"`
+	Message string          `json:"message"`
+	URL     string          `json:"url"`
+	Details []apierr.Detail `json:"details,omitempty"`
+}
+
+func (h public) bulk(c *fiber.Ctx) error {
+	ctx := c.UserContext()
+	var body bulkBody
+	fields, err := httpapi.Decode(c, &body)
+	if err != nil {
+		return err
+	}
+	if err := fields.Err(); err != nil {
+		return err
+	}
+	if err := h.charge(c, len(body.URLs)); err != nil {
+		return err
+	}
+	results := make([]bulkResult, len(body.URLs))
+	texts := make([]string, len(body.URLs))
+	var drafts []link.Draft
+	var places []int // of the drafts among the items
+	domains := h.domainsOf(c)
+	for i, raw := range body.URLs {
+		texts[i] = urlText(raw)
+		draft, ignored, err := h.bulkDraft(raw, domains)
+		results[i].Ignored = ignored
+		if err != nil {
+			results[i].fail(err, texts[i])
+			continue
+		}
+		drafts, places = append(drafts, draft), append(places, i)
+	}
+	if len(drafts) > 0 {
+		made, err := h.links.Create(ctx, identity.FromContext(ctx), identity.OriginFrom(ctx), drafts)
+		if err != nil {
+			return err
+		}
+		for n, r := range made {
+			i := places[n]
+			if r.Err != nil {
+				results[i].fail(r.Err, texts[i])
+				continue
+			}
+			data := h.createdOf(r.Link)
+			results[i].Status, results[i].Data = fiber.StatusCreated, &data
+		}
+	}
+	status := fiber.StatusCreated
+	for _, r := range results {
+		if r.Error != nil {
+			status = fiber.StatusMultiStatus
+		}
+	}
+	return httpapi.JSON(c, status, struct {
+		Results []bulkResult `json:"results"`
+	}{results})
+}
+
+// charge takes the price of a request of n items: one per ten, of which the
+// request itself was the first.
+func (h public) charge(c *fiber.Ctx, n int) error { return h.http.Charge(c, (n+9)/10-1) }
+
+// domainsOf looks up domains of the caller, each once.
+func (h public) domainsOf(c *fiber.Ctx) func(id string) (*customdomain.Domain, error) {
+	type answer struct {
+		domain *customdomain.Domain
+		err    error
+	}
+	ctx, known := c.UserContext(), map[string]answer{}
+	return func(id string) (*customdomain.Domain, error) {
+		a, ok := known[id]
+		if !ok {
+			a.domain, a.err = h.domains.Get(ctx, account(ctx), id)
+			known[id] = a
+		}
+		return a.domain, a.err
+	}
+}
+
+func (h public) bulkDraft(raw json.RawMessage, domains func(id string) (*customdomain.Domain, error)) (link.Draft, []string, error) {
+	var item createBody
+	fields, err := httpapi.DecodeObject(raw, apispec.Load().Component("BulkItem"), &item)
+	if err != nil {
+		return link.Draft{}, nil, apierr.Invalid(apierr.Detail{Field: "", Code: apierr.InvalidType, Message: "Each item is an object with the fields of a link, at least url."})
+	}
+	var on *customdomain.Domain
+	if item.DomainID != nil {
+		if on, err = domains(*item.DomainID); err != nil {
+			return link.Draft{}, fields.Unknown, err
+		}
+	}
+	draft := h.draft(fields, &item, on)
+	return draft, fields.Unknown, fields.Err()
+}
+
+// urlText is the item's url as far as it is a text.
+func urlText(raw json.RawMessage) string {
+	var item map[string]json.RawMessage
+	var text string
+	if json.Unmarshal(raw, &item) != nil || json.Unmarshal(item["url"], &text) != nil {
+		return ""
+	}
+	return text
+}
+
+// fail makes the item's result the answer that a request of its own would get.
+func (r *bulkResult) fail(err error, url string) {
+	e := apierr.From(err)
+	r.Status, r.Error = e.Code.Status(), &bulkError{e.Code, e.Message, url, e.Details}
+}

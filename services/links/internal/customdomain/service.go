@@ -1,0 +1,343 @@
+package customdomain
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/identity"
+)
+
+// Store remembers claims and who owns which host name.
+type Store interface {
+	// Domain finds a claim of any account; NotFound if there is none.
+	Domain(ctx context.Context, id string) (*Domain, error)
+	// Domains lists an account's claims, newest first.
+	Domains(ctx context.Context, accountID string) ([]*Domain, error)
+	// DueDomains lists the domains of a bucket whose next check is due at a
+	// time, in the order (NextCheckAt, ID) after a given domain; nil is the start.
+	DueDomains(ctx context.Context, bucket int, at time.Time, after *Domain, limit int) ([]*Domain, error)
+	// Host finds the domain that owns a host name in lower case.
+	Host(ctx context.Context, hostname string) (domainID string, found bool, err error)
+	// Atomically runs fn so that what it read still holds when it commits. fn
+	// reads first and then writes; it may run several times and has no other
+	// effect.
+	Atomically(ctx context.Context, what string, fn func(tx Tx) error) error
+}
+
+// Tx is one atomic change.
+type Tx interface {
+	// Domain finds a claim of any account; nil if there is none.
+	Domain(id string) (*Domain, error)
+	// Owner is the domain that owns a host name; "" if none does.
+	Owner(hostname string) (domainID string, err error)
+	// HasLinks reports whether a link uses the domain.
+	HasLinks(domainID string) (bool, error)
+	// Room reports whether the account may have one more domain; see libs/quota.
+	Room(accountID string, limit int) (bool, error)
+
+	AddDomain(d *Domain) error
+	PutDomain(d *Domain) error
+	RemoveDomain(d *Domain) error
+	// SetOwner makes d the owner of its host name.
+	SetOwner(d *Domain) error
+	// ClearOwner leaves the host name of d without an owner.
+	ClearOwner(d *Domain) error
+}
+
+// Announcer tells every replica that host names have changed, before it returns.
+type Announcer interface {
+	Announce(ctx context.Context, keys ...string)
+}
+
+// Resolver looks up TXT records. An error means that nobody could say.
+type Resolver interface {
+	Texts(ctx context.Context, name string) ([]string, error)
+}
+
+// Options configure a [Service].
+type Options struct {
+	Store     Store
+	Announcer Announcer
+	Resolver  Resolver
+	// Own are the host names of this installation, which nobody may claim.
+	Own []string
+	// Now is the clock; nil is the system's.
+	Now func() time.Time
+}
+
+// Service is what the API and the background loop call.
+type Service struct{ opt Options }
+
+// NewService makes a service.
+func NewService(opt Options) *Service {
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	return &Service{opt}
+}
+
+// commit makes one atomic change and then announces every host name whose owner
+// changed. Nothing else in this package announces, and no change is made without
+// it, so that a redirect cannot keep the old owner of a name.
+func (s *Service) commit(ctx context.Context, what string, fn func(tx Tx) error) error {
+	var changed []string
+	err := s.opt.Store.Atomically(ctx, what, func(tx Tx) error {
+		recorder := &recorder{Tx: tx}
+		err := fn(recorder)
+		changed = recorder.hosts
+		return err
+	})
+	// A commit whose answer was lost may have happened. Announcing a change that
+	// did not happen costs a reload; not announcing one leaves it unseen.
+	if len(changed) > 0 && (err == nil || apierr.CodeOf(err).Status() >= 500) {
+		s.opt.Announcer.Announce(ctx, changed...)
+	}
+	return err
+}
+
+// recorder notes which host names a transaction gives to somebody else.
+type recorder struct {
+	Tx
+	hosts []string
+}
+
+func (r *recorder) SetOwner(d *Domain) error {
+	r.hosts = append(r.hosts, d.Hostname)
+	return r.Tx.SetOwner(d)
+}
+
+func (r *recorder) ClearOwner(d *Domain) error {
+	r.hosts = append(r.hosts, d.Hostname)
+	return r.Tx.ClearOwner(d)
+}
+
+// Own are the host names of this installation.
+func (s *Service) Own() []string { return s.opt.Own }
+
+// Get finds a domain of the account.
+func (s *Service) Get(ctx context.Context, accountID, id string) (*Domain, error) {
+	d, err := s.opt.Store.Domain(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if d.AccountID != accountID {
+		return nil, NotFound()
+	}
+	return d, nil
+}
+
+// List lists the account's domains, newest first.
+func (s *Service) List(ctx context.Context, accountID string) ([]*Domain, error) {
+	return s.opt.Store.Domains(ctx, accountID)
+}
+
+// Owner finds the domain that owns a host name in lower case.
+func (s *Service) Owner(ctx context.Context, hostname string) (domainID string, found bool, err error) {
+	return s.opt.Store.Host(ctx, hostname)
+}
+
+// Claim makes the account's claim to a valid host name. A name that is verified
+// by somebody, or that the account has claimed before, is DOMAIN_TAKEN. Asked
+// again with the same origin it finds the claim that it made.
+func (s *Service) Claim(ctx context.Context, p *identity.Principal, hostname string, o identity.Origin) (*Domain, error) {
+	made := &Domain{
+		ID: ID(p.AccountID, hostname), AccountID: p.AccountID, Hostname: hostname,
+		Token: identity.NewNonce(), Nonce: o.Nonce, CreatedAt: o.At.UTC().Truncate(time.Millisecond),
+	}
+	var d *Domain
+	err := s.commit(ctx, "claim domain", func(tx Tx) error {
+		d = made
+		old, err := tx.Domain(made.ID)
+		if err != nil {
+			return err
+		}
+		if old != nil {
+			if old.Nonce != o.Nonce {
+				return Taken()
+			}
+			d = old // an earlier try of this request made it, so it needs no room
+			return nil
+		}
+		if _, taken, err := s.owned(tx, made); err != nil || taken {
+			if err == nil {
+				err = Taken()
+			}
+			return err
+		}
+		room, err := tx.Room(p.AccountID, p.Quotas.Domains)
+		if err != nil {
+			return err
+		}
+		if !room {
+			return Full()
+		}
+		return tx.AddDomain(made)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// owned tells who has the claim's name: the claim itself, another claim whose
+// proof holds (taken), or nobody.
+func (s *Service) owned(tx Tx, d *Domain) (mine, taken bool, err error) {
+	ownerID, err := tx.Owner(d.Hostname)
+	if err != nil || ownerID == "" || ownerID == d.ID {
+		return ownerID == d.ID && err == nil, false, err
+	}
+	owner, err := tx.Domain(ownerID)
+	if err != nil {
+		return false, false, err
+	}
+	return false, owner != nil && !owner.Lapsed(s.opt.Now()), nil
+}
+
+// Verify checks the proof of a domain now, because its owner asks for it.
+func (s *Service) Verify(ctx context.Context, accountID, id string) (*Domain, error) {
+	d, err := s.Get(ctx, accountID, id)
+	if err != nil {
+		return nil, err
+	}
+	return s.check(ctx, d)
+}
+
+// check looks up the proof and notes what was found. The error is DOMAIN_TAKEN
+// when another claim owns the name; that is noted as well.
+func (s *Service) check(ctx context.Context, d *Domain) (*Domain, error) {
+	name, _ := d.Record()
+	texts, lookup := s.opt.Resolver.Texts(ctx, name)
+	if lookup != nil {
+		slog.InfoContext(ctx, "proof of a domain cannot be looked up", "hostname", d.Hostname, "error", lookup)
+	}
+	var after *Domain
+	var lost bool
+	err := s.commit(ctx, "note check of domain", func(tx Tx) error {
+		var err error
+		if after, err = tx.Domain(d.ID); err != nil {
+			return err
+		}
+		if after == nil || after.AccountID != d.AccountID {
+			return NotFound()
+		}
+		mine, taken, err := s.owned(tx, after)
+		if err != nil {
+			return err
+		}
+		outcome, reason := after.Inspect(texts, lookup)
+		// A claim that was never verified learns that its name is gone even while
+		// its own record is missing: waiting for the record would be in vain.
+		lost = taken && (outcome == Proven || after.VerifiedAt.IsZero())
+		if lost {
+			outcome, reason = Lost, "Another account has verified "+after.Hostname+". Delete this domain, or ask the other account to delete theirs."
+		}
+		after.Checked(outcome, reason, s.opt.Now())
+		if err := tx.PutDomain(after); err != nil {
+			return err
+		}
+		if outcome == Proven && !mine {
+			return tx.SetOwner(after)
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case lost:
+		return after, Taken()
+	}
+	return after, nil
+}
+
+// Delete removes a domain of the account that no link uses.
+func (s *Service) Delete(ctx context.Context, accountID, id string) error {
+	return s.commit(ctx, "delete domain", func(tx Tx) error {
+		d, err := tx.Domain(id)
+		if err != nil {
+			return err
+		}
+		if d == nil || d.AccountID != accountID {
+			return NotFound()
+		}
+		used, err := tx.HasLinks(id)
+		if err != nil {
+			return err
+		}
+		if used {
+			return InUse()
+		}
+		ownerID, err := tx.Owner(d.Hostname)
+		if err != nil {
+			return err
+		}
+		if ownerID == id {
+			if err := tx.ClearOwner(d); err != nil {
+				return err
+			}
+		}
+		return tx.RemoveDomain(d)
+	})
+}
+
+const (
+	roundEvery = time.Minute
+	pageSize   = 100
+	// maxRound ends a round, so that a backlog does not keep one replica busy
+	// while newer changes of the schedule go unseen.
+	maxRound = 10_000
+	// parallelChecks is how many proofs are looked up at a time: a name server
+	// that does not answer holds one of them for its timeout, not all.
+	parallelChecks = 16
+)
+
+// Recheck checks due proofs until ctx ends. Replicas may do so at the same time:
+// the second check of a domain finds it no longer due.
+func (s *Service) Recheck(ctx context.Context) error {
+	tick := time.NewTicker(roundEvery)
+	defer tick.Stop()
+	for {
+		if err := s.RecheckDue(ctx); err != nil && ctx.Err() == nil {
+			slog.WarnContext(ctx, "due domains cannot be listed", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// RecheckDue checks the proofs that are due now. A domain that cannot be checked
+// is logged and passed over: the page goes on behind it.
+func (s *Service) RecheckDue(ctx context.Context) error {
+	now, checked := s.opt.Now(), 0
+	var checks errgroup.Group
+	checks.SetLimit(parallelChecks)
+	defer func() { _ = checks.Wait() }()
+	for bucket := range Buckets {
+		var after *Domain
+		for checked < maxRound {
+			due, err := s.opt.Store.DueDomains(ctx, bucket, now, after, pageSize)
+			if err != nil {
+				return err
+			}
+			for _, d := range due {
+				checks.Go(func() error {
+					if _, err := s.check(ctx, d); err != nil && ctx.Err() == nil && apierr.CodeOf(err) != apierr.DomainTaken {
+						slog.WarnContext(ctx, "domain is not re-checked", "hostname", d.Hostname, "error", err)
+					}
+					return nil
+				})
+			}
+			if checked += len(due); len(due) < pageSize {
+				break
+			}
+			after = due[len(due)-1]
+		}
+	}
+	return nil
+}

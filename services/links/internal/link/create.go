@@ -1,0 +1,288 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/services/links/internal/customdomain"
+)
+
+// Result is what became of one draft.
+type Result struct {
+	Link *Link
+	Err  error // SLUG_TAKEN, DOMAIN_NOT_VERIFIED, DOMAIN_NOT_FOUND or QUOTA_EXCEEDED
+}
+
+// Create makes the drafts, in their order, which also is their order in time.
+// Either the error is set and the caller may try again with the same origin, or
+// each draft has its own result. All drafts are written in one commit.
+//
+// A slug is free if it has no record, or if [SlugRecord.FreeFor] says so. The
+// slug record is created under "must not exist", which is what makes a slug
+// unique: of many creates of one slug, one commit succeeds.
+func (s *Service) Create(ctx context.Context, p *identity.Principal, o identity.Origin, drafts []Draft) ([]Result, error) {
+	b := newBatch(s, p, o, drafts)
+	// A generated slug is practically always free, and a single wanted one mostly:
+	// write first, and read only when that fails. Reading first would double the
+	// calls of the common create.
+	if b.mayWriteFirst() {
+		err := s.commit(ctx, "create links", b.addAll)
+		if err == nil {
+			return b.results(), nil
+		}
+		if !errors.Is(err, ErrInTheWay) {
+			return nil, err
+		}
+	}
+	// Each round settles what it found or moves on to other places and slugs. A
+	// round is repeated only after a collision of random values, so several in a
+	// row mean that something else is wrong.
+	for range 8 {
+		err := s.commit(ctx, "create links", b.settle)
+		switch {
+		case err == nil, errors.Is(err, errNothing):
+			return b.results(), nil
+		case !errors.Is(err, errAgain) && !errors.Is(err, ErrInTheWay):
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("create links: no free place after several tries")
+}
+
+// batch is the drafts of one request on their way into the store.
+type batch struct {
+	s       *Service
+	account string
+	limit   int // of links in the account; 0 is none
+	origin  identity.Origin
+	items   []*item
+}
+
+type item struct {
+	draft Draft
+	try   int // drawn slugs so far
+	moves int // places found taken so far
+	link  *Link
+	done  bool // its result is final; nothing more to write
+	err   error
+}
+
+func newBatch(s *Service, p *identity.Principal, o identity.Origin, drafts []Draft) *batch {
+	b := &batch{s: s, account: p.AccountID, limit: p.Quotas.Links, origin: o}
+	// The time of creation is the list's order, and in milliseconds what callers
+	// see; drafts of one request follow each other by a microsecond.
+	at := o.At.UTC()
+	for i, d := range drafts {
+		it := &item{draft: d, link: &Link{
+			AccountID: p.AccountID, DomainID: d.DomainID, Slug: d.Slug, Destination: d.Destination, Title: d.Title, Preview: d.Preview, Expiry: d.Expiry,
+			CreatedAt: at.Truncate(time.Millisecond), UpdatedAt: at.Truncate(time.Millisecond), Rev: 1,
+			Nonce: fmt.Sprintf("%s/%d", o.Nonce, i),
+		}}
+		it.place(at.UnixMicro() + int64(i))
+		if d.Slug.IsZero() {
+			it.draw()
+		}
+		b.items = append(b.items, it)
+	}
+	return b
+}
+
+// mayWriteFirst reports whether nothing has to be known before the write. A
+// domain must be verified, a limit must be counted, and a repeated request must
+// find what its first try made.
+func (b *batch) mayWriteFirst() bool {
+	if b.origin.Replay || b.limit > 0 {
+		return false
+	}
+	for _, it := range b.items {
+		if it.draft.DomainID != "" || len(b.items) > 1 && !it.draft.Slug.IsZero() {
+			return false
+		}
+	}
+	return true
+}
+
+// place gives the link its place in the account's list and so its id.
+func (it *item) place(seq int64) {
+	it.link.Seq = seq
+	it.link.ID = ID(it.link.AccountID, seq)
+}
+
+// move takes the item on to another place, past those of its batch. The step
+// depends on the request alone, so that a repeated request walks the same way;
+// it stays below a millisecond, so that the order is still that of time.
+func (b *batch) move(it *item) {
+	it.moves++
+	seq := it.link.Seq + stepFrom(it.link.Nonce, it.moves)
+	for b.has(seq) {
+		seq++
+	}
+	it.place(seq)
+}
+
+// stepFrom is 1 to 1000, by chance but the same for the same request.
+func stepFrom(nonce string, move int) int64 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(nonce + "/" + strconv.Itoa(move)))
+	return 1 + int64(h.Sum32()%1000)
+}
+
+func (b *batch) has(seq int64) bool {
+	return slices.ContainsFunc(b.items, func(it *item) bool { return it.link.Seq == seq })
+}
+
+// draw takes the next random slug. The nonce is random and its hash no less so;
+// deriving the slug from it makes a repeated request draw the same one. After a
+// few collisions slugs get longer.
+func (it *item) draw() {
+	length := GeneratedSlugLength + it.try/3
+	it.link.Slug = StoredSlug(identity.SlugFrom(it.link.Nonce+"/"+strconv.Itoa(it.try), length))
+	it.try++
+}
+
+func (b *batch) addAll(tx *recorder) error {
+	for _, it := range b.items {
+		if err := tx.Add(it.link, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *batch) results() []Result {
+	out := make([]Result, len(b.items))
+	for i, it := range b.items {
+		out[i] = Result{Link: it.link, Err: it.err}
+		if it.err != nil {
+			out[i].Link = nil
+		}
+	}
+	return out
+}
+
+// settle reads everything that can be in the way, decides for each item, and
+// writes what has its place. It asks to be called again (errAgain) when a place
+// or a drawn slug was taken; nothing is written then.
+func (b *batch) settle(tx *recorder) error {
+	// fn may run several times: what an earlier run decided from records that have
+	// changed since must not survive.
+	for _, it := range b.items {
+		it.err, it.done = nil, false
+	}
+	if err := b.onDomains(tx); err != nil {
+		return err
+	}
+	open, links, slugs, err := b.look(tx)
+	if err != nil {
+		return err
+	}
+	adds, moved := b.decide(tx, open, links, slugs)
+	if moved {
+		return errAgain
+	}
+	// Items found in place are settled by now, so they take no room: a repeated
+	// request whose first try made the last allowed link succeeds.
+	room, err := tx.Room(b.account, b.limit, len(adds))
+	if err != nil {
+		return err
+	}
+	if len(adds) > room {
+		for _, a := range adds[room:] {
+			a.it.err, a.it.done = Full(), true
+		}
+		adds = adds[:room]
+	}
+	if len(adds) == 0 {
+		return errNothing
+	}
+	for _, a := range adds {
+		if err := tx.Add(a.it.link, a.over); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type add struct {
+	it   *item
+	over bool // replaces the record of the slug's last link
+}
+
+// decide goes through the open items in order, since of two items with one slug
+// the first gets it.
+func (b *batch) decide(tx *recorder, open []*item, links []*Link, slugs []*SlugRecord) (adds []add, moved bool) {
+	claimed := map[string]bool{}
+	for i, it := range open {
+		if links[i] != nil && links[i].Nonce == it.link.Nonce {
+			it.link, it.done = links[i], true // an earlier try of this request put it there
+			claimed[it.link.Key()] = true
+			tx.changed(it.link)
+			continue
+		}
+		switch free := slugs[i].FreeFor(b.account, b.s.opt.Now()) && !claimed[it.link.Key()]; {
+		case links[i] != nil:
+			b.move(it)
+			moved = true
+		case free:
+			claimed[it.link.Key()] = true
+			adds = append(adds, add{it, slugs[i] != nil})
+		case it.draft.Slug.IsZero():
+			it.draw()
+			moved = true
+		default:
+			it.err, it.done = SlugTaken(it.draft.Slug), true
+		}
+	}
+	return adds, moved
+}
+
+// onDomains makes the commit depend on the items' domains, so that none can be
+// deleted at the same time, and refuses items whose domain cannot be used.
+func (b *batch) onDomains(tx Tx) error {
+	domains := map[string]*customdomain.Domain{}
+	for _, it := range b.items {
+		id := it.draft.DomainID
+		if id == "" {
+			continue
+		}
+		d, known := domains[id]
+		if !known {
+			var err error
+			if d, err = tx.Domain(id); err != nil {
+				return err
+			}
+			domains[id] = d
+		}
+		switch {
+		case d == nil || d.AccountID != b.account:
+			it.err, it.done = customdomain.NotFound(), true
+		case !d.Verified(b.s.opt.Now()):
+			it.err, it.done = customdomain.NotVerified(), true
+		default:
+			it.link.Host = d.Hostname
+		}
+	}
+	return nil
+}
+
+// look reads the link and the slug record of each open item.
+func (b *batch) look(tx Tx) (open []*item, links []*Link, slugs []*SlugRecord, err error) {
+	var ids, keys []string
+	for _, it := range b.items {
+		if !it.done {
+			open = append(open, it)
+			ids, keys = append(ids, it.link.ID), append(keys, it.link.Key())
+		}
+	}
+	if len(open) == 0 {
+		return nil, nil, nil, nil
+	}
+	links, slugs, err = tx.Places(ids, keys)
+	return open, links, slugs, err
+}

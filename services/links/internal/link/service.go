@@ -1,0 +1,203 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/services/links/internal/customdomain"
+)
+
+// ErrInTheWay is a [Store]'s error for a commit that found a document in place
+// which must not exist, or whose outcome is not known. In both cases reading the
+// records tells what happened.
+var ErrInTheWay = errors.New("a record is in the way")
+
+// Store remembers links.
+type Store interface {
+	// Link finds a link of any account; NotFound if there is none.
+	Link(ctx context.Context, id string) (*Link, error)
+	// List lists up to limit links of the account with a Seq below before, newest
+	// first, and tells whether more follow.
+	List(ctx context.Context, accountID string, before int64, limit int) (page []*Link, more bool, err error)
+	// Stats reads a link's clicks on the days from first to last, both included.
+	Stats(ctx context.Context, linkID string, first, last Day) (Stats, error)
+	// Atomically runs fn so that what it read still holds when it commits. fn
+	// reads first and then writes; it may run several times and has no other
+	// effect. An fn that only adds records commits without a read.
+	Atomically(ctx context.Context, what string, fn func(tx Tx) error) error
+}
+
+// Tx is one atomic change.
+type Tx interface {
+	// Links finds links of any account in one call; nil for those that are not there.
+	Links(ids ...string) ([]*Link, error)
+	// Places finds links and slug records in one call; nil for those that are not
+	// there. The two lists have the same length.
+	Places(ids, slugKeys []string) ([]*Link, []*SlugRecord, error)
+	// Domain finds a domain of any account; nil if there is none. The commit fails
+	// if the domain is deleted meanwhile.
+	Domain(id string) (*customdomain.Domain, error)
+	// Room is how many links the account may still get, at most want; see libs/quota.
+	Room(accountID string, limit, want int) (int, error)
+
+	// Add makes a link and its slug record. over says that the slug's last link
+	// has left a record, which is replaced; otherwise there must be none.
+	Add(l *Link, over bool) error
+	Put(l *Link) error
+	// Remove deletes a link and leaves a record of its slug.
+	Remove(l *Link, slug *SlugRecord) error
+}
+
+// Announcer tells every replica that slugs ([SlugKey]) have changed, before it
+// returns.
+type Announcer interface {
+	Announce(ctx context.Context, keys ...string)
+}
+
+// Options configure a [Service].
+type Options struct {
+	Store     Store
+	Announcer Announcer
+	// Now is the clock; nil is the system's.
+	Now func() time.Time
+}
+
+// Service is what the API calls.
+type Service struct{ opt Options }
+
+// NewService makes a service.
+func NewService(opt Options) *Service {
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	return &Service{opt}
+}
+
+// These end a transaction that has nothing to write: a commit of nothing is one
+// more call that can fail.
+var (
+	errNothing = errors.New("nothing to write")
+	errAgain   = errors.New("look again")
+)
+
+// commit makes one atomic change and then announces every slug whose redirect
+// may answer differently now. Nothing else in this package announces, and no
+// change is made without it: what is forgotten here would be stale on every
+// replica until its cache entry expires.
+func (s *Service) commit(ctx context.Context, what string, fn func(tx *recorder) error) error {
+	var changed []string
+	err := s.opt.Store.Atomically(ctx, what, func(tx Tx) error {
+		r := &recorder{Tx: tx}
+		err := fn(r)
+		changed = r.slugs
+		return err
+	})
+	// A commit whose answer was lost may have happened. Announcing a change that
+	// did not happen costs a reload; not announcing one leaves replicas stale.
+	announce := err == nil || errors.Is(err, errNothing) || apierr.CodeOf(err).Status() >= 500
+	if announce && len(changed) > 0 {
+		s.opt.Announcer.Announce(ctx, changed...)
+	}
+	return err
+}
+
+// recorder notes which slugs a transaction changes.
+type recorder struct {
+	Tx
+	slugs []string
+}
+
+// changed notes a link's slug. A repeated request calls it for records that it
+// finds in place: its first try may have ended before it announced them.
+func (r *recorder) changed(l *Link) { r.slugs = append(r.slugs, l.Key()) }
+
+func (r *recorder) Add(l *Link, over bool) error {
+	r.changed(l)
+	return r.Tx.Add(l, over)
+}
+
+func (r *recorder) Put(l *Link) error {
+	r.changed(l)
+	return r.Tx.Put(l)
+}
+
+func (r *recorder) Remove(l *Link, slug *SlugRecord) error {
+	r.changed(l)
+	return r.Tx.Remove(l, slug)
+}
+
+// Get finds a link of the account.
+func (s *Service) Get(ctx context.Context, accountID, id string) (*Link, error) {
+	l, err := s.opt.Store.Link(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if l.AccountID != accountID {
+		return nil, NotFound()
+	}
+	return l, nil
+}
+
+// List lists the account's links below a place, newest first.
+func (s *Service) List(ctx context.Context, accountID string, before int64, limit int) (page []*Link, more bool, err error) {
+	return s.opt.Store.List(ctx, accountID, before, limit)
+}
+
+// Stats is a link's clicks on some days.
+func (s *Service) Stats(ctx context.Context, linkID string, first, last Day) (Stats, error) {
+	return s.opt.Store.Stats(ctx, linkID, first, last)
+}
+
+// Update changes a link of the account. check gets the link's revision and may
+// refuse; its error is the update's.
+func (s *Service) Update(ctx context.Context, accountID, id string, check func(rev int64) error, p Patch) (*Link, error) {
+	var after *Link
+	err := s.commit(ctx, "update link", func(tx *recorder) error {
+		l, err := s.owned(tx, accountID, id, check)
+		if err != nil {
+			return err
+		}
+		after = l
+		if !l.Apply(p, s.opt.Now()) {
+			// An earlier try of a patch may not have announced; see changed.
+			tx.changed(l)
+			return errNothing
+		}
+		return tx.Put(l)
+	})
+	if err != nil && !errors.Is(err, errNothing) {
+		return nil, err
+	}
+	return after, nil
+}
+
+// Delete removes a link of the account. Its slug stays closed to other accounts
+// for [Quarantine].
+func (s *Service) Delete(ctx context.Context, accountID, id string, check func(rev int64) error) error {
+	return s.commit(ctx, "delete link", func(tx *recorder) error {
+		l, err := s.owned(tx, accountID, id, check)
+		if err != nil {
+			return err
+		}
+		return tx.Remove(l, s.released(l))
+	})
+}
+
+// released is the record that a deleted link leaves of its slug.
+func (s *Service) released(l *Link) *SlugRecord {
+	return &SlugRecord{AccountID: l.AccountID, ReleasedUntil: s.opt.Now().Add(Quarantine)}
+}
+
+func (s *Service) owned(tx Tx, accountID, id string, check func(rev int64) error) (*Link, error) {
+	found, err := tx.Links(id)
+	if err != nil {
+		return nil, err
+	}
+	l := found[0]
+	if l == nil || l.AccountID != accountID {
+		return nil, NotFound()
+	}
+	return l, check(l.Rev)
+}

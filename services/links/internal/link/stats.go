@@ -1,0 +1,14 @@
+package link
+
+// Share is a part of a link's clicks.
+type Share struct {
+	Name   string
+	Clicks int64
+}
+
+// Stats is a link's clicks over some days.
+type Stats struct {
+	Total                         int64
+	Days                          []int64 // one per day asked for
+	Referrers, Countries, Devices []Share // most clicks first
+}

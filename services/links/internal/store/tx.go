@@ -1,0 +1,258 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"cloud.google.com/go/firestore"
+	"cloud.google.com/go/firestore/apiv1/firestorepb"
+
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/quota"
+	"github.com/linkreel/linkreel/services/links/internal/customdomain"
+	"github.com/linkreel/linkreel/services/links/internal/link"
+)
+
+// Atomically implements [link.Store].
+func (s *Store) Atomically(ctx context.Context, what string, fn func(tx link.Tx) error) error {
+	err := s.atomically(ctx, what, func(t *tx) error { return fn(t) })
+	if errors.Is(err, firestoredb.ErrExists) || errors.Is(err, firestoredb.ErrUncertain) {
+		return fmt.Errorf("%w: %w", link.ErrInTheWay, err)
+	}
+	return err
+}
+
+// Domains is the store of custom domains.
+type Domains struct{ *Store }
+
+// Domains keeps the domains beside the links.
+func (s *Store) Domains() Domains { return Domains{s} }
+
+// Atomically implements [customdomain.Store].
+func (s Domains) Atomically(ctx context.Context, what string, fn func(tx customdomain.Tx) error) error {
+	return s.atomically(ctx, what, func(t *tx) error { return fn(domainTx{t}) })
+}
+
+func (s *Store) atomically(ctx context.Context, what string, fn func(t *tx) error) error {
+	return s.db.Tx(ctx, what, func(ctx context.Context, ft *firestore.Transaction) error {
+		t := &tx{s: s, ctx: ctx, ft: ft}
+		if err := fn(t); err != nil {
+			return err
+		}
+		// Last, since Firestore takes no read after a write.
+		for _, c := range t.claims {
+			if err := c.Take(ft); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// tx is one transaction: [link.Tx], and with domainTx [customdomain.Tx].
+type tx struct {
+	s      *Store
+	ctx    context.Context //nolint:containedctx // a transaction lives within the call that gave its context
+	ft     *firestore.Transaction
+	claims []quota.Claim // to be taken when something was added
+}
+
+// read reads documents in one call.
+func (t *tx) read(refs ...*firestore.DocumentRef) ([]*firestore.DocumentSnapshot, error) {
+	if len(refs) == 0 {
+		return nil, nil
+	}
+	return t.ft.GetAll(refs)
+}
+
+// load reads one document into dst; found is false when it is not there.
+func (t *tx) load(ref *firestore.DocumentRef, dst any) (found bool, err error) {
+	snaps, err := t.read(ref)
+	if err != nil || !snaps[0].Exists() {
+		return false, err
+	}
+	return true, snaps[0].DataTo(dst)
+}
+
+// Links implements [link.Tx].
+func (t *tx) Links(ids ...string) ([]*link.Link, error) {
+	links, _, err := t.Places(ids, nil)
+	return links, err
+}
+
+// Places implements [link.Tx].
+func (t *tx) Places(ids, slugKeys []string) ([]*link.Link, []*link.SlugRecord, error) {
+	links, slugs := make([]*link.Link, len(ids)), make([]*link.SlugRecord, len(slugKeys))
+	var refs []*firestore.DocumentRef
+	var take []func(*firestore.DocumentSnapshot) error
+	for i, id := range ids {
+		if !validID(id) {
+			continue
+		}
+		refs = append(refs, t.s.linkRef(id))
+		take = append(take, func(snap *firestore.DocumentSnapshot) (err error) {
+			links[i], err = linkOf(snap)
+			return err
+		})
+	}
+	for i, key := range slugKeys {
+		refs = append(refs, t.s.slugRef(key))
+		take = append(take, func(snap *firestore.DocumentSnapshot) error {
+			var d slugDoc
+			if err := snap.DataTo(&d); err != nil {
+				return err
+			}
+			slugs[i] = slugRecordOf(&d)
+			return nil
+		})
+	}
+	snaps, err := t.read(refs...)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i, snap := range snaps {
+		if !snap.Exists() {
+			continue
+		}
+		if err := take[i](snap); err != nil {
+			return nil, nil, fmt.Errorf("read %s: %w", snap.Ref.Path, err)
+		}
+	}
+	return links, slugs, nil
+}
+
+// Room implements [link.Tx]. Links may come fast, so only creates within
+// linksMargin of the limit are serialized.
+func (t *tx) Room(accountID string, limit, want int) (int, error) {
+	if want == 0 {
+		return 0, nil
+	}
+	l := quota.Limit{Account: accountID, Kind: "links", Max: int64(limit), Margin: linksMargin}
+	claim, err := t.claim(l, int64(want), "links")
+	if err != nil || claim.Room < 0 {
+		return want, err
+	}
+	return int(min(claim.Room, int64(want))), nil
+}
+
+// linksMargin is more than the highest default rate lets one account add in half
+// a minute: 1,500 requests, if all are bulk requests of 100 links at the price of
+// ten requests each, make 15,000 links.
+const linksMargin = 20_000
+
+func (t *tx) claim(l quota.Limit, want int64, collection string) (quota.Claim, error) {
+	q := t.s.db.Collection(collection).Where("accountId", "==", l.Account)
+	claim, err := t.s.quotas.Room(t.ctx, t.ft, l, want, func(ctx context.Context) (int64, error) { return count(ctx, q) })
+	if err == nil && claim.Room > 0 {
+		t.claims = append(t.claims, claim)
+	}
+	return claim, err
+}
+
+func count(ctx context.Context, q firestore.Query) (int64, error) {
+	found, err := q.NewAggregationQuery().WithCount("n").Get(ctx)
+	if err != nil {
+		return 0, err
+	}
+	n, ok := found["n"].(*firestorepb.Value)
+	if !ok {
+		return 0, errors.New("a count without a number")
+	}
+	return n.GetIntegerValue(), nil
+}
+
+// Add implements [link.Tx].
+func (t *tx) Add(l *link.Link, over bool) error {
+	if err := t.ft.Create(t.s.linkRef(l.ID), linkDocOf(l)); err != nil {
+		return err
+	}
+	slug := t.s.slugRef(l.Key())
+	if over {
+		return t.ft.Set(slug, slugDocOf(l))
+	}
+	return t.ft.Create(slug, slugDocOf(l))
+}
+
+// Put implements [link.Tx]. It names the fields that an edit may change, so that
+// it never overwrites the clicks, which the flusher counts at the same time.
+func (t *tx) Put(l *link.Link) error {
+	err := t.ft.Update(t.s.linkRef(l.ID), []firestore.Update{
+		{Path: "url", Value: l.Destination.Given}, {Path: "location", Value: l.Destination.Location}, {Path: "title", Value: l.Title},
+		{Path: "og", Value: ogOf(l.Preview)}, {Path: "expiresAt", Value: msOf(l.Expiry)},
+		{Path: "updatedAt", Value: l.UpdatedAt}, {Path: "rev", Value: l.Rev},
+	})
+	if err != nil {
+		return err
+	}
+	return t.ft.Set(t.s.slugRef(l.Key()), slugDocOf(l))
+}
+
+// Remove implements [link.Tx].
+func (t *tx) Remove(l *link.Link, slug *link.SlugRecord) error {
+	if err := t.ft.Delete(t.s.linkRef(l.ID)); err != nil {
+		return err
+	}
+	return t.ft.Set(t.s.slugRef(l.Key()), &slugDoc{AccountID: slug.AccountID, ReleasedUntil: timeOrNil(slug.ReleasedUntil)})
+}
+
+// Domain implements [link.Tx] and [customdomain.Tx].
+func (t *tx) Domain(id string) (*customdomain.Domain, error) {
+	if !validID(id) {
+		return nil, nil
+	}
+	var d domainDoc
+	found, err := t.load(t.s.domainRef(id), &d)
+	if err != nil || !found {
+		return nil, err
+	}
+	return domainOf(id, &d), nil
+}
+
+// domainTx is [customdomain.Tx].
+type domainTx struct{ *tx }
+
+// Owner implements [customdomain.Tx].
+func (t domainTx) Owner(hostname string) (string, error) {
+	var d hostDoc
+	_, err := t.load(t.s.hostRef(hostname), &d)
+	return d.DomainID, err
+}
+
+// HasLinks implements [customdomain.Tx].
+func (t domainTx) HasLinks(domainID string) (bool, error) {
+	using, err := t.ft.Documents(t.s.db.Collection("links").Where("domainId", "==", domainID).Limit(1)).GetAll()
+	return len(using) > 0, err
+}
+
+// Room implements [customdomain.Tx]. Domains are few and rare: every claim of an
+// account with a limit is serialized.
+func (t domainTx) Room(accountID string, limit int) (bool, error) {
+	claim, err := t.claim(quota.Limit{Account: accountID, Kind: "domains", Max: int64(limit)}, 1, "domains")
+	return claim.Allows(1), err
+}
+
+// AddDomain implements [customdomain.Tx].
+func (t domainTx) AddDomain(d *customdomain.Domain) error {
+	return t.ft.Create(t.s.domainRef(d.ID), domainDocOf(d))
+}
+
+// PutDomain implements [customdomain.Tx].
+func (t domainTx) PutDomain(d *customdomain.Domain) error {
+	return t.ft.Set(t.s.domainRef(d.ID), domainDocOf(d))
+}
+
+// RemoveDomain implements [customdomain.Tx].
+func (t domainTx) RemoveDomain(d *customdomain.Domain) error {
+	return t.ft.Delete(t.s.domainRef(d.ID))
+}
+
+// SetOwner implements [customdomain.Tx].
+func (t domainTx) SetOwner(d *customdomain.Domain) error {
+	return t.ft.Set(t.s.hostRef(d.Hostname), &hostDoc{DomainID: d.ID, AccountID: d.AccountID})
+}
+
+// ClearOwner implements [customdomain.Tx].
+func (t domainTx) ClearOwner(d *customdomain.Domain) error {
+	return t.ft.Delete(t.s.hostRef(d.Hostname))
+}
