@@ -71,7 +71,18 @@ func ErrorBody(e *apierr.Error, requestID string) []byte {
 }
 
 // ETag is the strong tag of a record's revision.
-func ETag(rev int64) string { return `"r` + strconv.FormatInt(rev, 10) + `"` }
+func ETag(rev int64) string { return VariantETag(rev, "") }
+
+// VariantETag is the tag of a representation that changes without an edit of the
+// record, such as one with a click count. If-Match compares its revision alone,
+// so that a click does not fail an edit; If-None-Match compares all of it.
+func VariantETag(rev int64, variant string) string {
+	tag := `"r` + strconv.FormatInt(rev, 10)
+	if variant != "" {
+		tag += "-" + variant
+	}
+	return tag + `"`
+}
 
 // Match is a request's If-Match. The zero value holds for every record.
 type Match struct{ tags []string }
@@ -96,8 +107,9 @@ func (m Match) Holds(rev int64) bool {
 		return true
 	}
 	want := ETag(rev)
+	variant := strings.TrimSuffix(want, `"`) + "-"
 	for _, tag := range m.tags {
-		if tag == "*" || tag == want {
+		if tag == "*" || tag == want || strings.HasPrefix(tag, variant) {
 			return true
 		}
 	}
@@ -112,10 +124,9 @@ func (m Match) Check(rev int64) error {
 	return apierr.New(apierr.PreconditionFailed, "The record has changed since you read it.")
 }
 
-// NotModified reports whether the caller's If-None-Match names rev, and answers
+// NotModified reports whether the caller's If-None-Match names tag, and answers
 // 304 when it does. It sets the ETag either way.
-func NotModified(c *fiber.Ctx, rev int64) bool {
-	tag := ETag(rev)
+func NotModified(c *fiber.Ctx, tag string) bool {
 	c.Set(fiber.HeaderETag, tag)
 	for given := range strings.SplitSeq(c.Get(fiber.HeaderIfNoneMatch), ",") {
 		if given = strings.TrimSpace(given); given == "*" || strings.TrimPrefix(given, "W/") == tag {

@@ -125,9 +125,12 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	}
 
 	public := httpapi.New(httpapi.Options{Name: "links", Auth: auth, Idempotency: idempotency.NewFirestore(db, cfg.Now), TrustedProxies: cfg.TrustedProxies, Now: cfg.Now})
-	routes := api.Routes(public, api.Options{Store: kept, Announcer: log, Prover: dns, ShortBaseURL: cfg.ShortBaseURL, Own: redirect.OwnHosts(cfg.ShortBaseURL), Now: cfg.Now})
+	own := redirect.OwnHosts(cfg.ShortBaseURL)
+	domains := customdomain.NewService(customdomain.Options{Store: kept.Domains(), Announcer: log, Resolver: dns, Own: own.Names(), Now: cfg.Now})
+	shortLinks := link.NewService(link.Options{Store: kept, Announcer: log, Now: cfg.Now})
+	api.Public(public, shortLinks, domains, api.Options{ShortBaseURL: cfg.ShortBaseURL, Own: own, Now: cfg.Now})
 	internal := httpapi.New(httpapi.Options{Name: "links-internal", Now: cfg.Now})
-	routes.Ask(internal)
+	api.Internal(internal, domains)
 	visitors := redirect.New(memory, log, redirect.Options{ShortBaseURL: cfg.ShortBaseURL, Country: country, Now: cfg.Now,
 		Trace: func() (context.Context, func(int)) { return httpapi.Trace("links-redirect", "GET /:slug") }})
 	return &boot.Service{
@@ -137,7 +140,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 			{Name: "redirect", Addr: cfg.RedirectAddr, Handler: visitors.Serve},
 			{Name: "internal", Addr: cfg.InternalAddr, Handler: internal.Handler()},
 		},
-		Loops: append(loops, boot.Loop{Name: "domain proofs", Run: routes.Recheck}),
+		Loops: append(loops, boot.Loop{Name: "domain proofs", Run: domains.Recheck}),
 		// Nothing else decides on readiness: warm redirects work without Firestore,
 		// Redis and auth.
 		WarmUp: []boot.Call{{To: "Firestore", Do: db.Ping}, {To: "Redis", Do: log.Ping}, {To: "Redis, for limits", Do: func(ctx context.Context) error { return rdb.Ping(ctx).Err() }}},

@@ -184,7 +184,6 @@ func TestCreateRefusesAllBadFieldsAtOnce(t *testing.T) {
 		"empty date":            {`{"url":"https://a.example","expiresAt":""}`, "VALIDATION_ERROR", map[string]string{"expiresAt": "invalid_format"}},
 		"date beyond dates":     {`{"url":"https://a.example","expiresAt":1e16}`, "VALIDATION_ERROR", map[string]string{"expiresAt": "out_of_range"}},
 		"infinite date":         {`{"url":"https://a.example","expiresAt":1e999}`, "VALIDATION_ERROR", map[string]string{"expiresAt": "out_of_range"}},
-		"null date":             {`{"url":"https://a.example","expiresAt":null}`, "VALIDATION_ERROR", map[string]string{"expiresAt": "invalid_type"}},
 		"image too long":        {`{"url":"https://a.example","ogImage":"https://a.example/` + strings.Repeat("a", 2048) + `"}`, "VALIDATION_ERROR", map[string]string{"ogImage": "too_long"}},
 	} {
 		a := r.api(key, "POST", "/api/v1/links", v.body)
@@ -203,7 +202,10 @@ func TestGetAndPatch(t *testing.T) {
 	c := newCloud(t)
 	r := c.replica(t)
 	key := c.keys.add(t, "acc_a", identity.Creator)
-	made := r.create(key, map[string]any{"url": "https://example.com", "slug": "Full", "title": "T", "expiresAt": 1.9e12 + 0.7, "ogTitle": "o", "ogDescription": "d", "ogImage": "https://example.com/i.png", "unknown": 1})
+	made := r.create(key, map[string]any{"url": "https://example.com", "slug": "Full", "title": "T", "expiresAt": 1.9e12 + 0.7, "ogTitle": "o", "ogDescription": "d", "ogImage": "https://example.com/i.png", "unknown": 1, "destinationUrl": "x"})
+	if diff := cmp.Diff([]any{"destinationUrl", "unknown"}, made.json["ignoredFields"]); diff != "" {
+		t.Errorf("ignored fields of the create (-want +got):\n%s", diff)
+	}
 	path := "/api/v1/links/" + made.str("id")
 	got := r.api(key, "GET", path, nil)
 	created, err := time.Parse(time.RFC3339, made.str("createdAt"))
@@ -217,13 +219,18 @@ func TestGetAndPatch(t *testing.T) {
 		t.Fatalf("get (-want +got):\n%s", diff)
 	}
 	tag := got.header.Get("ETag")
+	if same := r.api(key, "GET", path, nil, "If-None-Match", tag); same.status != 304 || same.text != "" || same.header.Get("ETag") != tag {
+		t.Errorf("an unchanged link: %v", same)
+	}
+	r.visit("/full")
+	eventually(t, "a click makes it another representation", func() bool { return r.api(key, "GET", path, nil, "If-None-Match", tag).status == 200 })
 	c.forward(time.Second)
 	patched := r.api(key, "PATCH", path, `{"title":null,"ogDescription":null,"ogImage":null,"expiresAt":null,"url":"https://example.org/n","slug":"other","domainId":"x","clicks":99,"_id":"y"}`, "If-Match", tag)
 	if diff := cmp.Diff(map[string]any{"success": true, "slug": "Full", "ignoredFields": []any{"slug", "domainId", "clicks", "_id"}}, patched.json); diff != "" {
 		t.Fatalf("patch (-want +got):\n%s", diff)
 	}
 	got = r.api(key, "GET", path, nil)
-	for name, v := range map[string]any{"title": "", "ogDescription": nil, "ogImage": nil, "expiresAt": nil, "ogTitle": "o", "destinationUrl": "https://example.org/n", "clicks": 0.0, "slug": "Full"} {
+	for name, v := range map[string]any{"title": "", "ogDescription": nil, "ogImage": nil, "expiresAt": nil, "ogTitle": "o", "destinationUrl": "https://example.org/n", "clicks": 1.0, "slug": "Full"} {
 		if got.json[name] != v {
 			t.Errorf("%s is %v, want %v", name, got.json[name], v)
 		}
@@ -250,6 +257,71 @@ func TestGetAndPatch(t *testing.T) {
 		t.Errorf("delete: %v", a)
 	}
 	want(t, "deleted twice", r.api(key, "DELETE", path, nil), 404, "LINK_NOT_FOUND")
+}
+
+// What a GET answers can be sent back as a create, nulls included.
+func TestNullOnCreateIsTheSameAsAbsent(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	r := c.replica(t)
+	key := c.keys.add(t, "acc_a", identity.Business)
+	body := map[string]any{"url": "https://example.com", "slug": nil, "title": nil, "domainId": nil, "expiresAt": nil, "ogTitle": nil, "ogDescription": nil, "ogImage": nil}
+	single := r.create(key, body)
+	bulk := r.api(key, "POST", "/api/v1/links/bulk", map[string]any{"urls": []any{body}})
+	if bulk.status != 201 || single.json["ignoredFields"] != nil {
+		t.Fatalf("single %v, bulk %v", single, bulk)
+	}
+	got := r.api(key, "GET", "/api/v1/links/"+single.str("id"), nil)
+	for _, name := range []string{"domainId", "expiresAt", "ogTitle", "ogDescription", "ogImage"} {
+		if v, ok := got.json[name]; !ok || v != nil {
+			t.Errorf("%s is %v", name, v)
+		}
+	}
+	if got.str("title") != "" || len(got.str("slug")) != 7 {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestBulkItemsTakeEveryFieldOfACreate(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	z, addr := newZone(t)
+	c.dns = addr
+	r := c.replica(t)
+	key := c.keys.add(t, "acc_a", identity.Business)
+	made := r.api(key, "POST", "/api/v1/domains", `{"hostname":"go.example.com","color":"red"}`)
+	if diff := cmp.Diff([]any{"color"}, made.json["ignoredFields"]); diff != "" {
+		t.Errorf("ignored fields of the claim: %s", diff)
+	}
+	pending := r.api(key, "POST", "/api/v1/domains", `{"hostname":"later.example.com"}`).str("id")
+	z.set("_linkreel.go.example.com", made.json["records"].([]any)[0].(map[string]any)["value"].(string))
+	domain := r.api(key, "POST", "/api/v1/domains/"+made.str("id")+"/verify", nil).str("id")
+	a := r.api(key, "POST", "/api/v1/links/bulk", map[string]any{"urls": []any{
+		map[string]any{"url": "https://a.example/1", "slug": "one", "domainId": domain, "expiresAt": "2001-01-01", "title": "T", "ogTitle": "o", "ogImage": "https://a.example/i.png", "clicks": 7},
+		map[string]any{"url": "https://a.example/2", "slug": "one"},
+		map[string]any{"url": "https://a.example/3", "domainId": pending},
+		map[string]any{"url": "https://a.example/4", "domainId": "dom_none"},
+		map[string]any{"url": "http://go.example.com/x", "domainId": domain},
+		map[string]any{"url": "https://a.example/6", "expiresAt": "never", "destinationUrl": "x"},
+	}})
+	var got []string
+	for _, item := range a.json["results"].([]any) {
+		m := item.(map[string]any)
+		e, _ := m["error"].(map[string]any)
+		got = append(got, fmt.Sprint(m["status"], e["code"], m["ignoredFields"]))
+	}
+	wanted := []string{"201 <nil> [clicks]", "201 <nil> <nil>", "409DOMAIN_NOT_VERIFIED<nil>", "404DOMAIN_NOT_FOUND<nil>", "400VALIDATION_ERROR<nil>", "400VALIDATION_ERROR[destinationUrl]"}
+	if diff := cmp.Diff(wanted, got); diff != "" || a.status != 207 {
+		t.Fatalf("bulk answered %v (-want +got):\n%s", a, diff)
+	}
+	data := a.json["results"].([]any)[0].(map[string]any)["data"].(map[string]any)
+	l := r.api(key, "GET", "/api/v1/links/"+data["id"].(string), nil)
+	if l.str("shortUrl") != "http://go.example.com/one" || l.str("status") != "expired" || l.str("ogTitle") != "o" || l.str("domainId") != domain {
+		t.Errorf("the first link is %v", l)
+	}
+	if v := r.visit("/one", "Host", "go.example.com"); v.status != 410 {
+		t.Errorf("the first link answers %v", v)
+	}
 }
 
 func TestForeignAndMissingLinksAnswerAlike(t *testing.T) {
@@ -310,6 +382,19 @@ func TestPlansAndScopes(t *testing.T) {
 		t.Errorf("bulk over quota: %v", a)
 	}
 	want(t, "create over quota", r.api(limited, "POST", "/api/v1/links", `{"url":"https://a.example"}`), 403, "QUOTA_EXCEEDED")
+	want(t, "broken create over quota", r.api(limited, "POST", "/api/v1/links", `{"url":"bad"}`), 403, "QUOTA_EXCEEDED")
+	// The first try's answer is lost after its commit; the second finds the link in place.
+	last := c.keys.add(t, "l", identity.Business, func(k *apikey.Record) { k.Quotas.Links = 1 })
+	remove := c.firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Every: 2, Times: 2, LoseAnswer: true, Code: codes.Unavailable})
+	eventually(t, "the last allowed link, tried again under its Idempotency-Key", func() bool {
+		a := r.api(last, "POST", "/api/v1/links", `{"url":"https://a.example"}`, "Idempotency-Key", "last")
+		if a.status != 201 && a.status != 503 && a.code() != "IDEMPOTENCY_IN_PROGRESS" {
+			t.Fatal(a)
+		}
+		c.forward(time.Second)
+		return a.status == 201
+	})
+	remove()
 }
 
 func TestSlugsAreUniqueWithoutRegardToCase(t *testing.T) {
@@ -503,7 +588,7 @@ func TestTwoReplicasAgreeAfterEveryChange(t *testing.T) {
 	t.Parallel()
 	c := newCloud(t)
 	a, b := c.replica(t), c.replica(t, func(cfg *links.Config) { cfg.Flush = false })
-	key := c.keys.add(t, "acc_a", identity.Creator)
+	key := c.keys.add(t, "acc_a", identity.Business)
 	if v := b.visit("/shared"); v.status != 404 {
 		t.Fatal(v)
 	}
@@ -522,6 +607,16 @@ func TestTwoReplicasAgreeAfterEveryChange(t *testing.T) {
 	a.api(key, "DELETE", "/api/v1/links/"+id, nil)
 	if v := b.visit("/shared"); v.status != 404 {
 		t.Errorf("after the delete: %v", v)
+	}
+	for i := range 20 {
+		path := fmt.Sprint("/bulk", i)
+		if v := b.visit(path); v.status != 404 {
+			t.Fatalf("before the bulk create: %v", v)
+		}
+		a.api(key, "POST", "/api/v1/links/bulk", fmt.Sprintf(`{"urls":[{"url":"https://example.com"},{"url":"https://example.com","slug":"bulk%d"}]}`, i))
+		if v := b.visit(path); v.status != 302 {
+			t.Fatalf("after the bulk create: %v", v)
+		}
 	}
 }
 

@@ -26,27 +26,37 @@ func (h public) listDomains(c *fiber.Ctx) error {
 
 func (h public) claimDomain(c *fiber.Ctx) error {
 	ctx := c.UserContext()
-	var body struct {
-		Hostname string `json:"hostname"`
-	}
-	fields, err := httpapi.Decode(c, &body)
+	p := identity.FromContext(ctx)
+	hostname, ignored, err := h.readClaim(c)
 	if err != nil {
+		// A full account is told so whatever its body says: 403 goes before 400.
+		if full := h.domains.CheckRoom(ctx, p); full != nil {
+			return full
+		}
 		return err
 	}
-	hostname := validate(fields, "hostname", func() (string, *apierr.Detail) {
-		return customdomain.CheckHostname(body.Hostname, h.domains.Own())
-	})
-	if err := fields.Err(); err != nil {
-		return err
-	}
-	d, err := h.domains.Claim(ctx, identity.FromContext(ctx), hostname, identity.OriginFrom(ctx))
+	d, err := h.domains.Claim(ctx, p, hostname, identity.OriginFrom(ctx))
 	if err != nil {
 		return err
 	}
 	return httpapi.Created(c, "/api/v1/domains/"+d.ID, struct {
 		domainRecord
 		Ignored []string `json:"ignoredFields,omitempty"`
-	}{h.domainOf(d), fields.Unknown})
+	}{h.domainOf(d), ignored})
+}
+
+func (h public) readClaim(c *fiber.Ctx) (hostname string, ignored []string, err error) {
+	var body struct {
+		Hostname string `json:"hostname"`
+	}
+	fields, err := httpapi.Decode(c, &body)
+	if err != nil {
+		return "", nil, err
+	}
+	hostname = validate(fields, "hostname", func() (string, *apierr.Detail) {
+		return customdomain.CheckHostname(body.Hostname, h.domains.Own())
+	})
+	return hostname, fields.Unknown, fields.Err()
 }
 
 func (h public) getDomain(c *fiber.Ctx) error {

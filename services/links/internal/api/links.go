@@ -92,22 +92,16 @@ type createBody struct {
 
 func (h public) create(c *fiber.Ctx) error {
 	ctx := c.UserContext()
-	var body createBody
-	fields, err := httpapi.Decode(c, &body)
+	p := identity.FromContext(ctx)
+	draft, ignored, err := h.readCreate(c)
 	if err != nil {
-		return err
-	}
-	var on *customdomain.Domain
-	if body.DomainID != nil {
-		if on, err = h.domains.Get(ctx, account(ctx), *body.DomainID); err != nil {
-			return err
+		// A full account is told so whatever its body says: 403 goes before 404 and 400.
+		if full := h.links.CheckRoom(ctx, p); full != nil {
+			return full
 		}
-	}
-	draft := h.draft(fields, &body, on)
-	if err := fields.Err(); err != nil {
 		return err
 	}
-	results, err := h.links.Create(ctx, identity.FromContext(ctx), identity.OriginFrom(ctx), []link.Draft{draft})
+	results, err := h.links.Create(ctx, p, identity.OriginFrom(ctx), []link.Draft{draft})
 	if err != nil {
 		return err
 	}
@@ -117,9 +111,26 @@ func (h public) create(c *fiber.Ctx) error {
 	l := results[0].Link
 	out := h.createdOf(l)
 	out.CreatedAt = l.CreatedAt.UTC().Format(isoTime)
-	out.Ignored = fields.Unknown
+	out.Ignored = ignored
 	c.Set(fiber.HeaderETag, httpapi.ETag(l.Rev))
 	return httpapi.Created(c, "/api/v1/links/"+l.ID, out)
+}
+
+// readCreate reads the body of a create.
+func (h public) readCreate(c *fiber.Ctx) (d link.Draft, ignored []string, err error) {
+	var body createBody
+	fields, err := httpapi.Decode(c, &body)
+	if err != nil {
+		return d, nil, err
+	}
+	var on *customdomain.Domain
+	if body.DomainID != nil {
+		if on, err = h.domains.Get(c.UserContext(), account(c.UserContext()), *body.DomainID); err != nil {
+			return d, nil, err
+		}
+	}
+	d = h.draft(fields, &body, on)
+	return d, fields.Unknown, fields.Err()
 }
 
 // draft reads every field of a create and notes all that is wrong.

@@ -6,11 +6,9 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
-
-	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-var own = link.Hosts{link.ParseHost("lrl.example")}
+var own = []string{"lrl.example"}
 
 func TestCheckHostname(t *testing.T) {
 	t.Parallel()
@@ -44,29 +42,53 @@ func FuzzCheckHostname(f *testing.F) {
 	})
 }
 
-func TestLooked_forgives_a_missing_proof_for_a_week(t *testing.T) {
+func TestChecked_forgives_a_missing_proof_for_a_week(t *testing.T) {
 	t.Parallel()
 	day := func(n int) time.Time { return time.Unix(1_790_000_000, 0).Add(time.Duration(n) * 24 * time.Hour) }
 	var d Domain
-	d.Looked(false, day(0))
+	d.Checked(Missing, "gone", day(0))
 	if d.Verified(day(0)) || !d.FailingSince.IsZero() {
 		t.Fatalf("a claim without proof is %+v", d)
 	}
-	d.Looked(true, day(1))
+	d.Checked(Proven, "", day(1))
 	if !d.Verified(day(1)) || !d.VerifiedAt.Equal(day(1)) {
 		t.Fatalf("a proven claim is %+v", d)
 	}
-	d.Looked(false, day(2))
-	d.Looked(false, day(5))
+	d.Checked(Missing, "gone", day(2))
+	d.Checked(Missing, "gone", day(5))
 	if !d.Verified(day(8)) || d.Lapsed(day(8)) {
 		t.Errorf("after six days without proof the claim is %+v", d)
 	}
 	if d.Verified(day(9)) || !d.Lapsed(day(9)) {
 		t.Errorf("after seven days without proof the claim is %+v", d)
 	}
-	d.Looked(true, day(10))
+	d.Checked(Proven, "", day(10))
 	if !d.Verified(day(10)) || !d.VerifiedAt.Equal(day(1)) {
 		t.Errorf("after the proof came back the claim is %+v", d)
+	}
+}
+
+func TestChecked_always_moves_the_next_check_of_a_verified_domain(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_790_000_000, 0)
+	for _, o := range []Outcome{Proven, Missing, Unknown, Lost} {
+		d := &Domain{VerifiedAt: now.Add(-time.Hour), NextCheckAt: now.Add(-time.Minute)}
+		last := time.Duration(0)
+		for range 40 {
+			d.Checked(o, "why", now)
+			wait := d.NextCheckAt.Sub(now)
+			if wait < last || wait <= 0 || wait > Recheck {
+				t.Fatalf("outcome %d: next check after %v, the one before after %v", o, wait, last)
+			}
+			last = wait
+		}
+		if last != Recheck {
+			t.Errorf("outcome %d: checks are %v apart in the end", o, last)
+		}
+	}
+	d := &Domain{}
+	if d.Checked(Missing, "why", now); !d.NextCheckAt.IsZero() {
+		t.Errorf("a pending domain is checked by itself at %v", d.NextCheckAt)
 	}
 }
 
@@ -108,9 +130,12 @@ func TestProves(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := d.Proves(t.Context(), &Domain{Hostname: "go.example.com", Token: "abc"})
-			if got != c.want || (err != nil) != c.undecided {
-				t.Errorf("Proves = %v, %v, want %v, undecided %v", got, err, c.want, c.undecided)
+			claim := &Domain{Hostname: "go.example.com", Token: "abc"}
+			record, _ := claim.Record()
+			texts, err := d.Texts(t.Context(), record)
+			got, reason := claim.Inspect(texts, err)
+			if (got == Proven) != c.want || (got == Unknown) != c.undecided || (reason == "") != c.want {
+				t.Errorf("outcome %v, %q, want proven %v, undecided %v", got, reason, c.want, c.undecided)
 			}
 		})
 	}

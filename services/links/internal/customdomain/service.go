@@ -183,6 +183,20 @@ func (s *Service) Claim(ctx context.Context, p *identity.Principal, hostname str
 	return d, nil
 }
 
+// CheckRoom is QUOTA_EXCEEDED when the account has all the domains it may have. It
+// serves to answer 403 before 400; what holds under races is decided in the
+// claim's own transaction.
+func (s *Service) CheckRoom(ctx context.Context, p *identity.Principal) error {
+	if p.Quotas.Domains <= 0 {
+		return nil
+	}
+	have, err := s.opt.Store.Domains(ctx, p.AccountID)
+	if err == nil && len(have) >= p.Quotas.Domains {
+		err = Full()
+	}
+	return err
+}
+
 // owned tells who has the claim's name: the claim itself, another claim whose
 // proof holds (taken), or nobody.
 func (s *Service) owned(tx Tx, d *Domain) (mine, taken bool, err error) {

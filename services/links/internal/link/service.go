@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 )
 
@@ -23,6 +24,8 @@ type Store interface {
 	List(ctx context.Context, accountID string, before int64, limit int) (page []*Link, more bool, err error)
 	// Stats reads a link's clicks on the days from first to last, both included.
 	Stats(ctx context.Context, linkID string, first, last Day) (Stats, error)
+	// Count counts the account's links.
+	Count(ctx context.Context, accountID string) (int, error)
 	// Atomically runs fn so that what it read still holds when it commits. fn
 	// reads first and then writes; it may run several times and has no other
 	// effect. An fn that only adds records commits without a read.
@@ -148,6 +151,20 @@ func (s *Service) List(ctx context.Context, accountID string, before int64, limi
 // Stats is a link's clicks on some days.
 func (s *Service) Stats(ctx context.Context, linkID string, first, last Day) (Stats, error) {
 	return s.opt.Store.Stats(ctx, linkID, first, last)
+}
+
+// CheckRoom is QUOTA_EXCEEDED when the account has all the links it may have. It
+// serves to answer 403 before 400; what holds under races is decided in the
+// create's own transaction.
+func (s *Service) CheckRoom(ctx context.Context, p *identity.Principal) error {
+	if p.Quotas.Links <= 0 {
+		return nil
+	}
+	n, err := s.opt.Store.Count(ctx, p.AccountID)
+	if err == nil && n >= p.Quotas.Links {
+		err = Full()
+	}
+	return err
 }
 
 // Update changes a link of the account. check gets the link's revision and may

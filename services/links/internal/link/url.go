@@ -42,6 +42,15 @@ func ParseHost(hostport string) Host {
 	return Host{strings.TrimSuffix(Fold(name), "."), port}
 }
 
+// Names are the hosts' names.
+func (h Hosts) Names() []string {
+	out := make([]string, len(h))
+	for i := range h {
+		out[i] = h[i].Name
+	}
+	return out
+}
+
 func (h Hosts) has(u *url.Url) bool {
 	port := u.Port()
 	if port == "80" || port == "443" { // the other scheme's own: still ours, most likely

@@ -69,6 +69,16 @@ func (s *Store) List(ctx context.Context, accountID string, before int64, limit 
 	return page, false, nil
 }
 
+// Count implements [link.Store].
+func (s *Store) Count(ctx context.Context, accountID string) (n int, err error) {
+	err = s.db.Do(ctx, "count links", func(ctx context.Context) error {
+		found, err := count(ctx, s.db.Collection("links").Where("accountId", "==", accountID))
+		n = int(found)
+		return err
+	})
+	return n, err
+}
+
 // Target reads what a redirect needs of the slug with this [SlugKey]; found is
 // false for a slug that never was and for a deleted one.
 func (s *Store) Target(ctx context.Context, key string) (t link.Target, found bool, err error) {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -10,12 +11,16 @@ import (
 	"testing"
 	"time"
 
+	fs "cloud.google.com/go/firestore"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/localcloud/firestore"
+	"github.com/linkreel/linkreel/libs/quota"
+	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
@@ -23,6 +28,19 @@ type bed struct {
 	*Store
 	server *firestore.Server
 	offset *atomic.Int64
+
+	links   *link.Service
+	domains *customdomain.Service
+	proofs  *proofs
+}
+
+// nobody hears announcements.
+type nobody struct{}
+
+func (nobody) Announce(context.Context, ...string) {}
+
+func (b bed) Create(ctx context.Context, account string, o identity.Origin, drafts []link.Draft) ([]link.Result, error) {
+	return b.links.Create(ctx, &identity.Principal{AccountID: account}, o, drafts)
 }
 
 func (b bed) clock() time.Time { return time.Now().Add(time.Duration(b.offset.Load())) }
@@ -52,6 +70,9 @@ func newBed(t testing.TB) bed {
 	t.Cleanup(func() { _ = db.Close(); _ = server.Close() })
 	b := bed{server: server, offset: new(atomic.Int64)}
 	b.Store = New(db, b.clock)
+	b.links = link.NewService(link.Options{Store: b.Store, Announcer: nobody{}, Now: b.clock})
+	b.proofs = &proofs{texts: map[string][]string{}, down: map[string]bool{}, asked: map[string]int{}}
+	b.domains = customdomain.NewService(customdomain.Options{Store: b.Domains(), Announcer: nobody{}, Resolver: b.proofs, Now: b.clock})
 	return b
 }
 
@@ -65,7 +86,7 @@ func (b bed) create(t testing.TB, account string, n int) []*link.Link {
 	for i := range drafts {
 		drafts[i] = draft("")
 	}
-	results, err := b.Create(t.Context(), account, link.Origin{Nonce: fmt.Sprint(account, time.Now().UnixNano()), At: time.Now()}, drafts)
+	results, err := b.Create(t.Context(), account, identity.Origin{Nonce: fmt.Sprint(account, time.Now().UnixNano()), At: time.Now()}, drafts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +109,7 @@ func TestCreate_gives_every_link_of_one_instant_its_own_place(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 12 {
 		wg.Go(func() {
-			results, err := b.Create(t.Context(), "acc", link.Origin{Nonce: fmt.Sprint("n", i), At: at}, []link.Draft{draft(""), draft("")})
+			results, err := b.Create(t.Context(), "acc", identity.Origin{Nonce: fmt.Sprint("n", i), At: at}, []link.Draft{draft(""), draft("")})
 			if err != nil {
 				t.Error(err)
 				return
@@ -110,9 +131,9 @@ func TestCreate_gives_every_link_of_one_instant_its_own_place(t *testing.T) {
 func TestCreate_finds_its_own_record_when_tried_again(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	o := link.Origin{Nonce: "n", At: time.Now(), Replay: true}
+	o := identity.Origin{Nonce: "n", At: time.Now(), Replay: true}
 	// Another link has the place that the request would take.
-	if _, err := b.Create(t.Context(), "acc", link.Origin{Nonce: "other", At: o.At}, []link.Draft{draft("")}); err != nil {
+	if _, err := b.Create(t.Context(), "acc", identity.Origin{Nonce: "other", At: o.At}, []link.Draft{draft("")}); err != nil {
 		t.Fatal(err)
 	}
 	drafts := []link.Draft{draft("mine"), draft(""), draft("mine")}
@@ -142,7 +163,7 @@ func TestCreate_survives_lost_answers(t *testing.T) {
 	b := newBed(t)
 	b.server.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Every: 3, LoseAnswer: true, Code: codes.Unavailable})
 	for i := range 30 {
-		results, err := b.Create(t.Context(), "acc", link.Origin{Nonce: fmt.Sprint("n", i), At: time.Now()}, []link.Draft{draft(fmt.Sprint("s", i))})
+		results, err := b.Create(t.Context(), "acc", identity.Origin{Nonce: fmt.Sprint("n", i), At: time.Now()}, []link.Draft{draft(fmt.Sprint("s", i))})
 		if err != nil || results[0].Err != nil {
 			t.Fatalf("create %d: %v, %v", i, results, err)
 		}
@@ -190,7 +211,7 @@ func TestCount_writes_links_days_and_progress_together(t *testing.T) {
 	if diff := cmp.Diff(next, stored); diff != "" || err != nil {
 		t.Errorf("progress (-want +got):\n%s%v", diff, err)
 	}
-	if l, err := b.Get(t.Context(), "acc", links[0].ID); err != nil || l.Clicks != 3 || l.Rev != 1 {
+	if l, err := b.links.Get(t.Context(), "acc", links[0].ID); err != nil || l.Clicks != 3 || l.Rev != 1 {
 		t.Errorf("link %+v, %v", l, err)
 	}
 	st, err := b.Stats(t.Context(), links[0].ID, day-1, day+1)
@@ -199,7 +220,7 @@ func TestCount_writes_links_days_and_progress_together(t *testing.T) {
 	if diff := cmp.Diff(want, st); diff != "" || err != nil {
 		t.Errorf("stats (-want +got):\n%s%v", diff, err)
 	}
-	if _, err := b.Get(t.Context(), "acc", "lnk_gone"); apierr.CodeOf(err) != apierr.LinkNotFound {
+	if _, err := b.links.Get(t.Context(), "acc", "lnk_gone"); apierr.CodeOf(err) != apierr.LinkNotFound {
 		t.Errorf("counting revived a deleted link: %v", err)
 	}
 }
@@ -286,99 +307,253 @@ func TestCount_bounds_the_referrers_of_a_day(t *testing.T) {
 	}
 }
 
+// proofs is a resolver in which a test sets the TXT records of claims.
+type proofs struct {
+	mu    sync.Mutex
+	texts map[string][]string
+	down  map[string]bool // names whose servers do not answer
+	asked map[string]int
+}
+
+func (p *proofs) Texts(_ context.Context, name string) ([]string, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked[name]++
+	if p.down[name] {
+		return nil, errors.New("SERVFAIL")
+	}
+	return p.texts[name], nil
+}
+
+// show puts the records of claims into the DNS, and takes all others of the name away.
+func (p *proofs) show(hostname string, claims ...*customdomain.Domain) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.texts[customdomain.RecordName(hostname)] = nil
+	for _, d := range claims {
+		_, value := d.Record()
+		p.texts[customdomain.RecordName(hostname)] = append(p.texts[customdomain.RecordName(hostname)], value)
+	}
+}
+
+func (b bed) claim(t *testing.T, account, hostname string) *customdomain.Domain {
+	t.Helper()
+	d, err := b.domains.Claim(t.Context(), &identity.Principal{AccountID: account}, hostname, identity.Origin{Nonce: account + hostname, At: b.clock()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
 func TestDomains_belong_to_the_first_that_proves_them(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	claim := func(account string) string {
-		t.Helper()
-		d, err := b.Claim(t.Context(), account, "go.example.com", "t"+account, link.Origin{Nonce: account, At: time.Now()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return d.ID
-	}
-	look := func(account, id string, proven bool) error {
-		_, _, err := b.Looked(t.Context(), account, id, proven)
-		return err
-	}
-	a, z := claim("a"), claim("z")
-	if again := claim("a"); again != a { // the same request once more
+	const name = "go.example.com"
+	a, z := b.claim(t, "a", name), b.claim(t, "z", name)
+	if again := b.claim(t, "a", name); again.ID != a.ID || again.Token != a.Token { // the same request once more
 		t.Errorf("a repeated claim is another domain")
 	}
-	if _, err := b.Claim(t.Context(), "a", "go.example.com", "t", link.Origin{Nonce: "new", At: time.Now()}); apierr.CodeOf(err) != apierr.DomainTaken {
-		t.Errorf("a second claim of one account: %v", err)
+	claimAgain := func(account string) error {
+		_, err := b.domains.Claim(t.Context(), &identity.Principal{AccountID: account}, name, identity.Origin{Nonce: "new", At: time.Now()})
+		return err
 	}
-	if err := look("a", a, false); err != nil {
-		t.Error(err)
+	verify := func(account string, d *customdomain.Domain) error {
+		_, err := b.domains.Verify(t.Context(), account, d.ID)
+		return err
 	}
-	if err := look("a", z, true); apierr.CodeOf(err) != apierr.DomainNotFound {
-		t.Errorf("another account's claim: %v", err)
-	}
-	if err := look("z", z, true); err != nil {
-		t.Fatal(err)
-	}
-	for _, proven := range []bool{true, false} {
-		if err := look("a", a, proven); apierr.CodeOf(err) != apierr.DomainTaken {
-			t.Errorf("the slower claim, proven %v: %v", proven, err)
+	want := func(what string, err error, code apierr.Code) {
+		t.Helper()
+		if apierr.CodeOf(err) != code {
+			t.Errorf("%s: %v, want %q", what, err, code)
 		}
 	}
-	if _, err := b.Claim(t.Context(), "late", "go.example.com", "t", link.Origin{Nonce: "l", At: time.Now()}); apierr.CodeOf(err) != apierr.DomainTaken {
-		t.Errorf("a claim after the proof: %v", err)
-	}
-	if id, found, err := b.Host(t.Context(), "go.example.com"); id != z || !found || err != nil {
+	want("a second claim of one account", claimAgain("a"), apierr.DomainTaken)
+	want("a check without a record", verify("a", a), "")
+	want("another account's claim", verify("a", z), apierr.DomainNotFound)
+	b.proofs.show(name, z)
+	want("the first proof", verify("z", z), "")
+	want("the slower claim without a record", verify("a", a), apierr.DomainTaken)
+	b.proofs.show(name, a, z)
+	want("the slower claim with a record", verify("a", a), apierr.DomainTaken)
+	want("a claim after the proof", claimAgain("late"), apierr.DomainTaken)
+	if id, found, err := b.Host(t.Context(), name); id != z.ID || !found || err != nil {
 		t.Errorf("the host belongs to %q, %v", id, err)
 	}
 
 	on := draft("s")
-	on.DomainID = z
+	on.DomainID = z.ID
 	create := func(account, nonce string) error {
-		results, err := b.Create(t.Context(), account, link.Origin{Nonce: nonce, At: b.clock()}, []link.Draft{on})
+		results, err := b.Create(t.Context(), account, identity.Origin{Nonce: nonce, At: b.clock()}, []link.Draft{on})
 		if err == nil {
 			err = results[0].Err
 		}
 		return err
 	}
-	if err := create("a", "n1"); apierr.CodeOf(err) != apierr.DomainNotFound {
-		t.Errorf("a link on another's domain: %v", err)
-	}
-	if err := create("z", "n2"); err != nil {
-		t.Error(err)
-	}
-	if _, err := b.DeleteDomain(t.Context(), "z", z); apierr.CodeOf(err) != apierr.DomainInUse {
-		t.Errorf("deleting a domain in use: %v", err)
-	}
+	want("a link on another's domain", create("a", "n1"), apierr.DomainNotFound)
+	want("a link", create("z", "n2"), "")
+	want("deleting a domain in use", b.domains.Delete(t.Context(), "z", z.ID), apierr.DomainInUse)
 
 	// The proof disappears: for a week nothing happens, then another may prove it.
 	b.offset.Add(int64(25 * time.Hour))
-	due, err := b.DueDomains(t.Context(), 10)
-	if err != nil || len(due) != 1 || due[0].ID != z {
-		t.Fatalf("due are %v, %v", due, err)
-	}
-	if err := look("z", z, false); err != nil {
+	b.proofs.show(name)
+	if err := b.domains.RecheckDue(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	if d, err := b.domains.Get(t.Context(), "z", z.ID); err != nil || d.FailingSince.IsZero() || d.Failure == "" || !d.Verified(b.clock()) {
+		t.Fatalf("after the first check without a proof: %+v, %v", d, err)
+	}
 	b.offset.Add(int64(6 * 24 * time.Hour))
-	if err := look("a", a, true); apierr.CodeOf(err) != apierr.DomainTaken {
-		t.Errorf("a proof within the week: %v", err)
-	}
+	b.proofs.show(name, a)
+	want("a proof within the week", verify("a", a), apierr.DomainTaken)
 	b.offset.Add(int64(24 * time.Hour))
-	if err := create("z", "n3"); apierr.CodeOf(err) != apierr.DomainNotVerified {
-		t.Errorf("a link on a lapsed domain: %v", err)
-	}
-	if _, changed, err := b.Looked(t.Context(), "a", a, true); err != nil || !changed {
-		t.Errorf("a proof after the week: changed %v, %v", changed, err)
-	}
-	if id, _, _ := b.Host(t.Context(), "go.example.com"); id != a {
+	want("a link on a lapsed domain", create("z", "n3"), apierr.DomainNotVerified)
+	want("a proof after the week", verify("a", a), "")
+	if id, _, _ := b.Host(t.Context(), name); id != a.ID {
 		t.Errorf("the host belongs to %q", id)
 	}
-	if err := look("z", z, false); err != nil { // the daily look at a lost claim is no error
-		t.Error(err)
-	}
-	if _, err := b.DeleteDomain(t.Context(), "a", a); err != nil {
-		t.Error(err)
-	}
-	if _, found, _ := b.Host(t.Context(), "go.example.com"); found {
+	want("the check of a lost domain whose record is gone", verify("z", z), "")
+	want("deleting the new owner's domain", b.domains.Delete(t.Context(), "a", a.ID), "")
+	if _, found, _ := b.Host(t.Context(), name); found {
 		t.Error("a deleted domain still owns its host")
+	}
+}
+
+// One tenant's domain that cannot be verified, and a hundred whose name servers
+// fail, must not keep the others from being checked.
+func TestRecheckDue_passes_over_domains_that_cannot_be_checked(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	prove := func(d *customdomain.Domain) {
+		t.Helper()
+		b.proofs.show(d.Hostname, d)
+		if _, err := b.domains.Verify(t.Context(), d.AccountID, d.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lost, taker := b.claim(t, "a", "lost.example.com"), b.claim(t, "b", "lost.example.com")
+	prove(lost)
+	var broken []*customdomain.Domain
+	for i := range 120 {
+		d := b.claim(t, "c", fmt.Sprintf("broken%d.example.com", i))
+		prove(d)
+		broken = append(broken, d)
+	}
+	b.offset.Add(int64(25 * time.Hour))
+	b.proofs.show("lost.example.com")
+	_ = b.domains.RecheckDue(t.Context())
+	b.offset.Add(int64(8 * 24 * time.Hour))
+	prove(taker)
+	b.proofs.show("lost.example.com", lost, taker) // from now on the check of lost ends in DOMAIN_TAKEN
+	for _, d := range broken {
+		b.proofs.down[customdomain.RecordName(d.Hostname)] = true
+	}
+	healthy := b.claim(t, "d", "healthy.example.com")
+	prove(healthy)
+	b.offset.Add(int64(25 * time.Hour))
+	checked := b.clock()
+	for range 2 {
+		if err := b.domains.RecheckDue(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, d := range append(broken, lost, taker, healthy) {
+		got, err := b.domains.Get(t.Context(), d.AccountID, d.ID)
+		if err != nil || got.CheckedAt.Before(checked) || !got.NextCheckAt.After(b.clock()) {
+			t.Fatalf("%s was checked at %v and is next due at %v, %v", d.Hostname, got.CheckedAt, got.NextCheckAt, err)
+		}
+	}
+	if n := b.proofs.asked[customdomain.RecordName(broken[0].Hostname)]; n > 5 {
+		t.Errorf("a broken name server was asked %d times", n)
+	}
+	if d, _ := b.domains.Get(t.Context(), "a", lost.ID); d.Verified(b.clock()) || !strings.Contains(d.Failure, "Another account") {
+		t.Errorf("the lost domain is %+v", d)
+	}
+	if d, _ := b.domains.Get(t.Context(), "c", broken[0].ID); !d.Verified(b.clock()) || !strings.Contains(d.Failure, "did not answer") {
+		t.Errorf("a domain whose servers are down is %+v", d)
+	}
+}
+
+func TestRecheckDue_adopts_the_schedule_of_older_releases(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	d := b.claim(t, "a", "old.example.com")
+	b.proofs.show(d.Hostname, d)
+	if _, err := b.domains.Verify(t.Context(), "a", d.ID); err != nil {
+		t.Fatal(err)
+	}
+	_, err := b.domainRef(d.ID).Update(t.Context(), []fs.Update{{Path: "check", Value: fs.Delete}, {Path: "nextCheckAt", Value: b.clock().Add(time.Hour)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.offset.Add(int64(2 * time.Hour))
+	if err := b.domains.RecheckDue(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.proofs.asked[customdomain.RecordName(d.Hostname)]; n != 2 {
+		t.Errorf("the name was looked up %d times, want 2", n)
+	}
+	b.offset.Add(int64(25 * time.Hour))
+	due, err := b.Domains().DueDomains(t.Context(), customdomain.Bucket(d.ID), b.clock(), nil, 10)
+	if err != nil || len(due) != 1 {
+		t.Errorf("due in its bucket are %v, %v", due, err)
+	}
+}
+
+func TestQuotas_hold_under_races_and_replay(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	limited := &identity.Principal{AccountID: "acc", Quotas: identity.Quotas{Links: 5, Domains: 2}}
+	var mu sync.Mutex
+	made, made2 := []identity.Origin{}, 0
+	var wg sync.WaitGroup
+	for i := range 40 {
+		wg.Go(func() {
+			o := identity.Origin{Nonce: fmt.Sprint("n", i), At: time.Now(), Replay: true}
+			for {
+				results, err := b.links.Create(t.Context(), limited, o, []link.Draft{draft("")})
+				if err != nil {
+					continue // lost too many races: the caller is told to come back
+				}
+				if results[0].Err == nil {
+					mu.Lock()
+					made = append(made, o)
+					mu.Unlock()
+				} else if apierr.CodeOf(results[0].Err) != apierr.QuotaExceeded {
+					t.Error(results[0].Err)
+				}
+				return
+			}
+		})
+	}
+	for i := range 20 {
+		wg.Go(func() {
+			for {
+				_, err := b.domains.Claim(t.Context(), limited, fmt.Sprintf("d%d.example.com", i), identity.Origin{Nonce: fmt.Sprint(i), At: time.Now()})
+				if apierr.CodeOf(err) == apierr.Unavailable {
+					continue
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					made2++
+				} else if apierr.CodeOf(err) != apierr.QuotaExceeded {
+					t.Error(err)
+				}
+				return
+			}
+		})
+	}
+	wg.Wait()
+	if len(made) != 5 || made2 != 2 {
+		t.Fatalf("%d links and %d domains were made, want 5 and 2", len(made), made2)
+	}
+	for _, o := range made {
+		if results, err := b.links.Create(t.Context(), limited, o, []link.Draft{draft("")}); err != nil || results[0].Err != nil {
+			t.Errorf("a repeated create of one of the allowed links: %v, %v", results, err)
+		}
+	}
+	if snap, _ := quota.Ref(b.db, "free", "links").Get(t.Context()); snap != nil && snap.Exists() {
+		t.Error("an account without a limit has a document for it")
 	}
 }
 
@@ -389,7 +564,7 @@ func TestIndexedFieldsAreSmall(t *testing.T) {
 	big.Destination = link.URL{Given: "https://a.example/" + strings.Repeat("ü", 4000), Location: "https://a.example/" + strings.Repeat("%C3%BC", 4000)}
 	long := strings.Repeat("ü", 1000)
 	big.Title, big.Preview = long[:1000], link.Preview{Title: &long, Description: &long, Image: &big.Destination}
-	results, err := b.Create(t.Context(), "acc", link.Origin{Nonce: "n", At: time.Now()}, []link.Draft{big})
+	results, err := b.Create(t.Context(), "acc", identity.Origin{Nonce: "n", At: time.Now()}, []link.Draft{big})
 	if err != nil || results[0].Err != nil {
 		t.Fatalf("a link with long fields: %v, %v", results, err)
 	}
