@@ -2,16 +2,31 @@
 //
 // It promises at-least-once delivery of whatever Redis still knows: a message
 // that was taken is given to another worker when its taker has been silent for
-// Options.Silence, and never while it beats. Only the taker can beat, finish or
-// return a message; one that lost it is told so. An id waits in the queue at
-// most once, however often it is added, so a sweeper may add blindly.
+// Options.Silence, and never while it sends heartbeats. Only the taker can send
+// heartbeats, finish or return a message; one that lost it is told so. An id waits
+// in the queue at most once, however often it is added, so a sweeper may add
+// blindly.
 //
-// Beside the workers there are scouts, who are shown each message once, without
-// taking it: they may do at once what need not wait for a worker to be free.
+// It is fair between tenants: they take turns, so a message waits for at most one
+// message of each other tenant, however many of theirs were added before it.
+// Messages of the same tenant keep their order.
+//
+// Beside the workers there is a fast lane, which is shown each waiting message
+// once without taking it, by the same turns. It may do at once what need not wait
+// for a worker to be free.
 //
 // It does not promise that Redis knows anything tomorrow. Messages are hints to
 // look at a record elsewhere; whoever owns the records adds the ids again when
 // Redis was emptied. Redis must not evict keys (maxmemory-policy noeviction).
+//
+// # Keys
+//
+// The stream holds every message that waits or is being worked on and nothing
+// else, so its length is what to scale workers by. Its consumer group knows who
+// took what. Workers do not read the stream in order: the sorted set :waiting
+// lists the entries by tenant, and :turns says whose turn is next. Both are only
+// an index; adding an id again repairs them. Delayed messages lie in :delayed and
+// come back to the stream when somebody calls Next or Add after their time.
 package queue
 
 import (
@@ -45,14 +60,14 @@ type Options struct {
 type Queue struct {
 	redis redis.UniversalClient
 	opt   Options
-	// All keys share a hash tag, so that scripts work on a Redis Cluster.
-	stream, delayed, ids, dead string
+	// keys are those of every script, in the order that prelude names them. They
+	// share a hash tag, so that scripts work on a Redis Cluster.
+	keys   []string
+	stream string
+	sweeps string
 }
 
-const (
-	group  = "workers"
-	scouts = "scouts"
-)
+const group = "workers"
 
 // New makes a queue over an open client. It does not call Redis.
 func New(client redis.UniversalClient, opt Options) *Queue {
@@ -68,68 +83,175 @@ func New(client redis.UniversalClient, opt Options) *Queue {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	tag := "queue:{" + opt.Name + "}"
-	return &Queue{redis: client, opt: opt, stream: tag, delayed: tag + ":delayed", ids: tag + ":ids", dead: tag + ":dead"}
+	tag := StreamKey(opt.Name)
+	q := &Queue{redis: client, opt: opt, stream: tag, keys: []string{tag}, sweeps: tag + ":sweep"}
+	for _, name := range []string{"ids", "delayed", "about", "dead", "waiting", "turns", "lane", "laneturns", "turn"} {
+		q.keys = append(q.keys, tag+":"+name)
+	}
+	return q
 }
 
-// Message is one taken id.
+// StreamKey is the stream of a queue, whose length (XLEN) an autoscaler reads.
+func StreamKey(name string) string { return "queue:{" + name + "}" }
+
+// Item is what is added to a queue.
+type Item struct {
+	ID     string
+	Tenant string            // whose turn it takes; items without one share a turn
+	Trace  map[string]string // trace context for whoever takes it
+}
+
+// Message is one taken item.
 type Message struct {
-	ID         string
-	Trace      map[string]string // trace context of whoever added it
-	Deliveries int               // how often it was taken, this time included
+	Item
+	Deliveries int // how often it was taken, this time included
 
 	queue    *Queue
 	entry    string
 	consumer string
 }
 
-// add appends an id unless it waits or is being worked on already. An id whose
-// entry is gone, after a partial loss of data, is added again.
-// KEYS stream ids delayed; ARGV id trace
-var add = redis.NewScript(`
-local entry = redis.call('HGET', KEYS[2], ARGV[1])
-if entry and #redis.call('XRANGE', KEYS[1], entry, entry) > 0 then return 0 end
-redis.call('ZREM', KEYS[3], ARGV[1])
-entry = redis.call('XADD', KEYS[1], '*', 'id', ARGV[1], 'trace', ARGV[2])
-redis.call('HSET', KEYS[2], ARGV[1], entry)
-return 1`)
-
-// Add puts an id into the queue. One that is there already, waiting or taken,
-// stays as it is.
-func (q *Queue) Add(ctx context.Context, id string, trace map[string]string) error {
-	packed, err := json.Marshal(trace)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, q.opt.Timeout)
-	defer cancel()
-	if err := add.Run(ctx, q.redis, []string{q.stream, q.ids, q.delayed}, id, packed).Err(); err != nil {
-		return fmt.Errorf("queue %s: %w", id, err)
-	}
-	return nil
-}
-
-// promote moves what is due from the delayed set to the stream.
-// KEYS stream ids delayed; ARGV now
-var promote = redis.NewScript(`
-local due = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', ARGV[1], 'LIMIT', 0, 100)
-for _, id in ipairs(due) do
-  redis.call('ZREM', KEYS[3], id)
-  local entry = redis.call('HGET', KEYS[2], id)
-  if not entry or #redis.call('XRANGE', KEYS[1], entry, entry) == 0 then
-    redis.call('HSET', KEYS[2], id, redis.call('XADD', KEYS[1], '*', 'id', id, 'trace', '{}'))
+// prelude names the keys and holds what the scripts share. A member of an index
+// is tenant, NUL, and the entry padded to a fixed width, so that the order by
+// bytes is the order of arrival within a tenant.
+const prelude = `
+local stream, ids, delayed, about, dead, waiting, turns, lane, laneturns, turn = unpack(KEYS)
+local function exists(entry) return #redis.call('XRANGE', stream, entry, entry) > 0 end
+local function taken(entry)
+  -- The group may not exist yet; then nothing is taken.
+  local p = redis.pcall('XPENDING', stream, 'workers', entry, entry, 1)
+  return not p.err and #p > 0
+end
+local function member(tenant, entry)
+  local ms, seq = string.match(entry, '(%d+)-(%d+)')
+  return tenant .. '\0' .. string.rep('0', 16 - #ms) .. ms .. '-' .. string.rep('0', 16 - #seq) .. seq
+end
+local function index(set, order, tenant, entry)
+  redis.call('ZADD', set, 0, member(tenant, entry))
+  -- A tenant who comes anew queues up behind those who wait already: at the front
+  -- it could come again and again and nobody else would get a turn.
+  if not redis.call('ZSCORE', order, tenant) then redis.call('ZADD', order, redis.call('INCR', turn), tenant) end
+end
+local function append(id, tenant, trace)
+  local entry = redis.call('XADD', stream, '*', 'id', id, 'trace', trace, 'tenant', tenant)
+  redis.call('HSET', ids, id, entry)
+  redis.call('HDEL', about, id)
+  index(waiting, turns, tenant, entry)
+  index(lane, laneturns, tenant, entry)
+end
+-- promote brings back what is due of the delayed.
+local function promote(now)
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', delayed, '-inf', now, 'LIMIT', 0, 100)) do
+    redis.call('ZREM', delayed, id)
+    local entry = redis.call('HGET', ids, id)
+    if not entry or not exists(entry) then
+      local tenant, trace = string.match(redis.call('HGET', about, id) or '\0{}', '^(%Z*)%z(.*)$')
+      append(id, tenant, trace)
+    end
   end
 end
-return #due`)
+-- pick removes the next entry from an index, by turns. Entries that are gone or
+-- taken are passed over, a bounded number in one call: Redis serves nobody else meanwhile.
+local function pick(set, order)
+  for _ = 1, 1000 do
+    local tenant = redis.call('ZRANGE', order, 0, 0)[1]
+    if not tenant then return nil end
+    local found = redis.call('ZRANGEBYLEX', set, '[' .. tenant .. '\0', '(' .. tenant .. '\1', 'LIMIT', 0, 1)[1]
+    if not found then
+      redis.call('ZREM', order, tenant)
+    else
+      redis.call('ZREM', set, found)
+      local ms, seq = string.match(string.sub(found, #tenant + 2), '0*(%d+)-0*(%d+)')
+      local entry = ms .. '-' .. seq
+      if exists(entry) and not taken(entry) then
+        redis.call('ZADD', order, redis.call('INCR', turn), tenant)
+        return entry, tenant
+      end
+    end
+  end
+  return nil
+end
+-- seen is where a reader that found nothing waits for more.
+local function seen()
+  local last = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1]
+  return last and last[1] or '0-0'
+end
+`
+
+func script(body string) *redis.Script { return redis.NewScript(prelude + body) }
+
+// add appends an id unless it waits or is being worked on already. An id whose
+// entry is gone, after a partial loss of data, is added again; one that lost its
+// place in the index gets a new one.
+// ARGV id tenant trace now
+var add = script(`
+promote(ARGV[4])
+local entry = redis.call('HGET', ids, ARGV[1])
+if entry and exists(entry) then
+  if not taken(entry) and not redis.call('ZSCORE', waiting, member(ARGV[2], entry)) then index(waiting, turns, ARGV[2], entry) end
+  return 0
+end
+redis.call('ZREM', delayed, ARGV[1])
+append(ARGV[1], ARGV[2], ARGV[3])
+return 1`)
+
+// Add puts an item into the queue and reports whether it was missing. One that is
+// there already, waiting or taken, stays as it is; one that is delayed comes now.
+func (q *Queue) Add(ctx context.Context, item Item) (added bool, err error) {
+	packed, err := json.Marshal(item.Trace)
+	if err != nil {
+		return false, err
+	}
+	n, err := q.run(ctx, add, item.ID, plain(item.Tenant), packed, q.opt.Now().UnixMilli()).Int()
+	if err != nil {
+		return false, fmt.Errorf("queue %s: %w", item.ID, err)
+	}
+	return n == 1, nil
+}
+
+// plain keeps the index's separators out of a tenant's name.
+func plain(tenant string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' {
+			return '_'
+		}
+		return r
+	}, tenant)
+}
+
+func (q *Queue) run(ctx context.Context, s *redis.Script, args ...any) *redis.Cmd {
+	ctx, cancel := context.WithTimeout(ctx, q.opt.Timeout)
+	defer cancel()
+	return s.Run(ctx, q.redis, q.keys, args...)
+}
+
+// grouped calls Redis as a member of the group and makes the group in a new or an
+// emptied Redis.
+func (q *Queue) grouped(ctx context.Context, call func() error) error {
+	err := call()
+	if err == nil || !strings.HasPrefix(err.Error(), "NOGROUP") {
+		return err
+	}
+	if err := q.redis.XGroupCreateMkStream(ctx, q.stream, group, "0").Err(); err != nil && !strings.HasPrefix(err.Error(), "BUSYGROUP") {
+		return fmt.Errorf("create group: %w", err)
+	}
+	return call()
+}
 
 // Next takes a message for a consumer, whose name must be its own in the whole
-// group: first one whose taker fell silent, then a new one, for which it waits
-// up to wait. ErrEmpty means that there was none.
+// group: first one whose taker fell silent, then the next by turns, for which it
+// waits up to wait. ErrEmpty means that there was none.
 func (q *Queue) Next(ctx context.Context, consumer string, wait time.Duration) (*Message, error) {
 	var m *Message
-	err := q.grouped(ctx, group, func() (err error) {
-		m, err = q.next(ctx, consumer, wait)
-		return err
+	err := q.await(ctx, wait, func() (seen string, err error) {
+		err = q.grouped(ctx, func() error {
+			if m, err = q.silent(ctx, consumer); err != nil || m != nil {
+				return err
+			}
+			m, seen, err = q.take(ctx, consumer)
+			return err
+		})
+		return seen, err
 	})
 	if err != nil && !errors.Is(err, ErrEmpty) {
 		return nil, fmt.Errorf("take from queue: %w", err)
@@ -137,82 +259,103 @@ func (q *Queue) Next(ctx context.Context, consumer string, wait time.Duration) (
 	return m, err
 }
 
-// grouped reads as a member of a group and makes the group in a new or an
-// emptied Redis.
-func (q *Queue) grouped(ctx context.Context, name string, read func() error) error {
-	err := read()
-	if err == nil || !strings.HasPrefix(err.Error(), "NOGROUP") {
-		return err
-	}
-	if err := q.redis.XGroupCreateMkStream(ctx, q.stream, name, "0").Err(); err != nil && !strings.HasPrefix(err.Error(), "BUSYGROUP") {
-		return fmt.Errorf("create group: %w", err)
-	}
-	return read()
-}
-
-// Scout shows a message that is in the queue, waiting or taken, and when it was
-// added. It stays where it is; no other scout is shown it again, unless it is
-// added or handed back anew. Scout waits up to wait; ErrEmpty means that there is
-// none.
-func (q *Queue) Scout(ctx context.Context, scout string, wait time.Duration) (id string, added time.Time, err error) {
-	var streams []redis.XStream
-	err = q.grouped(ctx, scouts, func() (err error) {
-		ctx, cancel := context.WithTimeout(ctx, wait+q.opt.Timeout)
-		defer cancel()
-		streams, err = q.redis.XReadGroup(ctx, &redis.XReadGroupArgs{
-			Group: scouts, Consumer: scout, Streams: []string{q.stream, ">"}, Count: 1, Block: max(wait, time.Millisecond), NoAck: true,
-		}).Result()
-		return err
+// Peek shows the next waiting message and when it was added, each message once,
+// whoever asks; the message stays where it is. Peek waits up to wait; ErrEmpty
+// means that there is none.
+func (q *Queue) Peek(ctx context.Context, wait time.Duration) (id string, added time.Time, err error) {
+	err = q.await(ctx, wait, func() (string, error) {
+		found, err := q.run(ctx, peek).StringSlice()
+		if err != nil || len(found) == 1 {
+			return first(found), err
+		}
+		ms, _, _ := strings.Cut(found[0], "-")
+		at, err := strconv.ParseInt(ms, 10, 64)
+		id, added = found[1], time.UnixMilli(at)
+		return "", err
 	})
-	switch {
-	case errors.Is(err, redis.Nil) || err == nil && (len(streams) == 0 || len(streams[0].Messages) == 0):
-		return "", time.Time{}, ErrEmpty
-	case err != nil:
-		return "", time.Time{}, fmt.Errorf("scout the queue: %w", err)
+	if err != nil && !errors.Is(err, ErrEmpty) {
+		return "", time.Time{}, fmt.Errorf("peek into queue: %w", err)
 	}
-	x := streams[0].Messages[0]
-	id, _ = x.Values["id"].(string)
-	ms, _, _ := strings.Cut(x.ID, "-")
-	at, err := strconv.ParseInt(ms, 10, 64)
-	if err != nil {
-		return "", time.Time{}, fmt.Errorf("scout the queue: entry %q: %w", x.ID, err)
-	}
-	return id, time.UnixMilli(at), nil
+	return id, added, err
 }
 
-func (q *Queue) next(ctx context.Context, consumer string, wait time.Duration) (*Message, error) {
-	m, err := q.waiting(ctx, consumer)
-	if err != nil || m != nil {
-		return m, err
+func first(s []string) string {
+	if len(s) == 0 {
+		return ""
 	}
+	return s[0]
+}
+
+// await calls try until it finds something, which it says by an empty answer.
+// Otherwise it answers the newest entry that it saw, and await lets Redis wake it
+// at the first one after that, so an entry added in between is not missed.
+func (q *Queue) await(ctx context.Context, wait time.Duration, try func() (seen string, err error)) error {
+	for end := time.Now().Add(wait); ; {
+		seen, err := try()
+		if err != nil || seen == "" {
+			return err
+		}
+		left := time.Until(end)
+		if left < time.Millisecond {
+			return ErrEmpty
+		}
+		err = q.woken(ctx, seen, left)
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (q *Queue) woken(ctx context.Context, seen string, wait time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, wait+q.opt.Timeout)
 	defer cancel()
-	block := max(wait, time.Millisecond)
-	streams, err := q.redis.XReadGroup(ctx, &redis.XReadGroupArgs{
-		Group: group, Consumer: consumer, Streams: []string{q.stream, ">"}, Count: 1, Block: block,
-	}).Result()
+	err := q.redis.XRead(ctx, &redis.XReadArgs{Streams: []string{q.stream, seen}, Count: 1, Block: wait}).Err()
 	if errors.Is(err, redis.Nil) {
-		return nil, ErrEmpty
+		return nil // the next try is the last
 	}
-	if err != nil {
-		return nil, err
-	}
-	if len(streams) == 0 || len(streams[0].Messages) == 0 {
-		return nil, ErrEmpty
-	}
-	m = q.message(streams[0].Messages[0], consumer)
-	m.Deliveries = 1
-	return m, nil
+	return err
 }
 
-// waiting promotes what is due and takes over what a silent worker holds.
-func (q *Queue) waiting(ctx context.Context, consumer string) (*Message, error) {
+var (
+	// XCLAIM with FORCE takes an entry that the group has not read: reading would
+	// only give the oldest.
+	// ARGV consumer now
+	take = script(`
+promote(ARGV[2])
+local entry, tenant = pick(waiting, turns)
+if not entry then return {seen()} end
+local x = redis.call('XCLAIM', stream, 'workers', ARGV[1], 0, entry, 'RETRYCOUNT', 1, 'FORCE')[1]
+redis.call('ZREM', lane, member(tenant, entry))
+return {entry, unpack(x[2])}`)
+
+	peek = script(`
+local entry = pick(lane, laneturns)
+if not entry then return {seen()} end
+return {entry, redis.call('XRANGE', stream, entry, entry)[1][2][2]}`)
+)
+
+// take takes the next message by turns; there is none when m is nil.
+func (q *Queue) take(ctx context.Context, consumer string) (m *Message, seen string, err error) {
+	found, err := q.run(ctx, take, consumer, q.opt.Now().UnixMilli()).StringSlice()
+	if err != nil {
+		return nil, "", err
+	}
+	if len(found) == 1 {
+		return nil, found[0], nil
+	}
+	x := redis.XMessage{ID: found[0], Values: map[string]any{}}
+	for i := 1; i+1 < len(found); i += 2 {
+		x.Values[found[i]] = found[i+1]
+	}
+	m = q.message(x, consumer)
+	m.Deliveries = 1
+	return m, "", nil
+}
+
+// silent takes over what a silent worker holds.
+func (q *Queue) silent(ctx context.Context, consumer string) (*Message, error) {
 	ctx, cancel := context.WithTimeout(ctx, q.opt.Timeout)
 	defer cancel()
-	keys := []string{q.stream, q.ids, q.delayed}
-	if err := promote.Run(ctx, q.redis, keys, q.opt.Now().UnixMilli()).Err(); err != nil {
-		return nil, err
-	}
 	start := "0-0"
 	for {
 		entries, next, err := q.redis.XAutoClaim(ctx, &redis.XAutoClaimArgs{
@@ -242,49 +385,48 @@ func (q *Queue) waiting(ctx context.Context, consumer string) (*Message, error) 
 func (q *Queue) message(x redis.XMessage, consumer string) *Message {
 	m := &Message{queue: q, entry: x.ID, consumer: consumer}
 	m.ID, _ = x.Values["id"].(string)
+	m.Tenant, _ = x.Values["tenant"].(string)
 	if packed, ok := x.Values["trace"].(string); ok {
 		_ = json.Unmarshal([]byte(packed), &m.Trace) // a message without its trace is still a message
 	}
 	return m
 }
 
-// holds begins every script of a taker: only the present one may go on. A bare
+// holds begins every script of a taker: only the present one may continue. A bare
 // XCLAIM would steal the message back from whoever took it over.
+// ARGV entry consumer id, then the script's own.
 const holds = `
-local p = redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[2], ARGV[2], 1)
-if #p == 0 or p[1][2] ~= ARGV[3] then return 0 end
+local p = redis.call('XPENDING', stream, 'workers', ARGV[1], ARGV[1], 1)
+if #p == 0 or p[1][2] ~= ARGV[2] then return 0 end
+local function forget()
+  redis.call('XACK', stream, 'workers', ARGV[1])
+  redis.call('XDEL', stream, ARGV[1])
+  if redis.call('HGET', ids, ARGV[3]) == ARGV[1] then redis.call('HDEL', ids, ARGV[3]) end
+end
 `
 
-// forget removes the entry; the id may then be added again.
-const forget = `
-redis.call('XACK', KEYS[1], ARGV[1], ARGV[2])
-redis.call('XDEL', KEYS[1], ARGV[2])
-if redis.call('HGET', KEYS[2], ARGV[4]) == ARGV[2] then redis.call('HDEL', KEYS[2], ARGV[4]) end
-`
-
-// KEYS stream ids delayed dead; ARGV group entry consumer id, then the script's own.
 var (
-	beat = redis.NewScript(holds + `
-redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[3], 0, ARGV[2], 'JUSTID')
+	heartbeat = script(holds + `
+redis.call('XCLAIM', stream, 'workers', ARGV[2], 0, ARGV[1], 'JUSTID')
 return 1`)
-	done     = redis.NewScript(holds + forget + `return 1`)
-	handBack = redis.NewScript(holds + forget + `
-redis.call('HSET', KEYS[2], ARGV[4], redis.call('XADD', KEYS[1], '*', 'id', ARGV[4], 'trace', ARGV[5]))
+	done = script(holds + `forget() return 1`)
+	nack = script(holds + `
+forget()
+append(ARGV[3], ARGV[4], ARGV[5])
 return 1`)
-	later = redis.NewScript(holds + forget + `
-redis.call('ZADD', KEYS[3], ARGV[5], ARGV[4])
+	delay = script(holds + `
+forget()
+redis.call('ZADD', delayed, ARGV[6], ARGV[3])
+redis.call('HSET', about, ARGV[3], ARGV[4] .. '\0' .. ARGV[5])
 return 1`)
-	bury = redis.NewScript(holds + forget + `
-redis.call('XADD', KEYS[4], 'MAXLEN', '~', 1000, '*', 'id', ARGV[4], 'reason', ARGV[5])
+	bury = script(holds + `
+forget()
+redis.call('XADD', dead, 'MAXLEN', '~', 1000, '*', 'id', ARGV[3], 'reason', ARGV[4])
 return 1`)
 )
 
-func (m *Message) run(ctx context.Context, what string, script *redis.Script, more ...any) error {
-	q := m.queue
-	ctx, cancel := context.WithTimeout(ctx, q.opt.Timeout)
-	defer cancel()
-	args := append([]any{group, m.entry, m.consumer, m.ID}, more...)
-	ok, err := script.Run(ctx, q.redis, []string{q.stream, q.ids, q.delayed, q.dead}, args...).Int()
+func (m *Message) run(ctx context.Context, what string, s *redis.Script, more ...any) error {
+	ok, err := m.queue.run(ctx, s, append([]any{m.entry, m.consumer, m.ID}, more...)...).Int()
 	switch {
 	case err != nil && strings.HasPrefix(err.Error(), "NOGROUP"):
 		return ErrLost // Redis was emptied
@@ -296,51 +438,47 @@ func (m *Message) run(ctx context.Context, what string, script *redis.Script, mo
 	return nil
 }
 
-// Beat says that the taker is at work. ErrLost means that it has been
+// Heartbeat says that the taker is at work. ErrLost means that it has been
 // replaced, or that Redis was emptied: the record decides which.
-func (m *Message) Beat(ctx context.Context) error { return m.run(ctx, "beat for", beat) }
+func (m *Message) Heartbeat(ctx context.Context) error { return m.run(ctx, "heartbeat for", heartbeat) }
 
 // Done removes the message; its work is finished.
 func (m *Message) Done(ctx context.Context) error { return m.run(ctx, "finish", done) }
 
-// HandBack returns the message for somebody else to take at once, as if it had
-// not been delivered.
-func (m *Message) HandBack(ctx context.Context) error {
+// Nack returns the message for somebody else to take at once, as if it had not
+// been delivered. It goes behind the other messages of its tenant.
+func (m *Message) Nack(ctx context.Context) error {
 	packed, err := json.Marshal(m.Trace)
 	if err != nil {
 		return err
 	}
-	return m.run(ctx, "hand back", handBack, packed)
+	return m.run(ctx, "return", nack, plain(m.Tenant), packed)
 }
 
-// Later returns the message to be taken at a later time.
-func (m *Message) Later(ctx context.Context, at time.Time) error {
-	return m.run(ctx, "delay", later, at.UnixMilli())
+// Delay returns the message to be taken at a later time. Until then it is not in
+// the stream, so an autoscaler does not count it.
+func (m *Message) Delay(ctx context.Context, until time.Time) error {
+	packed, err := json.Marshal(m.Trace)
+	if err != nil {
+		return err
+	}
+	return m.run(ctx, "delay", delay, plain(m.Tenant), packed, until.UnixMilli())
 }
 
-// Bury moves the message to the dead letters, of which the last thousand are
-// kept, for a person to look at.
+// Bury moves the message to the dead letters (the stream :dead), of which the last
+// thousand are kept, for a person to look at.
 func (m *Message) Bury(ctx context.Context, reason string) error {
 	return m.run(ctx, "bury", bury, reason)
 }
 
-// DeadLetter is a message that was given up.
-type DeadLetter struct{ ID, Reason string }
-
-// Dead lists the newest dead letters.
-func (q *Queue) Dead(ctx context.Context, limit int64) ([]DeadLetter, error) {
+// Turn reports whether the caller is the one who sweeps next, so that a hundred
+// workers do not ask the records a hundred times. Each sweep lasts for every. An
+// unreachable Redis makes everybody sweep: then sweeping is all that brings work.
+func (q *Queue) Turn(ctx context.Context, every time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, q.opt.Timeout)
 	defer cancel()
-	entries, err := q.redis.XRevRangeN(ctx, q.dead, "+", "-", limit).Result()
-	if err != nil {
-		return nil, fmt.Errorf("list dead letters: %w", err)
-	}
-	letters := make([]DeadLetter, len(entries))
-	for i, x := range entries {
-		letters[i].ID, _ = x.Values["id"].(string)
-		letters[i].Reason, _ = x.Values["reason"].(string)
-	}
-	return letters, nil
+	mine, err := q.redis.SetNX(ctx, q.sweeps, "1", every).Result()
+	return err != nil || mine
 }
 
 // Length is how many messages wait or are being worked on; delayed ones are not

@@ -25,7 +25,7 @@ func open(t *testing.T, opt queue.Options) (*queue.Queue, *redis.Client) {
 func add(t *testing.T, q *queue.Queue, ids ...string) {
 	t.Helper()
 	for _, id := range ids {
-		if err := q.Add(t.Context(), id, map[string]string{"traceparent": id}); err != nil {
+		if _, err := q.Add(t.Context(), queue.Item{ID: id, Trace: map[string]string{"traceparent": id}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -82,27 +82,27 @@ func TestSilentWorkersMessageGoesToAnotherAndTheOldOneIsTold(t *testing.T) {
 		t.Fatalf("taken over = %+v, want a for the second time", m)
 	}
 	for name, err := range map[string]error{
-		"Beat": old.Beat(t.Context()), "Done": old.Done(t.Context()), "HandBack": old.HandBack(t.Context()),
-		"Later": old.Later(t.Context(), time.Now()), "Bury": old.Bury(t.Context(), "r"),
+		"Heartbeat": old.Heartbeat(t.Context()), "Done": old.Done(t.Context()), "Nack": old.Nack(t.Context()),
+		"Delay": old.Delay(t.Context(), time.Now()), "Bury": old.Bury(t.Context(), "r"),
 	} {
 		if !errors.Is(err, queue.ErrLost) {
 			t.Errorf("%s by the replaced worker = %v, want ErrLost", name, err)
 		}
 	}
-	if err := m.Beat(t.Context()); err != nil {
-		t.Errorf("Beat by the new worker = %v", err)
+	if err := m.Heartbeat(t.Context()); err != nil {
+		t.Errorf("Heartbeat by the new worker = %v", err)
 	}
 }
 
-func TestBeatingKeepsTheMessage(t *testing.T) {
+func TestHeartbeatsKeepTheMessage(t *testing.T) {
 	t.Parallel()
 	const silence = 300 * time.Millisecond
 	q, _ := open(t, queue.Options{Silence: silence})
 	add(t, q, "a")
 	m := take(t, q, "w1")
 	for end := time.Now().Add(3 * silence); time.Now().Before(end); {
-		if err := m.Beat(t.Context()); err != nil {
-			t.Fatalf("Beat: %v", err)
+		if err := m.Heartbeat(t.Context()); err != nil {
+			t.Fatalf("Heartbeat: %v", err)
 		}
 		if other, err := q.Next(t.Context(), "w2", silence/10); !errors.Is(err, queue.ErrEmpty) {
 			t.Fatalf("stole %+v, %v", other, err)
@@ -110,11 +110,11 @@ func TestBeatingKeepsTheMessage(t *testing.T) {
 	}
 }
 
-func TestHandedBackMessageIsFreeAtOnceAndNew(t *testing.T) {
+func TestReturnedMessageIsFreeAtOnceAndNew(t *testing.T) {
 	t.Parallel()
 	q, _ := open(t, queue.Options{})
 	add(t, q, "a")
-	if err := take(t, q, "w1").HandBack(t.Context()); err != nil {
+	if err := take(t, q, "w1").Nack(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if m := take(t, q, "w2"); m.ID != "a" || m.Deliveries != 1 || m.Trace["traceparent"] != "a" {
@@ -128,7 +128,7 @@ func TestDelayedMessageComesWhenDue(t *testing.T) {
 	now := time.Now()
 	q, _ := open(t, queue.Options{Now: func() time.Time { mu.Lock(); defer mu.Unlock(); return now }})
 	add(t, q, "a")
-	if err := take(t, q, "w1").Later(t.Context(), now.Add(time.Minute)); err != nil {
+	if err := take(t, q, "w1").Delay(t.Context(), now.Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	empty(t, q)
@@ -142,15 +142,18 @@ func TestDelayedMessageComesWhenDue(t *testing.T) {
 
 func TestBuriedMessageIsADeadLetter(t *testing.T) {
 	t.Parallel()
-	q, _ := open(t, queue.Options{})
+	q, client := open(t, queue.Options{})
 	add(t, q, "a")
 	if err := take(t, q, "w").Bury(t.Context(), "kills workers"); err != nil {
 		t.Fatal(err)
 	}
 	empty(t, q)
-	got, err := q.Dead(t.Context(), 10)
-	if diff := cmp.Diff([]queue.DeadLetter{{ID: "a", Reason: "kills workers"}}, got); err != nil || diff != "" {
-		t.Errorf("Dead: %v (-want +got):\n%s", err, diff)
+	got, err := client.XRange(t.Context(), queue.StreamKey("jobs")+":dead", "-", "+").Result()
+	if err != nil || len(got) != 1 {
+		t.Fatalf("dead letters = %v, %v; want one", got, err)
+	}
+	if diff := cmp.Diff(map[string]any{"id": "a", "reason": "kills workers"}, got[0].Values); diff != "" {
+		t.Errorf("dead letter (-want +got):\n%s", diff)
 	}
 }
 
@@ -162,8 +165,8 @@ func TestEmptiedRedisIsUsableAtOnce(t *testing.T) {
 	if err := client.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Beat(t.Context()); !errors.Is(err, queue.ErrLost) {
-		t.Errorf("Beat after the flush = %v, want ErrLost", err)
+	if err := m.Heartbeat(t.Context()); !errors.Is(err, queue.ErrLost) {
+		t.Errorf("Heartbeat after the flush = %v, want ErrLost", err)
 	}
 	empty(t, q)
 	add(t, q, "a")
@@ -206,25 +209,25 @@ func TestManyWorkersShareWithoutDoubling(t *testing.T) {
 	}
 }
 
-func TestScoutsAreShownEachMessageOnceAndLeaveItToTheWorkers(t *testing.T) {
+func TestTheFastLaneIsShownEachWaitingMessageOnceAndLeavesItToTheWorkers(t *testing.T) {
 	t.Parallel()
 	q, client := open(t, queue.Options{})
-	add(t, q, "a", "b")
-	take(t, q, "w1") // a is taken, and shown all the same
-	scout := func(name string) (string, error) {
-		id, added, err := q.Scout(t.Context(), name, time.Millisecond)
+	add(t, q, "a", "b", "c")
+	take(t, q, "w1") // a is taken, so nobody needs to look at it
+	peek := func() (string, error) {
+		id, added, err := q.Peek(t.Context(), time.Millisecond)
 		if err == nil && time.Since(added).Abs() > time.Minute {
 			t.Errorf("%s was added at %v", id, added)
 		}
 		return id, err
 	}
-	for _, want := range []string{"a", "b"} {
-		if got, err := scout("s1"); got != want || err != nil {
-			t.Errorf("Scout = %q, %v; want %q", got, err, want)
+	for _, want := range []string{"b", "c"} {
+		if got, err := peek(); got != want || err != nil {
+			t.Errorf("Peek = %q, %v; want %q", got, err, want)
 		}
 	}
-	if got, err := scout("s2"); !errors.Is(err, queue.ErrEmpty) {
-		t.Errorf("another scout is shown %q, %v", got, err)
+	if got, err := peek(); !errors.Is(err, queue.ErrEmpty) {
+		t.Errorf("then it is shown %q, %v", got, err)
 	}
 	if m := take(t, q, "w2"); m.ID != "b" {
 		t.Errorf("the worker gets %q, want b", m.ID)
@@ -232,8 +235,125 @@ func TestScoutsAreShownEachMessageOnceAndLeaveItToTheWorkers(t *testing.T) {
 	if err := client.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	add(t, q, "c")
-	if got, err := scout("s1"); got != "c" || err != nil {
-		t.Errorf("after Redis was emptied: Scout = %q, %v; want c", got, err)
+	add(t, q, "d")
+	if got, err := peek(); got != "d" || err != nil {
+		t.Errorf("after Redis was emptied: Peek = %q, %v; want d", got, err)
+	}
+}
+
+func addFor(t *testing.T, q *queue.Queue, tenant string, ids ...string) {
+	t.Helper()
+	for _, id := range ids {
+		if _, err := q.Add(t.Context(), queue.Item{ID: id, Tenant: tenant}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestAThousandMessagesOfOneTenantKeepNobodyWaiting also covers the fast lane.
+func TestAThousandMessagesOfOneTenantKeepNobodyWaiting(t *testing.T) {
+	t.Parallel()
+	q, _ := open(t, queue.Options{})
+	for i := range 1000 {
+		addFor(t, q, "many", fmt.Sprintf("many-%03d", i))
+	}
+	addFor(t, q, "one", "one-0")
+	addFor(t, q, "two", "two-0", "two-1")
+	var lane []string
+	for range 5 {
+		id, _, err := q.Peek(t.Context(), time.Millisecond)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lane = append(lane, id)
+	}
+	var got []string
+	for range 6 {
+		got = append(got, take(t, q, "w").ID)
+	}
+	want := []string{"many-000", "one-0", "two-0", "many-001", "two-1", "many-002"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("order of delivery (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(want[:5], lane); diff != "" {
+		t.Errorf("order of the fast lane (-want +got):\n%s", diff)
+	}
+	if n, err := q.Length(t.Context()); err != nil || n != 1003 {
+		t.Errorf("Length = %d, %v; want all 1003, taken and waiting", n, err)
+	}
+}
+
+// TestAComerDoesNotOvertakeForEver is a tenant who always adds its next message
+// when the one before was taken.
+func TestAComerDoesNotOvertakeForEver(t *testing.T) {
+	t.Parallel()
+	q, _ := open(t, queue.Options{})
+	addFor(t, q, "patient", "p0", "p1")
+	addFor(t, q, "eager", "e0")
+	var got []string
+	for i := range 4 {
+		m := take(t, q, "w")
+		got = append(got, m.ID)
+		if m.Tenant == "eager" {
+			addFor(t, q, "eager", fmt.Sprintf("e%d", i))
+		}
+	}
+	if diff := cmp.Diff([]string{"p0", "e0", "p1", "e1"}, got); diff != "" {
+		t.Errorf("order of delivery (-want +got):\n%s", diff)
+	}
+}
+
+// TestAnEntryOfAnOlderVersionIsFound is an upgrade: the former version added
+// entries without an index, and the sweep adds their ids again.
+func TestAnEntryOfAnOlderVersionIsFound(t *testing.T) {
+	t.Parallel()
+	q, client := open(t, queue.Options{})
+	entry, err := client.XAdd(t.Context(), &redis.XAddArgs{Stream: "queue:{jobs}", Values: []string{"id", "a", "trace", "{}"}}).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.HSet(t.Context(), "queue:{jobs}:ids", "a", entry).Err(); err != nil {
+		t.Fatal(err)
+	}
+	addFor(t, q, "tenant", "a", "a")
+	if m := take(t, q, "w"); m.ID != "a" {
+		t.Errorf("message = %+v", m)
+	}
+	empty(t, q)
+	addFor(t, q, "tenant", "a") // taken is there too
+	empty(t, q)
+}
+
+// TestAWaitingReaderIsWoken adds while somebody waits.
+func TestAWaitingReaderIsWoken(t *testing.T) {
+	t.Parallel()
+	q, _ := open(t, queue.Options{})
+	add(t, q, "running")
+	take(t, q, "w1")
+	got := make(chan string, 1)
+	go func() {
+		m, err := q.Next(context.Background(), "w2", 20*time.Second)
+		if err != nil {
+			got <- err.Error()
+			return
+		}
+		got <- m.ID
+	}()
+	begun := time.Now()
+	add(t, q, "a")
+	if id := <-got; id != "a" || time.Since(begun) > 10*time.Second {
+		t.Errorf("the waiting reader got %q after %v", id, time.Since(begun))
+	}
+}
+
+func TestOneOfManySweepsAtATime(t *testing.T) {
+	t.Parallel()
+	q, client := open(t, queue.Options{Timeout: 200 * time.Millisecond})
+	if !q.Turn(t.Context(), time.Minute) || q.Turn(t.Context(), time.Minute) {
+		t.Error("want the first to sweep and the second not to")
+	}
+	_ = client.Close()
+	if !q.Turn(t.Context(), time.Minute) {
+		t.Error("without Redis everybody must sweep")
 	}
 }

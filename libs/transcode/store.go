@@ -43,11 +43,14 @@ func NewStore(db *firestoredb.DB, now func() time.Time) *Store {
 	return &Store{db: db, now: now}
 }
 
-// document is a Record in Firestore. DueAt is when somebody may claim the job:
-// its creation or the end of a back-off when queued, the end of the lease when
-// running, and absent when final. A single field and its automatic index
-// therefore answer what the sweeper asks.
+// document is a Record in Firestore. DueAt is when somebody has to look at the
+// job: its creation or the end of a back-off when queued, and the end of the lease
+// when running. A final job has none, except for a part: the leader of its job
+// removes it, but may die before that, so a final part becomes due once more to be
+// collected. A single field and its automatic index therefore answer all that the
+// sweeper asks.
 type document struct {
+	AccountID  string            `firestore:"accountId,omitempty"`
 	VideoID    string            `firestore:"videoId"`
 	Object     string            `firestore:"object"`
 	Generation int64             `firestore:"generation"`
@@ -61,7 +64,7 @@ type document struct {
 	State       string     `firestore:"state"`
 	Attempt     int        `firestore:"attempt"`
 	Tries       int        `firestore:"tries"`
-	Looked      bool       `firestore:"looked,omitempty"`
+	Inspected   bool       `firestore:"looked,omitempty"`
 	Worker      string     `firestore:"worker"`
 	DueAt       *time.Time `firestore:"dueAt,omitempty"`
 	Progress    int        `firestore:"progress"`
@@ -85,14 +88,14 @@ func (d *document) record(id string) (Record, error) {
 	}
 	r := Record{
 		Job: Job{
-			ID: id, VideoID: d.VideoID, Object: d.Object, Generation: d.Generation, Size: d.Size,
+			ID: id, AccountID: d.AccountID, VideoID: d.VideoID, Object: d.Object, Generation: d.Generation, Size: d.Size,
 			Limits: Limits{
 				MaxBytes: d.Limits.MaxBytes, MaxDuration: time.Duration(d.Limits.MaxDuration) * time.Millisecond,
 				MaxSide: d.Limits.MaxSide, MaxPixels: d.Limits.MaxPixels,
 			},
 			Trace: d.Trace, CreatedAt: d.CreatedAt, Parent: d.Parent, Spec: d.Spec,
 		},
-		State: State(d.State), Attempt: d.Attempt, Tries: d.Tries, Looked: d.Looked, Worker: d.Worker, Progress: d.Progress,
+		State: State(d.State), Attempt: d.Attempt, Tries: d.Tries, Inspected: d.Inspected, Worker: d.Worker, Progress: d.Progress,
 		Outcome: outcome, UpdatedAt: d.UpdatedAt,
 	}
 	if r.State == Running && d.DueAt != nil {
@@ -112,7 +115,7 @@ func (s *Store) Create(ctx context.Context, j Job) (bool, error) {
 		j.CreatedAt = now
 	}
 	d := &document{
-		VideoID: j.VideoID, Object: j.Object, Generation: j.Generation, Size: j.Size,
+		AccountID: j.AccountID, VideoID: j.VideoID, Object: j.Object, Generation: j.Generation, Size: j.Size,
 		Limits: limitsDocument{
 			MaxBytes: j.Limits.MaxBytes, MaxDuration: j.Limits.MaxDuration.Milliseconds(),
 			MaxSide: j.Limits.MaxSide, MaxPixels: j.Limits.MaxPixels,
@@ -155,10 +158,10 @@ func (s *Store) Claim(ctx context.Context, id, worker string, lease time.Duratio
 	return s.claim(ctx, id, worker, lease, func(*document) bool { return true })
 }
 
-// ClaimNew is Claim for a job that nobody has looked into yet and that is no
+// ClaimNew is Claim for a job that nobody has inspected yet and that is no
 // part of another; others are ErrHeld.
 func (s *Store) ClaimNew(ctx context.Context, id, worker string, lease time.Duration) (Record, error) {
-	return s.claim(ctx, id, worker, lease, func(d *document) bool { return !d.Looked && d.Tries == 0 && d.Parent == "" })
+	return s.claim(ctx, id, worker, lease, func(d *document) bool { return !d.Inspected && d.Tries == 0 && d.Parent == "" })
 }
 
 func (s *Store) claim(ctx context.Context, id, worker string, lease time.Duration, mine func(*document) bool) (Record, error) {
@@ -195,11 +198,11 @@ func (s *Store) claim(ctx context.Context, id, worker string, lease time.Duratio
 	return claimed, nil
 }
 
-// Beat extends the lease and reports progress in percent; progress is kept
+// Heartbeat extends the lease and reports progress in percent; progress is kept
 // below 100 until something is published, and never falls. ErrLost means that
 // the caller must stop and write nothing more.
-func (s *Store) Beat(ctx context.Context, t Token, lease time.Duration, progress int) error {
-	return s.holding(ctx, "beat", t, func(d *document) error {
+func (s *Store) Heartbeat(ctx context.Context, t Token, lease time.Duration, progress int) error {
+	return s.holding(ctx, "heartbeat", t, func(d *document) error {
 		until := s.now().Add(lease)
 		d.DueAt = &until
 		if len(d.Outcome) == 0 {
@@ -230,7 +233,8 @@ func (s *Store) Publish(ctx context.Context, t Token, o *Outcome) error {
 		}
 		d.Outcome, d.Progress = packed, 100
 		if o.Final {
-			d.State, d.DueAt = string(Done), nil
+			d.State = string(Done)
+			s.end(d)
 		}
 		return nil
 	})
@@ -261,45 +265,29 @@ func (s *Store) Retry(ctx context.Context, t Token, at time.Time, f Failure) (fa
 	return failed, err
 }
 
-// HandBack returns unfinished work on a clean shutdown: it can be claimed at
-// once and the try is not counted.
-func (s *Store) HandBack(ctx context.Context, t Token) error {
-	return s.holding(ctx, "hand back", t, func(d *document) error {
-		s.handBack(d)
+// Nack returns unfinished work on a clean shutdown: it can be claimed at once and
+// the try is not counted.
+func (s *Store) Nack(ctx context.Context, t Token) error {
+	return s.holding(ctx, "return", t, func(d *document) error {
+		s.nack(d)
 		return nil
 	})
 }
 
-func (s *Store) handBack(d *document) {
+// NackInspected is Nack for a job whose source was inspected: what could be done
+// at once is done, so the fast lane does not take it again.
+func (s *Store) NackInspected(ctx context.Context, t Token) error {
+	return s.holding(ctx, "return inspected", t, func(d *document) error {
+		d.Inspected = true
+		s.nack(d)
+		return nil
+	})
+}
+
+func (s *Store) nack(d *document) {
 	now := s.now()
 	d.State, d.Worker, d.DueAt = string(Queued), "", &now
 	d.Tries = max(0, d.Tries-1)
-}
-
-// PutBack returns a job whose source was looked into; what is left of it can be
-// claimed at once, and the try is not counted.
-func (s *Store) PutBack(ctx context.Context, t Token) error {
-	return s.holding(ctx, "put back", t, func(d *document) error {
-		d.Looked = true
-		s.handBack(d)
-		return nil
-	})
-}
-
-// Cancel ends a job that nobody wants any more; whoever holds it finds out at
-// the next Beat. A finished or missing job is left alone.
-func (s *Store) Cancel(ctx context.Context, id string) error {
-	err := s.change(ctx, "cancel", id, func(d *document) error {
-		if State(d.State).Final() {
-			return ErrFinal
-		}
-		d.State, d.DueAt = string(Cancelled), nil
-		return nil
-	})
-	if errors.Is(err, ErrFinal) || errors.Is(err, ErrNotFound) {
-		return nil
-	}
-	return err
 }
 
 // Delete removes the record. A worker that holds the job loses it.
@@ -310,33 +298,70 @@ func (s *Store) Delete(ctx context.Context, id string) error {
 	})
 }
 
-// Due lists up to limit jobs that somebody should claim now, longest waiting
-// first: queued ones, and running ones whose lease ran out. It is how the queue
-// is rebuilt after Redis lost it.
-func (s *Store) Due(ctx context.Context, limit int) ([]Record, error) {
+// Cursor is a place in the list of due jobs; the zero Cursor is its start.
+type Cursor struct {
+	at time.Time
+	id string
+}
+
+// Due lists up to limit jobs after a place that somebody should look at now,
+// longest waiting first: queued ones, running ones whose lease ran out, and final
+// parts to be collected. next is the place to continue at, and zero at the end. A
+// record that cannot be read is an error, beside the others and not in their way.
+func (s *Store) Due(ctx context.Context, after Cursor, limit int) (records []Record, next Cursor, err error) {
 	var snaps []*firestore.DocumentSnapshot
-	err := s.db.Do(ctx, "list due jobs", func(ctx context.Context) (err error) {
-		snaps, err = s.db.Collection(collection).
-			Where("dueAt", "<=", s.now()).OrderBy("dueAt", firestore.Asc).Limit(limit).
-			Documents(ctx).GetAll()
+	err = s.db.Do(ctx, "list due jobs", func(ctx context.Context) (err error) {
+		q := s.db.Collection(collection).Where("dueAt", "<=", s.now()).
+			OrderBy("dueAt", firestore.Asc).OrderBy(firestore.DocumentID, firestore.Asc).Limit(limit)
+		if after != (Cursor{}) {
+			q = q.StartAfter(after.at, after.id)
+		}
+		snaps, err = q.Documents(ctx).GetAll()
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, Cursor{}, err
 	}
-	records := make([]Record, 0, len(snaps))
+	var unread []error
 	for _, snap := range snaps {
-		var d document
-		if err := snap.DataTo(&d); err != nil {
-			return nil, fmt.Errorf("read job %s: %w", snap.Ref.ID, err)
+		if at, ok := snap.Data()["dueAt"].(time.Time); ok {
+			next = Cursor{at: at, id: snap.Ref.ID}
 		}
-		r, err := d.record(snap.Ref.ID)
+		var d document
+		err := snap.DataTo(&d)
+		var r Record
+		if err == nil {
+			r, err = d.record(snap.Ref.ID)
+		}
 		if err != nil {
-			return nil, err
+			unread = append(unread, fmt.Errorf("read job %s: %w", snap.Ref.ID, err))
+			continue
 		}
 		records = append(records, r)
 	}
-	return records, nil
+	if len(snaps) < limit {
+		next = Cursor{}
+	}
+	return records, next, errors.Join(unread...)
+}
+
+// Collect looks at a final part that became due: it removes the record when the
+// part's job has ended or is gone, since nobody will join it any more, and else
+// looks again after partKeep. A part that was offered anew meanwhile is left alone.
+func (s *Store) Collect(ctx context.Context, part Record) error {
+	parent, err := s.Get(ctx, part.Parent)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	if err != nil || parent.State.Final() {
+		return s.Delete(ctx, part.ID)
+	}
+	return s.change(ctx, "keep part of", part.ID, func(d *document) error {
+		if State(d.State).Final() {
+			s.end(d)
+		}
+		return nil
+	})
 }
 
 func (s *Store) ref(id string) *firestore.DocumentRef {
@@ -345,7 +370,7 @@ func (s *Store) ref(id string) *firestore.DocumentRef {
 
 // fail ends d as failed, or as done when it has something to show.
 func (s *Store) fail(d *document, f Failure) error {
-	d.DueAt = nil
+	s.end(d)
 	if len(d.Outcome) == 0 {
 		d.State, d.FailCode, d.FailMessage = string(Failed), string(f.Code), f.Message
 		return nil
@@ -359,6 +384,18 @@ func (s *Store) fail(d *document, f Failure) error {
 	d.State = string(Done)
 	d.Outcome, err = MarshalOutcome(o)
 	return err
+}
+
+// partKeep is how often a finished part is checked for having become useless.
+const partKeep = time.Hour
+
+// end makes nobody look at a final job any more, except to collect a part.
+func (s *Store) end(d *document) {
+	d.DueAt = nil
+	if d.Parent != "" {
+		at := s.now().Add(partKeep)
+		d.DueAt = &at
+	}
 }
 
 // holding runs fn on the document if the token still holds it.

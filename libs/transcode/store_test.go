@@ -110,8 +110,8 @@ func TestLeaseKeepsOthersOutUntilItEnds(t *testing.T) {
 	j := create(t, s)
 	first := claim(t, s, j.ID, "a")
 	c.Move(lease / 2)
-	if err := s.Beat(t.Context(), first, lease, 10); err != nil {
-		t.Fatalf("Beat: %v", err)
+	if err := s.Heartbeat(t.Context(), first, lease, 10); err != nil {
+		t.Fatalf("Heartbeat: %v", err)
 	}
 	c.Move(lease - time.Second)
 	if _, err := s.Claim(t.Context(), j.ID, "b", lease); !errors.Is(err, transcode.ErrHeld) {
@@ -123,10 +123,10 @@ func TestLeaseKeepsOthersOutUntilItEnds(t *testing.T) {
 		t.Errorf("second attempt is %d, want 2", second.Attempt)
 	}
 	stale := map[string]error{
-		"Beat":     s.Beat(t.Context(), first, lease, 50),
-		"Publish":  s.Publish(t.Context(), first, outcome(1, true, "p1/")),
-		"Fail":     s.Fail(t.Context(), first, transcode.Failure{Code: transcode.Internal}),
-		"HandBack": s.HandBack(t.Context(), first),
+		"Heartbeat": s.Heartbeat(t.Context(), first, lease, 50),
+		"Publish":   s.Publish(t.Context(), first, outcome(1, true, "p1/")),
+		"Fail":      s.Fail(t.Context(), first, transcode.Failure{Code: transcode.Internal}),
+		"Nack":      s.Nack(t.Context(), first),
 	}
 	for name, err := range stale {
 		if !errors.Is(err, transcode.ErrLost) {
@@ -144,7 +144,7 @@ func TestProgressNeverFallsNorReachesTheEndBeforePublication(t *testing.T) {
 	j := create(t, s)
 	tok := claim(t, s, j.ID, "a")
 	for _, step := range []struct{ report, want int }{{30, 30}, {20, 30}, {100, 99}, {5, 99}} {
-		if err := s.Beat(t.Context(), tok, lease, step.report); err != nil {
+		if err := s.Heartbeat(t.Context(), tok, lease, step.report); err != nil {
 			t.Fatal(err)
 		}
 		if got := get(t, s, j.ID).Progress; got != step.want {
@@ -174,7 +174,7 @@ func TestPublishRepeatedIsSuccessAndFinalEndsTheJob(t *testing.T) {
 		t.Errorf("state %s, outcome (-want +got):\n%s", r.State, diff)
 	}
 	c.Move(time.Hour)
-	if due, err := s.Due(t.Context(), 10); err != nil || len(due) != 0 {
+	if due, _, err := s.Due(t.Context(), transcode.Cursor{}, 10); err != nil || len(due) != 0 {
 		t.Errorf("Due = %v, %v; want none", due, err)
 	}
 	if _, err := s.Claim(t.Context(), j.ID, "b", lease); !errors.Is(err, transcode.ErrFinal) {
@@ -221,7 +221,7 @@ func TestHandedBackWorkIsFreeAtOnceAndNotCounted(t *testing.T) {
 	s, _, _ := open(t)
 	j := create(t, s)
 	for range 5 {
-		if err := s.HandBack(t.Context(), claim(t, s, j.ID, "w")); err != nil {
+		if err := s.Nack(t.Context(), claim(t, s, j.ID, "w")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -265,7 +265,7 @@ func TestDueListsLongestWaitingFirst(t *testing.T) {
 	claim(t, s, "c-1", "w") // its lease ends after the others were due
 	var got []string
 	list := func() []string {
-		due, err := s.Due(t.Context(), 10)
+		due, _, err := s.Due(t.Context(), transcode.Cursor{}, 10)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -284,27 +284,16 @@ func TestDueListsLongestWaitingFirst(t *testing.T) {
 	}
 }
 
-func TestCancelledAndDeletedJobsAreLostToTheirWorker(t *testing.T) {
+func TestADeletedJobIsLostToItsWorker(t *testing.T) {
 	t.Parallel()
 	s, _, _ := open(t)
-	for name, end := range map[string]func(string) error{
-		"cancelled": func(id string) error { return s.Cancel(t.Context(), id) },
-		"deleted":   func(id string) error { return s.Delete(t.Context(), id) },
-	} {
-		id := transcode.JobID(name, 1)
-		if _, err := s.Create(t.Context(), transcode.Job{ID: id, VideoID: name}); err != nil {
-			t.Fatal(err)
-		}
-		tok := claim(t, s, id, "w")
-		if err := end(id); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Beat(t.Context(), tok, lease, 1); !errors.Is(err, transcode.ErrLost) {
-			t.Errorf("Beat of a %s job = %v, want ErrLost", name, err)
-		}
-		if err := s.Cancel(t.Context(), id); err != nil {
-			t.Errorf("Cancel of a %s job = %v, want nil", name, err)
-		}
+	j := create(t, s)
+	token := claim(t, s, j.ID, "w")
+	if err := s.Delete(t.Context(), j.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Heartbeat(t.Context(), token, lease, 1); !errors.Is(err, transcode.ErrLost) {
+		t.Errorf("Heartbeat of a deleted job = %v, want ErrLost", err)
 	}
 }
 
@@ -329,7 +318,7 @@ func TestOnlyOneOfManyClaimsSucceeds(t *testing.T) {
 	}
 }
 
-func TestAJobThatWasLookedIntoIsForASlot(t *testing.T) {
+func TestAJobThatWasInspectedIsForASlot(t *testing.T) {
 	t.Parallel()
 	s, _, _ := open(t)
 	j := create(t, s)
@@ -341,17 +330,17 @@ func TestAJobThatWasLookedIntoIsForASlot(t *testing.T) {
 	if err := s.Publish(t.Context(), token, outcome(1, false, "p/")); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.PutBack(t.Context(), token); err != nil {
+	if err := s.NackInspected(t.Context(), token); err != nil {
 		t.Fatal(err)
 	}
-	if r := get(t, s, j.ID); r.State != transcode.Queued || !r.Looked || r.Tries != 0 || r.Outcome == nil {
+	if r := get(t, s, j.ID); r.State != transcode.Queued || !r.Inspected || r.Tries != 0 || r.Outcome == nil {
 		t.Errorf("put back as %+v; want queued, looked into, no try, with its outcome", r)
 	}
 	if _, err := s.ClaimNew(t.Context(), j.ID, "scout", lease); !errors.Is(err, transcode.ErrHeld) {
 		t.Errorf("a second look = %v, want ErrHeld", err)
 	}
-	if err := s.PutBack(t.Context(), token); !errors.Is(err, transcode.ErrLost) {
-		t.Errorf("PutBack without the lease = %v, want ErrLost", err)
+	if err := s.NackInspected(t.Context(), token); !errors.Is(err, transcode.ErrLost) {
+		t.Errorf("NackInspected without the lease = %v, want ErrLost", err)
 	}
 	if r, err := s.Claim(t.Context(), j.ID, "slot", lease); err != nil || r.Attempt != 2 {
 		t.Errorf("Claim by a slot = attempt %d, %v", r.Attempt, err)

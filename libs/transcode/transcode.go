@@ -20,7 +20,14 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/linkreel/linkreel/libs/queue"
 )
+
+// Item is how a job travels in the queue: by account, so that accounts take turns.
+func (j *Job) Item() queue.Item {
+	return queue.Item{ID: j.ID, Tenant: j.AccountID, Trace: j.Trace}
+}
 
 // QueueName is the queue on which job ids travel to the workers.
 const QueueName = "jobs"
@@ -42,6 +49,7 @@ type Limits struct {
 // Job is a request to prepare one uploaded object for playback.
 type Job struct {
 	ID         string // JobID(VideoID, Generation)
+	AccountID  string // whose turn the job takes in the queue; empty in old records
 	VideoID    string
 	Object     string // the upload's name in the bucket
 	Generation int64  // the object's generation; another one is another job
@@ -149,12 +157,12 @@ type Record struct {
 	// Attempt is the fencing token: each claim raises it, and writes that carry
 	// an older one are refused.
 	Attempt int
-	// Tries counts the claims that ended badly or have not ended; work handed
-	// back on a clean shutdown is not counted.
+	// Tries counts the claims that ended badly or have not ended; work returned
+	// on a clean shutdown is not counted.
 	Tries int
-	// Looked says that somebody looked into the source and did what could be done
-	// at once; what is left takes long.
-	Looked     bool
+	// Inspected says that somebody looked into the source and did what could be
+	// done at once; what is left takes long.
+	Inspected  bool
 	Worker     string
 	LeaseUntil time.Time // zero unless running
 	Progress   int       // 0–100, never falling; 100 only when an outcome is published
@@ -268,26 +276,6 @@ func (o *Outcome) Objects() []string {
 // Uses tells whether the outcome refers to anything under prefix.
 func (o *Outcome) Uses(prefix string) bool {
 	return slices.ContainsFunc(o.Objects(), func(object string) bool { return strings.HasPrefix(object, prefix) })
-}
-
-// Orphans picks from a video's objects those that attempts at this job wrote
-// and nobody needs: not what is published, and not what the present attempt may
-// be writing. Objects of other jobs and other origin are not touched.
-func (r *Record) Orphans(objects []string) []string {
-	keep := r.Outcome.Objects()
-	var orphans []string
-	for _, object := range objects {
-		if strings.HasPrefix(object, PartsPrefix(r.VideoID, r.Generation)) && r.State.Final() {
-			orphans = append(orphans, object)
-			continue
-		}
-		generation, attempt, ok := ParsePrefix(r.VideoID, object)
-		if !ok || generation != r.Generation || attempt >= r.Attempt && !r.State.Final() || slices.Contains(keep, object) {
-			continue
-		}
-		orphans = append(orphans, object)
-	}
-	return orphans
 }
 
 // Rendition finds a video rendition, or the audio one, by name.

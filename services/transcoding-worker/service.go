@@ -54,14 +54,14 @@ type Config struct {
 	Threads int `env:"LINKREEL_FFMPEG_THREADS" envDefault:"0"`
 	// Memory is what one ffmpeg process with two threads may have of its own, in
 	// bytes; each further thread gets 96 MiB more, and a picture beyond 4K twice as much.
-	// The whole worker has a slot's, a scout's 112 MiB and some 60 MiB for itself:
+	// The whole worker has a slot's, the fast lane's 112 MiB and some 60 MiB for itself:
 	// 1 GiB with one slot and two threads.
 	Memory int64 `env:"LINKREEL_FFMPEG_MEMORY" envDefault:"889192448"`
 	// Lease is how long a job stays with a worker that has fallen silent; a killed
 	// worker's jobs go on elsewhere soon after.
 	Lease time.Duration `env:"LINKREEL_JOB_LEASE" envDefault:"20s"`
-	// Beat is how often a working worker extends its lease; well below Lease.
-	Beat time.Duration `env:"LINKREEL_JOB_BEAT" envDefault:"5s"`
+	// Heartbeat is how often a working worker extends its lease; well below Lease.
+	Heartbeat time.Duration `env:"LINKREEL_JOB_BEAT" envDefault:"5s"`
 	// Sweep is how often jobs are looked for that the queue does not know.
 	Sweep time.Duration `env:"LINKREEL_JOB_SWEEP" envDefault:"10s"`
 
@@ -75,7 +75,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Beat <= 0 || cfg.Lease < 2*cfg.Beat {
+	if cfg.Heartbeat <= 0 || cfg.Lease < 2*cfg.Heartbeat {
 		return nil, errors.New("transcoding-worker: LINKREEL_JOB_LEASE must be at least twice LINKREEL_JOB_BEAT")
 	}
 	tools, err := ffmpeg.Find(cfg.FFmpeg)
@@ -110,12 +110,13 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 		return fail(err)
 	}
 	opened = append(opened, func(context.Context) error { return rdb.Close() })
+	maker := &ladder.Maker{Tools: tools}
 	w, err := job.New(job.Options{
 		Jobs:     transcode.NewStore(db, cfg.Now),
 		Queue:    queue.New(rdb, queue.Options{Name: transcode.QueueName, Silence: cfg.Lease, Now: cfg.Now}),
 		Outcomes: queue.New(rdb, queue.Options{Name: transcode.OutcomeQueueName, Now: cfg.Now}),
-		Bucket:   bucket, Maker: &ladder.Maker{Tools: tools}, Scratch: scratch,
-		Name: workerName(), Slots: cfg.Slots, Lease: cfg.Lease, Beat: cfg.Beat, Sweep: cfg.Sweep,
+		Bucket:   bucket, Maker: func(change func(*ffmpeg.Tools)) job.Maker { return maker.With(change) }, Scratch: scratch,
+		Name: workerName(), Slots: cfg.Slots, Lease: cfg.Lease, Heartbeat: cfg.Heartbeat, Sweep: cfg.Sweep,
 		Now: cfg.Now, Log: slog.With("service", "transcoding-worker"),
 	})
 	if err != nil {

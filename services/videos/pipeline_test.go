@@ -75,9 +75,11 @@ func TestAWorkersHintAloneSuffices(t *testing.T) {
 	w.get(v.id)
 	w.work(v.id, nil)
 	for _, stray := range []string{"", "vid_gone-7", "no job at all", v.id + "-1"} {
-		must(t, hints.Add(t.Context(), stray, nil))
+		_, err := hints.Add(t.Context(), queue.Item{ID: stray})
+		must(t, err)
 	}
-	must(t, hints.Add(t.Context(), w.job(v.id).ID, nil))
+	_, err = hints.Add(t.Context(), queue.Item{ID: w.job(v.id).ID})
+	must(t, err)
 	eventually(t, "ready by a hint", func() bool { return w.status(v.id) == "ready" })
 }
 
@@ -240,7 +242,7 @@ func TestDeleteInEveryState(t *testing.T) {
 			gone := func() bool { return len(w.objects("uploads/"+v.id))+len(w.objects("videos/"+v.id)) == 0 }
 			eventually(t, "an empty storage", gone)
 			if state == "processing" {
-				if err := w.jobs.Beat(t.Context(), tokenOf(running), time.Minute, 50); err == nil {
+				if err := w.jobs.Heartbeat(t.Context(), tokenOf(running), time.Minute, 50); err == nil {
 					t.Error("the worker was not told")
 				}
 				w.object(transcode.Prefix(v.id, running.Generation, 1)+"360p.mp4", "written before the worker knew")

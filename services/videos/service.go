@@ -158,8 +158,9 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 	passwords := video.NewPasswords(cfg.PasswordHashes, cfg.PasswordQueue)
 	addresses := video.Addresses{Base: cfg.BaseURL}
 
+	jobs, workers := transcode.NewStore(db, cfg.Now), queue.New(rdb, queue.Options{Name: transcode.QueueName, Now: cfg.Now})
 	pipe := pipeline.New(pipeline.Options{
-		Store: kept, Bucket: bucket, Jobs: transcode.NewStore(db, cfg.Now), Queue: wakeUps{queue.New(rdb, queue.Options{Name: transcode.QueueName})},
+		Store: kept, Bucket: bucket, Jobs: jobs, Queue: wakeUps{workers, &transcode.Sweeper{Jobs: jobs, Queue: workers}},
 		Hints: hints{queue.New(rdb, queue.Options{Name: transcode.OutcomeQueueName}), identity.NewID("r")},
 		Now:   cfg.Now, Log: log,
 		Upload: video.UploadLimits{MaxBytes: cfg.MaxBytes, MaxAge: cfg.UploadMaxAge},
@@ -244,14 +245,18 @@ func (c Config) verifier() (*api.Verifier, error) {
 	}, nil
 }
 
-// wakeUps gives a job id to the workers' queue, with the trace it belongs to.
-type wakeUps struct{ q *queue.Queue }
-
-func (w wakeUps) Add(ctx context.Context, jobID string) error {
-	trace := propagation.MapCarrier{}
-	otel.GetTextMapPropagator().Inject(ctx, trace)
-	return w.q.Add(ctx, jobID, trace)
+// wakeUps brings jobs to the workers' queue.
+type wakeUps struct {
+	q       *queue.Queue
+	sweeper *transcode.Sweeper
 }
+
+func (w wakeUps) Add(ctx context.Context, j transcode.Job) error {
+	_, err := w.q.Add(ctx, j.Item())
+	return err
+}
+
+func (w wakeUps) Sweep(ctx context.Context) error { return w.sweeper.Sweep(ctx) }
 
 // hints takes what workers say from their queue; each hint goes to one replica.
 type hints struct {

@@ -84,7 +84,7 @@ func TestEveryStateHasItsPage(t *testing.T) {
 	look("is being prepared", "<progress", `data-waiting="processing"`)
 	r, err := w.jobs.Claim(t.Context(), w.job(v.id).ID, "hand", time.Minute)
 	must(t, err)
-	must(t, w.jobs.Beat(t.Context(), tokenOf(r), time.Minute, 42))
+	must(t, w.jobs.Heartbeat(t.Context(), tokenOf(r), time.Minute, 42))
 	look(`value="42"`)
 	if s := w.send(http.MethodGet, v.path+"/status", "").want(200).json(); s["status"] != "processing" || s["progress"] != 42.0 {
 		t.Errorf("status %v", s)

@@ -290,7 +290,7 @@ func (s *site) run(ctx context.Context, videoID, file string, workers int) (c co
 	if _, err := s.jobs.Create(ctx, j); err != nil {
 		return c, err
 	}
-	if err := s.queue.Add(ctx, j.ID, nil); err != nil {
+	if _, err := s.queue.Add(ctx, j.Item()); err != nil {
 		return c, err
 	}
 	for {

@@ -58,7 +58,7 @@ func TestLongSourceIsSharedByWorkers(t *testing.T) {
 		}
 	}
 	// The helper may still be storing what nobody waits for; it finds out soon.
-	for end := time.Now().Add(30 * time.Second); len(record.Orphans(r.objects("long"))) > 0 && time.Now().Before(end); {
+	for end := time.Now().Add(30 * time.Second); len(orphans(record, r.objects("long"))) > 0 && time.Now().Before(end); {
 		time.Sleep(100 * time.Millisecond)
 		r.noOrphans(record)
 	}

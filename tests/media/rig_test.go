@@ -202,7 +202,7 @@ func (r *rig) submitLimited(ctx context.Context, videoID, path string, limits tr
 	if _, err := r.jobs.Create(ctx, j); err != nil {
 		r.t.Fatal(err)
 	}
-	if err := r.queue.Add(ctx, j.ID, nil); err != nil {
+	if _, err := r.queue.Add(ctx, j.Item()); err != nil {
 		r.t.Logf("not queued: %v", err)
 	}
 	return j

@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"math/rand/v2"
 	"strings"
@@ -30,7 +31,6 @@ import (
 	"github.com/linkreel/linkreel/libs/queue"
 	"github.com/linkreel/linkreel/libs/transcode"
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ffmpeg"
-	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ladder"
 )
 
 // Bucket is what a worker asks of object storage. *objectstore.Store is the one
@@ -39,6 +39,7 @@ type Bucket interface {
 	DownloadFile(ctx context.Context, object string, generation int64, path string) (objectstore.Object, error)
 	UploadFile(ctx context.Context, object, path string, o objectstore.UploadOptions) (objectstore.Object, error)
 	DeletePrefix(ctx context.Context, prefix string) error
+	List(ctx context.Context, prefix string) iter.Seq2[objectstore.Object, error]
 }
 
 // Options are what a worker works with.
@@ -47,25 +48,25 @@ type Options struct {
 	Queue    *queue.Queue
 	Outcomes *queue.Queue // where the videos service hears of outcomes
 	Bucket   Bucket
-	Maker    *ladder.Maker
+	Maker    func(change func(*ffmpeg.Tools)) Maker // with tools changed for one job
 	Scratch  *Scratch
 	Name     string // of this worker, its own among all
 	Slots    int    // jobs at a time
 
-	Lease time.Duration // how long a silent worker keeps its job
-	Beat  time.Duration // how often it shows that it is alive
-	Sweep time.Duration // how often it looks for jobs that nobody was told of
-	Now   func() time.Time
-	Log   *slog.Logger
+	Lease     time.Duration // how long a silent worker keeps its job
+	Heartbeat time.Duration // how often it shows that it is alive
+	Sweep     time.Duration // how often it looks for jobs that nobody was told of
+	Now       func() time.Time
+	Log       *slog.Logger
 }
 
 // Worker does jobs until it is stopped.
 type Worker struct {
-	o      Options
-	direct chan string // ids found by sweeping while Redis is away
-	kept   sourceCache
-	tracer trace.Tracer
-	ended  metric.Float64Histogram
+	o       Options
+	direct  chan string // ids found by sweeping while Redis is away
+	sources sourceCache
+	tracer  trace.Tracer
+	ended   metric.Float64Histogram
 }
 
 // New makes a worker.
@@ -82,11 +83,11 @@ func New(o Options) (*Worker, error) {
 // patience is how long a slot waits for a message before it looks around.
 const patience = 2 * time.Second
 
-// Run works until ctx ends, and returns once every job in hand was handed back.
+// Run works until ctx ends, and returns once every job in hand was returned.
 func (w *Worker) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { w.sweep(ctx) })
-	wg.Go(func() { w.scout(ctx, w.o.Name+"-scout") })
+	wg.Go(func() { w.fastLane(ctx, w.o.Name+"-fast") })
 	for slot := range max(1, w.o.Slots) {
 		wg.Go(func() { w.slot(ctx, fmt.Sprintf("%s-%d", w.o.Name, slot)) })
 	}
@@ -105,7 +106,7 @@ func (w *Worker) slot(ctx context.Context, consumer string) {
 		case ctx.Err() != nil:
 			return
 		case errors.Is(err, queue.ErrEmpty):
-			w.kept.clear() // nobody else wants a part of it soon
+			w.sources.clear() // nobody else wants a part of it soon
 		default:
 			w.o.Log.WarnContext(ctx, "the queue is away; jobs are found by sweeping", "error", err)
 			// The queue failed at once; without it only the sweep brings work.
@@ -126,24 +127,16 @@ func (w *Worker) slot(ctx context.Context, consumer string) {
 	}
 }
 
-// sweep finds jobs that are due in Firestore and puts them into the queue, where
-// those that are there already stay as they are. While Redis is away it hands
-// them to a free slot itself.
+// sweep brings due jobs into the queue when it lacks them. While Redis is away it
+// hands them to a free slot itself.
 func (w *Worker) sweep(ctx context.Context) {
+	sweeper := transcode.Sweeper{Jobs: w.o.Jobs, Queue: w.o.Queue, Direct: w.handOver}
 	for {
-		due, err := w.o.Jobs.Due(ctx, 50)
-		if err != nil && ctx.Err() == nil {
-			w.o.Log.WarnContext(ctx, "sweep for due jobs failed; the next one goes on", "error", err)
-		}
-		for _, r := range due {
-			if w.o.Queue.Add(ctx, r.ID, r.Trace) == nil {
-				continue
-			}
-			select {
-			case w.direct <- r.ID:
-			case <-ctx.Done():
-				return
-			case <-time.After(patience):
+		// Half a pause is the least between two sweeps, so a turn that lasts shorter
+		// would let every worker sweep.
+		if w.o.Queue.Turn(ctx, w.o.Sweep/2) {
+			if err := sweeper.Sweep(ctx); err != nil && ctx.Err() == nil {
+				w.o.Log.WarnContext(ctx, "sweep for due jobs failed; the next one continues", "error", err)
 			}
 		}
 		// Spread, so that many workers do not ask at the same moment.
@@ -154,6 +147,17 @@ func (w *Worker) sweep(ctx context.Context) {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// handOver gives a job to a slot of this worker that finds the queue away. A slot
+// that is busy leaves it to other workers.
+func (w *Worker) handOver(ctx context.Context, id string) error {
+	select {
+	case w.direct <- id:
+	case <-ctx.Done():
+	case <-time.After(patience):
+	}
+	return nil
 }
 
 // errStopping is the cause of a job's end when the worker itself is stopped.
@@ -185,14 +189,16 @@ func (w *Worker) claimed(ctx context.Context, record transcode.Record, message *
 	begun := w.o.Now()
 
 	token := transcode.Token{JobID: id, Attempt: record.Attempt}
-	hold := w.hold(ctx, token, message, log)
-	a := &attempt{Worker: w, record: record, token: token, hold: hold, log: log, prefix: prefixOf(record), stored: map[string]bool{}}
-	a.maker = w.o.Maker.With(func(t *ffmpeg.Tools) { t.Used = a.used.add })
-	err := work(a, hold.ctx)
-	if cause := context.Cause(hold.ctx); err != nil && cause != nil {
+	lease := w.keepLease(ctx, token, message, log)
+	a := &attempt{w: w, record: record, token: token, lease: lease, log: log, prefix: prefixOf(record), stored: map[string]bool{}}
+	a.maker = w.o.Maker(func(t *ffmpeg.Tools) { t.Used = a.used.add })
+	err := work(a, lease.ctx)
+	// A program that was killed because the lease was lost reports its own death;
+	// the reason is the context's.
+	if cause := context.Cause(lease.ctx); err != nil && cause != nil {
 		err = cause
 	}
-	hold.release()
+	lease.release()
 	if err != nil && ctx.Err() != nil && !errors.Is(err, transcode.ErrLost) {
 		err = errStopping
 	}
@@ -215,17 +221,17 @@ func (w *Worker) unclaimed(ctx context.Context, id string, m *queue.Message, err
 		w.hint(ctx, id)
 		err = m.Done(ctx)
 	case errors.Is(err, transcode.ErrHeld):
-		err = m.Later(ctx, w.o.Now().Add(w.o.Beat/2))
+		err = m.Delay(ctx, w.o.Now().Add(w.o.Heartbeat/2))
 	default:
 		w.o.Log.WarnContext(ctx, "job could not be claimed; tried again soon", "job", id, "error", err)
-		err = m.Later(ctx, w.o.Now().Add(w.o.Beat))
+		err = m.Delay(ctx, w.o.Now().Add(w.o.Heartbeat))
 	}
 	w.note(ctx, "message", err)
 }
 
 // end writes down how the work on a job ended and names it for metrics.
 func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
-	w, r, t, log := a.Worker, a.record, a.token, a.log.With("used", &a.used)
+	w, r, t, log := a.w, a.record, a.token, a.log.With("used", &a.used)
 	var failure *transcode.Failure
 	switch {
 	case err == nil:
@@ -234,10 +240,10 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 		w.message(ctx, m, (*queue.Message).Done)
 		return "done"
 
-	case errors.Is(err, errLooked):
-		log.InfoContext(ctx, "job put back; what is left takes long")
-		w.note(ctx, "put back", w.o.Jobs.PutBack(ctx, t))
-		return "looked"
+	case errors.Is(err, errInspected):
+		log.InfoContext(ctx, "job inspected; what is left takes long and is for a slot")
+		w.note(ctx, "return inspected", w.o.Jobs.NackInspected(ctx, t))
+		return "inspected"
 
 	case errors.Is(err, transcode.ErrLost):
 		log.WarnContext(ctx, "job lost to another worker or cancelled")
@@ -246,11 +252,13 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 		return "lost"
 
 	case errors.Is(err, errStopping):
-		log.InfoContext(ctx, "job handed back")
+		// Others may have the job before leftovers are removed: a node that is taken
+		// away gives 15 s in all, and storage may be slow.
+		log.InfoContext(ctx, "job returned")
+		w.note(ctx, "return", w.o.Jobs.Nack(ctx, t))
+		w.message(ctx, m, (*queue.Message).Nack)
 		w.tidy(ctx, r, log)
-		w.note(ctx, "hand back", w.o.Jobs.HandBack(ctx, t))
-		w.message(ctx, m, (*queue.Message).HandBack)
-		return "handed back"
+		return "returned"
 
 	case errors.As(err, &failure):
 		log.InfoContext(ctx, "job failed", "code", failure.Code, "error", err)
@@ -281,7 +289,7 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 		w.message(ctx, m, func(m *queue.Message, ctx context.Context) error { return m.Bury(ctx, reason[:min(len(reason), 500)]) })
 		return string(transcode.Internal)
 	}
-	w.message(ctx, m, func(m *queue.Message, ctx context.Context) error { return m.Later(ctx, at) })
+	w.message(ctx, m, func(m *queue.Message, ctx context.Context) error { return m.Delay(ctx, at) })
 	return "retried"
 }
 
@@ -298,7 +306,8 @@ func (w *Worker) hint(ctx context.Context, id string) {
 	}
 	trace := propagation.MapCarrier{}
 	otel.GetTextMapPropagator().Inject(ctx, trace)
-	w.note(ctx, "hint", w.o.Outcomes.Add(ctx, id, trace))
+	_, err := w.o.Outcomes.Add(ctx, queue.Item{ID: id, Trace: trace})
+	w.note(ctx, "hint", err)
 }
 
 // message changes the queue's view, which is only a hint: what fails here is
@@ -333,6 +342,10 @@ func (w *Worker) insist(ctx context.Context, write func() error) error {
 	}
 }
 
+// tidyTime bounds the removal of leftovers. It is the last thing that a stopping
+// worker does, and must leave it time to end within the 10 s of the chart's grace.
+const tidyTime = 5 * time.Second
+
 // prefixOf is where an attempt at a job writes.
 func prefixOf(r transcode.Record) string {
 	if r.Parent == "" {
@@ -344,7 +357,7 @@ func prefixOf(r transcode.Record) string {
 
 // tidy removes what an attempt uploaded and nobody will refer to.
 func (w *Worker) tidy(ctx context.Context, r transcode.Record, log *slog.Logger) {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, tidyTime)
 	defer cancel()
 	prefix := prefixOf(r)
 	now, err := w.o.Jobs.Get(ctx, r.ID)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -43,6 +42,7 @@ func (a *attempt) encodeParts(ctx context.Context, p ladder.Plan, parts []ladder
 		}
 	}
 	files := make([][]string, len(parts))
+	offers := make([]int, len(parts))
 	for left := len(parts); left > 0; {
 		idle := true
 		for i, part := range parts {
@@ -53,13 +53,23 @@ func (a *attempt) encodeParts(ctx context.Context, p ladder.Plan, parts []ladder
 			if errors.Is(err, transcode.ErrHeld) {
 				continue // somebody is at it
 			}
+			if errors.Is(err, errPartGone) && offers[i] < maxOffers {
+				// The same try makes it again: of many missing parts, each would
+				// otherwise cost one of the job's few tries.
+				offers[i]++
+				a.log.WarnContext(ctx, "a finished part is gone; it is made again", "part", i)
+				if err = a.offerPart(ctx, p, part, i); err == nil {
+					idle = false
+					continue
+				}
+			}
 			if err != nil {
 				return ladder.Tracks{}, err
 			}
 			files[i] = made
 			left--
 			idle = false
-			a.hold.report(downloaded + float64(len(parts)-left)/float64(len(parts))*(encoded-downloaded))
+			a.lease.report(downloaded + float64(len(parts)-left)/float64(len(parts))*(encoded-downloaded))
 		}
 		if !idle || left == 0 {
 			continue
@@ -73,28 +83,78 @@ func (a *attempt) encodeParts(ctx context.Context, p ladder.Plan, parts []ladder
 	return a.maker.Join(a.dir, p, files, sound)
 }
 
-// offer makes the parts' records; those of an earlier attempt are kept, with
-// what is finished of them.
+// maxOffers is how often one attempt makes a part again whose objects vanish.
+const maxOffers = 3
+
+// errPartGone is a part that is recorded as done and whose objects are missing.
+var errPartGone = errors.New("objects of a finished part are missing")
+
+// offer makes the parts' records. Those of an earlier attempt are kept, with what
+// is finished of them, unless their objects are missing: all of those are offered
+// anew at once, before any part is worked on, so that helpers can share them.
 func (a *attempt) offer(ctx context.Context, p ladder.Plan, parts []ladder.Part) error {
+	a.parts = len(parts)
+	there := map[string]bool{}
+	if a.record.Attempt > 1 {
+		for o, err := range a.w.o.Bucket.List(ctx, transcode.PartsPrefix(a.record.VideoID, a.record.Generation)) {
+			if err != nil {
+				return fmt.Errorf("list parts: %w", err)
+			}
+			there[o.Name] = true
+		}
+	}
+	for i, part := range parts {
+		if a.record.Attempt > 1 {
+			if err := a.dropIncomplete(ctx, transcode.PartID(a.record.ID, i), there); err != nil {
+				return err
+			}
+		}
+		if err := a.offerPart(ctx, p, part, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropIncomplete removes the record of a part that is done according to it, but
+// not according to what is there.
+func (a *attempt) dropIncomplete(ctx context.Context, id string, there map[string]bool) error {
+	record, err := a.w.o.Jobs.Get(ctx, id)
+	if errors.Is(err, transcode.ErrNotFound) || err == nil && record.State != transcode.Done {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, object := range record.Outcome.Objects() {
+		if !there[object] {
+			a.log.WarnContext(ctx, "a finished part is gone; it is offered again", "part", id)
+			return a.w.o.Jobs.Delete(ctx, id)
+		}
+	}
+	return nil
+}
+
+// offerPart makes a part's record unless it is there, and wakes a helper.
+func (a *attempt) offerPart(ctx context.Context, p ladder.Plan, part ladder.Part, index int) error {
 	source := *p.Source
+	// Helpers have a path of their own, and the times are only needed for planning.
 	source.Path, source.Video.KeyTimes = "", nil
 	p.Source = &source
+	spec, err := json.Marshal(partSpec{Plan: p, Part: part})
+	if err != nil {
+		return err
+	}
 	trace := propagation.MapCarrier{}
 	otel.GetTextMapPropagator().Inject(ctx, trace)
-	a.parts = len(parts)
-	for i, part := range parts {
-		spec, err := json.Marshal(partSpec{Plan: p, Part: part})
-		if err != nil {
-			return err
-		}
-		j := a.record.Job
-		j.ID, j.Parent, j.Spec, j.Trace, j.CreatedAt = transcode.PartID(a.record.ID, i), a.record.ID, spec, trace, a.o.Now()
-		if _, err := a.o.Jobs.Create(ctx, j); err != nil {
-			return err
-		}
-		// A wake-up that is lost is made up for by the sweep.
-		a.note(ctx, "offer", a.o.Queue.Add(ctx, j.ID, trace))
+	j := a.record.Job
+	j.ID, j.Parent, j.Spec, j.Trace, j.CreatedAt = transcode.PartID(a.record.ID, index), a.record.ID, spec, trace, a.w.o.Now()
+	if _, err := a.w.o.Jobs.Create(ctx, j); err != nil {
+		return err
 	}
+	// A wake-up that is lost is made up for by the sweep.
+	_, err = a.w.o.Queue.Add(ctx, j.Item())
+	a.w.note(ctx, "offer", err)
 	return nil
 }
 
@@ -103,7 +163,7 @@ func (a *attempt) offer(ctx context.Context, p ladder.Plan, parts []ladder.Part)
 func (a *attempt) part(ctx context.Context, p ladder.Plan, part ladder.Part, index, done, total int) ([]string, error) {
 	id := transcode.PartID(a.record.ID, index)
 	dir := filepath.Join(a.dir, fmt.Sprintf("part-%d", index))
-	record, err := a.o.Jobs.Claim(ctx, id, a.record.Worker, a.o.Lease)
+	record, err := a.w.o.Jobs.Claim(ctx, id, a.record.Worker, a.w.o.Lease)
 	if errors.Is(err, transcode.ErrFinal) {
 		return a.collect(ctx, p, id, dir)
 	}
@@ -111,7 +171,7 @@ func (a *attempt) part(ctx context.Context, p ladder.Plan, part ladder.Part, ind
 		return nil, err
 	}
 	helper := &attempt{
-		Worker: a.Worker, record: record, token: transcode.Token{JobID: id, Attempt: record.Attempt},
+		w: a.w, record: record, token: transcode.Token{JobID: id, Attempt: record.Attempt},
 		maker: a.maker, log: a.log.With("part", index), dir: dir, prefix: prefixOf(record), stored: map[string]bool{},
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -124,14 +184,14 @@ func (a *attempt) part(ctx context.Context, p ladder.Plan, part ladder.Part, ind
 		return nil, err
 	}
 	p.Source = &source
-	helper.hold = a.Worker.hold(ctx, helper.token, nil, helper.log)
-	files, err := helper.encodePart(helper.hold.ctx, p, part, func(share float64) {
-		a.hold.report(downloaded + (float64(done)+share)/float64(total)*(encoded-downloaded))
+	helper.lease = a.w.keepLease(ctx, helper.token, nil, helper.log)
+	files, err := helper.encodePart(helper.lease.ctx, p, part, func(share float64) {
+		a.lease.report(downloaded + (float64(done)+share)/float64(total)*(encoded-downloaded))
 	})
-	helper.hold.release()
+	helper.lease.release()
 	_ = os.Remove(source.Path)
 	if err != nil && ctx.Err() != nil {
-		a.note(ctx, "hand back", a.o.Jobs.HandBack(context.WithoutCancel(ctx), helper.token))
+		a.w.note(ctx, "return", a.w.o.Jobs.Nack(context.WithoutCancel(ctx), helper.token))
 		return nil, context.Cause(ctx)
 	}
 	if errors.Is(err, transcode.ErrLost) {
@@ -143,7 +203,7 @@ func (a *attempt) part(ctx context.Context, p ladder.Plan, part ladder.Part, ind
 
 // collect downloads a part that somebody else finished.
 func (a *attempt) collect(ctx context.Context, p ladder.Plan, id, dir string) ([]string, error) {
-	record, err := a.o.Jobs.Get(ctx, id)
+	record, err := a.w.o.Jobs.Get(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -151,8 +211,9 @@ func (a *attempt) collect(ctx context.Context, p ladder.Plan, id, dir string) ([
 		return nil, record.Failure
 	}
 	if record.Outcome == nil || len(record.Outcome.Renditions) != len(p.Rungs) {
-		// Its helpers died of it; the next attempt offers it anew.
-		return nil, errors.Join(fmt.Errorf("part %s ended as %s", id, record.State), a.o.Jobs.Delete(ctx, id))
+		// Its helpers died of it, and so may we: that costs a try of the whole job. The
+		// next attempt offers it anew.
+		return nil, errors.Join(fmt.Errorf("part %s ended as %s", id, record.State), a.w.o.Jobs.Delete(ctx, id))
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -160,9 +221,13 @@ func (a *attempt) collect(ctx context.Context, p ladder.Plan, id, dir string) ([
 	var files []string
 	for _, r := range record.Outcome.Renditions {
 		path := filepath.Join(dir, filepath.Base(r.Object))
-		_, err := a.o.Bucket.DownloadFile(ctx, r.Object, 0, path)
+		_, err := a.w.o.Bucket.DownloadFile(ctx, r.Object, 0, path)
 		if errors.Is(err, objectstore.ErrNotFound) {
-			return nil, errors.Join(fmt.Errorf("part %s: %w", id, err), a.o.Jobs.Delete(ctx, id))
+			_ = os.RemoveAll(dir)
+			if err := a.w.o.Jobs.Delete(ctx, id); err != nil {
+				return nil, err
+			}
+			return nil, fmt.Errorf("part %s: %w", id, errPartGone)
 		}
 		if err != nil {
 			return nil, err
@@ -188,15 +253,15 @@ func (a *attempt) encodePart(ctx context.Context, p ladder.Plan, part ladder.Par
 	for i, r := range p.Rungs {
 		o.Renditions = append(o.Renditions, transcode.Rendition{Name: r.Name, Object: a.object(files[i])})
 	}
-	return files, a.insist(ctx, func() error { return a.o.Jobs.Publish(ctx, a.token, &o) })
+	return files, a.w.insist(ctx, func() error { return a.w.o.Jobs.Publish(ctx, a.token, &o) })
 }
 
 // help does one part of another worker's job.
 func (a *attempt) help(ctx context.Context) error {
-	parent, err := a.o.Jobs.Get(ctx, a.record.Parent)
+	parent, err := a.w.o.Jobs.Get(ctx, a.record.Parent)
 	if errors.Is(err, transcode.ErrNotFound) || err == nil && parent.State.Final() {
 		// Nobody wants it any more, and nobody else would remove it.
-		return errors.Join(transcode.ErrLost, a.o.Jobs.Delete(ctx, a.record.ID))
+		return errors.Join(transcode.ErrLost, a.w.o.Jobs.Delete(ctx, a.record.ID))
 	}
 	if err != nil {
 		return err
@@ -210,7 +275,7 @@ func (a *attempt) help(ctx context.Context) error {
 		return err
 	}
 	spec.Plan.Source.Path = path
-	_, err = a.encodePart(ctx, spec.Plan, spec.Part, func(share float64) { a.hold.report(share * 99) })
+	_, err = a.encodePart(ctx, spec.Plan, spec.Part, func(share float64) { a.lease.report(share * 99) })
 	return err
 }
 
@@ -223,53 +288,7 @@ func (a *attempt) dropParts(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	for i := range a.parts {
-		a.note(ctx, "drop part", a.o.Jobs.Delete(ctx, transcode.PartID(a.record.ID, i)))
+		a.w.note(ctx, "drop part", a.w.o.Jobs.Delete(ctx, transcode.PartID(a.record.ID, i)))
 	}
-	a.note(ctx, "drop parts", a.o.Bucket.DeletePrefix(ctx, transcode.PartsPrefix(a.record.VideoID, a.record.Generation)))
-}
-
-// sourceCache keeps the source of the last job, since the next one is likely to
-// be a part of it or what a scout has left of it. The files in it are links, so dropping one never
-// takes it from a job that uses it.
-type sourceCache struct {
-	mu   sync.Mutex
-	key  sourceKey
-	path string
-}
-
-type sourceKey struct {
-	object     string
-	generation int64
-}
-
-// link gives a job's folder the kept source; the path is empty when another one
-// is kept, or none.
-func (c *sourceCache) link(dir string, key sourceKey) (string, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.path == "" || c.key != key {
-		return "", nil
-	}
-	path := filepath.Join(dir, "source")
-	return path, os.Link(c.path, path)
-}
-
-func (c *sourceCache) keep(root, path string, key sourceKey) {
-	c.clear()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	kept := filepath.Join(root, "kept-source")
-	if c.path != "" || os.Link(path, kept) != nil {
-		return
-	}
-	c.key, c.path = key, kept
-}
-
-func (c *sourceCache) clear() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.path != "" {
-		_ = os.Remove(c.path)
-		c.path = ""
-	}
+	a.w.note(ctx, "drop parts", a.w.o.Bucket.DeletePrefix(ctx, transcode.PartsPrefix(a.record.VideoID, a.record.Generation)))
 }

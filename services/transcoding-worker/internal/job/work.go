@@ -29,20 +29,20 @@ const (
 
 // attempt is the work on one claimed job.
 type attempt struct {
-	*Worker
+	w      *Worker
 	record transcode.Record
 	token  transcode.Token
-	hold   *hold
-	maker  *ladder.Maker
+	lease  *leaseKeeper
+	maker  Maker
 	used   usage // by its programs
 	log    *slog.Logger
 	dir    string
 	prefix string
 
-	keep    bool // the source's own picture stays the tallest rendition
-	parts   int  // how many parts this attempt made records of
-	outcome transcode.Outcome
-	stored  map[string]bool // objects of this attempt that are uploaded
+	retainSource bool // the source's own picture stays the tallest rendition
+	parts        int  // how many parts this attempt made records of
+	outcome      transcode.Outcome
+	stored       map[string]bool // objects of this attempt that are uploaded
 }
 
 // usage is what the programs of an attempt took.
@@ -67,7 +67,7 @@ func (u *usage) LogValue() slog.Value {
 
 // work does the job from download to the last publication.
 func (a *attempt) work(ctx context.Context) error {
-	dir, remove, err := a.o.Scratch.Job()
+	dir, remove, err := a.w.o.Scratch.Job()
 	if err != nil {
 		return err
 	}
@@ -80,19 +80,18 @@ func (a *attempt) work(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return a.make(ctx, ladder.Make(src))
+	return a.prepare(ctx, ladder.Make(src))
 }
 
-// source brings the upload here and says what it is. It is kept for what comes
-// next, a part of it or, after a scout, the whole.
+// source brings the upload here and says what it is.
 func (a *attempt) source(ctx context.Context) (src *ffmpeg.Source, err error) {
 	path, err := a.fetchOnce(ctx)
 	if err != nil {
 		return nil, err
 	}
-	a.hold.report(downloaded)
+	a.lease.report(downloaded)
 	err = a.span(ctx, "probe", func(ctx context.Context) (err error) {
-		src, err = a.maker.Tools.Probe(ctx, a.dir, path, a.record.Limits)
+		src, err = a.maker.Probe(ctx, a.dir, path, a.record.Limits)
 		return err
 	})
 	return src, err
@@ -100,12 +99,12 @@ func (a *attempt) source(ctx context.Context) (src *ffmpeg.Source, err error) {
 
 func (a *attempt) fetchOnce(ctx context.Context) (string, error) {
 	key := sourceKey{a.record.Object, a.record.Generation}
-	path, err := a.kept.link(a.dir, key)
+	path, err := a.w.sources.link(a.dir, key)
 	if err != nil || path == "" {
 		if path, err = a.fetch(ctx); err != nil {
 			return "", err
 		}
-		a.kept.keep(a.o.Scratch.dir, path, key)
+		a.w.sources.retain(a.w.o.Scratch.dir, path, key)
 	}
 	return path, nil
 }
@@ -116,12 +115,12 @@ func (a *attempt) fetch(ctx context.Context) (string, error) {
 	if r.Limits.MaxBytes > 0 && r.Size > r.Limits.MaxBytes {
 		return "", &transcode.Failure{Code: transcode.FileTooLarge, Message: "The file is larger than allowed."}
 	}
-	if err := a.o.Scratch.room(r.Size); err != nil {
+	if err := a.w.o.Scratch.room(r.Size); err != nil {
 		return "", err
 	}
 	path := filepath.Join(a.dir, "source")
 	err := a.span(ctx, "download", func(ctx context.Context) error {
-		_, err := a.o.Bucket.DownloadFile(ctx, r.Object, r.Generation, path)
+		_, err := a.w.o.Bucket.DownloadFile(ctx, r.Object, r.Generation, path)
 		return err
 	})
 	if errors.Is(err, objectstore.ErrNotFound) || errors.Is(err, objectstore.ErrStale) {
@@ -133,9 +132,9 @@ func (a *attempt) fetch(ctx context.Context) (string, error) {
 	return path, nil
 }
 
-// make publishes in up to three versions: the source's own picture when players
+// prepare publishes in up to three versions: the source's own picture when players
 // can take it, all renditions, and finally the seek preview and the download.
-func (a *attempt) make(ctx context.Context, p ladder.Plan) error {
+func (a *attempt) prepare(ctx context.Context, p ladder.Plan) error {
 	a.begin(p)
 	tracks, err := a.copySource(ctx, &p)
 	if err != nil {
@@ -148,7 +147,7 @@ func (a *attempt) make(ctx context.Context, p ladder.Plan) error {
 		}
 		if tracks != nil {
 			made.Audio = tracks.Audio
-			if a.keep {
+			if a.retainSource {
 				made.Video = append(tracks.Video, made.Video...)
 			}
 		}
@@ -177,7 +176,7 @@ func (a *attempt) begin(p ladder.Plan) {
 // copySource repackages and publishes the source's own picture if that can be
 // done, and plans the rest around it. It answers nil when it cannot.
 func (a *attempt) copySource(ctx context.Context, p *ladder.Plan) (*ladder.Tracks, error) {
-	copyable, keep := p.Copyable()
+	copyable, retain := p.Copyable()
 	if !copyable {
 		return nil, nil
 	}
@@ -194,7 +193,7 @@ func (a *attempt) copySource(ctx context.Context, p *ladder.Plan) (*ladder.Track
 		return nil, nil
 	}
 	p.Cuts = tracks.Cuts
-	if a.keep = keep; keep {
+	if a.retainSource = retain; retain {
 		p.Rungs = p.Rungs[1:]
 	}
 	a.outcome.Path = transcode.PathCopy
@@ -211,7 +210,7 @@ func (a *attempt) encode(ctx context.Context, p ladder.Plan, sound bool) (ladder
 	var tracks ladder.Tracks
 	err := a.span(ctx, "ladder", func(ctx context.Context) (err error) {
 		tracks, err = a.maker.Ladder(ctx, a.dir, p, sound, func(share float64) {
-			a.hold.report(downloaded + share*(encoded-downloaded))
+			a.lease.report(downloaded + share*(encoded-downloaded))
 		})
 		return err
 	})
@@ -239,16 +238,16 @@ func (a *attempt) publish(ctx context.Context, tracks ladder.Tracks) error {
 	if err := a.upload(ctx, files...); err != nil {
 		return err
 	}
-	a.hold.report(uploaded)
+	a.lease.report(uploaded)
 	o.Version++
 	err := a.span(ctx, "publish", func(ctx context.Context) error {
-		return a.insist(ctx, func() error { return a.o.Jobs.Publish(ctx, a.token, &o) })
+		return a.w.insist(ctx, func() error { return a.w.o.Jobs.Publish(ctx, a.token, &o) })
 	})
 	if err != nil {
 		return err
 	}
 	a.outcome = o
-	a.hint(ctx, a.record.ID)
+	a.w.hint(ctx, a.record.ID)
 	a.log.InfoContext(ctx, "published", "version", o.Version, "renditions", len(o.Renditions), "path", o.Path, "final", o.Final)
 	return nil
 }
@@ -318,7 +317,7 @@ func (a *attempt) upload(ctx context.Context, paths ...string) error {
 				continue
 			}
 			g.Go(func() error {
-				_, err := a.o.Bucket.UploadFile(ctx, object, path, objectstore.UploadOptions{
+				_, err := a.w.o.Bucket.UploadFile(ctx, object, path, objectstore.UploadOptions{
 					ContentType:  contentType(path),
 					CacheControl: "private, max-age=86400, immutable",
 				})
@@ -349,7 +348,7 @@ func contentType(path string) string {
 }
 
 func (a *attempt) span(ctx context.Context, name string, fn func(context.Context) error) error {
-	ctx, span := a.tracer.Start(ctx, name)
+	ctx, span := a.w.tracer.Start(ctx, name)
 	defer span.End()
 	err := fn(ctx)
 	if err != nil {

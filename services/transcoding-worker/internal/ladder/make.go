@@ -49,6 +49,11 @@ func (m *Maker) With(change func(*ffmpeg.Tools)) *Maker {
 	return &Maker{Tools: &tools, MaxPixels: m.MaxPixels}
 }
 
+// Probe says what a file is.
+func (m *Maker) Probe(ctx context.Context, dir, path string, limits transcode.Limits) (*ffmpeg.Source, error) {
+	return m.Tools.Probe(ctx, dir, path, limits)
+}
+
 // large tells whether a picture is beyond 4K, where decoding takes most of the
 // memory.
 func large(v ffmpeg.Video) bool { return v.Width*v.Height > 9<<20 }

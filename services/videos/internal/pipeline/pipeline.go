@@ -49,10 +49,12 @@ type Jobs interface {
 	Delete(ctx context.Context, id string) error
 }
 
-// Queue wakes a worker for a job. A job whose wake-up is lost is found by the
-// workers' own sweep.
+// Queue wakes a worker for a job. Sweep does so again for jobs whose wake-up was
+// lost or whose back-off is over: the workers sweep too, but an autoscaler may have
+// taken away the last of them.
 type Queue interface {
-	Add(ctx context.Context, jobID string) error
+	Add(ctx context.Context, j transcode.Job) error
+	Sweep(ctx context.Context) error
 }
 
 // Hints are the workers' messages that a job's record has something to apply.
@@ -249,18 +251,19 @@ func (p *Pipeline) expire(ctx context.Context, v *video.Video) (*video.Video, er
 func (p *Pipeline) start(ctx context.Context, v *video.Video) error {
 	trace := propagation.MapCarrier{}
 	otel.GetTextMapPropagator().Inject(ctx, trace)
-	made, err := p.o.Jobs.Create(ctx, transcode.Job{
-		ID: v.Source.JobID, VideoID: string(v.ID), Object: v.Upload.Object,
+	job := transcode.Job{
+		ID: v.Source.JobID, AccountID: v.AccountID, VideoID: string(v.ID), Object: v.Upload.Object,
 		Generation: v.Source.Generation, Size: v.Source.Size,
 		Limits: p.o.Job, Trace: trace, CreatedAt: p.o.Now(),
-	})
+	}
+	made, err := p.o.Jobs.Create(ctx, job)
 	if err != nil {
 		return fmt.Errorf("start job of video %s: %w", v.ID, err)
 	}
 	if !made || p.o.Queue == nil {
 		return nil
 	}
-	if err := p.o.Queue.Add(ctx, v.Source.JobID); err != nil {
+	if err := p.o.Queue.Add(ctx, job); err != nil {
 		p.o.Log.WarnContext(ctx, "no worker was woken; one will find the job by itself", "job", v.Source.JobID, "error", err)
 	}
 	return nil
@@ -387,6 +390,9 @@ func (p *Pipeline) Run(ctx context.Context) error {
 		case <-every.C:
 			if p.o.Mine(ctx, "videos-sweep", p.o.SweepEvery*9/10) {
 				p.report(ctx, "sweep", p.Sweep(ctx))
+				if p.o.Queue != nil {
+					p.report(ctx, "sweep of jobs", p.o.Queue.Sweep(ctx))
+				}
 				p.report(ctx, "purge", p.PurgeDue(ctx))
 			}
 		}

@@ -24,18 +24,18 @@ func TestQuickWorkDoesNotWaitBehindALadder(t *testing.T) {
 	jobs := []transcode.Job{r.submit("copied", copied), r.submit("text", text), r.submit("encoded", encoded)}
 	quick := r.await(jobs[0].ID, timeLimit, func(x transcode.Record) bool { return x.Outcome != nil && x.State != transcode.Running })
 	refused := r.await(jobs[1].ID, timeLimit, final)
-	looked := r.await(jobs[2].ID, timeLimit, func(x transcode.Record) bool { return x.Looked || final(x) })
+	inspected := r.await(jobs[2].ID, timeLimit, func(x transcode.Record) bool { return x.Inspected || final(x) })
 	if x := r.await(ladder.ID, timeLimit, func(transcode.Record) bool { return true }); final(x) || x.Attempt != 1 {
 		t.Fatalf("the ladder is %s in attempt %d, so this shows nothing", x.State, x.Attempt)
 	}
-	if quick.State != transcode.Queued || !quick.Looked || quick.Outcome.Path != transcode.PathCopy || quick.Outcome.Final {
+	if quick.State != transcode.Queued || !quick.Inspected || quick.Outcome.Path != transcode.PathCopy || quick.Outcome.Final {
 		t.Errorf("the copied one is %s by %s, want queued for its ladder", quick.State, quick.Outcome.Path)
 	}
 	if refused.Failure == nil || refused.Failure.Code != transcode.NotAVideo {
 		t.Errorf("the text is %s: %v", refused.State, refused.Failure)
 	}
-	if looked.State != transcode.Queued || looked.Outcome != nil {
-		t.Errorf("the one to be encoded is %s, want queued", looked.State)
+	if inspected.State != transcode.Queued || inspected.Outcome != nil {
+		t.Errorf("the one to be encoded is %s, want queued", inspected.State)
 	}
 	if err := r.jobs.Delete(context.Background(), ladder.ID); err != nil { // the slot is free again
 		t.Fatal(err)

@@ -1,0 +1,58 @@
+package transcode
+
+import (
+	"context"
+	"errors"
+
+	"github.com/linkreel/linkreel/libs/queue"
+)
+
+// Sweeper puts due jobs into the queue when it lacks them: their wake-up was
+// lost, Redis was emptied, their worker died, or their back-off is over. Workers
+// sweep, and the videos service does too, because there may be no worker: an
+// autoscaler at zero counts only what is in the queue's stream.
+//
+// A Sweeper belongs to one goroutine.
+type Sweeper struct {
+	Jobs  *Store
+	Queue *queue.Queue
+	// Direct, if set, gets the due jobs that the queue could not take.
+	Direct func(ctx context.Context, jobID string) error
+
+	after Cursor
+}
+
+// page is how many due jobs one read lists.
+const page = 50
+
+// Sweep looks at a page of due jobs. The next Sweep looks at the page after, since
+// the jobs that are longest due may be in the queue and waiting for a worker, and a
+// job behind them may be missing. A page with missing jobs is followed at once: the
+// reads are then bounded by what was lost and not by what waits.
+func (s *Sweeper) Sweep(ctx context.Context) error {
+	for {
+		due, next, err := s.Jobs.Due(ctx, s.after, page)
+		s.after = next // after an error too: a record that cannot be read must not stop the others
+		errs := []error{err}
+		missing := false
+		for _, r := range due {
+			added, err := s.look(ctx, r)
+			missing = missing || added
+			errs = append(errs, err)
+		}
+		if err := errors.Join(errs...); err != nil || !missing || next == (Cursor{}) {
+			return err
+		}
+	}
+}
+
+func (s *Sweeper) look(ctx context.Context, r Record) (added bool, err error) {
+	if r.State.Final() {
+		return false, s.Jobs.Collect(ctx, r)
+	}
+	added, err = s.Queue.Add(ctx, r.Item())
+	if err != nil && s.Direct != nil {
+		return false, s.Direct(ctx, r.ID)
+	}
+	return added, err
+}

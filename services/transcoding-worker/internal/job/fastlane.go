@@ -1,0 +1,87 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/queue"
+	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ffmpeg"
+	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ladder"
+)
+
+// A ladder takes minutes, a copy a second. So that a video which only needs
+// the one never waits behind another's, each worker has a fast lane beside its
+// slots: it inspects jobs that no slot has taken, publishes what can be copied,
+// fails what cannot be played, and returns the rest for a slot.
+
+// errInspected ends the fast lane's work on a job.
+var errInspected = errors.New("inspected")
+
+// headStart is what free slots, here or elsewhere, have to take a job before the
+// fast lane does: they continue with the ladder without fetching the source a
+// second time.
+const headStart = 250 * time.Millisecond
+
+// laneMemory is what the fast lane's programs may have, beside those of the slots:
+// enough for copying, and not for encoding.
+const laneMemory = 112 << 20
+
+// fastLane inspects one waiting job after the other.
+func (w *Worker) fastLane(ctx context.Context, name string) {
+	pause := func(d time.Duration) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(d):
+		}
+	}
+	for ctx.Err() == nil {
+		id, added, err := w.o.Queue.Peek(ctx, patience)
+		switch {
+		case errors.Is(err, queue.ErrEmpty):
+			continue
+		case err != nil:
+			pause(patience) // the slots log that the queue is away
+			continue
+		case id == "" || transcode.IsPart(id):
+			continue
+		}
+		// added is by the clock of Redis, which may differ from ours.
+		if wait := headStart - w.o.Now().Sub(added); wait > 0 {
+			pause(min(wait, headStart))
+		}
+		record, err := w.o.Jobs.ClaimNew(ctx, id, name, w.o.Lease)
+		if err != nil {
+			continue // a slot was faster, or will do it
+		}
+		w.claimed(ctx, record, nil, (*attempt).inspect)
+	}
+}
+
+// inspect does what can be done with a job at once.
+func (a *attempt) inspect(ctx context.Context) error {
+	dir, remove, err := a.w.o.Scratch.Job()
+	if err != nil {
+		return err
+	}
+	defer remove()
+	a.dir = dir
+	a.maker = a.w.o.Maker(func(t *ffmpeg.Tools) { t.Used, t.Memory, t.Threads = a.used.add, laneMemory, 1 })
+	src, err := a.source(ctx)
+	if err == nil {
+		p := ladder.Make(src)
+		a.begin(p)
+		_, err = a.copySource(ctx, &p)
+	}
+	var failure *transcode.Failure
+	judged := errors.As(err, &failure) && !errors.Is(err, ffmpeg.ErrMemory) // a slot's programs may have more
+	if ctx.Err() != nil || judged || errors.Is(err, transcode.ErrLost) {
+		return err
+	}
+	if err != nil {
+		// A slot will meet the same trouble, and counts its tries.
+		a.log.WarnContext(ctx, "could not inspect the job", "error", err)
+	}
+	return errInspected
+}

@@ -1,0 +1,558 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/localcloud/firestore"
+	"github.com/linkreel/linkreel/libs/localcloud/redistest"
+	"github.com/linkreel/linkreel/libs/objectstore"
+	"github.com/linkreel/linkreel/libs/queue"
+	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ffmpeg"
+	"github.com/linkreel/linkreel/services/transcoding-worker/internal/fmp4"
+	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ladder"
+)
+
+// bench is a worker over real queues and records, with a maker that needs no
+// ffmpeg and a bucket in memory.
+type bench struct {
+	t       *testing.T
+	w       *Worker
+	jobs    *transcode.Store
+	queue   *queue.Queue
+	redis   *redis.Client
+	bucket  *memory
+	maker   *fakeMaker
+	stopped chan struct{}
+	stop    context.CancelFunc
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	server, err := firestore.Open(firestore.Options{Indexes: &firestore.Indexes{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	client, err := server.Client(context.Background(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(t)})
+	t.Cleanup(func() { _ = rdb.Close() })
+	scratch, err := OpenScratch(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = scratch.Close() })
+	b := &bench{
+		t: t, redis: rdb, jobs: transcode.NewStore(firestoredb.Use(client, 5*time.Second), time.Now),
+		queue:  queue.New(rdb, queue.Options{Name: transcode.QueueName}),
+		bucket: &memory{objects: map[string]objectstore.Object{}}, maker: &fakeMaker{source: shortClip()},
+	}
+	b.w, err = New(Options{
+		Jobs: b.jobs, Queue: b.queue, Outcomes: queue.New(rdb, queue.Options{Name: transcode.OutcomeQueueName}),
+		Bucket: b.bucket, Maker: func(func(*ffmpeg.Tools)) Maker { return b.maker }, Scratch: scratch,
+		Name: "worker", Slots: 1, Lease: 20 * time.Second, Heartbeat: 100 * time.Millisecond, Sweep: 200 * time.Millisecond,
+		Now: time.Now, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// run starts the worker; it is stopped with the test at the latest.
+func (b *bench) run() {
+	ctx, stop := context.WithCancel(context.Background())
+	b.stop, b.stopped = stop, make(chan struct{})
+	go func() { defer close(b.stopped); _ = b.w.Run(ctx) }()
+	b.t.Cleanup(func() { stop(); <-b.stopped })
+}
+
+// submit makes a job of an uploaded object, as the videos service does.
+func (b *bench) submit(account, video string) transcode.Job {
+	b.t.Helper()
+	j := transcode.Job{ID: transcode.JobID(video, 7), AccountID: account, VideoID: video, Object: "uploads/" + video + "/source", Generation: 7, Size: 9}
+	b.bucket.put(j.Object)
+	if _, err := b.jobs.Create(b.t.Context(), j); err != nil {
+		b.t.Fatal(err)
+	}
+	if _, err := b.queue.Add(b.t.Context(), j.Item()); err != nil {
+		b.t.Fatal(err)
+	}
+	return j
+}
+
+func (b *bench) await(id string, ok func(transcode.Record) bool) transcode.Record {
+	b.t.Helper()
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		r, err := b.jobs.Get(context.Background(), id)
+		if err == nil && ok(r) {
+			return r
+		}
+		if time.Now().After(end) {
+			b.t.Fatalf("job %s: %+v, %v", id, r, err)
+		}
+	}
+}
+
+func (b *bench) awaitGone(id string) {
+	b.t.Helper()
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if _, err := b.jobs.Get(context.Background(), id); errors.Is(err, transcode.ErrNotFound) {
+			return
+		}
+		if time.Now().After(end) {
+			b.t.Fatalf("record %s is still there", id)
+		}
+	}
+}
+
+func final(r transcode.Record) bool { return r.State.Final() }
+
+func TestAJobIsPublishedAndItsObjectsAreAllThatIsLeft(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.run()
+	j := b.submit("a", "vid")
+	r := b.await(j.ID, final)
+	if r.State != transcode.Done || r.Tries != 1 || !r.Outcome.Final || len(r.Outcome.Renditions) != 1 {
+		t.Fatalf("record = %+v", r)
+	}
+	if diff := cmp.Diff(r.Outcome.Objects(), b.bucket.under(transcode.VideoPrefix("vid"))); diff != "" {
+		t.Errorf("objects (-named +there):\n%s", diff)
+	}
+}
+
+func TestARefusedFileFailsAtOnceWithItsReason(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.maker.refuse = &transcode.Failure{Code: transcode.NotAVideo, Message: "m"}
+	b.run()
+	r := b.await(b.submit("a", "vid").ID, final)
+	if r.State != transcode.Failed || r.Tries != 1 || r.Failure.Code != transcode.NotAVideo {
+		t.Errorf("record = %+v", r)
+	}
+	if left := b.bucket.under(transcode.VideoPrefix("vid")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestTroubleThatMayPassIsTriedAgainLater(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.maker.trouble = errors.New("a full disk")
+	b.run()
+	j := b.submit("a", "vid")
+	r := b.await(j.ID, func(r transcode.Record) bool { return r.State == transcode.Queued && r.Tries == 1 })
+	if r.Failure != nil || r.Outcome != nil {
+		t.Errorf("record = %+v", r)
+	}
+	if left := b.bucket.under(transcode.VideoPrefix("vid")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// TestAStoppedWorkerReturnsItsJobBeforeItTidiesUp has a storage that hangs: a node
+// that is taken away gives 15 s, and another worker must not wait for the lease.
+func TestAStoppedWorkerReturnsItsJobBeforeItTidiesUp(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.maker.block = make(chan struct{})
+	b.bucket.hang = true
+	b.run()
+	j := b.submit("a", "vid")
+	<-b.maker.entered()
+	begun := time.Now()
+	b.stop()
+	r := b.await(j.ID, func(r transcode.Record) bool { return r.State == transcode.Queued })
+	if took := time.Since(begun); took > 3*time.Second {
+		t.Errorf("the job was returned after %v", took)
+	}
+	if r.Tries != 0 {
+		t.Errorf("the stop cost %d tries", r.Tries)
+	}
+	if n, err := b.queue.Length(t.Context()); err != nil || n != 1 {
+		t.Errorf("the queue has %d messages, %v; want the job", n, err)
+	}
+	<-b.stopped
+	if took := time.Since(begun); took > 10*time.Second {
+		t.Errorf("the worker took %v to stop, more than its grace", took)
+	}
+}
+
+// TestOnesUploadDoesNotWaitForAnothersThousand: with one slot, the second job that
+// is done must be the other account's.
+func TestOnesUploadDoesNotWaitForAnothersThousand(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.maker.block = make(chan struct{})
+	const many = 60 // of a thousand; what waits behind makes no difference
+	for i := range many {
+		b.submit("many", fmt.Sprintf("many%02d", i))
+	}
+	b.run()
+	<-b.maker.entered()
+	one := b.submit("one", "one")
+	close(b.maker.block)
+	b.await(one.ID, final)
+	before := 0
+	for i := range many {
+		if r, err := b.jobs.Get(t.Context(), transcode.JobID(fmt.Sprintf("many%02d", i), 7)); err == nil && r.State.Final() {
+			before++
+		}
+	}
+	// One was in the slot, one may have had its turn, and one more may have ended
+	// since we looked.
+	if before > 6 {
+		t.Errorf("%d of the other account's jobs were done first", before)
+	}
+}
+
+// longBench has a job whose source is encoded in parts.
+func longBench(t *testing.T) *bench {
+	b := newBench(t)
+	b.maker.source = longFilm()
+	return b
+}
+
+func TestPartsAreJoinedAndTheirRecordsAndObjectsGo(t *testing.T) {
+	t.Parallel()
+	b := longBench(t)
+	b.run()
+	j := b.submit("a", "vid")
+	r := b.await(j.ID, final)
+	if r.State != transcode.Done || r.Tries != 1 {
+		t.Fatalf("record = %+v", r)
+	}
+	for i := range b.maker.parts() {
+		b.awaitGone(transcode.PartID(j.ID, i))
+	}
+	b.noParts(r)
+}
+
+func (b *bench) noParts(r transcode.Record) {
+	b.t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		left := b.bucket.under(transcode.PartsPrefix(r.VideoID, r.Generation))
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			b.t.Fatalf("parts stay: %v", left)
+		}
+	}
+}
+
+// deadLeader leaves a job as a leader does that was killed once every part was done.
+func (b *bench) deadLeader() transcode.Job {
+	b.t.Helper()
+	j := transcode.Job{ID: transcode.JobID("vid", 7), AccountID: "a", VideoID: "vid", Object: "uploads/vid/source", Generation: 7, Size: 9}
+	b.bucket.put(j.Object)
+	ctx := b.t.Context()
+	if _, err := b.jobs.Create(ctx, j); err != nil {
+		b.t.Fatal(err)
+	}
+	p := ladder.Make(b.maker.source)
+	leader, err := b.jobs.Claim(ctx, j.ID, "dead", 50*time.Millisecond)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for i := range p.Parts() {
+		part := j
+		part.ID, part.Parent = transcode.PartID(j.ID, i), j.ID
+		if _, err := b.jobs.Create(ctx, part); err != nil {
+			b.t.Fatal(err)
+		}
+		r, err := b.jobs.Claim(ctx, part.ID, "dead", time.Minute)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		o := &transcode.Outcome{Version: 1, Final: true, Prefix: prefixOf(r)}
+		for _, rung := range p.Rungs {
+			o.Renditions = append(o.Renditions, transcode.Rendition{Name: rung.Name, Object: o.Prefix + rung.Name + ".mp4"})
+			b.bucket.put(o.Prefix + rung.Name + ".mp4")
+		}
+		if err := b.jobs.Publish(ctx, transcode.Token{JobID: part.ID, Attempt: r.Attempt}, o); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	_ = leader
+	return j
+}
+
+func TestDonePartsOfADeadLeaderAreUsed(t *testing.T) {
+	t.Parallel()
+	b := longBench(t)
+	j := b.deadLeader()
+	b.run()
+	r := b.await(j.ID, final)
+	if r.State != transcode.Done || r.Tries != 2 {
+		t.Fatalf("record = %+v", r)
+	}
+	if n := b.maker.made(); n != 0 {
+		t.Errorf("%d parts were encoded again", n)
+	}
+}
+
+// TestAllMissingPartsAreOfferedAgainInOneTry removes what the parts' records
+// promise, as the janitor once did.
+func TestAllMissingPartsAreOfferedAgainInOneTry(t *testing.T) {
+	t.Parallel()
+	b := longBench(t)
+	j := b.deadLeader()
+	if err := b.bucket.DeletePrefix(t.Context(), transcode.PartsPrefix("vid", 7)); err != nil {
+		t.Fatal(err)
+	}
+	b.run()
+	r := b.await(j.ID, final)
+	if r.State != transcode.Done || r.Tries != 2 { // the dead leader's, and ours
+		t.Fatalf("state %s after %d tries: %v", r.State, r.Tries, r.Failure)
+	}
+	if got, want := b.maker.made(), b.maker.parts(); got != want {
+		t.Errorf("%d parts were encoded, want %d", got, want)
+	}
+}
+
+// TestAPartThatVanishesMeanwhileIsMadeAgain loses an object between the look at
+// what is there and its download.
+func TestAPartThatVanishesMeanwhileIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	b := longBench(t)
+	j := b.deadLeader()
+	b.bucket.vanish = transcode.PartsPrefix("vid", 7) + "1-1/"
+	b.run()
+	r := b.await(j.ID, final)
+	if r.State != transcode.Done || r.Tries != 2 {
+		t.Fatalf("state %s after %d tries: %v", r.State, r.Tries, r.Failure)
+	}
+	if got := b.maker.made(); got != 1 {
+		t.Errorf("%d parts were encoded, want 1", got)
+	}
+}
+
+func shortClip() *ffmpeg.Source {
+	return &ffmpeg.Source{Demuxer: "mov", Video: ffmpeg.Video{
+		Codec: "mpeg4", Width: 320, Height: 180, DisplayWidth: 320, DisplayHeight: 180, Square: true,
+		Span: 2, Frames: 60, Rate: ffmpeg.Rate{Num: 30, Den: 1}, Constant: true, Whole: true,
+	}}
+}
+
+// longFilm is cut into several parts.
+func longFilm() *ffmpeg.Source {
+	s := shortClip()
+	s.Video.Span, s.Video.Frames = 300, 9000
+	return s
+}
+
+// fakeMaker answers as ffmpeg would for a source of our choice and writes a few
+// bytes instead of pictures.
+type fakeMaker struct {
+	source  *ffmpeg.Source
+	refuse  *transcode.Failure
+	trouble error         // of the encoder
+	block   chan struct{} // the encoder waits for it
+
+	mu      sync.Mutex
+	encoded int // parts
+	once    sync.Once
+	busy    chan struct{}
+}
+
+func (m *fakeMaker) entered() chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.busy == nil {
+		m.busy = make(chan struct{})
+	}
+	return m.busy
+}
+
+func (m *fakeMaker) parts() int {
+	p := ladder.Make(m.source)
+	return len(p.Parts())
+}
+
+func (m *fakeMaker) made() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.encoded
+}
+
+func (m *fakeMaker) encode(ctx context.Context) error {
+	if m.block != nil {
+		busy := m.entered()
+		m.once.Do(func() { close(busy) })
+		select {
+		case <-m.block:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return m.trouble
+}
+
+func (m *fakeMaker) Probe(_ context.Context, _, path string, _ transcode.Limits) (*ffmpeg.Source, error) {
+	if m.refuse != nil {
+		return nil, m.refuse
+	}
+	src := *m.source
+	src.Path = path
+	return &src, nil
+}
+
+func (m *fakeMaker) Copy(context.Context, string, ladder.Plan) (ladder.Tracks, error) {
+	return ladder.Tracks{}, errors.New("not copied")
+}
+
+func file(dir, name string) (ladder.File, error) {
+	path := filepath.Join(dir, name+".mp4")
+	track := &fmp4.Track{Timescale: 30, Fragments: []fmp4.Fragment{{Duration: 60, Samples: 60, Key: true}}}
+	return ladder.File{Name: name, Path: path, Track: track}, os.WriteFile(path, []byte(name), 0o600)
+}
+
+func (m *fakeMaker) Ladder(ctx context.Context, dir string, p ladder.Plan, _ bool, _ func(float64)) (t ladder.Tracks, err error) {
+	if err := m.encode(ctx); err != nil {
+		return t, err
+	}
+	return m.Join(dir, p, nil, false)
+}
+
+func (m *fakeMaker) Sound(context.Context, string, ladder.Plan) error { return nil }
+
+func (m *fakeMaker) Part(ctx context.Context, dir string, p ladder.Plan, _ ladder.Part, _ func(float64)) (paths []string, err error) {
+	if err := m.encode(ctx); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	m.encoded++
+	m.mu.Unlock()
+	for _, r := range p.Rungs {
+		f, err := file(dir, r.Name)
+		if err != nil {
+			return nil, err
+		}
+		paths = append(paths, f.Path)
+	}
+	return paths, nil
+}
+
+func (m *fakeMaker) Join(dir string, p ladder.Plan, parts [][]string, _ bool) (t ladder.Tracks, err error) {
+	for _, part := range parts {
+		for _, path := range part {
+			if _, err := os.Stat(path); err != nil {
+				return t, err
+			}
+		}
+	}
+	for _, r := range p.Rungs {
+		f, err := file(dir, r.Name)
+		if err != nil {
+			return t, err
+		}
+		t.Video = append(t.Video, f)
+	}
+	return t, nil
+}
+
+func (m *fakeMaker) Poster(_ context.Context, dir string, _ ladder.File) (ladder.Picture, error) {
+	path := filepath.Join(dir, "poster.jpg")
+	return ladder.Picture{Path: path, Width: 1, Height: 1}, os.WriteFile(path, nil, 0o600)
+}
+
+func (m *fakeMaker) Storyboard(_ context.Context, dir string, _ ladder.File) (*transcode.Storyboard, ladder.Picture, error) {
+	path := filepath.Join(dir, "storyboard.jpg")
+	return &transcode.Storyboard{}, ladder.Picture{Path: path}, os.WriteFile(path, nil, 0o600)
+}
+
+func (m *fakeMaker) Download(_ context.Context, dir string, _ ladder.File, _ *ladder.File) (string, error) {
+	f, err := file(dir, "download")
+	return f.Path, err
+}
+
+// memory is a bucket. Its objects have no bytes.
+type memory struct {
+	mu      sync.Mutex
+	objects map[string]objectstore.Object
+	hang    bool   // removing takes until the context ends
+	vanish  string // the objects below it go when one of them is asked for
+}
+
+func (m *memory) put(name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.objects[name] = objectstore.Object{Name: name}
+}
+
+func (m *memory) under(prefix string) (names []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name := range m.objects {
+		if strings.HasPrefix(name, prefix) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (m *memory) DownloadFile(ctx context.Context, object string, _ int64, path string) (objectstore.Object, error) {
+	if m.vanish != "" && strings.HasPrefix(object, m.vanish) {
+		_ = m.DeletePrefix(ctx, m.vanish)
+	}
+	m.mu.Lock()
+	o, ok := m.objects[object]
+	m.mu.Unlock()
+	if !ok {
+		return o, objectstore.ErrNotFound
+	}
+	return o, os.WriteFile(path, nil, 0o600)
+}
+
+func (m *memory) UploadFile(_ context.Context, object, path string, _ objectstore.UploadOptions) (objectstore.Object, error) {
+	if _, err := os.Stat(path); err != nil {
+		return objectstore.Object{}, err
+	}
+	m.put(object)
+	return objectstore.Object{Name: object}, nil
+}
+
+func (m *memory) DeletePrefix(ctx context.Context, prefix string) error {
+	if m.hang {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	for _, name := range m.under(prefix) {
+		m.mu.Lock()
+		delete(m.objects, name)
+		m.mu.Unlock()
+	}
+	return nil
+}
+
+func (m *memory) List(_ context.Context, prefix string) iter.Seq2[objectstore.Object, error] {
+	return func(yield func(objectstore.Object, error) bool) {
+		for _, name := range m.under(prefix) {
+			if !yield(objectstore.Object{Name: name}, nil) {
+				return
+			}
+		}
+	}
+}

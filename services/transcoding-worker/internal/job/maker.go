@@ -1,0 +1,28 @@
+package job
+
+import (
+	"context"
+
+	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ffmpeg"
+	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ladder"
+)
+
+// Maker runs the programs. *ladder.Maker is the one in use. dir is the job's
+// folder: files are made there, and the programs see no other.
+type Maker interface {
+	// Probe says what a file is; a *transcode.Failure says why it is refused.
+	Probe(ctx context.Context, dir, path string, limits transcode.Limits) (*ffmpeg.Source, error)
+	// Copy repackages the source's own picture.
+	Copy(ctx context.Context, dir string, p ladder.Plan) (ladder.Tracks, error)
+	// Ladder encodes every rung of a plan at once; progress gets the finished share.
+	Ladder(ctx context.Context, dir string, p ladder.Plan, sound bool, progress func(float64)) (ladder.Tracks, error)
+	// Sound, Part and Join encode a plan in parts.
+	Sound(ctx context.Context, dir string, p ladder.Plan) error
+	Part(ctx context.Context, dir string, p ladder.Plan, part ladder.Part, progress func(float64)) ([]string, error)
+	Join(dir string, p ladder.Plan, parts [][]string, sound bool) (ladder.Tracks, error)
+	// Poster, Storyboard and Download make what a video can do without.
+	Poster(ctx context.Context, dir string, from ladder.File) (ladder.Picture, error)
+	Storyboard(ctx context.Context, dir string, from ladder.File) (*transcode.Storyboard, ladder.Picture, error)
+	Download(ctx context.Context, dir string, video ladder.File, audio *ladder.File) (string, error)
+}

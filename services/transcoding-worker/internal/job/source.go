@@ -1,0 +1,60 @@
+package job
+
+import (
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// sourceCache retains the source of the last job, since the next one is likely to
+// be a part of it or what the fast lane has left of it. The files in it are links,
+// so dropping one never takes it from a job that uses it.
+type sourceCache struct {
+	mu   sync.Mutex
+	key  sourceKey
+	path string
+}
+
+type sourceKey struct {
+	object     string
+	generation int64
+}
+
+// link gives a job's folder the retained source; the path is empty when another
+// one is retained, or none.
+func (c *sourceCache) link(dir string, key sourceKey) (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.path == "" || c.key != key {
+		return "", nil
+	}
+	path := filepath.Join(dir, "source")
+	return path, os.Link(c.path, path)
+}
+
+// retain replaces what was retained. Failing to is no error: the source is then
+// downloaded again.
+func (c *sourceCache) retain(root, path string, key sourceKey) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.drop()
+	retained := filepath.Join(root, "retained-source")
+	if os.Link(path, retained) != nil {
+		return
+	}
+	c.key, c.path = key, retained
+}
+
+func (c *sourceCache) clear() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.drop()
+}
+
+// drop needs the lock.
+func (c *sourceCache) drop() {
+	if c.path != "" {
+		_ = os.Remove(c.path)
+		c.path = ""
+	}
+}
