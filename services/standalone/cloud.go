@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/linkreel/linkreel/libs/localcloud/firestore"
@@ -70,14 +71,29 @@ func (s *Stack) startFirestore(context.Context) error {
 	return nil
 }
 
+// Uploads are cut off a little above the largest file that videos take, so that a
+// file just over it still gets its reason, and leave some of the disk to records.
+const (
+	defaultMaxVideo = 10 << 30
+	uploadMargin    = 64 << 20
+	diskReserve     = 256 << 20
+)
+
 func (s *Stack) startStorage(context.Context) (err error) {
+	maxVideo := int64(defaultMaxVideo)
+	if v := environment(s.cfg.Env, nil)["LINKREEL_VIDEO_MAX_BYTES"]; v != "" {
+		if maxVideo, err = strconv.ParseInt(v, 10, 64); err != nil {
+			return fmt.Errorf("configuration: LINKREEL_VIDEO_MAX_BYTES: %w", err)
+		}
+	}
 	s.Storage, err = storage.Open(storage.Options{
 		Dir: s.dir.join("objects"), Buckets: []string{bucket}, PublicURL: s.UploadURL, APIURL: s.storageURL(),
 		// Any page may play and upload by a signed address, which is its own
 		// credential; embeds live on other people's hosts.
 		CORS: []storage.CORS{{Origin: []string{"*"}, Method: []string{"GET", "HEAD", "PUT", "POST"},
 			ResponseHeader: []string{"Content-Type", "Content-Range", "Content-Length", "Range", "ETag", "Location", "x-goog-resumable"}, MaxAgeSeconds: 3600}},
-		Notify: &storage.Notify{URL: s.BaseURL + videos.StorageHookPath, Events: []string{"OBJECT_FINALIZE"}, Subscription: "projects/" + project + "/subscriptions/uploads"},
+		Notify:    &storage.Notify{URL: s.BaseURL + videos.StorageHookPath, Events: []string{"OBJECT_FINALIZE"}, Subscription: "projects/" + project + "/subscriptions/uploads"},
+		MaxUpload: maxVideo + uploadMargin, Reserve: diskReserve,
 	})
 	if err != nil {
 		return err

@@ -18,6 +18,9 @@
 // hanging request), compose, copy, listing with prefixes and pages, CORS by bucket configuration and notifications in
 // Pub/Sub push format are as production documents them.
 //
+// Uploads by signed addresses end at Options.MaxUpload, and all of them leave Options.Reserve of the volume free: 507,
+// InsufficientStorage, says how much there is. Bytes can have a directory of their own (Options.ObjectsDir).
+//
 // # Known gaps
 //
 // Object versions and soft delete (the live object is the only one), ACLs and IAM, V2 and HMAC signatures, POST policy

@@ -89,7 +89,7 @@ func TestAFullDiskRefusesUploadsAndHarmsNothing(t *testing.T) {
 	f := e.srv.Faults()
 	f.DiskFull(true)
 	u := e.sign(t, "PUT", "a", nil)
-	call(t, "PUT", u, []byte("new")).want(t, 503, "ServiceUnavailable")
+	call(t, "PUT", u, []byte("new")).want(t, 507, "InsufficientStorage")
 	if got := e.read(t, "a"); got != "old" {
 		t.Errorf("read %q", got)
 	}

@@ -9,8 +9,10 @@ import (
 	"maps"
 	"mime"
 	"mime/multipart"
+	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,10 +20,23 @@ import (
 
 // APIHandler serves the JSON API, without authentication: keep it on a private listener. Beside it: unsigned reads of
 // the XML API (the Go client's default way to read), /token for clients that insist on an access token, the keys
-// behind push tokens at /oauth2/v3/certs, and /healthz.
+// behind push tokens at /oauth2/v3/certs, and /livez, /readyz and /healthz.
+//
+// It asks for no credential, so it answers only requests that no web page can have caused: those by an address or a
+// name that no stranger's DNS gives out (see Options.APIHosts), and none that a browser says comes from another site.
 func (s *Server) APIHandler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
+	alive := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") } // to whoever asked
+	mux.HandleFunc("GET /healthz", alive)
+	mux.HandleFunc("GET /livez", alive)
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if err := s.Ready(); err != nil {
+			s.log.ErrorContext(r.Context(), "storage: not ready", "error", err)
+			http.Error(w, "not ready", http.StatusServiceUnavailable)
+			return
+		}
+		alive(w, r)
+	})
 	mux.HandleFunc("POST /token", s.token)
 	mux.HandleFunc("GET /oauth2/v3/certs", s.certs)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
@@ -43,7 +58,32 @@ func (s *Server) APIHandler() http.Handler {
 			}
 		})
 	})
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := s.ownCaller(r); err != nil {
+			writeJSONError(w, err)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// ownCaller refuses what a web page in somebody's browser may have caused. A page can make its own host name lead to
+// this machine (DNS rebinding) and then reads answers as its own, but it cannot choose an address or a plain name.
+func (s *Server) ownCaller(r *http.Request) *apiError {
+	host := r.Host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.TrimSuffix(strings.ToLower(strings.Trim(host, "[]")), ".")
+	known := net.ParseIP(host) != nil || !strings.Contains(host, ".") || strings.HasSuffix(host, ".localhost") ||
+		slices.ContainsFunc(s.apiHosts, func(h string) bool { return strings.EqualFold(h, host) })
+	if !known {
+		return fail(http.StatusMisdirectedRequest, "Misdirected", "The host %q is none of this server's. Name it in the server's configuration if it is.", host)
+	}
+	if r.Header.Get("Sec-Fetch-Site") == "cross-site" {
+		return fail(http.StatusForbidden, "AccessDenied", "Pages of other sites may not call this API.")
+	}
+	return nil
 }
 
 func (s *Server) plainRead(w http.ResponseWriter, r *http.Request) {
@@ -541,7 +581,11 @@ func (s *Server) insert(w http.ResponseWriter, r *http.Request, bucketName strin
 		return err
 	}
 	if q.Get("uploadType") == "resumable" {
-		id, err := s.sessions.start(wish, 0, maxObject, true)
+		expect, err := uploadLength(r.Header)
+		if err != nil {
+			return err
+		}
+		id, err := s.sessions.start(wish, 0, maxObject, expect, true)
 		if err != nil {
 			return err
 		}
@@ -549,7 +593,7 @@ func (s *Server) insert(w http.ResponseWriter, r *http.Request, bucketName strin
 		w.Header().Set("X-GUploader-UploadID", id)
 		return nil
 	}
-	made, err := s.take(media, wish, 0, maxObject)
+	made, err := s.take(media, wish, 0, maxObject, true, r.ContentLength)
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -22,6 +23,20 @@ import (
 type Options struct {
 	// Dir holds everything: index.db, data/, tmp/ and the key files. One process at a time may open it.
 	Dir string
+	// ObjectsDir holds the bytes (data/ and tmp/) instead of Dir, say on a volume of their own, so that uploads never
+	// take the room that records need. Bytes that an earlier run left in Dir are moved there by Open.
+	ObjectsDir string
+	// MaxUpload is the largest object that PublicHandler takes; 0 is production's limit of 5 TiB. A signed
+	// x-goog-content-length-range may ask for less.
+	MaxUpload int64
+	// Reserve is how many bytes of the objects' volume stay free: uploads of strangers that would need them are
+	// refused with 507, those of APIHandler once half of them are gone. 0 keeps none.
+	Reserve int64
+	// FreeSpace tells how many bytes the objects' volume has free; nil asks the operating system.
+	FreeSpace func() (int64, error)
+	// APIHosts are further host names, without port, by which APIHandler may be called. Addresses and names without a
+	// dot, such as localhost or a Kubernetes Service, need no mention: no stranger's DNS answers for those.
+	APIHosts []string
 	// Buckets are created when they are missing.
 	Buckets []string
 	// CORS becomes the rule set of each of Buckets at every Open. nil leaves a bucket's rules as they are; a bucket
@@ -59,6 +74,9 @@ type Server struct {
 	oidc        func() (*serviceAccount, error)
 	publicURL   string
 	sessionLife time.Duration
+	maxUpload   int64
+	apiHosts    []string
+	lastFull    atomic.Int64 // when a 507 was logged last, in Unix seconds
 
 	stop context.CancelFunc
 	wg   sync.WaitGroup
@@ -75,8 +93,12 @@ func Open(o Options) (*Server, error) {
 	if o.SessionLife == 0 {
 		o.SessionLife = 7 * 24 * time.Hour
 	}
-	s := &Server{clock: o.Clock, log: o.Log, faults: newFaults(), publicURL: strings.TrimSuffix(o.PublicURL, "/"), sessionLife: o.SessionLife}
-	st, err := openStore(o.Dir, o.Clock, s.faults)
+	s := &Server{clock: o.Clock, log: o.Log, faults: newFaults(), publicURL: strings.TrimSuffix(o.PublicURL, "/"), sessionLife: o.SessionLife,
+		maxUpload: maxObject, apiHosts: o.APIHosts}
+	if o.MaxUpload > 0 {
+		s.maxUpload = min(o.MaxUpload, maxObject)
+	}
+	st, err := openStore(o, s.faults)
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +204,13 @@ func fail(status int, code, f string, a ...any) *apiError {
 // asAPIError finds the answer for err. What is not the client's doing is a 503, which every client retries.
 func (s *Server) asAPIError(r *http.Request, err error) *apiError {
 	var e *apiError
-	if !errors.As(err, &e) {
+	if errors.As(err, &e) && e.status == http.StatusInsufficientStorage {
+		// Once a minute: whoever sends uploads to a full disk must not fill it with lines as well.
+		if now, last := s.clock().Unix(), s.lastFull.Load(); now-last >= 60 && s.lastFull.CompareAndSwap(last, now) {
+			s.log.WarnContext(r.Context(), "storage: no room for an upload", "error", e.msg)
+		}
+	}
+	if e == nil {
 		s.log.ErrorContext(r.Context(), "storage: request failed", "method", r.Method, "error", err)
 		return fail(503, "ServiceUnavailable", "Internal error, please retry.")
 	}
@@ -208,7 +236,7 @@ func writeXMLError(w http.ResponseWriter, r *http.Request, e *apiError) {
 
 // reasons are the JSON API's words for a status.
 var reasons = map[int]string{400: "invalid", 401: "authError", 403: "forbidden", 404: "notFound", 405: "methodNotAllowed",
-	409: "conflict", 410: "gone", 412: "conditionNotMet", 501: "notImplemented", 503: "backendError"}
+	409: "conflict", 410: "gone", 412: "conditionNotMet", 421: "misdirected", 507: "insufficientStorage", 501: "notImplemented", 503: "backendError"}
 
 func writeJSONError(w http.ResponseWriter, e *apiError) {
 	if e.status == http.StatusNotModified {

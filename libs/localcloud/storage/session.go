@@ -58,11 +58,11 @@ type sessions struct {
 }
 
 // start records a session and returns its id, which is the credential for everything that follows.
-func (s *sessions) start(w wish, lo, hi int64, isJSON bool) (string, error) {
+func (s *sessions) start(w wish, lo, hi, expect int64, isJSON bool) (string, error) {
 	if err := checkName(w.object.Name); err != nil {
 		return "", err
 	}
-	u, err := s.st.newUpload()
+	u, err := s.st.newUpload(isJSON, expect)
 	if err != nil {
 		return "", err
 	}
@@ -138,6 +138,7 @@ func (s *sessions) find(id string) (*session, error) {
 // reopen brings back an upload as its record describes it. Its file stays closed.
 func (s *store) reopen(rec sessionRecord) (*upload, error) {
 	u := newSums(s, rec.Blob)
+	u.own = rec.JSON
 	if err := u.md5.(encoding.BinaryUnmarshaler).UnmarshalBinary(rec.MD5State); err != nil {
 		return nil, fmt.Errorf("restore checksum of a session: %w", err)
 	}
@@ -301,6 +302,9 @@ func (s *Server) resume(w http.ResponseWriter, r *http.Request, id, bucketName, 
 	if err != nil {
 		return err
 	}
+	if c.total > rec.Max { // at once, not when the bytes are here
+		return errors.Join(inRange(c.total, rec.Min, rec.Max), s.sessions.drop(id, rec.Blob))
+	}
 	if err := ses.open(); err != nil {
 		return err
 	}
@@ -384,6 +388,11 @@ func (s *Server) absorb(ses *session, r *http.Request, c contentRange) (complete
 	if _, err := io.CopyN(io.Discard, r.Body, skip); err != nil {
 		return false, ses.broken(s.st, err)
 	}
+	if size >= 0 {
+		if err := s.st.room.check(u.own, size-skip); err != nil {
+			return false, err
+		}
+	}
 	room := ses.rec.Max + 1 - u.n
 	if size >= 0 {
 		end := c.first + size
@@ -410,6 +419,9 @@ func (s *Server) absorb(ses *session, r *http.Request, c contentRange) (complete
 
 // broken keeps what a cut request has brought, so that the client goes on from there.
 func (ses *session) broken(st *store, err error) error {
+	if disk := (*diskError)(nil); errors.As(err, &disk) && refused(err) {
+		return errors.Join(err, ses.keep(st)) // no room now; what is here stays, and the client goes on later
+	}
 	if refused(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errors.Join(fail(400, "IncompleteBody", "The request body ended early."), ses.keep(st))
 	}

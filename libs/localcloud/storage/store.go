@@ -111,6 +111,8 @@ var (
 
 type store struct {
 	dir    string
+	bytes  string // where data/ and tmp/ are
+	room   room
 	db     *bolt.DB
 	clock  func() time.Time
 	faults *Faults
@@ -132,9 +134,13 @@ type change struct {
 	done    chan struct{}
 }
 
-func openStore(dir string, clock func() time.Time, faults *Faults) (*store, error) {
-	for _, d := range []string{"data", "tmp"} {
-		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
+func openStore(o Options, faults *Faults) (*store, error) {
+	dir, bytes := o.Dir, o.ObjectsDir
+	if bytes == "" {
+		bytes = dir
+	}
+	for _, d := range []string{dir, filepath.Join(bytes, "data"), filepath.Join(bytes, "tmp")} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
 			return nil, fmt.Errorf("make storage directory: %w", err)
 		}
 	}
@@ -145,9 +151,12 @@ func openStore(dir string, clock func() time.Time, faults *Faults) (*store, erro
 	if err != nil {
 		return nil, fmt.Errorf("open storage index in %s (is another process using it?): %w", dir, err)
 	}
-	s := &store{dir: dir, db: db, clock: clock, faults: faults, queue: make(chan *change, 1024),
+	s := &store{dir: dir, bytes: bytes, room: room{reserve: o.Reserve, free: o.FreeSpace}, db: db, clock: o.Clock, faults: faults, queue: make(chan *change, 1024),
 		quit: make(chan struct{}), gone: make(chan struct{})}
-	if err := s.prepare(); err != nil {
+	if s.room.free == nil {
+		s.room.free = func() (int64, error) { return freeSpace(bytes) }
+	}
+	if err := errors.Join(s.adopt(), s.prepare()); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	go s.write()
@@ -189,13 +198,13 @@ func (s *store) prepare() error {
 	if err != nil {
 		return fmt.Errorf("prepare storage index: %w", err)
 	}
-	files, err := os.ReadDir(filepath.Join(s.dir, "tmp"))
+	files, err := os.ReadDir(filepath.Join(s.bytes, "tmp"))
 	if err != nil {
 		return fmt.Errorf("list unfinished uploads: %w", err)
 	}
 	for _, f := range files {
 		if !keep[f.Name()] {
-			if err := os.Remove(filepath.Join(s.dir, "tmp", f.Name())); err != nil {
+			if err := os.Remove(filepath.Join(s.bytes, "tmp", f.Name())); err != nil {
 				return fmt.Errorf("remove unfinished upload: %w", err)
 			}
 		}
@@ -238,7 +247,7 @@ func (s *store) sweep(names []string) (removed int, err error) {
 
 // blobs lists the files of data/.
 func (s *store) blobs() ([]string, error) {
-	d, err := os.Open(filepath.Join(s.dir, "data"))
+	d, err := os.Open(filepath.Join(s.bytes, "data"))
 	if err != nil {
 		return nil, err
 	}
@@ -249,8 +258,8 @@ func (s *store) blobs() ([]string, error) {
 // discard removes a file that nothing names any more. One that stays is found by the next Open.
 func (s *store) discard(path string) { _ = os.Remove(path) }
 
-func (s *store) data(blob string) string { return filepath.Join(s.dir, "data", blob) }
-func (s *store) temp(blob string) string { return filepath.Join(s.dir, "tmp", blob) }
+func (s *store) data(blob string) string { return filepath.Join(s.bytes, "data", blob) }
+func (s *store) temp(blob string) string { return filepath.Join(s.bytes, "tmp", blob) }
 
 func (s *store) close() error {
 	close(s.quit)
@@ -292,7 +301,7 @@ func (s *store) write() {
 func (s *store) commitBatch(batch []*change) error {
 	for _, c := range batch {
 		if c.newBlob { // the files' names must last before the index names them
-			if err := syncDir(filepath.Join(s.dir, "data")); err != nil {
+			if err := syncDir(filepath.Join(s.bytes, "data")); err != nil {
 				return err
 			}
 			break
@@ -437,6 +446,9 @@ type upload struct {
 	crc  hash.Hash32
 	md5  hash.Hash // nil when the object will have none
 	n    int64
+
+	own       bool  // of our own programs, which may use half of the reserve
+	unchecked int64 // bytes written since free space was looked at
 }
 
 func randomHex(n int) string {
@@ -449,8 +461,13 @@ func newSums(s *store, blob string) *upload {
 	return &upload{s: s, blob: blob, crc: crc32.New(castagnoli), md5: md5.New()}
 }
 
-func (s *store) newUpload() (*upload, error) {
+// newUpload begins an upload of expect bytes, 0 when nobody said how many. own is true for our own programs.
+func (s *store) newUpload(own bool, expect int64) (*upload, error) {
+	if err := s.room.check(own, expect); err != nil {
+		return nil, err
+	}
 	u := newSums(s, randomHex(16))
+	u.own = own
 	f, err := os.OpenFile(s.temp(u.blob), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("make upload file: %w", err)
@@ -461,7 +478,14 @@ func (s *store) newUpload() (*upload, error) {
 
 func (u *upload) Write(p []byte) (int, error) {
 	if err := u.s.faults.disk(); err != nil {
-		return 0, &diskError{err}
+		return 0, &diskError{full(err)}
+	}
+	// Looked at now and again as bytes come, since others write to the volume too and the length may be unknown.
+	if u.unchecked += int64(len(p)); u.unchecked >= checkEvery {
+		if err := u.s.room.check(u.own, int64(len(p))); err != nil {
+			return 0, &diskError{err}
+		}
+		u.unchecked = 0
 	}
 	n, err := u.f.Write(p)
 	u.crc.Write(p[:n])
@@ -470,7 +494,7 @@ func (u *upload) Write(p []byte) (int, error) {
 	}
 	u.n += int64(n)
 	if err != nil {
-		return n, &diskError{err}
+		return n, &diskError{full(err)}
 	}
 	return n, nil
 }
@@ -710,7 +734,11 @@ func (s *store) copyOf(src *object, dst object, c cond) (*object, error) {
 
 // compose joins sources, in order, into one new object.
 func (s *store) compose(sources []*object, dst object, c cond) (*object, error) {
-	u, err := s.newUpload()
+	var total int64
+	for _, src := range sources {
+		total += src.Size
+	}
+	u, err := s.newUpload(true, total)
 	if err != nil {
 		return nil, err
 	}

@@ -90,6 +90,7 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request, bucketName, nam
 	if err != nil {
 		return err
 	}
+	hi = min(hi, s.maxUpload)
 	wish, err := headerWish(r, bucketName, name)
 	if err != nil {
 		return err
@@ -106,7 +107,14 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request, bucketName, nam
 		if r.Header.Get("x-goog-resumable") != "start" {
 			return fail(400, "InvalidArgument", "x-goog-resumable: start is required.")
 		}
-		id, err := s.sessions.start(wish, lo, hi, false)
+		expect, err := uploadLength(r.Header)
+		if err == nil && expect > hi {
+			err = inRange(expect, lo, hi)
+		}
+		if err != nil {
+			return err
+		}
+		id, err := s.sessions.start(wish, lo, hi, expect, false)
 		if err != nil {
 			return err
 		}
@@ -122,7 +130,7 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request, bucketName, nam
 	if r.ContentLength > hi {
 		return inRange(r.ContentLength, lo, hi)
 	}
-	o, err := s.take(r.Body, wish, lo, hi)
+	o, err := s.take(r.Body, wish, lo, hi, false, r.ContentLength)
 	if err != nil {
 		return err
 	}
@@ -130,12 +138,25 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request, bucketName, nam
 	return nil
 }
 
-// take stores a whole body as an object.
-func (s *Server) take(body io.Reader, wish wish, lo, hi int64) (*object, error) {
+// uploadLength is how long a session's object will be, 0 when the client does not say.
+func uploadLength(h http.Header) (int64, error) {
+	v := h.Get("X-Upload-Content-Length")
+	if v == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(v, 10, 64)
+	if err != nil || n < 0 {
+		return 0, fail(400, "InvalidArgument", "Invalid X-Upload-Content-Length: %q", v)
+	}
+	return n, nil
+}
+
+// take stores a whole body as an object. length is what the request says of it, negative when it does not.
+func (s *Server) take(body io.Reader, wish wish, lo, hi int64, own bool, length int64) (*object, error) {
 	if err := checkName(wish.object.Name); err != nil {
 		return nil, err
 	}
-	u, err := s.st.newUpload()
+	u, err := s.st.newUpload(own, max(length, 0))
 	if err != nil {
 		return nil, err
 	}

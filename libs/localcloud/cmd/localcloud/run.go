@@ -9,11 +9,14 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/linkreel/linkreel/libs/localcloud/firestore"
@@ -29,6 +32,29 @@ type options struct {
 	publicURL, keyFile                   string
 	pushURL, pushAudience, pushTokenMail string
 	allowRemote                          bool
+	objectsDir                           string
+	maxUpload, reserve                   size
+	apiHosts                             list
+}
+
+// size is a flag of bytes: 10737418240, or with a unit as Kubernetes writes it, 10Gi.
+type size int64
+
+func (s *size) String() string { return strconv.FormatInt(int64(*s), 10) }
+
+func (s *size) Set(v string) error {
+	shift := 0
+	for i, unit := range []string{"Ki", "Mi", "Gi", "Ti"} {
+		if rest, ok := strings.CutSuffix(v, unit); ok {
+			v, shift = rest, 10*(i+1)
+		}
+	}
+	n, err := strconv.ParseInt(v, 10, 64)
+	if err != nil || n < 0 || n > math.MaxInt64>>shift {
+		return errors.New("a number of bytes such as 1048576 or 512Mi is needed")
+	}
+	*s = size(n << shift)
+	return nil
 }
 
 // list is a flag that may be given several times.
@@ -38,16 +64,20 @@ func (l *list) String() string     { return strings.Join(*l, ",") }
 func (l *list) Set(v string) error { *l = append(*l, v); return nil }
 
 func parse(args []string, stderr io.Writer) (*options, error) {
-	o := &options{}
+	o := &options{reserve: 256 << 20}
 	f := flag.NewFlagSet("localcloud", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.StringVar(&o.dataDir, "data-dir", ".localcloud", "directory that keeps everything")
 	f.StringVar(&o.firestoreAddr, "firestore-addr", "127.0.0.1:8085", "address of Firestore (gRPC)")
 	f.StringVar(&o.storageAddr, "storage-addr", "127.0.0.1:8083", "address of storage for everybody: signed addresses only")
-	f.StringVar(&o.apiAddr, "storage-api-addr", "127.0.0.1:8084", "address of storage for own programs: JSON API, unauthenticated; also /healthz")
+	f.StringVar(&o.apiAddr, "storage-api-addr", "127.0.0.1:8084", "address of storage for own programs: JSON API, unauthenticated; also /livez and /readyz")
 	f.Var(&o.indexes, "indexes", "firestore.indexes.json to enforce; may be repeated; none: composite indexes are not enforced")
 	f.Var(&o.buckets, "bucket", "bucket to create; may be repeated (default linkreel)")
 	f.StringVar(&o.corsFile, "cors-file", "", "CORS rules of the buckets, as for gcloud storage buckets update --cors-file")
+	f.StringVar(&o.objectsDir, "objects-dir", "", "directory, say on a volume of its own, for the bytes of objects (default in the data directory); what is there already is moved")
+	f.Var(&o.maxUpload, "max-upload-bytes", "largest object that a signed address takes, such as 10Gi (default 5Ti)")
+	f.Var(&o.reserve, "reserve-bytes", "free space of the objects' volume that uploads leave alone; they are refused with 507; 0 keeps none")
+	f.Var(&o.apiHosts, "api-host", "host name with dots by which own programs call the storage API; may be repeated; addresses and plain names need none")
 	f.StringVar(&o.publicURL, "public-url", "", "base of session addresses, where it is not the request's own host")
 	f.StringVar(&o.keyFile, "key-file", "", "service account key file that signs, shared with the programs that sign; none: one is made in the data directory")
 	f.StringVar(&o.pushURL, "push-url", "", "receiver of object notifications in Pub/Sub push format")
@@ -91,6 +121,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if o.dataDir, err = filepath.Abs(o.dataDir); err != nil {
 		return err
 	}
+	if o.objectsDir != "" {
+		if o.objectsDir, err = filepath.Abs(o.objectsDir); err != nil {
+			return err
+		}
+	}
 	if err := os.MkdirAll(o.dataDir, 0o700); err != nil {
 		return err
 	}
@@ -126,8 +161,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 
+	var serving atomic.Bool // once Firestore answers too
 	failed := make(chan error, 2)
-	publicServer, apiServer := server(store.PublicHandler()), server(store.APIHandler())
+	publicServer, apiServer := server(store.PublicHandler()), server(untilReady(&serving, store.APIHandler()))
 	defer stopServer(ctx, publicServer)
 	defer stopServer(ctx, apiServer)
 	go func() { failed <- publicServer.Serve(public) }()
@@ -137,8 +173,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		return err
 	}
 
+	serving.Store(true)
 	d := description{FirestoreAddr: fireAddr.String(), StorageURL: "http://" + public.Addr().String(), StorageAPIURL: "http://" + api.Addr().String(),
-		HealthURL: "http://" + api.Addr().String() + "/healthz", JWKSURL: "http://" + api.Addr().String() + "/oauth2/v3/certs",
+		HealthURL: "http://" + api.Addr().String() + "/readyz", JWKSURL: "http://" + api.Addr().String() + "/oauth2/v3/certs",
 		KeyFile: filepath.Join(o.dataDir, "storage", "service-account.json"), Buckets: o.buckets}
 	if o.keyFile != "" {
 		d.KeyFile = o.keyFile
@@ -177,7 +214,8 @@ func readIndexes(paths []string) (*firestore.Indexes, error) {
 }
 
 func openStorage(o *options, apiURL string, log *slog.Logger) (*storage.Server, error) {
-	so := storage.Options{Dir: filepath.Join(o.dataDir, "storage"), Buckets: o.buckets, PublicURL: o.publicURL, APIURL: apiURL, Log: log}
+	so := storage.Options{Dir: filepath.Join(o.dataDir, "storage"), Buckets: o.buckets, PublicURL: o.publicURL, APIURL: apiURL, Log: log,
+		ObjectsDir: o.objectsDir, MaxUpload: int64(o.maxUpload), Reserve: int64(o.reserve), APIHosts: o.apiHosts}
 	if o.corsFile != "" {
 		b, err := os.ReadFile(o.corsFile)
 		if err != nil {
@@ -215,6 +253,17 @@ func checkLoopback(addr string, allowRemote bool) error {
 // server has no limit on a whole request, since uploads take as long as they take.
 func server(h http.Handler) *http.Server {
 	return &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+}
+
+// untilReady holds /readyz back until all parts serve; /livez answers from the first moment.
+func untilReady(serving *atomic.Bool, h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/readyz" && !serving.Load() {
+			http.Error(w, "starting", http.StatusServiceUnavailable)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // stopServer lets running requests finish for a while, although ctx has ended.

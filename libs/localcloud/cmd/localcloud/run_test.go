@@ -217,3 +217,45 @@ func TestNodeClients(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+func TestSizesHaveUnits(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]int64{"0": 0, "1048576": 1 << 20, "512Mi": 512 << 20, "10Gi": 10 << 30, "5Ti": 5 << 40, "-1": -1, "1.5Gi": -1, "9999999Ti": -1, "": -1, "Gi": -1} {
+		got := size(-1)
+		if err := got.Set(in); int64(got) != want || (err != nil) != (want < 0) {
+			t.Errorf("%q = %d, %v; want %d", in, got, err, want)
+		}
+	}
+}
+
+// What the chart gives on its command line has its effect: a limit, a directory of its own, a reserve.
+func TestUploadsAreBoundedFromTheCommandLine(t *testing.T) {
+	t.Parallel()
+	objects := t.TempDir()
+	d, _ := serve(t, t.TempDir(), "--bucket", "media", "--objects-dir", objects, "--max-upload-bytes", "1Ki", "--reserve-bytes", "1Mi")
+	for path, want := range map[string]int{"/livez": 200, "/readyz": 200} {
+		resp, err := http.Get(d.StorageAPIURL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("%s = %s", path, resp.Status)
+		}
+	}
+	store, err := gcs.NewClient(t.Context(), option.WithEndpoint(d.StorageAPIURL+"/storage/v1/"), option.WithoutAuthentication(), gcs.WithJSONReads())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	w := store.Bucket("media").Object("o").NewWriter(t.Context())
+	if _, err := io.WriteString(w, "bytes"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if files, err := os.ReadDir(filepath.Join(objects, "data")); err != nil || len(files) != 1 {
+		t.Errorf("in the directory for objects: %v, %v", files, err)
+	}
+}

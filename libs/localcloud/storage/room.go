@@ -1,0 +1,112 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// checkEvery is how many bytes of an upload pass between two looks at the free space: rare enough to cost nothing,
+// often enough that a hundred uploads at once overrun the reserve by less than half a gigabyte.
+const checkEvery = 4 << 20
+
+// room keeps a reserve of the objects' volume free, because the records of the same machine need some when strangers
+// have filled the rest.
+type room struct {
+	reserve int64
+	free    func() (int64, error)
+}
+
+// check refuses n more bytes when they would need the reserve, or for our own programs half of it: what a stranger
+// uploaded is still to be transcoded when no further upload is taken.
+func (r room) check(own bool, n int64) error {
+	if r.reserve <= 0 {
+		return nil
+	}
+	free, err := r.free()
+	if err != nil {
+		return fmt.Errorf("look at free space: %w", err)
+	}
+	keep := r.reserve
+	if own {
+		keep /= 2
+	}
+	if free-n >= keep {
+		return nil
+	}
+	return fail(http.StatusInsufficientStorage, "InsufficientStorage",
+		"There is no room for this upload: the volume has %d bytes free, and %d of them are kept in reserve. Free some space or enlarge the volume.", max(free, 0), keep)
+}
+
+// full turns the file system's own refusal into the same answer.
+func full(err error) error {
+	if errors.Is(err, syscall.ENOSPC) {
+		return errors.Join(fail(http.StatusInsufficientStorage, "InsufficientStorage", "There is no room for this upload: the volume is full. Free some space or enlarge the volume."), err)
+	}
+	return err
+}
+
+// adopt moves bytes that an earlier run kept beside the index to where they are now. It can be interrupted anywhere:
+// a file is at its old place until the new one is whole, and the next Open goes on with what is left.
+func (s *store) adopt() error {
+	if s.bytes == s.dir {
+		return nil
+	}
+	for _, d := range []string{"data", "tmp"} {
+		files, err := os.ReadDir(filepath.Join(s.dir, d))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("list objects to move: %w", err)
+		}
+		for _, f := range files {
+			if err := moveFile(filepath.Join(s.dir, d, f.Name()), filepath.Join(s.bytes, d, f.Name())); err != nil {
+				return fmt.Errorf("move object to %s: %w", s.bytes, err)
+			}
+		}
+	}
+	return nil
+}
+
+// moveFile renames where it can and copies where the two places are different volumes.
+func moveFile(from, to string) error {
+	err := os.Rename(from, to)
+	if err == nil || !errors.Is(err, syscall.EXDEV) {
+		return err
+	}
+	src, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = src.Close() }() // only read
+	dst, err := os.OpenFile(to+".moving", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(dst, src)
+	if err = errors.Join(err, dst.Sync(), dst.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(to+".moving", to); err != nil {
+		return err
+	}
+	return os.Remove(from)
+}
+
+// Ready reports whether the server can answer: its index can be read and its objects' directory is there. A volume
+// without room is no reason, since what it holds can still be read.
+func (s *Server) Ready() error {
+	if _, err := s.st.buckets(""); err != nil {
+		return fmt.Errorf("read the index: %w", err)
+	}
+	if _, err := os.Stat(filepath.Join(s.st.bytes, "data")); err != nil {
+		return fmt.Errorf("look at the objects: %w", err)
+	}
+	return nil
+}
