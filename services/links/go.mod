@@ -8,6 +8,7 @@ require (
 	github.com/gofiber/fiber/v2 v2.52.15
 	github.com/google/go-cmp v0.7.0
 	github.com/linkreel/linkreel/libs v0.0.0
+	github.com/makiuchi-d/gozxing v0.1.1
 	github.com/maxmind/mmdbwriter v1.2.0
 	github.com/miekg/dns v1.1.73
 	github.com/nlnwa/whatwg-url v0.6.2
@@ -17,7 +18,10 @@ require (
 	github.com/valyala/fasthttp v1.69.0
 	golang.org/x/sync v0.24.0
 	google.golang.org/grpc v1.84.0
+	rsc.io/qr v0.2.0
 )
+
+require golang.org/x/xerrors v0.0.0-20200804184101-5ec99f83aff1 // indirect
 
 require (
 	cloud.google.com/go v0.123.0 // indirect

@@ -38,6 +38,7 @@ func Public(a *httpapi.API, links *link.Service, domains *customdomain.Service, 
 	a.Handle(fiber.MethodPatch, "/api/v1/links/:id", write, h.update)
 	a.Handle(fiber.MethodDelete, "/api/v1/links/:id", write, h.remove)
 	a.Handle(fiber.MethodGet, "/api/v1/links/:id/stats", read, h.stats)
+	a.Handle(fiber.MethodGet, "/api/v1/links/:id/qr", read, h.qr)
 
 	read, write = httpapi.Access{Scope: identity.DomainsRead}, httpapi.Access{Scope: identity.DomainsWrite, Plan: identity.Creator}
 	a.Handle(fiber.MethodGet, "/api/v1/domains", read, h.listDomains)
