@@ -6,13 +6,14 @@
 // the last value goes on being served, but a key without a value is never
 // guessed: the loader's error is returned.
 //
-// Consistency comes from outside, as a stream of invalidated keys. The cache
-// counts them: an entry knows how many it had heard when its load began, and
-// [Cache.Current] says whether its key was named since. So a value that was read
-// before a change and stored after it is not served, which is the race that
-// "delete the key" alone loses. While that stream cannot be heard
-// ([Cache.SetSynced]), values live [Options.Unsynced] only. While it is not even
-// clear whether it can be heard ([Cache.Suspect]), every answer is read anew.
+// The caller feeds the cache a stream of invalidated keys. The cache numbers
+// them: an entry remembers the number at which its load began, a lookup the
+// number at which it was made, and [Cache.Current] says whether the key was
+// invalidated since. So a value that was read before a change and stored after
+// it is never served, a race that simply deleting the key would lose. While the
+// stream is interrupted ([Cache.SetSynced]), values live for [Options.Unsynced]
+// only. While it is not even clear that it is ([Cache.MarkUncertain]), every
+// answer is read again.
 package cache
 
 import (
@@ -56,7 +57,8 @@ type Entry[V any] struct {
 // Lookup is an answer of the cache.
 type Lookup[V any] struct {
 	*Entry[V]
-	key string
+	key  string
+	seen uint64 // invalidations up to this one did not concern the entry
 	// Stale is set when the entry is past its life and the loader failed.
 	Stale bool
 }
@@ -68,14 +70,15 @@ type Cache[V any] struct {
 	flights singleflight.Group
 
 	synced  atomic.Bool
-	suspect atomic.Int64  // begin of the last suspicion, ns
-	version atomic.Uint64 // invalidations heard so far
+	doubted atomic.Int64  // when the last uncertainty began, ns
+	version atomic.Uint64 // number of the last invalidation
 	floor   atomic.Uint64 // entries below it missed some
 	failed  atomic.Int64  // time of the last failed load, ns; 0 after a good one
 
-	mu     sync.RWMutex
-	recent map[string]uint64 // version at which a key was last named
-	named  []mention         // the same in order of time, to forget them
+	mu        sync.RWMutex
+	recent    map[string]uint64 // number of a key's last invalidation
+	log       []invalidated     // the same in order of time, to forget them
+	forgotten uint64            // invalidations up to this one may be missing in recent
 
 	queueMu sync.Mutex
 	queues  map[string]*queue[V] // by key, while it is verified
@@ -91,7 +94,7 @@ type verification[V any] struct {
 	err   error
 }
 
-type mention struct {
+type invalidated struct {
 	key     string
 	version uint64
 	at      int64
@@ -100,13 +103,17 @@ type mention struct {
 // perEntry is what otter and the maps hold of an entry beside key and value.
 const perEntry = 130
 
-// remember is how long an invalidation is kept in mind: longer than any load and
-// any request that may hold an older entry.
-const remember = 2 * time.Minute
+// Invalidations are remembered for loads and requests that hold an older entry.
+// Whoever holds one for longer is told to look again, so these bounds limit
+// memory, not correctness: thousands of changes a second would otherwise pile up.
+const (
+	remember    = 10 * time.Second
+	rememberMax = 100_000
+)
 
-// suspicion is how long a suspicion lasts: by then it is clear that
-// invalidations are not heard, and values live as long as they may then.
-const suspicion = time.Second
+// uncertainty is how long [Cache.MarkUncertain] lasts. By then it is clear that
+// invalidations do not arrive, and [Options.Unsynced] bounds what is served.
+const uncertainty = time.Second
 
 // backoff spares a failing loader: in this time after a failure only one caller
 // tries again, others with an old value keep it.
@@ -147,55 +154,58 @@ func New[V any](opt Options[V]) *Cache[V] {
 	return c
 }
 
-// SetSynced tells whether invalidations are being heard.
+// SetSynced tells whether invalidations arrive.
 func (c *Cache[V]) SetSynced(synced bool) { c.synced.Store(synced) }
 
-// Suspect is SetSynced(false) for a silence that may be short: others may be
-// heard and obeyed meanwhile, so for a second every answer is read anew.
-func (c *Cache[V]) Suspect() {
-	c.suspect.Store(c.opt.Now().UnixNano())
+// MarkUncertain is SetSynced(false) for an interruption that may be short: other
+// replicas may still be told of changes and answer by them, so for a second
+// every answer is read again.
+func (c *Cache[V]) MarkUncertain() {
+	c.doubted.Store(c.opt.Now().UnixNano())
 	c.synced.Store(false)
 }
 
-func (c *Cache[V]) suspecting(now int64) bool {
-	return !c.synced.Load() && now-c.suspect.Load() < int64(suspicion)
+func (c *Cache[V]) uncertain(now int64) bool {
+	return !c.synced.Load() && now-c.doubted.Load() < int64(uncertainty)
 }
 
 // Len is about how many entries there are.
 func (c *Cache[V]) Len() int { return c.entries.EstimatedSize() }
 
-// Warm answers for key when nobody has to wait for that.
-func (c *Cache[V]) Warm(key string) (Lookup[V], bool) {
+// Peek answers for key when nobody has to wait for that.
+func (c *Cache[V]) Peek(key string) (Lookup[V], bool) {
+	// The number is read before the entry: an invalidation removes the entry first
+	// and publishes its number last, so an entry found now is good up to it.
+	seen := c.version.Load()
 	e, _ := c.entries.GetIfPresent(key)
 	now := c.opt.Now().UnixNano()
-	if e == nil || !c.current(key, e) || c.suspecting(now) {
+	if e == nil || c.uncertain(now) {
 		return Lookup[V]{}, false
 	}
 	age, life := time.Duration(now-e.loaded), c.life(e)
 	if age >= life {
 		return Lookup[V]{}, false
 	}
-	// Near the end of a life that goes on, reload without making anybody wait.
+	// Near the end of a life that is extended by use, reload in the background.
 	if e.Found && age >= life-life/4 && c.mayTry(now) {
 		c.start(context.Background(), key)
 	}
-	return Lookup[V]{e, key, false}, true
+	return Lookup[V]{Entry: e, key: key, seen: seen}, true
 }
 
 // Get answers for key. The error is the loader's, and comes only when there is
 // no value to serve. A load that it begins has ctx's values, though not its end:
 // others may wait for it too.
 func (c *Cache[V]) Get(ctx context.Context, key string) (Lookup[V], error) {
-	if warm, ok := c.Warm(key); ok {
-		return warm, nil
+	if l, ok := c.Peek(key); ok {
+		return l, nil
 	}
+	seen := c.version.Load()
 	e, _ := c.entries.GetIfPresent(key)
-	if e != nil && !c.current(key, e) {
-		e = nil
-	}
+	old := Lookup[V]{Entry: e, key: key, seen: seen, Stale: true}
 	now := c.opt.Now().UnixNano()
-	if c.suspecting(now) {
-		return c.verify(ctx, key, e)
+	if c.uncertain(now) {
+		return c.verify(ctx, old)
 	}
 	if e == nil {
 		return c.cold(ctx, key)
@@ -203,17 +213,18 @@ func (c *Cache[V]) Get(ctx context.Context, key string) (Lookup[V], error) {
 	age := time.Duration(now - e.loaded)
 	switch {
 	case age < c.life(e): // loaded meanwhile
-		return Lookup[V]{e, key, false}, nil
+		old.Stale = false
+		return old, nil
 	case !e.Found || age > c.opt.Stale:
 		return c.cold(ctx, key)
 	case !c.mayTry(now):
-		return Lookup[V]{e, key, true}, nil
+		return old, nil
 	}
 	wait, cancel := context.WithTimeout(ctx, c.opt.Wait)
 	defer cancel()
 	fresh, err := c.load(wait, key)
-	if err != nil && c.current(key, e) {
-		return Lookup[V]{e, key, true}, nil
+	if err != nil && c.untouched(old) {
+		return old, nil
 	}
 	return fresh, err
 }
@@ -262,35 +273,41 @@ func (c *Cache[V]) load(ctx context.Context, key string) (Lookup[V], error) {
 			if r.Err != nil {
 				return Lookup[V]{}, r.Err
 			}
-			e := r.Val.(*Entry[V])
-			if !c.current(key, e) {
+			l := c.loaded(key, r.Val.(*Entry[V]))
+			if !c.Current(l) {
 				continue // invalidated meanwhile; the next load sees the change
 			}
-			return Lookup[V]{e, key, false}, nil
+			return l, nil
 		case <-ctx.Done():
 			return Lookup[V]{}, ctx.Err()
 		}
 	}
 }
 
-// verify answers with a load that begins after the call: joining one that is
-// under way could miss a change that was answered before the call. Callers that
-// wait for the same load to begin share it. e, if any, stands in when it fails.
-func (c *Cache[V]) verify(ctx context.Context, key string, e *Entry[V]) (Lookup[V], error) {
+// loaded is the lookup of an entry that was just loaded.
+func (c *Cache[V]) loaded(key string, e *Entry[V]) Lookup[V] {
+	return Lookup[V]{Entry: e, key: key, seen: e.version}
+}
+
+// verify answers with a load that begins after the call: one that is already
+// running could miss a change that was acknowledged before the call. Callers
+// that wait for the same load to begin share it. old, if it has an entry, is the
+// answer when the load fails.
+func (c *Cache[V]) verify(ctx context.Context, old Lookup[V]) (Lookup[V], error) {
 	ctx, cancel := context.WithTimeout(ctx, c.patience())
 	defer cancel()
-	v := c.next(key)
+	v := c.next(old.key)
 	var err error
 	select {
 	case <-v.done:
 		if err = v.err; err == nil {
-			return Lookup[V]{v.entry, key, false}, nil
+			return c.loaded(old.key, v.entry), nil
 		}
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	if e != nil && e.Found && c.current(key, e) {
-		return Lookup[V]{e, key, true}, nil
+	if old.Entry != nil && old.Found && c.untouched(old) {
+		return old, nil
 	}
 	return Lookup[V]{}, err
 }
@@ -345,48 +362,49 @@ func (c *Cache[V]) fetch(ctx context.Context, key string) (*Entry[V], error) {
 	c.failed.Store(0)
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	if c.recent[key] <= e.version {
+	if c.recent[key] <= e.version && e.version >= c.forgotten {
 		c.entries.Set(key, e)
 	}
 	return e, nil
 }
 
-// Current reports whether the answer may still be given: its key was not named
-// since, and no invalidation was missed. A stale answer only has to fulfil the
-// first: there was no better one.
+// Current reports whether the answer may still be given: its key was not
+// invalidated since, and no invalidation was missed. If no fresher value was
+// available (Stale), only the first condition applies.
 func (c *Cache[V]) Current(l Lookup[V]) bool {
-	return c.current(l.key, l.Entry) && (l.Stale || l.version >= c.floor.Load())
+	return (l.Stale || l.version >= c.floor.Load()) && c.untouched(l)
 }
 
-// Age is how long ago the answer was loaded.
-func (c *Cache[V]) Age(l Lookup[V]) time.Duration {
-	return time.Duration(c.opt.Now().UnixNano() - l.loaded)
-}
-
-// TooOld reports whether the answer lived longer than it may while invalidations
-// are not heard, and was not served for want of a better one. An answer from
-// before a suspicion is.
-func (c *Cache[V]) TooOld(l Lookup[V]) bool {
-	switch {
-	case l.Stale:
-		return false
-	case c.suspecting(c.opt.Now().UnixNano()):
-		return l.loaded < c.suspect.Load()
-	}
-	return c.Age(l) > c.opt.Unsynced
-}
-
-func (c *Cache[V]) current(key string, e *Entry[V]) bool {
-	if e.version == c.version.Load() {
+// untouched reports whether the lookup's key was not invalidated since.
+func (c *Cache[V]) untouched(l Lookup[V]) bool {
+	if l.seen == c.version.Load() {
 		return true
 	}
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.recent[key] <= e.version
+	return l.seen >= c.forgotten && c.recent[l.key] <= l.seen
+}
+
+// Age is how long ago the answer was loaded.
+func (c *Cache[V]) Age(l Lookup[V]) time.Duration {
+	return time.Duration(c.opt.Now().UnixNano() - l.Entry.loaded)
+}
+
+// Expired reports whether the answer is older than it may be while invalidations
+// do not arrive. An entry loaded before the uncertainty began may be stale, so it
+// counts as expired. A Stale answer does not: there was no better one.
+func (c *Cache[V]) Expired(l Lookup[V]) bool {
+	switch {
+	case l.Stale:
+		return false
+	case c.uncertain(c.opt.Now().UnixNano()):
+		return l.Entry.loaded < c.doubted.Load()
+	}
+	return c.Age(l) > c.opt.Unsynced
 }
 
 // Invalidate drops keys. What was loaded before is not served again, whoever
-// holds it; a load that runs now does not end as an entry.
+// holds it, and a load that is running now leaves no entry.
 func (c *Cache[V]) Invalidate(keys ...string) {
 	if len(keys) == 0 {
 		return
@@ -394,25 +412,30 @@ func (c *Cache[V]) Invalidate(keys ...string) {
 	now := c.opt.Now().UnixNano()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	v := c.version.Add(1)
+	v := c.version.Load() + 1
 	for _, key := range keys {
 		c.recent[key] = v
-		c.named = append(c.named, mention{key, v, now})
+		c.log = append(c.log, invalidated{key, v, now})
 		c.flights.Forget(key)
 		c.entries.Invalidate(key)
 	}
-	for len(c.named) > 0 && now-c.named[0].at > int64(remember) {
-		if m := c.named[0]; c.recent[m.key] == m.version {
-			delete(c.recent, m.key)
+	for len(c.log) > 0 && (now-c.log[0].at > int64(remember) || len(c.log) > rememberMax) {
+		old := c.log[0]
+		if c.recent[old.key] == old.version {
+			delete(c.recent, old.key)
 		}
-		c.named = c.named[1:]
+		c.forgotten = max(c.forgotten, old.version)
+		c.log = c.log[1:]
 	}
+	c.version.Store(v) // last, see Peek
 }
 
-// Doubt makes every entry due for a reload because invalidations were missed.
-// Values stay as a last resort for a failing loader.
-func (c *Cache[V]) Doubt() {
+// InvalidateAll makes every entry due for a reload because invalidations were
+// missed. Values remain as a last resort while the loader fails.
+func (c *Cache[V]) InvalidateAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.floor.Store(c.version.Add(1))
+	v := c.version.Load() + 1
+	c.floor.Store(v)
+	c.version.Store(v)
 }

@@ -88,14 +88,14 @@ func TestGet_loads_with_the_values_of_the_caller_who_waits(t *testing.T) {
 		who, _ := ctx.Value(name{}).(string)
 		return who, true, ctx.Err()
 	}})
-	if _, ok := c.Warm("a"); ok {
-		t.Error("an empty cache is warm")
+	if _, ok := c.Peek("a"); ok {
+		t.Error("an empty cache answers a peek")
 	}
 	if l, err := c.Get(context.WithValue(t.Context(), name{}, "first"), "a"); err != nil || l.Value != "first" {
 		t.Errorf("Get = %q, %v, want what the load found in the caller's context", l.Value, err)
 	}
-	if l, ok := c.Warm("a"); !ok || l.Value != "first" {
-		t.Errorf("Warm = %q, %t after a load", l.Value, ok)
+	if l, ok := c.Peek("a"); !ok || l.Value != "first" {
+		t.Errorf("Peek = %q, %t after a load", l.Value, ok)
 	}
 }
 
@@ -242,7 +242,7 @@ func TestCurrent_knows_an_answer_that_was_overtaken(t *testing.T) {
 	}
 }
 
-func TestDoubt_reloads_everything_but_keeps_a_last_resort(t *testing.T) {
+func TestInvalidateAll_reloads_everything_but_keeps_a_last_resort(t *testing.T) {
 	t.Parallel()
 	w, c := newWorld(t)
 	before, err := c.Get(t.Context(), "a")
@@ -250,9 +250,9 @@ func TestDoubt_reloads_everything_but_keeps_a_last_resort(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.set("a", "2")
-	c.Doubt()
+	c.InvalidateAll()
 	if c.Current(before) {
-		t.Error("an answer from before the doubt counts as current")
+		t.Error("an answer from before InvalidateAll counts as current")
 	}
 	w.fail(errors.New("down"))
 	stale, err := c.Get(t.Context(), "a")
@@ -264,7 +264,7 @@ func TestDoubt_reloads_everything_but_keeps_a_last_resort(t *testing.T) {
 	expect(t, c, "a", "2")
 }
 
-func TestSuspect_reads_every_answer_anew_for_a_second(t *testing.T) {
+func TestMarkUncertain_reads_every_answer_anew_for_a_second(t *testing.T) {
 	t.Parallel()
 	w, c := newWorld(t)
 	before, err := c.Get(t.Context(), "a")
@@ -272,9 +272,9 @@ func TestSuspect_reads_every_answer_anew_for_a_second(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.pass(time.Millisecond)
-	c.Suspect()
-	if !c.TooOld(before) {
-		t.Error("an answer from before the suspicion may be given")
+	c.MarkUncertain()
+	if !c.Expired(before) {
+		t.Error("an answer from before the uncertainty may be given")
 	}
 	for i := range 5 {
 		w.set("a", fmt.Sprint("v", i)) // nobody tells
@@ -282,8 +282,8 @@ func TestSuspect_reads_every_answer_anew_for_a_second(t *testing.T) {
 		w.pass(time.Millisecond)
 	}
 	after, err := c.Get(t.Context(), "a")
-	if err != nil || c.TooOld(after) {
-		t.Errorf("an answer read in the suspicion: too old %v, %v", c.TooOld(after), err)
+	if err != nil || c.Expired(after) {
+		t.Errorf("an answer read in the uncertainty: expired %v, %v", c.Expired(after), err)
 	}
 	w.fail(errors.New("down"))
 	expect(t, c, "a", "v4 stale")
@@ -295,10 +295,10 @@ func TestSuspect_reads_every_answer_anew_for_a_second(t *testing.T) {
 	expect(t, c, "a", "later")
 }
 
-func TestSuspect_joins_no_load_that_began_before(t *testing.T) {
+func TestMarkUncertain_joins_no_load_that_began_before(t *testing.T) {
 	t.Parallel()
 	w, c := newWorld(t)
-	c.Suspect()
+	c.MarkUncertain()
 	gate := make(chan struct{})
 	w.change(func(w *world) { w.gate = gate })
 	first := make(chan string, 1)
@@ -312,6 +312,40 @@ func TestSuspect_joins_no_load_that_began_before(t *testing.T) {
 	time.AfterFunc(20*time.Millisecond, func() { close(gate) })
 	if a, b := <-first, <-second; a != "1" || b != "2" {
 		t.Errorf("answers %s and %s, want 1 and 2", a, b)
+	}
+}
+
+func TestInvalidate_forgets_what_nobody_can_hold_and_guesses_nothing(t *testing.T) {
+	t.Parallel()
+	w, c := newWorld(t)
+	held, err := c.Get(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Invalidate("a")
+	for i := range 3 * rememberMax / 1000 {
+		keys := make([]string, 1000)
+		for k := range keys {
+			keys[k] = fmt.Sprint(i, "-", k)
+		}
+		c.Invalidate(keys...)
+	}
+	if c.Current(held) {
+		t.Error("an answer is current although its invalidation is forgotten")
+	}
+	if len(c.recent) > rememberMax+1000 {
+		t.Errorf("%d invalidations are remembered", len(c.recent))
+	}
+	w.set("a", "2")
+	expect(t, c, "a", "2")
+	fresh, err := c.Get(t.Context(), "a")
+	if err != nil || !c.Current(fresh) {
+		t.Errorf("a fresh answer: %v, current %v", err, c.Current(fresh))
+	}
+	w.pass(remember + time.Second)
+	c.Invalidate("b")
+	if len(c.recent) != 1 {
+		t.Errorf("%d invalidations are remembered after %v, want the last", len(c.recent), remember)
 	}
 }
 

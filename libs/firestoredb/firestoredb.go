@@ -45,6 +45,9 @@ var (
 	ErrNotFound = errors.New("no such document")
 	ErrExists   = errors.New("document already exists")
 	ErrStale    = errors.New("document changed meanwhile")
+	// ErrInvalid means that the database will never take this request: a value, a
+	// name or a size that it does not allow.
+	ErrInvalid = errors.New("request is refused for good")
 
 	// ErrUncertain comes with an UNAVAILABLE when a commit was repeated because
 	// its answer was lost, and the server no longer knows the transaction: most
@@ -181,6 +184,8 @@ func Map(err error) error {
 		return apierr.Down(err)
 	case code == codes.InvalidArgument && strings.Contains(err.Error(), "referenced transaction"):
 		return apierr.Down(fmt.Errorf("%w: %w", ErrUncertain, err))
+	case code == codes.InvalidArgument:
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	case code == codes.NotFound:
 		return fmt.Errorf("%w: %w", ErrNotFound, err)
 	case code == codes.AlreadyExists:

@@ -6,6 +6,7 @@
 package links
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,9 +21,12 @@ import (
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/services/links/internal/api"
 	"github.com/linkreel/linkreel/services/links/internal/clicks"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
+	"github.com/linkreel/linkreel/services/links/internal/invalidation"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 	"github.com/linkreel/linkreel/services/links/internal/redirect"
 	"github.com/linkreel/linkreel/services/links/internal/store"
@@ -42,8 +46,16 @@ type Config struct {
 	// ShortBaseURL is the address of the short host; a link is at it, a slash, and its slug.
 	ShortBaseURL string `env:"LINKREEL_SHORT_BASE_URL" envDefault:"http://localhost:8081"`
 
-	// RedisURL is host:port or a redis:// or rediss:// address.
+	// RedisURL is host:port or a redis:// or rediss:// address, also of a Cluster or of Sentinels (libs/redisdb).
 	RedisURL string `env:"LINKREEL_REDIS_URL" envDefault:"localhost:6379"`
+	// RedisCAFile has the certificates that rediss addresses are checked with; empty means the system's.
+	RedisCAFile string `env:"LINKREEL_REDIS_CA_FILE"`
+	// ClicksRedisURL is a Redis of its own for the click log and the log of changes; empty means RedisURL.
+	ClicksRedisURL string `env:"LINKREEL_CLICKS_REDIS_URL"`
+	// ClickPartitions splits the click log and the log of changes, 1 to 64, so that several servers of a Cluster share the work.
+	ClickPartitions int `env:"LINKREEL_CLICK_PARTITIONS" envDefault:"1"`
+	// ClickLogBytes bounds the clicks that wait in Redis. Beyond it they wait in the spool of each replica.
+	ClickLogBytes int64 `env:"LINKREEL_CLICK_LOG_BYTES" envDefault:"67108864"`
 	// AuthURL is where auth verifies keys.
 	AuthURL string `env:"LINKREEL_AUTH_URL" envDefault:"http://localhost:8090"`
 	// InternalToken is what services show each other.
@@ -78,6 +90,9 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	if cfg.InternalToken == "" {
 		return nil, errors.New("links: LINKREEL_INTERNAL_TOKEN is not set")
 	}
+	if cfg.ClickPartitions < 0 || cfg.ClickPartitions > invalidation.MaxPartitions {
+		return nil, fmt.Errorf("links: LINKREEL_CLICK_PARTITIONS is %d, want 1 to %d", cfg.ClickPartitions, invalidation.MaxPartitions)
+	}
 	var closers []func(context.Context) error
 	defer func() {
 		if err == nil {
@@ -92,7 +107,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		return nil, fmt.Errorf("links: %w", err)
 	}
 	closers = append(closers, func(context.Context) error { return db.Close() })
-	rdb, err := apikey.OpenRedis(cfg.RedisURL)
+	rdb, err := redisdb.Open(redisdb.Config{URL: cfg.RedisURL, CAFile: cfg.RedisCAFile})
 	if err != nil {
 		return nil, fmt.Errorf("links: %w", err)
 	}
@@ -110,24 +125,29 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	}
 
 	kept := store.New(db, cfg.Now)
-	memory := redirect.NewMemory(kept, cfg.CacheBytes, cfg.Now)
-	log, err := clicks.Open(clicks.Config{Redis: cfg.RedisURL, SpoolDir: cfg.SpoolDir, SpoolMax: cfg.SpoolBytes, Budget: cfg.ClickBudget, Now: cfg.Now}, memory)
+	memory := invalidation.NewMemory(invalidation.Options{Store: kept, Capacity: cfg.CacheBytes, Partitions: cfg.ClickPartitions, Now: cfg.Now})
+	clicksRedis := redisdb.Config{URL: cmp.Or(cfg.ClicksRedisURL, cfg.RedisURL), CAFile: cfg.RedisCAFile}
+	log, err := clicks.Open(clicks.Config{Redis: clicksRedis, Bytes: cfg.ClickLogBytes, SpoolDir: cfg.SpoolDir, SpoolMax: cfg.SpoolBytes, Budget: cfg.ClickBudget, Now: cfg.Now}, memory)
 	if err != nil {
 		return nil, fmt.Errorf("links: %w", err)
 	}
-	loops := []boot.Loop{{Name: "click log", Run: log.Run}}
+	// Counting and announcing wait longer for Redis than redirects do.
+	patient, err := clicks.OpenPatient(clicksRedis, memory.Partitions())
+	if err != nil {
+		return nil, fmt.Errorf("links: %w", err)
+	}
+	closers = append(closers, func(context.Context) error { return patient.Close() })
+	announcer := invalidation.NewAnnouncer(patient, memory, identity.NewNonce())
+	loops := []boot.Loop{{Name: "click log", Run: log.Run}, {Name: "announcer", Run: announcer.Run}}
 	if cfg.Flush {
-		flusher, err := clicks.NewFlusher(cfg.RedisURL, kept.Counts(clicks.ErrOvertaken), cfg.Now)
-		if err != nil {
-			return nil, fmt.Errorf("links: %w", err)
-		}
-		loops = append(loops, boot.Loop{Name: "click flusher", Run: flusher.Run})
+		counts := func(part int) clicks.Counts { return kept.Counts(part, clicks.ErrOvertaken) }
+		loops = append(loops, boot.Loop{Name: "click flusher", Run: clicks.NewFlushers(patient, memory.Partitions(), counts, cfg.Now).Run})
 	}
 
 	public := httpapi.New(httpapi.Options{Name: "links", Auth: auth, Idempotency: idempotency.NewFirestore(db, cfg.Now), TrustedProxies: cfg.TrustedProxies, Now: cfg.Now})
 	own := redirect.OwnHosts(cfg.ShortBaseURL)
-	domains := customdomain.NewService(customdomain.Options{Store: kept.Domains(), Announcer: log, Resolver: dns, Own: own.Names(), Now: cfg.Now})
-	shortLinks := link.NewService(link.Options{Store: kept, Announcer: log, Now: cfg.Now})
+	domains := customdomain.NewService(customdomain.Options{Store: kept.Domains(), Announcer: announcer, Resolver: dns, Own: own.Names(), Now: cfg.Now})
+	shortLinks := link.NewService(link.Options{Store: kept, Announcer: announcer, Now: cfg.Now})
 	api.Public(public, shortLinks, domains, api.Options{ShortBaseURL: cfg.ShortBaseURL, Own: own, Now: cfg.Now})
 	internal := httpapi.New(httpapi.Options{Name: "links-internal", Now: cfg.Now})
 	api.Internal(internal, domains)

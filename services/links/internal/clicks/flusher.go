@@ -10,11 +10,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/redisdb"
+	"github.com/linkreel/linkreel/services/links/internal/invalidation"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
@@ -22,15 +25,16 @@ import (
 // stored one: another flusher, or an earlier try of its own, was faster.
 var ErrOvertaken = errors.New("click counts were written by somebody else")
 
-// Counts remembers what was counted.
+// Counts remembers what was counted of one partition.
 type Counts interface {
 	// Progress reads how far producers are counted, finishing first what an
 	// interrupted writer left half done.
 	Progress(ctx context.Context) (link.Progress, error)
 	// Count adds tallies and moves progress from one state to the next, both or
-	// neither, or fails with ErrOvertaken. Links that are gone are skipped. from
-	// is the stored progress; the new one has the next Cycle.
-	Count(ctx context.Context, from link.Progress, marks map[string]link.Mark, tallies []*link.Tally) (link.Progress, error)
+	// neither, or fails with ErrOvertaken. Links that are gone are skipped, and
+	// tallies that the store refuses for good are set aside. from is the stored
+	// progress; the new one has the next Cycle.
+	Count(ctx context.Context, from link.Progress, marks map[string]link.Mark, tallies []*link.Tally) (next link.Progress, refused int64, err error)
 }
 
 // Flusher timing.
@@ -49,44 +53,104 @@ func rest(links int) time.Duration {
 	return min(max(cycle, time.Duration(links)*restPerLink), restMax)
 }
 
-// What one cycle reads is bounded in batches, for memory, and in time: after an
-// outage there is more than can be read at once, and progress in small steps
-// comes to an end where one large step might time out for ever.
+// What one cycle reads is bounded in batches and bytes, for memory, and in time:
+// after an outage there is more than can be read at once, and progress in small
+// steps comes to an end where one large step might time out for ever.
 const (
-	readMax  = 20_000
-	readPage = 500
-	readTime = cycle / 2
+	readMax   = 20_000
+	readPage  = 500
+	readBytes = 32 << 20
+	readTime  = cycle / 2
 )
 
-// Flusher counts what is in the stream.
+// What one cycle writes is bounded in bytes: Firestore takes at most 10 MiB a
+// commit, and the first commit of a cycle has all of it. A cycle that fails is
+// tried again with half of it, so that a bound nobody knew of is found.
+const (
+	writeMax = 6 << 20
+	writeMin = 64 << 10
+)
+
+// Flusher counts what is in one partition's stream.
 type Flusher struct {
-	redis    *redis.Client
+	redis    redis.UniversalClient
+	part     int
 	counts   Counts
 	id       string
 	now      func() time.Time
 	progress *link.Progress // nil: to be read
 	written  int            // links in the last cycle; 0 when more wait already
+	limit    int            // bytes of a cycle
+	audited  time.Time
 }
 
-// NewFlusher connects to Redis at addr.
-func NewFlusher(addr string, counts Counts, now func() time.Time) (*Flusher, error) {
-	client, err := openRedis(addr, 2*time.Second, 2)
-	if err != nil {
-		return nil, err
-	}
+// NewFlusher makes a flusher of one partition; now nil is the system's clock. The
+// client is shared.
+func NewFlusher(client redis.UniversalClient, part int, counts Counts, now func() time.Time) *Flusher {
 	if now == nil {
 		now = time.Now
 	}
-	return &Flusher{redis: client, counts: counts, id: identity.NewNonce(), now: now}, nil
+	return &Flusher{redis: client, part: part, counts: counts, id: identity.NewNonce(), now: now, limit: writeMax}
 }
 
-// Run counts until ctx ends, then hands the lease on.
-func (f *Flusher) Run(ctx context.Context) error {
+// OpenPatient makes a client for what waits longer than a redirect: counting and
+// announcing.
+func OpenPatient(cfg redisdb.Config, partitions int) (redis.UniversalClient, error) {
+	return openRedis(cfg, 2*time.Second, 4+2*partitions)
+}
+
+// Flushers count all partitions, side by side.
+type Flushers struct {
+	redis  redis.UniversalClient
+	parts  int
+	counts func(part int) Counts
+	now    func() time.Time
+}
+
+// NewFlushers makes flushers of partitions 0 to parts-1. Partitions beyond that in
+// which clicks wait, from a time with more of them, are emptied too. The client is
+// shared; counts gives the store for a partition.
+func NewFlushers(client redis.UniversalClient, parts int, counts func(part int) Counts, now func() time.Time) *Flushers {
+	return &Flushers{client, parts, counts, now}
+}
+
+// formerEvery is how often partitions of another setting are looked for.
+const formerEvery = 10 * time.Second
+
+// Run counts until ctx ends.
+func (f *Flushers) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for p := range f.parts {
+		wg.Go(func() { NewFlusher(f.redis, p, f.counts(p), f.now).run(ctx) })
+	}
+	former := map[int]*Flusher{}
+	for {
+		for p := f.parts; p < invalidation.MaxPartitions && ctx.Err() == nil; p++ {
+			if n, err := f.redis.XLen(ctx, streamKey(p)).Result(); err != nil || n == 0 {
+				continue
+			}
+			if former[p] == nil {
+				former[p] = NewFlusher(f.redis, p, f.counts(p), f.now)
+			}
+			if err := former[p].Cycle(ctx); err != nil {
+				slog.WarnContext(ctx, "clicks of a former partition wait", "partition", p, "error", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(formerEvery):
+		}
+	}
+}
+
+// run counts until ctx ends, then hands the lease on.
+func (f *Flusher) run(ctx context.Context) {
 	defer func() {
 		done, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		_ = releaseScript.Run(done, f.redis, []string{keyFlusher}, f.id).Err()
-		_ = f.redis.Close()
+		_ = releaseScript.Run(done, f.redis, []string{flusherKey(f.part)}, f.id).Err() // it ends by itself
 	}()
 	failing, told, due := false, time.Time{}, time.Time{}
 	for ctx.Err() == nil {
@@ -101,21 +165,21 @@ func (f *Flusher) Run(ctx context.Context) error {
 		switch bad := err != nil && ctx.Err() == nil; {
 		case bad && (!failing || time.Since(told) > 10*time.Second):
 			failing, told = true, time.Now()
-			slog.WarnContext(ctx, "clicks wait for the flusher", "error", err)
+			slog.WarnContext(ctx, "clicks wait for the flusher", "partition", f.part, "error", err)
 		case !bad && failing:
 			failing = false
-			slog.WarnContext(ctx, "clicks are counted again")
+			slog.WarnContext(ctx, "clicks are counted again", "partition", f.part)
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Until(started.Add(cycle))):
 		}
 	}
-	return nil
 }
 
-// holdScript takes or keeps the lease.
-var holdScript = redis.NewScript(`
+// holdScript takes or keeps the lease. Like all that the flusher does it works on
+// a full server: nobody else makes room.
+var holdScript = redis.NewScript(`#!lua flags=allow-oom
 local owner = redis.call('GET', KEYS[1])
 if owner and owner ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
@@ -125,9 +189,18 @@ var releaseScript = redis.NewScript(`
 if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
 return 1`)
 
+// trimScript forgets entries below an id and what they took of the bound.
+//
+// KEYS: head, clicks. ARGV: id, bytes.
+var trimScript = redis.NewScript(`#!lua flags=allow-oom
+redis.call('XTRIM', KEYS[2], 'MINID', ARGV[1])
+local left = redis.call('HINCRBY', KEYS[1], 'c', -tonumber(ARGV[2]))
+if left < 0 or redis.call('XLEN', KEYS[2]) == 0 then redis.call('HSET', KEYS[1], 'c', 0) end
+return 1`)
+
 // hold takes or keeps the lease and says whether it is this flusher's.
 func (f *Flusher) hold(ctx context.Context) (bool, error) {
-	mine, err := holdScript.Run(ctx, f.redis, []string{keyFlusher}, f.id, lease.Milliseconds()).Int()
+	mine, err := holdScript.Run(ctx, f.redis, []string{flusherKey(f.part)}, f.id, lease.Milliseconds()).Int()
 	if err != nil || mine == 0 {
 		f.progress = nil // somebody else will move it
 		return false, err
@@ -141,80 +214,144 @@ func (f *Flusher) Cycle(ctx context.Context) error {
 	if mine, err := f.hold(ctx); !mine {
 		return err
 	}
+	if err := invalidation.Watch(ctx, f.redis, f.part, f.id); err != nil {
+		return err
+	}
+	if f.part == 0 {
+		f.audit(ctx)
+	}
 	entries, all, err := f.read(ctx)
 	if err != nil {
 		return err
 	}
-	backlog.Set(float64(len(entries)))
+	backlog.WithLabelValues(strconv.Itoa(f.part)).Set(float64(len(entries)))
 	if len(entries) == 0 {
 		return nil
 	}
-	if err := f.count(ctx, entries); err != nil {
+	n, err := f.count(ctx, entries)
+	if err != nil {
 		f.progress = nil
+		if !errors.Is(err, ErrOvertaken) {
+			f.limit = max(f.limit/2, writeMin)
+		}
 		return err
 	}
-	if !all {
+	f.limit = min(2*f.limit, writeMax)
+	if !all || n < len(entries) {
 		f.written = 0
 	}
-	return f.trim(ctx, entries[len(entries)-1].ID)
+	return f.trim(ctx, entries[:n])
 }
 
 // read takes batches from the log's old end; all says whether none is left.
 func (f *Flusher) read(ctx context.Context) (entries []redis.XMessage, all bool, err error) {
+	size := 0
 	for started, from := time.Now(), "-"; ; {
-		page, err := f.redis.XRangeN(ctx, keyClicks, from, "+", readPage).Result()
+		page, err := f.redis.XRangeN(ctx, streamKey(f.part), from, "+", readPage).Result()
 		if err != nil && len(entries) == 0 {
 			return nil, false, fmt.Errorf("read click log: %w", err)
 		}
 		entries = append(entries, page...)
-		if all = err == nil && len(page) < readPage; all || err != nil || len(entries) >= readMax || time.Since(started) > readTime {
+		for _, e := range page {
+			size += entrySize(e)
+		}
+		if all = err == nil && len(page) < readPage; all || err != nil || len(entries) >= readMax || size > readBytes || time.Since(started) > readTime {
 			return entries, all, nil
 		}
 		from = "(" + page[len(page)-1].ID
 	}
 }
 
-func (f *Flusher) count(ctx context.Context, entries []redis.XMessage) error {
+// entrySize is what appendScript has added to the bound for an entry.
+func entrySize(e redis.XMessage) int {
+	payload, _ := e.Values["c"].(string)
+	return len(payload) + entryBytes
+}
+
+// count writes what the first n entries say, as many as fit into a cycle.
+func (f *Flusher) count(ctx context.Context, entries []redis.XMessage) (n int, err error) {
 	if f.progress == nil {
 		p, err := f.counts.Progress(ctx)
 		if err != nil {
-			return fmt.Errorf("read click progress: %w", err)
+			return 0, fmt.Errorf("read click progress: %w", err)
 		}
 		f.progress = &p
 	}
 	sum := newTallies(*f.progress, link.DayOf(f.now()))
-	for _, e := range entries {
-		if err := sum.entry(e.Values); err != nil {
-			slog.ErrorContext(ctx, "unreadable batch of clicks is dropped", "id", e.ID, "error", err)
+	for n < len(entries) && (n == 0 || sum.size < f.limit) {
+		if err := sum.entry(entries[n].Values); err != nil {
+			slog.ErrorContext(ctx, "unreadable batch of clicks is dropped", "id", entries[n].ID, "error", err)
 		}
+		n++
 	}
 	if len(sum.marks) == 0 {
-		return nil // all of it was counted before
+		return n, nil // all of it was counted before
 	}
-	next, err := f.counts.Count(ctx, *f.progress, sum.marks, sum.list())
+	next, refused, err := f.counts.Count(ctx, *f.progress, sum.marks, sum.list())
 	if err != nil {
-		return fmt.Errorf("write click counts: %w", err)
+		return 0, fmt.Errorf("write click counts: %w", err)
 	}
 	f.progress, f.written = &next, len(sum.sums)
-	counted.Add(float64(sum.clicks))
+	counted.Add(float64(max(0, sum.clicks-refused)))
+	if refused > 0 {
+		setAside.Add(float64(refused))
+		slog.ErrorContext(ctx, "clicks that the store refuses are set aside in clickRefused", "clicks", refused)
+	}
 	if sum.lost > 0 {
 		lost.Add(float64(sum.lost))
 		slog.ErrorContext(ctx, "clicks were lost before they could be counted", "clicks", sum.lost)
 	}
-	return nil
+	return n, nil
 }
 
-// trim forgets entries up to id. If that fails they are read again and skipped.
-func (f *Flusher) trim(ctx context.Context, id string) error {
-	ms, seq, _ := strings.Cut(id, "-")
+// trim forgets entries. If that fails they are read again and skipped.
+func (f *Flusher) trim(ctx context.Context, entries []redis.XMessage) error {
+	size := 0
+	for _, e := range entries {
+		size += entrySize(e)
+	}
+	ms, seq, _ := strings.Cut(entries[len(entries)-1].ID, "-")
 	n, err := strconv.ParseUint(seq, 10, 64)
 	if err != nil {
 		return fmt.Errorf("trim click log: %w", err)
 	}
-	if err := f.redis.XTrimMinID(ctx, keyClicks, ms+"-"+strconv.FormatUint(n+1, 10)).Err(); err != nil {
+	keys := []string{invalidation.HeadKey(f.part), streamKey(f.part)}
+	if err := trimScript.Run(ctx, f.redis, keys, ms+"-"+strconv.FormatUint(n+1, 10), size).Err(); err != nil {
 		return fmt.Errorf("trim click log: %w", err)
 	}
 	return nil
+}
+
+const (
+	auditEvery = 30 * time.Second
+	// missingAfter is when a process that has neither signed off nor given a sign of
+	// life is given up: a restart of its container takes over its spool well before.
+	missingAfter = 15 * time.Minute
+)
+
+// audit meters processes that ended with clicks in a spool that is gone too.
+func (f *Flusher) audit(ctx context.Context) {
+	now := f.now()
+	if now.Sub(f.audited) < auditEvery {
+		return
+	}
+	f.audited = now
+	all, err := f.redis.HGetAll(ctx, producersKey).Result()
+	if err != nil {
+		return // next time
+	}
+	for id, sign := range all {
+		when, host, _ := strings.Cut(sign, " ")
+		sec, err := strconv.ParseInt(when, 10, 64)
+		if err == nil && now.Sub(time.Unix(sec, 0)) < missingAfter {
+			continue
+		}
+		// Who removes the entry has metered it.
+		if n, err := f.redis.HDel(ctx, producersKey, id).Result(); err == nil && n > 0 {
+			missing.Inc()
+			slog.ErrorContext(ctx, "a process ended without signing off; clicks in its spool are lost", "process", id, "host", host)
+		}
+	}
 }
 
 // tallies adds up batches that are not counted yet.
@@ -225,6 +362,7 @@ type tallies struct {
 	sums     map[dayOfLink]*link.Tally
 	clicks   int64
 	lost     int64
+	size     int // bytes that writing them takes, roughly
 }
 
 type dayOfLink struct {
@@ -273,7 +411,7 @@ func (t *tallies) add(c link.Click, n int64) {
 		sum = &link.Tally{LinkID: c.LinkID, Day: c.Day}
 		t.sums[key] = sum
 	}
-	sum.Add(c, n)
+	t.size += sum.Add(c, n)
 }
 
 // list is in a fixed order, so that two writers lock documents alike.

@@ -6,20 +6,23 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strconv"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/redisdb"
+	"github.com/linkreel/linkreel/services/links/internal/invalidation"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
 // Config says where clicks go.
 type Config struct {
-	// Redis is host:port or a redis:// address.
-	Redis string
+	Redis redisdb.Config
+	// Bytes bounds the click log in Redis, all partitions together.
+	Bytes int64
 	// SpoolDir keeps clicks while Redis is away. It must outlive the process.
 	SpoolDir string
 	// SpoolMax bounds the spool in bytes; clicks beyond it are lost and metered.
@@ -32,25 +35,14 @@ type Config struct {
 	Now  func() time.Time
 }
 
-// Targets is the process's memory of links, which hears of invalidations here.
-type Targets interface {
-	Invalidate(keys ...string)
-	// Doubt: some invalidations were missed.
-	Doubt()
-	// SetSynced tells whether invalidations are heard from now on.
-	SetSynced(bool)
-	// Suspect is SetSynced(false) when it is not clear yet whether the silence is
-	// more than a hiccup. Other replicas may be heard and obeyed meanwhile.
-	Suspect()
-}
-
-// Answer is a redirect that is ready but for the confirmation.
+// Answer is a redirect that is ready to be given once it is confirmed.
 type Answer interface {
-	// Current reports whether no invalidation has overtaken the answer.
+	// Partition is the one whose log confirms the answer.
+	Partition() int
+	// Current reports whether nothing that the answer depends on was invalidated.
 	Current() bool
-	// TooOld reports whether the answer may not be given without hearing
-	// invalidations.
-	TooOld() bool
+	// Expired reports whether the answer is too old to be given unconfirmed.
+	Expired() bool
 }
 
 // Outcome is what [Log.Confirm] says about an answer.
@@ -61,71 +53,17 @@ type Outcome struct {
 	Counted bool
 }
 
-// position is how far this process has heard the log of invalidations.
-type position struct {
-	epoch string
-	heard int64
-}
-
-// keepBytes bounds the batches kept in memory.
-const keepBytes = 16 << 20
-
-// maxBatch bounds the clicks of one batch, and with it the size of a stream
-// entry; more wait for the next call.
-const maxBatch = 1024
-
 // Log gathers clicks and confirms answers. It is safe for concurrent use.
 type Log struct {
-	cfg      Config
-	targets  Targets
-	producer string
-	fast     *redis.Client // within the redirect's budget
-	slow     *redis.Client // for what nobody waits for
-	now      func() time.Time
-
-	mu   sync.Mutex // guards open and quit
-	open *batch     // takes the next answers
-	wake chan struct{}
-	quit bool
-
-	state struct {
-		sync.Mutex
-		at       position
-		spooling bool
-		spool    *spool
-		next     int64 // number of the next batch
-		total    int64 // clicks in all batches so far
-		force    bool  // the next batch may leave a gap
-		kept     []kept
-		keptSize int
-	}
-	sums sums // used by run alone
-
-	announcer announcer
-	stopped   chan struct{}
+	cfg   Config
+	id    string
+	fast  redis.UniversalClient // within the redirect's budget
+	slow  redis.UniversalClient // for what nobody waits for
+	lanes []*lane
 }
 
-type kept struct {
-	batch   int64
-	payload []byte
-	at      time.Time
-}
-
-// batch is the answers that travel together.
-type batch struct {
-	items []item
-	done  chan struct{}
-}
-
-type item struct {
-	answer  Answer
-	click   *link.Click // nil: confirm only
-	out     Outcome
-	settled bool
-}
-
-// Open makes a log. Redis need not be there.
-func Open(cfg Config, targets Targets) (*Log, error) {
+// Open makes a log for all partitions of memory. Redis need not be there.
+func Open(cfg Config, memory *invalidation.Memory) (*Log, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -138,26 +76,38 @@ func Open(cfg Config, targets Targets) (*Log, error) {
 	if cfg.SpoolMax <= 0 {
 		cfg.SpoolMax = 64 << 20
 	}
+	if cfg.Bytes <= 0 {
+		cfg.Bytes = 64 << 20
+	}
 	if err := os.MkdirAll(cfg.SpoolDir, 0o700); err != nil {
 		return nil, fmt.Errorf("click spool directory: %w", err)
 	}
-	fast, err := openRedis(cfg.Redis, cfg.Budget, 2)
-	if err != nil {
+	l := &Log{cfg: cfg, id: identity.NewNonce()}
+	n := memory.Partitions()
+	var err error
+	if l.fast, err = openRedis(cfg.Redis, cfg.Budget, 2*n); err != nil {
 		return nil, err
 	}
-	slow, err := openRedis(cfg.Redis, time.Second, 4)
-	if err != nil {
-		return nil, err
+	if l.slow, err = openRedis(cfg.Redis, 5*time.Second, 2*n+2); err != nil {
+		return nil, errors.Join(err, l.fast.Close())
 	}
-	l := &Log{cfg: cfg, targets: targets, producer: identity.NewNonce(), fast: fast, slow: slow, now: cfg.Now,
-		open: newBatch(), wake: make(chan struct{}, 1), stopped: make(chan struct{})}
-	l.state.next = 1
-	if l.state.spool, err = openSpool(cfg.SpoolDir, l.producer, cfg.SpoolMax); err != nil {
-		return nil, err
+	for part := range n {
+		lane, err := newLane(l, part, n, memory.Follow(part))
+		if err != nil {
+			return nil, errors.Join(err, l.fast.Close(), l.slow.Close())
+		}
+		l.lanes = append(l.lanes, lane)
 	}
-	l.announcer.wake = make(chan struct{}, 1)
-	go l.run()
+	for _, lane := range l.lanes {
+		go lane.run()
+	}
 	return l, nil
+}
+
+// openRedis makes a client whose timeout is the budget of a call.
+func openRedis(cfg redisdb.Config, timeout time.Duration, conns int) (redis.UniversalClient, error) {
+	cfg.Timeout, cfg.PoolTimeout, cfg.PoolSize, cfg.MinIdle, cfg.Untraced = timeout, timeout, conns, 1, true
+	return redisdb.Open(cfg)
 }
 
 // Ping connects to Redis.
@@ -168,255 +118,140 @@ func (l *Log) Ping(ctx context.Context) error {
 	return nil
 }
 
-func newBatch() *batch { return &batch{done: make(chan struct{})} }
-
 // Confirm makes click (nil for a visit that does not count) durable and says
 // whether answer may be given.
 func (l *Log) Confirm(answer Answer, click *link.Click) Outcome {
-	l.mu.Lock()
-	if l.quit {
-		l.mu.Unlock()
-		return l.afterClose(answer, click)
-	}
-	b := l.open
-	i := len(b.items)
-	b.items = append(b.items, item{answer: answer, click: click})
-	l.mu.Unlock()
-	if i == 0 {
-		l.wake <- struct{}{} // never blocks: there is one first item per batch, and run takes both
-	}
-	<-b.done
-	return b.items[i].out
+	return l.lanes[answer.Partition()].confirm(item{answer: answer, click: click})
 }
 
-// afterClose serves the few requests that a stopping server still finishes.
-func (l *Log) afterClose(answer Answer, click *link.Click) Outcome {
-	b := newBatch()
-	b.items = append(b.items, item{answer: answer, click: click})
-	l.settle(b.items, &sums{})
-	return b.items[0].out
+// Undo takes back a click that was counted for an answer that was not given in
+// the end.
+func (l *Log) Undo(answer Answer, click link.Click) {
+	l.lanes[answer.Partition()].confirm(item{click: &click, undo: true})
 }
 
-// run takes one batch after the other.
-func (l *Log) run() {
-	defer close(l.stopped)
-	for range l.wake {
-		l.mu.Lock()
-		b := l.open
-		l.open = newBatch()
-		l.open.items = make([]item, 0, cap(b.items))
-		l.mu.Unlock()
-		for items := b.items; len(items) > 0; {
-			n := min(len(items), maxBatch)
-			l.settle(items[:n], &l.sums)
-			items = items[n:]
-		}
-		close(b.done)
-	}
-}
-
-// settle decides every item.
-func (l *Log) settle(items []item, s *sums) {
-	l.state.Lock()
-	defer l.state.Unlock()
-	if !l.state.spooling && l.viaRedis(items, s) {
-		return
-	}
-	l.viaSpool(items, s)
-}
-
-// viaRedis reports false when Redis is away and items are left to the spool.
-func (l *Log) viaRedis(items []item, s *sums) bool {
-	st := &l.state
-	for tries := 0; ; tries++ {
-		payload, number := l.compose(items, s, func(a Answer) bool { return a.Current() })
-		// The budget is the client's own time-out: a context per call would cost more
-		// than the rest of this loop.
-		r, err := send(context.Background(), l.fast, st.at, l.producer, number, payload, st.force)
-		if err != nil || tries > 8 {
-			// The batch may have been appended. It goes to the spool under its number,
-			// so that it counts once.
-			l.toSpool(err)
-			if number != 0 {
-				l.spoolPayload(number, payload, s.total)
-				l.count(items)
-			}
-			return number != 0 && l.allSettled(items)
-		}
-		switch r.verdict {
-		case accepted:
-			if number != 0 {
-				l.keep(number, payload)
-				st.next, st.total, st.force = number+1, st.total+s.total, false
-				l.count(items)
-			}
-			l.finish(items)
-			return true
-		case gap:
-			l.resend(l.fast, st.at, st.kept, r.last, l.hear)
-			st.force = true // whatever is missing now is not to be had
-		default:
-			l.hear(r)
-		}
-	}
-}
-
-// compose drops items whose answer is no longer good and writes the clicks of
-// the rest. Without any click there is no batch number.
-func (l *Log) compose(items []item, s *sums, good func(Answer) bool) (payload []byte, number int64) {
-	s.reset()
-	for i := range items {
-		it := &items[i]
-		switch {
-		case it.settled:
-		case !good(it.answer):
-			it.out.Again, it.settled = true, true
-		case it.click != nil:
-			s.add(*it.click)
-		}
-	}
-	if s.total == 0 {
-		return nil, 0
-	}
-	return s.encode(l.state.total + s.total), l.state.next
-}
-
-// count marks the clicks of the open items as durable.
-func (l *Log) count(items []item) {
-	for i := range items {
-		if it := &items[i]; !it.settled && it.click != nil {
-			it.out.Counted = true
-		}
-	}
-}
-
-func (l *Log) finish(items []item) {
-	for i := range items {
-		items[i].settled = true
-	}
-}
-
-// allSettled settles what was counted in a batch that went to the spool after
-// Redis failed: an answer that is too old by now is to be resolved again, but
-// its click is in the batch. It reports whether nothing is left over.
-func (l *Log) allSettled(items []item) bool {
-	for i := range items {
-		if it := &items[i]; !it.settled {
-			it.out.Again, it.settled = it.answer.TooOld(), true
+// Synced reports whether Redis is in use for all partitions.
+func (l *Log) Synced() bool {
+	for _, lane := range l.lanes {
+		if lane.away.Load() {
+			return false
 		}
 	}
 	return true
 }
 
-// viaSpool serves while Redis is away.
-func (l *Log) viaSpool(items []item, s *sums) {
-	payload, number := l.compose(items, s, func(a Answer) bool { return a.Current() && !a.TooOld() })
-	if number != 0 {
-		l.spoolPayload(number, payload, s.total)
-		l.count(items)
+// Run looks after the log until ctx ends: it drains the spool, returns to Redis
+// after an outage, and takes over what dead processes left. It then brings the
+// last clicks into Redis if that is possible within a moment; else they wait in
+// the spool.
+func (l *Log) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	for _, lane := range l.lanes {
+		wg.Go(func() { lane.tend(ctx) })
 	}
-	l.finish(items)
-}
-
-// spoolPayload writes a batch to the spool. When even that fails the visitor is
-// answered all the same: a lost click is metered, a lost visitor is gone.
-func (l *Log) spoolPayload(number int64, payload []byte, clicks int64) {
-	st := &l.state
-	st.next, st.total = number+1, st.total+clicks
-	if err := st.spool.append(number, payload); err != nil {
-		lost.Add(float64(clicks))
-		slog.Error("click spool", "error", err, "lost", clicks)
-		return
-	}
-	spooled.Add(float64(clicks))
-}
-
-func (l *Log) toSpool(err error) {
-	if l.state.spooling {
-		return
-	}
-	l.state.spooling = true
-	if refused(err) {
-		l.targets.SetSynced(false)
-	} else {
-		l.targets.Suspect()
-	}
-	spooling.Set(1)
-	slog.Warn("clicks go to the spool", "error", err)
-	// A Redis that dies may take its last moments along: it writes its file up to
-	// two seconds late when the disk is busy. Should this process end as well
-	// before it can send them again, its successor finds them in the spool.
-	for _, k := range l.state.kept {
-		if l.now().Sub(k.at) <= 3*time.Second {
-			if err := l.state.spool.append(k.batch, k.payload); err != nil {
-				slog.Error("click spool", "error", err)
-				break
-			}
-		}
-	}
-	l.announcer.nudge()
-}
-
-// refused reports whether there is certainly no Redis to be heard.
-func refused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
-
-// hear takes in invalidations and returns the position reached. The first
-// position that a process learns makes it doubt too: it may have loaded links
-// before.
-func (l *Log) hear(r reply) position {
-	st := &l.state
-	switch r.verdict {
-	case reset:
-		st.at = position{r.epoch, r.heard}
-		l.targets.Doubt()
-	case news:
-		st.at.heard = r.heard
-		l.targets.Invalidate(r.keys...)
-		if r.missed {
-			l.targets.Doubt()
-		}
-	}
-	return st.at
-}
-
-// keep remembers a batch for some seconds, in case Redis forgets it.
-func (l *Log) keep(number int64, payload []byte) {
-	st := &l.state
-	now := l.now()
-	if n := len(st.kept); n > 0 && st.kept[n-1].batch >= number {
-		return // it went to Redis before and is still here
-	}
-	st.kept = append(st.kept, kept{number, payload, now})
-	st.keptSize += len(payload)
-	drop := 0
-	for drop < len(st.kept) && (now.Sub(st.kept[drop].at) > l.cfg.Keep || st.keptSize > keepBytes) {
-		st.keptSize -= len(st.kept[drop].payload)
-		st.kept[drop].payload = nil
-		drop++
-	}
-	st.kept = st.kept[drop:]
-}
-
-// resend appends again what Redis has lost: everything of list behind batch
-// last. What is not in the list any more shows to the flusher as a gap. hear
-// takes in what the script says on the way.
-func (l *Log) resend(client *redis.Client, at position, list []kept, last int64, hear func(reply) position) {
-	n := 0
-	for _, k := range list {
-		if k.batch <= last {
-			continue
-		}
-		for range 4 {
-			r, err := send(context.Background(), client, at, l.producer, k.batch, k.payload, true)
-			if err != nil {
+	wg.Go(func() { l.register(ctx) })
+	wg.Go(func() {
+		for {
+			l.adopt(ctx)
+			select {
+			case <-ctx.Done():
 				return
+			case <-time.After(5 * time.Second):
 			}
-			if r.verdict == accepted {
-				n++
-				break
-			}
-			at = hear(r)
+		}
+	})
+	wg.Wait()
+	return l.close()
+}
+
+func (l *Log) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	var errs []error
+	left := false
+	for _, lane := range l.lanes {
+		empty, err := lane.close(ctx)
+		left = left || !empty
+		errs = append(errs, err)
+	}
+	if !left { // else whoever takes over the spool signs off
+		_ = l.slow.HDel(ctx, producersKey, l.id).Err() // metered as missing at worst
+	}
+	return errors.Join(append(errs, l.fast.Close(), l.slow.Close())...)
+}
+
+// register says that this process lives and may hold clicks.
+func (l *Log) register(ctx context.Context) {
+	host, _ := os.Hostname() // only for the operator's eyes
+	for {
+		call, cancel := context.WithTimeout(ctx, 2*time.Second)
+		err := l.slow.HSet(call, producersKey, l.id, strconv.FormatInt(l.cfg.Now().Unix(), 10)+" "+host).Err()
+		cancel()
+		pause := signOfLife
+		if err != nil {
+			pause = time.Second
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
 		}
 	}
-	slog.Warn("redis has lost clicks; sent again what was kept", "batches", n)
 }
+
+// signOfLife is between two entries of a process in the register.
+const signOfLife = 10 * time.Second
+
+// adopt brings in what processes that are gone have left in the directory, and
+// signs off for them.
+func (l *Log) adopt(ctx context.Context) {
+	left := map[string]bool{} // by process: whether clicks of it remain
+	for _, s := range leftSpools(l.cfg.SpoolDir, l.id) {
+		batches, err := 0, ctx.Err()
+		if err == nil {
+			batches, err = l.adoptOne(ctx, s)
+		}
+		if batches > 0 {
+			slog.WarnContext(ctx, "took over the clicks of a process that is gone", "process", s.id, "batches", batches, "error", err)
+		}
+		left[s.id] = left[s.id] || !s.empty()
+		if err := s.close(); err != nil {
+			slog.ErrorContext(ctx, "click spool", "error", err)
+		}
+	}
+	for id, some := range left {
+		if !some {
+			_ = l.slow.HDel(ctx, producersKey, id).Err() // metered as missing at worst
+		}
+	}
+}
+
+func (l *Log) adoptOne(ctx context.Context, s *spool) (batches int, err error) {
+	c := newCaller(s.part, l.id, l.laneBytes(), nil)
+	for ctx.Err() == nil {
+		run, err := s.next(drainBytes)
+		if err != nil || len(run) == 0 {
+			return batches, err
+		}
+		name, list := sequenceName(s.id, run[0].late), numberedOf(run)
+		r, err := c.call(ctx, l.slow, name, list, false)
+		if err == nil && r.code == gap && list[0].number > r.last+1 {
+			// The process that could fill the gap is gone; the flusher meters it.
+			r, err = c.call(ctx, l.slow, name, list, true)
+		}
+		if err != nil {
+			return batches, err
+		}
+		done := upTo(run, r.last)
+		if done == 0 {
+			return batches, nil // Redis is full: later
+		}
+		batches += done
+		if err := s.drained(run[:done]); err != nil {
+			return batches, err
+		}
+	}
+	return batches, ctx.Err()
+}
+
+func (l *Log) laneBytes() int64 { return l.cfg.Bytes / int64(max(len(l.lanes), 1)) }

@@ -13,9 +13,13 @@ var (
 	spooled = promauto.NewCounter(prometheus.CounterOpts{Name: "linkreel_clicks_spooled_total",
 		Help: "Clicks that went through the local spool because Redis was away."})
 	spooling = promauto.NewGauge(prometheus.GaugeOpts{Name: "linkreel_clicks_spooling",
-		Help: "1 while clicks go to the local spool."})
+		Help: "Partitions whose clicks go to the local spool."})
 	counted = promauto.NewCounter(prometheus.CounterOpts{Name: "linkreel_clicks_counted_total",
 		Help: "Clicks that the flusher wrote to Firestore."})
-	backlog = promauto.NewGauge(prometheus.GaugeOpts{Name: "linkreel_clicks_backlog_batches",
-		Help: "Batches that the flusher found waiting."})
+	backlog = promauto.NewGaugeVec(prometheus.GaugeOpts{Name: "linkreel_clicks_backlog_batches",
+		Help: "Batches that the flusher found waiting, by partition."}, []string{"partition"})
+	setAside = promauto.NewCounter(prometheus.CounterOpts{Name: "linkreel_clicks_set_aside_total",
+		Help: "Clicks that Firestore refuses to count. They are kept in the collection clickRefused."})
+	missing = promauto.NewCounter(prometheus.CounterOpts{Name: "linkreel_clicks_producers_missing_total",
+		Help: "Processes that ended without signing off and whose spool nobody took over. What it held is lost."})
 )

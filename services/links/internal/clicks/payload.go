@@ -10,7 +10,12 @@ import (
 // A payload is a batch of clicks: a version, the producer's running total behind
 // this batch, and distinct clicks with their counts. Equal clicks are summed
 // where they happen, so a hot link costs one entry a batch and not one a visit.
-const payloadVersion = 1
+// Version 2 is for batches that take clicks back: its counts have a sign. Others
+// stay with version 1, which flushers of older releases can read.
+const (
+	payloadVersion = 1
+	payloadSigned  = 2
+)
 
 var errPayload = errors.New("broken click payload")
 
@@ -21,41 +26,48 @@ type tuple struct {
 
 // sums adds up the clicks of one batch. It is reused from batch to batch.
 type sums struct {
-	index map[link.Click]int
-	list  []tuple
-	total int64
+	index  map[link.Click]int
+	list   []tuple
+	total  int64
+	signed bool // some were taken back
 }
 
-func (s *sums) add(c link.Click) {
-	s.total++
-	if n := len(s.list); n > 0 && s.list[n-1].click == c {
-		s.list[n-1].n++
+// add counts n clicks like c, -1 to take one back.
+func (s *sums) add(c link.Click, n int64) {
+	s.total += n
+	s.signed = s.signed || n < 0
+	if last := len(s.list) - 1; last >= 0 && s.list[last].click == c {
+		s.list[last].n += n
 		return
 	}
 	if i, ok := s.index[c]; ok {
-		s.list[i].n++
+		s.list[i].n += n
 		return
 	}
 	if s.index == nil {
 		s.index = map[link.Click]int{}
 	}
 	s.index[c] = len(s.list)
-	s.list = append(s.list, tuple{c, 1})
+	s.list = append(s.list, tuple{c, n})
 }
 
 func (s *sums) reset() {
 	clear(s.index)
 	clear(s.list)
-	s.list, s.total = s.list[:0], 0
+	s.list, s.total, s.signed = s.list[:0], 0, false
 }
 
 // encode writes the batch; runningTotal includes it.
 func (s *sums) encode(runningTotal int64) []byte {
 	b := make([]byte, 0, 16+len(s.list)*48)
-	b = append(b, payloadVersion)
-	b = binary.AppendUvarint(b, uint64(runningTotal))
+	version, appendCount := byte(payloadVersion), func(b []byte, n int64) []byte { return binary.AppendUvarint(b, uint64(n)) }
+	if s.signed {
+		version, appendCount = payloadSigned, binary.AppendVarint
+	}
+	b = append(b, version)
+	b = appendCount(b, runningTotal)
 	for _, t := range s.list {
-		b = binary.AppendUvarint(b, uint64(t.n))
+		b = appendCount(b, t.n)
 		b = binary.AppendUvarint(b, uint64(t.click.Day))
 		b = append(b, byte(t.click.Device))
 		for _, text := range []string{t.click.LinkID, t.click.Referrer, t.click.Country} {
@@ -68,16 +80,17 @@ func (s *sums) encode(runningTotal int64) []byte {
 
 // decode reads a payload and hands out its clicks.
 func decode(b []byte, each func(c link.Click, n int64)) (runningTotal int64, err error) {
-	if len(b) == 0 || b[0] != payloadVersion {
+	if len(b) == 0 || b[0] != payloadVersion && b[0] != payloadSigned {
 		return 0, errPayload
 	}
+	signed := b[0] == payloadSigned
 	r := reader{b: b[1:]}
-	runningTotal = int64(r.uvarint())
+	runningTotal = r.count(signed)
 	for len(r.b) > 0 && !r.bad {
-		n := int64(r.uvarint())
+		n := r.count(signed)
 		c := link.Click{Day: link.Day(r.uvarint()), Device: link.Device(r.byte())}
 		c.LinkID, c.Referrer, c.Country = r.text(), r.text(), r.text()
-		if r.bad || n <= 0 {
+		if r.bad || n <= 0 && !signed {
 			return 0, errPayload
 		}
 		each(c, n)
@@ -96,6 +109,19 @@ type reader struct {
 func (r *reader) uvarint() uint64 {
 	v, n := binary.Uvarint(r.b)
 	if n <= 0 || v > 1<<53 {
+		r.bad, r.b = true, nil
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
+
+func (r *reader) count(signed bool) int64 {
+	if !signed {
+		return int64(r.uvarint())
+	}
+	v, n := binary.Varint(r.b)
+	if n <= 0 || v > 1<<53 || v < -1<<53 {
 		r.bad, r.b = true, nil
 		return 0
 	}

@@ -5,180 +5,151 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
-	"github.com/linkreel/linkreel/libs/apikey"
+	"github.com/linkreel/linkreel/services/links/internal/invalidation"
 )
 
-// The keys share a hash tag, so that scripts work on a cluster too.
-const (
-	keyHead    = "{lr:links}:inv:head" // hash: e = epoch, n = invalidations so far
-	keyInv     = "{lr:links}:inv"      // stream: n-0 → k = keys, one a line
-	keyClicks  = "{lr:links}:clicks"   // stream: p = producer, b = batch, c = payload
-	keyBatch   = "{lr:links}:batch:"   // + producer: its last batch in the stream
-	keyFlusher = "{lr:links}:flusher"  // who flushes
-)
+// streamKey is a stream: p = producer, b = batch, c = payload.
+func streamKey(part int) string { return invalidation.Prefix(part) + "clicks" }
+
+// batchKey has the number of a producer's last batch in the stream.
+func batchKey(part int, producer string) string {
+	return invalidation.Prefix(part) + "batch:" + producer
+}
+
+// flusherKey says who flushes.
+func flusherKey(part int) string { return invalidation.Prefix(part) + "flusher" }
+
+// producersKey is a hash of all processes that may hold clicks: id → time of the
+// last sign of life in seconds, and host.
+var producersKey = invalidation.Prefix(0) + "producers"
 
 // producerLife is how long Redis remembers a silent producer's last batch. A
 // spool that is drained later than that is still told apart by the flusher.
 const producerLife = 7 * 24 * time.Hour
 
-// openRedis makes a client that never retries by itself: a call that may or may
-// not have happened is our business.
-func openRedis(addr string, timeout time.Duration, conns int) (*redis.Client, error) {
-	// OpenRedis knows the address forms; its client is only asked for its options.
-	base, err := apikey.OpenRedis(addr)
-	if err != nil {
-		return nil, err
-	}
-	client, ok := base.(*redis.Client)
-	if !ok {
-		return nil, fmt.Errorf("redis address %q names more than one server", addr)
-	}
-	opt := *client.Options()
-	_ = client.Close()
-	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	opt.DialTimeout, opt.ReadTimeout, opt.WriteTimeout, opt.PoolTimeout = timeout, timeout, timeout, timeout
-	opt.ContextTimeoutEnabled = true
-	opt.PoolSize, opt.MinIdleConns = conns, 1
-	opt.MaxRetries, opt.DialerRetries = -1, 1
-	return redis.NewClient(&opt), nil
+// entryBytes is what an entry takes in the stream beside its payload, for the
+// bound of the click log.
+const entryBytes = 100
+
+// appendScript appends batches and reads the log of invalidations. It appends
+// whatever the log says: clicks do not depend on it, answers do.
+//
+// The text differs by partition. In a Cluster one server may have several, and
+// NOSCRIPT must say that the server is new to this one (see package invalidation).
+//
+// KEYS: head, log, clicks, the producer's last batch.
+// ARGV: epoch, number, process, producer, bound in bytes, whether the first batch
+// may leave a gap, and then each batch's number and payload.
+func appendScript(part int) *redis.Script {
+	return redis.NewScript("-- " + strconv.Itoa(part) + invalidation.CheckLua + `
+local last, code, added = tonumber(redis.call('GET', KEYS[4]) or '0'), 0, 0
+for i = 7, #ARGV, 2 do
+  local number = tonumber(ARGV[i])
+  if number > last then
+    if number ~= last + 1 and not (i == 7 and ARGV[6] == '1') then code = 1 break end
+    if size + added >= tonumber(ARGV[5]) then code = 2 break end
+    local done = redis.pcall('XADD', KEYS[3], '*', 'p', ARGV[4], 'b', ARGV[i], 'c', ARGV[i + 1])
+    if type(done) == 'table' and done.err then
+      if not string.find(done.err, 'OOM', 1, true) then return done end
+      code = 2 break
+    end
+    last, added = number, added + #ARGV[i + 1] + ` + strconv.Itoa(entryBytes) + `
+  end
+end
+if added > 0 then
+  redis.call('SET', KEYS[4], last, 'EX', ` + strconv.Itoa(int(producerLife.Seconds())) + `)
+  redis.call('HINCRBY', KEYS[1], 'c', added)
+end
+return {code, last, news}`)
 }
 
-// appendScript checks that this replica has heard all invalidations, and only
-// then appends its batch: an answer given after it is not older than any change
-// that was announced before. Without a batch it only checks.
-//
-// KEYS: head, inv, clicks, the producer's last batch.
-// ARGV: epoch, heard, producer, batch (0: none), payload, force.
-var appendScript = redis.NewScript(`
-local head = redis.call('HMGET', KEYS[1], 'e', 'n')
-local e, n = head[1], tonumber(head[2] or '0')
-if not e then
-  local t = redis.call('TIME')
-  e, n = t[1] .. '.' .. t[2] .. '.' .. ARGV[3], 0
-  redis.call('HSET', KEYS[1], 'e', e, 'n', 0)
-end
-local heard = tonumber(ARGV[2])
-if e ~= ARGV[1] or n < heard then return {2, e, n} end
-if n > heard then return {1, n, redis.call('XRANGE', KEYS[2], ARGV[2] .. '-1', '+', 'COUNT', 1000)} end
-if ARGV[4] ~= '0' then
-  local batch, last = tonumber(ARGV[4]), tonumber(redis.call('GET', KEYS[4]) or '0')
-  if last >= batch then return {0} end
-  if last ~= batch - 1 and ARGV[6] ~= '1' then return {3, last} end
-  redis.call('XADD', KEYS[3], '*', 'p', ARGV[3], 'b', ARGV[4], 'c', ARGV[5])
-  redis.call('SET', KEYS[4], ARGV[4], 'EX', ` + strconv.Itoa(int(producerLife.Seconds())) + `)
-end
-return {0}`)
-
-// announceScript adds an invalidation.
-//
-// KEYS: head, inv. ARGV: keys, announcer.
-var announceScript = redis.NewScript(`
-local t = redis.call('TIME')
-redis.call('HSETNX', KEYS[1], 'e', t[1] .. '.' .. t[2] .. '.' .. ARGV[2])
-local n = redis.call('HINCRBY', KEYS[1], 'n', 1)
-redis.call('XADD', KEYS[2], 'MAXLEN', '~', 20000, n .. '-0', 'k', ARGV[1])
-return n`)
-
-type verdict int64
+type code int64
 
 const (
-	accepted verdict = iota
-	news             // there are invalidations; nothing was appended
-	reset            // the log of invalidations is another one; nothing was appended
-	gap              // batches before this one are missing; nothing was appended
+	appended code = iota
+	gap           // batches before the first one are missing
+	full          // Redis has no room for the rest
 )
 
-// reply is what appendScript found.
+// reply is what appendScript found and did.
 type reply struct {
-	verdict verdict
-	epoch   string   // reset
-	heard   int64    // reset, news
-	keys    []string // news
-	missed  bool     // news: some are gone already
-	last    int64    // gap: last batch that is there
+	code code
+	last int64 // the producer's last batch that is there now
+	news invalidation.News
 }
 
-// send runs appendScript. An error leaves open whether the batch was appended.
-func send(ctx context.Context, client *redis.Client, at position, producer string, batch int64, payload []byte, force bool) (reply, error) {
+// numbered is a batch with its place in a producer's sequence.
+type numbered struct {
+	number  int64
+	payload []byte
+	at      time.Time
+}
+
+// caller runs appendScript on one partition.
+type caller struct {
+	part     int
+	process  string
+	bound    int64
+	script   *redis.Script
+	follower *invalidation.Follower // nil: nobody reads the news
+}
+
+func newCaller(part int, process string, bound int64, f *invalidation.Follower) *caller {
+	return &caller{part: part, process: process, bound: bound, script: appendScript(part), follower: f}
+}
+
+func (c *caller) position() invalidation.Position {
+	if c.follower == nil {
+		return invalidation.Position{}
+	}
+	return c.follower.At()
+}
+
+// call appends batches of a producer, of none to ask only. An error leaves open
+// what was appended.
+func (c *caller) call(ctx context.Context, client redis.Scripter, producer string, batches []numbered, force bool) (reply, error) {
+	at := c.position()
 	forced := "0"
 	if force {
 		forced = "1"
 	}
-	raw, err := appendScript.Run(ctx, client, []string{keyHead, keyInv, keyClicks, keyBatch + producer},
-		at.epoch, at.heard, producer, batch, payload, forced).Slice()
-	if err != nil {
-		return reply{}, err
+	keys := []string{invalidation.HeadKey(c.part), invalidation.LogKey(c.part), streamKey(c.part), batchKey(c.part, producer)}
+	args := make([]any, 6, 6+2*len(batches))
+	args[0], args[1], args[2], args[3], args[4], args[5] = at.Epoch, at.Number, c.process, producer, c.bound, forced
+	for _, b := range batches {
+		args = append(args, b.number, b.payload)
 	}
-	return parseReply(raw, at)
+	cmd := c.script.EvalSha(ctx, client, keys, args...)
+	if err := cmd.Err(); err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
+		if err := invalidation.Open(ctx, client, c.part, at.Epoch, c.process); err != nil {
+			return reply{}, err
+		}
+		cmd = c.script.Eval(ctx, client, keys, args...)
+	}
+	raw, err := cmd.Slice()
+	if err != nil {
+		return reply{}, fmt.Errorf("append clicks: %w", err)
+	}
+	if len(raw) < 2 {
+		return reply{}, errReply
+	}
+	var r reply
+	n, okCode := raw[0].(int64)
+	last, okLast := raw[1].(int64)
+	if !okCode || !okLast {
+		return reply{}, errReply
+	}
+	r.code, r.last = code(n), last
+	var news any
+	if len(raw) > 2 {
+		news = raw[2]
+	}
+	r.news, err = invalidation.ParseNews(news, at)
+	return r, err
 }
 
 var errReply = errors.New("unexpected answer of the click script")
-
-func parseReply(raw []any, at position) (reply, error) {
-	num := func(i int) int64 {
-		if i < len(raw) {
-			if n, ok := raw[i].(int64); ok {
-				return n
-			}
-		}
-		return -1
-	}
-	r := reply{verdict: verdict(num(0))}
-	switch r.verdict {
-	case accepted:
-		return r, nil
-	case gap:
-		r.last = num(1)
-		return r, nil
-	case reset:
-		epoch, ok := raw[1].(string)
-		r.epoch, r.heard = epoch, num(2)
-		if !ok {
-			return r, errReply
-		}
-		return r, nil
-	case news:
-		entries, ok := raw[2].([]any)
-		if !ok {
-			return r, errReply
-		}
-		r.heard = at.heard
-		for _, e := range entries {
-			n, keys, ok := parseEntry(e)
-			if !ok {
-				return r, errReply
-			}
-			r.missed = r.missed || n != r.heard+1
-			r.heard = n
-			r.keys = append(r.keys, keys...)
-		}
-		if r.heard == at.heard { // announced, but trimmed already
-			r.missed, r.heard = true, num(1)
-		}
-		return r, nil
-	}
-	return r, errReply
-}
-
-// parseEntry reads ["17-0", ["k", "a\nb"]].
-func parseEntry(e any) (n int64, keys []string, ok bool) {
-	pair, ok := e.([]any)
-	if !ok || len(pair) != 2 {
-		return 0, nil, false
-	}
-	id, _ := pair[0].(string)
-	fields, _ := pair[1].([]any)
-	if len(fields) != 2 {
-		return 0, nil, false
-	}
-	text, _ := fields[1].(string)
-	major, _, _ := strings.Cut(id, "-")
-	n, err := strconv.ParseInt(major, 10, 64)
-	return n, strings.Split(text, "\n"), err == nil
-}

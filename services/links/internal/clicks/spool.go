@@ -1,6 +1,7 @@
 package clicks
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -8,31 +9,89 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 )
 
-// spool is a producer's click log on local disk, for the time that Redis is
-// away. A record is one write to a file opened for appending: a killed process
-// leaves whole records and at most one torn one at the end, whose visitors have
-// no answer yet. It is not synced to the platter; a machine that loses power
-// loses its last moments, as Redis does.
+// spool is a process's clicks for one partition on local disk, for the time that
+// Redis is away or full. It is a row of files: the last is written, the first is
+// drained and removed when that is done, so that the disk holds what waits and
+// little more.
+//
+// A record is one write to a file opened for appending: a killed process leaves
+// whole records and at most one torn one at the end, whose visitors have no answer
+// yet. It is not synced to the disk; a machine that loses power loses its last
+// moments, as Redis does.
 type spool struct {
+	dir, id string
+	part    int
+	max     int64
+	files   []*spoolFile // at least one
+	seq     int          // of the last file
+}
+
+type spoolFile struct {
 	path string
 	file *os.File
 	size int64 // bytes written
 	read int64 // bytes drained
-	max  int64
 }
 
-const spoolSuffix = ".clicks"
+const (
+	spoolSuffix = ".clicks"
+	// spoolFileMax is when the next file is begun.
+	spoolFileMax = 4 << 20
+)
 
 var errSpoolFull = errors.New("click spool is full")
 
-// openSpool opens the producer's file and locks it, so that no other process
-// takes it for a dead one's.
-func openSpool(dir, producer string, maxBytes int64) (*spool, error) {
-	path := filepath.Join(dir, producer+spoolSuffix)
+// record is a batch in a spool.
+type record struct {
+	late    bool // of the sequence that goes through the spool
+	number  int64
+	payload []byte
+	size    int64 // bytes in the file
+}
+
+// numberedOf are the batches of records.
+func numberedOf(run []record) []numbered {
+	out := make([]numbered, len(run))
+	for i, r := range run {
+		out[i] = numbered{number: r.number, payload: r.payload}
+	}
+	return out
+}
+
+// upTo counts the records at the beginning of run that have a number up to last.
+func upTo(run []record, last int64) int {
+	n := 0
+	for n < len(run) && run[n].number <= last {
+		n++
+	}
+	return n
+}
+
+func openSpool(dir, id string, part int, maxBytes int64) (*spool, error) {
+	s := &spool{dir: dir, id: id, part: part, max: maxBytes}
+	return s, s.begin()
+}
+
+// begin starts the next file.
+func (s *spool) begin() error {
+	s.seq++
+	f, err := openSpoolFile(filepath.Join(s.dir, s.id+"."+strconv.Itoa(s.part)+"."+strconv.Itoa(s.seq)+spoolSuffix))
+	if err != nil {
+		return err
+	}
+	s.files = append(s.files, f)
+	return nil
+}
+
+// openSpoolFile opens a file and locks it, so that no other process takes it for a
+// dead one's.
+func openSpoolFile(path string) (*spoolFile, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open click spool: %w", err)
@@ -46,114 +105,199 @@ func openSpool(dir, producer string, maxBytes int64) (*spool, error) {
 		_ = f.Close()
 		return nil, fmt.Errorf("open click spool: %w", err)
 	}
-	return &spool{path: path, file: f, size: info.Size(), max: maxBytes}, nil
+	return &spoolFile{path: path, file: f, size: info.Size()}, nil
 }
 
-// leftSpools opens the files that dead processes left in dir. Those of living
-// ones are locked and stay theirs.
-func leftSpools(dir, own string) (left []*spool, producers []string) {
+// leftSpools opens what dead processes left in dir. Files of living ones are
+// locked and stay theirs.
+func leftSpools(dir, own string) []*spool {
 	paths, err := filepath.Glob(filepath.Join(dir, "*"+spoolSuffix))
 	if err != nil {
-		return nil, nil
+		return nil
 	}
+	var left []*spool
 	for _, path := range paths {
-		producer := strings.TrimSuffix(filepath.Base(path), spoolSuffix)
-		if producer == own {
+		id, part, seq, ok := parseSpoolName(filepath.Base(path))
+		if !ok || id == own {
 			continue
 		}
-		if s, err := openSpool(dir, producer, 0); err == nil {
-			left, producers = append(left, s), append(producers, producer)
+		f, err := openSpoolFile(path)
+		if err != nil {
+			continue
 		}
+		i := slices.IndexFunc(left, func(s *spool) bool { return s.id == id && s.part == part })
+		if i < 0 {
+			left, i = append(left, &spool{dir: dir, id: id, part: part}), len(left)
+		}
+		s := left[i]
+		s.files, s.seq = append(s.files, f), max(s.seq, seq)
 	}
-	return left, producers
+	for _, s := range left {
+		slices.SortFunc(s.files, func(a, b *spoolFile) int {
+			_, _, x, _ := parseSpoolName(filepath.Base(a.path))
+			_, _, y, _ := parseSpoolName(filepath.Base(b.path))
+			return cmp.Compare(x, y)
+		})
+	}
+	return left
 }
 
-const recordHead = 4 + 4 + 8 // length, checksum, batch
+// parseSpoolName reads id.part.seq.clicks. Older releases wrote id.clicks.
+func parseSpoolName(name string) (id string, part, seq int, ok bool) {
+	fields := strings.Split(strings.TrimSuffix(name, spoolSuffix), ".")
+	switch len(fields) {
+	case 1:
+		return fields[0], 0, 0, true
+	case 3:
+		part, err1 := strconv.Atoi(fields[1])
+		seq, err2 := strconv.Atoi(fields[2])
+		return fields[0], part, seq, err1 == nil && err2 == nil
+	}
+	return "", 0, 0, false
+}
 
-func (s *spool) append(batch int64, payload []byte) error {
-	rec := make([]byte, recordHead, recordHead+len(payload))
-	binary.BigEndian.PutUint32(rec[0:], uint32(len(payload)))
-	binary.BigEndian.PutUint64(rec[8:], uint64(batch))
-	rec = append(rec, payload...)
+const (
+	recordHead = 4 + 4 + 8 // length, checksum, number
+	lateBit    = 1 << 62   // in the number
+)
+
+func (s *spool) append(r record) error {
+	rec := make([]byte, recordHead, recordHead+len(r.payload))
+	number := uint64(r.number)
+	if r.late {
+		number |= lateBit
+	}
+	binary.BigEndian.PutUint32(rec[0:], uint32(len(r.payload)))
+	binary.BigEndian.PutUint64(rec[8:], number)
+	rec = append(rec, r.payload...)
 	binary.BigEndian.PutUint32(rec[4:], crc32.ChecksumIEEE(rec[8:]))
-	if s.size+int64(len(rec)) > s.max {
+	if len(s.files) == 0 {
+		return os.ErrClosed
+	}
+	if s.bytes()+int64(len(rec)) > s.max {
 		return errSpoolFull
 	}
-	n, err := s.file.Write(rec)
+	f := s.files[len(s.files)-1]
+	if f.size >= spoolFileMax {
+		if err := s.begin(); err != nil {
+			return err
+		}
+		f = s.files[len(s.files)-1]
+	}
+	n, err := f.file.Write(rec)
 	if err != nil {
 		// Part of a record must not stand before the next one.
 		if n > 0 {
-			err = errors.Join(err, s.file.Truncate(s.size))
+			err = errors.Join(err, f.file.Truncate(f.size))
 		}
 		return fmt.Errorf("write click spool: %w", err)
 	}
-	s.size += int64(len(rec))
+	f.size += int64(len(rec))
 	return nil
 }
 
-type record struct {
-	batch   int64
-	payload []byte
-	size    int64 // bytes in the file
+func (s *spool) bytes() (n int64) {
+	for _, f := range s.files {
+		n += f.size
+	}
+	return n
 }
 
 // next reads up to limit bytes' worth of records that are not drained yet, at
-// least one.
+// least one, all of the same sequence.
 func (s *spool) next(limit int64) ([]record, error) {
+	for len(s.files) > 0 {
+		f := s.files[0]
+		run, err := f.next(limit)
+		if len(run) > 0 || err != nil || len(s.files) == 1 {
+			return run, err
+		}
+		if err := f.remove(); err != nil { // nothing more to be read from it
+			return nil, err
+		}
+		s.files = s.files[1:]
+	}
+	return nil, nil
+}
+
+func (f *spoolFile) next(limit int64) ([]record, error) {
 	var out []record
-	for at := s.read; at < s.size && at-s.read < limit; {
+	for at := f.read; at < f.size && at-f.read < limit; {
 		head := make([]byte, recordHead)
-		if _, err := s.file.ReadAt(head, at); err != nil {
-			return out, tornAtEnd(s, at, err)
+		if _, err := f.file.ReadAt(head, at); err != nil {
+			return out, f.torn(at, err)
 		}
 		length := int64(binary.BigEndian.Uint32(head))
-		if at+recordHead+length > s.size {
-			return out, tornAtEnd(s, at, io.ErrUnexpectedEOF)
+		if at+recordHead+length > f.size {
+			return out, f.torn(at, io.ErrUnexpectedEOF)
 		}
 		body := make([]byte, length)
-		if _, err := s.file.ReadAt(body, at+recordHead); err != nil {
-			return out, tornAtEnd(s, at, err)
+		if _, err := f.file.ReadAt(body, at+recordHead); err != nil {
+			return out, f.torn(at, err)
 		}
 		sum := crc32.Update(crc32.ChecksumIEEE(head[8:]), crc32.IEEETable, body)
 		if sum != binary.BigEndian.Uint32(head[4:]) {
-			return out, tornAtEnd(s, at, errPayload)
+			return out, f.torn(at, errPayload)
 		}
-		r := record{int64(binary.BigEndian.Uint64(head[8:])), body, recordHead + length}
+		number := binary.BigEndian.Uint64(head[8:])
+		r := record{number&lateBit != 0, int64(number &^ lateBit), body, recordHead + length}
+		if len(out) > 0 && out[0].late != r.late {
+			break
+		}
 		out = append(out, r)
 		at += r.size
 	}
 	return out, nil
 }
 
-// tornAtEnd gives up what lies behind an unreadable record: lengths behind it
-// cannot be trusted.
-func tornAtEnd(s *spool, at int64, err error) error {
+// torn gives up what lies behind an unreadable record: lengths behind it cannot be
+// trusted.
+func (f *spoolFile) torn(at int64, err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, errPayload) {
-		s.size = at
+		f.size = at
 		return nil
 	}
 	return fmt.Errorf("read click spool: %w", err)
 }
 
-// drained notes that records of so many bytes are safe elsewhere.
-func (s *spool) drained(bytes int64) error {
-	s.read += bytes
-	if s.read < s.size {
+// drained notes that records, which next has just read, are safe elsewhere.
+func (s *spool) drained(run []record) error {
+	f := s.files[0]
+	for _, r := range run {
+		f.read += r.size
+	}
+	if f.read < f.size {
 		return nil
 	}
-	s.read, s.size = 0, 0
-	if err := s.file.Truncate(0); err != nil {
+	if len(s.files) > 1 {
+		s.files = s.files[1:]
+		return f.remove()
+	}
+	f.read, f.size = 0, 0
+	if err := f.file.Truncate(0); err != nil {
 		return fmt.Errorf("empty click spool: %w", err)
 	}
 	return nil
 }
 
-func (s *spool) empty() bool { return s.read >= s.size }
+func (s *spool) empty() bool {
+	return !slices.ContainsFunc(s.files, func(f *spoolFile) bool { return f.read < f.size })
+}
 
-// close unlocks the file and removes it when there is nothing in it.
+func (f *spoolFile) remove() error {
+	return errors.Join(os.Remove(f.path), f.file.Close())
+}
+
+// close unlocks the files and removes those that have nothing in them.
 func (s *spool) close() error {
-	if s.empty() {
-		_ = os.Remove(s.path)
+	var errs []error
+	for _, f := range s.files {
+		if f.read >= f.size {
+			errs = append(errs, f.remove())
+		} else {
+			errs = append(errs, f.file.Close())
+		}
 	}
-	return s.file.Close()
+	s.files = s.files[:0]
+	return errors.Join(errs...)
 }

@@ -178,11 +178,12 @@ func (l *Link) Apply(p Patch, now time.Time) bool {
 
 // Target is all that a redirect needs to know of a link.
 type Target struct {
-	LinkID   string
-	Slug     string // as shown
-	Location string // ASCII, safe in a header
-	Expiry   Expiry
-	Preview  *Card // nil when there is nothing to preview
+	LinkID    string
+	AccountID string
+	Slug      string // as shown
+	Location  string // ASCII, safe in a header
+	Expiry    Expiry
+	Preview   *Card // nil when there is nothing to preview
 }
 
 // Card is a link's social preview, ready to be shown.

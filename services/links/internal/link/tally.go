@@ -35,15 +35,40 @@ type Tally struct {
 	Devices   map[string]int64
 }
 
-// Add counts n clicks like c, which must be of the tally's link and day.
-func (t *Tally) Add(c Click, n int64) {
+// Add counts n clicks like c, which must be of the tally's link and day. It
+// returns about how many bytes more it takes to write the tally down.
+func (t *Tally) Add(c Click, n int64) (grown int) {
 	if t.Referrers == nil {
 		t.Referrers, t.Countries, t.Devices = map[string]int64{}, map[string]int64{}, map[string]int64{}
+		grown = tallyBytes + len(t.LinkID)
 	}
 	t.Clicks += n
-	t.Referrers[c.Referrer] += n
-	t.Countries[c.Country] += n
-	t.Devices[c.Device.String()] += n
+	for _, part := range []struct {
+		counts map[string]int64
+		name   string
+	}{{t.Referrers, c.Referrer}, {t.Countries, c.Country}, {t.Devices, c.Device.String()}} {
+		if _, ok := part.counts[part.name]; !ok {
+			grown += countBytes + len(part.name)
+		}
+		part.counts[part.name] += n
+	}
+	return grown
+}
+
+const (
+	tallyBytes = 160 // of a tally beside its link and its counts
+	countBytes = 16  // of a count beside its name
+)
+
+// Size is about how many bytes it takes to write the tally down.
+func (t *Tally) Size() int {
+	n := tallyBytes + len(t.LinkID)
+	for _, m := range []map[string]int64{t.Referrers, t.Countries, t.Devices} {
+		for k := range m {
+			n += countBytes + len(k)
+		}
+	}
+	return n
 }
 
 // Mark is how much of a producer's click log has been counted: batches up to

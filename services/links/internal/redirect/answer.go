@@ -31,6 +31,12 @@ func notFound() *apierr.Error {
 	return apierr.New(apierr.NotFound, "There is no link at this address.")
 }
 
+// suspended says no more than that the link is out of service: why is between the
+// account and the operator.
+func suspended() *apierr.Error {
+	return apierr.New(apierr.Gone, "This link is out of service.")
+}
+
 // unavailable hides why: the visitor is not the one to know.
 func unavailable(err error) *apierr.Error {
 	return &apierr.Error{Code: apierr.Unavailable, Message: "This link cannot be looked up right now. Try again shortly.", RetryAfter: time.Second, Err: err}

@@ -1,8 +1,9 @@
 // Package redirect answers short addresses.
 //
 // The common case touches no other process but for one shared round trip: host
-// and slug are found in memory, and the click log confirms that the answer is
-// not out of date and that the click is durable (package clicks). Firestore is
+// and slug are found in memory (package invalidation), and the click log confirms
+// that the answer is not out of date and that the click is durable (package
+// clicks). Firestore is
 // read for what is not in memory; when that fails the answer is a 503, never a
 // 404, and what is in memory goes on being served.
 //
@@ -21,23 +22,16 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/linkreel/linkreel/libs/apierr"
-	"github.com/linkreel/linkreel/libs/cache"
 	"github.com/linkreel/linkreel/services/links/internal/clicks"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
+	"github.com/linkreel/linkreel/services/links/internal/invalidation"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// Store is where cold redirects look.
-type Store interface {
-	// Target reads the link that a slug key leads to.
-	Target(ctx context.Context, key string) (t link.Target, found bool, err error)
-	// Host reads which domain a host name in lower case belongs to.
-	Host(ctx context.Context, host string) (domainID string, found bool, err error)
-}
-
-// Confirmer makes clicks durable and answers current; see [clicks.Log.Confirm].
+// Confirmer makes clicks durable and answers current; see [clicks.Log].
 type Confirmer interface {
 	Confirm(answer clicks.Answer, click *link.Click) clicks.Outcome
+	Undo(answer clicks.Answer, click link.Click)
 }
 
 // Options configure a [Handler].
@@ -52,55 +46,9 @@ type Options struct {
 	Now   func() time.Time
 }
 
-// Memory is what a process knows of links and hosts. Keys with a bar are slugs',
-// others are host names.
-type Memory struct {
-	targets *cache.Cache[link.Target]
-	hosts   *cache.Cache[string]
-}
-
-// NewMemory keeps up to capacity bytes of links; now is the clock.
-func NewMemory(s Store, capacity int64, now func() time.Time) *Memory {
-	return &Memory{
-		targets: cache.New(cache.Options[link.Target]{Load: s.Target, Capacity: capacity, Now: now, Weigh: weigh}),
-		hosts:   cache.New(cache.Options[string]{Load: s.Host, Capacity: 8 << 20, Now: now}),
-	}
-}
-
-func weigh(t link.Target) int {
-	n := 96 + len(t.LinkID) + len(t.Slug) + len(t.Location)
-	if p := t.Preview; p != nil {
-		n += 48 + len(p.Title) + len(p.Description) + len(p.Image)
-	}
-	return n
-}
-
-// Invalidate implements [clicks.Targets].
-func (m *Memory) Invalidate(keys ...string) {
-	var slugs, hosts []string
-	for _, k := range keys {
-		if strings.Contains(k, "|") {
-			slugs = append(slugs, k)
-		} else {
-			hosts = append(hosts, k)
-		}
-	}
-	m.targets.Invalidate(slugs...)
-	m.hosts.Invalidate(hosts...)
-}
-
-// Doubt implements [clicks.Targets].
-func (m *Memory) Doubt() { m.targets.Doubt(); m.hosts.Doubt() }
-
-// SetSynced implements [clicks.Targets].
-func (m *Memory) SetSynced(synced bool) { m.targets.SetSynced(synced); m.hosts.SetSynced(synced) }
-
-// Suspect implements [clicks.Targets].
-func (m *Memory) Suspect() { m.targets.Suspect(); m.hosts.Suspect() }
-
 // Handler answers requests to short hosts.
 type Handler struct {
-	memory *Memory
+	memory *invalidation.Memory
 	log    Confirmer
 	opt    Options
 	host   []byte // the default short host as browsers write it
@@ -111,7 +59,7 @@ type Handler struct {
 }
 
 // New makes a handler.
-func New(m *Memory, log Confirmer, opt Options) *Handler {
+func New(m *invalidation.Memory, log Confirmer, opt Options) *Handler {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
@@ -126,7 +74,11 @@ func New(m *Memory, log Confirmer, opt Options) *Handler {
 	for _, own := range h.own {
 		h.names[own.Name] = true
 	}
-	h.visits.New = func() any { return &visit{h: h} }
+	h.visits.New = func() any {
+		v := &visit{h: h}
+		v.wait = v.waits
+		return v
+	}
 	return h
 }
 
@@ -152,15 +104,15 @@ func OwnHosts(shortBaseURL string) link.Hosts {
 	return own
 }
 
-// visit is one request on its way through the caches and the click log.
+// visit is one request on its way through memory and the click log.
 type visit struct {
-	h      *Handler
-	target cache.Lookup[link.Target]
-	host   cache.Lookup[string]
-	custom bool // the host took part in the answer
-	click  link.Click
-	ctx    context.Context // of the trace; nil while the visit is warm
-	end    func(status int)
+	h       *Handler
+	answer  invalidation.Answer
+	click   link.Click
+	counted link.Click      // zero: none
+	ctx     context.Context // of the trace; nil while the visit is warm
+	end     func(status int)
+	wait    func() context.Context // waits, made once
 }
 
 // waits is the context for what the visit has to wait for.
@@ -169,16 +121,6 @@ func (v *visit) waits() context.Context {
 		v.ctx, v.end = v.h.opt.Trace()
 	}
 	return v.ctx
-}
-
-// Current implements [clicks.Answer].
-func (v *visit) Current() bool {
-	return (v.target.Entry == nil || v.h.memory.targets.Current(v.target)) && (!v.custom || v.h.memory.hosts.Current(v.host))
-}
-
-// TooOld implements [clicks.Answer].
-func (v *visit) TooOld() bool {
-	return v.target.Entry != nil && v.h.memory.targets.TooOld(v.target) || v.custom && v.h.memory.hosts.TooOld(v.host)
 }
 
 // tries bounds how often an answer may be overtaken by changes.
@@ -223,7 +165,7 @@ func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
 	if v.end != nil {
 		v.end(ctx.Response.StatusCode())
 	}
-	*v = visit{h: h}
+	*v = visit{h: h, wait: v.wait}
 	h.visits.Put(v)
 }
 
@@ -231,69 +173,65 @@ func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
 func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, host, folded string, preview bool) {
 	agent := h.agents.read(ctx.Request.Header.UserAgent())
 	counts := ctx.IsGet() && !preview && !agent.Crawler && !isPrefetch(ctx)
-	counted := false
 	for range tries {
-		found, err := h.resolve(v, host, folded)
-		if err != nil {
+		if err := h.memory.Resolve(&v.answer, v.wait, host, folded); err != nil {
+			h.uncount(v)
 			h.fail(ctx, unavailable(err))
 			return
 		}
+		target := v.answer.Target()
 		var click *link.Click
 		now := h.opt.Now()
 		status := link.Active
-		if found {
-			status = v.target.Value.Status(now)
+		if target != nil {
+			status = target.Status(now)
 		}
-		if found && counts && !counted && status == link.Active {
-			v.click = link.Click{LinkID: v.target.Value.LinkID, Day: link.DayOf(now), Device: agent.Device,
+		if target != nil && counts && status == link.Active && !v.answer.Suspended() {
+			v.click = link.Click{LinkID: target.LinkID, Day: link.DayOf(now), Device: agent.Device,
 				Referrer: h.referrer(ctx), Country: h.opt.Country(ctx)}
 			click = &v.click
 		}
-		out := h.log.Confirm(v, click)
-		counted = counted || out.Counted
+		// The visit may be counted already, for an answer that a change overtook.
+		if v.counted != (link.Click{}) {
+			if click != nil && click.LinkID == v.counted.LinkID {
+				click = nil
+			} else {
+				h.uncount(v)
+			}
+		}
+		out := h.log.Confirm(&v.answer, click)
+		if out.Counted && click != nil {
+			v.counted = *click
+		}
 		if out.Again {
 			continue
 		}
 		switch {
-		case !found:
+		case target == nil:
 			h.wellKnown(ctx, []byte(folded))
+		case v.answer.Suspended():
+			h.fail(ctx, suspended())
 		case status == link.Expired:
 			h.fail(ctx, apierr.New(apierr.Gone, "This link has expired."))
 		case preview:
-			h.previewPage(ctx, &v.target.Value)
-		case agent.Crawler && v.target.Value.Preview != nil:
-			h.cardPage(ctx, &v.target.Value)
+			h.previewPage(ctx, target)
+		case agent.Crawler && target.Preview != nil:
+			h.cardPage(ctx, target)
 		default:
-			h.redirect(ctx, v.target.Value.Location)
+			h.redirect(ctx, target.Location)
 		}
 		return
 	}
+	h.uncount(v)
 	h.fail(ctx, unavailable(errOvertaken))
 }
 
-// resolve finds the link; host is "" on the default short host.
-func (h *Handler) resolve(v *visit, host, folded string) (found bool, err error) {
-	domainID := ""
-	v.custom = host != ""
-	if v.custom {
-		if v.host, err = lookUp(v, h.memory.hosts, host); err != nil {
-			return false, err
-		}
-		if !v.host.Found {
-			v.target = cache.Lookup[link.Target]{}
-			return false, nil
-		}
-		domainID = v.host.Value
+// uncount takes back the click of an answer that is not given.
+func (h *Handler) uncount(v *visit) {
+	if v.counted != (link.Click{}) {
+		h.log.Undo(&v.answer, v.counted)
+		v.counted = link.Click{}
 	}
-	v.target, err = lookUp(v, h.memory.targets, domainID+"|"+folded)
-	return err == nil && v.target.Found, err
-}
-
-func lookUp[V any](v *visit, c *cache.Cache[V], key string) (cache.Lookup[V], error) {
-	if warm, ok := c.Warm(key); ok {
-		return warm, nil
-	}
-	return c.Get(v.waits(), key)
 }
 
 // hostOf says which links a request means: those of the default short host, or

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,7 +16,9 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/linkreel/linkreel/libs/localcloud/redistest"
+	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/services/links/internal/clicks"
+	"github.com/linkreel/linkreel/services/links/internal/invalidation"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
@@ -72,9 +75,21 @@ func (y *yes) Confirm(_ clicks.Answer, c *link.Click) clicks.Outcome {
 	return clicks.Outcome{Counted: c != nil}
 }
 
+// Undo takes back the last click like c.
+func (y *yes) Undo(_ clicks.Answer, c link.Click) {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	for i := len(y.clicks) - 1; i >= 0; i-- {
+		if y.clicks[i] == c {
+			y.clicks = slices.Delete(y.clicks, i, i+1)
+			return
+		}
+	}
+}
+
 func newHandler(y Confirmer) (*Handler, *shelf) {
 	s := &shelf{links: map[string]link.Target{}, hosts: map[string]string{}}
-	return New(NewMemory(s, 64<<20, nil), y, Options{ShortBaseURL: "http://lrl.example"}), s
+	return New(invalidation.NewMemory(invalidation.Options{Store: s, Capacity: 64 << 20}), y, Options{ShortBaseURL: "http://lrl.example"}), s
 }
 
 func ask(h *Handler, uri, host string, header ...string) *fasthttp.Response {
@@ -118,7 +133,7 @@ func TestServe_traces_a_visit_that_waits_for_the_store(t *testing.T) {
 		}
 		return s.Target(ctx, key)
 	}
-	h := New(NewMemory(loader{s, load}, 1<<20, nil), &yes{}, Options{ShortBaseURL: "http://lrl.example", Trace: func() (context.Context, func(int)) {
+	h := New(invalidation.NewMemory(invalidation.Options{Store: loader{s, load}, Capacity: 1 << 20}), &yes{}, Options{ShortBaseURL: "http://lrl.example", Trace: func() (context.Context, func(int)) {
 		return context.WithValue(context.Background(), mark{}, true), func(status int) { ended = append(ended, status) }
 	}})
 	for range 3 {
@@ -200,23 +215,24 @@ func TestMemory_holds_a_million_links(t *testing.T) {
 		return m.HeapAlloc
 	}
 	before := heap()
-	m := NewMemory(generated{}, limit, nil)
+	m := invalidation.NewMemory(invalidation.Options{Store: generated{}, Capacity: limit})
 	for i := range n {
-		l, err := m.targets.Get(t.Context(), fmt.Sprintf("|slug%07d", i))
+		var a invalidation.Answer
+		err := m.Resolve(&a, t.Context, "", fmt.Sprintf("slug%07d", i))
 		for errors.Is(err, context.DeadlineExceeded) && t.Context().Err() == nil { // the machine is busy
-			l, err = m.targets.Get(t.Context(), fmt.Sprintf("|slug%07d", i))
+			err = m.Resolve(&a, t.Context, "", fmt.Sprintf("slug%07d", i))
 		}
-		if err != nil || !l.Found {
-			t.Fatal(l, err)
+		if err != nil || a.Target() == nil {
+			t.Fatal(err)
 		}
 	}
 	used := heap() - before
-	t.Logf("%d links in %d MiB, %d bytes each; %d are kept", n, used>>20, used/uint64(n), m.targets.Len())
+	t.Logf("%d links in %d MiB, %d bytes each; %d are kept", n, used>>20, used/uint64(n), m.Len())
 	if used > limit/1_000_000*uint64(n) {
 		t.Errorf("a million would take %d MiB, want at most 400", used/uint64(n)*1_000_000>>20)
 	}
-	if m.targets.Len() < n*99/100 {
-		t.Errorf("only %d of %d are kept: the weights are too high", m.targets.Len(), n)
+	if m.Len() < n*99/100 {
+		t.Errorf("only %d of %d are kept: the weights are too high", m.Len(), n)
 	}
 	runtime.KeepAlive(m)
 }
@@ -235,8 +251,8 @@ func (generated) Host(context.Context, string) (string, bool, error) { return ""
 func BenchmarkServe_warm(b *testing.B) {
 	b.Run("unconfirmed", func(b *testing.B) { benchmarkServe(b, confirmed{}) })
 	b.Run("with Redis", func(b *testing.B) {
-		m := NewMemory(generated{}, 64<<20, nil)
-		log, err := clicks.Open(clicks.Config{Redis: redistest.Start(b), SpoolDir: b.TempDir(), Budget: time.Second}, m)
+		m := invalidation.NewMemory(invalidation.Options{Store: generated{}, Capacity: 64 << 20})
+		log, err := clicks.Open(clicks.Config{Redis: redisdb.Config{URL: redistest.Start(b)}, SpoolDir: b.TempDir(), Budget: time.Second}, m)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -251,12 +267,14 @@ func BenchmarkServe_warm(b *testing.B) {
 
 type confirmed struct{}
 
+func (confirmed) Undo(clicks.Answer, link.Click) {}
+
 func (confirmed) Confirm(clicks.Answer, *link.Click) clicks.Outcome {
 	return clicks.Outcome{Counted: true}
 }
 
 func benchmarkServe(b *testing.B, c Confirmer) {
-	h := New(NewMemory(generated{}, 64<<20, nil), c, Options{ShortBaseURL: "http://lrl.example"})
+	h := New(invalidation.NewMemory(invalidation.Options{Store: generated{}, Capacity: 64 << 20}), c, Options{ShortBaseURL: "http://lrl.example"})
 	b.ReportAllocs()
 	b.SetParallelism(32)
 	b.RunParallel(func(pb *testing.PB) {

@@ -8,48 +8,63 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"cloud.google.com/go/firestore"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// Counts keeps click counts: the total on the link, days below it, and, in the
-// same transaction, how far producers' click logs are counted.
+// Counts keeps the click counts of one partition: the total on the link, days
+// below it, and, in the same transaction, how far producers' click logs are
+// counted.
 type Counts struct {
-	s *Store
-	// ErrOvertaken is returned to a writer whose progress is not the stored one.
+	s    *Store
+	part int
+	// overtaken is returned to a writer whose progress is not the stored one.
 	overtaken error
 
 	mu    sync.Mutex
 	hosts map[string]map[string]bool // day document → referring hosts in it
+	known int                        // hosts in hosts
 }
 
-// Counts keeps the counts beside the links. overtaken is the error for a writer
-// that another was faster than.
-func (s *Store) Counts(overtaken error) *Counts {
-	return &Counts{s: s, overtaken: overtaken, hosts: map[string]map[string]bool{}}
+// Counts keeps the counts of a partition beside the links. overtaken is the error
+// for a writer that another was faster than.
+func (s *Store) Counts(part int, overtaken error) *Counts {
+	return &Counts{s: s, part: part, overtaken: overtaken, hosts: map[string]map[string]bool{}}
 }
 
 const (
-	// linksPerCommit keeps a commit small. More links in one cycle are written
-	// down first and counted commit by commit.
+	// linksPerCommit and bytesPerCommit keep a commit small: 400 writes, and well
+	// below 1 MiB when it is written down as one document first. As writes, each of
+	// which repeats its document's name and its fields' paths, it is about three
+	// times that, where Firestore takes 10 MiB.
 	linksPerCommit = 200
+	bytesPerCommit = 700 << 10
+	// commitsAtOnce is how many are written side by side.
+	commitsAtOnce = 8
 	// producerMemory is how many days a silent producer is remembered: longer than
-	// a spool waits anywhere.
+	// a spool waits anywhere. producersMax bounds the document.
 	producerMemory = 14
+	producersMax   = 5000
 	// maxReferrers bounds a day document; later hosts share one entry.
 	maxReferrers = 100
 	// OtherReferrers is the host under which they are counted.
 	OtherReferrers = "(other)"
+	// hostsMax bounds the memory for which hosts a day has.
+	hostsMax = 500_000
 	// dayMemory is how long days are kept.
 	dayMemory = 400 * 24 * time.Hour
 )
 
-// partitionDoc is clickPartitions/{n}. There is one partition.
+// partitionDoc is clickPartitions/{n}.
 type partitionDoc struct {
 	Cycle     int64              `firestore:"cycle"`
 	Producers map[string]markDoc `firestore:"producers"`
@@ -72,7 +87,7 @@ type dayDoc struct {
 }
 
 func (c *Counts) partition() *firestore.DocumentRef {
-	return c.s.db.Collection("clickPartitions").Doc("0")
+	return c.s.db.Collection("clickPartitions").Doc(strconv.Itoa(c.part))
 }
 
 func (c *Counts) pendingRef(id string) *firestore.DocumentRef {
@@ -85,7 +100,7 @@ func (c *Counts) Progress(ctx context.Context) (link.Progress, error) {
 	if _, err := c.s.get(ctx, "read click progress", c.partition(), &d); err != nil {
 		return link.Progress{}, err
 	}
-	if err := c.finish(ctx, d.Pending); err != nil {
+	if _, err := c.finish(ctx, d.Pending); err != nil {
 		return link.Progress{}, err
 	}
 	p := link.Progress{Cycle: d.Cycle, Producers: map[string]link.Mark{}}
@@ -96,44 +111,64 @@ func (c *Counts) Progress(ctx context.Context) (link.Progress, error) {
 }
 
 // Count implements clicks.Counts.
-func (c *Counts) Count(ctx context.Context, from link.Progress, marks map[string]link.Mark, tallies []*link.Tally) (link.Progress, error) {
-	next := advance(from, marks)
+func (c *Counts) Count(ctx context.Context, from link.Progress, marks map[string]link.Mark, tallies []*link.Tally) (next link.Progress, refused int64, err error) {
+	next = advance(from, marks)
 	if err := c.boundReferrers(ctx, tallies); err != nil {
-		return from, err
+		return from, 0, err
 	}
-	chunks := byLinks(tallies, linksPerCommit)
+	chunks := inCommits(tallies)
 	if len(chunks) <= 1 {
-		return next, c.countAtOnce(ctx, from, next, tallies)
+		err := c.countAtOnce(ctx, from, next, tallies)
+		if !errors.Is(err, firestoredb.ErrInvalid) {
+			return next, 0, err
+		}
+		// One of them cannot be counted. Write all down first, so that progress does
+		// not wait for finding out which.
 	}
 	pending := make([]string, len(chunks))
 	for i := range chunks {
-		pending[i] = fmt.Sprintf("0-%d-%d", next.Cycle, i)
+		pending[i] = fmt.Sprintf("%d-%d-%d", c.part, next.Cycle, i)
 	}
 	// Once this is written the clicks are counted, though not yet where they show.
-	err := c.s.db.Tx(ctx, "note click counts", func(_ context.Context, tx *firestore.Transaction) error {
+	err = c.s.db.Tx(ctx, "note click counts", func(_ context.Context, tx *firestore.Transaction) error {
 		if err := c.check(tx, from); err != nil {
 			return err
 		}
 		for i, chunk := range chunks {
-			raw, err := json.Marshal(chunk)
+			doc, err := pendingDocOf(chunk)
 			if err != nil {
 				return err
 			}
-			if err := tx.Set(c.pendingRef(pending[i]), map[string]any{"counts": raw}); err != nil {
+			if err := tx.Set(c.pendingRef(pending[i]), doc); err != nil {
 				return err
 			}
 		}
 		return tx.Set(c.partition(), partitionDocOf(next, pending))
 	})
 	if err != nil {
-		return from, err
+		return from, 0, err
 	}
-	for i, chunk := range chunks {
-		if err := c.countPending(ctx, pending[i], chunk); err != nil {
-			return next, err
-		}
-	}
-	return next, nil
+	refused, err = c.finish(ctx, pending)
+	return next, refused, err
+}
+
+// pendingDoc is clickPending/{partition-cycle-i}: tallies that are counted in
+// progress, and still to be added to their links.
+type pendingDoc struct {
+	Counts []byte `firestore:"counts"` // JSON
+}
+
+func pendingDocOf(tallies []*link.Tally) (*pendingDoc, error) {
+	raw, err := json.Marshal(tallies)
+	return &pendingDoc{raw}, err
+}
+
+// refusedDoc is clickRefused/{id}: a tally that Firestore refused, kept for an
+// operator.
+type refusedDoc struct {
+	Tally []byte    `firestore:"tally"` // JSON
+	Error string    `firestore:"error"`
+	At    time.Time `firestore:"at"`
 }
 
 func advance(from link.Progress, marks map[string]link.Mark) link.Progress {
@@ -146,7 +181,14 @@ func advance(from link.Progress, marks map[string]link.Mark) link.Progress {
 	for _, m := range next.Producers {
 		today = max(today, m.Day)
 	}
-	maps.DeleteFunc(next.Producers, func(_ string, m link.Mark) bool { return today-m.Day > producerMemory })
+	// Were this document to outgrow what Firestore takes, counting would end for
+	// good: with very many processes the oldest are forgotten sooner.
+	for keep := link.Day(producerMemory); keep >= 0; keep-- {
+		maps.DeleteFunc(next.Producers, func(_ string, m link.Mark) bool { return today-m.Day > keep })
+		if len(next.Producers) <= producersMax {
+			break
+		}
+	}
 	return next
 }
 
@@ -192,45 +234,131 @@ func (c *Counts) countAtOnce(ctx context.Context, from, next link.Progress, tall
 	return c.skippingGone(ctx, tallies, write)
 }
 
-// finish counts what an interrupted writer left written down as pending.
-func (c *Counts) finish(ctx context.Context, pending []string) error {
+// finish adds to links what is written down as pending, several parts at once.
+func (c *Counts) finish(ctx context.Context, pending []string) (refused int64, err error) {
+	var g errgroup.Group
+	g.SetLimit(commitsAtOnce)
+	var sum atomic.Int64
 	for _, id := range pending {
-		var d struct {
-			Counts []byte `firestore:"counts"`
+		g.Go(func() error {
+			n, err := c.finishOne(ctx, id)
+			sum.Add(n)
+			return err
+		})
+	}
+	err = g.Wait()
+	return sum.Load(), err
+}
+
+// finishOne adds a pending part in one commit, which also removes it: so it does
+// not matter who does it or how often it is tried. If Firestore refuses the
+// commit, smaller pieces are tried until the piece that it refuses is found.
+func (c *Counts) finishOne(ctx context.Context, id string) (refused int64, err error) {
+	for size := 1 << 30; ; {
+		rest, err := c.finishPiece(ctx, id, size, nil)
+		switch {
+		case errors.Is(err, firestoredb.ErrInvalid) && size > 1:
+			// Half of what was just tried; min because size may be more than there is.
+			size = max(min(size, rest)/2, 1)
+		case errors.Is(err, firestoredb.ErrInvalid):
+			n, err := c.setAside(ctx, id, err)
+			if err != nil {
+				return refused, err
+			}
+			refused += n
+			size = 1 << 30 // the rest may be in order
+		case err != nil || rest == 0:
+			return refused, err
 		}
-		found, err := c.s.get(ctx, "read pending clicks", c.pendingRef(id), &d)
+	}
+}
+
+// finishPiece adds the first size tallies of a pending part and leaves the rest
+// pending. It returns how many were pending when it fails, and how many are left
+// when it does not. A part that is gone was counted by somebody else.
+func (c *Counts) finishPiece(ctx context.Context, id string, size int, gone map[string]bool) (left int, err error) {
+	var piece []*link.Tally
+	err = c.s.db.Tx(ctx, "count pending clicks", func(_ context.Context, tx *firestore.Transaction) error {
+		tallies, found, err := c.pendingIn(tx, id)
+		if left = len(tallies); err != nil || !found {
+			return err
+		}
+		n := min(size, len(tallies))
+		var rest []*link.Tally
+		piece, rest = tallies[:n], tallies[n:]
+		if err := c.add(tx, slices.DeleteFunc(slices.Clone(piece), func(t *link.Tally) bool { return gone[t.LinkID] })); err != nil {
+			return err
+		}
+		left = len(rest)
+		return c.putRest(tx, id, rest)
+	})
+	switch {
+	case errors.Is(err, firestoredb.ErrNotFound) && len(gone) < len(piece):
+		missing, lookErr := c.missing(ctx, piece)
+		if lookErr != nil {
+			return left, lookErr
+		}
+		if len(missing) > len(gone) {
+			return c.finishPiece(ctx, id, size, missing)
+		}
+		return left, err
+	case err != nil:
+		return len(piece), err
+	}
+	return left, nil
+}
+
+// setAside moves the first tally of a pending part to where an operator finds it.
+func (c *Counts) setAside(ctx context.Context, id string, why error) (clicks int64, err error) {
+	err = c.s.db.Tx(ctx, "set clicks aside", func(_ context.Context, tx *firestore.Transaction) error {
+		clicks = 0
+		tallies, found, err := c.pendingIn(tx, id)
+		if err != nil || !found || len(tallies) == 0 {
+			return err
+		}
+		raw, err := json.Marshal(tallies[0])
 		if err != nil {
 			return err
 		}
-		if !found {
-			continue
-		}
-		var tallies []*link.Tally
-		if err := json.Unmarshal(d.Counts, &tallies); err != nil {
-			return fmt.Errorf("read pending clicks %s: %w", id, err)
-		}
-		if err := c.countPending(ctx, id, tallies); err != nil {
+		doc := &refusedDoc{Tally: raw, Error: strings.ToValidUTF8(fmt.Sprintf("%.1000s", why), ""), At: c.s.now()}
+		// The name is the same in each try, and another for what is left afterwards.
+		name := fmt.Sprintf("%s-%d", id, len(tallies))
+		if err := tx.Set(c.s.db.Collection("clickRefused").Doc(name), doc); err != nil {
 			return err
 		}
-	}
-	return nil
+		clicks = tallies[0].Clicks
+		return c.putRest(tx, id, tallies[1:])
+	})
+	return clicks, err
 }
 
-// countPending counts one part of what is written down. The commit that counts
-// it removes it, so it does not matter who does it or how often it is tried.
-func (c *Counts) countPending(ctx context.Context, id string, tallies []*link.Tally) error {
-	err := c.skippingGone(ctx, tallies, func(tallies []*link.Tally) error {
-		return c.s.db.Commit(ctx, "count pending clicks", func(tx *firestore.Transaction) error {
-			if err := c.add(tx, tallies); err != nil {
-				return err
-			}
-			return tx.Delete(c.pendingRef(id), firestore.Exists)
-		})
-	})
-	if errors.Is(err, firestoredb.ErrNotFound) || errors.Is(err, firestoredb.ErrStale) {
-		return nil // counted by somebody else meanwhile
+func (c *Counts) pendingIn(tx *firestore.Transaction, id string) (tallies []*link.Tally, found bool, err error) {
+	snap, err := tx.Get(c.pendingRef(id))
+	if snap != nil && !snap.Exists() {
+		return nil, false, nil
 	}
-	return err
+	if err != nil {
+		return nil, false, err
+	}
+	var d pendingDoc
+	if err := snap.DataTo(&d); err != nil {
+		return nil, false, err
+	}
+	if err := json.Unmarshal(d.Counts, &tallies); err != nil {
+		return nil, false, fmt.Errorf("read pending clicks %s: %w", id, err)
+	}
+	return tallies, true, nil
+}
+
+func (c *Counts) putRest(tx *firestore.Transaction, id string, rest []*link.Tally) error {
+	if len(rest) == 0 {
+		return tx.Delete(c.pendingRef(id))
+	}
+	doc, err := pendingDocOf(rest)
+	if err != nil {
+		return err
+	}
+	return tx.Set(c.pendingRef(id), doc)
 }
 
 // skippingGone writes tallies; when a link is gone, which fails the whole
@@ -241,28 +369,33 @@ func (c *Counts) skippingGone(ctx context.Context, tallies []*link.Tally, write 
 		if !errors.Is(err, firestoredb.ErrNotFound) {
 			return err
 		}
-		if tallies, err = c.living(ctx, tallies); err != nil {
+		gone, err := c.missing(ctx, tallies)
+		if err != nil {
 			return err
 		}
+		tallies = slices.DeleteFunc(slices.Clone(tallies), func(t *link.Tally) bool { return gone[t.LinkID] })
 	}
 	return write(tallies)
 }
 
-func (c *Counts) living(ctx context.Context, tallies []*link.Tally) ([]*link.Tally, error) {
+// missing are the links of tallies that do not exist any more.
+func (c *Counts) missing(ctx context.Context, tallies []*link.Tally) (map[string]bool, error) {
 	var refs []*firestore.DocumentRef
 	for _, t := range tallies {
 		refs = append(refs, c.s.linkRef(t.LinkID))
 	}
 	refs = slices.CompactFunc(refs, func(a, b *firestore.DocumentRef) bool { return a.ID == b.ID })
-	alive := map[string]bool{}
+	gone := map[string]bool{}
 	err := c.s.db.Do(ctx, "look for links", func(ctx context.Context) error {
 		snaps, err := c.s.db.GetAll(ctx, refs)
 		for _, snap := range snaps {
-			alive[snap.Ref.ID] = snap.Exists()
+			if !snap.Exists() {
+				gone[snap.Ref.ID] = true
+			}
 		}
 		return err
 	})
-	return slices.DeleteFunc(slices.Clone(tallies), func(t *link.Tally) bool { return !alive[t.LinkID] }), err
+	return gone, err
 }
 
 // add increments links and their days.
@@ -301,34 +434,41 @@ func dayIncrements(t *link.Tally) map[string]any {
 	}
 }
 
-// keyOf writes "" as a field name, which Firestore needs to have characters.
-func keyOf(k string) string {
-	if k == "" {
+// keyOf writes a name as a field name. Firestore wants one character at least and
+// keeps names like __this__ to itself; who sends a visitor chooses the name of its
+// host. "-" stands for no name, and a name that could be mistaken for one of these
+// is marked by a percent sign, which no host has.
+func keyOf(name string) string {
+	switch {
+	case name == "":
 		return "-"
+	case name == "-", name[0] == '_', name[0] == '%':
+		return "%" + name
 	}
-	return k
+	return name
 }
 
 func nameOf(key string) string {
 	if key == "-" {
 		return ""
 	}
-	return key
+	return strings.TrimPrefix(key, "%")
 }
 
-// byLinks cuts tallies, which are in order of links, into parts of at most n
-// links.
-func byLinks(tallies []*link.Tally, n int) [][]*link.Tally {
+// inCommits cuts tallies, which are in order of links, into parts that fit into a
+// commit each. The days of one link stay together.
+func inCommits(tallies []*link.Tally) [][]*link.Tally {
 	var out [][]*link.Tally
-	start, links := 0, 0
+	start, links, size := 0, 0, 0
 	for i, t := range tallies {
-		if i > 0 && t.LinkID == tallies[i-1].LinkID {
-			continue
+		if i == 0 || t.LinkID != tallies[i-1].LinkID {
+			links++
+			if links > linksPerCommit || size > bytesPerCommit {
+				out = append(out, tallies[start:i])
+				start, links, size = i, 1, 0
+			}
 		}
-		if links++; links > n {
-			out = append(out, tallies[start:i])
-			start, links = i, 1
-		}
+		size += t.Size()
 	}
 	if start < len(tallies) {
 		out = append(out, tallies[start:])
@@ -343,8 +483,9 @@ func byLinks(tallies []*link.Tally, n int) [][]*link.Tally {
 func (c *Counts) boundReferrers(ctx context.Context, tallies []*link.Tally) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.hosts) > 20_000 {
+	if c.known > hostsMax {
 		clear(c.hosts)
+		c.known = 0
 	}
 	var refs []*firestore.DocumentRef
 	for _, t := range tallies {
@@ -371,6 +512,7 @@ func (c *Counts) boundReferrers(ctx context.Context, tallies []*link.Tally) erro
 					known[nameOf(host)] = true
 				}
 				c.hosts[snap.Ref.Path] = known
+				c.known += 1 + len(known)
 			}
 			return nil
 		})
@@ -388,6 +530,7 @@ func (c *Counts) boundReferrers(ctx context.Context, tallies []*link.Tally) erro
 			case host == "" || known[host]:
 			case len(known) < maxReferrers:
 				known[host] = true
+				c.known++
 			default:
 				delete(t.Referrers, host)
 				t.Referrers[OtherReferrers] += n

@@ -134,7 +134,7 @@ func ogOf(p link.Preview) *ogDoc {
 }
 
 func targetOf(d *slugDoc) link.Target {
-	t := link.Target{LinkID: d.LinkID, Slug: d.Slug, Location: d.Location, Expiry: expiryOf(d.ExpiresAt)}
+	t := link.Target{LinkID: d.LinkID, AccountID: d.AccountID, Slug: d.Slug, Location: d.Location, Expiry: expiryOf(d.ExpiresAt)}
 	if d.OG != nil {
 		t.Preview = &link.Card{Title: text(d.OG.Title), Description: text(d.OG.Description), Image: text(d.OG.ImageLocation)}
 	}

@@ -187,7 +187,7 @@ func tally(id string, day link.Day, clicks ...link.Click) *link.Tally {
 func TestCount_writes_links_days_and_progress_together(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	c := b.Counts(errOvertaken)
+	c := b.Counts(0, errOvertaken)
 	links := b.create(t, "acc", 2)
 	day := link.DayOf(time.Now())
 	p, err := c.Progress(t.Context())
@@ -200,11 +200,11 @@ func TestCount_writes_links_days_and_progress_together(t *testing.T) {
 		tally(links[0].ID, day, link.Click{Referrer: "a.example", Country: "DE"}, link.Click{Referrer: "b.c.example"}),
 		tally("lnk_gone", day, link.Click{}),
 	}
-	next, err := c.Count(t.Context(), p, marks, tallies)
+	next, _, err := c.Count(t.Context(), p, marks, tallies)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Count(t.Context(), p, marks, tallies); !errors.Is(err, errOvertaken) {
+	if _, _, err := c.Count(t.Context(), p, marks, tallies); !errors.Is(err, errOvertaken) {
 		t.Errorf("a writer with old progress got %v", err)
 	}
 	stored, err := c.Progress(t.Context())
@@ -228,7 +228,7 @@ func TestCount_writes_links_days_and_progress_together(t *testing.T) {
 func TestCount_of_many_links_survives_an_interruption(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	c := b.Counts(errOvertaken)
+	c := b.Counts(0, errOvertaken)
 	day := link.DayOf(time.Now())
 	var tallies []*link.Tally
 	links := b.create(t, "acc", 2*linksPerCommit+50)
@@ -243,12 +243,12 @@ func TestCount_of_many_links_survives_an_interruption(t *testing.T) {
 	}
 	marks := map[string]link.Mark{"p": {Batch: 1, Total: int64(len(links)), Day: day}}
 	// The second part fails for good, as if the process had ended there.
-	remove := b.server.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Every: 3, Code: codes.InvalidArgument, Times: 1})
-	if _, err := c.Count(t.Context(), p, marks, tallies); err == nil {
+	remove := b.server.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Every: 3, Code: codes.PermissionDenied, Times: 1})
+	if _, _, err := c.Count(t.Context(), p, marks, tallies); err == nil {
 		t.Fatal("the interruption did not interrupt")
 	}
 	remove()
-	successor := b.Counts(errOvertaken)
+	successor := b.Counts(0, errOvertaken)
 	for range 2 { // finishing twice counts once
 		if p, err = successor.Progress(t.Context()); err != nil {
 			t.Fatal(err)
@@ -281,7 +281,7 @@ func TestCount_bounds_the_referrers_of_a_day(t *testing.T) {
 	b := newBed(t)
 	id, day := b.create(t, "acc", 1)[0].ID, link.DayOf(time.Now())
 	for round := range 3 {
-		c := b.Counts(errOvertaken) // a new process each time
+		c := b.Counts(0, errOvertaken) // a new process each time
 		p, err := c.Progress(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -290,7 +290,7 @@ func TestCount_bounds_the_referrers_of_a_day(t *testing.T) {
 		for i := range 70 {
 			sum.Add(link.Click{Referrer: fmt.Sprintf("h%d.example", round*50+i)}, 1)
 		}
-		if _, err := c.Count(t.Context(), p, map[string]link.Mark{"p": {Batch: int64(round + 1)}}, []*link.Tally{sum}); err != nil {
+		if _, _, err := c.Count(t.Context(), p, map[string]link.Mark{"p": {Batch: int64(round + 1)}}, []*link.Tally{sum}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,0 +1,181 @@
+// Package redisdb is the only way the services open Redis.
+//
+// It understands one server, a Redis Cluster and a primary that Sentinel
+// watches, with passwords, TLS and a private certificate authority. Clients fail
+// fast and never repeat a call by themselves: a request must not wait for a
+// Redis that is away, and whether a call that may already have happened can be
+// repeated is the caller's decision.
+package redisdb
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/extra/redisotel/v9"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// Config says which Redis to open, and how patient its client is.
+type Config struct {
+	// URL is host:port, or an address in one of these forms:
+	//
+	//	redis://user:password@host:port/db
+	//	rediss://host:port                       with TLS
+	//	redis://host:port,host:port              a Cluster, by some of its servers
+	//	redis://host:port?cluster=true           a Cluster, by its endpoint
+	//	redis://host:port,host:port?master=name  Sentinels that watch a primary
+	//
+	// With Sentinels, user and password are the primary's; sentinel_password is
+	// theirs.
+	URL string
+	// CAFile has the certificates (PEM) that a rediss address is checked with; empty
+	// means the system's.
+	CAFile string
+
+	Timeout     time.Duration // of a dial, a write and a read each; 250 ms
+	PoolTimeout time.Duration // how long a caller waits for a free connection; 100 ms
+	PoolSize    int           // connections to each server; 64
+	MinIdle     int           // connections that are kept open; 0
+	Untraced    bool          // no span for each call, for the path of every redirect
+}
+
+// ErrAddress is returned for an address that is in none of the forms.
+var ErrAddress = errors.New("redis address")
+
+// Open makes a client. Nothing is dialled yet, so that a service starts while
+// Redis is down.
+func Open(cfg Config) (redis.UniversalClient, error) {
+	quiet.Do(func() { redis.SetLogger(noLog{}) })
+	opt, err := cfg.options()
+	if err != nil {
+		return nil, err
+	}
+	var client redis.UniversalClient
+	switch {
+	case opt.MasterName != "":
+		client = redis.NewFailoverClient(opt.Failover())
+	case opt.IsClusterMode:
+		c := opt.Cluster()
+		// A redirection is no repetition: the server that sent it has done nothing.
+		c.MaxRedirects = 3
+		client = redis.NewClusterClient(c)
+	default:
+		client = redis.NewClient(opt.Simple())
+	}
+	if cfg.Untraced {
+		return client, nil
+	}
+	err = redisotel.InstrumentTracing(client, redisotel.WithDBStatement(false), redisotel.WithCallerEnabled(false), redisotel.WithDialFilter(true))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("redis tracing: %w", err), client.Close())
+	}
+	return client, nil
+}
+
+func (cfg Config) options() (*redis.UniversalOptions, error) {
+	opt, err := parse(cfg.URL)
+	if err != nil {
+		return nil, err
+	}
+	def := func(d *time.Duration, v, fallback time.Duration) {
+		if *d = v; v <= 0 {
+			*d = fallback
+		}
+	}
+	def(&opt.DialTimeout, cfg.Timeout, 250*time.Millisecond)
+	def(&opt.PoolTimeout, cfg.PoolTimeout, 100*time.Millisecond)
+	opt.ReadTimeout, opt.WriteTimeout = opt.DialTimeout, opt.DialTimeout
+	opt.PoolSize, opt.MinIdleConns = cfg.PoolSize, cfg.MinIdle
+	if opt.PoolSize <= 0 {
+		opt.PoolSize = 64
+	}
+	opt.Protocol = 2
+	opt.DisableIdentity = true
+	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	opt.MaxRetries, opt.DialerRetries = -1, 1
+	opt.ContextTimeoutEnabled = true
+	if cfg.CAFile != "" && opt.TLSConfig != nil {
+		pem, err := os.ReadFile(cfg.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("redis certificates: %w", err)
+		}
+		roots := x509.NewCertPool()
+		if !roots.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("redis certificates: %s has no certificate", cfg.CAFile)
+		}
+		opt.TLSConfig.RootCAs = roots
+	}
+	return opt, nil
+}
+
+func parse(addr string) (*redis.UniversalOptions, error) {
+	if !strings.Contains(addr, "://") {
+		addr = "redis://" + addr
+	}
+	scheme, rest, _ := strings.Cut(addr, "://")
+	// net/url takes one host; the list is read here and the first stands in for it.
+	authority, tail := rest, ""
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		authority, tail = rest[:i], rest[i:]
+	}
+	userinfo, hosts := "", authority
+	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
+		userinfo, hosts = authority[:i+1], authority[i+1:]
+	}
+	addrs := strings.Split(hosts, ",")
+	u, err := url.Parse(scheme + "://" + userinfo + addrs[0] + tail)
+	if err != nil {
+		// The text of the error would show the password.
+		return nil, fmt.Errorf("%w: not a valid address", ErrAddress)
+	}
+	opt := &redis.UniversalOptions{}
+	for _, a := range addrs {
+		host, port, err := net.SplitHostPort(a)
+		if err != nil {
+			host, port = strings.Trim(a, "[]"), "6379"
+		}
+		if host == "" || port == "" {
+			return nil, fmt.Errorf("%w: %q is not host:port", ErrAddress, a)
+		}
+		opt.Addrs = append(opt.Addrs, net.JoinHostPort(host, port))
+	}
+	switch scheme {
+	case "redis":
+	case "rediss":
+		opt.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	default:
+		return nil, fmt.Errorf("%w: begins with %q, not redis or rediss", ErrAddress, scheme)
+	}
+	opt.Username = u.User.Username()
+	opt.Password, _ = u.User.Password()
+	if db := strings.Trim(u.Path, "/"); db != "" {
+		if _, err := fmt.Sscanf(db, "%d", &opt.DB); err != nil {
+			return nil, fmt.Errorf("%w: %q is not the number of a database", ErrAddress, db)
+		}
+	}
+	query := u.Query()
+	opt.MasterName, opt.SentinelPassword = query.Get("master"), query.Get("sentinel_password")
+	opt.IsClusterMode = opt.MasterName == "" && (query.Get("cluster") == "true" || len(addrs) > 1)
+	if opt.IsClusterMode && opt.DB != 0 {
+		return nil, fmt.Errorf("%w: a Cluster has no database %d", ErrAddress, opt.DB)
+	}
+	return opt, nil
+}
+
+// The client library prints a line for each failed dial. Callers get those
+// errors anyway, and an outage would fill the log with them.
+var quiet sync.Once
+
+type noLog struct{}
+
+func (noLog) Printf(context.Context, string, ...any) {}

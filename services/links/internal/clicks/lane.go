@@ -1,0 +1,321 @@
+package clicks
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/linkreel/linkreel/services/links/internal/invalidation"
+	"github.com/linkreel/linkreel/services/links/internal/link"
+)
+
+const (
+	// maxBatch bounds the clicks of one batch, and with it the size of a stream
+	// entry; more wait for the next call.
+	maxBatch = 1024
+	// resendBytes bounds what a redirect's call carries beside its own batch.
+	resendBytes = 512 << 10
+	// lastMoments is what a Redis that dies may take along: it writes its file up to
+	// two seconds late when the disk is busy.
+	lastMoments = 3 * time.Second
+	// gather lets a batch form while clicks go to disk, where no call is waited for.
+	gather = 2 * time.Millisecond
+)
+
+// lane is the path of clicks to one partition.
+type lane struct {
+	log      *Log
+	caller   *caller
+	follower *invalidation.Follower
+	away     atomic.Bool // Redis does not answer in time; changed under state
+	wakeTend chan struct{}
+	usedAt   atomic.Int64 // when a call last answered, ns
+
+	mu      sync.Mutex // guards open and quit
+	open    *batch     // takes the next answers
+	wake    chan struct{}
+	quit    bool
+	stopped chan struct{}
+
+	state sync.Mutex // guards what follows, also during the redirects' calls
+	live  producer   // batches sent directly
+	late  producer   // batches that went through the spool
+	spool *spool
+	sums  sums
+	list  []numbered // scratch of settle
+	ctx   func() (context.Context, context.CancelFunc)
+}
+
+// batch is the answers that travel together.
+type batch struct {
+	items []item
+	done  chan struct{}
+}
+
+type item struct {
+	answer  Answer // nil: count only
+	click   *link.Click
+	undo    bool
+	out     Outcome
+	settled bool
+}
+
+func (it *item) current() bool { return it.answer == nil || it.answer.Current() }
+func (it *item) expired() bool { return it.answer != nil && it.answer.Expired() }
+
+func newBatch() *batch { return &batch{done: make(chan struct{})} }
+
+func newLane(l *Log, part, parts int, f *invalidation.Follower) (*lane, error) {
+	s, err := openSpool(l.cfg.SpoolDir, l.id, part, l.cfg.SpoolMax/int64(parts))
+	if err != nil {
+		return nil, err
+	}
+	lane := &lane{log: l, caller: newCaller(part, l.id, l.cfg.Bytes/int64(parts), f), follower: f,
+		wakeTend: make(chan struct{}, 1), open: newBatch(), wake: make(chan struct{}, 1), stopped: make(chan struct{}),
+		live: producer{name: sequenceName(l.id, false), next: 1}, late: producer{name: sequenceName(l.id, true), next: 1}, spool: s}
+	if _, ok := l.fast.(*redis.ClusterClient); ok {
+		lane.ctx = func() (context.Context, context.CancelFunc) {
+			return context.WithTimeout(context.Background(), l.cfg.Budget)
+		}
+	}
+	return lane, nil
+}
+
+// sequenceName is a process's name for one of its two sequences.
+func sequenceName(id string, late bool) string {
+	if late {
+		return id + "~"
+	}
+	return id
+}
+
+func (l *lane) confirm(it item) Outcome {
+	l.mu.Lock()
+	if l.quit {
+		l.mu.Unlock()
+		// One of the few requests that a stopping server still finishes.
+		items := []item{it}
+		l.settle(items)
+		return items[0].out
+	}
+	b := l.open
+	i := len(b.items)
+	b.items = append(b.items, it)
+	l.mu.Unlock()
+	if i == 0 {
+		l.wake <- struct{}{} // never blocks: there is one first item per batch, and run takes both
+	}
+	<-b.done
+	return b.items[i].out
+}
+
+// run takes one batch after the other.
+func (l *lane) run() {
+	defer close(l.stopped)
+	for range l.wake {
+		if l.away.Load() {
+			time.Sleep(gather)
+		}
+		l.mu.Lock()
+		b := l.open
+		l.open = newBatch()
+		l.open.items = make([]item, 0, cap(b.items))
+		l.mu.Unlock()
+		for items := b.items; len(items) > 0; {
+			n := min(len(items), maxBatch)
+			l.settle(items[:n])
+			items = items[n:]
+		}
+		close(b.done)
+	}
+}
+
+// settle decides every item.
+func (l *lane) settle(items []item) {
+	l.state.Lock()
+	defer l.state.Unlock()
+	if !l.away.Load() && l.viaRedis(items) {
+		return
+	}
+	l.viaSpool(items)
+}
+
+// errBehind means that the log of invalidations grows faster than it is read.
+var errBehind = errors.New("cannot keep up with the log of invalidations")
+
+// viaRedis appends the items' clicks and confirms their answers in one call, in
+// more only after a loss or when there is a lot of news. It reports false when
+// Redis is away; whatever is not settled then is left to the spool.
+func (l *lane) viaRedis(items []item) bool {
+	now := l.log.cfg.Now()
+	for tries := 0; tries < 32; tries++ {
+		payload, clicks := l.compose(items, &l.live, (*item).current)
+		list, all := l.live.missing(l.list[:0], resendBytes)
+		own := int64(0)
+		if all && payload != nil {
+			own = l.live.next
+			list = append(list, numbered{own, payload, now})
+		}
+		l.list = list[:0]
+		r, err := l.call(list)
+		if err != nil {
+			if own != 0 {
+				// The batch may have been appended. It keeps its number, so it counts once.
+				l.live.add(list[len(list)-1], clicks, l.log.cfg.Keep)
+				count(items)
+			}
+			l.lose(err)
+			return false
+		}
+		caughtUp := l.follower.Hear(r.news)
+		if own != 0 && r.last >= own {
+			l.live.add(list[len(list)-1], clicks, l.log.cfg.Keep)
+			count(items)
+		}
+		l.live.acked = r.last
+		switch {
+		case r.code == full && payload != nil && (own == 0 || r.last < own):
+			l.spoolClicks(items) // the answers are confirmed all the same
+		case r.code == gap, !all:
+			continue // send again what is missing, then the clicks
+		}
+		if !caughtUp {
+			continue
+		}
+		for i := range items {
+			if it := &items[i]; !it.settled {
+				it.out.Again, it.settled = !it.current(), true
+			}
+		}
+		return true
+	}
+	l.lose(errBehind)
+	return false
+}
+
+// call is within the redirects' budget, which is the client's own timeout: a
+// context for each call would cost more than the rest of the loop. Clients that
+// follow redirections between servers need the context.
+func (l *lane) call(list []numbered) (reply, error) {
+	ctx, cancel := context.Background(), context.CancelFunc(nil)
+	if l.ctx != nil {
+		ctx, cancel = l.ctx()
+		defer cancel()
+	}
+	r, err := l.caller.call(ctx, l.log.fast, l.live.name, list, l.live.skips(list))
+	if err == nil {
+		l.usedAt.Store(time.Now().UnixNano())
+	}
+	return r, err
+}
+
+// compose writes the clicks of items whose answers are still good, and asks the
+// rest to resolve again. Without any click there is no payload.
+func (l *lane) compose(items []item, p *producer, good func(*item) bool) (payload []byte, clicks int64) {
+	s := &l.sums
+	s.reset()
+	for i := range items {
+		it := &items[i]
+		switch {
+		case it.settled, it.out.Counted:
+		case !good(it):
+			it.out.Again, it.settled = true, true
+		case it.click == nil:
+		case it.undo:
+			s.add(*it.click, -1)
+		default:
+			s.add(*it.click, 1)
+		}
+	}
+	if len(s.list) == 0 {
+		return nil, 0
+	}
+	return s.encode(p.total + s.total), s.total
+}
+
+// count marks the clicks of the open items as durable.
+func count(items []item) {
+	for i := range items {
+		if it := &items[i]; !it.settled && it.click != nil {
+			it.out.Counted = true
+		}
+	}
+}
+
+// viaSpool serves while Redis is away.
+func (l *lane) viaSpool(items []item) {
+	for i := range items {
+		if it := &items[i]; !it.settled && (!it.current() || it.expired()) {
+			it.out.Again, it.settled = true, true
+		}
+	}
+	l.spoolClicks(items)
+	for i := range items {
+		items[i].settled = true
+	}
+}
+
+// spoolClicks writes the clicks of the open items to the spool. When even that
+// fails the visitor is answered all the same: a lost click is metered, a lost
+// visitor is gone.
+func (l *lane) spoolClicks(items []item) {
+	payload, clicks := l.compose(items, &l.late, func(*item) bool { return true })
+	if payload == nil {
+		return
+	}
+	count(items)
+	if err := l.spool.append(record{late: true, number: l.late.next, payload: payload}); err != nil {
+		// The number is used for the next batch, so the flusher sees no gap and does
+		// not meter these clicks once more.
+		lost.Add(float64(clicks))
+		slog.Error("click spool", "error", err, "lost", clicks)
+		return
+	}
+	l.late.next, l.late.total = l.late.next+1, l.late.total+clicks
+	spooled.Add(float64(clicks))
+	l.nudge()
+}
+
+// lose leaves Redis for the spool.
+func (l *lane) lose(err error) {
+	if l.away.Load() {
+		return
+	}
+	l.away.Store(true)
+	l.follower.Lose(errors.Is(err, syscall.ECONNREFUSED))
+	spooling.Inc()
+	slog.Warn("clicks go to the spool", "partition", l.caller.part, "error", err)
+	// Should this process end as well before it can send them again, its successor
+	// finds in the spool what Redis may have taken along.
+	now := l.log.cfg.Now()
+	for _, b := range l.live.kept {
+		if b.number > l.live.acked || now.Sub(b.at) <= lastMoments {
+			if err := l.spool.append(record{number: b.number, payload: b.payload}); err != nil {
+				slog.Error("click spool", "error", err)
+				break
+			}
+		}
+	}
+	l.nudge()
+}
+
+// regain returns to Redis. The caller has heard all news.
+func (l *lane) regain() {
+	l.away.Store(false)
+	l.follower.Regain()
+	spooling.Dec()
+	slog.Warn("clicks go to redis again", "partition", l.caller.part)
+}
+
+func (l *lane) nudge() {
+	select {
+	case l.wakeTend <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,68 @@
+package clicks
+
+import (
+	"slices"
+	"time"
+)
+
+// keepBytes bounds the batches of a producer that are kept in memory.
+const keepBytes = 16 << 20
+
+// producer is one sequence of numbered batches.
+type producer struct {
+	name  string
+	next  int64 // number of the next batch
+	total int64 // clicks in all batches so far
+	acked int64 // the last batch that Redis has, as far as is known
+	kept  []numbered
+	size  int // bytes of kept
+}
+
+// add takes up the next batch. It is kept for some seconds even when Redis has
+// it, in case Redis forgets it, and in any case until Redis has it.
+func (p *producer) add(b numbered, clicks int64, keep time.Duration) {
+	p.next, p.total = b.number+1, p.total+clicks
+	p.keep(b, keep)
+}
+
+func (p *producer) keep(b numbered, keep time.Duration) {
+	p.kept = append(p.kept, b)
+	p.size += len(b.payload)
+	drop := 0
+	for drop < len(p.kept) && p.kept[drop].number <= p.acked && (b.at.Sub(p.kept[drop].at) > keep || p.size > keepBytes) {
+		p.size -= len(p.kept[drop].payload)
+		p.kept[drop].payload = nil
+		drop++
+	}
+	p.kept = p.kept[drop:]
+}
+
+// missing appends to dst the kept batches that Redis does not have, up to limit
+// bytes; all is false when there are more. Mostly there are none.
+func (p *producer) missing(dst []numbered, limit int) (_ []numbered, all bool) {
+	if n := len(p.kept); n == 0 || p.kept[n-1].number <= p.acked {
+		return dst, true
+	}
+	from, _ := slices.BinarySearchFunc(p.kept, p.acked+1, func(b numbered, n int64) int { return int(b.number - n) })
+	for _, b := range p.kept[from:] {
+		if limit -= len(b.payload); limit < 0 && len(dst) > 0 {
+			return dst, false
+		}
+		dst = append(dst, b)
+	}
+	return dst, true
+}
+
+// learn takes in what a call found that was made when before was the last batch
+// known to be in Redis. If another call was faster, it knows better.
+func (p *producer) learn(before, last int64) {
+	if p.acked == before {
+		p.acked = last
+	}
+}
+
+// skips reports whether batches begin behind a gap that can only be accepted:
+// what is missing there is not kept any more.
+func (p *producer) skips(batches []numbered) bool {
+	return len(batches) > 0 && batches[0].number > p.acked+1
+}

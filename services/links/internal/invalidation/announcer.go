@@ -1,0 +1,267 @@
+package invalidation
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// announceBudget is how long the author of a change waits for Redis.
+	announceBudget = 500 * time.Millisecond
+	// callTimeout bounds one call. A call may arrive after its author stopped
+	// waiting; it is not given up early, since a second one would arrive no sooner.
+	callTimeout = 2 * time.Second
+	// retryPause is between calls while Redis is away and nothing new is announced.
+	retryPause = 250 * time.Millisecond
+
+	// logBytes bounds a partition's log: half a minute of 1,000 changes a second.
+	logBytes = 4 << 20
+	// entryKeys and callKeys bound what a reader gets, and a call carries, at once.
+	entryKeys = 100
+	callKeys  = 2000
+	// pendingMax bounds the keys that wait for Redis. Beyond it everything is
+	// announced as changed.
+	pendingMax = 100_000
+)
+
+var pendingKeys = promauto.NewGauge(prometheus.GaugeOpts{Name: "linkreel_invalidations_pending",
+	Help: "Changed keys that could not be announced yet because Redis does not answer."})
+
+// announceScript appends entries. It may run on a full server, since the log is
+// bounded and an old answer is worse than a little memory.
+//
+// KEYS: head, log. ARGV: announcer, bound in bytes, keys of each entry.
+var announceScript = redis.NewScript(`#!lua flags=allow-oom
+local t = redis.call('TIME')
+local now = t[1] * 1000000 + t[2]
+redis.call('HSETNX', KEYS[1], 'e', t[1] .. '.' .. t[2] .. '.' .. ARGV[1])
+local head = redis.call('HMGET', KEYS[1], 'n', 's')
+local n, size, max = tonumber(head[1] or '0'), tonumber(head[2] or '0'), tonumber(ARGV[2])
+for i = 3, #ARGV do
+  local text = ARGV[i] .. '\n<' .. string.format('%.0f', n)
+  n = math.max(n + 1, now)
+  redis.call('XADD', KEYS[2], string.format('%.0f-0', n), 'k', text)
+  size = size + #text + 64
+end
+while size > max do
+  local old = redis.call('XRANGE', KEYS[2], '-', '+', 'COUNT', 100)
+  if #old < 2 then break end
+  for i = 1, #old - 1 do size = size - #old[i][2][2] - 64 end
+  redis.call('XTRIM', KEYS[2], 'MINID', old[#old][1])
+end
+redis.call('HSET', KEYS[1], 'n', string.format('%.0f', n), 's', string.format('%.0f', math.max(size, 0)))
+return 1`)
+
+// Announcer tells every replica what has changed. It works apart from the click
+// log: whatever becomes of clicks, every announcement tries Redis at once.
+type Announcer struct {
+	client redis.UniversalClient
+	memory *Memory
+	id     string
+	parts  []*announcements
+}
+
+// announcements of one partition. While one call is in flight the next batch
+// forms, so many changes a second share few calls.
+type announcements struct {
+	part int
+	wake chan struct{}
+
+	mu      sync.Mutex
+	waiting batch
+}
+
+type batch struct {
+	keys map[string]struct{}
+	done []chan struct{} // closed when keys are in the log
+}
+
+// NewAnnouncer uses a client whose calls may take some time. id names this
+// process. [Announcer.Run] must run.
+func NewAnnouncer(client redis.UniversalClient, memory *Memory, id string) *Announcer {
+	a := &Announcer{client: client, memory: memory, id: id}
+	for p := range memory.Partitions() {
+		a.parts = append(a.parts, &announcements{part: p, wake: make(chan struct{}, 1)})
+	}
+	return a
+}
+
+// Announce tells every replica that what keys name has changed. When it returns,
+// no replica that reaches Redis gives an answer from before; see the package
+// comment for the case that this process does not reach it.
+func (a *Announcer) Announce(ctx context.Context, keys ...string) {
+	if len(keys) == 0 {
+		return
+	}
+	a.memory.Invalidate(keys...)
+	var waits []<-chan struct{}
+	for _, p := range a.parts {
+		var own []string
+		for _, k := range keys {
+			if part, all := partitionOf(k, len(a.parts)); all || part == p.part {
+				own = append(own, k)
+			}
+		}
+		if len(own) > 0 {
+			waits = append(waits, p.add(own))
+		}
+	}
+	// The change is made: its announcement must not end with the request.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), announceBudget)
+	defer cancel()
+	for _, done := range waits {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (p *announcements) add(keys []string) <-chan struct{} {
+	done := make(chan struct{})
+	p.mu.Lock()
+	p.waiting.add(batch{done: []chan struct{}{done}}, keys...)
+	p.mu.Unlock()
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+	return done
+}
+
+// add takes in keys and those who wait for them. Only the last of them can still
+// be waiting, given their budget.
+func (b *batch) add(other batch, keys ...string) {
+	if b.keys == nil {
+		b.keys = map[string]struct{}{}
+	}
+	for _, k := range keys {
+		b.keys[k] = struct{}{}
+	}
+	for k := range other.keys {
+		b.keys[k] = struct{}{}
+	}
+	if len(b.keys) > pendingMax {
+		clear(b.keys)
+		b.keys[everything] = struct{}{}
+	}
+	b.done = append(other.done, b.done...)
+	if extra := len(b.done) - pendingMax; extra > 0 {
+		b.done = b.done[extra:]
+	}
+}
+
+func (p *announcements) take() batch {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b := p.waiting
+	p.waiting = batch{}
+	return b
+}
+
+func (p *announcements) putBack(b batch) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waiting.add(b)
+	pendingKeys.Set(float64(len(p.waiting.keys)))
+}
+
+// Run announces until ctx ends, and then once more what is left.
+func (a *Announcer) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	for _, p := range a.parts {
+		wg.Go(func() { a.run(ctx, p) })
+	}
+	wg.Wait()
+	return nil
+}
+
+func (a *Announcer) run(ctx context.Context, p *announcements) {
+	failing := false
+	retry := time.NewTimer(0)
+	defer retry.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-p.wake:
+		case <-retry.C:
+		}
+		b := p.take()
+		if len(b.keys) == 0 {
+			continue
+		}
+		if err := a.announce(ctx, p.part, b); err != nil {
+			if !failing {
+				slog.WarnContext(ctx, "changes wait to be announced to other replicas", "error", err)
+			}
+			failing = true
+			p.putBack(b)
+			retry.Reset(retryPause)
+			continue
+		}
+		if failing {
+			failing = false
+			pendingKeys.Set(0)
+			slog.WarnContext(ctx, "changes are announced again")
+		}
+		for _, done := range b.done {
+			close(done)
+		}
+	}
+	if b := p.take(); len(b.keys) > 0 {
+		if err := a.announce(ctx, p.part, b); err != nil {
+			slog.WarnContext(ctx, "changes were not announced; other replicas may serve the old state for up to 30 s", "keys", len(b.keys), "error", err)
+		}
+		for _, done := range b.done {
+			close(done)
+		}
+	}
+}
+
+// announce appends all keys of b. A call that is repeated names keys twice, which
+// costs a reload and nothing else.
+func (a *Announcer) announce(ctx context.Context, part int, b batch) error {
+	ctx = context.WithoutCancel(ctx)
+	args, entry, n := []any{a.id, logBytes}, []byte(nil), 0
+	flush := func() {
+		if len(entry) > 0 {
+			args, entry = append(args, entry), nil
+		}
+	}
+	send := func() error {
+		flush()
+		if len(args) == 2 {
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		if err := announceScript.Run(ctx, a.client, []string{HeadKey(part), LogKey(part)}, args...).Err(); err != nil {
+			return fmt.Errorf("announce changes: %w", err)
+		}
+		args = args[:2]
+		return nil
+	}
+	for k := range b.keys {
+		if len(entry) > 0 {
+			entry = append(entry, '\n')
+		}
+		entry = append(entry, k...)
+		if n++; n%entryKeys == 0 {
+			flush()
+		}
+		if n%callKeys == 0 {
+			if err := send(); err != nil {
+				return err
+			}
+		}
+	}
+	return send()
+}

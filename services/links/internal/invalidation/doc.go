@@ -1,0 +1,68 @@
+// Package invalidation keeps the memories of all replicas coherent: when an edit
+// or a delete returns, no replica serves the state from before.
+//
+// # The log
+//
+// Every change is announced, after its commit and before its answer, in a log in
+// Redis ([Announcer]). An entry names the keys that changed: slugs, host names,
+// accounts. A redirect that was answered from memory is held until one Redis
+// script call (package clicks, which appends the click in the same call) has
+// returned what was announced since this replica last asked. Answers whose keys
+// are named are resolved again; all others are given. So a change costs a replica
+// one reload of what it changed, and unrelated redirects nothing.
+//
+// The log is split into partitions by slug, each with its own head, so that
+// several Redis servers can share the work. An answer depends on one slug and is
+// confirmed by that slug's partition alone; hosts and accounts are announced to
+// every partition.
+//
+// Entries carry rising numbers that are also no smaller than the server's clock
+// in microseconds. A server that lost its last entries therefore never gives
+// their numbers to others. Each entry names the number before it, so a reader
+// knows when entries between were trimmed. The log is bounded in bytes.
+//
+// # What a replica knows
+//
+// A [Follower] is a replica's view of one partition.
+//
+//	state      what it knows                  what it may answer
+//	---------  -----------------------------  ------------------------------------------
+//	Synced     everything up to the last      entries up to 30 s old, after a call that
+//	           call                           confirms them
+//	Uncertain  Redis is silent for less than  nothing that was loaded before the silence:
+//	           a second; other replicas may   every answer is read from Firestore again
+//	           still be told of changes
+//	Away       Redis is away                  entries up to 5 s old, unconfirmed
+//
+//	event                                      from       to         effect on memory
+//	-----------------------------------------  ---------  ---------  -----------------------
+//	call answers: nothing new                  Synced     Synced     none
+//	call answers: entries up to the head       Synced     Synced     named keys are dropped
+//	call answers: entries, more to come        Synced     Synced     named keys are dropped;
+//	                                                                 asks again before it answers
+//	call answers: entries were trimmed         Synced     Synced     everything is reloaded
+//	call answers: another log (see below)      Synced     Synced     everything is reloaded
+//	call times out                             Synced     Uncertain  as the table above
+//	connection is refused                      Synced     Away       as the table above
+//	a second passes                            Uncertain  Away
+//	call answers within the redirect's budget  Uncertain,            as for Synced
+//	                                           Away       Synced
+//
+// "Another log" is a head with a different epoch, or one that is behind what was
+// read before. A server that lost entries while its head looks plausible, after a
+// restart or a failover, is recognised by its script cache: Redis neither stores
+// nor replicates it. A replica that is told NOSCRIPT starts a new epoch before it
+// loads its script, so no replica can run a script on a changed server and still
+// see the old epoch. A former primary that was demoted and promoted again without
+// a restart still has its scripts; the flusher compares the server's run id once
+// a second for that case.
+//
+// # What remains
+//
+// If the replica that makes a change cannot reach Redis, it repeats the
+// announcement in the background and answers after [announceBudget]: refusing
+// would turn the loss of one connection into an outage of all changes. Replicas
+// that do reach Redis may then serve the old state until their entries end, 30 s
+// at most; replicas that do not, 5 s. The same 30 s hold for a replica that is
+// killed between its commit and its announcement.
+package invalidation

@@ -1,0 +1,220 @@
+package invalidation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Position is how far a partition's log was read.
+type Position struct {
+	Epoch  string // "" before the first call
+	Number int64
+}
+
+// CheckLua begins a script that reads the log. It sets news to what the reader at
+// ARGV[1] (epoch) and ARGV[2] (number) does not know yet, in the form that
+// [ParseNews] reads, and size to the bytes in the click log.
+//
+// KEYS: 1 head, 2 log. ARGV: 1 epoch, 2 number, 3 the reader's id.
+const CheckLua = `
+local head = redis.call('HMGET', KEYS[1], 'e', 'n', 'c')
+local e, n, size = head[1], tonumber(head[2] or '0'), tonumber(head[3] or '0')
+if not e then
+  local t = redis.call('TIME')
+  e, n = t[1] .. '.' .. t[2] .. '.' .. ARGV[3], t[1] * 1000000 + t[2]
+  redis.call('HSET', KEYS[1], 'e', e, 'n', string.format('%.0f', n))
+end
+local at, news = tonumber(ARGV[2]), false
+if e ~= ARGV[1] or n < at then news = {e, n}
+elseif n > at then news = {'', n, redis.call('XRANGE', KEYS[2], ARGV[2] .. '-1', '+', 'COUNT', 1000)} end
+`
+
+// openScript starts a new epoch on a server that does not know the reader's
+// script, unless another reader has just done so. It may run on a full server:
+// without it nobody could read the log.
+//
+// KEYS: head. ARGV: the epoch that the reader knows, its id.
+var openScript = redis.NewScript(`#!lua flags=allow-oom
+local head = redis.call('HMGET', KEYS[1], 'e', 'n')
+if not head[1] or ARGV[1] == '' or head[1] == ARGV[1] then
+  local t = redis.call('TIME')
+  local n = math.max(tonumber(head[2] or '0'), t[1] * 1000000 + t[2])
+  redis.call('HSET', KEYS[1], 'e', t[1] .. '.' .. t[2] .. '.' .. ARGV[2], 'n', string.format('%.0f', n))
+end
+return 1`)
+
+// Open makes a partition's server known to all readers after it said NOSCRIPT to
+// one at epoch. It must succeed before the script is loaded.
+func Open(ctx context.Context, client redis.Scripter, part int, epoch, id string) error {
+	if err := openScript.Eval(ctx, client, []string{HeadKey(part)}, epoch, id).Err(); err != nil {
+		return fmt.Errorf("begin an epoch of the log of invalidations: %w", err)
+	}
+	return nil
+}
+
+// watchScript starts a new epoch when the server is not the one that last
+// answered it.
+//
+// KEYS: head. ARGV: the caller's id.
+var watchScript = redis.NewScript(`#!lua flags=allow-oom
+local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)') or ''
+local head = redis.call('HMGET', KEYS[1], 'r', 'n')
+if head[1] == run then return 0 end
+local t = redis.call('TIME')
+local n = math.max(tonumber(head[2] or '0'), t[1] * 1000000 + t[2])
+redis.call('HSET', KEYS[1], 'r', run, 'n', string.format('%.0f', n))
+if head[1] then redis.call('HSET', KEYS[1], 'e', t[1] .. '.' .. t[2] .. '.' .. ARGV[1]) end
+return 1`)
+
+// Watch starts a new epoch when a partition is served by another server process
+// than before. It asks more of the server than a script that runs all the time
+// may; one caller does it once a second.
+func Watch(ctx context.Context, client redis.Scripter, part int, id string) error {
+	if err := watchScript.Run(ctx, client, []string{HeadKey(part)}, id).Err(); err != nil {
+		return fmt.Errorf("watch redis: %w", err)
+	}
+	return nil
+}
+
+// News is what a call has found in the log.
+type News struct {
+	at      Position // of the reader when it asked
+	another string   // epoch of another log, which is at head
+	head    int64
+	read    int64 // number of the last entry; at.Number without any
+	keys    []string
+	missed  bool // entries are gone that nobody has read
+}
+
+var errNews = errors.New("unexpected entry in the log of invalidations")
+
+// ParseNews reads what [CheckLua] left in news for a reader at a position.
+func ParseNews(raw any, at Position) (News, error) {
+	n := News{at: at, read: at.Number, head: at.Number}
+	if raw == nil {
+		return n, nil
+	}
+	list, _ := raw.([]any)
+	if len(list) < 2 {
+		return n, errNews
+	}
+	epoch, _ := list[0].(string)
+	n.head, _ = list[1].(int64)
+	if epoch != "" {
+		n.another = epoch
+		return n, nil
+	}
+	if len(list) != 3 {
+		return n, errNews
+	}
+	entries, ok := list[2].([]any)
+	if !ok {
+		return n, errNews
+	}
+	for _, e := range entries {
+		number, before, keys, ok := parseEntry(e)
+		if !ok {
+			return n, errNews
+		}
+		n.missed = n.missed || before > n.read
+		n.read = number
+		n.keys = append(n.keys, keys...)
+	}
+	if len(entries) == 0 { // announced, but trimmed already
+		n.missed, n.read = true, n.head
+	}
+	return n, nil
+}
+
+// parseEntry reads ["17-0", ["k", "a\nb\n<12"]]. Entries of older releases do not
+// name the entry before them; their numbers have no gaps.
+func parseEntry(e any) (number, before int64, keys []string, ok bool) {
+	pair, _ := e.([]any)
+	if len(pair) != 2 {
+		return 0, 0, nil, false
+	}
+	id, _ := pair[0].(string)
+	fields, _ := pair[1].([]any)
+	if len(fields) != 2 {
+		return 0, 0, nil, false
+	}
+	text, _ := fields[1].(string)
+	major, _, _ := strings.Cut(id, "-")
+	number, err := strconv.ParseInt(major, 10, 64)
+	before = number - 1
+	keys = strings.Split(text, "\n")
+	if last := keys[len(keys)-1]; strings.HasPrefix(last, "<") && err == nil {
+		before, err = strconv.ParseInt(last[1:], 10, 64)
+		keys = keys[:len(keys)-1]
+	}
+	return number, before, keys, err == nil
+}
+
+// Follower is a replica's view of one partition; see the package comment for its
+// states. It is safe for concurrent use.
+type Follower struct {
+	memory *Memory
+	part   int
+
+	mu sync.Mutex
+	at Position
+}
+
+// Follow makes the view of a partition.
+func (m *Memory) Follow(part int) *Follower { return &Follower{memory: m, part: part} }
+
+// At is the position for the next call.
+func (f *Follower) At() Position {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.at
+}
+
+// Hear applies news to memory. It reports whether this replica now knows
+// everything that was announced before the call that brought them; if not, the
+// caller asks again before it gives an answer.
+func (f *Follower) Hear(n News) (caughtUp bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case n.another != "":
+		// The first position that a process learns is a case of this: it may have
+		// loaded links before.
+		if n.at == f.at {
+			f.at = Position{n.another, n.head}
+			f.memory.invalidateAll(f.part)
+			return true
+		}
+		// Another call was faster. If it has found the same log, nothing is left to
+		// do; if this log is merely behind (the epoch is the one asked with), ask again.
+		return n.at.Epoch != n.another && f.at.Epoch == n.another && f.at.Number >= n.head
+	case n.at.Epoch != f.at.Epoch:
+		return false // asked before another call found another log
+	case n.read > f.at.Number:
+		f.memory.Invalidate(n.keys...)
+		if n.missed {
+			f.memory.invalidateAll(f.part)
+		}
+		f.at.Number = n.read
+	}
+	return f.at.Number >= n.head
+}
+
+// Lose notes that Redis did not answer. refused means that there certainly is no
+// Redis, for nobody: then other replicas are not told of changes either.
+func (f *Follower) Lose(refused bool) {
+	if refused {
+		f.memory.setSynced(f.part, false)
+	} else {
+		f.memory.markUncertain(f.part)
+	}
+}
+
+// Regain notes that Redis answers in time again.
+func (f *Follower) Regain() { f.memory.setSynced(f.part, true) }

@@ -1,0 +1,58 @@
+package invalidation
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Keys in the log are of three kinds: link.SlugKey for a slug, the plain host
+// name for a custom domain, and [AccountKey].
+
+// AccountKey names an account whose state has changed.
+func AccountKey(accountID string) string { return "@" + accountID }
+
+// everything stands for all keys, when there are too many to name.
+const everything = "*"
+
+// MaxPartitions bounds the number of partitions. Whoever looks for partitions
+// that were in use under another setting tries all of them.
+const MaxPartitions = 64
+
+// Partition is where a slug key belongs among n partitions.
+func Partition(slugKey string, n int) int {
+	if n <= 1 {
+		return 0
+	}
+	h := uint32(2166136261) // FNV-1a: stable over releases, as stored data depends on it
+	for i := range len(slugKey) {
+		h = (h ^ uint32(slugKey[i])) * 16777619
+	}
+	return int(h % uint32(n))
+}
+
+// partitionOf is where key is announced; all is set for keys that any slug may
+// depend on.
+func partitionOf(key string, n int) (part int, all bool) {
+	if strings.Contains(key, "|") {
+		return Partition(key, n), false
+	}
+	return 0, true
+}
+
+// Prefix is the common part of a partition's Redis keys. The braces are a hash
+// tag: a Redis Cluster keeps all keys of one partition on one server, which a
+// script over several of them needs.
+func Prefix(part int) string {
+	if part == 0 {
+		return "{lr:links}:"
+	}
+	return "{lr:links:" + strconv.Itoa(part) + "}:"
+}
+
+// HeadKey is a hash: e = epoch, n = number of the last entry, s = bytes of the
+// log, r = run id of the server. The click log keeps its size there too (c).
+func HeadKey(part int) string { return Prefix(part) + "inv:head" }
+
+// LogKey is a stream: n-0 → k = keys, one a line, and "<" with the number of the
+// entry before.
+func LogKey(part int) string { return Prefix(part) + "inv" }

@@ -1,0 +1,236 @@
+package invalidation
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/cache"
+	"github.com/linkreel/linkreel/services/links/internal/link"
+)
+
+// Options configure a [Memory].
+type Options struct {
+	Store Store
+	// Suspended reads whether an account's links are out of service; nil knows no
+	// such accounts.
+	Suspended func(ctx context.Context, accountID string) (bool, error)
+	// Capacity bounds the links that are kept, in bytes.
+	Capacity int64
+	// Partitions of the log; 0 is 1.
+	Partitions int
+	Now        func() time.Time
+}
+
+// Store is where links and hosts are read that are not in memory.
+type Store interface {
+	// Target reads the link that a slug key leads to.
+	Target(ctx context.Context, key string) (t link.Target, found bool, err error)
+	// Host reads which domain a host name in lower case belongs to.
+	Host(ctx context.Context, host string) (domainID string, found bool, err error)
+}
+
+// Memory is what a process knows of links, hosts and accounts.
+type Memory struct {
+	targets  []*cache.Cache[link.Target] // by partition
+	hosts    *cache.Cache[string]
+	accounts *cache.Cache[bool] // nil without [Options.Suspended]
+
+	mu     sync.Mutex
+	silent map[int]bool // partitions that are not synced
+}
+
+// NewMemory makes an empty memory.
+func NewMemory(opt Options) *Memory {
+	n := max(opt.Partitions, 1)
+	m := &Memory{silent: map[int]bool{}}
+	for range n {
+		m.targets = append(m.targets, cache.New(cache.Options[link.Target]{Load: opt.Store.Target, Capacity: opt.Capacity / int64(n), Now: opt.Now, Weigh: weigh}))
+	}
+	m.hosts = cache.New(cache.Options[string]{Load: opt.Store.Host, Capacity: 8 << 20, Now: opt.Now})
+	if opt.Suspended != nil {
+		// An account that is in order has no document; "found" keeps it as long as a
+		// value, since nearly all accounts are.
+		load := func(ctx context.Context, id string) (bool, bool, error) {
+			suspended, err := opt.Suspended(ctx, id)
+			return suspended, true, err
+		}
+		m.accounts = cache.New(cache.Options[bool]{Load: load, Capacity: 16 << 20, Now: opt.Now})
+	}
+	return m
+}
+
+func weigh(t link.Target) int {
+	n := 96 + len(t.LinkID) + len(t.AccountID) + len(t.Slug) + len(t.Location)
+	if p := t.Preview; p != nil {
+		n += 48 + len(p.Title) + len(p.Description) + len(p.Image)
+	}
+	return n
+}
+
+// Partitions is how many there are.
+func (m *Memory) Partitions() int { return len(m.targets) }
+
+// Len is about how many links are kept.
+func (m *Memory) Len() (n int) {
+	for _, t := range m.targets {
+		n += t.Len()
+	}
+	return n
+}
+
+// Invalidate drops what keys name.
+func (m *Memory) Invalidate(keys ...string) {
+	var hosts, accounts []string
+	slugs := make([][]string, len(m.targets))
+	for _, k := range keys {
+		part, all := partitionOf(k, len(m.targets))
+		switch {
+		case !all:
+			slugs[part] = append(slugs[part], k)
+		case k == everything:
+			for p := range m.targets {
+				m.invalidateAll(p)
+			}
+		case k != "" && k[0] == '@':
+			accounts = append(accounts, k[1:])
+		default:
+			hosts = append(hosts, k)
+		}
+	}
+	for p, keys := range slugs {
+		m.targets[p].Invalidate(keys...)
+	}
+	m.hosts.Invalidate(hosts...)
+	if m.accounts != nil {
+		m.accounts.Invalidate(accounts...)
+	}
+}
+
+// invalidateAll is for a partition some of whose entries were missed. Hosts and
+// accounts may have been among them.
+func (m *Memory) invalidateAll(part int) {
+	m.targets[part].InvalidateAll()
+	m.hosts.InvalidateAll()
+	if m.accounts != nil {
+		m.accounts.InvalidateAll()
+	}
+}
+
+func (m *Memory) setSynced(part int, synced bool) {
+	m.targets[part].SetSynced(synced)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if synced {
+		delete(m.silent, part)
+	} else {
+		m.silent[part] = true
+	}
+	// What all partitions share is trusted no longer than the least of them allows.
+	m.hosts.SetSynced(len(m.silent) == 0)
+	if m.accounts != nil {
+		m.accounts.SetSynced(len(m.silent) == 0)
+	}
+}
+
+func (m *Memory) markUncertain(part int) {
+	m.targets[part].MarkUncertain()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.silent[part] = true
+	m.hosts.MarkUncertain()
+	if m.accounts != nil {
+		m.accounts.MarkUncertain()
+	}
+}
+
+// Answer is what a short address was resolved to, with everything that it
+// depends on. The zero Answer depends on nothing.
+type Answer struct {
+	memory  *Memory
+	part    int
+	target  cache.Lookup[link.Target]
+	host    cache.Lookup[string]
+	account cache.Lookup[bool]
+}
+
+// Target is the link, nil if there is none.
+func (a *Answer) Target() *link.Target {
+	if a.target.Entry == nil || !a.target.Found {
+		return nil
+	}
+	return &a.target.Value
+}
+
+// Suspended reports whether the link's account is out of service.
+func (a *Answer) Suspended() bool { return a.account.Entry != nil && a.account.Value }
+
+// Partition is the one whose log confirms the answer.
+func (a *Answer) Partition() int { return a.part }
+
+// Current reports whether nothing that the answer depends on was invalidated
+// since it was resolved.
+func (a *Answer) Current() bool {
+	m := a.memory
+	return (a.target.Entry == nil || m.targets[a.part].Current(a.target)) &&
+		(a.host.Entry == nil || m.hosts.Current(a.host)) &&
+		(a.account.Entry == nil || m.accounts.Current(a.account))
+}
+
+// Expired reports whether the answer is too old to be given without being
+// confirmed.
+func (a *Answer) Expired() bool {
+	m := a.memory
+	return a.target.Entry != nil && m.targets[a.part].Expired(a.target) ||
+		a.host.Entry != nil && m.hosts.Expired(a.host) ||
+		a.account.Entry != nil && m.accounts.Expired(a.account)
+}
+
+// Known reports whether Resolve would answer without reading the store.
+func (m *Memory) Known(host, folded string) bool {
+	domainID := ""
+	if host != "" {
+		h, ok := m.hosts.Peek(host)
+		if !ok || !h.Found {
+			return ok
+		}
+		domainID = h.Value
+	}
+	key := link.SlugKey(domainID, folded)
+	_, ok := m.targets[Partition(key, len(m.targets))].Peek(key)
+	return ok
+}
+
+// Resolve finds the link at a folded slug of host, "" for the default short host.
+// wait gives the context for reading the store; it is called only if that is
+// necessary.
+func (m *Memory) Resolve(a *Answer, wait func() context.Context, host, folded string) (err error) {
+	*a = Answer{memory: m}
+	domainID := ""
+	if host != "" {
+		if a.host, err = lookUp(m.hosts, wait, host); err != nil {
+			return err
+		}
+		if !a.host.Found {
+			// No slug is involved. Hosts are announced to every partition, so any of
+			// them can confirm that there is none.
+			a.part = Partition(host, len(m.targets))
+			return nil
+		}
+		domainID = a.host.Value
+	}
+	key := link.SlugKey(domainID, folded)
+	a.part = Partition(key, len(m.targets))
+	if a.target, err = lookUp(m.targets[a.part], wait, key); err != nil || !a.target.Found || m.accounts == nil {
+		return err
+	}
+	a.account, err = lookUp(m.accounts, wait, a.target.Value.AccountID)
+	return err
+}
+
+func lookUp[V any](c *cache.Cache[V], wait func() context.Context, key string) (cache.Lookup[V], error) {
+	if l, ok := c.Peek(key); ok {
+		return l, nil
+	}
+	return c.Get(wait(), key)
+}

@@ -1,0 +1,124 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/linkreel/linkreel/services/links/internal/link"
+)
+
+// counted is what the link and its statistics say.
+func counted(t *testing.T, b bed, id string, day link.Day) (total int64, referrers map[string]int64) {
+	t.Helper()
+	l, err := b.Link(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := b.Stats(t.Context(), id, day, day)
+	if err != nil || st.Total != l.Clicks {
+		t.Errorf("the day has %d clicks, the link %d, %v", st.Total, l.Clicks, err)
+	}
+	referrers = map[string]int64{}
+	for _, r := range st.Referrers {
+		referrers[r.Name] = r.Clicks
+	}
+	return l.Clicks, referrers
+}
+
+func TestCount_takes_every_name_that_a_stranger_can_choose(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	id, day := b.create(t, "acc", 1)[0].ID, link.DayOf(time.Now())
+	c := b.Counts(0, errOvertaken)
+	names := []string{"__x__", "__", "-", "_", "%", "%-", "a.b", "...", "`", "__name__", "0", "(other)", ""}
+	var visits []link.Click
+	for _, name := range names {
+		visits = append(visits, link.Click{Referrer: name})
+	}
+	p, err := c.Progress(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, refused, err := c.Count(t.Context(), p, map[string]link.Mark{"p": {Batch: 1, Day: day}}, []*link.Tally{tally(id, day, visits...)}); err != nil || refused > 0 {
+		t.Fatalf("Count: %d refused, %v", refused, err)
+	}
+	total, referrers := counted(t, b, id, day)
+	if total != int64(len(names)) {
+		t.Errorf("%d of %d clicks are counted", total, len(names))
+	}
+	for _, name := range names {
+		if referrers[name] != 1 {
+			t.Errorf("%q has %d clicks, want 1; all: %v", name, referrers[name], referrers)
+		}
+	}
+}
+
+func TestCount_sets_aside_what_is_refused_and_counts_the_rest(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{3, linksPerCommit + 50} {
+		b := newBed(t)
+		links, day := b.create(t, "acc", n), link.DayOf(time.Now())
+		c := b.Counts(0, errOvertaken)
+		var tallies []*link.Tally
+		for _, l := range links {
+			tallies = append(tallies, tally(l.ID, day, link.Click{Referrer: "good.example"}))
+		}
+		// A document's name that the database keeps to itself stands for whatever it
+		// does not take.
+		tallies = slices.Insert(tallies, 1, tally("__reserved__", day, link.Click{}, link.Click{}))
+		p, err := c.Progress(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, refused, err := c.Count(t.Context(), p, map[string]link.Mark{"p": {Batch: 1, Day: day}}, tallies)
+		if err != nil || refused != 2 || next.Producers["p"].Batch != 1 {
+			t.Fatalf("Count of %d links: %d refused, %v", n, refused, err)
+		}
+		for i, l := range links {
+			if total, _ := counted(t, b, l.ID, day); total != 1 {
+				t.Errorf("link %d has %d clicks, want 1", i, total)
+			}
+		}
+		aside, err := b.db.Collection("clickRefused").Documents(t.Context()).GetAll()
+		if err != nil || len(aside) != 1 {
+			t.Fatalf("%d tallies are set aside, %v", len(aside), err)
+		}
+		raw, _ := aside[0].Data()["tally"].([]byte)
+		if !strings.Contains(string(raw), "__reserved__") {
+			t.Errorf("set aside is %s", raw)
+		}
+		if rest, err := b.db.Collection("clickPending").Documents(t.Context()).GetAll(); err != nil || len(rest) > 0 {
+			t.Errorf("%d parts are pending, %v", len(rest), err)
+		}
+	}
+}
+
+func TestCount_keeps_every_request_small(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	links, day := b.create(t, "acc", 250), link.DayOf(time.Now())
+	c := b.Counts(0, errOvertaken)
+	var tallies []*link.Tally
+	for _, l := range links {
+		sum := &link.Tally{LinkID: l.ID, Day: day}
+		for i := range 60 {
+			sum.Add(link.Click{Referrer: fmt.Sprintf("%s%d.example", strings.Repeat("long-", 45), i)}, 1)
+		}
+		tallies = append(tallies, sum)
+	}
+	p, err := c.Progress(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, refused, err := c.Count(t.Context(), p, map[string]link.Mark{"p": {Batch: 1, Day: day}}, tallies); err != nil || refused > 0 {
+		t.Fatalf("Count: %d refused, %v", refused, err)
+	}
+	for _, l := range []int{0, 100, 249} {
+		if total, _ := counted(t, b, links[l].ID, day); total != 60 {
+			t.Errorf("link %d has %d clicks", l, total)
+		}
+	}
+}
