@@ -4,10 +4,10 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 BIN     := $(CURDIR)/.local/bin
-MODULES := libs libs/client libs/localcloud services/auth services/links services/videos services/transcoding-worker services/cli services/standalone tests
+MODULES := libs libs/client libs/localcloud services/auth services/events services/links services/videos services/transcoding-worker services/cli services/standalone tests
 PKGS    := $(MODULES:%=./%/...)
 RACE    ?= $(filter ./libs/% ./services/%,$(PKGS))
-SERVICES := auth links videos transcoding-worker
+SERVICES := auth events links videos transcoding-worker
 GO      ?= go
 
 .PHONY: help

@@ -111,6 +111,7 @@ require (
 	google.golang.org/grpc v1.84.0 // indirect
 	gopkg.in/tomb.v1 v1.0.0-20141024135613-dd632973f1e7 // indirect
 	kernel.org/pub/linux/libs/security/libcap/psx v1.2.77 // indirect
+	rsc.io/qr v0.2.0 // indirect
 )
 
 replace github.com/linkreel/linkreel/libs => ../libs
@@ -127,6 +128,7 @@ require (
 	github.com/linkreel/linkreel/libs/localcloud v0.0.0
 	github.com/linkreel/linkreel/services/auth v0.0.0
 	github.com/linkreel/linkreel/services/cli v0.0.0
+	github.com/linkreel/linkreel/services/events v0.0.0
 	github.com/linkreel/linkreel/services/links v0.0.0
 	github.com/linkreel/linkreel/services/standalone v0.0.0
 	github.com/linkreel/linkreel/services/transcoding-worker v0.0.0
@@ -143,6 +145,7 @@ require (
 
 replace (
 	github.com/linkreel/linkreel/services/auth => ../services/auth
+	github.com/linkreel/linkreel/services/events => ../services/events
 	github.com/linkreel/linkreel/services/links => ../services/links
 	github.com/linkreel/linkreel/services/standalone => ../services/standalone
 	github.com/linkreel/linkreel/services/transcoding-worker => ../services/transcoding-worker

@@ -37,6 +37,9 @@ const (
 	VideoNotFound  Code = "VIDEO_NOT_FOUND"  // 404: missing or somebody else's
 	DomainNotFound Code = "DOMAIN_NOT_FOUND" // 404: missing or somebody else's
 
+	WebhookNotFound  Code = "WEBHOOK_NOT_FOUND"  // 404: missing or somebody else's
+	DeliveryNotFound Code = "DELIVERY_NOT_FOUND" // 404: missing, too old, or of another webhook
+
 	MethodNotAllowed     Code = "METHOD_NOT_ALLOWED"     // 405: with Allow
 	PreconditionFailed   Code = "PRECONDITION_FAILED"    // 412: If-Match does not hold
 	BodyTooLarge         Code = "BODY_TOO_LARGE"         // 413: over 1 MiB
@@ -48,6 +51,7 @@ const (
 	DomainTaken           Code = "DOMAIN_TAKEN"            // 409
 	DomainInUse           Code = "DOMAIN_IN_USE"           // 409
 	ExternalIDTaken       Code = "EXTERNAL_ID_TAKEN"       // 409: another record of the account and kind has it
+	WebhookDisabled       Code = "WEBHOOK_DISABLED"        // 409: it must be enabled before anything is sent
 	IdempotencyInProgress Code = "IDEMPOTENCY_IN_PROGRESS" // 409
 	IdempotencyKeyReused  Code = "IDEMPOTENCY_KEY_REUSED"  // 422
 
@@ -76,6 +80,8 @@ var statuses = map[Code]int{
 	LinkNotFound:          http.StatusNotFound,
 	VideoNotFound:         http.StatusNotFound,
 	DomainNotFound:        http.StatusNotFound,
+	WebhookNotFound:       http.StatusNotFound,
+	DeliveryNotFound:      http.StatusNotFound,
 	MethodNotAllowed:      http.StatusMethodNotAllowed,
 	PreconditionFailed:    http.StatusPreconditionFailed,
 	BodyTooLarge:          http.StatusRequestEntityTooLarge,
@@ -86,6 +92,7 @@ var statuses = map[Code]int{
 	DomainTaken:           http.StatusConflict,
 	DomainInUse:           http.StatusConflict,
 	ExternalIDTaken:       http.StatusConflict,
+	WebhookDisabled:       http.StatusConflict,
 	IdempotencyInProgress: http.StatusConflict,
 	IdempotencyKeyReused:  http.StatusUnprocessableEntity,
 	Gone:                  http.StatusGone,

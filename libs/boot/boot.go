@@ -50,6 +50,9 @@ type Service struct {
 	// connections. The service is ready once these calls have ended, well or not:
 	// the loss of a dependency is bridged, and no reason to take a service out.
 	WarmUp []Call
+	// Stopping runs when the service has drained and is about to wait for open
+	// requests: what holds requests on purpose lets go of them here.
+	Stopping []func()
 	// Close ends stores and clients, in order, after the loops have ended.
 	Close []func(ctx context.Context) error
 
@@ -155,6 +158,9 @@ func Run(ctx context.Context, cfg Config, svc *Service) error {
 	if ctx.Err() != nil {
 		slog.Info("draining", "service", svc.Name, "for", cfg.Drain.String())
 		sleep(gctx, cfg.Drain)
+	}
+	for _, stop := range svc.Stopping {
+		stop()
 	}
 	graceCtx, cancel := context.WithTimeout(context.Background(), cfg.Grace)
 	defer cancel()

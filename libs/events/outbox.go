@@ -9,6 +9,7 @@ import (
 	"hash/fnv"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"cloud.google.com/go/firestore"
@@ -41,6 +42,8 @@ type Document struct {
 	RequestID string    `firestore:"requestId"`
 	Data      string    `firestore:"data"` // JSON
 	ExpireAt  time.Time `firestore:"expireAt"`
+	// Order is that of the events of one commit, which have no other.
+	Order int64 `firestore:"order"`
 
 	Waiting string `firestore:"waiting,omitempty"` // the account's id
 	Lane    string `firestore:"lane,omitempty"`    // see LaneOf
@@ -68,6 +71,8 @@ type Outbox struct {
 	db    *firestoredb.DB
 	redis redis.UniversalClient
 	now   func() time.Time
+
+	written atomic.Int64
 
 	mu    sync.Mutex
 	woken map[string]struct{} // accounts to name on Channel
@@ -120,7 +125,7 @@ func (o *Outbox) document(ctx context.Context, e Event) (*Document, error) {
 	return &Document{
 		AccountID: e.AccountID, Type: string(e.Type), Object: e.Object,
 		ActorType: string(a.Type), ActorID: a.ID, ActorName: a.Name, RequestID: identity.RequestID(ctx),
-		Data: data, ExpireAt: o.now().Add(Kept), Waiting: e.AccountID, Lane: LaneOf(e.AccountID),
+		Data: data, ExpireAt: o.now().Add(Kept), Order: o.written.Add(1), Waiting: e.AccountID, Lane: LaneOf(e.AccountID),
 	}, nil
 }
 

@@ -8,10 +8,12 @@ import (
 	"strconv"
 	"time"
 
+	outbox "github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/localcloud/firestore"
 	"github.com/linkreel/linkreel/libs/localcloud/redisproc"
 	"github.com/linkreel/linkreel/libs/localcloud/storage"
 	"github.com/linkreel/linkreel/services/auth"
+	"github.com/linkreel/linkreel/services/events"
 	"github.com/linkreel/linkreel/services/links"
 	worker "github.com/linkreel/linkreel/services/transcoding-worker"
 	"github.com/linkreel/linkreel/services/videos"
@@ -54,7 +56,7 @@ func (s *Stack) superviseRedis() error {
 }
 
 func (s *Stack) startFirestore(context.Context) error {
-	indexes, err := firestore.ParseIndexes(auth.Indexes, links.Indexes, videos.Indexes, worker.Indexes)
+	indexes, err := firestore.ParseIndexes(auth.Indexes, links.Indexes, videos.Indexes, worker.Indexes, outbox.Indexes, events.Indexes)
 	if err != nil {
 		return fmt.Errorf("indexes: %w", err)
 	}

@@ -53,6 +53,7 @@ type secrets struct {
 	AdminToken    string            `json:"adminToken"`
 	InternalToken string            `json:"internalToken"`
 	PlaybackKey   string            `json:"playbackKey"`
+	WebhookKey    string            `json:"webhookKey"`
 	Keys          map[string]string `json:"keys"` // demo keys by plan
 }
 
@@ -68,7 +69,7 @@ func (d *dataDir) loadSecrets() (*secrets, error) {
 			return nil, fmt.Errorf("read secrets: %w", err)
 		}
 	}
-	for _, field := range []*string{&s.AdminToken, &s.InternalToken, &s.PlaybackKey} {
+	for _, field := range []*string{&s.AdminToken, &s.InternalToken, &s.PlaybackKey, &s.WebhookKey} {
 		if *field == "" {
 			*field = randomHex(32)
 		}

@@ -10,6 +10,7 @@ require (
 	github.com/caarlos0/env/v11 v11.4.2
 	github.com/google/go-cmp v0.7.0
 	github.com/linkreel/linkreel/services/auth v0.0.0
+	github.com/linkreel/linkreel/services/events v0.0.0
 	github.com/linkreel/linkreel/services/links v0.0.0
 	github.com/linkreel/linkreel/services/transcoding-worker v0.0.0
 	github.com/linkreel/linkreel/services/videos v0.0.0
@@ -20,6 +21,7 @@ require (
 require (
 	github.com/google/jsonschema-go v0.4.3 // indirect
 	github.com/modelcontextprotocol/go-sdk v1.8.0 // indirect
+	rsc.io/qr v0.2.0 // indirect
 )
 
 require (
@@ -130,6 +132,7 @@ require (
 
 replace (
 	github.com/linkreel/linkreel/services/auth => ../auth
+	github.com/linkreel/linkreel/services/events => ../events
 	github.com/linkreel/linkreel/services/links => ../links
 	github.com/linkreel/linkreel/services/transcoding-worker => ../transcoding-worker
 	github.com/linkreel/linkreel/services/videos => ../videos

@@ -18,6 +18,7 @@ import (
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/services/auth"
+	"github.com/linkreel/linkreel/services/events"
 	"github.com/linkreel/linkreel/services/links"
 	"github.com/linkreel/linkreel/services/standalone/internal/gateway"
 	worker "github.com/linkreel/linkreel/services/transcoding-worker"
@@ -35,6 +36,7 @@ func (s *Stack) buildServices(ctx context.Context) error {
 		{"auth", func() (*boot.Service, error) { return build(ctx, settings, auth.New) }},
 		{"links", func() (*boot.Service, error) { return build(ctx, settings, links.New) }},
 		{"videos", func() (*boot.Service, error) { return build(ctx, settings, videos.New) }},
+		{"events", func() (*boot.Service, error) { return build(ctx, settings, events.New) }},
 		{"transcoding-worker", func() (*boot.Service, error) { return build(ctx, settings, worker.New) }},
 	} {
 		svc, err := part.make()
@@ -66,12 +68,24 @@ func (s *Stack) wiring() map[string]string {
 		"LINKREEL_ADMIN_TOKEN":        s.secrets.AdminToken,
 		"LINKREEL_INTERNAL_TOKEN":     s.secrets.InternalToken,
 		"LINKREEL_TOKEN_SECRET":       s.secrets.PlaybackKey,
-		"LINKREEL_SPOOL_DIR":          s.dir.join("spool"),
-		"LINKREEL_SCRATCH_DIR":        s.dir.join("scratch"),
-		"LINKREEL_PUSH_JWKS_URL":      s.storageURL() + "/oauth2/v3/certs",
-		"LINKREEL_PUSH_AUDIENCE":      s.BaseURL + videos.StorageHookPath,
-		"LINKREEL_ADMIN_ADDR":         "",
+		"LINKREEL_WEBHOOK_SECRET_KEY": s.secrets.WebhookKey,
+		// Receivers on this machine are what a local run is for.
+		"LINKREEL_WEBHOOK_ALLOW_HTTP":    unlessSet("LINKREEL_WEBHOOK_ALLOW_HTTP", "true"),
+		"LINKREEL_WEBHOOK_ALLOW_PRIVATE": unlessSet("LINKREEL_WEBHOOK_ALLOW_PRIVATE", "true"),
+		"LINKREEL_SPOOL_DIR":             s.dir.join("spool"),
+		"LINKREEL_SCRATCH_DIR":           s.dir.join("scratch"),
+		"LINKREEL_PUSH_JWKS_URL":         s.storageURL() + "/oauth2/v3/certs",
+		"LINKREEL_PUSH_AUDIENCE":         s.BaseURL + videos.StorageHookPath,
+		"LINKREEL_ADMIN_ADDR":            "",
 	}
+}
+
+// unlessSet is a default that the process's environment may replace.
+func unlessSet(name, value string) string {
+	if set, ok := os.LookupEnv(name); ok {
+		return set
+	}
+	return value
 }
 
 // build makes a service from settings, as its own main makes it from the
@@ -128,7 +142,16 @@ func (s *Stack) serve(context.Context) error {
 	s.serveFast(s.services["links"].Handler("redirect"), s.public.short.listeners...)
 	s.serveFast(gateway.New(map[string]fasthttp.RequestHandler{
 		"auth": s.services["auth"].Handler("api"), "links": s.services["links"].Handler("api"), "videos": s.services["videos"].Handler("api"),
+		"events": s.services["events"].Handler("api"),
 	}), s.public.base.listeners...)
+	s.onClose(func(context.Context) error { // first of all: held requests would hold the listeners
+		for _, svc := range s.services {
+			for _, stop := range svc.Stopping {
+				stop()
+			}
+		}
+		return nil
+	})
 	return nil
 }
 

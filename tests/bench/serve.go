@@ -19,8 +19,10 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	outbox "github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/localcloud/firestore"
 	"github.com/linkreel/linkreel/services/auth"
+	"github.com/linkreel/linkreel/services/events"
 	"github.com/linkreel/linkreel/services/links"
 	"github.com/linkreel/linkreel/services/standalone"
 	worker "github.com/linkreel/linkreel/services/transcoding-worker"
@@ -86,7 +88,7 @@ func serveFiber(ctx context.Context) error {
 // serveFirestore is the database in a process of its own: in a cluster it is
 // Google's, and no part of what a redirect costs.
 func serveFirestore(ctx context.Context) error {
-	indexes, err := firestore.ParseIndexes(auth.Indexes, links.Indexes, videos.Indexes, worker.Indexes)
+	indexes, err := firestore.ParseIndexes(auth.Indexes, links.Indexes, videos.Indexes, worker.Indexes, outbox.Indexes, events.Indexes)
 	if err != nil {
 		return err
 	}

@@ -234,6 +234,17 @@ case_policy() {
 	fails k exec "$pod" -- bash -c "timeout 3 bash -c '</dev/tcp/$release-links/8080'"
 	fails k exec "$pod" -- bash -c "timeout 3 bash -c '</dev/tcp/$host_ip/22'"
 	ok "a worker reaches Redis, and neither the operator API, links nor the world"
+	# The image of events has no shell: a pod with its labels goes where it may go.
+	k delete pod caller --ignore-not-found --now >/dev/null
+	k run caller --restart Never --image-pull-policy Never --image localhost/linkreel/check:dev --labels "app.kubernetes.io/name=linkreel,app.kubernetes.io/instance=$release,app.kubernetes.io/component=events,probe=caller" --overrides '{"spec": {
+		"securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}}, "automountServiceAccountToken": false,
+		"containers": [{"name": "caller", "image": "localhost/linkreel/check:dev", "imagePullPolicy": "Never",
+			"args": ["reach", "'$release-auth':8082", "'$release-links':8080", "'$host_ip':22"],
+			"securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}}]}}' >/dev/null
+	k wait --for jsonpath='{.status.phase}'=Failed pod/caller --timeout 60s >/dev/null
+	[ "$(k logs caller | grep -c 'reached')" = 0 ] || die "events reached: $(k logs caller)"
+	k delete pod caller --now >/dev/null
+	ok "events, which calls users' addresses, reaches neither the operator API, links nor the host"
 }
 
 traffic() {
@@ -245,7 +256,7 @@ traffic() {
 case_rollouts() {
 	local service kinds
 	traffic
-	for service in auth links videos; do
+	for service in auth events links videos; do
 		kinds=$service
 		[ $service != links ] || kinds="redirect links"
 		for kind in $kinds; do

@@ -24,7 +24,7 @@ name is a setting in the service's Config; tests/cluster fails on one that is no
 {{- if eq .name "links" }}
 {{- $_ := set $env "LINKREEL_SHORT_BASE_URL" (include "linkreel.url" (dict "root" $root "host" $root.Values.hosts.short)) }}
 {{- end }}
-{{- if has .name (list "links" "videos") }}
+{{- if has .name (list "events" "links" "videos") }}
 {{- $_ := set $env "LINKREEL_AUTH_URL" (printf "http://%s-auth:8090" $full) }}
 {{- end }}
 {{- if eq .name "auth" }}
@@ -35,6 +35,22 @@ name is a setting in the service's Config; tests/cluster fails on one that is no
 {{- $_ := set $env "LINKREEL_SPOOL_DIR" "/var/lib/linkreel/spool" }}
 {{- with $root.Values.dnsResolver }}
 {{- $_ := set $env "DNS_RESOLVER" . }}
+{{- end }}
+{{- end }}
+{{- if eq .name "events" }}
+{{- with $root.Values.webhooks }}
+{{- if .allowHTTP }}
+{{- $_ := set $env "LINKREEL_WEBHOOK_ALLOW_HTTP" "true" }}
+{{- end }}
+{{- if .allowPrivate }}
+{{- $_ := set $env "LINKREEL_WEBHOOK_ALLOW_PRIVATE" "true" }}
+{{- end }}
+{{- with .resolver }}
+{{- $_ := set $env "LINKREEL_WEBHOOK_RESOLVER" . }}
+{{- end }}
+{{- with .egressProxy }}
+{{- $_ := set $env "LINKREEL_EGRESS_PROXY" . }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- if eq .name "worker" }}
@@ -95,6 +111,10 @@ name is a setting in the service's Config; tests/cluster fails on one that is no
 {{- if ne .name "worker" }}
 - name: LINKREEL_INTERNAL_TOKEN
   valueFrom: {secretKeyRef: {name: {{ $secret }}, key: internal-token}}
+{{- end }}
+{{- if eq .name "events" }}
+- name: LINKREEL_WEBHOOK_SECRET_KEY
+  valueFrom: {secretKeyRef: {name: {{ $secret }}, key: webhook-secret-key}}
 {{- end }}
 {{- if eq .name "videos" }}
 - name: LINKREEL_TOKEN_SECRET

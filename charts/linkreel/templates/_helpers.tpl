@@ -1,5 +1,5 @@
-{{/* The four services, in the order in which they are written. */}}
-{{- define "linkreel.services" -}}auth links videos worker{{- end }}
+{{/* The five services, in the order in which they are written. */}}
+{{- define "linkreel.services" -}}auth events links videos worker{{- end }}
 
 {{- define "linkreel.fullname" -}}
 {{- $name := default .Chart.Name .Values.nameOverride }}
@@ -46,6 +46,7 @@ imagePullSecrets: {{ toYaml . | nindent 2 }}
 {{- define "linkreel.ports" -}}
 {{- if eq . "auth" }}{api: 8080, operator: 8082, internal: 8090}
 {{- else if eq . "links" }}{api: 8080, redirect: 8081, internal: 8090}
+{{- else if eq . "events" }}{api: 8080}
 {{- else if eq . "videos" }}{api: 8080, internal: 8090}
 {{- else }}{}
 {{- end }}
@@ -97,6 +98,8 @@ Everything that is nobody's is auth's: docs, the API document, the JSON 404.
 - {path: /api/v1/links, service: links}
 - {path: /api/v1/domains, service: links}
 - {path: /api/v1/videos, service: videos}
+- {path: /api/v1/events, service: events}
+- {path: /api/v1/webhooks, service: events}
 - {path: /v, service: videos}
 - {path: /embed, service: videos}
 - {path: /oembed, service: videos}

@@ -50,8 +50,14 @@ func documentID(r BeginRequest) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// holdsSecret reports whether an answer hands out an API key.
-func holdsSecret(r Response) bool { return bytes.Contains(r.Body, []byte(identity.KeyPrefix)) }
+// holdsSecret reports whether an answer hands out an API key or a webhook's
+// signing secret.
+func holdsSecret(r Response) bool {
+	return bytes.Contains(r.Body, []byte(identity.KeyPrefix)) || bytes.Contains(r.Body, []byte(webhookSecretPrefix))
+}
+
+// webhookSecretPrefix starts the secrets of Standard Webhooks.
+const webhookSecretPrefix = "whsec_"
 
 var errOtherSecret = errors.New("sealed for another API key")
 

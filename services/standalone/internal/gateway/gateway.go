@@ -25,6 +25,8 @@ var Routes = []Route{
 	{"/api/v1/links", "links"},
 	{"/api/v1/domains", "links"},
 	{"/api/v1/videos", "videos"},
+	{"/api/v1/events", "events"},
+	{"/api/v1/webhooks", "events"},
 	{"/v", "videos"},
 	{"/embed", "videos"},
 	{"/oembed", "videos"},

@@ -1,0 +1,41 @@
+// Package api is how feeds and webhooks are asked for: the routes below
+// /api/v1/events and /api/v1/webhooks.
+package api
+
+import (
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/services/events/internal/caller"
+	"github.com/linkreel/linkreel/services/events/internal/feed"
+	"github.com/linkreel/linkreel/services/events/internal/webhook"
+)
+
+// Options are what the routes need.
+type Options struct {
+	Feed     *feed.Service
+	Webhooks *webhook.Service
+	Policy   caller.Policy // which addresses a webhook may have
+}
+
+type api struct{ Options }
+
+// Routes adds the routes.
+func Routes(a *httpapi.API, opt Options) {
+	h := api{opt}
+	a.Handle(fiber.MethodGet, "/api/v1/events", httpapi.Access{Scope: identity.EventsRead}, h.listEvents)
+
+	read := httpapi.Access{Scope: identity.WebhooksRead}
+	write := httpapi.Access{Scope: identity.WebhooksWrite, Plan: identity.Creator}
+	a.Handle(fiber.MethodGet, "/api/v1/webhooks", read, h.listWebhooks)
+	a.Handle(fiber.MethodPost, "/api/v1/webhooks", write, h.createWebhook)
+	a.Handle(fiber.MethodGet, "/api/v1/webhooks/:id", read, h.getWebhook)
+	a.Handle(fiber.MethodPatch, "/api/v1/webhooks/:id", write, h.changeWebhook)
+	a.Handle(fiber.MethodDelete, "/api/v1/webhooks/:id", write, h.deleteWebhook)
+	a.Handle(fiber.MethodPost, "/api/v1/webhooks/:id/roll-secret", write, h.rollSecret)
+	a.Handle(fiber.MethodPost, "/api/v1/webhooks/:id/test", write, h.test)
+	a.Handle(fiber.MethodPost, "/api/v1/webhooks/:id/replay", write, h.replay)
+	a.Handle(fiber.MethodGet, "/api/v1/webhooks/:id/deliveries", read, h.listDeliveries)
+	a.Handle(fiber.MethodPost, "/api/v1/webhooks/:id/deliveries/:delivery/retry", write, h.retry)
+}

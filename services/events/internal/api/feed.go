@@ -1,0 +1,139 @@
+package api
+
+import (
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/services/events/internal/feed"
+)
+
+type eventBody struct {
+	ID        string          `json:"id"`
+	Type      string          `json:"type"`
+	Object    string          `json:"object"`
+	CreatedAt int64           `json:"createdAt"`
+	Actor     actorBody       `json:"actor"`
+	RequestID *string         `json:"requestId"`
+	Data      json.RawMessage `json:"data"`
+}
+
+type actorBody struct {
+	Type string `json:"type"`
+	ID   string `json:"id"`
+	Name string `json:"name"`
+}
+
+type feedBody struct {
+	Data       []eventBody `json:"data"`
+	HasMore    bool        `json:"hasMore"`
+	NextCursor *string     `json:"nextCursor"`
+}
+
+// Longest hold of a request, and longest filter.
+const (
+	maxWait   = 25
+	maxObject = 64
+)
+
+// listEvents reads the feed: newest first, or with `after` or `wait` oldest first
+// from a place.
+func (h api) listEvents(c *fiber.Ctx) error {
+	ctx := c.UserContext()
+	account := identity.FromContext(ctx).AccountID
+	q, wait, err := feedQuery(c, account)
+	if err != nil {
+		return err
+	}
+	args := c.Request().URI().QueryArgs()
+	switch {
+	case args.Has("after"):
+		if q.After, err = h.Feed.Place(ctx, account, c.Query("after")); err != nil {
+			return err
+		}
+	case args.Has("wait"): // from now on
+		if q.After, err = h.Feed.Head(ctx, account); err != nil {
+			return err
+		}
+	case c.Query("cursor") != "":
+		if q.Before, err = h.Feed.Place(ctx, account, c.Query("cursor")); err != nil {
+			return err
+		}
+	}
+	var page feed.Page
+	if wait > 0 {
+		page, err = h.Feed.Wait(ctx, q, wait)
+	} else {
+		page, err = h.Feed.Read(ctx, q)
+	}
+	if err != nil {
+		return err
+	}
+	return httpapi.JSON(c, fiber.StatusOK, toFeed(q, page))
+}
+
+func feedQuery(c *fiber.Ctx, account string) (q feed.Query, wait time.Duration, err error) {
+	fields := &httpapi.Fields{}
+	q = feed.Query{AccountID: account, Object: c.Query("object")}
+	limit, bad := httpapi.Limit(c)
+	fields.Add(bad...)
+	q.Limit = limit
+	args := c.Request().URI().QueryArgs()
+	seen := map[events.Type]bool{}
+	for _, name := range args.PeekMulti("type") {
+		t := events.Type(name)
+		if !t.Known() {
+			fields.Add(apierr.Detail{Field: "type", Code: apierr.Unknown, Message: "There is no such type of event."})
+		} else if !seen[t] {
+			seen[t] = true
+			q.Types = append(q.Types, t)
+		}
+	}
+	if len(q.Object) > maxObject {
+		fields.Add(apierr.Detail{Field: "object", Code: apierr.TooLong, Message: "Use the id of a record.", Max: maxObject})
+	}
+	q.Forward = args.Has("after") || args.Has("wait")
+	if q.Forward && args.Has("cursor") {
+		fields.Add(apierr.Detail{Field: "cursor", Code: apierr.NotAllowed, Message: "Use `cursor` to read backwards or `after` to read forwards, not both."})
+	}
+	if args.Has("wait") {
+		n, err := strconv.Atoi(c.Query("wait"))
+		if err != nil || n < 0 || n > maxWait {
+			fields.Add(apierr.Detail{Field: "wait", Code: apierr.OutOfRange, Message: "Use whole seconds from 0 to 25.", Max: maxWait})
+		}
+		wait = time.Duration(n) * time.Second
+	}
+	return q, wait, fields.Err()
+}
+
+func toFeed(q feed.Query, page feed.Page) feedBody {
+	out := feedBody{Data: make([]eventBody, len(page.Events)), HasMore: page.More}
+	last := q.After
+	for i, e := range page.Events {
+		out.Data[i] = toEvent(e)
+		last = e.Seq
+	}
+	// Reading forwards there is always a next time.
+	if q.Forward || page.More {
+		cursor := feed.Cursor(q.AccountID, last)
+		out.NextCursor = &cursor
+	}
+	return out
+}
+
+func toEvent(e *feed.Event) eventBody {
+	b := eventBody{
+		ID: e.ID, Type: string(e.Type), Object: e.Object, CreatedAt: e.At.UnixMilli(),
+		Actor: actorBody{string(e.Actor.Type), e.Actor.ID, e.Actor.Name}, Data: json.RawMessage(e.Data),
+	}
+	if e.RequestID != "" {
+		b.RequestID = &e.RequestID
+	}
+	return b
+}

@@ -1,0 +1,291 @@
+package api
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/jsdate"
+	"github.com/linkreel/linkreel/services/events/internal/feed"
+	"github.com/linkreel/linkreel/services/events/internal/webhook"
+)
+
+func (h api) listWebhooks(c *fiber.Ctx) error {
+	ctx := c.UserContext()
+	found, err := h.Webhooks.List(ctx, account(c))
+	if err != nil {
+		return err
+	}
+	out := listBody[webhookBody]{Data: make([]webhookBody, len(found))}
+	for i, w := range found {
+		out.Data[i] = toWebhook(w)
+	}
+	return httpapi.JSON(c, fiber.StatusOK, out)
+}
+
+func (h api) createWebhook(c *fiber.Ctx) error {
+	ctx := c.UserContext()
+	var body struct {
+		URL         string   `json:"url"`
+		Events      []string `json:"events"`
+		Description *string  `json:"description"`
+	}
+	fields, err := httpapi.Decode(c, &body)
+	if err != nil {
+		return err
+	}
+	draft := webhook.Draft{Address: h.address(fields, body.URL), Events: subscribed(fields, body.Events)}
+	if body.Description != nil {
+		draft.Description = *body.Description
+	}
+	if err := fields.Err(); err != nil {
+		return err
+	}
+	w, err := h.Webhooks.Create(ctx, account(c), httpapi.OriginOf(ctx), draft)
+	if err != nil {
+		return err
+	}
+	out := withSecret(w)
+	out.IgnoredFields = fields.Unknown
+	c.Set(fiber.HeaderETag, httpapi.ETag(w.Rev))
+	return httpapi.Created(c, "/api/v1/webhooks/"+w.ID, out)
+}
+
+func (h api) getWebhook(c *fiber.Ctx) error {
+	w, err := h.Webhooks.Get(c.UserContext(), account(c), c.Params("id"))
+	if err != nil {
+		return err
+	}
+	c.Set(fiber.HeaderETag, httpapi.ETag(w.Rev))
+	return httpapi.JSON(c, fiber.StatusOK, toWebhook(w))
+}
+
+func (h api) changeWebhook(c *fiber.Ctx) error {
+	ctx := c.UserContext()
+	found, err := h.Webhooks.Get(ctx, account(c), c.Params("id")) // 404 goes before 400
+	if err != nil {
+		return err
+	}
+	var body struct {
+		URL         httpapi.Optional[string]   `json:"url"`
+		Events      httpapi.Optional[[]string] `json:"events"`
+		Description httpapi.Optional[string]   `json:"description"`
+		Enabled     httpapi.Optional[bool]     `json:"enabled"`
+	}
+	fields, err := httpapi.Decode(c, &body)
+	if err != nil {
+		return err
+	}
+	var change webhook.Change
+	if body.URL.Set {
+		a := h.address(fields, body.URL.Value)
+		change.URL = &a
+	}
+	if body.Events.Set {
+		change.Events = subscribed(fields, body.Events.Value)
+	}
+	if body.Description.Set {
+		change.Description = &body.Description.Value // null clears
+	}
+	if body.Enabled.Set {
+		change.Enabled = &body.Enabled.Value
+	}
+	if err := fields.Err(); err != nil {
+		return err
+	}
+	w, err := h.Webhooks.Change(ctx, account(c), found.ID, httpapi.IfMatch(c).Check, change)
+	if err != nil {
+		return err
+	}
+	out := toWebhook(w)
+	out.IgnoredFields = fields.Unknown
+	c.Set(fiber.HeaderETag, httpapi.ETag(w.Rev))
+	return httpapi.JSON(c, fiber.StatusOK, out)
+}
+
+func (h api) deleteWebhook(c *fiber.Ctx) error {
+	if err := h.Webhooks.Delete(c.UserContext(), account(c), c.Params("id"), httpapi.IfMatch(c).Check); err != nil {
+		return err
+	}
+	return httpapi.NoContent(c)
+}
+
+func (h api) rollSecret(c *fiber.Ctx) error {
+	ctx := c.UserContext()
+	found, err := h.Webhooks.Get(ctx, account(c), c.Params("id")) // 404 goes before 400
+	if err != nil {
+		return err
+	}
+	var body struct {
+		OverlapSeconds float64 `json:"overlapSeconds"` // a whole number, which JSON may write as 1.0
+	}
+	fields, err := httpapi.DecodeOptional(c, &body)
+	if err != nil {
+		return err
+	}
+	if err := fields.Err(); err != nil {
+		return err
+	}
+	w, err := h.Webhooks.Roll(ctx, account(c), found.ID, time.Duration(body.OverlapSeconds)*time.Second)
+	if err != nil {
+		return err
+	}
+	c.Set(fiber.HeaderETag, httpapi.ETag(w.Rev))
+	return httpapi.JSON(c, fiber.StatusOK, withSecret(w))
+}
+
+func (h api) test(c *fiber.Ctx) error {
+	ctx := c.UserContext()
+	d, err := h.Webhooks.Test(ctx, account(c), c.Params("id"), httpapi.OriginOf(ctx))
+	if err != nil {
+		return err
+	}
+	return httpapi.JSON(c, fiber.StatusAccepted, toDelivery(d))
+}
+
+func (h api) replay(c *fiber.Ctx) error {
+	ctx := c.UserContext()
+	found, err := h.Webhooks.Get(ctx, account(c), c.Params("id")) // 404 goes before 400
+	if err != nil {
+		return err
+	}
+	var body struct {
+		From any `json:"from"`
+		To   any `json:"to"`
+	}
+	fields, err := httpapi.Decode(c, &body)
+	if err != nil {
+		return err
+	}
+	from, to := instant(fields, "from", body.From), instant(fields, "to", body.To)
+	if err := fields.Err(); err != nil {
+		return err
+	}
+	r, err := h.Webhooks.Replay(ctx, account(c), found.ID, from, to, httpapi.OriginOf(ctx))
+	if err != nil {
+		return err
+	}
+	return httpapi.JSON(c, fiber.StatusAccepted, replayBody{ID: r.ID, WebhookID: r.WebhookID, From: r.From.UnixMilli(), To: r.To.UnixMilli()})
+}
+
+func (h api) listDeliveries(c *fiber.Ctx) error {
+	ctx := c.UserContext()
+	if _, err := h.Webhooks.Get(ctx, account(c), c.Params("id")); err != nil { // 404 goes before 400
+		return err
+	}
+	limit, bad := httpapi.Limit(c)
+	if len(bad) > 0 {
+		return apierr.Invalid(bad...)
+	}
+	before, err := parseDeliveryCursor(c.Query("cursor"))
+	if err != nil {
+		return err
+	}
+	found, more, err := h.Webhooks.Deliveries(ctx, account(c), c.Params("id"), before, limit)
+	if err != nil {
+		return err
+	}
+	out := pageBody[deliveryBody]{Data: make([]deliveryBody, len(found)), HasMore: more}
+	for i, d := range found {
+		out.Data[i] = toDelivery(d)
+	}
+	if more {
+		cursor := deliveryCursor(found[len(found)-1])
+		out.NextCursor = &cursor
+	}
+	return httpapi.JSON(c, fiber.StatusOK, out)
+}
+
+func (h api) retry(c *fiber.Ctx) error {
+	d, err := h.Webhooks.Retry(c.UserContext(), account(c), c.Params("id"), c.Params("delivery"))
+	if err != nil {
+		return err
+	}
+	return httpapi.JSON(c, fiber.StatusAccepted, toDelivery(d))
+}
+
+func account(c *fiber.Ctx) string { return identity.FromContext(c.UserContext()).AccountID }
+
+// address judges a receiver's address.
+func (h api) address(fields *httpapi.Fields, text string) webhook.Address {
+	if fields.Bad("url") {
+		return webhook.Address{}
+	}
+	a, bad := h.Policy.Parse(text)
+	if bad != nil {
+		bad.Field = "url"
+		fields.Add(*bad)
+	}
+	return a
+}
+
+// subscribed judges the names of events; doubles are dropped.
+func subscribed(fields *httpapi.Fields, names []string) []string {
+	if fields.Bad("events") {
+		return nil
+	}
+	out := []string{}
+	for i, name := range names {
+		if name != webhook.All && !events.Type(name).Known() {
+			fields.Add(apierr.Detail{Field: "events." + strconv.Itoa(i), Code: apierr.Unknown, Message: "There is no such type of event. Use the names in the documentation, or \"*\" for all."})
+		} else if !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	if slices.Contains(out, webhook.All) {
+		return []string{webhook.All}
+	}
+	return out
+}
+
+// instant reads a time as the rest of the API does: milliseconds, or what
+// JavaScript's Date takes.
+func instant(fields *httpapi.Fields, field string, value any) time.Time {
+	if fields.Bad(field) {
+		return time.Time{}
+	}
+	var ms int64
+	ok := false
+	switch v := value.(type) {
+	case string:
+		ms, ok = jsdate.Parse(v)
+	case float64:
+		ms, ok = jsdate.FromNumber(v)
+	}
+	t := time.UnixMilli(ms)
+	if !ok || t.Year() < 1 || t.Year() > 9999 {
+		fields.Add(apierr.Detail{Field: field, Code: apierr.InvalidFormat, Message: "Use an ISO 8601 date or milliseconds since 1970."})
+	}
+	return t
+}
+
+// deliveryCursor names the place of a delivery in its webhook's list.
+func deliveryCursor(d *webhook.Delivery) string {
+	var at [8]byte
+	binary.BigEndian.PutUint64(at[:], uint64(d.CreatedAt.UnixMicro())) //nolint:gosec // years from 1970 on
+	return base64.RawURLEncoding.EncodeToString(append(at[:], d.ID...))
+}
+
+func parseDeliveryCursor(text string) (webhook.DeliveryPlace, error) {
+	if text == "" {
+		return webhook.DeliveryPlace{}, nil
+	}
+	b, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil || len(b) < 8 || len(b) > 72 || !strings.HasPrefix(string(b[8:]), "whd_") || strings.Contains(string(b[8:]), "/") {
+		return webhook.DeliveryPlace{}, feed.ErrCursor
+	}
+	at := int64(binary.BigEndian.Uint64(b)) //nolint:gosec // checked below
+	if at < 0 || at > 1<<52 {
+		return webhook.DeliveryPlace{}, feed.ErrCursor
+	}
+	return webhook.DeliveryPlace{At: time.UnixMicro(at), ID: string(b[8:])}, nil
+}

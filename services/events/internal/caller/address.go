@@ -1,0 +1,118 @@
+package caller
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// Policy says what may be called beyond public addresses over https.
+type Policy struct {
+	// AllowHTTP lets webhooks use plain http.
+	AllowHTTP bool
+	// AllowPrivate lets webhooks reach loopback and private networks: RFC 1918, RFC
+	// 6598 and unique local addresses. Everything else that is special stays closed.
+	AllowPrivate bool
+}
+
+// block is an entry of IANA's special-purpose address registries, or of another
+// one that no receiver is in.
+type block struct {
+	prefix  netip.Prefix
+	name    string
+	private bool // open with Policy.AllowPrivate
+}
+
+func special(prefix, name string) block {
+	return block{prefix: netip.MustParsePrefix(prefix), name: name}
+}
+
+func private(prefix, name string) block {
+	return block{prefix: netip.MustParsePrefix(prefix), name: name, private: true}
+}
+
+// blocks are the IPv4 and IPv6 Special-Purpose Address Registries of IANA, whole,
+// with multicast and the former class E, and what has been taken out of use.
+// Blocks that the registries call globally reachable are here too: no receiver
+// lives in an anycast address of a protocol. Of IPv6, 2000::/3 alone is public (see
+// Check), so most of its entries only name the reason.
+var blocks = []block{
+	special("0.0.0.0/8", "this network"),
+	private("10.0.0.0/8", "private"),
+	private("100.64.0.0/10", "shared address space"),
+	private("127.0.0.0/8", "loopback"),
+	special("169.254.0.0/16", "link-local"),
+	private("172.16.0.0/12", "private"),
+	special("192.0.0.0/24", "IETF protocol assignments"),
+	special("192.0.2.0/24", "documentation"),
+	special("192.31.196.0/24", "AS112"),
+	special("192.52.193.0/24", "AMT"),
+	special("192.88.99.0/24", "6to4 relay anycast"),
+	private("192.168.0.0/16", "private"),
+	special("192.175.48.0/24", "AS112"),
+	special("198.18.0.0/15", "benchmarking"),
+	special("198.51.100.0/24", "documentation"),
+	special("203.0.113.0/24", "documentation"),
+	special("224.0.0.0/4", "multicast"),
+	special("240.0.0.0/4", "reserved"),
+
+	private("::1/128", "loopback"),
+	special("::/96", "unspecified or IPv4-compatible"),
+	special("::ffff:0:0:0/96", "IPv4-translated"),
+	special("64:ff9b::/96", "NAT64"),
+	special("64:ff9b:1::/48", "NAT64, local"),
+	special("100::/64", "discard only"),
+	special("100:0:0:1::/64", "dummy prefix"),
+	special("2001::/23", "IETF protocol assignments, Teredo and ORCHID"),
+	special("2001:db8::/32", "documentation"),
+	special("2002::/16", "6to4"),
+	special("2620:4f:8000::/48", "AS112"),
+	special("3ffe::/16", "6bone"),
+	special("3fff::/20", "documentation"),
+	special("5f00::/16", "segment routing"),
+	private("fc00::/7", "unique local"),
+	special("fe80::/10", "link-local"),
+	special("fec0::/10", "site-local"),
+	special("ff00::/8", "multicast"),
+}
+
+// unicast is what the world's IPv6 addresses are allotted from. Special blocks
+// that are made up outside of it are closed before anybody lists them here.
+var unicast = netip.MustParsePrefix("2000::/3")
+
+// BlockedError says why an address is not called.
+type BlockedError struct{ Addr, Why string }
+
+func (e *BlockedError) Error() string {
+	return fmt.Sprintf("the address %s is not public (%s)", e.Addr, e.Why)
+}
+
+// Check refuses an address that no webhook may reach. A mapped IPv4 address is
+// judged as IPv4, since that is what a socket makes of it; other IPv6 forms that
+// carry an IPv4 address are refused whole.
+func (p Policy) Check(addr netip.Addr) error {
+	if addr.Zone() != "" {
+		return &BlockedError{addr.String(), "it names an interface"}
+	}
+	addr = addr.Unmap()
+	for _, b := range blocks {
+		if b.prefix.Contains(addr) {
+			if b.private && p.AllowPrivate {
+				return nil
+			}
+			return &BlockedError{addr.String(), b.name}
+		}
+	}
+	if addr.Is6() && !unicast.Contains(addr) {
+		return &BlockedError{addr.String(), "not global unicast"}
+	}
+	return nil
+}
+
+// CheckPort allows the web's ports and those that need no privilege: mail, DNS,
+// SSH and their like are below 1024.
+func CheckPort(port uint16) error {
+	if port == 80 || port == 443 || port > 1023 {
+		return nil
+	}
+	return fmt.Errorf("port %d is not allowed: use 80, 443 or one above 1023", port)
+}

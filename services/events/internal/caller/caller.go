@@ -1,0 +1,193 @@
+// Package caller sends messages to addresses that users gave. It is the only code
+// of Linkreel that calls such an address.
+//
+// What is checked is the address that a socket is about to connect to, on each
+// connection and after all name resolution, so a name that changes its answer
+// between two look-ups gains nothing. No proxy settings of the environment are
+// used, no redirect is followed, an answer is read to 64 KiB at most and never
+// unpacked, and a call ends after 15 seconds whatever the receiver does.
+package caller
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"syscall"
+	"time"
+
+	"github.com/linkreel/linkreel/services/events/internal/webhook"
+)
+
+// Timeout bounds a call, from the first look-up to the last byte that is read.
+const Timeout = 15 * time.Second
+
+const (
+	maxAnswer = 64 << 10
+	keptBytes = 1 << 10
+	// drainTime bounds how long the body of an answer is read: its status has
+	// decided already.
+	drainTime = 2 * time.Second
+)
+
+// Config shapes a Caller.
+type Config struct {
+	Policy
+	// Resolver is host:port of a DNS server; empty is the system's.
+	Resolver string
+	// Proxy is the http:// address of a proxy that takes CONNECT. Names are resolved
+	// and addresses are checked here all the same.
+	Proxy string
+	// Roots verify receivers' certificates; nil is the system's.
+	Roots *x509.CertPool
+	// Timeout replaces the constant in tests.
+	Timeout time.Duration
+}
+
+// Caller sends messages. It is safe for concurrent use.
+type Caller struct {
+	cfg      Config
+	resolver *net.Resolver
+	proxy    *url.URL
+	client   *http.Client
+}
+
+// New makes a caller.
+func New(cfg Config) (*Caller, error) {
+	if cfg.Timeout <= 0 {
+		cfg.Timeout = Timeout
+	}
+	c := &Caller{cfg: cfg, resolver: net.DefaultResolver}
+	if cfg.Resolver != "" {
+		if _, _, err := net.SplitHostPort(cfg.Resolver); err != nil {
+			return nil, fmt.Errorf("resolver %q is not host:port: %w", cfg.Resolver, err)
+		}
+		c.resolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, cfg.Resolver)
+		}}
+	}
+	if cfg.Proxy != "" {
+		proxy, err := url.Parse(cfg.Proxy)
+		if err != nil || proxy.Scheme != "http" || proxy.Host == "" {
+			return nil, errors.New("the egress proxy is not an http:// address")
+		}
+		if proxy.Port() == "" {
+			proxy.Host = net.JoinHostPort(proxy.Hostname(), "80")
+		}
+		c.proxy = proxy
+	}
+	c.client = &http.Client{
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{
+			Proxy:                  nil, // whatever the environment says
+			DialContext:            c.dial,
+			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: cfg.Roots},
+			TLSHandshakeTimeout:    5 * time.Second,
+			DisableCompression:     true, // an answer that unpacks to gigabytes stays small
+			MaxResponseHeaderBytes: 32 << 10,
+			MaxConnsPerHost:        16,
+			MaxIdleConns:           500,
+			MaxIdleConnsPerHost:    2,
+			IdleConnTimeout:        30 * time.Second,
+		},
+	}
+	return c, nil
+}
+
+// Close frees idle connections.
+func (c *Caller) Close() { c.client.CloseIdleConnections() }
+
+// Send makes one call and says what came of it. It returns no error: every way in
+// which a call can fail is an answer to the question whether it arrived.
+func (c *Caller) Send(ctx context.Context, target string, header map[string]string, body []byte) webhook.Result {
+	started := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	r := c.send(ctx, target, header, body)
+	r.Duration = time.Since(started)
+	return r
+}
+
+func (c *Caller) send(ctx context.Context, target string, header map[string]string, body []byte) (r webhook.Result) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, bytes.NewReader(body))
+	if err != nil {
+		r.Error = "The address cannot be called."
+		return r
+	}
+	// The installation may have been told otherwise since the webhook was made.
+	if req.URL.Scheme != "https" && (req.URL.Scheme != "http" || !c.cfg.AllowHTTP) {
+		r.Error = "The address is not https."
+		return r
+	}
+	for name, value := range header {
+		req.Header.Set(name, value)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", "Linkreel-Webhooks/1")
+	res, err := c.client.Do(req) //nolint:gosec // a user's address; dial checks where it leads
+	if err != nil {
+		r.Error = sentence(err)
+		return r
+	}
+	defer res.Body.Close()
+	r.Status = res.StatusCode
+	r.RetryAfter = retryAfter(res.Header.Get("Retry-After"), time.Now())
+	r.Answer = c.read(ctx, res.Body)
+	switch {
+	case r.Status >= 300 && r.Status < 400:
+		r.Error = fmt.Sprintf("The receiver answered %d. Redirects are not followed: use the address it leads to.", r.Status)
+	case r.Status < 200 || r.Status > 299:
+		r.Error = fmt.Sprintf("The receiver answered %d.", r.Status)
+	}
+	return r
+}
+
+// read takes the start of an answer. Reading more than is kept lets a connection
+// be used again after an answer of usual size.
+func (c *Caller) read(ctx context.Context, body io.ReadCloser) string {
+	stop := time.AfterFunc(drainTime, func() { _ = body.Close() })
+	defer stop.Stop()
+	var kept bytes.Buffer
+	n, _ := io.Copy(&kept, io.LimitReader(body, keptBytes)) // what did not come is not kept
+	if n == keptBytes && ctx.Err() == nil {
+		_, _ = io.CopyN(io.Discard, body, maxAnswer-keptBytes)
+	}
+	return printable(kept.Bytes())
+}
+
+// sentence tells the owner of a webhook what went wrong, without our insides: no
+// address of our network, no text of a library.
+func sentence(err error) string {
+	var (
+		blocked *BlockedError
+		dns     *net.DNSError
+		unknown x509.UnknownAuthorityError
+		name    x509.HostnameError
+		invalid x509.CertificateInvalidError
+		record  tls.RecordHeaderError
+		timeout net.Error
+	)
+	switch {
+	case errors.As(err, &blocked):
+		return "The host's address is not public, so it was not called."
+	case errors.As(err, &dns) && dns.IsNotFound:
+		return "The host's name has no address."
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		return "The receiver did not answer in time."
+	case errors.As(err, &dns):
+		return "The host's name could not be looked up."
+	case errors.As(err, &unknown), errors.As(err, &name), errors.As(err, &invalid), errors.As(err, &record):
+		return "The receiver's certificate is not valid for this address."
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "The receiver refused the connection."
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return "The receiver closed the connection before it answered."
+	}
+	return "The receiver could not be reached."
+}

@@ -1,0 +1,98 @@
+package caller
+
+import (
+	"bufio"
+	"context"
+	"encoding/base64"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+const connectTime = 5 * time.Second
+
+// dial connects to a receiver. The check sits in ControlContext, which runs for
+// each address that is tried, after resolution and before the connection is made.
+func (c *Caller) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	host, portText, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, fmt.Errorf("dial %q: %w", address, err)
+	}
+	port, err := strconv.ParseUint(portText, 10, 16)
+	if err != nil {
+		return nil, fmt.Errorf("dial %q: %w", address, err)
+	}
+	if err := CheckPort(uint16(port)); err != nil {
+		return nil, err
+	}
+	if c.proxy != nil {
+		return c.tunnel(ctx, host, uint16(port))
+	}
+	d := net.Dialer{Timeout: connectTime, Resolver: c.resolver, ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
+		to, err := netip.ParseAddrPort(address)
+		if err != nil {
+			return fmt.Errorf("dial %q: %w", address, err)
+		}
+		return c.cfg.Check(to.Addr())
+	}}
+	return d.DialContext(ctx, network, address)
+}
+
+// tunnel goes through the egress proxy. The proxy is told an address and no name:
+// it would look the name up again, and might find another answer than the one
+// that was checked.
+func (c *Caller) tunnel(ctx context.Context, host string, port uint16) (net.Conn, error) {
+	addrs, err := c.resolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return nil, err
+	}
+	last := error(&net.DNSError{Err: "no address", Name: host, IsNotFound: true})
+	for _, addr := range addrs {
+		if last = c.cfg.Check(addr); last != nil {
+			continue
+		}
+		var conn net.Conn
+		if conn, last = c.connect(ctx, netip.AddrPortFrom(addr.Unmap(), port).String()); last == nil {
+			return conn, nil
+		}
+	}
+	return nil, last
+}
+
+// connect asks the proxy for a connection to an address.
+func (c *Caller) connect(ctx context.Context, target string) (_ net.Conn, err error) {
+	conn, err := (&net.Dialer{Timeout: connectTime}).DialContext(ctx, "tcp", c.proxy.Host)
+	if err != nil {
+		return nil, fmt.Errorf("egress proxy: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			_ = conn.Close()
+		}
+	}()
+	if err := conn.SetDeadline(time.Now().Add(connectTime)); err != nil {
+		return nil, fmt.Errorf("egress proxy: %w", err)
+	}
+	var login string
+	if u := c.proxy.User; u != nil {
+		password, _ := u.Password()
+		login = "Proxy-Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte(u.Username()+":"+password)) + "\r\n"
+	}
+	if _, err := fmt.Fprintf(conn, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n%s\r\n", target, target, login); err != nil {
+		return nil, fmt.Errorf("egress proxy: %w", err)
+	}
+	r := bufio.NewReaderSize(conn, 4096)
+	res, err := http.ReadResponse(r, &http.Request{Method: http.MethodConnect})
+	if err != nil {
+		return nil, fmt.Errorf("egress proxy: %w", err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK || r.Buffered() > 0 {
+		return nil, fmt.Errorf("egress proxy answered %d", res.StatusCode)
+	}
+	return conn, conn.SetDeadline(time.Time{})
+}

@@ -1,0 +1,130 @@
+package delivery
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+)
+
+// settler gives places, one commit of an account at a time in this replica, and
+// at a pace that the account's document in feeds can take.
+type settler struct {
+	settle func(ctx context.Context, accountID string) (n int, more bool, err error)
+	slots  *semaphore.Weighted
+
+	mu       sync.Mutex
+	accounts map[string]*turn
+}
+
+// turn is an account that is being settled.
+type turn struct {
+	running bool
+	// next is the round after the one that runs: whoever asks meanwhile shares it,
+	// since the running one may have looked before the change.
+	next *round
+	// tokens are commits that may be made at once; they come back one a second. A
+	// document takes about one write a second for long, and more for a while.
+	tokens float64
+	at     time.Time
+}
+
+type round struct{ done chan struct{} }
+
+const burst = 10
+
+func newSettler(settle func(context.Context, string) (int, bool, error)) *settler {
+	return &settler{settle: settle, slots: semaphore.NewWeighted(16), accounts: map[string]*turn{}}
+}
+
+// ask makes sure that a round of the account begins after this call, and gives
+// its end. ctx bounds the work, which goes on when the caller has left.
+func (s *settler) ask(ctx context.Context, accountID string) <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.accounts[accountID]
+	if t == nil {
+		t = &turn{tokens: burst, at: time.Now()}
+		s.accounts[accountID] = t
+	}
+	if t.next == nil {
+		t.next = &round{done: make(chan struct{})}
+	}
+	r := t.next
+	if !t.running {
+		t.running = true
+		go s.run(context.WithoutCancel(ctx), accountID, t)
+	}
+	return r.done
+}
+
+// run does rounds until nobody asks for another one.
+func (s *settler) run(ctx context.Context, accountID string, t *turn) {
+	for {
+		pause(ctx, s.wait(t))
+		s.mu.Lock()
+		r := t.next
+		t.next = nil
+		if r == nil {
+			t.running = false
+			s.forget()
+			s.mu.Unlock()
+			return
+		}
+		s.mu.Unlock()
+		commits := s.round(ctx, accountID)
+		s.mu.Lock()
+		t.tokens -= commits
+		s.mu.Unlock()
+		close(r.done)
+	}
+}
+
+// round works until nothing waits, and counts the commits it made. A backlog is
+// worked off at full speed: it ends.
+func (s *settler) round(ctx context.Context, accountID string) (commits float64) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	if s.slots.Acquire(ctx, 1) != nil {
+		return 0
+	}
+	defer s.slots.Release(1)
+	for {
+		n, more, err := s.settle(ctx, accountID)
+		if err != nil {
+			slog.WarnContext(ctx, "events of an account have no place yet", "account", accountID, "error", err)
+		}
+		if n > 0 {
+			commits++
+		}
+		if err != nil || !more {
+			return min(commits, burst)
+		}
+	}
+}
+
+func (s *settler) wait(t *turn) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	t.tokens = min(burst, t.tokens+now.Sub(t.at).Seconds())
+	t.at = now
+	if t.next == nil {
+		return 0
+	}
+	return time.Duration(max(0, -t.tokens) * float64(time.Second))
+}
+
+// forget drops accounts that have rested: their tokens are all back.
+func (s *settler) forget() {
+	if len(s.accounts) < 10_000 {
+		return
+	}
+	for id, other := range s.accounts {
+		if !other.running && time.Since(other.at) > burst*time.Second {
+			delete(s.accounts, id)
+		}
+	}
+}

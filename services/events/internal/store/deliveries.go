@@ -1,0 +1,407 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"cloud.google.com/go/firestore"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/services/events/internal/feed"
+	"github.com/linkreel/linkreel/services/events/internal/webhook"
+)
+
+// deliveryDoc is webhookDeliveries/{id}. Lane and DueAt are there while it is
+// pending: they are what sweeps look for.
+type deliveryDoc struct {
+	AccountID string       `firestore:"accountId"`
+	WebhookID string       `firestore:"webhookId"`
+	EventID   string       `firestore:"eventId"`
+	EventType string       `firestore:"eventType"`
+	CreatedAt time.Time    `firestore:"createdAt"`
+	Status    string       `firestore:"status"`
+	Attempts  []attemptDoc `firestore:"attempts"`
+	Tries     int          `firestore:"tries"`
+	NextTry   *time.Time   `firestore:"nextTry"`
+	Payload   string       `firestore:"payload,omitempty"`
+	EventAt   *time.Time   `firestore:"eventAt,omitempty"`
+	ExpireAt  time.Time    `firestore:"expireAt"`
+
+	Lane     *int64     `firestore:"lane,omitempty"`
+	DueAt    *time.Time `firestore:"dueAt,omitempty"`
+	Deferred bool       `firestore:"deferred,omitempty"`
+}
+
+type attemptDoc struct {
+	At     time.Time `firestore:"at"`
+	Millis int64     `firestore:"ms"`
+	Status int       `firestore:"status"`
+	Error  string    `firestore:"error"`
+	Answer string    `firestore:"answer"`
+}
+
+func (s *Store) deliveryRef(id string) *firestore.DocumentRef {
+	return s.db.Collection(deliveries).Doc(id)
+}
+
+func fromDelivery(d *webhook.Delivery) *deliveryDoc {
+	doc := &deliveryDoc{
+		AccountID: d.AccountID, WebhookID: d.WebhookID, EventID: d.EventID, EventType: string(d.EventType), CreatedAt: d.CreatedAt,
+		Status: string(d.Status), Tries: d.Tries, NextTry: orNil(d.NextTry), Payload: d.Payload, EventAt: orNil(d.EventAt),
+		ExpireAt: d.CreatedAt.Add(events.Kept), Deferred: d.Deferred,
+	}
+	for _, a := range d.Attempts {
+		doc.Attempts = append(doc.Attempts, attemptDoc{a.At, a.Duration.Milliseconds(), a.Status, a.Error, a.Answer})
+	}
+	if d.Status == webhook.Pending {
+		lane := dueLane(d.WebhookID)
+		doc.Lane, doc.DueAt = &lane, &d.DueAt
+	}
+	return doc
+}
+
+func toDelivery(snap *firestore.DocumentSnapshot) (*webhook.Delivery, error) {
+	var doc deliveryDoc
+	if err := snap.DataTo(&doc); err != nil {
+		return nil, fmt.Errorf("read delivery %s: %w", snap.Ref.ID, err)
+	}
+	d := &webhook.Delivery{
+		ID: snap.Ref.ID, AccountID: doc.AccountID, WebhookID: doc.WebhookID, EventID: doc.EventID, EventType: events.Type(doc.EventType),
+		CreatedAt: doc.CreatedAt, Status: webhook.Status(doc.Status), Tries: doc.Tries, NextTry: orZero(doc.NextTry), Payload: doc.Payload,
+		EventAt: orZero(doc.EventAt), DueAt: orZero(doc.DueAt), Deferred: doc.Deferred, Version: snap.UpdateTime,
+	}
+	for _, a := range doc.Attempts {
+		d.Attempts = append(d.Attempts, webhook.Attempt{At: a.At, Duration: time.Duration(a.Millis) * time.Millisecond, Status: a.Status, Error: a.Error, Answer: a.Answer})
+	}
+	return d, nil
+}
+
+func toDeliveries(snaps []*firestore.DocumentSnapshot) (out []*webhook.Delivery, err error) {
+	out = make([]*webhook.Delivery, len(snaps))
+	for i, snap := range snaps {
+		if out[i], err = toDelivery(snap); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// Deliveries lists a webhook's, newest first.
+func (s *Store) Deliveries(ctx context.Context, webhookID string, before webhook.DeliveryPlace, limit int) (page []*webhook.Delivery, more bool, err error) {
+	q := s.db.Collection(deliveries).Where("webhookId", "==", webhookID).
+		OrderBy("createdAt", firestore.Desc).OrderBy(firestore.DocumentID, firestore.Desc)
+	if before.ID != "" {
+		q = q.StartAfter(before.At, before.ID)
+	}
+	err = s.db.Do(ctx, "list deliveries", func(ctx context.Context) error {
+		snaps, err := q.Limit(limit + 1).Documents(ctx).GetAll()
+		if err != nil {
+			return err
+		}
+		more = len(snaps) > limit
+		page, err = toDeliveries(snaps[:min(len(snaps), limit)])
+		return err
+	})
+	return page, more, err
+}
+
+// Delivery reads a delivery of a webhook.
+func (s *Store) Delivery(ctx context.Context, webhookID, id string) (d *webhook.Delivery, err error) {
+	if !validID(id, "whd_") {
+		return nil, webhook.DeliveryNotFound()
+	}
+	err = s.db.Do(ctx, "get delivery", func(ctx context.Context) error {
+		snap, err := s.deliveryRef(id).Get(ctx)
+		if err != nil {
+			return err
+		}
+		d, err = toDelivery(snap)
+		return err
+	})
+	if errors.Is(err, firestoredb.ErrNotFound) || err == nil && d.WebhookID != webhookID {
+		return nil, webhook.DeliveryNotFound()
+	}
+	return d, err
+}
+
+// AddDelivery stores a new delivery; one that is there already stays as it is.
+func (s *Store) AddDelivery(ctx context.Context, d *webhook.Delivery) error {
+	err := s.db.Do(ctx, "add delivery", func(ctx context.Context) error {
+		_, err := s.deliveryRef(d.ID).Create(ctx, fromDelivery(d))
+		return err
+	})
+	if errors.Is(err, firestoredb.ErrExists) {
+		return nil
+	}
+	return err
+}
+
+// Again makes a delivery pending and due.
+func (s *Store) Again(ctx context.Context, webhookID, id string) (*webhook.Delivery, error) {
+	d, err := s.Delivery(ctx, webhookID, id)
+	if err != nil {
+		return nil, err
+	}
+	now := s.now()
+	d.Status, d.Tries, d.DueAt, d.NextTry, d.Deferred = webhook.Pending, 0, now, now, false
+	// Whatever an attempt that is running has to say afterwards is out of date.
+	err = s.db.Do(ctx, "retry delivery", func(ctx context.Context) error {
+		_, err := s.deliveryRef(id).Set(ctx, fromDelivery(d))
+		return err
+	})
+	return d, err
+}
+
+// Claim takes up to n of a webhook's deliveries in hand: what is due first, so that
+// retries do not pile up behind what is new, then what was deferred. Nobody else
+// takes them for webhook.Lease. more is false when nothing else waits now.
+func (s *Store) Claim(ctx context.Context, webhookID string, n int) (taken []*webhook.Delivery, more bool, err error) {
+	now := s.now()
+	of := s.db.Collection(deliveries).Where("webhookId", "==", webhookID)
+	var found []*webhook.Delivery
+	err = s.db.Do(ctx, "list due deliveries", func(ctx context.Context) error {
+		found = nil
+		seen := map[string]bool{}
+		for _, q := range []firestore.Query{
+			of.Where("dueAt", "<=", now).OrderBy("dueAt", firestore.Asc),
+			of.Where("deferred", "==", true).OrderBy("createdAt", firestore.Asc),
+		} {
+			if len(found) >= n {
+				break
+			}
+			snaps, err := q.Limit(n).Documents(ctx).GetAll()
+			if err != nil {
+				return err
+			}
+			list, err := toDeliveries(snaps)
+			if err != nil {
+				return err
+			}
+			for _, d := range list {
+				if !seen[d.ID] && len(found) < n {
+					seen[d.ID] = true
+					found = append(found, d)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(8)
+	mine := make([]bool, len(found))
+	for i, d := range found {
+		g.Go(func() error {
+			d.DueAt, d.Deferred = now.Add(webhook.Lease), false
+			ok, err := s.Save(gctx, d)
+			mine[i] = ok
+			return err
+		})
+	}
+	err = g.Wait()
+	for i, d := range found {
+		if mine[i] {
+			taken = append(taken, d)
+		}
+	}
+	if len(taken) > 0 {
+		err = nil // what could not be claimed is found again
+	}
+	return taken, len(found) >= n, err
+}
+
+// Save writes a delivery over the version it was read at, and reports false when
+// somebody else has changed or removed it since.
+func (s *Store) Save(ctx context.Context, d *webhook.Delivery) (bool, error) {
+	doc := fromDelivery(d)
+	gone := func(keep bool, v any) any {
+		if keep {
+			return v
+		}
+		return firestore.Delete
+	}
+	err := s.db.Do(ctx, "save delivery", func(ctx context.Context) error {
+		res, err := s.deliveryRef(d.ID).Update(ctx, []firestore.Update{
+			{Path: "status", Value: doc.Status}, {Path: "attempts", Value: doc.Attempts}, {Path: "tries", Value: doc.Tries}, {Path: "nextTry", Value: doc.NextTry},
+			{Path: "lane", Value: gone(doc.Lane != nil, doc.Lane)}, {Path: "dueAt", Value: gone(doc.DueAt != nil, doc.DueAt)},
+			{Path: "deferred", Value: gone(doc.Deferred, true)},
+		}, firestore.LastUpdateTime(d.Version))
+		if err == nil {
+			d.Version = res.UpdateTime
+		}
+		return err
+	})
+	if errors.Is(err, firestoredb.ErrStale) || errors.Is(err, firestoredb.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Drop removes a delivery whose webhook is gone.
+func (s *Store) Drop(ctx context.Context, id string) error {
+	return s.db.Do(ctx, "drop delivery", func(ctx context.Context) error {
+		_, err := s.deliveryRef(id).Delete(ctx)
+		return err
+	})
+}
+
+// Due is what a sweep found: how many deliveries of which webhook are due.
+type Due struct {
+	Deliveries []*webhook.Delivery
+	Oldest     time.Time
+}
+
+// dueLimit bounds what a sweep reads of a lane. What a full lane of one webhook
+// shows is deferred by the sweep, so that the next round sees what is behind it.
+const dueLimit = 200
+
+// Due lists what is due in the lane i of DueLanes.
+func (s *Store) Due(ctx context.Context, i int) (out Due, err error) {
+	err = s.db.Do(ctx, "list due deliveries", func(ctx context.Context) error {
+		snaps, err := s.db.Collection(deliveries).Where("lane", "==", int64(i)).Where("dueAt", "<=", s.now()).
+			OrderBy("dueAt", firestore.Asc).Limit(dueLimit).Documents(ctx).GetAll()
+		if err != nil {
+			return err
+		}
+		out.Deliveries, err = toDeliveries(snaps)
+		return err
+	})
+	if len(out.Deliveries) > 0 {
+		out.Oldest = out.Deliveries[0].DueAt
+	}
+	return out, err
+}
+
+// DueLanes is how many lanes Due knows.
+const DueLanes = dueLanes
+
+type replayDoc struct {
+	AccountID string    `firestore:"accountId"`
+	WebhookID string    `firestore:"webhookId"`
+	From      time.Time `firestore:"from"`
+	To        time.Time `firestore:"to"`
+	Next      int64     `firestore:"next"`
+	DueAt     time.Time `firestore:"dueAt"`
+	ExpireAt  time.Time `firestore:"expireAt"`
+}
+
+func (s *Store) replayRef(id string) *firestore.DocumentRef {
+	return s.db.Collection(replays).Doc(id)
+}
+
+func fromReplay(r *webhook.Replay) *replayDoc {
+	return &replayDoc{r.AccountID, r.WebhookID, r.From, r.To, r.Next, r.DueAt, r.DueAt.Add(events.Kept)}
+}
+
+// AddReplay stores the wish for a replay; one that is there already stays.
+func (s *Store) AddReplay(ctx context.Context, r *webhook.Replay) error {
+	err := s.db.Do(ctx, "add replay", func(ctx context.Context) error {
+		_, err := s.replayRef(r.ID).Create(ctx, fromReplay(r))
+		return err
+	})
+	if errors.Is(err, firestoredb.ErrExists) {
+		return nil
+	}
+	return err
+}
+
+// Replays lists replays that nobody is working on.
+func (s *Store) Replays(ctx context.Context) (out []*webhook.Replay, err error) {
+	err = s.db.Do(ctx, "list replays", func(ctx context.Context) error {
+		snaps, err := s.db.Collection(replays).Where("dueAt", "<=", s.now()).OrderBy("dueAt", firestore.Asc).Limit(20).Documents(ctx).GetAll()
+		if err != nil {
+			return err
+		}
+		out = make([]*webhook.Replay, len(snaps))
+		for i, snap := range snaps {
+			var d replayDoc
+			if err := snap.DataTo(&d); err != nil {
+				return err
+			}
+			out[i] = &webhook.Replay{ID: snap.Ref.ID, AccountID: d.AccountID, WebhookID: d.WebhookID, From: d.From, To: d.To, Next: d.Next, DueAt: d.DueAt}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// replayPage is how many events a step of a replay reads.
+const replayPage = 100
+
+// Advance makes the deliveries of a replay's next page and reports whether it has
+// ended. Deliveries are named by replay and event, so that a step that is done twice
+// makes them once. Of two replicas at one replay, one is refused.
+func (s *Store) Advance(ctx context.Context, r *webhook.Replay, w *webhook.Webhook) (done bool, err error) {
+	place, found := r.Next, true
+	if place == 0 {
+		if place, found, err = s.PlaceAt(ctx, r.AccountID, r.From); err != nil {
+			return false, err
+		}
+	}
+	var page feed.Page
+	if found {
+		q := feed.Query{AccountID: r.AccountID, Forward: true, After: place, Limit: replayPage}
+		if page, err = s.Page(ctx, q); err != nil {
+			return false, err
+		}
+	}
+	now := s.now()
+	var list []*webhook.Delivery
+	done = !page.More
+	next := place
+	for _, e := range page.Events {
+		// Places follow the order of commits, times the order of requests: they can
+		// differ by moments, so the end is looked for a little beyond.
+		if e.At.After(r.To.Add(time.Minute)) {
+			done = true
+			break
+		}
+		next = e.Seq
+		if !e.At.Before(r.From) && !e.At.After(r.To) && w.Wants(e.Type) {
+			list = append(list, &webhook.Delivery{
+				ID: identity.IDFrom("whd", r.ID+"/"+e.ID), AccountID: r.AccountID, WebhookID: r.WebhookID, EventID: e.ID, EventType: e.Type,
+				CreatedAt: now, Status: webhook.Pending, DueAt: now.Add(webhook.Defer), Deferred: true,
+			})
+		}
+	}
+	err = s.db.Tx(ctx, "advance replay", func(_ context.Context, tx *firestore.Transaction) error {
+		var d replayDoc
+		found, err := read(tx, s.replayRef(r.ID), &d)
+		if err != nil {
+			return err
+		}
+		if !found || d.Next != r.Next {
+			return ErrMoved
+		}
+		for _, delivery := range list {
+			if err := tx.Set(s.deliveryRef(delivery.ID), fromDelivery(delivery)); err != nil {
+				return err
+			}
+		}
+		if done {
+			return tx.Delete(s.replayRef(r.ID))
+		}
+		d.Next, d.DueAt = next, now.Add(webhook.Lease)
+		return tx.Set(s.replayRef(r.ID), &d)
+	})
+	if errors.Is(err, ErrMoved) {
+		return true, nil // somebody else goes on with it
+	}
+	r.Next = next
+	return done, err
+}
+
+// DropReplay removes a replay whose webhook is gone.
+func (s *Store) DropReplay(ctx context.Context, id string) error {
+	return s.db.Do(ctx, "drop replay", func(ctx context.Context) error {
+		_, err := s.replayRef(id).Delete(ctx)
+		return err
+	})
+}

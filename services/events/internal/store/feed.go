@@ -1,0 +1,329 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"cloud.google.com/go/firestore"
+
+	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/services/events/internal/feed"
+	"github.com/linkreel/linkreel/services/events/internal/webhook"
+)
+
+// feedDoc is feeds/{account}. Subscribers holds every webhook of the account, so
+// that the commit that gives places knows who wants what without another read.
+type feedDoc struct {
+	Head        int64                 `firestore:"head"`
+	Subscribers map[string]subscriber `firestore:"subscribers"`
+}
+
+type subscriber struct {
+	Events  []string `firestore:"events"`
+	Enabled bool     `firestore:"enabled"`
+}
+
+func (s *Store) feedRef(accountID string) *firestore.DocumentRef {
+	return s.db.Collection(feeds).Doc(accountID)
+}
+
+func (s *Store) eventRef(id string) *firestore.DocumentRef {
+	return s.db.Collection(events.Collection).Doc(id)
+}
+
+// Settled is what came of giving places.
+type Settled struct {
+	Events     []*feed.Event
+	Deliveries []*webhook.Delivery // in the order of Events
+	More       bool                // more was waiting than one commit takes
+}
+
+// What one commit takes. Firestore has no limit on the number of writes, but one
+// of 10 MiB, and what a transaction touches makes it slow.
+const (
+	maxSettled = 200
+	maxWrites  = 450
+)
+
+// ErrMoved is for a step that somebody else has taken meanwhile.
+var ErrMoved = errors.New("somebody else has moved on")
+
+// Settle gives what waits in an account its places, in the order in which it was
+// committed, and makes the deliveries. room says whether the caller takes a delivery
+// for a webhook in hand at once; it is asked once for each. ErrMoved, with the
+// deliveries that were not made, asks for another try.
+//
+// The order of commits is the order of places for each object: whoever changed
+// an object later had read what the earlier change left, so the earlier event had
+// committed, and the read below, which sees all that had committed when it began,
+// cannot see the later one without the earlier one.
+func (s *Store) Settle(ctx context.Context, accountID string, room func(webhookID string) bool) (out Settled, err error) {
+	// The feed is read before what waits: if the head is still the same at the
+	// commit, nobody has given a place to any of it. Reading what waits inside the
+	// transaction would make every change of the account abort it.
+	var before feedDoc
+	var waiting []*feed.Event
+	if waiting, err = s.waiting(ctx, accountID, 1); err != nil || len(waiting) == 0 {
+		return out, err
+	}
+	if _, err := s.get(ctx, "get feed", s.feedRef(accountID), &before); err != nil {
+		return out, err
+	}
+	if waiting, err = s.waiting(ctx, accountID, maxSettled+1); err != nil || len(waiting) == 0 {
+		return out, err
+	}
+	writes, taken := 1, 0
+	now := s.now()
+	for taken < len(waiting) && taken < maxSettled {
+		e := waiting[taken]
+		to := before.subscribersOf(e.Type)
+		if writes += 1 + len(to); writes > maxWrites && taken > 0 {
+			break
+		}
+		taken++
+		e.Seq = before.Head + int64(taken)
+		for _, id := range to {
+			d := &webhook.Delivery{
+				ID: identity.IDFrom("whd", id+"/"+e.ID), AccountID: accountID, WebhookID: id, EventID: e.ID, EventType: e.Type,
+				CreatedAt: now, Status: webhook.Pending, DueAt: now.Add(webhook.Lease),
+			}
+			if !room(id) {
+				d.Deferred, d.DueAt = true, now.Add(webhook.Defer)
+			}
+			out.Deliveries = append(out.Deliveries, d)
+		}
+	}
+	out.Events, out.More = waiting[:taken], taken < len(waiting)
+	return out, s.place(ctx, accountID, before, out)
+}
+
+func (s *Store) place(ctx context.Context, accountID string, before feedDoc, out Settled) error {
+	var committed firestore.CommitResponse
+	write := func(_ context.Context, tx *firestore.Transaction) error {
+		var now feedDoc
+		if _, err := read(tx, s.feedRef(accountID), &now); err != nil {
+			return err
+		}
+		// Subscribers too: a webhook that was made before one of these events must have
+		// its delivery.
+		if !reflect.DeepEqual(now, before) {
+			return ErrMoved
+		}
+		if err := tx.Set(s.feedRef(accountID), map[string]any{"head": before.Head + int64(len(out.Events))}, firestore.MergeAll); err != nil {
+			return err
+		}
+		for _, e := range out.Events {
+			err := tx.Update(s.eventRef(e.ID), []firestore.Update{
+				{Path: "seq", Value: e.Seq}, {Path: "waiting", Value: firestore.Delete}, {Path: "lane", Value: firestore.Delete},
+			})
+			if err != nil {
+				return err
+			}
+		}
+		for _, d := range out.Deliveries {
+			if err := tx.Create(s.deliveryRef(d.ID), fromDelivery(d)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	err := s.db.Do(ctx, "give places", func(ctx context.Context) error {
+		return s.db.RunTransaction(ctx, write, firestore.WithCommitResponseTo(&committed))
+	})
+	for _, d := range out.Deliveries {
+		d.Version = committed.CommitTime() // what was made may be changed without reading it first
+	}
+	return err
+}
+
+func (d feedDoc) subscribersOf(t events.Type) []string {
+	var out []string
+	for id, sub := range d.Subscribers {
+		if sub.Enabled && (&webhook.Webhook{Events: sub.Events}).Wants(t) {
+			out = append(out, id)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// waiting reads what has no place yet, in the order of commits.
+func (s *Store) waiting(ctx context.Context, accountID string, limit int) ([]*feed.Event, error) {
+	type dated struct {
+		event     *feed.Event
+		committed time.Time
+		order     int64
+	}
+	var found []dated
+	err := s.db.Do(ctx, "list waiting events", func(ctx context.Context) error {
+		snaps, err := s.db.Collection(events.Collection).Where("waiting", "==", accountID).OrderBy("at", firestore.Asc).Limit(limit).Documents(ctx).GetAll()
+		if err != nil {
+			return err
+		}
+		found = found[:0]
+		for _, snap := range snaps {
+			var d events.Document
+			if err := snap.DataTo(&d); err != nil {
+				return fmt.Errorf("read event %s: %w", snap.Ref.ID, err)
+			}
+			found = append(found, dated{eventOf(snap.Ref.ID, &d), snap.CreateTime, d.Order})
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(found, func(a, b dated) int {
+		return cmp.Or(a.committed.Compare(b.committed), cmp.Compare(a.order, b.order))
+	})
+	out := make([]*feed.Event, len(found))
+	for i, f := range found {
+		out[i] = f.event
+	}
+	return out, nil
+}
+
+// Overlooked lists accounts with events that have waited since before t, and how
+// long the oldest of all has waited.
+func (s *Store) Overlooked(ctx context.Context, before time.Time) (accounts []string, oldest time.Time, err error) {
+	seen := map[string]bool{}
+	for i := range events.Lanes {
+		err := s.db.Do(ctx, "list overlooked events", func(ctx context.Context) error {
+			snaps, err := s.db.Collection(events.Collection).Where("lane", "==", events.LaneName(i)).Where("at", "<", before).
+				OrderBy("at", firestore.Asc).Limit(100).Select("accountId", "at").Documents(ctx).GetAll()
+			if err != nil {
+				return err
+			}
+			for _, snap := range snaps {
+				var d struct {
+					AccountID string    `firestore:"accountId"`
+					At        time.Time `firestore:"at"`
+				}
+				if err := snap.DataTo(&d); err != nil {
+					return err
+				}
+				if oldest.IsZero() || d.At.Before(oldest) {
+					oldest = d.At
+				}
+				if !seen[d.AccountID] {
+					seen[d.AccountID] = true
+					accounts = append(accounts, d.AccountID)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return accounts, oldest, err
+		}
+	}
+	return accounts, oldest, nil
+}
+
+// Head is the highest place of the account's feed.
+func (s *Store) Head(ctx context.Context, accountID string) (int64, error) {
+	var d feedDoc
+	_, err := s.get(ctx, "get feed", s.feedRef(accountID), &d)
+	return d.Head, err
+}
+
+// PlaceOf finds the place of one of the account's events.
+func (s *Store) PlaceOf(ctx context.Context, accountID, eventID string) (int64, error) {
+	e, err := s.Event(ctx, eventID)
+	if err != nil {
+		return 0, err
+	}
+	if e == nil || e.AccountID != accountID || e.Seq == 0 {
+		return 0, feed.ErrCursor
+	}
+	return e.Seq, nil
+}
+
+// Event reads an event of any account; nil when there is none, or no more.
+func (s *Store) Event(ctx context.Context, id string) (*feed.Event, error) {
+	if !validID(id, "evt_") {
+		return nil, nil
+	}
+	var d events.Document
+	found, err := s.get(ctx, "get event", s.eventRef(id), &d)
+	if err != nil || !found {
+		return nil, err
+	}
+	return eventOf(id, &d), nil
+}
+
+// Page reads a page of a feed.
+func (s *Store) Page(ctx context.Context, q feed.Query) (page feed.Page, err error) {
+	find := s.db.Collection(events.Collection).Where("accountId", "==", q.AccountID)
+	switch len(q.Types) {
+	case 0:
+	case 1:
+		find = find.Where("type", "==", string(q.Types[0]))
+	default:
+		find = find.Where("type", "in", q.Types)
+	}
+	if q.Object != "" {
+		find = find.Where("object", "==", q.Object)
+	}
+	switch {
+	case q.Forward:
+		find = find.Where("seq", ">", q.After).OrderBy("seq", firestore.Asc)
+	case q.Before > 0:
+		find = find.Where("seq", "<", q.Before).OrderBy("seq", firestore.Desc)
+	default:
+		find = find.OrderBy("seq", firestore.Desc)
+	}
+	err = s.db.Do(ctx, "list events", func(ctx context.Context) error {
+		snaps, err := find.Limit(q.Limit + 1).Documents(ctx).GetAll()
+		if err != nil {
+			return err
+		}
+		page = feed.Page{More: len(snaps) > q.Limit}
+		for _, snap := range snaps[:min(len(snaps), q.Limit)] {
+			var d events.Document
+			if err := snap.DataTo(&d); err != nil {
+				return fmt.Errorf("read event %s: %w", snap.Ref.ID, err)
+			}
+			// What the database has not deleted yet is as good as deleted.
+			if d.ExpireAt.After(s.now()) {
+				page.Events = append(page.Events, eventOf(snap.Ref.ID, &d))
+			}
+		}
+		return nil
+	})
+	return page, err
+}
+
+// PlaceAt is the place before the first event of the account that was made at t
+// or later; found is false when there is none.
+func (s *Store) PlaceAt(ctx context.Context, accountID string, t time.Time) (place int64, found bool, err error) {
+	err = s.db.Do(ctx, "find event by time", func(ctx context.Context) error {
+		snaps, err := s.db.Collection(events.Collection).Where("accountId", "==", accountID).Where("at", ">=", t).
+			OrderBy("at", firestore.Asc).Limit(1).Documents(ctx).GetAll()
+		if err != nil || len(snaps) == 0 {
+			return err
+		}
+		var d events.Document
+		if err := snaps[0].DataTo(&d); err != nil {
+			return err
+		}
+		place, found = d.Seq-1, d.Seq > 0
+		return nil
+	})
+	return place, found, err
+}
+
+func eventOf(id string, d *events.Document) *feed.Event {
+	return &feed.Event{
+		ID: id, AccountID: d.AccountID, Type: events.Type(d.Type), Object: d.Object, At: d.At,
+		Actor:     events.Actor{Type: events.ActorType(d.ActorType), ID: d.ActorID, Name: d.ActorName},
+		RequestID: d.RequestID, Data: d.Data, Seq: d.Seq,
+	}
+}
+
+var _ feed.Store = (*Store)(nil)

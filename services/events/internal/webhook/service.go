@@ -1,0 +1,204 @@
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/identity"
+)
+
+// Store remembers webhooks and deliveries. Whatever belongs to another account
+// is not there: NotFound or DeliveryNotFound.
+type Store interface {
+	Webhook(ctx context.Context, accountID, id string) (*Webhook, error)
+	Webhooks(ctx context.Context, accountID string) ([]*Webhook, error)
+	// Create adds a webhook with its event, or finds the one that an earlier try of
+	// the same request made. QUOTA_EXCEEDED at MaxPerAccount.
+	Create(ctx context.Context, w *Webhook) (*Webhook, error)
+	// Update changes a webhook with its event, in one commit. fn may run several
+	// times; the type it returns is the event's, "" writes nothing.
+	Update(ctx context.Context, accountID, id string, fn func(*Webhook) (events.Type, error)) (*Webhook, error)
+	// Delete removes a webhook with its event. Deliveries that wait are dropped when
+	// their turn comes.
+	Delete(ctx context.Context, accountID, id string, check func(rev int64) error) error
+
+	// Deliveries lists a webhook's, newest first.
+	Deliveries(ctx context.Context, webhookID string, before DeliveryPlace, limit int) (page []*Delivery, more bool, err error)
+	Delivery(ctx context.Context, webhookID, id string) (*Delivery, error)
+	// AddDelivery stores a new one.
+	AddDelivery(ctx context.Context, d *Delivery) error
+	// Again makes a delivery pending and due, whatever it was.
+	Again(ctx context.Context, webhookID, id string) (*Delivery, error)
+	// AddReplay stores the wish for a replay.
+	AddReplay(ctx context.Context, r *Replay) error
+}
+
+// DeliveryPlace is where a page of deliveries ended; the zero value is the top.
+type DeliveryPlace struct {
+	At time.Time
+	ID string
+}
+
+// Courier is told that a webhook has something to send.
+type Courier interface {
+	// Send looks after the webhook's due deliveries, soon.
+	Send(accountID, webhookID string)
+	// Replay looks after replays, soon.
+	Replay()
+}
+
+// Service is what the API calls.
+type Service struct {
+	store   Store
+	courier Courier
+	now     func() time.Time
+	shown   func(*Webhook) any
+}
+
+// NewService makes a service. shown is a webhook as the API shows it, without
+// its secret.
+func NewService(store Store, courier Courier, now func() time.Time, shown func(*Webhook) any) *Service {
+	return &Service{store: store, courier: courier, now: now, shown: shown}
+}
+
+// Draft is a webhook to be made.
+type Draft struct {
+	Address     Address
+	Events      []string
+	Description string
+}
+
+// Create makes a webhook. Asked again under the same Idempotency-Key it answers
+// with the one it made, and its secret.
+func (s *Service) Create(ctx context.Context, accountID string, o identity.Origin, d Draft) (*Webhook, error) {
+	secret, err := NewSecret()
+	if err != nil {
+		return nil, err
+	}
+	at := o.At.UTC().Truncate(time.Millisecond)
+	return s.store.Create(ctx, &Webhook{
+		ID: identity.IDFrom("whk", o.Nonce), AccountID: accountID, URL: d.Address.Given, Target: d.Address.Target, Events: d.Events,
+		Description: d.Description, Enabled: true, CreatedAt: at, UpdatedAt: at, Rev: 1, Secrets: []Secret{{Text: secret}},
+	})
+}
+
+// Get finds a webhook.
+func (s *Service) Get(ctx context.Context, accountID, id string) (*Webhook, error) {
+	return s.store.Webhook(ctx, accountID, id)
+}
+
+// List lists an account's webhooks, newest first.
+func (s *Service) List(ctx context.Context, accountID string) ([]*Webhook, error) {
+	return s.store.Webhooks(ctx, accountID)
+}
+
+// Change edits a webhook. check sees its revision first and may refuse.
+func (s *Service) Change(ctx context.Context, accountID, id string, check func(rev int64) error, c Change) (*Webhook, error) {
+	return s.store.Update(ctx, accountID, id, func(w *Webhook) (events.Type, error) {
+		if err := check(w.Rev); err != nil {
+			return "", err
+		}
+		if !w.Apply(c, s.now()) {
+			return "", nil
+		}
+		return events.WebhookUpdated, nil
+	})
+}
+
+// Delete removes a webhook; nothing more is sent to it once the attempts that
+// are running have ended.
+func (s *Service) Delete(ctx context.Context, accountID, id string, check func(rev int64) error) error {
+	return s.store.Delete(ctx, accountID, id, check)
+}
+
+// Roll gives a webhook a new secret; both sign for overlap. A try whose answer was
+// lost may roll once more: its secret was shown to nobody.
+func (s *Service) Roll(ctx context.Context, accountID, id string, overlap time.Duration) (*Webhook, error) {
+	secret, err := NewSecret()
+	if err != nil {
+		return nil, err
+	}
+	return s.store.Update(ctx, accountID, id, func(w *Webhook) (events.Type, error) {
+		w.Roll(secret, overlap, s.now())
+		return events.WebhookUpdated, nil
+	})
+}
+
+// Test sends a message of type webhook.test.
+func (s *Service) Test(ctx context.Context, accountID, id string, o identity.Origin) (*Delivery, error) {
+	w, err := s.enabled(ctx, accountID, id)
+	if err != nil {
+		return nil, err
+	}
+	data, err := json.Marshal(s.shown(w))
+	if err != nil {
+		return nil, fmt.Errorf("test webhook: %w", err)
+	}
+	now := s.now()
+	d := &Delivery{
+		ID: identity.IDFrom("whd", o.Nonce), AccountID: accountID, WebhookID: id, EventID: identity.IDFrom("evt", o.Nonce), EventType: events.WebhookTest,
+		CreatedAt: now, Status: Pending, DueAt: now, Payload: string(data), EventAt: now,
+	}
+	if err := s.store.AddDelivery(ctx, d); err != nil {
+		return nil, err
+	}
+	s.courier.Send(accountID, id)
+	return d, nil
+}
+
+func (s *Service) enabled(ctx context.Context, accountID, id string) (*Webhook, error) {
+	w, err := s.store.Webhook(ctx, accountID, id)
+	if err == nil && !w.Enabled {
+		return nil, Disabled()
+	}
+	return w, err
+}
+
+// Deliveries lists a webhook's deliveries, newest first.
+func (s *Service) Deliveries(ctx context.Context, accountID, id string, before DeliveryPlace, limit int) ([]*Delivery, bool, error) {
+	if _, err := s.store.Webhook(ctx, accountID, id); err != nil {
+		return nil, false, err
+	}
+	return s.store.Deliveries(ctx, id, before, limit)
+}
+
+// Retry sends a delivery again, now, and by the schedule if that fails.
+func (s *Service) Retry(ctx context.Context, accountID, id, deliveryID string) (*Delivery, error) {
+	w, err := s.store.Webhook(ctx, accountID, id)
+	if err != nil {
+		return nil, err
+	}
+	d, err := s.store.Delivery(ctx, id, deliveryID) // 404 goes before 409
+	if err != nil {
+		return nil, err
+	}
+	if !w.Enabled {
+		return nil, Disabled()
+	}
+	if d, err = s.store.Again(ctx, id, d.ID); err != nil {
+		return nil, err
+	}
+	s.courier.Send(accountID, id)
+	return d, nil
+}
+
+// Replay sends again what the webhook subscribes to now and what happened from
+// from to to, to included. Events are kept for 30 days.
+func (s *Service) Replay(ctx context.Context, accountID, id string, from, to time.Time, o identity.Origin) (*Replay, error) {
+	if _, err := s.enabled(ctx, accountID, id); err != nil {
+		return nil, err
+	}
+	if to.Before(from) {
+		return nil, apierr.Invalid(apierr.Detail{Field: "to", Code: apierr.OutOfRange, Message: "`to` is before `from`."})
+	}
+	r := &Replay{ID: identity.IDFrom("whr", o.Nonce), AccountID: accountID, WebhookID: id, From: from, To: to, DueAt: s.now()}
+	if err := s.store.AddReplay(ctx, r); err != nil {
+		return nil, err
+	}
+	s.courier.Replay()
+	return r, nil
+}

@@ -1,0 +1,160 @@
+// Package webhook knows the rules on webhooks: what may be subscribed to and
+// where to, how a message is signed, when a failed one is tried again, and when a
+// receiver is given up. It knows neither HTTP nor how webhooks are kept.
+//
+// Messages follow Standard Webhooks (standardwebhooks.com). They are delivered at
+// least once and in no promised order.
+package webhook
+
+import (
+	"slices"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/events"
+)
+
+// MaxPerAccount is how many webhooks an account can have.
+const MaxPerAccount = 20
+
+// All subscribes to every type, those of later versions included.
+const All = "*"
+
+// MaxOverlap is how long a rolled secret may go on signing beside its successor.
+const MaxOverlap = 7 * 24 * time.Hour
+
+// Webhook is a subscription.
+type Webhook struct {
+	ID          string
+	AccountID   string
+	URL         string   // as the caller gave it
+	Target      string   // as the URL standard writes it; this one is called
+	Events      []string // names of types, or All
+	Description string
+	Enabled     bool
+	// DisabledReason says why it was disabled when nobody asked for it.
+	DisabledReason Reason
+	CreatedAt      time.Time
+	UpdatedAt      time.Time
+	Rev            int64
+
+	Secrets []Secret // the newest first
+
+	// FailingSince is when the first of an unbroken row of failures was; zero after
+	// a success.
+	FailingSince time.Time
+}
+
+// Secret signs messages until it ends.
+type Secret struct {
+	Text  string    // whsec_…
+	Until time.Time // zero: the current one
+}
+
+// Reason is why a webhook was disabled.
+type Reason string
+
+// The reasons.
+const (
+	ReasonGone    Reason = "gone"    // the receiver answered 410
+	ReasonFailing Reason = "failing" // nothing but failures for five days
+)
+
+// Wants reports whether the webhook is to be told of events of type t.
+func (w *Webhook) Wants(t events.Type) bool {
+	return slices.Contains(w.Events, All) || slices.Contains(w.Events, string(t))
+}
+
+// Change is an edit; nil fields stay.
+type Change struct {
+	URL         *Address
+	Events      []string
+	Description *string
+	Enabled     *bool
+}
+
+// Address is a checked URL.
+type Address struct{ Given, Target string }
+
+// Apply makes the edit and reports whether anything shown has changed.
+func (w *Webhook) Apply(c Change, now time.Time) bool {
+	before := *w
+	if c.URL != nil {
+		w.URL, w.Target = c.URL.Given, c.URL.Target
+	}
+	if c.Events != nil {
+		w.Events = c.Events
+	}
+	if c.Description != nil {
+		w.Description = *c.Description
+	}
+	if c.Enabled != nil {
+		w.Enabled = *c.Enabled
+	}
+	if w.Enabled && !before.Enabled {
+		// Somebody has mended it: the five days begin anew.
+		w.DisabledReason, w.FailingSince = "", time.Time{}
+	}
+	if w.URL == before.URL && w.Description == before.Description && w.Enabled == before.Enabled && slices.Equal(w.Events, before.Events) {
+		return false
+	}
+	w.touch(now)
+	return true
+}
+
+func (w *Webhook) touch(now time.Time) {
+	w.UpdatedAt = now.UTC().Truncate(time.Millisecond)
+	w.Rev++
+}
+
+// Roll puts a new secret in front of the present one, which goes on signing for
+// overlap.
+func (w *Webhook) Roll(secret string, overlap time.Duration, now time.Time) {
+	kept := []Secret{{Text: secret}}
+	for _, s := range w.Secrets {
+		if s.Until.IsZero() || s.Until.After(now.Add(overlap)) {
+			s.Until = now.Add(overlap)
+		}
+		if s.Until.After(now) {
+			kept = append(kept, s)
+		}
+	}
+	// Rolling again and again within the overlap keeps the newest few: a receiver
+	// checks every signature it is sent.
+	w.Secrets = kept[:min(len(kept), 3)]
+	w.touch(now)
+}
+
+// Signing lists the secrets that sign at now.
+func (w *Webhook) Signing(now time.Time) []string {
+	var out []string
+	for _, s := range w.Secrets {
+		if s.Until.IsZero() || s.Until.After(now) {
+			out = append(out, s.Text)
+		}
+	}
+	return out
+}
+
+// NotFound is the answer for a webhook that is not there or somebody else's.
+func NotFound() error {
+	return apierr.New(apierr.WebhookNotFound, "There is no webhook with this id.")
+}
+
+// DeliveryNotFound is the answer for a delivery that is not there, too old, or
+// of another webhook.
+func DeliveryNotFound() error {
+	return apierr.New(apierr.DeliveryNotFound, "There is no delivery with this id. Deliveries are kept for 30 days.")
+}
+
+// Disabled is the answer to a call that would send something to a disabled
+// webhook.
+func Disabled() error {
+	return apierr.New(apierr.WebhookDisabled, "This webhook is disabled. Enable it first: PATCH it with {\"enabled\": true}.")
+}
+
+// GiveUp disables a webhook that nobody disabled.
+func (w *Webhook) GiveUp(why Reason, now time.Time) {
+	w.Enabled, w.DisabledReason = false, why
+	w.touch(now)
+}

@@ -1,0 +1,127 @@
+// Package events is the service that tells of what happened: each account's feed
+// of events, and the webhooks that are sent them. It is the only service that calls
+// addresses which users gave.
+package events
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/apikey"
+	"github.com/linkreel/linkreel/libs/boot"
+	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
+	"github.com/linkreel/linkreel/services/events/internal/api"
+	"github.com/linkreel/linkreel/services/events/internal/caller"
+	"github.com/linkreel/linkreel/services/events/internal/delivery"
+	"github.com/linkreel/linkreel/services/events/internal/feed"
+	"github.com/linkreel/linkreel/services/events/internal/store"
+	"github.com/linkreel/linkreel/services/events/internal/webhook"
+)
+
+// Config is all that the service can be told.
+type Config struct {
+	boot.Config
+	Firestore firestoredb.Config `envPrefix:"LINKREEL_"`
+
+	// APIAddr is the listener for the API of events and webhooks.
+	APIAddr string `env:"LINKREEL_API_ADDR" envDefault:":8080"`
+
+	// RedisURL is host:port or a redis:// or rediss:// address. Redis wakes the
+	// service when something has happened; without it that takes seconds.
+	RedisURL string `env:"LINKREEL_REDIS_URL" envDefault:"localhost:6379"`
+	// AuthURL is where auth verifies keys.
+	AuthURL string `env:"LINKREEL_AUTH_URL" envDefault:"http://localhost:8090"`
+	// InternalToken is what services show each other.
+	InternalToken string `env:"LINKREEL_INTERNAL_TOKEN,notEmpty"`
+	// TrustedProxies are the networks whose X-Forwarded-For is believed.
+	TrustedProxies []netip.Prefix `env:"LINKREEL_TRUSTED_PROXIES"`
+
+	// WebhookSecretKey seals webhooks' secrets: 32 random characters or more. To
+	// replace it, put the new one in front of the old one with a comma.
+	WebhookSecretKey string `env:"LINKREEL_WEBHOOK_SECRET_KEY,notEmpty"`
+	// WebhookAllowHTTP lets webhooks use plain http.
+	WebhookAllowHTTP bool `env:"LINKREEL_WEBHOOK_ALLOW_HTTP"`
+	// WebhookAllowPrivate lets webhooks reach loopback and private networks.
+	WebhookAllowPrivate bool `env:"LINKREEL_WEBHOOK_ALLOW_PRIVATE"`
+	// WebhookResolver is host:port of the DNS server that receivers are looked up
+	// with; empty means the system's.
+	WebhookResolver string `env:"LINKREEL_WEBHOOK_RESOLVER"`
+	// EgressProxy is the http:// address of a proxy (CONNECT) that webhooks go
+	// through; empty calls receivers directly.
+	EgressProxy string `env:"LINKREEL_EGRESS_PROXY"`
+
+	// SweepEvery is how often the service looks for what nobody woke it for.
+	SweepEvery time.Duration `env:"LINKREEL_EVENTS_SWEEP" envDefault:"10s"`
+
+	// Now is the clock; nil is the system's.
+	Now func() time.Time `env:"-"`
+	// Roots verify receivers' certificates; nil is the system's.
+	Roots *x509.CertPool `env:"-"`
+	// CallTimeout replaces the fifteen seconds a receiver has; tests shorten it.
+	CallTimeout time.Duration `env:"-"`
+}
+
+// New makes the service. It connects lazily, so it starts while Firestore, Redis
+// or auth is down.
+func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
+	if cfg.InternalToken == "" {
+		return nil, errors.New("events: LINKREEL_INTERNAL_TOKEN is not set")
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	seal, err := store.NewSealer(cfg.WebhookSecretKey)
+	if err != nil {
+		return nil, fmt.Errorf("events: LINKREEL_WEBHOOK_SECRET_KEY: %w", err)
+	}
+	policy := caller.Policy{AllowHTTP: cfg.WebhookAllowHTTP, AllowPrivate: cfg.WebhookAllowPrivate}
+	call, err := caller.New(caller.Config{Policy: policy, Resolver: cfg.WebhookResolver, Proxy: cfg.EgressProxy, Roots: cfg.Roots, Timeout: cfg.CallTimeout})
+	if err != nil {
+		return nil, fmt.Errorf("events: %w", err)
+	}
+	db, err := firestoredb.Open(ctx, cfg.Firestore)
+	if err != nil {
+		return nil, fmt.Errorf("events: %w", err)
+	}
+	rdb, err := apikey.OpenRedis(cfg.RedisURL)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("events: %w", err), db.Close())
+	}
+	source := apikey.NewHTTPSource(cfg.AuthURL, cfg.InternalToken)
+	auth := apikey.New(apikey.Config{Now: cfg.Now}, source, rdb)
+
+	outbox := events.NewOutbox(db, rdb, cfg.Now)
+	kept := store.New(db, seal, outbox, cfg.Now, api.Shown)
+	engine := delivery.New(kept, call, rdb, delivery.Options{Now: cfg.Now, Sweep: cfg.SweepEvery})
+	reader := feed.NewService(kept, engine)
+	hooks := webhook.NewService(kept, engine, cfg.Now, api.Shown)
+
+	public := httpapi.New(httpapi.Options{
+		Name: "events", Auth: auth, Idempotency: idempotency.NewFirestore(db, cfg.Now), TrustedProxies: cfg.TrustedProxies,
+		// A reader may hold its request for 25 seconds.
+		Timeout: 40 * time.Second, Now: cfg.Now,
+	})
+	api.Routes(public, api.Options{Feed: reader, Webhooks: hooks, Policy: policy})
+	return &boot.Service{
+		Name:    "events",
+		Servers: []boot.Server{{Name: "api", Addr: cfg.APIAddr, Handler: public.Handler()}},
+		Loops: []boot.Loop{
+			{Name: "event wake-ups", Run: outbox.Run},
+			{Name: "webhooks", Run: engine.Run},
+		},
+		// Held requests end before the listener waits for them.
+		Stopping: []func(){reader.Stop},
+		WarmUp:   []boot.Call{{To: "Firestore", Do: db.Ping}, {To: "Redis", Do: func(ctx context.Context) error { return rdb.Ping(ctx).Err() }}},
+		Close: []func(context.Context) error{
+			func(context.Context) error { call.Close(); auth.Close(); source.Close(); return rdb.Close() },
+			func(context.Context) error { return db.Close() },
+		},
+	}, nil
+}

@@ -1,0 +1,379 @@
+package events_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	outbox "github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/services/events"
+)
+
+func TestTheFeed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := w.start()
+	key, other := w.key("acc_a", identity.Free), w.key("acc_b", identity.Free)
+	for i := range 5 {
+		w.change("acc_a", outbox.LinkCreated, fmt.Sprint("lnk_", i), map[string]any{"id": fmt.Sprint("lnk_", i), "url": "https://e.example/?a=1&b=<2>"})
+	}
+	w.change("acc_a", outbox.LinkDeleted, "lnk_2", map[string]any{"id": "lnk_2"})
+	w.change("acc_b", outbox.VideoReady, "vid_1", map[string]any{"id": "vid_1"})
+
+	t.Run("is newest first and holds what was changed before", func(t *testing.T) {
+		p := r.feed(key, "")
+		if got, want := p.objects(), "lnk_2 lnk_4 lnk_3 lnk_2 lnk_1 lnk_0"; got != want {
+			t.Errorf("feed %q, want %q", got, want)
+		}
+		e := p.Data[0]
+		if e.Type != "link.deleted" || e.Actor.Type != "key" || e.Actor.ID != "key_1" || e.RequestID != "req-1" || !strings.HasPrefix(e.ID, "evt_") || time.Since(time.UnixMilli(e.CreatedAt)).Abs() > time.Minute {
+			t.Errorf("event %+v", e)
+		}
+		if got := string(p.Data[1].Data); got != `{"id":"lnk_4","url":"https://e.example/?a=1&b=<2>"}` {
+			t.Errorf("data %s", got)
+		}
+		if p.HasMore || p.NextCursor != nil {
+			t.Errorf("more %v, cursor %v", p.HasMore, p.NextCursor)
+		}
+	})
+	t.Run("pages back and filters", func(t *testing.T) {
+		p := r.feed(key, "limit=2")
+		q := r.feed(key, "limit=10&cursor="+*p.NextCursor)
+		if got := p.objects() + " | " + q.objects(); got != "lnk_2 lnk_4 | lnk_3 lnk_2 lnk_1 lnk_0" {
+			t.Errorf("pages %q", got)
+		}
+		for query, want := range map[string]string{
+			"type=link.deleted": "lnk_2", "object=lnk_2": "lnk_2 lnk_2", "object=lnk_2&type=link.created": "lnk_2",
+			"type=link.deleted&type=link.created&limit=2": "lnk_2 lnk_4", "type=link.deleted&type=video.ready&object=lnk_2": "lnk_2", "object=nothing": "",
+		} {
+			if got := r.feed(key, query).objects(); got != want {
+				t.Errorf("%s: %q, want %q", query, got, want)
+			}
+		}
+		if got := r.feed(other, "").objects(); got != "vid_1" {
+			t.Errorf("the other account reads %q", got)
+		}
+	})
+	t.Run("reads forwards without a gap", func(t *testing.T) {
+		var got []string
+		cursor := ""
+		for range 10 {
+			p := r.feed(key, "limit=2&after="+cursor)
+			if len(p.Data) == 0 {
+				break
+			}
+			got = append(got, p.objects())
+			cursor = *p.NextCursor
+		}
+		if s := strings.Join(got, " "); s != "lnk_0 lnk_1 lnk_2 lnk_3 lnk_4 lnk_2" {
+			t.Errorf("walk %q", s)
+		}
+		if p := r.feed(key, "after="+r.feed(key, "").Data[2].ID); p.objects() != "lnk_4 lnk_2" {
+			t.Errorf("after an event's id: %q", p.objects())
+		}
+		if p := r.feed(key, "limit=1&after="+cursor); len(p.Data) != 0 || p.NextCursor == nil || *p.NextCursor != cursor || p.HasMore {
+			t.Errorf("at the end %+v", p)
+		}
+	})
+	t.Run("refuses what makes no sense", func(t *testing.T) {
+		foreign := r.feed(other, "after=").NextCursor
+		for query, want := range map[string]string{
+			"type=link.clicked": "VALIDATION_ERROR", "limit=0": "VALIDATION_ERROR", "wait=26": "VALIDATION_ERROR", "wait=x": "VALIDATION_ERROR", "wait=-1": "VALIDATION_ERROR",
+			"cursor=abc": "INVALID_CURSOR", "after=17": "INVALID_CURSOR", "after=evt_none": "INVALID_CURSOR", "after=" + *foreign: "INVALID_CURSOR",
+			"after=&cursor=x": "VALIDATION_ERROR",
+		} {
+			if a := r.want(400, key, "GET", "/api/v1/events?"+query, nil); a.code() != want {
+				t.Errorf("%s: %s, want %s", query, a.code(), want)
+			}
+		}
+		narrow := w.key("acc_a", identity.Enterprise, identity.LinksRead)
+		if a := r.want(403, narrow, "GET", "/api/v1/events", nil); a.code() != "INSUFFICIENT_SCOPE" {
+			t.Error(a.code())
+		}
+	})
+	t.Run("forgets after thirty days", func(t *testing.T) {
+		w.forward(31 * 24 * time.Hour)
+		defer w.forward(-31 * 24 * time.Hour)
+		if p := r.feed(key, ""); len(p.Data) != 0 {
+			t.Errorf("still %q", p.objects())
+		}
+	})
+}
+
+func TestAHeldRequestEndsWithTheNextEvent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	// Two replicas: the change is noticed by one, the request is held by the other.
+	r, second := w.start(), w.start()
+	key := w.key("acc_a", identity.Free)
+	w.change("acc_a", outbox.LinkCreated, "lnk_0", map[string]any{})
+	for name, replica := range map[string]*replica{"one": r, "the other": second} {
+		at := time.Now()
+		answered := make(chan feedPage, 1)
+		go func() { answered <- replica.feed(key, "wait=20&after="+r.feed(key, "limit=1").Data[0].ID) }()
+		time.Sleep(100 * time.Millisecond) // the request may come before or after; both are right
+		w.change("acc_a", outbox.LinkUpdated, "lnk_"+name[:3], map[string]any{})
+		p := <-answered
+		if p.objects() != "lnk_"+name[:3] {
+			t.Errorf("%s: held until %q", name, p.objects())
+		}
+		if took := time.Since(at); took > 10*time.Second {
+			t.Errorf("%s: held for %v", name, took)
+		}
+	}
+	t.Run("and from now on without a place", func(t *testing.T) {
+		answered := make(chan feedPage, 1)
+		go func() { answered <- r.feed(key, "wait=20") }()
+		for {
+			select {
+			case p := <-answered:
+				if len(p.Data) == 0 || p.Data[0].Type != "video.ready" {
+					t.Errorf("held until %+v", p)
+				}
+				return
+			case <-time.After(200 * time.Millisecond):
+				w.change("acc_a", outbox.VideoReady, "vid_1", map[string]any{})
+			}
+		}
+	})
+	t.Run("or when the time is over", func(t *testing.T) {
+		p := r.feed(key, "wait=1")
+		if len(p.Data) != 0 || p.NextCursor == nil {
+			t.Errorf("answer %+v", p)
+		}
+	})
+	t.Run("or when the service stops", func(t *testing.T) {
+		answered := make(chan feedPage, 1)
+		go func() { answered <- second.feed(key, "wait=25") }()
+		time.Sleep(200 * time.Millisecond)
+		at := time.Now()
+		second.stop()
+		if p := <-answered; len(p.Data) != 0 || time.Since(at) > 10*time.Second {
+			t.Errorf("answer %+v after %v", p, time.Since(at))
+		}
+	})
+	t.Run("but only so many of one account", func(t *testing.T) {
+		var wg sync.WaitGroup
+		refused := make(chan answer, 30)
+		for range 25 {
+			wg.Go(func() {
+				if a := r.call(key, "GET", "/api/v1/events?wait=3", nil); a.status != 200 {
+					refused <- a
+				}
+			})
+		}
+		wg.Wait()
+		close(refused)
+		n := 0
+		for a := range refused {
+			if n++; a.status != 429 || a.header.Get("Retry-After") == "" {
+				t.Errorf("refused with %d %s", a.status, a.body)
+			}
+		}
+		if n != 5 {
+			t.Errorf("%d of 25 refused, want 5", n)
+		}
+	})
+}
+
+func TestFeedSkipsNothingWhileManyWrite(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	one, two := w.start(), w.start()
+	key := w.key("acc_a", identity.Free)
+	const writers, each = 8, 40
+	var wg sync.WaitGroup
+	for i := range writers {
+		wg.Go(func() {
+			for n := range each {
+				w.change("acc_a", outbox.LinkUpdated, fmt.Sprint("lnk_", i), map[string]int{"n": n})
+			}
+		})
+	}
+	last := map[string]int{}
+	seen := map[string]bool{}
+	cursor := ""
+	total := 0
+	for end := time.Now().Add(60 * time.Second); total < writers*each && time.Now().Before(end); {
+		r := one
+		if total%2 == 1 {
+			r = two
+		}
+		p := r.feed(key, "limit=37&wait=5&after="+cursor)
+		cursor = *p.NextCursor
+		for _, e := range p.Data {
+			var d struct{ N int }
+			if err := json.Unmarshal(e.Data, &d); err != nil {
+				t.Fatal(err)
+			}
+			if seen[e.ID] {
+				t.Errorf("%s came twice", e.ID)
+			}
+			seen[e.ID] = true
+			if d.N != last[e.Object] {
+				t.Fatalf("%s: change %d where %d was next", e.Object, d.N, last[e.Object])
+			}
+			last[e.Object]++
+			total++
+		}
+	}
+	wg.Wait()
+	if total != writers*each {
+		t.Errorf("%d events, want %d", total, writers*each)
+	}
+}
+
+func TestWebhooks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := w.start()
+	key, other := w.key("acc_a", identity.Creator), w.key("acc_b", identity.Creator)
+	rec := newReceiver(t, nil)
+
+	t.Run("are made, shown, changed and deleted, each with its event", func(t *testing.T) {
+		a := r.want(201, key, "POST", "/api/v1/webhooks", map[string]any{"url": rec.URL + "/x", "events": []string{"link.created", "link.created"}, "description": "One", "color": 1})
+		var h hook
+		a.into(t, &h)
+		if !strings.HasPrefix(h.ID, "whk_") || !strings.HasPrefix(h.Secret, "whsec_") || !h.Enabled || h.Description != "One" || len(h.Events) != 1 || a.header.Get("Location") != "/api/v1/webhooks/"+h.ID {
+			t.Errorf("created %+v %v", h, a.header)
+		}
+		if !strings.Contains(string(a.body), `"ignoredFields":["color"]`) {
+			t.Errorf("no ignored fields in %s", a.body)
+		}
+		for _, path := range []string{"/api/v1/webhooks", "/api/v1/webhooks/" + h.ID} {
+			if b := r.want(200, key, "GET", path, nil); strings.Contains(string(b.body), "whsec_") || !strings.Contains(string(b.body), h.ID) {
+				t.Errorf("%s: %s", path, b.body)
+			}
+		}
+		r.want(200, key, "PATCH", "/api/v1/webhooks/"+h.ID, map[string]any{"description": nil, "events": []string{"*"}})
+		r.want(200, key, "PATCH", "/api/v1/webhooks/"+h.ID, map[string]any{"events": []string{"*"}}) // changes nothing
+		r.want(204, key, "DELETE", "/api/v1/webhooks/"+h.ID, nil)
+		r.want(404, key, "GET", "/api/v1/webhooks/"+h.ID, nil)
+		p := r.feed(key, "object="+h.ID)
+		var types []string
+		for _, e := range p.Data {
+			types = append(types, e.Type)
+			if strings.Contains(string(e.Data), "whsec") || strings.Contains(string(e.Data), "sealed") {
+				t.Errorf("a secret in %s", e.Data)
+			}
+			if e.Actor.ID != "key_acc_a" {
+				t.Errorf("actor %+v", e.Actor)
+			}
+		}
+		if got := strings.Join(types, " "); got != "webhook.deleted webhook.updated webhook.created" {
+			t.Errorf("events %q", got)
+		}
+	})
+	t.Run("are refused where they are wrong", func(t *testing.T) {
+		h := r.hook(key, rec.URL)
+		defer r.want(204, key, "DELETE", "/api/v1/webhooks/"+h.ID, nil)
+		for name, body := range map[string]map[string]any{
+			"no url": {"events": []string{"*"}}, "no events": {"url": rec.URL}, "empty events": {"url": rec.URL, "events": []string{}},
+			"unknown event": {"url": rec.URL, "events": []string{"link.clicked"}}, "other scheme": {"url": "ftp://a.example/", "events": []string{"*"}},
+			"link-local": {"url": "http://169.254.169.254/", "events": []string{"*"}}, "low port": {"url": "https://a.example:25/", "events": []string{"*"}},
+			"user": {"url": "https://a:b@a.example/", "events": []string{"*"}}, "zero": {"url": "http://0.0.0.0:8080/", "events": []string{"*"}},
+			"long description": {"url": rec.URL, "events": []string{"*"}, "description": strings.Repeat("x", 501)},
+		} {
+			if a := r.want(400, key, "POST", "/api/v1/webhooks", body); a.code() != "VALIDATION_ERROR" {
+				t.Errorf("%s: %s", name, a.body)
+			}
+		}
+		for _, path := range []string{"", "/deliveries", "/test", "/replay", "/roll-secret", "/deliveries/whd_x/retry"} {
+			method := "POST"
+			if path == "" || path == "/deliveries" {
+				method = "GET"
+			}
+			mine := r.call(other, method, "/api/v1/webhooks/"+h.ID+path, nil)
+			none := r.call(other, method, "/api/v1/webhooks/whk_none"+path, nil)
+			if mine.status != 404 || none.status != 404 || mine.code() != none.code() {
+				t.Errorf("%s: another's %d %s, missing %d %s", path, mine.status, mine.code(), none.status, none.code())
+			}
+		}
+		if a := r.want(404, key, "POST", "/api/v1/webhooks/"+h.ID+"/deliveries/whd_none/retry", nil); a.code() != "DELIVERY_NOT_FOUND" {
+			t.Error(a.code())
+		}
+		free := w.key("acc_c", identity.Free)
+		if a := r.want(403, free, "POST", "/api/v1/webhooks", map[string]any{"url": rec.URL, "events": []string{"*"}}); a.code() != "PLAN_REQUIRED" {
+			t.Error(a.code())
+		}
+		r.want(200, free, "GET", "/api/v1/webhooks", nil)
+		if a := r.want(412, key, "DELETE", "/api/v1/webhooks/"+h.ID, nil, "If-Match", `"r9"`); a.code() != "PRECONDITION_FAILED" {
+			t.Error(a.code())
+		}
+	})
+	t.Run("are twenty at most, also at once", func(t *testing.T) {
+		busy := w.key("acc_busy", identity.Creator)
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		count := map[int]int{}
+		for range 30 {
+			wg.Go(func() {
+				a := r.call(busy, "POST", "/api/v1/webhooks", map[string]any{"url": rec.URL, "events": []string{"key.rolled"}})
+				mu.Lock()
+				defer mu.Unlock()
+				count[a.status]++
+			})
+		}
+		wg.Wait()
+		var list struct{ Data []hook }
+		r.want(200, busy, "GET", "/api/v1/webhooks", nil).into(t, &list)
+		if count[201] != len(list.Data) || len(list.Data) > 20 || count[201]+count[403]+count[503] != 30 {
+			t.Errorf("answers %v, %d webhooks", count, len(list.Data))
+		}
+		for len(list.Data) < 20 {
+			list.Data = append(list.Data, r.hook(busy, rec.URL, "key.rolled"))
+		}
+		if a := r.want(403, busy, "POST", "/api/v1/webhooks", map[string]any{"url": rec.URL, "events": []string{"*"}}); a.code() != "QUOTA_EXCEEDED" {
+			t.Error(a.code())
+		}
+	})
+	t.Run("are made once under one Idempotency-Key, with the same secret", func(t *testing.T) {
+		k := w.key("acc_i", identity.Creator)
+		body := map[string]any{"url": rec.URL, "events": []string{"*"}}
+		var first, again hook
+		r.want(201, k, "POST", "/api/v1/webhooks", body, "Idempotency-Key", "one").into(t, &first)
+		a := r.want(201, k, "POST", "/api/v1/webhooks", body, "Idempotency-Key", "one")
+		a.into(t, &again)
+		if first.ID != again.ID || first.Secret != again.Secret || a.header.Get("Idempotent-Replayed") != "true" {
+			t.Errorf("first %+v, again %+v", first, again)
+		}
+	})
+}
+
+func TestSecretsAreSealed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := w.start()
+	key := w.key("acc_a", identity.Creator)
+	rec := newReceiver(t, nil)
+	h := r.hook(key, rec.URL)
+	snaps, err := w.db.Collection("webhooks").Documents(t.Context()).GetAll()
+	if err != nil || len(snaps) != 1 {
+		t.Fatalf("%d documents: %v", len(snaps), err)
+	}
+	if text := fmt.Sprint(snaps[0].Data()); strings.Contains(text, h.Secret) || strings.Contains(text, "whsec_") {
+		t.Errorf("the document shows the secret: %s", text)
+	}
+	t.Run("and open with an old key while the new one seals", func(t *testing.T) {
+		rotated := w.start(func(c *events.Config) { c.WebhookSecretKey = strings.Repeat("n", 40) + ", " + c.WebhookSecretKey })
+		rotated.want(200, key, "GET", "/api/v1/webhooks/"+h.ID, nil)
+		var rolled hook
+		rotated.want(200, key, "POST", "/api/v1/webhooks/"+h.ID+"/roll-secret", nil).into(t, &rolled)
+		only := w.start(func(c *events.Config) { c.WebhookSecretKey = strings.Repeat("n", 40) })
+		only.want(200, key, "GET", "/api/v1/webhooks/"+h.ID, nil)
+	})
+	t.Run("and a short key is refused at the start", func(t *testing.T) {
+		cfg := w.cfg
+		cfg.WebhookSecretKey = "short"
+		if _, err := events.New(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "LINKREEL_WEBHOOK_SECRET_KEY") {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
+var _ = http.StatusOK

@@ -1,0 +1,439 @@
+package events_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	gcp "cloud.google.com/go/firestore"
+	"github.com/redis/go-redis/v9"
+	"github.com/valyala/fasthttp/fasthttputil"
+
+	"github.com/linkreel/linkreel/libs/apikey"
+	"github.com/linkreel/linkreel/libs/apispec"
+	"github.com/linkreel/linkreel/libs/boot"
+	outbox "github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/localcloud/firestore"
+	"github.com/linkreel/linkreel/libs/localcloud/redistest"
+	"github.com/linkreel/linkreel/services/events"
+)
+
+const internalToken = "internal-token"
+
+// keyring stands in for auth.
+type keyring struct {
+	mu      sync.Mutex
+	records map[string]*apikey.Record
+}
+
+func (k *keyring) Verify(_ context.Context, hash string) (*apikey.Record, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if r := k.records[hash]; r != nil {
+		return r, nil
+	}
+	return nil, apikey.ErrUnknownKey
+}
+
+// world is what replicas of the service share: a database, a Redis, an auth, and
+// a clock that can be moved.
+type world struct {
+	t      testing.TB
+	server *firestore.Server
+	db     *firestoredb.DB
+	cfg    events.Config
+	keys   *keyring
+	offset *atomic.Int64
+	out    *outbox.Outbox
+}
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	idempotencyIndexes, err := os.ReadFile("../auth/firestore.indexes.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	indexes, err := firestore.ParseIndexes(outbox.Indexes, events.Indexes, idempotencyIndexes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := firestore.Open(firestore.Options{Indexes: indexes, TTLInterval: -1, Faults: &firestore.Faults{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	addr, err := server.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := &keyring{records: map[string]*apikey.Record{}}
+	auth := httptest.NewServer(apikey.Handler(keys, internalToken))
+	t.Cleanup(auth.Close)
+	w := &world{t: t, server: server, keys: keys, offset: &atomic.Int64{}}
+	w.cfg = events.Config{
+		Firestore: firestoredb.Config{Project: "test", Endpoint: addr.String(), Timeout: 10 * time.Second},
+		RedisURL:  redistest.Start(t), AuthURL: auth.URL, InternalToken: internalToken,
+		WebhookSecretKey: strings.Repeat("k", 32), WebhookAllowHTTP: true, WebhookAllowPrivate: true,
+		SweepEvery: 200 * time.Millisecond, Now: w.now, CallTimeout: 2 * time.Second,
+	}
+	client, err := server.Client(t.Context(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.db = firestoredb.Use(client, 10*time.Second)
+	rdb := redis.NewClient(&redis.Options{Addr: w.cfg.RedisURL})
+	w.out = outbox.NewOutbox(w.db, rdb, w.now)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = w.out.Run(ctx) }()
+	t.Cleanup(func() { stop(); <-ended; _ = rdb.Close() })
+	return w
+}
+
+func (w *world) now() time.Time          { return time.Now().Add(time.Duration(w.offset.Load())) }
+func (w *world) forward(d time.Duration) { w.offset.Add(int64(d)) }
+
+// change commits a change of an account's record, as some other service would.
+func (w *world) change(account string, t outbox.Type, object string, data any) {
+	w.t.Helper()
+	if err := w.try(account, t, object, data); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) try(account string, t outbox.Type, object string, data any) error {
+	ctx := identity.WithPrincipal(context.Background(), &identity.Principal{AccountID: account, KeyID: "key_1", KeyName: "Deploy"})
+	return w.db.Tx(identity.WithRequestID(ctx, "req-1"), "change", func(ctx context.Context, tx *gcp.Transaction) error {
+		return w.out.Put(ctx, tx, outbox.Event{AccountID: account, Type: t, Object: object, Data: data})
+	})
+}
+
+// key makes a key of an account.
+func (w *world) key(account string, plan identity.Plan, scopes ...identity.Scope) string {
+	w.t.Helper()
+	k, err := identity.NewKey(randomness{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if scopes == nil {
+		scopes = identity.AllScopes()
+	}
+	w.keys.mu.Lock()
+	defer w.keys.mu.Unlock()
+	w.keys.records[k.Hash()] = &apikey.Record{KeyID: "key_" + account, KeyName: "Deploy", Scopes: scopes, AccountID: account, AccountName: account, Plan: plan, Version: 1, PerMinute: 1_000_000}
+	return k.Secret()
+}
+
+// replica is a running service.
+type replica struct {
+	t      testing.TB
+	client *http.Client
+	stop   func()
+}
+
+func (w *world) start(edit ...func(*events.Config)) *replica {
+	w.t.Helper()
+	cfg := w.cfg
+	for _, e := range edit {
+		e(&cfg)
+	}
+	svc, err := events.New(w.t.Context(), cfg)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	for _, loop := range svc.Loops {
+		running.Go(func() { _ = loop.Run(ctx) })
+	}
+	l := fasthttputil.NewInmemoryListener()
+	srv := httpapi.NewServer("", svc.Servers[0].Handler)
+	running.Go(func() { _ = srv.Serve(l) })
+	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return l.Dial() }, MaxIdleConnsPerHost: 64}
+	var once sync.Once
+	stop := func() {
+		once.Do(func() {
+			for _, s := range svc.Stopping {
+				s()
+			}
+			transport.CloseIdleConnections()
+			_ = srv.Shutdown()
+			_ = l.Close()
+			cancel()
+			running.Wait()
+			_ = boot.CloseAll(context.Background(), svc)
+		})
+	}
+	w.t.Cleanup(stop)
+	return &replica{t: w.t, client: &http.Client{Transport: transport}, stop: stop}
+}
+
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+func (a answer) into(t testing.TB, v any) {
+	t.Helper()
+	if err := json.Unmarshal(a.body, v); err != nil {
+		t.Fatalf("body %s: %v", a.body, err)
+	}
+}
+
+func (a answer) code() string {
+	var e struct {
+		Error struct{ Code string }
+	}
+	_ = json.Unmarshal(a.body, &e)
+	return e.Error.Code
+}
+
+// call makes a request and checks that the exchange is as the API document says.
+func (r *replica) call(key, method, path string, body any, header ...string) answer {
+	r.t.Helper()
+	var reader io.Reader
+	if body != nil {
+		text, ok := body.(string)
+		if !ok {
+			b, err := json.Marshal(body)
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			text = string(b)
+		}
+		reader = strings.NewReader(text)
+	}
+	req, err := http.NewRequestWithContext(r.t.Context(), method, "http://events"+path, reader)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+key)
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	res, err := r.client.Do(req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := checkExchange(method, req.URL.Path, res, text); err != nil {
+		r.t.Errorf("%s %s: %v: %s", method, path, err, text)
+	}
+	return answer{res.StatusCode, res.Header, text}
+}
+
+func (r *replica) want(status int, key, method, path string, body any, header ...string) answer {
+	r.t.Helper()
+	a := r.call(key, method, path, body, header...)
+	if a.status != status {
+		r.t.Fatalf("%s %s: %d %s, want %d", method, path, a.status, a.body, status)
+	}
+	return a
+}
+
+// checkExchange holds an answer against the schema of its operation.
+func checkExchange(method, path string, res *http.Response, body []byte) error {
+	doc := apispec.Load()
+	for _, name := range schemaOf(method, path, res.StatusCode) {
+		var v any
+		if err := json.Unmarshal(body, &v); err != nil {
+			return err
+		}
+		if err := doc.Component(name).Validate(v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func schemaOf(method, path string, status int) []string {
+	if status >= 400 {
+		return []string{"Error"}
+	}
+	switch parts := strings.Split(strings.TrimPrefix(path, "/api/v1/"), "/"); {
+	case parts[0] == "events":
+		return []string{"EventPage"}
+	case status == 204:
+		return nil
+	case len(parts) == 1 && method == "GET":
+		return []string{"WebhookList"}
+	case len(parts) == 1 || parts[len(parts)-1] == "roll-secret":
+		return []string{"WebhookCreated"}
+	case len(parts) == 2:
+		return []string{"Webhook"}
+	case parts[2] == "deliveries" && len(parts) == 3:
+		return []string{"DeliveryPage"}
+	case parts[2] == "replay":
+		return []string{"Replay"}
+	}
+	return []string{"Delivery"}
+}
+
+type feedPage struct {
+	Data []struct {
+		ID, Type, Object string
+		CreatedAt        int64
+		Actor            struct{ Type, ID, Name string }
+		RequestID        string
+		Data             json.RawMessage
+	}
+	HasMore    bool
+	NextCursor *string
+}
+
+func (p feedPage) objects() string {
+	var out []string
+	for _, e := range p.Data {
+		out = append(out, e.Object)
+	}
+	return strings.Join(out, " ")
+}
+
+func (r *replica) feed(key, query string) feedPage {
+	r.t.Helper()
+	var p feedPage
+	r.want(200, key, "GET", "/api/v1/events?"+query, nil).into(r.t, &p)
+	return p
+}
+
+type hook struct {
+	ID, URL, Secret, Description string
+	Events                       []string
+	Enabled                      bool
+	DisabledReason               *string
+}
+
+func (r *replica) hook(key, url string, types ...string) hook {
+	r.t.Helper()
+	if types == nil {
+		types = []string{"*"}
+	}
+	var h hook
+	r.want(201, key, "POST", "/api/v1/webhooks", map[string]any{"url": url, "events": types}).into(r.t, &h)
+	return h
+}
+
+type deliveryPage struct {
+	Data []struct {
+		ID, Status string
+		Event      struct{ ID, Type string }
+		CreatedAt  int64
+		NextTryAt  *int64
+		Attempts   []struct {
+			At       int64
+			Status   *int
+			Duration int64
+			Error    *string
+			Response string
+		}
+	}
+	HasMore    bool
+	NextCursor *string
+}
+
+func (r *replica) deliveries(key, id, query string) deliveryPage {
+	r.t.Helper()
+	var p deliveryPage
+	r.want(200, key, "GET", "/api/v1/webhooks/"+id+"/deliveries?"+query, nil).into(r.t, &p)
+	return p
+}
+
+// message is what a receiver got.
+type message struct {
+	header http.Header
+	body   []byte
+}
+
+func (m message) id() string { return m.header.Get("webhook-id") }
+func (m message) kind() string {
+	var b struct{ Type string }
+	_ = json.Unmarshal(m.body, &b)
+	return b.Type
+}
+
+// receiver takes messages.
+type receiver struct {
+	*httptest.Server
+	mu  sync.Mutex
+	got []message
+	// answer is what it answers; nil is 204.
+	answer func(n int, w http.ResponseWriter, r *http.Request)
+}
+
+func newReceiver(t testing.TB, answer func(n int, w http.ResponseWriter, r *http.Request)) *receiver {
+	t.Helper()
+	rec := &receiver{answer: answer}
+	rec.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		rec.mu.Lock()
+		rec.got = append(rec.got, message{r.Header.Clone(), body})
+		n := len(rec.got)
+		rec.mu.Unlock()
+		if rec.answer == nil {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		rec.answer(n, w, r)
+	}))
+	t.Cleanup(func() { rec.CloseClientConnections(); rec.Close() })
+	return rec
+}
+
+func (r *receiver) messages() []message {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]message(nil), r.got...)
+}
+
+func status(code int) func(int, http.ResponseWriter, *http.Request) {
+	return func(_ int, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
+}
+
+// eventually waits until ok holds.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); ; {
+		if ok() {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+type randomness struct{}
+
+func (randomness) Read(b []byte) (int, error) {
+	nonce := []byte(identity.NewNonce() + identity.NewNonce() + identity.NewNonce())
+	for i := range b {
+		b[i] = nonce[i%len(nonce)] + byte(i)
+	}
+	return len(b), nil
+}
+
+var _ = bytes.MinRead
+var _ = fmt.Sprint
