@@ -5,6 +5,12 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/Eyevinn/mp4ff/mp4"
 
@@ -19,6 +25,7 @@ type stream struct {
 	first     float64 // presentation time of the first sample
 	end       float64 // decode time after the last sample
 	fragments []span
+	shown     []float64 // presentation time of every sample, in order
 }
 
 type span struct{ offset, size, start, end float64 }
@@ -51,7 +58,9 @@ func parse(data []byte) (*stream, error) {
 				return nil, fmt.Errorf("fragment at %d starts with a dependent sample", start)
 			}
 			for _, x := range samples {
-				s.first = math.Min(s.first, float64(int64(x.DecodeTime)+int64(x.CompositionTimeOffset))/s.timescale)
+				shown := float64(int64(x.DecodeTime)+int64(x.CompositionTimeOffset)) / s.timescale
+				s.first = math.Min(s.first, shown)
+				s.shown = append(s.shown, shown)
 				expected = x.DecodeTime + uint64(x.Dur)
 			}
 			s.frames += len(samples)
@@ -62,6 +71,7 @@ func parse(data []byte) (*stream, error) {
 		}
 	}
 	s.end = float64(expected) / s.timescale
+	slices.Sort(s.shown)
 	return s, nil
 }
 
@@ -159,11 +169,50 @@ func (r *rig) check(o *transcode.Outcome, want item) (faults []string) {
 		if o.Storyboard == nil || !bytes.HasPrefix(r.object(o.Storyboard.Objects[0]), []byte("\xff\xd8")) {
 			fault("no storyboard")
 		}
-		if o.Download == "" || string(r.object(o.Download)[4:8]) != "ftyp" {
-			fault("no download")
-		}
+		faults = append(faults, r.checkDownload(o)...)
 	}
 	return faults
+}
+
+// checkDownload expects every picture of the tallest rendition in the download,
+// each at its time to the millisecond, as a player shows them: with edit lists.
+func (r *rig) checkDownload(o *transcode.Outcome) (faults []string) {
+	if o.Download == "" {
+		return []string{"no download"}
+	}
+	want, err := parse(r.object(o.Renditions[0].Object))
+	if err != nil {
+		return nil // the rendition's own fault
+	}
+	got := r.shownTimes(o.Download)
+	if len(got) != len(want.shown) {
+		return []string{fmt.Sprintf("the download shows %d pictures, want %d", len(got), len(want.shown))}
+	}
+	for i := range got {
+		if off := got[i] - want.shown[i]; math.Abs(off) > 0.001 {
+			return []string{fmt.Sprintf("the download shows picture %d %.1f ms late", i, off*1000)}
+		}
+	}
+	return nil
+}
+
+// shownTimes are the times at which the pictures of an object are shown.
+func (r *rig) shownTimes(object string) (times []float64) {
+	r.t.Helper()
+	path := filepath.Join(r.t.TempDir(), "object.mp4")
+	if err := os.WriteFile(path, r.object(object), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+	out, err := exec.Command("ffprobe", "-v", "error", "-select_streams", "v:0", "-show_entries", "frame=pts_time", "-of", "default=nw=1:nk=1", path).Output()
+	if err != nil {
+		r.t.Fatalf("read pictures of %s: %v", object, err)
+	}
+	for line := range strings.Lines(string(out)) {
+		if at, err := strconv.ParseFloat(strings.TrimSpace(line), 64); err == nil {
+			times = append(times, at)
+		}
+	}
+	return times
 }
 
 // ends are the times at which a rendition's segments end.

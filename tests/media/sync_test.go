@@ -37,6 +37,7 @@ func TestPictureAndSoundStayTogether(t *testing.T) {
 	}{
 		{"copied with one frame of delay", clip(flash("25", 3) + " " + beep(0, 3, 48000) + x264 + "-g 50" + aac + "a.mp4"), true},
 		{"copied picture, encoded sound", clip(flash("25", 3) + " " + beep(0, 3, 48000) + x264 + "-g 50 -c:a ac3 a.mp4"), true},
+		{"copied at 15 fps with B-frames", clip(flash("15", 4) + " " + beep(0, 4, 48000) + x264 + "-bf 2 -g 30" + aac + "a.mp4"), true},
 		{"encoded from matroska", clip(flash("30000/1001", 3) + " " + beep(0, 3, 48000) + x264 + "-c:a libvorbis a.mkv"), true},
 		{"encoded from a transport stream", clip(flash("25", 3) + " " + beep(0, 3, 48000) + x264 + "-bf 2 -g 25" + aac + "a.ts"), false},
 		{"44.1 kHz", clip(flash("30", 3) + " " + beep(0, 3, 44100) + x264 + "-g 60" + aac + "a.mp4"), false},
@@ -63,9 +64,17 @@ func TestPictureAndSoundStayTogether(t *testing.T) {
 				t.Fatalf("job ended as %s: %v", record.State, record.Failure)
 			}
 			o := record.Outcome
-			seen, heard := r.whenSeen(t, o.Renditions[len(o.Renditions)-1]), r.whenHeard(t, *o.Audio)
+			seen, heard := r.whenSeen(t, o.Renditions[len(o.Renditions)-1]), r.whenHeard(t, o.Audio.Object)
 			if off := heard - seen; math.Abs(off) > 0.005 {
 				t.Errorf("sound is %.1f ms late (seen at %.4f, heard at %.4f), want at most 5 ms", off*1000, seen, heard)
+			}
+			// The download shows every picture at the rendition's time, so the sound must
+			// be heard at the rendition's time too.
+			if late := r.whenHeard(t, o.Download) - heard; math.Abs(late) > 0.001 {
+				t.Errorf("in the download the sound is %.1f ms late", late*1000)
+			}
+			for _, fault := range r.checkDownload(o) {
+				t.Error(fault)
 			}
 			if seen < moment-0.05 || seen > moment+0.05 {
 				t.Errorf("flash at %.3f, want about %.3f", seen, moment)
@@ -100,9 +109,9 @@ func (r *rig) whenSeen(t *testing.T, v transcode.Rendition) float64 {
 	return 0
 }
 
-func (r *rig) whenHeard(t *testing.T, a transcode.Rendition) float64 {
+func (r *rig) whenHeard(t *testing.T, object string) float64 {
 	t.Helper()
-	raw := r.decode(t, a.Object, "-ac", "1", "-ar", "48000", "-f", "s16le")
+	raw := r.decode(t, object, "-vn", "-af", "aresample=async=1:first_pts=0", "-ac", "1", "-ar", "48000", "-f", "s16le")
 	for i := 0; i+1 < len(raw); i += 2 {
 		if v := int16(binary.LittleEndian.Uint16(raw[i:])); v > 8000 || v < -8000 {
 			return float64(i/2) / 48000

@@ -26,7 +26,6 @@ type Track struct {
 	Fragments     []Fragment
 	Size          int64 // of the file
 	EditList      bool
-	Shift         int64 // how far pictures show before their decode time, at most
 }
 
 // Fragment is one moof with its mdat. Times are in the track's timescale.
@@ -138,7 +137,6 @@ func (t *Track) readFragment(moof *mp4.MoofBox, trex *mp4.TrexBox) (Fragment, er
 		trun.AddSampleDefaultValues(moof.Traf.Tfhd, trex)
 		for i, s := range trun.Samples {
 			shown := int64(at) + int64(s.CompositionTimeOffset)
-			t.Shift = max(t.Shift, -int64(s.CompositionTimeOffset))
 			f.Shown = min(f.Shown, shown)
 			f.End = max(f.End, shown+int64(s.Dur))
 			at += uint64(s.Dur)

@@ -107,9 +107,9 @@ func (m *Maker) Storyboard(ctx context.Context, dir string, from File) (*transco
 func (m *Maker) Download(ctx context.Context, dir string, video File, audio *File) (string, error) {
 	out := filepath.Join(dir, "download.mp4")
 	args := m.base()
-	// Our fMP4 shows its first picture at its first decode time by negative
-	// offsets; ffmpeg shifts all of them to be positive, and this takes the shift back.
-	args = append(args, "-itsoffset", strconv.FormatFloat(-video.Track.Seconds(video.Track.Shift), 'f', 6, 64))
+	// No -itsoffset here, although our fMP4 shows its first picture at its first decode
+	// time by negative offsets: ffmpeg subtracts each input's start time by itself. A
+	// second shift would cut the first pictures off by the edit list.
 	args = append(args, own(video.Path)...)
 	if audio != nil {
 		args = append(args, own(audio.Path)...)
