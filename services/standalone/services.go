@@ -37,7 +37,7 @@ func (s *Stack) buildServices(ctx context.Context) error {
 		{"links", func() (*boot.Service, error) { return build(ctx, settings, links.New) }},
 		{"videos", func() (*boot.Service, error) { return build(ctx, settings, videos.New) }},
 		{"events", func() (*boot.Service, error) { return build(ctx, settings, events.New) }},
-		{"transcoding-worker", func() (*boot.Service, error) { return build(ctx, settings, worker.New) }},
+		{"transcoding-worker", func() (*boot.Service, error) { return build(ctx, settings, s.newWorker) }},
 	} {
 		svc, err := part.make()
 		if err != nil {
@@ -47,6 +47,14 @@ func (s *Stack) buildServices(ctx context.Context) error {
 		s.onClose(func(ctx context.Context) error { return boot.CloseAll(ctx, svc) })
 	}
 	return nil
+}
+
+// newWorker lets a laptop without Landlock run, and its user know.
+func (s *Stack) newWorker(ctx context.Context, cfg worker.Config) (*boot.Service, error) {
+	cfg.ReducedJail = func(reason error) {
+		s.notices = append(s.notices, fmt.Sprintf("uploads are decoded in a reduced jail (%v). Upload only files that you trust, or use a kernel with Landlock.", reason))
+	}
+	return worker.New(ctx, cfg)
 }
 
 // wiring tells the services where everything is.

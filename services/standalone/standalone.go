@@ -77,6 +77,8 @@ type Stack struct {
 	closers []func(context.Context) error // of what was opened, in that order
 	once    sync.Once
 	err     error
+
+	notices []string // for the user, about this machine
 }
 
 // publicPorts are the ports that people and programs outside call.

@@ -34,6 +34,9 @@ func Up(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	_, _ = fmt.Fprint(out, s.welcome(cfg))
+	for _, notice := range s.notices {
+		_, _ = fmt.Fprintf(out, "\nWarning: %s\n", notice)
+	}
 	select {
 	case <-ctx.Done():
 		_, _ = fmt.Fprintln(out, "\nStopping …")

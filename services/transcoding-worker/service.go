@@ -14,6 +14,9 @@ import (
 	"runtime"
 	"time"
 
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
+
 	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/firestoredb"
@@ -57,6 +60,11 @@ type Config struct {
 	// The whole worker has a slot's, the fast lane's 112 MiB and some 60 MiB for itself:
 	// 1 GiB with one slot and two threads.
 	Memory int64 `env:"LINKREEL_FFMPEG_MEMORY" envDefault:"889192448"`
+	// Jail is "full" or "reduced". Uploads are decoded in a jail that hides all files
+	// but the job's own, for which the kernel must have Landlock. Without it the
+	// worker refuses to start unless the jail is "reduced": then a hostile file that
+	// takes ffmpeg over can read what the worker can read.
+	Jail string `env:"LINKREEL_JAIL" envDefault:"full"`
 	// Lease is how long a job stays with a worker that has fallen silent; a killed
 	// worker's jobs go on elsewhere soon after.
 	Lease time.Duration `env:"LINKREEL_JOB_LEASE" envDefault:"20s"`
@@ -65,6 +73,9 @@ type Config struct {
 	// Sweep is how often jobs are looked for that the queue does not know.
 	Sweep time.Duration `env:"LINKREEL_JOB_SWEEP" envDefault:"10s"`
 
+	// ReducedJail, if set, makes a kernel without Landlock reduce the jail instead of
+	// ending the start, and is told the reason: for a laptop, whose user reads it.
+	ReducedJail func(reason error) `env:"-"`
 	// Now is the clock; nil is the system's.
 	Now func() time.Time `env:"-"`
 }
@@ -94,6 +105,9 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 	opened := []func(context.Context) error{func(context.Context) error { return scratch.Close() }}
 	fail := func(err error) (*boot.Service, error) {
 		return nil, errors.Join(fmt.Errorf("transcoding-worker: %w", err), boot.CloseAll(ctx, &boot.Service{Close: opened}))
+	}
+	if err := testJail(ctx, cfg, tools, scratch); err != nil {
+		return fail(err)
 	}
 	db, err := firestoredb.Open(ctx, cfg.Firestore)
 	if err != nil {
@@ -128,6 +142,41 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 		// Ready at once: nobody calls the worker, and it bridges every loss.
 		Close: opened,
 	}, nil
+}
+
+// testJail proves the jail before any upload is decoded in it. A jail that does not
+// hold is noticed here and not in an incident.
+func testJail(ctx context.Context, cfg Config, tools *ffmpeg.Tools, scratch *job.Scratch) error {
+	if cfg.Jail != "full" && cfg.Jail != "reduced" {
+		return fmt.Errorf("LINKREEL_JAIL is %q; it must be full or reduced", cfg.Jail)
+	}
+	reduced, err := otel.Meter("transcoding-worker").Int64Gauge("linkreel_worker_jail_reduced",
+		metric.WithDescription("1 when uploads are decoded without the protection of foreign files, else 0"))
+	if err != nil {
+		return err
+	}
+	dir, remove, err := scratch.Job()
+	if err != nil {
+		return err
+	}
+	defer remove()
+	err = tools.SelfTest(ctx, dir)
+	switch {
+	case err == nil:
+		reduced.Record(ctx, 0)
+		return nil
+	case !errors.Is(err, ffmpeg.ErrJail):
+		return fmt.Errorf("self-test of the jail: %w", err)
+	case cfg.Jail == "full" && cfg.ReducedJail == nil:
+		return fmt.Errorf("%w; use a kernel with Landlock (5.13 or later), or set LINKREEL_JAIL=reduced (worker.jail in the chart) to run without this protection", err)
+	}
+	tools.Reduced = true
+	reduced.Record(ctx, 1)
+	slog.WarnContext(ctx, "uploads are decoded in a reduced jail", "service", "transcoding-worker", "error", err)
+	if cfg.ReducedJail != nil {
+		cfg.ReducedJail(err)
+	}
+	return nil
 }
 
 // workerName tells workers apart, two on the same host too.

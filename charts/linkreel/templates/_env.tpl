@@ -56,6 +56,7 @@ name is a setting in the service's Config; tests/cluster fails on one that is no
 {{- if eq .name "worker" }}
 {{- $_ := set $env "LINKREEL_SCRATCH_DIR" "/var/lib/linkreel/scratch" }}
 {{- $_ := set $env "LINKREEL_WORKER_SLOTS" (toString .values.concurrency) }}
+{{- $_ := set $env "LINKREEL_JAIL" .values.jail }}
 {{- end }}
 {{- if include "linkreel.local" $root }}
 {{- $_ := set $env "LINKREEL_FIRESTORE_ENDPOINT" (printf "%s:8085" (include "linkreel.localcloud" $root)) }}

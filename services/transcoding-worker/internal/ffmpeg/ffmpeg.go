@@ -2,7 +2,8 @@
 // such a file is.
 //
 // Every call is jailed: it sees one folder and the system's libraries, no
-// network and no environment; it runs in its own process group with limits on
+// network, no other process and no environment (Tools.SelfTest proves it on the
+// system at hand); it runs in its own process group with limits on
 // CPU, memory, file size and wall time, and is killed as a group. The memory it
 // may have is bounded by the kernel (RLIMIT_DATA), so it holds without a
 // container around it as well. Every call
@@ -39,6 +40,9 @@ type Tools struct {
 	// it allocates, the stacks of its threads, and nothing that is mapped from a
 	// file. Threads beyond two get threadMemory each on top. 0 is DefaultMemory.
 	Memory int64
+	// Reduced lets calls run without Landlock where the kernel lacks it; they can
+	// then read whatever this process can read. Else they fail.
+	Reduced bool
 	// Used is told what each call took.
 	Used func(Usage)
 }
@@ -149,6 +153,11 @@ func (t *Tools) Inspect(ctx context.Context, c Call) (Usage, error) {
 const maxOutputFile = 64 << 30
 
 func (t *Tools) run(ctx context.Context, tool string, c Call) (Usage, error) {
+	return t.start(ctx, tool, c, "")
+}
+
+// start runs a tool, or with test the jail's self-test.
+func (t *Tools) start(ctx context.Context, tool string, c Call, test string) (Usage, error) {
 	name := filepath.Base(tool)
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Wall, ErrTimeout)
 	defer cancel()
@@ -171,6 +180,8 @@ func (t *Tools) run(ctx context.Context, tool string, c Call) (Usage, error) {
 		CPU:      uint64(c.CPU/time.Second) + 1,
 		Memory:   uint64(t.memory()),
 		FileSize: maxOutputFile,
+		Reduced:  t.Reduced,
+		Test:     test,
 	}
 	encoded, err := json.Marshal(spec)
 	if err != nil {

@@ -1,9 +1,13 @@
 package ffmpeg
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"time"
 )
 
 // jailName is the argv[0] under which this program starts again as the jail
@@ -20,6 +24,48 @@ type jailSpec struct {
 	CPU      uint64   // seconds
 	Memory   uint64   // bytes of its own
 	FileSize uint64   // bytes of any one file
+	Reduced  bool     // do without Landlock where the kernel lacks it
+	Test     string   // a foreign file: instead of becoming the tool, try to read it
+}
+
+// ErrJail is a jail that does not hold on this system.
+var ErrJail = errors.New("ffmpeg: the jail does not hold")
+
+// How a self-test ends, as a bit set.
+const (
+	testFiles = 1 << iota // a foreign file could be read
+	testCalls             // a socket could be opened, or another process signalled
+)
+
+// SelfTest starts a jail in dir, which must be empty, and tries to read a file
+// outside of it, to open a socket and to signal the parent. nil means that none of
+// it worked. An error is ErrJail when the kernel lacks what the jail is made of; the
+// tools then refuse every call unless t.Reduced is set.
+func (t *Tools) SelfTest(ctx context.Context, dir string) error {
+	foreign := filepath.Join(dir, "foreign")
+	inside := filepath.Join(dir, "inside")
+	if err := os.WriteFile(foreign, []byte("not for the jail"), 0o600); err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(inside); _ = os.Remove(foreign) }()
+	if err := os.MkdirAll(inside, 0o700); err != nil {
+		return err
+	}
+	// Reduced, so that the test says what can be read instead of that the jail did
+	// not begin.
+	test := *t
+	test.Reduced, test.Used = true, nil
+	_, err := test.start(ctx, t.FFmpeg, Call{Dir: inside, CPU: 10 * time.Second, Wall: 30 * time.Second}, foreign)
+	var exit *ExitError
+	if !errors.As(err, &exit) || exit.Code > testFiles|testCalls {
+		return err
+	}
+	switch {
+	case exit.Code&testCalls != 0:
+		return fmt.Errorf("%w: its programs can open sockets or signal other processes (seccomp)", ErrJail)
+	default:
+		return fmt.Errorf("%w: its programs can read foreign files (Landlock)", ErrJail)
+	}
 }
 
 // init turns the process into the jailed tool when it was started as one. It

@@ -6,16 +6,19 @@ import (
 	"os/exec"
 	"runtime"
 	"syscall"
-	"unsafe"
 
 	"github.com/landlock-lsm/go-landlock/landlock"
+	llsyscall "github.com/landlock-lsm/go-landlock/landlock/syscall"
 	"golang.org/x/sys/unix"
 )
 
 // enterJail gives up what a transcoder has no use for and becomes the tool:
-// resource limits, no new privileges, files outside its folder (Landlock, where
-// the kernel has it), and sockets, tracing, mounting and the like (seccomp).
-// None of it needs a privilege, so it works in a restricted pod.
+// resource limits, no new privileges, files outside its folder (Landlock), and
+// every system call that it has no need of (seccomp). None of it needs a
+// privilege, so it works in a restricted pod.
+//
+// There is no RLIMIT_NPROC: it counts the processes of a user, and the pods of a
+// node may share one. The filter allows no children instead.
 func enterJail(spec jailSpec) error {
 	runtime.LockOSThread() // seccomp and no_new_privs belong to the thread that execs
 	if err := os.Chdir(spec.Dir); err != nil {
@@ -32,6 +35,11 @@ func enterJail(spec jailSpec) error {
 			return err
 		}
 	}
+	// BestEffort below drops what an older kernel lacks, without a word, and that
+	// may be everything: so whether Landlock is there at all is asked first.
+	if _, err := llsyscall.LandlockGetABIVersion(); err != nil && !spec.Reduced {
+		return fmt.Errorf("landlock: %w", err)
+	}
 	rules := []landlock.Rule{
 		landlock.RODirs(spec.ReadOnly...).IgnoreIfMissing(),
 		landlock.ROFiles("/etc/ld.so.cache", "/dev/urandom", "/dev/random", "/proc/cpuinfo").IgnoreIfMissing(),
@@ -45,8 +53,11 @@ func enterJail(spec jailSpec) error {
 		return fmt.Errorf("no_new_privs: %w", err)
 	}
 	argv := append([]string{spec.Tool}, spec.Args...)
-	if err := denySyscalls(); err != nil {
+	if err := confineCalls(); err != nil {
 		return fmt.Errorf("seccomp: %w", err)
+	}
+	if spec.Test != "" {
+		return selfTest(spec.Test)
 	}
 	// Memory goes last: the Go runtime itself may reserve more than the tool may
 	// have. Address space is the looser bound, for what is not the tool's own.
@@ -57,6 +68,45 @@ func enterJail(spec jailSpec) error {
 		return err
 	}
 	return syscall.Exec(spec.Tool, argv, []string{})
+}
+
+// selfTest tries what the jail must prevent and ends the process with the answer.
+func selfTest(foreign string) error {
+	code := 0
+	if fd, err := unix.Open(foreign, unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
+		_ = unix.Close(fd)
+		code |= testFiles
+	}
+	if fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err == nil {
+		_ = unix.Close(fd)
+		code |= testCalls
+	}
+	parent := uintptr(os.Getppid())
+	for _, call := range [][4]uintptr{
+		// Signal 0 and limits that are only asked for do no harm to the parent; a jail
+		// that lets them pass would let others pass.
+		{unix.SYS_KILL, parent, 0},
+		{unix.SYS_TGKILL, parent, parent, 0},
+		{unix.SYS_PRLIMIT64, parent, unix.RLIMIT_CORE, 0},
+		{unix.SYS_PIDFD_OPEN, parent, 0},
+		{unix.SYS_UNSHARE, unix.CLONE_NEWUSER},
+	} {
+		if _, _, errno := unix.RawSyscall(call[0], call[1], call[2], call[3]); errno == 0 {
+			code |= testCalls
+		}
+	}
+	if _, _, errno := unix.RawSyscall(unix.SYS_CLONE3, 0, 0, 0); errno != unix.ENOSYS {
+		code |= testCalls
+	}
+	child, _, errno := unix.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
+	if errno == 0 {
+		if child == 0 { // a copy of us without a runtime; nothing may be called but this
+			_, _, _ = unix.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
+		}
+		code |= testCalls
+	}
+	os.Exit(code)
+	return nil
 }
 
 const (
@@ -70,53 +120,6 @@ const (
 func setrlimit(resource int, limit uint64) error {
 	if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
 		return fmt.Errorf("rlimit %d: %w", resource, err)
-	}
-	return nil
-}
-
-// denied are the system calls that answer EPERM inside the jail. Killing the
-// process instead would turn a library's harmless probe into a failed video.
-var denied = []uint32{
-	unix.SYS_SOCKET, unix.SYS_SOCKETPAIR, unix.SYS_CONNECT, unix.SYS_BIND, unix.SYS_LISTEN, unix.SYS_ACCEPT, unix.SYS_ACCEPT4,
-	unix.SYS_SENDTO, unix.SYS_SENDMSG, unix.SYS_SENDMMSG, unix.SYS_RECVFROM, unix.SYS_RECVMSG, unix.SYS_RECVMMSG,
-	unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PIDFD_GETFD,
-	unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_UNSHARE, unix.SYS_SETNS,
-	unix.SYS_FSOPEN, unix.SYS_FSMOUNT, unix.SYS_MOVE_MOUNT, unix.SYS_OPEN_TREE,
-	unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
-	unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_USERFAULTFD,
-	unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE, unix.SYS_KEXEC_LOAD,
-	unix.SYS_REBOOT, unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_KILL, unix.SYS_TKILL,
-}
-
-// denySyscalls installs the filter on this thread; exec carries it on. Calls of
-// another architecture's table are refused outright.
-func denySyscalls() error {
-	const (
-		load     = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
-		jumpEq   = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
-		jumpGE   = unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K
-		ret      = unix.BPF_RET | unix.BPF_K
-		offsetNr = 0
-		offArch  = 4
-		refuse   = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
-	)
-	n := uint8(len(denied))
-	prog := []unix.SockFilter{
-		{Code: load, K: offArch},
-		{Code: jumpEq, K: auditArch, Jt: 1},
-		{Code: ret, K: refuse},
-		{Code: load, K: offsetNr},
-		{Code: jumpGE, K: 0x40000000, Jt: n + 1}, // the x32 numbers of amd64
-	}
-	for i, nr := range denied {
-		prog = append(prog, unix.SockFilter{Code: jumpEq, K: nr, Jt: n - uint8(i)})
-	}
-	prog = append(prog,
-		unix.SockFilter{Code: ret, K: unix.SECCOMP_RET_ALLOW},
-		unix.SockFilter{Code: ret, K: refuse})
-	fprog := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
-	if _, _, errno := unix.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&fprog))); errno != 0 { //nolint:gosec // the kernel takes the filter by address, and fprog outlives the call
-		return errno
 	}
 	return nil
 }
