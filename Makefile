@@ -9,6 +9,9 @@ PKGS    := $(MODULES:%=./%/...)
 RACE    ?= $(filter ./libs/% ./services/%,$(PKGS))
 SERVICES := auth events links videos transcoding-worker
 GO      ?= go
+# A program of the standard library alone, so that it runs while everything else is still being compiled.
+INSTALL := cd services/standalone && GOWORK=off $(GO) run ./cmd/tools
+export MODULES GO BIN
 
 .PHONY: help
 ## Show this list.
@@ -17,8 +20,18 @@ help:
 
 .PHONY: run
 ## Run the whole system on this machine (installs redis and ffmpeg when missing).
-run: $(BIN)/linkreel
+run:
+	@$(MAKE) --no-print-directory -j2 $(BIN)/linkreel packages   # Downloading packages and compiling share no resource.
 	@exec $(BIN)/linkreel up
+
+.PHONY: packages
+packages:
+	@$(INSTALL) redis ffmpeg
+
+.PHONY: check
+## Before a commit: vet, lint and short tests of everything, or of PKG=./services/links/...
+check: $(BIN)/golangci-lint packages
+	@tools/check.sh $(PKG)
 
 .PHONY: test
 ## Run every test (installs redis, ffmpeg and chromium when missing).
@@ -28,7 +41,7 @@ test: tools $(BIN)/gotestsum
 .PHONY: race
 ## Run the tests of libs and services under the race detector (RACE=./tests/e2e/... for others).
 race: tools $(BIN)/gotestsum
-	$(BIN)/linkreel tools gcc
+	@$(INSTALL) gcc
 	CGO_ENABLED=1 $(BIN)/gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- -race -p 2 -timeout 20m $(RACE)
 
 .PHONY: e2e
@@ -62,7 +75,7 @@ tidy:
 ## Build the services and the linkreel program into dist/.
 build:
 	@mkdir -p dist
-	CGO_ENABLED=0 $(GO) build -trimpath -o dist/ $(SERVICES:%=./services/%/cmd/...) ./services/standalone/cmd/...
+	CGO_ENABLED=0 $(GO) build -trimpath -o dist/ $(SERVICES:%=./services/%/cmd/...) ./services/standalone/cmd/linkreel
 
 .PHONY: build-alone
 ## Build every module without the workspace, as images do.
@@ -76,10 +89,22 @@ generate:
 	cd libs/apispec/docs/web && npm ci --ignore-scripts --no-audit --no-fund
 	cd tools && GOWORK=off $(GO) run ./player && GOWORK=off $(GO) run ./webassets
 
+.PHONY: generate-check
+## Fail when embedded web assets are not what their sources make (skipped, with a line, without node).
+generate-check:
+	@if ! command -v npm >/dev/null; then echo "generate-check: skipped, there is no npm on this machine"; \
+	elif ! $(MAKE) --no-print-directory generate; then echo "generate-check: the assets cannot be built"; exit 1; \
+	else git diff --exit-code --stat -- '*.js' '*.css' '*.ts' '*.json' '*.html' '*.svg' || { echo "generate-check: run make generate and commit what it changes"; exit 1; }; fi
+
+.PHONY: vuln
+## Look for known vulnerabilities in what we call (skipped, with a line, when the database cannot be had).
+vuln: $(BIN)/govulncheck
+	@tools/vuln.sh
+
 .PHONY: tools
 ## Install what runs and tests need from the system: redis, ffmpeg, chromium.
-tools: $(BIN)/linkreel
-	@$(BIN)/linkreel tools redis ffmpeg chromium
+tools:
+	@$(INSTALL) redis ffmpeg chromium
 
 .PHONY: fuzz
 ## Run every fuzz target for FUZZTIME (default 5m) each.
@@ -105,5 +130,9 @@ $(BIN)/gotestsum: tools/go.sum
 $(BIN)/golangci-lint: tools/go.sum
 	@mkdir -p $(BIN)
 	cd tools && GOWORK=off CGO_ENABLED=0 $(GO) build -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+$(BIN)/govulncheck: tools/go.sum
+	@mkdir -p $(BIN)
+	cd tools && GOWORK=off CGO_ENABLED=0 $(GO) build -o $@ golang.org/x/vuln/cmd/govulncheck
 
 -include tests/cluster/cluster.mk

@@ -1,0 +1,31 @@
+package jsdate_test
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/jsdate"
+)
+
+// What `new Date(x)` takes is taken, surprises included.
+func ExampleParse() {
+	for _, s := range []string{"2026-11-20T17:00:00Z", "Nov 20, 2026 5:00 PM GMT+1", "2026-02-30", "tomorrow"} {
+		ms, ok := jsdate.Parse(s)
+		if !ok {
+			fmt.Println(s, "is no date")
+			continue
+		}
+		fmt.Println(time.UnixMilli(ms).UTC().Format(time.RFC3339))
+	}
+	// Output:
+	// 2026-11-20T17:00:00Z
+	// 2026-11-20T16:00:00Z
+	// 2026-03-02T00:00:00Z
+	// tomorrow is no date
+}
+
+func ExampleFromNumber() {
+	ms, ok := jsdate.FromNumber(1790000000000.9)
+	fmt.Println(ms, ok)
+	// Output: 1790000000000 true
+}

@@ -1,0 +1,24 @@
+// Command tools installs programs that Linkreel runs: `go run ./cmd/tools redis
+// ffmpeg`. It needs the standard library only, so that `make run` can download
+// packages while it compiles everything else; `linkreel tools` is the same.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/linkreel/linkreel/services/standalone/internal/tools"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := tools.Ensure(ctx, os.Stdout, os.Args[1:]...)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "tools:", err)
+		os.Exit(1)
+	}
+}
