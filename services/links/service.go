@@ -18,6 +18,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/boot"
+	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
@@ -124,7 +125,11 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		return nil, fmt.Errorf("links: %w", err)
 	}
 
-	kept := store.New(db, cfg.Now)
+	own := redirect.OwnHosts(cfg.ShortBaseURL)
+	routes := api.Options{ShortBaseURL: cfg.ShortBaseURL, Own: own, Now: cfg.Now}
+	outbox := events.NewOutbox(db, rdb, cfg.Now)
+	shownLink, shownDomain := api.Shown(routes)
+	kept := store.New(db, cfg.Now).Tell(store.Teller{Outbox: outbox, Link: shownLink, Domain: shownDomain})
 	memory := invalidation.NewMemory(invalidation.Options{Store: kept, Capacity: cfg.CacheBytes, Partitions: cfg.ClickPartitions, Now: cfg.Now})
 	clicksRedis := redisdb.Config{URL: cmp.Or(cfg.ClicksRedisURL, cfg.RedisURL), CAFile: cfg.RedisCAFile}
 	log, err := clicks.Open(clicks.Config{Redis: clicksRedis, Bytes: cfg.ClickLogBytes, SpoolDir: cfg.SpoolDir, SpoolMax: cfg.SpoolBytes, Budget: cfg.ClickBudget, Now: cfg.Now}, memory)
@@ -138,17 +143,16 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	}
 	closers = append(closers, func(context.Context) error { return patient.Close() })
 	announcer := invalidation.NewAnnouncer(patient, memory, identity.NewNonce())
-	loops := []boot.Loop{{Name: "click log", Run: log.Run}, {Name: "announcer", Run: announcer.Run}}
+	loops := []boot.Loop{{Name: "event wake-ups", Run: outbox.Run}, {Name: "click log", Run: log.Run}, {Name: "announcer", Run: announcer.Run}}
 	if cfg.Flush {
 		counts := func(part int) clicks.Counts { return kept.Counts(part, clicks.ErrOvertaken) }
 		loops = append(loops, boot.Loop{Name: "click flusher", Run: clicks.NewFlushers(patient, memory.Partitions(), counts, cfg.Now).Run})
 	}
 
 	public := httpapi.New(httpapi.Options{Name: "links", Auth: auth, Idempotency: idempotency.NewFirestore(db, cfg.Now), TrustedProxies: cfg.TrustedProxies, Now: cfg.Now})
-	own := redirect.OwnHosts(cfg.ShortBaseURL)
 	domains := customdomain.NewService(customdomain.Options{Store: kept.Domains(), Announcer: announcer, Resolver: dns, Own: own.Names(), Now: cfg.Now})
 	shortLinks := link.NewService(link.Options{Store: kept, Announcer: announcer, Now: cfg.Now})
-	api.Public(public, shortLinks, domains, api.Options{ShortBaseURL: cfg.ShortBaseURL, Own: own, Now: cfg.Now})
+	api.Public(public, shortLinks, domains, routes)
 	internal := httpapi.New(httpapi.Options{Name: "links-internal", Now: cfg.Now})
 	api.Internal(internal, domains)
 	visitors := redirect.New(memory, log, redirect.Options{ShortBaseURL: cfg.ShortBaseURL, Country: country, Now: cfg.Now,

@@ -48,6 +48,15 @@ func Public(a *httpapi.API, links *link.Service, domains *customdomain.Service, 
 	a.Handle(fiber.MethodDelete, "/api/v1/domains/:id", write, h.deleteDomain)
 }
 
+// Shown gives the records as the API shows them, for events.
+func Shown(opt Options) (oneLink func(*link.Link) any, domain func(*customdomain.Domain) any) {
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	h := public{opt: opt}
+	return func(l *link.Link) any { return h.recordOf(l) }, func(d *customdomain.Domain) any { return h.domainOf(d) }
+}
+
 type public struct {
 	http    *httpapi.API
 	links   *link.Service

@@ -28,6 +28,7 @@ type Store struct {
 	db     *firestoredb.DB
 	quotas *quota.Gate
 	now    func() time.Time
+	teller Teller
 }
 
 // New uses db and a clock, nil for the system's.
@@ -35,7 +36,7 @@ func New(db *firestoredb.DB, now func() time.Time) *Store {
 	if now == nil {
 		now = time.Now
 	}
-	return &Store{db, quota.New(db, now), now}
+	return &Store{db: db, quotas: quota.New(db, now), now: now}
 }
 
 // linkDoc is links/{id}.

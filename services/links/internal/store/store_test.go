@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/localcloud/firestore"
@@ -69,7 +70,10 @@ func newBed(t testing.TB) bed {
 	}
 	t.Cleanup(func() { _ = db.Close(); _ = server.Close() })
 	b := bed{server: server, offset: new(atomic.Int64)}
-	b.Store = New(db, b.clock)
+	b.Store = New(db, b.clock).Tell(Teller{
+		Outbox: events.NewOutbox(db, nil, b.clock),
+		Link:   func(l *link.Link) any { return l.ID }, Domain: func(d *customdomain.Domain) any { return d.ID },
+	})
 	b.links = link.NewService(link.Options{Store: b.Store, Announcer: nobody{}, Now: b.clock})
 	b.proofs = &proofs{texts: map[string][]string{}, down: map[string]bool{}, asked: map[string]int{}}
 	b.domains = customdomain.NewService(customdomain.Options{Store: b.Domains(), Announcer: nobody{}, Resolver: b.proofs, Now: b.clock})

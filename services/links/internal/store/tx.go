@@ -8,6 +8,7 @@ import (
 	"cloud.google.com/go/firestore"
 	"cloud.google.com/go/firestore/apiv1/firestorepb"
 
+	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/quota"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
@@ -46,7 +47,10 @@ func (s *Store) atomically(ctx context.Context, what string, fn func(t *tx) erro
 				return err
 			}
 		}
-		return nil
+		if len(t.told) == 0 {
+			return nil
+		}
+		return s.teller.Outbox.Put(ctx, ft, t.told...)
 	})
 }
 
@@ -56,6 +60,8 @@ type tx struct {
 	ctx    context.Context //nolint:containedctx // a transaction lives within the call that gave its context
 	ft     *firestore.Transaction
 	claims []quota.Claim // to be taken when something was added
+	told   []events.Event
+	found  map[string]customdomain.Domain // as they were read
 }
 
 // read reads documents in one call.
@@ -167,6 +173,7 @@ func (t *tx) Add(l *link.Link, over bool) error {
 	if err := t.ft.Create(t.s.linkRef(l.ID), linkDocOf(l)); err != nil {
 		return err
 	}
+	t.tellLink(events.LinkCreated, l)
 	slug := t.s.slugRef(l.Key())
 	if over {
 		return t.ft.Set(slug, slugDocOf(l))
@@ -177,6 +184,7 @@ func (t *tx) Add(l *link.Link, over bool) error {
 // Put implements [link.Tx]. It names the fields that an edit may change, so that
 // it never overwrites the clicks, which the flusher counts at the same time.
 func (t *tx) Put(l *link.Link) error {
+	t.tellLink(events.LinkUpdated, l)
 	err := t.ft.Update(t.s.linkRef(l.ID), []firestore.Update{
 		{Path: "url", Value: l.Destination.Given}, {Path: "location", Value: l.Destination.Location}, {Path: "title", Value: l.Title},
 		{Path: "og", Value: ogOf(l.Preview)}, {Path: "expiresAt", Value: msOf(l.Expiry)},
@@ -190,6 +198,7 @@ func (t *tx) Put(l *link.Link) error {
 
 // Remove implements [link.Tx].
 func (t *tx) Remove(l *link.Link, slug *link.SlugRecord) error {
+	t.tellLink(events.LinkDeleted, l)
 	if err := t.ft.Delete(t.s.linkRef(l.ID)); err != nil {
 		return err
 	}
@@ -206,7 +215,12 @@ func (t *tx) Domain(id string) (*customdomain.Domain, error) {
 	if err != nil || !found {
 		return nil, err
 	}
-	return domainOf(id, &d), nil
+	domain := domainOf(id, &d)
+	if t.found == nil {
+		t.found = map[string]customdomain.Domain{}
+	}
+	t.found[id] = *domain
+	return domain, nil
 }
 
 // domainTx is [customdomain.Tx].
@@ -234,16 +248,21 @@ func (t domainTx) Room(accountID string, limit int) (bool, error) {
 
 // AddDomain implements [customdomain.Tx].
 func (t domainTx) AddDomain(d *customdomain.Domain) error {
+	t.tellDomain(events.DomainCreated, d)
 	return t.ft.Create(t.s.domainRef(d.ID), domainDocOf(d))
 }
 
 // PutDomain implements [customdomain.Tx].
 func (t domainTx) PutDomain(d *customdomain.Domain) error {
+	if before, ok := t.found[d.ID]; ok {
+		t.tellMove(&before, d)
+	}
 	return t.ft.Set(t.s.domainRef(d.ID), domainDocOf(d))
 }
 
 // RemoveDomain implements [customdomain.Tx].
 func (t domainTx) RemoveDomain(d *customdomain.Domain) error {
+	t.tellDomain(events.DomainDeleted, d)
 	return t.ft.Delete(t.s.domainRef(d.ID))
 }
 
