@@ -21,6 +21,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/localcloud/redistest"
+	"github.com/linkreel/linkreel/libs/redisdb"
 )
 
 // keyring is a truth that tests change: the Source of every client here.
@@ -117,7 +118,7 @@ type replica struct {
 
 func newReplica(t testing.TB, source apikey.Source, addr string) replica {
 	t.Helper()
-	rdb, err := apikey.OpenRedis(addr)
+	rdb, err := redisdb.Open(redisdb.Config{URL: addr})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -441,7 +442,7 @@ func TestAPausedRedisCostsABudgetUntilItIsKnownToBeAway(t *testing.T) {
 	t.Parallel()
 	ring := &keyring{}
 	server := redistest.Server(t)
-	rdb, err := apikey.OpenRedis(server.Addr())
+	rdb, err := redisdb.Open(redisdb.Config{URL: server.Addr()})
 	if err != nil {
 		t.Fatal(err)
 	}

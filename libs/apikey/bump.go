@@ -5,6 +5,8 @@ import (
 	"maps"
 	"sync"
 	"time"
+
+	"github.com/linkreel/linkreel/libs/redisdb"
 )
 
 // bumps raises account versions in Redis, now or, while Redis is away, as soon as
@@ -43,7 +45,7 @@ func (c *Client) Bump(ctx context.Context, accountID string, version int64) {
 		if err == nil {
 			return
 		}
-		if !pause(ctx, wait) {
+		if !redisdb.Pause(ctx, wait) {
 			c.cfg.Log.WarnContext(ctx, "revocation reaches replicas within seconds instead of at once: Redis does not answer", "account", accountID, "error", err)
 			c.bumps.later(accountID, version)
 			return
@@ -71,7 +73,7 @@ func (b *bumps) later(accountID string, version int64) {
 func (b *bumps) run() {
 	defer b.done.Done()
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		if !pause(b.ctx, wait) {
+		if !redisdb.Pause(b.ctx, wait) {
 			return
 		}
 		b.mu.Lock()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/redisdb"
 )
 
 // Config tunes a [Client]. Zero fields take the values that the package
@@ -74,7 +75,7 @@ type Client struct {
 	cfg     Config
 	source  Source
 	redis   redis.UniversalClient
-	breaker *breaker
+	breaker *redisdb.Breaker
 	m       instruments
 
 	known   *otter.Cache[string, *entry]    // by key hash
@@ -101,14 +102,14 @@ func New(cfg Config, source Source, rdb redis.UniversalClient) *Client {
 		unknown: otter.Must(&otter.Options[string, time.Time]{MaximumSize: cfg.MaxUnknown, ExpiryCalculator: otter.ExpiryWriting[string, time.Time](cfg.Negative)}),
 		buckets: otter.Must(&otter.Options[string, *bucket]{MaximumSize: cfg.MaxKeys, ExpiryCalculator: otter.ExpiryAccessing[string, *bucket](2 * time.Minute)}),
 	}
-	c.breaker = &breaker{now: cfg.Now, probe: c.probe, wait: pause}
+	c.breaker = redisdb.NewBreaker(cfg.Now, c.probe, nil)
 	c.bumps.init(c)
 	return c
 }
 
 // Close stops what runs in the background and waits for it.
 func (c *Client) Close() {
-	c.breaker.close()
+	c.breaker.Close()
 	c.bumps.close()
 	c.running.Wait()
 	c.known.StopAllGoroutines()
@@ -178,7 +179,7 @@ func (c *Client) decide(ctx context.Context, hash string, e *entry) (Decision, e
 		if err := e.rec.refusal(c.cfg.Now()); err != nil {
 			return Decision{}, err
 		}
-		if _, away := c.breaker.away(); away {
+		if _, away := c.breaker.Away(); away {
 			return c.decideAlone(ctx, hash, e, began)
 		}
 		got, err := c.take(ctx, ask{
@@ -192,7 +193,7 @@ func (c *Client) decide(ctx context.Context, hash string, e *entry) (Decision, e
 			c.redisFailed(ctx, err)
 			return c.decideAlone(ctx, hash, e, began)
 		}
-		c.breaker.ok()
+		c.breaker.OK()
 		if got.standing == holds {
 			if e.incarnation != got.incarnation {
 				e = c.adopt(hash, e, got.incarnation)
@@ -231,7 +232,7 @@ func (c *Client) decide(ctx context.Context, hash string, e *entry) (Decision, e
 // decideAlone answers without Redis, whose bumps cannot be seen: the record must
 // have been verified since Redis failed, or now if Redis only missed this call.
 func (c *Client) decideAlone(ctx context.Context, hash string, e *entry, began time.Time) (Decision, error) {
-	since, away := c.breaker.away()
+	since, away := c.breaker.Away()
 	if !away {
 		since = began
 	}
@@ -263,10 +264,10 @@ func (c *Client) Charge(ctx context.Context, p *identity.Principal, n int) (Limi
 	member := bucketOwner(p.Session, p.MemberID)
 	b := c.bucket(p.AccountID, member)
 	rate := b.rateOf(p)
-	if _, away := c.breaker.away(); !away {
+	if _, away := c.breaker.Away(); !away {
 		got, err := c.take(ctx, ask{account: p.AccountID, member: member, incarnation: anyRecord, rate: rate, n: n})
 		if err == nil {
-			c.breaker.ok()
+			c.breaker.OK()
 			b.saw(got.limit, c.cfg.Now())
 			return got.limit, nil
 		}
@@ -280,7 +281,7 @@ func (c *Client) Charge(ctx context.Context, p *identity.Principal, n int) (Limi
 
 func (c *Client) redisFailed(ctx context.Context, err error) {
 	c.m.count(ctx, c.m.redisFailures, "")
-	if c.breaker.fail() {
+	if c.breaker.Fail() {
 		c.cfg.Log.WarnContext(ctx, "Redis does not answer; limits are local and keys are verified every few seconds until it does", "error", err)
 	}
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/redisdb"
 )
 
 // verifyPath is the one internal route of auth.
@@ -132,7 +133,7 @@ func (s *HTTPSource) Close() { s.client.CloseIdleConnections() }
 // went away leaves connections that look alive.
 func (s *HTTPSource) Verify(ctx context.Context, hash string) (*Record, error) {
 	r, err := s.ask(ctx, hash)
-	if err == nil || errors.Is(err, ErrUnknownKey) || !pause(ctx, 20*time.Millisecond) {
+	if err == nil || errors.Is(err, ErrUnknownKey) || !redisdb.Pause(ctx, 20*time.Millisecond) {
 		return r, err
 	}
 	return s.ask(ctx, hash)

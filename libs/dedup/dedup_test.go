@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/dedup"
 	"github.com/linkreel/linkreel/libs/localcloud/redistest"
+	"github.com/linkreel/linkreel/libs/redisdb"
 )
 
 func TestFirstIsOnce(t *testing.T) {
@@ -50,7 +50,7 @@ func TestANameIsForgottenAfterItsLife(t *testing.T) {
 
 func over(t *testing.T, addr string) *dedup.Seen {
 	t.Helper()
-	client, err := apikey.OpenRedis(addr)
+	client, err := redisdb.Open(redisdb.Config{URL: addr})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/localcloud/redistest"
 	"github.com/linkreel/linkreel/libs/ratelimit"
+	"github.com/linkreel/linkreel/libs/redisdb"
 )
 
 func local(t *testing.T) (*ratelimit.Limiter, *time.Time) {
@@ -132,7 +132,7 @@ func guards(t *testing.T) map[string]*ratelimit.Limiter {
 
 func over(t *testing.T, addr string) *ratelimit.Limiter {
 	t.Helper()
-	client, err := apikey.OpenRedis(addr)
+	client, err := redisdb.Open(redisdb.Config{URL: addr})
 	if err != nil {
 		t.Fatal(err)
 	}

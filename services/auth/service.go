@@ -20,6 +20,7 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 	"github.com/linkreel/linkreel/services/auth/internal/api"
 	"github.com/linkreel/linkreel/services/auth/internal/store"
@@ -40,6 +41,8 @@ type Config struct {
 	// RedisURL is host:port or a redis:// or rediss:// address. Redis holds rate
 	// limits and account versions, both of which may be lost.
 	RedisURL string `env:"LINKREEL_REDIS_URL" envDefault:"localhost:6379"`
+	// RedisCAFile has the certificates that rediss addresses are checked with; empty means the system's.
+	RedisCAFile string `env:"LINKREEL_REDIS_CA_FILE"`
 	// AdminToken is the operator's bearer token. Without it nobody is the operator.
 	AdminToken string `env:"LINKREEL_ADMIN_TOKEN"`
 	// LinksURL and VideosURL are the internal addresses of the services that hold
@@ -79,7 +82,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("auth: %w", err)
 	}
-	rdb, err := apikey.OpenRedis(cfg.RedisURL)
+	rdb, err := redisdb.Open(redisdb.Config{URL: cfg.RedisURL, CAFile: cfg.RedisCAFile})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("auth: %w", err), db.Close())
 	}

@@ -17,12 +17,12 @@ import (
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/queue"
+	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/libs/transcode"
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ffmpeg"
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/job"
@@ -44,6 +44,8 @@ type Config struct {
 	// RedisURL is host:port or a redis:// or rediss:// address. Redis holds the
 	// queue, which may be lost.
 	RedisURL string `env:"LINKREEL_REDIS_URL" envDefault:"localhost:6379"`
+	// RedisCAFile has the certificates that rediss addresses are checked with; empty means the system's.
+	RedisCAFile string `env:"LINKREEL_REDIS_CA_FILE"`
 	// ScratchDir is where sources and results lie while they are worked on; a job
 	// needs about two and a half times the size of its upload.
 	ScratchDir string `env:"LINKREEL_SCRATCH_DIR" envDefault:"/tmp/linkreel-scratch"`
@@ -119,7 +121,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 		return fail(err)
 	}
 	opened = append(opened, func(context.Context) error { return bucket.Close() })
-	rdb, err := apikey.OpenRedis(cfg.RedisURL)
+	rdb, err := redisdb.Open(redisdb.Config{URL: cfg.RedisURL, CAFile: cfg.RedisCAFile})
 	if err != nil {
 		return fail(err)
 	}

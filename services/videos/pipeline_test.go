@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/localcloud/storage"
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/queue"
+	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/libs/transcode"
 	"github.com/linkreel/linkreel/services/videos"
 )
@@ -66,7 +66,7 @@ func TestAWorkersHintAloneSuffices(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.loop("hints")
-	client, err := apikey.OpenRedis(w.redis)
+	client, err := redisdb.Open(redisdb.Config{URL: w.redis})
 	must(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	hints := queue.New(client, queue.Options{Name: transcode.OutcomeQueueName})

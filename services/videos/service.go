@@ -35,6 +35,7 @@ import (
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/queue"
 	"github.com/linkreel/linkreel/libs/ratelimit"
+	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/libs/transcode"
 	"github.com/linkreel/linkreel/services/videos/internal/api"
 	"github.com/linkreel/linkreel/services/videos/internal/pipeline"
@@ -70,6 +71,8 @@ type Config struct {
 	// RedisURL is host:port or a redis:// or rediss:// address. Redis holds limits
 	// and wake-ups for workers, all of which may be lost.
 	RedisURL string `env:"LINKREEL_REDIS_URL" envDefault:"localhost:6379"`
+	// RedisCAFile has the certificates that rediss addresses are checked with; empty means the system's.
+	RedisCAFile string `env:"LINKREEL_REDIS_CA_FILE"`
 	// TrustedProxies are the networks whose X-Forwarded-For is believed.
 	TrustedProxies []netip.Prefix `env:"LINKREEL_TRUSTED_PROXIES"`
 	// TokenSecrets sign what lets people watch: at least 32 bytes each, as hex. The
@@ -147,7 +150,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("videos: %w", err), db.Close())
 	}
-	rdb, err := apikey.OpenRedis(cfg.RedisURL)
+	rdb, err := redisdb.Open(redisdb.Config{URL: cfg.RedisURL, CAFile: cfg.RedisCAFile})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("videos: %w", err), bucket.Close(), db.Close())
 	}

@@ -16,13 +16,13 @@ import (
 
 	"github.com/caarlos0/env/v11"
 
-	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/localcloud/redisproc"
 	"github.com/linkreel/linkreel/libs/localcloud/storage"
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/queue"
+	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/libs/transcode"
 	worker "github.com/linkreel/linkreel/services/transcoding-worker"
 )
@@ -236,7 +236,7 @@ func newSite(ctx context.Context, dir string) (_ *site, err error) {
 	}
 	s.closed = append(s.closed, func() { _ = fs.Close() })
 	s.jobs = transcode.NewStore(fs, time.Now)
-	client, err := apikey.OpenRedis(cfg.RedisURL)
+	client, err := redisdb.Open(redisdb.Config{URL: cfg.RedisURL})
 	if err != nil {
 		return nil, err
 	}

@@ -28,6 +28,7 @@ import (
 	"github.com/linkreel/linkreel/libs/localcloud/firestore"
 	"github.com/linkreel/linkreel/libs/localcloud/redisproc"
 	"github.com/linkreel/linkreel/libs/localcloud/redistest"
+	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/services/auth"
 )
 
@@ -448,7 +449,7 @@ func authOK(t testing.TB, err error) {
 
 func authRedis(t testing.TB, b *authBed, args ...string) string {
 	t.Helper()
-	rdb, err := apikey.OpenRedis(b.redis.Addr())
+	rdb, err := redisdb.Open(redisdb.Config{URL: b.redis.Addr()})
 	authOK(t, err)
 	defer rdb.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -487,7 +488,7 @@ func TestAuth_away_leaves_known_keys_working_for_thirty_seconds(t *testing.T) {
 			p := bed.start()
 			account, key := p.account("enterprise")
 			_, unseen := p.key(account)
-			rdb, err := apikey.OpenRedis(bed.redis.Addr())
+			rdb, err := redisdb.Open(redisdb.Config{URL: bed.redis.Addr()})
 			authOK(t, err)
 			source := apikey.NewHTTPSource("http://"+p.internal, authInternalToken)
 			var offset atomic.Int64

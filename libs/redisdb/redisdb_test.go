@@ -1,0 +1,130 @@
+package redisdb
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+)
+
+func TestParse_knows_every_form_of_address(t *testing.T) {
+	t.Parallel()
+	type want struct {
+		addrs                        []string
+		user, password, master, sent string
+		db                           int
+		tls, cluster                 bool
+	}
+	for addr, w := range map[string]want{
+		"localhost:6379":                                    {addrs: []string{"localhost:6379"}},
+		"redis.example":                                     {addrs: []string{"redis.example:6379"}},
+		"redis://u:p%40ss@h:1/3":                            {addrs: []string{"h:1"}, user: "u", password: "p@ss", db: 3},
+		"rediss://:pw@h:1":                                  {addrs: []string{"h:1"}, password: "pw", tls: true},
+		"redis://[::1]:7000":                                {addrs: []string{"[::1]:7000"}},
+		"redis://a:1,b:2,c:3":                               {addrs: []string{"a:1", "b:2", "c:3"}, cluster: true},
+		"rediss://:p@discovery:1?cluster=true":              {addrs: []string{"discovery:1"}, password: "p", tls: true, cluster: true},
+		"redis://:p@a:1,b:2/1?master=m&sentinel_password=s": {addrs: []string{"a:1", "b:2"}, password: "p", master: "m", sent: "s", db: 1},
+	} {
+		opt, err := parse(addr)
+		if err != nil {
+			t.Errorf("parse(%q): %v", addr, err)
+			continue
+		}
+		got := want{opt.Addrs, opt.Username, opt.Password, opt.MasterName, opt.SentinelPassword, opt.DB, opt.TLSConfig != nil, opt.IsClusterMode}
+		if diff := cmp.Diff(w, got, cmp.AllowUnexported(want{})); diff != "" {
+			t.Errorf("parse(%q) (-want +got):\n%s", addr, diff)
+		}
+	}
+	for _, addr := range []string{"http://h:1", "redis://h:1,", "redis://a:1,b:2/3", "redis://h:1/x", "redis://:secret@h:1%zz"} {
+		if _, err := parse(addr); !errors.Is(err, ErrAddress) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("parse(%q): %v", addr, err)
+		}
+	}
+}
+
+// certificate makes a self-signed one for 127.0.0.1.
+func certificate(t *testing.T, dir string) (cert, key string) {
+	t.Helper()
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &k.PublicKey, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := x509.MarshalECPrivateKey(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	for path, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "EC PRIVATE KEY", Bytes: raw}} {
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cert, key
+}
+
+func TestOpen_speaks_TLS_with_a_private_authority_and_a_password(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cert, key := certificate(t, dir)
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	_ = l.Close()
+	_, port, _ := net.SplitHostPort(addr)
+	cmd := exec.CommandContext(t.Context(), "redis-server", "--bind", "127.0.0.1", "--port", "0", "--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key,
+		"--tls-auth-clients", "no", "--requirepass", "pw", "--save", "", "--dir", dir)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	ping := func(cfg Config) error {
+		cfg.Timeout = 2 * time.Second
+		c, err := Open(cfg)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = c.Close() }()
+		return c.Ping(context.Background()).Err()
+	}
+	good := Config{URL: "rediss://:pw@" + addr, CAFile: cert}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if err = ping(good); err == nil || time.Now().After(deadline) {
+			break
+		}
+	}
+	if err != nil {
+		t.Fatalf("with the authority and the password: %v", err)
+	}
+	if err := ping(Config{URL: good.URL}); err == nil {
+		t.Error("a certificate of an unknown authority is accepted")
+	}
+	if err := ping(Config{URL: "rediss://:no@" + addr, CAFile: cert}); err == nil || redis.HasErrorPrefix(err, "OK") {
+		t.Error("a wrong password is accepted")
+	}
+	if _, err := Open(Config{URL: good.URL, CAFile: key}); err == nil {
+		t.Error("a file without a certificate is accepted")
+	}
+}
