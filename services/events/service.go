@@ -17,6 +17,7 @@ import (
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
+	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/services/events/internal/api"
 	"github.com/linkreel/linkreel/services/events/internal/caller"
 	"github.com/linkreel/linkreel/services/events/internal/delivery"
@@ -36,6 +37,8 @@ type Config struct {
 	// RedisURL is host:port or a redis:// or rediss:// address. Redis wakes the
 	// service when something has happened; without it that takes seconds.
 	RedisURL string `env:"LINKREEL_REDIS_URL" envDefault:"localhost:6379"`
+	// RedisCAFile has the certificates that rediss addresses are checked with; empty means the system's.
+	RedisCAFile string `env:"LINKREEL_REDIS_CA_FILE"`
 	// AuthURL is where auth verifies keys.
 	AuthURL string `env:"LINKREEL_AUTH_URL" envDefault:"http://localhost:8090"`
 	// InternalToken is what services show each other.
@@ -90,7 +93,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("events: %w", err)
 	}
-	rdb, err := apikey.OpenRedis(cfg.RedisURL)
+	rdb, err := redisdb.Open(redisdb.Config{URL: cfg.RedisURL, CAFile: cfg.RedisCAFile})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("events: %w", err), db.Close())
 	}
