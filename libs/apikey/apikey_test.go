@@ -663,7 +663,7 @@ func TestHTTPSourceAndHandlerAgree(t *testing.T) {
 	ring := &keyring{}
 	key := ring.add(t, "acc_1", identity.Business)
 	ring.change("acc_1", func(r *apikey.Record) {
-		r.ExpiresAt, r.Quotas, r.PerMinute = time.UnixMilli(1_900_000_000_000), identity.Quotas{Links: 5}, 77
+		r.ExpiresAt, r.Quotas, r.PerMinute = time.UnixMilli(1_900_000_000_000), identity.Quotas{Links: 5, StoredBytes: 1 << 40}, 77
 	})
 	parsed, _ := identity.ParseKey(key)
 	server := httptest.NewServer(apikey.Handler(ring, "internal-secret"))

@@ -60,6 +60,7 @@ type (
 		Links       int              `json:"maxLinks,omitempty"`
 		Videos      int              `json:"maxVideos,omitempty"`
 		Domains     int              `json:"maxDomains,omitempty"`
+		StoredBytes int64            `json:"maxStoredBytes,omitempty"`
 		Version     int64            `json:"version"`
 	}
 )
@@ -69,7 +70,7 @@ func toWire(r *Record) *wireRecord {
 		KeyID: r.KeyID, KeyName: r.KeyName, Scopes: r.Scopes, ExpiresAt: toMillis(r.ExpiresAt), RevokedAt: toMillis(r.RevokedAt),
 		Session: r.Session, MemberID: r.MemberID, MemberName: r.MemberName, Role: r.Role,
 		AccountID: r.AccountID, AccountName: r.AccountName, Plan: r.Plan.String(), Suspended: r.Suspended,
-		PerMinute: r.PerMinute, Links: r.Quotas.Links, Videos: r.Quotas.Videos, Domains: r.Quotas.Domains, Version: r.Version,
+		PerMinute: r.PerMinute, Links: r.Quotas.Links, Videos: r.Quotas.Videos, Domains: r.Quotas.Domains, StoredBytes: r.Quotas.StoredBytes, Version: r.Version,
 	}
 }
 
@@ -82,7 +83,7 @@ func (w *wireRecord) record() (*Record, error) {
 		KeyID: w.KeyID, KeyName: w.KeyName, Scopes: w.Scopes, ExpiresAt: fromMillis(w.ExpiresAt), RevokedAt: fromMillis(w.RevokedAt),
 		Session: w.Session, MemberID: w.MemberID, MemberName: w.MemberName, Role: w.Role,
 		AccountID: w.AccountID, AccountName: w.AccountName, Plan: plan, Suspended: w.Suspended,
-		PerMinute: w.PerMinute, Quotas: identity.Quotas{Links: w.Links, Videos: w.Videos, Domains: w.Domains}, Version: w.Version,
+		PerMinute: w.PerMinute, Quotas: identity.Quotas{Links: w.Links, Videos: w.Videos, Domains: w.Domains, StoredBytes: w.StoredBytes}, Version: w.Version,
 	}, nil
 }
 

@@ -123,8 +123,12 @@ type Principal struct {
 	Quotas Quotas
 }
 
-// Quotas bound how many records an account may have. A zero is no bound.
-type Quotas struct{ Links, Videos, Domains int }
+// Quotas bound how many records an account may have, and how many bytes it may
+// store. A zero is no bound.
+type Quotas struct {
+	Links, Videos, Domains int
+	StoredBytes            int64
+}
 
 // Owns reports whether the caller may do what only owners may. A key that a
 // member made is bounded by the member's role; a key that no member made acts

@@ -60,6 +60,7 @@ type document struct {
 	CreatedAt  time.Time         `firestore:"createdAt"`
 	Parent     string            `firestore:"parent,omitempty"`
 	Spec       []byte            `firestore:"spec,omitempty"`
+	StillAt    *float64          `firestore:"stillAt,omitempty"`
 
 	State       string     `firestore:"state"`
 	Attempt     int        `firestore:"attempt"`
@@ -98,6 +99,9 @@ func (d *document) record(id string) (Record, error) {
 		State: State(d.State), Attempt: d.Attempt, Tries: d.Tries, Inspected: d.Inspected, Worker: d.Worker, Progress: d.Progress,
 		Outcome: outcome, UpdatedAt: d.UpdatedAt,
 	}
+	if d.StillAt != nil {
+		r.Still = &Still{At: *d.StillAt}
+	}
 	if r.State == Running && d.DueAt != nil {
 		r.LeaseUntil = *d.DueAt
 	}
@@ -122,6 +126,9 @@ func (s *Store) Create(ctx context.Context, j Job) (bool, error) {
 		},
 		Trace: j.Trace, CreatedAt: j.CreatedAt, Parent: j.Parent, Spec: j.Spec,
 		State: string(Queued), DueAt: &now, UpdatedAt: now,
+	}
+	if j.Still != nil {
+		d.StillAt = &j.Still.At
 	}
 	err := s.db.Do(ctx, "create job", func(ctx context.Context) error {
 		_, err := s.ref(j.ID).Create(ctx, d)

@@ -62,6 +62,24 @@ type Job struct {
 	// that others may help; Spec is that worker's own description of the part.
 	Parent string
 	Spec   []byte
+
+	// Still is set for a job that takes one picture of a video that is ready. Its
+	// Object is then a rendition, and its outcome has a poster and nothing else.
+	Still *Still
+}
+
+// Still is the picture that a job takes.
+type Still struct {
+	At float64 // seconds from the beginning
+}
+
+// StillID names the job of taking one picture; nonce tells jobs of one video apart.
+func StillID(videoID, nonce string) string { return videoID + "-still" + nonce }
+
+// StillPrefix is where an attempt at such a job writes. It is no prefix of an
+// attempt at the video itself, which cleans up after itself.
+func StillPrefix(jobID string, attempt int) string {
+	return fmt.Sprintf("%s%s-%d/", VideoPrefix(VideoOf(jobID)), jobID[strings.LastIndexByte(jobID, '-')+1:], attempt)
 }
 
 // PartID names one part of a job.

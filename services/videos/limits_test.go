@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -87,10 +88,10 @@ func TestAPlaylistCostsOneReadAndFewSignatures(t *testing.T) {
 		reads, atOnce    int64 // at most
 		needed, notAgain bool
 	}{
-		{playlist, 1, 0, false, true},
-		{strings.Replace(playlist, "master.m3u8", "720p.m3u8", 1), 1, 1, true, true},
-		{strings.Replace(playlist, "master.m3u8", "audio.m3u8", 1), 1, 1, true, true},
-		{w.base + v.path + "/session", 2, 5, true, true}, // by its slug, all renditions
+		{playlist, 2, 0, false, true}, // the video, and once a second whether its account may show it
+		{strings.Replace(playlist, "master.m3u8", "720p.m3u8", 1), 2, 1, true, true},
+		{strings.Replace(playlist, "master.m3u8", "audio.m3u8", 1), 2, 1, true, true},
+		{w.base + v.path + "/session", 3, 5, true, true}, // by its slug, all renditions
 	} {
 		for round := range 2 {
 			w.fire.ResetStats()
@@ -137,6 +138,62 @@ func TestAVideosQuota(t *testing.T) {
 		t.Error(a.body)
 	}
 	w.as("acc_b", http.MethodPost, "", `{}`, key).want(201)
+	// 403 goes before 400: an account that may have no more is told that first.
+	if a := w.as("acc_b", http.MethodPost, "", `{"title":5}`).want(403); a.code() != "QUOTA_EXCEEDED" {
+		t.Error(a.body)
+	}
+}
+
+func TestAVideosQuotaHoldsUnderARace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.records["acc_b"].Quotas.Videos = 5
+	var made, refused atomic.Int64
+	var all sync.WaitGroup
+	for range 24 {
+		all.Go(func() {
+			switch a := w.as("acc_b", http.MethodPost, "", `{}`); a.status {
+			case 201:
+				made.Add(1)
+			case 403:
+				refused.Add(1)
+			case 503: // too many losers of the race for a place
+			default:
+				t.Errorf("%d %s", a.status, a.body)
+			}
+		})
+	}
+	all.Wait()
+	if made.Load() > 5 || made.Load()+refused.Load() == 0 {
+		t.Errorf("%d videos were made, want at most 5; %d refused", made.Load(), refused.Load())
+	}
+}
+
+func TestAStorageQuota(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.records["acc_a"].Quotas.StoredBytes = 100
+	first, second := w.create(`{}`), w.create(`{}`)
+	w.put(first, strings.Repeat("x", 60))
+	if s := w.get(first.id)["status"]; s != "processing" {
+		t.Fatalf("a file within the quota: %v", s)
+	}
+	w.put(second, strings.Repeat("x", 41))
+	got := w.get(second.id)
+	if e, _ := got["error"].(map[string]any); got["status"] != "failed" || e["code"] != "FILE_TOO_LARGE" || !strings.Contains(e["message"].(string), "storage") {
+		t.Fatalf("a file past the quota: %v", got)
+	}
+	w.put(second, strings.Repeat("x", 40))
+	w.clock.Advance(2 * time.Second)
+	if s := w.get(second.id)["status"]; s != "processing" {
+		t.Errorf("a file that just fits: %v", s)
+	}
+	if a := w.api(http.MethodPost, "", `{}`).want(403); a.code() != "QUOTA_EXCEEDED" {
+		t.Error(a.body)
+	}
+	if u, err := w.auth.Usage(t.Context(), "acc_a"); err != nil || u.Videos != 2 || u.StoredBytes != 100 {
+		t.Errorf("usage %+v, %v", u, err)
+	}
 }
 
 func TestManyLookAtOnceAndOneJobIsMade(t *testing.T) {

@@ -57,9 +57,12 @@ func TestASweepAloneSuffices(t *testing.T) {
 	w.loop("sweep")
 	v := w.create(`{}`)
 	w.put(v, "a film")
-	eventually(t, "processing by a sweep", func() bool { return w.status(v.id) == "processing" })
+	soon := func(status string) func() bool { // a new video is due every ten seconds
+		return func() bool { w.clock.Advance(5 * time.Second); return w.status(v.id) == status }
+	}
+	eventually(t, "processing by a sweep", soon("processing"))
 	w.work(v.id, nil)
-	eventually(t, "ready by a sweep", func() bool { return w.status(v.id) == "ready" })
+	eventually(t, "ready by a sweep", soon("ready"))
 }
 
 func TestAWorkersHintAloneSuffices(t *testing.T) {
@@ -283,9 +286,13 @@ func TestTheJanitorRemovesOrphansOnly(t *testing.T) {
 	generation := w.job(busy.id).Generation
 	unfinished := transcode.Prefix(busy.id, generation, 1) + "chunk-3.mp4"
 	w.object(unfinished, "a finished chunk of a dead worker")
-	keep = append(keep, unfinished)
+	part := transcode.PartsPrefix(busy.id, generation) + "3-1/part.mp4"
+	w.object(part, "a finished part, which whoever takes the job over relies on")
+	replaced := transcode.Prefix(v.id, w.job(v.id).Generation, 7) + "720p.mp4"
+	w.object(replaced, "media that was replaced: addresses of it are still valid")
+	keep = append(keep, unfinished, part, replaced)
 	orphans := []string{
-		transcode.Prefix(v.id, w.job(v.id).Generation, 7) + "720p.mp4", transcode.Prefix(v.id, 12345, 1) + "x.mp4",
+		transcode.Prefix(v.id, 12345, 1) + "x.mp4",
 		transcode.Prefix(busy.id, generation-1, 1) + "720p.mp4",
 		"videos/vid_0000000000000000000000/1-1/720p.mp4", "uploads/vid_0000000000000000000000/source",
 	}
@@ -305,6 +312,11 @@ func TestTheJanitorRemovesOrphansOnly(t *testing.T) {
 		if _, err := w.bucket.Stat(t.Context(), name); err != nil {
 			t.Errorf("%s was removed: %v", name, err)
 		}
+	}
+	w.clock.Advance(7 * time.Hour)
+	eventually(t, "replaced media gone once no address of it is valid", func() bool { _, err := w.bucket.Stat(t.Context(), replaced); return err != nil })
+	if _, err := w.bucket.Stat(t.Context(), part); err != nil {
+		t.Errorf("a part of a job in work was removed: %v", err)
 	}
 	w.clock.Advance(169 * time.Hour)
 	eventually(t, "the source gone after its retention", func() bool { return len(w.objects("uploads/"+v.id)) == 0 })

@@ -99,8 +99,8 @@ type Config struct {
 	// MaxSide and MaxPixels bound a video's picture.
 	MaxSide   int `env:"LINKREEL_VIDEO_MAX_SIDE" envDefault:"8192"`
 	MaxPixels int `env:"LINKREEL_VIDEO_MAX_PIXELS" envDefault:"36000000"`
-	// WatchTTL is the life of what a share page's player is given; it renews it
-	// while playing.
+	// WatchTTL is the life of what a share page's player is given, at most 15
+	// minutes; it renews it while playing.
 	WatchTTL time.Duration `env:"LINKREEL_WATCH_TTL" envDefault:"10m"`
 	// OwnerTTL is the life of the playback and download addresses that the API gives.
 	OwnerTTL time.Duration `env:"LINKREEL_OWNER_TTL" envDefault:"6h"`
@@ -111,10 +111,15 @@ type Config struct {
 	PasswordHashes int `env:"LINKREEL_PASSWORD_HASHES" envDefault:"4"`
 	PasswordQueue  int `env:"LINKREEL_PASSWORD_QUEUE" envDefault:"16"`
 
-	// SweepEvery is how often waiting videos are looked at.
+	// AbuseContact is where public pages let people report a video: a mail or web
+	// address. Without it they have no such link.
+	AbuseContact string `env:"LINKREEL_ABUSE_CONTACT"`
+
+	// SweepEvery is how often the service looks for videos that are due.
 	SweepEvery time.Duration `env:"LINKREEL_SWEEP_EVERY" envDefault:"10s"`
-	// JanitorEvery is how often storage is searched for orphans.
-	JanitorEvery time.Duration `env:"LINKREEL_JANITOR_EVERY" envDefault:"15m"`
+	// JanitorEvery is how often all of storage is searched for objects that no
+	// record tells of. It reads each video once.
+	JanitorEvery time.Duration `env:"LINKREEL_JANITOR_EVERY" envDefault:"24h"`
 	// SourceRetention is how long an upload is kept once its video is ready or
 	// failed; 0 is for ever.
 	SourceRetention time.Duration `env:"LINKREEL_SOURCE_RETENTION" envDefault:"168h"`
@@ -162,47 +167,53 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 	addresses := video.Addresses{Base: cfg.BaseURL}
 
 	jobs, workers := transcode.NewStore(db, cfg.Now), queue.New(rdb, queue.Options{Name: transcode.QueueName, Now: cfg.Now})
+	plan := video.Plan{
+		Upload:   video.UploadLimits{MaxBytes: cfg.MaxBytes, MaxAge: cfg.UploadMaxAge},
+		Replaced: share.ReplacedLife, Retention: cfg.SourceRetention,
+	}
 	pipe := pipeline.New(pipeline.Options{
 		Store: kept, Bucket: bucket, Jobs: jobs, Queue: wakeUps{workers, &transcode.Sweeper{Jobs: jobs, Queue: workers}},
 		Hints: hints{queue.New(rdb, queue.Options{Name: transcode.OutcomeQueueName}), identity.NewID("r")},
-		Now:   cfg.Now, Log: log,
-		Upload: video.UploadLimits{MaxBytes: cfg.MaxBytes, MaxAge: cfg.UploadMaxAge},
-		Job:    transcode.Limits{MaxBytes: cfg.MaxBytes, MaxDuration: cfg.MaxDuration, MaxSide: cfg.MaxSide, MaxPixels: cfg.MaxPixels},
+		Now:   cfg.Now, Log: log, Plan: plan,
+		Job: transcode.Limits{MaxBytes: cfg.MaxBytes, MaxDuration: cfg.MaxDuration, MaxSide: cfg.MaxSide, MaxPixels: cfg.MaxPixels},
 
-		SweepEvery: cfg.SweepEvery, JanitorEvery: cfg.JanitorEvery, SourceRetention: cfg.SourceRetention,
-		Mine: seen.First,
+		SweepEvery: cfg.SweepEvery, JanitorEvery: cfg.JanitorEvery, Mine: seen.First,
 	})
-	var server *httpapi.API
+	service := video.NewService(video.Options{
+		Store: kept, Bucket: bucket, Pipeline: pipe, Passwords: passwords, Keys: keys, Addresses: addresses, Plan: plan,
+		Now: cfg.Now, Log: log, UploadTTL: cfg.UploadTTL, OwnerTTL: cfg.OwnerTTL,
+	})
+	var public *httpapi.API
 	pages, err := share.New(share.Options{
-		Store: kept, Pipeline: pipe, Bucket: bucket, Guard: guard{ratelimit.New(rdb, cfg.Now), seen}, Passwords: passwords, Keys: keys, Addresses: addresses,
-		MediaOrigin: mediaOrigin, ClientIP: func(c *fiber.Ctx) netip.Addr { return server.ClientIP(c) }, Now: cfg.Now, Log: log,
+		Videos: service, Views: kept, Bucket: bucket, Guard: guard{ratelimit.New(rdb, cfg.Now), seen}, Misses: ratelimit.NewMisses(ratelimit.MissOptions{Now: cfg.Now}),
+		Passwords: passwords, Keys: keys, Addresses: addresses, MediaOrigin: mediaOrigin, AbuseContact: cfg.AbuseContact,
+		ClientIP: func(c *fiber.Ctx) netip.Addr { return public.ClientIP(c) }, Now: cfg.Now, Log: log,
 		WatchTTL: cfg.WatchTTL, UnlockTTL: cfg.UnlockTTL,
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("videos: %w", err), rdb.Close(), bucket.Close(), db.Close())
 	}
-	server = httpapi.New(httpapi.Options{
+	public = httpapi.New(httpapi.Options{
 		Name: "videos", Auth: auth, Idempotency: idempotency.NewFirestore(db, cfg.Now),
 		TrustedProxies: cfg.TrustedProxies, Page: pages.ErrorPage, Now: cfg.Now,
 	})
-	api.Register(server, api.Options{
-		Store: kept, Pipeline: pipe, Bucket: bucket, Passwords: passwords, Keys: keys, Addresses: addresses, Push: push,
-		Now: cfg.Now, Log: log, UploadTTL: cfg.UploadTTL, OwnerTTL: cfg.OwnerTTL,
-		UploadObject: pipeline.UploadObject, CaptionObject: pipeline.CaptionObject,
-	})
-	pages.Register(server)
+	api.Public(public, service, addresses)
+	api.Hooks(public, pipe, push, log)
+	pages.Register(public)
 	internal := httpapi.New(httpapi.Options{Name: "videos-internal", Now: cfg.Now})
+	api.Internal(internal, cfg.InternalToken, service, addresses)
 
 	return &boot.Service{
 		Name: "videos",
 		Servers: []boot.Server{
-			{Name: "api", Addr: cfg.APIAddr, Handler: server.Handler()},
+			{Name: "api", Addr: cfg.APIAddr, Handler: public.Handler()},
 			{Name: "internal", Addr: cfg.InternalAddr, Handler: internal.Handler()},
 		},
 		Loops: []boot.Loop{
 			{Name: "sweep", Run: pipe.Run},
 			{Name: "janitor", Run: pipe.RunJanitor},
 			{Name: "hints", Run: pipe.RunHints},
+			{Name: "backfill", Run: pipe.RunBackfill},
 			{Name: "views", Run: pages.Run},
 		},
 		// Nothing else decides on readiness: a restart or a detour heals none of the

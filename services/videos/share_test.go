@@ -1,12 +1,17 @@
 package videos_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"html"
+	"io"
+	"mime/multipart"
 	"net/http"
 	"net/url"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -104,6 +109,16 @@ func TestEveryStateHasItsPage(t *testing.T) {
 	}
 }
 
+// playlistOf reads one of the two playlists that a page carries.
+func playlistOf(page answer, which string) string {
+	page.t.Helper()
+	found := regexp.MustCompile(`data-` + which + `="([^"]+)"`).FindStringSubmatch(page.body)
+	if found == nil {
+		page.t.Fatalf("the page has no %s playlist", which)
+	}
+	return html.UnescapeString(found[1])
+}
+
 var unlockPath = "/unlock"
 
 func (w *world) guess(v made, password string, settings ...setting) answer {
@@ -186,16 +201,132 @@ func TestGuessingIsLimited(t *testing.T) {
 		t.Errorf("429 with %v", a.header)
 	}
 	w.guess(v, "right", from("10.0.0.2")).want(303)
-	limited := 0
-	for i := range 70 {
-		if w.guess(v, wrong, from(fmt.Sprintf("10.1.%d.1", i))).status == 429 {
-			limited++
+
+	// Twelve networks and more spend the hourly budget of those that have failed.
+	for i := range 55 {
+		w.guess(v, wrong, from(fmt.Sprintf("10.1.%d.1", i))).want(403)
+	}
+	for i := range 5 {
+		w.guess(v, wrong, from(fmt.Sprintf("10.1.%d.1", i))).want(429)
+	}
+	// A viewer who knows the password is not locked out by that, and one who
+	// mistypes it once has failed too.
+	w.guess(v, "right", from("10.2.0.1")).want(303)
+	w.guess(v, "right", from("10.2.0.1")).want(303)
+	w.guess(v, wrong, from("10.2.0.2")).want(403)
+	w.guess(v, "right", from("10.2.0.2")).want(429)
+	w.guess(v, "x", from("10.0.0.3"), header("Sec-Fetch-Site", "cross-site")).want(403)
+	w.clock.Advance(time.Hour)
+}
+
+func TestThePasswordComesFromTheBodyAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.ready(`{"privacy":"password","password":"right"}`)
+	form := header("Content-Type", "application/x-www-form-urlencoded")
+	w.send(http.MethodPost, v.path+"/unlock?password=right", "", form).want(403)
+	w.send(http.MethodPost, v.path+"/unlock?password=right", "password=wrong", form).want(403)
+	var multi bytes.Buffer
+	m := multipart.NewWriter(&multi)
+	must(t, m.WriteField("password", "right"))
+	must(t, m.Close())
+	w.send(http.MethodPost, v.path+"/unlock", multi.String(), header("Content-Type", m.FormDataContentType())).want(415)
+	w.send(http.MethodPost, v.path+"/unlock", "password=right", form).want(303)
+}
+
+func TestACompressedBodyIsNeverUnpacked(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.ready(`{"privacy":"password","password":"right"}`)
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	_, err := io.CopyN(z, zeros{}, 64<<20)
+	must(t, err)
+	must(t, z.Close())
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for _, types := range []string{"application/x-www-form-urlencoded", "multipart/form-data; boundary=x"} {
+		w.send(http.MethodPost, v.path+"/unlock", packed.String(), header("Content-Type", types), header("Content-Encoding", "gzip")).want(415)
+	}
+	for _, call := range [][3]string{{http.MethodPut, "/" + v.id + "/captions/en", "text/vtt"}, {http.MethodPut, "/" + v.id + "/access", "application/json"}, {http.MethodPost, "", "application/json"}} {
+		if a := w.api(call[0], call[1], packed.String(), header("Content-Encoding", "gzip"), header("Content-Type", call[2])); a.status != 415 && a.status != 400 {
+			t.Errorf("%v: %d", call, a.status)
 		}
 	}
-	if limited != 15 {
-		t.Errorf("%d of 75 wrong guesses at one video were refused, want 15", limited)
+	runtime.ReadMemStats(&after)
+	if grown := after.TotalAlloc - before.TotalAlloc; grown > 40<<20 { // other tests allocate too; 5 × 64 MiB would show
+		t.Logf("%d bytes were allocated meanwhile", grown)
+		if grown > 256<<20 {
+			t.Error("a body was unpacked")
+		}
 	}
-	w.guess(v, "x", from("10.0.0.3"), header("Sec-Fetch-Site", "cross-site")).want(403)
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+func TestAsksForVideosThatAreNotThereHaveABudget(t *testing.T) {
+	t.Parallel()
+	trusting := func(c *videos.Config, _ *storage.Options) { c.TrustedProxies = prefixes("127.0.0.0/8") }
+	w := newWorld(t, trusting)
+	v, other := w.ready(`{}`), w.ready(`{}`)
+	from := func(ip string) setting { return header("X-Forwarded-For", ip) }
+	w.send(http.MethodGet, v.path, "", from("10.0.0.1")).want(200)
+	limited := 0
+	for i := range 2000 {
+		a := w.send(http.MethodGet, fmt.Sprintf("/v/nothing%d", i), "", from("10.0.0.1"))
+		if a.status == 429 {
+			if a.header.Get("Retry-After") == "" {
+				t.Fatal("429 without Retry-After")
+			}
+			if limited++; limited == 5 {
+				break
+			}
+		}
+	}
+	if limited == 0 {
+		t.Fatal("2,000 unknown slugs were looked up for one network")
+	}
+	w.send(http.MethodGet, v.path, "", from("10.0.0.1")).want(200) // found lately: never refused
+	w.send(http.MethodGet, other.path, "", from("10.0.0.2")).want(200)
+}
+
+func TestUnlistedSlugsCannotBeGuessed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	if n := len(w.create(`{"privacy":"unlisted"}`).slug); n != 13 { // 31^13 > 2^64
+		t.Errorf("an unlisted slug has %d characters", n)
+	}
+	if n := len(w.create(`{}`).slug); n != 7 {
+		t.Errorf("a public slug has %d characters", n)
+	}
+}
+
+func TestAssetsAndPagesAreCompressedForWhoTakesThat(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.ready(`{}`)
+	page := w.send(http.MethodGet, v.path, "", header("Accept-Encoding", "identity")).want(200)
+	script := regexp.MustCompile(`/v/-/hls\.[0-9a-f]+\.js`).FindString(page.body)
+	plain := w.send(http.MethodGet, script, "", header("Accept-Encoding", "gzip;q=0, br")).want(200)
+	packed := w.send(http.MethodGet, script, "", header("Accept-Encoding", "br, gzip;q=0.5")).want(200)
+	if plain.header.Get("Content-Encoding") != "" || packed.header.Get("Content-Encoding") != "gzip" || len(packed.body)*2 > len(plain.body) {
+		t.Errorf("%d bytes plain, %d packed; %v", len(plain.body), len(packed.body), packed.header)
+	}
+	z, err := gzip.NewReader(strings.NewReader(packed.body))
+	must(t, err)
+	if body, err := io.ReadAll(z); err != nil || string(body) != plain.body {
+		t.Errorf("unpacks to something else: %v", err)
+	}
+	for name, a := range map[string]answer{"plain": plain, "packed": packed, "page": page} {
+		if a.header.Get("Vary") != "Accept-Encoding" {
+			t.Errorf("%s: Vary %q", name, a.header.Get("Vary"))
+		}
+	}
+	if p := w.send(http.MethodGet, v.path, "", header("Accept-Encoding", "gzip")).want(200); p.header.Get("Content-Encoding") != "gzip" || len(p.body) > len(page.body)/2 {
+		t.Errorf("a page of %d bytes takes %d", len(page.body), len(p.body))
+	}
 }
 
 func TestAFormOfAnotherSiteIsRefused(t *testing.T) {
@@ -215,23 +346,28 @@ func TestExpiryEndsPageAndPlayback(t *testing.T) {
 	playlist := w.get(v.id)["playbackUrl"].(string)
 	media := w.send(http.MethodGet, strings.Replace(playlist, "master", "720p", 1), "").want(200)
 	signed := regexp.MustCompile(`(?m)^http\S+$`).FindString(media.body)
-	if page := w.send(http.MethodGet, v.path, "").want(200); !strings.Contains(page.body, "Available until") || page.header.Get("X-Robots-Tag") == "" {
+	page := w.send(http.MethodGet, v.path, "").want(200)
+	if !strings.Contains(page.body, "Available until") || page.header.Get("X-Robots-Tag") == "" {
 		t.Error("the page of an expiring video")
 	}
+	viewers := playlistOf(page, "playlist")
 	w.send(http.MethodGet, signed, "").want(200)
 
 	w.clock.Advance(time.Hour + time.Second)
-	page := w.send(http.MethodGet, v.path, "").want(410)
+	page = w.send(http.MethodGet, v.path, "").want(410)
 	if strings.Contains(page.body, "Brief") {
 		t.Error("the expired page names the video")
 	}
-	for _, path := range []string{v.path + "/session", v.path + "/status", v.path + "/thumbnail.jpg", "/embed/" + v.slug, "/oembed?url=" + url.QueryEscape(v.share), playlist} {
+	for _, path := range []string{v.path + "/session", v.path + "/status", v.path + "/thumbnail.jpg", "/embed/" + v.slug, "/oembed?url=" + url.QueryEscape(v.share), viewers} {
 		w.send(http.MethodGet, path, "").want(410)
 	}
 	w.send(http.MethodGet, signed, "").want(400)
-	if got := w.get(v.id); got["playbackUrl"] != nil || got["posterUrl"] != nil || got["downloadUrl"] != nil || got["status"] != "ready" {
-		t.Errorf("the owner sees %v", got)
+	w.send(http.MethodGet, playlist, "").want(200) // the owner's own goes on
+	got := w.get(v.id)
+	for _, address := range []string{"playbackUrl", "posterUrl"} {
+		w.send(http.MethodGet, got[address].(string), "").want(200)
 	}
+	w.send(http.MethodGet, got["downloadUrl"].(string), "").want(302)
 }
 
 func TestPlaylists(t *testing.T) {
@@ -363,6 +499,9 @@ func TestOEmbed(t *testing.T) {
 		t.Errorf("frame %s", frame)
 	}
 	embed := w.send(http.MethodGet, "/embed/"+v.slug, "").want(200)
+	if !strings.Contains(embed.body, "<main>") || !strings.Contains(embed.body, "<h1") {
+		t.Error("the page for frames has no main or h1")
+	}
 	if csp := embed.header.Get("Content-Security-Policy"); !strings.HasSuffix(csp, "frame-ancestors *") || embed.header.Get("X-Frame-Options") != "" {
 		t.Errorf("a page for frames with policy %q", csp)
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/linkreel/linkreel/libs/localcloud/redistest"
 	"github.com/linkreel/linkreel/libs/localcloud/storage"
 	"github.com/linkreel/linkreel/libs/objectstore"
+	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/libs/transcode"
 	"github.com/linkreel/linkreel/services/videos"
 )
@@ -47,6 +48,8 @@ type world struct {
 	keys    map[string]string // account → key
 	records map[string]*apikey.Record
 	redis   string
+	db      *firestoredb.DB
+	auth    *tenant.Client // what auth has in its hands
 }
 
 // TestMain keeps the services' log out of the tests' output.
@@ -87,7 +90,7 @@ func newWorld(t *testing.T, options ...option) *world {
 		must(t, err)
 		return l
 	}
-	api, public, private := listen(), listen(), listen()
+	api, internal, public, private := listen(), listen(), listen(), listen()
 	w.base, w.uploads, w.push = "http://"+api.Addr().String(), "http://"+public.Addr().String(), "http://"+private.Addr().String()
 
 	indexes, err := firestore.ParseIndexes(videos.Indexes)
@@ -138,15 +141,20 @@ func newWorld(t *testing.T, options ...option) *world {
 	go func() { _ = servers[1].Serve(private) }()
 	fast := httpapi.NewServer("", w.svc.Handler("api"))
 	go func() { _ = fast.Serve(api) }()
+	inside := httpapi.NewServer("", w.svc.Handler("internal"))
+	go func() { _ = inside.Serve(internal) }()
+	w.auth = tenant.NewClient("http://"+internal.Addr().String(), "token")
 
 	db, err := firestoredb.Open(t.Context(), cfg.Firestore)
 	must(t, err)
-	w.jobs = transcode.NewStore(db, w.clock.Now)
+	w.db, w.jobs = db, transcode.NewStore(db, w.clock.Now)
 	w.bucket, err = objectstore.Open(t.Context(), cfg.Storage)
 	must(t, err)
 	t.Cleanup(func() {
 		ctx := context.Background()
+		w.auth.Close()
 		_ = fast.Shutdown()
+		_ = inside.Shutdown()
 		_ = boot.CloseAll(ctx, w.svc)
 		_ = w.bucket.Close()
 		_ = db.Close()

@@ -31,6 +31,11 @@ name is a setting in the service's Config; tests/cluster fails on one that is no
 {{- $_ := set $env "LINKREEL_LINKS_URL" (printf "http://%s-links:8090" $full) }}
 {{- $_ := set $env "LINKREEL_VIDEOS_URL" (printf "http://%s-videos:8090" $full) }}
 {{- end }}
+{{- if has .name (list "videos") }}
+{{- with $root.Values.abuseContact }}
+{{- $_ := set $env "LINKREEL_ABUSE_CONTACT" . }}
+{{- end }}
+{{- end }}
 {{- if eq .name "links" }}
 {{- $_ := set $env "LINKREEL_SPOOL_DIR" "/var/lib/linkreel/spool" }}
 {{- with $root.Values.dnsResolver }}

@@ -11,56 +11,43 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/httpapi"
-	"github.com/linkreel/linkreel/libs/identity"
-	"github.com/linkreel/linkreel/libs/objectstore"
-	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
 var language = regexp.MustCompile(`^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$`)
 
-// putCaptions stores a caption file under a new name first and then makes it the
-// video's, so that a player never gets half of one.
-func (a *API) putCaptions(c *fiber.Ctx) error {
-	ctx := c.UserContext()
-	v, err := a.owned(c)
+type captionBody struct {
+	Language  string `json:"language"`
+	Name      string `json:"name"` // the language's own, as players show it
+	UpdatedAt int64  `json:"updatedAt"`
+}
+
+func (h public) captions(c *fiber.Ctx) error {
+	v, err := h.videos.Owned(c.UserContext(), account(c), id(c))
 	if err != nil {
 		return err
 	}
-	lang := c.Params("lang")
-	if len(lang) > 35 || !language.MatchString(lang) {
-		return apierr.Invalid(apierr.Detail{Field: "lang", Code: apierr.InvalidFormat, Message: "Use a language tag such as en, de or pt-BR."})
+	data := make([]captionBody, len(v.Captions))
+	for i, t := range v.Captions {
+		data[i] = captionBody{Language: t.Lang, Name: t.Name(), UpdatedAt: t.At.UnixMilli()}
 	}
-	lang = canonical(lang)
+	return httpapi.JSON(c, fiber.StatusOK, struct {
+		Data []captionBody `json:"data"`
+	}{data})
+}
+
+func (h public) putCaptions(c *fiber.Ctx) error {
+	if _, err := h.videos.Owned(c.UserContext(), account(c), id(c)); err != nil {
+		return err // 404 goes before 400
+	}
+	lang, err := languageOf(c)
+	if err != nil {
+		return err
+	}
 	file, err := captionFile(c)
 	if err != nil {
 		return err
 	}
-	object := a.o.CaptionObject(v.ID, lang, identity.NewNonce())
-	_, err = a.o.Bucket.Upload(ctx, object, bytes.NewReader(file), objectstore.UploadOptions{ContentType: "text/vtt; charset=utf-8"})
-	if err != nil {
-		return err
-	}
-	owner, former := account(c), ""
-	_, err = a.o.Store.Update(ctx, v.ID, func(v *video.Video) error {
-		if v.AccountID != owner {
-			return video.NotFound()
-		}
-		old, _ := v.Caption(lang)
-		former = old.Object
-		if now := a.o.Now(); !v.SetCaption(video.Caption{Lang: lang, Label: lang, Object: object, At: now}, now) {
-			return apierr.New(apierr.QuotaExceeded, "This video has captions in as many languages as it may.")
-		}
-		return nil
-	})
-	if err != nil {
-		former = object
-	}
-	if former != "" {
-		if err := a.o.Bucket.Delete(ctx, former, 0); err != nil {
-			a.o.Log.DebugContext(ctx, "caption file is left to the janitor", "error", err)
-		}
-	}
-	if err != nil {
+	if err := h.videos.SetCaptions(c.UserContext(), account(c), id(c), lang, file); err != nil {
 		return err
 	}
 	return httpapi.JSON(c, fiber.StatusOK, struct {
@@ -69,13 +56,36 @@ func (a *API) putCaptions(c *fiber.Ctx) error {
 	}{true, lang})
 }
 
-// captionFile is the body, if it is WebVTT.
+func (h public) deleteCaptions(c *fiber.Ctx) error {
+	if _, err := h.videos.Owned(c.UserContext(), account(c), id(c)); err != nil {
+		return err // 404 goes before 400
+	}
+	lang, err := languageOf(c)
+	if err != nil {
+		return err
+	}
+	if err := h.videos.DeleteCaptions(c.UserContext(), account(c), id(c), lang); err != nil {
+		return err
+	}
+	return httpapi.NoContent(c)
+}
+
+func languageOf(c *fiber.Ctx) (string, error) {
+	lang := c.Params("lang")
+	if len(lang) > 35 || !language.MatchString(lang) {
+		return "", apierr.Invalid(apierr.Detail{Field: "lang", Code: apierr.InvalidFormat, Message: "Use a language tag such as en, de or pt-BR."})
+	}
+	return canonical(lang), nil
+}
+
+// captionFile is the body, if it is WebVTT. It is read as it came: fasthttp would
+// unpack a compressed one without a bound.
 func captionFile(c *fiber.Ctx) ([]byte, error) {
 	media, params, err := mime.ParseMediaType(c.Get(fiber.HeaderContentType))
 	if err != nil || media != "text/vtt" || params["charset"] != "" && !strings.EqualFold(params["charset"], "utf-8") {
 		return nil, apierr.New(apierr.UnsupportedMediaType, "Send the captions as text/vtt.")
 	}
-	body := bytes.Clone(bytes.TrimPrefix(c.Body(), []byte("\ufeff")))
+	body := bytes.Clone(bytes.TrimPrefix(c.Request().Body(), []byte("\ufeff")))
 	first, _, _ := bytes.Cut(body, []byte("\n"))
 	first = bytes.TrimSuffix(first, []byte("\r"))
 	ok := utf8.Valid(body) && !bytes.ContainsRune(body, 0) &&

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/big"
 	"net/http"
 	"strings"
@@ -19,20 +20,42 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/httpapi"
 )
+
+// StorageHookPath takes the pushes of storage's notifications.
+const StorageHookPath = "/hooks/storage"
+
+// Uploads looks for a finished upload at an object name.
+type Uploads interface {
+	Uploaded(ctx context.Context, object string) error
+}
+
+// Hooks adds the route that storage's notifications are pushed to. With a nil
+// verifier they are refused.
+func Hooks(a *httpapi.API, uploads Uploads, push *Verifier, log *slog.Logger) {
+	h := hooks{uploads, push, log}
+	a.Public(fiber.MethodPost, StorageHookPath, h.storageEvent)
+}
+
+type hooks struct {
+	uploads Uploads
+	push    *Verifier
+	log     *slog.Logger
+}
 
 // storageEvent takes a Pub/Sub push about an object. Whatever it says, it only
 // makes the pipeline look; a refusal makes Pub/Sub send it again later.
-func (a *API) storageEvent(c *fiber.Ctx) error {
+func (h hooks) storageEvent(c *fiber.Ctx) error {
 	token, ok := strings.CutPrefix(c.Get(fiber.HeaderAuthorization), "Bearer ")
-	if !ok || a.o.Push == nil {
+	if !ok || h.push == nil {
 		return apierr.New(apierr.MissingAPIKey, "Send the identity token of the push subscription.")
 	}
-	if err := a.o.Push.Verify(c.UserContext(), token); err != nil {
+	if err := h.push.Verify(c.UserContext(), token); err != nil {
 		if errors.Is(err, errKeys) {
 			return apierr.Down(err)
 		}
-		a.o.Log.DebugContext(c.UserContext(), "storage notification refused", "error", err)
+		h.log.DebugContext(c.UserContext(), "storage notification refused", "error", err)
 		return apierr.New(apierr.InvalidAPIKey, "The identity token is not valid here.")
 	}
 	var push struct {
@@ -40,12 +63,12 @@ func (a *API) storageEvent(c *fiber.Ctx) error {
 			Attributes map[string]string `json:"attributes"`
 		} `json:"message"`
 	}
-	if err := json.Unmarshal(c.Body(), &push); err != nil {
+	if err := json.Unmarshal(c.Request().Body(), &push); err != nil {
 		return apierr.New(apierr.InvalidJSON, "The body is not a push message.")
 	}
 	attr := push.Message.Attributes
 	if attr["eventType"] == "OBJECT_FINALIZE" {
-		if err := a.o.Pipeline.Uploaded(c.UserContext(), attr["objectId"]); err != nil {
+		if err := h.uploads.Uploaded(c.UserContext(), attr["objectId"]); err != nil {
 			return err
 		}
 	}

@@ -22,7 +22,7 @@ func newMeasures() measures {
 	if err != nil {
 		otel.Handle(err)
 	}
-	stand, err := meter.Int64Gauge("linkreel.videos.standing", metric.WithDescription("Videos at the last sweep: in work (processing, or ready with more to come) and waiting for an upload."))
+	stand, err := meter.Int64Gauge("linkreel.videos.standing", metric.WithDescription("Videos that were due at the last sweep: in work (processing, or ready with more to come) and waiting for an upload."))
 	if err != nil {
 		otel.Handle(err)
 	}
@@ -33,7 +33,18 @@ func (m measures) became(ctx context.Context, s video.Status, code video.Code) {
 	m.moves.Add(ctx, 1, metric.WithAttributes(attribute.String("status", string(s)), attribute.String("code", string(code))))
 }
 
-func (m measures) waiting(ctx context.Context, inWork, waiting int) {
-	m.stand.Record(ctx, int64(inWork), metric.WithAttributes(attribute.String("for", "worker")))
-	m.stand.Record(ctx, int64(waiting), metric.WithAttributes(attribute.String("for", "upload")))
+// due tells how many of the videos that a sweep found due wait for what. A sweep
+// reads no others, so what it does not find costs nothing.
+func (m measures) due(ctx context.Context, found []*video.Video) {
+	work, upload := 0, 0
+	for _, v := range found {
+		switch {
+		case v.AwaitsUpload():
+			upload++
+		case v.InWork():
+			work++
+		}
+	}
+	m.stand.Record(ctx, int64(work), metric.WithAttributes(attribute.String("for", "worker")))
+	m.stand.Record(ctx, int64(upload), metric.WithAttributes(attribute.String("for", "upload")))
 }

@@ -1,14 +1,15 @@
-// Package pipeline moves videos along their table: it notices finished uploads,
-// hands them to the workers, applies what the workers publish, and removes what
-// deleted videos leave behind.
+// Package pipeline notices finished uploads and applies what the workers publish.
+// It moves videos along their table, and removes what deleted videos leave behind.
 //
 // Nothing here depends on a message arriving. An upload is noticed by storage's
-// notification, by a sweep every few seconds and when somebody asks, and any one
-// of the three suffices; outcomes of the workers are noticed by a worker's hint
-// and by the last two.
-// Every step may be done twice, by several replicas at once, and be cut off
-// anywhere: the record decides, in a transaction, and the next sweep goes on
+// notification, by a sweep, and when somebody asks, and any one of the three
+// suffices; outcomes of the workers are noticed by a worker's hint and by the
+// last two. Every step may be done twice, by several replicas at once, and be cut
+// off anywhere: the record decides, in a transaction, and the next sweep goes on
 // from it.
+//
+// A sweep reads only what is due. A video's due time is stored with it
+// ([video.Video.Schedule]), in buckets, and pauses grow with what waits for long.
 package pipeline
 
 import (
@@ -17,20 +18,45 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/propagation"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/transcode"
-	"github.com/linkreel/linkreel/services/videos/internal/store"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
+
+// Store is what the pipeline asks of the records. *store.Store is the one in use.
+type Store interface {
+	Get(ctx context.Context, id video.ID) (*video.Video, error)
+	Update(ctx context.Context, id video.ID, fn func(*video.Video) error) (*video.Video, error)
+	// Known tells which of ids are videos.
+	Known(ctx context.Context, ids []video.ID) (map[video.ID]*video.Video, error)
+
+	// Due lists videos whose time has come. It may answer some together with an error.
+	Due(ctx context.Context) ([]*video.Video, error)
+	// PutOff stores when a video is due next, unless it was changed since it was read.
+	PutOff(ctx context.Context, v *video.Video) error
+	// DueOfOld lists records of older releases that wait without a due time.
+	DueOfOld(ctx context.Context) ([]*video.Video, error)
+	// Backfill hands records of older releases to fix, and reports whether there are more.
+	Backfill(ctx context.Context, fix func(context.Context, video.ID) error) (bool, error)
+
+	DuePurges(ctx context.Context) ([]video.Purge, error)
+	PutOffPurge(ctx context.Context, p video.Purge) error
+	Purged(ctx context.Context, id video.ID) error
+
+	// Erasing lists accounts that are being erased, EraseSome removes some of an
+	// account's records, and EndErase notes that nothing is left.
+	Erasing(ctx context.Context) ([]string, error)
+	EraseSome(ctx context.Context, account string) (more bool, err error)
+	Remains(ctx context.Context, account string) (bool, error)
+	EndErase(ctx context.Context, account string) error
+}
 
 // Bucket is what the pipeline asks of object storage. *objectstore.Store is the
 // one in use.
@@ -66,7 +92,7 @@ type Hints interface {
 
 // Options are what a pipeline works with.
 type Options struct {
-	Store  *store.Store
+	Store  Store
 	Bucket Bucket
 	Jobs   Jobs
 	Queue  Queue // nil: workers find jobs by themselves
@@ -74,14 +100,13 @@ type Options struct {
 	Now    func() time.Time
 	Log    *slog.Logger
 
-	Upload video.UploadLimits
-	Job    transcode.Limits
+	Plan video.Plan
+	Job  transcode.Limits
 
-	SweepEvery      time.Duration // how often waiting videos are looked at
-	JanitorEvery    time.Duration // how often storage is searched for orphans
-	SourceRetention time.Duration // how long uploads are kept once their video is decided; 0 is for ever
+	SweepEvery   time.Duration // how often due videos are looked at
+	JanitorEvery time.Duration // how often all of storage is searched for orphans
 
-	// Mine reports whether this replica does the next sweep; nil means it does.
+	// Mine reports whether this replica does the next round; nil means it does.
 	Mine func(ctx context.Context, what string, life time.Duration) bool
 }
 
@@ -103,54 +128,36 @@ func New(o Options) *Pipeline {
 	return &Pipeline{o: o, kick: make(chan struct{}, 1), looked: map[video.ID]time.Time{}, measure: newMeasures()}
 }
 
-// UploadObject is where the file of a video is uploaded.
-func UploadObject(id video.ID) string { return uploadPrefix(id) + "source" }
+// refreshEvery is how soon the same video is looked at again because somebody asks.
+const refreshEvery = time.Second
 
-// CaptionObject is where a caption file is kept; each upload has its own name.
-func CaptionObject(id video.ID, lang, nonce string) string {
-	return transcode.VideoPrefix(string(id)) + "captions/" + lang + "-" + nonce + ".vtt"
-}
-
-func uploadPrefix(id video.ID) string { return "uploads/" + string(id) + "/" }
-
-// uploadedFor reads the video out of the name that UploadObject gave.
-func uploadedFor(object string) (video.ID, bool) {
-	rest, ok := strings.CutPrefix(object, "uploads/")
-	id, _, found := strings.Cut(rest, "/")
-	return video.ID(id), ok && found && id != ""
-}
-
-// lookAgain is how soon the same video is looked at again because somebody asks.
-const lookAgain = time.Second
-
-// Look brings a video up to date before it is shown: an upload that has arrived
-// is noticed, an outcome is applied, and the progress is that of now. Trouble on the
-// way leaves the video as it is, since the sweep will do the same; callers who
-// ask often cost one look a second.
-func (p *Pipeline) Look(ctx context.Context, v *video.Video) *video.Video {
-	if v.Status == video.Ready || !p.mayLook(v) {
+// Refresh picks up a finished upload or transcode before the video is returned.
+// Trouble on the way leaves the video as it is, since the sweep will do the same;
+// callers who ask often cost one look a second.
+func (p *Pipeline) Refresh(ctx context.Context, v *video.Video) *video.Video {
+	if v.Status == video.Ready && (v.Still == nil || v.Still.JobID == "") || !p.mayRefresh(v) {
 		return v
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	seen, err := p.advance(ctx, v)
 	if err != nil {
-		p.o.Log.DebugContext(ctx, "look", "video", v.ID, "error", err)
+		p.o.Log.DebugContext(ctx, "refresh", "video", v.ID, "error", err)
 		return v
 	}
 	return seen
 }
 
-// mayLook spaces out looks for an upload. While processing, every caller may
+// mayRefresh spaces out looks for an upload. While processing, every caller may
 // see the progress.
-func (p *Pipeline) mayLook(v *video.Video) bool {
+func (p *Pipeline) mayRefresh(v *video.Video) bool {
 	if v.Status == video.Processing {
 		return true
 	}
 	now := p.o.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if now.Sub(p.looked[v.ID]) < lookAgain {
+	if now.Sub(p.looked[v.ID]) < refreshEvery {
 		return false
 	}
 	if len(p.looked) > 10_000 {
@@ -163,7 +170,7 @@ func (p *Pipeline) mayLook(v *video.Video) bool {
 // Uploaded is storage's hint that something was put at object. Hints about
 // videos that are gone remove the object.
 func (p *Pipeline) Uploaded(ctx context.Context, object string) error {
-	id, ok := uploadedFor(object)
+	id, ok := video.UploadedFor(object)
 	if !ok {
 		return nil
 	}
@@ -181,17 +188,19 @@ func (p *Pipeline) Uploaded(ctx context.Context, object string) error {
 // advance does what there is to do for v, which may be a sweep's partial read:
 // decisions are made on the whole record, in a transaction.
 func (p *Pipeline) advance(ctx context.Context, v *video.Video) (*video.Video, error) {
-	switch v.Status {
-	case video.Uploading, video.Failed:
-		return p.notice(ctx, v)
-	case video.Processing, video.Ready:
-		return p.apply(ctx, v)
+	switch {
+	case v.AwaitsUpload():
+		return p.detectUpload(ctx, v)
+	case v.Status == video.Processing, v.Status == video.Ready && (v.Media == nil || !v.Media.Final):
+		return p.applyOutcome(ctx, v)
+	case v.Still != nil && v.Still.JobID != "":
+		return p.applyStill(ctx, v)
 	}
 	return v, nil
 }
 
-// notice looks whether a new file is at the upload address.
-func (p *Pipeline) notice(ctx context.Context, v *video.Video) (*video.Video, error) {
+// detectUpload looks whether a new file is at the upload address.
+func (p *Pipeline) detectUpload(ctx context.Context, v *video.Video) (*video.Video, error) {
 	o, err := p.o.Bucket.Stat(ctx, v.Upload.Object)
 	if errors.Is(err, objectstore.ErrNotFound) {
 		return p.expire(ctx, v)
@@ -207,9 +216,9 @@ func (p *Pipeline) notice(ctx context.Context, v *video.Video) (*video.Video, er
 		JobID: transcode.JobID(string(v.ID), o.Generation),
 	}
 	var former string
-	arrived, changed, err := p.step(ctx, v.ID, func(v *video.Video) error {
+	arrived, changed, err := p.move(ctx, v.ID, func(v *video.Video) error {
 		former = v.Source.JobID
-		return v.FileArrived(source, p.o.Upload, p.o.Now())
+		return v.FileArrived(source, p.o.Plan.Upload, p.o.Now())
 	})
 	if err != nil || arrived.Source.Generation != source.Generation {
 		return orOld(arrived, v), err
@@ -240,37 +249,40 @@ func (p *Pipeline) notice(ctx context.Context, v *video.Video) (*video.Video, er
 
 // expire ends the waiting for a file that did not come in time.
 func (p *Pipeline) expire(ctx context.Context, v *video.Video) (*video.Video, error) {
-	if v.Status != video.Uploading || p.o.Now().Sub(v.CreatedAt) < p.o.Upload.MaxAge {
+	if v.Status != video.Uploading || p.o.Now().Sub(v.CreatedAt) < p.o.Plan.Upload.MaxAge {
 		return v, nil
 	}
-	expired, _, err := p.step(ctx, v.ID, func(v *video.Video) error { return v.Expire(p.o.Upload, p.o.Now()) })
-	return orOld(expired, v), err
+	gone, _, err := p.move(ctx, v.ID, func(v *video.Video) error { return v.Expire(p.o.Plan.Upload, p.o.Now()) })
+	return orOld(gone, v), err
 }
 
 // start makes sure that the video's job exists and that a worker hears of it.
 func (p *Pipeline) start(ctx context.Context, v *video.Video) error {
-	trace := propagation.MapCarrier{}
-	otel.GetTextMapPropagator().Inject(ctx, trace)
-	job := transcode.Job{
+	return p.startJob(ctx, transcode.Job{
 		ID: v.Source.JobID, AccountID: v.AccountID, VideoID: string(v.ID), Object: v.Upload.Object,
 		Generation: v.Source.Generation, Size: v.Source.Size,
-		Limits: p.o.Job, Trace: trace, CreatedAt: p.o.Now(),
-	}
-	made, err := p.o.Jobs.Create(ctx, job)
+	})
+}
+
+func (p *Pipeline) startJob(ctx context.Context, j transcode.Job) error {
+	trace := propagation.MapCarrier{}
+	otel.GetTextMapPropagator().Inject(ctx, trace)
+	j.Limits, j.Trace, j.CreatedAt = p.o.Job, trace, p.o.Now()
+	made, err := p.o.Jobs.Create(ctx, j)
 	if err != nil {
-		return fmt.Errorf("start job of video %s: %w", v.ID, err)
+		return fmt.Errorf("start job of video %s: %w", j.VideoID, err)
 	}
 	if !made || p.o.Queue == nil {
 		return nil
 	}
-	if err := p.o.Queue.Add(ctx, job); err != nil {
-		p.o.Log.WarnContext(ctx, "no worker was woken; one will find the job by itself", "job", v.Source.JobID, "error", err)
+	if err := p.o.Queue.Add(ctx, j); err != nil {
+		p.o.Log.WarnContext(ctx, "no worker was woken; one will find the job by itself", "job", j.ID, "error", err)
 	}
 	return nil
 }
 
-// apply takes over what the job has come to.
-func (p *Pipeline) apply(ctx context.Context, v *video.Video) (*video.Video, error) {
+// applyOutcome takes over what the job has come to.
+func (p *Pipeline) applyOutcome(ctx context.Context, v *video.Video) (*video.Video, error) {
 	job, err := p.o.Jobs.Get(ctx, v.Source.JobID)
 	if errors.Is(err, transcode.ErrNotFound) {
 		if v.Status == video.Processing {
@@ -291,7 +303,7 @@ func (p *Pipeline) apply(ctx context.Context, v *video.Video) (*video.Video, err
 		if job.Failure != nil {
 			f = video.Failure{Code: video.Code(job.Failure.Code), Message: job.Failure.Message}
 		}
-		failed, changed, err := p.step(ctx, v.ID, func(v *video.Video) error { return v.Fail(job.ID, f, p.o.Now()) })
+		failed, changed, err := p.move(ctx, v.ID, func(v *video.Video) error { return v.Fail(job.ID, f, p.o.Now()) })
 		if changed {
 			p.o.Log.InfoContext(ctx, "video failed", "video", v.ID, "code", f.Code)
 			p.measure.became(ctx, video.Failed, f.Code)
@@ -307,7 +319,7 @@ func (p *Pipeline) publish(ctx context.Context, v *video.Video, job transcode.Re
 	if err != nil {
 		return v, err
 	}
-	published, changed, err := p.step(ctx, v.ID, func(v *video.Video) error { return v.Publish(job.ID, media, p.o.Now()) })
+	published, changed, err := p.move(ctx, v.ID, func(v *video.Video) error { return v.Publish(job.ID, media, p.o.Now()) })
 	if changed {
 		p.o.Log.InfoContext(ctx, "video published", "video", v.ID, "version", media.Version, "final", media.Final,
 			"path", media.Path, "renditions", len(media.Renditions))
@@ -321,7 +333,7 @@ func (p *Pipeline) publish(ctx context.Context, v *video.Video, job transcode.Re
 // finish notes that nothing will be added to a ready video, so that sweeps leave
 // it alone.
 func (p *Pipeline) finish(ctx context.Context, v *video.Video) (*video.Video, error) {
-	done, err := p.o.Store.Update(ctx, v.ID, func(v *video.Video) error {
+	done, _, err := p.move(ctx, v.ID, func(v *video.Video) error {
 		if v.Media == nil || v.Media.Final {
 			return video.ErrUnchanged
 		}
@@ -331,14 +343,17 @@ func (p *Pipeline) finish(ctx context.Context, v *video.Video) (*video.Video, er
 	return orOld(done, v), err
 }
 
-// step moves a video along its table and says whether it did: sweeps, hints and
-// askers come upon the same thing at once, and one of them is first.
-func (p *Pipeline) step(ctx context.Context, id video.ID, move func(*video.Video) error) (v *video.Video, changed bool, err error) {
+// move changes a video, sets when it is due next, and says whether it did: sweeps,
+// hints and askers come upon the same thing at once, and one of them is first.
+func (p *Pipeline) move(ctx context.Context, id video.ID, step func(*video.Video) error) (v *video.Video, changed bool, err error) {
 	v, err = p.o.Store.Update(ctx, id, func(v *video.Video) error {
-		err := move(v)
+		err := step(v)
 		changed = err == nil
 		if errors.Is(err, video.ErrTransition) {
 			return video.ErrUnchanged
+		}
+		if err == nil {
+			v.Schedule(p.o.Plan, p.o.Now())
 		}
 		return err
 	})
@@ -370,140 +385,13 @@ func mediaOf(job transcode.Record) (video.Media, error) {
 			bandwidth += o.Audio.Bandwidth
 			codecs += "," + o.Audio.Codecs
 		}
+		m.Bytes += r.Size
 		m.Renditions = append(m.Renditions, video.Rendition{
 			Name: r.Name, Width: r.Width, Height: r.Height, FrameRate: r.FrameRate, Bandwidth: bandwidth, Codecs: codecs,
 		})
 	}
+	if o.Audio != nil {
+		m.Bytes += o.Audio.Size
+	}
 	return m, nil
-}
-
-// Run sweeps until ctx ends.
-func (p *Pipeline) Run(ctx context.Context) error {
-	every := time.NewTicker(p.o.SweepEvery)
-	defer every.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-p.kick:
-			p.report(ctx, "purge", p.PurgeDue(ctx))
-		case <-every.C:
-			if p.o.Mine(ctx, "videos-sweep", p.o.SweepEvery*9/10) {
-				p.report(ctx, "sweep", p.Sweep(ctx))
-				if p.o.Queue != nil {
-					p.report(ctx, "sweep of jobs", p.o.Queue.Sweep(ctx))
-				}
-				p.report(ctx, "purge", p.PurgeDue(ctx))
-			}
-		}
-	}
-}
-
-// RunHints applies what workers hint at until ctx ends. A hint that is lost on
-// the way, or whose video cannot be read just now, leaves the video to the sweep.
-func (p *Pipeline) RunHints(ctx context.Context) error {
-	if p.o.Hints == nil {
-		return nil
-	}
-	away := false
-	for ctx.Err() == nil {
-		hinted, jobID, err := p.o.Hints.Next(ctx)
-		switch {
-		case err != nil:
-			if !away && ctx.Err() == nil {
-				p.o.Log.WarnContext(ctx, "no hints from the workers; outcomes are found by sweeping", "error", err)
-			}
-			away = true
-			select {
-			case <-ctx.Done():
-			case <-time.After(time.Second):
-			}
-			continue
-		case jobID != "":
-			p.report(hinted, "hint", p.Hinted(hinted, jobID))
-		}
-		away = false
-	}
-	return nil
-}
-
-// Hinted applies what has become of a job, if its video still waits for that.
-func (p *Pipeline) Hinted(ctx context.Context, jobID string) error {
-	v, err := p.o.Store.Get(ctx, video.ID(transcode.VideoOf(jobID)))
-	switch {
-	case apierr.CodeOf(err) == apierr.VideoNotFound:
-		return nil
-	case err != nil:
-		return err
-	case v.Source.JobID != jobID:
-		return nil
-	}
-	_, err = p.advance(ctx, v)
-	return err
-}
-
-func (p *Pipeline) report(ctx context.Context, what string, err error) {
-	if err != nil && ctx.Err() == nil {
-		p.o.Log.WarnContext(ctx, what+" did not end well; the next one goes on", "error", err)
-	}
-}
-
-// Sweep looks once at every video that waits for something. Errors of single
-// videos do not keep it from the others.
-func (p *Pipeline) Sweep(ctx context.Context) error {
-	inWork, err := p.o.Store.InWork(ctx)
-	errs := []error{err, p.each(ctx, inWork, p.apply)}
-	waiting, err := p.o.Store.Waiting(ctx)
-	p.measure.waiting(ctx, len(inWork), len(waiting))
-	errs = append(errs, err, p.each(ctx, p.dueForALook(waiting), p.notice))
-	overdue, err := p.o.Store.Overdue(ctx, p.o.Now().Add(-p.o.Upload.MaxAge))
-	errs = append(errs, err, p.each(ctx, overdue, func(ctx context.Context, v *video.Video) (*video.Video, error) {
-		v.Upload.Object = UploadObject(v.ID)
-		return p.notice(ctx, v)
-	}))
-	return errors.Join(errs...)
-}
-
-// dueForALook thins out the ones that have waited long: a record of the last hour is looked at in every sweep, an
-// older one about every minute.
-func (p *Pipeline) dueForALook(waiting []*video.Video) []*video.Video {
-	now := p.o.Now()
-	tick := now.UnixNano() / int64(max(p.o.SweepEvery, 1))
-	due := waiting[:0]
-	for i, v := range waiting {
-		if now.Sub(v.CreatedAt) < time.Hour || (int64(i)+tick)%6 == 0 {
-			due = append(due, v)
-		}
-	}
-	return due
-}
-
-func (p *Pipeline) each(ctx context.Context, vs []*video.Video, do func(context.Context, *video.Video) (*video.Video, error)) error {
-	var mu sync.Mutex
-	var first error
-	failures := 0
-	g := new(errgroup.Group)
-	g.SetLimit(8)
-	for _, v := range vs {
-		g.Go(func() error {
-			if ctx.Err() != nil {
-				return nil
-			}
-			mu.Lock()
-			hopeless := failures >= 8 // storage or the database is down; no need to hear it from each video
-			mu.Unlock()
-			if hopeless {
-				return nil
-			}
-			if _, err := do(ctx, v); err != nil && apierr.CodeOf(err) != apierr.VideoNotFound {
-				mu.Lock()
-				defer mu.Unlock()
-				if failures++; first == nil {
-					first = fmt.Errorf("video %s: %w", v.ID, err)
-				}
-			}
-			return nil
-		})
-	}
-	return errors.Join(g.Wait(), first)
 }

@@ -1,11 +1,14 @@
 package share
 
 import (
+	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
 	"mime"
 	"path"
+	"strconv"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
@@ -21,8 +24,9 @@ var web embed.FS
 // asset is a file under a name that changes with its content, so that browsers
 // may keep it for ever.
 type asset struct {
-	body  []byte
-	media string
+	body    []byte
+	gzipped []byte
+	media   string
 }
 
 type assets struct {
@@ -42,7 +46,7 @@ func loadAssets() (assets, error) {
 		sum := sha256.Sum256(body)
 		ext := path.Ext(name)
 		hashed := strings.TrimSuffix(name, ext) + "." + hex.EncodeToString(sum[:6]) + ext
-		a.byURL[hashed] = asset{body, mediaType(ext)}
+		a.byURL[hashed] = asset{body, gzipped(body), mediaType(ext)}
 		a.urlOf[name] = "/v/-/" + hashed
 	}
 	return a, nil
@@ -70,6 +74,52 @@ func (s *Share) asset(c *fiber.Ctx) error {
 	c.Set(fiber.HeaderCacheControl, "public, max-age=31536000, immutable")
 	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
 	c.Set("Cross-Origin-Resource-Policy", "same-origin")
-	c.Response().SetBodyRaw(a.body)
+	c.Set(fiber.HeaderVary, fiber.HeaderAcceptEncoding)
+	body := a.body
+	if acceptsGzip(c) {
+		c.Set(fiber.HeaderContentEncoding, "gzip")
+		body = a.gzipped
+	}
+	c.Response().SetBodyRaw(body)
 	return nil
+}
+
+// compressed answers with a page, compressed for callers who take that.
+func compressed(c *fiber.Ctx, body []byte) error {
+	c.Set(fiber.HeaderVary, fiber.HeaderAcceptEncoding)
+	if acceptsGzip(c) {
+		c.Set(fiber.HeaderContentEncoding, "gzip")
+		body = gzipped(body)
+	}
+	c.Response().SetBodyRaw(body)
+	return nil
+}
+
+func gzipped(body []byte) []byte {
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, _ = w.Write(body) // a buffer takes everything
+	_ = w.Close()
+	return b.Bytes()
+}
+
+// acceptsGzip reads Accept-Encoding by RFC 9110 §12.5.3: a coding with q=0 is
+// refused, and * stands for those that are not named.
+func acceptsGzip(c *fiber.Ctx) bool {
+	accepted, named := false, false
+	for part := range strings.SplitSeq(c.Get(fiber.HeaderAcceptEncoding), ",") {
+		coding, params, _ := strings.Cut(part, ";")
+		_, q, weighted := strings.Cut(params, "=")
+		weight, err := strconv.ParseFloat(strings.TrimSpace(q), 64)
+		wanted := !weighted || err == nil && weight > 0
+		switch strings.ToLower(strings.TrimSpace(coding)) {
+		case "gzip", "x-gzip":
+			accepted, named = wanted, true
+		case "*":
+			if !named {
+				accepted = wanted
+			}
+		}
+	}
+	return accepted
 }

@@ -2,9 +2,7 @@ package share
 
 import (
 	"html"
-	"net/url"
 	"strconv"
-	"strings"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -21,19 +19,17 @@ func (s *Share) oembed(c *fiber.Ctx) error {
 	if format := c.Query("format", "json"); format != "json" {
 		return c.SendStatus(fiber.StatusNotImplemented)
 	}
-	slug, ok := s.slugOf(c.Query("url"))
+	slug, ok := s.o.Addresses.Slug(c.Query("url"))
 	if !ok {
 		return video.NotFound()
 	}
-	v, err := s.o.Store.BySlug(c.UserContext(), slug)
+	v, err := s.find(c, slug)
 	switch {
 	case err != nil:
 		return err
-	case v.Expired(s.o.Now()):
-		return gone()
 	case v.Privacy == video.Password:
 		return locked()
-	case v.Status != video.Ready || v.Media == nil:
+	case !v.Playable():
 		return video.NotFound()
 	}
 	width, height, bad := fit(v.Media.Width, v.Media.Height, c.Query("maxwidth"), c.Query("maxheight"))
@@ -57,21 +53,6 @@ func (s *Share) oembed(c *fiber.Ctx) error {
 		ThumbnailWidth  int    `json:"thumbnail_width"`
 		ThumbnailHeight int    `json:"thumbnail_height"`
 	}{"1.0", "video", "Linkreel", s.o.Addresses.Base, titleOf(v), frame, width, height, s.o.Addresses.Thumbnail(slug), v.Media.Width, v.Media.Height})
-}
-
-// slugOf reads the slug out of a share or embed address of ours.
-func (s *Share) slugOf(address string) (video.Slug, bool) {
-	u, err := url.Parse(address)
-	base, _ := url.Parse(s.o.Addresses.Base)
-	if err != nil || u.Host != base.Host || u.Scheme != "http" && u.Scheme != "https" {
-		return "", false
-	}
-	for _, prefix := range []string{"/v/", "/embed/"} {
-		if slug, ok := strings.CutPrefix(u.Path, prefix); ok && slug != "" && !strings.Contains(slug, "/") {
-			return video.Slug(slug), true
-		}
-	}
-	return "", false
 }
 
 // fit scales a picture into the bounds that a site gave, at most 1280 wide.

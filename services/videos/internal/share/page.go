@@ -23,6 +23,7 @@ type head struct {
 	Script  bool
 	Player  bool
 	Reload  int // seconds; for browsers without scripts
+	Report  string
 	Preview *preview
 }
 
@@ -81,40 +82,62 @@ type waiting struct {
 type unlockForm struct{ Action, Error string }
 
 func (s *Share) page(c *fiber.Ctx) error {
-	v, err := s.find(c)
+	v, err := s.ofPath(c)
 	if err != nil {
 		return err
 	}
 	if v.Privacy == video.Password && !s.unlocked(c, v) {
 		return s.message(c, fiber.StatusOK, s.lockedPage(v, ""))
 	}
-	v = s.o.Pipeline.Look(c.UserContext(), v)
-	if v.Status != video.Ready {
+	v = s.o.Videos.Refresh(c.UserContext(), v)
+	if !v.Playable() {
 		return s.message(c, fiber.StatusOK, s.unready(v, false))
 	}
-	return s.render(c, fiber.StatusOK, "watch", "'none'", v.Indexable(), s.watch(v))
+	return s.render(c, fiber.StatusOK, "watch", nowhere, v.Indexable(), s.watch(v))
 }
 
 func (s *Share) embed(c *fiber.Ctx) error {
-	v, err := s.find(c)
+	v, err := s.ofPath(c)
 	if err != nil {
 		return err
 	}
+	ancestors := framers(v)
 	if v.Privacy == video.Password {
 		// A password is not to be typed into a page of somebody else's.
-		return s.message(c, fiber.StatusOK, messagePage{
-			Head: head{Title: "Protected video", NoIndex: true}, Embed: true, Glyph: "lock", Title: "This video is protected",
+		return s.framed(c, ancestors, messagePage{
+			Head: head{Title: "Protected video", NoIndex: true}, Glyph: "lock", Title: "This video is protected",
 			Lines: []string{"Open its page to enter the password."}, Link: s.o.Addresses.Page(v.Slug),
 		})
 	}
-	v = s.o.Pipeline.Look(c.UserContext(), v)
-	if v.Status != video.Ready {
-		return s.message(c, fiber.StatusOK, s.unready(v, true))
+	v = s.o.Videos.Refresh(c.UserContext(), v)
+	if !v.Playable() {
+		return s.framed(c, ancestors, s.unready(v, true))
 	}
 	p := s.watch(v)
 	p.Head.Preview, p.Head.NoIndex = nil, true
 	p.Player.Overlay = &overlay{Href: p.Page, Title: p.Title}
-	return s.render(c, fiber.StatusOK, "embed", "*", false, p)
+	return s.render(c, fiber.StatusOK, "embed", ancestors, false, p)
+}
+
+// Who may put a page into a frame, in the words of a Content-Security-Policy.
+const (
+	nowhere  = "'none'"
+	anywhere = "*"
+)
+
+// framers lists who may frame v. The browser enforces it; nothing that a server
+// sees of a frame's surroundings can be relied on.
+func framers(v *video.Video) string {
+	if len(v.EmbedOrigins) == 0 {
+		return anywhere
+	}
+	return strings.Join(v.EmbedOrigins, " ")
+}
+
+// framed answers a frame with a message.
+func (s *Share) framed(c *fiber.Ctx, ancestors string, m messagePage) error {
+	m.Embed = true
+	return s.render(c, fiber.StatusOK, "message", ancestors, false, m)
 }
 
 // backToPage is for a reload after a refused password.
@@ -137,7 +160,7 @@ func (s *Share) watch(v *video.Video) watchPage {
 	here := video.Addresses{} // paths only: the page works under every name of the host
 	m := v.Media
 	p := watchPage{
-		Head:  head{Title: titleOf(v) + " · Linkreel", NoIndex: !v.Indexable(), Script: true, Player: true},
+		Head:  head{Title: titleOf(v) + " · Linkreel", NoIndex: !v.Indexable(), Script: true, Player: true, Report: s.report},
 		Page:  s.o.Addresses.Page(v.Slug),
 		Title: titleOf(v), Description: strings.TrimSpace(v.Description),
 		Date: v.CreatedAt.UTC().Format("2 January 2006"), DateISO: v.CreatedAt.UTC().Format(time.RFC3339), Length: clock(m.Duration),
@@ -150,14 +173,14 @@ func (s *Share) watch(v *video.Video) watchPage {
 	if m.Storyboard {
 		p.Player.Storyboard = here.Playback(v.Slug, token) + "storyboard.vtt"
 	}
-	if m.Poster != "" {
+	if v.Poster() != "" {
 		p.Player.Poster = here.Playback(v.Slug, token) + "poster.jpg"
 		if v.Previewable(now) {
 			p.Player.Poster = here.Thumbnail(v.Slug)
 		}
 	}
 	for _, t := range v.Captions {
-		p.Player.Captions = append(p.Player.Captions, track{Src: here.Playback(v.Slug, token) + "captions-" + t.Lang + ".vtt", Lang: t.Lang, Label: t.Label})
+		p.Player.Captions = append(p.Player.Captions, track{Src: here.Playback(v.Slug, token) + "captions-" + t.Lang + ".vtt", Lang: t.Lang, Label: t.Name()})
 	}
 	switch {
 	case v.Views == 1:
@@ -184,7 +207,7 @@ func (s *Share) preview(v *video.Video) *preview {
 	if p.Description == "" {
 		p.Description = "A video of " + clock(v.Media.Duration) + ", shared with Linkreel."
 	}
-	if v.Media.Download != "" {
+	if v.Media.Download != "" && !v.NoDownload {
 		p.File = a.File(v.Slug)
 	}
 	return p
@@ -220,7 +243,7 @@ func (s *Share) lockedPage(v *video.Video, problem string) messagePage {
 // playlists and the like, to the JSON form by returning an error.
 func (s *Share) ErrorPage(c *fiber.Ctx, e *apierr.Error) error {
 	p := c.Path()
-	if strings.HasPrefix(p, "/hooks/") {
+	if strings.HasPrefix(p, "/hooks/") || wantsJSON(c) {
 		return errors.New("not a page")
 	}
 	for _, end := range []string{"/status", "/session", "/oembed", ".jpg", ".mp4", ".m3u8", ".vtt", "/view"} {
@@ -236,6 +259,10 @@ func (s *Share) ErrorPage(c *fiber.Ctx, e *apierr.Error) error {
 		m.Title, m.Lines = "Nothing here", []string{"There is no video at this address. It may have been deleted, or the link is not complete."}
 	case apierr.Gone:
 		m.Glyph, m.Title, m.Lines = "gone", "This video has expired", []string{"Its time was limited by the person who shared it."}
+	case apierr.TakenDown:
+		m.Glyph, m.Title, m.Lines = "gone", "This video was taken down", []string{"The operator of this service removed it."}
+	case apierr.AccountSuspended:
+		m.Glyph, m.Title, m.Lines = "gone", "This video is not available", []string{"The account that shared it is suspended."}
 	case apierr.RateLimited:
 		m.Glyph, m.Title, m.Lines = "gone", "Too many tries", []string{"Wait a little, then try again."}
 	case apierr.MethodNotAllowed:
@@ -253,9 +280,12 @@ func (s *Share) ErrorPage(c *fiber.Ctx, e *apierr.Error) error {
 }
 
 func (s *Share) message(c *fiber.Ctx, status int, m messagePage) error {
-	ancestors := "'none'"
+	ancestors := nowhere
 	if m.Embed {
-		ancestors = "*"
+		ancestors = anywhere
+	}
+	if !m.Embed {
+		m.Head.Report = s.report
 	}
 	return s.render(c, status, "message", ancestors, false, m)
 }
@@ -274,23 +304,28 @@ func (s *Share) render(c *fiber.Ctx, status int, name, ancestors string, index b
 	c.Set(fiber.HeaderReferrerPolicy, "same-origin")
 	c.Set("Cross-Origin-Opener-Policy", "same-origin")
 	c.Set("Permissions-Policy", "camera=(), microphone=(), geolocation=(), payment=(), usb=()")
-	if ancestors != "*" {
+	if ancestors == nowhere {
 		c.Set(fiber.HeaderXFrameOptions, "DENY")
 	}
 	c.Set(fiber.HeaderCacheControl, "private, no-store")
 	c.Set(fiber.HeaderContentType, "text/html; charset=utf-8")
 	c.Status(status)
-	c.Response().SetBodyRaw(b.Bytes())
-	return nil
+	return compressed(c, b.Bytes())
+}
+
+// wantsJSON reports whether the caller prefers an answer for programs.
+func wantsJSON(c *fiber.Ctx) bool {
+	accept := c.Get(fiber.HeaderAccept)
+	return strings.Contains(accept, fiber.MIMEApplicationJSON) && !strings.Contains(accept, fiber.MIMETextHTML)
 }
 
 // status tells a waiting page how far the video is.
 func (s *Share) status(c *fiber.Ctx) error {
-	v, err := s.findOpen(c)
+	v, err := s.open(c)
 	if err != nil {
 		return err
 	}
-	v = s.o.Pipeline.Look(c.UserContext(), v)
+	v = s.o.Videos.Refresh(c.UserContext(), v)
 	c.Set(fiber.HeaderXContentTypeOptions, "nosniff")
 	return httpapi.JSON(c, fiber.StatusOK, struct {
 		Status   string `json:"status"`

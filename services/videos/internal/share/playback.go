@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/gofiber/fiber/v2"
 	"golang.org/x/sync/errgroup"
@@ -22,6 +24,15 @@ import (
 // maxLongLife bounds what players get that cannot renew their access.
 const maxLongLife = 6 * time.Hour
 
+// maxSigned bounds every signed address of media: whatever changes about access, a
+// takedown included, viewing ends within this time.
+const maxSigned = 15 * time.Minute
+
+// ReplacedLife is how long media may be watched after newer media replaced it: by
+// a player that got its playlist just before, with addresses of ours that lead to
+// what was signed last.
+const ReplacedLife = maxLongLife + 2*maxSigned
+
 // longLife lets a video be watched to its end, with a pause.
 func longLife(v *video.Video) time.Duration {
 	return min(maxLongLife, 10*time.Minute+time.Duration(2*v.Media.Duration*float64(time.Second)))
@@ -35,30 +46,14 @@ func (s *Share) life(v *video.Video, most time.Duration) time.Duration {
 	return max(0, min(most, v.ExpiresAt.Sub(s.o.Now())))
 }
 
-// opened reads the video that the path's token opens, in one read.
-func (s *Share) opened(c *fiber.Ctx) (*video.Video, video.Grant, error) {
-	refused := apierr.New(apierr.Forbidden, "This playback address is no longer valid.")
-	g, err := s.o.Keys.Verify(c.Params("token"))
-	if err != nil || g.Kind == video.Unlocked {
-		return nil, g, refused
-	}
-	v, err := s.o.Store.Get(c.UserContext(), g.Video)
-	switch {
-	case err != nil:
-		return nil, g, err
-	case v.Expired(s.o.Now()):
-		return nil, g, gone()
-	case string(v.Slug) != c.Params("slug") || !g.Allows(v, s.o.Now()):
-		return nil, g, refused
-	case v.Status != video.Ready || v.Media == nil:
-		return nil, g, apierr.New(apierr.NotFound, "This video is not ready.")
-	}
-	return v, g, nil
+// redeem reads the video that the path's token opens.
+func (s *Share) redeem(c *fiber.Ctx) (*video.Video, video.Grant, error) {
+	return s.o.Videos.Redeem(c.UserContext(), video.Slug(c.Params("slug")), c.Params("token"))
 }
 
 // play answers everything that is under a token.
 func (s *Share) play(c *fiber.Ctx) error {
-	v, g, err := s.opened(c)
+	v, g, err := s.redeem(c)
 	if err != nil {
 		return err
 	}
@@ -73,7 +68,11 @@ func (s *Share) play(c *fiber.Ctx) error {
 	case file == "poster.jpg":
 		return s.poster(c, v)
 	case strings.HasPrefix(file, "captions-"):
-		return s.captions(c, v, g, strings.TrimPrefix(file, "captions-"))
+		return s.captions(c, v, strings.TrimPrefix(file, "captions-"))
+	case strings.HasPrefix(file, mediaFile):
+		return s.media(c, v, g, file)
+	case file == "download.mp4":
+		return s.download(c, v, g)
 	}
 	outcome, err := transcode.UnmarshalOutcome(v.Media.Outcome)
 	if err != nil {
@@ -93,11 +92,77 @@ func (s *Share) play(c *fiber.Ctx) error {
 	if !ok {
 		return apierr.New(apierr.NotFound, "There is nothing at this address.")
 	}
-	address, _, err := s.sign(c.UserContext(), v, g, r.Object)
+	address := s.mediaName(v, r.Object)
+	if !s.viaUs(v, g) {
+		if address, _, err = s.sign(c.UserContext(), v, g, r.Object); err != nil {
+			return err
+		}
+	}
+	return text(c, playlistType, hls.MediaPlaylist(r, address))
+}
+
+// viaUs reports whether a player gets media addresses of ours, which check access
+// whenever they are asked for and lead to a signed one. The page's player renews
+// what it holds and gets signed ones at once; so does an owner who can watch the
+// whole video before those end.
+func (s *Share) viaUs(v *video.Video, g video.Grant) bool {
+	return g.Kind == video.WatchLong || g.Kind == video.Own && longLife(v) > maxSigned
+}
+
+// mediaFile begins the names of media addresses of ours. The rest is the object's
+// own name below its video's, and not just a rendition's: when newer media replaces
+// what a player holds the playlist of, its byte ranges fit the old object only.
+const mediaFile = "media~"
+
+func (s *Share) mediaName(v *video.Video, object string) string {
+	return mediaFile + strings.ReplaceAll(strings.TrimPrefix(object, transcode.VideoPrefix(string(v.ID))), "/", "~")
+}
+
+// media leads to a rendition's object.
+func (s *Share) media(c *fiber.Ctx, v *video.Video, g video.Grant, file string) error {
+	object := transcode.VideoPrefix(string(v.ID)) + strings.ReplaceAll(strings.TrimPrefix(file, mediaFile), "~", "/")
+	generation, _, ok := transcode.ParsePrefix(string(v.ID), object)
+	// The download is no rendition: visitors may be refused it.
+	if !ok || generation != v.Source.Generation || path.Clean(object) != object || path.Ext(object) != ".mp4" || strings.HasPrefix(path.Base(object), "download") {
+		return apierr.New(apierr.NotFound, "There is nothing at this address.")
+	}
+	address, _, err := s.sign(c.UserContext(), v, g, object)
 	if err != nil {
 		return err
 	}
-	return text(c, playlistType, hls.MediaPlaylist(r, address))
+	return c.Redirect(address, fiber.StatusFound)
+}
+
+// download leads the owner to the file.
+func (s *Share) download(c *fiber.Ctx, v *video.Video, g video.Grant) error {
+	if g.Kind != video.Own || v.Media.Download == "" {
+		return apierr.New(apierr.NotFound, "There is nothing at this address.")
+	}
+	address, _, err := s.o.Bucket.SignGet(c.UserContext(), v.Media.Download, maxSigned, objectstore.GetOptions{
+		ContentType: "video/mp4", ContentDisposition: `attachment; filename="` + fileName(v) + `"`,
+	})
+	if err != nil {
+		return err
+	}
+	return c.Redirect(address, fiber.StatusFound)
+}
+
+// fileName is the title as a name that every system takes, or the slug.
+func fileName(v *video.Video) string {
+	name := strings.Map(func(r rune) rune {
+		switch {
+		case r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r) || r == '-' || r == '_'):
+			return r
+		case unicode.IsSpace(r) || unicode.IsPunct(r):
+			return '-'
+		}
+		return -1
+	}, v.Title)
+	name = strings.Trim(name[:min(len(name), 80)], "-")
+	if name == "" {
+		name = string(v.Slug)
+	}
+	return name + ".mp4"
 }
 
 const playlistType = "application/vnd.apple.mpegurl; charset=utf-8"
@@ -113,21 +178,24 @@ func (s *Share) master(v *video.Video, g video.Grant, o *transcode.Outcome) stri
 	var captions []hls.Caption
 	if g.Kind == video.Own {
 		for _, t := range v.Captions {
-			captions = append(captions, hls.Caption{Lang: t.Lang, Name: t.Label, URI: "captions-" + t.Lang + ".m3u8"})
+			captions = append(captions, hls.Caption{Lang: t.Lang, Name: t.Name(), URI: "captions-" + t.Lang + ".m3u8"})
 		}
 	}
 	return hls.MasterPlaylist(o, func(r transcode.Rendition) string { return r.Name + ".m3u8" }, captions...)
 }
 
-// sign makes a read address that lasts as long as the grant's kind needs and
-// never longer than the video. Addresses are reused while most of their life is left.
+// sign makes a read address. It lasts no longer than maxSigned, and a viewer's no
+// longer than the video. Addresses are reused while most of their life is left.
 func (s *Share) sign(ctx context.Context, v *video.Video, g video.Grant, object string) (string, time.Duration, error) {
 	now := s.o.Now()
 	most := s.o.WatchTTL
 	if g.Kind != video.Watch {
-		most = longLife(v)
+		most = maxSigned
 	}
-	life := s.life(v, most)
+	life := most
+	if g.Kind != video.Own {
+		life = s.life(v, most)
+	}
 	key := fmt.Sprintf("%s %s", object, most)
 	if life == most {
 		if address, ok := s.signed.get(key, now); ok {
@@ -149,11 +217,11 @@ func (s *Share) sign(ctx context.Context, v *video.Video, g video.Grant, object 
 // session renews what a page's player holds: a token, and the signed addresses
 // of all renditions.
 func (s *Share) session(c *fiber.Ctx) error {
-	v, err := s.findOpen(c)
+	v, err := s.open(c)
 	if err != nil {
 		return err
 	}
-	if v.Status != video.Ready || v.Media == nil {
+	if !v.Playable() {
 		return apierr.New(apierr.NotFound, "This video is not ready.")
 	}
 	outcome, err := transcode.UnmarshalOutcome(v.Media.Outcome)
@@ -212,7 +280,7 @@ func (s *Share) storyboard(c *fiber.Ctx, v *video.Video, g video.Grant, o *trans
 // captions gives a track as WebVTT, and as the one-segment playlist that HLS
 // wants. The files are small and written by the video's owner, so they are read here
 // and served with our own type.
-func (s *Share) captions(c *fiber.Ctx, v *video.Video, _ video.Grant, file string) error {
+func (s *Share) captions(c *fiber.Ctx, v *video.Video, file string) error {
 	lang, ext, _ := strings.Cut(file, ".")
 	track, ok := v.Caption(lang)
 	if !ok {
@@ -234,10 +302,11 @@ func (s *Share) captions(c *fiber.Ctx, v *video.Video, _ video.Grant, file strin
 }
 
 func (s *Share) poster(c *fiber.Ctx, v *video.Video) error {
-	if v.Media.Poster == "" {
+	picture := v.Poster()
+	if picture == "" {
 		return apierr.New(apierr.NotFound, "This video has no picture.")
 	}
-	body, err := s.small(c.UserContext(), v.Media.Poster)
+	body, err := s.small(c.UserContext(), picture)
 	if err != nil {
 		return err
 	}
@@ -267,7 +336,7 @@ func (s *Share) file(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	if v.Media.Download == "" {
+	if v.Media.Download == "" || v.NoDownload {
 		return apierr.New(apierr.NotFound, "This video has no file.")
 	}
 	address, _, err := s.sign(c.UserContext(), v, video.Grant{Kind: video.WatchLong}, v.Media.Download)
@@ -281,11 +350,11 @@ func (s *Share) file(c *fiber.Ctx) error {
 // previewable finds a ready video that may show itself to anybody. One behind a
 // password answers like one that is not there.
 func (s *Share) previewable(c *fiber.Ctx) (*video.Video, error) {
-	v, err := s.find(c)
+	v, err := s.ofPath(c)
 	if err != nil {
 		return nil, err
 	}
-	if !v.Previewable(s.o.Now()) || v.Status != video.Ready || v.Media == nil {
+	if !v.Previewable(s.o.Now()) || !v.Playable() {
 		return nil, video.NotFound()
 	}
 	return v, nil

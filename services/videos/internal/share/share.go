@@ -18,6 +18,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -30,16 +31,25 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// Store finds videos; [video.NotFound] when there is none.
-type Store interface {
-	Get(ctx context.Context, id video.ID) (*video.Video, error)
-	BySlug(ctx context.Context, slug video.Slug) (*video.Video, error)
+// Videos finds videos for whoever has an address or a token. *video.Service is the
+// one in use; it refuses what nobody may see.
+type Videos interface {
+	Visit(ctx context.Context, slug video.Slug) (*video.Video, error)
+	Redeem(ctx context.Context, slug video.Slug, token string) (*video.Video, video.Grant, error)
+	// Refresh brings a video up to date before it is shown; it never fails.
+	Refresh(ctx context.Context, v *video.Video) *video.Video
+}
+
+// Views keeps how often videos were watched.
+type Views interface {
 	AddViews(ctx context.Context, id video.ID, n int64) error
 }
 
-// Pipeline brings a video up to date before it is shown; it never fails.
-type Pipeline interface {
-	Look(ctx context.Context, v *video.Video) *video.Video
+// Misses bounds what a network may cost by asking for videos that are not there.
+// *ratelimit.Misses is the one in use.
+type Misses interface {
+	Wait(addr netip.Addr) time.Duration
+	Miss(addr netip.Addr)
 }
 
 // Bucket signs read addresses and reads small objects.
@@ -57,10 +67,11 @@ type Guard interface {
 
 // Options are what the share side works with.
 type Options struct {
-	Store     Store
-	Pipeline  Pipeline
+	Videos    Videos
+	Views     Views
 	Bucket    Bucket
 	Guard     Guard
+	Misses    Misses
 	Passwords *video.Passwords
 	Keys      *video.Keyring
 	Addresses video.Addresses
@@ -68,8 +79,11 @@ type Options struct {
 	// allows beside their own.
 	MediaOrigin string
 	ClientIP    func(c *fiber.Ctx) netip.Addr
-	Now         func() time.Time
-	Log         *slog.Logger
+	// AbuseContact is where pages let their readers report a video: a mail or web
+	// address; "" for nowhere.
+	AbuseContact string
+	Now          func() time.Time
+	Log          *slog.Logger
 
 	WatchTTL  time.Duration // life of what a page's player is given; it renews it
 	UnlockTTL time.Duration // how long a password is remembered
@@ -83,8 +97,10 @@ type Share struct {
 	secure  bool
 	policy  string // without frame-ancestors
 	views   *views
-	signed  *kept[string]
-	posters *kept[[]byte]
+	report  string // the link of AbuseContact
+	signed  *ttlCache[string]
+	posters *ttlCache[[]byte]
+	found   *ttlCache[struct{}] // slugs that were found lately
 }
 
 // New reads the embedded pages.
@@ -93,7 +109,11 @@ func New(o Options) (*Share, error) {
 	if err != nil {
 		return nil, fmt.Errorf("share: assets: %w", err)
 	}
-	s := &Share{o: o, assets: files, views: newViews(o.Store, o.Log), signed: newKept[string](20_000), posters: newKept[[]byte](200)}
+	o.WatchTTL = min(o.WatchTTL, maxSigned)
+	s := &Share{
+		o: o, assets: files, views: newViews(o.Views, o.Guard.First, o.Log), report: reportLink(o.AbuseContact),
+		signed: newTTLCache[string](20_000), posters: newTTLCache[[]byte](200), found: newTTLCache[struct{}](20_000),
+	}
 	base, err := url.Parse(o.Addresses.Base)
 	if err != nil {
 		return nil, fmt.Errorf("share: base address: %w", err)
@@ -135,27 +155,41 @@ func (s *Share) Register(api *httpapi.API) {
 // Run stores counted views until ctx ends, and then those that are left.
 func (s *Share) Run(ctx context.Context) error { return s.views.run(ctx) }
 
-// gone is the answer for a video whose time is over; it says nothing else of it.
-func gone() error { return apierr.New(apierr.Gone, "This video has expired.") }
-
 // locked is the answer for a video whose password was not given.
 func locked() error { return apierr.New(apierr.Forbidden, "This video needs its password.") }
 
-// find reads the video of a page and refuses it when its time is over.
-func (s *Share) find(c *fiber.Ctx) (*video.Video, error) {
-	v, err := s.o.Store.BySlug(c.UserContext(), video.Slug(c.Params("slug")))
-	if err != nil {
-		return nil, err
+// foundFor is how long an address that led to a video stays free of the budget of
+// misses, so that neighbours of a scanner go on watching.
+const foundFor = 10 * time.Minute
+
+// find reads the video of a page. Who asks for many that are not there has to wait:
+// a slug is all that protects an unlisted video, and each look-up is a paid read.
+func (s *Share) find(c *fiber.Ctx, slug video.Slug) (*video.Video, error) {
+	now, ip := s.o.Now(), s.o.ClientIP(c)
+	if _, known := s.found.get(string(slug), now); !known {
+		if wait := s.o.Misses.Wait(ip); wait > 0 {
+			return nil, &apierr.Error{Code: apierr.RateLimited, RetryAfter: wait,
+				Message: "Your network asked for too many videos that do not exist. Try again after the time in Retry-After."}
+		}
 	}
-	if v.Expired(s.o.Now()) {
-		return nil, gone()
+	v, err := s.o.Videos.Visit(c.UserContext(), slug)
+	if video.IsNotFound(err) {
+		s.o.Misses.Miss(ip)
 	}
-	return v, nil
+	if err == nil {
+		s.found.put(string(slug), struct{}{}, now.Add(foundFor), now)
+	}
+	return v, err
 }
 
-// findOpen is find for what needs the password where there is one.
-func (s *Share) findOpen(c *fiber.Ctx) (*video.Video, error) {
-	v, err := s.find(c)
+// ofPath finds the video that the path names.
+func (s *Share) ofPath(c *fiber.Ctx) (*video.Video, error) {
+	return s.find(c, video.Slug(c.Params("slug")))
+}
+
+// open is ofPath for what needs the password where there is one.
+func (s *Share) open(c *fiber.Ctx) (*video.Video, error) {
+	v, err := s.ofPath(c)
 	if err != nil {
 		return nil, err
 	}
@@ -165,23 +199,31 @@ func (s *Share) findOpen(c *fiber.Ctx) (*video.Video, error) {
 	return v, nil
 }
 
-// kept is a small cache of things that are made again when they are missing.
-type kept[T any] struct {
-	mu    sync.Mutex
-	most  int
-	items map[string]keptItem[T]
+// reportLink makes a link of a contact, which may be a bare mail address.
+func reportLink(contact string) string {
+	if strings.Contains(contact, "@") && !strings.Contains(contact, ":") {
+		return "mailto:" + contact
+	}
+	return contact
 }
 
-type keptItem[T any] struct {
+// ttlCache is a small cache of things that are made again when they are missing.
+type ttlCache[T any] struct {
+	mu    sync.Mutex
+	most  int
+	items map[string]cached[T]
+}
+
+type cached[T any] struct {
 	value T
 	until time.Time
 }
 
-func newKept[T any](most int) *kept[T] {
-	return &kept[T]{most: most, items: map[string]keptItem[T]{}}
+func newTTLCache[T any](most int) *ttlCache[T] {
+	return &ttlCache[T]{most: most, items: map[string]cached[T]{}}
 }
 
-func (k *kept[T]) get(key string, now time.Time) (value T, ok bool) {
+func (k *ttlCache[T]) get(key string, now time.Time) (value T, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	item, found := k.items[key]
@@ -191,7 +233,7 @@ func (k *kept[T]) get(key string, now time.Time) (value T, ok bool) {
 	return item.value, true
 }
 
-func (k *kept[T]) put(key string, value T, until, now time.Time) {
+func (k *ttlCache[T]) put(key string, value T, until, now time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if len(k.items) >= k.most {
@@ -201,5 +243,5 @@ func (k *kept[T]) put(key string, value T, until, now time.Time) {
 			}
 		}
 	}
-	k.items[key] = keptItem[T]{value, until}
+	k.items[key] = cached[T]{value, until}
 }

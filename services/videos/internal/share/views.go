@@ -16,7 +16,7 @@ import (
 // viewer counts once a day and video; what tells viewers apart is a keyed hash that
 // changes with the day, so neither address nor browser is kept.
 func (s *Share) view(c *fiber.Ctx) error {
-	v, g, err := s.opened(c)
+	v, g, err := s.redeem(c)
 	if err != nil {
 		return err
 	}
@@ -33,23 +33,26 @@ func (s *Share) view(c *fiber.Ctx) error {
 	return nil
 }
 
-// views gathers counts in memory and stores them at most every few seconds, so
-// that a video that everybody watches does not take more writes than a document can. A
-// process that is killed loses the last few seconds.
+// views gathers counts in memory and stores them now and then, so that a video
+// that everybody watches does not take more writes than a document can, however
+// many replicas there are: each write needs a turn, and turns are handed out for
+// all replicas together. A process that is killed loses what it had not stored.
 type views struct {
-	store interface {
-		AddViews(ctx context.Context, id video.ID, n int64) error
-	}
-	log *slog.Logger
+	store Views
+	turn  func(ctx context.Context, name string, life time.Duration) bool
+	log   *slog.Logger
 
 	mu     sync.Mutex
 	counts map[video.ID]int64
 }
 
-const flushViews = 2 * time.Second
+const (
+	flushViews = 2 * time.Second // how often a replica tries to store
+	turnLife   = 2 * time.Second // one write of a video in this time, of all replicas
+)
 
-func newViews(store Store, log *slog.Logger) *views {
-	return &views{store: store, log: log, counts: map[video.ID]int64{}}
+func newViews(store Views, turn func(context.Context, string, time.Duration) bool, log *slog.Logger) *views {
+	return &views{store: store, turn: turn, log: log, counts: map[video.ID]int64{}}
 }
 
 func (w *views) add(id video.ID) {
@@ -64,29 +67,34 @@ func (w *views) run(ctx context.Context) error {
 	for {
 		select {
 		case <-every.C:
-			w.flush(ctx)
+			w.flush(ctx, w.turn)
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 			defer cancel()
-			w.flush(last)
+			// Stopping is no time to wait for a turn.
+			w.flush(last, func(context.Context, string, time.Duration) bool { return true })
 			return nil
 		}
 	}
 }
 
-func (w *views) flush(ctx context.Context) {
+func (w *views) flush(ctx context.Context, turn func(context.Context, string, time.Duration) bool) {
 	w.mu.Lock()
 	todo := w.counts
 	w.counts = map[video.ID]int64{}
 	w.mu.Unlock()
 	var failed error
 	for id, n := range todo {
-		if err := w.store.AddViews(ctx, id, n); err != nil {
+		if turn(ctx, "views-turn:"+string(id), turnLife) {
+			err := w.store.AddViews(ctx, id, n)
+			if err == nil {
+				continue
+			}
 			failed = errors.Join(failed, err)
-			w.mu.Lock()
-			w.counts[id] += n
-			w.mu.Unlock()
 		}
+		w.mu.Lock()
+		w.counts[id] += n
+		w.mu.Unlock()
 	}
 	if failed != nil {
 		w.log.WarnContext(ctx, "views are stored later", "error", failed)

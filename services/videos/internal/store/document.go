@@ -1,24 +1,33 @@
 package store
 
 import (
+	"hash/fnv"
 	"time"
 
 	"cloud.google.com/go/firestore"
 
+	"github.com/linkreel/linkreel/libs/label"
+	"github.com/linkreel/linkreel/libs/search"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
 // document is a video in Firestore. Fields that no query asks for are exempt
 // from indexing in firestore.indexes.json.
 type document struct {
-	AccountID   string `firestore:"accountId"`
-	Slug        string `firestore:"slug"`
-	Title       string `firestore:"title"`
-	Description string `firestore:"description"`
+	AccountID   string   `firestore:"accountId"`
+	Slug        string   `firestore:"slug"`
+	Title       string   `firestore:"title"`
+	Description string   `firestore:"description"`
+	Tags        []string `firestore:"tags,omitempty"`
+	ExternalID  string   `firestore:"externalId,omitempty"`
+	// Terms are what a filtered list looks records up by; see termsOf.
+	Terms []string `firestore:"terms"`
 
 	Privacy      string     `firestore:"privacy"`
 	PasswordHash string     `firestore:"passwordHash,omitempty"`
 	ExpiresAt    *time.Time `firestore:"expiresAt,omitempty"`
+	NoDownload   bool       `firestore:"noDownload,omitempty"`
+	EmbedOrigins []string   `firestore:"embedOrigins,omitempty"`
 	Access       int64      `firestore:"access"`
 
 	Status      string `firestore:"status"`
@@ -40,16 +49,29 @@ type document struct {
 	Media        *mediaMap    `firestore:"media,omitempty"`
 	Outcome      []byte       `firestore:"outcome,omitempty"`
 	Captions     []captionMap `firestore:"captions,omitempty"`
+	Still        *stillMap    `firestore:"still,omitempty"`
+	TakenDown    *takedownMap `firestore:"takenDown,omitempty"`
 	Views        int64        `firestore:"views"`
 	CreatedAt    time.Time    `firestore:"createdAt"`
 	UpdatedAt    time.Time    `firestore:"updatedAt"`
 	ReadyAt      *time.Time   `firestore:"readyAt,omitempty"`
+	PublishedAt  *time.Time   `firestore:"publishedAt,omitempty"`
 	Rev          int64        `firestore:"rev"`
 
-	// WatchUntil is there while an upload may arrive; sweeps ask for it.
+	// Bytes is what the video takes in storage; usage sums it up.
+	Bytes        int64 `firestore:"bytes"`
+	StorageLimit int64 `firestore:"storageLimit,omitempty"`
+
+	// DueBucket and DueAt are there while the pipeline has to come back to the
+	// video. Times rise, and an index of rising values takes 500 writes a second;
+	// the bucket spreads them.
+	DueBucket *int       `firestore:"dueBucket,omitempty"`
+	DueAt     *time.Time `firestore:"dueAt,omitempty"`
+
+	// WatchUntil and InWork are what releases up to 0.3 wrote in place of DueAt.
+	// They are read until a record is written the next time.
 	WatchUntil *time.Time `firestore:"watchUntil,omitempty"`
-	// InWork is true while a job may change the video; sweeps ask for it.
-	InWork bool `firestore:"inWork,omitempty"`
+	InWork     bool       `firestore:"inWork,omitempty"`
 }
 
 type mediaMap struct {
@@ -60,6 +82,7 @@ type mediaMap struct {
 	Height     int            `firestore:"height"`
 	HasAudio   bool           `firestore:"hasAudio"`
 	Renditions []renditionMap `firestore:"renditions"`
+	Bytes      int64          `firestore:"bytes,omitempty"`
 	Poster     string         `firestore:"poster,omitempty"`
 	Download   string         `firestore:"download,omitempty"`
 	Storyboard bool           `firestore:"storyboard"`
@@ -81,18 +104,29 @@ type captionMap struct {
 	At     time.Time `firestore:"at"`
 }
 
-// uploadGrace is how long after an upload address ended an upload that was begun
-// in time is still looked for.
-const uploadGrace = 24 * time.Hour
+type stillMap struct {
+	Time   float64 `firestore:"time"`
+	JobID  string  `firestore:"jobId,omitempty"`
+	Object string  `firestore:"object,omitempty"`
+}
+
+type takedownMap struct {
+	ID     string    `firestore:"id"`
+	Reason string    `firestore:"reason"`
+	At     time.Time `firestore:"at"`
+}
 
 func fromVideo(v *video.Video) *document {
 	d := &document{
 		AccountID: v.AccountID, Slug: string(v.Slug), Title: v.Title, Description: v.Description,
-		Privacy: string(v.Privacy), PasswordHash: v.PasswordHash, ExpiresAt: optional(v.ExpiresAt), Access: v.Access,
+		Tags: v.Tags, ExternalID: v.ExternalID, Terms: termsOf(v),
+		Privacy: string(v.Privacy), PasswordHash: v.PasswordHash, ExpiresAt: optional(v.ExpiresAt),
+		NoDownload: v.NoDownload, EmbedOrigins: v.EmbedOrigins, Access: v.Access,
 		Status: string(v.Status), Progress: v.Progress,
 		UploadObject: v.Upload.Object, UploadURL: v.Upload.URL, UploadExpiresAt: optional(v.Upload.ExpiresAt), ResumableURL: v.Upload.ResumableURL,
 		SourceGeneration: v.Source.Generation, SourceSize: v.Source.Size, SourceType: v.Source.ContentType, JobID: v.Source.JobID,
-		Views: v.Views, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt, ReadyAt: optional(v.ReadyAt), Rev: v.Rev,
+		Views: v.Views, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt, ReadyAt: optional(v.ReadyAt), PublishedAt: optional(v.PublishedAt), Rev: v.Rev,
+		Bytes: v.Bytes(), StorageLimit: v.StorageLimit,
 	}
 	if v.Failure != nil {
 		d.FailCode, d.FailMessage = string(v.Failure.Code), v.Failure.Message
@@ -100,20 +134,26 @@ func fromVideo(v *video.Video) *document {
 	for _, c := range v.Captions {
 		d.Captions = append(d.Captions, captionMap(c))
 	}
+	if v.Still != nil {
+		d.Still = &stillMap{v.Still.Time, v.Still.JobID, v.Still.Object}
+	}
+	if v.TakenDown != nil {
+		d.TakenDown = &takedownMap{v.TakenDown.ID, v.TakenDown.Reason, v.TakenDown.At}
+	}
 	if m := v.Media; m != nil {
 		d.MediaVersion, d.Outcome = m.Version, m.Outcome
 		d.Media = &mediaMap{
 			Final: m.Final, Path: m.Path, Duration: m.Duration, Width: m.Width, Height: m.Height, HasAudio: m.HasAudio,
-			Poster: m.Poster, Download: m.Download, Storyboard: m.Storyboard,
+			Bytes: m.Bytes, Poster: m.Poster, Download: m.Download, Storyboard: m.Storyboard,
 		}
 		for _, r := range m.Renditions {
 			d.Media.Renditions = append(d.Media.Renditions, renditionMap(r))
 		}
 	}
-	if v.AwaitsUpload() && !v.Upload.ExpiresAt.IsZero() {
-		d.WatchUntil = optional(v.Upload.ExpiresAt.Add(uploadGrace))
+	if !v.DueAt.IsZero() {
+		bucket := bucketOf(v.ID)
+		d.DueBucket, d.DueAt = &bucket, &v.DueAt
 	}
-	d.InWork = v.Status == video.Processing || v.Status == video.Ready && v.Media != nil && !v.Media.Final
 	return d
 }
 
@@ -124,11 +164,14 @@ func toVideo(snap *firestore.DocumentSnapshot) (*video.Video, error) {
 	}
 	v := &video.Video{
 		ID: video.ID(snap.Ref.ID), AccountID: d.AccountID, Slug: video.Slug(d.Slug), Title: d.Title, Description: d.Description,
-		Privacy: video.Privacy(d.Privacy), PasswordHash: d.PasswordHash, ExpiresAt: value(d.ExpiresAt), Access: d.Access,
+		Tags: d.Tags, ExternalID: d.ExternalID,
+		Privacy: video.Privacy(d.Privacy), PasswordHash: d.PasswordHash, ExpiresAt: value(d.ExpiresAt),
+		NoDownload: d.NoDownload, EmbedOrigins: d.EmbedOrigins, Access: d.Access,
 		Status: video.Status(d.Status), Progress: d.Progress,
 		Upload: video.Upload{Object: d.UploadObject, URL: d.UploadURL, ExpiresAt: value(d.UploadExpiresAt), ResumableURL: d.ResumableURL},
 		Source: video.Source{Generation: d.SourceGeneration, Size: d.SourceSize, ContentType: d.SourceType, JobID: d.JobID},
-		Views:  d.Views, CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt, ReadyAt: value(d.ReadyAt), Rev: d.Rev,
+		Views:  d.Views, CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt, ReadyAt: value(d.ReadyAt), PublishedAt: value(d.PublishedAt), Rev: d.Rev,
+		StorageLimit: d.StorageLimit, StorageRoom: -1, DueAt: value(d.DueAt), Stored: snap.UpdateTime,
 	}
 	if d.FailCode != "" {
 		v.Failure = &video.Failure{Code: video.Code(d.FailCode), Message: d.FailMessage}
@@ -136,19 +179,64 @@ func toVideo(snap *firestore.DocumentSnapshot) (*video.Video, error) {
 	for _, c := range d.Captions {
 		v.Captions = append(v.Captions, video.Caption(c))
 	}
+	if d.Still != nil {
+		v.Still = &video.Still{Time: d.Still.Time, JobID: d.Still.JobID, Object: d.Still.Object}
+	}
+	if d.TakenDown != nil {
+		v.TakenDown = &video.Takedown{ID: d.TakenDown.ID, Reason: d.TakenDown.Reason, At: d.TakenDown.At}
+	}
 	if m := d.Media; m != nil {
 		v.Media = &video.Media{
 			Version: d.MediaVersion, Outcome: d.Outcome,
 			Final: m.Final, Path: m.Path, Duration: m.Duration, Width: m.Width, Height: m.Height, HasAudio: m.HasAudio,
-			Poster: m.Poster, Download: m.Download, Storyboard: m.Storyboard,
+			Bytes: m.Bytes, Poster: m.Poster, Download: m.Download, Storyboard: m.Storyboard,
 		}
 		for _, r := range m.Renditions {
 			v.Media.Renditions = append(v.Media.Renditions, video.Rendition(r))
 		}
-	} else if d.MediaVersion > 0 { // a sweep's partial read
-		v.Media = &video.Media{Version: d.MediaVersion}
 	}
 	return v, nil
+}
+
+// buckets is how many ranges due times are spread over. Each sweep asks for each
+// of them, so more would cost more where nothing is due.
+const buckets = 8
+
+func bucketOf(id video.ID) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(id)) // a hash never fails
+	return int(h.Sum32() % buckets)
+}
+
+// maxTerms bounds the index entries of a record. Two thousand characters of
+// description have at most some 300 words of 6 prefixes.
+const maxTerms = 2000
+
+// termsOf lists what a filtered list may look v up by. The first letter keeps
+// the kinds apart. Firestore takes one membership test per query, so a list asks
+// for the rarest term of its filter and checks the rest on what comes back.
+func termsOf(v *video.Video) []string {
+	terms := []string{"s:" + string(v.Status), "p:" + string(v.Privacy)}
+	for _, t := range v.Tags {
+		terms = append(terms, "t:"+label.Key(t))
+	}
+	for _, t := range search.Tokens(v.Words(), maxTerms) {
+		terms = append(terms, "w:"+t)
+	}
+	return terms
+}
+
+// rarestTerm is the term of f that most likely finds the fewest records.
+func rarestTerm(f video.Filter) string {
+	switch {
+	case f.Query.Rarest() != "":
+		return "w:" + search.Token(f.Query.Rarest())
+	case len(f.Tags) > 0:
+		return "t:" + label.Key(f.Tags[0])
+	case f.Status != "":
+		return "s:" + string(f.Status)
+	}
+	return "p:" + string(f.Privacy)
 }
 
 func optional(t time.Time) *time.Time {

@@ -11,62 +11,54 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// Purge is the task of removing what storage has of a deleted video. It is done
-// again and again until Until, since an upload that was under way, or a worker
-// that had not heard yet, may still write.
-type Purge struct {
-	Video video.ID
-	JobID string // of the job that may run
-	Since time.Time
-	Next  time.Time
-	Until time.Time
-}
-
 type purgeDocument struct {
-	JobID string    `firestore:"jobId,omitempty"`
-	Since time.Time `firestore:"since"`
-	Next  time.Time `firestore:"next"`
-	Until time.Time `firestore:"until"`
+	AccountID string    `firestore:"accountId,omitempty"`
+	JobIDs    []string  `firestore:"jobIds,omitempty"`
+	Since     time.Time `firestore:"since"`
+	Bucket    int       `firestore:"bucket"`
+	DueAt     time.Time `firestore:"dueAt"`
+	Until     time.Time `firestore:"until"`
+
+	// JobID and Next are what releases up to 0.3 wrote in place of JobIDs and DueAt.
+	JobID string     `firestore:"jobId,omitempty"`
+	Next  *time.Time `firestore:"next,omitempty"`
 }
 
-// sessionLife is how long storage keeps a resumable session open.
-const sessionLife = 7 * 24 * time.Hour
-
-// purgeEnd is when nothing can be uploaded for v any more.
-func purgeEnd(v *video.Video, now time.Time) time.Time {
-	end := now.Add(time.Hour)
-	if last := v.Upload.ExpiresAt.Add(uploadGrace); last.After(end) {
-		end = last
+// DuePurges lists tasks whose time has come, at most a page of each bucket.
+func (s *Store) DuePurges(ctx context.Context) ([]video.Purge, error) {
+	now := s.now()
+	// Tasks of an older release have no bucket; they get one when they are put off.
+	queries := []firestore.Query{s.db.Collection(purges).Where("next", "<=", now).OrderBy("next", firestore.Asc).Limit(pageSize)}
+	for b := range buckets {
+		queries = append(queries, s.db.Collection(purges).Where("bucket", "==", b).Where("dueAt", "<=", now).OrderBy("dueAt", firestore.Asc).Limit(pageSize))
 	}
-	if v.Upload.ResumableURL != "" {
-		end = now.Add(sessionLife)
+	var due []video.Purge
+	var errs []error
+	for _, q := range queries {
+		found, err := s.findPurges(ctx, "list purges", q)
+		due, errs = append(due, found...), append(errs, err)
 	}
-	return end
+	return due, errors.Join(errs...)
 }
 
-// DuePurges lists tasks whose time has come.
-func (s *Store) DuePurges(ctx context.Context) ([]Purge, error) {
-	var due []Purge
-	err := s.db.Do(ctx, "list purges", func(ctx context.Context) error {
-		snaps, err := s.db.Collection(purges).Where("next", "<=", s.now()).OrderBy("next", firestore.Asc).Limit(pageSize).Documents(ctx).GetAll()
-		if err != nil {
-			return err
+func (s *Store) findPurges(ctx context.Context, what string, q firestore.Query) ([]video.Purge, error) {
+	snaps, err := s.snapshots(ctx, what, q)
+	if err != nil {
+		return nil, err
+	}
+	found := make([]video.Purge, 0, len(snaps))
+	for _, snap := range snaps {
+		var d purgeDocument
+		if err := snap.DataTo(&d); err != nil {
+			return nil, shape(snap.Ref.ID, err)
 		}
-		due = due[:0]
-		for _, snap := range snaps {
-			var d purgeDocument
-			if err := snap.DataTo(&d); err != nil {
-				return shape(snap.Ref.ID, err)
-			}
-			due = append(due, Purge{Video: video.ID(snap.Ref.ID), JobID: d.JobID, Since: d.Since, Next: d.Next, Until: d.Until})
-		}
-		return nil
-	})
-	return due, err
+		found = append(found, toPurge(video.ID(snap.Ref.ID), d))
+	}
+	return found, nil
 }
 
-// Repurge sets when a task is due again.
-func (s *Store) Repurge(ctx context.Context, p Purge) error {
+// PutOffPurge sets when a task is due again.
+func (s *Store) PutOffPurge(ctx context.Context, p video.Purge) error {
 	return s.db.Do(ctx, "put purge off", func(ctx context.Context) error {
 		_, err := s.purge(p.Video).Set(ctx, fromPurge(p))
 		return err
@@ -85,8 +77,16 @@ func (s *Store) Purged(ctx context.Context, id video.ID) error {
 	return err
 }
 
-func fromPurge(p Purge) purgeDocument {
-	return purgeDocument{JobID: p.JobID, Since: p.Since, Next: p.Next, Until: p.Until}
+func fromPurge(p video.Purge) purgeDocument {
+	return purgeDocument{AccountID: p.Account, JobIDs: p.JobIDs, Since: p.Since, Bucket: bucketOf(p.Video), DueAt: p.Due, Until: p.Until}
+}
+
+func toPurge(id video.ID, d purgeDocument) video.Purge {
+	p := video.Purge{Video: id, Account: d.AccountID, JobIDs: d.JobIDs, Since: d.Since, Due: d.DueAt, Until: d.Until}
+	if d.JobID != "" {
+		p.JobIDs = append(p.JobIDs, d.JobID)
+	}
+	return p
 }
 
 func (s *Store) purge(id video.ID) *firestore.DocumentRef {

@@ -2,13 +2,20 @@
 //
 // One document holds a video with everything a player's request needs, so that a
 // playlist costs one read. A second collection maps slugs to videos; a slug stays
-// taken after its video is gone, so that an old address never shows
-// somebody else's video. A deleted video leaves a purge task in the same
-// transaction, which lives until nothing of the video is left in storage.
+// taken after its video is gone, so that an old address never shows somebody
+// else's video. A third keeps external ids unique within an account. A deleted
+// video leaves a purge task in the same transaction, which lives until nothing of
+// the video is left in storage. What the operator decided about an account is in
+// a collection of its own.
+//
+// Every change of a video is one transaction, and each method that makes one gets
+// the request's context. The package decides nothing: callers pass the decision in.
 package store
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"time"
@@ -18,46 +25,125 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/quota"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
 const (
-	videos = "videos"
-	slugs  = "videoSlugs"
-	purges = "videoPurges"
+	videos      = "videos"
+	slugs       = "videoSlugs"
+	externalIDs = "videoExternalIds"
+	purges      = "videoPurges"
+	accounts    = "videoAccounts"
+	backfills   = "videoBackfills"
 )
 
 // Store is safe for concurrent use.
 type Store struct {
-	db  *firestoredb.DB
-	now func() time.Time
+	db    *firestoredb.DB
+	now   func() time.Time
+	quota *quota.Gate
 }
 
 // New makes a store over an open database.
-func New(db *firestoredb.DB, now func() time.Time) *Store { return &Store{db: db, now: now} }
+func New(db *firestoredb.DB, now func() time.Time) *Store {
+	return &Store{db: db, now: now, quota: quota.New(db, now)}
+}
 
-// Create stores a new video and its slug, or nothing. Creating the same video
-// again is a success and answers with the stored one; that is how a repeated
-// request finds what its first try made.
-func (s *Store) Create(ctx context.Context, v *video.Video) (*video.Video, error) {
+// Create stores a new video with its slug and external id, or nothing. Creating
+// the same video again is a success and answers with the stored one; that is how
+// a repeated request finds what its first try made.
+func (s *Store) Create(ctx context.Context, v *video.Video, limits identity.Quotas) (*video.Video, error) {
 	v.Rev = 1
-	err := s.db.Commit(ctx, "create video", func(tx *firestore.Transaction) error {
+	write := func(tx *firestore.Transaction) error {
 		if err := tx.Create(s.ref(v.ID), fromVideo(v)); err != nil {
 			return err
 		}
-		return tx.Create(s.db.Collection(slugs).Doc(string(v.Slug)), slugDocument{VideoID: string(v.ID)})
-	})
+		if v.ExternalID != "" {
+			if err := tx.Create(s.externalID(v.AccountID, v.ExternalID), externalDocument{VideoID: string(v.ID), AccountID: v.AccountID}); err != nil {
+				return err
+			}
+		}
+		return tx.Create(s.slug(v.Slug), slugDocument{VideoID: string(v.ID), AccountID: v.AccountID})
+	}
+	var err error
+	if limits.Videos <= 0 && limits.StoredBytes <= 0 {
+		err = s.db.Commit(ctx, "create video", write)
+	} else {
+		err = s.db.Tx(ctx, "create video", func(ctx context.Context, tx *firestore.Transaction) error {
+			claim, err := s.room(ctx, tx, v, limits)
+			if err != nil {
+				return err
+			}
+			if err := write(tx); err != nil {
+				return err
+			}
+			return claim.Take(tx)
+		})
+	}
 	if !errors.Is(err, firestoredb.ErrExists) {
 		return v, err
 	}
+	return s.present(ctx, v)
+}
+
+// quotaMargin is how far below the limit creates of an account run side by side.
+const quotaMargin = 50
+
+// room finds room for one more video.
+func (s *Store) room(ctx context.Context, tx *firestore.Transaction, v *video.Video, limits identity.Quotas) (quota.Claim, error) {
+	// A repeated request finds its own video and needs no room for a second.
+	switch _, err := tx.Get(s.ref(v.ID)); {
+	case err == nil:
+		return quota.Claim{}, firestoredb.ErrExists
+	case !errors.Is(firestoredb.Map(err), firestoredb.ErrNotFound):
+		return quota.Claim{}, err
+	}
+	var used video.Usage
+	l := quota.Limit{Account: v.AccountID, Kind: "videos", Max: int64(limits.Videos), Margin: quotaMargin}
+	claim, err := s.quota.Room(ctx, tx, l, 1, func(ctx context.Context) (n int64, err error) {
+		used, err = s.usage(ctx, v.AccountID)
+		return int64(used.Videos), err
+	})
+	switch {
+	case err != nil:
+		return claim, err
+	case !claim.Allows(1):
+		return claim, video.Usage{Videos: limits.Videos}.Room(limits)
+	}
+	return claim, nil
+}
+
+// present is the answer to a create of something that is there already: the very
+// same video, or the reason why it cannot be made.
+func (s *Store) present(ctx context.Context, v *video.Video) (*video.Video, error) {
 	switch stored, err := s.Get(ctx, v.ID); {
 	case err == nil && stored.AccountID == v.AccountID:
 		return stored, nil
-	case err == nil || apierr.CodeOf(err) == apierr.VideoNotFound:
-		return nil, video.ErrSlugTaken
-	default:
+	case err != nil && apierr.CodeOf(err) != apierr.VideoNotFound:
 		return nil, err
 	}
+	if v.ExternalID != "" {
+		switch taken, err := s.exists(ctx, s.externalID(v.AccountID, v.ExternalID)); {
+		case err != nil:
+			return nil, err
+		case taken:
+			return nil, video.ExternalIDTaken()
+		}
+	}
+	return nil, video.ErrSlugTaken
+}
+
+func (s *Store) exists(ctx context.Context, ref *firestore.DocumentRef) (bool, error) {
+	err := s.db.Do(ctx, "look up "+ref.Parent.ID, func(ctx context.Context) error {
+		_, err := ref.Get(ctx)
+		return err
+	})
+	if errors.Is(err, firestoredb.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // Get reads a video, whosever it is.
@@ -80,23 +166,19 @@ func (s *Store) Get(ctx context.Context, id video.ID) (*video.Video, error) {
 	return v, err
 }
 
-// Owned reads a video of an account; somebody else's is not there.
-func (s *Store) Owned(ctx context.Context, account string, id video.ID) (*video.Video, error) {
-	v, err := s.Get(ctx, id)
-	if err == nil && v.AccountID != account {
-		return nil, video.NotFound()
-	}
-	return v, err
-}
-
 // BySlug reads the video of a share address.
 func (s *Store) BySlug(ctx context.Context, slug video.Slug) (*video.Video, error) {
 	if !validID(string(slug)) {
 		return nil, video.NotFound()
 	}
+	return s.led(ctx, s.slug(slug))
+}
+
+// led reads the video that a slug or an external id leads to.
+func (s *Store) led(ctx context.Context, ref *firestore.DocumentRef) (*video.Video, error) {
 	var d slugDocument
-	err := s.db.Do(ctx, "get video slug", func(ctx context.Context) error {
-		snap, err := s.db.Collection(slugs).Doc(string(slug)).Get(ctx)
+	err := s.db.Do(ctx, "get "+ref.Parent.ID, func(ctx context.Context) error {
+		snap, err := ref.Get(ctx)
 		if err != nil {
 			return err
 		}
@@ -111,32 +193,90 @@ func (s *Store) BySlug(ctx context.Context, slug video.Slug) (*video.Video, erro
 	return s.Get(ctx, video.ID(d.VideoID))
 }
 
-// List gives an account's newest videos. They are summaries: what only a single
-// video's page or player needs is left out.
-func (s *Store) List(ctx context.Context, account string, limit int) ([]*video.Video, error) {
-	return s.find(ctx, "list videos", s.db.Collection(videos).
-		Where("accountId", "==", account).
-		OrderBy("createdAt", firestore.Desc).OrderBy(firestore.DocumentID, firestore.Desc).
-		Limit(limit).Select("accountId", "title", "slug", "status", "privacy", "createdAt"))
+// summary are the fields of a list; what only a single video's page or player
+// needs is left out.
+var summary = []firestore.FieldPath{
+	{"accountId"}, {"title"}, {"slug"}, {"status"}, {"privacy"}, {"createdAt"}, {"expiresAt"}, {"progress"}, {"tags"}, {"externalId"},
+	{"mediaVersion"}, {"media", "duration"},
 }
 
-// Count is how many videos an account has.
-func (s *Store) Count(ctx context.Context, account string) (int, error) {
-	var n int
+// listReads bounds the records that one page of a filtered list looks at. A page
+// whose bound is reached has fewer videos than asked for, and a next one.
+const listReads = 1000
+
+// List gives an account's videos, newest first, as summaries.
+func (s *Store) List(ctx context.Context, account string, f video.Filter, after *video.Position, limit int) ([]*video.Video, *video.Position, error) {
+	if f.ExternalID != "" {
+		v, err := s.led(ctx, s.externalID(account, f.ExternalID))
+		switch {
+		case apierr.CodeOf(err) == apierr.VideoNotFound:
+			return nil, nil, nil
+		case err != nil:
+			return nil, nil, err
+		case v.AccountID != account || !f.Matches(v) || after != nil:
+			return nil, nil, nil
+		}
+		return []*video.Video{v}, nil, nil
+	}
 	q := s.db.Collection(videos).Where("accountId", "==", account)
-	err := s.db.Do(ctx, "count videos", func(ctx context.Context) error {
-		found, err := q.NewAggregationQuery().WithCount("n").Get(ctx)
+	fields := summary
+	if !f.Empty() {
+		q = q.Where("terms", "array-contains", rarestTerm(f))
+		fields = append(fields[:len(fields):len(fields)], firestore.FieldPath{"description"})
+	}
+	q = q.OrderBy("createdAt", firestore.Desc).OrderBy(firestore.DocumentID, firestore.Desc).SelectPaths(fields...)
+	var found []*video.Video
+	for read := 0; read < listReads; {
+		page := q
+		if after != nil {
+			page = q.StartAfter(after.Created, string(after.ID))
+		}
+		// One more than wanted tells whether there is a next page.
+		n := limit - len(found) + 1
+		if !f.Empty() {
+			n = max(n, 50)
+		}
+		got, err := s.find(ctx, "list videos", page.Limit(n))
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
-		value, ok := found["n"].(*firestorepb.Value)
-		if !ok {
-			return fmt.Errorf("count answers %T", found["n"])
+		for _, v := range got {
+			if f.Matches(v) {
+				if len(found) == limit {
+					return found, after, nil
+				}
+				found = append(found, v)
+			}
+			after = &video.Position{Created: v.CreatedAt, ID: v.ID}
 		}
-		n = int(value.GetIntegerValue())
-		return nil
+		if len(got) < n {
+			return found, nil, nil
+		}
+		read += n
+	}
+	return found, after, nil
+}
+
+// Usage counts what an account has.
+func (s *Store) Usage(ctx context.Context, account string) (u video.Usage, err error) {
+	err = s.db.Do(ctx, "count videos", func(ctx context.Context) error {
+		u, err = s.usage(ctx, account)
+		return err
 	})
-	return n, err
+	return u, err
+}
+
+func (s *Store) usage(ctx context.Context, account string) (video.Usage, error) {
+	q := s.db.Collection(videos).Where("accountId", "==", account)
+	found, err := q.NewAggregationQuery().WithCount("n").WithSum("bytes", "bytes").Get(ctx)
+	if err != nil {
+		return video.Usage{}, err
+	}
+	number := func(name string) int64 {
+		v, _ := found[name].(*firestorepb.Value)
+		return v.GetIntegerValue() + int64(v.GetDoubleValue()) // a large sum comes as a float
+	}
+	return video.Usage{Videos: int(number("n")), StoredBytes: number("bytes")}, nil
 }
 
 // Update changes a video in a transaction. fn decides on the video as it is and
@@ -148,7 +288,7 @@ func (s *Store) Update(ctx context.Context, id video.ID, fn func(*video.Video) e
 		return nil, video.NotFound()
 	}
 	var v *video.Video
-	err := s.db.Tx(ctx, "update video", func(_ context.Context, tx *firestore.Transaction) error {
+	err := s.db.Tx(ctx, "update video", func(ctx context.Context, tx *firestore.Transaction) error {
 		snap, err := tx.Get(s.ref(id))
 		if err != nil {
 			return err
@@ -156,12 +296,24 @@ func (s *Store) Update(ctx context.Context, id video.ID, fn func(*video.Video) e
 		if v, err = toVideo(snap); err != nil {
 			return err
 		}
-		before := v.UpdatedAt
+		claim, err := s.storage(ctx, tx, v)
+		if err != nil {
+			return err
+		}
+		before := *v
 		if err := fn(v); err != nil {
 			return err
 		}
-		if !v.UpdatedAt.Equal(before) {
+		if !v.UpdatedAt.Equal(before.UpdatedAt) {
 			v.Rev++
+		}
+		if err := s.moveExternalID(tx, &before, v); err != nil {
+			return err
+		}
+		if v.Bytes() > before.Bytes() {
+			if err := claim.Take(tx); err != nil {
+				return err
+			}
 		}
 		return tx.Set(s.ref(id), fromVideo(v))
 	})
@@ -170,20 +322,62 @@ func (s *Store) Update(ctx context.Context, id video.ID, fn func(*video.Video) e
 		return v, nil
 	case errors.Is(err, firestoredb.ErrNotFound):
 		return nil, video.NotFound()
+	case errors.Is(err, firestoredb.ErrExists): // the only document that an update creates
+		return nil, video.ExternalIDTaken()
 	case err != nil:
 		return nil, err
 	}
 	return v, nil
 }
 
+// storage finds out how much the account of a video that awaits its file may
+// still store. Accounts without a limit pay nothing.
+func (s *Store) storage(ctx context.Context, tx *firestore.Transaction, v *video.Video) (quota.Claim, error) {
+	if v.StorageLimit <= 0 || !v.AwaitsUpload() {
+		return quota.Claim{}, nil
+	}
+	l := quota.Limit{Account: v.AccountID, Kind: "storedBytes", Max: v.StorageLimit}
+	claim, err := s.quota.Room(ctx, tx, l, 1, func(ctx context.Context) (int64, error) {
+		u, err := s.usage(ctx, v.AccountID)
+		return u.StoredBytes, err
+	})
+	v.StorageRoom = claim.Room + v.Bytes() // what it holds now is given back
+	return claim, err
+}
+
+// moveExternalID keeps external ids unique: the new one must not exist.
+func (s *Store) moveExternalID(tx *firestore.Transaction, before, after *video.Video) error {
+	if before.ExternalID == after.ExternalID {
+		return nil
+	}
+	if before.ExternalID != "" {
+		if err := tx.Delete(s.externalID(before.AccountID, before.ExternalID)); err != nil {
+			return err
+		}
+	}
+	if after.ExternalID == "" {
+		return nil
+	}
+	return tx.Create(s.externalID(after.AccountID, after.ExternalID), externalDocument{VideoID: string(after.ID), AccountID: after.AccountID})
+}
+
 // Delete removes a video and leaves the task to remove what storage has of it.
 // fn decides on the video as it is. From the moment Delete has answered the
 // video is not there for anybody.
-func (s *Store) Delete(ctx context.Context, id video.ID, fn func(*video.Video) error) (Purge, error) {
+func (s *Store) Delete(ctx context.Context, id video.ID, fn func(*video.Video) error) error {
+	return s.remove(ctx, id, false, fn)
+}
+
+// Erase is Delete for a video of an account that is erased whole: its slug is
+// held for a while without a word on whose it was.
+func (s *Store) Erase(ctx context.Context, id video.ID) error {
+	return s.remove(ctx, id, true, func(*video.Video) error { return nil })
+}
+
+func (s *Store) remove(ctx context.Context, id video.ID, erase bool, fn func(*video.Video) error) error {
 	if !validID(string(id)) {
-		return Purge{}, video.NotFound()
+		return video.NotFound()
 	}
-	var p Purge
 	err := s.db.Tx(ctx, "delete video", func(_ context.Context, tx *firestore.Transaction) error {
 		snap, err := tx.Get(s.ref(id))
 		if err != nil {
@@ -197,16 +391,25 @@ func (s *Store) Delete(ctx context.Context, id video.ID, fn func(*video.Video) e
 			return err
 		}
 		now := s.now()
-		p = Purge{Video: id, JobID: v.Source.JobID, Since: now, Next: now, Until: purgeEnd(v, now)}
 		if err := tx.Delete(s.ref(id)); err != nil {
 			return err
 		}
-		return tx.Set(s.purge(id), fromPurge(p))
+		if v.ExternalID != "" {
+			if err := tx.Delete(s.externalID(v.AccountID, v.ExternalID)); err != nil {
+				return err
+			}
+		}
+		if erase {
+			if err := tx.Set(s.slug(v.Slug), heldSlug(now)); err != nil {
+				return err
+			}
+		}
+		return tx.Set(s.purge(id), fromPurge(video.PurgeOf(v, erase, now)))
 	})
 	if errors.Is(err, firestoredb.ErrNotFound) {
-		return Purge{}, video.NotFound()
+		return video.NotFound()
 	}
-	return p, err
+	return err
 }
 
 // AddViews counts views. A video that is gone meanwhile is no error.
@@ -219,33 +422,6 @@ func (s *Store) AddViews(ctx context.Context, id video.ID, n int64) error {
 		return nil
 	}
 	return err
-}
-
-// pageSize bounds one read of a sweep.
-const pageSize = 300
-
-// Waiting lists the videos whose upload may arrive at any time, those that wait
-// longest first.
-func (s *Store) Waiting(ctx context.Context) ([]*video.Video, error) {
-	return s.pages(ctx, "list waiting videos", "watchUntil", func() firestore.Query {
-		return s.db.Collection(videos).Where("watchUntil", ">", s.now()).OrderBy("watchUntil", firestore.Asc).
-			Select("accountId", "status", "uploadObject", "sourceGeneration", "createdAt", "watchUntil")
-	})
-}
-
-// Overdue lists videos that still say uploading after their time.
-func (s *Store) Overdue(ctx context.Context, created time.Time) ([]*video.Video, error) {
-	return s.find(ctx, "list overdue videos", s.db.Collection(videos).
-		Where("status", "==", string(video.Uploading)).Where("createdAt", "<=", created).
-		OrderBy("createdAt", firestore.Asc).Limit(pageSize).Select("accountId", "status", "createdAt"))
-}
-
-// InWork lists the videos whose job may still change them.
-func (s *Store) InWork(ctx context.Context) ([]*video.Video, error) {
-	return s.pages(ctx, "list videos in work", firestore.DocumentID, func() firestore.Query {
-		return s.db.Collection(videos).Where("inWork", "==", true).OrderBy(firestore.DocumentID, firestore.Asc).
-			Select("accountId", "status", "jobId", "mediaVersion", "uploadObject", "sourceGeneration", "sourceSize", "createdAt")
-	})
 }
 
 // Known tells which of ids are videos, with what the janitor needs to judge
@@ -296,44 +472,19 @@ func (s *Store) find(ctx context.Context, what string, q firestore.Query) ([]*vi
 	return found, err
 }
 
-// pages reads a whole query, page by page; each page has its own deadline.
-func (s *Store) pages(ctx context.Context, what, order string, query func() firestore.Query) ([]*video.Video, error) {
-	var all []*video.Video
-	q := query()
-	for {
-		var last *firestore.DocumentSnapshot
-		n := 0
-		err := s.db.Do(ctx, what, func(ctx context.Context) error {
-			page := q.Limit(pageSize)
-			snaps, err := page.Documents(ctx).GetAll()
-			if err != nil {
-				return err
-			}
-			for _, snap := range snaps {
-				v, err := toVideo(snap)
-				if err != nil {
-					return err
-				}
-				all = append(all, v)
-			}
-			if n = len(snaps); n > 0 {
-				last = snaps[n-1]
-			}
-			return nil
-		})
-		if err != nil || n < pageSize {
-			return all, err
-		}
-		if order == firestore.DocumentID {
-			q = query().StartAfter(last.Ref.ID)
-		} else {
-			q = query().StartAfter(last)
-		}
-	}
-}
-
 func (s *Store) ref(id video.ID) *firestore.DocumentRef {
 	return s.db.Collection(videos).Doc(string(id))
+}
+
+func (s *Store) slug(slug video.Slug) *firestore.DocumentRef {
+	return s.db.Collection(slugs).Doc(string(slug))
+}
+
+// externalID names an id by its hash: callers choose it, and a document's name
+// may hold less than an external id.
+func (s *Store) externalID(account, id string) *firestore.DocumentRef {
+	sum := sha256.Sum256([]byte(account + "\x00" + id))
+	return s.db.Collection(externalIDs).Doc(base64.RawURLEncoding.EncodeToString(sum[:]))
 }
 
 // validID keeps what a caller typed from being read as a path.
@@ -351,7 +502,24 @@ func validID(id string) bool {
 }
 
 type slugDocument struct {
-	VideoID string `firestore:"videoId"`
+	VideoID   string `firestore:"videoId"`
+	AccountID string `firestore:"accountId,omitempty"`
+	// HeldUntil is set once the account was erased: Firestore removes the document
+	// then, and the slug is free.
+	HeldUntil *time.Time `firestore:"heldUntil,omitempty"`
+}
+
+// slugHold is how long the slugs of an erased account stay taken.
+const slugHold = 30 * 24 * time.Hour
+
+func heldSlug(now time.Time) slugDocument {
+	until := now.Add(slugHold)
+	return slugDocument{HeldUntil: &until}
+}
+
+type externalDocument struct {
+	VideoID   string `firestore:"videoId"`
+	AccountID string `firestore:"accountId"`
 }
 
 var errShape = errors.New("stored video cannot be read")

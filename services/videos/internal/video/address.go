@@ -1,6 +1,9 @@
 package video
 
-import "net/url"
+import (
+	"net/url"
+	"strings"
+)
 
 // Addresses are where a video is found on the web. Base is the base address of
 // the product, without a slash at its end.
@@ -30,4 +33,24 @@ func (a Addresses) Playback(s Slug, token string) string { return a.Page(s) + "/
 // Playlist is the HLS master playlist.
 func (a Addresses) Playlist(s Slug, token string) string {
 	return a.Playback(s, token) + "master.m3u8"
+}
+
+// Download is the owner's file, under a token that opens it.
+func (a Addresses) Download(s Slug, token string) string {
+	return a.Playback(s, token) + "download.mp4"
+}
+
+// Slug reads the slug out of a share or embed address of ours.
+func (a Addresses) Slug(address string) (Slug, bool) {
+	u, err := url.Parse(address)
+	base, _ := url.Parse(a.Base)
+	if err != nil || base == nil || u.Host != base.Host || u.Scheme != "http" && u.Scheme != "https" {
+		return "", false
+	}
+	for _, prefix := range []string{"/v/", "/embed/"} {
+		if slug, ok := strings.CutPrefix(u.Path, prefix); ok && slug != "" && !strings.Contains(slug, "/") {
+			return Slug(slug), true
+		}
+	}
+	return "", false
 }

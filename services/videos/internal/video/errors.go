@@ -16,3 +16,34 @@ var (
 // NotFound is the one answer for a video that is not there and for one that is
 // somebody else's.
 func NotFound() error { return apierr.New(apierr.VideoNotFound, "There is no such video.") }
+
+// ExternalIDTaken is the answer to an externalId that another video of the
+// account has.
+func ExternalIDTaken() error {
+	return apierr.New(apierr.ExternalIDTaken, "Another video of this account has this externalId. Choose another, or clear it there first.")
+}
+
+// expired is the answer for a video whose time is over; it says nothing else of it.
+func expired() error { return apierr.New(apierr.Gone, "This video has expired.") }
+
+// takenDown is the answer for a video that the operator took down.
+func takenDown() error {
+	return apierr.New(apierr.TakenDown, "This video was taken down by the operator of this service.")
+}
+
+// accountSuspended is the answer for a video of a suspended account.
+func accountSuspended() error {
+	return &apierr.Error{Code: apierr.AccountSuspended, Message: "The account that shared this video is suspended.", OnPage: true}
+}
+
+// refusedGrant is the answer to a permission that is not one any more.
+func refusedGrant() error {
+	return apierr.New(apierr.Forbidden, "This playback address is no longer valid.")
+}
+
+func quotaExceeded(what string) error {
+	return apierr.New(apierr.QuotaExceeded, "The account has "+what+". Delete some videos or ask for a higher limit.")
+}
+
+// IsNotFound reports whether err says that there is no such video.
+func IsNotFound(err error) bool { return apierr.CodeOf(err) == apierr.VideoNotFound }

@@ -1,11 +1,13 @@
 package video
 
 import (
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/label"
 )
 
 // Lengths of the fields that people write, in Unicode code points.
@@ -13,7 +15,6 @@ const (
 	MaxTitle       = 500
 	MaxDescription = 2000
 	MaxPassword    = 256
-	MaxLabel       = 100
 )
 
 // maxTime is the last instant JavaScript can name, in ms: a larger number could
@@ -23,62 +24,36 @@ const maxTime = 8_640_000_000_000_000
 // Draft is what a caller asks for when creating a video. A nil field was not
 // given.
 type Draft struct {
-	Title     *string
-	Privacy   *string
-	Password  *string
-	ExpiresAt *int64 // ms
+	Title      *string
+	Tags       []string
+	ExternalID *string
+	Rule
 }
 
 // Checked is a draft that keeps every rule.
 type Checked struct {
-	Title     string
-	Privacy   Privacy
-	Password  string    // with Password only; to be hashed, never kept
-	ExpiresAt time.Time // with Expiring only
+	Title      string
+	Tags       []string
+	ExternalID string
+	Access
 }
 
-// Check judges a draft and reports every broken rule at once. A password or an
-// expiry that the privacy would ignore is refused, since its giver believes to
-// be protected.
+// Check validates a draft and reports every broken rule at once.
 func (d Draft) Check(now time.Time) (Checked, []apierr.Detail) {
 	var bad []apierr.Detail
-	c := Checked{Privacy: Public}
-
+	var c Checked
 	if d.Title != nil {
 		c.Title = *d.Title
 		bad = append(bad, checkText("title", c.Title, MaxTitle)...)
 	}
-	known := true
-	if d.Privacy != nil {
-		c.Privacy = Privacy(*d.Privacy)
-		if known = isPrivacy(c.Privacy); !known {
-			bad = append(bad, apierr.Detail{Field: "privacy", Code: apierr.InvalidValue, Message: "must be one of public, unlisted, password, expiring"})
-		}
+	tags, details := label.Tags("tags", d.Tags)
+	c.Tags, bad = tags, append(bad, details...)
+	if d.ExternalID != nil {
+		c.ExternalID = *d.ExternalID
+		bad = append(bad, label.ExternalID("externalId", c.ExternalID)...)
 	}
-
-	switch {
-	case d.Password == nil && c.Privacy == Password:
-		bad = append(bad, apierr.Detail{Field: "password", Code: apierr.Required, Message: "is required when privacy is password"})
-	case d.Password != nil && known && c.Privacy != Password:
-		bad = append(bad, apierr.Detail{Field: "password", Code: apierr.NotAllowed, Message: "protects nothing unless privacy is password"})
-	case d.Password != nil && *d.Password == "":
-		bad = append(bad, apierr.Detail{Field: "password", Code: apierr.TooShort, Message: "must not be empty", Min: 1})
-	case d.Password != nil:
-		c.Password = *d.Password
-		bad = append(bad, checkText("password", c.Password, MaxPassword)...)
-	}
-
-	switch {
-	case d.ExpiresAt == nil && c.Privacy == Expiring:
-		bad = append(bad, apierr.Detail{Field: "expiresAt", Code: apierr.Required, Message: "is required when privacy is expiring"})
-	case d.ExpiresAt != nil && known && c.Privacy != Expiring:
-		bad = append(bad, apierr.Detail{Field: "expiresAt", Code: apierr.NotAllowed, Message: "ends nothing unless privacy is expiring"})
-	case d.ExpiresAt != nil && (*d.ExpiresAt <= now.UnixMilli() || *d.ExpiresAt > maxTime):
-		bad = append(bad, apierr.Detail{Field: "expiresAt", Code: apierr.OutOfRange, Message: "must be a time in the future, in milliseconds", Min: now.UnixMilli() + 1, Max: maxTime})
-	case d.ExpiresAt != nil:
-		c.ExpiresAt = time.UnixMilli(*d.ExpiresAt).UTC()
-	}
-
+	access, details := d.Rule.Check(nil, now)
+	c.Access, bad = access, append(bad, details...)
 	if len(bad) > 0 {
 		return Checked{}, bad
 	}
@@ -97,7 +72,7 @@ type Identity struct {
 func New(id Identity, c Checked, passwordHash string, now time.Time) *Video {
 	return &Video{
 		ID: id.ID, AccountID: id.AccountID, Slug: id.Slug,
-		Title: c.Title, Privacy: c.Privacy, PasswordHash: passwordHash, ExpiresAt: c.ExpiresAt, Access: 1,
+		Title: c.Title, Tags: c.Tags, ExternalID: c.ExternalID, Privacy: c.Privacy, PasswordHash: passwordHash, ExpiresAt: c.ExpiresAt, Access: 1,
 		Status: Uploading, Upload: Upload{Object: id.UploadObject},
 		CreatedAt: now, UpdatedAt: now,
 	}
@@ -114,11 +89,22 @@ type Change struct {
 type Patch struct {
 	Title       Change
 	Description Change
+	Tags        *[]string // nil: not named; empty: none
+	ExternalID  Change
 }
 
-// Check reports every broken rule of the patch.
-func (p Patch) Check() []apierr.Detail {
-	return append(checkText("title", p.Title.Value, MaxTitle), checkText("description", p.Description.Value, MaxDescription)...)
+// Check reports every broken rule of the patch, and gives it with its tags in the
+// form that is stored.
+func (p Patch) Check() (Patch, []apierr.Detail) {
+	bad := append(checkText("title", p.Title.Value, MaxTitle), checkText("description", p.Description.Value, MaxDescription)...)
+	if p.Tags != nil {
+		tags, details := label.Tags("tags", *p.Tags)
+		p.Tags, bad = &tags, append(bad, details...)
+	}
+	if p.ExternalID.Value != "" {
+		bad = append(bad, label.ExternalID("externalId", p.ExternalID.Value)...)
+	}
+	return p, bad
 }
 
 // Apply makes the changes. A patch that changes nothing leaves the video, its
@@ -126,6 +112,10 @@ func (p Patch) Check() []apierr.Detail {
 func (p Patch) Apply(v *Video, now time.Time) bool {
 	changed := p.Title.to(&v.Title)
 	changed = p.Description.to(&v.Description) || changed
+	changed = p.ExternalID.to(&v.ExternalID) || changed
+	if p.Tags != nil && !slices.Equal(*p.Tags, v.Tags) {
+		v.Tags, changed = *p.Tags, true
+	}
 	if changed {
 		v.UpdatedAt = now
 	}
@@ -140,16 +130,7 @@ func (c Change) to(field *string) bool {
 	return true
 }
 
-func isPrivacy(p Privacy) bool {
-	for _, known := range Privacies() {
-		if p == known {
-			return true
-		}
-	}
-	return false
-}
-
-// checkText judges text that is kept to the letter: everything is allowed but
+// checkText validates text that is kept to the letter: everything is allowed but
 // NUL and what is not Unicode.
 func checkText(field, s string, limit int) []apierr.Detail {
 	if strings.ContainsRune(s, 0) || !utf8.ValidString(s) {

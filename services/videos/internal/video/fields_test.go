@@ -23,21 +23,21 @@ func TestDraftRules(t *testing.T) {
 		"a title of 500 characters":           {video.Draft{Title: ptr(strings.Repeat("é", 500))}, nil},
 		"a title of 501 characters":           {video.Draft{Title: ptr(strings.Repeat("é", 501))}, []string{"title too_long"}},
 		"a title with NUL":                    {video.Draft{Title: ptr("a\x00b")}, []string{"title invalid_value"}},
-		"unlisted":                            {video.Draft{Privacy: ptr("unlisted")}, nil},
-		"an unknown privacy":                  {video.Draft{Privacy: ptr("Public"), Password: ptr("x"), ExpiresAt: &later}, []string{"privacy invalid_value"}},
-		"password privacy with a password":    {video.Draft{Privacy: ptr("password"), Password: ptr("s")}, nil},
-		"a password of 256 emoji":             {video.Draft{Privacy: ptr("password"), Password: ptr(strings.Repeat("🔑", 256))}, nil},
-		"a password of 257 characters":        {video.Draft{Privacy: ptr("password"), Password: ptr(strings.Repeat("a", 257))}, []string{"password too_long"}},
-		"password privacy without a password": {video.Draft{Privacy: ptr("password")}, []string{"password required"}},
-		"an empty password":                   {video.Draft{Privacy: ptr("password"), Password: ptr("")}, []string{"password too_short"}},
-		"a password that protects nothing":    {video.Draft{Password: ptr("s")}, []string{"password not_allowed"}},
-		"expiring with a time":                {video.Draft{Privacy: ptr("expiring"), ExpiresAt: &later}, nil},
-		"expiring without a time":             {video.Draft{Privacy: ptr("expiring")}, []string{"expiresAt required"}},
-		"expiring now":                        {video.Draft{Privacy: ptr("expiring"), ExpiresAt: ptr(start.UnixMilli())}, []string{"expiresAt out_of_range"}},
-		"expiring beyond all calendars":       {video.Draft{Privacy: ptr("expiring"), ExpiresAt: ptr(int64(8_640_000_000_000_001))}, []string{"expiresAt out_of_range"}},
-		"a time that ends nothing":            {video.Draft{Privacy: ptr("public"), ExpiresAt: &later}, []string{"expiresAt not_allowed"}},
+		"unlisted":                            {video.Draft{Rule: video.Rule{Privacy: ptr("unlisted")}}, nil},
+		"an unknown privacy":                  {video.Draft{Rule: video.Rule{Privacy: ptr("Public"), Password: ptr("x"), ExpiresAt: &later}}, []string{"privacy invalid_value"}},
+		"password privacy with a password":    {video.Draft{Rule: video.Rule{Privacy: ptr("password"), Password: ptr("s")}}, nil},
+		"a password of 256 emoji":             {video.Draft{Rule: video.Rule{Privacy: ptr("password"), Password: ptr(strings.Repeat("🔑", 256))}}, nil},
+		"a password of 257 characters":        {video.Draft{Rule: video.Rule{Privacy: ptr("password"), Password: ptr(strings.Repeat("a", 257))}}, []string{"password too_long"}},
+		"password privacy without a password": {video.Draft{Rule: video.Rule{Privacy: ptr("password")}}, []string{"password required"}},
+		"an empty password":                   {video.Draft{Rule: video.Rule{Privacy: ptr("password"), Password: ptr("")}}, []string{"password too_short"}},
+		"a password that protects nothing":    {video.Draft{Rule: video.Rule{Password: ptr("s")}}, []string{"password not_allowed"}},
+		"expiring with a time":                {video.Draft{Rule: video.Rule{Privacy: ptr("expiring"), ExpiresAt: &later}}, nil},
+		"expiring without a time":             {video.Draft{Rule: video.Rule{Privacy: ptr("expiring")}}, []string{"expiresAt required"}},
+		"expiring now":                        {video.Draft{Rule: video.Rule{Privacy: ptr("expiring"), ExpiresAt: ptr(start.UnixMilli())}}, []string{"expiresAt out_of_range"}},
+		"expiring beyond all calendars":       {video.Draft{Rule: video.Rule{Privacy: ptr("expiring"), ExpiresAt: ptr(int64(8_640_000_000_000_001))}}, []string{"expiresAt out_of_range"}},
+		"a time that ends nothing":            {video.Draft{Rule: video.Rule{Privacy: ptr("public"), ExpiresAt: &later}}, []string{"expiresAt not_allowed"}},
 		"everything wrong at once": {
-			video.Draft{Title: ptr(strings.Repeat("x", 501)), Privacy: ptr("password"), ExpiresAt: &later},
+			video.Draft{Title: ptr(strings.Repeat("x", 501)), Rule: video.Rule{Privacy: ptr("password"), ExpiresAt: &later}},
 			[]string{"title too_long", "password required", "expiresAt not_allowed"},
 		},
 	} {
@@ -67,7 +67,7 @@ func TestPatchKeepsClearsAndSets(t *testing.T) {
 	if !(video.Patch{Description: video.Change{Set: true}}).Apply(v, later) || v.Title != "a" || v.Description != "" || !v.UpdatedAt.Equal(later) {
 		t.Errorf("after clearing the description: %q %q %s", v.Title, v.Description, v.UpdatedAt)
 	}
-	bad := video.Patch{
+	_, bad := video.Patch{
 		Title:       video.Change{Set: true, Value: strings.Repeat("x", 501)},
 		Description: video.Change{Set: true, Value: strings.Repeat("x", 2001)},
 	}.Check()

@@ -125,12 +125,38 @@ func TestSecretsCanBeReplaced(t *testing.T) {
 	}
 }
 
-func TestAGrantEndsWithTheVideo(t *testing.T) {
+func TestAViewersGrantEndsWithTheVideoAndTheOwnersDoesNot(t *testing.T) {
 	t.Parallel()
 	v := uploading()
 	v.ExpiresAt = start.Add(time.Minute)
-	if g := video.GrantFor(v, video.Own, time.Hour, start); !g.Expires.Equal(v.ExpiresAt) {
+	if g := video.GrantFor(v, video.Watch, time.Hour, start); !g.Expires.Equal(v.ExpiresAt) {
 		t.Errorf("expires %s, want %s", g.Expires, v.ExpiresAt)
+	}
+	own := video.GrantFor(v, video.Own, time.Hour, start)
+	v.Access++
+	if late := start.Add(59 * time.Minute); !own.Allows(v, late) {
+		t.Error("the owner is shut out after expiry, or by a change of access")
+	}
+	if own.Allows(v, start.Add(time.Hour)) {
+		t.Error("the owner's grant does not end")
+	}
+}
+
+func TestACursorIsBoundToItsAccount(t *testing.T) {
+	t.Parallel()
+	keys, _ := video.NewKeyring(bytes.Repeat([]byte{1}, 32))
+	p := video.Position{Created: start, ID: "vid_1"}
+	cursor := keys.Cursor("acc_a", p)
+	if got, ok := keys.Position("acc_a", cursor); !ok || !got.Created.Equal(p.Created) || got.ID != p.ID {
+		t.Errorf("Position = %v, %v", got, ok)
+	}
+	if _, ok := keys.Position("acc_b", cursor); ok {
+		t.Error("another account's cursor is accepted")
+	}
+	for _, bad := range []string{"", "1", "!", cursor[1:], cursor + "A"} {
+		if _, ok := keys.Position("acc_a", bad); ok {
+			t.Errorf("%q is accepted", bad)
+		}
 	}
 }
 

@@ -65,6 +65,8 @@ func (v *Video) FileArrived(s Source, limits UploadLimits, now time.Time) error 
 	switch {
 	case s.Size == 0:
 		return v.refuse(s, Failure{EmptyFile, "The uploaded file is empty. Upload it again."}, now)
+	case v.StorageLimit > 0 && v.StorageRoom >= 0 && s.Size > v.StorageRoom:
+		return v.refuse(s, Failure{FileTooLarge, "The account's storage has no room for the uploaded file. Delete other videos, then upload it again."}, now)
 	case limits.MaxBytes > 0 && s.Size > limits.MaxBytes:
 		return v.refuse(s, Failure{FileTooLarge, fmt.Sprintf("The uploaded file is larger than %s. Upload a smaller one.", byteSize(limits.MaxBytes))}, now)
 	}
@@ -111,13 +113,13 @@ func (v *Video) Publish(jobID string, m Media, now time.Time) error {
 		if v.Media != nil && m.Version <= v.Media.Version {
 			return fmt.Errorf("publish of version %d: %w", m.Version, ErrTransition)
 		}
-		v.Media, v.UpdatedAt = &m, now
+		v.Media, v.UpdatedAt, v.PublishedAt = &m, now, now
 		return nil
 	}
 	if err := v.become(Ready, now); err != nil {
 		return err
 	}
-	v.Media, v.Failure, v.Progress, v.ReadyAt = &m, nil, 100, now
+	v.Media, v.Failure, v.Progress, v.ReadyAt, v.PublishedAt = &m, nil, 100, now, now
 	return nil
 }
 
@@ -139,6 +141,78 @@ func (v *Video) ReportProgress(percent int) {
 	if v.Status == Processing {
 		v.Progress = max(v.Progress, min(percent, 99))
 	}
+}
+
+// UploadGrace is how long after an upload address ended an upload that was begun
+// in time is still looked for.
+const UploadGrace = 24 * time.Hour
+
+// Plan says when the pipeline comes back to a video without being told anything.
+type Plan struct {
+	Upload UploadLimits
+	// Replaced is how long media that newer media replaced may still be watched
+	// through addresses given out before.
+	Replaced time.Duration
+	// Retention is how long a source is kept once its video is decided; 0 is for ever.
+	Retention time.Duration
+}
+
+// Bounds of the pauses between two looks at the same video.
+const (
+	firstPause    = 10 * time.Second
+	uploadPause   = time.Hour // storage notifies; this is for lost notifications
+	progressPause = 5 * time.Minute
+)
+
+// Schedule sets when the video is due next. An upload is looked for after 10 s,
+// 20 s, 40 s and so on up to an hour: a look comes when the wait has doubled, so
+// a hundred thousand forgotten videos cost little and a new one is noticed soon.
+// Each change of a video is followed by Schedule, before it is stored.
+func (v *Video) Schedule(p Plan, now time.Time) {
+	pause := func(waited, most time.Duration) time.Time { return now.Add(min(max(waited, firstPause), most)) }
+	v.DueAt = time.Time{}
+	switch {
+	case v.Status == Uploading:
+		v.DueAt = pause(now.Sub(v.CreatedAt), uploadPause)
+		if end := v.CreatedAt.Add(p.Upload.MaxAge); end.After(now) && end.Before(v.DueAt) {
+			v.DueAt = end
+		}
+	case v.Status == Failed && now.Before(v.Upload.ExpiresAt.Add(UploadGrace)):
+		v.DueAt = pause(now.Sub(v.UpdatedAt), uploadPause)
+	case v.InWork():
+		v.DueAt = pause(now.Sub(v.UpdatedAt)/8, progressPause)
+	default:
+		v.DueAt = v.nextTidy(p, now)
+	}
+}
+
+// nextTidy is when objects of a decided video stop being needed.
+func (v *Video) nextTidy(p Plan, now time.Time) time.Time {
+	decided := v.DecidedAt()
+	if replaced := decided.Add(p.Replaced); v.Status == Ready && replaced.After(now) {
+		return replaced
+	}
+	if source := decided.Add(p.Retention); p.Retention > 0 && source.After(now) {
+		return source
+	}
+	return time.Time{}
+}
+
+// InWork reports whether a job may still change the video.
+func (v *Video) InWork() bool {
+	return v.Status == Processing || v.Status == Ready && (v.Media == nil || !v.Media.Final) || v.Still != nil && v.Still.JobID != ""
+}
+
+// DecidedAt is when the video became what it is: ready with its present media,
+// or failed.
+func (v *Video) DecidedAt() time.Time {
+	switch {
+	case v.Status == Ready && !v.PublishedAt.IsZero():
+		return v.PublishedAt
+	case v.Status == Ready && !v.ReadyAt.IsZero():
+		return v.ReadyAt
+	}
+	return v.UpdatedAt
 }
 
 func byteSize(n int64) string {

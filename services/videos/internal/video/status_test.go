@@ -17,7 +17,7 @@ var (
 
 func uploading() *video.Video {
 	return video.New(video.Identity{ID: "vid_1", AccountID: "acc_1", Slug: "abcdefg", UploadObject: "uploads/vid_1/source"},
-		video.Checked{Privacy: video.Public}, "", start)
+		video.Checked{Access: video.Access{Privacy: video.Public}}, "", start)
 }
 
 func source(generation, size int64) video.Source {

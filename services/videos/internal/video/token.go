@@ -19,11 +19,11 @@ const (
 	// Watch lets a viewer's player fetch playlists. It is short, since the
 	// page's player renews it while playing.
 	Watch Kind = 'w'
-	// WatchLong is Watch for players that cannot renew it, so that it and the
-	// addresses it yields last for the whole video.
+	// WatchLong is Watch for players that cannot renew it, so it lasts for the
+	// whole video. Its playlists carry addresses of ours, which check access again.
 	WatchLong Kind = 'l'
-	// Own is the owner's access, as the API hands it out. It needs no password,
-	// but ends with the video's expiry like everybody's.
+	// Own is the owner's access, as the API hands it out. It needs no password and
+	// works whatever the privacy, after the video's expiry too.
 	Own Kind = 'o'
 )
 
@@ -62,6 +62,35 @@ func NewKeyring(secrets ...[]byte) (*Keyring, error) {
 }
 
 const tagSize = 16
+
+// Cursor makes the text that continues a list after a position, bound to the
+// account, so that only what a list answered is accepted back.
+func (k *Keyring) Cursor(account string, p Position) string {
+	b := binary.AppendVarint(nil, p.Created.UnixMicro())
+	b = append(b, p.ID...)
+	b = append(b, mac(k.keys[0], []byte("cursor "+account), b)[:cursorTag]...)
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+// Position reads a text that [Keyring.Cursor] made for the account.
+func (k *Keyring) Position(account, cursor string) (Position, bool) {
+	b, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
+	if err != nil || len(b) <= cursorTag || len(b) > 256 {
+		return Position{}, false
+	}
+	body, tag := b[:len(b)-cursorTag], b[len(b)-cursorTag:]
+	ours := false
+	for _, key := range k.keys {
+		ours = hmac.Equal(mac(key, []byte("cursor "+account), body)[:cursorTag], tag) || ours
+	}
+	us, n := binary.Varint(body)
+	if !ours || n <= 0 {
+		return Position{}, false
+	}
+	return Position{Created: time.UnixMicro(us).UTC(), ID: ID(body[n:])}, true
+}
+
+const cursorTag = 8
 
 // Sign makes the token of g. Tokens fit into a path segment and a cookie.
 func (k *Keyring) Sign(g Grant) string {
@@ -122,22 +151,29 @@ func (k *Keyring) Pseudonym(day time.Time, facts ...string) string {
 	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:18])
 }
 
-// Allows reports whether g lets its holder watch v at now.
+// Allows reports whether g lets its holder watch v at now. A change of access
+// ends every grant but the owner's.
 func (g Grant) Allows(v *Video, now time.Time) bool {
-	return g.Video == v.ID && g.Access == v.Access && now.Before(g.Expires) && !v.Expired(now)
+	if g.Video != v.ID || !now.Before(g.Expires) {
+		return false
+	}
+	return g.Kind == Own || g.Access == v.Access && !v.Expired(now)
 }
 
-// GrantFor is a permission for v of the given life; it never outlives the video.
+// GrantFor is a permission for v of the given life; a viewer's never outlives the
+// video.
 func GrantFor(v *Video, kind Kind, life time.Duration, now time.Time) Grant {
 	until := now.Add(life)
-	if !v.ExpiresAt.IsZero() && until.After(v.ExpiresAt) {
+	if kind != Own && !v.ExpiresAt.IsZero() && until.After(v.ExpiresAt) {
 		until = v.ExpiresAt
 	}
 	return Grant{Kind: kind, Video: v.ID, Access: v.Access, Expires: until}
 }
 
-func mac(key, message []byte) []byte {
+func mac(key []byte, message ...[]byte) []byte {
 	h := hmac.New(sha256.New, key)
-	h.Write(message)
+	for _, m := range message {
+		h.Write(m)
+	}
 	return h.Sum(nil)
 }

@@ -2,15 +2,17 @@
 // rules, the one table of status changes, who may watch it and until when, how
 // passwords are kept, and the tokens that stand for a permission to watch.
 //
-// It promises that a Video built by [New] keeps every rule of the API, that a
-// status only moves along the table, and that nothing moves a video out of
-// ready. It does no I/O; time, ids and randomness are handed in.
+// [Service] is what the rest of the service calls: it applies the rules, stores
+// the result and does what follows a commit. It asks for its storage through the
+// interfaces that it declares, [Store] and [Bucket].
+//
+// The package promises that a Video built by [New] keeps every rule of the API,
+// that a status only moves along the table, that nothing moves a video out of
+// ready, and that whoever may not watch a video gets the same refusal on every
+// page. Types do no I/O; time, ids and randomness are handed in.
 package video
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 // ID names a video for its owner and inside the system.
 type ID string
@@ -42,10 +44,14 @@ type Video struct {
 
 	Title       string
 	Description string
+	Tags        []string
+	ExternalID  string // the owner's name for it, unique among the account's videos; "" for none
 
 	Privacy      Privacy
 	PasswordHash string    // PHC string; only with Password
 	ExpiresAt    time.Time // only with Expiring; exclusive: gone at this instant
+	NoDownload   bool      // visitors get no file; owners always do
+	EmbedOrigins []string  // which sites may frame the video; empty: any
 	// Access counts what invalidates permissions already given out. Tokens
 	// carry it and are worth nothing once it has moved on.
 	Access int64
@@ -59,14 +65,32 @@ type Video struct {
 	Media  *Media // only once ready
 
 	Captions []Caption // by language
+	Still    *Still    // the picture that the owner chose; nil: ours
 	Views    int64
 
-	CreatedAt time.Time
-	UpdatedAt time.Time // of what the owner or the pipeline changed; views do not count
-	ReadyAt   time.Time
+	TakenDown *Takedown // set while the operator has taken it down
+
+	CreatedAt   time.Time
+	UpdatedAt   time.Time // of what the owner or the pipeline changed; views do not count
+	ReadyAt     time.Time
+	PublishedAt time.Time // of the media that is shown now
+
+	// DueAt is when the pipeline looks at the video next; zero: never, unless
+	// something happens to it. See [Video.Schedule].
+	DueAt time.Time
+
+	// StorageLimit is how many bytes the account might store when the video was
+	// created; 0 is no limit.
+	StorageLimit int64
+	// StorageRoom is how much of that is free; negative without a limit. A store
+	// fills it in, where it is asked to change a video that awaits its upload.
+	StorageRoom int64
 
 	// Rev counts the stored states that an owner can tell apart.
 	Rev int64
+	// Stored identifies the stored state that was read, for writes that must not
+	// undo a newer one.
+	Stored time.Time
 }
 
 // Upload is where the owner sends the file.
@@ -97,6 +121,7 @@ type Media struct {
 	Height     int
 	HasAudio   bool
 	Renditions []Rendition // tallest first
+	Bytes      int64       // of all objects
 
 	Poster     string // object name
 	Download   string // object name; empty when there is none
@@ -118,8 +143,22 @@ type Rendition struct {
 // Caption is one uploaded subtitle track.
 type Caption struct {
 	Lang   string // BCP 47
-	Label  string // shown in the player's menu
+	Label  string // as stored; players show [Caption.Name]
 	Object string
+	At     time.Time
+}
+
+// Still is a picture of the video that the owner chose by its time.
+type Still struct {
+	Time   float64 // seconds
+	JobID  string  // of the job that takes it; "" once it is done
+	Object string  // the picture; "" until it was taken
+}
+
+// Takedown is the operator's decision that a video must not be shown.
+type Takedown struct {
+	ID     string
+	Reason string
 	At     time.Time
 }
 
@@ -154,49 +193,29 @@ func (v *Video) Indexable() bool { return v.Privacy == Public }
 // Previewable reports whether the video's title and picture may be shown to
 // somebody who has not asked to watch: link previews, oEmbed, thumbnails.
 func (v *Video) Previewable(now time.Time) bool {
-	return v.Privacy != Password && !v.Expired(now)
+	return v.Privacy != Password && !v.Expired(now) && v.TakenDown == nil
 }
 
-// Caption finds a caption track.
-func (v *Video) Caption(lang string) (Caption, bool) {
-	i := slices.IndexFunc(v.Captions, func(c Caption) bool { return c.Lang == lang })
-	if i < 0 {
-		return Caption{}, false
+// Playable reports whether the video can be watched by somebody who may.
+func (v *Video) Playable() bool { return v.Status == Ready && v.Media != nil }
+
+// Poster is the object of the picture that stands for the video: the one that
+// the owner chose, else ours; "" when there is none.
+func (v *Video) Poster() string {
+	switch {
+	case v.Still != nil && v.Still.Object != "":
+		return v.Still.Object
+	case v.Media != nil:
+		return v.Media.Poster
 	}
-	return v.Captions[i], true
+	return ""
 }
 
-// MaxCaptions bounds the tracks of one video.
-const MaxCaptions = 50
-
-// SetCaption adds a track or replaces the one of its language. It reports false
-// when the video has as many as it may.
-func (v *Video) SetCaption(c Caption, now time.Time) bool {
-	captions := slices.Clone(v.Captions)
-	if i := slices.IndexFunc(captions, func(o Caption) bool { return o.Lang == c.Lang }); i >= 0 {
-		captions[i] = c
-	} else if len(captions) >= MaxCaptions {
-		return false
-	} else {
-		captions = append(captions, c)
+// Bytes is what the video takes in storage: its source and what was made of it.
+func (v *Video) Bytes() int64 {
+	n := v.Source.Size
+	if v.Media != nil {
+		n += v.Media.Bytes
 	}
-	slices.SortFunc(captions, func(a, b Caption) int {
-		if a.Lang < b.Lang {
-			return -1
-		}
-		return 1
-	})
-	v.Captions, v.UpdatedAt = captions, now
-	return true
-}
-
-// RemoveCaption drops a track and reports whether there was one.
-func (v *Video) RemoveCaption(lang string, now time.Time) bool {
-	n := len(v.Captions)
-	v.Captions = slices.DeleteFunc(slices.Clone(v.Captions), func(c Caption) bool { return c.Lang == lang })
-	if len(v.Captions) == n {
-		return false
-	}
-	v.UpdatedAt = now
-	return true
+	return n
 }

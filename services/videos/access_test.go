@@ -1,0 +1,222 @@
+package videos_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func (w *world) setAccess(v made, body string, settings ...setting) answer {
+	w.t.Helper()
+	return w.api(http.MethodPut, "/"+v.id+"/access", body, settings...)
+}
+
+func TestAccessIsReplacedAsAWhole(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.ready(`{"privacy":"password","password":"one"}`)
+	open := map[string]any{"privacy": "public", "expiresAt": nil, "allowDownload": true, "embedOrigins": []any{}}
+	if diff := cmp.Diff(map[string]any{"privacy": "password", "expiresAt": nil, "allowDownload": true, "embedOrigins": []any{}}, w.api(http.MethodGet, "/"+v.id+"/access", "").want(200).json()); diff != "" {
+		t.Error(diff)
+	}
+	// A password may be left out where there is one.
+	w.setAccess(v, `{"privacy":"password","allowDownload":false,"embedOrigins":["https://A.example","https://a.example:443","http://[::1]:8080"]}`).want(200)
+	w.guess(v, "one").want(303)
+	got := w.api(http.MethodGet, "/"+v.id+"/access", "").want(200)
+	if diff := cmp.Diff(map[string]any{"privacy": "password", "expiresAt": nil, "allowDownload": false, "embedOrigins": []any{"https://a.example", "http://[::1]:8080"}}, got.json()); diff != "" {
+		t.Error(diff)
+	}
+	// What GET answers can be put back, and is no change.
+	again := w.setAccess(v, got.body).want(200)
+	if again.header.Get("ETag") != got.header.Get("ETag") {
+		t.Error("putting back what is there was a change")
+	}
+	w.setAccess(v, `{"privacy":"password","password":"two"}`, header("If-Match", `"r1"`)).want(412)
+	w.setAccess(v, `{"privacy":"password","password":"two"}`).want(200)
+	w.guess(v, "one").want(403)
+	w.guess(v, "two").want(303)
+	if diff := cmp.Diff(open, w.setAccess(v, `{"privacy":"public"}`).want(200).json()); diff != "" {
+		t.Error(diff)
+	}
+	w.setAccess(v, `{"privacy":"password"}`).want(400) // the old password went with the old rule
+	for body, field := range map[string]string{
+		`{"privacy":"public","password":"x"}`:                  "password not_allowed",
+		`{"privacy":"expiring"}`:                               "expiresAt required",
+		`{"privacy":"expiring","expiresAt":1000}`:              "expiresAt out_of_range",
+		`{"privacy":"secret"}`:                                 "privacy invalid_value",
+		`{"embedOrigins":["https://a.example/path"]}`:          "embedOrigins.0 invalid_format",
+		`{"embedOrigins":["https://a.example","*"]}`:           "embedOrigins.1 invalid_format",
+		`{"embedOrigins":["https://a.example; script-src *"]}`: "embedOrigins.0 invalid_format",
+		`{"embedOrigins":["https://*.example.com"]}`:           "embedOrigins.0 invalid_format",
+		`{"embedOrigins":["ftp://a.example"]}`:                 "embedOrigins.0 invalid_format",
+		`{"allowDownload":"yes"}`:                              "allowDownload invalid_type",
+		`{"embedOrigins":[` + strings.Repeat(`"https://a.example",`, 20) + `"https://b.example"]}`: "embedOrigins too_long",
+	} {
+		a := w.setAccess(v, body).want(400)
+		d := a.json()["error"].(map[string]any)["details"].([]any)[0].(map[string]any)
+		if got := fmt.Sprint(d["field"], " ", d["code"]); got != field {
+			t.Errorf("%s: %s, want %s", body, got, field)
+		}
+	}
+	if diff := cmp.Diff(open, w.api(http.MethodGet, "/"+v.id+"/access", "").json()); diff != "" {
+		t.Errorf("a refused PUT changed something: %s", diff)
+	}
+	w.as("acc_b", http.MethodPut, "/"+v.id+"/access", `{"privacy":"nonsense"}`).want(404)
+	w.as("acc_b", http.MethodGet, "/"+v.id+"/access", "").want(404)
+	if a := w.as("acc_free", http.MethodPut, "/"+v.id+"/access", `{}`).want(403); a.code() != "PLAN_REQUIRED" {
+		t.Error(a.body)
+	}
+}
+
+func TestOnceAccessChangedNothingOfTheOldRuleIsGiven(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.ready(`{"privacy":"public","title":"Plans"}`)
+	page := w.send(http.MethodGet, v.path, "").want(200)
+	watch, long := playlistOf(page, "playlist"), playlistOf(page, "native")
+	media := firstAddress(w.send(http.MethodGet, strings.Replace(long, "master", "720p", 1), "").want(200))
+	folder := long[:strings.LastIndex(long, "/")+1]
+	own := w.get(v.id)
+	for _, address := range []string{watch, long} {
+		w.send(http.MethodGet, address, "").want(200)
+	}
+	w.send(http.MethodGet, folder+media, "").want(302)
+
+	w.setAccess(v, `{"privacy":"password","password":"p"}`).want(200)
+	for _, address := range []string{watch, long, folder + media, strings.Replace(long, "master", "720p", 1), strings.Replace(watch, "master.m3u8", "storyboard.vtt", 1)} {
+		if a := w.send(http.MethodGet, address, ""); a.status != 403 {
+			t.Errorf("%s: %d under the old rule", address, a.status)
+		}
+	}
+	if p := w.send(http.MethodGet, v.path, "").want(200); strings.Contains(p.body, "Plans") || !strings.Contains(p.body, "<form") {
+		t.Errorf("the page shows:\n%s", p.body)
+	}
+	for path, status := range map[string]int{"/session": 403, "/status": 403, "/video.mp4": 404, "/thumbnail.jpg": 404} {
+		w.send(http.MethodGet, v.path+path, "").want(status)
+	}
+	w.send(http.MethodGet, "/oembed?url="+url.QueryEscape(v.share), "").want(403)
+	// The owner's addresses work whatever the rule.
+	w.send(http.MethodGet, own["playbackUrl"].(string), "").want(200)
+	w.send(http.MethodGet, own["downloadUrl"].(string), "").want(302)
+
+	// And the other way round: who had unlocked it has to do so again.
+	b := w.browser()
+	b.guess(v, "p").want(303)
+	b.send(http.MethodGet, v.path+"/session", "").want(200)
+	w.setAccess(v, `{"privacy":"password","password":"q"}`).want(200)
+	b.send(http.MethodGet, v.path+"/session", "").want(403)
+	w.setAccess(v, `{"privacy":"public"}`).want(200)
+	w.send(http.MethodGet, v.path+"/session", "").want(200)
+}
+
+// firstAddress is the first media address of a playlist.
+func firstAddress(playlist answer) string {
+	for line := range strings.SplitSeq(playlist.body, "\n") {
+		if line != "" && !strings.HasPrefix(line, "#") {
+			return line
+		}
+	}
+	playlist.t.Fatalf("no address in\n%s", playlist.body)
+	return ""
+}
+
+func TestPlayersThatCannotRenewGetAddressesOfOurs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.ready(`{}`)
+	page := w.send(http.MethodGet, v.path, "").want(200)
+	native := playlistOf(page, "native")
+	folder := native[:strings.LastIndex(native, "/")+1]
+	name := firstAddress(w.send(http.MethodGet, folder+"720p.m3u8", "").want(200))
+	if strings.Contains(name, "/") || !strings.HasSuffix(name, ".mp4") {
+		t.Fatalf("media at %q", name)
+	}
+	led := w.send(http.MethodGet, folder+name, "").want(302)
+	to, err := url.Parse(led.header.Get("Location"))
+	must(t, err)
+	var seconds int
+	_, err = fmt.Sscan(to.Query().Get("X-Goog-Expires"), &seconds)
+	if err != nil || seconds > 900 || !strings.HasPrefix(to.String(), w.uploads) {
+		t.Errorf("leads to %s", to)
+	}
+	w.send(http.MethodGet, to.String(), "").want(200)
+	for _, bad := range []string{"media~", "media~..~x.mp4", "media~1-1~720p.mp4", strings.Replace(name, "720p", "download", 1), "media~captions~en.mp4", strings.Replace(name, "~", "~..~", 1)} {
+		w.send(http.MethodGet, folder+url.PathEscape(bad), "").want(404)
+	}
+	// Every signed address that a page or a playlist gives ends within 15 minutes.
+	for _, address := range w.send(http.MethodGet, v.path+"/session", "").want(200).json()["media"].([]any) {
+		u, err := url.Parse(address.(string))
+		must(t, err)
+		if _, err := fmt.Sscan(u.Query().Get("X-Goog-Expires"), &seconds); err != nil || seconds > 900 {
+			t.Errorf("signed for %d seconds", seconds)
+		}
+	}
+}
+
+func TestAnExpiredVideoComesBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.ready(fmt.Sprintf(`{"privacy":"expiring","expiresAt":%d}`, time.Now().Add(time.Hour).UnixMilli()))
+	w.clock.Advance(2 * time.Hour)
+	w.send(http.MethodGet, v.path, "").want(410)
+	got := w.api(http.MethodGet, "/"+v.id+"/access", "").want(200)
+	w.setAccess(v, got.body).want(200) // an expiry that has passed can be put back as it is
+	w.send(http.MethodGet, v.path, "").want(410)
+	w.setAccess(v, fmt.Sprintf(`{"privacy":"expiring","expiresAt":%d}`, w.clock.Now().Add(time.Hour).UnixMilli())).want(200)
+	w.send(http.MethodGet, v.path, "").want(200)
+}
+
+func TestDownloadsAndFramesAreTheOwnersToAllow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.ready(`{}`)
+	w.setAccess(v, `{"privacy":"public","allowDownload":false,"embedOrigins":["https://www.example.com","https://docs.example.com:8443"]}`).want(200)
+	w.send(http.MethodGet, v.path+"/video.mp4", "").want(404)
+	if page := w.send(http.MethodGet, v.path, "").want(200); strings.Contains(page.body, "video.mp4") {
+		t.Error("the page names the file")
+	}
+	w.send(http.MethodGet, w.get(v.id)["downloadUrl"].(string), "").want(302)
+	embed := w.send(http.MethodGet, "/embed/"+v.slug, "").want(200)
+	if csp := embed.header.Get("Content-Security-Policy"); !strings.HasSuffix(csp, "frame-ancestors https://www.example.com https://docs.example.com:8443") {
+		t.Errorf("policy %q", csp)
+	}
+	w.setAccess(v, `{"privacy":"public"}`).want(200)
+	w.send(http.MethodGet, v.path+"/video.mp4", "").want(302)
+}
+
+func TestCaptionsAreListedAndDeleted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.ready(`{}`)
+	for _, lang := range []string{"pt-BR", "de", "tlh"} {
+		w.api(http.MethodPut, "/"+v.id+"/captions/"+lang, "WEBVTT\n", header("Content-Type", "text/vtt")).want(200)
+	}
+	var list struct {
+		Data []struct{ Language, Name string }
+	}
+	must(t, json.Unmarshal([]byte(w.api(http.MethodGet, "/"+v.id+"/captions", "").want(200).body), &list))
+	var got []string
+	for _, c := range list.Data {
+		got = append(got, c.Language+" "+c.Name)
+	}
+	if diff := cmp.Diff([]string{"de Deutsch", "pt-BR português", "tlh tlh"}, got); diff != "" {
+		t.Error(diff)
+	}
+	if page := w.send(http.MethodGet, v.path, ""); !strings.Contains(page.body, `label="Deutsch"`) {
+		t.Error("the menu does not show the language's own name")
+	}
+	w.api(http.MethodDelete, "/"+v.id+"/captions/DE", "").want(204)
+	w.api(http.MethodDelete, "/"+v.id+"/captions/de", "").want(404)
+	w.api(http.MethodDelete, "/"+v.id+"/captions/not_a_tag", "").want(400)
+	w.as("acc_b", http.MethodDelete, "/"+v.id+"/captions/tlh", "").want(404)
+	w.as("acc_b", http.MethodGet, "/"+v.id+"/captions", "").want(404)
+	if n := len(w.objects("videos/" + v.id + "/captions/")); n != 2 {
+		t.Errorf("%d caption files, want 2", n)
+	}
+}

@@ -1,0 +1,51 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/services/videos/internal/video"
+)
+
+// Internal adds the routes by which auth tells what it decided about accounts.
+func Internal(a *httpapi.API, token string, videos *video.Service, addresses video.Addresses) {
+	tenant.Routes(a, token, holder{videos, presenter{videos, addresses}})
+}
+
+// holder is the service as auth sees it.
+type holder struct {
+	*video.Service
+	shown presenter
+}
+
+// exportPage is how many videos an export reads at once; memory holds no more.
+const exportPage = 100
+
+// Export writes an account's videos as JSON Lines, each as its owner sees it, with
+// an address to download it from.
+func (h holder) Export(ctx context.Context, account string, w io.Writer) error {
+	out := json.NewEncoder(w)
+	out.SetEscapeHTML(false)
+	return h.Service.Each(ctx, account, exportPage, func(v *video.Video) error {
+		// A list gives summaries; the export wants all of each.
+		whole, err := h.Service.Owned(ctx, account, v.ID)
+		if video.IsNotFound(err) {
+			return nil // deleted while we read
+		}
+		if err != nil {
+			return err
+		}
+		line := h.shown.record(whole)
+		if whole.Media != nil && whole.Media.Download != "" && whole.TakenDown == nil {
+			address := h.shown.addresses.Download(whole.Slug, h.Service.Own(whole))
+			line.DownloadURL = &address
+		}
+		return out.Encode(struct {
+			Type string `json:"type"`
+			Data any    `json:"data"`
+		}{"video", line})
+	})
+}

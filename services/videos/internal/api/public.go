@@ -1,0 +1,332 @@
+// Package api is the videos' part of the HTTP API: it reads requests, lets the
+// domain decide, and writes what the API document promises. It also takes
+// storage's notifications, which are public but verified and only ever make the
+// service look for itself, and what auth decides about accounts.
+package api
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/label"
+	"github.com/linkreel/linkreel/libs/search"
+	"github.com/linkreel/linkreel/services/videos/internal/video"
+)
+
+// Public adds the routes that need a key.
+func Public(a *httpapi.API, videos *video.Service, addresses video.Addresses) {
+	h := public{videos: videos, shown: presenter{videos, addresses}}
+	read := httpapi.Access{Scope: identity.VideosRead}
+	write := httpapi.Access{Scope: identity.VideosWrite, Plan: identity.Creator}
+	a.Handle(fiber.MethodGet, "/api/v1/videos", read, h.list)
+	a.Handle(fiber.MethodPost, "/api/v1/videos", write, h.create)
+	a.Handle(fiber.MethodGet, "/api/v1/videos/:id", read, h.get)
+	a.Handle(fiber.MethodPatch, "/api/v1/videos/:id", write, h.update)
+	a.Handle(fiber.MethodDelete, "/api/v1/videos/:id", write, h.remove)
+	a.Handle(fiber.MethodGet, "/api/v1/videos/:id/access", read, h.access)
+	a.Handle(fiber.MethodPut, "/api/v1/videos/:id/access", write, h.setAccess)
+	a.Handle(fiber.MethodPut, "/api/v1/videos/:id/thumbnail", write, h.setThumbnail)
+	a.Handle(fiber.MethodGet, "/api/v1/videos/:id/captions", read, h.captions)
+	a.Handle(fiber.MethodPut, "/api/v1/videos/:id/captions/:lang", write, h.putCaptions)
+	a.Handle(fiber.MethodDelete, "/api/v1/videos/:id/captions/:lang", write, h.deleteCaptions)
+}
+
+type public struct {
+	videos *video.Service
+	shown  presenter
+}
+
+func (h public) list(c *fiber.Ctx) error {
+	limit, bad := httpapi.Limit(c)
+	f, details := filterOf(c)
+	if bad = append(bad, details...); len(bad) > 0 {
+		return apierr.Invalid(bad...)
+	}
+	cursor := c.Query("cursor")
+	if cursor == "" && c.Context().QueryArgs().Has("cursor") {
+		return apierr.New(apierr.InvalidCursor, "This cursor was not given by a list of videos. Start without one.")
+	}
+	found, next, err := h.videos.List(c.UserContext(), account(c), f, cursor, limit)
+	if err != nil {
+		return err
+	}
+	data := make([]summary, len(found))
+	for i, v := range found {
+		data[i] = h.shown.summary(v)
+	}
+	if next != "" {
+		c.Set(fiber.HeaderLink, h.nextLink(c, next))
+	}
+	return httpapi.JSON(c, fiber.StatusOK, struct {
+		Data []summary `json:"data"`
+	}{data})
+}
+
+// nextLink is the present request's address with another cursor. It is built from
+// the base address and the query that was understood, never from the Host.
+func (h public) nextLink(c *fiber.Ctx, cursor string) string {
+	args := c.Context().QueryArgs()
+	next := fiber.AcquireArgs()
+	defer fiber.ReleaseArgs(next)
+	for _, name := range []string{"limit", "q", "tag", "status", "privacy", "externalId"} {
+		for _, value := range args.PeekMulti(name) {
+			next.AddBytesV(name, value)
+		}
+	}
+	next.Add("cursor", cursor)
+	return fmt.Sprintf(`<%s/api/v1/videos?%s>; rel="next"`, h.shown.addresses.Base, next.QueryString())
+}
+
+// maxQuery bounds a search, in bytes; a few words are all it looks at.
+const maxQuery = 500
+
+// maxTagFilters bounds the tags of a filter.
+const maxTagFilters = 5
+
+func filterOf(c *fiber.Ctx) (f video.Filter, bad []apierr.Detail) {
+	args := c.Context().QueryArgs()
+	if q := c.Query("q"); len(q) > maxQuery {
+		bad = append(bad, apierr.Detail{Field: "q", Code: apierr.TooLong, Message: "Use at most 500 bytes.", Max: maxQuery})
+	} else {
+		f.Query = search.Parse(q)
+	}
+	tags := args.PeekMulti("tag")
+	if len(tags) > maxTagFilters {
+		bad = append(bad, apierr.Detail{Field: "tag", Code: apierr.TooLong, Message: "Use at most 5 tags.", Max: maxTagFilters})
+		tags = nil
+	}
+	for _, t := range tags {
+		bad = append(bad, label.Tag("tag", string(t))...)
+		f.Tags = append(f.Tags, string(t))
+	}
+	if args.Has("status") {
+		f.Status = video.Status(c.Query("status"))
+		switch f.Status {
+		case video.Uploading, video.Processing, video.Ready, video.Failed:
+		default:
+			bad = append(bad, apierr.Detail{Field: "status", Code: apierr.InvalidValue, Message: "Use one of uploading, processing, ready, failed."})
+		}
+	}
+	if args.Has("privacy") {
+		f.Privacy = video.Privacy(c.Query("privacy"))
+		switch f.Privacy {
+		case video.Public, video.Unlisted, video.Password, video.Expiring:
+		default:
+			bad = append(bad, apierr.Detail{Field: "privacy", Code: apierr.InvalidValue, Message: "Use one of public, unlisted, password, expiring."})
+		}
+	}
+	if args.Has("externalId") {
+		f.ExternalID = c.Query("externalId")
+		bad = append(bad, label.ExternalID("externalId", f.ExternalID)...)
+	}
+	return f, bad
+}
+
+func (h public) create(c *fiber.Ctx) error {
+	ctx := c.UserContext()
+	p, origin := identity.FromContext(ctx), identity.OriginFrom(ctx)
+	if err := h.videos.Room(ctx, p.AccountID, p.Quotas, origin); err != nil {
+		return err // 403 goes before 400
+	}
+	var body struct {
+		Title      httpapi.Optional[string]   `json:"title"`
+		Tags       httpapi.Optional[[]string] `json:"tags"`
+		ExternalID httpapi.Optional[string]   `json:"externalId"`
+		Privacy    *string                    `json:"privacy"`
+		Password   *string                    `json:"password"`
+		ExpiresAt  *float64                   `json:"expiresAt"`
+	}
+	fields, err := httpapi.Decode(c, &body)
+	if err != nil {
+		return err
+	}
+	draft := video.Draft{
+		Title: given(body.Title), Tags: body.Tags.Value, ExternalID: given(body.ExternalID),
+		Rule: video.Rule{Privacy: body.Privacy, Password: body.Password, ExpiresAt: milliseconds(body.ExpiresAt)},
+	}
+	if fields.Bad("privacy") {
+		draft.Privacy = new(string) // unknown: what depends on it is not checked
+	}
+	checked, bad := draft.Check(origin.At)
+	fields.Add(bad...)
+	if err := fields.Err(); err != nil {
+		return err
+	}
+	v, err := h.videos.Create(ctx, video.NewVideo{Account: p.AccountID, Limits: p.Quotas, Draft: checked, Origin: origin})
+	if err != nil {
+		return err
+	}
+	return httpapi.Created(c, "/api/v1/videos/"+string(v.ID), h.shown.created(v, fields.Unknown))
+}
+
+func (h public) get(c *fiber.Ctx) error {
+	v, err := h.videos.Get(c.UserContext(), account(c), id(c))
+	if err != nil {
+		return err
+	}
+	// Views and progress are shown and have no revision of their own.
+	if httpapi.NotModified(c, httpapi.VariantETag(v.Rev, fmt.Sprintf("%d-%d", v.Views, v.Progress))) {
+		return nil
+	}
+	return httpapi.JSON(c, fiber.StatusOK, h.shown.full(v))
+}
+
+func (h public) update(c *fiber.Ctx) error {
+	if _, err := h.videos.Owned(c.UserContext(), account(c), id(c)); err != nil {
+		return err // 404 goes before 400
+	}
+	var body struct {
+		Title       httpapi.Optional[string]   `json:"title"`
+		Description httpapi.Optional[string]   `json:"description"`
+		Tags        httpapi.Optional[[]string] `json:"tags"`
+		ExternalID  httpapi.Optional[string]   `json:"externalId"`
+	}
+	fields, err := httpapi.Decode(c, &body)
+	if err != nil {
+		return err
+	}
+	patch := video.Patch{Title: changeOf(body.Title), Description: changeOf(body.Description), ExternalID: changeOf(body.ExternalID)}
+	if body.Tags.Set {
+		patch.Tags = &body.Tags.Value
+	}
+	patch, bad := patch.Check()
+	fields.Add(bad...)
+	if body.ExternalID.Set && !body.ExternalID.Null && body.ExternalID.Value == "" && !fields.Bad("externalId") {
+		fields.Add(label.ExternalID("externalId", "")...)
+	}
+	if err := fields.Err(); err != nil {
+		return err
+	}
+	v, err := h.videos.Change(c.UserContext(), account(c), id(c), httpapi.IfMatch(c), patch)
+	if err != nil {
+		return err
+	}
+	return succeeded(c, v, fields.Unknown)
+}
+
+func (h public) remove(c *fiber.Ctx) error {
+	if err := h.videos.Delete(c.UserContext(), account(c), id(c), httpapi.IfMatch(c)); err != nil {
+		return err
+	}
+	return httpapi.NoContent(c)
+}
+
+func (h public) access(c *fiber.Ctx) error {
+	v, err := h.videos.Owned(c.UserContext(), account(c), id(c))
+	if err != nil {
+		return err
+	}
+	c.Set(fiber.HeaderETag, httpapi.ETag(v.Rev))
+	return httpapi.JSON(c, fiber.StatusOK, accessOf(v, nil))
+}
+
+func (h public) setAccess(c *fiber.Ctx) error {
+	ctx := c.UserContext()
+	present, err := h.videos.Owned(ctx, account(c), id(c))
+	if err != nil {
+		return err // 404 goes before 400
+	}
+	var body struct {
+		Privacy       *string                    `json:"privacy"`
+		Password      *string                    `json:"password"`
+		ExpiresAt     *float64                   `json:"expiresAt"`
+		AllowDownload *bool                      `json:"allowDownload"`
+		EmbedOrigins  httpapi.Optional[[]string] `json:"embedOrigins"`
+	}
+	fields, err := httpapi.Decode(c, &body)
+	if err != nil {
+		return err
+	}
+	rule := video.Rule{
+		Privacy: body.Privacy, Password: body.Password, ExpiresAt: milliseconds(body.ExpiresAt),
+		AllowDownload: body.AllowDownload, EmbedOrigins: body.EmbedOrigins.Value,
+	}
+	judged := rule
+	if fields.Bad("privacy") {
+		judged.Privacy = new(string) // unknown: what depends on it is not checked
+	}
+	_, bad := judged.Check(present, h.videos.Now())
+	for _, d := range bad {
+		if !fields.Bad(d.Field) {
+			fields.Add(d)
+		}
+	}
+	if err := fields.Err(); err != nil {
+		return err
+	}
+	v, err := h.videos.SetAccess(ctx, account(c), id(c), httpapi.IfMatch(c), rule)
+	if err != nil {
+		return err
+	}
+	c.Set(fiber.HeaderETag, httpapi.ETag(v.Rev))
+	return httpapi.JSON(c, fiber.StatusOK, accessOf(v, fields.Unknown))
+}
+
+func (h public) setThumbnail(c *fiber.Ctx) error {
+	if _, err := h.videos.Owned(c.UserContext(), account(c), id(c)); err != nil {
+		return err // 404 goes before 400
+	}
+	var body struct {
+		Time httpapi.Optional[float64] `json:"time"`
+	}
+	fields, err := httpapi.Decode(c, &body)
+	if err != nil {
+		return err
+	}
+	if err := fields.Err(); err != nil {
+		return err
+	}
+	seconds := &body.Time.Value
+	if body.Time.Null {
+		seconds = nil
+	}
+	v, err := h.videos.SetThumbnail(c.UserContext(), account(c), id(c), httpapi.IfMatch(c), seconds)
+	if err != nil {
+		return err
+	}
+	return succeeded(c, v, fields.Unknown)
+}
+
+// succeeded is the answer to a change.
+func succeeded(c *fiber.Ctx, v *video.Video, ignored []string) error {
+	c.Set(fiber.HeaderETag, httpapi.ETag(v.Rev))
+	return httpapi.JSON(c, fiber.StatusOK, struct {
+		Success       bool     `json:"success"`
+		IgnoredFields []string `json:"ignoredFields,omitempty"`
+	}{true, ignored})
+}
+
+func account(c *fiber.Ctx) string { return identity.FromContext(c.UserContext()).AccountID }
+
+func id(c *fiber.Ctx) video.ID { return video.ID(c.Params("id")) }
+
+// given is a field's value; nil when it is absent or null, which for a new record
+// are the same.
+func given(o httpapi.Optional[string]) *string {
+	if !o.Set || o.Null {
+		return nil
+	}
+	return &o.Value
+}
+
+func changeOf(o httpapi.Optional[string]) video.Change {
+	return video.Change{Set: o.Set, Value: o.Value}
+}
+
+// milliseconds reads a whole JSON number, written in any way; what is too large
+// to be a time stays too large.
+func milliseconds(f *float64) *int64 {
+	if f == nil {
+		return nil
+	}
+	n := int64(math.MaxInt64)
+	if *f < math.MaxInt64 {
+		n = int64(math.Max(*f, math.MinInt64))
+	}
+	return &n
+}

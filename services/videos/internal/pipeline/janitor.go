@@ -1,0 +1,207 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/objectstore"
+	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/services/videos/internal/video"
+)
+
+// janitorTick is how often a replica offers to search storage.
+const janitorTick = 10 * time.Minute
+
+// RunJanitor searches all of storage for orphans until ctx ends. It is for what
+// no record tells of: objects of videos that are gone. What a video itself leaves
+// behind is removed when the video is due ([Pipeline.Sweep]).
+func (p *Pipeline) RunJanitor(ctx context.Context) error {
+	every := time.NewTicker(min(janitorTick, p.o.JanitorEvery))
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-every.C:
+			if p.o.Mine(ctx, "videos-janitor", p.o.JanitorEvery*9/10) {
+				p.report(ctx, "janitor", p.Tidy(ctx))
+			}
+		}
+	}
+}
+
+// Tidy goes through storage once and removes what no video refers to. It reads an
+// object's video after it has seen the object, so what a worker publishes
+// meanwhile is never an orphan.
+func (p *Pipeline) Tidy(ctx context.Context) error {
+	return errors.Join(
+		p.tidy(ctx, "videos/", p.mediaOrphan),
+		p.tidy(ctx, "uploads/", p.uploadOrphan),
+	)
+}
+
+// tidyVideo removes the orphans of one video: media that was replaced, sources
+// that have been of no use for long.
+func (p *Pipeline) tidyVideo(ctx context.Context, id video.ID) error {
+	var errs []error
+	for prefix, orphan := range map[string]orphanFunc{
+		transcode.VideoPrefix(string(id)): p.mediaOrphan, video.UploadPrefix(id): p.uploadOrphan,
+	} {
+		objects, err := collect(p.o.Bucket.List(ctx, prefix))
+		if err != nil {
+			return err
+		}
+		errs = append(errs, p.tidyBatch(ctx, map[video.ID][]objectstore.Object{id: objects}, orphan))
+	}
+	return errors.Join(errs...)
+}
+
+func collect(list iter.Seq2[objectstore.Object, error]) (objects []objectstore.Object, err error) {
+	for o, err := range list {
+		if err != nil {
+			return nil, err
+		}
+		objects = append(objects, o)
+	}
+	return objects, nil
+}
+
+// strayGrace is how long an object that no job wrote may be there before its
+// video names it: a caption file, or a picture that is being taken.
+const strayGrace = time.Hour
+
+type orphanFunc func(v *video.Video, keep map[string]bool, o objectstore.Object) bool
+
+// mediaOrphan judges what was made for a video. Three things are needed although
+// the record does not name them: everything that a job which may still run has
+// written, finished parts included, since whoever takes the job over relies on
+// them; media that was replaced, as long as an address of it may be valid; and
+// what was written so recently that its video may not name it yet.
+func (p *Pipeline) mediaOrphan(v *video.Video, keep map[string]bool, o objectstore.Object) bool {
+	if v == nil {
+		return true
+	}
+	now := p.o.Now()
+	generation, _, made := transcode.ParsePrefix(string(v.ID), o.Name)
+	switch {
+	case keep[o.Name]:
+		return false
+	case !made:
+		return now.Sub(o.Created) > strayGrace
+	case generation != v.Source.Generation:
+		return true
+	case v.InWork():
+		return false
+	}
+	return v.Status != video.Ready || !now.Before(v.DecidedAt().Add(p.o.Plan.Replaced))
+}
+
+// uploadOrphan judges a source: one that was refused is of no use at once, one
+// whose video is decided after the retention.
+func (p *Pipeline) uploadOrphan(v *video.Video, _ map[string]bool, o objectstore.Object) bool {
+	if v == nil {
+		return true
+	}
+	refused := v.Status == video.Failed && v.Source.JobID == "" && o.Generation == v.Source.Generation
+	decided := v.Status == video.Failed || v.Status == video.Ready && !v.InWork()
+	now, keep := p.o.Now(), p.o.Plan.Retention
+	return refused || decided && keep > 0 && now.Sub(v.DecidedAt()) >= keep && now.Sub(o.Created) >= keep
+}
+
+func (p *Pipeline) tidy(ctx context.Context, prefix string, orphan orphanFunc) error {
+	batch := map[video.ID][]objectstore.Object{}
+	flush := func() error {
+		defer clear(batch)
+		return p.tidyBatch(ctx, batch, orphan)
+	}
+	var errs []error
+	for o, err := range p.o.Bucket.List(ctx, prefix) {
+		if err != nil {
+			return errors.Join(append(errs, err)...)
+		}
+		id, ok := videoOf(prefix, o.Name)
+		if !ok {
+			continue
+		}
+		if len(batch) == 100 && batch[id] == nil {
+			errs = append(errs, flush())
+		}
+		batch[id] = append(batch[id], o)
+	}
+	return errors.Join(append(errs, flush())...)
+}
+
+func (p *Pipeline) tidyBatch(ctx context.Context, batch map[video.ID][]objectstore.Object, orphan orphanFunc) error {
+	ids := make([]video.ID, 0, len(batch))
+	for id := range batch {
+		ids = append(ids, id)
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	known, err := p.o.Store.Known(ctx, ids)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for id, objects := range batch {
+		keep, err := named(known[id])
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		for _, o := range objects {
+			if orphan(known[id], keep, o) {
+				p.o.Log.InfoContext(ctx, "orphan removed", "object", o.Name)
+				errs = append(errs, gone(p.o.Bucket.Delete(ctx, o.Name, o.Generation)))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// gone takes an object that is not there for one that was removed.
+func gone(err error) error {
+	if errors.Is(err, objectstore.ErrNotFound) || apierr.CodeOf(err) == apierr.VideoNotFound {
+		return nil
+	}
+	return err
+}
+
+// named lists the objects that v refers to.
+func named(v *video.Video) (map[string]bool, error) {
+	keep := map[string]bool{}
+	if v == nil {
+		return keep, nil
+	}
+	for _, c := range v.Captions {
+		keep[c.Object] = true
+	}
+	if v.Still != nil {
+		keep[v.Still.Object] = true
+	}
+	if v.Media == nil {
+		return keep, nil
+	}
+	o, err := transcode.UnmarshalOutcome(v.Media.Outcome)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range o.Objects() {
+		keep[name] = true
+	}
+	return keep, nil
+}
+
+func videoOf(prefix, object string) (video.ID, bool) {
+	rest := object[len(prefix):]
+	for i := range len(rest) {
+		if rest[i] == '/' && i > 0 {
+			return video.ID(rest[:i]), true
+		}
+	}
+	return "", false
+}

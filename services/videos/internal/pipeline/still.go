@@ -1,0 +1,81 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/services/videos/internal/video"
+)
+
+// stillPatience is how long a caller waits for a picture, which takes a second
+// when a worker is free.
+const stillPatience = 4 * time.Second
+
+// TakeStill has a worker take the picture that v asks for, and waits a moment for
+// it. Whatever fails here is made good by the sweep, which comes back to v.
+func (p *Pipeline) TakeStill(ctx context.Context, v *video.Video) (*video.Video, error) {
+	if err := p.startStill(ctx, v); err != nil {
+		return v, err
+	}
+	for end := time.Now().Add(stillPatience); time.Now().Before(end); {
+		select {
+		case <-ctx.Done():
+			return v, nil
+		case <-time.After(150 * time.Millisecond):
+		}
+		seen, err := p.applyStill(ctx, v)
+		if err != nil || seen.Still == nil || seen.Still.JobID == "" {
+			return seen, nil
+		}
+	}
+	return v, nil
+}
+
+// startStill makes sure that the job exists. It reads the tallest rendition,
+// which is ours and has a picture at every time of the video.
+func (p *Pipeline) startStill(ctx context.Context, v *video.Video) error {
+	whole, err := p.o.Store.Get(ctx, v.ID)
+	if err != nil {
+		return err
+	}
+	if whole.Still == nil || whole.Still.JobID == "" || whole.Media == nil {
+		return nil
+	}
+	o, err := transcode.UnmarshalOutcome(whole.Media.Outcome)
+	if err != nil || o == nil || len(o.Renditions) == 0 {
+		return err
+	}
+	from := o.Renditions[0]
+	return p.startJob(ctx, transcode.Job{
+		ID: whole.Still.JobID, AccountID: whole.AccountID, VideoID: string(v.ID), Object: from.Object, Size: from.Size, Still: &transcode.Still{At: whole.Still.Time},
+	})
+}
+
+// applyStill takes over the picture that a job has taken.
+func (p *Pipeline) applyStill(ctx context.Context, v *video.Video) (*video.Video, error) {
+	job, err := p.o.Jobs.Get(ctx, v.Still.JobID)
+	if errors.Is(err, transcode.ErrNotFound) {
+		return v, p.startStill(ctx, v)
+	}
+	if err != nil || !job.State.Final() {
+		return v, err
+	}
+	former := ""
+	after, changed, err := p.move(ctx, v.ID, func(v *video.Video) error {
+		if job.Outcome == nil || job.Outcome.Poster == "" {
+			return v.FailStill(job.ID, p.o.Now())
+		}
+		former = v.Still.Object
+		return v.TakeStill(job.ID, job.Outcome.Poster, p.o.Now())
+	})
+	if err != nil {
+		return orOld(after, v), err
+	}
+	if changed {
+		// The former picture is left to the janitor: a page may still show it.
+		p.o.Log.InfoContext(ctx, "picture taken", "video", v.ID, "replaced", former != "")
+	}
+	return after, p.o.Jobs.Delete(ctx, job.ID)
+}

@@ -1,0 +1,200 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/services/videos/internal/video"
+)
+
+// oldEvery is how many sweeps go by between two looks for records of older
+// releases; it costs two reads where there are none.
+const oldEvery = 6
+
+// Run sweeps until ctx ends.
+func (p *Pipeline) Run(ctx context.Context) error {
+	every := time.NewTicker(p.o.SweepEvery)
+	defer every.Stop()
+	for n := 0; ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.kick:
+			p.report(ctx, "purge", p.PurgeDue(ctx))
+		case <-every.C:
+			if !p.o.Mine(ctx, "videos-sweep", p.o.SweepEvery*9/10) {
+				continue
+			}
+			p.report(ctx, "sweep", p.Sweep(ctx))
+			if n%oldEvery == 0 {
+				p.report(ctx, "sweep of old records", p.sweepOld(ctx))
+			}
+			n++
+			if p.o.Queue != nil {
+				p.report(ctx, "sweep of jobs", p.o.Queue.Sweep(ctx))
+			}
+			p.report(ctx, "erasure", p.EraseDue(ctx))
+			p.report(ctx, "purge", p.PurgeDue(ctx))
+		}
+	}
+}
+
+// RunHints applies what workers hint at until ctx ends. A hint that is lost on
+// the way, or whose video cannot be read just now, leaves the video to the sweep.
+func (p *Pipeline) RunHints(ctx context.Context) error {
+	if p.o.Hints == nil {
+		return nil
+	}
+	away := false
+	for ctx.Err() == nil {
+		hinted, jobID, err := p.o.Hints.Next(ctx)
+		switch {
+		case err != nil:
+			if !away && ctx.Err() == nil {
+				p.o.Log.WarnContext(ctx, "no hints from the workers; outcomes are found by sweeping", "error", err)
+			}
+			away = true
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Second):
+			}
+			continue
+		case jobID != "":
+			p.report(hinted, "hint", p.Hinted(hinted, jobID))
+		}
+		away = false
+	}
+	return nil
+}
+
+// Hinted applies what has become of a job, if its video still waits for that.
+func (p *Pipeline) Hinted(ctx context.Context, jobID string) error {
+	v, err := p.o.Store.Get(ctx, video.ID(transcode.VideoOf(jobID)))
+	switch {
+	case apierr.CodeOf(err) == apierr.VideoNotFound:
+		return nil
+	case err != nil:
+		return err
+	case v.Still != nil && v.Still.JobID == jobID:
+		_, err = p.applyStill(ctx, v)
+		return err
+	case v.Source.JobID != jobID:
+		return nil
+	}
+	_, err = p.advance(ctx, v)
+	return err
+}
+
+func (p *Pipeline) report(ctx context.Context, what string, err error) {
+	if err != nil && ctx.Err() == nil {
+		p.o.Log.WarnContext(ctx, what+" did not end well; the next one goes on", "error", err)
+	}
+}
+
+// Sweep looks once at every video that is due. Errors of single videos do not
+// keep it from the others.
+func (p *Pipeline) Sweep(ctx context.Context) error {
+	due, err := p.o.Store.Due(ctx)
+	p.measure.due(ctx, due)
+	return errors.Join(err, p.each(ctx, due, p.visit))
+}
+
+// visit does what v is due for and puts it off if nothing came of it.
+func (p *Pipeline) visit(ctx context.Context, v *video.Video) error {
+	due, tidy := v.DueAt, !v.InWork() && !v.AwaitsUpload()
+	after, err := p.advance(ctx, v)
+	if err == nil && tidy {
+		err = p.tidyVideo(ctx, v.ID)
+	}
+	if apierr.CodeOf(err) == apierr.VideoNotFound {
+		return nil // deleted meanwhile
+	}
+	if after == nil || !after.DueAt.Equal(due) {
+		return err // somebody changed it, and set when it is due
+	}
+	// What failed is put off as well, by the same growing pauses: it must not keep
+	// others from being seen.
+	v.Schedule(p.o.Plan, p.o.Now())
+	if err != nil && v.DueAt.IsZero() {
+		v.DueAt = p.o.Now().Add(time.Hour)
+	}
+	return errors.Join(err, p.o.Store.PutOff(ctx, v))
+}
+
+// sweepOld gives records of older releases a due time.
+func (p *Pipeline) sweepOld(ctx context.Context) error {
+	old, err := p.o.Store.DueOfOld(ctx)
+	return errors.Join(err, p.each(ctx, old, func(ctx context.Context, v *video.Video) error { return p.rewrite(ctx, v.ID) }))
+}
+
+// rewrite stores a record in the form of this release.
+func (p *Pipeline) rewrite(ctx context.Context, id video.ID) error {
+	_, _, err := p.move(ctx, id, func(*video.Video) error { return nil })
+	if apierr.CodeOf(err) == apierr.VideoNotFound {
+		return nil
+	}
+	return err
+}
+
+// backfillPause is between two pages of the back-fill, so that it runs beside
+// traffic: 300 records a second at most.
+const backfillPause = time.Second
+
+// RunBackfill brings records of older releases into today's form, so that filters
+// find them, until none is left or ctx ends.
+func (p *Pipeline) RunBackfill(ctx context.Context) error {
+	for pause := backfillPause; ctx.Err() == nil; {
+		if p.o.Mine(ctx, "videos-backfill", pause*9/10) {
+			more, err := p.o.Store.Backfill(ctx, p.rewrite)
+			p.report(ctx, "back-fill", err)
+			pause = backfillPause
+			if !more || err != nil {
+				pause = max(10*time.Second, p.o.SweepEvery)
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+	return nil
+}
+
+func (p *Pipeline) each(ctx context.Context, vs []*video.Video, do func(context.Context, *video.Video) error) error {
+	var mu sync.Mutex
+	var first error
+	failures := 0
+	g := new(errgroup.Group)
+	g.SetLimit(8)
+	for _, v := range vs {
+		g.Go(func() error {
+			if ctx.Err() != nil {
+				return nil
+			}
+			mu.Lock()
+			hopeless := failures >= 8 // storage or the database is down; no need to hear it from each video
+			mu.Unlock()
+			if hopeless {
+				return nil
+			}
+			err := do(ctx, v)
+			if err == nil {
+				return nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if failures++; first == nil {
+				first = fmt.Errorf("video %s: %w", v.ID, err)
+			}
+			return nil
+		})
+	}
+	return errors.Join(g.Wait(), first)
+}

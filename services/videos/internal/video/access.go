@@ -1,0 +1,150 @@
+package video
+
+import (
+	"net/netip"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+)
+
+// Rule is what a caller says about who may watch. A nil field was not given.
+type Rule struct {
+	Privacy       *string
+	Password      *string
+	ExpiresAt     *int64 // ms
+	AllowDownload *bool
+	EmbedOrigins  []string
+}
+
+// Access is a rule that holds together.
+type Access struct {
+	Privacy      Privacy
+	Password     string    // with Password only; to be hashed, never kept; "" keeps the present one
+	ExpiresAt    time.Time // with Expiring only
+	NoDownload   bool
+	EmbedOrigins []string
+}
+
+// MaxEmbedOrigins bounds the sites that may frame a video.
+const MaxEmbedOrigins = 20
+
+// Check validates a rule and reports everything wrong with it at once. A
+// password or an expiry that the privacy would ignore is refused: the caller
+// would believe the video is protected when it is not.
+//
+// With a present video, the rule that its owner was shown can be sent back: a password
+// may be left out where the video has one, and the present expiry may be kept
+// even when it has passed.
+func (r Rule) Check(present *Video, now time.Time) (Access, []apierr.Detail) {
+	var bad []apierr.Detail
+	a := Access{Privacy: Public, NoDownload: r.AllowDownload != nil && !*r.AllowDownload}
+	known := true
+	if r.Privacy != nil {
+		a.Privacy = Privacy(*r.Privacy)
+		if known = slices.Contains(Privacies(), a.Privacy); !known {
+			bad = append(bad, apierr.Detail{Field: "privacy", Code: apierr.InvalidValue, Message: "must be one of public, unlisted, password, expiring"})
+		}
+	}
+
+	keeps := present != nil && present.Privacy == Password && present.PasswordHash != ""
+	switch {
+	case r.Password == nil && a.Privacy == Password && !keeps:
+		bad = append(bad, apierr.Detail{Field: "password", Code: apierr.Required, Message: "is required when privacy is password"})
+	case r.Password != nil && known && a.Privacy != Password:
+		bad = append(bad, apierr.Detail{Field: "password", Code: apierr.NotAllowed, Message: "protects nothing unless privacy is password"})
+	case r.Password != nil && *r.Password == "":
+		bad = append(bad, apierr.Detail{Field: "password", Code: apierr.TooShort, Message: "must not be empty", Min: 1})
+	case r.Password != nil:
+		a.Password = *r.Password
+		bad = append(bad, checkText("password", a.Password, MaxPassword)...)
+	}
+
+	kept := present != nil && r.ExpiresAt != nil && !present.ExpiresAt.IsZero() && present.ExpiresAt.UnixMilli() == *r.ExpiresAt
+	switch {
+	case r.ExpiresAt == nil && a.Privacy == Expiring:
+		bad = append(bad, apierr.Detail{Field: "expiresAt", Code: apierr.Required, Message: "is required when privacy is expiring"})
+	case r.ExpiresAt != nil && known && a.Privacy != Expiring:
+		bad = append(bad, apierr.Detail{Field: "expiresAt", Code: apierr.NotAllowed, Message: "ends nothing unless privacy is expiring"})
+	case r.ExpiresAt != nil && !kept && (*r.ExpiresAt <= now.UnixMilli() || *r.ExpiresAt > maxTime):
+		bad = append(bad, apierr.Detail{Field: "expiresAt", Code: apierr.OutOfRange, Message: "must be a time in the future, in milliseconds", Min: now.UnixMilli() + 1, Max: maxTime})
+	case r.ExpiresAt != nil:
+		a.ExpiresAt = time.UnixMilli(*r.ExpiresAt).UTC()
+	}
+
+	origins, details := embedOrigins(r.EmbedOrigins)
+	a.EmbedOrigins = origins
+	if bad = append(bad, details...); len(bad) > 0 {
+		return Access{}, bad
+	}
+	return a, nil
+}
+
+func embedOrigins(given []string) (origins []string, bad []apierr.Detail) {
+	if len(given) > MaxEmbedOrigins {
+		return nil, []apierr.Detail{{Field: "embedOrigins", Code: apierr.TooLong, Message: "Use at most 20 origins.", Max: MaxEmbedOrigins}}
+	}
+	for i, text := range given {
+		origin, ok := parseOrigin(text)
+		if !ok {
+			bad = append(bad, apierr.Detail{Field: "embedOrigins." + strconv.Itoa(i), Code: apierr.InvalidFormat, Message: "must be an origin such as https://www.example.com, without a path"})
+		} else if !slices.Contains(origins, origin) {
+			origins = append(origins, origin)
+		}
+	}
+	return origins, bad
+}
+
+var hostName = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*$`)
+
+// parseOrigin accepts exactly what a browser calls an origin, in lower case. The
+// text ends up in a Content-Security-Policy, where a space or a semicolon would
+// begin something else.
+func parseOrigin(text string) (string, bool) {
+	if len(text) > 300 {
+		return "", false
+	}
+	u, err := url.Parse(strings.ToLower(text))
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.ForceQuery || strings.Contains(text, "#") {
+		return "", false
+	}
+	host := u.Hostname()
+	if a, err := netip.ParseAddr(host); err == nil && a.Zone() == "" && a.Is6() {
+		host = "[" + host + "]"
+	} else if len(host) > 253 || !hostName.MatchString(host) {
+		return "", false
+	}
+	switch port := u.Port(); {
+	case port == "" && strings.HasSuffix(u.Host, ":"):
+		return "", false
+	case port == "" || u.Scheme == "https" && port == "443" || u.Scheme == "http" && port == "80":
+		return u.Scheme + "://" + host, true
+	default:
+		n, err := strconv.Atoi(port)
+		return u.Scheme + "://" + host + ":" + strconv.Itoa(n), err == nil && n >= 1 && n <= 65535
+	}
+}
+
+// SetAccess replaces the whole rule and moves [Video.Access] on, which ends every
+// permission given out under the old rule. hash is the new password's; "" keeps
+// the present one. A rule that changes nothing is left alone, and SetAccess
+// reports false.
+func (v *Video) SetAccess(a Access, hash string, now time.Time) bool {
+	if a.Privacy != Password {
+		hash = ""
+	} else if hash == "" {
+		hash = v.PasswordHash
+	}
+	same := v.Privacy == a.Privacy && v.PasswordHash == hash && v.ExpiresAt.Equal(a.ExpiresAt) && v.NoDownload == a.NoDownload && slices.Equal(v.EmbedOrigins, a.EmbedOrigins)
+	if same {
+		return false
+	}
+	v.Privacy, v.PasswordHash, v.ExpiresAt, v.NoDownload, v.EmbedOrigins = a.Privacy, hash, a.ExpiresAt, a.NoDownload, a.EmbedOrigins
+	v.Access++
+	v.UpdatedAt = now
+	return true
+}

@@ -1,0 +1,87 @@
+package video
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/tenant"
+)
+
+// SetState puts an account's videos into a state; see [tenant.Holder]. It returns
+// once every replica answers by it, with Redis or without.
+func (s *Service) SetState(ctx context.Context, account string, standing tenant.Standing) error {
+	if err := s.o.Store.SetStanding(ctx, account, standing); err != nil {
+		return err
+	}
+	if standing.State == tenant.Deleting {
+		s.o.Pipeline.Purge()
+	}
+	return s.standings.settle(ctx)
+}
+
+// Erased reports whether nothing of a deleting account is left but a tombstone.
+func (s *Service) Erased(ctx context.Context, account string) (bool, error) {
+	standing, err := s.o.Store.Standing(ctx, account)
+	if err != nil || standing.State != tenant.Deleting {
+		return false, err
+	}
+	remains, err := s.o.Store.Remains(ctx, account)
+	return !remains && err == nil, err
+}
+
+// Usage counts an account's videos and what they take in storage.
+func (s *Service) Usage(ctx context.Context, account string) (tenant.Usage, error) {
+	u, err := s.o.Store.Usage(ctx, account)
+	return tenant.Usage{Videos: u.Videos, StoredBytes: u.StoredBytes}, err
+}
+
+// TakeDown stops a video from being shown. Every page and playlist reads the
+// record, so it holds on every replica once it is stored. A slug is never used for
+// another video, so deleting the video does not lift it.
+func (s *Service) TakeDown(ctx context.Context, o tenant.Order) (tenant.Takedown, error) {
+	id := ID(o.Target.ID)
+	if o.Target.URL != "" {
+		slug, ok := s.o.Addresses.Slug(o.Target.URL)
+		if !ok {
+			return tenant.Takedown{}, NotFound()
+		}
+		v, err := s.o.Store.BySlug(ctx, slug)
+		if err != nil {
+			return tenant.Takedown{}, err
+		}
+		id = v.ID
+	} else if !strings.HasPrefix(o.Target.ID, "vid_") {
+		return tenant.Takedown{}, NotFound()
+	}
+	v, err := s.o.Store.Update(ctx, id, func(v *Video) error {
+		if v.TakenDown != nil {
+			return ErrUnchanged
+		}
+		v.TakenDown = &Takedown{ID: o.ID, Reason: o.Reason, At: o.At.UTC().Truncate(time.Millisecond)}
+		v.UpdatedAt = s.o.Now()
+		return nil
+	})
+	if err != nil {
+		return tenant.Takedown{}, err
+	}
+	return tenant.Takedown{
+		ID: v.TakenDown.ID, Kind: tenant.KindVideo, RecordID: string(v.ID), AccountID: v.AccountID,
+		URL: s.o.Addresses.Page(v.Slug), Reason: v.TakenDown.Reason, At: v.TakenDown.At,
+	}, nil
+}
+
+// Lift ends a takedown, and only that one.
+func (s *Service) Lift(ctx context.Context, t tenant.Takedown) error {
+	_, err := s.o.Store.Update(ctx, ID(t.RecordID), func(v *Video) error {
+		if v.TakenDown == nil || v.TakenDown.ID != t.ID {
+			return ErrUnchanged
+		}
+		v.TakenDown, v.UpdatedAt = nil, s.o.Now()
+		return nil
+	})
+	if IsNotFound(err) {
+		return nil // deleted meanwhile: nothing is left to lift
+	}
+	return err
+}

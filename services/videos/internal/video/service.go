@@ -1,0 +1,594 @@
+package video
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/label"
+	"github.com/linkreel/linkreel/libs/objectstore"
+	"github.com/linkreel/linkreel/libs/search"
+	"github.com/linkreel/linkreel/libs/tenant"
+)
+
+// Store remembers videos, and what was decided about their accounts.
+type Store interface {
+	// Create stores a video, or finds that the very same was stored before. It
+	// answers ErrSlugTaken, which asks for another slug, EXTERNAL_ID_TAKEN, and
+	// QUOTA_EXCEEDED when the account has as many videos as limits allow.
+	Create(ctx context.Context, v *Video, limits identity.Quotas) (*Video, error)
+	// Get finds a video, whosever it is; NotFound when there is none.
+	Get(ctx context.Context, id ID) (*Video, error)
+	// BySlug finds the video of a share address.
+	BySlug(ctx context.Context, slug Slug) (*Video, error)
+	// List gives an account's videos, newest first, as summaries: what only a
+	// single video's page or player needs is left out. next is nil on the last page.
+	List(ctx context.Context, account string, f Filter, after *Position, limit int) (found []*Video, next *Position, err error)
+	// Usage counts what an account has.
+	Usage(ctx context.Context, account string) (Usage, error)
+	// Update changes a video in a transaction. fn decides on the video as it is and
+	// may run several times; its error ends the update and is returned, except for
+	// ErrUnchanged, which is a success without a write. Rev moves on when UpdatedAt
+	// does.
+	Update(ctx context.Context, id ID, fn func(*Video) error) (*Video, error)
+	// Delete removes a video and leaves the task of removing what storage has of it.
+	// fn decides on the video as it is. Once Delete has answered, the video is not
+	// there for anybody.
+	Delete(ctx context.Context, id ID, fn func(*Video) error) error
+
+	// Standing is what was decided about an account; the zero value for one that
+	// nothing was decided about.
+	Standing(ctx context.Context, account string) (tenant.Standing, error)
+	// SetStanding keeps a decision, unless a later one is known.
+	SetStanding(ctx context.Context, account string, s tenant.Standing) error
+	// Remains reports whether there is anything left of an account but its tombstone.
+	Remains(ctx context.Context, account string) (bool, error)
+}
+
+// Bucket makes addresses to send files to, and keeps caption files.
+type Bucket interface {
+	SignPut(ctx context.Context, object string, ttl time.Duration) (string, time.Time, error)
+	StartResumable(ctx context.Context, object string) (string, error)
+	Upload(ctx context.Context, object string, r io.Reader, o objectstore.UploadOptions) (objectstore.Object, error)
+	Delete(ctx context.Context, object string, generation int64) error
+}
+
+// Pipeline is what happens to videos by itself.
+type Pipeline interface {
+	// Refresh picks up a finished upload or transcode before the video is
+	// returned; it never fails.
+	Refresh(ctx context.Context, v *Video) *Video
+	// TakeStill has a worker take the picture that v asks for, and waits a moment
+	// for it. The picture of a worker who takes longer shows later.
+	TakeStill(ctx context.Context, v *Video) (*Video, error)
+	// Purge says that a deletion was committed and objects wait for removal.
+	Purge()
+}
+
+// Options are what a service works with.
+type Options struct {
+	Store     Store
+	Bucket    Bucket
+	Pipeline  Pipeline
+	Passwords *Passwords
+	Keys      *Keyring
+	Addresses Addresses
+	Plan      Plan
+	Now       func() time.Time
+	Log       *slog.Logger
+
+	UploadTTL time.Duration // life of an upload address
+	OwnerTTL  time.Duration // life of the owner's playback and download addresses
+}
+
+// Service is what the API and the share pages call.
+type Service struct {
+	o         Options
+	standings *standings
+}
+
+// NewService makes a service.
+func NewService(o Options) *Service {
+	return &Service{o: o, standings: newStandings(o.Store.Standing)}
+}
+
+// Usage is how much an account has.
+type Usage struct {
+	Videos      int
+	StoredBytes int64
+}
+
+// Filter narrows a list; its zero value narrows nothing.
+type Filter struct {
+	Query      search.Query
+	Tags       []string // all must be there; see [label.Key]
+	Status     Status
+	Privacy    Privacy
+	ExternalID string
+}
+
+// Empty reports whether f narrows nothing.
+func (f Filter) Empty() bool {
+	return len(f.Query.Words()) == 0 && len(f.Tags) == 0 && f.Status == "" && f.Privacy == "" && f.ExternalID == ""
+}
+
+// Matches reports whether f lets v through.
+func (f Filter) Matches(v *Video) bool {
+	if f.Status != "" && v.Status != f.Status || f.Privacy != "" && v.Privacy != f.Privacy || f.ExternalID != "" && v.ExternalID != f.ExternalID {
+		return false
+	}
+	have := map[string]bool{}
+	for _, t := range v.Tags {
+		have[label.Key(t)] = true
+	}
+	for _, t := range f.Tags {
+		if !have[label.Key(t)] {
+			return false
+		}
+	}
+	return f.Query.Matches(v.Words())
+}
+
+// Words are what a search finds a video by.
+func (v *Video) Words() []string {
+	return search.Words(append([]string{string(v.Slug), v.Title, v.Description}, v.Tags...)...)
+}
+
+// Position is a place in an account's list, just after a video.
+type Position struct {
+	Created time.Time
+	ID      ID
+}
+
+// List gives an account's videos, newest first, with the cursor of the next page;
+// "" on the last one.
+func (s *Service) List(ctx context.Context, account string, f Filter, cursor string, limit int) ([]*Video, string, error) {
+	var after *Position
+	if cursor != "" {
+		p, ok := s.o.Keys.Position(account, cursor)
+		if !ok {
+			return nil, "", apierr.New(apierr.InvalidCursor, "This cursor was not given by a list of videos. Start without one.")
+		}
+		after = &p
+	}
+	found, next, err := s.o.Store.List(ctx, account, f, after, limit)
+	if err != nil || next == nil {
+		return found, "", err
+	}
+	return found, s.o.Keys.Cursor(account, *next), nil
+}
+
+// Each hands all of an account's videos to fn, newest first, as summaries and a
+// page at a time.
+func (s *Service) Each(ctx context.Context, account string, page int, fn func(*Video) error) error {
+	var after *Position
+	for {
+		found, next, err := s.o.Store.List(ctx, account, Filter{}, after, page)
+		if err != nil {
+			return err
+		}
+		for _, v := range found {
+			if err := fn(v); err != nil {
+				return err
+			}
+		}
+		if next == nil {
+			return nil
+		}
+		after = next
+	}
+}
+
+// NewVideo asks for a video. Two tries of one request have the same Origin.
+type NewVideo struct {
+	Account string
+	Limits  identity.Quotas
+	Draft   Checked
+	Origin  identity.Origin
+}
+
+// idOf is the id that a request's video gets. It is derived, so that a repeated
+// request finds what its first try made.
+func idOf(origin identity.Origin) ID { return ID(identity.IDFrom("vid", origin.Nonce)) }
+
+// Room refuses an account that has as much as it may, before its request is read
+// any further. [Service.Create] asks again inside its transaction; this is for the
+// order of answers. A repeated request whose first try made the video has room.
+func (s *Service) Room(ctx context.Context, account string, limits identity.Quotas, origin identity.Origin) error {
+	if limits.Videos <= 0 && limits.StoredBytes <= 0 {
+		return nil
+	}
+	have, err := s.o.Store.Usage(ctx, account)
+	if err != nil {
+		return err
+	}
+	err = have.Room(limits)
+	if err == nil {
+		return nil
+	}
+	if v, getErr := s.o.Store.Get(ctx, idOf(origin)); getErr == nil && v.AccountID == account {
+		return nil
+	}
+	return err
+}
+
+// Room refuses one more video where limits leave none.
+func (u Usage) Room(limits identity.Quotas) error {
+	switch {
+	case limits.Videos > 0 && u.Videos >= limits.Videos:
+		return quotaExceeded("as many videos as it may")
+	case limits.StoredBytes > 0 && u.StoredBytes >= limits.StoredBytes:
+		return quotaExceeded("used all of its storage")
+	}
+	return nil
+}
+
+// Create makes a video that waits for its file.
+func (s *Service) Create(ctx context.Context, n NewVideo) (*Video, error) {
+	id := Identity{ID: idOf(n.Origin), AccountID: n.Account}
+	id.UploadObject = UploadObject(id.ID)
+	var hash string
+	var upload Upload
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) { hash, err = s.hash(gctx, n.Draft.Password); return err })
+	g.Go(func() (err error) { upload, err = s.newUpload(gctx, id.UploadObject); return err })
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	for try := range slugTries {
+		id.Slug = Slug(identity.SlugFrom(n.Origin.Nonce+"/"+strconv.Itoa(try), n.Draft.Privacy.slugLength()))
+		v := New(id, n.Draft, hash, n.Origin.At.Truncate(time.Microsecond))
+		v.Upload, v.StorageLimit = upload, n.Limits.StoredBytes
+		v.Schedule(s.o.Plan, v.CreatedAt)
+		stored, err := s.o.Store.Create(ctx, v, n.Limits)
+		if !errors.Is(err, ErrSlugTaken) {
+			return stored, err
+		}
+	}
+	return nil, apierr.Down(ErrSlugTaken)
+}
+
+// slugTries is how many slugs are tried; with 31^7 of them a second try is rare
+// already.
+const slugTries = 5
+
+// slugLength is that of generated slugs. Only its slug protects an unlisted
+// video: 13 characters of 31 are 64 bits, too many to try.
+func (p Privacy) slugLength() int {
+	if p == Unlisted {
+		return 13
+	}
+	return 7
+}
+
+func (s *Service) hash(ctx context.Context, password string) (string, error) {
+	if password == "" {
+		return "", nil
+	}
+	hash, err := s.o.Passwords.Hash(ctx, password)
+	if errors.Is(err, ErrBusy) {
+		return "", apierr.Down(err)
+	}
+	return hash, err
+}
+
+// newUpload makes the addresses to send a file to. The resumable one is a bonus:
+// a storage that does not answer in time costs only that.
+func (s *Service) newUpload(ctx context.Context, object string) (Upload, error) {
+	u := Upload{Object: object}
+	var g errgroup.Group
+	g.Go(func() (err error) {
+		u.URL, u.ExpiresAt, err = s.o.Bucket.SignPut(ctx, object, s.o.UploadTTL)
+		return err
+	})
+	g.Go(func() error {
+		ctx, cancel := context.WithTimeout(ctx, 1500*time.Millisecond)
+		defer cancel()
+		session, err := s.o.Bucket.StartResumable(ctx, object)
+		if err != nil {
+			s.o.Log.DebugContext(ctx, "no resumable session", "error", err)
+			return nil
+		}
+		u.ResumableURL = session
+		return nil
+	})
+	return u, g.Wait()
+}
+
+// Owned finds a video of the account; somebody else's is not there.
+func (s *Service) Owned(ctx context.Context, account string, id ID) (*Video, error) {
+	v, err := s.o.Store.Get(ctx, id)
+	if err == nil && v.AccountID != account {
+		return nil, NotFound()
+	}
+	return v, err
+}
+
+// Get finds a video of the account as it is now, with an upload address that
+// still works for a while where a file is awaited.
+func (s *Service) Get(ctx context.Context, account string, id ID) (*Video, error) {
+	v, err := s.Owned(ctx, account, id)
+	if err != nil {
+		return nil, err
+	}
+	return s.renewUpload(ctx, s.o.Pipeline.Refresh(ctx, v))
+}
+
+// renewUpload renews an upload address that has less than an hour left, and a
+// resumable session that was used up.
+func (s *Service) renewUpload(ctx context.Context, v *Video) (*Video, error) {
+	left := v.Upload.ExpiresAt.Sub(s.o.Now())
+	if !v.AwaitsUpload() || left > time.Hour && (v.Upload.ResumableURL != "" || v.Status == Uploading) {
+		return v, nil
+	}
+	fresh, err := s.newUpload(ctx, v.Upload.Object)
+	if err != nil {
+		if left > 0 {
+			return v, nil
+		}
+		return nil, err
+	}
+	if left > time.Hour {
+		fresh.URL, fresh.ExpiresAt = v.Upload.URL, v.Upload.ExpiresAt
+		if fresh.ResumableURL == "" {
+			return v, nil
+		}
+	}
+	return s.o.Store.Update(ctx, v.ID, func(v *Video) error {
+		if !v.AwaitsUpload() {
+			return ErrUnchanged
+		}
+		v.Upload = fresh
+		v.Schedule(s.o.Plan, s.o.Now())
+		return nil
+	})
+}
+
+// Condition is a caller's demand on the revision of what is changed, such as an
+// If-Match header.
+type Condition interface{ Check(rev int64) error }
+
+// change updates a video of the account under a condition.
+func (s *Service) change(ctx context.Context, account string, id ID, c Condition, fn func(v *Video, now time.Time) error) (*Video, error) {
+	return s.o.Store.Update(ctx, id, func(v *Video) error {
+		if v.AccountID != account {
+			return NotFound()
+		}
+		if err := c.Check(v.Rev); err != nil {
+			return err
+		}
+		now := s.o.Now()
+		if err := fn(v, now); err != nil {
+			return err
+		}
+		v.Schedule(s.o.Plan, now)
+		return nil
+	})
+}
+
+// Change edits what an owner may edit.
+func (s *Service) Change(ctx context.Context, account string, id ID, c Condition, p Patch) (*Video, error) {
+	return s.change(ctx, account, id, c, func(v *Video, now time.Time) error {
+		if !p.Apply(v, now) {
+			return ErrUnchanged
+		}
+		return nil
+	})
+}
+
+// SetAccess replaces the rule on who may watch. When it has returned, no replica
+// admits anybody by the old one: every page and playlist reads the record, and
+// tokens carry the revision of access that they were made under.
+func (s *Service) SetAccess(ctx context.Context, account string, id ID, c Condition, r Rule) (*Video, error) {
+	password := ""
+	if r.Password != nil && len(*r.Password) <= 4*MaxPassword {
+		password = *r.Password
+	}
+	v, err := s.Owned(ctx, account, id)
+	if err != nil {
+		return nil, err
+	}
+	if _, bad := r.Check(v, s.o.Now()); len(bad) > 0 {
+		return nil, apierr.Invalid(bad...)
+	}
+	hash, err := s.hash(ctx, password)
+	if err != nil {
+		return nil, err
+	}
+	return s.change(ctx, account, id, c, func(v *Video, now time.Time) error {
+		// Checked on the record that is changed: a password that was there a moment
+		// ago may have been taken away by somebody else.
+		a, bad := r.Check(v, now)
+		if len(bad) > 0 {
+			return apierr.Invalid(bad...)
+		}
+		if !v.SetAccess(a, hash, now) {
+			return ErrUnchanged
+		}
+		return nil
+	})
+}
+
+// Delete removes a video whatever its status. When it has returned, record and
+// access are gone; the objects follow at once if storage answers, else as soon
+// as it does.
+func (s *Service) Delete(ctx context.Context, account string, id ID, c Condition) error {
+	err := s.o.Store.Delete(ctx, id, func(v *Video) error {
+		if v.AccountID != account {
+			return NotFound()
+		}
+		return c.Check(v.Rev)
+	})
+	if err != nil {
+		return err
+	}
+	s.o.Pipeline.Purge()
+	return nil
+}
+
+// SetCaptions makes file, which is WebVTT, the captions of a language. It is
+// stored under a new name first and then made the video's, so that a player never
+// gets half of one.
+func (s *Service) SetCaptions(ctx context.Context, account string, id ID, lang string, file []byte) error {
+	object := CaptionObject(id, lang, identity.NewNonce())
+	if _, err := s.o.Bucket.Upload(ctx, object, bytes.NewReader(file), objectstore.UploadOptions{ContentType: "text/vtt; charset=utf-8"}); err != nil {
+		return err
+	}
+	former := ""
+	_, err := s.change(ctx, account, id, always{}, func(v *Video, now time.Time) error {
+		old, _ := v.Caption(lang)
+		former = old.Object
+		if !v.SetCaption(Caption{Lang: lang, Label: lang, Object: object, At: now}, now) {
+			return apierr.Invalid(apierr.Detail{Field: "lang", Code: apierr.OutOfRange, Max: MaxCaptions,
+				Message: fmt.Sprintf("A video has captions in at most %d languages. Delete one first.", MaxCaptions)})
+		}
+		return nil
+	})
+	if err != nil {
+		former = object
+	}
+	s.drop(ctx, former)
+	return err
+}
+
+// DeleteCaptions removes the captions of a language.
+func (s *Service) DeleteCaptions(ctx context.Context, account string, id ID, lang string) error {
+	former := ""
+	_, err := s.change(ctx, account, id, always{}, func(v *Video, now time.Time) error {
+		old, ok := v.Caption(lang)
+		if !ok {
+			return apierr.New(apierr.NotFound, "This video has no captions in this language.")
+		}
+		former = old.Object
+		v.RemoveCaption(lang, now)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	s.drop(ctx, former)
+	return nil
+}
+
+// drop removes an object that no record names any more. What fails here is left
+// to the janitor.
+func (s *Service) drop(ctx context.Context, object string) {
+	if object == "" {
+		return
+	}
+	if err := s.o.Bucket.Delete(ctx, object, 0); err != nil {
+		s.o.Log.DebugContext(ctx, "an object is left to the janitor", "error", err)
+	}
+}
+
+// SetThumbnail makes the picture at a time of the video the one that stands for
+// it; nil goes back to ours.
+func (s *Service) SetThumbnail(ctx context.Context, account string, id ID, c Condition, seconds *float64) (*Video, error) {
+	if seconds == nil {
+		return s.change(ctx, account, id, c, func(v *Video, now time.Time) error {
+			if !v.DropStill(now) {
+				return ErrUnchanged
+			}
+			return nil
+		})
+	}
+	v, err := s.change(ctx, account, id, c, func(v *Video, now time.Time) error {
+		if bad := v.CheckStill(*seconds); len(bad) > 0 {
+			return apierr.Invalid(bad...)
+		}
+		if v.Still != nil && v.Still.Time == *seconds {
+			return ErrUnchanged
+		}
+		v.AskStill(*seconds, NewStillJob(v.ID), now)
+		return nil
+	})
+	if err != nil || v.Still == nil || v.Still.JobID == "" {
+		return v, err
+	}
+	return s.o.Pipeline.TakeStill(ctx, v)
+}
+
+// Now is the service's clock.
+func (s *Service) Now() time.Time { return s.o.Now() }
+
+// Own is the owner's permission to watch and download v.
+func (s *Service) Own(v *Video) string {
+	return s.o.Keys.Sign(GrantFor(v, Own, s.o.OwnerTTL, s.o.Now()))
+}
+
+// Visit finds the video of a share address for somebody who has nothing but the
+// address. It refuses what nobody may see: an expired video, one that was taken
+// down, one of a suspended account.
+func (s *Service) Visit(ctx context.Context, slug Slug) (*Video, error) {
+	v, err := s.o.Store.BySlug(ctx, slug)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.showable(ctx, v); err != nil {
+		return nil, err
+	}
+	if v.Expired(s.o.Now()) {
+		return nil, expired()
+	}
+	return v, nil
+}
+
+// Redeem finds the video that a token opens, in one read.
+func (s *Service) Redeem(ctx context.Context, slug Slug, token string) (*Video, Grant, error) {
+	g, err := s.o.Keys.Verify(token)
+	if err != nil || g.Kind == Unlocked {
+		return nil, g, refusedGrant()
+	}
+	v, err := s.o.Store.Get(ctx, g.Video)
+	if err != nil {
+		return nil, g, err
+	}
+	if v.Slug != slug {
+		return nil, g, refusedGrant()
+	}
+	if err := s.showable(ctx, v); err != nil {
+		return nil, g, err
+	}
+	now := s.o.Now()
+	switch {
+	case g.Kind != Own && v.Expired(now):
+		return nil, g, expired()
+	case !g.Allows(v, now):
+		return nil, g, refusedGrant()
+	case !v.Playable():
+		return nil, g, apierr.New(apierr.NotFound, "This video is not ready.")
+	}
+	return v, g, nil
+}
+
+// showable refuses what the operator wants nobody to see, whatever they hold.
+func (s *Service) showable(ctx context.Context, v *Video) error {
+	if v.TakenDown != nil {
+		return takenDown()
+	}
+	state, err := s.standings.of(ctx, v.AccountID)
+	if err != nil {
+		return err
+	}
+	if state != tenant.Active {
+		return accountSuspended()
+	}
+	return nil
+}
+
+// Refresh picks up a finished upload or transcode before the video is shown.
+func (s *Service) Refresh(ctx context.Context, v *Video) *Video { return s.o.Pipeline.Refresh(ctx, v) }
+
+// always is the condition of a change that makes none.
+type always struct{}
+
+func (always) Check(int64) error { return nil }

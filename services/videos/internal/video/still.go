@@ -1,0 +1,62 @@
+package video
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+)
+
+// CheckStill validates the time of a picture that an owner asks for.
+func (v *Video) CheckStill(seconds float64) []apierr.Detail {
+	if !v.Playable() {
+		return []apierr.Detail{{Field: "time", Code: apierr.NotAllowed, Message: "The video has no picture before it is ready."}}
+	}
+	if most := v.Media.Duration; seconds < 0 || seconds > most {
+		return []apierr.Detail{{Field: "time", Code: apierr.OutOfRange, Message: fmt.Sprintf("must be a time of the video, from 0 to %.3f seconds", most), Max: int64(most)}}
+	}
+	return nil
+}
+
+// AskStill notes that job takes the picture at seconds. Until it has, the
+// present picture stays.
+func (v *Video) AskStill(seconds float64, job string, now time.Time) {
+	still := Still{Time: seconds, JobID: job}
+	if v.Still != nil {
+		still.Object = v.Still.Object
+	}
+	v.Still, v.UpdatedAt = &still, now
+}
+
+// TakeStill makes object the picture that job took. A picture that nobody waits
+// for any more answers ErrTransition.
+func (v *Video) TakeStill(job, object string, now time.Time) error {
+	if v.Still == nil || v.Still.JobID != job {
+		return fmt.Errorf("picture of job %s: %w", job, ErrTransition)
+	}
+	v.Still.JobID, v.Still.Object, v.UpdatedAt = "", object, now
+	return nil
+}
+
+// DropStill goes back to our own picture; it reports false when that is what is
+// shown.
+func (v *Video) DropStill(now time.Time) bool {
+	if v.Still == nil {
+		return false
+	}
+	v.Still, v.UpdatedAt = nil, now
+	return true
+}
+
+// FailStill gives up on a picture that could not be taken; what was shown before
+// stays.
+func (v *Video) FailStill(job string, now time.Time) error {
+	if v.Still == nil || v.Still.JobID != job {
+		return fmt.Errorf("failure of job %s: %w", job, ErrTransition)
+	}
+	v.Still.JobID, v.UpdatedAt = "", now
+	if v.Still.Object == "" {
+		v.Still = nil
+	}
+	return nil
+}

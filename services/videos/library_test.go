@@ -1,0 +1,204 @@
+package videos_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// titles lists what a list answers.
+func titles(a answer) []string {
+	a.t.Helper()
+	got := []string{}
+	for _, item := range a.want(200).json()["data"].([]any) {
+		got = append(got, item.(map[string]any)["title"].(string))
+	}
+	return got
+}
+
+func TestTagsAndExternalIds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.api(http.MethodPost, "", `{"title":"one","tags":[" Launch ","launch","Ü"],"externalId":"crm 7","color":"red","shareUrl":"x"}`).want(201)
+	if diff := cmp.Diff([]any{"color", "shareUrl"}, a.json()["ignoredFields"]); diff != "" {
+		t.Errorf("ignored: %s", diff)
+	}
+	id := a.json()["videoId"].(string)
+	if got := w.get(id); cmp.Diff([]any{"Launch", "Ü"}, got["tags"]) != "" || got["externalId"] != "crm 7" {
+		t.Errorf("made with %v, %v", got["tags"], got["externalId"])
+	}
+	if a := w.api(http.MethodPost, "", `{"externalId":"crm 7"}`).want(409); a.code() != "EXTERNAL_ID_TAKEN" {
+		t.Error(a.body)
+	}
+	w.as("acc_b", http.MethodPost, "", `{"externalId":"crm 7"}`).want(201) // unique within an account
+	other := w.create(`{"externalId":"crm 8","tags":null}`)
+	if a := w.api(http.MethodPatch, "/"+other.id, `{"externalId":"crm 7"}`).want(409); a.code() != "EXTERNAL_ID_TAKEN" {
+		t.Error(a.body)
+	}
+	w.api(http.MethodPatch, "/"+id, `{"externalId":null,"tags":["a"]}`).want(200)
+	w.api(http.MethodPatch, "/"+other.id, `{"externalId":"crm 7"}`).want(200)
+	w.api(http.MethodPost, "", `{"externalId":"crm 8"}`).want(201) // free again
+	w.api(http.MethodDelete, "/"+other.id, "").want(204)
+	w.api(http.MethodPatch, "/"+id, `{"externalId":"crm 7","tags":null}`).want(200)
+	if got := w.get(id); cmp.Diff([]any{}, got["tags"]) != "" || got["externalId"] != "crm 7" {
+		t.Errorf("after the patches: %v, %v", got["tags"], got["externalId"])
+	}
+	for body, want := range map[string]string{
+		`{"tags":["a,b"]}`: "tags.0", `{"tags":["` + strings.Repeat("x", 51) + `"]}`: "tags.0", `{"tags":"a"}`: "tags", `{"externalId":""}`: "externalId",
+		`{"externalId":"é"}`: "externalId", `{"externalId":7}`: "externalId", `{"tags":[` + strings.TrimSuffix(many(21), ",") + `]}`: "tags",
+	} {
+		for _, call := range [][2]string{{http.MethodPost, ""}, {http.MethodPatch, "/" + id}} {
+			a := w.api(call[0], call[1], body).want(400)
+			if got := a.json()["error"].(map[string]any)["details"].([]any)[0].(map[string]any)["field"]; got != want && !strings.HasPrefix(fmt.Sprint(got), want) {
+				t.Errorf("%s %s names %v, want %s", call[0], body, got, want)
+			}
+		}
+	}
+}
+
+func many(n int) (s string) {
+	for i := range n {
+		s += fmt.Sprintf(`"tag %d",`, i)
+	}
+	return s
+}
+
+func TestVideosAreFound(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, body := range []string{
+		`{"title":"Straße nach Süden","tags":["Reise","Herbst"]}`, `{"title":"Quarterly numbers","privacy":"unlisted","tags":["Finance"]}`,
+		`{"title":"Quarter horse","externalId":"h-1","tags":["reise"]}`, `{"title":"Numbers of spring"}`,
+	} {
+		w.create(body)
+	}
+	last := w.create(`{"title":"plain"}`)
+	w.api(http.MethodPatch, "/"+last.id, `{"description":"A long story about naïve robots"}`).want(200)
+	w.as("acc_b", http.MethodPost, "", `{"title":"Quarterly numbers"}`).want(201)
+	for query, want := range map[string][]string{
+		"q=quart":                         {"Quarter horse", "Quarterly numbers"},
+		"q=numb+QUARTERLY":                {"Quarterly numbers"},
+		"q=strasse":                       {"Straße nach Süden"},
+		"q=sud":                           {"Straße nach Süden"},
+		"q=NAIVE+rob":                     {"plain"},
+		"q=obots":                         {},
+		"q=" + last.slug:                  {"plain"},
+		"q=herbst":                        {"Straße nach Süden"},
+		"q=%21%3F":                        {"plain", "Numbers of spring", "Quarter horse", "Quarterly numbers", "Straße nach Süden"},
+		"tag=REISE":                       {"Quarter horse", "Straße nach Süden"},
+		"tag=reise&tag=herbst":            {"Straße nach Süden"},
+		"tag=reise&q=horse":               {"Quarter horse"},
+		"privacy=unlisted":                {"Quarterly numbers"},
+		"status=uploading&privacy=public": {"plain", "Numbers of spring", "Quarter horse", "Straße nach Süden"},
+		"status=ready":                    {},
+		"externalId=h-1":                  {"Quarter horse"},
+		"externalId=h-1&q=numbers":        {},
+		"externalId=none":                 {},
+		"unheard=of":                      {"plain", "Numbers of spring", "Quarter horse", "Quarterly numbers", "Straße nach Süden"},
+	} {
+		if diff := cmp.Diff(want, titles(w.api(http.MethodGet, "?"+query, ""))); diff != "" {
+			t.Errorf("%s: %s", query, diff)
+		}
+	}
+	for _, bad := range []string{"status=done", "privacy=", "tag=", "tag=a,b", "tag=a&tag=b&tag=c&tag=d&tag=e&tag=f", "externalId=", "q=" + strings.Repeat("x", 501)} {
+		if a := w.api(http.MethodGet, "?"+bad, "").want(400); a.code() != "VALIDATION_ERROR" {
+			t.Errorf("%s: %s", bad, a.body)
+		}
+	}
+}
+
+var nextPage = regexp.MustCompile(`^<([^>]+)>; rel="next"$`)
+
+func TestEveryVideoIsListedOncePageByPage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var want []string
+	for i := range 7 {
+		title := fmt.Sprintf("film %d", i)
+		w.create(`{"title":"` + title + `","tags":["x"]}`)
+		want = append([]string{title}, want...)
+	}
+	for _, filter := range []string{"", "&q=film", "&tag=X&status=uploading"} {
+		var got []string
+		address := w.base + "/api/v1/videos?limit=3" + filter
+		for pages := 0; address != ""; pages++ {
+			if pages > 5 {
+				t.Fatal("pages without end")
+			}
+			a := w.send(http.MethodGet, address, "", header("Authorization", "Bearer "+w.keys["acc_a"]))
+			got = append(got, titles(a)...)
+			address = ""
+			if link := a.header.Get("Link"); link != "" {
+				m := nextPage.FindStringSubmatch(link)
+				if m == nil || !strings.HasPrefix(m[1], w.base+"/api/v1/videos?") {
+					t.Fatalf("Link: %s", link)
+				}
+				address = m[1]
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%q: %s", filter, diff)
+		}
+	}
+	cursor := func() string {
+		u, err := url.Parse(nextPage.FindStringSubmatch(w.api(http.MethodGet, "?limit=1", "").header.Get("Link"))[1])
+		must(t, err)
+		return u.Query().Get("cursor")
+	}()
+	for _, bad := range []string{"", "1", "x", cursor[1:], url.QueryEscape(cursor + "=")} {
+		if a := w.api(http.MethodGet, "?cursor="+bad, "").want(400); a.code() != "INVALID_CURSOR" {
+			t.Errorf("cursor %q: %s", bad, a.body)
+		}
+	}
+	w.as("acc_b", http.MethodGet, "?cursor="+cursor, "").want(400) // another account's
+}
+
+func TestAListReadsAboutAsManyAsItAnswers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for i := range 30 {
+		w.create(fmt.Sprintf(`{"title":"item %d"}`, i))
+	}
+	w.create(`{"title":"needle"}`)
+	w.fire.ResetStats()
+	if got := titles(w.api(http.MethodGet, "?q=need", "")); len(got) != 1 {
+		t.Fatalf("found %v", got)
+	}
+	if r := w.fire.Stats().Reads; r > 3 {
+		t.Errorf("%d reads to find one of 31", r)
+	}
+	w.fire.ResetStats()
+	w.api(http.MethodGet, "?limit=5", "").want(200)
+	if r := w.fire.Stats().Reads; r > 7 {
+		t.Errorf("%d reads for a page of 5", r)
+	}
+}
+
+func TestOldRecordsAreFilledIn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, quick)
+	v := w.create(`{"title":"before tags"}`)
+	// What release 0.3 wrote: no terms, no due time, but when to stop watching.
+	w.age(v.id)
+	if got := titles(w.api(http.MethodGet, "?q=before", "")); len(got) != 0 {
+		t.Fatalf("found %v by a field that is missing", got)
+	}
+	w.loop("backfill")
+	eventually(t, "found once the back-fill went by", func() bool { return len(titles(w.api(http.MethodGet, "?q=before", ""))) == 1 })
+}
+
+func TestAnOldWaitingRecordIsStillSwept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, quick)
+	v := w.create(`{}`)
+	w.age(v.id)
+	w.put(v, "a film")
+	w.loop("sweep")
+	eventually(t, "processing", func() bool { w.clock.Advance(5 * time.Second); return w.status(v.id) == "processing" })
+}

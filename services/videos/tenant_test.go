@@ -1,0 +1,242 @@
+package videos_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"cloud.google.com/go/firestore"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/localcloud/storage"
+	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/services/videos"
+)
+
+// age turns a record into one of release 0.3.
+func (w *world) age(id string) {
+	w.t.Helper()
+	_, err := w.db.Collection("videos").Doc(id).Update(w.t.Context(), []firestore.Update{
+		{Path: "terms", Value: firestore.Delete}, {Path: "dueAt", Value: firestore.Delete}, {Path: "dueBucket", Value: firestore.Delete},
+		{Path: "bytes", Value: firestore.Delete}, {Path: "watchUntil", Value: w.clock.Now().Add(48 * time.Hour)},
+	})
+	must(w.t, err)
+}
+
+// everywhere are the public addresses of a video.
+func (v made) everywhere() []string {
+	return []string{v.path, "/embed/" + v.slug, v.path + "/session", v.path + "/status", v.path + "/thumbnail.jpg", v.path + "/video.mp4"}
+}
+
+func TestASuspendedAccountsPagesEndBeforeTheCallReturns(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *videos.Config, _ *storage.Options) { c.AbuseContact = "abuse@example.com" })
+	v, other := w.ready(`{"title":"Fjord"}`), w.as("acc_b", http.MethodPost, "", `{}`).want(201).json()
+	page := w.send(http.MethodGet, v.path, "").want(200)
+	if !strings.Contains(page.body, `<a href="mailto:abuse@example.com" rel="nofollow">Report</a>`) {
+		t.Error("the page has no link to report it")
+	}
+	watch, own := playlistOf(page, "playlist"), w.get(v.id)["playbackUrl"].(string)
+	// Somebody watches all the time, so that what a replica knows is as fresh as it gets.
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				w.send(http.MethodGet, v.path, "")
+			}
+		}
+	}()
+	set := func(s tenant.State, version int64) {
+		must(t, w.auth.SetState(t.Context(), "acc_a", tenant.Standing{State: s, Version: version}))
+	}
+	for round := range int64(2) {
+		set(tenant.Suspended, 2+2*round)
+		for _, path := range append(v.everywhere(), watch, own) {
+			if a := w.send(http.MethodGet, path, ""); a.status != 410 {
+				t.Errorf("%s of a suspended account: %d", path, a.status)
+			}
+		}
+		if a := w.send(http.MethodGet, v.path, "", header("Accept", "application/json")).want(410); a.code() != "ACCOUNT_SUSPENDED" {
+			t.Error(a.body)
+		}
+		if p := w.send(http.MethodGet, v.path, ""); strings.Contains(p.body, "Fjord") || !strings.Contains(p.body, "<html") {
+			t.Errorf("the page shows:\n%s", p.body)
+		}
+		w.send(http.MethodGet, "/v/"+other["slug"].(string), "").want(200)
+		set(tenant.Active, 3+2*round)
+		w.send(http.MethodGet, v.path, "").want(200)
+		w.send(http.MethodGet, own, "").want(200)
+	}
+	set(tenant.Suspended, 4) // an old decision that comes late
+	w.send(http.MethodGet, v.path, "").want(200)
+	close(stop)
+	<-stopped
+}
+
+func TestATakedownIsTheOperatorsToLift(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v, other := w.ready(`{"title":"Fjord"}`), w.ready(`{}`)
+	own := w.get(v.id)["playbackUrl"].(string)
+	page := w.send(http.MethodGet, v.path, "").want(200)
+	native := playlistOf(page, "native")
+	media := native[:strings.LastIndex(native, "/")+1] + firstAddress(w.send(http.MethodGet, strings.Replace(native, "master", "720p", 1), "").want(200))
+	order := tenant.Order{ID: "tkd_1", Target: tenant.Target{URL: v.share}, Reason: "phishing", At: time.UnixMilli(1_700_000_000_000)}
+	took, err := w.auth.TakeDown(t.Context(), order)
+	must(t, err)
+	if took.RecordID != v.id || took.AccountID != "acc_a" || took.URL != v.share || took.Kind != tenant.KindVideo {
+		t.Errorf("took down %+v", took)
+	}
+	for _, path := range append(v.everywhere(), own, native, media) {
+		if a := w.send(http.MethodGet, path, ""); a.status != 410 {
+			t.Errorf("%s of a video that was taken down: %d", path, a.status)
+		}
+	}
+	if a := w.send(http.MethodGet, v.path, "", header("Accept", "application/json")).want(410); a.code() != "TAKEN_DOWN" {
+		t.Error(a.body)
+	}
+	w.send(http.MethodGet, other.path, "").want(200)
+	got := w.get(v.id)
+	if d, _ := got["takenDown"].(map[string]any); d["reason"] != "phishing" || d["at"] != 1_700_000_000_000.0 || got["playbackUrl"] != nil || got["downloadUrl"] != nil {
+		t.Errorf("the owner sees %v", got)
+	}
+	w.api(http.MethodPatch, "/"+v.id, `{"takenDown":null,"title":"New"}`).want(200)
+	w.setAccess(v, `{"privacy":"unlisted"}`).want(200)
+	w.send(http.MethodGet, v.path, "").want(410)
+
+	// The same again, by id and as another order, finds the one in effect.
+	order.ID, order.Target = "tkd_2", tenant.Target{ID: v.id}
+	if again, err := w.auth.TakeDown(t.Context(), order); err != nil || again.ID != "tkd_1" {
+		t.Errorf("a second takedown: %+v, %v", again, err)
+	}
+	must(t, w.auth.Lift(t.Context(), tenant.Takedown{ID: "tkd_2", RecordID: v.id}))
+	w.send(http.MethodGet, v.path, "").want(410) // not in effect, so nothing was lifted
+	must(t, w.auth.Lift(t.Context(), took))
+	must(t, w.auth.Lift(t.Context(), took))
+	w.send(http.MethodGet, v.path, "").want(200)
+	for _, target := range []tenant.Target{{ID: "vid_0000000000000000000000"}, {ID: "lnk_x"}, {URL: "https://go.example/x"}, {URL: w.base + "/v/nothing"}} {
+		if _, err := w.auth.TakeDown(t.Context(), tenant.Order{ID: "tkd_3", Target: target}); apierr.CodeOf(err) != apierr.VideoNotFound {
+			t.Errorf("%v: %v", target, err)
+		}
+	}
+	w.api(http.MethodDelete, "/"+v.id, "").want(204)
+	must(t, w.auth.Lift(t.Context(), took))
+}
+
+func TestAnErasedAccountLeavesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, quick)
+	gone := w.create(`{"externalId":"x"}`)
+	w.api(http.MethodDelete, "/"+gone.id, "").want(204) // leaves a task for days
+	done, busy := w.ready(`{"tags":["a"]}`), w.create(`{"externalId":"y"}`)
+	w.put(busy, "a film")
+	w.get(busy.id)
+	job, err := w.jobs.Claim(t.Context(), w.job(busy.id).ID, "hand", time.Minute)
+	must(t, err)
+	stranger := w.as("acc_b", http.MethodPost, "", `{"externalId":"y"}`).want(201).json()["videoId"].(string)
+
+	must(t, w.auth.SetState(t.Context(), "acc_a", tenant.Standing{State: tenant.Deleting, Version: 2}))
+	w.send(http.MethodGet, done.path, "").want(410)
+	if erased, err := w.auth.Erased(t.Context(), "acc_a"); err != nil || erased {
+		t.Fatalf("erased at once: %v, %v", erased, err)
+	}
+	// A loop that is cut off and begun again goes on where it was.
+	for range 3 {
+		ctx, cancel := context.WithCancel(context.Background())
+		time.AfterFunc(300*time.Millisecond, cancel)
+		var all sync.WaitGroup
+		for _, l := range w.svc.Loops {
+			if l.Name == "sweep" {
+				all.Go(func() { _ = l.Run(ctx) })
+			}
+		}
+		all.Wait()
+		cancel()
+	}
+	// A worker that had not heard writes once more.
+	w.object("videos/"+busy.id+"/1-1/late.mp4", "late")
+	w.loop("sweep")
+	eventually(t, "erased", func() bool {
+		w.clock.Advance(30 * time.Second)
+		erased, err := w.auth.Erased(t.Context(), "acc_a")
+		must(t, err)
+		return erased
+	})
+	if _, err := w.jobs.Get(t.Context(), job.ID); err == nil {
+		t.Error("the job is still there")
+	}
+	for _, id := range []string{gone.id, done.id, busy.id} {
+		if left := append(w.objects("videos/"+id), w.objects("uploads/"+id)...); len(left) != 0 {
+			t.Errorf("%v is left in storage", left)
+		}
+	}
+	for _, c := range []string{"videos", "videoPurges", "videoExternalIds", "jobs", "videoSlugs"} {
+		docs, err := w.db.Collection(c).Documents(t.Context()).GetAll()
+		must(t, err)
+		for _, d := range docs {
+			if text := fmt.Sprint(d.Ref.ID, d.Data()); strings.Contains(text, "acc_a") || strings.Contains(text, done.id) || strings.Contains(text, busy.id) || strings.Contains(text, gone.id) {
+				t.Errorf("%s keeps %s", c, text)
+			}
+		}
+	}
+	if _, err := w.db.Collection("videoSlugs").Doc(done.slug).Get(t.Context()); err != nil {
+		t.Errorf("the slug is free at once: %v", err)
+	}
+	w.as("acc_b", http.MethodGet, "/"+stranger, "").want(200)
+	if erased, err := w.auth.Erased(t.Context(), "acc_never"); err != nil || erased {
+		t.Errorf("an account that nobody asked to erase: %v, %v", erased, err)
+	}
+}
+
+func TestAnAccountNeverSeenIsErasedSoon(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	must(t, w.auth.SetState(t.Context(), "acc_new", tenant.Standing{State: tenant.Deleting, Version: 1}))
+	if erased, err := w.auth.Erased(t.Context(), "acc_new"); err != nil || !erased {
+		t.Errorf("Erased = %v, %v", erased, err)
+	}
+}
+
+func TestAnExportHasEachVideoOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.ready(`{"title":"Fjord","tags":["a"],"privacy":"password","password":"sesame"}`)
+	want := map[string]bool{v.id: true}
+	for range 5 {
+		want[w.create(`{}`).id] = true
+	}
+	w.as("acc_b", http.MethodPost, "", `{}`).want(201)
+	var out bytes.Buffer
+	must(t, w.auth.Export(t.Context(), "acc_a", &out))
+	if strings.Contains(out.String(), "argon2") || strings.Contains(out.String(), "sesame") || strings.Contains(out.String(), "X-Goog") {
+		t.Error("the export holds a secret")
+	}
+	for line := range strings.Lines(out.String()) {
+		var item struct {
+			Type string
+			Data map[string]any
+		}
+		must(t, json.Unmarshal([]byte(line), &item))
+		id := item.Data["id"].(string)
+		if item.Type != "video" || !want[id] {
+			t.Errorf("line %s", line)
+		}
+		delete(want, id)
+		if id == v.id {
+			w.send(http.MethodGet, item.Data["downloadUrl"].(string), "").want(302)
+		}
+	}
+	if len(want) != 0 {
+		t.Errorf("%v are missing", want)
+	}
+}
