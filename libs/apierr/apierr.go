@@ -134,7 +134,11 @@ const (
 	NotAllowed    DetailCode = "not_allowed"
 	Reserved      DetailCode = "reserved"
 	SelfReference DetailCode = "self_reference"
-	Unknown       DetailCode = "unknown"
+
+	// BlockedDestination is a host that the operator does not allow.
+	BlockedDestination DetailCode = "blocked_destination"
+
+	Unknown DetailCode = "unknown"
 )
 
 // Detail is one broken rule of one field. Message never repeats the value, which

@@ -31,6 +31,7 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 	"github.com/linkreel/linkreel/services/links/internal/redirect"
 	"github.com/linkreel/linkreel/services/links/internal/store"
+	"github.com/linkreel/linkreel/services/links/internal/tenancy"
 )
 
 // Config is all that the service can be told.
@@ -81,6 +82,13 @@ type Config struct {
 	// DNSResolver is host:port of the resolver that domain proofs are looked up with; empty means the system's.
 	DNSResolver string `env:"DNS_RESOLVER"`
 
+	// BlockedDestinations names a file of host names, one a line, each with its
+	// subdomains, to which no link may lead. It is read again when it changes.
+	BlockedDestinations string `env:"LINKREEL_BLOCKED_DESTINATIONS"`
+	// AbuseContact is an address (mailto:, https:, or a plain e-mail address) to which
+	// public pages link as "Report".
+	AbuseContact string `env:"LINKREEL_ABUSE_CONTACT"`
+
 	// Now is the clock; nil is the system's.
 	Now func() time.Time `env:"-"`
 }
@@ -125,6 +133,13 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		return nil, fmt.Errorf("links: %w", err)
 	}
 
+	var blocked *link.Blocklist
+	if cfg.BlockedDestinations != "" {
+		if blocked, err = link.OpenBlocklist(cfg.BlockedDestinations); err != nil {
+			return nil, fmt.Errorf("links: %w", err)
+		}
+	}
+
 	own := redirect.OwnHosts(cfg.ShortBaseURL)
 	routes := api.Options{ShortBaseURL: cfg.ShortBaseURL, Own: own, Now: cfg.Now}
 	outbox := events.NewOutbox(db, rdb, cfg.Now)
@@ -151,10 +166,11 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 
 	public := httpapi.New(httpapi.Options{Name: "links", Auth: auth, Idempotency: idempotency.NewFirestore(db, cfg.Now), TrustedProxies: cfg.TrustedProxies, Now: cfg.Now})
 	domains := customdomain.NewService(customdomain.Options{Store: kept.Domains(), Announcer: announcer, Resolver: dns, Own: own.Names(), Now: cfg.Now})
-	shortLinks := link.NewService(link.Options{Store: kept, Announcer: announcer, Now: cfg.Now})
+	shortLinks := link.NewService(link.Options{Store: kept, Announcer: announcer, Blocked: blocked, Now: cfg.Now})
+	accounts := tenancy.NewService(tenancy.Options{Store: kept, Announcer: announcer, Links: shortLinks, Domains: domains, Now: cfg.Now})
 	api.Public(public, shortLinks, domains, routes)
 	internal := httpapi.New(httpapi.Options{Name: "links-internal", Now: cfg.Now})
-	api.Internal(internal, domains)
+	api.Internal(internal, domains, cfg.InternalToken, api.Holder(accounts, shortLinks, domains, routes))
 	visitors := redirect.New(memory, log, redirect.Options{ShortBaseURL: cfg.ShortBaseURL, Country: country, Now: cfg.Now,
 		Trace: func() (context.Context, func(int)) { return httpapi.Trace("links-redirect", "GET /:slug") }})
 	return &boot.Service{
@@ -164,7 +180,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 			{Name: "redirect", Addr: cfg.RedirectAddr, Handler: visitors.Serve},
 			{Name: "internal", Addr: cfg.InternalAddr, Handler: internal.Handler()},
 		},
-		Loops: append(loops, boot.Loop{Name: "domain proofs", Run: domains.Recheck}),
+		Loops: append(loops, boot.Loop{Name: "domain proofs", Run: domains.Recheck}, boot.Loop{Name: "account purge", Run: accounts.Purge}, boot.Loop{Name: "blocked destinations", Run: blocked.Watch}),
 		// Nothing else decides on readiness: warm redirects work without Firestore,
 		// Redis and auth.
 		WarmUp: []boot.Call{{To: "Firestore", Do: db.Ping}, {To: "Redis", Do: log.Ping}, {To: "Redis, for limits", Do: func(ctx context.Context) error { return rdb.Ping(ctx).Err() }}},

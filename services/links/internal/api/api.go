@@ -11,6 +11,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
@@ -26,10 +27,7 @@ type Options struct {
 
 // Public adds the routes that callers with an API key use.
 func Public(a *httpapi.API, links *link.Service, domains *customdomain.Service, opt Options) {
-	if opt.Now == nil {
-		opt.Now = time.Now
-	}
-	h := public{http: a, links: links, domains: domains, opt: opt}
+	h := newPublic(a, links, domains, opt)
 	read, write := httpapi.Access{Scope: identity.LinksRead}, httpapi.Access{Scope: identity.LinksWrite, Plan: identity.Creator}
 	a.Handle(fiber.MethodGet, "/api/v1/links", read, h.list)
 	a.Handle(fiber.MethodPost, "/api/v1/links", write, h.create)
@@ -64,9 +62,18 @@ type public struct {
 	opt     Options
 }
 
-// Internal adds the routes that only the cluster may reach: an ingress asks here
-// whether to get a certificate for a host name.
-func Internal(a *httpapi.API, domains *customdomain.Service) {
+func newPublic(a *httpapi.API, links *link.Service, domains *customdomain.Service, opt Options) public {
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	return public{http: a, links: links, domains: domains, opt: opt}
+}
+
+// Internal adds the routes that only the cluster may reach. auth tells here, with
+// the internal token, what it decided about accounts, and an ingress asks whether
+// to get a certificate for a host name.
+func Internal(a *httpapi.API, domains *customdomain.Service, token string, h tenant.Holder) {
+	tenant.Routes(a, token, h)
 	a.Public(fiber.MethodGet, "/internal/v1/domains/ask", func(c *fiber.Ctx) error {
 		name, problem := customdomain.CheckHostname(c.Query("domain"), nil)
 		if problem != nil {

@@ -24,7 +24,7 @@ func (h public) list(c *fiber.Ctx) error {
 		return err
 	}
 	ctx := c.UserContext()
-	page, more, err := h.links.List(ctx, account(ctx), before, limit)
+	page, more, err := h.links.List(ctx, link.Query{AccountID: account(ctx), Before: before, Limit: limit})
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (h public) draft(f *httpapi.Fields, body *createBody, on *customdomain.Doma
 		d.DomainID = on.ID
 		own = append(own[:len(own):len(own)], link.ParseHost(on.Hostname)) // a link to its own host would lead back to itself
 	}
-	d.Destination = validate(f, "url", func() (link.URL, *apierr.Detail) { return link.ParseURL(body.URL, own) })
+	d.Destination = validate(f, "url", func() (link.URL, *apierr.Detail) { return h.links.Destination(body.URL, own) })
 	if body.Slug != nil {
 		d.Slug = validate(f, "slug", func() (link.Slug, *apierr.Detail) { return link.ParseSlug(*body.Slug, on == nil) })
 	}
@@ -211,7 +211,7 @@ func (h public) patch(f *httpapi.Fields, body *updateBody, before *link.Link) li
 	if b := body.URL; b.Null {
 		f.Add(apierr.Detail{Field: "url", Code: apierr.InvalidType, Message: "A link always has a destination. Send an address, or leave the field out."})
 	} else if b.Set {
-		p.Destination = link.To(validate(f, "url", func() (link.URL, *apierr.Detail) { return link.ParseURL(b.Value, own) }))
+		p.Destination = link.To(validate(f, "url", func() (link.URL, *apierr.Detail) { return h.links.Destination(b.Value, own) }))
 	}
 	if b := body.Title; b.Set {
 		validateText(f, "title", b.Value, link.MaxTitle)
@@ -268,42 +268,12 @@ func (h public) stats(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	type day struct {
-		Date   string `json:"date"`
-		Clicks int64  `json:"clicks"`
+	out := statsRecord{
+		From: first.String(), To: last.String(), Total: st.Total, Days: make([]dayClicks, 0, len(st.Days)),
+		Referrers: hostShares(st.Referrers), Countries: countryShares(st.Countries), Devices: deviceShares(st.Devices),
 	}
-	type host struct {
-		Host   string `json:"host"`
-		Clicks int64  `json:"clicks"`
-	}
-	type country struct {
-		Country string `json:"country"`
-		Clicks  int64  `json:"clicks"`
-	}
-	type device struct {
-		Device string `json:"device"`
-		Clicks int64  `json:"clicks"`
-	}
-	out := struct {
-		From      string    `json:"from"`
-		To        string    `json:"to"`
-		Total     int64     `json:"total"`
-		Days      []day     `json:"days"`
-		Referrers []host    `json:"referrers"`
-		Countries []country `json:"countries"`
-		Devices   []device  `json:"devices"`
-	}{first.String(), last.String(), st.Total, make([]day, 0, len(st.Days)), make([]host, 0), make([]country, 0), make([]device, 0)}
 	for i, n := range st.Days {
-		out.Days = append(out.Days, day{(first + link.Day(i)).String(), n})
-	}
-	for _, s := range st.Referrers {
-		out.Referrers = append(out.Referrers, host{s.Name, s.Clicks})
-	}
-	for _, s := range st.Countries {
-		out.Countries = append(out.Countries, country{s.Name, s.Clicks})
-	}
-	for _, s := range st.Devices {
-		out.Devices = append(out.Devices, device{s.Name, s.Clicks})
+		out.Days = append(out.Days, dayClicks{(first + link.Day(i)).String(), n})
 	}
 	return httpapi.JSON(c, fiber.StatusOK, out)
 }

@@ -52,12 +52,22 @@ type linkRecord struct {
 	OGDescription *string `json:"ogDescription"`
 	OGImage       *string `json:"ogImage"`
 	UpdatedAt     int64   `json:"updatedAt"`
+
+	TakenDown *takenDown `json:"takenDown"`
+}
+
+type takenDown struct {
+	At     int64  `json:"at"`
+	Reason string `json:"reason"`
 }
 
 func (h public) recordOf(l *link.Link) linkRecord {
 	out := linkRecord{linkItem: h.itemOf(l), PlainID: l.ID, OGTitle: l.Preview.Title, OGDescription: l.Preview.Description, UpdatedAt: millis(l.UpdatedAt)}
 	if l.Preview.Image != nil {
 		out.OGImage = &l.Preview.Image.Given
+	}
+	if t := l.Takedown; t != nil {
+		out.TakenDown = &takenDown{millis(t.At), t.Reason}
 	}
 	return out
 }
@@ -78,6 +88,60 @@ func (h public) createdOf(l *link.Link) linkCreated {
 
 func (h public) shortURL(l *link.Link) string {
 	return link.ShortURL(h.opt.ShortBaseURL, l.Host, l.Slug.String())
+}
+
+type dayClicks struct {
+	Date   string `json:"date"`
+	Clicks int64  `json:"clicks"`
+}
+
+type hostShare struct {
+	Host   string `json:"host"`
+	Clicks int64  `json:"clicks"`
+}
+
+type countryShare struct {
+	Country string `json:"country"`
+	Clicks  int64  `json:"clicks"`
+}
+
+type deviceShare struct {
+	Device string `json:"device"`
+	Clicks int64  `json:"clicks"`
+}
+
+type statsRecord struct {
+	From      string         `json:"from"`
+	To        string         `json:"to"`
+	Total     int64          `json:"total"`
+	Days      []dayClicks    `json:"days"`
+	Referrers []hostShare    `json:"referrers"`
+	Countries []countryShare `json:"countries"`
+	Devices   []deviceShare  `json:"devices"`
+}
+
+func hostShares(in []link.Share) []hostShare {
+	out := make([]hostShare, len(in))
+	for i, s := range in {
+		out[i] = hostShare{s.Name, s.Clicks}
+	}
+	return out
+}
+
+func countryShares(in []link.Share) []countryShare {
+	out := make([]countryShare, len(in))
+	for i, s := range in {
+		out[i] = countryShare{s.Name, s.Clicks}
+	}
+	return out
+}
+
+func deviceShares(in []link.Share) []deviceShare {
+	out := make([]deviceShare, len(in))
+	for i, s := range in {
+		out[i] = deviceShare{s.Name, s.Clicks}
+	}
+	return out
 }
 
 // isoTime is how JavaScript writes a date.

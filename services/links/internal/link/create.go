@@ -231,6 +231,10 @@ func (b *batch) decide(tx *recorder, open []*item, links []*Link, slugs []*SlugR
 			moved = true
 		case free:
 			claimed[it.link.Key()] = true
+			it.link.Takedown = nil
+			if slugs[i] != nil {
+				it.link.Takedown = slugs[i].Takedown
+			}
 			adds = append(adds, add{it, slugs[i] != nil})
 		case it.draft.Slug.IsZero():
 			it.draw()

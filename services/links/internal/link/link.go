@@ -58,6 +58,8 @@ type Link struct {
 	Rev       int64 // changes with every edit, not with clicks
 
 	Nonce string // of the request that made the link, and its place in it
+
+	Takedown *Takedown // nil unless the operator took the link down
 }
 
 // Key names the link's slug; see [SlugKey].
@@ -104,10 +106,16 @@ type Status string
 const (
 	Active  Status = "active"
 	Expired Status = "expired"
+	Taken   Status = "taken_down" // by the operator; only the operator ends it
 )
 
 // Status is what the link is at now.
-func (l *Link) Status(now time.Time) Status { return l.Expiry.status(now) }
+func (l *Link) Status(now time.Time) Status {
+	if l.Takedown != nil {
+		return Taken
+	}
+	return l.Expiry.status(now)
+}
 
 func (e Expiry) status(now time.Time) Status {
 	if e.Passed(now) {
@@ -115,9 +123,6 @@ func (e Expiry) status(now time.Time) Status {
 	}
 	return Active
 }
-
-// Top is before every link in a list.
-const Top int64 = -1
 
 // ID names the link at a place in an account's list.
 func ID(accountID string, seq int64) string {
@@ -178,8 +183,10 @@ func (l *Link) Apply(p Patch, now time.Time) bool {
 
 // Target is all that a redirect needs to know of a link.
 type Target struct {
-	LinkID    string
+	LinkID string
+	// AccountID is whose link it is: the link of a suspended account redirects nobody.
 	AccountID string
+	TakenDown bool
 	Slug      string // as shown
 	Location  string // ASCII, safe in a header
 	Expiry    Expiry
@@ -190,4 +197,9 @@ type Target struct {
 type Card struct{ Title, Description, Image string }
 
 // Status is what the target is at now.
-func (t *Target) Status(now time.Time) Status { return t.Expiry.status(now) }
+func (t *Target) Status(now time.Time) Status {
+	if t.TakenDown {
+		return Taken
+	}
+	return t.Expiry.status(now)
+}

@@ -19,11 +19,14 @@ var ErrInTheWay = errors.New("a record is in the way")
 type Store interface {
 	// Link finds a link of any account; NotFound if there is none.
 	Link(ctx context.Context, id string) (*Link, error)
-	// List lists up to limit links of the account with a Seq below before, newest
-	// first, and tells whether more follow.
-	List(ctx context.Context, accountID string, before int64, limit int) (page []*Link, more bool, err error)
+	// List lists links, newest first, and tells whether more follow.
+	List(ctx context.Context, q Query) (page []*Link, more bool, err error)
 	// Stats reads a link's clicks on the days from first to last, both included.
 	Stats(ctx context.Context, linkID string, first, last Day) (Stats, error)
+	// RemoveStats removes all statistics of links.
+	RemoveStats(ctx context.Context, linkIDs []string) error
+	// Days calls emit with each day of a link that has clicks, oldest first.
+	Days(ctx context.Context, linkID string, emit func(DayStats) error) error
 	// Count counts the account's links.
 	Count(ctx context.Context, accountID string) (int, error)
 	// Atomically runs fn so that what it read still holds when it commits. fn
@@ -51,6 +54,8 @@ type Tx interface {
 	Put(l *Link) error
 	// Remove deletes a link and leaves a record of its slug.
 	Remove(l *Link, slug *SlugRecord) error
+	// PutSlug replaces the record of a slug that no link has.
+	PutSlug(key string, slug *SlugRecord) error
 }
 
 // Announcer tells every replica that slugs ([SlugKey]) have changed, before it
@@ -63,6 +68,8 @@ type Announcer interface {
 type Options struct {
 	Store     Store
 	Announcer Announcer
+	// Blocked are the destinations that this installation refuses; nil refuses none.
+	Blocked *Blocklist
 	// Now is the clock; nil is the system's.
 	Now func() time.Time
 }
@@ -131,6 +138,21 @@ func (r *recorder) Remove(l *Link, slug *SlugRecord) error {
 	return r.Tx.Remove(l, slug)
 }
 
+func (r *recorder) PutSlug(key string, slug *SlugRecord) error {
+	r.slugs = append(r.slugs, key)
+	return r.Tx.PutSlug(key, slug)
+}
+
+// Destination accepts the destination of a link: a valid address that leads
+// neither to one of own nor to a host that this installation blocks.
+func (s *Service) Destination(text string, own Hosts) (URL, *apierr.Detail) {
+	u, problem := ParseURL(text, own)
+	if problem == nil && s.opt.Blocked.Has(u.Location) {
+		return URL{}, &apierr.Detail{Code: apierr.BlockedDestination, Message: "This installation does not allow links to this host. Use another destination, or ask the operator."}
+	}
+	return u, problem
+}
+
 // Get finds a link of the account.
 func (s *Service) Get(ctx context.Context, accountID, id string) (*Link, error) {
 	l, err := s.opt.Store.Link(ctx, id)
@@ -143,9 +165,19 @@ func (s *Service) Get(ctx context.Context, accountID, id string) (*Link, error) 
 	return l, nil
 }
 
-// List lists the account's links below a place, newest first.
-func (s *Service) List(ctx context.Context, accountID string, before int64, limit int) (page []*Link, more bool, err error) {
-	return s.opt.Store.List(ctx, accountID, before, limit)
+// List lists links of an account, newest first.
+func (s *Service) List(ctx context.Context, q Query) (page []*Link, more bool, err error) {
+	return s.opt.Store.List(ctx, q)
+}
+
+// Count counts the account's links.
+func (s *Service) Count(ctx context.Context, accountID string) (int, error) {
+	return s.opt.Store.Count(ctx, accountID)
+}
+
+// Days calls emit with each day of a link that has clicks, oldest first.
+func (s *Service) Days(ctx context.Context, linkID string, emit func(DayStats) error) error {
+	return s.opt.Store.Days(ctx, linkID, emit)
 }
 
 // Stats is a link's clicks on some days.
@@ -198,13 +230,8 @@ func (s *Service) Delete(ctx context.Context, accountID, id string, check func(r
 		if err != nil {
 			return err
 		}
-		return tx.Remove(l, s.released(l))
+		return tx.Remove(l, Released(l, s.opt.Now()))
 	})
-}
-
-// released is the record that a deleted link leaves of its slug.
-func (s *Service) released(l *Link) *SlugRecord {
-	return &SlugRecord{AccountID: l.AccountID, ReleasedUntil: s.opt.Now().Add(Quarantine)}
 }
 
 func (s *Service) owned(tx Tx, accountID, id string, check func(rev int64) error) (*Link, error) {

@@ -36,6 +36,21 @@ type SlugRecord struct {
 	// ReleasedUntil is set once the link is deleted: until then the slug is open to
 	// its last account only.
 	ReleasedUntil time.Time
+	// Takedown belongs to the slug as well as to its link, so that deleting the link
+	// and making the slug again does not lift it.
+	Takedown *Takedown
+}
+
+// never is the end of a quarantine that only the operator ends.
+var never = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// Released is the record that a link leaves of its slug when it is deleted at now.
+func Released(l *Link, now time.Time) *SlugRecord {
+	r := &SlugRecord{AccountID: l.AccountID, ReleasedUntil: now.Add(Quarantine), Takedown: l.Takedown}
+	if r.Takedown != nil {
+		r.ReleasedUntil = never
+	}
+	return r
 }
 
 // FreeFor decides whether the account may take the slug at now. A slug without a

@@ -6,6 +6,13 @@ type Share struct {
 	Clicks int64
 }
 
+// DayStats is what is kept of a link's clicks on one day.
+type DayStats struct {
+	Day                           Day
+	Clicks                        int64
+	Referrers, Countries, Devices []Share // most clicks first
+}
+
 // Stats is a link's clicks over some days.
 type Stats struct {
 	Total                         int64

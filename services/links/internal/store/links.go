@@ -35,15 +35,17 @@ func (s *Store) Link(ctx context.Context, id string) (*link.Link, error) {
 func validID(id string) bool { return identity.ValidID(id) }
 
 // listed are the fields that a list shows.
-var listed = []string{"accountId", "seq", "domainId", "host", "slug", "url", "title", "expiresAt", "clicks", "createdAt"}
+var listed = []string{"accountId", "seq", "domainId", "host", "slug", "url", "title", "expiresAt", "clicks", "createdAt", "takedown"}
 
 // List implements [link.Store]. One more than limit is read to know whether more
 // follow.
-func (s *Store) List(ctx context.Context, accountID string, before int64, limit int) (page []*link.Link, more bool, err error) {
-	q := s.db.Collection("links").Where("accountId", "==", accountID).OrderBy("seq", firestore.Desc).
-		Select(listed...).Limit(limit + 1)
-	if before != link.Top {
-		q = q.Where("seq", "<", before)
+func (s *Store) List(ctx context.Context, want link.Query) (page []*link.Link, more bool, err error) {
+	q := s.db.Collection("links").Where("accountId", "==", want.AccountID).OrderBy("seq", firestore.Desc).Limit(want.Limit + 1)
+	if !want.Whole {
+		q = q.Select(listed...)
+	}
+	if want.Before != link.Top {
+		q = q.Where("seq", "<", want.Before)
 	}
 	err = s.db.Do(ctx, "list links", func(ctx context.Context) error {
 		snaps, err := q.Documents(ctx).GetAll()
@@ -63,8 +65,8 @@ func (s *Store) List(ctx context.Context, accountID string, before int64, limit 
 	if err != nil {
 		return nil, false, err
 	}
-	if len(page) > limit {
-		return page[:limit], true, nil
+	if len(page) > want.Limit {
+		return page[:want.Limit], true, nil
 	}
 	return page, false, nil
 }

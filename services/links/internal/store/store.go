@@ -56,6 +56,8 @@ type linkDoc struct {
 	CreatedAt time.Time `firestore:"createdAt"`
 	UpdatedAt time.Time `firestore:"updatedAt"`
 	Rev       int64     `firestore:"rev"`
+
+	Takedown *takedownDoc `firestore:"takedown,omitempty"`
 }
 
 type ogDoc struct {
@@ -76,10 +78,37 @@ type slugDoc struct {
 	OG            *ogDoc     `firestore:"og"`
 	ExpiresAt     *int64     `firestore:"expiresAt"`
 	ReleasedUntil *time.Time `firestore:"releasedUntil"`
+	// Takedown is on the link and on its slug: the redirect reads the slug alone, and
+	// a slug that is made again after a delete is still taken down.
+	Takedown *takedownDoc `firestore:"takedown,omitempty"`
+}
+
+type takedownDoc struct {
+	ID     string    `firestore:"id"`
+	Reason string    `firestore:"reason"`
+	At     time.Time `firestore:"at"`
+}
+
+func takedownOf(d *takedownDoc) *link.Takedown {
+	if d == nil {
+		return nil
+	}
+	return &link.Takedown{ID: d.ID, Reason: d.Reason, At: d.At}
+}
+
+func takedownDocOf(t *link.Takedown) *takedownDoc {
+	if t == nil {
+		return nil
+	}
+	return &takedownDoc{t.ID, t.Reason, t.At}
 }
 
 func slugRecordOf(d *slugDoc) *link.SlugRecord {
-	return &link.SlugRecord{AccountID: d.AccountID, LinkID: d.LinkID, ReleasedUntil: timeOrZero(d.ReleasedUntil)}
+	return &link.SlugRecord{AccountID: d.AccountID, LinkID: d.LinkID, ReleasedUntil: timeOrZero(d.ReleasedUntil), Takedown: takedownOf(d.Takedown)}
+}
+
+func releasedDocOf(r *link.SlugRecord) *slugDoc {
+	return &slugDoc{AccountID: r.AccountID, ReleasedUntil: timeOrNil(r.ReleasedUntil), Takedown: takedownDocOf(r.Takedown)}
 }
 
 func (s *Store) slugRef(key string) *firestore.DocumentRef {
@@ -100,7 +129,7 @@ func linkOf(snap *firestore.DocumentSnapshot) (*link.Link, error) {
 	l := &link.Link{
 		ID: snap.Ref.ID, Nonce: d.Nonce, AccountID: d.AccountID, Seq: d.Seq, DomainID: d.DomainID, Host: d.Host, Slug: link.StoredSlug(d.Slug),
 		Destination: link.URL{Given: d.URL, Location: d.Location}, Title: d.Title, Expiry: expiryOf(d.ExpiresAt),
-		Clicks: d.Clicks, CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt, Rev: d.Rev,
+		Clicks: d.Clicks, CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt, Rev: d.Rev, Takedown: takedownOf(d.Takedown),
 	}
 	if d.OG != nil {
 		l.Preview.Title, l.Preview.Description = d.OG.Title, d.OG.Description
@@ -115,12 +144,12 @@ func linkDocOf(l *link.Link) *linkDoc {
 	return &linkDoc{
 		AccountID: l.AccountID, Seq: l.Seq, Nonce: l.Nonce, DomainID: l.DomainID, Host: l.Host, Slug: l.Slug.String(),
 		URL: l.Destination.Given, Location: l.Destination.Location, Title: l.Title, OG: ogOf(l.Preview), ExpiresAt: msOf(l.Expiry),
-		Clicks: l.Clicks, CreatedAt: l.CreatedAt, UpdatedAt: l.UpdatedAt, Rev: l.Rev,
+		Clicks: l.Clicks, CreatedAt: l.CreatedAt, UpdatedAt: l.UpdatedAt, Rev: l.Rev, Takedown: takedownDocOf(l.Takedown),
 	}
 }
 
 func slugDocOf(l *link.Link) *slugDoc {
-	return &slugDoc{LinkID: l.ID, AccountID: l.AccountID, Slug: l.Slug.String(), Location: l.Destination.Location, OG: ogOf(l.Preview), ExpiresAt: msOf(l.Expiry)}
+	return &slugDoc{LinkID: l.ID, AccountID: l.AccountID, Slug: l.Slug.String(), Location: l.Destination.Location, OG: ogOf(l.Preview), ExpiresAt: msOf(l.Expiry), Takedown: takedownDocOf(l.Takedown)}
 }
 
 func ogOf(p link.Preview) *ogDoc {
@@ -135,7 +164,7 @@ func ogOf(p link.Preview) *ogDoc {
 }
 
 func targetOf(d *slugDoc) link.Target {
-	t := link.Target{LinkID: d.LinkID, AccountID: d.AccountID, Slug: d.Slug, Location: d.Location, Expiry: expiryOf(d.ExpiresAt)}
+	t := link.Target{LinkID: d.LinkID, AccountID: d.AccountID, TakenDown: d.Takedown != nil, Slug: d.Slug, Location: d.Location, Expiry: expiryOf(d.ExpiresAt)}
 	if d.OG != nil {
 		t.Preview = &link.Card{Title: text(d.OG.Title), Description: text(d.OG.Description), Image: text(d.OG.ImageLocation)}
 	}

@@ -126,7 +126,7 @@ func TestCreate_gives_every_link_of_one_instant_its_own_place(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	page, more, err := b.List(t.Context(), "acc", link.Top, 100)
+	page, more, err := b.List(t.Context(), link.Query{AccountID: "acc", Before: link.Top, Limit: 100})
 	if err != nil || more || len(page) != 24 || len(seqs) != 24 || len(slugs) != 24 {
 		t.Errorf("%d links in the list, %d places, %d slugs, %v", len(page), len(seqs), len(slugs), err)
 	}
@@ -157,7 +157,7 @@ func TestCreate_finds_its_own_record_when_tried_again(t *testing.T) {
 	if apierr.CodeOf(first[2].Err) != apierr.SlugTaken || apierr.CodeOf(again[2].Err) != apierr.SlugTaken {
 		t.Errorf("the second of two equal slugs: %v, %v", first[2].Err, again[2].Err)
 	}
-	if page, _, _ := b.List(t.Context(), "acc", link.Top, 100); len(page) != 3 {
+	if page, _, _ := b.List(t.Context(), link.Query{AccountID: "acc", Before: link.Top, Limit: 100}); len(page) != 3 {
 		t.Errorf("%d links", len(page))
 	}
 }
@@ -173,7 +173,7 @@ func TestCreate_survives_lost_answers(t *testing.T) {
 		}
 	}
 	b.server.Faults().Clear()
-	if page, _, _ := b.List(t.Context(), "acc", link.Top, 100); len(page) != 30 {
+	if page, _, _ := b.List(t.Context(), link.Query{AccountID: "acc", Before: link.Top, Limit: 100}); len(page) != 30 {
 		t.Errorf("%d links", len(page))
 	}
 }
@@ -263,7 +263,7 @@ func TestCount_of_many_links_survives_an_interruption(t *testing.T) {
 	}
 	total := int64(0)
 	for before := link.Top; ; {
-		page, more, err := b.List(t.Context(), "acc", before, 100)
+		page, more, err := b.List(t.Context(), link.Query{AccountID: "acc", Before: before, Limit: 100})
 		if err != nil {
 			t.Fatal(err)
 		}

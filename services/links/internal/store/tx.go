@@ -188,7 +188,7 @@ func (t *tx) Put(l *link.Link) error {
 	err := t.ft.Update(t.s.linkRef(l.ID), []firestore.Update{
 		{Path: "url", Value: l.Destination.Given}, {Path: "location", Value: l.Destination.Location}, {Path: "title", Value: l.Title},
 		{Path: "og", Value: ogOf(l.Preview)}, {Path: "expiresAt", Value: msOf(l.Expiry)},
-		{Path: "updatedAt", Value: l.UpdatedAt}, {Path: "rev", Value: l.Rev},
+		{Path: "updatedAt", Value: l.UpdatedAt}, {Path: "rev", Value: l.Rev}, {Path: "takedown", Value: takedownValue(l.Takedown)},
 	})
 	if err != nil {
 		return err
@@ -202,7 +202,21 @@ func (t *tx) Remove(l *link.Link, slug *link.SlugRecord) error {
 	if err := t.ft.Delete(t.s.linkRef(l.ID)); err != nil {
 		return err
 	}
-	return t.ft.Set(t.s.slugRef(l.Key()), &slugDoc{AccountID: slug.AccountID, ReleasedUntil: timeOrNil(slug.ReleasedUntil)})
+	return t.PutSlug(l.Key(), slug)
+}
+
+// PutSlug implements [link.Tx].
+func (t *tx) PutSlug(key string, slug *link.SlugRecord) error {
+	return t.ft.Set(t.s.slugRef(key), releasedDocOf(slug))
+}
+
+// takedownValue is a takedown's value in an update, which takes nil for null and
+// not for absent.
+func takedownValue(t *link.Takedown) any {
+	if t == nil {
+		return firestore.Delete
+	}
+	return takedownDocOf(t)
 }
 
 // Domain implements [link.Tx] and [customdomain.Tx].

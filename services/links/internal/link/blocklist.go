@@ -1,0 +1,133 @@
+package link
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/nlnwa/whatwg-url/url"
+)
+
+// Blocklist is a file of host names, one a line, to which no link may lead. Each
+// name covers its subdomains. Empty lines and lines that begin with # are
+// skipped. A nil list blocks nothing.
+type Blocklist struct {
+	path  string
+	hosts atomic.Pointer[map[string]bool]
+	seen  fileVersion
+}
+
+type fileVersion struct {
+	size    int64
+	changed time.Time
+}
+
+// OpenBlocklist reads the file. A list that cannot be read must not be taken for
+// an empty one, so the error should end the start.
+func OpenBlocklist(path string) (*Blocklist, error) {
+	b := &Blocklist{path: path}
+	return b, b.refresh()
+}
+
+// blocklistEvery is how soon a change of the file shows.
+const blocklistEvery = 2 * time.Second
+
+// Watch reads the file again whenever it changes, until ctx ends. While it cannot
+// be read, the last list stays in force.
+func (b *Blocklist) Watch(ctx context.Context) error {
+	if b == nil {
+		<-ctx.Done()
+		return nil
+	}
+	tick := time.NewTicker(blocklistEvery)
+	defer tick.Stop()
+	failing := false
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		err := b.refresh()
+		if err != nil && !failing { // once, not every two seconds
+			slog.ErrorContext(ctx, "blocked destinations cannot be read; the last list stays in force", "error", err)
+		}
+		failing = err != nil
+	}
+}
+
+// refresh reads the file if it is another one than before. A mounted ConfigMap is
+// replaced through a symbolic link, which shows in the time of change as well.
+func (b *Blocklist) refresh() error {
+	f, err := os.Open(b.path)
+	if err != nil {
+		return fmt.Errorf("blocked destinations: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("blocked destinations: %w", err)
+	}
+	now := fileVersion{info.Size(), info.ModTime()}
+	if b.hosts.Load() != nil && now == b.seen {
+		return nil
+	}
+	hosts, err := readBlocklist(f)
+	if err != nil {
+		return fmt.Errorf("blocked destinations: %w", err)
+	}
+	b.hosts.Store(&hosts)
+	b.seen = now
+	slog.Info("blocked destinations read", "hosts", len(hosts))
+	return nil
+}
+
+func readBlocklist(r io.Reader) (map[string]bool, error) {
+	hosts := map[string]bool{}
+	lines := bufio.NewScanner(r)
+	for n := 1; lines.Scan(); n++ {
+		name := strings.TrimSpace(lines.Text())
+		if name == "" || name[0] == '#' {
+			continue
+		}
+		// The form that destinations are compared in: lower case, Punycode.
+		u, err := url.Parse("http://" + strings.TrimPrefix(strings.TrimPrefix(name, "*"), ".") + "/")
+		if err != nil || u.Hostname() == "" {
+			return nil, fmt.Errorf("line %d is no host name", n)
+		}
+		hosts[strings.TrimSuffix(u.Hostname(), ".")] = true
+	}
+	return hosts, lines.Err()
+}
+
+// Has reports whether an address in its standard form leads to a blocked host. It
+// runs on every redirect, so it takes no copy of the address.
+func (b *Blocklist) Has(location string) bool {
+	if b == nil {
+		return false
+	}
+	hosts := *b.hosts.Load()
+	if len(hosts) == 0 {
+		return false
+	}
+	_, host, _ := strings.Cut(location, "://")
+	if i := strings.IndexAny(host, "/?#"); i >= 0 {
+		host = host[:i]
+	}
+	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
+		host = host[:i]
+	}
+	for host = strings.TrimSuffix(host, "."); host != ""; {
+		if hosts[host] {
+			return true
+		}
+		_, host, _ = strings.Cut(host, ".")
+	}
+	return false
+}

@@ -1,0 +1,131 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Takedown is the operator's decision that a link redirects nobody.
+type Takedown struct {
+	ID     string
+	Reason string // the owner sees it
+	At     time.Time
+}
+
+// KeyOf names the slug of a link of any account.
+func (s *Service) KeyOf(ctx context.Context, id string) (string, error) {
+	l, err := s.opt.Store.Link(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	return l.Key(), nil
+}
+
+// TakeDown takes down the link that a slug leads to. It outlives the link: the
+// slug keeps it. If another takedown is in effect, that one stays, and is what
+// the returned link has.
+func (s *Service) TakeDown(ctx context.Context, slugKey string, t Takedown) (*Link, error) {
+	var after *Link
+	err := s.commit(ctx, "take down link", func(tx *recorder) error {
+		_, slugs, err := tx.Places(nil, []string{slugKey})
+		if err != nil {
+			return err
+		}
+		if slugs[0] == nil || slugs[0].LinkID == "" {
+			return NotFound()
+		}
+		found, err := tx.Links(slugs[0].LinkID)
+		if err != nil {
+			return err
+		}
+		l := found[0]
+		if l == nil {
+			return NotFound()
+		}
+		after = l
+		if l.Takedown != nil {
+			tx.changed(l) // an earlier try may not have announced it
+			return errNothing
+		}
+		l.Takedown = &t
+		l.Rev++
+		l.UpdatedAt = s.opt.Now()
+		return tx.Put(l)
+	})
+	if err != nil && !errors.Is(err, errNothing) {
+		return nil, err
+	}
+	return after, nil
+}
+
+// Lift ends a takedown of a slug, whether the link that it was made for is still
+// there, was deleted, or was replaced by another link with the slug. A takedown
+// that is not in effect is no error.
+func (s *Service) Lift(ctx context.Context, slugKey, takedownID string) error {
+	err := s.commit(ctx, "lift takedown", func(tx *recorder) error {
+		_, slugs, err := tx.Places(nil, []string{slugKey})
+		if err != nil {
+			return err
+		}
+		r := slugs[0]
+		if r == nil || r.Takedown == nil || r.Takedown.ID != takedownID {
+			tx.slugs = append(tx.slugs, slugKey) // an earlier try may not have announced it
+			return errNothing
+		}
+		if r.LinkID == "" {
+			r.Takedown, r.ReleasedUntil = nil, s.opt.Now().Add(Quarantine)
+			return tx.PutSlug(slugKey, r)
+		}
+		found, err := tx.Links(r.LinkID)
+		if err != nil {
+			return err
+		}
+		l := found[0]
+		if l == nil {
+			return errNothing
+		}
+		l.Takedown = nil
+		l.Rev++
+		l.UpdatedAt = s.opt.Now()
+		return tx.Put(l)
+	})
+	if errors.Is(err, errNothing) {
+		return nil
+	}
+	return err
+}
+
+// Purge removes up to limit links of an account that is being erased, and tells
+// how many there were. Their slugs stay closed for [Quarantine]; a slug that was
+// taken down stays closed for good.
+func (s *Service) Purge(ctx context.Context, accountID string, limit int) (n int, err error) {
+	page, _, err := s.opt.Store.List(ctx, Query{AccountID: accountID, Before: Top, Limit: limit})
+	if err != nil || len(page) == 0 {
+		return 0, err
+	}
+	ids := make([]string, len(page))
+	for i, l := range page {
+		ids[i] = l.ID
+	}
+	// Statistics first: without its link nobody would find them again.
+	if err := s.opt.Store.RemoveStats(ctx, ids); err != nil {
+		return 0, err
+	}
+	err = s.commit(ctx, "purge links", func(tx *recorder) error {
+		found, err := tx.Links(ids...)
+		if err != nil {
+			return err
+		}
+		for _, l := range found {
+			if l == nil || l.AccountID != accountID {
+				continue // another replica was faster
+			}
+			if err := tx.Remove(l, Released(l, s.opt.Now())); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return len(ids), err
+}

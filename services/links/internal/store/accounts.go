@@ -1,0 +1,183 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"cloud.google.com/go/firestore"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/linkreel/linkreel/libs/quota"
+	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/services/links/internal/link"
+	"github.com/linkreel/linkreel/services/links/internal/tenancy"
+)
+
+// accountDoc is linkAccounts/{account}: an account that is not active, or was
+// not once. Without a document an account is active.
+type accountDoc struct {
+	State    string     `firestore:"state"`
+	Version  int64      `firestore:"version"`
+	Since    time.Time  `firestore:"since"`
+	ErasedAt *time.Time `firestore:"erasedAt"`
+	// Purging is true for deleting accounts that are not erased yet, by which the
+	// purge finds them among all that ever were suspended.
+	Purging bool `firestore:"purging"`
+}
+
+func (s *Store) accountRef(id string) *firestore.DocumentRef {
+	return s.db.Collection("linkAccounts").Doc(id)
+}
+
+func accountOf(d *accountDoc) *tenancy.Record {
+	return &tenancy.Record{Standing: tenant.Standing{State: tenant.State(d.State), Version: d.Version}, Since: d.Since, ErasedAt: timeOrZero(d.ErasedAt)}
+}
+
+// Account implements [tenancy.Store].
+func (s *Store) Account(ctx context.Context, accountID string) (*tenancy.Record, error) {
+	if !validID(accountID) {
+		return nil, nil
+	}
+	var d accountDoc
+	found, err := s.get(ctx, "get account state", s.accountRef(accountID), &d)
+	if err != nil || !found {
+		return nil, err
+	}
+	return accountOf(&d), nil
+}
+
+// Standing reads what a redirect needs of an account; found is false for an
+// active one.
+func (s *Store) Standing(ctx context.Context, accountID string) (state tenant.State, found bool, err error) {
+	r, err := s.Account(ctx, accountID)
+	if err != nil || r == nil || r.Standing.State == tenant.Active {
+		return tenant.Active, false, err
+	}
+	return r.Standing.State, true, nil
+}
+
+// PutAccount implements [tenancy.Store].
+func (s *Store) PutAccount(ctx context.Context, accountID string, decide func(before *tenancy.Record) *tenancy.Record) error {
+	if !validID(accountID) {
+		return nil
+	}
+	return s.atomically(ctx, "set account state", func(t *tx) error {
+		var d accountDoc
+		found, err := t.load(s.accountRef(accountID), &d)
+		if err != nil {
+			return err
+		}
+		var before *tenancy.Record
+		if found {
+			before = accountOf(&d)
+		}
+		after := decide(before)
+		if after == nil {
+			return nil
+		}
+		return t.ft.Set(s.accountRef(accountID), &accountDoc{
+			State: string(after.Standing.State), Version: after.Standing.Version, Since: after.Since, ErasedAt: timeOrNil(after.ErasedAt),
+			Purging: after.Standing.State == tenant.Deleting && after.ErasedAt.IsZero(),
+		})
+	})
+}
+
+// Deleting implements [tenancy.Store].
+func (s *Store) Deleting(ctx context.Context, limit int) (ids []string, err error) {
+	err = s.db.Do(ctx, "list deleting accounts", func(ctx context.Context) error {
+		snaps, err := s.db.Collection("linkAccounts").Where("purging", "==", true).Limit(limit).Documents(ctx).GetAll()
+		ids = ids[:0]
+		for _, snap := range snaps {
+			ids = append(ids, snap.Ref.ID)
+		}
+		return err
+	})
+	return ids, err
+}
+
+// Forget implements [tenancy.Store].
+func (s *Store) Forget(ctx context.Context, accountID string) error {
+	return s.db.Commit(ctx, "forget limits", func(ft *firestore.Transaction) error {
+		for _, kind := range []string{"links", "domains"} {
+			if err := ft.Delete(quota.Ref(s.db, accountID, kind)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// RemoveStats implements [link.Store].
+func (s *Store) RemoveStats(ctx context.Context, linkIDs []string) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(8)
+	for _, id := range linkIDs {
+		g.Go(func() error { return s.removeDays(ctx, id) })
+	}
+	return g.Wait()
+}
+
+// removeDays removes the days of one link: at most 400, so one commit holds them.
+func (s *Store) removeDays(ctx context.Context, linkID string) error {
+	const page = 450
+	for {
+		var refs []*firestore.DocumentRef
+		err := s.db.Do(ctx, "list click days", func(ctx context.Context) error {
+			snaps, err := s.linkRef(linkID).Collection("days").Select().Limit(page).Documents(ctx).GetAll()
+			refs = refs[:0]
+			for _, snap := range snaps {
+				refs = append(refs, snap.Ref)
+			}
+			return err
+		})
+		if err != nil || len(refs) == 0 {
+			return err
+		}
+		err = s.db.Commit(ctx, "remove click days", func(ft *firestore.Transaction) error {
+			for _, ref := range refs {
+				if err := ft.Delete(ref); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil || len(refs) < page {
+			return err
+		}
+	}
+}
+
+// Days implements [link.Store].
+func (s *Store) Days(ctx context.Context, linkID string, emit func(link.DayStats) error) error {
+	var days []link.DayStats
+	err := s.db.Do(ctx, "read click days", func(ctx context.Context) error {
+		snaps, err := s.linkRef(linkID).Collection("days").OrderBy(firestore.DocumentID, firestore.Asc).Documents(ctx).GetAll()
+		if err != nil {
+			return err
+		}
+		days = make([]link.DayStats, 0, len(snaps))
+		for _, snap := range snaps {
+			var d dayDoc
+			if err := snap.DataTo(&d); err != nil {
+				return err
+			}
+			if day, ok := link.ParseDay(snap.Ref.ID); ok {
+				days = append(days, link.DayStats{Day: day, Clicks: d.Clicks, Referrers: sharesOf(d.Referrers), Countries: sharesOf(d.Countries), Devices: sharesOf(d.Devices)})
+			}
+		}
+		return nil
+	})
+	for i := 0; err == nil && i < len(days); i++ {
+		err = emit(days[i])
+	}
+	return err
+}
+
+// sharesOf reads a day's map, most clicks first.
+func sharesOf(stored map[string]int64) []link.Share {
+	m := make(map[string]int64, len(stored))
+	for k, n := range stored {
+		m[nameOf(k)] += n
+	}
+	return ranked(m)
+}
