@@ -107,8 +107,9 @@ type access struct {
 	// keys from..to, both with all that begins with them; nil: no bound but the prefix
 	from, to []byte
 	reverse  bool
-	ordered  bool // yields documents in the order of the query
-	bound    int  // how many equalities it makes use of
+	ordered  bool     // yields documents in the order of the query
+	merged   [][]byte // of an index of members: prefixes whose entries have to agree on the document
+	bound    int      // how many equalities it makes use of
 	ranged   bool
 }
 
@@ -132,6 +133,10 @@ func (s *store) accesses(sn *snapshot, q *query) (list []*access, wanted []*inde
 	}
 	large := -1 // not known yet
 	for _, c := range q.disjunctions() {
+		if a := s.memberAccess(p, q, c); a != nil {
+			list = append(list, a)
+			continue
+		}
 		best := s.bestAccess(p, q, c)
 		if best == nil { // a collection group without a fitting index
 			for _, prefix := range p.group(q.parent, q.collection) {
@@ -239,7 +244,7 @@ func (s *store) bestAccess(p *partition, q *query, c conjunction) *access {
 			continue
 		}
 		b := p.indexes.Bucket(x.id)
-		if b == nil {
+		if b == nil || x.ofMembers() {
 			continue
 		}
 		if a := q.indexAccess(x, b, c); a != nil && (best == nil || a.score() > best.score()) {
@@ -247,6 +252,38 @@ func (s *store) bestAccess(p *partition, q *query, c conjunction) *access {
 		}
 	}
 	return best
+}
+
+// memberAccess merges the indexes of several members of one map, as production
+// merges single-field indexes: each has its documents sorted by name, so that a
+// document in all of them is found by skipping from one to the next. nil when the
+// query does not compare such members for equality, or wants another order.
+func (s *store) memberAccess(p *partition, q *query, c conjunction) *access {
+	if q.group || q.nameDesc() || len(q.sortedFields(c)) > 0 || c.equal[nameField] != nil {
+		return nil
+	}
+	for _, x := range s.indexes.list(q.database, q.collection) {
+		b := p.indexes.Bucket(x.id)
+		if b == nil || !x.ofMembers() || b.Sequence() > 0 {
+			continue
+		}
+		a := q.scanAccess(p, c) // for the bounds of the name
+		a.index, a.entries = x, b
+		for _, raw := range sortedKeys(c.equal) {
+			path, err := parseFieldPath(raw)
+			if err != nil || len(path) != len(x.fields[0].path)+1 || !slices.Equal(path[:len(path)-1], x.fields[0].path) {
+				continue
+			}
+			if prefix, cut := x.memberPrefix(slices.Clone(a.prefix), path[len(path)-1], c.equal[raw]); !cut {
+				a.merged = append(a.merged, prefix)
+			}
+		}
+		if len(a.merged) > 0 {
+			a.bound = len(a.merged)
+			return a
+		}
+	}
+	return nil
 }
 
 // scanAccess reads the collection itself, which is sorted by name.
@@ -448,12 +485,54 @@ type walker struct {
 	a      *access
 	cursor *bolt.Cursor
 	begun  bool
+
+	cursors []*bolt.Cursor // one for each of a.merged
+	target  []byte         // the least name that may come next
 }
 
-func (a *access) walk() *walker { return &walker{a: a, cursor: a.entries.Cursor()} }
+func (a *access) walk() *walker {
+	w := &walker{a: a, cursor: a.entries.Cursor()}
+	for range a.merged {
+		w.cursors = append(w.cursors, a.entries.Cursor())
+	}
+	if len(a.from) > len(a.prefix) {
+		w.target = a.from[len(a.prefix):]
+	}
+	return w
+}
+
+// nextMerged finds the next name that all of a.merged have: each cursor skips to
+// the greatest name that another one has shown.
+func (w *walker) nextMerged() (key, value []byte) {
+	for agreed, i := 0, 0; ; i = (i + 1) % len(w.cursors) {
+		prefix := w.a.merged[i]
+		key, _ = w.cursors[i].Seek(append(slices.Clip(prefix), w.target...))
+		if key == nil || !bytes.HasPrefix(key, prefix) {
+			return nil, nil
+		}
+		name := key[len(prefix):]
+		if agreed > 0 && bytes.Equal(name, w.target) {
+			agreed++
+		} else {
+			w.target, agreed = slices.Clone(name), 1
+		}
+		if agreed < len(w.cursors) {
+			continue
+		}
+		value = append(slices.Clip(w.a.prefix), name...)
+		if w.a.to != nil && bytes.Compare(value, w.a.to) > 0 && !bytes.HasPrefix(value, w.a.to) {
+			return nil, nil
+		}
+		w.target = append(w.target, 0) // the least name behind this one
+		return key, value
+	}
+}
 
 // next answers nil at the end.
 func (w *walker) next() (key, value []byte) {
+	if len(w.cursors) > 0 {
+		return w.nextMerged()
+	}
 	switch {
 	case w.begun && w.a.reverse:
 		key, value = w.cursor.Prev()

@@ -50,6 +50,10 @@ const (
 	ascending       = "ASCENDING"
 	descending      = "DESCENDING"
 	contains        = "CONTAINS"
+
+	// members is not of the file's format: the order of an index that holds every
+	// member of a map.
+	members = "MEMBERS"
 )
 
 // ParseIndexes reads one or more firestore.indexes.json files and joins what
@@ -213,9 +217,39 @@ func (x *Index) serves(n *indexNeed) bool {
 // exempted tells whether an override has switched the field's automatic index
 // off. Composite indexes with the field are not touched by that.
 func (ix *Indexes) exempted(collection string, f IndexField) bool {
-	return slices.ContainsFunc(ix.Overrides, func(o FieldOverride) bool {
-		return o.CollectionGroup == collection && o.FieldPath == f.FieldPath && o.Indexes != nil && !o.has(scopeCollection, f)
-	})
+	o := ix.override(collection, f.FieldPath)
+	return o != nil && o.Indexes != nil && !o.has(scopeCollection, f)
+}
+
+// override finds what holds for a field: its own override, or that of the map
+// nearest to it, which members inherit.
+func (ix *Indexes) override(collection, path string) *FieldOverride {
+	var best *FieldOverride
+	for i := range ix.Overrides {
+		o := &ix.Overrides[i]
+		if o.CollectionGroup != collection || path != o.FieldPath && !strings.HasPrefix(path, o.FieldPath+".") {
+			continue
+		}
+		if best == nil || len(o.FieldPath) > len(best.FieldPath) {
+			best = o
+		}
+	}
+	return best
+}
+
+// members are the indexes of maps whose members an override indexes in a
+// collection.
+func (ix *Indexes) members() []Index {
+	var out []Index
+	for _, o := range ix.Overrides {
+		if o.has(scopeCollection, IndexField{Order: ascending}) {
+			out = append(out, Index{
+				CollectionGroup: o.CollectionGroup, QueryScope: scopeCollection,
+				Fields: []IndexField{{FieldPath: o.FieldPath, Order: members}},
+			})
+		}
+	}
+	return out
 }
 
 // overridden tells whether an override indexes the field for a collection group.

@@ -41,6 +41,7 @@ type indexField struct {
 	field
 	desc     bool
 	contains bool // one entry for each element of an array
+	members  bool // one entry for each member of a map: the members' own indexes, all in one
 }
 
 func newIndexDef(kind byte, x Index) (*indexDef, error) {
@@ -50,7 +51,7 @@ func newIndexDef(kind byte, x Index) (*indexDef, error) {
 		if err != nil {
 			return nil, fmt.Errorf("firestore: index %s: %w", &x, err)
 		}
-		d.fields = append(d.fields, indexField{field{f.FieldPath, path}, f.Order == descending, f.ArrayConfig == contains})
+		d.fields = append(d.fields, indexField{field{f.FieldPath, path}, f.Order == descending, f.ArrayConfig == contains, f.Order == members})
 	}
 	name, err := json.Marshal(x)
 	if err != nil {
@@ -68,6 +69,31 @@ func (x *indexDef) nameDesc() bool {
 
 func (x *indexDef) componentLimit() int {
 	return min(maxIndexedBytes, maxIndexKeyBytes/len(x.fields))
+}
+
+// ofMembers reports whether this is the index of a map's members. It is kept for
+// maps whose members production indexes by an override on the map, since maps of
+// this kind have more different members than adaptive indexes could follow.
+func (x *indexDef) ofMembers() bool { return x.fields[0].members }
+
+// memberPrefix is what all keys of one member of the map with one value share.
+func (x *indexDef) memberPrefix(b []byte, member string, v *pb.Value) ([]byte, bool) {
+	return x.component(appendEscaped(append(b, stringSegment), member), v, false)
+}
+
+// memberKeys are a document's entries in an index of members.
+func (x *indexDef) memberKeys(d *pb.Document, path []string) (keys [][]byte, cut bool) {
+	v := x.fields[0].of(d)
+	if v == nil || kindOf(v) != kindMap {
+		return nil, false
+	}
+	prefix := x.prefix(path[:len(path)-1])
+	for member, value := range v.GetMapValue().GetFields() {
+		k, c := x.memberPrefix(slices.Clone(prefix), member, value)
+		keys, cut = append(keys, x.name(k, path)), cut || c
+	}
+	slices.SortFunc(keys, bytes.Compare)
+	return keys, cut
 }
 
 // component encodes one field's value. A long one is cut, and then no longer
@@ -110,6 +136,9 @@ func (x *indexDef) name(b []byte, path []string) []byte {
 func (x *indexDef) keys(d *pb.Document, path []string) (keys [][]byte, cut bool) {
 	if d == nil {
 		return nil, false
+	}
+	if x.ofMembers() {
+		return x.memberKeys(d, path)
 	}
 	keys = [][]byte{x.prefix(path[:len(path)-1])}
 	for _, f := range x.fields {
@@ -155,6 +184,9 @@ func (x *indexDef) update(b *bolt.Bucket, path []string, documentKey []byte, c c
 				return err
 			}
 		}
+	}
+	if x.ofMembers() {
+		documentKey = nil // it follows from the entry's own key
 	}
 	for _, k := range next {
 		if _, there := slices.BinarySearchFunc(old, k, bytes.Compare); !there {
@@ -218,7 +250,7 @@ func (s *store) reindex(p *partition, database string, path []string, key []byte
 func (s *store) openIndexes(declared *Indexes) error {
 	s.indexes = &indexRegistry{by: map[string]map[string][]*indexDef{}}
 	if declared != nil {
-		for _, x := range append(slices.Clone(declared.Composite), declared.expiring()...) {
+		for _, x := range slices.Concat(declared.Composite, declared.expiring(), declared.members()) {
 			d, err := newIndexDef(declaredIndex, x)
 			if err != nil {
 				return err
@@ -328,7 +360,9 @@ func (sn *snapshot) build(database string, x *indexDef) error {
 		if cut {
 			long++
 		}
-		key = slices.Clone(key)
+		if key = slices.Clone(key); x.ofMembers() {
+			key = nil
+		}
 		for _, k := range keys {
 			entries = append(entries, entry{k, key})
 		}
