@@ -1,0 +1,310 @@
+// Package tags remembers which tags an account uses, so that they can be listed
+// without reading every link and video.
+//
+// There is one document per account, kind of record and tag. It is written when
+// the first record gets the tag, and marked when a record loses it; no document
+// is written by all changes of an account. A marked tag is looked at again after
+// a while and removed if no record carries it any more. Reading and marking
+// happen in the transaction of the record's change, so a tag that a record
+// carries is always listed.
+package tags
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"cloud.google.com/go/firestore"
+
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/label"
+	"github.com/linkreel/linkreel/libs/search"
+)
+
+// Collection holds the tags.
+const Collection = "tags"
+
+// Kind is a kind of record. Links and videos share the list, but each service
+// knows only of its own records whether they carry a tag.
+type Kind string
+
+// The kinds of records that carry tags.
+const (
+	Links  Kind = "link"
+	Videos Kind = "video"
+)
+
+// document is tags/{account~kind~hash of the tag's key}.
+type document struct {
+	AccountID string `firestore:"accountId"`
+	Kind      Kind   `firestore:"kind"`
+	Key       string `firestore:"key"`  // what the tag's spellings have in common
+	Name      string `firestore:"name"` // the first spelling
+	// Sort puts tags in alphabetical order whatever their case and accents.
+	Sort string `firestore:"sort"`
+	// CheckAt is set when a record lost the tag. Times are spread over hours, so the
+	// index over them takes no rising values.
+	CheckAt *time.Time `firestore:"checkAt"`
+}
+
+// Store is safe for concurrent use.
+type Store struct {
+	db   *firestoredb.DB
+	kind Kind
+	now  func() time.Time
+}
+
+// New is the store of one kind of records. A nil now is the system's clock.
+func New(db *firestoredb.DB, kind Kind, now func() time.Time) *Store {
+	if now == nil {
+		now = time.Now
+	}
+	return &Store{db, kind, now}
+}
+
+func (s *Store) ref(accountID, key string) *firestore.DocumentRef {
+	sum := sha256.Sum256([]byte(key)) // a key may be longer than a name, or hold a slash
+	return s.db.Collection(Collection).Doc(accountID + "~" + string(s.kind) + "~" + hex.EncodeToString(sum[:16]))
+}
+
+const (
+	// settle is how long a tag is kept at least after a record lost it, and spread
+	// over how long the looks are distributed. A tag that nobody carries any more
+	// leaves within a day.
+	settle = time.Hour
+	spread = 18 * time.Hour
+)
+
+// Change reads, in the read part of tx, what is known about tags that records of
+// the account get and lose. The returned function belongs to the write part.
+func (s *Store) Change(tx *firestore.Transaction, accountID string, got, lost []string) (write func() error, err error) {
+	type change struct {
+		name string
+		got  bool
+	}
+	changes := map[string]change{}
+	for _, name := range lost {
+		changes[label.Key(name)] = change{name, false}
+	}
+	for _, name := range got {
+		changes[label.Key(name)] = change{name, true}
+	}
+	if len(changes) == 0 {
+		return func() error { return nil }, nil
+	}
+	var keys []string
+	var refs []*firestore.DocumentRef
+	for key := range changes {
+		keys = append(keys, key)
+		refs = append(refs, s.ref(accountID, key))
+	}
+	snaps, err := tx.GetAll(refs)
+	if err != nil {
+		return nil, err
+	}
+	var writes []func() error
+	for i, snap := range snaps {
+		c := changes[keys[i]]
+		var d document
+		if snap.Exists() {
+			if err := snap.DataTo(&d); err != nil {
+				return nil, err
+			}
+		}
+		switch {
+		case c.got && !snap.Exists():
+			writes = append(writes, func() error {
+				return tx.Set(refs[i], &document{AccountID: accountID, Kind: s.kind, Key: keys[i], Name: c.name, Sort: sortKey(c.name)})
+			})
+		// Marked at most once until it was looked at: a tag that a thousand records
+		// lose at the same time is one write.
+		case !c.got && snap.Exists() && d.CheckAt == nil:
+			at := s.now().Add(settle + rand.N(spread))
+			writes = append(writes, func() error {
+				return tx.Update(refs[i], []firestore.Update{{Path: "checkAt", Value: at}})
+			})
+		}
+	}
+	return func() error {
+		for _, w := range writes {
+			if err := w(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, nil
+}
+
+func sortKey(name string) string { return search.Fold(name) + "\x00" + label.Key(name) }
+
+// Tag is a tag in a list. Cursor is its place in the list.
+type Tag struct{ Name, Cursor string }
+
+// scanMost bounds what one list reads.
+const scanMost = 2000
+
+// List lists up to limit tags of the account behind a cursor ("" is the start), in
+// alphabetical order, of all kinds of records. Each word of q must begin a word of
+// the tag. next is the cursor for the rest, "" at the end.
+func (s *Store) List(ctx context.Context, accountID, q, after string, limit int) (page []Tag, next string, err error) {
+	query := search.Words(q)
+	page = []Tag{}
+	for read := 0; ; {
+		docs, err := s.page(ctx, accountID, after, 2*(limit+1))
+		if err != nil {
+			return nil, "", err
+		}
+		for _, d := range docs {
+			if d.Sort == after {
+				continue // the same tag on another kind of record
+			}
+			if len(page) == limit {
+				return page, page[limit-1].Cursor, nil
+			}
+			after = d.Sort
+			if begins(search.Words(d.Name), query) {
+				page = append(page, Tag{d.Name, d.Sort})
+			}
+		}
+		if len(docs) < 2*(limit+1) {
+			return page, "", nil
+		}
+		if read += len(docs); read >= scanMost {
+			return page, after, nil
+		}
+	}
+}
+
+func begins(words, query []string) bool {
+	for _, w := range query {
+		if !slices.ContainsFunc(words, func(have string) bool { return strings.HasPrefix(have, w) }) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *Store) page(ctx context.Context, accountID, after string, limit int) (out []document, err error) {
+	err = s.db.Do(ctx, "list tags", func(ctx context.Context) error {
+		q := s.db.Collection(Collection).Where("accountId", "==", accountID).OrderBy("sort", firestore.Asc).Limit(limit)
+		if after != "" {
+			q = q.Where("sort", ">", after)
+		}
+		snaps, err := q.Documents(ctx).GetAll()
+		if err != nil {
+			return err
+		}
+		out = make([]document, len(snaps))
+		for i, snap := range snaps {
+			if err := snap.DataTo(&out[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Carried tells, within a transaction, whether a record of the account carries the
+// tag with a key.
+type Carried func(ctx context.Context, tx *firestore.Transaction, accountID, key string) (bool, error)
+
+const sweepPage = 100
+
+// Sweep removes tags that no record carries any more, until ctx ends.
+func (s *Store) Sweep(ctx context.Context, carried Carried) error {
+	tick := time.NewTicker(15 * time.Minute)
+	defer tick.Stop()
+	for {
+		if err := s.SweepDue(ctx, carried); err != nil && ctx.Err() == nil {
+			slog.WarnContext(ctx, "unused tags cannot be listed", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// SweepDue looks at the marked tags that are due.
+func (s *Store) SweepDue(ctx context.Context, carried Carried) error {
+	var last *firestore.DocumentSnapshot
+	for {
+		var snaps []*firestore.DocumentSnapshot
+		err := s.db.Do(ctx, "list due tags", func(ctx context.Context) (err error) {
+			q := s.db.Collection(Collection).Where("kind", "==", string(s.kind)).Where("checkAt", "<=", s.now()).OrderBy("checkAt", firestore.Asc).Limit(sweepPage)
+			if last != nil {
+				q = q.StartAfter(last)
+			}
+			snaps, err = q.Documents(ctx).GetAll()
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for _, snap := range snaps {
+			// One tag that cannot be looked at must not keep the others from it.
+			if err := s.sweep(ctx, snap.Ref, carried); err != nil && ctx.Err() == nil {
+				slog.WarnContext(ctx, "tag is not looked at", "tag", snap.Ref.ID, "error", err)
+			}
+			last = snap
+		}
+		if len(snaps) < sweepPage {
+			return nil
+		}
+	}
+}
+
+func (s *Store) sweep(ctx context.Context, ref *firestore.DocumentRef, carried Carried) error {
+	return s.db.Tx(ctx, "look at tag", func(ctx context.Context, tx *firestore.Transaction) error {
+		snaps, err := tx.GetAll([]*firestore.DocumentRef{ref})
+		if err != nil || !snaps[0].Exists() {
+			return err
+		}
+		var d document
+		if err := snaps[0].DataTo(&d); err != nil {
+			return err
+		}
+		used, err := carried(ctx, tx, d.AccountID, d.Key)
+		if err != nil {
+			return err
+		}
+		if used {
+			return tx.Update(ref, []firestore.Update{{Path: "checkAt", Value: nil}})
+		}
+		// A record that gets the tag at the same time has read this document, so one of
+		// the two transactions starts again.
+		return tx.Delete(ref)
+	})
+}
+
+// Forget removes all tags of an account's records of this kind.
+func (s *Store) Forget(ctx context.Context, accountID string) error {
+	for {
+		var snaps []*firestore.DocumentSnapshot
+		err := s.db.Do(ctx, "list tags", func(ctx context.Context) (err error) {
+			snaps, err = s.db.Collection(Collection).Where("accountId", "==", accountID).Where("kind", "==", string(s.kind)).Select().Limit(300).Documents(ctx).GetAll()
+			return err
+		})
+		if err != nil || len(snaps) == 0 {
+			return err
+		}
+		err = s.db.Commit(ctx, "forget tags", func(tx *firestore.Transaction) error {
+			for _, snap := range snaps {
+				if err := tx.Delete(snap.Ref); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+}
