@@ -145,7 +145,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	outbox := events.NewOutbox(db, rdb, cfg.Now)
 	shownLink, shownDomain := api.Shown(routes)
 	kept := store.New(db, cfg.Now).Tell(store.Teller{Outbox: outbox, Link: shownLink, Domain: shownDomain})
-	memory := invalidation.NewMemory(invalidation.Options{Store: kept, Capacity: cfg.CacheBytes, Partitions: cfg.ClickPartitions, Now: cfg.Now})
+	memory := invalidation.NewMemory(invalidation.Options{Store: kept, Suspended: kept.Suspended, Capacity: cfg.CacheBytes, Partitions: cfg.ClickPartitions, Now: cfg.Now})
 	clicksRedis := redisdb.Config{URL: cmp.Or(cfg.ClicksRedisURL, cfg.RedisURL), CAFile: cfg.RedisCAFile}
 	log, err := clicks.Open(clicks.Config{Redis: clicksRedis, Bytes: cfg.ClickLogBytes, SpoolDir: cfg.SpoolDir, SpoolMax: cfg.SpoolBytes, Budget: cfg.ClickBudget, Now: cfg.Now}, memory)
 	if err != nil {
@@ -171,7 +171,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	api.Public(public, shortLinks, domains, routes)
 	internal := httpapi.New(httpapi.Options{Name: "links-internal", Now: cfg.Now})
 	api.Internal(internal, domains, cfg.InternalToken, api.Holder(accounts, shortLinks, domains, routes))
-	visitors := redirect.New(memory, log, redirect.Options{ShortBaseURL: cfg.ShortBaseURL, Country: country, Now: cfg.Now,
+	visitors := redirect.New(memory, log, redirect.Options{ShortBaseURL: cfg.ShortBaseURL, Country: country, Blocked: blocked.Has, AbuseContact: cfg.AbuseContact, Now: cfg.Now,
 		Trace: func() (context.Context, func(int)) { return httpapi.Trace("links-redirect", "GET /:slug") }})
 	return &boot.Service{
 		Name: "links",

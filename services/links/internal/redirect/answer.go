@@ -31,10 +31,16 @@ func notFound() *apierr.Error {
 	return apierr.New(apierr.NotFound, "There is no link at this address.")
 }
 
+// takenDown is for links that the operator took down, and for destinations that
+// the operator blocks. The reason is for the owner, not for visitors.
+func takenDown() *apierr.Error {
+	return apierr.New(apierr.TakenDown, "This link was taken down by the operator of this service.")
+}
+
 // suspended says no more than that the link is out of service: why is between the
 // account and the operator.
 func suspended() *apierr.Error {
-	return apierr.New(apierr.Gone, "This link is out of service.")
+	return &apierr.Error{Code: apierr.AccountSuspended, OnPage: true, Message: "This link is out of service."}
 }
 
 // unavailable hides why: the visitor is not the one to know.
@@ -60,7 +66,7 @@ func (h *Handler) redirect(ctx *fasthttp.RequestCtx, location string) {
 
 // fail answers with a small page, or JSON when the client asks for it.
 func (h *Handler) fail(ctx *fasthttp.RequestCtx, e *apierr.Error) {
-	status := e.Code.Status()
+	status := e.Status()
 	ctx.Response.SetStatusCode(status)
 	ctx.Response.Header.SetBytesKV(headerCacheControl, neverCached)
 	if e.RetryAfter > 0 {
@@ -73,11 +79,11 @@ func (h *Handler) fail(ctx *fasthttp.RequestCtx, e *apierr.Error) {
 		ctx.Response.SetBodyRaw(httpapi.ErrorBody(e, id))
 		return
 	}
-	page(ctx, status, "message.html", message{Title: titles[e.Code], Text: e.Message})
+	page(ctx, status, "message.html", message{Title: titles[e.Code], Text: e.Message, Report: h.report()})
 }
 
 var titles = map[apierr.Code]string{
-	apierr.NotFound: "No link here", apierr.Gone: "This link has expired", apierr.MethodNotAllowed: "Not that way",
+	apierr.NotFound: "No link here", apierr.TakenDown: "This link was taken down", apierr.AccountSuspended: "Out of service", apierr.Gone: "This link has expired", apierr.MethodNotAllowed: "Not that way",
 	apierr.Unavailable: "Just a moment", apierr.Internal: "Something went wrong",
 }
 
@@ -128,18 +134,28 @@ var policy = func() string {
 	return fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'", base64.StdEncoding.EncodeToString(sum[:]))
 }()
 
-type message struct{ Title, Text string }
+type message struct{ Title, Text, Report string }
 
 // view is what the pages about a link show. The private title is not among it.
 type view struct {
 	ShortURL, Location, Host string
 	Title, Description       string
 	Image                    string
+	Report                   string
+}
+
+// report is the address of the "Report" link: a plain e-mail address becomes a
+// mailto: one.
+func (h *Handler) report() string {
+	if c := h.opt.AbuseContact; strings.Contains(c, "@") && !strings.Contains(c, ":") {
+		return "mailto:" + c
+	}
+	return h.opt.AbuseContact
 }
 
 func (h *Handler) viewOf(ctx *fasthttp.RequestCtx, t *link.Target) view {
 	host, _, _ := h.hostOf(ctx)
-	v := view{ShortURL: link.ShortURL(h.opt.ShortBaseURL, host, t.Slug), Location: t.Location, Host: HostOf(t.Location)}
+	v := view{ShortURL: link.ShortURL(h.opt.ShortBaseURL, host, t.Slug), Location: t.Location, Host: HostOf(t.Location), Report: h.report()}
 	if t.Preview != nil {
 		v.Title, v.Description, v.Image = t.Preview.Title, t.Preview.Description, t.Preview.Image
 	}

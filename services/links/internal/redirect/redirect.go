@@ -40,6 +40,10 @@ type Options struct {
 	ShortBaseURL string
 	// Country tells a request's country; nil knows none.
 	Country func(ctx *fasthttp.RequestCtx) string
+	// Blocked tells whether the operator allows no link to an address; nil allows all.
+	Blocked func(location string) bool
+	// AbuseContact is where a "Report" link leads; empty shows none.
+	AbuseContact string
 	// Trace begins a trace for a visit that has to wait for a store, and returns
 	// how to end it; nil traces nothing. Warm visits are too many and too alike.
 	Trace func() (ctx context.Context, end func(status int))
@@ -65,6 +69,9 @@ func New(m *invalidation.Memory, log Confirmer, opt Options) *Handler {
 	}
 	if opt.Country == nil {
 		opt.Country = func(*fasthttp.RequestCtx) string { return "" }
+	}
+	if opt.Blocked == nil {
+		opt.Blocked = func(string) bool { return false }
 	}
 	if opt.Trace == nil {
 		opt.Trace = func() (context.Context, func(int)) { return context.Background(), func(int) {} }
@@ -184,7 +191,9 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, host, folded string,
 		now := h.opt.Now()
 		status := link.Active
 		if target != nil {
-			status = target.Status(now)
+			if status = target.Status(now); h.opt.Blocked(target.Location) {
+				status = link.Taken
+			}
 		}
 		if target != nil && counts && status == link.Active && !v.answer.Suspended() {
 			v.click = link.Click{LinkID: target.LinkID, Day: link.DayOf(now), Device: agent.Device,
@@ -211,6 +220,8 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, host, folded string,
 			h.wellKnown(ctx, []byte(folded))
 		case v.answer.Suspended():
 			h.fail(ctx, suspended())
+		case status == link.Taken:
+			h.fail(ctx, takenDown())
 		case status == link.Expired:
 			h.fail(ctx, apierr.New(apierr.Gone, "This link has expired."))
 		case preview:

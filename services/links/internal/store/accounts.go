@@ -46,14 +46,11 @@ func (s *Store) Account(ctx context.Context, accountID string) (*tenancy.Record,
 	return accountOf(&d), nil
 }
 
-// Standing reads what a redirect needs of an account; found is false for an
-// active one.
-func (s *Store) Standing(ctx context.Context, accountID string) (state tenant.State, found bool, err error) {
+// Suspended reports whether an account's links redirect nobody, because it is
+// suspended or being erased.
+func (s *Store) Suspended(ctx context.Context, accountID string) (bool, error) {
 	r, err := s.Account(ctx, accountID)
-	if err != nil || r == nil || r.Standing.State == tenant.Active {
-		return tenant.Active, false, err
-	}
-	return r.Standing.State, true, nil
+	return r != nil && r.Standing.State != tenant.Active, err
 }
 
 // PutAccount implements [tenancy.Store].

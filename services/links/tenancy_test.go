@@ -1,0 +1,277 @@
+package links_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/services/links"
+)
+
+// holder is the replica as auth sees it.
+func (r *replica) holder() *tenant.Client {
+	r.t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(r.t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, s := range r.service.Servers {
+		if s.Name == "internal" {
+			srv := httpapi.NewServer("", s.Handler)
+			go func() { _ = srv.Serve(l) }()
+			r.t.Cleanup(func() { _ = srv.Shutdown() })
+		}
+	}
+	client := tenant.NewClient("http://"+l.Addr().String(), internalToken)
+	r.t.Cleanup(client.Close)
+	return client
+}
+
+var asJSON = []string{"Accept", "application/json"}
+
+func TestASuspendedAccountsLinksAre410OnEveryReplica(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	a, b := c.replica(t), c.replica(t, func(cfg *links.Config) { cfg.Flush = false; cfg.AbuseContact = "abuse@lrl.example" })
+	key := c.keys.add(t, "acc_a", identity.Creator)
+	a.create(key, map[string]any{"url": "https://example.com/", "slug": "mine"})
+	a.create(c.keys.add(t, "acc_b", identity.Creator), map[string]any{"url": "https://example.com/", "slug": "theirs"})
+	auth := a.holder()
+	set := func(state tenant.State, version int64) {
+		t.Helper()
+		if err := auth.SetState(t.Context(), "acc_a", tenant.Standing{State: state, Version: version}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for version := int64(1); version < 40; version += 2 {
+		if v := b.visit("/mine"); v.status != 302 {
+			t.Fatalf("before: %v", v)
+		}
+		set(tenant.Suspended, version)
+		if v := b.visit("/mine", asJSON...); v.status != 410 || v.code() != "ACCOUNT_SUSPENDED" {
+			t.Fatalf("suspended: %v", v)
+		}
+		if v := b.visit("/mine+"); v.status != 410 || !strings.Contains(v.text, `href="mailto:abuse@lrl.example"`) {
+			t.Fatalf("the inspect page: %v", v)
+		}
+		set(tenant.Active, version+1)
+	}
+	set(tenant.Suspended, 3) // a slow call with an older decision
+	if v := b.visit("/mine"); v.status != 302 {
+		t.Errorf("an older decision took effect: %v", v)
+	}
+	if v := b.visit("/theirs"); v.status != 302 {
+		t.Errorf("another account: %v", v)
+	}
+}
+
+func TestATakedownOutlivesItsLink(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	a, b := c.replica(t), c.replica(t, func(cfg *links.Config) { cfg.Flush = false })
+	key := c.keys.add(t, "acc_a", identity.Creator)
+	body := map[string]any{"url": "https://example.com/", "slug": "Bad"}
+	id := a.create(key, body).str("id")
+	b.visit("/bad")
+	auth := a.holder()
+	order := tenant.Order{ID: "tkd_1", Target: tenant.Target{URL: shortBase + "/bad"}, Reason: "phishing", At: c.now().UTC().Truncate(time.Millisecond)}
+	down, err := auth.TakeDown(t.Context(), order)
+	if err != nil || down.RecordID != id || down.AccountID != "acc_a" || down.URL != shortBase+"/Bad" || down.Kind != tenant.KindLink {
+		t.Fatalf("%+v, %v", down, err)
+	}
+	gone := func(what string) {
+		t.Helper()
+		if v := b.visit("/bad", asJSON...); v.status != 410 || v.code() != "TAKEN_DOWN" {
+			t.Fatalf("%s: %v", what, v)
+		}
+		if v := b.visit("/bad"); v.status != 410 || strings.Contains(v.text, "phishing") {
+			t.Fatalf("%s, the page: %v", what, v)
+		}
+	}
+	gone("taken down")
+	again, err := auth.TakeDown(t.Context(), tenant.Order{ID: "tkd_2", Target: tenant.Target{ID: id}, Reason: "other", At: c.now()})
+	if err != nil || again.ID != "tkd_1" || again.Reason != "phishing" {
+		t.Errorf("a second takedown: %+v, %v", again, err)
+	}
+	got := a.api(key, "GET", "/api/v1/links/"+id, nil)
+	if got.str("status") != "taken_down" || got.json["takenDown"].(map[string]any)["reason"] != "phishing" {
+		t.Errorf("the owner sees %v", got)
+	}
+	a.api(key, "PATCH", "/api/v1/links/"+id, `{"url":"https://example.org/","expiresAt":"2001-01-01"}`)
+	gone("edited")
+	a.api(key, "DELETE", "/api/v1/links/"+id, nil)
+	c.forward(40 * 24 * time.Hour)
+	want(t, "another account after the quarantine", a.api(c.keys.add(t, "acc_b", identity.Creator), "POST", "/api/v1/links", body), 409, "SLUG_TAKEN")
+	second := a.create(key, body).str("id")
+	gone("made again")
+	if err := auth.Lift(t.Context(), tenant.Takedown{ID: "tkd_other", Kind: tenant.KindLink, RecordID: second, URL: down.URL}); err != nil {
+		t.Fatal(err)
+	}
+	gone("another takedown lifted")
+	if err := auth.Lift(t.Context(), down); err != nil {
+		t.Fatal(err)
+	}
+	if v := b.visit("/bad"); v.status != 302 {
+		t.Errorf("lifted: %v", v)
+	}
+	if got := a.api(key, "GET", "/api/v1/links/"+second, nil); got.str("status") != "active" || got.json["takenDown"] != nil {
+		t.Errorf("lifted, the owner sees %v", got)
+	}
+	for _, target := range []tenant.Target{{ID: "lnk_none"}, {URL: shortBase + "/none"}, {URL: "https://elsewhere.example/bad"}, {URL: "nonsense"}} {
+		if _, err := auth.TakeDown(t.Context(), tenant.Order{ID: "t", Target: target}); apierr.CodeOf(err) != apierr.LinkNotFound {
+			t.Errorf("%v: %v", target, err)
+		}
+	}
+}
+
+func TestBlockedDestinations(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	list := filepath.Join(t.TempDir(), "blocked")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(list, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("# nothing yet\n")
+	r := c.replica(t, func(cfg *links.Config) { cfg.BlockedDestinations = list })
+	key := c.keys.add(t, "acc_a", identity.Business)
+	id := r.create(key, map[string]any{"url": "https://deep.evil.example/x", "slug": "deep"}).str("id")
+	r.create(key, map[string]any{"url": "https://notevil.example/", "slug": "other"})
+	r.visit("/deep")
+	write("# bad ones\n\nEVIL.example\n*.münchen.example\n")
+	eventually(t, "the list was read again", func() bool { return r.visit("/deep").status == 410 })
+	if v := r.visit("/other"); v.status != 302 {
+		t.Errorf("a host that only ends alike: %v", v)
+	}
+	for _, url := range []string{"https://evil.example", "http://EVIL.example:8080/x?y", "https://a.b.evil.example./", "https://xn--mnchen-3ya.example/", "https://www.münchen.example/"} {
+		a := r.api(key, "POST", "/api/v1/links", map[string]string{"url": url})
+		if a.status != 400 || a.fields()["url"] != "blocked_destination" {
+			t.Errorf("create %s: %v", url, a)
+		}
+	}
+	if a := r.api(key, "PATCH", "/api/v1/links/"+id, `{"url":"https://evil.example"}`); a.fields()["url"] != "blocked_destination" {
+		t.Errorf("update: %v", a)
+	}
+	if a := r.api(key, "PATCH", "/api/v1/links/"+id, `{"title":"x"}`); a.status != 200 {
+		t.Errorf("another field of a link to a blocked host: %v", a)
+	}
+	write("")
+	eventually(t, "the list was emptied", func() bool { return r.visit("/deep").status == 302 })
+	cfg := c.config(t)
+	cfg.BlockedDestinations = list + ".none"
+	if _, err := links.New(t.Context(), cfg); err == nil {
+		t.Error("a service with a list that is not there started")
+	}
+}
+
+func TestErasureLeavesNothingAndOthersAlone(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	z, addr := newZone(t)
+	c.dns = addr
+	r := c.replica(t)
+	key, other := c.keys.add(t, "acc_a", identity.Business), c.keys.add(t, "acc_b", identity.Business)
+	made := r.api(key, "POST", "/api/v1/domains", `{"hostname":"go.example.com"}`)
+	z.set("_linkreel.go.example.com", made.json["records"].([]any)[0].(map[string]any)["value"].(string))
+	r.api(key, "POST", "/api/v1/domains/"+made.str("id")+"/verify", nil)
+	r.create(key, map[string]any{"url": "https://example.com/", "domainId": made.str("id"), "slug": "on"})
+	for i := range 3 {
+		var items []string
+		for j := range 100 {
+			items = append(items, fmt.Sprintf(`{"url":"https://a.example/","slug":"s%d-%d"}`, i, j))
+		}
+		if a := r.api(key, "POST", "/api/v1/links/bulk", `{"urls":[`+strings.Join(items, ",")+`]}`); a.status != 201 {
+			t.Fatal(a)
+		}
+	}
+	r.create(other, map[string]any{"url": "https://example.com/", "slug": "stays"})
+	r.visit("/s0-0")
+	r.visit("/stays")
+	eventually(t, "counts", func() bool { return clicksBySlug(r, other)["stays"] == 1 })
+	auth := r.holder()
+	if err := auth.SetState(t.Context(), "acc_a", tenant.Standing{State: tenant.Deleting, Version: 2}); err != nil {
+		t.Fatal(err)
+	}
+	if v := r.visit("/s1-1"); v.status != 410 {
+		t.Errorf("a link of a deleting account: %v", v)
+	}
+	if done, err := auth.Erased(t.Context(), "acc_a"); done || err != nil {
+		t.Errorf("erased at once: %v, %v", done, err)
+	}
+	c.forward(time.Minute)
+	eventually(t, "erased", func() bool {
+		_ = auth.SetState(t.Context(), "acc_a", tenant.Standing{State: tenant.Deleting, Version: 2}) // auth repeats; it wakes the purge
+		done, err := auth.Erased(t.Context(), "acc_a")
+		return done && err == nil
+	})
+	if u, err := auth.Usage(t.Context(), "acc_a"); err != nil || u != (tenant.Usage{}) {
+		t.Errorf("left are %+v, %v", u, err)
+	}
+	want(t, "a held slug", r.api(other, "POST", "/api/v1/links", `{"url":"https://a.example","slug":"s2-5"}`), 409, "SLUG_TAKEN")
+	if v := r.visit("/stays"); v.status != 302 {
+		t.Errorf("another account's link: %v", v)
+	}
+	if u, err := auth.Usage(t.Context(), "acc_b"); err != nil || u.Links != 1 {
+		t.Errorf("another account has %+v, %v", u, err)
+	}
+	if done, err := auth.Erased(t.Context(), "acc_b"); done || err != nil {
+		t.Errorf("an active account is erased: %v, %v", done, err)
+	}
+}
+
+func TestExportHasEverythingOfTheAccount(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	r := c.replica(t)
+	key := c.keys.add(t, "acc_a", identity.Business)
+	r.api(key, "POST", "/api/v1/domains", `{"hostname":"go.example.com"}`)
+	for range 5 {
+		r.api(key, "POST", "/api/v1/links/bulk", `{"urls":[`+strings.TrimSuffix(strings.Repeat(`{"url":"https://a.example","title":"<T>","ogTitle":"o"},`, 90), ",")+`]}`)
+	}
+	r.create(key, map[string]any{"url": "https://a.example", "slug": "clicked"})
+	r.create(c.keys.add(t, "acc_b", identity.Business), map[string]any{"url": "https://b.example"})
+	r.visit("/clicked", "Referer", "https://news.example/")
+	eventually(t, "the click", func() bool { return clicksBySlug(r, key)["clicked"] == 1 })
+	var out bytes.Buffer
+	if err := r.holder().Export(t.Context(), "acc_a", &out); err != nil {
+		t.Fatal(err)
+	}
+	count, ids := map[string]int{}, map[any]bool{}
+	for lines := bufio.NewScanner(&out); lines.Scan(); {
+		var line struct {
+			Type string
+			Data map[string]any
+		}
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+			t.Fatal(err)
+		}
+		count[line.Type]++
+		switch line.Type {
+		case "link":
+			ids[line.Data["id"]] = true
+			if line.Data["slug"] != "clicked" && (line.Data["ogTitle"] != "o" || line.Data["title"] != "<T>") {
+				t.Fatalf("a link is %v", line.Data)
+			}
+		case "linkStats":
+			if line.Data["clicks"] != 1.0 || line.Data["referrers"].([]any)[0].(map[string]any)["host"] != "news.example" {
+				t.Errorf("statistics are %v", line.Data)
+			}
+		}
+	}
+	if count["link"] != 451 || len(ids) != 451 || count["domain"] != 1 || count["linkStats"] != 1 {
+		t.Errorf("exported %v, %d different links", count, len(ids))
+	}
+}
