@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"net/url"
 )
@@ -20,6 +21,30 @@ type Account struct {
 func (c *Client) Account(ctx context.Context) (*Account, error) {
 	out := new(Account)
 	return out, c.call(ctx, http.MethodGet, "/api/v1/account", nil, out)
+}
+
+// Export streams everything that the account has, as JSON Lines of type and data.
+// It is not retried: read it to its end, and close it.
+func (c *Client) Export(ctx context.Context) (io.ReadCloser, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.cfg.BaseURL+"/api/v1/account/export", nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+c.cfg.Key)
+	req.Header.Set("User-Agent", c.cfg.UserAgent)
+	res, err := c.cfg.HTTPClient.Do(req)
+	if err != nil {
+		return nil, &lost{err}
+	}
+	if res.StatusCode == http.StatusOK {
+		return res.Body, nil
+	}
+	defer func() { _ = res.Body.Close() }()
+	answer, err := io.ReadAll(io.LimitReader(res.Body, 1<<20))
+	if err != nil {
+		return nil, &lost{err}
+	}
+	return nil, refusal(res, answer)
 }
 
 // Key is an API key without its secret.

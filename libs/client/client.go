@@ -134,6 +134,7 @@ type call struct {
 	contentType  string // with raw: the body as it is
 	raw          []byte
 	header       http.Header
+	answered     func(http.Header) // sees the headers of a good answer
 }
 
 func (c *Client) do(ctx context.Context, k call) error {
@@ -202,6 +203,9 @@ func (c *Client) try(ctx context.Context, k call, body []byte) error {
 	}
 	if res.StatusCode >= 300 {
 		return refusal(res, answer)
+	}
+	if k.answered != nil {
+		k.answered(res.Header)
 	}
 	if k.out == nil {
 		return nil

@@ -22,6 +22,14 @@ type LinkCreate struct {
 	OGTitle       string `json:"ogTitle,omitempty"`
 	OGDescription string `json:"ogDescription,omitempty"`
 	OGImage       string `json:"ogImage,omitempty"`
+
+	Tags       []string `json:"tags,omitempty"`
+	ExternalID string   `json:"externalId,omitempty"`
+	Archived   bool     `json:"archived,omitempty"`
+	// CreatedAt and ImportedClicks come from another service's export. A deployment
+	// that does not keep them names them in IgnoredFields.
+	CreatedAt      Moment `json:"createdAt,omitzero"`
+	ImportedClicks int64  `json:"importedClicks,omitempty"`
 }
 
 // LinkCreated is the receipt for a new link.
@@ -31,6 +39,8 @@ type LinkCreated struct {
 	Slug           string `json:"slug"`
 	DestinationURL string `json:"destinationUrl"`
 	CreatedAt      string `json:"createdAt"`
+	// IgnoredFields are fields of the request that the service did not take.
+	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
 // LinkSummary is a link in a list.
@@ -41,6 +51,15 @@ type LinkSummary struct {
 	Title          string `json:"title"`
 	Clicks         int64  `json:"clicks"`
 	CreatedAt      Millis `json:"createdAt"`
+
+	ShortURL       string   `json:"shortUrl"`
+	DomainID       *string  `json:"domainId"`
+	ExpiresAt      *Millis  `json:"expiresAt"`
+	Status         string   `json:"status"` // active, expired or taken_down
+	Tags           []string `json:"tags"`
+	Archived       bool     `json:"archived"`
+	ExternalID     *string  `json:"externalId"`
+	ImportedClicks int64    `json:"importedClicks,omitempty"`
 }
 
 // Link is everything known about a link.
@@ -59,6 +78,18 @@ type Link struct {
 	OGImage        *string `json:"ogImage"`
 	CreatedAt      Millis  `json:"createdAt"`
 	UpdatedAt      Millis  `json:"updatedAt"`
+
+	Tags           []string   `json:"tags"`
+	Archived       bool       `json:"archived"`
+	ExternalID     *string    `json:"externalId"`
+	ImportedClicks int64      `json:"importedClicks,omitempty"`
+	TakenDown      *TakenDown `json:"takenDown,omitempty"`
+}
+
+// TakenDown says when and why the operator took a record off the air.
+type TakenDown struct {
+	At     Millis `json:"at"`
+	Reason string `json:"reason"`
 }
 
 // LinkUpdate changes a link; untouched fields stay.
@@ -69,6 +100,10 @@ type LinkUpdate struct {
 	OGTitle       Field[string] `json:"ogTitle,omitzero"`
 	OGDescription Field[string] `json:"ogDescription,omitzero"`
 	OGImage       Field[string] `json:"ogImage,omitzero"`
+
+	Tags       Field[[]string] `json:"tags,omitzero"`
+	ExternalID Field[string]   `json:"externalId,omitzero"`
+	Archived   Field[bool]     `json:"archived,omitzero"`
 }
 
 // CreateLink makes a short link.
@@ -103,10 +138,38 @@ type LinkPage struct {
 	NextCursor *int64        `json:"nextCursor"`
 }
 
+// LinkFilter narrows a list of links. Its fields combine; empty ones do not count.
+type LinkFilter struct {
+	Query      string   // words that begin a word of slug, title, tags or destination
+	Tags       []string // all of them, up to five
+	DomainID   string   // "default" is the default host
+	Slug       string   // the whole slug, in any case of letters
+	ExternalID string
+	Archived   string // "true", "false" or "all", which is the service's default
+}
+
+func (f LinkFilter) values() url.Values {
+	q := url.Values{}
+	for name, v := range map[string]string{"q": f.Query, "domainId": f.DomainID, "slug": f.Slug, "externalId": f.ExternalID, "archived": f.Archived} {
+		if v != "" {
+			q.Set(name, v)
+		}
+	}
+	if len(f.Tags) > 0 {
+		q["tag"] = f.Tags
+	}
+	return q
+}
+
 // LinksPage reads one page; a nil cursor is the first, limit 0 the service's
 // default.
 func (c *Client) LinksPage(ctx context.Context, cursor *int64, limit int) (*LinkPage, error) {
-	q := url.Values{}
+	return c.LinksPageWhere(ctx, LinkFilter{}, cursor, limit)
+}
+
+// LinksPageWhere reads one page of the links that fit a filter.
+func (c *Client) LinksPageWhere(ctx context.Context, f LinkFilter, cursor *int64, limit int) (*LinkPage, error) {
+	q := f.values()
 	if cursor != nil {
 		q.Set("cursor", strconv.FormatInt(*cursor, 10))
 	}
@@ -120,10 +183,15 @@ func (c *Client) LinksPage(ctx context.Context, cursor *int64, limit int) (*Link
 // Links walks all links, newest first, and reads pages as it goes. It ends after
 // the first error.
 func (c *Client) Links(ctx context.Context) iter.Seq2[LinkSummary, error] {
+	return c.LinksWhere(ctx, LinkFilter{})
+}
+
+// LinksWhere walks the links that fit a filter, newest first.
+func (c *Client) LinksWhere(ctx context.Context, f LinkFilter) iter.Seq2[LinkSummary, error] {
 	return func(yield func(LinkSummary, error) bool) {
 		var cursor *int64
 		for {
-			page, err := c.LinksPage(ctx, cursor, 100)
+			page, err := c.LinksPageWhere(ctx, f, cursor, 100)
 			if err != nil {
 				yield(LinkSummary{}, err)
 				return
@@ -141,18 +209,32 @@ func (c *Client) Links(ctx context.Context) iter.Seq2[LinkSummary, error] {
 	}
 }
 
-// BulkItem is a link to be in a bulk request.
-type BulkItem struct {
-	URL   string `json:"url"`
-	Slug  string `json:"slug,omitempty"`
-	Title string `json:"title,omitempty"`
+// Tags walks the account's tags in alphabetical order, those that begin with
+// prefix if there is one.
+func (c *Client) Tags(ctx context.Context, prefix string) iter.Seq2[string, error] {
+	q := url.Values{}
+	if prefix != "" {
+		q.Set("q", prefix)
+	}
+	return func(yield func(string, error) bool) {
+		for t, err := range pages[struct{ Name string }](ctx, c, "/api/v1/tags", q) {
+			if !yield(t.Name, err) || err != nil {
+				return
+			}
+		}
+	}
 }
+
+// BulkItem is a link to be in a bulk request.
+type BulkItem = LinkCreate
 
 // BulkResult is what became of an item: Data when Status is 201, else Error.
 type BulkResult struct {
 	Status int           `json:"status"`
 	Data   *BulkLink     `json:"data,omitempty"`
 	Error  *BulkItemFail `json:"error,omitempty"`
+	// IgnoredFields are fields of the item that the service did not take.
+	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
 // BulkLink is a link that a bulk request made.
@@ -174,15 +256,44 @@ type BulkItemFail struct {
 // BulkCreate makes up to [BulkMax] links and answers one result per item, in
 // order. Refused items are no error.
 func (c *Client) BulkCreate(ctx context.Context, items []BulkItem) ([]BulkResult, error) {
-	var out struct{ Results []BulkResult }
 	in := struct {
 		URLs []BulkItem `json:"urls"`
 	}{items}
-	if err := c.call(ctx, http.MethodPost, "/api/v1/links/bulk", in, &out); err != nil {
+	return c.bulk(ctx, http.MethodPost, "/api/v1/links/bulk", in, len(items))
+}
+
+// BulkSet is what a bulk change sets. Tags replaces all tags and cannot be
+// combined with AddTags or RemoveTags.
+type BulkSet struct {
+	Tags       Field[[]string] `json:"tags,omitzero"`
+	AddTags    []string        `json:"addTags,omitempty"`
+	RemoveTags []string        `json:"removeTags,omitempty"`
+	Archived   Field[bool]     `json:"archived,omitzero"`
+	ExpiresAt  Field[Moment]   `json:"expiresAt,omitzero"`
+}
+
+// BulkChange changes up to [BulkMax] links and answers one result per id, in
+// order. A link that cannot be changed is no error of the call.
+func (c *Client) BulkChange(ctx context.Context, ids []string, set BulkSet) ([]BulkResult, error) {
+	in := struct {
+		IDs []string `json:"ids"`
+		Set BulkSet  `json:"set"`
+	}{ids, set}
+	return c.bulk(ctx, http.MethodPatch, "/api/v1/links/bulk", in, len(ids))
+}
+
+// BulkDelete removes up to [BulkMax] links and answers one result per id.
+func (c *Client) BulkDelete(ctx context.Context, ids []string) ([]BulkResult, error) {
+	return c.bulk(ctx, http.MethodPost, "/api/v1/links/bulk-delete", map[string][]string{"ids": ids}, len(ids))
+}
+
+func (c *Client) bulk(ctx context.Context, method, path string, in any, n int) ([]BulkResult, error) {
+	var out struct{ Results []BulkResult }
+	if err := c.call(ctx, method, path, in, &out); err != nil {
 		return nil, err
 	}
-	if len(out.Results) != len(items) {
-		return nil, fmt.Errorf("bulk: %d results for %d items", len(out.Results), len(items))
+	if len(out.Results) != n {
+		return nil, fmt.Errorf("bulk: %d results for %d items", len(out.Results), n)
 	}
 	return out.Results, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -18,6 +19,9 @@ type VideoCreate struct {
 	Privacy   string `json:"privacy,omitempty"` // public, unlisted, password, expiring
 	Password  string `json:"password,omitempty"`
 	ExpiresAt Moment `json:"expiresAt,omitzero"`
+
+	Tags       []string `json:"tags,omitempty"`
+	ExternalID string   `json:"externalId,omitempty"`
 }
 
 // VideoCreated is the receipt for a new video.
@@ -37,6 +41,14 @@ type VideoSummary struct {
 	Slug    string `json:"slug"`
 	Status  string `json:"status"` // uploading, processing, ready, failed
 	Privacy string `json:"privacy"`
+
+	ShareURL   string   `json:"shareUrl"`
+	CreatedAt  Millis   `json:"createdAt"`
+	ExpiresAt  *Millis  `json:"expiresAt"`
+	Duration   *float64 `json:"duration"`
+	Progress   int      `json:"progress"`
+	Tags       []string `json:"tags"`
+	ExternalID *string  `json:"externalId"`
 }
 
 // Video is everything known about a video.
@@ -65,6 +77,10 @@ type Video struct {
 	UploadURLExpiresAt *Millis     `json:"uploadUrlExpiresAt,omitempty"`
 	ResumableUploadURL string      `json:"resumableUploadUrl,omitempty"`
 	Error              *VideoError `json:"error,omitempty"`
+	Tags               []string    `json:"tags"`
+	ExternalID         *string     `json:"externalId"`
+	ThumbnailTime      *float64    `json:"thumbnailTime,omitempty"` // nil: the service's choice
+	TakenDown          *TakenDown  `json:"takenDown,omitempty"`
 }
 
 // Rendition is one size in which a video plays.
@@ -90,6 +106,9 @@ func (e *VideoError) Error() string { return e.Message + " (" + e.Code + ")" }
 type VideoUpdate struct {
 	Title       Field[string] `json:"title,omitzero"`
 	Description Field[string] `json:"description,omitzero"`
+
+	Tags       Field[[]string] `json:"tags,omitzero"`
+	ExternalID Field[string]   `json:"externalId,omitzero"`
 }
 
 // CreateVideo makes a record and an address to upload to.
@@ -113,6 +132,116 @@ func (c *Client) Videos(ctx context.Context, limit int) ([]VideoSummary, error) 
 	var out struct{ Data []VideoSummary }
 	err := c.call(ctx, http.MethodGet, "/api/v1/videos"+query(q), nil, &out)
 	return out.Data, err
+}
+
+// VideoFilter narrows a list of videos. Its fields combine; empty ones do not
+// count.
+type VideoFilter struct {
+	Query      string // words of title, description, slug or tags
+	Tags       []string
+	Status     string
+	Privacy    string
+	ExternalID string
+}
+
+// VideosWhere walks the videos that fit a filter, newest first, and reads pages as
+// it goes. It ends after the first error.
+func (c *Client) VideosWhere(ctx context.Context, f VideoFilter) iter.Seq2[VideoSummary, error] {
+	q := url.Values{"limit": {"100"}}
+	for name, v := range map[string]string{"q": f.Query, "status": f.Status, "privacy": f.Privacy, "externalId": f.ExternalID} {
+		if v != "" {
+			q.Set(name, v)
+		}
+	}
+	if len(f.Tags) > 0 {
+		q["tag"] = f.Tags
+	}
+	return func(yield func(VideoSummary, error) bool) {
+		for path := "/api/v1/videos" + query(q); path != ""; {
+			var page struct{ Data []VideoSummary }
+			next := ""
+			err := c.do(ctx, call{method: http.MethodGet, path: path, out: &page, answered: func(h http.Header) { next = nextPage(h) }})
+			if err != nil {
+				yield(VideoSummary{}, err)
+				return
+			}
+			for _, v := range page.Data {
+				if !yield(v, nil) {
+					return
+				}
+			}
+			path = next
+		}
+	}
+}
+
+// nextPage is the path of the Link header with rel="next", "" on the last page.
+// Its host does not count: the key goes to the deployment it belongs to, and
+// nowhere else.
+func nextPage(h http.Header) string {
+	for _, line := range h.Values("Link") {
+		for part := range strings.SplitSeq(line, ",") {
+			target, params, _ := strings.Cut(strings.TrimSpace(part), ";")
+			if !strings.Contains(strings.ReplaceAll(params, " ", ""), `rel="next"`) {
+				continue
+			}
+			u, err := url.Parse(strings.Trim(target, "<> "))
+			if err == nil && strings.HasPrefix(u.Path, "/api/v1/videos") {
+				return u.RequestURI()
+			}
+		}
+	}
+	return ""
+}
+
+// VideoAccess says who may see a video, and how.
+type VideoAccess struct {
+	Privacy       string   `json:"privacy"`
+	Password      string   `json:"password,omitempty"` // never in an answer; left out it stays
+	ExpiresAt     *Millis  `json:"expiresAt"`
+	AllowDownload bool     `json:"allowDownload"`
+	EmbedOrigins  []string `json:"embedOrigins"` // empty: anywhere
+}
+
+// VideoAccess reads who may see a video.
+func (c *Client) VideoAccess(ctx context.Context, id string) (*VideoAccess, error) {
+	out := new(VideoAccess)
+	return out, c.call(ctx, http.MethodGet, "/api/v1/videos/"+url.PathEscape(id)+"/access", nil, out)
+}
+
+// SetVideoAccess replaces who may see a video: once it returns, no page or
+// playlist follows the old rule.
+func (c *Client) SetVideoAccess(ctx context.Context, id string, in VideoAccess) (*VideoAccess, error) {
+	if in.EmbedOrigins == nil {
+		in.EmbedOrigins = []string{}
+	}
+	out := new(VideoAccess)
+	return out, c.call(ctx, http.MethodPut, "/api/v1/videos/"+url.PathEscape(id)+"/access", in, out)
+}
+
+// Captions lists the languages of a video's captions.
+func (c *Client) Captions(ctx context.Context, id string) ([]Caption, error) {
+	var out struct{ Data []Caption }
+	err := c.call(ctx, http.MethodGet, "/api/v1/videos/"+url.PathEscape(id)+"/captions", nil, &out)
+	return out.Data, err
+}
+
+// Caption is one language of a video's captions.
+type Caption struct {
+	Language  string `json:"language"`
+	Name      string `json:"name"` // the language's own
+	UpdatedAt Millis `json:"updatedAt"`
+}
+
+// DeleteCaptions removes the captions of a language.
+func (c *Client) DeleteCaptions(ctx context.Context, id, lang string) error {
+	return c.call(ctx, http.MethodDelete, "/api/v1/videos/"+url.PathEscape(id)+"/captions/"+url.PathEscape(lang), nil, nil)
+}
+
+// SetThumbnail takes the picture at a second of the video as its thumbnail; nil
+// goes back to the one that the service chose.
+func (c *Client) SetThumbnail(ctx context.Context, id string, second *float64) error {
+	return c.call(ctx, http.MethodPut, "/api/v1/videos/"+url.PathEscape(id)+"/thumbnail", map[string]*float64{"time": second}, nil)
 }
 
 // UpdateVideo changes title and description.

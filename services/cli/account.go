@@ -30,6 +30,7 @@ func accountCommands() []command {
 		{"keys roll", "ID", "replace a key and print the new one", keysRoll},
 		{"keys revoke", "ID…", "end keys at once", keysRevoke},
 		{"account", "", "show the account of the key", accountShow},
+		{"account export", "", "write everything that the account has as JSON Lines", accountExport},
 		{"login", "", "store address and key for later commands", login},
 		{"logout", "", "forget the stored key", logout},
 	}
@@ -214,6 +215,25 @@ func accountShow(a *app, _ *flag.FlagSet) func(context.Context, []string) error 
 	}
 }
 
+func accountExport(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
+	return func(ctx context.Context, args []string) error {
+		if err := none(args); err != nil {
+			return err
+		}
+		c, err := a.connect()
+		if err != nil {
+			return err
+		}
+		r, err := c.Export(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = r.Close() }() // read to its end
+		_, err = io.Copy(a.env.Out, r)
+		return err
+	}
+}
+
 // credentials is what login stores.
 type credentials struct {
 	BaseURL string `json:"baseUrl"`
@@ -348,8 +368,10 @@ func echo(ctx context.Context, f *os.File, on bool) bool {
 }
 
 type stack struct {
-	BaseURL string            `json:"baseUrl"`
-	Keys    map[string]string `json:"keys"`
+	BaseURL    string            `json:"baseUrl"`
+	Keys       map[string]string `json:"keys"`
+	AdminURL   string            `json:"adminUrl"`
+	AdminToken string            `json:"adminToken"`
 }
 
 // localStack looks for a running stack's file here and in the folders above.
@@ -359,10 +381,8 @@ func localStack() (*stack, error) {
 		return nil, err
 	}
 	for {
-		b, err := os.ReadFile(filepath.Join(dir, ".local", "stack.json"))
-		if err == nil {
-			s := new(stack)
-			return s, json.Unmarshal(b, s)
+		if s, err := readStack(dir); !errors.Is(err, fs.ErrNotExist) {
+			return s, err
 		}
 		if dir == filepath.Dir(dir) {
 			return nil, errors.New("no .local/stack.json here or above: is `make run` running?")

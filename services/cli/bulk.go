@@ -14,11 +14,14 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/url"
 	"os"
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/linkreel/linkreel/libs/client"
@@ -28,6 +31,7 @@ import (
 type row struct {
 	line int // where it stands in the file, for people
 	item client.BulkItem
+	host string // of the short address that it had
 	bad  string // why it cannot be sent at all
 }
 
@@ -41,6 +45,9 @@ type outcome struct {
 	Slug     string `json:"slug,omitempty"`
 	Code     string `json:"code,omitempty"`
 	Message  string `json:"message,omitempty"`
+	// Lost are fields that the deployment did not take; Host is where the link was.
+	Lost []string `json:"notKept,omitempty"`
+	Host string   `json:"host,omitempty"`
 }
 
 func linksBulk(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
@@ -70,6 +77,9 @@ type importer struct {
 	client *client.Client
 	log    *journal
 	single bool // the plan has no bulk: one by one
+
+	domains map[string]string // the account's verified host names, to ids
+	lost    map[string]int    // links whose field or host was not kept, by what it is
 }
 
 func (o *importer) run(ctx context.Context, file string) error {
@@ -91,6 +101,9 @@ func (o *importer) run(ctx context.Context, file string) error {
 			return err
 		}
 		defer func() { _ = o.log.close() }() // each chunk was synced
+		if err := o.knowDomains(ctx); err != nil {
+			return err
+		}
 	}
 	bar := o.bar(file, size)
 	defer bar.end()
@@ -122,6 +135,7 @@ func (o *importer) run(ctx context.Context, file string) error {
 		for _, r := range out {
 			if r.Status == 201 || r.Status == 0 {
 				made++
+				o.miss(r)
 			} else {
 				failed++
 				bar.clear()
@@ -143,10 +157,44 @@ func (o *importer) run(ctx context.Context, file string) error {
 		verb = "would create"
 	}
 	o.note("%s %d links, %d rows failed", verb, made, failed)
+	for _, what := range slices.Sorted(maps.Keys(o.lost)) {
+		o.note("not kept: %s (%d links)", clean(what), o.lost[what])
+	}
 	if failed > 0 {
 		return &partly{failed, made + failed}
 	}
 	return nil
+}
+
+// knowDomains finds the account's host names, so that links stay on theirs. A key
+// that may not list them puts everything on the default host, and says so.
+func (o *importer) knowDomains(ctx context.Context) error {
+	o.domains = map[string]string{}
+	list, err := o.client.Domains(ctx)
+	var refused *client.Error
+	if errors.As(err, &refused) && refused.Status < 500 && refused.Status != 401 && refused.Status != 429 {
+		return nil
+	}
+	for _, d := range list {
+		if d.Status == "verified" {
+			o.domains[strings.ToLower(d.Hostname)] = d.ID
+		}
+	}
+	return err
+}
+
+// miss notes what a link had in its file and lacks now.
+func (o *importer) miss(r outcome) {
+	if o.lost == nil {
+		o.lost = map[string]int{}
+	}
+	for _, field := range r.Lost {
+		o.lost[field+", which this deployment does not take"]++
+	}
+	made, err := url.Parse(r.ShortURL)
+	if r.Host != "" && r.ShortURL != "" && err == nil && !strings.EqualFold(made.Hostname(), r.Host) {
+		o.lost["the host "+r.Host+", which is no verified domain of the account; the links are on "+made.Hostname()]++
+	}
 }
 
 func (o *importer) open(file string) (io.ReadCloser, int64, error) {
@@ -180,7 +228,8 @@ func (o *importer) chunk(ctx context.Context, n int, rows []row, seen map[string
 	var items []client.BulkItem
 	var at []int
 	for i, r := range rows {
-		out[i] = outcome{Line: r.line, URL: r.item.URL, Slug: r.item.Slug}
+		out[i] = outcome{Line: r.line, URL: r.item.URL, Slug: r.item.Slug, Host: r.host}
+		r.item.DomainID = o.domains[r.host]
 		if o.dryRun && r.bad == "" {
 			out[i].Code, out[i].Message = check(r, seen)
 		}
@@ -203,7 +252,7 @@ func (o *importer) chunk(ctx context.Context, n int, rows []row, seen map[string
 		}
 		for k, res := range results {
 			r := &out[at[k]]
-			r.Status = res.Status
+			r.Status, r.Lost = res.Status, res.IgnoredFields
 			switch {
 			case res.Data != nil:
 				r.ID, r.ShortURL, r.Slug = res.Data.ID, res.Data.ShortURL, res.Data.Slug
@@ -234,11 +283,11 @@ func (o *importer) send(ctx context.Context, key string, items []client.BulkItem
 	}
 	out := make([]client.BulkResult, len(items))
 	for i, item := range items {
-		l, err := o.client.CreateLink(client.WithIdempotencyKey(ctx, fmt.Sprint(key, "-", i)), client.LinkCreate{URL: item.URL, Slug: item.Slug, Title: item.Title})
+		l, err := o.client.CreateLink(client.WithIdempotencyKey(ctx, fmt.Sprint(key, "-", i)), item)
 		var refused *client.Error
 		switch {
 		case err == nil:
-			out[i] = client.BulkResult{Status: 201, Data: &client.BulkLink{ID: l.ID, ShortURL: l.ShortURL, Slug: l.Slug, DestinationURL: l.DestinationURL}}
+			out[i] = client.BulkResult{Status: 201, Data: &client.BulkLink{ID: l.ID, ShortURL: l.ShortURL, Slug: l.Slug, DestinationURL: l.DestinationURL}, IgnoredFields: l.IgnoredFields}
 		case errors.As(err, &refused) && (refused.Status == 400 || refused.Status == 409):
 			out[i] = client.BulkResult{Status: refused.Status, Error: &client.BulkItemFail{Code: refused.Code, Message: refused.Message, URL: item.URL, Details: refused.Details}}
 		default:
@@ -251,7 +300,13 @@ func (o *importer) send(ctx context.Context, key string, items []client.BulkItem
 func digest(rows []row) string {
 	h := sha256.New()
 	for _, r := range rows {
-		fmt.Fprintf(h, "%q %q %q %q\n", r.item.URL, r.item.Slug, r.item.Title, r.bad)
+		fmt.Fprintf(h, "%q %q %q %q", r.item.URL, r.item.Slug, r.item.Title, r.bad)
+		rest := r.item
+		rest.URL, rest.Slug, rest.Title = "", "", ""
+		if b, _ := json.Marshal(rest); string(b) != `{"url":""}` { // cannot fail; so files of earlier releases keep their sums
+			fmt.Fprintf(h, " %s %q", b, r.host)
+		}
+		fmt.Fprintln(h)
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }
@@ -285,15 +340,32 @@ func short(s string) string {
 	return s
 }
 
-// Names that columns have in our own exports and in those of other services.
+// Names that columns have in our own exports and in those of Bitly, Dub, Short.io,
+// YOURLS and Shlink, in lower case and without blanks, dashes and underscores.
+// Earlier names win.
 var columns = map[string][]string{
-	"url":   {"url", "destinationurl", "destination", "longurl", "originalurl", "targeturl", "target", "link"},
-	"slug":  {"slug", "key", "custombackhalf", "backhalf", "keyword", "path", "shortcode", "alias", "shortlink", "shorturl", "bitlink"},
-	"title": {"title", "name", "label"},
+	"url":      {"url", "destinationurl", "destination", "longurl", "originalurl", "targeturl", "target", "link"},
+	"slug":     {"slug", "key", "custombackhalf", "backhalf", "keyword", "path", "shortcode", "alias", "shortlink", "shorturl", "bitlink"},
+	"title":    {"title", "name", "label"},
+	"short":    {"shorturl", "shortlink", "bitlink"},
+	"domain":   {"domain", "host", "hostname"},
+	"tags":     {"tags", "tag", "labels"},
+	"expires":  {"expiresat", "expires", "expiration", "expirationdate", "expirydate", "validuntil"},
+	"created":  {"createdat", "created", "createdon", "datecreated", "creationdate", "timestamp"},
+	"clicks":   {"clicks", "totalclicks", "visits", "visitscount", "visitcount", "hits", "engagements"},
+	"external": {"externalid"},
+	"archived": {"archived"},
+	"ogtitle":  {"ogtitle"},
+	"ogtext":   {"ogdescription"},
+	"ogimage":  {"ogimage"},
 }
 
-// pick says where in a heading destination, slug and title stand; earlier names
-// win. Bitly calls the short address "link" and the destination "long_url".
+// understood are columns that need no mention though no link keeps them: ids of
+// the deployment that wrote the file, and what follows from other columns.
+var understood = []string{"id", "_id", "domainid", "status", "updatedat"}
+
+// pick says where in a heading everything stands. Bitly calls the short address
+// "link" and the destination "long_url".
 func pick(head []string) map[string]int {
 	at := map[string]int{}
 	find := func(name string) int {
@@ -307,10 +379,26 @@ func pick(head []string) map[string]int {
 			}
 		}
 	}
-	if _, ok := at["slug"]; !ok && find("longurl") >= 0 && at["url"] == find("longurl") && find("link") >= 0 {
-		at["slug"] = find("link")
+	if find("longurl") >= 0 && at["url"] == find("longurl") && find("link") >= 0 {
+		if _, ok := at["slug"]; !ok {
+			at["slug"] = find("link")
+		}
+		if _, ok := at["short"]; !ok {
+			at["short"] = find("link")
+		}
 	}
 	return at
+}
+
+// leftOut are the headings that nothing is taken from.
+func leftOut(head []string, at map[string]int) (names []string) {
+	taken := slices.Collect(maps.Values(at))
+	for i, h := range head {
+		if name := plainName(h); name != "" && !slices.Contains(taken, i) && !slices.Contains(understood, name) && !slices.ContainsFunc(slices.Collect(maps.Values(columns)), func(n []string) bool { return slices.Contains(n, name) }) {
+			names = append(names, strings.TrimSpace(h))
+		}
+	}
+	return names
 }
 
 func plainName(s string) string {
@@ -330,14 +418,14 @@ func (o *importer) reader(file string, r io.Reader) (func() (row, error), error)
 	}
 	switch format {
 	case "csv":
-		return csvRows(r)
+		return o.csvRows(r)
 	case "jsonl":
-		return jsonRows(r), nil
+		return o.jsonRows(r), nil
 	}
 	return nil, usagef("--format is csv or jsonl")
 }
 
-func csvRows(r io.Reader) (func() (row, error), error) {
+func (o *importer) csvRows(r io.Reader) (func() (row, error), error) {
 	cr := csv.NewReader(r)
 	cr.FieldsPerRecord, cr.LazyQuotes, cr.ReuseRecord = -1, true, false
 	head, err := cr.Read()
@@ -354,6 +442,8 @@ func csvRows(r io.Reader) (func() (row, error), error) {
 			return nil, fmt.Errorf("no column holds the destination: name one of them url (found %s)", clean(strings.Join(head, ", ")))
 		}
 		at, pending = map[string]int{"url": 0, "slug": 1, "title": 2}, head // no headings
+	} else if names := leftOut(head, at); len(names) > 0 {
+		o.note("not kept: the columns %s", clean(strings.Join(names, ", ")))
 	}
 	return func() (row, error) {
 		record := pending
@@ -377,14 +467,14 @@ func csvRows(r io.Reader) (func() (row, error), error) {
 			}
 			return ""
 		}
-		return makeRow(line, get("url"), get("slug"), get("title")), nil
+		return makeRow(line, get), nil
 	}, nil
 }
 
-func jsonRows(r io.Reader) func() (row, error) {
+func (o *importer) jsonRows(r io.Reader) func() (row, error) {
 	s := bufio.NewScanner(r)
 	s.Buffer(nil, 1<<20)
-	line := 0
+	line, told := 0, map[string]bool{}
 	return func() (row, error) {
 		for s.Scan() {
 			line++
@@ -396,16 +486,20 @@ func jsonRows(r io.Reader) func() (row, error) {
 			if json.Unmarshal(text, &fields) != nil {
 				return row{line: line, bad: "not a JSON object"}, nil
 			}
-			maps.DeleteFunc(fields, func(_ string, v any) bool { _, text := v.(string); return !text })
 			names := slices.Sorted(maps.Keys(fields))
 			at := pick(names)
-			get := func(name string) string {
+			for _, name := range leftOut(names, at) {
+				if !told[name] {
+					told[name] = true
+					o.note("not kept: the field %s", clean(name))
+				}
+			}
+			return makeRow(line, func(name string) string {
 				if i, ok := at[name]; ok {
-					return fields[names[i]].(string)
+					return plain(fields[names[i]])
 				}
 				return ""
-			}
-			return makeRow(line, get("url"), get("slug"), get("title")), nil
+			}), nil
 		}
 		if err := s.Err(); err != nil {
 			return row{}, err
@@ -414,17 +508,83 @@ func jsonRows(r io.Reader) func() (row, error) {
 	}
 }
 
-// makeRow takes a whole short address for a slug, as exports have it.
-func makeRow(line int, url, slug, title string) row {
+// plain is a JSON value as a cell of a table would have it.
+func plain(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	case bool:
+		return strconv.FormatBool(v)
+	case []any:
+		var texts []string
+		for _, e := range v {
+			if m, ok := e.(map[string]any); ok { // Dub's tags are objects with a name
+				e = m["name"]
+			}
+			texts = append(texts, plain(e))
+		}
+		return strings.Join(texts, ",")
+	}
+	return ""
+}
+
+// makeRow makes a link of a row's cells. It takes a whole short address for a
+// slug, as exports have it, and its host for the link's domain.
+func makeRow(line int, get func(string) string) row {
+	slug, host := get("slug"), get("domain")
+	if whole, err := url.Parse(first(get("short"), slug)); err == nil && whole.Host != "" && host == "" {
+		host = whole.Hostname()
+	}
+	if h, _, ok := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(host, "https://"), "http://"), "/"); ok || h != "" {
+		host = strings.ToLower(h)
+	}
 	if strings.Contains(slug, "/") {
 		slug = path.Base(slug)
 	}
-	r := row{line: line, item: client.BulkItem{URL: url, Slug: slug, Title: title}}
-	if !utf8.ValidString(url + slug + title) {
+	r := row{line: line, host: host, item: client.BulkItem{URL: get("url"), Slug: slug, Title: get("title"), Tags: tagsOf(get("tags")), ExternalID: get("external"),
+		OGTitle: get("ogtitle"), OGDescription: get("ogtext"), OGImage: get("ogimage"), ExpiresAt: momentOf(get("expires")), CreatedAt: momentOf(get("created"))}}
+	r.item.Archived, _ = strconv.ParseBool(get("archived")) // anything else is no
+	if n, err := strconv.ParseInt(get("clicks"), 10, 64); err == nil && n > 0 {
+		r.item.ImportedClicks = n
+	}
+	if b, err := json.Marshal(r.item); err != nil || !utf8.ValidString(r.item.URL+slug+r.item.Title+strings.Join(r.item.Tags, "")) || !utf8.Valid(b) {
 		r.bad = "not valid UTF-8"
-		r.item = client.BulkItem{URL: strings.ToValidUTF8(url, "\ufffd")}
+		r.item = client.BulkItem{URL: strings.ToValidUTF8(r.item.URL, "\ufffd")}
 	}
 	return r
+}
+
+// tagsOf cuts a cell of tags; services separate them by a comma, a bar or a
+// semicolon, and Shlink and Dub never use one inside of a tag.
+func tagsOf(s string) (tags []string) {
+	for t := range strings.FieldsFuncSeq(s, func(r rune) bool { return r == ',' || r == '|' || r == ';' }) {
+		if t = strings.TrimSpace(t); t != "" {
+			tags = append(tags, t)
+		}
+	}
+	return tags
+}
+
+// momentOf reads the forms of time that exports have; what it does not know goes
+// to the service as it is, which names it when it does not know it either.
+func momentOf(s string) client.Moment {
+	if s == "" || s == "0" || strings.EqualFold(s, "null") || strings.EqualFold(s, "never") {
+		return client.Moment{}
+	}
+	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
+		if n < 100_000_000_000 { // seconds until the year 5138
+			n *= 1000
+		}
+		return client.At(time.UnixMilli(n))
+	}
+	for _, form := range []string{time.RFC3339, time.DateTime, time.DateOnly, "2006-01-02T15:04:05", "01/02/2006"} {
+		if t, err := time.Parse(form, s); err == nil {
+			return client.At(t)
+		}
+	}
+	return client.Text(s)
 }
 
 // journal is the memory of an import: a heading and one line per finished chunk.

@@ -111,7 +111,7 @@ type program struct {
 }
 
 func commands() []command {
-	return slices.Concat(linkCommands(), videoCommands(), accountCommands(), mcpCommands())
+	return slices.Concat(linkCommands(), videoCommands(), accountCommands(), applyCommands(), adminCommands(), mcpCommands())
 }
 
 // words start a command.
@@ -162,7 +162,7 @@ func (p program) run(ctx context.Context, args []string, env Env) error {
 			p.help(env.Out, group)
 			return nil
 		}
-		return usagef("no command %q; see linkreel help", strings.Join(args[:min(2, len(args))], " "))
+		return usagef("no command %q; see linkreel help", strings.Join(args[:min(3, len(args))], " "))
 	}
 	a := &app{env: env}
 	fs, do := a.prepare(c)
@@ -189,7 +189,7 @@ func (a *app) prepare(c command) (*flag.FlagSet, func(context.Context, []string)
 
 // find takes the command with the most words.
 func (p program) find(args []string) (command, []string, bool) {
-	for n := min(2, len(args)); n > 0; n-- {
+	for n := min(3, len(args)); n > 0; n-- {
 		name := strings.Join(args[:n], " ")
 		for _, c := range p.commands {
 			if c.name == name {

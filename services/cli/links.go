@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -22,9 +23,11 @@ func linkCommands() []command {
 		{"links get", "ID", "show a link", linksGet},
 		{"links update", "ID", "change a link", linksUpdate},
 		{"links delete", "ID…", "delete links", linksDelete},
+		{"links change", "ID…", "change tags, archive or end of many links at once", linksChange},
 		{"links stats", "ID", "show clicks over time", linksStats},
 		{"links bulk", "FILE", "create links from a CSV or JSON Lines file of any size", linksBulk},
 		{"links import", "FILE", "the same, for files exported by other services too", linksBulk},
+		{"tags list", "", "list the account's tags in alphabetical order", tagsList},
 		{"links export", "", "write all links as CSV or JSON Lines", linksExport},
 	}
 }
@@ -36,6 +39,9 @@ func linksCreate(a *app, fs *flag.FlagSet) func(context.Context, []string) error
 	fs.StringVar(&in.Title, "title", "", "private label")
 	fs.StringVar(&in.DomainID, "domain", "", "`id` of a verified domain")
 	fs.StringVar(&expires, "expires", "", "`when` it ends: 7d, 12h, 2027-01-31 or any date")
+	texts(fs, "tag", "`tag` to find it by; may be repeated", &in.Tags)
+	fs.StringVar(&in.ExternalID, "external-id", "", "your own `id` for it, unique in the account")
+	fs.BoolVar(&in.Archived, "archived", false, "keep it out of lists; it redirects all the same")
 	fs.StringVar(&in.OGTitle, "og-title", "", "preview title")
 	fs.StringVar(&in.OGDescription, "og-description", "", "preview text")
 	fs.StringVar(&in.OGImage, "og-image", "", "preview picture's `url`")
@@ -62,6 +68,13 @@ func linksCreate(a *app, fs *flag.FlagSet) func(context.Context, []string) error
 
 func linksList(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
 	limit := fs.Int("limit", 0, "stop after `n` links; 0 lists all")
+	var f client.LinkFilter
+	fs.StringVar(&f.Query, "search", "", "`words` that begin a word of slug, title, tags or destination")
+	texts(fs, "tag", "only with this `tag`; may be repeated, all must hold", &f.Tags)
+	fs.StringVar(&f.DomainID, "domain", "", "only on the domain with this `id`; default is the default host")
+	fs.StringVar(&f.Slug, "slug", "", "only this `slug`, in any case of letters")
+	fs.StringVar(&f.ExternalID, "external-id", "", "only with this `id` of your own")
+	fs.StringVar(&f.Archived, "archived", "false", "false, true or all")
 	return func(ctx context.Context, args []string) error {
 		if err := none(args); err != nil {
 			return err
@@ -72,7 +85,7 @@ func linksList(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
 		}
 		t := a.table("ID", "SLUG", "CLICKS", "CREATED", "TITLE", "DESTINATION")
 		n := 0
-		for l, err := range c.Links(ctx) {
+		for l, err := range c.LinksWhere(ctx, f) {
 			if err != nil {
 				return err
 			}
@@ -103,7 +116,8 @@ func linksGet(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
 		}
 		return a.print(l, func(w io.Writer) {
 			facts(w, "id", l.ID, "short address", l.ShortURL, "destination", l.DestinationURL, "title", l.Title, "status", l.Status,
-				"clicks", strconv.FormatInt(l.Clicks, 10), "created", l.CreatedAt.Time().Format(time.DateTime), "ends", when(l.ExpiresAt),
+				"tags", strings.Join(l.Tags, ", "), "external id", text(l.ExternalID), "archived", map[bool]string{true: "yes"}[l.Archived],
+				"clicks", strconv.FormatInt(l.Clicks, 10), "imported clicks", nonzero(l.ImportedClicks), "taken down", takenDown(l.TakenDown), "created", l.CreatedAt.Time().Format(time.DateTime), "ends", when(l.ExpiresAt),
 				"preview title", text(l.OGTitle), "preview text", text(l.OGDescription), "preview picture", text(l.OGImage))
 		})
 	}
@@ -125,13 +139,10 @@ func linksUpdate(a *app, fs *flag.FlagSet) func(context.Context, []string) error
 	set("og-title", "new preview `title`; empty clears", &in.OGTitle, true)
 	set("og-description", "new preview `text`; empty clears", &in.OGDescription, true)
 	set("og-image", "new preview picture's `url`; empty clears", &in.OGImage, true)
-	fs.Func("expires", "new end `when`: 7d, 2027-01-31, any date, or never", func(s string) error {
-		in.ExpiresAt = client.Set(moment(s, a.env.Now()))
-		if s == "never" || s == "" {
-			in.ExpiresAt = client.Clear[client.Moment]()
-		}
-		return nil
-	})
+	set("external-id", "new `id` of your own; empty clears", &in.ExternalID, true)
+	tagsField(fs, &in.Tags)
+	archivedField(fs, &in.Archived)
+	a.expiresField(fs, &in.ExpiresAt)
 	return func(ctx context.Context, args []string) error {
 		id, err := one(args, "ID")
 		if err != nil {
@@ -149,8 +160,147 @@ func linksUpdate(a *app, fs *flag.FlagSet) func(context.Context, []string) error
 	}
 }
 
+// linksDelete takes single requests for one link and on plans without bulk
+// requests, and one request for each hundred links else.
 func linksDelete(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
-	return a.each("deleted", func(ctx context.Context, c *client.Client, id string) error { return c.DeleteLink(ctx, id) })
+	single := a.each("deleted", func(ctx context.Context, c *client.Client, id string) error { return c.DeleteLink(ctx, id) })
+	return func(ctx context.Context, ids []string) error {
+		if len(ids) < 2 {
+			return single(ctx, ids)
+		}
+		err := a.many(ctx, ids, "deleted", (*client.Client).BulkDelete)
+		if client.HasCode(err, "PLAN_REQUIRED", "NOT_FOUND", "METHOD_NOT_ALLOWED") { // a plan, or a release, without it
+			return single(ctx, ids)
+		}
+		return err
+	}
+}
+
+func linksChange(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+	var set client.BulkSet
+	tagsField(fs, &set.Tags)
+	texts(fs, "add-tag", "`tag` to add; may be repeated", &set.AddTags)
+	texts(fs, "remove-tag", "`tag` to remove; may be repeated", &set.RemoveTags)
+	archivedField(fs, &set.Archived)
+	a.expiresField(fs, &set.ExpiresAt)
+	return func(ctx context.Context, ids []string) error {
+		if len(ids) == 0 {
+			return usagef("needs at least one ID")
+		}
+		if set.Tags.IsZero() && set.Archived.IsZero() && set.ExpiresAt.IsZero() && len(set.AddTags)+len(set.RemoveTags) == 0 {
+			return usagef("nothing to change: give --tag, --add-tag, --remove-tag, --archived or --expires")
+		}
+		if !set.Tags.IsZero() && len(set.AddTags)+len(set.RemoveTags) > 0 {
+			return usagef("--tag replaces all tags; use it without --add-tag and --remove-tag")
+		}
+		return a.many(ctx, ids, "changed", func(c *client.Client, ctx context.Context, ids []string) ([]client.BulkResult, error) {
+			return c.BulkChange(ctx, ids, set)
+		})
+	}
+}
+
+// many runs a bulk call for each hundred ids and names those that failed.
+func (a *app) many(ctx context.Context, ids []string, done string, do func(*client.Client, context.Context, []string) ([]client.BulkResult, error)) error {
+	c, err := a.connect()
+	if err != nil {
+		return err
+	}
+	failed := 0
+	for chunk := range slices.Chunk(ids, client.BulkMax) {
+		results, err := do(c, ctx, chunk)
+		if err != nil {
+			return err
+		}
+		for i, r := range results {
+			if r.Error != nil || r.Status >= 300 {
+				failed++
+				why := "status " + strconv.Itoa(r.Status)
+				if r.Error != nil {
+					why = r.Error.Message + " (" + r.Error.Code + ")"
+				}
+				fmt.Fprintf(a.env.Err, "linkreel: %s: %s\n", clean(chunk[i]), clean(why))
+				continue
+			}
+			if err := a.print(map[string]any{"id": chunk[i], done: true}, func(io.Writer) { a.note("%s %s", done, clean(chunk[i])) }); err != nil {
+				return err
+			}
+		}
+	}
+	if failed > 0 {
+		return &partly{failed, len(ids)}
+	}
+	return nil
+}
+
+func tagsList(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+	prefix := fs.String("search", "", "only tags with this `text` in them")
+	return func(ctx context.Context, args []string) error {
+		if err := none(args); err != nil {
+			return err
+		}
+		c, err := a.connect()
+		if err != nil {
+			return err
+		}
+		for tag, err := range c.Tags(ctx, *prefix) {
+			if err != nil {
+				return err
+			}
+			if err := a.print(map[string]string{"name": tag}, func(w io.Writer) { fmt.Fprintln(w, clean(tag)) }); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// texts is a flag that may be given several times.
+func texts(fs *flag.FlagSet, name, usage string, to *[]string) {
+	fs.Func(name, usage, func(s string) error { *to = append(*to, s); return nil })
+}
+
+// tagsField replaces all tags; an empty one alone removes them.
+func tagsField(fs *flag.FlagSet, to *client.Field[[]string]) {
+	tags := []string{}
+	fs.Func("tag", "new `tag` instead of all that are there; may be repeated, empty removes all", func(s string) error {
+		if s != "" {
+			tags = append(tags, s)
+		}
+		*to = client.Set(tags)
+		return nil
+	})
+}
+
+func archivedField(fs *flag.FlagSet, to *client.Field[bool]) {
+	fs.Func("archived", "`true` keeps it out of lists, false brings it back", func(s string) error {
+		v, err := strconv.ParseBool(s)
+		*to = client.Set(v)
+		return err
+	})
+}
+
+func (a *app) expiresField(fs *flag.FlagSet, to *client.Field[client.Moment]) {
+	fs.Func("expires", "new end `when`: 7d, 2027-01-31, any date, or never", func(s string) error {
+		*to = client.Set(moment(s, a.env.Now()))
+		if s == "never" || s == "" {
+			*to = client.Clear[client.Moment]()
+		}
+		return nil
+	})
+}
+
+func nonzero(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+func takenDown(t *client.TakenDown) string {
+	if t == nil {
+		return ""
+	}
+	return t.At.Time().Format(time.DateTime) + ", " + t.Reason
 }
 
 // each runs a call for every id of the command line and goes on after failures.
@@ -241,17 +391,17 @@ func linksExport(a *app, fs *flag.FlagSet) func(context.Context, []string) error
 			write = func(l client.LinkSummary) error { return enc.Encode(l) }
 		case *format == "csv":
 			w := csv.NewWriter(a.env.Out)
-			if err := w.Write([]string{"id", "slug", "url", "title", "clicks", "createdAt"}); err != nil {
+			if err := w.Write(exportColumns); err != nil {
 				return err
 			}
 			write = func(l client.LinkSummary) error {
-				return w.Write([]string{l.ID, l.Slug, l.DestinationURL, l.Title, strconv.FormatInt(l.Clicks, 10), l.CreatedAt.Time().Format(time.RFC3339)})
+				return w.Write(exportRow(l))
 			}
 			flush = func() error { w.Flush(); return w.Error() }
 		default:
 			return usagef("--format is csv or jsonl")
 		}
-		for l, err := range c.Links(ctx) {
+		for l, err := range c.LinksWhere(ctx, client.LinkFilter{Archived: "all"}) {
 			if err != nil {
 				return err
 			}
@@ -261,6 +411,18 @@ func linksExport(a *app, fs *flag.FlagSet) func(context.Context, []string) error
 		}
 		return flush()
 	}
+}
+
+// The first six columns are those of the first release; `links import` reads all.
+var exportColumns = []string{"id", "slug", "url", "title", "clicks", "createdAt", "shortUrl", "domainId", "expiresAt", "tags", "archived", "externalId"}
+
+func exportRow(l client.LinkSummary) []string {
+	row := []string{l.ID, l.Slug, l.DestinationURL, l.Title, strconv.FormatInt(l.Clicks, 10), l.CreatedAt.Time().Format(time.RFC3339),
+		l.ShortURL, text(l.DomainID), "", strings.Join(l.Tags, ","), strconv.FormatBool(l.Archived), text(l.ExternalID)}
+	if l.ExpiresAt != nil {
+		row[8] = l.ExpiresAt.Time().Format(time.RFC3339)
+	}
+	return row
 }
 
 // moment reads 7d or 12h as a time from now and hands any other form to the

@@ -1,15 +1,20 @@
 package cli
 
 import (
+	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -42,7 +47,8 @@ func mcpServe(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
 				return err
 			}
 		}
-		return t.server().Run(ctx, &mcp.IOTransport{Reader: io.NopCloser(a.env.In), Writer: keepOpen{a.env.Out}})
+		out := &lockedWriter{w: a.env.Out}
+		return t.server().Run(ctx, &mcp.IOTransport{Reader: io.NopCloser(onlyJSON(a.env.In, out)), Writer: keepOpen{out}})
 	}
 }
 
@@ -50,6 +56,65 @@ func mcpServe(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
 type keepOpen struct{ io.Writer }
 
 func (keepOpen) Close() error { return nil }
+
+// lockedWriter lets answers of the protocol and of onlyJSON follow each other whole.
+type lockedWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *lockedWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
+}
+
+// onlyJSON passes on the lines that are JSON. The protocol's own reader ends the
+// session at any other; JSON-RPC answers -32700 and goes on.
+func onlyJSON(in io.Reader, out io.Writer) io.Reader {
+	r, w := io.Pipe()
+	go func() {
+		lines := bufio.NewReader(in)
+		for {
+			line, err := lines.ReadBytes('\n')
+			if trimmed := bytes.TrimSpace(line); len(trimmed) > 0 {
+				if json.Valid(trimmed) {
+					if _, werr := w.Write(append(trimmed, '\n')); werr != nil {
+						return // the session has ended
+					}
+				} else if _, werr := io.WriteString(out, `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error: the line is not JSON"}}`+"\n"); werr != nil {
+					_ = w.CloseWithError(werr)
+					return
+				}
+			}
+			if err != nil {
+				_ = w.CloseWithError(err) // io.EOF is the end of the session
+				return
+			}
+		}
+	}()
+	return r
+}
+
+var coded = regexp.MustCompile(`^[A-Z][A-Z_]+: `)
+
+// codedErrors gives what the library refuses by a tool's schema the form of our own
+// refusals: a code first, then what to change.
+func codedErrors(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		res, err := next(ctx, method, req)
+		call, ok := res.(*mcp.CallToolResult)
+		if err != nil || !ok || call == nil || !call.IsError {
+			return res, err
+		}
+		for _, c := range call.Content {
+			if text, ok := c.(*mcp.TextContent); ok && !coded.MatchString(text.Text) {
+				text.Text = "INVALID_ARGUMENT: " + strings.ReplaceAll(text.Text, "<invalid reflect.Value>", "the value")
+			}
+		}
+		return res, nil
+	}
+}
 
 // tools are what an assistant can do with the account of one key. Their answers
 // hold what a person may read aloud: no keys, no passwords, and none of the
@@ -68,6 +133,7 @@ A video plays at its shareUrl from the first moment; the page shows progress unt
 func (t *tools) server() *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "linkreel", Title: "Linkreel", Version: Version()},
 		&mcp.ServerOptions{Instructions: instructions, Capabilities: &mcp.ServerCapabilities{}})
+	s.AddReceivingMiddleware(codedErrors)
 	reads := &mcp.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: new(bool)}
 	adds := &mcp.ToolAnnotations{DestructiveHint: new(bool)}
 	changes := &mcp.ToolAnnotations{IdempotentHint: true}
@@ -414,7 +480,7 @@ func (t *tools) listVideos(ctx context.Context, _ *mcp.CallToolRequest, in listV
 	}
 	out.Videos = make([]videoRow, len(list))
 	for i, v := range list {
-		out.Videos[i] = videoRow(v)
+		out.Videos[i] = videoRow{v.ID, v.Title, v.Slug, v.Status, v.Privacy}
 	}
 	return out, nil
 }

@@ -157,3 +157,60 @@ func TestAssistantSearchGoesOnInTheMiddleOfAPage(t *testing.T) {
 		seen[s] = true
 	}
 }
+
+// What a tool's schema refuses has a code like every other refusal.
+func TestAssistantIsToldTheCodeOfAWrongArgument(t *testing.T) {
+	t.Parallel()
+	_, base := fakeService(t)
+	k := inMemory(t, base, nil)
+	for name, in := range map[string]clitest.Args{
+		"find_links": {"limit": "abc"}, "list_videos": {"limit": 1000}, "create_link": {"url": "https://example.com", "slgu": "x"}, "get_link": {}, "upload_video": {"path": "x", "privacy": "secret"},
+	} {
+		res := k.Call(name, in)
+		if text := clitest.Said(res); !res.IsError || !strings.HasPrefix(text, "INVALID_ARGUMENT: ") || strings.Contains(text, "reflect") {
+			t.Errorf("%s %v: %q", name, in, text)
+		}
+	}
+}
+
+// A line that is not JSON is answered, and the session goes on.
+func TestAssistantSurvivesALineOfGarbage(t *testing.T) {
+	t.Parallel()
+	_, base := fakeService(t)
+	in := strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"old","version":"1"}}}
+{"jsonrpc":"2.0","method":"notifications/initialized"}
+this is no JSON {
+{"jsonrpc":"2.0","id":2,"method":"ping"}
+`)
+	shown, out := io.Pipe()
+	ended := make(chan int, 1)
+	typed, hold := io.Pipe() // the end of input ends the session, so it stays open until both answers are here
+	go func() {
+		code := Run(t.Context(), []string{"mcp"}, Env{In: io.MultiReader(in, typed), Out: out, Err: io.Discard, Now: time.Now, ConfigDir: t.TempDir(), StateDir: t.TempDir(),
+			Getenv: func(name string) string {
+				return map[string]string{"LINKREEL_BASE_URL": base, "LINKREEL_API_KEY": "good"}[name]
+			}})
+		_ = out.Close()
+		ended <- code
+	}()
+	var refused, answered bool
+	lines := bufio.NewScanner(shown)
+	for !(refused && answered) && lines.Scan() {
+		var m struct {
+			ID    *int
+			Error *struct{ Code int }
+		}
+		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
+			t.Fatalf("answer %q: %v", lines.Text(), err)
+		}
+		refused = refused || m.ID == nil && m.Error != nil && m.Error.Code == -32700
+		answered = answered || m.ID != nil && *m.ID == 2 && m.Error == nil
+	}
+	_ = hold.Close()
+	for lines.Scan() { // until the program has ended
+		continue
+	}
+	if code := <-ended; !refused || !answered || code != ExitOK {
+		t.Errorf("refused %v, answered %v, exit code %d", refused, answered, code)
+	}
+}

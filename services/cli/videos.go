@@ -19,14 +19,22 @@ func videoCommands() []command {
 		{"videos upload", "FILE…", "upload videos, wait until they play, print their share links", videosUpload},
 		{"videos list", "", "list the newest videos", videosList},
 		{"videos get", "ID", "show a video", videosGet},
-		{"videos update", "ID", "change title and description", videosUpdate},
-		{"videos captions", "ID LANG FILE", "set the captions of a language from a WebVTT file", videosCaptions},
+		{"videos update", "ID", "change title, description, tags or external id", videosUpdate},
+		{"videos captions", "ID [LANG FILE]", "list captions, set those of a language from a WebVTT file, or --delete them", videosCaptions},
+		{"videos access", "ID", "show who may see a video, or change it with flags", videosAccess},
+		{"videos thumbnail", "ID SECOND|default", "take the picture at a second of the video as its thumbnail", videosThumbnail},
 		{"videos delete", "ID…", "delete videos", videosDelete},
 	}
 }
 
 func videosList(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
-	limit := fs.Int("limit", 100, "at most `n`, up to 100")
+	limit := fs.Int("limit", 0, "stop after `n` videos; 0 lists all")
+	var f client.VideoFilter
+	fs.StringVar(&f.Query, "search", "", "`words` that begin a word of title, description, slug or tags")
+	texts(fs, "tag", "only with this `tag`; may be repeated, all must hold", &f.Tags)
+	fs.StringVar(&f.Status, "status", "", "uploading, processing, ready or failed")
+	fs.StringVar(&f.Privacy, "privacy", "", "public, unlisted, password or expiring")
+	fs.StringVar(&f.ExternalID, "external-id", "", "only with this `id` of your own")
 	return func(ctx context.Context, args []string) error {
 		if err := none(args); err != nil {
 			return err
@@ -35,14 +43,17 @@ func videosList(a *app, fs *flag.FlagSet) func(context.Context, []string) error 
 		if err != nil {
 			return err
 		}
-		list, err := c.Videos(ctx, *limit)
-		if err != nil {
-			return err
-		}
 		t := a.table("ID", "SLUG", "STATUS", "PRIVACY", "TITLE")
-		for _, v := range list {
+		n := 0
+		for v, err := range c.VideosWhere(ctx, f) {
+			if err != nil {
+				return err
+			}
 			if err := t.row(v, v.ID, v.Slug, v.Status, v.Privacy, v.Title); err != nil {
 				return err
+			}
+			if n++; *limit > 0 && n >= *limit {
+				break
 			}
 		}
 		return t.end()
@@ -84,12 +95,13 @@ func showVideo(w io.Writer, v *client.Video) {
 	}
 	facts(w, "id", v.ID, "title", v.Title, "description", text(v.Description), "share address", v.ShareURL, "status", v.Status, "progress", progress, "why", why,
 		"privacy", v.Privacy, "ends", when(v.ExpiresAt), "length", length, "size", dimensions, "captions", strings.Join(v.Captions, ", "),
-		"views", strconv.FormatInt(v.Views, 10), "created", v.CreatedAt.Time().Format(time.DateTime))
+		"tags", strings.Join(v.Tags, ", "), "external id", text(v.ExternalID), "taken down", takenDown(v.TakenDown), "views", strconv.FormatInt(v.Views, 10), "created", v.CreatedAt.Time().Format(time.DateTime))
 }
 
 func videosUpdate(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
 	var in client.VideoUpdate
-	for name, to := range map[string]*client.Field[string]{"title": &in.Title, "description": &in.Description} {
+	tagsField(fs, &in.Tags)
+	for name, to := range map[string]*client.Field[string]{"title": &in.Title, "description": &in.Description, "external-id": &in.ExternalID} {
 		fs.Func(name, "new `text`; empty clears", func(s string) error {
 			*to = client.Set(s)
 			if s == "" {
@@ -114,12 +126,63 @@ func videosUpdate(a *app, fs *flag.FlagSet) func(context.Context, []string) erro
 	}
 }
 
-func videosCaptions(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
+func videosCaptions(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+	gone := fs.Bool("delete", false, "remove the captions of LANG")
 	return func(ctx context.Context, args []string) error {
-		if len(args) != 3 {
-			return usagef("needs ID, LANG and FILE")
+		switch {
+		case len(args) == 1 && !*gone, len(args) == 2 && *gone, len(args) == 3 && !*gone:
+		default:
+			return usagef("needs ID to list, ID, LANG and FILE to set, or ID, LANG and --delete")
 		}
-		vtt, err := os.ReadFile(args[2])
+		var vtt []byte
+		var err error
+		if len(args) == 3 {
+			if vtt, err = os.ReadFile(args[2]); err != nil {
+				return err
+			}
+		}
+		c, err := a.connect()
+		if err != nil {
+			return err
+		}
+		switch len(args) {
+		case 1:
+			list, err := c.Captions(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			t := a.table("LANG", "NAME")
+			for _, l := range list {
+				if err := t.row(l, l.Language, l.Name); err != nil {
+					return err
+				}
+			}
+			return t.end()
+		case 2:
+			if err := c.DeleteCaptions(ctx, args[0], args[1]); err != nil {
+				return err
+			}
+			return a.print(map[string]any{"id": args[0], "language": args[1], "deleted": true}, func(io.Writer) { a.note("captions are removed") })
+		}
+		if err := c.PutCaptions(ctx, args[0], args[1], vtt); err != nil {
+			return err
+		}
+		return a.print(map[string]any{"success": true, "id": args[0], "language": args[1]}, func(io.Writer) { a.note("captions are set") })
+	}
+}
+
+// videosAccess reads the access and, when flags were given, puts it back with
+// their changes.
+func videosAccess(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+	var privacy, password, expires string
+	var origins []string
+	fs.StringVar(&privacy, "privacy", "", "public, unlisted, password or expiring")
+	fs.StringVar(&password, "password", "", "new `password`; - reads it from standard input")
+	fs.StringVar(&expires, "expires", "", "new end `when`: 7d, 2027-01-31 or 2027-01-31T12:00:00Z")
+	download := fs.String("download", "", "yes or no: may visitors download the file")
+	texts(fs, "embed-origin", "`origin` that may embed it, such as https://example.com; may be repeated, any for everywhere", &origins)
+	return func(ctx context.Context, args []string) error {
+		id, err := one(args, "ID")
 		if err != nil {
 			return err
 		}
@@ -127,10 +190,93 @@ func videosCaptions(a *app, _ *flag.FlagSet) func(context.Context, []string) err
 		if err != nil {
 			return err
 		}
-		if err := c.PutCaptions(ctx, args[0], args[1], vtt); err != nil {
+		access, err := c.VideoAccess(ctx, id)
+		if err != nil {
 			return err
 		}
-		return a.print(map[string]any{"success": true, "id": args[0], "language": args[1]}, func(io.Writer) { a.note("captions are set") })
+		if privacy != "" || password != "" || expires != "" || *download != "" || len(origins) > 0 {
+			if err := a.amend(access, privacy, password, expires, *download, origins); err != nil {
+				return err
+			}
+			if access, err = c.SetVideoAccess(ctx, id, *access); err != nil {
+				return err
+			}
+		}
+		return a.print(access, func(w io.Writer) {
+			embed := strings.Join(access.EmbedOrigins, ", ")
+			facts(w, "privacy", access.Privacy, "ends", when(access.ExpiresAt), "download", map[bool]string{true: "yes", false: "no"}[access.AllowDownload], "embedded at", first(embed, "any site"))
+		})
+	}
+}
+
+// amend changes an access as flags say. What belongs to another privacy goes.
+func (a *app) amend(access *client.VideoAccess, privacy, password, expires, download string, origins []string) error {
+	if password == "-" {
+		b, err := io.ReadAll(io.LimitReader(a.env.In, 2000))
+		if err != nil {
+			return err
+		}
+		password = strings.TrimRight(string(b), "\r\n")
+	}
+	switch {
+	case privacy != "":
+	case password != "":
+		privacy = "password"
+	case expires != "":
+		privacy = "expiring"
+	default:
+		privacy = access.Privacy
+	}
+	if password != "" && privacy != "password" {
+		return usagef("a password is for privacy password")
+	}
+	access.Privacy, access.Password = privacy, password
+	if expires != "" {
+		end, ok := endOf(expires, a.env.Now())
+		if !ok {
+			return usagef("--expires %q is neither a length of time nor a date", expires)
+		}
+		ms := client.Millis(end.UnixMilli())
+		access.ExpiresAt = &ms
+	} else if privacy != "expiring" {
+		access.ExpiresAt = nil
+	}
+	switch download {
+	case "":
+	case "yes", "no":
+		access.AllowDownload = download == "yes"
+	default:
+		return usagef("--download is yes or no")
+	}
+	if len(origins) == 1 && origins[0] == "any" {
+		access.EmbedOrigins = nil
+	} else if len(origins) > 0 {
+		access.EmbedOrigins = origins
+	}
+	return nil
+}
+
+func videosThumbnail(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
+	return func(ctx context.Context, args []string) error {
+		if len(args) != 2 {
+			return usagef("needs ID and a SECOND of the video, or default")
+		}
+		var at *float64
+		if args[1] != "default" {
+			second, err := strconv.ParseFloat(args[1], 64)
+			if err != nil || second < 0 {
+				return usagef("%q is no second of a video", args[1])
+			}
+			at = &second
+		}
+		c, err := a.connect()
+		if err != nil {
+			return err
+		}
+		if err := c.SetThumbnail(ctx, args[0], at); err != nil {
+			return err
+		}
+		return a.print(map[string]any{"id": args[0], "time": at}, func(io.Writer) { a.note("the thumbnail changes within a minute") })
 	}
 }
 
@@ -146,6 +292,8 @@ func videosUpload(a *app, fs *flag.FlagSet) func(context.Context, []string) erro
 	fs.StringVar(&u.in.Privacy, "privacy", "", "public, unlisted, password or expiring")
 	fs.StringVar(&u.in.Password, "password", "", "protect with this `password`; - reads it from standard input")
 	fs.StringVar(&expires, "expires", "", "`when` the link ends: 7d, 12h, 2027-01-31 or 2027-01-31T12:00:00Z")
+	texts(fs, "tag", "`tag` to find it by; may be repeated", &u.in.Tags)
+	fs.StringVar(&u.in.ExternalID, "external-id", "", "your own `id` for it, unique among the account's videos")
 	fs.BoolVar(&noWait, "no-wait", false, "do not wait until the video plays")
 	fs.BoolVar(&u.again, "again", false, "upload anew, whatever an earlier run has done")
 	return func(ctx context.Context, args []string) error {
@@ -216,17 +364,25 @@ func settle(in *client.VideoCreate, expires string, now time.Time) error {
 	if in.Privacy == "" {
 		in.Privacy = "expiring"
 	}
-	if d, ok := span(expires); ok {
-		in.ExpiresAt = client.At(now.Add(d))
-		return nil
+	end, ok := endOf(expires, now)
+	if !ok {
+		return usagef("expires %q is neither a length of time nor a date", expires)
+	}
+	in.ExpiresAt = client.At(end)
+	return nil
+}
+
+// endOf reads a length of time from now, or a date.
+func endOf(s string, now time.Time) (time.Time, bool) {
+	if d, ok := span(s); ok {
+		return now.Add(d), true
 	}
 	for _, form := range []string{time.RFC3339, time.DateOnly, time.DateTime} {
-		if t, err := time.Parse(form, expires); err == nil {
-			in.ExpiresAt = client.At(t)
-			return nil
+		if t, err := time.Parse(form, s); err == nil {
+			return t, true
 		}
 	}
-	return usagef("expires %q is neither a length of time nor a date", expires)
+	return time.Time{}, false
 }
 
 // bars is a watcher for a person.

@@ -1,0 +1,138 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"net/url"
+)
+
+// Operator calls the operator's API, which is on an address of its own and takes
+// the operator's token.
+type Operator struct{ c *Client }
+
+// NewOperator is [New] for the operator: BaseURL is the admin address, Key the
+// admin token.
+func NewOperator(cfg Config) (*Operator, error) {
+	c, err := New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &Operator{c}, nil
+}
+
+// OperatorAccount is an account as the operator sees it.
+type OperatorAccount struct {
+	ID        string `json:"id"`
+	Name      string `json:"name"`
+	Plan      string `json:"plan"`
+	State     string `json:"state,omitempty"` // active, suspended or deleting
+	Suspended bool   `json:"suspended,omitempty"`
+	CreatedAt Millis `json:"createdAt"`
+}
+
+// Accounts walks all accounts whose name or id has query in it.
+func (o *Operator) Accounts(ctx context.Context, query string) iter.Seq2[OperatorAccount, error] {
+	q := url.Values{}
+	if query != "" {
+		q.Set("q", query)
+	}
+	return pages[OperatorAccount](ctx, o.c, "/admin/v1/accounts", q)
+}
+
+// Account reads one account.
+func (o *Operator) Account(ctx context.Context, id string) (*OperatorAccount, error) {
+	out := new(OperatorAccount)
+	return out, o.c.call(ctx, http.MethodGet, "/admin/v1/accounts/"+url.PathEscape(id), nil, out)
+}
+
+// Suspend takes an account off the air, or brings it back with false.
+func (o *Operator) Suspend(ctx context.Context, id string, suspended bool) error {
+	return o.c.call(ctx, http.MethodPatch, "/admin/v1/accounts/"+url.PathEscape(id), map[string]bool{"suspended": suspended}, nil)
+}
+
+// DeleteAccount begins to erase a suspended account with all that it has.
+func (o *Operator) DeleteAccount(ctx context.Context, id string) error {
+	return o.c.call(ctx, http.MethodDelete, "/admin/v1/accounts/"+url.PathEscape(id), nil, nil)
+}
+
+// Takedown is a link or video that the operator took off the air.
+type Takedown struct {
+	ID        string `json:"id"`
+	URL       string `json:"url,omitempty"`
+	LinkID    string `json:"linkId,omitempty"`
+	VideoID   string `json:"videoId,omitempty"`
+	AccountID string `json:"accountId,omitempty"`
+	Reason    string `json:"reason"`
+	CreatedAt Millis `json:"createdAt,omitempty"`
+}
+
+// TakedownCreate names what to take down by one of its first three fields.
+type TakedownCreate struct {
+	URL     string `json:"url,omitempty"` // a short or share address
+	LinkID  string `json:"linkId,omitempty"`
+	VideoID string `json:"videoId,omitempty"`
+	Reason  string `json:"reason"`
+}
+
+// TakeDown takes a link or video off the air on every replica.
+func (o *Operator) TakeDown(ctx context.Context, in TakedownCreate) (*Takedown, error) {
+	out := new(Takedown)
+	return out, o.c.call(ctx, http.MethodPost, "/admin/v1/takedowns", in, out)
+}
+
+// Takedowns walks what is taken down.
+func (o *Operator) Takedowns(ctx context.Context) iter.Seq2[Takedown, error] {
+	return pages[Takedown](ctx, o.c, "/admin/v1/takedowns", url.Values{})
+}
+
+// Lift brings back what was taken down.
+func (o *Operator) Lift(ctx context.Context, id string) error {
+	return o.c.call(ctx, http.MethodDelete, "/admin/v1/takedowns/"+url.PathEscape(id), nil, nil)
+}
+
+// pages walks a list whose answers have data and nextCursor.
+func pages[T any](ctx context.Context, c *Client, path string, q url.Values) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		q.Set("limit", "100")
+		for {
+			var page struct {
+				Data       []T
+				NextCursor cursor
+			}
+			if err := c.call(ctx, http.MethodGet, path+query(q), nil, &page); err != nil {
+				var zero T
+				yield(zero, err)
+				return
+			}
+			for _, v := range page.Data {
+				if !yield(v, nil) {
+					return
+				}
+			}
+			if page.NextCursor == "" {
+				return
+			}
+			q.Set("cursor", string(page.NextCursor))
+		}
+	}
+}
+
+// cursor is a cursor of any form, a number or a text, as it came; null is "".
+type cursor string
+
+// UnmarshalJSON takes a text, a number or null.
+func (c *cursor) UnmarshalJSON(b []byte) error {
+	*c = cursor(trimQuotes(string(b)))
+	return nil
+}
+
+func trimQuotes(s string) string {
+	if s == "null" {
+		return ""
+	}
+	if n := len(s); n > 1 && s[0] == '"' && s[n-1] == '"' {
+		return s[1 : n-1]
+	}
+	return s
+}

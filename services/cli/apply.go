@@ -1,0 +1,303 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/linkreel/linkreel/libs/client"
+)
+
+func applyCommands() []command {
+	return []command{{"apply", "", "make links and domains as a YAML file says; creates and changes, never deletes", apply}}
+}
+
+// desired is the file. A field that a link leaves out stays as it is.
+type desired struct {
+	Domains []struct {
+		Hostname string `yaml:"hostname"`
+	} `yaml:"domains"`
+	Links []desiredLink `yaml:"links"`
+}
+
+type desiredLink struct {
+	Slug          string    `yaml:"slug"`
+	Domain        string    `yaml:"domain"` // host name; none is the default host
+	URL           string    `yaml:"url"`
+	Title         *string   `yaml:"title"`
+	Tags          *[]string `yaml:"tags"`
+	ExternalID    *string   `yaml:"externalId"`
+	Archived      *bool     `yaml:"archived"`
+	ExpiresAt     *string   `yaml:"expiresAt"` // a date, or never
+	OGTitle       *string   `yaml:"ogTitle"`
+	OGDescription *string   `yaml:"ogDescription"`
+	OGImage       *string   `yaml:"ogImage"`
+}
+
+func (l desiredLink) name() string { return strings.TrimPrefix(l.Domain+"/"+l.Slug, "/") }
+
+func apply(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+	ap := applier{app: a, domains: map[string]string{}}
+	file := fs.String("f", "", "the `file`; - is standard input")
+	fs.BoolVar(&ap.dry, "dry-run", false, "only say what would change")
+	return func(ctx context.Context, args []string) error {
+		if err := none(args); err != nil {
+			return err
+		}
+		if *file == "" {
+			return usagef("apply needs -f FILE")
+		}
+		want, err := readDesired(a.env.In, *file)
+		if err != nil {
+			return err
+		}
+		if ap.client, err = a.connect(); err != nil {
+			return err
+		}
+		return ap.run(ctx, want)
+	}
+}
+
+// readDesired reads and checks the whole file before anything is changed.
+func readDesired(in io.Reader, file string) (*desired, error) {
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = f.Close() }() // only read
+		in = f
+	}
+	dec := yaml.NewDecoder(in)
+	dec.KnownFields(true) // a misspelled field would change nothing, in silence
+	var want desired
+	if err := dec.Decode(&want); err != nil && !errors.Is(err, io.EOF) {
+		return nil, usagef("%s: %v", file, err)
+	}
+	seen := map[string]bool{}
+	for i, l := range want.Links {
+		switch name := strings.ToLower(l.name()); {
+		case l.Slug == "" || l.URL == "":
+			return nil, usagef("%s: link %d needs slug and url", file, i+1)
+		case seen[name]:
+			return nil, usagef("%s: %s is there twice", file, l.name())
+		default:
+			seen[name] = true
+		}
+		if l.ExpiresAt != nil && *l.ExpiresAt != "never" {
+			if _, ok := endOf(*l.ExpiresAt, time.Time{}); !ok {
+				return nil, usagef("%s: %s: expiresAt is a date such as 2027-01-31T12:00:00Z, or never", file, l.name())
+			}
+			if _, relative := span(*l.ExpiresAt); relative {
+				return nil, usagef("%s: %s: expiresAt must be a date, since the file is applied again and again", file, l.name())
+			}
+		}
+	}
+	return &want, nil
+}
+
+// applier brings a deployment to what a file says.
+type applier struct {
+	*app
+	dry     bool
+	client  *client.Client
+	domains map[string]string // host name to id
+
+	created, changed, same, failed int
+}
+
+func (p *applier) run(ctx context.Context, want *desired) error {
+	if err := p.applyDomains(ctx, want); err != nil {
+		return err
+	}
+	for _, l := range want.Links {
+		err := p.applyLink(ctx, l)
+		var refused *client.Error
+		switch {
+		case err == nil:
+		case errors.As(err, &refused) && refused.Status < 500 && refused.Status != 401 && refused.Status != 403 && refused.Status != 429:
+			p.failed++ // this link alone; the others are worth doing
+			fmt.Fprintf(p.env.Err, "linkreel: %s: %s\n", clean(l.name()), explain(err))
+		default:
+			return err
+		}
+	}
+	verb := ""
+	if p.dry {
+		verb = " (dry run, nothing was changed)"
+	}
+	p.note("%d created, %d changed, %d as they were, %d failed%s", p.created, p.changed, p.same, p.failed, verb)
+	if p.failed > 0 {
+		return &partly{p.failed, p.failed + p.created + p.changed + p.same}
+	}
+	return nil
+}
+
+func (p *applier) applyDomains(ctx context.Context, want *desired) error {
+	list, err := p.client.Domains(ctx)
+	if err != nil && !client.HasCode(err, "PLAN_REQUIRED", "INSUFFICIENT_SCOPE") {
+		return err
+	}
+	if err != nil && len(want.Domains) > 0 {
+		return err
+	}
+	for _, d := range list {
+		p.domains[strings.ToLower(d.Hostname)] = d.ID
+	}
+	for _, d := range want.Domains {
+		host := strings.ToLower(d.Hostname)
+		if p.domains[host] != "" {
+			p.same++
+			continue
+		}
+		p.created++
+		if err := p.say("+", "domain "+host, nil); err != nil {
+			return err
+		}
+		p.domains[host] = "new"
+		if p.dry {
+			continue
+		}
+		made, err := p.client.CreateDomain(ctx, d.Hostname)
+		if err != nil {
+			return err
+		}
+		p.domains[host] = made.ID
+		for _, r := range made.Records {
+			p.note("  set in DNS: %s %s %q", clean(r.Name), clean(r.Type), r.Value)
+		}
+	}
+	return nil
+}
+
+func (p *applier) applyLink(ctx context.Context, want desiredLink) error {
+	domain := ""
+	if want.Domain != "" {
+		if domain = p.domains[strings.ToLower(want.Domain)]; domain == "" {
+			return &client.Error{Status: 404, Code: "DOMAIN_NOT_FOUND", Message: "The account has no domain " + want.Domain + "; name it under domains"}
+		}
+	}
+	have, err := p.find(ctx, want.Slug, domain)
+	if err != nil {
+		return err
+	}
+	if have == nil {
+		p.created++
+		if err := p.say("+", want.name(), []string{"url: " + want.URL}); err != nil || p.dry {
+			return err
+		}
+		_, err := p.client.CreateLink(ctx, want.create(domain))
+		return err
+	}
+	change, diff := want.changes(have)
+	if len(diff) == 0 {
+		p.same++
+		return nil
+	}
+	p.changed++
+	if err := p.say("~", want.name(), diff); err != nil || p.dry {
+		return err
+	}
+	_, err = p.client.UpdateLink(ctx, have.ID, change)
+	return err
+}
+
+// find looks for the link of a slug. The filter is the service's; what it answers
+// is compared again, since a deployment that does not know it answers everything.
+func (p *applier) find(ctx context.Context, slug, domain string) (*client.Link, error) {
+	if domain == "new" {
+		return nil, nil // a dry run: the domain is not there yet
+	}
+	f := client.LinkFilter{Slug: slug, DomainID: first(domain, "default"), Archived: "all"}
+	for l, err := range p.client.LinksWhere(ctx, f) {
+		if err != nil {
+			return nil, err
+		}
+		if strings.EqualFold(l.Slug, slug) && text(l.DomainID) == domain {
+			return p.client.Link(ctx, l.ID)
+		}
+	}
+	return nil, nil
+}
+
+// say prints one step: + for new, ~ for changed.
+func (p *applier) say(sign, name string, diff []string) error {
+	return p.print(map[string]any{"action": map[string]string{"+": "create", "~": "change"}[sign], "name": name, "diff": diff, "dryRun": p.dry}, func(w io.Writer) {
+		fmt.Fprintf(w, "%s %s\n", sign, clean(name))
+		for _, d := range diff {
+			fmt.Fprintf(w, "    %s\n", clean(d))
+		}
+	})
+}
+
+func (l desiredLink) create(domain string) client.LinkCreate {
+	in := client.LinkCreate{URL: l.URL, Slug: l.Slug, DomainID: domain, Title: text(l.Title), ExternalID: text(l.ExternalID),
+		OGTitle: text(l.OGTitle), OGDescription: text(l.OGDescription), OGImage: text(l.OGImage)}
+	if l.Tags != nil {
+		in.Tags = *l.Tags
+	}
+	if l.Archived != nil {
+		in.Archived = *l.Archived
+	}
+	if l.ExpiresAt != nil && *l.ExpiresAt != "never" {
+		end, _ := endOf(*l.ExpiresAt, time.Time{}) // checked when the file was read
+		in.ExpiresAt = client.At(end)
+	}
+	return in
+}
+
+// changes compares the fields that the file names with those of the link.
+func (l desiredLink) changes(have *client.Link) (change client.LinkUpdate, diff []string) {
+	differ := func(field, was, is string) { diff = append(diff, fmt.Sprintf("%s: %q → %q", field, was, is)) }
+	if l.URL != have.DestinationURL {
+		change.URL = client.Set(l.URL)
+		differ("url", have.DestinationURL, l.URL)
+	}
+	for _, f := range []struct {
+		name string
+		want *string
+		have string
+		to   *client.Field[string]
+	}{{"title", l.Title, have.Title, &change.Title}, {"externalId", l.ExternalID, text(have.ExternalID), &change.ExternalID}, {"ogTitle", l.OGTitle, text(have.OGTitle), &change.OGTitle},
+		{"ogDescription", l.OGDescription, text(have.OGDescription), &change.OGDescription}, {"ogImage", l.OGImage, text(have.OGImage), &change.OGImage}} {
+		if f.want == nil || *f.want == f.have {
+			continue
+		}
+		*f.to = client.Set(*f.want)
+		if *f.want == "" {
+			*f.to = client.Clear[string]()
+		}
+		differ(f.name, f.have, *f.want)
+	}
+	if l.Tags != nil && !slices.Equal(*l.Tags, have.Tags) && len(*l.Tags)+len(have.Tags) > 0 {
+		change.Tags = client.Set(*l.Tags)
+		differ("tags", strings.Join(have.Tags, ", "), strings.Join(*l.Tags, ", "))
+	}
+	if l.Archived != nil && *l.Archived != have.Archived {
+		change.Archived = client.Set(*l.Archived)
+		differ("archived", fmt.Sprint(have.Archived), fmt.Sprint(*l.Archived))
+	}
+	switch {
+	case l.ExpiresAt == nil:
+	case *l.ExpiresAt == "never":
+		if have.ExpiresAt != nil {
+			change.ExpiresAt = client.Clear[client.Moment]()
+			differ("expiresAt", when(have.ExpiresAt), "never")
+		}
+	default:
+		end, _ := endOf(*l.ExpiresAt, time.Time{}) // checked when the file was read
+		if have.ExpiresAt == nil || int64(*have.ExpiresAt) != end.UnixMilli() {
+			change.ExpiresAt = client.Set(client.At(end))
+			differ("expiresAt", first(when(have.ExpiresAt), "never"), end.UTC().Format(time.DateTime))
+		}
+	}
+	return change, diff
+}
