@@ -33,6 +33,26 @@ func (s *Store) Download(ctx context.Context, object string, generation int64, w
 	return o, nil
 }
 
+// DownloadRange writes size bytes of an object, from offset on, to w. A part has no checksum of its own, so unlike
+// Download it relies on the connection's. It is for a few megabytes: a cut connection is begun anew by the caller.
+func (s *Store) DownloadRange(ctx context.Context, object string, offset, size int64, w io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, s.stall)
+	defer cancel()
+	r, err := s.handle(object, 0).NewRangeReader(ctx, offset, size)
+	if err == nil {
+		var n int64
+		n, err = io.Copy(w, r)
+		_ = r.Close() // the reader's errors came with the bytes
+		if err == nil && n != size {
+			err = io.ErrUnexpectedEOF
+		}
+	}
+	if err = mapError(err); err != nil {
+		return fmt.Errorf("download a part of %q: %w", object, err)
+	}
+	return nil
+}
+
 // DownloadFile is Download into a new file at path, which is there in the end only if it is whole.
 func (s *Store) DownloadFile(ctx context.Context, object string, generation int64, path string) (Object, error) {
 	part := path + ".part"

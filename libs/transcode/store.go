@@ -60,7 +60,7 @@ type document struct {
 	CreatedAt  time.Time         `firestore:"createdAt"`
 	Parent     string            `firestore:"parent,omitempty"`
 	Spec       []byte            `firestore:"spec,omitempty"`
-	StillAt    *float64          `firestore:"stillAt,omitempty"`
+	Still      *stillDocument    `firestore:"still,omitempty"`
 
 	State       string     `firestore:"state"`
 	Attempt     int        `firestore:"attempt"`
@@ -73,6 +73,14 @@ type document struct {
 	FailCode    string     `firestore:"failCode,omitempty"`
 	FailMessage string     `firestore:"failMessage,omitempty"`
 	UpdatedAt   time.Time  `firestore:"updatedAt"`
+}
+
+type stillDocument struct {
+	At         float64 `firestore:"at"`
+	InitOffset int64   `firestore:"initOffset"`
+	InitSize   int64   `firestore:"initSize"`
+	Offset     int64   `firestore:"offset"`
+	Size       int64   `firestore:"size"`
 }
 
 type limitsDocument struct {
@@ -99,8 +107,8 @@ func (d *document) record(id string) (Record, error) {
 		State: State(d.State), Attempt: d.Attempt, Tries: d.Tries, Inspected: d.Inspected, Worker: d.Worker, Progress: d.Progress,
 		Outcome: outcome, UpdatedAt: d.UpdatedAt,
 	}
-	if d.StillAt != nil {
-		r.Still = &Still{At: *d.StillAt}
+	if s := d.Still; s != nil {
+		r.Still = &Still{At: s.At, Init: Range{Offset: s.InitOffset, Size: s.InitSize}, Segment: Range{Offset: s.Offset, Size: s.Size}}
 	}
 	if r.State == Running && d.DueAt != nil {
 		r.LeaseUntil = *d.DueAt
@@ -127,8 +135,8 @@ func (s *Store) Create(ctx context.Context, j Job) (bool, error) {
 		Trace: j.Trace, CreatedAt: j.CreatedAt, Parent: j.Parent, Spec: j.Spec,
 		State: string(Queued), DueAt: &now, UpdatedAt: now,
 	}
-	if j.Still != nil {
-		d.StillAt = &j.Still.At
+	if s := j.Still; s != nil {
+		d.Still = &stillDocument{s.At, s.Init.Offset, s.Init.Size, s.Segment.Offset, s.Segment.Size}
 	}
 	err := s.db.Do(ctx, "create job", func(ctx context.Context) error {
 		_, err := s.ref(j.ID).Create(ctx, d)

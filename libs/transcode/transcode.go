@@ -68,9 +68,26 @@ type Job struct {
 	Still *Still
 }
 
-// Still is the picture that a job takes.
+// Still is the picture that a job takes. It needs no more of the rendition than its
+// init part and the one segment in which the picture lies, so that a picture of a
+// film of four hours costs no gigabytes.
 type Still struct {
-	At float64 // seconds from the beginning
+	At      float64 // seconds from the beginning of the segment
+	Init    Range
+	Segment Range
+}
+
+// StillOf describes the picture at seconds of a rendition.
+func StillOf(r Rendition, seconds float64) (Still, bool) {
+	start := 0.0
+	for i, s := range r.Segments {
+		// The very end of a video is in its last segment.
+		if seconds < start+s.Duration || i == len(r.Segments)-1 {
+			return Still{At: max(0, seconds-start), Init: r.Init, Segment: s.Range}, true
+		}
+		start += s.Duration
+	}
+	return Still{}, false
 }
 
 // StillID names the job of taking one picture; nonce tells jobs of one video apart.

@@ -68,6 +68,9 @@ func (a *attempt) inspect(ctx context.Context) error {
 	defer remove()
 	a.dir = dir
 	a.maker = a.w.o.Maker(func(t *ffmpeg.Tools) { t.Used, t.Memory, t.Threads = a.used.add, laneMemory, 1 })
+	if a.record.Still != nil {
+		return a.still(ctx) // a picture takes a second: somebody waits for it
+	}
 	src, err := a.source(ctx)
 	if err == nil {
 		p := ladder.Make(src)

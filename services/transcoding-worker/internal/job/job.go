@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"log/slog"
 	"math/rand/v2"
@@ -37,6 +38,7 @@ import (
 // in use.
 type Bucket interface {
 	DownloadFile(ctx context.Context, object string, generation int64, path string) (objectstore.Object, error)
+	DownloadRange(ctx context.Context, object string, offset, size int64, w io.Writer) error
 	UploadFile(ctx context.Context, object, path string, o objectstore.UploadOptions) (objectstore.Object, error)
 	DeletePrefix(ctx context.Context, prefix string) error
 	List(ctx context.Context, prefix string) iter.Seq2[objectstore.Object, error]
@@ -348,6 +350,9 @@ const tidyTime = 5 * time.Second
 
 // prefixOf is where an attempt at a job writes.
 func prefixOf(r transcode.Record) string {
+	if r.Still != nil {
+		return transcode.StillPrefix(r.ID, r.Attempt)
+	}
 	if r.Parent == "" {
 		return transcode.Prefix(r.VideoID, r.Generation, r.Attempt)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"log/slog"
 	"os"
@@ -138,6 +139,50 @@ func TestAJobIsPublishedAndItsObjectsAreAllThatIsLeft(t *testing.T) {
 	}
 	if diff := cmp.Diff(r.Outcome.Objects(), b.bucket.under(transcode.VideoPrefix("vid"))); diff != "" {
 		t.Errorf("objects (-named +there):\n%s", diff)
+	}
+}
+
+func TestAPictureIsTakenOfOneSegmentAndTheVideosObjectsStay(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.run()
+	video := transcode.Prefix("vid", 7, 1) + "720p.mp4"
+	b.bucket.put(video)
+	r := transcode.Rendition{Object: video, Init: transcode.Range{Size: 10}, Segments: transcode.Segments{
+		{Range: transcode.Range{Offset: 10, Size: 100}, Duration: 6}, {Range: transcode.Range{Offset: 110, Size: 50}, Duration: 4},
+	}}
+	submit := func(nonce string, seconds float64, object string) transcode.Record {
+		still, ok := transcode.StillOf(r, seconds)
+		if !ok {
+			t.Fatal("no segment")
+		}
+		j := transcode.Job{ID: transcode.StillID("vid", nonce), AccountID: "a", VideoID: "vid", Object: object, Still: &still}
+		if _, err := b.jobs.Create(t.Context(), j); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.queue.Add(t.Context(), j.Item()); err != nil {
+			t.Fatal(err)
+		}
+		return b.await(j.ID, final)
+	}
+	for nonce, tt := range map[string]struct {
+		seconds float64
+		want    transcode.Still
+	}{
+		"a": {7.5, transcode.Still{At: 1.5, Init: transcode.Range{Size: 10}, Segment: transcode.Range{Offset: 110, Size: 50}}},
+		"b": {10, transcode.Still{At: 4, Init: transcode.Range{Size: 10}, Segment: transcode.Range{Offset: 110, Size: 50}}},
+		"c": {0, transcode.Still{Init: transcode.Range{Size: 10}, Segment: transcode.Range{Offset: 10, Size: 100}}},
+	} {
+		r := submit(nonce, tt.seconds, video)
+		if r.State != transcode.Done || r.Outcome.Poster != transcode.StillPrefix(r.ID, r.Attempt)+"still.jpg" || len(r.Outcome.Renditions) != 0 || *r.Still != tt.want {
+			t.Errorf("at %g: %+v, %+v", tt.seconds, r.Still, r.Outcome)
+		}
+	}
+	if r := submit("d", 1, "videos/vid/7-1/gone.mp4"); r.State != transcode.Failed {
+		t.Errorf("a picture of what is gone: %s", r.State)
+	}
+	if got := b.bucket.under(transcode.Prefix("vid", 7, 1)); len(got) != 1 {
+		t.Errorf("the video's own objects: %v", got)
 	}
 }
 
@@ -477,6 +522,15 @@ func (m *fakeMaker) Poster(_ context.Context, dir string, _ ladder.File) (ladder
 	return ladder.Picture{Path: path, Width: 1, Height: 1}, os.WriteFile(path, nil, 0o600)
 }
 
+func (m *fakeMaker) Still(_ context.Context, dir, path string, at float64) (ladder.Picture, error) {
+	part, err := os.ReadFile(path)
+	if err != nil {
+		return ladder.Picture{}, err
+	}
+	out := filepath.Join(dir, "still.jpg")
+	return ladder.Picture{Path: out, Width: 1, Height: 1}, os.WriteFile(out, fmt.Appendf(nil, "%s at %g", part, at), 0o600)
+}
+
 func (m *fakeMaker) Storyboard(_ context.Context, dir string, _ ladder.File) (*transcode.Storyboard, ladder.Picture, error) {
 	path := filepath.Join(dir, "storyboard.jpg")
 	return &transcode.Storyboard{}, ladder.Picture{Path: path}, os.WriteFile(path, nil, 0o600)
@@ -524,6 +578,17 @@ func (m *memory) DownloadFile(ctx context.Context, object string, _ int64, path 
 		return o, objectstore.ErrNotFound
 	}
 	return o, os.WriteFile(path, nil, 0o600)
+}
+
+func (m *memory) DownloadRange(_ context.Context, object string, offset, size int64, w io.Writer) error {
+	m.mu.Lock()
+	_, ok := m.objects[object]
+	m.mu.Unlock()
+	if !ok {
+		return objectstore.ErrNotFound
+	}
+	_, err := fmt.Fprintf(w, "[%d+%d]", offset, size)
+	return err
 }
 
 func (m *memory) UploadFile(_ context.Context, object, path string, _ objectstore.UploadOptions) (objectstore.Object, error) {

@@ -25,4 +25,6 @@ type Maker interface {
 	Poster(ctx context.Context, dir string, from ladder.File) (ladder.Picture, error)
 	Storyboard(ctx context.Context, dir string, from ladder.File) (*transcode.Storyboard, ladder.Picture, error)
 	Download(ctx context.Context, dir string, video ladder.File, audio *ladder.File) (string, error)
+	// Still takes the picture at a time of a file of ours.
+	Still(ctx context.Context, dir, path string, at float64) (ladder.Picture, error)
 }

@@ -73,7 +73,10 @@ func (a *attempt) work(ctx context.Context) error {
 	}
 	defer remove()
 	a.dir = dir
-	if a.record.Parent != "" {
+	switch {
+	case a.record.Still != nil:
+		return a.still(ctx)
+	case a.record.Parent != "":
 		return a.help(ctx)
 	}
 	src, err := a.source(ctx)

@@ -49,6 +49,31 @@ func (m *Maker) Poster(ctx context.Context, dir string, from File) (Picture, err
 	return Picture{}, fmt.Errorf("poster: %w", err)
 }
 
+// Still takes the picture at a time of a file of ours, counted from the file's own
+// beginning. At the very end of a file there may be no picture any more; then it is
+// the last one before.
+func (m *Maker) Still(ctx context.Context, dir, path string, at float64) (Picture, error) {
+	out := filepath.Join(dir, "still.jpg")
+	filter := "scale=w='min(1280,iw)':h='min(1280,ih)':force_original_aspect_ratio=decrease:force_divisible_by=2,format=yuvj420p"
+	var err error
+	for _, t := range []float64{at, at - 0.1, at - 0.5, at - 2, 0} {
+		_ = os.Remove(out)
+		args := append(m.base(), "-threads", "1", "-ss", strconv.FormatFloat(max(0, t), 'f', 3, 64))
+		args = append(args, own(path)...)
+		args = append(args, "-map", "0:v:0", "-an", "-vf", filter, "-frames:v", "1", "-q:v", "4")
+		args = append(args, clean...)
+		args = append(args, "-f", "mjpeg", "file:"+out)
+		if _, err = m.Tools.Transcode(ctx, ffmpeg.Call{Dir: dir, Args: args, CPU: extrasTime, Wall: 2 * extrasTime}); err != nil {
+			continue
+		}
+		var p Picture
+		if p, err = measure(out); err == nil {
+			return p, nil
+		}
+	}
+	return Picture{}, fmt.Errorf("still: %w", err)
+}
+
 func measure(path string) (Picture, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -16,7 +16,7 @@ const stillPatience = 4 * time.Second
 // TakeStill has a worker take the picture that v asks for, and waits a moment for
 // it. Whatever fails here is made good by the sweep, which comes back to v.
 func (p *Pipeline) TakeStill(ctx context.Context, v *video.Video) (*video.Video, error) {
-	if err := p.startStill(ctx, v); err != nil {
+	if _, err := p.startStill(ctx, v); err != nil {
 		return v, err
 	}
 	for end := time.Now().Add(stillPatience); time.Now().Before(end); {
@@ -33,23 +33,38 @@ func (p *Pipeline) TakeStill(ctx context.Context, v *video.Video) (*video.Video,
 	return v, nil
 }
 
-// startStill makes sure that the job exists. It reads the tallest rendition,
-// which is ours and has a picture at every time of the video.
-func (p *Pipeline) startStill(ctx context.Context, v *video.Video) error {
+// stillSide is the short side of the rendition that pictures are taken from: as
+// much as the 1280 pixels of a poster need.
+const stillSide = 720
+
+// startStill makes sure that the job exists, if the video still waits for it, and
+// gives the video as it is. The job reads a rendition, which is ours and has a
+// picture at every time of the video.
+func (p *Pipeline) startStill(ctx context.Context, v *video.Video) (*video.Video, error) {
 	whole, err := p.o.Store.Get(ctx, v.ID)
 	if err != nil {
-		return err
+		return v, err
 	}
 	if whole.Still == nil || whole.Still.JobID == "" || whole.Media == nil {
-		return nil
+		return whole, nil // a hint was faster, or it is not wanted any more
 	}
 	o, err := transcode.UnmarshalOutcome(whole.Media.Outcome)
 	if err != nil || o == nil || len(o.Renditions) == 0 {
-		return err
+		return whole, err
 	}
 	from := o.Renditions[0]
-	return p.startJob(ctx, transcode.Job{
-		ID: whole.Still.JobID, AccountID: whole.AccountID, VideoID: string(v.ID), Object: from.Object, Size: from.Size, Still: &transcode.Still{At: whole.Still.Time},
+	for _, r := range o.Renditions { // tallest first
+		if min(r.Width, r.Height) >= stillSide {
+			from = r
+		}
+	}
+	still, ok := transcode.StillOf(from, whole.Still.Time)
+	if !ok {
+		return whole, nil
+	}
+	return whole, p.startJob(ctx, transcode.Job{
+		ID: whole.Still.JobID, AccountID: whole.AccountID, VideoID: string(v.ID), Object: from.Object,
+		Size: still.Init.Size + still.Segment.Size, Still: &still,
 	})
 }
 
@@ -57,7 +72,7 @@ func (p *Pipeline) startStill(ctx context.Context, v *video.Video) error {
 func (p *Pipeline) applyStill(ctx context.Context, v *video.Video) (*video.Video, error) {
 	job, err := p.o.Jobs.Get(ctx, v.Still.JobID)
 	if errors.Is(err, transcode.ErrNotFound) {
-		return v, p.startStill(ctx, v)
+		return p.startStill(ctx, v)
 	}
 	if err != nil || !job.State.Final() {
 		return v, err
