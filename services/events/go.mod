@@ -10,6 +10,7 @@ require (
 	github.com/linkreel/linkreel/libs/localcloud v0.0.0
 	github.com/nlnwa/whatwg-url v0.6.2
 	github.com/redis/go-redis/v9 v9.23.0
+	github.com/standard-webhooks/standard-webhooks/libraries v0.0.1
 	github.com/valyala/fasthttp v1.69.0
 	golang.org/x/sync v0.24.0
 )

@@ -1,10 +1,8 @@
 package events_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -364,6 +362,7 @@ func (r *replica) deliveries(key, id, query string) deliveryPage {
 type message struct {
 	header http.Header
 	body   []byte
+	at     time.Time
 }
 
 func (m message) id() string { return m.header.Get("webhook-id") }
@@ -388,7 +387,7 @@ func newReceiver(t testing.TB, answer func(n int, w http.ResponseWriter, r *http
 	rec.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		rec.mu.Lock()
-		rec.got = append(rec.got, message{r.Header.Clone(), body})
+		rec.got = append(rec.got, message{r.Header.Clone(), body, time.Now()})
 		n := len(rec.got)
 		rec.mu.Unlock()
 		if rec.answer == nil {
@@ -434,6 +433,3 @@ func (randomness) Read(b []byte) (int, error) {
 	}
 	return len(b), nil
 }
-
-var _ = bytes.MinRead
-var _ = fmt.Sprint

@@ -136,10 +136,13 @@ func (s *Store) place(ctx context.Context, accountID string, before feedDoc, out
 	err := s.db.Do(ctx, "give places", func(ctx context.Context) error {
 		return s.db.RunTransaction(ctx, write, firestore.WithCommitResponseTo(&committed))
 	})
+	if err != nil {
+		return err // a failed commit has no time
+	}
 	for _, d := range out.Deliveries {
 		d.Version = committed.CommitTime() // what was made may be changed without reading it first
 	}
-	return err
+	return nil
 }
 
 func (d feedDoc) subscribersOf(t events.Type) []string {
