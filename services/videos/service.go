@@ -28,6 +28,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/dedup"
+	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
@@ -162,7 +163,8 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 	log := slog.Default()
 	auth := apikey.New(apikey.Config{Now: cfg.Now}, apikey.NewHTTPSource(cfg.AuthURL, cfg.InternalToken), rdb)
 	seen := dedup.New(rdb, cfg.Now)
-	kept := store.New(db, cfg.Now)
+	outbox := events.NewOutbox(db, rdb, cfg.Now)
+	kept := store.New(db, cfg.Now).Tell(store.Teller{Outbox: outbox, Video: api.Shown(video.Addresses{Base: cfg.BaseURL})})
 	passwords := video.NewPasswords(cfg.PasswordHashes, cfg.PasswordQueue)
 	addresses := video.Addresses{Base: cfg.BaseURL}
 
@@ -210,6 +212,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 			{Name: "internal", Addr: cfg.InternalAddr, Handler: internal.Handler()},
 		},
 		Loops: []boot.Loop{
+			{Name: "event wake-ups", Run: outbox.Run},
 			{Name: "sweep", Run: pipe.Run},
 			{Name: "janitor", Run: pipe.RunJanitor},
 			{Name: "hints", Run: pipe.RunHints},

@@ -138,6 +138,13 @@ func (p presenter) record(v *video.Video) full {
 	return f
 }
 
+// Shown gives videos as the API shows them, for events: without the addresses
+// that give access.
+func Shown(addresses video.Addresses) func(*video.Video) any {
+	p := presenter{addresses: addresses}
+	return func(v *video.Video) any { return p.record(v) }
+}
+
 // full adds the addresses that give access: to upload, and to watch. The owner's
 // work whatever the privacy, and after the video's expiry; a video that was taken
 // down has none.

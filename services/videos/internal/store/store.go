@@ -24,6 +24,7 @@ import (
 	"cloud.google.com/go/firestore/apiv1/firestorepb"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/quota"
@@ -44,6 +45,8 @@ type Store struct {
 	db    *firestoredb.DB
 	now   func() time.Time
 	quota *quota.Gate
+
+	teller Teller
 }
 
 // New makes a store over an open database.
@@ -56,7 +59,7 @@ func New(db *firestoredb.DB, now func() time.Time) *Store {
 // a repeated request finds what its first try made.
 func (s *Store) Create(ctx context.Context, v *video.Video, limits identity.Quotas) (*video.Video, error) {
 	v.Rev = 1
-	write := func(tx *firestore.Transaction) error {
+	write := func(ctx context.Context, tx *firestore.Transaction) error {
 		if err := tx.Create(s.ref(v.ID), fromVideo(v)); err != nil {
 			return err
 		}
@@ -65,18 +68,21 @@ func (s *Store) Create(ctx context.Context, v *video.Video, limits identity.Quot
 				return err
 			}
 		}
-		return tx.Create(s.slug(v.Slug), slugDocument{VideoID: string(v.ID), AccountID: v.AccountID})
+		if err := tx.Create(s.slug(v.Slug), slugDocument{VideoID: string(v.ID), AccountID: v.AccountID}); err != nil {
+			return err
+		}
+		return s.tell(ctx, tx, events.VideoCreated, v)
 	}
 	var err error
 	if limits.Videos <= 0 && limits.StoredBytes <= 0 {
-		err = s.db.Commit(ctx, "create video", write)
+		err = s.db.Tx(ctx, "create video", write)
 	} else {
 		err = s.db.Tx(ctx, "create video", func(ctx context.Context, tx *firestore.Transaction) error {
 			claim, err := s.room(ctx, tx, v, limits)
 			if err != nil {
 				return err
 			}
-			if err := write(tx); err != nil {
+			if err := write(ctx, tx); err != nil {
 				return err
 			}
 			return claim.Take(tx)
@@ -315,7 +321,13 @@ func (s *Store) Update(ctx context.Context, id video.ID, fn func(*video.Video) e
 				return err
 			}
 		}
-		return tx.Set(s.ref(id), fromVideo(v))
+		if err := tx.Set(s.ref(id), fromVideo(v)); err != nil {
+			return err
+		}
+		if what := changeOf(&before, v); what != "" {
+			return s.tell(ctx, tx, what, v)
+		}
+		return nil
 	})
 	switch {
 	case errors.Is(err, video.ErrUnchanged):
@@ -378,7 +390,7 @@ func (s *Store) remove(ctx context.Context, id video.ID, erase bool, fn func(*vi
 	if !validID(string(id)) {
 		return video.NotFound()
 	}
-	err := s.db.Tx(ctx, "delete video", func(_ context.Context, tx *firestore.Transaction) error {
+	err := s.db.Tx(ctx, "delete video", func(ctx context.Context, tx *firestore.Transaction) error {
 		snap, err := tx.Get(s.ref(id))
 		if err != nil {
 			return err
@@ -404,7 +416,10 @@ func (s *Store) remove(ctx context.Context, id video.ID, erase bool, fn func(*vi
 				return err
 			}
 		}
-		return tx.Set(s.purge(id), fromPurge(video.PurgeOf(v, erase, now)))
+		if err := tx.Set(s.purge(id), fromPurge(video.PurgeOf(v, erase, now))); err != nil || erase {
+			return err // nobody is left to be told of an erasure
+		}
+		return s.tell(ctx, tx, events.VideoDeleted, v)
 	})
 	if errors.Is(err, firestoredb.ErrNotFound) {
 		return video.NotFound()
