@@ -47,11 +47,15 @@ const (
 	HeadersTooLarge      Code = "HEADERS_TOO_LARGE"      // 431
 
 	SlugTaken             Code = "SLUG_TAKEN"              // 409
+	LastOwner             Code = "LAST_OWNER"              // 409: an account keeps an owner
+	AlreadyMember         Code = "ALREADY_MEMBER"          // 409: an invitation for somebody who is a member
+	IdentityTaken         Code = "IDENTITY_TAKEN"          // 409: a sign-in identity of another person
 	DomainNotVerified     Code = "DOMAIN_NOT_VERIFIED"     // 409
 	DomainTaken           Code = "DOMAIN_TAKEN"            // 409
 	DomainInUse           Code = "DOMAIN_IN_USE"           // 409
 	ExternalIDTaken       Code = "EXTERNAL_ID_TAKEN"       // 409: another record of the account and kind has it
 	WebhookDisabled       Code = "WEBHOOK_DISABLED"        // 409: it must be enabled before anything is sent
+	AuthorizationPending  Code = "AUTHORIZATION_PENDING"   // 409: a device's request that nobody has answered
 	IdempotencyInProgress Code = "IDEMPOTENCY_IN_PROGRESS" // 409
 	IdempotencyKeyReused  Code = "IDEMPOTENCY_KEY_REUSED"  // 422
 
@@ -88,11 +92,15 @@ var statuses = map[Code]int{
 	UnsupportedMediaType:  http.StatusUnsupportedMediaType,
 	HeadersTooLarge:       http.StatusRequestHeaderFieldsTooLarge,
 	SlugTaken:             http.StatusConflict,
+	LastOwner:             http.StatusConflict,
+	AlreadyMember:         http.StatusConflict,
+	IdentityTaken:         http.StatusConflict,
 	DomainNotVerified:     http.StatusConflict,
 	DomainTaken:           http.StatusConflict,
 	DomainInUse:           http.StatusConflict,
 	ExternalIDTaken:       http.StatusConflict,
 	WebhookDisabled:       http.StatusConflict,
+	AuthorizationPending:  http.StatusConflict,
 	IdempotencyInProgress: http.StatusConflict,
 	IdempotencyKeyReused:  http.StatusUnprocessableEntity,
 	Gone:                  http.StatusGone,
@@ -160,6 +168,7 @@ type Error struct {
 
 	RequiredPlan, CurrentPlan string // with PlanRequired
 	RequiredScope             string // with InsufficientScope
+	RequiredRole              string // with InsufficientScope, where no scope is enough
 
 	// OnPage makes the error that of a public page, where a suspended account's
 	// links and videos are gone; its API calls stay forbidden.

@@ -92,8 +92,10 @@ func TestEveryOperationIsDescribed(t *testing.T) {
 			}
 		}
 		responses := op.value["responses"].(map[string]any)
+		needs, has := op.value["security"].([]any)
+		open := has && len(needs) == 0 // needs no key
 		for _, status := range []string{"401", "500", "503"} {
-			if responses[status] == nil {
+			if responses[status] == nil && !(open && status == "401") {
 				t.Errorf("%s: no answer %s", op.name, status)
 			}
 		}
@@ -104,7 +106,7 @@ func TestEveryOperationIsDescribed(t *testing.T) {
 				}
 			}
 		}
-		if op.method == "post" && strings.HasPrefix(op.path, "/api/") {
+		if op.method == "post" && strings.HasPrefix(op.path, "/api/") && !open {
 			for _, status := range []string{"409", "422", "429"} {
 				if responses[status] == nil {
 					t.Errorf("%s: no answer %s", op.name, status)

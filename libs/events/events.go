@@ -124,7 +124,8 @@ func ActorOf(ctx context.Context) Actor {
 		return a
 	}
 	if p := identity.FromContext(ctx); p != nil {
-		return Actor{Type: ActorKey, ID: p.KeyID}
+		kind, id, name := p.Actor()
+		return Actor{Type: ActorType(kind), ID: id, Name: name}
 	}
 	return System
 }

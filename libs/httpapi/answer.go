@@ -60,10 +60,11 @@ func ErrorBody(e *apierr.Error, requestID string) []byte {
 		RequiredPlan  string          `json:"requiredPlan,omitempty"`
 		CurrentPlan   string          `json:"currentPlan,omitempty"`
 		RequiredScope string          `json:"requiredScope,omitempty"`
+		RequiredRole  string          `json:"requiredRole,omitempty"`
 	}
 	out, err := marshal(struct {
 		Error body `json:"error"`
-	}{body{e.Code, e.Message, requestID, e.Details, e.RequiredPlan, e.CurrentPlan, e.RequiredScope}})
+	}{body{e.Code, e.Message, requestID, e.Details, e.RequiredPlan, e.CurrentPlan, e.RequiredScope, e.RequiredRole}})
 	if err != nil {
 		return []byte(`{"error":{"code":"INTERNAL","message":"Something went wrong on our side.","requestId":""}}`)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"hash/crc32"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -17,6 +18,10 @@ const KeyPrefix = "lr_live_"
 // SessionPrefix starts the keys that sign-in gives to the console. A session is
 // a key of its own kind: same form, same checks.
 const SessionPrefix = "lr_sess_" // as long as KeyPrefix
+
+// LinkPrefix starts the token in a one-time link: to sign in, or of an
+// invitation.
+const LinkPrefix = "lr_link_" // as long as KeyPrefix
 
 const (
 	keyRandom   = 32 // base62 characters: 190 bits
@@ -38,6 +43,9 @@ func NewKey(random io.Reader) (Key, error) { return newKey(KeyPrefix, random) }
 // NewSession draws a session's key.
 func NewSession(random io.Reader) (Key, error) { return newKey(SessionPrefix, random) }
 
+// NewLink draws a one-time link's token.
+func NewLink(random io.Reader) (Key, error) { return newKey(LinkPrefix, random) }
+
 func newKey(prefix string, random io.Reader) (Key, error) {
 	body, err := randomText(random, base62, keyRandom)
 	if err != nil {
@@ -47,9 +55,15 @@ func newKey(prefix string, random io.Reader) (Key, error) {
 	return Key{text + checksum(text)}, nil
 }
 
-// ParseKey accepts a well-formed key and refuses everything else without I/O.
-func ParseKey(s string) (Key, error) {
-	if len(s) != keyLength || !strings.HasPrefix(s, KeyPrefix) && !strings.HasPrefix(s, SessionPrefix) {
+// ParseKey accepts a well-formed API key or session and refuses everything else
+// without I/O.
+func ParseKey(s string) (Key, error) { return parseKey(s, KeyPrefix, SessionPrefix) }
+
+// ParseLink accepts a well-formed token of a one-time link.
+func ParseLink(s string) (Key, error) { return parseKey(s, LinkPrefix) }
+
+func parseKey(s string, prefixes ...string) (Key, error) {
+	if len(s) != keyLength || !slices.Contains(prefixes, s[:len(KeyPrefix)]) {
 		return Key{}, ErrMalformedKey
 	}
 	for i := len(KeyPrefix); i < len(s); i++ {

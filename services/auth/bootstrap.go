@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
+	"github.com/linkreel/linkreel/services/auth/internal/api"
 	"github.com/linkreel/linkreel/services/auth/internal/store"
 )
 
@@ -17,7 +19,7 @@ import (
 // it before anything else runs.
 func Bootstrap(ctx context.Context, db *firestoredb.DB, name string, plan identity.Plan) (accountID string, key identity.Key, err error) {
 	// A new account is in no replica's memory, so there is nobody to notify.
-	accounts := account.NewService(store.New(db), silent{}, nil, nil)
+	accounts := account.NewService(open(db), silent{}, nil, nil)
 	made, err := accounts.Create(ctx, name, plan)
 	if err != nil {
 		return "", identity.Key{}, fmt.Errorf("bootstrap: %w", err)
@@ -58,8 +60,9 @@ func EnsureDemo(ctx context.Context, db *firestoredb.DB, plan identity.Plan, sec
 // demo key that an earlier version made lacks the scopes that came later; it gets
 // them here, so that an upgrade does not swap the account under its user.
 func works(ctx context.Context, db *firestoredb.DB, key identity.Key, plan identity.Plan) (bool, error) {
-	kept := store.New(db)
-	k, a, err := kept.Credential(ctx, key.Hash())
+	kept := open(db)
+	c, err := kept.Credential(ctx, key.Hash())
+	k, a := c.Key, c.Account
 	if errors.Is(err, account.ErrNoKey) {
 		return false, nil
 	}
@@ -81,6 +84,12 @@ func works(ctx context.Context, db *firestoredb.DB, key identity.Key, plan ident
 		a.Version++
 		return errors.Join(tx.PutKey(k), tx.PutAccount(a))
 	})
+}
+
+// open is a store whose events wait for the events service to find them: there is
+// no Redis to wake it with.
+func open(db *firestoredb.DB) *store.Store {
+	return store.New(db, events.NewOutbox(db, nil, nil), api.Shown, nil)
 }
 
 type silent struct{}

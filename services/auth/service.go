@@ -10,19 +10,27 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+	"github.com/valyala/fasthttp"
 	"github.com/valyala/fasthttp/fasthttpadaptor"
 
 	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/boot"
+	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/redisdb"
+	"github.com/linkreel/linkreel/libs/ratelimit"
+	"github.com/linkreel/linkreel/libs/signin"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 	"github.com/linkreel/linkreel/services/auth/internal/api"
+	"github.com/linkreel/linkreel/services/auth/internal/member"
+	proof "github.com/linkreel/linkreel/services/auth/internal/signin"
 	"github.com/linkreel/linkreel/services/auth/internal/store"
 )
 
@@ -64,8 +72,48 @@ type Config struct {
 	QuotaVideos  map[string]int `env:"LINKREEL_QUOTA_VIDEOS"`
 	QuotaDomains map[string]int `env:"LINKREEL_QUOTA_DOMAINS"`
 
+	// BaseURL is where people reach the console: one-time links point there, and
+	// passkeys and the identity provider's answers are bound to it.
+	BaseURL string `env:"LINKREEL_BASE_URL" envDefault:"http://localhost:8080"`
+	OIDC    OIDC   `envPrefix:"LINKREEL_OIDC_"`
+
 	// Now is the clock; nil is the system's.
 	Now func() time.Time `env:"-"`
+}
+
+// OIDC names the identity provider that people sign in with. Without an issuer
+// they sign in by passkeys and one-time links.
+type OIDC struct {
+	// Issuer is the provider's address, exactly as it calls itself.
+	Issuer       string `env:"ISSUER"`
+	ClientID     string `env:"CLIENT_ID"`
+	ClientSecret string `env:"CLIENT_SECRET"`
+	// Name is on the button "Continue with …"; empty is the issuer's host.
+	Name string `env:"NAME"`
+	// Scopes are asked for besides openid.
+	Scopes []string `env:"SCOPES" envDefault:"openid,profile,email"`
+	// Roles gives roles by the provider's groups, such as "staff:member,ops:admin",
+	// in the account Account. A person in several groups has the highest role. The
+	// map is followed at each sign-in.
+	Roles       map[string]string `env:"ROLES"`
+	Account     string            `env:"ACCOUNT"`
+	GroupsClaim string            `env:"GROUPS_CLAIM" envDefault:"groups"`
+}
+
+// groups is the group-to-role map.
+func (o OIDC) groups() (member.GroupMap, error) {
+	out := member.GroupMap{AccountID: o.Account, Roles: map[string]identity.Role{}}
+	if (len(o.Roles) > 0) != (o.Account != "") {
+		return out, errors.New("auth: LINKREEL_OIDC_ROLES and LINKREEL_OIDC_ACCOUNT go together")
+	}
+	for group, name := range o.Roles {
+		role, err := identity.ParseRole(name)
+		if err != nil {
+			return out, fmt.Errorf("auth: LINKREEL_OIDC_ROLES: %q: %w", name, err)
+		}
+		out.Roles[group] = role
+	}
+	return out, nil
 }
 
 // New makes the service. It connects lazily, so it starts while Firestore or
@@ -78,6 +126,9 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 	if cfg.InternalToken == "" {
 		return nil, errors.New("auth: LINKREEL_INTERNAL_TOKEN is not set")
 	}
+	if cfg.BaseURL == "" {
+		cfg.BaseURL = "http://localhost:8080"
+	}
 	db, err := firestoredb.Open(ctx, cfg.Firestore)
 	if err != nil {
 		return nil, fmt.Errorf("auth: %w", err)
@@ -86,28 +137,38 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("auth: %w", err), db.Close())
 	}
-	kept := store.New(db)
+	outbox := events.NewOutbox(db, rdb, cfg.Now)
+	kept := store.New(db, outbox, api.Shown, cfg.Now)
 	source := api.NewSource(kept, plans, cfg.Now)
 	client := apikey.New(apikey.Config{Now: cfg.Now}, source, rdb)
 	accounts := account.NewService(kept, client, cfg.Now, nil)
+	people, signIn, err := cfg.people(kept, client, rdb)
+	if err != nil {
+		client.Close()
+		return nil, errors.Join(err, rdb.Close(), db.Close())
+	}
 
 	public := httpapi.New(httpapi.Options{
 		Name: "auth", Auth: client, Idempotency: idempotency.NewFirestore(db, cfg.Now),
 		TrustedProxies: cfg.TrustedProxies, Page: api.ErrorPage, Now: cfg.Now,
 	})
 	api.Public(public, accounts, kept, plans)
+	people.Public(public)
 	api.Site(public)
 	operator := httpapi.New(httpapi.Options{Name: "auth-operator", TrustedProxies: cfg.TrustedProxies, Now: cfg.Now})
 	api.Operator(operator, accounts, cfg.AdminToken)
+	people.Operator(operator, cfg.AdminToken)
+	internal := httpapi.New(httpapi.Options{Name: "auth-internal", Now: cfg.Now})
+	signIn.Routes(internal, cfg.InternalToken)
 
 	return &boot.Service{
 		Name: "auth",
 		Servers: []boot.Server{
 			{Name: "api", Addr: cfg.APIAddr, Handler: public.Handler()},
 			{Name: "admin", Addr: cfg.OperatorAddr, Handler: operator.Handler()},
-			{Name: "internal", Addr: cfg.InternalAddr, Handler: fasthttpadaptor.NewFastHTTPHandler(apikey.Handler(source, cfg.InternalToken))},
+			{Name: "internal", Addr: cfg.InternalAddr, Handler: split(signin.Prefix, internal.Handler(), fasthttpadaptor.NewFastHTTPHandler(apikey.Handler(source, cfg.InternalToken)))},
 		},
-		Loops: []boot.Loop{{Name: "key uses", Run: source.WriteUses}},
+		Loops: []boot.Loop{{Name: "key uses", Run: source.WriteUses}, {Name: "events", Run: outbox.Run}},
 		// Nothing else decides on readiness: without Redis limits are local, and
 		// without Firestore known keys and the documentation still work.
 		WarmUp: []boot.Call{{To: "Firestore", Do: db.Ping}, {To: "Redis", Do: func(ctx context.Context) error { return rdb.Ping(ctx).Err() }}},
@@ -116,6 +177,51 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 			func(context.Context) error { return db.Close() },
 		},
 	}, nil
+}
+
+// people makes what knows members and signs them in.
+func (c Config) people(kept *store.Store, client *apikey.Client, rdb redis.UniversalClient) (api.People, api.SignIn, error) {
+	now := c.Now
+	if now == nil {
+		now = time.Now
+	}
+	groups, err := c.OIDC.groups()
+	if err != nil {
+		return api.People{}, api.SignIn{}, err
+	}
+	sealer, err := proof.NewSealer(c.InternalToken, now)
+	if err != nil {
+		return api.People{}, api.SignIn{}, fmt.Errorf("auth: %w", err)
+	}
+	passkeys, err := proof.NewPasskeys(c.BaseURL, sealer)
+	if err != nil {
+		return api.People{}, api.SignIn{}, fmt.Errorf("auth: %w", err)
+	}
+	members := member.NewService(kept, client, now, nil)
+	tries := ratelimit.New(rdb, now)
+	signIn := api.SignIn{Members: members, Auth: client, Groups: groups, Passkeys: passkeys, Tries: tries}
+	if c.OIDC.Issuer != "" {
+		if c.OIDC.ClientID == "" {
+			return api.People{}, api.SignIn{}, errors.New("auth: LINKREEL_OIDC_ISSUER needs LINKREEL_OIDC_CLIENT_ID")
+		}
+		signIn.OIDC = proof.NewOIDC(proof.OIDCConfig{
+			Issuer: c.OIDC.Issuer, ClientID: c.OIDC.ClientID, ClientSecret: c.OIDC.ClientSecret, Name: c.OIDC.Name,
+			Scopes: c.OIDC.Scopes, GroupsClaim: c.OIDC.GroupsClaim, RedirectURL: strings.TrimRight(c.BaseURL, "/") + "/app/sign-in/callback",
+		}, sealer, nil, now)
+	}
+	return api.People{Members: members, BaseURL: c.BaseURL, Tries: tries}, signIn, nil
+}
+
+// split hands paths below prefix to one handler and all others to the second,
+// which has an access log and a tracer of its own.
+func split(prefix string, below, others fasthttp.RequestHandler) fasthttp.RequestHandler {
+	return func(ctx *fasthttp.RequestCtx) {
+		if strings.HasPrefix(string(ctx.Path()), prefix) {
+			below(ctx)
+			return
+		}
+		others(ctx)
+	}
 }
 
 func (c Config) plans() (api.Plans, error) {

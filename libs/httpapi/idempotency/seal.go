@@ -50,10 +50,15 @@ func documentID(r BeginRequest) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// holdsSecret reports whether an answer hands out an API key or a webhook's
-// signing secret.
+// holdsSecret reports whether an answer hands out an API key, a one-time link, or
+// a webhook's signing secret.
 func holdsSecret(r Response) bool {
-	return bytes.Contains(r.Body, []byte(identity.KeyPrefix)) || bytes.Contains(r.Body, []byte(webhookSecretPrefix))
+	for _, prefix := range []string{identity.KeyPrefix, identity.LinkPrefix, webhookSecretPrefix} {
+		if bytes.Contains(r.Body, []byte(prefix)) {
+			return true
+		}
+	}
+	return false
 }
 
 // webhookSecretPrefix starts the secrets of Standard Webhooks.

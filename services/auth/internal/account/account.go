@@ -62,6 +62,10 @@ type Key struct {
 	Last4     string // and of the end
 	Scopes    identity.ScopeSet
 
+	// MadeBy is the member who made the key, directly or through a key of theirs.
+	// Their role bounds it; "" is a key that no member made.
+	MadeBy string
+
 	CreatedAt  time.Time
 	LastUsedAt time.Time // to the minute; zero: never
 	ExpiresAt  time.Time // zero: never
@@ -79,6 +83,30 @@ func (k Key) endsBy(t time.Time) Key {
 		k.ExpiresAt = t
 	}
 	return k
+}
+
+// Credential is a key, or a session in the form of one, with what bounds it, as
+// all were at one instant.
+type Credential struct {
+	Key     Key
+	Account Account
+	Session bool
+	Member  Holder // who is signed in, or made the key; zero: no member
+}
+
+// Holder is the member whose role bounds a key or a session.
+type Holder struct {
+	ID   string
+	Name string
+	Role identity.Role // "" once the member was removed
+}
+
+// Scopes is what the credential may do now.
+func (c Credential) Scopes() identity.ScopeSet {
+	if c.Member.ID == "" {
+		return c.Key.Scopes
+	}
+	return c.Key.Scopes.And(c.Member.Role.Scopes())
 }
 
 // Usage is how many records an account has now.

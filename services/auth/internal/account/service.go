@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
@@ -34,10 +35,16 @@ type Tx interface {
 	// ones, which it leaves out.
 	InUse(accountID string, now time.Time) ([]Key, error)
 
+	// Role is the role of a member of the account now; "" if there is no such
+	// member.
+	Role(accountID, memberID string) (identity.Role, error)
+
 	AddAccount(a Account) error
 	PutAccount(a Account) error
 	AddKey(k Key) error
 	PutKey(k Key) error
+	// Note writes an event on a record, as it is after the change.
+	Note(accountID string, what events.Type, object string, record any) error
 }
 
 // Notifier tells the replicas that an account's authority changed.
@@ -92,7 +99,7 @@ func (s *Service) Change(ctx context.Context, id string, c Change) (Account, err
 			return nil
 		}
 		after.Version++
-		return tx.PutAccount(after)
+		return errors.Join(tx.PutAccount(after), tx.Note(id, events.AccountChanged, id, after))
 	})
 	if err != nil {
 		return Account{}, err
@@ -129,11 +136,6 @@ func (n NewKey) key() Key {
 // CreateKey makes a key. Asked again with the same ID and secret it finds the
 // key it made.
 func (s *Service) CreateKey(ctx context.Context, n NewKey) (Key, error) {
-	if n.By != nil {
-		if err := MayGive(n.By.Scopes, n.Scopes); err != nil {
-			return Key{}, err
-		}
-	}
 	if n.At.IsZero() {
 		n.At = s.now()
 	}
@@ -144,11 +146,11 @@ func (s *Service) CreateKey(ctx context.Context, n NewKey) (Key, error) {
 		}
 		made = n.key()
 		if n.By != nil {
-			giver, err := tx.Key(n.By.KeyID)
+			giver, err := s.giver(tx, n.By)
 			if err != nil {
 				return err
 			}
-			if made, err = bounded(made, giver); err != nil {
+			if made, err = giver.bound(made); err != nil {
 				return err
 			}
 		}
@@ -159,10 +161,10 @@ func (s *Service) CreateKey(ctx context.Context, n NewKey) (Key, error) {
 			}
 			return err
 		}
-		if err := s.roomFor(tx, made, 1); err != nil {
+		if err := Room(tx, made, 1, s.now()); err != nil {
 			return err
 		}
-		return tx.AddKey(made)
+		return errors.Join(tx.AddKey(made), tx.Note(made.AccountID, events.KeyCreated, made.ID, made))
 	})
 	if err != nil {
 		return Key{}, err
@@ -171,18 +173,62 @@ func (s *Service) CreateKey(ctx context.Context, n NewKey) (Key, error) {
 	return made, nil
 }
 
-// bounded keeps a key from outliving the key that made it.
-func bounded(k, giver Key) (Key, error) {
-	if giver.ExpiresAt.IsZero() {
+// giver is what a calling key or session may hand on at the moment of the
+// commit. The principal of the request is some seconds old, and a key that is
+// made while its maker is being removed must not survive them.
+type giver struct {
+	scopes identity.ScopeSet
+	end    time.Time // zero: none
+	member string    // who answers for what is made; "": nobody
+}
+
+func (s *Service) giver(tx Tx, by *identity.Principal) (giver, error) {
+	g := giver{scopes: by.Scopes, member: by.MemberID}
+	if !by.Session {
+		k, err := tx.Key(by.KeyID)
+		if err != nil {
+			return giver{}, err
+		}
+		if !k.Active(s.now()) {
+			return giver{}, apierr.New(apierr.APIKeyRevoked, "This API key has been revoked.")
+		}
+		g = giver{scopes: k.Scopes, end: k.ExpiresAt, member: k.MadeBy}
+	}
+	if g.member != "" {
+		role, err := tx.Role(by.AccountID, g.member)
+		if err != nil {
+			return giver{}, err
+		}
+		if role == "" {
+			return giver{}, apierr.New(apierr.APIKeyRevoked, "The member behind this key was removed.")
+		}
+		g.scopes = g.scopes.And(role.Scopes())
+		if by.Session {
+			g.scopes = role.Scopes()
+		}
+	}
+	return g, nil
+}
+
+// bound keeps a key from having more scopes, or a longer life, than what made it.
+// A session's own end is no bound: the member's role is, for as long as it lasts.
+func (g giver) bound(k Key) (Key, error) {
+	if err := MayGive(g.scopes, k.Scopes); err != nil {
+		return Key{}, err
+	}
+	if g.member != "" {
+		k.MadeBy = g.member
+	}
+	if g.end.IsZero() {
 		return k, nil
 	}
-	if k.ExpiresAt.After(giver.ExpiresAt) {
+	if k.ExpiresAt.After(g.end) {
 		return Key{}, apierr.Invalid(apierr.Detail{
-			Field: "expiresAt", Code: apierr.OutOfRange, Max: giver.ExpiresAt.UnixMilli(),
+			Field: "expiresAt", Code: apierr.OutOfRange, Max: g.end.UnixMilli(),
 			Message: "A key cannot outlive the key that makes it.",
 		})
 	}
-	return k.endsBy(giver.ExpiresAt), nil
+	return k.endsBy(g.end), nil
 }
 
 // existing finds the key that an earlier try of the same request made.
@@ -199,11 +245,12 @@ func existing(tx Tx, k Key) (*Key, error) {
 	return &found, nil
 }
 
-func (s *Service) roomFor(tx Tx, k Key, n int) error {
-	if !k.Active(s.now()) {
+// Room refuses n more keys in use when the account has no room for them.
+func Room(tx Tx, k Key, n int, now time.Time) error {
+	if !k.Active(now) {
 		return nil
 	}
-	inUse, err := tx.InUse(k.AccountID, s.now())
+	inUse, err := tx.InUse(k.AccountID, now)
 	if err != nil {
 		return err
 	}
@@ -245,7 +292,7 @@ func (s *Service) Revoke(ctx context.Context, accountID, id string) error {
 		}
 		k.RevokedAt = s.now()
 		acct.Version++
-		return errors.Join(tx.PutKey(k), tx.PutAccount(acct))
+		return errors.Join(tx.PutKey(k), tx.PutAccount(acct), tx.Note(acct.ID, events.KeyRevoked, k.ID, k))
 	})
 	if err != nil {
 		return err
@@ -266,13 +313,23 @@ func (s *Service) Roll(ctx context.Context, id string, overlap time.Duration, n 
 			return err
 		}
 		acct = a
+		n.Name, n.Scopes, n.ExpiresAt = old.Name, old.Scopes, old.ExpiresAt
+		made = n.key()
+		made.MadeBy = old.MadeBy
 		if n.By != nil {
-			if err := MayGive(n.By.Scopes, old.Scopes); err != nil {
+			g, err := s.giver(tx, n.By)
+			if err != nil {
+				return err
+			}
+			// The caller learns the successor's secret, so it ends when the caller's
+			// own key does, though the old one would have lived longer.
+			if !g.end.IsZero() {
+				made = made.endsBy(g.end)
+			}
+			if made, err = g.bound(made); err != nil {
 				return err
 			}
 		}
-		n.Name, n.Scopes, n.ExpiresAt = old.Name, old.Scopes, old.ExpiresAt
-		made = n.key()
 		found, err := existing(tx, made)
 		if err != nil || found != nil {
 			if found != nil {
@@ -290,11 +347,11 @@ func (s *Service) Roll(ctx context.Context, id string, overlap time.Duration, n 
 		} else {
 			old = old.endsBy(now.Add(overlap))
 		}
-		if err := s.roomFor(tx, made, added); err != nil {
+		if err := Room(tx, made, added, now); err != nil {
 			return err
 		}
 		acct.Version++
-		return errors.Join(tx.AddKey(made), tx.PutKey(old), tx.PutAccount(acct))
+		return errors.Join(tx.AddKey(made), tx.PutKey(old), tx.PutAccount(acct), tx.Note(acct.ID, events.KeyRolled, old.ID, made))
 	})
 	if err != nil {
 		return Key{}, err

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
@@ -23,7 +24,9 @@ import (
 type memory struct {
 	accounts map[string]account.Account
 	keys     map[string]account.Key // by hash
-	fail     error                  // of the next commit
+	roles    map[string]identity.Role
+	noted    []string
+	fail     error // of the next commit
 }
 
 func (m *memory) Account(_ context.Context, id string) (account.Account, error) {
@@ -79,6 +82,13 @@ func (t tx) InUse(accountID string, now time.Time) (out []account.Key, err error
 	return out, nil
 }
 
+func (t tx) Role(_, memberID string) (identity.Role, error) { return t.roles[memberID], nil }
+
+func (t tx) Note(_ string, what events.Type, object string, _ any) error {
+	t.noted = append(t.noted, string(what)+" "+object)
+	return nil
+}
+
 func (t tx) AddAccount(a account.Account) error { t.accounts[a.ID] = a; return nil }
 func (t tx) PutAccount(a account.Account) error { t.accounts[a.ID] = a; return nil }
 func (t tx) PutKey(k account.Key) error         { t.keys[k.Hash] = k; return nil }
@@ -107,7 +117,7 @@ type bed struct {
 
 func newBed(t *testing.T) *bed {
 	t.Helper()
-	b := &bed{store: &memory{accounts: map[string]account.Account{}, keys: map[string]account.Key{}}, told: &told{}, now: time.UnixMilli(1_800_000_000_000)}
+	b := &bed{store: &memory{accounts: map[string]account.Account{}, keys: map[string]account.Key{}, roles: map[string]identity.Role{}}, told: &told{}, now: time.UnixMilli(1_800_000_000_000)}
 	b.Service = account.NewService(b.store, b.told, func() time.Time { return b.now }, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	return b
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
@@ -19,7 +20,12 @@ import (
 // on a listener of their own, which no public route leads to.
 func Operator(a *httpapi.API, accounts *account.Service, token string) {
 	h := operator{accounts: accounts}
-	only := func(handler fiber.Handler) fiber.Handler { return onlyOperator(token, handler) }
+	only := func(handler fiber.Handler) fiber.Handler {
+		return onlyOperator(token, func(c *fiber.Ctx) error {
+			c.SetUserContext(events.AsOperator(c.UserContext()))
+			return handler(c)
+		})
+	}
 	a.Public(fiber.MethodPost, "/admin/v1/accounts", only(h.createAccount))
 	a.Public(fiber.MethodGet, "/admin/v1/accounts/:id", only(h.account))
 	a.Public(fiber.MethodPatch, "/admin/v1/accounts/:id", only(h.changeAccount))
@@ -34,12 +40,12 @@ func onlyOperator(token string, handler fiber.Handler) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		values := c.Request().Header.PeekAll(fiber.HeaderAuthorization)
 		if len(values) == 0 {
-			return apierr.New(apierr.MissingAPIKey, "Send the operator's token as `Authorization: Bearer <token>`.")
+			return apierr.New(apierr.MissingAPIKey, "Send the token as `Authorization: Bearer <token>`.")
 		}
 		scheme, given, _ := strings.Cut(string(values[0]), " ")
 		got := sha256.Sum256([]byte(given))
 		if token == "" || len(values) > 1 || !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-			return apierr.New(apierr.InvalidAPIKey, "This is not the operator's token.")
+			return apierr.New(apierr.InvalidAPIKey, "This is not the right token.")
 		}
 		return handler(c)
 	}

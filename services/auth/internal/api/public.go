@@ -6,14 +6,8 @@
 package api
 
 import (
-	"bytes"
 	"context"
-	"crypto/hkdf"
-	"crypto/rand"
-	"crypto/sha256"
 	"fmt"
-	"io"
-	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -181,27 +175,16 @@ func (in keyInput) read(fields *httpapi.Fields) account.NewKey {
 	return out
 }
 
-// draw gives the new key its id, time and secret. Under an Idempotency-Key a
-// repeated request must answer with the same secret, though no store may hold
-// it: it is derived from the request's nonce, which is stored, and the caller's
-// own API key, which is not.
+// draw gives the new key its id, time and secret; see [secretOf].
 func draw(c *fiber.Ctx, n *account.NewKey) error {
 	origin := httpapi.OriginOf(c.UserContext())
 	n.ID, n.At = identity.IDFrom("key", origin.Nonce), origin.At
-	var random io.Reader = rand.Reader //nolint:staticcheck // it becomes another reader below
-	if origin.Replay {
-		_, bearer, _ := strings.Cut(c.Get(fiber.HeaderAuthorization), " ")
-		secret := sha256.Sum256([]byte(bearer))
-		stream, err := hkdf.Key(sha256.New, secret[:], []byte(origin.Nonce), "linkreel api key 1", 1024)
-		if err != nil {
-			return fmt.Errorf("derive key: %w", err)
-		}
-		random = bytes.NewReader(stream)
-	}
-	key, err := identity.NewKey(random)
+	random, err := secretOf(c, "api key")
 	if err != nil {
+		return err
+	}
+	if n.Key, err = identity.NewKey(random); err != nil {
 		return fmt.Errorf("draw key: %w", err)
 	}
-	n.Key = key
 	return nil
 }

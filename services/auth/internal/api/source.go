@@ -33,11 +33,12 @@ func (p Plans) quotas(plan identity.Plan) identity.Quotas {
 
 // Credentials is what verification reads.
 type Credentials interface {
-	// Credential finds a key by hash, and its account, as both were at one
-	// instant after the call began; account.ErrNoKey if there is no such key.
-	Credential(ctx context.Context, hash string) (account.Key, account.Account, error)
-	// Touch notes when a key was last used.
+	// Credential finds a key or session by hash, with all that bounds it, as it
+	// was at one instant after the call began; account.ErrNoKey if there is none.
+	Credential(ctx context.Context, hash string) (account.Credential, error)
+	// Touch notes when a key was last used, and TouchSession a session.
 	Touch(ctx context.Context, hash string, at time.Time) error
+	TouchSession(ctx context.Context, hash string, at time.Time) error
 }
 
 // Source answers for keys, to this process and to the other services, and notes
@@ -48,7 +49,13 @@ type Source struct {
 	now   func() time.Time
 
 	mu   sync.Mutex
-	used map[string]time.Time // key hash → minute of use, not yet written
+	used map[string]use // by key hash: not yet written
+}
+
+// use is when a key or session was used, to the minute.
+type use struct {
+	at      time.Time
+	session bool
 }
 
 var _ apikey.Source = (*Source)(nil)
@@ -58,40 +65,58 @@ func NewSource(store Credentials, plans Plans, now func() time.Time) *Source {
 	if now == nil {
 		now = time.Now
 	}
-	return &Source{store: store, plans: plans, now: now, used: map[string]time.Time{}}
+	return &Source{store: store, plans: plans, now: now, used: map[string]use{}}
 }
 
 // Verify reads the key's record; it has no cache, since callers do.
 func (s *Source) Verify(ctx context.Context, hash string) (*apikey.Record, error) {
-	k, a, err := s.store.Credential(ctx, hash)
+	c, err := s.store.Credential(ctx, hash)
 	if errors.Is(err, account.ErrNoKey) {
 		return nil, apikey.ErrUnknownKey
 	}
 	if err != nil {
 		return nil, err
 	}
-	s.note(k)
+	s.note(c)
+	k, a := c.Key, c.Account
 	return &apikey.Record{
-		KeyID: k.ID, Scopes: k.Scopes, ExpiresAt: k.ExpiresAt, RevokedAt: k.RevokedAt,
+		KeyID: k.ID, KeyName: k.Name, Scopes: c.Scopes(), ExpiresAt: k.ExpiresAt, RevokedAt: k.RevokedAt,
+		Session: c.Session, MemberID: c.Member.ID, MemberName: c.Member.Name, Role: roleOf(c),
 		AccountID: a.ID, AccountName: a.Name, Plan: a.Plan, Suspended: a.Suspended,
 		PerMinute: s.plans.rate(a.Plan), Quotas: s.plans.quotas(a.Plan), Version: a.Version,
 	}, nil
 }
 
+// roleOf gives the session of somebody who was removed, which is refused as
+// ended, the role that takes least: a record needs one.
+func roleOf(c account.Credential) identity.Role {
+	if c.Session && c.Member.Role == "" {
+		return identity.Viewer
+	}
+	return c.Member.Role
+}
+
 // maxUsed bounds the notes while Firestore is away; what is lost is a minute.
 const maxUsed = 100_000
 
+// sessionStep is how exactly the last use of a session is known. What it is for,
+// ending idle ones after hours, needs no more.
+const sessionStep = 5 * time.Minute
+
 // note marks a key as used this minute, unless that is on record already. Since
 // clients verify a key in use every few seconds, that is use to the minute.
-func (s *Source) note(k account.Key) {
-	now := s.now()
+func (s *Source) note(c account.Credential) {
+	now, step := s.now(), time.Minute
+	if c.Session {
+		step = sessionStep
+	}
 	minute := now.Truncate(time.Minute)
-	if !k.Active(now) || !minute.After(k.LastUsedAt) {
+	if !c.Key.Active(now) || minute.Before(c.Key.LastUsedAt.Truncate(time.Minute).Add(step)) {
 		return
 	}
 	s.mu.Lock()
 	if len(s.used) < maxUsed {
-		s.used[k.Hash] = minute
+		s.used[c.Key.Hash] = use{minute, c.Session}
 	}
 	s.mu.Unlock()
 }
@@ -118,14 +143,18 @@ func (s *Source) WriteUses(ctx context.Context) error {
 func (s *Source) Flush(ctx context.Context) {
 	s.mu.Lock()
 	used := s.used
-	s.used = map[string]time.Time{}
+	s.used = map[string]use{}
 	s.mu.Unlock()
 	var g errgroup.Group
 	g.SetLimit(8)
 	var failed sync.Map
-	for hash, minute := range used {
+	for hash, use := range used {
 		g.Go(func() error {
-			if err := s.store.Touch(ctx, hash, minute); err != nil {
+			touch := s.store.Touch
+			if use.session {
+				touch = s.store.TouchSession
+			}
+			if err := touch(ctx, hash, use.at); err != nil {
 				failed.Store(hash, err)
 			}
 			return nil

@@ -18,17 +18,26 @@ import (
 type ledger struct {
 	mu      sync.Mutex
 	key     account.Key
+	session bool
+	member  account.Holder
 	touched []time.Time
 	fail    error
 }
 
-func (l *ledger) Credential(_ context.Context, hash string) (account.Key, account.Account, error) {
+func (l *ledger) Credential(_ context.Context, hash string) (account.Credential, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if hash != l.key.Hash {
-		return account.Key{}, account.Account{}, account.ErrNoKey
+		return account.Credential{}, account.ErrNoKey
 	}
-	return l.key, account.Account{ID: "acc_1", Plan: identity.Creator, Version: 3}, nil
+	return account.Credential{Key: l.key, Account: account.Account{ID: "acc_1", Plan: identity.Creator, Version: 3}, Session: l.session, Member: l.member}, nil
+}
+
+func (l *ledger) TouchSession(ctx context.Context, hash string, at time.Time) error {
+	if !l.session {
+		return errors.New("a key is no session")
+	}
+	return l.Touch(ctx, hash, at)
 }
 
 func (l *ledger) Touch(_ context.Context, _ string, at time.Time) error {
@@ -93,5 +102,31 @@ func TestARefusedKeyIsNotInUse(t *testing.T) {
 	}
 	if _, err := s.Verify(t.Context(), "other"); !errors.Is(err, apikey.ErrUnknownKey) {
 		t.Errorf("an unknown key: %v", err)
+	}
+}
+
+func TestASessionInUseIsWrittenEveryFiveMinutes(t *testing.T) {
+	t.Parallel()
+	start := time.Date(2026, 11, 21, 10, 0, 30, 0, time.UTC)
+	now := start
+	l := &ledger{
+		key: account.Key{ID: "ses_1", Hash: "h", AccountID: "acc_1", LastUsedAt: start}, session: true,
+		member: account.Holder{ID: "mem_1", Name: "Ada", Role: identity.Admin},
+	}
+	s := NewSource(l, Plans{}, func() time.Time { return now })
+	for range 11 * 6 { // eleven minutes
+		r, err := s.Verify(t.Context(), "h")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !r.Session || r.MemberID != "mem_1" || r.MemberName != "Ada" || r.Role != identity.Admin {
+			t.Fatalf("record %+v", r)
+		}
+		s.Flush(t.Context())
+		now = now.Add(10 * time.Second)
+	}
+	minute := start.Truncate(time.Minute)
+	if d := cmp.Diff([]time.Time{minute.Add(5 * time.Minute), minute.Add(10 * time.Minute)}, l.touched); d != "" {
+		t.Errorf("writes (-want +got):\n%s", d)
 	}
 }

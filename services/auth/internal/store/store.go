@@ -1,6 +1,6 @@
-// Package store keeps accounts and keys in Firestore: accounts/{id} and
-// keys/{SHA-256 of the key}. A key's record is found by hash in one read and
-// never holds the key.
+// Package store keeps accounts, keys and people in Firestore: accounts/{id},
+// keys/{SHA-256 of the key}, members/{id} and, likewise named by hash and without
+// the secret, sessions, oneTimeLinks and deviceRequests.
 //
 // lastUsedAt is written by [Store.Touch] alone, outside of any transaction, so
 // that a key in use does not contend with its revocation.
@@ -17,6 +17,7 @@ import (
 	"cloud.google.com/go/firestore"
 	"github.com/maypok86/otter/v2"
 
+	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
@@ -44,6 +45,7 @@ type keyDoc struct {
 	Prefix     string     `firestore:"prefix"`
 	Last4      string     `firestore:"last4"`
 	Scopes     []string   `firestore:"scopes"`
+	MadeBy     string     `firestore:"madeBy,omitempty"` // the member behind the key
 	CreatedAt  time.Time  `firestore:"createdAt"`
 	LastUsedAt *time.Time `firestore:"lastUsedAt"`
 	ExpiresAt  *int64     `firestore:"expiresAt"` // ms: callers may name dates that no timestamp can hold
@@ -53,17 +55,31 @@ type keyDoc struct {
 
 // Store is an account.Store on Firestore.
 type Store struct {
-	db *firestoredb.DB
+	db     *firestoredb.DB
+	events *events.Outbox
+	shown  func(record any) any
+	now    func() time.Time
 	// owners remembers whose a key is, which never changes, so that verifying a
-	// known key is one round trip for key and account together.
-	owners *otter.Cache[string, string]
+	// known key is one round trip for all that it depends on.
+	owners *otter.Cache[string, owner]
+}
+
+// owner is what a key's record points to.
+type owner struct {
+	account string
+	member  string // "" for a key that no member made
+	session bool
 }
 
 var _ account.Store = (*Store)(nil)
 
-// New makes a store on db.
-func New(db *firestoredb.DB) *Store {
-	return &Store{db: db, owners: otter.Must(&otter.Options[string, string]{MaximumSize: 100_000})}
+// New makes a store on db. Events of changes go to outbox, with the record as
+// shown gives it. A nil now is the system's clock.
+func New(db *firestoredb.DB, outbox *events.Outbox, shown func(record any) any, now func() time.Time) *Store {
+	if now == nil {
+		now = time.Now
+	}
+	return &Store{db: db, events: outbox, shown: shown, now: now, owners: otter.Must(&otter.Options[string, owner]{MaximumSize: 100_000})}
 }
 
 // Account finds an account.
@@ -125,32 +141,30 @@ func cmpOr(first, second int) int {
 	return second
 }
 
-// Credential finds a key by hash, and its account, as both were at one instant:
-// the documents of one batch read are a consistent snapshot. account.ErrNoKey
-// means that there is no such key.
-func (s *Store) Credential(ctx context.Context, hash string) (k account.Key, a account.Account, err error) {
-	owner, known := s.owners.GetIfPresent(hash)
+// Credential finds a key or session by hash, with its account and its member, as
+// all were at one instant: the documents of one batch read are a consistent
+// snapshot. account.ErrNoKey means that there is no such key.
+func (s *Store) Credential(ctx context.Context, hash string) (c account.Credential, err error) {
+	of, known := s.owners.GetIfPresent(hash)
 	if !known {
-		err = s.db.Do(ctx, "get key", func(ctx context.Context) error {
-			snap, err := s.key(hash).Get(ctx)
-			if err != nil {
-				return noKey(err)
-			}
-			k, err := toKey(snap)
-			owner = k.AccountID
-			return err
-		})
-		if err != nil {
-			return k, a, err
+		if of, err = s.ownerOf(ctx, hash); err != nil {
+			return c, err
 		}
-		s.owners.Set(hash, owner)
+		s.owners.Set(hash, of)
 	}
 	err = s.db.Do(ctx, "get key and account", func(ctx context.Context) error {
-		ref, err := s.account(owner)
+		ref, err := s.account(of.account)
 		if err != nil {
 			return err
 		}
-		snaps, err := s.db.GetAll(ctx, []*firestore.DocumentRef{s.key(hash), ref})
+		refs := []*firestore.DocumentRef{s.key(hash), ref}
+		if of.session {
+			refs[0] = s.session(hash)
+		}
+		if of.member != "" {
+			refs = append(refs, s.member(of.member))
+		}
+		snaps, err := s.db.GetAll(ctx, refs)
 		if err != nil {
 			return err
 		}
@@ -158,13 +172,69 @@ func (s *Store) Credential(ctx context.Context, hash string) (k account.Key, a a
 			s.owners.Invalidate(hash)
 			return account.ErrNoKey
 		}
-		if k, err = toKey(snaps[0]); err != nil {
-			return err
-		}
-		a, err = toAccount(snaps[1])
+		c, err = credential(snaps, of)
 		return err
 	})
-	return k, a, err
+	return c, err
+}
+
+// ownerOf looks for the hash among keys and sessions in one round trip: the hash
+// does not tell which it is.
+func (s *Store) ownerOf(ctx context.Context, hash string) (of owner, err error) {
+	err = s.db.Do(ctx, "get key", func(ctx context.Context) error {
+		snaps, err := s.db.GetAll(ctx, []*firestore.DocumentRef{s.key(hash), s.session(hash)})
+		if err != nil {
+			return err
+		}
+		switch {
+		case snaps[0].Exists():
+			k, err := toKey(snaps[0])
+			of = owner{account: k.AccountID, member: k.MadeBy}
+			return err
+		case snaps[1].Exists():
+			x, err := toSession(snaps[1])
+			of = owner{account: x.AccountID, member: x.MemberID, session: true}
+			return err
+		}
+		return account.ErrNoKey
+	})
+	return of, err
+}
+
+func credential(snaps []*firestore.DocumentSnapshot, of owner) (c account.Credential, err error) {
+	if c.Account, err = toAccount(snaps[1]); err != nil {
+		return c, err
+	}
+	if of.member != "" {
+		c.Member = account.Holder{ID: of.member}
+		if snaps[2].Exists() {
+			m, err := toMember(snaps[2])
+			if err != nil {
+				return c, err
+			}
+			c.Member = account.Holder{ID: m.ID, Name: m.Name, Role: m.Role}
+		}
+	}
+	if !of.session {
+		c.Key, err = toKey(snaps[0])
+		if err == nil && of.member != "" && c.Member.Role == "" && c.Key.RevokedAt.IsZero() {
+			c.Key.RevokedAt = c.Key.CreatedAt // whoever made it was removed
+		}
+		return c, err
+	}
+	x, err := toSession(snaps[0])
+	if err != nil {
+		return c, err
+	}
+	c.Session = true
+	c.Key = account.Key{
+		ID: x.ID, AccountID: x.AccountID, Hash: x.Hash, MadeBy: x.MemberID, Scopes: c.Member.Role.Scopes(),
+		CreatedAt: x.CreatedAt, LastUsedAt: x.SeenAt, ExpiresAt: x.ExpiresAt(), RevokedAt: x.EndedAt,
+	}
+	if c.Member.Role == "" && c.Key.RevokedAt.IsZero() {
+		c.Key.RevokedAt = x.CreatedAt
+	}
+	return c, nil
 }
 
 // Touch notes when a key was last used.
@@ -178,12 +248,13 @@ func (s *Store) Touch(ctx context.Context, hash string, at time.Time) error {
 // Atomically runs fn as a Firestore transaction.
 func (s *Store) Atomically(ctx context.Context, what string, fn func(account.Tx) error) error {
 	return s.db.Tx(ctx, what, func(ctx context.Context, tx *firestore.Transaction) error {
-		return fn(&transaction{s: s, tx: tx})
+		return fn(&transaction{s: s, ctx: ctx, tx: tx})
 	})
 }
 
 type transaction struct {
 	s       *Store
+	ctx     context.Context //nolint:containedctx // the transaction's own, which events take their actor from
 	tx      *firestore.Transaction
 	expired []account.Key // to be retired with the first write
 }
@@ -261,6 +332,11 @@ func (t *transaction) PutKey(k account.Key) error {
 		{Path: "name", Value: d.Name}, {Path: "scopes", Value: d.Scopes},
 		{Path: "expiresAt", Value: d.ExpiresAt}, {Path: "revokedAt", Value: d.RevokedAt}, {Path: "inUse", Value: d.InUse},
 	})
+}
+
+// Note writes an event in the transaction.
+func (t *transaction) Note(accountID string, what events.Type, object string, record any) error {
+	return t.s.events.Put(t.ctx, t.tx, events.Event{AccountID: accountID, Type: what, Object: object, Data: t.s.shown(record)})
 }
 
 // account refuses ids that are not ours before they become a document path.
@@ -341,7 +417,7 @@ func toKey(snap *firestore.DocumentSnapshot) (account.Key, error) {
 		return account.Key{}, fmt.Errorf("read key: %w", err)
 	}
 	k := account.Key{
-		ID: d.ID, AccountID: d.Account, Hash: snap.Ref.ID, Name: d.Name, Prefix: d.Prefix, Last4: d.Last4,
+		ID: d.ID, AccountID: d.Account, Hash: snap.Ref.ID, Name: d.Name, Prefix: d.Prefix, Last4: d.Last4, MadeBy: d.MadeBy,
 		CreatedAt: d.CreatedAt, LastUsedAt: orZero(d.LastUsedAt), RevokedAt: orZero(d.RevokedAt),
 	}
 	if d.ExpiresAt != nil {
@@ -358,7 +434,7 @@ func toKey(snap *firestore.DocumentSnapshot) (account.Key, error) {
 
 func fromKey(k account.Key) keyDoc {
 	d := keyDoc{
-		ID: k.ID, Account: k.AccountID, Name: k.Name, Prefix: k.Prefix, Last4: k.Last4, CreatedAt: k.CreatedAt,
+		ID: k.ID, Account: k.AccountID, Name: k.Name, Prefix: k.Prefix, Last4: k.Last4, MadeBy: k.MadeBy, CreatedAt: k.CreatedAt,
 		LastUsedAt: orNil(k.LastUsedAt), RevokedAt: orNil(k.RevokedAt), InUse: k.RevokedAt.IsZero(),
 	}
 	if !k.ExpiresAt.IsZero() {

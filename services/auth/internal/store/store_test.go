@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/localcloud/firestore"
@@ -45,7 +46,7 @@ func newBed(t testing.TB) bed {
 		t.Fatal(err)
 	}
 	db := firestoredb.Use(client, 10*time.Second)
-	return bed{store.New(db), server, db}
+	return bed{store.New(db, events.NewOutbox(db, nil, nil), func(any) any { return struct{}{} }, nil), server, db}
 }
 
 func (b bed) do(t testing.TB, fn func(tx account.Tx) error) {
@@ -98,7 +99,8 @@ func TestWhatIsStoredIsRead(t *testing.T) {
 		t.Errorf("Key: %v\n%s", err, d)
 	}
 	for range 2 { // the second time knows the owner
-		gotK, gotA, err = b.Credential(t.Context(), k.Hash)
+		c, err := b.Credential(t.Context(), k.Hash)
+		gotK, gotA = c.Key, c.Account
 		if d := cmp.Diff(k, gotK) + cmp.Diff(a, gotA); err != nil || d != "" {
 			t.Errorf("Credential: %v\n%s", err, d)
 		}
@@ -116,7 +118,7 @@ func TestWhatIsNotThereIsNotFound(t *testing.T) {
 			t.Errorf("Key(%.20q): %v", id, err)
 		}
 	}
-	if _, _, err := b.Credential(t.Context(), fmt.Sprintf("%064d", 1)); !errors.Is(err, account.ErrNoKey) {
+	if _, err := b.Credential(t.Context(), fmt.Sprintf("%064d", 1)); !errors.Is(err, account.ErrNoKey) {
 		t.Errorf("Credential: %v", err)
 	}
 }
@@ -206,7 +208,8 @@ func TestACredentialIsFromOneInstant(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				gotK, gotA, err := b.Credential(t.Context(), k.Hash)
+				c, err := b.Credential(t.Context(), k.Hash)
+				gotK, gotA := c.Key, c.Account
 				if err != nil {
 					t.Errorf("Credential: %v", err)
 					return
@@ -230,11 +233,11 @@ func TestAKnownKeyIsVerifiedInOneRoundTrip(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	k := newKey(t, b, newAccount(t, b), start)
-	if _, _, err := b.Credential(t.Context(), k.Hash); err != nil {
+	if _, err := b.Credential(t.Context(), k.Hash); err != nil {
 		t.Fatal(err)
 	}
 	b.server.ResetStats()
-	if _, _, err := b.Credential(t.Context(), k.Hash); err != nil {
+	if _, err := b.Credential(t.Context(), k.Hash); err != nil {
 		t.Fatal(err)
 	}
 	if s := fmt.Sprintf("%+v", b.server.Stats()); !cmp.Equal(b.server.Stats().Calls, map[string]int64{"BatchGetDocuments": 1}) {

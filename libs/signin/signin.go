@@ -1,0 +1,187 @@
+// Package signin is how the console signs people in: the questions it asks auth
+// over the internal listener, and auth's answers. Both ends share these types, so
+// they cannot drift apart.
+//
+// Auth decides; the console shows pages and keeps the session in a cookie. What a
+// sign-in with several steps must remember in between travels as a sealed text
+// (Flow) in a cookie of the browser, so no replica of either service holds state.
+//
+// Calls on a session are judged like requests to the public API: a session that
+// was ended, or whose member was removed, is refused at once.
+package signin
+
+// Prefix is where the internal routes are; each is a POST to Prefix plus the
+// operation's name.
+const Prefix = "/internal/v1/sign-in/"
+
+// The operations.
+const (
+	OpMethods       = "methods"
+	OpOpenLink      = "open-link"
+	OpUseLink       = "use-link"
+	OpBeginOIDC     = "begin-oidc"
+	OpFinishOIDC    = "finish-oidc"
+	OpBeginPasskey  = "begin-passkey"
+	OpFinishPasskey = "finish-passkey"
+	OpBeginAdd      = "begin-add-passkey"
+	OpFinishAdd     = "finish-add-passkey"
+	OpRemovePasskey = "remove-passkey"
+	OpProfile       = "profile"
+	OpSwitch        = "switch"
+	OpEnd           = "end"
+	OpDevice        = "device"
+	OpDecideDevice  = "decide-device"
+)
+
+// Browser is who asks.
+type Browser struct {
+	Address string `json:"address"` // of the client, which limits on tries count by
+	Client  string `json:"client"`  // User-Agent
+	Session string `json:"session"` // the session that the browser has now; "" for none
+}
+
+// Methods are the ways to sign in that this installation has.
+type Methods struct {
+	OIDC     bool   `json:"oidc"`
+	OIDCName string `json:"oidcName"` // of the provider, for the button
+	Passkeys bool   `json:"passkeys"`
+}
+
+// LinkRequest asks about a one-time link, or uses it.
+type LinkRequest struct {
+	Browser
+	Token string `json:"token"`
+	Name  string `json:"name,omitempty"` // of a new member, where the invitation has none
+}
+
+// Link is what a one-time link is for.
+type Link struct {
+	Kind        string `json:"kind"` // sign_in or invitation
+	AccountName string `json:"accountName"`
+	Name        string `json:"name"`
+	Role        string `json:"role"`
+	ExpiresAt   int64  `json:"expiresAt"` // ms
+}
+
+// Session is a new session. Secret goes into the cookie and nowhere else.
+type Session struct {
+	Secret    string `json:"secret"`
+	ID        string `json:"id"`
+	MemberID  string `json:"memberId"`
+	ExpiresAt int64  `json:"expiresAt"` // ms: the latest end
+	Next      string `json:"next"`      // the path where the person was going, after OIDC
+}
+
+// BeginOIDC starts a sign-in with the identity provider. With Link it accepts
+// that invitation; with Connect it adds the identity to the person of
+// Browser.Session.
+type BeginOIDC struct {
+	Browser
+	Link    string `json:"link,omitempty"`
+	Name    string `json:"name,omitempty"`
+	Connect bool   `json:"connect,omitempty"`
+	Next    string `json:"next,omitempty"`
+}
+
+// Begun is a sign-in that waits for its second step.
+type Begun struct {
+	URL     string `json:"url,omitempty"`     // where to send the browser
+	Options []byte `json:"options,omitempty"` // JSON for navigator.credentials
+	Flow    string `json:"flow"`              // sealed; give it back with the second step
+}
+
+// FinishOIDC is what the identity provider sent the browser back with.
+type FinishOIDC struct {
+	Browser
+	Flow   string `json:"flow"`
+	State  string `json:"state"`
+	Code   string `json:"code"`
+	Issuer string `json:"issuer"` // RFC 9207, where the provider sends it
+	Error  string `json:"error"`
+}
+
+// Passkey is what a device signed.
+type Passkey struct {
+	Browser
+	Flow     string `json:"flow"`
+	Response []byte `json:"response"` // JSON of the credential
+	Name     string `json:"name,omitempty"`
+}
+
+// OnSession is a call on the present session. ID names what it is about.
+type OnSession struct {
+	Browser
+	ID string `json:"id,omitempty"`
+}
+
+// Profile is the person who is signed in.
+type Profile struct {
+	SessionID  string       `json:"sessionId"`
+	Member     Member       `json:"member"`
+	Account    Account      `json:"account"`
+	Scopes     []string     `json:"scopes"`
+	Accounts   []Membership `json:"accounts"`
+	Identities []Identity   `json:"identities"`
+	Passkeys   []Credential `json:"passkeys"`
+	Sessions   []Signed     `json:"sessions"`
+}
+
+// Member is a person in the account of the session.
+type Member struct {
+	ID    string `json:"id"`
+	Name  string `json:"name"`
+	Email string `json:"email"`
+	Role  string `json:"role"`
+}
+
+// Account is the account of the session.
+type Account struct {
+	ID        string `json:"id"`
+	Name      string `json:"name"`
+	Plan      string `json:"plan"`
+	Suspended bool   `json:"suspended"`
+}
+
+// Membership is an account that the person may switch to.
+type Membership struct {
+	MemberID    string `json:"memberId"`
+	AccountName string `json:"accountName"`
+	Role        string `json:"role"`
+}
+
+// Identity is a way to sign in by an identity provider.
+type Identity struct {
+	Issuer string `json:"issuer"`
+	Email  string `json:"email"`
+}
+
+// Credential is a passkey.
+type Credential struct {
+	ID         string `json:"id"`
+	Name       string `json:"name"`
+	CreatedAt  int64  `json:"createdAt"`
+	LastUsedAt int64  `json:"lastUsedAt"` // 0: never
+}
+
+// Signed is a session of the same member.
+type Signed struct {
+	ID        string `json:"id"`
+	Client    string `json:"client"`
+	CreatedAt int64  `json:"createdAt"`
+	SeenAt    int64  `json:"seenAt"`
+}
+
+// DeviceRequest asks about a program that wants a key, or decides.
+type DeviceRequest struct {
+	Browser
+	UserCode string `json:"userCode"`
+	Approve  bool   `json:"approve,omitempty"`
+}
+
+// Device is a program that wants a key.
+type Device struct {
+	UserCode  string   `json:"userCode"`
+	Name      string   `json:"name"`
+	Scopes    []string `json:"scopes"`
+	ExpiresAt int64    `json:"expiresAt"` // ms
+}

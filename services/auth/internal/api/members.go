@@ -1,0 +1,337 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/ratelimit"
+	"github.com/linkreel/linkreel/services/auth/internal/member"
+)
+
+// People are the routes on members, invitations and devices.
+type People struct {
+	Members *member.Service
+	// BaseURL is where the console is: one-time links point to it.
+	BaseURL string
+	// Tries limits what can be guessed or filled up without a key.
+	Tries *ratelimit.Limiter
+}
+
+// consolePath is where the console signs people in.
+const consolePath = "/app/sign-in"
+
+func (p People) linkURL(token identity.Key) string {
+	return strings.TrimRight(p.BaseURL, "/") + consolePath + "?link=" + token.Secret()
+}
+
+// Public adds the routes for members with a key or session, and those for
+// programs that have no key yet.
+func (p People) Public(a *httpapi.API) {
+	read, write := httpapi.Access{Scope: identity.MembersRead}, httpapi.Access{Scope: identity.MembersWrite}
+	a.Handle(fiber.MethodGet, "/api/v1/members", read, p.list)
+	a.Handle(fiber.MethodPatch, "/api/v1/members/:id", write, p.change)
+	a.Handle(fiber.MethodDelete, "/api/v1/members/:id", write, p.remove)
+	a.Handle(fiber.MethodGet, "/api/v1/invitations", read, p.invitations)
+	a.Handle(fiber.MethodPost, "/api/v1/invitations", write, p.invite)
+	a.Handle(fiber.MethodDelete, "/api/v1/invitations/:id", write, p.revokeInvitation)
+	a.Public(fiber.MethodPost, "/api/v1/device-codes", func(c *fiber.Ctx) error { return p.startDevice(c, a.ClientIP(c)) })
+	a.Public(fiber.MethodPost, "/api/v1/device-codes/token", func(c *fiber.Ctx) error { return p.collectDevice(c, a.ClientIP(c)) })
+}
+
+// Operator adds the operator's route.
+func (p People) Operator(a *httpapi.API, token string) {
+	a.Public(fiber.MethodPost, "/admin/v1/accounts/:id/sign-in-links", onlyOperator(token, p.signInLink))
+}
+
+func (p People) list(c *fiber.Ctx) error {
+	ctx := c.UserContext()
+	found, err := p.Members.Members(ctx, identity.FromContext(ctx).AccountID)
+	if err != nil {
+		return err
+	}
+	out := memberListBody{Data: make([]memberBody, len(found))}
+	for i, m := range found {
+		out.Data[i] = toMember(m, nil)
+	}
+	return httpapi.JSON(c, fiber.StatusOK, out)
+}
+
+func (p People) change(c *fiber.Ctx) error {
+	ctx := c.UserContext()
+	by := identity.FromContext(ctx)
+	found, missing := p.Members.Member(ctx, by.AccountID, c.Params("id"))
+	if missing == nil && found.Role == identity.Owner && !(by.Session && by.Role == identity.Owner) {
+		return member.OwnerRequired("Only an owner can change or remove an owner.")
+	}
+	var body struct {
+		Name httpapi.Optional[string] `json:"name"`
+		Role httpapi.Optional[string] `json:"role"`
+	}
+	fields, err := httpapi.Decode(c, &body)
+	var change member.Change
+	if err == nil && body.Role.Set && !fields.Bad("role") {
+		role, err := identity.ParseRole(body.Role.Value)
+		if err != nil {
+			return fmt.Errorf("role passed the schema: %w", err)
+		}
+		if missing != nil || role != found.Role {
+			if err := member.MayGive(by, by.Scopes, role); err != nil {
+				return err // 403 goes before 404 and 400
+			}
+		}
+		change.Role = &role
+	}
+	if missing != nil {
+		return missing
+	}
+	if err != nil {
+		return err
+	}
+	if body.Name.Set {
+		name := strings.TrimSpace(body.Name.Value)
+		notBlank(fields, "name", name)
+		change.Name = &name
+	}
+	if err := fields.Err(); err != nil {
+		return err
+	}
+	after, err := p.Members.Change(ctx, by, by.AccountID, found.ID, change)
+	if err != nil {
+		return err
+	}
+	return httpapi.JSON(c, fiber.StatusOK, toMember(after, fields.Unknown))
+}
+
+func (p People) remove(c *fiber.Ctx) error {
+	ctx := c.UserContext()
+	by := identity.FromContext(ctx)
+	if err := p.Members.Remove(ctx, by, by.AccountID, c.Params("id")); err != nil {
+		return err
+	}
+	return httpapi.NoContent(c)
+}
+
+func (p People) invitations(c *fiber.Ctx) error {
+	ctx := c.UserContext()
+	found, err := p.Members.Invitations(ctx, identity.FromContext(ctx).AccountID)
+	if err != nil {
+		return err
+	}
+	out := invitationListBody{Data: make([]invitationBody, len(found))}
+	for i, l := range found {
+		out.Data[i] = toInvitation(l)
+	}
+	return httpapi.JSON(c, fiber.StatusOK, out)
+}
+
+func (p People) invite(c *fiber.Ctx) error {
+	ctx := c.UserContext()
+	by := identity.FromContext(ctx)
+	var body struct {
+		Name string `json:"name"`
+		Role string `json:"role"`
+	}
+	fields, err := httpapi.Decode(c, &body)
+	if err != nil {
+		return err
+	}
+	role, bad := identity.ParseRole(body.Role)
+	if bad == nil {
+		if err := member.MayGive(by, by.Scopes, role); err != nil {
+			return err // 403 goes before 400
+		}
+	}
+	if err := fields.Err(); err != nil {
+		return err
+	}
+	if bad != nil {
+		return fmt.Errorf("role passed the schema: %w", bad)
+	}
+	random, err := secretOf(c, "one-time link")
+	if err != nil {
+		return err
+	}
+	token, err := identity.NewLink(random)
+	if err != nil {
+		return fmt.Errorf("draw invitation: %w", err)
+	}
+	origin := httpapi.OriginOf(ctx)
+	made, err := p.Members.Invite(ctx, member.NewInvitation{
+		ID: identity.IDFrom("inv", origin.Nonce), Token: token, AccountID: by.AccountID,
+		Name: body.Name, Role: role, At: origin.At, By: by,
+	})
+	if err != nil {
+		return err
+	}
+	return httpapi.JSON(c, fiber.StatusCreated, newInvitationBody{URL: p.linkURL(token), invitationBody: toInvitation(made), IgnoredFields: fields.Unknown})
+}
+
+func (p People) revokeInvitation(c *fiber.Ctx) error {
+	ctx := c.UserContext()
+	by := identity.FromContext(ctx)
+	if err := p.Members.RevokeInvitation(ctx, by, by.AccountID, c.Params("id")); err != nil {
+		return err
+	}
+	return httpapi.NoContent(c)
+}
+
+func (p People) signInLink(c *fiber.Ctx) error {
+	ctx := events.AsOperator(c.UserContext())
+	if err := p.Members.Account(ctx, c.Params("id")); err != nil {
+		return err // 404 goes before 400
+	}
+	var body struct {
+		MemberID string `json:"memberId"`
+		Name     string `json:"name"`
+		Role     string `json:"role"`
+	}
+	fields, err := httpapi.Decode(c, &body)
+	if err != nil {
+		return err
+	}
+	if body.MemberID == "" || body.Name != "" || body.Role != "" {
+		oneOf(fields, body.MemberID, body.Name, body.Role)
+	}
+	if err := fields.Err(); err != nil {
+		return err
+	}
+	token, err := identity.NewLink(rand.Reader)
+	if err != nil {
+		return fmt.Errorf("draw sign-in link: %w", err)
+	}
+	made, err := p.Members.SignInLink(ctx, c.Params("id"), body.MemberID, body.Name, identity.Role(body.Role), token)
+	if err != nil {
+		return err
+	}
+	return httpapi.JSON(c, fiber.StatusCreated, signInLinkBody{URL: p.linkURL(token), ExpiresAt: made.ExpiresAt.UnixMilli(), MemberID: made.MemberID})
+}
+
+// oneOf judges a body that does not name a member alone.
+func oneOf(fields *httpapi.Fields, memberID, name, role string) {
+	if memberID != "" {
+		fields.Add(apierr.Detail{Field: "memberId", Code: apierr.NotAllowed, Message: "Send memberId alone, or name and role for a new member."})
+		return
+	}
+	if strings.TrimSpace(name) == "" {
+		fields.Add(apierr.Detail{Field: "name", Code: apierr.Required, Message: "Name an existing member by memberId, or send name and role for a new one."})
+	}
+	if role == "" {
+		fields.Add(apierr.Detail{Field: "role", Code: apierr.Required, Message: "Send the role of the new member."})
+	}
+}
+
+// Limits on what needs no key.
+const (
+	deviceStarts = 10 // a minute and network
+	devicePolls  = 90
+	pollSeconds  = 3
+)
+
+func (p People) try(ctx context.Context, what string, addr netip.Addr, most int) error {
+	_, wait := p.Tries.Take(ctx, ratelimit.Rule{Key: what + ":" + ratelimit.Network(addr).String(), Max: most, Window: time.Minute})
+	return tooMany(wait)
+}
+
+func tooMany(wait time.Duration) error {
+	if wait > 0 {
+		return &apierr.Error{Code: apierr.RateLimited, Message: "Too many tries. Wait a little and try again.", RetryAfter: wait}
+	}
+	return nil
+}
+
+func (p People) startDevice(c *fiber.Ctx, from netip.Addr) error {
+	ctx := c.UserContext()
+	if err := p.try(ctx, "device", from, deviceStarts); err != nil {
+		return err
+	}
+	var body struct {
+		Name   string   `json:"name"`
+		Scopes []string `json:"scopes"`
+	}
+	fields, err := httpapi.DecodeOptional(c, &body)
+	if err != nil {
+		return err
+	}
+	if err := fields.Err(); err != nil {
+		return err
+	}
+	name := strings.TrimSpace(body.Name)
+	if name == "" {
+		name = "Command line"
+	}
+	asked := keyInput{Name: name, Scopes: body.Scopes}.read(fields)
+	code, err := identity.NewLink(rand.Reader)
+	if err != nil {
+		return fmt.Errorf("draw device code: %w", err)
+	}
+	d, err := p.Members.StartDevice(ctx, code, name, asked.Scopes)
+	if err != nil {
+		return err
+	}
+	return httpapi.JSON(c, fiber.StatusCreated, deviceBody{
+		DeviceCode: code.Secret(), UserCode: d.UserCode, ExpiresAt: d.ExpiresAt.UnixMilli(), Interval: pollSeconds,
+		VerificationURL: strings.TrimRight(p.BaseURL, "/") + "/app/device?code=" + d.UserCode,
+	})
+}
+
+func (p People) collectDevice(c *fiber.Ctx, from netip.Addr) error {
+	ctx := c.UserContext()
+	if err := p.try(ctx, "device-token", from, devicePolls); err != nil {
+		return err
+	}
+	var body struct {
+		DeviceCode string `json:"deviceCode"`
+	}
+	fields, err := httpapi.Decode(c, &body)
+	if err != nil {
+		return err
+	}
+	if err := fields.Err(); err != nil {
+		return err
+	}
+	code, err := identity.ParseLink(body.DeviceCode)
+	if err != nil {
+		return member.ErrNoDevice
+	}
+	secret, err := identity.NewKey(rand.Reader)
+	if err != nil {
+		return fmt.Errorf("draw key: %w", err)
+	}
+	made, err := p.Members.CollectDevice(ctx, code, secret)
+	if err != nil {
+		return err
+	}
+	return httpapi.JSON(c, fiber.StatusCreated, toNewKey(made, secret))
+}
+
+// secretOf is where a new secret of the request is drawn from. Under an
+// Idempotency-Key a repeated request must answer with the same secret, though no
+// store may hold it: it is derived from the request's nonce, which is stored, and
+// the caller's own key, which is not.
+func secretOf(c *fiber.Ctx, what string) (io.Reader, error) {
+	origin := httpapi.OriginOf(c.UserContext())
+	if !origin.Replay {
+		return rand.Reader, nil
+	}
+	_, bearer, _ := strings.Cut(c.Get(fiber.HeaderAuthorization), " ")
+	secret := sha256.Sum256([]byte(bearer))
+	stream, err := hkdf.Key(sha256.New, secret[:], []byte(origin.Nonce), "linkreel "+what+" 1", 1024)
+	if err != nil {
+		return nil, fmt.Errorf("derive %s: %w", what, err)
+	}
+	return bytes.NewReader(stream), nil
+}

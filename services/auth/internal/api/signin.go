@@ -1,0 +1,422 @@
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/ratelimit"
+	wire "github.com/linkreel/linkreel/libs/signin"
+	"github.com/linkreel/linkreel/services/auth/internal/member"
+	"github.com/linkreel/linkreel/services/auth/internal/signin"
+)
+
+// SignIn are the internal routes by which the console signs people in.
+type SignIn struct {
+	Members  *member.Service
+	Auth     httpapi.Authenticator // judges sessions like every key
+	OIDC     *signin.OIDC          // nil: none
+	Groups   member.GroupMap
+	Passkeys *signin.Passkeys
+	Tries    *ratelimit.Limiter
+}
+
+// signInTries is how often a network may try to sign in within a minute, by
+// whatever way. A try that succeeds is given back, so an office behind one
+// address is not locked out by its own people.
+const signInTries = 20
+
+// Routes adds the routes to the internal API, for callers with the token that
+// services share.
+func (s SignIn) Routes(a *httpapi.API, token string) {
+	for op, h := range map[string]fiber.Handler{
+		wire.OpMethods:       handle(s.methods),
+		wire.OpOpenLink:      handle(limited(s, s.openLink)),
+		wire.OpUseLink:       handle(limited(s, s.useLink)),
+		wire.OpBeginOIDC:     handle(limited(s, s.beginOIDC)),
+		wire.OpFinishOIDC:    handle(limited(s, s.finishOIDC)),
+		wire.OpBeginPasskey:  handle(limited(s, s.beginPasskey)),
+		wire.OpFinishPasskey: handle(limited(s, s.finishPasskey)),
+		wire.OpBeginAdd:      handle(s.beginAdd),
+		wire.OpFinishAdd:     handle(s.finishAdd),
+		wire.OpRemovePasskey: handle(s.removePasskey),
+		wire.OpProfile:       handle(s.profile),
+		wire.OpSwitch:        handle(s.switchAccount),
+		wire.OpEnd:           handle(s.end),
+		wire.OpDevice:        handle(limited(s, s.device)),
+		wire.OpDecideDevice:  handle(limited(s, s.decideDevice)),
+	} {
+		a.Public(fiber.MethodPost, wire.Prefix+op, onlyOperator(token, h))
+	}
+}
+
+// handle decodes what the console asks and encodes the answer. The console is
+// ours, so a body that does not fit is our own mistake.
+func handle[In, Out any](do func(ctx context.Context, in In) (Out, error)) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		var in In
+		if err := json.Unmarshal(c.Body(), &in); err != nil {
+			return apierr.New(apierr.InvalidJSON, "The body does not fit.")
+		}
+		out, err := do(c.UserContext(), in)
+		if err != nil {
+			return err
+		}
+		return httpapi.JSON(c, fiber.StatusOK, out)
+	}
+}
+
+// asker is a request that says for which browser it is.
+type asker interface{ browser() wire.Browser }
+
+type (
+	askLink    wire.LinkRequest
+	askBegin   wire.BeginOIDC
+	askFinish  wire.FinishOIDC
+	askPasskey wire.Passkey
+	askSession wire.OnSession
+	askDevice  wire.DeviceRequest
+)
+
+func (a askLink) browser() wire.Browser    { return a.Browser }
+func (a askBegin) browser() wire.Browser   { return a.Browser }
+func (a askFinish) browser() wire.Browser  { return a.Browser }
+func (a askPasskey) browser() wire.Browser { return a.Browser }
+func (a askSession) browser() wire.Browser { return a.Browser }
+func (a askDevice) browser() wire.Browser  { return a.Browser }
+
+// limited counts failing tries by the network that they come from.
+func limited[In asker, Out any](s SignIn, do func(ctx context.Context, in In) (Out, error)) func(ctx context.Context, in In) (Out, error) {
+	return func(ctx context.Context, in In) (out Out, err error) {
+		addr, _ := netip.ParseAddr(in.browser().Address) // none: a network of its own
+		t, wait := s.Tries.Take(ctx, ratelimit.Rule{Key: "signin:" + ratelimit.Network(addr).String(), Max: signInTries, Window: time.Minute})
+		if err := tooMany(wait); err != nil {
+			return out, err
+		}
+		if out, err = do(ctx, in); err == nil {
+			s.Tries.Refund(ctx, t)
+		}
+		return out, err
+	}
+}
+
+type none struct{}
+
+func (s SignIn) methods(context.Context, none) (wire.Methods, error) {
+	m := wire.Methods{Passkeys: s.Passkeys != nil}
+	if s.OIDC != nil {
+		m.OIDC, m.OIDCName = true, s.OIDC.Name()
+	}
+	return m, nil
+}
+
+func (s SignIn) openLink(ctx context.Context, in askLink) (wire.Link, error) {
+	token, err := identity.ParseLink(in.Token)
+	if err != nil {
+		return wire.Link{}, member.ErrNoLink
+	}
+	l, err := s.Members.OpenLink(ctx, token)
+	if err != nil {
+		return wire.Link{}, err
+	}
+	name, err := s.Members.AccountName(ctx, l.AccountID)
+	if err != nil {
+		return wire.Link{}, err
+	}
+	return wire.Link{Kind: string(l.Kind), AccountName: name, Name: l.Name, Role: string(l.Role), ExpiresAt: l.ExpiresAt.UnixMilli()}, nil
+}
+
+func (s SignIn) useLink(ctx context.Context, in askLink) (wire.Session, error) {
+	token, err := identity.ParseLink(in.Token)
+	if err != nil {
+		return wire.Session{}, member.ErrNoLink
+	}
+	name, err := personName(in.Name)
+	if err != nil {
+		return wire.Session{}, err
+	}
+	return s.signIn(in.Browser, func(b member.Browser) (member.Session, error) {
+		return s.Members.UseLink(ctx, token, name, nil, b.Replaces, b)
+	})
+}
+
+func personName(name string) (string, error) {
+	name = strings.TrimSpace(name)
+	if len([]rune(name)) > 100 || strings.ContainsRune(name, 0) {
+		return "", apierr.Invalid(apierr.Detail{Field: "name", Code: apierr.TooLong, Max: 100, Message: "Use at most 100 characters."})
+	}
+	return name, nil
+}
+
+// signIn draws the new session's key and shows it to the console, once.
+func (s SignIn) signIn(from wire.Browser, do func(b member.Browser) (member.Session, error)) (wire.Session, error) {
+	key, err := identity.NewSession(rand.Reader)
+	if err != nil {
+		return wire.Session{}, fmt.Errorf("draw session: %w", err)
+	}
+	x, err := do(member.Browser{Key: key, Client: from.Client, Replaces: sessionHash(from)})
+	if errors.Is(err, firestoredb.ErrExists) {
+		return wire.Session{}, signin.ErrFlow // a challenge that was used before
+	}
+	if err != nil {
+		return wire.Session{}, err
+	}
+	return wire.Session{Secret: key.Secret(), ID: x.ID, MemberID: x.MemberID, ExpiresAt: x.CreatedAt.Add(member.SessionLife).UnixMilli()}, nil
+}
+
+func sessionHash(b wire.Browser) string {
+	key, err := identity.ParseKey(b.Session)
+	if err != nil || !key.IsSession() {
+		return ""
+	}
+	return key.Hash()
+}
+
+func (s SignIn) beginOIDC(ctx context.Context, in askBegin) (wire.Begun, error) {
+	if s.OIDC == nil {
+		return wire.Begun{}, noOIDC()
+	}
+	name, err := personName(in.Name)
+	if err != nil {
+		return wire.Begun{}, err
+	}
+	p := signin.Purpose{Link: in.Link, Name: name, Next: in.Next}
+	if in.Connect {
+		if _, err := s.judge(ctx, in.Browser); err != nil {
+			return wire.Begun{}, err
+		}
+		p.Connect = sessionHash(in.Browser)
+	}
+	url, flow, err := s.OIDC.Begin(ctx, p)
+	return wire.Begun{URL: url, Flow: flow}, err
+}
+
+func noOIDC() error {
+	return apierr.New(apierr.NotFound, "This installation has no identity provider.")
+}
+
+func (s SignIn) finishOIDC(ctx context.Context, in askFinish) (wire.Session, error) {
+	if s.OIDC == nil {
+		return wire.Session{}, noOIDC()
+	}
+	proof, p, err := s.OIDC.Finish(ctx, signin.Return{Flow: in.Flow, State: in.State, Code: in.Code, Issuer: in.Issuer, Error: in.Error})
+	if err != nil {
+		return wire.Session{}, err
+	}
+	if p.Connect != "" {
+		// The browser must still have the session that began, else somebody could be
+		// sent here to tie a stranger's identity to their own account.
+		if p.Connect != sessionHash(in.Browser) {
+			return wire.Session{}, signin.ErrFlow
+		}
+		if _, err := s.judge(ctx, in.Browser); err != nil {
+			return wire.Session{}, err
+		}
+		return wire.Session{Next: p.Next}, s.Members.Connect(ctx, p.Connect, proof)
+	}
+	out, err := s.signIn(in.Browser, func(b member.Browser) (member.Session, error) {
+		if p.Link == "" {
+			return s.Members.SignIn(ctx, proof, s.Groups, b)
+		}
+		token, err := identity.ParseLink(p.Link)
+		if err != nil {
+			return member.Session{}, member.ErrNoLink
+		}
+		return s.Members.UseLink(ctx, token, p.Name, &proof, "", b)
+	})
+	out.Next = p.Next
+	return out, err
+}
+
+func (s SignIn) beginPasskey(_ context.Context, _ askSession) (wire.Begun, error) {
+	options, flow, err := s.Passkeys.BeginSignIn()
+	return wire.Begun{Options: options, Flow: flow}, err
+}
+
+func (s SignIn) finishPasskey(ctx context.Context, in askPasskey) (wire.Session, error) {
+	found, challenge, err := s.Passkeys.FinishSignIn(ctx, in.Flow, in.Response, func(hash string) (member.Passkey, error) {
+		return s.Members.Passkey(ctx, hash)
+	})
+	if err != nil {
+		return wire.Session{}, err
+	}
+	return s.signIn(in.Browser, func(b member.Browser) (member.Session, error) {
+		return s.Members.SignInByPasskey(ctx, found, challenge, b)
+	})
+}
+
+// judge lets a call on a session in like a request to the API: revocation,
+// suspension and the rate limit hold here too.
+func (s SignIn) judge(ctx context.Context, b wire.Browser) (*identity.Principal, error) {
+	d, err := s.Auth.Authenticate(ctx, b.Session)
+	if err != nil {
+		return nil, err
+	}
+	if !d.Limit.Allowed {
+		return nil, tooMany(d.Limit.RetryAfter)
+	}
+	if !d.Principal.Session {
+		return nil, apierr.New(apierr.InvalidAPIKey, "This is not a session.")
+	}
+	return d.Principal, nil
+}
+
+func (s SignIn) beginAdd(ctx context.Context, in askSession) (wire.Begun, error) {
+	p, err := s.judge(ctx, in.Browser)
+	if err != nil {
+		return wire.Begun{}, err
+	}
+	hash := sessionHash(in.Browser)
+	x, m, err := s.Members.Person(ctx, hash)
+	if err != nil {
+		return wire.Begun{}, err
+	}
+	has, err := s.Members.Passkeys(ctx, x.PersonID)
+	if err != nil {
+		return wire.Begun{}, err
+	}
+	options, flow, err := s.Passkeys.BeginAdd(x.PersonID, m.Name+" ("+p.AccountName+")", hash, has)
+	return wire.Begun{Options: options, Flow: flow}, err
+}
+
+func (s SignIn) finishAdd(ctx context.Context, in askPasskey) (none, error) {
+	if _, err := s.judge(ctx, in.Browser); err != nil {
+		return none{}, err
+	}
+	hash := sessionHash(in.Browser)
+	x, m, err := s.Members.Person(ctx, hash)
+	if err != nil {
+		return none{}, err
+	}
+	made, err := s.Passkeys.FinishAdd(ctx, x.PersonID, m.Name, hash, in.Flow, in.Response)
+	if err != nil {
+		return none{}, err
+	}
+	if made.Name, err = personName(in.Name); err != nil {
+		return none{}, err
+	}
+	if made.Name == "" {
+		made.Name = "Passkey"
+	}
+	return none{}, s.Members.AddPasskey(ctx, hash, made)
+}
+
+func (s SignIn) removePasskey(ctx context.Context, in askSession) (none, error) {
+	if _, err := s.judge(ctx, in.Browser); err != nil {
+		return none{}, err
+	}
+	return none{}, s.Members.RemovePasskey(ctx, sessionHash(in.Browser), in.ID)
+}
+
+func (s SignIn) switchAccount(ctx context.Context, in askSession) (wire.Session, error) {
+	if _, err := s.judge(ctx, in.Browser); err != nil {
+		return wire.Session{}, err
+	}
+	return s.signIn(in.Browser, func(b member.Browser) (member.Session, error) {
+		return s.Members.Switch(ctx, b.Replaces, in.ID, b)
+	})
+}
+
+// end signs out. It needs no living session: signing out twice is no error.
+func (s SignIn) end(ctx context.Context, in askSession) (none, error) {
+	hash := sessionHash(in.Browser)
+	if hash == "" {
+		return none{}, nil
+	}
+	if in.ID != "" {
+		if _, err := s.judge(ctx, in.Browser); err != nil {
+			return none{}, err
+		}
+	}
+	err := s.Members.End(ctx, hash, in.ID)
+	if in.ID == "" && errors.Is(err, member.ErrNoSession) {
+		return none{}, nil
+	}
+	return none{}, err
+}
+
+func (s SignIn) profile(ctx context.Context, in askSession) (wire.Profile, error) {
+	p, err := s.judge(ctx, in.Browser)
+	if err != nil {
+		return wire.Profile{}, err
+	}
+	found, err := s.Members.Profile(ctx, sessionHash(in.Browser))
+	if err != nil {
+		return wire.Profile{}, err
+	}
+	m := found.Member
+	out := wire.Profile{
+		SessionID: found.Session.ID, Member: wire.Member{ID: m.ID, Name: m.Name, Email: m.Email, Role: string(p.Role)},
+		Account: wire.Account{ID: p.AccountID, Name: p.AccountName, Plan: p.Plan.String(), Suspended: p.Suspended},
+	}
+	for _, scope := range p.Scopes {
+		out.Scopes = append(out.Scopes, string(scope))
+	}
+	for _, other := range found.Memberships {
+		name, err := s.Members.AccountName(ctx, other.AccountID)
+		if err != nil {
+			return wire.Profile{}, err
+		}
+		out.Accounts = append(out.Accounts, wire.Membership{MemberID: other.ID, AccountName: name, Role: string(other.Role)})
+	}
+	for _, i := range found.Identities {
+		out.Identities = append(out.Identities, wire.Identity{Issuer: i.Issuer, Email: i.Email})
+	}
+	for _, k := range found.Passkeys {
+		c := wire.Credential{ID: k.ID, Name: k.Name, CreatedAt: k.CreatedAt.UnixMilli()}
+		if !k.LastUsedAt.IsZero() {
+			c.LastUsedAt = k.LastUsedAt.UnixMilli()
+		}
+		out.Passkeys = append(out.Passkeys, c)
+	}
+	for _, x := range found.Sessions {
+		out.Sessions = append(out.Sessions, wire.Signed{ID: x.ID, Client: x.Client, CreatedAt: x.CreatedAt.UnixMilli(), SeenAt: x.SeenAt.UnixMilli()})
+	}
+	return out, nil
+}
+
+func (s SignIn) device(ctx context.Context, in askDevice) (wire.Device, error) {
+	if _, err := s.judge(ctx, in.Browser); err != nil {
+		return wire.Device{}, err
+	}
+	d, err := s.Members.Device(ctx, userCode(in.UserCode))
+	if err != nil {
+		return wire.Device{}, err
+	}
+	out := wire.Device{UserCode: d.UserCode, Name: d.Name, ExpiresAt: d.ExpiresAt.UnixMilli()}
+	for _, scope := range d.Scopes {
+		out.Scopes = append(out.Scopes, string(scope))
+	}
+	return out, nil
+}
+
+// userCode forgives how people copy codes.
+func userCode(s string) string {
+	s = strings.ToLower(strings.NewReplacer(" ", "", "-", "").Replace(s))
+	if len(s) != 8 {
+		return s
+	}
+	return s[:4] + "-" + s[4:]
+}
+
+func (s SignIn) decideDevice(ctx context.Context, in askDevice) (none, error) {
+	p, err := s.judge(ctx, in.Browser)
+	if err != nil {
+		return none{}, err
+	}
+	if p.Suspended {
+		return none{}, apierr.New(apierr.AccountSuspended, "This account is suspended.")
+	}
+	return none{}, s.Members.DecideDevice(ctx, p, userCode(in.UserCode), in.Approve)
+}

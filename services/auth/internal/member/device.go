@@ -1,0 +1,135 @@
+package member
+
+import (
+	"context"
+	"errors"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/services/auth/internal/account"
+)
+
+// StartDevice notes that a program asks for a key. code is what the program keeps
+// to itself and collects the key with.
+func (s *Service) StartDevice(ctx context.Context, code identity.Key, name string, scopes identity.ScopeSet) (Device, error) {
+	d := Device{
+		Hash: code.Hash(), UserCode: userCode(), Name: name, Scopes: scopes,
+		CreatedAt: s.now(), ExpiresAt: s.now().Add(DeviceCodeLife),
+	}
+	return d, s.store.AddDevice(ctx, d)
+}
+
+// userCode is short enough to compare and too long to guess in ten minutes.
+func userCode() string {
+	text := identity.NewSlug(8)
+	return text[:4] + "-" + text[4:]
+}
+
+// Device finds a request that waits for a person's answer.
+func (s *Service) Device(ctx context.Context, userCode string) (Device, error) {
+	d, err := s.store.Device(ctx, userCode)
+	if err == nil && (!s.now().Before(d.ExpiresAt) || d.MemberID != "" || d.Denied) {
+		err = ErrNoDevice
+	}
+	if err != nil {
+		return Device{}, err
+	}
+	return d, nil
+}
+
+// DecideDevice is the signed-in person's answer. Only who may make keys may
+// approve, and only scopes that they have.
+func (s *Service) DecideDevice(ctx context.Context, by *identity.Principal, userCode string, approve bool) error {
+	d, err := s.Device(ctx, userCode)
+	if err != nil {
+		return err
+	}
+	return s.store.People(ctx, "decide on device", func(tx Tx) error {
+		now, err := tx.DeviceByHash(d.Hash)
+		if err != nil {
+			return err
+		}
+		if now.MemberID != "" || now.Denied {
+			return ErrNoDevice
+		}
+		if !approve {
+			now.Denied = true
+			return tx.PutDevice(now)
+		}
+		if _, err := deviceScopes(tx, by.AccountID, by.MemberID, now); err != nil {
+			return err
+		}
+		now.AccountID, now.MemberID = by.AccountID, by.MemberID
+		return tx.PutDevice(now)
+	})
+}
+
+// deviceScopes checks that the member may give the scopes now.
+func deviceScopes(tx Tx, accountID, memberID string, d Device) (identity.ScopeSet, error) {
+	role, err := tx.Role(accountID, memberID)
+	if err != nil {
+		return nil, err
+	}
+	if !role.Scopes().Has(identity.KeysWrite) {
+		return nil, &apierr.Error{Code: apierr.InsufficientScope, RequiredScope: string(identity.KeysWrite), Message: "Your role does not allow you to make keys. Ask an admin of the account."}
+	}
+	return d.Scopes, account.MayGive(role.Scopes(), d.Scopes)
+}
+
+// ErrPending is the answer while nobody has decided.
+var ErrPending = apierr.New(apierr.AuthorizationPending, "Nobody has answered yet. Ask again.")
+
+// CollectDevice makes the key that a person approved, and forgets the request.
+func (s *Service) CollectDevice(ctx context.Context, code, secret identity.Key) (account.Key, error) {
+	var made account.Key
+	hash := code.Hash()
+	var d Device
+	read := func(tx Tx) (err error) {
+		d, err = tx.DeviceByHash(hash)
+		switch {
+		case err != nil:
+			return err
+		case !s.now().Before(d.ExpiresAt):
+			return ErrNoDevice
+		case d.Denied:
+			return apierr.New(apierr.Forbidden, "The request was denied.")
+		case d.MemberID == "":
+			return ErrPending
+		}
+		return nil
+	}
+	if err := s.store.People(ctx, "look at device", func(tx Tx) error { return read(tx) }); err != nil {
+		return account.Key{}, err
+	}
+	m, err := s.store.Member(ctx, d.MemberID)
+	if errors.Is(err, ErrNoMember) {
+		err = ErrNoDevice
+	}
+	if err != nil {
+		return account.Key{}, err
+	}
+	ctx = events.WithActor(ctx, events.Actor{Type: events.ActorMember, ID: m.ID, Name: m.Name})
+	err = s.store.People(ctx, "collect device key", func(tx Tx) error {
+		if err := read(tx); err != nil {
+			return err
+		}
+		scopes, err := deviceScopes(tx, d.AccountID, d.MemberID, d)
+		if err != nil {
+			return err
+		}
+		made = account.Key{
+			ID: identity.NewID("key"), AccountID: d.AccountID, Hash: secret.Hash(), Name: d.Name, Prefix: secret.Prefix(), Last4: secret.Last4(),
+			Scopes: scopes, MadeBy: d.MemberID, CreatedAt: s.now(),
+		}
+		if err := account.Room(tx, made, 1, s.now()); err != nil {
+			return err
+		}
+		return errors.Join(tx.AddKey(made), tx.RemoveDevice(d), tx.Note(made.AccountID, events.KeyCreated, made.ID, made))
+	})
+	if err != nil {
+		return account.Key{}, err
+	}
+	s.audit(ctx, "key.create", made.AccountID, "key", made.ID)
+	return made, nil
+}

@@ -1,0 +1,198 @@
+// Package member knows the people of an account: who is a member and with which
+// role, who is invited, who is signed in, and by which identities a person is
+// known again.
+//
+// A person is no record of its own: it is an id that members, identities and
+// passkeys share, so that one person can be in several accounts. A person is
+// known by (issuer, subject) or by a passkey. Names and e-mail addresses are
+// shown and never compared.
+//
+// What [Service] promises: nobody gives a role whose scopes they lack; only an
+// owner or the operator makes or touches an owner; an account that has an owner
+// keeps one; and when a call that takes authority away has returned, the change
+// is committed, the keys that exceed the new role are revoked, and every replica
+// has been told.
+package member
+
+import (
+	"time"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/identity"
+)
+
+// Limits of an account and of a person.
+const (
+	MaxMembers     = 500
+	MaxInvitations = 100 // open at once
+	MaxSessions    = 20  // of a member; signing in once more ends the oldest
+	MaxIdentities  = 20  // of a person, passkeys included
+)
+
+// Lifetimes.
+const (
+	SignInLinkLife = 15 * time.Minute
+	InvitationLife = 7 * 24 * time.Hour
+	SessionIdle    = 12 * time.Hour
+	SessionLife    = 7 * 24 * time.Hour
+	DeviceCodeLife = 10 * time.Minute
+)
+
+// Member is a person in an account.
+type Member struct {
+	ID        string
+	AccountID string
+	PersonID  string
+	Name      string
+	Email     string // as the identity provider verified it, to be shown; "" if unknown
+	Role      identity.Role
+	// FromGroups is set for a member whom the group-to-role map made: the map
+	// decides on the role at each sign-in.
+	FromGroups bool
+	CreatedAt  time.Time
+	UpdatedAt  time.Time
+}
+
+// Change is an edit of a member; nil fields stay.
+type Change struct {
+	Name *string
+	Role *identity.Role
+}
+
+// Kind is what a one-time link does.
+type Kind string
+
+// The kinds of one-time links.
+const (
+	SignIn     Kind = "sign_in"
+	Invitation Kind = "invitation"
+)
+
+// Link is a one-time link without its token. An invitation is one, too.
+type Link struct {
+	ID        string
+	Hash      string // of the token; names the record
+	Kind      Kind
+	AccountID string
+	MemberID  string        // whom a sign-in link signs in
+	Name      string        // of the member to be; may be empty for an invitation
+	Role      identity.Role // that an invitation gives
+	By        events.Actor
+	// MadeBy is the member who invited, themselves or through a key of theirs. An
+	// invitation ends with the authority behind it.
+	MadeBy    string
+	CreatedAt time.Time
+	ExpiresAt time.Time
+}
+
+// Session is a signed-in browser.
+type Session struct {
+	ID        string
+	Hash      string // of its key; names the record
+	AccountID string
+	MemberID  string
+	PersonID  string
+	How       string // link, invitation, oidc, passkey or switch
+	Client    string // the browser, as it calls itself
+	CreatedAt time.Time
+	SeenAt    time.Time // to five minutes
+	EndedAt   time.Time // zero: not ended
+}
+
+// ExpiresAt is when the session ends by itself, if it is not used before.
+func (s Session) ExpiresAt() time.Time {
+	idle, latest := s.SeenAt.Add(SessionIdle), s.CreatedAt.Add(SessionLife)
+	if latest.Before(idle) {
+		return latest
+	}
+	return idle
+}
+
+// Active reports whether the session is accepted at now.
+func (s Session) Active(now time.Time) bool { return s.EndedAt.IsZero() && now.Before(s.ExpiresAt()) }
+
+// Identity is how an identity provider knows a person.
+type Identity struct {
+	Issuer    string
+	Subject   string
+	PersonID  string
+	Email     string // to be shown
+	CreatedAt time.Time
+}
+
+// Passkey is a public key that a person's device signs with.
+type Passkey struct {
+	ID         string // of the record, not the credential's
+	Hash       string // of the credential's id; names the record
+	PersonID   string
+	Name       string
+	Credential []byte // as the WebAuthn library keeps it
+	CreatedAt  time.Time
+	LastUsedAt time.Time
+}
+
+// Device is a program that asks a person for a key.
+type Device struct {
+	Hash      string // of its secret code; names the record
+	UserCode  string // what the person compares
+	Name      string // what the key will be called
+	Scopes    identity.ScopeSet
+	AccountID string // from here on: set by the approval
+	MemberID  string
+	Denied    bool
+	CreatedAt time.Time
+	ExpiresAt time.Time
+}
+
+// Errors of this package. What is not there and what belongs to somebody else
+// give the same answer.
+var (
+	ErrNoMember     = apierr.New(apierr.NotFound, "There is no member with this id.")
+	ErrNoInvitation = apierr.New(apierr.NotFound, "There is no invitation with this id.")
+	ErrNoSession    = apierr.New(apierr.NotFound, "There is no session with this id.")
+	ErrNoPasskey    = apierr.New(apierr.NotFound, "There is no passkey with this id.")
+	ErrNoIdentity   = apierr.New(apierr.NotFound, "This identity is not known.")
+	// ErrNoDevice is the answer for a code that is wrong, used or expired.
+	ErrNoDevice = apierr.New(apierr.NotFound, "This code is wrong or has expired. Start again.")
+	// ErrNoLink is the answer for a link that was used, has expired, was revoked
+	// or never existed.
+	ErrNoLink = apierr.New(apierr.NotFound, "This link has been used already or has expired. Ask for a new one.")
+	// ErrLastOwner keeps an account from being without an owner.
+	ErrLastOwner = apierr.New(apierr.LastOwner, "This is the account's last owner. Make somebody else an owner first.")
+	// ErrNoMembership is the answer to a person who is in no account.
+	ErrNoMembership = apierr.New(apierr.Forbidden, "You are not a member of any account here.")
+	// ErrAlreadyMember keeps a person from being two members of one account.
+	ErrAlreadyMember = apierr.New(apierr.AlreadyMember, "You are a member of this account already.")
+	// ErrIdentityTaken keeps one identity from being two persons.
+	ErrIdentityTaken = apierr.New(apierr.IdentityTaken, "This identity belongs to another person here.")
+)
+
+// OwnerRequired is the refusal of what only an owner may do.
+func OwnerRequired(message string) error {
+	return &apierr.Error{Code: apierr.InsufficientScope, Message: message, RequiredRole: string(identity.Owner)}
+}
+
+// MayGive refuses a role that the caller cannot give: one whose scopes they
+// lack, and owner unless they are one. by is nil for the operator.
+//
+// An API key never gives owner, whoever made it: "an owner" is a person.
+func MayGive(by *identity.Principal, scopes identity.ScopeSet, role identity.Role) error {
+	if by == nil {
+		return nil
+	}
+	for _, s := range role.Scopes() {
+		if !scopes.Has(s) {
+			return &apierr.Error{
+				Code: apierr.InsufficientScope, RequiredScope: string(s),
+				Message: "You cannot give the role " + string(role) + ": it has the scope " + string(s) + ", which you do not have.",
+			}
+		}
+	}
+	if role == identity.Owner && !isOwner(by) {
+		return OwnerRequired("Only an owner can give the role owner.")
+	}
+	return nil
+}
+
+func isOwner(by *identity.Principal) bool { return by.Session && by.Role == identity.Owner }

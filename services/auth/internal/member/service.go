@@ -1,0 +1,511 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/services/auth/internal/account"
+)
+
+// Store remembers members, links, sessions and identities.
+type Store interface {
+	// Account finds an account; [account.ErrNoAccount] if there is none.
+	Account(ctx context.Context, id string) (account.Account, error)
+	// Members lists an account's members, oldest first.
+	Members(ctx context.Context, accountID string) ([]Member, error)
+	// Member finds a member of any account; ErrNoMember if there is none.
+	Member(ctx context.Context, id string) (Member, error)
+	// Memberships lists a person's members in all accounts, oldest first.
+	Memberships(ctx context.Context, personID string) ([]Member, error)
+	// Invitations lists an account's open invitations, newest first.
+	Invitations(ctx context.Context, accountID string) ([]Link, error)
+	// Link finds a one-time link by its token's hash; ErrNoLink if there is none.
+	Link(ctx context.Context, hash string) (Link, error)
+	// Session finds a session by its key's hash; ErrNoSession if there is none.
+	Session(ctx context.Context, hash string) (Session, error)
+	// Sessions lists a member's sessions that have not ended, newest first.
+	Sessions(ctx context.Context, memberID string) ([]Session, error)
+	// Identity finds an identity; ErrNoIdentity if it is not known.
+	Identity(ctx context.Context, issuer, subject string) (Identity, error)
+	// Identities lists a person's.
+	Identities(ctx context.Context, personID string) ([]Identity, error)
+	// Passkey finds a passkey by its credential's hash; ErrNoPasskey if there is none.
+	Passkey(ctx context.Context, hash string) (Passkey, error)
+	// Passkeys lists a person's, oldest first.
+	Passkeys(ctx context.Context, personID string) ([]Passkey, error)
+	// Device finds a device's request by the code that the person typed;
+	// ErrNoDevice if there is none.
+	Device(ctx context.Context, userCode string) (Device, error)
+	// AddDevice keeps a new device's request.
+	AddDevice(ctx context.Context, d Device) error
+	// People runs fn so that what it read still holds when it commits; see
+	// [account.Store].
+	People(ctx context.Context, what string, fn func(tx Tx) error) error
+}
+
+// Tx is one atomic change. All reads come before the first write.
+type Tx interface {
+	account.Tx
+
+	Member(id string) (Member, error)
+	Members(accountID string) ([]Member, error)
+	Memberships(personID string) ([]Member, error)
+	Link(hash string) (Link, error)
+	LinkByID(id string) (Link, error)
+	OpenInvitations(accountID string) ([]Link, error)
+	Session(hash string) (Session, error)
+	// ActiveSessions lists a member's sessions that have not ended.
+	ActiveSessions(memberID string) ([]Session, error)
+	Identity(issuer, subject string) (Identity, error)
+	Passkey(hash string) (Passkey, error)
+	Passkeys(personID string) ([]Passkey, error)
+	DeviceByHash(hash string) (Device, error)
+
+	PutMember(m Member) error
+	RemoveMember(m Member) error
+	AddLink(l Link) error
+	RemoveLink(l Link) error
+	AddSession(s Session) error
+	EndSession(s Session) error
+	AddIdentity(i Identity) error
+	PutPasskey(p Passkey) error
+	RemovePasskey(p Passkey) error
+	PutDevice(d Device) error
+	RemoveDevice(d Device) error
+	// UseOnce fails when name was used before: it keeps a signed answer from being
+	// replayed.
+	UseOnce(name string, until time.Time) error
+}
+
+// Service is what the APIs call.
+type Service struct {
+	store  Store
+	notify account.Notifier
+	now    func() time.Time
+	log    *slog.Logger
+}
+
+// NewService makes a service. A nil now or log is the system's.
+func NewService(store Store, notify account.Notifier, now func() time.Time, log *slog.Logger) *Service {
+	if now == nil {
+		now = time.Now
+	}
+	if log == nil {
+		log = slog.Default()
+	}
+	return &Service{store: store, notify: notify, now: now, log: log}
+}
+
+// Account reports whether there is such an account.
+func (s *Service) Account(ctx context.Context, id string) error {
+	_, err := s.store.Account(ctx, id)
+	return err
+}
+
+// AccountName is what people know an account by.
+func (s *Service) AccountName(ctx context.Context, id string) (string, error) {
+	a, err := s.store.Account(ctx, id)
+	return a.Name, err
+}
+
+// Members lists an account's members, oldest first.
+func (s *Service) Members(ctx context.Context, accountID string) ([]Member, error) {
+	return s.store.Members(ctx, accountID)
+}
+
+// Member finds a member of the account.
+func (s *Service) Member(ctx context.Context, accountID, id string) (Member, error) {
+	m, err := s.store.Member(ctx, id)
+	if err == nil && m.AccountID != accountID {
+		err = ErrNoMember
+	}
+	if err != nil {
+		return Member{}, err
+	}
+	return m, nil
+}
+
+// Change edits a member. by is nil for the operator.
+func (s *Service) Change(ctx context.Context, by *identity.Principal, accountID, id string, c Change) (Member, error) {
+	var after Member
+	var acct account.Account
+	err := s.store.People(ctx, "change member", func(tx Tx) error {
+		before, scopes, err := s.target(tx, by, accountID, id)
+		if err != nil {
+			return err
+		}
+		if c.Role != nil && *c.Role != before.Role {
+			if err := MayGive(by, scopes, *c.Role); err != nil {
+				return err
+			}
+		}
+		if acct, err = tx.Account(accountID); err != nil {
+			return err
+		}
+		after = before
+		if c.Name != nil {
+			after.Name = *c.Name
+		}
+		if c.Role != nil {
+			after.Role = *c.Role
+		}
+		if after == before {
+			return nil
+		}
+		after.UpdatedAt = s.now()
+		return s.putRole(tx, &acct, before, after)
+	})
+	if err != nil {
+		return Member{}, err
+	}
+	s.notify.Bump(ctx, acct.ID, acct.Version)
+	s.audit(ctx, "member.change", accountID, "member", id, "role", string(after.Role))
+	return after, nil
+}
+
+// putRole writes a changed member, and what a changed role brings with it.
+func (s *Service) putRole(tx Tx, acct *account.Account, before, after Member) error {
+	if before.Role == identity.Owner && after.Role != identity.Owner {
+		if err := s.ownerRemains(tx, before); err != nil {
+			return err
+		}
+	}
+	exceeding, err := s.keysBeyond(tx, before, after.Role)
+	if err != nil {
+		return err
+	}
+	invited, err := s.invitationsBeyond(tx, before, after.Role)
+	if err != nil {
+		return err
+	}
+	// A new name shows in events, so replicas must learn of it as of a new role.
+	acct.Version++
+	return errors.Join(
+		tx.PutMember(after), tx.PutAccount(*acct), s.revoke(tx, exceeding), s.withdraw(tx, invited),
+		tx.Note(after.AccountID, events.MemberChanged, after.ID, after),
+	)
+}
+
+// Remove ends a membership: its sessions, the keys it made, and the member. by is
+// nil for the operator.
+func (s *Service) Remove(ctx context.Context, by *identity.Principal, accountID, id string) error {
+	var acct account.Account
+	err := s.store.People(ctx, "remove member", func(tx Tx) error {
+		m, _, err := s.target(tx, by, accountID, id)
+		if err != nil {
+			return err
+		}
+		if acct, err = tx.Account(accountID); err != nil {
+			return err
+		}
+		return s.remove(tx, &acct, m)
+	})
+	if err != nil {
+		return err
+	}
+	s.notify.Bump(ctx, acct.ID, acct.Version)
+	s.audit(ctx, "member.remove", accountID, "member", id)
+	return nil
+}
+
+func (s *Service) remove(tx Tx, acct *account.Account, m Member) error {
+	if m.Role == identity.Owner {
+		if err := s.ownerRemains(tx, m); err != nil {
+			return err
+		}
+	}
+	made, err := s.keysBeyond(tx, m, "")
+	if err != nil {
+		return err
+	}
+	invited, err := s.invitationsBeyond(tx, m, "")
+	if err != nil {
+		return err
+	}
+	sessions, err := tx.ActiveSessions(m.ID)
+	if err != nil {
+		return err
+	}
+	acct.Version++
+	errs := []error{tx.RemoveMember(m), tx.PutAccount(*acct), s.revoke(tx, made), s.withdraw(tx, invited), s.end(tx, sessions...)}
+	return errors.Join(append(errs, tx.Note(m.AccountID, events.MemberRemoved, m.ID, m))...)
+}
+
+// target finds the member that a call is about, and what its caller may give now:
+// the principal of the request is some seconds old.
+func (s *Service) target(tx Tx, by *identity.Principal, accountID, id string) (Member, identity.ScopeSet, error) {
+	scopes, err := s.authority(tx, by)
+	if err != nil {
+		return Member{}, nil, err
+	}
+	m, err := tx.Member(id)
+	if err == nil && m.AccountID != accountID {
+		err = ErrNoMember
+	}
+	if err != nil {
+		return Member{}, nil, err
+	}
+	if m.Role == identity.Owner && by != nil && !isOwner(by) {
+		return Member{}, nil, OwnerRequired("Only an owner can change or remove an owner.")
+	}
+	return m, scopes, nil
+}
+
+// authority is what the caller may do at the moment of the commit; it refuses a
+// caller who lost the scope since the request was let in. The role in by is
+// brought up to date.
+func (s *Service) authority(tx Tx, by *identity.Principal) (identity.ScopeSet, error) {
+	if by == nil {
+		return nil, nil
+	}
+	scopes := by.Scopes
+	if !by.Session {
+		k, err := tx.Key(by.KeyID)
+		if err != nil {
+			return nil, err
+		}
+		if !k.Active(s.now()) {
+			return nil, apierr.New(apierr.APIKeyRevoked, "This API key has been revoked.")
+		}
+		scopes = k.Scopes
+	}
+	if by.MemberID != "" {
+		role, err := tx.Role(by.AccountID, by.MemberID)
+		if err != nil {
+			return nil, err
+		}
+		if role == "" {
+			return nil, apierr.New(apierr.APIKeyRevoked, "You are no longer a member of this account.")
+		}
+		if by.Role == identity.Owner && role != identity.Owner {
+			return nil, OwnerRequired("You are no longer an owner of this account.")
+		}
+		scopes = scopes.And(role.Scopes())
+	}
+	if !scopes.Has(identity.MembersWrite) {
+		return nil, &apierr.Error{Code: apierr.InsufficientScope, RequiredScope: string(identity.MembersWrite), Message: "You lack the scope members:write."}
+	}
+	return scopes, nil
+}
+
+func (s *Service) ownerRemains(tx Tx, leaving Member) error {
+	all, err := tx.Members(leaving.AccountID)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(all, func(m Member) bool { return m.Role == identity.Owner && m.ID != leaving.ID }) {
+		return ErrLastOwner
+	}
+	return nil
+}
+
+// keysBeyond lists the keys in use that the member made, themselves or through
+// another key, and that have more scopes than role gives. Role "" is nobody's.
+func (s *Service) keysBeyond(tx Tx, m Member, role identity.Role) ([]account.Key, error) {
+	inUse, err := tx.InUse(m.AccountID, s.now())
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(inUse, func(k account.Key) bool {
+		return k.MadeBy != m.ID || role != "" && role.Scopes().Covers(k.Scopes)
+	}), nil
+}
+
+// invitationsBeyond lists the open invitations that the member made and that a
+// holder of role could not make: without this, somebody who is about to be
+// removed could invite themselves back.
+func (s *Service) invitationsBeyond(tx Tx, m Member, role identity.Role) ([]Link, error) {
+	open, err := tx.OpenInvitations(m.AccountID)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(open, func(l Link) bool {
+		return l.MadeBy != m.ID || role.Scopes().Has(identity.MembersWrite) && role.AtLeast(l.Role)
+	}), nil
+}
+
+func (s *Service) withdraw(tx Tx, invitations []Link) error {
+	var errs []error
+	for _, l := range invitations {
+		errs = append(errs, tx.RemoveLink(l), tx.Note(l.AccountID, events.InvitationRevoked, l.ID, l))
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Service) revoke(tx Tx, keys []account.Key) error {
+	var errs []error
+	for _, k := range keys {
+		k.RevokedAt = s.now()
+		errs = append(errs, tx.PutKey(k), tx.Note(k.AccountID, events.KeyRevoked, k.ID, k))
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Service) end(tx Tx, sessions ...Session) error {
+	var errs []error
+	for _, x := range sessions {
+		x.EndedAt = s.now()
+		errs = append(errs, tx.EndSession(x), tx.Note(x.AccountID, events.SessionEnded, x.ID, x))
+	}
+	return errors.Join(errs...)
+}
+
+// Invitations lists the account's open invitations, newest first.
+func (s *Service) Invitations(ctx context.Context, accountID string) ([]Link, error) {
+	found, err := s.store.Invitations(ctx, accountID)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(found, func(l Link) bool { return !s.now().Before(l.ExpiresAt) }), nil
+}
+
+// NewInvitation asks for an invitation. The caller draws its token, so that a
+// repeated request can draw the same one.
+type NewInvitation struct {
+	ID        string
+	Token     identity.Key
+	AccountID string
+	Name      string
+	Role      identity.Role
+	At        time.Time
+	By        *identity.Principal // nil: the operator
+}
+
+// Invite makes an invitation. Asked again with the same ID and token it finds the
+// one it made.
+func (s *Service) Invite(ctx context.Context, n NewInvitation) (Link, error) {
+	if n.At.IsZero() {
+		n.At = s.now()
+	}
+	l := Link{
+		ID: n.ID, Hash: n.Token.Hash(), Kind: Invitation, AccountID: n.AccountID, Name: strings.TrimSpace(n.Name), Role: n.Role,
+		By: events.ActorOf(ctx), CreatedAt: n.At, ExpiresAt: n.At.Add(InvitationLife),
+	}
+	if n.By != nil {
+		l.MadeBy = n.By.MemberID
+	}
+	err := s.store.People(ctx, "invite", func(tx Tx) error {
+		scopes, err := s.authority(tx, n.By)
+		if err != nil {
+			return err
+		}
+		if err := MayGive(n.By, scopes, n.Role); err != nil {
+			return err
+		}
+		if _, err := tx.Account(n.AccountID); err != nil {
+			return err
+		}
+		switch found, err := tx.Link(l.Hash); {
+		case err == nil && found.ID == l.ID:
+			return nil
+		case err == nil:
+			return errors.New("drew a token that exists")
+		case !errors.Is(err, ErrNoLink):
+			return err
+		}
+		open, err := tx.OpenInvitations(n.AccountID)
+		if err != nil {
+			return err
+		}
+		if len(open) >= MaxInvitations {
+			return apierr.New(apierr.QuotaExceeded, "This account has 100 open invitations. Revoke one first.")
+		}
+		return errors.Join(tx.AddLink(l), tx.Note(l.AccountID, events.InvitationCreated, l.ID, l))
+	})
+	if err != nil {
+		return Link{}, err
+	}
+	s.audit(ctx, "invitation.create", l.AccountID, "invitation", l.ID, "role", string(l.Role))
+	return l, nil
+}
+
+// RevokeInvitation takes an invitation back.
+func (s *Service) RevokeInvitation(ctx context.Context, by *identity.Principal, accountID, id string) error {
+	err := s.store.People(ctx, "revoke invitation", func(tx Tx) error {
+		if _, err := s.authority(tx, by); err != nil {
+			return err
+		}
+		l, err := tx.LinkByID(id)
+		if errors.Is(err, ErrNoLink) || err == nil && (l.AccountID != accountID || l.Kind != Invitation || !s.now().Before(l.ExpiresAt)) {
+			return ErrNoInvitation
+		}
+		if err != nil {
+			return err
+		}
+		if l.Role == identity.Owner && by != nil && !isOwner(by) {
+			return OwnerRequired("Only an owner can revoke the invitation of an owner.")
+		}
+		return errors.Join(tx.RemoveLink(l), tx.Note(l.AccountID, events.InvitationRevoked, l.ID, l))
+	})
+	if err != nil {
+		return err
+	}
+	s.audit(ctx, "invitation.revoke", accountID, "invitation", id)
+	return nil
+}
+
+// SignInLink makes a one-time link that signs in an existing member, or a new one
+// of the given name and role: a name always makes a new member, since two people
+// may have the same. Only the operator calls it.
+func (s *Service) SignInLink(ctx context.Context, accountID, memberID, name string, role identity.Role, token identity.Key) (Link, error) {
+	now := s.now()
+	l := Link{
+		ID: identity.NewID("lnk"), Hash: token.Hash(), Kind: SignIn, AccountID: accountID, By: events.ActorOf(ctx),
+		CreatedAt: now, ExpiresAt: now.Add(SignInLinkLife),
+	}
+	fresh := Member{
+		ID: identity.NewID("mem"), AccountID: accountID, PersonID: identity.NewID("per"),
+		Name: strings.TrimSpace(name), Role: role, CreatedAt: now, UpdatedAt: now,
+	}
+	err := s.store.People(ctx, "make sign-in link", func(tx Tx) error {
+		if _, err := tx.Account(accountID); err != nil {
+			return err
+		}
+		m := fresh
+		if memberID != "" {
+			var err error
+			if m, err = tx.Member(memberID); err == nil && m.AccountID != accountID {
+				err = ErrNoMember
+			}
+			if err != nil {
+				return err
+			}
+		} else if err := s.roomForMember(tx, accountID); err != nil {
+			return err
+		}
+		l.MemberID, l.Name, l.Role = m.ID, m.Name, m.Role
+		if memberID != "" {
+			return tx.AddLink(l)
+		}
+		return errors.Join(tx.AddLink(l), tx.PutMember(m), tx.Note(accountID, events.MemberAdded, m.ID, m))
+	})
+	if err != nil {
+		return Link{}, err
+	}
+	s.audit(ctx, "sign-in-link.create", accountID, "member", l.MemberID)
+	return l, nil
+}
+
+func (s *Service) roomForMember(tx Tx, accountID string) error {
+	all, err := tx.Members(accountID)
+	if err != nil {
+		return err
+	}
+	if len(all) >= MaxMembers {
+		return apierr.New(apierr.QuotaExceeded, "This account has 500 members. Remove one first.")
+	}
+	return nil
+}
+
+// audit notes who did what; the log handler adds the request's trace id.
+func (s *Service) audit(ctx context.Context, action, accountID string, more ...any) {
+	by := events.ActorOf(ctx)
+	s.log.InfoContext(ctx, "audit", append([]any{"action", action, "account", accountID, "by", by.ID}, more...)...)
+}

@@ -1,0 +1,575 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/services/auth/internal/account"
+)
+
+// Browser is who asks to be signed in, besides the proof.
+type Browser struct {
+	Key      identity.Key // the new session's, drawn by the caller
+	Client   string       // the browser, as it calls itself
+	Replaces string       // hash of the session that the browser has now, which ends; "" for none
+}
+
+// Proof is what an identity provider said about a person, verified.
+type Proof struct {
+	Issuer  string
+	Subject string
+	Email   string // verified by the provider, or ""
+	Name    string
+	Groups  []string
+}
+
+// GroupMap gives roles in one account by the groups of an identity provider. Its
+// zero value maps nothing.
+type GroupMap struct {
+	AccountID string
+	Roles     map[string]identity.Role
+}
+
+// role is the highest role of the groups.
+func (g GroupMap) role(groups []string) (best identity.Role) {
+	for _, name := range groups {
+		if r := g.Roles[name]; r != "" && !best.AtLeast(r) {
+			best = r
+		}
+	}
+	return best
+}
+
+// OpenLink finds what a one-time link is for. It changes nothing, so that a
+// preview robot that follows the link does no harm.
+func (s *Service) OpenLink(ctx context.Context, token identity.Key) (Link, error) {
+	l, err := s.store.Link(ctx, token.Hash())
+	if err == nil && !s.now().Before(l.ExpiresAt) {
+		err = ErrNoLink
+	}
+	if err != nil {
+		return Link{}, err
+	}
+	return l, nil
+}
+
+// UseLink signs in by a one-time link, which is used up. For an invitation, name
+// is the new member's where the invitation names none; proof is the identity that
+// accepts it, nil for none; and a person who is signed in already (as) joins as
+// themselves.
+func (s *Service) UseLink(ctx context.Context, token identity.Key, name string, proof *Proof, as string, b Browser) (Session, error) {
+	l, err := s.OpenLink(ctx, token)
+	if err != nil {
+		return Session{}, err
+	}
+	if l.Kind == SignIn {
+		m, err := s.store.Member(ctx, l.MemberID)
+		if errors.Is(err, ErrNoMember) {
+			return Session{}, ErrNoLink
+		}
+		if err != nil {
+			return Session{}, err
+		}
+		return s.open(ctx, m, "link", b, func(tx Tx) error {
+			found, err := s.unused(tx, l)
+			if err != nil {
+				return err
+			}
+			return tx.RemoveLink(found)
+		})
+	}
+	person, known, err := s.personOf(ctx, proof, as)
+	if err != nil {
+		return Session{}, err
+	}
+	m := Member{
+		ID: identity.NewID("mem"), AccountID: l.AccountID, PersonID: person, Name: cmpText(l.Name, strings.TrimSpace(name)),
+		Role: l.Role, CreatedAt: s.now(), UpdatedAt: s.now(),
+	}
+	if proof != nil {
+		m.Email, m.Name = proof.Email, cmpText(m.Name, proof.Name)
+	}
+	if m.Name == "" {
+		return Session{}, apierr.Invalid(apierr.Detail{Field: "name", Code: apierr.Required, Message: "Give your name."})
+	}
+	ctx = events.WithActor(ctx, events.Actor{Type: events.ActorMember, ID: m.ID, Name: m.Name})
+	return s.begin(ctx, m, "invitation", b, func(tx Tx) (func() error, error) {
+		found, err := s.unused(tx, l)
+		if err != nil {
+			return nil, err
+		}
+		if err := s.mayJoin(tx, m); err != nil {
+			return nil, err
+		}
+		bind := proof != nil && !known
+		if bind {
+			if _, err := tx.Identity(proof.Issuer, proof.Subject); !errors.Is(err, ErrNoIdentity) {
+				return nil, errors.Join(err, errTwice)
+			}
+		}
+		return func() error {
+			errs := []error{
+				tx.RemoveLink(found), tx.PutMember(m), tx.Note(m.AccountID, events.MemberAdded, m.ID, m),
+				tx.Note(l.AccountID, events.InvitationAccepted, l.ID, found),
+			}
+			if bind {
+				errs = append(errs, tx.AddIdentity(s.identity(*proof, person)))
+			}
+			return errors.Join(errs...)
+		}, nil
+	})
+}
+
+// errTwice is a sign-in that raced with another of the same person.
+var errTwice = apierr.New(apierr.Unavailable, "Somebody signed in with this identity just now. Try again.")
+
+func (s *Service) unused(tx Tx, l Link) (Link, error) {
+	found, err := tx.Link(l.Hash)
+	if err == nil && !s.now().Before(found.ExpiresAt) {
+		err = ErrNoLink
+	}
+	return found, err
+}
+
+// mayJoin refuses a second membership of the same person, and one too many.
+func (s *Service) mayJoin(tx Tx, m Member) error {
+	mine, err := tx.Memberships(m.PersonID)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(mine, func(x Member) bool { return x.AccountID == m.AccountID }) {
+		return ErrAlreadyMember
+	}
+	return s.roomForMember(tx, m.AccountID)
+}
+
+// personOf says who accepts an invitation: the owner of a known identity, else
+// the person who is signed in, else somebody new.
+func (s *Service) personOf(ctx context.Context, proof *Proof, as string) (person string, known bool, err error) {
+	if proof != nil {
+		found, err := s.store.Identity(ctx, proof.Issuer, proof.Subject)
+		if err == nil {
+			return found.PersonID, true, nil
+		}
+		if !errors.Is(err, ErrNoIdentity) {
+			return "", false, err
+		}
+	}
+	if as != "" {
+		x, err := s.store.Session(ctx, as)
+		if err == nil && x.Active(s.now()) {
+			return x.PersonID, false, nil
+		}
+		if err != nil && !errors.Is(err, ErrNoSession) {
+			return "", false, err
+		}
+	}
+	return identity.NewID("per"), false, nil
+}
+
+func cmpText(first, second string) string {
+	if first != "" {
+		return first
+	}
+	return second
+}
+
+// SignIn signs in the person whom an identity provider named. The person must be
+// a member already, or be made one by the group map.
+func (s *Service) SignIn(ctx context.Context, p Proof, groups GroupMap, b Browser) (Session, error) {
+	found, err := s.store.Identity(ctx, p.Issuer, p.Subject)
+	known := err == nil
+	if err != nil && !errors.Is(err, ErrNoIdentity) {
+		return Session{}, err
+	}
+	if groups.AccountID != "" {
+		m, err := s.byGroups(ctx, p, found.PersonID, groups)
+		if err != nil {
+			return Session{}, err
+		}
+		if m != nil {
+			return s.open(ctx, *m, "oidc", b, nil)
+		}
+	}
+	if !known {
+		return Session{}, ErrNoMembership
+	}
+	return s.openAny(ctx, found.PersonID, "oidc", b, nil)
+}
+
+// byGroups brings the membership that the group map gives up to date; nil means
+// that it gives none.
+func (s *Service) byGroups(ctx context.Context, p Proof, person string, groups GroupMap) (*Member, error) {
+	role := groups.role(p.Groups)
+	fresh := person == ""
+	if fresh {
+		if role == "" {
+			return nil, nil
+		}
+		person = identity.NewID("per")
+	}
+	var out *Member
+	var acct account.Account
+	ctx = events.WithActor(ctx, events.System)
+	err := s.store.People(ctx, "follow groups", func(tx Tx) error {
+		out = nil
+		a, err := tx.Account(groups.AccountID)
+		if err != nil {
+			return err
+		}
+		acct = a
+		if fresh {
+			if _, err := tx.Identity(p.Issuer, p.Subject); !errors.Is(err, ErrNoIdentity) {
+				return errors.Join(err, errTwice)
+			}
+		}
+		mine, err := tx.Memberships(person)
+		if err != nil {
+			return err
+		}
+		at := slices.IndexFunc(mine, func(m Member) bool { return m.AccountID == groups.AccountID })
+		switch {
+		case at < 0 && role == "":
+			return nil
+		case at < 0:
+			if err := s.roomForMember(tx, groups.AccountID); err != nil {
+				return err
+			}
+			m := Member{
+				ID: identity.NewID("mem"), AccountID: groups.AccountID, PersonID: person, Name: cmpText(p.Name, cmpText(p.Email, "Unnamed")),
+				Email: p.Email, Role: role, FromGroups: true, CreatedAt: s.now(), UpdatedAt: s.now(),
+			}
+			out = &m
+			errs := []error{tx.PutMember(m), tx.Note(m.AccountID, events.MemberAdded, m.ID, m)}
+			if fresh {
+				errs = append(errs, tx.AddIdentity(s.identity(p, person)))
+			}
+			return errors.Join(errs...)
+		}
+		m := mine[at]
+		switch {
+		case !m.FromGroups || m.Role == role:
+			out = &m
+			return nil
+		case role == "":
+			return s.remove(tx, &acct, m)
+		}
+		after := m
+		after.Role, after.UpdatedAt = role, s.now()
+		out = &after
+		return s.putRole(tx, &acct, m, after)
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.notify.Bump(ctx, acct.ID, acct.Version)
+	return out, nil
+}
+
+func (s *Service) identity(p Proof, person string) Identity {
+	return Identity{Issuer: p.Issuer, Subject: p.Subject, PersonID: person, Email: p.Email, CreatedAt: s.now()}
+}
+
+// openAny opens a session in the person's oldest account; they can switch.
+func (s *Service) openAny(ctx context.Context, person, how string, b Browser, also func(tx Tx) error) (Session, error) {
+	mine, err := s.store.Memberships(ctx, person)
+	if err != nil {
+		return Session{}, err
+	}
+	if len(mine) == 0 {
+		return Session{}, ErrNoMembership
+	}
+	return s.open(ctx, mine[0], how, b, also)
+}
+
+// open opens a session for an existing member. also writes what belongs to the
+// same commit; it may read first.
+func (s *Service) open(ctx context.Context, m Member, how string, b Browser, also func(tx Tx) error) (Session, error) {
+	ctx = events.WithActor(ctx, events.Actor{Type: events.ActorMember, ID: m.ID, Name: m.Name})
+	return s.begin(ctx, m, how, b, func(tx Tx) (func() error, error) {
+		switch now, err := tx.Member(m.ID); {
+		case errors.Is(err, ErrNoMember) || err == nil && now.PersonID != m.PersonID:
+			return nil, ErrNoMembership
+		case err != nil:
+			return nil, err
+		}
+		return func() error {
+			if also == nil {
+				return nil
+			}
+			return also(tx)
+		}, nil
+	})
+}
+
+// begin opens a session for m. first reads and decides, and returns what writes.
+func (s *Service) begin(ctx context.Context, m Member, how string, b Browser, first func(tx Tx) (func() error, error)) (Session, error) {
+	now := s.now()
+	x := Session{
+		ID: identity.NewID("ses"), Hash: b.Key.Hash(), AccountID: m.AccountID, MemberID: m.ID, PersonID: m.PersonID,
+		How: how, Client: clip(b.Client, 200), CreatedAt: now, SeenAt: now,
+	}
+	var bumped []account.Account
+	err := s.store.People(ctx, "sign in", func(tx Tx) error {
+		bumped = nil
+		var ending []Session
+		if b.Replaces != "" {
+			old, err := tx.Session(b.Replaces)
+			if err == nil && old.Active(now) {
+				ending = append(ending, old)
+			}
+			if err != nil && !errors.Is(err, ErrNoSession) {
+				return err
+			}
+		}
+		active, err := tx.ActiveSessions(m.ID)
+		if err != nil {
+			return err
+		}
+		active = slices.DeleteFunc(active, func(a Session) bool { return !a.Active(now) || a.Hash == b.Replaces })
+		slices.SortFunc(active, func(a, b Session) int { return a.CreatedAt.Compare(b.CreatedAt) })
+		for len(active) >= MaxSessions {
+			ending, active = append(ending, active[0]), active[1:]
+		}
+		for _, e := range ending {
+			if slices.ContainsFunc(bumped, func(a account.Account) bool { return a.ID == e.AccountID }) {
+				continue
+			}
+			a, err := tx.Account(e.AccountID)
+			if err != nil {
+				return err
+			}
+			a.Version++
+			bumped = append(bumped, a)
+		}
+		write, err := first(tx)
+		if err != nil {
+			return err
+		}
+		errs := []error{write()}
+		for _, a := range bumped {
+			errs = append(errs, tx.PutAccount(a))
+		}
+		return errors.Join(append(errs, s.end(tx, ending...), tx.AddSession(x), tx.Note(x.AccountID, events.SessionCreated, x.ID, x))...)
+	})
+	if err != nil {
+		return Session{}, err
+	}
+	for _, a := range bumped {
+		s.notify.Bump(ctx, a.ID, a.Version)
+	}
+	s.audit(ctx, "session.create", x.AccountID, "session", x.ID, "how", how)
+	return x, nil
+}
+
+// clip keeps the first n bytes of a text, without half a character at the end.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "")
+}
+
+// Switch gives the person of a session one in another of their accounts, in
+// place of the present one.
+func (s *Service) Switch(ctx context.Context, hash, memberID string, b Browser) (Session, error) {
+	x, err := s.store.Session(ctx, hash)
+	if err != nil {
+		return Session{}, err
+	}
+	m, err := s.store.Member(ctx, memberID)
+	if err == nil && m.PersonID != x.PersonID {
+		err = ErrNoMember
+	}
+	if err != nil {
+		return Session{}, err
+	}
+	b.Replaces = hash
+	return s.open(ctx, m, "switch", b, func(tx Tx) error { return nil })
+}
+
+// End ends the session with this hash, or, when id is not empty, another session
+// of the same member. When End has returned, no replica accepts the session.
+func (s *Service) End(ctx context.Context, hash, id string) error {
+	mine, err := s.store.Session(ctx, hash)
+	if err != nil {
+		return err
+	}
+	m, err := s.store.Member(ctx, mine.MemberID)
+	if err != nil && !errors.Is(err, ErrNoMember) {
+		return err
+	}
+	ctx = events.WithActor(ctx, events.Actor{Type: events.ActorMember, ID: mine.MemberID, Name: m.Name})
+	var acct account.Account
+	err = s.store.People(ctx, "end session", func(tx Tx) error {
+		x, err := tx.Session(hash)
+		if err != nil {
+			return err
+		}
+		if id != "" && id != x.ID {
+			active, err := tx.ActiveSessions(x.MemberID)
+			if err != nil {
+				return err
+			}
+			at := slices.IndexFunc(active, func(a Session) bool { return a.ID == id })
+			if at < 0 {
+				return ErrNoSession
+			}
+			x = active[at]
+		}
+		if acct, err = tx.Account(x.AccountID); err != nil || !x.EndedAt.IsZero() {
+			return err
+		}
+		acct.Version++
+		return errors.Join(tx.PutAccount(acct), s.end(tx, x))
+	})
+	if err != nil {
+		return err
+	}
+	s.notify.Bump(ctx, acct.ID, acct.Version)
+	s.audit(ctx, "session.end", acct.ID)
+	return nil
+}
+
+// Profile is what a signed-in person may see of themselves.
+type Profile struct {
+	Session     Session
+	Member      Member
+	Memberships []Member
+	Identities  []Identity
+	Passkeys    []Passkey
+	Sessions    []Session
+}
+
+// Profile finds the person of a session.
+func (s *Service) Profile(ctx context.Context, hash string) (p Profile, err error) {
+	if p.Session, err = s.store.Session(ctx, hash); err != nil {
+		return Profile{}, err
+	}
+	if p.Member, err = s.store.Member(ctx, p.Session.MemberID); err != nil {
+		return Profile{}, err
+	}
+	if p.Memberships, err = s.store.Memberships(ctx, p.Session.PersonID); err != nil {
+		return Profile{}, err
+	}
+	if p.Identities, err = s.store.Identities(ctx, p.Session.PersonID); err != nil {
+		return Profile{}, err
+	}
+	if p.Passkeys, err = s.store.Passkeys(ctx, p.Session.PersonID); err != nil {
+		return Profile{}, err
+	}
+	if p.Sessions, err = s.store.Sessions(ctx, p.Session.MemberID); err != nil {
+		return Profile{}, err
+	}
+	p.Sessions = slices.DeleteFunc(p.Sessions, func(x Session) bool { return !x.Active(s.now()) })
+	return p, nil
+}
+
+// Person finds whom a session that holds belongs to.
+func (s *Service) Person(ctx context.Context, hash string) (Session, Member, error) {
+	x, err := s.store.Session(ctx, hash)
+	if err == nil && !x.Active(s.now()) {
+		err = ErrNoSession
+	}
+	if err != nil {
+		return Session{}, Member{}, err
+	}
+	m, err := s.store.Member(ctx, x.MemberID)
+	return x, m, err
+}
+
+// Connect lets a signed-in person sign in with an identity from now on.
+func (s *Service) Connect(ctx context.Context, hash string, p Proof) error {
+	x, m, err := s.Person(ctx, hash)
+	if err != nil {
+		return err
+	}
+	ctx = events.WithActor(ctx, events.Actor{Type: events.ActorMember, ID: m.ID, Name: m.Name})
+	return s.store.People(ctx, "connect identity", func(tx Tx) error {
+		found, err := tx.Identity(p.Issuer, p.Subject)
+		switch {
+		case err == nil && found.PersonID == x.PersonID:
+			return nil
+		case err == nil:
+			return ErrIdentityTaken
+		case !errors.Is(err, ErrNoIdentity):
+			return err
+		}
+		now, err := tx.Member(m.ID)
+		if err != nil {
+			return err
+		}
+		errs := []error{tx.AddIdentity(s.identity(p, x.PersonID))}
+		if p.Email != "" && now.Email != p.Email {
+			now.Email, now.UpdatedAt = p.Email, s.now()
+			errs = append(errs, tx.PutMember(now), tx.Note(now.AccountID, events.MemberChanged, now.ID, now))
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// AddPasskey lets a signed-in person sign in with a passkey from now on.
+func (s *Service) AddPasskey(ctx context.Context, hash string, p Passkey) error {
+	x, _, err := s.Person(ctx, hash)
+	if err != nil {
+		return err
+	}
+	p.ID, p.PersonID, p.CreatedAt = identity.NewID("pky"), x.PersonID, s.now()
+	return s.store.People(ctx, "add passkey", func(tx Tx) error {
+		if _, err := tx.Passkey(p.Hash); !errors.Is(err, ErrNoPasskey) {
+			return errors.Join(err, ErrIdentityTaken)
+		}
+		mine, err := tx.Passkeys(x.PersonID)
+		if err != nil {
+			return err
+		}
+		if len(mine) >= MaxIdentities {
+			return apierr.New(apierr.QuotaExceeded, "You have 20 passkeys. Remove one first.")
+		}
+		return tx.PutPasskey(p)
+	})
+}
+
+// RemovePasskey takes a passkey of the session's person away.
+func (s *Service) RemovePasskey(ctx context.Context, hash, id string) error {
+	x, _, err := s.Person(ctx, hash)
+	if err != nil {
+		return err
+	}
+	return s.store.People(ctx, "remove passkey", func(tx Tx) error {
+		mine, err := tx.Passkeys(x.PersonID)
+		if err != nil {
+			return err
+		}
+		at := slices.IndexFunc(mine, func(p Passkey) bool { return p.ID == id })
+		if at < 0 {
+			return ErrNoPasskey
+		}
+		return tx.RemovePasskey(mine[at])
+	})
+}
+
+// Passkey finds a passkey by its credential's hash.
+func (s *Service) Passkey(ctx context.Context, hash string) (Passkey, error) {
+	return s.store.Passkey(ctx, hash)
+}
+
+// Passkeys lists a person's passkeys.
+func (s *Service) Passkeys(ctx context.Context, personID string) ([]Passkey, error) {
+	return s.store.Passkeys(ctx, personID)
+}
+
+// SignInByPasskey signs in the owner of a passkey that has just signed
+// challenge, which is used up.
+func (s *Service) SignInByPasskey(ctx context.Context, p Passkey, challenge string, b Browser) (Session, error) {
+	p.LastUsedAt = s.now()
+	return s.openAny(ctx, p.PersonID, "passkey", b, func(tx Tx) error {
+		return errors.Join(tx.PutPasskey(p), tx.UseOnce("passkey:"+challenge, s.now().Add(time.Hour)))
+	})
+}

@@ -1,0 +1,230 @@
+package signin
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"golang.org/x/oauth2"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/services/auth/internal/member"
+)
+
+// OIDCConfig names an identity provider.
+type OIDCConfig struct {
+	Issuer       string
+	ClientID     string
+	ClientSecret string
+	Name         string // for the button; "" is the issuer's host
+	Scopes       []string
+	GroupsClaim  string
+	RedirectURL  string
+}
+
+// OIDC signs in by authorization code with PKCE. The provider's addresses and
+// keys are fetched when they are first needed, so the service starts while the
+// provider is away.
+type OIDC struct {
+	cfg    OIDCConfig
+	sealer *Sealer
+	client *http.Client
+	now    func() time.Time
+
+	mu       sync.Mutex
+	provider *oidc.Provider
+	tried    time.Time // last failed discovery
+}
+
+// NewOIDC makes a way to sign in. A nil client has a timeout of five seconds.
+func NewOIDC(cfg OIDCConfig, sealer *Sealer, client *http.Client, now func() time.Time) *OIDC {
+	if client == nil {
+		client = &http.Client{Timeout: 5 * time.Second}
+	}
+	return &OIDC{cfg: cfg, sealer: sealer, client: client, now: now}
+}
+
+// Name is what people know the provider by.
+func (o *OIDC) Name() string {
+	if o.cfg.Name != "" {
+		return o.cfg.Name
+	}
+	_, rest, _ := strings.Cut(o.cfg.Issuer, "://")
+	host, _, _ := strings.Cut(rest, "/")
+	return host
+}
+
+// Purpose is what a sign-in is for. It is sealed into the flow, so the second
+// step cannot be bent to another one.
+type Purpose struct {
+	Link    string `json:"l,omitempty"` // accept this invitation
+	Name    string `json:"n,omitempty"`
+	Connect string `json:"c,omitempty"` // add the identity to the person of this session, by hash
+	Next    string `json:"x,omitempty"`
+}
+
+type oidcFlow struct {
+	State    string  `json:"s"`
+	Nonce    string  `json:"n"`
+	Verifier string  `json:"v"`
+	Purpose  Purpose `json:"p"`
+}
+
+// Begin gives the address to send the browser to, and what it must keep.
+func (o *OIDC) Begin(ctx context.Context, p Purpose) (url, flow string, err error) {
+	cfg, _, err := o.setup(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	f := oidcFlow{State: identity.NewNonce(), Nonce: identity.NewNonce(), Verifier: oauth2.GenerateVerifier(), Purpose: p}
+	if flow, err = o.sealer.seal("oidc", f); err != nil {
+		return "", "", err
+	}
+	return cfg.AuthCodeURL(f.State, oidc.Nonce(f.Nonce), oauth2.S256ChallengeOption(f.Verifier)), flow, nil
+}
+
+// Return is what the provider sent the browser back with.
+type Return struct{ Flow, State, Code, Issuer, Error string }
+
+// errRefused is one answer for all that can be wrong with the provider's answer:
+// the reason is for the log, since who sees it may have forged it.
+func errRefused(ctx context.Context, why string, err error) error {
+	slog.WarnContext(ctx, "sign-in refused", "reason", why, "error", err)
+	return apierr.New(apierr.Forbidden, "The identity provider's answer could not be verified. Start again.")
+}
+
+// Finish verifies the provider's answer.
+func (o *OIDC) Finish(ctx context.Context, r Return) (member.Proof, Purpose, error) {
+	var f oidcFlow
+	if err := o.sealer.open("oidc", r.Flow, &f); err != nil {
+		return member.Proof{}, Purpose{}, err
+	}
+	if subtle.ConstantTimeCompare([]byte(r.State), []byte(f.State)) != 1 {
+		return member.Proof{}, Purpose{}, ErrFlow
+	}
+	if r.Issuer != "" && r.Issuer != o.cfg.Issuer {
+		return member.Proof{}, Purpose{}, errRefused(ctx, "answer of another issuer", nil)
+	}
+	if r.Error != "" || r.Code == "" {
+		slog.InfoContext(ctx, "sign-in not completed at the identity provider", "error", r.Error)
+		return member.Proof{}, Purpose{}, apierr.New(apierr.Forbidden, "The identity provider did not sign you in. Start again.")
+	}
+	cfg, provider, err := o.setup(ctx)
+	if err != nil {
+		return member.Proof{}, Purpose{}, err
+	}
+	token, err := cfg.Exchange(oidc.ClientContext(ctx, o.client), r.Code, oauth2.VerifierOption(f.Verifier))
+	if err != nil {
+		var refused *oauth2.RetrieveError
+		if errors.As(err, &refused) && refused.Response.StatusCode < http.StatusInternalServerError {
+			return member.Proof{}, Purpose{}, errRefused(ctx, "code", err)
+		}
+		return member.Proof{}, Purpose{}, apierr.Down(fmt.Errorf("exchange code: %w", err))
+	}
+	raw, ok := token.Extra("id_token").(string)
+	if !ok {
+		return member.Proof{}, Purpose{}, errRefused(ctx, "no ID token", nil)
+	}
+	// Verify checks the signature, issuer, audience and times.
+	id, err := provider.Verifier(&oidc.Config{ClientID: o.cfg.ClientID, Now: o.now}).Verify(ctx, raw)
+	if err != nil {
+		return member.Proof{}, Purpose{}, errRefused(ctx, "ID token", err)
+	}
+	if subtle.ConstantTimeCompare([]byte(id.Nonce), []byte(f.Nonce)) != 1 {
+		return member.Proof{}, Purpose{}, errRefused(ctx, "nonce", nil)
+	}
+	proof, err := o.proof(id)
+	if err != nil {
+		return member.Proof{}, Purpose{}, errRefused(ctx, "claims", err)
+	}
+	return proof, f.Purpose, nil
+}
+
+func (o *OIDC) proof(id *oidc.IDToken) (member.Proof, error) {
+	var claims map[string]any
+	if err := id.Claims(&claims); err != nil {
+		return member.Proof{}, fmt.Errorf("read claims: %w", err)
+	}
+	// With several audiences, the token must say that it was made for us.
+	if azp, has := claims["azp"].(string); has && azp != o.cfg.ClientID || !has && len(id.Audience) > 1 {
+		return member.Proof{}, errors.New("token for another party")
+	}
+	if id.Subject == "" || len(id.Subject) > 255 {
+		return member.Proof{}, errors.New("no usable subject")
+	}
+	p := member.Proof{Issuer: id.Issuer, Subject: id.Subject, Groups: texts(claims[o.cfg.GroupsClaim])}
+	for _, name := range []string{"name", "preferred_username"} {
+		if text, ok := claims[name].(string); ok && p.Name == "" {
+			p.Name = short(text)
+		}
+	}
+	// Some providers send the text "true". Anything else is not verified, and an
+	// address that is not verified is not even shown.
+	if v := claims["email_verified"]; v == true || v == "true" {
+		if text, ok := claims["email"].(string); ok {
+			p.Email = short(text)
+		}
+	}
+	return p, nil
+}
+
+// short cuts a provider's text to what a name may have.
+func short(s string) string {
+	r := []rune(strings.TrimSpace(strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", ""), "")))
+	return string(r[:min(len(r), 100)])
+}
+
+func texts(v any) []string {
+	list, ok := v.([]any)
+	if !ok {
+		if one, ok := v.(string); ok {
+			return []string{one}
+		}
+		return nil
+	}
+	var out []string
+	for _, x := range list[:min(len(list), 1000)] {
+		if text, ok := x.(string); ok {
+			out = append(out, text)
+		}
+	}
+	return out
+}
+
+// setup discovers the provider, once. After a failure it waits a second before
+// the next try, so that a provider that is away is not hammered.
+func (o *OIDC) setup(ctx context.Context) (*oauth2.Config, *oidc.Provider, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.provider == nil {
+		if o.now().Sub(o.tried) < time.Second {
+			return nil, nil, apierr.Down(errors.New("identity provider is away"))
+		}
+		// The provider keeps this context for fetching keys later, so it must not
+		// end with the request; the client's timeout bounds each call.
+		p, err := oidc.NewProvider(oidc.ClientContext(context.WithoutCancel(ctx), o.client), o.cfg.Issuer)
+		if err != nil {
+			o.tried = o.now()
+			slog.WarnContext(ctx, "identity provider cannot be discovered", "issuer", o.cfg.Issuer, "error", err)
+			return nil, nil, apierr.Down(fmt.Errorf("discover identity provider: %w", err))
+		}
+		o.provider = p
+	}
+	scopes := o.cfg.Scopes
+	if !slices.Contains(scopes, oidc.ScopeOpenID) {
+		scopes = append([]string{oidc.ScopeOpenID}, scopes...)
+	}
+	return &oauth2.Config{
+		ClientID: o.cfg.ClientID, ClientSecret: o.cfg.ClientSecret, Endpoint: o.provider.Endpoint(),
+		RedirectURL: o.cfg.RedirectURL, Scopes: scopes,
+	}, o.provider, nil
+}

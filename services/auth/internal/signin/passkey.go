@@ -1,0 +1,186 @@
+package signin
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+
+	"github.com/go-webauthn/webauthn/protocol"
+	"github.com/go-webauthn/webauthn/webauthn"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/services/auth/internal/member"
+)
+
+// Passkeys signs in by WebAuthn: the device finds the key by itself, and asks its
+// owner for a PIN or a finger. Attestation is not asked for: which make of device
+// somebody uses is nobody's business here.
+type Passkeys struct {
+	w      *webauthn.WebAuthn
+	sealer *Sealer
+}
+
+// NewPasskeys makes a way to sign in on pages of baseURL.
+func NewPasskeys(baseURL string, sealer *Sealer) (*Passkeys, error) {
+	u, err := url.Parse(baseURL)
+	if err != nil || u.Hostname() == "" {
+		return nil, fmt.Errorf("base address %q is not usable for passkeys", baseURL)
+	}
+	w, err := webauthn.New(&webauthn.Config{
+		RPID: u.Hostname(), RPDisplayName: "Linkreel", RPOrigins: []string{u.Scheme + "://" + u.Host},
+		AttestationPreference: protocol.PreferNoAttestation,
+		AuthenticatorSelection: protocol.AuthenticatorSelection{
+			ResidentKey: protocol.ResidentKeyRequirementRequired, RequireResidentKey: protocol.ResidentKeyRequired(),
+			UserVerification: protocol.VerificationRequired,
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("passkeys: %w", err)
+	}
+	return &Passkeys{w: w, sealer: sealer}, nil
+}
+
+// holder is a person as WebAuthn sees one.
+type holder struct {
+	id, name    string
+	credentials []webauthn.Credential
+}
+
+func (h holder) WebAuthnID() []byte                         { return []byte(h.id) }
+func (h holder) WebAuthnName() string                       { return h.name }
+func (h holder) WebAuthnDisplayName() string                { return h.name }
+func (h holder) WebAuthnCredentials() []webauthn.Credential { return h.credentials }
+
+type passkeyFlow struct {
+	Session webauthn.SessionData `json:"s"`
+	Holder  string               `json:"h,omitempty"` // the session's hash, when a passkey is added
+}
+
+// BeginAdd gives the options for a new passkey of the person. sessionHash ties
+// the flow to the session that began it.
+func (p *Passkeys) BeginAdd(person, name, sessionHash string, has []member.Passkey) (options []byte, flow string, err error) {
+	h := holder{id: person, name: name}
+	for _, k := range has {
+		c, err := credential(k)
+		if err != nil {
+			return nil, "", err
+		}
+		h.credentials = append(h.credentials, c)
+	}
+	exclude := make([]protocol.CredentialDescriptor, len(h.credentials))
+	for i, c := range h.credentials {
+		exclude[i] = c.Descriptor()
+	}
+	creation, session, err := p.w.BeginRegistration(h, webauthn.WithExclusions(exclude))
+	if err != nil {
+		return nil, "", fmt.Errorf("begin passkey: %w", err)
+	}
+	return p.begun("add", creation.Response, passkeyFlow{*session, sessionHash})
+}
+
+// FinishAdd verifies a new passkey.
+func (p *Passkeys) FinishAdd(ctx context.Context, person, name, sessionHash, flow string, response []byte) (member.Passkey, error) {
+	var f passkeyFlow
+	if err := p.sealer.open("passkey add", flow, &f); err != nil {
+		return member.Passkey{}, err
+	}
+	if f.Holder != sessionHash {
+		return member.Passkey{}, ErrFlow
+	}
+	parsed, err := protocol.ParseCredentialCreationResponseBytes(response)
+	if err != nil {
+		return member.Passkey{}, refusedPasskey(ctx, err)
+	}
+	c, err := p.w.CreateCredential(holder{id: person, name: name}, f.Session, parsed)
+	if err != nil {
+		return member.Passkey{}, refusedPasskey(ctx, err)
+	}
+	text, err := json.Marshal(c)
+	if err != nil {
+		return member.Passkey{}, fmt.Errorf("keep passkey: %w", err)
+	}
+	return member.Passkey{Hash: credentialHash(c.ID), Credential: text}, nil
+}
+
+// BeginSignIn gives the options for signing in with whatever passkey the device
+// has for us.
+func (p *Passkeys) BeginSignIn() (options []byte, flow string, err error) {
+	assertion, session, err := p.w.BeginDiscoverableLogin(webauthn.WithUserVerification(protocol.VerificationRequired))
+	if err != nil {
+		return nil, "", fmt.Errorf("begin passkey: %w", err)
+	}
+	return p.begun("sign-in", assertion.Response, passkeyFlow{Session: *session})
+}
+
+func (p *Passkeys) begun(kind string, options any, f passkeyFlow) ([]byte, string, error) {
+	text, err := json.Marshal(options)
+	if err != nil {
+		return nil, "", fmt.Errorf("begin passkey: %w", err)
+	}
+	flow, err := p.sealer.seal("passkey "+kind, f)
+	return text, flow, err
+}
+
+// FinishSignIn verifies what the device signed. find looks a passkey up by its
+// credential's hash. The challenge it returns may be used once.
+func (p *Passkeys) FinishSignIn(ctx context.Context, flow string, response []byte, find func(hash string) (member.Passkey, error)) (member.Passkey, string, error) {
+	var f passkeyFlow
+	if err := p.sealer.open("passkey sign-in", flow, &f); err != nil {
+		return member.Passkey{}, "", err
+	}
+	parsed, err := protocol.ParseCredentialRequestResponseBytes(response)
+	if err != nil {
+		return member.Passkey{}, "", refusedPasskey(ctx, err)
+	}
+	var found member.Passkey
+	var failed error
+	c, err := p.w.ValidateDiscoverableLogin(func(rawID, userHandle []byte) (webauthn.User, error) {
+		if found, failed = find(credentialHash(rawID)); failed != nil {
+			return nil, failed
+		}
+		if found.PersonID != string(userHandle) {
+			return nil, errors.New("another person's handle")
+		}
+		c, err := credential(found)
+		return holder{id: found.PersonID, credentials: []webauthn.Credential{c}}, err
+	}, f.Session, parsed)
+	switch {
+	case failed != nil && !errors.Is(failed, member.ErrNoPasskey):
+		return member.Passkey{}, "", failed
+	case err != nil:
+		return member.Passkey{}, "", refusedPasskey(ctx, err)
+	case c.Authenticator.CloneWarning:
+		return member.Passkey{}, "", refusedPasskey(ctx, errors.New("the signature counter went back: a copy of the key is in use"))
+	}
+	if found.Credential, err = json.Marshal(c); err != nil {
+		return member.Passkey{}, "", fmt.Errorf("keep passkey: %w", err)
+	}
+	return found, f.Session.Challenge, nil
+}
+
+// refusedPasskey is one answer for all that can be wrong; the reason is for the log.
+func refusedPasskey(ctx context.Context, err error) error {
+	var detail *protocol.Error
+	if errors.As(err, &detail) {
+		err = fmt.Errorf("%w (%s)", err, detail.DevInfo)
+	}
+	slog.WarnContext(ctx, "passkey refused", "error", err)
+	return apierr.New(apierr.Forbidden, "This passkey is not known here, or did not fit. Try again, or sign in another way.")
+}
+
+func credential(k member.Passkey) (c webauthn.Credential, err error) {
+	if err := json.Unmarshal(k.Credential, &c); err != nil {
+		return c, fmt.Errorf("read passkey %s: %w", k.ID, err)
+	}
+	return c, nil
+}
+
+func credentialHash(id []byte) string {
+	sum := sha256.Sum256(id)
+	return hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,92 @@
+// Package signin proves who somebody is: by an identity provider (OpenID Connect)
+// or by a passkey. It knows nothing of members; what it proves is handed to
+// package member, which decides whether that person may come in.
+//
+// Both ways have two steps. What must be remembered in between (state, nonce,
+// PKCE verifier, challenge) is sealed and kept by the browser, so that any replica
+// can take the second step.
+package signin
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+)
+
+// flowLife is how long a person may take between the two steps.
+const flowLife = 10 * time.Minute
+
+// ErrFlow is the answer to a second step whose first step is missing, too old,
+// somebody else's or changed.
+var ErrFlow = apierr.New(apierr.Forbidden, "This sign-in has expired or was started elsewhere. Start again.")
+
+// Sealer encrypts what a browser keeps for us.
+type Sealer struct {
+	aead cipher.AEAD
+	now  func() time.Time
+}
+
+// NewSealer derives the sealing key from a secret that all replicas share.
+func NewSealer(secret string, now func() time.Time) (*Sealer, error) {
+	key, err := hkdf.Key(sha256.New, []byte(secret), nil, "linkreel sign-in flow 1", 32)
+	if err != nil {
+		return nil, fmt.Errorf("derive sealing key: %w", err)
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, fmt.Errorf("sealing cipher: %w", err)
+	}
+	aead, err := cipher.NewGCM(block)
+	if err != nil {
+		return nil, fmt.Errorf("sealing cipher: %w", err)
+	}
+	return &Sealer{aead: aead, now: now}, nil
+}
+
+type sealed struct {
+	Until time.Time       `json:"u"`
+	Value json.RawMessage `json:"v"`
+}
+
+// seal keeps v for the second step of the kind of flow.
+func (s *Sealer) seal(kind string, v any) (string, error) {
+	value, err := json.Marshal(v)
+	if err != nil {
+		return "", fmt.Errorf("seal: %w", err)
+	}
+	text, err := json.Marshal(sealed{Until: s.now().Add(flowLife), Value: value})
+	if err != nil {
+		return "", fmt.Errorf("seal: %w", err)
+	}
+	nonce := make([]byte, s.aead.NonceSize())
+	_, _ = rand.Read(nonce) // never fails
+	return base64.RawURLEncoding.EncodeToString(s.aead.Seal(nonce, nonce, text, []byte(kind))), nil
+}
+
+func (s *Sealer) open(kind, flow string, v any) error {
+	raw, err := base64.RawURLEncoding.DecodeString(flow)
+	if err != nil || len(raw) < s.aead.NonceSize() {
+		return ErrFlow
+	}
+	n := s.aead.NonceSize()
+	text, err := s.aead.Open(nil, raw[:n], raw[n:], []byte(kind))
+	if err != nil {
+		return ErrFlow
+	}
+	var in sealed
+	if err := json.Unmarshal(text, &in); err != nil || !s.now().Before(in.Until) {
+		return ErrFlow
+	}
+	if err := json.Unmarshal(in.Value, v); err != nil {
+		return ErrFlow
+	}
+	return nil
+}

@@ -1,0 +1,564 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"cloud.google.com/go/firestore"
+
+	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/services/auth/internal/member"
+)
+
+const (
+	members    = "members"
+	links      = "oneTimeLinks"
+	sessions   = "sessions"
+	identities = "identities"
+	passkeys   = "passkeys"
+	devices    = "deviceRequests"
+	used       = "usedOnce"
+)
+
+type (
+	memberDoc struct {
+		Account    string    `firestore:"accountId"`
+		Person     string    `firestore:"personId"`
+		Name       string    `firestore:"name"`
+		Email      string    `firestore:"email"`
+		Role       string    `firestore:"role"`
+		FromGroups bool      `firestore:"fromGroups"`
+		CreatedAt  time.Time `firestore:"createdAt"`
+		UpdatedAt  time.Time `firestore:"updatedAt"`
+	}
+	linkDoc struct {
+		ID        string    `firestore:"id"`
+		Kind      string    `firestore:"kind"`
+		Account   string    `firestore:"accountId"`
+		Member    string    `firestore:"memberId"`
+		Name      string    `firestore:"name"`
+		Role      string    `firestore:"role"`
+		ByType    string    `firestore:"byType"`
+		ByID      string    `firestore:"byId"`
+		ByName    string    `firestore:"byName"`
+		MadeBy    string    `firestore:"madeBy"`
+		CreatedAt time.Time `firestore:"createdAt"`
+		ExpireAt  time.Time `firestore:"expireAt"`
+	}
+	sessionDoc struct {
+		ID        string     `firestore:"id"`
+		Account   string     `firestore:"accountId"`
+		Member    string     `firestore:"memberId"`
+		Person    string     `firestore:"personId"`
+		How       string     `firestore:"how"`
+		Client    string     `firestore:"client"`
+		CreatedAt time.Time  `firestore:"createdAt"`
+		SeenAt    time.Time  `firestore:"seenAt"`
+		EndedAt   *time.Time `firestore:"endedAt"`
+		Open      bool       `firestore:"open"`
+		ExpireAt  time.Time  `firestore:"expireAt"` // a day after its latest end, so that it is refused as expired and not as unknown
+	}
+	identityDoc struct {
+		Issuer    string    `firestore:"issuer"`
+		Subject   string    `firestore:"subject"`
+		Person    string    `firestore:"personId"`
+		Email     string    `firestore:"email"`
+		CreatedAt time.Time `firestore:"createdAt"`
+	}
+	passkeyDoc struct {
+		ID         string     `firestore:"id"`
+		Person     string     `firestore:"personId"`
+		Name       string     `firestore:"name"`
+		Credential []byte     `firestore:"credential"`
+		CreatedAt  time.Time  `firestore:"createdAt"`
+		LastUsedAt *time.Time `firestore:"lastUsedAt"`
+	}
+	deviceDoc struct {
+		UserCode  string    `firestore:"userCode"`
+		Name      string    `firestore:"name"`
+		Scopes    []string  `firestore:"scopes"`
+		Account   string    `firestore:"accountId"`
+		Member    string    `firestore:"memberId"`
+		Denied    bool      `firestore:"denied"`
+		CreatedAt time.Time `firestore:"createdAt"`
+		ExpireAt  time.Time `firestore:"expireAt"`
+	}
+)
+
+var (
+	_ member.Store = (*Store)(nil)
+	_ member.Tx    = (*transaction)(nil)
+)
+
+// People runs fn as a Firestore transaction.
+func (s *Store) People(ctx context.Context, what string, fn func(member.Tx) error) error {
+	return s.db.Tx(ctx, what, func(ctx context.Context, tx *firestore.Transaction) error {
+		return fn(&transaction{s: s, ctx: ctx, tx: tx})
+	})
+}
+
+// Members lists an account's members, oldest first.
+func (s *Store) Members(ctx context.Context, accountID string) ([]member.Member, error) {
+	return list(ctx, s, "list members", s.where(members, "accountId", accountID), toMember, oldestMember)
+}
+
+// Memberships lists a person's members, oldest first.
+func (s *Store) Memberships(ctx context.Context, personID string) ([]member.Member, error) {
+	return list(ctx, s, "list memberships", s.where(members, "personId", personID), toMember, oldestMember)
+}
+
+func oldestMember(a, b member.Member) int {
+	return cmpOr(a.CreatedAt.Compare(b.CreatedAt), strings.Compare(a.ID, b.ID))
+}
+
+// Member finds a member.
+func (s *Store) Member(ctx context.Context, id string) (member.Member, error) {
+	return get(ctx, s, "get member", s.member(id), toMember, member.ErrNoMember)
+}
+
+// Invitations lists an account's invitations, newest first.
+func (s *Store) Invitations(ctx context.Context, accountID string) ([]member.Link, error) {
+	return list(ctx, s, "list invitations", s.invitations(accountID), toLink, func(a, b member.Link) int {
+		return -cmpOr(a.CreatedAt.Compare(b.CreatedAt), strings.Compare(a.ID, b.ID))
+	})
+}
+
+// Link finds a one-time link.
+func (s *Store) Link(ctx context.Context, hash string) (member.Link, error) {
+	return get(ctx, s, "get one-time link", s.doc(links, hash), toLink, member.ErrNoLink)
+}
+
+// Session finds a session.
+func (s *Store) Session(ctx context.Context, hash string) (member.Session, error) {
+	return get(ctx, s, "get session", s.session(hash), toSession, member.ErrNoSession)
+}
+
+// Sessions lists a member's open sessions, newest first.
+func (s *Store) Sessions(ctx context.Context, memberID string) ([]member.Session, error) {
+	return list(ctx, s, "list sessions", s.openSessions(memberID), toSession, func(a, b member.Session) int {
+		return -a.CreatedAt.Compare(b.CreatedAt)
+	})
+}
+
+// Identity finds an identity.
+func (s *Store) Identity(ctx context.Context, issuer, subject string) (member.Identity, error) {
+	return get(ctx, s, "get identity", s.identity(issuer, subject), toIdentity, member.ErrNoIdentity)
+}
+
+// Identities lists a person's identities, oldest first.
+func (s *Store) Identities(ctx context.Context, personID string) ([]member.Identity, error) {
+	return list(ctx, s, "list identities", s.where(identities, "personId", personID), toIdentity, func(a, b member.Identity) int {
+		return a.CreatedAt.Compare(b.CreatedAt)
+	})
+}
+
+// Passkey finds a passkey.
+func (s *Store) Passkey(ctx context.Context, hash string) (member.Passkey, error) {
+	return get(ctx, s, "get passkey", s.doc(passkeys, hash), toPasskey, member.ErrNoPasskey)
+}
+
+// Passkeys lists a person's passkeys, oldest first.
+func (s *Store) Passkeys(ctx context.Context, personID string) ([]member.Passkey, error) {
+	return list(ctx, s, "list passkeys", s.where(passkeys, "personId", personID), toPasskey, oldestPasskey)
+}
+
+func oldestPasskey(a, b member.Passkey) int { return a.CreatedAt.Compare(b.CreatedAt) }
+
+// Device finds a device's request by what the person typed.
+func (s *Store) Device(ctx context.Context, userCode string) (member.Device, error) {
+	if len(userCode) > 20 {
+		return member.Device{}, member.ErrNoDevice
+	}
+	found, err := list(ctx, s, "find device", s.where(devices, "userCode", userCode).Limit(1), toDevice, nil)
+	if err != nil {
+		return member.Device{}, err
+	}
+	if len(found) == 0 {
+		return member.Device{}, member.ErrNoDevice
+	}
+	return found[0], nil
+}
+
+// AddDevice keeps a device's request.
+func (s *Store) AddDevice(ctx context.Context, d member.Device) error {
+	return s.db.Do(ctx, "add device", func(ctx context.Context) error {
+		_, err := s.doc(devices, d.Hash).Create(ctx, fromDevice(d))
+		return err
+	})
+}
+
+// TouchSession notes when a session was last used.
+func (s *Store) TouchSession(ctx context.Context, hash string, at time.Time) error {
+	return s.db.Do(ctx, "note session use", func(ctx context.Context) error {
+		_, err := s.session(hash).Update(ctx, []firestore.Update{{Path: "seenAt", Value: at}})
+		return err
+	})
+}
+
+// Role is the role of a member of the account now.
+func (t *transaction) Role(accountID, memberID string) (identity.Role, error) {
+	m, err := t.Member(memberID)
+	if errors.Is(err, member.ErrNoMember) || err == nil && m.AccountID != accountID {
+		return "", nil
+	}
+	return m.Role, err
+}
+
+func (t *transaction) Member(id string) (member.Member, error) {
+	return txGet(t, t.s.member(id), toMember, member.ErrNoMember)
+}
+
+func (t *transaction) Members(accountID string) ([]member.Member, error) {
+	return txList(t, t.s.where(members, "accountId", accountID), toMember, oldestMember)
+}
+
+func (t *transaction) Memberships(personID string) ([]member.Member, error) {
+	return txList(t, t.s.where(members, "personId", personID), toMember, oldestMember)
+}
+
+func (t *transaction) Link(hash string) (member.Link, error) {
+	return txGet(t, t.s.doc(links, hash), toLink, member.ErrNoLink)
+}
+
+func (t *transaction) LinkByID(id string) (member.Link, error) {
+	if len(id) > 64 {
+		return member.Link{}, member.ErrNoLink
+	}
+	found, err := txList(t, t.s.where(links, "id", id).Limit(1), toLink, nil)
+	if err != nil {
+		return member.Link{}, err
+	}
+	if len(found) == 0 {
+		return member.Link{}, member.ErrNoLink
+	}
+	return found[0], nil
+}
+
+func (t *transaction) OpenInvitations(accountID string) ([]member.Link, error) {
+	found, err := txList(t, t.s.invitations(accountID), toLink, nil)
+	if err != nil {
+		return nil, err
+	}
+	now := t.s.now()
+	return slices.DeleteFunc(found, func(l member.Link) bool { return !now.Before(l.ExpiresAt) }), nil
+}
+
+func (t *transaction) Session(hash string) (member.Session, error) {
+	return txGet(t, t.s.session(hash), toSession, member.ErrNoSession)
+}
+
+func (t *transaction) ActiveSessions(memberID string) ([]member.Session, error) {
+	return txList(t, t.s.openSessions(memberID), toSession, nil)
+}
+
+func (t *transaction) Identity(issuer, subject string) (member.Identity, error) {
+	return txGet(t, t.s.identity(issuer, subject), toIdentity, member.ErrNoIdentity)
+}
+
+func (t *transaction) Passkey(hash string) (member.Passkey, error) {
+	return txGet(t, t.s.doc(passkeys, hash), toPasskey, member.ErrNoPasskey)
+}
+
+func (t *transaction) Passkeys(personID string) ([]member.Passkey, error) {
+	return txList(t, t.s.where(passkeys, "personId", personID), toPasskey, oldestPasskey)
+}
+
+func (t *transaction) DeviceByHash(hash string) (member.Device, error) {
+	return txGet(t, t.s.doc(devices, hash), toDevice, member.ErrNoDevice)
+}
+
+func (t *transaction) PutMember(m member.Member) error {
+	return t.tx.Set(t.s.member(m.ID), memberDoc{
+		Account: m.AccountID, Person: m.PersonID, Name: m.Name, Email: m.Email, Role: string(m.Role),
+		FromGroups: m.FromGroups, CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt,
+	})
+}
+
+func (t *transaction) RemoveMember(m member.Member) error { return t.tx.Delete(t.s.member(m.ID)) }
+
+func (t *transaction) AddLink(l member.Link) error {
+	return t.tx.Create(t.s.doc(links, l.Hash), linkDoc{
+		ID: l.ID, Kind: string(l.Kind), Account: l.AccountID, Member: l.MemberID, Name: l.Name, Role: string(l.Role),
+		ByType: string(l.By.Type), ByID: l.By.ID, ByName: l.By.Name, MadeBy: l.MadeBy, CreatedAt: l.CreatedAt, ExpireAt: l.ExpiresAt,
+	})
+}
+
+func (t *transaction) RemoveLink(l member.Link) error { return t.tx.Delete(t.s.doc(links, l.Hash)) }
+
+func (t *transaction) AddSession(x member.Session) error {
+	return t.tx.Create(t.s.session(x.Hash), sessionDoc{
+		ID: x.ID, Account: x.AccountID, Member: x.MemberID, Person: x.PersonID, How: x.How, Client: x.Client,
+		CreatedAt: x.CreatedAt, SeenAt: x.SeenAt, Open: true, ExpireAt: x.CreatedAt.Add(member.SessionLife + 24*time.Hour),
+	})
+}
+
+// EndSession writes the end, and not seenAt, which TouchSession owns.
+func (t *transaction) EndSession(x member.Session) error {
+	return t.tx.Update(t.s.session(x.Hash), []firestore.Update{{Path: "endedAt", Value: x.EndedAt}, {Path: "open", Value: false}})
+}
+
+func (t *transaction) AddIdentity(i member.Identity) error {
+	return t.tx.Create(t.s.identity(i.Issuer, i.Subject), identityDoc{
+		Issuer: i.Issuer, Subject: i.Subject, Person: i.PersonID, Email: i.Email, CreatedAt: i.CreatedAt,
+	})
+}
+
+func (t *transaction) PutPasskey(p member.Passkey) error {
+	return t.tx.Set(t.s.doc(passkeys, p.Hash), passkeyDoc{
+		ID: p.ID, Person: p.PersonID, Name: p.Name, Credential: p.Credential, CreatedAt: p.CreatedAt, LastUsedAt: orNil(p.LastUsedAt),
+	})
+}
+
+func (t *transaction) RemovePasskey(p member.Passkey) error {
+	return t.tx.Delete(t.s.doc(passkeys, p.Hash))
+}
+
+func (t *transaction) PutDevice(d member.Device) error {
+	return t.tx.Set(t.s.doc(devices, d.Hash), fromDevice(d))
+}
+
+func (t *transaction) RemoveDevice(d member.Device) error {
+	return t.tx.Delete(t.s.doc(devices, d.Hash))
+}
+
+func (t *transaction) UseOnce(name string, until time.Time) error {
+	return t.tx.Create(t.s.doc(used, hashOf(name)), map[string]any{"expireAt": until})
+}
+
+func (s *Store) member(id string) *firestore.DocumentRef    { return s.doc(members, id) }
+func (s *Store) session(hash string) *firestore.DocumentRef { return s.doc(sessions, hash) }
+
+// identity names an identity by hash: issuers are addresses, which a document's
+// name cannot hold.
+func (s *Store) identity(issuer, subject string) *firestore.DocumentRef {
+	return s.doc(identities, hashOf(issuer+"\x00"+subject))
+}
+
+func hashOf(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
+// doc is a document by an id that may be a caller's words. What cannot be an id
+// of ours becomes one that no document has.
+func (s *Store) doc(collection, id string) *firestore.DocumentRef {
+	if id == "" || len(id) > 64 || strings.Trim(id, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_") != "" || strings.HasPrefix(id, "__") {
+		id = "none"
+	}
+	return s.db.Collection(collection).Doc(id)
+}
+
+func (s *Store) where(collection, field, value string) firestore.Query {
+	return s.db.Collection(collection).Where(field, "==", value)
+}
+
+func (s *Store) invitations(accountID string) firestore.Query {
+	return s.where(links, "accountId", accountID).Where("kind", "==", string(member.Invitation))
+}
+
+func (s *Store) openSessions(memberID string) firestore.Query {
+	return s.where(sessions, "memberId", memberID).Where("open", "==", true)
+}
+
+func get[T any](ctx context.Context, s *Store, what string, ref *firestore.DocumentRef, read func(*firestore.DocumentSnapshot) (T, error), none error) (out T, err error) {
+	err = s.db.Do(ctx, what, func(ctx context.Context) error {
+		snap, err := ref.Get(ctx)
+		if err != nil {
+			return orNone(err, none)
+		}
+		out, err = read(snap)
+		return err
+	})
+	return out, err
+}
+
+func list[T any](ctx context.Context, s *Store, what string, q firestore.Query, read func(*firestore.DocumentSnapshot) (T, error), order func(a, b T) int) (out []T, err error) {
+	err = s.db.Do(ctx, what, func(ctx context.Context) error {
+		out, err = all(q.Documents(ctx), read, order)
+		return err
+	})
+	return out, err
+}
+
+func txGet[T any](t *transaction, ref *firestore.DocumentRef, read func(*firestore.DocumentSnapshot) (T, error), none error) (out T, err error) {
+	snap, err := t.tx.Get(ref)
+	if err != nil {
+		return out, orNone(err, none)
+	}
+	return read(snap)
+}
+
+func txList[T any](t *transaction, q firestore.Query, read func(*firestore.DocumentSnapshot) (T, error), order func(a, b T) int) ([]T, error) {
+	return all(t.tx.Documents(q), read, order)
+}
+
+func all[T any](it *firestore.DocumentIterator, read func(*firestore.DocumentSnapshot) (T, error), order func(a, b T) int) ([]T, error) {
+	snaps, err := it.GetAll()
+	if err != nil {
+		return nil, fmt.Errorf("read documents: %w", err)
+	}
+	out := make([]T, len(snaps))
+	for i, snap := range snaps {
+		if out[i], err = read(snap); err != nil {
+			return nil, err
+		}
+	}
+	if order != nil {
+		slices.SortFunc(out, order)
+	}
+	return out, nil
+}
+
+func orNone(err, none error) error {
+	if errors.Is(firestoredb.Map(err), firestoredb.ErrNotFound) {
+		return none
+	}
+	return err
+}
+
+func toMember(snap *firestore.DocumentSnapshot) (member.Member, error) {
+	var d memberDoc
+	if err := snap.DataTo(&d); err != nil {
+		return member.Member{}, fmt.Errorf("read member: %w", err)
+	}
+	role, err := identity.ParseRole(d.Role)
+	if err != nil {
+		return member.Member{}, fmt.Errorf("member %s: %w", snap.Ref.ID, err)
+	}
+	return member.Member{
+		ID: snap.Ref.ID, AccountID: d.Account, PersonID: d.Person, Name: d.Name, Email: d.Email, Role: role,
+		FromGroups: d.FromGroups, CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt,
+	}, nil
+}
+
+func toLink(snap *firestore.DocumentSnapshot) (member.Link, error) {
+	var d linkDoc
+	if err := snap.DataTo(&d); err != nil {
+		return member.Link{}, fmt.Errorf("read one-time link: %w", err)
+	}
+	return member.Link{
+		ID: d.ID, Hash: snap.Ref.ID, Kind: member.Kind(d.Kind), AccountID: d.Account, MemberID: d.Member, Name: d.Name, Role: identity.Role(d.Role),
+		By: events.Actor{Type: events.ActorType(d.ByType), ID: d.ByID, Name: d.ByName}, MadeBy: d.MadeBy, CreatedAt: d.CreatedAt, ExpiresAt: d.ExpireAt,
+	}, nil
+}
+
+func toSession(snap *firestore.DocumentSnapshot) (member.Session, error) {
+	var d sessionDoc
+	if err := snap.DataTo(&d); err != nil {
+		return member.Session{}, fmt.Errorf("read session: %w", err)
+	}
+	return member.Session{
+		ID: d.ID, Hash: snap.Ref.ID, AccountID: d.Account, MemberID: d.Member, PersonID: d.Person, How: d.How, Client: d.Client,
+		CreatedAt: d.CreatedAt, SeenAt: d.SeenAt, EndedAt: orZero(d.EndedAt),
+	}, nil
+}
+
+func toIdentity(snap *firestore.DocumentSnapshot) (member.Identity, error) {
+	var d identityDoc
+	if err := snap.DataTo(&d); err != nil {
+		return member.Identity{}, fmt.Errorf("read identity: %w", err)
+	}
+	return member.Identity{Issuer: d.Issuer, Subject: d.Subject, PersonID: d.Person, Email: d.Email, CreatedAt: d.CreatedAt}, nil
+}
+
+func toPasskey(snap *firestore.DocumentSnapshot) (member.Passkey, error) {
+	var d passkeyDoc
+	if err := snap.DataTo(&d); err != nil {
+		return member.Passkey{}, fmt.Errorf("read passkey: %w", err)
+	}
+	return member.Passkey{
+		ID: d.ID, Hash: snap.Ref.ID, PersonID: d.Person, Name: d.Name, Credential: d.Credential, CreatedAt: d.CreatedAt, LastUsedAt: orZero(d.LastUsedAt),
+	}, nil
+}
+
+func toDevice(snap *firestore.DocumentSnapshot) (member.Device, error) {
+	var d deviceDoc
+	if err := snap.DataTo(&d); err != nil {
+		return member.Device{}, fmt.Errorf("read device request: %w", err)
+	}
+	out := member.Device{
+		Hash: snap.Ref.ID, UserCode: d.UserCode, Name: d.Name, AccountID: d.Account, MemberID: d.Member,
+		Denied: d.Denied, CreatedAt: d.CreatedAt, ExpiresAt: d.ExpireAt,
+	}
+	for _, s := range d.Scopes {
+		if scope, err := identity.ParseScope(s); err == nil {
+			out.Scopes = append(out.Scopes, scope)
+		}
+	}
+	return out, nil
+}
+
+func fromDevice(d member.Device) deviceDoc {
+	out := deviceDoc{
+		UserCode: d.UserCode, Name: d.Name, Account: d.AccountID, Member: d.MemberID, Denied: d.Denied,
+		CreatedAt: d.CreatedAt, ExpireAt: d.ExpiresAt,
+	}
+	for _, s := range d.Scopes {
+		out.Scopes = append(out.Scopes, string(s))
+	}
+	return out
+}
+
+// PurgePeople deletes every member, session, invitation and device request of an
+// account, and the identities and passkeys of people who are then in no account.
+// It may be repeated and reports whether nothing is left.
+func (s *Store) PurgePeople(ctx context.Context, accountID string) (bool, error) {
+	mine, err := s.Members(ctx, accountID)
+	if err != nil {
+		return false, err
+	}
+	for _, m := range mine {
+		if err := s.forgetPerson(ctx, m); err != nil {
+			return false, err
+		}
+	}
+	for _, collection := range []string{sessions, links, devices, members} {
+		done, err := s.purge(ctx, s.where(collection, "accountId", accountID))
+		if err != nil || !done {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+func (s *Store) forgetPerson(ctx context.Context, m member.Member) error {
+	in, err := s.Memberships(ctx, m.PersonID)
+	if err != nil || slices.ContainsFunc(in, func(x member.Member) bool { return x.AccountID != m.AccountID }) {
+		return err
+	}
+	for _, collection := range []string{identities, passkeys} {
+		if _, err := s.purge(ctx, s.where(collection, "personId", m.PersonID)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// purgeBatch is how many documents one pass deletes; a commit takes 500.
+const purgeBatch = 400
+
+func (s *Store) purge(ctx context.Context, q firestore.Query) (done bool, err error) {
+	err = s.db.Do(ctx, "purge people", func(ctx context.Context) error {
+		snaps, err := q.Limit(purgeBatch).Documents(ctx).GetAll()
+		if err != nil || len(snaps) == 0 {
+			done = true
+			return err
+		}
+		done = len(snaps) < purgeBatch
+		batch := s.db.Batch() //nolint:staticcheck // one commit for all; a bulk writer would be many
+		for _, snap := range snaps {
+			batch.Delete(snap.Ref)
+		}
+		_, err = batch.Commit(ctx)
+		return err
+	})
+	return done, err
+}

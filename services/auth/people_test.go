@@ -1,0 +1,561 @@
+package auth_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/signin"
+)
+
+// person is a signed-in member.
+type person struct {
+	r       replica
+	session string
+	id      string
+	account string
+}
+
+// join makes a member of the role and signs them in.
+func (r replica) join(account, name, role string) person {
+	r.t.Helper()
+	made := r.admin("POST", "/admin/v1/accounts/"+account+"/sign-in-links", `{"name":"`+name+`","role":"`+role+`"}`)
+	want(r.t, made, 201, "")
+	s := r.use(tokenOf(r.t, made), "", "")
+	return person{r, s.Secret, made.field(r.t, "memberId"), account}
+}
+
+func tokenOf(t testing.TB, a answer) string {
+	t.Helper()
+	u, err := url.Parse(a.field(t, "url"))
+	if err != nil || u.Path != "/app/sign-in" || u.Query().Get("link") == "" {
+		t.Fatalf("link %s: %v", a.body, err)
+	}
+	return u.Query().Get("link")
+}
+
+// signin asks an internal operation.
+func (r replica) signin(op string, in any) answer {
+	r.t.Helper()
+	body, err := json.Marshal(in)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return r.call("internal", "POST", signin.Prefix+op, internalToken, string(body))
+}
+
+func decode[T any](t testing.TB, a answer) (out T) {
+	t.Helper()
+	if err := json.Unmarshal(a.body, &out); err != nil || a.status != 200 {
+		t.Fatalf("%d %s: %v", a.status, a.body, err)
+	}
+	return out
+}
+
+func (r replica) use(token, name, session string) signin.Session {
+	r.t.Helper()
+	return decode[signin.Session](r.t, r.signin(signin.OpUseLink, signin.LinkRequest{
+		Browser: signin.Browser{Address: "192.0.2.1", Client: "Test", Session: session}, Token: token, Name: name,
+	}))
+}
+
+func (p person) api(method, path, body string) answer {
+	p.r.t.Helper()
+	return p.r.api(method, path, p.session, body)
+}
+
+func (p person) invite(role string) answer {
+	p.r.t.Helper()
+	return p.api("POST", "/api/v1/invitations", `{"role":"`+role+`"}`)
+}
+
+// The table of roles by the routes of this service, cell by cell, both with
+// sessions and with keys that have the role's scopes.
+func TestRoleTable(t *testing.T) {
+	t.Parallel()
+	r := start(t, newCloud(t).config())
+	id, _ := r.account("business")
+	people := map[string]person{}
+	for _, role := range identity.Roles() {
+		people[string(role)] = r.join(id, "P "+string(role), string(role))
+	}
+	spare := r.join(id, "Spare", "viewer")
+	for _, row := range []struct {
+		method, path, body string
+		lowest             identity.Role
+	}{
+		{"GET", "/api/v1/account", "", identity.Viewer},
+		{"GET", "/api/v1/keys", "", identity.Admin},
+		{"POST", "/api/v1/keys", `{"name":"k","scopes":["links:read"]}`, identity.Admin},
+		{"GET", "/api/v1/members", "", identity.Admin},
+		{"PATCH", "/api/v1/members/" + spare.id, `{"name":"Spare part"}`, identity.Admin},
+		{"GET", "/api/v1/invitations", "", identity.Admin},
+		{"POST", "/api/v1/invitations", `{"role":"viewer"}`, identity.Admin},
+		{"POST", "/api/v1/invitations", `{"role":"member"}`, identity.Admin},
+		{"POST", "/api/v1/invitations", `{"role":"admin"}`, identity.Admin},
+		{"POST", "/api/v1/invitations", `{"role":"owner"}`, identity.Owner},
+	} {
+		for _, role := range identity.Roles() {
+			got := people[string(role)].api(row.method, row.path, row.body)
+			if role.AtLeast(row.lowest) != (got.status < 300) || got.status >= 300 && (got.status != 403 || got.code() != "INSUFFICIENT_SCOPE") {
+				t.Errorf("%s: %s %s %s: %d %s", role, row.method, row.path, row.body, got.status, got.body)
+			}
+		}
+	}
+}
+
+func TestNobodyGivesARoleAboveTheirOwn(t *testing.T) {
+	t.Parallel()
+	r := start(t, newCloud(t).config())
+	id, _ := r.account("business")
+	owner, admin, viewer := r.join(id, "Olu", "owner"), r.join(id, "Ada", "admin"), r.join(id, "Vic", "viewer")
+	all := r.key(id, `{"name":"all","scopes":["links:read","links:write","videos:read","videos:write","domains:read","domains:write","keys:read","keys:write","events:read","webhooks:read","webhooks:write","members:read","members:write"]}`)
+	narrow := r.key(id, `{"name":"narrow","scopes":["members:read","members:write","links:read","videos:read","domains:read"]}`)
+	for name, got := range map[string]answer{
+		"an admin invites an owner":                  admin.invite("owner"),
+		"an admin makes themselves owner":            admin.api("PATCH", "/api/v1/members/"+admin.id, `{"role":"owner"}`),
+		"an admin makes somebody owner":              admin.api("PATCH", "/api/v1/members/"+viewer.id, `{"role":"owner"}`),
+		"an admin lowers an owner":                   admin.api("PATCH", "/api/v1/members/"+owner.id, `{"role":"viewer"}`),
+		"an admin renames an owner":                  admin.api("PATCH", "/api/v1/members/"+owner.id, `{"name":"X"}`),
+		"an admin removes an owner":                  admin.api("DELETE", "/api/v1/members/"+owner.id, ""),
+		"a viewer raises themselves":                 viewer.api("PATCH", "/api/v1/members/"+viewer.id, `{"role":"member"}`),
+		"a key with all scopes makes an owner":       r.api("PATCH", "/api/v1/members/"+viewer.id, all, `{"role":"owner"}`),
+		"a key with all scopes invites an owner":     r.api("POST", "/api/v1/invitations", all, `{"role":"owner"}`),
+		"a key with all scopes removes an owner":     r.api("DELETE", "/api/v1/members/"+owner.id, all, ""),
+		"a narrow key makes a member":                r.api("PATCH", "/api/v1/members/"+viewer.id, narrow, `{"role":"member"}`),
+		"a narrow key invites an admin":              r.api("POST", "/api/v1/invitations", narrow, `{"role":"admin"}`),
+		"a key without the scope lists":              r.api("GET", "/api/v1/members", r.key(id, `{"name":"eight"}`), ""),
+		"a key made without scopes invites":          r.api("POST", "/api/v1/invitations", r.key(id, `{"name":"eight"}`), `{"role":"viewer"}`),
+		"403 goes before 400 and 404":                narrowPatch(r, narrow),
+		"an admin's key asks for owner's invitation": r.api("POST", "/api/v1/invitations", admin.key(`{"name":"k","scopes":["members:write"]}`), `{"role":"owner"}`),
+	} {
+		if got.status != 403 || got.code() != "INSUFFICIENT_SCOPE" {
+			t.Errorf("%s: %d %s", name, got.status, got.body)
+		}
+	}
+	want(t, r.api("POST", "/api/v1/invitations", narrow, `{"role":"viewer"}`), 201, "")
+	want(t, owner.invite("owner"), 201, "")
+	want(t, owner.api("PATCH", "/api/v1/members/"+admin.id, `{"role":"owner"}`), 200, "")
+	want(t, admin.api("PATCH", "/api/v1/members/"+viewer.id, `{"role":"owner"}`), 200, "")
+}
+
+func narrowPatch(r replica, key string) answer {
+	return r.api("PATCH", "/api/v1/members/mem_none", key, `{"role":"admin","name":""}`)
+}
+
+func (p person) key(body string) string {
+	p.r.t.Helper()
+	made := p.api("POST", "/api/v1/keys", body)
+	want(p.r.t, made, 201, "")
+	return made.field(p.r.t, "key")
+}
+
+func TestTheLastOwnerStays(t *testing.T) {
+	t.Parallel()
+	r := start(t, newCloud(t).config())
+	id, _ := r.account("free")
+	a := r.join(id, "A", "owner")
+	want(t, a.api("DELETE", "/api/v1/members/"+a.id, ""), 409, "LAST_OWNER")
+	want(t, a.api("PATCH", "/api/v1/members/"+a.id, `{"role":"admin"}`), 409, "LAST_OWNER")
+	b := r.join(id, "B", "owner")
+	// Both step down at once: one of them must stay.
+	var answers [2]answer
+	var wg sync.WaitGroup
+	for i, p := range []person{a, b} {
+		wg.Go(func() { answers[i] = p.api("PATCH", "/api/v1/members/"+p.id, `{"role":"admin"}`) })
+	}
+	wg.Wait()
+	statuses := []int{answers[0].status, answers[1].status}
+	slices.Sort(statuses)
+	if !slices.Equal(statuses, []int{200, 409}) {
+		t.Errorf("two owners stepped down at once: %v", statuses)
+	}
+}
+
+func TestARemovedMembersNextRequestIsRefused(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	r, other := start(t, c.config()), start(t, c.config())
+	id, _ := r.account("business")
+	owner, admin := r.join(id, "Olu", "owner"), r.join(id, "Ada", "admin")
+	key := admin.key(`{"name":"hers"}`)
+	made := r.api("POST", "/api/v1/keys", key, `{"name":"her key's"}`)
+	want(t, made, 201, "")
+	second := made.field(t, "key")
+	rolled := r.api("POST", "/api/v1/keys/"+made.field(t, "id")+"/roll", key, "")
+	want(t, rolled, 201, "")
+	third := rolled.field(t, "key")
+	invitation := admin.invite("admin")
+	want(t, invitation, 201, "")
+	for _, credential := range []string{admin.session, key, third} {
+		want(t, other.api("GET", "/api/v1/account", credential, ""), 200, "")
+	}
+	want(t, owner.api("DELETE", "/api/v1/members/"+admin.id, ""), 204, "")
+	for name, credential := range map[string]string{"session": admin.session, "key": key, "key made by the key": second, "rolled key": third} {
+		for i, at := range []replica{r, other} {
+			if got := at.api("GET", "/api/v1/account", credential, ""); got.status != 401 || got.code() != "API_KEY_REVOKED" {
+				t.Errorf("replica %d, %s: %d %s", i, name, got.status, got.body)
+			}
+		}
+	}
+	// She cannot come back by the invitation that she made.
+	want(t, r.signin(signin.OpUseLink, signin.LinkRequest{Token: tokenOf(t, invitation), Name: "Ada again"}), 404, "NOT_FOUND")
+	want(t, owner.api("DELETE", "/api/v1/members/"+admin.id, ""), 404, "NOT_FOUND")
+}
+
+func TestALoweredMemberKeepsOnlyWhatTheirRoleGives(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	r, other := start(t, c.config()), start(t, c.config())
+	id, _ := r.account("business")
+	owner, admin := r.join(id, "Olu", "owner"), r.join(id, "Ada", "admin")
+	wide, narrow := admin.key(`{"name":"wide"}`), admin.key(`{"name":"narrow","scopes":["links:read","links:write"]}`)
+	operators := r.key(id, `{"name":"operator's"}`)
+	want(t, other.api("GET", "/api/v1/members", admin.session, ""), 200, "")
+	want(t, owner.api("PATCH", "/api/v1/members/"+admin.id, `{"role":"member"}`), 200, "")
+	want(t, other.api("GET", "/api/v1/members", admin.session, ""), 403, "INSUFFICIENT_SCOPE")
+	want(t, other.api("GET", "/api/v1/account", admin.session, ""), 200, "")
+	want(t, other.api("GET", "/api/v1/account", wide, ""), 401, "API_KEY_REVOKED")
+	want(t, other.api("GET", "/api/v1/account", narrow, ""), 200, "")
+	want(t, other.api("GET", "/api/v1/account", operators, ""), 200, "")
+	// And up again, at once and everywhere.
+	want(t, owner.api("PATCH", "/api/v1/members/"+admin.id, `{"role":"admin"}`), 200, "")
+	want(t, other.api("GET", "/api/v1/members", admin.session, ""), 200, "")
+	want(t, other.api("GET", "/api/v1/account", wide, ""), 401, "API_KEY_REVOKED")
+}
+
+func TestOneTimeLinksWorkOnce(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	var mu sync.Mutex
+	cfg := newCloud(t).config()
+	cfg.Now = func() time.Time { mu.Lock(); defer mu.Unlock(); return now }
+	forward := func(d time.Duration) { mu.Lock(); now = now.Add(d); mu.Unlock() }
+	r := start(t, cfg)
+	id, _ := r.account("business")
+	owner := r.join(id, "Olu", "owner")
+	invitation := owner.api("POST", "/api/v1/invitations", `{"role":"member","colour":"red"}`)
+	want(t, invitation, 201, "")
+	if got := invitation.field(t, "ignoredFields"); got != "[colour]" {
+		t.Errorf("ignoredFields %s", got)
+	}
+	token := tokenOf(t, invitation)
+	// A preview robot follows the link as often as it likes.
+	for range 3 {
+		l := decode[signin.Link](t, r.signin(signin.OpOpenLink, signin.LinkRequest{Token: token}))
+		if l.Kind != "invitation" || l.AccountName != "Test" || l.Role != "member" {
+			t.Errorf("link %+v", l)
+		}
+	}
+	want(t, r.signin(signin.OpUseLink, signin.LinkRequest{Token: token}), 400, "VALIDATION_ERROR") // no name
+	var sessions [4]answer
+	var wg sync.WaitGroup
+	for i := range sessions {
+		wg.Go(func() {
+			sessions[i] = r.signin(signin.OpUseLink, signin.LinkRequest{Token: token, Name: "Kofi", Browser: signin.Browser{Address: "192.0.2.9"}})
+		})
+	}
+	wg.Wait()
+	won := 0
+	for _, s := range sessions {
+		if s.status == 200 {
+			won++
+		} else if s.status != 404 {
+			t.Errorf("%d %s", s.status, s.body)
+		}
+	}
+	if won != 1 {
+		t.Errorf("the link worked %d times", won)
+	}
+	want(t, r.signin(signin.OpOpenLink, signin.LinkRequest{Token: token}), 404, "NOT_FOUND")
+
+	late := owner.invite("viewer")
+	signIn := r.admin("POST", "/admin/v1/accounts/"+id+"/sign-in-links", `{"memberId":"`+owner.id+`"}`)
+	want(t, signIn, 201, "")
+	forward(15 * time.Minute)
+	want(t, r.signin(signin.OpUseLink, signin.LinkRequest{Token: tokenOf(t, signIn)}), 404, "NOT_FOUND")
+	want(t, r.signin(signin.OpOpenLink, signin.LinkRequest{Token: tokenOf(t, late)}), 200, "")
+	forward(7 * 24 * time.Hour)
+	want(t, r.signin(signin.OpOpenLink, signin.LinkRequest{Token: tokenOf(t, late)}), 404, "NOT_FOUND")
+	want(t, r.signin(signin.OpOpenLink, signin.LinkRequest{Token: "lr_link_guess"}), 404, "NOT_FOUND")
+	want(t, r.signin(signin.OpUseLink, signin.LinkRequest{Token: owner.session}), 404, "NOT_FOUND")
+}
+
+func TestInvitationsAreListedAndRevoked(t *testing.T) {
+	t.Parallel()
+	r := start(t, newCloud(t).config())
+	id, _ := r.account("business")
+	owner, admin := r.join(id, "Olu", "owner"), r.join(id, "Ada", "admin")
+	made := admin.api("POST", "/api/v1/invitations", `{"name":" Kofi ","role":"member"}`)
+	want(t, made, 201, "")
+	owners := owner.invite("owner")
+	list := admin.api("GET", "/api/v1/invitations", "")
+	if strings.Contains(string(list.body), "lr_link_") || !strings.Contains(string(list.body), `"name":"Kofi"`) || !strings.Contains(string(list.body), `"invitedBy":{"type":"member","id":"`+admin.id+`","name":"Ada"}`) {
+		t.Errorf("list %s", list.body)
+	}
+	want(t, admin.api("DELETE", "/api/v1/invitations/"+owners.field(t, "id"), ""), 403, "INSUFFICIENT_SCOPE")
+	otherID, _ := r.account("free")
+	stranger := r.join(otherID, "Sam", "owner")
+	want(t, stranger.api("DELETE", "/api/v1/invitations/"+made.field(t, "id"), ""), 404, "NOT_FOUND")
+	want(t, stranger.api("PATCH", "/api/v1/members/"+admin.id, `{"role":"viewer"}`), 404, "NOT_FOUND")
+	want(t, stranger.api("DELETE", "/api/v1/members/"+admin.id, ""), 404, "NOT_FOUND")
+	want(t, admin.api("DELETE", "/api/v1/invitations/"+made.field(t, "id"), ""), 204, "")
+	want(t, admin.api("DELETE", "/api/v1/invitations/"+made.field(t, "id"), ""), 404, "NOT_FOUND")
+	want(t, r.signin(signin.OpUseLink, signin.LinkRequest{Token: tokenOf(t, made)}), 404, "NOT_FOUND")
+}
+
+// An invitation under one Idempotency-Key is one invitation, and the answer says
+// the same address again.
+func TestARepeatedInvitationIsTheSame(t *testing.T) {
+	t.Parallel()
+	r := start(t, newCloud(t).config())
+	id, _ := r.account("business")
+	owner := r.join(id, "Olu", "owner")
+	var urls []string
+	for range 2 {
+		made := r.api("POST", "/api/v1/invitations", owner.session, `{"role":"viewer"}`, "Idempotency-Key", "once")
+		want(t, made, 201, "")
+		urls = append(urls, made.field(t, "url"))
+	}
+	if urls[0] != urls[1] {
+		t.Errorf("two addresses: %v", urls)
+	}
+	if list := owner.api("GET", "/api/v1/invitations", ""); strings.Count(string(list.body), `"id":"inv_`) != 1 {
+		t.Errorf("list %s", list.body)
+	}
+}
+
+func TestTwoPeopleOfOneNameAreTwoMembers(t *testing.T) {
+	t.Parallel()
+	r := start(t, newCloud(t).config())
+	id, _ := r.account("business")
+	owner := r.join(id, "Sam Lee", "owner")
+	twin := r.join(id, "Sam Lee", "viewer")
+	if owner.id == twin.id {
+		t.Fatal("one member")
+	}
+	want(t, twin.api("GET", "/api/v1/members", ""), 403, "INSUFFICIENT_SCOPE")
+	again := r.admin("POST", "/admin/v1/accounts/"+id+"/sign-in-links", `{"memberId":"`+twin.id+`"}`)
+	want(t, again, 201, "")
+	if got := again.field(t, "memberId"); got != twin.id {
+		t.Errorf("signs in %s", got)
+	}
+	p := decode[signin.Profile](t, r.signin(signin.OpProfile, signin.OnSession{Browser: signin.Browser{Session: r.use(tokenOf(t, again), "", "").Secret}}))
+	if p.Member.ID != twin.id || p.Member.Role != "viewer" || p.Account.ID != id {
+		t.Errorf("profile %+v", p)
+	}
+}
+
+func TestSignInLinkBodies(t *testing.T) {
+	t.Parallel()
+	r := start(t, newCloud(t).config())
+	id, key := r.account("free")
+	owner := r.join(id, "Olu", "owner")
+	path := "/admin/v1/accounts/" + id + "/sign-in-links"
+	for body, details := range map[string][]string{
+		`{}`:                                {"name required", "role required"},
+		`{"name":"A"}`:                      {"role required"},
+		`{"role":"owner"}`:                  {"name required"},
+		`{"name":" ","role":"owner"}`:       {"name required"},
+		`{"name":"A","role":"root"}`:        {"role invalid_value"},
+		`{"memberId":"mem_1","name":"Ada"}`: {"memberId not_allowed"},
+	} {
+		got := r.admin("POST", path, body)
+		if got.status != 400 || !slices.Equal(got.details(t), details) {
+			t.Errorf("%s: %d %s", body, got.status, got.body)
+		}
+	}
+	want(t, r.admin("POST", path, `{"memberId":"mem_none"}`), 404, "NOT_FOUND")
+	want(t, r.admin("POST", "/admin/v1/accounts/acc_none/sign-in-links", `{"name":"A","role":"owner"}`), 404, "NOT_FOUND")
+	want(t, r.call("admin", "POST", path, key, `{"name":"A","role":"owner"}`), 401, "INVALID_API_KEY")
+	want(t, r.call("admin", "POST", path, owner.session, `{"name":"A","role":"owner"}`), 401, "INVALID_API_KEY")
+	want(t, r.call("internal", "POST", signin.Prefix+signin.OpMethods, key, `{}`), 401, "INVALID_API_KEY")
+}
+
+func TestSessionsEnd(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	var mu sync.Mutex
+	c := newCloud(t)
+	cfg := c.config()
+	cfg.Now = func() time.Time { mu.Lock(); defer mu.Unlock(); return now }
+	forward := func(d time.Duration) { mu.Lock(); now = now.Add(d); mu.Unlock() }
+	r, other := start(t, cfg), start(t, cfg)
+	id, _ := r.account("business")
+	a := r.join(id, "A", "owner")
+	in := func() person {
+		made := r.admin("POST", "/admin/v1/accounts/"+id+"/sign-in-links", `{"memberId":"`+a.id+`"}`)
+		return person{r, r.use(tokenOf(t, made), "", "").Secret, a.id, id}
+	}
+	out := in()
+	want(t, other.api("GET", "/api/v1/members", out.session, ""), 200, "")
+	want(t, r.signin(signin.OpEnd, signin.OnSession{Browser: signin.Browser{Session: out.session}}), 200, "")
+	want(t, other.api("GET", "/api/v1/members", out.session, ""), 401, "API_KEY_REVOKED")
+	want(t, other.api("GET", "/api/v1/members", a.session, ""), 200, "")
+	want(t, r.signin(signin.OpEnd, signin.OnSession{Browser: signin.Browser{Session: out.session}}), 200, "") // twice is no error
+
+	// A new sign-in in the same browser ends its old session: fixing one is no use.
+	made := r.admin("POST", "/admin/v1/accounts/"+id+"/sign-in-links", `{"memberId":"`+a.id+`"}`)
+	fresh := r.use(tokenOf(t, made), "", a.session)
+	want(t, other.api("GET", "/api/v1/members", a.session, ""), 401, "API_KEY_REVOKED")
+
+	// Suspension holds for people as for keys.
+	want(t, r.admin("PATCH", "/admin/v1/accounts/"+id, `{"suspended":true}`), 200, "")
+	want(t, other.api("GET", "/api/v1/members", fresh.Secret, ""), 403, "ACCOUNT_SUSPENDED")
+	want(t, r.admin("PATCH", "/admin/v1/accounts/"+id, `{"suspended":false}`), 200, "")
+
+	forward(12*time.Hour - time.Second)
+	want(t, other.api("GET", "/api/v1/members", in().session, ""), 200, "")
+	forward(time.Second)
+	want(t, other.api("GET", "/api/v1/members", fresh.Secret, ""), 401, "API_KEY_EXPIRED")
+}
+
+// eventsOf lists an account's events as "type actor-type actor-name".
+func eventsOf(t testing.TB, c cloud, accountID string) (out []string) {
+	t.Helper()
+	client, err := c.firestore.Client(t.Context(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	snaps, err := client.Collection("events").Where("accountId", "==", accountID).Documents(t.Context()).GetAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, snap := range snaps {
+		d := snap.Data()
+		if text := fmt.Sprint(d); strings.Contains(text, "lr_sess_") || strings.Contains(text, "lr_link_") {
+			t.Errorf("an event holds a secret: %s", text)
+		}
+		out = append(out, fmt.Sprint(d["type"], " ", d["actorType"], " ", d["actorName"]))
+	}
+	return out
+}
+
+func TestDevicesGetAKeyThroughAPerson(t *testing.T) {
+	t.Parallel()
+	r := start(t, newCloud(t).config())
+	id, _ := r.account("business")
+	admin, viewer := r.join(id, "Ada", "admin"), r.join(id, "Vic", "viewer")
+	begin := func() (device, user string) {
+		d := r.api("POST", "/api/v1/device-codes", "", `{"name":"laptop"}`)
+		want(t, d, 201, "")
+		return d.field(t, "deviceCode"), d.field(t, "userCode")
+	}
+	collect := func(device string) answer {
+		return r.api("POST", "/api/v1/device-codes/token", "", `{"deviceCode":"`+device+`"}`)
+	}
+	decide := func(p person, user string, yes bool) answer {
+		return r.signin(signin.OpDecideDevice, signin.DeviceRequest{Browser: signin.Browser{Session: p.session}, UserCode: user, Approve: yes})
+	}
+	device, user := begin()
+	want(t, collect(device), 409, "AUTHORIZATION_PENDING")
+	want(t, decide(viewer, user, true), 403, "INSUFFICIENT_SCOPE")
+	want(t, collect(device), 409, "AUTHORIZATION_PENDING")
+	shown := decode[signin.Device](t, r.signin(signin.OpDevice, signin.DeviceRequest{Browser: signin.Browser{Session: admin.session}, UserCode: strings.ToUpper(user)}))
+	if shown.Name != "laptop" || len(shown.Scopes) != 8 {
+		t.Errorf("shown %+v", shown)
+	}
+	want(t, decide(admin, user, true), 200, "")
+	want(t, decide(admin, user, true), 404, "NOT_FOUND")
+	made := collect(device)
+	want(t, made, 201, "")
+	want(t, collect(device), 404, "NOT_FOUND")
+	key := made.field(t, "key")
+	want(t, r.api("GET", "/api/v1/keys", key, ""), 200, "")
+
+	device, user = begin()
+	want(t, decide(admin, user, false), 200, "")
+	want(t, collect(device), 403, "FORBIDDEN")
+
+	// An approval does not outlive the approver.
+	device, user = begin()
+	want(t, decide(admin, user, true), 200, "")
+	owner := r.join(id, "Olu", "owner")
+	want(t, owner.api("DELETE", "/api/v1/members/"+admin.id, ""), 204, "")
+	want(t, collect(device), 404, "NOT_FOUND")
+	want(t, r.api("GET", "/api/v1/keys", key, ""), 401, "API_KEY_REVOKED")
+	want(t, collect("lr_link_none"), 404, "NOT_FOUND")
+}
+
+func TestSignInTriesAreLimited(t *testing.T) {
+	t.Parallel()
+	r := start(t, newCloud(t).config())
+	try := func(from string) answer {
+		return r.signin(signin.OpOpenLink, signin.LinkRequest{Browser: signin.Browser{Address: from}, Token: "lr_link_guess"})
+	}
+	for range 20 {
+		want(t, try("198.51.100.7"), 404, "NOT_FOUND")
+	}
+	got := try("198.51.100.7")
+	want(t, got, 429, "RATE_LIMITED")
+	if got.header.Get("Retry-After") == "" {
+		t.Error("no Retry-After")
+	}
+	want(t, try("198.51.100.8"), 404, "NOT_FOUND")
+	for range 10 {
+		want(t, r.api("POST", "/api/v1/device-codes", "", ""), 201, "")
+	}
+	want(t, r.api("POST", "/api/v1/device-codes", "", ""), 429, "RATE_LIMITED")
+}
+
+// A person may be in several accounts, and switches between them.
+func TestAPersonInTwoAccounts(t *testing.T) {
+	t.Parallel()
+	r := start(t, newCloud(t).config())
+	one, _ := r.account("free")
+	two, _ := r.account("business")
+	ada, olu := r.join(one, "Ada", "owner"), r.join(two, "Olu", "owner")
+	invitation := olu.invite("member")
+	s := r.use(tokenOf(t, invitation), "Ada", ada.session)
+	ada.session = s.Secret
+	want(t, ada.api("POST", "/api/v1/keys", `{"name":"x"}`), 403, "INSUFFICIENT_SCOPE") // a member there
+	in := func() signin.Browser { return signin.Browser{Session: ada.session} }
+	p := decode[signin.Profile](t, r.signin(signin.OpProfile, signin.OnSession{Browser: in()}))
+	if p.Account.ID != two || len(p.Accounts) != 2 {
+		t.Fatalf("profile %+v", p)
+	}
+	want(t, r.signin(signin.OpSwitch, signin.OnSession{Browser: in(), ID: olu.id}), 404, "NOT_FOUND")
+	back := decode[signin.Session](t, r.signin(signin.OpSwitch, signin.OnSession{Browser: in(), ID: ada.id}))
+	want(t, ada.api("GET", "/api/v1/account", ""), 401, "API_KEY_REVOKED")
+	ada.session = back.Secret
+	want(t, ada.api("POST", "/api/v1/keys", `{"name":"x"}`), 201, "")
+	// The same person is not two members of one account.
+	again := olu.invite("viewer")
+	want(t, r.signin(signin.OpUseLink, signin.LinkRequest{Browser: in(), Token: tokenOf(t, again), Name: "Ada"}), 409, "ALREADY_MEMBER")
+}
+
+func TestEachChangeOfPeopleWritesItsEvent(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	r := start(t, c.config())
+	id, _ := r.account("business")
+	owner := r.join(id, "Olu", "owner")
+	invitation := owner.invite("admin")
+	ada := person{r, r.use(tokenOf(t, invitation), "Ada", "").Secret, "", id}
+	ada.key(`{"name":"k"}`)
+	var list struct{ Data []struct{ ID, Name string } }
+	if err := json.Unmarshal(owner.api("GET", "/api/v1/members", "").body, &list); err != nil || len(list.Data) != 2 {
+		t.Fatal(list, err)
+	}
+	adaID := list.Data[1].ID
+	want(t, owner.api("PATCH", "/api/v1/members/"+adaID, `{"role":"viewer"}`), 200, "")
+	want(t, owner.api("DELETE", "/api/v1/members/"+adaID, ""), 204, "")
+	want(t, owner.api("DELETE", "/api/v1/invitations/"+owner.invite("viewer").field(t, "id"), ""), 204, "")
+	got := eventsOf(t, c, id)
+	for _, want := range []string{
+		"member.added operator Operator", "session.created member Olu", "invitation.created member Olu", "member.added member Ada",
+		"invitation.accepted member Ada", "session.created member Ada", "key.created member Ada", "member.changed member Olu",
+		"key.revoked member Olu", "member.removed member Olu", "session.ended member Olu", "invitation.revoked member Olu",
+	} {
+		if !slices.Contains(got, want) {
+			t.Errorf("no event %q among %q", want, got)
+		}
+	}
+}
