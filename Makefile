@@ -4,10 +4,10 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 BIN     := $(CURDIR)/.local/bin
-MODULES := libs libs/client libs/localcloud services/auth services/events services/links services/videos services/transcoding-worker services/cli services/standalone tests
+MODULES := libs libs/client libs/localcloud services/auth services/console services/events services/links services/videos services/transcoding-worker services/cli services/standalone tests
 PKGS    := $(MODULES:%=./%/...)
 RACE    ?= $(filter ./libs/% ./services/%,$(PKGS))
-SERVICES := auth events links videos transcoding-worker
+SERVICES := auth console events links videos transcoding-worker
 GO      ?= go
 # A program of the standard library alone, so that it runs while everything else is still being compiled.
 INSTALL := cd services/standalone && GOWORK=off $(GO) run ./cmd/tools

@@ -47,6 +47,7 @@ require (
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.31.0 // indirect
 	github.com/klauspost/compress v1.20.1 // indirect
 	github.com/landlock-lsm/go-landlock v0.11.0 // indirect
+	github.com/linkreel/linkreel/services/console v0.0.0 // indirect
 	github.com/mattn/go-colorable v0.1.13 // indirect
 	github.com/mattn/go-isatty v0.0.20 // indirect
 	github.com/mattn/go-runewidth v0.0.16 // indirect
@@ -167,3 +168,5 @@ replace github.com/linkreel/linkreel/libs/localcloud => ../libs/localcloud
 replace github.com/linkreel/linkreel/libs/client => ../libs/client
 
 replace github.com/linkreel/linkreel/services/cli => ../services/cli
+
+replace github.com/linkreel/linkreel/services/console => ../services/console

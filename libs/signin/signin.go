@@ -26,6 +26,7 @@ const (
 	OpBeginAdd      = "begin-add-passkey"
 	OpFinishAdd     = "finish-add-passkey"
 	OpRemovePasskey = "remove-passkey"
+	OpWho           = "who"
 	OpProfile       = "profile"
 	OpSwitch        = "switch"
 	OpEnd           = "end"
@@ -114,7 +115,8 @@ type OnSession struct {
 	ID string `json:"id,omitempty"`
 }
 
-// Profile is the person who is signed in.
+// Profile is the person who is signed in. The answer to "who", which every page
+// asks, has the first four fields only: it costs no look at the database.
 type Profile struct {
 	SessionID  string       `json:"sessionId"`
 	Member     Member       `json:"member"`

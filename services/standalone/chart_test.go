@@ -12,6 +12,7 @@ import (
 	"github.com/caarlos0/env/v11"
 
 	"github.com/linkreel/linkreel/services/auth"
+	"github.com/linkreel/linkreel/services/console"
 	"github.com/linkreel/linkreel/services/events"
 	"github.com/linkreel/linkreel/services/links"
 	"github.com/linkreel/linkreel/services/standalone/internal/gateway"
@@ -26,7 +27,7 @@ func settings(t *testing.T) map[string][]string {
 	t.Helper()
 	names := map[string][]string{}
 	for service, config := range map[string]any{
-		"auth": &auth.Config{}, "events": &events.Config{}, "links": &links.Config{}, "videos": &videos.Config{}, "worker": &worker.Config{},
+		"auth": &auth.Config{}, "console": &console.Config{}, "events": &events.Config{}, "links": &links.Config{}, "videos": &videos.Config{}, "worker": &worker.Config{},
 	} {
 		fields, err := env.GetFieldParams(config)
 		if err != nil {
@@ -49,7 +50,7 @@ func TestChartSetsWhatServicesRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all := slices.Concat(known["auth"], known["events"], known["links"], known["videos"], known["worker"])
+		all := slices.Concat(known["auth"], known["console"], known["events"], known["links"], known["videos"], known["worker"])
 		names := regexp.MustCompile(`\b(LINKREEL|DNS)_[A-Z_]*[A-Z]\b`).FindAllString(string(text), -1)
 		if len(names) < 15 {
 			t.Fatalf("found the names %v only", names)
@@ -101,8 +102,8 @@ func renderedEnv(t *testing.T, values string) map[string][]string {
 			names[service[1]] = append(names[service[1]], m[1])
 		}
 	}
-	if len(names) != 5 {
-		t.Fatalf("rendered Deployments of %d services, want 5", len(names))
+	if len(names) != 6 {
+		t.Fatalf("rendered Deployments of %d services, want 6", len(names))
 	}
 	return names
 }

@@ -54,7 +54,8 @@ type secrets struct {
 	InternalToken string            `json:"internalToken"`
 	PlaybackKey   string            `json:"playbackKey"`
 	WebhookKey    string            `json:"webhookKey"`
-	Keys          map[string]string `json:"keys"` // demo keys by plan
+	Keys          map[string]string `json:"keys"`            // demo keys by plan
+	Owner         string            `json:"owner,omitempty"` // member of the demo account, whom `linkreel up` signs in
 }
 
 func (d *dataDir) loadSecrets() (*secrets, error) {

@@ -1,8 +1,12 @@
 package standalone
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"time"
 
 	"github.com/linkreel/linkreel/libs/firestoredb"
@@ -29,4 +33,57 @@ func (s *Stack) demo(ctx context.Context) error {
 	}
 	s.Keys = s.secrets.Keys
 	return s.dir.saveSecrets(s.secrets)
+}
+
+// SignInLink makes a one-time link to the console, for the owner of the demo
+// account of the plan business: always the same person, who is made the first
+// time.
+func (s *Stack) SignInLink(ctx context.Context) (string, error) {
+	var acct struct{ ID string }
+	if err := call(ctx, http.MethodGet, s.BaseURL+"/api/v1/account", s.Keys["business"], nil, &acct); err != nil {
+		return "", fmt.Errorf("sign-in link: %w", err)
+	}
+	var link struct{ URL, MemberID string }
+	address := s.AdminURL + "/admin/v1/accounts/" + acct.ID + "/sign-in-links"
+	err := call(ctx, http.MethodPost, address, s.AdminToken, map[string]string{"memberId": s.secrets.Owner}, &link)
+	if s.secrets.Owner == "" || err != nil { // nobody yet, or removed
+		err = call(ctx, http.MethodPost, address, s.AdminToken, map[string]string{"name": "Owner", "role": "owner"}, &link)
+	}
+	if err != nil {
+		return "", fmt.Errorf("sign-in link: %w", err)
+	}
+	if s.secrets.Owner == link.MemberID {
+		return link.URL, nil
+	}
+	s.secrets.Owner = link.MemberID
+	return link.URL, s.dir.saveSecrets(s.secrets)
+}
+
+// call asks the stack itself.
+func call(ctx context.Context, method, address, token string, in, out any) error {
+	var body bytes.Buffer
+	if in != nil {
+		if err := json.NewEncoder(&body).Encode(in); err != nil {
+			return fmt.Errorf("encode: %w", err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, address, &body)
+	if err != nil {
+		return fmt.Errorf("request: %w", err)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	if in != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode/100 != 2 {
+		return fmt.Errorf("%s answered %d", address, resp.StatusCode)
+	}
+	return json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(out)
 }

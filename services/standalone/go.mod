@@ -72,6 +72,7 @@ require (
 	github.com/linkreel/linkreel/libs/client v0.0.0 // indirect
 	github.com/linkreel/linkreel/libs/localcloud v0.0.0
 	github.com/linkreel/linkreel/services/cli v0.0.0
+	github.com/linkreel/linkreel/services/console v0.0.0
 	github.com/mattn/go-colorable v0.1.13 // indirect
 	github.com/mattn/go-isatty v0.0.20 // indirect
 	github.com/mattn/go-runewidth v0.0.16 // indirect
@@ -153,3 +154,5 @@ replace github.com/linkreel/linkreel/libs/localcloud => ../../libs/localcloud
 replace github.com/linkreel/linkreel/libs/client => ../../libs/client
 
 replace github.com/linkreel/linkreel/services/cli => ../cli
+
+replace github.com/linkreel/linkreel/services/console => ../console

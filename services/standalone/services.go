@@ -18,6 +18,7 @@ import (
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/services/auth"
+	"github.com/linkreel/linkreel/services/console"
 	"github.com/linkreel/linkreel/services/events"
 	"github.com/linkreel/linkreel/services/links"
 	"github.com/linkreel/linkreel/services/standalone/internal/gateway"
@@ -37,6 +38,7 @@ func (s *Stack) buildServices(ctx context.Context) error {
 		{"links", func() (*boot.Service, error) { return build(ctx, settings, links.New) }},
 		{"videos", func() (*boot.Service, error) { return build(ctx, settings, videos.New) }},
 		{"events", func() (*boot.Service, error) { return build(ctx, settings, events.New) }},
+		{"console", func() (*boot.Service, error) { return build(ctx, settings, console.New) }},
 		{"transcoding-worker", func() (*boot.Service, error) { return build(ctx, settings, s.newWorker) }},
 	} {
 		svc, err := part.make()
@@ -150,7 +152,7 @@ func (s *Stack) serve(context.Context) error {
 	s.serveFast(s.services["links"].Handler("redirect"), s.public.short.listeners...)
 	s.serveFast(gateway.New(map[string]fasthttp.RequestHandler{
 		"auth": s.services["auth"].Handler("api"), "links": s.services["links"].Handler("api"), "videos": s.services["videos"].Handler("api"),
-		"events": s.services["events"].Handler("api"),
+		"events": s.services["events"].Handler("api"), "console": s.services["console"].Handler("api"),
 	}), s.public.base.listeners...)
 	s.onClose(func(context.Context) error { // first of all: held requests would hold the listeners
 		for _, svc := range s.services {

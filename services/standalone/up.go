@@ -33,7 +33,12 @@ func Up(ctx context.Context, out io.Writer) error {
 		}
 		return err
 	}
-	_, _ = fmt.Fprint(out, s.welcome(cfg))
+	link, err := s.SignInLink(ctx)
+	if err != nil { // the API works all the same
+		s.notices = append(s.notices, fmt.Sprintf("there is no sign-in link (%v).", err))
+		link = s.BaseURL + "/app"
+	}
+	_, _ = fmt.Fprint(out, s.welcome(cfg, link))
 	for _, notice := range s.notices {
 		_, _ = fmt.Fprintf(out, "\nWarning: %s\n", notice)
 	}
@@ -59,7 +64,7 @@ func program() string {
 	return path
 }
 
-func (s *Stack) welcome(cfg Config) string {
+func (s *Stack) welcome(cfg Config, link string) string {
 	return fmt.Sprintf(`
 Linkreel is ready.
 
@@ -68,6 +73,10 @@ Linkreel is ready.
   operator API             %[3]s      (token in %[6]s)
   uploads                  %[4]s
   data                     %[7]s
+
+Work in the browser (this link signs you in once, within 15 minutes):
+
+  %[9]s
 
 A first link:
 
@@ -89,5 +98,5 @@ The same with the command line (%[8]s help):
   %[8]s videos upload clip.mp4
 
 Keys for the other plans are in %[6]s. Ctrl-C stops; the data stays.
-`, s.BaseURL, s.ShortBaseURL, s.AdminURL, s.UploadURL, s.Keys["business"], stackFile, cfg.DataDir, program())
+`, s.BaseURL, s.ShortBaseURL, s.AdminURL, s.UploadURL, s.Keys["business"], stackFile, cfg.DataDir, program(), link)
 }

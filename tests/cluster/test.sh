@@ -256,7 +256,7 @@ traffic() {
 case_rollouts() {
 	local service kinds
 	traffic
-	for service in auth events links videos; do
+	for service in auth console events links videos; do
 		kinds=$service
 		[ $service != links ] || kinds="redirect links"
 		for kind in $kinds; do

@@ -5,6 +5,8 @@
 //
 //	cd libs/apispec/docs/web && npm ci && cd - && go -C tools run ./webassets
 //
+// Named folders are the only ones made: `webassets services/console/web` needs no npm.
+//
 // The output depends on nothing but the inputs: a second run changes no byte.
 package main
 
@@ -16,6 +18,8 @@ import (
 	"log"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/evanw/esbuild/pkg/api"
 )
@@ -42,6 +46,10 @@ var bundles = []bundle{{
 		"node_modules/swagger-ui-dist/LICENSE",
 		"node_modules/swagger-ui-dist/swagger-ui-es-bundle.js.LICENSE.txt",
 	},
+}, {
+	from:    "services/console/web",
+	to:      "services/console/internal/web/assets",
+	entries: []string{"app.ts", "passkey.ts"},
 }}
 
 func main() {
@@ -51,6 +59,9 @@ func main() {
 		log.Fatal(err)
 	}
 	for _, b := range bundles {
+		if len(os.Args) > 1 && !slices.Contains(os.Args[1:], b.from) {
+			continue
+		}
 		if err := b.make(root); err != nil {
 			log.Fatalf("%s: %v", b.from, err)
 		}
@@ -67,7 +78,7 @@ func (b bundle) make(root string) error {
 		if err != nil {
 			return err
 		}
-		if err := write(to, e, out); err != nil {
+		if err := write(to, strings.TrimSuffix(e, ".ts")+map[bool]string{true: ".js"}[strings.HasSuffix(e, ".ts")], out); err != nil {
 			return err
 		}
 	}
@@ -79,6 +90,9 @@ func (b bundle) make(root string) error {
 		if err := write(to, c, data); err != nil {
 			return err
 		}
+	}
+	if len(b.licences) == 0 {
+		return nil
 	}
 	var texts bytes.Buffer
 	for _, l := range b.licences {

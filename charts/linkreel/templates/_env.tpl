@@ -18,13 +18,13 @@ name is a setting in the service's Config; tests/cluster fails on one that is no
 {{- if ne .name "worker" }}
 {{- $_ := set $env "LINKREEL_TRUSTED_PROXIES" (join "," $root.Values.trustedProxies) }}
 {{- end }}
-{{- if eq .name "videos" }}
+{{- if has .name (list "auth" "console" "videos") }}
 {{- $_ := set $env "LINKREEL_BASE_URL" (include "linkreel.url" (dict "root" $root "host" $root.Values.hosts.base)) }}
 {{- end }}
 {{- if eq .name "links" }}
 {{- $_ := set $env "LINKREEL_SHORT_BASE_URL" (include "linkreel.url" (dict "root" $root "host" $root.Values.hosts.short)) }}
 {{- end }}
-{{- if has .name (list "events" "links" "videos") }}
+{{- if has .name (list "console" "events" "links" "videos") }}
 {{- $_ := set $env "LINKREEL_AUTH_URL" (printf "http://%s-auth:8090" $full) }}
 {{- end }}
 {{- if eq .name "auth" }}
@@ -40,6 +40,32 @@ name is a setting in the service's Config; tests/cluster fails on one that is no
 {{- $_ := set $env "LINKREEL_SPOOL_DIR" "/var/lib/linkreel/spool" }}
 {{- with $root.Values.dnsResolver }}
 {{- $_ := set $env "DNS_RESOLVER" . }}
+{{- end }}
+{{- end }}
+{{- if eq .name "console" }}
+{{- $api := list }}
+{{- range include "linkreel.routes" $root | fromYamlArray }}
+{{- if or (hasPrefix "/api/" .path) (eq .path "/") }}
+{{- $api = append $api (printf "%s=http://%s-%s:8080" .path $full .service) }}
+{{- end }}
+{{- end }}
+{{- $_ := set $env "LINKREEL_API_ROUTES" (join "," $api) }}
+{{- end }}
+{{- if and (eq .name "auth") $root.Values.oidc.issuer }}
+{{- with $root.Values.oidc }}
+{{- $_ := set $env "LINKREEL_OIDC_ISSUER" .issuer }}
+{{- $_ := set $env "LINKREEL_OIDC_CLIENT_ID" .clientId }}
+{{- $_ := set $env "LINKREEL_OIDC_NAME" .name }}
+{{- $_ := set $env "LINKREEL_OIDC_SCOPES" (join "," .scopes) }}
+{{- if .roles }}
+{{- $roles := list }}
+{{- range $group, $role := .roles }}
+{{- $roles = append $roles (printf "%s:%s" $group $role) }}
+{{- end }}
+{{- $_ := set $env "LINKREEL_OIDC_ROLES" (join "," $roles) }}
+{{- $_ := set $env "LINKREEL_OIDC_ACCOUNT" .account }}
+{{- $_ := set $env "LINKREEL_OIDC_GROUPS_CLAIM" .groupsClaim }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- if eq .name "events" }}
@@ -63,7 +89,9 @@ name is a setting in the service's Config; tests/cluster fails on one that is no
 {{- $_ := set $env "LINKREEL_WORKER_SLOTS" (toString .values.concurrency) }}
 {{- $_ := set $env "LINKREEL_JAIL" .values.jail }}
 {{- end }}
-{{- if include "linkreel.local" $root }}
+{{- if eq .name "console" }}
+{{- /* It has no store. */}}
+{{- else if include "linkreel.local" $root }}
 {{- $_ := set $env "LINKREEL_FIRESTORE_ENDPOINT" (printf "%s:8085" (include "linkreel.localcloud" $root)) }}
 {{- /* It is one process: while it restarts, calls wait instead of failing. */}}
 {{- $_ := set $env "LINKREEL_FIRESTORE_TIMEOUT" "9s" }}
@@ -126,7 +154,12 @@ name is a setting in the service's Config; tests/cluster fails on one that is no
 - name: LINKREEL_TOKEN_SECRET
   valueFrom: {secretKeyRef: {name: {{ $secret }}, key: token-secret}}
 {{- end }}
-{{- if $root.Values.redis.enabled }}
+{{- if and (eq .name "auth") $root.Values.oidc.issuer $root.Values.oidc.existingSecret }}
+- name: LINKREEL_OIDC_CLIENT_SECRET
+  valueFrom: {secretKeyRef: {name: {{ $root.Values.oidc.existingSecret }}, key: {{ $root.Values.oidc.existingSecretKey }}}}
+{{- end }}
+{{- if eq .name "console" }}
+{{- else if $root.Values.redis.enabled }}
 # The kubelet puts the password into the address below.
 - name: REDIS_PASSWORD
   valueFrom: {secretKeyRef: {name: {{ $secret }}, key: redis-password}}

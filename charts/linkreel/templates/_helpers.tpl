@@ -1,5 +1,5 @@
-{{/* The five services, in the order in which they are written. */}}
-{{- define "linkreel.services" -}}auth events links videos worker{{- end }}
+{{/* The six services, in the order in which they are written. */}}
+{{- define "linkreel.services" -}}auth console events links videos worker{{- end }}
 
 {{- define "linkreel.fullname" -}}
 {{- $name := default .Chart.Name .Values.nameOverride }}
@@ -46,7 +46,7 @@ imagePullSecrets: {{ toYaml . | nindent 2 }}
 {{- define "linkreel.ports" -}}
 {{- if eq . "auth" }}{api: 8080, operator: 8082, internal: 8090}
 {{- else if eq . "links" }}{api: 8080, redirect: 8081, internal: 8090}
-{{- else if eq . "events" }}{api: 8080}
+{{- else if has . (list "console" "events") }}{api: 8080}
 {{- else if eq . "videos" }}{api: 8080, internal: 8090}
 {{- else }}{}
 {{- end }}
@@ -100,6 +100,7 @@ Everything that is nobody's is auth's: docs, the API document, the JSON 404.
 - {path: /api/v1/videos, service: videos}
 - {path: /api/v1/events, service: events}
 - {path: /api/v1/webhooks, service: events}
+- {path: /app, service: console}
 - {path: /v, service: videos}
 - {path: /embed, service: videos}
 - {path: /oembed, service: videos}

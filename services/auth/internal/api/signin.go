@@ -51,6 +51,7 @@ func (s SignIn) Routes(a *httpapi.API, token string) {
 		wire.OpBeginAdd:      handle(s.beginAdd),
 		wire.OpFinishAdd:     handle(s.finishAdd),
 		wire.OpRemovePasskey: handle(s.removePasskey),
+		wire.OpWho:           handle(s.who),
 		wire.OpProfile:       handle(s.profile),
 		wire.OpSwitch:        handle(s.switchAccount),
 		wire.OpEnd:           handle(s.end),
@@ -346,6 +347,25 @@ func (s SignIn) end(ctx context.Context, in askSession) (none, error) {
 	return none{}, err
 }
 
+func (s SignIn) who(ctx context.Context, in askSession) (wire.Profile, error) {
+	p, err := s.judge(ctx, in.Browser)
+	if err != nil {
+		return wire.Profile{}, err
+	}
+	return profileOf(p), nil
+}
+
+func profileOf(p *identity.Principal) wire.Profile {
+	out := wire.Profile{
+		SessionID: p.KeyID, Member: wire.Member{ID: p.MemberID, Name: p.MemberName, Role: string(p.Role)},
+		Account: wire.Account{ID: p.AccountID, Name: p.AccountName, Plan: p.Plan.String(), Suspended: p.Suspended},
+	}
+	for _, scope := range p.Scopes {
+		out.Scopes = append(out.Scopes, string(scope))
+	}
+	return out
+}
+
 func (s SignIn) profile(ctx context.Context, in askSession) (wire.Profile, error) {
 	p, err := s.judge(ctx, in.Browser)
 	if err != nil {
@@ -355,14 +375,8 @@ func (s SignIn) profile(ctx context.Context, in askSession) (wire.Profile, error
 	if err != nil {
 		return wire.Profile{}, err
 	}
-	m := found.Member
-	out := wire.Profile{
-		SessionID: found.Session.ID, Member: wire.Member{ID: m.ID, Name: m.Name, Email: m.Email, Role: string(p.Role)},
-		Account: wire.Account{ID: p.AccountID, Name: p.AccountName, Plan: p.Plan.String(), Suspended: p.Suspended},
-	}
-	for _, scope := range p.Scopes {
-		out.Scopes = append(out.Scopes, string(scope))
-	}
+	out := profileOf(p)
+	out.Member.Email = found.Member.Email
 	for _, other := range found.Memberships {
 		name, err := s.Members.AccountName(ctx, other.AccountID)
 		if err != nil {

@@ -27,6 +27,7 @@ var Routes = []Route{
 	{"/api/v1/videos", "videos"},
 	{"/api/v1/events", "events"},
 	{"/api/v1/webhooks", "events"},
+	{"/app", "console"},
 	{"/v", "videos"},
 	{"/embed", "videos"},
 	{"/oembed", "videos"},

@@ -1,0 +1,103 @@
+package design_test
+
+import (
+	"bytes"
+	"encoding/xml"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/linkreel/linkreel/libs/design"
+)
+
+func TestFilesAreNamedByTheirContent(t *testing.T) {
+	t.Parallel()
+	a, b := design.NewFile("x.css", "text/css", []byte("a")), design.NewFile("x.css", "text/css", []byte("b"))
+	if a.Name == b.Name || !regexp.MustCompile(`^x\.[0-9a-f]{8}\.css$`).MatchString(a.Name) {
+		t.Errorf("names %s, %s", a.Name, b.Name)
+	}
+}
+
+func TestIconsAreWellFormedAndHidden(t *testing.T) {
+	t.Parallel()
+	for _, name := range design.Icons() {
+		svg := string(design.Icon(name))
+		if err := xml.Unmarshal([]byte(svg), new(struct{})); err != nil || !strings.Contains(svg, `aria-hidden="true"`) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A rule of a custom property that nothing defines is lost without a word.
+func TestEveryTokenThatIsUsedIsDefined(t *testing.T) {
+	t.Parallel()
+	css := design.Stylesheet.Bytes
+	for _, m := range regexp.MustCompile(`var\((--[a-z0-9-]+)\)`).FindAllSubmatch(css, -1) {
+		if !bytes.Contains(css, append(m[1], ':')) {
+			t.Errorf("%s is used and not defined", m[1])
+		}
+	}
+}
+
+// WCAG 2.2 AA: 4.5 to 1 for text, 3 to 1 for the edges of controls and the focus ring.
+func TestColoursHaveContrastInBothSchemes(t *testing.T) {
+	t.Parallel()
+	css := string(design.Stylesheet.Bytes)
+	light, dark := scheme(css, `:root {`), scheme(css, `@media (prefers-color-scheme: dark) {`)
+	for name, c := range map[string]map[string]string{"light": light, "dark": dark} {
+		for _, pair := range []struct {
+			front, back string
+			least       float64
+		}{
+			{"--ink", "--paper", 7}, {"--ink", "--card", 7}, {"--muted", "--paper", 4.5}, {"--muted", "--card", 4.5}, {"--accent", "--paper", 4.5},
+			{"--accent", "--card", 4.5}, {"--on-accent", "--accent", 4.5}, {"--bad", "--paper", 4.5}, {"--bad", "--card", 4.5}, {"--on-bad", "--bad", 4.5},
+			{"--good", "--card", 4.5}, {"--edge", "--card", 3}, {"--edge", "--paper", 3}, {"--accent", "--tint", 4.5}, {"--ink", "--tint", 7},
+		} {
+			if got := contrast(t, c[pair.front], c[pair.back]); got < pair.least {
+				t.Errorf("%s: %s on %s is %.2f to 1, want %.1f", name, pair.front, pair.back, got, pair.least)
+			}
+		}
+	}
+}
+
+// scheme reads the colours of the first block after start.
+func scheme(css, start string) map[string]string {
+	_, rest, _ := strings.Cut(css, start)
+	out := map[string]string{}
+	for _, m := range regexp.MustCompile(`(--[a-z-]+):\s*(#[0-9a-f]{6});`).FindAllStringSubmatch(rest, -1) {
+		if _, has := out[m[1]]; !has {
+			out[m[1]] = m[2]
+		}
+	}
+	return out
+}
+
+func contrast(t *testing.T, a, b string) float64 {
+	t.Helper()
+	la, lb := luminance(t, a), luminance(t, b)
+	return (math.Max(la, lb) + .05) / (math.Min(la, lb) + .05)
+}
+
+func luminance(t *testing.T, hex string) float64 {
+	t.Helper()
+	if len(hex) != 7 {
+		t.Fatalf("colour %q", hex)
+	}
+	var sum float64
+	for i, weight := range []float64{.2126, .7152, .0722} {
+		n, err := strconv.ParseUint(hex[1+2*i:3+2*i], 16, 8)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := float64(n) / 255
+		if v <= .04045 {
+			v /= 12.92
+		} else {
+			v = math.Pow((v+.055)/1.055, 2.4)
+		}
+		sum += weight * v
+	}
+	return sum
+}

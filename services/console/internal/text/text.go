@@ -1,0 +1,47 @@
+// Package text holds every sentence of the console. Pages name a sentence by its
+// key, so that another language is another file beside en.go.
+package text
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Get is the sentence of a key. An unknown key is a mistake of the page's author
+// and shows as itself; a test finds it.
+func Get(key string) string {
+	if s, ok := english[key]; ok {
+		return s
+	}
+	return "[" + key + "]"
+}
+
+// Has reports whether there is a sentence for key.
+func Has(key string) bool { _, ok := english[key]; return ok }
+
+// Keys lists every key.
+func Keys() []string {
+	out := make([]string, 0, len(english))
+	for k := range english {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Number writes n with thousands apart.
+func Number(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	sign := ""
+	if n < 0 {
+		sign, s = "−", s[1:]
+	}
+	var parts []string
+	for len(s) > 3 {
+		parts = append([]string{s[len(s)-3:]}, parts...)
+		s = s[:len(s)-3]
+	}
+	return fmt.Sprint(sign, strings.Join(append([]string{s}, parts...), ","))
+}

@@ -1,0 +1,249 @@
+package web
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/signin"
+	"github.com/linkreel/linkreel/services/console/internal/text"
+)
+
+type apiKey struct {
+	ID, Name, Prefix, Last4          string
+	Scopes                           []string
+	CreatedAt                        int64
+	LastUsedAt, ExpiresAt, RevokedAt *int64
+}
+
+func (r *request) keysView() (view, error) {
+	var list struct{ Data []apiKey }
+	if err := r.do("GET", "/api/v1/keys", nil, &list); err != nil {
+		return view{}, err
+	}
+	return view{Title: text.Get("keys.title"), Data: map[string]any{"Keys": list.Data, "Scopes": identity.AllScopes(), "CanWrite": r.can("keys:write")}}, nil
+}
+
+func keys(r *request) error {
+	v, err := r.keysView()
+	if err != nil {
+		return err
+	}
+	return r.render(http.StatusOK, "keys.html", v)
+}
+
+// createKey shows the key in the answer to the form and nowhere else: it must not
+// be in an address, and a page that is reloaded asks before it makes another.
+func createKey(r *request) error {
+	body := map[string]any{"name": strings.TrimSpace(r.form.Get("name"))}
+	if scopes := r.form["scopes"]; len(scopes) > 0 {
+		body["scopes"] = scopes
+	}
+	var made struct{ Key, Name string }
+	err := r.do("POST", "/api/v1/keys", body, &made)
+	v, failed := r.keysView()
+	if failed != nil {
+		return failed
+	}
+	if err != nil {
+		return r.again(err, "keys.html", v)
+	}
+	data := v.Data.(map[string]any)
+	data["Made"], data["MadeName"] = made.Key, made.Name
+	return r.render(http.StatusOK, "keys.html", v)
+}
+
+func revokeKey(r *request) error {
+	if err := r.do("DELETE", "/api/v1/keys/"+url.PathEscape(r.Params("id")), nil, nil); err != nil {
+		return err
+	}
+	return r.done("/app/keys", "revoked")
+}
+
+type (
+	memberRow struct {
+		ID, Name, Role string
+		Email          *string
+		CreatedAt      int64
+		Roles          []roleOption // that the person may give this member; empty: none
+		Me             bool
+	}
+	roleOption struct {
+		Name     string
+		Selected bool
+	}
+	invitation struct {
+		ID, Name, Role       string
+		CreatedAt, ExpiresAt int64
+		InvitedBy            struct{ Name string }
+	}
+)
+
+// roles are those that the person may give.
+func (r *request) roles(selected string) (out []roleOption) {
+	for _, role := range identity.Roles() {
+		if identity.Role(r.who.Member.Role).AtLeast(role) {
+			out = append(out, roleOption{string(role), string(role) == selected})
+		}
+	}
+	return out
+}
+
+func (r *request) membersView() (view, error) {
+	var list struct{ Data []memberRow }
+	if err := r.do("GET", "/api/v1/members", nil, &list); err != nil {
+		return view{}, err
+	}
+	var open struct{ Data []invitation }
+	if err := r.do("GET", "/api/v1/invitations", nil, &open); err != nil {
+		return view{}, err
+	}
+	for i, m := range list.Data {
+		list.Data[i].Me = m.ID == r.who.Member.ID
+		if r.can("members:write") && identity.Role(r.who.Member.Role).AtLeast(identity.Role(m.Role)) {
+			list.Data[i].Roles = r.roles(m.Role)
+		}
+	}
+	return view{Title: text.Get("members.title"), Data: map[string]any{
+		"Members": list.Data, "Invitations": open.Data, "Roles": r.roles("member"), "CanWrite": r.can("members:write"),
+	}}, nil
+}
+
+func members(r *request) error {
+	v, err := r.membersView()
+	if err != nil {
+		return err
+	}
+	return r.render(http.StatusOK, "members.html", v)
+}
+
+// invite shows the link in the answer to the form and nowhere else, like a new key.
+func invite(r *request) error {
+	var made struct{ URL, Name string }
+	err := r.do("POST", "/api/v1/invitations", map[string]any{"name": strings.TrimSpace(r.form.Get("name")), "role": r.form.Get("role")}, &made)
+	v, failed := r.membersView()
+	if failed != nil {
+		return failed
+	}
+	if err != nil {
+		return r.again(err, "members.html", v)
+	}
+	data := v.Data.(map[string]any)
+	data["Made"], data["MadeName"] = made.URL, made.Name
+	return r.render(http.StatusOK, "members.html", v)
+}
+
+// onMember does something to a member; a refusal is shown on the list.
+func (r *request) onMember(method, path string, body any, notice string) error {
+	if err := r.do(method, path, body, nil); err != nil {
+		if apierr.CodeOf(err) != apierr.LastOwner && apierr.CodeOf(err) != apierr.InsufficientScope {
+			return err
+		}
+		v, failed := r.membersView()
+		if failed != nil {
+			return failed
+		}
+		return r.again(err, "members.html", v)
+	}
+	return r.done("/app/members", notice)
+}
+
+func changeRole(r *request) error {
+	return r.onMember("PATCH", "/api/v1/members/"+url.PathEscape(r.Params("id")), map[string]any{"role": r.form.Get("role")}, "saved")
+}
+
+func removeMember(r *request) error {
+	return r.onMember("DELETE", "/api/v1/members/"+url.PathEscape(r.Params("id")), nil, "removed")
+}
+
+func revokeInvitation(r *request) error {
+	return r.onMember("DELETE", "/api/v1/invitations/"+url.PathEscape(r.Params("id")), nil, "revoked")
+}
+
+// settings is about the person: their accounts, ways to sign in, and sessions.
+func settings(r *request) error {
+	var p signin.Profile
+	if err := r.ask(signin.OpProfile, signin.OnSession{Browser: r.browser()}, &p); err != nil {
+		return err
+	}
+	var m signin.Methods
+	if err := r.ask(signin.OpMethods, struct{}{}, &m); err != nil {
+		return err
+	}
+	return r.render(http.StatusOK, "settings.html", view{Title: text.Get("settings.title"), Data: map[string]any{"Profile": p, "Methods": m}})
+}
+
+func switchAccount(r *request) error {
+	var s signin.Session
+	if err := r.ask(signin.OpSwitch, signin.OnSession{Browser: r.browser(), ID: r.form.Get("member")}, &s); err != nil {
+		return err
+	}
+	r.signedIn(s)
+	return r.done("/app", "switched")
+}
+
+func connect(r *request) error {
+	return r.toProvider(signin.BeginOIDC{Connect: true, Next: "/app/settings"})
+}
+
+func endSession(r *request) error {
+	if err := r.ask(signin.OpEnd, signin.OnSession{Browser: r.browser(), ID: r.Params("id")}, nil); err != nil {
+		return err
+	}
+	return r.done("/app/settings", "ended")
+}
+
+func beginAddPasskey(r *request) error { return r.passkeyOptions(signin.OpBeginAdd) }
+
+func addPasskey(r *request) error {
+	if err := r.ask(signin.OpFinishAdd, r.passkey(), nil); err != nil {
+		return err
+	}
+	return r.done("/app/settings", "passkey")
+}
+
+func removePasskey(r *request) error {
+	if err := r.ask(signin.OpRemovePasskey, signin.OnSession{Browser: r.browser(), ID: r.Params("id")}, nil); err != nil {
+		return err
+	}
+	return r.done("/app/settings", "removed")
+}
+
+// device asks the person whether a program may have a key.
+func device(r *request) error {
+	code := r.Query("code")
+	if code == "" {
+		return r.render(http.StatusOK, "device.html", view{Title: text.Get("device.title"), Data: map[string]any{}})
+	}
+	return r.askDevice(code)
+}
+
+func (r *request) askDevice(code string) error {
+	var d signin.Device
+	err := r.ask(signin.OpDevice, signin.DeviceRequest{Browser: r.browser(), UserCode: code}, &d)
+	v := view{Title: text.Get("device.title"), Form: map[string]string{"code": code}, Data: map[string]any{}}
+	if apierr.CodeOf(err) == apierr.NotFound {
+		v.Error = text.Get("device.unknown")
+		return r.render(http.StatusNotFound, "device.html", v)
+	}
+	if err != nil {
+		return err
+	}
+	v.Data = map[string]any{"Device": d, "May": r.can("keys:write")}
+	return r.render(http.StatusOK, "device.html", v)
+}
+
+func decideDevice(r *request) error {
+	approve := r.form.Get("answer") == "approve"
+	err := r.ask(signin.OpDecideDevice, signin.DeviceRequest{Browser: r.browser(), UserCode: r.form.Get("code"), Approve: approve}, nil)
+	if err != nil {
+		return r.again(err, "device.html", view{Title: text.Get("device.title"), Data: map[string]any{}})
+	}
+	message := "device.denied"
+	if approve {
+		message = "device.approved"
+	}
+	return r.render(http.StatusOK, "message.html", view{Title: text.Get("device.title"), Data: text.Get(message)})
+}

@@ -1,0 +1,75 @@
+package web
+
+import (
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/services/console/internal/text"
+)
+
+// row is a page: its address, who may see it, and what answers. A row with an
+// icon is in the navigation, in this order.
+type row struct {
+	path  string
+	icon  string
+	scope string // without it the navigation does not show the page; the API refuses anyway
+	get   handler
+	posts map[string]handler // by what follows path; "" is path itself
+}
+
+// table is every page for who is signed in. Adding a page is adding a row, a
+// handler, a template, and the text "nav.<path>".
+func (p *Pages) table() []row {
+	return []row{
+		{path: "/app", icon: "home", get: home},
+		{path: "/app/links", icon: "link", scope: "links:read", get: links, posts: map[string]handler{"": createLink}},
+		{path: "/app/links/:id", scope: "links:read", get: showLink, posts: map[string]handler{
+			"/edit": editLink, "/archive": archiveLink, "/delete": deleteLink,
+		}},
+		{path: "/app/keys", icon: "key", scope: "keys:read", get: keys, posts: map[string]handler{"": createKey, "/:id/revoke": revokeKey}},
+		{path: "/app/members", icon: "people", scope: "members:read", get: members, posts: map[string]handler{
+			"/invite": invite, "/:id/role": changeRole, "/:id/remove": removeMember, "/invitations/:id/revoke": revokeInvitation,
+		}},
+		{path: "/app/settings", icon: "settings", get: settings, posts: map[string]handler{
+			"/switch": switchAccount, "/connect": connect, "/sessions/:id/end": endSession,
+			"/passkeys/begin": beginAddPasskey, "/passkeys": addPasskey, "/passkeys/:id/remove": removePasskey,
+		}},
+		{path: "/app/device", get: device, posts: map[string]handler{"": decideDevice}},
+	}
+}
+
+// Routes adds all pages to app.
+func (p *Pages) Routes(app *httpapi.API) {
+	p.app = app
+	for _, r := range p.table() {
+		app.Public(fiber.MethodGet, r.path, p.member(r.get))
+		for suffix, h := range r.posts {
+			app.Public(fiber.MethodPost, r.path+suffix, p.member(h))
+		}
+	}
+	app.Public(fiber.MethodGet, "/app/", func(c *fiber.Ctx) error { return c.Redirect("/app", fiber.StatusMovedPermanently) })
+	app.Public(fiber.MethodGet, "/app/sign-in", p.open(signInPage))
+	app.Public(fiber.MethodPost, "/app/sign-in", p.open(useLink))
+	app.Public(fiber.MethodPost, "/app/sign-in/oidc", p.open(beginOIDC))
+	app.Public(fiber.MethodGet, "/app/sign-in/callback", p.open(finishOIDC))
+	app.Public(fiber.MethodPost, "/app/sign-in/passkey/begin", p.open(beginPasskey))
+	app.Public(fiber.MethodPost, "/app/sign-in/passkey", p.open(finishPasskey))
+	app.Public(fiber.MethodPost, "/app/sign-out", p.member(signOut))
+	app.Public(fiber.MethodGet, "/app/assets/:file", p.serveFile)
+}
+
+// navItem is an entry of the navigation.
+type navItem struct {
+	Path, Icon, Name string
+	Current          bool
+}
+
+func (r *request) nav() (out []navItem) {
+	for _, row := range r.pages.table() {
+		if row.icon != "" && (row.scope == "" || r.can(row.scope)) {
+			within := r.Path() == row.path || row.path != "/app" && len(r.Path()) > len(row.path) && r.Path()[:len(row.path)+1] == row.path+"/"
+			out = append(out, navItem{row.path, row.icon, text.Get("nav." + row.path), within})
+		}
+	}
+	return out
+}

@@ -1,0 +1,206 @@
+package web
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/signin"
+	"github.com/linkreel/linkreel/services/console/internal/text"
+)
+
+// The cookies, without the prefix that https adds.
+const (
+	sessionCookie = "linkreel_session"
+	preCookie     = "linkreel_pre"  // ties forms to a browser that is not signed in
+	flowCookie    = "linkreel_flow" // a sign-in between its two steps, sealed by auth
+)
+
+const csrfField = "csrf"
+
+// cookieName adds the prefix with which browsers refuse a cookie that another
+// host of the same site set. It needs https.
+func (p *Pages) cookieName(name string) string {
+	if p.cfg.Base.Scheme == "https" {
+		return "__Host-" + name
+	}
+	return name
+}
+
+func (r *request) cookie(name string) string { return r.Cookies(r.pages.cookieName(name)) }
+
+// setCookie sets a cookie that no script can read; life 0 removes it.
+func (r *request) setCookie(name, value string, life time.Duration) {
+	c := &http.Cookie{
+		Name: r.pages.cookieName(name), Value: value, Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode,
+		Secure: r.pages.cfg.Base.Scheme == "https", MaxAge: int(life / time.Second),
+	}
+	if life <= 0 {
+		c.MaxAge = -1
+	}
+	r.Response().Header.Add(fiber.HeaderSetCookie, c.String())
+}
+
+// signedIn keeps a new session and forgets what led to it.
+func (r *request) signedIn(s signin.Session) {
+	r.setCookie(sessionCookie, s.Secret, time.UnixMilli(s.ExpiresAt).Sub(r.pages.cfg.Now()))
+	r.setCookie(preCookie, "", 0)
+	r.setCookie(flowCookie, "", 0)
+}
+
+// csrf is the token for forms: bound to the session, or before sign-in to a
+// random cookie. Who cannot read the cookie cannot make it.
+func (r *request) csrf() string {
+	secret := r.session
+	if secret == "" {
+		if secret = r.cookie(preCookie); len(secret) < 20 {
+			secret = identity.NewNonce()
+			r.setCookie(preCookie, secret, time.Hour)
+		}
+	}
+	return csrfOf(secret)
+}
+
+func csrfOf(secret string) string {
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write([]byte("linkreel console form 1"))
+	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+}
+
+var errForm = apierr.New(apierr.Forbidden, text.Get("error.form"))
+
+// genuine refuses a POST that none of our pages sent. Two checks, of which each
+// would do: where the browser says that it comes from, and the form's token.
+func (r *request) genuine() error {
+	switch site := r.Get("Sec-Fetch-Site"); {
+	case site == "same-origin":
+	case site != "":
+		return errForm
+	default: // an older browser, or a base address on plain http
+		if origin := r.Get(fiber.HeaderOrigin); origin != "" && !r.ownOrigin(origin) {
+			return errForm
+		}
+	}
+	secret := r.session
+	if secret == "" {
+		secret = r.cookie(preCookie)
+	}
+	if len(secret) < 20 || subtle.ConstantTimeCompare([]byte(r.form.Get(csrfField)), []byte(csrfOf(secret))) != 1 {
+		return errForm
+	}
+	return nil
+}
+
+func (r *request) ownOrigin(origin string) bool {
+	u, err := url.Parse(origin)
+	return err == nil && (u.Host == r.pages.cfg.Base.Host && u.Scheme == r.pages.cfg.Base.Scheme || u.Host == string(r.Request().Host()))
+}
+
+// readForm reads a POST's body, which must be what a plain HTML form sends.
+func (r *request) readForm() error {
+	kind, _, _ := strings.Cut(r.Get(fiber.HeaderContentType), ";")
+	if !strings.EqualFold(strings.TrimSpace(kind), fiber.MIMEApplicationForm) || r.Get(fiber.HeaderContentEncoding) != "" {
+		return apierr.New(apierr.UnsupportedMediaType, text.Get("error.form"))
+	}
+	values, err := url.ParseQuery(string(r.Request().Body()))
+	if err != nil {
+		return errForm
+	}
+	r.form = values
+	return nil
+}
+
+// handler is a page's code.
+type handler func(r *request) error
+
+// open is a page for everybody; on a GET a session is not looked at.
+func (p *Pages) open(h handler) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		secure(c)
+		r := &request{Ctx: c, pages: p, ctx: c.UserContext()}
+		if c.Method() == fiber.MethodPost {
+			if err := r.readForm(); err != nil {
+				return err
+			}
+			if err := r.genuine(); err != nil {
+				return err
+			}
+		}
+		return h(r)
+	}
+}
+
+// member is a page for who is signed in. Everybody else is asked to sign in and
+// comes back here afterwards.
+func (p *Pages) member(h handler) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		secure(c)
+		r := &request{Ctx: c, pages: p, ctx: c.UserContext()}
+		if r.session = r.cookie(sessionCookie); r.session == "" {
+			return r.signIn("")
+		}
+		if c.Method() == fiber.MethodPost {
+			if err := r.readForm(); err != nil {
+				return err
+			}
+			if err := r.genuine(); err != nil {
+				return err
+			}
+		}
+		err := r.ask(signin.OpWho, signin.OnSession{Browser: r.browser()}, &r.who)
+		if err == nil && r.who.Account.Suspended {
+			return r.render(fiber.StatusForbidden, "suspended.html", view{Title: text.Get("suspended.title")})
+		}
+		if err == nil {
+			err = h(r)
+		}
+		// A session can end between two calls: the next click of somebody who was
+		// removed lands here.
+		if e := new(apierr.Error); errors.As(err, &e) && e.Code.Status() == http.StatusUnauthorized {
+			r.setCookie(sessionCookie, "", 0)
+			return r.signIn("ended")
+		}
+		return err
+	}
+}
+
+// signIn sends the browser to the sign-in page.
+func (r *request) signIn(why string) error {
+	q := url.Values{}
+	if r.Method() == fiber.MethodGet {
+		if next := safeNext(string(r.Request().URI().RequestURI())); next != "/app" {
+			q.Set("next", next)
+		}
+	}
+	if why != "" {
+		q.Set("why", why)
+	}
+	target := "/app/sign-in"
+	if len(q) > 0 {
+		target += "?" + q.Encode()
+	}
+	return r.Redirect(target, fiber.StatusSeeOther)
+}
+
+// safeNext is where to go after sign-in: a path of ours, else the home page.
+// Browsers read backslashes as slashes and drop control characters, so neither
+// may occur.
+func safeNext(next string) string {
+	u, err := url.Parse(next)
+	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || len(next) > 2000 ||
+		strings.ContainsFunc(next, func(c rune) bool { return c < 0x21 || c == '\\' || c == 0x7f }) ||
+		u.Path != "/app" && !strings.HasPrefix(u.Path, "/app/") || strings.HasPrefix(u.Path, "/app/sign-in") || strings.Contains(u.Path, "//") || strings.Contains(u.Path, "..") {
+		return "/app"
+	}
+	return next
+}

@@ -1,0 +1,174 @@
+package web
+
+import (
+	"errors"
+	"html/template"
+	"net/http"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/signin"
+	"github.com/linkreel/linkreel/services/console/internal/text"
+)
+
+// signInData is the sign-in page: the ways there are, or what a one-time link is for.
+type signInData struct {
+	Methods signin.Methods
+	Link    *signin.Link
+	Token   string
+	Next    string
+}
+
+// signInPage also shows one-time links. Opening one changes nothing: whoever
+// follows it, a preview robot too, gets a page with a button.
+func signInPage(r *request) error {
+	if token := r.Query("link"); token != "" {
+		return r.linkPage(token)
+	}
+	var m signin.Methods
+	if err := r.ask(signin.OpMethods, struct{}{}, &m); err != nil {
+		return err
+	}
+	v := view{Title: text.Get("signin.title"), Data: signInData{Methods: m, Next: safeNext(r.Query("next"))}}
+	switch r.Query("why") {
+	case "ended":
+		v.Notice = text.Get("signin.ended")
+	case "out":
+		v.Notice = text.Get("signin.out")
+	}
+	return r.render(http.StatusOK, "signin.html", v)
+}
+
+func (r *request) linkView(token string) (view, error) {
+	d := signInData{Token: token, Link: &signin.Link{}}
+	if err := r.ask(signin.OpOpenLink, signin.LinkRequest{Browser: r.browser(), Token: token}, d.Link); err != nil {
+		return view{}, err
+	}
+	if err := r.ask(signin.OpMethods, struct{}{}, &d.Methods); err != nil {
+		return view{}, err
+	}
+	title := "link.signin.title"
+	if d.Link.Kind == "invitation" {
+		title = "link.invitation.title"
+	}
+	return view{Title: text.Get(title), Data: d}, nil
+}
+
+func (r *request) linkPage(token string) error {
+	v, err := r.linkView(token)
+	if apierr.CodeOf(err) == apierr.NotFound {
+		return r.render(http.StatusNotFound, "message.html", view{Title: text.Get("link.used.title"), Data: text.Get("link.used")})
+	}
+	if err != nil {
+		return err
+	}
+	return r.render(http.StatusOK, "link.html", v)
+}
+
+// useLink signs in by a one-time link.
+func useLink(r *request) error {
+	token := r.form.Get("link")
+	var s signin.Session
+	err := r.ask(signin.OpUseLink, signin.LinkRequest{Browser: r.browser(), Token: token, Name: r.form.Get("name")}, &s)
+	switch apierr.CodeOf(err) {
+	case apierr.ValidationError:
+		v, failed := r.linkView(token)
+		if failed != nil {
+			return failed
+		}
+		return r.again(err, "link.html", v)
+	case apierr.NotFound:
+		return r.render(http.StatusNotFound, "message.html", view{Title: text.Get("link.used.title"), Data: text.Get("link.used")})
+	}
+	if err != nil {
+		return err
+	}
+	r.signedIn(s)
+	return r.done("/app", "")
+}
+
+// beginOIDC sends the browser to the identity provider: by a page and not by a
+// redirect, since browsers hold the redirect of a form to form-action 'self'.
+func beginOIDC(r *request) error {
+	return r.toProvider(signin.BeginOIDC{Link: r.form.Get("link"), Name: r.form.Get("name"), Next: safeNext(r.form.Get("next"))})
+}
+
+func (r *request) toProvider(in signin.BeginOIDC) error {
+	in.Browser = r.browser()
+	var begun signin.Begun
+	if err := r.ask(signin.OpBeginOIDC, in, &begun); err != nil {
+		return err
+	}
+	r.setCookie(flowCookie, begun.Flow, 10*time.Minute)
+	return r.render(http.StatusOK, "leave.html", view{Title: text.Get("leave.title"), Data: map[string]any{
+		"URL": begun.URL, "Refresh": template.HTMLAttr(`content="0; url=` + template.HTMLEscapeString(begun.URL) + `"`), //nolint:gosec // escaped, and auth's own
+	}})
+}
+
+func finishOIDC(r *request) error {
+	flow := r.cookie(flowCookie)
+	r.setCookie(flowCookie, "", 0)
+	var s signin.Session
+	err := r.ask(signin.OpFinishOIDC, signin.FinishOIDC{
+		Browser: r.browser(), Flow: flow, State: r.Query("state"), Code: r.Query("code"), Issuer: r.Query("iss"), Error: r.Query("error"),
+	}, &s)
+	if err != nil {
+		return r.notSignedIn(err)
+	}
+	if s.Secret == "" { // an identity was connected; the session stays
+		return r.done(safeNext(s.Next), "connected")
+	}
+	r.signedIn(s)
+	return r.done(safeNext(s.Next), "")
+}
+
+// notSignedIn says why, and nothing else: who is no member learns nothing about
+// accounts here.
+func (r *request) notSignedIn(err error) error {
+	var e *apierr.Error
+	if !errors.As(err, &e) || e.Code.Status() >= http.StatusInternalServerError {
+		return err
+	}
+	return r.render(e.Code.Status(), "message.html", view{Title: text.Get("signin.refused"), Data: e.Message})
+}
+
+// beginPasskey answers the script with what navigator.credentials needs.
+func beginPasskey(r *request) error {
+	return r.passkeyOptions(signin.OpBeginPasskey)
+}
+
+func (r *request) passkeyOptions(op string) error {
+	var begun signin.Begun
+	if err := r.ask(op, signin.OnSession{Browser: r.browser()}, &begun); err != nil {
+		return err
+	}
+	r.setCookie(flowCookie, begun.Flow, 10*time.Minute)
+	r.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
+	return r.Send(begun.Options)
+}
+
+func (r *request) passkey() signin.Passkey {
+	flow := r.cookie(flowCookie)
+	r.setCookie(flowCookie, "", 0)
+	return signin.Passkey{Browser: r.browser(), Flow: flow, Response: []byte(r.form.Get("credential")), Name: r.form.Get("name")}
+}
+
+func finishPasskey(r *request) error {
+	var s signin.Session
+	if err := r.ask(signin.OpFinishPasskey, r.passkey(), &s); err != nil {
+		return r.notSignedIn(err)
+	}
+	r.signedIn(s)
+	return r.done(safeNext(r.form.Get("next")), "")
+}
+
+func signOut(r *request) error {
+	err := r.ask(signin.OpEnd, signin.OnSession{Browser: r.browser()}, nil)
+	if err != nil && apierr.CodeOf(err) != apierr.NotFound {
+		return err // the cookie stays, so that the person can try again
+	}
+	r.setCookie(sessionCookie, "", 0)
+	return r.Redirect("/app/sign-in?why=out", fiber.StatusSeeOther)
+}

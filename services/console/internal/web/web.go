@@ -1,0 +1,259 @@
+// Package web holds the console's pages. Each is rendered from what the API
+// answered to the person's session; the only state is in the browser's cookies.
+//
+// Forms work without a script. A form that is refused is shown again with what was
+// typed and the reason at the field; one that worked answers 303 to a page that
+// shows the result, so that reloading repeats nothing.
+package web
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"html/template"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/design"
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/signin"
+	"github.com/linkreel/linkreel/services/console/internal/text"
+)
+
+// API is the way to the public API; see client.Client.
+type API interface {
+	Do(ctx context.Context, session, method, path string, in, out any) error
+}
+
+// Auth answers on signing in; see signin.Client.
+type Auth interface {
+	Do(ctx context.Context, op string, in, out any) error
+}
+
+// Config is what pages need.
+type Config struct {
+	Base *url.URL // without /app
+	API  API
+	Auth Auth
+	Now  func() time.Time // nil is the system's clock
+}
+
+// Pages are the console's.
+type Pages struct {
+	cfg       Config
+	app       *httpapi.API
+	templates map[string]*template.Template
+	files     map[string]design.File // by URL path
+}
+
+//go:embed templates
+var templateFiles embed.FS
+
+//go:embed assets
+var assetFiles embed.FS
+
+// New makes the pages. It panics when an embedded file is broken, which every
+// test sees.
+func New(cfg Config) *Pages {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	p := &Pages{cfg: cfg, templates: map[string]*template.Template{}, files: map[string]design.File{}}
+	assets := map[string]string{"design.css": p.addFile(design.Stylesheet)}
+	entries, err := assetFiles.ReadDir("assets")
+	must(err)
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), ".js") {
+			continue // compressed twins: the edge compresses
+		}
+		content, err := assetFiles.ReadFile("assets/" + e.Name())
+		must(err)
+		assets[e.Name()] = p.addFile(design.NewFile(e.Name(), "text/javascript; charset=utf-8", content))
+	}
+	funcs := template.FuncMap{
+		"t": text.Get, "icon": design.Icon,
+		"asset": func(name string) (string, error) {
+			if path, ok := assets[name]; ok {
+				return path, nil
+			}
+			return "", fmt.Errorf("no asset %q", name)
+		},
+		"time":   machineTime,
+		"date":   func(ms int64) string { return time.UnixMilli(ms).UTC().Format("2 Jan 2006, 15:04 MST") },
+		"number": text.Number,
+	}
+	layout := template.Must(template.New("layout.html").Funcs(funcs).ParseFS(templateFiles, "templates/layout.html"))
+	files, err := templateFiles.ReadDir("templates")
+	must(err)
+	for _, f := range files {
+		if f.Name() != "layout.html" {
+			p.templates[f.Name()] = template.Must(template.Must(layout.Clone()).ParseFS(templateFiles, "templates/"+f.Name()))
+		}
+	}
+	return p
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err) // an embedded file: cannot happen in a program that was tested
+	}
+}
+
+func (p *Pages) addFile(f design.File) string {
+	path := "/app/assets/" + f.Name
+	p.files[path] = f
+	return path
+}
+
+func machineTime(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339) }
+
+// request is one request of a browser.
+type request struct {
+	*fiber.Ctx
+	pages   *Pages
+	ctx     context.Context //nolint:containedctx // the request's own, for the length of the request
+	session string          // the session's key; "" on pages that need none
+	who     signin.Profile  // the person; without an ID on pages that need none
+	form    url.Values      // of a POST
+}
+
+// view is what a template gets.
+type view struct {
+	Title  string
+	Path   string // of the page, for the navigation
+	Nav    []navItem
+	Who    *signin.Profile // nil: nobody is signed in
+	CSRF   string
+	Notice string            // what has just worked
+	Error  string            // what did not, as a whole
+	Fields map[string]string // and field by field
+	Form   map[string]string // what was typed
+	Data   any
+}
+
+// do asks the API as the person.
+func (r *request) do(method, path string, in, out any) error {
+	return r.pages.cfg.API.Do(r.ctx, r.session, method, path, in, out)
+}
+
+// ask asks auth. browser is filled in by the caller.
+func (r *request) ask(op string, in, out any) error { return r.pages.cfg.Auth.Do(r.ctx, op, in, out) }
+
+// browser is what auth is told of who asks.
+func (r *request) browser() signin.Browser {
+	return signin.Browser{Address: r.pages.app.ClientIP(r.Ctx).String(), Client: r.Get(fiber.HeaderUserAgent), Session: r.cookie(sessionCookie)}
+}
+
+// can reports whether the person has the scope; pages hide what would be refused.
+func (r *request) can(scope string) bool { return slices.Contains(r.who.Scopes, scope) }
+
+// render answers with a page.
+func (r *request) render(status int, name string, v view) error {
+	t, ok := r.pages.templates[name]
+	if !ok {
+		return fmt.Errorf("no template %s", name)
+	}
+	v.Path = r.Path()
+	v.CSRF = r.csrf()
+	if r.who.Member.ID != "" {
+		v.Who, v.Nav = &r.who, r.nav()
+	}
+	if v.Notice == "" {
+		if key := r.Query("done"); text.Has("done." + key) {
+			v.Notice = text.Get("done." + key)
+		}
+	}
+	var b bytes.Buffer
+	if err := t.ExecuteTemplate(&b, "layout.html", v); err != nil {
+		return fmt.Errorf("page %s: %w", name, err)
+	}
+	r.Status(status).Set(fiber.HeaderContentType, fiber.MIMETextHTMLCharsetUTF8)
+	return r.Send(b.Bytes())
+}
+
+// again shows a form again with what is wrong with it. Refusals that are about
+// something else go on as errors.
+func (r *request) again(err error, name string, v view) error {
+	var e *apierr.Error
+	if !errors.As(err, &e) || e.Code.Status() >= http.StatusInternalServerError || e.Code.Status() == http.StatusUnauthorized {
+		return err
+	}
+	v.Error, v.Fields, v.Form = e.Message, map[string]string{}, map[string]string{}
+	for _, d := range e.Details {
+		v.Fields[d.Field] = d.Message
+	}
+	if len(v.Fields) > 0 {
+		v.Error = text.Get("form.check")
+	}
+	for name := range r.form {
+		if name != csrfField {
+			v.Form[name] = r.form.Get(name)
+		}
+	}
+	return r.render(e.Code.Status(), name, v)
+}
+
+// done answers a form that worked: 303 to path, whose page says so.
+func (r *request) done(path, notice string) error {
+	if notice != "" {
+		sep := "?"
+		if strings.Contains(path, "?") {
+			sep = "&"
+		}
+		path += sep + "done=" + url.QueryEscape(notice)
+	}
+	return r.Redirect(path, fiber.StatusSeeOther)
+}
+
+// policy is the pages' Content-Security-Policy. connect-src and media-src gain the
+// upload address when the pages that need it come.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; " +
+	"base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+
+func secure(c *fiber.Ctx) {
+	c.Set("Content-Security-Policy", policy)
+	c.Set("X-Content-Type-Options", "nosniff")
+	c.Set("X-Frame-Options", "DENY")
+	// Not no-referrer: browsers would then send "Origin: null" with our own forms.
+	c.Set("Referrer-Policy", "same-origin")
+	c.Set("Cross-Origin-Opener-Policy", "same-origin")
+	c.Set("Cross-Origin-Resource-Policy", "same-origin")
+	c.Set(fiber.HeaderCacheControl, "no-store")
+}
+
+// ErrorPage is [httpapi.Options].Page.
+func (p *Pages) ErrorPage(c *fiber.Ctx, e *apierr.Error) error {
+	secure(c)
+	r := &request{Ctx: c, pages: p, ctx: c.UserContext()}
+	title := "error.title"
+	switch e.Code.Status() {
+	case http.StatusNotFound:
+		title = "error.missing"
+	case http.StatusForbidden:
+		title = "error.forbidden"
+	case http.StatusTooManyRequests:
+		title = "error.busy"
+	case http.StatusServiceUnavailable:
+		title = "error.away"
+	}
+	return r.render(e.Code.Status(), "error.html", view{Title: text.Get(title), Error: e.Message, Data: httpapi.RequestID(c.UserContext())})
+}
+
+func (p *Pages) serveFile(c *fiber.Ctx) error {
+	f, ok := p.files[c.Path()]
+	if !ok {
+		return apierr.New(apierr.NotFound, text.Get("error.nothing"))
+	}
+	c.Set("X-Content-Type-Options", "nosniff")
+	c.Set(fiber.HeaderContentType, f.ContentType)
+	c.Set(fiber.HeaderCacheControl, "public, max-age=31536000, immutable")
+	return c.Send(f.Bytes)
+}

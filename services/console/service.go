@@ -1,0 +1,83 @@
+// Package console is the service behind <base>/app: the pages on which people
+// sign in and work. It renders HTML from what the public API answers, with the
+// person's session as the key, and has no store: a pod can be replaced at any
+// moment, and nobody is signed out.
+//
+// What it is made of: internal/client asks the API, internal/web holds the pages,
+// internal/text every English sentence, libs/design how things look, and
+// libs/signin the questions to auth about signing in. web/*.js are the few things
+// that a page cannot do without a script.
+//
+// A page is added in three steps: a handler and its template in internal/web
+// (links.go and templates/links.html are the ones to copy), its sentences in
+// internal/text, and a row in the table in internal/web/routes.go, which is also
+// where the navigation comes from.
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/boot"
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/signin"
+	"github.com/linkreel/linkreel/services/console/internal/client"
+	"github.com/linkreel/linkreel/services/console/internal/web"
+)
+
+// Config is all that the service can be told.
+type Config struct {
+	boot.Config
+
+	// APIAddr is the listener for the pages.
+	APIAddr string `env:"LINKREEL_API_ADDR" envDefault:":8080"`
+	// BaseURL is where people reach the pages, without /app.
+	BaseURL string `env:"LINKREEL_BASE_URL" envDefault:"http://localhost:8080"`
+	// APIRoutes says which address answers which path of the public API inside the
+	// cluster, such as "/api/v1/links=http://links:8080,/=http://auth:8080". The
+	// longest path that fits wins. Without any, BaseURL answers for all.
+	APIRoutes map[string]string `env:"LINKREEL_API_ROUTES" envKeyValSeparator:"="`
+	// AuthURL is auth's internal address, and InternalToken what services show each
+	// other.
+	AuthURL       string `env:"LINKREEL_AUTH_URL" envDefault:"http://localhost:8090"`
+	InternalToken string `env:"LINKREEL_INTERNAL_TOKEN,notEmpty"`
+	// TrustedProxies are the networks whose X-Forwarded-For is believed.
+	TrustedProxies []netip.Prefix `env:"LINKREEL_TRUSTED_PROXIES"`
+
+	// Now is the clock; nil is the system's.
+	Now func() time.Time `env:"-"`
+}
+
+// New makes the service. It dials nothing, so it starts while the others are away.
+func New(_ context.Context, cfg Config) (*boot.Service, error) {
+	base, err := url.Parse(cfg.BaseURL)
+	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
+		return nil, fmt.Errorf("console: LINKREEL_BASE_URL %q is not an address", cfg.BaseURL)
+	}
+	if cfg.InternalToken == "" {
+		return nil, errors.New("console: LINKREEL_INTERNAL_TOKEN is not set")
+	}
+	routes := cfg.APIRoutes
+	if len(routes) == 0 {
+		routes = map[string]string{"/": cfg.BaseURL}
+	}
+	api, err := client.New(routes)
+	if err != nil {
+		return nil, fmt.Errorf("console: %w", err)
+	}
+	auth := signin.NewClient(cfg.AuthURL, cfg.InternalToken)
+	pages := web.New(web.Config{Base: base, API: api, Auth: auth, Now: cfg.Now})
+	app := httpapi.New(httpapi.Options{Name: "console", TrustedProxies: cfg.TrustedProxies, Page: pages.ErrorPage, Now: cfg.Now})
+	pages.Routes(app)
+	return &boot.Service{
+		Name:    "console",
+		Servers: []boot.Server{{Name: "api", Addr: cfg.APIAddr, Handler: app.Handler()}},
+		Close: []func(context.Context) error{
+			func(context.Context) error { auth.Close(); api.Close(); return nil },
+		},
+	}, nil
+}
