@@ -193,6 +193,12 @@ func (c *Cache[V]) Peek(key string) (Lookup[V], bool) {
 	return Lookup[V]{Entry: e, key: key, seen: seen}, true
 }
 
+// Holds reports whether there is a value for key, fresh or not.
+func (c *Cache[V]) Holds(key string) bool {
+	e, ok := c.entries.GetIfPresent(key)
+	return ok && e.Found
+}
+
 // Get answers for key. The error is the loader's, and comes only when there is
 // no value to serve. A load that it begins has ctx's values, though not its end:
 // others may wait for it too.

@@ -68,6 +68,9 @@ func Open(cfg Config) (redis.UniversalClient, error) {
 		c := opt.Cluster()
 		// A redirection is no repetition: the server that sent it has done nothing.
 		c.MaxRedirects = 3
+		// The default is a minute, for which a dead master's calls would go on failing:
+		// a server that is gone redirects nobody to its successor.
+		c.ClusterStateReloadInterval = time.Second
 		client = redis.NewClusterClient(c)
 	default:
 		client = redis.NewClient(opt.Simple())

@@ -23,6 +23,7 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/services/links/internal/api"
 	"github.com/linkreel/linkreel/services/links/internal/clicks"
@@ -172,6 +173,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	internal := httpapi.New(httpapi.Options{Name: "links-internal", Now: cfg.Now})
 	api.Internal(internal, domains, cfg.InternalToken, api.Holder(accounts, shortLinks, domains, routes))
 	visitors := redirect.New(memory, log, redirect.Options{ShortBaseURL: cfg.ShortBaseURL, Country: country, Blocked: blocked.Has, AbuseContact: cfg.AbuseContact, Now: cfg.Now,
+		Misses: ratelimit.NewMisses(ratelimit.MissOptions{Now: cfg.Now}), Client: cfg.client,
 		Trace: func() (context.Context, func(int)) { return httpapi.Trace("links-redirect", "GET /:slug") }})
 	return &boot.Service{
 		Name: "links",
@@ -220,6 +222,11 @@ func (c Config) country() (lookup func(*fasthttp.RequestCtx) string, closeIt fun
 		}
 		return link.Country(code)
 	}, closeIt, nil
+}
+
+// client is the address of a visitor, for the budget of misses only.
+func (c Config) client(ctx *fasthttp.RequestCtx) netip.Addr {
+	return httpapi.ClientIP(ctx.RemoteIP().String(), ctx.Request.Header.PeekAll("X-Forwarded-For"), c.TrustedProxies)
 }
 
 func trusted(peer string, proxies []netip.Prefix) bool {

@@ -28,12 +28,16 @@ import (
 
 // Options says how a server runs.
 type Options struct {
-	Dir    string    // where data, log and pid file live; made when missing
-	Addr   string    // loopback address; "" takes a free port
-	Binary string    // "" finds redis-server or valkey-server on the PATH
-	Fsync  string    // appendfsync: "everysec" (default), "always", "no"
-	Memory bool      // keep nothing on disk
-	Log    io.Writer // the server's own lines; nil drops them
+	Dir    string   // where data, log and pid file live; made when missing
+	Addr   string   // loopback address; "" takes a free port
+	Binary string   // "" finds redis-server or valkey-server on the PATH
+	Fsync  string   // appendfsync: "everysec" (default), "always", "no"
+	Memory bool     // keep nothing on disk
+	Args   []string // more of the server's own options: "--maxmemory", "64mb"
+	// Sentinel runs a Sentinel instead of a server. What it watches is told by
+	// commands.
+	Sentinel bool
+	Log      io.Writer // the server's own lines; nil drops them
 }
 
 // ErrNoBinary is returned when neither redis-server nor valkey-server is there.
@@ -86,6 +90,9 @@ func Start(ctx context.Context, opt Options) (*Server, error) {
 // Addr is host:port; it stays the same over Restart.
 func (s *Server) Addr() string { return s.addr }
 
+// Dir is where the server keeps its data.
+func (s *Server) Dir() string { return s.opt.Dir }
+
 // Restart starts the server again on the same folder and address after Kill or
 // Stop.
 func (s *Server) Restart(ctx context.Context) error {
@@ -99,9 +106,17 @@ func (s *Server) Restart(ctx context.Context) error {
 	}
 	args := []string{"--bind", host, "--port", port, "--dir", s.opt.Dir, "--daemonize", "no", "--save", "",
 		"--maxmemory-policy", "noeviction", "--tcp-backlog", "1024"}
-	if !s.opt.Memory {
+	if s.opt.Sentinel {
+		// It insists on a file of its own, where it writes down what it knows.
+		conf := filepath.Join(s.opt.Dir, "sentinel.conf")
+		if err := os.WriteFile(conf, []byte(fmt.Sprintf("bind %s\nport %s\ndir %s\n", host, port, s.opt.Dir)), 0o600); err != nil {
+			return fmt.Errorf("sentinel's file: %w", err)
+		}
+		args = []string{conf, "--sentinel"}
+	} else if !s.opt.Memory {
 		args = append(args, "--appendonly", "yes", "--appendfsync", fsync)
 	}
+	args = append(args, s.opt.Args...)
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), s.opt.Binary, args...)
 	cmd.Stdout, cmd.Stderr = s.opt.Log, s.opt.Log
 	dieWithParent(cmd)

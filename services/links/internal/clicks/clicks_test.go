@@ -161,7 +161,7 @@ func (p process) Announce(ctx context.Context, keys ...string) { p.announce.Anno
 func (p process) resolve(t testing.TB, slug string) *invalidation.Answer {
 	t.Helper()
 	var a invalidation.Answer
-	if err := p.memory.Resolve(&a, t.Context, "", slug); err != nil {
+	if err := p.memory.Resolve(&a, func(bool) (context.Context, error) { return t.Context(), nil }, "", slug); err != nil {
 		t.Fatal(err)
 	}
 	return &a

@@ -186,25 +186,10 @@ func (a *Answer) Expired() bool {
 		a.account.Entry != nil && m.accounts.Expired(a.account)
 }
 
-// Known reports whether Resolve would answer without reading the store.
-func (m *Memory) Known(host, folded string) bool {
-	domainID := ""
-	if host != "" {
-		h, ok := m.hosts.Peek(host)
-		if !ok || !h.Found {
-			return ok
-		}
-		domainID = h.Value
-	}
-	key := link.SlugKey(domainID, folded)
-	_, ok := m.targets[Partition(key, len(m.targets))].Peek(key)
-	return ok
-}
-
 // Resolve finds the link at a folded slug of host, "" for the default short host.
-// wait gives the context for reading the store; it is called only if that is
-// necessary.
-func (m *Memory) Resolve(a *Answer, wait func() context.Context, host, folded string) (err error) {
+// wait gives the context for reading the store, or refuses to; it is called only
+// if that is necessary, and told whether an older value is in memory.
+func (m *Memory) Resolve(a *Answer, wait func(known bool) (context.Context, error), host, folded string) (err error) {
 	*a = Answer{memory: m}
 	domainID := ""
 	if host != "" {
@@ -224,13 +209,18 @@ func (m *Memory) Resolve(a *Answer, wait func() context.Context, host, folded st
 	if a.target, err = lookUp(m.targets[a.part], wait, key); err != nil || !a.target.Found || m.accounts == nil {
 		return err
 	}
-	a.account, err = lookUp(m.accounts, wait, a.target.Value.AccountID)
+	// The link is there, so its account costs nobody a miss.
+	a.account, err = lookUp(m.accounts, func(bool) (context.Context, error) { return wait(true) }, a.target.Value.AccountID)
 	return err
 }
 
-func lookUp[V any](c *cache.Cache[V], wait func() context.Context, key string) (cache.Lookup[V], error) {
+func lookUp[V any](c *cache.Cache[V], wait func(known bool) (context.Context, error), key string) (cache.Lookup[V], error) {
 	if l, ok := c.Peek(key); ok {
 		return l, nil
 	}
-	return c.Get(wait(), key)
+	ctx, err := wait(c.Holds(key))
+	if err != nil {
+		return cache.Lookup[V]{}, err
+	}
+	return c.Get(ctx, key)
 }

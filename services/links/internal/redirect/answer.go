@@ -43,6 +43,15 @@ func suspended() *apierr.Error {
 	return &apierr.Error{Code: apierr.AccountSuspended, OnPage: true, Message: "This link is out of service."}
 }
 
+// refusal is the answer when a link could not be looked up.
+func refusal(err error) *apierr.Error {
+	var e *apierr.Error
+	if errors.As(err, &e) && e.Code == apierr.RateLimited {
+		return e
+	}
+	return unavailable(err)
+}
+
 // unavailable hides why: the visitor is not the one to know.
 func unavailable(err error) *apierr.Error {
 	return &apierr.Error{Code: apierr.Unavailable, Message: "This link cannot be looked up right now. Try again shortly.", RetryAfter: time.Second, Err: err}
@@ -84,6 +93,7 @@ func (h *Handler) fail(ctx *fasthttp.RequestCtx, e *apierr.Error) {
 
 var titles = map[apierr.Code]string{
 	apierr.NotFound: "No link here", apierr.TakenDown: "This link was taken down", apierr.AccountSuspended: "Out of service", apierr.Gone: "This link has expired", apierr.MethodNotAllowed: "Not that way",
+	apierr.RateLimited: "Too many requests",
 	apierr.Unavailable: "Just a moment", apierr.Internal: "Something went wrong",
 }
 

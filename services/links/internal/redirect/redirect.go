@@ -14,6 +14,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"net/netip"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,6 +23,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/services/links/internal/clicks"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/invalidation"
@@ -47,7 +49,11 @@ type Options struct {
 	// Trace begins a trace for a visit that has to wait for a store, and returns
 	// how to end it; nil traces nothing. Warm visits are too many and too alike.
 	Trace func() (ctx context.Context, end func(status int))
-	Now   func() time.Time
+	// Misses is what each network may ask for that does not exist, and Client tells a
+	// request's network; nil limits nobody.
+	Misses *ratelimit.Misses
+	Client func(ctx *fasthttp.RequestCtx) netip.Addr
+	Now    func() time.Time
 }
 
 // Handler answers requests to short hosts.
@@ -116,18 +122,30 @@ type visit struct {
 	h       *Handler
 	answer  invalidation.Answer
 	click   link.Click
-	counted link.Click      // zero: none
+	counted link.Click // zero: none
+	request *fasthttp.RequestCtx
+	client  netip.Addr      // known once the visit is a question to the store
+	asked   bool            // the store was asked for something that was not known
 	ctx     context.Context // of the trace; nil while the visit is warm
 	end     func(status int)
-	wait    func() context.Context // waits, made once
+	wait    func(known bool) (context.Context, error) // waits, made once
 }
 
-// waits is the context for what the visit has to wait for.
-func (v *visit) waits() context.Context {
+// waits is the context for what the visit has to wait for. A network that asked
+// for too much that does not exist is refused here, where the store would be
+// asked for something new: what is in memory is for everybody.
+func (v *visit) waits(known bool) (context.Context, error) {
+	if !known && !v.asked && v.h.opt.Misses != nil {
+		v.client = v.h.opt.Client(v.request)
+		if wait := v.h.opt.Misses.Wait(v.client); wait > 0 {
+			return nil, &apierr.Error{Code: apierr.RateLimited, Message: "Too many addresses that do not exist were asked for from your network. Try again shortly.", RetryAfter: wait}
+		}
+		v.asked = true
+	}
 	if v.ctx == nil {
 		v.ctx, v.end = v.h.opt.Trace()
 	}
-	return v.ctx
+	return v.ctx, nil
 }
 
 // tries bounds how often an answer may be overtaken by changes.
@@ -168,6 +186,7 @@ func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
 		return
 	}
 	v := h.visits.Get().(*visit)
+	v.request = ctx
 	h.visit(ctx, v, host, folded, preview)
 	if v.end != nil {
 		v.end(ctx.Response.StatusCode())
@@ -183,7 +202,7 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, host, folded string,
 	for range tries {
 		if err := h.memory.Resolve(&v.answer, v.wait, host, folded); err != nil {
 			h.uncount(v)
-			h.fail(ctx, unavailable(err))
+			h.fail(ctx, refusal(err))
 			return
 		}
 		target := v.answer.Target()
@@ -217,6 +236,9 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, host, folded string,
 		}
 		switch {
 		case target == nil:
+			if v.asked {
+				h.opt.Misses.Miss(v.client)
+			}
 			h.wellKnown(ctx, []byte(folded))
 		case v.answer.Suspended():
 			h.fail(ctx, suspended())

@@ -5,17 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/valyala/fasthttp"
 
 	"github.com/linkreel/linkreel/libs/localcloud/redistest"
+	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/services/links/internal/clicks"
 	"github.com/linkreel/linkreel/services/links/internal/invalidation"
@@ -180,6 +183,123 @@ func TestPages_escape_what_owners_write(t *testing.T) {
 	}
 }
 
+func TestServe_refuses_a_network_that_scans_and_never_what_is_in_memory(t *testing.T) {
+	t.Parallel()
+	s := &shelf{links: map[string]link.Target{"|a": {LinkID: "l", Slug: "a", Location: "https://x.example/"}, "|b": {LinkID: "m", Slug: "b", Location: "https://x.example/"}}}
+	var clock atomic.Int64
+	now := func() time.Time { return time.Unix(1_790_000_000, clock.Load()) }
+	h := New(invalidation.NewMemory(invalidation.Options{Store: s, Capacity: 1 << 20, Now: now}), &yes{}, Options{ShortBaseURL: "http://lrl.example", Now: now,
+		Misses: ratelimit.NewMisses(ratelimit.MissOptions{Burst: 20, Now: now}),
+		Client: func(ctx *fasthttp.RequestCtx) netip.Addr {
+			return netip.MustParseAddr(string(ctx.Request.Header.Peek("From")))
+		}})
+	ask := func(uri, from string) *fasthttp.Response {
+		return ask(h, uri, "lrl.example", "From", from, "Accept", "application/json")
+	}
+	if res := ask("/a", "192.0.2.1"); res.StatusCode() != 302 {
+		t.Fatal(res)
+	}
+	for i := range 20 {
+		if res := ask(fmt.Sprint("/none", i), "192.0.2.1"); res.StatusCode() != 404 {
+			t.Fatalf("miss %d: %v", i, res)
+		}
+	}
+	for i := range 5 {
+		res := ask(fmt.Sprint("/other", i), "192.0.2.1")
+		if res.StatusCode() != 429 || len(res.Header.Peek("Retry-After")) == 0 || !strings.Contains(string(res.Body()), "RATE_LIMITED") {
+			t.Fatalf("beyond the budget: %v", res)
+		}
+	}
+	if res := ask("/b", "192.0.2.1"); res.StatusCode() != 429 {
+		t.Errorf("a link that is not in memory: %d, want 429 like any question", res.StatusCode())
+	}
+	if res := ask("/b", "192.0.2.2"); res.StatusCode() != 302 {
+		t.Errorf("another network is answered %d", res.StatusCode())
+	}
+	clock.Add(int64(40 * time.Second / 100)) // 0.4 s
+	for _, path := range []string{"/a", "/b"} {
+		if res := ask(path, "192.0.2.1"); res.StatusCode() != 302 {
+			t.Errorf("%s is in memory, and the answer is %d", path, res.StatusCode())
+		}
+	}
+	if res := ask("/none19", "192.0.2.1"); res.StatusCode() != 404 {
+		t.Errorf("a known miss is answered %d", res.StatusCode())
+	}
+	clock.Add(int64(time.Second))
+	if a, b := ask("/once", "192.0.2.1").StatusCode(), ask("/more", "192.0.2.1").StatusCode(); a != 404 || b != 429 {
+		t.Errorf("a second later: %d and %d, want one question", a, b)
+	}
+}
+
+func TestServe_takes_back_a_click_that_led_nowhere(t *testing.T) {
+	t.Parallel()
+	y := &overtaken{yes: &yes{}}
+	h, s := newHandler(y)
+	s.links["|a"] = link.Target{LinkID: "l", Slug: "a", Location: "https://x.example/"}
+	y.change = func() { // between the click and its confirmation the link is deleted
+		s.mu.Lock()
+		delete(s.links, "|a")
+		s.mu.Unlock()
+		h.memory.Invalidate("|a")
+	}
+	if res := ask(h, "/a", "lrl.example"); res.StatusCode() != 404 {
+		t.Fatal(res)
+	}
+	if len(y.clicks) != 0 {
+		t.Errorf("a 404 is counted: %+v", y.clicks)
+	}
+	y.change = func() {
+		s.mu.Lock()
+		s.links["|b"] = link.Target{LinkID: "n", Slug: "b", Location: "https://x.example/"}
+		s.mu.Unlock()
+		h.memory.Invalidate("|b")
+	}
+	s.links["|b"] = link.Target{LinkID: "m", Slug: "b", Location: "https://x.example/"}
+	if res := ask(h, "/b", "lrl.example"); res.StatusCode() != 302 {
+		t.Fatal(res)
+	}
+	if len(y.clicks) != 1 || y.clicks[0].LinkID != "n" {
+		t.Errorf("clicks %+v, want one of the link that was answered", y.clicks)
+	}
+}
+
+// overtaken counts a click and lets a change overtake its answer, once.
+type overtaken struct {
+	*yes
+	change func()
+}
+
+func (o *overtaken) Confirm(a clicks.Answer, c *link.Click) clicks.Outcome {
+	out := o.yes.Confirm(a, c)
+	if change := o.change; change != nil {
+		o.change = nil
+		change()
+	}
+	out.Again = !a.Current()
+	return out
+}
+
+func TestServe_a_suspended_account_is_out_of_service(t *testing.T) {
+	t.Parallel()
+	s := &shelf{links: map[string]link.Target{"|a": {LinkID: "l", AccountID: "acc", Slug: "a", Location: "https://x.example/"}}}
+	suspended := false
+	m := invalidation.NewMemory(invalidation.Options{Store: s, Capacity: 1 << 20, Suspended: func(_ context.Context, id string) (bool, error) {
+		return suspended && id == "acc", nil
+	}})
+	y := &yes{}
+	h := New(m, y, Options{ShortBaseURL: "http://lrl.example"})
+	for _, suspended = range []bool{false, true, false} {
+		m.Invalidate(invalidation.AccountKey("acc"))
+		want := map[bool]int{false: 302, true: 410}[suspended]
+		if res := ask(h, "/a", "lrl.example", "Accept", "application/json"); res.StatusCode() != want || suspended && !strings.Contains(string(res.Body()), "ACCOUNT_SUSPENDED") {
+			t.Errorf("suspended %v: %v, want %d", suspended, res, want)
+		}
+	}
+	if len(y.clicks) != 2 {
+		t.Errorf("%d clicks, want those that were redirected", len(y.clicks))
+	}
+}
+
 func FuzzServe(f *testing.F) {
 	for _, s := range [][2]string{{"/a", "lrl.example"}, {"/A%61+", "go.example.com:80"}, {"//a", "[::1]"}, {"/%", ""}, {"http://lrl.example/a", "x"}, {"/a?b#c", "LRL.EXAMPLE."}, {"/%2e%2e/a", "a..b"}} {
 		f.Add(s[0], s[1])
@@ -218,9 +338,9 @@ func TestMemory_holds_a_million_links(t *testing.T) {
 	m := invalidation.NewMemory(invalidation.Options{Store: generated{}, Capacity: limit})
 	for i := range n {
 		var a invalidation.Answer
-		err := m.Resolve(&a, t.Context, "", fmt.Sprintf("slug%07d", i))
+		err := m.Resolve(&a, func(bool) (context.Context, error) { return t.Context(), nil }, "", fmt.Sprintf("slug%07d", i))
 		for errors.Is(err, context.DeadlineExceeded) && t.Context().Err() == nil { // the machine is busy
-			err = m.Resolve(&a, t.Context, "", fmt.Sprintf("slug%07d", i))
+			err = m.Resolve(&a, func(bool) (context.Context, error) { return t.Context(), nil }, "", fmt.Sprintf("slug%07d", i))
 		}
 		if err != nil || a.Target() == nil {
 			t.Fatal(err)

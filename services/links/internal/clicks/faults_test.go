@@ -1,0 +1,540 @@
+package clicks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/localcloud/redistest"
+	"github.com/linkreel/linkreel/libs/redisdb"
+	"github.com/linkreel/linkreel/services/links/internal/invalidation"
+	"github.com/linkreel/linkreel/services/links/internal/link"
+)
+
+// proxy stands between a process and Redis. What it passes on is late by a delay,
+// and waits while it is stalled.
+type proxy struct {
+	addr, upstream string
+	delay          atomic.Int64 // of answers
+	mu             sync.Mutex
+	gate           chan struct{} // nil: open
+}
+
+func startProxy(t testing.TB, upstream string) *proxy {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	p := &proxy{addr: l.Addr().String(), upstream: upstream}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go p.serve(c)
+		}
+	}()
+	return p
+}
+
+func (p *proxy) serve(c net.Conn) {
+	defer func() { _ = c.Close() }()
+	up, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", p.upstream)
+	if err != nil {
+		return
+	}
+	defer func() { _ = up.Close() }()
+	go func() { _, _ = io.Copy(up, c); _ = up.Close() }()
+	type part struct {
+		b   []byte
+		due time.Time
+	}
+	parts := make(chan part, 1024)
+	go func() {
+		defer close(parts)
+		for {
+			b := make([]byte, 32<<10)
+			n, err := up.Read(b)
+			if err != nil {
+				return
+			}
+			parts <- part{b[:n], time.Now().Add(time.Duration(p.delay.Load()))}
+		}
+	}()
+	for x := range parts {
+		p.mu.Lock()
+		gate := p.gate
+		p.mu.Unlock()
+		if gate != nil {
+			<-gate
+		}
+		time.Sleep(time.Until(x.due))
+		if _, err := c.Write(x.b); err != nil {
+			return
+		}
+	}
+}
+
+// stall holds all answers back until the returned function is called.
+func (p *proxy) stall() (end func()) {
+	gate := make(chan struct{})
+	p.mu.Lock()
+	p.gate = gate
+	p.mu.Unlock()
+	return sync.OnceFunc(func() {
+		p.mu.Lock()
+		p.gate = nil
+		p.mu.Unlock()
+		close(gate)
+	})
+}
+
+func (p process) confirm(t testing.TB, n int, id string) {
+	t.Helper()
+	for range n {
+		if out := p.Confirm(&good{}, click(id)); !out.Counted || out.Again {
+			t.Fatalf("Confirm = %+v", out)
+		}
+	}
+}
+
+func (p process) spooled() bool {
+	for _, l := range p.lanes {
+		l.state.Lock()
+		empty := l.spool.empty()
+		l.state.Unlock()
+		if !empty {
+			return true
+		}
+	}
+	return false
+}
+
+func TestAFullRedisConfirmsAnswersAndDrainsByItself(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t)
+	p, b := start(t, addr), newBook()
+	p.confirm(t, 10, "l")
+	// Somebody else fills it to the brim.
+	redistest.Do(t, addr, "CONFIG", "SET", "maxmemory", "1mb")
+	if got := redistest.Do(t, addr, "SET", "x", "y"); !strings.HasPrefix(got, "OOM") {
+		t.Fatalf("Redis is not full: %s", got)
+	}
+	p.confirm(t, 20, "l")
+	if !p.Synced() {
+		t.Error("a full Redis counts as away, so answers are not confirmed")
+	}
+	answer := p.resolve(t, "k")
+	p.Announce(t.Context(), link.SlugKey("", "k"))
+	if out := p.Confirm(answer, nil); !out.Again {
+		t.Error("a change is not announced because Redis is full")
+	}
+	f := NewFlusher(patient(t, addr), 0, b, nil)
+	if err := f.Cycle(t.Context()); err != nil || b.of("l") != 10 {
+		t.Fatalf("the flusher counted %d of 10 on a full Redis, %v", b.of("l"), err)
+	}
+	redistest.Do(t, addr, "CONFIG", "SET", "maxmemory", "0") // what counting has freed, in large
+	eventually(t, "the spool is drained", func() bool { return !p.spooled() })
+	_ = f.Cycle(t.Context())
+	if b.of("l") != 30 {
+		t.Errorf("counted %d of 30", b.of("l"))
+	}
+}
+
+func TestTheClickLogIsBoundedAndPushesBack(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t)
+	p, b := start(t, addr, func(c *Config) { c.Bytes = 2000 }), newBook()
+	p.confirm(t, 200, "l")
+	size, err := strconv.Atoi(redistest.Do(t, addr, "HGET", invalidation.HeadKey(0), "c"))
+	if err != nil || size > 2500 || size < 1500 {
+		t.Errorf("the log has %d bytes, %v, want about 2000", size, err)
+	}
+	f := NewFlusher(patient(t, addr), 0, b, nil)
+	eventually(t, "all is counted", func() bool {
+		if err := f.Cycle(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return b.of("l") == 200
+	})
+	if got := redistest.Do(t, addr, "HGET", invalidation.HeadKey(0), "c"); got != "0" {
+		t.Errorf("an empty log has %s bytes", got)
+	}
+}
+
+func TestAStallIsOverSoonAndLosesNothing(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t)
+	by := startProxy(t, addr)
+	by.delay.Store(int64(1300 * time.Microsecond))
+	p, b := start(t, by.addr, func(c *Config) { c.Budget = 50 * time.Millisecond }), newBook()
+	stop, visits := make(chan struct{}), new(atomic.Int64)
+	var wg sync.WaitGroup
+	for range 64 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if out := p.Confirm(&good{}, click("l")); out.Counted {
+					visits.Add(1)
+				}
+				time.Sleep(15 * time.Millisecond) // about 4,000 a second
+			}
+		})
+	}
+	for round := range 3 {
+		eventually(t, "clicks go to Redis", p.Synced)
+		end := by.stall()
+		eventually(t, "the stall is noticed", func() bool { return !p.Synced() })
+		time.Sleep(200 * time.Millisecond)
+		end()
+		ended := time.Now()
+		eventually(t, "back to Redis", p.Synced)
+		eventually(t, "the spool is empty", func() bool { return !p.spooled() })
+		if took := time.Since(ended); took > 2*time.Second {
+			t.Errorf("round %d: the stall was over after %v", round, took)
+		} else {
+			t.Logf("round %d: over after %v", round, took)
+		}
+	}
+	close(stop)
+	wg.Wait()
+	eventually(t, "the spool is empty", func() bool { return !p.spooled() })
+	flush(t, addr, b)
+	if n := b.of("l"); n != visits.Load() {
+		t.Errorf("counted %d of %d", n, visits.Load())
+	}
+}
+
+func TestAnnounce_is_heard_from_a_process_whose_clicks_are_too_slow(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t)
+	by := startProxy(t, addr)
+	by.delay.Store(int64(60 * time.Millisecond))
+	far, near := start(t, by.addr, func(c *Config) { c.Budget = 5 * time.Millisecond }), start(t, addr)
+	far.Confirm(&good{}, click("l"))
+	if far.Synced() {
+		t.Fatal("the far process is not in spool mode")
+	}
+	for near.Confirm(near.resolve(t, "other"), nil).Again { // the first call says where the log is
+	}
+	for i := range 20 {
+		slug := fmt.Sprint("k", i)
+		answer := near.resolve(t, slug)
+		far.Announce(t.Context(), link.SlugKey("", slug))
+		if out := near.Confirm(answer, nil); !out.Again {
+			t.Fatalf("change %d, made far from Redis, was not heard", i)
+		}
+	}
+}
+
+func TestAnEmptiedRedisAndALateAnswerLoseNoClick(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t)
+	by := startProxy(t, addr)
+	p, b := start(t, by.addr, func(c *Config) { c.Budget = 100 * time.Millisecond }), newBook()
+	p.confirm(t, 50, "l")
+	for range 3 {
+		end := by.stall()
+		empty(t, addr)
+		p.Confirm(&good{}, click("l")) // its answer, and those of what is sent again, come too late
+		end()
+		eventually(t, "back to Redis", p.Synced)
+	}
+	p.confirm(t, 3, "l")
+	eventually(t, "the spool is empty", func() bool { return !p.spooled() })
+	flush(t, addr, b)
+	if n := b.of("l"); n != 56 {
+		t.Errorf("counted %d of 56", n)
+	}
+}
+
+func TestAnIdleProcessSendsAgainWhatRedisLost(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t)
+	p, b := start(t, addr), newBook()
+	p.confirm(t, 5, "l")
+	empty(t, addr)
+	eventually(t, "the clicks are there again", func() bool {
+		flush(t, addr, b)
+		return b.of("l") == 5
+	})
+}
+
+// rolledBack returns a function that takes a server back to where it is now, as
+// one does that has lost the end of its file.
+func rolledBack(t *testing.T, s interface {
+	Kill() error
+	Restart(context.Context) error
+}, dir string) func() {
+	t.Helper()
+	saved := t.TempDir()
+	if err := os.CopyFS(filepath.Join(saved, "aof"), os.DirFS(filepath.Join(dir, "appendonlydir"))); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := s.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(os.RemoveAll(filepath.Join(dir, "appendonlydir")), os.CopyFS(filepath.Join(dir, "appendonlydir"), os.DirFS(filepath.Join(saved, "aof")))); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestAServerThatLostItsEndIsFoundOutByEveryReplica(t *testing.T) {
+	t.Parallel()
+	server := redistest.Server(t)
+	redistest.Do(t, server.Addr(), "CONFIG", "SET", "appendfsync", "always")
+	writer, idle, busy := start(t, server.Addr()), start(t, server.Addr()), start(t, server.Addr())
+	for _, p := range []process{idle, busy} {
+		for p.Confirm(p.resolve(t, "other"), nil).Again {
+		}
+	}
+	back := rolledBack(t, server, server.Dir())
+	answers := map[string]*invalidation.Answer{}
+	for i := range 3 {
+		answers[fmt.Sprint("k", i)] = idle.resolve(t, fmt.Sprint("k", i))
+	}
+	for slug := range answers {
+		writer.Announce(t.Context(), link.SlugKey("", slug))
+	}
+	busy.Confirm(&good{}, nil)
+	heard := busy.lanes[0].follower.At().Number
+	back()
+	eventually(t, "all are back", func() bool { return idle.Synced() && busy.Synced() && writer.Synced() })
+	for slug, a := range answers {
+		if out := idle.Confirm(a, nil); !out.Again {
+			t.Errorf("the announcement of %s was lost, and nobody noticed", slug)
+		}
+	}
+	writer.Announce(t.Context(), link.SlugKey("", "new"))
+	busy.Confirm(&good{}, nil)
+	if n := busy.lanes[0].follower.At().Number; n <= heard {
+		t.Errorf("number %d was given again: %d", heard, n)
+	}
+}
+
+func TestTheLogOfChangesIsBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t)
+	p, sleeper := start(t, addr), start(t, addr)
+	for sleeper.Confirm(sleeper.resolve(t, "other"), nil).Again {
+	}
+	sleeper.stop() // it hears nothing while it sleeps
+	long := strings.Repeat("x", 90)
+	for i := range 100 {
+		keys := make([]string, 1000)
+		for k := range keys {
+			keys[k] = fmt.Sprintf("|%s%d-%d", long, i, k)
+		}
+		p.Announce(t.Context(), keys...)
+	}
+	n, err := strconv.Atoi(redistest.Do(t, addr, "MEMORY", "USAGE", invalidation.LogKey(0), "SAMPLES", "0"))
+	if err != nil || n > 8<<20 || n < 2<<20 {
+		t.Errorf("100,000 changes take %d bytes, %v", n, err)
+	}
+	answer := sleeper.resolve(t, "other")
+	r, err := sleeper.lanes[0].caller.call(t.Context(), patient(t, addr), "x", nil, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sleeper.lanes[0].follower.Hear(r.news)
+	if answer.Current() {
+		t.Error("a replica that missed trimmed changes goes on with what it has")
+	}
+}
+
+func TestAProcessThatNeverSignsOffIsMetered(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t)
+	client, b := patient(t, addr), newBook()
+	p := start(t, addr)
+	eventually(t, "the process registers", func() bool { return client.HLen(t.Context(), producersKey).Val() == 1 })
+	p.confirm(t, 1, "l")
+	p.stop()
+	if n := client.HLen(t.Context(), producersKey).Val(); n != 0 {
+		t.Errorf("%d processes are registered after an orderly end", n)
+	}
+	client.HSet(t.Context(), producersKey, "dead", fmt.Sprint(time.Now().Add(-time.Hour).Unix(), " node-7"), "living", fmt.Sprint(time.Now().Unix(), " node-8"))
+	flush(t, addr, b)
+	if all := client.HGetAll(t.Context(), producersKey).Val(); len(all) != 1 || all["living"] == "" {
+		t.Errorf("registered are %v, want the living", all)
+	}
+}
+
+func TestPartitions_count_everything_and_may_change(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t)
+	visit := func(p process, from, to int) {
+		for i := from; i < to; i++ {
+			a := p.resolve(t, fmt.Sprint("s", i))
+			for p.Confirm(a, nil).Again {
+				a = p.resolve(t, fmt.Sprint("s", i))
+			}
+			if out := p.Confirm(a, click(fmt.Sprint("l", i))); !out.Counted || out.Again {
+				t.Fatalf("Confirm = %+v", out)
+			}
+		}
+	}
+	four := startParts(t, addr, 4)
+	visit(four, 0, 100)
+	used := map[int]bool{}
+	for i := range 100 {
+		used[invalidation.Partition(fmt.Sprint("|s", i), 4)] = true
+	}
+	if len(used) != 4 {
+		t.Errorf("100 links use partitions %v", used)
+	}
+	four.stop()
+	one := start(t, addr)
+	visit(one, 100, 120)
+	books := []*book{}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	var mu sync.Mutex
+	go func() {
+		done <- NewFlushers(patient(t, addr), 1, func(int) Counts {
+			mu.Lock()
+			defer mu.Unlock()
+			books = append(books, newBook())
+			return books[len(books)-1]
+		}, nil).Run(ctx)
+	}()
+	eventually(t, "clicks of former partitions are counted", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		sum := 0
+		for _, x := range books {
+			sum += x.links()
+		}
+		return sum == 120
+	})
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestHostsAndAccountsAreAnnouncedToEveryPartition(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t)
+	a := startParts(t, addr, 4)
+	a.Announce(t.Context(), "go.example.com", invalidation.AccountKey("acc"), "|slug")
+	for part := range 4 {
+		if got := redistest.Do(t, addr, "XLEN", invalidation.LogKey(part)); got != "1" {
+			t.Errorf("partition %d has %s entries, want 1", part, got)
+		}
+	}
+}
+
+func TestACluster_counts_over_a_failover(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Cluster(t, 3, true)
+	addrs := make([]string, 3)
+	for i := range addrs {
+		addrs[i] = servers[i].Addr()
+	}
+	url := "redis://" + strings.Join(addrs, ",")
+	const parts = 8
+	p, q := startParts(t, url, parts), startParts(t, url, parts)
+	var books [parts]*book
+	for i := range books {
+		books[i] = newBook()
+	}
+	counted := func() (n int64) {
+		for _, b := range books {
+			n += b.of("l")
+		}
+		return n
+	}
+	visit := func(p process, n int) (counted int64) {
+		for i := range n {
+			a := p.resolve(t, fmt.Sprint("s", i%40))
+			for range 50 {
+				out := p.Confirm(a, click("l"))
+				if out.Counted {
+					counted++
+					break
+				}
+				a = p.resolve(t, fmt.Sprint("s", i%40))
+			}
+		}
+		return counted
+	}
+	total := visit(p, 200) + visit(q, 200)
+	a := q.resolve(t, "s7")
+	p.Announce(t.Context(), "|s7")
+	if out := q.Confirm(a, nil); !out.Again {
+		t.Error("a change was not heard in a cluster")
+	}
+	if err := servers[0].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	total += visit(p, 200) + visit(q, 200)
+	eventually(t, "the cluster serves again", func() bool { return p.Synced() && q.Synced() })
+	total += visit(p, 100)
+	eventually(t, "spools are empty", func() bool { return !p.spooled() && !q.spooled() })
+	client, err := redisdb.Open(redisdb.Config{URL: url, Timeout: 2 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	eventually(t, "all is counted", func() bool {
+		for part := range parts {
+			f := NewFlusher(client, part, books[part], nil)
+			_ = f.Cycle(t.Context()) // the next round tries again
+			_ = releaseScript.Run(t.Context(), client, []string{flusherKey(part)}, f.id).Err()
+		}
+		return counted() >= total
+	})
+	if n := counted(); n != total {
+		t.Errorf("counted %d of %d", n, total)
+	}
+}
+
+func TestASentinelsFailoverIsFoundOut(t *testing.T) {
+	t.Parallel()
+	primary := redistest.Server(t)
+	replica := redistest.Replica(t, primary)
+	sentinel := redistest.Sentinel(t, "links", primary)
+	url := "redis://" + sentinel.Addr() + "?master=links"
+	p, b := start(t, url), newBook()
+	for p.Confirm(p.resolve(t, "s"), nil).Again {
+	}
+	p.confirm(t, 20, "l")
+	answer := p.resolve(t, "s")
+	if err := primary.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	p.confirm(t, 20, "l")
+	eventually(t, "the replica serves", func() bool { return p.Synced() })
+	if out := p.Confirm(answer, nil); !out.Again {
+		t.Error("an answer from before the failover is given")
+	}
+	p.confirm(t, 20, "l")
+	eventually(t, "the spool is empty", func() bool { return !p.spooled() })
+	flush(t, replica.Addr(), b)
+	if n := b.of("l"); n != 60 {
+		t.Errorf("counted %d of 60", n)
+	}
+}
