@@ -163,6 +163,15 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	if cfg.Flush {
 		counts := func(part int) clicks.Counts { return kept.Counts(part, clicks.ErrOvertaken) }
 		loops = append(loops, boot.Loop{Name: "click flusher", Run: clicks.NewFlushers(patient, memory.Partitions(), counts, cfg.Now).Run})
+		if cfg.ClicksRedisURL != "" {
+			// What waits where clicks were before they had a Redis of their own.
+			former, err := clicks.OpenPatient(redisdb.Config{URL: cfg.RedisURL, CAFile: cfg.RedisCAFile}, 0)
+			if err != nil {
+				return nil, fmt.Errorf("links: %w", err)
+			}
+			closers = append(closers, func(context.Context) error { return former.Close() })
+			loops = append(loops, boot.Loop{Name: "former click flusher", Run: clicks.NewFlushers(former, 0, counts, cfg.Now).Run})
+		}
 	}
 
 	public := httpapi.New(httpapi.Options{Name: "links", Auth: auth, Idempotency: idempotency.NewFirestore(db, cfg.Now), TrustedProxies: cfg.TrustedProxies, Now: cfg.Now})

@@ -96,10 +96,23 @@ type caller struct {
 	bound    int64
 	script   *redis.Script
 	follower *invalidation.Follower // nil: nobody reads the news
+	keys     map[string][]string    // of the process's own sequences, made once
 }
 
 func newCaller(part int, process string, bound int64, f *invalidation.Follower) *caller {
-	return &caller{part: part, process: process, bound: bound, script: appendScript(part), follower: f}
+	c := &caller{part: part, process: process, bound: bound, script: appendScript(part), follower: f, keys: map[string][]string{}}
+	for _, late := range []bool{false, true} {
+		name := sequenceName(process, late)
+		c.keys[name] = c.keysOf(name)
+	}
+	return c
+}
+
+func (c *caller) keysOf(producer string) []string {
+	if keys, ok := c.keys[producer]; ok {
+		return keys
+	}
+	return []string{invalidation.HeadKey(c.part), invalidation.LogKey(c.part), streamKey(c.part), batchKey(c.part, producer)}
 }
 
 func (c *caller) position() invalidation.Position {
@@ -117,7 +130,7 @@ func (c *caller) call(ctx context.Context, client redis.Scripter, producer strin
 	if force {
 		forced = "1"
 	}
-	keys := []string{invalidation.HeadKey(c.part), invalidation.LogKey(c.part), streamKey(c.part), batchKey(c.part, producer)}
+	keys := c.keysOf(producer)
 	args := make([]any, 6, 6+2*len(batches))
 	args[0], args[1], args[2], args[3], args[4], args[5] = at.Epoch, at.Number, c.process, producer, c.bound, forced
 	for _, b := range batches {
