@@ -259,10 +259,12 @@ func (c *Client) PutCaptions(ctx context.Context, id, lang string, vtt []byte) e
 	return c.do(ctx, call{method: http.MethodPut, path: "/api/v1/videos/" + url.PathEscape(id) + "/captions/" + url.PathEscape(lang), raw: vtt, contentType: "text/vtt"})
 }
 
-// WaitUntilReady asks until the video is ready, and gives it. A failed video is
-// a *[VideoError]. seen, when not nil, is called with each answer. It waits a
-// second between questions and longer as time goes by; ctx bounds it all.
+// WaitUntilReady waits until the video is ready, and gives it. A failed video is
+// a *[VideoError]. seen, when not nil, is called with each answer; ctx bounds it
+// all. With a key that may read events it waits for news of the video in a held
+// request; else it asks every second, and less often as time goes by.
 func (c *Client) WaitUntilReady(ctx context.Context, id string, seen func(*Video)) (*Video, error) {
+	after, held := c.newestEvent(ctx, id)
 	for wait := time.Second; ; wait = min(wait*5/4, 5*time.Second) {
 		v, err := c.Video(ctx, id)
 		if err != nil {
@@ -280,10 +282,31 @@ func (c *Client) WaitUntilReady(ctx context.Context, id string, seen func(*Video
 			}
 			return v, v.Error
 		}
+		if held {
+			// Short, since progress is no event and whoever watches wants to see it.
+			page, err := c.Events(ctx, EventQuery{Object: id, Forward: true, After: after, Wait: 5 * time.Second})
+			if held = err == nil; held {
+				after = page.NextCursor
+				continue
+			}
+		}
 		if err := c.cfg.Sleep(ctx, wait); err != nil {
 			return v, err
 		}
 	}
+}
+
+// newestEvent is the place after which news of an object come. ok is false when
+// the feed cannot be read: an older deployment, or a key without events:read.
+func (c *Client) newestEvent(ctx context.Context, object string) (after string, ok bool) {
+	page, err := c.Events(ctx, EventQuery{Object: object, Limit: 1})
+	if err != nil {
+		return "", false
+	}
+	if len(page.Data) > 0 {
+		after = page.Data[0].ID
+	}
+	return after, after != ""
 }
 
 // Upload is a file on its way to object storage.

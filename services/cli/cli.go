@@ -111,7 +111,7 @@ type program struct {
 }
 
 func commands() []command {
-	return slices.Concat(linkCommands(), videoCommands(), accountCommands(), applyCommands(), adminCommands(), mcpCommands())
+	return slices.Concat(linkCommands(), videoCommands(), accountCommands(), eventCommands(), applyCommands(), adminCommands(), mcpCommands())
 }
 
 // words start a command.

@@ -1,0 +1,259 @@
+package client
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// WebhookTolerance is how old a message may be, and how far ahead its clock.
+const WebhookTolerance = 5 * time.Minute
+
+// ErrWebhook is behind each error of [VerifyWebhook].
+var ErrWebhook = errors.New("webhook not verified")
+
+// VerifyWebhook checks that a message came from the deployment that gave you
+// secret (whsec_…), and lately. body is the request's body to the last byte: read
+// it before anything parses it. Of a message that was sent twice the header
+// webhook-id is the same.
+func VerifyWebhook(secret string, header http.Header, body []byte) error {
+	return verifyWebhook(secret, header, body, time.Now())
+}
+
+func verifyWebhook(secret string, header http.Header, body []byte, now time.Time) error {
+	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
+	if err != nil {
+		return fmt.Errorf("%w: the secret is not base64", ErrWebhook)
+	}
+	id, stamp := header.Get("webhook-id"), header.Get("webhook-timestamp")
+	seconds, err := strconv.ParseInt(stamp, 10, 64)
+	if id == "" || err != nil {
+		return fmt.Errorf("%w: a header is missing", ErrWebhook)
+	}
+	if age := now.Sub(time.Unix(seconds, 0)); age > WebhookTolerance || age < -WebhookTolerance {
+		return fmt.Errorf("%w: it is from another time", ErrWebhook)
+	}
+	mac := hmac.New(sha256.New, key)
+	_, _ = fmt.Fprintf(mac, "%s.%s.%s", id, stamp, body) // never fails
+	want := mac.Sum(nil)
+	for part := range strings.FieldsSeq(header.Get("webhook-signature")) {
+		version, text, _ := strings.Cut(part, ",")
+		got, err := base64.StdEncoding.DecodeString(text)
+		if version == "v1" && err == nil && hmac.Equal(got, want) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: no signature fits", ErrWebhook)
+}
+
+// Event is one change of one record.
+type Event struct {
+	ID        string          `json:"id"`
+	Type      string          `json:"type"`
+	Object    string          `json:"object"`
+	CreatedAt int64           `json:"createdAt"` // ms
+	Actor     Actor           `json:"actor"`
+	RequestID string          `json:"requestId"`
+	Data      json.RawMessage `json:"data"`
+}
+
+// Actor is who made a change.
+type Actor struct {
+	Type string `json:"type"`
+	ID   string `json:"id"`
+	Name string `json:"name"`
+}
+
+// EventQuery narrows a feed.
+type EventQuery struct {
+	Types  []string
+	Object string
+	Limit  int
+	// Cursor reads backwards from a place; After, when Forward is set, forwards.
+	Cursor  string
+	Forward bool
+	After   string
+	// Wait holds a request forwards until something comes, up to 25 s. Without
+	// After it waits for what happens from now on.
+	Wait time.Duration
+}
+
+// EventPage is a page of a feed.
+type EventPage struct {
+	Data       []Event `json:"data"`
+	HasMore    bool    `json:"hasMore"`
+	NextCursor string  `json:"nextCursor"`
+}
+
+// Events reads a page of the feed.
+func (c *Client) Events(ctx context.Context, q EventQuery) (*EventPage, error) {
+	v := url.Values{}
+	for _, t := range q.Types {
+		v.Add("type", t)
+	}
+	set := func(name, value string) {
+		if value != "" {
+			v.Set(name, value)
+		}
+	}
+	set("object", q.Object)
+	set("cursor", q.Cursor)
+	if q.Limit > 0 {
+		v.Set("limit", strconv.Itoa(q.Limit))
+	}
+	if q.Forward && (q.After != "" || q.Wait <= 0) {
+		v.Set("after", q.After)
+	}
+	if q.Wait > 0 {
+		v.Set("wait", strconv.Itoa(int(q.Wait/time.Second)))
+	}
+	out := new(EventPage)
+	return out, c.call(ctx, http.MethodGet, "/api/v1/events?"+v.Encode(), nil, out)
+}
+
+// FollowEvents calls do with each event that happens, oldest first, until ctx
+// ends or do returns an error. after is a cursor or an event's id; "" is from now
+// on. It returns the place to go on from.
+func (c *Client) FollowEvents(ctx context.Context, q EventQuery, after string, do func(Event) error) (string, error) {
+	q.Forward, q.Wait = true, 25*time.Second
+	for ctx.Err() == nil {
+		q.After = after
+		page, err := c.Events(ctx, q)
+		if err != nil {
+			return after, err
+		}
+		for _, e := range page.Data {
+			if err := do(e); err != nil {
+				return after, err
+			}
+			after = e.ID
+		}
+		after = page.NextCursor
+	}
+	return after, ctx.Err()
+}
+
+// Webhook is a subscription. Secret is there in the answers to CreateWebhook and
+// RollWebhookSecret only.
+type Webhook struct {
+	ID             string   `json:"id"`
+	URL            string   `json:"url"`
+	Events         []string `json:"events"`
+	Description    string   `json:"description"`
+	Enabled        bool     `json:"enabled"`
+	DisabledReason string   `json:"disabledReason"`
+	CreatedAt      int64    `json:"createdAt"`
+	UpdatedAt      int64    `json:"updatedAt"`
+	Secret         string   `json:"secret,omitempty"`
+}
+
+// WebhookCreate asks for a webhook.
+type WebhookCreate struct {
+	URL         string   `json:"url"`
+	Events      []string `json:"events"` // names, or "*"
+	Description string   `json:"description,omitempty"`
+}
+
+// WebhookUpdate is an edit.
+type WebhookUpdate struct {
+	URL         Field[string]   `json:"url,omitzero"`
+	Events      Field[[]string] `json:"events,omitzero"`
+	Description Field[string]   `json:"description,omitzero"`
+	Enabled     Field[bool]     `json:"enabled,omitzero"`
+}
+
+// Delivery is one event on its way to one webhook.
+type Delivery struct {
+	ID        string `json:"id"`
+	WebhookID string `json:"webhookId"`
+	Event     struct {
+		ID   string `json:"id"`
+		Type string `json:"type"`
+	} `json:"event"`
+	Status    string `json:"status"` // pending, delivered or failed
+	CreatedAt int64  `json:"createdAt"`
+	NextTryAt *int64 `json:"nextTryAt"`
+	Attempts  []struct {
+		At       int64  `json:"at"`
+		Status   int    `json:"status"`   // 0: no answer
+		Duration int64  `json:"duration"` // ms
+		Error    string `json:"error"`
+		Response string `json:"response"`
+	} `json:"attempts"`
+}
+
+func webhookPath(id string, more ...string) string {
+	p := "/api/v1/webhooks/" + url.PathEscape(id)
+	for _, m := range more {
+		p += "/" + url.PathEscape(m)
+	}
+	return p
+}
+
+// CreateWebhook makes a webhook; its secret is in this answer only.
+func (c *Client) CreateWebhook(ctx context.Context, in WebhookCreate) (*Webhook, error) {
+	out := new(Webhook)
+	return out, c.call(ctx, http.MethodPost, "/api/v1/webhooks", in, out)
+}
+
+// Webhooks lists the account's webhooks, newest first.
+func (c *Client) Webhooks(ctx context.Context) ([]Webhook, error) {
+	var out struct {
+		Data []Webhook `json:"data"`
+	}
+	err := c.call(ctx, http.MethodGet, "/api/v1/webhooks", nil, &out)
+	return out.Data, err
+}
+
+// UpdateWebhook changes a webhook.
+func (c *Client) UpdateWebhook(ctx context.Context, id string, in WebhookUpdate) (*Webhook, error) {
+	out := new(Webhook)
+	return out, c.call(ctx, http.MethodPatch, webhookPath(id), in, out)
+}
+
+// DeleteWebhook removes a webhook.
+func (c *Client) DeleteWebhook(ctx context.Context, id string) error {
+	return c.call(ctx, http.MethodDelete, webhookPath(id), nil, nil)
+}
+
+// RollWebhookSecret gives a webhook a new secret; the old one signs for
+// overlapSeconds as well.
+func (c *Client) RollWebhookSecret(ctx context.Context, id string, overlapSeconds int) (*Webhook, error) {
+	out := new(Webhook)
+	return out, c.call(ctx, http.MethodPost, webhookPath(id, "roll-secret"), map[string]int{"overlapSeconds": overlapSeconds}, out)
+}
+
+// TestWebhook sends a webhook.test.
+func (c *Client) TestWebhook(ctx context.Context, id string) (*Delivery, error) {
+	out := new(Delivery)
+	return out, c.call(ctx, http.MethodPost, webhookPath(id, "test"), nil, out)
+}
+
+// ReplayWebhook sends a time range of events again.
+func (c *Client) ReplayWebhook(ctx context.Context, id string, from, to Moment) error {
+	return c.call(ctx, http.MethodPost, webhookPath(id, "replay"), map[string]Moment{"from": from, "to": to}, nil)
+}
+
+// Deliveries lists the newest deliveries of a webhook.
+func (c *Client) Deliveries(ctx context.Context, id string, limit int) ([]Delivery, error) {
+	var out struct {
+		Data []Delivery `json:"data"`
+	}
+	err := c.call(ctx, http.MethodGet, webhookPath(id, "deliveries")+"?limit="+strconv.Itoa(limit), nil, &out)
+	return out.Data, err
+}
+
+// RetryDelivery sends a delivery again.
+func (c *Client) RetryDelivery(ctx context.Context, id, delivery string) (*Delivery, error) {
+	out := new(Delivery)
+	return out, c.call(ctx, http.MethodPost, webhookPath(id, "deliveries", delivery, "retry"), nil, out)
+}

@@ -1,0 +1,54 @@
+package client
+
+import (
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+)
+
+// The example of the Standard Webhooks specification.
+const (
+	exampleSecret    = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+	exampleBody      = `{"test": 2432232314}`
+	exampleSignature = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+)
+
+func TestVerifyWebhook(t *testing.T) {
+	t.Parallel()
+	header := func(edit ...string) http.Header {
+		h := http.Header{}
+		h.Set("webhook-id", "msg_p5jXN8AQM9LWM0D4loKWxJek")
+		h.Set("webhook-timestamp", "1614265330")
+		h.Set("webhook-signature", exampleSignature)
+		for i := 0; i+1 < len(edit); i += 2 {
+			h.Set(edit[i], edit[i+1])
+		}
+		return h
+	}
+	at := time.Unix(1614265330, 0)
+	for name, c := range map[string]struct {
+		secret string
+		header http.Header
+		body   string
+		now    time.Time
+		ok     bool
+	}{
+		"as sent":                  {exampleSecret, header(), exampleBody, at, true},
+		"a little late":            {exampleSecret, header(), exampleBody, at.Add(4 * time.Minute), true},
+		"among other signatures":   {exampleSecret, header("webhook-signature", "v1,AAAA v2,x "+exampleSignature), exampleBody, at, true},
+		"another body":             {exampleSecret, header(), exampleBody + " ", at, false},
+		"another id":               {exampleSecret, header("webhook-id", "msg_x"), exampleBody, at, false},
+		"another secret":           {"whsec_AAAA", header(), exampleBody, at, false},
+		"a replay":                 {exampleSecret, header(), exampleBody, at.Add(6 * time.Minute), false},
+		"from the future":          {exampleSecret, header(), exampleBody, at.Add(-6 * time.Minute), false},
+		"no signature":             {exampleSecret, header("webhook-signature", ""), exampleBody, at, false},
+		"a signature of v2":        {exampleSecret, header("webhook-signature", "v2"+exampleSignature[2:]), exampleBody, at, false},
+		"a time that is no number": {exampleSecret, header("webhook-timestamp", "now"), exampleBody, at, false},
+	} {
+		err := verifyWebhook(c.secret, c.header, []byte(c.body), c.now)
+		if (err == nil) != c.ok || err != nil && !errors.Is(err, ErrWebhook) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

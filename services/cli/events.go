@@ -1,0 +1,361 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/client"
+)
+
+func eventCommands() []command {
+	return []command{
+		{"events", "", "show what happened, newest first; --follow shows what happens", eventsShow},
+		{"webhooks create", "URL", "send events to an address and print the secret, once", webhooksCreate},
+		{"webhooks list", "", "list webhooks", webhooksList},
+		{"webhooks update", "ID", "change a webhook", webhooksUpdate},
+		{"webhooks delete", "ID…", "delete webhooks", webhooksDelete},
+		{"webhooks roll", "ID", "replace the secret and print the new one", webhooksRoll},
+		{"webhooks test", "ID", "send a test message", webhooksTest},
+		{"webhooks deliveries", "ID", "list what was sent and what came of it", webhooksDeliveries},
+		{"webhooks retry", "ID DELIVERY", "send a delivery again", webhooksRetry},
+		{"webhooks replay", "ID", "send a time range again", webhooksReplay},
+		{"webhooks listen", "", "send events to this machine while the command runs", webhooksListen},
+	}
+}
+
+func eventsShow(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+	follow := fs.Bool("follow", false, "go on with what happens")
+	types := fs.String("type", "", "comma-separated `list` of types")
+	object := fs.String("object", "", "only events of the record with this `id`")
+	after := fs.String("after", "", "follow from this `place`, an event's id")
+	limit := fs.Int("limit", 20, "how `many` to show")
+	return func(ctx context.Context, args []string) error {
+		if err := none(args); err != nil {
+			return err
+		}
+		c, err := a.connect()
+		if err != nil {
+			return err
+		}
+		q := client.EventQuery{Types: listed(*types), Object: *object, Limit: *limit}
+		if *follow || *after != "" {
+			_, err := c.FollowEvents(ctx, client.EventQuery{Types: q.Types, Object: q.Object, Limit: 100}, *after, a.showEvent)
+			return err
+		}
+		page, err := c.Events(ctx, q)
+		if err != nil {
+			return err
+		}
+		for _, e := range page.Data {
+			if err := a.showEvent(e); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func (a *app) showEvent(e client.Event) error {
+	return a.print(e, func(w io.Writer) {
+		who := e.Actor.Name
+		if who == "" {
+			who = e.Actor.ID
+		}
+		fmt.Fprintf(w, "%s  %-20s %-28s %s  %s\n", time.UnixMilli(e.CreatedAt).UTC().Format(time.RFC3339), clean(e.Type), clean(e.Object), clean(e.ID), clean(who))
+	})
+}
+
+func listed(s string) []string {
+	if s == "" {
+		return nil
+	}
+	return strings.Split(s, ",")
+}
+
+func webhooksCreate(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+	types := fs.String("events", "*", "comma-separated `list` of types")
+	description := fs.String("description", "", "a `text` for yourself")
+	return func(ctx context.Context, args []string) error {
+		address, err := one(args, "URL")
+		if err != nil {
+			return err
+		}
+		c, err := a.connect()
+		if err != nil {
+			return err
+		}
+		w, err := c.CreateWebhook(ctx, client.WebhookCreate{URL: address, Events: listed(*types), Description: *description})
+		if err != nil {
+			return err
+		}
+		return a.showSecret(w)
+	}
+}
+
+func (a *app) showSecret(h *client.Webhook) error {
+	return a.print(h, func(w io.Writer) {
+		a.note("%s: keep the secret now, it is not shown again", clean(h.ID))
+		fmt.Fprintln(w, h.Secret)
+	})
+}
+
+func webhooksList(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
+	return func(ctx context.Context, args []string) error {
+		if err := none(args); err != nil {
+			return err
+		}
+		c, err := a.connect()
+		if err != nil {
+			return err
+		}
+		list, err := c.Webhooks(ctx)
+		if err != nil {
+			return err
+		}
+		t := a.table("ID", "URL", "EVENTS", "STATE")
+		for _, h := range list {
+			state := "enabled"
+			if !h.Enabled {
+				state = strings.TrimSpace("disabled " + h.DisabledReason)
+			}
+			if err := t.row(h, h.ID, h.URL, strings.Join(h.Events, ","), state); err != nil {
+				return err
+			}
+		}
+		return t.end()
+	}
+}
+
+func webhooksUpdate(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+	address := fs.String("url", "", "another `address`")
+	types := fs.String("events", "", "comma-separated `list` of types")
+	description := fs.String("description", "", "a `text` for yourself; empty clears")
+	enabled := fs.Bool("enabled", true, "--enabled=false sends nothing")
+	return func(ctx context.Context, args []string) error {
+		id, err := one(args, "ID")
+		if err != nil {
+			return err
+		}
+		c, err := a.connect()
+		if err != nil {
+			return err
+		}
+		var in client.WebhookUpdate
+		fs.Visit(func(f *flag.Flag) {
+			switch f.Name {
+			case "url":
+				in.URL = client.Set(*address)
+			case "events":
+				in.Events = client.Set(listed(*types))
+			case "description":
+				in.Description = client.Set(*description)
+			case "enabled":
+				in.Enabled = client.Set(*enabled)
+			}
+		})
+		h, err := c.UpdateWebhook(ctx, id, in)
+		if err != nil {
+			return err
+		}
+		return a.print(h, func(w io.Writer) {
+			facts(w, "id", h.ID, "url", h.URL, "events", strings.Join(h.Events, ","), "enabled", strconv.FormatBool(h.Enabled))
+		})
+	}
+}
+
+func webhooksDelete(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
+	return a.each("deleted", func(ctx context.Context, c *client.Client, id string) error { return c.DeleteWebhook(ctx, id) })
+}
+
+func webhooksRoll(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+	overlap := fs.String("overlap", "0s", "how `long` the old secret signs too: 1h, 7d")
+	return func(ctx context.Context, args []string) error {
+		id, err := one(args, "ID")
+		if err != nil {
+			return err
+		}
+		d, ok := span(*overlap)
+		if !ok {
+			return usagef("--overlap %q is no length of time", *overlap)
+		}
+		c, err := a.connect()
+		if err != nil {
+			return err
+		}
+		h, err := c.RollWebhookSecret(ctx, id, int(d/time.Second))
+		if err != nil {
+			return err
+		}
+		return a.showSecret(h)
+	}
+}
+
+func webhooksTest(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
+	return func(ctx context.Context, args []string) error {
+		id, err := one(args, "ID")
+		if err != nil {
+			return err
+		}
+		c, err := a.connect()
+		if err != nil {
+			return err
+		}
+		d, err := c.TestWebhook(ctx, id)
+		if err != nil {
+			return err
+		}
+		return a.print(d, func(w io.Writer) { fmt.Fprintln(w, clean(d.ID)) })
+	}
+}
+
+func webhooksDeliveries(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+	limit := fs.Int("limit", 20, "how `many` to show")
+	return func(ctx context.Context, args []string) error {
+		id, err := one(args, "ID")
+		if err != nil {
+			return err
+		}
+		c, err := a.connect()
+		if err != nil {
+			return err
+		}
+		list, err := c.Deliveries(ctx, id, *limit)
+		if err != nil {
+			return err
+		}
+		t := a.table("ID", "EVENT", "TYPE", "STATUS", "TRIES", "LAST")
+		for _, d := range list {
+			last := ""
+			if n := len(d.Attempts); n > 0 {
+				if last = d.Attempts[n-1].Error; last == "" {
+					last = strconv.Itoa(d.Attempts[n-1].Status)
+				}
+			}
+			if err := t.row(d, d.ID, d.Event.ID, d.Event.Type, d.Status, strconv.Itoa(len(d.Attempts)), last); err != nil {
+				return err
+			}
+		}
+		return t.end()
+	}
+}
+
+func webhooksRetry(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
+	return func(ctx context.Context, args []string) error {
+		if len(args) != 2 {
+			return usagef("needs the ID of a webhook and of a delivery")
+		}
+		c, err := a.connect()
+		if err != nil {
+			return err
+		}
+		d, err := c.RetryDelivery(ctx, args[0], args[1])
+		if err != nil {
+			return err
+		}
+		return a.print(d, func(w io.Writer) { fmt.Fprintln(w, clean(d.Status)) })
+	}
+}
+
+func webhooksReplay(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+	from := fs.String("from", "", "`when` the range begins: 2027-01-31 or any date")
+	to := fs.String("to", "", "`when` it ends; now when left out")
+	return func(ctx context.Context, args []string) error {
+		id, err := one(args, "ID")
+		if err != nil {
+			return err
+		}
+		if *from == "" {
+			return usagef("needs --from")
+		}
+		end := client.At(a.env.Now())
+		if *to != "" {
+			end = client.Text(*to)
+		}
+		c, err := a.connect()
+		if err != nil {
+			return err
+		}
+		return c.ReplayWebhook(ctx, id, client.Text(*from), end)
+	}
+}
+
+// webhooksListen plays the deployment's part towards a receiver on this machine:
+// it follows the feed in held requests and sends each event on as a signed
+// message, so a receiver can be tried without a public address.
+func webhooksListen(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+	forward := fs.String("forward", "", "`address` of your receiver, as http://localhost:3000/hooks")
+	types := fs.String("events", "", "comma-separated `list` of types; all when left out")
+	after := fs.String("after", "", "begin after this `event`; with what happens from now on when left out")
+	return func(ctx context.Context, args []string) error {
+		if err := none(args); err != nil {
+			return err
+		}
+		u, err := url.Parse(*forward)
+		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			return usagef("--forward needs an http address")
+		}
+		c, err := a.connect()
+		if err != nil {
+			return err
+		}
+		key := make([]byte, 32)
+		_, _ = rand.Read(key) // never fails
+		a.note("Messages are signed with the secret %s", "whsec_"+base64.StdEncoding.EncodeToString(key))
+		a.note("Waiting for events; Ctrl-C stops.")
+		q := client.EventQuery{Types: listed(*types), Limit: 100}
+		_, err = c.FollowEvents(ctx, q, *after, func(e client.Event) error {
+			status := a.forward(ctx, *forward, key, e)
+			return a.print(map[string]any{"id": e.ID, "type": e.Type, "object": e.Object, "answer": status}, func(w io.Writer) {
+				fmt.Fprintf(w, "%s  %-20s %-28s → %s\n", a.env.Now().UTC().Format(time.TimeOnly), clean(e.Type), clean(e.Object), clean(status))
+			})
+		})
+		return err
+	}
+}
+
+// forward sends one event on. What the receiver answers is for people to see: it
+// is not tried again, since whoever writes a receiver wants to see it fail.
+func (a *app) forward(ctx context.Context, address string, key []byte, e client.Event) string {
+	body, err := json.Marshal(struct {
+		Type      string          `json:"type"`
+		Timestamp string          `json:"timestamp"`
+		Data      json.RawMessage `json:"data"`
+	}{e.Type, time.UnixMilli(e.CreatedAt).UTC().Format("2006-01-02T15:04:05.000Z"), e.Data})
+	if err != nil {
+		return err.Error()
+	}
+	stamp := strconv.FormatInt(a.env.Now().Unix(), 10)
+	mac := hmac.New(sha256.New, key)
+	_, _ = fmt.Fprintf(mac, "%s.%s.%s", e.ID, stamp, body) // never fails
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
+	if err != nil {
+		return err.Error()
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", "Linkreel-Webhooks/1")
+	req.Header.Set("webhook-id", e.ID)
+	req.Header.Set("webhook-timestamp", stamp)
+	req.Header.Set("webhook-signature", "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err.Error()
+	}
+	defer func() { _ = res.Body.Close() }()
+	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 64<<10)) // so that the connection is used again
+	return res.Status
+}
