@@ -7,6 +7,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/httpapi"
 )
 
@@ -71,7 +72,7 @@ func Routes(h *httpapi.API, token string, holder Holder) {
 		if o.ID == "" || (o.Target.URL == "") == (o.Target.ID == "") {
 			return apierr.Invalid(apierr.Detail{Field: "target", Code: apierr.Required, Message: "Give an id, and either an address or a record's id."})
 		}
-		t, err := holder.TakeDown(c.UserContext(), o)
+		t, err := holder.TakeDown(events.AsOperator(c.UserContext()), o)
 		if err != nil {
 			return err
 		}
@@ -82,7 +83,7 @@ func Routes(h *httpapi.API, token string, holder Holder) {
 		if err := decode(c, &t); err != nil {
 			return err
 		}
-		if err := holder.Lift(c.UserContext(), t); err != nil {
+		if err := holder.Lift(events.AsOperator(c.UserContext()), t); err != nil {
 			return err
 		}
 		return httpapi.NoContent(c)

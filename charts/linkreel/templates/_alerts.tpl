@@ -41,6 +41,20 @@ tests/cluster compares with this list.
   annotations:
     summary: "Keys cannot be judged: API calls are answered 503."
     runbook_url: {{ $runbook }}#linkreelkeychecksrefused
+- alert: LinkreelEventsStuck
+  expr: max(linkreel_events_waiting_age_seconds{ {{- $here -}} }) > 60
+  for: 5m
+  labels: {severity: warning}
+  annotations:
+    summary: "Events have waited for more than a minute for their place in the feed."
+    runbook_url: {{ $runbook }}#linkreeleventsstuck
+- alert: LinkreelWebhooksLate
+  expr: max(linkreel_webhooks_due_age_seconds{ {{- $here -}} }) > 300
+  for: 10m
+  labels: {severity: warning}
+  annotations:
+    summary: "Webhook deliveries have been due for more than five minutes."
+    runbook_url: {{ $runbook }}#linkreelwebhookslate
 - alert: LinkreelVideosFailing
   expr: |
     sum(rate(linkreel_job_duration_seconds_count{ {{- $here }}, result=~"retried|lost"}[30m]))

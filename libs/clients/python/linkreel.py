@@ -19,6 +19,10 @@ of a deployment describes them. Needs Python 3.9 or newer.
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
+import hmac
 import json
 import mimetypes
 import os
@@ -30,7 +34,7 @@ import urllib.request
 import uuid
 from typing import Any, BinaryIO, Callable, Dict, Iterator, List, Optional, Union
 
-__all__ = ["Linkreel", "APIError", "VideoFailed", "UploadGone", "CLEAR"]
+__all__ = ["Linkreel", "verify_webhook", "APIError", "VideoFailed", "UploadGone", "CLEAR"]
 __version__ = "1.0.0"
 
 #: Give this to update_link or update_video to empty a field.
@@ -38,6 +42,26 @@ CLEAR = None
 _KEEP: Any = object()
 
 JSON = Dict[str, Any]
+
+
+def verify_webhook(secret: str, headers: Any, body: Union[bytes, str], tolerance: float = 300, now: Optional[float] = None) -> bool:
+    """Whether a message came from the deployment that gave you ``secret``, lately.
+
+    ``headers`` is any mapping; ``body`` is the request's body to the last byte.
+    """
+    fields = {str(name).lower(): str(value) for name, value in dict(headers).items()}
+    message_id, stamp = fields.get("webhook-id", ""), fields.get("webhook-timestamp", "")
+    raw = body.encode() if isinstance(body, str) else body
+    try:
+        key = base64.b64decode(secret[6:] if secret.startswith("whsec_") else secret, validate=True)
+        age = (time.time() if now is None else now) - int(stamp)
+    except (binascii.Error, ValueError):
+        return False
+    if not message_id or abs(age) > tolerance:
+        return False
+    signed = ("%s.%s." % (message_id, stamp)).encode() + raw
+    want = "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+    return any(hmac.compare_digest(want.encode(), part.encode()) for part in fields.get("webhook-signature", "").split())
 
 
 class APIError(Exception):

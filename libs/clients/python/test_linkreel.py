@@ -10,7 +10,28 @@ import threading
 import unittest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from linkreel import CLEAR, APIError, Linkreel, UploadGone, VideoFailed
+from linkreel import CLEAR, APIError, Linkreel, UploadGone, VideoFailed, verify_webhook
+
+
+class Webhooks(unittest.TestCase):
+    """With the example of the Standard Webhooks specification."""
+
+    secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+    body = '{"test": 2432232314}'
+    headers = {"Webhook-Id": "msg_p5jXN8AQM9LWM0D4loKWxJek", "webhook-timestamp": "1614265330",
+               "webhook-signature": "v1,AAAA v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="}
+
+    def test_verify(self):
+        def ok(secret=self.secret, headers=self.headers, body=self.body, now=1614265331):
+            return verify_webhook(secret, headers, body, now=now)
+        self.assertTrue(ok())
+        self.assertTrue(ok(body=self.body.encode()))
+        self.assertFalse(ok(body=self.body + " "))
+        self.assertFalse(ok(secret="whsec_AAAA"))
+        self.assertFalse(ok(secret="?"))
+        self.assertFalse(ok(now=1614265330 + 301))
+        self.assertFalse(ok(headers={}))
+        self.assertFalse(ok(headers={**self.headers, "webhook-signature": ""}))
 
 
 class Script:
