@@ -344,6 +344,19 @@ type Domain struct {
 	CreatedAt     Millis      `json:"createdAt"`
 	VerifiedAt    *Millis     `json:"verifiedAt"`
 	LastCheckedAt *Millis     `json:"lastCheckedAt,omitempty"`
+	CheckedAt     *Millis     `json:"checkedAt,omitempty"`
+	// Reason says in words why the last check failed.
+	Reason      *string      `json:"reason,omitempty"`
+	Certificate *Certificate `json:"certificate,omitempty"`
+	// IgnoredFields are fields of the request that the service did not take.
+	IgnoredFields []string `json:"ignoredFields,omitempty"`
+}
+
+// Certificate is the state of a domain's TLS certificate.
+type Certificate struct {
+	Status    string  `json:"status"` // none, pending, issued or failed
+	ExpiresAt *Millis `json:"expiresAt"`
+	Error     *string `json:"error"`
 }
 
 // DNSRecord is a record to set.

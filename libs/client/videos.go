@@ -32,6 +32,8 @@ type VideoCreated struct {
 	ShareURL           string  `json:"shareUrl"`
 	UploadURLExpiresAt *Millis `json:"uploadUrlExpiresAt,omitempty"`
 	ResumableUploadURL string  `json:"resumableUploadUrl,omitempty"`
+	// IgnoredFields are fields of the request that the service did not take.
+	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }
 
 // VideoSummary is a video in a list.

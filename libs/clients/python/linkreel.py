@@ -135,11 +135,13 @@ class Linkreel:
     def delete_link(self, link_id: str) -> None:
         self._call("DELETE", "/api/v1/links/" + _segment(link_id))
 
-    def links(self) -> Iterator[JSON]:
-        """All links, newest first; pages are read as you go."""
+    def links(self, *, q: Optional[str] = None, tag: Union[str, List[str], None] = None, domain_id: Optional[str] = None,
+              slug: Optional[str] = None, external_id: Optional[str] = None, archived: Optional[str] = None) -> Iterator[JSON]:
+        """All links that fit the filters, newest first; pages are read as you go."""
+        filters = {"q": q, "tag": tag, "domainId": domain_id, "slug": slug, "externalId": external_id, "archived": archived}
         cursor = None
         while True:
-            page = self._call("GET", "/api/v1/links", query={"limit": 100, "cursor": cursor})
+            page = self._call("GET", "/api/v1/links", query={**filters, "limit": 100, "cursor": cursor})
             yield from page["data"]
             cursor = page["nextCursor"]
             if not page["hasMore"] or cursor is None:
@@ -152,6 +154,24 @@ class Linkreel:
         for i in range(0, len(items), 100):
             results += self._call("POST", "/api/v1/links/bulk", {"urls": items[i:i + 100]}, key="%s-%d" % (key, i))["results"]
         return results
+
+    def bulk_change(self, ids: List[str], change: JSON) -> List[JSON]:
+        """Change up to 100 links: tags, addTags, removeTags, archived, expiresAt. One result per id."""
+        return self._call("PATCH", "/api/v1/links/bulk", {"ids": ids, "set": change})["results"]
+
+    def bulk_delete(self, ids: List[str]) -> List[JSON]:
+        """Delete up to 100 links; one result per id."""
+        return self._call("POST", "/api/v1/links/bulk-delete", {"ids": ids})["results"]
+
+    def tags(self, *, q: Optional[str] = None) -> Iterator[str]:
+        """The account's tags in alphabetical order."""
+        cursor = None
+        while True:
+            page = self._call("GET", "/api/v1/tags", query={"limit": 100, "q": q, "cursor": cursor})
+            yield from (tag["name"] for tag in page["data"])
+            cursor = page.get("nextCursor")
+            if cursor is None:
+                return
 
     def link_stats(self, link_id: str, *, start: Optional[str] = None, end: Optional[str] = None) -> JSON:
         """Clicks per UTC day, referrer, country and device; days as 2026-11-20."""
@@ -185,11 +205,31 @@ class Linkreel:
     def video(self, video_id: str) -> JSON:
         return self._call("GET", "/api/v1/videos/" + _segment(video_id))
 
-    def videos(self, limit: int = 20) -> List[JSON]:
-        return self._call("GET", "/api/v1/videos", query={"limit": limit})["data"]
+    def videos(self, limit: int = 20, *, q: Optional[str] = None, tag: Union[str, List[str], None] = None, status: Optional[str] = None,
+               privacy: Optional[str] = None, external_id: Optional[str] = None) -> List[JSON]:
+        """The newest videos that fit the filters; they combine."""
+        return self._call("GET", "/api/v1/videos", query={"limit": limit, "q": q, "tag": tag, "status": status, "privacy": privacy, "externalId": external_id})["data"]
 
-    def update_video(self, video_id: str, *, title: Any = _KEEP, description: Any = _KEEP) -> JSON:
-        body = {"title": title, "description": description}
+    def video_access(self, video_id: str) -> JSON:
+        """Who may see a video. What it answers can be put back by set_video_access."""
+        return self._call("GET", "/api/v1/videos/%s/access" % _segment(video_id))
+
+    def set_video_access(self, video_id: str, access: JSON) -> JSON:
+        """Replace who may see a video: privacy, password, expiresAt, allowDownload, embedOrigins."""
+        return self._call("PUT", "/api/v1/videos/%s/access" % _segment(video_id), access)
+
+    def set_thumbnail(self, video_id: str, second: Optional[float]) -> Any:
+        """Take the picture at a second of the video; None goes back to the service's choice."""
+        return self._call("PUT", "/api/v1/videos/%s/thumbnail" % _segment(video_id), {"time": second})
+
+    def captions(self, video_id: str) -> List[JSON]:
+        return self._call("GET", "/api/v1/videos/%s/captions" % _segment(video_id))["data"]
+
+    def delete_captions(self, video_id: str, language: str) -> None:
+        self._call("DELETE", "/api/v1/videos/%s/captions/%s" % (_segment(video_id), _segment(language)))
+
+    def update_video(self, video_id: str, *, title: Any = _KEEP, description: Any = _KEEP, tags: Any = _KEEP, external_id: Any = _KEEP) -> JSON:
+        body = {"title": title, "description": description, "tags": tags, "externalId": external_id}
         return self._call("PATCH", "/api/v1/videos/" + _segment(video_id), {k: v for k, v in body.items() if v is not _KEEP})
 
     def delete_video(self, video_id: str) -> None:
@@ -286,7 +326,7 @@ class Linkreel:
     def _call(self, method: str, path: str, body: Any = None, *, query: Optional[JSON] = None, key: Optional[str] = None,
               raw: Optional[bytes] = None, content_type: str = "application/json") -> Any:
         if query := _given(query or {}):
-            path += "?" + urllib.parse.urlencode(query)
+            path += "?" + urllib.parse.urlencode(query, doseq=True)
         headers = {"Authorization": "Bearer " + self._key, "Accept": "application/json", "User-Agent": "linkreel-python/" + __version__}
         data = raw if raw is not None else None if body is None else json.dumps(body, ensure_ascii=False).encode()
         if data is not None:

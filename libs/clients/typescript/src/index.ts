@@ -27,6 +27,12 @@ export type Account = Schemas["Account"];
 export type Key = Schemas["Key"];
 export type KeyCreate = Schemas["KeyCreate"];
 export type KeyCreated = Schemas["KeyCreated"];
+/** Filters combine; `tag` may be several, all must hold. */
+export type LinkFilter = { q?: string; tag?: string | string[]; domainId?: string; slug?: string; externalId?: string; archived?: "true" | "false" | "all" };
+export type VideoFilter = { q?: string; tag?: string | string[]; status?: string; privacy?: string; externalId?: string };
+/** `tags` replaces all tags and goes without `addTags` and `removeTags`. */
+export type BulkSet = { tags?: string[]; addTags?: string[]; removeTags?: string[]; archived?: boolean; expiresAt?: string | number | null };
+export type VideoAccess = { privacy: Schemas["Privacy"]; expiresAt: number | null; allowDownload: boolean; embedOrigins: string[] };
 export type ErrorBody = Schemas["Error"]["error"];
 
 export interface Options {
@@ -75,7 +81,7 @@ export interface UploadOptions extends CallOptions {
   part?: number;
 }
 
-interface Request { body?: unknown; raw?: BodyInit; type?: string; query?: Record<string, string | number | null | undefined> }
+interface Request { body?: unknown; raw?: BodyInit; type?: string; query?: Record<string, string | number | string[] | null | undefined> }
 
 const pause = (ms: number, signal?: AbortSignal) => new Promise<void>((done, fail) => {
   const stop = () => { clearTimeout(timer); fail(signal?.reason); };
@@ -101,12 +107,12 @@ export class Linkreel {
   updateLink(linkId: string, update: LinkUpdate, o?: CallOptions) { return this.#call<Schemas["LinkUpdated"]>("PATCH", `/api/v1/links/${id(linkId)}`, { body: update }, o); }
   deleteLink(linkId: string, o?: CallOptions) { return this.#call<void>("DELETE", `/api/v1/links/${id(linkId)}`, {}, o); }
   linkStats(linkId: string, days: { from?: string; to?: string } = {}, o?: CallOptions) { return this.#call<LinkStats>("GET", `/api/v1/links/${id(linkId)}/stats`, { query: days }, o); }
-  listLinks(page: { limit?: number; cursor?: number | null } = {}, o?: CallOptions) { return this.#call<Schemas["LinkList"]>("GET", "/api/v1/links", { query: page }, o); }
+  listLinks(page: LinkFilter & { limit?: number; cursor?: number | null } = {}, o?: CallOptions) { return this.#call<Schemas["LinkList"]>("GET", "/api/v1/links", { query: page }, o); }
 
-  /** All links, newest first; pages are read as you go. */
-  async *links(o?: CallOptions): AsyncGenerator<LinkSummary, void, undefined> {
+  /** All links that fit the filter, newest first; pages are read as you go. */
+  async *links(o?: CallOptions, filter: LinkFilter = {}): AsyncGenerator<LinkSummary, void, undefined> {
     for (let cursor: number | null = null; ;) {
-      const page: Schemas["LinkList"] = await this.listLinks({ limit: 100, cursor }, o);
+      const page: Schemas["LinkList"] = await this.listLinks({ ...filter, limit: 100, cursor }, o);
       yield* page.data;
       if (!page.hasMore || page.nextCursor === null) return;
       cursor = page.nextCursor;
@@ -124,6 +130,10 @@ export class Linkreel {
     return results;
   }
 
+  /** Changes up to 100 links at once; one result per id, in order. */
+  async bulkChange(ids: string[], set: BulkSet, o?: CallOptions) { return (await this.#call<{ results: BulkResult[] }>("PATCH", "/api/v1/links/bulk", { body: { ids, set } }, o)).results; }
+  async bulkDelete(ids: string[], o?: CallOptions) { return (await this.#call<{ results: BulkResult[] }>("POST", "/api/v1/links/bulk-delete", { body: { ids } }, o)).results; }
+
   // Domains
 
   createDomain(hostname: string, o?: CallOptions) { return this.#call<Domain>("POST", "/api/v1/domains", { body: { hostname } }, o); }
@@ -136,7 +146,14 @@ export class Linkreel {
 
   createVideo(video: VideoCreate = {}, o?: CallOptions) { return this.#call<VideoCreated>("POST", "/api/v1/videos", { body: video }, o); }
   getVideo(videoId: string, o?: CallOptions) { return this.#call<Video>("GET", `/api/v1/videos/${id(videoId)}`, {}, o); }
-  async videos(limit?: number, o?: CallOptions) { return (await this.#call<Schemas["VideoList"]>("GET", "/api/v1/videos", { query: { limit } }, o)).data; }
+  async videos(limit?: number, o?: CallOptions, filter: VideoFilter = {}) { return (await this.#call<Schemas["VideoList"]>("GET", "/api/v1/videos", { query: { ...filter, limit } }, o)).data; }
+  videoAccess(videoId: string, o?: CallOptions) { return this.#call<VideoAccess>("GET", `/api/v1/videos/${id(videoId)}/access`, {}, o); }
+  /** Replaces who may see a video; a password that is left out stays. */
+  setVideoAccess(videoId: string, access: VideoAccess & { password?: string }, o?: CallOptions) { return this.#call<VideoAccess>("PUT", `/api/v1/videos/${id(videoId)}/access`, { body: access }, o); }
+  /** Takes the picture at a second of the video; null goes back to the service's choice. */
+  setThumbnail(videoId: string, time: number | null, o?: CallOptions) { return this.#call<unknown>("PUT", `/api/v1/videos/${id(videoId)}/thumbnail`, { body: { time } }, o); }
+  async captions(videoId: string, o?: CallOptions) { return (await this.#call<{ data: { language: string; name: string; updatedAt: number }[] }>("GET", `/api/v1/videos/${id(videoId)}/captions`, {}, o)).data; }
+  deleteCaptions(videoId: string, language: string, o?: CallOptions) { return this.#call<void>("DELETE", `/api/v1/videos/${id(videoId)}/captions/${id(language)}`, {}, o); }
   updateVideo(videoId: string, update: VideoUpdate, o?: CallOptions) { return this.#call<Schemas["VideoUpdated"]>("PATCH", `/api/v1/videos/${id(videoId)}`, { body: update }, o); }
   deleteVideo(videoId: string, o?: CallOptions) { return this.#call<void>("DELETE", `/api/v1/videos/${id(videoId)}`, {}, o); }
   putCaptions(videoId: string, language: string, vtt: string, o?: CallOptions) {
@@ -212,7 +229,7 @@ export class Linkreel {
 
   async #call<T>(method: string, path: string, request: Request, o: CallOptions = {}): Promise<T> {
     const query = new URLSearchParams();
-    for (const [k, v] of Object.entries(request.query ?? {})) if (v !== undefined && v !== null) query.set(k, String(v));
+    for (const [k, v] of Object.entries(request.query ?? {})) for (const e of Array.isArray(v) ? v : [v]) if (e !== undefined && e !== null) query.append(k, String(e));
     const headers: Record<string, string> = { Authorization: `Bearer ${this.#o.key}`, Accept: "application/json" };
     const body = request.raw ?? (request.body === undefined ? undefined : JSON.stringify(request.body));
     if (body !== undefined) headers["Content-Type"] = request.type ?? "application/json";
