@@ -28,6 +28,36 @@ export type Account = Schemas["Account"];
 export type Key = Schemas["Key"];
 export type KeyCreate = Schemas["KeyCreate"];
 export type KeyCreated = Schemas["KeyCreated"];
+/** Filters combine; `tag` may be several, all must hold. */
+export type LinkFilter = {
+    q?: string;
+    tag?: string | string[];
+    domainId?: string;
+    slug?: string;
+    externalId?: string;
+    archived?: "true" | "false" | "all";
+};
+export type VideoFilter = {
+    q?: string;
+    tag?: string | string[];
+    status?: string;
+    privacy?: string;
+    externalId?: string;
+};
+/** `tags` replaces all tags and goes without `addTags` and `removeTags`. */
+export type BulkSet = {
+    tags?: string[];
+    addTags?: string[];
+    removeTags?: string[];
+    archived?: boolean;
+    expiresAt?: string | number | null;
+};
+export type VideoAccess = {
+    privacy: Schemas["Privacy"];
+    expiresAt: number | null;
+    allowDownload: boolean;
+    embedOrigins: string[];
+};
 export type ErrorBody = Schemas["Error"]["error"];
 export interface Options {
     /** Address of the deployment, such as https://linkreel.example. */
@@ -81,6 +111,7 @@ export declare class Linkreel {
         slug: string;
         destinationUrl: string;
         createdAt: string;
+        ignoredFields?: components["schemas"]["IgnoredFields"];
     }>;
     getLink(linkId: string, o?: CallOptions): Promise<{
         _id: string;
@@ -90,7 +121,11 @@ export declare class Linkreel {
         destinationUrl: string;
         title: string;
         clicks: number;
-        status: "active" | "expired";
+        status: components["schemas"]["LinkStatus"];
+        takenDown: {
+            at: components["schemas"]["Timestamp"];
+            reason: string;
+        } | null;
         domainId: string | null;
         expiresAt: number | null;
         ogTitle: string | null;
@@ -130,7 +165,7 @@ export declare class Linkreel {
             clicks: number;
         }[];
     }>;
-    listLinks(page?: {
+    listLinks(page?: LinkFilter & {
         limit?: number;
         cursor?: number | null;
     }, o?: CallOptions): Promise<{
@@ -138,10 +173,13 @@ export declare class Linkreel {
         hasMore: boolean;
         nextCursor: number | null;
     }>;
-    /** All links, newest first; pages are read as you go. */
-    links(o?: CallOptions): AsyncGenerator<LinkSummary, void, undefined>;
+    /** All links that fit the filter, newest first; pages are read as you go. */
+    links(o?: CallOptions, filter?: LinkFilter): AsyncGenerator<LinkSummary, void, undefined>;
     /** Any number of links, 100 to a request; one result per item, in order. */
     bulkCreate(items: BulkItem[], o?: CallOptions): Promise<BulkResult[]>;
+    /** Changes up to 100 links at once; one result per id, in order. */
+    bulkChange(ids: string[], set: BulkSet, o?: CallOptions): Promise<BulkResult[]>;
+    bulkDelete(ids: string[], o?: CallOptions): Promise<BulkResult[]>;
     createDomain(hostname: string, o?: CallOptions): Promise<{
         id: string;
         hostname: string;
@@ -153,7 +191,10 @@ export declare class Linkreel {
         }[];
         createdAt: components["schemas"]["Timestamp"];
         verifiedAt: number | null;
-        lastCheckedAt?: number | null;
+        checkedAt: number | null;
+        lastCheckedAt: number | null;
+        reason: string | null;
+        ignoredFields?: components["schemas"]["IgnoredFields"];
     }>;
     domains(o?: CallOptions): Promise<{
         id: string;
@@ -166,7 +207,10 @@ export declare class Linkreel {
         }[];
         createdAt: components["schemas"]["Timestamp"];
         verifiedAt: number | null;
-        lastCheckedAt?: number | null;
+        checkedAt: number | null;
+        lastCheckedAt: number | null;
+        reason: string | null;
+        ignoredFields?: components["schemas"]["IgnoredFields"];
     }[]>;
     getDomain(domainId: string, o?: CallOptions): Promise<{
         id: string;
@@ -179,7 +223,10 @@ export declare class Linkreel {
         }[];
         createdAt: components["schemas"]["Timestamp"];
         verifiedAt: number | null;
-        lastCheckedAt?: number | null;
+        checkedAt: number | null;
+        lastCheckedAt: number | null;
+        reason: string | null;
+        ignoredFields?: components["schemas"]["IgnoredFields"];
     }>;
     verifyDomain(domainId: string, o?: CallOptions): Promise<{
         id: string;
@@ -192,7 +239,10 @@ export declare class Linkreel {
         }[];
         createdAt: components["schemas"]["Timestamp"];
         verifiedAt: number | null;
-        lastCheckedAt?: number | null;
+        checkedAt: number | null;
+        lastCheckedAt: number | null;
+        reason: string | null;
+        ignoredFields?: components["schemas"]["IgnoredFields"];
     }>;
     deleteDomain(domainId: string, o?: CallOptions): Promise<void>;
     createVideo(video?: VideoCreate, o?: CallOptions): Promise<{
@@ -202,6 +252,7 @@ export declare class Linkreel {
         shareUrl: string;
         uploadUrlExpiresAt?: components["schemas"]["Timestamp"];
         resumableUploadUrl?: components["schemas"]["ResumableUploadUrl"];
+        ignoredFields?: components["schemas"]["IgnoredFields"];
     }>;
     getVideo(videoId: string, o?: CallOptions): Promise<{
         _id: string;
@@ -221,10 +272,17 @@ export declare class Linkreel {
         height: number | null;
         posterUrl: string | null;
         playbackUrl: string | null;
-        downloadUrl?: string | null;
+        downloadUrl: string | null;
         renditions: components["schemas"]["Rendition"][];
-        captions?: string[];
-        views?: number;
+        captions: string[];
+        tags: string[];
+        externalId: string | null;
+        thumbnailTime: number | null;
+        takenDown: {
+            at: components["schemas"]["Timestamp"];
+            reason: string;
+        } | null;
+        views: number;
         uploadUrl?: string;
         uploadUrlExpiresAt?: components["schemas"]["Timestamp"];
         resumableUploadUrl?: components["schemas"]["ResumableUploadUrl"];
@@ -233,13 +291,33 @@ export declare class Linkreel {
             message: string;
         };
     }>;
-    videos(limit?: number, o?: CallOptions): Promise<{
+    videos(limit?: number, o?: CallOptions, filter?: VideoFilter): Promise<{
         _id: string;
         title: string;
         slug: string;
         status: components["schemas"]["VideoStatus"];
         privacy: components["schemas"]["Privacy"];
+        shareUrl: string;
+        createdAt: components["schemas"]["Timestamp"];
+        expiresAt: number | null;
+        duration: number | null;
+        progress: number;
+        tags: string[];
+        externalId: string | null;
     }[]>;
+    videoAccess(videoId: string, o?: CallOptions): Promise<VideoAccess>;
+    /** Replaces who may see a video; a password that is left out stays. */
+    setVideoAccess(videoId: string, access: VideoAccess & {
+        password?: string;
+    }, o?: CallOptions): Promise<VideoAccess>;
+    /** Takes the picture at a second of the video; null goes back to the service's choice. */
+    setThumbnail(videoId: string, time: number | null, o?: CallOptions): Promise<unknown>;
+    captions(videoId: string, o?: CallOptions): Promise<{
+        language: string;
+        name: string;
+        updatedAt: number;
+    }[]>;
+    deleteCaptions(videoId: string, language: string, o?: CallOptions): Promise<void>;
     updateVideo(videoId: string, update: VideoUpdate, o?: CallOptions): Promise<{
         success: true;
         ignoredFields?: components["schemas"]["IgnoredFields"];

@@ -48,10 +48,10 @@ export class Linkreel {
     deleteLink(linkId, o) { return this.#call("DELETE", `/api/v1/links/${id(linkId)}`, {}, o); }
     linkStats(linkId, days = {}, o) { return this.#call("GET", `/api/v1/links/${id(linkId)}/stats`, { query: days }, o); }
     listLinks(page = {}, o) { return this.#call("GET", "/api/v1/links", { query: page }, o); }
-    /** All links, newest first; pages are read as you go. */
-    async *links(o) {
+    /** All links that fit the filter, newest first; pages are read as you go. */
+    async *links(o, filter = {}) {
         for (let cursor = null;;) {
-            const page = await this.listLinks({ limit: 100, cursor }, o);
+            const page = await this.listLinks({ ...filter, limit: 100, cursor }, o);
             yield* page.data;
             if (!page.hasMore || page.nextCursor === null)
                 return;
@@ -68,6 +68,9 @@ export class Linkreel {
         }
         return results;
     }
+    /** Changes up to 100 links at once; one result per id, in order. */
+    async bulkChange(ids, set, o) { return (await this.#call("PATCH", "/api/v1/links/bulk", { body: { ids, set } }, o)).results; }
+    async bulkDelete(ids, o) { return (await this.#call("POST", "/api/v1/links/bulk-delete", { body: { ids } }, o)).results; }
     // Domains
     createDomain(hostname, o) { return this.#call("POST", "/api/v1/domains", { body: { hostname } }, o); }
     async domains(o) { return (await this.#call("GET", "/api/v1/domains", {}, o)).data; }
@@ -77,7 +80,14 @@ export class Linkreel {
     // Videos
     createVideo(video = {}, o) { return this.#call("POST", "/api/v1/videos", { body: video }, o); }
     getVideo(videoId, o) { return this.#call("GET", `/api/v1/videos/${id(videoId)}`, {}, o); }
-    async videos(limit, o) { return (await this.#call("GET", "/api/v1/videos", { query: { limit } }, o)).data; }
+    async videos(limit, o, filter = {}) { return (await this.#call("GET", "/api/v1/videos", { query: { ...filter, limit } }, o)).data; }
+    videoAccess(videoId, o) { return this.#call("GET", `/api/v1/videos/${id(videoId)}/access`, {}, o); }
+    /** Replaces who may see a video; a password that is left out stays. */
+    setVideoAccess(videoId, access, o) { return this.#call("PUT", `/api/v1/videos/${id(videoId)}/access`, { body: access }, o); }
+    /** Takes the picture at a second of the video; null goes back to the service's choice. */
+    setThumbnail(videoId, time, o) { return this.#call("PUT", `/api/v1/videos/${id(videoId)}/thumbnail`, { body: { time } }, o); }
+    async captions(videoId, o) { return (await this.#call("GET", `/api/v1/videos/${id(videoId)}/captions`, {}, o)).data; }
+    deleteCaptions(videoId, language, o) { return this.#call("DELETE", `/api/v1/videos/${id(videoId)}/captions/${id(language)}`, {}, o); }
     updateVideo(videoId, update, o) { return this.#call("PATCH", `/api/v1/videos/${id(videoId)}`, { body: update }, o); }
     deleteVideo(videoId, o) { return this.#call("DELETE", `/api/v1/videos/${id(videoId)}`, {}, o); }
     putCaptions(videoId, language, vtt, o) {
@@ -154,8 +164,9 @@ export class Linkreel {
     async #call(method, path, request, o = {}) {
         const query = new URLSearchParams();
         for (const [k, v] of Object.entries(request.query ?? {}))
-            if (v !== undefined && v !== null)
-                query.set(k, String(v));
+            for (const e of Array.isArray(v) ? v : [v])
+                if (e !== undefined && e !== null)
+                    query.append(k, String(e));
         const headers = { Authorization: `Bearer ${this.#o.key}`, Accept: "application/json" };
         const body = request.raw ?? (request.body === undefined ? undefined : JSON.stringify(request.body));
         if (body !== undefined)

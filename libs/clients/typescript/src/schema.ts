@@ -117,6 +117,33 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/links/{id}/qr": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of a link.
+                 * @example lnk_5rXk2NfVq0aTz8YbLw3D
+                 */
+                id: components["parameters"]["LinkId"];
+            };
+            cookie?: never;
+        };
+        /**
+         * A link's QR code
+         * @description A picture of the QR code of the link's short address. The short address of a link never changes, so neither does its
+         *     code: keep it, or ask again with `If-None-Match`.
+         */
+        get: operations["getLinkQr"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/domains": {
         parameters: {
             query?: never;
@@ -131,6 +158,10 @@ export interface paths {
          * Claim a domain
          * @description Answers with the DNS records to set. Several accounts may claim a host name; the first that proves it owns it.
          *     `hostname` is a DNS name of two or more labels without port, wildcard or address. Needs plan `creator` or higher.
+         *
+         *     A verified domain is checked once a day, and more often after a failed check. When the TXT record has been missing
+         *     for 7 days the domain lapses: it takes no new links, its `status` is `pending`, and another account may verify the
+         *     name. Its redirects keep working until that happens. A check that finds the record again ends the lapse.
          */
         post: operations["createDomain"];
         delete?: never;
@@ -201,8 +232,9 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List videos
-         * @description The newest videos of the account, newest first. There are no further pages.
+         * List and search videos
+         * @description The videos of the account, newest first. Filters combine. The next page is at the address in the header `Link` with
+         *     `rel="next"`, which is absent on the last page. A page can have fewer videos than `limit` and still have a next one.
          */
         get: operations["listVideos"];
         put?: never;
@@ -213,7 +245,8 @@ export interface paths {
          *     Needs plan `creator` or higher.
          *
          *     `password` belongs to privacy `password` and `expiresAt` to privacy `expiring`; each is required with its own and
-         *     refused with any other. `expiresAt` must lie in the future.
+         *     refused with any other. `expiresAt` must lie in the future. All of it can be changed later with
+         *     `PUT /api/v1/videos/{id}/access`.
          */
         post: operations["createVideo"];
         delete?: never;
@@ -239,6 +272,10 @@ export interface paths {
          * Get a video
          * @description Status and everything known about the video. Asking also makes the service look whether an awaited upload has
          *     arrived. While `uploading` or `failed` there is always an `uploadUrl` with at least an hour left.
+         *
+         *     `playbackUrl` and `downloadUrl` carry the access of the owner: they work whatever the privacy, and after the video
+         *     has expired. They end after some hours; ask again without `If-None-Match` for new ones. A video that the operator
+         *     took down has neither.
          */
         get: operations["getVideo"];
         put?: never;
@@ -253,10 +290,97 @@ export interface paths {
         head?: never;
         /**
          * Update a video
-         * @description Title and description can be changed: absent keeps, `null` clears. Everything else is ignored and named in
-         *     `ignoredFields`. Needs plan `creator` or higher.
+         * @description Title, description, tags and external id can be changed: absent keeps, `null` clears. Everything else is ignored and
+         *     named in `ignoredFields`. Needs plan `creator` or higher.
          */
         patch: operations["updateVideo"];
+        trace?: never;
+    };
+    "/api/v1/videos/{id}/access": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of a video.
+                 * @example vid_7hTz3KcWm9qLx1RbNv5E
+                 */
+                id: components["parameters"]["VideoId"];
+            };
+            cookie?: never;
+        };
+        /**
+         * See who may watch a video
+         * @description What it answers can be sent back with `PUT`. A password is never shown.
+         */
+        get: operations["getVideoAccess"];
+        /**
+         * Decide who may watch a video
+         * @description Replaces the whole rule: a field that is left out takes its default. The rules are those of creation, with two
+         *     exceptions. A password may be left out when the video has one and keeps privacy `password`. The present `expiresAt`
+         *     may be sent back even when it has passed; a new one must lie in the future, and brings an expired video back.
+         *
+         *     When the call has answered, no page, playlist or download is given by the old rule any more, and viewers who had
+         *     entered a password must enter one again. Media addresses that viewers already have end within 15 minutes. Needs plan
+         *     `creator` or higher.
+         */
+        put: operations["setVideoAccess"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/videos/{id}/thumbnail": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of a video.
+                 * @example vid_7hTz3KcWm9qLx1RbNv5E
+                 */
+                id: components["parameters"]["VideoId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Choose the picture of a video
+         * @description Takes the picture at `time` as the one that stands for the video: on the share page before playing, in previews and as
+         *     `posterUrl`. `null` goes back to the picture that we chose. The call waits a few seconds for the picture; one that
+         *     takes longer shows later. The video must be ready. Needs plan `creator` or higher.
+         */
+        put: operations["setVideoThumbnail"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/videos/{id}/captions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of a video.
+                 * @example vid_7hTz3KcWm9qLx1RbNv5E
+                 */
+                id: components["parameters"]["VideoId"];
+            };
+            cookie?: never;
+        };
+        /** List the captions of a video */
+        get: operations["listCaptions"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
         trace?: never;
     };
     "/api/v1/videos/{id}/captions/{lang}": {
@@ -280,11 +404,234 @@ export interface paths {
         get?: never;
         /**
          * Set the captions of one language
-         * @description The body is a WebVTT file, at most 1 MiB. It replaces earlier captions of that language. Needs plan `creator` or
-         *     higher.
+         * @description The body is a WebVTT file, at most 1 MiB. It replaces earlier captions of that language. A video has captions in at
+         *     most 50 languages; players show each under the language's own name. Needs plan `creator` or higher.
          */
         put: operations["putCaptions"];
         post?: never;
+        /**
+         * Remove the captions of one language
+         * @description Needs plan `creator` or higher.
+         */
+        delete: operations["deleteCaptions"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read the feed of events
+         * @description Every change of the account's records, newest first, kept for 30 days: who made it, in which request, and the record
+         *     as the API showed it right afterwards. What was changed before the request is in the answer.
+         *
+         *     With `after` the feed is read oldest first from a place on, and nothing is ever skipped; with `wait` the request is held
+         *     until something comes or the time is over. Pass each answer's `nextCursor` as the next `after`. `after` also takes the `id` of
+         *     an event; empty, it is the beginning. `wait` without `after` waits for what happens from now on.
+         */
+        get: operations["listEvents"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/webhooks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List webhooks
+         * @description All webhooks of the account, newest first.
+         */
+        get: operations["listWebhooks"];
+        put?: never;
+        /**
+         * Create a webhook
+         * @description From now on every event of the named types is sent to `url` by the rules of Standard Webhooks. The answer holds the
+         *     secret that signs the messages; it is never shown again. An account has at most 20 webhooks. Needs plan `creator` or higher.
+         */
+        post: operations["createWebhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/webhooks/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of a webhook.
+                 * @example whk_4sQm1TzXv8Lr3NbWc6Yd
+                 */
+                id: components["parameters"]["WebhookId"];
+            };
+            cookie?: never;
+        };
+        /** Get a webhook */
+        get: operations["getWebhook"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete a webhook
+         * @description Nothing more is sent to it. Needs plan `creator` or higher.
+         */
+        delete: operations["deleteWebhook"];
+        options?: never;
+        head?: never;
+        /**
+         * Change a webhook
+         * @description Absent fields stay. Enabling a webhook that was disabled for its failures begins its five days anew; what it missed can be
+         *     sent with a replay. Needs plan `creator` or higher.
+         */
+        patch: operations["updateWebhook"];
+        trace?: never;
+    };
+    "/api/v1/webhooks/{id}/roll-secret": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of a webhook.
+                 * @example whk_4sQm1TzXv8Lr3NbWc6Yd
+                 */
+                id: components["parameters"]["WebhookId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Replace the secret
+         * @description Both secrets sign each message for `overlapSeconds`, so that a receiver can change over without losing one; with 0, the
+         *     default, the old one signs no more. The body may be left out. Needs plan `creator` or higher.
+         */
+        post: operations["rollWebhookSecret"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/webhooks/{id}/test": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of a webhook.
+                 * @example whk_4sQm1TzXv8Lr3NbWc6Yd
+                 */
+                id: components["parameters"]["WebhookId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send a test message
+         * @description Sends `webhook.test` with the webhook as its data. Needs plan `creator` or higher.
+         */
+        post: operations["testWebhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/webhooks/{id}/replay": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of a webhook.
+                 * @example whk_4sQm1TzXv8Lr3NbWc6Yd
+                 */
+                id: components["parameters"]["WebhookId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send a time range again
+         * @description Sends every event from `from` to `to` that the webhook subscribes to now, whether or not it was delivered before. Messages
+         *     keep the id of their event. Needs plan `creator` or higher.
+         */
+        post: operations["replayWebhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/webhooks/{id}/deliveries": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of a webhook.
+                 * @example whk_4sQm1TzXv8Lr3NbWc6Yd
+                 */
+                id: components["parameters"]["WebhookId"];
+            };
+            cookie?: never;
+        };
+        /**
+         * List deliveries
+         * @description What was sent to the webhook in the last 30 days and what came of it, newest first.
+         */
+        get: operations["listDeliveries"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/webhooks/{id}/deliveries/{delivery}/retry": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of a webhook.
+                 * @example whk_4sQm1TzXv8Lr3NbWc6Yd
+                 */
+                id: components["parameters"]["WebhookId"];
+                /**
+                 * @description Id of a delivery.
+                 * @example whd_2bNc7XkQr5Tz1LvWm8Ys
+                 */
+                delivery: components["parameters"]["DeliveryId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send a delivery again
+         * @description Sends the message now, and by the usual schedule if that fails. Needs plan `creator` or higher.
+         */
+        post: operations["retryDelivery"];
         delete?: never;
         options?: never;
         head?: never;
@@ -326,8 +673,8 @@ export interface paths {
         put?: never;
         /**
          * Create a key
-         * @description The answer is the only time that `key` is shown. Without `scopes` the key gets all of them. A key cannot give
-         *     scopes that it does not have itself.
+         * @description The answer is the only time that `key` is shown. Without `scopes` the key gets links, videos, domains and
+         *     keys, each with read and write. A key cannot give scopes that it does not have itself.
          */
         post: operations["createKey"];
         delete?: never;
@@ -490,7 +837,7 @@ export interface components {
          */
         Plan: "free" | "creator" | "business" | "enterprise";
         /** @enum {string} */
-        Scope: "links:read" | "links:write" | "videos:read" | "videos:write" | "domains:read" | "domains:write" | "keys:read" | "keys:write";
+        Scope: "links:read" | "links:write" | "videos:read" | "videos:write" | "domains:read" | "domains:write" | "keys:read" | "keys:write" | "events:read" | "webhooks:read" | "webhooks:write" | "members:read" | "members:write";
         /** @description Milliseconds since 1970-01-01T00:00:00Z. */
         Timestamp: number;
         /**
@@ -503,20 +850,20 @@ export interface components {
         LinkCreate: {
             /** @description Destination, http or https. */
             url: string;
-            /** @description Wanted slug. Letters, digits, `_`, `.`, `-`, the first a letter or digit. */
-            slug?: string;
-            /** @description Private label. */
-            title?: string;
+            /** @description Wanted slug. Letters, digits, `_`, `.`, `-`, the first a letter or digit. Absent or null draws one. */
+            slug?: string | null;
+            /** @description Private label. Null is the same as absent, here and in the fields below. */
+            title?: string | null;
             /** @description Id of a verified domain of the account. Without it the link lives on the default short host. */
-            domainId?: string;
+            domainId?: string | null;
             /** @description End of the link; a moment already past makes a link that is expired from the start. */
-            expiresAt?: components["schemas"]["Moment"];
+            expiresAt?: components["schemas"]["MomentOrNull"];
             /** @description Title in social previews. */
-            ogTitle?: string;
+            ogTitle?: string | null;
             /** @description Text in social previews. */
-            ogDescription?: string;
+            ogDescription?: string | null;
             /** @description Address of a picture for social previews; same rules as `url`. It is never fetched by us. */
-            ogImage?: string;
+            ogImage?: string | null;
         };
         LinkUpdate: {
             /** @description New destination. Cannot be null. */
@@ -540,7 +887,23 @@ export interface components {
             /** @description Counted visits; at most ten seconds behind. */
             clicks: number;
             createdAt: components["schemas"]["Timestamp"];
+            /** @description The whole short address. */
+            shortUrl: string;
+            /** @description Null on the default short host. */
+            domainId: string | null;
+            /** @description Milliseconds since 1970. */
+            expiresAt: number | null;
+            status: components["schemas"]["LinkStatus"];
         };
+        /**
+         * @description `active`: the short address redirects. `expired`: it answers 410. `taken_down`: the operator took the link down, and it
+         *     answers 410 until the operator lifts that. More values may be added; treat one you do not
+         *     know as one that does not redirect.
+         * @example active
+         * @example expired
+         * @example taken_down
+         */
+        LinkStatus: string;
         LinkList: {
             data: components["schemas"]["LinkSummary"][];
             hasMore: boolean;
@@ -558,6 +921,7 @@ export interface components {
              * @description ISO 8601 date and time in UTC.
              */
             createdAt: string;
+            ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         Link: {
             /** @description Id of the link; the same as `id`. */
@@ -569,8 +933,12 @@ export interface components {
             /** @description Empty when unset. */
             title: string;
             clicks: number;
-            /** @enum {string} */
-            status: "active" | "expired";
+            status: components["schemas"]["LinkStatus"];
+            /** @description When and why the operator took the link down. Null when it is not taken down. */
+            takenDown: {
+                at: components["schemas"]["Timestamp"];
+                reason: string;
+            } | null;
             domainId: string | null;
             /** @description Milliseconds since 1970. */
             expiresAt: number | null;
@@ -618,13 +986,10 @@ export interface components {
         };
         BulkCreate: {
             /** @description 1 to 100 items. */
-            urls: (components["schemas"]["BulkItem"] | (Record<string, never> | unknown[] | string | number | boolean | null))[];
+            urls: (components["schemas"]["BulkItem"] | Record<string, never> | unknown[] | string | number | boolean | null)[];
         };
-        BulkItem: {
-            url: string;
-            slug?: string;
-            title?: string;
-        };
+        /** @description Every field of a single create, with the same rules. */
+        BulkItem: components["schemas"]["LinkCreate"];
         BulkAllCreated: {
             /** @description One per item, in their order. */
             results: components["schemas"]["BulkItemCreated"][];
@@ -642,6 +1007,7 @@ export interface components {
                 slug: string;
                 destinationUrl: string;
             };
+            ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         BulkItemFailed: {
             /** @description The status that the same mistake would get alone. */
@@ -653,6 +1019,7 @@ export interface components {
                 url: string;
                 details?: components["schemas"]["ErrorDetail"][];
             };
+            ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         DomainCreate: {
             /** @description DNS name of two or more labels. */
@@ -664,7 +1031,10 @@ export interface components {
             hostname: string;
             /** @enum {string} */
             status: "pending" | "verified";
-            /** @description DNS records to set; names are absolute. */
+            /**
+             * @description DNS records to set; names are absolute. The TXT record proves ownership. The CNAME, A or AAAA record sends
+             *     visitors here; it is left out where this installation has no public name or address.
+             */
             records: {
                 type: string;
                 name: string;
@@ -672,8 +1042,16 @@ export interface components {
             }[];
             createdAt: components["schemas"]["Timestamp"];
             verifiedAt: number | null;
-            /** @description When the records were last looked up. */
-            lastCheckedAt?: number | null;
+            /** @description When the TXT record was last looked up. */
+            checkedAt: number | null;
+            /**
+             * @deprecated
+             * @description The same as `checkedAt`.
+             */
+            lastCheckedAt: number | null;
+            /** @description Why the last check failed, in words. Null when it did not. */
+            reason: string | null;
+            ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         DomainList: {
             data: components["schemas"]["Domain"][];
@@ -691,17 +1069,63 @@ export interface components {
          */
         VideoStatus: "uploading" | "processing" | "ready" | "failed";
         VideoCreate: {
-            title?: string;
+            title?: string | null;
+            tags?: components["schemas"]["TagsInput"];
+            externalId?: components["schemas"]["ExternalIdInput"];
             /** @default public */
             privacy: components["schemas"]["Privacy"];
             /** @description Required with privacy `password`, refused with any other. */
             password?: string;
             /** @description Future moment in milliseconds. Required with privacy `expiring`, refused with any other. */
-            expiresAt?: number;
+            expiresAt?: number | null;
         };
         VideoUpdate: {
             title?: string | null;
             description?: string | null;
+            tags?: components["schemas"]["TagsInput"];
+            externalId?: components["schemas"]["ExternalIdInput"];
+        };
+        /**
+         * @description Up to 20 tags of 1 to 50 characters after trimming, without a comma or a control character. The same tag in another
+         *     case is the same tag. `null` is none.
+         */
+        TagsInput: string[] | null;
+        /** @description The id of the record in another system, 1 to 255 printable ASCII characters, unique among the account's records of its kind. `null` is none. */
+        ExternalIdInput: string | null;
+        VideoAccessUpdate: {
+            /** @default public */
+            privacy: components["schemas"]["Privacy"];
+            /** @description Required with privacy `password` unless the video has one, refused with any other. */
+            password?: string | null;
+            /** @description Moment in milliseconds. Required with privacy `expiring`, refused with any other. */
+            expiresAt?: number | null;
+            /**
+             * @description Whether visitors have `/v/<slug>/video.mp4`.
+             * @default true
+             */
+            allowDownload: boolean;
+            /** @description Origins of the sites that may show the video in a frame, such as `https://www.example.com`. Empty is any. */
+            embedOrigins?: string[];
+        };
+        VideoAccess: {
+            privacy: components["schemas"]["Privacy"];
+            /** @description Milliseconds since 1970. */
+            expiresAt: number | null;
+            allowDownload: boolean;
+            embedOrigins: string[];
+            ignoredFields?: components["schemas"]["IgnoredFields"];
+        };
+        VideoThumbnail: {
+            /** @description Seconds from the beginning of the video, or `null` for the picture that we chose. */
+            time: number | null;
+        };
+        CaptionList: {
+            data: {
+                language: string;
+                /** @description The language's own name, as players show it. */
+                name: string;
+                updatedAt: components["schemas"]["Timestamp"];
+            }[];
         };
         VideoUpdated: {
             /** @constant */
@@ -716,6 +1140,15 @@ export interface components {
             slug: string;
             status: components["schemas"]["VideoStatus"];
             privacy: components["schemas"]["Privacy"];
+            shareUrl: string;
+            createdAt: components["schemas"]["Timestamp"];
+            /** @description Milliseconds since 1970. */
+            expiresAt: number | null;
+            /** @description Seconds. */
+            duration: number | null;
+            progress: number;
+            tags: string[];
+            externalId: string | null;
         };
         VideoList: {
             data: components["schemas"]["VideoSummary"][];
@@ -729,6 +1162,7 @@ export interface components {
             shareUrl: string;
             uploadUrlExpiresAt?: components["schemas"]["Timestamp"];
             resumableUploadUrl?: components["schemas"]["ResumableUploadUrl"];
+            ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         /**
          * @description Address of an upload session for files that are sent in parts: PUT with `Content-Range`, as Google Cloud Storage
@@ -762,12 +1196,21 @@ export interface components {
             /** @description HLS playlist that already carries the access of the owner. */
             playbackUrl: string | null;
             /** @description An MP4 of the video for the owner. */
-            downloadUrl?: string | null;
+            downloadUrl: string | null;
             renditions: components["schemas"]["Rendition"][];
             /** @description Languages that have captions. */
-            captions?: string[];
+            captions: string[];
+            tags: string[];
+            externalId: string | null;
+            /** @description Seconds: the picture that the owner chose. `null` is ours. */
+            thumbnailTime: number | null;
+            /** @description Set while the operator has taken the video down. */
+            takenDown: {
+                at: components["schemas"]["Timestamp"];
+                reason: string;
+            } | null;
             /** @description Plays of at least five seconds or half the video, once per viewer and day. */
-            views?: number;
+            views: number;
             /** @description While `uploading` or `failed`: send the file here with PUT. */
             uploadUrl?: string;
             uploadUrlExpiresAt?: components["schemas"]["Timestamp"];
@@ -815,7 +1258,10 @@ export interface components {
         };
         KeyCreate: {
             name: string;
-            /** @description What the key may do. Left out means everything. */
+            /**
+             * @description What the key may do. A key made without scopes gets links, videos, domains and keys, each with read and write.
+             *     Ask for events, webhooks and members by name.
+             */
             scopes?: components["schemas"]["Scope"][];
             /** @description End of the key; one already past makes a key that is expired from the start. */
             expiresAt?: components["schemas"]["Moment"];
@@ -874,8 +1320,123 @@ export interface components {
             createdAt: components["schemas"]["Timestamp"];
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
+        /**
+         * @description What happened to which kind of record. Changes of a video's access, captions, thumbnail or takedown are `video.updated`. New
+         *     types will come; a reader should ignore what it does not know.
+         * @enum {string}
+         */
+        EventType: "link.created" | "link.updated" | "link.deleted" | "domain.created" | "domain.verified" | "domain.lapsed" | "domain.deleted" | "video.created" | "video.updated" | "video.deleted" | "video.processing" | "video.ready" | "video.failed" | "key.created" | "key.rolled" | "key.revoked" | "account.changed" | "account.exported" | "member.added" | "member.changed" | "member.removed" | "invitation.created" | "invitation.accepted" | "invitation.revoked" | "session.created" | "session.ended" | "webhook.created" | "webhook.updated" | "webhook.deleted" | "webhook.disabled";
+        Actor: {
+            /** @enum {string} */
+            type: "key" | "member" | "operator" | "system";
+            id: string;
+            name: string;
+        };
+        Event: {
+            id: string;
+            type: components["schemas"]["EventType"];
+            /** @description Id of the record. */
+            object: string;
+            createdAt: components["schemas"]["Timestamp"];
+            actor: components["schemas"]["Actor"];
+            /** @description The `X-Request-Id` of the request that made the change; null when none did. */
+            requestId: string | null;
+            /** @description The record as the API showed it right after the change, or last, when it was deleted. Without secrets and signed addresses. */
+            data: Record<string, never>;
+        };
+        EventPage: {
+            data: components["schemas"]["Event"][];
+            hasMore: boolean;
+            /** @description The place where this page ends. Never null when reading with `after` or `wait`. */
+            nextCursor: string | null;
+        };
+        /** @description Names of types of events, or `*` for all of them and those to come. */
+        WebhookEvents: string[];
+        WebhookCreate: {
+            /** @description An https address on a public host, port 443, 80 or above 1023. */
+            url: string;
+            events: components["schemas"]["WebhookEvents"];
+            description?: string | null;
+        };
+        WebhookUpdate: {
+            url?: string;
+            events?: components["schemas"]["WebhookEvents"];
+            description?: string | null;
+            enabled?: boolean;
+        };
+        WebhookReplay: {
+            from: components["schemas"]["Moment"];
+            to: components["schemas"]["Moment"];
+        };
+        Webhook: {
+            id: string;
+            url: string;
+            events: components["schemas"]["WebhookEvents"];
+            description: string;
+            enabled: boolean;
+            /** @description Why it was disabled when nobody asked for it: `gone` (the receiver answered 410) or `failing` (five days of nothing but failures). */
+            disabledReason: string | null;
+            createdAt: components["schemas"]["Timestamp"];
+            updatedAt: components["schemas"]["Timestamp"];
+            ignoredFields?: components["schemas"]["IgnoredFields"];
+        };
+        WebhookCreated: {
+            id: string;
+            url: string;
+            events: components["schemas"]["WebhookEvents"];
+            description: string;
+            enabled: boolean;
+            /** @description Why it was disabled when nobody asked for it: `gone` (the receiver answered 410) or `failing` (five days of nothing but failures). */
+            disabledReason: string | null;
+            createdAt: components["schemas"]["Timestamp"];
+            updatedAt: components["schemas"]["Timestamp"];
+            /** @description Shown here and never again. */
+            secret: string;
+            ignoredFields?: components["schemas"]["IgnoredFields"];
+        };
+        WebhookList: {
+            data: components["schemas"]["Webhook"][];
+        };
+        DeliveryAttempt: {
+            at: components["schemas"]["Timestamp"];
+            /** @description The status of the answer; null when there was none. */
+            status: number | null;
+            /** @description Milliseconds. */
+            duration: number;
+            /** @description Why it is a failure. */
+            error: string | null;
+            /** @description The first KiB of the answer. */
+            response: string;
+        };
+        Delivery: {
+            id: string;
+            webhookId: string;
+            event: {
+                /** @description The message's `webhook-id`. */
+                id: string;
+                type: string;
+            };
+            /** @enum {string} */
+            status: "pending" | "delivered" | "failed";
+            createdAt: components["schemas"]["Timestamp"];
+            /** @description Null unless pending. */
+            nextTryAt: components["schemas"]["Timestamp"] | null;
+            /** @description The last twenty. */
+            attempts: components["schemas"]["DeliveryAttempt"][];
+        };
+        DeliveryPage: {
+            data: components["schemas"]["Delivery"][];
+            hasMore: boolean;
+            nextCursor: string | null;
+        };
+        Replay: {
+            id: string;
+            webhookId: string;
+            from: components["schemas"]["Timestamp"];
+            to: components["schemas"]["Timestamp"];
+        };
         /** @enum {string} */
-        ErrorCode: "INVALID_JSON" | "VALIDATION_ERROR" | "INVALID_CURSOR" | "MISSING_API_KEY" | "INVALID_API_KEY" | "API_KEY_EXPIRED" | "API_KEY_REVOKED" | "PLAN_REQUIRED" | "INSUFFICIENT_SCOPE" | "QUOTA_EXCEEDED" | "ACCOUNT_SUSPENDED" | "FORBIDDEN" | "NOT_FOUND" | "LINK_NOT_FOUND" | "VIDEO_NOT_FOUND" | "DOMAIN_NOT_FOUND" | "METHOD_NOT_ALLOWED" | "PRECONDITION_FAILED" | "BODY_TOO_LARGE" | "UNSUPPORTED_MEDIA_TYPE" | "HEADERS_TOO_LARGE" | "SLUG_TAKEN" | "DOMAIN_NOT_VERIFIED" | "DOMAIN_TAKEN" | "DOMAIN_IN_USE" | "IDEMPOTENCY_IN_PROGRESS" | "IDEMPOTENCY_KEY_REUSED" | "GONE" | "RATE_LIMITED" | "INTERNAL" | "UNAVAILABLE";
+        ErrorCode: "INVALID_JSON" | "VALIDATION_ERROR" | "INVALID_CURSOR" | "MISSING_API_KEY" | "INVALID_API_KEY" | "API_KEY_EXPIRED" | "API_KEY_REVOKED" | "PLAN_REQUIRED" | "INSUFFICIENT_SCOPE" | "QUOTA_EXCEEDED" | "ACCOUNT_SUSPENDED" | "FORBIDDEN" | "NOT_FOUND" | "LINK_NOT_FOUND" | "VIDEO_NOT_FOUND" | "DOMAIN_NOT_FOUND" | "WEBHOOK_NOT_FOUND" | "DELIVERY_NOT_FOUND" | "METHOD_NOT_ALLOWED" | "PRECONDITION_FAILED" | "BODY_TOO_LARGE" | "UNSUPPORTED_MEDIA_TYPE" | "HEADERS_TOO_LARGE" | "SLUG_TAKEN" | "DOMAIN_NOT_VERIFIED" | "DOMAIN_TAKEN" | "DOMAIN_IN_USE" | "EXTERNAL_ID_TAKEN" | "WEBHOOK_DISABLED" | "IDEMPOTENCY_IN_PROGRESS" | "IDEMPOTENCY_KEY_REUSED" | "GONE" | "TAKEN_DOWN" | "RATE_LIMITED" | "INTERNAL" | "UNAVAILABLE";
         ErrorDetail: {
             /** @description Path of the field, such as `ogTitle` or `scopes.0`. */
             field: string;
@@ -1090,6 +1651,30 @@ export interface components {
                 };
             };
         };
+        /** @description No such video in this account. */
+        CaptionsNotFound: {
+            headers: {
+                "X-Request-Id": components["headers"]["X-Request-Id"];
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "error": {
+                 *         "code": "VIDEO_NOT_FOUND",
+                 *         "message": "There is no such video.",
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *       }
+                 *     }
+                 */
+                "application/json": components["schemas"]["Error"] & {
+                    error?: {
+                        /** @enum {unknown} */
+                        code?: "VIDEO_NOT_FOUND" | "NOT_FOUND";
+                    };
+                };
+            };
+        };
         /** @description No such domain in this account. */
         DomainNotFound: {
             headers: {
@@ -1110,6 +1695,78 @@ export interface components {
                     error?: {
                         /** @enum {unknown} */
                         code?: "DOMAIN_NOT_FOUND";
+                    };
+                };
+            };
+        };
+        /** @description No such webhook in this account. */
+        WebhookNotFound: {
+            headers: {
+                "X-Request-Id": components["headers"]["X-Request-Id"];
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "error": {
+                 *         "code": "WEBHOOK_NOT_FOUND",
+                 *         "message": "There is no webhook with this id.",
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *       }
+                 *     }
+                 */
+                "application/json": components["schemas"]["Error"] & {
+                    error?: {
+                        /** @enum {unknown} */
+                        code?: "WEBHOOK_NOT_FOUND";
+                    };
+                };
+            };
+        };
+        /** @description No such webhook in this account, or no such delivery of it in the last 30 days. */
+        DeliveryNotFound: {
+            headers: {
+                "X-Request-Id": components["headers"]["X-Request-Id"];
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "error": {
+                 *         "code": "DELIVERY_NOT_FOUND",
+                 *         "message": "There is no delivery with this id. Deliveries are kept for 30 days.",
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *       }
+                 *     }
+                 */
+                "application/json": components["schemas"]["Error"] & {
+                    error?: {
+                        /** @enum {unknown} */
+                        code?: "DELIVERY_NOT_FOUND" | "WEBHOOK_NOT_FOUND";
+                    };
+                };
+            };
+        };
+        /** @description The webhook is disabled, or the first request with this `Idempotency-Key` has not finished. */
+        WebhookConflict: {
+            headers: {
+                "X-Request-Id": components["headers"]["X-Request-Id"];
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "error": {
+                 *         "code": "WEBHOOK_DISABLED",
+                 *         "message": "This webhook is disabled. Enable it first.",
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *       }
+                 *     }
+                 */
+                "application/json": components["schemas"]["Error"] & {
+                    error?: {
+                        /** @enum {unknown} */
+                        code?: "WEBHOOK_DISABLED" | "IDEMPOTENCY_IN_PROGRESS";
                     };
                 };
             };
@@ -1158,6 +1815,30 @@ export interface components {
                     error?: {
                         /** @enum {unknown} */
                         code?: "SLUG_TAKEN" | "DOMAIN_NOT_VERIFIED" | "IDEMPOTENCY_IN_PROGRESS";
+                    };
+                };
+            };
+        };
+        /** @description Another video of the account has the `externalId`, or the same request is still running. */
+        VideoConflict: {
+            headers: {
+                "X-Request-Id": components["headers"]["X-Request-Id"];
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "error": {
+                 *         "code": "EXTERNAL_ID_TAKEN",
+                 *         "message": "Another video of this account has this externalId. Choose another, or clear it there first.",
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *       }
+                 *     }
+                 */
+                "application/json": components["schemas"]["Error"] & {
+                    error?: {
+                        /** @enum {unknown} */
+                        code?: "EXTERNAL_ID_TAKEN" | "IDEMPOTENCY_IN_PROGRESS";
                     };
                 };
             };
@@ -1386,6 +2067,8 @@ export interface components {
         Limit: number;
         /** @description The `nextCursor` of the page before. */
         Cursor: number;
+        /** @description The `nextCursor` of the page before. */
+        OpaqueCursor: string;
         /**
          * @description Any text of 1 to 255 printable ASCII characters that the caller makes up once per intended effect.
          * @example 6a7f4c1e-create-spring-sale
@@ -1415,6 +2098,16 @@ export interface components {
          * @example key_1pYw7NbRk3vTq9ZsCm5J
          */
         KeyId: string;
+        /**
+         * @description Id of a webhook.
+         * @example whk_4sQm1TzXv8Lr3NbWc6Yd
+         */
+        WebhookId: string;
+        /**
+         * @description Id of a delivery.
+         * @example whd_2bNc7XkQr5Tz1LvWm8Ys
+         */
+        DeliveryId: string;
         /**
          * @description Id of an account.
          * @example acc_2mVx6LpQd8sKe0TzYn4H
@@ -1801,6 +2494,69 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
+    getLinkQr: {
+        parameters: {
+            query?: {
+                /** @description SVG scales without loss; PNG suits places that take no SVG. */
+                format?: "svg" | "png";
+                /** @description Width and height in pixels, margin included. A PNG needs at least one pixel for each module. */
+                size?: number;
+                /** @description Quiet zone around the code in modules. Scanners expect four. */
+                margin?: number;
+                /** @description Error correction: 7, 15, 25 or 30 percent of the code may be covered. */
+                level?: "L" | "M" | "Q" | "H";
+            };
+            header?: {
+                /** @description The ETag of a code that you have. */
+                "If-None-Match"?: string;
+            };
+            path: {
+                /**
+                 * @description Id of a link.
+                 * @example lnk_5rXk2NfVq0aTz8YbLw3D
+                 */
+                id: components["parameters"]["LinkId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The picture. */
+            200: {
+                headers: {
+                    /** @description Changes with the parameters only. */
+                    ETag?: string;
+                    /** @description `private, max-age=86400` */
+                    "Cache-Control"?: string;
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
+                    "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
+                    "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "image/svg+xml": string;
+                    "image/png": string;
+                };
+            };
+            /** @description The code that you have is the current one. */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["BadQuery"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["LinkNotFound"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
     listDomains: {
         parameters: {
             query?: never;
@@ -2010,6 +2766,19 @@ export interface operations {
             query?: {
                 /** @description Records per page. A value outside the bounds is refused, not clamped. */
                 limit?: components["parameters"]["Limit"];
+                /** @description From the `Link` header of the page before. */
+                cursor?: string;
+                /**
+                 * @description Words. Each must begin a word of the title, the description, the slug or a tag. Case, accents and width do not
+                 *     matter.
+                 * @example quarterly num
+                 */
+                q?: string;
+                /** @description Only videos that have this tag, in any case. Up to five, all of which must be there. */
+                tag?: string[];
+                status?: components["schemas"]["VideoStatus"];
+                privacy?: components["schemas"]["Privacy"];
+                externalId?: string;
             };
             header?: never;
             path?: never;
@@ -2026,6 +2795,8 @@ export interface operations {
                     "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
                     "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
                     "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    /** @description The address of the next page, with `rel="next"`. Absent on the last one. */
+                    Link?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -2079,7 +2850,7 @@ export interface operations {
             400: components["responses"]["BadRequest"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
-            409: components["responses"]["IdempotencyConflict"];
+            409: components["responses"]["VideoConflict"];
             413: components["responses"]["BodyTooLarge"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["IdempotencyKeyReused"];
@@ -2226,9 +2997,187 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["VideoNotFound"];
+            409: components["responses"]["VideoConflict"];
             412: components["responses"]["PreconditionFailed"];
             413: components["responses"]["BodyTooLarge"];
             415: components["responses"]["UnsupportedMediaType"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    getVideoAccess: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of a video.
+                 * @example vid_7hTz3KcWm9qLx1RbNv5E
+                 */
+                id: components["parameters"]["VideoId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The rule. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
+                    "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
+                    "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VideoAccess"];
+                };
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["VideoNotFound"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    setVideoAccess: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Only act while the record still has this `ETag`; else 412. */
+                "If-Match"?: components["parameters"]["IfMatch"];
+            };
+            path: {
+                /**
+                 * @description Id of a video.
+                 * @example vid_7hTz3KcWm9qLx1RbNv5E
+                 */
+                id: components["parameters"]["VideoId"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["VideoAccessUpdate"];
+            };
+        };
+        responses: {
+            /** @description The new rule. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
+                    "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
+                    "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VideoAccess"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["VideoNotFound"];
+            412: components["responses"]["PreconditionFailed"];
+            413: components["responses"]["BodyTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    setVideoThumbnail: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Only act while the record still has this `ETag`; else 412. */
+                "If-Match"?: components["parameters"]["IfMatch"];
+            };
+            path: {
+                /**
+                 * @description Id of a video.
+                 * @example vid_7hTz3KcWm9qLx1RbNv5E
+                 */
+                id: components["parameters"]["VideoId"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["VideoThumbnail"];
+            };
+        };
+        responses: {
+            /** @description Noted. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
+                    "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
+                    "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VideoUpdated"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["VideoNotFound"];
+            412: components["responses"]["PreconditionFailed"];
+            413: components["responses"]["BodyTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listCaptions: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of a video.
+                 * @example vid_7hTz3KcWm9qLx1RbNv5E
+                 */
+                id: components["parameters"]["VideoId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One for each language. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
+                    "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
+                    "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CaptionList"];
+                };
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["VideoNotFound"];
             429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
@@ -2279,6 +3228,556 @@ export interface operations {
             404: components["responses"]["VideoNotFound"];
             413: components["responses"]["BodyTooLarge"];
             415: components["responses"]["UnsupportedMediaType"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    deleteCaptions: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of a video.
+                 * @example vid_7hTz3KcWm9qLx1RbNv5E
+                 */
+                id: components["parameters"]["VideoId"];
+                /**
+                 * @description Language tag such as `en`, `de` or `pt-BR`.
+                 * @example en
+                 */
+                lang: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Removed. */
+            204: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
+                    "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
+                    "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["CaptionsNotFound"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listEvents: {
+        parameters: {
+            query?: {
+                /** @description Records per page. A value outside the bounds is refused, not clamped. */
+                limit?: components["parameters"]["Limit"];
+                /** @description The `nextCursor` of the page before. */
+                cursor?: components["parameters"]["OpaqueCursor"];
+                /** @description Only events of this type. May be repeated. */
+                type?: components["schemas"]["EventType"][];
+                /** @description Only events of the record with this id. */
+                object?: string;
+                /** @description Read forwards from this place, a `nextCursor` or the `id` of an event. */
+                after?: string;
+                /** @description For how many seconds an answer without events is held. */
+                wait?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of events. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
+                    "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
+                    "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EventPage"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listWebhooks: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The webhooks. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
+                    "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
+                    "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookList"];
+                };
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    createWebhook: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Any text of 1 to 255 printable ASCII characters that the caller makes up once per intended effect.
+                 * @example 6a7f4c1e-create-spring-sale
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["WebhookCreate"];
+            };
+        };
+        responses: {
+            /** @description The webhook with its secret. */
+            201: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
+                    "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
+                    "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    Location: components["headers"]["Location"];
+                    ETag: components["headers"]["ETag"];
+                    "Idempotent-Replayed": components["headers"]["Idempotent-Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookCreated"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            409: components["responses"]["IdempotencyConflict"];
+            413: components["responses"]["BodyTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["IdempotencyKeyReused"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    getWebhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of a webhook.
+                 * @example whk_4sQm1TzXv8Lr3NbWc6Yd
+                 */
+                id: components["parameters"]["WebhookId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The webhook. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
+                    "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
+                    "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Webhook"];
+                };
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["WebhookNotFound"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    deleteWebhook: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Only act while the record still has this `ETag`; else 412. */
+                "If-Match"?: components["parameters"]["IfMatch"];
+            };
+            path: {
+                /**
+                 * @description Id of a webhook.
+                 * @example whk_4sQm1TzXv8Lr3NbWc6Yd
+                 */
+                id: components["parameters"]["WebhookId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Deleted. */
+            204: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
+                    "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
+                    "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["WebhookNotFound"];
+            412: components["responses"]["PreconditionFailed"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    updateWebhook: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Only act while the record still has this `ETag`; else 412. */
+                "If-Match"?: components["parameters"]["IfMatch"];
+            };
+            path: {
+                /**
+                 * @description Id of a webhook.
+                 * @example whk_4sQm1TzXv8Lr3NbWc6Yd
+                 */
+                id: components["parameters"]["WebhookId"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["WebhookUpdate"];
+            };
+        };
+        responses: {
+            /** @description The webhook. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
+                    "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
+                    "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    ETag: components["headers"]["ETag"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Webhook"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["WebhookNotFound"];
+            412: components["responses"]["PreconditionFailed"];
+            413: components["responses"]["BodyTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    rollWebhookSecret: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Any text of 1 to 255 printable ASCII characters that the caller makes up once per intended effect.
+                 * @example 6a7f4c1e-create-spring-sale
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /**
+                 * @description Id of a webhook.
+                 * @example whk_4sQm1TzXv8Lr3NbWc6Yd
+                 */
+                id: components["parameters"]["WebhookId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["KeyRoll"];
+            };
+        };
+        responses: {
+            /** @description The webhook with its new secret. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
+                    "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
+                    "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    ETag: components["headers"]["ETag"];
+                    "Idempotent-Replayed": components["headers"]["Idempotent-Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookCreated"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["WebhookNotFound"];
+            409: components["responses"]["IdempotencyConflict"];
+            413: components["responses"]["BodyTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["IdempotencyKeyReused"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    testWebhook: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Any text of 1 to 255 printable ASCII characters that the caller makes up once per intended effect.
+                 * @example 6a7f4c1e-create-spring-sale
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /**
+                 * @description Id of a webhook.
+                 * @example whk_4sQm1TzXv8Lr3NbWc6Yd
+                 */
+                id: components["parameters"]["WebhookId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The delivery; its attempts appear in the list of deliveries. */
+            202: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
+                    "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
+                    "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    "Idempotent-Replayed": components["headers"]["Idempotent-Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Delivery"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["WebhookNotFound"];
+            409: components["responses"]["WebhookConflict"];
+            422: components["responses"]["IdempotencyKeyReused"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    replayWebhook: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Any text of 1 to 255 printable ASCII characters that the caller makes up once per intended effect.
+                 * @example 6a7f4c1e-create-spring-sale
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /**
+                 * @description Id of a webhook.
+                 * @example whk_4sQm1TzXv8Lr3NbWc6Yd
+                 */
+                id: components["parameters"]["WebhookId"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["WebhookReplay"];
+            };
+        };
+        responses: {
+            /** @description The replay has begun. */
+            202: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
+                    "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
+                    "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    "Idempotent-Replayed": components["headers"]["Idempotent-Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Replay"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["WebhookNotFound"];
+            409: components["responses"]["WebhookConflict"];
+            413: components["responses"]["BodyTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["IdempotencyKeyReused"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listDeliveries: {
+        parameters: {
+            query?: {
+                /** @description Records per page. A value outside the bounds is refused, not clamped. */
+                limit?: components["parameters"]["Limit"];
+                /** @description The `nextCursor` of the page before. */
+                cursor?: components["parameters"]["OpaqueCursor"];
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description Id of a webhook.
+                 * @example whk_4sQm1TzXv8Lr3NbWc6Yd
+                 */
+                id: components["parameters"]["WebhookId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of deliveries. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
+                    "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
+                    "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeliveryPage"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["WebhookNotFound"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    retryDelivery: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Any text of 1 to 255 printable ASCII characters that the caller makes up once per intended effect.
+                 * @example 6a7f4c1e-create-spring-sale
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /**
+                 * @description Id of a webhook.
+                 * @example whk_4sQm1TzXv8Lr3NbWc6Yd
+                 */
+                id: components["parameters"]["WebhookId"];
+                /**
+                 * @description Id of a delivery.
+                 * @example whd_2bNc7XkQr5Tz1LvWm8Ys
+                 */
+                delivery: components["parameters"]["DeliveryId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The delivery. */
+            202: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
+                    "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
+                    "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    "Idempotent-Replayed": components["headers"]["Idempotent-Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Delivery"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["DeliveryNotFound"];
+            409: components["responses"]["WebhookConflict"];
+            422: components["responses"]["IdempotencyKeyReused"];
             429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
