@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/linkreel/linkreel/libs/boot"
@@ -41,6 +42,8 @@ type Config struct {
 	// cluster, such as "/api/v1/links=http://links:8080,/=http://auth:8080". The
 	// longest path that fits wins. Without any, BaseURL answers for all.
 	APIRoutes map[string]string `env:"LINKREEL_API_ROUTES" envKeyValSeparator:"="`
+	// StorageURL is where signed addresses of videos point, as the videos service has it.
+	StorageURL string `env:"LINKREEL_STORAGE_PUBLIC_URL" envDefault:"https://storage.googleapis.com"`
 	// AuthURL is auth's internal address, and InternalToken what services show each
 	// other.
 	AuthURL       string `env:"LINKREEL_AUTH_URL" envDefault:"http://localhost:8090"`
@@ -61,6 +64,10 @@ func New(_ context.Context, cfg Config) (*boot.Service, error) {
 	if cfg.InternalToken == "" {
 		return nil, errors.New("console: LINKREEL_INTERNAL_TOKEN is not set")
 	}
+	storage, err := url.Parse(cfg.StorageURL)
+	if err != nil || storage.Host == "" || strings.ContainsAny(storage.Host, " ;,'") {
+		return nil, fmt.Errorf("console: LINKREEL_STORAGE_PUBLIC_URL %q is not an address", cfg.StorageURL)
+	}
 	routes := cfg.APIRoutes
 	if len(routes) == 0 {
 		routes = map[string]string{"/": cfg.BaseURL}
@@ -70,7 +77,7 @@ func New(_ context.Context, cfg Config) (*boot.Service, error) {
 		return nil, fmt.Errorf("console: %w", err)
 	}
 	auth := signin.NewClient(cfg.AuthURL, cfg.InternalToken)
-	pages := web.New(web.Config{Base: base, API: api, Auth: auth, Now: cfg.Now})
+	pages := web.New(web.Config{Base: base, API: api, Auth: auth, Storage: storage.Scheme + "://" + storage.Host, Now: cfg.Now})
 	app := httpapi.New(httpapi.Options{Name: "console", TrustedProxies: cfg.TrustedProxies, Page: pages.ErrorPage, Now: cfg.Now})
 	pages.Routes(app)
 	return &boot.Service{

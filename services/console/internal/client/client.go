@@ -71,12 +71,24 @@ func (c *Client) address(path string) string {
 	return c.routes[len(c.routes)-1].url + path
 }
 
+// Body is sent as it is, where everything else is encoded as JSON.
+type Body struct {
+	ContentType string
+	Bytes       []byte
+}
+
+// Headed is an answer that has something to say in its headers too.
+type Headed interface{ SetHeader(h http.Header) }
+
 // Do asks the API. path is escaped already and may have a query; in and out may be
-// nil. The API's refusals come back as *apierr.Error, so that a page can show
+// nil, in may be a [Body] and out a [Headed]. The API's refusals come back as *apierr.Error, so that a page can show
 // them; whatever else goes wrong is UNAVAILABLE.
 func (c *Client) Do(ctx context.Context, session, method, path string, in, out any) error {
 	var body io.Reader
-	if in != nil {
+	kind := "application/json"
+	if whole, ok := in.(Body); ok {
+		kind, body = whole.ContentType, bytes.NewReader(whole.Bytes)
+	} else if in != nil {
 		text, err := json.Marshal(in)
 		if err != nil {
 			return fmt.Errorf("%s %s: encode: %w", method, path, err)
@@ -89,7 +101,7 @@ func (c *Client) Do(ctx context.Context, session, method, path string, in, out a
 	}
 	req.Header.Set("Authorization", "Bearer "+session)
 	if in != nil {
-		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Content-Type", kind)
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
@@ -102,6 +114,9 @@ func (c *Client) Do(ctx context.Context, session, method, path string, in, out a
 	}
 	if resp.StatusCode/100 != 2 {
 		return refusal(method, path, resp, text)
+	}
+	if headed, ok := out.(Headed); ok {
+		headed.SetHeader(resp.Header)
 	}
 	if out == nil || len(text) == 0 {
 		return nil

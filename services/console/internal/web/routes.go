@@ -23,9 +23,26 @@ func (p *Pages) table() []row {
 	return []row{
 		{path: "/app", icon: "home", get: home},
 		{path: "/app/links", icon: "link", scope: "links:read", get: links, posts: map[string]handler{"": createLink}},
+		{path: "/app/links/import", scope: "links:write", get: importPage, posts: map[string]handler{"": importLinks}},
 		{path: "/app/links/:id", scope: "links:read", get: showLink, posts: map[string]handler{
 			"/edit": editLink, "/archive": archiveLink, "/delete": deleteLink,
 		}},
+		{path: "/app/videos", icon: "video", scope: "videos:read", get: videos},
+		{path: "/app/videos/:id", scope: "videos:read", get: showVideo, posts: map[string]handler{
+			"/edit": editVideo, "/access": setAccess, "/captions": addCaptions, "/captions/:lang/delete": deleteCaptions,
+			"/thumbnail": setThumbnail, "/delete": deleteVideo,
+		}},
+		{path: "/app/videos/:id/status", scope: "videos:read", get: videoStatus},
+		{path: "/app/upload", icon: "upload", scope: "videos:write", get: upload, posts: map[string]handler{"": createVideo}},
+		{path: "/app/domains", icon: "domain", scope: "domains:read", get: domains, posts: map[string]handler{
+			"": addDomain, "/:id/verify": verifyDomain, "/:id/delete": deleteDomain,
+		}},
+		{path: "/app/webhooks", icon: "webhook", scope: "webhooks:read", get: webhooks, posts: map[string]handler{"": createWebhook}},
+		{path: "/app/webhooks/:id", scope: "webhooks:read", get: showWebhook, posts: map[string]handler{
+			"/edit": editWebhook, "/enable": enableWebhook, "/test": testWebhook, "/roll": rollSecret, "/delete": deleteWebhook,
+			"/deliveries/:delivery/retry": retryDelivery,
+		}},
+		{path: "/app/activity", icon: "activity", scope: "events:read", get: activity},
 		{path: "/app/keys", icon: "key", scope: "keys:read", get: keys, posts: map[string]handler{"": createKey, "/:id/revoke": revokeKey}},
 		{path: "/app/members", icon: "people", scope: "members:read", get: members, posts: map[string]handler{
 			"/invite": invite, "/:id/role": changeRole, "/:id/remove": removeMember, "/invitations/:id/revoke": revokeInvitation,

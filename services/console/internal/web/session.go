@@ -6,6 +6,8 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -106,11 +108,21 @@ func (r *request) ownOrigin(origin string) bool {
 	return err == nil && (u.Host == r.pages.cfg.Base.Host && u.Scheme == r.pages.cfg.Base.Scheme || u.Host == string(r.Request().Host()))
 }
 
-// readForm reads a POST's body, which must be what a plain HTML form sends.
+// readForm reads a POST's body: what a plain HTML form sends, with files or
+// without. The body is in memory already, and no larger than httpapi allows.
 func (r *request) readForm() error {
 	kind, _, _ := strings.Cut(r.Get(fiber.HeaderContentType), ";")
-	if !strings.EqualFold(strings.TrimSpace(kind), fiber.MIMEApplicationForm) || r.Get(fiber.HeaderContentEncoding) != "" {
+	kind = strings.ToLower(strings.TrimSpace(kind))
+	if kind != fiber.MIMEApplicationForm && kind != fiber.MIMEMultipartForm || r.Get(fiber.HeaderContentEncoding) != "" {
 		return apierr.New(apierr.UnsupportedMediaType, text.Get("error.form"))
+	}
+	if kind == fiber.MIMEMultipartForm {
+		parts, err := r.MultipartForm()
+		if err != nil {
+			return errForm
+		}
+		r.form, r.files = parts.Value, parts.File
+		return nil
 	}
 	values, err := url.ParseQuery(string(r.Request().Body()))
 	if err != nil {
@@ -118,6 +130,23 @@ func (r *request) readForm() error {
 	}
 	r.form = values
 	return nil
+}
+
+// file is an uploaded file of a form; nil when none was chosen.
+func (r *request) file(field string) ([]byte, error) {
+	if len(r.files[field]) == 0 {
+		return nil, nil
+	}
+	f, err := r.files[field][0].Open()
+	if err != nil {
+		return nil, fmt.Errorf("form file %s: %w", field, err)
+	}
+	defer f.Close()
+	content, err := io.ReadAll(f)
+	if err != nil {
+		return nil, fmt.Errorf("form file %s: %w", field, err)
+	}
+	return content, nil
 }
 
 // handler is a page's code.

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
+	"mime/multipart"
 	"net/http"
 	"net/url"
 	"slices"
@@ -43,7 +44,10 @@ type Config struct {
 	Base *url.URL // without /app
 	API  API
 	Auth Auth
-	Now  func() time.Time // nil is the system's clock
+	// Storage is the origin of signed addresses, such as
+	// https://storage.googleapis.com: videos are played from there and sent there.
+	Storage string
+	Now     func() time.Time // nil is the system's clock
 }
 
 // Pages are the console's.
@@ -123,6 +127,7 @@ type request struct {
 	session string          // the session's key; "" on pages that need none
 	who     signin.Profile  // the person; without an ID on pages that need none
 	form    url.Values      // of a POST
+	files   map[string][]*multipart.FileHeader
 }
 
 // view is what a template gets.
@@ -213,10 +218,20 @@ func (r *request) done(path, notice string) error {
 	return r.Redirect(path, fiber.StatusSeeOther)
 }
 
-// policy is the pages' Content-Security-Policy. connect-src and media-src gain the
-// upload address when the pages that need it come.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; " +
-	"base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+// policyFormat is the pages' Content-Security-Policy with a place for where storage
+// is. Pages without media leave it empty.
+const policyFormat = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:%[1]s; connect-src 'self'%[1]s; media-src 'self'%[1]s; " +
+	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+
+var policy = fmt.Sprintf(policyFormat, "")
+
+// allowMedia lets the page play from storage and upload to it: their addresses
+// end there.
+func (r *request) allowMedia() {
+	if r.pages.cfg.Storage != "" {
+		r.Set("Content-Security-Policy", fmt.Sprintf(policyFormat, " "+r.pages.cfg.Storage))
+	}
+}
 
 func secure(c *fiber.Ctx) {
 	c.Set("Content-Security-Policy", policy)

@@ -1,0 +1,91 @@
+package web
+
+import (
+	"cmp"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/services/console/internal/text"
+)
+
+type event struct {
+	ID, Type, Object string
+	CreatedAt        int64
+	Actor            struct{ Type, ID, Name string }
+	RequestID        *string
+	Data             map[string]any
+}
+
+// Text says in words what happened.
+func (e event) Text() string {
+	if text.Has("event." + e.Type) {
+		return text.Get("event." + e.Type)
+	}
+	return e.Type // of a newer version of the events service
+}
+
+// Who says who did it.
+func (e event) Who() string {
+	kind := text.Get("activity.actor." + e.Actor.Type)
+	if e.Actor.Name == "" || e.Actor.Type == "system" || e.Actor.Type == "operator" {
+		return kind
+	}
+	return kind + " " + e.Actor.Name
+}
+
+// Name is what the record is called: the first of its names that is set.
+func (e event) Name() string {
+	for _, field := range []string{"title", "hostname", "name", "shortUrl", "shareUrl", "description", "url"} {
+		if s, ok := e.Data[field].(string); ok && strings.TrimSpace(s) != "" {
+			return s
+		}
+	}
+	return e.Object
+}
+
+// Page is where the record is shown, "" for one that has none or is gone.
+func (e event) Page() string {
+	kind, what, _ := strings.Cut(e.Type, ".")
+	switch {
+	case what == "deleted" || e.Object == "":
+		return ""
+	case kind == "link" || kind == "video" || kind == "webhook":
+		return "/app/" + kind + "s/" + url.PathEscape(e.Object)
+	case kind == "domain" || kind == "key" || kind == "member":
+		return "/app/" + kind + "s"
+	case kind == "invitation":
+		return "/app/members"
+	}
+	return ""
+}
+
+// activity is the feed of what happened in the account.
+func activity(r *request) error {
+	q := r.filters("type", "object", "cursor")
+	if !events.Type(q.Get("type")).Known() {
+		q.Del("type")
+	}
+	var list struct {
+		Data       []event
+		NextCursor *string
+	}
+	if err := r.do("GET", "/api/v1/events?"+q.Encode(), nil, &list); err != nil {
+		return err
+	}
+	next := ""
+	if list.NextCursor != nil {
+		next = r.pageLink(q, *list.NextCursor)
+	}
+	types := make([]string, 0, len(events.Types()))
+	for _, t := range events.Types() {
+		types = append(types, string(t))
+	}
+	choices := options("event.", q.Get("type"), types)
+	slices.SortStableFunc(choices, func(a, b option) int { return cmp.Compare(a.Text, b.Text) })
+	return r.render(http.StatusOK, "activity.html", view{Title: text.Get("activity.title"), Data: map[string]any{
+		"Events": list.Data, "Next": next, "Types": choices, "Object": q.Get("object"), "Filtered": len(q) > 0,
+	}})
+}

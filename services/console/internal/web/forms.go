@@ -1,0 +1,131 @@
+package web
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/services/console/internal/text"
+)
+
+// commaList reads a field with commas between its values.
+func commaList(field string) []string {
+	out := []string{}
+	for part := range strings.SplitSeq(field, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			out = append(out, part)
+		}
+	}
+	return out
+}
+
+// lines reads a field with a value on each line.
+func lines(field string) []string {
+	out := []string{}
+	for part := range strings.Lines(field) {
+		if part = strings.TrimSpace(part); part != "" {
+			out = append(out, part)
+		}
+	}
+	return out
+}
+
+// atField makes a refusal about one value of a list, such as "events.2", one about
+// the list's field, and starts each message with a capital.
+func atField(err error) error {
+	var e *apierr.Error
+	if !errors.As(err, &e) || len(e.Details) == 0 {
+		return err
+	}
+	whole := *e
+	whole.Details = nil
+	seen := map[string]bool{}
+	for _, d := range e.Details {
+		place, rest, listed := strings.Cut(d.Field, ".")
+		if seen[place] {
+			continue // a field shows the first thing that is wrong with it
+		}
+		seen[place] = true
+		first, size := utf8.DecodeRuneInString(d.Message)
+		d.Field, d.Message = place, string(unicode.ToUpper(first))+d.Message[size:]
+		if n, failed := strconv.Atoi(rest); listed && failed == nil {
+			d.Message = text.Get("form.value") + " " + strconv.Itoa(n+1) + ": " + d.Message
+		}
+		whole.Details = append(whole.Details, d)
+	}
+	return &whole
+}
+
+// minuteForm is how <input type="datetime-local"> writes a time. Without a script
+// it is in UTC, and the page says so.
+const minuteForm = "2006-01-02T15:04"
+
+func toMinute(ms *int64) string {
+	if ms == nil {
+		return ""
+	}
+	return time.UnixMilli(*ms).UTC().Format(minuteForm)
+}
+
+// minute reads a time field. The script of times.ts shows it in the viewer's zone
+// and adds the instant as <name>Ms. A time that was not touched stays exact.
+func (r *request) minute(name string, present *int64) (*int64, bool) {
+	typed := strings.TrimSpace(r.form.Get(name))
+	if typed == "" {
+		return nil, true
+	}
+	ms, err := strconv.ParseInt(r.form.Get(name+"Ms"), 10, 64)
+	if err != nil {
+		at, err := time.Parse(minuteForm, strings.TrimSuffix(typed, ":00.000"))
+		if err != nil {
+			return nil, false
+		}
+		ms = at.UnixMilli()
+	}
+	if present != nil && *present/60_000 == ms/60_000 {
+		return present, true
+	}
+	return &ms, true
+}
+
+// pageLink is the present page's address with another cursor, so that filters stay.
+func (r *request) pageLink(q url.Values, cursor string) string {
+	next := url.Values{}
+	for name, values := range q {
+		next[name] = values
+	}
+	next.Set("cursor", cursor)
+	return r.Path() + "?" + next.Encode()
+}
+
+// filters are the named query values that are set.
+func (r *request) filters(names ...string) url.Values {
+	q := url.Values{}
+	for _, name := range names {
+		if v := strings.TrimSpace(r.Query(name)); v != "" {
+			q.Set(name, v)
+		}
+	}
+	return q
+}
+
+// nextCursor is the cursor of a Link header's next page.
+type nextCursor string
+
+func (n *nextCursor) SetHeader(h http.Header) {
+	for _, part := range strings.Split(h.Get("Link"), ",") {
+		target, params, ok := strings.Cut(part, ";")
+		if !ok || !strings.Contains(params, `rel="next"`) {
+			continue
+		}
+		if u, err := url.Parse(strings.Trim(strings.TrimSpace(target), "<>")); err == nil {
+			*n = nextCursor(u.Query().Get("cursor"))
+		}
+	}
+}

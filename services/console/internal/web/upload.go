@@ -1,0 +1,36 @@
+package web
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/linkreel/linkreel/services/console/internal/text"
+)
+
+// upload is the page whose script sends files straight to storage: their bytes
+// never pass through the console.
+func upload(r *request) error {
+	r.allowMedia()
+	return r.render(http.StatusOK, "upload.html", view{Title: text.Get("upload.title"), Data: map[string]any{
+		"CanWrite": r.can("videos:write"), "Privacies": options("video.privacy.", "unlisted", privacies[:2]), "Account": r.who.Account.ID,
+	}})
+}
+
+// createVideo answers the script with where to send the file. The addresses open
+// one object for writing, and nothing else.
+func createVideo(r *request) error {
+	privacy := r.form.Get("privacy")
+	if privacy != "public" {
+		privacy = "unlisted"
+	}
+	body := map[string]any{"title": strings.TrimSpace(r.form.Get("title")), "privacy": privacy}
+	var made struct{ VideoID, UploadURL, ResumableUploadURL, ShareURL string }
+	if err := r.do("POST", "/api/v1/videos", body, &made); err != nil {
+		return r.refuseScript(err)
+	}
+	return r.Status(http.StatusCreated).JSON(fiber.Map{
+		"id": made.VideoID, "put": made.UploadURL, "resume": made.ResumableUploadURL, "share": made.ShareURL,
+	})
+}

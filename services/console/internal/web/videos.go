@@ -1,0 +1,356 @@
+package web
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/services/console/internal/client"
+	"github.com/linkreel/linkreel/services/console/internal/text"
+)
+
+// video is what pages show of a video.
+type video struct {
+	ID            string   `json:"_id"`
+	Title         string   `json:"title"`
+	Description   string   `json:"description"`
+	Status        string   `json:"status"`
+	Privacy       string   `json:"privacy"`
+	ShareURL      string   `json:"shareUrl"`
+	CreatedAt     int64    `json:"createdAt"`
+	UpdatedAt     int64    `json:"updatedAt"`
+	ExpiresAt     *int64   `json:"expiresAt"`
+	Duration      *float64 `json:"duration"`
+	Progress      int      `json:"progress"`
+	Tags          []string `json:"tags"`
+	Width         int      `json:"width"`
+	Height        int      `json:"height"`
+	PosterURL     string   `json:"posterUrl"`
+	PlaybackURL   string   `json:"playbackUrl"`
+	DownloadURL   string   `json:"downloadUrl"`
+	ThumbnailTime *float64 `json:"thumbnailTime"`
+	Views         int64    `json:"views"`
+	TakenDown     *struct {
+		At     int64
+		Reason string
+	} `json:"takenDown"`
+	Error *struct{ Code, Message string } `json:"error"`
+}
+
+func (v video) Name() string {
+	if title := strings.TrimSpace(v.Title); title != "" {
+		return title
+	}
+	return text.Get("video.untitled")
+}
+
+func (v video) TagList() string { return strings.Join(v.Tags, ", ") }
+func (v video) Ready() bool     { return v.Status == "ready" }
+
+// Waiting reports whether the status will change by itself.
+func (v video) Waiting() bool { return v.Status == "uploading" || v.Status == "processing" }
+
+// Length is the duration as a clock shows it, "" before it is known.
+func (v video) Length() string {
+	if v.Duration == nil {
+		return ""
+	}
+	n := int(math.Round(*v.Duration))
+	if n >= 3600 {
+		return fmt.Sprintf("%d:%02d:%02d", n/3600, n/60%60, n%60)
+	}
+	return fmt.Sprintf("%d:%02d", n/60, n%60)
+}
+
+// StatusText says in words how far the video is.
+func (v video) StatusText() string { return text.Get("video.status." + v.Status) }
+
+// Poster, Playlist, File and Captions are addresses for this page. The API gives
+// them with its host; the page asks its own, which its policy allows.
+func (v video) Poster() string   { return samePath(v.PosterURL) }
+func (v video) Playlist() string { return samePath(v.PlaybackURL) }
+func (v video) File() string     { return samePath(v.DownloadURL) }
+
+// CaptionFile is the track of a language, which lies beside the playlist.
+func (v video) CaptionFile(lang string) string {
+	list := samePath(v.PlaybackURL)
+	return list[:strings.LastIndexByte(list, '/')+1] + "captions-" + lang + ".vtt"
+}
+
+func samePath(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return ""
+	}
+	return u.RequestURI()
+}
+
+type (
+	caption struct {
+		Language, Name string
+		UpdatedAt      int64
+	}
+	access struct {
+		Privacy       string   `json:"privacy"`
+		Password      *string  `json:"password,omitempty"`
+		ExpiresAt     *int64   `json:"expiresAt,omitempty"`
+		AllowDownload bool     `json:"allowDownload"`
+		EmbedOrigins  []string `json:"embedOrigins"`
+	}
+	option struct {
+		Value, Text string
+		Selected    bool
+	}
+)
+
+var (
+	privacies = []string{"public", "unlisted", "password", "expiring"}
+	statuses  = []string{"uploading", "processing", "ready", "failed"}
+)
+
+func options(prefix, selected string, values []string) []option {
+	out := make([]option, len(values))
+	for i, v := range values {
+		out[i] = option{v, text.Get(prefix + v), v == selected}
+	}
+	return out
+}
+
+type videoList struct {
+	nextCursor
+	Data []video
+}
+
+func videos(r *request) error {
+	q := r.filters("q", "tag", "status", "privacy", "cursor")
+	// A filter that somebody mistyped in the address shows all, not an error.
+	if !slices.Contains(statuses, q.Get("status")) {
+		q.Del("status")
+	}
+	if !slices.Contains(privacies, q.Get("privacy")) {
+		q.Del("privacy")
+	}
+	var list videoList
+	if err := r.do("GET", "/api/v1/videos?"+q.Encode(), nil, &list); err != nil {
+		return err
+	}
+	next := ""
+	if list.nextCursor != "" {
+		next = r.pageLink(q, string(list.nextCursor))
+	}
+	return r.render(http.StatusOK, "videos.html", view{Title: text.Get("videos.title"), Data: map[string]any{
+		"Videos": list.Data, "Next": next, "Q": q.Get("q"), "Tag": q.Get("tag"), "Filtered": len(q) > 0, "CanWrite": r.can("videos:write"),
+		"Statuses": options("video.status.short.", q.Get("status"), statuses), "Privacies": options("video.privacy.", q.Get("privacy"), privacies),
+	}})
+}
+
+func (r *request) videoPath() string { return "/api/v1/videos/" + url.PathEscape(r.Params("id")) }
+func (r *request) videoHome() string { return "/app/videos/" + url.PathEscape(r.Params("id")) }
+
+// oneVideo reads what the page of a video shows. Form holds what is stored, under
+// the names of the fields.
+func (r *request) oneVideo() (view, error) {
+	var v video
+	if err := r.do("GET", r.videoPath(), nil, &v); err != nil {
+		return view{}, err
+	}
+	var a access
+	if err := r.do("GET", r.videoPath()+"/access", nil, &a); err != nil {
+		return view{}, err
+	}
+	var captions struct{ Data []caption }
+	if err := r.do("GET", r.videoPath()+"/captions", nil, &captions); err != nil {
+		return view{}, err
+	}
+	form := map[string]string{
+		"title": v.Title, "description": v.Description, "tags": v.TagList(), "privacy": a.Privacy, "expiresAt": toMinute(a.ExpiresAt),
+		"embedOrigins": strings.Join(a.EmbedOrigins, "\n"), "allowDownload": strconv.FormatBool(a.AllowDownload),
+	}
+	if v.ThumbnailTime != nil {
+		form["time"] = strconv.FormatFloat(*v.ThumbnailTime, 'f', -1, 64)
+	}
+	r.allowMedia()
+	return view{Title: v.Name(), Form: form, Data: map[string]any{
+		"Video": v, "Access": a, "Captions": captions.Data, "CanWrite": r.can("videos:write"), "Privacies": options("video.privacy.", a.Privacy, privacies),
+		"HasPassword": a.Privacy == "password",
+	}}, nil
+}
+
+func showVideo(r *request) error {
+	v, err := r.oneVideo()
+	if err != nil {
+		return err
+	}
+	return r.render(http.StatusOK, "video.html", v)
+}
+
+// onVideo answers a form of the page: a notice when it worked, else the page again
+// with what was typed in this form and what is stored in the others.
+func (r *request) onVideo(err error, notice string) error {
+	if err == nil {
+		return r.done(r.videoHome(), notice)
+	}
+	var e *apierr.Error
+	if !errors.As(err, &e) || e.Code == apierr.VideoNotFound {
+		return err
+	}
+	v, failed := r.oneVideo()
+	if failed != nil {
+		return failed
+	}
+	stored := v.Form
+	for name := range r.form {
+		if _, ok := stored[name]; ok {
+			stored[name] = r.form.Get(name)
+		}
+	}
+	data := v.Data.(map[string]any)
+	data["Privacies"] = options("video.privacy.", stored["privacy"], privacies)
+	for name, value := range stored { // again shows r.form
+		if _, ok := r.form[name]; !ok {
+			r.form.Set(name, value)
+		}
+	}
+	return r.again(atField(err), "video.html", v)
+}
+
+func editVideo(r *request) error {
+	return r.onVideo(r.do("PATCH", r.videoPath(), map[string]any{
+		"title": strings.TrimSpace(r.form.Get("title")), "description": strings.TrimSpace(unix(r.form.Get("description"))), "tags": commaList(r.form.Get("tags")),
+	}, nil), "saved")
+}
+
+// unix undoes what HTML forms make of line breaks.
+func unix(s string) string { return strings.ReplaceAll(s, "\r\n", "\n") }
+
+func setAccess(r *request) error {
+	var present access
+	if err := r.do("GET", r.videoPath()+"/access", nil, &present); err != nil {
+		return err
+	}
+	wanted := access{Privacy: r.form.Get("privacy"), AllowDownload: r.form.Get("allowDownload") == "true", EmbedOrigins: lines(r.form.Get("embedOrigins"))}
+	if !wanted.AllowDownload {
+		r.form.Set("allowDownload", "false") // an empty box sends nothing
+	}
+	// Fields of a privacy that was not chosen are left out: all of them are on the
+	// page, and the API refuses protection that protects nothing.
+	if password := r.form.Get("password"); wanted.Privacy == "password" && password != "" {
+		wanted.Password = &password
+	}
+	r.form.Del("password") // it is not shown again
+	if wanted.Privacy == "expiring" {
+		at, ok := r.minute("expiresAt", present.ExpiresAt)
+		if !ok {
+			return r.onVideo(apierr.Invalid(apierr.Detail{Field: "expiresAt", Message: text.Get("form.time")}), "")
+		}
+		wanted.ExpiresAt = at
+		r.form.Set("expiresAt", toMinute(at))
+	}
+	return r.onVideo(r.do("PUT", r.videoPath()+"/access", wanted, nil), "access")
+}
+
+func setThumbnail(r *request) error {
+	if r.form.Get("ours") != "" {
+		return r.onVideo(r.do("PUT", r.videoPath()+"/thumbnail", map[string]any{"time": nil}, nil), "thumbnail")
+	}
+	seconds, ok := clockSeconds(r.form.Get("time"))
+	if !ok {
+		return r.onVideo(apierr.Invalid(apierr.Detail{Field: "time", Message: text.Get("video.thumbnail.bad")}), "")
+	}
+	return r.onVideo(r.do("PUT", r.videoPath()+"/thumbnail", map[string]any{"time": seconds}, nil), "thumbnail")
+}
+
+// clockSeconds reads "75", "75.5", "1:15" and "1:01:15".
+func clockSeconds(s string) (float64, bool) {
+	parts := strings.Split(strings.TrimSpace(s), ":")
+	if len(parts) > 3 {
+		return 0, false
+	}
+	var total float64
+	for _, p := range parts {
+		if p == "" || strings.Trim(p, "0123456789.") != "" {
+			return 0, false
+		}
+		n, err := strconv.ParseFloat(p, 64)
+		if err != nil || n > 1e6 {
+			return 0, false
+		}
+		total = total*60 + n
+	}
+	return total, true
+}
+
+func addCaptions(r *request) error {
+	lang := strings.TrimSpace(r.form.Get("lang"))
+	file, err := r.file("file")
+	if err != nil {
+		return err
+	}
+	switch {
+	case lang == "" || strings.ContainsAny(lang, "/?#%"):
+		err = apierr.Invalid(apierr.Detail{Field: "lang", Message: text.Get("video.captions.lang.bad")})
+	case len(file) == 0:
+		err = apierr.Invalid(apierr.Detail{Field: "file", Message: text.Get("video.captions.file.none")})
+	default:
+		err = r.do("PUT", r.videoPath()+"/captions/"+url.PathEscape(lang), client.Body{ContentType: "text/vtt", Bytes: file}, nil)
+	}
+	return r.onVideo(rename(err, "body", "file"), "captions")
+}
+
+// rename moves a refusal to the field that the page has for it.
+func rename(err error, from, to string) error {
+	var e *apierr.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	whole := *e
+	whole.Details = slices.Clone(e.Details)
+	for i, d := range whole.Details {
+		if d.Field == from {
+			whole.Details[i].Field = to
+		}
+	}
+	return &whole
+}
+
+func deleteCaptions(r *request) error {
+	return r.onVideo(r.do("DELETE", r.videoPath()+"/captions/"+url.PathEscape(r.Params("lang")), nil, nil), "removed")
+}
+
+func deleteVideo(r *request) error {
+	if err := r.do("DELETE", r.videoPath(), nil, nil); err != nil {
+		return err
+	}
+	return r.done("/app/videos", "video.deleted")
+}
+
+// videoStatus tells the script how far a video is.
+func videoStatus(r *request) error {
+	var v video
+	if err := r.do("GET", r.videoPath(), nil, &v); err != nil {
+		return r.refuseScript(err)
+	}
+	return r.JSON(fiber.Map{"status": v.Status, "progress": v.Progress, "text": v.StatusText()})
+}
+
+// refuseScript answers a script of ours in a form that it can show. An ended
+// session goes on to where every page handles it.
+func (r *request) refuseScript(err error) error {
+	var e *apierr.Error
+	if !errors.As(err, &e) || e.Code.Status() == http.StatusUnauthorized {
+		return err
+	}
+	message := e.Message
+	if len(e.Details) > 0 {
+		message = atField(err).(*apierr.Error).Details[0].Message //nolint:errorlint,forcetypeassert // atField made it
+	}
+	return r.Status(e.Code.Status()).JSON(fiber.Map{"error": message})
+}
