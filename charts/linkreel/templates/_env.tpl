@@ -90,7 +90,10 @@ name is a setting in the service's Config; tests/cluster fails on one that is no
 {{- $_ := set $env "LINKREEL_JAIL" .values.jail }}
 {{- end }}
 {{- if eq .name "console" }}
-{{- /* It has no store. */}}
+{{- /* It has no store. Its pages play from storage and upload to it. */}}
+{{- if include "linkreel.local" $root }}
+{{- $_ := set $env "LINKREEL_STORAGE_PUBLIC_URL" (include "linkreel.url" (dict "root" $root "host" $root.Values.hosts.upload)) }}
+{{- end }}
 {{- else if include "linkreel.local" $root }}
 {{- $_ := set $env "LINKREEL_FIRESTORE_ENDPOINT" (printf "%s:8085" (include "linkreel.localcloud" $root)) }}
 {{- /* It is one process: while it restarts, calls wait instead of failing. */}}

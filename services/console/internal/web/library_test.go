@@ -1,0 +1,623 @@
+package web_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/signin"
+	"github.com/linkreel/linkreel/services/console/internal/client"
+	"github.com/linkreel/linkreel/services/console/internal/text"
+	"github.com/linkreel/linkreel/services/console/internal/web"
+)
+
+// nasty is what somebody may have written into any field.
+const nasty = `"><script>alert(1)</script>`
+
+// desk is the console before an API that answers from a table, with a person
+// signed in.
+type desk struct {
+	t    *testing.T
+	base string
+
+	mu      sync.Mutex
+	answers map[string]answer // by "METHOD path"
+	asked   []question
+}
+
+type answer struct {
+	status int
+	header string // of Link
+	body   string
+}
+
+type question struct{ call, kind, body string }
+
+const session = "lr_sess_0123456789012345678901234567"
+
+func newDesk(t *testing.T, answers map[string]answer) *desk {
+	t.Helper()
+	d := &desk{t: t, answers: answers}
+	api := httptest.NewServer(d)
+	t.Cleanup(api.Close)
+	c, err := client.New(map[string]string{"/": api.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.base = "http://" + listener.Addr().String()
+	base, _ := url.Parse(d.base)
+	pages := web.New(web.Config{Base: base, API: c, Auth: owner{}, Storage: "https://storage.example"})
+	app := httpapi.New(httpapi.Options{Name: "console", Page: pages.ErrorPage})
+	pages.Routes(app)
+	server := &fasthttp.Server{Handler: app.Handler()}
+	go server.Serve(listener) //nolint:errcheck // ends with the listener
+	t.Cleanup(func() { _ = server.Shutdown() })
+	return d
+}
+
+// owner answers "who" for an owner.
+type owner struct{}
+
+func (owner) Do(_ context.Context, op string, _, out any) error {
+	p, ok := out.(*signin.Profile)
+	if op != signin.OpWho || !ok {
+		return apierr.New(apierr.NotFound, "not in this test")
+	}
+	p.Member = signin.Member{ID: "mem_1", Name: nasty, Role: "owner"}
+	p.Account = signin.Account{ID: "acc_1", Name: nasty}
+	for _, s := range identity.Owner.Scopes() {
+		p.Scopes = append(p.Scopes, string(s))
+	}
+	return nil
+}
+
+func (d *desk) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	call := r.Method + " " + r.URL.Path
+	d.mu.Lock()
+	full := call
+	if r.URL.RawQuery != "" {
+		full += "?" + r.URL.RawQuery
+	}
+	d.asked = append(d.asked, question{full, r.Header.Get("Content-Type"), string(body)})
+	a, ok := d.answers[call]
+	d.mu.Unlock()
+	if !ok {
+		a = answer{404, "", `{"error":{"code":"NOT_FOUND","message":"Nothing here."}}`}
+	}
+	if r.Header.Get("Authorization") != "Bearer "+session {
+		a = answer{401, "", `{"error":{"code":"INVALID_API_KEY","message":"Not a key."}}`}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if a.header != "" {
+		w.Header().Set("Link", a.header)
+	}
+	w.WriteHeader(a.status)
+	_, _ = io.WriteString(w, a.body)
+}
+
+// said is the body of the last question that begins with call.
+func (d *desk) said(call string) question {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i := len(d.asked) - 1; i >= 0; i-- {
+		if strings.HasPrefix(d.asked[i].call, call) {
+			return d.asked[i]
+		}
+	}
+	d.t.Errorf("nobody asked %s; asked: %v", call, d.asked)
+	return question{}
+}
+
+func (d *desk) send(method, path, kind string, body io.Reader) (*http.Response, string) {
+	d.t.Helper()
+	req, err := http.NewRequestWithContext(d.t.Context(), method, d.base+path, body)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if kind != "" {
+		req.Header.Set("Content-Type", kind)
+	}
+	req.Header.Set("Cookie", "linkreel_session="+session)
+	resp, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	page, err := io.ReadAll(resp.Body)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return resp, string(page)
+}
+
+// page gets a page and checks what holds for all of them.
+func (d *desk) page(path string) string {
+	d.t.Helper()
+	resp, page := d.send("GET", path, "", nil)
+	if resp.StatusCode != 200 {
+		d.t.Fatalf("GET %s: %d\n%s", path, resp.StatusCode, page)
+	}
+	checkPage(d.t, path, resp, page)
+	return page
+}
+
+var tokenOf = regexp.MustCompile(`name="csrf" value="([^"]+)"`)
+
+// post sends a form of a page.
+func (d *desk) post(from, path string, form url.Values) (*http.Response, string) {
+	d.t.Helper()
+	form.Set("csrf", d.token(from))
+	return d.send("POST", path, "application/x-www-form-urlencoded", strings.NewReader(form.Encode()))
+}
+
+func (d *desk) token(from string) string {
+	d.t.Helper()
+	_, page := d.send("GET", from, "", nil)
+	m := tokenOf.FindStringSubmatch(page)
+	if m == nil {
+		d.t.Fatalf("no token on %s", from)
+	}
+	return m[1]
+}
+
+var (
+	idOf    = regexp.MustCompile(`\sid="([^"]*)"`)
+	refOf   = regexp.MustCompile(`\s(?:for|aria-describedby|aria-labelledby)="([^"]*)"`)
+	inputOf = regexp.MustCompile(`<(?:input|select|textarea)\b[^>]*>`)
+)
+
+func checkPage(t *testing.T, path string, resp *http.Response, page string) {
+	t.Helper()
+	csp := resp.Header.Get("Content-Security-Policy")
+	if strings.Contains(csp, "unsafe") || !strings.Contains(csp, "default-src 'none'") || resp.Header.Get("Cache-Control") != "no-store" {
+		t.Errorf("%s: policy %q, caching %q", path, csp, resp.Header.Get("Cache-Control"))
+	}
+	if n := strings.Count(page, "<h1"); n != 1 {
+		t.Errorf("%s: %d h1", path, n)
+	}
+	for _, bad := range []string{"<script>", " style=", " onclick=", "ZgotmplZ", "%!", "&lt;nil&gt;", "[video", "[event", "[webhook", "[nav", "[domains"} {
+		if strings.Contains(page, bad) {
+			t.Errorf("%s contains %q\n%s", path, bad, page)
+		}
+	}
+	ids := map[string]bool{}
+	for _, m := range idOf.FindAllStringSubmatch(page, -1) {
+		if ids[m[1]] {
+			t.Errorf("%s: id %q twice", path, m[1])
+		}
+		ids[m[1]] = true
+	}
+	labelled := map[string]bool{}
+	for _, m := range refOf.FindAllStringSubmatch(page, -1) {
+		for id := range strings.FieldsSeq(m[1]) {
+			if !ids[id] {
+				t.Errorf("%s: nothing has the id %q", path, id)
+			}
+			labelled[id] = true
+		}
+	}
+	for _, field := range inputOf.FindAllString(page, -1) {
+		id := idOf.FindStringSubmatch(field)
+		boxed := strings.Contains(field, `type="checkbox"`) // inside its label
+		if !boxed && !strings.Contains(field, `type="hidden"`) && (id == nil || !labelled[id[1]]) {
+			t.Errorf("%s: no label for %s", path, field)
+		}
+	}
+}
+
+func quoted(s string) string { b, _ := json.Marshal(s); return string(b) }
+
+var (
+	oneVideo = `{"_id":"vid_1","id":"vid_1","title":` + quoted(nasty) + `,"slug":"abc","status":"ready","privacy":"expiring","shareUrl":"https://x.example/v/abc","createdAt":1700000000000,
+		"updatedAt":1700000000000,"expiresAt":1900000012345,"duration":75.4,"progress":100,"tags":["a",` + quoted(nasty) + `],"description":` + quoted(nasty) + `,"width":640,"height":360,
+		"posterUrl":"https://x.example/v/abc/hls/tok/poster.jpg","playbackUrl":"https://x.example/v/abc/hls/tok/master.m3u8","downloadUrl":"https://x.example/v/abc/hls/tok/download.mp4","views":1234,
+		"thumbnailTime":null,"takenDown":null}`
+	oneAccess  = `{"privacy":"expiring","expiresAt":1900000012345,"allowDownload":true,"embedOrigins":["https://www.example.com"]}`
+	oneWebhook = `{"id":"wh_1","url":"https://hook.example/","events":["link.created"],"description":` + quoted(nasty) + `,"enabled":true,"disabledReason":null,"createdAt":1,"updatedAt":1}`
+	noPrivacy  = `{"error":{"code":"VALIDATION_ERROR","message":"One or more fields are not valid.","details":[
+		{"field":"embedOrigins.1","code":"invalid_format","message":"must be an origin"},{"field":"password","code":"required","message":"is required when privacy is password"}]}}`
+)
+
+func fullDesk(t *testing.T) *desk {
+	return newDesk(t, map[string]answer{
+		"GET /api/v1/videos":                {200, `<https://x.example/api/v1/videos?cursor=next+one&status=ready>; rel="next"`, `{"data":[` + oneVideo + `]}`},
+		"GET /api/v1/videos/vid_1":          {200, "", oneVideo},
+		"GET /api/v1/videos/vid_1/access":   {200, "", oneAccess},
+		"GET /api/v1/videos/vid_1/captions": {200, "", `{"data":[{"language":"de","name":"Deutsch","updatedAt":1}]}`},
+		"GET /api/v1/domains":               {200, "", `{"data":[{"id":"dom_1","hostname":"go.example.com","status":"pending","records":[{"type":"TXT","name":"_linkreel.go.example.com.","value":"linkreel-verify=x"}],"createdAt":1,"verifiedAt":null,"checkedAt":5,"reason":` + quoted(nasty) + `}]}`},
+		"GET /api/v1/webhooks":              {200, "", `{"data":[` + oneWebhook + `]}`},
+		"GET /api/v1/webhooks/wh_1":         {200, "", oneWebhook},
+		"GET /api/v1/events":                {200, "", feed()},
+		"GET /api/v1/webhooks/wh_1/deliveries": {200, "", `{"data":[{"id":"whd_1","webhookId":"wh_1","event":{"id":"evt_1","type":"link.created"},"status":"pending","createdAt":1,"nextTryAt":2,
+			"attempts":[{"at":1,"status":500,"duration":12,"error":null,"response":` + quoted(nasty) + `},{"at":2,"status":null,"duration":15000,"error":"no answer within 15 s","response":""}]}],"hasMore":true,"nextCursor":"older"}`},
+	})
+}
+
+// feed has an event of each type.
+func feed() string {
+	var all []string
+	for _, typ := range events.Types() {
+		all = append(all, fmt.Sprintf(`{"id":"evt_1","type":%q,"object":"obj_1","createdAt":1700000000000,"actor":{"type":"member","id":"mem_1","name":%s},"requestId":"req","data":{"title":%s}}`, typ, quoted(nasty), quoted(nasty)))
+	}
+	return `{"data":[` + strings.Join(all, ",") + `],"hasMore":true,"nextCursor":"older"}`
+}
+
+var libraryPages = []string{
+	"/app/videos", "/app/videos/vid_1", "/app/upload", "/app/domains", "/app/webhooks", "/app/webhooks/wh_1", "/app/activity", "/app/links/import",
+}
+
+func TestPagesAreWellFormedWhateverTheRecordsHold(t *testing.T) {
+	t.Parallel()
+	d := fullDesk(t)
+	for _, path := range libraryPages {
+		d.page(path)
+	}
+	empty := newDesk(t, map[string]answer{
+		"GET /api/v1/videos": {200, "", `{"data":[]}`}, "GET /api/v1/domains": {200, "", `{"data":[]}`},
+		"GET /api/v1/webhooks": {200, "", `{"data":[]}`}, "GET /api/v1/events": {200, "", `{"data":[],"hasMore":false,"nextCursor":null}`},
+	})
+	for path, teaches := range map[string]string{
+		"/app/videos": "videos.none.text", "/app/videos?q=x": "videos.nothing.text", "/app/domains": "domains.none.text", "/app/webhooks": "webhooks.none.text",
+		"/app/activity": "activity.none.text", "/app/activity?object=x": "activity.nothing",
+	} {
+		if page := empty.page(path); !strings.Contains(page, text.Get(teaches)) {
+			t.Errorf("%s does not say %q", path, text.Get(teaches))
+		}
+	}
+}
+
+func TestEveryEventHasWords(t *testing.T) {
+	t.Parallel()
+	page := fullDesk(t).page("/app/activity")
+	for _, typ := range events.Types() {
+		if !text.Has("event."+string(typ)) || !strings.Contains(page, text.Get("event."+string(typ))) {
+			t.Errorf("%s has no words", typ)
+		}
+	}
+}
+
+func TestFormsWithoutTokenAreRefused(t *testing.T) {
+	t.Parallel()
+	d := fullDesk(t)
+	for _, path := range []string{
+		"/app/upload", "/app/videos/vid_1/edit", "/app/videos/vid_1/access", "/app/videos/vid_1/captions", "/app/videos/vid_1/captions/de/delete", "/app/videos/vid_1/thumbnail",
+		"/app/videos/vid_1/delete", "/app/domains", "/app/domains/dom_1/verify", "/app/domains/dom_1/delete", "/app/webhooks", "/app/webhooks/wh_1/edit", "/app/webhooks/wh_1/enable",
+		"/app/webhooks/wh_1/test", "/app/webhooks/wh_1/roll", "/app/webhooks/wh_1/delete", "/app/webhooks/wh_1/deliveries/whd_1/retry", "/app/links/import",
+	} {
+		if resp, _ := d.send("POST", path, "application/x-www-form-urlencoded", strings.NewReader("title=x")); resp.StatusCode != 403 {
+			t.Errorf("POST %s without a token: %d", path, resp.StatusCode)
+		}
+	}
+	var b bytes.Buffer
+	m := multipart.NewWriter(&b)
+	_ = m.WriteField("lang", "en")
+	_ = m.Close()
+	if resp, _ := d.send("POST", "/app/videos/vid_1/captions", m.FormDataContentType(), &b); resp.StatusCode != 403 {
+		t.Errorf("a form with files, without a token: %d", resp.StatusCode)
+	}
+	for _, q := range d.asked {
+		if !strings.HasPrefix(q.call, "GET ") {
+			t.Errorf("the API was asked to %s", q.call)
+		}
+	}
+}
+
+func TestVideosFilterByAddressAndPageByTheLinkHeader(t *testing.T) {
+	t.Parallel()
+	d := fullDesk(t)
+	page := d.page("/app/videos?q=blue&status=ready&privacy=nonsense")
+	if got := d.said("GET /api/v1/videos").call; got != "GET /api/v1/videos?q=blue&status=ready" {
+		t.Errorf("asked %s", got)
+	}
+	if !strings.Contains(page, `href="/app/videos?cursor=next&#43;one&amp;q=blue&amp;status=ready"`) {
+		t.Errorf("no next page that keeps the filter:\n%s", page)
+	}
+}
+
+func TestVideoPlaysFromThisHost(t *testing.T) {
+	t.Parallel()
+	page := fullDesk(t).page("/app/videos/vid_1")
+	for _, want := range []string{
+		`<source src="/v/abc/hls/tok/download.mp4" type="video/mp4">`, `src="/v/abc/hls/tok/captions-de.vtt"`, `poster="/v/abc/hls/tok/poster.jpg"`, "1:15", "1,234", `value="2030-03-17T17:46"`,
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page has no %s\n%s", want, page)
+		}
+	}
+}
+
+func TestVideoThatIsNotReadySaysWhy(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[string]string{
+		"uploading":  text.Get("video.status.uploading"),
+		"processing": `value="40"`,
+		"failed":     "There is no picture in the file.",
+	} {
+		d := fullDesk(t)
+		d.answers["GET /api/v1/videos/vid_1"] = answer{200, "", `{"_id":"vid_1","status":"` + status + `","privacy":"public","progress":40,"tags":[],"error":{"code":"NOT_A_VIDEO","message":"There is no picture in the file."}}`}
+		if status != "failed" {
+			d.answers["GET /api/v1/videos/vid_1"] = answer{200, "", `{"_id":"vid_1","status":"` + status + `","privacy":"public","progress":40,"tags":[]}`}
+		}
+		if page := d.page("/app/videos/vid_1"); !strings.Contains(page, want) || strings.Contains(page, "<video") {
+			t.Errorf("%s: the page does not say %q\n%s", status, want, page)
+		}
+		if resp, body := d.send("GET", "/app/videos/vid_1/status", "", nil); resp.StatusCode != 200 || !strings.Contains(body, `"status":"`+status+`"`) {
+			t.Errorf("status: %d %s", resp.StatusCode, body)
+		}
+	}
+}
+
+func TestAccessSendsWhatTheChosenPrivacyNeeds(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		form string
+		want string
+	}{
+		"public drops password and end": {"privacy=public&password=secret&expiresAt=2030-03-17T17:46&allowDownload=true", `{"privacy":"public","allowDownload":true,"embedOrigins":[]}`},
+		"an empty password keeps":       {"privacy=password&password=&embedOrigins=https://a.example%0D%0A%0D%0Ahttps://b.example", `{"privacy":"password","allowDownload":false,"embedOrigins":["https://a.example","https://b.example"]}`},
+		"a new password":                {"privacy=password&password=+p+", `{"privacy":"password","password":" p ","allowDownload":false,"embedOrigins":[]}`},
+		"an end that was not touched":   {"privacy=expiring&expiresAt=2030-03-17T17:46", `{"privacy":"expiring","expiresAt":1900000012345,"allowDownload":false,"embedOrigins":[]}`},
+		"a new end, in UTC":             {"privacy=expiring&expiresAt=2030-03-17T17:47", `{"privacy":"expiring","expiresAt":1900000020000,"allowDownload":false,"embedOrigins":[]}`},
+		"a new end, with a script":      {"privacy=expiring&expiresAt=2030-03-17T19:47&expiresAtMs=1900000080000", `{"privacy":"expiring","expiresAt":1900000080000,"allowDownload":false,"embedOrigins":[]}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := fullDesk(t)
+			d.answers["PUT /api/v1/videos/vid_1/access"] = answer{200, "", oneAccess}
+			form, err := url.ParseQuery(tc.form)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, _ := d.post("/app/videos/vid_1", "/app/videos/vid_1/access", form)
+			if resp.StatusCode != 303 || resp.Header.Get("Location") != "/app/videos/vid_1?done=access" {
+				t.Errorf("%d to %s", resp.StatusCode, resp.Header.Get("Location"))
+			}
+			if got := d.said("PUT ").body; got != tc.want {
+				t.Errorf("sent %s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestRefusedAccessShowsTheReasonsAndNotThePassword(t *testing.T) {
+	t.Parallel()
+	d := fullDesk(t)
+	d.answers["PUT /api/v1/videos/vid_1/access"] = answer{400, "", noPrivacy}
+	resp, page := d.post("/app/videos/vid_1", "/app/videos/vid_1/access", url.Values{"privacy": {"password"}, "password": {"hunter2hunter2"}, "embedOrigins": {"https://ok.example\r\nnonsense"}})
+	if resp.StatusCode != 400 || strings.Contains(page, "hunter2") {
+		t.Errorf("%d, or the password is shown", resp.StatusCode)
+	}
+	checkPage(t, "access", resp, page)
+	for _, want := range []string{
+		"Value 2: Must be an origin", "Is required when privacy is password", "nonsense</textarea>", `<option value="password" selected>`, `id="password-error"`, `aria-describedby="password-hint password-error" aria-invalid="true"`,
+		`value="a, &#34;&gt;`, // the other form keeps what is stored
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page has no %s\n%s", want, page)
+		}
+	}
+}
+
+func TestCaptionsAreSentAsTheyAre(t *testing.T) {
+	t.Parallel()
+	d := fullDesk(t)
+	d.answers["PUT /api/v1/videos/vid_1/captions/pt-BR"] = answer{200, "", `{}`}
+	send := func(lang, file string) (*http.Response, string) {
+		var b bytes.Buffer
+		m := multipart.NewWriter(&b)
+		_ = m.WriteField("csrf", d.token("/app/videos/vid_1"))
+		_ = m.WriteField("lang", lang)
+		if file != "" {
+			w, _ := m.CreateFormFile("file", "x.vtt")
+			_, _ = io.WriteString(w, file)
+		}
+		_ = m.Close()
+		return d.send("POST", "/app/videos/vid_1/captions", m.FormDataContentType(), &b)
+	}
+	if resp, page := send("pt-BR", "WEBVTT\n\n"); resp.StatusCode != 303 {
+		t.Errorf("%d\n%s", resp.StatusCode, page)
+	}
+	if q := d.said("PUT "); q.body != "WEBVTT\n\n" || q.kind != "text/vtt" {
+		t.Errorf("sent %q as %s", q.body, q.kind)
+	}
+	for _, bad := range [][2]string{{"", "WEBVTT"}, {"../x", "WEBVTT"}, {"en", ""}} {
+		resp, page := send(bad[0], bad[1])
+		checkPage(t, "captions", resp, page)
+		if resp.StatusCode != 400 || !strings.Contains(page, "-error") {
+			t.Errorf("%q: %d", bad, resp.StatusCode)
+		}
+	}
+	d.answers["PUT /api/v1/videos/vid_1/captions/en"] = answer{400, "", `{"error":{"code":"VALIDATION_ERROR","message":"x","details":[{"field":"body","message":"The body is not a WebVTT file in UTF-8."}]}}`}
+	if _, page := send("en", "nonsense"); !strings.Contains(page, `id="file-error">The body is not a WebVTT file`) {
+		t.Errorf("the reason is not at the file\n%s", page)
+	}
+}
+
+func TestThumbnailTakesClockTimes(t *testing.T) {
+	t.Parallel()
+	d := fullDesk(t)
+	d.answers["PUT /api/v1/videos/vid_1/thumbnail"] = answer{200, "", `{}`}
+	for typed, want := range map[string]string{"12.5": `{"time":12.5}`, "1:02": `{"time":62}`, "1:00:01": `{"time":3601}`} {
+		d.post("/app/videos/vid_1", "/app/videos/vid_1/thumbnail", url.Values{"time": {typed}})
+		if got := d.said("PUT ").body; got != want {
+			t.Errorf("%s: sent %s", typed, got)
+		}
+	}
+	d.post("/app/videos/vid_1", "/app/videos/vid_1/thumbnail", url.Values{"time": {"3"}, "ours": {"1"}})
+	if got := d.said("PUT ").body; got != `{"time":null}` {
+		t.Errorf("back to ours: sent %s", got)
+	}
+	for _, typed := range []string{"", "x", "1:2:3:4", "-1", "1e9", "NaN"} {
+		if resp, _ := d.post("/app/videos/vid_1", "/app/videos/vid_1/thumbnail", url.Values{"time": {typed}}); resp.StatusCode != 400 {
+			t.Errorf("%q: %d", typed, resp.StatusCode)
+		}
+	}
+}
+
+func TestUploadAnswersItsScript(t *testing.T) {
+	t.Parallel()
+	d := fullDesk(t)
+	d.answers["POST /api/v1/videos"] = answer{201, "", `{"videoId":"vid_2","slug":"s","uploadUrl":"https://storage.example/put","resumableUploadUrl":"https://storage.example/resume","shareUrl":"https://x.example/v/s"}`}
+	resp, body := d.post("/app/upload", "/app/upload", url.Values{"title": {"Film"}, "privacy": {"password"}})
+	var got map[string]string
+	if err := json.Unmarshal([]byte(body), &got); err != nil || resp.StatusCode != 201 || got["id"] != "vid_2" || got["put"] == "" || got["resume"] == "" || got["share"] == "" {
+		t.Errorf("%d %s", resp.StatusCode, body)
+	}
+	if sent := d.said("POST ").body; sent != `{"privacy":"unlisted","title":"Film"}` {
+		t.Errorf("sent %s", sent)
+	}
+	d.answers["POST /api/v1/videos"] = answer{403, "", `{"error":{"code":"PLAN_REQUIRED","message":"This needs the creator plan."}}`}
+	if resp, body = d.post("/app/upload", "/app/upload", url.Values{}); resp.StatusCode != 403 || body != `{"error":"This needs the creator plan."}` {
+		t.Errorf("%d %s", resp.StatusCode, body)
+	}
+	resp, page := d.send("GET", "/app/upload", "", nil)
+	if csp := resp.Header.Get("Content-Security-Policy"); !strings.Contains(csp, "connect-src 'self' https://storage.example;") {
+		t.Errorf("the script may not reach storage: %s", csp)
+	}
+	if !strings.Contains(page, `<label for="video">Video</label>`) || !strings.Contains(page, "<noscript>") {
+		t.Errorf("no field Video, or nothing for browsers without scripts\n%s", page)
+	}
+}
+
+func TestDomainsSayWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	d := fullDesk(t)
+	d.answers["POST /api/v1/domains"] = answer{400, "", `{"error":{"code":"VALIDATION_ERROR","message":"x","details":[{"field":"hostname","message":"Use a host name."}]}}`}
+	resp, page := d.post("/app/domains", "/app/domains", url.Values{"hostname": {" nonsense "}})
+	checkPage(t, "domains", resp, page)
+	if resp.StatusCode != 400 || !strings.Contains(page, `id="hostname-error">Use a host name.`) || d.said("POST ").body != `{"hostname":"nonsense"}` {
+		t.Errorf("%d\n%s", resp.StatusCode, page)
+	}
+	d.answers["POST /api/v1/domains/dom_1/verify"] = answer{200, "", `{"id":"dom_1","hostname":"go.example.com","status":"pending","reason":"There is no TXT record."}`}
+	if resp, page = d.post("/app/domains", "/app/domains/dom_1/verify", url.Values{}); resp.StatusCode != 409 || !strings.Contains(page, "go.example.com: There is no TXT record.") {
+		t.Errorf("%d\n%s", resp.StatusCode, page)
+	}
+	d.answers["DELETE /api/v1/domains/dom_1"] = answer{409, "", `{"error":{"code":"DOMAIN_IN_USE","message":"Links use this domain."}}`}
+	if resp, page = d.post("/app/domains", "/app/domains/dom_1/delete", url.Values{}); resp.StatusCode != 409 || !strings.Contains(page, "Links use this domain.") {
+		t.Errorf("%d\n%s", resp.StatusCode, page)
+	}
+}
+
+func TestWebhookSecretsAreShownOnce(t *testing.T) {
+	t.Parallel()
+	d := fullDesk(t)
+	made := strings.TrimSuffix(oneWebhook, "}") + `,"secret":"whsec_abc"}`
+	d.answers["POST /api/v1/webhooks"] = answer{201, "", made}
+	d.answers["POST /api/v1/webhooks/wh_1/roll-secret"] = answer{200, "", made}
+	resp, page := d.post("/app/webhooks", "/app/webhooks", url.Values{"url": {"https://hook.example/"}, "events": {"link.created", "video.ready"}, "description": {"d"}})
+	checkPage(t, "create", resp, page)
+	if resp.StatusCode != 200 || !strings.Contains(page, `<code class="mono">whsec_abc</code>`) || d.said("POST ").body != `{"description":"d","events":["link.created","video.ready"],"url":"https://hook.example/"}` {
+		t.Errorf("%d, sent %s\n%s", resp.StatusCode, d.said("POST ").body, page)
+	}
+	resp, page = d.post("/app/webhooks/wh_1", "/app/webhooks/wh_1/roll", url.Values{"overlap": {"3600"}})
+	checkPage(t, "roll", resp, page)
+	if !strings.Contains(page, "whsec_abc") || d.said("POST ").body != `{"overlapSeconds":3600}` {
+		t.Errorf("%d\n%s", resp.StatusCode, page)
+	}
+	for _, path := range []string{"/app/webhooks", "/app/webhooks/wh_1"} {
+		if strings.Contains(d.page(path), "whsec_") {
+			t.Errorf("%s shows the secret again", path)
+		}
+	}
+}
+
+func TestWebhookChoices(t *testing.T) {
+	t.Parallel()
+	d := fullDesk(t)
+	d.answers["PATCH /api/v1/webhooks/wh_1"] = answer{400, "", `{"error":{"code":"VALIDATION_ERROR","message":"x","details":[{"field":"url","message":"use https"},{"field":"events.0","message":"There is no such type of event."}]}}`}
+	resp, page := d.post("/app/webhooks/wh_1", "/app/webhooks/wh_1/edit", url.Values{"url": {"http://x"}, "events": {"video.ready"}, "description": {"typed"}})
+	checkPage(t, "edit", resp, page)
+	for _, want := range []string{`id="url-error">Use https`, "Value 1: There is no such", `value="typed"`, `name="events" value="video.ready" checked`} {
+		if resp.StatusCode != 400 || !strings.Contains(page, want) {
+			t.Errorf("%d without %s\n%s", resp.StatusCode, want, page)
+		}
+	}
+	d.answers["PATCH /api/v1/webhooks/wh_1"] = answer{200, "", oneWebhook}
+	d.post("/app/webhooks/wh_1", "/app/webhooks/wh_1/edit", url.Values{"url": {"https://x"}, "all": {"true"}, "events": {"video.ready"}})
+	if got := d.said("PATCH ").body; got != `{"description":"","events":["*"],"url":"https://x"}` {
+		t.Errorf("sent %s", got)
+	}
+	d.post("/app/webhooks/wh_1", "/app/webhooks/wh_1/enable", url.Values{"enabled": {"false"}})
+	if got := d.said("PATCH ").body; got != `{"enabled":false}` {
+		t.Errorf("sent %s", got)
+	}
+	d.answers["POST /api/v1/webhooks/wh_1/test"] = answer{409, "", `{"error":{"code":"WEBHOOK_DISABLED","message":"Enable it first."}}`}
+	resp, page = d.post("/app/webhooks/wh_1", "/app/webhooks/wh_1/test", url.Values{})
+	if resp.StatusCode != 409 || !strings.Contains(page, "Enable it first.") || !strings.Contains(page, `value="https://hook.example/"`) {
+		t.Errorf("%d\n%s", resp.StatusCode, page)
+	}
+	d.answers["POST /api/v1/webhooks/wh_1/deliveries/whd_1/retry"] = answer{202, "", `{}`}
+	if resp, _ = d.post("/app/webhooks/wh_1", "/app/webhooks/wh_1/deliveries/whd_1/retry", url.Values{}); resp.Header.Get("Location") != "/app/webhooks/wh_1?done=webhook.retry" {
+		t.Errorf("%d to %s", resp.StatusCode, resp.Header.Get("Location"))
+	}
+}
+
+func TestActivityFiltersByAddress(t *testing.T) {
+	t.Parallel()
+	d := fullDesk(t)
+	page := d.page("/app/activity?type=link.created&object=lnk_1")
+	if got := d.said("GET /api/v1/events").call; got != "GET /api/v1/events?object=lnk_1&type=link.created" {
+		t.Errorf("asked %s", got)
+	}
+	if !strings.Contains(page, `href="/app/activity?cursor=older&amp;object=lnk_1&amp;type=link.created"`) {
+		t.Errorf("no older page that keeps the filter\n%s", page)
+	}
+	d.page("/app/activity?type=nonsense")
+	if got := d.said("GET /api/v1/events").call; got != "GET /api/v1/events" {
+		t.Errorf("asked %s", got)
+	}
+}
+
+func TestImportShowsWhatBecameOfEachRow(t *testing.T) {
+	t.Parallel()
+	d := fullDesk(t)
+	d.answers["POST /api/v1/links/bulk"] = answer{207, "", `{"results":[{"status":201,"data":{"id":"lnk_1","shortUrl":"https://s.example/a"}},
+		{"status":409,"error":{"code":"SLUG_TAKEN","message":"The slug is taken.","url":"https://b.example"}}]}`}
+	resp, page := d.post("/app/links/import", "/app/links/import", url.Values{"csv": {"Tags, URL ,nonsense,slug\n\"a;b\",https://a.example,x,\n,https://b.example,,taken\n"}})
+	checkPage(t, "import", resp, page)
+	if got := d.said("POST ").body; got != `{"urls":[{"tags":["a","b"],"url":"https://a.example"},{"slug":"taken","url":"https://b.example"}]}` {
+		t.Errorf("sent %s", got)
+	}
+	for _, want := range []string{`href="/app/links/lnk_1">https://s.example/a`, "The slug is taken."} {
+		if resp.StatusCode != 200 || !strings.Contains(page, want) {
+			t.Errorf("%d without %s\n%s", resp.StatusCode, want, page)
+		}
+	}
+	d.post("/app/links/import", "/app/links/import", url.Values{"csv": {"https://a.example\tsale\tSummer, sale"}})
+	if got := d.said("POST ").body; got != `{"urls":[{"slug":"sale","title":"Summer, sale","url":"https://a.example"}]}` {
+		t.Errorf("sent %s", got)
+	}
+	for _, bad := range []string{"", "  \n", "\"unclosed,x\nhttps://a.example", strings.Repeat("https://a.example\n", 501), "url,slug\n"} {
+		resp, page := d.post("/app/links/import", "/app/links/import", url.Values{"csv": {bad}})
+		if resp.StatusCode != 400 || !strings.Contains(page, `id="csv-error"`) {
+			t.Errorf("%.30q: %d", bad, resp.StatusCode)
+		}
+	}
+	d.answers["POST /api/v1/links/bulk"] = answer{403, "", `{"error":{"code":"PLAN_REQUIRED","message":"This needs the business plan."}}`}
+	if resp, page := d.post("/app/links/import", "/app/links/import", url.Values{"csv": {"https://a.example"}}); resp.StatusCode != 403 || !strings.Contains(page, "This needs the business plan.") {
+		t.Errorf("%d\n%s", resp.StatusCode, page)
+	}
+}
