@@ -74,6 +74,7 @@ var english = map[string]string{
 	"home.details":     "Title, tags and clicks",
 	"home.readonly":    "Your role allows you to look at links and videos, not to make them.",
 
+	"links.import":        "Import links from a table",
 	"links.title":         "Links",
 	"links.search":        "Search",
 	"links.search.hint":   "Words from the ending, title, tags or destination",
@@ -388,7 +389,7 @@ var english = map[string]string{
 	"activity.type":           "What happened",
 	"activity.any":            "Anything",
 	"activity.object":         "Record",
-	"activity.object.hint":    "The id of a link, video or other record",
+	"activity.object.hint":    "Id of a link, video or other record",
 	"activity.go":             "Show",
 	"activity.history":        "History",
 	"activity.older":          "Older",
@@ -444,7 +445,8 @@ var english = map[string]string{
 	"import.stopped":  "Not made, because the import stopped.",
 	"import.unknown":  "There was no result. Look into the list before you try again.",
 	"import.results":  "Results",
-	"import.made":     "links were made. Rows of the table:",
+	"import.made":     "Links made:",
+	"import.of":       "of",
 	"import.line":     "Row",
 	"import.result":   "Short address or problem",
 

@@ -36,8 +36,12 @@ func (e event) Who() string {
 	return kind + " " + e.Actor.Name
 }
 
-// Name is what the record is called: the first of its names that is set.
+// Name is what the record is called: the first of its names that is set. Sessions
+// have none.
 func (e event) Name() string {
+	if strings.HasPrefix(e.Type, "session.") {
+		return ""
+	}
 	for _, field := range []string{"title", "hostname", "name", "shortUrl", "shareUrl", "description", "url"} {
 		if s, ok := e.Data[field].(string); ok && strings.TrimSpace(s) != "" {
 			return s
