@@ -82,6 +82,13 @@ build:
 build-alone:
 	@for m in $(MODULES); do echo "build $$m alone"; (cd $$m && GOWORK=off $(GO) build ./... && GOWORK=off $(GO) vet ./...); done
 
+.PHONY: release
+## Build a release and push it: make release VERSION=0.4.0 REGISTRY=ghcr.io/linkreel (RELEASE_FLAGS=-insecure for plain HTTP).
+release:
+	@mkdir -p $(BIN)
+	cd tools/release && GOWORK=off CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/linkreel-release .
+	$(BIN)/linkreel-release -version "$(VERSION)" -registry "$(REGISTRY)" $(RELEASE_FLAGS)
+
 .PHONY: generate
 ## Rebuild the web assets that are embedded (needs node and npm).
 generate:

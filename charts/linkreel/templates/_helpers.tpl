@@ -32,7 +32,10 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{/* dict "root" $ "override" IMAGE "name" NAME */}}
 {{- define "linkreel.image" -}}
 {{- if .override }}{{ .override }}
-{{- else }}{{ printf "%s/%s:%s" .root.Values.image.registry .name (default .root.Chart.AppVersion .root.Values.image.tag) }}
+{{- else }}
+{{- $image := .root.Values.image }}
+{{- printf "%s/%s:%s" $image.registry .name (default .root.Chart.AppVersion $image.tag) }}
+{{- with get $image.digests .name }}{{ if not $image.tag }}@{{ . }}{{ end }}{{ end }}
 {{- end }}
 {{- end }}
 
