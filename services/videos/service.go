@@ -217,6 +217,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 			{Name: "janitor", Run: pipe.RunJanitor},
 			{Name: "hints", Run: pipe.RunHints},
 			{Name: "backfill", Run: pipe.RunBackfill},
+			{Name: "tags", Run: kept.SweepTags},
 			{Name: "views", Run: pages.Run},
 		},
 		// Nothing else decides on readiness: a restart or a detour heals none of the

@@ -94,6 +94,11 @@ func (s *Store) EraseSome(ctx context.Context, account string) (more bool, err e
 			return true, err
 		}
 	}
+	if len(mine) < eraseSize {
+		if err := s.tags.Forget(ctx, account); err != nil {
+			return true, err
+		}
+	}
 	// Videos that were deleted before left slugs, and tasks that may run for days.
 	now := s.now()
 	held, err := s.snapshots(ctx, "list slugs to erase", s.db.Collection(slugs).Where("accountId", "==", account).Limit(eraseSize))

@@ -18,6 +18,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"cloud.google.com/go/firestore"
@@ -27,7 +28,9 @@ import (
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/label"
 	"github.com/linkreel/linkreel/libs/quota"
+	"github.com/linkreel/linkreel/libs/tags"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
@@ -45,13 +48,14 @@ type Store struct {
 	db    *firestoredb.DB
 	now   func() time.Time
 	quota *quota.Gate
+	tags  *tags.Store
 
 	teller Teller
 }
 
 // New makes a store over an open database.
 func New(db *firestoredb.DB, now func() time.Time) *Store {
-	return &Store{db: db, now: now, quota: quota.New(db, now)}
+	return &Store{db: db, now: now, quota: quota.New(db, now), tags: tags.New(db, tags.Videos, now)}
 }
 
 // Create stores a new video with its slug and external id, or nothing. Creating
@@ -74,7 +78,7 @@ func (s *Store) Create(ctx context.Context, v *video.Video, limits identity.Quot
 		return s.tell(ctx, tx, events.VideoCreated, v)
 	}
 	var err error
-	if limits.Videos <= 0 && limits.StoredBytes <= 0 {
+	if limits.Videos <= 0 && limits.StoredBytes <= 0 && len(v.Tags) == 0 {
 		err = s.db.Tx(ctx, "create video", write)
 	} else {
 		err = s.db.Tx(ctx, "create video", func(ctx context.Context, tx *firestore.Transaction) error {
@@ -82,10 +86,11 @@ func (s *Store) Create(ctx context.Context, v *video.Video, limits identity.Quot
 			if err != nil {
 				return err
 			}
-			if err := write(ctx, tx); err != nil {
+			noteTags, err := s.tags.Change(tx, v.AccountID, v.Tags, nil)
+			if err != nil {
 				return err
 			}
-			return claim.Take(tx)
+			return errors.Join(write(ctx, tx), noteTags(), claim.Take(tx))
 		})
 	}
 	if !errors.Is(err, firestoredb.ErrExists) {
@@ -313,6 +318,13 @@ func (s *Store) Update(ctx context.Context, id video.ID, fn func(*video.Video) e
 		if !v.UpdatedAt.Equal(before.UpdatedAt) {
 			v.Rev++
 		}
+		noteTags, err := s.tags.Change(tx, v.AccountID, without(v.Tags, before.Tags), without(before.Tags, v.Tags))
+		if err != nil {
+			return err
+		}
+		if err := noteTags(); err != nil {
+			return err
+		}
 		if err := s.moveExternalID(tx, &before, v); err != nil {
 			return err
 		}
@@ -402,6 +414,13 @@ func (s *Store) remove(ctx context.Context, id video.ID, erase bool, fn func(*vi
 		if err := fn(v); err != nil {
 			return err
 		}
+		noteTags, err := s.tags.Change(tx, v.AccountID, nil, v.Tags)
+		if err != nil {
+			return err
+		}
+		if err := noteTags(); err != nil {
+			return err
+		}
 		now := s.now()
 		if err := tx.Delete(s.ref(id)); err != nil {
 			return err
@@ -425,6 +444,24 @@ func (s *Store) remove(ctx context.Context, id video.ID, erase bool, fn func(*vi
 		return video.NotFound()
 	}
 	return err
+}
+
+// without lists the tags of some that others does not have.
+func without(some, others []string) []string {
+	return slices.DeleteFunc(slices.Clone(some), func(tag string) bool {
+		return slices.ContainsFunc(others, func(o string) bool { return label.Key(o) == label.Key(tag) })
+	})
+}
+
+// SweepTags removes tags that no video carries any more from the account's list,
+// until ctx ends.
+func (s *Store) SweepTags(ctx context.Context) error {
+	return s.tags.Sweep(ctx, func(ctx context.Context, tx *firestore.Transaction, account, key string) (bool, error) {
+		q := s.db.Collection(videos).Where("accountId", "==", account).Where("terms", "array-contains", "t:"+key).
+			OrderBy("createdAt", firestore.Desc).Limit(1).Select()
+		found, err := tx.Documents(q).GetAll()
+		return len(found) > 0, err
+	})
 }
 
 // AddViews counts views. A video that is gone meanwhile is no error.

@@ -1,0 +1,248 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/objectstore"
+	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/services/videos/internal/video"
+)
+
+// shelf is a Store and a Bucket in memory. Methods that a test does not need are
+// those of the nil interfaces.
+type shelf struct {
+	Store
+	Jobs
+
+	mu      sync.Mutex
+	now     time.Time
+	videos  map[video.ID]*video.Video
+	objects map[string]objectstore.Object
+	failing map[string]error // by object name
+}
+
+func (s *shelf) Get(_ context.Context, id video.ID) (*video.Video, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if v, ok := s.videos[id]; ok {
+		whole := *v
+		return &whole, nil
+	}
+	return nil, video.NotFound()
+}
+
+func (s *shelf) Update(ctx context.Context, id video.ID, fn func(*video.Video) error) (*video.Video, error) {
+	v, err := s.Get(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if err := fn(v); errors.Is(err, video.ErrUnchanged) {
+		return s.Get(ctx, id)
+	} else if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stored := *v
+	s.videos[id] = &stored
+	return v, nil
+}
+
+func (s *shelf) Due(ctx context.Context) (due []*video.Video, err error) {
+	for id := range s.videos {
+		if v, err := s.Get(ctx, id); err == nil && !v.DueAt.IsZero() && !v.DueAt.After(s.now) {
+			due = append(due, v)
+		}
+	}
+	return due, nil
+}
+
+func (s *shelf) PutOff(_ context.Context, v *video.Video) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.videos[v.ID].DueAt = v.DueAt
+	return nil
+}
+
+func (s *shelf) Known(ctx context.Context, ids []video.ID) (map[video.ID]*video.Video, error) {
+	known := map[video.ID]*video.Video{}
+	for _, id := range ids {
+		if v, err := s.Get(ctx, id); err == nil {
+			known[id] = v
+		}
+	}
+	return known, nil
+}
+
+// bucket and jobs are other faces of the same shelf: their methods share names.
+type bucket struct{ *shelf }
+
+func (b bucket) Stat(_ context.Context, object string) (objectstore.Object, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.failing[object]; err != nil {
+		return objectstore.Object{}, err
+	}
+	if o, ok := b.objects[object]; ok {
+		return o, nil
+	}
+	return objectstore.Object{}, objectstore.ErrNotFound
+}
+
+func (b bucket) List(_ context.Context, prefix string) iter.Seq2[objectstore.Object, error] {
+	return func(yield func(objectstore.Object, error) bool) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for name, o := range b.objects {
+			if len(name) >= len(prefix) && name[:len(prefix)] == prefix && !yield(o, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (b bucket) Delete(_ context.Context, object string, _ int64) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.objects, object)
+	return nil
+}
+
+func (b bucket) DeletePrefix(context.Context, string) error { return nil }
+
+type jobs struct{ *shelf }
+
+func (jobs) Create(context.Context, transcode.Job) (bool, error) { return true, nil }
+func (jobs) Get(context.Context, string) (transcode.Record, error) {
+	return transcode.Record{}, transcode.ErrNotFound
+}
+func (jobs) Delete(context.Context, string) error { return nil }
+
+func newShelf() (*shelf, *Pipeline) {
+	s := &shelf{
+		now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), videos: map[video.ID]*video.Video{},
+		objects: map[string]objectstore.Object{}, failing: map[string]error{},
+	}
+	return s, New(Options{
+		Store: s, Bucket: bucket{s}, Jobs: jobs{s}, Now: func() time.Time { return s.now }, Log: slog.New(slog.DiscardHandler),
+		Plan: video.Plan{Upload: video.UploadLimits{MaxAge: 48 * time.Hour}, Replaced: 7 * time.Hour, Retention: 168 * time.Hour},
+	})
+}
+
+func (s *shelf) await(p *Pipeline, id video.ID) *video.Video {
+	v := video.New(video.Identity{ID: id, UploadObject: video.UploadObject(id)}, video.Checked{}, "", s.now)
+	v.Upload.ExpiresAt = s.now.Add(24 * time.Hour)
+	v.Schedule(p.o.Plan, s.now)
+	s.videos[id] = v
+	return v
+}
+
+func (s *shelf) put(name string, generation int64) {
+	s.objects[name] = objectstore.Object{Name: name, Generation: generation, Size: 10, Created: s.now}
+}
+
+func TestASweepNoticesUploadsAndPutsOffTheRest(t *testing.T) {
+	t.Parallel()
+	s, p := newShelf()
+	s.await(p, "here")
+	s.await(p, "not")
+	s.await(p, "broken")
+	s.put(video.UploadObject("here"), 5)
+	s.failing[video.UploadObject("broken")] = errors.New("storage says no")
+	s.now = s.now.Add(11 * time.Second)
+	if err := p.Sweep(t.Context()); err == nil {
+		t.Error("the sweep says nothing of what failed")
+	}
+	if v := s.videos["here"]; v.Status != video.Processing {
+		t.Errorf("the upload was not noticed: %s", v.Status)
+	}
+	for _, id := range []video.ID{"not", "broken"} {
+		if due := s.videos[id].DueAt.Sub(s.now); due < 10*time.Second || due > 15*time.Second {
+			t.Errorf("%s is due in %v", id, due)
+		}
+	}
+	s.now = s.now.Add(20 * time.Hour)
+	_ = p.Sweep(t.Context()) // what is broken stays broken
+	if due := s.videos["not"].DueAt.Sub(s.now); due != time.Hour {
+		t.Errorf("after 20 hours it is due in %v, want an hour", due)
+	}
+	s.now = s.now.Add(28 * time.Hour)
+	_ = p.Sweep(t.Context())
+	if v := s.videos["not"]; v.Status != video.Failed || v.Failure.Code != video.UploadExpired {
+		t.Errorf("after 48 hours: %s", v.Status)
+	}
+}
+
+func TestWhatIsAnOrphan(t *testing.T) {
+	t.Parallel()
+	s, p := newShelf()
+	const id = "vid_1"
+	ready := func(final bool) *video.Video {
+		return &video.Video{ID: id, Status: video.Ready, Source: video.Source{Generation: 7}, Media: &video.Media{Final: final}, PublishedAt: s.now, ReadyAt: s.now}
+	}
+	object := func(name string, age time.Duration) objectstore.Object {
+		return objectstore.Object{Name: name, Created: s.now.Add(-age)}
+	}
+	current, part, other, caption := transcode.Prefix(id, 7, 2)+"720p.mp4", transcode.PartsPrefix(id, 7)+"3-1/x.mp4", transcode.Prefix(id, 6, 1)+"720p.mp4", "videos/vid_1/captions/en-x.vtt"
+	late := ready(true)
+	late.PublishedAt, late.ReadyAt = s.now.Add(-8*time.Hour), s.now.Add(-8*time.Hour)
+	for name, tt := range map[string]struct {
+		v    *video.Video
+		keep bool
+		o    objectstore.Object
+		want bool
+	}{
+		"of no video":                     {nil, false, object(current, 0), true},
+		"named by its video":              {late, true, object(current, 9*time.Hour), false},
+		"written by a job in work":        {ready(false), false, object(current, 9*time.Hour), false},
+		"a part of a job in work":         {&video.Video{ID: id, Status: video.Processing, Source: video.Source{Generation: 7}}, false, object(part, 30*time.Hour), false},
+		"replaced just now":               {ready(true), false, object(current, time.Minute), false},
+		"replaced long ago":               {late, false, object(current, 9*time.Hour), true},
+		"a part of a job that ended":      {late, false, object(part, 9*time.Hour), true},
+		"of an upload that was replaced":  {ready(true), false, object(other, time.Minute), true},
+		"captions that are not named yet": {late, false, object(caption, time.Minute), false},
+		"captions that nobody names":      {late, false, object(caption, 2*time.Hour), true},
+		"of a video whose job failed":     {&video.Video{ID: id, Status: video.Failed, Source: video.Source{Generation: 7}}, false, object(current, 0), true},
+	} {
+		if got := p.mediaOrphan(tt.v, map[string]bool{tt.o.Name: tt.keep}, tt.o); got != tt.want {
+			t.Errorf("%s: orphan %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
+func TestAReplacedObjectGoesWhenItsVideoIsDue(t *testing.T) {
+	t.Parallel()
+	s, p := newShelf()
+	packed, err := transcode.MarshalOutcome(&transcode.Outcome{Version: 2, Renditions: []transcode.Rendition{{Object: transcode.Prefix("v", 7, 1) + "new.mp4"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := &video.Video{ID: "v", Status: video.Ready, Source: video.Source{Generation: 7}, Media: &video.Media{Version: 2, Final: true, Outcome: packed}, PublishedAt: s.now, ReadyAt: s.now}
+	v.Schedule(p.o.Plan, s.now)
+	s.videos["v"] = v
+	for _, name := range []string{"new.mp4", "old.mp4"} {
+		s.put(transcode.Prefix("v", 7, 1)+name, 1)
+	}
+	s.put(video.UploadObject("v"), 7)
+	for _, step := range []struct {
+		after time.Duration
+		left  int
+	}{{time.Hour, 3}, {7 * time.Hour, 2}, {168 * time.Hour, 1}} {
+		s.now = v.ReadyAt.Add(step.after)
+		if err := p.Sweep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if len(s.objects) != step.left {
+			t.Errorf("after %v: %d objects, want %d", step.after, len(s.objects), step.left)
+		}
+	}
+	if !s.videos["v"].DueAt.IsZero() {
+		t.Errorf("still due at %v", s.videos["v"].DueAt)
+	}
+}

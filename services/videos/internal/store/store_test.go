@@ -1,0 +1,297 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"cloud.google.com/go/firestore"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/identity"
+	local "github.com/linkreel/linkreel/libs/localcloud/firestore"
+	"github.com/linkreel/linkreel/libs/search"
+	"github.com/linkreel/linkreel/libs/tags"
+	"github.com/linkreel/linkreel/services/videos"
+	"github.com/linkreel/linkreel/services/videos/internal/store"
+	"github.com/linkreel/linkreel/services/videos/internal/video"
+)
+
+// bench is a store over a real Firestore server, with a clock that tests move.
+type bench struct {
+	*store.Store
+	t      *testing.T
+	server *local.Server
+	client *firestore.Client
+	now    time.Time
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	indexes, err := local.ParseIndexes(videos.Indexes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := local.Open(local.Options{Indexes: indexes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	client, err := server.Client(context.Background(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	b := &bench{t: t, server: server, client: client, now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)}
+	db, clock := firestoredb.Use(client, 10*time.Second), func() time.Time { return b.now }
+	b.Store = store.New(db, clock).Tell(store.Teller{Outbox: events.NewOutbox(db, nil, clock), Video: func(v *video.Video) any { return map[string]any{"id": v.ID} }})
+	return b
+}
+
+var plan = video.Plan{Upload: video.UploadLimits{MaxAge: 48 * time.Hour}, Replaced: time.Hour, Retention: 24 * time.Hour}
+
+func (b *bench) make(n int, change func(*video.Video)) *video.Video {
+	b.t.Helper()
+	id := video.ID(fmt.Sprintf("vid_%d", n))
+	v := video.New(video.Identity{ID: id, AccountID: "acc_a", Slug: video.Slug(fmt.Sprintf("slug%d", n)), UploadObject: video.UploadObject(id)},
+		video.Checked{Access: video.Access{Privacy: video.Public}}, "", b.now)
+	v.Upload.ExpiresAt = b.now.Add(24 * time.Hour)
+	if change != nil {
+		change(v)
+	}
+	v.Schedule(plan, b.now)
+	stored, err := b.Create(b.t.Context(), v, identity.Quotas{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return stored
+}
+
+func TestASweepReadsOnlyWhatIsDue(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for i := range 400 {
+		b.make(i, nil)
+	}
+	b.now = b.now.Add(5 * time.Second)
+	b.server.ResetStats()
+	if due, err := b.Due(t.Context()); err != nil || len(due) != 0 {
+		t.Fatalf("%d due, %v", len(due), err)
+	}
+	if r := b.server.Stats().Reads; r > 8 {
+		t.Errorf("%d reads while 400 wait and none is due", r)
+	}
+	b.now = b.now.Add(6 * time.Second)
+	due, err := b.Due(t.Context())
+	if err != nil || len(due) != 400 {
+		t.Fatalf("%d due, %v; want 400", len(due), err)
+	}
+	b.server.ResetStats()
+	for _, v := range due {
+		v.Schedule(plan, b.now)
+		if err := b.PutOff(t.Context(), v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := b.server.Stats(); s.Reads > 0 || s.Writes != 400 {
+		t.Errorf("%d reads and %d writes to put 400 off", s.Reads, s.Writes)
+	}
+	if due, err := b.Due(t.Context()); err != nil || len(due) != 0 {
+		t.Errorf("%d are due again at once, %v", len(due), err)
+	}
+}
+
+// A hundred thousand videos awaited their upload: each sweep, every ten seconds,
+// read them all. Now each is looked at when the wait has doubled, at most hourly.
+func TestWaitingVideosCostLittle(t *testing.T) {
+	t.Parallel()
+	created := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	v := video.New(video.Identity{ID: "vid_1"}, video.Checked{}, "", created)
+	v.Upload.ExpiresAt = created.Add(24 * time.Hour)
+	looks := 0
+	v.Schedule(plan, created)
+	for v.Status == video.Uploading && v.DueAt.Before(created.Add(24*time.Hour)) {
+		looks++
+		v.Schedule(plan, v.DueAt)
+	}
+	const before = 24 * 60 * 6
+	t.Logf("a waiting video is read %d times in its first day, before %d times: %.2f %%", looks, before, float64(looks)/before*100)
+	if looks*100 > before {
+		t.Errorf("%d looks a day are more than 1 %% of %d", looks, before)
+	}
+}
+
+func TestAPoisonedRecordIsSetAside(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	good, bad := b.make(1, nil), b.make(2, nil)
+	if _, err := b.client.Collection("videos").Doc(string(bad.ID)).Update(t.Context(), []firestore.Update{{Path: "media", Value: "no map"}, {Path: "status", Value: 7}}); err != nil {
+		t.Fatal(err)
+	}
+	b.now = b.now.Add(time.Minute)
+	due, err := b.Due(t.Context())
+	if err == nil || len(due) != 1 || due[0].ID != good.ID {
+		t.Fatalf("%d due, %v; want the good one and an error for the other", len(due), err)
+	}
+	if due, err = b.Due(t.Context()); err != nil || len(due) != 1 {
+		t.Errorf("the bad one is in the way again: %d due, %v", len(due), err)
+	}
+}
+
+func TestAnAccountsTagsAreThoseOfItsVideos(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	names := func() []string {
+		found, _, err := tags.New(firestoredb.Use(b.client, 10*time.Second), tags.Links, nil).List(t.Context(), "acc_a", "", "", 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := []string{}
+		for _, f := range found {
+			out = append(out, f.Name)
+		}
+		return out
+	}
+	v := b.make(1, func(v *video.Video) { v.Tags = []string{"Spring", "sale"} })
+	b.make(2, func(v *video.Video) { v.Tags = []string{"SALE"} })
+	if _, err := b.Update(t.Context(), v.ID, func(v *video.Video) error { v.Tags = []string{"sale", "autumn"}; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if got := names(); !slices.Equal(got, []string{"autumn", "sale", "Spring"}) {
+		t.Errorf("tags %v", got)
+	}
+	if err := b.Delete(t.Context(), v.ID, func(*video.Video) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	b.now = b.now.Add(24 * time.Hour) // a tag that nobody carries any more leaves within a day
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = b.SweepTags(ctx) }()
+	for end := time.Now().Add(20 * time.Second); !slices.Equal(names(), []string{"sale"}); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("tags %v, want only that of the video that is left", names())
+		}
+	}
+	cancel()
+	<-done
+}
+
+func TestPutOffUndoesNothingNewer(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	v := b.make(1, nil)
+	b.now = b.now.Add(time.Minute)
+	due, err := b.Due(t.Context())
+	if err != nil || len(due) != 1 {
+		t.Fatal(err, len(due))
+	}
+	soon := b.now.Add(time.Second)
+	if _, err := b.Update(t.Context(), v.ID, func(v *video.Video) error { v.DueAt = soon; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	due[0].DueAt = b.now.Add(time.Hour)
+	if err := b.PutOff(t.Context(), due[0]); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := b.Get(t.Context(), v.ID); err != nil || !got.DueAt.Equal(soon) {
+		t.Errorf("due at %v, %v; want %v", got.DueAt, err, soon)
+	}
+}
+
+func TestPurgesOfOldReleasesAreDue(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	old := map[string]any{"jobId": "vid_9-1", "since": b.now.Add(-time.Hour), "next": b.now.Add(-time.Minute), "until": b.now.Add(time.Hour)}
+	if _, err := b.client.Collection("videoPurges").Doc("vid_9").Set(t.Context(), old); err != nil {
+		t.Fatal(err)
+	}
+	due, err := b.DuePurges(t.Context())
+	if err != nil || len(due) != 1 || !slices.Equal(due[0].JobIDs, []string{"vid_9-1"}) {
+		t.Fatalf("due %+v, %v", due, err)
+	}
+	due[0].Due = due[0].Next(b.now)
+	if err := b.PutOffPurge(t.Context(), due[0]); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := b.DuePurges(t.Context()); err != nil || len(again) != 0 {
+		t.Errorf("due at once again: %+v, %v", again, err)
+	}
+	b.now = b.now.Add(2 * time.Hour)
+	if again, err := b.DuePurges(t.Context()); err != nil || len(again) != 1 || again[0].Video != "vid_9" {
+		t.Errorf("lost: %+v, %v", again, err)
+	}
+}
+
+func TestTheSameCreateTwiceIsOneVideo(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	v := b.make(1, func(v *video.Video) { v.ExternalID = "x" })
+	again := *v
+	if got, err := b.Create(t.Context(), &again, identity.Quotas{Videos: 1}); err != nil || got.ID != v.ID {
+		t.Errorf("the same again: %v", err)
+	}
+	other := *v
+	other.ID, other.ExternalID = "vid_2", "y"
+	if _, err := b.Create(t.Context(), &other, identity.Quotas{}); !errors.Is(err, video.ErrSlugTaken) {
+		t.Errorf("another with the same slug: %v", err)
+	}
+	other.Slug, other.ExternalID = "free", "x"
+	if _, err := b.Create(t.Context(), &other, identity.Quotas{}); apierr.CodeOf(err) != apierr.ExternalIDTaken {
+		t.Errorf("another with the same external id: %v", err)
+	}
+	other.ExternalID = ""
+	if _, err := b.Create(t.Context(), &other, identity.Quotas{Videos: 1}); apierr.CodeOf(err) != apierr.QuotaExceeded {
+		t.Errorf("one more than allowed: %v", err)
+	}
+}
+
+func TestASearchFindsWhatANaiveOneDoes(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	words := []string{"spring", "sprint", "sale", "Sálé", "report", "Quartal", "straße", "2026", "q4"}
+	var all []*video.Video
+	for i := range 120 {
+		b.now = b.now.Add(time.Millisecond)
+		all = append(all, b.make(i, func(v *video.Video) {
+			v.Title = words[i%len(words)] + " " + words[(i*7+3)%len(words)]
+			v.Tags = []string{words[(i*5)%len(words)]}
+			if i%3 == 0 {
+				v.Privacy = video.Unlisted
+			}
+		}))
+	}
+	slices.Reverse(all)
+	for _, q := range []string{"", "spri", "sal", "sale rep", "STRASSE", "2 q", "nothing", "r s", "quart sprin"} {
+		for _, privacy := range []video.Privacy{"", video.Unlisted} {
+			f := video.Filter{Query: search.Parse(q), Privacy: privacy}
+			var want, got []video.ID
+			for _, v := range all {
+				if f.Matches(v) {
+					want = append(want, v.ID)
+				}
+			}
+			var after *video.Position
+			for {
+				found, next, err := b.List(t.Context(), "acc_a", f, after, 7)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, v := range found {
+					got = append(got, v.ID)
+				}
+				if next == nil {
+					break
+				}
+				after = next
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%q, privacy %q: %d videos, want %d", q, privacy, len(got), len(want))
+			}
+		}
+	}
+}
