@@ -32,6 +32,10 @@ func Public(a *httpapi.API, links *link.Service, domains *customdomain.Service, 
 	a.Handle(fiber.MethodGet, "/api/v1/links", read, h.list)
 	a.Handle(fiber.MethodPost, "/api/v1/links", write, h.create)
 	a.Handle(fiber.MethodPost, "/api/v1/links/bulk", httpapi.Access{Scope: identity.LinksWrite, Plan: identity.Business}, h.bulk)
+	many := httpapi.Access{Scope: identity.LinksWrite, Plan: identity.Business}
+	a.Handle(fiber.MethodPatch, "/api/v1/links/bulk", many, h.bulkUpdate)
+	a.Handle(fiber.MethodPost, "/api/v1/links/bulk-delete", many, h.bulkDelete)
+	a.Handle(fiber.MethodGet, "/api/v1/tags", httpapi.Access{}, h.listTags)
 	a.Handle(fiber.MethodGet, "/api/v1/links/:id", read, h.get)
 	a.Handle(fiber.MethodPatch, "/api/v1/links/:id", write, h.update)
 	a.Handle(fiber.MethodDelete, "/api/v1/links/:id", write, h.remove)

@@ -15,16 +15,21 @@ import (
 )
 
 func (h public) list(c *fiber.Ctx) error {
-	limit, details := httpapi.Limit(c)
-	if len(details) > 0 {
-		return apierr.Invalid(details...)
+	ctx := c.UserContext()
+	q := link.Query{AccountID: account(ctx)}
+	var f httpapi.Fields
+	var details []apierr.Detail
+	q.Limit, details = httpapi.Limit(c)
+	f.Add(details...)
+	filters(c, &f, &q)
+	err := f.Err()
+	if err == nil {
+		q.Before, err = cursorOf(c)
 	}
-	before, err := cursorOf(c)
 	if err != nil {
 		return err
 	}
-	ctx := c.UserContext()
-	page, more, err := h.links.List(ctx, link.Query{AccountID: account(ctx), Before: before, Limit: limit})
+	page, more, err := h.links.List(ctx, q)
 	if err != nil {
 		return err
 	}
@@ -88,6 +93,10 @@ type createBody struct {
 	OGTitle       *string `json:"ogTitle"`
 	OGDescription *string `json:"ogDescription"`
 	OGImage       *string `json:"ogImage"`
+
+	Tags       []string `json:"tags"`
+	ExternalID *string  `json:"externalId"`
+	Archived   bool     `json:"archived"`
 }
 
 func (h public) create(c *fiber.Ctx) error {
@@ -160,6 +169,10 @@ func (h public) draft(f *httpapi.Fields, body *createBody, on *customdomain.Doma
 		image := validate(f, "ogImage", func() (link.URL, *apierr.Detail) { return link.ParseImage(*body.OGImage, own) })
 		d.Preview.Image = &image
 	}
+	d.Tags, d.Archived = readTags(f, "tags", body.Tags), body.Archived
+	if body.ExternalID != nil {
+		d.ExternalID = readExternalID(f, *body.ExternalID)
+	}
 	return d
 }
 
@@ -170,6 +183,10 @@ type updateBody struct {
 	OGTitle       httpapi.Optional[string] `json:"ogTitle"`
 	OGDescription httpapi.Optional[string] `json:"ogDescription"`
 	OGImage       httpapi.Optional[string] `json:"ogImage"`
+
+	Tags       httpapi.Optional[[]string] `json:"tags"`
+	ExternalID httpapi.Optional[string]   `json:"externalId"`
+	Archived   httpapi.Optional[bool]     `json:"archived"`
 }
 
 func (h public) update(c *fiber.Ctx) error {
@@ -239,6 +256,18 @@ func (h public) patch(f *httpapi.Fields, body *updateBody, before *link.Link) li
 	} else if b.Set {
 		image := validate(f, "ogImage", func() (link.URL, *apierr.Detail) { return link.ParseImage(b.Value, own) })
 		p.PreviewImage = link.To(&image)
+	}
+	// Null is what the field is without a value: no tags, no id, not archived.
+	if b := body.Tags; b.Set {
+		p.Tags = link.To(readTags(f, "tags", b.Value))
+	}
+	if b := body.ExternalID; b.Null {
+		p.ExternalID = link.To("")
+	} else if b.Set {
+		p.ExternalID = link.To(readExternalID(f, b.Value))
+	}
+	if b := body.Archived; b.Set {
+		p.Archived = link.To(b.Value)
 	}
 	return p
 }

@@ -28,6 +28,10 @@ type linkItem struct {
 	DomainID  *string     `json:"domainId"`
 	ExpiresAt *int64      `json:"expiresAt"`
 	Status    link.Status `json:"status"`
+
+	Tags       []string `json:"tags"`
+	ExternalID *string  `json:"externalId"`
+	Archived   bool     `json:"archived"`
 }
 
 func (h public) itemOf(l *link.Link) linkItem {
@@ -40,6 +44,10 @@ func (h public) itemOf(l *link.Link) linkItem {
 	}
 	if l.Expiry.Set {
 		out.ExpiresAt = &l.Expiry.MS
+	}
+	out.Tags, out.Archived = append([]string{}, l.Tags...), l.Archived
+	if l.ExternalID != "" {
+		out.ExternalID = &l.ExternalID
 	}
 	return out
 }

@@ -81,6 +81,7 @@ func newBatch(s *Service, p *identity.Principal, o identity.Origin, drafts []Dra
 	for i, d := range drafts {
 		it := &item{draft: d, link: &Link{
 			AccountID: p.AccountID, DomainID: d.DomainID, Slug: d.Slug, Destination: d.Destination, Title: d.Title, Preview: d.Preview, Expiry: d.Expiry,
+			Tags: d.Tags, ExternalID: d.ExternalID, Archived: d.Archived,
 			CreatedAt: at.Truncate(time.Millisecond), UpdatedAt: at.Truncate(time.Millisecond), Rev: 1,
 			Nonce: fmt.Sprintf("%s/%d", o.Nonce, i),
 		}}
@@ -94,14 +95,14 @@ func newBatch(s *Service, p *identity.Principal, o identity.Origin, drafts []Dra
 }
 
 // mayWriteFirst reports whether nothing has to be known before the write. A
-// domain must be verified, a limit must be counted, and a repeated request must
+// domain must be verified, a limit must be counted, labels may be taken or new, and a repeated request must
 // find what its first try made.
 func (b *batch) mayWriteFirst() bool {
 	if b.origin.Replay || b.limit > 0 {
 		return false
 	}
 	for _, it := range b.items {
-		if it.draft.DomainID != "" || len(b.items) > 1 && !it.draft.Slug.IsZero() {
+		if it.draft.DomainID != "" || it.draft.ExternalID != "" || len(it.draft.Tags) > 0 || len(b.items) > 1 && !it.draft.Slug.IsZero() {
 			return false
 		}
 	}
@@ -186,6 +187,9 @@ func (b *batch) settle(tx *recorder) error {
 	if moved {
 		return errAgain
 	}
+	if adds, err = b.withFreeExternalIDs(tx, adds); err != nil {
+		return err
+	}
 	// Items found in place are settled by now, so they take no room: a repeated
 	// request whose first try made the last allowed link succeeds.
 	room, err := tx.Room(b.account, b.limit, len(adds))
@@ -201,6 +205,9 @@ func (b *batch) settle(tx *recorder) error {
 	if len(adds) == 0 {
 		return errNothing
 	}
+	if err := tags(tx, b.account, changesOf(adds)); err != nil {
+		return err
+	}
 	for _, a := range adds {
 		if err := tx.Add(a.it.link, a.over); err != nil {
 			return err
@@ -212,6 +219,30 @@ func (b *batch) settle(tx *recorder) error {
 type add struct {
 	it   *item
 	over bool // replaces the record of the slug's last link
+}
+
+func changesOf(adds []add) []change {
+	out := make([]change, len(adds))
+	for i, a := range adds {
+		out[i].after = a.it.link
+	}
+	return out
+}
+
+// withFreeExternalIDs refuses items whose external id another link has.
+func (b *batch) withFreeExternalIDs(tx Tx, adds []add) (free []add, err error) {
+	taken, err := externalIDs(tx, b.account, changesOf(adds))
+	if err != nil {
+		return nil, err
+	}
+	for i, a := range adds {
+		if taken[i] {
+			a.it.err, a.it.done = ExternalIDTaken(), true
+			continue
+		}
+		free = append(free, a)
+	}
+	return free, nil
 }
 
 // decide goes through the open items in order, since of two items with one slug

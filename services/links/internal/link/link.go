@@ -59,6 +59,10 @@ type Link struct {
 
 	Nonce string // of the request that made the link, and its place in it
 
+	Tags       []string
+	ExternalID string // "" for none
+	Archived   bool   // an archived link goes on redirecting
+
 	Takedown *Takedown // nil unless the operator took the link down
 }
 
@@ -137,6 +141,9 @@ type Draft struct {
 	Title       string
 	Preview     Preview
 	Expiry      Expiry
+	Tags        []string
+	ExternalID  string
+	Archived    bool
 }
 
 // Change is a new value for a field, or none.
@@ -162,12 +169,21 @@ type Patch struct {
 
 	PreviewTitle, PreviewDescription Change[*string]
 	PreviewImage                     Change[*URL]
+
+	Tags       Change[[]string]
+	ExternalID Change[string]
+	Archived   Change[bool]
+}
+
+func (p Patch) names() bool {
+	return p.Destination.Set || p.Title.Set || p.Expiry.Set || p.PreviewTitle.Set || p.PreviewDescription.Set || p.PreviewImage.Set ||
+		p.Tags.Set || p.ExternalID.Set || p.Archived.Set
 }
 
 // Apply makes the change. It reports whether the patch named anything at all; a
 // link that is set to what it was counts as edited.
 func (l *Link) Apply(p Patch, now time.Time) bool {
-	if p == (Patch{}) {
+	if !p.names() {
 		return false
 	}
 	p.Destination.apply(&l.Destination)
@@ -176,6 +192,9 @@ func (l *Link) Apply(p Patch, now time.Time) bool {
 	p.PreviewTitle.apply(&l.Preview.Title)
 	p.PreviewDescription.apply(&l.Preview.Description)
 	p.PreviewImage.apply(&l.Preview.Image)
+	p.Tags.apply(&l.Tags)
+	p.ExternalID.apply(&l.ExternalID)
+	p.Archived.apply(&l.Archived)
 	l.Rev++
 	l.UpdatedAt = now
 	return true

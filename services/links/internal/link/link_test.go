@@ -3,6 +3,7 @@ package link
 import (
 	"encoding/json"
 	"os/exec"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -222,7 +223,7 @@ func TestApply_changes_only_what_the_patch_names(t *testing.T) {
 	title := "og"
 	before := Link{Title: "old", Destination: URL{"https://a.example", "https://a.example/"}, Preview: Preview{Title: &title}, Expiry: ExpiresAt(1), Rev: 3}
 	l, now := before, time.UnixMilli(99)
-	if l.Apply(Patch{}, now) || l != before {
+	if l.Apply(Patch{}, now) || !reflect.DeepEqual(l, before) {
 		t.Errorf("an empty patch changed the link to %+v", l)
 	}
 	if !l.Apply(Patch{Title: To(""), PreviewTitle: To[*string](nil), Expiry: To(Expiry{})}, now) {

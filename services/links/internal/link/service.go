@@ -23,6 +23,15 @@ type Store interface {
 	List(ctx context.Context, q Query) (page []*Link, more bool, err error)
 	// Stats reads a link's clicks on the days from first to last, both included.
 	Stats(ctx context.Context, linkID string, first, last Day) (Stats, error)
+	// Tags lists tags of the account's records of every kind; see [Service.Tags].
+	Tags(ctx context.Context, accountID, q, after string, limit int) (page []Tag, next string, err error)
+	// Stale lists links of all accounts, behind the one with an id, whose index
+	// entries are missing or older than they are. last is "" at the end.
+	Stale(ctx context.Context, after string, limit int) (ids []string, last string, err error)
+	// ClaimBackfill gives owner the back-fill for a while, unless another has it.
+	ClaimBackfill(ctx context.Context, owner string, lease time.Duration) (p Backfilled, mine bool, err error)
+	// SaveBackfill notes the progress of an owner and gives the back-fill back.
+	SaveBackfill(ctx context.Context, owner string, p Backfilled) error
 	// RemoveStats removes all statistics of links.
 	RemoveStats(ctx context.Context, linkIDs []string) error
 	// Days calls emit with each day of a link that has clicks, oldest first.
@@ -45,15 +54,24 @@ type Tx interface {
 	// Domain finds a domain of any account; nil if there is none. The commit fails
 	// if the domain is deleted meanwhile.
 	Domain(id string) (*customdomain.Domain, error)
+	// ExternalIDs finds which links the account's external ids were given to; "" for
+	// none.
+	ExternalIDs(accountID string, ids ...string) (linkIDs []string, err error)
+	// Tags notes tags that links of the account get and lose. It belongs to the reads.
+	Tags(accountID string, got, lost []string) error
 	// Room is how many links the account may still get, at most want; see libs/quota.
 	Room(accountID string, limit, want int) (int, error)
 
 	// Add makes a link and its slug record. over says that the slug's last link
 	// has left a record, which is replaced; otherwise there must be none.
 	Add(l *Link, over bool) error
-	Put(l *Link) error
+	Put(before, after *Link) error
 	// Remove deletes a link and leaves a record of its slug.
 	Remove(l *Link, slug *SlugRecord) error
+	// Erase is Remove for an account that is being erased: nobody is told of it.
+	Erase(l *Link, slug *SlugRecord) error
+	// Index writes anew by what the link is found. Add, Put and Remove do so too.
+	Index(l *Link) error
 	// PutSlug replaces the record of a slug that no link has.
 	PutSlug(key string, slug *SlugRecord) error
 }
@@ -92,6 +110,8 @@ var (
 	errAgain   = errors.New("look again")
 )
 
+func isNothing(err error) bool { return errors.Is(err, errNothing) }
+
 // commit makes one atomic change and then announces every slug whose redirect
 // may answer differently now. Nothing else in this package announces, and no
 // change is made without it: what is forgotten here would be stale on every
@@ -128,9 +148,14 @@ func (r *recorder) Add(l *Link, over bool) error {
 	return r.Tx.Add(l, over)
 }
 
-func (r *recorder) Put(l *Link) error {
+func (r *recorder) Put(before, after *Link) error {
+	r.changed(after)
+	return r.Tx.Put(before, after)
+}
+
+func (r *recorder) Erase(l *Link, slug *SlugRecord) error {
 	r.changed(l)
-	return r.Tx.Put(l)
+	return r.Tx.Erase(l, slug)
 }
 
 func (r *recorder) Remove(l *Link, slug *SlugRecord) error {
@@ -208,15 +233,27 @@ func (s *Service) Update(ctx context.Context, accountID, id string, check func(r
 		if err != nil {
 			return err
 		}
-		after = l
-		if !l.Apply(p, s.opt.Now()) {
+		edited := *l
+		after = &edited
+		if !edited.Apply(p, s.opt.Now()) {
 			// An earlier try of a patch may not have announced; see changed.
 			tx.changed(l)
 			return errNothing
 		}
-		return tx.Put(l)
+		changes := []change{{l, after}}
+		taken, err := externalIDs(tx, accountID, changes)
+		if err != nil {
+			return err
+		}
+		if taken[0] {
+			return ExternalIDTaken()
+		}
+		if err := tags(tx, accountID, changes); err != nil {
+			return err
+		}
+		return tx.Put(l, after)
 	})
-	if err != nil && !errors.Is(err, errNothing) {
+	if err != nil && !isNothing(err) {
 		return nil, err
 	}
 	return after, nil
@@ -228,6 +265,9 @@ func (s *Service) Delete(ctx context.Context, accountID, id string, check func(r
 	return s.commit(ctx, "delete link", func(tx *recorder) error {
 		l, err := s.owned(tx, accountID, id, check)
 		if err != nil {
+			return err
+		}
+		if err := tags(tx, accountID, []change{{before: l}}); err != nil {
 			return err
 		}
 		return tx.Remove(l, Released(l, s.opt.Now()))

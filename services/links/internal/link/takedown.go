@@ -51,7 +51,7 @@ func (s *Service) TakeDown(ctx context.Context, slugKey string, t Takedown) (*Li
 		l.Takedown = &t
 		l.Rev++
 		l.UpdatedAt = s.opt.Now()
-		return tx.Put(l)
+		return tx.Put(l, l)
 	})
 	if err != nil && !errors.Is(err, errNothing) {
 		return nil, err
@@ -88,7 +88,7 @@ func (s *Service) Lift(ctx context.Context, slugKey, takedownID string) error {
 		l.Takedown = nil
 		l.Rev++
 		l.UpdatedAt = s.opt.Now()
-		return tx.Put(l)
+		return tx.Put(l, l)
 	})
 	if errors.Is(err, errNothing) {
 		return nil
@@ -121,7 +121,7 @@ func (s *Service) Purge(ctx context.Context, accountID string, limit int) (n int
 			if l == nil || l.AccountID != accountID {
 				continue // another replica was faster
 			}
-			if err := tx.Remove(l, Released(l, s.opt.Now())); err != nil {
+			if err := tx.Erase(l, Released(l, s.opt.Now())); err != nil {
 				return err
 			}
 		}

@@ -94,6 +94,9 @@ func (s *Store) Deleting(ctx context.Context, limit int) (ids []string, err erro
 
 // Forget implements [tenancy.Store].
 func (s *Store) Forget(ctx context.Context, accountID string) error {
+	if err := s.labels.Forget(ctx, accountID); err != nil {
+		return err
+	}
 	return s.db.Commit(ctx, "forget limits", func(ft *firestore.Transaction) error {
 		for _, kind := range []string{"links", "domains"} {
 			if err := ft.Delete(quota.Ref(s.db, accountID, kind)); err != nil {

@@ -35,11 +35,17 @@ func (s *Store) Link(ctx context.Context, id string) (*link.Link, error) {
 func validID(id string) bool { return identity.ValidID(id) }
 
 // listed are the fields that a list shows.
-var listed = []string{"accountId", "seq", "domainId", "host", "slug", "url", "title", "expiresAt", "clicks", "createdAt", "takedown"}
+var listed = []string{"accountId", "seq", "domainId", "host", "slug", "url", "title", "expiresAt", "clicks", "createdAt", "takedown", "tags", "externalId", "archived"}
 
 // List implements [link.Store]. One more than limit is read to know whether more
 // follow.
 func (s *Store) List(ctx context.Context, want link.Query) (page []*link.Link, more bool, err error) {
+	switch {
+	case want.ExternalID != "":
+		return s.byExternalID(ctx, want)
+	case len(want.Terms()) > 0:
+		return s.search(ctx, want)
+	}
 	q := s.db.Collection("links").Where("accountId", "==", want.AccountID).OrderBy("seq", firestore.Desc).Limit(want.Limit + 1)
 	if !want.Whole {
 		q = q.Select(listed...)

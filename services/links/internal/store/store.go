@@ -20,6 +20,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/quota"
+	"github.com/linkreel/linkreel/libs/tags"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
@@ -27,6 +28,7 @@ import (
 type Store struct {
 	db     *firestoredb.DB
 	quotas *quota.Gate
+	labels *tags.Store
 	now    func() time.Time
 	teller Teller
 }
@@ -36,7 +38,7 @@ func New(db *firestoredb.DB, now func() time.Time) *Store {
 	if now == nil {
 		now = time.Now
 	}
-	return &Store{db: db, quotas: quota.New(db, now), now: now}
+	return &Store{db: db, quotas: quota.New(db, now), labels: tags.New(db, tags.Links, now), now: now}
 }
 
 // linkDoc is links/{id}.
@@ -56,6 +58,11 @@ type linkDoc struct {
 	CreatedAt time.Time `firestore:"createdAt"`
 	UpdatedAt time.Time `firestore:"updatedAt"`
 	Rev       int64     `firestore:"rev"`
+
+	// Absent in links that releases up to 0.3 made.
+	Tags       []string `firestore:"tags,omitempty"`
+	ExternalID string   `firestore:"externalId,omitempty"`
+	Archived   bool     `firestore:"archived,omitempty"`
 
 	Takedown *takedownDoc `firestore:"takedown,omitempty"`
 }
@@ -130,6 +137,7 @@ func linkOf(snap *firestore.DocumentSnapshot) (*link.Link, error) {
 		ID: snap.Ref.ID, Nonce: d.Nonce, AccountID: d.AccountID, Seq: d.Seq, DomainID: d.DomainID, Host: d.Host, Slug: link.StoredSlug(d.Slug),
 		Destination: link.URL{Given: d.URL, Location: d.Location}, Title: d.Title, Expiry: expiryOf(d.ExpiresAt),
 		Clicks: d.Clicks, CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt, Rev: d.Rev, Takedown: takedownOf(d.Takedown),
+		Tags: d.Tags, ExternalID: d.ExternalID, Archived: d.Archived,
 	}
 	if d.OG != nil {
 		l.Preview.Title, l.Preview.Description = d.OG.Title, d.OG.Description
@@ -145,6 +153,7 @@ func linkDocOf(l *link.Link) *linkDoc {
 		AccountID: l.AccountID, Seq: l.Seq, Nonce: l.Nonce, DomainID: l.DomainID, Host: l.Host, Slug: l.Slug.String(),
 		URL: l.Destination.Given, Location: l.Destination.Location, Title: l.Title, OG: ogOf(l.Preview), ExpiresAt: msOf(l.Expiry),
 		Clicks: l.Clicks, CreatedAt: l.CreatedAt, UpdatedAt: l.UpdatedAt, Rev: l.Rev, Takedown: takedownDocOf(l.Takedown),
+		Tags: l.Tags, ExternalID: l.ExternalID, Archived: l.Archived,
 	}
 }
 

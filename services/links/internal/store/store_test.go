@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -558,6 +559,122 @@ func TestQuotas_hold_under_races_and_replay(t *testing.T) {
 	}
 	if snap, _ := quota.Ref(b.db, "free", "links").Get(t.Context()); snap != nil && snap.Exists() {
 		t.Error("an account without a limit has a document for it")
+	}
+}
+
+// Links of a release without search have no index entries, and those that it
+// changed have old ones. The back-fill mends both, and resumes where it was.
+func TestBackfill_finds_what_older_releases_made_and_changed(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	var want []string
+	for i, l := range b.create(t, "acc", 250) {
+		switch i % 3 {
+		case 0:
+			if _, err := b.searchRef("acc", l.Seq).Delete(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		case 1:
+			if _, err := b.linkRef(l.ID).Update(t.Context(), []fs.Update{{Path: "title", Value: "changed"}, {Path: "rev", Value: 2}}); err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, l.ID)
+		}
+	}
+	found := func(q link.Query) (ids []string) {
+		q.AccountID, q.Before, q.Limit = "acc", link.Top, 100
+		for more := true; more; {
+			var page []*link.Link
+			var err error
+			if page, more, err = b.links.List(t.Context(), q); err != nil {
+				t.Fatal(err)
+			}
+			for _, l := range page {
+				ids, q.Before = append(ids, l.ID), l.Seq
+			}
+		}
+		return ids
+	}
+	no := false
+	if n := len(found(link.Query{Archived: &no})); n != 166 {
+		t.Fatalf("%d links are found before the back-fill", n)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 2)
+	for range 2 { // two replicas
+		go func() { ended <- b.links.Backfill(ctx) }()
+	}
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		var d backfillDoc
+		if found, err := b.get(t.Context(), "test", b.backfillRef(), &d); err != nil || found && d.Pass > 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the first pass does not end")
+		}
+	}
+	stop()
+	for range 2 {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	if n := len(found(link.Query{Archived: &no})); n != 250 {
+		t.Errorf("%d links are found after the back-fill", n)
+	}
+	slices.Sort(want)
+	if got := slices.Sorted(slices.Values(found(link.Query{Words: []string{"changed"}}))); !slices.Equal(got, want) {
+		t.Errorf("%d links have the new word, want %d", len(got), len(want))
+	}
+}
+
+func TestSweepTags_removes_tags_that_nothing_carries(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	make := func(tags ...string) *link.Link {
+		d := draft("")
+		d.Tags = tags
+		results, err := b.Create(t.Context(), "acc", identity.Origin{Nonce: fmt.Sprint(tags), At: b.clock()}, []link.Draft{d})
+		if err != nil || results[0].Err != nil {
+			t.Fatal(results, err)
+		}
+		return results[0].Link
+	}
+	names := func() (out []string) {
+		page, _, err := b.links.Tags(t.Context(), "acc", "", "", 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tag := range page {
+			out = append(out, tag.Name)
+		}
+		return out
+	}
+	always := func(int64) error { return nil }
+	first, _ := make("gone", "Kept"), make("kept", "other")
+	if err := b.links.Delete(t.Context(), "acc", first.ID, always); err != nil {
+		t.Fatal(err)
+	}
+	b.offset.Add(int64(24 * time.Hour))
+	if err := b.labels.SweepDue(t.Context(), b.carried); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"Kept", "other"}, names()); diff != "" {
+		t.Errorf("after a day (-want +got):\n%s", diff)
+	}
+	second := make("gone")
+	if diff := cmp.Diff([]string{"gone", "Kept", "other"}, names()); diff != "" {
+		t.Errorf("used again (-want +got):\n%s", diff)
+	}
+	if _, err := b.links.Update(t.Context(), "acc", second.ID, always, link.Patch{Tags: link.To([]string{})}); err != nil {
+		t.Fatal(err)
+	}
+	b.offset.Add(int64(24 * time.Hour))
+	if err := b.labels.SweepDue(t.Context(), b.carried); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"Kept", "other"}, names()); diff != "" {
+		t.Errorf("patched away (-want +got):\n%s", diff)
 	}
 }
 

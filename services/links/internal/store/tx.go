@@ -47,6 +47,11 @@ func (s *Store) atomically(ctx context.Context, what string, fn func(t *tx) erro
 				return err
 			}
 		}
+		for _, write := range t.late {
+			if err := write(); err != nil {
+				return err
+			}
+		}
 		if len(t.told) == 0 {
 			return nil
 		}
@@ -59,7 +64,8 @@ type tx struct {
 	s      *Store
 	ctx    context.Context //nolint:containedctx // a transaction lives within the call that gave its context
 	ft     *firestore.Transaction
-	claims []quota.Claim // to be taken when something was added
+	claims []quota.Claim  // to be taken when something was added
+	late   []func() error // writes that were decided among the reads
 	told   []events.Event
 	found  map[string]customdomain.Domain // as they were read
 }
@@ -173,6 +179,9 @@ func (t *tx) Add(l *link.Link, over bool) error {
 	if err := t.ft.Create(t.s.linkRef(l.ID), linkDocOf(l)); err != nil {
 		return err
 	}
+	if err := t.label(nil, l); err != nil {
+		return err
+	}
 	t.tellLink(events.LinkCreated, l)
 	slug := t.s.slugRef(l.Key())
 	if over {
@@ -183,12 +192,16 @@ func (t *tx) Add(l *link.Link, over bool) error {
 
 // Put implements [link.Tx]. It names the fields that an edit may change, so that
 // it never overwrites the clicks, which the flusher counts at the same time.
-func (t *tx) Put(l *link.Link) error {
+func (t *tx) Put(before, l *link.Link) error {
 	t.tellLink(events.LinkUpdated, l)
+	if err := t.label(before, l); err != nil {
+		return err
+	}
 	err := t.ft.Update(t.s.linkRef(l.ID), []firestore.Update{
 		{Path: "url", Value: l.Destination.Given}, {Path: "location", Value: l.Destination.Location}, {Path: "title", Value: l.Title},
 		{Path: "og", Value: ogOf(l.Preview)}, {Path: "expiresAt", Value: msOf(l.Expiry)},
 		{Path: "updatedAt", Value: l.UpdatedAt}, {Path: "rev", Value: l.Rev}, {Path: "takedown", Value: takedownValue(l.Takedown)},
+		{Path: "tags", Value: l.Tags}, {Path: "externalId", Value: l.ExternalID}, {Path: "archived", Value: l.Archived},
 	})
 	if err != nil {
 		return err
@@ -199,6 +212,14 @@ func (t *tx) Put(l *link.Link) error {
 // Remove implements [link.Tx].
 func (t *tx) Remove(l *link.Link, slug *link.SlugRecord) error {
 	t.tellLink(events.LinkDeleted, l)
+	return t.Erase(l, slug)
+}
+
+// Erase implements [link.Tx].
+func (t *tx) Erase(l *link.Link, slug *link.SlugRecord) error {
+	if err := t.label(l, nil); err != nil {
+		return err
+	}
 	if err := t.ft.Delete(t.s.linkRef(l.ID)); err != nil {
 		return err
 	}

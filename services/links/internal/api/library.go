@@ -1,0 +1,237 @@
+package api
+
+import (
+	"encoding/base64"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/label"
+	"github.com/linkreel/linkreel/libs/search"
+	"github.com/linkreel/linkreel/services/links/internal/link"
+)
+
+const (
+	maxQuery      = 500 // code points of q: as long as a title
+	maxTagFilters = 5
+	defaultDomain = "default" // names the default host in a filter
+)
+
+// filters reads the filters of a list. A filter that nobody knows is ignored.
+func filters(c *fiber.Ctx, f *httpapi.Fields, q *link.Query) {
+	args := c.Context().QueryArgs()
+	if args.Has("q") {
+		text := c.Query("q")
+		if !utf8.ValidString(text) || utf8.RuneCountInString(text) > maxQuery {
+			f.Add(apierr.Detail{Field: "q", Code: apierr.TooLong, Message: fmt.Sprintf("Search for at most %d characters of text.", maxQuery), Max: maxQuery})
+		}
+		q.Words = search.Words(text)
+	}
+	tags := args.PeekMulti("tag")
+	if len(tags) > maxTagFilters {
+		f.Add(apierr.Detail{Field: "tag", Code: apierr.TooLong, Message: fmt.Sprintf("Filter by at most %d tags.", maxTagFilters), Max: maxTagFilters})
+		tags = nil
+	}
+	for _, t := range tags {
+		f.Add(label.Tag("tag", string(t))...)
+		q.Tags = append(q.Tags, string(t))
+	}
+	if args.Has("domainId") {
+		id := c.Query("domainId")
+		if !identity.ValidID(id) {
+			f.Add(apierr.Detail{Field: "domainId", Code: apierr.InvalidFormat, Message: "Use the id of a domain, or default for the default host."})
+		}
+		if id == defaultDomain {
+			id = ""
+		}
+		q.DomainID = &id
+	}
+	if args.Has("slug") {
+		folded, ok := link.LookupSlug([]byte(c.Query("slug")))
+		if !ok {
+			f.Add(apierr.Detail{Field: "slug", Code: apierr.InvalidFormat, Message: "No link can have this slug. Use letters, digits, '_', '.' and '-', at most 100."})
+		}
+		q.Slug = folded
+	}
+	if args.Has("externalId") {
+		f.Add(label.ExternalID("externalId", c.Query("externalId"))...)
+		q.ExternalID = c.Query("externalId")
+	}
+	if args.Has("archived") {
+		yes, no := true, false
+		switch c.Query("archived") {
+		case "all":
+		case "true":
+			q.Archived = &yes
+		case "false":
+			q.Archived = &no
+		default:
+			f.Add(apierr.Detail{Field: "archived", Code: apierr.InvalidValue, Message: "Use all, true or false."})
+		}
+	}
+}
+
+// readLabels reads the fields by which owners find a link again.
+func readTags(f *httpapi.Fields, field string, given []string) []string {
+	if f.Bad(field) {
+		return nil
+	}
+	tags, bad := label.Tags(field, given)
+	f.Add(bad...)
+	return tags
+}
+
+func readExternalID(f *httpapi.Fields, id string) string {
+	if !f.Bad("externalId") {
+		f.Add(label.ExternalID("externalId", id)...)
+	}
+	return id
+}
+
+// listTags answers the tags of links and videos, for whoever may read either.
+func (h public) listTags(c *fiber.Ctx) error {
+	ctx := c.UserContext()
+	if scopes := identity.FromContext(ctx).Scopes; !scopes.Has(identity.LinksRead) && !scopes.Has(identity.VideosRead) {
+		return &apierr.Error{
+			Code: apierr.InsufficientScope, RequiredScope: string(identity.LinksRead),
+			Message: "This key lacks the scope links:read, and videos:read, either of which allows listing tags.",
+		}
+	}
+	limit, details := httpapi.Limit(c)
+	var f httpapi.Fields
+	f.Add(details...)
+	if utf8.RuneCountInString(c.Query("q")) > maxQuery || !utf8.ValidString(c.Query("q")) {
+		f.Add(apierr.Detail{Field: "q", Code: apierr.TooLong, Message: fmt.Sprintf("Search for at most %d characters of text.", maxQuery), Max: maxQuery})
+	}
+	if err := f.Err(); err != nil {
+		return err
+	}
+	after := ""
+	if c.Context().QueryArgs().Has("cursor") {
+		raw, err := base64.RawURLEncoding.DecodeString(c.Query("cursor"))
+		if err != nil || len(raw) == 0 || len(raw) > 1500 || !utf8.Valid(raw) {
+			return apierr.New(apierr.InvalidCursor, "This cursor is not one that a list has answered. Pass nextCursor of the page before, unchanged.")
+		}
+		after = string(raw)
+	}
+	page, next, err := h.links.Tags(ctx, account(ctx), c.Query("q"), after, limit)
+	if err != nil {
+		return err
+	}
+	type tag struct {
+		Name string `json:"name"`
+	}
+	out := struct {
+		Data       []tag   `json:"data"`
+		HasMore    bool    `json:"hasMore"`
+		NextCursor *string `json:"nextCursor"`
+	}{Data: make([]tag, 0, len(page)), HasMore: next != ""}
+	for _, t := range page {
+		out.Data = append(out.Data, tag{t.Name})
+	}
+	if next != "" {
+		cursor := base64.RawURLEncoding.EncodeToString([]byte(next))
+		out.NextCursor = &cursor
+	}
+	return httpapi.JSON(c, fiber.StatusOK, out)
+}
+
+type bulkUpdateBody struct {
+	IDs []string `json:"ids"`
+	Set struct {
+		Tags       httpapi.Optional[[]string] `json:"tags"`
+		AddTags    []string                   `json:"addTags"`
+		RemoveTags []string                   `json:"removeTags"`
+		Archived   httpapi.Optional[bool]     `json:"archived"`
+		ExpiresAt  httpapi.Optional[moment]   `json:"expiresAt"`
+	} `json:"set"`
+}
+
+// bulkUpdate makes one change to several links.
+func (h public) bulkUpdate(c *fiber.Ctx) error {
+	var body bulkUpdateBody
+	fields, err := httpapi.Decode(c, &body)
+	if err != nil {
+		return err
+	}
+	var set link.Set
+	in := body.Set
+	if in.Tags.Set {
+		set.Tags = link.To(readTags(fields, "set.tags", in.Tags.Value))
+		if len(in.AddTags)+len(in.RemoveTags) > 0 {
+			fields.Add(apierr.Detail{Field: "set.tags", Code: apierr.NotAllowed, Message: "Use tags to replace all tags, or addTags and removeTags to change some, not both."})
+		}
+	}
+	set.AddTags, set.RemoveTags = readTags(fields, "set.addTags", in.AddTags), readTags(fields, "set.removeTags", in.RemoveTags)
+	if in.Archived.Set {
+		set.Archived = link.To(in.Archived.Value)
+	}
+	if b := in.ExpiresAt; b.Null {
+		set.Expiry = link.To(link.Expiry{})
+	} else if b.Set {
+		set.Expiry = link.To(validate(fields, "set.expiresAt", b.Value.expiry))
+	}
+	if err := fields.Err(); err != nil {
+		return err
+	}
+	if err := h.charge(c, len(body.IDs)); err != nil {
+		return err
+	}
+	ctx := c.UserContext()
+	results, err := h.links.UpdateAll(ctx, account(ctx), body.IDs, set)
+	if err != nil {
+		return err
+	}
+	return h.bulkAnswer(c, body.IDs, results, fields.Unknown)
+}
+
+// bulkDelete removes several links.
+func (h public) bulkDelete(c *fiber.Ctx) error {
+	var body struct {
+		IDs []string `json:"ids"`
+	}
+	fields, err := httpapi.Decode(c, &body)
+	if err != nil {
+		return err
+	}
+	if err := fields.Err(); err != nil {
+		return err
+	}
+	if err := h.charge(c, len(body.IDs)); err != nil {
+		return err
+	}
+	ctx := c.UserContext()
+	results, err := h.links.DeleteAll(ctx, account(ctx), body.IDs)
+	if err != nil {
+		return err
+	}
+	return h.bulkAnswer(c, body.IDs, results, fields.Unknown)
+}
+
+// bulkAnswer answers a change to several links like a bulk create.
+func (h public) bulkAnswer(c *fiber.Ctx, ids []string, results []link.Result, ignored []string) error {
+	type result struct {
+		ID string `json:"id"`
+		bulkResult
+	}
+	status := fiber.StatusOK
+	out := make([]result, len(results))
+	for i, r := range results {
+		out[i].ID = ids[i]
+		if r.Err != nil {
+			out[i].fail(r.Err, "")
+			status = fiber.StatusMultiStatus
+			continue
+		}
+		data := h.createdOf(r.Link)
+		out[i].Status, out[i].Data = fiber.StatusOK, &data
+	}
+	return httpapi.JSON(c, status, struct {
+		Results []result `json:"results"`
+		Ignored []string `json:"ignoredFields,omitempty"`
+	}{out, ignored})
+}

@@ -1,0 +1,195 @@
+package link
+
+import (
+	"context"
+	"slices"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/label"
+)
+
+// ExternalIDTaken refuses an external id that another link of the account has.
+func ExternalIDTaken() error {
+	return apierr.New(apierr.ExternalIDTaken, "Another link of this account has this externalId. Use another, or clear it there first.")
+}
+
+// change is a link before and after; nil before it is made and after it is gone.
+type change struct{ before, after *Link }
+
+func (c change) tags() (before, after []string) {
+	if c.before != nil {
+		before = c.before.Tags
+	}
+	if c.after != nil {
+		after = c.after.Tags
+	}
+	return before, after
+}
+
+// newExternalID is the external id that the change claims; "" for none.
+func (c change) newExternalID() string {
+	if c.after == nil || c.before != nil && c.before.ExternalID == c.after.ExternalID {
+		return ""
+	}
+	return c.after.ExternalID
+}
+
+// externalIDs tells for each change whether another link of the account has the
+// external id that it claims. Of two changes that claim one, the first gets it.
+func externalIDs(tx Tx, accountID string, changes []change) (taken []bool, err error) {
+	taken = make([]bool, len(changes))
+	claimed := map[string]bool{}
+	var ids []string
+	for i, c := range changes {
+		id := c.newExternalID()
+		if id == "" {
+			continue
+		}
+		taken[i] = claimed[id]
+		if !claimed[id] {
+			claimed[id] = true
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		return taken, nil
+	}
+	owners, err := tx.ExternalIDs(accountID, ids...)
+	if err != nil {
+		return nil, err
+	}
+	links, err := tx.Links(owners...)
+	if err != nil {
+		return nil, err
+	}
+	for i, c := range changes {
+		n := slices.Index(ids, c.newExternalID())
+		if n < 0 || links[n] == nil {
+			continue
+		}
+		// A record of the id can outlive its link when a release deleted the link that
+		// knew no external ids. What the link itself says decides.
+		if l := links[n]; l.AccountID == accountID && l.ExternalID == ids[n] && l.ID != c.after.ID {
+			taken[i] = true
+		}
+	}
+	return taken, nil
+}
+
+// tags notes in the transaction which tags links of the account get and lose.
+func tags(tx Tx, accountID string, changes []change) error {
+	var got, lost []string
+	for _, c := range changes {
+		before, after := c.tags()
+		got, lost = append(got, without(after, before)...), append(lost, without(before, after)...)
+	}
+	if len(got)+len(lost) == 0 {
+		return nil
+	}
+	return tx.Tags(accountID, got, lost)
+}
+
+// Tag is a tag in a list; Cursor is its place there.
+type Tag struct{ Name, Cursor string }
+
+// Tags lists tags that the account's links and videos carry, in alphabetical
+// order, behind a cursor. next is "" at the end.
+func (s *Service) Tags(ctx context.Context, accountID, q, after string, limit int) (page []Tag, next string, err error) {
+	return s.opt.Store.Tags(ctx, accountID, q, after, limit)
+}
+
+// Set is a change to several links at once.
+type Set struct {
+	Tags                Change[[]string]
+	AddTags, RemoveTags []string
+	Archived            Change[bool]
+	Expiry              Change[Expiry]
+}
+
+// patchFor is what the set means for one link. The error is VALIDATION_ERROR when
+// the link would have too many tags.
+func (s Set) patchFor(l *Link) (Patch, error) {
+	p := Patch{Tags: s.Tags, Archived: s.Archived, Expiry: s.Expiry}
+	if len(s.AddTags)+len(s.RemoveTags) > 0 {
+		after := without(l.Tags, s.RemoveTags)
+		after = append(after, without(s.AddTags, after)...)
+		kept, bad := label.Tags("tags", after)
+		if len(bad) > 0 {
+			return Patch{}, apierr.Invalid(bad...)
+		}
+		p.Tags = To(kept)
+	}
+	return p, nil
+}
+
+// UpdateAll changes several links of the account in one commit. Each id has its own
+// result; an id that comes twice has the same result twice.
+func (s *Service) UpdateAll(ctx context.Context, accountID string, ids []string, set Set) ([]Result, error) {
+	return s.all(ctx, "update links", accountID, ids, func(tx *recorder, l *Link) (*Link, error) {
+		p, err := set.patchFor(l)
+		if err != nil {
+			return nil, err
+		}
+		after := *l
+		after.Apply(p, s.opt.Now())
+		return &after, nil
+	})
+}
+
+// DeleteAll removes several links of the account in one commit.
+func (s *Service) DeleteAll(ctx context.Context, accountID string, ids []string) ([]Result, error) {
+	return s.all(ctx, "delete links", accountID, ids, func(*recorder, *Link) (*Link, error) { return nil, nil })
+}
+
+// all makes a change to each of several links; after is nil for one to be removed.
+func (s *Service) all(ctx context.Context, what, accountID string, ids []string, edit func(tx *recorder, l *Link) (after *Link, err error)) ([]Result, error) {
+	unique := slices.Compact(slices.Sorted(slices.Values(ids)))
+	byID := map[string]Result{}
+	err := s.commit(ctx, what, func(tx *recorder) error {
+		clear(byID)
+		found, err := tx.Links(unique...)
+		if err != nil {
+			return err
+		}
+		var changes []change
+		for i, l := range found {
+			if l == nil || l.AccountID != accountID {
+				byID[unique[i]] = Result{Err: NotFound()}
+				continue
+			}
+			after, err := edit(tx, l)
+			if err != nil {
+				byID[unique[i]] = Result{Err: err}
+				continue
+			}
+			changes = append(changes, change{l, after})
+		}
+		if len(changes) == 0 {
+			return errNothing
+		}
+		if err := tags(tx, accountID, changes); err != nil {
+			return err
+		}
+		for _, c := range changes {
+			byID[c.before.ID] = Result{Link: c.before}
+			if c.after == nil {
+				err = tx.Remove(c.before, Released(c.before, s.opt.Now()))
+			} else {
+				byID[c.before.ID] = Result{Link: c.after}
+				err = tx.Put(c.before, c.after)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil && !isNothing(err) {
+		return nil, err
+	}
+	out := make([]Result, len(ids))
+	for i, id := range ids {
+		out[i] = byID[id]
+	}
+	return out, nil
+}

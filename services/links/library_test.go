@@ -1,0 +1,380 @@
+package links_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/text/cases"
+	"golang.org/x/text/unicode/norm"
+
+	"github.com/linkreel/linkreel/libs/apikey"
+	"github.com/linkreel/linkreel/libs/identity"
+)
+
+// found are the slugs of a list, page by page.
+func (r *replica) found(key, query string) []string {
+	r.t.Helper()
+	out, cursor := []string{}, ""
+	for {
+		a := r.api(key, "GET", "/api/v1/links?limit=40&"+query+cursor, nil)
+		if a.status != 200 {
+			r.t.Fatalf("list %s: %v", query, a)
+		}
+		for _, d := range a.json["data"].([]any) {
+			out = append(out, d.(map[string]any)["slug"].(string))
+		}
+		if a.json["hasMore"] != true {
+			return out
+		}
+		cursor = fmt.Sprintf("&cursor=%.0f", a.json["nextCursor"])
+	}
+}
+
+func TestLinksAreFoundAgain(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	r := c.replica(t)
+	key := c.keys.add(t, "acc_a", identity.Business)
+	r.create(c.keys.add(t, "acc_b", identity.Business), map[string]any{"url": "https://example.com/spring", "title": "Spring", "tags": []string{"Mail"}, "externalId": "x-1"})
+	first := r.create(key, map[string]any{"url": "https://xn--mnchen-3ya.example/caf%C3%A9/Stra%C3%9Fe?hidden=query", "slug": "One_two", "title": "Ｓpring  sale 2026", "tags": []string{" Mail ", "MAIL", "été"}, "externalId": "x-1"})
+	r.create(key, map[string]any{"url": "https://example.com/autumn", "slug": "Two", "archived": true})
+	r.create(key, map[string]any{"url": "https://example.com/spring/late", "slug": "three", "tags": []string{"mail", "summer"}})
+	for query, wanted := range map[string][]string{
+		"":                             {"three", "Two", "One_two"},
+		"q=spring":                     {"three", "One_two"},
+		"q=SPR":                        {"three", "One_two"},
+		"q=pring":                      {},
+		"q=sale spr":                   {"One_two"},
+		"q=cafe":                       {"One_two"},
+		"q=STRASSE":                    {"One_two"},
+		"q=strasse café":               {"One_two"},
+		"q=münchen":                    {"One_two"},
+		"q=xn mnchen":                  {"One_two"},
+		"q=two":                        {"Two", "One_two"},
+		"q=hidden":                     {},
+		"q=ETE":                        {"One_two"},
+		"q=example.com":                {"three", "Two"},
+		"q=--":                         {"three", "Two", "One_two"},
+		"q=spring autumn":              {},
+		"tag=MAIL":                     {"three", "One_two"},
+		"tag=mail&tag=Summer":          {"three"},
+		"tag=ete":                      {},
+		"tag=%C3%89T%C3%89":            {"One_two"},
+		"slug=TWO":                     {"Two"},
+		"slug=tw":                      {},
+		"archived=true":                {"Two"},
+		"archived=false":               {"three", "One_two"},
+		"archived=all":                 {"three", "Two", "One_two"},
+		"domainId=default":             {"three", "Two", "One_two"},
+		"domainId=dom_none":            {},
+		"externalId=x-1":               {"One_two"},
+		"externalId=x-1&archived=true": {},
+		"externalId=none":              {},
+		"q=spring&tag=mail&archived=false&domainId=default": {"three", "One_two"},
+		"colour=red": {"three", "Two", "One_two"},
+	} {
+		values, err := url.ParseQuery(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(wanted, r.found(key, values.Encode())); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", query, diff)
+		}
+	}
+	got := r.api(key, "GET", "/api/v1/links/"+first.str("id"), nil)
+	if diff := cmp.Diff([]any{"Mail", "été"}, got.json["tags"]); diff != "" || got.str("externalId") != "x-1" || got.json["archived"] != false {
+		t.Errorf("the record is %v", got)
+	}
+	for _, bad := range []string{"archived=yes", "tag=", "tag=a,b", "slug=a b", "slug=", "externalId=", "externalId=é", "tag=1&tag=2&tag=3&tag=4&tag=5&tag=6", "q=" + strings.Repeat("a", 501), "domainId="} {
+		values, _ := url.ParseQuery(bad)
+		want(t, bad, r.api(key, "GET", "/api/v1/links?"+values.Encode(), nil), 400, "VALIDATION_ERROR")
+	}
+
+	want(t, "a taken external id", r.api(key, "POST", "/api/v1/links", `{"url":"https://a.example","externalId":"x-1"}`), 409, "EXTERNAL_ID_TAKEN")
+	bulk := r.api(key, "POST", "/api/v1/links/bulk", `{"urls":[{"url":"https://a.example","externalId":"y"},{"url":"https://a.example","externalId":"y"},{"url":"https://a.example","externalId":"x-1"}]}`)
+	var codes []any
+	for _, item := range bulk.json["results"].([]any) {
+		codes = append(codes, item.(map[string]any)["status"])
+	}
+	if !cmp.Equal(codes, []any{201.0, 409.0, 409.0}) {
+		t.Errorf("bulk: %v", bulk)
+	}
+	path := "/api/v1/links/" + first.str("id")
+	want(t, "a patch to a taken id", r.api(key, "PATCH", path, `{"externalId":"y"}`), 409, "EXTERNAL_ID_TAKEN")
+	want(t, "a patch to its own id", r.api(key, "PATCH", path, `{"externalId":"x-1"}`), 200, "")
+	want(t, "a patch of everything", r.api(key, "PATCH", path, `{"externalId":null,"tags":["new"],"archived":true,"title":"Winter"}`), 200, "")
+	if a := r.api(key, "PATCH", path, `{"externalId":"","tags":["`+strings.Repeat("x", 51)+`"],"archived":"no"}`); a.status != 400 || len(a.fields()) != 3 {
+		t.Errorf("a broken patch: %v", a)
+	}
+	for query, wanted := range map[string][]string{"q=winter": {"One_two"}, "q=sale": {}, "tag=new": {"One_two"}, "archived=true": {"Two", "One_two"}, "externalId=x-1": {}} {
+		if diff := cmp.Diff(wanted, r.found(key, query)); diff != "" {
+			t.Errorf("after the patch, %s (-want +got):\n%s", query, diff)
+		}
+	}
+	r.create(key, map[string]any{"url": "https://a.example", "externalId": "x-1"}) // free again
+	if v := r.visit("/two"); v.status != 302 {
+		t.Errorf("an archived link answers %v", v)
+	}
+	r.api(key, "DELETE", path, nil)
+	if got := r.found(key, "q=winter"); len(got) != 0 {
+		t.Errorf("a deleted link is found: %v", got)
+	}
+}
+
+func TestBulkChangeAndDelete(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	r, other := c.replica(t), c.replica(t)
+	key, creator := c.keys.add(t, "acc_a", identity.Business), c.keys.add(t, "acc_c", identity.Creator)
+	a := r.create(key, map[string]any{"url": "https://a.example/1", "slug": "a", "tags": []string{"Keep", "old"}}).str("id")
+	b := r.create(key, map[string]any{"url": "https://a.example/2", "slug": "b"}).str("id")
+	foreign := r.create(creator, map[string]any{"url": "https://a.example", "slug": "f"}).str("id")
+	many := make([]string, 20)
+	for i := range many {
+		many[i] = fmt.Sprint("t", i)
+	}
+	full := r.create(key, map[string]any{"url": "https://a.example/3", "slug": "full", "tags": many}).str("id")
+	patch := func(body any) answer { return r.api(key, "PATCH", "/api/v1/links/bulk", body) }
+	statuses := func(a answer) (out []string) {
+		results, _ := a.json["results"].([]any)
+		for _, item := range results {
+			m := item.(map[string]any)
+			e, _ := m["error"].(map[string]any)
+			out = append(out, fmt.Sprint(m["id"], " ", m["status"], " ", e["code"]))
+		}
+		return out
+	}
+	other.visit("/a")
+	got := patch(map[string]any{"ids": []string{b, foreign, a, full, "lnk_none", "../x", b}, "set": map[string]any{"addTags": []string{"New", "KEEP"}, "removeTags": []string{"OLD"}, "archived": true, "expiresAt": "2001-01-01"}})
+	wanted := []string{b + " 200 <nil>", foreign + " 404 LINK_NOT_FOUND", a + " 200 <nil>", full + " 400 VALIDATION_ERROR", "lnk_none 404 LINK_NOT_FOUND", "../x 404 LINK_NOT_FOUND", b + " 200 <nil>"}
+	if diff := cmp.Diff(wanted, statuses(got)); diff != "" || got.status != 207 {
+		t.Fatalf("%v (-want +got):\n%s", got, diff)
+	}
+	l := r.api(key, "GET", "/api/v1/links/"+a, nil)
+	if !cmp.Equal(l.json["tags"], []any{"Keep", "New"}) || l.json["archived"] != true || l.str("status") != "expired" {
+		t.Errorf("a is %v", l)
+	}
+	if v := other.visit("/a"); v.status != 410 {
+		t.Errorf("another replica answers %v", v)
+	}
+	if diff := cmp.Diff([]string{"b", "a"}, r.found(key, "tag=new&archived=true")); diff != "" {
+		t.Error(diff)
+	}
+	if got := patch(map[string]any{"ids": []string{a, b}, "set": map[string]any{"tags": nil, "archived": false, "expiresAt": nil, "title": "x"}}); got.status != 200 {
+		t.Errorf("all done: %v", got)
+	}
+	if v := other.visit("/a"); v.status != 302 {
+		t.Errorf("after the end was cleared: %v", v)
+	}
+	for name, body := range map[string]string{
+		"no ids": `{"ids":[],"set":{}}`, "no set": `{"ids":["a"]}`, "both ways": `{"ids":["a"],"set":{"tags":["a"],"addTags":["b"]}}`, "a bad tag": `{"ids":["a"],"set":{"addTags":["a,b"]}}`,
+		"101 ids": `{"ids":["` + strings.Repeat(`a","`, 100) + `a"],"set":{}}`, "a bad date": `{"ids":["a"],"set":{"expiresAt":"never"}}`,
+	} {
+		want(t, name, patch(body), 400, "VALIDATION_ERROR")
+	}
+	want(t, "the plan", r.api(creator, "PATCH", "/api/v1/links/bulk", `{}`), 403, "PLAN_REQUIRED")
+	want(t, "the plan", r.api(creator, "POST", "/api/v1/links/bulk-delete", `{}`), 403, "PLAN_REQUIRED")
+	gone := r.api(key, "POST", "/api/v1/links/bulk-delete", map[string]any{"ids": []string{a, foreign}}, "Idempotency-Key", "d1")
+	if diff := cmp.Diff([]string{a + " 200 <nil>", foreign + " 404 LINK_NOT_FOUND"}, statuses(gone)); diff != "" || gone.status != 207 {
+		t.Errorf("delete: %v %s", gone, diff)
+	}
+	if v := other.visit("/a"); v.status != 404 {
+		t.Errorf("deleted: %v", v)
+	}
+	if again := r.api(key, "POST", "/api/v1/links/bulk-delete", map[string]any{"ids": []string{a, foreign}}, "Idempotency-Key", "d1"); again.text != gone.text {
+		t.Errorf("replayed: %v", again)
+	}
+	if all := r.api(key, "POST", "/api/v1/links/bulk-delete", map[string]any{"ids": []string{b, full}}); all.status != 200 || len(r.found(key, "")) != 0 {
+		t.Errorf("delete of the rest: %v", all)
+	}
+}
+
+func TestTagsAreListedInAlphabeticalOrder(t *testing.T) {
+	t.Parallel()
+	c := newCloud(t)
+	r := c.replica(t)
+	key := c.keys.add(t, "acc_a", identity.Business)
+	list := func(query string) (names []string) {
+		t.Helper()
+		names = []string{}
+		for cursor := ""; ; {
+			a := r.api(key, "GET", "/api/v1/tags?limit=2&"+query+cursor, nil)
+			if a.status != 200 {
+				t.Fatal(a)
+			}
+			for _, d := range a.json["data"].([]any) {
+				names = append(names, d.(map[string]any)["name"].(string))
+			}
+			if a.json["nextCursor"] == nil {
+				return names
+			}
+			cursor = "&cursor=" + a.json["nextCursor"].(string)
+		}
+	}
+	if got := list(""); len(got) != 0 {
+		t.Errorf("no tags: %v", got)
+	}
+	id := r.create(key, map[string]any{"url": "https://a.example", "tags": []string{"zebra", "École", "apple pie", "Banana"}}).str("id")
+	r.create(key, map[string]any{"url": "https://a.example", "tags": []string{"BANANA", "dog"}})
+	if diff := cmp.Diff([]string{"apple pie", "Banana", "dog", "École", "zebra"}, list("")); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"apple pie"}, list("q=PIE")); diff != "" {
+		t.Error(diff)
+	}
+	want(t, "a cursor of no list", r.api(key, "GET", "/api/v1/tags?cursor=%2B", nil), 400, "INVALID_CURSOR")
+	want(t, "limit", r.api(key, "GET", "/api/v1/tags?limit=0", nil), 400, "VALIDATION_ERROR")
+	want(t, "scope", r.api(c.keys.add(t, "acc_k", identity.Business, func(k *apikey.Record) { k.Scopes = identity.ScopeSet{identity.KeysRead} }), "GET", "/api/v1/tags", nil), 403, "INSUFFICIENT_SCOPE")
+	if a := r.api(c.keys.add(t, "acc_v", identity.Free, func(k *apikey.Record) { k.Scopes = identity.ScopeSet{identity.VideosRead} }), "GET", "/api/v1/tags", nil); a.status != 200 {
+		t.Errorf("with videos:read: %v", a)
+	}
+	r.api(key, "DELETE", "/api/v1/links/"+id, nil)
+	if diff := cmp.Diff([]string{"apple pie", "Banana", "dog", "École", "zebra"}, list("")); diff != "" {
+		t.Errorf("right after the delete: %s", diff)
+	}
+}
+
+// oracle finds by looking at everything, with its own idea of words.
+type oracle struct {
+	mu    sync.Mutex
+	links []oracleLink // oldest first
+}
+
+type oracleLink struct {
+	slug, title string
+	path        string
+	tags        []string
+	archived    bool
+}
+
+func fold(s string) string {
+	s = norm.NFKD.String(cases.Fold().String(norm.NFKD.String(s)))
+	return strings.Map(func(r rune) rune {
+		if r >= 0x300 && r < 0x370 {
+			return -1
+		}
+		return r
+	}, s)
+}
+
+func (l oracleLink) matches(words []string, tag, archived string) bool {
+	if archived != "all" && fmt.Sprint(l.archived) != archived || tag != "" && !slices.ContainsFunc(l.tags, func(t string) bool { return strings.EqualFold(t, tag) }) {
+		return false
+	}
+	text := " " + strings.NewReplacer("-", " ", "/", " ", ".", " ").Replace(fold(strings.Join(append([]string{l.slug, l.title, "example.com", l.path}, l.tags...), " ")))
+	return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, " "+fold(w)) })
+}
+
+func (o *oracle) find(words []string, tag, archived string) (slugs []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	slugs = []string{}
+	for _, l := range slices.Backward(o.links) {
+		if l.matches(words, tag, archived) {
+			slugs = append(slugs, l.slug)
+		}
+	}
+	return slugs
+}
+
+// TestSearchAgreesWithAnOracle asks random queries while links are made and
+// changed. LINKREEL_FULL=1 does so with 100,000 links.
+func TestSearchAgreesWithAnOracle(t *testing.T) {
+	t.Parallel()
+	size, queries := 600, 150
+	if os.Getenv("LINKREEL_FULL") != "" {
+		size, queries = 100_000, 2000
+	}
+	c := newCloud(t)
+	r := c.replica(t)
+	key := c.keys.add(t, "acc_a", identity.Enterprise)
+	vocabulary := strings.Fields("Spring summer AUTUMN winter sale Café crème Straße naïve launch alpha beta gamma delta mail news Über ångström ﬁle product promo x1 x2 x3 2026 2027")
+	rng := rand.New(rand.NewPCG(3, 4))
+	pick := func(n int) (out []string) {
+		for range n {
+			out = append(out, vocabulary[rng.IntN(len(vocabulary))])
+		}
+		return out
+	}
+	o := &oracle{}
+	made := 0
+	create := func(n int) {
+		var items []map[string]any
+		var links []oracleLink
+		for range n {
+			made++
+			common := "even" // two common words that never meet
+			if made%2 == 1 {
+				common = "odd"
+			}
+			l := oracleLink{slug: fmt.Sprintf("s%d-%s", made, strings.ToLower(pick(1)[0][:1])+"z"), title: strings.Join(append(pick(3), common), " "), path: strings.Join(pick(2), "/"), archived: rng.IntN(4) == 0}
+			l.slug = strings.Map(func(r rune) rune {
+				if r > '~' {
+					return 'y'
+				}
+				return r
+			}, l.slug)
+			if rng.IntN(2) == 0 {
+				l.tags = []string{pick(1)[0]}
+			}
+			links = append(links, l)
+			items = append(items, map[string]any{"url": "https://example.com/" + l.path, "slug": l.slug, "title": l.title, "tags": l.tags, "archived": l.archived})
+		}
+		if a := r.api(key, "POST", "/api/v1/links/bulk", map[string]any{"urls": items}); a.status != 201 {
+			t.Fatal(a)
+		}
+		o.links = append(o.links, links...)
+	}
+	for made < size {
+		create(100)
+	}
+	var took []time.Duration
+	before := c.firestore.Stats().Reads
+	for i := range queries {
+		if i%10 == 9 {
+			create(1 + rng.IntN(3)) // what was written is found by the next request
+		}
+		words := pick(rng.IntN(4))
+		for n, w := range words {
+			if runes := []rune(w); rng.IntN(2) == 0 {
+				words[n] = string(runes[:1+rng.IntN(len(runes))])
+			}
+		}
+		if i%25 == 24 {
+			words = []string{"even", "odd"}
+		}
+		tag, archived := "", []string{"all", "true", "false"}[rng.IntN(3)]
+		if rng.IntN(4) == 0 {
+			tag = strings.ToUpper(pick(1)[0])
+		}
+		values := url.Values{"q": {strings.Join(words, " ")}, "archived": {archived}, "limit": {"20"}}
+		if tag != "" {
+			values.Set("tag", tag)
+		}
+		started := time.Now()
+		a := r.api(key, "GET", "/api/v1/links?"+values.Encode(), nil)
+		took = append(took, time.Since(started))
+		got := []string{}
+		for _, d := range a.json["data"].([]any) {
+			got = append(got, d.(map[string]any)["slug"].(string))
+		}
+		all := o.find(words, tag, archived)
+		if diff := cmp.Diff(all[:min(20, len(all))], got); diff != "" || a.json["hasMore"] != (len(all) > 20) {
+			t.Fatalf("query %d, %v, tag %q, archived %s: hasMore %v of %d (-want +got):\n%s", i, words, tag, archived, a.json["hasMore"], len(all), diff)
+		}
+	}
+	slices.Sort(took)
+	reads := float64(c.firestore.Stats().Reads-before) / float64(queries)
+	t.Logf("%d links, %d queries: p50 %v, p95 %v, most %v; %.1f reads a query", made, queries, took[len(took)/2], took[len(took)*95/100], took[len(took)-1], reads)
+	if reads > 150 {
+		t.Errorf("%.1f documents read for a query of 20", reads)
+	}
+}
