@@ -93,7 +93,8 @@ func (s *Service) UseLink(ctx context.Context, token identity.Key, name string, 
 		Role: l.Role, CreatedAt: s.now(), UpdatedAt: s.now(),
 	}
 	if proof != nil {
-		m.Email, m.Name = proof.Email, cmpText(m.Name, proof.Name)
+		// A provider that gives no name must not be a dead end.
+		m.Email, m.Name = proof.Email, cmpText(m.Name, cmpText(proof.Name, cmpText(proof.Email, "Unnamed")))
 	}
 	if m.Name == "" {
 		return Session{}, apierr.Invalid(apierr.Detail{Field: "name", Code: apierr.Required, Message: "Give your name."})

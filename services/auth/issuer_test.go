@@ -1,0 +1,287 @@
+package auth_test
+
+import (
+	"crypto"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/signin"
+	"github.com/linkreel/linkreel/services/auth"
+)
+
+// issuer is an identity provider of our own. spoil edits what it says next.
+type issuer struct {
+	*httptest.Server
+	key, other *rsa.PrivateKey
+
+	mu         sync.Mutex
+	challenges map[string]string // code → PKCE challenge
+	nonces     map[string]string
+	subject    string
+	claims     map[string]any
+	spoil      func(claims map[string]any)
+	wrongKey   bool
+}
+
+func newIssuer(t *testing.T) *issuer {
+	t.Helper()
+	i := &issuer{challenges: map[string]string{}, nonces: map[string]string{}, claims: map[string]any{}}
+	for _, k := range []**rsa.PrivateKey{&i.key, &i.other} {
+		key, err := rsa.GenerateKey(rand.Reader, 2048)
+		if err != nil {
+			t.Fatal(err)
+		}
+		*k = key
+	}
+	mux := http.NewServeMux()
+	answer := func(w http.ResponseWriter, v any) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(v)
+	}
+	mux.HandleFunc("GET /.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, map[string]any{
+			"issuer": i.URL, "authorization_endpoint": i.URL + "/authorize", "token_endpoint": i.URL + "/token", "jwks_uri": i.URL + "/keys",
+			"id_token_signing_alg_values_supported": []string{"RS256"}, "response_types_supported": []string{"code"}, "subject_types_supported": []string{"public"},
+		})
+	})
+	mux.HandleFunc("GET /keys", func(w http.ResponseWriter, _ *http.Request) {
+		b64 := base64.RawURLEncoding.EncodeToString
+		answer(w, map[string]any{"keys": []any{map[string]any{
+			"kty": "RSA", "alg": "RS256", "use": "sig", "kid": "one", "n": b64(i.key.N.Bytes()), "e": b64(big.NewInt(int64(i.key.E)).Bytes()),
+		}}})
+	})
+	mux.HandleFunc("POST /token", func(w http.ResponseWriter, r *http.Request) {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		code := r.FormValue("code")
+		sum := sha256.Sum256([]byte(r.FormValue("code_verifier")))
+		id, secret, _ := r.BasicAuth()
+		if id == "" {
+			id, secret = r.FormValue("client_id"), r.FormValue("client_secret")
+		}
+		if i.challenges[code] == "" || base64.RawURLEncoding.EncodeToString(sum[:]) != i.challenges[code] || id != "linkreel" || secret != "hush" {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = w.Write([]byte(`{"error":"invalid_grant"}`))
+			return
+		}
+		delete(i.challenges, code) // a code works once
+		answer(w, map[string]any{"access_token": "a", "token_type": "Bearer", "id_token": i.token(i.nonces[code])})
+	})
+	i.Server = httptest.NewServer(mux)
+	t.Cleanup(i.Close)
+	return i
+}
+
+// token is an ID token, as spoil left it.
+func (i *issuer) token(nonce string) string {
+	claims := map[string]any{
+		"iss": i.URL, "sub": i.subject, "aud": "linkreel", "exp": time.Now().Add(time.Hour).Unix(), "iat": time.Now().Unix(), "nonce": nonce,
+	}
+	for k, v := range i.claims {
+		claims[k] = v
+	}
+	if i.spoil != nil {
+		i.spoil(claims)
+	}
+	body, _ := json.Marshal(claims)
+	text := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"RS256","kid":"one"}`)) + "." + base64.RawURLEncoding.EncodeToString(body)
+	sum := sha256.Sum256([]byte(text))
+	key := i.key
+	if i.wrongKey {
+		key = i.other
+	}
+	signature, _ := rsa.SignPKCS1v15(rand.Reader, key, crypto.SHA256, sum[:])
+	return text + "." + base64.RawURLEncoding.EncodeToString(signature)
+}
+
+func (i *issuer) config(c cloud) auth.Config {
+	cfg := c.config()
+	cfg.OIDC = auth.OIDC{Issuer: i.URL, ClientID: "linkreel", ClientSecret: "hush", Scopes: []string{"openid", "email"}, GroupsClaim: "groups"}
+	return cfg
+}
+
+// trip is a sign-in up to the point where the browser comes back.
+type trip struct {
+	flow, state, code string
+}
+
+func (i *issuer) begin(r replica, in signin.BeginOIDC) trip {
+	r.t.Helper()
+	begun := decode[signin.Begun](r.t, r.signin(signin.OpBeginOIDC, in))
+	u, err := url.Parse(begun.URL)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	q := u.Query()
+	if q.Get("code_challenge_method") != "S256" || q.Get("redirect_uri") != "http://localhost:8080/app/sign-in/callback" || q.Get("response_type") != "code" {
+		r.t.Errorf("address %s", u)
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	code := "code-" + q.Get("state")
+	i.challenges[code], i.nonces[code] = q.Get("code_challenge"), q.Get("nonce")
+	return trip{begun.Flow, q.Get("state"), code}
+}
+
+func (t trip) finish(r replica, session string) answer {
+	r.t.Helper()
+	return r.signin(signin.OpFinishOIDC, signin.FinishOIDC{
+		Browser: signin.Browser{Address: "192.0.2.1", Session: session}, Flow: t.flow, State: t.state, Code: t.code,
+	})
+}
+
+func (i *issuer) as(subject string, claims map[string]any) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.subject, i.claims = subject, claims
+}
+
+func TestSignInByIdentityProvider(t *testing.T) {
+	t.Parallel()
+	i := newIssuer(t)
+	c := newCloud(t)
+	r := start(t, i.config(c))
+	other := start(t, i.config(c)) // takes second steps: flows live in the browser
+	id, _ := r.account("business")
+	owner := r.join(id, "Olu", "owner")
+
+	// An unknown identity of the right issuer gets nothing.
+	i.as("ada", map[string]any{"email": "ada@example.com", "email_verified": true, "name": "Ada Obi"})
+	want(t, i.begin(r, signin.BeginOIDC{}).finish(other, ""), 403, "FORBIDDEN")
+
+	// She accepts an invitation with it, and is known from then on.
+	invitation := owner.invite("admin")
+	s := decode[signin.Session](t, i.begin(r, signin.BeginOIDC{Link: tokenOf(t, invitation)}).finish(other, ""))
+	p := decode[signin.Profile](t, r.signin(signin.OpProfile, signin.OnSession{Browser: signin.Browser{Session: s.Secret}}))
+	if p.Member.Name != "Ada Obi" || p.Member.Email != "ada@example.com" || p.Member.Role != "admin" || len(p.Identities) != 1 {
+		t.Errorf("profile %+v", p)
+	}
+	again := decode[signin.Session](t, i.begin(r, signin.BeginOIDC{Next: "/app/links"}).finish(other, ""))
+	if again.MemberID != s.MemberID || again.Next != "/app/links" {
+		t.Errorf("again %+v, want member %s", again, s.MemberID)
+	}
+
+	// Another account of the provider with the same address is somebody else, and
+	// so is she once the provider gives her another subject.
+	i.as("mallory", map[string]any{"email": "ada@example.com", "email_verified": true})
+	want(t, i.begin(r, signin.BeginOIDC{}).finish(r, ""), 403, "FORBIDDEN")
+	i.as("ada-2", map[string]any{"email": "ada@example.com", "email_verified": true})
+	want(t, i.begin(r, signin.BeginOIDC{}).finish(r, ""), 403, "FORBIDDEN")
+
+	// An address that is not verified is not taken, but who is known may come in.
+	kofi := owner.invite("viewer")
+	i.as("kofi", map[string]any{"email": "olu@example.com", "email_verified": false, "name": "Kofi"})
+	s = decode[signin.Session](t, i.begin(r, signin.BeginOIDC{Link: tokenOf(t, kofi)}).finish(r, ""))
+	p = decode[signin.Profile](t, r.signin(signin.OpProfile, signin.OnSession{Browser: signin.Browser{Session: s.Secret}}))
+	if p.Member.Email != "" || p.Member.Name != "Kofi" {
+		t.Errorf("profile %+v", p.Member)
+	}
+
+	// Somebody who is signed in connects an identity; it cannot be another's, and
+	// it takes the browser that began.
+	i.as("olu", nil)
+	connect := signin.BeginOIDC{Browser: signin.Browser{Session: owner.session}, Connect: true}
+	want(t, i.begin(r, connect).finish(r, ""), 403, "FORBIDDEN")
+	want(t, i.begin(r, connect).finish(r, s.Secret), 403, "FORBIDDEN")
+	want(t, i.begin(r, connect).finish(r, owner.session), 200, "")
+	if got := decode[signin.Session](t, i.begin(r, signin.BeginOIDC{}).finish(r, "")); got.MemberID != owner.id {
+		t.Errorf("Olu signs in as %s", got.MemberID)
+	}
+	i.as("ada", nil)
+	owner.session = decode[signin.Session](t, i.begin(r, signin.BeginOIDC{}).finish(r, "")).Secret // Ada's
+	i.as("olu", nil)
+	want(t, i.begin(r, signin.BeginOIDC{Browser: signin.Browser{Session: owner.session}, Connect: true}).finish(r, owner.session), 409, "IDENTITY_TAKEN")
+}
+
+func TestWhatIsWrongWithTheProvidersAnswerIsRefused(t *testing.T) {
+	t.Parallel()
+	i := newIssuer(t)
+	r := start(t, i.config(newCloud(t)))
+	id, _ := r.account("business")
+	owner := r.join(id, "Olu", "owner")
+	i.as("ada", nil)
+	decode[signin.Session](t, i.begin(r, signin.BeginOIDC{Link: tokenOf(t, owner.invite("admin"))}).finish(r, ""))
+	set := func(name string, v any) func(map[string]any) {
+		return func(claims map[string]any) { claims[name] = v }
+	}
+	for name, c := range map[string]struct {
+		spoil    func(map[string]any)
+		wrongKey bool
+		edit     func(*trip)
+	}{
+		"another state":               {edit: func(t *trip) { t.state = "guess" }},
+		"no state":                    {edit: func(t *trip) { t.state = "" }},
+		"no flow":                     {edit: func(t *trip) { t.flow = "" }},
+		"a flow that was changed":     {edit: func(t *trip) { t.flow = t.flow[:len(t.flow)-4] + "AAAA" }},
+		"another code":                {edit: func(t *trip) { t.code = "stolen" }},
+		"another nonce":               {spoil: set("nonce", "replayed")},
+		"no nonce":                    {spoil: func(c map[string]any) { delete(c, "nonce") }},
+		"another audience":            {spoil: set("aud", "other")},
+		"two audiences without azp":   {spoil: set("aud", []string{"linkreel", "other"})},
+		"another authorised party":    {spoil: set("azp", "other")},
+		"another issuer":              {spoil: set("iss", "https://evil.example")},
+		"an expired token":            {spoil: set("exp", time.Now().Add(-time.Hour).Unix())},
+		"no subject":                  {spoil: set("sub", "")},
+		"a token of another key":      {wrongKey: true},
+		"a callback of another state": {edit: func(t *trip) { t.state += "x" }},
+	} {
+		i.mu.Lock()
+		i.spoil, i.wrongKey = c.spoil, c.wrongKey
+		i.mu.Unlock()
+		trip := i.begin(r, signin.BeginOIDC{})
+		if c.edit != nil {
+			c.edit(&trip)
+		}
+		if got := trip.finish(r, ""); got.status != 403 || got.code() != "FORBIDDEN" {
+			t.Errorf("%s: %d %s", name, got.status, got.body)
+		}
+	}
+	i.mu.Lock()
+	i.spoil, i.wrongKey = nil, false
+	i.mu.Unlock()
+	good := i.begin(r, signin.BeginOIDC{})
+	want(t, good.finish(r, ""), 200, "")
+	want(t, good.finish(r, ""), 403, "FORBIDDEN") // a code works once
+}
+
+func TestGroupsGiveRoles(t *testing.T) {
+	t.Parallel()
+	i := newIssuer(t)
+	c := newCloud(t)
+	first := start(t, c.config())
+	id, _ := first.account("business")
+	cfg := i.config(c)
+	cfg.OIDC.Account, cfg.OIDC.Roles = id, map[string]string{"staff": "member", "ops": "admin"}
+	r := start(t, cfg)
+	role := func() string {
+		got := i.begin(r, signin.BeginOIDC{}).finish(r, "")
+		if got.status != 200 {
+			return got.code()
+		}
+		s := decode[signin.Session](t, got)
+		return decode[signin.Profile](t, r.signin(signin.OpWho, signin.OnSession{Browser: signin.Browser{Session: s.Secret}})).Member.Role
+	}
+	for _, step := range []struct {
+		groups []any
+		want   string
+	}{
+		{nil, "FORBIDDEN"}, {[]any{"visitors"}, "FORBIDDEN"}, {[]any{"staff"}, "member"}, {[]any{"staff", "ops"}, "admin"},
+		{[]any{"staff"}, "member"}, {[]any{"visitors"}, "FORBIDDEN"}, {[]any{"ops"}, "admin"},
+	} {
+		i.as("ada", map[string]any{"groups": step.groups, "name": "Ada"})
+		if got := role(); got != step.want {
+			t.Errorf("groups %v: %s, want %s", step.groups, got, step.want)
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package e2e
+
+import (
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// browser is a person's browser without scripts: what works here works everywhere.
+type plainBrowser struct {
+	t    testing.TB
+	http *http.Client
+}
+
+func newPlainBrowser(t testing.TB) *plainBrowser {
+	t.Helper()
+	jar, err := cookiejar.New(nil)
+	check(t, err)
+	return &plainBrowser{t, &http.Client{Jar: jar}}
+}
+
+type page struct {
+	status int
+	url    *url.URL
+	html   string
+	header http.Header
+}
+
+func (b *plainBrowser) do(req *http.Request) page {
+	b.t.Helper()
+	resp, err := b.http.Do(req)
+	check(b.t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	check(b.t, err)
+	return page{resp.StatusCode, resp.Request.URL, string(text), resp.Header}
+}
+
+func (b *plainBrowser) get(address string) page {
+	b.t.Helper()
+	if strings.HasPrefix(address, "/") {
+		address = stack.BaseURL + address
+	}
+	req, err := http.NewRequestWithContext(b.t.Context(), "GET", address, nil)
+	check(b.t, err)
+	return b.do(req)
+}
+
+// csrf is the token of the page's forms.
+func (p page) csrf() string {
+	if m := regexp.MustCompile(`name="csrf" value="([^"]+)"`).FindStringSubmatch(p.html); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
+func (b *plainBrowser) post(path string, form url.Values, headers ...string) page {
+	b.t.Helper()
+	req, err := http.NewRequestWithContext(b.t.Context(), "POST", stack.BaseURL+path, strings.NewReader(form.Encode()))
+	check(b.t, err)
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	for i := 0; i+1 < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	return b.do(req)
+}
+
+func signedIn(t testing.TB) (*plainBrowser, page) {
+	t.Helper()
+	link, err := stack.SignInLink(t.Context())
+	check(t, err)
+	b := newPlainBrowser(t)
+	opened := b.get(link)
+	for range 2 { // a preview robot was here before
+		newPlainBrowser(t).get(link)
+	}
+	u, err := url.Parse(link)
+	check(t, err)
+	home := b.post("/app/sign-in", url.Values{"csrf": {opened.csrf()}, "link": {u.Query().Get("link")}})
+	if home.status != 200 || home.url.Path != "/app" {
+		t.Fatalf("signed in: %d at %s\n%s", home.status, home.url, home.html)
+	}
+	if again := newPlainBrowser(t).get(link); again.status != 404 || !strings.Contains(again.html, "no longer works") {
+		t.Errorf("the link again: %d", again.status)
+	}
+	return b, home
+}
+
+// From a printed link to a short link, and on: every page of the console without
+// a script.
+func TestConsoleWithoutScripts(t *testing.T) {
+	b, home := signedIn(t)
+	for _, needed := range []string{`<label for="url">Destination</label>`, ">Shorten</button>"} {
+		if !strings.Contains(home.html, needed) {
+			t.Errorf("home lacks %s", needed)
+		}
+	}
+	made := b.post("/app/links", url.Values{"csrf": {home.csrf()}, "url": {"https://go.dev/doc/"}})
+	short := regexp.MustCompile(regexp.QuoteMeta(stack.ShortBaseURL) + `/[0-9a-z]+`).FindString(made.html)
+	if made.status != 200 || short == "" || !strings.Contains(made.html, "<span>Copy</span>") {
+		t.Fatalf("made: %d %s", made.status, made.html)
+	}
+	follow, err := (&http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Get(short) //nolint:noctx // a visitor
+	check(t, err)
+	_ = follow.Body.Close()
+	if follow.Header.Get("Location") != "https://go.dev/doc/" {
+		t.Errorf("%s leads to %s", short, follow.Header.Get("Location"))
+	}
+	bad := b.post("/app/links", url.Values{"csrf": {home.csrf()}, "url": {"ftp://x"}, "slug": {"<b>bad"}})
+	if bad.status != 400 || !strings.Contains(bad.html, `value="&lt;b&gt;bad"`) || !strings.Contains(bad.html, `id="url-error"`) {
+		t.Errorf("a bad form: %d %s", bad.status, bad.html)
+	}
+	for _, path := range []string{"/app", "/app/links", "/app/links?archived=all&q=go", "/app/keys", "/app/members", "/app/settings", "/app/device"} {
+		p := b.get(path)
+		if p.status != 200 || strings.Count(p.html, "<h1>") != 1 || strings.Contains(p.header.Get("Content-Security-Policy"), "unsafe") || p.header.Get("X-Frame-Options") != "DENY" {
+			t.Errorf("%s: %d, policy %s", path, p.status, p.header.Get("Content-Security-Policy"))
+		}
+		if m := regexp.MustCompile(`\[[a-z]+\.[a-z_./-]+\]|ZgotmplZ`).FindString(p.html); m != "" {
+			t.Errorf("%s shows %s", path, m)
+		}
+	}
+}
+
+func TestConsoleRefusesForeignForms(t *testing.T) {
+	b, home := signedIn(t)
+	form := func(csrf string) url.Values { return url.Values{"csrf": {csrf}, "url": {"https://example.com/"}} }
+	other, otherHome := signedIn(t)
+	for name, p := range map[string]page{
+		"no token":               b.post("/app/links", form("")),
+		"another session's":      b.post("/app/links", form(otherHome.csrf())),
+		"another site":           b.post("/app/links", form(home.csrf()), "Sec-Fetch-Site", "cross-site"),
+		"a sub-domain":           b.post("/app/links", form(home.csrf()), "Sec-Fetch-Site", "same-site"),
+		"an older browser":       b.post("/app/links", form(home.csrf()), "Origin", "https://evil.example"),
+		"sign-in without a page": newPlainBrowser(t).post("/app/sign-in", url.Values{"link": {"lr_link_x"}}),
+	} {
+		if p.status != 403 {
+			t.Errorf("%s: %d", name, p.status)
+		}
+	}
+	if p := b.post("/app/links", form(home.csrf()), "Sec-Fetch-Site", "same-origin"); p.status != 200 {
+		t.Errorf("our own form: %d", p.status)
+	}
+	out := other.post("/app/sign-out", url.Values{"csrf": {otherHome.csrf()}})
+	if out.url.Path != "/app/sign-in" || !strings.Contains(out.html, "You are signed out.") {
+		t.Errorf("signed out: %s", out.url)
+	}
+	if p := other.get("/app/links?q=a"); p.url.Path != "/app/sign-in" || p.url.Query().Get("next") != "/app/links?q=a" {
+		t.Errorf("after signing out: %s", p.url)
+	}
+	if p := other.get("/app/sign-in?next=//evil.example"); strings.Contains(p.html, "evil.example") {
+		t.Error("the sign-in page takes a foreign address along")
+	}
+}
