@@ -269,6 +269,7 @@ var english = map[string]string{
 	"video.password.keep":           "Leave this empty to keep the present password.",
 	"video.expires":                 "Ends",
 	"video.expires.hint":            "Needed when you choose “Until a date”.",
+	"video.expires.past":            "Choose a time in the future.",
 	"video.downloads":               "Viewers may download the file",
 	"video.origins":                 "Sites that may embed the video",
 	"video.origins.hint":            "One on each line, such as https://www.example.com. Leave this empty to allow every site.",

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"html"
 	"io"
 	"mime/multipart"
 	"net"
@@ -417,6 +418,18 @@ func TestRefusedAccessShowsTheReasonsAndNotThePassword(t *testing.T) {
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page has no %s\n%s", want, page)
+		}
+	}
+}
+
+func TestAnEndInThePastIsRefusedInWords(t *testing.T) {
+	t.Parallel()
+	d := fullDesk(t)
+	d.answers["PUT /api/v1/videos/vid_1/access"] = answer{400, "", `{"error":{"code":"VALIDATION_ERROR","message":"x","details":[{"field":"expiresAt","code":"out_of_range","message":"must be a time in the future, in milliseconds"}]}}`}
+	for typed, want := range map[string]string{"2020-01-01T10:00": text.Get("video.expires.past"), "soon": html.EscapeString(text.Get("form.time"))} {
+		resp, page := d.post("/app/videos/vid_1", "/app/videos/vid_1/access", url.Values{"privacy": {"expiring"}, "expiresAt": {typed}})
+		if resp.StatusCode != 400 || !strings.Contains(page, `id="expiresAt-error">`+want) {
+			t.Errorf("%s: %d without %q\n%s", typed, resp.StatusCode, want, page)
 		}
 	}
 }

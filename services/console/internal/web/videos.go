@@ -254,7 +254,16 @@ func setAccess(r *request) error {
 		wanted.ExpiresAt = at
 		r.form.Set("expiresAt", toMinute(at))
 	}
-	return r.onVideo(r.do("PUT", r.videoPath()+"/access", wanted, nil), "access")
+	err := r.do("PUT", r.videoPath()+"/access", wanted, nil)
+	var e *apierr.Error
+	if errors.As(err, &e) {
+		for i, d := range e.Details { // the API speaks of milliseconds
+			if d.Field == "expiresAt" && d.Code == apierr.OutOfRange {
+				e.Details[i].Message = text.Get("video.expires.past")
+			}
+		}
+	}
+	return r.onVideo(err, "access")
 }
 
 func setThumbnail(r *request) error {
