@@ -141,7 +141,7 @@ func (r *release) run(ctx context.Context) error {
 func (r *release) goBuild(ctx context.Context, pkg, goos, goarch, file string) error {
 	dir, _, _ := strings.Cut(pkg, "/cmd/")
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false",
-		"-ldflags", "-s -w -buildid= -X github.com/linkreel/linkreel/libs/boot.version="+r.version,
+		"-ldflags", "-s -w -buildid= -X github.com/linkreel/linkreel/libs/boot.version="+r.version+" -X github.com/linkreel/linkreel/services/cli.version="+r.version,
 		"-o", file, "./cmd/"+filepath.Base(pkg))
 	// Each module is built by its own go.mod, so that nothing of the workspace
 	// decides what is in a release.
