@@ -354,12 +354,12 @@ func videoStatus(r *request) error {
 // session goes on to where every page handles it.
 func (r *request) refuseScript(err error) error {
 	var e *apierr.Error
-	if !errors.As(err, &e) || e.Code.Status() == http.StatusUnauthorized {
+	if !errors.As(atField(err), &e) || e.Code.Status() == http.StatusUnauthorized {
 		return err
 	}
 	message := e.Message
 	if len(e.Details) > 0 {
-		message = atField(err).(*apierr.Error).Details[0].Message //nolint:errorlint,forcetypeassert // atField made it
+		message = e.Details[0].Message
 	}
 	return r.Status(e.Code.Status()).JSON(fiber.Map{"error": message})
 }
