@@ -19,6 +19,7 @@ type Code string
 
 // Codes of the public API, with the status each has.
 const (
+	BadRequest        Code = "BAD_REQUEST"        // 400: not HTTP, or HTTP that can be read in two ways
 	InvalidJSON       Code = "INVALID_JSON"       // 400: the body is not one JSON object
 	ValidationError   Code = "VALIDATION_ERROR"   // 400: a field or query rule, see Details
 	InvalidCursor     Code = "INVALID_CURSOR"     // 400: a cursor that no list answer gave
@@ -68,6 +69,7 @@ const (
 
 // statuses is the one place that maps a failure to an HTTP status.
 var statuses = map[Code]int{
+	BadRequest:            http.StatusBadRequest,
 	InvalidJSON:           http.StatusBadRequest,
 	ValidationError:       http.StatusBadRequest,
 	InvalidCursor:         http.StatusBadRequest,
@@ -165,6 +167,8 @@ type Error struct {
 	Code    Code
 	Message string
 	Details []Detail
+	// MoreDetails counts broken rules beyond [MaxDetails].
+	MoreDetails int
 
 	RequiredPlan, CurrentPlan string // with PlanRequired
 	RequiredScope             string // with InsufficientScope
@@ -186,6 +190,9 @@ func New(code Code, message string) *Error { return &Error{Code: code, Message: 
 func Wrap(code Code, message string, err error) *Error {
 	return &Error{Code: code, Message: message, Err: err}
 }
+
+// MaxDetails is how many broken rules an answer names.
+const MaxDetails = 50
 
 // Invalid makes a VALIDATION_ERROR that names every broken rule.
 func Invalid(details ...Detail) *Error {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/redisdb"
 )
 
@@ -27,6 +28,9 @@ type Config struct {
 	Budget      time.Duration // wait for auth while a record could still serve; 200 ms
 	ColdBudget  time.Duration // wait for auth for a key that is new here; 1.5 s
 	RedisBudget time.Duration // wait for Redis; 100 ms
+
+	// Misses bounds look-ups of keys that do not exist; nil is the default budget.
+	Misses *ratelimit.Misses
 
 	MaxKeys    int // known keys in memory; 100,000
 	MaxUnknown int // unknown keys in memory; 10,000
@@ -58,6 +62,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()
+	}
+	if c.Misses == nil {
+		c.Misses = ratelimit.NewMisses(ratelimit.MissOptions{Now: c.Now})
 	}
 	return c
 }
@@ -132,7 +139,10 @@ func (e *entry) decision(l Limit) Decision {
 
 // Authenticate decides on one request that carries the bearer token and takes
 // one token from the account's bucket. Errors are MISSING_API_KEY,
-// INVALID_API_KEY, API_KEY_EXPIRED, API_KEY_REVOKED and UNAVAILABLE.
+// INVALID_API_KEY, API_KEY_EXPIRED, API_KEY_REVOKED and UNAVAILABLE, and
+// RATE_LIMITED for a client ([WithClient]) that tries many keys that do not exist.
+// With API_KEY_EXPIRED and API_KEY_REVOKED the decision names the principal that
+// the key had, as last known; nothing else of it counts.
 func (c *Client) Authenticate(ctx context.Context, bearer string) (Decision, error) {
 	if bearer == "" {
 		return Decision{}, apierr.New(apierr.MissingAPIKey, "Send your API key in the header Authorization: Bearer <key>.")
@@ -148,7 +158,7 @@ func (c *Client) Authenticate(ctx context.Context, bearer string) (Decision, err
 	}
 	d, err := c.decide(ctx, hash, e)
 	if err != nil {
-		return Decision{}, c.refuse(ctx, err)
+		return d, c.refuse(ctx, err)
 	}
 	return d, nil
 }
@@ -177,7 +187,7 @@ func (c *Client) decide(ctx context.Context, hash string, e *entry) (Decision, e
 	var disproved int64
 	for range 5 {
 		if err := e.rec.refusal(c.cfg.Now()); err != nil {
-			return Decision{}, err
+			return Decision{Principal: e.principal}, err
 		}
 		if _, away := c.breaker.Away(); away {
 			return c.decideAlone(ctx, hash, e, began)
@@ -250,7 +260,7 @@ func (c *Client) decideAlone(ctx context.Context, hash string, e *entry, began t
 			c.m.count(ctx, c.m.checks, "stale")
 		}
 		if err := e.rec.refusal(c.cfg.Now()); err != nil {
-			return Decision{}, err
+			return Decision{Principal: e.principal}, err
 		}
 	}
 	c.m.count(ctx, c.m.checks, "local")

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/maypok86/otter/v2"
 
+	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
@@ -53,7 +55,7 @@ func (c *Client) current(ctx context.Context, hash string) (*entry, error) {
 			return nil, ErrUnknownKey
 		}
 		c.m.count(ctx, c.m.checks, "cold")
-		return c.verify(ctx, hash, demand{}, c.patience(false))
+		return c.look(ctx, hash)
 	}
 	switch age := now.Sub(e.asked); {
 	case e.rec.refused(now):
@@ -75,6 +77,31 @@ func (c *Client) current(ctx context.Context, hash string) (*entry, error) {
 		return e, nil
 	}
 	return nil, err
+}
+
+// look verifies a key that this replica knows nothing of, within the budget of
+// misses of the client's network.
+func (c *Client) look(ctx context.Context, hash string) (*entry, error) {
+	client, named := ctx.Value(clientKey{}).(netip.Addr)
+	if named {
+		if wait := c.cfg.Misses.Wait(client); wait > 0 {
+			return nil, &apierr.Error{Code: apierr.RateLimited, RetryAfter: wait,
+				Message: "Too many requests with API keys that do not exist came from your network. Try again after the time in Retry-After."}
+		}
+	}
+	e, err := c.verify(ctx, hash, demand{}, c.patience(false))
+	if named && errors.Is(err, ErrUnknownKey) {
+		c.cfg.Misses.Miss(client)
+	}
+	return e, err
+}
+
+type clientKey struct{}
+
+// WithClient names the address that a request comes from. Without it a request
+// has no budget of misses.
+func WithClient(ctx context.Context, addr netip.Addr) context.Context {
+	return context.WithValue(ctx, clientKey{}, addr)
 }
 
 // patience is how long to wait for auth. Once auth has failed a moment ago,

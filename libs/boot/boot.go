@@ -15,7 +15,6 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -24,7 +23,7 @@ import (
 	"github.com/valyala/fasthttp"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/httpserver"
 )
 
 // Config is what every service has; services embed it in their own.
@@ -141,7 +140,7 @@ func Run(ctx context.Context, cfg Config, svc *Service) error {
 	}
 	servers := make([]*fasthttp.Server, len(svc.Servers))
 	for i, srv := range svc.Servers {
-		servers[i] = httpapi.NewServer("", srv.Handler)
+		servers[i] = httpserver.New(srv.Handler)
 		g.Go(func() error { return servers[i].Serve(listeners[i]) })
 		slog.Info("listening", "service", svc.Name, "server", srv.Name, "addr", listeners[i].Addr().String())
 	}
@@ -243,14 +242,4 @@ func sleep(ctx context.Context, d time.Duration) {
 	case <-t.C:
 	case <-ctx.Done():
 	}
-}
-
-// Loopback reports whether addr listens on loopback only.
-func Loopback(addr string) bool {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return false
-	}
-	ip := net.ParseIP(host)
-	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }

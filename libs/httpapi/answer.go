@@ -7,8 +7,10 @@ import (
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/httpserver"
 )
 
 // JSON answers with status and v.
@@ -51,25 +53,7 @@ func marshal(v any) ([]byte, error) {
 }
 
 // ErrorBody is the one shape of an error answer.
-func ErrorBody(e *apierr.Error, requestID string) []byte {
-	type body struct {
-		Code          apierr.Code     `json:"code"`
-		Message       string          `json:"message"`
-		RequestID     string          `json:"requestId"`
-		Details       []apierr.Detail `json:"details,omitempty"`
-		RequiredPlan  string          `json:"requiredPlan,omitempty"`
-		CurrentPlan   string          `json:"currentPlan,omitempty"`
-		RequiredScope string          `json:"requiredScope,omitempty"`
-		RequiredRole  string          `json:"requiredRole,omitempty"`
-	}
-	out, err := marshal(struct {
-		Error body `json:"error"`
-	}{body{e.Code, e.Message, requestID, e.Details, e.RequiredPlan, e.CurrentPlan, e.RequiredScope, e.RequiredRole}})
-	if err != nil {
-		return []byte(`{"error":{"code":"INTERNAL","message":"Something went wrong on our side.","requestId":""}}`)
-	}
-	return out
-}
+func ErrorBody(e *apierr.Error, requestID string) []byte { return httpserver.ErrorBody(e, requestID) }
 
 // ETag is the strong tag of a record's revision.
 func ETag(rev int64) string { return VariantETag(rev, "") }
@@ -155,37 +139,8 @@ func isDigits(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
 }
 
-// ClientIP is the address of the client: the peer's, or, when the peer is a
-// trusted proxy, the right-most address of X-Forwarded-For that is not one
-// itself. Addresses further left are the client's own words.
-func (a *API) ClientIP(c *fiber.Ctx) netip.Addr {
-	return ClientIP(c.Context().RemoteIP().String(), c.Request().Header.PeekAll(fiber.HeaderXForwardedFor), a.opt.TrustedProxies)
-}
+// ClientIP is the address of the client; see [httpserver.Proxies].
+func (a *API) ClientIP(c *fiber.Ctx) netip.Addr { return a.opt.Proxies.Client(c.Context()) }
 
-// ClientIP is the same rule for a server that is not an [API].
-func ClientIP(peer string, forwarded [][]byte, trusted []netip.Prefix) netip.Addr {
-	addr, err := netip.ParseAddr(peer)
-	if err != nil {
-		return netip.Addr{}
-	}
-	addr = addr.Unmap()
-	isTrusted := func(x netip.Addr) bool {
-		for _, p := range trusted {
-			if p.Contains(x) {
-				return true
-			}
-		}
-		return false
-	}
-	for i := len(forwarded) - 1; i >= 0 && isTrusted(addr); i-- {
-		parts := strings.Split(string(forwarded[i]), ",")
-		for j := len(parts) - 1; j >= 0 && isTrusted(addr); j-- {
-			next, err := netip.ParseAddr(strings.TrimSpace(parts[j]))
-			if err != nil {
-				return addr
-			}
-			addr = next.Unmap()
-		}
-	}
-	return addr
-}
+// NewServer is [httpserver.New].
+func NewServer(h fasthttp.RequestHandler) *fasthttp.Server { return httpserver.New(h) }

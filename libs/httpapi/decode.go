@@ -1,17 +1,13 @@
 package httpapi
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"mime"
 	"reflect"
 	"regexp"
-	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -20,9 +16,6 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/apispec"
 )
-
-// maxDepth is how deeply a body may nest.
-const maxDepth = 32
 
 // Optional is a field of a PATCH: absent (zero value), null, or a value.
 type Optional[T any] struct {
@@ -41,39 +34,52 @@ func (o *Optional[T]) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, &o.Value)
 }
 
-// Fields collects what is wrong with a request, so that a caller hears of every
-// bad field at once.
+// Fields collects what is wrong with a request, so that a caller learns of every
+// bad field at once. It names [apierr.MaxDetails] of them and counts the rest.
 type Fields struct {
 	// Unknown names the body's fields that the destination has no place for, in
-	// the body's order.
+	// the body's order; the first of them, when there are very many.
 	Unknown []string
 	details []apierr.Detail
+	broken  map[string]bool // by field
+	more    int
 }
 
 // Add notes broken rules. A field keeps its first broken rule only.
 func (f *Fields) Add(details ...apierr.Detail) {
 	for _, d := range details {
-		if !f.Bad(d.Field) {
+		if f.HasError(d.Field) {
+			continue
+		}
+		if f.broken == nil {
+			f.broken = map[string]bool{}
+		}
+		f.broken[d.Field] = true
+		if len(f.details) < apierr.MaxDetails {
 			f.details = append(f.details, d)
+		} else {
+			f.more++
 		}
 	}
 }
 
-// Bad reports whether a rule of field is broken already; its value is not to be
-// judged further.
-func (f *Fields) Bad(field string) bool {
-	return slices.ContainsFunc(f.details, func(d apierr.Detail) bool { return d.Field == field })
-}
+// HasError reports whether a rule of field is broken already; its value is not to
+// be validated further.
+func (f *Fields) HasError(field string) bool { return f.broken[field] }
 
-// Details are the broken rules so far.
+// Details are the broken rules so far, at most [apierr.MaxDetails].
 func (f *Fields) Details() []apierr.Detail { return f.details }
 
-// Err is a VALIDATION_ERROR with all details, nil when there are none.
+// Err is a VALIDATION_ERROR with the details, nil when there are none.
 func (f *Fields) Err() error {
 	if len(f.details) == 0 {
 		return nil
 	}
-	return apierr.Invalid(f.details...)
+	e := apierr.Invalid(f.details...)
+	if e.MoreDetails = f.more; f.more > 0 {
+		e.Message = fmt.Sprintf("%d fields are not valid. The first %d are listed.", len(f.details)+f.more, len(f.details))
+	}
+	return e
 }
 
 // Decode reads the body into dst, a pointer to a struct with json tags. The
@@ -87,16 +93,21 @@ func Decode(c *fiber.Ctx, dst any) (*Fields, error) {
 	if err := jsonType(c); err != nil {
 		return nil, err
 	}
-	body := c.Body()
-	if err := StrictJSON(body); err != nil {
+	o, err := parseObject(Body(c))
+	if err != nil {
 		return nil, err
 	}
-	return DecodeObject(body, apispec.Load().RequestSchema(c.Method(), specPath(c.Route().Path)), dst)
+	return decodeObject(o, apispec.Load().RequestSchema(c.Method(), specPath(c.Route().Path)), dst, maxUnknown)
 }
+
+// Body is the request's body as it was sent; it lives as long as the handler.
+// Fiber's own c.Body() would unpack one with a Content-Encoding without any bound.
+// The server refuses those, and this does not rely on it.
+func Body(c *fiber.Ctx) []byte { return c.Request().Body() }
 
 // DecodeOptional is Decode for an endpoint whose body may be missing.
 func DecodeOptional(c *fiber.Ctx, dst any) (*Fields, error) {
-	if len(c.Body()) == 0 {
+	if len(Body(c)) == 0 {
 		return &Fields{}, nil
 	}
 	return Decode(c, dst)
@@ -109,9 +120,6 @@ func specPath(path string) string { return pathParam.ReplaceAllString(path, "{$1
 
 func jsonType(c *fiber.Ctx) error {
 	refuse := func(message string) error { return apierr.New(apierr.UnsupportedMediaType, message) }
-	if enc := c.Get(fiber.HeaderContentEncoding); enc != "" && !strings.EqualFold(enc, "identity") {
-		return refuse("Send the body without a Content-Encoding.")
-	}
 	value := c.Get(fiber.HeaderContentType)
 	if value == "" {
 		return nil
@@ -123,85 +131,51 @@ func jsonType(c *fiber.Ctx) error {
 	return nil
 }
 
-// StrictJSON accepts exactly one JSON object in UTF-8 without duplicate names,
-// nested at most 32 deep (RFC 8259, and I-JSON's rule on names, RFC 7493 §2.3).
-func StrictJSON(body []byte) error {
-	bad := func(message string) error { return apierr.New(apierr.InvalidJSON, message) }
-	switch {
-	case !utf8.Valid(body):
-		return bad("The body is not valid UTF-8.")
-	case !json.Valid(body):
-		return bad("The body is not valid JSON.")
-	case bytes.TrimLeft(body, " \t\r\n")[0] != '{':
-		return bad("The body must be a JSON object.")
-	}
-	dec := json.NewDecoder(bytes.NewReader(body))
-	dec.UseNumber() // a number's size is a field rule, not a syntax rule
-	type level struct {
-		names  map[string]bool // nil in an array
-		isName bool
-	}
-	var stack []level
-	for {
-		tok, err := dec.Token()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return bad("The body is not valid JSON.")
-		}
-		top := len(stack) - 1
-		if name, ok := tok.(string); ok && top >= 0 && stack[top].names != nil && stack[top].isName {
-			if stack[top].names[name] {
-				return bad("The body names a field twice.")
-			}
-			stack[top].names[name], stack[top].isName = true, false
-			continue
-		}
-		if top >= 0 && stack[top].names != nil {
-			stack[top].isName = true // after this value comes a name
-		}
-		switch tok {
-		case json.Delim('{'):
-			stack = append(stack, level{names: map[string]bool{}, isName: true})
-		case json.Delim('['):
-			stack = append(stack, level{})
-		case json.Delim('}'), json.Delim(']'):
-			stack = stack[:len(stack)-1]
-			if n := len(stack) - 1; n >= 0 && stack[n].names != nil {
-				stack[n].isName = true
-			}
-		}
-		if len(stack) > maxDepth {
-			return bad(fmt.Sprintf("The body is nested more than %d deep.", maxDepth))
-		}
-	}
-}
-
 // DecodeObject is Decode for one JSON object that is strict already, such as an
 // item of a bulk request. schema may be nil.
 func DecodeObject(raw []byte, schema *jsonschema.Schema, dst any) (*Fields, error) {
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &members); err != nil {
-		return nil, apierr.New(apierr.InvalidJSON, "A JSON object is needed.")
+	o, err := parseObject(raw)
+	if err != nil {
+		return nil, err
 	}
+	return decodeObject(o, schema, dst, maxUnknownItem)
+}
+
+func decodeObject(o *object, schema *jsonschema.Schema, dst any, unknown int) (*Fields, error) {
 	fields := &Fields{}
 	if schema != nil {
-		value, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
-		if err != nil {
-			return nil, apierr.New(apierr.InvalidJSON, "The body is not valid JSON.")
-		}
-		if err := schema.Validate(value); err != nil {
+		shorten(o.value, schema, fields)
+		if err := schema.Validate(o.value); err != nil {
 			var failed *jsonschema.ValidationError
 			if !errors.As(err, &failed) {
 				return nil, fmt.Errorf("validate body: %w", err)
 			}
-			fields.Add(detailsOf(failed)...)
+			fields.addFailures(failed)
 		}
 	}
-	fill(reflect.ValueOf(dst).Elem(), members, fields)
-	fields.Unknown = unknownNames(raw, members)
+	fill(reflect.ValueOf(dst).Elem(), o.members, fields)
+	fields.Unknown = unknownNames(o, unknown)
 	return fields, nil
+}
+
+// shorten judges maxItems before any item is: a list that is too long is one
+// broken rule, and its items are nobody's concern.
+func shorten(value map[string]any, schema *jsonschema.Schema, fields *Fields) {
+	for schema.Ref != nil {
+		schema = schema.Ref
+	}
+	for name, v := range value {
+		list, ok := v.([]any)
+		rule := schema.Properties[name]
+		for rule != nil && rule.Ref != nil {
+			rule = rule.Ref
+		}
+		if !ok || rule == nil || rule.MaxItems == nil || len(list) <= *rule.MaxItems {
+			continue
+		}
+		fields.Add(apierr.Detail{Field: name, Code: apierr.TooLong, Max: int64(*rule.MaxItems), Message: fmt.Sprintf("Use at most %d items.", *rule.MaxItems)})
+		value[name] = list[:0]
+	}
 }
 
 // fill decodes each member into the struct field of exactly its name and takes
@@ -214,7 +188,7 @@ func fill(dst reflect.Value, members map[string]json.RawMessage, fields *Fields)
 			continue
 		}
 		delete(members, name)
-		if fields.Bad(name) {
+		if fields.HasError(name) {
 			continue
 		}
 		if problem := textProblem(raw); problem != "" {
@@ -275,49 +249,51 @@ func hex4(b []byte) (r rune) {
 	return r
 }
 
-// unknownNames orders what is left of members as the body had it.
-func unknownNames(raw []byte, members map[string]json.RawMessage) []string {
-	if len(members) == 0 {
+// What an answer repeats of a caller's unknown names, in bytes. A bulk answer has
+// up to a hundred items.
+const (
+	maxUnknown     = 8 << 10
+	maxUnknownItem = 400
+)
+
+// unknownNames are the names that fill has left, in the body's order, up to a
+// total of bytes.
+func unknownNames(o *object, bytes int) []string {
+	if len(o.members) == 0 {
 		return nil
 	}
 	var out []string
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	if _, err := dec.Token(); err != nil {
-		return nil
-	}
-	for dec.More() {
-		tok, err := dec.Token()
-		if err != nil {
-			return out
+	for _, name := range o.names {
+		if _, left := o.members[name]; !left {
+			continue
 		}
-		if name, ok := tok.(string); ok {
-			if _, left := members[name]; left {
-				out = append(out, name)
-			}
+		if bytes -= len(name) + 3; bytes < 0 {
+			break
 		}
-		var skip json.RawMessage
-		if err := dec.Decode(&skip); err != nil {
-			return out
-		}
+		out = append(out, name)
 	}
 	return out
 }
 
-// detailsOf turns the leaves of a schema failure into details, one a field.
-func detailsOf(e *jsonschema.ValidationError) []apierr.Detail {
-	if len(e.Causes) > 0 {
-		switch e.ErrorKind.(type) {
-		case *kind.AnyOf, *kind.OneOf:
-			// The branches contradict each other; what a caller can use is that no
-			// accepted type fits.
-			return []apierr.Detail{{Field: location(e), Code: apierr.InvalidType, Message: "This field has another type."}}
-		}
-		var out []apierr.Detail
-		for _, cause := range e.Causes {
-			out = append(out, detailsOf(cause)...)
-		}
-		return out
+// addFailures turns the leaves of a schema failure into details, one a field.
+func (f *Fields) addFailures(e *jsonschema.ValidationError) {
+	if len(e.Causes) == 0 {
+		f.Add(detailsOf(e)...)
+		return
 	}
+	switch e.ErrorKind.(type) {
+	case *kind.AnyOf, *kind.OneOf:
+		// The branches contradict each other; what a caller can use is that no
+		// accepted type fits.
+		f.Add(apierr.Detail{Field: location(e), Code: apierr.InvalidType, Message: "This field has another type."})
+		return
+	}
+	for _, cause := range e.Causes {
+		f.addFailures(cause)
+	}
+}
+
+func detailsOf(e *jsonschema.ValidationError) []apierr.Detail {
 	d := apierr.Detail{Field: location(e), Code: apierr.InvalidValue, Message: "This value is not valid."}
 	switch k := e.ErrorKind.(type) {
 	case *kind.Required:

@@ -2,8 +2,9 @@
 // one order of checks, one body format, one place that writes errors.
 //
 // A request passes: recover, request id and span, access line and metric,
-// deadline; then, on a route that needs a key: key (401), rate limit (429),
+// deadline, CORS; then, on a route that needs a key: key (401), rate limit (429),
 // suspension, scope and plan (403), Idempotency-Key on POST; then the handler.
+// What no route should see (several Hosts, a packed body) ends in libs/httpserver.
 // Handlers return errors and never choose a status for one.
 //
 // Fiber reuses its buffers and does not cancel: handlers pass c.UserContext(),
@@ -14,11 +15,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -35,13 +34,9 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
+	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/identity"
-)
-
-// Limits of every request.
-const (
-	MaxBody    = 1 << 20  // bytes of a body; more is 413
-	MaxHeaders = 16 << 10 // bytes of request line and headers; more is 431
+	"github.com/linkreel/linkreel/libs/ratelimit"
 )
 
 // Authenticator turns a bearer token into a principal and charges the account's
@@ -59,8 +54,15 @@ type Options struct {
 	Auth Authenticator
 	// Idempotency keeps answers to POSTs; nil ignores the Idempotency-Key header.
 	Idempotency idempotency.Store
-	// TrustedProxies are the peers whose X-Forwarded-For is believed.
-	TrustedProxies []netip.Prefix
+	// Proxies say whose X-Forwarded-For is believed.
+	Proxies httpserver.Proxies
+	// BaseURL is the product's base address. When it is an https address, browsers
+	// that come to its host are told to stay on https.
+	BaseURL string
+	// CORSOrigins are the origins whose pages may call the API, such as
+	// https://app.example.com; "*" is any. Pages send no cookies, so the caller's
+	// key is the only credential.
+	CORSOrigins []string
 	// Timeout bounds a request; 0 means ten seconds.
 	Timeout time.Duration
 	// Page writes errors of public pages (every path outside /api, /admin and
@@ -80,6 +82,7 @@ type API struct {
 	app      *fiber.App
 	tracer   trace.Tracer
 	duration metric.Float64Histogram
+	misses   *ratelimit.Misses // of idempotency records, by revoked keys
 	routes   []Route
 }
 
@@ -91,6 +94,11 @@ type Route struct{ Method, Path string }
 type Access struct {
 	Scope identity.Scope // "" for none
 	Plan  identity.Plan  // the lowest plan that may call
+	// Repeatable is for a POST that may revoke the key it is called with. When its
+	// answer is lost, the caller has neither the old key nor the new one, so a key
+	// that is revoked by now may still repeat a request that it made before, by its
+	// Idempotency-Key.
+	Repeatable bool
 }
 
 // New makes an API without routes.
@@ -110,15 +118,15 @@ func New(opt Options) *API {
 	if err != nil {
 		otel.Handle(err)
 	}
-	a := &API{opt: opt, tracer: otel.Tracer(opt.Name), duration: duration}
+	a := &API{opt: opt, misses: ratelimit.NewMisses(ratelimit.MissOptions{Burst: 60, Now: opt.Now}), tracer: otel.Tracer(opt.Name), duration: duration}
 	a.app = fiber.New(fiber.Config{
 		AppName:               opt.Name,
 		DisableStartupMessage: true,
 		Immutable:             true, // a handler's strings outlive it: in caches, goroutines and spans
 		CaseSensitive:         true,
 		StrictRouting:         true,
-		BodyLimit:             MaxBody,
-		ReadBufferSize:        MaxHeaders,
+		BodyLimit:             httpserver.MaxBody,
+		ReadBufferSize:        httpserver.MaxHeaders,
 		ErrorHandler:          a.writeError,
 	})
 	a.app.Use(a.around)
@@ -137,6 +145,22 @@ func (a *API) Handle(method, path string, access Access, h fiber.Handler) {
 		return h(c)
 	}
 	a.add(method, path, guarded)
+}
+
+// HandleToken adds a route for the holder of one token that the deployment sets,
+// such as the operator's; see [OnlyBearer]. Its POSTs take an Idempotency-Key, kept
+// under account, which is no account's id. mark puts into ctx who acts; nil is
+// nobody.
+func (a *API) HandleToken(method, path, token, message, account string, mark func(context.Context) context.Context, h fiber.Handler) {
+	a.add(method, path, OnlyBearer(token, message, func(c *fiber.Ctx) error {
+		if mark != nil {
+			c.SetUserContext(mark(c.UserContext()))
+		}
+		if method == fiber.MethodPost {
+			return a.onceFor(c, account, h)
+		}
+		return h(c)
+	}))
 }
 
 // Public adds a route that needs no key.
@@ -166,13 +190,13 @@ func (a *API) Handler() fasthttp.RequestHandler {
 		return apierr.New(apierr.NotFound, "There is nothing at this address.")
 	})
 	h := a.app.Handler()
-	return func(ctx *fasthttp.RequestCtx) {
+	return httpserver.StrictTransport(a.opt.BaseURL, func(ctx *fasthttp.RequestCtx) {
 		if knownMethod(string(ctx.Method())) == otherMethod {
 			// Fiber would answer a made-up method in plain text. No route takes TRACE.
 			ctx.Request.Header.SetMethod(fiber.MethodTrace)
 		}
 		h(ctx)
-	}
+	})
 }
 
 // around is the outermost layer: nothing that happens inside escapes it.
@@ -202,6 +226,9 @@ func (a *API) around(c *fiber.Ctx) (err error) {
 		}
 		a.observe(c, span, started)
 	}()
+	if a.cors(c) {
+		return nil
+	}
 	if err := c.Next(); err != nil {
 		// The status must be final when the line and the span are written.
 		a.fail(c, toAPI(err, c, a.app))
@@ -250,9 +277,13 @@ func (a *API) admit(c *fiber.Ctx, access Access) error {
 	if err != nil {
 		return err
 	}
-	d, err := a.opt.Auth.Authenticate(c.UserContext(), bearer)
-	if err != nil {
+	d, err := a.opt.Auth.Authenticate(apikey.WithClient(c.UserContext(), a.ClientIP(c)), bearer)
+	if err != nil && !(access.Repeatable && a.repeats(c, d.Principal, bearer, err)) {
 		return err
+	}
+	if err != nil {
+		c.SetUserContext(identity.WithPrincipal(c.UserContext(), d.Principal))
+		return nil
 	}
 	setLimitHeaders(c, d.Limit, a.opt.Now())
 	if !d.Limit.Allowed {
@@ -343,25 +374,55 @@ func OnlyBearer(token, message string, h fiber.Handler) fiber.Handler {
 	}
 }
 
+// repeats reports whether a request whose key was refused with err repeats one that
+// the key made while it was good: the key is revoked, the account is not suspended,
+// and there is a record under the same Idempotency-Key, with the same body. Such a
+// request takes no token from the account's bucket; a network that guesses at
+// records has its budget of misses.
+func (a *API) repeats(c *fiber.Ctx, p *identity.Principal, bearer string, err error) bool {
+	key := c.Get(idempotencyKey)
+	if apierr.CodeOf(err) != apierr.APIKeyRevoked || p == nil || p.Suspended || a.opt.Idempotency == nil || !validIdempotencyKey(key) {
+		return false
+	}
+	client := a.ClientIP(c)
+	if a.misses.Wait(client) > 0 {
+		return false
+	}
+	known, err := a.opt.Idempotency.Known(c.UserContext(), beginRequest(c, p.AccountID, key, bearer))
+	if err != nil {
+		a.opt.Log.WarnContext(c.UserContext(), "idempotency record not read", "service", a.opt.Name, "error", err)
+	}
+	if !known {
+		a.misses.Miss(client)
+	}
+	return known
+}
+
+const idempotencyKey = "Idempotency-Key"
+
+func beginRequest(c *fiber.Ctx, account, key, bearer string) idempotency.BeginRequest {
+	return idempotency.BeginRequest{Account: account, Route: c.Method() + " " + c.Path(), Key: key, Body: Body(c), Secret: bearer}
+}
+
 // once runs a POST under its Idempotency-Key: a repeated key replays the first
 // answer instead of acting again.
 func (a *API) once(c *fiber.Ctx, h fiber.Handler) error {
-	key := c.Get("Idempotency-Key")
-	if a.opt.Idempotency == nil || len(c.Request().Header.PeekAll("Idempotency-Key")) == 0 {
+	return a.onceFor(c, identity.FromContext(c.UserContext()).AccountID, h)
+}
+
+func (a *API) onceFor(c *fiber.Ctx, account string, h fiber.Handler) error {
+	key := c.Get(idempotencyKey)
+	if a.opt.Idempotency == nil || len(c.Request().Header.PeekAll(idempotencyKey)) == 0 {
 		return h(withOrigin(c, Origin{Nonce: identity.NewNonce(), At: a.opt.Now()}))
 	}
 	if !validIdempotencyKey(key) {
-		return apierr.Invalid(apierr.Detail{Field: "Idempotency-Key", Code: apierr.InvalidValue, Message: "Use 1 to 255 printable ASCII characters.", Max: 255})
+		return apierr.Invalid(apierr.Detail{Field: idempotencyKey, Code: apierr.InvalidValue, Message: "Use 1 to 255 printable ASCII characters.", Max: 255})
 	}
 	bearer, err := bearerOf(c)
 	if err != nil {
 		return err
 	}
-	sum := sha256.Sum256(c.Body())
-	record, err := a.opt.Idempotency.Begin(c.UserContext(), idempotency.BeginRequest{
-		Account: identity.FromContext(c.UserContext()).AccountID, Route: c.Method() + " " + c.Path(), Key: key,
-		BodyHash: hex.EncodeToString(sum[:]), Secret: bearer,
-	})
+	record, err := a.opt.Idempotency.Begin(c.UserContext(), beginRequest(c, account, key, bearer))
 	if err != nil {
 		return err
 	}

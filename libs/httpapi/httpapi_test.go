@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
@@ -54,7 +54,7 @@ func serve(t *testing.T, opt httpapi.Options, routes func(*httpapi.API)) func() 
 	a := httpapi.New(opt)
 	routes(a)
 	l := fasthttputil.NewInmemoryListener()
-	srv := httpapi.NewServer("", a.Handler())
+	srv := httpapi.NewServer(a.Handler())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = srv.Serve(l) }()
 	t.Cleanup(func() { _ = srv.Shutdown(); _ = l.Close(); <-done })
@@ -129,8 +129,8 @@ func TestRefusals(t *testing.T) {
 		{name: "a panic", method: "GET", path: "/api/v1/panic", status: 500, code: "INTERNAL"},
 		{name: "an unknown error", method: "GET", path: "/api/v1/fails", status: 500, code: "INTERNAL"},
 		{name: "a dependency that is down", method: "GET", path: "/api/v1/down", status: 503, code: "UNAVAILABLE", header: map[string]string{"Retry-After": "1"}},
-		{name: "a large body", method: "DELETE", path: "/api/v1/links/1", key: "creator", body: strings.Repeat(" ", httpapi.MaxBody+1), status: 413, code: "BODY_TOO_LARGE"},
-		{name: "large headers", method: "GET", path: "/api/v1/links/1", key: "creator", headers: "X: " + strings.Repeat("a", httpapi.MaxHeaders) + "\r\n", status: 431, code: "HEADERS_TOO_LARGE"},
+		{name: "a large body", method: "DELETE", path: "/api/v1/links/1", key: "creator", body: strings.Repeat(" ", httpserver.MaxBody+1), status: 413, code: "BODY_TOO_LARGE"},
+		{name: "large headers", method: "GET", path: "/api/v1/links/1", key: "creator", headers: "X: " + strings.Repeat("a", httpserver.MaxHeaders) + "\r\n", status: 431, code: "HEADERS_TOO_LARGE"},
 		{name: "a good request", method: "GET", path: "/api/v1/links/1", key: "creator", status: 200, header: map[string]string{"X-Ratelimit-Limit": "60", "Ratelimit-Policy": `"default";q=60;w=60`, "Ratelimit": `"default";r=59;t=1`}},
 	}
 	for _, tt := range tests {
@@ -271,32 +271,16 @@ func TestDecodeObject(t *testing.T) {
 	}
 }
 
-func TestClientIP(t *testing.T) {
+func TestMadeUpMethodsGetTheUsualErrors(t *testing.T) {
 	t.Parallel()
-	trusted := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
-	tests := []struct {
-		name, peer string
-		forwarded  []string
-		want       string
-	}{
-		{"a stranger's header is not believed", "203.0.113.9", []string{"6.6.6.6"}, "203.0.113.9"},
-		{"a proxy's header is", "10.0.0.1", []string{"203.0.113.9"}, "203.0.113.9"},
-		{"the client cannot add on the left", "10.0.0.1", []string{"6.6.6.6, 203.0.113.9, 10.0.0.2"}, "203.0.113.9"},
-		{"several header lines are one list", "10.0.0.1", []string{"6.6.6.6", "203.0.113.9"}, "203.0.113.9"},
-		{"garbage ends the search", "10.0.0.1", []string{"x, 10.0.0.3"}, "10.0.0.3"},
-		{"no header", "10.0.0.1", nil, "10.0.0.1"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			var lines [][]byte
-			for _, f := range tt.forwarded {
-				lines = append(lines, []byte(f))
-			}
-			if got := httpapi.ClientIP(tt.peer, lines, trusted); got.String() != tt.want {
-				t.Errorf("ClientIP = %s, want %s", got, tt.want)
-			}
-		})
+	dial := serve(t, httpapi.Options{Now: time.Now}, func(a *httpapi.API) {
+		a.Handle("GET", "/api/v1/links", httpapi.Access{}, ok)
+	})
+	for path, want := range map[string]string{"/api/v1/links": "METHOD_NOT_ALLOWED", "/api/v1/nothing": "NOT_FOUND"} {
+		res, body := ask(t, dial, request("PROPFIND", path, "free", "", ""))
+		if codeOf(body) != want {
+			t.Errorf("PROPFIND %s: %d %v, want %s", path, res.StatusCode, body, want)
+		}
 	}
 }
 

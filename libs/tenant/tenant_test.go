@@ -66,7 +66,7 @@ func serve(t *testing.T, b *books) string {
 	t.Helper()
 	api := httpapi.New(httpapi.Options{Name: "test"})
 	tenant.Routes(api, "secret", b)
-	srv := httpapi.NewServer("", api.Handler())
+	srv := httpapi.NewServer(api.Handler())
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -23,6 +23,7 @@ import (
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
+	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/redisdb"
@@ -62,6 +63,11 @@ type Config struct {
 	InternalToken string `env:"LINKREEL_INTERNAL_TOKEN,notEmpty"`
 	// TrustedProxies are the networks whose X-Forwarded-For is believed.
 	TrustedProxies []netip.Prefix `env:"LINKREEL_TRUSTED_PROXIES"`
+	// TrustedProxyHops is how many addresses the proxies append to X-Forwarded-For;
+	// when set, it takes the place of TrustedProxies. Google's balancers append two.
+	TrustedProxyHops int `env:"LINKREEL_TRUSTED_PROXY_HOPS"`
+	// CORSOrigins are the origins whose pages may call the API; "*" is any.
+	CORSOrigins []string `env:"LINKREEL_CORS_ORIGINS"`
 
 	// RateLimits are requests a minute by plan, such as "free:60,creator:600"; a
 	// plan that is not named has 60, 600, 1,200 or 3,000.
@@ -148,14 +154,16 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 		return nil, errors.Join(err, rdb.Close(), db.Close())
 	}
 
+	proxies := httpserver.Proxies{Trusted: cfg.TrustedProxies, Hops: cfg.TrustedProxyHops}
+	answers := idempotency.NewFirestore(db, cfg.InternalToken, cfg.Now)
 	public := httpapi.New(httpapi.Options{
-		Name: "auth", Auth: client, Idempotency: idempotency.NewFirestore(db, cfg.Now),
-		TrustedProxies: cfg.TrustedProxies, Page: api.ErrorPage, Now: cfg.Now,
+		Name: "auth", Auth: client, Idempotency: answers,
+		Proxies: proxies, BaseURL: cfg.BaseURL, CORSOrigins: cfg.CORSOrigins, Page: api.ErrorPage, Now: cfg.Now,
 	})
 	api.Public(public, accounts, kept, plans)
 	people.Public(public)
 	api.Site(public)
-	operator := httpapi.New(httpapi.Options{Name: "auth-operator", TrustedProxies: cfg.TrustedProxies, Now: cfg.Now})
+	operator := httpapi.New(httpapi.Options{Name: "auth-operator", Idempotency: answers, Proxies: proxies, Now: cfg.Now})
 	api.Operator(operator, accounts, cfg.AdminToken)
 	people.Operator(operator, cfg.AdminToken)
 	internal := httpapi.New(httpapi.Options{Name: "auth-internal", Now: cfg.Now})

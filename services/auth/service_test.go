@@ -25,6 +25,7 @@ import (
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/localcloud/firestore"
 	"github.com/linkreel/linkreel/libs/localcloud/redistest"
@@ -49,7 +50,7 @@ func newCloud(t testing.TB) cloud {
 	if err != nil {
 		t.Fatal(err)
 	}
-	indexes, err := firestore.ParseIndexes(text)
+	indexes, err := firestore.ParseIndexes(text, idempotency.Indexes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +94,7 @@ func start(t testing.TB, cfg auth.Config) replica {
 	}
 	for _, s := range svc.Servers {
 		l := fasthttputil.NewInmemoryListener()
-		srv := httpapi.NewServer("", s.Handler)
+		srv := httpapi.NewServer(s.Handler)
 		running.Go(func() { _ = srv.Serve(l) })
 		transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return l.Dial() }, MaxIdleConnsPerHost: 64}
 		r.clients[s.Name] = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}

@@ -25,6 +25,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/signin"
 	"github.com/linkreel/linkreel/services/console/internal/client"
 	"github.com/linkreel/linkreel/services/console/internal/web"
@@ -50,6 +51,9 @@ type Config struct {
 	InternalToken string `env:"LINKREEL_INTERNAL_TOKEN,notEmpty"`
 	// TrustedProxies are the networks whose X-Forwarded-For is believed.
 	TrustedProxies []netip.Prefix `env:"LINKREEL_TRUSTED_PROXIES"`
+	// TrustedProxyHops is how many addresses the proxies append to X-Forwarded-For;
+	// when set, it takes the place of TrustedProxies. Google's balancers append two.
+	TrustedProxyHops int `env:"LINKREEL_TRUSTED_PROXY_HOPS"`
 
 	// Now is the clock; nil is the system's.
 	Now func() time.Time `env:"-"`
@@ -78,7 +82,7 @@ func New(_ context.Context, cfg Config) (*boot.Service, error) {
 	}
 	auth := signin.NewClient(cfg.AuthURL, cfg.InternalToken)
 	pages := web.New(web.Config{Base: base, API: api, Auth: auth, Storage: storage.Scheme + "://" + storage.Host, Now: cfg.Now})
-	app := httpapi.New(httpapi.Options{Name: "console", TrustedProxies: cfg.TrustedProxies, Page: pages.ErrorPage, Now: cfg.Now})
+	app := httpapi.New(httpapi.Options{Name: "console", Proxies: httpserver.Proxies{Trusted: cfg.TrustedProxies, Hops: cfg.TrustedProxyHops}, BaseURL: cfg.BaseURL, Page: pages.ErrorPage, Now: cfg.Now})
 	pages.Routes(app)
 	return &boot.Service{
 		Name:    "console",

@@ -17,6 +17,7 @@ import (
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
+	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/services/events/internal/api"
 	"github.com/linkreel/linkreel/services/events/internal/caller"
@@ -45,6 +46,13 @@ type Config struct {
 	InternalToken string `env:"LINKREEL_INTERNAL_TOKEN,notEmpty"`
 	// TrustedProxies are the networks whose X-Forwarded-For is believed.
 	TrustedProxies []netip.Prefix `env:"LINKREEL_TRUSTED_PROXIES"`
+	// TrustedProxyHops is how many addresses the proxies append to X-Forwarded-For;
+	// when set, it takes the place of TrustedProxies. Google's balancers append two.
+	TrustedProxyHops int `env:"LINKREEL_TRUSTED_PROXY_HOPS"`
+	// BaseURL is the product's base address.
+	BaseURL string `env:"LINKREEL_BASE_URL" envDefault:"http://localhost:8080"`
+	// CORSOrigins are the origins whose pages may call the API; "*" is any.
+	CORSOrigins []string `env:"LINKREEL_CORS_ORIGINS"`
 
 	// WebhookSecretKey seals webhooks' secrets: 32 random characters or more. To
 	// replace it, put the new one in front of the old one with a comma.
@@ -107,7 +115,8 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	hooks := webhook.NewService(kept, engine, cfg.Now, api.Shown)
 
 	public := httpapi.New(httpapi.Options{
-		Name: "events", Auth: auth, Idempotency: idempotency.NewFirestore(db, cfg.Now), TrustedProxies: cfg.TrustedProxies,
+		Name: "events", Auth: auth, Idempotency: idempotency.NewFirestore(db, cfg.InternalToken, cfg.Now),
+		Proxies: httpserver.Proxies{Trusted: cfg.TrustedProxies, Hops: cfg.TrustedProxyHops}, BaseURL: cfg.BaseURL, CORSOrigins: cfg.CORSOrigins,
 		// A reader may hold its request for 25 seconds.
 		Timeout: 40 * time.Second, Now: cfg.Now,
 	})

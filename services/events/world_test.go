@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,6 +23,7 @@ import (
 	outbox "github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/localcloud/firestore"
 	"github.com/linkreel/linkreel/libs/localcloud/redistest"
@@ -61,11 +61,7 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	idempotencyIndexes, err := os.ReadFile("../auth/firestore.indexes.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	indexes, err := firestore.ParseIndexes(outbox.Indexes, events.Indexes, idempotencyIndexes)
+	indexes, err := firestore.ParseIndexes(outbox.Indexes, events.Indexes, idempotency.Indexes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +155,7 @@ func (w *world) start(edit ...func(*events.Config)) *replica {
 		running.Go(func() { _ = loop.Run(ctx) })
 	}
 	l := fasthttputil.NewInmemoryListener()
-	srv := httpapi.NewServer("", svc.Servers[0].Handler)
+	srv := httpapi.NewServer(svc.Servers[0].Handler)
 	running.Go(func() { _ = srv.Serve(l) })
 	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return l.Dial() }, MaxIdleConnsPerHost: 64}
 	var once sync.Once

@@ -26,6 +26,7 @@ import (
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/localcloud/firestore"
 	"github.com/linkreel/linkreel/libs/localcloud/redistest"
@@ -89,11 +90,7 @@ type cloud struct {
 
 func newCloud(t testing.TB) *cloud {
 	t.Helper()
-	idempotencyIndexes, err := os.ReadFile("../auth/firestore.indexes.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	indexes, err := firestore.ParseIndexes(links.Indexes, idempotencyIndexes)
+	indexes, err := firestore.ParseIndexes(links.Indexes, idempotency.Indexes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +142,7 @@ func (c *cloud) replica(t testing.TB, edit ...func(*links.Config)) *replica {
 	var stops []func()
 	for _, s := range svc.Servers {
 		l := fasthttputil.NewInmemoryListener()
-		srv := httpapi.NewServer("", s.Handler)
+		srv := httpapi.NewServer(s.Handler)
 		go func() { _ = srv.Serve(l) }()
 		tr := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return l.Dial() }, MaxIdleConnsPerHost: 64}
 		r.clients[s.Name] = &http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}

@@ -22,6 +22,7 @@ import (
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
+	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/redisdb"
@@ -46,6 +47,8 @@ type Config struct {
 	RedirectAddr string `env:"LINKREEL_REDIRECT_ADDR" envDefault:":8081"`
 	// InternalAddr is the listener for the cluster: on-demand TLS asks here.
 	InternalAddr string `env:"LINKREEL_INTERNAL_ADDR" envDefault:":8090"`
+	// BaseURL is the product's base address, at which the API is.
+	BaseURL string `env:"LINKREEL_BASE_URL" envDefault:"http://localhost:8080"`
 	// ShortBaseURL is the address of the short host; a link is at it, a slash, and its slug.
 	ShortBaseURL string `env:"LINKREEL_SHORT_BASE_URL" envDefault:"http://localhost:8081"`
 
@@ -65,6 +68,11 @@ type Config struct {
 	InternalToken string `env:"LINKREEL_INTERNAL_TOKEN,notEmpty"`
 	// TrustedProxies are the networks whose X-Forwarded-For and country header are believed.
 	TrustedProxies []netip.Prefix `env:"LINKREEL_TRUSTED_PROXIES"`
+	// TrustedProxyHops is how many addresses the proxies append to X-Forwarded-For;
+	// when set, it takes the place of TrustedProxies. Google's balancers append two.
+	TrustedProxyHops int `env:"LINKREEL_TRUSTED_PROXY_HOPS"`
+	// CORSOrigins are the origins whose pages may call the API; "*" is any.
+	CORSOrigins []string `env:"LINKREEL_CORS_ORIGINS"`
 
 	// CacheBytes bounds the links that a replica keeps in memory.
 	CacheBytes int64 `env:"LINKREEL_REDIRECT_CACHE_BYTES" envDefault:"134217728"`
@@ -174,7 +182,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		}
 	}
 
-	public := httpapi.New(httpapi.Options{Name: "links", Auth: auth, Idempotency: idempotency.NewFirestore(db, cfg.Now), TrustedProxies: cfg.TrustedProxies, Now: cfg.Now})
+	public := httpapi.New(httpapi.Options{Name: "links", Auth: auth, Idempotency: idempotency.NewFirestore(db, cfg.InternalToken, cfg.Now), Proxies: cfg.proxies(), BaseURL: cfg.BaseURL, CORSOrigins: cfg.CORSOrigins, Now: cfg.Now})
 	domains := customdomain.NewService(customdomain.Options{Store: kept.Domains(), Announcer: announcer, Resolver: dns, Own: own.Names(), Now: cfg.Now})
 	shortLinks := link.NewService(link.Options{Store: kept, Announcer: announcer, Blocked: blocked, Now: cfg.Now})
 	accounts := tenancy.NewService(tenancy.Options{Store: kept, Announcer: announcer, Links: shortLinks, Domains: domains, Now: cfg.Now})
@@ -188,7 +196,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		Name: "links",
 		Servers: []boot.Server{
 			{Name: "api", Addr: cfg.APIAddr, Handler: public.Handler()},
-			{Name: "redirect", Addr: cfg.RedirectAddr, Handler: visitors.Serve},
+			{Name: "redirect", Addr: cfg.RedirectAddr, Handler: httpserver.StrictTransport(cfg.ShortBaseURL, visitors.Serve)},
 			{Name: "internal", Addr: cfg.InternalAddr, Handler: internal.Handler()},
 		},
 		Loops: append(loops, boot.Loop{Name: "domain proofs", Run: domains.Recheck}, boot.Loop{Name: "search back-fill", Run: shortLinks.Backfill}, boot.Loop{Name: "unused tags", Run: kept.SweepTags}, boot.Loop{Name: "account purge", Run: accounts.Purge}, boot.Loop{Name: "blocked destinations", Run: blocked.Watch}),
@@ -214,9 +222,9 @@ func (c Config) country() (lookup func(*fasthttp.RequestCtx) string, closeIt fun
 		return nil, closeIt, nil
 	}
 	header := []byte(c.CountryHeader)
+	proxies := c.proxies()
 	return func(ctx *fasthttp.RequestCtx) string {
-		peer := ctx.RemoteIP().String()
-		if len(header) > 0 && trusted(peer, c.TrustedProxies) {
+		if len(header) > 0 && proxies.Believed(ctx) {
 			if code := link.Country(string(ctx.Request.Header.PeekBytes(header))); code != "" {
 				return code
 			}
@@ -225,7 +233,7 @@ func (c Config) country() (lookup func(*fasthttp.RequestCtx) string, closeIt fun
 			return ""
 		}
 		var code string
-		addr := httpapi.ClientIP(peer, ctx.Request.Header.PeekAll("X-Forwarded-For"), c.TrustedProxies)
+		addr := proxies.Client(ctx)
 		if !addr.IsValid() || db.Lookup(addr).DecodePath(&code, "country", "iso_code") != nil {
 			return ""
 		}
@@ -234,19 +242,8 @@ func (c Config) country() (lookup func(*fasthttp.RequestCtx) string, closeIt fun
 }
 
 // client is the address of a visitor, for the budget of misses only.
-func (c Config) client(ctx *fasthttp.RequestCtx) netip.Addr {
-	return httpapi.ClientIP(ctx.RemoteIP().String(), ctx.Request.Header.PeekAll("X-Forwarded-For"), c.TrustedProxies)
-}
+func (c Config) client(ctx *fasthttp.RequestCtx) netip.Addr { return c.proxies().Client(ctx) }
 
-func trusted(peer string, proxies []netip.Prefix) bool {
-	addr, err := netip.ParseAddr(peer)
-	if err != nil {
-		return false
-	}
-	for _, p := range proxies {
-		if p.Contains(addr.Unmap()) {
-			return true
-		}
-	}
-	return false
+func (c Config) proxies() httpserver.Proxies {
+	return httpserver.Proxies{Trusted: c.TrustedProxies, Hops: c.TrustedProxyHops}
 }

@@ -28,7 +28,7 @@ func (r *replica) holder() *tenant.Client {
 	}
 	for _, s := range r.service.Servers {
 		if s.Name == "internal" {
-			srv := httpapi.NewServer("", s.Handler)
+			srv := httpapi.NewServer(s.Handler)
 			go func() { _ = srv.Serve(l) }()
 			r.t.Cleanup(func() { _ = srv.Shutdown() })
 		}

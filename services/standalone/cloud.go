@@ -9,6 +9,7 @@ import (
 	"time"
 
 	outbox "github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/localcloud/firestore"
 	"github.com/linkreel/linkreel/libs/localcloud/redisproc"
 	"github.com/linkreel/linkreel/libs/localcloud/storage"
@@ -56,7 +57,7 @@ func (s *Stack) superviseRedis() error {
 }
 
 func (s *Stack) startFirestore(context.Context) error {
-	indexes, err := firestore.ParseIndexes(auth.Indexes, links.Indexes, videos.Indexes, worker.Indexes, outbox.Indexes, events.Indexes)
+	indexes, err := firestore.ParseIndexes(auth.Indexes, links.Indexes, videos.Indexes, worker.Indexes, outbox.Indexes, idempotency.Indexes, events.Indexes)
 	if err != nil {
 		return fmt.Errorf("indexes: %w", err)
 	}

@@ -166,7 +166,7 @@ func (s *Stack) serve(context.Context) error {
 }
 
 func (s *Stack) serveFast(h fasthttp.RequestHandler, listeners ...net.Listener) {
-	srv := httpapi.NewServer("", h)
+	srv := httpapi.NewServer(h)
 	for _, l := range listeners {
 		s.group.Go(func() error { return srv.Serve(l) })
 	}

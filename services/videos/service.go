@@ -32,6 +32,7 @@ import (
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
+	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/queue"
@@ -76,6 +77,11 @@ type Config struct {
 	RedisCAFile string `env:"LINKREEL_REDIS_CA_FILE"`
 	// TrustedProxies are the networks whose X-Forwarded-For is believed.
 	TrustedProxies []netip.Prefix `env:"LINKREEL_TRUSTED_PROXIES"`
+	// TrustedProxyHops is how many addresses the proxies append to X-Forwarded-For;
+	// when set, it takes the place of TrustedProxies. Google's balancers append two.
+	TrustedProxyHops int `env:"LINKREEL_TRUSTED_PROXY_HOPS"`
+	// CORSOrigins are the origins whose pages may call the API; "*" is any.
+	CORSOrigins []string `env:"LINKREEL_CORS_ORIGINS"`
 	// TokenSecrets sign what lets people watch: at least 32 bytes each, as hex. The
 	// first signs, all check, so that a secret can be replaced.
 	TokenSecrets []string `env:"LINKREEL_TOKEN_SECRET,notEmpty"`
@@ -196,8 +202,9 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 		return nil, errors.Join(fmt.Errorf("videos: %w", err), rdb.Close(), bucket.Close(), db.Close())
 	}
 	public = httpapi.New(httpapi.Options{
-		Name: "videos", Auth: auth, Idempotency: idempotency.NewFirestore(db, cfg.Now),
-		TrustedProxies: cfg.TrustedProxies, Page: pages.ErrorPage, Now: cfg.Now,
+		Name: "videos", Auth: auth, Idempotency: idempotency.NewFirestore(db, cfg.InternalToken, cfg.Now),
+		Proxies: httpserver.Proxies{Trusted: cfg.TrustedProxies, Hops: cfg.TrustedProxyHops}, BaseURL: cfg.BaseURL, CORSOrigins: cfg.CORSOrigins,
+		Page: pages.ErrorPage, Now: cfg.Now,
 	})
 	api.Public(public, service, addresses)
 	api.Hooks(public, pipe, push, log)

@@ -21,6 +21,7 @@ import (
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/localcloud/firestore"
 	"github.com/linkreel/linkreel/libs/localcloud/redistest"
@@ -93,7 +94,7 @@ func newWorld(t *testing.T, options ...option) *world {
 	api, internal, public, private := listen(), listen(), listen(), listen()
 	w.base, w.uploads, w.push = "http://"+api.Addr().String(), "http://"+public.Addr().String(), "http://"+private.Addr().String()
 
-	indexes, err := firestore.ParseIndexes(videos.Indexes)
+	indexes, err := firestore.ParseIndexes(videos.Indexes, idempotency.Indexes)
 	must(t, err)
 	w.fire, err = firestore.Open(firestore.Options{Indexes: indexes, Clock: w.clock.Now})
 	must(t, err)
@@ -139,9 +140,9 @@ func newWorld(t *testing.T, options ...option) *world {
 	servers := []*http.Server{{Handler: w.store.PublicHandler()}, {Handler: w.store.APIHandler()}}
 	go func() { _ = servers[0].Serve(public) }()
 	go func() { _ = servers[1].Serve(private) }()
-	fast := httpapi.NewServer("", w.svc.Handler("api"))
+	fast := httpapi.NewServer(w.svc.Handler("api"))
 	go func() { _ = fast.Serve(api) }()
-	inside := httpapi.NewServer("", w.svc.Handler("internal"))
+	inside := httpapi.NewServer(w.svc.Handler("internal"))
 	go func() { _ = inside.Serve(internal) }()
 	w.auth = tenant.NewClient("http://"+internal.Addr().String(), "token")
 

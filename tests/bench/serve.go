@@ -20,6 +20,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	outbox "github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/localcloud/firestore"
 	"github.com/linkreel/linkreel/services/auth"
 	"github.com/linkreel/linkreel/services/events"
@@ -88,7 +89,7 @@ func serveFiber(ctx context.Context) error {
 // serveFirestore is the database in a process of its own: in a cluster it is
 // Google's, and no part of what a redirect costs.
 func serveFirestore(ctx context.Context) error {
-	indexes, err := firestore.ParseIndexes(auth.Indexes, links.Indexes, videos.Indexes, worker.Indexes, outbox.Indexes, events.Indexes)
+	indexes, err := firestore.ParseIndexes(auth.Indexes, links.Indexes, videos.Indexes, worker.Indexes, outbox.Indexes, idempotency.Indexes, events.Indexes)
 	if err != nil {
 		return err
 	}

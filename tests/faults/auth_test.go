@@ -25,6 +25,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/apikey"
+	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/localcloud/firestore"
 	"github.com/linkreel/linkreel/libs/localcloud/redisproc"
 	"github.com/linkreel/linkreel/libs/localcloud/redistest"
@@ -72,7 +73,7 @@ type authBed struct {
 
 func newAuthBed(t testing.TB) *authBed {
 	t.Helper()
-	indexes, err := firestore.ParseIndexes(auth.Indexes)
+	indexes, err := firestore.ParseIndexes(auth.Indexes, idempotency.Indexes)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,6 +30,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/linkreel/linkreel/libs/apikey"
+	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/localcloud/firestore"
 	"github.com/linkreel/linkreel/libs/localcloud/redisproc"
@@ -75,7 +76,7 @@ func (k linksKeys) Verify(_ context.Context, hash string) (*apikey.Record, error
 
 func newLinksBed(t testing.TB) *linksBed {
 	t.Helper()
-	indexes, err := firestore.ParseIndexes(links.Indexes, auth.Indexes)
+	indexes, err := firestore.ParseIndexes(links.Indexes, auth.Indexes, idempotency.Indexes)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -159,7 +159,7 @@ func newSystem(t testing.TB, more map[string]string) *system {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httpapi.NewServer(addr, svc.Handler("api"))
+	server := httpapi.NewServer(svc.Handler("api"))
 	go func() { _ = server.ListenAndServe(addr) }()
 	ctx, stop := context.WithCancel(context.Background())
 	var wg sync.WaitGroup

@@ -17,8 +17,14 @@ name is a setting in the service's Config; tests/cluster fails on one that is no
 {{- end }}
 {{- if ne .name "worker" }}
 {{- $_ := set $env "LINKREEL_TRUSTED_PROXIES" (join "," $root.Values.trustedProxies) }}
+{{- with $root.Values.trustedProxyHops }}
+{{- $_ := set $env "LINKREEL_TRUSTED_PROXY_HOPS" (toString .) }}
 {{- end }}
-{{- if has .name (list "auth" "console" "videos") }}
+{{- if ne .name "console" }}
+{{- with $root.Values.corsOrigins }}
+{{- $_ := set $env "LINKREEL_CORS_ORIGINS" (join "," .) }}
+{{- end }}
+{{- end }}
 {{- $_ := set $env "LINKREEL_BASE_URL" (include "linkreel.url" (dict "root" $root "host" $root.Values.hosts.base)) }}
 {{- end }}
 {{- if eq .name "links" }}

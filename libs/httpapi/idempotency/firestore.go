@@ -2,6 +2,11 @@ package idempotency
 
 import (
 	"context"
+	"crypto/hkdf"
+	"crypto/hmac"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
@@ -26,10 +31,20 @@ const (
 	maxSealed = 1<<20 - 8<<10
 )
 
+// Indexes are the exemptions and the TTL field of the collection, in the form the
+// Firebase tools deploy.
+//
+//go:embed firestore.indexes.json
+var Indexes []byte
+
 // document is a record at rest. It holds neither the Idempotency-Key nor, in the
 // clear, the answer.
 type document struct {
-	BodyHash string    `firestore:"bodyHash"`
+	// BodyHash is the plain SHA-256 of the body, in records from before BodyMAC.
+	BodyHash string `firestore:"bodyHash,omitempty"`
+	// BodyMAC is a keyed hash. A body may hold a password, and a plain hash can be
+	// tried against a dictionary by whoever reads the database.
+	BodyMAC  string    `firestore:"bodyMac"`
 	Nonce    string    `firestore:"nonce"`
 	At       time.Time `firestore:"at"`
 	Until    time.Time `firestore:"until"` // end of the present try's turn
@@ -41,16 +56,53 @@ type document struct {
 
 // Firestore is the [Store] in use.
 type Firestore struct {
-	db  *firestoredb.DB
-	now func() time.Time
+	db     *firestoredb.DB
+	macKey []byte
+	now    func() time.Time
 }
 
-// NewFirestore makes a store on db. A nil now is the system's clock.
-func NewFirestore(db *firestoredb.DB, now func() time.Time) *Firestore {
+// NewFirestore makes a store on db. secret is known to all replicas and not in the
+// database; after it has changed, a request that is repeated across the change is
+// refused as IDEMPOTENCY_KEY_REUSED. A nil now is the system's clock.
+func NewFirestore(db *firestoredb.DB, secret string, now func() time.Time) *Firestore {
 	if now == nil {
 		now = time.Now
 	}
-	return &Firestore{db: db, now: now}
+	key, err := hkdf.Key(sha256.New, []byte(secret), nil, "linkreel idempotency body 1", sha256.Size)
+	if err != nil {
+		panic(err) // 32 bytes are within HKDF's bounds
+	}
+	return &Firestore{db: db, macKey: key, now: now}
+}
+
+// mac is the keyed hash of r's body. The account is part of it, so that equal
+// bodies of two accounts do not show as equal.
+func (s *Firestore) mac(r BeginRequest) string {
+	h := hmac.New(sha256.New, s.macKey)
+	fmt.Fprintf(h, "%d:%s", len(r.Account), r.Account)
+	h.Write(r.Body)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// sameBody compares in the way that the record was made.
+func (s *Firestore) sameBody(d document, r BeginRequest) bool {
+	if d.BodyMAC != "" {
+		return hmac.Equal([]byte(d.BodyMAC), []byte(s.mac(r)))
+	}
+	sum := sha256.Sum256(r.Body)
+	return d.BodyHash == hex.EncodeToString(sum[:])
+}
+
+// Known costs one read.
+func (s *Firestore) Known(ctx context.Context, r BeginRequest) (bool, error) {
+	found, _, err := s.get(ctx, documentID(r))
+	if errors.Is(err, firestoredb.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return s.now().Before(found.ExpireAt) && s.sameBody(found, r), nil
 }
 
 // Begin costs one write for a new key and one read more for a known one.
@@ -88,7 +140,7 @@ func (s *Firestore) Begin(ctx context.Context, r BeginRequest) (Record, error) {
 			return rec, nil
 		case !now.Before(found.ExpireAt):
 			next = fresh // the TTL policy deletes late
-		case found.BodyHash != r.BodyHash:
+		case !s.sameBody(found, r):
 			return Record{}, apierr.New(apierr.IdempotencyKeyReused, "This Idempotency-Key was used with another body.")
 		case found.Done:
 			return s.replay(rec, found)
@@ -119,7 +171,7 @@ func contended(err error) bool { return status.Code(err) == codes.Aborted }
 func (s *Firestore) opened(r BeginRequest) document {
 	now := s.now().Truncate(time.Microsecond) // Firestore's precision, so that a later try reads the same time
 	return document{
-		BodyHash: r.BodyHash, Nonce: identity.NewNonce(), At: now, Until: now.Add(turn), ExpireAt: now.Add(keep),
+		BodyMAC: s.mac(r), Nonce: identity.NewNonce(), At: now, Until: now.Add(turn), ExpireAt: now.Add(keep),
 	}
 }
 
@@ -195,7 +247,7 @@ func (s *Firestore) get(ctx context.Context, id string) (d document, written tim
 func (s *Firestore) replace(ctx context.Context, id string, d document, as time.Time) (written time.Time, err error) {
 	err = s.db.Do(ctx, "take over idempotency record", func(ctx context.Context) error {
 		res, err := s.db.Collection(collection).Doc(id).Update(ctx, []firestore.Update{
-			{Path: "bodyHash", Value: d.BodyHash}, {Path: "nonce", Value: d.Nonce}, {Path: "at", Value: d.At},
+			{Path: "bodyHash", Value: d.BodyHash}, {Path: "bodyMac", Value: d.BodyMAC}, {Path: "nonce", Value: d.Nonce}, {Path: "at", Value: d.At},
 			{Path: "until", Value: d.Until}, {Path: "done", Value: d.Done}, {Path: "bound", Value: d.Bound},
 			{Path: "sealed", Value: d.Sealed}, {Path: "expireAt", Value: d.ExpireAt},
 		}, firestore.LastUpdateTime(as))

@@ -4,14 +4,16 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	gcloud "cloud.google.com/go/firestore"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 
@@ -32,11 +34,7 @@ func (b bed) forward(d time.Duration) { b.offset.Add(int64(d)) }
 
 func newBed(t testing.TB) bed {
 	t.Helper()
-	text, err := os.ReadFile("../../../services/auth/firestore.indexes.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	indexes, err := firestore.ParseIndexes(text)
+	indexes, err := firestore.ParseIndexes(idempotency.Indexes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +50,7 @@ func newBed(t testing.TB) bed {
 	db := firestoredb.Use(client, 10*time.Second)
 	offset := &atomic.Int64{}
 	now := func() time.Time { return time.Now().Add(time.Duration(offset.Load())) }
-	return bed{idempotency.NewFirestore(db, now), server, db, offset}
+	return bed{idempotency.NewFirestore(db, "secret", now), server, db, offset}
 }
 
 // documents is everything that is stored, as text.
@@ -70,7 +68,7 @@ func (b bed) documents(t testing.TB) []string {
 }
 
 var request = idempotency.BeginRequest{
-	Account: "acc_1", Route: "POST /api/v1/links", Key: "order-1", BodyHash: "aa", Secret: "lr_live_caller",
+	Account: "acc_1", Route: "POST /api/v1/links", Key: "order-1", Body: []byte("aa"), Secret: "lr_live_caller",
 }
 
 var answer = idempotency.Response{Status: 201, ContentType: "application/json", Location: "/api/v1/links/lnk_1", Body: []byte(`{"id":"lnk_1"}`)}
@@ -137,7 +135,7 @@ func TestAnotherBodyIsRefused(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	other := request
-	other.BodyHash = "bb"
+	other.Body = []byte("bb")
 	rec := begin(t, b, request)
 	wantCode(t, b, other, apierr.IdempotencyKeyReused)
 	finish(t, b, rec, answer)
@@ -301,5 +299,47 @@ func BenchmarkBeginFinish(b *testing.B) {
 		r := request
 		r.Key = fmt.Sprint(i)
 		finish(b, bed, begin(b, bed, r), answer)
+	}
+}
+
+func TestABodyCannotBeGuessedFromItsRecord(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	r := request
+	r.Body = []byte(`{"password":"hunter2"}`)
+	finish(t, b, begin(t, b, r), answer)
+	sum := sha256.Sum256(r.Body)
+	for _, doc := range b.documents(t) {
+		if strings.Contains(doc, hex.EncodeToString(sum[:])) {
+			t.Errorf("the plain hash of a body is stored: %s", doc)
+		}
+	}
+}
+
+func TestRecordsWithAPlainHashStillReplay(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	rec := begin(t, b, request)
+	finish(t, b, rec, answer)
+	// As the release before wrote it.
+	sum := sha256.Sum256(request.Body)
+	docs, err := b.db.Collection("idempotency").Documents(t.Context()).GetAll()
+	if err != nil || len(docs) != 1 {
+		t.Fatalf("%d records, %v", len(docs), err)
+	}
+	if _, err := docs[0].Ref.Update(t.Context(), []gcloud.Update{{Path: "bodyHash", Value: hex.EncodeToString(sum[:])}, {Path: "bodyMac", Value: gcloud.Delete}}); err != nil {
+		t.Fatal(err)
+	}
+	if known, err := b.Known(t.Context(), request); err != nil || !known {
+		t.Errorf("Known = %v, %v", known, err)
+	}
+	if again := begin(t, b, request); again.Replay == nil || again.Replay.Status != answer.Status {
+		t.Errorf("an old record is not replayed: %+v", again)
+	}
+	other := request
+	other.Body = []byte("bb")
+	wantCode(t, b, other, apierr.IdempotencyKeyReused)
+	if known, err := b.Known(t.Context(), other); err != nil || known {
+		t.Errorf("another body: Known = %v, %v", known, err)
 	}
 }

@@ -27,11 +27,18 @@ type Store interface {
 	Finish(ctx context.Context, rec Record, answer Response) error
 	// Abandon lets the next try run at once; it keeps Nonce and At.
 	Abandon(ctx context.Context, rec Record) error
+	// Known reports whether Begin would find a record of this very request. It
+	// opens none.
+	Known(ctx context.Context, r BeginRequest) (bool, error)
 }
 
 // BeginRequest names a request. Secret is the caller's bearer key: it seals an
-// answer that holds a secret itself, and is not stored.
-type BeginRequest struct{ Account, Route, Key, BodyHash, Secret string }
+// answer that holds a secret itself, and is not stored. Nor is the body, of which
+// a keyed hash remains.
+type BeginRequest struct {
+	Account, Route, Key, Secret string
+	Body                        []byte
+}
 
 // Record is an open or finished request.
 type Record struct {

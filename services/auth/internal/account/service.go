@@ -316,6 +316,15 @@ func (s *Service) Roll(ctx context.Context, id string, overlap time.Duration, n 
 		n.Name, n.Scopes, n.ExpiresAt = old.Name, old.Scopes, old.ExpiresAt
 		made = n.key()
 		made.MadeBy = old.MadeBy
+		// Before the key that asks is judged: the first try of this request may have
+		// revoked it.
+		found, err := existing(tx, made)
+		if err != nil || found != nil {
+			if found != nil {
+				made = *found
+			}
+			return err
+		}
 		if n.By != nil {
 			g, err := s.giver(tx, n.By)
 			if err != nil {
@@ -329,13 +338,6 @@ func (s *Service) Roll(ctx context.Context, id string, overlap time.Duration, n 
 			if made, err = g.bound(made); err != nil {
 				return err
 			}
-		}
-		found, err := existing(tx, made)
-		if err != nil || found != nil {
-			if found != nil {
-				made = *found
-			}
-			return err
 		}
 		now := s.now()
 		if !old.Active(now) {

@@ -83,7 +83,7 @@ func (p People) change(c *fiber.Ctx) error {
 	}
 	fields, err := httpapi.Decode(c, &body)
 	var change member.Change
-	if err == nil && body.Role.Set && !fields.Bad("role") {
+	if err == nil && body.Role.Set && !fields.HasError("role") {
 		role, err := identity.ParseRole(body.Role.Value)
 		if err != nil {
 			return fmt.Errorf("role passed the schema: %w", err)

@@ -1,9 +1,6 @@
 package api
 
 import (
-	"crypto/rand"
-	"crypto/sha256"
-	"crypto/subtle"
 	"fmt"
 	"strings"
 
@@ -20,35 +17,24 @@ import (
 // on a listener of their own, which no public route leads to.
 func Operator(a *httpapi.API, accounts *account.Service, token string) {
 	h := operator{accounts: accounts}
-	only := func(handler fiber.Handler) fiber.Handler {
-		return onlyOperator(token, func(c *fiber.Ctx) error {
-			c.SetUserContext(events.AsOperator(c.UserContext()))
-			return handler(c)
-		})
+	add := func(method, path string, handler fiber.Handler) {
+		a.HandleToken(method, path, token, "Send the operator's token as `Authorization: Bearer <token>`.", operatorAccount, events.AsOperator, handler)
 	}
-	a.Public(fiber.MethodPost, "/admin/v1/accounts", only(h.createAccount))
-	a.Public(fiber.MethodGet, "/admin/v1/accounts/:id", only(h.account))
-	a.Public(fiber.MethodPatch, "/admin/v1/accounts/:id", only(h.changeAccount))
-	a.Public(fiber.MethodPost, "/admin/v1/accounts/:id/keys", only(h.createKey))
-	a.Public(fiber.MethodDelete, "/admin/v1/keys/:id", only(h.revokeKey))
+	add(fiber.MethodPost, "/admin/v1/accounts", h.createAccount)
+	add(fiber.MethodGet, "/admin/v1/accounts/:id", h.account)
+	add(fiber.MethodPatch, "/admin/v1/accounts/:id", h.changeAccount)
+	add(fiber.MethodPost, "/admin/v1/accounts/:id/keys", h.createKey)
+	add(fiber.MethodDelete, "/admin/v1/keys/:id", h.revokeKey)
 }
 
-// onlyOperator compares hashes, so that the time it takes says nothing about the
-// token, its length included. Without a configured token nobody is the operator.
+// operatorAccount is where the operator's idempotency records are kept. No account
+// has this id.
+const operatorAccount = "operator"
+
+// onlyOperator is for the routes that are no operator's business but show a token
+// of the deployment all the same.
 func onlyOperator(token string, handler fiber.Handler) fiber.Handler {
-	want := sha256.Sum256([]byte(token))
-	return func(c *fiber.Ctx) error {
-		values := c.Request().Header.PeekAll(fiber.HeaderAuthorization)
-		if len(values) == 0 {
-			return apierr.New(apierr.MissingAPIKey, "Send the token as `Authorization: Bearer <token>`.")
-		}
-		scheme, given, _ := strings.Cut(string(values[0]), " ")
-		got := sha256.Sum256([]byte(given))
-		if token == "" || len(values) > 1 || !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-			return apierr.New(apierr.InvalidAPIKey, "This is not the right token.")
-		}
-		return handler(c)
-	}
+	return httpapi.OnlyBearer(token, "Send the token as `Authorization: Bearer <token>`.", handler)
 }
 
 type operator struct{ accounts *account.Service }
@@ -108,7 +94,7 @@ func (h operator) changeAccount(c *fiber.Ctx) error {
 	if body.Suspended.Set {
 		change.Suspended = &body.Suspended.Value
 	}
-	if body.Plan.Set && !fields.Bad("plan") {
+	if body.Plan.Set && !fields.HasError("plan") {
 		plan, err := identity.ParsePlan(body.Plan.Value)
 		if err != nil {
 			return fmt.Errorf("plan passed the schema: %w", err)
@@ -140,9 +126,9 @@ func (h operator) createKey(c *fiber.Ctx) error {
 	if err := fields.Err(); err != nil {
 		return err
 	}
-	asked.AccountID, asked.ID = a.ID, identity.NewID("key")
-	if asked.Key, err = identity.NewKey(rand.Reader); err != nil {
-		return fmt.Errorf("draw key: %w", err)
+	asked.AccountID = a.ID
+	if err := draw(c, &asked); err != nil {
+		return err
 	}
 	made, err := h.accounts.CreateKey(ctx, asked)
 	if err != nil {

@@ -30,8 +30,9 @@ func Public(a *httpapi.API, accounts *account.Service, usage Usage, plans Plans)
 	a.Handle(fiber.MethodGet, "/api/v1/account", httpapi.Access{}, h.account)
 	a.Handle(fiber.MethodGet, "/api/v1/keys", httpapi.Access{Scope: identity.KeysRead}, h.keys)
 	a.Handle(fiber.MethodPost, "/api/v1/keys", httpapi.Access{Scope: identity.KeysWrite}, h.createKey)
+	a.Handle(fiber.MethodGet, "/api/v1/keys/:id", httpapi.Access{Scope: identity.KeysRead}, h.key)
 	a.Handle(fiber.MethodDelete, "/api/v1/keys/:id", httpapi.Access{Scope: identity.KeysWrite}, h.revokeKey)
-	a.Handle(fiber.MethodPost, "/api/v1/keys/:id/roll", httpapi.Access{Scope: identity.KeysWrite}, h.rollKey)
+	a.Handle(fiber.MethodPost, "/api/v1/keys/:id/roll", httpapi.Access{Scope: identity.KeysWrite, Repeatable: true}, h.rollKey)
 }
 
 type public struct {
@@ -80,7 +81,7 @@ func (h public) createKey(c *fiber.Ctx) error {
 		return err
 	}
 	asked := body.read(fields)
-	if !fields.Bad("scopes") {
+	if !fields.HasError("scopes") {
 		if err := account.MayGive(p.Scopes, asked.Scopes); err != nil {
 			return err // 403 goes before 400
 		}
@@ -97,6 +98,15 @@ func (h public) createKey(c *fiber.Ctx) error {
 		return err
 	}
 	return httpapi.Created(c, "/api/v1/keys/"+made.ID, toNewKey(made, asked.Key))
+}
+
+func (h public) key(c *fiber.Ctx) error {
+	ctx := c.UserContext()
+	k, err := h.accounts.Key(ctx, identity.FromContext(ctx).AccountID, c.Params("id"))
+	if err != nil {
+		return err
+	}
+	return httpapi.JSON(c, fiber.StatusOK, toKey(k))
 }
 
 func (h public) revokeKey(c *fiber.Ctx) error {

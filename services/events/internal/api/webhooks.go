@@ -217,7 +217,7 @@ func account(c *fiber.Ctx) string { return identity.FromContext(c.UserContext())
 
 // address judges a receiver's address.
 func (h api) address(fields *httpapi.Fields, text string) webhook.Address {
-	if fields.Bad("url") {
+	if fields.HasError("url") {
 		return webhook.Address{}
 	}
 	a, bad := h.Policy.Parse(text)
@@ -230,7 +230,7 @@ func (h api) address(fields *httpapi.Fields, text string) webhook.Address {
 
 // subscribed judges the names of events; doubles are dropped.
 func subscribed(fields *httpapi.Fields, names []string) []string {
-	if fields.Bad("events") {
+	if fields.HasError("events") {
 		return nil
 	}
 	out := []string{}
@@ -250,7 +250,7 @@ func subscribed(fields *httpapi.Fields, names []string) []string {
 // instant reads a time as the rest of the API does: milliseconds, or what
 // JavaScript's Date takes.
 func instant(fields *httpapi.Fields, field string, value any) time.Time {
-	if fields.Bad(field) {
+	if fields.HasError(field) {
 		return time.Time{}
 	}
 	var ms int64

@@ -77,7 +77,7 @@ func filters(c *fiber.Ctx, f *httpapi.Fields, q *link.Query) {
 
 // readLabels reads the fields by which owners find a link again.
 func readTags(f *httpapi.Fields, field string, given []string) []string {
-	if f.Bad(field) {
+	if f.HasError(field) {
 		return nil
 	}
 	tags, bad := label.Tags(field, given)
@@ -86,7 +86,7 @@ func readTags(f *httpapi.Fields, field string, given []string) []string {
 }
 
 func readExternalID(f *httpapi.Fields, id string) string {
-	if !f.Bad("externalId") {
+	if !f.HasError("externalId") {
 		f.Add(label.ExternalID("externalId", id)...)
 	}
 	return id

@@ -241,7 +241,7 @@ func (m moment) expiry() (link.Expiry, *apierr.Detail) {
 // validate runs a rule on a field that has no broken rule yet, and notes what the
 // rule says.
 func validate[T any](f *httpapi.Fields, field string, parse func() (T, *apierr.Detail)) (value T) {
-	if f.Bad(field) {
+	if f.HasError(field) {
 		return value
 	}
 	value, problem := parse()

@@ -149,7 +149,7 @@ func (h public) create(c *fiber.Ctx) error {
 		Title: given(body.Title), Tags: body.Tags.Value, ExternalID: given(body.ExternalID),
 		Rule: video.Rule{Privacy: body.Privacy, Password: body.Password, ExpiresAt: milliseconds(body.ExpiresAt)},
 	}
-	if fields.Bad("privacy") {
+	if fields.HasError("privacy") {
 		draft.Privacy = new(string) // unknown: what depends on it is not checked
 	}
 	checked, bad := draft.Check(origin.At)
@@ -196,7 +196,7 @@ func (h public) update(c *fiber.Ctx) error {
 	}
 	patch, bad := patch.Check()
 	fields.Add(bad...)
-	if body.ExternalID.Set && !body.ExternalID.Null && body.ExternalID.Value == "" && !fields.Bad("externalId") {
+	if body.ExternalID.Set && !body.ExternalID.Null && body.ExternalID.Value == "" && !fields.HasError("externalId") {
 		fields.Add(label.ExternalID("externalId", "")...)
 	}
 	if err := fields.Err(); err != nil {
@@ -247,12 +247,12 @@ func (h public) setAccess(c *fiber.Ctx) error {
 		AllowDownload: body.AllowDownload, EmbedOrigins: body.EmbedOrigins.Value,
 	}
 	judged := rule
-	if fields.Bad("privacy") {
+	if fields.HasError("privacy") {
 		judged.Privacy = new(string) // unknown: what depends on it is not checked
 	}
 	_, bad := judged.Check(present, h.videos.Now())
 	for _, d := range bad {
-		if !fields.Bad(d.Field) {
+		if !fields.HasError(d.Field) {
 			fields.Add(d)
 		}
 	}

@@ -1,4 +1,4 @@
-package httpapi_test
+package httpserver_test
 
 import (
 	"bytes"
@@ -10,20 +10,18 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/httpserver"
 )
 
 // A client that writes its whole body before it reads, as most do, must see the
 // 413 and not a connection that was reset under it.
 func TestTooLargeABodyIsAnsweredAndNotCutOff(t *testing.T) {
 	t.Parallel()
-	a := httpapi.New(httpapi.Options{Name: "test", Auth: keys})
-	a.Handle("POST", "/api/v1/links", httpapi.Access{}, ok)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := httpapi.NewServer("", a.Handler())
+	srv := httpserver.New(func(*fasthttp.RequestCtx) {})
 	done := make(chan struct{})
 	go func() { defer close(done); _ = srv.Serve(l) }()
 	t.Cleanup(func() { _ = srv.Shutdown(); <-done })
@@ -41,22 +39,9 @@ func TestTooLargeABodyIsAnsweredAndNotCutOff(t *testing.T) {
 	}
 }
 
-func TestMadeUpMethodsGetTheUsualErrors(t *testing.T) {
-	t.Parallel()
-	dial := serve(t, httpapi.Options{Now: time.Now}, func(a *httpapi.API) {
-		a.Handle("GET", "/api/v1/links", httpapi.Access{}, ok)
-	})
-	for path, want := range map[string]string{"/api/v1/links": "METHOD_NOT_ALLOWED", "/api/v1/nothing": "NOT_FOUND"} {
-		res, body := ask(t, dial, request("PROPFIND", path, "free", "", ""))
-		if codeOf(body) != want {
-			t.Errorf("PROPFIND %s: %d %v, want %s", path, res.StatusCode, body, want)
-		}
-	}
-}
-
 func TestASilentConnectionIsClosedWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
-	srv := httpapi.NewServer("", func(*fasthttp.RequestCtx) {})
+	srv := httpserver.New(func(*fasthttp.RequestCtx) {})
 	srv.ReadTimeout = 20 * time.Millisecond
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -1,4 +1,8 @@
-package httpapi
+// Package httpserver is the listener's side of every HTTP port: limits of time
+// and size, refusal of requests that two parsers could read differently or whose
+// body would have to be unpacked, and whose address a client has. It knows
+// nothing of routes; libs/httpapi builds on it.
+package httpserver
 
 import (
 	"errors"
@@ -9,15 +13,19 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/linkreel/linkreel/libs/apierr"
-	"github.com/linkreel/linkreel/libs/identity"
+	ids "github.com/linkreel/linkreel/libs/identity"
 )
 
-// NewServer is the listener's side of every HTTP port: time and size limits, and
-// refusals of unreadable requests in the API's error shape.
-func NewServer(name string, h fasthttp.RequestHandler) *fasthttp.Server {
+// Limits of every request.
+const (
+	MaxBody    = 1 << 20  // bytes of a body; more is 413
+	MaxHeaders = 16 << 10 // bytes of request line and headers; more is 431
+)
+
+// New makes a server for h. Every answer carries nosniff.
+func New(h fasthttp.RequestHandler) *fasthttp.Server {
 	return &fasthttp.Server{
-		Name:                          name,
-		Handler:                       h,
+		Handler:                       checked(h),
 		ErrorHandler:                  refuseUnreadable,
 		NoDefaultServerHeader:         true,
 		NoDefaultDate:                 false,
@@ -34,6 +42,23 @@ func NewServer(name string, h fasthttp.RequestHandler) *fasthttp.Server {
 	}
 }
 
+// checked serves what [framing] lets through.
+func checked(h fasthttp.RequestHandler) fasthttp.RequestHandler {
+	return func(ctx *fasthttp.RequestCtx) {
+		if e := framing(&ctx.Request); e != nil {
+			refuse(ctx, e)
+			return
+		}
+		h(ctx)
+		ctx.Response.Header.SetCanonical(nosniffName, nosniff)
+	}
+}
+
+var (
+	nosniffName = []byte("X-Content-Type-Options")
+	nosniff     = []byte("nosniff")
+)
+
 func refuseUnreadable(ctx *fasthttp.RequestCtx, err error) {
 	var slow net.Error
 	if errors.As(err, &slow) && slow.Timeout() {
@@ -42,7 +67,7 @@ func refuseUnreadable(ctx *fasthttp.RequestCtx, err error) {
 		_ = ctx.Conn().Close() // it is closed after this in any case
 		return
 	}
-	e := apierr.New(apierr.InvalidJSON, "The request is not valid HTTP.")
+	e := apierr.New(apierr.BadRequest, "The request is not valid HTTP.")
 	var small *fasthttp.ErrSmallBuffer
 	switch {
 	case errors.As(err, &small):
@@ -51,11 +76,19 @@ func refuseUnreadable(ctx *fasthttp.RequestCtx, err error) {
 		drain(ctx.Conn())
 		e = apierr.New(apierr.BodyTooLarge, "The body is larger than 1 MiB.")
 	}
-	id := strings.ToLower(identity.NewNonce())
+	refuse(ctx, e)
+}
+
+// refuse answers before any route is asked, and closes the connection: what comes
+// next on it may be part of this request.
+func refuse(ctx *fasthttp.RequestCtx, e *apierr.Error) {
+	id := strings.ToLower(ids.NewNonce())
 	ctx.Response.Reset()
 	ctx.SetStatusCode(e.Code.Status())
 	ctx.SetContentType("application/json")
 	ctx.Response.Header.Set("X-Request-Id", id)
+	ctx.Response.Header.SetCanonical(nosniffName, nosniff)
+	ctx.Response.Header.Set("Cache-Control", "no-store")
 	ctx.Response.SetBodyRaw(ErrorBody(e, id))
 	ctx.SetConnectionClose()
 }

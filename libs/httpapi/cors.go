@@ -1,0 +1,46 @@
+package httpapi
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+)
+
+// What pages of other origins may send and read.
+const (
+	corsHeaders = "Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match"
+	corsExposed = "ETag, Idempotent-Replayed, Link, Location, RateLimit, RateLimit-Policy, Retry-After, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-Request-Id"
+)
+
+// cors lets pages of the configured origins call /api/, and answers a browser's
+// question beforehand; it reports whether it did. The answer to that question
+// needs no key, as browsers send none with it.
+func (a *API) cors(c *fiber.Ctx) (answered bool) {
+	if len(a.opt.CORSOrigins) == 0 || !strings.HasPrefix(c.Path(), "/api/") {
+		return false
+	}
+	c.Vary(fiber.HeaderOrigin)
+	origin := c.Get(fiber.HeaderOrigin)
+	anyOrigin := slices.Contains(a.opt.CORSOrigins, "*")
+	if origin == "" || !anyOrigin && !slices.Contains(a.opt.CORSOrigins, origin) {
+		return false
+	}
+	if anyOrigin {
+		origin = "*"
+	}
+	c.Set(fiber.HeaderAccessControlAllowOrigin, origin)
+	if c.Method() != fiber.MethodOptions || c.Get(fiber.HeaderAccessControlRequestMethod) == "" {
+		c.Set(fiber.HeaderAccessControlExposeHeaders, corsExposed)
+		return false
+	}
+	methods := methodsOf(a.app, c.Path())
+	if methods == "" {
+		return false // the 404 of an address that is not there
+	}
+	c.Set(fiber.HeaderAccessControlAllowMethods, methods)
+	c.Set(fiber.HeaderAccessControlAllowHeaders, corsHeaders)
+	c.Set(fiber.HeaderAccessControlMaxAge, "600")
+	c.Status(fiber.StatusNoContent)
+	return true
+}

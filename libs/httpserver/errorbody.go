@@ -1,0 +1,49 @@
+package httpserver
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+)
+
+// maxField bounds the name of a field in an answer: parts of it may be the
+// caller's own text.
+const maxField = 200
+
+// ErrorBody is the one shape of an error answer. It is bounded, whatever the
+// request held: at most [apierr.MaxDetails] details, and a count of the rest.
+func ErrorBody(e *apierr.Error, requestID string) []byte {
+	type body struct {
+		Code          apierr.Code     `json:"code"`
+		Message       string          `json:"message"`
+		RequestID     string          `json:"requestId"`
+		Details       []apierr.Detail `json:"details,omitempty"`
+		MoreDetails   int             `json:"moreDetails,omitempty"`
+		RequiredPlan  string          `json:"requiredPlan,omitempty"`
+		CurrentPlan   string          `json:"currentPlan,omitempty"`
+		RequiredScope string          `json:"requiredScope,omitempty"`
+		RequiredRole  string          `json:"requiredRole,omitempty"`
+	}
+	details, more := e.Details, e.MoreDetails
+	if n := len(details) - apierr.MaxDetails; n > 0 {
+		details, more = details[:apierr.MaxDetails], more+n
+	}
+	for i, d := range details {
+		if len(d.Field) > maxField {
+			short := append([]apierr.Detail(nil), details...) // the error may be shared
+			short[i].Field = strings.ToValidUTF8(d.Field[:maxField], "") + "…"
+			details = short
+		}
+	}
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false) // text is returned to the letter
+	err := enc.Encode(struct {
+		Error body `json:"error"`
+	}{body{e.Code, e.Message, requestID, details, more, e.RequiredPlan, e.CurrentPlan, e.RequiredScope, e.RequiredRole}})
+	if err != nil {
+		return []byte(`{"error":{"code":"INTERNAL","message":"Something went wrong on our side.","requestId":""}}`)
+	}
+	return []byte(strings.TrimSuffix(b.String(), "\n"))
+}

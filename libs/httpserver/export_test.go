@@ -1,0 +1,4 @@
+package httpserver
+
+// Framing is framing.
+var Framing = framing

@@ -1,0 +1,98 @@
+package httpserver
+
+import (
+	"net/netip"
+	"strings"
+
+	"github.com/valyala/fasthttp"
+)
+
+// Proxies says what stands between clients and the service, which decides whose
+// words in X-Forwarded-For are believed. The zero value believes nobody.
+type Proxies struct {
+	// Trusted are the networks of the proxies. The client is the right-most address
+	// outside of them.
+	Trusted []netip.Prefix
+	// Hops is how many addresses the proxies append to X-Forwarded-For. When it is
+	// set, the client is that many from the right and Trusted is not used. One
+	// proxy appends one address, its peer's. Google's balancers append two: the
+	// client's, and that of the forwarding rule, which is a public address and so
+	// cannot be told from a client's by its network.
+	Hops int
+}
+
+const forwardedFor = "X-Forwarded-For"
+
+// Client is the address of the request's client. Addresses that the client could
+// have written itself are never used: without a proxy's word it is the peer's.
+func (p Proxies) Client(ctx *fasthttp.RequestCtx) netip.Addr {
+	return p.ClientOf(ctx.RemoteIP().String(), ctx.Request.Header.PeekAll(forwardedFor))
+}
+
+// Believed reports whether the request came through the proxies, so that other
+// headers of theirs, such as a country, may be believed too.
+func (p Proxies) Believed(ctx *fasthttp.RequestCtx) bool {
+	if p.Hops > 0 {
+		return len(addresses(ctx.Request.Header.PeekAll(forwardedFor))) >= p.Hops
+	}
+	peer, err := netip.ParseAddr(ctx.RemoteIP().String())
+	return err == nil && p.trusts(peer.Unmap())
+}
+
+// ClientOf is Client for a peer and its X-Forwarded-For lines. Several lines are
+// one list.
+func (p Proxies) ClientOf(peer string, forwarded [][]byte) netip.Addr {
+	addr, err := netip.ParseAddr(peer)
+	if err != nil {
+		return netip.Addr{}
+	}
+	addr = addr.Unmap()
+	list := addresses(forwarded)
+	if p.Hops > 0 {
+		// A shorter list did not come through the proxies.
+		if at := len(list) - p.Hops; at >= 0 {
+			if client, ok := parseAddr(list[at]); ok {
+				return client
+			}
+		}
+		return addr
+	}
+	for i := len(list) - 1; i >= 0 && p.trusts(addr); i-- {
+		next, ok := parseAddr(list[i])
+		if !ok {
+			return addr
+		}
+		addr = next
+	}
+	return addr
+}
+
+func (p Proxies) trusts(addr netip.Addr) bool {
+	for _, network := range p.Trusted {
+		if network.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}
+
+func addresses(lines [][]byte) []string {
+	var out []string
+	for _, line := range lines {
+		out = append(out, strings.Split(string(line), ",")...)
+	}
+	return out
+}
+
+// parseAddr reads an address with or without a port, and IPv6 with or without
+// brackets: proxies write all of these.
+func parseAddr(s string) (netip.Addr, bool) {
+	s = strings.TrimSpace(s)
+	if addr, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")); err == nil {
+		return addr.Unmap().WithZone(""), true
+	}
+	if both, err := netip.ParseAddrPort(s); err == nil {
+		return both.Addr().Unmap().WithZone(""), true
+	}
+	return netip.Addr{}, false
+}

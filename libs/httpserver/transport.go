@@ -1,0 +1,37 @@
+package httpserver
+
+import (
+	"net/url"
+	"strings"
+
+	"github.com/valyala/fasthttp"
+)
+
+// strictTransport is a year. It has no includeSubDomains: what else runs below
+// the host is not ours to decide.
+const strictTransport = "max-age=31536000"
+
+// StrictTransport makes browsers keep to https on the host of baseURL, when that
+// is an https address. Other hosts that lead here, such as an account's custom
+// domain, are never told: their owner decides whether they stay on https.
+func StrictTransport(baseURL string, h fasthttp.RequestHandler) fasthttp.RequestHandler {
+	u, err := url.Parse(baseURL)
+	if err != nil || u.Scheme != "https" || u.Hostname() == "" {
+		return h
+	}
+	host := u.Hostname()
+	return func(ctx *fasthttp.RequestCtx) {
+		h(ctx)
+		if strings.EqualFold(hostname(ctx), host) {
+			ctx.Response.Header.Set("Strict-Transport-Security", strictTransport)
+		}
+	}
+}
+
+func hostname(ctx *fasthttp.RequestCtx) string {
+	host := string(ctx.Host())
+	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
+		host = host[:i]
+	}
+	return strings.Trim(host, "[]")
+}
