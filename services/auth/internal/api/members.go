@@ -103,7 +103,7 @@ func (p People) change(c *fiber.Ctx) error {
 	}
 	if body.Name.Set {
 		name := strings.TrimSpace(body.Name.Value)
-		notBlank(fields, "name", name)
+		notBlank(fields, name)
 		change.Name = &name
 	}
 	if err := fields.Err(); err != nil {

@@ -48,7 +48,7 @@ func (h operator) createAccount(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	notBlank(fields, "name", body.Name)
+	notBlank(fields, body.Name)
 	if err := fields.Err(); err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (h operator) changeAccount(c *fiber.Ctx) error {
 	}
 	var change account.Change
 	if body.Name.Set {
-		notBlank(fields, "name", body.Name.Value)
+		notBlank(fields, body.Name.Value)
 		change.Name = &body.Name.Value
 	}
 	if body.Suspended.Set {
@@ -145,8 +145,8 @@ func (h operator) revokeKey(c *fiber.Ctx) error {
 }
 
 // notBlank refuses a name of white space, which would show as nothing.
-func notBlank(fields *httpapi.Fields, field, value string) {
-	if strings.TrimSpace(value) == "" {
-		fields.Add(apierr.Detail{Field: field, Code: apierr.TooShort, Message: "Give a name.", Min: 1})
+func notBlank(fields *httpapi.Fields, name string) {
+	if strings.TrimSpace(name) == "" {
+		fields.Add(apierr.Detail{Field: "name", Code: apierr.TooShort, Message: "Give a name.", Min: 1})
 	}
 }

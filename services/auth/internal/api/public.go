@@ -156,7 +156,7 @@ type keyInput struct {
 }
 
 func (in keyInput) read(fields *httpapi.Fields) account.NewKey {
-	notBlank(fields, "name", in.Name)
+	notBlank(fields, in.Name)
 	out := account.NewKey{Name: in.Name, Scopes: identity.DefaultScopes()}
 	if in.Scopes != nil {
 		out.Scopes = identity.ScopeSet{}

@@ -43,7 +43,7 @@ func (r *request) cookie(name string) string { return r.Cookies(r.pages.cookieNa
 
 // setCookie sets a cookie that no script can read; life 0 removes it.
 func (r *request) setCookie(name, value string, life time.Duration) {
-	c := &http.Cookie{
+	c := &http.Cookie{ //nolint:gosec // Secure wherever the base address is https; plain http is for local runs
 		Name: r.pages.cookieName(name), Value: value, Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode,
 		Secure: r.pages.cfg.Base.Scheme == "https", MaxAge: int(life / time.Second),
 	}
@@ -188,7 +188,7 @@ func (p *Pages) member(h handler) fiber.Handler {
 		}
 		err := r.ask(signin.OpWho, signin.OnSession{Browser: r.browser()}, &r.who)
 		if err == nil && r.who.Account.Suspended {
-			return r.render(fiber.StatusForbidden, "suspended.html", view{Title: text.Get("suspended.title")})
+			return r.render(http.StatusForbidden, "suspended.html", view{Title: text.Get("suspended.title")})
 		}
 		if err == nil {
 			err = h(r)

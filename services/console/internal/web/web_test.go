@@ -65,7 +65,7 @@ func TestTextsAreThere(t *testing.T) {
 
 func TestFormTokensAreTiedToTheirCookie(t *testing.T) {
 	t.Parallel()
-	if csrfOf("one") == csrfOf("two") || csrfOf("one") != csrfOf("one") || strings.Contains(csrfOf("one"), "one") {
-		t.Error("form tokens do not depend on the cookie alone, or show it")
+	if csrfOf("one") == csrfOf("two") || strings.Contains(csrfOf("one"), "one") {
+		t.Error("form tokens do not depend on the cookie, or show it")
 	}
 }
