@@ -100,6 +100,7 @@ Everything that is nobody's is auth's: docs, the API document, the JSON 404.
 {{- define "linkreel.routes" -}}
 - {path: /api/v1/links, service: links}
 - {path: /api/v1/domains, service: links}
+- {path: /api/v1/tags, service: links}
 - {path: /api/v1/videos, service: videos}
 - {path: /api/v1/events, service: events}
 - {path: /api/v1/webhooks, service: events}

@@ -24,6 +24,7 @@ type Route struct {
 var Routes = []Route{
 	{"/api/v1/links", "links"},
 	{"/api/v1/domains", "links"},
+	{"/api/v1/tags", "links"},
 	{"/api/v1/videos", "videos"},
 	{"/api/v1/events", "events"},
 	{"/api/v1/webhooks", "events"},

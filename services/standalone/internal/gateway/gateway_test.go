@@ -9,6 +9,7 @@ func TestServiceOf(t *testing.T) {
 		"/api/v1/links/bulk":          "links",
 		"/api/v1/linksx":              "auth",
 		"/api/v1/domains/d/verify":    "links",
+		"/api/v1/tags":                "links",
 		"/api/v1/videos/v":            "videos",
 		"/api/v1/account":             "auth",
 		"/app":                        "console",
