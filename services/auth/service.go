@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/valyala/fasthttp"
 	"github.com/valyala/fasthttp/fasthttpadaptor"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/boot"
@@ -28,6 +29,7 @@ import (
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/libs/signin"
+	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 	"github.com/linkreel/linkreel/services/auth/internal/api"
 	"github.com/linkreel/linkreel/services/auth/internal/member"
@@ -147,7 +149,8 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 	kept := store.New(db, outbox, api.Shown, cfg.Now)
 	source := api.NewSource(kept, plans, cfg.Now)
 	client := apikey.New(apikey.Config{Now: cfg.Now}, source, rdb)
-	accounts := account.NewService(kept, client, cfg.Now, nil)
+	holders := cfg.holders()
+	accounts := account.NewService(kept, client, cfg.Now, nil).WithHolders(holders)
 	people, signIn, err := cfg.people(kept, client, rdb)
 	if err != nil {
 		client.Close()
@@ -176,15 +179,47 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 			{Name: "admin", Addr: cfg.OperatorAddr, Handler: operator.Handler()},
 			{Name: "internal", Addr: cfg.InternalAddr, Handler: split(signin.Prefix, internal.Handler(), fasthttpadaptor.NewFastHTTPHandler(apikey.Handler(source, cfg.InternalToken)))},
 		},
-		Loops: []boot.Loop{{Name: "key uses", Run: source.WriteUses}, {Name: "events", Run: outbox.Run}},
+		Loops: []boot.Loop{{Name: "key uses", Run: source.WriteUses}, {Name: "events", Run: outbox.Run}, {Name: "suspensions", Run: accounts.Retell}},
 		// Nothing else decides on readiness: without Redis limits are local, and
 		// without Firestore known keys and the documentation still work.
 		WarmUp: []boot.Call{{To: "Firestore", Do: db.Ping}, {To: "Redis", Do: func(ctx context.Context) error { return rdb.Ping(ctx).Err() }}},
 		Close: []func(context.Context) error{
-			func(context.Context) error { client.Close(); return rdb.Close() },
+			func(context.Context) error { holders.close(); client.Close(); return rdb.Close() },
 			func(context.Context) error { return db.Close() },
 		},
 	}, nil
+}
+
+// holders are the services that hold accounts' records, as an [account.Holders].
+type holders []*tenant.Client
+
+func (c Config) holders() holders {
+	var all holders
+	for _, url := range []string{c.LinksURL, c.VideosURL} {
+		if url != "" { // a deployment without the service has no records there
+			all = append(all, tenant.NewClient(url, c.InternalToken))
+		}
+	}
+	return all
+}
+
+func (hs holders) Suspend(ctx context.Context, accountID string, suspended bool, version int64) error {
+	standing := tenant.Standing{State: tenant.Active, Version: version}
+	if suspended {
+		standing.State = tenant.Suspended
+	}
+	var g errgroup.Group
+	for _, h := range hs {
+		// Each gets its try, whatever becomes of the others.
+		g.Go(func() error { return h.SetState(ctx, accountID, standing) })
+	}
+	return g.Wait()
+}
+
+func (hs holders) close() {
+	for _, h := range hs {
+		h.Close()
+	}
 }
 
 // people makes what knows members and signs them in.

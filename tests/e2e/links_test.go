@@ -198,3 +198,36 @@ func newAccount(t testing.TB, plan string) *caller {
 	c.key = key.str("key")
 	return c
 }
+
+func TestASuspendedAccountsAddressesAnswer410(t *testing.T) {
+	t.Parallel()
+	op := as(t, "enterprise")
+	op.base, op.key = stack.AdminURL, stack.AdminToken
+	acct := op.want(201, "POST", "/admin/v1/accounts", map[string]any{"name": "Suspended", "plan": "creator"}).str("id")
+	c := as(t, "creator")
+	c.key = op.want(201, "POST", "/admin/v1/accounts/"+acct+"/keys", map[string]any{"name": "k"}).str("key")
+	short := c.want(201, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/"}).str("shortUrl")
+	share := c.want(201, "POST", "/api/v1/videos", map[string]any{"title": "T"}).str("shareUrl")
+	for range 2 {
+		// Warm: the answers must not come from what a replica remembers.
+		if a, b := visit(t, short).status, visit(t, share).status; a != 302 || b != 200 {
+			t.Fatalf("before: the link answers %d and the page %d", a, b)
+		}
+		op.want(200, "PATCH", "/admin/v1/accounts/"+acct, map[string]any{"suspended": true})
+		for _, address := range []string{short, share} {
+			if got := visit(t, address); got.status != 410 {
+				t.Errorf("%s of a suspended account answers %d", address, got.status)
+			}
+			if got := visit(t, address, "Accept", "application/json"); got.status != 410 || got.code() != "ACCOUNT_SUSPENDED" {
+				t.Errorf("%s as JSON: %d %s", address, got.status, got.raw)
+			}
+		}
+		if got := c.do("GET", "/api/v1/links", nil); got.status != 403 || got.code() != "ACCOUNT_SUSPENDED" {
+			t.Errorf("the API: %d %s", got.status, got.raw)
+		}
+		op.want(200, "PATCH", "/admin/v1/accounts/"+acct, map[string]any{"suspended": false})
+	}
+	if a, b := visit(t, short).status, visit(t, share).status; a != 302 || b != 200 {
+		t.Errorf("after: the link answers %d and the page %d", a, b)
+	}
+}

@@ -27,6 +27,10 @@ type Account struct {
 	Suspended bool
 	CreatedAt time.Time
 
+	// Untold says that the last change of Suspended has not been confirmed by every
+	// service that holds the account's records; see [Service.Retell].
+	Untold bool
+
 	// Version grows with each change of what the account or a key of it may do,
 	// in the same commit. Replicas compare it to know a record that is out of date.
 	Version int64

@@ -3,6 +3,7 @@ package account
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -20,6 +21,8 @@ type Store interface {
 	// Keys lists an account's keys, newest first: all that are in use, and of
 	// the others the newest.
 	Keys(ctx context.Context, accountID string) ([]Key, error)
+	// Untold lists up to limit accounts whose Untold is set.
+	Untold(ctx context.Context, limit int) ([]Account, error)
 	// Atomically runs fn so that what it read still holds when it commits. fn
 	// reads first and then writes; it may run several times and has no other
 	// effect.
@@ -52,12 +55,21 @@ type Notifier interface {
 	Bump(ctx context.Context, accountID string, version int64)
 }
 
+// Holders are the services that hold accounts' records: links and videos.
+type Holders interface {
+	// Suspend returns once no replica of any of them serves the account's redirects
+	// and pages otherwise than suspended says. It may be called again; a call with
+	// a lower version than an earlier one changes nothing.
+	Suspend(ctx context.Context, accountID string, suspended bool, version int64) error
+}
+
 // Service is what the APIs call.
 type Service struct {
-	store  Store
-	notify Notifier
-	now    func() time.Time
-	log    *slog.Logger
+	holders Holders
+	store   Store
+	notify  Notifier
+	now     func() time.Time
+	log     *slog.Logger
 }
 
 // NewService makes a service. A nil now or log is the system's.
@@ -69,6 +81,12 @@ func NewService(store Store, notify Notifier, now func() time.Time, log *slog.Lo
 		log = slog.Default()
 	}
 	return &Service{store: store, notify: notify, now: now, log: log}
+}
+
+// WithHolders makes changes of a suspension reach h before they return.
+func (s *Service) WithHolders(h Holders) *Service {
+	s.holders = h
+	return s
 }
 
 // Create makes an account.
@@ -87,7 +105,9 @@ func (s *Service) Account(ctx context.Context, id string) (Account, error) {
 }
 
 // Change edits an account. When it has returned, every replica judges by the new
-// plan and suspension.
+// plan and suspension, and redirects and share pages follow the suspension. If a
+// holder cannot be reached, the change is committed all the same, the error is
+// UNAVAILABLE, and both a repeated call and [Service.Retell] finish the work.
 func (s *Service) Change(ctx context.Context, id string, c Change) (Account, error) {
 	var after Account
 	err := s.store.Atomically(ctx, "change account", func(tx Tx) error {
@@ -98,6 +118,8 @@ func (s *Service) Change(ctx context.Context, id string, c Change) (Account, err
 		if after = before.with(c); after == before {
 			return nil
 		}
+		// In the same commit, so that a crash before the holders are told is noticed.
+		after.Untold = after.Untold || after.Suspended != before.Suspended
 		after.Version++
 		return errors.Join(tx.PutAccount(after), tx.Note(id, events.AccountChanged, id, after))
 	})
@@ -107,7 +129,78 @@ func (s *Service) Change(ctx context.Context, id string, c Change) (Account, err
 	// Unchanged accounts too: an earlier try may have died before it told anybody.
 	s.notify.Bump(ctx, id, after.Version)
 	s.audit(ctx, "account.change", id, "", "plan", after.Plan.String(), "suspended", after.Suspended)
+	// A stated suspension is told even when nothing changed: the operator who
+	// repeats the call wants to know that it holds.
+	if c.Suspended != nil || after.Untold {
+		if err := s.tell(ctx, after); err != nil {
+			return Account{}, &apierr.Error{
+				Code: apierr.Unavailable, RetryAfter: 5 * time.Second, Err: err,
+				Message: "The change is saved, but not every service has confirmed it yet. Send the same request again to wait for it.",
+			}
+		}
+		after.Untold = false
+	}
 	return after, nil
+}
+
+// tell puts the account's records into the state that was decided and then notes
+// that it has.
+func (s *Service) tell(ctx context.Context, a Account) error {
+	if s.holders == nil {
+		return nil
+	}
+	if err := s.holders.Suspend(ctx, a.ID, a.Suspended, a.Version); err != nil {
+		return err
+	}
+	if !a.Untold {
+		return nil
+	}
+	return s.store.Atomically(ctx, "note that holders were told", func(tx Tx) error {
+		now, err := tx.Account(a.ID)
+		// A newer change of the suspension has its own telling, which is not done yet.
+		if err != nil || !now.Untold || now.Suspended != a.Suspended {
+			return err
+		}
+		now.Untold = false
+		return tx.PutAccount(now)
+	})
+}
+
+// retellEvery is how long a suspension whose process died between its commit and
+// its telling stays without effect on redirects and pages, at most.
+const retellEvery = 15 * time.Second
+
+// Retell finishes the telling of changes whose first try failed or died, until
+// ctx ends. Replicas may do so at the same time: holders ignore what they know.
+func (s *Service) Retell(ctx context.Context) error {
+	tick := time.NewTicker(retellEvery)
+	defer tick.Stop()
+	for {
+		if err := s.RetellDue(ctx); err != nil && ctx.Err() == nil {
+			s.log.WarnContext(ctx, "suspensions wait for a service that holds records", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// RetellDue tells the holders of all changes that wait now. One that fails keeps
+// no other from its turn.
+func (s *Service) RetellDue(ctx context.Context) error {
+	waiting, err := s.store.Untold(ctx, 100)
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for _, a := range waiting {
+		if err := s.tell(ctx, a); err != nil {
+			failed = append(failed, fmt.Errorf("account %s: %w", a.ID, err))
+		}
+	}
+	return errors.Join(failed...)
 }
 
 // NewKey asks for a key. The caller draws its secret, so that a repeated request

@@ -39,6 +39,15 @@ func (m *memory) Keys(_ context.Context, accountID string) ([]account.Key, error
 	return tx{m}.InUse(accountID, time.Time{})
 }
 
+func (m *memory) Untold(context.Context, int) (out []account.Account, err error) {
+	for _, a := range m.accounts {
+		if a.Untold {
+			out = append(out, a)
+		}
+	}
+	return out, nil
+}
+
 func (m *memory) Atomically(_ context.Context, _ string, fn func(account.Tx) error) error {
 	if m.fail != nil {
 		return m.fail
@@ -183,6 +192,60 @@ func TestEveryLossOfAuthorityRaisesTheVersionAndIsTold(t *testing.T) {
 	want := told{a.ID + "@2", a.ID + "@2", a.ID + "@3", a.ID + "@4", a.ID + "@4", a.ID + "@5"}
 	if d := cmp.Diff(want, *b.told); d != "" {
 		t.Errorf("told (-want +got):\n%s", d)
+	}
+}
+
+// holders notes what it was told; down makes it fail.
+type holders struct {
+	told []string
+	down bool
+}
+
+func (h *holders) Suspend(_ context.Context, id string, suspended bool, version int64) error {
+	if h.down {
+		return errors.New("unreachable")
+	}
+	h.told = append(h.told, fmt.Sprintf("%s %v@%d", id, suspended, version))
+	return nil
+}
+
+func TestASuspensionReachesTheHoldersBeforeItIsAnswered(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	h := &holders{}
+	b.WithHolders(h)
+	a := b.account(t)
+	yes, no, name := true, false, "Renamed"
+	change := func(c account.Change) error { _, err := b.Change(t.Context(), a.ID, c); return err }
+	for _, c := range []account.Change{{Name: &name}, {Suspended: &yes}, {Suspended: &yes}, {Suspended: &no}} {
+		if err := change(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{a.ID + " true@3", a.ID + " true@3", a.ID + " false@4"}
+	if d := cmp.Diff(want, h.told); d != "" {
+		t.Errorf("holders were told (-want +got):\n%s", d)
+	}
+	if b.store.accounts[a.ID].Untold {
+		t.Error("told, and noted as untold")
+	}
+
+	h.told, h.down = nil, true
+	if err := change(account.Change{Suspended: &yes}); apierr.CodeOf(err) != apierr.Unavailable {
+		t.Errorf("with a holder down: %v, want UNAVAILABLE", err)
+	}
+	if got := b.store.accounts[a.ID]; !got.Suspended || !got.Untold {
+		t.Errorf("the decision is %+v, want it kept and noted as untold", got)
+	}
+	if err := b.RetellDue(t.Context()); err == nil {
+		t.Error("telling failed without an error")
+	}
+	h.down = false
+	if err := b.RetellDue(t.Context()); err != nil || len(h.told) != 1 || b.store.accounts[a.ID].Untold {
+		t.Errorf("after the outage: %v, told %v, %+v", err, h.told, b.store.accounts[a.ID])
+	}
+	if err := b.RetellDue(t.Context()); err != nil || len(h.told) != 1 {
+		t.Errorf("told again: %v %v", err, h.told)
 	}
 }
 

@@ -34,6 +34,7 @@ type accountDoc struct {
 	Name      string    `firestore:"name"`
 	Plan      string    `firestore:"plan"`
 	Suspended bool      `firestore:"suspended"`
+	Untold    bool      `firestore:"untold,omitempty"`
 	Version   int64     `firestore:"version"`
 	CreatedAt time.Time `firestore:"createdAt"`
 }
@@ -97,6 +98,26 @@ func (s *Store) Account(ctx context.Context, id string) (a account.Account, err 
 		return err
 	})
 	return a, err
+}
+
+// Untold lists accounts whose suspension has not reached every holder.
+func (s *Store) Untold(ctx context.Context, limit int) (out []account.Account, err error) {
+	err = s.db.Do(ctx, "list untold accounts", func(ctx context.Context) error {
+		snaps, err := s.db.Collection(accounts).Where("untold", "==", true).Limit(limit).Documents(ctx).GetAll()
+		if err != nil {
+			return err
+		}
+		out = make([]account.Account, 0, len(snaps))
+		for _, snap := range snaps {
+			a, err := toAccount(snap)
+			if err != nil {
+				return err
+			}
+			out = append(out, a)
+		}
+		return nil
+	})
+	return out, err
 }
 
 // Key finds a key by its public id.
@@ -404,11 +425,11 @@ func toAccount(snap *firestore.DocumentSnapshot) (account.Account, error) {
 	if err != nil {
 		return account.Account{}, fmt.Errorf("account %s: %w", snap.Ref.ID, err)
 	}
-	return account.Account{ID: snap.Ref.ID, Name: d.Name, Plan: plan, Suspended: d.Suspended, Version: d.Version, CreatedAt: d.CreatedAt}, nil
+	return account.Account{ID: snap.Ref.ID, Name: d.Name, Plan: plan, Suspended: d.Suspended, Untold: d.Untold, Version: d.Version, CreatedAt: d.CreatedAt}, nil
 }
 
 func fromAccount(a account.Account) accountDoc {
-	return accountDoc{Name: a.Name, Plan: a.Plan.String(), Suspended: a.Suspended, Version: a.Version, CreatedAt: a.CreatedAt}
+	return accountDoc{Name: a.Name, Plan: a.Plan.String(), Suspended: a.Suspended, Untold: a.Untold, Version: a.Version, CreatedAt: a.CreatedAt}
 }
 
 func toKey(snap *firestore.DocumentSnapshot) (account.Key, error) {
