@@ -69,7 +69,7 @@ func (b *Blocklist) refresh() error {
 	if err != nil {
 		return fmt.Errorf("blocked destinations: %w", err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // only read
 	info, err := f.Stat()
 	if err != nil {
 		return fmt.Errorf("blocked destinations: %w", err)
