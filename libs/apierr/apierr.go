@@ -54,6 +54,8 @@ const (
 	DomainNotVerified     Code = "DOMAIN_NOT_VERIFIED"     // 409
 	DomainTaken           Code = "DOMAIN_TAKEN"            // 409
 	DomainInUse           Code = "DOMAIN_IN_USE"           // 409
+	AccountNotSuspended   Code = "ACCOUNT_NOT_SUSPENDED"   // 409: only a suspended account can be deleted
+	AccountDeleting       Code = "ACCOUNT_DELETING"        // 409: the account is being erased
 	ExternalIDTaken       Code = "EXTERNAL_ID_TAKEN"       // 409: another record of the account and kind has it
 	WebhookDisabled       Code = "WEBHOOK_DISABLED"        // 409: it must be enabled before anything is sent
 	AuthorizationPending  Code = "AUTHORIZATION_PENDING"   // 409: a device's request that nobody has answered
@@ -100,6 +102,8 @@ var statuses = map[Code]int{
 	DomainNotVerified:     http.StatusConflict,
 	DomainTaken:           http.StatusConflict,
 	DomainInUse:           http.StatusConflict,
+	AccountNotSuspended:   http.StatusConflict,
+	AccountDeleting:       http.StatusConflict,
 	ExternalIDTaken:       http.StatusConflict,
 	WebhookDisabled:       http.StatusConflict,
 	AuthorizationPending:  http.StatusConflict,

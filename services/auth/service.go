@@ -35,6 +35,7 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/member"
 	proof "github.com/linkreel/linkreel/services/auth/internal/signin"
 	"github.com/linkreel/linkreel/services/auth/internal/store"
+	"github.com/linkreel/linkreel/services/auth/internal/tenancy"
 )
 
 // Config is all that the service can be told.
@@ -79,6 +80,8 @@ type Config struct {
 	QuotaLinks   map[string]int `env:"LINKREEL_QUOTA_LINKS"`
 	QuotaVideos  map[string]int `env:"LINKREEL_QUOTA_VIDEOS"`
 	QuotaDomains map[string]int `env:"LINKREEL_QUOTA_DOMAINS"`
+	// QuotaStoredBytes is how many bytes an account's videos may take, by plan.
+	QuotaStoredBytes map[string]int `env:"LINKREEL_QUOTA_STORED_BYTES"`
 
 	// BaseURL is where people reach the console: one-time links point there, and
 	// passkeys and the identity provider's answers are bound to it.
@@ -163,11 +166,14 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 		Name: "auth", Auth: client, Idempotency: answers,
 		Proxies: proxies, BaseURL: cfg.BaseURL, CORSOrigins: cfg.CORSOrigins, Page: api.ErrorPage, Now: cfg.Now,
 	})
-	api.Public(public, accounts, kept, plans)
+	tenants := tenancy.NewService(kept, client, holders, cfg.Now)
+	api.Public(public, accounts, tenants, kept, plans)
+	api.Export(public, accounts, tenants)
 	people.Public(public)
 	api.Site(public)
 	operator := httpapi.New(httpapi.Options{Name: "auth-operator", Idempotency: answers, Proxies: proxies, Now: cfg.Now})
 	api.Operator(operator, accounts, cfg.AdminToken)
+	api.Tenancy(operator, tenants, cfg.AdminToken)
 	people.Operator(operator, cfg.AdminToken)
 	internal := httpapi.New(httpapi.Options{Name: "auth-internal", Now: cfg.Now})
 	signIn.Routes(internal, cfg.InternalToken)
@@ -179,7 +185,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 			{Name: "admin", Addr: cfg.OperatorAddr, Handler: operator.Handler()},
 			{Name: "internal", Addr: cfg.InternalAddr, Handler: split(signin.Prefix, internal.Handler(), fasthttpadaptor.NewFastHTTPHandler(apikey.Handler(source, cfg.InternalToken)))},
 		},
-		Loops: []boot.Loop{{Name: "key uses", Run: source.WriteUses}, {Name: "events", Run: outbox.Run}, {Name: "suspensions", Run: accounts.Retell}},
+		Loops: []boot.Loop{{Name: "key uses", Run: source.WriteUses}, {Name: "events", Run: outbox.Run}, {Name: "suspensions", Run: accounts.Retell}, {Name: "erasures and takedowns", Run: tenants.Run}},
 		// Nothing else decides on readiness: without Redis limits are local, and
 		// without Firestore known keys and the documentation still work.
 		WarmUp: []boot.Call{{To: "Firestore", Do: db.Ping}, {To: "Redis", Do: func(ctx context.Context) error { return rdb.Ping(ctx).Err() }}},
@@ -191,13 +197,13 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 }
 
 // holders are the services that hold accounts' records, as an [account.Holders].
-type holders []*tenant.Client
+type holders []tenancy.Holder
 
 func (c Config) holders() holders {
 	var all holders
-	for _, url := range []string{c.LinksURL, c.VideosURL} {
-		if url != "" { // a deployment without the service has no records there
-			all = append(all, tenant.NewClient(url, c.InternalToken))
+	for _, at := range []struct{ kind, url string }{{tenant.KindLink, c.LinksURL}, {tenant.KindVideo, c.VideosURL}} {
+		if at.url != "" { // a deployment without the service has no records there
+			all = append(all, tenancy.Holder{Kind: at.kind, Holder: tenant.NewClient(at.url, c.InternalToken)})
 		}
 	}
 	return all
@@ -218,7 +224,9 @@ func (hs holders) Suspend(ctx context.Context, accountID string, suspended bool,
 
 func (hs holders) close() {
 	for _, h := range hs {
-		h.Close()
+		if c, ok := h.Holder.(*tenant.Client); ok {
+			c.Close()
+		}
 	}
 }
 
@@ -278,6 +286,7 @@ func (c Config) plans() (api.Plans, error) {
 		{"LINKREEL_QUOTA_LINKS", c.QuotaLinks, &p.Links},
 		{"LINKREEL_QUOTA_VIDEOS", c.QuotaVideos, &p.Videos},
 		{"LINKREEL_QUOTA_DOMAINS", c.QuotaDomains, &p.Domains},
+		{"LINKREEL_QUOTA_STORED_BYTES", c.QuotaStoredBytes, &p.StoredBytes},
 	} {
 		*setting.to = map[identity.Plan]int{}
 		for name, n := range setting.from {

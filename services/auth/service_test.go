@@ -312,8 +312,8 @@ func TestAccountShowsPlanLimitsAndUsage(t *testing.T) {
 	created := got["createdAt"]
 	if d := cmp.Diff(map[string]any{
 		"id": id, "name": "Test", "plan": "creator", "createdAt": created,
-		"limits": map[string]any{"requestsPerMinute": 700., "bulkItems": 100., "links": 50., "videos": nil, "domains": nil},
-		"usage":  map[string]any{"links": 0., "videos": 0., "domains": 0.},
+		"limits": map[string]any{"requestsPerMinute": 700., "bulkItems": 100., "links": 50., "videos": nil, "domains": nil, "storedBytes": nil},
+		"usage":  map[string]any{"links": 0., "videos": 0., "domains": 0., "storedBytes": 0.},
 	}, got); d != "" {
 		t.Errorf("account (-want +got):\n%s", d)
 	}
@@ -725,7 +725,9 @@ func TestTenThousandMalformedKeysCostNoCall(t *testing.T) {
 			t.Fatalf("%d %s", a.status, a.body)
 		}
 	}
-	if calls := c.firestore.Stats().Calls; len(calls) != 0 {
+	calls := c.firestore.Stats().Calls
+	delete(calls, "RunQuery") // the loops' own; a key is looked up by its document
+	if len(calls) != 0 {
 		t.Errorf("calls to Firestore: %v", calls)
 	}
 }

@@ -7,17 +7,16 @@
 package account
 
 import (
+	"strings"
 	"time"
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/tenant"
 )
 
 // MaxActiveKeys is how many keys of an account can be in use at once.
 const MaxActiveKeys = 100
-
-// MaxOverlap is how long a rolled key may go on beside its successor.
-const MaxOverlap = 7 * 24 * time.Hour
 
 // Account owns everything else.
 type Account struct {
@@ -25,15 +24,57 @@ type Account struct {
 	Name      string
 	Plan      identity.Plan
 	Suspended bool
+	// Deleting is set for good once the erasure has begun; Suspended stays set too.
+	Deleting  bool
 	CreatedAt time.Time
 
 	// Untold says that the last change of Suspended has not been confirmed by every
 	// service that holds the account's records; see [Service.Retell].
 	Untold bool
 
+	// Limits are the operator's exceptions from what the plan allows.
+	Limits Limits
+
 	// Version grows with each change of what the account or a key of it may do,
 	// in the same commit. Replicas compare it to know a record that is out of date.
 	Version int64
+}
+
+// State is what may be done with the account's records.
+func (a Account) State() tenant.State {
+	switch {
+	case a.Deleting:
+		return tenant.Deleting
+	case a.Suspended:
+		return tenant.Suspended
+	}
+	return tenant.Active
+}
+
+// Matches reports whether the account's name or id has q in it, whatever the case.
+func (a Account) Matches(q string) bool {
+	q = strings.ToLower(q)
+	return strings.Contains(strings.ToLower(a.Name), q) || strings.Contains(strings.ToLower(a.ID), q)
+}
+
+// Limits bound what an account may have. A zero is what the plan allows.
+type Limits struct{ Links, Videos, Domains, StoredBytes int64 }
+
+// Over gives the limits in force over those of the plan.
+func (l Limits) Over(plan identity.Quotas) identity.Quotas {
+	if l.Links > 0 {
+		plan.Links = int(l.Links)
+	}
+	if l.Videos > 0 {
+		plan.Videos = int(l.Videos)
+	}
+	if l.Domains > 0 {
+		plan.Domains = int(l.Domains)
+	}
+	if l.StoredBytes > 0 {
+		plan.StoredBytes = l.StoredBytes
+	}
+	return plan
 }
 
 // Change is an operator's edit of an account; nil fields stay.
@@ -41,6 +82,8 @@ type Change struct {
 	Name      *string
 	Plan      *identity.Plan
 	Suspended *bool
+	// Limits edits the account's limits; it may run several times.
+	Limits func(Limits) Limits
 }
 
 func (a Account) with(c Change) Account {
@@ -52,6 +95,9 @@ func (a Account) with(c Change) Account {
 	}
 	if c.Suspended != nil {
 		a.Suspended = *c.Suspended
+	}
+	if c.Limits != nil {
+		a.Limits = c.Limits(a.Limits)
 	}
 	return a
 }

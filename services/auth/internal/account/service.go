@@ -115,6 +115,9 @@ func (s *Service) Change(ctx context.Context, id string, c Change) (Account, err
 		if err != nil {
 			return err
 		}
+		if before.Deleting {
+			return apierr.New(apierr.AccountDeleting, "The account is being erased, which cannot be stopped.")
+		}
 		if after = before.with(c); after == before {
 			return nil
 		}
@@ -234,8 +237,12 @@ func (s *Service) CreateKey(ctx context.Context, n NewKey) (Key, error) {
 	}
 	var made Key
 	err := s.store.Atomically(ctx, "create key", func(tx Tx) error {
-		if _, err := tx.Account(n.AccountID); err != nil {
+		acct, err := tx.Account(n.AccountID)
+		if err != nil {
 			return err
+		}
+		if acct.Deleting {
+			return apierr.New(apierr.AccountDeleting, "The account is being erased.")
 		}
 		made = n.key()
 		if n.By != nil {

@@ -78,9 +78,10 @@ func (h operator) changeAccount(c *fiber.Ctx) error {
 		return err
 	}
 	var body struct {
-		Name      httpapi.Optional[string] `json:"name"`
-		Plan      httpapi.Optional[string] `json:"plan"`
-		Suspended httpapi.Optional[bool]   `json:"suspended"`
+		Name      httpapi.Optional[string]      `json:"name"`
+		Plan      httpapi.Optional[string]      `json:"plan"`
+		Suspended httpapi.Optional[bool]        `json:"suspended"`
+		Limits    httpapi.Optional[limitsInput] `json:"limits"`
 	}
 	fields, err := httpapi.Decode(c, &body)
 	if err != nil {
@@ -90,6 +91,12 @@ func (h operator) changeAccount(c *fiber.Ctx) error {
 	if body.Name.Set {
 		notBlank(fields, body.Name.Value)
 		change.Name = &body.Name.Value
+	}
+	if body.Limits.Set && !fields.HasError("limits") {
+		change.Limits = body.Limits.Value.edit
+		if body.Limits.Null {
+			change.Limits = func(account.Limits) account.Limits { return account.Limits{} }
+		}
 	}
 	if body.Suspended.Set {
 		change.Suspended = &body.Suspended.Value
@@ -109,6 +116,26 @@ func (h operator) changeAccount(c *fiber.Ctx) error {
 		return err
 	}
 	return httpapi.JSON(c, fiber.StatusOK, toOperatorAccount(after, fields.Unknown))
+}
+
+// limitsInput edits limits: an absent one stays, null goes back to the plan's.
+type limitsInput struct {
+	Links       httpapi.Optional[int64] `json:"links"`
+	Videos      httpapi.Optional[int64] `json:"videos"`
+	Domains     httpapi.Optional[int64] `json:"domains"`
+	StoredBytes httpapi.Optional[int64] `json:"storedBytes"`
+}
+
+func (in limitsInput) edit(l account.Limits) account.Limits {
+	for _, one := range []struct {
+		asked httpapi.Optional[int64]
+		to    *int64
+	}{{in.Links, &l.Links}, {in.Videos, &l.Videos}, {in.Domains, &l.Domains}, {in.StoredBytes, &l.StoredBytes}} {
+		if one.asked.Set {
+			*one.to = one.asked.Value // 0 for null
+		}
+	}
+	return l
 }
 
 func (h operator) createKey(c *fiber.Ctx) error {

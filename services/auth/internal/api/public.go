@@ -17,6 +17,7 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/jsdate"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
+	"github.com/linkreel/linkreel/services/auth/internal/tenancy"
 )
 
 // Usage counts an account's records.
@@ -25,8 +26,8 @@ type Usage interface {
 }
 
 // Public adds the routes that callers with an API key use.
-func Public(a *httpapi.API, accounts *account.Service, usage Usage, plans Plans) {
-	h := public{accounts: accounts, usage: usage, plans: plans}
+func Public(a *httpapi.API, accounts *account.Service, tenants *tenancy.Service, usage Usage, plans Plans) {
+	h := public{accounts: accounts, tenants: tenants, usage: usage, plans: plans}
 	a.Handle(fiber.MethodGet, "/api/v1/account", httpapi.Access{}, h.account)
 	a.Handle(fiber.MethodGet, "/api/v1/keys", httpapi.Access{Scope: identity.KeysRead}, h.keys)
 	a.Handle(fiber.MethodPost, "/api/v1/keys", httpapi.Access{Scope: identity.KeysWrite}, h.createKey)
@@ -37,6 +38,7 @@ func Public(a *httpapi.API, accounts *account.Service, usage Usage, plans Plans)
 
 type public struct {
 	accounts *account.Service
+	tenants  *tenancy.Service
 	usage    Usage
 	plans    Plans
 }
@@ -52,10 +54,14 @@ func (h public) account(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
+	stored, err := h.tenants.StoredBytes(ctx, a.ID)
+	if err != nil {
+		return err
+	}
 	return httpapi.JSON(c, fiber.StatusOK, accountBody{
 		ID: a.ID, Name: a.Name, Plan: a.Plan.String(), CreatedAt: a.CreatedAt.UnixMilli(),
-		Limits: toLimits(h.plans.rate(a.Plan), h.plans.quotas(a.Plan)),
-		Usage:  usageBody(u),
+		Limits: toLimits(h.plans.rate(a.Plan), a.Limits.Over(h.plans.quotas(a.Plan))),
+		Usage:  usageBody{Links: u.Links, Videos: u.Videos, Domains: u.Domains, StoredBytes: stored},
 	})
 }
 

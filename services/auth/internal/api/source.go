@@ -18,6 +18,7 @@ import (
 type Plans struct {
 	Rates                  map[identity.Plan]int // requests a minute; a missing plan has its usual rate
 	Links, Videos, Domains map[identity.Plan]int // a missing plan has no limit
+	StoredBytes            map[identity.Plan]int
 }
 
 func (p Plans) rate(plan identity.Plan) int {
@@ -28,7 +29,7 @@ func (p Plans) rate(plan identity.Plan) int {
 }
 
 func (p Plans) quotas(plan identity.Plan) identity.Quotas {
-	return identity.Quotas{Links: p.Links[plan], Videos: p.Videos[plan], Domains: p.Domains[plan]}
+	return identity.Quotas{Links: p.Links[plan], Videos: p.Videos[plan], Domains: p.Domains[plan], StoredBytes: int64(p.StoredBytes[plan])}
 }
 
 // Credentials is what verification reads.
@@ -83,7 +84,7 @@ func (s *Source) Verify(ctx context.Context, hash string) (*apikey.Record, error
 		KeyID: k.ID, KeyName: k.Name, Scopes: c.Scopes(), ExpiresAt: k.ExpiresAt, RevokedAt: k.RevokedAt,
 		Session: c.Session, MemberID: c.Member.ID, MemberName: c.Member.Name, Role: roleOf(c),
 		AccountID: a.ID, AccountName: a.Name, Plan: a.Plan, Suspended: a.Suspended,
-		PerMinute: s.plans.rate(a.Plan), Quotas: s.plans.quotas(a.Plan), Version: a.Version,
+		PerMinute: s.plans.rate(a.Plan), Quotas: a.Limits.Over(s.plans.quotas(a.Plan)), Version: a.Version,
 	}, nil
 }
 

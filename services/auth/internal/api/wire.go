@@ -22,19 +22,31 @@ type (
 		Links             *int `json:"links"` // null: no limit
 		Videos            *int `json:"videos"`
 		Domains           *int `json:"domains"`
+		StoredBytes       *int `json:"storedBytes"`
 	}
 	usageBody struct {
 		Links   int `json:"links"`
 		Videos  int `json:"videos"`
 		Domains int `json:"domains"`
+
+		StoredBytes int64 `json:"storedBytes"`
+	}
+	// ownLimitsBody is the operator's exceptions from the plan; null is the plan's.
+	ownLimitsBody struct {
+		Links       *int64 `json:"links"`
+		Videos      *int64 `json:"videos"`
+		Domains     *int64 `json:"domains"`
+		StoredBytes *int64 `json:"storedBytes"`
 	}
 	operatorAccountBody struct {
-		ID            string   `json:"id"`
-		Name          string   `json:"name"`
-		Plan          string   `json:"plan"`
-		Suspended     bool     `json:"suspended"`
-		CreatedAt     int64    `json:"createdAt"`
-		IgnoredFields []string `json:"ignoredFields,omitempty"`
+		ID            string        `json:"id"`
+		Name          string        `json:"name"`
+		Plan          string        `json:"plan"`
+		State         string        `json:"state"`
+		Suspended     bool          `json:"suspended"`
+		Limits        ownLimitsBody `json:"limits"`
+		CreatedAt     int64         `json:"createdAt"`
+		IgnoredFields []string      `json:"ignoredFields,omitempty"`
 	}
 	keyBody struct {
 		ID         string           `json:"id"`
@@ -58,7 +70,8 @@ type (
 
 func toOperatorAccount(a account.Account, ignored []string) operatorAccountBody {
 	return operatorAccountBody{
-		ID: a.ID, Name: a.Name, Plan: a.Plan.String(), Suspended: a.Suspended,
+		ID: a.ID, Name: a.Name, Plan: a.Plan.String(), State: string(a.State()), Suspended: a.Suspended,
+		Limits:    ownLimitsBody{orNull(a.Limits.Links), orNull(a.Limits.Videos), orNull(a.Limits.Domains), orNull(a.Limits.StoredBytes)},
 		CreatedAt: a.CreatedAt.UnixMilli(), IgnoredFields: ignored,
 	}
 }
@@ -85,7 +98,14 @@ func toLimits(rate int, q identity.Quotas) limitsBody {
 		}
 		return &n
 	}
-	return limitsBody{RequestsPerMinute: rate, BulkItems: bulkItems, Links: bound(q.Links), Videos: bound(q.Videos), Domains: bound(q.Domains)}
+	return limitsBody{RequestsPerMinute: rate, BulkItems: bulkItems, Links: bound(q.Links), Videos: bound(q.Videos), Domains: bound(q.Domains), StoredBytes: bound(int(q.StoredBytes))}
+}
+
+func orNull(n int64) *int64 {
+	if n == 0 {
+		return nil
+	}
+	return &n
 }
 
 // bulkItems is the size of a bulk request; links enforces it.

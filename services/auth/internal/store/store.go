@@ -37,6 +37,9 @@ type accountDoc struct {
 	Untold    bool      `firestore:"untold,omitempty"`
 	Version   int64     `firestore:"version"`
 	CreatedAt time.Time `firestore:"createdAt"`
+	// What follows is absent in most records, and in all from before it existed.
+	Deleting bool             `firestore:"deleting,omitempty"`
+	Limits   map[string]int64 `firestore:"limits,omitempty"`
 }
 
 type keyDoc struct {
@@ -425,11 +428,22 @@ func toAccount(snap *firestore.DocumentSnapshot) (account.Account, error) {
 	if err != nil {
 		return account.Account{}, fmt.Errorf("account %s: %w", snap.Ref.ID, err)
 	}
-	return account.Account{ID: snap.Ref.ID, Name: d.Name, Plan: plan, Suspended: d.Suspended, Untold: d.Untold, Version: d.Version, CreatedAt: d.CreatedAt}, nil
+	return account.Account{ID: snap.Ref.ID, Name: d.Name, Plan: plan, Suspended: d.Suspended, Version: d.Version, CreatedAt: d.CreatedAt,
+		Deleting: d.Deleting, Untold: d.Untold,
+		Limits: account.Limits{Links: d.Limits["links"], Videos: d.Limits["videos"], Domains: d.Limits["domains"], StoredBytes: d.Limits["storedBytes"]}}, nil
 }
 
 func fromAccount(a account.Account) accountDoc {
-	return accountDoc{Name: a.Name, Plan: a.Plan.String(), Suspended: a.Suspended, Untold: a.Untold, Version: a.Version, CreatedAt: a.CreatedAt}
+	d := accountDoc{Name: a.Name, Plan: a.Plan.String(), Suspended: a.Suspended, Version: a.Version, CreatedAt: a.CreatedAt, Deleting: a.Deleting, Untold: a.Untold}
+	for name, n := range map[string]int64{"links": a.Limits.Links, "videos": a.Limits.Videos, "domains": a.Limits.Domains, "storedBytes": a.Limits.StoredBytes} {
+		if n > 0 {
+			if d.Limits == nil {
+				d.Limits = map[string]int64{}
+			}
+			d.Limits[name] = n
+		}
+	}
+	return d
 }
 
 func toKey(snap *firestore.DocumentSnapshot) (account.Key, error) {

@@ -1,0 +1,211 @@
+package api
+
+import (
+	"context"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/services/auth/internal/account"
+	"github.com/linkreel/linkreel/services/auth/internal/tenancy"
+)
+
+type (
+	accountPage struct {
+		Data       []operatorAccountBody `json:"data"`
+		HasMore    bool                  `json:"hasMore"`
+		NextCursor *string               `json:"nextCursor"`
+	}
+	takedownBody struct {
+		ID            string   `json:"id"`
+		URL           string   `json:"url"`
+		LinkID        string   `json:"linkId,omitempty"`
+		VideoID       string   `json:"videoId,omitempty"`
+		AccountID     string   `json:"accountId"`
+		Reason        string   `json:"reason"`
+		CreatedAt     int64    `json:"createdAt"`
+		IgnoredFields []string `json:"ignoredFields,omitempty"`
+	}
+	takedownPage struct {
+		Data       []takedownBody `json:"data"`
+		HasMore    bool           `json:"hasMore"`
+		NextCursor *string        `json:"nextCursor"`
+	}
+)
+
+func toTakedown(t tenancy.Takedown) takedownBody {
+	out := takedownBody{ID: t.ID, URL: t.URL, AccountID: t.AccountID, Reason: t.Reason, CreatedAt: t.At.UnixMilli()}
+	if t.URL == "" {
+		out.URL = t.Target.URL // asked for, and not yet found
+	}
+	switch t.Takedown.Kind {
+	case tenant.KindLink:
+		out.LinkID = t.RecordID
+	case tenant.KindVideo:
+		out.VideoID = t.RecordID
+	}
+	return out
+}
+
+// Tenancy adds the operator's routes on whole accounts and on takedowns.
+func Tenancy(a *httpapi.API, tenants *tenancy.Service, token string) {
+	h := tenantRoutes{tenants}
+	add := func(method, path string, handler fiber.Handler) {
+		a.HandleToken(method, path, token, "Send the operator's token as `Authorization: Bearer <token>`.", operatorAccount, events.AsOperator, handler)
+	}
+	add(fiber.MethodGet, "/admin/v1/accounts", h.accounts)
+	add(fiber.MethodDelete, "/admin/v1/accounts/:id", h.deleteAccount)
+	add(fiber.MethodPost, "/admin/v1/takedowns", h.takeDown)
+	add(fiber.MethodGet, "/admin/v1/takedowns", h.takedowns)
+	add(fiber.MethodDelete, "/admin/v1/takedowns/:id", h.lift)
+}
+
+type tenantRoutes struct{ tenants *tenancy.Service }
+
+func (h tenantRoutes) accounts(c *fiber.Ctx) error {
+	limit, wrong := httpapi.Limit(c)
+	if len(c.Query("q")) > 500 || !utf8.ValidString(c.Query("q")) {
+		wrong = append(wrong, apierr.Detail{Field: "q", Code: apierr.TooLong, Message: "Search for at most 500 bytes of text.", Max: 500})
+	}
+	if len(wrong) > 0 {
+		return apierr.Invalid(wrong...)
+	}
+	if cursor := c.Query("cursor"); cursor != "" && (!strings.HasPrefix(cursor, "acc_") || len(cursor) > 64 || strings.Contains(cursor, "/")) {
+		return apierr.New(apierr.InvalidCursor, "Pass the nextCursor of an earlier answer.")
+	}
+	found, next, err := h.tenants.Accounts(c.UserContext(), c.Query("cursor"), limit, c.Query("q"))
+	if err != nil {
+		return err
+	}
+	out := accountPage{Data: make([]operatorAccountBody, len(found)), HasMore: next != ""}
+	for i, a := range found {
+		out.Data[i] = toOperatorAccount(a, nil)
+	}
+	if next != "" {
+		out.NextCursor = &next
+	}
+	return httpapi.JSON(c, fiber.StatusOK, out)
+}
+
+func (h tenantRoutes) deleteAccount(c *fiber.Ctx) error {
+	a, err := h.tenants.Delete(c.UserContext(), c.Params("id"))
+	if err != nil {
+		return err
+	}
+	return httpapi.JSON(c, fiber.StatusAccepted, toOperatorAccount(a, nil))
+}
+
+func (h tenantRoutes) takeDown(c *fiber.Ctx) error {
+	var body struct {
+		URL     string `json:"url"`
+		LinkID  string `json:"linkId"`
+		VideoID string `json:"videoId"`
+		Reason  string `json:"reason"`
+	}
+	fields, err := httpapi.Decode(c, &body)
+	if err != nil {
+		return err
+	}
+	named := 0
+	for _, v := range []string{body.URL, body.LinkID, body.VideoID} {
+		if v != "" {
+			named++
+		}
+	}
+	if named != 1 && fields.Err() == nil {
+		fields.Add(apierr.Detail{Field: "url", Code: apierr.Required, Message: "Name one thing to take down: url, linkId or videoId."})
+	}
+	if strings.TrimSpace(body.Reason) == "" {
+		fields.Add(apierr.Detail{Field: "reason", Code: apierr.Required, Message: "Give a reason. The owner sees it."})
+	}
+	if err := fields.Err(); err != nil {
+		return err
+	}
+	origin := httpapi.OriginOf(c.UserContext())
+	order := tenant.Order{ID: identity.IDFrom("tkd", origin.Nonce), Target: tenant.Target{URL: body.URL, ID: body.LinkID + body.VideoID}, Reason: body.Reason, At: origin.At}
+	kind := ""
+	switch {
+	case body.LinkID != "":
+		kind = tenant.KindLink
+	case body.VideoID != "":
+		kind = tenant.KindVideo
+	}
+	made, err := h.tenants.TakeDown(c.UserContext(), order, kind)
+	if err != nil {
+		return err
+	}
+	out := toTakedown(made)
+	out.IgnoredFields = fields.Unknown
+	return httpapi.Created(c, "/admin/v1/takedowns/"+made.ID, out)
+}
+
+func (h tenantRoutes) takedowns(c *fiber.Ctx) error {
+	limit, wrong := httpapi.Limit(c)
+	if len(wrong) > 0 {
+		return apierr.Invalid(wrong...)
+	}
+	found, next, err := h.tenants.Takedowns(c.UserContext(), c.Query("cursor"), limit)
+	if err != nil {
+		if apierr.CodeOf(err) == apierr.NotFound || c.Query("cursor") != "" && apierr.CodeOf(err) == apierr.Internal {
+			return apierr.New(apierr.InvalidCursor, "The cursor's takedown is gone. Start from the first page.")
+		}
+		return err
+	}
+	out := takedownPage{Data: make([]takedownBody, len(found)), HasMore: next != ""}
+	for i, t := range found {
+		out.Data[i] = toTakedown(t)
+	}
+	if next != "" {
+		out.NextCursor = &next
+	}
+	return httpapi.JSON(c, fiber.StatusOK, out)
+}
+
+func (h tenantRoutes) lift(c *fiber.Ctx) error {
+	if err := h.tenants.Lift(c.UserContext(), c.Params("id")); err != nil {
+		return err
+	}
+	return httpapi.NoContent(c)
+}
+
+// Export adds the route by which an account takes its data along. It shows
+// everything, so it needs every read scope that there is.
+func Export(a *httpapi.API, accounts *account.Service, tenants *tenancy.Service) {
+	a.Handle(fiber.MethodGet, "/api/v1/account/export", httpapi.Access{}, func(c *fiber.Ctx) error {
+		ctx := c.UserContext()
+		p := identity.FromContext(ctx)
+		for _, s := range identity.AllScopes() {
+			if strings.HasSuffix(string(s), ":read") && !p.Scopes.Has(s) {
+				return &apierr.Error{Code: apierr.InsufficientScope, RequiredScope: string(s), Message: "An export needs every read scope. This key lacks " + string(s) + "."}
+			}
+		}
+		if !p.Owns() {
+			return &apierr.Error{Code: apierr.InsufficientScope, RequiredRole: string(identity.Owner), Message: "Only an owner may export the account."}
+		}
+		acct, err := accounts.Account(ctx, p.AccountID)
+		if err != nil {
+			return err
+		}
+		keys, err := accounts.Keys(ctx, p.AccountID)
+		if err != nil {
+			return err
+		}
+		if err := tenants.Exported(ctx, p.AccountID); err != nil {
+			return err
+		}
+		first := []tenancy.Line{{Type: "account", Data: map[string]any{"id": acct.ID, "name": acct.Name, "plan": acct.Plan.String(), "createdAt": acct.CreatedAt.UnixMilli()}}}
+		for _, k := range keys {
+			first = append(first, tenancy.Line{Type: "key", Data: toKey(k)})
+		}
+		return httpapi.Stream(c, httpapi.JSONLines, func(ctx context.Context, w io.Writer) error {
+			return tenants.Export(ctx, p.AccountID, first, w)
+		})
+	})
+}

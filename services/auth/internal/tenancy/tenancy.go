@@ -1,0 +1,316 @@
+// Package tenancy hands on what auth decides about accounts to the services that
+// hold their records (libs/tenant), and is what the operator acts through:
+// erasure, takedowns, and an account's export. Suspension is in package account.
+//
+// Each decision is committed before anybody is told. [Service.Run] repeats what
+// is not finished, so a crash between the two heals by itself.
+package tenancy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/services/auth/internal/account"
+)
+
+// Store remembers accounts and takedowns.
+type Store interface {
+	account.Store
+	// Accounts lists accounts that match, by id, from after the id after. It looks
+	// at a bounded number of them, so a page may be short; next is "" at the end.
+	Accounts(ctx context.Context, after string, limit int, match func(account.Account) bool) (page []account.Account, next string, err error)
+	// Deleting lists accounts whose erasure has begun.
+	Deleting(ctx context.Context, limit int) ([]account.Account, error)
+	// Erase removes what auth has of an account and leaves a tombstone.
+	Erase(ctx context.Context, id string, at time.Time) error
+
+	Takedown(ctx context.Context, id string) (Takedown, error)
+	Takedowns(ctx context.Context, after string, limit int) (page []Takedown, next string, err error)
+	UnsettledTakedowns(ctx context.Context, limit int) ([]Takedown, error)
+	PutTakedown(ctx context.Context, t Takedown) error
+	DeleteTakedown(ctx context.Context, id string) error
+}
+
+// Phase is where a takedown stands.
+type Phase string
+
+// The phases.
+const (
+	Asked   Phase = "asked" // the holder may not know yet
+	InForce Phase = "in force"
+	Lifting Phase = "lifting"
+)
+
+// Takedown is a takedown as auth keeps it.
+type Takedown struct {
+	tenant.Takedown
+	Target tenant.Target
+	Kind   string // of the target, when it is an id; "" for an address
+	Phase  Phase
+}
+
+// ErrNoTakedown is the answer for a takedown that is not there.
+var ErrNoTakedown = apierr.New(apierr.NotFound, "There is no takedown with this id.")
+
+// Holder is a service that holds records.
+type Holder struct {
+	Kind string // tenant.KindLink or tenant.KindVideo: whose ids it knows
+	tenant.Holder
+}
+
+// Service decides and tells.
+type Service struct {
+	store   Store
+	notify  account.Notifier
+	holders []Holder
+	now     func() time.Time
+	log     *slog.Logger
+}
+
+// NewService makes a service. A nil now is the system's clock.
+func NewService(store Store, notify account.Notifier, holders []Holder, now func() time.Time) *Service {
+	if now == nil {
+		now = time.Now
+	}
+	return &Service{store: store, notify: notify, holders: holders, now: now, log: slog.Default()}
+}
+
+// tell puts the records of a deleting account into that state, everywhere.
+func (s *Service) tell(ctx context.Context, a account.Account) error {
+	standing := tenant.Standing{State: tenant.Deleting, Version: a.Version}
+	var g errgroup.Group
+	for _, h := range s.holders {
+		g.Go(func() error { return h.SetState(ctx, a.ID, standing) })
+	}
+	return g.Wait()
+}
+
+// Delete begins to erase a suspended account. When it has returned, no redirect
+// and no page of it is served; [Service.Run] does the rest.
+func (s *Service) Delete(ctx context.Context, id string) (account.Account, error) {
+	var a account.Account
+	err := s.store.Atomically(ctx, "delete account", func(tx account.Tx) (err error) {
+		if a, err = tx.Account(id); err != nil || a.Deleting {
+			return err
+		}
+		if !a.Suspended {
+			return apierr.New(apierr.AccountNotSuspended, "Suspend the account before you delete it.")
+		}
+		// It leaves the hands of [account.Service], whose own telling knows two states.
+		a.Deleting, a.Untold, a.Version = true, false, a.Version+1
+		return errors.Join(tx.PutAccount(a), tx.Note(id, events.AccountChanged, id, a))
+	})
+	if err != nil {
+		return a, err
+	}
+	s.notify.Bump(ctx, id, a.Version)
+	s.log.InfoContext(ctx, "audit", "action", "account.delete", "account", id, "by", "operator")
+	return a, s.tell(ctx, a)
+}
+
+// Accounts lists accounts whose name or id has q in it.
+func (s *Service) Accounts(ctx context.Context, after string, limit int, q string) ([]account.Account, string, error) {
+	return s.store.Accounts(ctx, after, limit, func(a account.Account) bool { return a.Matches(q) })
+}
+
+// StoredBytes is what the account's videos take.
+func (s *Service) StoredBytes(ctx context.Context, accountID string) (int64, error) {
+	for _, h := range s.holders {
+		if h.Kind == tenant.KindVideo {
+			u, err := h.Usage(ctx, accountID)
+			return u.StoredBytes, err
+		}
+	}
+	return 0, nil
+}
+
+// TakeDown takes a link or video off the air, on every replica before it returns.
+// What is taken down already gives the takedown in force. kind is whose id the
+// target has; "" for an address.
+func (s *Service) TakeDown(ctx context.Context, o tenant.Order, kind string) (Takedown, error) {
+	t := Takedown{Takedown: tenant.Takedown{ID: o.ID, Reason: o.Reason, At: o.At}, Target: o.Target, Kind: kind, Phase: Asked}
+	if err := s.store.PutTakedown(ctx, t); err != nil {
+		return t, err
+	}
+	t, err := s.enforce(ctx, t)
+	if err != nil {
+		return t, err
+	}
+	s.log.InfoContext(ctx, "audit", "action", "takedown.create", "account", t.AccountID, "takedown", t.ID, "record", t.RecordID, "by", "operator")
+	return t, nil
+}
+
+// enforce asks the holders, and ends with a takedown in force or none.
+func (s *Service) enforce(ctx context.Context, t Takedown) (Takedown, error) {
+	missing := apierr.New(apierr.NotFound, "No link or video has this address.")
+	for _, h := range s.holders {
+		if t.Kind != "" && t.Kind != h.Kind {
+			continue
+		}
+		made, err := h.TakeDown(ctx, tenant.Order{ID: t.ID, Target: t.Target, Reason: t.Reason, At: t.At})
+		switch code := apierr.CodeOf(err); {
+		case err == nil && made.ID != t.ID:
+			// It was taken down before; this one is not needed.
+			found, err := s.store.Takedown(ctx, made.ID)
+			if errors.Is(err, ErrNoTakedown) {
+				found, err = Takedown{Takedown: made, Phase: InForce}, nil
+			}
+			return found, errors.Join(err, s.store.DeleteTakedown(ctx, t.ID))
+		case err == nil:
+			t.Takedown, t.Phase = made, InForce
+			return t, s.store.PutTakedown(ctx, t)
+		case code == apierr.LinkNotFound, code == apierr.VideoNotFound:
+			if t.Kind != "" {
+				missing = apierr.New(code, "There is no "+h.Kind+" with this id.")
+			}
+		default:
+			return t, err // it stays asked, and Run asks again
+		}
+	}
+	return t, errors.Join(missing, s.store.DeleteTakedown(ctx, t.ID))
+}
+
+// Takedowns lists takedowns, newest first.
+func (s *Service) Takedowns(ctx context.Context, after string, limit int) ([]Takedown, string, error) {
+	return s.store.Takedowns(ctx, after, limit)
+}
+
+// Lift ends a takedown.
+func (s *Service) Lift(ctx context.Context, id string) error {
+	t, err := s.store.Takedown(ctx, id)
+	if err != nil {
+		return err
+	}
+	t.Phase = Lifting
+	if err := s.store.PutTakedown(ctx, t); err != nil {
+		return err
+	}
+	s.log.InfoContext(ctx, "audit", "action", "takedown.lift", "account", t.AccountID, "takedown", t.ID, "record", t.RecordID, "by", "operator")
+	return s.lift(ctx, t)
+}
+
+func (s *Service) lift(ctx context.Context, t Takedown) error {
+	for _, h := range s.holders {
+		if h.Kind == t.Takedown.Kind {
+			if err := h.Lift(ctx, t.Takedown); err != nil {
+				return err
+			}
+		}
+	}
+	return s.store.DeleteTakedown(ctx, t.ID)
+}
+
+// Line is a line of an export.
+type Line struct {
+	Type string `json:"type"`
+	Data any    `json:"data"`
+}
+
+// Export writes first, then what each holder has, and notes the export.
+func (s *Service) Export(ctx context.Context, accountID string, first []Line, w io.Writer) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	for _, l := range first {
+		if err := enc.Encode(l); err != nil {
+			return fmt.Errorf("write export: %w", err)
+		}
+	}
+	for _, h := range s.holders {
+		if err := h.Export(ctx, accountID, w); err != nil {
+			return fmt.Errorf("export %ss: %w", h.Kind, err)
+		}
+	}
+	return nil
+}
+
+// Exported notes that an export was asked for, before it begins.
+func (s *Service) Exported(ctx context.Context, accountID string) error {
+	by := ""
+	if p := identity.FromContext(ctx); p != nil {
+		by = p.KeyID
+	}
+	s.log.InfoContext(ctx, "audit", "action", "account.export", "account", accountID, "by", by)
+	return s.store.Atomically(ctx, "note export", func(tx account.Tx) error {
+		a, err := tx.Account(accountID)
+		if err != nil {
+			return err
+		}
+		return tx.Note(accountID, events.AccountExported, accountID, a)
+	})
+}
+
+// every is how often pending decisions are repeated.
+const every = 5 * time.Second
+
+// Run repeats what is pending until ctx ends.
+func (s *Service) Run(ctx context.Context) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			s.Repeat(ctx)
+		}
+	}
+}
+
+// Repeat goes over what is pending once. One that fails holds up no other.
+func (s *Service) Repeat(ctx context.Context) {
+	accounts, err := s.store.Deleting(ctx, 100)
+	s.complain(ctx, "list deleting accounts", err)
+	for _, a := range accounts {
+		s.complain(ctx, "erase account "+a.ID, s.erase(ctx, a))
+	}
+	takedowns, err := s.store.UnsettledTakedowns(ctx, 100)
+	s.complain(ctx, "list pending takedowns", err)
+	for _, t := range takedowns {
+		if s.now().Sub(t.At) < every && t.Phase == Asked {
+			continue // the request that asked is at it
+		}
+		if t.Phase == Lifting {
+			err = s.lift(ctx, t)
+		} else if _, err = s.enforce(ctx, t); apierr.CodeOf(err) == apierr.NotFound || apierr.CodeOf(err) == apierr.LinkNotFound || apierr.CodeOf(err) == apierr.VideoNotFound {
+			err = nil // nothing is there any more, and the takedown is gone too
+		}
+		s.complain(ctx, "settle takedown "+t.ID, err)
+	}
+}
+
+// erase repeats that the account is being erased, and ends it once no holder has
+// anything left.
+func (s *Service) erase(ctx context.Context, a account.Account) error {
+	if err := s.tell(ctx, a); err != nil {
+		return err
+	}
+	for _, h := range s.holders {
+		if done, err := h.Erased(ctx, a.ID); err != nil || !done {
+			return err
+		}
+	}
+	if err := s.store.Erase(ctx, a.ID, s.now()); err != nil {
+		return err
+	}
+	// Its keys are gone: replicas that still know them ask again.
+	s.notify.Bump(ctx, a.ID, a.Version+1)
+	s.log.InfoContext(ctx, "audit", "action", "account.erased", "account", a.ID, "by", "system")
+	return nil
+}
+
+func (s *Service) complain(ctx context.Context, what string, err error) {
+	if err != nil && ctx.Err() == nil {
+		s.log.WarnContext(ctx, "will be repeated", "service", "auth", "what", what, "error", err)
+	}
+}

@@ -1,0 +1,312 @@
+package auth_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/tenant"
+)
+
+// holder stands in for links: it has one link, lnk_1, at https://go.example/x.
+type holder struct {
+	mu        sync.Mutex
+	states    []string
+	down      bool
+	erased    bool
+	takedowns map[string]tenant.Takedown
+}
+
+func (h *holder) SetState(_ context.Context, id string, s tenant.Standing) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.down {
+		return apierr.Down(io.ErrUnexpectedEOF)
+	}
+	h.states = append(h.states, string(s.State))
+	return nil
+}
+
+func (h *holder) Erased(context.Context, string) (bool, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.erased, nil
+}
+
+func (h *holder) Export(_ context.Context, id string, w io.Writer) error {
+	_, err := fmt.Fprintf(w, "{\"type\":\"link\",\"data\":{\"id\":\"lnk_1\",\"account\":%q}}\n", id)
+	return err
+}
+
+func (h *holder) Usage(context.Context, string) (tenant.Usage, error) {
+	return tenant.Usage{StoredBytes: 4711}, nil
+}
+
+func (h *holder) TakeDown(_ context.Context, o tenant.Order) (tenant.Takedown, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.down {
+		return tenant.Takedown{}, apierr.Down(io.ErrUnexpectedEOF)
+	}
+	if o.Target.ID != "lnk_1" && o.Target.URL != "https://go.example/x" {
+		return tenant.Takedown{}, apierr.New(apierr.LinkNotFound, "no")
+	}
+	for _, t := range h.takedowns {
+		return t, nil
+	}
+	t := tenant.Takedown{ID: o.ID, Kind: tenant.KindLink, RecordID: "lnk_1", AccountID: "acc_x", URL: "https://go.example/x", Reason: o.Reason, At: o.At}
+	h.takedowns[o.ID] = t
+	return t, nil
+}
+
+func (h *holder) Lift(_ context.Context, t tenant.Takedown) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.takedowns, t.ID)
+	return nil
+}
+
+func (h *holder) set(fn func()) { h.mu.Lock(); defer h.mu.Unlock(); fn() }
+
+func (h *holder) told() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return strings.Join(h.states, " ")
+}
+
+// withHolder starts auth beside services that hold records.
+func withHolder(t *testing.T) (replica, *holder) {
+	t.Helper()
+	h := &holder{takedowns: map[string]tenant.Takedown{}}
+	serve := func(h tenant.Holder) string {
+		api := httpapi.New(httpapi.Options{Name: "holder"})
+		tenant.Routes(api, internalToken, h)
+		srv := httpapi.NewServer(api.Handler())
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan struct{})
+		go func() { defer close(done); _ = srv.Serve(l) }()
+		t.Cleanup(func() { _ = srv.Shutdown(); <-done })
+		return "http://" + l.Addr().String()
+	}
+	cfg := newCloud(t).config()
+	cfg.LinksURL = serve(h)
+	return start(t, cfg), h
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(60 * time.Second); !ok(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within a minute: %s", what)
+		}
+	}
+}
+
+func TestSuspensionIsToldBeforeItIsAnsweredAndHealsWhenAHolderWasAway(t *testing.T) {
+	t.Parallel()
+	r, h := withHolder(t)
+	id, key := r.account("creator")
+	if got := r.admin("PATCH", "/admin/v1/accounts/"+id, `{"suspended":true}`); got.status != 200 || got.field(t, "state") != "suspended" || h.told() != "suspended" {
+		t.Fatalf("%d %s, holder was told %q", got.status, got.body, h.told())
+	}
+	if got := r.api("GET", "/api/v1/account", key, ""); got.code() != "ACCOUNT_SUSPENDED" {
+		t.Errorf("the account's key: %d %s", got.status, got.body)
+	}
+	h.set(func() { h.down = true })
+	if got := r.admin("PATCH", "/admin/v1/accounts/"+id, `{"suspended":false}`); got.status != 503 {
+		t.Errorf("with the holder away: %d %s, want 503", got.status, got.body)
+	}
+	if got := r.admin("GET", "/admin/v1/accounts/"+id, ""); got.field(t, "state") != "active" {
+		t.Errorf("the decision is not kept: %s", got.body)
+	}
+	h.set(func() { h.down = false })
+	eventually(t, "the holder is told", func() bool { return h.told() == "suspended active" })
+	if got := r.admin("PATCH", "/admin/v1/accounts/"+id, `{"name":"Renamed"}`); got.status != 200 || h.told() != "suspended active" {
+		t.Errorf("a rename: %d, holder was told %q", got.status, h.told())
+	}
+}
+
+func TestErasureEndsInATombstone(t *testing.T) {
+	t.Parallel()
+	r, h := withHolder(t)
+	id, key := r.account("creator")
+	other, otherKey := r.account("creator")
+	path := "/admin/v1/accounts/" + id
+	if got := r.admin("DELETE", path, ""); got.status != 409 || got.code() != "ACCOUNT_NOT_SUSPENDED" {
+		t.Errorf("delete an active account: %d %s", got.status, got.body)
+	}
+	r.admin("PATCH", path, `{"suspended":true}`)
+	if got := r.admin("DELETE", path, ""); got.status != 202 || got.field(t, "state") != "deleting" || h.told() != "suspended deleting" {
+		t.Fatalf("delete: %d %s, holder was told %q", got.status, got.body, h.told())
+	}
+	for name, got := range map[string]answer{
+		"lifting":   r.admin("PATCH", path, `{"suspended":false}`),
+		"a new key": r.admin("POST", path+"/keys", `{"name":"x"}`),
+	} {
+		if got.status != 409 || got.code() != "ACCOUNT_DELETING" {
+			t.Errorf("%s: %d %s", name, got.status, got.body)
+		}
+	}
+	if got := r.admin("GET", path, ""); got.status != 200 || got.field(t, "state") != "deleting" {
+		t.Errorf("while the holder purges: %d %s", got.status, got.body)
+	}
+	h.set(func() { h.erased = true })
+	eventually(t, "the account is gone", func() bool { return r.admin("GET", path, "").status == 404 })
+	if got := r.api("GET", "/api/v1/account", key, ""); got.status != 401 {
+		t.Errorf("its key: %d %s", got.status, got.body)
+	}
+	if got := r.admin("GET", "/admin/v1/accounts/"+other, ""); got.status != 200 || r.api("GET", "/api/v1/account", otherKey, "").status != 200 {
+		t.Error("another account was touched")
+	}
+}
+
+func TestAccountsAreListedAndSearched(t *testing.T) {
+	t.Parallel()
+	r, _ := withHolder(t)
+	var ids []string
+	for i := range 5 {
+		ids = append(ids, r.admin("POST", "/admin/v1/accounts", fmt.Sprintf(`{"name":"Müller & Söhne %d","plan":"free"}`, i)).field(t, "id"))
+	}
+	seen, cursor := map[string]bool{}, ""
+	for range 10 {
+		var page struct {
+			Data       []struct{ ID, State string }
+			HasMore    bool
+			NextCursor *string
+		}
+		got := r.admin("GET", "/admin/v1/accounts?limit=2&q=m%C3%9Cller&cursor="+cursor, "")
+		if err := json.Unmarshal(got.body, &page); err != nil || got.status != 200 || len(page.Data) > 2 {
+			t.Fatalf("%d %s", got.status, got.body)
+		}
+		for _, a := range page.Data {
+			if seen[a.ID] || a.State != "active" {
+				t.Errorf("%+v again, or not active", a)
+			}
+			seen[a.ID] = true
+		}
+		if page.HasMore != (page.NextCursor != nil) {
+			t.Errorf("hasMore %v, nextCursor %v", page.HasMore, page.NextCursor)
+		}
+		if !page.HasMore {
+			break
+		}
+		cursor = *page.NextCursor
+	}
+	if len(seen) != 5 {
+		t.Errorf("%d accounts found, want 5", len(seen))
+	}
+	if got := r.admin("GET", "/admin/v1/accounts?q="+strings.ToLower(ids[0][5:]), ""); !strings.Contains(string(got.body), ids[0]) {
+		t.Errorf("by id: %s", got.body)
+	}
+	for _, query := range []string{"limit=0", "cursor=x", "limit=abc"} {
+		if got := r.admin("GET", "/admin/v1/accounts?"+query, ""); got.status != 400 {
+			t.Errorf("%s: %d", query, got.status)
+		}
+	}
+}
+
+func TestLimitsAreTheOperatorsThenThePlans(t *testing.T) {
+	t.Parallel()
+	r, _ := withHolder(t)
+	id, key := r.account("creator")
+	path := "/admin/v1/accounts/" + id
+	if got := r.admin("PATCH", path, `{"limits":{"links":5,"storedBytes":1000}}`); got.status != 200 {
+		t.Fatalf("%d %s", got.status, got.body)
+	}
+	if got := r.api("GET", "/api/v1/account", key, ""); !strings.Contains(string(got.body), `"links":5,"videos":null,"domains":null,"storedBytes":1000`) {
+		t.Errorf("limits: %s", got.body)
+	}
+	if got := r.admin("PATCH", path, `{"limits":{"links":null,"videos":7}}`); !strings.Contains(string(got.body), `"limits":{"links":null,"videos":7,"domains":null,"storedBytes":1000}`) {
+		t.Errorf("one back to the plan's: %s", got.body)
+	}
+	if got := r.admin("PATCH", path, `{"limits":null}`); !strings.Contains(string(got.body), `"limits":{"links":null,"videos":null,"domains":null,"storedBytes":null}`) {
+		t.Errorf("all back to the plan's: %s", got.body)
+	}
+	for _, body := range []string{`{"limits":{"links":0}}`, `{"limits":{"links":-1}}`, `{"limits":{"links":"5"}}`, `{"limits":5}`} {
+		if got := r.admin("PATCH", path, body); got.status != 400 {
+			t.Errorf("%s: %d %s", body, got.status, got.body)
+		}
+	}
+}
+
+func TestTakedowns(t *testing.T) {
+	t.Parallel()
+	r, h := withHolder(t)
+	made := r.admin("POST", "/admin/v1/takedowns", `{"url":"https://go.example/x","reason":"phishing"}`)
+	if made.status != 201 || made.field(t, "linkId") != "lnk_1" || made.field(t, "reason") != "phishing" || made.header.Get("Location") != "/admin/v1/takedowns/"+made.field(t, "id") {
+		t.Fatalf("%d %s", made.status, made.body)
+	}
+	if again := r.admin("POST", "/admin/v1/takedowns", `{"linkId":"lnk_1","reason":"again"}`); again.status != 201 || again.field(t, "id") != made.field(t, "id") {
+		t.Errorf("what is taken down already: %d %s", again.status, again.body)
+	}
+	if got := r.admin("GET", "/admin/v1/takedowns", ""); strings.Count(string(got.body), `"id":`) != 1 {
+		t.Errorf("list: %s", got.body)
+	}
+	for body, want := range map[string]int{
+		`{"linkId":"lnk_2","reason":"x"}`: 404, `{"videoId":"vid_1","reason":"x"}`: 404, `{"url":"https://go.example/y","reason":"x"}`: 404,
+		`{"reason":"x"}`: 400, `{"url":"https://go.example/x"}`: 400, `{"url":"https://go.example/x","linkId":"lnk_1","reason":"x"}`: 400, `{"linkId":"lnk_1","reason":" "}`: 400,
+	} {
+		if got := r.admin("POST", "/admin/v1/takedowns", body); got.status != want {
+			t.Errorf("%s: %d %s, want %d", body, got.status, got.body, want)
+		}
+	}
+	if got := r.admin("DELETE", "/admin/v1/takedowns/"+made.field(t, "id"), ""); got.status != 204 || len(h.takedowns) != 0 {
+		t.Errorf("lift: %d", got.status)
+	}
+	if got := r.admin("DELETE", "/admin/v1/takedowns/"+made.field(t, "id"), ""); got.status != 404 {
+		t.Errorf("lift again: %d", got.status)
+	}
+	h.set(func() { h.down = true })
+	if got := r.admin("POST", "/admin/v1/takedowns", `{"linkId":"lnk_1","reason":"later"}`); got.status != 503 {
+		t.Errorf("with the holder away: %d", got.status)
+	}
+	h.set(func() { h.down = false })
+	eventually(t, "the takedown is in force", func() bool { h.mu.Lock(); defer h.mu.Unlock(); return len(h.takedowns) == 1 })
+}
+
+func TestExportHasEveryLineAndNeedsEveryReadScope(t *testing.T) {
+	t.Parallel()
+	r, _ := withHolder(t)
+	id, key := r.account("creator")
+	if got := r.api("GET", "/api/v1/account/export", key, ""); got.status != 403 || got.code() != "INSUFFICIENT_SCOPE" {
+		t.Errorf("a key with the usual scopes: %d %s", got.status, got.body)
+	}
+	var scopes []string
+	for _, s := range identity.AllScopes() {
+		if strings.HasSuffix(string(s), ":read") {
+			scopes = append(scopes, string(s))
+		}
+	}
+	list, _ := json.Marshal(scopes)
+	reader := r.key(id, `{"name":"export","scopes":`+string(list)+`}`)
+	got := r.api("GET", "/api/v1/account/export", reader, "")
+	types := map[string]int{}
+	for line := range strings.Lines(string(got.body)) {
+		var l struct {
+			Type string
+			Data map[string]any
+		}
+		if err := json.Unmarshal([]byte(line), &l); err != nil || l.Data["id"] == nil {
+			t.Fatalf("line %q: %v", line, err)
+		}
+		types[l.Type]++
+	}
+	if got.status != 200 || types["account"] != 1 || types["key"] != 2 || types["link"] != 1 {
+		t.Errorf("%d, %v", got.status, types)
+	}
+	if strings.Contains(string(got.body), reader) || strings.Contains(string(got.body), key) {
+		t.Error("an export holds a key")
+	}
+}
