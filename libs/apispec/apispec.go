@@ -40,6 +40,8 @@ type Route struct {
 	Tag string
 	// Scope and Plan are what a key needs; empty when the operation does not say.
 	Scope, Plan string
+	// Open marks an operation that needs no key: its security is an empty list.
+	Open bool
 }
 
 // Document is the parsed contract. It is immutable and safe for concurrent use.
@@ -115,6 +117,9 @@ func route(method, path string, op map[string]any) Route {
 	r.OperationID, _ = op["operationId"].(string)
 	r.Scope, _ = op["x-scope"].(string)
 	r.Plan, _ = op["x-plan"].(string)
+	if security, ok := op["security"].([]any); ok && len(security) == 0 {
+		r.Open = true
+	}
 	if tags, _ := op["tags"].([]any); len(tags) > 0 {
 		r.Tag, _ = tags[0].(string)
 	}

@@ -50,7 +50,7 @@ var exchanges = map[string]struct {
 	answer            string
 }{
 	"create":          {"POST", "/api/v1/links", `{"url":"https://example.com","extra":1}`, 201, answer("Location", "/api/v1/links/lnk_1"), createdLink},
-	"list":            {"GET", "/api/v1/links?limit=5", ``, 200, answer(), `{"data":[{"_id":"lnk_1","slug":"x","destinationUrl":"https://example.com","title":"","clicks":0,"createdAt":1}],"hasMore":false,"nextCursor":null}`},
+	"list":            {"GET", "/api/v1/links?limit=5", ``, 200, answer(), `{"data":[{"_id":"lnk_1","slug":"x","destinationUrl":"https://example.com","title":"","clicks":0,"createdAt":1,"shortUrl":"http://s/x","domainId":null,"expiresAt":null,"status":"active","tags":[],"externalId":null,"archived":false}],"hasMore":false,"nextCursor":null}`},
 	"delete":          {"DELETE", "/api/v1/links/lnk_1", ``, 204, answer("Content-Type", ""), ``},
 	"bulk":            {"POST", "/api/v1/links/bulk", `{"urls":[{"url":"https://example.com"},5]}`, 207, answer(), `{"results":[{"status":201,"data":{"id":"a","shortUrl":"b","slug":"c","destinationUrl":"d"}},{"status":400,"error":{"code":"VALIDATION_ERROR","message":"m","url":""}}]}`},
 	"invalid":         {"POST", "/api/v1/links", `{"url":5}`, 400, answer(), fault("VALIDATION_ERROR", `,"details":[{"field":"url","code":"invalid_type","message":"m"}]`)},
@@ -59,12 +59,12 @@ var exchanges = map[string]struct {
 	"too fast":        {"GET", "/api/v1/links", ``, 429, answer("Retry-After", "1"), fault("RATE_LIMITED", "")},
 	"unknown path":    {"GET", "/api/v1/nothing", ``, 404, answer(), fault("NOT_FOUND", "")},
 	"wrong method":    {"PUT", "/api/v1/links", ``, 405, answer("Allow", "GET, POST"), fault("METHOD_NOT_ALLOWED", "")},
-	"operator":        {"POST", "/admin/v1/accounts", `{"name":"a","plan":"free"}`, 201, answer(), `{"id":"acc_1","name":"a","plan":"free","suspended":false,"createdAt":1}`},
+	"operator":        {"POST", "/admin/v1/accounts", `{"name":"a","plan":"free"}`, 201, answer("Location", "/admin/v1/accounts/acc_1"), `{"id":"acc_1","name":"a","plan":"free","suspended":false,"createdAt":1}`},
 	"captions":        {"PUT", "/api/v1/videos/vid_1/captions/en", "WEBVTT\n", 200, answer(), `{"success":true,"language":"en"}`},
 	"roll, no body":   {"POST", "/api/v1/keys/key_1/roll", ``, 404, answer(), fault("NOT_FOUND", "")},
 	"slug taken":      {"POST", "/api/v1/links", `{"url":"https://example.com","slug":"x"}`, 409, answer(), fault("SLUG_TAKEN", "")},
 	"head of a list":  {"HEAD", "/api/v1/links", ``, 200, answer(), ``},
-	"video not ready": {"GET", "/api/v1/videos/vid_1", ``, 200, answer("ETag", `"r1"`), `{"_id":"v","id":"v","title":"","description":null,"slug":"s","status":"uploading","privacy":"public","shareUrl":"u","createdAt":1,"updatedAt":1,"expiresAt":null,"progress":0,"duration":null,"width":null,"height":null,"posterUrl":null,"playbackUrl":null,"renditions":[],"uploadUrl":"u","uploadUrlExpiresAt":5}`},
+	"video not ready": {"GET", "/api/v1/videos/vid_1", ``, 200, answer("ETag", `"r1"`), `{"_id":"v","id":"v","title":"","description":null,"slug":"s","status":"uploading","privacy":"public","shareUrl":"u","createdAt":1,"updatedAt":1,"expiresAt":null,"progress":0,"duration":null,"width":null,"height":null,"posterUrl":null,"playbackUrl":null,"downloadUrl":null,"renditions":[],"captions":[],"views":0,"tags":[],"externalId":null,"thumbnailTime":null,"takenDown":null,"uploadUrl":"u","uploadUrlExpiresAt":5}`},
 }
 
 func exchange(t *testing.T, name string) *contract.Exchange {
@@ -163,7 +163,7 @@ func TestABrokenDocumentIsNoticed(t *testing.T) {
 		{"an operation is missing", "captions", `"put":{"operationId":"putCaptions"`, `"post":{"operationId":"putCaptions"`},
 		{"a path is misspelt", "roll, no body", `"/api/v1/keys/{id}/roll"`, `"/api/v1/keys/{id}/rolls"`},
 		{"a request field has another type", "create", `"url":{"description":"Destination, http or https.","type":"string"`, `"url":{"description":"Destination, http or https.","type":"integer"`},
-		{"a field becomes needed", "video not ready", `"playbackUrl","renditions"]`, `"playbackUrl","renditions","error"]`},
+		{"a field becomes needed", "video not ready", `"playbackUrl","downloadUrl","renditions"`, `"playbackUrl","error","downloadUrl","renditions"`},
 		{"a plan is missing", "plan", `"enum":["free","creator","business","enterprise"]`, `"enum":["creator","business","enterprise"]`},
 	}
 	for _, tt := range tests {

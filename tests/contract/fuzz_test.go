@@ -135,7 +135,7 @@ func TestFuzzFindsPlantedFaults(t *testing.T) {
 		want  string
 	}{
 		{"a crash", func(op string, s int, b []byte) (int, []byte) {
-			if op == "updateVideo" && s == 400 {
+			if op == "updateVideo" && s >= 400 {
 				return 500, []byte(fault("INTERNAL", ""))
 			}
 			return s, b

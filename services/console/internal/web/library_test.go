@@ -73,7 +73,7 @@ func newDesk(t *testing.T, answers map[string]answer) *desk {
 	app := httpapi.New(httpapi.Options{Name: "console", Page: pages.ErrorPage})
 	pages.Routes(app)
 	server := &fasthttp.Server{Handler: app.Handler()}
-	go server.Serve(listener) //nolint:errcheck // ends with the listener
+	go server.Serve(listener)
 	t.Cleanup(func() { _ = server.Shutdown() })
 	return d
 }
