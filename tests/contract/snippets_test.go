@@ -80,7 +80,8 @@ func TestSnippetsOfTheDocumentsRun(t *testing.T) {
 	}{
 		{file: "README.md", least: 3},
 		{file: "docs/api.md", least: 8, replaced: map[string]string{
-			`"$BASE/api/v1/links/$LINK"`: `"$BASE/api/v1/links/$(curl -s "$BASE/api/v1/links?limit=1" -H "Authorization: Bearer $KEY" | jq -r '.data[0]._id')"`,
+			`"$BASE/api/v1/links/$LINK"`:          `"$BASE/api/v1/links/$(curl -s "$BASE/api/v1/links?limit=1" -H "Authorization: Bearer $KEY" | jq -r '.data[0]._id')"`,
+			`"$BASE/api/v1/videos/$VIDEO/access"`: `"$BASE/api/v1/videos/$(curl -s "$BASE/api/v1/videos?limit=1" -H "Authorization: Bearer $KEY" | jq -r '.data[0]._id')/access"`,
 		}},
 		{file: "docs/cli.md", login: true, least: 2},
 		{file: "docs/guides.md", login: true, least: 6, replaced: map[string]string{
