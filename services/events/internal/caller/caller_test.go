@@ -302,6 +302,7 @@ func TestRetryAfter(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for value, want := range map[string]time.Duration{
+		//nolint:gocritic // the blanks are the case
 		"": 0, "7": 7 * time.Second, " 120 ": 2 * time.Minute, "-5": 0, "soon": 0, "99999999999999999999": 0,
 		now.Add(time.Hour).Format(http.TimeFormat): time.Hour, now.Add(-time.Hour).Format(http.TimeFormat): 0,
 	} {

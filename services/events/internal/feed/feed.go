@@ -52,7 +52,7 @@ type Page struct {
 // account, so that a number cannot be made up or carried over.
 func Cursor(accountID string, seq int64) string {
 	var b [12]byte
-	binary.BigEndian.PutUint64(b[:], uint64(seq)) //nolint:gosec // places are not negative
+	binary.BigEndian.PutUint64(b[:], uint64(seq))
 	copy(b[8:], check(accountID, b[:8]))
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
@@ -63,7 +63,7 @@ func ParseCursor(accountID, text string) (int64, error) {
 	if err != nil || len(b) != 12 || string(check(accountID, b[:8])) != string(b[8:]) {
 		return 0, ErrCursor
 	}
-	seq := int64(binary.BigEndian.Uint64(b)) //nolint:gosec // checked below
+	seq := int64(binary.BigEndian.Uint64(b))
 	if seq < 0 {
 		return 0, ErrCursor
 	}

@@ -116,7 +116,7 @@ func (d *Delivery) Note(r Result, now time.Time) {
 // not tried together; never less than the receiver asked for.
 func pause(tries int, asked time.Duration) time.Duration {
 	usual := Schedule[tries-1]
-	usual += time.Duration((rand.Float64()*2 - 1) * 0.1 * float64(usual)) //nolint:gosec // spreading load needs no secrecy
+	usual += time.Duration((rand.Float64()*2 - 1) * 0.1 * float64(usual))
 	return max(usual, min(asked, maxRetryAfter))
 }
 
