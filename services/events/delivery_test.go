@@ -196,8 +196,10 @@ func TestReceivers(t *testing.T) {
 			case <-r.Context().Done():
 			}
 		}, 0, "did not answer in time", false},
-		"redirects": {func(_ int, w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, away.URL, http.StatusTemporaryRedirect) }, 307, "Redirects are not followed", false},
-		"refuses":   {status(500), 500, "answered 500", false},
+		"redirects": {func(_ int, w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, away.URL, http.StatusTemporaryRedirect)
+		}, 307, "Redirects are not followed", false},
+		"refuses": {status(500), 500, "answered 500", false},
 		"closes early": {func(_ int, w http.ResponseWriter, _ *http.Request) {
 			conn, _, _ := w.(http.Hijacker).Hijack()
 			_ = conn.Close()

@@ -527,7 +527,7 @@ func TestASentinelsFailoverIsFoundOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.confirm(t, 20, "l")
-	eventually(t, "the replica serves", func() bool { return p.Synced() })
+	eventually(t, "the replica serves", p.Synced)
 	if out := p.Confirm(answer, nil); !out.Again {
 		t.Error("an answer from before the failover is given")
 	}

@@ -203,10 +203,11 @@ func (l *lane) viaRedis(items []item) bool {
 // context for each call would cost more than the rest of the loop. Clients that
 // follow redirections between servers need the context.
 func (l *lane) call(list []numbered) (reply, error) {
-	ctx, cancel := context.Background(), context.CancelFunc(nil)
+	ctx := context.Background()
 	if l.ctx != nil {
-		ctx, cancel = l.ctx()
+		bounded, cancel := l.ctx()
 		defer cancel()
+		ctx = bounded
 	}
 	r, err := l.caller.call(ctx, l.log.fast, l.live.name, list, l.live.skips(list))
 	if err == nil {

@@ -43,7 +43,7 @@ func (l *lane) tend(ctx context.Context) {
 			}
 		case now.Before(due):
 		case l.probe(ctx):
-			regained, wasAway = time.Now(), false
+			regained = time.Now()
 			pause = min(2*pause, probeMax) // kept for a loss that follows soon
 		default:
 			due = time.Now().Add(min(pause, 250*time.Millisecond))

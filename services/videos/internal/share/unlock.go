@@ -76,7 +76,7 @@ func (s *Share) unlock(c *fiber.Ctx) error {
 		return err
 	}
 	if !right {
-		return s.message(c, fiber.StatusForbidden, s.lockedPage(v, "That is not the password. Check it and try again."))
+		return s.message(c, fiber.StatusForbidden, s.lockedPage(v, "That is not the password. Check it and try again.")) //nolint:forbidigo // the form again, not an error body
 	}
 	grant := video.GrantFor(v, video.Unlocked, s.o.UnlockTTL, s.o.Now())
 	c.Cookie(&fiber.Cookie{
@@ -129,7 +129,7 @@ func (s *Share) tooMany(c *fiber.Ctx, v *video.Video, wait time.Duration) error 
 	if after > 90 {
 		text = "Too many tries. Try again in " + plural((after+59)/60, "minute") + "."
 	}
-	return s.message(c, fiber.StatusTooManyRequests, s.lockedPage(v, text))
+	return s.message(c, fiber.StatusTooManyRequests, s.lockedPage(v, text)) //nolint:forbidigo // the form again, not an error body
 }
 
 func plural(n int, unit string) string {
