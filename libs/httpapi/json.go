@@ -270,7 +270,7 @@ func (p *parser) digits() bool {
 // float64, and one beyond those the largest or smallest that schemas need to see.
 func tame(text []byte) json.Number {
 	const plain = 40 // longer than any number that a field wants
-	if len(text) <= plain && bytes.IndexAny(text, "eE") < 0 {
+	if len(text) <= plain && !bytes.ContainsAny(text, "eE") {
 		return json.Number(text)
 	}
 	f, err := strconv.ParseFloat(string(text), 64)

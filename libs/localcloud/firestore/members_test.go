@@ -1,6 +1,7 @@
 package firestore_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -88,7 +89,7 @@ func TestMergedMembersOfAMap(t *testing.T) {
 			want = want[:min(60, len(want))]
 			for it := q.Documents(ctx); ; {
 				snap, err := it.Next()
-				if err == iterator.Done {
+				if errors.Is(err, iterator.Done) {
 					break
 				}
 				if err != nil {
