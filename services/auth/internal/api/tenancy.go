@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"io"
+	"net/url"
 	"strings"
 	"unicode/utf8"
 
@@ -124,6 +125,9 @@ func (h tenantRoutes) takeDown(c *fiber.Ctx) error {
 	}
 	if strings.TrimSpace(body.Reason) == "" {
 		fields.Add(apierr.Detail{Field: "reason", Code: apierr.Required, Message: "Give a reason. The owner sees it."})
+	}
+	if at, err := url.Parse(body.URL); body.URL != "" && (err != nil || at.Host == "") {
+		fields.Add(apierr.Detail{Field: "url", Code: apierr.InvalidFormat, Message: "Give the whole short or share address, with its host."})
 	}
 	if err := fields.Err(); err != nil {
 		return err
