@@ -131,6 +131,9 @@ export declare class Linkreel {
         ogTitle: string | null;
         ogDescription: string | null;
         ogImage: string | null;
+        tags: string[];
+        externalId: string | null;
+        archived: boolean;
         createdAt: components["schemas"]["Timestamp"];
         updatedAt: components["schemas"]["Timestamp"];
     }>;
@@ -352,11 +355,13 @@ export declare class Linkreel {
             links: number | null;
             videos: number | null;
             domains: number | null;
+            storedBytes: number | null;
         };
         usage: {
             links: number;
             videos: number;
             domains: number;
+            storedBytes: number;
         };
     }>;
     keys(o?: CallOptions): Promise<{
@@ -396,3 +401,11 @@ export declare class Linkreel {
     }>;
     revokeKey(keyId: string, o?: CallOptions): Promise<void>;
 }
+/**
+ * Whether a message came from the deployment that gave you `secret` (`whsec_…`), and lately. `body` is the request's
+ * body to the last byte: read it before anything parses it.
+ */
+export declare function verifyWebhook(secret: string, headers: Headers | Record<string, string | string[] | undefined>, body: string | Uint8Array, options?: {
+    toleranceSeconds?: number;
+    now?: number;
+}): Promise<boolean>;

@@ -243,3 +243,35 @@ function refusal(answer, text) {
     const after = answer.headers.get("Retry-After");
     return new ApiError(answer.status, body, after && /^\d+$/.test(after) ? Number(after) * 1000 : undefined);
 }
+/**
+ * Whether a message came from the deployment that gave you `secret` (`whsec_…`), and lately. `body` is the request's
+ * body to the last byte: read it before anything parses it.
+ */
+export async function verifyWebhook(secret, headers, body, options = {}) {
+    const get = (name) => {
+        const value = headers instanceof Headers ? headers.get(name) : headers[name];
+        return (Array.isArray(value) ? value.join(" ") : value) ?? "";
+    };
+    const id = get("webhook-id"), stamp = get("webhook-timestamp");
+    const age = (options.now ?? Date.now()) / 1000 - Number(stamp);
+    if (!id || !/^\d+$/.test(stamp) || Math.abs(age) > (options.toleranceSeconds ?? 300))
+        return false;
+    const raw = typeof body === "string" ? new TextEncoder().encode(body) : body;
+    const head = new TextEncoder().encode(`${id}.${stamp}.`);
+    const signed = new Uint8Array(head.length + raw.length);
+    signed.set(head);
+    signed.set(raw, head.length);
+    const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+    try {
+        const key = await crypto.subtle.importKey("raw", bytes(secret.replace(/^whsec_/, "")), { name: "HMAC", hash: "SHA-256" }, false, ["verify"]);
+        for (const part of get("webhook-signature").split(" ")) {
+            // verify compares in constant time.
+            if (part.startsWith("v1,") && (await crypto.subtle.verify("HMAC", key, bytes(part.slice(3)), signed)))
+                return true;
+        }
+    }
+    catch {
+        return false; // a secret or a signature that is no base64
+    }
+    return false;
+}

@@ -53,6 +53,53 @@ export interface paths {
         delete?: never;
         options?: never;
         head?: never;
+        /**
+         * Change up to 100 links
+         * @description Makes one change to several links in one step. `results` has one entry for each id, in the same order. `tags` replaces
+         *     all tags and cannot be combined with `addTags` or `removeTags`. Needs plan `business` or higher.
+         */
+        patch: operations["bulkUpdateLinks"];
+        trace?: never;
+    };
+    "/api/v1/links/bulk-delete": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Delete up to 100 links
+         * @description Deletes several links in one step. `results` has one entry for each id, in the same order. Needs plan `business` or
+         *     higher.
+         */
+        post: operations["bulkDeleteLinks"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/tags": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List tags
+         * @description Tags of the account's links and videos in alphabetical order. Needs the scope `links:read` or `videos:read`. A tag that
+         *     nothing carries any more leaves the list within a day.
+         */
+        get: operations["listTags"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
         patch?: never;
         trace?: never;
     };
@@ -657,6 +704,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/account/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Export everything
+         * @description Streams all that the account has, one JSON object a line: `{"type": …, "data": …}`. Statistics are included, and each
+         *     video has a download address. Needs every read scope there is, and an owner where a member's key or session asks. An
+         *     answer that breaks off before its end is incomplete.
+         */
+        get: operations["exportAccount"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/keys": {
         parameters: {
             query?: never;
@@ -695,7 +764,11 @@ export interface paths {
             };
             cookie?: never;
         };
-        get?: never;
+        /**
+         * Get a key
+         * @description What may be shown of a key; its secret is shown once, when it is made.
+         */
+        get: operations["getKey"];
         put?: never;
         post?: never;
         /**
@@ -735,7 +808,109 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/admin/v1/accounts": {
+    "/api/v1/members": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List members
+         * @description Everybody who may sign in to the account, oldest first.
+         */
+        get: operations["listMembers"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/members/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of a member.
+                 * @example mem_7QwYx3vBk1pNs9ZtCm5J
+                 */
+                id: components["parameters"]["MemberId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Remove a member
+         * @description Ends the membership. The member's next request is refused; their sessions end, and the keys and invitations that they made
+         *     are revoked.
+         */
+        delete: operations["removeMember"];
+        options?: never;
+        head?: never;
+        /**
+         * Change a member
+         * @description Changes a member's name or role. You cannot give a role that has scopes you lack, and only a signed-in owner can make,
+         *     change or remove an owner. A lower role takes effect on the member's next request, and keys that the member made are
+         *     revoked when they exceed it.
+         */
+        patch: operations["updateMember"];
+        trace?: never;
+    };
+    "/api/v1/invitations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List open invitations
+         * @description Invitations that nobody has accepted yet, newest first. Their links are not shown again.
+         */
+        get: operations["listInvitations"];
+        put?: never;
+        /**
+         * Invite somebody
+         * @description Makes a link that adds one member with the given role. It works once, for seven days. The answer is the only time that
+         *     `url` is shown; send it to the person yourself. You cannot give a role that has scopes you lack, and only a signed-in
+         *     owner can invite an owner.
+         */
+        post: operations["createInvitation"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/invitations/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of an invitation.
+                 * @example inv_2LwPq8vRk3bTn9YsDm4H
+                 */
+                id: components["parameters"]["InvitationId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Revoke an invitation */
+        delete: operations["revokeInvitation"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/device-codes": {
         parameters: {
             query?: never;
             header?: never;
@@ -743,6 +918,52 @@ export interface paths {
             cookie?: never;
         };
         get?: never;
+        put?: never;
+        /**
+         * Ask a person for a key
+         * @description For programs such as the command line. Show `userCode`, open `verificationUrl` in a browser, and ask for the key every
+         *     `interval` seconds. The person signs in and approves; they must have a role that may make keys. Needs no key.
+         */
+        post: operations["createDeviceCode"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/device-codes/token": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Collect the key
+         * @description Answers 409 `AUTHORIZATION_PENDING` until the person has decided, 403 when they denied, and the key once when they
+         *     approved. Needs no key.
+         */
+        post: operations["collectDeviceKey"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/accounts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List and search accounts
+         * @description In the order of their ids. A page may be short, or empty, before the end of a long search; `nextCursor` leads on.
+         */
+        get: operations["adminListAccounts"];
         put?: never;
         /** Create an account */
         post: operations["adminCreateAccount"];
@@ -769,13 +990,19 @@ export interface paths {
         get: operations["adminGetAccount"];
         put?: never;
         post?: never;
-        delete?: never;
+        /**
+         * Erase a suspended account
+         * @description Begins the erasure of everything that the account has. Its redirects and pages have stopped when this answers. GET shows
+         *     `state: "deleting"` until nothing is left, and then answers 404. It cannot be stopped or undone.
+         */
+        delete: operations["adminDeleteAccount"];
         options?: never;
         head?: never;
         /**
          * Rename, re-plan or suspend an account
-         * @description Takes effect on the next request of the account once this has answered. A lower plan or a suspension never stops an
-         *     existing redirect or share page.
+         * @description Takes effect on the next request of the account once this has answered. A lower plan never stops an existing redirect or
+         *     share page. A suspension does: they answer 410 `ACCOUNT_SUSPENDED` until it is lifted. A 503 means that the change is
+         *     kept but not yet in force everywhere; it is repeated until it is.
          */
         patch: operations["adminUpdateAccount"];
         trace?: never;
@@ -798,6 +1025,77 @@ export interface paths {
         /** Create a key for an account */
         post: operations["adminCreateKey"];
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/accounts/{id}/sign-in-links": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of an account.
+                 * @example acc_2mVx6LpQd8sKe0TzYn4H
+                 */
+                id: components["parameters"]["AccountId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Make a one-time sign-in link
+         * @description Signs in an existing member (`memberId`), or a new one (`name` and `role`). A name always makes a new member, since two people
+         *     may have the same. The link works once, for 15 minutes.
+         */
+        post: operations["adminCreateSignInLink"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/takedowns": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List takedowns
+         * @description Newest first.
+         */
+        get: operations["adminListTakedowns"];
+        put?: never;
+        /**
+         * Take down a link or a video
+         * @description When this has answered, every replica answers 410 `TAKEN_DOWN` for it. The owner sees the reason and cannot lift it, nor
+         *     by deleting the record and making the slug again. What is taken down already gives the takedown in force.
+         */
+        post: operations["adminTakeDown"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/admin/v1/takedowns/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Lift a takedown */
+        delete: operations["adminLiftTakedown"];
         options?: never;
         head?: never;
         patch?: never;
@@ -863,6 +1161,12 @@ export interface components {
             ogDescription?: string | null;
             /** @description Address of a picture for social previews; same rules as `url`. It is never fetched by us. */
             ogImage?: string | null;
+            /** @description Up to 20 tags, each 1 to 50 characters without comma. The same tag in another case is the same tag. */
+            tags?: string[] | null;
+            /** @description Id that the link has in another system; printable ASCII. Unique among the links of the account. */
+            externalId?: string | null;
+            /** @description Archived links go on redirecting; lists can leave them out. */
+            archived?: boolean | null;
         };
         LinkUpdate: {
             /** @description New destination. Cannot be null. */
@@ -873,6 +1177,12 @@ export interface components {
             ogTitle?: string | null;
             ogDescription?: string | null;
             ogImage?: string | null;
+            /** @description Up to 20 tags, each 1 to 50 characters without comma. The same tag in another case is the same tag. */
+            tags?: string[] | null;
+            /** @description Id that the link has in another system; printable ASCII. Unique among the links of the account. */
+            externalId?: string | null;
+            /** @description Archived links go on redirecting; lists can leave them out. */
+            archived?: boolean | null;
         };
         LinkSummary: {
             /** @description Id of the link. */
@@ -893,6 +1203,10 @@ export interface components {
             /** @description Milliseconds since 1970. */
             expiresAt: number | null;
             status: components["schemas"]["LinkStatus"];
+            /** @description As given. */
+            tags: string[];
+            externalId: string | null;
+            archived: boolean;
         };
         /**
          * @description `active`: the short address redirects. `expired`: it answers 410. `taken_down`: the operator took the link down, and it
@@ -944,6 +1258,10 @@ export interface components {
             ogTitle: string | null;
             ogDescription: string | null;
             ogImage: string | null;
+            /** @description As given. */
+            tags: string[];
+            externalId: string | null;
+            archived: boolean;
             createdAt: components["schemas"]["Timestamp"];
             updatedAt: components["schemas"]["Timestamp"];
         };
@@ -989,6 +1307,55 @@ export interface components {
         };
         /** @description Every field of a single create, with the same rules. */
         BulkItem: components["schemas"]["LinkCreate"];
+        BulkUpdate: {
+            ids: components["schemas"]["BulkIds"];
+            set: {
+                /** @description Replaces all tags. */
+                tags?: string[] | null;
+                addTags?: string[];
+                removeTags?: string[];
+                archived?: boolean;
+                expiresAt?: components["schemas"]["MomentOrNull"];
+            };
+        };
+        BulkDelete: {
+            ids: components["schemas"]["BulkIds"];
+        };
+        /** @description Ids of links, 1 to 100. */
+        BulkIds: string[];
+        BulkChanged: {
+            /** @description One per id, in their order. */
+            results: {
+                /** @description The id that was sent. */
+                id: string;
+                /** @description 200, or the status that the same change would get alone. */
+                status: number;
+                /** @description The link that was changed or deleted. */
+                data?: {
+                    id: string;
+                    shortUrl: string;
+                    slug: string;
+                    destinationUrl: string;
+                };
+                error?: {
+                    code: components["schemas"]["ErrorCode"];
+                    message: string;
+                    /** @description Always empty. */
+                    url: string;
+                    details?: components["schemas"]["ErrorDetail"][];
+                };
+            }[];
+            ignoredFields?: components["schemas"]["IgnoredFields"];
+        };
+        TagList: {
+            data: {
+                /** @description The first spelling that was given. */
+                name: string;
+            }[];
+            hasMore: boolean;
+            /** @description Pass as `cursor` for the next page; null on the last. */
+            nextCursor: string | null;
+        };
         BulkAllCreated: {
             /** @description One per item, in their order. */
             results: components["schemas"]["BulkItemCreated"][];
@@ -1247,12 +1614,16 @@ export interface components {
                 links: number | null;
                 videos: number | null;
                 domains: number | null;
+                /** @description Bytes that the account's videos may take. */
+                storedBytes: number | null;
             };
             /** @description Records that exist now. */
             usage: {
                 links: number;
                 videos: number;
                 domains: number;
+                /** @description Bytes that the account's videos take. */
+                storedBytes: number;
             };
         };
         KeyCreate: {
@@ -1302,6 +1673,86 @@ export interface components {
             expiresAt: number | null;
             revokedAt: number | null;
         };
+        /** @enum {string} */
+        Role: "viewer" | "member" | "admin" | "owner";
+        Member: {
+            id: string;
+            name: string;
+            /** @description As the identity provider verified it. Shown only; it is not what a person is known by. */
+            email: string | null;
+            role: components["schemas"]["Role"];
+            createdAt: components["schemas"]["Timestamp"];
+            updatedAt: components["schemas"]["Timestamp"];
+            ignoredFields?: components["schemas"]["IgnoredFields"];
+        };
+        MemberList: {
+            data: components["schemas"]["Member"][];
+        };
+        MemberUpdate: {
+            name?: string;
+            role?: components["schemas"]["Role"];
+        };
+        InvitationCreate: {
+            /** @description Of the new member. Without it the person gives one when accepting. */
+            name?: string;
+            role: components["schemas"]["Role"];
+        };
+        Invitation: {
+            id: string;
+            name: string;
+            role: components["schemas"]["Role"];
+            invitedBy: components["schemas"]["Actor"];
+            createdAt: components["schemas"]["Timestamp"];
+            expiresAt: components["schemas"]["Timestamp"];
+        };
+        InvitationCreated: {
+            /**
+             * Format: uri
+             * @description The one-time link. Shown here and never again.
+             */
+            url: string;
+            id: string;
+            name: string;
+            role: components["schemas"]["Role"];
+            invitedBy: components["schemas"]["Actor"];
+            createdAt: components["schemas"]["Timestamp"];
+            expiresAt: components["schemas"]["Timestamp"];
+            ignoredFields?: components["schemas"]["IgnoredFields"];
+        };
+        InvitationList: {
+            data: components["schemas"]["Invitation"][];
+        };
+        DeviceCodeCreate: {
+            /** @description What the key will be called. */
+            name?: string;
+            /** @description What the key may do; as for a new key. */
+            scopes?: components["schemas"]["Scope"][];
+        };
+        DeviceCode: {
+            /** @description Secret: the key is collected with it. */
+            deviceCode: string;
+            /** @description For the person to compare. */
+            userCode: string;
+            /** Format: uri */
+            verificationUrl: string;
+            expiresAt: components["schemas"]["Timestamp"];
+            /** @description Seconds between two questions. */
+            interval: number;
+        };
+        DeviceCodeCollect: {
+            deviceCode: string;
+        };
+        SignInLinkCreate: {
+            memberId?: string;
+            name?: string;
+            role?: components["schemas"]["Role"];
+        };
+        SignInLink: {
+            /** Format: uri */
+            url: string;
+            expiresAt: components["schemas"]["Timestamp"];
+            memberId: string;
+        };
         AccountCreate: {
             name: string;
             plan: components["schemas"]["Plan"];
@@ -1310,14 +1761,61 @@ export interface components {
             name?: string;
             plan?: components["schemas"]["Plan"];
             suspended?: boolean;
+            /** @description Exceptions from the plan's limits. An absent limit stays, `null` goes back to the plan's. */
+            limits?: {
+                links?: components["schemas"]["OwnLimit"];
+                videos?: components["schemas"]["OwnLimit"];
+                domains?: components["schemas"]["OwnLimit"];
+                storedBytes?: components["schemas"]["OwnLimit"];
+            } | null;
         };
+        OwnLimit: number | null;
         OperatorAccount: {
             id: string;
             name: string;
             plan: components["schemas"]["Plan"];
+            /** @enum {string} */
+            state: "active" | "suspended" | "deleting";
             suspended: boolean;
+            /** @description What the operator set for this account; `null` is what the plan allows. */
+            limits: {
+                links: components["schemas"]["OwnLimit"];
+                videos: components["schemas"]["OwnLimit"];
+                domains: components["schemas"]["OwnLimit"];
+                storedBytes: components["schemas"]["OwnLimit"];
+            };
             createdAt: components["schemas"]["Timestamp"];
             ignoredFields?: components["schemas"]["IgnoredFields"];
+        };
+        OperatorAccountPage: {
+            data: components["schemas"]["OperatorAccount"][];
+            hasMore: boolean;
+            nextCursor: string | null;
+        };
+        /** @description What to take down, by exactly one of `url`, `linkId` and `videoId`. */
+        TakedownCreate: {
+            /** @description A short or share address. */
+            url?: string;
+            linkId?: string;
+            videoId?: string;
+            /** @description The owner sees it. */
+            reason: string;
+        };
+        Takedown: {
+            id: string;
+            /** @description Public address of the record. */
+            url: string;
+            linkId?: string;
+            videoId?: string;
+            accountId: string;
+            reason: string;
+            createdAt: components["schemas"]["Timestamp"];
+            ignoredFields?: components["schemas"]["IgnoredFields"];
+        };
+        TakedownPage: {
+            data: components["schemas"]["Takedown"][];
+            hasMore: boolean;
+            nextCursor: string | null;
         };
         /**
          * @description What happened to which kind of record. Changes of a video's access, captions, thumbnail or takedown are `video.updated`. New
@@ -1435,7 +1933,7 @@ export interface components {
             to: components["schemas"]["Timestamp"];
         };
         /** @enum {string} */
-        ErrorCode: "INVALID_JSON" | "VALIDATION_ERROR" | "INVALID_CURSOR" | "MISSING_API_KEY" | "INVALID_API_KEY" | "API_KEY_EXPIRED" | "API_KEY_REVOKED" | "PLAN_REQUIRED" | "INSUFFICIENT_SCOPE" | "QUOTA_EXCEEDED" | "ACCOUNT_SUSPENDED" | "FORBIDDEN" | "NOT_FOUND" | "LINK_NOT_FOUND" | "VIDEO_NOT_FOUND" | "DOMAIN_NOT_FOUND" | "WEBHOOK_NOT_FOUND" | "DELIVERY_NOT_FOUND" | "METHOD_NOT_ALLOWED" | "PRECONDITION_FAILED" | "BODY_TOO_LARGE" | "UNSUPPORTED_MEDIA_TYPE" | "HEADERS_TOO_LARGE" | "SLUG_TAKEN" | "DOMAIN_NOT_VERIFIED" | "DOMAIN_TAKEN" | "DOMAIN_IN_USE" | "EXTERNAL_ID_TAKEN" | "WEBHOOK_DISABLED" | "IDEMPOTENCY_IN_PROGRESS" | "IDEMPOTENCY_KEY_REUSED" | "GONE" | "TAKEN_DOWN" | "RATE_LIMITED" | "INTERNAL" | "UNAVAILABLE";
+        ErrorCode: "BAD_REQUEST" | "INVALID_JSON" | "VALIDATION_ERROR" | "INVALID_CURSOR" | "MISSING_API_KEY" | "INVALID_API_KEY" | "API_KEY_EXPIRED" | "API_KEY_REVOKED" | "PLAN_REQUIRED" | "INSUFFICIENT_SCOPE" | "QUOTA_EXCEEDED" | "ACCOUNT_SUSPENDED" | "FORBIDDEN" | "NOT_FOUND" | "LINK_NOT_FOUND" | "VIDEO_NOT_FOUND" | "DOMAIN_NOT_FOUND" | "WEBHOOK_NOT_FOUND" | "DELIVERY_NOT_FOUND" | "METHOD_NOT_ALLOWED" | "PRECONDITION_FAILED" | "BODY_TOO_LARGE" | "UNSUPPORTED_MEDIA_TYPE" | "HEADERS_TOO_LARGE" | "SLUG_TAKEN" | "LAST_OWNER" | "ALREADY_MEMBER" | "IDENTITY_TAKEN" | "AUTHORIZATION_PENDING" | "DOMAIN_NOT_VERIFIED" | "DOMAIN_TAKEN" | "DOMAIN_IN_USE" | "ACCOUNT_NOT_SUSPENDED" | "ACCOUNT_DELETING" | "EXTERNAL_ID_TAKEN" | "WEBHOOK_DISABLED" | "IDEMPOTENCY_IN_PROGRESS" | "IDEMPOTENCY_KEY_REUSED" | "GONE" | "TAKEN_DOWN" | "RATE_LIMITED" | "INTERNAL" | "UNAVAILABLE";
         ErrorDetail: {
             /** @description Path of the field, such as `ogTitle` or `scopes.0`. */
             field: string;
@@ -1453,11 +1951,14 @@ export interface components {
                 /** @description For people; may change. */
                 message: string;
                 requestId: string;
-                /** @description Every field that is wrong. */
+                /** @description The fields that are wrong, at most 50; `moreDetails` counts the rest. */
                 details?: components["schemas"]["ErrorDetail"][];
+                /** @description How many wrong fields `details` leaves out. Absent when it names them all. */
+                moreDetails?: number;
                 requiredPlan?: components["schemas"]["Plan"];
                 currentPlan?: components["schemas"]["Plan"];
                 requiredScope?: components["schemas"]["Scope"];
+                requiredRole?: components["schemas"]["Role"];
             };
         };
     };
@@ -1626,6 +2127,30 @@ export interface components {
                 };
             };
         };
+        /** @description There is no link or video at this address or with this id. */
+        TargetNotFound: {
+            headers: {
+                "X-Request-Id": components["headers"]["X-Request-Id"];
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "error": {
+                 *         "code": "LINK_NOT_FOUND",
+                 *         "message": "There is no such link.",
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *       }
+                 *     }
+                 */
+                "application/json": components["schemas"]["Error"] & {
+                    error?: {
+                        /** @enum {unknown} */
+                        code?: "NOT_FOUND" | "LINK_NOT_FOUND" | "VIDEO_NOT_FOUND";
+                    };
+                };
+            };
+        };
         /** @description No such video in this account. */
         VideoNotFound: {
             headers: {
@@ -1790,6 +2315,78 @@ export interface components {
                     error?: {
                         /** @enum {unknown} */
                         code?: "IDEMPOTENCY_IN_PROGRESS";
+                    };
+                };
+            };
+        };
+        /** @description An account keeps at least one owner. */
+        LastOwnerConflict: {
+            headers: {
+                "X-Request-Id": components["headers"]["X-Request-Id"];
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "error": {
+                 *         "code": "LAST_OWNER",
+                 *         "message": "This is the account's last owner. Make somebody else an owner first.",
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *       }
+                 *     }
+                 */
+                "application/json": components["schemas"]["Error"] & {
+                    error?: {
+                        /** @enum {unknown} */
+                        code?: "LAST_OWNER";
+                    };
+                };
+            };
+        };
+        /** @description Nobody has decided yet. */
+        PendingConflict: {
+            headers: {
+                "X-Request-Id": components["headers"]["X-Request-Id"];
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "error": {
+                 *         "code": "AUTHORIZATION_PENDING",
+                 *         "message": "Nobody has answered yet. Ask again.",
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *       }
+                 *     }
+                 */
+                "application/json": components["schemas"]["Error"] & {
+                    error?: {
+                        /** @enum {unknown} */
+                        code?: "AUTHORIZATION_PENDING";
+                    };
+                };
+            };
+        };
+        /** @description The person said no, or may not make keys. */
+        Denied: {
+            headers: {
+                "X-Request-Id": components["headers"]["X-Request-Id"];
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "error": {
+                 *         "code": "FORBIDDEN",
+                 *         "message": "The request was denied.",
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *       }
+                 *     }
+                 */
+                "application/json": components["schemas"]["Error"] & {
+                    error?: {
+                        /** @enum {unknown} */
+                        code?: "FORBIDDEN" | "INSUFFICIENT_SCOPE" | "QUOTA_EXCEEDED";
                     };
                 };
             };
@@ -2108,6 +2705,16 @@ export interface components {
          */
         DeliveryId: string;
         /**
+         * @description Id of a member.
+         * @example mem_7QwYx3vBk1pNs9ZtCm5J
+         */
+        MemberId: string;
+        /**
+         * @description Id of an invitation.
+         * @example inv_2LwPq8vRk3bTn9YsDm4H
+         */
+        InvitationId: string;
+        /**
          * @description Id of an account.
          * @example acc_2mVx6LpQd8sKe0TzYn4H
          */
@@ -2155,6 +2762,20 @@ export interface operations {
                 limit?: components["parameters"]["Limit"];
                 /** @description The `nextCursor` of the page before. */
                 cursor?: components["parameters"]["Cursor"];
+                /**
+                 * @description Words, each of which begins a word of the slug, a tag, the title, or the destination's host or path. Case,
+                 *     accents and width make no difference.
+                 * @example spring sale
+                 */
+                q?: string;
+                /** @description A tag that the link has. Up to five times; all must hold. */
+                tag?: string[];
+                /** @description Id of a domain, or `default` for the default host. */
+                domainId?: string;
+                /** @description The whole slug, in any case. */
+                slug?: string;
+                externalId?: string;
+                archived?: "all" | "false" | "true";
             };
             header?: never;
             path?: never;
@@ -2292,6 +2913,161 @@ export interface operations {
             413: components["responses"]["BodyTooLarge"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["IdempotencyKeyReused"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    bulkUpdateLinks: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BulkUpdate"];
+            };
+        };
+        responses: {
+            /** @description All links were changed. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
+                    "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
+                    "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BulkChanged"];
+                };
+            };
+            /** @description At least one item failed; all of them may have. */
+            207: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
+                    "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
+                    "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BulkChanged"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            413: components["responses"]["BodyTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    bulkDeleteLinks: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Any text of 1 to 255 printable ASCII characters that the caller makes up once per intended effect.
+                 * @example 6a7f4c1e-create-spring-sale
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BulkDelete"];
+            };
+        };
+        responses: {
+            /** @description All links were changed. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
+                    "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
+                    "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    "Idempotent-Replayed": components["headers"]["Idempotent-Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BulkChanged"];
+                };
+            };
+            /** @description At least one item failed; all of them may have. */
+            207: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
+                    "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
+                    "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    "Idempotent-Replayed": components["headers"]["Idempotent-Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BulkChanged"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            409: components["responses"]["IdempotencyConflict"];
+            413: components["responses"]["BodyTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["IdempotencyKeyReused"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listTags: {
+        parameters: {
+            query?: {
+                /** @description Records per page. A value outside the bounds is refused, not clamped. */
+                limit?: components["parameters"]["Limit"];
+                /** @description The `nextCursor` of the page before. */
+                cursor?: string;
+                /** @description Words, each of which begins a word of the tag. */
+                q?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One page of tags. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
+                    "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
+                    "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TagList"];
+                };
+            };
+            400: components["responses"]["BadQuery"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
             429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
@@ -3813,6 +4589,37 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
+    exportAccount: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The lines. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
+                    "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
+                    "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/jsonl": string;
+                };
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
     listKeys: {
         parameters: {
             query?: never;
@@ -3872,6 +4679,7 @@ export interface operations {
                     "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
                     "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
                     "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    Location: components["headers"]["Location"];
                     "Idempotent-Replayed": components["headers"]["Idempotent-Replayed"];
                     [name: string]: unknown;
                 };
@@ -3886,6 +4694,44 @@ export interface operations {
             413: components["responses"]["BodyTooLarge"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["IdempotencyKeyReused"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    getKey: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of a key, not the key.
+                 * @example key_1pYw7NbRk3vTq9ZsCm5J
+                 */
+                id: components["parameters"]["KeyId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The key. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
+                    "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
+                    "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Key"];
+                };
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
             429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
@@ -3961,6 +4807,7 @@ export interface operations {
                     "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
                     "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
                     "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    Location: components["headers"]["Location"];
                     "Idempotent-Replayed": components["headers"]["Idempotent-Replayed"];
                     [name: string]: unknown;
                 };
@@ -3981,10 +4828,342 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
-    adminCreateAccount: {
+    listMembers: {
         parameters: {
             query?: never;
             header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Members. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
+                    "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
+                    "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MemberList"];
+                };
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    removeMember: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of a member.
+                 * @example mem_7QwYx3vBk1pNs9ZtCm5J
+                 */
+                id: components["parameters"]["MemberId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Removed. */
+            204: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
+                    "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
+                    "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["LastOwnerConflict"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    updateMember: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of a member.
+                 * @example mem_7QwYx3vBk1pNs9ZtCm5J
+                 */
+                id: components["parameters"]["MemberId"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["MemberUpdate"];
+            };
+        };
+        responses: {
+            /** @description The member. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
+                    "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
+                    "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Member"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["LastOwnerConflict"];
+            413: components["responses"]["BodyTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listInvitations: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Invitations. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
+                    "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
+                    "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InvitationList"];
+                };
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    createInvitation: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Any text of 1 to 255 printable ASCII characters that the caller makes up once per intended effect.
+                 * @example 6a7f4c1e-create-spring-sale
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["InvitationCreate"];
+            };
+        };
+        responses: {
+            /** @description The invitation. */
+            201: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
+                    "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
+                    "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    "Idempotent-Replayed": components["headers"]["Idempotent-Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InvitationCreated"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["IdempotencyConflict"];
+            413: components["responses"]["BodyTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["IdempotencyKeyReused"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    revokeInvitation: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of an invitation.
+                 * @example inv_2LwPq8vRk3bTn9YsDm4H
+                 */
+                id: components["parameters"]["InvitationId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Revoked. */
+            204: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
+                    "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
+                    "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    createDeviceCode: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["DeviceCodeCreate"];
+            };
+        };
+        responses: {
+            /** @description The codes. */
+            201: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeviceCode"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            413: components["responses"]["BodyTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    collectDeviceKey: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DeviceCodeCollect"];
+            };
+        };
+        responses: {
+            /** @description The new key. */
+            201: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KeyCreated"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            403: components["responses"]["Denied"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["PendingConflict"];
+            413: components["responses"]["BodyTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    adminListAccounts: {
+        parameters: {
+            query?: {
+                /** @description Records per page. A value outside the bounds is refused, not clamped. */
+                limit?: components["parameters"]["Limit"];
+                /** @description The `nextCursor` of the answer before. */
+                cursor?: string;
+                /** @description Part of a name or an id, in any case. */
+                q?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of accounts. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OperatorAccountPage"];
+                };
+            };
+            400: components["responses"]["BadQuery"];
+            401: components["responses"]["Unauthorized"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    adminCreateAccount: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Any text of 1 to 255 printable ASCII characters that the caller makes up once per intended effect.
+                 * @example 6a7f4c1e-create-spring-sale
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
             path?: never;
             cookie?: never;
         };
@@ -3998,6 +5177,8 @@ export interface operations {
             201: {
                 headers: {
                     "X-Request-Id": components["headers"]["X-Request-Id"];
+                    Location: components["headers"]["Location"];
+                    "Idempotent-Replayed": components["headers"]["Idempotent-Replayed"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -4006,8 +5187,10 @@ export interface operations {
             };
             400: components["responses"]["BadRequest"];
             401: components["responses"]["Unauthorized"];
+            409: components["responses"]["IdempotencyConflict"];
             413: components["responses"]["BodyTooLarge"];
             415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["IdempotencyKeyReused"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -4039,6 +5222,47 @@ export interface operations {
             };
             401: components["responses"]["Unauthorized"];
             404: components["responses"]["NotFound"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    adminDeleteAccount: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of an account.
+                 * @example acc_2mVx6LpQd8sKe0TzYn4H
+                 */
+                id: components["parameters"]["AccountId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The erasure has begun. */
+            202: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OperatorAccount"];
+                };
+            };
+            401: components["responses"]["Unauthorized"];
+            404: components["responses"]["NotFound"];
+            /** @description The account is not suspended, or is being erased. */
+            409: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -4075,6 +5299,16 @@ export interface operations {
             400: components["responses"]["BadRequest"];
             401: components["responses"]["Unauthorized"];
             404: components["responses"]["NotFound"];
+            /** @description The account is not suspended, or is being erased. */
+            409: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             413: components["responses"]["BodyTooLarge"];
             415: components["responses"]["UnsupportedMediaType"];
             500: components["responses"]["Internal"];
@@ -4084,7 +5318,13 @@ export interface operations {
     adminCreateKey: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /**
+                 * @description Any text of 1 to 255 printable ASCII characters that the caller makes up once per intended effect.
+                 * @example 6a7f4c1e-create-spring-sale
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
             path: {
                 /**
                  * @description Id of an account.
@@ -4104,6 +5344,8 @@ export interface operations {
             201: {
                 headers: {
                     "X-Request-Id": components["headers"]["X-Request-Id"];
+                    Location: components["headers"]["Location"];
+                    "Idempotent-Replayed": components["headers"]["Idempotent-Replayed"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -4113,8 +5355,146 @@ export interface operations {
             400: components["responses"]["BadRequest"];
             401: components["responses"]["Unauthorized"];
             404: components["responses"]["NotFound"];
+            409: components["responses"]["IdempotencyConflict"];
             413: components["responses"]["BodyTooLarge"];
             415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["IdempotencyKeyReused"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    adminCreateSignInLink: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of an account.
+                 * @example acc_2mVx6LpQd8sKe0TzYn4H
+                 */
+                id: components["parameters"]["AccountId"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SignInLinkCreate"];
+            };
+        };
+        responses: {
+            /** @description The link. */
+            201: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SignInLink"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            413: components["responses"]["BodyTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    adminListTakedowns: {
+        parameters: {
+            query?: {
+                /** @description Records per page. A value outside the bounds is refused, not clamped. */
+                limit?: components["parameters"]["Limit"];
+                /** @description The `nextCursor` of the answer before. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of takedowns. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TakedownPage"];
+                };
+            };
+            400: components["responses"]["BadQuery"];
+            401: components["responses"]["Unauthorized"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    adminTakeDown: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Any text of 1 to 255 printable ASCII characters that the caller makes up once per intended effect.
+                 * @example 6a7f4c1e-create-spring-sale
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TakedownCreate"];
+            };
+        };
+        responses: {
+            /** @description The takedown. */
+            201: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    Location: components["headers"]["Location"];
+                    "Idempotent-Replayed": components["headers"]["Idempotent-Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Takedown"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            404: components["responses"]["TargetNotFound"];
+            409: components["responses"]["IdempotencyConflict"];
+            413: components["responses"]["BodyTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["IdempotencyKeyReused"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    adminLiftTakedown: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Lifted. */
+            204: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            401: components["responses"]["Unauthorized"];
+            404: components["responses"]["NotFound"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
