@@ -104,7 +104,7 @@ func TestConsoleWithoutScripts(t *testing.T) {
 	if made.status != 200 || short == "" || !strings.Contains(made.html, "<span>Copy</span>") {
 		t.Fatalf("made: %d %s", made.status, made.html)
 	}
-	follow, err := (&http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Get(short) //nolint:noctx // a visitor
+	follow, err := (&http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Get(short)
 	check(t, err)
 	_ = follow.Body.Close()
 	if follow.Header.Get("Location") != "https://go.dev/doc/" {
