@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -59,8 +60,9 @@ type linksBed struct {
 	t           testing.TB
 	firestore   *firestore.Server
 	firestoreBy *toxiproxy.Proxy
-	redis       *redisproc.Server
+	redis       *redisproc.Server // nil where the test brings its own
 	redisBy     *toxiproxy.Proxy
+	env         []string // more settings of every process
 	auth        string
 	key         string
 }
@@ -125,6 +127,7 @@ func (b *linksBed) slow(p *toxiproxy.Proxy, ms int) (heal func()) {
 type linksProcess struct {
 	bed                     *linksBed
 	api, redirect, internal string
+	admin                   string
 	spool                   string
 	flush                   bool
 	cmd                     *exec.Cmd
@@ -151,7 +154,7 @@ func (l *linksLog) String() string {
 
 func (b *linksBed) start(flush bool) *linksProcess {
 	b.t.Helper()
-	p := &linksProcess{bed: b, api: authFreeAddr(b.t), redirect: authFreeAddr(b.t), internal: authFreeAddr(b.t), spool: b.t.TempDir(), flush: flush, log: &linksLog{}}
+	p := &linksProcess{bed: b, api: authFreeAddr(b.t), redirect: authFreeAddr(b.t), internal: authFreeAddr(b.t), admin: authFreeAddr(b.t), spool: b.t.TempDir(), flush: flush, log: &linksLog{}}
 	b.t.Cleanup(func() {
 		p.kill()
 		if b.t.Failed() {
@@ -171,11 +174,12 @@ func (p *linksProcess) run() {
 	}
 	p.cmd = exec.Command(binary)
 	p.cmd.Env = append(os.Environ(),
-		"LINKREEL_API_ADDR="+p.api, "LINKREEL_REDIRECT_ADDR="+p.redirect, "LINKREEL_INTERNAL_ADDR="+p.internal, "LINKREEL_ADMIN_ADDR=127.0.0.1:0",
+		"LINKREEL_API_ADDR="+p.api, "LINKREEL_REDIRECT_ADDR="+p.redirect, "LINKREEL_INTERNAL_ADDR="+p.internal, "LINKREEL_ADMIN_ADDR="+p.admin,
 		"LINKREEL_FIRESTORE_ENDPOINT="+p.bed.firestoreBy.Listen, "LINKREEL_REDIS_URL="+p.bed.redisBy.Listen, "LINKREEL_AUTH_URL="+p.bed.auth,
 		"LINKREEL_INTERNAL_TOKEN="+authInternalToken, "LINKREEL_SHORT_BASE_URL=http://lrl.example", "LINKREEL_SPOOL_DIR="+p.spool,
 		"LINKREEL_LOG_LEVEL=warn", "LINKREEL_DRAIN=0s", fmt.Sprint("LINKREEL_FLUSH=", p.flush),
 	)
+	p.cmd.Env = append(p.cmd.Env, p.bed.env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	p.done = make(chan struct{})
@@ -207,6 +211,26 @@ func (p *linksProcess) run() {
 func (p *linksProcess) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.done
+}
+
+// metric reads one value of the process, labels summed; -1 while it does not answer.
+func (p *linksProcess) metric(name string) float64 {
+	res, err := (&http.Client{Timeout: 2 * time.Second}).Get("http://" + p.admin + "/metrics")
+	if err != nil {
+		return -1
+	}
+	defer res.Body.Close()
+	sum := 0.0
+	for lines := bufio.NewScanner(res.Body); lines.Scan(); {
+		rest, ok := strings.CutPrefix(lines.Text(), name)
+		if !ok || rest == "" || rest[0] != ' ' && rest[0] != '{' {
+			continue
+		}
+		if v, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:], 64); err == nil {
+			sum += v
+		}
+	}
+	return sum
 }
 
 // call asks the API.

@@ -4,11 +4,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/linkreel/linkreel/libs/localcloud/redisproc"
+	"github.com/linkreel/linkreel/libs/localcloud/redistest"
 )
 
 // The faults of this file: everything that could make a redirect wrong, slow or
@@ -68,46 +72,74 @@ func TestNoReplicaAnswersAnOldTargetOnceAChangeHasAnswered(t *testing.T) {
 	}
 }
 
+// A few kills of one Redis by default; LINKREEL_FULL=1 strikes 50 times in each shape.
 func TestKillsLoseAndDoubleNoClick(t *testing.T) {
 	t.Parallel()
-	b := newLinksBed(t)
-	a, z, flusher := b.start(false), b.start(false), b.start(true)
-	slugs := linksSlugs("kill", 20)
-	a.create(slugs...)
-	rate := authFull(100, 300)
-	load := startLinksLoad(rate, slugs, a, z)
-	defer load.stop()
-	killLinks, killRedis, killFlusher := authFull(3, 20), authFull(2, 15), authFull(2, 15)
-	var deeds []func()
-	for i := range killLinks {
-		p := []*linksProcess{a, z}[i%2]
-		deeds = append(deeds, func() { p.kill(); time.Sleep(time.Duration(rand.IntN(300)) * time.Millisecond); p.run() })
-	}
-	for range killRedis {
-		deeds = append(deeds, func() {
-			if err := b.redis.Kill(); err != nil {
-				t.Fatal(err)
+	shapes := []struct {
+		name string
+		// servers answers what is killed; others of the shape stay.
+		servers func(t *testing.T, b *linksBed) []*redisproc.Server
+	}{
+		{"one Redis", func(_ *testing.T, b *linksBed) []*redisproc.Server { return []*redisproc.Server{b.redis} }},
+		{"a Cluster of three masters and their replicas", func(t *testing.T, b *linksBed) []*redisproc.Server {
+			servers := redistest.Cluster(t, 3, true)
+			addrs := make([]string, 3)
+			for i := range addrs {
+				addrs[i] = servers[i].Addr()
 			}
-			time.Sleep(time.Duration(rand.IntN(700)) * time.Millisecond)
-			if err := b.redis.Restart(t.Context()); err != nil {
-				t.Fatal(err)
+			b.env = []string{"LINKREEL_REDIS_URL=redis://" + strings.Join(addrs, ","), "LINKREEL_CLICK_PARTITIONS=8"}
+			return servers
+		}},
+		{"a Redis of its own for clicks", func(t *testing.T, b *linksBed) []*redisproc.Server {
+			own := redistest.Server(t)
+			b.env = []string{"LINKREEL_CLICKS_REDIS_URL=redis://" + own.Addr()}
+			return []*redisproc.Server{own, b.redis}
+		}},
+	}
+	for _, shape := range shapes[:authFull(1, len(shapes))] {
+		t.Run(shape.name, func(t *testing.T) {
+			b := newLinksBed(t)
+			servers := shape.servers(t, b)
+			a, z, flusher := b.start(false), b.start(false), b.start(true)
+			slugs := linksSlugs("kill", 20)
+			a.create(slugs...)
+			load := startLinksLoad(authFull(100, 300), slugs, a, z)
+			defer load.stop()
+			killLinks, killRedis, killFlusher := authFull(3, 20), authFull(2, 15), authFull(2, 15)
+			var deeds []func()
+			for i := range killLinks {
+				p := []*linksProcess{a, z}[i%2]
+				deeds = append(deeds, func() { p.kill(); time.Sleep(time.Duration(rand.IntN(300)) * time.Millisecond); p.run() })
+			}
+			for i := range killRedis {
+				s := servers[i%len(servers)]
+				// A cluster needs time to notice and to give the master's slots to its replica.
+				away := time.Duration(rand.IntN(700)) * time.Millisecond
+				if len(servers) == 6 {
+					away = 3 * time.Second
+				}
+				deeds = append(deeds, func() {
+					must(t, s.Kill())
+					time.Sleep(away)
+					must(t, s.Restart(t.Context()))
+				})
+			}
+			for range killFlusher {
+				deeds = append(deeds, func() { flusher.kill(); flusher.run() })
+			}
+			rand.Shuffle(len(deeds), func(i, j int) { deeds[i], deeds[j] = deeds[j], deeds[i] })
+			for _, kill := range deeds {
+				time.Sleep(time.Duration(300+rand.IntN(700)) * time.Millisecond)
+				kill()
+			}
+			time.Sleep(500 * time.Millisecond)
+			load.stop()
+			t.Logf("%d kills: links %d, Redis %d, flusher %d", len(deeds), killLinks, killRedis, killFlusher)
+			load.balance(t, a, nil)
+			if others := load.others(); len(others) > 0 {
+				t.Errorf("visits were answered with %v", others)
 			}
 		})
-	}
-	for range killFlusher {
-		deeds = append(deeds, func() { flusher.kill(); flusher.run() })
-	}
-	rand.Shuffle(len(deeds), func(i, j int) { deeds[i], deeds[j] = deeds[j], deeds[i] })
-	for _, kill := range deeds {
-		time.Sleep(time.Duration(300+rand.IntN(700)) * time.Millisecond)
-		kill()
-	}
-	time.Sleep(500 * time.Millisecond)
-	load.stop()
-	t.Logf("%d kills: links %d, Redis %d, flusher %d", len(deeds), killLinks, killRedis, killFlusher)
-	load.balance(t, a, nil)
-	if others := load.others(); len(others) > 0 {
-		t.Errorf("visits were answered with %v", others)
 	}
 }
 

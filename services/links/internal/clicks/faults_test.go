@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -20,87 +18,6 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/invalidation"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
-
-// proxy stands between a process and Redis. What it passes on is late by a delay,
-// and waits while it is stalled.
-type proxy struct {
-	addr, upstream string
-	delay          atomic.Int64 // of answers
-	mu             sync.Mutex
-	gate           chan struct{} // nil: open
-}
-
-func startProxy(t testing.TB, upstream string) *proxy {
-	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	p := &proxy{addr: l.Addr().String(), upstream: upstream}
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go p.serve(c)
-		}
-	}()
-	return p
-}
-
-func (p *proxy) serve(c net.Conn) {
-	defer func() { _ = c.Close() }()
-	up, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", p.upstream)
-	if err != nil {
-		return
-	}
-	defer func() { _ = up.Close() }()
-	go func() { _, _ = io.Copy(up, c); _ = up.Close() }()
-	type part struct {
-		b   []byte
-		due time.Time
-	}
-	parts := make(chan part, 1024)
-	go func() {
-		defer close(parts)
-		for {
-			b := make([]byte, 32<<10)
-			n, err := up.Read(b)
-			if err != nil {
-				return
-			}
-			parts <- part{b[:n], time.Now().Add(time.Duration(p.delay.Load()))}
-		}
-	}()
-	for x := range parts {
-		p.mu.Lock()
-		gate := p.gate
-		p.mu.Unlock()
-		if gate != nil {
-			<-gate
-		}
-		time.Sleep(time.Until(x.due))
-		if _, err := c.Write(x.b); err != nil {
-			return
-		}
-	}
-}
-
-// stall holds all answers back until the returned function is called.
-func (p *proxy) stall() (end func()) {
-	gate := make(chan struct{})
-	p.mu.Lock()
-	p.gate = gate
-	p.mu.Unlock()
-	return sync.OnceFunc(func() {
-		p.mu.Lock()
-		p.gate = nil
-		p.mu.Unlock()
-		close(gate)
-	})
-}
 
 func (p process) confirm(t testing.TB, n int, id string) {
 	t.Helper()
@@ -178,9 +95,9 @@ func TestTheClickLogIsBoundedAndPushesBack(t *testing.T) {
 func TestAStallIsOverSoonAndLosesNothing(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)
-	by := startProxy(t, addr)
-	by.delay.Store(int64(1300 * time.Microsecond))
-	p, b := start(t, by.addr, func(c *Config) { c.Budget = 50 * time.Millisecond }), newBook()
+	by := redistest.NewProxy(t, addr)
+	by.Delay(1300 * time.Microsecond)
+	p, b := start(t, by.Addr(), func(c *Config) { c.Budget = 50 * time.Millisecond }), newBook()
 	stop, visits := make(chan struct{}), new(atomic.Int64)
 	var wg sync.WaitGroup
 	for range 64 {
@@ -200,7 +117,7 @@ func TestAStallIsOverSoonAndLosesNothing(t *testing.T) {
 	}
 	for round := range 3 {
 		eventually(t, "clicks go to Redis", p.Synced)
-		end := by.stall()
+		end := by.Stall()
 		eventually(t, "the stall is noticed", func() bool { return !p.Synced() })
 		time.Sleep(200 * time.Millisecond)
 		end()
@@ -225,9 +142,9 @@ func TestAStallIsOverSoonAndLosesNothing(t *testing.T) {
 func TestAnnounce_is_heard_from_a_process_whose_clicks_are_too_slow(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)
-	by := startProxy(t, addr)
-	by.delay.Store(int64(60 * time.Millisecond))
-	far, near := start(t, by.addr, func(c *Config) { c.Budget = 5 * time.Millisecond }), start(t, addr)
+	by := redistest.NewProxy(t, addr)
+	by.Delay(60 * time.Millisecond)
+	far, near := start(t, by.Addr(), func(c *Config) { c.Budget = 5 * time.Millisecond }), start(t, addr)
 	far.Confirm(&good{}, click("l"))
 	if far.Synced() {
 		t.Fatal("the far process is not in spool mode")
@@ -247,11 +164,11 @@ func TestAnnounce_is_heard_from_a_process_whose_clicks_are_too_slow(t *testing.T
 func TestAnEmptiedRedisAndALateAnswerLoseNoClick(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)
-	by := startProxy(t, addr)
-	p, b := start(t, by.addr, func(c *Config) { c.Budget = 100 * time.Millisecond }), newBook()
+	by := redistest.NewProxy(t, addr)
+	p, b := start(t, by.Addr(), func(c *Config) { c.Budget = 100 * time.Millisecond }), newBook()
 	p.confirm(t, 50, "l")
 	for range 3 {
-		end := by.stall()
+		end := by.Stall()
 		empty(t, addr)
 		p.Confirm(&good{}, click("l")) // its answer, and those of what is sent again, come too late
 		end()

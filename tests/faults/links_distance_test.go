@@ -1,0 +1,237 @@
+package faults_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/localcloud/redistest"
+)
+
+// Redis far away: 1.3 ms is another zone, 5 ms another region nearby, 50 ms another
+// continent, and 2 s is slower than any redirect waits for. By default one
+// distance and a small rate.
+
+func TestADistantRedis(t *testing.T) {
+	t.Parallel()
+	for _, far := range []struct {
+		distance time.Duration
+		back     time.Duration // bound of the time from a stall's end to normal; 0: none is promised
+		stale    time.Duration // bound of the time from a change's answer to the last old one
+	}{
+		{1300 * time.Microsecond, 2 * time.Second, 0},
+		{5 * time.Millisecond, 2 * time.Second, 0},
+		{50 * time.Millisecond, 0, 5 * time.Second},
+		{2 * time.Second, 0, 5 * time.Second},
+	}[:authFull(1, 4)] {
+		t.Run(far.distance.String(), func(t *testing.T) {
+			b := newLinksBed(t)
+			by := redistest.NewProxy(t, b.redis.Addr())
+			by.Delay(far.distance)
+			b.env = []string{"LINKREEL_REDIS_URL=redis://" + by.Addr()}
+			a, z := b.start(true), b.start(false)
+			slugs := linksSlugs("far", 40)
+			ids := a.create(slugs...)
+			load := startLinksLoad(authFull(200, 4000), slugs[20:], z) // others than those that change
+			defer load.stop()
+
+			// Changes by one replica while the other is asked, without a pause.
+			stop := make(chan struct{})
+			var wg sync.WaitGroup
+			end := sync.OnceFunc(func() { close(stop); wg.Wait() })
+			defer end()
+			var changes, old, visits atomic.Int64
+			var oldest time.Duration
+			wg.Go(func() {
+				c := &linksConn{addr: z.redirect}
+				defer c.close()
+				for i := 0; ; i++ {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					slug, version := slugs[i%20], i/20+1
+					target := fmt.Sprintf("https://example.com/%s/%d", slug, version)
+					if _, _, err := c.visit("/" + slug); err == nil {
+						visits.Add(1)
+					}
+					if p := a.call("PATCH", "/api/v1/links/"+ids[slug], fmt.Sprintf(`{"url":%q}`, target)); p.status != 200 {
+						if p.status == 503 {
+							continue // Redis is too far for limits and idempotency, which says so
+						}
+						t.Errorf("patch: %d %s %v", p.status, p.body, p.err)
+						return
+					}
+					changes.Add(1)
+					answered := time.Now()
+					for {
+						asked := time.Since(answered)
+						_, got, err := c.visit("/" + slug)
+						if err == nil {
+							visits.Add(1)
+						}
+						if err == nil && got == target {
+							break
+						}
+						if err == nil {
+							old.Add(1)
+							oldest = max(oldest, asked)
+						}
+						if asked > 10*time.Second {
+							t.Errorf("%s: still %q %v after %v", slug, got, err, asked)
+							return
+						}
+					}
+				}
+			})
+			time.Sleep(time.Duration(authFull(1, 10)) * time.Second)
+
+			var slowest time.Duration
+			for range authFull(1, 3) {
+				must(t, b.redis.Signal(syscall.SIGSTOP))
+				time.Sleep(200 * time.Millisecond)
+				must(t, b.redis.Signal(syscall.SIGCONT))
+				ended := time.Now()
+				if far.back > 0 {
+					authUntil(t, "clicks go to Redis again", 20*time.Second, func() bool { return z.metric("linkreel_clicks_spooling") == 0 })
+					slowest = max(slowest, time.Since(ended))
+				}
+				time.Sleep(time.Second)
+			}
+			end()
+			load.stop()
+			t.Logf("Redis %v away: %d changes, %d old answers, the last %v after the change had answered; normal again %v after a stall of 200 ms", far.distance, changes.Load(), old.Load(), oldest, slowest)
+			if oldest > far.stale || far.stale == 0 && old.Load() > 0 {
+				t.Errorf("%d answers were old, the last by %v; bound %v", old.Load(), oldest, far.stale)
+			}
+			if far.back > 0 && slowest > far.back {
+				t.Errorf("normal only %v after the stall", slowest)
+			}
+			load.balance(t, a, nil)
+			if others := load.others(); len(others) > 0 {
+				t.Errorf("visits were answered with %v", others)
+			}
+			var counted int64
+			authUntil(t, "visits between changes are counted", 30*time.Second, func() bool {
+				now, err := a.clicks()
+				if err != nil {
+					return false
+				}
+				counted = 0
+				for _, s := range slugs[:20] {
+					counted += now[s]
+				}
+				return counted >= visits.Load()
+			})
+			if counted != visits.Load() {
+				t.Errorf("%d visits between changes, %d counted", visits.Load(), counted)
+			}
+		})
+	}
+}
+
+// A Redis that clicks alone have filled while Firestore was away drains by itself.
+func TestARedisFilledWhileFirestoreWasAwayDrains(t *testing.T) {
+	t.Parallel()
+	b := newLinksBed(t)
+	p := b.start(true)
+	slugs := linksSlugs("full", authFull(50, 400))
+	p.create(slugs...)
+	c := &linksConn{addr: p.redirect}
+	defer c.close()
+	before := map[string]int64{}
+	for _, s := range slugs {
+		if status, _, err := c.visit("/" + s); status != 302 {
+			t.Fatalf("warming: %d %v", status, err)
+		}
+		before[s] = 1
+	}
+	authUntil(t, "what warmed is counted", 20*time.Second, func() bool {
+		now, err := p.clicks()
+		return err == nil && sum(now) == int64(len(slugs))
+	})
+	var used int
+	for line := range strings.Lines(redistest.Do(t, b.redis.Addr(), "INFO", "memory")) {
+		if text, ok := strings.CutPrefix(line, "used_memory:"); ok {
+			var err error
+			used, err = strconv.Atoi(strings.TrimSpace(text))
+			must(t, err)
+		}
+	}
+	b.firestoreBy.Stop()
+	redistest.Do(t, b.redis.Addr(), "CONFIG", "SET", "maxmemory", strconv.Itoa(used+256<<10))
+	load := startLinksLoad(authFull(300, 2000), slugs, p)
+	defer load.stop()
+	authUntil(t, "Redis is full", 60*time.Second, func() bool { return p.metric("linkreel_clicks_spooling") > 0 })
+	time.Sleep(time.Duration(authFull(1, 15)) * time.Second)
+	must(t, b.firestoreBy.Start())
+	back := time.Now()
+	authUntil(t, "clicks go to Redis again", 60*time.Second, func() bool { return p.metric("linkreel_clicks_spooling") == 0 })
+	t.Logf("clicks go to Redis again %v after Firestore came back", time.Since(back))
+	load.stop()
+	load.balance(t, p, before)
+	if others := load.others(); len(others) > 0 {
+		t.Errorf("visits were answered with %v", others)
+	}
+}
+
+// 300,000 distinct links clicked in about a minute are all counted: no cycle of the
+// flusher asks Firestore for more than a request of 10 MiB, which it would refuse.
+func TestManyDistinctLinksAreAllCounted(t *testing.T) {
+	t.Parallel()
+	b := newLinksBed(t)
+	p := b.start(true)
+	slugs := linksSlugs("many", authFull(3_000, 300_000))
+	p.create(slugs...)
+	started := time.Now()
+	var failed atomic.Int64
+	var wg sync.WaitGroup
+	const visitors = 32
+	for v := range visitors {
+		wg.Go(func() {
+			c := &linksConn{addr: p.redirect}
+			defer c.close()
+			for i := v; i < len(slugs); i += visitors {
+				status, _, err := c.visit("/" + slugs[i])
+				for tries := 0; (err != nil || status != 302) && tries < 20; tries++ { // a machine of two cores may be late with a cold one
+					time.Sleep(100 * time.Millisecond)
+					status, _, err = c.visit("/" + slugs[i])
+				}
+				if err != nil || status != 302 {
+					failed.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	clicked := time.Since(started)
+	var once, other int
+	authUntil(t, "all is counted", 5*time.Minute, func() bool {
+		now, err := p.clicks()
+		if err != nil {
+			return false
+		}
+		once, other = 0, 0
+		for _, s := range slugs {
+			switch now[s] {
+			case 0:
+			case 1:
+				once++
+			default:
+				other++
+			}
+		}
+		return once+other == len(slugs)-int(failed.Load())
+	})
+	t.Logf("%d links clicked in %v; counted once %d, more than once %d (an answer that came too late and was asked for again), set aside %.0f, refused commits %v",
+		len(slugs), clicked, once, other, p.metric("linkreel_clicks_set_aside_total"), b.firestore.Stats().Errors)
+	if failed.Load() > 0 || p.metric("linkreel_clicks_set_aside_total") > 0 || p.metric("linkreel_clicks_lost_total") > 0 {
+		t.Errorf("%d visits failed, %v clicks set aside, %v lost", failed.Load(), p.metric("linkreel_clicks_set_aside_total"), p.metric("linkreel_clicks_lost_total"))
+	}
+}
