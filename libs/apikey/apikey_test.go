@@ -274,7 +274,7 @@ func TestARevokedKeyIsRefusedEverywhereOnceTheRevokeReturned(t *testing.T) {
 			})
 		}
 		version := ring.change(account, func(r *apikey.Record) { r.RevokedAt = time.Now() })
-		admin.Bump(t.Context(), account, version)
+		admin.InvalidateAccount(t.Context(), account, version)
 		for _, r := range replicas {
 			if _, err := r.Authenticate(t.Context(), key); code(err) != apierr.APIKeyRevoked {
 				accepted++
@@ -295,13 +295,13 @@ func TestAChangedPlanAndASuspensionShowOnTheNextRequest(t *testing.T) {
 	key := ring.add(t, "acc_1", identity.Business)
 	accept(t, a, key)
 	accept(t, b, key)
-	a.Bump(t.Context(), "acc_1", ring.change("acc_1", func(r *apikey.Record) { r.Plan = identity.Free }))
+	a.InvalidateAccount(t.Context(), "acc_1", ring.change("acc_1", func(r *apikey.Record) { r.Plan = identity.Free }))
 	for _, r := range []replica{a, b} {
 		if d := accept(t, r, key); d.Principal.Plan != identity.Free || d.Limit.Limit != 60 {
 			t.Errorf("after the downgrade: plan %v, limit %d", d.Principal.Plan, d.Limit.Limit)
 		}
 	}
-	a.Bump(t.Context(), "acc_1", ring.change("acc_1", func(r *apikey.Record) { r.Suspended = true }))
+	a.InvalidateAccount(t.Context(), "acc_1", ring.change("acc_1", func(r *apikey.Record) { r.Suspended = true }))
 	for _, r := range []replica{a, b} {
 		if d := accept(t, r, key); !d.Principal.Suspended {
 			t.Error("after the suspension: not suspended")
@@ -317,7 +317,7 @@ func TestAnEmptiedRedisDoesNotReviveARevokedKey(t *testing.T) {
 	key := ring.add(t, "acc_1", identity.Enterprise)
 	accept(t, a, key)
 	accept(t, b, key)
-	a.Bump(t.Context(), "acc_1", ring.change("acc_1", func(r *apikey.Record) { r.RevokedAt = time.Now() }))
+	a.InvalidateAccount(t.Context(), "acc_1", ring.change("acc_1", func(r *apikey.Record) { r.RevokedAt = time.Now() }))
 	if err := a.redis.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -354,7 +354,7 @@ func TestARedisThatWentBackInTimeIsBelievedForFiveSecondsAtMost(t *testing.T) {
 	r := newReplica(t, ring, redistest.Start(t))
 	key := ring.add(t, "acc_1", identity.Enterprise)
 	accept(t, r, key)
-	ring.change("acc_1", func(r *apikey.Record) { r.RevokedAt = time.Now() }) // the bump is lost in the fail-over
+	ring.change("acc_1", func(r *apikey.Record) { r.RevokedAt = time.Now() }) // the new version is lost in the fail-over
 	r.clock.forward(5 * time.Second)
 	if _, err := r.Authenticate(t.Context(), key); code(err) != apierr.APIKeyRevoked {
 		t.Errorf("five seconds later: %v", err)
@@ -368,7 +368,7 @@ func TestAStoreRestoredFromBackupWinsOverRedis(t *testing.T) {
 	r.clock.freeze()
 	key := ring.add(t, "acc_1", identity.Enterprise)
 	accept(t, r, key)
-	r.Bump(t.Context(), "acc_1", 100)
+	r.InvalidateAccount(t.Context(), "acc_1", 100)
 	accept(t, r, key)
 	before := ring.asked.Load()
 	for range 10 {
@@ -415,7 +415,7 @@ func TestWithoutRedisKeysWorkAndAreVerifiedEveryFiveSeconds(t *testing.T) {
 	})
 }
 
-func TestABumpWithoutRedisIsToldWhenRedisIsBack(t *testing.T) {
+func TestAChangeWithoutRedisIsToldWhenRedisIsBack(t *testing.T) {
 	t.Parallel()
 	ring := &keyring{}
 	server := redistest.Server(t)
@@ -425,7 +425,7 @@ func TestABumpWithoutRedisIsToldWhenRedisIsBack(t *testing.T) {
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	a.Bump(t.Context(), "acc_1", ring.change("acc_1", func(r *apikey.Record) { r.RevokedAt = time.Now() }))
+	a.InvalidateAccount(t.Context(), "acc_1", ring.change("acc_1", func(r *apikey.Record) { r.RevokedAt = time.Now() }))
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -434,7 +434,7 @@ func TestABumpWithoutRedisIsToldWhenRedisIsBack(t *testing.T) {
 		return v == "2"
 	})
 	if _, err := b.Authenticate(t.Context(), key); code(err) != apierr.APIKeyRevoked {
-		t.Errorf("after the late bump: %v", err)
+		t.Errorf("after the late announcement: %v", err)
 	}
 }
 
@@ -513,7 +513,7 @@ func TestARevocationThatRedisKnowsIsNotOverriddenByAnAuthThatIsDown(t *testing.T
 	r.clock.freeze()
 	key := ring.add(t, "acc_1", identity.Creator)
 	accept(t, r, key)
-	r.Bump(t.Context(), "acc_1", ring.change("acc_1", func(r *apikey.Record) { r.RevokedAt = time.Now() }))
+	r.InvalidateAccount(t.Context(), "acc_1", ring.change("acc_1", func(r *apikey.Record) { r.RevokedAt = time.Now() }))
 	ring.set(errors.New("connection refused"))
 	if _, err := r.Authenticate(t.Context(), key); code(err) != apierr.Unavailable {
 		t.Errorf("got %v, want UNAVAILABLE: the record is known to be out of date", err)
@@ -576,7 +576,7 @@ func TestWhatSomebodyElseWroteIntoRedisIsIgnored(t *testing.T) {
 		if strings.HasPrefix(name, "another type") {
 			r.redis.Set(t.Context(), poison[1].(string), "x", 0)
 		}
-		r.Bump(t.Context(), account, ring.change(account, func(r *apikey.Record) { r.RevokedAt = time.Now() }))
+		r.InvalidateAccount(t.Context(), account, ring.change(account, func(r *apikey.Record) { r.RevokedAt = time.Now() }))
 		if _, err := r.Authenticate(t.Context(), key); code(err) != apierr.APIKeyRevoked {
 			t.Errorf("%s, then revoked: %v", name, err)
 		}

@@ -95,7 +95,7 @@ type Client struct {
 	sourceBad   atomic.Int64 // UnixNano of the last failure of the source; 0 after a success
 	sourceTried atomic.Int64 // UnixNano of the last attempt that nobody waited for
 
-	bumps bumps
+	pending pendingVersions
 }
 
 // New makes a client. It dials nothing, so it starts while Redis or auth is down.
@@ -110,14 +110,14 @@ func New(cfg Config, source Source, rdb redis.UniversalClient) *Client {
 		buckets: otter.Must(&otter.Options[string, *bucket]{MaximumSize: cfg.MaxKeys, ExpiryCalculator: otter.ExpiryAccessing[string, *bucket](2 * time.Minute)}),
 	}
 	c.breaker = redisdb.NewBreaker(cfg.Now, c.probe, nil)
-	c.bumps.init(c)
+	c.pending.init(c)
 	return c
 }
 
 // Close stops what runs in the background and waits for it.
 func (c *Client) Close() {
 	c.breaker.Close()
-	c.bumps.close()
+	c.pending.close()
 	c.running.Wait()
 	c.known.StopAllGoroutines()
 	c.unknown.StopAllGoroutines()
@@ -239,7 +239,7 @@ func (c *Client) decide(ctx context.Context, hash string, e *entry) (Decision, e
 	return Decision{}, errors.New("account changes faster than it can be verified")
 }
 
-// decideAlone answers without Redis, whose bumps cannot be seen: the record must
+// decideAlone answers without Redis, so changes of authority cannot be seen: the record must
 // have been verified since Redis failed, or now if Redis only missed this call.
 func (c *Client) decideAlone(ctx context.Context, hash string, e *entry, began time.Time) (Decision, error) {
 	since, away := c.breaker.Away()

@@ -10,7 +10,7 @@
 //     account's version.
 //   - Once the call that revoked a key, changed a plan or suspended an account
 //     has answered, no replica accepts the old state on its next request. The
-//     caller writes Firestore first, then calls [Client.Bump], then answers.
+//     caller writes Firestore first, then calls [Client.InvalidateAccount], then answers.
 //   - A record is never used more than 5 seconds after it was verified without
 //     asking again, whatever Redis says. So without Redis, or with a Redis that
 //     went back in time, a revocation takes at most 5 seconds.

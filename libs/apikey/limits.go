@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
@@ -19,67 +17,6 @@ type Limit struct {
 	RetryAfter time.Duration // until what was asked would be served; zero when Allowed
 	Allowed    bool
 }
-
-// stateKey names an account's hash. The id is our own random text.
-func stateKey(accountID string) string { return "lr:acct:" + accountID }
-
-// takeScript is the one round trip of a request. It answers
-//
-//	{0, e, allowed, wait, retry}  the record holds; the bucket is full again in wait µs
-//	{1, e}                        the record was not verified under this incarnation
-//	{2, e, v}                     the record is older than the account's version
-//
-// and takes nothing from the bucket unless the record holds, so that a changed
-// plan is limited by its new rate from the first request on. A record without
-// incarnation (its key is new to this replica) holds when the hash knows a
-// version, since that version is then at least as new as the hash itself.
-// Incarnation "*" takes without asking about the record. The sixth argument names
-// a version that the store has disproved, the seventh the bucket's field. What is not a hash, or not a version,
-// was written by somebody else and counts as missing.
-var takeScript = redis.NewScript(`
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
-local state = redis.pcall('HMGET', KEYS[1], 'e', 'v', ARGV[7])
-if state.err then
-  redis.call('DEL', KEYS[1])
-  state = {false, false, false}
-end
-local e, v = state[1], tonumber(state[2])
-if v and not (v >= 1 and v < 9007199254740992 and v == math.floor(v)) then v = nil end
-local seen, mine = ARGV[1], tonumber(ARGV[2])
-if seen ~= '*' then
-  if not e then
-    e = time[1] .. '.' .. time[2]
-    redis.call('HSET', KEYS[1], 'e', e)
-    redis.call('HDEL', KEYS[1], 'v')
-    redis.call('PEXPIRE', KEYS[1], 86400000)
-    return {1, e}
-  end
-  if seen ~= e and not (seen == '' and v) then return {1, e} end
-  if v and v > mine and v ~= tonumber(ARGV[6]) then return {2, e, v} end
-  if v ~= mine then redis.call('HSET', KEYS[1], 'v', ARGV[2]) end
-end
-
-local step, size = tonumber(ARGV[3]), tonumber(ARGV[4])
-local full = tonumber(state[3]) or now
-if not (full > now) then full = now end
-if full > now + size then full = now + size end
-local after = full + tonumber(ARGV[5]) * step
-if after - now > size then return {0, e or '', 0, full - now, after - now - size} end
-redis.call('HSET', KEYS[1], ARGV[7], string.format('%.0f', after))
-return {0, e or '', 1, after - now, 0}
-`)
-
-// bumpScript raises an account's version. Where there is no hash there is
-// nothing to raise: whoever makes one starts a new incarnation.
-var bumpScript = redis.NewScript(`
-local v = redis.pcall('HGET', KEYS[1], 'v')
-if type(v) == 'table' and v.err then return redis.call('DEL', KEYS[1]) end
-if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
-v = tonumber(v)
-if not (v and v >= tonumber(ARGV[1])) then redis.call('HSET', KEYS[1], 'v', ARGV[1]) end
-return 1
-`)
 
 type standing int
 

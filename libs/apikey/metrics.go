@@ -8,8 +8,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// instruments count what is not the usual way, so that the usual way pays
-// nothing: how often keys were judged without Redis, without auth, or not at all.
+// instruments count only unusual outcomes, so the common path has no overhead: how
+// often keys were checked without Redis, without auth, or not at all.
 type instruments struct {
 	checks        metric.Int64Counter
 	redisFailures metric.Int64Counter

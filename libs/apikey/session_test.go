@@ -77,7 +77,7 @@ func TestASessionEndsWithTheAccountsVersion(t *testing.T) {
 	accept(t, one, session)
 	accept(t, other, session)
 	v := ring.change("acc_1", func(r *apikey.Record) { r.RevokedAt = one.clock.now() })
-	one.Bump(t.Context(), "acc_1", v)
+	one.InvalidateAccount(t.Context(), "acc_1", v)
 	if _, err := other.Authenticate(t.Context(), session); code(err) != apierr.APIKeyRevoked {
 		t.Errorf("after the session ended: %v", err)
 	}

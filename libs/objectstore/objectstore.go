@@ -110,7 +110,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if s.clock == nil {
 		s.clock = time.Now
 	}
-	if s.signatures, err = otel.Meter("objectstore").Int64Counter("linkreel_storage_signatures", metric.WithDescription("signed addresses; each is a remote call where the process has no key of its own")); err != nil {
+	if s.signatures, err = otel.Meter("objectstore").Int64Counter("linkreel.storage.signatures", metric.WithDescription("signed addresses; each is a remote call where the process has no key of its own")); err != nil {
 		return nil, fmt.Errorf("open storage: %w", err)
 	}
 	if s.signer, err = newSigner(cfg, s.timeout); err != nil {

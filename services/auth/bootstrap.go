@@ -94,4 +94,4 @@ func open(db *firestoredb.DB) *store.Store {
 
 type silent struct{}
 
-func (silent) Bump(context.Context, string, int64) {}
+func (silent) InvalidateAccount(context.Context, string, int64) {}

@@ -71,7 +71,7 @@ type Config struct {
 	// worker's jobs go on elsewhere soon after.
 	Lease time.Duration `env:"LINKREEL_JOB_LEASE" envDefault:"20s"`
 	// Heartbeat is how often a working worker extends its lease; well below Lease.
-	Heartbeat time.Duration `env:"LINKREEL_JOB_BEAT" envDefault:"5s"`
+	Heartbeat time.Duration `env:"LINKREEL_JOB_HEARTBEAT" envDefault:"5s"`
 	// Sweep is how often jobs are looked for that the queue does not know.
 	Sweep time.Duration `env:"LINKREEL_JOB_SWEEP" envDefault:"10s"`
 
@@ -89,7 +89,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 		cfg.Now = time.Now
 	}
 	if cfg.Heartbeat <= 0 || cfg.Lease < 2*cfg.Heartbeat {
-		return nil, errors.New("transcoding-worker: LINKREEL_JOB_LEASE must be at least twice LINKREEL_JOB_BEAT")
+		return nil, errors.New("transcoding-worker: LINKREEL_JOB_LEASE must be at least twice LINKREEL_JOB_HEARTBEAT")
 	}
 	tools, err := ffmpeg.Find(cfg.FFmpeg)
 	if err != nil {
@@ -152,7 +152,7 @@ func testJail(ctx context.Context, cfg Config, tools *ffmpeg.Tools, scratch *job
 	if cfg.Jail != "full" && cfg.Jail != "reduced" {
 		return fmt.Errorf("LINKREEL_JAIL is %q; it must be full or reduced", cfg.Jail)
 	}
-	reduced, err := otel.Meter("transcoding-worker").Int64Gauge("linkreel_worker_jail_reduced",
+	reduced, err := otel.Meter("transcoding-worker").Int64Gauge("linkreel.worker.jail_reduced",
 		metric.WithDescription("1 when uploads are decoded without the protection of foreign files, else 0"))
 	if err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 func TestQuickWorkDoesNotWaitBehindALadder(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.env["LINKREEL_FFMPEG_THREADS"], r.env["LINKREEL_JOB_BEAT"] = "1", "1s"
+	r.env["LINKREEL_FFMPEG_THREADS"], r.env["LINKREEL_JOB_HEARTBEAT"] = "1", "1s"
 	r.work()
 	m := &maker{t: t, dir: t.TempDir()}
 	copied := m.ff(video("1280x720", "25", 2) + " " + tone(2) + x264 + "-g 50" + aac + "copied.mp4")

@@ -105,7 +105,7 @@ func TestJobsOutliveRedis(t *testing.T) {
 func TestCancelledJobStopsAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.env["LINKREEL_JOB_BEAT"], r.env["LINKREEL_JOB_LEASE"] = "500ms", "5s"
+	r.env["LINKREEL_JOB_HEARTBEAT"], r.env["LINKREEL_JOB_LEASE"] = "500ms", "5s"
 	r.work()
 	m := &maker{t: t, dir: t.TempDir()}
 	source := m.ff(video("1280x720", "30", 20) + x264 + "-g 60 a.mp4")

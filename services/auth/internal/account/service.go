@@ -52,7 +52,7 @@ type Tx interface {
 
 // Notifier tells the replicas that an account's authority changed.
 type Notifier interface {
-	Bump(ctx context.Context, accountID string, version int64)
+	InvalidateAccount(ctx context.Context, accountID string, version int64)
 }
 
 // Holders are the services that hold accounts' records: links and videos.
@@ -130,7 +130,7 @@ func (s *Service) Change(ctx context.Context, id string, c Change) (Account, err
 		return Account{}, err
 	}
 	// Unchanged accounts too: an earlier try may have died before it told anybody.
-	s.notify.Bump(ctx, id, after.Version)
+	s.notify.InvalidateAccount(ctx, id, after.Version)
 	s.audit(ctx, "account.change", id, "", "plan", after.Plan.String(), "suspended", after.Suspended)
 	// A stated suspension is told even when nothing changed: the operator who
 	// repeats the call wants to know that it holds.
@@ -397,7 +397,7 @@ func (s *Service) Revoke(ctx context.Context, accountID, id string) error {
 	if err != nil {
 		return err
 	}
-	s.notify.Bump(ctx, acct.ID, acct.Version)
+	s.notify.InvalidateAccount(ctx, acct.ID, acct.Version)
 	s.audit(ctx, "key.revoke", acct.ID, id)
 	return nil
 }
@@ -458,7 +458,7 @@ func (s *Service) Roll(ctx context.Context, id string, overlap time.Duration, n 
 	if err != nil {
 		return Key{}, err
 	}
-	s.notify.Bump(ctx, acct.ID, acct.Version)
+	s.notify.InvalidateAccount(ctx, acct.ID, acct.Version)
 	s.audit(ctx, "key.roll", acct.ID, id, "successor", made.ID)
 	return made, nil
 }

@@ -113,7 +113,7 @@ func (t tx) AddKey(k account.Key) error {
 // told notes who was notified of what.
 type told []string
 
-func (n *told) Bump(_ context.Context, account string, version int64) {
+func (n *told) InvalidateAccount(_ context.Context, account string, version int64) {
 	*n = append(*n, fmt.Sprintf("%s@%d", account, version))
 }
 

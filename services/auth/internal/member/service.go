@@ -165,7 +165,7 @@ func (s *Service) Change(ctx context.Context, by *identity.Principal, accountID,
 	if err != nil {
 		return Member{}, err
 	}
-	s.notify.Bump(ctx, acct.ID, acct.Version)
+	s.notify.InvalidateAccount(ctx, acct.ID, acct.Version)
 	s.audit(ctx, "member.change", accountID, "member", id, "role", string(after.Role))
 	return after, nil
 }
@@ -210,7 +210,7 @@ func (s *Service) Remove(ctx context.Context, by *identity.Principal, accountID,
 	if err != nil {
 		return err
 	}
-	s.notify.Bump(ctx, acct.ID, acct.Version)
+	s.notify.InvalidateAccount(ctx, acct.ID, acct.Version)
 	s.audit(ctx, "member.remove", accountID, "member", id)
 	return nil
 }

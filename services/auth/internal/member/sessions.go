@@ -269,7 +269,7 @@ func (s *Service) byGroups(ctx context.Context, p Proof, person string, groups G
 	if err != nil {
 		return nil, err
 	}
-	s.notify.Bump(ctx, acct.ID, acct.Version)
+	s.notify.InvalidateAccount(ctx, acct.ID, acct.Version)
 	return out, nil
 }
 
@@ -316,9 +316,9 @@ func (s *Service) begin(ctx context.Context, m Member, how string, b Browser, fi
 		ID: identity.NewID("ses"), Hash: b.Key.Hash(), AccountID: m.AccountID, MemberID: m.ID, PersonID: m.PersonID,
 		How: how, Client: clip(b.Client, 200), CreatedAt: now, SeenAt: now,
 	}
-	var bumped []account.Account
+	var changed []account.Account
 	err := s.store.People(ctx, "sign in", func(tx Tx) error {
-		bumped = nil
+		changed = nil
 		var ending []Session
 		if b.Replaces != "" {
 			old, err := tx.Session(b.Replaces)
@@ -339,7 +339,7 @@ func (s *Service) begin(ctx context.Context, m Member, how string, b Browser, fi
 			ending, active = append(ending, active[0]), active[1:]
 		}
 		for _, e := range ending {
-			if slices.ContainsFunc(bumped, func(a account.Account) bool { return a.ID == e.AccountID }) {
+			if slices.ContainsFunc(changed, func(a account.Account) bool { return a.ID == e.AccountID }) {
 				continue
 			}
 			a, err := tx.Account(e.AccountID)
@@ -347,14 +347,14 @@ func (s *Service) begin(ctx context.Context, m Member, how string, b Browser, fi
 				return err
 			}
 			a.Version++
-			bumped = append(bumped, a)
+			changed = append(changed, a)
 		}
 		write, err := first(tx)
 		if err != nil {
 			return err
 		}
 		errs := []error{write()}
-		for _, a := range bumped {
+		for _, a := range changed {
 			errs = append(errs, tx.PutAccount(a))
 		}
 		return errors.Join(append(errs, s.end(tx, ending...), tx.AddSession(x), tx.Note(x.AccountID, events.SessionCreated, x.ID, x))...)
@@ -362,8 +362,8 @@ func (s *Service) begin(ctx context.Context, m Member, how string, b Browser, fi
 	if err != nil {
 		return Session{}, err
 	}
-	for _, a := range bumped {
-		s.notify.Bump(ctx, a.ID, a.Version)
+	for _, a := range changed {
+		s.notify.InvalidateAccount(ctx, a.ID, a.Version)
 	}
 	s.audit(ctx, "session.create", x.AccountID, "session", x.ID, "how", how)
 	return x, nil
@@ -433,7 +433,7 @@ func (s *Service) End(ctx context.Context, hash, id string) error {
 	if err != nil {
 		return err
 	}
-	s.notify.Bump(ctx, acct.ID, acct.Version)
+	s.notify.InvalidateAccount(ctx, acct.ID, acct.Version)
 	s.audit(ctx, "session.end", acct.ID)
 	return nil
 }

@@ -114,7 +114,7 @@ func (s *Service) Delete(ctx context.Context, id string) (account.Account, error
 	if err != nil {
 		return a, err
 	}
-	s.notify.Bump(ctx, id, a.Version)
+	s.notify.InvalidateAccount(ctx, id, a.Version)
 	s.log.InfoContext(ctx, "audit", "action", "account.delete", "account", id, "by", "operator")
 	return a, s.tell(ctx, a)
 }
@@ -304,7 +304,7 @@ func (s *Service) erase(ctx context.Context, a account.Account) error {
 		return err
 	}
 	// Its keys are gone: replicas that still know them ask again.
-	s.notify.Bump(ctx, a.ID, a.Version+1)
+	s.notify.InvalidateAccount(ctx, a.ID, a.Version+1)
 	s.log.InfoContext(ctx, "audit", "action", "account.erased", "account", a.ID, "by", "system")
 	return nil
 }

@@ -159,15 +159,15 @@ func (h public) draft(f *httpapi.Fields, body *createBody, on *customdomain.Doma
 		d.Expiry = validate(f, "expiresAt", body.ExpiresAt.expiry)
 	}
 	if body.OGTitle != nil {
-		validateText(f, "ogTitle", *body.OGTitle, link.MaxPreview)
+		validateText(f, "ogTitle", *body.OGTitle, link.MaxOGTitle)
 	}
 	if body.OGDescription != nil {
 		validateText(f, "ogDescription", *body.OGDescription, link.MaxDescription)
 	}
-	d.Preview = link.Preview{Title: body.OGTitle, Description: body.OGDescription}
+	d.OpenGraph = link.OpenGraph{Title: body.OGTitle, Description: body.OGDescription}
 	if body.OGImage != nil {
 		image := validate(f, "ogImage", func() (link.URL, *apierr.Detail) { return link.ParseImage(*body.OGImage, own) })
-		d.Preview.Image = &image
+		d.OpenGraph.Image = &image
 	}
 	d.Tags, d.Archived = readTags(f, "tags", body.Tags), body.Archived
 	if body.ExternalID != nil {
@@ -249,13 +249,13 @@ func (h public) patch(f *httpapi.Fields, body *updateBody, before *link.Link) li
 		validateText(f, field, b.Value, limit)
 		return link.To(&b.Value)
 	}
-	p.PreviewTitle = text("ogTitle", body.OGTitle, link.MaxPreview)
-	p.PreviewDescription = text("ogDescription", body.OGDescription, link.MaxDescription)
+	p.OGTitle = text("ogTitle", body.OGTitle, link.MaxOGTitle)
+	p.OGDescription = text("ogDescription", body.OGDescription, link.MaxDescription)
 	if b := body.OGImage; b.Null {
-		p.PreviewImage = link.To[*link.URL](nil)
+		p.OGImage = link.To[*link.URL](nil)
 	} else if b.Set {
 		image := validate(f, "ogImage", func() (link.URL, *apierr.Detail) { return link.ParseImage(b.Value, own) })
-		p.PreviewImage = link.To(&image)
+		p.OGImage = link.To(&image)
 	}
 	// Null is what the field is without a value: no tags, no id, not archived.
 	if b := body.Tags; b.Set {

@@ -70,9 +70,9 @@ type takenDown struct {
 }
 
 func (h public) recordOf(l *link.Link) linkRecord {
-	out := linkRecord{linkItem: h.itemOf(l), PlainID: l.ID, OGTitle: l.Preview.Title, OGDescription: l.Preview.Description, UpdatedAt: millis(l.UpdatedAt)}
-	if l.Preview.Image != nil {
-		out.OGImage = &l.Preview.Image.Given
+	out := linkRecord{linkItem: h.itemOf(l), PlainID: l.ID, OGTitle: l.OpenGraph.Title, OGDescription: l.OpenGraph.Description, UpdatedAt: millis(l.UpdatedAt)}
+	if l.OpenGraph.Image != nil {
+		out.OGImage = &l.OpenGraph.Image.Given
 	}
 	if t := l.Takedown; t != nil {
 		out.TakenDown = &takenDown{millis(t.At), t.Reason}

@@ -62,7 +62,7 @@ func NewMemory(opt Options) *Memory {
 
 func weigh(t link.Target) int {
 	n := 96 + len(t.LinkID) + len(t.AccountID) + len(t.Slug) + len(t.Location)
-	if p := t.Preview; p != nil {
+	if p := t.OpenGraph; p != nil {
 		n += 48 + len(p.Title) + len(p.Description) + len(p.Image)
 	}
 	return n

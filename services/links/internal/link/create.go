@@ -80,7 +80,7 @@ func newBatch(s *Service, p *identity.Principal, o identity.Origin, drafts []Dra
 	at := o.At.UTC()
 	for i, d := range drafts {
 		it := &item{draft: d, link: &Link{
-			AccountID: p.AccountID, DomainID: d.DomainID, Slug: d.Slug, Destination: d.Destination, Title: d.Title, Preview: d.Preview, Expiry: d.Expiry,
+			AccountID: p.AccountID, DomainID: d.DomainID, Slug: d.Slug, Destination: d.Destination, Title: d.Title, OpenGraph: d.OpenGraph, Expiry: d.Expiry,
 			Tags: d.Tags, ExternalID: d.ExternalID, Archived: d.Archived,
 			CreatedAt: at.Truncate(time.Millisecond), UpdatedAt: at.Truncate(time.Millisecond), Rev: 1,
 			Nonce: fmt.Sprintf("%s/%d", o.Nonce, i),

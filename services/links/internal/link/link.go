@@ -49,7 +49,7 @@ type Link struct {
 
 	Destination URL
 	Title       string
-	Preview     Preview
+	OpenGraph   OpenGraph
 	Expiry      Expiry
 
 	Clicks    int64
@@ -79,14 +79,14 @@ func ShortURL(shortBaseURL, host, slug string) string {
 	return scheme + "://" + host + "/" + slug
 }
 
-// Preview is what social networks show of a link; nil means unset.
-type Preview struct {
+// OpenGraph is what social networks show of a link; nil means unset.
+type OpenGraph struct {
 	Title, Description *string
 	Image              *URL
 }
 
 // IsZero reports whether no field is set, so that there is nothing to show.
-func (p Preview) IsZero() bool { return p == Preview{} }
+func (o OpenGraph) IsZero() bool { return o == OpenGraph{} }
 
 // Expiry is the moment from which a link is over; the zero value is never. It is
 // kept in milliseconds because JavaScript's dates reach further than Go's and
@@ -139,7 +139,7 @@ type Draft struct {
 	Slug        Slug
 	Destination URL
 	Title       string
-	Preview     Preview
+	OpenGraph   OpenGraph
 	Expiry      Expiry
 	Tags        []string
 	ExternalID  string
@@ -167,8 +167,8 @@ type Patch struct {
 	Title       Change[string]
 	Expiry      Change[Expiry]
 
-	PreviewTitle, PreviewDescription Change[*string]
-	PreviewImage                     Change[*URL]
+	OGTitle, OGDescription Change[*string]
+	OGImage                Change[*URL]
 
 	Tags       Change[[]string]
 	ExternalID Change[string]
@@ -176,7 +176,7 @@ type Patch struct {
 }
 
 func (p Patch) names() bool {
-	return p.Destination.Set || p.Title.Set || p.Expiry.Set || p.PreviewTitle.Set || p.PreviewDescription.Set || p.PreviewImage.Set ||
+	return p.Destination.Set || p.Title.Set || p.Expiry.Set || p.OGTitle.Set || p.OGDescription.Set || p.OGImage.Set ||
 		p.Tags.Set || p.ExternalID.Set || p.Archived.Set
 }
 
@@ -189,9 +189,9 @@ func (l *Link) Apply(p Patch, now time.Time) bool {
 	p.Destination.apply(&l.Destination)
 	p.Title.apply(&l.Title)
 	p.Expiry.apply(&l.Expiry)
-	p.PreviewTitle.apply(&l.Preview.Title)
-	p.PreviewDescription.apply(&l.Preview.Description)
-	p.PreviewImage.apply(&l.Preview.Image)
+	p.OGTitle.apply(&l.OpenGraph.Title)
+	p.OGDescription.apply(&l.OpenGraph.Description)
+	p.OGImage.apply(&l.OpenGraph.Image)
 	p.Tags.apply(&l.Tags)
 	p.ExternalID.apply(&l.ExternalID)
 	p.Archived.apply(&l.Archived)
@@ -209,11 +209,11 @@ type Target struct {
 	Slug      string // as shown
 	Location  string // ASCII, safe in a header
 	Expiry    Expiry
-	Preview   *Card // nil when there is nothing to preview
+	OpenGraph *MetaTags // nil when there are none
 }
 
-// Card is a link's social preview, ready to be shown.
-type Card struct{ Title, Description, Image string }
+// MetaTags are a link's Open Graph tags, ready to be written into a page.
+type MetaTags struct{ Title, Description, Image string }
 
 // Status is what the target is at now.
 func (t *Target) Status(now time.Time) Status {

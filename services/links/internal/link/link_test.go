@@ -221,12 +221,12 @@ func TestExpiry_is_over_at_its_millisecond(t *testing.T) {
 func TestApply_changes_only_what_the_patch_names(t *testing.T) {
 	t.Parallel()
 	title := "og"
-	before := Link{Title: "old", Destination: URL{"https://a.example", "https://a.example/"}, Preview: Preview{Title: &title}, Expiry: ExpiresAt(1), Rev: 3}
+	before := Link{Title: "old", Destination: URL{"https://a.example", "https://a.example/"}, OpenGraph: OpenGraph{Title: &title}, Expiry: ExpiresAt(1), Rev: 3}
 	l, now := before, time.UnixMilli(99)
 	if l.Apply(Patch{}, now) || !reflect.DeepEqual(l, before) {
 		t.Errorf("an empty patch changed the link to %+v", l)
 	}
-	if !l.Apply(Patch{Title: To(""), PreviewTitle: To[*string](nil), Expiry: To(Expiry{})}, now) {
+	if !l.Apply(Patch{Title: To(""), OGTitle: To[*string](nil), Expiry: To(Expiry{})}, now) {
 		t.Error("a patch that clears was taken for an empty one")
 	}
 	want := Link{Destination: before.Destination, Rev: 4, UpdatedAt: now}

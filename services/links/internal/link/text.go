@@ -11,7 +11,7 @@ import (
 // Longest texts, in Unicode code points.
 const (
 	MaxTitle       = 500
-	MaxPreview     = 500  // ogTitle
+	MaxOGTitle     = 500  // ogTitle
 	MaxDescription = 1000 // ogDescription
 )
 

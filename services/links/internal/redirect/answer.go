@@ -166,22 +166,23 @@ func (h *Handler) report() string {
 func (h *Handler) viewOf(ctx *fasthttp.RequestCtx, t *link.Target) view {
 	host, _, _ := h.hostOf(ctx)
 	v := view{ShortURL: link.ShortURL(h.opt.ShortBaseURL, host, t.Slug), Location: t.Location, Host: HostOf(t.Location), Report: h.report()}
-	if t.Preview != nil {
-		v.Title, v.Description, v.Image = t.Preview.Title, t.Preview.Description, t.Preview.Image
+	if t.OpenGraph != nil {
+		v.Title, v.Description, v.Image = t.OpenGraph.Title, t.OpenGraph.Description, t.OpenGraph.Image
 	}
 	return v
 }
 
-// previewPage shows where a link leads instead of going there.
-func (h *Handler) previewPage(ctx *fasthttp.RequestCtx, t *link.Target) {
-	page(ctx, fasthttp.StatusOK, "preview.html", h.viewOf(ctx, t))
+// inspectPage shows where a link leads instead of going there.
+func (h *Handler) inspectPage(ctx *fasthttp.RequestCtx, t *link.Target) {
+	page(ctx, fasthttp.StatusOK, "inspect.html", h.viewOf(ctx, t))
 }
 
-// cardPage gives a preview crawler the link's own tags. A person who is taken
-// for a crawler still gets on, by the refresh or the link.
-func (h *Handler) cardPage(ctx *fasthttp.RequestCtx, t *link.Target) {
+// openGraphPage gives a social network's crawler the link's own tags. A person
+// who is taken for a crawler still reaches the destination, by the refresh or
+// the link.
+func (h *Handler) openGraphPage(ctx *fasthttp.RequestCtx, t *link.Target) {
 	ctx.Response.Header.Set("Vary", "User-Agent")
-	page(ctx, fasthttp.StatusOK, "card.html", h.viewOf(ctx, t))
+	page(ctx, fasthttp.StatusOK, "opengraph.html", h.viewOf(ctx, t))
 }
 
 func page(ctx *fasthttp.RequestCtx, status int, name string, data any) {

@@ -172,9 +172,9 @@ func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
 		h.fail(ctx, notFound())
 		return
 	}
-	preview := false
+	inspect := false
 	if n := len(segment); n > 1 && segment[n-1] == '+' {
-		segment, preview = segment[:n-1], true
+		segment, inspect = segment[:n-1], true
 	}
 	folded, ok := link.LookupSlug(segment)
 	if !ok {
@@ -187,7 +187,7 @@ func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
 	}
 	v := h.visits.Get().(*visit)
 	v.request = ctx
-	h.visit(ctx, v, host, folded, preview)
+	h.visit(ctx, v, host, folded, inspect)
 	if v.end != nil {
 		v.end(ctx.Response.StatusCode())
 	}
@@ -196,9 +196,9 @@ func (h *Handler) Serve(ctx *fasthttp.RequestCtx) {
 }
 
 // visit resolves and answers.
-func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, host, folded string, preview bool) {
+func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, host, folded string, inspect bool) {
 	agent := h.agents.read(ctx.Request.Header.UserAgent())
-	counts := ctx.IsGet() && !preview && !agent.Crawler && !isPrefetch(ctx)
+	counts := ctx.IsGet() && !inspect && !agent.Crawler && !isPrefetch(ctx)
 	for range tries {
 		if err := h.memory.Resolve(&v.answer, v.wait, host, folded); err != nil {
 			h.uncount(v)
@@ -246,10 +246,10 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, host, folded string,
 			h.fail(ctx, takenDown())
 		case status == link.Expired:
 			h.fail(ctx, apierr.New(apierr.Gone, "This link has expired."))
-		case preview:
-			h.previewPage(ctx, target)
-		case agent.Crawler && target.Preview != nil:
-			h.cardPage(ctx, target)
+		case inspect:
+			h.inspectPage(ctx, target)
+		case agent.Crawler && target.OpenGraph != nil:
+			h.openGraphPage(ctx, target)
 		default:
 			h.redirect(ctx, target.Location)
 		}

@@ -175,7 +175,7 @@ func TestPages_escape_what_owners_write(t *testing.T) {
 	t.Parallel()
 	h, s := newHandler(&yes{})
 	evil := `"><script>alert(1)</script>{{.}}`
-	s.links["|a"] = link.Target{LinkID: "l", Slug: "a", Location: `https://x.example/"%3E%3Cscript%3E`, Preview: &link.Card{Title: evil, Description: evil, Image: "https://x.example/i.png?a=1&b=2"}}
+	s.links["|a"] = link.Target{LinkID: "l", Slug: "a", Location: `https://x.example/"%3E%3Cscript%3E`, OpenGraph: &link.MetaTags{Title: evil, Description: evil, Image: "https://x.example/i.png?a=1&b=2"}}
 	for _, res := range []*fasthttp.Response{ask(h, "/a+", "lrl.example"), ask(h, "/a", "lrl.example", "User-Agent", "Twitterbot/1.0")} {
 		if body := string(res.Body()); res.StatusCode() != 200 || strings.Contains(body, "<script") || !strings.Contains(string(res.Header.Peek("Content-Security-Policy")), "default-src 'none'") {
 			t.Errorf("page %d:\n%s", res.StatusCode(), body)

@@ -140,9 +140,9 @@ func linkOf(snap *firestore.DocumentSnapshot) (*link.Link, error) {
 		Tags: d.Tags, ExternalID: d.ExternalID, Archived: d.Archived,
 	}
 	if d.OG != nil {
-		l.Preview.Title, l.Preview.Description = d.OG.Title, d.OG.Description
+		l.OpenGraph.Title, l.OpenGraph.Description = d.OG.Title, d.OG.Description
 		if d.OG.Image != nil {
-			l.Preview.Image = &link.URL{Given: *d.OG.Image, Location: text(d.OG.ImageLocation)}
+			l.OpenGraph.Image = &link.URL{Given: *d.OG.Image, Location: text(d.OG.ImageLocation)}
 		}
 	}
 	return l, nil
@@ -151,17 +151,17 @@ func linkOf(snap *firestore.DocumentSnapshot) (*link.Link, error) {
 func linkDocOf(l *link.Link) *linkDoc {
 	return &linkDoc{
 		AccountID: l.AccountID, Seq: l.Seq, Nonce: l.Nonce, DomainID: l.DomainID, Host: l.Host, Slug: l.Slug.String(),
-		URL: l.Destination.Given, Location: l.Destination.Location, Title: l.Title, OG: ogOf(l.Preview), ExpiresAt: msOf(l.Expiry),
+		URL: l.Destination.Given, Location: l.Destination.Location, Title: l.Title, OG: ogOf(l.OpenGraph), ExpiresAt: msOf(l.Expiry),
 		Clicks: l.Clicks, CreatedAt: l.CreatedAt, UpdatedAt: l.UpdatedAt, Rev: l.Rev, Takedown: takedownDocOf(l.Takedown),
 		Tags: l.Tags, ExternalID: l.ExternalID, Archived: l.Archived,
 	}
 }
 
 func slugDocOf(l *link.Link) *slugDoc {
-	return &slugDoc{LinkID: l.ID, AccountID: l.AccountID, Slug: l.Slug.String(), Location: l.Destination.Location, OG: ogOf(l.Preview), ExpiresAt: msOf(l.Expiry), Takedown: takedownDocOf(l.Takedown)}
+	return &slugDoc{LinkID: l.ID, AccountID: l.AccountID, Slug: l.Slug.String(), Location: l.Destination.Location, OG: ogOf(l.OpenGraph), ExpiresAt: msOf(l.Expiry), Takedown: takedownDocOf(l.Takedown)}
 }
 
-func ogOf(p link.Preview) *ogDoc {
+func ogOf(p link.OpenGraph) *ogDoc {
 	if p.IsZero() {
 		return nil
 	}
@@ -175,7 +175,7 @@ func ogOf(p link.Preview) *ogDoc {
 func targetOf(d *slugDoc) link.Target {
 	t := link.Target{LinkID: d.LinkID, AccountID: d.AccountID, TakenDown: d.Takedown != nil, Slug: d.Slug, Location: d.Location, Expiry: expiryOf(d.ExpiresAt)}
 	if d.OG != nil {
-		t.Preview = &link.Card{Title: text(d.OG.Title), Description: text(d.OG.Description), Image: text(d.OG.ImageLocation)}
+		t.OpenGraph = &link.MetaTags{Title: text(d.OG.Title), Description: text(d.OG.Description), Image: text(d.OG.ImageLocation)}
 	}
 	return t
 }

@@ -684,7 +684,7 @@ func TestIndexedFieldsAreSmall(t *testing.T) {
 	big := draft("big")
 	big.Destination = link.URL{Given: "https://a.example/" + strings.Repeat("ü", 4000), Location: "https://a.example/" + strings.Repeat("%C3%BC", 4000)}
 	long := strings.Repeat("ü", 1000)
-	big.Title, big.Preview = long[:1000], link.Preview{Title: &long, Description: &long, Image: &big.Destination}
+	big.Title, big.OpenGraph = long[:1000], link.OpenGraph{Title: &long, Description: &long, Image: &big.Destination}
 	results, err := b.Create(t.Context(), "acc", identity.Origin{Nonce: "n", At: time.Now()}, []link.Draft{big})
 	if err != nil || results[0].Err != nil {
 		t.Fatalf("a link with long fields: %v, %v", results, err)

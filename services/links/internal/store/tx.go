@@ -199,7 +199,7 @@ func (t *tx) Put(before, l *link.Link) error {
 	}
 	err := t.ft.Update(t.s.linkRef(l.ID), []firestore.Update{
 		{Path: "url", Value: l.Destination.Given}, {Path: "location", Value: l.Destination.Location}, {Path: "title", Value: l.Title},
-		{Path: "og", Value: ogOf(l.Preview)}, {Path: "expiresAt", Value: msOf(l.Expiry)},
+		{Path: "og", Value: ogOf(l.OpenGraph)}, {Path: "expiresAt", Value: msOf(l.Expiry)},
 		{Path: "updatedAt", Value: l.UpdatedAt}, {Path: "rev", Value: l.Rev}, {Path: "takedown", Value: takedownValue(l.Takedown)},
 		{Path: "tags", Value: l.Tags}, {Path: "externalId", Value: l.ExternalID}, {Path: "archived", Value: l.Archived},
 	})

@@ -73,7 +73,7 @@ type Worker struct {
 
 // New makes a worker.
 func New(o Options) (*Worker, error) {
-	ended, err := otel.Meter("transcoding-worker").Float64Histogram("linkreel_job_duration_seconds",
+	ended, err := otel.Meter("transcoding-worker").Float64Histogram("linkreel.job.duration",
 		metric.WithDescription("time from claim to end of a job, by how it ended"), metric.WithUnit("s"),
 		metric.WithExplicitBucketBoundaries(0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600))
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// measures answer how many videos move where, and how many stand.
+// measures answer how many videos move where, and how many wait.
 type measures struct {
 	moves metric.Int64Counter
 	stand metric.Int64Gauge

@@ -1,0 +1,195 @@
+package apikey
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/linkreel/linkreel/libs/redisdb"
+)
+
+// Two scripts share an account's hash: takeScript runs with every request,
+// versionScript after every change of authority. A record below is what a replica
+// remembers of a key; its version comes from the account's document.
+//
+//	the hash in Redis              the record                     what takeScript answers
+//	-----------------------------  -----------------------------  ------------------------------------
+//	none                           any                            {1}: makes the hash, without a version
+//	another incarnation            any                            {1}: verify again under this one
+//	same incarnation, no version   any                            {0}: the record's version is noted
+//	same, version as the record's  verified                       {0}: a token is taken
+//	same, version is lower         newer than any told change     {0}: the hash follows the record
+//	same, version is higher        from before a change           {2}: verify again
+//	same, version is higher, but   the store was restored from    {0}: the hash goes back with it
+//	the store has just shown less  a backup
+//
+// versionScript only ever raises the version and never makes a hash. A hash that
+// is absent has no readers to warn: whoever makes it starts a new incarnation, and
+// under that every record must be verified again. That is why Redis can be emptied
+// at any moment without reviving a revoked key.
+
+// stateKey names an account's hash. The id is our own random text.
+func stateKey(accountID string) string { return "lr:acct:" + accountID }
+
+// takeScript is the one round trip of a request. It answers
+//
+//	{0, e, allowed, wait, retry}  the record holds; the bucket is full again in wait µs
+//	{1, e}                        the record was not verified under this incarnation
+//	{2, e, v}                     the record is older than the account's version
+//
+// and takes nothing from the bucket unless the record holds, so that a changed
+// plan is limited by its new rate from the first request on. A record without
+// incarnation (its key is new to this replica) holds when the hash knows a
+// version, since that version is then at least as new as the hash itself.
+// Incarnation "*" takes without asking about the record. What is not a hash, or
+// not a version, was written by somebody else and counts as missing.
+//
+// KEYS: the account's hash. ARGV: the record's incarnation and version, µs for a
+// token to come back, µs for a full bucket, tokens to take, a version that the store
+// has disproved, the bucket's field.
+var takeScript = redis.NewScript(`
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local state = redis.pcall('HMGET', KEYS[1], 'e', 'v', ARGV[7])
+if state.err then
+  redis.call('DEL', KEYS[1])
+  state = {false, false, false}
+end
+local e, v = state[1], tonumber(state[2])
+if v and not (v >= 1 and v < 9007199254740992 and v == math.floor(v)) then v = nil end
+local seen, mine = ARGV[1], tonumber(ARGV[2])
+if seen ~= '*' then
+  if not e then
+    e = time[1] .. '.' .. time[2]
+    redis.call('HSET', KEYS[1], 'e', e)
+    redis.call('HDEL', KEYS[1], 'v')
+    redis.call('PEXPIRE', KEYS[1], 86400000)
+    return {1, e}
+  end
+  if seen ~= e and not (seen == '' and v) then return {1, e} end
+  if v and v > mine and v ~= tonumber(ARGV[6]) then return {2, e, v} end
+  if v ~= mine then redis.call('HSET', KEYS[1], 'v', ARGV[2]) end
+end
+
+local step, size = tonumber(ARGV[3]), tonumber(ARGV[4])
+local full = tonumber(state[3]) or now
+if not (full > now) then full = now end
+if full > now + size then full = now + size end
+local after = full + tonumber(ARGV[5]) * step
+if after - now > size then return {0, e or '', 0, full - now, after - now - size} end
+redis.call('HSET', KEYS[1], ARGV[7], string.format('%.0f', after))
+return {0, e or '', 1, after - now, 0}
+`)
+
+// versionScript raises an account's version. Where there is no hash there is
+// nothing to raise: whoever makes one starts a new incarnation.
+var versionScript = redis.NewScript(`
+local v = redis.pcall('HGET', KEYS[1], 'v')
+if type(v) == 'table' and v.err then return redis.call('DEL', KEYS[1]) end
+if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+v = tonumber(v)
+if not (v and v >= tonumber(ARGV[1])) then redis.call('HSET', KEYS[1], 'v', ARGV[1]) end
+return 1
+`)
+
+// pendingVersions raises account versions in Redis, now or, while Redis is away, as soon as
+// it is back.
+type pendingVersions struct {
+	c      *Client
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu      sync.Mutex
+	pending map[string]int64 // account → version still to be told
+	running bool
+	done    sync.WaitGroup
+}
+
+func (b *pendingVersions) init(c *Client) {
+	b.c, b.pending = c, map[string]int64{}
+	b.ctx, b.cancel = context.WithCancel(context.Background())
+}
+
+// versionPatience is how long a caller waits for Redis before it leaves the rest to
+// the background. It is generous, because a revocation is only immediate when
+// replicas hear of the version before the revocation is answered.
+const versionPatience = 2 * time.Second
+
+// InvalidateAccount tells every replica that the account's authority changed: after InvalidateAccount
+// returned, records below version are verified again before their next use. Call
+// it after the change is committed and before it is answered. When Redis is away
+// it returns all the same, since the record's age then bounds its use, and keeps
+// trying in the background.
+func (c *Client) InvalidateAccount(ctx context.Context, accountID string, version int64) {
+	ctx, cancel := context.WithTimeout(ctx, versionPatience)
+	defer cancel()
+	for wait := 10 * time.Millisecond; ; wait *= 2 {
+		err := c.raise(ctx, accountID, version)
+		if err == nil {
+			return
+		}
+		if !redisdb.Pause(ctx, wait) {
+			c.cfg.Log.WarnContext(ctx, "revocation reaches replicas within seconds instead of at once: Redis does not answer", "account", accountID, "error", err)
+			c.pending.later(accountID, version)
+			return
+		}
+	}
+}
+
+func (c *Client) raise(ctx context.Context, accountID string, version int64) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*c.cfg.RedisBudget)
+	defer cancel()
+	return versionScript.Run(ctx, c.redis, []string{stateKey(accountID)}, version).Err()
+}
+
+func (b *pendingVersions) later(accountID string, version int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.pending[accountID] = max(b.pending[accountID], version)
+	if !b.running && b.ctx.Err() == nil {
+		b.running = true
+		b.done.Add(1)
+		go b.run()
+	}
+}
+
+func (b *pendingVersions) run() {
+	defer b.done.Done()
+	for wait := 100 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		if !redisdb.Pause(b.ctx, wait) {
+			return
+		}
+		b.mu.Lock()
+		todo := maps.Clone(b.pending)
+		b.mu.Unlock()
+		for account, version := range todo {
+			// One failure ends the round: the next account would wait as long in vain.
+			if b.c.raise(b.ctx, account, version) != nil {
+				break
+			}
+			b.mu.Lock()
+			// A later change of the same account may have come in meanwhile.
+			if b.pending[account] == version {
+				delete(b.pending, account)
+			}
+			b.mu.Unlock()
+		}
+		b.mu.Lock()
+		if len(b.pending) == 0 {
+			b.running = false
+			b.mu.Unlock()
+			return
+		}
+		b.mu.Unlock()
+	}
+}
+
+func (b *pendingVersions) close() {
+	b.mu.Lock()
+	b.cancel()
+	b.mu.Unlock()
+	b.done.Wait()
+}
