@@ -64,6 +64,9 @@ func (a *app) domain(what string, do func(context.Context, *client.Client, strin
 		}
 		return a.print(d, func(w io.Writer) {
 			facts(w, "id", d.ID, "host name", d.Hostname, "status", d.Status)
+			if c := d.Certificate; c != nil && c.Status != "none" {
+				facts(w, "certificate", c.Status, "error", text(c.Error))
+			}
 			if d.Status != "verified" {
 				for _, r := range d.Records {
 					fmt.Fprintf(w, "set in DNS       %s %s %q\n", clean(r.Name), clean(r.Type), r.Value)

@@ -73,6 +73,12 @@ func TestADomainFromClaimToDelete(t *testing.T) {
 	if record["type"] != "TXT" || record["name"] != "_linkreel.go.example.com" || !strings.HasPrefix(record["value"].(string), "linkreel-verify=") {
 		t.Errorf("record is %v", record)
 	}
+	if to := made.json["records"].([]any)[1].(map[string]any); to["type"] != "CNAME" || to["name"] != "go.example.com" || to["value"] != "lrl.example" {
+		t.Errorf("the record that sends visitors here is %v", to)
+	}
+	if c, _ := made.json["certificate"].(map[string]any); c["status"] != "none" || c["expiresAt"] != nil || c["error"] != nil || len(c) != 3 {
+		t.Errorf("certificate without TLS on demand: %v", made.json["certificate"])
+	}
 	path := "/api/v1/domains/" + made.str("id")
 	theirs := r.api(rival, "POST", "/api/v1/domains", `{"hostname":"go.example.com"}`)
 	if theirs.status != 201 || theirs.json["records"].([]any)[0].(map[string]any)["value"] == record["value"] {

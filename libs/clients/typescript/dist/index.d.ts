@@ -197,6 +197,7 @@ export declare class Linkreel {
         checkedAt: number | null;
         lastCheckedAt: number | null;
         reason: string | null;
+        certificate: components["schemas"]["DomainCertificate"];
         ignoredFields?: components["schemas"]["IgnoredFields"];
     }>;
     domains(o?: CallOptions): Promise<{
@@ -213,6 +214,7 @@ export declare class Linkreel {
         checkedAt: number | null;
         lastCheckedAt: number | null;
         reason: string | null;
+        certificate: components["schemas"]["DomainCertificate"];
         ignoredFields?: components["schemas"]["IgnoredFields"];
     }[]>;
     getDomain(domainId: string, o?: CallOptions): Promise<{
@@ -229,6 +231,7 @@ export declare class Linkreel {
         checkedAt: number | null;
         lastCheckedAt: number | null;
         reason: string | null;
+        certificate: components["schemas"]["DomainCertificate"];
         ignoredFields?: components["schemas"]["IgnoredFields"];
     }>;
     verifyDomain(domainId: string, o?: CallOptions): Promise<{
@@ -245,6 +248,7 @@ export declare class Linkreel {
         checkedAt: number | null;
         lastCheckedAt: number | null;
         reason: string | null;
+        certificate: components["schemas"]["DomainCertificate"];
         ignoredFields?: components["schemas"]["IgnoredFields"];
     }>;
     deleteDomain(domainId: string, o?: CallOptions): Promise<void>;

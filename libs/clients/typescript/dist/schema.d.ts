@@ -1399,7 +1399,7 @@ export interface components {
             status: "pending" | "verified";
             /**
              * @description DNS records to set; names are absolute. The TXT record proves ownership. The CNAME, A or AAAA record sends
-             *     visitors here; it is left out where this installation has no public name or address.
+             *     visitors here.
              */
             records: {
                 type: string;
@@ -1417,7 +1417,25 @@ export interface components {
             lastCheckedAt: number | null;
             /** @description Why the last check failed, in words. Null when it did not. */
             reason: string | null;
+            certificate: components["schemas"]["DomainCertificate"];
             ignoredFields?: components["schemas"]["IgnoredFields"];
+        };
+        /**
+         * @description The host name's TLS certificate. Where this installation orders certificates itself, a verified domain gets one at its
+         *     first visit, and it is renewed before it ends. Elsewhere the status is always `none`: certificates are made by what
+         *     stands in front.
+         */
+        DomainCertificate: {
+            /**
+             * @description `none`: nobody has visited the name by TLS yet. `pending`: the first certificate is being ordered. `issued`: visitors
+             *     get a valid one. `failed`: there is no valid one, and the last order failed.
+             * @enum {string}
+             */
+            status: "none" | "pending" | "issued" | "failed";
+            /** @description When the certificate ends. */
+            expiresAt: number | null;
+            /** @description Why the last order failed, in words. Null when it did not. */
+            error: string | null;
         };
         DomainList: {
             data: components["schemas"]["Domain"][];

@@ -16,6 +16,11 @@ type domain struct {
 	VerifiedAt           *int64
 	CheckedAt            *int64
 	Reason               *string
+	Certificate          struct {
+		Status    string
+		ExpiresAt *int64
+		Error     *string
+	}
 }
 
 func (r *request) domainsView() (view, error) {

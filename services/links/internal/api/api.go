@@ -22,7 +22,13 @@ type Options struct {
 	ShortBaseURL string
 	// Own are the hosts that no link may lead to.
 	Own link.Hosts
-	Now func() time.Time
+	// DomainTarget is the name or address that custom host names are pointed at;
+	// empty is the short host.
+	DomainTarget string
+	// Certificates is set where this installation orders certificates for custom
+	// host names.
+	Certificates bool
+	Now          func() time.Time
 }
 
 // Public adds the routes that callers with an API key use.

@@ -171,6 +171,28 @@ type domainRecord struct {
 	CheckedAt     *int64      `json:"checkedAt"`
 	LastCheckedAt *int64      `json:"lastCheckedAt"` // the name of checkedAt in 0.3, kept for callers who know it
 	Reason        *string     `json:"reason"`        // why the last check failed
+
+	Certificate certificateRecord `json:"certificate"`
+}
+
+type certificateRecord struct {
+	Status    string  `json:"status"`
+	ExpiresAt *int64  `json:"expiresAt"`
+	Error     *string `json:"error"`
+}
+
+// certificateOf is "none" where this installation orders no certificates, whatever
+// was noted while it did.
+func (h public) certificateOf(d *customdomain.Domain) certificateRecord {
+	c := d.Certificate.Shown(h.opt.Now())
+	if !h.opt.Certificates || c.Status == customdomain.NoCertificate {
+		return certificateRecord{Status: "none"}
+	}
+	out := certificateRecord{Status: string(c.Status), ExpiresAt: millisOrNil(c.ExpiresAt)}
+	if c.Error != "" {
+		out.Error = &c.Error
+	}
+	return out
 }
 
 func (h public) domainOf(d *customdomain.Domain) domainRecord {
@@ -178,6 +200,7 @@ func (h public) domainOf(d *customdomain.Domain) domainRecord {
 	out := domainRecord{
 		ID: d.ID, Hostname: d.Hostname, Status: "pending", Records: append([]dnsRecord{{"TXT", name, value}}, h.addressRecords(d.Hostname)...),
 		CreatedAt: millis(d.CreatedAt), VerifiedAt: millisOrNil(d.VerifiedAt), CheckedAt: millisOrNil(d.CheckedAt), LastCheckedAt: millisOrNil(d.CheckedAt),
+		Certificate: h.certificateOf(d),
 	}
 	if d.Verified(h.opt.Now()) {
 		out.Status = "verified"
@@ -189,17 +212,24 @@ func (h public) domainOf(d *customdomain.Domain) domainRecord {
 }
 
 // addressRecords send visitors of a custom host name to us. A name needs a CNAME
-// where our host has a name of its own, and an A or AAAA record where it is an
-// address. A local run has neither.
+// where we have a name of our own, and an A or AAAA record where we have an
+// address. On a local run it is this machine's, so that a name of a hosts file or
+// of a resolver of one's own can be tried.
 func (h public) addressRecords(hostname string) []dnsRecord {
-	own := h.opt.Own[0].Name
-	switch addr, err := netip.ParseAddr(strings.Trim(own, "[]")); {
-	case err == nil && addr.Is4() && !addr.IsLoopback():
+	target := h.opt.Own[0].Name
+	if h.opt.DomainTarget != "" {
+		target = h.opt.DomainTarget
+	}
+	if target == "localhost" {
+		target = "127.0.0.1"
+	}
+	switch addr, err := netip.ParseAddr(strings.Trim(target, "[]")); {
+	case err == nil && addr.Is4():
 		return []dnsRecord{{"A", hostname, addr.String()}}
-	case err == nil && !addr.IsLoopback():
+	case err == nil:
 		return []dnsRecord{{"AAAA", hostname, addr.String()}}
-	case err != nil && strings.Contains(own, "."):
-		return []dnsRecord{{"CNAME", hostname, own}}
+	case strings.Contains(target, "."):
+		return []dnsRecord{{"CNAME", hostname, target}}
 	}
 	return nil
 }

@@ -81,6 +81,40 @@ type Domain struct {
 	Failures     int       // failed checks in a row, by which the next one is delayed
 	Failure      string    // why the last check failed, in words; "" when it did not
 	NextCheckAt  time.Time // zero while pending: only the owner asks for a check
+
+	// Certificate is for the owner of the domain to see; package certificate has
+	// the certificate itself and writes this in the same transaction.
+	Certificate Certificate
+}
+
+// Certificate is the state of a host name's TLS certificate.
+type Certificate struct {
+	Status    CertificateStatus
+	ExpiresAt time.Time // zero when there is none
+	Error     string    // why the last order failed, in words; "" when it did not
+}
+
+// CertificateStatus is what a certificate's state is called.
+type CertificateStatus string
+
+// The states of a certificate.
+const (
+	NoCertificate      CertificateStatus = ""        // nobody has visited the name by TLS
+	CertificatePending CertificateStatus = "pending" // the first one is being ordered
+	CertificateIssued  CertificateStatus = "issued"
+	CertificateFailed  CertificateStatus = "failed" // there is none that is valid, and the last order failed
+)
+
+// Shown is the certificate's state at now. One that has run out serves nobody,
+// whatever was noted when it was issued.
+func (c Certificate) Shown(now time.Time) Certificate {
+	if c.Status == CertificateIssued && !now.Before(c.ExpiresAt) {
+		c.Status = CertificateFailed
+		if c.Error == "" {
+			c.Error = "The certificate has expired. A new one is ordered at the next visit."
+		}
+	}
+	return c
 }
 
 // ID names an account's claim to a host name. It is the same when the account

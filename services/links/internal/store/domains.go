@@ -23,11 +23,20 @@ type domainDoc struct {
 	FailingSince *time.Time `firestore:"failingSince"`
 	Failures     int        `firestore:"failures"`
 	Failure      string     `firestore:"failure"`
+	// Certificate is absent until somebody visits the host by TLS.
+	Certificate *shownCertificateDoc `firestore:"certificate,omitempty"`
 	// Check is the place of a verified domain in the schedule of checks.
 	Check *checkDoc `firestore:"check"`
 	// LegacyCheckAt is the place that releases up to 0.3 gave it, without a bucket.
 	// The first check by this release replaces it.
 	LegacyCheckAt *time.Time `firestore:"nextCheckAt,omitempty"`
+}
+
+// shownCertificateDoc is what the domain's owner sees of the certificate.
+type shownCertificateDoc struct {
+	Status    string     `firestore:"status"`
+	ExpiresAt *time.Time `firestore:"expiresAt"`
+	Error     string     `firestore:"error"`
 }
 
 type checkDoc struct {
@@ -58,6 +67,9 @@ func domainOf(id string, d *domainDoc) *customdomain.Domain {
 	if d.Check != nil {
 		out.NextCheckAt = d.Check.At
 	}
+	if c := d.Certificate; c != nil {
+		out.Certificate = customdomain.Certificate{Status: customdomain.CertificateStatus(c.Status), ExpiresAt: timeOrZero(c.ExpiresAt), Error: c.Error}
+	}
 	return out
 }
 
@@ -69,6 +81,9 @@ func domainDocOf(d *customdomain.Domain) *domainDoc {
 	}
 	if !d.NextCheckAt.IsZero() {
 		doc.Check = &checkDoc{customdomain.Bucket(d.ID), d.NextCheckAt}
+	}
+	if c := d.Certificate; c.Status != customdomain.NoCertificate {
+		doc.Certificate = &shownCertificateDoc{string(c.Status), timeOrNil(c.ExpiresAt), c.Error}
 	}
 	return doc
 }
