@@ -13,26 +13,14 @@ import (
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
-	"github.com/linkreel/linkreel/libs/localcloud/firestore"
+	"github.com/linkreel/linkreel/libs/localcloud/cloudtest"
 	"github.com/linkreel/linkreel/libs/localcloud/redistest"
 )
 
 func open(t *testing.T) *firestoredb.DB {
 	t.Helper()
-	indexes, err := firestore.ParseIndexes(events.Indexes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := firestore.Open(firestore.Options{Indexes: indexes, TTLInterval: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Close() })
-	client, err := server.Client(t.Context(), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return firestoredb.Use(client, 10*time.Second)
+	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{events.Indexes}})
+	return firestoredb.Use(cloud.Client(t), 10*time.Second)
 }
 
 func stored(t *testing.T, db *firestoredb.DB) []events.Document {

@@ -14,7 +14,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,44 +21,23 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/localcloud/cloudtest"
 	"github.com/linkreel/linkreel/libs/localcloud/storage"
 	"github.com/linkreel/linkreel/libs/objectstore"
 )
 
-// cloud is a local storage with both listeners and a store on it.
-type cloud struct {
+// world is a local storage with both listeners and a store on it.
+type world struct {
 	*objectstore.Store
 	srv    *storage.Server
 	public string
 	cfg    objectstore.Config
 }
 
-// sharedKey spares each test the making of a key.
-var sharedKey = sync.OnceValue(func() []byte {
-	dir, err := os.MkdirTemp("", "key")
-	if err != nil {
-		panic(err)
-	}
-	defer os.RemoveAll(dir)
-	s, err := storage.Open(storage.Options{Dir: dir})
-	if err != nil {
-		panic(err)
-	}
-	defer s.Close()
-	return s.ServiceAccountKey()
-})
-
-func open(t testing.TB, edit func(*objectstore.Config)) *cloud {
+func open(t testing.TB, edit func(*objectstore.Config)) *world {
 	t.Helper()
-	srv, err := storage.Open(storage.Options{Dir: t.TempDir(), Buckets: []string{"media"}, Key: sharedKey()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { srv.Close() })
-	public, api := httptest.NewServer(srv.PublicHandler()), httptest.NewServer(srv.APIHandler())
-	t.Cleanup(public.Close)
-	t.Cleanup(api.Close)
-	cfg := objectstore.Config{Bucket: "media", PublicURL: public.URL, Endpoint: api.URL, Key: srv.ServiceAccountKey(), Timeout: 20 * time.Second}
+	local := cloudtest.Start(t, cloudtest.Options{Buckets: []string{"media"}})
+	cfg := objectstore.Config{Bucket: "media", PublicURL: local.PublicURL, Endpoint: local.APIURL, Key: local.Key, Timeout: 20 * time.Second}
 	if edit != nil {
 		edit(&cfg)
 	}
@@ -68,7 +46,7 @@ func open(t testing.TB, edit func(*objectstore.Config)) *cloud {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { st.Close() })
-	return &cloud{Store: st, srv: srv, public: public.URL, cfg: cfg}
+	return &world{Store: st, srv: local.Storage, public: local.PublicURL, cfg: cfg}
 }
 
 func send(t testing.TB, method, address string, body []byte, headers ...string) (int, []byte) {
@@ -163,7 +141,7 @@ func TestSignaturesAreThoseOfGooglesClient(t *testing.T) {
 			u, _ := url.Parse(base)
 			for {
 				now := time.Now()
-				st, err := objectstore.Open(t.Context(), objectstore.Config{Bucket: "media", PublicURL: base, Endpoint: "http://127.0.0.1:1", Key: sharedKey(), Clock: func() time.Time { return now }})
+				st, err := objectstore.Open(t.Context(), objectstore.Config{Bucket: "media", PublicURL: base, Endpoint: "http://127.0.0.1:1", Key: cloudtest.ServiceAccountKey(), Clock: func() time.Time { return now }})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -458,7 +436,7 @@ func TestTheClocksOfBothSidesDecideExpiry(t *testing.T) {
 
 func TestNoErrorRevealsASignature(t *testing.T) {
 	t.Parallel()
-	st, err := objectstore.Open(t.Context(), objectstore.Config{Bucket: "media", PublicURL: "http://127.0.0.1:1", Endpoint: "http://127.0.0.1:1", Key: sharedKey(), Timeout: time.Second})
+	st, err := objectstore.Open(t.Context(), objectstore.Config{Bucket: "media", PublicURL: "http://127.0.0.1:1", Endpoint: "http://127.0.0.1:1", Key: cloudtest.ServiceAccountKey(), Timeout: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -517,7 +495,7 @@ func TestNoErrorRevealsASession(t *testing.T) {
 }
 
 func BenchmarkSignGet(b *testing.B) {
-	st, err := objectstore.Open(b.Context(), objectstore.Config{Bucket: "media", PublicURL: "http://localhost:8083", Endpoint: "http://127.0.0.1:1", Key: sharedKey()})
+	st, err := objectstore.Open(b.Context(), objectstore.Config{Bucket: "media", PublicURL: "http://localhost:8083", Endpoint: "http://127.0.0.1:1", Key: cloudtest.ServiceAccountKey()})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -13,27 +13,20 @@ import (
 	"cloud.google.com/go/firestore/apiv1/firestorepb"
 
 	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/localcloud/cloudtest"
 	local "github.com/linkreel/linkreel/libs/localcloud/firestore"
 	"github.com/linkreel/linkreel/libs/quota"
 )
 
 func open(t *testing.T) (*firestoredb.DB, *local.Server) {
 	t.Helper()
-	server, err := local.Open(local.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Close() })
-	addr, err := server.Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	db, err := firestoredb.Open(t.Context(), firestoredb.Config{Project: "p", Endpoint: addr.String(), Timeout: 20 * time.Second})
+	cloud := cloudtest.Start(t, cloudtest.Options{})
+	db, err := firestoredb.Open(t.Context(), firestoredb.Config{Project: "p", Endpoint: cloud.Endpoint, Timeout: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	return db, server
+	return db, cloud.Firestore
 }
 
 var errFull = errors.New("full")

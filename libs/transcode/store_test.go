@@ -1,7 +1,6 @@
 package transcode_test
 
 import (
-	"context"
 	"errors"
 	"sync"
 	"testing"
@@ -10,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/localcloud/cloudtest"
 	"github.com/linkreel/linkreel/libs/localcloud/firestore"
 	"github.com/linkreel/linkreel/libs/transcode"
 )
@@ -36,18 +36,9 @@ const lease = 20 * time.Second
 
 func open(t *testing.T) (*transcode.Store, *clock, *firestore.Server) {
 	t.Helper()
-	server, err := firestore.Open(firestore.Options{Indexes: &firestore.Indexes{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Close() })
-	client, err := server.Client(context.Background(), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = client.Close() })
+	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{[]byte("{}")}})
 	c := &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
-	return transcode.NewStore(firestoredb.Use(client, 5*time.Second), c.Now), c, server
+	return transcode.NewStore(firestoredb.Use(cloud.Client(t), 5*time.Second), c.Now), c, cloud.Firestore
 }
 
 func create(t *testing.T, s *transcode.Store) transcode.Job {

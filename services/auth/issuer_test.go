@@ -105,7 +105,7 @@ func (i *issuer) token(nonce string) string {
 	return text + "." + base64.RawURLEncoding.EncodeToString(signature)
 }
 
-func (i *issuer) config(c cloud) auth.Config {
+func (i *issuer) config(c world) auth.Config {
 	cfg := c.config()
 	cfg.OIDC = auth.OIDC{Issuer: i.URL, ClientID: "linkreel", ClientSecret: "hush", Scopes: []string{"openid", "email"}, GroupsClaim: "groups"}
 	return cfg
@@ -150,7 +150,7 @@ func (i *issuer) as(subject string, claims map[string]any) {
 func TestSignInByIdentityProvider(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
-	c := newCloud(t)
+	c := newWorld(t)
 	r := start(t, i.config(c))
 	other := start(t, i.config(c)) // takes second steps: flows live in the browser
 	id, _ := r.account("business")
@@ -207,7 +207,7 @@ func TestSignInByIdentityProvider(t *testing.T) {
 func TestWhatIsWrongWithTheProvidersAnswerIsRefused(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
-	r := start(t, i.config(newCloud(t)))
+	r := start(t, i.config(newWorld(t)))
 	id, _ := r.account("business")
 	owner := r.join(id, "Olu", "owner")
 	i.as("ada", nil)
@@ -258,7 +258,7 @@ func TestWhatIsWrongWithTheProvidersAnswerIsRefused(t *testing.T) {
 func TestGroupsGiveRoles(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
-	c := newCloud(t)
+	c := newWorld(t)
 	first := start(t, c.config())
 	id, _ := first.account("business")
 	cfg := i.config(c)

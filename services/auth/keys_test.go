@@ -12,7 +12,7 @@ import (
 
 func TestALostAnswerToRollingTheCallingKeyIsReplayedToIt(t *testing.T) {
 	t.Parallel()
-	r := start(t, newCloud(t).config())
+	r := start(t, newWorld(t).config())
 	acct, key := r.account("creator")
 	other := r.key(acct, `{"name":"other"}`)
 	id := strings.Split(strings.Split(string(r.api("GET", "/api/v1/keys", key, "").body), `"name":"all"`)[0], `"id":"`)
@@ -53,7 +53,7 @@ func TestALostAnswerToRollingTheCallingKeyIsReplayedToIt(t *testing.T) {
 
 func TestASuccessorEndsWithTheKeyThatRolls(t *testing.T) {
 	t.Parallel()
-	r := start(t, newCloud(t).config())
+	r := start(t, newWorld(t).config())
 	acct, _ := r.account("creator")
 	end := time.Now().Add(time.Hour).UnixMilli()
 	short := r.admin("POST", "/admin/v1/accounts/"+acct+"/keys", fmt.Sprintf(`{"name":"short","expiresAt":%d}`, end))
@@ -66,7 +66,7 @@ func TestASuccessorEndsWithTheKeyThatRolls(t *testing.T) {
 
 func TestAKeyCanBeReadAtItsLocation(t *testing.T) {
 	t.Parallel()
-	r := start(t, newCloud(t).config())
+	r := start(t, newWorld(t).config())
 	_, key := r.account("creator")
 	_, stranger := r.account("creator")
 	made := r.api("POST", "/api/v1/keys", key, `{"name":"ci"}`)
@@ -83,7 +83,7 @@ func TestAKeyCanBeReadAtItsLocation(t *testing.T) {
 
 func TestOperatorPostsTakeAnIdempotencyKey(t *testing.T) {
 	t.Parallel()
-	r := start(t, newCloud(t).config())
+	r := start(t, newWorld(t).config())
 	post := func(path, body string) answer {
 		return r.call("admin", http.MethodPost, path, adminToken, body, "Idempotency-Key", "once")
 	}
@@ -103,7 +103,7 @@ func TestOperatorPostsTakeAnIdempotencyKey(t *testing.T) {
 
 func TestANetworkThatTriesKeysIsSlowedDownAndKnownKeysAreNot(t *testing.T) {
 	t.Parallel()
-	r := start(t, newCloud(t).config())
+	r := start(t, newWorld(t).config())
 	_, key := r.account("enterprise")
 	if got := r.api("GET", "/api/v1/account", key, ""); got.status != 200 {
 		t.Fatal(got.status)

@@ -79,7 +79,7 @@ func (p person) invite(role string) answer {
 // sessions and with keys that have the role's scopes.
 func TestRoleTable(t *testing.T) {
 	t.Parallel()
-	r := start(t, newCloud(t).config())
+	r := start(t, newWorld(t).config())
 	id, _ := r.account("business")
 	people := map[string]person{}
 	for _, role := range identity.Roles() {
@@ -112,7 +112,7 @@ func TestRoleTable(t *testing.T) {
 
 func TestNobodyGivesARoleAboveTheirOwn(t *testing.T) {
 	t.Parallel()
-	r := start(t, newCloud(t).config())
+	r := start(t, newWorld(t).config())
 	id, _ := r.account("business")
 	owner, admin, viewer := r.join(id, "Olu", "owner"), r.join(id, "Ada", "admin"), r.join(id, "Vic", "viewer")
 	all := r.key(id, `{"name":"all","scopes":["links:read","links:write","videos:read","videos:write","domains:read","domains:write","keys:read","keys:write","events:read","webhooks:read","webhooks:write","members:read","members:write"]}`)
@@ -158,7 +158,7 @@ func (p person) key(body string) string {
 
 func TestTheLastOwnerStays(t *testing.T) {
 	t.Parallel()
-	r := start(t, newCloud(t).config())
+	r := start(t, newWorld(t).config())
 	id, _ := r.account("free")
 	a := r.join(id, "A", "owner")
 	want(t, a.api("DELETE", "/api/v1/members/"+a.id, ""), 409, "LAST_OWNER")
@@ -180,7 +180,7 @@ func TestTheLastOwnerStays(t *testing.T) {
 
 func TestARemovedMembersNextRequestIsRefused(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	r, other := start(t, c.config()), start(t, c.config())
 	id, _ := r.account("business")
 	owner, admin := r.join(id, "Olu", "owner"), r.join(id, "Ada", "admin")
@@ -211,7 +211,7 @@ func TestARemovedMembersNextRequestIsRefused(t *testing.T) {
 
 func TestALoweredMemberKeepsOnlyWhatTheirRoleGives(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	r, other := start(t, c.config()), start(t, c.config())
 	id, _ := r.account("business")
 	owner, admin := r.join(id, "Olu", "owner"), r.join(id, "Ada", "admin")
@@ -234,7 +234,7 @@ func TestOneTimeLinksWorkOnce(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	var mu sync.Mutex
-	cfg := newCloud(t).config()
+	cfg := newWorld(t).config()
 	cfg.Now = func() time.Time { mu.Lock(); defer mu.Unlock(); return now }
 	forward := func(d time.Duration) { mu.Lock(); now = now.Add(d); mu.Unlock() }
 	r := start(t, cfg)
@@ -289,7 +289,7 @@ func TestOneTimeLinksWorkOnce(t *testing.T) {
 
 func TestInvitationsAreListedAndRevoked(t *testing.T) {
 	t.Parallel()
-	r := start(t, newCloud(t).config())
+	r := start(t, newWorld(t).config())
 	id, _ := r.account("business")
 	owner, admin := r.join(id, "Olu", "owner"), r.join(id, "Ada", "admin")
 	made := admin.api("POST", "/api/v1/invitations", `{"name":" Kofi ","role":"member"}`)
@@ -314,7 +314,7 @@ func TestInvitationsAreListedAndRevoked(t *testing.T) {
 // the same address again.
 func TestARepeatedInvitationIsTheSame(t *testing.T) {
 	t.Parallel()
-	r := start(t, newCloud(t).config())
+	r := start(t, newWorld(t).config())
 	id, _ := r.account("business")
 	owner := r.join(id, "Olu", "owner")
 	var urls []string
@@ -333,7 +333,7 @@ func TestARepeatedInvitationIsTheSame(t *testing.T) {
 
 func TestTwoPeopleOfOneNameAreTwoMembers(t *testing.T) {
 	t.Parallel()
-	r := start(t, newCloud(t).config())
+	r := start(t, newWorld(t).config())
 	id, _ := r.account("business")
 	owner := r.join(id, "Sam Lee", "owner")
 	twin := r.join(id, "Sam Lee", "viewer")
@@ -354,7 +354,7 @@ func TestTwoPeopleOfOneNameAreTwoMembers(t *testing.T) {
 
 func TestSignInLinkBodies(t *testing.T) {
 	t.Parallel()
-	r := start(t, newCloud(t).config())
+	r := start(t, newWorld(t).config())
 	id, key := r.account("free")
 	owner := r.join(id, "Olu", "owner")
 	path := "/admin/v1/accounts/" + id + "/sign-in-links"
@@ -382,7 +382,7 @@ func TestSessionsEnd(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	var mu sync.Mutex
-	c := newCloud(t)
+	c := newWorld(t)
 	cfg := c.config()
 	cfg.Now = func() time.Time { mu.Lock(); defer mu.Unlock(); return now }
 	forward := func(d time.Duration) { mu.Lock(); now = now.Add(d); mu.Unlock() }
@@ -417,9 +417,9 @@ func TestSessionsEnd(t *testing.T) {
 }
 
 // eventsOf lists an account's events as "type actor-type actor-name".
-func eventsOf(t testing.TB, c cloud, accountID string) (out []string) {
+func eventsOf(t testing.TB, c world, accountID string) (out []string) {
 	t.Helper()
-	client, err := c.firestore.Client(t.Context(), "test")
+	client, err := c.Firestore.Client(t.Context(), "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -440,7 +440,7 @@ func eventsOf(t testing.TB, c cloud, accountID string) (out []string) {
 
 func TestDevicesGetAKeyThroughAPerson(t *testing.T) {
 	t.Parallel()
-	r := start(t, newCloud(t).config())
+	r := start(t, newWorld(t).config())
 	id, _ := r.account("business")
 	admin, viewer := r.join(id, "Ada", "admin"), r.join(id, "Vic", "viewer")
 	begin := func() (device, user string) {
@@ -486,7 +486,7 @@ func TestDevicesGetAKeyThroughAPerson(t *testing.T) {
 
 func TestSignInTriesAreLimited(t *testing.T) {
 	t.Parallel()
-	r := start(t, newCloud(t).config())
+	r := start(t, newWorld(t).config())
 	try := func(from string) answer {
 		return r.signin(signin.OpOpenLink, signin.LinkRequest{Browser: signin.Browser{Address: from}, Token: "lr_link_guess"})
 	}
@@ -508,7 +508,7 @@ func TestSignInTriesAreLimited(t *testing.T) {
 // A person may be in several accounts, and switches between them.
 func TestAPersonInTwoAccounts(t *testing.T) {
 	t.Parallel()
-	r := start(t, newCloud(t).config())
+	r := start(t, newWorld(t).config())
 	one, _ := r.account("free")
 	two, _ := r.account("business")
 	ada, olu := r.join(one, "Ada", "owner"), r.join(two, "Olu", "owner")
@@ -533,7 +533,7 @@ func TestAPersonInTwoAccounts(t *testing.T) {
 
 func TestEachChangeOfPeopleWritesItsEvent(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	r := start(t, c.config())
 	id, _ := r.account("business")
 	owner := r.join(id, "Olu", "owner")

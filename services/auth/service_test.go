@@ -27,6 +27,7 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/localcloud/cloudtest"
 	"github.com/linkreel/linkreel/libs/localcloud/firestore"
 	"github.com/linkreel/linkreel/libs/localcloud/redistest"
 	"github.com/linkreel/linkreel/services/auth"
@@ -37,38 +38,20 @@ const (
 	internalToken = "internal-token"
 )
 
-// cloud is what replicas of the service share.
-type cloud struct {
-	firestore *firestore.Server
-	endpoint  string
-	redis     string
+// world is what replicas of the service share.
+type world struct {
+	*cloudtest.Cloud
+	redis string
 }
 
-func newCloud(t testing.TB) cloud {
+func newWorld(t testing.TB) world {
 	t.Helper()
-	text, err := os.ReadFile("firestore.indexes.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	indexes, err := firestore.ParseIndexes(text, idempotency.Indexes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := firestore.Open(firestore.Options{Indexes: indexes, TTLInterval: -1, Faults: &firestore.Faults{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr, err := server.Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Close() })
-	return cloud{server, addr.String(), redistest.Start(t)}
+	return world{cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{auth.Indexes, idempotency.Indexes}}), redistest.Start(t)}
 }
 
-func (c cloud) config() auth.Config {
+func (c world) config() auth.Config {
 	return auth.Config{
-		Firestore: firestoredb.Config{Project: "test", Endpoint: c.endpoint, Timeout: 10 * time.Second},
+		Firestore: firestoredb.Config{Project: "test", Endpoint: c.Endpoint, Timeout: 10 * time.Second},
 		RedisURL:  c.redis, AdminToken: adminToken, InternalToken: internalToken,
 	}
 }
@@ -218,7 +201,7 @@ func want(t testing.TB, a answer, status int, code string) {
 
 func TestOperatorAPI(t *testing.T) {
 	t.Parallel()
-	r := start(t, newCloud(t).config())
+	r := start(t, newWorld(t).config())
 	made := r.admin("POST", "/admin/v1/accounts", `{"name":"Acme","plan":"creator"}`)
 	want(t, made, 201, "")
 	id := made.field(t, "id")
@@ -249,7 +232,7 @@ func TestOperatorAPI(t *testing.T) {
 
 func TestOperatorAPIRefuses(t *testing.T) {
 	t.Parallel()
-	r := start(t, newCloud(t).config())
+	r := start(t, newWorld(t).config())
 	id, key := r.account("free")
 	for _, tc := range []struct {
 		name, method, path, token, body string
@@ -286,7 +269,7 @@ func TestOperatorAPIRefuses(t *testing.T) {
 
 func TestWithoutAnAdminTokenNobodyIsTheOperator(t *testing.T) {
 	t.Parallel()
-	cfg := newCloud(t).config()
+	cfg := newWorld(t).config()
 	cfg.AdminToken = ""
 	r := start(t, cfg)
 	for _, token := range []string{"", " ", "x"} {
@@ -298,7 +281,7 @@ func TestWithoutAnAdminTokenNobodyIsTheOperator(t *testing.T) {
 
 func TestAccountShowsPlanLimitsAndUsage(t *testing.T) {
 	t.Parallel()
-	cfg := newCloud(t).config()
+	cfg := newWorld(t).config()
 	cfg.QuotaLinks = map[string]int{"creator": 50}
 	cfg.RateLimits = map[string]int{"creator": 700}
 	r := start(t, cfg)
@@ -329,7 +312,7 @@ func TestAccountShowsPlanLimitsAndUsage(t *testing.T) {
 
 func TestKeysAreShownOnceAndListedWithoutTheirSecret(t *testing.T) {
 	t.Parallel()
-	r := start(t, newCloud(t).config())
+	r := start(t, newWorld(t).config())
 	_, key := r.account("free")
 	made := r.api("POST", "/api/v1/keys", key, `{"name":"Build","scopes":["links:read","keys:read"],"expiresAt":4102444800000}`)
 	want(t, made, 201, "")
@@ -359,7 +342,7 @@ func TestKeysAreShownOnceAndListedWithoutTheirSecret(t *testing.T) {
 
 func TestPublicAPIRefuses(t *testing.T) {
 	t.Parallel()
-	r := start(t, newCloud(t).config())
+	r := start(t, newWorld(t).config())
 	id, key := r.account("enterprise")
 	other, _ := r.account("enterprise")
 	otherKey := r.admin("POST", "/admin/v1/accounts/"+other+"/keys", `{"name":"k"}`).field(t, "id")
@@ -429,7 +412,7 @@ func (constant) Read(p []byte) (int, error) {
 
 func TestRevokedExpiredAndSuspended(t *testing.T) {
 	t.Parallel()
-	r := start(t, newCloud(t).config())
+	r := start(t, newWorld(t).config())
 	id, key := r.account("creator")
 	victim := r.api("POST", "/api/v1/keys", key, `{"name":"victim"}`)
 	secret := victim.field(t, "key")
@@ -455,7 +438,7 @@ func TestRevokedExpiredAndSuspended(t *testing.T) {
 
 func TestRoll(t *testing.T) {
 	t.Parallel()
-	r := start(t, newCloud(t).config())
+	r := start(t, newWorld(t).config())
 	_, key := r.account("creator")
 	old := r.api("POST", "/api/v1/keys", key, `{"name":"CI","scopes":["links:read"],"expiresAt":"2099-01-01"}`)
 	want(t, r.api("GET", "/api/v1/account", old.field(t, "key"), ""), 200, "")
@@ -489,7 +472,7 @@ func TestRoll(t *testing.T) {
 
 func TestTheHundredthKeyIsTheLast(t *testing.T) {
 	t.Parallel()
-	r := start(t, newCloud(t).config())
+	r := start(t, newWorld(t).config())
 	_, key := r.account("enterprise")
 	last := ""
 	for i := range 99 {
@@ -507,7 +490,7 @@ func TestTheHundredthKeyIsTheLast(t *testing.T) {
 
 func TestIdempotentKeyCreation(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	r := start(t, c.config())
 	_, key := r.account("enterprise")
 	post := func() answer {
@@ -528,11 +511,11 @@ func TestIdempotentKeyCreation(t *testing.T) {
 // very key that is stored.
 func TestARetryAfterALostAnswerGivesTheSameKey(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	r := start(t, c.config())
 	_, key := r.account("enterprise")
 	// The third commit of the request keeps the answer (record, key, answer).
-	undo := c.firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Every: 3, Times: 1, Code: 7})
+	undo := c.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Every: 3, Times: 1, Code: 7})
 	first := r.api("POST", "/api/v1/keys", key, `{"name":"once"}`, "Idempotency-Key", "k")
 	undo()
 	want(t, first, 201, "")
@@ -556,7 +539,7 @@ func TestARetryAfterALostAnswerGivesTheSameKey(t *testing.T) {
 
 func TestAHundredTwinsMakeOneKey(t *testing.T) {
 	t.Parallel()
-	r := start(t, newCloud(t).config())
+	r := start(t, newWorld(t).config())
 	_, key := r.account("enterprise")
 	var mu sync.Mutex
 	bodies := map[string]int{}
@@ -582,7 +565,7 @@ func TestAHundredTwinsMakeOneKey(t *testing.T) {
 
 func TestRateLimit(t *testing.T) {
 	t.Parallel()
-	r := start(t, newCloud(t).config())
+	r := start(t, newWorld(t).config())
 	_, key := r.account("free")
 	began := time.Now()
 	allowed := 0
@@ -605,7 +588,7 @@ func TestRateLimit(t *testing.T) {
 
 func TestLastUsedAtIsWrittenOnceAMinuteAndOffTheRequest(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	r := start(t, c.config())
 	_, key := r.account("creator")
 	made := r.api("POST", "/api/v1/keys", key, `{"name":"used"}`)
@@ -637,7 +620,7 @@ func TestLastUsedAtIsWrittenOnceAMinuteAndOffTheRequest(t *testing.T) {
 
 func TestSite(t *testing.T) {
 	t.Parallel()
-	r := start(t, newCloud(t).config())
+	r := start(t, newWorld(t).config())
 	for _, tc := range []struct {
 		path, accept string
 		status       int
@@ -684,7 +667,7 @@ func TestSite(t *testing.T) {
 
 func TestTheStyleBlockIsWhatThePolicyAllows(t *testing.T) {
 	t.Parallel()
-	r := start(t, newCloud(t).config())
+	r := start(t, newWorld(t).config())
 	a := r.api("GET", "/", "", "")
 	_, rest, _ := strings.Cut(string(a.body), "<style>")
 	block, _, _ := strings.Cut(rest, "</style>")
@@ -695,7 +678,7 @@ func TestTheStyleBlockIsWhatThePolicyAllows(t *testing.T) {
 
 func TestInternalVerification(t *testing.T) {
 	t.Parallel()
-	r := start(t, newCloud(t).config())
+	r := start(t, newWorld(t).config())
 	_, key := r.account("business")
 	parsed, _ := identity.ParseKey(key)
 	body := `{"hash":"` + parsed.Hash() + `"}`
@@ -717,15 +700,15 @@ func TestInternalVerification(t *testing.T) {
 
 func TestTenThousandMalformedKeysCostNoCall(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	r := start(t, c.config())
-	c.firestore.ResetStats()
+	c.Firestore.ResetStats()
 	for i := range 10_000 {
 		if a := r.api("GET", "/api/v1/account", fmt.Sprintf("lr_live_%038d", i), ""); a.status != 401 {
 			t.Fatalf("%d %s", a.status, a.body)
 		}
 	}
-	calls := c.firestore.Stats().Calls
+	calls := c.Firestore.Stats().Calls
 	delete(calls, "RunQuery") // the loops' own; a key is looked up by its document
 	if len(calls) != 0 {
 		t.Errorf("calls to Firestore: %v", calls)
@@ -734,13 +717,13 @@ func TestTenThousandMalformedKeysCostNoCall(t *testing.T) {
 
 func TestFirestoreDownIsACleanRefusal(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	cfg := c.config()
 	cfg.Firestore.Timeout = 300 * time.Millisecond
 	r := start(t, cfg)
 	_, key := r.account("creator")
 	want(t, r.api("GET", "/api/v1/account", key, ""), 200, "")
-	c.firestore.Faults().Add(firestore.Fault{Code: 14})
+	c.Firestore.Faults().Add(firestore.Fault{Code: 14})
 	a := r.api("GET", "/api/v1/account", key, "")
 	want(t, a, 503, "UNAVAILABLE")
 	if a.header.Get("Retry-After") == "" || strings.Contains(strings.ToLower(string(a.body)), "firestore") {
@@ -756,7 +739,7 @@ func TestFirestoreDownIsACleanRefusal(t *testing.T) {
 // Redis, one Firestore, an internal client as the other services have.
 func TestAuthorityThatWasTakenIsGoneEverywhere(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	a, b := start(t, c.config()), start(t, c.config())
 	trials := 100
 	if os.Getenv("LINKREEL_FULL") == "1" {
@@ -801,7 +784,7 @@ func TestAuthorityThatWasTakenIsGoneEverywhere(t *testing.T) {
 
 func TestRoutesAreThoseOfTheContract(t *testing.T) {
 	t.Parallel()
-	r := start(t, newCloud(t).config())
+	r := start(t, newWorld(t).config())
 	for _, route := range apispec.Load().Routes() {
 		var server string
 		switch {
@@ -821,7 +804,7 @@ func TestRoutesAreThoseOfTheContract(t *testing.T) {
 
 func TestBootstrapAndDemoKeys(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	r := start(t, c.config())
 	db, err := firestoredb.Open(t.Context(), c.config().Firestore)
 	if err != nil {

@@ -100,7 +100,7 @@ func withHolder(t *testing.T) (replica, *holder) {
 		t.Cleanup(func() { _ = srv.Shutdown(); <-done })
 		return "http://" + l.Addr().String()
 	}
-	cfg := newCloud(t).config()
+	cfg := newWorld(t).config()
 	cfg.LinksURL = serve(h)
 	return start(t, cfg), h
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/valyala/fasthttp/fasthttputil"
 
 	"github.com/linkreel/linkreel/libs/apikey"
+	"github.com/linkreel/linkreel/libs/apikey/authtest"
 	"github.com/linkreel/linkreel/libs/apispec"
 	"github.com/linkreel/linkreel/libs/boot"
 	outbox "github.com/linkreel/linkreel/libs/events"
@@ -25,70 +26,36 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/identity"
-	"github.com/linkreel/linkreel/libs/localcloud/firestore"
+	"github.com/linkreel/linkreel/libs/localcloud/cloudtest"
 	"github.com/linkreel/linkreel/libs/localcloud/redistest"
 	"github.com/linkreel/linkreel/services/events"
 )
 
-const internalToken = "internal-token"
-
-// keyring stands in for auth.
-type keyring struct {
-	mu      sync.Mutex
-	records map[string]*apikey.Record
-}
-
-func (k *keyring) Verify(_ context.Context, hash string) (*apikey.Record, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if r := k.records[hash]; r != nil {
-		return r, nil
-	}
-	return nil, apikey.ErrUnknownKey
-}
-
 // world is what replicas of the service share: a database, a Redis, an auth, and
 // a clock that can be moved.
 type world struct {
-	t      testing.TB
-	server *firestore.Server
+	t testing.TB
+	*cloudtest.Cloud
 	db     *firestoredb.DB
 	cfg    events.Config
-	keys   *keyring
+	keys   *authtest.Auth
 	offset *atomic.Int64
 	out    *outbox.Outbox
 }
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	indexes, err := firestore.ParseIndexes(outbox.Indexes, events.Indexes, idempotency.Indexes)
-	if err != nil {
-		t.Fatal(err)
+	w := &world{
+		Cloud: cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{outbox.Indexes, events.Indexes, idempotency.Indexes}}),
+		t:     t, keys: authtest.Start(t), offset: &atomic.Int64{},
 	}
-	server, err := firestore.Open(firestore.Options{Indexes: indexes, TTLInterval: -1, Faults: &firestore.Faults{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Close() })
-	addr, err := server.Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	keys := &keyring{records: map[string]*apikey.Record{}}
-	auth := httptest.NewServer(apikey.Handler(keys, internalToken))
-	t.Cleanup(auth.Close)
-	w := &world{t: t, server: server, keys: keys, offset: &atomic.Int64{}}
 	w.cfg = events.Config{
-		Firestore: firestoredb.Config{Project: "test", Endpoint: addr.String(), Timeout: 10 * time.Second},
-		RedisURL:  redistest.Start(t), AuthURL: auth.URL, InternalToken: internalToken,
+		Firestore: firestoredb.Config{Project: "test", Endpoint: w.Endpoint, Timeout: 10 * time.Second},
+		RedisURL:  redistest.Start(t), AuthURL: w.keys.URL, InternalToken: authtest.Token,
 		WebhookSecretKey: strings.Repeat("k", 32), WebhookAllowHTTP: true, WebhookAllowPrivate: true,
 		SweepEvery: 200 * time.Millisecond, Now: w.now, CallTimeout: 2 * time.Second,
 	}
-	client, err := server.Client(t.Context(), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.db = firestoredb.Use(client, 10*time.Second)
+	w.db = firestoredb.Use(w.Client(t), 10*time.Second)
 	rdb := redis.NewClient(&redis.Options{Addr: w.cfg.RedisURL})
 	w.out = outbox.NewOutbox(w.db, rdb, w.now)
 	ctx, stop := context.WithCancel(context.Background())
@@ -119,17 +86,11 @@ func (w *world) try(account string, t outbox.Type, object string, data any) erro
 // key makes a key of an account.
 func (w *world) key(account string, plan identity.Plan, scopes ...identity.Scope) string {
 	w.t.Helper()
-	k, err := identity.NewKey(randomness{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if scopes == nil {
-		scopes = identity.AllScopes()
-	}
-	w.keys.mu.Lock()
-	defer w.keys.mu.Unlock()
-	w.keys.records[k.Hash()] = &apikey.Record{KeyID: "key_" + account, KeyName: "Deploy", Scopes: scopes, AccountID: account, AccountName: account, Plan: plan, Version: 1, PerMinute: 1_000_000}
-	return k.Secret()
+	return w.keys.Key(w.t, account, plan, func(r *apikey.Record) {
+		if scopes != nil {
+			r.Scopes = scopes
+		}
+	})
 }
 
 // replica is a running service.
@@ -418,14 +379,4 @@ func eventually(t testing.TB, what string, ok func() bool) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-}
-
-type randomness struct{}
-
-func (randomness) Read(b []byte) (int, error) {
-	nonce := []byte(identity.NewNonce() + identity.NewNonce() + identity.NewNonce())
-	for i := range b {
-		b[i] = nonce[i%len(nonce)] + byte(i)
-	}
-	return len(b), nil
 }

@@ -17,8 +17,8 @@ import (
 
 func TestAVisitorsCountry(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
-	key := c.keys.add(t, "acc_a", identity.Creator)
+	c := newWorld(t)
+	key := c.keys.Key(t, "acc_a", identity.Creator)
 	file := countryFile(t, map[string]string{"81.2.69.0/24": "GB", "2001:db8::/32": "JP"})
 	// The test's connections come from 0.0.0.0.
 	behindProxy := c.replica(t, func(cfg *links.Config) {

@@ -59,11 +59,11 @@ func newZone(t *testing.T) (*zone, string) {
 
 func TestADomainFromClaimToDelete(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	z, addr := newZone(t)
 	c.dns = addr
 	r, other := c.replica(t), c.replica(t, func(cfg *links.Config) { cfg.Flush = false })
-	key, rival := c.keys.add(t, "acc_a", identity.Creator), c.keys.add(t, "acc_b", identity.Creator)
+	key, rival := c.keys.Key(t, "acc_a", identity.Creator), c.keys.Key(t, "acc_b", identity.Creator)
 
 	made := r.api(key, "POST", "/api/v1/domains", `{"hostname":"Go.Example.COM"}`)
 	if made.status != 201 || made.str("hostname") != "go.example.com" || made.str("status") != "pending" || made.header.Get("Location") != "/api/v1/domains/"+made.str("id") {
@@ -114,7 +114,7 @@ func TestADomainFromClaimToDelete(t *testing.T) {
 		t.Fatalf("verify: %v", a)
 	}
 	want(t, "the slower rival", r.api(rival, "POST", "/api/v1/domains/"+theirs.str("id")+"/verify", nil), 409, "DOMAIN_TAKEN")
-	want(t, "a late claim", r.api(c.keys.add(t, "acc_c", identity.Creator), "POST", "/api/v1/domains", `{"hostname":"go.example.com"}`), 409, "DOMAIN_TAKEN")
+	want(t, "a late claim", r.api(c.keys.Key(t, "acc_c", identity.Creator), "POST", "/api/v1/domains", `{"hostname":"go.example.com"}`), 409, "DOMAIN_TAKEN")
 	if a := r.do("internal", "GET", "http://internal/internal/v1/domains/ask?domain=GO.example.com", nil); a.status != 200 {
 		t.Errorf("ask: %v", a)
 	}

@@ -40,10 +40,10 @@ func (r *replica) found(key, query string) []string {
 
 func TestLinksAreFoundAgain(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	r := c.replica(t)
-	key := c.keys.add(t, "acc_a", identity.Business)
-	r.create(c.keys.add(t, "acc_b", identity.Business), map[string]any{"url": "https://example.com/spring", "title": "Spring", "tags": []string{"Mail"}, "externalId": "x-1"})
+	key := c.keys.Key(t, "acc_a", identity.Business)
+	r.create(c.keys.Key(t, "acc_b", identity.Business), map[string]any{"url": "https://example.com/spring", "title": "Spring", "tags": []string{"Mail"}, "externalId": "x-1"})
 	first := r.create(key, map[string]any{"url": "https://xn--mnchen-3ya.example/caf%C3%A9/Stra%C3%9Fe?hidden=query", "slug": "One_two", "title": "Ｓpring  sale 2026", "tags": []string{" Mail ", "MAIL", "été"}, "externalId": "x-1"})
 	r.create(key, map[string]any{"url": "https://example.com/autumn", "slug": "Two", "archived": true})
 	r.create(key, map[string]any{"url": "https://example.com/spring/late", "slug": "three", "tags": []string{"mail", "summer"}})
@@ -131,9 +131,9 @@ func TestLinksAreFoundAgain(t *testing.T) {
 
 func TestBulkChangeAndDelete(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	r, other := c.replica(t), c.replica(t)
-	key, creator := c.keys.add(t, "acc_a", identity.Business), c.keys.add(t, "acc_c", identity.Creator)
+	key, creator := c.keys.Key(t, "acc_a", identity.Business), c.keys.Key(t, "acc_c", identity.Creator)
 	a := r.create(key, map[string]any{"url": "https://a.example/1", "slug": "a", "tags": []string{"Keep", "old"}}).str("id")
 	b := r.create(key, map[string]any{"url": "https://a.example/2", "slug": "b"}).str("id")
 	foreign := r.create(creator, map[string]any{"url": "https://a.example", "slug": "f"}).str("id")
@@ -199,9 +199,9 @@ func TestBulkChangeAndDelete(t *testing.T) {
 
 func TestTagsAreListedInAlphabeticalOrder(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	r := c.replica(t)
-	key := c.keys.add(t, "acc_a", identity.Business)
+	key := c.keys.Key(t, "acc_a", identity.Business)
 	list := func(query string) (names []string) {
 		t.Helper()
 		names = []string{}
@@ -232,8 +232,8 @@ func TestTagsAreListedInAlphabeticalOrder(t *testing.T) {
 	}
 	want(t, "a cursor of no list", r.api(key, "GET", "/api/v1/tags?cursor=%2B", nil), 400, "INVALID_CURSOR")
 	want(t, "limit", r.api(key, "GET", "/api/v1/tags?limit=0", nil), 400, "VALIDATION_ERROR")
-	want(t, "scope", r.api(c.keys.add(t, "acc_k", identity.Business, func(k *apikey.Record) { k.Scopes = identity.ScopeSet{identity.KeysRead} }), "GET", "/api/v1/tags", nil), 403, "INSUFFICIENT_SCOPE")
-	if a := r.api(c.keys.add(t, "acc_v", identity.Free, func(k *apikey.Record) { k.Scopes = identity.ScopeSet{identity.VideosRead} }), "GET", "/api/v1/tags", nil); a.status != 200 {
+	want(t, "scope", r.api(c.keys.Key(t, "acc_k", identity.Business, func(k *apikey.Record) { k.Scopes = identity.ScopeSet{identity.KeysRead} }), "GET", "/api/v1/tags", nil), 403, "INSUFFICIENT_SCOPE")
+	if a := r.api(c.keys.Key(t, "acc_v", identity.Free, func(k *apikey.Record) { k.Scopes = identity.ScopeSet{identity.VideosRead} }), "GET", "/api/v1/tags", nil); a.status != 200 {
 		t.Errorf("with videos:read: %v", a)
 	}
 	r.api(key, "DELETE", "/api/v1/links/"+id, nil)
@@ -293,9 +293,9 @@ func TestSearchAgreesWithAnOracle(t *testing.T) {
 	if os.Getenv("LINKREEL_FULL") != "" {
 		size, queries = 100_000, 2000
 	}
-	c := newCloud(t)
+	c := newWorld(t)
 	r := c.replica(t)
-	key := c.keys.add(t, "acc_a", identity.Enterprise)
+	key := c.keys.Key(t, "acc_a", identity.Enterprise)
 	vocabulary := strings.Fields("Spring summer AUTUMN winter sale Café crème Straße naïve launch alpha beta gamma delta mail news Über ångström ﬁle product promo x1 x2 x3 2026 2027")
 	rng := rand.New(rand.NewPCG(3, 4))
 	pick := func(n int) (out []string) {
@@ -338,7 +338,7 @@ func TestSearchAgreesWithAnOracle(t *testing.T) {
 		create(100)
 	}
 	var took []time.Duration
-	before := c.firestore.Stats().Reads
+	before := c.Firestore.Stats().Reads
 	for i := range queries {
 		if i%10 == 9 {
 			create(1 + rng.IntN(3)) // what was written is found by the next request
@@ -373,7 +373,7 @@ func TestSearchAgreesWithAnOracle(t *testing.T) {
 		}
 	}
 	slices.Sort(took)
-	reads := float64(c.firestore.Stats().Reads-before) / float64(queries)
+	reads := float64(c.Firestore.Stats().Reads-before) / float64(queries)
 	t.Logf("%d links, %d queries: p50 %v, p95 %v, most %v; %.1f reads a query", made, queries, took[len(took)/2], took[len(took)*95/100], took[len(took)-1], reads)
 	if reads > 150 {
 		t.Errorf("%.1f documents read for a query of 20", reads)

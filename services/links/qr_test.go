@@ -18,10 +18,10 @@ import (
 
 func TestAQRCodeLeadsToTheShortAddress(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	r := c.replica(t)
-	key := c.keys.add(t, "acc_a", identity.Free)
-	made := r.create(c.keys.add(t, "acc_a", identity.Creator), map[string]any{"url": "https://example.com", "slug": strings.Repeat("Longest.", 12)})
+	key := c.keys.Key(t, "acc_a", identity.Free)
+	made := r.create(c.keys.Key(t, "acc_a", identity.Creator), map[string]any{"url": "https://example.com", "slug": strings.Repeat("Longest.", 12)})
 	path := "/api/v1/links/" + made.str("id") + "/qr"
 	for _, query := range []string{"?format=png", "?format=png&size=2048&margin=0&level=L", "?format=png&size=301&level=H", "", "?size=64&margin=16&level=Q"} {
 		a := r.api(key, "GET", path+query, nil)
@@ -48,9 +48,9 @@ func TestAQRCodeLeadsToTheShortAddress(t *testing.T) {
 
 func TestAQRCodeThatCannotBeDrawnIsRefused(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	r := c.replica(t)
-	key := c.keys.add(t, "acc_a", identity.Creator)
+	key := c.keys.Key(t, "acc_a", identity.Creator)
 	made := r.create(key, map[string]any{"url": "https://example.com", "slug": strings.Repeat("x", 100)})
 	path := "/api/v1/links/" + made.str("id") + "/qr"
 	bad := r.api(key, "GET", path+"?format=gif&size=9999999999&margin=-1&level=m", nil)
@@ -59,7 +59,7 @@ func TestAQRCodeThatCannotBeDrawnIsRefused(t *testing.T) {
 		t.Errorf("details: %v", fields)
 	}
 	want(t, "a code that does not fit its picture", r.api(key, "GET", path+"?format=png&size=64&level=H&margin=16", nil), 400, "VALIDATION_ERROR")
-	want(t, "another account", r.api(c.keys.add(t, "acc_b", identity.Creator), "GET", path, nil), 404, "LINK_NOT_FOUND")
+	want(t, "another account", r.api(c.keys.Key(t, "acc_b", identity.Creator), "GET", path, nil), 404, "LINK_NOT_FOUND")
 	want(t, "a missing link", r.api(key, "GET", "/api/v1/links/none/qr?size=x", nil), 404, "LINK_NOT_FOUND")
 }
 

@@ -21,9 +21,9 @@ import (
 
 func TestALinkRedirectsAndCounts(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	r := c.replica(t)
-	key := c.keys.add(t, "acc_a", identity.Creator)
+	key := c.keys.Key(t, "acc_a", identity.Creator)
 	made := r.create(key, map[string]any{"url": "https://example.com/ü?q=1", "title": "T"})
 	path := made.header.Get("Location")
 	if path != "/api/v1/links/"+made.str("id") || made.str("shortUrl") != shortBase+"/"+made.str("slug") {
@@ -53,9 +53,9 @@ func TestALinkRedirectsAndCounts(t *testing.T) {
 
 func TestWhatCountsAsAClick(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	r := c.replica(t)
-	key := c.keys.add(t, "acc_a", identity.Creator)
+	key := c.keys.Key(t, "acc_a", identity.Creator)
 	slug := r.create(key, map[string]any{"url": "https://example.com", "slug": "Counts", "ogTitle": "<T>"}).str("slug")
 	facebook := "facebookexternalhit/1.1 (+http://www.facebook.com/externalhit_uatext.php)"
 	for _, uncounted := range []answer{
@@ -103,9 +103,9 @@ func clicksBySlug(r *replica, key string) map[string]int {
 
 func TestRedirectAnswers(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	r := c.replica(t)
-	key := c.keys.add(t, "acc_a", identity.Creator)
+	key := c.keys.Key(t, "acc_a", identity.Creator)
 	r.create(key, map[string]any{"url": "https://example.com/x", "slug": "Spring-Sale"})
 	r.create(key, map[string]any{"url": "https://example.com/x", "slug": "old", "expiresAt": "2001-01-01"})
 	for name, v := range map[string]struct {
@@ -154,9 +154,9 @@ func TestRedirectAnswers(t *testing.T) {
 
 func TestCreateRefusesAllBadFieldsAtOnce(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	r := c.replica(t)
-	key := c.keys.add(t, "acc_a", identity.Creator)
+	key := c.keys.Key(t, "acc_a", identity.Creator)
 	a := r.api(key, "POST", "/api/v1/links", `{"url":"ftp://x","slug":"-","title":"`+strings.Repeat("ü", 501)+`","expiresAt":true,"ogTitle":"`+strings.Repeat("a", 501)+`","ogDescription":5,"ogImage":"javascript:1"}`)
 	want(t, "create", a, 400, "VALIDATION_ERROR")
 	wanted := map[string]string{"url": "invalid_format", "slug": "invalid_format", "title": "too_long", "expiresAt": "invalid_type", "ogTitle": "too_long", "ogDescription": "invalid_type", "ogImage": "invalid_format"}
@@ -199,9 +199,9 @@ func TestCreateRefusesAllBadFieldsAtOnce(t *testing.T) {
 
 func TestGetAndPatch(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	r := c.replica(t)
-	key := c.keys.add(t, "acc_a", identity.Creator)
+	key := c.keys.Key(t, "acc_a", identity.Creator)
 	made := r.create(key, map[string]any{"url": "https://example.com", "slug": "Full", "title": "T", "expiresAt": 1.9e12 + 0.7, "ogTitle": "o", "ogDescription": "d", "ogImage": "https://example.com/i.png", "unknown": 1, "destinationUrl": "x"})
 	if diff := cmp.Diff([]any{"destinationUrl", "unknown"}, made.json["ignoredFields"]); diff != "" {
 		t.Errorf("ignored fields of the create (-want +got):\n%s", diff)
@@ -262,9 +262,9 @@ func TestGetAndPatch(t *testing.T) {
 // What a GET answers can be sent back as a create, nulls included.
 func TestNullOnCreateIsTheSameAsAbsent(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	r := c.replica(t)
-	key := c.keys.add(t, "acc_a", identity.Business)
+	key := c.keys.Key(t, "acc_a", identity.Business)
 	body := map[string]any{"url": "https://example.com", "slug": nil, "title": nil, "domainId": nil, "expiresAt": nil, "ogTitle": nil, "ogDescription": nil, "ogImage": nil}
 	single := r.create(key, body)
 	bulk := r.api(key, "POST", "/api/v1/links/bulk", map[string]any{"urls": []any{body}})
@@ -284,11 +284,11 @@ func TestNullOnCreateIsTheSameAsAbsent(t *testing.T) {
 
 func TestBulkItemsTakeEveryFieldOfACreate(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	z, addr := newZone(t)
 	c.dns = addr
 	r := c.replica(t)
-	key := c.keys.add(t, "acc_a", identity.Business)
+	key := c.keys.Key(t, "acc_a", identity.Business)
 	made := r.api(key, "POST", "/api/v1/domains", `{"hostname":"go.example.com","color":"red"}`)
 	if diff := cmp.Diff([]any{"color"}, made.json["ignoredFields"]); diff != "" {
 		t.Errorf("ignored fields of the claim: %s", diff)
@@ -326,9 +326,9 @@ func TestBulkItemsTakeEveryFieldOfACreate(t *testing.T) {
 
 func TestForeignAndMissingLinksAnswerAlike(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	r := c.replica(t)
-	mine, theirs := c.keys.add(t, "acc_a", identity.Creator), c.keys.add(t, "acc_b", identity.Creator)
+	mine, theirs := c.keys.Key(t, "acc_a", identity.Creator), c.keys.Key(t, "acc_b", identity.Creator)
 	id := r.create(theirs, map[string]any{"url": "https://example.com"}).str("id")
 	for _, call := range [][3]string{{"GET", "", ""}, {"GET", "/stats?from=x", ""}, {"PATCH", "", `{"url":"bad"}`}, {"PATCH", "", `{`}, {"DELETE", "", ""}} {
 		var answers []string
@@ -356,10 +356,10 @@ func TestForeignAndMissingLinksAnswerAlike(t *testing.T) {
 
 func TestPlansAndScopes(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	r := c.replica(t)
-	free, creator, business := c.keys.add(t, "f", identity.Free), c.keys.add(t, "c", identity.Creator), c.keys.add(t, "b", identity.Business)
-	reader := c.keys.add(t, "r", identity.Enterprise, func(k *apikey.Record) { k.Scopes = identity.ScopeSet{identity.LinksRead} })
+	free, creator, business := c.keys.Key(t, "f", identity.Free), c.keys.Key(t, "c", identity.Creator), c.keys.Key(t, "b", identity.Business)
+	reader := c.keys.Key(t, "r", identity.Enterprise, func(k *apikey.Record) { k.Scopes = identity.ScopeSet{identity.LinksRead} })
 	want(t, "free create", r.api(free, "POST", "/api/v1/links", `{`), 403, "PLAN_REQUIRED")
 	want(t, "free patch", r.api(free, "PATCH", "/api/v1/links/x", `{`), 403, "PLAN_REQUIRED")
 	want(t, "free delete", r.api(free, "DELETE", "/api/v1/links/x", nil), 403, "PLAN_REQUIRED")
@@ -372,7 +372,7 @@ func TestPlansAndScopes(t *testing.T) {
 			t.Errorf("%s list: %v", name, a)
 		}
 	}
-	limited := c.keys.add(t, "q", identity.Business, func(k *apikey.Record) { k.Quotas.Links = 2 })
+	limited := c.keys.Key(t, "q", identity.Business, func(k *apikey.Record) { k.Quotas.Links = 2 })
 	a := r.api(limited, "POST", "/api/v1/links/bulk", `{"urls":[{"url":"https://a.example"},{"url":"bad"},{"url":"https://a.example"},{"url":"https://a.example"}]}`)
 	var statuses []any
 	for _, item := range a.json["results"].([]any) {
@@ -384,8 +384,8 @@ func TestPlansAndScopes(t *testing.T) {
 	want(t, "create over quota", r.api(limited, "POST", "/api/v1/links", `{"url":"https://a.example"}`), 403, "QUOTA_EXCEEDED")
 	want(t, "broken create over quota", r.api(limited, "POST", "/api/v1/links", `{"url":"bad"}`), 403, "QUOTA_EXCEEDED")
 	// The first try's answer is lost after its commit; the second finds the link in place.
-	last := c.keys.add(t, "l", identity.Business, func(k *apikey.Record) { k.Quotas.Links = 1 })
-	remove := c.firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Every: 2, Times: 2, LoseAnswer: true, Code: codes.Unavailable})
+	last := c.keys.Key(t, "l", identity.Business, func(k *apikey.Record) { k.Quotas.Links = 1 })
+	remove := c.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Every: 2, Times: 2, LoseAnswer: true, Code: codes.Unavailable})
 	eventually(t, "the last allowed link, tried again under its Idempotency-Key", func() bool {
 		a := r.api(last, "POST", "/api/v1/links", `{"url":"https://a.example"}`, "Idempotency-Key", "last")
 		if a.status != 201 && a.status != 503 && a.code() != "IDEMPOTENCY_IN_PROGRESS" {
@@ -399,9 +399,9 @@ func TestPlansAndScopes(t *testing.T) {
 
 func TestSlugsAreUniqueWithoutRegardToCase(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	r := c.replica(t)
-	a, b := c.keys.add(t, "acc_a", identity.Creator), c.keys.add(t, "acc_b", identity.Creator)
+	a, b := c.keys.Key(t, "acc_a", identity.Creator), c.keys.Key(t, "acc_b", identity.Creator)
 	body := map[string]any{"url": "https://example.com", "slug": "Printed"}
 	id := r.create(a, body).str("id")
 	want(t, "taken", r.api(b, "POST", "/api/v1/links", `{"url":"https://example.com","slug":"pRINTED"}`), 409, "SLUG_TAKEN")
@@ -421,9 +421,9 @@ func TestSlugsAreUniqueWithoutRegardToCase(t *testing.T) {
 
 func TestOfManyCreatesOfOneSlugOneWins(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	r := c.replica(t)
-	key := c.keys.add(t, "acc_a", identity.Creator)
+	key := c.keys.Key(t, "acc_a", identity.Creator)
 	var mu sync.Mutex
 	statuses := map[int]int{}
 	var wg sync.WaitGroup
@@ -443,9 +443,9 @@ func TestOfManyCreatesOfOneSlugOneWins(t *testing.T) {
 
 func TestBulkAnswersItemByItem(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	r := c.replica(t)
-	key := c.keys.add(t, "acc_a", identity.Business)
+	key := c.keys.Key(t, "acc_a", identity.Business)
 	r.create(key, map[string]any{"url": "https://example.com", "slug": "gone"})
 	id := r.create(key, map[string]any{"url": "https://example.com", "slug": "mine"}).str("id")
 	r.api(key, "DELETE", "/api/v1/links/"+id, nil)
@@ -489,18 +489,18 @@ func TestBulkAnswersItemByItem(t *testing.T) {
 
 func TestBulkCostsOneTripForReadsAndOneForWrites(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	r := c.replica(t)
-	key := c.keys.add(t, "acc_a", identity.Business)
+	key := c.keys.Key(t, "acc_a", identity.Business)
 	var items []string
 	for i := range 100 {
 		items = append(items, fmt.Sprintf(`{"url":"https://a.example","slug":"s%d"}`, i))
 	}
-	before := c.firestore.Stats().Calls
+	before := c.Firestore.Stats().Calls
 	if a := r.api(key, "POST", "/api/v1/links/bulk", `{"urls":[`+strings.Join(items, ",")+`]}`); a.status != 201 {
 		t.Fatal(a)
 	}
-	after := c.firestore.Stats().Calls
+	after := c.Firestore.Stats().Calls
 	for _, method := range []string{"BeginTransaction", "BatchGetDocuments", "Commit"} {
 		if n := after[method] - before[method]; n > 4 { // the flusher and the back-fill may be at work as well
 			t.Errorf("%d calls of %s for 100 items", n, method)
@@ -510,15 +510,15 @@ func TestBulkCostsOneTripForReadsAndOneForWrites(t *testing.T) {
 
 func TestListPagesNewestFirst(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	r := c.replica(t)
-	key := c.keys.add(t, "acc_a", identity.Business)
+	key := c.keys.Key(t, "acc_a", identity.Business)
 	var items []string
 	for i := range 25 {
 		items = append(items, fmt.Sprintf(`{"url":"https://a.example/%d"}`, i))
 	}
 	r.api(key, "POST", "/api/v1/links/bulk", `{"urls":[`+strings.Join(items, ",")+`]}`)
-	r.api(c.keys.add(t, "acc_b", identity.Business), "POST", "/api/v1/links", `{"url":"https://b.example"}`)
+	r.api(c.keys.Key(t, "acc_b", identity.Business), "POST", "/api/v1/links", `{"url":"https://b.example"}`)
 	var seen []string
 	query := ""
 	for pages := 0; ; pages++ {
@@ -558,16 +558,16 @@ func TestListPagesNewestFirst(t *testing.T) {
 
 func TestARepeatedCreateIsOneLink(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	r := c.replica(t)
-	key := c.keys.add(t, "acc_a", identity.Business)
+	key := c.keys.Key(t, "acc_a", identity.Business)
 	first := r.api(key, "POST", "/api/v1/links", `{"url":"https://example.com"}`, "Idempotency-Key", "k1")
 	again := r.api(key, "POST", "/api/v1/links", `{"url":"https://example.com"}`, "Idempotency-Key", "k1")
 	if first.status != 201 || again.status != 201 || first.text != again.text || again.header.Get("Idempotent-Replayed") != "true" || again.header.Get("Location") != first.header.Get("Location") {
 		t.Errorf("first %v, again %v %v", first, again, again.header)
 	}
 	// The store loses answers of commits that it made: no twin may appear.
-	remove := c.firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Every: 2, LoseAnswer: true, Code: codes.Unavailable})
+	remove := c.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Every: 2, LoseAnswer: true, Code: codes.Unavailable})
 	for i := range 10 {
 		eventually(t, "a create whose commits lose their answers", func() bool {
 			a := r.api(key, "POST", "/api/v1/links", fmt.Sprintf(`{"url":"https://example.com/%d","slug":"lost%d"}`, i, i), "Idempotency-Key", fmt.Sprint("lost", i))
@@ -586,9 +586,9 @@ func TestARepeatedCreateIsOneLink(t *testing.T) {
 
 func TestTwoReplicasAgreeAfterEveryChange(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	a, b := c.replica(t), c.replica(t, func(cfg *links.Config) { cfg.Flush = false })
-	key := c.keys.add(t, "acc_a", identity.Business)
+	key := c.keys.Key(t, "acc_a", identity.Business)
 	if v := b.visit("/shared"); v.status != 404 {
 		t.Fatal(v)
 	}
@@ -622,13 +622,13 @@ func TestTwoReplicasAgreeAfterEveryChange(t *testing.T) {
 
 func TestFirestoreDownSparesWhatIsWarm(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	r := c.replica(t, func(cfg *links.Config) { cfg.Firestore.Timeout = time.Second })
-	key := c.keys.add(t, "acc_a", identity.Creator)
+	key := c.keys.Key(t, "acc_a", identity.Creator)
 	r.create(key, map[string]any{"url": "https://example.com/", "slug": "warm"})
 	r.create(key, map[string]any{"url": "https://example.com/", "slug": "cold"})
 	r.visit("/warm")
-	remove := c.firestore.Faults().Add(firestore.Fault{Code: codes.Unavailable})
+	remove := c.Firestore.Faults().Add(firestore.Fault{Code: codes.Unavailable})
 	for range 5 {
 		if v := r.visit("/warm"); v.status != 302 {
 			t.Fatalf("warm: %v", v)
@@ -650,11 +650,11 @@ func TestFirestoreDownSparesWhatIsWarm(t *testing.T) {
 
 func TestRedisAwayCostsNoClick(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	server := redistest.Server(t)
 	c.redis = server.Addr()
 	r := c.replica(t, func(cfg *links.Config) { cfg.ClickBudget = 100 * time.Millisecond })
-	key := c.keys.add(t, "acc_a", identity.Creator)
+	key := c.keys.Key(t, "acc_a", identity.Creator)
 	id := r.create(key, map[string]any{"url": "https://example.com/0", "slug": "s"}).str("id")
 	visits := 0
 	visit := func(n int) {
@@ -689,7 +689,7 @@ func TestRedisAwayCostsNoClick(t *testing.T) {
 
 func TestAskAnswersForProvenHostsOnly(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	r := c.replica(t)
 	for _, name := range []string{"", "go.example.com", "192.0.2.1", "*.example.com"} {
 		if a := r.do("internal", http.MethodGet, "http://internal/internal/v1/domains/ask?domain="+name, nil); a.status != 404 {

@@ -42,11 +42,11 @@ var asJSON = []string{"Accept", "application/json"}
 
 func TestASuspendedAccountsLinksAre410OnEveryReplica(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	a, b := c.replica(t), c.replica(t, func(cfg *links.Config) { cfg.Flush = false; cfg.AbuseContact = "abuse@lrl.example" })
-	key := c.keys.add(t, "acc_a", identity.Creator)
+	key := c.keys.Key(t, "acc_a", identity.Creator)
 	a.create(key, map[string]any{"url": "https://example.com/", "slug": "mine"})
-	a.create(c.keys.add(t, "acc_b", identity.Creator), map[string]any{"url": "https://example.com/", "slug": "theirs"})
+	a.create(c.keys.Key(t, "acc_b", identity.Creator), map[string]any{"url": "https://example.com/", "slug": "theirs"})
 	auth := a.holder()
 	set := func(state tenant.State, version int64) {
 		t.Helper()
@@ -78,9 +78,9 @@ func TestASuspendedAccountsLinksAre410OnEveryReplica(t *testing.T) {
 
 func TestATakedownOutlivesItsLink(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	a, b := c.replica(t), c.replica(t, func(cfg *links.Config) { cfg.Flush = false })
-	key := c.keys.add(t, "acc_a", identity.Creator)
+	key := c.keys.Key(t, "acc_a", identity.Creator)
 	body := map[string]any{"url": "https://example.com/", "slug": "Bad"}
 	id := a.create(key, body).str("id")
 	b.visit("/bad")
@@ -112,7 +112,7 @@ func TestATakedownOutlivesItsLink(t *testing.T) {
 	gone("edited")
 	a.api(key, "DELETE", "/api/v1/links/"+id, nil)
 	c.forward(40 * 24 * time.Hour)
-	want(t, "another account after the quarantine", a.api(c.keys.add(t, "acc_b", identity.Creator), "POST", "/api/v1/links", body), 409, "SLUG_TAKEN")
+	want(t, "another account after the quarantine", a.api(c.keys.Key(t, "acc_b", identity.Creator), "POST", "/api/v1/links", body), 409, "SLUG_TAKEN")
 	second := a.create(key, body).str("id")
 	gone("made again")
 	if err := auth.Lift(t.Context(), tenant.Takedown{ID: "tkd_other", Kind: tenant.KindLink, RecordID: second, URL: down.URL}); err != nil {
@@ -137,7 +137,7 @@ func TestATakedownOutlivesItsLink(t *testing.T) {
 
 func TestBlockedDestinations(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	list := filepath.Join(t.TempDir(), "blocked")
 	write := func(text string) {
 		t.Helper()
@@ -147,7 +147,7 @@ func TestBlockedDestinations(t *testing.T) {
 	}
 	write("# nothing yet\n")
 	r := c.replica(t, func(cfg *links.Config) { cfg.BlockedDestinations = list })
-	key := c.keys.add(t, "acc_a", identity.Business)
+	key := c.keys.Key(t, "acc_a", identity.Business)
 	id := r.create(key, map[string]any{"url": "https://deep.evil.example/x", "slug": "deep"}).str("id")
 	r.create(key, map[string]any{"url": "https://notevil.example/", "slug": "other"})
 	r.visit("/deep")
@@ -179,11 +179,11 @@ func TestBlockedDestinations(t *testing.T) {
 
 func TestErasureLeavesNothingAndOthersAlone(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	z, addr := newZone(t)
 	c.dns = addr
 	r := c.replica(t)
-	key, other := c.keys.add(t, "acc_a", identity.Business), c.keys.add(t, "acc_b", identity.Business)
+	key, other := c.keys.Key(t, "acc_a", identity.Business), c.keys.Key(t, "acc_b", identity.Business)
 	made := r.api(key, "POST", "/api/v1/domains", `{"hostname":"go.example.com"}`)
 	z.set("_linkreel.go.example.com", made.json["records"].([]any)[0].(map[string]any)["value"].(string))
 	r.api(key, "POST", "/api/v1/domains/"+made.str("id")+"/verify", nil)
@@ -234,15 +234,15 @@ func TestErasureLeavesNothingAndOthersAlone(t *testing.T) {
 
 func TestExportHasEverythingOfTheAccount(t *testing.T) {
 	t.Parallel()
-	c := newCloud(t)
+	c := newWorld(t)
 	r := c.replica(t)
-	key := c.keys.add(t, "acc_a", identity.Business)
+	key := c.keys.Key(t, "acc_a", identity.Business)
 	r.api(key, "POST", "/api/v1/domains", `{"hostname":"go.example.com"}`)
 	for range 5 {
 		r.api(key, "POST", "/api/v1/links/bulk", `{"urls":[`+strings.TrimSuffix(strings.Repeat(`{"url":"https://a.example","title":"<T>","ogTitle":"o"},`, 90), ",")+`]}`)
 	}
 	r.create(key, map[string]any{"url": "https://a.example", "slug": "clicked"})
-	r.create(c.keys.add(t, "acc_b", identity.Business), map[string]any{"url": "https://b.example"})
+	r.create(c.keys.Key(t, "acc_b", identity.Business), map[string]any{"url": "https://b.example"})
 	r.visit("/clicked", "Referer", "https://news.example/")
 	eventually(t, "the click", func() bool { return clicksBySlug(r, key)["clicked"] == 1 })
 	var out bytes.Buffer

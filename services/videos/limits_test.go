@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"google.golang.org/grpc/codes"
 
+	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/localcloud/firestore"
 	"github.com/linkreel/linkreel/libs/localcloud/storage"
 	"github.com/linkreel/linkreel/libs/transcode"
@@ -69,7 +70,7 @@ func TestAMoveIsCountedOnceWhoeverSeesIt(t *testing.T) {
 }
 
 func TestAPlaylistCostsOneReadAndFewSignatures(t *testing.T) {
-	signed := counting(t, "linkreel_storage_signatures")
+	signed := counting(t, "linkreel.storage.signatures")
 	w := newWorld(t)
 	v := w.create(`{}`)
 	w.put(v, "a film")
@@ -130,7 +131,7 @@ func TestAVideosQuota(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.create(`{}`)
-	w.records["acc_b"].Quotas.Videos = 2
+	w.quota("acc_b", func(q *identity.Quotas) { q.Videos = 2 })
 	key := header("Idempotency-Key", "second")
 	w.as("acc_b", http.MethodPost, "", `{}`).want(201)
 	w.as("acc_b", http.MethodPost, "", `{}`, key).want(201)
@@ -147,7 +148,7 @@ func TestAVideosQuota(t *testing.T) {
 func TestAVideosQuotaHoldsUnderARace(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.records["acc_b"].Quotas.Videos = 5
+	w.quota("acc_b", func(q *identity.Quotas) { q.Videos = 5 })
 	var made, refused atomic.Int64
 	var all sync.WaitGroup
 	for range 24 {
@@ -172,7 +173,7 @@ func TestAVideosQuotaHoldsUnderARace(t *testing.T) {
 func TestAStorageQuota(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.records["acc_a"].Quotas.StoredBytes = 100
+	w.quota("acc_a", func(q *identity.Quotas) { q.StoredBytes = 100 })
 	first, second := w.create(`{}`), w.create(`{}`)
 	w.put(first, strings.Repeat("x", 60))
 	if s := w.get(first.id)["status"]; s != "processing" {

@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/cookiejar"
-	"net/http/httptest"
 	"os"
 	"strings"
 	"sync"
@@ -18,11 +17,13 @@ import (
 	"time"
 
 	"github.com/linkreel/linkreel/libs/apikey"
+	"github.com/linkreel/linkreel/libs/apikey/authtest"
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/localcloud/cloudtest"
 	"github.com/linkreel/linkreel/libs/localcloud/firestore"
 	"github.com/linkreel/linkreel/libs/localcloud/redistest"
 	"github.com/linkreel/linkreel/libs/localcloud/storage"
@@ -47,7 +48,7 @@ type world struct {
 	bucket  *objectstore.Store
 	clock   *clock
 	keys    map[string]string // account → key
-	records map[string]*apikey.Record
+	apikeys *authtest.Auth
 	redis   string
 	db      *firestoredb.DB
 	auth    *tenant.Client // what auth has in its hands
@@ -83,7 +84,7 @@ type option func(*videos.Config, *storage.Options)
 
 func newWorld(t *testing.T, options ...option) *world {
 	t.Helper()
-	w := &world{t: t, clock: &clock{}, keys: map[string]string{}, records: map[string]*apikey.Record{}, client: &http.Client{
+	w := &world{t: t, clock: &clock{}, keys: map[string]string{}, apikeys: authtest.Start(t), client: &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 	listen := func() net.Listener {
@@ -91,60 +92,39 @@ func newWorld(t *testing.T, options ...option) *world {
 		must(t, err)
 		return l
 	}
-	api, internal, public, private := listen(), listen(), listen(), listen()
-	w.base, w.uploads, w.push = "http://"+api.Addr().String(), "http://"+public.Addr().String(), "http://"+private.Addr().String()
-
-	indexes, err := firestore.ParseIndexes(videos.Indexes, idempotency.Indexes)
-	must(t, err)
-	w.fire, err = firestore.Open(firestore.Options{Indexes: indexes, Clock: w.clock.Now})
-	must(t, err)
-	addr, err := w.fire.Listen("127.0.0.1:0")
-	must(t, err)
-
-	cfg := videos.Config{
-		Firestore: firestoredb.Config{Project: "test", Endpoint: addr.String(), Timeout: 10 * time.Second},
-		BaseURL:   w.base, TokenSecrets: []string{hex.EncodeToString(bytes.Repeat([]byte{7}, 32))},
-		PushAudience: w.base + videos.StorageHookPath, PushCertsURL: w.push + "/oauth2/v3/certs",
-		UploadTTL: 24 * time.Hour, UploadMaxAge: 48 * time.Hour, MaxBytes: 1 << 20, MaxDuration: time.Hour, MaxSide: 8192, MaxPixels: 36_000_000,
-		WatchTTL: 10 * time.Minute, OwnerTTL: 6 * time.Hour, UnlockTTL: 12 * time.Hour, PasswordHashes: 2, PasswordQueue: 8,
-		SweepEvery: time.Hour, JanitorEvery: time.Hour, SourceRetention: 168 * time.Hour, Now: w.clock.Now,
-	}
-	objects := storage.Options{
-		Dir: t.TempDir(), Buckets: []string{bucketName}, PublicURL: w.uploads, APIURL: w.push, Clock: w.clock.Now,
-		CORS: []storage.CORS{{Origin: []string{"*"}, Method: []string{"GET", "HEAD", "PUT"}, ResponseHeader: []string{"Content-Type", "Content-Range", "Range"}}},
-	}
-	for _, o := range options {
-		o(&cfg, &objects)
-	}
-	w.store, err = storage.Open(objects)
-	must(t, err)
-	cfg.Storage = objectstore.Config{Bucket: bucketName, PublicURL: w.uploads, Endpoint: w.push, Key: w.store.ServiceAccountKey(), Clock: w.clock.Now}
+	api, internal := listen(), listen()
+	w.base = "http://" + api.Addr().String()
+	var cfg videos.Config
+	cloud := cloudtest.Start(t, cloudtest.Options{
+		Indexes: [][]byte{videos.Indexes, idempotency.Indexes}, Clock: w.clock.Now, Buckets: []string{bucketName},
+		Storage: func(objects *storage.Options) {
+			objects.CORS = []storage.CORS{{Origin: []string{"*"}, Method: []string{"GET", "HEAD", "PUT"}, ResponseHeader: []string{"Content-Type", "Content-Range", "Range"}}}
+			w.uploads, w.push = objects.PublicURL, objects.APIURL
+			cfg = w.config()
+			for _, o := range options {
+				o(&cfg, objects)
+			}
+		},
+	})
+	w.fire, w.store = cloud.Firestore, cloud.Storage
+	cfg.Firestore.Endpoint = cloud.Endpoint
+	cfg.Storage = objectstore.Config{Bucket: bucketName, PublicURL: w.uploads, Endpoint: w.push, Key: cloud.Key, Clock: w.clock.Now}
 	if cfg.RedisURL == "" {
 		cfg.RedisURL = redistest.Start(t)
 	}
 	w.redis = cfg.RedisURL
-
-	keys := sourceOf{}
-	auth := httptest.NewServer(apikey.Handler(keys, "token"))
-	cfg.AuthURL, cfg.InternalToken = auth.URL, "token"
 	for account, plan := range map[string]identity.Plan{"acc_a": identity.Creator, "acc_b": identity.Creator, "acc_free": identity.Free} {
-		key, err := identity.NewKey(randomBytes{})
-		must(t, err)
-		w.keys[account] = key.Secret()
-		w.records[account] = &apikey.Record{KeyID: "key_" + account, AccountID: account, AccountName: account, Plan: plan, Scopes: identity.AllScopes(), Version: 1, PerMinute: 100_000}
-		keys[key.Hash()] = w.records[account]
+		w.keys[account] = w.apikeys.Key(t, account, plan)
 	}
 
+	var err error
 	w.svc, err = videos.New(t.Context(), cfg)
 	must(t, err)
-	servers := []*http.Server{{Handler: w.store.PublicHandler()}, {Handler: w.store.APIHandler()}}
-	go func() { _ = servers[0].Serve(public) }()
-	go func() { _ = servers[1].Serve(private) }()
 	fast := httpapi.NewServer(w.svc.Handler("api"))
 	go func() { _ = fast.Serve(api) }()
 	inside := httpapi.NewServer(w.svc.Handler("internal"))
 	go func() { _ = inside.Serve(internal) }()
-	w.auth = tenant.NewClient("http://"+internal.Addr().String(), "token")
+	w.auth = tenant.NewClient("http://"+internal.Addr().String(), authtest.Token)
 
 	db, err := firestoredb.Open(t.Context(), cfg.Firestore)
 	must(t, err)
@@ -159,14 +139,21 @@ func newWorld(t *testing.T, options ...option) *world {
 		_ = boot.CloseAll(ctx, w.svc)
 		_ = w.bucket.Close()
 		_ = db.Close()
-		for _, s := range servers {
-			_ = s.Close()
-		}
-		auth.Close()
-		_ = w.store.Close()
-		_ = w.fire.Close()
 	})
 	return w
+}
+
+// config has the shape of production's, with limits that tests can reach.
+func (w *world) config() videos.Config {
+	return videos.Config{
+		Firestore: firestoredb.Config{Project: cloudtest.Project, Timeout: 10 * time.Second},
+		BaseURL:   w.base, TokenSecrets: []string{hex.EncodeToString(bytes.Repeat([]byte{7}, 32))},
+		PushAudience: w.base + videos.StorageHookPath, PushCertsURL: w.push + "/oauth2/v3/certs",
+		UploadTTL: 24 * time.Hour, UploadMaxAge: 48 * time.Hour, MaxBytes: 1 << 20, MaxDuration: time.Hour, MaxSide: 8192, MaxPixels: 36_000_000,
+		WatchTTL: 10 * time.Minute, OwnerTTL: 6 * time.Hour, UnlockTTL: 12 * time.Hour, PasswordHashes: 2, PasswordQueue: 8,
+		SweepEvery: time.Hour, JanitorEvery: time.Hour, SourceRetention: 168 * time.Hour, Now: w.clock.Now,
+		AuthURL: w.apikeys.URL, InternalToken: authtest.Token,
+	}
 }
 
 // loop runs one of the service's loops until the test ends.
@@ -182,21 +169,6 @@ func (w *world) loop(name string) {
 		}
 	}
 	w.t.Fatalf("no loop %q", name)
-}
-
-type sourceOf map[string]*apikey.Record
-
-func (s sourceOf) Verify(_ context.Context, hash string) (*apikey.Record, error) {
-	if r, ok := s[hash]; ok {
-		return r, nil
-	}
-	return nil, apikey.ErrUnknownKey
-}
-
-type randomBytes struct{}
-
-func (randomBytes) Read(p []byte) (int, error) {
-	return strings.NewReader(identity.NewNonce() + identity.NewNonce() + identity.NewNonce()).Read(p)
 }
 
 // answer is a response, read.
@@ -392,4 +364,9 @@ func must(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// quota changes an account's quotas. Do so before its first request.
+func (w *world) quota(account string, edit func(*identity.Quotas)) {
+	w.apikeys.Change(account, func(r *apikey.Record) { edit(&r.Quotas) })
 }

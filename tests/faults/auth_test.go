@@ -26,6 +26,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
+	"github.com/linkreel/linkreel/libs/localcloud/cloudtest"
 	"github.com/linkreel/linkreel/libs/localcloud/firestore"
 	"github.com/linkreel/linkreel/libs/localcloud/redisproc"
 	"github.com/linkreel/linkreel/libs/localcloud/redistest"
@@ -63,44 +64,32 @@ var authBinary = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// authBed is Firestore and Redis, which auth processes share.
-type authBed struct {
+// authWorld is Firestore and Redis, which auth processes share.
+type authWorld struct {
 	t         testing.TB
 	firestore *firestore.Server
 	endpoint  string
 	redis     *redisproc.Server
 }
 
-func newAuthBed(t testing.TB) *authBed {
+func newAuthWorld(t testing.TB) *authWorld {
 	t.Helper()
-	indexes, err := firestore.ParseIndexes(auth.Indexes, idempotency.Indexes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := firestore.Open(firestore.Options{Indexes: indexes, Faults: &firestore.Faults{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Close() })
-	addr, err := server.Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &authBed{t: t, firestore: server, endpoint: addr.String(), redis: redistest.Server(t)}
+	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{auth.Indexes, idempotency.Indexes}})
+	return &authWorld{t: t, firestore: cloud.Firestore, endpoint: cloud.Endpoint, redis: redistest.Server(t)}
 }
 
 // authProcess is one replica.
 type authProcess struct {
-	bed                  *authBed
+	world                *authWorld
 	api, admin, internal string // base addresses
 	cmd                  *exec.Cmd
 	done                 chan struct{} // closed when cmd has ended
 	log                  *bytes.Buffer
 }
 
-func (b *authBed) start() *authProcess {
+func (b *authWorld) start() *authProcess {
 	b.t.Helper()
-	p := &authProcess{bed: b, api: authFreeAddr(b.t), admin: authFreeAddr(b.t), internal: authFreeAddr(b.t)}
+	p := &authProcess{world: b, api: authFreeAddr(b.t), admin: authFreeAddr(b.t), internal: authFreeAddr(b.t)}
 	b.t.Cleanup(func() {
 		p.kill()
 		if b.t.Failed() {
@@ -122,7 +111,7 @@ func authFreeAddr(t testing.TB) string {
 }
 
 func (p *authProcess) run() {
-	t := p.bed.t
+	t := p.world.t
 	t.Helper()
 	binary, err := authBinary()
 	if err != nil {
@@ -132,7 +121,7 @@ func (p *authProcess) run() {
 	p.cmd = exec.Command(binary)
 	p.cmd.Env = append(os.Environ(),
 		"LINKREEL_API_ADDR="+p.api, "LINKREEL_OPERATOR_ADDR="+p.admin, "LINKREEL_INTERNAL_ADDR="+p.internal, "LINKREEL_ADMIN_ADDR=127.0.0.1:0",
-		"LINKREEL_FIRESTORE_ENDPOINT="+p.bed.endpoint, "LINKREEL_REDIS_URL="+p.bed.redis.Addr(),
+		"LINKREEL_FIRESTORE_ENDPOINT="+p.world.endpoint, "LINKREEL_REDIS_URL="+p.world.redis.Addr(),
 		"LINKREEL_ADMIN_TOKEN="+authAdminToken, "LINKREEL_INTERNAL_TOKEN="+authInternalToken,
 		"LINKREEL_LOG_LEVEL=warn", "LINKREEL_DRAIN=0s",
 		"LINKREEL_RATE_LIMITS=enterprise:600000",
@@ -173,9 +162,9 @@ func (p *authProcess) kill() {
 }
 
 func (p *authProcess) signal(s syscall.Signal) {
-	p.bed.t.Helper()
+	p.world.t.Helper()
 	if err := p.cmd.Process.Signal(s); err != nil {
-		p.bed.t.Fatal(err)
+		p.world.t.Fatal(err)
 	}
 }
 
@@ -233,32 +222,32 @@ func (a authAnswer) field(t testing.TB, name string) string {
 }
 
 func (p *authProcess) operator(method, path, body string) authAnswer {
-	p.bed.t.Helper()
+	p.world.t.Helper()
 	a := authCall(method, p.admin, path, authAdminToken, body)
 	if a.err != nil || a.status >= 300 {
-		p.bed.t.Fatalf("%s %s: %d %s %v", method, path, a.status, a.body, a.err)
+		p.world.t.Fatalf("%s %s: %d %s %v", method, path, a.status, a.body, a.err)
 	}
 	return a
 }
 
 // account makes an account and a key; more keys come by [authProcess.key].
 func (p *authProcess) account(plan string) (id, key string) {
-	p.bed.t.Helper()
-	id = p.operator("POST", "/admin/v1/accounts", `{"name":"Test","plan":"`+plan+`"}`).field(p.bed.t, "id")
+	p.world.t.Helper()
+	id = p.operator("POST", "/admin/v1/accounts", `{"name":"Test","plan":"`+plan+`"}`).field(p.world.t, "id")
 	_, key = p.key(id)
 	return id, key
 }
 
 func (p *authProcess) key(account string) (id, key string) {
-	p.bed.t.Helper()
+	p.world.t.Helper()
 	k := p.operator("POST", "/admin/v1/accounts/"+account+"/keys", `{"name":"k"}`)
-	return k.field(p.bed.t, "id"), k.field(p.bed.t, "key")
+	return k.field(p.world.t, "id"), k.field(p.world.t, "key")
 }
 
 func TestAuth_no_replica_accepts_a_key_whose_revocation_was_answered(t *testing.T) {
 	t.Parallel()
-	bed := newAuthBed(t)
-	replicas := []*authProcess{bed.start(), bed.start()}
+	w := newAuthWorld(t)
+	replicas := []*authProcess{w.start(), w.start()}
 	trials := authFull(60, 1000)
 	account, _ := replicas[0].account("enterprise")
 	accepted := 0
@@ -282,8 +271,8 @@ func TestAuth_no_replica_accepts_a_key_whose_revocation_was_answered(t *testing.
 
 func TestAuth_killed_between_the_write_and_the_answer_makes_each_key_once(t *testing.T) {
 	t.Parallel()
-	bed := newAuthBed(t)
-	p := bed.start()
+	w := newAuthWorld(t)
+	p := w.start()
 	_, key := p.account("enterprise")
 	rounds := authFull(5, 60)
 	killed := 0
@@ -360,33 +349,33 @@ func (l *authLoad) percentile(q float64) time.Duration {
 func TestAuth_goes_on_while_Redis_is(t *testing.T) {
 	t.Parallel()
 	for name, harm := range map[string]struct {
-		fault, heal func(t *testing.T, b *authBed)
+		fault, heal func(t *testing.T, b *authWorld)
 	}{
 		"killed": {
-			func(t *testing.T, b *authBed) { authOK(t, b.redis.Kill()) },
-			func(t *testing.T, b *authBed) { authOK(t, b.redis.Restart(t.Context())) },
+			func(t *testing.T, b *authWorld) { authOK(t, b.redis.Kill()) },
+			func(t *testing.T, b *authWorld) { authOK(t, b.redis.Restart(t.Context())) },
 		},
 		"paused": {
-			func(t *testing.T, b *authBed) { authOK(t, b.redis.Signal(syscall.SIGSTOP)) },
-			func(t *testing.T, b *authBed) { authOK(t, b.redis.Signal(syscall.SIGCONT)) },
+			func(t *testing.T, b *authWorld) { authOK(t, b.redis.Signal(syscall.SIGSTOP)) },
+			func(t *testing.T, b *authWorld) { authOK(t, b.redis.Signal(syscall.SIGCONT)) },
 		},
 		"read-only": {
-			func(t *testing.T, b *authBed) { authRedis(t, b, "replicaof", "127.0.0.1", "1") },
-			func(t *testing.T, b *authBed) { authRedis(t, b, "replicaof", "no", "one") },
+			func(t *testing.T, b *authWorld) { authRedis(t, b, "replicaof", "127.0.0.1", "1") },
+			func(t *testing.T, b *authWorld) { authRedis(t, b, "replicaof", "no", "one") },
 		},
 		"out of memory": {
-			func(t *testing.T, b *authBed) { authRedis(t, b, "config", "set", "maxmemory", "1") },
-			func(t *testing.T, b *authBed) { authRedis(t, b, "config", "set", "maxmemory", "0") },
+			func(t *testing.T, b *authWorld) { authRedis(t, b, "config", "set", "maxmemory", "1") },
+			func(t *testing.T, b *authWorld) { authRedis(t, b, "config", "set", "maxmemory", "0") },
 		},
 		"emptied": {
-			func(t *testing.T, b *authBed) { authRedis(t, b, "flushall") },
-			func(*testing.T, *authBed) {},
+			func(t *testing.T, b *authWorld) { authRedis(t, b, "flushall") },
+			func(*testing.T, *authWorld) {},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			bed := newAuthBed(t)
-			replicas := []*authProcess{bed.start(), bed.start()}
+			w := newAuthWorld(t)
+			replicas := []*authProcess{w.start(), w.start()}
 			account, key := replicas[0].account("enterprise")
 			victimID, victim := replicas[0].key(account)
 			for _, p := range replicas {
@@ -405,7 +394,7 @@ func TestAuth_goes_on_while_Redis_is(t *testing.T) {
 					})
 				})
 			}
-			harm.fault(t, bed)
+			harm.fault(t, w)
 			revoked := time.Now()
 			replicas[0].operator("DELETE", "/admin/v1/keys/"+victimID, "")
 			answered := time.Since(revoked)
@@ -416,14 +405,14 @@ func TestAuth_goes_on_while_Redis_is(t *testing.T) {
 				})
 				until[n] = time.Since(revoked) - answered
 			}
-			harm.heal(t, bed)
+			harm.heal(t, w)
 			authUntil(t, "both replicas share one bucket again", 5*time.Second, func() bool {
 				// What one takes, the other sees: 200 taken here are missing there.
 				before := authRemaining(replicas[1], key)
 				for range 3 {
 					authCall("GET", replicas[0].api, "/api/v1/keys", key, "")
 				}
-				return before > 0 && authRedisHas(t, bed, account)
+				return before > 0 && authRedisHas(t, w, account)
 			})
 			stop()
 			running.Wait()
@@ -448,7 +437,7 @@ func authOK(t testing.TB, err error) {
 	}
 }
 
-func authRedis(t testing.TB, b *authBed, args ...string) string {
+func authRedis(t testing.TB, b *authWorld, args ...string) string {
 	t.Helper()
 	rdb, err := redisdb.Open(redisdb.Config{URL: b.redis.Addr()})
 	authOK(t, err)
@@ -464,7 +453,7 @@ func authRedis(t testing.TB, b *authBed, args ...string) string {
 	return fmt.Sprint(out)
 }
 
-func authRedisHas(t testing.TB, b *authBed, account string) bool {
+func authRedisHas(t testing.TB, b *authWorld, account string) bool {
 	t.Helper()
 	return authRedis(t, b, "exists", "lr:acct:"+account) == "1"
 }
@@ -485,11 +474,11 @@ func TestAuth_away_leaves_known_keys_working_for_thirty_seconds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			bed := newAuthBed(t)
-			p := bed.start()
+			w := newAuthWorld(t)
+			p := w.start()
 			account, key := p.account("enterprise")
 			_, unseen := p.key(account)
-			rdb, err := redisdb.Open(redisdb.Config{URL: bed.redis.Addr()})
+			rdb, err := redisdb.Open(redisdb.Config{URL: w.redis.Addr()})
 			authOK(t, err)
 			source := apikey.NewHTTPSource("http://"+p.internal, authInternalToken)
 			var offset atomic.Int64

@@ -30,7 +30,7 @@ func TestADistantRedis(t *testing.T) {
 		{2 * time.Second, 0, 5 * time.Second},
 	}[:authFull(1, 4)] {
 		t.Run(far.distance.String(), func(t *testing.T) {
-			b := newLinksBed(t)
+			b := newLinksWorld(t)
 			by := redistest.NewProxy(t, b.redis.Addr())
 			by.Delay(far.distance)
 			b.env = []string{"LINKREEL_REDIS_URL=redis://" + by.Addr()}
@@ -139,7 +139,7 @@ func TestADistantRedis(t *testing.T) {
 // A Redis that clicks alone have filled while Firestore was away drains by itself.
 func TestARedisFilledWhileFirestoreWasAwayDrains(t *testing.T) {
 	t.Parallel()
-	b := newLinksBed(t)
+	b := newLinksWorld(t)
 	p := b.start(true)
 	slugs := linksSlugs("full", authFull(50, 400))
 	p.create(slugs...)
@@ -185,7 +185,7 @@ func TestARedisFilledWhileFirestoreWasAwayDrains(t *testing.T) {
 // flusher asks Firestore for more than a request of 10 MiB, which it would refuse.
 func TestManyDistinctLinksAreAllCounted(t *testing.T) {
 	t.Parallel()
-	b := newLinksBed(t)
+	b := newLinksWorld(t)
 	p := b.start(true)
 	slugs := linksSlugs("many", authFull(3_000, 300_000))
 	p.create(slugs...)

@@ -22,7 +22,7 @@ import (
 
 func TestNoReplicaAnswersAnOldTargetOnceAChangeHasAnswered(t *testing.T) {
 	t.Parallel()
-	b := newLinksBed(t)
+	b := newLinksWorld(t)
 	writer, reader := b.start(true), b.start(false)
 	const n = 20
 	slugs := linksSlugs("race", n)
@@ -78,10 +78,10 @@ func TestKillsLoseAndDoubleNoClick(t *testing.T) {
 	shapes := []struct {
 		name string
 		// servers answers what is killed; others of the shape stay.
-		servers func(t *testing.T, b *linksBed) []*redisproc.Server
+		servers func(t *testing.T, b *linksWorld) []*redisproc.Server
 	}{
-		{"one Redis", func(_ *testing.T, b *linksBed) []*redisproc.Server { return []*redisproc.Server{b.redis} }},
-		{"a Cluster of three masters and their replicas", func(t *testing.T, b *linksBed) []*redisproc.Server {
+		{"one Redis", func(_ *testing.T, b *linksWorld) []*redisproc.Server { return []*redisproc.Server{b.redis} }},
+		{"a Cluster of three masters and their replicas", func(t *testing.T, b *linksWorld) []*redisproc.Server {
 			servers := redistest.Cluster(t, 3, true)
 			addrs := make([]string, 3)
 			for i := range addrs {
@@ -90,7 +90,7 @@ func TestKillsLoseAndDoubleNoClick(t *testing.T) {
 			b.env = []string{"LINKREEL_REDIS_URL=redis://" + strings.Join(addrs, ","), "LINKREEL_CLICK_PARTITIONS=8"}
 			return servers
 		}},
-		{"a Redis of its own for clicks", func(t *testing.T, b *linksBed) []*redisproc.Server {
+		{"a Redis of its own for clicks", func(t *testing.T, b *linksWorld) []*redisproc.Server {
 			own := redistest.Server(t)
 			b.env = []string{"LINKREEL_CLICKS_REDIS_URL=redis://" + own.Addr()}
 			return []*redisproc.Server{own, b.redis}
@@ -98,7 +98,7 @@ func TestKillsLoseAndDoubleNoClick(t *testing.T) {
 	}
 	for _, shape := range shapes[:authFull(1, len(shapes))] {
 		t.Run(shape.name, func(t *testing.T) {
-			b := newLinksBed(t)
+			b := newLinksWorld(t)
 			servers := shape.servers(t, b)
 			a, z, flusher := b.start(false), b.start(false), b.start(true)
 			slugs := linksSlugs("kill", 20)
@@ -145,7 +145,7 @@ func TestKillsLoseAndDoubleNoClick(t *testing.T) {
 
 func TestWarmRedirectsOutliveRedis(t *testing.T) {
 	t.Parallel()
-	b := newLinksBed(t)
+	b := newLinksWorld(t)
 	p := b.start(true)
 	slugs := linksSlugs("warm", 20)
 	ids := p.create(slugs...)
@@ -235,7 +235,7 @@ func must(t testing.TB, err error) {
 
 func TestWarmRedirectsOutliveFirestore(t *testing.T) {
 	t.Parallel()
-	b := newLinksBed(t)
+	b := newLinksWorld(t)
 	p := b.start(true)
 	slugs := linksSlugs("warm", 20)
 	p.create(slugs...)
@@ -316,7 +316,7 @@ func TestWarmRedirectsOutliveFirestore(t *testing.T) {
 
 func TestOneOfTwoHundredGetsTheSlug(t *testing.T) {
 	t.Parallel()
-	b := newLinksBed(t)
+	b := newLinksWorld(t)
 	replicas := []*linksProcess{b.start(true), b.start(false)}
 	for round := range authFull(1, 5) {
 		var statuses sync.Map
@@ -340,7 +340,7 @@ func TestOneOfTwoHundredGetsTheSlug(t *testing.T) {
 
 func TestPagesAreStableUnderChurn(t *testing.T) {
 	t.Parallel()
-	b := newLinksBed(t)
+	b := newLinksWorld(t)
 	p := b.start(true)
 	n := authFull(1000, 10_000)
 	standing := p.create(linksSlugs("stand", n)...)
@@ -411,7 +411,7 @@ func TestPagesAreStableUnderChurn(t *testing.T) {
 
 func TestAHotLinkIsOneWriteASecond(t *testing.T) {
 	t.Parallel()
-	b := newLinksBed(t)
+	b := newLinksWorld(t)
 	p := b.start(true)
 	p.create("hot")
 	time.Sleep(1500 * time.Millisecond)

@@ -36,7 +36,7 @@ func TestGoodJobsBesideABomb(t *testing.T) {
 	} else {
 		t.Parallel()
 	}
-	r := newRig(t)
+	r := newWorld(t)
 	r.env["LINKREEL_WORKER_SLOTS"], r.env["LINKREEL_FFMPEG_THREADS"] = "2", "1"
 	m := &maker{t: t, dir: t.TempDir()}
 	good := m.ff(video("640x360", "25", 3) + " " + tone(3) + " -c:v mpeg4 -q:v 5" + aac + "good.mp4")

@@ -76,7 +76,7 @@ func parse(data []byte) (*stream, error) {
 }
 
 // object reads one object whole.
-func (r *rig) object(name string) []byte {
+func (r *world) object(name string) []byte {
 	r.t.Helper()
 	var b bytes.Buffer
 	if _, err := r.bucket.Download(context.Background(), name, 0, &b); err != nil {
@@ -86,7 +86,7 @@ func (r *rig) object(name string) []byte {
 }
 
 // check proves an outcome against its objects and answers all that is wrong.
-func (r *rig) check(o *transcode.Outcome, want item) (faults []string) {
+func (r *world) check(o *transcode.Outcome, want item) (faults []string) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	if len(o.Renditions) == 0 {
 		return []string{"no renditions"}
@@ -176,7 +176,7 @@ func (r *rig) check(o *transcode.Outcome, want item) (faults []string) {
 
 // checkDownload expects every picture of the tallest rendition in the download,
 // each at its time to the millisecond, as a player shows them: with edit lists.
-func (r *rig) checkDownload(o *transcode.Outcome) (faults []string) {
+func (r *world) checkDownload(o *transcode.Outcome) (faults []string) {
 	if o.Download == "" {
 		return []string{"no download"}
 	}
@@ -197,7 +197,7 @@ func (r *rig) checkDownload(o *transcode.Outcome) (faults []string) {
 }
 
 // shownTimes are the times at which the pictures of an object are shown.
-func (r *rig) shownTimes(object string) (times []float64) {
+func (r *world) shownTimes(object string) (times []float64) {
 	r.t.Helper()
 	path := filepath.Join(r.t.TempDir(), "object.mp4")
 	if err := os.WriteFile(path, r.object(object), 0o600); err != nil {
@@ -267,7 +267,7 @@ func described(r transcode.Rendition, s *stream) (faults []string) {
 }
 
 // everything returns all objects an outcome refers to, joined.
-func (r *rig) everything(o *transcode.Outcome) []byte {
+func (r *world) everything(o *transcode.Outcome) []byte {
 	var all [][]byte
 	for _, name := range o.Objects() {
 		all = append(all, r.object(name))

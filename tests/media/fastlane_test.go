@@ -11,7 +11,7 @@ import (
 // busy and expects others' copies and refusals at once, and their ladders later.
 func TestQuickWorkDoesNotWaitBehindALadder(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newWorld(t)
 	r.env["LINKREEL_FFMPEG_THREADS"], r.env["LINKREEL_JOB_HEARTBEAT"] = "1", "1s"
 	r.work()
 	m := &maker{t: t, dir: t.TempDir()}

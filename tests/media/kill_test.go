@@ -11,7 +11,7 @@ import (
 )
 
 // objects lists what lies under a video's prefix.
-func (r *rig) objects(videoID string) []string {
+func (r *world) objects(videoID string) []string {
 	r.t.Helper()
 	var names []string
 	for o, err := range r.bucket.List(context.Background(), transcode.VideoPrefix(videoID)) {
@@ -37,7 +37,7 @@ func orphans(record transcode.Record, objects []string) (names []string) {
 
 // noOrphans removes what the janitor would, and then expects exactly the
 // outcome's objects.
-func (r *rig) noOrphans(record transcode.Record) {
+func (r *world) noOrphans(record transcode.Record) {
 	r.t.Helper()
 	for _, name := range orphans(record, r.objects(record.VideoID)) {
 		if err := r.bucket.Delete(context.Background(), name, 0); err != nil {
@@ -59,7 +59,7 @@ func (p *process) terminate() {
 // little time.
 func TestStoppedWorkerReturnsItsJob(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newWorld(t)
 	m := &maker{t: t, dir: t.TempDir()}
 	source := m.ff(video("1280x720", "30", 20) + " -c:v mpeg4 -q:v 5 a.mp4")
 	w := r.start(nil)
@@ -80,7 +80,7 @@ func TestStoppedWorkerReturnsItsJob(t *testing.T) {
 // TestJobsOutliveRedis empties Redis, and takes it away, while a job waits.
 func TestJobsOutliveRedis(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newWorld(t)
 	m := &maker{t: t, dir: t.TempDir()}
 	source := m.ff(video("320x180", "25", 1) + x264 + "a.mp4")
 	if err := r.redis.Kill(); err != nil {
@@ -104,7 +104,7 @@ func TestJobsOutliveRedis(t *testing.T) {
 // TestCancelledJobStopsAndLeavesNothing deletes a video in the middle.
 func TestCancelledJobStopsAndLeavesNothing(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newWorld(t)
 	r.env["LINKREEL_JOB_HEARTBEAT"], r.env["LINKREEL_JOB_LEASE"] = "500ms", "5s"
 	r.work()
 	m := &maker{t: t, dir: t.TempDir()}

@@ -57,7 +57,7 @@ func canaries(t *testing.T, m *maker) (calls *atomic.Int64) {
 // TestCorpus sends every file through a worker.
 func TestCorpus(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newWorld(t)
 	memory := watch(t, r.start(nil).Process.Pid)
 	m := &maker{t: t}
 	calls := canaries(t, m)
@@ -125,7 +125,7 @@ const maxMemory = 1 << 30
 // timeLimit is what any file of the corpus may take on a busy machine.
 const timeLimit = 2 * time.Minute
 
-func (r *rig) try(m *maker, videoID string, x item, memory *gauge) (row string, ok bool) {
+func (r *world) try(m *maker, videoID string, x item, memory *gauge) (row string, ok bool) {
 	m.dir = filepath.Join(r.t.TempDir(), x.name)
 	if err := os.MkdirAll(m.dir, 0o700); err != nil {
 		r.t.Fatal(err)
@@ -184,7 +184,7 @@ func (r *rig) try(m *maker, videoID string, x item, memory *gauge) (row string, 
 	return fmt.Sprintf("%s\t%s\t%s\t%.1f\t%.1f\t%s\t%s\t%s", x.name, want, got, took.Seconds(), first.Seconds(), r.peak, strings.Join(renditions, " "), mark), ok
 }
 
-func (r *rig) submitWith(videoID, path string, edit func(*transcode.Limits)) transcode.Job {
+func (r *world) submitWith(videoID, path string, edit func(*transcode.Limits)) transcode.Job {
 	limits := defaultLimits
 	if edit != nil {
 		edit(&limits)

@@ -16,7 +16,7 @@ func TestLongSourceIsSharedByWorkers(t *testing.T) {
 	if !full() {
 		t.Skip("takes two minutes; LINKREEL_FULL=1 runs it, and the worker's own tests join parts in every run")
 	}
-	r := newRig(t)
+	r := newWorld(t)
 	m := &maker{t: t, dir: t.TempDir()}
 	source := m.ff(video("192x108", "30000/1001", 150) + " " + tone(150) + " -c:v mpeg4 -q:v 8 -g 90" + aac + "a.mp4")
 	const frames, parts = 4496, 2

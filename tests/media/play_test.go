@@ -22,7 +22,7 @@ import (
 
 // player plays outcomes in a real Chromium with the product's hls.js.
 type player struct {
-	r       *rig
+	r       *world
 	browser *rod.Browser
 	server  *httptest.Server
 
@@ -49,7 +49,7 @@ video.addEventListener("ended", () => {
 hls.loadSource("/play/NAME/master.m3u8"); hls.attachMedia(video);
 </script>`
 
-func newPlayer(r *rig) *player {
+func newPlayer(r *world) *player {
 	r.t.Helper()
 	bin := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {

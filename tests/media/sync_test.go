@@ -28,7 +28,7 @@ func beep(from, length float64, rate int) string {
 
 func TestPictureAndSoundStayTogether(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newWorld(t)
 	r.work()
 	for i, tt := range []struct {
 		name  string
@@ -84,7 +84,7 @@ func TestPictureAndSoundStayTogether(t *testing.T) {
 }
 
 // decode turns an object into raw samples.
-func (r *rig) decode(t *testing.T, object string, args ...string) []byte {
+func (r *world) decode(t *testing.T, object string, args ...string) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "object.mp4")
 	if err := os.WriteFile(path, r.object(object), 0o600); err != nil {
@@ -97,7 +97,7 @@ func (r *rig) decode(t *testing.T, object string, args ...string) []byte {
 	return out
 }
 
-func (r *rig) whenSeen(t *testing.T, v transcode.Rendition) float64 {
+func (r *world) whenSeen(t *testing.T, v transcode.Rendition) float64 {
 	t.Helper()
 	raw := r.decode(t, v.Object, "-vf", "scale=1:1:flags=area,format=gray", "-fps_mode", "passthrough", "-f", "rawvideo")
 	for i, luma := range raw {
@@ -109,7 +109,7 @@ func (r *rig) whenSeen(t *testing.T, v transcode.Rendition) float64 {
 	return 0
 }
 
-func (r *rig) whenHeard(t *testing.T, object string) float64 {
+func (r *world) whenHeard(t *testing.T, object string) float64 {
 	t.Helper()
 	raw := r.decode(t, object, "-vn", "-af", "aresample=async=1:first_pts=0", "-ac", "1", "-ar", "48000", "-f", "s16le")
 	for i := 0; i+1 < len(raw); i += 2 {

@@ -19,7 +19,7 @@ import (
 
 	"github.com/caarlos0/env/v11"
 
-	"github.com/linkreel/linkreel/libs/apikey"
+	"github.com/linkreel/linkreel/libs/apikey/authtest"
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
@@ -109,40 +109,24 @@ func (n *noted) orphans(of []*upload) (count int) {
 	return count
 }
 
-// system is a rig with the videos service in front, as callers know it.
+// system is a world with the videos service in front, as callers know it.
 type system struct {
-	*rig
+	*world
 	base, key string
 	ahead     atomic.Int64 // how far the videos service's clock is moved, in ns
 }
 
-type oneKey map[string]*apikey.Record
-
-func (s oneKey) Verify(_ context.Context, hash string) (*apikey.Record, error) {
-	if r, ok := s[hash]; ok {
-		return r, nil
-	}
-	return nil, apikey.ErrUnknownKey
-}
-
 func newSystem(t testing.TB, more map[string]string) *system {
 	t.Helper()
-	s := &system{rig: newRig(t)}
-	key, err := identity.NewKey(strings.NewReader(identity.NewNonce() + identity.NewNonce() + identity.NewNonce()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.key = key.Secret()
-	auth := httptest.NewServer(apikey.Handler(oneKey{key.Hash(): {
-		KeyID: "key", AccountID: "acc", AccountName: "acc", Plan: identity.Creator, Scopes: identity.AllScopes(), Version: 1, PerMinute: 1_000_000,
-	}}, "token"))
-	t.Cleanup(auth.Close)
+	s := &system{world: newWorld(t)}
+	auth := authtest.Start(t)
+	s.key = auth.Key(t, "acc", identity.Creator)
 	front := httptest.NewUnstartedServer(nil) // for its free address only
 	addr := front.Listener.Addr().String()
 	front.Close()
 	s.base = "http://" + addr
 	settings := map[string]string{
-		"LINKREEL_AUTH_URL": auth.URL, "LINKREEL_INTERNAL_TOKEN": "token", "LINKREEL_BASE_URL": s.base,
+		"LINKREEL_AUTH_URL": auth.URL, "LINKREEL_INTERNAL_TOKEN": authtest.Token, "LINKREEL_BASE_URL": s.base,
 		"LINKREEL_TOKEN_SECRET": strings.Repeat("07", 32),
 	}
 	for _, m := range []map[string]string{s.env, more} {

@@ -20,41 +20,30 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
+	"github.com/linkreel/linkreel/libs/localcloud/cloudtest"
 	"github.com/linkreel/linkreel/libs/localcloud/firestore"
 )
 
-type bed struct {
+type world struct {
 	*idempotency.Firestore
-	server *firestore.Server
+	cloud  *cloudtest.Cloud
 	db     *firestoredb.DB
 	offset *atomic.Int64
 }
 
-func (b bed) forward(d time.Duration) { b.offset.Add(int64(d)) }
+func (b world) forward(d time.Duration) { b.offset.Add(int64(d)) }
 
-func newBed(t testing.TB) bed {
+func newWorld(t testing.TB) world {
 	t.Helper()
-	indexes, err := firestore.ParseIndexes(idempotency.Indexes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := firestore.Open(firestore.Options{Indexes: indexes, TTLInterval: -1, Faults: &firestore.Faults{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Close() })
-	client, err := server.Client(t.Context(), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	db := firestoredb.Use(client, 10*time.Second)
+	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{idempotency.Indexes}})
+	db := firestoredb.Use(cloud.Client(t), 10*time.Second)
 	offset := &atomic.Int64{}
 	now := func() time.Time { return time.Now().Add(time.Duration(offset.Load())) }
-	return bed{idempotency.NewFirestore(db, "secret", now), server, db, offset}
+	return world{idempotency.NewFirestore(db, "secret", now), cloud, db, offset}
 }
 
 // documents is everything that is stored, as text.
-func (b bed) documents(t testing.TB) []string {
+func (b world) documents(t testing.TB) []string {
 	t.Helper()
 	snaps, err := b.db.Collection("idempotency").Documents(t.Context()).GetAll()
 	if err != nil {
@@ -73,7 +62,7 @@ var request = idempotency.BeginRequest{
 
 var answer = idempotency.Response{Status: 201, ContentType: "application/json", Location: "/api/v1/links/lnk_1", Body: []byte(`{"id":"lnk_1"}`)}
 
-func begin(t testing.TB, b bed, r idempotency.BeginRequest) idempotency.Record {
+func begin(t testing.TB, b world, r idempotency.BeginRequest) idempotency.Record {
 	t.Helper()
 	rec, err := b.Begin(t.Context(), r)
 	if err != nil {
@@ -82,14 +71,14 @@ func begin(t testing.TB, b bed, r idempotency.BeginRequest) idempotency.Record {
 	return rec
 }
 
-func finish(t testing.TB, b bed, rec idempotency.Record, a idempotency.Response) {
+func finish(t testing.TB, b world, rec idempotency.Record, a idempotency.Response) {
 	t.Helper()
 	if err := b.Finish(t.Context(), rec, a); err != nil {
 		t.Fatalf("Finish: %v", err)
 	}
 }
 
-func wantCode(t testing.TB, b bed, r idempotency.BeginRequest, want apierr.Code) {
+func wantCode(t testing.TB, b world, r idempotency.BeginRequest, want apierr.Code) {
 	t.Helper()
 	if _, err := b.Begin(t.Context(), r); apierr.CodeOf(err) != want {
 		t.Errorf("Begin = %v, want %s", err, want)
@@ -98,7 +87,7 @@ func wantCode(t testing.TB, b bed, r idempotency.BeginRequest, want apierr.Code)
 
 func TestAFinishedRequestIsReplayedForADay(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	finish(t, b, begin(t, b, request), answer)
 	b.forward(24*time.Hour - time.Minute)
 	got := begin(t, b, request)
@@ -113,7 +102,7 @@ func TestAFinishedRequestIsReplayedForADay(t *testing.T) {
 
 func TestRecordsAreApart(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	first := begin(t, b, request)
 	for name, edit := range map[string]func(*idempotency.BeginRequest){
 		"another account":            func(r *idempotency.BeginRequest) { r.Account = "acc_2" },
@@ -133,7 +122,7 @@ func TestRecordsAreApart(t *testing.T) {
 
 func TestAnotherBodyIsRefused(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	other := request
 	other.Body = []byte("bb")
 	rec := begin(t, b, request)
@@ -144,7 +133,7 @@ func TestAnotherBodyIsRefused(t *testing.T) {
 
 func TestAConcurrentTwinIsToldToWait(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	begin(t, b, request)
 	_, err := b.Begin(t.Context(), request)
 	if e := apierr.From(err); e.Code != apierr.IdempotencyInProgress || e.RetryAfter <= 0 {
@@ -154,7 +143,7 @@ func TestAConcurrentTwinIsToldToWait(t *testing.T) {
 
 func TestOfAHundredTwinsOneRuns(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	var ran, waited atomic.Int64
 	var wg sync.WaitGroup
 	for range 100 {
@@ -178,7 +167,7 @@ func TestOfAHundredTwinsOneRuns(t *testing.T) {
 
 func TestARetryAfterACrashRunsWithTheSameNonceAndTime(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	first := begin(t, b, request)
 	wantCode(t, b, request, apierr.IdempotencyInProgress)
 	b.forward(6 * time.Second)
@@ -196,7 +185,7 @@ func TestARetryAfterACrashRunsWithTheSameNonceAndTime(t *testing.T) {
 
 func TestAnAbandonedRequestRunsAgainAtOnceAsItself(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	first := begin(t, b, request)
 	if err := b.Abandon(t.Context(), first); err != nil {
 		t.Fatal(err)
@@ -208,8 +197,8 @@ func TestAnAbandonedRequestRunsAgainAtOnceAsItself(t *testing.T) {
 
 func TestALostAnswerOfTheStoreIsNoTwin(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
-	b.server.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Times: 1, LoseAnswer: true, Code: codes.Unavailable})
+	b := newWorld(t)
+	b.cloud.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Times: 1, LoseAnswer: true, Code: codes.Unavailable})
 	rec := begin(t, b, request)
 	finish(t, b, rec, answer)
 	if begin(t, b, request).Replay == nil {
@@ -219,15 +208,15 @@ func TestALostAnswerOfTheStoreIsNoTwin(t *testing.T) {
 
 func TestContentionIsNotAnOutage(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
-	b.server.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Times: 1, Code: codes.Aborted})
+	b := newWorld(t)
+	b.cloud.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Times: 1, Code: codes.Aborted})
 	begin(t, b, request)
 }
 
 func TestADownStoreRefuses(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
-	b.server.Faults().Add(firestore.Fault{Code: codes.Unavailable})
+	b := newWorld(t)
+	b.cloud.Firestore.Faults().Add(firestore.Fault{Code: codes.Unavailable})
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	if _, err := b.Begin(ctx, request); apierr.CodeOf(err) != apierr.Unavailable {
@@ -237,7 +226,7 @@ func TestADownStoreRefuses(t *testing.T) {
 
 func TestNothingSecretIsAtRest(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	secret := "lr_live_0123456789abcdefghijklmnopqrstuv012345"
 	made := answer
 	made.Body = []byte(`{"key":"` + secret + `"}`)
@@ -259,7 +248,7 @@ func TestNothingSecretIsAtRest(t *testing.T) {
 
 func TestAnAnswerWithoutASecretIsReplayedToEveryKeyOfTheAccount(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	finish(t, b, begin(t, b, request), answer)
 	other := request
 	other.Secret = "lr_live_another"
@@ -270,7 +259,7 @@ func TestAnAnswerWithoutASecretIsReplayedToEveryKeyOfTheAccount(t *testing.T) {
 
 func TestLargeAnswersAreKeptWhileTheyFit(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	var bulk bytes.Buffer
 	for i := range 100 {
 		fmt.Fprintf(&bulk, `{"status":201,"data":{"destinationUrl":"https://example.com/%d/%s"}},`, i, strings.Repeat("path/", 1600))
@@ -294,17 +283,17 @@ func TestLargeAnswersAreKeptWhileTheyFit(t *testing.T) {
 }
 
 func BenchmarkBeginFinish(b *testing.B) {
-	bed := newBed(b)
+	world := newWorld(b)
 	for i := 0; b.Loop(); i++ {
 		r := request
 		r.Key = fmt.Sprint(i)
-		finish(b, bed, begin(b, bed, r), answer)
+		finish(b, world, begin(b, world, r), answer)
 	}
 }
 
 func TestABodyCannotBeGuessedFromItsRecord(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	r := request
 	r.Body = []byte(`{"password":"hunter2"}`)
 	finish(t, b, begin(t, b, r), answer)
@@ -318,7 +307,7 @@ func TestABodyCannotBeGuessedFromItsRecord(t *testing.T) {
 
 func TestRecordsWithAPlainHashStillReplay(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	rec := begin(t, b, request)
 	finish(t, b, rec, answer)
 	// As the release before wrote it.

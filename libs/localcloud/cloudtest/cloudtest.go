@@ -88,7 +88,7 @@ func (c *Cloud) startStorage(tb testing.TB, o Options) {
 		tb.Cleanup(servers[i].Close)
 	}
 	c.PublicURL, c.APIURL = servers[0].URL, servers[1].URL
-	so := storage.Options{Dir: tb.TempDir(), Buckets: o.Buckets, PublicURL: c.PublicURL, APIURL: c.APIURL, Clock: o.Clock, Key: sharedKey()}
+	so := storage.Options{Dir: tb.TempDir(), Buckets: o.Buckets, PublicURL: c.PublicURL, APIURL: c.APIURL, Clock: o.Clock, Key: ServiceAccountKey()}
 	if o.Storage != nil {
 		o.Storage(&so)
 	}
@@ -117,8 +117,8 @@ func (c *Cloud) Client(tb testing.TB) *gcfirestore.Client {
 	return client
 }
 
-// sharedKey spares each server the making of a key, which takes longer than most tests.
-var sharedKey = sync.OnceValue(func() []byte {
+// ServiceAccountKey is the key of every storage that [Start] runs. They share one, because making a key takes longer than most tests.
+var ServiceAccountKey = sync.OnceValue(func() []byte {
 	dir, err := os.MkdirTemp("", "localcloud-key-")
 	if err != nil {
 		panic(err)

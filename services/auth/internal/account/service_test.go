@@ -117,21 +117,21 @@ func (n *told) InvalidateAccount(_ context.Context, account string, version int6
 	*n = append(*n, fmt.Sprintf("%s@%d", account, version))
 }
 
-type bed struct {
+type world struct {
 	*account.Service
 	store *memory
 	told  *told
 	now   time.Time
 }
 
-func newBed(t *testing.T) *bed {
+func newWorld(t *testing.T) *world {
 	t.Helper()
-	b := &bed{store: &memory{accounts: map[string]account.Account{}, keys: map[string]account.Key{}, roles: map[string]identity.Role{}}, told: &told{}, now: time.UnixMilli(1_800_000_000_000)}
+	b := &world{store: &memory{accounts: map[string]account.Account{}, keys: map[string]account.Key{}, roles: map[string]identity.Role{}}, told: &told{}, now: time.UnixMilli(1_800_000_000_000)}
 	b.Service = account.NewService(b.store, b.told, func() time.Time { return b.now }, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	return b
 }
 
-func (b *bed) account(t *testing.T) account.Account {
+func (b *world) account(t *testing.T) account.Account {
 	t.Helper()
 	a, err := b.Create(t.Context(), "Test", identity.Business)
 	if err != nil {
@@ -153,7 +153,7 @@ func ask(t *testing.T, a account.Account, edit func(*account.NewKey)) account.Ne
 	return n
 }
 
-func (b *bed) key(t *testing.T, a account.Account, edit func(*account.NewKey)) account.Key {
+func (b *world) key(t *testing.T, a account.Account, edit func(*account.NewKey)) account.Key {
 	t.Helper()
 	k, err := b.CreateKey(t.Context(), ask(t, a, edit))
 	if err != nil {
@@ -168,7 +168,7 @@ func principal(k account.Key) *identity.Principal {
 
 func TestEveryLossOfAuthorityRaisesTheVersionAndIsTold(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	a := b.account(t)
 	k := b.key(t, a, nil)
 	suspended := true
@@ -211,7 +211,7 @@ func (h *holders) Suspend(_ context.Context, id string, suspended bool, version 
 
 func TestASuspensionReachesTheHoldersBeforeItIsAnswered(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	h := &holders{}
 	b.WithHolders(h)
 	a := b.account(t)
@@ -251,7 +251,7 @@ func TestASuspensionReachesTheHoldersBeforeItIsAnswered(t *testing.T) {
 
 func TestNobodyIsToldOfWhatDidNotCommit(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	a := b.account(t)
 	k := b.key(t, a, nil)
 	b.store.fail = errors.New("aborted")
@@ -265,7 +265,7 @@ func TestNobodyIsToldOfWhatDidNotCommit(t *testing.T) {
 
 func TestARepeatedRequestFindsTheKeyThatItMade(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	a := b.account(t)
 	n := ask(t, a, nil)
 	first, err := b.CreateKey(t.Context(), n)
@@ -292,7 +292,7 @@ func TestARepeatedRequestFindsTheKeyThatItMade(t *testing.T) {
 
 func TestAKeyGivesNoMoreThanItHas(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	a := b.account(t)
 	narrow := b.key(t, a, func(n *account.NewKey) { n.Scopes = identity.ScopeSet{identity.KeysWrite, identity.LinksRead} })
 	wide := b.key(t, a, nil)
@@ -322,7 +322,7 @@ func TestAKeyGivesNoMoreThanItHas(t *testing.T) {
 
 func TestRollEndsTheOldKeyByItsOwnEndAtTheLatest(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	a := b.account(t)
 	end := b.now.Add(time.Minute)
 	old := b.key(t, a, func(n *account.NewKey) { n.ExpiresAt = end; n.Scopes = identity.ScopeSet{identity.LinksRead} })
@@ -344,7 +344,7 @@ func TestRollEndsTheOldKeyByItsOwnEndAtTheLatest(t *testing.T) {
 
 func TestForeignAndAbsentKeysAreTheSame(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	mine, other := b.account(t), b.account(t)
 	foreign := b.key(t, other, nil)
 	for _, id := range []string{foreign.ID, "key_none"} {
@@ -362,7 +362,7 @@ func TestForeignAndAbsentKeysAreTheSame(t *testing.T) {
 
 func TestExpiredAndRevokedKeysMakeRoom(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	a := b.account(t)
 	for range account.MaxActiveKeys {
 		b.key(t, a, func(n *account.NewKey) { n.ExpiresAt = b.now.Add(time.Hour) })

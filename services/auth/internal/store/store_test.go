@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -15,41 +14,26 @@ import (
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
-	"github.com/linkreel/linkreel/libs/localcloud/firestore"
+	"github.com/linkreel/linkreel/libs/localcloud/cloudtest"
+	"github.com/linkreel/linkreel/services/auth"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 	"github.com/linkreel/linkreel/services/auth/internal/store"
 )
 
-type bed struct {
+type world struct {
 	*store.Store
-	server *firestore.Server
-	db     *firestoredb.DB
+	cloud *cloudtest.Cloud
+	db    *firestoredb.DB
 }
 
-func newBed(t testing.TB) bed {
+func newWorld(t testing.TB) world {
 	t.Helper()
-	text, err := os.ReadFile("../../firestore.indexes.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	indexes, err := firestore.ParseIndexes(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := firestore.Open(firestore.Options{Indexes: indexes, TTLInterval: -1, Faults: &firestore.Faults{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Close() })
-	client, err := server.Client(t.Context(), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	db := firestoredb.Use(client, 10*time.Second)
-	return bed{store.New(db, events.NewOutbox(db, nil, nil), func(any) any { return struct{}{} }, nil), server, db}
+	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{auth.Indexes}})
+	db := firestoredb.Use(cloud.Client(t), 10*time.Second)
+	return world{store.New(db, events.NewOutbox(db, nil, nil), func(any) any { return struct{}{} }, nil), cloud, db}
 }
 
-func (b bed) do(t testing.TB, fn func(tx account.Tx) error) {
+func (b world) do(t testing.TB, fn func(tx account.Tx) error) {
 	t.Helper()
 	if err := b.Atomically(t.Context(), "test", fn); err != nil {
 		t.Fatal(err)
@@ -58,14 +42,14 @@ func (b bed) do(t testing.TB, fn func(tx account.Tx) error) {
 
 var start = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 
-func newAccount(t testing.TB, b bed) account.Account {
+func newAccount(t testing.TB, b world) account.Account {
 	t.Helper()
 	a := account.Account{ID: identity.NewID("acc"), Name: "Ünï", Plan: identity.Business, CreatedAt: start, Version: 1}
 	b.do(t, func(tx account.Tx) error { return tx.AddAccount(a) })
 	return a
 }
 
-func newKey(t testing.TB, b bed, a account.Account, at time.Time) account.Key {
+func newKey(t testing.TB, b world, a account.Account, at time.Time) account.Key {
 	t.Helper()
 	secret, err := identity.NewKey(rand.Reader)
 	if err != nil {
@@ -81,7 +65,7 @@ func newKey(t testing.TB, b bed, a account.Account, at time.Time) account.Key {
 
 func TestWhatIsStoredIsRead(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	a := newAccount(t, b)
 	k := newKey(t, b, a, start)
 	k.ExpiresAt, k.Scopes = start.Add(time.Hour), identity.AllScopes()
@@ -109,7 +93,7 @@ func TestWhatIsStoredIsRead(t *testing.T) {
 
 func TestWhatIsNotThereIsNotFound(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	for _, id := range []string{"", "acc_none", "acc_a/b/c", "..", "__x__", "key_1", "acc_" + string(make([]byte, 2000))} {
 		if _, err := b.Account(t.Context(), id); !errors.Is(err, account.ErrNoAccount) {
 			t.Errorf("Account(%.20q): %v", id, err)
@@ -125,7 +109,7 @@ func TestWhatIsNotThereIsNotFound(t *testing.T) {
 
 func TestTouchingARemovedKeyMakesNoDocument(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	if err := b.Touch(t.Context(), fmt.Sprintf("%064d", 1), start); !errors.Is(err, firestoredb.ErrNotFound) {
 		t.Errorf("Touch: %v", err)
 	}
@@ -133,7 +117,7 @@ func TestTouchingARemovedKeyMakesNoDocument(t *testing.T) {
 
 func TestKeysListsThoseInUseAndTheNewestOthers(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	a, other := newAccount(t, b), newAccount(t, b)
 	newKey(t, b, other, start)
 	oldest := newKey(t, b, a, start)
@@ -155,7 +139,7 @@ func TestKeysListsThoseInUseAndTheNewestOthers(t *testing.T) {
 
 func TestInUseRetiresExpiredKeysWithTheNextOne(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	a := newAccount(t, b)
 	for range 5 {
 		k := newKey(t, b, a, start)
@@ -184,7 +168,7 @@ func TestInUseRetiresExpiredKeysWithTheNextOne(t *testing.T) {
 
 func TestUsageCountsWhatTheAccountOwns(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	a := newAccount(t, b)
 	for path, owner := range map[string]string{"links/1": a.ID, "links/2": a.ID, "links/3": "acc_other", "videos/1": a.ID} {
 		if _, err := b.db.Doc(path).Create(t.Context(), map[string]any{"accountId": owner}); err != nil {
@@ -200,7 +184,7 @@ func TestUsageCountsWhatTheAccountOwns(t *testing.T) {
 // A record that mixed an old key with a new version would be believed for good.
 func TestACredentialIsFromOneInstant(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	a := newAccount(t, b)
 	k := newKey(t, b, a, start)
 	ctx, stop := context.WithCancel(t.Context())
@@ -231,16 +215,16 @@ func TestACredentialIsFromOneInstant(t *testing.T) {
 
 func TestAKnownKeyIsVerifiedInOneRoundTrip(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	k := newKey(t, b, newAccount(t, b), start)
 	if _, err := b.Credential(t.Context(), k.Hash); err != nil {
 		t.Fatal(err)
 	}
-	b.server.ResetStats()
+	b.cloud.Firestore.ResetStats()
 	if _, err := b.Credential(t.Context(), k.Hash); err != nil {
 		t.Fatal(err)
 	}
-	if s := fmt.Sprintf("%+v", b.server.Stats()); !cmp.Equal(b.server.Stats().Calls, map[string]int64{"BatchGetDocuments": 1}) {
+	if s := fmt.Sprintf("%+v", b.cloud.Firestore.Stats()); !cmp.Equal(b.cloud.Firestore.Stats().Calls, map[string]int64{"BatchGetDocuments": 1}) {
 		t.Errorf("calls: %s", s)
 	}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // counted is what the link and its statistics say.
-func counted(t *testing.T, b bed, id string, day link.Day) (total int64, referrers map[string]int64) {
+func counted(t *testing.T, b world, id string, day link.Day) (total int64, referrers map[string]int64) {
 	t.Helper()
 	l, err := b.Link(t.Context(), id)
 	if err != nil {
@@ -30,7 +30,7 @@ func counted(t *testing.T, b bed, id string, day link.Day) (total int64, referre
 
 func TestCount_takes_every_name_that_a_stranger_can_choose(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	id, day := b.create(t, "acc", 1)[0].ID, link.DayOf(time.Now())
 	c := b.Counts(0, errOvertaken)
 	names := []string{"__x__", "__", "-", "_", "%", "%-", "a.b", "...", "`", "__name__", "0", "(other)", ""}
@@ -59,7 +59,7 @@ func TestCount_takes_every_name_that_a_stranger_can_choose(t *testing.T) {
 func TestCount_sets_aside_what_is_refused_and_counts_the_rest(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{3, linksPerCommit + 50} {
-		b := newBed(t)
+		b := newWorld(t)
 		links, day := b.create(t, "acc", n), link.DayOf(time.Now())
 		c := b.Counts(0, errOvertaken)
 		var tallies []*link.Tally
@@ -98,7 +98,7 @@ func TestCount_sets_aside_what_is_refused_and_counts_the_rest(t *testing.T) {
 
 func TestCount_keeps_every_request_small(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	links, day := b.create(t, "acc", 250), link.DayOf(time.Now())
 	c := b.Counts(0, errOvertaken)
 	var tallies []*link.Tally

@@ -20,15 +20,16 @@ import (
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/localcloud/cloudtest"
 	"github.com/linkreel/linkreel/libs/localcloud/firestore"
 	"github.com/linkreel/linkreel/libs/quota"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-type bed struct {
+type world struct {
 	*Store
-	server *firestore.Server
+	cloud  *cloudtest.Cloud
 	offset *atomic.Int64
 
 	links   *link.Service
@@ -41,36 +42,21 @@ type nobody struct{}
 
 func (nobody) Announce(context.Context, ...string) {}
 
-func (b bed) Create(ctx context.Context, account string, o identity.Origin, drafts []link.Draft) ([]link.Result, error) {
+func (b world) Create(ctx context.Context, account string, o identity.Origin, drafts []link.Draft) ([]link.Result, error) {
 	return b.links.Create(ctx, &identity.Principal{AccountID: account}, o, drafts)
 }
 
-func (b bed) clock() time.Time { return time.Now().Add(time.Duration(b.offset.Load())) }
+func (b world) clock() time.Time { return time.Now().Add(time.Duration(b.offset.Load())) }
 
-func newBed(t testing.TB) bed {
+func newWorld(t testing.TB) world {
 	t.Helper()
 	text, err := os.ReadFile("../../firestore.indexes.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	indexes, err := firestore.ParseIndexes(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := firestore.Open(firestore.Options{Indexes: indexes, TTLInterval: -1, Faults: &firestore.Faults{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr, err := server.Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	db, err := firestoredb.Open(t.Context(), firestoredb.Config{Project: "test", Endpoint: addr.String(), Timeout: 20 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close(); _ = server.Close() })
-	b := bed{server: server, offset: new(atomic.Int64)}
+	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{text}})
+	db := firestoredb.Use(cloud.Client(t), 20*time.Second)
+	b := world{cloud: cloud, offset: new(atomic.Int64)}
 	b.Store = New(db, b.clock).Tell(Teller{
 		Outbox: events.NewOutbox(db, nil, b.clock),
 		Link:   func(l *link.Link) any { return l.ID }, Domain: func(d *customdomain.Domain) any { return d.ID },
@@ -85,7 +71,7 @@ func draft(slug string) link.Draft {
 	return link.Draft{Slug: link.StoredSlug(slug), Destination: link.URL{Given: "https://a.example", Location: "https://a.example/"}}
 }
 
-func (b bed) create(t testing.TB, account string, n int) []*link.Link {
+func (b world) create(t testing.TB, account string, n int) []*link.Link {
 	t.Helper()
 	drafts := make([]link.Draft, n)
 	for i := range drafts {
@@ -107,7 +93,7 @@ func (b bed) create(t testing.TB, account string, n int) []*link.Link {
 
 func TestCreate_gives_every_link_of_one_instant_its_own_place(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	at := time.Now()
 	var mu sync.Mutex
 	seqs, slugs := map[int64]bool{}, map[string]bool{}
@@ -135,7 +121,7 @@ func TestCreate_gives_every_link_of_one_instant_its_own_place(t *testing.T) {
 
 func TestCreate_finds_its_own_record_when_tried_again(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	o := identity.Origin{Nonce: "n", At: time.Now(), Replay: true}
 	// Another link has the place that the request would take.
 	if _, err := b.Create(t.Context(), "acc", identity.Origin{Nonce: "other", At: o.At}, []link.Draft{draft("")}); err != nil {
@@ -165,15 +151,15 @@ func TestCreate_finds_its_own_record_when_tried_again(t *testing.T) {
 
 func TestCreate_survives_lost_answers(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
-	b.server.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Every: 3, LoseAnswer: true, Code: codes.Unavailable})
+	b := newWorld(t)
+	b.cloud.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Every: 3, LoseAnswer: true, Code: codes.Unavailable})
 	for i := range 30 {
 		results, err := b.Create(t.Context(), "acc", identity.Origin{Nonce: fmt.Sprint("n", i), At: time.Now()}, []link.Draft{draft(fmt.Sprint("s", i))})
 		if err != nil || results[0].Err != nil {
 			t.Fatalf("create %d: %v, %v", i, results, err)
 		}
 	}
-	b.server.Faults().Clear()
+	b.cloud.Firestore.Faults().Clear()
 	if page, _, _ := b.List(t.Context(), link.Query{AccountID: "acc", Before: link.Top, Limit: 100}); len(page) != 30 {
 		t.Errorf("%d links", len(page))
 	}
@@ -191,7 +177,7 @@ func tally(id string, day link.Day, clicks ...link.Click) *link.Tally {
 
 func TestCount_writes_links_days_and_progress_together(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	c := b.Counts(0, errOvertaken)
 	links := b.create(t, "acc", 2)
 	day := link.DayOf(time.Now())
@@ -232,7 +218,7 @@ func TestCount_writes_links_days_and_progress_together(t *testing.T) {
 
 func TestCount_of_many_links_survives_an_interruption(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	c := b.Counts(0, errOvertaken)
 	day := link.DayOf(time.Now())
 	var tallies []*link.Tally
@@ -248,7 +234,7 @@ func TestCount_of_many_links_survives_an_interruption(t *testing.T) {
 	}
 	marks := map[string]link.Mark{"p": {Batch: 1, Total: int64(len(links)), Day: day}}
 	// The second part fails for good, as if the process had ended there.
-	remove := b.server.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Every: 3, Code: codes.PermissionDenied, Times: 1})
+	remove := b.cloud.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Every: 3, Code: codes.PermissionDenied, Times: 1})
 	if _, _, err := c.Count(t.Context(), p, marks, tallies); err == nil {
 		t.Fatal("the interruption did not interrupt")
 	}
@@ -283,7 +269,7 @@ func TestCount_of_many_links_survives_an_interruption(t *testing.T) {
 
 func TestCount_bounds_the_referrers_of_a_day(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	id, day := b.create(t, "acc", 1)[0].ID, link.DayOf(time.Now())
 	for round := range 3 {
 		c := b.Counts(0, errOvertaken) // a new process each time
@@ -341,7 +327,7 @@ func (p *proofs) show(hostname string, claims ...*customdomain.Domain) {
 	}
 }
 
-func (b bed) claim(t *testing.T, account, hostname string) *customdomain.Domain {
+func (b world) claim(t *testing.T, account, hostname string) *customdomain.Domain {
 	t.Helper()
 	d, err := b.domains.Claim(t.Context(), &identity.Principal{AccountID: account}, hostname, identity.Origin{Nonce: account + hostname, At: b.clock()})
 	if err != nil {
@@ -352,7 +338,7 @@ func (b bed) claim(t *testing.T, account, hostname string) *customdomain.Domain 
 
 func TestDomains_belong_to_the_first_that_proves_them(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	const name = "go.example.com"
 	a, z := b.claim(t, "a", name), b.claim(t, "z", name)
 	if again := b.claim(t, "a", name); again.ID != a.ID || again.Token != a.Token { // the same request once more
@@ -427,7 +413,7 @@ func TestDomains_belong_to_the_first_that_proves_them(t *testing.T) {
 // fail, must not keep the others from being checked.
 func TestRecheckDue_passes_over_domains_that_cannot_be_checked(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	prove := func(d *customdomain.Domain) {
 		t.Helper()
 		b.proofs.show(d.Hostname, d)
@@ -480,7 +466,7 @@ func TestRecheckDue_passes_over_domains_that_cannot_be_checked(t *testing.T) {
 
 func TestRecheckDue_adopts_the_schedule_of_older_releases(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	d := b.claim(t, "a", "old.example.com")
 	b.proofs.show(d.Hostname, d)
 	if _, err := b.domains.Verify(t.Context(), "a", d.ID); err != nil {
@@ -506,7 +492,7 @@ func TestRecheckDue_adopts_the_schedule_of_older_releases(t *testing.T) {
 
 func TestQuotas_hold_under_races_and_replay(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	limited := &identity.Principal{AccountID: "acc", Quotas: identity.Quotas{Links: 5, Domains: 2}}
 	var mu sync.Mutex
 	made, made2 := []identity.Origin{}, 0
@@ -566,7 +552,7 @@ func TestQuotas_hold_under_races_and_replay(t *testing.T) {
 // changed have old ones. The back-fill mends both, and resumes where it was.
 func TestBackfill_finds_what_older_releases_made_and_changed(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	var want []string
 	for i, l := range b.create(t, "acc", 250) {
 		switch i % 3 {
@@ -630,7 +616,7 @@ func TestBackfill_finds_what_older_releases_made_and_changed(t *testing.T) {
 
 func TestSweepTags_removes_tags_that_nothing_carries(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	make := func(tags ...string) *link.Link {
 		d := draft("")
 		d.Tags = tags
@@ -680,7 +666,7 @@ func TestSweepTags_removes_tags_that_nothing_carries(t *testing.T) {
 
 func TestIndexedFieldsAreSmall(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	b := newWorld(t)
 	big := draft("big")
 	big.Destination = link.URL{Given: "https://a.example/" + strings.Repeat("ü", 4000), Location: "https://a.example/" + strings.Repeat("%C3%BC", 4000)}
 	long := strings.Repeat("ü", 1000)

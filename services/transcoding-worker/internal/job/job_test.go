@@ -19,7 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/linkreel/linkreel/libs/firestoredb"
-	"github.com/linkreel/linkreel/libs/localcloud/firestore"
+	"github.com/linkreel/linkreel/libs/localcloud/cloudtest"
 	"github.com/linkreel/linkreel/libs/localcloud/redistest"
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/queue"
@@ -29,9 +29,9 @@ import (
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ladder"
 )
 
-// bench is a worker over real queues and records, with a maker that needs no
+// world is a worker over real queues and records, with a maker that needs no
 // ffmpeg and a bucket in memory.
-type bench struct {
+type world struct {
 	t       *testing.T
 	w       *Worker
 	jobs    *transcode.Store
@@ -43,18 +43,9 @@ type bench struct {
 	stop    context.CancelFunc
 }
 
-func newBench(t *testing.T) *bench {
+func newWorld(t *testing.T) *world {
 	t.Helper()
-	server, err := firestore.Open(firestore.Options{Indexes: &firestore.Indexes{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Close() })
-	client, err := server.Client(context.Background(), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = client.Close() })
+	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{[]byte("{}")}})
 	rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(t)})
 	t.Cleanup(func() { _ = rdb.Close() })
 	scratch, err := OpenScratch(t.TempDir())
@@ -62,8 +53,8 @@ func newBench(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = scratch.Close() })
-	b := &bench{
-		t: t, redis: rdb, jobs: transcode.NewStore(firestoredb.Use(client, 5*time.Second), time.Now),
+	b := &world{
+		t: t, redis: rdb, jobs: transcode.NewStore(firestoredb.Use(cloud.Client(t), 5*time.Second), time.Now),
 		queue:  queue.New(rdb, queue.Options{Name: transcode.QueueName}),
 		bucket: &memory{objects: map[string]objectstore.Object{}}, maker: &fakeMaker{source: shortClip()},
 	}
@@ -80,7 +71,7 @@ func newBench(t *testing.T) *bench {
 }
 
 // run starts the worker; it is stopped with the test at the latest.
-func (b *bench) run() {
+func (b *world) run() {
 	ctx, stop := context.WithCancel(context.Background())
 	b.stop, b.stopped = stop, make(chan struct{})
 	go func() { defer close(b.stopped); _ = b.w.Run(ctx) }()
@@ -88,7 +79,7 @@ func (b *bench) run() {
 }
 
 // submit makes a job of an uploaded object, as the videos service does.
-func (b *bench) submit(account, video string) transcode.Job {
+func (b *world) submit(account, video string) transcode.Job {
 	b.t.Helper()
 	j := transcode.Job{ID: transcode.JobID(video, 7), AccountID: account, VideoID: video, Object: "uploads/" + video + "/source", Generation: 7, Size: 9}
 	b.bucket.put(j.Object)
@@ -101,7 +92,7 @@ func (b *bench) submit(account, video string) transcode.Job {
 	return j
 }
 
-func (b *bench) await(id string, ok func(transcode.Record) bool) transcode.Record {
+func (b *world) await(id string, ok func(transcode.Record) bool) transcode.Record {
 	b.t.Helper()
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		r, err := b.jobs.Get(context.Background(), id)
@@ -114,7 +105,7 @@ func (b *bench) await(id string, ok func(transcode.Record) bool) transcode.Recor
 	}
 }
 
-func (b *bench) awaitGone(id string) {
+func (b *world) awaitGone(id string) {
 	b.t.Helper()
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		if _, err := b.jobs.Get(context.Background(), id); errors.Is(err, transcode.ErrNotFound) {
@@ -130,7 +121,7 @@ func final(r transcode.Record) bool { return r.State.Final() }
 
 func TestAJobIsPublishedAndItsObjectsAreAllThatIsLeft(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newWorld(t)
 	b.run()
 	j := b.submit("a", "vid")
 	r := b.await(j.ID, final)
@@ -144,7 +135,7 @@ func TestAJobIsPublishedAndItsObjectsAreAllThatIsLeft(t *testing.T) {
 
 func TestAPictureIsTakenOfOneSegmentAndTheVideosObjectsStay(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newWorld(t)
 	b.run()
 	video := transcode.Prefix("vid", 7, 1) + "720p.mp4"
 	b.bucket.put(video)
@@ -188,7 +179,7 @@ func TestAPictureIsTakenOfOneSegmentAndTheVideosObjectsStay(t *testing.T) {
 
 func TestARefusedFileFailsAtOnceWithItsReason(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newWorld(t)
 	b.maker.refuse = &transcode.Failure{Code: transcode.NotAVideo, Message: "m"}
 	b.run()
 	r := b.await(b.submit("a", "vid").ID, final)
@@ -202,7 +193,7 @@ func TestARefusedFileFailsAtOnceWithItsReason(t *testing.T) {
 
 func TestTroubleThatMayPassIsTriedAgainLater(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newWorld(t)
 	b.maker.trouble = errors.New("a full disk")
 	b.run()
 	j := b.submit("a", "vid")
@@ -219,7 +210,7 @@ func TestTroubleThatMayPassIsTriedAgainLater(t *testing.T) {
 // that is taken away gives 15 s, and another worker must not wait for the lease.
 func TestAStoppedWorkerReturnsItsJobBeforeItTidiesUp(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newWorld(t)
 	b.maker.block = make(chan struct{})
 	b.bucket.hang = true
 	b.run()
@@ -247,7 +238,7 @@ func TestAStoppedWorkerReturnsItsJobBeforeItTidiesUp(t *testing.T) {
 // is done must be the other account's.
 func TestOnesUploadDoesNotWaitForAnothersThousand(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newWorld(t)
 	b.maker.block = make(chan struct{})
 	const many = 60 // of a thousand; what waits behind makes no difference
 	for i := range many {
@@ -272,8 +263,8 @@ func TestOnesUploadDoesNotWaitForAnothersThousand(t *testing.T) {
 }
 
 // longBench has a job whose source is encoded in parts.
-func longBench(t *testing.T) *bench {
-	b := newBench(t)
+func longBench(t *testing.T) *world {
+	b := newWorld(t)
 	b.maker.source = longFilm()
 	return b
 }
@@ -293,7 +284,7 @@ func TestPartsAreJoinedAndTheirRecordsAndObjectsGo(t *testing.T) {
 	b.noParts(r)
 }
 
-func (b *bench) noParts(r transcode.Record) {
+func (b *world) noParts(r transcode.Record) {
 	b.t.Helper()
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		left := b.bucket.under(transcode.PartsPrefix(r.VideoID, r.Generation))
@@ -307,7 +298,7 @@ func (b *bench) noParts(r transcode.Record) {
 }
 
 // deadLeader leaves a job as a leader does that was killed once every part was done.
-func (b *bench) deadLeader() transcode.Job {
+func (b *world) deadLeader() transcode.Job {
 	b.t.Helper()
 	j := transcode.Job{ID: transcode.JobID("vid", 7), AccountID: "a", VideoID: "vid", Object: "uploads/vid/source", Generation: 7, Size: 9}
 	b.bucket.put(j.Object)

@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
-	local "github.com/linkreel/linkreel/libs/localcloud/firestore"
+	"github.com/linkreel/linkreel/libs/localcloud/cloudtest"
 	"github.com/linkreel/linkreel/libs/search"
 	"github.com/linkreel/linkreel/libs/tags"
 	"github.com/linkreel/linkreel/services/videos"
@@ -22,40 +22,27 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// bench is a store over a real Firestore server, with a clock that tests move.
-type bench struct {
+// world is a store over a real Firestore server, with a clock that tests move.
+type world struct {
 	*store.Store
-	t      *testing.T
-	server *local.Server
+	t *testing.T
+	*cloudtest.Cloud
 	client *firestore.Client
 	now    time.Time
 }
 
-func newBench(t *testing.T) *bench {
+func newWorld(t *testing.T) *world {
 	t.Helper()
-	indexes, err := local.ParseIndexes(videos.Indexes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := local.Open(local.Options{Indexes: indexes})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Close() })
-	client, err := server.Client(context.Background(), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = client.Close() })
-	b := &bench{t: t, server: server, client: client, now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)}
-	db, clock := firestoredb.Use(client, 10*time.Second), func() time.Time { return b.now }
+	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{videos.Indexes}})
+	b := &world{Cloud: cloud, t: t, client: cloud.Client(t), now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)}
+	db, clock := firestoredb.Use(b.client, 10*time.Second), func() time.Time { return b.now }
 	b.Store = store.New(db, clock).Tell(store.Teller{Outbox: events.NewOutbox(db, nil, clock), Video: func(v *video.Video) any { return map[string]any{"id": v.ID} }})
 	return b
 }
 
 var plan = video.Plan{Upload: video.UploadLimits{MaxAge: 48 * time.Hour}, Replaced: time.Hour, Retention: 24 * time.Hour}
 
-func (b *bench) make(n int, change func(*video.Video)) *video.Video {
+func (b *world) make(n int, change func(*video.Video)) *video.Video {
 	b.t.Helper()
 	id := video.ID(fmt.Sprintf("vid_%d", n))
 	v := video.New(video.Identity{ID: id, AccountID: "acc_a", Slug: video.Slug(fmt.Sprintf("slug%d", n)), UploadObject: video.UploadObject(id)},
@@ -74,16 +61,16 @@ func (b *bench) make(n int, change func(*video.Video)) *video.Video {
 
 func TestASweepReadsOnlyWhatIsDue(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newWorld(t)
 	for i := range 400 {
 		b.make(i, nil)
 	}
 	b.now = b.now.Add(5 * time.Second)
-	b.server.ResetStats()
+	b.Firestore.ResetStats()
 	if due, err := b.Due(t.Context()); err != nil || len(due) != 0 {
 		t.Fatalf("%d due, %v", len(due), err)
 	}
-	if r := b.server.Stats().Reads; r > 8 {
+	if r := b.Firestore.Stats().Reads; r > 8 {
 		t.Errorf("%d reads while 400 wait and none is due", r)
 	}
 	b.now = b.now.Add(6 * time.Second)
@@ -91,14 +78,14 @@ func TestASweepReadsOnlyWhatIsDue(t *testing.T) {
 	if err != nil || len(due) != 400 {
 		t.Fatalf("%d due, %v; want 400", len(due), err)
 	}
-	b.server.ResetStats()
+	b.Firestore.ResetStats()
 	for _, v := range due {
 		v.Schedule(plan, b.now)
 		if err := b.PutOff(t.Context(), v); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if s := b.server.Stats(); s.Reads > 0 || s.Writes != 400 {
+	if s := b.Firestore.Stats(); s.Reads > 0 || s.Writes != 400 {
 		t.Errorf("%d reads and %d writes to put 400 off", s.Reads, s.Writes)
 	}
 	if due, err := b.Due(t.Context()); err != nil || len(due) != 0 {
@@ -128,7 +115,7 @@ func TestWaitingVideosCostLittle(t *testing.T) {
 
 func TestAPoisonedRecordIsSetAside(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newWorld(t)
 	good, bad := b.make(1, nil), b.make(2, nil)
 	if _, err := b.client.Collection("videos").Doc(string(bad.ID)).Update(t.Context(), []firestore.Update{{Path: "media", Value: "no map"}, {Path: "status", Value: 7}}); err != nil {
 		t.Fatal(err)
@@ -145,7 +132,7 @@ func TestAPoisonedRecordIsSetAside(t *testing.T) {
 
 func TestAnAccountsTagsAreThoseOfItsVideos(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newWorld(t)
 	names := func() []string {
 		found, _, err := tags.New(firestoredb.Use(b.client, 10*time.Second), tags.Links, nil).List(t.Context(), "acc_a", "", "", 10)
 		if err != nil {
@@ -183,7 +170,7 @@ func TestAnAccountsTagsAreThoseOfItsVideos(t *testing.T) {
 
 func TestPutOffUndoesNothingNewer(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newWorld(t)
 	v := b.make(1, nil)
 	b.now = b.now.Add(time.Minute)
 	due, err := b.Due(t.Context())
@@ -205,7 +192,7 @@ func TestPutOffUndoesNothingNewer(t *testing.T) {
 
 func TestPurgesOfOldReleasesAreDue(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newWorld(t)
 	old := map[string]any{"jobId": "vid_9-1", "since": b.now.Add(-time.Hour), "next": b.now.Add(-time.Minute), "until": b.now.Add(time.Hour)}
 	if _, err := b.client.Collection("videoPurges").Doc("vid_9").Set(t.Context(), old); err != nil {
 		t.Fatal(err)
@@ -229,7 +216,7 @@ func TestPurgesOfOldReleasesAreDue(t *testing.T) {
 
 func TestTheSameCreateTwiceIsOneVideo(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newWorld(t)
 	v := b.make(1, func(v *video.Video) { v.ExternalID = "x" })
 	again := *v
 	if got, err := b.Create(t.Context(), &again, identity.Quotas{Videos: 1}); err != nil || got.ID != v.ID {
@@ -252,7 +239,7 @@ func TestTheSameCreateTwiceIsOneVideo(t *testing.T) {
 
 func TestASearchFindsWhatANaiveOneDoes(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newWorld(t)
 	words := []string{"spring", "sprint", "sale", "Sálé", "report", "Quartal", "straße", "2026", "q4"}
 	var all []*video.Video
 	for i := range 120 {

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	mrand "math/rand/v2"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,9 +28,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
-	"github.com/linkreel/linkreel/libs/apikey"
+	"github.com/linkreel/linkreel/libs/apikey/authtest"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/localcloud/cloudtest"
 	"github.com/linkreel/linkreel/libs/localcloud/firestore"
 	"github.com/linkreel/linkreel/libs/localcloud/redisproc"
 	"github.com/linkreel/linkreel/libs/localcloud/redistest"
@@ -54,9 +53,9 @@ var linksBinary = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// linksBed is what links processes share. Redis and Firestore are reached
+// linksWorld is what links processes share. Redis and Firestore are reached
 // through proxies that can misbehave.
-type linksBed struct {
+type linksWorld struct {
 	t           testing.TB
 	firestore   *firestore.Server
 	firestoreBy *toxiproxy.Proxy
@@ -67,39 +66,13 @@ type linksBed struct {
 	key         string
 }
 
-type linksKeys struct{ hash string }
-
-func (k linksKeys) Verify(_ context.Context, hash string) (*apikey.Record, error) {
-	if hash != k.hash {
-		return nil, apikey.ErrUnknownKey
-	}
-	return &apikey.Record{KeyID: "key_t", Scopes: identity.AllScopes(), AccountID: "acc_t", AccountName: "T", Plan: identity.Enterprise, Version: 1, PerMinute: 10_000_000}, nil
-}
-
-func newLinksBed(t testing.TB) *linksBed {
+func newLinksWorld(t testing.TB) *linksWorld {
 	t.Helper()
-	indexes, err := firestore.ParseIndexes(links.Indexes, auth.Indexes, idempotency.Indexes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := firestore.Open(firestore.Options{Indexes: indexes, TTLInterval: -1, Faults: &firestore.Faults{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Close() })
-	addr, err := server.Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := identity.NewKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	whose := httptest.NewServer(apikey.Handler(linksKeys{key.Hash()}, authInternalToken))
-	t.Cleanup(whose.Close)
-	b := &linksBed{t: t, firestore: server, redis: redistest.Server(t), auth: whose.URL, key: key.Secret()}
+	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{links.Indexes, auth.Indexes, idempotency.Indexes}})
+	whose := authtest.Start(t)
+	b := &linksWorld{t: t, firestore: cloud.Firestore, redis: redistest.Server(t), auth: whose.URL, key: whose.Key(t, "acc_t", identity.Enterprise)}
 	toxi := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
-	b.firestoreBy = linksProxy(t, toxi, "firestore", addr.String())
+	b.firestoreBy = linksProxy(t, toxi, "firestore", cloud.Endpoint)
 	b.redisBy = linksProxy(t, toxi, "redis", b.redis.Addr())
 	return b
 }
@@ -114,7 +87,7 @@ func linksProxy(t testing.TB, s *toxiproxy.ApiServer, name, upstream string) *to
 	return p
 }
 
-func (b *linksBed) slow(p *toxiproxy.Proxy, ms int) (heal func()) {
+func (b *linksWorld) slow(p *toxiproxy.Proxy, ms int) (heal func()) {
 	b.t.Helper()
 	toxic := fmt.Sprintf(`{"name":"slow","type":"latency","stream":"downstream","attributes":{"latency":%d}}`, ms)
 	if _, err := p.Toxics.AddToxicJson(strings.NewReader(toxic)); err != nil {
@@ -125,7 +98,7 @@ func (b *linksBed) slow(p *toxiproxy.Proxy, ms int) (heal func()) {
 
 // linksProcess is one replica. It keeps its addresses and its spool over a kill.
 type linksProcess struct {
-	bed                     *linksBed
+	world                   *linksWorld
 	api, redirect, internal string
 	admin                   string
 	spool                   string
@@ -152,9 +125,9 @@ func (l *linksLog) String() string {
 	return l.b.String()
 }
 
-func (b *linksBed) start(flush bool) *linksProcess {
+func (b *linksWorld) start(flush bool) *linksProcess {
 	b.t.Helper()
-	p := &linksProcess{bed: b, api: authFreeAddr(b.t), redirect: authFreeAddr(b.t), internal: authFreeAddr(b.t), admin: authFreeAddr(b.t), spool: b.t.TempDir(), flush: flush, log: &linksLog{}}
+	p := &linksProcess{world: b, api: authFreeAddr(b.t), redirect: authFreeAddr(b.t), internal: authFreeAddr(b.t), admin: authFreeAddr(b.t), spool: b.t.TempDir(), flush: flush, log: &linksLog{}}
 	b.t.Cleanup(func() {
 		p.kill()
 		if b.t.Failed() {
@@ -166,7 +139,7 @@ func (b *linksBed) start(flush bool) *linksProcess {
 }
 
 func (p *linksProcess) run() {
-	t := p.bed.t
+	t := p.world.t
 	t.Helper()
 	binary, err := linksBinary()
 	if err != nil {
@@ -175,11 +148,11 @@ func (p *linksProcess) run() {
 	p.cmd = exec.Command(binary)
 	p.cmd.Env = append(os.Environ(),
 		"LINKREEL_API_ADDR="+p.api, "LINKREEL_REDIRECT_ADDR="+p.redirect, "LINKREEL_INTERNAL_ADDR="+p.internal, "LINKREEL_ADMIN_ADDR="+p.admin,
-		"LINKREEL_FIRESTORE_ENDPOINT="+p.bed.firestoreBy.Listen, "LINKREEL_REDIS_URL="+p.bed.redisBy.Listen, "LINKREEL_AUTH_URL="+p.bed.auth,
+		"LINKREEL_FIRESTORE_ENDPOINT="+p.world.firestoreBy.Listen, "LINKREEL_REDIS_URL="+p.world.redisBy.Listen, "LINKREEL_AUTH_URL="+p.world.auth,
 		"LINKREEL_INTERNAL_TOKEN="+authInternalToken, "LINKREEL_SHORT_BASE_URL=http://lrl.example", "LINKREEL_SPOOL_DIR="+p.spool,
 		"LINKREEL_LOG_LEVEL=warn", "LINKREEL_DRAIN=0s", fmt.Sprint("LINKREEL_FLUSH=", p.flush),
 	)
-	p.cmd.Env = append(p.cmd.Env, p.bed.env...)
+	p.cmd.Env = append(p.cmd.Env, p.world.env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	p.done = make(chan struct{})
@@ -235,12 +208,12 @@ func (p *linksProcess) metric(name string) float64 {
 
 // call asks the API.
 func (p *linksProcess) call(method, path, body string) authAnswer {
-	return authCall(method, p.api, path, p.bed.key, body)
+	return authCall(method, p.api, path, p.world.key, body)
 }
 
 // create makes links with the slugs and returns their ids.
 func (p *linksProcess) create(slugs ...string) map[string]string {
-	t := p.bed.t
+	t := p.world.t
 	t.Helper()
 	ids := map[string]string{}
 	for part := range slices.Chunk(slugs, 100) {

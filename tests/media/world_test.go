@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,7 +17,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/firestoredb"
-	"github.com/linkreel/linkreel/libs/localcloud/firestore"
+	"github.com/linkreel/linkreel/libs/localcloud/cloudtest"
 	"github.com/linkreel/linkreel/libs/localcloud/redisproc"
 	"github.com/linkreel/linkreel/libs/localcloud/redistest"
 	"github.com/linkreel/linkreel/libs/localcloud/storage"
@@ -47,8 +46,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// rig is everything a worker needs, for real but local.
-type rig struct {
+// world is everything a worker needs, for real but local.
+type world struct {
 	t       testing.TB
 	env     map[string]string
 	jobs    *transcode.Store
@@ -62,42 +61,18 @@ type rig struct {
 	peak    peaks   // of memory, by the last file of the corpus
 }
 
-func newRig(t testing.TB) *rig {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	ctx := context.Background()
-	indexes, err := firestore.ParseIndexes(worker.Indexes, videos.Indexes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	fs, err := firestore.Open(firestore.Options{Indexes: indexes})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = fs.Close() })
-	addr, err := fs.Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	public, api := httptest.NewUnstartedServer(nil), httptest.NewUnstartedServer(nil)
-	publicURL, apiURL := "http://"+public.Listener.Addr().String(), "http://"+api.Listener.Addr().String()
-	objects, err := storage.Open(storage.Options{Dir: t.TempDir(), Buckets: []string{"media"}, PublicURL: publicURL, APIURL: apiURL})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = objects.Close() })
-	public.Config.Handler, api.Config.Handler = objects.PublicHandler(), objects.APIHandler()
-	for _, s := range []*httptest.Server{public, api} {
-		s.Start()
-		t.Cleanup(s.Close)
-	}
+	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{worker.Indexes, videos.Indexes}, Buckets: []string{"media"}})
 	key := filepath.Join(t.TempDir(), "key.json")
-	if err := os.WriteFile(key, objects.ServiceAccountKey(), 0o600); err != nil {
+	if err := os.WriteFile(key, cloud.Key, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, storage: objects, redis: redistest.Server(t), scratch: t.TempDir()}
+	r := &world{t: t, storage: cloud.Storage, redis: redistest.Server(t), scratch: t.TempDir()}
 	r.env = map[string]string{
-		"LINKREEL_FIRESTORE_PROJECT": "test", "LINKREEL_FIRESTORE_ENDPOINT": addr.String(),
-		"LINKREEL_STORAGE_BUCKET": "media", "LINKREEL_STORAGE_ENDPOINT": apiURL, "LINKREEL_STORAGE_PUBLIC_URL": publicURL, "LINKREEL_STORAGE_KEY_FILE": key,
+		"LINKREEL_FIRESTORE_PROJECT": "test", "LINKREEL_FIRESTORE_ENDPOINT": cloud.Endpoint,
+		"LINKREEL_STORAGE_BUCKET": "media", "LINKREEL_STORAGE_ENDPOINT": cloud.APIURL, "LINKREEL_STORAGE_PUBLIC_URL": cloud.PublicURL, "LINKREEL_STORAGE_KEY_FILE": key,
 		"LINKREEL_REDIS_URL": r.redis.Addr(), "LINKREEL_SCRATCH_DIR": r.scratch,
 		"LINKREEL_ADMIN_ADDR": "127.0.0.1:0", "LINKREEL_DRAIN": "0s", "LINKREEL_LOG_LEVEL": "warn",
 	}
@@ -118,7 +93,7 @@ func newRig(t testing.TB) *rig {
 	return r
 }
 
-func (r *rig) config() worker.Config {
+func (r *world) config() worker.Config {
 	r.t.Helper()
 	var cfg worker.Config
 	if err := env.ParseWithOptions(&cfg, env.Options{Environment: r.env}); err != nil {
@@ -128,7 +103,7 @@ func (r *rig) config() worker.Config {
 }
 
 // work runs a worker in this process until the test ends.
-func (r *rig) work() {
+func (r *world) work() {
 	r.t.Helper()
 	svc, err := worker.New(context.Background(), r.config())
 	if err != nil {
@@ -155,7 +130,7 @@ func (r *rig) work() {
 // process is a worker in a process of its own.
 type process struct{ *exec.Cmd }
 
-func (r *rig) start(more map[string]string) *process {
+func (r *world) start(more map[string]string) *process {
 	r.t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), workerEnv+"=1")
@@ -184,12 +159,12 @@ func (p *process) kill() {
 var defaultLimits = transcode.Limits{MaxBytes: 10 << 30, MaxDuration: 4 * time.Hour, MaxSide: 8192, MaxPixels: 36_000_000}
 
 // submit uploads a file and makes its job, as the videos service does.
-func (r *rig) submit(videoID, path string) transcode.Job {
+func (r *world) submit(videoID, path string) transcode.Job {
 	r.t.Helper()
 	return r.submitLimited(context.Background(), videoID, path, defaultLimits)
 }
 
-func (r *rig) submitLimited(ctx context.Context, videoID, path string, limits transcode.Limits) transcode.Job {
+func (r *world) submitLimited(ctx context.Context, videoID, path string, limits transcode.Limits) transcode.Job {
 	r.t.Helper()
 	object, err := r.bucket.UploadFile(ctx, "uploads/"+videoID+"/source", path, objectstore.UploadOptions{})
 	if err != nil {
@@ -209,7 +184,7 @@ func (r *rig) submitLimited(ctx context.Context, videoID, path string, limits tr
 }
 
 // await polls a job until ok says so.
-func (r *rig) await(id string, limit time.Duration, ok func(transcode.Record) bool) transcode.Record {
+func (r *world) await(id string, limit time.Duration, ok func(transcode.Record) bool) transcode.Record {
 	r.t.Helper()
 	for end := time.Now().Add(limit); ; {
 		record, err := r.jobs.Get(context.Background(), id)
@@ -226,7 +201,7 @@ func (r *rig) await(id string, limit time.Duration, ok func(transcode.Record) bo
 func final(r transcode.Record) bool { return r.State.Final() }
 
 // noScratch expects that nothing is left on disk.
-func (r *rig) noScratch() {
+func (r *world) noScratch() {
 	r.t.Helper()
 	left, err := filepath.Glob(filepath.Join(r.scratch, "*"))
 	if err != nil || len(left) > 0 {

@@ -3,7 +3,6 @@ package links_test
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"strings"
 	"sync"
@@ -22,19 +20,18 @@ import (
 	"github.com/valyala/fasthttp/fasthttputil"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/linkreel/linkreel/libs/apikey"
+	"github.com/linkreel/linkreel/libs/apikey/authtest"
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
-	"github.com/linkreel/linkreel/libs/identity"
-	"github.com/linkreel/linkreel/libs/localcloud/firestore"
+	"github.com/linkreel/linkreel/libs/localcloud/cloudtest"
 	"github.com/linkreel/linkreel/libs/localcloud/redistest"
 	"github.com/linkreel/linkreel/services/links"
 )
 
 const (
-	internalToken = "internal-token"
+	internalToken = authtest.Token
 	shortBase     = "http://lrl.example"
 )
 
@@ -46,76 +43,29 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// keyring stands in for auth.
-type keyring struct {
-	mu      sync.Mutex
-	records map[string]*apikey.Record
+// world is what replicas share.
+type world struct {
+	*cloudtest.Cloud
+	redis  string
+	keys   *authtest.Auth
+	offset *atomic.Int64
+	dns    string
 }
 
-func (k *keyring) Verify(_ context.Context, hash string) (*apikey.Record, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if r, ok := k.records[hash]; ok {
-		return r, nil
-	}
-	return nil, apikey.ErrUnknownKey
-}
-
-func (k *keyring) add(t testing.TB, account string, plan identity.Plan, edit ...func(*apikey.Record)) string {
+func newWorld(t testing.TB) *world {
 	t.Helper()
-	key, err := identity.NewKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
+	return &world{
+		Cloud: cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{links.Indexes, idempotency.Indexes}}), redis: redistest.Start(t),
+		keys: authtest.Start(t), offset: new(atomic.Int64),
 	}
-	r := &apikey.Record{KeyID: "key_" + account, Scopes: identity.AllScopes(), AccountID: account, AccountName: account, Plan: plan, Version: 1, PerMinute: 1_000_000}
-	for _, e := range edit {
-		e(r)
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.records[key.Hash()] = r
-	return key.Secret()
 }
 
-// cloud is what replicas share.
-type cloud struct {
-	firestore *firestore.Server
-	endpoint  string
-	redis     string
-	keys      *keyring
-	auth      string
-	offset    *atomic.Int64
-	dns       string
-}
+func (c *world) now() time.Time          { return time.Now().Add(time.Duration(c.offset.Load())) }
+func (c *world) forward(d time.Duration) { c.offset.Add(int64(d)) }
 
-func newCloud(t testing.TB) *cloud {
-	t.Helper()
-	indexes, err := firestore.ParseIndexes(links.Indexes, idempotency.Indexes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := firestore.Open(firestore.Options{Indexes: indexes, TTLInterval: -1, Faults: &firestore.Faults{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr, err := server.Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Close() })
-	c := &cloud{firestore: server, endpoint: addr.String(), redis: redistest.Start(t), keys: &keyring{records: map[string]*apikey.Record{}}, offset: new(atomic.Int64)}
-	auth := httptest.NewServer(apikey.Handler(c.keys, internalToken))
-	t.Cleanup(auth.Close)
-	c.auth = auth.URL
-	return c
-}
-
-func (c *cloud) now() time.Time          { return time.Now().Add(time.Duration(c.offset.Load())) }
-func (c *cloud) forward(d time.Duration) { c.offset.Add(int64(d)) }
-
-func (c *cloud) config(t testing.TB) links.Config {
+func (c *world) config(t testing.TB) links.Config {
 	return links.Config{
-		Firestore: firestoredb.Config{Project: "test", Endpoint: c.endpoint, Timeout: 9 * time.Second}, ShortBaseURL: shortBase, RedisURL: c.redis, AuthURL: c.auth,
+		Firestore: firestoredb.Config{Project: "test", Endpoint: c.Endpoint, Timeout: 9 * time.Second}, ShortBaseURL: shortBase, RedisURL: c.redis, AuthURL: c.keys.URL,
 		InternalToken: internalToken, SpoolDir: t.TempDir(), CacheBytes: 64 << 20, Flush: true, DNSResolver: c.dns, Now: c.now, ClickBudget: 500 * time.Millisecond,
 	}
 }
@@ -128,7 +78,7 @@ type replica struct {
 	stop    func()
 }
 
-func (c *cloud) replica(t testing.TB, edit ...func(*links.Config)) *replica {
+func (c *world) replica(t testing.TB, edit ...func(*links.Config)) *replica {
 	t.Helper()
 	cfg := c.config(t)
 	for _, e := range edit {

@@ -1,0 +1,81 @@
+// Package authtest stands in for auth in the tests of the services that take API
+// keys: it makes keys, answers what they are worth, and lets a test change that.
+package authtest
+
+import (
+	"context"
+	"crypto/rand"
+	"net/http/httptest"
+	"sync"
+	"testing"
+
+	"github.com/linkreel/linkreel/libs/apikey"
+	"github.com/linkreel/linkreel/libs/identity"
+)
+
+// Token is the internal token that [Auth] asks of services.
+const Token = "internal-token"
+
+// Auth is an auth service that knows the keys a test has made.
+type Auth struct {
+	// URL is where services ask.
+	URL string
+
+	mu      sync.Mutex
+	records map[string]*apikey.Record // by the key's hash
+}
+
+// Start runs an auth until the test has ended.
+func Start(tb testing.TB) *Auth {
+	tb.Helper()
+	a := &Auth{records: map[string]*apikey.Record{}}
+	server := httptest.NewServer(apikey.Handler(a, Token))
+	tb.Cleanup(server.Close)
+	a.URL = server.URL
+	return a
+}
+
+// Key makes a key of an account, with every scope and a rate limit that no test
+// reaches, and returns its secret.
+func (a *Auth) Key(tb testing.TB, account string, plan identity.Plan, edit ...func(*apikey.Record)) string {
+	tb.Helper()
+	key, err := identity.NewKey(rand.Reader)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	r := &apikey.Record{
+		KeyID: "key_" + account, KeyName: "Deploy", Scopes: identity.AllScopes(),
+		AccountID: account, AccountName: account, Plan: plan, Version: 1, PerMinute: 10_000_000,
+	}
+	for _, e := range edit {
+		e(r)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.records[key.Hash()] = r
+	return key.Secret()
+}
+
+// Change edits every key of an account. A service that has asked before learns of
+// it when its copy of the record is five seconds old.
+func (a *Auth) Change(account string, edit func(*apikey.Record)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for hash, r := range a.records {
+		if r.AccountID == account {
+			changed := *r
+			edit(&changed)
+			a.records[hash] = &changed
+		}
+	}
+}
+
+// Verify makes Auth an [apikey.Source].
+func (a *Auth) Verify(_ context.Context, hash string) (*apikey.Record, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r, ok := a.records[hash]; ok {
+		return r, nil
+	}
+	return nil, apikey.ErrUnknownKey
+}
