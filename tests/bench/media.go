@@ -59,7 +59,7 @@ func benchFirstPlay(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	sys, err := startSystem(ctx, dir)
+	sys, err := startSystem(ctx, dir, "")
 	if err != nil {
 		return err
 	}

@@ -42,11 +42,15 @@ func benchRedirect(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	sys, err := startSystem(ctx, dir)
+	sys, err := startSystem(ctx, filepath.Join(dir, "now"), "")
 	if err != nil {
 		return err
 	}
 	defer sys.stop()
+	old, err := startBaseline(ctx, dir)
+	if err != nil {
+		return err
+	}
 	fiber, err := startServer(ctx, "fiber", dir, "")
 	if err != nil {
 		return err
@@ -66,6 +70,23 @@ func benchRedirect(ctx context.Context) error {
 		{name: "linkreel, one hot link", addr: sys.Short, pids: sys.linkPids(), control: sys.Control, path: func(int, int) string { return hot }},
 		{name: fmt.Sprintf("linkreel, %d links by Zipf", many), addr: sys.Short, pids: sys.linkPids(), control: sys.Control, path: zipf, warm: drawn},
 	}
+	var oldBefore int64
+	if old != nil {
+		defer old.stop()
+		fmt.Printf("creating %d links in the baseline …\n", many)
+		slugs, err := old.createLinks(ctx, many)
+		if err != nil {
+			return err
+		}
+		hot := "/" + slugs[0]
+		zipf, drawn := drawZipf(slugs)
+		all = append(all,
+			&contender{name: "baseline, one hot link", addr: old.Short, pids: old.linkPids(), path: func(int, int) string { return hot }},
+			&contender{name: "baseline, the same Zipf", addr: old.Short, pids: old.linkPids(), path: zipf, warm: drawn})
+		if oldBefore, err = old.clicks(ctx); err != nil {
+			return err
+		}
+	}
 	if nginx, err := startNginx(ctx, dir); err != nil {
 		fmt.Printf("nginx is not measured: %v\n", err)
 	} else {
@@ -76,7 +97,7 @@ func benchRedirect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var answered int64
+	var answered, oldAnswered int64
 	rounds := setting("BENCH_ROUNDS", 5)
 	for round := -1; round < rounds; round++ { // the first is not counted
 		for _, c := range all {
@@ -84,8 +105,11 @@ func benchRedirect(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.name, err)
 			}
-			if strings.HasPrefix(c.name, "linkreel") {
+			switch {
+			case strings.HasPrefix(c.name, "linkreel"):
 				answered += n
+			case strings.HasPrefix(c.name, "baseline"):
+				oldAnswered += n
 			}
 		}
 	}
@@ -96,6 +120,12 @@ func benchRedirect(ctx context.Context) error {
 	if last := all[len(all)-1]; last.name == "nginx return 302" {
 		for _, c := range all[1:3] {
 			fmt.Printf("%s: × nginx %.2f\n", c.name, ratio(c.perRequest, last.perRequest))
+		}
+	}
+	if old != nil {
+		fmt.Printf("one hot link: × baseline %.3f\nby Zipf: × baseline %.3f\n", ratio(all[1].perRequest, all[3].perRequest), ratio(all[2].perRequest, all[4].perRequest))
+		if err := old.reconcile(ctx, oldBefore, oldAnswered); err != nil {
+			return fmt.Errorf("baseline: %w", err)
 		}
 	}
 	return sys.reconcile(ctx, before, answered)
@@ -127,7 +157,7 @@ func (c *contender) round(ctx context.Context, count bool) (int64, error) {
 		return 0, err
 	}
 	took := time.Since(started)
-	if strings.HasPrefix(c.name, "linkreel") {
+	if strings.HasPrefix(c.name, "linkreel") || strings.HasPrefix(c.name, "baseline") {
 		// The flusher's work for these clicks belongs to them; after many links it
 		// rests for four seconds before it counts the next.
 		select {
@@ -210,6 +240,9 @@ type server struct {
 	cmd  *exec.Cmd
 	ready
 	firestore *server // of a system
+
+	record string // what the API's calls ask for
+	calls  int    // numbers their bodies
 }
 
 // ready is what a served child prints once it serves.
@@ -219,13 +252,34 @@ type ready struct {
 	Redis                     int // process id
 }
 
-// startSystem starts Linkreel, and Firestore beside it.
-func startSystem(ctx context.Context, dir string) (*server, error) {
-	db, err := startServer(ctx, "firestore", dir, "")
+// startBaseline starts the system of the commit that BENCH_BASELINE names, built
+// from this repository, or answers nil.
+func startBaseline(ctx context.Context, dir string) (*server, error) {
+	commit := os.Getenv("BENCH_BASELINE")
+	if commit == "" {
+		return nil, nil
+	}
+	tree, exe := filepath.Join(dir, "baseline-tree"), filepath.Join(dir, "baseline-bench")
+	fmt.Printf("building the baseline %s …\n", commit)
+	for _, args := range [][]string{
+		{"git", "worktree", "add", "--detach", tree, commit},
+		{"go", "build", "-C", tree, "-o", exe, "./tests/bench"},
+		{"git", "worktree", "remove", "--force", tree},
+	} {
+		if out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("%v: %w\n%s", args, err, out)
+		}
+	}
+	return startSystem(ctx, filepath.Join(dir, "baseline"), exe)
+}
+
+// startSystem starts Linkreel, and Firestore beside it; exe is this program when empty.
+func startSystem(ctx context.Context, dir, exe string) (*server, error) {
+	db, err := startProgram(ctx, exe, "firestore", dir, "")
 	if err != nil {
 		return nil, err
 	}
-	s, err := startServer(ctx, "system", dir, db.Firestore)
+	s, err := startProgram(ctx, exe, "system", dir, db.Firestore)
 	if err != nil {
 		db.stop()
 		return nil, err
@@ -235,8 +289,17 @@ func startSystem(ctx context.Context, dir string) (*server, error) {
 }
 
 func startServer(ctx context.Context, what, dir, firestoreAddr string) (*server, error) {
-	exe, err := os.Executable()
-	if err != nil {
+	return startProgram(ctx, "", what, dir, firestoreAddr)
+}
+
+func startProgram(ctx context.Context, exe, what, dir, firestoreAddr string) (*server, error) {
+	if exe == "" {
+		var err error
+		if exe, err = os.Executable(); err != nil {
+			return nil, err
+		}
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, exe, "serve", what)

@@ -394,7 +394,11 @@ func (confirmed) Confirm(clicks.Answer, *link.Click) clicks.Outcome {
 }
 
 func benchmarkServe(b *testing.B, c Confirmer) {
-	h := New(invalidation.NewMemory(invalidation.Options{Store: generated{}, Capacity: 64 << 20}), c, Options{ShortBaseURL: "http://lrl.example"})
+	benchmarkMemory(b, invalidation.NewMemory(invalidation.Options{Store: generated{}, Capacity: 64 << 20}), c)
+}
+
+func benchmarkMemory(b *testing.B, m *invalidation.Memory, c Confirmer) {
+	h := New(m, c, Options{ShortBaseURL: "http://lrl.example"})
 	b.ReportAllocs()
 	b.SetParallelism(32)
 	b.RunParallel(func(pb *testing.PB) {

@@ -1,0 +1,142 @@
+package redirect
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/localcloud/redisproc"
+	"github.com/linkreel/linkreel/libs/localcloud/redistest"
+	"github.com/linkreel/linkreel/libs/redisdb"
+	"github.com/linkreel/linkreel/services/links/internal/clicks"
+	"github.com/linkreel/linkreel/services/links/internal/invalidation"
+)
+
+// generatorEnv makes the test binary a process that announces changes: address,
+// partitions and changes a second.
+const generatorEnv = "LINKREEL_TEST_ANNOUNCE"
+
+func init() {
+	if spec := os.Getenv(generatorEnv); spec != "" {
+		fmt.Fprintln(os.Stderr, generate(spec)) // runs until it is killed
+		os.Exit(1)
+	}
+}
+
+// generate announces changes of links that nobody visits until it is killed.
+func generate(spec string) error {
+	var addr string
+	var parts, rate int
+	if _, err := fmt.Sscan(spec, &addr, &parts, &rate); err != nil {
+		return err
+	}
+	client, err := redisdb.Open(redisdb.Config{URL: addr, Timeout: 2 * time.Second})
+	if err != nil {
+		return err
+	}
+	memory := invalidation.NewMemory(invalidation.Options{Store: generated{}, Capacity: 1 << 20, Partitions: parts})
+	a := invalidation.NewAnnouncer(client, memory, "generator")
+	go func() { _ = a.Run(context.Background()) }()
+	// 50 batches a second: as many authors announce at once, their changes share calls.
+	each := max(rate/50, 1)
+	pause := time.Duration(each) * time.Second / time.Duration(rate)
+	fmt.Println("ready")
+	n := 0
+	for due := time.Now(); ; due = due.Add(pause) {
+		time.Sleep(time.Until(due))
+		keys := make([]string, each)
+		for i := range keys {
+			keys[i] = "|other" + strconv.Itoa(n)
+			n++
+		}
+		a.Announce(context.Background(), keys...)
+	}
+}
+
+// BenchmarkServe_beside_announcements is a warm redirect while other links change:
+// CPU of this process and of Redis for each redirect (cpu-ns/op). The changes are
+// announced by another process.
+func BenchmarkServe_beside_announcements(b *testing.B) {
+	for _, parts := range []int{1, 4, 16} {
+		for _, rate := range []int{0, 700, 10_000} {
+			b.Run(fmt.Sprintf("partitions=%d/changes=%d", parts, rate), func(b *testing.B) {
+				server := redistest.Server(b)
+				if rate > 0 {
+					startGenerator(b, fmt.Sprint(server.Addr(), " ", parts, " ", rate))
+				}
+				m := invalidation.NewMemory(invalidation.Options{Store: generated{}, Capacity: 64 << 20, Partitions: parts})
+				log, err := clicks.Open(clicks.Config{Redis: redisdb.Config{URL: server.Addr()}, SpoolDir: b.TempDir(), Budget: time.Second}, m)
+				if err != nil {
+					b.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(context.Background())
+				done := make(chan error, 1)
+				go func() { done <- log.Run(ctx) }()
+				redis := processOf(b, server)
+				before := cpuOf(b, "self") + cpuOf(b, redis)
+				b.ResetTimer()
+				benchmarkMemory(b, m, log)
+				b.StopTimer()
+				b.ReportMetric(float64((cpuOf(b, "self")+cpuOf(b, redis)-before).Nanoseconds())/float64(b.N), "cpu-ns/op")
+				cancel()
+				<-done
+			})
+		}
+	}
+}
+
+func startGenerator(b *testing.B, spec string) {
+	b.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^$")
+	cmd.Env = append(os.Environ(), generatorEnv+"="+spec)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+		b.Fatalf("the generator did not start: %q %v", line, err)
+	}
+}
+
+func processOf(b *testing.B, s *redisproc.Server) string {
+	b.Helper()
+	for line := range strings.Lines(redistest.Do(b, s.Addr(), "INFO", "server")) {
+		if pid, ok := strings.CutPrefix(line, "process_id:"); ok {
+			return strings.TrimSpace(pid)
+		}
+	}
+	b.Fatal("Redis does not say its process id")
+	return ""
+}
+
+// cpuOf is the time that a process has used, user and system: fields 14 and 15 of
+// proc(5)'s stat, in ticks of 10 ms.
+func cpuOf(b *testing.B, pid string) time.Duration {
+	b.Helper()
+	text, err := os.ReadFile("/proc/" + pid + "/stat")
+	if err != nil {
+		b.Fatal(err)
+	}
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	var ticks int
+	for _, f := range fields[11:13] {
+		n, err := strconv.Atoi(f)
+		if err != nil {
+			b.Fatal(err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
+}
