@@ -27,6 +27,7 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/localcloud/cloudtest"
 	"github.com/linkreel/linkreel/libs/localcloud/redistest"
+	"github.com/linkreel/linkreel/libs/tags"
 	"github.com/linkreel/linkreel/services/links"
 )
 
@@ -55,7 +56,7 @@ type world struct {
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	return &world{
-		Cloud: cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{links.Indexes, idempotency.Indexes}}), redis: redistest.Start(t),
+		Cloud: cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{links.Indexes, tags.Indexes, idempotency.Indexes}}), redis: redistest.Start(t),
 		keys: authtest.Start(t), offset: new(atomic.Int64),
 	}
 }

@@ -1,6 +1,7 @@
 package standalone_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,11 +11,14 @@ import (
 	"testing"
 
 	"github.com/caarlos0/env/v11"
+	"github.com/google/go-cmp/cmp"
 
+	"github.com/linkreel/linkreel/libs/localcloud/firestore"
 	"github.com/linkreel/linkreel/services/auth"
 	"github.com/linkreel/linkreel/services/console"
 	"github.com/linkreel/linkreel/services/events"
 	"github.com/linkreel/linkreel/services/links"
+	"github.com/linkreel/linkreel/services/standalone"
 	"github.com/linkreel/linkreel/services/standalone/internal/gateway"
 	worker "github.com/linkreel/linkreel/services/transcoding-worker"
 	"github.com/linkreel/linkreel/services/videos"
@@ -120,5 +124,31 @@ func TestChartRoutesLikeTheGateway(t *testing.T) {
 	}
 	if !slices.Equal(got, gateway.Routes) {
 		t.Errorf("the chart routes %v\nthe gateway    %v", got, gateway.Routes)
+	}
+}
+
+// A file of indexes that Indexes forgets would make queries fail on a laptop only.
+func TestIndexesAreThoseOfTheChart(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join(chart, "files/firestore.indexes.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := firestore.ParseIndexes(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := firestore.ParseIndexes(standalone.Indexes()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []*firestore.Indexes{want, got} {
+		slices.SortFunc(x.Composite, func(a, b firestore.Index) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+		slices.SortFunc(x.Overrides, func(a, b firestore.FieldOverride) int {
+			return strings.Compare(a.CollectionGroup+"."+a.FieldPath, b.CollectionGroup+"."+b.FieldPath)
+		})
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the indexes differ from the chart's (-chart +standalone):\n%s", diff)
 	}
 }

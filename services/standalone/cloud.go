@@ -13,10 +13,11 @@ import (
 	"github.com/linkreel/linkreel/libs/localcloud/firestore"
 	"github.com/linkreel/linkreel/libs/localcloud/redisproc"
 	"github.com/linkreel/linkreel/libs/localcloud/storage"
+	"github.com/linkreel/linkreel/libs/tags"
+	"github.com/linkreel/linkreel/libs/transcode"
 	"github.com/linkreel/linkreel/services/auth"
 	"github.com/linkreel/linkreel/services/events"
 	"github.com/linkreel/linkreel/services/links"
-	worker "github.com/linkreel/linkreel/services/transcoding-worker"
 	"github.com/linkreel/linkreel/services/videos"
 )
 
@@ -56,8 +57,17 @@ func (s *Stack) superviseRedis() error {
 	}
 }
 
+// Indexes are those of every collection: each service and each library that has
+// collections brings its own.
+func Indexes() [][]byte {
+	return [][]byte{
+		auth.Indexes, events.Indexes, links.Indexes, videos.Indexes,
+		idempotency.Indexes, outbox.Indexes, tags.Indexes, transcode.Indexes,
+	}
+}
+
 func (s *Stack) startFirestore(context.Context) error {
-	indexes, err := firestore.ParseIndexes(auth.Indexes, links.Indexes, videos.Indexes, worker.Indexes, outbox.Indexes, idempotency.Indexes, events.Indexes)
+	indexes, err := firestore.ParseIndexes(Indexes()...)
 	if err != nil {
 		return fmt.Errorf("indexes: %w", err)
 	}

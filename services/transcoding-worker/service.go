@@ -6,7 +6,6 @@ package worker
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -28,11 +27,6 @@ import (
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/job"
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ladder"
 )
-
-// Indexes are the Firestore indexes that the service needs.
-//
-//go:embed firestore.indexes.json
-var Indexes []byte
 
 // Config is all that the service can be told. What a video may be is not here:
 // those limits are the videos service's and come with each job.

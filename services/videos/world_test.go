@@ -28,6 +28,7 @@ import (
 	"github.com/linkreel/linkreel/libs/localcloud/redistest"
 	"github.com/linkreel/linkreel/libs/localcloud/storage"
 	"github.com/linkreel/linkreel/libs/objectstore"
+	"github.com/linkreel/linkreel/libs/tags"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/libs/transcode"
 	"github.com/linkreel/linkreel/services/videos"
@@ -96,7 +97,7 @@ func newWorld(t *testing.T, options ...option) *world {
 	w.base = "http://" + api.Addr().String()
 	var cfg videos.Config
 	cloud := cloudtest.Start(t, cloudtest.Options{
-		Indexes: [][]byte{videos.Indexes, idempotency.Indexes}, Clock: w.clock.Now, Buckets: []string{bucketName},
+		Indexes: [][]byte{videos.Indexes, tags.Indexes, transcode.Indexes, idempotency.Indexes}, Clock: w.clock.Now, Buckets: []string{bucketName},
 		Storage: func(objects *storage.Options) {
 			objects.CORS = []storage.CORS{{Origin: []string{"*"}, Method: []string{"GET", "HEAD", "PUT"}, ResponseHeader: []string{"Content-Type", "Content-Range", "Range"}}}
 			w.uploads, w.push = objects.PublicURL, objects.APIURL

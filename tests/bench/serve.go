@@ -19,15 +19,8 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	outbox "github.com/linkreel/linkreel/libs/events"
-	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/localcloud/firestore"
-	"github.com/linkreel/linkreel/services/auth"
-	"github.com/linkreel/linkreel/services/events"
-	"github.com/linkreel/linkreel/services/links"
 	"github.com/linkreel/linkreel/services/standalone"
-	worker "github.com/linkreel/linkreel/services/transcoding-worker"
-	"github.com/linkreel/linkreel/services/videos"
 )
 
 // serve is a child process: the system, or what it is compared with. It ends
@@ -89,7 +82,7 @@ func serveFiber(ctx context.Context) error {
 // serveFirestore is the database in a process of its own: in a cluster it is
 // Google's, and no part of what a redirect costs.
 func serveFirestore(ctx context.Context) error {
-	indexes, err := firestore.ParseIndexes(auth.Indexes, links.Indexes, videos.Indexes, worker.Indexes, outbox.Indexes, idempotency.Indexes, events.Indexes)
+	indexes, err := firestore.ParseIndexes(standalone.Indexes()...)
 	if err != nil {
 		return err
 	}

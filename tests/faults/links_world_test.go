@@ -35,6 +35,7 @@ import (
 	"github.com/linkreel/linkreel/libs/localcloud/firestore"
 	"github.com/linkreel/linkreel/libs/localcloud/redisproc"
 	"github.com/linkreel/linkreel/libs/localcloud/redistest"
+	"github.com/linkreel/linkreel/libs/tags"
 	"github.com/linkreel/linkreel/services/auth"
 	"github.com/linkreel/linkreel/services/links"
 )
@@ -68,7 +69,7 @@ type linksWorld struct {
 
 func newLinksWorld(t testing.TB) *linksWorld {
 	t.Helper()
-	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{links.Indexes, auth.Indexes, idempotency.Indexes}})
+	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{links.Indexes, tags.Indexes, auth.Indexes, idempotency.Indexes}})
 	whose := authtest.Start(t)
 	b := &linksWorld{t: t, firestore: cloud.Firestore, redis: redistest.Server(t), auth: whose.URL, key: whose.Key(t, "acc_t", identity.Enterprise)}
 	toxi := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())

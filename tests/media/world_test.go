@@ -23,6 +23,7 @@ import (
 	"github.com/linkreel/linkreel/libs/localcloud/storage"
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/queue"
+	"github.com/linkreel/linkreel/libs/tags"
 	"github.com/linkreel/linkreel/libs/transcode"
 	worker "github.com/linkreel/linkreel/services/transcoding-worker"
 	"github.com/linkreel/linkreel/services/videos"
@@ -64,7 +65,7 @@ type world struct {
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	ctx := context.Background()
-	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{worker.Indexes, videos.Indexes}, Buckets: []string{"media"}})
+	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{transcode.Indexes, videos.Indexes, tags.Indexes}, Buckets: []string{"media"}})
 	key := filepath.Join(t.TempDir(), "key.json")
 	if err := os.WriteFile(key, cloud.Key, 0o600); err != nil {
 		t.Fatal(err)

@@ -23,6 +23,7 @@ import (
 	"github.com/linkreel/linkreel/libs/localcloud/cloudtest"
 	"github.com/linkreel/linkreel/libs/localcloud/firestore"
 	"github.com/linkreel/linkreel/libs/quota"
+	"github.com/linkreel/linkreel/libs/tags"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
@@ -54,7 +55,7 @@ func newWorld(t testing.TB) world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{text}})
+	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{text, tags.Indexes}})
 	db := firestoredb.Use(cloud.Client(t), 20*time.Second)
 	b := world{cloud: cloud, offset: new(atomic.Int64)}
 	b.Store = New(db, b.clock).Tell(Teller{

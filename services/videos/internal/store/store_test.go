@@ -33,7 +33,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{videos.Indexes}})
+	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{videos.Indexes, tags.Indexes}})
 	b := &world{Cloud: cloud, t: t, client: cloud.Client(t), now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)}
 	db, clock := firestoredb.Use(b.client, 10*time.Second), func() time.Time { return b.now }
 	b.Store = store.New(db, clock).Tell(store.Teller{Outbox: events.NewOutbox(db, nil, clock), Video: func(v *video.Video) any { return map[string]any{"id": v.ID} }})

@@ -1,0 +1,9 @@
+package transcode
+
+import _ "embed"
+
+// Indexes are the exemptions of the jobs' documents, in the form the Firebase
+// tools deploy.
+//
+//go:embed firestore.indexes.json
+var Indexes []byte
