@@ -1,0 +1,159 @@
+package store_test
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/services/auth/internal/account"
+	"github.com/linkreel/linkreel/services/auth/internal/member"
+	"github.com/linkreel/linkreel/services/auth/internal/tenancy"
+)
+
+// told notes which accounts replicas were told of since it was last asked.
+type told struct {
+	mu       sync.Mutex
+	accounts []string
+}
+
+func (n *told) InvalidateAccount(_ context.Context, accountID string, version int64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.accounts = append(n.accounts, fmt.Sprint(accountID, "@", version))
+}
+
+func (n *told) take() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	a := n.accounts
+	n.accounts = nil
+	return a
+}
+
+func newSecret(t *testing.T) identity.Key {
+	t.Helper()
+	k, err := identity.NewSession(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// A replica that is not told goes by the old authority for seconds. Each step below
+// fails if the one call is deleted that tells it.
+func TestEveryLossOfAuthorityIsTold(t *testing.T) {
+	t.Parallel()
+	w, n := newWorld(t), &told{}
+	accounts := account.NewService(w.Store, n, nil, nil)
+	people := member.NewService(w.Store, n, nil, nil)
+	tenants := tenancy.NewService(w.Store, n, nil, nil)
+	ctx := t.Context()
+	acc := newAccount(t, w).ID
+	version := func() int64 {
+		t.Helper()
+		a, err := w.Account(ctx, acc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.Version
+	}
+	before := version()
+	// lost fails unless the account's version rose and replicas were told the new one.
+	lost := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		now := version()
+		if now <= before {
+			t.Errorf("%s leaves the account at version %d", what, now)
+		}
+		before = now
+		if diff := cmp.Diff([]string{fmt.Sprint(acc, "@", now)}, n.take()); diff != "" {
+			t.Errorf("%s told (-want +got):\n%s", what, diff)
+		}
+	}
+	// A repeated call finds nothing to change and tells all the same: its first try
+	// may have died in between.
+	again := func(what string, err error) {
+		t.Helper()
+		if got := n.take(); err != nil || len(got) != 1 {
+			t.Errorf("%s once more: told %v, %v", what, got, err)
+		}
+	}
+
+	free := identity.Free
+	_, err := accounts.Change(ctx, acc, account.Change{Plan: &free})
+	lost("change of plan", err)
+	_, err = accounts.Change(ctx, acc, account.Change{Plan: &free})
+	again("change of plan", err)
+
+	key := newKey(t, w, account.Account{ID: acc}, time.Now())
+	lost("revocation", accounts.Revoke(ctx, acc, key.ID))
+	again("revocation", accounts.Revoke(ctx, acc, key.ID))
+	rolled := newKey(t, w, account.Account{ID: acc}, time.Now())
+	successor, err := identity.NewKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = accounts.Roll(ctx, rolled.ID, 0, account.NewKey{ID: identity.NewID("key"), Key: successor, AccountID: acc, At: time.Now()})
+	lost("roll", err)
+
+	join := func(name string, role identity.Role) (member.Link, identity.Key) {
+		t.Helper()
+		token := newSecret(t)
+		l, err := people.SignInLink(ctx, acc, "", name, role, token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l, token
+	}
+	_, _ = join("Owner", identity.Owner)
+	m, token := join("Member", identity.Admin)
+	session := newSecret(t)
+	if _, err := people.UseLink(ctx, token, "", nil, "", member.Browser{Key: session}); err != nil {
+		t.Fatal(err)
+	}
+	n.take()
+	viewer := identity.Viewer
+	_, err = people.Change(ctx, nil, acc, m.MemberID, member.Change{Role: &viewer})
+	lost("change of role", err)
+
+	next := newSecret(t)
+	token = newSecret(t)
+	if _, err := people.SignInLink(ctx, acc, m.MemberID, "", "", token); err != nil {
+		t.Fatal(err)
+	}
+	_, err = people.UseLink(ctx, token, "", nil, "", member.Browser{Key: next, Replaces: session.Hash()})
+	lost("sign-in that replaces a session", err)
+	lost("end of a session", people.End(ctx, next.Hash(), ""))
+
+	groups := member.GroupMap{AccountID: acc, Roles: map[string]identity.Role{"staff": identity.Admin, "guests": identity.Viewer}}
+	signIn := func(group string) error {
+		_, err := people.SignIn(ctx, member.Proof{Issuer: "https://idp.example", Subject: "s", Name: "G", Groups: []string{group}}, groups, member.Browser{Key: newSecret(t)})
+		return err
+	}
+	if err := signIn("staff"); err != nil {
+		t.Fatal(err)
+	}
+	n.take()
+	lost("change of groups", signIn("guests"))
+
+	lost("removal", people.Remove(ctx, nil, acc, m.MemberID))
+
+	suspended := true
+	_, err = accounts.Change(ctx, acc, account.Change{Suspended: &suspended})
+	lost("suspension", err)
+	_, err = tenants.Delete(ctx, acc)
+	lost("erasure", err)
+	tenants.Repeat(ctx)
+	if got := n.take(); len(got) != 1 {
+		t.Errorf("the end of an erasure told %v", got)
+	}
+}
