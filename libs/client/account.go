@@ -97,3 +97,26 @@ func (c *Client) RollKey(ctx context.Context, id string, overlapSeconds int) (*K
 func (c *Client) RevokeKey(ctx context.Context, id string) error {
 	return c.call(ctx, http.MethodDelete, "/api/v1/keys/"+url.PathEscape(id), nil, nil)
 }
+
+// DeviceCode is a question to a person for a key. Show UserCode, open
+// VerificationURL in their browser, and ask for the key every Interval.
+type DeviceCode struct {
+	Code            string `json:"deviceCode"`
+	UserCode        string `json:"userCode"`
+	VerificationURL string `json:"verificationUrl"`
+	ExpiresAt       Millis `json:"expiresAt"`
+	Interval        int    `json:"interval"` // seconds
+}
+
+// DeviceCode begins to ask a person for a key called name. It needs no key.
+func (c *Client) DeviceCode(ctx context.Context, name string) (*DeviceCode, error) {
+	out := new(DeviceCode)
+	return out, c.call(ctx, http.MethodPost, "/api/v1/device-codes", map[string]string{"name": name}, out)
+}
+
+// DeviceKey collects the key, once. The error's code is AUTHORIZATION_PENDING until
+// the person has decided.
+func (c *Client) DeviceKey(ctx context.Context, code string) (*KeyCreated, error) {
+	out := new(KeyCreated)
+	return out, c.call(ctx, http.MethodPost, "/api/v1/device-codes/token", map[string]string{"deviceCode": code}, out)
+}

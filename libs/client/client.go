@@ -186,7 +186,9 @@ func (c *Client) try(ctx context.Context, k call, body []byte) error {
 		return err
 	}
 	req.Header = k.header.Clone()
-	req.Header.Set("Authorization", "Bearer "+c.cfg.Key)
+	if c.cfg.Key != "" { // asking for a key needs none
+		req.Header.Set("Authorization", "Bearer "+c.cfg.Key)
+	}
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", c.cfg.UserAgent)
 	if k.contentType != "" {

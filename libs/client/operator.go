@@ -46,6 +46,31 @@ func (o *Operator) Account(ctx context.Context, id string) (*OperatorAccount, er
 	return out, o.c.call(ctx, http.MethodGet, "/admin/v1/accounts/"+url.PathEscape(id), nil, out)
 }
 
+// CreateAccount makes an account on a plan.
+func (o *Operator) CreateAccount(ctx context.Context, name, plan string) (*OperatorAccount, error) {
+	out := new(OperatorAccount)
+	return out, o.c.call(ctx, http.MethodPost, "/admin/v1/accounts", map[string]string{"name": name, "plan": plan}, out)
+}
+
+// SignInLink is a one-time link with which a person signs in to the console.
+type SignInLink struct {
+	URL       string `json:"url"`
+	ExpiresAt Millis `json:"expiresAt"`
+	MemberID  string `json:"memberId"`
+}
+
+// SignInLink makes a link for a new member of that name and role.
+func (o *Operator) SignInLink(ctx context.Context, account, name, role string) (*SignInLink, error) {
+	out := new(SignInLink)
+	return out, o.c.call(ctx, http.MethodPost, "/admin/v1/accounts/"+url.PathEscape(account)+"/sign-in-links", map[string]string{"name": name, "role": role}, out)
+}
+
+// MemberSignInLink makes a link for somebody who is a member already.
+func (o *Operator) MemberSignInLink(ctx context.Context, account, member string) (*SignInLink, error) {
+	out := new(SignInLink)
+	return out, o.c.call(ctx, http.MethodPost, "/admin/v1/accounts/"+url.PathEscape(account)+"/sign-in-links", map[string]string{"memberId": member}, out)
+}
+
 // Suspend takes an account off the air, or brings it back with false.
 func (o *Operator) Suspend(ctx context.Context, id string, suspended bool) error {
 	return o.c.call(ctx, http.MethodPatch, "/admin/v1/accounts/"+url.PathEscape(id), map[string]bool{"suspended": suspended}, nil)

@@ -22,6 +22,10 @@ type VideoCreate struct {
 
 	Tags       []string `json:"tags,omitempty"`
 	ExternalID string   `json:"externalId,omitempty"`
+
+	// Recording says that the file is sent while it is recorded: when nothing more
+	// has arrived for five minutes, what has arrived becomes the video.
+	Recording bool `json:"recording,omitempty"`
 }
 
 // VideoCreated is the receipt for a new video.

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -213,7 +214,7 @@ func TestStorageThatIsDownIsUnavailable(t *testing.T) {
 			_, err := c.Upload(t.Context(), "a", strings.NewReader("x"), objectstore.UploadOptions{})
 			return err
 		},
-		"StartResumable": func() error { _, err := c.StartResumable(t.Context(), "a"); return err },
+		"StartResumable": func() error { _, err := c.StartResumable(t.Context(), "a", ""); return err },
 		"DeletePrefix": func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
@@ -403,7 +404,7 @@ func TestComposeJoinsInOrder(t *testing.T) {
 func TestAResumableSessionTakesChunks(t *testing.T) {
 	t.Parallel()
 	c := open(t, nil)
-	session, err := c.StartResumable(t.Context(), "res")
+	session, err := c.StartResumable(t.Context(), "res", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -416,6 +417,64 @@ func TestAResumableSessionTakesChunks(t *testing.T) {
 	}
 	if o, err := c.Stat(t.Context(), "res"); err != nil || o.Size != int64(len(body)) {
 		t.Errorf("Stat = %+v, %v", o, err)
+	}
+}
+
+func TestAResumableSessionSaysHowFarItIsAndCanBeFinishedWithoutItsSender(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var origins []string
+	c := open(t, nil)
+	front, err := url.Parse(c.public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(front)
+	edge := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		origins = append(origins, r.Method+" "+r.Header.Get("Origin"))
+		mu.Unlock()
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(edge.Close)
+	cfg := c.cfg
+	cfg.PublicDial = strings.TrimPrefix(edge.URL, "http://")
+	st, err := objectstore.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { st.Close() })
+	session, err := st.StartResumable(t.Context(), "left", "https://app.example.com")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(origins) != 1 || origins[0] != "POST https://app.example.com" {
+		t.Errorf("the session was started with %q; pages could not send to it", origins)
+	}
+	if n, whole, err := st.Received(t.Context(), session); n != 0 || whole || err != nil {
+		t.Fatalf("new session: %d, %v, %v", n, whole, err)
+	}
+	body := random(512 << 10)
+	if status, _ := send(t, "PUT", session, body, "Content-Range", "bytes 0-524287/*"); status != 308 {
+		t.Fatalf("chunk: %d, want 308", status)
+	}
+	if n, whole, err := st.Received(t.Context(), session); n != 512<<10 || whole || err != nil {
+		t.Fatalf("after a chunk: %d, %v, %v", n, whole, err)
+	}
+	if whole, err := st.FinishResumable(t.Context(), session, 256<<10); whole || err == nil && whole {
+		t.Errorf("finished at another size: %v, %v", whole, err)
+	}
+	if whole, err := st.FinishResumable(t.Context(), session, 512<<10); !whole || err != nil {
+		t.Fatalf("finish: %v, %v", whole, err)
+	}
+	if o, err := c.Stat(t.Context(), "left"); err != nil || o.Size != 512<<10 {
+		t.Errorf("Stat = %+v, %v", o, err)
+	}
+	if _, whole, err := st.Received(t.Context(), session); !whole || err != nil {
+		t.Errorf("after the end: %v, %v", whole, err)
+	}
+	if _, _, err := st.Received(t.Context(), session+"0"); !errors.Is(err, objectstore.ErrNotFound) || strings.Contains(err.Error(), "upload_id") {
+		t.Errorf("unknown session: %v", err)
 	}
 }
 
@@ -441,7 +500,7 @@ func TestNoErrorRevealsASignature(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer st.Close()
-	if _, err := st.StartResumable(t.Context(), "x"); err == nil || strings.Contains(err.Error(), "Signature") || apierr.CodeOf(err) != apierr.Unavailable {
+	if _, err := st.StartResumable(t.Context(), "x", ""); err == nil || strings.Contains(err.Error(), "Signature") || apierr.CodeOf(err) != apierr.Unavailable {
 		t.Errorf("error = %v", err)
 	}
 }

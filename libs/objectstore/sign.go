@@ -222,8 +222,9 @@ func (s *Store) SignGet(ctx context.Context, object string, ttl time.Duration, o
 }
 
 // StartResumable starts a resumable upload and returns the address of its session, which is a credential for this one
-// object and lives for a week.
-func (s *Store) StartResumable(ctx context.Context, object string) (session string, err error) {
+// object and lives for a week. A page may only send to it when origin is that of the page: Google's storage answers a
+// session's later requests under the CORS rule of the origin that started it. An empty origin is for programs.
+func (s *Store) StartResumable(ctx context.Context, object, origin string) (session string, err error) {
 	address, _, err := s.signed(ctx, http.MethodPost, object, time.Minute, map[string]string{"x-goog-resumable": "start"}, nil)
 	if err != nil {
 		return "", err
@@ -235,6 +236,9 @@ func (s *Store) StartResumable(ctx context.Context, object string) (session stri
 		return "", fmt.Errorf("start upload: %w", err)
 	}
 	req.Header.Set("X-Goog-Resumable", "start")
+	if origin != "" {
+		req.Header.Set("Origin", origin)
+	}
 	resp, err := s.plain.Do(req)
 	if err != nil {
 		return "", fmt.Errorf("start upload of %q: %w", object, mapError(err))
@@ -249,4 +253,53 @@ func (s *Store) StartResumable(ctx context.Context, object string) (session stri
 		return "", err
 	}
 	return resp.Header.Get("Location"), nil
+}
+
+// Received asks a session how many bytes storage keeps. whole says that the object is there already. ErrNotFound means
+// that there is no such session any more.
+func (s *Store) Received(ctx context.Context, session string) (n int64, whole bool, err error) {
+	return s.session(ctx, session, "*")
+}
+
+// FinishResumable makes the size bytes that a session has received the object. A session that has another number of
+// bytes is left as it is, and whole is false.
+func (s *Store) FinishResumable(ctx context.Context, session string, size int64) (whole bool, err error) {
+	_, whole, err = s.session(ctx, session, strconv.FormatInt(size, 10))
+	return whole, err
+}
+
+func (s *Store) session(ctx context.Context, session, total string) (n int64, whole bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, session, http.NoBody)
+	if err != nil {
+		return 0, false, errors.New("ask upload session: its address is broken") // the error would name the address
+	}
+	req.Header.Set("Content-Range", "bytes */"+total)
+	resp, err := s.plain.Do(req)
+	if err != nil {
+		return 0, false, fmt.Errorf("ask upload session: %w", mapError(err))
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
+	switch code := resp.StatusCode; {
+	case code == http.StatusOK || code == http.StatusCreated:
+		return 0, true, nil
+	case code == http.StatusPermanentRedirect:
+		last, ok := strings.CutPrefix(resp.Header.Get("Range"), "bytes=0-")
+		if !ok {
+			return 0, false, nil
+		}
+		n, err := strconv.ParseInt(last, 10, 64)
+		if err != nil {
+			return 0, false, fmt.Errorf("ask upload session: range %q", last)
+		}
+		return n + 1, false, nil
+	case code >= 500 || code == http.StatusTooManyRequests || code == http.StatusRequestTimeout:
+		return 0, false, apierr.Down(fmt.Errorf("ask upload session: storage answered %s", resp.Status))
+	case code == http.StatusNotFound || code == http.StatusGone || code == 499:
+		return 0, false, fmt.Errorf("ask upload session: %w", ErrNotFound)
+	default:
+		return 0, false, fmt.Errorf("ask upload session: storage answered %s", resp.Status)
+	}
 }

@@ -276,6 +276,8 @@ func (a *app) login() (credentials, error) {
 func login(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
 	local := fs.Bool("local", false, "take address and key of the stack that runs here, from .local/stack.json")
 	plan := fs.String("plan", "business", "with --local: whose demo key")
+	browser := fs.Bool("browser", false, "get a key by signing in in the browser; what happens by itself on a terminal")
+	paste := fs.Bool("paste", false, "type the key in place of signing in in the browser")
 	return func(ctx context.Context, args []string) error {
 		if err := none(args); err != nil {
 			return err
@@ -295,6 +297,11 @@ func login(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
 		var err error
 		if in.BaseURL == "" {
 			if in.BaseURL, err = a.ask(ctx, r, "Address of the API: ", false); err != nil {
+				return err
+			}
+		}
+		if in.Key == "" && (*browser || a.env.Terminal && !*paste) {
+			if in.Key, err = a.keyByBrowser(ctx, in.BaseURL); err != nil {
 				return err
 			}
 		}

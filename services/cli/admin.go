@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -17,6 +18,8 @@ import (
 func adminCommands() []command {
 	return []command{
 		{"admin accounts list", "", "list accounts, for operators", adminAccounts},
+		{"admin accounts create", "NAME", "make an account, for operators", adminCreate},
+		{"admin sign-in-link", "ACCOUNT", "make a link that signs a person in to the console, such as the first owner", adminSignIn},
 		{"admin accounts suspend", "ID", "stop an account, its links and its pages", adminSuspend(true)},
 		{"admin accounts resume", "ID", "lift a suspension", adminSuspend(false)},
 		{"admin accounts delete", "ID", "erase a suspended account with all that it has", adminDelete},
@@ -77,6 +80,56 @@ func adminAccounts(a *app, fs *flag.FlagSet) func(context.Context, []string) err
 			}
 		}
 		return t.end()
+	}
+}
+
+func adminCreate(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+	o := a.operator(fs)
+	plan := fs.String("plan", "free", "`plan` of the account: free, creator, business or enterprise")
+	return func(ctx context.Context, args []string) error {
+		name, err := one(args, "NAME")
+		if err != nil {
+			return err
+		}
+		c, err := o.dial()
+		if err != nil {
+			return err
+		}
+		made, err := c.CreateAccount(ctx, name, *plan)
+		if err != nil {
+			return err
+		}
+		return a.print(made, func(w io.Writer) { fmt.Fprintln(w, clean(made.ID)) })
+	}
+}
+
+func adminSignIn(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+	o := a.operator(fs)
+	name := fs.String("name", "Owner", "`name` of the new member")
+	role := fs.String("role", "owner", "`role` of the new member: viewer, member, admin or owner")
+	member := fs.String("member", "", "`id` of somebody who is a member already, in place of a new one")
+	return func(ctx context.Context, args []string) error {
+		account, err := one(args, "ACCOUNT")
+		if err != nil {
+			return err
+		}
+		c, err := o.dial()
+		if err != nil {
+			return err
+		}
+		var link *client.SignInLink
+		if *member != "" {
+			link, err = c.MemberSignInLink(ctx, account, *member)
+		} else {
+			link, err = c.SignInLink(ctx, account, *name, *role)
+		}
+		if err != nil {
+			return err
+		}
+		return a.print(link, func(w io.Writer) {
+			fmt.Fprintln(w, clean(link.URL))
+			a.note("open it once, before %s", link.ExpiresAt.Time().Local().Format(time.TimeOnly))
+		})
 	}
 }
 

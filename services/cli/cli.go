@@ -49,6 +49,8 @@ type Env struct {
 	ConfigDir, StateDir string
 	Now                 func() time.Time
 	Sleep               func(ctx context.Context, d time.Duration) error // nil really waits
+	// Open shows an address in the person's browser; nil cannot.
+	Open func(ctx context.Context, address string) error
 }
 
 // pause waits for d, or until ctx ends.
@@ -66,7 +68,7 @@ func (e Env) pause(ctx context.Context, d time.Duration) error {
 
 // System is the process's own world.
 func System() Env {
-	e := Env{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv, Now: time.Now}
+	e := Env{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv, Now: time.Now, Open: openBrowser}
 	if info, err := os.Stderr.Stat(); err == nil {
 		e.Terminal = info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"
 	}

@@ -122,6 +122,9 @@ type Config struct {
 	// address. Without it they have no such link.
 	AbuseContact string `env:"LINKREEL_ABUSE_CONTACT"`
 
+	// RecordingIdle is how long after its last byte a recording counts as left: its
+	// browser tab has died, and what arrived becomes the video.
+	RecordingIdle time.Duration `env:"LINKREEL_RECORDING_IDLE" envDefault:"5m"`
 	// SweepEvery is how often the service looks for videos that are due.
 	SweepEvery time.Duration `env:"LINKREEL_SWEEP_EVERY" envDefault:"10s"`
 	// JanitorEvery is how often all of storage is searched for objects that no
@@ -154,6 +157,10 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("videos: LINKREEL_STORAGE_PUBLIC_URL: %w", err)
 	}
+	page, err := origin(cfg.BaseURL)
+	if err != nil {
+		return nil, fmt.Errorf("videos: LINKREEL_BASE_URL: %w", err)
+	}
 	db, err := firestoredb.Open(ctx, cfg.Firestore)
 	if err != nil {
 		return nil, fmt.Errorf("videos: %w", err)
@@ -176,8 +183,8 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 
 	jobs, workers := transcode.NewStore(db, cfg.Now), queue.New(rdb, queue.Options{Name: transcode.QueueName, Now: cfg.Now})
 	plan := video.Plan{
-		Upload:   video.UploadLimits{MaxBytes: cfg.MaxBytes, MaxAge: cfg.UploadMaxAge},
-		Replaced: share.ReplacedLife, Retention: cfg.SourceRetention,
+		Upload:        video.UploadLimits{MaxBytes: cfg.MaxBytes, MaxAge: cfg.UploadMaxAge},
+		RecordingIdle: cfg.RecordingIdle, Replaced: share.ReplacedLife, Retention: cfg.SourceRetention,
 	}
 	pipe := pipeline.New(pipeline.Options{
 		Store: kept, Bucket: bucket, Jobs: jobs, Queue: wakeUps{workers, &transcode.Sweeper{Jobs: jobs, Queue: workers}},
@@ -188,7 +195,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 		SweepEvery: cfg.SweepEvery, JanitorEvery: cfg.JanitorEvery, Mine: seen.First,
 	})
 	service := video.NewService(video.Options{
-		Store: kept, Bucket: bucket, Pipeline: pipe, Passwords: passwords, Keys: keys, Addresses: addresses, Plan: plan,
+		Store: kept, Bucket: bucket, Pipeline: pipe, Passwords: passwords, Keys: keys, Addresses: addresses, Plan: plan, Page: page,
 		Now: cfg.Now, Log: log, UploadTTL: cfg.UploadTTL, OwnerTTL: cfg.OwnerTTL,
 	})
 	var public *httpapi.API

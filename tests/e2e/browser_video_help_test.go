@@ -20,6 +20,7 @@ import (
 // both from its environment, so they are set before it starts.
 func init() {
 	_ = os.Setenv("LINKREEL_WATCH_TTL", "12s")
+	_ = os.Setenv("LINKREEL_RECORDING_IDLE", "30s") // longer than the network is away in a story
 	_ = os.Setenv("LINKREEL_TRUSTED_PROXIES", "127.0.0.0/8")
 }
 
@@ -41,7 +42,9 @@ var chromium = sync.OnceValues(func() (*rod.Browser, error) {
 		return nil, fmt.Errorf("no Chromium on this machine: `make tools` installs it")
 	}
 	// NoSandbox: containers that run as root cannot use it.
-	start := launcher.New().Bin(bin).Leakless(false).NoSandbox(true).Headless(true).Set("mute-audio")
+	start := launcher.New().Bin(bin).Leakless(false).NoSandbox(true).Headless(true).Set("mute-audio").
+		// A camera, a microphone and a screen that need nobody to allow them.
+		Set("use-fake-device-for-media-stream").Set("use-fake-ui-for-media-stream").Set("auto-select-desktop-capture-source", "Entire screen")
 	url, err := start.Launch()
 	if err != nil {
 		return nil, err

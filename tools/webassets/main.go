@@ -49,7 +49,7 @@ var bundles = []bundle{{
 }, {
 	from:    "services/console/web",
 	to:      "services/console/internal/web/assets",
-	entries: []string{"app.ts", "passkey.ts", "upload.ts", "video.ts"},
+	entries: []string{"app.ts", "passkey.ts", "record.ts", "upload.ts", "video.ts"},
 }}
 
 func main() {

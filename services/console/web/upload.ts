@@ -21,7 +21,7 @@ function start(form: HTMLFormElement) {
   const store = "linkreel-uploads:" + form.dataset.account;
   const part = 8 << 20; // storage wants multiples of 256 KiB
   const life = 6 * 24 * 3600e3; // storage forgets an upload after a week
-  form.hidden = false;
+  input.disabled = false;
 
   // Notes. Two tabs may write them: each change reads what is there.
   const read = (): Note[] => {

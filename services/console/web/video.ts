@@ -1,5 +1,5 @@
-// The page of a video: follows a status that changes by itself, shows the time
-// field in the viewer's zone, and takes the thumbnail's time from the player.
+// The page of a video: follows a status that changes by itself, and takes the
+// thumbnail's time from the player or from small pictures of the whole video.
 
 const changed = () => [...document.querySelectorAll("form")].some((form) => form.dataset.changed);
 document.addEventListener("input", (event) => {
@@ -29,27 +29,48 @@ if (status) {
   setTimeout(look, 2000);
 }
 
-// The server reads a local time by the instant beside it.
-for (const field of document.querySelectorAll<HTMLInputElement>("input[data-local]")) {
-  const instant = document.createElement("input");
-  instant.type = "hidden";
-  instant.name = field.name + "Ms";
-  field.form!.append(instant);
-  if (field.value) {
-    const at = new Date(field.value + "Z");
-    field.value = new Date(at.getTime() - at.getTimezoneOffset() * 60000).toISOString().slice(0, 16);
-  }
-  const zone = field.form!.querySelector("[data-zone]");
-  if (zone) zone.textContent = field.dataset.local!;
-  field.form!.addEventListener("submit", () => {
-    const at = new Date(field.value).getTime();
-    instant.value = Number.isNaN(at) ? "" : String(at);
-  });
-}
-
 const player = document.querySelector<HTMLVideoElement>("video.player");
 for (const button of document.querySelectorAll<HTMLButtonElement>("button[data-playhead]")) {
   const field = button.form!.elements.namedItem(button.dataset.playhead!) as HTMLInputElement;
   button.hidden = !player;
   button.addEventListener("click", () => (field.value = player!.currentTime.toFixed(1)));
+}
+
+const board = document.querySelector<HTMLDetailsElement>("details[data-storyboard]");
+if (board) {
+  board.hidden = false;
+  board.addEventListener("toggle", () => void pick(board, board.querySelector<HTMLElement>(".tiles")!), { once: true });
+}
+
+// The small pictures that players show while seeking, as buttons.
+async function pick(board: HTMLElement, tray: HTMLElement) {
+  const field = document.getElementById(board.dataset.for!) as HTMLInputElement;
+  const source = new URL(board.dataset.storyboard!, location.href);
+  const answer = await fetch(source).catch(() => undefined);
+  if (!answer?.ok) return;
+  const tiles: { start: number; end: number; url: string; at: number[] }[] = [];
+  const seconds = (stamp: string) => stamp.split(":").reduce((sum, part) => sum * 60 + Number(part), 0);
+  for (const block of (await answer.text()).split(/\r?\n\r?\n/)) {
+    const m = /([\d:.]+) --> ([\d:.]+)[^\n]*\n(.+)#xywh=(\d+),(\d+),(\d+),(\d+)/.exec(block);
+    if (m) tiles.push({ start: seconds(m[1]!), end: seconds(m[2]!), url: new URL(m[3]!, source).href, at: m.slice(4).map(Number) });
+  }
+  const step = Math.max(1, Math.ceil(tiles.length / 24));
+  for (let i = 0; i < tiles.length; i += step) {
+    const { start, end, url, at } = tiles[i]!;
+    const [x, y, w, h] = at as [number, number, number, number];
+    const middle = (start + end) / 2;
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "tile";
+    const shown = `${Math.floor(middle / 60)}:${String(Math.floor(middle % 60)).padStart(2, "0")}`;
+    button.setAttribute("aria-label", `${board.dataset.label} ${shown}`);
+    button.setAttribute("aria-pressed", "false");
+    Object.assign(button.style, { width: `${w}px`, height: `${h}px`, backgroundImage: `url("${url}")`, backgroundPosition: `-${x}px -${y}px` });
+    button.addEventListener("click", () => {
+      field.value = middle.toFixed(1);
+      for (const other of tray.children) other.setAttribute("aria-pressed", String(other === button));
+      if (player) player.currentTime = middle;
+    });
+    tray.append(button);
+  }
 }

@@ -1463,6 +1463,12 @@ export interface components {
             password?: string;
             /** @description Future moment in milliseconds. Required with privacy `expiring`, refused with any other. */
             expiresAt?: number | null;
+            /**
+             * @description The file is sent to `resumableUploadUrl` while it is being recorded. When nothing more has arrived for five
+             *     minutes, the part that has arrived becomes the video.
+             * @default false
+             */
+            recording: boolean;
         };
         VideoUpdate: {
             title?: string | null;

@@ -77,6 +77,12 @@ type Body struct {
 	Bytes       []byte
 }
 
+// Raw is an answer that is no JSON.
+type Raw struct {
+	ContentType string
+	Bytes       []byte
+}
+
 // Headed is an answer that has something to say in its headers too.
 type Headed interface{ SetHeader(h http.Header) }
 
@@ -117,6 +123,10 @@ func (c *Client) Do(ctx context.Context, session, method, path string, in, out a
 	}
 	if headed, ok := out.(Headed); ok {
 		headed.SetHeader(resp.Header)
+	}
+	if raw, ok := out.(*Raw); ok {
+		raw.ContentType, raw.Bytes = resp.Header.Get("Content-Type"), text
+		return nil
 	}
 	if out == nil || len(text) == 0 {
 		return nil

@@ -222,7 +222,7 @@ func checkPage(t *testing.T, path string, resp *http.Response, page string) {
 	}
 	for _, field := range inputOf.FindAllString(page, -1) {
 		id := idOf.FindStringSubmatch(field)
-		boxed := strings.Contains(field, `type="checkbox"`) // inside its label
+		boxed := strings.Contains(field, `type="checkbox"`) || strings.Contains(field, `type="radio"`) // inside its label
 		if !boxed && !strings.Contains(field, `type="hidden"`) && (id == nil || !labelled[id[1]]) {
 			t.Errorf("%s: no label for %s", path, field)
 		}
@@ -267,7 +267,7 @@ func feed() string {
 }
 
 var libraryPages = []string{
-	"/app/videos", "/app/videos/vid_1", "/app/upload", "/app/domains", "/app/webhooks", "/app/webhooks/wh_1", "/app/activity", "/app/links/import",
+	"/app/videos", "/app/videos/vid_1", "/app/upload", "/app/record", "/app/domains", "/app/webhooks", "/app/webhooks/wh_1", "/app/activity", "/app/links/import",
 }
 
 func TestPagesAreWellFormedWhateverTheRecordsHold(t *testing.T) {

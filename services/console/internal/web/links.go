@@ -24,6 +24,9 @@ type link struct {
 	Status         string   `json:"status"`
 	Tags           []string `json:"tags"`
 	Archived       bool     `json:"archived"`
+	OGTitle        string   `json:"ogTitle"`
+	OGDescription  string   `json:"ogDescription"`
+	OGImage        string   `json:"ogImage"`
 }
 
 // Name is what the link is called in lists.
@@ -107,21 +110,12 @@ func links(r *request) error {
 	return r.render(http.StatusOK, "links.html", view{Title: text.Get("links.title"), Data: map[string]any{
 		"Links": list.Data, "Next": next, "Q": r.Query("q"), "Tag": r.Query("tag"), "Archived": shown,
 		"Filtered": r.Query("q") != "" || r.Query("tag") != "" || r.Query("cursor") != "" || shown != "false", "CanWrite": r.can("links:write"),
+		"Here": string(r.Request().URI().RequestURI()),
 	}})
 }
 
 func (r *request) linkPath() string { return "/api/v1/links/" + url.PathEscape(r.Params("id")) }
 func (r *request) linkHome() string { return "/app/links/" + url.PathEscape(r.Params("id")) }
-
-func (r *request) oneLink() (view, error) {
-	var l link
-	if err := r.do("GET", r.linkPath(), nil, &l); err != nil {
-		return view{}, err
-	}
-	return view{Title: l.Name(), Form: map[string]string{"url": l.DestinationURL, "title": l.Title, "tags": l.TagList()}, Data: map[string]any{
-		"Link": l, "CanWrite": r.can("links:write"),
-	}}, nil
-}
 
 func showLink(r *request) error {
 	v, err := r.oneLink()
@@ -129,44 +123,4 @@ func showLink(r *request) error {
 		return err
 	}
 	return r.render(http.StatusOK, "link-detail.html", v)
-}
-
-func editLink(r *request) error {
-	tags := []string{}
-	for tag := range strings.SplitSeq(r.form.Get("tags"), ",") {
-		if tag = strings.TrimSpace(tag); tag != "" {
-			tags = append(tags, tag)
-		}
-	}
-	err := r.do("PATCH", r.linkPath(), map[string]any{
-		"url": strings.TrimSpace(r.form.Get("url")), "title": strings.TrimSpace(r.form.Get("title")), "tags": tags,
-	}, nil)
-	if err != nil {
-		v, failed := r.oneLink()
-		if failed != nil {
-			return failed
-		}
-		return r.again(err, "link-detail.html", v)
-	}
-	return r.done(r.linkHome(), "saved")
-}
-
-// archiveLink puts a link out of sight, or back. It goes on redirecting, so this
-// is the undo that deleting has not.
-func archiveLink(r *request) error {
-	archive := r.form.Get("archived") == "true"
-	if err := r.do("PATCH", r.linkPath(), map[string]any{"archived": archive}, nil); err != nil {
-		return err
-	}
-	if archive {
-		return r.done(r.linkHome(), "archived")
-	}
-	return r.done(r.linkHome(), "unarchived")
-}
-
-func deleteLink(r *request) error {
-	if err := r.do("DELETE", r.linkPath(), nil, nil); err != nil {
-		return err
-	}
-	return r.done("/app/links", "deleted")
 }

@@ -1,6 +1,8 @@
 package web
 
 import (
+	"strings"
+
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/linkreel/linkreel/libs/httpapi"
@@ -22,11 +24,12 @@ type row struct {
 func (p *Pages) table() []row {
 	return []row{
 		{path: "/app", icon: "home", get: home},
-		{path: "/app/links", icon: "link", scope: "links:read", get: links, posts: map[string]handler{"": createLink}},
+		{path: "/app/links", icon: "link", scope: "links:read", get: links, posts: map[string]handler{"": createLink, "/change": changeLinks}},
 		{path: "/app/links/import", scope: "links:write", get: importPage, posts: map[string]handler{"": importLinks}},
 		{path: "/app/links/:id", scope: "links:read", get: showLink, posts: map[string]handler{
 			"/edit": editLink, "/archive": archiveLink, "/delete": deleteLink,
 		}},
+		{path: "/app/links/:id/qr", scope: "links:read", get: linkCode},
 		{path: "/app/videos", icon: "video", scope: "videos:read", get: videos},
 		{path: "/app/videos/:id", scope: "videos:read", get: showVideo, posts: map[string]handler{
 			"/edit": editVideo, "/access": setAccess, "/captions": addCaptions, "/captions/:lang/delete": deleteCaptions,
@@ -34,6 +37,7 @@ func (p *Pages) table() []row {
 		}},
 		{path: "/app/videos/:id/status", scope: "videos:read", get: videoStatus},
 		{path: "/app/upload", icon: "upload", scope: "videos:write", get: upload, posts: map[string]handler{"": createVideo}},
+		{path: "/app/record", icon: "record", scope: "videos:write", get: record},
 		{path: "/app/domains", icon: "domain", scope: "domains:read", get: domains, posts: map[string]handler{
 			"": addDomain, "/:id/verify": verifyDomain, "/:id/delete": deleteDomain,
 		}},
@@ -78,14 +82,24 @@ func (p *Pages) Routes(app *httpapi.API) {
 // navItem is an entry of the navigation.
 type navItem struct {
 	Path, Icon, Name string
+	Keys             string // that lead there, "" for none
 	Current          bool
+}
+
+// KeyList is Keys, one by one.
+func (n navItem) KeyList() []string { return strings.Fields(n.Keys) }
+
+// keysOf are the second keys, after g, of the pages that people go to most.
+var keysOf = map[string]string{
+	"/app": "g h", "/app/links": "g l", "/app/videos": "g v", "/app/upload": "g u", "/app/record": "g r", "/app/domains": "g d",
+	"/app/webhooks": "g w", "/app/activity": "g a", "/app/keys": "g k", "/app/members": "g m", "/app/settings": "g s",
 }
 
 func (r *request) nav() (out []navItem) {
 	for _, row := range r.pages.table() {
 		if row.icon != "" && (row.scope == "" || r.can(row.scope)) {
 			within := r.Path() == row.path || row.path != "/app" && len(r.Path()) > len(row.path) && r.Path()[:len(row.path)+1] == row.path+"/"
-			out = append(out, navItem{row.path, row.icon, text.Get("nav." + row.path), within})
+			out = append(out, navItem{row.path, row.icon, text.Get("nav." + row.path), keysOf[row.path], within})
 		}
 	}
 	return out

@@ -18,6 +18,14 @@ func upload(r *request) error {
 	}})
 }
 
+// record is the page whose script records and sends to storage meanwhile.
+func record(r *request) error {
+	r.allowMedia()
+	return r.render(http.StatusOK, "record.html", view{Title: text.Get("record.title"), Data: map[string]any{
+		"CanWrite": r.can("videos:write"), "Privacies": options("video.privacy.", "unlisted", privacies[:2]),
+	}})
+}
+
 // createVideo answers the script with where to send the file. The addresses open
 // one object for writing, and nothing else.
 func createVideo(r *request) error {
@@ -26,6 +34,9 @@ func createVideo(r *request) error {
 		privacy = "unlisted"
 	}
 	body := map[string]any{"title": strings.TrimSpace(r.form.Get("title")), "privacy": privacy}
+	if r.form.Get("recording") == "true" {
+		body["recording"] = true
+	}
 	var made struct{ VideoID, UploadURL, ResumableUploadURL, ShareURL string }
 	if err := r.do("POST", "/api/v1/videos", body, &made); err != nil {
 		return r.refuseScript(err)

@@ -85,6 +85,15 @@ func (v video) CaptionFile(lang string) string {
 	return list[:strings.LastIndexByte(list, '/')+1] + "captions-" + lang + ".vtt"
 }
 
+// Storyboard lists small pictures of the whole video.
+func (v video) Storyboard() string {
+	list := samePath(v.PlaybackURL)
+	if list == "" {
+		return ""
+	}
+	return list[:strings.LastIndexByte(list, '/')+1] + "storyboard.vtt"
+}
+
 func samePath(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {

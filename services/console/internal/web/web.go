@@ -90,9 +90,11 @@ func New(cfg Config) *Pages {
 			}
 			return "", fmt.Errorf("no asset %q", name)
 		},
-		"time":   machineTime,
-		"date":   func(ms int64) string { return time.UnixMilli(ms).UTC().Format("2 Jan 2006, 15:04 MST") },
-		"number": text.Number,
+		"time":    machineTime,
+		"date":    func(ms int64) string { return time.UnixMilli(ms).UTC().Format("2 Jan 2006, 15:04 MST") },
+		"number":  text.Number,
+		"day":     func(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.DateOnly) },
+		"dayText": func(ms int64) string { return time.UnixMilli(ms).UTC().Format("2 Jan 2006") },
 	}
 	layout := template.Must(template.New("layout.html").Funcs(funcs).ParseFS(templateFiles, "templates/layout.html"))
 	files, err := templateFiles.ReadDir("templates")
@@ -138,6 +140,7 @@ type view struct {
 	Who    *signin.Profile // nil: nobody is signed in
 	CSRF   string
 	Notice string            // what has just worked
+	Undo   string            // the links of which it can be taken back
 	Error  string            // what did not, as a whole
 	Fields map[string]string // and field by field
 	Form   map[string]string // what was typed
@@ -173,7 +176,7 @@ func (r *request) render(status int, name string, v view) error {
 	}
 	if v.Notice == "" {
 		if key := r.Query("done"); text.Has("done." + key) {
-			v.Notice = text.Get("done." + key)
+			v.Notice, v.Undo = r.counted(text.Get("done."+key)), r.undo()
 		}
 	}
 	var b bytes.Buffer

@@ -1,11 +1,16 @@
 package web
 
 import (
+	"context"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/valyala/fasthttp"
+
+	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
@@ -69,3 +74,32 @@ func TestFormTokensAreTiedToTheirCookie(t *testing.T) {
 		t.Error("form tokens do not depend on the cookie, or show it")
 	}
 }
+
+// On https, cookies have the prefix with which browsers refuse one that another
+// host of the site set, or that came over http.
+func TestCookiesOfAnHTTPSBase(t *testing.T) {
+	t.Parallel()
+	base, err := url.Parse("https://go.example.com")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := New(Config{Base: base, Auth: nobody{}})
+	app := httpapi.New(httpapi.Options{Name: "console", Page: p.ErrorPage})
+	p.Routes(app)
+	var c fasthttp.RequestCtx
+	c.Request.SetRequestURI("/app/sign-in")
+	app.Handler()(&c)
+	var set []string
+	for _, v := range c.Response.Header.Cookies() {
+		set = append(set, string(v))
+	}
+	if len(set) != 1 || !strings.HasPrefix(set[0], "__Host-linkreel_pre=") || !strings.Contains(set[0], "; Secure") || !strings.Contains(set[0], "HttpOnly") ||
+		!strings.Contains(set[0], "Path=/;") || strings.Contains(set[0], "Domain") {
+		t.Errorf("cookies %q", set)
+	}
+}
+
+// nobody answers the questions of the sign-in page.
+type nobody struct{}
+
+func (nobody) Do(context.Context, string, any, any) error { return nil }

@@ -7,6 +7,8 @@ package api
 import (
 	"fmt"
 	"math"
+	"net/url"
+	"strings"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -140,13 +142,14 @@ func (h public) create(c *fiber.Ctx) error {
 		Privacy    *string                    `json:"privacy"`
 		Password   *string                    `json:"password"`
 		ExpiresAt  *float64                   `json:"expiresAt"`
+		Recording  bool                       `json:"recording"`
 	}
 	fields, err := httpapi.Decode(c, &body)
 	if err != nil {
 		return err
 	}
 	draft := video.Draft{
-		Title: given(body.Title), Tags: body.Tags.Value, ExternalID: given(body.ExternalID),
+		Title: given(body.Title), Tags: body.Tags.Value, ExternalID: given(body.ExternalID), Recording: body.Recording,
 		Rule: video.Rule{Privacy: body.Privacy, Password: body.Password, ExpiresAt: milliseconds(body.ExpiresAt)},
 	}
 	if fields.HasError("privacy") {
@@ -157,11 +160,22 @@ func (h public) create(c *fiber.Ctx) error {
 	if err := fields.Err(); err != nil {
 		return err
 	}
-	v, err := h.videos.Create(ctx, video.NewVideo{Account: p.AccountID, Limits: p.Quotas, Draft: checked, Origin: origin})
+	v, err := h.videos.Create(ctx, video.NewVideo{Account: p.AccountID, Limits: p.Quotas, Draft: checked, Origin: origin, Page: pageOf(c)})
 	if err != nil {
 		return err
 	}
 	return httpapi.Created(c, "/api/v1/videos/"+string(v.ID), h.shown.created(v, fields.Unknown))
+}
+
+// pageOf is the origin that the caller names: of the page that asks, or of the one
+// for which a server asks. Anything else than an origin is not passed on.
+func pageOf(c *fiber.Ctx) string {
+	origin := c.Get(fiber.HeaderOrigin)
+	u, err := url.Parse(origin)
+	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.Scheme+"://"+u.Host != origin {
+		return ""
+	}
+	return strings.Clone(origin)
 }
 
 func (h public) get(c *fiber.Ctx) error {

@@ -62,6 +62,8 @@ type Store interface {
 // one in use.
 type Bucket interface {
 	Stat(ctx context.Context, object string) (objectstore.Object, error)
+	Received(ctx context.Context, session string) (n int64, whole bool, err error)
+	FinishResumable(ctx context.Context, session string, size int64) (whole bool, err error)
 	List(ctx context.Context, prefix string) iter.Seq2[objectstore.Object, error]
 	Delete(ctx context.Context, object string, generation int64) error
 	DeletePrefix(ctx context.Context, prefix string) error

@@ -105,6 +105,14 @@ func (b bucket) Stat(_ context.Context, object string) (objectstore.Object, erro
 	return objectstore.Object{}, objectstore.ErrNotFound
 }
 
+func (b bucket) Received(context.Context, string) (int64, bool, error) {
+	return 0, false, objectstore.ErrNotFound
+}
+
+func (b bucket) FinishResumable(context.Context, string, int64) (bool, error) {
+	return false, objectstore.ErrNotFound
+}
+
 func (b bucket) List(_ context.Context, prefix string) iter.Seq2[objectstore.Object, error] {
 	return func(yield func(objectstore.Object, error) bool) {
 		b.mu.Lock()

@@ -110,6 +110,9 @@ func (p *Pipeline) Sweep(ctx context.Context) error {
 func (p *Pipeline) visit(ctx context.Context, v *video.Video) error {
 	due, tidy := v.DueAt, !v.InWork() && !v.AwaitsUpload()
 	after, err := p.advance(ctx, v)
+	if err == nil && after != nil && after.Status == video.Uploading && after.Upload.Recording {
+		after, err = p.follow(ctx, after)
+	}
 	if err == nil && tidy {
 		err = p.tidyVideo(ctx, v.ID)
 	}

@@ -39,6 +39,9 @@ type document struct {
 	UploadURL       string     `firestore:"uploadUrl,omitempty"`
 	UploadExpiresAt *time.Time `firestore:"uploadExpiresAt,omitempty"`
 	ResumableURL    string     `firestore:"resumableUrl,omitempty"`
+	Recording       bool       `firestore:"recording,omitempty"`
+	Received        int64      `firestore:"received,omitempty"`
+	ReceivedAt      *time.Time `firestore:"receivedAt,omitempty"`
 
 	SourceGeneration int64  `firestore:"sourceGeneration"`
 	SourceSize       int64  `firestore:"sourceSize"`
@@ -124,6 +127,7 @@ func fromVideo(v *video.Video) *document {
 		NoDownload: v.NoDownload, EmbedOrigins: v.EmbedOrigins, Access: v.Access,
 		Status: string(v.Status), Progress: v.Progress,
 		UploadObject: v.Upload.Object, UploadURL: v.Upload.URL, UploadExpiresAt: optional(v.Upload.ExpiresAt), ResumableURL: v.Upload.ResumableURL,
+		Recording: v.Upload.Recording, Received: v.Upload.Received, ReceivedAt: optional(v.Upload.ReceivedAt),
 		SourceGeneration: v.Source.Generation, SourceSize: v.Source.Size, SourceType: v.Source.ContentType, JobID: v.Source.JobID,
 		Views: v.Views, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt, ReadyAt: optional(v.ReadyAt), PublishedAt: optional(v.PublishedAt), Rev: v.Rev,
 		Bytes: v.Bytes(), StorageLimit: v.StorageLimit,
@@ -168,7 +172,10 @@ func toVideo(snap *firestore.DocumentSnapshot) (*video.Video, error) {
 		Privacy: video.Privacy(d.Privacy), PasswordHash: d.PasswordHash, ExpiresAt: value(d.ExpiresAt),
 		NoDownload: d.NoDownload, EmbedOrigins: d.EmbedOrigins, Access: d.Access,
 		Status: video.Status(d.Status), Progress: d.Progress,
-		Upload: video.Upload{Object: d.UploadObject, URL: d.UploadURL, ExpiresAt: value(d.UploadExpiresAt), ResumableURL: d.ResumableURL},
+		Upload: video.Upload{
+			Object: d.UploadObject, URL: d.UploadURL, ExpiresAt: value(d.UploadExpiresAt), ResumableURL: d.ResumableURL,
+			Recording: d.Recording, Received: d.Received, ReceivedAt: value(d.ReceivedAt),
+		},
 		Source: video.Source{Generation: d.SourceGeneration, Size: d.SourceSize, ContentType: d.SourceType, JobID: d.JobID},
 		Views:  d.Views, CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt, ReadyAt: value(d.ReadyAt), PublishedAt: value(d.PublishedAt), Rev: d.Rev,
 		StorageLimit: d.StorageLimit, StorageRoom: -1, DueAt: value(d.DueAt), Stored: snap.UpdateTime,

@@ -27,6 +27,7 @@ type Draft struct {
 	Title      *string
 	Tags       []string
 	ExternalID *string
+	Recording  bool // see [Upload.Recording]
 	Rule
 }
 
@@ -35,13 +36,14 @@ type Checked struct {
 	Title      string
 	Tags       []string
 	ExternalID string
+	Recording  bool
 	Access
 }
 
 // Check validates a draft and reports every broken rule at once.
 func (d Draft) Check(now time.Time) (Checked, []apierr.Detail) {
 	var bad []apierr.Detail
-	var c Checked
+	c := Checked{Recording: d.Recording}
 	if d.Title != nil {
 		c.Title = *d.Title
 		bad = append(bad, checkText("title", c.Title, MaxTitle)...)

@@ -2,6 +2,7 @@ package video
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,7 +58,7 @@ type Store interface {
 // Bucket makes addresses to send files to, and keeps caption files.
 type Bucket interface {
 	SignPut(ctx context.Context, object string, ttl time.Duration) (string, time.Time, error)
-	StartResumable(ctx context.Context, object string) (string, error)
+	StartResumable(ctx context.Context, object, origin string) (string, error)
 	Upload(ctx context.Context, object string, r io.Reader, o objectstore.UploadOptions) (objectstore.Object, error)
 	Delete(ctx context.Context, object string, generation int64) error
 }
@@ -83,8 +84,10 @@ type Options struct {
 	Keys      *Keyring
 	Addresses Addresses
 	Plan      Plan
-	Now       func() time.Time
-	Log       *slog.Logger
+	// Page is the origin of our own pages, which send to resumable sessions.
+	Page string
+	Now  func() time.Time
+	Log  *slog.Logger
 
 	UploadTTL time.Duration // life of an upload address
 	OwnerTTL  time.Duration // life of the owner's playback and download addresses
@@ -194,6 +197,8 @@ type NewVideo struct {
 	Limits  identity.Quotas
 	Draft   Checked
 	Origin  identity.Origin
+	// Page is the origin of the page that will send the file; "" is one of ours.
+	Page string
 }
 
 // idOf is the id that a request's video gets. It is derived, so that a repeated
@@ -240,7 +245,10 @@ func (s *Service) Create(ctx context.Context, n NewVideo) (*Video, error) {
 	var upload Upload
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) { hash, err = s.hash(gctx, n.Draft.Password); return err })
-	g.Go(func() (err error) { upload, err = s.newUpload(gctx, id.UploadObject); return err })
+	g.Go(func() (err error) {
+		upload, err = s.newUpload(gctx, id.UploadObject, cmp.Or(n.Page, s.o.Page))
+		return err
+	})
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
@@ -248,6 +256,7 @@ func (s *Service) Create(ctx context.Context, n NewVideo) (*Video, error) {
 		id.Slug = Slug(identity.SlugFrom(n.Origin.Nonce+"/"+strconv.Itoa(try), n.Draft.Privacy.slugLength()))
 		v := New(id, n.Draft, hash, n.Origin.At.Truncate(time.Microsecond))
 		v.Upload, v.StorageLimit = upload, n.Limits.StoredBytes
+		v.Upload.Recording = n.Draft.Recording && upload.ResumableURL != ""
 		v.Schedule(s.o.Plan, v.CreatedAt)
 		stored, err := s.o.Store.Create(ctx, v, n.Limits)
 		if !errors.Is(err, ErrSlugTaken) {
@@ -283,7 +292,7 @@ func (s *Service) hash(ctx context.Context, password string) (string, error) {
 
 // newUpload makes the addresses to send a file to. The resumable one is a bonus:
 // a storage that does not answer in time costs only that.
-func (s *Service) newUpload(ctx context.Context, object string) (Upload, error) {
+func (s *Service) newUpload(ctx context.Context, object, page string) (Upload, error) {
 	u := Upload{Object: object}
 	var g errgroup.Group
 	g.Go(func() (err error) {
@@ -293,7 +302,7 @@ func (s *Service) newUpload(ctx context.Context, object string) (Upload, error) 
 	g.Go(func() error {
 		ctx, cancel := context.WithTimeout(ctx, 1500*time.Millisecond)
 		defer cancel()
-		session, err := s.o.Bucket.StartResumable(ctx, object)
+		session, err := s.o.Bucket.StartResumable(ctx, object, page)
 		if err != nil {
 			s.o.Log.DebugContext(ctx, "no resumable session", "error", err)
 			return nil
@@ -330,7 +339,7 @@ func (s *Service) renewUpload(ctx context.Context, v *Video) (*Video, error) {
 	if !v.AwaitsUpload() || left > time.Hour && (v.Upload.ResumableURL != "" || v.Status == Uploading) {
 		return v, nil
 	}
-	fresh, err := s.newUpload(ctx, v.Upload.Object)
+	fresh, err := s.newUpload(ctx, v.Upload.Object, s.o.Page)
 	if err != nil {
 		if left > 0 {
 			return v, nil
@@ -347,6 +356,7 @@ func (s *Service) renewUpload(ctx context.Context, v *Video) (*Video, error) {
 		if !v.AwaitsUpload() {
 			return ErrUnchanged
 		}
+		fresh.Recording = v.Upload.Recording && fresh.ResumableURL != ""
 		v.Upload = fresh
 		v.Schedule(s.o.Plan, s.o.Now())
 		return nil

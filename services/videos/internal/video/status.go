@@ -153,6 +153,8 @@ type Plan struct {
 	// Replaced is how long media that newer media replaced may still be watched
 	// through addresses given out before.
 	Replaced time.Duration
+	// RecordingIdle is how long after its last byte a recording is taken to be over.
+	RecordingIdle time.Duration
 	// Retention is how long a source is kept once its video is decided; 0 is for ever.
 	Retention time.Duration
 }
@@ -167,11 +169,17 @@ const (
 // Schedule sets when the video is due next. An upload is looked for after 10 s,
 // 20 s, 40 s and so on up to an hour: a look comes when the wait has doubled, so
 // a hundred thousand forgotten videos cost little and a new one is noticed soon.
+// A recording under way is looked at ten times in the pause that ends it.
 // Each change of a video is followed by Schedule, before it is stored.
 func (v *Video) Schedule(p Plan, now time.Time) {
 	pause := func(waited, most time.Duration) time.Time { return now.Add(min(max(waited, firstPause), most)) }
 	v.DueAt = time.Time{}
 	switch {
+	case v.Status == Uploading && v.Upload.Recording && v.Upload.Received > 0:
+		v.DueAt = now.Add(p.RecordingIdle / 10)
+		if end := v.Upload.ReceivedAt.Add(p.RecordingIdle); end.After(now) && end.Before(v.DueAt) {
+			v.DueAt = end
+		}
 	case v.Status == Uploading:
 		v.DueAt = pause(now.Sub(v.CreatedAt), uploadPause)
 		if end := v.CreatedAt.Add(p.Upload.MaxAge); end.After(now) && end.Before(v.DueAt) {
@@ -222,4 +230,15 @@ func byteSize(n int64) string {
 		n, i = n/1024, i+1
 	}
 	return fmt.Sprintf("%d %s", n, units[i])
+}
+
+// Receive takes notice of how much of a recording storage has, and reports
+// whether it is over: nothing has come for as long as the plan waits. A recording
+// of which nothing came is not over but an upload that was never begun.
+func (v *Video) Receive(n int64, p Plan, now time.Time) (over bool) {
+	if n != v.Upload.Received {
+		v.Upload.Received, v.Upload.ReceivedAt = n, now
+		return false
+	}
+	return n > 0 && now.Sub(v.Upload.ReceivedAt) >= p.RecordingIdle
 }

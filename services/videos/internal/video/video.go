@@ -99,6 +99,13 @@ type Upload struct {
 	URL          string // signed; PUT
 	ExpiresAt    time.Time
 	ResumableURL string // an open resumable session; empty when it was used, or none could be started
+
+	// Recording says that the file is sent while it is recorded: when no more bytes
+	// come, what has come is the whole of it. Received is how many bytes storage had
+	// when it was asked, and ReceivedAt when that number was first seen.
+	Recording  bool
+	Received   int64
+	ReceivedAt time.Time
 }
 
 // Source is the uploaded object that the current preparation reads. Its

@@ -1,0 +1,75 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"runtime"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/client"
+)
+
+// keyByBrowser has a person sign in to the console and allow a key for this
+// machine. The code on both screens shows that they allow what they asked for.
+func (a *app) keyByBrowser(ctx context.Context, base string) (string, error) {
+	c, err := client.New(client.Config{BaseURL: base, UserAgent: "linkreel-cli/1", Sleep: a.env.Sleep})
+	if err != nil {
+		return "", err
+	}
+	name := "Command line"
+	if host, err := os.Hostname(); err == nil && host != "" {
+		name += " on " + host
+	}
+	asked, err := c.DeviceCode(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	// The server names the address. Only a web address is handed to the system.
+	if u, err := url.Parse(asked.VerificationURL); err != nil || u.Scheme != "https" && u.Scheme != "http" {
+		return "", fmt.Errorf("%s answered with a strange address to sign in at", base)
+	}
+	fmt.Fprintf(a.env.Err, "Sign in at %s\nand compare the code: %s\n", clean(asked.VerificationURL), clean(asked.UserCode))
+	if a.env.Open != nil {
+		_ = a.env.Open(ctx, asked.VerificationURL) // the address is on the screen
+	}
+	pause := time.Duration(max(1, min(asked.Interval, 30))) * time.Second
+	for a.env.Now().Before(asked.ExpiresAt.Time()) {
+		if err := a.env.pause(ctx, pause); err != nil {
+			return "", err
+		}
+		key, err := c.DeviceKey(ctx, asked.Code)
+		if err == nil {
+			return key.Secret, nil
+		}
+		var refused *client.Error
+		if !errors.As(err, &refused) || refused.Code != "AUTHORIZATION_PENDING" {
+			return "", err
+		}
+	}
+	return "", &client.Error{Status: 403, Code: "FORBIDDEN", Message: "Nobody allowed the key in time. Run `linkreel login` again"}
+}
+
+// openBrowser shows an address in the browser of whoever sits here.
+func openBrowser(ctx context.Context, address string) error {
+	var cmd *exec.Cmd
+	switch runtime.GOOS {
+	case "darwin":
+		cmd = exec.CommandContext(ctx, "open", address)
+	case "windows":
+		cmd = exec.CommandContext(ctx, "rundll32", "url.dll,FileProtocolHandler", address)
+	default:
+		if os.Getenv("DISPLAY") == "" && os.Getenv("WAYLAND_DISPLAY") == "" {
+			return errors.New("no display")
+		}
+		cmd = exec.CommandContext(ctx, "xdg-open", address)
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	go func() { _ = cmd.Wait() }() // it ends with its browser, or at once
+	return nil
+}

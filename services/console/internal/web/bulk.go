@@ -1,0 +1,135 @@
+package web
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/services/console/internal/text"
+)
+
+// maxBulk is how many links a page can hold, and the API changes at once.
+const maxBulk = 100
+
+// changeLinks does one thing to all links that were chosen in the list.
+func changeLinks(r *request) error {
+	ids := r.form["ids"]
+	if len(ids) == 1 && strings.Contains(ids[0], ",") { // of an undo
+		ids = strings.Split(ids[0], ",")
+	}
+	back := safeNext(r.form.Get("back"))
+	if !strings.HasPrefix(back, "/app/links") {
+		back = "/app/links"
+	}
+	if len(ids) == 0 || len(ids) > maxBulk {
+		return r.done(back, "bulk.none")
+	}
+	set := map[string]any{}
+	action := r.form.Get("action")
+	switch action {
+	case "archive", "unarchive":
+		set["archived"] = action == "archive"
+	case "tag":
+		tags := commaList(r.form.Get("tags"))
+		if len(tags) == 0 {
+			return r.done(back, "bulk.tags")
+		}
+		set["addTags"] = tags
+	case "delete":
+	default:
+		return errForm
+	}
+	failed, err := r.bulk(ids, action, set)
+	if err != nil {
+		return err
+	}
+	done := url.Values{"done": {"bulk." + action}, "count": {strconv.Itoa(len(ids) - failed)}}
+	if failed > 0 {
+		done.Set("done", "bulk.partly")
+	} else if action == "archive" {
+		done.Set("undo", strings.Join(ids, ","))
+	}
+	sep := "?"
+	if strings.Contains(back, "?") {
+		sep = "&"
+	}
+	return r.Redirect(back+sep+done.Encode(), http.StatusSeeOther)
+}
+
+// bulk changes links by one call, or one by one where the plan has no such call.
+// It counts those that were refused.
+func (r *request) bulk(ids []string, action string, set map[string]any) (failed int, err error) {
+	var results struct{ Results []struct{ Status int } }
+	if action == "delete" {
+		err = r.do("POST", "/api/v1/links/bulk-delete", map[string]any{"ids": ids}, &results)
+	} else {
+		err = r.do("PATCH", "/api/v1/links/bulk", map[string]any{"ids": ids, "set": set}, &results)
+	}
+	var e *apierr.Error
+	if !errors.As(err, &e) || e.Code != apierr.PlanRequired {
+		for _, item := range results.Results {
+			if item.Status >= http.StatusBadRequest {
+				failed++
+			}
+		}
+		return failed, err
+	}
+	var refused atomic.Int64
+	var ended atomic.Pointer[error]
+	var wg sync.WaitGroup
+	turn := make(chan struct{}, 8)
+	for _, id := range ids {
+		turn <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-turn }()
+			path := "/api/v1/links/" + url.PathEscape(id)
+			var err error
+			switch {
+			case action == "delete":
+				err = r.do("DELETE", path, nil, nil)
+			case action == "tag":
+				var l link
+				if err = r.do("GET", path, nil, &l); err == nil {
+					err = r.do("PATCH", path, map[string]any{"tags": append(l.Tags, set["addTags"].([]string)...)}, nil)
+				}
+			default:
+				err = r.do("PATCH", path, set, nil)
+			}
+			if err == nil {
+				return
+			}
+			refused.Add(1)
+			if status := apierr.CodeOf(err).Status(); status == http.StatusUnauthorized || status == http.StatusForbidden {
+				ended.Store(&err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := ended.Load(); err != nil {
+		return 0, *err
+	}
+	return int(refused.Load()), nil
+}
+
+// undo is what takes the last action back, if it can be.
+func (r *request) undo() string {
+	ids := r.Query("undo")
+	if len(ids) > 8000 || strings.Trim(ids, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-,") != "" {
+		return ""
+	}
+	return ids
+}
+
+// counted puts the number of changed links into a notice.
+func (r *request) counted(notice string) string {
+	n, err := strconv.Atoi(r.Query("count"))
+	if err != nil || n < 0 || n > maxBulk {
+		return notice
+	}
+	return strings.Replace(notice, "{n}", text.Number(int64(n)), 1)
+}

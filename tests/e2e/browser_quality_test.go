@@ -1,0 +1,180 @@
+package e2e
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/go-rod/rod/lib/proto"
+)
+
+// axe is axe-core 4.10.3 as npm has it, under the MPL 2.0; only tests load it.
+//
+//go:embed testdata/axe.min.js
+var axe string
+
+// nasty is what somebody may have typed into any field.
+const nasty = `"'><img src=x onerror=alert(1)><script>alert(2)</script></textarea>{{.}}`
+
+// furnished is the account of the stack with something on every page, most of it
+// hostile. It answers where each kind of page is.
+var furnished = sync.OnceValue(func() map[string]string {
+	t := seedT{}
+	c := as(t, plan)
+	link := c.want(201, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/spring?sale=1", "title": nasty, "tags": []string{"spring", `<b onclick=alert(1)>`}, "ogTitle": nasty, "ogDescription": nasty}).str("id")
+	for i, title := range []string{"Spring newsletter", "Handbook for new colleagues", "Workshop slides"} {
+		c.want(201, "POST", "/api/v1/links", map[string]any{"url": fmt.Sprintf("https://www.example.com/pages/%d", i), "title": title, "tags": []string{"team", "2026"}})
+	}
+	short := c.want(200, "GET", "/api/v1/links/"+link, nil).str("shortUrl")
+	for range 5 {
+		visit(t, short, "User-Agent", "Mozilla/5.0 (Windows NT 10.0) Chrome/120", "Referer", "https://news.example/")
+	}
+	made := c.want(201, "POST", "/api/v1/videos", map[string]any{"title": nasty, "tags": []string{nasty[:20]}})
+	put(t, made.str("uploadUrl"), clip(t, 6, "640x360"), "video/mp4")
+	id := made.str("videoId")
+	c.want(200, "PATCH", "/api/v1/videos/"+id, map[string]any{"description": nasty})
+	c.want(201, "POST", "/api/v1/domains", map[string]any{"hostname": "go.quality.example.com"})
+	hook := c.want(201, "POST", "/api/v1/webhooks", map[string]any{"url": "http://127.0.0.1:19999/hook", "events": []string{"*"}, "description": nasty}).str("id")
+	c.do("POST", "/api/v1/webhooks/"+hook+"/test", nil)
+	c.do("POST", "/api/v1/keys", map[string]any{"name": nasty[:60], "scopes": []string{"links:read"}})
+	eventually(t, patience, "the video is ready", func() bool { return c.want(200, "GET", "/api/v1/videos/"+id, nil).str("status") == "ready" })
+	return map[string]string{"link": "/app/links/" + link, "video": "/app/videos/" + id, "webhook": "/app/webhooks/" + hook, "share": strings.TrimPrefix(made.str("shareUrl"), stack.BaseURL), "short": short}
+})
+
+// seedT lets furnishing happen once for several tests.
+type seedT struct{ testing.TB }
+
+func (seedT) Helper()                   {}
+func (seedT) Cleanup(func())            {}
+func (seedT) Fatal(a ...any)            { panic(fmt.Sprint(a...)) }
+func (seedT) Fatalf(f string, a ...any) { panic(fmt.Sprintf(f, a...)) }
+func (seedT) Errorf(f string, a ...any) { panic(fmt.Sprintf(f, a...)) }
+func (seedT) Context() context.Context  { return context.Background() }
+func (seedT) TempDir() string {
+	dir, err := os.MkdirTemp("", "linkreel-e2e-")
+	if err != nil {
+		panic(err)
+	}
+	return dir
+}
+
+func consolePages(at map[string]string) []string {
+	return []string{
+		"/app", "/app/links", at["link"], "/app/videos", at["video"], "/app/record", "/app/members", // in every run
+		"/app/upload", "/app/links/import", "/app/domains", "/app/webhooks", at["webhook"], "/app/activity", "/app/keys", "/app/settings", "/app/device", "/app/links?q=nothing-like-it", "/app/nowhere",
+	}
+}
+
+// Every page in both schemes on a phone and a desktop: nothing that axe finds,
+// nothing wider than the screen, no layout shift, at most 60 kB of script, no
+// report of the policy, and no script of a stranger run.
+func TestConsolePagesAreGood(t *testing.T) {
+	at := furnished()
+	looks := []look{{width: 320, height: 700, dark: true}, {width: 1280, height: 860}}
+	pages := consolePages(at)
+	if full(t) {
+		looks = append(looks, look{width: 320, height: 700}, look{width: 1280, height: 860, dark: true})
+	} else {
+		pages = pages[:7]
+	}
+	for _, l := range looks {
+		v := person(t, l)
+		for _, path := range pages {
+			v.good(path, l)
+		}
+		v.clean("404")
+	}
+}
+
+// The pages that strangers see.
+func TestPublicPagesAreGood(t *testing.T) {
+	at := furnished()
+	for _, l := range []look{{width: 320, height: 700, dark: true}, {width: 1280, height: 860}} {
+		v := visitor(t, l)
+		for _, path := range []string{"/app/sign-in", at["share"], at["short"] + "+", stack.ShortBaseURL + "/nothing-here", "/v/nothinghere"} {
+			v.good(path, l)
+		}
+		v.clean("404")
+	}
+}
+
+func (v *viewer) good(path string, l look) {
+	t := v.t
+	t.Helper()
+	address := path
+	if strings.HasPrefix(path, "/") {
+		address = stack.BaseURL + path
+	}
+	v.open(address)
+	page := v.Timeout(patience)
+	page.MustWaitLoad()
+	name := fmt.Sprintf("%s at %d px, dark %v", path, l.width, l.dark)
+	if dir := os.Getenv("LINKREEL_SHOTS"); dir != "" {
+		scheme := map[bool]string{true: "dark", false: "light"}[l.dark]
+		file := strings.NewReplacer("/", "_", ":", "_", "?", "_").Replace(strings.TrimPrefix(strings.TrimPrefix(path, stack.ShortBaseURL), "/"))
+		picture, err := page.Screenshot(true, &proto.PageCaptureScreenshot{Format: proto.PageCaptureScreenshotFormatPng})
+		check(t, err)
+		check(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s-%d-%s.png", file, l.width, scheme)), picture, 0o600))
+		check(t, os.WriteFile(filepath.Join(dir, file+".html"), []byte(v.source(address)), 0o600))
+	}
+	var found struct {
+		Wide, Scripts int
+		Shift         float64
+		Axe           []string
+	}
+	_, err := page.Eval("() => {" + axe + "}")
+	check(t, err)
+	result := page.MustEval(`async () => {
+	  const run = await axe.run(document, { resultTypes: ["violations"] });
+	  const shifts = await new Promise((done) => {
+	    let sum = 0;
+	    const o = new PerformanceObserver((list) => list.getEntries().forEach((e) => (sum += e.value)));
+	    o.observe({ type: "layout-shift", buffered: true });
+	    setTimeout(() => done(sum), 50);
+	  });
+	  return JSON.stringify({
+	    Wide: document.documentElement.scrollWidth - innerWidth,
+	    Scripts: performance.getEntriesByType("resource").filter((r) => r.initiatorType === "script").reduce((sum, r) => sum + r.decodedBodySize, 0),
+	    Shift: shifts,
+	    Axe: run.violations.flatMap((v) => v.nodes.map((n) => v.id + ": " + n.target.join(" ") + " " + n.html.slice(0, 120) + " " + (n.any[0]?.message ?? ""))),
+	  });
+	}`).Str()
+	check(t, json.Unmarshal([]byte(result), &found))
+	if len(found.Axe) > 0 {
+		t.Errorf("%s: axe finds\n  %s", name, strings.Join(found.Axe, "\n  "))
+	}
+	if found.Wide > 0 {
+		t.Errorf("%s is %d px wider than the screen", name, found.Wide)
+	}
+	if found.Scripts > 60_000 && strings.HasPrefix(path, "/app") && path != "/app/record" {
+		t.Errorf("%s loads %d bytes of script", name, found.Scripts)
+	}
+	if found.Shift > 0.001 && strings.HasPrefix(path, "/app") {
+		t.Errorf("%s shifts by %v", name, found.Shift)
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.dialogs > 0 {
+		t.Errorf("%s: a stranger's script ran", name)
+	}
+}
+
+// source is the page as the server sent it.
+func (v *viewer) source(address string) string {
+	v.t.Helper()
+	cookies, err := v.Cookies([]string{address})
+	check(v.t, err)
+	req, err := http.NewRequestWithContext(v.t.Context(), http.MethodGet, address, nil)
+	check(v.t, err)
+	for _, c := range cookies {
+		req.AddCookie(&http.Cookie{Name: c.Name, Value: c.Value}) //nolint:gosec // a request's cookie has no attributes
+	}
+	return string(send(v.t, http.DefaultClient, req).raw)
+}

@@ -1,0 +1,174 @@
+package e2e
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-rod/rod/lib/proto"
+)
+
+// plan is of the account that sign-in links of the stack belong to.
+const plan = "business"
+
+// person is a browser window of a new owner of the stack's account.
+func person(t testing.TB, l look) *viewer {
+	t.Helper()
+	link, err := stack.SignInLink(t.Context())
+	check(t, err)
+	v := visitor(t, l)
+	v.open(link)
+	page := v.Timeout(patience)
+	page.MustElementR("button", "Sign in").MustClick()
+	page.MustElementR("h1", "Shorten a link")
+	eventually(t, patience, "home", func() bool { return strings.HasPrefix(page.MustInfo().URL, stack.BaseURL+"/app") })
+	return v
+}
+
+// record starts a recording of kind and returns its share address, which is there
+// before anything was recorded.
+func (v *viewer) record(kind string) string {
+	v.t.Helper()
+	v.open(stack.BaseURL + "/app/record")
+	page := v.Timeout(patience)
+	page.MustElement("input[name=what][value=" + kind + "]").MustClick()
+	page.MustElementR("button", "Start recording").MustClick()
+	page.MustElement("#share").MustWaitVisible()
+	page.MustElement("#stop").MustWaitVisible()
+	return page.MustElement("#share a").MustText()
+}
+
+func (v *viewer) said(text string) {
+	v.t.Helper()
+	v.Timeout(patience).MustElementR("#said", text)
+}
+
+// recorded waits until the clock of the recorder shows so many seconds.
+func (v *viewer) recorded(seconds int) {
+	v.t.Helper()
+	eventually(v.t, patience, "seconds of recording", func() bool {
+		at, err := v.Eval(`() => { const [m, s] = document.getElementById("clock").textContent.split(":"); return 60 * m + +s }`)
+		return err == nil && at.Value.Int() >= seconds
+	})
+}
+
+// recorded finds the video of a share address in the list.
+func recorded(t testing.TB, share string) *answer {
+	t.Helper()
+	for _, item := range as(t, plan).want(200, "GET", "/api/v1/videos?limit=100", nil).json["data"].([]any) {
+		if m := item.(map[string]any); m["shareUrl"] == share {
+			return as(t, plan).want(200, "GET", "/api/v1/videos/"+m["_id"].(string), nil)
+		}
+	}
+	t.Fatalf("no video at %s", share)
+	return nil
+}
+
+func seconds(a *answer) float64 { d, _ := a.json["duration"].(float64); return d }
+
+// plays opens a share page until the video moves.
+func plays(t testing.TB, v *viewer, share string) {
+	t.Helper()
+	v.open(share)
+	eventually(t, patience, "playing at "+share, func() bool {
+		at, err := v.Eval(`() => { const v = document.querySelector("video"); if (!v) return 0; v.muted = true; v.play().catch(() => {}); return v.currentTime }`)
+		return err == nil && at.Value.Num() > 0.3
+	})
+}
+
+// From "Start recording" to the share page that plays: screen with the camera in a
+// corner, a pause, Stop, and the address in the clipboard.
+func TestRecorderInABrowser(t *testing.T) {
+	v := person(t, look{})
+	share := v.record("both")
+	page := v.Timeout(patience)
+	v.said("Recording")
+	v.recorded(2)
+	page.MustElementR("#hold", "Pause").MustClick()
+	v.said("Paused")
+	page.MustElementR("#hold", "Resume").MustClick()
+	v.recorded(4)
+	page.MustEval(`() => { navigator.clipboard.writeText = (text) => { window.clip = text; return Promise.resolve() } }`)
+	page.MustElement("#stop").MustClick()
+	v.said("Ready to watch")
+	if got := page.MustEval(`() => window.clip`).Str(); got != share {
+		t.Errorf("clipboard has %q, want %q", got, share)
+	}
+	made := recorded(t, share)
+	if d := seconds(made); d < 3 || d > 20 {
+		t.Errorf("a recording of some 4 s has %v s", d)
+	}
+	plays(t, visitor(t, look{}), share)
+	v.clean()
+}
+
+// full is for runs that take minutes.
+func full(t testing.TB) bool { return os.Getenv("LINKREEL_FULL") != "" }
+
+// The tab is killed at half of a minute. Nobody comes back, and the service makes
+// the video of what arrived.
+func TestRecordingWhoseTabDies(t *testing.T) {
+	if !full(t) {
+		t.Skip("takes two minutes; LINKREEL_FULL=1 runs it, and the videos service's own tests finish a recording in every run")
+	}
+	const length = 30 * time.Second
+	v := person(t, look{})
+	share := v.record("camera")
+	v.said("Recording")
+	began := time.Now()
+	eventually(t, patience, "the moment of death", func() bool { return time.Since(began) > length })
+	_ = proto.PageCrash{}.Call(v.Page.Timeout(time.Second)) // a crashed page answers nothing
+	eventually(t, 4*time.Minute, "a video without its tab", func() bool { return recorded(t, share).str("status") == "ready" })
+	if d := seconds(recorded(t, share)); d < (length - 5*time.Second).Seconds() {
+		t.Errorf("%v of %v arrived", d, length)
+	}
+}
+
+// The network is away for twenty seconds in the middle.
+func TestRecordingOverACutNetwork(t *testing.T) {
+	if !full(t) {
+		t.Skip("takes a minute; LINKREEL_FULL=1 runs it")
+	}
+	v := person(t, look{})
+	share := v.record("camera")
+	page := v.Timeout(patience)
+	v.recorded(5)
+	cut := func(off bool) {
+		check(t, proto.NetworkEmulateNetworkConditions{Offline: off, DownloadThroughput: -1, UploadThroughput: -1}.Call(v.Page))
+	}
+	cut(true)
+	v.said("No connection")
+	v.recorded(25)
+	cut(false)
+	v.said("Recording")
+	v.recorded(30)
+	page.MustElement("#stop").MustClick()
+	v.said("Ready to watch")
+	if d := seconds(recorded(t, share)); d < 29 {
+		t.Errorf("%v s of 30 arrived", d)
+	}
+}
+
+// How long after Stop somebody else's page plays.
+func TestRecordingPlaysSoonAfterStop(t *testing.T) {
+	if !full(t) {
+		t.Skip("takes minutes; LINKREEL_FULL=1 runs it")
+	}
+	v, other := person(t, look{}), visitor(t, look{})
+	var took []time.Duration
+	for range 20 {
+		share := v.record("camera")
+		v.recorded(5)
+		stopped := time.Now()
+		v.Timeout(patience).MustElement("#stop").MustClick()
+		plays(t, other, share)
+		took = append(took, time.Since(stopped))
+	}
+	slices.Sort(took)
+	t.Logf("from Stop to a playing share page: median %v, p95 %v", took[10], took[18])
+	if took[18] > 5*time.Second {
+		t.Errorf("p95 %v", took[18])
+	}
+}

@@ -1,0 +1,245 @@
+package e2e
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+// operator calls the operator's API.
+func operator(t testing.TB) *caller {
+	t.Helper()
+	c := as(t, plan)
+	c.base, c.key = stack.AdminURL, stack.AdminToken
+	return c
+}
+
+// colleague is a member of an account in a browser without scripts.
+type colleague struct {
+	*plainBrowser
+	id, csrf, role string
+}
+
+// colleagues makes an account with somebody of each role signed in.
+func colleagues(t testing.TB) (account string, all map[string]*colleague) {
+	t.Helper()
+	account = operator(t).want(201, "POST", "/admin/v1/accounts", map[string]any{"name": "Security", "plan": "business"}).str("id")
+	all = map[string]*colleague{}
+	for _, role := range []string{"viewer", "member", "admin", "owner"} {
+		all[role] = enter(t, newPlainBrowser(t), account, "The "+role, role)
+	}
+	return account, all
+}
+
+// enter signs somebody new in with b.
+func enter(t testing.TB, b *plainBrowser, account, name, role string) *colleague {
+	t.Helper()
+	link := operator(t).want(201, "POST", "/admin/v1/accounts/"+account+"/sign-in-links", map[string]any{"name": name, "role": role})
+	u, err := url.Parse(link.str("url"))
+	check(t, err)
+	home := b.post("/app/sign-in", url.Values{"csrf": {b.get(link.str("url")).csrf()}, "link": {u.Query().Get("link")}})
+	if home.url.Path != "/app" {
+		t.Fatalf("%s is at %s", name, home.url)
+	}
+	return &colleague{b, link.str("memberId"), home.csrf(), role}
+}
+
+// send posts a form and does not follow: 303 or 201 is done, the rest refused.
+func (c *colleague) send(path string, form url.Values) page {
+	c.t.Helper()
+	if form == nil {
+		form = url.Values{}
+	}
+	form.Set("csrf", c.csrf)
+	req, err := http.NewRequestWithContext(c.t.Context(), "POST", stack.BaseURL+path, strings.NewReader(form.Encode()))
+	check(c.t, err)
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	still := *c.http
+	still.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return (&plainBrowser{c.t, &still}).do(req)
+}
+
+// The table of roles, cell by cell, through the pages.
+func TestRoleTableThroughThePages(t *testing.T) {
+	_, all := colleagues(t)
+	link := all["owner"].send("/app/links", url.Values{"url": {"https://example.com/"}}).header.Get("Location")
+	link = "/app/links/" + link[strings.Index(link, "made=")+5:]
+	if all["owner"].get(link).status != 200 {
+		t.Fatalf("no link at %s", link)
+	}
+	rank := map[string]int{"viewer": 0, "member": 1, "admin": 2, "owner": 3}
+	for _, cell := range []struct {
+		lowest, path string
+		form         url.Values // nil: a GET
+	}{
+		{"viewer", "/app", nil},
+		{"viewer", "/app/links", nil},
+		{"viewer", link, nil},
+		{"viewer", link + "/qr", nil},
+		{"viewer", "/app/videos", nil},
+		{"viewer", "/app/domains", nil},
+		{"viewer", "/app/settings", nil},
+		{"member", "/app/links", url.Values{"url": {"https://example.com/x"}}},
+		{"member", link + "/edit", url.Values{"url": {"https://example.com/y"}}},
+		{"member", link + "/archive", url.Values{"archived": {"false"}}},
+		{"member", "/app/links/change", url.Values{"action": {"tag"}, "tags": {"t"}, "ids": {link[len("/app/links/"):]}}},
+		{"member", "/app/upload", url.Values{"title": {"x"}}},
+		{"admin", "/app/webhooks", nil},
+		{"admin", "/app/activity", nil},
+		{"admin", "/app/keys", nil},
+		{"admin", "/app/members", nil},
+		{"admin", "/app/domains", url.Values{"hostname": {"cell.example.com"}}},
+		{"admin", "/app/webhooks", url.Values{"url": {"https://hook.example.com/"}, "all": {"true"}}},
+		{"admin", "/app/keys", url.Values{"name": {"k"}, "scopes": {"links:read"}}},
+		{"admin", "/app/members/invite", url.Values{"role": {"admin"}}},
+		{"admin", "/app/members/" + all["viewer"].id + "/role", url.Values{"role": {"viewer"}}},
+		{"owner", "/app/members/invite", url.Values{"role": {"owner"}}},
+		{"owner", "/app/members/" + all["owner"].id + "/role", url.Values{"role": {"owner"}}},
+	} {
+		for role, who := range all {
+			var got page
+			if cell.form == nil {
+				got = who.get(cell.path)
+			} else {
+				form := url.Values{}
+				for name, v := range cell.form {
+					form[name] = v
+				}
+				if cell.path == "/app/domains" {
+					form.Set("hostname", role+"."+form.Get("hostname")) // each asks for a new one
+				}
+				got = who.send(cell.path, form)
+			}
+			if may := rank[role] >= rank[cell.lowest]; may != (got.status < 400) || !may && got.status != 403 {
+				t.Errorf("%s at %s %v: %d", role, cell.path, cell.form, got.status)
+			}
+		}
+	}
+}
+
+// Nobody gets more through the pages than they have, and the last owner stays.
+func TestNobodyRaisesThemselvesThroughThePages(t *testing.T) {
+	_, all := colleagues(t)
+	owner, admin := all["owner"], all["admin"]
+	for name, got := range map[string]page{
+		"an admin makes themselves owner": admin.send("/app/members/"+admin.id+"/role", url.Values{"role": {"owner"}}),
+		"an admin makes somebody owner":   admin.send("/app/members/"+all["viewer"].id+"/role", url.Values{"role": {"owner"}}),
+		"an admin lowers an owner":        admin.send("/app/members/"+owner.id+"/role", url.Values{"role": {"viewer"}}),
+		"an admin removes an owner":       admin.send("/app/members/"+owner.id+"/remove", nil),
+		"a viewer raises themselves":      all["viewer"].send("/app/members/"+all["viewer"].id+"/role", url.Values{"role": {"admin"}}),
+		"a member makes a key":            all["member"].send("/app/keys", url.Values{"name": {"k"}, "scopes": {"links:read"}}),
+		"a member allows a device":        all["member"].send("/app/device", url.Values{"code": {"aaaa-aaaa"}, "answer": {"approve"}}),
+	} {
+		if got.status != 403 && (name != "a member allows a device" || got.status != 404) {
+			t.Errorf("%s: %d", name, got.status)
+		}
+	}
+	for name, got := range map[string]page{
+		"the last owner lowers themselves": owner.send("/app/members/"+owner.id+"/role", url.Values{"role": {"admin"}}),
+		"the last owner leaves":            owner.send("/app/members/"+owner.id+"/remove", nil),
+	} {
+		if got.status != 409 {
+			t.Errorf("%s: %d", name, got.status)
+		}
+	}
+}
+
+// While a page of theirs is open, somebody is removed: the next click leads to the
+// sign-in page, whatever it is.
+func TestTheNextClickOfARemovedMember(t *testing.T) {
+	_, all := colleagues(t)
+	member := all["member"]
+	if p := member.get("/app/links"); p.status != 200 {
+		t.Fatalf("%d", p.status)
+	}
+	if p := all["owner"].send("/app/members/"+member.id+"/remove", nil); p.status != 303 {
+		t.Fatalf("removed: %d", p.status)
+	}
+	if p := member.send("/app/links", url.Values{"url": {"https://example.com/too-late"}}); p.status != 303 || !strings.HasPrefix(p.header.Get("Location"), "/app/sign-in") {
+		t.Errorf("a form: %d to %s", p.status, p.header.Get("Location"))
+	}
+	if p := member.get("/app/links"); p.url.Path != "/app/sign-in" {
+		t.Errorf("a page: %d at %s", p.status, p.url)
+	}
+	if p := all["owner"].get("/app/links?q=late"); strings.Contains(p.html, "too-late") {
+		t.Error("the form of a removed member made a link")
+	}
+}
+
+// A session that somebody planted in the browser before sign-in is not the one
+// that signing in gives, and signing out ends it for whoever has a copy.
+func TestSessionsAreNotFixedAndEnd(t *testing.T) {
+	account, all := colleagues(t)
+	base, err := url.Parse(stack.BaseURL)
+	check(t, err)
+	session := func(b *plainBrowser) string {
+		for _, c := range b.http.Jar.Cookies(base) {
+			if c.Name == "linkreel_session" {
+				return c.Value
+			}
+		}
+		return ""
+	}
+	planted := session(all["viewer"].plainBrowser)
+	for _, value := range []string{planted, "lr_sess_00000000000000000000000000000000abcdef"} {
+		b := newPlainBrowser(t)
+		b.http.Jar.SetCookies(base, []*http.Cookie{{Name: "linkreel_session", Value: value, Path: "/"}}) //nolint:gosec // a planted cookie has no attributes
+		victim := enter(t, b, account, "Victim", "owner")
+		if got := session(b); got == value || got == "" {
+			t.Error("signing in kept the planted session")
+		}
+		if p := victim.get("/app/members"); p.status != 200 {
+			t.Errorf("the victim's own page: %d", p.status)
+		}
+	}
+	if p := all["viewer"].get("/app/members"); p.status == 200 {
+		t.Error("the planted session has the victim's authority")
+	}
+	copied := newPlainBrowser(t)
+	copied.http.Jar.SetCookies(base, []*http.Cookie{{Name: "linkreel_session", Value: session(all["admin"].plainBrowser), Path: "/"}}) //nolint:gosec // as above
+	if p := copied.get("/app/keys"); p.status != 200 {
+		t.Fatalf("the copy does not work at all: %d", p.status)
+	}
+	all["admin"].send("/app/sign-out", nil)
+	if p := copied.get("/app/keys"); p.url.Path != "/app/sign-in" {
+		t.Errorf("a copied session after signing out: %d at %s", p.status, p.url)
+	}
+}
+
+// What every answer of the console says to browsers.
+func TestConsoleHeadersAndCookies(t *testing.T) {
+	account, all := colleagues(t)
+	b := newPlainBrowser(t)
+	enter(t, b, account, "Cookie", "viewer")
+	for _, path := range []string{"/app", "/app/links", "/app/record", "/app/nowhere", "/app/sign-in"} {
+		p := all["owner"].get(path)
+		csp := p.header.Get("Content-Security-Policy")
+		for _, needed := range []string{"default-src 'none'", "frame-ancestors 'none'", "form-action 'self'", "base-uri 'none'", "require-trusted-types-for 'script'"} {
+			if !strings.Contains(csp, needed) {
+				t.Errorf("%s: policy lacks %s: %s", path, needed, csp)
+			}
+		}
+		if strings.Contains(csp, "unsafe") || p.header.Get("X-Frame-Options") != "DENY" || p.header.Get("X-Content-Type-Options") != "nosniff" || p.header.Get("Cache-Control") != "no-store" ||
+			p.header.Get("Cross-Origin-Opener-Policy") != "same-origin" {
+			t.Errorf("%s: %v", path, p.header)
+		}
+	}
+	link := operator(t).want(201, "POST", "/admin/v1/accounts/"+account+"/sign-in-links", map[string]any{"name": "Flags", "role": "viewer"}).str("url")
+	fresh := &colleague{plainBrowser: newPlainBrowser(t)}
+	opened := fresh.get(link)
+	fresh.csrf = opened.csrf()
+	u, err := url.Parse(link)
+	check(t, err)
+	in := fresh.send("/app/sign-in", url.Values{"link": {u.Query().Get("link")}})
+	set := strings.Join(in.header.Values("Set-Cookie"), "\n")
+	if !strings.Contains(set, "linkreel_session=") || strings.Count(set, "HttpOnly") != len(in.header.Values("Set-Cookie")) || strings.Count(set, "SameSite=Lax") != len(in.header.Values("Set-Cookie")) || strings.Contains(set, "Domain=") {
+		t.Errorf("cookies: %s", set)
+	}
+	for _, next := range []string{"https://evil.example/", "//evil.example", `/\evil.example`, "/app/../../evil", "javascript:alert(1)", "/app//evil.example", "/app/%0d%0aLocation:x"} {
+		p := newPlainBrowser(t).get("/app/sign-in?next=" + url.QueryEscape(next))
+		if strings.Contains(p.html, "evil") || strings.Contains(p.html, "javascript:") {
+			t.Errorf("the sign-in page takes %s along", next)
+		}
+	}
+}
