@@ -26,10 +26,11 @@ type LinkCreate struct {
 	Tags       []string `json:"tags,omitempty"`
 	ExternalID string   `json:"externalId,omitempty"`
 	Archived   bool     `json:"archived,omitempty"`
-	// CreatedAt and ImportedClicks come from another service's export. A deployment
-	// that does not keep them names them in IgnoredFields.
+	// ImportedClicks says that the link comes from another service, where it had so
+	// many; CreatedAt is when it was made there, and counts only together with
+	// ImportedClicks. A deployment that does not keep them names them in IgnoredFields.
+	ImportedClicks *int64 `json:"importedClicks,omitempty"`
 	CreatedAt      Moment `json:"createdAt,omitzero"`
-	ImportedClicks int64  `json:"importedClicks,omitempty"`
 }
 
 // LinkCreated is the receipt for a new link.
@@ -39,6 +40,11 @@ type LinkCreated struct {
 	Slug           string `json:"slug"`
 	DestinationURL string `json:"destinationUrl"`
 	CreatedAt      string `json:"createdAt"`
+
+	Tags           []string `json:"tags"`
+	ExternalID     *string  `json:"externalId"`
+	Archived       bool     `json:"archived"`
+	ImportedClicks int64    `json:"importedClicks,omitempty"`
 	// IgnoredFields are fields of the request that the service did not take.
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }

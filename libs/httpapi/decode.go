@@ -329,7 +329,9 @@ func detailsOf(e *jsonschema.ValidationError) []apierr.Detail {
 	case *kind.Enum:
 		var want []string
 		for _, v := range k.Want {
-			want = append(want, fmt.Sprint(v))
+			if v != nil { // null stands for an absent field
+				want = append(want, fmt.Sprint(v))
+			}
 		}
 		d.Message = "Use one of " + strings.Join(want, ", ") + "."
 	case *kind.Pattern, *kind.Format:

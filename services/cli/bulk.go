@@ -352,6 +352,7 @@ var columns = map[string][]string{
 	"tags":     {"tags", "tag", "labels"},
 	"expires":  {"expiresat", "expires", "expiration", "expirationdate", "expirydate", "validuntil"},
 	"created":  {"createdat", "created", "createdon", "datecreated", "creationdate", "timestamp"},
+	"imported": {"importedclicks"},
 	"clicks":   {"clicks", "totalclicks", "visits", "visitscount", "visitcount", "hits", "engagements"},
 	"external": {"externalid"},
 	"archived": {"archived"},
@@ -463,11 +464,14 @@ func (o *importer) csvRows(r io.Reader) (func() (row, error), error) {
 		}
 		get := func(name string) string {
 			if i, ok := at[name]; ok && i < len(record) {
+				if name == "title" || name == "ogtitle" || name == "ogtext" {
+					return record[i] // a text is kept to the letter
+				}
 				return strings.TrimSpace(record[i])
 			}
 			return ""
 		}
-		return makeRow(line, get), nil
+		return makeRow(line, get, tagsOf(get("tags"), at)), nil
 	}, nil
 }
 
@@ -486,6 +490,15 @@ func (o *importer) jsonRows(r io.Reader) func() (row, error) {
 			if json.Unmarshal(text, &fields) != nil {
 				return row{line: line, bad: "not a JSON object"}, nil
 			}
+			// A line of an account's export says what it is; links are what is wanted.
+			if kind, ok := fields["type"].(string); ok && fields["url"] == nil {
+				if data, ok := fields["data"].(map[string]any); ok {
+					if kind != "link" {
+						continue
+					}
+					fields = data
+				}
+			}
 			names := slices.Sorted(maps.Keys(fields))
 			at := pick(names)
 			for _, name := range leftOut(names, at) {
@@ -494,12 +507,19 @@ func (o *importer) jsonRows(r io.Reader) func() (row, error) {
 					o.note("not kept: the field %s", clean(name))
 				}
 			}
-			return makeRow(line, func(name string) string {
+			get := func(name string) string {
 				if i, ok := at[name]; ok {
 					return plain(fields[names[i]])
 				}
 				return ""
-			}), nil
+			}
+			tags := tagsOf(get("tags"), at)
+			if i, ok := at["tags"]; ok {
+				if list, ok := fields[names[i]].([]any); ok {
+					tags = tagsIn(list)
+				}
+			}
+			return makeRow(line, get, tags), nil
 		}
 		if err := s.Err(); err != nil {
 			return row{}, err
@@ -518,21 +538,14 @@ func plain(v any) string {
 	case bool:
 		return strconv.FormatBool(v)
 	case []any:
-		var texts []string
-		for _, e := range v {
-			if m, ok := e.(map[string]any); ok { // Dub's tags are objects with a name
-				e = m["name"]
-			}
-			texts = append(texts, plain(e))
-		}
-		return strings.Join(texts, ",")
+		return strings.Join(tagsIn(v), ",")
 	}
 	return ""
 }
 
 // makeRow makes a link of a row's cells. It takes a whole short address for a
 // slug, as exports have it, and its host for the link's domain.
-func makeRow(line int, get func(string) string) row {
+func makeRow(line int, get func(string) string, tags []string) row {
 	slug, host := get("slug"), get("domain")
 	if whole, err := url.Parse(first(get("short"), slug)); err == nil && whole.Host != "" && host == "" {
 		host = whole.Hostname()
@@ -543,11 +556,16 @@ func makeRow(line int, get func(string) string) row {
 	if strings.Contains(slug, "/") {
 		slug = path.Base(slug)
 	}
-	r := row{line: line, host: host, item: client.BulkItem{URL: get("url"), Slug: slug, Title: get("title"), Tags: tagsOf(get("tags")), ExternalID: get("external"),
+	r := row{line: line, host: host, item: client.BulkItem{URL: get("url"), Slug: slug, Title: get("title"), Tags: tags, ExternalID: get("external"),
 		OGTitle: get("ogtitle"), OGDescription: get("ogtext"), OGImage: get("ogimage"), ExpiresAt: momentOf(get("expires")), CreatedAt: momentOf(get("created"))}}
 	r.item.Archived, _ = strconv.ParseBool(get("archived")) // anything else is no
-	if n, err := strconv.ParseInt(get("clicks"), 10, 64); err == nil && n > 0 {
-		r.item.ImportedClicks = n
+	// Zero clicks are sent too where a time is: they say that the link is imported,
+	// without which the deployment does not take its time.
+	n, err := strconv.ParseInt(get("clicks"), 10, 64)
+	before, errBefore := strconv.ParseInt(get("imported"), 10, 64)
+	if err == nil && n > 0 || errBefore == nil || !r.item.CreatedAt.IsZero() {
+		n = max(n, 0) + max(before, 0) // those from an earlier import come along
+		r.item.ImportedClicks = &n
 	}
 	if b, err := json.Marshal(r.item); err != nil || !utf8.ValidString(r.item.URL+slug+r.item.Title+strings.Join(r.item.Tags, "")) || !utf8.Valid(b) {
 		r.bad = "not valid UTF-8"
@@ -556,10 +574,24 @@ func makeRow(line int, get func(string) string) row {
 	return r
 }
 
+func tagsIn(list []any) (tags []string) {
+	for _, e := range list {
+		if m, ok := e.(map[string]any); ok { // Dub's tags are objects with a name
+			e = m["name"]
+		}
+		tags = append(tags, plain(e))
+	}
+	return tags
+}
+
 // tagsOf cuts a cell of tags; services separate them by a comma, a bar or a
-// semicolon, and Shlink and Dub never use one inside of a tag.
-func tagsOf(s string) (tags []string) {
-	for t := range strings.FieldsFuncSeq(s, func(r rune) bool { return r == ',' || r == '|' || r == ';' }) {
+// semicolon, and Shlink and Dub never use one inside of a tag. Ours may have bars
+// and semicolons; our own exports are known by their columns.
+func tagsOf(s string, columns map[string]int) (tags []string) {
+	_, external := columns["external"]
+	_, archived := columns["archived"]
+	ours := external && archived
+	for t := range strings.FieldsFuncSeq(s, func(r rune) bool { return r == ',' || !ours && (r == '|' || r == ';') }) {
 		if t = strings.TrimSpace(t); t != "" {
 			tags = append(tags, t)
 		}

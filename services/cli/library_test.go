@@ -142,17 +142,21 @@ func TestImportsKeepWhatTheSourceHas(t *testing.T) {
 	const day = 1767225600000 // 2026-01-01
 	tests := []struct{ name, content, item, notKept string }{
 		{"bitly.csv", "created,link,long_url,title,tags,clicks,custom_bitlinks\n2026-01-01,https://bit.ly/abc,https://e.example/,Sale,\"a,b\",12,x\n",
-			fmt.Sprintf(`{"url":"https://e.example/","slug":"abc","title":"Sale","tags":["a","b"],"createdAt":%d,"importedClicks":12}`, day), "custom_bitlinks"},
+			fmt.Sprintf(`{"url":"https://e.example/","slug":"abc","title":"Sale","tags":["a","b"],"importedClicks":12,"createdAt":%d}`, day), "custom_bitlinks"},
 		{"dub.csv", "key,domain,url,title,tags,createdAt,expiresAt,clicks,saleAmount\nabc,go.example.com,https://e.example/,Sale,\"a, b\",2026-01-01T00:00:00Z,2027-01-01T00:00:00Z,12,0\n",
-			fmt.Sprintf(`{"url":"https://e.example/","slug":"abc","title":"Sale","domainId":"dom_1","expiresAt":1798761600000,"tags":["a","b"],"createdAt":%d,"importedClicks":12}`, day), "saleAmount"},
+			fmt.Sprintf(`{"url":"https://e.example/","slug":"abc","title":"Sale","domainId":"dom_1","expiresAt":1798761600000,"tags":["a","b"],"importedClicks":12,"createdAt":%d}`, day), "saleAmount"},
 		{"dub.jsonl", `{"id":"x","key":"abc","domain":"dub.sh","url":"https://e.example/","tags":[{"id":"t","name":"a"}],"createdAt":"2026-01-01T00:00:00.000Z","clicks":12,"archived":true,"externalId":"e1","geo":null}`,
-			fmt.Sprintf(`{"url":"https://e.example/","slug":"abc","tags":["a"],"externalId":"e1","archived":true,"createdAt":%d,"importedClicks":12}`, day), "geo"},
+			fmt.Sprintf(`{"url":"https://e.example/","slug":"abc","tags":["a"],"externalId":"e1","archived":true,"importedClicks":12,"createdAt":%d}`, day), "geo"},
 		{"shortio.csv", "originalURL,path,title,tags,createdAt,expiresAt,shortURL,clicksLimit\nhttps://e.example/,abc,Sale,a|b,1767225600,,https://go.example.com/abc,\n",
-			fmt.Sprintf(`{"url":"https://e.example/","slug":"abc","title":"Sale","domainId":"dom_1","tags":["a","b"],"createdAt":%d}`, day), "clicksLimit"},
+			fmt.Sprintf(`{"url":"https://e.example/","slug":"abc","title":"Sale","domainId":"dom_1","tags":["a","b"],"importedClicks":0,"createdAt":%d}`, day), "clicksLimit"},
 		{"yourls.csv", "keyword,url,title,timestamp,ip,clicks\nabc,https://e.example/,Sale,2026-01-01 00:00:00,192.0.2.1,12\n",
-			fmt.Sprintf(`{"url":"https://e.example/","slug":"abc","title":"Sale","createdAt":%d,"importedClicks":12}`, day), "ip"},
+			fmt.Sprintf(`{"url":"https://e.example/","slug":"abc","title":"Sale","importedClicks":12,"createdAt":%d}`, day), "ip"},
 		{"shlink.csv", "Created at,Domain,Short URL,Short code,Long URL,Title,Tags,Visits\n2026-01-01T00:00:00+00:00,,https://s.example/abc,abc,https://e.example/,Sale,a|b,12\n",
-			fmt.Sprintf(`{"url":"https://e.example/","slug":"abc","title":"Sale","tags":["a","b"],"createdAt":%d,"importedClicks":12}`, day), "s.example"},
+			fmt.Sprintf(`{"url":"https://e.example/","slug":"abc","title":"Sale","tags":["a","b"],"importedClicks":12,"createdAt":%d}`, day), "s.example"},
+		{"linkreel.csv", "id,slug,url,title,clicks,createdAt,shortUrl,domainId,expiresAt,tags,archived,externalId,importedClicks\nlnk_9,abc,https://e.example/, Sale ,12,2026-01-01T00:00:00.123Z,http://old.example/abc,,2027-01-01T00:00:00.456Z,\"a|b,c;d\",true,e1,30\n",
+			fmt.Sprintf(`{"url":"https://e.example/","slug":"abc","title":" Sale ","expiresAt":1798761600456,"tags":["a|b","c;d"],"externalId":"e1","archived":true,"importedClicks":42,"createdAt":%d}`, day+123), "old.example"},
+		{"account.jsonl", `{"type":"account","data":{"id":"acc_1"}}` + "\n" + `{"type":"link","data":{"_id":"lnk_9","slug":"abc","destinationUrl":"https://e.example/","title":"","clicks":3,"createdAt":1767225600000,"shortUrl":"http://old.example/abc","domainId":null,"expiresAt":null,"status":"active","tags":["a|b"],"externalId":null,"archived":false,"id":"lnk_9","ogTitle":"T","ogDescription":null,"ogImage":null,"updatedAt":1767225600001,"takenDown":null}}` + "\n",
+			fmt.Sprintf(`{"url":"https://e.example/","slug":"abc","ogTitle":"T","tags":["a|b"],"importedClicks":3,"createdAt":%d}`, day), "old.example"},
 		{"plain.csv", "https://e.example/,abc,Sale\n", `{"url":"https://e.example/","slug":"abc","title":"Sale"}`, ""},
 	}
 	for _, tt := range tests {

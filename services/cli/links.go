@@ -414,13 +414,19 @@ func linksExport(a *app, fs *flag.FlagSet) func(context.Context, []string) error
 }
 
 // The first six columns are those of the first release; `links import` reads all.
-var exportColumns = []string{"id", "slug", "url", "title", "clicks", "createdAt", "shortUrl", "domainId", "expiresAt", "tags", "archived", "externalId"}
+var exportColumns = []string{"id", "slug", "url", "title", "clicks", "createdAt", "shortUrl", "domainId", "expiresAt", "tags", "archived", "externalId", "importedClicks"}
+
+// exportTime has the milliseconds that a record has, so that an import keeps them.
+const exportTime = "2006-01-02T15:04:05.000Z07:00"
 
 func exportRow(l client.LinkSummary) []string {
-	row := []string{l.ID, l.Slug, l.DestinationURL, l.Title, strconv.FormatInt(l.Clicks, 10), l.CreatedAt.Time().Format(time.RFC3339),
-		l.ShortURL, text(l.DomainID), "", strings.Join(l.Tags, ","), strconv.FormatBool(l.Archived), text(l.ExternalID)}
+	row := []string{l.ID, l.Slug, l.DestinationURL, l.Title, strconv.FormatInt(l.Clicks, 10), l.CreatedAt.Time().Format(exportTime),
+		l.ShortURL, text(l.DomainID), "", strings.Join(l.Tags, ","), strconv.FormatBool(l.Archived), text(l.ExternalID), ""}
 	if l.ExpiresAt != nil {
-		row[8] = l.ExpiresAt.Time().Format(time.RFC3339)
+		row[8] = l.ExpiresAt.Time().Format(exportTime)
+	}
+	if l.ImportedClicks > 0 {
+		row[12] = strconv.FormatInt(l.ImportedClicks, 10)
 	}
 	return row
 }

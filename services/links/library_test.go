@@ -47,13 +47,14 @@ func TestLinksAreFoundAgain(t *testing.T) {
 	first := r.create(key, map[string]any{"url": "https://xn--mnchen-3ya.example/caf%C3%A9/Stra%C3%9Fe?hidden=query", "slug": "One_two", "title": "Ｓpring  sale 2026", "tags": []string{" Mail ", "MAIL", "été"}, "externalId": "x-1"})
 	r.create(key, map[string]any{"url": "https://example.com/autumn", "slug": "Two", "archived": true})
 	r.create(key, map[string]any{"url": "https://example.com/spring/late", "slug": "three", "tags": []string{"mail", "summer"}})
+	r.create(key, map[string]any{"url": "https://example.net/100%/%zz/caf%C3%A9%2Flate/%E9/%41", "slug": "four"}) // not all of it is percent-encoding
 	for query, wanted := range map[string][]string{
-		"":                             {"three", "Two", "One_two"},
+		"":                             {"four", "three", "Two", "One_two"},
 		"q=spring":                     {"three", "One_two"},
 		"q=SPR":                        {"three", "One_two"},
 		"q=pring":                      {},
 		"q=sale spr":                   {"One_two"},
-		"q=cafe":                       {"One_two"},
+		"q=cafe":                       {"four", "One_two"},
 		"q=STRASSE":                    {"One_two"},
 		"q=strasse café":               {"One_two"},
 		"q=münchen":                    {"One_two"},
@@ -62,7 +63,7 @@ func TestLinksAreFoundAgain(t *testing.T) {
 		"q=hidden":                     {},
 		"q=ETE":                        {"One_two"},
 		"q=example.com":                {"three", "Two"},
-		"q=--":                         {"three", "Two", "One_two"},
+		"q=--":                         {"four", "three", "Two", "One_two"},
 		"q=spring autumn":              {},
 		"tag=MAIL":                     {"three", "One_two"},
 		"tag=mail&tag=Summer":          {"three"},
@@ -71,15 +72,17 @@ func TestLinksAreFoundAgain(t *testing.T) {
 		"slug=TWO":                     {"Two"},
 		"slug=tw":                      {},
 		"archived=true":                {"Two"},
-		"archived=false":               {"three", "One_two"},
-		"archived=all":                 {"three", "Two", "One_two"},
-		"domainId=default":             {"three", "Two", "One_two"},
+		"archived=false":               {"four", "three", "One_two"},
+		"archived=all":                 {"four", "three", "Two", "One_two"},
+		"domainId=default":             {"four", "three", "Two", "One_two"},
 		"domainId=dom_none":            {},
 		"externalId=x-1":               {"One_two"},
 		"externalId=x-1&archived=true": {},
 		"externalId=none":              {},
 		"q=spring&tag=mail&archived=false&domainId=default": {"three", "One_two"},
-		"colour=red": {"three", "Two", "One_two"},
+		"q=café late": {"four"},
+		"q=a":         {"four", "Two"},
+		"colour=red":  {"four", "three", "Two", "One_two"},
 	} {
 		values, err := url.ParseQuery(query)
 		if err != nil {

@@ -282,6 +282,43 @@ func TestNullOnCreateIsTheSameAsAbsent(t *testing.T) {
 	}
 }
 
+// An imported link shows the clicks and the time that it had elsewhere, and has
+// its place in the list by its arrival here.
+func TestAnImportedLinkKeepsItsTimeAndShowsItsClicksApart(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	r := c.replica(t)
+	key := c.keys.Key(t, "acc_a", identity.Business)
+	old := r.create(key, map[string]any{"url": "https://a.example/old", "slug": "old", "importedClicks": 41, "createdAt": "2019-03-04T05:06:07.008Z", "tags": []string{"b", "B"}, "externalId": "e"})
+	older := r.api(key, "POST", "/api/v1/links/bulk", `{"urls":[{"url":"https://a.example/older","slug":"older","importedClicks":0,"createdAt":1000}]}`)
+	plain := r.create(key, map[string]any{"url": "https://a.example/", "slug": "plain", "createdAt": 1000})
+	if older.status != 201 {
+		t.Fatalf("bulk: %v", older)
+	}
+	if diff := cmp.Diff([]any{"createdAt"}, plain.json["ignoredFields"]); diff != "" {
+		t.Errorf("a record that is sent back: %s", diff)
+	}
+	if old.str("createdAt") != "2019-03-04T05:06:07.008Z" || old.json["importedClicks"] != 41.0 || !cmp.Equal(old.json["tags"], []any{"b"}) || old.str("externalId") != "e" || old.json["archived"] != false {
+		t.Errorf("created %v", old)
+	}
+	if diff := cmp.Diff([]string{"plain", "older", "old"}, r.found(key, "")); diff != "" {
+		t.Errorf("not in the order of arrival (-want +got):\n%s", diff)
+	}
+	for _, item := range r.api(key, "GET", "/api/v1/links", nil).json["data"].([]any) {
+		l := item.(map[string]any)
+		got := fmt.Sprint(l["slug"], l["clicks"], l["importedClicks"])
+		if got != "old0 41" && got != "older0 0" && got != "plain0 <nil>" {
+			t.Errorf("listed %v", l)
+		}
+	}
+	if l := r.api(key, "GET", "/api/v1/links/"+old.str("id"), nil); l.json["importedClicks"] != 41.0 || l.json["createdAt"] != 1551675967008.0 {
+		t.Errorf("shown %v", l)
+	}
+	for _, bad := range []string{`"importedClicks":-1`, `"importedClicks":1.5`, `"importedClicks":"3"`, `"importedClicks":1,"createdAt":-1`, `"importedClicks":1,"createdAt":"2999-01-01"`, `"importedClicks":1,"createdAt":"never"`} {
+		want(t, bad, r.api(key, "POST", "/api/v1/links", `{"url":"https://a.example/",`+bad+`}`), 400, "VALIDATION_ERROR")
+	}
+}
+
 func TestBulkItemsTakeEveryFieldOfACreate(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)

@@ -198,6 +198,23 @@ func TestPatch(t *testing.T) {
 	w.api(http.MethodPatch, "/"+v.id, `{"title":"`+strings.Repeat("x", 501)+`","description":"`+strings.Repeat("x", 2001)+`"}`).want(400)
 }
 
+func TestNullOnCreateIsTheSameAsAbsent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.api(http.MethodPost, "", `{"title":null,"privacy":null,"password":null,"expiresAt":null,"tags":null,"externalId":null}`).want(201).json()
+	if a["ignoredFields"] != nil || a["externalId"] != nil || len(a["tags"].([]any)) != 0 {
+		t.Errorf("created %v", a)
+	}
+	id := a["videoId"].(string)
+	if v := w.get(id); v["privacy"] != "public" || v["expiresAt"] != nil {
+		t.Errorf("got %v", v)
+	}
+	w.api(http.MethodPut, "/"+id+"/access", `{"privacy":null,"password":null,"expiresAt":null,"allowDownload":null,"embedOrigins":null}`).want(200)
+	if a := w.api(http.MethodPost, "", `{"privacy":"hidden"}`).want(400); strings.Contains(a.body, "nil") {
+		t.Errorf("the message names a value that nobody can send: %s", a.body)
+	}
+}
+
 func TestARepeatedCreateMakesOneVideo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -42,6 +42,12 @@ func TestASuspendedAccountsPagesEndBeforeTheCallReturns(t *testing.T) {
 	if !strings.Contains(page.body, `<a href="mailto:abuse@example.com" rel="nofollow">Report</a>`) {
 		t.Error("the page has no link to report it")
 	}
+	waiting := other["slug"].(string)
+	for _, path := range []string{"/embed/" + v.slug, "/embed/" + waiting, "/v/" + waiting, "/embed/none", "/v/none"} {
+		if page := w.send(http.MethodGet, path, ""); !strings.Contains(page.body, `href="mailto:abuse@example.com"`) {
+			t.Errorf("%s has no link to report it", path)
+		}
+	}
 	watch, own := playlistOf(page, "playlist"), w.get(v.id)["playbackUrl"].(string)
 	// Somebody watches all the time, so that what a replica knows is as fresh as it gets.
 	stop, stopped := make(chan struct{}), make(chan struct{})

@@ -523,6 +523,22 @@ func (s *source) junk(depth int) any {
 	}
 }
 
+// filled is v without nulls inside of lists: the library that judges requests
+// refuses those whatever the schema allows.
+func filled(v any) any {
+	list, ok := v.([]any)
+	if !ok {
+		return v
+	}
+	out := []any{}
+	for _, e := range list {
+		if e != nil {
+			out = append(out, filled(e))
+		}
+	}
+	return out
+}
+
 // value makes something that the schema allows, sensible by the field's name.
 func (s *source) value(doc map[string]any, schema any, name string, depth int) any {
 	m, _ := schema.(map[string]any)
@@ -531,7 +547,7 @@ func (s *source) value(doc map[string]any, schema any, name string, depth int) a
 	}
 	if any, ok := m["anyOf"].([]any); ok {
 		if s.IntN(12) == 0 {
-			return s.junk(2)
+			return filled(s.junk(2))
 		}
 		return s.value(doc, any[0], name, depth)
 	}

@@ -111,6 +111,10 @@ export declare class Linkreel {
         slug: string;
         destinationUrl: string;
         createdAt: string;
+        tags: string[];
+        externalId: string | null;
+        archived: boolean;
+        importedClicks?: components["schemas"]["ImportedClicks"];
         ignoredFields?: components["schemas"]["IgnoredFields"];
     }>;
     getLink(linkId: string, o?: CallOptions): Promise<{
@@ -121,6 +125,7 @@ export declare class Linkreel {
         destinationUrl: string;
         title: string;
         clicks: number;
+        importedClicks?: components["schemas"]["ImportedClicks"];
         status: components["schemas"]["LinkStatus"];
         takenDown: {
             at: components["schemas"]["Timestamp"];
@@ -259,6 +264,8 @@ export declare class Linkreel {
         shareUrl: string;
         uploadUrlExpiresAt?: components["schemas"]["Timestamp"];
         resumableUploadUrl?: components["schemas"]["ResumableUploadUrl"];
+        tags: string[];
+        externalId: string | null;
         ignoredFields?: components["schemas"]["IgnoredFields"];
     }>;
     getVideo(videoId: string, o?: CallOptions): Promise<{

@@ -1167,6 +1167,16 @@ export interface components {
             externalId?: string | null;
             /** @description Archived links go on redirecting; lists can leave them out. */
             archived?: boolean | null;
+            /**
+             * @description Says that the link comes from another service, where it had this many clicks. They are shown apart and are not part
+             *     of `clicks`.
+             */
+            importedClicks?: number | null;
+            /**
+             * @description When a link with `importedClicks` was created elsewhere, from 1970 until now; the link shows that time. Lists keep the
+             *     order in which links arrived here. Without `importedClicks` the field is ignored, so that a record can be sent back.
+             */
+            createdAt?: components["schemas"]["MomentOrNull"];
         };
         LinkUpdate: {
             /** @description New destination. Cannot be null. */
@@ -1195,6 +1205,7 @@ export interface components {
             title: string;
             /** @description Counted visits; at most ten seconds behind. */
             clicks: number;
+            importedClicks?: components["schemas"]["ImportedClicks"];
             createdAt: components["schemas"]["Timestamp"];
             /** @description The whole short address. */
             shortUrl: string;
@@ -1234,8 +1245,15 @@ export interface components {
              * @description ISO 8601 date and time in UTC.
              */
             createdAt: string;
+            /** @description As given */
+            tags: string[];
+            externalId: string | null;
+            archived: boolean;
+            importedClicks?: components["schemas"]["ImportedClicks"];
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
+        /** @description The clicks that an imported link had elsewhere. Present on imported links only. */
+        ImportedClicks: number;
         Link: {
             /** @description Id of the link; the same as `id`. */
             _id: string;
@@ -1246,6 +1264,7 @@ export interface components {
             /** @description Empty when unset. */
             title: string;
             clicks: number;
+            importedClicks?: components["schemas"]["ImportedClicks"];
             status: components["schemas"]["LinkStatus"];
             /** @description When and why the operator took the link down. Null when it is not taken down. */
             takenDown: {
@@ -1456,13 +1475,24 @@ export interface components {
             title?: string | null;
             tags?: components["schemas"]["TagsInput"];
             externalId?: components["schemas"]["ExternalIdInput"];
-            /** @default public */
-            privacy: components["schemas"]["Privacy"];
+            privacy?: components["schemas"]["PrivacyInput"];
             /** @description Required with privacy `password`, refused with any other. */
-            password?: string;
+            password?: string | null;
             /** @description Future moment in milliseconds. Required with privacy `expiring`, refused with any other. */
             expiresAt?: number | null;
+            /**
+             * @description The file is sent to `resumableUploadUrl` while it is being recorded. When nothing more has arrived for five
+             *     minutes, the part that has arrived becomes the video.
+             * @default false
+             */
+            recording: boolean;
         };
+        /**
+         * @description One of the values of Privacy. Absent or null is `public`.
+         * @default public
+         * @enum {string|null}
+         */
+        PrivacyInput: "public" | "unlisted" | "password" | "expiring" | null;
         VideoUpdate: {
             title?: string | null;
             description?: string | null;
@@ -1477,8 +1507,7 @@ export interface components {
         /** @description The id of the record in another system, 1 to 255 printable ASCII characters, unique among the account's records of its kind. `null` is none. */
         ExternalIdInput: string | null;
         VideoAccessUpdate: {
-            /** @default public */
-            privacy: components["schemas"]["Privacy"];
+            privacy?: components["schemas"]["PrivacyInput"];
             /** @description Required with privacy `password` unless the video has one, refused with any other. */
             password?: string | null;
             /** @description Moment in milliseconds. Required with privacy `expiring`, refused with any other. */
@@ -1487,9 +1516,9 @@ export interface components {
              * @description Whether visitors have `/v/<slug>/video.mp4`.
              * @default true
              */
-            allowDownload: boolean;
+            allowDownload: boolean | null;
             /** @description Origins of the sites that may show the video in a frame, such as `https://www.example.com`. Empty is any. */
-            embedOrigins?: string[];
+            embedOrigins?: string[] | null;
         };
         VideoAccess: {
             privacy: components["schemas"]["Privacy"];
@@ -1546,6 +1575,9 @@ export interface components {
             shareUrl: string;
             uploadUrlExpiresAt?: components["schemas"]["Timestamp"];
             resumableUploadUrl?: components["schemas"]["ResumableUploadUrl"];
+            /** @description As given */
+            tags: string[];
+            externalId: string | null;
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         /**
@@ -1650,9 +1682,9 @@ export interface components {
              * @description What the key may do. A key made without scopes gets links, videos, domains and keys, each with read and write.
              *     Ask for events, webhooks and members by name.
              */
-            scopes?: components["schemas"]["Scope"][];
+            scopes?: components["schemas"]["Scope"][] | null;
             /** @description End of the key; one already past makes a key that is expired from the start. */
-            expiresAt?: components["schemas"]["Moment"];
+            expiresAt?: components["schemas"]["MomentOrNull"];
         };
         KeyRoll: {
             /**
@@ -1712,7 +1744,7 @@ export interface components {
         };
         InvitationCreate: {
             /** @description Of the new member. Without it the person gives one when accepting. */
-            name?: string;
+            name?: string | null;
             role: components["schemas"]["Role"];
         };
         Invitation: {
@@ -2333,6 +2365,30 @@ export interface components {
                     error?: {
                         /** @enum {unknown} */
                         code?: "IDEMPOTENCY_IN_PROGRESS";
+                    };
+                };
+            };
+        };
+        /** @description The account is being erased, or the first request with this `Idempotency-Key` has not finished. */
+        AccountDeletingConflict: {
+            headers: {
+                "X-Request-Id": components["headers"]["X-Request-Id"];
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "error": {
+                 *         "code": "ACCOUNT_DELETING",
+                 *         "message": "The account is being erased.",
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *       }
+                 *     }
+                 */
+                "application/json": components["schemas"]["Error"] & {
+                    error?: {
+                        /** @enum {unknown} */
+                        code?: "IDEMPOTENCY_IN_PROGRESS" | "ACCOUNT_DELETING";
                     };
                 };
             };
@@ -5373,7 +5429,7 @@ export interface operations {
             400: components["responses"]["BadRequest"];
             401: components["responses"]["Unauthorized"];
             404: components["responses"]["NotFound"];
-            409: components["responses"]["IdempotencyConflict"];
+            409: components["responses"]["AccountDeletingConflict"];
             413: components["responses"]["BodyTooLarge"];
             415: components["responses"]["UnsupportedMediaType"];
             422: components["responses"]["IdempotencyKeyReused"];

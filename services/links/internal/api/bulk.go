@@ -20,10 +20,10 @@ type bulkBody struct {
 }
 
 type bulkResult struct {
-	Status  int          `json:"status"`
-	Data    *linkCreated `json:"data,omitempty"`
-	Error   *bulkError   `json:"error,omitempty"`
-	Ignored []string     `json:"ignoredFields,omitempty"`
+	Status  int        `json:"status"`
+	Data    *linkMade  `json:"data,omitempty"`
+	Error   *bulkError `json:"error,omitempty"`
+	Ignored []string   `json:"ignoredFields,omitempty"`
 }
 
 type bulkError struct {
@@ -72,7 +72,7 @@ func (h public) bulk(c *fiber.Ctx) error {
 				results[i].fail(r.Err, texts[i])
 				continue
 			}
-			data := h.createdOf(r.Link)
+			data := h.madeOf(r.Link)
 			results[i].Status, results[i].Data = fiber.StatusCreated, &data
 		}
 	}

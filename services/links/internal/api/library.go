@@ -26,9 +26,7 @@ func filters(c *fiber.Ctx, f *httpapi.Fields, q *link.Query) {
 	args := c.Context().QueryArgs()
 	if args.Has("q") {
 		text := c.Query("q")
-		if !utf8.ValidString(text) || utf8.RuneCountInString(text) > maxQuery {
-			f.Add(apierr.Detail{Field: "q", Code: apierr.TooLong, Message: fmt.Sprintf("Search for at most %d characters of text.", maxQuery), Max: maxQuery})
-		}
+		checkQuery(f, text)
 		q.Words = search.Words(text)
 	}
 	tags := args.PeekMulti("tag")
@@ -75,6 +73,15 @@ func filters(c *fiber.Ctx, f *httpapi.Fields, q *link.Query) {
 	}
 }
 
+func checkQuery(f *httpapi.Fields, text string) {
+	switch {
+	case !utf8.ValidString(text):
+		f.Add(apierr.Detail{Field: "q", Code: apierr.InvalidValue, Message: "Send the text in UTF-8."})
+	case utf8.RuneCountInString(text) > maxQuery:
+		f.Add(apierr.Detail{Field: "q", Code: apierr.TooLong, Message: fmt.Sprintf("Search for at most %d characters of text.", maxQuery), Max: maxQuery})
+	}
+}
+
 // readLabels reads the fields by which owners find a link again.
 func readTags(f *httpapi.Fields, field string, given []string) []string {
 	if f.HasError(field) {
@@ -98,15 +105,13 @@ func (h public) listTags(c *fiber.Ctx) error {
 	if scopes := identity.FromContext(ctx).Scopes; !scopes.Has(identity.LinksRead) && !scopes.Has(identity.VideosRead) {
 		return &apierr.Error{
 			Code: apierr.InsufficientScope, RequiredScope: string(identity.LinksRead),
-			Message: "This key lacks the scope links:read, and videos:read, either of which allows listing tags.",
+			Message: "This key may not list tags. Use a key with the scope links:read or videos:read.",
 		}
 	}
 	limit, details := httpapi.Limit(c)
 	var f httpapi.Fields
 	f.Add(details...)
-	if utf8.RuneCountInString(c.Query("q")) > maxQuery || !utf8.ValidString(c.Query("q")) {
-		f.Add(apierr.Detail{Field: "q", Code: apierr.TooLong, Message: fmt.Sprintf("Search for at most %d characters of text.", maxQuery), Max: maxQuery})
-	}
+	checkQuery(&f, c.Query("q"))
 	if err := f.Err(); err != nil {
 		return err
 	}
@@ -227,7 +232,7 @@ func (h public) bulkAnswer(c *fiber.Ctx, ids []string, results []link.Result, ig
 			status = fiber.StatusMultiStatus
 			continue
 		}
-		data := h.createdOf(r.Link)
+		data := h.madeOf(r.Link)
 		out[i].Status, out[i].Data = fiber.StatusOK, &data
 	}
 	return httpapi.JSON(c, status, struct {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -97,6 +98,9 @@ type createBody struct {
 	Tags       []string `json:"tags"`
 	ExternalID *string  `json:"externalId"`
 	Archived   bool     `json:"archived"`
+
+	ImportedClicks *int64  `json:"importedClicks"`
+	CreatedAt      *moment `json:"createdAt"`
 }
 
 func (h public) create(c *fiber.Ctx) error {
@@ -118,11 +122,8 @@ func (h public) create(c *fiber.Ctx) error {
 		return results[0].Err
 	}
 	l := results[0].Link
-	out := h.createdOf(l)
-	out.CreatedAt = l.CreatedAt.UTC().Format(isoTime)
-	out.Ignored = ignored
 	c.Set(fiber.HeaderETag, httpapi.ETag(l.Rev))
-	return httpapi.Created(c, "/api/v1/links/"+l.ID, out)
+	return httpapi.Created(c, "/api/v1/links/"+l.ID, h.createdOf(l, ignored))
 }
 
 // readCreate reads the body of a create.
@@ -173,7 +174,30 @@ func (h public) draft(f *httpapi.Fields, body *createBody, on *customdomain.Doma
 	if body.ExternalID != nil {
 		d.ExternalID = readExternalID(f, *body.ExternalID)
 	}
+	h.imported(f, body, &d)
 	return d
+}
+
+// imported reads what a link brings along from elsewhere. Only the clicks say that
+// it does: a record of ours that is sent back has a createdAt too, which then is
+// one of the fields that nobody can set.
+func (h public) imported(f *httpapi.Fields, body *createBody, d *link.Draft) {
+	if body.ImportedClicks == nil {
+		if body.CreatedAt != nil {
+			f.Unknown = append(f.Unknown, "createdAt")
+		}
+		return
+	}
+	d.ImportedClicks = body.ImportedClicks
+	if body.CreatedAt == nil {
+		return
+	}
+	at := validate(f, "createdAt", body.CreatedAt.expiry)
+	if now := h.opt.Now(); at.Set && (at.MS < 0 || at.MS > now.UnixMilli()) {
+		f.Add(apierr.Detail{Field: "createdAt", Code: apierr.OutOfRange, Message: "Use a time from 1970 until now.", Max: now.UnixMilli()})
+	} else if at.Set {
+		d.CreatedAt = time.UnixMilli(at.MS).UTC()
+	}
 }
 
 type updateBody struct {

@@ -32,6 +32,8 @@ type linkItem struct {
 	Tags       []string `json:"tags"`
 	ExternalID *string  `json:"externalId"`
 	Archived   bool     `json:"archived"`
+
+	ImportedClicks *int64 `json:"importedClicks,omitempty"` // of imported links only
 }
 
 func (h public) itemOf(l *link.Link) linkItem {
@@ -45,7 +47,7 @@ func (h public) itemOf(l *link.Link) linkItem {
 	if l.Expiry.Set {
 		out.ExpiresAt = &l.Expiry.MS
 	}
-	out.Tags, out.Archived = append([]string{}, l.Tags...), l.Archived
+	out.Tags, out.Archived, out.ImportedClicks = append([]string{}, l.Tags...), l.Archived, l.ImportedClicks
 	if l.ExternalID != "" {
 		out.ExternalID = &l.ExternalID
 	}
@@ -80,18 +82,37 @@ func (h public) recordOf(l *link.Link) linkRecord {
 	return out
 }
 
-// linkCreated is a link that was just made.
+// linkMade is a link in a bulk result, which has the specification's four fields
+// and no more.
+type linkMade struct {
+	ID             string `json:"id"`
+	ShortURL       string `json:"shortUrl"`
+	Slug           string `json:"slug"`
+	DestinationURL string `json:"destinationUrl"`
+}
+
+// linkCreated is a link that was just made by itself.
 type linkCreated struct {
-	ID             string   `json:"id"`
-	ShortURL       string   `json:"shortUrl"`
-	Slug           string   `json:"slug"`
-	DestinationURL string   `json:"destinationUrl"`
-	CreatedAt      string   `json:"createdAt,omitempty"` // not in bulk results
+	linkMade
+	CreatedAt  string   `json:"createdAt"`
+	Tags       []string `json:"tags"`
+	ExternalID *string  `json:"externalId"`
+	Archived   bool     `json:"archived"`
+
+	ImportedClicks *int64   `json:"importedClicks,omitempty"`
 	Ignored        []string `json:"ignoredFields,omitempty"`
 }
 
-func (h public) createdOf(l *link.Link) linkCreated {
-	return linkCreated{ID: l.ID, ShortURL: h.shortURL(l), Slug: l.Slug.String(), DestinationURL: l.Destination.Given}
+func (h public) createdOf(l *link.Link, ignored []string) linkCreated {
+	item := h.itemOf(l)
+	return linkCreated{
+		linkMade: h.madeOf(l), CreatedAt: l.CreatedAt.UTC().Format(isoTime), Tags: item.Tags, ExternalID: item.ExternalID, Archived: item.Archived,
+		ImportedClicks: l.ImportedClicks, Ignored: ignored,
+	}
+}
+
+func (h public) madeOf(l *link.Link) linkMade {
+	return linkMade{ID: l.ID, ShortURL: h.shortURL(l), Slug: l.Slug.String(), DestinationURL: l.Destination.Given}
 }
 
 func (h public) shortURL(l *link.Link) string {

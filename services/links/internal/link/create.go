@@ -85,6 +85,9 @@ func newBatch(s *Service, p *identity.Principal, o identity.Origin, drafts []Dra
 			CreatedAt: at.Truncate(time.Millisecond), UpdatedAt: at.Truncate(time.Millisecond), Rev: 1,
 			Nonce: fmt.Sprintf("%s/%d", o.Nonce, i),
 		}}
+		if it.link.ImportedClicks = d.ImportedClicks; !d.CreatedAt.IsZero() {
+			it.link.CreatedAt = d.CreatedAt // its place in the list is still that of its arrival
+		}
 		it.place(at.UnixMicro() + int64(i))
 		if d.Slug.IsZero() {
 			it.draw()

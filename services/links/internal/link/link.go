@@ -52,10 +52,13 @@ type Link struct {
 	OpenGraph   OpenGraph
 	Expiry      Expiry
 
-	Clicks    int64
-	CreatedAt time.Time
-	UpdatedAt time.Time
-	Rev       int64 // changes with every edit, not with clicks
+	Clicks int64
+	// ImportedClicks are those that an imported link had elsewhere; nil when the
+	// link was made here.
+	ImportedClicks *int64
+	CreatedAt      time.Time // of an imported link, its time elsewhere
+	UpdatedAt      time.Time
+	Rev            int64 // changes with every edit, not with clicks
 
 	Nonce string // of the request that made the link, and its place in it
 
@@ -144,6 +147,11 @@ type Draft struct {
 	Tags        []string
 	ExternalID  string
 	Archived    bool
+
+	// Of a link that comes from elsewhere: its clicks there, and when it was made,
+	// which may be unknown.
+	ImportedClicks *int64
+	CreatedAt      time.Time
 }
 
 // Change is a new value for a field, or none.

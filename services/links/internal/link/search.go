@@ -1,10 +1,9 @@
 package link
 
 import (
-	"net/url"
 	"slices"
+	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"golang.org/x/net/idna"
 
@@ -41,8 +40,7 @@ func (l *Link) Words() []string {
 	return search.Words(append(texts, path)...)
 }
 
-// hostAndPath splits an address in its standard form. The path is percent-decoded
-// as far as that gives text.
+// hostAndPath splits an address in its standard form. The path is percent-decoded.
 func hostAndPath(location string) (host, path string) {
 	_, rest, _ := strings.Cut(location, "://")
 	if i := strings.IndexAny(rest, "?#"); i >= 0 {
@@ -52,10 +50,27 @@ func hostAndPath(location string) (host, path string) {
 	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
 		host = host[:i]
 	}
-	if decoded, err := url.PathUnescape(path); err == nil && utf8.ValidString(decoded) {
-		path = decoded
+	return host, decoded(path)
+}
+
+// decoded replaces the percent signs of a path that stand for bytes; one that
+// stands for nothing stays, and bytes that are no text separate words.
+func decoded(path string) string {
+	if !strings.Contains(path, "%") {
+		return path
 	}
-	return host, path
+	out := make([]byte, 0, len(path))
+	for i := 0; i < len(path); i++ {
+		if path[i] == '%' && i+2 < len(path) {
+			if b, err := strconv.ParseUint(path[i+1:i+3], 16, 8); err == nil {
+				out = append(out, byte(b))
+				i += 2
+				continue
+			}
+		}
+		out = append(out, path[i])
+	}
+	return strings.ToValidUTF8(string(out), "\uFFFD")
 }
 
 // The terms of a link, apart from those of its words.

@@ -35,7 +35,7 @@ func (s *Store) Link(ctx context.Context, id string) (*link.Link, error) {
 func validID(id string) bool { return identity.ValidID(id) }
 
 // listed are the fields that a list shows.
-var listed = []string{"accountId", "seq", "domainId", "host", "slug", "url", "title", "expiresAt", "clicks", "createdAt", "takedown", "tags", "externalId", "archived"}
+var listed = []string{"accountId", "seq", "domainId", "host", "slug", "url", "title", "expiresAt", "clicks", "createdAt", "takedown", "tags", "externalId", "archived", "importedClicks"}
 
 // List implements [link.Store]. One more than limit is read to know whether more
 // follow.

@@ -63,6 +63,8 @@ type linkDoc struct {
 	Tags       []string `firestore:"tags,omitempty"`
 	ExternalID string   `firestore:"externalId,omitempty"`
 	Archived   bool     `firestore:"archived,omitempty"`
+	// Absent but in imported links.
+	ImportedClicks *int64 `firestore:"importedClicks,omitempty"`
 
 	Takedown *takedownDoc `firestore:"takedown,omitempty"`
 }
@@ -137,7 +139,7 @@ func linkOf(snap *firestore.DocumentSnapshot) (*link.Link, error) {
 		ID: snap.Ref.ID, Nonce: d.Nonce, AccountID: d.AccountID, Seq: d.Seq, DomainID: d.DomainID, Host: d.Host, Slug: link.StoredSlug(d.Slug),
 		Destination: link.URL{Given: d.URL, Location: d.Location}, Title: d.Title, Expiry: expiryOf(d.ExpiresAt),
 		Clicks: d.Clicks, CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt, Rev: d.Rev, Takedown: takedownOf(d.Takedown),
-		Tags: d.Tags, ExternalID: d.ExternalID, Archived: d.Archived,
+		Tags: d.Tags, ExternalID: d.ExternalID, Archived: d.Archived, ImportedClicks: d.ImportedClicks,
 	}
 	if d.OG != nil {
 		l.OpenGraph.Title, l.OpenGraph.Description = d.OG.Title, d.OG.Description
@@ -153,7 +155,7 @@ func linkDocOf(l *link.Link) *linkDoc {
 		AccountID: l.AccountID, Seq: l.Seq, Nonce: l.Nonce, DomainID: l.DomainID, Host: l.Host, Slug: l.Slug.String(),
 		URL: l.Destination.Given, Location: l.Destination.Location, Title: l.Title, OG: ogOf(l.OpenGraph), ExpiresAt: msOf(l.Expiry),
 		Clicks: l.Clicks, CreatedAt: l.CreatedAt, UpdatedAt: l.UpdatedAt, Rev: l.Rev, Takedown: takedownDocOf(l.Takedown),
-		Tags: l.Tags, ExternalID: l.ExternalID, Archived: l.Archived,
+		Tags: l.Tags, ExternalID: l.ExternalID, Archived: l.Archived, ImportedClicks: l.ImportedClicks,
 	}
 }
 

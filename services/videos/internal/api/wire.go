@@ -28,6 +28,8 @@ type created struct {
 	ShareURL           string   `json:"shareUrl"`
 	UploadURLExpiresAt int64    `json:"uploadUrlExpiresAt"`
 	ResumableUploadURL string   `json:"resumableUploadUrl,omitempty"`
+	Tags               []string `json:"tags"`
+	ExternalID         *string  `json:"externalId"`
 	IgnoredFields      []string `json:"ignoredFields,omitempty"`
 }
 
@@ -107,7 +109,8 @@ func (p presenter) summary(v *video.Video) summary {
 func (p presenter) created(v *video.Video, ignored []string) created {
 	return created{
 		VideoID: string(v.ID), Slug: string(v.Slug), UploadURL: v.Upload.URL, ShareURL: p.addresses.Page(v.Slug),
-		UploadURLExpiresAt: v.Upload.ExpiresAt.UnixMilli(), ResumableUploadURL: v.Upload.ResumableURL, IgnoredFields: ignored,
+		UploadURLExpiresAt: v.Upload.ExpiresAt.UnixMilli(), ResumableUploadURL: v.Upload.ResumableURL,
+		Tags: list(v.Tags), ExternalID: text(v.ExternalID), IgnoredFields: ignored,
 	}
 }
 

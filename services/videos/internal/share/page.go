@@ -136,7 +136,7 @@ func framers(v *video.Video) string {
 
 // framed answers a frame with a message.
 func (s *Share) framed(c *fiber.Ctx, ancestors string, m messagePage) error {
-	m.Embed = true
+	m.Embed, m.Head.Report = true, s.report
 	return s.render(c, fiber.StatusOK, "message", ancestors, false, m)
 }
 
@@ -284,9 +284,7 @@ func (s *Share) message(c *fiber.Ctx, status int, m messagePage) error {
 	if m.Embed {
 		ancestors = anywhere
 	}
-	if !m.Embed {
-		m.Head.Report = s.report
-	}
+	m.Head.Report = s.report
 	return s.render(c, status, "message", ancestors, false, m)
 }
 
