@@ -25,11 +25,18 @@ type File struct {
 	Bytes       []byte
 }
 
+//go:embed assets/tokens.css
+var tokens []byte
+
 //go:embed assets/design.css
 var css []byte
 
+// Tokens are the custom properties alone, for pages whose few rules are their own:
+// start page, redirect pages. The share pages take them in when they are built.
+var Tokens = string(tokens)
+
 // Stylesheet is the whole design system in one file.
-var Stylesheet = NewFile("design.css", "text/css; charset=utf-8", css)
+var Stylesheet = NewFile("design.css", "text/css; charset=utf-8", slices.Concat(tokens, css))
 
 // NewFile names a file by its content: "a.css" becomes "a.<hash>.css".
 func NewFile(name, contentType string, content []byte) File {

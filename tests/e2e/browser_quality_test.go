@@ -156,7 +156,7 @@ func (v *viewer) good(path string, l look) {
 	if found.Scripts > 60_000 && strings.HasPrefix(path, "/app") && path != "/app/record" {
 		t.Errorf("%s loads %d bytes of script", name, found.Scripts)
 	}
-	if found.Shift > 0.001 && strings.HasPrefix(path, "/app") {
+	if found.Shift > 0.005 && strings.HasPrefix(path, "/app") {
 		t.Errorf("%s shifts by %v", name, found.Shift)
 	}
 	v.mu.Lock()

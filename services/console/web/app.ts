@@ -18,11 +18,10 @@ for (const button of document.querySelectorAll<HTMLButtonElement>("button[data-c
 }
 
 const zoned = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
-const whole = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeZone: "UTC" });
 for (const time of document.querySelectorAll("time")) {
   const at = new Date(time.dateTime);
   // A day of the statistics is one of UTC, wherever the viewer is.
-  if (!Number.isNaN(at.getTime())) time.textContent = (time.dateTime.length === 10 ? whole : zoned).format(at);
+  if (time.dateTime.length > 10 && !Number.isNaN(at.getTime())) time.textContent = zoned.format(at);
 }
 
 // The server reads a local time by the instant beside it.

@@ -6,6 +6,7 @@ import (
 	"embed"
 	"encoding/base64"
 	"fmt"
+	"github.com/linkreel/linkreel/libs/design"
 	"html/template"
 	"strings"
 
@@ -21,7 +22,7 @@ var siteFiles embed.FS
 
 var (
 	pages = template.Must(template.ParseFS(siteFiles, "site/*.html"))
-	style = mustRead("site/style.css")
+	style = append([]byte(design.Tokens), mustRead("site/style.css")...)
 	icon  = mustRead("site/icon.svg")
 	// The pages' one style block is allowed by its hash; nothing else is.
 	sitePolicy = "default-src 'none'; img-src 'self' data:; style-src 'sha256-" + hashOf(style) + "'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -17,6 +17,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/design"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/links/internal/link"
@@ -135,7 +136,7 @@ var style = func() template.CSS {
 	if err != nil {
 		panic(err)
 	}
-	return template.CSS(raw) //nolint:gosec // our own embedded file
+	return template.CSS(design.Tokens + string(raw)) //nolint:gosec // our own embedded file
 }()
 
 // policy lets a page show its own style and nothing else.
