@@ -80,15 +80,16 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 		Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 		MinConnectTimeout: 2 * time.Second,
 	})
+	limits := bound(orDefault(cfg.Timeout))
 	if cfg.Endpoint != "" {
 		conn, err := grpc.NewClient(cfg.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)), grpc.WithUnaryInterceptor(optimistic), reconnect)
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)), limits.unary(), limits.stream(), reconnect)
 		if err != nil {
 			return nil, fmt.Errorf("dial firestore %s: %w", cfg.Endpoint, err)
 		}
 		opts = append(opts, option.WithGRPCConn(conn))
 	} else {
-		opts = append(opts, option.WithGRPCDialOption(grpc.WithChainUnaryInterceptor(optimistic)), option.WithGRPCDialOption(reconnect))
+		opts = append(opts, option.WithGRPCDialOption(limits.unary()), option.WithGRPCDialOption(limits.stream()), option.WithGRPCDialOption(reconnect))
 	}
 	client, err := firestore.NewClientWithDatabase(ctx, cfg.Project, database, opts...)
 	if err != nil {
@@ -99,10 +100,7 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 
 // Use wraps a client that is open already; timeout 0 means three seconds.
 func Use(client *firestore.Client, timeout time.Duration) *DB {
-	if timeout <= 0 {
-		timeout = 3 * time.Second
-	}
-	return &DB{Client: client, timeout: timeout, breaker: gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
+	return &DB{Client: client, timeout: orDefault(timeout), breaker: gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
 		Name:        "firestore",
 		MaxRequests: 2,           // probes while half open
 		Timeout:     time.Second, // how long it stays open, so healing shows within a second or two
@@ -112,6 +110,13 @@ func Use(client *firestore.Client, timeout time.Duration) *DB {
 			return err == nil || apierr.CodeOf(err) != apierr.Unavailable || errors.Is(err, ErrUncertain)
 		},
 	})}
+}
+
+func orDefault(timeout time.Duration) time.Duration {
+	if timeout <= 0 {
+		return 3 * time.Second
+	}
+	return timeout
 }
 
 // Close ends the connection, also one that was dialled for an Endpoint: the

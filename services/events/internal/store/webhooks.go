@@ -10,7 +10,6 @@ import (
 
 	"cloud.google.com/go/firestore"
 
-	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
@@ -126,7 +125,7 @@ func (s *Store) Create(ctx context.Context, w *webhook.Webhook) (*webhook.Webhoo
 		case found:
 			return fmt.Errorf("drew the id of webhook %s", w.ID)
 		case len(feed.Subscribers) >= webhook.MaxPerAccount:
-			return apierr.New(apierr.QuotaExceeded, "This account has 20 webhooks. Delete one first.")
+			return webhook.Full()
 		}
 		if err := tx.Create(s.webhookRef(w.ID), s.fromWebhook(w)); err != nil {
 			return err

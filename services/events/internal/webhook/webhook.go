@@ -141,6 +141,11 @@ func NotFound() error {
 	return apierr.New(apierr.WebhookNotFound, "There is no webhook with this id.")
 }
 
+// Full refuses one webhook too many.
+func Full() error {
+	return apierr.New(apierr.QuotaExceeded, "This account has 20 webhooks. Delete one first.")
+}
+
 // DeliveryNotFound is the answer for a delivery that is not there, too old, or
 // of another webhook.
 func DeliveryNotFound() error {

@@ -72,8 +72,7 @@ func (h hooks) storageEvent(c *fiber.Ctx) error {
 			return err
 		}
 	}
-	c.Status(fiber.StatusNoContent)
-	return nil
+	return httpapi.NoContent(c)
 }
 
 // Verifier checks the identity tokens of one push subscription: signed with
