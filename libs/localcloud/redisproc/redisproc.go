@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -74,7 +75,7 @@ func Start(ctx context.Context, opt Options) (*Server, error) {
 	}
 	addr := opt.Addr
 	if addr == "" {
-		free, err := freeAddr()
+		free, err := FreeAddr()
 		if err != nil {
 			return nil, err
 		}
@@ -254,11 +255,18 @@ func ping(ctx context.Context, addr string) bool {
 	return err == nil && strings.HasPrefix(line, "+PONG") // "-LOADING" while the file is read
 }
 
-func freeAddr() (string, error) {
-	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("free port: %w", err)
+// FreeAddr is a loopback address that nobody listens on. It lies below the ports
+// that systems take for outgoing connections (from 32768), or such a connection
+// could hold it while its server restarts.
+func FreeAddr() (string, error) {
+	var err error
+	for range 100 {
+		var l net.Listener
+		l, err = (&net.ListenConfig{}).Listen(context.Background(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(10_000+rand.IntN(20_000))))
+		if err == nil {
+			defer func() { _ = l.Close() }()
+			return l.Addr().String(), nil
+		}
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String(), nil
+	return "", fmt.Errorf("free port: %w", err)
 }
