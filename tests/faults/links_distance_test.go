@@ -106,6 +106,9 @@ func TestADistantRedis(t *testing.T) {
 			}
 			end()
 			load.stop()
+			if far.distance >= time.Second {
+				by.Delay(time.Millisecond) // what is slower than every call is as good as away: all is counted when it is back
+			}
 			t.Logf("Redis %v away: %d changes, %d old answers, the last %v after the change had answered; normal again %v after a stall of 200 ms", far.distance, changes.Load(), old.Load(), oldest, slowest)
 			if oldest > far.stale || far.stale == 0 && old.Load() > 0 {
 				t.Errorf("%d answers were old, the last by %v; bound %v", old.Load(), oldest, far.stale)
