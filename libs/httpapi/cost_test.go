@@ -74,15 +74,24 @@ func TestOneMiBOfWrongFieldsCostsLittle(t *testing.T) {
 			return httpapi.JSON(c, 200, map[string]any{"ignoredFields": fields.Unknown})
 		})
 	})
+	list := fill(`[`, `"a"`, `]`)
 	for name, body := range wrongBodies() {
 		t.Run(name, func(t *testing.T) {
 			if len(body) > 1<<20 {
 				t.Fatalf("the body has %d bytes", len(body))
 			}
-			// The best of some tries, since others use this machine too.
-			best := time.Hour
+			// The measure is the standard library's own walk over 1 MiB of an ordinary
+			// list, timed beside it: machines differ and others use them too. What grows
+			// with the square of a body takes a thousand times as long.
+			best, ordinary := time.Hour, time.Hour
 			for range 5 {
 				began := time.Now()
+				var walked any
+				if err := json.Unmarshal([]byte(list), &walked); err != nil {
+					t.Fatal(err)
+				}
+				ordinary = min(ordinary, time.Since(began))
+				began = time.Now()
 				var dst struct {
 					Name      string   `json:"name"`
 					Scopes    []string `json:"scopes"`
@@ -91,9 +100,8 @@ func TestOneMiBOfWrongFieldsCostsLittle(t *testing.T) {
 				_, _ = httpapi.DecodeObject([]byte(body), schema, &dst)
 				best = min(best, time.Since(began))
 			}
-			// Measured: at most 6 ms alone, 30 ms with the race detector.
-			if best > 150*time.Millisecond {
-				t.Errorf("decoding took %s", best)
+			if best > 5*ordinary {
+				t.Errorf("decoding took %s, an ordinary list of that size %s", best, ordinary)
 			}
 			c := dial()
 			defer func() { _ = c.Close() }()
