@@ -9,6 +9,7 @@ package boot
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -64,6 +65,9 @@ type Server struct {
 	Name    string
 	Addr    string
 	Handler fasthttp.RequestHandler
+	// TLS is set when the listener speaks TLS. The handshake has the same time as a
+	// request has to arrive.
+	TLS *tls.Config
 }
 
 // Loop is background work that runs until its context ends and then returns
@@ -131,6 +135,9 @@ func Run(ctx context.Context, cfg Config, svc *Service) error {
 		if err != nil {
 			return fmt.Errorf("%s: listen for %s: %w", svc.Name, srv.Name, err)
 		}
+		if srv.TLS != nil {
+			l = tls.NewListener(l, srv.TLS)
+		}
 		listeners[i] = l
 	}
 	g, gctx := errgroup.WithContext(context.WithoutCancel(ctx))
@@ -141,6 +148,10 @@ func Run(ctx context.Context, cfg Config, svc *Service) error {
 	servers := make([]*fasthttp.Server, len(svc.Servers))
 	for i, srv := range svc.Servers {
 		servers[i] = httpserver.New(srv.Handler)
+		if srv.TLS != nil {
+			// A line for each handshake that fails would let strangers fill the log.
+			servers[i].Logger = discard{}
+		}
 		g.Go(func() error { return servers[i].Serve(listeners[i]) })
 		slog.Info("listening", "service", svc.Name, "server", srv.Name, "addr", listeners[i].Addr().String())
 	}
@@ -175,6 +186,11 @@ func Run(ctx context.Context, cfg Config, svc *Service) error {
 	}
 	return errors.Join(errs...)
 }
+
+// discard is fasthttp's logger where nothing is to be logged.
+type discard struct{}
+
+func (discard) Printf(string, ...any) {}
 
 // StartLoops runs the service's loops in g until ctx ends.
 func StartLoops(ctx context.Context, g *errgroup.Group, svc *Service) {

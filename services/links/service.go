@@ -91,6 +91,24 @@ type Config struct {
 	// DNSResolver is host:port of the resolver that domain proofs are looked up with; empty means the system's.
 	DNSResolver string `env:"DNS_RESOLVER"`
 
+	// TLSAddr is the listener that serves visitors of custom domains by TLS, with
+	// certificates that are ordered at a domain's first visit; empty serves none.
+	TLSAddr string `env:"LINKREEL_TLS_ADDR"`
+	// ACMEDirectory is the certificate authority. Whoever sets TLSAddr agrees to its terms.
+	ACMEDirectory string `env:"LINKREEL_ACME_DIRECTORY" envDefault:"https://acme-v02.api.letsencrypt.org/directory"`
+	// ACMEEmail is where the authority writes to about the account; empty gives none.
+	ACMEEmail string `env:"LINKREEL_ACME_EMAIL"`
+	// ACMECAFile has the certificates that the authority's own is checked with; empty means the system's.
+	ACMECAFile string `env:"LINKREEL_ACME_CA_FILE"`
+	// ACMEOrdersPerHour bounds how many certificates all replicas order in an hour.
+	ACMEOrdersPerHour int `env:"LINKREEL_ACME_ORDERS_PER_HOUR" envDefault:"100"`
+	// CertificateKey seals private keys: one or more keys of 32 characters or more, separated by commas. The first seals, all open.
+	CertificateKey string `env:"LINKREEL_CERTIFICATE_KEY"`
+	// CertificateSweep is the time between two looks at which certificates are to be renewed.
+	CertificateSweep time.Duration `env:"LINKREEL_CERTIFICATE_SWEEP" envDefault:"1m"`
+	// DomainTarget is the name or address that custom domains are to point at; empty is the short host.
+	DomainTarget string `env:"LINKREEL_DOMAIN_TARGET"`
+
 	// BlockedDestinations names a file of host names, one a line, each with its
 	// subdomains, to which no link may lead. It is read again when it changes.
 	BlockedDestinations string `env:"LINKREEL_BLOCKED_DESTINATIONS"`
@@ -150,7 +168,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	}
 
 	own := redirect.OwnHosts(cfg.ShortBaseURL)
-	routes := api.Options{ShortBaseURL: cfg.ShortBaseURL, Own: own, Now: cfg.Now}
+	routes := api.Options{ShortBaseURL: cfg.ShortBaseURL, Own: own, DomainTarget: cfg.DomainTarget, Certificates: cfg.TLSAddr != "", Now: cfg.Now}
 	outbox := events.NewOutbox(db, rdb, cfg.Now)
 	shownLink, shownDomain := api.Shown(routes)
 	kept := store.New(db, cfg.Now).Tell(store.Teller{Outbox: outbox, Link: shownLink, Domain: shownDomain})
@@ -189,17 +207,31 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	api.Public(public, shortLinks, domains, routes)
 	internal := httpapi.New(httpapi.Options{Name: "links-internal", Now: cfg.Now})
 	api.Internal(internal, domains, cfg.InternalToken, api.Holder(accounts, shortLinks, domains, routes))
+	misses := ratelimit.NewMisses(ratelimit.MissOptions{Now: cfg.Now})
 	visitors := redirect.New(memory, log, redirect.Options{ShortBaseURL: cfg.ShortBaseURL, Country: country, Blocked: blocked.Has, AbuseContact: cfg.AbuseContact, Now: cfg.Now,
-		Misses: ratelimit.NewMisses(ratelimit.MissOptions{Now: cfg.Now}), Client: cfg.client,
+		Misses: misses, Client: cfg.client,
 		Trace: func() (context.Context, func(int)) { return httpapi.Trace("links-redirect", "GET /:slug") }})
+	serve := httpserver.StrictTransport(cfg.ShortBaseURL, visitors.Serve)
+	servers := []boot.Server{
+		{Name: "api", Addr: cfg.APIAddr, Handler: public.Handler()},
+		{Name: "redirect", Addr: cfg.RedirectAddr, Handler: serve},
+		{Name: "internal", Addr: cfg.InternalAddr, Handler: internal.Handler()},
+	}
+	if cfg.TLSAddr != "" {
+		certificates, err := cfg.certificates(kept.Certificates(), memory, own, misses, ratelimit.New(rdb, cmpNow(cfg.Now)))
+		if err != nil {
+			return nil, fmt.Errorf("links: %w", err)
+		}
+		// First: open orders must be noted before the database closes.
+		closers = append([]func(context.Context) error{certificates.Close}, closers...)
+		loops = append(loops, boot.Loop{Name: "certificates", Run: certificates.Run})
+		servers[1].Handler = cfg.challenges(certificates, serve)
+		servers = append(servers, boot.Server{Name: "tls", Addr: cfg.TLSAddr, Handler: serve, TLS: certificates.TLS()})
+	}
 	return &boot.Service{
-		Name: "links",
-		Servers: []boot.Server{
-			{Name: "api", Addr: cfg.APIAddr, Handler: public.Handler()},
-			{Name: "redirect", Addr: cfg.RedirectAddr, Handler: httpserver.StrictTransport(cfg.ShortBaseURL, visitors.Serve)},
-			{Name: "internal", Addr: cfg.InternalAddr, Handler: internal.Handler()},
-		},
-		Loops: append(loops, boot.Loop{Name: "domain proofs", Run: domains.Recheck}, boot.Loop{Name: "search back-fill", Run: shortLinks.Backfill}, boot.Loop{Name: "unused tags", Run: kept.SweepTags}, boot.Loop{Name: "account purge", Run: accounts.Purge}, boot.Loop{Name: "blocked destinations", Run: blocked.Watch}),
+		Name:    "links",
+		Servers: servers,
+		Loops:   append(loops, boot.Loop{Name: "domain proofs", Run: domains.Recheck}, boot.Loop{Name: "search back-fill", Run: shortLinks.Backfill}, boot.Loop{Name: "unused tags", Run: kept.SweepTags}, boot.Loop{Name: "account purge", Run: accounts.Purge}, boot.Loop{Name: "blocked destinations", Run: blocked.Watch}),
 		// Nothing else decides on readiness: warm redirects work without Firestore,
 		// Redis and auth.
 		WarmUp: []boot.Call{{To: "Firestore", Do: db.Ping}, {To: "Redis", Do: log.Ping}, {To: "Redis, for limits", Do: func(ctx context.Context) error { return rdb.Ping(ctx).Err() }}},
@@ -222,8 +254,8 @@ func (c Config) country() (lookup func(*fasthttp.RequestCtx) string, closeIt fun
 		return nil, closeIt, nil
 	}
 	header := []byte(c.CountryHeader)
-	proxies := c.proxies()
 	return func(ctx *fasthttp.RequestCtx) string {
+		proxies := c.proxiesOf(ctx)
 		if len(header) > 0 && proxies.Believed(ctx) {
 			if code := link.Country(string(ctx.Request.Header.PeekBytes(header))); code != "" {
 				return code
@@ -242,7 +274,16 @@ func (c Config) country() (lookup func(*fasthttp.RequestCtx) string, closeIt fun
 }
 
 // client is the address of a visitor, for the budget of misses only.
-func (c Config) client(ctx *fasthttp.RequestCtx) netip.Addr { return c.proxies().Client(ctx) }
+func (c Config) client(ctx *fasthttp.RequestCtx) netip.Addr { return c.proxiesOf(ctx).Client(ctx) }
+
+// proxiesOf are the proxies in front of the request's listener. Visitors reach the
+// TLS listener by themselves: what they write in X-Forwarded-For is their own.
+func (c Config) proxiesOf(ctx *fasthttp.RequestCtx) httpserver.Proxies {
+	if ctx.IsTLS() {
+		return httpserver.Proxies{}
+	}
+	return c.proxies()
+}
 
 func (c Config) proxies() httpserver.Proxies {
 	return httpserver.Proxies{Trusted: c.TrustedProxies, Hops: c.TrustedProxyHops}

@@ -38,6 +38,10 @@ const (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	// The ACME server of the tests would else wait, refuse and reuse by chance.
+	for name, value := range map[string]string{"PEBBLE_VA_NOSLEEP": "1", "PEBBLE_WFE_NONCEREJECT": "0", "PEBBLE_AUTHZREUSE": "0"} {
+		_ = os.Setenv(name, value)
+	}
 	if !testing.Verbose() {
 		slog.SetDefault(slog.New(slog.DiscardHandler))
 	}

@@ -214,6 +214,13 @@ func (m *Memory) Resolve(a *Answer, wait func(known bool) (context.Context, erro
 	return err
 }
 
+// Owner finds which domain owns a host name in lower case; wait is as for
+// [Memory.Resolve].
+func (m *Memory) Owner(wait func(known bool) (context.Context, error), host string) (found bool, err error) {
+	l, err := lookUp(m.hosts, wait, host)
+	return err == nil && l.Found, err
+}
+
 func lookUp[V any](c *cache.Cache[V], wait func(known bool) (context.Context, error), key string) (cache.Lookup[V], error) {
 	if l, ok := c.Peek(key); ok {
 		return l, nil

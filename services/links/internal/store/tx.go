@@ -301,12 +301,19 @@ func (t domainTx) RemoveDomain(d *customdomain.Domain) error {
 	return t.ft.Delete(t.s.domainRef(d.ID))
 }
 
-// SetOwner implements [customdomain.Tx].
+// SetOwner implements [customdomain.Tx]. A certificate of the owner before is
+// forgotten with its private key.
 func (t domainTx) SetOwner(d *customdomain.Domain) error {
+	if err := t.ft.Delete(t.s.certificateRef(d.Hostname)); err != nil {
+		return err
+	}
 	return t.ft.Set(t.s.hostRef(d.Hostname), &hostDoc{DomainID: d.ID, AccountID: d.AccountID})
 }
 
 // ClearOwner implements [customdomain.Tx].
 func (t domainTx) ClearOwner(d *customdomain.Domain) error {
+	if err := t.ft.Delete(t.s.certificateRef(d.Hostname)); err != nil {
+		return err
+	}
 	return t.ft.Delete(t.s.hostRef(d.Hostname))
 }

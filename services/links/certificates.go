@@ -1,0 +1,117 @@
+package links
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/valyala/fasthttp"
+	"github.com/valyala/fasthttp/fasthttpadaptor"
+
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/ratelimit"
+	"github.com/linkreel/linkreel/services/links/internal/certificate"
+	"github.com/linkreel/linkreel/services/links/internal/invalidation"
+	"github.com/linkreel/linkreel/services/links/internal/link"
+	"github.com/linkreel/linkreel/services/links/internal/store"
+)
+
+// certificates makes what serves the TLS listener.
+func (c Config) certificates(kept store.Certificates, memory *invalidation.Memory, own link.Hosts, misses *ratelimit.Misses, limiter *ratelimit.Limiter) (*certificate.Service, error) {
+	if c.CertificateKey == "" {
+		return nil, errors.New("LINKREEL_TLS_ADDR needs LINKREEL_CERTIFICATE_KEY, which seals private keys")
+	}
+	seal, err := certificate.NewSealer(c.CertificateKey)
+	if err != nil {
+		return nil, err
+	}
+	httpPort, err := portOf("LINKREEL_REDIRECT_ADDR", c.RedirectAddr)
+	if err != nil {
+		return nil, err
+	}
+	tlsPort, err := portOf("LINKREEL_TLS_ADDR", c.TLSAddr)
+	if err != nil {
+		return nil, err
+	}
+	now := cmpNow(c.Now)
+	files := certificate.NewStorage(kept, seal, identity.NewNonce(), now)
+	issuer, err := certificate.NewIssuer(certificate.ACME{Directory: c.ACMEDirectory, Email: c.ACMEEmail, CAFile: c.ACMECAFile, HTTPPort: httpPort, TLSPort: tlsPort}, files)
+	if err != nil {
+		return nil, err
+	}
+	names := map[string]bool{}
+	for _, name := range own.Names() {
+		names[name] = true
+	}
+	return certificate.NewService(certificate.Options{
+		Store: kept, Files: files, Issuer: issuer, Seal: seal, Limiter: limiter, PerHour: c.ACMEOrdersPerHour, Sweep: c.CertificateSweep,
+		Owner: func(wait func(bool) (context.Context, error), host string) (bool, error) {
+			return memory.Owner(wait, host)
+		},
+		Own: func(host string) bool { return names[host] },
+		// One budget: a network that asks for unknown names by TLS spends what it would
+		// spend on unknown links.
+		Misses: misses, Now: now,
+	}), nil
+}
+
+func portOf(setting, addr string) (int, error) {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", setting, err)
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		return 0, fmt.Errorf("%s: the port has to be a number: %w", setting, err)
+	}
+	return n, nil
+}
+
+// cmpNow is the clock, or the system's.
+func cmpNow(now func() time.Time) func() time.Time {
+	if now == nil {
+		return time.Now
+	}
+	return now
+}
+
+var challengePath = []byte("/.well-known/acme-challenge/")
+
+// challenges answers the authority's HTTP challenges, which come to the plain
+// listener, and leaves the rest to next.
+func (c Config) challenges(certificates *certificate.Service, next fasthttp.RequestHandler) fasthttp.RequestHandler {
+	return func(ctx *fasthttp.RequestCtx) {
+		if !bytes.HasPrefix(ctx.Request.Header.RequestURI(), challengePath) || !ctx.IsGet() {
+			next(ctx)
+			return
+		}
+		var r http.Request
+		if fasthttpadaptor.ConvertRequest(ctx, &r, true) != nil {
+			next(ctx)
+			return
+		}
+		w := &recorded{header: http.Header{}}
+		host := link.ParseHost(string(ctx.Request.Header.Host())).Name
+		if !certificates.ServeChallenge(w, r.WithContext(context.Background()), host, c.client(ctx)) {
+			next(ctx)
+			return
+		}
+		ctx.SetContentType(w.header.Get("Content-Type"))
+		ctx.SetBody(w.body.Bytes())
+	}
+}
+
+// recorded is the answer to a challenge.
+type recorded struct {
+	header http.Header
+	body   bytes.Buffer
+}
+
+func (w *recorded) Header() http.Header         { return w.header }
+func (w *recorded) WriteHeader(int)             {}
+func (w *recorded) Write(p []byte) (int, error) { return w.body.Write(p) }

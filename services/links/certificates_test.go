@@ -1,0 +1,628 @@
+package links_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/letsencrypt/pebble/v2/ca"
+	"github.com/letsencrypt/pebble/v2/db"
+	"github.com/letsencrypt/pebble/v2/va"
+	"github.com/letsencrypt/pebble/v2/wfe"
+	"github.com/miekg/dns"
+
+	"github.com/linkreel/linkreel/libs/httpserver"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/services/links"
+)
+
+const sealingKey = "a key of thirty-two characters or more"
+
+// edge is the TCP balancer before the replicas' listeners. Visitors and the
+// authority reach whichever replica is next; a cut one reaches nobody.
+type edge struct {
+	addr string
+	port int
+
+	mu      sync.Mutex
+	targets []string
+	next    int
+	open    map[net.Conn]bool
+}
+
+func newEdge(t testing.TB, targets ...string) *edge {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	e := &edge{addr: l.Addr().String(), port: l.Addr().(*net.TCPAddr).Port, targets: targets, open: map[net.Conn]bool{}}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go e.pass(c)
+		}
+	}()
+	return e
+}
+
+func (e *edge) pass(c net.Conn) {
+	defer func() { _ = c.Close() }()
+	e.mu.Lock()
+	if len(e.targets) == 0 {
+		e.mu.Unlock()
+		return
+	}
+	e.next++
+	target := e.targets[e.next%len(e.targets)]
+	e.open[c] = true
+	e.mu.Unlock()
+	defer func() { e.mu.Lock(); delete(e.open, c); e.mu.Unlock() }()
+	to, err := net.Dial("tcp", target)
+	if err != nil {
+		return
+	}
+	defer func() { _ = to.Close() }()
+	go func() { _, _ = io.Copy(to, c); _ = to.(*net.TCPConn).CloseWrite() }()
+	_, _ = io.Copy(c, to)
+}
+
+func (e *edge) lead(targets ...string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.targets = targets
+}
+
+// authority is pebble, the ACME server that Let's Encrypt tests clients with.
+type authority struct {
+	url, file string
+	roots     *x509.CertPool
+	orders    atomic.Int64
+	broken    atomic.Bool
+	hold      atomic.Pointer[chan struct{}] // finalizing waits for it
+
+	plain, tls *edge
+	dns        string
+}
+
+// newAuthority starts pebble. life is the certificates' in seconds; a dead challenge
+// is one whose port leads nowhere.
+func newAuthority(t testing.TB, life uint64, dead ...string) *authority {
+	t.Helper()
+	a := &authority{plain: newEdge(t), tls: newEdge(t), dns: serveAddresses(t)}
+	plain, secure := a.plain.port, a.tls.port
+	for _, d := range dead {
+		switch d {
+		case "http":
+			plain = newEdge(t).port
+		case "tls":
+			secure = newEdge(t).port
+		}
+	}
+	quiet := log.New(io.Discard, "", 0)
+	store := db.NewMemoryStore()
+	authorities := ca.New(quiet, store, "", "ecdsa", 0, 1, map[string]ca.Profile{"default": {Description: "default", ValidityPeriod: life}})
+	front := wfe.New(quiet, store, va.New(quiet, plain, secure, false, a.dns, store), authorities, []string{"pebble.test"}, false, false, 1, 1)
+	handler := front.Handler()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if a.broken.Load() {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		if strings.HasPrefix(r.URL.Path, "/order-plz") && r.Method == http.MethodPost {
+			a.orders.Add(1)
+		}
+		if hold := a.hold.Load(); hold != nil && strings.HasPrefix(r.URL.Path, "/finalize-order/") {
+			<-*hold
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	server.Config.ErrorLog = quiet
+	t.Cleanup(server.Close)
+	a.url = server.URL + "/dir"
+	a.file = filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(a.file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a.roots = x509.NewCertPool()
+	a.roots.AddCert(authorities.GetRootCert(0).Cert)
+	return a
+}
+
+// serveAddresses is the authority's name server, for which every name is at
+// 127.0.0.1.
+func serveAddresses(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	started := make(chan struct{})
+	s := &dns.Server{Listener: l, NotifyStartedFunc: func() { close(started) }, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
+		r := new(dns.Msg)
+		r.SetReply(q)
+		if q.Question[0].Qtype == dns.TypeA {
+			r.Answer = append(r.Answer, &dns.A{Hdr: dns.RR_Header{Name: q.Question[0].Name, Rrtype: dns.TypeA, Class: dns.ClassINET}, A: net.IPv4(127, 0, 0, 1)})
+		}
+		_ = w.WriteMsg(r)
+	})}
+	go func() { _ = s.ActivateAndServe() }()
+	<-started
+	t.Cleanup(func() { _ = s.Shutdown() })
+	return l.Addr().String()
+}
+
+// The ACME client keeps open challenges by host for the whole process, so each
+// test has hosts of its own.
+
+// town is a cloud with an authority and replicas behind the edges.
+type town struct {
+	*cloud
+	*authority
+	zone *zone
+	key  string
+
+	plain, secure []string
+}
+
+func newTown(t *testing.T, a *authority) *town {
+	t.Helper()
+	c := newCloud(t)
+	z, addr := newZone(t)
+	c.dns = addr
+	return &town{cloud: c, authority: a, zone: z, key: c.keys.add(t, "acc_a", identity.Creator)}
+}
+
+// add starts a replica whose plain and TLS listeners are open, and returns it with
+// the address of the latter.
+func (w *town) add(t testing.TB, edit ...func(*links.Config)) (*replica, string) {
+	t.Helper()
+	r := w.replica(t, append([]func(*links.Config){func(cfg *links.Config) {
+		cfg.RedirectAddr, cfg.TLSAddr = w.authority.plain.addr, w.authority.tls.addr
+		cfg.ACMEDirectory, cfg.ACMECAFile, cfg.CertificateKey, cfg.CertificateSweep = w.url, w.file, sealingKey, 100*time.Millisecond
+		cfg.ACMEOrdersPerHour = 1000
+	}}, edit...)...)
+	var secure string
+	for _, s := range r.service.Servers {
+		if s.Name != "redirect" && s.Name != "tls" {
+			continue
+		}
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		addr := l.Addr().String()
+		if s.TLS != nil {
+			l, secure = tls.NewListener(l, s.TLS), addr
+			w.secure = append(w.secure, addr)
+		} else {
+			w.plain = append(w.plain, addr)
+		}
+		srv := httpserver.New(s.Handler)
+		go func() { _ = srv.Serve(l) }()
+		t.Cleanup(func() { _ = l.Close() })
+	}
+	w.authority.plain.lead(w.plain...)
+	w.authority.tls.lead(w.secure...)
+	return r, secure
+}
+
+// domain claims and verifies a host.
+func (w *town) domain(t testing.TB, r *replica, host string) (path string) {
+	t.Helper()
+	made := r.api(w.key, "POST", "/api/v1/domains", map[string]string{"hostname": host})
+	if made.status != 201 {
+		t.Fatalf("claim %s: %v", host, made)
+	}
+	w.zone.set("_linkreel."+host, made.json["records"].([]any)[0].(map[string]any)["value"].(string))
+	path = "/api/v1/domains/" + made.str("id")
+	if a := r.api(w.key, "POST", path+"/verify", nil); a.str("status") != "verified" {
+		t.Fatalf("verify %s: %v", host, a)
+	}
+	return path
+}
+
+// shown is the certificate of a domain's record.
+func (w *town) shown(r *replica, path string) (status string, expires time.Time, problem string) {
+	c, _ := r.api(w.key, "GET", path, nil).json["certificate"].(map[string]any)
+	status, _ = c["status"].(string)
+	problem, _ = c["error"].(string)
+	if ms, ok := c["expiresAt"].(float64); ok {
+		expires = time.UnixMilli(int64(ms))
+	}
+	return status, expires, problem
+}
+
+// hello makes a handshake and returns the certificate that was shown.
+func (w *town) hello(addr, host string) (*x509.Certificate, error) {
+	d := tls.Dialer{NetDialer: &net.Dialer{Timeout: 20 * time.Second}, Config: &tls.Config{ServerName: host, RootCAs: w.roots}}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	c, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = c.Close() }()
+	return c.(*tls.Conn).ConnectionState().PeerCertificates[0], nil
+}
+
+func serial(c *x509.Certificate) string {
+	if c == nil {
+		return ""
+	}
+	return c.SerialNumber.String()
+}
+
+func TestTenVisitsAtOnceOrderOneCertificateForAllReplicas(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, newAuthority(t, 90*24*3600))
+	r, one := w.add(t)
+	other, two := w.add(t, func(cfg *links.Config) { cfg.Flush = false })
+	path := w.domain(t, r, "ten.example.com")
+	if status, _, _ := w.shown(r, path); status != "none" {
+		t.Errorf("before a visit the certificate is %q", status)
+	}
+	var visits sync.WaitGroup
+	serials := make([]string, 10)
+	for i := range serials {
+		visits.Go(func() {
+			c, err := w.hello([]string{one, two}[i%2], "ten.example.com")
+			if err != nil {
+				t.Errorf("visit %d: %v", i, err)
+			}
+			serials[i] = serial(c)
+		})
+	}
+	visits.Wait()
+	for _, s := range serials {
+		if s != serials[0] {
+			t.Errorf("visitors got several certificates: %v", serials)
+			break
+		}
+	}
+	if n := w.orders.Load(); n != 1 {
+		t.Errorf("%d orders, want 1", n)
+	}
+	status, expires, problem := w.shown(other, path)
+	if status != "issued" || problem != "" || time.Until(expires) < 89*24*time.Hour || time.Until(expires) > 91*24*time.Hour {
+		t.Errorf("the record shows %q until %v, %q", status, expires, problem)
+	}
+	if c, err := w.hello(one, "stranger.ten.example.com"); err == nil {
+		t.Errorf("a host nobody verified got %v", c.DNSNames)
+	}
+	if c, err := w.hello(one, ""); err == nil {
+		t.Errorf("a visit without a name got %v", c.DNSNames)
+	}
+	if n := w.orders.Load(); n != 1 {
+		t.Errorf("%d orders after strangers' visits, want 1", n)
+	}
+
+	// A visit over TLS is a visit; what it says of itself is not a proxy's word.
+	made := r.create(w.key, map[string]any{"url": "https://example.com/x", "slug": "x", "domainId": strings.TrimPrefix(path, "/api/v1/domains/")})
+	client := &http.Client{
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: w.roots}, DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, two)
+		}},
+	}
+	res, err := client.Get("https://ten.example.com/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if res.StatusCode != 302 || res.Header.Get("Location") != "https://example.com/x" || res.ProtoMajor != 1 {
+		t.Errorf("visit over TLS: %d %s %s", res.StatusCode, res.Header.Get("Location"), res.Proto)
+	}
+	eventually(t, "the visit over TLS is counted", func() bool {
+		return r.api(w.key, "GET", "/api/v1/links/"+made.str("id"), nil).json["clicks"] == 1.0
+	})
+
+	// The domain goes, and its certificate and key go with it.
+	r.api(w.key, "DELETE", "/api/v1/links/"+made.str("id"), nil)
+	if a := r.api(w.key, "DELETE", path, nil); a.status != 204 {
+		t.Fatalf("delete: %v", a)
+	}
+	c, err := w.hello(one, "ten.example.com")
+	if err == nil {
+		t.Errorf("a deleted domain got %v", c.DNSNames)
+	}
+}
+
+func TestHeadersOverTLSAreTheVisitorsOwn(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, newAuthority(t, 90*24*3600))
+	r, secure := w.add(t, func(cfg *links.Config) { cfg.TrustedProxyHops, cfg.CountryHeader = 1, "CF-IPCountry" })
+	path := w.domain(t, r, "headers.example.com")
+	made := r.create(w.key, map[string]any{"url": "https://example.com/x", "slug": "x", "domainId": strings.TrimPrefix(path, "/api/v1/domains/")})
+	if _, err := w.hello(secure, "headers.example.com"); err != nil {
+		t.Fatal(err)
+	}
+	c, err := tls.Dial("tcp", secure, &tls.Config{ServerName: "headers.example.com", RootCAs: w.roots})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	_, _ = io.WriteString(c, "GET /x HTTP/1.1\r\nHost: headers.example.com\r\nUser-Agent: Mozilla/5.0\r\nX-Forwarded-For: 203.0.113.9\r\nCF-IPCountry: FI\r\nConnection: close\r\n\r\n")
+	if answer, err := io.ReadAll(c); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 302") {
+		t.Fatalf("visit: %s, %v", answer, err)
+	}
+	var stats answer
+	eventually(t, "the click is counted", func() bool {
+		stats = r.api(w.key, "GET", "/api/v1/links/"+made.str("id")+"/stats", nil)
+		return stats.json["total"] == 1.0
+	})
+	if strings.Contains(stats.text, `"FI"`) {
+		t.Errorf("the visitor's own word for its country is believed: %v", stats)
+	}
+}
+
+func TestEitherChallengeIsEnough(t *testing.T) {
+	t.Parallel()
+	for _, dead := range []string{"http", "tls"} {
+		t.Run(dead+" does not reach us", func(t *testing.T) {
+			t.Parallel()
+			w := newTown(t, newAuthority(t, 90*24*3600, dead))
+			r, secure := w.add(t)
+			w.domain(t, r, dead+".either.example.com")
+			var c *x509.Certificate
+			eventually(t, "a certificate", func() (ok bool) {
+				var err error
+				c, err = w.hello(secure, dead+".either.example.com")
+				return err == nil
+			})
+			if err := c.VerifyHostname(dead+".either.example.com"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestAFailingAuthorityLeavesOthersAlone(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, newAuthority(t, 90*24*3600))
+	r, secure := w.add(t)
+	w.domain(t, r, "old.failing.example.com")
+	path := w.domain(t, r, "new.failing.example.com")
+	before, err := w.hello(secure, "old.failing.example.com")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.broken.Store(true)
+	if c, err := w.hello(secure, "new.failing.example.com"); err == nil {
+		t.Errorf("a broken authority issued %v", c.DNSNames)
+	}
+	eventually(t, "the record says why", func() bool {
+		status, _, problem := w.shown(r, path)
+		return status == "failed" && strings.Contains(problem, "authority")
+	})
+	// The next visit is refused at once: the order waits, not the visitor.
+	began := time.Now()
+	if c, err := w.hello(secure, "new.failing.example.com"); err == nil {
+		t.Errorf("a second visit got %v", c.DNSNames)
+	}
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("the second visit was refused after %v", took)
+	}
+	if c, err := w.hello(secure, "old.failing.example.com"); err != nil || serial(c) != serial(before) {
+		t.Errorf("another domain's visitor: %v", err)
+	}
+	link := r.create(w.key, map[string]any{"url": "https://example.com/y", "slug": "y", "domainId": strings.TrimPrefix(path, "/api/v1/domains/")})
+	if v := r.visit("/y", "Host", "new.failing.example.com"); v.status != 302 {
+		t.Errorf("a plain visit of %s: %v", link.str("shortUrl"), v)
+	}
+	w.broken.Store(false)
+	w.forward(2 * time.Minute)
+	if _, err := w.hello(secure, "new.failing.example.com"); err != nil {
+		t.Errorf("after the authority is back: %v", err)
+	}
+	if status, _, problem := w.shown(r, path); status != "issued" || problem != "" {
+		t.Errorf("the record shows %q, %q", status, problem)
+	}
+}
+
+func TestCertificatesAreRenewedBeforeTheirEnd(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, newAuthority(t, 90*24*3600))
+	r, secure := w.add(t)
+	other, second := w.add(t, func(cfg *links.Config) { cfg.Flush = false })
+	path := w.domain(t, r, "renewed.example.com")
+	first, err := w.hello(secure, "renewed.example.com")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.hello(second, "renewed.example.com"); err != nil {
+		t.Fatal(err)
+	}
+	w.forward(50 * 24 * time.Hour)
+	time.Sleep(250 * time.Millisecond) // two sweeps that must find nothing to do
+	if n := w.orders.Load(); n != 1 {
+		t.Fatalf("%d orders before the renewal is due", n)
+	}
+	w.forward(12 * 24 * time.Hour)
+	eventually(t, "both replicas serve the new certificate", func() bool {
+		a, err1 := w.hello(secure, "renewed.example.com")
+		b, err2 := w.hello(second, "renewed.example.com")
+		return err1 == nil && err2 == nil && serial(a) != serial(first) && serial(a) == serial(b)
+	})
+	if n := w.orders.Load(); n != 2 {
+		t.Errorf("%d orders, want 2", n)
+	}
+	if status, _, problem := w.shown(other, path); status != "issued" || problem != "" {
+		t.Errorf("the record shows %q, %q", status, problem)
+	}
+}
+
+// A replica is killed: it holds the order, and from then on reaches neither the
+// database nor the authority.
+func TestAnOrderOfAKilledReplicaIsContinued(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, newAuthority(t, 90*24*3600))
+	line := newEdge(t, w.endpoint)
+	r, alive := w.add(t)
+	_, dying := w.add(t, func(cfg *links.Config) {
+		cfg.Flush, cfg.Firestore.Endpoint, cfg.Firestore.Timeout = false, line.addr, time.Second
+	})
+	path := w.domain(t, r, "killed.example.com")
+	hold := make(chan struct{})
+	w.hold.Store(&hold)
+	gone := make(chan error, 1)
+	go func() { _, err := w.hello(dying, "killed.example.com"); gone <- err }()
+	eventually(t, "the order is being made", func() bool {
+		status, _, _ := w.shown(r, path)
+		return status == "pending" && w.orders.Load() == 1
+	})
+	line.kill()
+	w.authority.plain.lead(w.plain[0])
+	w.authority.tls.lead(w.secure[0])
+	w.hold.Store(nil)
+	w.forward(time.Minute)
+	c, err := w.hello(alive, "killed.example.com")
+	if err != nil {
+		t.Fatalf("the other replica: %v", err)
+	}
+	// The dead one comes back with a certificate of its own, which nobody stores.
+	close(hold)
+	line.lead(w.endpoint)
+	<-gone
+	eventually(t, "one certificate", func() bool {
+		again, err := w.hello(dying, "killed.example.com")
+		return err == nil && serial(again) == serial(c)
+	})
+	if status, _, problem := w.shown(r, path); status != "issued" || problem != "" {
+		t.Errorf("the record shows %q, %q", status, problem)
+	}
+}
+
+func TestFiftyDomainsGetCertificatesAtTheirFirstVisit(t *testing.T) {
+	t.Parallel()
+	n := 4
+	if os.Getenv("LINKREEL_FULL") != "" {
+		n = 50
+	}
+	w := newTown(t, newAuthority(t, 90*24*3600))
+	r, one := w.add(t)
+	_, two := w.add(t, func(cfg *links.Config) { cfg.Flush = false })
+	paths := make([]string, n)
+	for i := range paths {
+		paths[i] = w.domain(t, r, fmt.Sprintf("go%d.fifty.example.com", i))
+	}
+	began := time.Now()
+	var visits sync.WaitGroup
+	room := make(chan struct{}, 8)
+	for i := range n {
+		visits.Go(func() {
+			room <- struct{}{}
+			defer func() { <-room }()
+			if _, err := w.hello([]string{one, two}[i%2], fmt.Sprintf("go%d.fifty.example.com", i)); err != nil {
+				t.Errorf("first visit of go%d: %v", i, err)
+			}
+		})
+	}
+	visits.Wait()
+	t.Logf("%d certificates at first visits in %v, %d orders", n, time.Since(began).Round(time.Millisecond), w.orders.Load())
+	for i, path := range paths {
+		if status, _, problem := w.shown(r, path); status != "issued" {
+			t.Errorf("go%d shows %q, %q", i, status, problem)
+		}
+	}
+	if got := w.orders.Load(); got != int64(n) {
+		t.Errorf("%d orders, want %d", got, n)
+	}
+}
+
+// Short lives by the authority's own setting, in real time.
+func TestShortLivedCertificatesNeverRunOut(t *testing.T) {
+	t.Parallel()
+	if os.Getenv("LINKREEL_FULL") == "" {
+		t.Log("the clock is moved in place of waiting; LINKREEL_FULL=1 waits")
+		return
+	}
+	w := newTown(t, newAuthority(t, 12))
+	r, secure := w.add(t)
+	w.domain(t, r, "short.example.com")
+	seen := map[string]bool{}
+	for end := time.Now().Add(45 * time.Second); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		c, err := w.hello(secure, "short.example.com")
+		if err != nil {
+			t.Fatalf("after %d certificates: %v", len(seen), err)
+		}
+		seen[serial(c)] = true
+	}
+	if len(seen) < 4 {
+		t.Errorf("%d certificates in 45 s of 12 s lives", len(seen))
+	}
+}
+
+func TestTLSNeedsASealingKey(t *testing.T) {
+	t.Parallel()
+	cfg := newCloud(t).config(t)
+	cfg.RedirectAddr, cfg.TLSAddr = ":8081", ":8443"
+	for _, key := range []string{"", "short"} {
+		cfg.CertificateKey = key
+		if _, err := links.New(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "LINKREEL_CERTIFICATE_KEY") {
+			t.Errorf("key %q: %v", key, err)
+		}
+	}
+}
+
+// kill lets nothing pass any more, open connections included.
+func (e *edge) kill() {
+	e.lead()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for c := range e.open {
+		_ = c.Close()
+	}
+}
+
+// The rotation of the sealing key, as operations.md has it: the sweep seals again
+// what the old key seals, and then the old key is not needed any more.
+func TestTheSealingKeyIsRotatedWithoutNewOrders(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, newAuthority(t, 90*24*3600))
+	r, secure := w.add(t)
+	w.domain(t, r, "rotated.example.com")
+	before, err := w.hello(secure, "rotated.example.com")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const next = "the next key of thirty-two characters or more"
+	_, both := w.add(t, func(cfg *links.Config) { cfg.Flush, cfg.CertificateKey = false, next+","+sealingKey })
+	if c, err := w.hello(both, "rotated.example.com"); err != nil || serial(c) != serial(before) {
+		t.Fatalf("with both keys: %v", err)
+	}
+	eventually(t, "the new key alone is enough", func() bool {
+		_, alone := w.add(t, func(cfg *links.Config) { cfg.Flush, cfg.CertificateKey = false, next })
+		c, err := w.hello(alone, "rotated.example.com")
+		return err == nil && serial(c) == serial(before)
+	})
+	if n := w.orders.Load(); n != 1 {
+		t.Errorf("%d orders, want 1", n)
+	}
+	if _, stranger := w.add(t, func(cfg *links.Config) { cfg.Flush, cfg.CertificateKey = false, "a key that never sealed anything at all" }); true {
+		if _, err := w.hello(stranger, "rotated.example.com"); err == nil {
+			t.Error("a replica without the key served the certificate")
+		}
+	}
+	if n := w.orders.Load(); n != 1 {
+		t.Errorf("%d orders after a replica without the key was asked, want 1", n)
+	}
+}

@@ -1,0 +1,198 @@
+// Package certificate gets TLS certificates for verified custom domains and
+// serves visitors with them.
+//
+// A host name gets its certificate at its first visit by TLS, from an ACME
+// authority. All replicas share it: the certificate and the state of its order
+// are one record, and whoever orders holds a lease on that record with a fencing
+// token. A replica that lost its lease can finish its order, but not store the
+// result. A lease that nobody renews ends, and the sweep of any replica continues
+// the order.
+//
+// Nobody can make us order for a name that no account has proven to own, and a
+// stranger's server name reaches Firestore only within a budget. No handshake
+// waits longer than [Options.Patience]; the order itself continues without it.
+//
+// Private keys are sealed before they are stored ([Sealer]). The ACME client is
+// certmagic's [certmagic.ACMEIssuer]: it has the account, and solves challenges on
+// whichever replica the authority happens to ask ([Storage]).
+package certificate
+
+import (
+	"errors"
+	"hash/fnv"
+	"time"
+)
+
+// How certificates are looked after.
+const (
+	// Lease is how long an order is its replica's without being renewed. A replica
+	// that is killed delays its order by this long.
+	Lease = 30 * time.Second
+	// longestOrder bounds an order with all its challenges.
+	longestOrder = 3 * time.Minute
+
+	// A failed validation is most often a record in the DNS that does not lead here
+	// yet. Let's Encrypt allows five failures an hour for a name.
+	retryRefused = 15 * time.Minute
+	mostRefused  = 12 * time.Hour
+	// An authority that is away is tried again soon: the name is not to blame.
+	retryAway = time.Minute
+	mostAway  = 15 * time.Minute
+	// retryLimited is after "too many requests", when the authority names no time.
+	retryLimited = time.Hour
+)
+
+// Buckets is into how many parts the due records are divided; see
+// customdomain.Buckets.
+const Buckets = 8
+
+// Why a host name gets no certificate.
+var (
+	ErrUnknownHost = errors.New("no verified domain has this name")
+	ErrBudget      = errors.New("too many unknown names were asked for")
+	ErrBusy        = errors.New("another replica is ordering the certificate")
+	ErrOvertaken   = errors.New("the order belongs to another replica now")
+	ErrLimited     = errors.New("no more certificates may be ordered for now")
+)
+
+// Certificate is what an authority issued, with its private key.
+type Certificate struct {
+	Chain     []byte // PEM, the host's own first
+	Key       []byte // PKCS #8, sealed
+	NotBefore time.Time
+	NotAfter  time.Time
+	RenewAt   time.Time
+}
+
+// Record is a host name's certificate and the state of its order. The zero record
+// is that of a name nobody has visited.
+type Record struct {
+	Host        string
+	Certificate *Certificate // nil: none yet
+
+	Holder string    // the replica that orders; "" when none does
+	Token  int64     // of the last lease; grows
+	Until  time.Time // the lease's end
+
+	Failures int // failed orders in a row
+	Failure  string
+	NextAt   time.Time // no order before; zero when the last one did not fail
+	DueAt    time.Time // when the sweep looks at the record; zero: at a visit only
+}
+
+// Bucket is the part of the due records that a host belongs to.
+func Bucket(host string) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(host))
+	return int(h.Sum32() % Buckets)
+}
+
+// Valid reports whether visitors can be served with the certificate at now.
+func (r *Record) Valid(now time.Time) bool {
+	return r.Certificate != nil && now.Before(r.Certificate.NotAfter)
+}
+
+// Claim makes holder the one who orders a certificate, if one is needed now.
+// claimed is false without an error when the record has a certificate that need
+// not be renewed yet.
+func (r *Record) Claim(holder string, now time.Time) (claimed bool, err error) {
+	switch {
+	case r.Valid(now) && now.Before(r.Certificate.RenewAt):
+		r.DueAt = r.Certificate.RenewAt
+		return false, nil
+	case r.Holder != "" && now.Before(r.Until):
+		return false, ErrBusy
+	case now.Before(r.NextAt):
+		return false, &RefusedError{r.Failure, r.NextAt}
+	}
+	r.Token++
+	r.Holder = holder
+	r.Extend(now)
+	return true, nil
+}
+
+// Extend renews the lease. The sweep looks at the record when the lease has ended
+// without a result: then the replica is gone.
+func (r *Record) Extend(now time.Time) {
+	r.Until = now.Add(Lease)
+	r.DueAt = r.Until
+}
+
+// Held reports whether the lease with token is the last one.
+func (r *Record) Held(token int64) bool { return r.Holder != "" && r.Token == token }
+
+// Release ends the lease without a result: nothing was ordered.
+func (r *Record) Release(next time.Time) {
+	r.Holder, r.Until = "", time.Time{}
+	r.NextAt = next
+	r.schedule(next)
+}
+
+// Issued notes a new certificate.
+func (r *Record) Issued(c *Certificate) {
+	r.Certificate = c
+	r.Holder, r.Until = "", time.Time{}
+	r.Failures, r.Failure, r.NextAt = 0, "", time.Time{}
+	r.DueAt = c.RenewAt
+}
+
+// Failed notes that the order failed.
+func (r *Record) Failed(f Failure, now time.Time) {
+	r.Holder, r.Until = "", time.Time{}
+	r.Failures++
+	r.Failure = f.Words
+	r.NextAt = now.Add(f.pause(r.Failures))
+	r.schedule(r.NextAt)
+}
+
+// schedule lets the sweep retry a renewal while there is a certificate. A name
+// that never had one, or whose certificate has run out, waits for a visit, so
+// that names nobody visits cost no orders.
+func (r *Record) schedule(next time.Time) {
+	r.DueAt = time.Time{}
+	if r.Certificate != nil && next.Before(r.Certificate.NotAfter) {
+		r.DueAt = next
+	}
+}
+
+// RenewAt is when a certificate is renewed: a third of its life before its end,
+// and somewhat earlier by the host's name, so that many certificates that were
+// issued together are not renewed together.
+func RenewAt(host string, notBefore, notAfter time.Time) time.Time {
+	life := notAfter.Sub(notBefore)
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(host))
+	spread := life / 30 * time.Duration(h.Sum32()%1000) / 1000
+	return notAfter.Add(-life/3 - spread)
+}
+
+// RefusedError says that the last order failed and when the next one may begin.
+type RefusedError struct {
+	Reason string
+	Next   time.Time
+}
+
+func (e *RefusedError) Error() string {
+	return "the last order failed, and the next one waits until " + e.Next.UTC().Format(time.RFC3339) + ": " + e.Reason
+}
+
+// Failure is why an order failed, for the owner of the domain.
+type Failure struct {
+	Words string
+	// Away is set when the authority could not be asked, so that nothing is known
+	// against the name.
+	Away bool
+	// Limited is set when the authority refused for a time.
+	Limited bool
+}
+
+func (f Failure) pause(failures int) time.Duration {
+	double := func(first, most time.Duration) time.Duration { return min(most, first<<min(failures-1, 10)) }
+	switch {
+	case f.Limited:
+		return double(retryLimited, mostRefused)
+	case f.Away:
+		return double(retryAway, mostAway)
+	}
+	return double(retryRefused, mostRefused)
+}

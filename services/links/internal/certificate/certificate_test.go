@@ -1,0 +1,170 @@
+package certificate
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mholt/acmez/v3/acme"
+
+	"github.com/linkreel/linkreel/services/links/internal/customdomain"
+)
+
+var start = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+
+func TestOneReplicaOrdersAtATime(t *testing.T) {
+	t.Parallel()
+	r := &Record{Host: "go.example.com"}
+	if claimed, err := r.Claim("a", start); !claimed || err != nil {
+		t.Fatalf("the first claim: %v, %v", claimed, err)
+	}
+	first := r.Token
+	if claimed, err := r.Claim("b", start.Add(Lease-1)); claimed || !errors.Is(err, ErrBusy) {
+		t.Errorf("a claim during the lease: %v, %v", claimed, err)
+	}
+	r.Extend(start.Add(Lease - 1))
+	if _, err := r.Claim("b", start.Add(Lease+1)); !errors.Is(err, ErrBusy) {
+		t.Errorf("a claim during the extended lease: %v", err)
+	}
+	if !r.DueAt.Equal(r.Until) {
+		t.Errorf("an order without a result is due at %v, want the lease's end %v", r.DueAt, r.Until)
+	}
+	if claimed, err := r.Claim("b", start.Add(3*Lease)); !claimed || err != nil {
+		t.Fatalf("a claim after the lease: %v, %v", claimed, err)
+	}
+	if r.Held(first) || !r.Held(r.Token) {
+		t.Error("the former holder still holds it")
+	}
+}
+
+func TestACertificateThatIsNotDueIsNotOrdered(t *testing.T) {
+	t.Parallel()
+	r := &Record{Host: "go.example.com"}
+	r.Issued(&Certificate{NotBefore: start, NotAfter: start.Add(90 * 24 * time.Hour), RenewAt: start.Add(60 * 24 * time.Hour)})
+	if claimed, err := r.Claim("a", start.Add(59*24*time.Hour)); claimed || err != nil {
+		t.Errorf("before it is due: %v, %v", claimed, err)
+	}
+	if claimed, err := r.Claim("a", start.Add(61*24*time.Hour)); !claimed || err != nil {
+		t.Errorf("when it is due: %v, %v", claimed, err)
+	}
+}
+
+func TestFailuresArePausedByTheirKind(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		err         error
+		first, most time.Duration
+		words       string
+	}{
+		"the name leads elsewhere":  {acme.Problem{Type: "urn:ietf:params:acme:error:unauthorized", Status: 403, Detail: "404 there"}, retryRefused, mostRefused, "404 there"},
+		"the authority is away":     {errors.New("dial tcp: connection refused"), retryAway, mostAway, "cannot be reached"},
+		"the authority is broken":   {acme.Problem{Status: 500, Detail: "oops"}, retryAway, mostAway, "problem of its own"},
+		"the authority has a limit": {acme.Problem{Type: acme.ProblemTypeRateLimited, Status: 429, Detail: "50 a week"}, retryLimited, mostRefused, "50 a week"},
+		"what it says is long":      {acme.Problem{Status: 403, Detail: strings.Repeat("ü", 5000)}, retryRefused, mostRefused, "…"},
+	} {
+		f := failureOf("go.example.com", tt.err)
+		if !strings.Contains(f.Words, tt.words) || len([]rune(f.Words)) > 600 {
+			t.Errorf("%s: %q", name, f.Words)
+		}
+		r := &Record{Host: "go.example.com"}
+		r.Failed(f, start)
+		if got := r.NextAt.Sub(start); got != tt.first {
+			t.Errorf("%s: the first pause is %v, want %v", name, got, tt.first)
+		}
+		var refusal *RefusedError
+		if _, err := r.Claim("a", start.Add(tt.first-1)); !errors.As(err, &refusal) || refusal.Reason != f.Words {
+			t.Errorf("%s: a claim in the pause: %v", name, err)
+		}
+		if !r.DueAt.IsZero() {
+			t.Errorf("%s: a name that never had a certificate is retried without a visit", name)
+		}
+		for range 40 {
+			r.Failed(f, start)
+		}
+		if got := r.NextAt.Sub(start); got != tt.most {
+			t.Errorf("%s: the longest pause is %v, want %v", name, got, tt.most)
+		}
+	}
+}
+
+func TestAFailedRenewalIsRetriedWhileTheCertificateLasts(t *testing.T) {
+	t.Parallel()
+	r := &Record{Host: "go.example.com", Certificate: &Certificate{NotAfter: start.Add(time.Hour)}}
+	f := Failure{Words: "no"}
+	r.Failed(f, start)
+	if !r.DueAt.Equal(start.Add(retryRefused)) {
+		t.Errorf("due at %v", r.DueAt)
+	}
+	if c := Shown(r, start); c.Status != customdomain.CertificateIssued || c.Error != "no" {
+		t.Errorf("shown as %+v", c)
+	}
+	r.Failed(f, start.Add(50*time.Minute))
+	if !r.DueAt.IsZero() {
+		t.Errorf("a certificate that ends before the next try is due at %v", r.DueAt)
+	}
+	if c := Shown(r, start.Add(2*time.Hour)); c.Status != customdomain.CertificateFailed {
+		t.Errorf("past its end it is shown as %+v", c)
+	}
+}
+
+func TestRenewalsAreBeforeTheLastThirdAndSpread(t *testing.T) {
+	t.Parallel()
+	end := start.Add(90 * 24 * time.Hour)
+	seen := map[time.Time]bool{}
+	for _, host := range []string{"a.example.com", "b.example.com", "c.example.com", "d.example.com"} {
+		at := RenewAt(host, start, end)
+		if left := end.Sub(at); left < 30*24*time.Hour || left > 33*24*time.Hour {
+			t.Errorf("%s is renewed %v before its end", host, left)
+		}
+		seen[at] = true
+	}
+	if len(seen) < 3 {
+		t.Errorf("four hosts are renewed at %d times", len(seen))
+	}
+}
+
+func TestSealingKeysCanBeRotated(t *testing.T) {
+	t.Parallel()
+	const one, two = "the first key of 32 characters or more", "the second key of 32 characters or more"
+	seal := func(keys string) *Sealer {
+		s, err := NewSealer(keys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	plain := []byte("private")
+	old := seal(one).Seal("go.example.com", plain)
+	if bytes.Contains(old, plain) {
+		t.Fatal("the key is there in the clear")
+	}
+	both := seal(two + ", " + one)
+	if got, err := both.Open("go.example.com", old); err != nil || !bytes.Equal(got, plain) {
+		t.Errorf("after the new key was put in front: %q, %v", got, err)
+	}
+	if KeyOf(old) == both.KeyID() {
+		t.Error("what the old key seals looks as if the new one did")
+	}
+	fresh := both.Seal("go.example.com", plain)
+	if got, err := seal(two).Open("go.example.com", fresh); err != nil || !bytes.Equal(got, plain) {
+		t.Errorf("after the old key was dropped: %q, %v", got, err)
+	}
+	if _, err := seal(two).Open("go.example.com", old); !errors.Is(err, ErrSealed) {
+		t.Errorf("without its key: %v", err)
+	}
+	if _, err := both.Open("other.example.com", fresh); err == nil {
+		t.Error("it opens for another host")
+	}
+	for _, bad := range [][]byte{nil, fresh[:3], fresh[:8], append(fresh[:len(fresh)-1:len(fresh)-1], 0)} {
+		if _, err := both.Open("go.example.com", bad); err == nil {
+			t.Errorf("%d bytes open", len(bad))
+		}
+	}
+	for _, bad := range []string{"", "short", one + ","} {
+		if _, err := NewSealer(bad); err == nil {
+			t.Errorf("%q is accepted", bad)
+		}
+	}
+}

@@ -1,0 +1,34 @@
+package certificate
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+var (
+	orders = promauto.NewCounterVec(prometheus.CounterOpts{
+		Name: "linkreel_certificate_orders_total", Help: "Orders of certificates, by outcome: issued, failed, limited.",
+	}, []string{"outcome"})
+	refused = promauto.NewCounterVec(prometheus.CounterOpts{
+		Name: "linkreel_tls_handshakes_refused_total", Help: "TLS handshakes that got no certificate, by reason.",
+	}, []string{"reason"})
+)
+
+func reasonOf(err error) string {
+	var r *RefusedError
+	switch {
+	case errors.Is(err, ErrUnknownHost):
+		return "unknown"
+	case errors.Is(err, ErrBudget):
+		return "budget"
+	case errors.Is(err, ErrBusy):
+		return "ordering"
+	case errors.Is(err, ErrLimited):
+		return "limited"
+	case errors.As(err, &r):
+		return "failed"
+	}
+	return "error"
+}

@@ -1,0 +1,609 @@
+package certificate
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mholt/acmez/v3"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
+
+	"github.com/linkreel/linkreel/libs/cache"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/ratelimit"
+	"github.com/linkreel/linkreel/services/links/internal/customdomain"
+)
+
+// Store remembers certificates.
+type Store interface {
+	// Certificate reads a host's record; found is false when there is none.
+	Certificate(ctx context.Context, host string) (r *Record, found bool, err error)
+	// ChangeCertificate runs fn on a host's record, which may be the zero one, and
+	// stores what fn made of it, along with what the domain's owner sees
+	// ([Shown]). owned tells whether a domain owns the host. fn may run several
+	// times and has no other effect. An error of fn stores nothing; ErrForget removes
+	// the record.
+	ChangeCertificate(ctx context.Context, host string, fn func(r *Record, owned bool) error) error
+	// DueCertificates lists hosts of a bucket whose records are due, earliest first.
+	DueCertificates(ctx context.Context, bucket int, at time.Time, limit int) ([]string, error)
+	// SealedOtherwise lists hosts whose keys another key than keyID seals.
+	SealedOtherwise(ctx context.Context, keyID string, limit int) ([]string, error)
+}
+
+// ErrForget is what a change returns to have the record removed.
+var ErrForget = errors.New("forget this certificate")
+
+// Limiter bounds orders in all replicas together; see [ratelimit.Limiter].
+type Limiter interface {
+	Take(ctx context.Context, rules ...ratelimit.Rule) (t ratelimit.Try, wait time.Duration)
+}
+
+// Options configure a [Service].
+type Options struct {
+	Store   Store
+	Files   *Storage
+	Issuer  Issuer
+	Seal    *Sealer
+	Limiter Limiter
+	// Owner finds the domain that owns a host name. wait gives the context for
+	// reading the store, or refuses to; it is called only if that is necessary.
+	Owner func(wait func(known bool) (context.Context, error), host string) (found bool, err error)
+	// Own are this installation's own host names, which need no owner.
+	Own func(host string) bool
+	// Misses is the budget of networks that ask for names that are not here.
+	Misses *ratelimit.Misses
+	// PerHour bounds how many certificates all replicas order in an hour; 100.
+	PerHour int
+	// Patience is how long a handshake waits for an order; 12 s.
+	Patience time.Duration
+	// Sweep is the time between two looks at what is due; a minute.
+	Sweep time.Duration
+	// Now is the clock; nil is the system's.
+	Now func() time.Time
+}
+
+// Service serves certificates and orders them.
+type Service struct {
+	opt       Options
+	holder    string
+	held      *cache.Cache[*held]
+	strangers *rate.Limiter
+
+	mu      sync.Mutex
+	orders  map[string]*flight
+	waiting int
+
+	life context.Context //nolint:containedctx // orders outlive the handshakes that began them
+	end  context.CancelFunc
+	work sync.WaitGroup
+}
+
+// held is a certificate in memory.
+type held struct {
+	cert     *tls.Certificate
+	renewAt  time.Time
+	notAfter time.Time
+	looked   atomic.Int64 // when another replica's renewal was last looked for, ns
+}
+
+// flight is an order of this replica.
+type flight struct {
+	done chan struct{}
+	err  error
+}
+
+const (
+	// mostOrders and mostWaiting bound what visitors can make a replica do at once.
+	mostOrders  = 64
+	mostWaiting = 2000
+	// strangersRate bounds the reads for unknown names of all networks together.
+	strangersRate, strangersBurst = 50, 200
+	// cacheBytes is for about 8,000 certificates.
+	cacheBytes, certBytes = 64 << 20, 8 << 10
+	// fresh is how long a certificate stays in memory without being read again. A
+	// certificate that is to be renewed is read again sooner.
+	fresh = 10 * time.Minute
+	// handoff is the pause between two looks at an order of another replica.
+	handoff = 300 * time.Millisecond
+	// loss is how long a private key that does not open is taken for a setting that
+	// has not reached this replica yet, and not for a key that is lost.
+	loss = 24 * time.Hour
+)
+
+func newHolder() string { return identity.NewNonce() }
+
+// NewService makes a service. Run must run for renewals; Close ends the orders.
+func NewService(opt Options) *Service {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d <= 0 {
+			*d = v
+		}
+	}
+	def(&opt.Patience, 12*time.Second)
+	def(&opt.Sweep, time.Minute)
+	if opt.PerHour <= 0 {
+		opt.PerHour = 100
+	}
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	s := &Service{opt: opt, holder: newHolder(), strangers: rate.NewLimiter(strangersRate, strangersBurst), orders: map[string]*flight{}}
+	s.life, s.end = context.WithCancel(context.Background())
+	s.held = cache.New(cache.Options[*held]{
+		Load: s.load, Capacity: cacheBytes, Weigh: func(*held) int { return certBytes },
+		Fresh: fresh, Absent: time.Second, Now: opt.Now,
+	})
+	return s
+}
+
+// Close ends the orders that this replica has begun, and waits for them. What
+// they leave open is finished by another replica's sweep.
+func (s *Service) Close(context.Context) error {
+	s.end()
+	s.work.Wait()
+	s.opt.Issuer.Close()
+	return nil
+}
+
+// TLS is the configuration of the listener.
+func (s *Service) TLS() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		// The listener behind speaks HTTP/1.1 only.
+		NextProtos:     []string{"http/1.1", acmez.ACMETLS1Protocol},
+		GetCertificate: s.GetCertificate,
+	}
+}
+
+// GetCertificate answers a visitor's hello.
+func (s *Service) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	c, err := s.answer(hello)
+	if err != nil {
+		refused.WithLabelValues(reasonOf(err)).Inc()
+		return nil, fmt.Errorf("%q: %w", hello.ServerName, err)
+	}
+	return c, nil
+}
+
+func (s *Service) answer(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	host, problem := customdomain.CheckHostname(hello.ServerName, nil)
+	if problem != nil {
+		return nil, ErrUnknownHost
+	}
+	ctx, cancel := context.WithTimeout(hello.Context(), s.opt.Patience)
+	defer cancel()
+	if err := s.known(ctx, host, clientOf(hello.Conn)); err != nil {
+		return nil, err
+	}
+	if len(hello.SupportedProtos) == 1 && hello.SupportedProtos[0] == acmez.ACMETLS1Protocol {
+		return s.opt.Issuer.Challenge(hello)
+	}
+	return s.serve(ctx, host)
+}
+
+// known refuses names that no verified domain has. A network, and all of them
+// together, can make us read the store for new names within a budget only.
+func (s *Service) known(ctx context.Context, host string, client netip.Addr) error {
+	if s.opt.Own(host) {
+		return nil
+	}
+	found, err := s.opt.Owner(func(known bool) (context.Context, error) {
+		if !known && (s.opt.Misses.Wait(client) > 0 || !s.strangers.Allow()) {
+			return nil, ErrBudget
+		}
+		return ctx, nil
+	}, host)
+	if err == nil && !found {
+		s.opt.Misses.Miss(client)
+		err = ErrUnknownHost
+	}
+	return err
+}
+
+func clientOf(c net.Conn) netip.Addr {
+	if c == nil {
+		return netip.Addr{}
+	}
+	a, err := netip.ParseAddrPort(c.RemoteAddr().String())
+	if err != nil {
+		return netip.Addr{}
+	}
+	return a.Addr()
+}
+
+// serve finds the certificate of a known host, and orders it if there is none.
+func (s *Service) serve(ctx context.Context, host string) (*tls.Certificate, error) {
+	now := s.opt.Now()
+	l, err := s.held.Get(ctx, host)
+	if err == nil && l.Found && now.After(l.Value.renewAt) && l.Value.mayLook(now) {
+		// Another replica may have renewed it.
+		s.held.Invalidate(host)
+		l, err = s.held.Get(ctx, host)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if l.Found && now.Before(l.Value.notAfter) {
+		return l.Value.cert, nil
+	}
+	if err := s.wait(ctx, host); err != nil {
+		return nil, err
+	}
+	s.held.Invalidate(host)
+	if l, err = s.held.Get(ctx, host); err != nil {
+		return nil, err
+	}
+	if !l.Found {
+		return nil, ErrBusy
+	}
+	return l.Value.cert, nil
+}
+
+// mayLook is true now and then, more often the shorter the certificate's life is.
+func (h *held) mayLook(now time.Time) bool {
+	pause := max(time.Second, min(time.Minute, h.notAfter.Sub(h.renewAt)/20))
+	last := h.looked.Load()
+	return now.UnixNano()-last >= int64(pause) && h.looked.CompareAndSwap(last, now.UnixNano())
+}
+
+// load reads a certificate into memory.
+func (s *Service) load(ctx context.Context, host string) (*held, bool, error) {
+	r, found, err := s.opt.Store.Certificate(ctx, host)
+	if err != nil || !found || r.Certificate == nil {
+		return nil, false, err
+	}
+	c := r.Certificate
+	plain, err := s.opt.Seal.Open(host, c.Key)
+	if err != nil {
+		if s.lost(c) {
+			return nil, false, nil
+		}
+		slog.ErrorContext(ctx, "private key of a certificate does not open", "host", host, "error", err)
+		return nil, false, err
+	}
+	cert, err := parse(host, c.Chain, plain)
+	if err != nil {
+		return nil, false, err
+	}
+	return &held{cert: cert, renewAt: c.RenewAt, notAfter: c.NotAfter}, true, nil
+}
+
+// lost reports whether a certificate has to be ordered again since its private
+// key cannot be opened any more. At first it is left alone: during a rotation
+// some replicas have the new key and some do not, and ordering again for each
+// other would use up the authority's limits.
+func (s *Service) lost(c *Certificate) bool {
+	return !s.opt.Seal.Has(c.Key) && s.opt.Now().Sub(c.NotBefore) > loss
+}
+
+// wait orders a certificate for host, or joins the order of this replica, and
+// waits as long as ctx lasts.
+func (s *Service) wait(ctx context.Context, host string) error {
+	s.mu.Lock()
+	if s.waiting >= mostWaiting {
+		s.mu.Unlock()
+		return ErrLimited
+	}
+	f := s.orders[host]
+	if f == nil {
+		if f = s.begin(host); f == nil {
+			s.mu.Unlock()
+			return ErrLimited
+		}
+	}
+	s.waiting++
+	s.mu.Unlock()
+	defer func() { s.mu.Lock(); s.waiting--; s.mu.Unlock() }()
+	select {
+	case <-f.done:
+		return f.err
+	case <-ctx.Done():
+		return ErrBusy
+	}
+}
+
+// begin starts an order. s.mu is held.
+func (s *Service) begin(host string) *flight {
+	if len(s.orders) >= mostOrders || s.life.Err() != nil {
+		return nil
+	}
+	f := &flight{done: make(chan struct{})}
+	s.orders[host] = f
+	s.work.Go(func() {
+		ctx, cancel := context.WithTimeout(s.life, longestOrder)
+		defer cancel()
+		defer func() {
+			if p := recover(); p != nil {
+				slog.Error("panic", "service", "links-certificates", "panic", p)
+				f.err = ErrBusy
+			}
+			s.mu.Lock()
+			delete(s.orders, host)
+			s.mu.Unlock()
+			close(f.done)
+		}()
+		f.err = s.order(ctx, host)
+	})
+	return f
+}
+
+// order gets a certificate for host, or waits for the replica that does.
+func (s *Service) order(ctx context.Context, host string) error {
+	for {
+		token, err := s.claim(ctx, host)
+		switch {
+		case errors.Is(err, ErrBusy):
+			// Soon there is a certificate, or the lease of a replica that is gone ends.
+			select {
+			case <-ctx.Done():
+				return ErrBusy
+			case <-time.After(handoff):
+				continue
+			}
+		case err != nil || token == 0:
+			return err
+		}
+		return s.issue(ctx, host, token)
+	}
+}
+
+// claim takes the order; token 0 means that there is a certificate already.
+func (s *Service) claim(ctx context.Context, host string) (token int64, err error) {
+	own := s.opt.Own(host)
+	err = s.opt.Store.ChangeCertificate(ctx, host, func(r *Record, owned bool) error {
+		token = 0
+		if !owned && !own {
+			return ErrForget
+		}
+		if r.Certificate != nil && s.lost(r.Certificate) {
+			r.Certificate = nil
+		}
+		claimed, err := r.Claim(s.holder, s.opt.Now())
+		if claimed {
+			token = r.Token
+		}
+		return err
+	})
+	if errors.Is(err, ErrForget) {
+		return 0, ErrUnknownHost
+	}
+	return token, err
+}
+
+// issue orders as the holder of token and notes the outcome.
+func (s *Service) issue(ctx context.Context, host string, token int64) error {
+	if _, wait := s.opt.Limiter.Take(ctx, ratelimit.Rule{Key: "acme-orders", Max: s.opt.PerHour, Window: time.Hour}); wait > 0 {
+		orders.WithLabelValues("limited").Inc()
+		slog.WarnContext(ctx, "as many certificates were ordered as LINKREEL_ACME_ORDERS_PER_HOUR allows", "host", host, "next", wait.String())
+		next := s.opt.Now().Add(min(wait, 5*time.Minute))
+		return errors.Join(ErrLimited, s.note(ctx, host, token, func(r *Record) { r.Release(next) }))
+	}
+	cert, err := s.ask(ctx, host, token)
+	if err == nil {
+		if err = s.note(ctx, host, token, func(r *Record) { r.Issued(cert) }); err == nil {
+			orders.WithLabelValues("issued").Inc()
+			slog.InfoContext(ctx, "certificate issued", "host", host, "until", cert.NotAfter)
+			s.held.Invalidate(host)
+		}
+		return err
+	}
+	if s.life.Err() != nil {
+		// This replica stops. Nothing is known against the name; the next one continues.
+		return errors.Join(err, s.note(ctx, host, token, func(r *Record) { r.Until = s.opt.Now(); r.DueAt = r.Until }))
+	}
+	orders.WithLabelValues("failed").Inc()
+	f := failureOf(host, err)
+	slog.WarnContext(ctx, "certificate is not issued", "host", host, "error", err)
+	var next time.Time
+	if noted := s.note(ctx, host, token, func(r *Record) { r.Failed(f, s.opt.Now()); next = r.NextAt }); noted != nil {
+		return noted
+	}
+	return &RefusedError{Reason: f.Words, Next: next}
+}
+
+// ask gets a certificate from the authority, extending the lease meanwhile.
+func (s *Service) ask(ctx context.Context, host string, token int64) (*Certificate, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	kept := make(chan struct{})
+	go func() { defer close(kept); s.keep(ctx, cancel, host, token) }()
+	defer func() { cancel(nil); <-kept }()
+
+	key, csr, err := newKey(host)
+	if err != nil {
+		return nil, err
+	}
+	chain, err := s.opt.Issuer.Issue(ctx, csr)
+	if err != nil {
+		if cause := context.Cause(ctx); errors.Is(cause, ErrOvertaken) {
+			err = cause
+		}
+		return nil, err
+	}
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("private key: %w", err)
+	}
+	c, err := parse(host, chain, pkcs8)
+	if err != nil {
+		return nil, err
+	}
+	from, to := lifeOf(c.Leaf, s.opt.Now())
+	return &Certificate{Chain: chain, Key: s.opt.Seal.Seal(host, pkcs8), NotBefore: c.Leaf.NotBefore, NotAfter: to, RenewAt: RenewAt(host, from, to)}, nil
+}
+
+// keep extends the lease until ctx ends.
+func (s *Service) keep(ctx context.Context, lose context.CancelCauseFunc, host string, token int64) {
+	tick := time.NewTicker(Lease / 3)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		err := s.opt.Store.ChangeCertificate(ctx, host, func(r *Record, _ bool) error {
+			if !r.Held(token) {
+				return ErrOvertaken
+			}
+			r.Extend(s.opt.Now())
+			return nil
+		})
+		if errors.Is(err, ErrOvertaken) {
+			lose(ErrOvertaken)
+			return
+		}
+	}
+}
+
+// note stores an outcome, if the lease with token is still the last one. It does
+// so even when the order has run out of time.
+func (s *Service) note(ctx context.Context, host string, token int64, change func(r *Record)) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	own := s.opt.Own(host)
+	err := s.opt.Store.ChangeCertificate(ctx, host, func(r *Record, owned bool) error {
+		switch {
+		case !r.Held(token):
+			return ErrOvertaken
+		case !owned && !own:
+			return ErrForget // the domain was deleted meanwhile
+		}
+		change(r)
+		return nil
+	})
+	if errors.Is(err, ErrForget) {
+		return ErrUnknownHost
+	}
+	return err
+}
+
+// Run renews certificates, and continues orders of replicas that are gone, until
+// ctx ends. Replicas may do so at the same time: the leases tell whose order is
+// whose.
+func (s *Service) Run(ctx context.Context) error {
+	tick := time.NewTicker(s.opt.Sweep)
+	defer tick.Stop()
+	for {
+		s.sweep(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+const (
+	duePage = 100
+	// atATime is how many renewals a replica works on; a name that hangs holds one.
+	atATime = 4
+)
+
+func (s *Service) sweep(ctx context.Context) {
+	var work errgroup.Group
+	work.SetLimit(atATime)
+	var limited atomic.Bool
+	for bucket := range Buckets {
+		hosts, err := s.opt.Store.DueCertificates(ctx, bucket, s.opt.Now(), duePage)
+		if err != nil {
+			if ctx.Err() == nil {
+				slog.WarnContext(ctx, "due certificates cannot be listed", "error", err)
+			}
+			continue
+		}
+		for _, host := range hosts {
+			if limited.Load() || ctx.Err() != nil {
+				break
+			}
+			work.Go(func() error {
+				err := s.renew(ctx, host)
+				if errors.Is(err, ErrLimited) {
+					limited.Store(true) // the rest waits for a later round
+				}
+				return nil
+			})
+		}
+	}
+	_ = work.Wait()
+	s.reseal(ctx)
+}
+
+// renew waits for an order of host, in the same way as a visitor does.
+func (s *Service) renew(ctx context.Context, host string) error {
+	ctx, cancel := context.WithTimeout(ctx, longestOrder)
+	defer cancel()
+	return s.wait(ctx, host)
+}
+
+// reseal seals again what an older key seals, some in each round, so that the key
+// can be dropped.
+func (s *Service) reseal(ctx context.Context) {
+	hosts, err := s.opt.Store.SealedOtherwise(ctx, s.opt.Seal.KeyID(), duePage)
+	n := 0
+	for _, host := range hosts {
+		if err = s.opt.Store.ChangeCertificate(ctx, host, func(r *Record, _ bool) error {
+			if r.Certificate == nil {
+				return nil
+			}
+			plain, err := s.opt.Seal.Open(host, r.Certificate.Key)
+			if err != nil {
+				return err
+			}
+			again := *r.Certificate
+			again.Key = s.opt.Seal.Seal(host, plain)
+			r.Certificate = &again
+			return nil
+		}); err == nil {
+			n++
+		} else if !errors.Is(err, ErrSealed) {
+			break
+		}
+	}
+	files, ferr := s.opt.Files.reseal(ctx)
+	if err = errors.Join(err, ferr); err != nil && !errors.Is(err, ErrSealed) && ctx.Err() == nil {
+		slog.WarnContext(ctx, "what an older key seals cannot be sealed again", "error", err)
+	}
+	if n+files > 0 {
+		slog.InfoContext(ctx, "sealed again with the first key", "certificates", n, "files", files)
+	}
+}
+
+// ServeChallenge answers the authority's HTTP challenge for a known host; false
+// means that there is nothing to answer.
+func (s *Service) ServeChallenge(w http.ResponseWriter, r *http.Request, host string, client netip.Addr) bool {
+	ctx, cancel := context.WithTimeout(r.Context(), 3*time.Second)
+	defer cancel()
+	name, problem := customdomain.CheckHostname(host, nil)
+	if problem != nil || s.known(ctx, name, client) != nil {
+		return false
+	}
+	return s.opt.Issuer.ServeChallenge(w, r.WithContext(ctx))
+}
+
+// Shown is what the domain's owner sees of a record.
+func Shown(r *Record, now time.Time) customdomain.Certificate {
+	out := customdomain.Certificate{Error: r.Failure}
+	if r.Certificate != nil {
+		out.ExpiresAt = r.Certificate.NotAfter
+	}
+	switch {
+	case r.Valid(now):
+		out.Status = customdomain.CertificateIssued
+	case r.Holder != "":
+		out.Status = customdomain.CertificatePending
+	case r.Failure != "":
+		out.Status = customdomain.CertificateFailed
+	}
+	return out
+}
