@@ -39,6 +39,9 @@ type Config struct {
 	Grace time.Duration `env:"LINKREEL_GRACE" envDefault:"20s"`
 	// LogLevel is debug, info, warn or error.
 	LogLevel slog.Level `env:"LINKREEL_LOG_LEVEL" envDefault:"info"`
+	// LogFormat is json, or google: the same lines with the names of fields that
+	// Cloud Logging reads.
+	LogFormat LogFormat `env:"LINKREEL_LOG_FORMAT" envDefault:"json"`
 }
 
 // Service is a service that is made but not yet running.
@@ -102,7 +105,7 @@ func (s *Service) Handler(name string) fasthttp.RequestHandler {
 func Main(name string, cfg Config, build func(ctx context.Context) (*Service, error)) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	slog.SetDefault(NewLogger(os.Stdout, cfg.LogLevel))
+	slog.SetDefault(NewLogger(os.Stdout, cfg.LogLevel, cfg.LogFormat))
 	if err := run(ctx, name, cfg, build); err != nil {
 		slog.Error("stopped", "service", name, "error", err)
 		stop()

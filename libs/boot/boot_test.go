@@ -45,7 +45,7 @@ func TestExportedSpansCarryNoQueries(t *testing.T) {
 func TestLogLinesCarryTheTraceOfTheirContext(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	log := NewLogger(&out, slog.LevelInfo).With("a", 1)
+	log := NewLogger(&out, slog.LevelInfo, LogJSON).With("a", 1)
 	ctx, span := sdktrace.NewTracerProvider().Tracer("t").Start(t.Context(), "x")
 	log.InfoContext(ctx, "line\nbroken")
 	log.Debug("below the level")
@@ -55,6 +55,38 @@ func TestLogLinesCarryTheTraceOfTheirContext(t *testing.T) {
 	}
 	if line["trace_id"] != span.SpanContext().TraceID().String() || line["msg"] != "line\nbroken" {
 		t.Errorf("line %v", line)
+	}
+}
+
+func TestGoogleReadsSeverityMessageAndTrace(t *testing.T) {
+	t.Setenv("GOOGLE_CLOUD_PROJECT", "shop")
+	ctx, span := sdktrace.NewTracerProvider().Tracer("t").Start(t.Context(), "x")
+	for level, want := range map[slog.Level]string{slog.LevelDebug: "DEBUG", slog.LevelInfo: "INFO", slog.LevelWarn: "WARNING", slog.LevelError: "ERROR"} {
+		var out bytes.Buffer
+		log := NewLogger(&out, slog.LevelDebug, LogGoogle).With("account", "acc_1").WithGroup("in")
+		log.Log(ctx, level, "line", "msg", "kept")
+		var line map[string]any
+		if err := json.Unmarshal(out.Bytes(), &line); err != nil {
+			t.Fatalf("%q: %v", out.String(), err)
+		}
+		in, _ := line["in"].(map[string]any)
+		if line["severity"] != want || line["message"] != "line" || line["account"] != "acc_1" || in["msg"] != "kept" || line["level"] != nil || line["time"] == nil {
+			t.Errorf("%v: %v", level, line)
+		}
+	}
+	var out bytes.Buffer
+	NewLogger(&out, slog.LevelInfo, LogGoogle).InfoContext(ctx, "line")
+	var line map[string]any
+	if err := json.Unmarshal(out.Bytes(), &line); err != nil {
+		t.Fatal(err)
+	}
+	sc := span.SpanContext()
+	if line["logging.googleapis.com/trace"] != "projects/shop/traces/"+sc.TraceID().String() || line["logging.googleapis.com/spanId"] != sc.SpanID().String() || line["logging.googleapis.com/trace_sampled"] != true {
+		t.Errorf("trace of %v", line)
+	}
+	var f LogFormat
+	if err := f.UnmarshalText([]byte("xml")); err == nil {
+		t.Error("the format xml is accepted")
 	}
 }
 

@@ -173,9 +173,9 @@ func serveAddresses(t testing.TB) string {
 // The ACME client keeps open challenges by host for the whole process, so each
 // test has hosts of its own.
 
-// town is a cloud with an authority and replicas behind the edges.
+// town is a world with an authority and replicas behind the edges.
 type town struct {
-	*cloud
+	*world
 	*authority
 	zone *zone
 	key  string
@@ -185,10 +185,10 @@ type town struct {
 
 func newTown(t *testing.T, a *authority) *town {
 	t.Helper()
-	c := newCloud(t)
+	c := newWorld(t)
 	z, addr := newZone(t)
 	c.dns = addr
-	return &town{cloud: c, authority: a, zone: z, key: c.keys.add(t, "acc_a", identity.Creator)}
+	return &town{world: c, authority: a, zone: z, key: c.keys.Key(t, "acc_a", identity.Creator)}
 }
 
 // add starts a replica whose plain and TLS listeners are open, and returns it with
@@ -475,7 +475,7 @@ func TestCertificatesAreRenewedBeforeTheirEnd(t *testing.T) {
 func TestAnOrderOfAKilledReplicaIsContinued(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))
-	line := newEdge(t, w.endpoint)
+	line := newEdge(t, w.Endpoint)
 	r, alive := w.add(t)
 	_, dying := w.add(t, func(cfg *links.Config) {
 		cfg.Flush, cfg.Firestore.Endpoint, cfg.Firestore.Timeout = false, line.addr, time.Second
@@ -500,7 +500,7 @@ func TestAnOrderOfAKilledReplicaIsContinued(t *testing.T) {
 	}
 	// The dead one comes back with a certificate of its own, which nobody stores.
 	close(hold)
-	line.lead(w.endpoint)
+	line.lead(w.Endpoint)
 	<-gone
 	eventually(t, "one certificate", func() bool {
 		again, err := w.hello(dying, "killed.example.com")
@@ -573,7 +573,7 @@ func TestShortLivedCertificatesNeverRunOut(t *testing.T) {
 
 func TestTLSNeedsASealingKey(t *testing.T) {
 	t.Parallel()
-	cfg := newCloud(t).config(t)
+	cfg := newWorld(t).config(t)
 	cfg.RedirectAddr, cfg.TLSAddr = ":8081", ":8443"
 	for _, key := range []string{"", "short"} {
 		cfg.CertificateKey = key

@@ -65,6 +65,26 @@ func TestChartSetsWhatServicesRead(t *testing.T) {
 			}
 		}
 	})
+	t.Run("every setting has a value, or operations.md names it", func(t *testing.T) {
+		t.Parallel()
+		template, err := os.ReadFile(filepath.Join(chart, "templates/_env.tpl"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		docs, err := os.ReadFile("../../docs/operations.md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for service, names := range known {
+			for _, name := range names {
+				// Listeners' ports are the template's own, by the port's name.
+				if strings.HasSuffix(name, "_ADDR") || strings.Contains(string(template), name) || strings.Contains(string(docs), "`"+name+"`") {
+					continue
+				}
+				t.Errorf("%s reads %s, for which the chart has no value and which docs/operations.md does not name", service, name)
+			}
+		}
+	})
 	t.Run("every rendered name is a setting of its service", func(t *testing.T) {
 		t.Parallel()
 		files, err := filepath.Glob(filepath.Join(chart, "ci/*.yaml"))

@@ -184,7 +184,7 @@ func setLog(cfg Config, dir *dataDir) error {
 		}
 		w = f
 	}
-	slog.SetDefault(boot.NewLogger(w, cfg.LogLevel))
+	slog.SetDefault(boot.NewLogger(w, cfg.LogLevel, boot.LogJSON))
 	return nil
 }
 

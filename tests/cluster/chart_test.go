@@ -366,6 +366,10 @@ func TestRefusals(t *testing.T) {
 		"two scalers for the worker":     {[]string{"--set", "worker.keda.enabled=true,worker.autoscaling.enabled=true"}, "exclude each other"},
 		"a certificate of no issuer":     {[]string{"--set", "tls.certificate.create=true"}, "needs tls.certificate.issuerRef.name"},
 		"one host for two jobs":          {[]string{"--set", "hosts.short=linkreel.localhost"}, "must differ"},
+		"plain visitors past the proxies": {[]string{"--set", "tls.onDemand.enabled=true,trustedProxyHops=1"}, "exclude each other"},
+		"an authority without TLS":        {[]string{"--set", "tls.onDemand.directory=http://ca.example/dir"}, "directory"},
+		"an unknown jail":                 {[]string{"--set", "worker.jail=none"}, "jail"},
+		"an unknown log format":           {[]string{"--set", "defaults.logFormat=xml"}, "logFormat"},
 		"an unknown value":               {[]string{"--set", "ingres.enabled=true"}, "not allowed"},
 		"a setting that is none of ours": {[]string{"--set", "auth.env.PATH=/x"}, "PATH"},
 	} {
@@ -436,6 +440,129 @@ func TestGKE(t *testing.T) {
 }
 
 // TestOutside checks where pods may go with an external cloud and Redis.
+// environment is what a service's container gets, by name; the value of one that
+// comes from a Secret is SECRET/KEY.
+func environment(objects []object, service string) map[string]string {
+	out := map[string]string{}
+	for _, o := range objects {
+		if o.kind() != "Deployment" || !strings.HasSuffix(o.name(), "-"+service) {
+			continue
+		}
+		containers, _ := o.at("spec", "template", "spec", "containers").([]any)
+		first, _ := containers[0].(map[string]any)
+		vars, _ := first["env"].([]any)
+		for _, v := range vars {
+			fields, _ := v.(map[string]any)
+			name, _ := fields["name"].(string)
+			if out[name], _ = fields["value"].(string); fields["valueFrom"] != nil {
+				from := object(fields)
+				out[name] = fmt.Sprintf("%v/%v", from.at("valueFrom", "secretKeyRef", "name"), from.at("valueFrom", "secretKeyRef", "key"))
+			}
+		}
+	}
+	return out
+}
+
+func TestSettingsReachTheirPods(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		args    []string
+		service string
+		want    map[string]string
+	}{
+		"the jail by default": {nil, "worker", map[string]string{"LINKREEL_JAIL": "full"}},
+		"the reduced jail":    {[]string{"--set", "worker.jail=reduced"}, "worker", map[string]string{"LINKREEL_JAIL": "reduced"}},
+		"logs by default":     {nil, "links", map[string]string{"LINKREEL_LOG_FORMAT": "json", "GOOGLE_CLOUD_PROJECT": ""}},
+		"logs for Google": {
+			[]string{"--values", filepath.Join(chart, "ci/google.yaml"), "--set", "defaults.logFormat=google,cloud.google.project=shop"}, "videos",
+			map[string]string{"LINKREEL_LOG_FORMAT": "google", "GOOGLE_CLOUD_PROJECT": "shop"},
+		},
+		"no certificates by default": {nil, "links", map[string]string{"LINKREEL_TLS_ADDR": "", "LINKREEL_CERTIFICATE_KEY": ""}},
+		"certificates, our own Secret": {
+			[]string{"--set", "tls.onDemand.enabled=true"}, "links",
+			map[string]string{"LINKREEL_TLS_ADDR": ":8443", "LINKREEL_CERTIFICATE_KEY": "try-linkreel/certificate-key", "LINKREEL_ACME_DIRECTORY": "https://acme-v02.api.letsencrypt.org/directory"},
+		},
+		"certificates, another Secret": {
+			[]string{"--set", "tls.onDemand.enabled=true,tls.onDemand.existingSecret=sealing,tls.onDemand.existingSecretKey=keys"}, "links",
+			map[string]string{"LINKREEL_CERTIFICATE_KEY": "sealing/keys"},
+		},
+		"the sealing key is for links alone": {[]string{"--set", "tls.onDemand.enabled=true"}, "videos", map[string]string{"LINKREEL_CERTIFICATE_KEY": "", "LINKREEL_TLS_ADDR": ""}},
+		"a private authority of Redis": {
+			[]string{"--set", "redis.enabled=false,redis.external.url=rediss://r:6379,redis.external.caFile=/ca.pem"}, "auth",
+			map[string]string{"LINKREEL_REDIS_CA_FILE": "/ca.pem"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			objects, err := render(t, tt.args...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := environment(objects, tt.service)
+			for name, want := range tt.want {
+				if got[name] != want {
+					t.Errorf("%s of %s is %q, want %q", name, tt.service, got[name], want)
+				}
+			}
+		})
+	}
+}
+
+// TestCertificatesOnDemand: visitors reach the pods by TCP, pods reach the
+// authority, and nothing of it is there unless it is asked for.
+func TestCertificatesOnDemand(t *testing.T) {
+	t.Parallel()
+	policyOf := func(objects []object) string {
+		for _, o := range objects {
+			if o.kind() == "NetworkPolicy" && strings.HasSuffix(o.name(), "-links") {
+				text, err := json.Marshal(o.at("spec"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return string(text)
+			}
+		}
+		t.Fatal("links has no NetworkPolicy")
+		return ""
+	}
+	service := func(objects []object) object {
+		for _, o := range objects {
+			if o.kind() == "Service" && strings.HasSuffix(o.name(), "-links-tls") {
+				return o
+			}
+		}
+		return nil
+	}
+	off, err := render(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, p := service(off), policyOf(off); s != nil || strings.Contains(p, `"tls"`) {
+		t.Errorf("without tls.onDemand there are %v and %s", s, p)
+	}
+	on, err := render(t, "--set", "tls.onDemand.enabled=true", "--set-json", `networkPolicy.ingressFrom=[{"podSelector":{"matchLabels":{"app":"edge"}}}]`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := service(on)
+	if s == nil || s.at("spec", "type") != "LoadBalancer" || s.at("spec", "externalTrafficPolicy") != "Local" {
+		t.Errorf("the Service is %v", s)
+	}
+	policy := policyOf(on)
+	for _, want := range []string{`{"ports":[{"port":"tls"},{"port":"redirect"}]}`, `{"ports":[{"port":443}],"to":[{"ipBlock":{"cidr":"0.0.0.0/0"`} {
+		if !strings.Contains(policy, want) {
+			t.Errorf("the policy lacks %s: %s", want, policy)
+		}
+	}
+	private, err := render(t, "--set", "tls.onDemand.enabled=true,tls.onDemand.service.enabled=false", "--set-json", `networkPolicy.acmeTo=[{"podSelector":{"matchLabels":{"app":"authority"}}}]`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, p := service(private), policyOf(private); s != nil || !strings.Contains(p, `"app":"authority"`) || strings.Contains(p, "2000::/3") {
+		t.Errorf("with an authority and a route of one's own there are %v and %s", s, p)
+	}
+}
+
 func TestOutside(t *testing.T) {
 	t.Parallel()
 	objects, err := render(t, "--values", filepath.Join(chart, "ci", "google.yaml"), "--set", "networkPolicy.googleTo=null,networkPolicy.externalCIDR=10.8.0.0/16,networkPolicy.externalExcept=null")

@@ -55,6 +55,18 @@ tests/cluster compares with this list.
   annotations:
     summary: "Webhook deliveries have been due for more than five minutes."
     runbook_url: {{ $runbook }}#linkreelwebhookslate
+{{- if .Values.tls.onDemand.enabled }}
+- alert: LinkreelCertificatesFailing
+  # Failures of single names are their owners' business; this is the authority, the way to it, or the limit of orders.
+  expr: |
+    sum(increase(linkreel_certificate_orders_total{ {{- $here }}, outcome=~"failed|limited"}[1h])) > 5
+    and sum(increase(linkreel_certificate_orders_total{ {{- $here }}, outcome=~"failed|limited"}[1h])) > sum(increase(linkreel_certificate_orders_total{ {{- $here }}, outcome="issued"}[1h]))
+  for: 30m
+  labels: {severity: warning}
+  annotations:
+    summary: "Most orders of certificates for custom domains fail."
+    runbook_url: {{ $runbook }}#linkreelcertificatesfailing
+{{- end }}
 - alert: LinkreelVideosFailing
   expr: |
     sum(rate(linkreel_job_duration_seconds_count{ {{- $here }}, result=~"retried|lost"}[30m]))

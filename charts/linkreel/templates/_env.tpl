@@ -11,7 +11,12 @@ name is a setting in the service's Config; tests/cluster fails on one that is no
   "LINKREEL_DRAIN" (printf "%vs" .values.drainSeconds)
   "LINKREEL_GRACE" (printf "%vs" .values.graceSeconds)
   "LINKREEL_LOG_LEVEL" .values.logLevel
+  "LINKREEL_LOG_FORMAT" .values.logFormat
 }}
+{{- if and (eq .values.logFormat "google") $root.Values.cloud.google.project }}
+{{- /* Names the traces that lines of the log belong to. */}}
+{{- $_ := set $env "GOOGLE_CLOUD_PROJECT" $root.Values.cloud.google.project }}
+{{- end }}
 {{- range $port, $number := include "linkreel.ports" .name | fromYaml }}
 {{- $_ := set $env (printf "LINKREEL_%s_ADDR" (upper $port)) (printf ":%v" $number) }}
 {{- end }}
@@ -40,6 +45,27 @@ name is a setting in the service's Config; tests/cluster fails on one that is no
 {{- if has .name (list "links" "videos") }}
 {{- with $root.Values.abuseContact }}
 {{- $_ := set $env "LINKREEL_ABUSE_CONTACT" . }}
+{{- end }}
+{{- end }}
+{{- if and (ne .name "console") (not $root.Values.redis.enabled) }}
+{{- with $root.Values.redis.external.caFile }}
+{{- $_ := set $env "LINKREEL_REDIS_CA_FILE" . }}
+{{- end }}
+{{- end }}
+{{- if and (eq .name "links") $root.Values.tls.onDemand.enabled }}
+{{- with $root.Values.tls.onDemand }}
+{{- $_ := set $env "LINKREEL_TLS_ADDR" ":8443" }}
+{{- $_ := set $env "LINKREEL_ACME_DIRECTORY" .directory }}
+{{- $_ := set $env "LINKREEL_ACME_ORDERS_PER_HOUR" (toString .ordersPerHour) }}
+{{- with .email }}
+{{- $_ := set $env "LINKREEL_ACME_EMAIL" . }}
+{{- end }}
+{{- with .caFile }}
+{{- $_ := set $env "LINKREEL_ACME_CA_FILE" . }}
+{{- end }}
+{{- with .target }}
+{{- $_ := set $env "LINKREEL_DOMAIN_TARGET" . }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- if eq .name "links" }}
@@ -154,6 +180,12 @@ name is a setting in the service's Config; tests/cluster fails on one that is no
 {{- if ne .name "worker" }}
 - name: LINKREEL_INTERNAL_TOKEN
   valueFrom: {secretKeyRef: {name: {{ $secret }}, key: internal-token}}
+{{- end }}
+{{- if and (eq .name "links") $root.Values.tls.onDemand.enabled }}
+{{- with $root.Values.tls.onDemand }}
+- name: LINKREEL_CERTIFICATE_KEY
+  valueFrom: {secretKeyRef: {name: {{ default $secret .existingSecret }}, key: {{ ternary .existingSecretKey "certificate-key" (not (empty .existingSecret)) }}}}
+{{- end }}
 {{- end }}
 {{- if eq .name "events" }}
 - name: LINKREEL_WEBHOOK_SECRET_KEY

@@ -1,0 +1,108 @@
+package boot
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+
+	"go.opentelemetry.io/otel/trace"
+)
+
+// LogFormat is how the fields of log lines are called.
+type LogFormat string
+
+// The formats of log lines.
+const (
+	LogJSON   LogFormat = "json"
+	LogGoogle LogFormat = "google"
+)
+
+// UnmarshalText implements [encoding.TextUnmarshaler]. A format that nobody knows
+// stops the start: logs that no one can read are noticed too late.
+func (f *LogFormat) UnmarshalText(text []byte) error {
+	switch v := LogFormat(text); v {
+	case LogJSON, LogGoogle:
+		*f = v
+		return nil
+	}
+	return fmt.Errorf("LINKREEL_LOG_FORMAT is %q, want json or google", text)
+}
+
+// NewLogger writes JSON lines that carry the trace and span of their context.
+//
+// The format google uses the names that Cloud Logging reads: severity, message,
+// and the trace, which links a line to Cloud Trace. Google names traces by
+// project; without GOOGLE_CLOUD_PROJECT in the environment the bare id is written.
+func NewLogger(w io.Writer, level slog.Level, format LogFormat) *slog.Logger {
+	opt := &slog.HandlerOptions{Level: level}
+	h := traceHandler{traceKey: "trace_id", spanKey: "span_id"}
+	if format == LogGoogle {
+		opt.ReplaceAttr = googleNames
+		h.traceKey, h.spanKey = "logging.googleapis.com/trace", "logging.googleapis.com/spanId"
+		h.sampledKey = "logging.googleapis.com/trace_sampled"
+		if project := os.Getenv("GOOGLE_CLOUD_PROJECT"); project != "" {
+			h.tracePrefix = "projects/" + project + "/traces/"
+		}
+	}
+	h.Handler = slog.NewJSONHandler(w, opt)
+	return slog.New(h)
+}
+
+// googleNames renames what slog itself writes. Attributes of ours keep their names.
+func googleNames(groups []string, a slog.Attr) slog.Attr {
+	if len(groups) > 0 {
+		return a
+	}
+	switch a.Key {
+	case slog.LevelKey:
+		level, ok := a.Value.Any().(slog.Level)
+		if !ok {
+			return a
+		}
+		return slog.String("severity", severity(level))
+	case slog.MessageKey:
+		a.Key = "message"
+	}
+	return a
+}
+
+// severity is Google's name of a level.
+func severity(level slog.Level) string {
+	switch {
+	case level >= slog.LevelError:
+		return "ERROR"
+	case level >= slog.LevelWarn:
+		return "WARNING"
+	case level >= slog.LevelInfo:
+		return "INFO"
+	}
+	return "DEBUG"
+}
+
+type traceHandler struct {
+	slog.Handler
+	traceKey, spanKey, sampledKey string
+	tracePrefix                   string
+}
+
+func (h traceHandler) Handle(ctx context.Context, r slog.Record) error {
+	if sc := trace.SpanContextFromContext(ctx); sc.IsValid() {
+		r.AddAttrs(slog.String(h.traceKey, h.tracePrefix+sc.TraceID().String()), slog.String(h.spanKey, sc.SpanID().String()))
+		if h.sampledKey != "" {
+			r.AddAttrs(slog.Bool(h.sampledKey, sc.IsSampled()))
+		}
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h traceHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	h.Handler = h.Handler.WithAttrs(attrs)
+	return h
+}
+
+func (h traceHandler) WithGroup(name string) slog.Handler {
+	h.Handler = h.Handler.WithGroup(name)
+	return h
+}
