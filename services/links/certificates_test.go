@@ -388,7 +388,7 @@ func TestEitherChallengeIsEnough(t *testing.T) {
 				c, err = w.hello(secure, dead+".either.example.com")
 				return err == nil
 			})
-			if err := c.VerifyHostname(dead+".either.example.com"); err != nil {
+			if err := c.VerifyHostname(dead + ".either.example.com"); err != nil {
 				t.Error(err)
 			}
 		})
@@ -617,7 +617,9 @@ func TestTheSealingKeyIsRotatedWithoutNewOrders(t *testing.T) {
 	if n := w.orders.Load(); n != 1 {
 		t.Errorf("%d orders, want 1", n)
 	}
-	if _, stranger := w.add(t, func(cfg *links.Config) { cfg.Flush, cfg.CertificateKey = false, "a key that never sealed anything at all" }); true {
+	if _, stranger := w.add(t, func(cfg *links.Config) {
+		cfg.Flush, cfg.CertificateKey = false, "a key that never sealed anything at all"
+	}); true {
 		if _, err := w.hello(stranger, "rotated.example.com"); err == nil {
 			t.Error("a replica without the key served the certificate")
 		}

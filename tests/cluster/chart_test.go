@@ -359,19 +359,19 @@ func TestRefusals(t *testing.T) {
 		args []string
 		want string
 	}{
-		"two ways in":                    {[]string{"--set", "httpRoute.enabled=true"}, "exclude each other"},
-		"a route without a gateway":      {[]string{"--set", "httpRoute.enabled=true,ingress.enabled=false"}, "needs httpRoute.parentRefs"},
-		"google without a project":       {[]string{"--set", "cloud.mode=google"}, "needs cloud.google.project"},
-		"no redis at all":                {[]string{"--set", "redis.enabled=false"}, "needs redis.external.url"},
-		"two scalers for the worker":     {[]string{"--set", "worker.keda.enabled=true,worker.autoscaling.enabled=true"}, "exclude each other"},
-		"a certificate of no issuer":     {[]string{"--set", "tls.certificate.create=true"}, "needs tls.certificate.issuerRef.name"},
-		"one host for two jobs":          {[]string{"--set", "hosts.short=linkreel.localhost"}, "must differ"},
+		"two ways in":                     {[]string{"--set", "httpRoute.enabled=true"}, "exclude each other"},
+		"a route without a gateway":       {[]string{"--set", "httpRoute.enabled=true,ingress.enabled=false"}, "needs httpRoute.parentRefs"},
+		"google without a project":        {[]string{"--set", "cloud.mode=google"}, "needs cloud.google.project"},
+		"no redis at all":                 {[]string{"--set", "redis.enabled=false"}, "needs redis.external.url"},
+		"two scalers for the worker":      {[]string{"--set", "worker.keda.enabled=true,worker.autoscaling.enabled=true"}, "exclude each other"},
+		"a certificate of no issuer":      {[]string{"--set", "tls.certificate.create=true"}, "needs tls.certificate.issuerRef.name"},
+		"one host for two jobs":           {[]string{"--set", "hosts.short=linkreel.localhost"}, "must differ"},
 		"plain visitors past the proxies": {[]string{"--set", "tls.onDemand.enabled=true,trustedProxyHops=1"}, "exclude each other"},
 		"an authority without TLS":        {[]string{"--set", "tls.onDemand.directory=http://ca.example/dir"}, "directory"},
 		"an unknown jail":                 {[]string{"--set", "worker.jail=none"}, "jail"},
 		"an unknown log format":           {[]string{"--set", "defaults.logFormat=xml"}, "logFormat"},
-		"an unknown value":               {[]string{"--set", "ingres.enabled=true"}, "not allowed"},
-		"a setting that is none of ours": {[]string{"--set", "auth.env.PATH=/x"}, "PATH"},
+		"an unknown value":                {[]string{"--set", "ingres.enabled=true"}, "not allowed"},
+		"a setting that is none of ours":  {[]string{"--set", "auth.env.PATH=/x"}, "PATH"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
