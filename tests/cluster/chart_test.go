@@ -368,6 +368,7 @@ func TestRefusals(t *testing.T) {
 		"one host for two jobs":           {[]string{"--set", "hosts.short=linkreel.localhost"}, "must differ"},
 		"plain visitors past the proxies": {[]string{"--set", "tls.onDemand.enabled=true,trustedProxyHops=1"}, "exclude each other"},
 		"an authority without TLS":        {[]string{"--set", "tls.onDemand.directory=http://ca.example/dir"}, "directory"},
+		"a preflight of localcloud":       {[]string{"--set", "preflight.enabled=true"}, "needs cloud.mode google"},
 		"an unknown jail":                 {[]string{"--set", "worker.jail=none"}, "jail"},
 		"an unknown log format":           {[]string{"--set", "defaults.logFormat=xml"}, "logFormat"},
 		"an unknown value":                {[]string{"--set", "ingres.enabled=true"}, "not allowed"},
@@ -505,6 +506,43 @@ func TestSettingsReachTheirPods(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestPreflight: the Job runs before everything else and has what the services have.
+func TestPreflight(t *testing.T) {
+	t.Parallel()
+	objects, err := render(t, "--values", filepath.Join(chart, "ci/google.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]object{}
+	for _, o := range objects {
+		if strings.HasSuffix(o.name(), "-preflight") {
+			found[o.kind()] = o
+			annotations, _ := o.at("metadata", "annotations").(map[string]any)
+			if annotations["helm.sh/hook"] != "pre-install,pre-upgrade" {
+				t.Errorf("%s is no hook before installs and upgrades: %v", o.kind(), annotations)
+			}
+		}
+	}
+	if len(found) != 3 {
+		t.Fatalf("found %v, want a ServiceAccount, a ConfigMap and a Job", found)
+	}
+	if want := string(read(t, filepath.Join(chart, "files/firestore.indexes.json"))); found["ConfigMap"].at("data", "firestore.indexes.json") != want {
+		t.Error("the Job does not look for the chart's indexes")
+	}
+	if a, _ := found["ServiceAccount"].at("metadata", "annotations").(map[string]any); a["iam.gke.io/gcp-service-account"] != "linkreel@example-project.iam.gserviceaccount.com" {
+		t.Errorf("the Job has another identity than the services: %v", a)
+	}
+	text, err := json.Marshal(found["Job"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"--notification=true"`, `"LINKREEL_STORAGE_BUCKET","value":"example-videos"`, `"name":"linkreel-redis"`, `"LINKREEL_FIRESTORE_PROJECT","value":"example-project"`} {
+		if !bytes.Contains(text, []byte(want)) {
+			t.Errorf("the Job lacks %s: %s", want, text)
+		}
 	}
 }
 

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/localcloud/cloudtest"
+	"github.com/linkreel/linkreel/libs/localcloud/redistest"
+	"github.com/linkreel/linkreel/libs/objectstore"
+)
+
+// project is a Google Cloud project whose set-up a test breaks: the answers of
+// Google's APIs, made from the chart's own files.
+type project struct {
+	indexes, fields []any
+	bucket          map[string]any
+	notifications   []any
+	skew            time.Duration
+	refuse          string // paths that are forbidden
+}
+
+const files = "../../../../charts/linkreel/files"
+
+func (g *project) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Date", time.Now().Add(g.skew).UTC().Format(http.TimeFormat))
+	w.Header().Set("Content-Type", "application/json")
+	if g.refuse != "" && strings.Contains(r.URL.Path, g.refuse) {
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = fmt.Fprint(w, `{"error":{"message":"Missing permission"}}`)
+		return
+	}
+	var body any
+	switch path := r.URL.Path; {
+	case strings.HasSuffix(path, "/indexes"):
+		// Two pages, as a large project has.
+		half := len(g.indexes) / 2
+		if body = map[string]any{"indexes": g.indexes[:half], "nextPageToken": "2"}; r.URL.Query().Get("pageToken") == "2" {
+			body = map[string]any{"indexes": g.indexes[half:]}
+		}
+	case strings.HasSuffix(path, "/fields"):
+		body = map[string]any{"fields": g.fields}
+	case strings.HasSuffix(path, "/notificationConfigs"):
+		body = map[string]any{"items": g.notifications}
+	case strings.HasPrefix(path, "/storage/v1/b/"):
+		body = g.bucket
+	default:
+		body = map[string]any{}
+	}
+	_ = json.NewEncoder(w).Encode(body)
+}
+
+// rightProject has all that the chart asks for.
+func rightProject(t *testing.T) *project {
+	t.Helper()
+	w, err := (&preflight{indexes: filepath.Join(files, "firestore.indexes.json")}).want()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &project{notifications: []any{map[string]any{"event_types": []string{"OBJECT_FINALIZE"}}}}
+	for i, index := range w.Indexes {
+		var fields []any
+		for _, f := range index.Fields {
+			one := map[string]any{"fieldPath": f.FieldPath}
+			if f.Order != "" {
+				one["order"] = f.Order
+			} else {
+				one["arrayConfig"] = f.ArrayConfig
+			}
+			fields = append(fields, one)
+		}
+		fields = append(fields, map[string]any{"fieldPath": "__name__", "order": "ASCENDING"})
+		g.indexes = append(g.indexes, map[string]any{
+			"name":       fmt.Sprintf("projects/p/databases/(default)/collectionGroups/%s/indexes/i%d", index.CollectionGroup, i),
+			"queryScope": index.QueryScope, "state": "READY", "fields": fields,
+		})
+	}
+	for _, f := range w.FieldOverrides {
+		if f.TTL {
+			g.fields = append(g.fields, map[string]any{
+				"name":      fmt.Sprintf("projects/p/databases/(default)/collectionGroups/%s/fields/%s", f.CollectionGroup, f.FieldPath),
+				"ttlConfig": map[string]any{"state": "ACTIVE"},
+			})
+		}
+	}
+	g.bucket = map[string]any{
+		"cors":             []any{map[string]any{"origin": []string{"*"}, "method": []string{"GET", "HEAD", "PUT", "POST"}, "responseHeader": []string{"Content-Type", "Content-Range", "Content-Length", "Range", "ETag", "Location", "x-goog-resumable"}}},
+		"iamConfiguration": map[string]any{"publicAccessPrevention": "enforced"},
+		"softDeletePolicy": map[string]any{"retentionDurationSeconds": "0"},
+	}
+	return g
+}
+
+func TestPreflightNamesWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	good := redistest.Start(t)
+	evicting := redistest.Start(t)
+	if err := redis.NewClient(&redis.Options{Addr: evicting}).ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err(); err != nil {
+		t.Fatal(err)
+	}
+	storage := startStorage(t)
+	for name, tt := range map[string]struct {
+		spoil func(g *project, p *preflight)
+		want  string // "" is that all is well
+	}{
+		"all is well":             {func(*project, *preflight) {}, ""},
+		"an index is missing":     {func(g *project, _ *preflight) { g.indexes = g.indexes[1:] }, "FAILED  indexes: the index "},
+		"an index is being built": {func(g *project, _ *preflight) { g.indexes[0].(map[string]any)["state"] = "CREATING" }, "is CREATING"},
+		"indexes cannot be read":  {func(g *project, _ *preflight) { g.refuse = "/indexes" }, "roles/datastore.viewer"},
+		"a TTL policy is missing": {func(g *project, _ *preflight) { g.fields = g.fields[1:] }, "FAILED  TTL policies: the TTL policy of "},
+		"the bucket is not there": {func(g *project, _ *preflight) { g.refuse = "/storage/v1/b/" }, "cloud.google.bucket"},
+		"the bucket has no CORS":  {func(g *project, _ *preflight) { delete(g.bucket, "cors") }, "--cors-file"},
+		"its CORS lacks PUT": {func(g *project, _ *preflight) {
+			g.bucket["cors"].([]any)[0].(map[string]any)["method"] = []string{"GET", "HEAD"}
+		}, "--cors-file"},
+		"the bucket may be published": {func(g *project, _ *preflight) { delete(g.bucket, "iamConfiguration") }, "public access prevention"},
+		"deleted videos are kept": {func(g *project, _ *preflight) {
+			g.bucket["softDeletePolicy"] = map[string]any{"retentionDurationSeconds": "604800"}
+		}, "604800"},
+		"nobody hears of uploads": {func(g *project, _ *preflight) { g.notifications = nil }, "notifies nobody"},
+		"another event is notified": {func(g *project, _ *preflight) {
+			g.notifications = []any{map[string]any{"event_types": []string{"OBJECT_DELETE"}}}
+		}, "notifies nobody"},
+		"the clock is wrong": {func(g *project, _ *preflight) { g.skew = -time.Minute }, "FAILED  clock"},
+		"Redis evicts":       {func(_ *project, p *preflight) { p.RedisURL = evicting }, "allkeys-lru"},
+		"Redis is not there": {func(_ *project, p *preflight) { p.RedisURL = "127.0.0.1:1" }, "FAILED  Redis: Redis cannot be reached"},
+		"the key does not sign": {func(_ *project, p *preflight) {
+			p.Storage.Key, p.Storage.KeyFile = nil, filepath.Join(t.TempDir(), "none.json")
+		}, "FAILED  signing"},
+		"uploads are refused": {func(_ *project, p *preflight) { p.Storage.Bucket = "another" }, "FAILED  signing: a signed upload is refused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := rightProject(t)
+			server := httptest.NewServer(g)
+			t.Cleanup(server.Close)
+			p, err := newPreflight(flag.NewFlagSet("preflight", flag.ContinueOnError))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out strings.Builder
+			p.out, p.client, p.firestoreAPI, p.storageAPI = &out, server.Client(), server.URL, server.URL
+			p.Firestore, p.Storage, p.RedisURL = firestoredb.Config{Project: "p", Database: "(default)"}, storage, good
+			p.indexes, p.cors, p.notification = filepath.Join(files, "firestore.indexes.json"), filepath.Join(files, "cors.json"), true
+			tt.spoil(g, p)
+			err = p.run(t.Context())
+			if (err == nil) != (tt.want == "") || !strings.Contains(out.String(), tt.want) {
+				t.Errorf("%v, want %q:\n%s", err, tt.want, out.String())
+			}
+			if n := strings.Count(out.String(), "FAILED"); tt.want != "" && n == 0 || strings.Contains(out.String(), "X-Goog-Signature") {
+				t.Errorf("%d complaints:\n%s", n, out.String())
+			}
+		})
+	}
+}
+
+// startStorage runs object storage that checks signatures.
+func startStorage(t *testing.T) objectstore.Config {
+	t.Helper()
+	local := cloudtest.Start(t, cloudtest.Options{Buckets: []string{"media"}})
+	return objectstore.Config{Bucket: "media", PublicURL: local.PublicURL, Endpoint: local.APIURL, Key: local.Key, Timeout: 5 * time.Second}
+}
