@@ -555,19 +555,19 @@ func TestShortLivedCertificatesNeverRunOut(t *testing.T) {
 		t.Log("the clock is moved in place of waiting; LINKREEL_FULL=1 waits")
 		return
 	}
-	w := newTown(t, newAuthority(t, 12))
+	w := newTown(t, newAuthority(t, 30))
 	r, secure := w.add(t)
 	w.domain(t, r, "short.example.com")
 	seen := map[string]bool{}
-	for end := time.Now().Add(45 * time.Second); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+	for end := time.Now().Add(75 * time.Second); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
 		c, err := w.hello(secure, "short.example.com")
 		if err != nil {
 			t.Fatalf("after %d certificates: %v", len(seen), err)
 		}
 		seen[serial(c)] = true
 	}
-	if len(seen) < 4 {
-		t.Errorf("%d certificates in 45 s of 12 s lives", len(seen))
+	if t.Logf("%d certificates in 75 s of 30 s lives", len(seen)); len(seen) < 3 {
+		t.Errorf("%d certificates in 75 s of 30 s lives", len(seen))
 	}
 }
 
