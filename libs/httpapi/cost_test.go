@@ -84,7 +84,7 @@ func TestOneMiBOfWrongFieldsCostsLittle(t *testing.T) {
 			// list, timed beside it: machines differ and others use them too. What grows
 			// with the square of a body takes a thousand times as long.
 			best, ordinary := time.Hour, time.Hour
-			for range 5 {
+			for try := 0; try < 5 && best > 5*ordinary || try == 0; try++ {
 				began := time.Now()
 				var walked any
 				if err := json.Unmarshal([]byte(list), &walked); err != nil {
