@@ -629,7 +629,11 @@ func TestSite(t *testing.T) {
 	}{
 		{"/", "text/html", 200, "text/html; charset=utf-8", "/docs"},
 		{"/", "*/*", 200, "text/html; charset=utf-8", "Linkreel"},
-		{"/docs", "text/html", 200, "text/html; charset=utf-8", "<"},
+		{"/docs", "text/html", 200, "text/html; charset=utf-8", "links:write"},
+		{"/docs/try", "text/html", 200, "text/html; charset=utf-8", "page.js"},
+		{"/docs/guides/api", "text/html", 200, "text/html; charset=utf-8", "<h1"},
+		{"/docs/guides/cli.md", "*/*", 200, "text/markdown; charset=utf-8", "# "},
+		{"/llms.txt", "*/*", 200, "text/plain; charset=utf-8", "/api/v1/links"},
 		{"/openapi.json", "*/*", 200, "application/json", `"openapi"`},
 		{"/openapi.yaml", "*/*", 200, "application/yaml", "openapi:"},
 		{"/favicon.ico", "*/*", 200, "image/svg+xml", "<svg"},

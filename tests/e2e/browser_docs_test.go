@@ -5,13 +5,37 @@ import (
 	"testing"
 )
 
+// The reference and the guides fit into narrow windows, stay where they are drawn
+// and need no script.
+func TestReferencePagesStayInPlace(t *testing.T) {
+	for name, l := range map[string]look{"light desktop": {}, "dark phone": {width: 320, height: 700, dark: true}} {
+		t.Run(name, func(t *testing.T) {
+			for _, path := range []string{"/docs", "/docs/guides/api", "/docs/guides/cli"} {
+				v := visitor(t, l)
+				v.open(stack.BaseURL + path)
+				shift := v.Timeout(patience).MustEval(`() => new Promise(done => {
+					let sum = 0;
+					new PerformanceObserver(list => list.getEntries().forEach(e => sum += e.value)).observe({type: "layout-shift", buffered: true});
+					setTimeout(() => done(sum), 300);
+				})`).Num()
+				wide := v.Timeout(patience).MustEval(`() => document.documentElement.scrollWidth - document.documentElement.clientWidth`).Int()
+				if shift > 0.01 || wide > 0 {
+					t.Errorf("%s shifts by %v and is %d pixels wider than the window", path, shift, wide)
+				}
+				v.shot("reference-" + strings.NewReplacer(" ", "-", "/", "-").Replace(name+path))
+				v.clean()
+			}
+		})
+	}
+}
+
 // A reader of the documentation page authorizes, makes a call against this very
 // deployment, and the page breaks neither its own policy nor asks another host.
 func TestDocsPageMakesACall(t *testing.T) {
 	for name, l := range map[string]look{"light desktop": {}, "dark phone": {width: 390, height: 800, dark: true}} {
 		t.Run(name, func(t *testing.T) {
 			v := visitor(t, l)
-			v.open(stack.BaseURL + "/docs")
+			v.open(stack.BaseURL + "/docs/try")
 			click := func(selector string) {
 				t.Helper()
 				e := v.Timeout(patience).MustElement(selector)

@@ -36,6 +36,23 @@ type bundle struct {
 	licences []string
 }
 
+// guides are the documents for callers, which a deployment serves beside the
+// reference. Embedding cannot reach docs/ itself.
+var guides = []string{"api", "guides", "cli", "mcp", "webhooks", "sign-in", "versioning"}
+
+func copyGuides(root string) error {
+	for _, name := range guides {
+		data, err := os.ReadFile(filepath.Join(root, "docs", name+".md"))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(root, "libs/apispec/docs/guides", name+".md"), data, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 var bundles = []bundle{{
 	from:    "libs/apispec/docs/web",
 	to:      "libs/apispec/docs/assets",
@@ -56,6 +73,9 @@ func main() {
 	log.SetFlags(0)
 	root, err := repository()
 	if err != nil {
+		log.Fatal(err)
+	}
+	if err := copyGuides(root); err != nil {
 		log.Fatal(err)
 	}
 	for _, b := range bundles {

@@ -3,14 +3,16 @@
 // whoever serves the base address mounts [Files] and sends [ContentSecurityPolicy]
 // with each of them.
 //
-// The page asks nothing of other hosts and needs no exception from the policy.
-// Its files are made by tools/webassets and committed.
+// The pages ask nothing of other hosts and need no exception from the policy. The
+// files of /docs/try and the copies of the guides are made by tools/webassets and
+// committed; the reference is made from the contract when the program starts.
 package docs
 
 import (
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
+	"maps"
 	"path"
 	"strings"
 
@@ -35,8 +37,10 @@ type File struct {
 //go:embed assets
 var assets embed.FS
 
-// Files maps request paths to answers: the page at /docs, its parts below
-// /docs/, and the contract at /openapi.json and /openapi.yaml. Read only.
+// Files maps request paths to answers: the reference at /docs, the guides below
+// /docs/guides/ as pages and as Markdown, the page that makes calls at /docs/try
+// with its parts, llms.txt, and the contract at /openapi.json and /openapi.yaml.
+// Read only.
 var Files = files()
 
 var types = map[string]string{
@@ -61,11 +65,12 @@ func files() map[string]File {
 		f := file(types[path.Ext(name)], read(name))
 		f.Gzip = read(name + ".gz")
 		if name == "page.html" {
-			out["/docs"] = f
+			out["/docs/try"] = f
 			continue
 		}
 		out["/docs/"+name] = f
 	}
+	maps.Copy(out, reference())
 	d := apispec.Load()
 	out["/openapi.json"] = file("application/json", d.JSON())
 	out["/openapi.yaml"] = file("application/yaml", d.YAML())

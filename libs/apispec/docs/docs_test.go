@@ -8,19 +8,27 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/linkreel/linkreel/libs/apispec"
 	"github.com/linkreel/linkreel/libs/apispec/docs"
 )
 
 func TestFilesAreThePageItsPartsAndTheContract(t *testing.T) {
 	t.Parallel()
 	want := map[string]string{
-		"/docs":              "text/html; charset=utf-8",
+		"/docs":               "text/html; charset=utf-8",
+		"/docs/reference.css": "text/css; charset=utf-8",
+		"/docs/try":           "text/html; charset=utf-8",
+		"/llms.txt":           "text/plain; charset=utf-8",
 		"/docs/page.js":      "text/javascript; charset=utf-8",
 		"/docs/page.css":     "text/css; charset=utf-8",
 		"/docs/icon.svg":     "image/svg+xml",
 		"/docs/licenses.txt": "text/plain; charset=utf-8",
 		"/openapi.json":      "application/json",
 		"/openapi.yaml":      "application/yaml",
+	}
+	for _, guide := range []string{"api", "guides", "cli", "mcp", "webhooks", "sign-in", "versioning"} {
+		want["/docs/guides/"+guide] = "text/html; charset=utf-8"
+		want["/docs/guides/"+guide+".md"] = "text/markdown; charset=utf-8"
 	}
 	for path, contentType := range want {
 		f, ok := docs.Files[path]
@@ -63,7 +71,7 @@ func TestPageNeedsNoExceptionFromThePolicy(t *testing.T) {
 	if strings.Contains(docs.ContentSecurityPolicy, "unsafe") {
 		t.Error("the policy has an unsafe exception")
 	}
-	page := string(docs.Files["/docs"].Bytes)
+	page := string(docs.Files["/docs/try"].Bytes)
 	for _, bad := range []string{"<style", " style=", "onclick", "onload", "javascript:"} {
 		if strings.Contains(page, bad) {
 			t.Errorf("page has %q", bad)
@@ -77,6 +85,83 @@ func TestPageNeedsNoExceptionFromThePolicy(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?:src|href)="([^"]*)"`).FindAllStringSubmatch(page, -1) {
 		if _, ok := docs.Files[m[1]]; !ok && !strings.HasPrefix(m[1], "#") {
 			t.Errorf("page refers to %s, which is not served", m[1])
+		}
+	}
+}
+
+var (
+	attribute = regexp.MustCompile(` (?:id|href)="([^"]*)"`)
+	tag       = regexp.MustCompile(`<(/?)([a-z0-9]+)[^>]*>`)
+)
+
+// Each page made from the contract and the guides is well formed, has one main
+// heading, no script, and links only to what is there.
+func TestReferenceAndGuidesAreWholePages(t *testing.T) {
+	t.Parallel()
+	ids := map[string]map[string]bool{}
+	for path, f := range docs.Files {
+		ids[path] = map[string]bool{}
+		for _, m := range attribute.FindAllStringSubmatch(string(f.Bytes), -1) {
+			if strings.HasPrefix(m[0], " id=") {
+				if ids[path][m[1]] {
+					t.Errorf("%s has two elements %q", path, m[1])
+				}
+				ids[path][m[1]] = true
+			}
+		}
+	}
+	for path, f := range docs.Files {
+		if path != "/docs" && (!strings.HasPrefix(path, "/docs/guides/") || strings.HasSuffix(path, ".md")) {
+			continue
+		}
+		page := string(f.Bytes)
+		if strings.Count(page, "<h1") != 1 || strings.Contains(page, "<script") || strings.Contains(page, ` style="`) {
+			t.Errorf("%s has another number of h1 than one, a script or a style", path)
+		}
+		var open []string
+		for _, m := range tag.FindAllStringSubmatch(page, -1) {
+			switch name := m[2]; {
+			case name == "meta" || name == "link" || name == "img":
+			case m[1] == "":
+				open = append(open, name)
+			case len(open) == 0 || open[len(open)-1] != name:
+				t.Fatalf("%s: </%s> closes %v", path, name, open)
+			default:
+				open = open[:len(open)-1]
+			}
+		}
+		for _, m := range attribute.FindAllStringSubmatch(page, -1) {
+			if !strings.HasPrefix(m[0], " href=") || strings.HasPrefix(m[1], "https://") {
+				continue
+			}
+			to, fragment, _ := strings.Cut(m[1], "#")
+			if to == "" {
+				to = path
+			}
+			if _, ok := docs.Files[to]; !ok || fragment != "" && !ids[to][fragment] {
+				t.Errorf("%s links to %s, which is not there", path, m[1])
+			}
+		}
+	}
+}
+
+func TestReferenceShowsWhatEachOperationNeeds(t *testing.T) {
+	t.Parallel()
+	page, models := string(docs.Files["/docs"].Bytes), string(docs.Files["/llms.txt"].Bytes)
+	for _, r := range apispec.Load().Routes() {
+		_, part, ok := strings.Cut(page, `<article id="`+r.OperationID+`">`)
+		if r.Tag == "Operator" {
+			if ok {
+				t.Errorf("%s is shown, which callers cannot reach", r.OperationID)
+			}
+			continue
+		}
+		part, _, _ = strings.Cut(part, "</article>")
+		if !ok || !strings.Contains(part, "<code>"+r.Path+"</code>") || !strings.Contains(part, ">"+r.Method+"<") || r.Scope != "" && !strings.Contains(part, r.Scope) || r.Plan != "" && !strings.Contains(part, "<strong>"+r.Plan+"<") {
+			t.Errorf("%s %s: plan %q and scope %q are not shown", r.Method, r.Path, r.Plan, r.Scope)
+		}
+		if !strings.Contains(models, "`"+r.Method+" "+r.Path+"`") {
+			t.Errorf("llms.txt lacks %s %s", r.Method, r.Path)
 		}
 	}
 }

@@ -1,0 +1,306 @@
+package docs
+
+import (
+	"bytes"
+	"compress/gzip"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/linkreel/linkreel/libs/apispec"
+)
+
+// The reference and the guides are pages without any script: they are there at
+// once, nothing on them moves, and they read in every browser.
+
+//go:embed reference guides
+var sources embed.FS
+
+// guideNames are the documents for callers, copied from docs/ by tools/webassets.
+var guideNames = []string{"api", "guides", "cli", "mcp", "webhooks", "sign-in", "versioning"}
+
+var templates = template.Must(template.ParseFS(sources, "reference/page.html"))
+
+type guide struct{ Name, Title, Text string }
+
+type page struct {
+	Title, Description string
+	Body               template.HTML
+	Guides             []guide
+	Groups             []group
+}
+
+type group struct {
+	Name       string
+	Operations []operation
+}
+
+type operation struct {
+	ID, Method, Class, Path, Summary, Plan, Scope string
+	Open                                          bool
+	Text                                          template.HTML
+	Parameters, Body, Answer                      *fields
+	Statuses                                      []string
+}
+
+type fields struct {
+	Title, Of string
+	Rows      []field
+}
+
+type field struct {
+	Name, Type string
+	Needed     bool
+	Text       template.HTML
+}
+
+func guides() []guide {
+	out := make([]guide, len(guideNames))
+	for i, name := range guideNames {
+		text := string(source("guides/" + name + ".md"))
+		title, _, _ := strings.Cut(text, "\n")
+		out[i] = guide{name, strings.TrimPrefix(title, "# "), text}
+	}
+	return out
+}
+
+func source(name string) []byte {
+	b, err := sources.ReadFile(name)
+	if err != nil {
+		panic(err) // embedded: cannot happen in a program that was built
+	}
+	return b
+}
+
+// reference are the pages that are made from the contract and the guides.
+func reference() map[string]File {
+	var doc document
+	if err := json.Unmarshal(apispec.Load().JSON(), &doc); err != nil {
+		panic(err) // the contract was parsed before
+	}
+	all := guides()
+	out := map[string]File{
+		"/docs": render("reference", page{
+			Title: "Linkreel API", Description: "Linkreel API: short links and shareable videos over JSON.",
+			Body: toHTML(doc.Info.Description, 3), Guides: all, Groups: doc.groups(),
+		}),
+		"/docs/reference.css": packed("text/css; charset=utf-8", source("reference/reference.css")),
+		"/llms.txt":           packed("text/plain; charset=utf-8", doc.forModels(all)),
+	}
+	for _, g := range all {
+		out["/docs/guides/"+g.Name] = render("guide", page{Title: g.Title + " · Linkreel", Description: g.Title, Body: toHTML(g.Text, 1)})
+		out["/docs/guides/"+g.Name+".md"] = packed("text/markdown; charset=utf-8", []byte(g.Text))
+	}
+	return out
+}
+
+func render(name string, p page) File {
+	var b bytes.Buffer
+	if err := templates.ExecuteTemplate(&b, name, p); err != nil {
+		panic(err) // of embedded text: the tests would have met it
+	}
+	return packed("text/html; charset=utf-8", b.Bytes())
+}
+
+// packed is a file with a compressed twin.
+func packed(contentType string, data []byte) File {
+	f := file(contentType, data)
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, err := w.Write(data)
+	if cerr := w.Close(); err != nil || cerr != nil {
+		return f // cannot happen into memory; the plain bytes serve as well
+	}
+	f.Gzip = b.Bytes()
+	return f
+}
+
+// document is what the reference shows of the contract.
+type document struct {
+	Info struct{ Summary, Description string }
+	Tags []struct{ Name string }
+
+	Paths      map[string]map[string]json.RawMessage
+	Components struct {
+		Schemas    map[string]schema
+		Parameters map[string]parameter
+	}
+}
+
+type parameter struct {
+	Ref                   string `json:"$ref"`
+	Name, In, Description string
+	Required              bool
+	Schema                schema
+}
+
+type schema struct {
+	Ref                  string `json:"$ref"`
+	Type                 any
+	Description          string
+	Properties           map[string]schema
+	Required             []string
+	Items                *schema
+	AnyOf, OneOf, AllOf  []schema
+	Enum                 []any
+	Const                any
+	AdditionalProperties any
+}
+
+type described struct {
+	OperationID, Summary, Description string
+	Parameters                        []parameter
+	RequestBody                       struct {
+		Content map[string]struct{ Schema schema }
+	}
+	Responses map[string]struct {
+		Content map[string]struct{ Schema schema }
+	}
+}
+
+func (d *document) groups() []group {
+	out := []group{}
+	for _, tag := range d.Tags {
+		if tag.Name == "Operator" {
+			continue // their address is one that a reader of this page cannot reach
+		}
+		g := group{Name: tag.Name}
+		for _, r := range apispec.Load().Routes() {
+			if r.Tag == tag.Name {
+				g.Operations = append(g.Operations, d.operation(r))
+			}
+		}
+		out = append(out, g)
+	}
+	return out
+}
+
+func (d *document) operation(r apispec.Route) operation {
+	var op described
+	if err := json.Unmarshal(d.Paths[r.Path][strings.ToLower(r.Method)], &op); err != nil {
+		panic(fmt.Sprintf("%s: %v", r.OperationID, err)) // every test of this package would have met it
+	}
+	out := operation{
+		ID: r.OperationID, Method: r.Method, Class: strings.ToLower(r.Method), Path: r.Path, Summary: op.Summary, Plan: r.Plan, Scope: r.Scope, Open: r.Open,
+		Text: toHTML(op.Description, 4), Statuses: slices.Sorted(maps.Keys(op.Responses)),
+	}
+	var rows []field
+	for _, p := range op.Parameters {
+		if p.Ref != "" {
+			p = d.Components.Parameters[last(p.Ref)]
+		}
+		rows = append(rows, field{p.Name, d.kind(p.Schema) + " in " + p.In, p.Required, toSpan(p.Description)})
+	}
+	out.Parameters = table("Parameters", op.Summary, rows)
+	out.Body = table("Body", op.Summary, d.rows(op.RequestBody.Content["application/json"].Schema))
+	for _, status := range out.Statuses {
+		if status[0] == '2' {
+			out.Answer = table("Answer "+status, op.Summary, d.rows(op.Responses[status].Content["application/json"].Schema))
+			break
+		}
+	}
+	return out
+}
+
+func table(title, of string, rows []field) *fields {
+	if len(rows) == 0 {
+		return nil
+	}
+	return &fields{title, of, rows}
+}
+
+func (d *document) rows(s schema) (rows []field) {
+	s = d.resolve(s)
+	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+		p := s.Properties[name]
+		text := p.Description
+		if text == "" {
+			text = d.resolve(p).Description
+		}
+		rows = append(rows, field{name, d.kind(p), slices.Contains(s.Required, name), toSpan(text)})
+	}
+	return rows
+}
+
+// resolve follows a reference and joins what must hold together.
+func (d *document) resolve(s schema) schema {
+	for s.Ref != "" {
+		s = d.Components.Schemas[last(s.Ref)]
+	}
+	for _, part := range s.AllOf {
+		part = d.resolve(part)
+		if s.Properties == nil {
+			s.Properties = map[string]schema{}
+		}
+		maps.Copy(s.Properties, part.Properties)
+		s.Required = append(s.Required, part.Required...)
+	}
+	return s
+}
+
+// kind is a schema's type in words.
+func (d *document) kind(s schema) string {
+	s = d.resolve(s)
+	var kinds []string
+	switch t := s.Type.(type) {
+	case string:
+		kinds = []string{t}
+	case []any:
+		for _, k := range t {
+			kinds = append(kinds, fmt.Sprint(k))
+		}
+	}
+	for _, part := range append(s.AnyOf, s.OneOf...) {
+		if k := d.kind(part); !slices.Contains(kinds, k) {
+			kinds = append(kinds, k)
+		}
+	}
+	if i := slices.Index(kinds, "array"); i >= 0 && s.Items != nil {
+		kinds[i] = "array of " + d.kind(*s.Items)
+	}
+	if len(kinds) == 0 {
+		return "object"
+	}
+	return strings.Join(kinds, " or ")
+}
+
+func last(ref string) string { return ref[strings.LastIndexByte(ref, '/')+1:] }
+
+// toSpan is text without paragraphs.
+func toSpan(text string) template.HTML {
+	return template.HTML(spans(strings.Join(strings.Fields(text), " "))) //nolint:gosec // our own embedded text, escaped piece by piece
+}
+
+// forModels is llms.txt (llmstxt.org): what there is to read, and every operation
+// in a line.
+func (d *document) forModels(all []guide) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# Linkreel\n\n> Short links that redirect, and videos that are shared by an address, over a JSON API. Each request carries `Authorization: Bearer <key>`; paths start with `/api/v1`.\n\n")
+	b.WriteString("## Documentation\n\n")
+	for _, g := range all {
+		fmt.Fprintf(&b, "- [%s](/docs/guides/%s.md)\n", g.Title, g.Name)
+	}
+	b.WriteString("- [The contract, OpenAPI 3.1](/openapi.yaml)\n")
+	for _, g := range d.groups() {
+		fmt.Fprintf(&b, "\n## %s\n\n", g.Name)
+		for _, op := range g.Operations {
+			needs := "no key"
+			if !op.Open {
+				needs = "plan " + first(op.Plan, "any") + ", scope " + first(op.Scope, "any")
+			}
+			fmt.Fprintf(&b, "- [%s](/docs#%s): `%s %s` (%s)\n", op.Summary, op.ID, op.Method, op.Path, needs)
+		}
+	}
+	return b.Bytes()
+}
+
+func first(s, instead string) string {
+	if s == "" {
+		return instead
+	}
+	return s
+}
