@@ -19,12 +19,12 @@ func TestFilesAreThePageItsPartsAndTheContract(t *testing.T) {
 		"/docs/reference.css": "text/css; charset=utf-8",
 		"/docs/try":           "text/html; charset=utf-8",
 		"/llms.txt":           "text/plain; charset=utf-8",
-		"/docs/page.js":      "text/javascript; charset=utf-8",
-		"/docs/page.css":     "text/css; charset=utf-8",
-		"/docs/icon.svg":     "image/svg+xml",
-		"/docs/licenses.txt": "text/plain; charset=utf-8",
-		"/openapi.json":      "application/json",
-		"/openapi.yaml":      "application/yaml",
+		"/docs/page.js":       "text/javascript; charset=utf-8",
+		"/docs/page.css":      "text/css; charset=utf-8",
+		"/docs/icon.svg":      "image/svg+xml",
+		"/docs/licenses.txt":  "text/plain; charset=utf-8",
+		"/openapi.json":       "application/json",
+		"/openapi.yaml":       "application/yaml",
 	}
 	for _, guide := range []string{"api", "guides", "cli", "mcp", "webhooks", "sign-in", "versioning"} {
 		want["/docs/guides/"+guide] = "text/html; charset=utf-8"
