@@ -4,10 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"net"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -30,17 +27,9 @@ func (c Config) certificates(kept store.Certificates, memory *invalidation.Memor
 	if err != nil {
 		return nil, err
 	}
-	httpPort, err := portOf("LINKREEL_REDIRECT_ADDR", c.RedirectAddr)
-	if err != nil {
-		return nil, err
-	}
-	tlsPort, err := portOf("LINKREEL_TLS_ADDR", c.TLSAddr)
-	if err != nil {
-		return nil, err
-	}
 	now := cmpNow(c.Now)
 	files := certificate.NewStorage(kept, seal, identity.NewNonce(), now)
-	issuer, err := certificate.NewIssuer(certificate.ACME{Directory: c.ACMEDirectory, Email: c.ACMEEmail, CAFile: c.ACMECAFile, HTTPPort: httpPort, TLSPort: tlsPort}, files)
+	issuer, err := certificate.NewIssuer(certificate.ACME{Directory: c.ACMEDirectory, Email: c.ACMEEmail, CAFile: c.ACMECAFile}, files)
 	if err != nil {
 		return nil, err
 	}
@@ -58,18 +47,6 @@ func (c Config) certificates(kept store.Certificates, memory *invalidation.Memor
 		// spend on unknown links.
 		Misses: misses, Now: now,
 	}), nil
-}
-
-func portOf(setting, addr string) (int, error) {
-	_, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", setting, err)
-	}
-	n, err := strconv.Atoi(port)
-	if err != nil {
-		return 0, fmt.Errorf("%s: the port has to be a number: %w", setting, err)
-	}
-	return n, nil
 }
 
 // cmpNow is the clock, or the system's.

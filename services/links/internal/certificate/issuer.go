@@ -39,10 +39,12 @@ type ACME struct {
 	// CAFile has the certificates that the authority's own is checked with; empty
 	// means the system's.
 	CAFile string
-	// HTTPPort and TLSPort are our listeners'. The client wants them to be open, and
-	// opens nothing itself then.
-	HTTPPort, TLSPort int
 }
+
+// The client insists on listeners for challenges. Ours answer them, so it gets two
+// on loopback that nobody calls. Given our own ports it would dial them to see that
+// they are open, within 250 ms, and fail the order when the machine is busy.
+const idleHTTP, idleTLS = 8091, 8092
 
 type acmeIssuer struct {
 	config *certmagic.Config
@@ -70,7 +72,7 @@ func NewIssuer(a ACME, storage certmagic.Storage) (Issuer, error) {
 	})
 	i.config = certmagic.New(i.cache, certmagic.Config{Storage: storage, Logger: zap.NewNop()})
 	i.acme = certmagic.NewACMEIssuer(i.config, certmagic.ACMEIssuer{
-		CA: a.Directory, Email: a.Email, Agreed: true, TrustedRoots: roots, AltHTTPPort: a.HTTPPort, AltTLSALPNPort: a.TLSPort,
+		CA: a.Directory, Email: a.Email, Agreed: true, TrustedRoots: roots, ListenHost: "127.0.0.1", AltHTTPPort: idleHTTP, AltTLSALPNPort: idleTLS,
 		CertObtainTimeout: longestOrder / 2, Logger: zap.NewNop(),
 	})
 	i.config.Issuers = []certmagic.Issuer{i.acme}
