@@ -139,6 +139,20 @@ func (c *Client) InvalidateAccount(ctx context.Context, accountID string, versio
 	}
 }
 
+// forgetAfter is how long Redis keeps an erased account's hash. Until then it tells
+// replicas that still hold one of its keys to ask again; none holds one longer.
+const forgetAfter = 2 * time.Minute
+
+// Forget lets Redis drop what it has of an account that is erased, soon. When Redis
+// is away the hash expires by itself within a day.
+func (c *Client) Forget(ctx context.Context, accountID string) {
+	ctx, cancel := context.WithTimeout(ctx, versionPatience)
+	defer cancel()
+	if err := c.redis.PExpire(ctx, stateKey(accountID), forgetAfter).Err(); err != nil {
+		c.cfg.Log.WarnContext(ctx, "an erased account's rate limit stays in Redis for up to a day", "account", accountID, "error", err)
+	}
+}
+
 func (c *Client) raise(ctx context.Context, accountID string, version int64) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*c.cfg.RedisBudget)
 	defer cancel()

@@ -57,11 +57,12 @@ type Config struct {
 	RedisCAFile string `env:"LINKREEL_REDIS_CA_FILE"`
 	// AdminToken is the operator's bearer token. Without it nobody is the operator.
 	AdminToken string `env:"LINKREEL_ADMIN_TOKEN"`
-	// LinksURL and VideosURL are the internal addresses of the services that hold
-	// an account's records, to which auth hands on what it decides about accounts.
-	// An empty one means that this deployment runs no such service.
+	// LinksURL, VideosURL and EventsURL are the internal addresses of the services
+	// that hold an account's records, to which auth hands on what it decides about
+	// accounts. An empty one means that this deployment runs no such service.
 	LinksURL  string `env:"LINKREEL_LINKS_URL"`
 	VideosURL string `env:"LINKREEL_VIDEOS_URL"`
+	EventsURL string `env:"LINKREEL_EVENTS_URL"`
 	// InternalToken is what services show each other.
 	InternalToken string `env:"LINKREEL_INTERNAL_TOKEN,notEmpty"`
 	// TrustedProxies are the networks whose X-Forwarded-For is believed.
@@ -168,7 +169,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 	})
 	tenants := tenancy.NewService(kept, client, holders, cfg.Now)
 	api.Public(public, accounts, tenants, kept, plans)
-	api.Export(public, accounts, tenants)
+	api.Export(public, accounts, people.Members, tenants)
 	people.Public(public)
 	api.Site(public)
 	operator := httpapi.New(httpapi.Options{Name: "auth-operator", Idempotency: answers, Proxies: proxies, Now: cfg.Now})
@@ -201,9 +202,13 @@ type holders []tenancy.Holder
 
 func (c Config) holders() holders {
 	var all holders
-	for _, at := range []struct{ kind, url string }{{tenant.KindLink, c.LinksURL}, {tenant.KindVideo, c.VideosURL}} {
+	// Events last: while links and videos erase they may still write events, and an
+	// erasure asks the holders in this order whether they have ended.
+	for _, at := range []struct{ name, kind, url string }{
+		{"links", tenant.KindLink, c.LinksURL}, {"videos", tenant.KindVideo, c.VideosURL}, {"events", "", c.EventsURL},
+	} {
 		if at.url != "" { // a deployment without the service has no records there
-			all = append(all, tenancy.Holder{Kind: at.kind, Holder: tenant.NewClient(at.url, c.InternalToken)})
+			all = append(all, tenancy.Holder{Name: at.name, Kind: at.kind, Holder: tenant.NewClient(at.url, c.InternalToken)})
 		}
 	}
 	return all

@@ -19,11 +19,13 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/redisdb"
+	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/services/events/internal/api"
 	"github.com/linkreel/linkreel/services/events/internal/caller"
 	"github.com/linkreel/linkreel/services/events/internal/delivery"
 	"github.com/linkreel/linkreel/services/events/internal/feed"
 	"github.com/linkreel/linkreel/services/events/internal/store"
+	"github.com/linkreel/linkreel/services/events/internal/tenancy"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
@@ -34,6 +36,9 @@ type Config struct {
 
 	// APIAddr is the listener for the API of events and webhooks.
 	APIAddr string `env:"LINKREEL_API_ADDR" envDefault:":8080"`
+	// InternalAddr is the listener on which auth hands on what it decides about
+	// accounts.
+	InternalAddr string `env:"LINKREEL_INTERNAL_ADDR" envDefault:":8090"`
 
 	// RedisURL is host:port or a redis:// or rediss:// address. Redis wakes the
 	// service when something has happened; without it that takes seconds.
@@ -121,12 +126,19 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		Timeout: 40 * time.Second, Now: cfg.Now,
 	})
 	api.Routes(public, api.Options{Feed: reader, Webhooks: hooks, Policy: policy})
+	accounts := tenancy.NewService(tenancy.Options{Store: kept, Courier: engine, Now: cfg.Now})
+	internal := httpapi.New(httpapi.Options{Name: "events-internal", Now: cfg.Now})
+	tenant.Routes(internal, cfg.InternalToken, api.Holder(accounts, hooks, reader))
 	return &boot.Service{
-		Name:    "events",
-		Servers: []boot.Server{{Name: "api", Addr: cfg.APIAddr, Handler: public.Handler()}},
+		Name: "events",
+		Servers: []boot.Server{
+			{Name: "api", Addr: cfg.APIAddr, Handler: public.Handler()},
+			{Name: "internal", Addr: cfg.InternalAddr, Handler: internal.Handler()},
+		},
 		Loops: []boot.Loop{
 			{Name: "event wake-ups", Run: outbox.Run},
 			{Name: "webhooks", Run: engine.Run},
+			{Name: "account purge", Run: accounts.Purge},
 		},
 		// Held requests end before the listener waits for them.
 		Stopping: []func(){reader.Stop},

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	gcp "cloud.google.com/go/firestore"
+
 	outbox "github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/events"
@@ -101,6 +103,27 @@ func TestTheFeed(t *testing.T) {
 		defer w.forward(-31 * 24 * time.Hour)
 		if p := r.feed(key, ""); len(p.Data) != 0 {
 			t.Errorf("still %q", p.objects())
+		}
+	})
+	t.Run("and reads on behind what the database has not deleted yet", func(t *testing.T) {
+		for i := range 5 { // more than one page of two
+			snaps, err := w.db.Collection(outbox.Collection).Where("accountId", "==", "acc_a").Where("seq", "==", i+1).Documents(t.Context()).GetAll()
+			if err != nil || len(snaps) != 1 {
+				t.Fatalf("%d events, %v", len(snaps), err)
+			}
+			old := []gcp.Update{{Path: "expireAt", Value: time.Now().Add(-time.Hour)}, {Path: "at", Value: time.Now().Add(-outbox.Kept - time.Hour)}}
+			if _, err := snaps[0].Ref.Update(t.Context(), old); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if p := r.feed(key, "after=&limit=2"); p.objects() != "lnk_2" || p.HasMore {
+			t.Errorf("from the beginning: %q, more %v", p.objects(), p.HasMore)
+		}
+		if p := r.feed(key, "limit=2"); p.objects() != "lnk_2" || p.HasMore {
+			t.Errorf("from the end: %q, more %v", p.objects(), p.HasMore)
+		}
+		if p := r.feed(key, "after=&limit=2&type=video.ready"); len(p.Data) != 0 || p.HasMore {
+			t.Errorf("of a type that is not there: %q, more %v", p.objects(), p.HasMore)
 		}
 	})
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/localcloud/cloudtest"
 	"github.com/linkreel/linkreel/libs/localcloud/redistest"
+	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/services/events"
 )
 
@@ -97,6 +98,7 @@ func (w *world) key(account string, plan identity.Plan, scopes ...identity.Scope
 type replica struct {
 	t      testing.TB
 	client *http.Client
+	holder *tenant.Client // as auth calls it
 	stop   func()
 }
 
@@ -118,6 +120,13 @@ func (w *world) start(edit ...func(*events.Config)) *replica {
 	l := fasthttputil.NewInmemoryListener()
 	srv := httpapi.NewServer(svc.Servers[0].Handler)
 	running.Go(func() { _ = srv.Serve(l) })
+	internal, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	inside := httpapi.NewServer(svc.Servers[1].Handler)
+	running.Go(func() { _ = inside.Serve(internal) })
+	holder := tenant.NewClient("http://"+internal.Addr().String(), internalToken)
 	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return l.Dial() }, MaxIdleConnsPerHost: 64}
 	var once sync.Once
 	stop := func() {
@@ -128,13 +137,15 @@ func (w *world) start(edit ...func(*events.Config)) *replica {
 			transport.CloseIdleConnections()
 			_ = srv.Shutdown()
 			_ = l.Close()
+			holder.Close()
+			_ = inside.Shutdown()
 			cancel()
 			running.Wait()
 			_ = boot.CloseAll(context.Background(), svc)
 		})
 	}
 	w.t.Cleanup(stop)
-	return &replica{t: w.t, client: &http.Client{Transport: transport}, stop: stop}
+	return &replica{t: w.t, client: &http.Client{Transport: transport}, holder: holder, stop: stop}
 }
 
 type answer struct {

@@ -75,6 +75,7 @@ func (s *Stack) wiring() map[string]string {
 		"LINKREEL_AUTH_URL":           internal("auth"),
 		"LINKREEL_LINKS_URL":          internal("links"),
 		"LINKREEL_VIDEOS_URL":         internal("videos"),
+		"LINKREEL_EVENTS_URL":         internal("events"),
 		"LINKREEL_ADMIN_TOKEN":        s.secrets.AdminToken,
 		"LINKREEL_INTERNAL_TOKEN":     s.secrets.InternalToken,
 		"LINKREEL_TOKEN_SECRET":       s.secrets.PlaybackKey,

@@ -140,7 +140,7 @@ func (s *Stack) takePorts(ctx context.Context) error {
 		return err
 	}
 	s.internal = map[string]net.Listener{}
-	for _, name := range []string{"auth", "links", "videos"} {
+	for _, name := range []string{"auth", "events", "links", "videos"} {
 		if s.internal[name], err = s.loopback(ctx); err != nil {
 			return err
 		}

@@ -41,6 +41,7 @@ name is a setting in the service's Config; tests/cluster fails on one that is no
 {{- if eq .name "auth" }}
 {{- $_ := set $env "LINKREEL_LINKS_URL" (printf "http://%s-links:8090" $full) }}
 {{- $_ := set $env "LINKREEL_VIDEOS_URL" (printf "http://%s-videos:8090" $full) }}
+{{- $_ := set $env "LINKREEL_EVENTS_URL" (printf "http://%s-events:8090" $full) }}
 {{- end }}
 {{- if has .name (list "links" "videos") }}
 {{- with $root.Values.abuseContact }}

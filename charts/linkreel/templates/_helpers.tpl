@@ -49,8 +49,8 @@ imagePullSecrets: {{ toYaml . | nindent 2 }}
 {{- define "linkreel.ports" -}}
 {{- if eq . "auth" }}{api: 8080, operator: 8082, internal: 8090}
 {{- else if eq . "links" }}{api: 8080, redirect: 8081, internal: 8090}
-{{- else if has . (list "console" "events") }}{api: 8080}
-{{- else if eq . "videos" }}{api: 8080, internal: 8090}
+{{- else if eq . "console" }}{api: 8080}
+{{- else if has . (list "events" "videos") }}{api: 8080, internal: 8090}
 {{- else }}{}
 {{- end }}
 {{- end }}

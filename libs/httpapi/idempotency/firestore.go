@@ -20,8 +20,11 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
+// Collection holds the records of all services. Each names its account, so that
+// the erasure of an account finds them.
+const Collection = "idempotency"
+
 const (
-	collection = "idempotency"
 	// keep is how long an answer is replayed.
 	keep = 24 * time.Hour
 	// turn is how long a try has the record for itself. It is short, so that a
@@ -40,6 +43,7 @@ var Indexes []byte
 // document is a record at rest. It holds neither the Idempotency-Key nor, in the
 // clear, the answer.
 type document struct {
+	AccountID string `firestore:"accountId,omitempty"` // absent in records of earlier releases, which expire in a day
 	// BodyHash is the plain SHA-256 of the body, in records from before BodyMAC.
 	BodyHash string `firestore:"bodyHash,omitempty"`
 	// BodyMAC is a keyed hash. A body may hold a password, and a plain hash can be
@@ -171,7 +175,7 @@ func contended(err error) bool { return status.Code(err) == codes.Aborted }
 func (s *Firestore) opened(r BeginRequest) document {
 	now := s.now().Truncate(time.Microsecond) // Firestore's precision, so that a later try reads the same time
 	return document{
-		BodyMAC: s.mac(r), Nonce: identity.NewNonce(), At: now, Until: now.Add(turn), ExpireAt: now.Add(keep),
+		AccountID: r.Account, BodyMAC: s.mac(r), Nonce: identity.NewNonce(), At: now, Until: now.Add(turn), ExpireAt: now.Add(keep),
 	}
 }
 
@@ -210,7 +214,7 @@ func (s *Firestore) Abandon(ctx context.Context, rec Record) error {
 
 func (s *Firestore) amend(ctx context.Context, what string, rec Record, updates []firestore.Update) error {
 	err := s.db.Do(ctx, what, func(ctx context.Context) error {
-		_, err := s.db.Collection(collection).Doc(rec.id).Update(ctx, updates, firestore.LastUpdateTime(rec.written))
+		_, err := s.db.Collection(Collection).Doc(rec.id).Update(ctx, updates, firestore.LastUpdateTime(rec.written))
 		return err
 	})
 	if errors.Is(err, firestoredb.ErrStale) || errors.Is(err, firestoredb.ErrNotFound) {
@@ -221,7 +225,7 @@ func (s *Firestore) amend(ctx context.Context, what string, rec Record, updates 
 
 func (s *Firestore) create(ctx context.Context, id string, d document) (written time.Time, err error) {
 	err = s.db.Do(ctx, "open idempotency record", func(ctx context.Context) error {
-		res, err := s.db.Collection(collection).Doc(id).Create(ctx, d)
+		res, err := s.db.Collection(Collection).Doc(id).Create(ctx, d)
 		if err != nil {
 			return err
 		}
@@ -233,7 +237,7 @@ func (s *Firestore) create(ctx context.Context, id string, d document) (written 
 
 func (s *Firestore) get(ctx context.Context, id string) (d document, written time.Time, err error) {
 	err = s.db.Do(ctx, "get idempotency record", func(ctx context.Context) error {
-		snap, err := s.db.Collection(collection).Doc(id).Get(ctx)
+		snap, err := s.db.Collection(Collection).Doc(id).Get(ctx)
 		if err != nil {
 			return err
 		}
@@ -246,8 +250,8 @@ func (s *Firestore) get(ctx context.Context, id string) (d document, written tim
 // replace writes d if the document is still as it was read.
 func (s *Firestore) replace(ctx context.Context, id string, d document, as time.Time) (written time.Time, err error) {
 	err = s.db.Do(ctx, "take over idempotency record", func(ctx context.Context) error {
-		res, err := s.db.Collection(collection).Doc(id).Update(ctx, []firestore.Update{
-			{Path: "bodyHash", Value: d.BodyHash}, {Path: "bodyMac", Value: d.BodyMAC}, {Path: "nonce", Value: d.Nonce}, {Path: "at", Value: d.At},
+		res, err := s.db.Collection(Collection).Doc(id).Update(ctx, []firestore.Update{
+			{Path: "accountId", Value: d.AccountID}, {Path: "bodyHash", Value: d.BodyHash}, {Path: "bodyMac", Value: d.BodyMAC}, {Path: "nonce", Value: d.Nonce}, {Path: "at", Value: d.At},
 			{Path: "until", Value: d.Until}, {Path: "done", Value: d.Done}, {Path: "bound", Value: d.Bound},
 			{Path: "sealed", Value: d.Sealed}, {Path: "expireAt", Value: d.ExpireAt},
 		}, firestore.LastUpdateTime(as))

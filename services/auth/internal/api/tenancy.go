@@ -15,6 +15,7 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
+	"github.com/linkreel/linkreel/services/auth/internal/member"
 	"github.com/linkreel/linkreel/services/auth/internal/tenancy"
 )
 
@@ -181,7 +182,7 @@ func (h tenantRoutes) lift(c *fiber.Ctx) error {
 
 // Export adds the route by which an account takes its data along. It shows
 // everything, so it needs every read scope that there is.
-func Export(a *httpapi.API, accounts *account.Service, tenants *tenancy.Service) {
+func Export(a *httpapi.API, accounts *account.Service, members *member.Service, tenants *tenancy.Service) {
 	a.Handle(fiber.MethodGet, "/api/v1/account/export", httpapi.Access{}, func(c *fiber.Ctx) error {
 		ctx := c.UserContext()
 		p := identity.FromContext(ctx)
@@ -201,12 +202,26 @@ func Export(a *httpapi.API, accounts *account.Service, tenants *tenancy.Service)
 		if err != nil {
 			return err
 		}
+		people, err := members.Members(ctx, p.AccountID)
+		if err != nil {
+			return err
+		}
+		invited, err := members.Invitations(ctx, p.AccountID)
+		if err != nil {
+			return err
+		}
 		if err := tenants.Exported(ctx, p.AccountID); err != nil {
 			return err
 		}
 		first := []tenancy.Line{{Type: "account", Data: map[string]any{"id": acct.ID, "name": acct.Name, "plan": acct.Plan.String(), "createdAt": acct.CreatedAt.UnixMilli()}}}
 		for _, k := range keys {
 			first = append(first, tenancy.Line{Type: "key", Data: toKey(k)})
+		}
+		for _, m := range people {
+			first = append(first, tenancy.Line{Type: "member", Data: toMember(m, nil)})
+		}
+		for _, l := range invited {
+			first = append(first, tenancy.Line{Type: "invitation", Data: toInvitation(l)})
 		}
 		return httpapi.Stream(c, httpapi.JSONLines, func(ctx context.Context, w io.Writer) error {
 			return tenants.Export(ctx, p.AccountID, first, w)

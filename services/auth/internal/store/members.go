@@ -15,6 +15,7 @@ import (
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/services/auth/internal/account"
 	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
 
@@ -511,12 +512,12 @@ func fromDevice(d member.Device) deviceDoc {
 // account, and the identities and passkeys of people who are then in no account.
 // It may be repeated and reports whether nothing is left.
 func (s *Store) PurgePeople(ctx context.Context, accountID string) (bool, error) {
-	mine, err := s.Members(ctx, accountID)
+	people, err := s.peopleOf(ctx, accountID)
 	if err != nil {
 		return false, err
 	}
-	for _, m := range mine {
-		if err := s.forgetPerson(ctx, m); err != nil {
+	for person := range people {
+		if err := s.forgetPerson(ctx, accountID, person); err != nil {
 			return false, err
 		}
 	}
@@ -529,13 +530,46 @@ func (s *Store) PurgePeople(ctx context.Context, accountID string) (bool, error)
 	return true, nil
 }
 
-func (s *Store) forgetPerson(ctx context.Context, m member.Member) error {
-	in, err := s.Memberships(ctx, m.PersonID)
-	if err != nil || slices.ContainsFunc(in, func(x member.Member) bool { return x.AccountID != m.AccountID }) {
+// peopleOf are the persons of an account: its members, and those who were removed
+// and were signed in lately.
+func (s *Store) peopleOf(ctx context.Context, accountID string) (map[string]bool, error) {
+	mine, err := s.Members(ctx, accountID)
+	if err != nil {
+		return nil, err
+	}
+	people := map[string]bool{}
+	for _, m := range mine {
+		people[m.PersonID] = true
+	}
+	signedIn, err := list(ctx, s, "list sessions of an account", s.where(sessions, "accountId", accountID), toSession, func(a, b member.Session) int { return strings.Compare(a.ID, b.ID) })
+	for _, x := range signedIn {
+		people[x.PersonID] = true
+	}
+	delete(people, "")
+	return people, err
+}
+
+// forgetPerson forgets how a person signs in, unless they are in another account.
+// One that is being erased too does not count: the two would wait for each other.
+func (s *Store) forgetPerson(ctx context.Context, accountID, personID string) error {
+	in, err := s.Memberships(ctx, personID)
+	if err != nil {
 		return err
 	}
-	for _, collection := range []string{identities, passkeys} {
-		if _, err := s.purge(ctx, s.where(collection, "personId", m.PersonID)); err != nil {
+	for _, x := range in {
+		if x.AccountID == accountID {
+			continue
+		}
+		other, err := s.Account(ctx, x.AccountID)
+		if err != nil && !errors.Is(err, account.ErrNoAccount) {
+			return err
+		}
+		if err == nil && !other.Deleting {
+			return nil
+		}
+	}
+	for _, collection := range []string{identities, passkeys} { // 20 of each at most
+		if _, err := s.purge(ctx, s.where(collection, "personId", personID)); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 	"github.com/linkreel/linkreel/services/auth/internal/tenancy"
@@ -81,13 +82,20 @@ func (s *Store) Deleting(ctx context.Context, limit int) (out []account.Account,
 	return out, err
 }
 
-// erased are the collections whose documents carry an accountId and are nobody
-// else's to erase. The account's own document goes last: until then a crash leaves
-// it deleting, and the erasure begins again.
-var erased = []string{keys, members, sessions, links, devices, events.Collection, "webhooks", "webhookDeliveries", "webhookReplays", takedowns}
+// erased are the collections, beside those of people, whose documents carry an
+// accountId and that no other service erases. Every service writes events and
+// idempotency records into collections that they share. The account's own document
+// goes last: until then a crash leaves it deleting, and the erasure begins again.
+var erased = []string{keys, takedowns, events.Collection, idempotency.Collection}
 
 // Erase removes documents in batches that fit a commit.
 func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
+	for done := false; !done; {
+		var err error
+		if done, err = s.PurgePeople(ctx, id); err != nil {
+			return err
+		}
+	}
 	for _, collection := range erased {
 		for more := true; more; {
 			err := s.db.Do(ctx, "erase "+collection, func(ctx context.Context) error {
@@ -112,9 +120,6 @@ func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
 			if err := tx.Delete(s.db.Collection("quotas").Doc(id + "~" + kind)); err != nil {
 				return err
 			}
-		}
-		if err := tx.Delete(s.db.Collection("feeds").Doc(id)); err != nil {
-			return err
 		}
 		if err := tx.Set(s.db.Collection(tombstones).Doc(id), map[string]any{"erasedAt": at}); err != nil {
 			return err
@@ -226,9 +231,19 @@ func (s *Store) Takedowns(ctx context.Context, after string, limit int) (page []
 }
 
 // UnsettledTakedowns lists those that the holder may not know of.
-func (s *Store) UnsettledTakedowns(ctx context.Context, limit int) (out []tenancy.Takedown, err error) {
-	err = s.db.Do(ctx, "list pending takedowns", func(ctx context.Context) error {
-		snaps, err := s.db.Collection(takedowns).Where("pending", "==", true).Limit(limit).Documents(ctx).GetAll()
+func (s *Store) UnsettledTakedowns(ctx context.Context, limit int) ([]tenancy.Takedown, error) {
+	return s.takedowns(ctx, "list pending takedowns", s.db.Collection(takedowns).Where("pending", "==", true).Limit(limit))
+}
+
+// TakedownsOf lists some of an account's.
+func (s *Store) TakedownsOf(ctx context.Context, accountID string, limit int) ([]tenancy.Takedown, error) {
+	return s.takedowns(ctx, "list takedowns of an account", s.db.Collection(takedowns).Where("accountId", "==", accountID).Limit(limit))
+}
+
+func (s *Store) takedowns(ctx context.Context, what string, q firestore.Query) (out []tenancy.Takedown, err error) {
+	err = s.db.Do(ctx, what, func(ctx context.Context) error {
+		out = nil
+		snaps, err := q.Documents(ctx).GetAll()
 		if err != nil {
 			return err
 		}

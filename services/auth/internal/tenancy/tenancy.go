@@ -38,6 +38,7 @@ type Store interface {
 	Takedown(ctx context.Context, id string) (Takedown, error)
 	Takedowns(ctx context.Context, after string, limit int) (page []Takedown, next string, err error)
 	UnsettledTakedowns(ctx context.Context, limit int) ([]Takedown, error)
+	TakedownsOf(ctx context.Context, accountID string, limit int) ([]Takedown, error)
 	PutTakedown(ctx context.Context, t Takedown) error
 	DeleteTakedown(ctx context.Context, id string) error
 }
@@ -65,21 +66,31 @@ var ErrNoTakedown = apierr.New(apierr.NotFound, "There is no takedown with this 
 
 // Holder is a service that holds records.
 type Holder struct {
-	Kind string // tenant.KindLink or tenant.KindVideo: whose ids it knows
+	Name string
+	// Kind is tenant.KindLink or tenant.KindVideo: whose ids it knows. It is "" for
+	// a holder of records that cannot be taken down.
+	Kind string
 	tenant.Holder
+}
+
+// Notifier tells the replicas.
+type Notifier interface {
+	account.Notifier
+	// Forget drops what replicas share about an erased account.
+	Forget(ctx context.Context, accountID string)
 }
 
 // Service decides and tells.
 type Service struct {
 	store   Store
-	notify  account.Notifier
+	notify  Notifier
 	holders []Holder
 	now     func() time.Time
 	log     *slog.Logger
 }
 
 // NewService makes a service. A nil now is the system's clock.
-func NewService(store Store, notify account.Notifier, holders []Holder, now func() time.Time) *Service {
+func NewService(store Store, notify Notifier, holders []Holder, now func() time.Time) *Service {
 	if now == nil {
 		now = time.Now
 	}
@@ -155,7 +166,7 @@ func (s *Service) TakeDown(ctx context.Context, o tenant.Order, kind string) (Ta
 func (s *Service) enforce(ctx context.Context, t Takedown) (Takedown, error) {
 	missing := apierr.New(apierr.NotFound, "No link or video has this address.")
 	for _, h := range s.holders {
-		if t.Kind != "" && t.Kind != h.Kind {
+		if h.Kind == "" || t.Kind != "" && t.Kind != h.Kind {
 			continue
 		}
 		made, err := h.TakeDown(ctx, tenant.Order{ID: t.ID, Target: t.Target, Reason: t.Reason, At: t.At})
@@ -202,7 +213,7 @@ func (s *Service) Lift(ctx context.Context, id string) error {
 
 func (s *Service) lift(ctx context.Context, t Takedown) error {
 	for _, h := range s.holders {
-		if h.Kind == t.Takedown.Kind {
+		if h.Kind != "" && h.Kind == t.Takedown.Kind {
 			if err := h.Lift(ctx, t.Takedown); err != nil {
 				return err
 			}
@@ -228,7 +239,7 @@ func (s *Service) Export(ctx context.Context, accountID string, first []Line, w 
 	}
 	for _, h := range s.holders {
 		if err := h.Export(ctx, accountID, w); err != nil {
-			return fmt.Errorf("export %ss: %w", h.Kind, err)
+			return fmt.Errorf("export what %s holds: %w", h.Name, err)
 		}
 	}
 	return nil
@@ -300,13 +311,34 @@ func (s *Service) erase(ctx context.Context, a account.Account) error {
 			return err
 		}
 	}
+	if err := s.liftAll(ctx, a.ID); err != nil {
+		return err
+	}
 	if err := s.store.Erase(ctx, a.ID, s.now()); err != nil {
 		return err
 	}
 	// Its keys are gone: replicas that still know them ask again.
 	s.notify.InvalidateAccount(ctx, a.ID, a.Version+1)
+	s.notify.Forget(ctx, a.ID)
 	s.log.InfoContext(ctx, "audit", "action", "account.erased", "account", a.ID, "by", "system")
 	return nil
+}
+
+// liftAll ends the takedowns of an account that has nothing left to take down. Its
+// slugs are held for as long as those of any deleted link, where a takedown would
+// keep its reason, and the account's id, for ever.
+func (s *Service) liftAll(ctx context.Context, accountID string) error {
+	for {
+		some, err := s.store.TakedownsOf(ctx, accountID, 100)
+		if err != nil || len(some) == 0 {
+			return err
+		}
+		for _, t := range some {
+			if err := s.lift(ctx, t); err != nil {
+				return err
+			}
+		}
+	}
 }
 
 func (s *Service) complain(ctx context.Context, what string, err error) {

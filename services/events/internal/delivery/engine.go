@@ -42,6 +42,9 @@ type Store interface {
 	Overlooked(ctx context.Context, before time.Time) (accounts []string, oldest time.Time, err error)
 	Event(ctx context.Context, id string) (*feed.Event, error)
 	Webhook(ctx context.Context, accountID, id string) (*webhook.Webhook, error)
+	// Receiver is Webhook, and whether the account may be sent nothing now.
+	Receiver(ctx context.Context, accountID, id string) (w *webhook.Webhook, silent bool, err error)
+	PutOff(ctx context.Context, webhookID string, n int, t time.Time) (more bool, err error)
 	Update(ctx context.Context, accountID, id string, fn func(*webhook.Webhook) (events.Type, error)) (*webhook.Webhook, error)
 	NoteHealth(ctx context.Context, id string, failingSince time.Time) error
 	Claim(ctx context.Context, webhookID string, n int) (taken []*webhook.Delivery, more bool, err error)

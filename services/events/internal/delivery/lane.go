@@ -24,6 +24,10 @@ const (
 	// went well (or that have made none) and in those that fail.
 	maxGood = 1_000
 	maxBad  = 500
+	// silence is for how long what a suspended account's webhook would be sent is
+	// put off at a time. Lifting the suspension sends it at once; this is for a
+	// replica that dies while it does.
+	silence = 6 * time.Hour
 )
 
 // pool is a number of slots, and the lanes that wait for one in their order.
@@ -180,8 +184,9 @@ func (e *Engine) load(l *lane) {
 	if l.failing {
 		n = max(1, refill-l.held())
 	}
+	account := l.account
 	e.mu.Unlock()
-	taken, more, err := e.store.Claim(e.ctx, l.webhook, n)
+	taken, more, err := e.claim(account, l.webhook, n)
 	if err != nil {
 		slog.WarnContext(e.ctx, "due deliveries cannot be read", "webhook", l.webhook, "error", err)
 	}
@@ -199,6 +204,29 @@ func (e *Engine) load(l *lane) {
 		return
 	}
 	e.pump(l)
+}
+
+// claim takes deliveries in hand, or puts them off while the account is suspended.
+func (e *Engine) claim(accountID, webhookID string, n int) (taken []*webhook.Delivery, more bool, err error) {
+	_, silent, err := e.store.Receiver(e.ctx, accountID, webhookID)
+	if err != nil && !gone(err) { // what is gone is claimed and dropped
+		return nil, false, err
+	}
+	if !silent {
+		return e.store.Claim(e.ctx, webhookID, n)
+	}
+	if more, err = e.store.PutOff(e.ctx, webhookID, laneSize, e.opt.Now().Add(silence)); err != nil {
+		return nil, false, err
+	}
+	return nil, more || e.resumed(accountID, webhookID), nil
+}
+
+// resumed reports whether an account that was suspended a moment ago may be sent
+// things again. Whoever has put something off asks: whoever lifted the suspension
+// may have looked for it just before.
+func (e *Engine) resumed(accountID, webhookID string) bool {
+	_, silent, err := e.store.Receiver(e.ctx, accountID, webhookID)
+	return err == nil && !silent
 }
 
 // at looks after a lane at a time when one of its deliveries is due. A sweep would
@@ -259,7 +287,7 @@ func (e *Engine) attempt(j job) (ok bool, next time.Time) {
 			return true, time.Time{}
 		}
 	}
-	w, err := e.store.Webhook(ctx, d.AccountID, d.WebhookID)
+	w, silent, err := e.store.Receiver(ctx, d.AccountID, d.WebhookID)
 	if gone(err) {
 		if err := e.store.Drop(ctx, d.ID); err != nil {
 			slog.DebugContext(ctx, "delivery of a deleted webhook not dropped yet", "error", err)
@@ -268,6 +296,14 @@ func (e *Engine) attempt(j job) (ok bool, next time.Time) {
 	}
 	if err != nil {
 		slog.WarnContext(ctx, "webhook cannot be read; its delivery waits", "webhook", d.WebhookID, "error", err)
+		return true, time.Time{}
+	}
+	if silent {
+		d.DueAt, d.Deferred = e.opt.Now().Add(silence), true
+		e.save(ctx, d)
+		if e.resumed(d.AccountID, d.WebhookID) {
+			e.Send(d.AccountID, d.WebhookID)
+		}
 		return true, time.Time{}
 	}
 	r, made := e.call(ctx, w, j)

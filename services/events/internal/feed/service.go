@@ -88,6 +88,9 @@ func (s *Service) Read(ctx context.Context, q Query) (Page, error) {
 	return s.store.Page(ctx, q)
 }
 
+// Page reads a page of what has a place already.
+func (s *Service) Page(ctx context.Context, q Query) (Page, error) { return s.store.Page(ctx, q) }
+
 // Wait is Read that holds until the page has an event or wait is over. It ends
 // early with an empty page when the service stops, so that the caller asks
 // another replica.

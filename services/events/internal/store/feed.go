@@ -260,11 +260,34 @@ func (s *Store) Event(ctx context.Context, id string) (*feed.Event, error) {
 	return eventOf(id, &d), nil
 }
 
-// Page reads a page of a feed.
-func (s *Store) Page(ctx context.Context, q feed.Query) (page feed.Page, err error) {
+// Page reads a page of a feed. The database deletes late what has expired, and
+// what has expired is in no page.
+func (s *Store) Page(ctx context.Context, q feed.Query) (feed.Page, error) {
+	page, last, err := s.page(ctx, q)
+	if err != nil || !q.Forward || len(page.Events) > 0 || !page.More {
+		return page, err
+	}
+	// A whole page of expired events: without a step beyond them a reader would ask
+	// for the same page for ever.
+	q.After = last
+	place, found, err := s.PlaceAt(ctx, q.AccountID, s.now().Add(-events.Kept))
+	if err != nil {
+		return page, err
+	}
+	if !found {
+		return feed.Page{}, nil // all of it has expired
+	}
+	q.After = max(q.After, place)
+	page, _, err = s.page(ctx, q)
+	return page, err
+}
+
+// page is one query; last is the place of the last event that it read, expired
+// or not.
+func (s *Store) page(ctx context.Context, q feed.Query) (page feed.Page, last int64, err error) {
 	find := s.db.Collection(events.Collection).Where("accountId", "==", q.AccountID)
 	switch len(q.Types) {
-	case 0:
+	case 0, len(events.Types()): // Firestore compares with 30 values at most
 	case 1:
 		find = find.Where("type", "==", string(q.Types[0]))
 	default:
@@ -292,14 +315,16 @@ func (s *Store) Page(ctx context.Context, q feed.Query) (page feed.Page, err err
 			if err := snap.DataTo(&d); err != nil {
 				return fmt.Errorf("read event %s: %w", snap.Ref.ID, err)
 			}
-			// What the database has not deleted yet is as good as deleted.
+			last = d.Seq
 			if d.ExpireAt.After(s.now()) {
 				page.Events = append(page.Events, eventOf(snap.Ref.ID, &d))
+			} else if !q.Forward {
+				page.More = false // what comes after it is older
 			}
 		}
 		return nil
 	})
-	return page, err
+	return page, last, err
 }
 
 // PlaceAt is the place before the first event of the account that was made at t

@@ -5,6 +5,7 @@
 //	webhooks/{whk_…}          subscriptions, secrets sealed
 //	webhookDeliveries/{whd_…} one event on its way to one webhook
 //	webhookReplays/{whr_…}    time ranges that are to be sent again
+//	eventAccounts/{account}   accounts that are suspended or being erased
 //
 // The commit that gives an event its place also makes its deliveries, so that an
 // event with a place is on its way to everybody who subscribed, whatever dies next.
@@ -28,6 +29,7 @@ const (
 	webhooks   = "webhooks"
 	deliveries = "webhookDeliveries"
 	replays    = "webhookReplays"
+	accounts   = "eventAccounts"
 )
 
 // Store is safe for concurrent use.

@@ -98,7 +98,8 @@ func (s *Service) Lift(ctx context.Context, slugKey, takedownID string) error {
 
 // Purge removes up to limit links of an account that is being erased, and tells
 // how many there were. Their slugs stay closed for [Quarantine]; a slug that was
-// taken down stays closed for good.
+// taken down stays closed until auth lifts the takedown, at the end of the erasure,
+// and for as long after it.
 func (s *Service) Purge(ctx context.Context, accountID string, limit int) (n int, err error) {
 	page, _, err := s.opt.Store.List(ctx, Query{AccountID: accountID, Before: Top, Limit: limit})
 	if err != nil || len(page) == 0 {

@@ -1,0 +1,82 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/services/events/internal/feed"
+	"github.com/linkreel/linkreel/services/events/internal/tenancy"
+	"github.com/linkreel/linkreel/services/events/internal/webhook"
+)
+
+// Holder is this service as auth sees it: the holder of accounts' webhooks and
+// events.
+func Holder(accounts *tenancy.Service, webhooks *webhook.Service, events *feed.Service) tenant.Holder {
+	return &holder{accounts, webhooks, events}
+}
+
+type holder struct {
+	*tenancy.Service
+	webhooks *webhook.Service
+	events   *feed.Service
+}
+
+// Usage is [tenant.Holder].Usage. Nothing here counts towards a limit of a plan.
+func (h *holder) Usage(context.Context, string) (tenant.Usage, error) { return tenant.Usage{}, nil }
+
+// TakeDown is [tenant.Holder].TakeDown. Nothing here has a public address.
+func (h *holder) TakeDown(context.Context, tenant.Order) (tenant.Takedown, error) {
+	return tenant.Takedown{}, apierr.New(apierr.LinkNotFound, "There is no link with this address.")
+}
+
+// Lift is [tenant.Holder].Lift.
+func (h *holder) Lift(context.Context, tenant.Takedown) error { return nil }
+
+// exportPage is how many events an export reads at a time, and so its memory.
+const exportPage = 200
+
+// Export is [tenant.Holder].Export: webhooks, without their secrets, and events,
+// oldest first. Deliveries say nothing that these do not.
+func (h *holder) Export(ctx context.Context, accountID string, w io.Writer) error {
+	out := json.NewEncoder(w)
+	out.SetEscapeHTML(false)
+	type line struct {
+		Type string `json:"type"`
+		Data any    `json:"data"`
+	}
+	hooks, err := h.webhooks.List(ctx, accountID)
+	if err != nil {
+		return err
+	}
+	for _, hook := range hooks {
+		if err := out.Encode(line{"webhook", toWebhook(hook)}); err != nil {
+			return err
+		}
+	}
+	// Up to what was there at the beginning: events that arrive meanwhile could keep
+	// an export from ending.
+	head, err := h.events.Head(ctx, accountID)
+	if err != nil {
+		return err
+	}
+	q := feed.Query{AccountID: accountID, Limit: exportPage, Forward: true}
+	for q.After < head {
+		page, err := h.events.Page(ctx, q)
+		if err != nil {
+			return err
+		}
+		for _, e := range page.Events {
+			q.After = e.Seq
+			if err := out.Encode(line{"event", toEvent(e)}); err != nil {
+				return err
+			}
+		}
+		if !page.More {
+			return nil
+		}
+	}
+	return nil
+}

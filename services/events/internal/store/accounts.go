@@ -1,0 +1,206 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"cloud.google.com/go/firestore"
+
+	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/services/events/internal/tenancy"
+	"github.com/linkreel/linkreel/services/events/internal/webhook"
+)
+
+// accountDoc is eventAccounts/{account}: an account that is not active, or was
+// not once. Without a document an account is active. That of an erased account
+// stays: it is the tombstone.
+type accountDoc struct {
+	State   string     `firestore:"state"`
+	Version int64      `firestore:"version"`
+	Since   time.Time  `firestore:"since"`
+	PurgeAt *time.Time `firestore:"purgeAt,omitempty"`
+}
+
+var _ tenancy.Store = (*Store)(nil)
+
+func (s *Store) accountRef(id string) *firestore.DocumentRef {
+	return s.db.Collection(accounts).Doc(id)
+}
+
+func accountOf(d *accountDoc) *tenancy.Record {
+	return &tenancy.Record{Standing: tenant.Standing{State: tenant.State(d.State), Version: d.Version}, Since: d.Since, PurgeAt: orZero(d.PurgeAt)}
+}
+
+// Account implements [tenancy.Store].
+func (s *Store) Account(ctx context.Context, accountID string) (*tenancy.Record, error) {
+	if !validID(accountID, "acc_") {
+		return nil, nil
+	}
+	var d accountDoc
+	found, err := s.get(ctx, "get account state", s.accountRef(accountID), &d)
+	if err != nil || !found {
+		return nil, err
+	}
+	return accountOf(&d), nil
+}
+
+// PutAccount implements [tenancy.Store].
+func (s *Store) PutAccount(ctx context.Context, accountID string, decide func(before *tenancy.Record) *tenancy.Record) error {
+	if !validID(accountID, "acc_") {
+		return nil
+	}
+	return s.db.Tx(ctx, "set account state", func(_ context.Context, tx *firestore.Transaction) error {
+		var d accountDoc
+		found, err := read(tx, s.accountRef(accountID), &d)
+		if err != nil {
+			return err
+		}
+		var before *tenancy.Record
+		if found {
+			before = accountOf(&d)
+		}
+		after := decide(before)
+		if after == nil {
+			return nil
+		}
+		return tx.Set(s.accountRef(accountID), &accountDoc{
+			State: string(after.Standing.State), Version: after.Standing.Version, Since: after.Since, PurgeAt: orNil(after.PurgeAt),
+		})
+	})
+}
+
+// Purging implements [tenancy.Store].
+func (s *Store) Purging(ctx context.Context, limit int) (ids []string, err error) {
+	err = s.db.Do(ctx, "list deleting accounts", func(ctx context.Context) error {
+		snaps, err := s.db.Collection(accounts).Where("purgeAt", "<=", s.now()).OrderBy("purgeAt", firestore.Asc).Limit(limit).Documents(ctx).GetAll()
+		ids = ids[:0]
+		for _, snap := range snaps {
+			ids = append(ids, snap.Ref.ID)
+		}
+		return err
+	})
+	return ids, err
+}
+
+// ofAccount are the collections whose documents name their account. Webhooks go
+// first, so that nothing can be sent any more.
+var ofAccount = []string{webhooks, replays, deliveries, events.Collection}
+
+// erasePage is how many documents one commit removes.
+const erasePage = 400
+
+// EraseSome implements [tenancy.Store].
+func (s *Store) EraseSome(ctx context.Context, accountID string) (more bool, err error) {
+	for _, collection := range ofAccount {
+		var refs []*firestore.DocumentRef
+		err := s.db.Do(ctx, "list "+collection+" to erase", func(ctx context.Context) error {
+			snaps, err := s.db.Collection(collection).Where("accountId", "==", accountID).Limit(erasePage).Select().Documents(ctx).GetAll()
+			refs = refs[:0]
+			for _, snap := range snaps {
+				refs = append(refs, snap.Ref)
+			}
+			return err
+		})
+		if err != nil {
+			return true, err
+		}
+		if err := s.deleteAll(ctx, "erase "+collection, refs); err != nil {
+			return true, err
+		}
+		more = more || len(refs) == erasePage
+	}
+	if more {
+		return true, nil
+	}
+	return false, s.deleteAll(ctx, "erase feed", []*firestore.DocumentRef{s.feedRef(accountID)})
+}
+
+func (s *Store) deleteAll(ctx context.Context, what string, refs []*firestore.DocumentRef) error {
+	if len(refs) == 0 {
+		return nil
+	}
+	return s.db.Commit(ctx, what, func(tx *firestore.Transaction) error {
+		for _, ref := range refs {
+			if err := tx.Delete(ref); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Remains implements [tenancy.Store].
+func (s *Store) Remains(ctx context.Context, accountID string) (bool, error) {
+	for _, collection := range ofAccount {
+		var n int
+		err := s.db.Do(ctx, "look for what is left", func(ctx context.Context) error {
+			snaps, err := s.db.Collection(collection).Where("accountId", "==", accountID).Limit(1).Select().Documents(ctx).GetAll()
+			n = len(snaps)
+			return err
+		})
+		if err != nil || n > 0 {
+			return true, err
+		}
+	}
+	return s.get(ctx, "get feed", s.feedRef(accountID), &feedDoc{})
+}
+
+// Receiver reads a webhook of an account and whether the account may be sent
+// anything, both as they were at one instant.
+func (s *Store) Receiver(ctx context.Context, accountID, id string) (w *webhook.Webhook, silent bool, err error) {
+	if !validID(id, "whk_") {
+		return nil, false, webhook.NotFound()
+	}
+	err = s.db.Do(ctx, "get webhook and account", func(ctx context.Context) error {
+		refs := []*firestore.DocumentRef{s.webhookRef(id)}
+		if validID(accountID, "acc_") {
+			refs = append(refs, s.accountRef(accountID))
+		}
+		snaps, err := s.db.GetAll(ctx, refs)
+		if err != nil {
+			return err
+		}
+		if !snaps[0].Exists() {
+			return webhook.NotFound()
+		}
+		var d webhookDoc
+		if err := snaps[0].DataTo(&d); err != nil {
+			return err
+		}
+		if d.AccountID != accountID {
+			return webhook.NotFound()
+		}
+		silent = false
+		if len(snaps) > 1 && snaps[1].Exists() {
+			var a accountDoc
+			if err := snaps[1].DataTo(&a); err != nil {
+				return err
+			}
+			silent = tenant.State(a.State) != tenant.Active
+		}
+		w, err = s.toWebhook(id, &d)
+		return err
+	})
+	return w, silent, err
+}
+
+// PutOff makes up to n of a webhook's due deliveries wait until t, or until the
+// webhook's lane looks for deferred ones. more is true when there may be others.
+func (s *Store) PutOff(ctx context.Context, webhookID string, n int, t time.Time) (more bool, err error) {
+	var due []*webhook.Delivery
+	err = s.db.Do(ctx, "list due deliveries", func(ctx context.Context) error {
+		snaps, err := s.db.Collection(deliveries).Where("webhookId", "==", webhookID).Where("dueAt", "<=", s.now()).
+			OrderBy("dueAt", firestore.Asc).Limit(n).Documents(ctx).GetAll()
+		if err != nil {
+			return err
+		}
+		due, err = toDeliveries(snaps)
+		return err
+	})
+	for i := 0; err == nil && i < len(due); i++ {
+		due[i].DueAt, due[i].Deferred = t, true
+		_, err = s.Save(ctx, due[i])
+	}
+	return err == nil && len(due) == n, err
+}

@@ -1,0 +1,190 @@
+package events_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	outbox "github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/tenant"
+)
+
+// state tells the replica what auth has decided.
+func (r *replica) state(account string, s tenant.State, version int64) {
+	r.t.Helper()
+	if err := r.holder.SetState(r.t.Context(), account, tenant.Standing{State: s, Version: version}); err != nil {
+		r.t.Fatalf("%s is %s: %v", account, s, err)
+	}
+}
+
+func TestASuspendedAccountIsSentNothingUntilItIsLifted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := w.start()
+	key, otherKey := w.key("acc_a", identity.Creator), w.key("acc_b", identity.Creator)
+	mine, others := newReceiver(t, nil), newReceiver(t, nil)
+	h := r.hook(key, mine.URL, "link.created")
+	r.hook(otherKey, others.URL, "link.created")
+	w.change("acc_a", outbox.LinkCreated, "lnk_0", map[string]any{"id": "lnk_0"})
+	eventually(t, "the first event arrives", func() bool { return len(mine.messages()) == 1 })
+
+	r.state("acc_a", tenant.Suspended, 2)
+	for i := range 50 { // more than a lane holds
+		w.change("acc_a", outbox.LinkCreated, fmt.Sprint("lnk_", i+1), map[string]any{"id": i})
+	}
+	w.change("acc_b", outbox.LinkCreated, "lnk_b", map[string]any{"id": "lnk_b"})
+	eventually(t, "the other account's event arrives", func() bool { return len(others.messages()) == 1 })
+	eventually(t, "all are put off", func() bool {
+		p := r.deliveries(key, h.ID, "limit=100")
+		return len(p.Data) == 51 && len(w.due(t)) == 0
+	})
+	r.state("acc_a", tenant.Active, 1) // an older decision that arrives late
+	// Beyond the time at which it looks again: still suspended.
+	w.forward(7 * time.Hour)
+	eventually(t, "all are put off again", func() bool { return len(w.due(t)) == 0 })
+	if n := len(mine.messages()); n != 1 {
+		t.Fatalf("%d messages while suspended", n-1)
+	}
+	for _, d := range r.deliveries(key, h.ID, "limit=100").Data {
+		if len(d.Attempts) > 0 && d.Status == "pending" {
+			t.Errorf("delivery %s has attempts %v", d.ID, d.Attempts)
+		}
+	}
+
+	r.state("acc_a", tenant.Active, 3)
+	eventually(t, "what waited arrives", func() bool { return len(ids(mine.messages())) == 51 })
+}
+
+// due are the deliveries that somebody should send now.
+func (w *world) due(t *testing.T) []string {
+	t.Helper()
+	snaps, err := w.db.Collection("webhookDeliveries").Documents(t.Context()).GetAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, s := range snaps {
+		if at, ok := s.Data()["dueAt"].(time.Time); ok && !at.After(w.now().Add(30*time.Minute)) {
+			out = append(out, s.Ref.ID)
+		}
+	}
+	return out
+}
+
+func ids(list []message) map[string]int {
+	out := map[string]int{}
+	for _, m := range list {
+		out[m.id()]++
+	}
+	return out
+}
+
+func TestErasureLeavesNothingButTheTombstone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := w.start()
+	key, otherKey := w.key("acc_a", identity.Creator), w.key("acc_b", identity.Creator)
+	hangs := newReceiver(t, status(500))
+	h := r.hook(key, hangs.URL)
+	r.hook(otherKey, hangs.URL)
+	for i := range 900 { // more than two commits remove
+		w.change("acc_a", outbox.LinkCreated, fmt.Sprint("lnk_", i), map[string]any{"id": i})
+	}
+	w.change("acc_b", outbox.LinkCreated, "lnk_b", map[string]any{"id": "lnk_b"})
+	r.want(202, key, "POST", "/api/v1/webhooks/"+h.ID+"/replay", map[string]any{"from": 0, "to": time.Now().UnixMilli()})
+	r.feed(otherKey, "")
+	before := w.documents(t, "acc_b")
+
+	r.state("acc_a", tenant.Suspended, 2)
+	if erased, err := r.holder.Erased(t.Context(), "acc_a"); err != nil || erased {
+		t.Errorf("a suspended account is erased: %v %v", erased, err)
+	}
+	r.state("acc_a", tenant.Deleting, 3)
+	called := len(hangs.messages())
+	erased := func() bool {
+		done, err := r.holder.Erased(t.Context(), "acc_a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return done
+	}
+	eventually(t, "nothing is left", erased)
+	// links erases its records meanwhile, and a request that was under way commits.
+	w.change("acc_a", outbox.DomainDeleted, "dom_1", map[string]any{"id": "dom_1"})
+	if erased() {
+		t.Error("a late event is not noticed")
+	}
+	r.state("acc_a", tenant.Deleting, 3) // auth repeats it
+	eventually(t, "nothing is left again", erased)
+	if got := w.documents(t, "acc_a"); len(got) != 1 || !strings.HasPrefix(got[0], "eventAccounts/acc_a ") {
+		t.Errorf("left: %q", got)
+	}
+	if got := w.documents(t, "acc_b"); len(got) != len(before) {
+		t.Errorf("the other account had %d documents and has %d", len(before), len(got))
+	}
+	if n := len(hangs.messages()); n > called+1+8 { // acc_b's, and what ran
+		t.Errorf("%d calls after the erasure began", n-called)
+	}
+}
+
+// documents are those that name an account.
+func (w *world) documents(t *testing.T, account string) (out []string) {
+	t.Helper()
+	for _, name := range []string{"events", "feeds", "webhooks", "webhookDeliveries", "webhookReplays", "eventAccounts"} {
+		snaps, err := w.db.Collection(name).Documents(t.Context()).GetAll()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range snaps {
+			if text := fmt.Sprintf("%s/%s %v", name, s.Ref.ID, s.Data()); strings.Contains(text, account) {
+				out = append(out, text)
+			}
+		}
+	}
+	return out
+}
+
+func TestExport(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := w.start()
+	key := w.key("acc_a", identity.Creator)
+	h := r.hook(key, "https://receiver.example/hook", "link.created")
+	w.key("acc_b", identity.Creator)
+	for i := range 250 { // more than a page
+		w.change("acc_a", outbox.LinkCreated, fmt.Sprint("lnk_", i), map[string]any{"id": i})
+	}
+	w.change("acc_b", outbox.LinkCreated, "lnk_b", map[string]any{"id": "lnk_b"})
+	var text bytes.Buffer
+	if err := r.holder.Export(t.Context(), "acc_a", &text); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(text.String(), h.Secret) || strings.Contains(text.String(), "lnk_b") {
+		t.Error("a secret, or another account's event")
+	}
+	var webhooks int
+	var objects []string
+	for lines := bufio.NewScanner(&text); lines.Scan(); {
+		var l struct {
+			Type string
+			Data struct{ ID, Object, URL string }
+		}
+		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
+			t.Fatalf("%s: %v", lines.Text(), err)
+		}
+		switch {
+		case l.Type == "webhook" && l.Data.ID == h.ID:
+			webhooks++
+		case l.Type == "event":
+			objects = append(objects, l.Data.Object)
+		}
+	}
+	if webhooks != 1 || len(objects) != 251 || objects[0] != h.ID || objects[250] != "lnk_249" {
+		t.Errorf("%d webhooks, %d events, from %v to %v", webhooks, len(objects), objects[0], objects[len(objects)-1])
+	}
+}
