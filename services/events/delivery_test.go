@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -63,6 +64,19 @@ func TestDelivery(t *testing.T) {
 		}
 		if verified(t, h.Secret, m) == nil {
 			t.Error("another webhook's secret verifies it")
+		}
+	})
+	t.Run("is verified by the JavaScript library of Standard Webhooks", func(t *testing.T) {
+		if got := verifiedInJavaScript(t, v.Secret, m); got != "verified" {
+			t.Error(got)
+		}
+		if got := verifiedInJavaScript(t, h.Secret, m); got == "verified" {
+			t.Error("another webhook's secret verifies it")
+		}
+		changed := m
+		changed.body = append(slices.Clone(m.body), ' ')
+		if got := verifiedInJavaScript(t, v.Secret, changed); got == "verified" {
+			t.Error("a changed body is verified")
 		}
 	})
 	t.Run("has the event's id, type, time and data", func(t *testing.T) {
@@ -176,6 +190,30 @@ func TestDelivery(t *testing.T) {
 }
 
 // TestReceivers is about receivers that do not do what they should.
+// verifiedInJavaScript asks the library from npm, which testdata has whole.
+func verifiedInJavaScript(t *testing.T, secret string, m message) string {
+	t.Helper()
+	node, err := exec.LookPath("node")
+	if err != nil {
+		t.Skip("skipped: no node on this machine")
+	}
+	headers := map[string]string{}
+	for _, name := range []string{"webhook-id", "webhook-timestamp", "webhook-signature"} {
+		headers[name] = m.header.Get(name)
+	}
+	in, err := json.Marshal(map[string]any{"secret": secret, "headers": headers, "body": string(m.body)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), node, "testdata/verify.mjs")
+	cmd.Stdin = bytes.NewReader(in)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
 func TestReceivers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -67,6 +67,15 @@ tests/cluster compares with this list.
     summary: "Most orders of certificates for custom domains fail."
     runbook_url: {{ $runbook }}#linkreelcertificatesfailing
 {{- end }}
+- alert: LinkreelWebhooksFailing
+  expr: |
+    sum(linkreel_webhooks_failing{ {{- $here -}} }) > 10
+    and sum(rate(linkreel_webhooks_attempts_total{ {{- $here }}, outcome="unanswered"}[30m])) > 9 * sum(rate(linkreel_webhooks_attempts_total{ {{- $here }}, outcome="delivered"}[30m]))
+  for: 15m
+  labels: {severity: warning}
+  annotations:
+    summary: "Hardly any webhook's receiver answers: the way out may be closed."
+    runbook_url: {{ $runbook }}#linkreelwebhooksfailing
 - alert: LinkreelVideosFailing
   expr: |
     sum(rate(linkreel_job_duration_seconds_count{ {{- $here }}, result=~"retried|lost"}[30m]))
