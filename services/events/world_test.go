@@ -126,7 +126,7 @@ func (w *world) start(edit ...func(*events.Config)) *replica {
 	}
 	inside := httpapi.NewServer(svc.Servers[1].Handler)
 	running.Go(func() { _ = inside.Serve(internal) })
-	holder := tenant.NewClient("http://"+internal.Addr().String(), internalToken)
+	holder := tenant.NewClient("http://"+internal.Addr().String(), authtest.Token)
 	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return l.Dial() }, MaxIdleConnsPerHost: 64}
 	var once sync.Once
 	stop := func() {

@@ -713,9 +713,10 @@ export interface paths {
         };
         /**
          * Export everything
-         * @description Streams all that the account has, one JSON object a line: `{"type": …, "data": …}`. Statistics are included, and each
-         *     video has a download address. Needs every read scope there is, and an owner where a member's key or session asks. An
-         *     answer that breaks off before its end is incomplete.
+         * @description Streams all that the account has, one JSON object a line: `{"type": …, "data": …}`. The types are `account`, `key`,
+         *     `member`, `invitation`, `domain`, `link`, `linkStats`, `video`, `webhook` and `event`. Each video has a download address;
+         *     no line has a secret. Needs every read scope there is, and an owner where a member's key or session asks. An answer
+         *     that breaks off before its end is incomplete.
          */
         get: operations["exportAccount"];
         put?: never;
