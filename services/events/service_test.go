@@ -136,9 +136,10 @@ func TestAHeldRequestEndsWithTheNextEvent(t *testing.T) {
 	key := w.key("acc_a", identity.Free)
 	w.change("acc_a", outbox.LinkCreated, "lnk_0", map[string]any{})
 	for name, replica := range map[string]*replica{"one": r, "the other": second} {
+		last := r.feed(key, "limit=1").Data[0].ID
 		at := time.Now()
 		answered := make(chan feedPage, 1)
-		go func() { answered <- replica.feed(key, "wait=20&after="+r.feed(key, "limit=1").Data[0].ID) }()
+		go func() { answered <- replica.feed(key, "wait=20&after="+last) }()
 		time.Sleep(100 * time.Millisecond) // the request may come before or after; both are right
 		w.change("acc_a", outbox.LinkUpdated, "lnk_"+name[:3], map[string]any{})
 		p := <-answered

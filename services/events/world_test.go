@@ -139,6 +139,7 @@ func (w *world) start(edit ...func(*events.Config)) *replica {
 			_ = l.Close()
 			holder.Close()
 			_ = inside.Shutdown()
+			_ = internal.Close() // it may not serve yet
 			cancel()
 			running.Wait()
 			_ = boot.CloseAll(context.Background(), svc)

@@ -256,7 +256,7 @@ var everyChange = []change{
 var changesNothing = map[string]string{
 	"POST /api/v1/webhooks/{id}/test": "sends a message", "POST /api/v1/webhooks/{id}/replay": "sends messages",
 	"POST /api/v1/webhooks/{id}/deliveries/{delivery}/retry": "sends a message",
-	"POST /api/v1/device-codes": "belongs to no account before its approval", "POST /api/v1/device-codes/token": "collects the key that the approval made",
+	"POST /api/v1/device-codes":                              "belongs to no account before its approval", "POST /api/v1/device-codes/token": "collects the key that the approval made",
 	"POST /admin/v1/accounts": "an account that is made has no feed yet", "DELETE /admin/v1/accounts/{id}": "nobody is left to read it",
 }
 
