@@ -318,6 +318,9 @@ func TestEveryChangeWritesItsEvent(t *testing.T) {
 		if e.Actor.Type == "" || e.Actor.ID == "" {
 			t.Errorf("%s by nobody: %+v", e.Type, e.Actor)
 		}
+		if kind := events.Type(e.Type); (kind == events.VideoProcessing || kind == events.VideoReady || kind == events.VideoFailed || kind == events.WebhookDisabled) && e.Actor.Type != "system" {
+			t.Errorf("%s by %+v, who only looked", e.Type, e.Actor)
+		}
 		if e.Actor.Type != "system" && e.RequestID == nil {
 			t.Errorf("%s by %s without a request", e.Type, e.Actor.Type)
 		}

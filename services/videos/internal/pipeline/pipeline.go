@@ -25,6 +25,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/transcode"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
@@ -140,7 +141,8 @@ func (p *Pipeline) Refresh(ctx context.Context, v *video.Video) *video.Video {
 	if v.Status == video.Ready && (v.Still == nil || v.Still.JobID == "") || !p.mayRefresh(v) {
 		return v
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	// Whoever happens to look is not who did it.
+	ctx, cancel := context.WithTimeout(events.WithActor(ctx, events.System), 2*time.Second)
 	defer cancel()
 	seen, err := p.advance(ctx, v)
 	if err != nil {
