@@ -43,14 +43,14 @@ type tenantOf struct {
 	ids   []string // of its records, which nothing may name after the erasure
 }
 
-// operator calls the operator's API.
-func operator(t testing.TB, s stackFile) *caller {
+// operatorOf calls the operator's API.
+func operatorOf(t testing.TB, s stackFile) *caller {
 	return &caller{t: t, base: s.AdminURL, key: s.AdminToken, http: &http.Client{Timeout: 60 * time.Second}}
 }
 
 func newTenant(t testing.TB, s stackFile, name string) *tenantOf {
 	t.Helper()
-	admin := operator(t, s)
+	admin := operatorOf(t, s)
 	id := admin.want(201, "POST", "/admin/v1/accounts", map[string]any{"name": name, "plan": "enterprise"}).str("id")
 	made := admin.want(201, "POST", "/admin/v1/accounts/"+id+"/keys", map[string]any{"name": "all", "scopes": everyScope}, "Idempotency-Key", "key of "+name)
 	c := &caller{t: t, base: s.BaseURL, key: made.str("key"), http: &http.Client{Timeout: 60 * time.Second,
