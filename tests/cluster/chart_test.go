@@ -673,3 +673,70 @@ func write(t *testing.T, path, text string) {
 		t.Fatal(err)
 	}
 }
+
+func isDNS(port any) bool { p, _ := port.(map[string]any); return p["port"] == 53 }
+
+// TestEventsPolicy checks who may call events, the one service that calls addresses
+// which users gave, and where it may go itself. The case "policy" of test.sh tries
+// the same with packets on a cluster.
+func TestEventsPolicy(t *testing.T) {
+	t.Parallel()
+	objects, err := render(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var policy object
+	for _, o := range objects {
+		if o.kind() == "NetworkPolicy" && strings.HasSuffix(o.name(), "-events") {
+			policy = o
+		}
+	}
+	if policy == nil {
+		t.Fatal("events has no NetworkPolicy")
+	}
+	pods := func(direction, side string) (peers []string, blocks []map[string]any) {
+		rules, _ := policy.at("spec", direction).([]any)
+		for _, r := range rules {
+			rule, _ := r.(map[string]any)
+			ports, _ := rule["ports"].([]any)
+			list, _ := rule[side].([]any)
+			for _, p := range list {
+				peer := object(p.(map[string]any))
+				if block, ok := peer.at("ipBlock").(map[string]any); ok && !slices.ContainsFunc(ports, isDNS) {
+					blocks = append(blocks, block)
+				}
+				if component, ok := peer.at("podSelector", "matchLabels", "app.kubernetes.io/component").(string); ok {
+					for _, port := range ports {
+						peers = append(peers, fmt.Sprint(component, ":", object(port.(map[string]any)).at("port")))
+					}
+				}
+			}
+		}
+		slices.Sort(peers)
+		return peers, blocks
+	}
+	if from, _ := pods("ingress", "from"); !slices.Contains(from, "auth:internal") || slices.ContainsFunc(from, func(p string) bool { return strings.HasSuffix(p, ":internal") && p != "auth:internal" }) {
+		t.Errorf("the internal port is open to %v, want auth alone", from)
+	}
+	to, blocks := pods("egress", "to")
+	if want := []string{"auth:internal", "localcloud:firestore", "redis:redis"}; !slices.Equal(to, want) {
+		t.Errorf("events may call %v inside, want %v", to, want)
+	}
+	for _, b := range blocks {
+		except := fmt.Sprint(b["except"])
+		switch b["cidr"] {
+		case "2000::/3":
+		case "0.0.0.0/0":
+			for _, private := range []string{"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16", "224.0.0.0/4", "240.0.0.0/4"} {
+				if !strings.Contains(except, private) {
+					t.Errorf("webhooks may reach %s", private)
+				}
+			}
+		default:
+			t.Errorf("webhooks may reach %v", b)
+		}
+	}
+	if len(blocks) == 0 {
+		t.Error("webhooks reach nobody")
+	}
+}

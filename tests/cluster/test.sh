@@ -222,16 +222,17 @@ case_policy() {
 	k run stranger --restart Never --image-pull-policy Never --image localhost/linkreel/check:dev --overrides '{"spec": {
 		"securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}}, "automountServiceAccountToken": false,
 		"containers": [{"name": "stranger", "image": "localhost/linkreel/check:dev", "imagePullPolicy": "Never",
-			"args": ["reach", "'$release-redis':6379", "'$release-localcloud':8085", "'$release-auth':8090", "'$release-auth':8082"],
+			"args": ["reach", "'$release-redis':6379", "'$release-localcloud':8085", "'$release-auth':8090", "'$release-auth':8082", "'$release-events':8090"],
 			"securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}}]}}' >/dev/null
 	k wait --for jsonpath='{.status.phase}'=Failed pod/stranger --timeout 60s >/dev/null
 	[ "$(k logs stranger | grep -c 'reached')" = 0 ] || die "a stranger reached: $(k logs stranger)"
 	k delete pod stranger --now >/dev/null
-	ok "a stranger reaches neither Redis, Firestore, key verification nor the operator API"
+	ok "a stranger reaches neither Redis, Firestore, key verification, events' internal port nor the operator API"
 	pod=$(pod_of worker)
 	k exec "$pod" -- bash -c "timeout 3 bash -c '</dev/tcp/$release-redis/6379'" || die "a worker does not reach Redis"
 	fails k exec "$pod" -- bash -c "timeout 3 bash -c '</dev/tcp/$release-auth/8082'"
 	fails k exec "$pod" -- bash -c "timeout 3 bash -c '</dev/tcp/$release-links/8080'"
+	fails k exec "$pod" -- bash -c "timeout 3 bash -c '</dev/tcp/$release-events/8090'"
 	fails k exec "$pod" -- bash -c "timeout 3 bash -c '</dev/tcp/$host_ip/22'"
 	ok "a worker reaches Redis, and neither the operator API, links nor the world"
 	# The image of events has no shell: a pod with its labels goes where it may go.

@@ -1,0 +1,93 @@
+package contract_test
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The snippets of docs/webhooks.md take a message that is signed, and refuse one
+// that was changed. The Go client's own tests hold VerifyWebhook.
+func TestSnippetsVerifyWebhooks(t *testing.T) {
+	t.Parallel()
+	needNode(t)
+	need(t, "python3", "bash", "openssl")
+	doc, err := os.ReadFile("../../docs/webhooks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(doc), "\n## Verify it\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	snippet := func(lang string) string {
+		b := regexp.MustCompile("(?s)```" + lang + "\n(.*?)```").FindStringSubmatch(section)
+		if b == nil {
+			t.Fatalf("no snippet in %s", lang)
+		}
+		return b[1]
+	}
+	clients, err := filepath.Abs("../../libs/clients")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("verify.py", `import os, sys
+class request:
+    headers = {"webhook-id": os.environ["ID"], "webhook-timestamp": os.environ["TIMESTAMP"], "webhook-signature": os.environ["SIGNATURE"]}
+    @staticmethod
+    def get_data(): return os.environ["BODY"].encode()
+def abort(code): sys.exit("not verified")
+secret = os.environ["SECRET"]
+`+snippet("python")+"print('verified')\n")
+	imports, rest, _ := strings.Cut(snippet("ts"), "\n\n")
+	write("verify.mjs", strings.ReplaceAll(imports, "@linkreel/client", clients+"/typescript/dist/index.js")+`
+async function handle(request, secret) {
+`+rest+`
+  return new Response("verified");
+}
+const { ID, TIMESTAMP, SIGNATURE, BODY, SECRET } = process.env;
+const headers = { "webhook-id": ID, "webhook-timestamp": TIMESTAMP, "webhook-signature": SIGNATURE };
+const answer = await handle(new Request("http://localhost/", { method: "POST", headers, body: BODY }), SECRET);
+console.log(await answer.text());
+`)
+	write("verify.sh", snippet("sh"))
+
+	key := []byte("0123456789abcdef0123456789abcdef")
+	stamp, body := fmt.Sprint(time.Now().Unix()), `{"type":"video.ready","timestamp":"2026-09-21T13:33:20.000Z","data":{"id":"vid_1","title":"ä <b> & \"c\""}}`
+	mac := hmac.New(sha256.New, key)
+	fmt.Fprintf(mac, "evt_1.%s.%s", stamp, body)
+	signature := "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
+	for _, program := range [][]string{{"python3", "verify.py"}, {"node", "verify.mjs"}, {"bash", "verify.sh"}} {
+		for name, tt := range map[string]struct{ body, signature, want string }{
+			"as it was sent":                   {body, signature, "verified"},
+			"with the signatures of two":       {body, "v1,AAAA " + signature, "verified"},
+			"with another body":                {body + " ", signature, "not verified"},
+			"with a signature of nobody":       {body, "v1,AAAA", "not verified"},
+			"with a signature of another kind": {body, strings.Replace(signature, "v1,", "v2,", 1), "not verified"},
+		} {
+			t.Run(program[0]+" "+name, func(t *testing.T) {
+				t.Parallel()
+				cmd := exec.CommandContext(t.Context(), program[0], program[1:]...)
+				cmd.Dir = dir
+				cmd.Env = append(os.Environ(), "PYTHONPATH="+clients+"/python", "PYTHONDONTWRITEBYTECODE=1", "ID=evt_1", "TIMESTAMP="+stamp, "BODY="+tt.body,
+					"SIGNATURE="+tt.signature, "SECRET=whsec_"+base64.StdEncoding.EncodeToString(key))
+				out, _ := cmd.CombinedOutput() // the status is in the words
+				if got := strings.TrimSpace(string(out)); got != tt.want {
+					t.Errorf("%q, want %q", got, tt.want)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,306 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// hardy sends a request again until it is answered, over kills of the process.
+// It tells how often it tried.
+func (a *tenantOf) hardy(c *caller, method, path string, body any, headers ...string) (got hardAnswer, tries int) {
+	var text string
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			a.t.Error(err)
+			return got, 0
+		}
+		text = string(b)
+	}
+	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			a.t.Errorf("%s %s: never answered: %d %s", method, path, got.status, got.raw)
+			return got, tries
+		}
+		req, err := http.NewRequestWithContext(a.t.Context(), method, c.base+path, strings.NewReader(text))
+		if err != nil {
+			a.t.Error(err)
+			return got, tries
+		}
+		req.Header.Set("Authorization", "Bearer "+c.key)
+		if body != nil {
+			req.Header.Set("Content-Type", "application/json")
+		}
+		for i := 0; i+1 < len(headers); i += 2 {
+			req.Header.Set(headers[i], headers[i+1])
+		}
+		res, err := c.http.Do(req)
+		if err != nil {
+			tries++ // it may have arrived
+			continue
+		}
+		raw, err := io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		got = hardAnswer{res.StatusCode, raw}
+		switch {
+		case err != nil, got.status >= 500:
+			tries++
+		case got.status == http.StatusTooManyRequests, got.status == http.StatusConflict && strings.Contains(string(raw), "IDEMPOTENCY_IN_PROGRESS"):
+		default:
+			return got, tries + 1
+		}
+	}
+}
+
+type hardAnswer struct {
+	status int
+	raw    []byte
+}
+
+func (h hardAnswer) str(field string) string {
+	var m map[string]any
+	_ = json.Unmarshal(h.raw, &m)
+	s, _ := m[field].(string)
+	return s
+}
+
+// history is what must have become of one object: events in their order, each at
+// least once, and at most as often as the request that made it was sent.
+type history struct {
+	types []string
+	most  []int
+}
+
+// ledger is what a run of changes did.
+type ledger struct {
+	mu      sync.Mutex
+	objects map[string]*history
+	changes int
+}
+
+func (l *ledger) note(id, kind string, most int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h := l.objects[id]
+	if h == nil {
+		h = &history{}
+		l.objects[id] = h
+	}
+	h.types, h.most = append(h.types, kind), append(h.most, most)
+	l.changes++
+}
+
+// TestEventsAreTheChangesOverKills kills the whole process (events, links, videos,
+// auth and Redis) while changes are made through many routes. Then the feed has each
+// change once and in the order of its object, and a webhook has each event at least
+// once. LINKREEL_FULL is 50 kills and 10,000 changes.
+func TestEventsAreTheChangesOverKills(t *testing.T) {
+	t.Parallel()
+	kills, changes := 1, 150
+	if os.Getenv("LINKREEL_FULL") != "" {
+		kills, changes = 50, 10_000
+	}
+	var mu sync.Mutex
+	received := map[string]int{}
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		received[r.Header.Get("webhook-id")]++
+		mu.Unlock()
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	t.Cleanup(receiver.Close)
+
+	i := install(t)
+	i.env = append(i.env, "DNS_RESOLVER=127.0.0.1:9", "LINKREEL_FIRESTORE_TIMEOUT=9s")
+	p, s := i.up()
+	a := newTenant(t, s, "Killed")
+	hook := a.want(201, "POST", "/api/v1/webhooks", map[string]any{"url": receiver.URL, "events": []string{"*"}}).str("id")
+	l := &ledger{objects: map[string]*history{}}
+	l.note(a.ids[1], "key.created", 1)
+	l.note(hook, "webhook.created", 1)
+
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	for range 6 {
+		workers.Go(func() {
+			for n := next.Add(1); !t.Failed(); n = next.Add(1) {
+				l.mu.Lock()
+				enough := l.changes >= changes
+				l.mu.Unlock()
+				if enough {
+					return
+				}
+				a.change(l, int(n))
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { workers.Wait(); close(done) }()
+	killed := 0
+	for ; killed < kills; killed++ {
+		at := func() int { l.mu.Lock(); defer l.mu.Unlock(); return l.changes }
+		eventually(t, 10*time.Minute, "changes go on", func() bool { return at() >= (killed+1)*changes/(kills+1) })
+		p.kill()
+		p, _ = i.up()
+	}
+	<-done
+
+	got := a.feed()
+	seen, twice := map[string][]string{}, 0
+	ids := map[string]bool{}
+	for _, e := range got {
+		seen[e.Object] = append(seen[e.Object], e.Type)
+		if ids[e.ID] {
+			t.Errorf("%s is in the feed twice", e.ID)
+		}
+		ids[e.ID] = true
+	}
+	for object, h := range l.objects {
+		list := seen[object]
+		for n, kind := range h.types {
+			times := 0
+			for len(list) > 0 && list[0] == kind && times < h.most[n] {
+				list, times = list[1:], times+1
+			}
+			if times == 0 {
+				t.Errorf("%s: %v, want %v", object, seen[object], h.types)
+				break
+			}
+			twice += times - 1
+		}
+		if len(list) > 0 {
+			t.Errorf("%s: %v beyond %v", object, seen[object], h.types)
+		}
+	}
+	for object, list := range seen {
+		if l.objects[object] == nil {
+			t.Errorf("%s: %v of nobody's change", object, list)
+		}
+	}
+	eventually(t, 5*time.Minute, "the webhook has every event", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		for id := range ids {
+			if received[id] == 0 && !slices.Contains(before(got, hook), id) {
+				return false
+			}
+		}
+		return true
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	again := 0
+	for id, n := range received {
+		again += n - 1
+		if !ids[id] {
+			t.Errorf("the webhook was sent %s, which is no event", id)
+		}
+	}
+	t.Logf("%d kills, %d changes, %d events (%d by requests that were sent again and changed something again), %d messages a second time", killed, l.changes, len(got), twice, again)
+}
+
+// before are the events that happened before a webhook was there.
+func before(all []told, hook string) (ids []string) {
+	for _, e := range all {
+		if e.Object == hook {
+			return ids
+		}
+		ids = append(ids, e.ID)
+	}
+	return ids
+}
+
+// change makes some changes of one kind, chosen by n.
+func (a *tenantOf) change(l *ledger, n int) {
+	once := fmt.Sprintf("%s-%d", a.id, n)
+	create := func(path string, body map[string]any, field, kind string) string {
+		got, _ := a.hardy(a.caller, "POST", path, body, "Idempotency-Key", once)
+		id := got.str(field)
+		if got.status != 201 || id == "" {
+			a.t.Errorf("POST %s: %d %s", path, got.status, got.raw)
+			return ""
+		}
+		l.note(id, kind, 1)
+		return id
+	}
+	change := func(c *caller, method, path string, body map[string]any, id, kind string) {
+		if id == "" {
+			return
+		}
+		got, tries := a.hardy(c, method, path, body)
+		// Sent again after it was done: what was deleted is not there any more.
+		if got.status/100 != 2 && !(method == "DELETE" && got.status == 404 && tries > 1) {
+			a.t.Errorf("%s %s: %d %s", method, path, got.status, got.raw)
+		}
+		if method == "DELETE" {
+			tries = 1
+		}
+		l.note(id, kind, tries)
+	}
+	switch n % 10 {
+	case 0:
+		var items []map[string]any
+		for i := range 5 {
+			items = append(items, map[string]any{"url": fmt.Sprintf("https://example.com/bulk/%d/%d", n, i)})
+		}
+		got, _ := a.hardy(a.caller, "POST", "/api/v1/links/bulk", map[string]any{"urls": items}, "Idempotency-Key", once)
+		var made struct {
+			Results []struct{ Data struct{ ID string } }
+		}
+		if err := json.Unmarshal(got.raw, &made); err != nil || len(made.Results) != 5 {
+			a.t.Errorf("bulk: %d %s", got.status, got.raw)
+			return
+		}
+		var ids []string
+		for _, r := range made.Results {
+			ids = append(ids, r.Data.ID)
+			l.note(r.Data.ID, "link.created", 1)
+		}
+		_, tries := a.hardy(a.caller, "PATCH", "/api/v1/links/bulk", map[string]any{"ids": ids, "set": map[string]any{"addTags": []string{"bulk"}}})
+		for _, id := range ids {
+			l.note(id, "link.updated", tries)
+		}
+	case 1:
+		id := create("/api/v1/domains", map[string]any{"hostname": fmt.Sprintf("d%d.example.org", n)}, "id", "domain.created")
+		change(a.caller, "DELETE", "/api/v1/domains/"+id, nil, id, "domain.deleted")
+	case 2:
+		id := create("/api/v1/videos", map[string]any{"title": "Clip"}, "videoId", "video.created")
+		change(a.caller, "PATCH", "/api/v1/videos/"+id, map[string]any{"title": once}, id, "video.updated")
+		change(a.caller, "PUT", "/api/v1/videos/"+id+"/access", map[string]any{"privacy": "unlisted"}, id, "video.updated")
+		change(a.caller, "DELETE", "/api/v1/videos/"+id, nil, id, "video.deleted")
+	case 3:
+		id := create("/api/v1/invitations", map[string]any{"name": once, "role": "viewer"}, "id", "invitation.created")
+		change(a.caller, "DELETE", "/api/v1/invitations/"+id, nil, id, "invitation.revoked")
+	case 4:
+		id := create("/api/v1/webhooks", map[string]any{"url": "https://receiver.example/", "events": []string{"key.rolled"}}, "id", "webhook.created")
+		change(a.caller, "PATCH", "/api/v1/webhooks/"+id, map[string]any{"description": once}, id, "webhook.updated")
+		change(a.caller, "DELETE", "/api/v1/webhooks/"+id, nil, id, "webhook.deleted")
+	case 5:
+		id := create("/api/v1/keys", map[string]any{"name": once}, "id", "key.created")
+		change(a.caller, "DELETE", "/api/v1/keys/"+id, nil, id, "key.revoked")
+	case 6:
+		id := create("/api/v1/links", map[string]any{"url": "https://example.com/" + once}, "id", "link.created")
+		got, tries := a.hardy(a.admin, "POST", "/admin/v1/takedowns", map[string]any{"linkId": id, "reason": once}, "Idempotency-Key", once)
+		if got.status != 201 {
+			a.t.Errorf("takedown: %d %s", got.status, got.raw)
+			return
+		}
+		l.note(id, "link.updated", tries)
+	default:
+		id := create("/api/v1/links", map[string]any{"url": "https://example.com/" + once, "tags": []string{"one"}}, "id", "link.created")
+		change(a.caller, "PATCH", "/api/v1/links/"+id, map[string]any{"title": once}, id, "link.updated")
+		if n%2 == 0 {
+			change(a.caller, "DELETE", "/api/v1/links/"+id, nil, id, "link.deleted")
+		}
+	}
+}
