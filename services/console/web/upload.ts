@@ -1,6 +1,9 @@
 // Sends chosen files straight to storage, in parts where storage lets us, one file
-// after the other. What was begun is noted in this browser: after a reload, or
-// days later, choosing the same file goes on where it stopped.
+// after the other. What was begun is noted in this browser, with the file itself
+// where it is not too large: after a reload it goes on by itself, else when the same
+// file is chosen again, where it stopped.
+
+import { forgetFile, keepFile, keptFile } from "./files";
 
 type Note = {
   id: string; name: string; size: number; modified: number;
@@ -39,9 +42,13 @@ function start(form: HTMLFormElement) {
     }
   };
   const keep = (note: Note) => write([...read().filter((n) => n.id !== note.id), note]);
-  const forget = (id: string) => write(read().filter((n) => n.id !== id));
+  const forget = (id: string) => {
+    write(read().filter((n) => n.id !== id));
+    forgetFile(id);
+  };
 
   type Row = { note?: Note; file?: File; say: (text: string) => void; bar: HTMLProgressElement; actions: HTMLElement; item: HTMLElement; stop?: () => void };
+  let instead: Row | undefined; // a failed video, which the next file is for
   const rows: Row[] = [];
   const queue: Row[] = [];
   let busy = false;
@@ -141,12 +148,27 @@ function start(form: HTMLFormElement) {
       if (now.status === "processing") {
         row.bar.value = now.progress;
         row.say(`${now.text} ${now.progress} %`);
+      } else if (now.status === "failed") {
+        row.bar.hidden = true;
+        forget(note.id);
+        announce(row, now.error || words.failed);
+        return retry(row, now);
       } else if (now.status !== "uploading") {
         row.bar.hidden = true;
         forget(note.id);
-        return announce(row, now.status === "ready" ? words.ready : words.failed);
+        return announce(row, words.ready);
       }
     }
+  }
+
+  // A failed video takes another file, and keeps its share address.
+  function retry(row: Row, now: { put?: string; resume?: string }) {
+    if (!now.put) return;
+    row.note = { ...row.note!, put: now.put, resume: now.resume ?? "", sent: 0, whole: false, at: Date.now() };
+    button(row, words.retry, () => {
+      instead = row;
+      input.click();
+    });
   }
 
   const pause = (ms: number) =>
@@ -183,6 +205,12 @@ function start(form: HTMLFormElement) {
   const stopped = new Error("stopped");
 
   async function begin(row: Row, file: File): Promise<Note> {
+    if (row.note?.put && !row.note.size) {
+      const note = { ...row.note, name: file.name, size: file.size, modified: file.lastModified };
+      keep(note);
+      keepFile(note.id, file);
+      return note;
+    }
     const known = read().find((n) => n.name === file.name && n.size === file.size && n.modified === file.lastModified);
     if (known) return known;
     const privacy = (form.elements.namedItem("privacy") as HTMLSelectElement).value;
@@ -200,6 +228,7 @@ function start(form: HTMLFormElement) {
     if (!answer.ok) throw new Refused(made.error ?? words.away);
     const note: Note = { ...made, name: file.name, size: file.size, modified: file.lastModified, sent: 0, whole: false, at: Date.now() };
     keep(note);
+    keepFile(note.id, file);
     return note;
   }
 
@@ -276,6 +305,16 @@ function start(form: HTMLFormElement) {
   function add(files: Iterable<File>) {
     problem.textContent = "";
     for (const file of files) {
+      if (instead) {
+        const row = instead;
+        instead = undefined;
+        row.note!.size = 0; // of a file that is not known yet
+        row.file = file;
+        row.bar.hidden = false;
+        row.say(words.waiting);
+        queue.push(row);
+        continue;
+      }
       const same = (r: Row) => r.note?.name === file.name && r.note.size === file.size && r.note.modified === file.lastModified && !r.note.whole;
       if (rows.some((r) => r.file?.name === file.name && r.file.size === file.size && r.file.lastModified === file.lastModified)) continue;
       const row = rows.find(same) ?? addRow(file.name);
@@ -321,5 +360,27 @@ function start(form: HTMLFormElement) {
     row.bar.value = note.size ? Math.floor((100 * note.sent) / note.size) : 0;
     row.say(words.again);
     idle(row);
+    void keptFile(note.id).then((file) => {
+      if (!file || row.file || !rows.includes(row)) return;
+      row.file = file;
+      queue.push(row);
+      void work();
+    });
+  }
+
+  // The page of a failed video sends people here.
+  const failed = new URLSearchParams(location.search).get("video");
+  if (failed && !rows.some((r) => r.note?.id === failed)) {
+    void fetch(`/app/videos/${encodeURIComponent(failed)}/status`, { headers: { Accept: "application/json" } })
+      .then((answer) => (answer.ok && !answer.redirected ? answer.json() : undefined))
+      .then((now) => {
+        if (now?.status !== "failed") return;
+        const row = addRow(now.name);
+        row.note = { id: failed, name: now.name, size: 0, modified: 0, put: now.put, resume: now.resume, share: now.share, sent: 0, whole: false, at: Date.now() };
+        row.bar.hidden = true;
+        row.say(now.error || words.failed);
+        retry(row, now);
+      })
+      .catch(() => {});
   }
 }

@@ -369,6 +369,7 @@ var english = map[string]string{
 	"upload.open":          "Open",
 	"upload.stop":          "Stop",
 	"upload.forget":        "Discard",
+	"upload.retry":         "Send another file",
 	"upload.away":          "The service cannot be reached right now. Choose the file again later.",
 	"upload.refused":       "The storage refused the file. It may be too large, or the upload may have expired. Discard it and start again.",
 

@@ -204,6 +204,11 @@ func checkPage(t *testing.T, path string, resp *http.Response, page string) {
 			t.Errorf("%s contains %q\n%s", path, bad, page)
 		}
 	}
+	for _, tag := range regexp.MustCompile(`<(?:button|input)\b[^>]*>`).FindAllString(page, -1) {
+		if !strings.Contains(tag, " type=") {
+			t.Errorf("%s: no type: %s", path, tag)
+		}
+	}
 	ids := map[string]bool{}
 	for _, m := range idOf.FindAllStringSubmatch(page, -1) {
 		if ids[m[1]] {
@@ -563,7 +568,7 @@ func TestWebhookChoices(t *testing.T) {
 	d.answers["PATCH /api/v1/webhooks/wh_1"] = answer{400, "", `{"error":{"code":"VALIDATION_ERROR","message":"x","details":[{"field":"url","message":"use https"},{"field":"events.0","message":"There is no such type of event."}]}}`}
 	resp, page := d.post("/app/webhooks/wh_1", "/app/webhooks/wh_1/edit", url.Values{"url": {"http://x"}, "events": {"video.ready"}, "description": {"typed"}})
 	checkPage(t, "edit", resp, page)
-	for _, want := range []string{`id="url-error">Use https`, "Value 1: There is no such", `value="typed"`, `name="events" value="video.ready" checked`} {
+	for _, want := range []string{`id="url-error">Use https`, "Value 1: There is no such", `value="typed"`, `name="events[]" value="video.ready" checked`} {
 		if resp.StatusCode != 400 || !strings.Contains(page, want) {
 			t.Errorf("%d without %s\n%s", resp.StatusCode, want, page)
 		}

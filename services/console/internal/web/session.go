@@ -122,6 +122,7 @@ func (r *request) readForm() error {
 			return errForm
 		}
 		r.form, r.files = parts.Value, parts.File
+		r.joinLists()
 		return nil
 	}
 	values, err := url.ParseQuery(string(r.Request().Body()))
@@ -129,7 +130,19 @@ func (r *request) readForm() error {
 		return errForm
 	}
 	r.form = values
+	r.joinLists()
 	return nil
+}
+
+// joinLists gives boxes that share a name, which HTML marks with brackets, the
+// name without them.
+func (r *request) joinLists() {
+	for name, values := range r.form {
+		if plain, ok := strings.CutSuffix(name, "[]"); ok {
+			r.form[plain] = append(r.form[plain], values...)
+			delete(r.form, name)
+		}
+	}
 }
 
 // file is an uploaded file of a form; nil when none was chosen.

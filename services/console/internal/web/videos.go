@@ -37,8 +37,12 @@ type video struct {
 	PlaybackURL   string   `json:"playbackUrl"`
 	DownloadURL   string   `json:"downloadUrl"`
 	ThumbnailTime *float64 `json:"thumbnailTime"`
-	Views         int64    `json:"views"`
-	TakenDown     *struct {
+
+	UploadURL          string `json:"uploadUrl"`
+	ResumableUploadURL string `json:"resumableUploadUrl"`
+
+	Views     int64 `json:"views"`
+	TakenDown *struct {
 		At     int64
 		Reason string
 	} `json:"takenDown"`
@@ -356,7 +360,14 @@ func videoStatus(r *request) error {
 	if err := r.do("GET", r.videoPath(), nil, &v); err != nil {
 		return r.refuseScript(err)
 	}
-	return r.JSON(fiber.Map{"status": v.Status, "progress": v.Progress, "text": v.StatusText()})
+	now := fiber.Map{"status": v.Status, "progress": v.Progress, "text": v.StatusText()}
+	if v.Status == "failed" && r.can("videos:write") { // it takes another file
+		now["name"], now["share"], now["put"], now["resume"] = v.Name(), v.ShareURL, v.UploadURL, v.ResumableUploadURL
+		if v.Error != nil {
+			now["error"] = v.StatusText() + " " + v.Error.Message
+		}
+	}
+	return r.JSON(now)
 }
 
 // refuseScript answers a script of ours in a form that it can show. An ended

@@ -1,0 +1,51 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/go-rod/rod/lib/proto"
+)
+
+// Two files at once: one is cut off by a reload and goes on by itself, the other is
+// no video and is replaced by one, at the same share address.
+func TestUploadsInABrowser(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "notes.mp4")
+	check(t, os.WriteFile(bad, []byte("not a video at all"), 0o600))
+	good := scenery(t, 3)
+	// Free space at the end makes it large enough to be cut off.
+	f, err := os.OpenFile(good, os.O_APPEND|os.O_WRONLY, 0)
+	check(t, err)
+	rest := make([]byte, 30<<20)
+	copy(rest, []byte{byte(len(rest) >> 24), byte(len(rest) >> 16 & 0xff), byte(len(rest) >> 8 & 0xff), byte(len(rest) & 0xff), 'f', 'r', 'e', 'e'})
+	_, err = f.Write(rest)
+	check(t, err)
+	check(t, f.Close())
+
+	v := person(t, look{})
+	v.open(stack.BaseURL + "/app/upload")
+	page := v.Timeout(patience)
+	slow := func(bytes float64) {
+		check(t, proto.NetworkEmulateNetworkConditions{DownloadThroughput: -1, UploadThroughput: bytes}.Call(v.Page))
+	}
+	slow(8 << 20)
+	page.MustElement("input[type=file]:not([disabled])").MustSetFiles(good)
+	page.MustElementR("#uploads li", "[1-9]\\d? %")
+	page.MustReload()
+	slow(-1)
+	page.MustElementR("#uploads li", "Ready to watch")
+
+	page.MustElement("input[type=file]:not([disabled])").MustSetFiles(bad)
+	page.MustElementR("#uploads li", "could not be prepared")
+	small := scenery(t, 2)
+	page.MustElementR("#uploads button", "Send another file")
+	page.MustEval(`() => { HTMLInputElement.prototype.click = function () {} }`) // the picker of a headless browser
+	page.MustElementR("#uploads button", "Send another file").MustClick()
+	page.MustElement("input[type=file]").MustSetFiles(small)
+	eventually(t, patience, "both are ready", func() bool {
+		n, err := v.Eval(`() => [...document.querySelectorAll("#uploads li")].filter((li) => li.textContent.includes("Ready to watch")).length`)
+		return err == nil && n.Value.Int() == 2
+	})
+	v.clean()
+}
