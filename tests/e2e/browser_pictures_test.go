@@ -50,7 +50,7 @@ func TestPictures(t *testing.T) {
 		return n > 2
 	})
 
-	desktop, phone := look{width: 1180, height: 760}, look{width: 390, height: 780}
+	desktop, phone := look{width: 1280, height: 800}, look{width: 390, height: 780}
 	dark := func(l look) look { l.dark = true; return l }
 	for _, l := range []struct {
 		look
