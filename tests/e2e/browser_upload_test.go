@@ -47,5 +47,11 @@ func TestUploadsInABrowser(t *testing.T) {
 		n, err := v.Eval(`() => [...document.querySelectorAll("#uploads li")].filter((li) => li.textContent.includes("Ready to watch")).length`)
 		return err == nil && n.Value.Int() == 2
 	})
+	v.mu.Lock()
+	if v.dialogs != 1 {
+		t.Errorf("%d questions; the reload asks whether to leave, and nothing else does", v.dialogs)
+	}
+	v.dialogs = 0
+	v.mu.Unlock()
 	v.clean()
 }

@@ -386,7 +386,6 @@ var english = map[string]string{
 	"record.about":      "The recording is uploaded while you record. If this tab closes, everything up to the last seconds is kept.",
 	"record.noscript":   "Recording in the browser needs JavaScript.",
 	"record.cannot":     "This browser cannot record. Use a current version of Chrome, Edge, Firefox or Safari, over https. You can still upload a file:",
-	"record.preview":    "What is being recorded",
 	"record.clock":      "Recorded time",
 	"record.stop":       "Stop",
 	"record.pause":      "Pause",
