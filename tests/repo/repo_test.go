@@ -98,3 +98,42 @@ func TestLintExclusionsHaveReasons(t *testing.T) {
 		}
 	}
 }
+
+// ARCHITECTURE.md takes a stranger from the README to the lines that decide. A hop
+// is a function, in the file that it is linked to.
+func TestTheWalksLeadToFunctionsThatExist(t *testing.T) {
+	t.Parallel()
+	_, section, found := strings.Cut(read(t, "ARCHITECTURE.md"), "## The two questions that everybody asks")
+	section, _, ended := strings.Cut(section, "\n## ")
+	if !found || !ended {
+		t.Fatal("ARCHITECTURE.md has no section with the walks")
+	}
+	hop := regexp.MustCompile("\\[`(\\w+)`\\]\\(([\\w/.-]+\\.go)\\)")
+	walks := 0
+	for line := range strings.Lines(section) {
+		hops := hop.FindAllStringSubmatch(line, -1)
+		if len(hops) == 0 {
+			continue
+		}
+		walks++
+		if len(hops) > 3 {
+			t.Errorf("%d hops, want at most three: %s", len(hops), line)
+		}
+		for _, h := range hops {
+			if !regexp.MustCompile(`(?m)^func (\([^)]*\) )?` + h[1] + `\(`).MatchString(read(t, h[2])) {
+				t.Errorf("%s has no function %s", h[2], h[1])
+			}
+		}
+		// The README begins each walk, and the last hop holds the line that is quoted.
+		if !strings.Contains(read(t, "README.md"), "("+hops[0][2]+")") {
+			t.Errorf("the README does not link to %s", hops[0][2])
+		}
+		quoted := regexp.MustCompile("`([^`]+)` \\|$").FindStringSubmatch(strings.TrimSpace(line))
+		if quoted == nil || !strings.Contains(read(t, hops[len(hops)-1][2]), strings.TrimSuffix(quoted[1], " …")) {
+			t.Errorf("the last hop does not hold the quoted line: %s", line)
+		}
+	}
+	if walks != 2 {
+		t.Errorf("%d walks, want 2", walks)
+	}
+}
