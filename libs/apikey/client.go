@@ -205,6 +205,8 @@ func (c *Client) decide(ctx context.Context, hash string, e *entry) (Decision, e
 		}
 		c.breaker.OK()
 		if got.standing == holds {
+			// A key that was new to this replica takes over the incarnation under which
+			// Redis accepted it; later calls are compared with that.
 			if e.incarnation != got.incarnation {
 				e = c.adopt(hash, e, got.incarnation)
 			}

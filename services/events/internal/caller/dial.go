@@ -32,6 +32,9 @@ func (c *Caller) dial(ctx context.Context, network, address string) (net.Conn, e
 	if c.proxy != nil {
 		return c.tunnel(ctx, host, uint16(port))
 	}
+	// The check is made on the address that is about to be dialled. Checking the name
+	// beforehand would look it up twice, and whoever owns the name could answer the
+	// second time with an address inside our network.
 	d := net.Dialer{Timeout: connectTime, Resolver: c.resolver, ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
 		to, err := netip.ParseAddrPort(address)
 		if err != nil {
@@ -91,6 +94,8 @@ func (c *Caller) connect(ctx context.Context, target string) (_ net.Conn, err er
 		return nil, fmt.Errorf("egress proxy: %w", err)
 	}
 	defer res.Body.Close()
+	// Bytes behind the proxy's answer would belong to the connection, and be lost in
+	// this reader: nobody has spoken there yet, so a proxy that sends any is broken.
 	if res.StatusCode != http.StatusOK || r.Buffered() > 0 {
 		return nil, fmt.Errorf("egress proxy answered %d", res.StatusCode)
 	}

@@ -182,6 +182,9 @@ func (s *Store) waiting(ctx context.Context, accountID string, limit int) ([]*fe
 	if err != nil {
 		return nil, err
 	}
+	// Not by "at", which is the clock of the process that wrote: those differ, and two
+	// changes of one record could swap. Firestore's time of the commit is one clock for
+	// all, and order tells apart what one commit wrote.
 	slices.SortStableFunc(found, func(a, b dated) int {
 		return cmp.Or(a.committed.Compare(b.committed), cmp.Compare(a.order, b.order))
 	})

@@ -230,6 +230,8 @@ func (f *Flusher) Cycle(ctx context.Context) error {
 	}
 	n, err := f.count(ctx, entries)
 	if err != nil {
+		// The commit may have happened although its answer is lost. Reading the position
+		// again tells, and what it covers is skipped.
 		f.progress = nil
 		if !errors.Is(err, ErrOvertaken) {
 			f.limit = max(f.limit/2, writeMin)
@@ -255,6 +257,7 @@ func (f *Flusher) read(ctx context.Context) (entries []redis.XMessage, all bool,
 		for _, e := range page {
 			size += entrySize(e)
 		}
+		// An error after the first page is no reason to drop what was read.
 		if all = err == nil && len(page) < readPage; all || err != nil || len(entries) >= readMax || size > readBytes || time.Since(started) > readTime {
 			return entries, all, nil
 		}
@@ -278,6 +281,8 @@ func (f *Flusher) count(ctx context.Context, entries []redis.XMessage) (n int, e
 		f.progress = &p
 	}
 	sum := newTallies(*f.progress, link.DayOf(f.now()))
+	// The first entry is taken whatever its size: one that is over the limit would
+	// otherwise hold up all behind it for ever.
 	for n < len(entries) && (n == 0 || sum.size < f.limit) {
 		if err := sum.entry(entries[n].Values); err != nil {
 			slog.ErrorContext(ctx, "unreadable batch of clicks is dropped", "id", entries[n].ID, "error", err)
@@ -386,6 +391,8 @@ func (t *tallies) entry(values map[string]any) error {
 	if !ok {
 		mark = t.progress.Producers[producer]
 	}
+	// A replica sends a batch again when it does not know whether the first try
+	// arrived, and a failed trim leaves entries to be read twice.
 	if batch <= mark.Batch {
 		return nil
 	}
@@ -396,6 +403,8 @@ func (t *tallies) entry(values map[string]any) error {
 		return err
 	}
 	_, _ = decode([]byte(payload), t.add)
+	// A batch says how many clicks its producer has sent in all, itself included. What
+	// that exceeds the last total by, beyond this batch, never arrived.
 	if missing := total - clicks - mark.Total; missing > 0 {
 		t.lost += missing
 	}

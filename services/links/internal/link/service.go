@@ -126,7 +126,7 @@ func (s *Service) commit(ctx context.Context, what string, fn func(tx *recorder)
 	})
 	// A commit whose answer was lost may have happened. Announcing a change that
 	// did not happen costs a reload; not announcing one leaves replicas stale.
-	announce := err == nil || errors.Is(err, errNothing) || apierr.CodeOf(err).Status() >= 500
+	announce := err == nil || apierr.CodeOf(err).Status() >= 500 // errNothing has no code, so it counts as 500 too
 	if announce && len(changed) > 0 {
 		s.opt.Announcer.Announce(ctx, changed...)
 	}

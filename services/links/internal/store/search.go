@@ -109,7 +109,7 @@ func (s *Store) search(ctx context.Context, want link.Query) (page []*link.Link,
 		after = s.searchRef(want.AccountID, want.Before)
 	}
 	for read := 0; read < maxSearched; {
-		need := want.Limit + 1 - len(page)
+		need := want.Limit + 1 - len(page) // one more than asked for tells whether more follow
 		ids, last, err := s.searchPage(ctx, want.AccountID, after, terms, need)
 		if err != nil {
 			return nil, false, err
@@ -131,12 +131,16 @@ func (s *Store) search(ctx context.Context, want link.Query) (page []*link.Link,
 		if len(ids) < need {
 			return page, false, nil
 		}
+		// Each hit costs two documents: its entry in the index and the link itself.
 		after, read = last, read+2*len(ids)
 	}
 	return page, len(page) > 0, nil
 }
 
 func (s *Store) searchPage(ctx context.Context, accountID string, after *firestore.DocumentRef, terms []string, limit int) (ids []string, last *firestore.DocumentRef, err error) {
+	// Ids begin with the account and count down from the newest, so a range of ids is
+	// one account's links, newest first, without an index of rising values. Firestore
+	// joins the equalities by the fields' own indexes.
 	docs := s.db.Collection("linkSearch")
 	q := docs.Where(firestore.DocumentID, ">", after).Where(firestore.DocumentID, "<", docs.Doc(accountID+"~~")).
 		OrderBy(firestore.DocumentID, firestore.Asc).Select("link").Limit(limit)

@@ -140,6 +140,8 @@ func (t *Track) readFragment(moof *mp4.MoofBox, trex *mp4.TrexBox) (Fragment, er
 			f.Shown = min(f.Shown, shown)
 			f.End = max(f.End, shown+int64(s.Dur))
 			at += uint64(s.Dur)
+			// A fragment has several runs when offsets change; only the very first sample
+			// decides whether it can be shown alone.
 			if f.Samples == 0 && i == 0 {
 				f.Key = mp4.IsSyncSampleFlags(s.Flags)
 			}
@@ -220,8 +222,12 @@ func (t *Track) Segments(cuts []float64) transcode.Segments {
 	var table transcode.Segments
 	for _, f := range t.Fragments {
 		start := t.Seconds(int64(f.Start))
+		// Cuts are times of another track with another timescale, so they are met to
+		// within a part of a sample. More than half, so that rounding on both sides
+		// cannot miss; less than one, so that the next sample is never taken for it.
 		slack := 0.6 * t.Seconds(int64(f.Duration)) / float64(f.Samples)
 		cut := len(table) == 0
+		// Several cuts in one fragment make one segment: no fragment can be split.
 		for len(cuts) > 0 && start >= cuts[0]-slack {
 			cut, cuts = true, cuts[1:]
 		}
@@ -263,7 +269,7 @@ func bandwidth(s transcode.Segments) (peak, average int) {
 		return 0, 0
 	}
 	average = int(math.Ceil(bits / total))
-	peak = average
+	peak = average // for a table too short to hold any such run
 	for i := range s {
 		bits, length := 0.0, 0.0
 		for _, seg := range s[i:] {

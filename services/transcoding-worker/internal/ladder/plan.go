@@ -74,6 +74,8 @@ func Make(s *ffmpeg.Source) Plan {
 	p.Rate = ffmpeg.Rate{Num: p.Grid.Num, Den: p.Grid.Den * p.Step}
 	p.Frames = max(1, int(math.Ceil(frames/float64(p.Step))))
 	p.Duration = float64(p.Frames) / p.Rate.Float()
+	// A key picture every two seconds in every rung, at the same pictures: players
+	// change rungs only there.
 	p.GOP = max(2, 2*int(math.Round(p.Rate.Float())))
 
 	width, height := fit(v.DisplayWidth, v.DisplayHeight, 1080)
@@ -81,12 +83,15 @@ func Make(s *ffmpeg.Source) Plan {
 	p.Rungs = append(p.Rungs, p.rung(top, width, height))
 	for _, r := range rungs {
 		if float64(r.short) > 0.85*float64(top) {
+			// So near to the top it costs an encode and looks the same.
 			continue
 		}
 		w, h := fit(v.DisplayWidth, v.DisplayHeight, r.short)
 		p.Rungs = append(p.Rungs, p.rung(r.short, w, h))
 	}
 	for i := 0; len(p.Cuts) < p.Frames; i++ {
+		// Three GOPs are a segment: six seconds, which is what HLS players expect. Cuts
+		// are counted in pictures, not in seconds, so that no rounding adds up.
 		at := (i + 1) * 3 * p.GOP
 		if float64(p.Frames-at)/p.Rate.Float() <= 0.2 {
 			break
@@ -126,6 +131,8 @@ func (p *Plan) rung(short, width, height int) Rung {
 		if fast && !r.Half {
 			kbps = step.fast
 		}
+		// Bits grow slower than the area (its power of 3/4): neighbours in a larger
+		// picture are more alike. A source between two steps gets what lies between.
 		r.Kbps = int(float64(kbps) * math.Pow(float64(short)/float64(step.short), 1.5))
 	}
 	// More bits than the source had show nothing that the source did not.
@@ -193,6 +200,8 @@ func (p *Plan) copyAudio() (drop int, ok bool) {
 	packet := 1024 / float64(a.Rate)
 	raw := a.First - a.Priming
 	drop = int(math.Round((p.Source.Video.First - raw) / packet))
+	// Only whole packets can go. Up to 4 ms of what is left over stay unnoticed; more
+	// is encoded again, and so is sound that ends early.
 	off := raw + float64(drop)*packet - p.Source.Video.First
 	short := p.Source.Video.First + p.Source.Video.Span - a.End
 	return drop, drop >= 0 && math.Abs(off) <= 0.004 && short < 0.1
