@@ -97,7 +97,7 @@ func (p *Proxy) serve(c net.Conn) {
 		if _, err := c.Write(x.b); err != nil {
 			// The reader must end too, or it would wait for room for ever.
 			_ = up.Close()
-			for range parts { //nolint:revive // nobody reads them any more
+			for range parts {
 			}
 			return
 		}
