@@ -24,6 +24,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/localcloud/firestore"
 	"github.com/linkreel/linkreel/libs/localcloud/redisproc"
 )
@@ -55,7 +56,7 @@ func newTenant(t testing.TB, s stackFile, name string) *tenantOf {
 	made := admin.want(201, "POST", "/admin/v1/accounts/"+id+"/keys", map[string]any{"name": "all", "scopes": everyScope}, "Idempotency-Key", "key of "+name)
 	c := &caller{t: t, base: s.BaseURL, key: made.str("key"), http: &http.Client{Timeout: 60 * time.Second,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
-	return &tenantOf{caller: c, admin: admin, id: id, ids: []string{id, made.str("id")}}
+	return &tenantOf{caller: c, admin: admin, id: id, ids: []string{id, made.str("id"), idempotency.Owner(id)}}
 }
 
 // note remembers a record's id.

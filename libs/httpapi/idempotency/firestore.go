@@ -20,9 +20,19 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// Collection holds the records of all services. Each names its account, so that
-// the erasure of an account finds them.
+// Collection holds the records of all services.
 const Collection = "idempotency"
+
+// OwnerField holds [Owner] of a record's account, by which the erasure of an account
+// finds its records.
+const OwnerField = "owner"
+
+// Owner names an account in its records by hash: whoever reads the collection
+// alone does not learn whose request a record is of.
+func Owner(accountID string) string {
+	sum := sha256.Sum256([]byte("linkreel idempotency owner\x00" + accountID))
+	return hex.EncodeToString(sum[:])
+}
 
 const (
 	// keep is how long an answer is replayed.
@@ -43,7 +53,7 @@ var Indexes []byte
 // document is a record at rest. It holds neither the Idempotency-Key nor, in the
 // clear, the answer.
 type document struct {
-	AccountID string `firestore:"accountId,omitempty"` // absent in records of earlier releases, which expire in a day
+	Owner string `firestore:"owner,omitempty"` // absent in records of earlier releases, which expire in a day
 	// BodyHash is the plain SHA-256 of the body, in records from before BodyMAC.
 	BodyHash string `firestore:"bodyHash,omitempty"`
 	// BodyMAC is a keyed hash. A body may hold a password, and a plain hash can be
@@ -175,7 +185,7 @@ func contended(err error) bool { return status.Code(err) == codes.Aborted }
 func (s *Firestore) opened(r BeginRequest) document {
 	now := s.now().Truncate(time.Microsecond) // Firestore's precision, so that a later try reads the same time
 	return document{
-		AccountID: r.Account, BodyMAC: s.mac(r), Nonce: identity.NewNonce(), At: now, Until: now.Add(turn), ExpireAt: now.Add(keep),
+		Owner: Owner(r.Account), BodyMAC: s.mac(r), Nonce: identity.NewNonce(), At: now, Until: now.Add(turn), ExpireAt: now.Add(keep),
 	}
 }
 
@@ -251,7 +261,7 @@ func (s *Firestore) get(ctx context.Context, id string) (d document, written tim
 func (s *Firestore) replace(ctx context.Context, id string, d document, as time.Time) (written time.Time, err error) {
 	err = s.db.Do(ctx, "take over idempotency record", func(ctx context.Context) error {
 		res, err := s.db.Collection(Collection).Doc(id).Update(ctx, []firestore.Update{
-			{Path: "accountId", Value: d.AccountID}, {Path: "bodyHash", Value: d.BodyHash}, {Path: "bodyMac", Value: d.BodyMAC}, {Path: "nonce", Value: d.Nonce}, {Path: "at", Value: d.At},
+			{Path: OwnerField, Value: d.Owner}, {Path: "bodyHash", Value: d.BodyHash}, {Path: "bodyMac", Value: d.BodyMAC}, {Path: "nonce", Value: d.Nonce}, {Path: "at", Value: d.At},
 			{Path: "until", Value: d.Until}, {Path: "done", Value: d.Done}, {Path: "bound", Value: d.Bound},
 			{Path: "sealed", Value: d.Sealed}, {Path: "expireAt", Value: d.ExpireAt},
 		}, firestore.LastUpdateTime(as))

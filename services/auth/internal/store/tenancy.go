@@ -82,11 +82,19 @@ func (s *Store) Deleting(ctx context.Context, limit int) (out []account.Account,
 	return out, err
 }
 
-// erased are the collections, beside those of people, whose documents carry an
-// accountId and that no other service erases. Every service writes events and
-// idempotency records into collections that they share. The account's own document
-// goes last: until then a crash leaves it deleting, and the erasure begins again.
-var erased = []string{keys, takedowns, events.Collection, idempotency.Collection}
+// erased are the documents, beside those of people, that no other service erases.
+// Every service writes events and idempotency records into collections that they
+// share. The account's own document goes last: until then a crash leaves it
+// deleting, and the erasure begins again.
+func (s *Store) erased(accountID string) map[string]firestore.Query {
+	of := map[string]firestore.Query{
+		idempotency.Collection: s.db.Collection(idempotency.Collection).Where(idempotency.OwnerField, "==", idempotency.Owner(accountID)),
+	}
+	for _, collection := range []string{keys, takedowns, events.Collection} {
+		of[collection] = s.db.Collection(collection).Where("accountId", "==", accountID)
+	}
+	return of
+}
 
 // Erase removes documents in batches that fit a commit.
 func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
@@ -96,10 +104,10 @@ func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
 			return err
 		}
 	}
-	for _, collection := range erased {
+	for collection, of := range s.erased(id) {
 		for more := true; more; {
 			err := s.db.Do(ctx, "erase "+collection, func(ctx context.Context) error {
-				snaps, err := s.db.Collection(collection).Where("accountId", "==", id).Limit(200).Documents(ctx).GetAll()
+				snaps, err := of.Limit(200).Documents(ctx).GetAll()
 				if err != nil {
 					return err
 				}
