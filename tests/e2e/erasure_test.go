@@ -279,8 +279,8 @@ func heldFor30Days(t testing.TB, path, text string) bool {
 	return strings.HasPrefix(path, "slugs/") && d.Fields.LinkID.StringValue == "" && d.Fields.Takedown == nil && until > 29*24*time.Hour && until < 31*24*time.Hour
 }
 
-// leftInRedis reads every key and value. The log of changed names is bounded in
-// time, and a name in it is no record.
+// leftInRedis reads every key and value. The logs of changed names and of clicks are bounded in
+// bytes, and a name in them is no record.
 func (a *tenantOf) leftInRedis(t testing.TB, rdb *redis.Client) {
 	t.Helper()
 	keys, err := rdb.Keys(t.Context(), "*").Result()

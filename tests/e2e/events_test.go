@@ -326,7 +326,7 @@ func TestEveryChangeWritesItsEvent(t *testing.T) {
 		}
 	}
 	for _, kind := range events.Types() {
-		// These two need DNS: TestDomainsTellOfProofAndLapse in links.
+		// These two need DNS, which this stack does not ask.
 		if !seen[kind] && kind != events.DomainVerified && kind != events.DomainLapsed {
 			t.Errorf("no %s", kind)
 		}
