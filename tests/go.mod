@@ -52,6 +52,7 @@ require (
 	github.com/landlock-lsm/go-landlock v0.11.0 // indirect
 	github.com/libdns/libdns v1.1.1 // indirect
 	github.com/linkreel/linkreel/services/console v0.0.0 // indirect
+	github.com/linkreel/linkreel/services/events v0.0.0 // indirect
 	github.com/mattn/go-colorable v0.1.13 // indirect
 	github.com/mattn/go-isatty v0.0.20 // indirect
 	github.com/mattn/go-runewidth v0.0.16 // indirect
@@ -147,7 +148,6 @@ require (
 	github.com/linkreel/linkreel/libs/localcloud v0.0.0
 	github.com/linkreel/linkreel/services/auth v0.0.0
 	github.com/linkreel/linkreel/services/cli v0.0.0
-	github.com/linkreel/linkreel/services/events v0.0.0
 	github.com/linkreel/linkreel/services/links v0.0.0
 	github.com/linkreel/linkreel/services/standalone v0.0.0
 	github.com/linkreel/linkreel/services/transcoding-worker v0.0.0
