@@ -36,6 +36,9 @@ type VideoCreated struct {
 	ShareURL           string  `json:"shareUrl"`
 	UploadURLExpiresAt *Millis `json:"uploadUrlExpiresAt,omitempty"`
 	ResumableUploadURL string  `json:"resumableUploadUrl,omitempty"`
+
+	Tags       []string `json:"tags"`
+	ExternalID *string  `json:"externalId"`
 	// IgnoredFields are fields of the request that the service did not take.
 	IgnoredFields []string `json:"ignoredFields,omitempty"`
 }

@@ -74,9 +74,13 @@ func Parse(document []byte) (*Contract, error) {
 	return c, nil
 }
 
-// Captions are the one body that is no JSON. The registry of decoders belongs to
-// the whole process, hence once and not per contract.
-func init() { openapi3filter.RegisterBodyDecoder("text/vtt", openapi3filter.PlainBodyDecoder) }
+// Captions and codes are the bodies that are no JSON. The registry of decoders belongs
+// to the whole process, hence once and not per contract.
+func init() {
+	openapi3filter.RegisterBodyDecoder("text/vtt", openapi3filter.PlainBodyDecoder)
+	openapi3filter.RegisterBodyDecoder("image/svg+xml", openapi3filter.PlainBodyDecoder)
+	openapi3filter.RegisterBodyDecoder("image/png", openapi3filter.FileBodyDecoder)
+}
 
 // Exchange is one request with its answer.
 type Exchange struct {

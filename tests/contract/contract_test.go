@@ -40,7 +40,7 @@ func fault(code, more string) string {
 	return fmt.Sprintf(`{"error":{"code":%q,"message":"m","requestId":%q%s}}`, code, requestID, more)
 }
 
-const createdLink = `{"id":"lnk_1","shortUrl":"http://s/x","slug":"x","destinationUrl":"https://example.com","createdAt":"2026-11-20T10:15:30.000Z"}`
+const createdLink = `{"id":"lnk_1","shortUrl":"http://s/x","slug":"x","destinationUrl":"https://example.com","createdAt":"2026-11-20T10:15:30.000Z","tags":[],"externalId":null,"archived":false}`
 
 // exchanges are right against the document as it is.
 var exchanges = map[string]struct {
