@@ -174,7 +174,7 @@ func (v *viewer) source(address string) string {
 	req, err := http.NewRequestWithContext(v.t.Context(), http.MethodGet, address, nil)
 	check(v.t, err)
 	for _, c := range cookies {
-		req.AddCookie(&http.Cookie{Name: c.Name, Value: c.Value}) //nolint:gosec // a request's cookie has no attributes
+		req.AddCookie(&http.Cookie{Name: c.Name, Value: c.Value})
 	}
 	return string(send(v.t, http.DefaultClient, req).raw)
 }

@@ -184,7 +184,7 @@ func TestSessionsAreNotFixedAndEnd(t *testing.T) {
 	planted := session(all["viewer"].plainBrowser)
 	for _, value := range []string{planted, "lr_sess_00000000000000000000000000000000abcdef"} {
 		b := newPlainBrowser(t)
-		b.http.Jar.SetCookies(base, []*http.Cookie{{Name: "linkreel_session", Value: value, Path: "/"}}) //nolint:gosec // a planted cookie has no attributes
+		b.http.Jar.SetCookies(base, []*http.Cookie{{Name: "linkreel_session", Value: value, Path: "/"}})
 		victim := enter(t, b, account, "Victim", "owner")
 		if got := session(b); got == value || got == "" {
 			t.Error("signing in kept the planted session")
@@ -197,7 +197,7 @@ func TestSessionsAreNotFixedAndEnd(t *testing.T) {
 		t.Error("the planted session has the victim's authority")
 	}
 	copied := newPlainBrowser(t)
-	copied.http.Jar.SetCookies(base, []*http.Cookie{{Name: "linkreel_session", Value: session(all["admin"].plainBrowser), Path: "/"}}) //nolint:gosec // as above
+	copied.http.Jar.SetCookies(base, []*http.Cookie{{Name: "linkreel_session", Value: session(all["admin"].plainBrowser), Path: "/"}})
 	if p := copied.get("/app/keys"); p.status != 200 {
 		t.Fatalf("the copy does not work at all: %d", p.status)
 	}

@@ -156,8 +156,8 @@ func TestErasureLeavesNothing(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: stack.Redis.Addr()})
 	defer rdb.Close()
 	// Replicas that still hold a key of the account ask by it for two minutes.
-	key, life := "lr:acct:"+gone.id, time.Duration(0)
-	if life = rdb.PTTL(t.Context(), key).Val(); life > 2*time.Minute {
+	key := "lr:acct:" + gone.id
+	if life := rdb.PTTL(t.Context(), key).Val(); life > 2*time.Minute {
 		t.Errorf("Redis keeps %s for %v", key, life)
 	}
 	check(t, rdb.Del(t.Context(), key).Err())

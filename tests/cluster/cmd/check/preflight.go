@@ -142,7 +142,7 @@ func (p *preflight) checkClock(ctx context.Context) []string {
 		return nil
 	}
 	// The header has whole seconds, and was written somewhere between the request and now.
-	if early, late := began.Sub(date), date.Sub(time.Now()); early > mostSkew+time.Second || late > mostSkew {
+	if early, late := began.Sub(date), time.Until(date); early > mostSkew+time.Second || late > mostSkew {
 		return []string{fmt.Sprintf("this node's clock and Google's are %v apart. Leases and signed addresses need clocks within %v; check NTP on the nodes.", max(early, late).Round(time.Second), mostSkew)}
 	}
 	return nil
