@@ -36,7 +36,7 @@ check: $(BIN)/golangci-lint packages
 .PHONY: test
 ## Run every test (installs redis, ffmpeg and chromium when missing).
 test: tools $(BIN)/gotestsum
-	$(BIN)/gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- -p 2 -timeout 10m $(PKGS)
+	$(BIN)/gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- -p 2 -timeout 20m $(PKGS)
 
 .PHONY: race
 ## Run the tests of libs and services under the race detector (RACE=./tests/e2e/... for others).
@@ -47,7 +47,7 @@ race: tools $(BIN)/gotestsum
 .PHONY: e2e
 ## Run the end-to-end stories only, the one in a real browser included.
 e2e: tools $(BIN)/gotestsum
-	$(BIN)/gotestsum --format testname -- -p 1 -timeout 10m ./tests/e2e/...
+	$(BIN)/gotestsum --format testname -- -p 1 -timeout 20m ./tests/e2e/...
 
 .PHONY: bench
 ## Measure: Go benchmarks of hot paths, then system figures as ratios in one run.

@@ -366,7 +366,7 @@ func TestSearchAgreesWithAnOracle(t *testing.T) {
 		}
 		started, before := time.Now(), c.Firestore.Stats().Reads
 		a := r.api(key, "GET", "/api/v1/links?"+values.Encode(), nil)
-		took, reads = append(took, time.Since(started)), append(reads, int64(c.Firestore.Stats().Reads-before))
+		took, reads = append(took, time.Since(started)), append(reads, c.Firestore.Stats().Reads-before)
 		if i%25 == 24 {
 			apart = max(apart, reads[len(reads)-1])
 		}
