@@ -89,10 +89,10 @@ func (r *request) bulk(ids []string, action string, set map[string]any) (failed 
 			defer func() { <-turn }()
 			path := "/api/v1/links/" + url.PathEscape(id)
 			var err error
-			switch {
-			case action == "delete":
+			switch action {
+			case "delete":
 				err = r.do("DELETE", path, nil, nil)
-			case action == "tag":
+			case "tag":
 				var l link
 				if err = r.do("GET", path, nil, &l); err == nil {
 					err = r.do("PATCH", path, map[string]any{"tags": append(l.Tags, set["addTags"].([]string)...)}, nil)
