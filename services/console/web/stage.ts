@@ -78,13 +78,14 @@ function compose(screen: MediaStreamTrack, face: MediaStreamTrack, stops: (() =>
   if (Processor) {
     const latest: (VideoFrame | undefined)[] = [undefined, undefined];
     let over = false;
+    stops.push(() => {
+      over = true;
+      latest.forEach((f) => f?.close());
+    });
     [screen, face].forEach((track, i) => {
       const copy = track.clone();
       const frames = new Processor({ track: copy }).readable.getReader();
-      stops.push(() => {
-        copy.stop();
-        void frames.cancel();
-      });
+      stops.push(() => copy.stop()); // the stream ends; cancelling it would drop frames that nobody closes
       void (async () => {
         for (let next = await frames.read(); !next.done; next = await frames.read()) {
           if (over) {
@@ -96,10 +97,6 @@ function compose(screen: MediaStreamTrack, face: MediaStreamTrack, stops: (() =>
           if (i === 1) draw(latest[0], latest[1], latest[1]?.displayWidth ?? 0, latest[1]?.displayHeight ?? 0);
         }
       })();
-    });
-    stops.push(() => {
-      over = true;
-      latest.forEach((f) => f?.close());
     });
   } else {
     const [back, front] = [screen, face].map((track) => {
