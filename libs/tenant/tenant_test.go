@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +25,7 @@ type books struct {
 	told   []string
 	erased bool
 	lines  int
+	text   string // in each line
 	breaks bool
 }
 
@@ -40,7 +43,7 @@ func (b *books) Export(_ context.Context, id string, w io.Writer) error {
 		return apierr.Down(errors.New("no database"))
 	}
 	for i := range b.lines {
-		if _, err := fmt.Fprintf(w, "{\"type\":\"link\",\"data\":{\"n\":%d}}\n", i); err != nil {
+		if _, err := fmt.Fprintf(w, "{\"type\":\"link\",\"data\":{\"n\":%d,\"text\":%q}}\n", i, b.text); err != nil {
 			return err
 		}
 	}
@@ -149,6 +152,42 @@ func TestExportArrivesWholeOrFails(t *testing.T) {
 			t.Errorf("%d lines, want %d", n, lines)
 		}
 	}
+}
+
+// TestAnExportIsNeverHeldWhole lets an export of many records pass, a million with
+// LINKREEL_FULL, and looks at the memory now and then.
+func TestAnExportIsNeverHeldWhole(t *testing.T) { // not parallel: the memory is of all tests
+	lines := 300_000
+	if os.Getenv("LINKREEL_FULL") != "" {
+		lines = 1_000_000
+	}
+	sink := &meter{}
+	url := serve(t, &books{lines: lines, text: strings.Repeat("x", 400)})
+	if err := client(t, url, "secret").Export(t.Context(), "acc_1", sink); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d records, %d MB; the heap was at most %d MB", sink.lines, sink.bytes>>20, sink.heap>>20)
+	if sink.lines != lines || sink.heap > 48<<20 {
+		t.Errorf("%d records of %d, %d MB of heap", sink.lines, lines, sink.heap>>20)
+	}
+}
+
+// meter counts what it is given and forgets it.
+type meter struct {
+	lines, bytes int
+	next         int
+	heap         uint64
+}
+
+func (m *meter) Write(p []byte) (int, error) {
+	m.lines += bytes.Count(p, []byte("\n"))
+	if m.bytes += len(p); m.bytes >= m.next {
+		m.next = m.bytes + 4<<20
+		var stats runtime.MemStats
+		runtime.ReadMemStats(&stats)
+		m.heap = max(m.heap, stats.HeapAlloc)
+	}
+	return len(p), nil
 }
 
 func TestAnEmptyExportIsEmpty(t *testing.T) {

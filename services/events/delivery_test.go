@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -189,7 +188,6 @@ func TestDelivery(t *testing.T) {
 	})
 }
 
-// TestReceivers is about receivers that do not do what they should.
 // verifiedInJavaScript asks the library from npm, which testdata has whole.
 func verifiedInJavaScript(t *testing.T, secret string, m message) string {
 	t.Helper()
@@ -214,6 +212,7 @@ func verifiedInJavaScript(t *testing.T, secret string, m message) string {
 	return strings.TrimSpace(string(out))
 }
 
+// TestReceivers is about receivers that do not do what they should.
 func TestReceivers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -445,12 +444,16 @@ func TestWebhooksAreDisabled(t *testing.T) {
 	eventually(t, "the other webhook was told of both", func() bool { return len(watch.messages()) >= 2 })
 }
 
+// TestHangingReceiversDelayNobodyElse changes something in every account at a pace,
+// while some accounts have webhooks that hang alone and the others two of them each.
+// With LINKREEL_FULL these are 1,100 webhooks of which 200 hang.
 func TestHangingReceiversDelayNobodyElse(t *testing.T) {
 	t.Parallel()
-	accounts, hanging := 15, 3
-	changes := 6
+	lost, mixed, answering, rounds, pace := 3, 12, 4, 6, 200*time.Millisecond
+	hanging, limit := 1, 5*time.Second // on a machine that runs other tests; far from the 15 s of a call that hangs
 	if os.Getenv("LINKREEL_FULL") != "" {
-		accounts, hanging, changes = 50, 10, 20 // 1,000 webhooks, of which 200 hang
+		lost, mixed, answering, rounds, pace = 5, 50, 18, 20, 4*time.Second
+		hanging, limit = 2, 2*time.Second
 	}
 	w := newWorld(t)
 	r := w.start(func(c *events.Config) { c.SweepEvery = 10 * time.Second; c.CallTimeout = 15 * time.Second })
@@ -462,46 +465,39 @@ func TestHangingReceiversDelayNobodyElse(t *testing.T) {
 		}
 	})
 	t.Cleanup(func() { close(released) })
-	var mu sync.Mutex
-	took := []time.Duration{}
-	sent := map[string]time.Time{}
-	got := map[string]bool{}
-	answers := newReceiver(t, func(_ int, rw http.ResponseWriter, req *http.Request) { rw.WriteHeader(204) })
-	answers.answer = nil
-	hookOf := func(key, url string) { r.hook(key, url, "link.updated") }
+	answers := newReceiver(t, nil)
 	var wg sync.WaitGroup
-	for a := range accounts {
+	for a := range lost + mixed {
 		wg.Go(func() {
 			key := w.key(fmt.Sprint("acc_", a), identity.Creator)
-			for i := range 20 {
-				// In three accounts of fifteen every webhook hangs, else none.
-				if a < hanging {
-					hookOf(key, hangs.URL)
-				} else if i < 4 || os.Getenv("LINKREEL_FULL") != "" {
-					hookOf(key, fmt.Sprintf("%s/%d/%d", answers.URL, a, i))
-				}
+			bad, good := hanging, answering
+			if a < lost {
+				bad, good = hanging+answering, 0
+			}
+			for range bad {
+				r.hook(key, hangs.URL, "link.updated")
+			}
+			for i := range good {
+				r.hook(key, fmt.Sprintf("%s/%d/%d", answers.URL, a, i), "link.updated")
 			}
 		})
 	}
 	wg.Wait()
-	want := 0
-	for n := range changes {
-		for a := range accounts {
+	sent := map[string]time.Time{}
+	tick := time.NewTicker(pace)
+	defer tick.Stop()
+	for n := range rounds {
+		for a := range lost + mixed {
 			id := fmt.Sprintf("lnk_%d_%d", a, n)
-			mu.Lock()
 			sent[id] = time.Now()
-			mu.Unlock()
 			w.change(fmt.Sprint("acc_", a), outbox.LinkUpdated, id, map[string]any{"id": id})
-			if a >= hanging {
-				want++
-			}
 		}
+		<-tick.C
 	}
-	perAccount := 4
-	if os.Getenv("LINKREEL_FULL") != "" {
-		perAccount = 20
-	}
-	eventually(t, "everybody else has everything", func() bool { return len(answers.messages()) >= want*perAccount })
+	want := rounds * mixed * answering
+	eventually(t, "everybody else has everything", func() bool { return len(answers.messages()) >= want })
+	var took []time.Duration
+	got := map[string]bool{}
 	for _, m := range answers.messages() {
 		var b struct {
 			Data struct{ ID string }
@@ -513,17 +509,23 @@ func TestHangingReceiversDelayNobodyElse(t *testing.T) {
 	slices.Sort(took)
 	p95 := took[len(took)*95/100]
 	t.Logf("%d messages, p50 %v, p95 %v, max %v; %d calls hang", len(took), took[len(took)/2], p95, took[len(took)-1], len(hangs.messages()))
-	if p95 > 2*time.Second {
-		t.Errorf("p95 %v", p95)
+	if len(got) != want {
+		t.Errorf("%d different messages, want %d", len(got), want)
+	}
+	if len(hangs.messages()) == 0 {
+		t.Error("nothing hangs")
+	}
+	if p95 > limit {
+		t.Errorf("p95 %v, want at most %v", p95, limit)
 	}
 }
 
 // TestKills stops replicas in the middle, without a chance to hand anything back.
 func TestKills(t *testing.T) {
 	t.Parallel()
-	kills, changes := 3, 60
+	kills, changes, patience := 3, 60, 30*time.Second
 	if os.Getenv("LINKREEL_FULL") != "" {
-		kills, changes = 50, 10_000
+		kills, changes, patience = 50, 10_000, 10*time.Minute
 	}
 	w := newWorld(t)
 	key := w.key("acc_a", identity.Creator)
@@ -548,7 +550,7 @@ func TestKills(t *testing.T) {
 		}
 		return out
 	}
-	eventually(t, "everything has arrived", func() bool { return len(ids()) == changes })
+	within(t, patience, "everything has arrived", func() bool { return len(ids()) == changes })
 	twice := 0
 	for _, n := range ids() {
 		twice += n - 1
@@ -593,8 +595,6 @@ func TestWithoutRedis(t *testing.T) {
 	}
 }
 
-// TestNamesThatMove is the resolver that answers one look-up with a public
-// address and the next with ours.
 func TestAnUnreachableHostIsSaidSo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -628,5 +628,3 @@ func TestAnUnreachableHostIsSaidSo(t *testing.T) {
 		t.Errorf("attempt %+v %s, %d connections", a, deref(a.Error), dialled.Load())
 	}
 }
-
-var _ = io.EOF

@@ -382,7 +382,12 @@ func status(code int) func(int, http.ResponseWriter, *http.Request) {
 // eventually waits until ok holds.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; {
+	within(t, 30*time.Second, what, ok)
+}
+
+func within(t testing.TB, patience time.Duration, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); ; {
 		if ok() {
 			return
 		}

@@ -387,3 +387,56 @@ func TestSearchAgreesWithAnOracle(t *testing.T) {
 		t.Errorf("a query of 20 reads %d documents at p95, %d at most", p95, most)
 	}
 }
+
+// TestABulkAnswerStaysSmall sends a megabyte of wrong fields in many ways.
+func TestABulkAnswerStaysSmall(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	r := c.replica(t)
+	key := c.keys.Key(t, "acc_a", identity.Enterprise)
+	list := func(n int, item string) string {
+		return "[" + strings.TrimSuffix(strings.Repeat(item+",", n), ",") + "]"
+	}
+	unknown := make([]string, 240)
+	for i := range unknown {
+		unknown[i] = fmt.Sprintf("%q:1", fmt.Sprintf("unknown-%d-%s", i, strings.Repeat("n", 20)))
+	}
+	for name, tt := range map[string]struct{ method, path, body string }{
+		"long addresses":         {"POST", "", `{"urls":` + list(100, `{"url":"`+strings.Repeat("x", 10_000)+`"}`) + `}`},
+		"addresses to be quoted": {"POST", "", `{"urls":` + list(100, `{"url":"`+strings.Repeat(`\u0001`, 1_600)+`"}`) + `}`},
+		"wrong tags":             {"POST", "", `{"urls":` + list(100, `{"url":"x","tags":`+list(1_900, "1,\"\"")+`}`) + `}`},
+		"wrong everything":       {"POST", "", `{"urls":` + list(100, `{"url":"`+strings.Repeat("y", 3_000)+`","slug":"-","title":7,"ogTitle":7,"ogImage":7,"ogDescription":7,"expiresAt":"x","tags":`+list(900, "1")+`,"externalId":"","archived":1,`+strings.Join(unknown[:80], ",")+`}`) + `}`},
+		"unknown fields":         {"POST", "", `{"urls":` + list(100, `{"url":"nonsense",`+strings.Join(unknown, ",")+`}`) + `}`},
+		"items of another type":  {"POST", "", `{"urls":` + list(100, `"`+strings.Repeat("z", 10_000)+`"`) + `}`},
+		"too many items":         {"POST", "", `{"urls":` + list(300_000, "{}") + `}`},
+		"another type":           {"POST", "", `{"urls":"` + strings.Repeat("z", 1_000_000) + `"}`},
+		"ids that are long":      {"PATCH", "", `{"ids":` + list(100, `"`+strings.Repeat("i", 10_000)+`"`) + `,"set":{"archived":true}}`},
+		"ids of another type":    {"PATCH", "", `{"ids":` + list(300_000, "7") + `,"set":{"archived":true}}`},
+		"wrong labels to set":    {"PATCH", "", `{"ids":["lnk_1"],"set":{"tags":` + list(300_000, "7") + `,"` + strings.Repeat("n", 100_000) + `":1}}`},
+		"ids to delete":          {"POST", "-delete", `{"ids":` + list(100, `"`+strings.Repeat("i", 10_000)+`"`) + `}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if len(tt.body) > 1<<20 {
+				t.Fatalf("a body of %d bytes, which is refused for its size", len(tt.body))
+			}
+			a := r.api(key, tt.method, "/api/v1/links/bulk"+tt.path, tt.body)
+			if a.status != 207 && a.status != 400 || len(a.text) >= 64<<10 {
+				t.Errorf("%d with %d bytes: %.300s", a.status, len(a.text), a.text)
+			}
+		})
+	}
+	// What is ordinary is repeated whole.
+	var body strings.Builder
+	for i := range 100 {
+		fmt.Fprintf(&body, `{"url":"nonsense-%d-%s"},`, i, strings.Repeat("x", 100))
+	}
+	a := r.api(key, "POST", "/api/v1/links/bulk", `{"urls":[`+strings.TrimSuffix(body.String(), ",")+`]}`)
+	for i, item := range a.json["results"].([]any) {
+		e := item.(map[string]any)["error"].(map[string]any)
+		if want := fmt.Sprintf("nonsense-%d-%s", i, strings.Repeat("x", 100)); e["url"] != want || len(e["details"].([]any)) != 1 {
+			t.Errorf("item %d: %v", i, e)
+			break
+		}
+	}
+}

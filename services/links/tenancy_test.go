@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -273,5 +274,53 @@ func TestExportHasEverythingOfTheAccount(t *testing.T) {
 	}
 	if count["link"] != 451 || len(ids) != 451 || count["domain"] != 1 || count["linkStats"] != 1 {
 		t.Errorf("exported %v, %d different links", count, len(ids))
+	}
+}
+
+// TestAnExportReadsNoFurtherThanItsReader stops to read: the service holds a few
+// pages of the account's links in memory, however many it has.
+func TestAnExportReadsNoFurtherThanItsReader(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	r := c.replica(t)
+	key := c.keys.Key(t, "acc_a", identity.Enterprise)
+	const links = 6_000
+	title := strings.Repeat("T", 200)
+	for range links / 100 {
+		if a := r.api(key, "POST", "/api/v1/links/bulk", `{"urls":[`+strings.TrimSuffix(strings.Repeat(`{"url":"https://a.example","title":"`+title+`"},`, 100), ",")+`]}`); a.status != 201 {
+			t.Fatal(a)
+		}
+	}
+	// In memory, since sockets would keep megabytes on the way.
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://internal/internal/v1/accounts/acc_a/export", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+internalToken)
+	c.Firestore.ResetStats()
+	res, err := r.clients["internal"].Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	lines := bufio.NewReader(res.Body)
+	if _, err := lines.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	for before := int64(-1); before != c.Firestore.Stats().Reads; time.Sleep(200 * time.Millisecond) {
+		before = c.Firestore.Stats().Reads
+	}
+	if n := c.Firestore.Stats().Reads; n > links/4 {
+		t.Errorf("%d documents were read for a reader who took one line", n)
+	}
+	n := 1
+	for {
+		if _, err := lines.ReadString('\n'); err != nil {
+			break
+		}
+		n++
+	}
+	if n != links {
+		t.Errorf("%d lines, want %d", n, links)
 	}
 }

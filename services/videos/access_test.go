@@ -115,6 +115,42 @@ func TestOnceAccessChangedNothingOfTheOldRuleIsGiven(t *testing.T) {
 	w.send(http.MethodGet, v.path+"/session", "").want(200)
 }
 
+// TestNoReplicaGivesWhatTheOldRuleGave opens a video and closes it again, by one
+// replica, while visitors ask both.
+func TestNoReplicaGivesWhatTheOldRuleGave(t *testing.T) {
+	t.Parallel()
+	one := newWorld(t)
+	two := one.replica()
+	v := one.ready(`{"privacy":"password","password":"p"}`)
+	for round := range 5 {
+		one.setAccess(v, `{"privacy":"public"}`).want(200)
+		page := two.send(http.MethodGet, v.path, "").want(200)
+		watch, long := playlistOf(page, "playlist"), playlistOf(page, "native")
+		media := strings.Replace(long, "master", "720p", 1)
+		file := long[:strings.LastIndex(long, "/")+1] + firstAddress(two.send(http.MethodGet, media, "").want(200))
+		for _, w := range []*world{one, two} {
+			for _, address := range []string{watch, long, media} {
+				w.send(http.MethodGet, strings.TrimPrefix(address, one.base), "").want(200)
+			}
+		}
+		changer, other := one, two
+		if round%2 == 1 {
+			changer, other = two, one
+		}
+		changer.setAccess(v, `{"privacy":"password","password":"p"}`).want(200)
+		for _, w := range []*world{other, changer} {
+			for _, address := range []string{watch, long, media, file} {
+				if a := w.send(http.MethodGet, strings.TrimPrefix(address, one.base), ""); a.status != 403 {
+					t.Errorf("round %d: %s: %d under the old rule", round, address, a.status)
+				}
+			}
+			if p := w.send(http.MethodGet, v.path, "").want(200); !strings.Contains(p.body, "<form") {
+				t.Errorf("round %d: the page is open", round)
+			}
+		}
+	}
+}
+
 // firstAddress is the first media address of a playlist.
 func firstAddress(playlist answer) string {
 	for line := range strings.SplitSeq(playlist.body, "\n") {

@@ -53,6 +53,7 @@ type world struct {
 	redis   string
 	db      *firestoredb.DB
 	auth    *tenant.Client // what auth has in its hands
+	cfg     videos.Config
 }
 
 // TestMain keeps the services' log out of the tests' output.
@@ -118,6 +119,7 @@ func newWorld(t *testing.T, options ...option) *world {
 		w.keys[account] = w.apikeys.Key(t, account, plan)
 	}
 
+	w.cfg = cfg
 	var err error
 	w.svc, err = videos.New(t.Context(), cfg)
 	must(t, err)
@@ -142,6 +144,24 @@ func newWorld(t *testing.T, options ...option) *world {
 		_ = db.Close()
 	})
 	return w
+}
+
+// replica is a second one of the service, on the same servers.
+func (w *world) replica() *world {
+	w.t.Helper()
+	svc, err := videos.New(w.t.Context(), w.cfg)
+	must(w.t, err)
+	l, err := (&net.ListenConfig{}).Listen(w.t.Context(), "tcp", "127.0.0.1:0")
+	must(w.t, err)
+	srv := httpapi.NewServer(svc.Handler("api"))
+	go func() { _ = srv.Serve(l) }()
+	w.t.Cleanup(func() {
+		_ = srv.Shutdown()
+		_ = boot.CloseAll(context.Background(), svc)
+	})
+	other := *w
+	other.svc, other.base = svc, "http://"+l.Addr().String()
+	return &other
 }
 
 // config has the shape of production's, with limits that tests can reach.

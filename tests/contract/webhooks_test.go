@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -89,5 +90,51 @@ console.log(await answer.text());
 				}
 			})
 		}
+	}
+}
+
+// TestAWebhookIsReceivedAsTheDocumentSays follows docs/webhooks.md as somebody does
+// who has just run `make run`, but for the port.
+func TestAWebhookIsReceivedAsTheDocumentSays(t *testing.T) {
+	t.Parallel()
+	need(t, "python3", "bash", "curl")
+	doc, err := os.ReadFile("../../docs/webhooks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(doc), "\n## Receive one in five minutes\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	script := prelude
+	for _, b := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(section, -1) {
+		script += b[1] + "\n"
+	}
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	_ = l.Close()
+	script = strings.ReplaceAll(script, "3000", port)
+	script = strings.Replace(script, "receiver.py &", "receiver.py > received &", 1) + `
+for i in $(seq 300); do grep -q '^verified .*webhook.test' received && grep -q '^verified .*link.created' received && break; sleep 0.1; done
+kill %1
+cat received
+`
+	dir := filepath.Dir(filepath.Dir(stackFile(t)))
+	clients, err := filepath.Abs("../../libs/clients")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "libs"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(clients, filepath.Join(dir, "libs", "clients")); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
+	out, err := cmd.CombinedOutput()
+	if text := string(out); err != nil || !strings.Contains(text, `verified {"type":"webhook.test"`) || !strings.Contains(text, `verified {"type":"link.created"`) || strings.Contains(text, "NOT VERIFIED") {
+		t.Errorf("%v: %s", err, out)
 	}
 }

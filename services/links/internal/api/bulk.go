@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"strings"
 
 	"github.com/gofiber/fiber/v2"
 
@@ -76,6 +77,7 @@ func (h public) bulk(c *fiber.Ctx) error {
 			results[i].Status, results[i].Data = fiber.StatusCreated, &data
 		}
 	}
+	bound(results)
 	status := fiber.StatusCreated
 	for _, r := range results {
 		if r.Error != nil {
@@ -85,6 +87,58 @@ func (h public) bulk(c *fiber.Ctx) error {
 	return httpapi.JSON(c, status, struct {
 		Results []bulkResult `json:"results"`
 	}{results})
+}
+
+// What an answer repeats of a megabyte of wrong fields: together with the rest of a
+// hundred failures it stays below 64 kB.
+const (
+	repeatedURLs    = 12 << 10 // of all items together; what is over gets cutURL each
+	cutURL          = 64
+	repeatedDetails = 10 << 10 // of all items together, beyond the first of each
+	repeatedNames   = 6 << 10  // ignored fields of all items together
+)
+
+// bound cuts what results repeat of the request.
+func bound(results []bulkResult) {
+	urls, details, names := repeatedURLs, repeatedDetails, repeatedNames
+	for i := range results {
+		r := &results[i]
+		for n, name := range r.Ignored {
+			if names -= encoded(name); names < 0 {
+				r.Ignored = r.Ignored[:n]
+				break
+			}
+		}
+		if r.Error == nil {
+			continue
+		}
+		if size := encoded(r.Error.URL); size > cutURL {
+			if urls -= size; urls < 0 {
+				r.Error.URL = cut(r.Error.URL)
+			}
+		}
+		for n := 1; n < len(r.Error.Details); n++ {
+			if details -= encoded(r.Error.Details[n]); details < 0 {
+				r.Error.Details = r.Error.Details[:n]
+			}
+		}
+	}
+}
+
+// encoded is how many bytes v takes in an answer.
+func encoded(v any) int {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return repeatedURLs // it is a text or a few; this cannot happen
+	}
+	return len(text) + 1
+}
+
+func cut(text string) string {
+	for encoded(text) > cutURL {
+		text = strings.ToValidUTF8(text[:len(text)/2], "")
+	}
+	return text + "…"
 }
 
 // charge takes the price of a request of n items: one per ten, of which the

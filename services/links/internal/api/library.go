@@ -226,7 +226,9 @@ func (h public) bulkAnswer(c *fiber.Ctx, ids []string, results []link.Result, ig
 	status := fiber.StatusOK
 	out := make([]result, len(results))
 	for i, r := range results {
-		out[i].ID = ids[i]
+		if out[i].ID = ids[i]; len(ids[i]) > cutURL { // no id of ours is that long
+			out[i].ID = cut(ids[i])
+		}
 		if r.Err != nil {
 			out[i].fail(r.Err, "")
 			status = fiber.StatusMultiStatus

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -101,8 +102,12 @@ func (h *holder) slugKey(ctx context.Context, address string) (string, error) {
 	return link.SlugKey(domainID, folded), err
 }
 
-// exportPage is how many links an export reads at a time, and so its memory.
-const exportPage = 200
+// exportPage is how many links an export reads at a time, and exportDays of how
+// many it holds the statistics: a link can have 400 days of some 10 kB each.
+const (
+	exportPage = 200
+	exportDays = 16
+)
 
 // Export is [tenant.Holder].Export.
 func (h *holder) Export(ctx context.Context, accountID string, w io.Writer) error {
@@ -126,18 +131,20 @@ func (h *holder) Export(ctx context.Context, accountID string, w io.Writer) erro
 		if page, more, err = h.links.List(ctx, link.Query{AccountID: accountID, Before: before, Limit: exportPage, Whole: true}); err != nil {
 			return err
 		}
-		days, err := h.daysOf(ctx, page)
-		if err != nil {
-			return err
-		}
-		for i, l := range page {
-			before = l.Seq
-			if err := out.Encode(line{"link", h.recordOf(l)}); err != nil {
+		for some := range slices.Chunk(page, exportDays) {
+			days, err := h.daysOf(ctx, some)
+			if err != nil {
 				return err
 			}
-			for _, d := range days[i] {
-				if err := out.Encode(line{"linkStats", d}); err != nil {
+			for i, l := range some {
+				before = l.Seq
+				if err := out.Encode(line{"link", h.recordOf(l)}); err != nil {
 					return err
+				}
+				for _, d := range days[i] {
+					if err := out.Encode(line{"linkStats", d}); err != nil {
+						return err
+					}
 				}
 			}
 		}
@@ -155,12 +162,11 @@ type dayRecord struct {
 	Devices   []deviceShare  `json:"devices"`
 }
 
-// daysOf reads the statistics of a page, several links at a time: one after the
+// daysOf reads the statistics of some links, all at a time: one after the
 // other a million links would take longer than an export may.
 func (h *holder) daysOf(ctx context.Context, page []*link.Link) ([][]dayRecord, error) {
 	out := make([][]dayRecord, len(page))
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(16)
 	for i, l := range page {
 		if l.Clicks == 0 {
 			continue

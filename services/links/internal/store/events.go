@@ -39,10 +39,10 @@ func (t *tx) tellDomain(what events.Type, d *customdomain.Domain) {
 }
 
 // tellMove tells of a domain that was proven or has lapsed. A domain lapses by
-// the passing of time, so what it was is judged at its last check: the check that
-// finds it lapsed is the one that tells.
+// the passing of time, so what it was and is are judged at its checks: the check
+// that finds it lapsed is the one that tells, and no other.
 func (t *tx) tellMove(before, after *customdomain.Domain) {
-	was, is := before.Verified(before.CheckedAt), after.Verified(t.s.now())
+	was, is := before.Verified(before.CheckedAt), after.Verified(after.CheckedAt)
 	switch {
 	case !was && is:
 		t.tellDomain(events.DomainVerified, after)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -675,5 +676,88 @@ func TestIndexedFieldsAreSmall(t *testing.T) {
 	results, err := b.Create(t.Context(), "acc", identity.Origin{Nonce: "n", At: time.Now()}, []link.Draft{big})
 	if err != nil || results[0].Err != nil {
 		t.Fatalf("a link with long fields: %v, %v", results, err)
+	}
+}
+
+// TestEveryWriteHasItsEvent goes through all that a transaction can write: a method
+// that is new has to say here which event tells of it.
+func TestEveryWriteHasItsEvent(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	ctx := t.Context()
+	l := b.create(t, "acc_a", 1)[0]
+	added := *l
+	added.ID, added.Slug, added.Seq = "lnk_added", link.StoredSlug("added"), l.Seq+1
+	d := &customdomain.Domain{ID: "dom_1", AccountID: "acc_a", Hostname: "go.example.com", CreatedAt: b.clock()}
+	proven := *d
+	proven.VerifiedAt, proven.CheckedAt = b.clock(), b.clock()
+	failing := proven
+	failing.FailingSince = b.clock().Add(-time.Hour)
+	lapsed := failing
+	lapsed.CheckedAt = failing.FailingSince.Add(customdomain.Lapse)
+	released := &link.SlugRecord{ReleasedUntil: b.clock().Add(time.Hour)}
+	ofDomain := func(id string, after *customdomain.Domain) func(t customdomain.Tx) error {
+		return func(t customdomain.Tx) error {
+			_, err := t.Domain(id)
+			return errors.Join(err, t.PutDomain(after))
+		}
+	}
+	steps := []struct {
+		method, want string
+		link         func(link.Tx) error
+		domain       func(customdomain.Tx) error
+	}{
+		{method: "Add", want: "link.created", link: func(t link.Tx) error { return t.Add(&added, false) }},
+		{method: "Put", want: "link.updated", link: func(t link.Tx) error { return t.Put(&added, &added) }},
+		{method: "Index", link: func(t link.Tx) error { return t.Index(&added) }},
+		{method: "Remove", want: "link.deleted", link: func(t link.Tx) error { return t.Remove(&added, released) }},
+		{method: "Erase", link: func(t link.Tx) error { return t.Erase(l, released) }},
+		{method: "PutSlug", link: func(t link.Tx) error { return t.PutSlug(l.Key(), released) }},
+		{method: "AddDomain", want: "domain.created", domain: func(t customdomain.Tx) error { return t.AddDomain(d) }},
+		{method: "PutDomain", domain: ofDomain(d.ID, d)},
+		{method: "PutDomain", want: "domain.verified", domain: ofDomain(d.ID, &proven)},
+		{method: "PutDomain", domain: ofDomain(d.ID, &failing)},
+		{method: "PutDomain", want: "domain.lapsed", domain: ofDomain(d.ID, &lapsed)},
+		{method: "PutDomain", want: "domain.verified", domain: ofDomain(d.ID, &proven)},
+		{method: "PutDomain", domain: ofDomain(d.ID, &proven)},
+		{method: "SetOwner", domain: func(t customdomain.Tx) error { return t.SetOwner(d) }},
+		{method: "ClearOwner", domain: func(t customdomain.Tx) error { return t.ClearOwner(d) }},
+		{method: "RemoveDomain", want: "domain.deleted", domain: func(t customdomain.Tx) error { return t.RemoveDomain(d) }},
+	}
+	covered := map[string]bool{}
+	seen := 1 // the creation of l
+	for _, step := range steps {
+		covered[step.method] = true
+		var err error
+		if step.link != nil {
+			err = b.Store.Atomically(ctx, "test", step.link)
+		} else {
+			err = b.Domains().Atomically(ctx, "test", step.domain)
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", step.method, err)
+		}
+		docs, err := b.db.Collection(events.Collection).OrderBy("order", fs.Asc).Documents(ctx).GetAll()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, doc := range docs[min(seen, len(docs)):] {
+			text, _ := doc.DataAt("type")
+			got = append(got, text.(string))
+		}
+		seen = len(docs)
+		if strings.Join(got, " ") != step.want {
+			t.Errorf("%s writes %v, want %q", step.method, got, step.want)
+		}
+	}
+	// A method that returns an error alone writes.
+	for _, tx := range []reflect.Type{reflect.TypeFor[link.Tx](), reflect.TypeFor[customdomain.Tx]()} {
+		for m := range tx.NumMethod() {
+			f := tx.Method(m)
+			if f.Type.NumOut() == 1 && f.Name != "Tags" && !covered[f.Name] { // an account's list of tags is no record
+				t.Errorf("%s.%s: say here which event it writes", tx, f.Name)
+			}
+		}
 	}
 }

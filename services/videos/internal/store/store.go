@@ -311,7 +311,7 @@ func (s *Store) Update(ctx context.Context, id video.ID, fn func(*video.Video) e
 		if err != nil {
 			return err
 		}
-		before := *v
+		before, shown := *v, s.told(v) // as text: fn may change what v points to
 		if err := fn(v); err != nil {
 			return err
 		}
@@ -336,7 +336,7 @@ func (s *Store) Update(ctx context.Context, id video.ID, fn func(*video.Video) e
 		if err := tx.Set(s.ref(id), fromVideo(v)); err != nil {
 			return err
 		}
-		if what := changeOf(&before, v); what != "" {
+		if what := s.changeOf(&before, v, shown); what != "" {
 			return s.tell(ctx, tx, what, v)
 		}
 		return nil

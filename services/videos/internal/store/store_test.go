@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,7 +38,9 @@ func newWorld(t *testing.T) *world {
 	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{videos.Indexes, tags.Indexes}})
 	b := &world{Cloud: cloud, t: t, client: cloud.Client(t), now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)}
 	db, clock := firestoredb.Use(b.client, 10*time.Second), func() time.Time { return b.now }
-	b.Store = store.New(db, clock).Tell(store.Teller{Outbox: events.NewOutbox(db, nil, clock), Video: func(v *video.Video) any { return map[string]any{"id": v.ID} }})
+	b.Store = store.New(db, clock).Tell(store.Teller{Outbox: events.NewOutbox(db, nil, clock), Video: func(v *video.Video) any {
+		return map[string]any{"id": v.ID, "title": v.Title, "tags": v.Tags, "views": v.Views, "progress": v.Progress}
+	}})
 	return b
 }
 
@@ -279,6 +283,71 @@ func TestASearchFindsWhatANaiveOneDoes(t *testing.T) {
 			if !slices.Equal(got, want) {
 				t.Errorf("%q, privacy %q: %d videos, want %d", q, privacy, len(got), len(want))
 			}
+		}
+	}
+}
+
+// TestEveryWriteHasItsEvent goes through all methods of the store that write: one
+// that is new has to say here which event tells of it.
+func TestEveryWriteHasItsEvent(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	ctx := t.Context()
+	written := func() (types []string) {
+		t.Helper()
+		docs, err := b.client.Collection(events.Collection).OrderBy("order", firestore.Asc).Documents(ctx).GetAll()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range docs {
+			text, _ := d.DataAt("type")
+			types = append(types, text.(string))
+		}
+		return types
+	}
+	seen := 0
+	tells := func(what string, err error, want ...string) {
+		t.Helper()
+		all := written()
+		if err != nil || !slices.Equal(all[seen:], want) {
+			t.Errorf("%s writes %v, want %v; %v", what, all[seen:], want, err)
+		}
+		seen = len(all)
+	}
+	v := b.make(1, nil)
+	tells("Create", nil, "video.created")
+	_, err := b.Create(ctx, v, identity.Quotas{})
+	tells("Create once more", err)
+	update := func(fn func(*video.Video)) error {
+		_, err := b.Update(ctx, v.ID, func(v *video.Video) error { fn(v); return nil })
+		return err
+	}
+	tells("Update of the title", update(func(v *video.Video) { v.Title, v.UpdatedAt = "New", b.now.Add(time.Second) }), "video.updated")
+	tells("Update that forgot the time", update(func(v *video.Video) { v.Title = "Newer" }), "video.updated")
+	tells("Update in place", update(func(v *video.Video) { v.Tags = append(v.Tags, "a") }), "video.updated")
+	tells("Update in place", update(func(v *video.Video) { v.Tags[0] = "b" }), "video.updated")
+	tells("Update of the schedule", update(func(v *video.Video) { v.DueAt = b.now.Add(time.Hour) }))
+	tells("Update of progress", update(func(v *video.Video) { v.Progress = 5 }))
+	for _, status := range []video.Status{video.Processing, video.Failed, video.Ready} {
+		tells("Update of the status", update(func(v *video.Video) { v.Status, v.UpdatedAt = status, v.UpdatedAt.Add(time.Second) }), "video."+string(status))
+	}
+	tells("AddViews", b.AddViews(ctx, v.ID, 3))
+	fresh, err := b.Get(ctx, v.ID)
+	tells("Get", err)
+	tells("PutOff", b.PutOff(ctx, fresh))
+	tells("Delete", b.Delete(ctx, v.ID, func(*video.Video) error { return nil }), "video.deleted")
+	gone := b.make(2, nil)
+	tells("Create", nil, "video.created")
+	tells("Erase, of which nobody is left to be told", b.Erase(ctx, gone.ID))
+
+	// Each method is above, or changes nothing that the API shows.
+	known := strings.Fields("Create Update AddViews Get PutOff Delete Erase " +
+		"Tell BySlug List Usage Known Due DueOfOld Standing Erasing Remains DuePurges " + // reads
+		"Backfill SweepTags PutOffPurge Purged EraseSome EndErase SetStanding") // housekeeping; Backfill changes by Update
+	of := reflect.TypeOf(b.Store)
+	for m := range of.NumMethod() {
+		if name := of.Method(m).Name; !slices.Contains(known, name) {
+			t.Errorf("%s: say here which event it writes", name)
 		}
 	}
 }

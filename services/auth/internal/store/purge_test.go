@@ -1,0 +1,84 @@
+package store_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/services/auth/internal/account"
+	"github.com/linkreel/linkreel/services/auth/internal/member"
+)
+
+// TestAPersonIsForgottenWithTheirLastAccount erases the people of one account after
+// the other: how somebody signs in stays while another account needs it.
+func TestAPersonIsForgottenWithTheirLastAccount(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	ctx := t.Context()
+	first, second := newAccount(t, b), newAccount(t, b)
+	join := func(person string, accounts ...account.Account) {
+		t.Helper()
+		err := b.People(ctx, "test", func(tx member.Tx) error {
+			errs := []error{
+				tx.AddIdentity(member.Identity{Issuer: "https://idp.example", Subject: person, PersonID: person, CreatedAt: start}),
+				tx.PutPasskey(member.Passkey{Hash: "hash_" + person, ID: "psk_" + person, PersonID: person, Name: "Laptop", Credential: []byte("{}"), CreatedAt: start}),
+			}
+			for _, a := range accounts {
+				errs = append(errs, tx.PutMember(member.Member{ID: identity.NewID("mem"), AccountID: a.ID, PersonID: person, Name: person, Role: identity.Admin, CreatedAt: start, UpdatedAt: start}))
+			}
+			return errors.Join(errs...)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	join("alone", first)
+	join("both", first, second)
+	join("other", second)
+	purge := func(a account.Account) {
+		t.Helper()
+		for range 3 { // it may be repeated, and ends
+			if done, err := b.PurgePeople(ctx, a.ID); err != nil || !done {
+				t.Fatalf("purge: %v, %v", done, err)
+			}
+		}
+		if left, err := b.Members(ctx, a.ID); err != nil || len(left) > 0 {
+			t.Errorf("%d members are left, %v", len(left), err)
+		}
+	}
+	knows := func(when string, want ...string) {
+		t.Helper()
+		for _, person := range []string{"alone", "both", "other"} {
+			known := false
+			for _, w := range want {
+				known = known || w == person
+			}
+			keys, err := b.Passkeys(ctx, person)
+			ids, err2 := b.Identities(ctx, person)
+			if err := errors.Join(err, err2); err != nil {
+				t.Fatal(err)
+			}
+			if (len(keys) == 1) != known || (len(ids) == 1) != known || len(keys) > 1 {
+				t.Errorf("%s, %s has %d passkeys and %d identities", when, person, len(keys), len(ids))
+			}
+			if _, err := b.Passkey(ctx, "hash_"+person); known != (err == nil) || !known && !errors.Is(err, member.ErrNoPasskey) {
+				t.Errorf("%s, the passkey of %s: %v", when, person, err)
+			}
+		}
+	}
+	knows("at first", "alone", "both", "other")
+	purge(first)
+	knows("after the first account", "both", "other")
+	purge(second)
+	knows("after both")
+
+	// Two accounts that are erased at once do not wait for each other.
+	third, fourth := newAccount(t, b), newAccount(t, b)
+	join("both", third, fourth)
+	for _, a := range []account.Account{third, fourth} {
+		a.Deleting = true
+		b.do(t, func(tx account.Tx) error { return tx.PutAccount(a) })
+	}
+	purge(third)
+	knows("while another account is erased")
+}

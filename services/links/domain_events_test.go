@@ -1,0 +1,64 @@
+package links_test
+
+import (
+	"testing"
+	"time"
+
+	"cloud.google.com/go/firestore"
+
+	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/identity"
+)
+
+// TestADomainsProofIsToldOf follows a domain through its proof, its loss over seven
+// days, and its return.
+func TestADomainsProofIsToldOf(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	z, addr := newZone(t)
+	c.dns = addr
+	r := c.replica(t)
+	key := c.keys.Key(t, "acc_a", identity.Creator)
+	made := r.api(key, "POST", "/api/v1/domains", `{"hostname":"go.example.com"}`)
+	record := made.json["records"].([]any)[0].(map[string]any)
+	path := "/api/v1/domains/" + made.str("id")
+	check := func(status string) {
+		t.Helper()
+		if a := r.api(key, "POST", path+"/verify", nil); a.status != 200 || a.str("status") != status {
+			t.Errorf("verify: %v, want %s", a, status)
+		}
+	}
+	check("pending")
+	z.set(record["name"].(string), record["value"].(string))
+	check("verified")
+	check("verified")
+	z.set(record["name"].(string))
+	c.forward(time.Hour)
+	check("verified") // still: it has seven days
+	c.forward(6 * 24 * time.Hour)
+	check("verified")
+	c.forward(25 * time.Hour)
+	check("pending")
+	check("pending")
+	z.set(record["name"].(string), record["value"].(string))
+	check("verified")
+
+	client := c.Client(t)
+	docs, err := client.Collection(events.Collection).OrderBy("order", firestore.Asc).Documents(t.Context()).GetAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"domain.created", "domain.verified", "domain.lapsed", "domain.verified"}
+	if len(docs) != len(want) {
+		t.Fatalf("%d events, want %v", len(docs), want)
+	}
+	for i, doc := range docs {
+		var e events.Document
+		if err := doc.DataTo(&e); err != nil {
+			t.Fatal(err)
+		}
+		if e.Type != want[i] || e.Object != made.str("id") || e.AccountID != "acc_a" || e.ActorType == "" {
+			t.Errorf("event %d is %+v, want %s", i, e, want[i])
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// linkreel runs the command line as the account and gives what it prints.
+func (a *tenantOf) linkreel(args ...string) (out, notes string) {
+	a.t.Helper()
+	bin, err := program()
+	check(a.t, err)
+	dir := a.t.TempDir()
+	cmd := exec.CommandContext(a.t.Context(), bin, args...)
+	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_CONFIG_HOME="+dir, "XDG_CACHE_HOME="+dir, "LINKREEL_BASE_URL="+a.base, "LINKREEL_API_KEY="+a.key)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		a.t.Fatalf("linkreel %s: %v\n%s", strings.Join(args, " "), err, &stderr)
+	}
+	return stdout.String(), stderr.String()
+}
+
+// linksOf are the links of an export in the order of their arrival, without what a
+// deployment gives them: ids, addresses, clicks, times of its own.
+func linksOf(t *testing.T, export string) (links []map[string]any) {
+	t.Helper()
+	for line := range strings.Lines(export) {
+		var l struct {
+			Type string
+			Data map[string]any
+		}
+		check(t, json.Unmarshal([]byte(line), &l))
+		if l.Type != "link" {
+			continue
+		}
+		total, _ := l.Data["importedClicks"].(float64)
+		clicks, _ := l.Data["clicks"].(float64)
+		for _, own := range []string{"id", "_id", "shortUrl", "updatedAt", "clicks", "importedClicks"} {
+			delete(l.Data, own)
+		}
+		l.Data["all clicks"] = total + clicks // what was counted there counts as imported here
+		links = append(links, l.Data)
+	}
+	slices.Reverse(links) // exports list the newest first
+	return links
+}
+
+// TestAnExportIsImportedElsewhereAndExportedAgain moves an account's links from one
+// deployment to another.
+func TestAnExportIsImportedElsewhereAndExportedAgain(t *testing.T) {
+	t.Parallel()
+	here := newTenant(t, stackFile{BaseURL: stack.BaseURL, ShortBaseURL: stack.ShortBaseURL, AdminURL: stack.AdminURL, AdminToken: stack.AdminToken}, "Leaves")
+	name := strings.ToLower(here.id[4:10])
+	soon := time.Now().Add(48 * time.Hour).UnixMilli()
+	var items []map[string]any
+	for i := range 90 {
+		item := map[string]any{"url": fmt.Sprintf("https://example.com/%s/%d?q=ä&x=<y>", name, i), "slug": fmt.Sprintf("%s-%d", name, i)}
+		for field, value := range map[string]any{
+			"title": fmt.Sprintf("Title, \"%d\" ü", i), "tags": []string{"a|b", "Größe", fmt.Sprint("n", i%7)}, "externalId": fmt.Sprint("ext/", i), "archived": true, "expiresAt": soon + int64(i),
+			"ogTitle": "Preview", "ogDescription": "Words", "ogImage": "https://example.com/i.png", "createdAt": 1_600_000_000_000 + int64(i), "importedClicks": i,
+		} {
+			if (i+len(field))%3 > 0 {
+				item[field] = value
+			}
+		}
+		items = append(items, item)
+	}
+	here.want(201, "POST", "/api/v1/links/bulk", map[string]any{"urls": items})
+	for i, item := range items {
+		if item["expiresAt"] == nil && i < 9 {
+			visit(t, stack.ShortBaseURL+"/"+item["slug"].(string))
+		}
+	}
+
+	i := install(t)
+	i.env = append(i.env, "DNS_RESOLVER=127.0.0.1:9", "LINKREEL_FIRESTORE_TIMEOUT=9s")
+	_, s := i.up()
+	there := newTenant(t, s, "Arrives")
+	taken, _ := here.linkreel("account", "export")
+	file := filepath.Join(t.TempDir(), "account.jsonl")
+	check(t, os.WriteFile(file, []byte(taken), 0o600))
+	_, notes := there.linkreel("links", "import", file)
+	t.Log(notes)
+	if !strings.Contains(notes, "created 90 links, 0 rows failed") || !strings.Contains(notes, "not kept: ") {
+		t.Errorf("the import says %q", notes)
+	}
+	brought, _ := there.linkreel("account", "export")
+	// The file has the newest first, and links are listed in the order in which they arrive.
+	want, got := linksOf(t, taken), linksOf(t, brought)
+	slices.Reverse(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("exported here and there (-here +there):\n%s", diff)
+	}
+	if len(want) != len(items) {
+		t.Errorf("%d links were exported, want %d", len(want), len(items))
+	}
+	var back struct{ Data []struct{ Slug string } }
+	check(t, json.Unmarshal(there.want(200, "GET", "/api/v1/links?limit=1", nil).raw, &back))
+	if len(back.Data) != 1 || back.Data[0].Slug != name+"-0" {
+		t.Errorf("the last that arrived is %+v", back)
+	}
+	if a := visit(t, s.ShortBaseURL+"/"+name+"-3"); a.status != http.StatusFound && a.status != http.StatusGone {
+		t.Errorf("a short address there: %d", a.status)
+	}
+}
