@@ -34,7 +34,7 @@ check: $(BIN)/golangci-lint packages
 	@tools/check.sh $(PKG)
 
 .PHONY: test
-## Run every test (installs redis, ffmpeg and chromium when missing).
+## Run every test (installs what is missing, see tools).
 test: tools $(BIN)/gotestsum
 	$(BIN)/gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- -p 2 -timeout 20m $(PKGS)
 
@@ -101,7 +101,7 @@ generate:
 generate-check:
 	@if ! command -v npm >/dev/null; then echo "generate-check: skipped, there is no npm on this machine"; \
 	elif ! $(MAKE) --no-print-directory generate; then echo "generate-check: the assets cannot be built"; exit 1; \
-	else git diff --exit-code --stat -- '*.js' '*.css' '*.ts' '*.json' '*.html' '*.svg' 'libs/apispec/docs/guides' || { echo "generate-check: run make generate and commit what it changes"; exit 1; }; fi
+	else git diff --exit-code --stat -- '*.js' '*.css' '*.ts' '*.json' '*.html' '*.svg' '*.gz' 'libs/apispec/docs/guides' || { echo "generate-check: run make generate and commit what it changes"; exit 1; }; fi
 
 .PHONY: vuln
 ## Look for known vulnerabilities in what we call (skipped, with a line, when the database cannot be had).
@@ -109,9 +109,9 @@ vuln: $(BIN)/govulncheck
 	@tools/vuln.sh
 
 .PHONY: tools
-## Install what runs and tests need from the system: redis, ffmpeg, chromium.
+## Install what runs and tests need from the system: redis, ffmpeg, chromium, and what runs the examples of the docs.
 tools:
-	@$(INSTALL) redis ffmpeg chromium
+	@$(INSTALL) redis ffmpeg chromium curl jq openssl python3
 
 .PHONY: fuzz
 ## Run every fuzz target for FUZZTIME (default 5m) each.

@@ -71,7 +71,6 @@ pbpaste() { printf 'https://example.com/pasted\n'; }
 // Every shell line of the documents works by paste, in the order in which it stands.
 func TestSnippetsOfTheDocumentsRun(t *testing.T) {
 	t.Parallel()
-	need(t, "bash", "curl", "jq", "ffmpeg")
 	tests := []struct {
 		file     string
 		login    bool
@@ -129,7 +128,6 @@ func TestSnippetsOfTheDocumentsRun(t *testing.T) {
 func TestSnippetsOfTheClientsRun(t *testing.T) {
 	t.Parallel()
 	needNode(t)
-	need(t, "python3", "ffmpeg")
 	doc, err := os.ReadFile("../../libs/clients/README.md")
 	if err != nil {
 		t.Fatal(err)

@@ -20,7 +20,6 @@ import (
 func TestSnippetsVerifyWebhooks(t *testing.T) {
 	t.Parallel()
 	needNode(t)
-	need(t, "python3", "bash", "openssl")
 	doc, err := os.ReadFile("../../docs/webhooks.md")
 	if err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package repo_test
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -95,6 +96,51 @@ func TestLintExclusionsHaveReasons(t *testing.T) {
 	for line := range strings.Lines(read(t, ".golangci.yml")) {
 		if regexp.MustCompile(`^\s+- G\d+\s*$`).MatchString(line) {
 			t.Errorf("%q has no reason", strings.TrimSpace(line))
+		}
+	}
+}
+
+// A test that does not run, a finding that is put aside and work that is put off
+// each say why, so that a reader can judge it.
+func TestWhatIsLeftOutHasAReason(t *testing.T) {
+	t.Parallel()
+	enabled := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^    - (\w+)`).FindAllStringSubmatch(read(t, ".golangci.yml"), -1) {
+		enabled[m[1]] = true
+	}
+	skip := regexp.MustCompile(`\.Skip(Now|f?)\((.*)`)
+	nolint := regexp.MustCompile(`//\s*nolint(:[\w,]+)?( // .{10,})?`)
+	bare := regexp.MustCompile(`\b(TODO|FIXME|XXX)\b`)
+	tracked, err := exec.CommandContext(t.Context(), "git", "-C", root, "ls-files", "-z", "*.go", "*.ts", "*.mjs", "*.sh", "*.yml", "*.yaml", "*.py", "*.mk", "Makefile").Output()
+	if err != nil {
+		t.Fatalf("git ls-files: %v", err)
+	}
+	files := strings.Split(strings.TrimSuffix(string(tracked), "\x00"), "\x00")
+	if len(files) < 500 {
+		t.Fatalf("only %d files", len(files))
+	}
+	for _, file := range files {
+		if file == "tests/repo/repo_test.go" {
+			continue // these patterns
+		}
+		for line := range strings.Lines(read(t, file)) {
+			line = strings.TrimSpace(line)
+			if m := skip.FindStringSubmatch(line); m != nil && strings.HasSuffix(file, "_test.go") && len(m[2]) < 25 {
+				t.Errorf("%s: %q says too little of why", file, line)
+			}
+			if m := nolint.FindStringSubmatch(line); m != nil {
+				if m[2] == "" {
+					t.Errorf("%s: %q has no reason", file, line)
+				}
+				for linter := range strings.SplitSeq(strings.TrimPrefix(m[1], ":"), ",") {
+					if !enabled[linter] {
+						t.Errorf("%s: %q names no linter that .golangci.yml enables", file, line)
+					}
+				}
+			}
+			if bare.MatchString(line) {
+				t.Errorf("%s: %q is put off; do it, or say in an issue what is open", file, line)
+			}
 		}
 	}
 }

@@ -34,6 +34,7 @@ type bundle struct {
 	entries  []string
 	copies   []string
 	licences []string
+	packed   bool // large files are stored compressed, and only so
 }
 
 // guides are the documents for callers, which a deployment serves beside the
@@ -63,6 +64,7 @@ var bundles = []bundle{{
 		"node_modules/swagger-ui-dist/LICENSE",
 		"node_modules/swagger-ui-dist/swagger-ui-es-bundle.js.LICENSE.txt",
 	},
+	packed: true,
 }, {
 	from:    "services/console/web",
 	to:      "services/console/internal/web/assets",
@@ -98,7 +100,7 @@ func (b bundle) make(root string) error {
 		if err != nil {
 			return err
 		}
-		if err := write(to, strings.TrimSuffix(e, ".ts")+map[bool]string{true: ".js"}[strings.HasSuffix(e, ".ts")], out); err != nil {
+		if err := b.write(to, strings.TrimSuffix(e, ".ts")+map[bool]string{true: ".js"}[strings.HasSuffix(e, ".ts")], out); err != nil {
 			return err
 		}
 	}
@@ -107,7 +109,7 @@ func (b bundle) make(root string) error {
 		if err != nil {
 			return err
 		}
-		if err := write(to, c, data); err != nil {
+		if err := b.write(to, c, data); err != nil {
 			return err
 		}
 	}
@@ -122,7 +124,7 @@ func (b bundle) make(root string) error {
 		}
 		fmt.Fprintf(&texts, "==== %s ====\n\n%s\n", filepath.ToSlash(l), data)
 	}
-	return write(to, "licenses.txt", texts.Bytes())
+	return b.write(to, "licenses.txt", texts.Bytes())
 }
 
 func build(from, entry string) ([]byte, error) {
@@ -147,20 +149,23 @@ func build(from, entry string) ([]byte, error) {
 	return r.OutputFiles[0].Contents, nil
 }
 
-// write stores a file and, when it is worth it, its compressed twin.
-func write(dir, name string, data []byte) error {
+// write stores a file, large ones of a packed bundle compressed: the page of the
+// documentation carries a megabyte of somebody else's code, which a checkout and
+// its searches are better off without.
+func (b bundle) write(dir, name string, data []byte) error {
 	if len(data) > largest {
 		return fmt.Errorf("%s has %d bytes, more than %d", name, len(data), largest)
 	}
-	path := filepath.Join(dir, name)
-	if err := os.WriteFile(path, data, 0o644); err != nil {
+	path, stale := filepath.Join(dir, name), filepath.Join(dir, name+".gz")
+	packed := b.packed && len(data) >= 4096
+	if packed {
+		path, stale = stale, path
+	}
+	if err := os.Remove(stale); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	if len(data) < 4096 {
-		if err := os.Remove(path + ".gz"); !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-		return nil
+	if !packed {
+		return os.WriteFile(path, data, 0o644)
 	}
 	var gz bytes.Buffer
 	w, err := gzip.NewWriterLevel(&gz, gzip.BestCompression)
@@ -173,7 +178,7 @@ func write(dir, name string, data []byte) error {
 	if err := w.Close(); err != nil {
 		return err
 	}
-	return os.WriteFile(path+".gz", gz.Bytes(), 0o644)
+	return os.WriteFile(path, gz.Bytes(), 0o644)
 }
 
 func repository() (string, error) {

@@ -9,9 +9,12 @@
 package docs
 
 import (
+	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
+	"io"
 	"maps"
 	"path"
 	"strings"
@@ -58,12 +61,19 @@ func files() map[string]File {
 		panic(err) // embedded: cannot happen in a program that was built
 	}
 	for _, e := range entries {
-		name := e.Name()
-		if strings.HasSuffix(name, ".gz") {
-			continue
+		name, packed := strings.CutSuffix(e.Name(), ".gz")
+		b, err := assets.ReadFile("assets/" + e.Name())
+		if err != nil {
+			panic(err)
 		}
-		f := file(types[path.Ext(name)], read(name))
-		f.Gzip = read(name + ".gz")
+		var gz []byte
+		if packed { // large files are stored in the form that nearly every browser asks for
+			if gz, b = b, unpack(b); b == nil {
+				panic("assets/" + e.Name() + " is not whole")
+			}
+		}
+		f := file(types[path.Ext(name)], b)
+		f.Gzip = gz
 		if name == "page.html" {
 			out["/docs/try"] = f
 			continue
@@ -82,8 +92,15 @@ func file(contentType string, b []byte) File {
 	return File{ContentType: contentType, Bytes: b, ETag: `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`}
 }
 
-// read gives nil for a name that is not there.
-func read(name string) []byte {
-	b, _ := assets.ReadFile("assets/" + name)
-	return b
+// unpack returns nil for what gzip did not write.
+func unpack(b []byte) []byte {
+	r, err := gzip.NewReader(bytes.NewReader(b))
+	if err != nil {
+		return nil
+	}
+	plain, err := io.ReadAll(r)
+	if err != nil {
+		return nil
+	}
+	return plain
 }

@@ -44,7 +44,7 @@ func TestFilesAreThePageItsPartsAndTheContract(t *testing.T) {
 	}
 }
 
-func TestCompressedTwinsHoldTheSameBytes(t *testing.T) {
+func TestCompressedFormsHoldTheSameBytes(t *testing.T) {
 	t.Parallel()
 	n := 0
 	for path, f := range docs.Files {
@@ -58,7 +58,7 @@ func TestCompressedTwinsHoldTheSameBytes(t *testing.T) {
 		}
 		plain, err := io.ReadAll(r)
 		if err != nil || !bytes.Equal(plain, f.Bytes) {
-			t.Errorf("%s: compressed twin differs (%v); run tools/webassets", path, err)
+			t.Errorf("%s: the compressed form differs (%v)", path, err)
 		}
 	}
 	if n == 0 {

@@ -52,10 +52,11 @@ func TestConformanceOfTheEmulator(t *testing.T) {
 	t.Parallel()
 	conn := startEmulatorConn(t)
 	for i, b := range conformance() {
+		if b.onlyOurs != "" {
+			t.Logf("%s: not asked of the emulator: %s", b.name, b.onlyOurs)
+			continue
+		}
 		t.Run(b.name, func(t *testing.T) {
-			if b.onlyOurs != "" {
-				t.Skip("not asked of the emulator: " + b.onlyOurs)
-			}
 			c, err := gc.NewClient(t.Context(), fmt.Sprintf("conformance%d", i), option.WithGRPCConn(conn))
 			if err != nil {
 				t.Fatal(err)

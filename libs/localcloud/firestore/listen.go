@@ -265,7 +265,7 @@ func (l *listenStream) resume(t *target, a *pb.Target) (bool, error) {
 	_, err := l.evaluate(t, at, func(d *pb.Document) { t.state[d.GetName()] = d })
 	if err != nil {
 		clear(t.state)
-		return false, nil //nolint:nilerr // not being able to resume is an answer, not an error
+		return false, nil // not being able to resume is an answer, not an error
 	}
 	return true, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"runtime"
 	"slices"
 	"strconv"
@@ -15,20 +14,6 @@ import (
 
 	"github.com/linkreel/linkreel/libs/localcloud/storage"
 )
-
-// rss is the memory that a process holds now.
-func rss(t testing.TB, pid int) int64 {
-	t.Helper()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-	if err != nil {
-		t.Skipf("skipped: no /proc on this system: %v", err)
-	}
-	n, err := strconv.ParseInt(strings.Fields(string(b))[1], 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n * int64(os.Getpagesize())
-}
 
 // zeros yields a body without holding it.
 type zeros struct{ left int64 }
@@ -41,39 +26,6 @@ func (z *zeros) Read(p []byte) (int, error) {
 	z.left -= int64(n)
 	clear(p[:n])
 	return n, nil
-}
-
-func TestMemoryDoesNotGrowWithTheSizeOfAnUpload(t *testing.T) {
-	size := int64(128 << 20)
-	if v := os.Getenv("LOCALCLOUD_UPLOAD_BYTES"); v != "" { // 2147483648 for the full test
-		size, _ = strconv.ParseInt(v, 10, 64)
-	}
-	p := startProcess(t, t.TempDir())
-	if a, err := tryCall(t.Context(), "POST", p.API+"/upload/storage/v1/b/b-1/o?uploadType=media&name=warm", strings.NewReader("x")); err != nil || a.status != 200 {
-		t.Fatalf("%+v, %v", a, err)
-	}
-	before, peak := rss(t, p.cmd.Process.Pid), int64(0)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for ctx.Err() == nil {
-			peak = max(peak, rss(t, p.cmd.Process.Pid))
-			time.Sleep(5 * time.Millisecond)
-		}
-	})
-	begin := time.Now()
-	a, err := tryCall(t.Context(), "POST", p.API+"/upload/storage/v1/b/b-1/o?uploadType=media&name=big", &zeros{size})
-	took := time.Since(begin)
-	cancel()
-	wg.Wait()
-	if err != nil || a.status != 200 || !strings.Contains(a.body, fmt.Sprintf(`"size":"%d"`, size)) {
-		t.Fatalf("upload %d %s, %v", a.status, a.body, err)
-	}
-	t.Logf("%d MiB in %v: memory grew by %.1f MiB", size>>20, took.Round(time.Millisecond), float64(peak-before)/(1<<20))
-	if peak-before > 64<<20 {
-		t.Errorf("memory grew by %d MiB, want less than 64", (peak-before)>>20)
-	}
 }
 
 func TestSlowAndManyUploadsDoNotBlockAMetadataRead(t *testing.T) {

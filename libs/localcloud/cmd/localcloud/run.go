@@ -139,7 +139,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if err != nil {
 		return err
 	}
-	fire, err := firestore.Open(firestore.Options{Path: filepath.Join(o.dataDir, "firestore.db"), Indexes: indexes}) //nolint:contextcheck // ends with Close
+	fire, err := firestore.Open(firestore.Options{Path: filepath.Join(o.dataDir, "firestore.db"), Indexes: indexes})
 	if err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		return err
 	}
 	defer func() { _ = api.Close() }()
-	store, err := openStorage(o, "http://"+api.Addr().String(), log) //nolint:contextcheck // ends with Close
+	store, err := openStorage(o, "http://"+api.Addr().String(), log)
 	if err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	defer stopServer(ctx, apiServer)
 	go func() { failed <- publicServer.Serve(public) }()
 	go func() { failed <- apiServer.Serve(api) }()
-	fireAddr, err := fire.Listen(o.firestoreAddr) //nolint:contextcheck // ends with Close
+	fireAddr, err := fire.Listen(o.firestoreAddr)
 	if err != nil {
 		return err
 	}

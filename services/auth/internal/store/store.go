@@ -278,7 +278,7 @@ func (s *Store) Atomically(ctx context.Context, what string, fn func(account.Tx)
 
 type transaction struct {
 	s       *Store
-	ctx     context.Context //nolint:containedctx // the transaction's own, which events take their actor from
+	ctx     context.Context // the transaction's own, which events take their actor from
 	tx      *firestore.Transaction
 	expired []account.Key // to be retired with the first write
 }

@@ -75,9 +75,6 @@ func New(cfg Config) *Pages {
 	entries, err := assetFiles.ReadDir("assets")
 	must(err)
 	for _, e := range entries {
-		if !strings.HasSuffix(e.Name(), ".js") {
-			continue // compressed twins: the edge compresses
-		}
 		content, err := assetFiles.ReadFile("assets/" + e.Name())
 		must(err)
 		assets[e.Name()] = p.addFile(design.NewFile(e.Name(), "text/javascript; charset=utf-8", content))
@@ -135,7 +132,7 @@ func machineTime(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.
 type request struct {
 	*fiber.Ctx
 	pages   *Pages
-	ctx     context.Context //nolint:containedctx // the request's own, for the length of the request
+	ctx     context.Context // the request's own, for the length of the request
 	session string          // the session's key; "" on pages that need none
 	who     signin.Profile  // the person; without an ID on pages that need none
 	form    url.Values      // of a POST

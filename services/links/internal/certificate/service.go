@@ -83,7 +83,7 @@ type Service struct {
 	orders  map[string]*flight
 	waiting int
 
-	life context.Context //nolint:containedctx // orders outlive the handshakes that began them
+	life context.Context // orders outlive the handshakes that began them
 	end  context.CancelFunc
 	work sync.WaitGroup
 }

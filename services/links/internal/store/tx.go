@@ -62,7 +62,7 @@ func (s *Store) atomically(ctx context.Context, what string, fn func(t *tx) erro
 // tx is one transaction: [link.Tx], and with domainTx [customdomain.Tx].
 type tx struct {
 	s      *Store
-	ctx    context.Context //nolint:containedctx // a transaction lives within the call that gave its context
+	ctx    context.Context // a transaction lives within the call that gave its context
 	ft     *firestore.Transaction
 	claims []quota.Claim  // to be taken when something was added
 	late   []func() error // writes that were decided among the reads

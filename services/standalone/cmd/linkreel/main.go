@@ -4,8 +4,11 @@ package main
 
 import (
 	"context"
+	"maps"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/linkreel/linkreel/services/cli"
@@ -17,7 +20,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := cli.Run(ctx, os.Args[1:], cli.System(),
 		cli.Command{Name: "up", Short: "run the whole system on this machine", Run: up},
-		cli.Command{Name: "tools", Args: "NAME…", Short: "install programs that Linkreel runs: redis, ffmpeg, chromium", Run: install})
+		cli.Command{Name: "tools", Args: "NAME…", Short: "install programs that Linkreel and its tests run: redis, ffmpeg, chromium and others", Run: install})
 	stop()
 	os.Exit(code)
 }
@@ -31,7 +34,7 @@ func up(ctx context.Context, args []string, env cli.Env) error {
 
 func install(ctx context.Context, args []string, env cli.Env) error {
 	if len(args) == 0 {
-		return cli.Usage("tools needs at least one NAME: redis, ffmpeg, chromium")
+		return cli.Usage("tools needs at least one NAME: " + strings.Join(slices.Sorted(maps.Keys(tools.Known)), ", "))
 	}
 	return tools.Ensure(ctx, env.Out, args...)
 }

@@ -27,6 +27,10 @@ var Known = map[string]Tool{
 	"ffmpeg":   {Binaries: []string{"ffmpeg"}, Apt: "ffmpeg", Brew: "ffmpeg"},
 	"chromium": {Binaries: []string{"chromium", "chromium-browser", "google-chrome", "Google Chrome"}, Apt: "chromium"},
 	"gcc":      {Binaries: []string{"gcc", "cc", "clang"}, Apt: "gcc libc6-dev"},
+	"curl":     {Binaries: []string{"curl"}, Apt: "curl", Brew: "curl"},
+	"jq":       {Binaries: []string{"jq"}, Apt: "jq", Brew: "jq"},
+	"openssl":  {Binaries: []string{"openssl"}, Apt: "openssl", Brew: "openssl"},
+	"python3":  {Binaries: []string{"python3"}, Apt: "python3", Brew: "python3"},
 	"ps":       {Binaries: []string{"ps"}, Apt: "procps"},
 }
 

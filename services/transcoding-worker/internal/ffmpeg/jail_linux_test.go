@@ -2,6 +2,8 @@ package ffmpeg
 
 import (
 	"errors"
+	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -76,5 +78,64 @@ func TestWithoutLandlockNothingRunsUnlessTheJailIsReduced(t *testing.T) {
 	// This is what the refusal is about.
 	if _, err := tools.try(t.Context(), dir, generated+filepath.Join(foreign, "planted.mkv")); err != nil {
 		t.Errorf("the reduced jail hides foreign files, so this test shows nothing: %v", err)
+	}
+}
+
+// The allow-lists of Input are left out here on purpose: the jail must hold
+// without them.
+func TestJailHidesForeignFilesAndTheNetwork(t *testing.T) {
+	t.Parallel()
+	tools, dir, foreign := find(t), scratch(t), scratch(t)
+	if _, err := tools.try(t.Context(), dir, generated+"own.mkv"); err != nil {
+		t.Fatalf("writing to its own folder: %v", err)
+	}
+	clip, err := os.ReadFile(filepath.Join(dir, "own.mkv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := filepath.Join(foreign, "secret.mkv")
+	if err := os.WriteFile(secret, clip, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	calls := 0
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	accepted := make(chan struct{})
+	go func() {
+		defer close(accepted)
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			calls++
+			_ = c.Close()
+		}
+	}()
+	for name, args := range map[string]string{
+		"foreign file":  "-v error -y -i " + secret + " -c copy stolen.mkv",
+		"foreign write": generated + filepath.Join(foreign, "planted.mkv"),
+		"password file": "-v error -y -f data -i /etc/passwd -map 0 -c copy -f data stolen.txt",
+		"own process":   "-v error -y -f data -i /proc/self/environ -map 0 -c copy -f data stolen.txt",
+		"http":          fmt.Sprintf("-v error -y -i http://%s/x.mkv -c copy stolen.mkv", listener.Addr()),
+		"tcp out":       fmt.Sprintf("%s -f mpegts tcp://%s", generated, listener.Addr()),
+		"udp out":       generated + "-f mpegts udp://127.0.0.1:9",
+	} {
+		if _, err := tools.try(t.Context(), dir, args); err == nil {
+			t.Errorf("%s: ffmpeg was not stopped", name)
+		}
+	}
+	_ = listener.Close()
+	<-accepted
+	if calls != 0 {
+		t.Errorf("%d connections were made", calls)
+	}
+	for _, name := range []string{filepath.Join(foreign, "planted.mkv"), filepath.Join(dir, "stolen.mkv"), filepath.Join(dir, "stolen.txt")} {
+		if info, err := os.Stat(name); err == nil && info.Size() > 0 {
+			t.Errorf("%s was written", filepath.Base(name))
+		}
 	}
 }
