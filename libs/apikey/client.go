@@ -15,7 +15,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/ratelimit"
-	"github.com/linkreel/linkreel/libs/redisdb"
+	"github.com/linkreel/linkreel/libs/outage"
 )
 
 // Config tunes a [Client]. Zero fields take the values that the package
@@ -82,7 +82,7 @@ type Client struct {
 	cfg     Config
 	source  Source
 	redis   redis.UniversalClient
-	breaker *redisdb.Breaker
+	breaker *outage.Breaker
 	m       instruments
 
 	known   *otter.Cache[string, *entry]    // by key hash
@@ -109,7 +109,9 @@ func New(cfg Config, source Source, rdb redis.UniversalClient) *Client {
 		unknown: otter.Must(&otter.Options[string, time.Time]{MaximumSize: cfg.MaxUnknown, ExpiryCalculator: otter.ExpiryWriting[string, time.Time](cfg.Negative)}),
 		buckets: otter.Must(&otter.Options[string, *bucket]{MaximumSize: cfg.MaxKeys, ExpiryCalculator: otter.ExpiryAccessing[string, *bucket](2 * time.Minute)}),
 	}
-	c.breaker = redisdb.NewBreaker(cfg.Now, c.probe, nil)
+	// A few failures at one instant are no outage: a busy machine can stall for
+	// 100 ms, and believing in an outage weakens revocation to 5 seconds.
+	c.breaker = outage.New(outage.Config{Failures: 5, Over: 300 * time.Millisecond, Rest: time.Second, Probe: c.probe, Now: cfg.Now})
 	c.pending.init(c)
 	return c
 }

@@ -23,7 +23,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/identity"
-	"github.com/linkreel/linkreel/libs/redisdb"
+	"github.com/linkreel/linkreel/libs/outage"
 )
 
 // verifyPath is the one internal route of auth.
@@ -134,7 +134,7 @@ func (s *HTTPSource) Close() { s.client.CloseIdleConnections() }
 // went away leaves connections that look alive.
 func (s *HTTPSource) Verify(ctx context.Context, hash string) (*Record, error) {
 	r, err := s.ask(ctx, hash)
-	if err == nil || errors.Is(err, ErrUnknownKey) || !redisdb.Pause(ctx, 20*time.Millisecond) {
+	if err == nil || errors.Is(err, ErrUnknownKey) || !outage.Pause(ctx, 20*time.Millisecond) {
 		return r, err
 	}
 	return s.ask(ctx, hash)

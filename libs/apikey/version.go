@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/linkreel/linkreel/libs/redisdb"
+	"github.com/linkreel/linkreel/libs/outage"
 )
 
 // Two scripts share an account's hash: takeScript runs with every request,
@@ -131,7 +131,7 @@ func (c *Client) InvalidateAccount(ctx context.Context, accountID string, versio
 		if err == nil {
 			return
 		}
-		if !redisdb.Pause(ctx, wait) {
+		if !outage.Pause(ctx, wait) {
 			c.cfg.Log.WarnContext(ctx, "revocation reaches replicas within seconds instead of at once: Redis does not answer", "account", accountID, "error", err)
 			c.pending.later(accountID, version)
 			return
@@ -173,7 +173,7 @@ func (b *pendingVersions) later(accountID string, version int64) {
 func (b *pendingVersions) run() {
 	defer b.done.Done()
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		if !redisdb.Pause(b.ctx, wait) {
+		if !outage.Pause(b.ctx, wait) {
 			return
 		}
 		b.mu.Lock()

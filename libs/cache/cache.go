@@ -24,6 +24,8 @@ import (
 
 	"github.com/maypok86/otter/v2"
 	"golang.org/x/sync/singleflight"
+
+	"github.com/linkreel/linkreel/libs/outage"
 )
 
 // Options configure a [Cache]. Load is required; the rest has defaults.
@@ -73,7 +75,7 @@ type Cache[V any] struct {
 	doubted atomic.Int64  // when the last uncertainty began, ns
 	version atomic.Uint64 // number of the last invalidation
 	floor   atomic.Uint64 // entries below it missed some
-	failed  atomic.Int64  // time of the last failed load, ns; 0 after a good one
+	loader  *outage.Breaker
 
 	mu        sync.RWMutex
 	recent    map[string]uint64 // number of a key's last invalidation
@@ -115,9 +117,9 @@ const (
 // invalidations do not arrive, and [Options.Unsynced] bounds what is served.
 const uncertainty = time.Second
 
-// backoff spares a failing loader: in this time after a failure only one caller
+// rest spares a failing loader: in this time after a failure only one caller
 // tries again, others with an old value keep it.
-const backoff = 250 * time.Millisecond
+const rest = 250 * time.Millisecond
 
 // New makes an empty cache that counts as synced.
 func New[V any](opt Options[V]) *Cache[V] {
@@ -139,7 +141,7 @@ func New[V any](opt Options[V]) *Cache[V] {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	c := &Cache[V]{opt: opt, recent: map[string]uint64{}, queues: map[string]*queue[V]{}}
+	c := &Cache[V]{opt: opt, loader: outage.New(outage.Config{Rest: rest, Now: opt.Now}), recent: map[string]uint64{}, queues: map[string]*queue[V]{}}
 	c.entries = otter.Must(&otter.Options[string, *Entry[V]]{
 		MaximumWeight: uint64(opt.Capacity),
 		Weigher: func(key string, e *Entry[V]) uint32 {
@@ -187,7 +189,7 @@ func (c *Cache[V]) Peek(key string) (Lookup[V], bool) {
 		return Lookup[V]{}, false
 	}
 	// Near the end of a life that is extended by use, reload in the background.
-	if e.Found && age >= life-life/4 && c.mayTry(now) {
+	if e.Found && age >= life-life/4 && c.loader.Allow() {
 		c.start(context.Background(), key)
 	}
 	return Lookup[V]{Entry: e, key: key, seen: seen}, true
@@ -223,7 +225,7 @@ func (c *Cache[V]) Get(ctx context.Context, key string) (Lookup[V], error) {
 		return old, nil
 	case !e.Found || age > c.opt.Stale:
 		return c.cold(ctx, key)
-	case !c.mayTry(now):
+	case !c.loader.Allow():
 		return old, nil
 	}
 	wait, cancel := context.WithTimeout(ctx, c.opt.Wait)
@@ -247,13 +249,6 @@ func (c *Cache[V]) life(e *Entry[V]) time.Duration {
 	return c.opt.Unsynced
 }
 
-// mayTry reports whether the loader is worth a try; after a failure it lets one
-// caller through per back-off.
-func (c *Cache[V]) mayTry(now int64) bool {
-	last := c.failed.Load()
-	return last == 0 || now-last >= int64(backoff) && c.failed.CompareAndSwap(last, now)
-}
-
 // cold loads for a caller who has nothing else. It gives up before the load
 // does, sooner when the last load failed: the next caller may find the value.
 func (c *Cache[V]) cold(ctx context.Context, key string) (Lookup[V], error) {
@@ -264,7 +259,7 @@ func (c *Cache[V]) cold(ctx context.Context, key string) (Lookup[V], error) {
 
 // patience is how long a caller waits who needs a new value.
 func (c *Cache[V]) patience() time.Duration {
-	if c.failed.Load() != 0 {
+	if _, away := c.loader.Away(); away {
 		return c.opt.Patience / 8
 	}
 	return c.opt.Patience
@@ -362,10 +357,10 @@ func (c *Cache[V]) fetch(ctx context.Context, key string) (*Entry[V], error) {
 	var err error
 	e.Value, e.Found, err = c.opt.Load(ctx, key)
 	if err != nil {
-		c.failed.Store(c.opt.Now().UnixNano())
+		c.loader.Fail()
 		return nil, err
 	}
-	c.failed.Store(0)
+	c.loader.OK()
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if c.recent[key] <= e.version && e.version >= c.forgotten {

@@ -15,27 +15,29 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/linkreel/linkreel/libs/outage"
 )
 
 const (
 	budget  = 150 * time.Millisecond // wait for Redis
-	rest    = time.Second            // how long Redis is left alone after it failed
+	rest    = time.Second            // between two tries of a Redis that failed
 	maxKeys = 20_000                 // names in memory
 )
 
 // Seen is a memory of names. It is safe for concurrent use.
 type Seen struct {
-	redis redis.UniversalClient
-	now   func() time.Time
+	redis   redis.UniversalClient
+	breaker *outage.Breaker
+	now     func() time.Time
 
 	mu    sync.Mutex
 	until map[string]time.Time
-	away  time.Time // Redis is left alone until then
 }
 
 // New makes an empty memory. With a nil client it is this process's alone.
 func New(client redis.UniversalClient, now func() time.Time) *Seen {
-	return &Seen{redis: client, now: now, until: map[string]time.Time{}}
+	return &Seen{redis: client, breaker: outage.New(outage.Config{Rest: rest, Now: now}), now: now, until: map[string]time.Time{}}
 }
 
 // First reports whether name has not been seen for life, and notes it.
@@ -44,22 +46,19 @@ func (s *Seen) First(ctx context.Context, name string, life time.Duration) bool 
 	if !s.note(name, now, life) {
 		return false
 	}
-	if !s.reachable(now) {
+	if s.redis == nil || !s.breaker.Allow() {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, budget)
 	defer cancel()
 	// The key keeps its first name, so that replicas of two releases agree.
 	err := s.redis.SetArgs(ctx, "lr:{guard}:"+name, strconv.FormatInt(now.Unix(), 10), redis.SetArgs{Mode: "NX", TTL: life}).Err()
-	if errors.Is(err, redis.Nil) {
-		return false
+	if err != nil && !errors.Is(err, redis.Nil) {
+		s.breaker.Fail()
+		return true
 	}
-	if err != nil {
-		s.mu.Lock()
-		s.away = now.Add(rest)
-		s.mu.Unlock()
-	}
-	return true
+	s.breaker.OK()
+	return err == nil
 }
 
 // note is First by this process's memory.
@@ -90,10 +89,4 @@ func (s *Seen) makeRoom(now time.Time) {
 		}
 		delete(s.until, k)
 	}
-}
-
-func (s *Seen) reachable(now time.Time) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.redis != nil && !now.Before(s.away)
 }

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"cloud.google.com/go/firestore"
-	"github.com/sony/gobreaker/v2"
 	"google.golang.org/api/option"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
@@ -25,6 +24,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/outage"
 )
 
 // Config says which database to open.
@@ -49,6 +49,9 @@ var (
 	// name or a size that it does not allow.
 	ErrInvalid = errors.New("request is refused for good")
 
+	// errAway is what callers hear at once while the database is known to be away.
+	errAway = errors.New("the database does not answer")
+
 	// ErrUncertain comes with an UNAVAILABLE when a commit was repeated because
 	// its answer was lost, and the server no longer knows the transaction: most
 	// likely the first try went through.
@@ -63,7 +66,7 @@ const txAttempts = 12
 type DB struct {
 	*firestore.Client
 	timeout time.Duration
-	breaker *gobreaker.CircuitBreaker[struct{}]
+	breaker *outage.Breaker
 }
 
 // Open connects; it does not wait for the server, so that a service starts while
@@ -100,16 +103,8 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 
 // Use wraps a client that is open already; timeout 0 means three seconds.
 func Use(client *firestore.Client, timeout time.Duration) *DB {
-	return &DB{Client: client, timeout: orDefault(timeout), breaker: gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
-		Name:        "firestore",
-		MaxRequests: 2,           // probes while half open
-		Timeout:     time.Second, // how long it stays open, so healing shows within a second or two
-		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= 5 },
-		IsSuccessful: func(err error) bool {
-			// A server that has forgotten a transaction is there.
-			return err == nil || apierr.CodeOf(err) != apierr.Unavailable || errors.Is(err, ErrUncertain)
-		},
-	})}
+	// One rest of a second: healing shows within a second or two.
+	return &DB{Client: client, timeout: orDefault(timeout), breaker: outage.New(outage.Config{Failures: 5, Rest: time.Second})}
 }
 
 func orDefault(timeout time.Duration) time.Duration {
@@ -134,18 +129,22 @@ func (db *DB) Ping(ctx context.Context) error {
 // Do runs one or several calls under the database's deadline and maps the error.
 // what names the deed for the log: "get link".
 func (db *DB) Do(ctx context.Context, what string, fn func(ctx context.Context) error) error {
-	_, err := db.breaker.Execute(func() (struct{}, error) {
-		ctx, cancel := context.WithTimeout(ctx, db.timeout)
-		defer cancel()
-		return struct{}{}, Map(fn(ctx))
-	})
-	if err == nil {
-		return nil
+	if !db.breaker.Allow() {
+		return fmt.Errorf("%s: %w", what, apierr.Down(errAway))
 	}
-	if errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests) {
-		err = apierr.Down(err)
+	ctx, cancel := context.WithTimeout(ctx, db.timeout)
+	defer cancel()
+	err := Map(fn(ctx))
+	// A server that has forgotten a transaction is there.
+	if err != nil && apierr.CodeOf(err) == apierr.Unavailable && !errors.Is(err, ErrUncertain) {
+		db.breaker.Fail()
+	} else {
+		db.breaker.OK()
 	}
-	return fmt.Errorf("%s: %w", what, err)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
 }
 
 // Tx runs fn as a transaction. fn may run several times and so must read first,

@@ -34,6 +34,7 @@ import (
 	"google.golang.org/api/option"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/outage"
 )
 
 // Config says which bucket to open and who signs.
@@ -94,6 +95,7 @@ type Store struct {
 	plain      *http.Client // for signed addresses
 	signer     signer
 	clock      func() time.Time
+	breaker    *outage.Breaker
 	signatures metric.Int64Counter
 
 	timeout, stall, transfer time.Duration
@@ -105,7 +107,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil || public.Host == "" || cfg.Bucket == "" {
 		return nil, fmt.Errorf("open storage: bucket %q under %q is not an address", cfg.Bucket, cfg.PublicURL)
 	}
-	s := &Store{bucketName: cfg.Bucket, public: public, clock: cfg.Clock,
+	s := &Store{breaker: outage.New(outage.Config{Failures: 5, Rest: time.Second}), bucketName: cfg.Bucket, public: public, clock: cfg.Clock,
 		timeout: or(cfg.Timeout, 5*time.Second), stall: or(cfg.StallTimeout, 30*time.Second), transfer: or(cfg.TransferTimeout, 2*time.Hour)}
 	if s.clock == nil {
 		s.clock = time.Now
@@ -204,11 +206,25 @@ func mapError(err error) error {
 	return err
 }
 
+// errAway is what callers hear at once while storage is known to be away.
+var errAway = errors.New("storage does not answer")
+
 // do runs one call that moves no bytes.
 func (s *Store) do(ctx context.Context, what, object string, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	if !s.breaker.Allow() {
+		return fmt.Errorf("%s %q: %w", what, object, apierr.Down(errAway))
+	}
+	short, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	if err := mapError(f(ctx)); err != nil {
+	err := mapError(f(short))
+	switch {
+	case ctx.Err() != nil: // the caller has left, which says nothing of storage
+	case apierr.CodeOf(err) == apierr.Unavailable:
+		s.breaker.Fail()
+	default:
+		s.breaker.OK()
+	}
+	if err != nil {
 		return fmt.Errorf("%s %q: %w", what, object, err)
 	}
 	return nil

@@ -18,11 +18,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/outage"
 )
 
 const (
 	budget  = 150 * time.Millisecond // wait for Redis
-	rest    = time.Second            // how long Redis is left alone after it failed
+	rest    = time.Second            // between two tries of a Redis that failed
 	maxKeys = 20_000                 // keys in memory
 )
 
@@ -35,12 +36,12 @@ type Rule struct {
 
 // Limiter counts. It is safe for concurrent use.
 type Limiter struct {
-	redis redis.UniversalClient
-	now   func() time.Time
+	redis   redis.UniversalClient
+	breaker *outage.Breaker
+	now     func() time.Time
 
 	mu    sync.Mutex
 	tries map[string][]try
-	away  time.Time // Redis is left alone until then
 }
 
 type try struct {
@@ -51,7 +52,7 @@ type try struct {
 // New makes a limiter. With a nil client everything is judged locally, by the
 // rules as they are.
 func New(client redis.UniversalClient, now func() time.Time) *Limiter {
-	return &Limiter{redis: client, now: now, tries: map[string][]try{}}
+	return &Limiter{redis: client, breaker: outage.New(outage.Config{Rest: rest, Now: now}), now: now, tries: map[string][]try{}}
 }
 
 // Try is a counted try, to be given back when it turned out to be harmless.
@@ -183,21 +184,16 @@ func (l *Limiter) forgetOld(now time.Time) {
 	}
 }
 
-func (l *Limiter) reachable() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.redis != nil && !l.now().Before(l.away)
-}
+func (l *Limiter) reachable() bool { return l.redis != nil && l.breaker.Allow() }
 
 // heard notes how Redis answered and reports whether it did.
 func (l *Limiter) heard(err error) bool {
-	if err == nil {
-		return true
+	if err != nil {
+		l.breaker.Fail()
+		return false
 	}
-	l.mu.Lock()
-	l.away = l.now().Add(rest)
-	l.mu.Unlock()
-	return false
+	l.breaker.OK()
+	return true
 }
 
 // key keeps the name of the package's first years, so that replicas of two

@@ -34,7 +34,7 @@ func up(ctx context.Context, args []string, env cli.Env) error {
 
 func install(ctx context.Context, args []string, env cli.Env) error {
 	if len(args) == 0 {
-		return cli.Usage("tools needs at least one NAME: " + strings.Join(slices.Sorted(maps.Keys(tools.Known)), ", "))
+		return cli.Usage("tools needs at least one NAME: %s", strings.Join(slices.Sorted(maps.Keys(tools.Known)), ", "))
 	}
 	return tools.Ensure(ctx, env.Out, args...)
 }
