@@ -14,8 +14,8 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/identity"
-	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/outage"
+	"github.com/linkreel/linkreel/libs/ratelimit"
 )
 
 // Config tunes a [Client]. Zero fields take the values that the package
