@@ -19,6 +19,7 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/redisdb"
+	"github.com/linkreel/linkreel/libs/seal"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/services/events/internal/api"
 	"github.com/linkreel/linkreel/services/events/internal/caller"
@@ -93,7 +94,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	seal, err := store.NewSealer(cfg.WebhookSecretKey)
+	keys, err := seal.New("linkreel webhook secret 1", cfg.WebhookSecretKey)
 	if err != nil {
 		return nil, fmt.Errorf("events: LINKREEL_WEBHOOK_SECRET_KEY: %w", err)
 	}
@@ -114,7 +115,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	auth := apikey.New(apikey.Config{Now: cfg.Now}, source, rdb)
 
 	outbox := events.NewOutbox(db, rdb, cfg.Now)
-	kept := store.New(db, seal, outbox, cfg.Now, api.Shown)
+	kept := store.New(db, keys, outbox, cfg.Now, api.Shown)
 	engine := delivery.New(kept, call, rdb, delivery.Options{Now: cfg.Now, Sweep: cfg.SweepEvery})
 	reader := feed.NewService(kept, engine)
 	hooks := webhook.NewService(kept, engine, cfg.Now, api.Shown)

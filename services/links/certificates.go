@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/ratelimit"
+	"github.com/linkreel/linkreel/libs/seal"
 	"github.com/linkreel/linkreel/services/links/internal/certificate"
 	"github.com/linkreel/linkreel/services/links/internal/invalidation"
 	"github.com/linkreel/linkreel/services/links/internal/link"
@@ -23,12 +25,12 @@ func (c Config) certificates(kept store.Certificates, memory *invalidation.Memor
 	if c.CertificateKey == "" {
 		return nil, errors.New("LINKREEL_TLS_ADDR needs LINKREEL_CERTIFICATE_KEY, which seals private keys")
 	}
-	seal, err := certificate.NewSealer(c.CertificateKey)
+	keys, err := seal.New(certificate.SealPurpose, c.CertificateKey)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("LINKREEL_CERTIFICATE_KEY: %w", err)
 	}
 	now := cmpNow(c.Now)
-	files := certificate.NewStorage(kept, seal, identity.NewNonce(), now)
+	files := certificate.NewStorage(kept, keys, identity.NewNonce(), now)
 	issuer, err := certificate.NewIssuer(certificate.ACME{Directory: c.ACMEDirectory, Email: c.ACMEEmail, CAFile: c.ACMECAFile}, files)
 	if err != nil {
 		return nil, err
@@ -38,7 +40,7 @@ func (c Config) certificates(kept store.Certificates, memory *invalidation.Memor
 		names[name] = true
 	}
 	return certificate.NewService(certificate.Options{
-		Store: kept, Files: files, Issuer: issuer, Seal: seal, Limiter: limiter, PerHour: c.ACMEOrdersPerHour, Sweep: c.CertificateSweep,
+		Store: kept, Files: files, Issuer: issuer, Seal: keys, Limiter: limiter, PerHour: c.ACMEOrdersPerHour, Sweep: c.CertificateSweep,
 		Owner: func(wait func(bool) (context.Context, error), host string) (bool, error) {
 			return memory.Owner(wait, host)
 		},

@@ -21,6 +21,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/seal"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
@@ -35,7 +36,7 @@ const (
 // Store is safe for concurrent use.
 type Store struct {
 	db     *firestoredb.DB
-	seal   *Sealer
+	seal   *seal.Keys
 	outbox *events.Outbox
 	now    func() time.Time
 	shown  func(*webhook.Webhook) any
@@ -44,8 +45,8 @@ type Store struct {
 var _ webhook.Store = (*Store)(nil)
 
 // New makes a store. shown is a webhook as the API shows it, for events.
-func New(db *firestoredb.DB, seal *Sealer, outbox *events.Outbox, now func() time.Time, shown func(*webhook.Webhook) any) *Store {
-	return &Store{db: db, seal: seal, outbox: outbox, now: now, shown: shown}
+func New(db *firestoredb.DB, keys *seal.Keys, outbox *events.Outbox, now func() time.Time, shown func(*webhook.Webhook) any) *Store {
+	return &Store{db: db, seal: keys, outbox: outbox, now: now, shown: shown}
 }
 
 // get reads a document into d; found is false when there is none.

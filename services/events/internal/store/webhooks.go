@@ -44,7 +44,7 @@ func (s *Store) fromWebhook(w *webhook.Webhook) *webhookDoc {
 		DisabledReason: string(w.DisabledReason), CreatedAt: w.CreatedAt, UpdatedAt: w.UpdatedAt, Rev: w.Rev, FailingSince: orNil(w.FailingSince),
 	}
 	for _, secret := range w.Secrets {
-		d.Secrets = append(d.Secrets, secretDoc{s.seal.seal(w.ID, secret.Text), orNil(secret.Until)})
+		d.Secrets = append(d.Secrets, secretDoc{s.seal.Seal(w.ID, []byte(secret.Text)), orNil(secret.Until)})
 	}
 	return d
 }
@@ -55,11 +55,11 @@ func (s *Store) toWebhook(id string, d *webhookDoc) (*webhook.Webhook, error) {
 		DisabledReason: webhook.Reason(d.DisabledReason), CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt, Rev: d.Rev, FailingSince: orZero(d.FailingSince),
 	}
 	for _, secret := range d.Secrets {
-		text, err := s.seal.open(id, secret.Sealed)
+		text, err := s.seal.Open(id, secret.Sealed)
 		if err != nil {
 			return nil, fmt.Errorf("webhook %s: %w", id, err)
 		}
-		w.Secrets = append(w.Secrets, webhook.Secret{Text: text, Until: orZero(secret.Until)})
+		w.Secrets = append(w.Secrets, webhook.Secret{Text: string(text), Until: orZero(secret.Until)})
 	}
 	return w, nil
 }

@@ -12,7 +12,7 @@
 // stranger's server name reaches Firestore only within a budget. No handshake
 // waits longer than [Options.Patience]; the order itself continues without it.
 //
-// Private keys are sealed before they are stored ([Sealer]). The ACME client is
+// Private keys are sealed before they are stored (libs/seal). The ACME client is
 // certmagic's [certmagic.ACMEIssuer]: it has the account, and solves challenges on
 // whichever replica the authority happens to ask ([Storage]).
 package certificate
@@ -54,6 +54,9 @@ var (
 	ErrOvertaken   = errors.New("the order belongs to another replica now")
 	ErrLimited     = errors.New("no more certificates may be ordered for now")
 )
+
+// SealPurpose keeps apart what this package seals.
+const SealPurpose = "linkreel certificate 1"
 
 // Certificate is what an authority issued, with its private key.
 type Certificate struct {

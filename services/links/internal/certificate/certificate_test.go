@@ -1,7 +1,6 @@
 package certificate
 
 import (
-	"bytes"
 	"errors"
 	"strings"
 	"testing"
@@ -122,49 +121,5 @@ func TestRenewalsAreBeforeTheLastThirdAndSpread(t *testing.T) {
 	}
 	if len(seen) < 3 {
 		t.Errorf("four hosts are renewed at %d times", len(seen))
-	}
-}
-
-func TestSealingKeysCanBeRotated(t *testing.T) {
-	t.Parallel()
-	const one, two = "the first key of 32 characters or more", "the second key of 32 characters or more"
-	seal := func(keys string) *Sealer {
-		s, err := NewSealer(keys)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
-	plain := []byte("private")
-	old := seal(one).Seal("go.example.com", plain)
-	if bytes.Contains(old, plain) {
-		t.Fatal("the key is there in the clear")
-	}
-	both := seal(two + ", " + one)
-	if got, err := both.Open("go.example.com", old); err != nil || !bytes.Equal(got, plain) {
-		t.Errorf("after the new key was put in front: %q, %v", got, err)
-	}
-	if KeyOf(old) == both.KeyID() {
-		t.Error("what the old key seals looks as if the new one did")
-	}
-	fresh := both.Seal("go.example.com", plain)
-	if got, err := seal(two).Open("go.example.com", fresh); err != nil || !bytes.Equal(got, plain) {
-		t.Errorf("after the old key was dropped: %q, %v", got, err)
-	}
-	if _, err := seal(two).Open("go.example.com", old); !errors.Is(err, ErrSealed) {
-		t.Errorf("without its key: %v", err)
-	}
-	if _, err := both.Open("other.example.com", fresh); err == nil {
-		t.Error("it opens for another host")
-	}
-	for _, bad := range [][]byte{nil, fresh[:3], fresh[:8], append(fresh[:len(fresh)-1:len(fresh)-1], 0)} {
-		if _, err := both.Open("go.example.com", bad); err == nil {
-			t.Errorf("%d bytes open", len(bad))
-		}
-	}
-	for _, bad := range []string{"", "short", one + ","} {
-		if _, err := NewSealer(bad); err == nil {
-			t.Errorf("%q is accepted", bad)
-		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/linkreel/linkreel/libs/cache"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/ratelimit"
+	"github.com/linkreel/linkreel/libs/seal"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 )
 
@@ -53,7 +54,7 @@ type Options struct {
 	Store   Store
 	Files   *Storage
 	Issuer  Issuer
-	Seal    *Sealer
+	Seal    *seal.Keys
 	Limiter Limiter
 	// Owner finds the domain that owns a host name. wait gives the context for
 	// reading the store, or refuses to; it is called only if that is necessary.
@@ -549,7 +550,7 @@ func (s *Service) renew(ctx context.Context, host string) error {
 // reseal seals again what an older key seals, some in each round, so that the key
 // can be dropped.
 func (s *Service) reseal(ctx context.Context) {
-	hosts, err := s.opt.Store.SealedOtherwise(ctx, s.opt.Seal.KeyID(), duePage)
+	hosts, err := s.opt.Store.SealedOtherwise(ctx, s.opt.Seal.ID(), duePage)
 	n := 0
 	for _, host := range hosts {
 		if err = s.opt.Store.ChangeCertificate(ctx, host, func(r *Record, _ bool) error {
@@ -566,12 +567,12 @@ func (s *Service) reseal(ctx context.Context) {
 			return nil
 		}); err == nil {
 			n++
-		} else if !errors.Is(err, ErrSealed) {
+		} else if !errors.Is(err, seal.ErrKey) {
 			break
 		}
 	}
 	files, ferr := s.opt.Files.reseal(ctx)
-	if err = errors.Join(err, ferr); err != nil && !errors.Is(err, ErrSealed) && ctx.Err() == nil {
+	if err = errors.Join(err, ferr); err != nil && !errors.Is(err, seal.ErrKey) && ctx.Err() == nil {
 		slog.WarnContext(ctx, "what an older key seals cannot be sealed again", "error", err)
 	}
 	if n+files > 0 {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/caddyserver/certmagic"
+
+	"github.com/linkreel/linkreel/libs/seal"
 )
 
 // Files is how the ACME client's files and locks are remembered. Values are
@@ -56,7 +58,7 @@ type Lock struct {
 // Certificates are not among it; they are records of their own.
 type Storage struct {
 	files  Files
-	seal   *Sealer
+	seal   *seal.Keys
 	holder string
 	now    func() time.Time
 
@@ -82,8 +84,8 @@ const (
 var _ certmagic.Storage = (*Storage)(nil)
 
 // NewStorage uses files; holder names this process.
-func NewStorage(files Files, seal *Sealer, holder string, now func() time.Time) *Storage {
-	return &Storage{files: files, seal: seal, holder: holder, now: now, held: map[string]*heldLock{}}
+func NewStorage(files Files, keys *seal.Keys, holder string, now func() time.Time) *Storage {
+	return &Storage{files: files, seal: keys, holder: holder, now: now, held: map[string]*heldLock{}}
 }
 
 // Store implements [certmagic.Storage]. An account is two files, which two
@@ -238,7 +240,7 @@ func (s *Storage) Unlock(ctx context.Context, name string) error {
 
 // reseal writes files again that an older key seals.
 func (s *Storage) reseal(ctx context.Context) (n int, err error) {
-	old, err := s.files.FilesSealedOtherwise(ctx, s.seal.KeyID(), 100)
+	old, err := s.files.FilesSealedOtherwise(ctx, s.seal.ID(), 100)
 	if err != nil {
 		return 0, err
 	}

@@ -8,7 +8,8 @@ import (
 // Keys in the log are of three kinds: link.SlugKey for a slug, the plain host
 // name for a custom domain, and [AccountKey].
 
-// AccountKey names an account whose state has changed.
+// AccountKey names an account whose state has changed. A slug's key has a bar and
+// a host name has no @, so the three never meet.
 func AccountKey(accountID string) string { return "@" + accountID }
 
 // everything stands for all keys, when there are too many to name.

@@ -23,16 +23,6 @@ func (d Device) String() string {
 	return deviceNames[OtherDevice]
 }
 
-// ParseDevice reads a device's name.
-func ParseDevice(s string) Device {
-	for i, name := range deviceNames {
-		if name == s {
-			return Device(i)
-		}
-	}
-	return OtherDevice
-}
-
 // Agent is what a user agent's text tells.
 type Agent struct {
 	Device  Device

@@ -14,6 +14,7 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
+	"github.com/linkreel/linkreel/services/links/internal/invalidation"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 	"github.com/linkreel/linkreel/services/links/internal/tenancy"
 )
@@ -108,8 +109,8 @@ func TestEveryChangeIsAnnounced(t *testing.T) {
 	step("delete of a domain", domains.Delete(ctx, "acc", d.ID), "go.example.com")
 
 	suspended := tenant.Standing{State: tenant.Suspended, Version: 2}
-	step("suspend", accounts.SetState(ctx, "acc", suspended), tenancy.Key("acc"))
-	step("the same suspension again", accounts.SetState(ctx, "acc", suspended), tenancy.Key("acc"))
+	step("suspend", accounts.SetState(ctx, "acc", suspended), invalidation.AccountKey("acc"))
+	step("the same suspension again", accounts.SetState(ctx, "acc", suspended), invalidation.AccountKey("acc"))
 }
 
 // A commit whose answer is lost may have happened, so it is announced too.

@@ -9,6 +9,7 @@ import (
 
 	"cloud.google.com/go/firestore"
 
+	"github.com/linkreel/linkreel/libs/seal"
 	"github.com/linkreel/linkreel/services/links/internal/certificate"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 )
@@ -96,7 +97,7 @@ func recordOf(host string, d *certificateDoc) *certificate.Record {
 func certificateDocOf(r *certificate.Record) *certificateDoc {
 	d := &certificateDoc{Holder: r.Holder, Token: r.Token, Until: timeOrNil(r.Until), Failures: r.Failures, Failure: r.Failure, NextAt: timeOrNil(r.NextAt)}
 	if c := r.Certificate; c != nil {
-		d.Chain, d.Key, d.KeyID = c.Chain, c.Key, certificate.KeyOf(c.Key)
+		d.Chain, d.Key, d.KeyID = c.Chain, c.Key, seal.IDOf(c.Key)
 		d.NotBefore, d.NotAfter, d.RenewAt = timeOrNil(c.NotBefore), timeOrNil(c.NotAfter), timeOrNil(c.RenewAt)
 	}
 	if !r.DueAt.IsZero() {
@@ -262,7 +263,7 @@ func (s Certificates) PutFile(ctx context.Context, f certificate.File, locks ...
 				return certificate.ErrOvertaken
 			}
 		}
-		return ft.Set(s.fileRef(f.Name), &acmeFileDoc{Name: f.Name, Value: f.Value, KeyID: certificate.KeyOf(f.Value), Modified: f.Modified, ExpireAt: timeOrNil(f.ExpireAt)})
+		return ft.Set(s.fileRef(f.Name), &acmeFileDoc{Name: f.Name, Value: f.Value, KeyID: seal.IDOf(f.Value), Modified: f.Modified, ExpireAt: timeOrNil(f.ExpireAt)})
 	})
 }
 

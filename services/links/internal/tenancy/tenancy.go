@@ -15,12 +15,9 @@ import (
 
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
+	"github.com/linkreel/linkreel/services/links/internal/invalidation"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
-
-// Key is the name under which an account's state is announced and cached. A slug's
-// key has a bar and a host name has no @, so the three never meet.
-func Key(accountID string) string { return "@" + accountID }
 
 // Record is what is known about an account.
 type Record struct {
@@ -88,7 +85,7 @@ func (s *Service) SetState(ctx context.Context, accountID string, standing tenan
 		return err
 	}
 	// Also when nothing changed: an earlier try may have ended before it announced.
-	s.opt.Announcer.Announce(ctx, Key(accountID))
+	s.opt.Announcer.Announce(ctx, invalidation.AccountKey(accountID))
 	select {
 	case s.wake <- struct{}{}:
 	default:
