@@ -96,7 +96,6 @@ console.log(await answer.text());
 // who has just run `make run`, but for the port.
 func TestAWebhookIsReceivedAsTheDocumentSays(t *testing.T) {
 	t.Parallel()
-	need(t, "python3", "bash", "curl")
 	doc, err := os.ReadFile("../../docs/webhooks.md")
 	if err != nil {
 		t.Fatal(err)
