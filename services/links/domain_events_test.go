@@ -1,6 +1,7 @@
 package links_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/services/links"
 )
 
 // TestADomainsProofIsToldOf follows a domain through its proof, its loss over seven
@@ -59,6 +61,43 @@ func TestADomainsProofIsToldOf(t *testing.T) {
 		}
 		if e.Type != want[i] || e.Object != made.str("id") || e.AccountID != "acc_a" || e.ActorType == "" {
 			t.Errorf("event %d is %+v, want %s", i, e, want[i])
+		}
+	}
+}
+
+// TestWhatAChangeWrites counts the documents that a change writes: the link, its
+// slug, its entry in the search where that changes, and one event, as
+// docs/performance.md says.
+func TestWhatAChangeWrites(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	r := c.replica(t, func(cfg *links.Config) { cfg.Flush = false })
+	key := c.keys.Key(t, "acc_a", identity.Enterprise)
+	made := r.create(key, map[string]any{"url": "https://example.com/"})
+	path := "/api/v1/links/" + made.str("id")
+	second := r.create(key, map[string]any{"url": "https://example.com/"}).str("id")
+	items := strings.TrimSuffix(strings.Repeat(`{"url":"https://example.com/"},`, 100), ",")
+	for _, step := range []struct {
+		what, method, path, body string
+		status                   int
+		writes                   int64
+	}{
+		{"create", "POST", "/api/v1/links", `{"url":"https://example.com/"}`, 201, 4},
+		{"change", "PATCH", path, `{"title":"x"}`, 200, 3},
+		{"bulk of 100", "POST", "/api/v1/links/bulk", `{"urls":[` + items + `]}`, 201, 400},
+		{"bulk change", "PATCH", "/api/v1/links/bulk", `{"ids":["` + made.str("id") + `","` + second + `"],"set":{"archived":true}}`, 200, 6},
+		{"delete", "DELETE", path, "", 204, 4},
+	} {
+		c.Firestore.ResetStats()
+		var body any
+		if step.body != "" {
+			body = step.body
+		}
+		if a := r.api(key, step.method, step.path, body); a.status != step.status {
+			t.Fatalf("%s: %v", step.what, a)
+		}
+		if n := c.Firestore.Stats().Writes; n != step.writes {
+			t.Errorf("%s writes %d documents, want %d", step.what, n, step.writes)
 		}
 	}
 }

@@ -201,6 +201,9 @@ func TestAnExpiredVideoComesBack(t *testing.T) {
 	v := w.ready(fmt.Sprintf(`{"privacy":"expiring","expiresAt":%d}`, time.Now().Add(time.Hour).UnixMilli()))
 	w.clock.Advance(2 * time.Hour)
 	w.send(http.MethodGet, v.path, "").want(410)
+	own := w.get(v.id) // its owner still watches and downloads it
+	w.send(http.MethodGet, own["playbackUrl"].(string), "").want(200)
+	w.send(http.MethodGet, own["downloadUrl"].(string), "").want(302)
 	got := w.api(http.MethodGet, "/"+v.id+"/access", "").want(200)
 	w.setAccess(v, got.body).want(200) // an expiry that has passed can be put back as it is
 	w.send(http.MethodGet, v.path, "").want(410)

@@ -14,6 +14,10 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/services/auth"
 )
 
 const (
@@ -285,7 +289,22 @@ func startSystem(ctx context.Context, dir, exe string) (*server, error) {
 		return nil, err
 	}
 	s.firestore = db
+	if s.Key, err = demoKey(ctx, db.Firestore); err != nil {
+		s.stop()
+		return nil, err
+	}
 	return s, nil
+}
+
+// demoKey makes a key in the database that the system uses. Its own demo keys are in
+// the one that it brings along, of which nobody makes use here.
+func demoKey(ctx context.Context, endpoint string) (string, error) {
+	db, err := firestoredb.Open(ctx, firestoredb.Config{Project: "linkreel-local", Endpoint: endpoint})
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = db.Close() }()
+	return auth.EnsureDemo(ctx, db, identity.Enterprise, "")
 }
 
 func startServer(ctx context.Context, what, dir, firestoreAddr string) (*server, error) {

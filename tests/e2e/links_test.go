@@ -231,3 +231,20 @@ func TestASuspendedAccountsAddressesAnswer410(t *testing.T) {
 		t.Errorf("after: the link answers %d and the page %d", a, b)
 	}
 }
+
+// The transport holds each answer against the document.
+func TestATakenExternalIDIsRefusedAsTheDocumentSays(t *testing.T) {
+	t.Parallel()
+	c := as(t, "creator")
+	id := fmt.Sprint("taken-", time.Now().UnixNano())
+	c.want(201, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/", "externalId": id})
+	other := c.want(201, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/"})
+	for _, a := range []*answer{
+		c.want(409, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/", "externalId": id}),
+		c.want(409, "PATCH", "/api/v1/links/"+other.str("id"), map[string]any{"externalId": id}),
+	} {
+		if a.code() != "EXTERNAL_ID_TAKEN" {
+			t.Errorf("%d %s", a.status, a.raw)
+		}
+	}
+}
