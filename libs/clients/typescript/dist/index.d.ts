@@ -17,8 +17,9 @@ export type LinkStats = Schemas["LinkStats"];
 export type BulkItem = Schemas["BulkItem"];
 export type BulkResult = Schemas["BulkItemCreated"] | Schemas["BulkItemFailed"];
 export type Domain = Schemas["Domain"];
-export type VideoCreate = Omit<Schemas["VideoCreate"], "privacy"> & {
+export type VideoCreate = Omit<Schemas["VideoCreate"], "privacy" | "recording"> & {
     privacy?: Schemas["Privacy"];
+    recording?: boolean;
 };
 export type VideoUpdate = Schemas["VideoUpdate"];
 export type Video = Schemas["Video"];

@@ -2467,7 +2467,7 @@ export interface components {
                 };
             };
         };
-        /** @description The slug is taken, the domain is not verified yet, or the same request is still running. */
+        /** @description The slug is taken, another link of the account has the `externalId`, the domain is not verified yet, or the same request is still running. */
         LinkConflict: {
             headers: {
                 "X-Request-Id": components["headers"]["X-Request-Id"];
@@ -2486,7 +2486,31 @@ export interface components {
                 "application/json": components["schemas"]["Error"] & {
                     error?: {
                         /** @enum {unknown} */
-                        code?: "SLUG_TAKEN" | "DOMAIN_NOT_VERIFIED" | "IDEMPOTENCY_IN_PROGRESS";
+                        code?: "SLUG_TAKEN" | "EXTERNAL_ID_TAKEN" | "DOMAIN_NOT_VERIFIED" | "IDEMPOTENCY_IN_PROGRESS";
+                    };
+                };
+            };
+        };
+        /** @description Another link of the account has the `externalId`. */
+        ExternalIdTaken: {
+            headers: {
+                "X-Request-Id": components["headers"]["X-Request-Id"];
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "error": {
+                 *         "code": "EXTERNAL_ID_TAKEN",
+                 *         "message": "Another link of this account has this externalId. Use another, or clear it there first.",
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *       }
+                 *     }
+                 */
+                "application/json": components["schemas"]["Error"] & {
+                    error?: {
+                        /** @enum {unknown} */
+                        code?: "EXTERNAL_ID_TAKEN";
                     };
                 };
             };
@@ -3287,6 +3311,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["LinkNotFound"];
+            409: components["responses"]["ExternalIdTaken"];
             412: components["responses"]["PreconditionFailed"];
             413: components["responses"]["BodyTooLarge"];
             415: components["responses"]["UnsupportedMediaType"];
