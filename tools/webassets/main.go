@@ -69,6 +69,10 @@ var bundles = []bundle{{
 	from:    "services/console/web",
 	to:      "services/console/internal/web/assets",
 	entries: []string{"app.ts", "passkey.ts", "record.ts", "upload.ts", "video.ts"},
+}, {
+	from:    "services/console/web",
+	to:      "services/console/internal/web/testdata", // a part of record.ts that a test tries alone
+	entries: []string{"framer.ts"},
 }}
 
 func main() {

@@ -4,12 +4,14 @@
 // box in MP4. Both may stand only between elements, which is why the stream is read.
 
 const unit = 256 << 10;
+const longest = 16; // bytes of an element's head
 
 export class Framer {
   private bytes = new Uint8Array(0); // not cut off yet
   private scan = 0; // where the next element begins; may lie behind the end
-  private safe = 0; // the last place where filling may stand
-  private clean = true; // the start of bytes is such a place
+  private after = false; // filling may stand there
+  private safe = 0; // the last place that has come where filling may stand
+  private clean = false; // the start of bytes is such a place; the start of the file is none
   constructor(private readonly mp4: boolean) {}
 
   add(more: Uint8Array) {
@@ -22,7 +24,10 @@ export class Framer {
 
   /** What is full already. */
   full(): Uint8Array | undefined {
-    const n = this.bytes.length - (this.bytes.length % unit);
+    // A head that has not come whole is read later, so it stays in one piece.
+    const head = this.bytes.length - this.scan;
+    const most = head > 0 && head < longest ? this.scan : this.bytes.length;
+    const n = most - (most % unit);
     return n ? this.cut(n, n === this.safe) : undefined;
   }
 
@@ -61,14 +66,15 @@ export class Framer {
     return part;
   }
 
-  // Goes over one element, if its head is there and it has ended.
+  // Notes that the element before scan has ended, and goes over the next one if its
+  // head is there.
   private step(): boolean {
-    const at = this.scan;
-    const end = this.mp4 ? this.box(at) : this.element(at);
+    if (this.scan < 0 || this.scan > this.bytes.length) return false;
+    if (this.after) this.safe = this.scan;
+    const end = this.mp4 ? this.box(this.scan) : this.element(this.scan);
     if (end === undefined) return false;
     this.scan = end.to;
-    if (end.to > this.bytes.length) return false;
-    if (end.safe) this.safe = end.to;
+    this.after = end.safe;
     return true;
   }
 

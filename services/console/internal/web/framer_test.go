@@ -1,0 +1,81 @@
+package web
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The recorder's parts, of both containers and however the browser cuts its
+// output: each but the last is a multiple of 256 KiB, and decoders find every
+// frame through the filling, in the whole and in what is left when a tab dies.
+func TestFramerKeepsEveryFrame(t *testing.T) {
+	t.Parallel()
+	node, err := exec.LookPath("node")
+	if err != nil {
+		t.Skip("skipped: no node on this machine; the recordings of tests/e2e go through the same code in Chromium")
+	}
+	run := func(program string, args ...string) string {
+		t.Helper()
+		out, err := exec.CommandContext(t.Context(), program, args...).Output()
+		if err != nil {
+			t.Fatalf("%s %q: %v", program, args, err)
+		}
+		return string(out)
+	}
+	// packets are the frames of a file, one a line, with their times.
+	packets := func(file string, more ...string) (lines []string) {
+		t.Helper()
+		args := append(append([]string{"-nostdin", "-v", "quiet", "-i", file}, more...), "-c", "copy", "-f", "framemd5", "-")
+		for line := range strings.Lines(run("ffmpeg", args...)) {
+			if line[0] != '#' {
+				lines = append(lines, line)
+			}
+		}
+		return lines
+	}
+	for kind, codecs := range map[string][]string{
+		"webm": {"-c:v", "libvpx", "-deadline", "realtime", "-cpu-used", "8", "-b:v", "600k", "-c:a", "libopus", "-live", "1", "-cluster_time_limit", "1000"},
+		"mp4":  {"-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-c:a", "aac", "-movflags", "empty_moov+frag_keyframe+default_base_moof"},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			original, uploaded := filepath.Join(dir, "original."+kind), filepath.Join(dir, "uploaded."+kind)
+			run("ffmpeg", append(append([]string{"-nostdin", "-v", "error", "-f", "lavfi", "-i", "testsrc2=s=320x180:r=25:d=4", "-f", "lavfi", "-i", "sine=d=4", "-g", "25", "-shortest"}, codecs...), original)...)
+			want := packets(original)
+			if len(want) < 250 {
+				t.Fatalf("%d frames", len(want))
+			}
+			for _, cut := range []struct{ size, every int }{{61, 1000}, {1024, 3}, {20_011, 1}, {1 << 22, 1}} {
+				name := fmt.Sprintf("pieces of %d, filled up after each %d", cut.size, cut.every)
+				var sizes []int
+				if err := json.Unmarshal([]byte(run(node, "testdata/framer.mjs", "testdata/framer.js", original, uploaded, fmt.Sprint(cut.size), fmt.Sprint(cut.every))), &sizes); err != nil {
+					t.Fatal(err)
+				}
+				last := len(sizes) - 1
+				total := 0
+				for i, size := range sizes[:last] {
+					total += size
+					if size == 0 || size%(256<<10) != 0 {
+						t.Errorf("%s: part %d of %d has %d bytes", name, i, len(sizes), size)
+					}
+				}
+				if got := packets(uploaded); strings.Join(got, "") != strings.Join(want, "") {
+					t.Errorf("%s: %d frames, want the %d of the original", name, len(got), len(want))
+				}
+				if err := os.Truncate(uploaded, int64(total)); err != nil {
+					t.Fatal(err)
+				}
+				// The last fill comes at most 61,000 bytes before the end, of some 350,000.
+				if got := packets(uploaded, "-map", "0:v"); len(got) < 70 {
+					t.Errorf("%s: without the last part %d of 100 pictures are left", name, len(got))
+				}
+			}
+		})
+	}
+}
