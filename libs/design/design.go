@@ -12,9 +12,11 @@ import (
 	_ "embed"
 	"encoding/hex"
 	"fmt"
+	"html"
 	"html/template"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // File is a static file under a name that changes with its content, so that it
@@ -34,6 +36,26 @@ var css []byte
 // Tokens are the custom properties alone, for pages whose few rules are their own:
 // start page, redirect pages. The share pages take them in when they are built.
 var Tokens = string(tokens)
+
+// TabTitle is what stands in <title>: the page's own title and our name, cut so
+// that it has at most 70 characters as HTML writes them. Tabs, histories and search
+// results have no room for more.
+func TabTitle(title string) string {
+	const suffix = " · Linkreel"
+	room := 70 - utf8.RuneCountInString(suffix)
+	written := func(s string) int { return utf8.RuneCountInString(html.EscapeString(s)) }
+	if written(title) <= room {
+		return title + suffix
+	}
+	length := 0
+	for i, r := range title {
+		if length += written(string(r)); length >= room {
+			title = strings.TrimSpace(title[:i]) + "…"
+			break
+		}
+	}
+	return title + suffix
+}
 
 // Stylesheet is the whole design system in one file.
 var Stylesheet = NewFile("design.css", "text/css; charset=utf-8", slices.Concat(tokens, css))

@@ -3,12 +3,14 @@ package design_test
 import (
 	"bytes"
 	"encoding/xml"
+	"html"
 	"math"
 	"os"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/linkreel/linkreel/libs/design"
 )
@@ -18,6 +20,23 @@ func TestFilesAreNamedByTheirContent(t *testing.T) {
 	a, b := design.NewFile("x.css", "text/css", []byte("a")), design.NewFile("x.css", "text/css", []byte("b"))
 	if a.Name == b.Name || !regexp.MustCompile(`^x\.[0-9a-f]{8}\.css$`).MatchString(a.Name) {
 		t.Errorf("names %s, %s", a.Name, b.Name)
+	}
+}
+
+func TestTabTitlesAreShort(t *testing.T) {
+	t.Parallel()
+	for title, want := range map[string]string{
+		"Links":                  "Links · Linkreel",
+		"":                       " · Linkreel",
+		strings.Repeat("ä", 59):  strings.Repeat("ä", 59) + " · Linkreel",
+		strings.Repeat("ä", 60):  strings.Repeat("ä", 58) + "… · Linkreel",
+		strings.Repeat("<b>", 9): strings.Repeat("<b>", 6) + "<… · Linkreel",
+		"bad \xff byte":          "bad \xff byte · Linkreel",
+	} {
+		got := design.TabTitle(title)
+		if got != want || utf8.RuneCountInString(html.EscapeString(got)) > 70 {
+			t.Errorf("TabTitle(%q) = %q, want %q", title, got, want)
+		}
 	}
 }
 

@@ -84,7 +84,7 @@ func TestEveryStateHasItsPage(t *testing.T) {
 			t.Error("a page without a video asks to be indexed")
 		}
 	}
-	look("has not been uploaded yet", `http-equiv="refresh"`)
+	look("has not been uploaded yet", `<noscript><a class="button" href="?">Look again</a>`)
 	w.put(v, "a film")
 	look("is being prepared", "<progress", `data-waiting="processing"`)
 	r, err := w.jobs.Claim(t.Context(), w.job(v.id).ID, "hand", time.Minute)

@@ -112,10 +112,11 @@ func (r *renderer) table() {
 	for ; r.at < len(r.lines) && strings.HasPrefix(r.lines[r.at], "|"); r.at++ {
 		rows = append(rows, cells(r.lines[r.at]))
 	}
-	r.out.WriteString("<div class=\"scroll\" role=\"group\" tabindex=\"0\" aria-label=\"Table\"><table>\n")
+	r.out.WriteString("<div class=\"scroll\" role=\"group\" tabindex=\"0\" aria-label=\"Table\"><table><thead>\n")
 	for i, row := range rows {
-		if i == 1 {
-			continue // the line of dashes
+		if i == 1 { // the line of dashes
+			r.out.WriteString("</thead><tbody>\n")
+			continue
 		}
 		tag := "td"
 		if i == 0 && strings.Join(row, "") != "" {
@@ -131,7 +132,7 @@ func (r *renderer) table() {
 		}
 		r.out.WriteString("</tr>\n")
 	}
-	r.out.WriteString("</table></div>\n")
+	r.out.WriteString("</tbody></table></div>\n")
 }
 
 func cells(line string) []string {

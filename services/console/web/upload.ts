@@ -11,17 +11,18 @@ type Note = {
   sent: number; whole: boolean; at: number;
 };
 
-const form = document.querySelector<HTMLFormElement>("form#upload");
-if (form) start(form);
+const place = document.querySelector<HTMLElement>("#upload");
+if (place) start(place);
 
-function start(form: HTMLFormElement) {
+function start(place: HTMLElement) {
+  const named = <T extends HTMLElement>(name: string) => place.querySelector<T>(`[name="${name}"]`)!;
   const words = document.getElementById("words")!.dataset as Record<string, string>;
   const list = document.getElementById("uploads")!;
   const said = document.getElementById("said")!;
-  const problem = form.querySelector("[data-problem]")!;
-  const input = form.elements.namedItem("video") as HTMLInputElement;
-  const csrf = (form.elements.namedItem("csrf") as HTMLInputElement).value;
-  const store = "linkreel-uploads:" + form.dataset.account;
+  const problem = place.querySelector("[data-problem]")!;
+  const input = named<HTMLInputElement>("video");
+  const csrf = named<HTMLInputElement>("csrf").value;
+  const store = "linkreel-uploads:" + place.dataset.account;
   const part = 8 << 20; // storage wants multiples of 256 KiB
   const life = 6 * 24 * 3600e3; // storage forgets an upload after a week
   input.disabled = false;
@@ -213,7 +214,7 @@ function start(form: HTMLFormElement) {
     }
     const known = read().find((n) => n.name === file.name && n.size === file.size && n.modified === file.lastModified);
     if (known) return known;
-    const privacy = (form.elements.namedItem("privacy") as HTMLSelectElement).value;
+    const privacy = named<HTMLSelectElement>("privacy").value;
     let answer: Response;
     try {
       answer = await fetch("/app/upload", { method: "POST", body: new URLSearchParams({ csrf, privacy, title: file.name.replace(/\.[^.]*$/, "").slice(0, 500) }) });
@@ -326,12 +327,11 @@ function start(form: HTMLFormElement) {
     void work();
   }
 
-  form.addEventListener("submit", (event) => event.preventDefault());
   input.addEventListener("change", () => {
     add([...(input.files ?? [])]);
     input.value = "";
   });
-  const drop = form.querySelector("[data-drop]")!;
+  const drop = place.querySelector("[data-drop]")!;
   const carriesFiles = (e: DragEvent) => e.dataTransfer?.types.includes("Files");
   addEventListener("dragover", (e) => {
     if (!carriesFiles(e)) return;

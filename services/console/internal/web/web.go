@@ -90,7 +90,7 @@ func New(cfg Config) *Pages {
 		"time":    machineTime,
 		"date":    func(ms int64) string { return time.UnixMilli(ms).UTC().Format("2 Jan 2006, 15:04 MST") },
 		"number":  text.Number,
-		"short":   shortTitle,
+		"tab":     design.TabTitle,
 		"day":     func(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.DateOnly) },
 		"dayText": func(ms int64) string { return time.UnixMilli(ms).UTC().Format("2 Jan 2006") },
 	}
@@ -103,15 +103,6 @@ func New(cfg Config) *Pages {
 		}
 	}
 	return p
-}
-
-// shortTitle is what of a title a browser's tab and history have room for.
-func shortTitle(s string) string {
-	r := []rune(s)
-	if len(r) <= 50 {
-		return s
-	}
-	return string(r[:49]) + "…"
 }
 
 func must(err error) {

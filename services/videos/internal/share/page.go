@@ -12,6 +12,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/design"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
@@ -22,7 +23,7 @@ type head struct {
 	NoIndex bool
 	Script  bool
 	Player  bool
-	Reload  int // seconds; for browsers without scripts
+	Again   bool // another look may show more; for browsers without scripts
 	Report  string
 	Preview *preview
 }
@@ -160,7 +161,7 @@ func (s *Share) watch(v *video.Video) watchPage {
 	here := video.Addresses{} // paths only: the page works under every name of the host
 	m := v.Media
 	p := watchPage{
-		Head:  head{Title: titleOf(v) + " · Linkreel", NoIndex: !v.Indexable(), Script: true, Player: true, Report: s.report},
+		Head:  head{Title: design.TabTitle(titleOf(v)), NoIndex: !v.Indexable(), Script: true, Player: true, Report: s.report},
 		Page:  s.o.Addresses.Page(v.Slug),
 		Title: titleOf(v), Description: strings.TrimSpace(v.Description),
 		Date: v.CreatedAt.UTC().Format("2 January 2006"), DateISO: v.CreatedAt.UTC().Format(time.RFC3339), Length: clock(m.Duration),
@@ -215,7 +216,7 @@ func (s *Share) preview(v *video.Video) *preview {
 
 // unready is the page of a video that cannot be watched yet, or not at all.
 func (s *Share) unready(v *video.Video, embed bool) messagePage {
-	p := messagePage{Head: head{Title: titleOf(v) + " · Linkreel", NoIndex: true, Script: true, Reload: 5}, Embed: embed, Glyph: "wait", Title: titleOf(v)}
+	p := messagePage{Head: head{Title: design.TabTitle(titleOf(v)), NoIndex: true, Script: true, Again: true}, Embed: embed, Glyph: "wait", Title: titleOf(v)}
 	p.Waiting = &waiting{Status: string(v.Status), URL: "/v/" + string(v.Slug) + "/status"}
 	switch v.Status {
 	case video.Uploading:
@@ -225,7 +226,7 @@ func (s *Share) unready(v *video.Video, embed bool) messagePage {
 		p.Waiting.Bar, p.Waiting.Progress = true, v.Progress
 	default:
 		// The reason is for its owner; another file may still be uploaded.
-		p.Glyph, p.Head.Reload = "broken", 0
+		p.Glyph, p.Head.Again = "broken", false
 		p.Lines = []string{"This video could not be prepared for playing. Ask the person who shared it to upload it again."}
 	}
 	return p
@@ -272,7 +273,7 @@ func (s *Share) ErrorPage(c *fiber.Ctx, e *apierr.Error) error {
 	default:
 		m.Title, m.Lines = "Something went wrong", []string{"It is not your fault. Try again in a moment."}
 		if e.Code == apierr.Unavailable {
-			m.Head.Reload = 10
+			m.Head.Again = true
 		}
 	}
 	m.Head.Title = m.Title + " · Linkreel"

@@ -24,7 +24,7 @@ for (const t of document.querySelectorAll("track")) {
 
 const copy = document.querySelector<HTMLButtonElement>("[data-copy]");
 if (copy) {
-  copy.hidden = !navigator.clipboard;
+  copy.disabled = !navigator.clipboard;
   copy.addEventListener("click", async () => {
     const label = copy.textContent;
     await navigator.clipboard.writeText(copy.dataset.copy!).catch(() => {});

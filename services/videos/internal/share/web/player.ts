@@ -52,7 +52,7 @@ export async function startPlayer(root: HTMLElement): Promise<void> {
     session.fresh().catch(() => {});
   });
 
-  countView(video, data.view!);
+  countView(video, session, data.view!);
   shortcuts(root, video);
   if (data.storyboard) {
     startStoryboard(root, video, async () => {
@@ -181,7 +181,7 @@ function playNatively(video: HTMLVideoElement, session: Session, native: string,
 
 // countView reports one view after five seconds, or half of a shorter video,
 // were really played; jumping about is not watching.
-function countView(video: HTMLVideoElement, url: string): void {
+function countView(video: HTMLVideoElement, session: Session, url: string): void {
   let watched = 0;
   let last = -1;
   const note = () => {
@@ -190,10 +190,27 @@ function countView(video: HTMLVideoElement, url: string): void {
     last = video.currentTime;
     if (watched >= Math.min(5, (video.duration || 10) / 2)) {
       video.removeEventListener("timeupdate", note);
-      fetch(url, { method: "POST", keepalive: true }).catch(() => {});
+      void report(session, url);
     }
   };
   video.addEventListener("timeupdate", note);
+}
+
+// report tells of a view until somebody has heard it, about two minutes at most.
+// The service counts a viewer once a day, so telling it twice does no harm.
+async function report(session: Session, url: string): Promise<void> {
+  for (let tries = 0; tries < 8; tries++) {
+    if (tries) await new Promise((again) => setTimeout(again, 500 * 2 ** tries));
+    try {
+      // The permission in the address may have run out while the video loaded.
+      await session.fresh();
+      const answer = await fetch(session.address(url), { method: "POST", keepalive: true });
+      if (answer.ok) return;
+      if (answer.status < 500 && answer.status !== 429) await session.renew();
+    } catch (e) {
+      if (e instanceof Refused) return;
+    }
+  }
 }
 
 // shortcuts adds the keys that people know from other players to those of the
