@@ -16,14 +16,14 @@ report() { echo "$1: $2 s, $(($(stat -c %s "$bin/$1") / 1000000)) MB"; }
 # build NAME FOLDER PACKAGE [LDFLAGS]
 build() {
 	local start=$SECONDS
-	(cd "$here/$2" && nice -n 19 go build -ldflags "-s -w ${4-}" -o "$bin/$1" "$3")
+	(cd "$here/$2" && nice -n "${NICE:-19}" go build -ldflags "-s -w ${4-}" -o "$bin/$1" "$3")
 	report "$1" $((SECONDS - start))
 }
 
 # install_tool NAME PACKAGE VERSION
 install_tool() {
 	local start=$SECONDS
-	nice -n 19 go install -ldflags "-s -w" "$2@$3"
+	nice -n "${NICE:-19}" go install -ldflags "-s -w" "$2@$3"
 	report "$1" $((SECONDS - start))
 }
 
@@ -31,7 +31,7 @@ if [ "${1-}" = --skaffold ]; then
 	build skaffold skaffold github.com/GoogleContainerTools/skaffold/v2/cmd/skaffold \
 		"-X github.com/GoogleContainerTools/skaffold/v2/pkg/skaffold/version.version=v2.16.1"
 	# skaffold 2 speaks to Helm 3 only (post-renderers, `version --client`).
-	GOBIN=$bin/helm3 nice -n 19 go install -ldflags "-s -w" helm.sh/helm/v3/cmd/helm@v3.22.0
+	GOBIN=$bin/helm3 nice -n "${NICE:-19}" go install -ldflags "-s -w" helm.sh/helm/v3/cmd/helm@v3.22.0
 fi
 install_tool helm helm.sh/helm/v4/cmd/helm v4.3.1
 version=k8s.io/component-base/version
@@ -44,8 +44,11 @@ done
 build coredns coredns .
 build traefik traefik github.com/traefik/traefik/v3/cmd/traefik
 build forward forward main.go
+build registry registry .
+build authority authority .
 build pause pause main.go
 install_tool metrics-server sigs.k8s.io/metrics-server/cmd/metrics-server v0.9.0
+install_tool kube-score github.com/zegl/kube-score/cmd/kube-score v1.20.0
 
 # Definitions of the optional kinds that the chart can make, so that the API server
 # can judge them; their controllers are not there.

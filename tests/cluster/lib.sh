@@ -13,6 +13,7 @@ export PATH="$bin:$PATH" KUBECONFIG="$state/admin.kubeconfig"
 kubernetes_version=v1.36.3
 http_port=${CLUSTER_HTTP_PORT:-8480}   # Ingress, on the host's loopback.
 https_port=${CLUSTER_HTTPS_PORT:-8443}
+registry_port=5050                     # On the host's side of the link, while a case needs it.
 
 # The node lives in a network namespace, joined to the host by a veth pair.
 link=kube0

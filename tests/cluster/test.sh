@@ -89,19 +89,21 @@ under() {
 	ok "$label, $rate/s wanted: $output"
 }
 
-# keeping COMMAND...: what is acknowledged while COMMAND runs must not be lost.
+# keeping WHAT COMMAND...: what check WHAT (ledger, people) had acknowledged while
+# COMMAND runs must not be lost.
 keeping() {
-	local pid
+	local what=$1 pid
+	shift
 	operator
-	checking ledger >"$work/ledger.txt" 2>&1 &
+	checking "$what" >"$work/$what.txt" 2>&1 &
 	pid=$!
 	background+=("$pid")
-	await 20 grep -q begun "$work/ledger.txt"
+	await 30 grep -q begun "$work/$what.txt"
 	sleep 5
 	"$@" >"$work/under.txt" 2>&1 || { cat "$work/under.txt"; troubles "$* failed"; }
 	sleep 5
 	kill -TERM $pid
-	wait $pid || { cat "$work/ledger.txt"; die "$*: something acknowledged is lost"; }
+	wait $pid || { cat "$work/$what.txt"; die "$*: something acknowledged is lost"; }
 }
 
 pod_of() { k get pods -l app.kubernetes.io/component="$1" -o jsonpath='{.items[0].metadata.name}'; }
@@ -148,15 +150,20 @@ case_dryrun() {
 ## install: helm install --wait from nothing; all pods are ready in a namespace that enforces the restricted standard.
 case_install() { installed; }
 
-# installed VALUE...: a release from nothing, with these values on top.
-installed() {
-	local start=$SECONDS ours
-	mapfile -t ours < <(ours)
+# emptied: the namespace as new.
+emptied() {
 	rm -f "$work"/{fresh,traffic.json}
 	h uninstall $release --wait >/dev/null 2>&1 || true
 	kubectl delete namespace $namespace --ignore-not-found --timeout 120s >/dev/null
 	kubectl create namespace $namespace >/dev/null
 	kubectl label namespace $namespace pod-security.kubernetes.io/{enforce,warn}=restricted >/dev/null
+}
+
+# installed VALUE...: a release from nothing, with these values on top.
+installed() {
+	local start=$SECONDS ours
+	mapfile -t ours < <(ours)
+	emptied
 	h install $release "$chart" "${ours[@]}" "$@" --wait --timeout 300s >/dev/null || troubles "helm install failed"
 	touch "$work/fresh"
 	ok "helm install --wait: $(k get pods --no-headers | wc -l) pods ready after $((SECONDS - start)) s"
@@ -215,42 +222,57 @@ case_pods() {
 	ok "no capabilities, seccomp filter, read-only root, no API token"
 }
 
-## policy: NetworkPolicies keep out and in what has no business there.
+# lines of a table: who may open which port of whom. Everything else is closed.
+may() {
+	cat <<-'END'
+		console  auth:8080 auth:8090 events:8080 links:8080 videos:8080
+		events   auth:8090 redis:6379 localcloud:8085
+		links    auth:8090 redis:6379 localcloud:8085
+		videos   auth:8090 redis:6379 localcloud:8083 localcloud:8085 localcloud:8086
+		worker   redis:6379 localcloud:8083 localcloud:8085 localcloud:8086
+		auth     events:8090 links:8090 videos:8090 redis:6379 localcloud:8085
+		redis
+		localcloud videos:8080
+		test     auth:8080 auth:8082 console:8080 events:8080 links:8080 links:8081 videos:8080 localcloud:8083 auth:9090 console:9090 events:9090 links:9090 videos:9090 worker:9090 world
+		stranger auth:9090 console:9090 events:9090 links:9090 videos:9090 worker:9090 world
+	END
+}
+ports() { printf '%s\n' auth:{8080,8082,8090,9090} console:{8080,9090} events:{8080,8090,9090} links:{8080,8081,8090,9090} videos:{8080,8090,9090} worker:9090 redis:6379 localcloud:{8083,8085,8086} world; }
+
+## policy: every pod of the release, and a stranger, tries every port of every pod and the world outside; exactly what the table allows is reached.
 case_policy() {
-	local pod
-	k delete pod stranger --ignore-not-found --now >/dev/null
-	k run stranger --restart Never --image-pull-policy Never --image localhost/linkreel/check:dev --overrides '{"spec": {
-		"securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}}, "automountServiceAccountToken": false,
-		"containers": [{"name": "stranger", "image": "localhost/linkreel/check:dev", "imagePullPolicy": "Never",
-			"args": ["reach", "'$release-redis':6379", "'$release-localcloud':8085", "'$release-auth':8090", "'$release-auth':8082", "'$release-events':8090"],
-			"securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}}]}}' >/dev/null
-	k wait --for jsonpath='{.status.phase}'=Failed pod/stranger --timeout 60s >/dev/null
-	[ "$(k logs stranger | grep -c 'reached')" = 0 ] || die "a stranger reached: $(k logs stranger)"
-	k delete pod stranger --now >/dev/null
-	ok "a stranger reaches neither Redis, Firestore, key verification, events' internal port nor the operator API"
-	pod=$(pod_of worker)
-	k exec "$pod" -- bash -c "timeout 3 bash -c '</dev/tcp/$release-redis/6379'" || die "a worker does not reach Redis"
-	fails k exec "$pod" -- bash -c "timeout 3 bash -c '</dev/tcp/$release-auth/8082'"
-	fails k exec "$pod" -- bash -c "timeout 3 bash -c '</dev/tcp/$release-links/8080'"
-	fails k exec "$pod" -- bash -c "timeout 3 bash -c '</dev/tcp/$release-events/8090'"
-	fails k exec "$pod" -- bash -c "timeout 3 bash -c '</dev/tcp/$host_ip/22'"
-	ok "a worker reaches Redis, and neither the operator API, links nor the world"
-	# The image of events has no shell: a pod with its labels goes where it may go.
-	k delete pod caller --ignore-not-found --now >/dev/null
-	k run caller --restart Never --image-pull-policy Never --image localhost/linkreel/check:dev --labels "app.kubernetes.io/name=linkreel,app.kubernetes.io/instance=$release,app.kubernetes.io/component=events,probe=caller" --overrides '{"spec": {
-		"securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}}, "automountServiceAccountToken": false,
-		"containers": [{"name": "caller", "image": "localhost/linkreel/check:dev", "imagePullPolicy": "Never",
-			"args": ["reach", "'$release-auth':8082", "'$release-links':8080", "'$host_ip':22"],
-			"securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}}]}}' >/dev/null
-	k wait --for jsonpath='{.status.phase}'=Failed pod/caller --timeout 60s >/dev/null
-	[ "$(k logs caller | grep -c 'reached')" = 0 ] || die "events reached: $(k logs caller)"
-	k delete pod caller --now >/dev/null
-	ok "events, which calls users' addresses, reaches neither the operator API, links nor the host"
+	local caller target addresses=() name allowed tried=0 open=0 got wanted labels
+	declare -A name_of
+	for target in $(ports); do
+		# The API server answers strangers, so that what cannot be reached is kept out.
+		name=$node_ip:6443
+		[ "$target" = world ] || name=$(k get "pod/$(pod_of "${target%:*}")" -o jsonpath='{.status.podIP}'):${target#*:}
+		addresses+=("$name")
+		name_of[$name]=$target
+	done
+	k delete pod -l probe=caller --ignore-not-found --now >/dev/null
+	while read -r caller _; do
+		labels="probe=caller,app.kubernetes.io/name=linkreel,app.kubernetes.io/instance=$release,app.kubernetes.io/component=$caller"
+		[ "$caller" != stranger ] || labels=probe=caller
+		k run "caller-$caller" --restart Never --image localhost/linkreel/check:dev --labels "$labels" --overrides "$(jq -cn '{spec: {
+			securityContext: {runAsNonRoot: true, seccompProfile: {type: "RuntimeDefault"}}, automountServiceAccountToken: false,
+			containers: [{name: "probe", image: "localhost/linkreel/check:dev", imagePullPolicy: "Never", args: (["reach"] + $ARGS.positional),
+				securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: ["ALL"]}}}]}}' --args -- "${addresses[@]}")" >/dev/null
+	done < <(may)
+	while read -r caller allowed; do
+		k wait --for jsonpath='{.status.phase}'=Failed "pod/caller-$caller" --timeout 90s >/dev/null
+		got=$(k logs "caller-$caller" | sed -n 's/^ok *reached //p' | while read -r name; do echo "${name_of[$name]}"; done | sort | xargs)
+		wanted=$(tr ' ' '\n' <<<"$allowed" | sort | xargs)
+		[ "$got" = "$wanted" ] || die "$caller reaches: $got; it should reach: $wanted"
+		tried=$((tried + ${#addresses[@]})) open=$((open + $(wc -w <<<"$allowed")))
+	done < <(may)
+	k delete pod -l probe=caller --now >/dev/null
+	ok "$(may | wc -l) kinds of callers tried ${#addresses[@]} ports each: $open of $tried are open, as the table says, the rest is closed"
 }
 
 traffic() {
 	operator
-	[ -s "$work/traffic.json" ] || check setup >"$work/traffic.json"
+	[ -s "$work/traffic.json" ] || check setup "$@" >"$work/traffic.json"
 }
 
 ## rollouts: rolling restarts of each HTTP service under kept connections; none fails.
@@ -261,52 +283,92 @@ case_rollouts() {
 		kinds=$service
 		[ $service != links ] || kinds="redirect links"
 		for kind in $kinds; do
+			# A page costs the work of several calls.
+			if [ $kind = console ]; then local rate=$((rate / 10)); fi
 			under "$kind" "$rollouts restarts of $service" restarts $service
 		done
 	done
 }
 
-## upgrade: helm upgrade from the chart version before, with its services, and helm rollback to it, under mixed load; none fails. localcloud, which is one process, stays.
+## people: people work in the console while its pods are rolled and killed; nobody is signed out, and every form that was accepted is done.
+case_people() {
+	keeping people restarts console
+	ok "console rolled $rollouts times: $(grep '^ok ' "$work/people.txt" | cut -c6-)"
+	keeping people kill_pods console 5
+	ok "console killed 5 times: $(grep '^ok ' "$work/people.txt" | cut -c6-)"
+	keeping people kill_pods auth 3
+	ok "auth killed 3 times: $(grep '^ok ' "$work/people.txt" | cut -c6-)"
+}
+# kill_pods COMPONENT TIMES: kill one pod after another.
+kill_pods() {
+	local i
+	for ((i = 0; i < $2; i++)); do
+		k delete pod "$(pod_of "$1")" --grace-period=0 --force
+		k rollout status deployment/$release-"$1" --timeout 120s
+		sleep 2
+	done
+}
+
+## upgrade: helm upgrade from the release before, with its services and 10,000 of its links, and helm rollback to it, under mixed load; none fails. Search finds every link of before, and no event of the new replicas is missing.
 case_upgrade() {
-	local before
-	traffic
+	local before writer
+	# Records and Redis stay, as Firestore and Memorystore do; new indexes come first.
+	local kept=(--set "localcloud.service=devstack-localcloud,localcloud.keySecret=devstack-storage-key,redis.enabled=false,redis.external.url=redis://devstack-redis:6379/0,networkPolicy.enabled=false")
 	before=$(previous)
 	if [ -z "$before" ]; then
-		echo "     no earlier chart version in this history: every pod is replaced by the same version"
+		echo "     no earlier release in this history: every pod is replaced by the same version"
+		traffic --console=false
 		upgrade --set defaults.podAnnotations.generation=one
 		under mixed "helm upgrade" upgrade --set defaults.podAnnotations.generation=two
-	else
-		h upgrade $release "$before/charts/linkreel" --values "$before/charts/linkreel/ci/cluster.yaml" --wait --timeout 300s >/dev/null \
-			--set "hosts.port=$http_port,image.tag=$(<"$before/tag"),localcloud.image=localhost/linkreel/localcloud:dev"
-		under mixed "helm upgrade from chart $(version_of "$before/charts/linkreel/Chart.yaml") to $(version_of "$chart/Chart.yaml")" upgrade
+		await 60 settled
+		under mixed "helm rollback" h rollback $release "$(h history $release -o json | jq '.[-2].revision')" --wait --timeout 300s
+		upgrade
+		return
 	fi
+	emptied
+	h upgrade --install devstack "$root/charts/devstack" --set images.redis=localhost/linkreel/redis:dev --wait --timeout 120s >/dev/null
+	h install $release "$before/charts/linkreel" --values "$before/charts/linkreel/ci/cluster.yaml" "${kept[@]}" --wait --timeout 300s >/dev/null \
+		--set "hosts.port=$http_port,image.tag=$(<"$before/tag")" || troubles "helm install of the release before failed"
+	traffic --console=false
+	check old --file "$work/before.json" --count "${OLD_LINKS:-10000}"
+	checking write --file "$work/before.json" >"$work/write.txt" 2>&1 &
+	writer=$!
+	background+=("$writer")
+	under mixed "helm upgrade from release $(version_of "$before/charts/linkreel/Chart.yaml")" upgrade "${kept[@]}"
+	kill -TERM $writer
+	wait $writer || { cat "$work/write.txt"; die "writes failed under the upgrade"; }
+	ok "under the upgrade: $(<"$work/write.txt")"
 	await 60 settled
+	operator
+	check found --file "$work/before.json" || die "something of the release before is not found"
 	before=$(h history $release -o json | jq '.[-2].revision')
 	under mixed "helm rollback" h rollback $release "$before" --wait --timeout 300s
-	upgrade
+	await 60 settled
+	under mixed "helm upgrade once more" upgrade "${kept[@]}"
+	check smoke >"$work/smoke.txt" 2>&1 || { cat "$work/smoke.txt"; die "smoke after the upgrades failed"; }
+	ok "smoke passes after upgrade, rollback and upgrade"
+	h uninstall devstack --wait >/dev/null
+	installed
 }
 version_of() { sed -n 's/^version: //p' "$1"; }
 
-# previous: a folder with the sources of the chart version before this one; the
-# node has its images by the tag in the file "tag". Nothing in a shallow clone.
+# previous: a folder with the sources of the release before, the last one that
+# CHANGELOG.md names; the node has its images by the tag in the file "tag".
+# Nothing in a shallow clone.
 previous() {
-	local commit now old folder
-	now=$(version_of "$chart/Chart.yaml")
-	for commit in $(git -C "$root" log --format=%H -- charts/linkreel/Chart.yaml); do
-		old=$(version_of <(git -C "$root" show "$commit:charts/linkreel/Chart.yaml"))
-		[ "$old" != "$now" ] || continue
-		# The last commit with that version, not the one that brought it.
-		commit=$(git -C "$root" log -1 --format=%H "$(git -C "$root" log --format=%H -S"version: $now" --reverse -- charts/linkreel/Chart.yaml | head -n 1)^")
-		folder=$state/previous/$commit
-		if [ ! -s "$folder/tag" ]; then
-			rm -rf "$folder"
-			mkdir -p "$folder"
-			git -C "$root" archive "$commit" charts | tar -x -C "$folder"
-			previous_images "$commit" "$old" "$folder" >&2
-		fi
-		echo "$folder"
-		return
-	done
+	local commit old folder
+	old=$(sed -n 's/^## \[\([0-9.]*\)\].*/\1/p' "$root/CHANGELOG.md" | head -n 1)
+	commit=$(git -C "$root" log --format=%H --reverse -S"## [$old]" -- CHANGELOG.md | head -n 1)
+	# A shallow clone has everything in its first commit.
+	if [ -z "$commit" ] || ! git -C "$root" rev-parse --quiet --verify "$commit^" >/dev/null; then return; fi
+	folder=$state/previous/$commit
+	if [ ! -s "$folder/tag" ]; then
+		rm -rf "$folder"
+		mkdir -p "$folder"
+		git -C "$root" archive "$commit" charts | tar -x -C "$folder"
+		previous_images "$commit" "$old" "$folder" >&2
+	fi
+	echo "$folder"
 }
 
 # previous_images COMMIT VERSION FOLDER: build the images of COMMIT, which takes
@@ -344,7 +406,7 @@ case_kill() {
 	wait $pid || { cat "$work/videos.txt"; die "videos were lost"; }
 	ok "all worker pods killed when${killed[0]},${killed[1]},${killed[2]}: $(grep '^ok ' "$work/videos.txt" | cut -c6-)"
 	for component in redis localcloud; do
-		keeping kill_one $component
+		keeping ledger kill_one $component
 		ok "$component killed: $(grep '^ok ' "$work/ledger.txt" | cut -c6-)"
 		under redirect "$component killed" kill_one $component
 	done
@@ -374,7 +436,7 @@ freeze() {
 
 ## freeze: every container of the release stopped for 30 s; what was acknowledged before, meanwhile and after is there, and all is well without a hand.
 case_freeze() {
-	keeping freeze_all
+	keeping ledger freeze_all
 	check smoke >"$work/smoke.txt" 2>&1 || { cat "$work/smoke.txt"; die "smoke after the freeze failed"; }
 	ok "all containers stopped for 30 s, first answer $(<"$work/first.txt") s after; $(grep '^ok ' "$work/ledger.txt" | cut -c6-); smoke passes"
 }
@@ -464,6 +526,153 @@ spans_of() {
 	for text in "$@"; do grep -qE -e "$text" "$work/trace.txt" || return 1; done
 }
 
+## keda: with no worker, the scaler's own query (as the ScaledObject has it) counts an upload, and a job that lost its worker; whoever scales by it gets every video ready.
+case_keda() {
+	local pid address stream
+	kubectl apply --server-side -f "$state/crds-optional" >/dev/null
+	upgrade --set worker.keda.enabled=true,worker.keda.minReplicas=0
+	address=$(k get scaledobject $release-worker -o jsonpath='{.spec.triggers[0].metadata.address}')
+	stream=$(k get scaledobject $release-worker -o jsonpath='{.spec.triggers[0].metadata.stream}')
+	workers 0
+	film
+	operator
+	checking videos --count 1 --renditions 3 --file "$work/film.mp4" >"$work/videos.txt" 2>&1 &
+	pid=$!
+	background+=("$pid")
+	await 60 due
+	ok "no worker runs, and the scaler's query of $stream at $address counts $(jobs_due)"
+	workers 1
+	await 120 working
+	workers 0
+	await 90 due
+	ok "the worker was killed at work, and the query counts $(jobs_due)"
+	workers 1
+	wait $pid || { cat "$work/videos.txt"; die "the video was lost"; }
+	ok "$(grep '^ok ' "$work/videos.txt" | cut -c6-)"
+	await 60 nothing_due
+	upgrade
+}
+workers() {
+	k scale deployment/$release-worker --replicas "$1" >/dev/null
+	if [ "$1" = 0 ]; then k delete pod -l app.kubernetes.io/component=worker --grace-period=0 --force >/dev/null 2>&1; fi
+	k rollout status deployment/$release-worker --timeout 90s >/dev/null
+}
+# The trigger redis-streams with streamLength asks for this, with the password of its TriggerAuthentication.
+jobs_due() { k exec $release-redis-0 -- redis-cli --no-auth-warning XLEN "$stream"; }
+due() { [ "$(jobs_due)" -ge 1 ]; }
+nothing_due() { [ "$(jobs_due)" = 0 ]; }
+
+## certificates: 50 verified custom domains get certificates from a real ACME server (pebble) at their first visit, others none; a failing authority, a killed pod, renewal.
+case_certificates() {
+	local edge
+	installed
+	[ -s "$work/acme.crt" ] || openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=authority -days 3650 \
+		-addext "subjectAltName=IP:$host_ip" -keyout "$work/acme.key" -out "$work/acme.crt" 2>/dev/null
+	k create configmap acme-ca --from-file=ca.pem="$work/acme.crt" --dry-run=client -o yaml | k apply -f - >/dev/null
+	upgrade --set "tls.onDemand.enabled=true,tls.onDemand.service.type=ClusterIP,tls.onDemand.directory=https://$host_ip:14000/dir,tls.onDemand.ordersPerHour=1000" \
+		--set "tls.onDemand.caFile=/etc/acme/ca.pem,dnsResolver=$host_ip:53,links.env.LINKREEL_CERTIFICATE_SWEEP=5s" \
+		--set-json "networkPolicy.acmeTo=[{\"ipBlock\":{\"cidr\":\"$host_ip/32\"}}]" \
+		--set-json 'links.extraVolumes=[{"name":"acme","configMap":{"name":"acme-ca"}}]' \
+		--set-json 'links.extraVolumeMounts=[{"name":"acme","mountPath":"/etc/acme","readOnly":true}]'
+	await 60 settled
+	operator
+	edge=$(k get service $release-links-tls -o jsonpath='{.spec.clusterIP}')
+	LINKREEL_ADMIN_TOKEN=$(token) authority --listen "$host_ip:14000" --cert "$work/acme.crt" --key "$work/acme.key" --dns "$host_ip:53" \
+		--edge "$edge" --pods "$(k get pods -l app.kubernetes.io/component=links -o jsonpath='{.items[*].status.podIP}' | tr ' ' ,)" \
+		--base "$base" --ingress "127.0.0.1:$http_port" --operator "$(operator_url)" --domains "${DOMAINS:-50}" \
+		--kill "kubectl --namespace $namespace delete pod $(pod_of links) --grace-period=0 --force"
+	upgrade
+}
+
+## redis: the chart on a Redis Cluster of three servers, by TLS with an authority of its own, a password and an address in a Secret.
+case_redis() {
+	local i
+	kubectl delete namespace databases --ignore-not-found --timeout 120s >/dev/null
+	kubectl create namespace databases >/dev/null
+	openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=redis-ca -days 30 -keyout "$work/redis-ca.key" -out "$work/redis-ca.crt" 2>/dev/null
+	openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=redis -keyout "$work/redis.key" -out "$work/redis.csr" 2>/dev/null
+	openssl x509 -req -in "$work/redis.csr" -CA "$work/redis-ca.crt" -CAkey "$work/redis-ca.key" -CAcreateserial -days 30 -out "$work/redis.crt" 2>/dev/null \
+		-extfile <(echo "subjectAltName=DNS:*.redis.databases.svc")
+	kubectl -n databases create secret generic redis --from-file=ca.crt="$work/redis-ca.crt" --from-file=tls.crt="$work/redis.crt" --from-file=tls.key="$work/redis.key" --from-literal=password=six-seven-eight >/dev/null
+	kubectl -n databases apply -f "$here/redis-cluster.yaml" >/dev/null
+	kubectl -n databases rollout status statefulset/redis --timeout 120s >/dev/null
+	# shellcheck disable=SC2046
+	redis_cli 0 --cluster create $(kubectl -n databases get pods -l app=redis -o jsonpath='{range .items[*]}{.status.podIP}:6379 {end}') --cluster-yes >"$work/redis.txt" || { cat "$work/redis.txt"; die "no Redis Cluster"; }
+	await 30 redis_whole
+	emptied
+	k create configmap redis-ca --from-file=ca.crt="$work/redis-ca.crt" >/dev/null
+	k create secret generic redis-address --from-literal=url="rediss://:six-seven-eight@redis-0.redis.databases.svc:6379,redis-1.redis.databases.svc:6379,redis-2.redis.databases.svc:6379" >/dev/null
+	mapfile -t ours < <(ours)
+	h install $release "$chart" "${ours[@]}" --wait --timeout 300s >/dev/null \
+		--set redis.enabled=false,redis.external.existingSecret=redis-address,redis.external.caFile=/etc/redis-ca/ca.crt \
+		--set-json 'networkPolicy.redisTo=[{"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"databases"}}}]' \
+		--set-json 'defaults.extraVolumes=[{"name":"redis-ca","configMap":{"name":"redis-ca"}}]' \
+		--set-json 'defaults.extraVolumeMounts=[{"name":"redis-ca","mountPath":"/etc/redis-ca","readOnly":true}]' || troubles "helm install with a Redis Cluster failed"
+	check smoke >"$work/smoke.txt" 2>&1 || { cat "$work/smoke.txt"; die "smoke with a Redis Cluster failed"; }
+	keeping ledger sleep 5
+	for i in 0 1 2; do [ "$(redis_cli $i DBSIZE)" -gt 0 ] || die "server $i of the Redis Cluster is empty"; done
+	ok "Redis Cluster by TLS: smoke passes; $(grep '^ok ' "$work/ledger.txt" | cut -c6-); keys of the servers: $(redis_cli 0 DBSIZE) $(redis_cli 1 DBSIZE) $(redis_cli 2 DBSIZE)"
+	kubectl delete namespace databases --wait=false >/dev/null
+	installed
+}
+redis_cli() {
+	local server=$1
+	shift
+	kubectl -n databases exec "redis-$server" -- sh -c 'REDISCLI_AUTH=$(cat /etc/redis/password) exec redis-cli --no-auth-warning --tls --cacert /etc/redis/ca.crt "$@"' sh "$@"
+}
+redis_whole() { [[ "$(redis_cli 0 CLUSTER INFO)" = *cluster_state:ok* ]]; }
+
+## preflight: where Google Cloud is not set up, helm install stops before any pod and the Job's log says why.
+case_preflight() {
+	local line
+	emptied
+	k create secret generic linkreel-redis --from-literal=url=redis://nowhere:6379/0 >/dev/null
+	k create secret generic linkreel --from-literal=admin-token=none >/dev/null
+	fails h install $release "$chart" --values "$chart/ci/google.yaml" --set gke.enabled=false,metrics.podMonitoring.enabled=false \
+		--set image.registry=localhost/linkreel,image.tag=dev,image.pullPolicy=Never --wait --timeout 120s
+	[ -z "$(k get deployment -o name)" ] || die "pods were made although the preflight failed"
+	line=$(k logs job/$release-preflight | tail -n 1)
+	[[ $line = *credentials* ]] || die "the preflight says: $line"
+	ok "helm install stopped before any pod; the log says: $line"
+	h uninstall $release >/dev/null 2>&1 || true
+	installed
+}
+
+## release: make release into a registry of this machine; the chart is installed from there, pods pull by digest, and helm test passes.
+case_release() {
+	local registry=$host_ip:$registry_port/linkreel version=0.0.0-test commit source=$state/release/source image
+	commit=$(git -C "$root" rev-parse HEAD)
+	mkdir -p "$state/release"
+	cat >"$work/registry.yaml" <<-END
+		version: 0.1
+		log: {level: error, accesslog: {disabled: true}}
+		storage: {filesystem: {rootdirectory: $state/release/registry}, delete: {enabled: true}}
+		http: {addr: "$host_ip:$registry_port"}
+	END
+	registry serve "$work/registry.yaml" >"$work/registry.txt" 2>&1 &
+	background+=("$!")
+	await 20 curl -fsS "http://$host_ip:$registry_port/v2/"
+	if [ "$(cat "$state/release/commit" 2>/dev/null)" != "$commit" ]; then
+		rm -rf "$source"
+		git clone --quiet --shared "$root" "$source"
+		make -C "$source" release VERSION=$version REGISTRY="$registry" RELEASE_FLAGS=-insecure >"$work/release.txt" 2>&1 || { tail "$work/release.txt"; die "make release failed"; }
+		(cd "$source/dist/release" && sha256sum --quiet --check SHA256SUMS) || die "checksums do not fit"
+		echo "$commit" >"$state/release/commit"
+		ok "make release: $(find "$source/dist/release" -type f | wc -l) files, $(du -sh "$source/dist/release" | cut -f1); checksums fit"
+	fi
+	mapfile -t ours < <(ours)
+	emptied
+	h install $release "oci://$registry/charts/linkreel" --version $version --plain-http "${ours[@]}" --wait --timeout 300s >/dev/null \
+		--set "image.registry=$registry,image.tag=,image.pullPolicy=IfNotPresent" || troubles "helm install from the registry failed"
+	for image in $(k get pods -o jsonpath='{.items[*].spec.containers[*].image}'); do
+		[[ $image = "$registry"/*:$version@sha256:* || $image = localhost/linkreel/redis:dev ]] || die "a pod runs $image, by no digest"
+	done
+	ok "helm install oci://$registry/charts/linkreel: $(k get pods --no-headers | wc -l) pods, images of the registry by digest"
+	case_helmtest
+	smoke Ingress
+	installed
+}
+
 ## uninstall: nothing is left but volumes and Secrets, which are kept on purpose.
 case_uninstall() {
 	h uninstall $release --wait >/dev/null
@@ -475,7 +684,7 @@ gone() { [ -z "$(k get deployment,statefulset,pod,service,ingress,hpa,networkpol
 
 running init || die "the cluster does not run; make cluster-up"
 cases=("$@")
-[ $# -gt 0 ] || cases=(images dryrun install helmtest smoke stories pods policy rollouts upgrade kill freeze hpa gateway traces uninstall)
+[ $# -gt 0 ] || cases=(images dryrun install helmtest smoke stories pods policy rollouts people kill freeze hpa keda traces gateway upgrade certificates redis preflight release uninstall)
 for case in "${cases[@]}"; do
 	echo "== $case"
 	"case_$case"

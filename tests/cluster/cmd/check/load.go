@@ -17,16 +17,25 @@ import (
 // traffic is what setup leaves for load.
 type traffic struct {
 	Key      string   `json:"key"`
+	Session  string   `json:"session,omitempty"` // of the console, as a Cookie header
 	ShortURL string   `json:"shortUrl"`
 	ShareURL string   `json:"shareUrl"`
 	Links    []string `json:"links"` // ids
 }
 
 // setup makes records to ask for, and prints them.
-func setup(ctx context.Context, t *target) error {
-	_, key, err := makeAccount(ctx, t, "enterprise")
+func setup(ctx context.Context, t *target, console bool) error {
+	account, key, err := makeAccount(ctx, t, "enterprise")
 	if err != nil {
 		return err
+	}
+	var session string
+	if console {
+		p, err := signIn(ctx, t, account, "check load")
+		if err != nil {
+			return err
+		}
+		session = p.cookies()
 	}
 	var link struct{ ID, ShortURL string }
 	if _, err := t.want(ctx, http.StatusCreated, http.MethodPost, t.base+"/api/v1/links", key, map[string]any{"url": "https://example.com/load"}, &link); err != nil {
@@ -36,7 +45,7 @@ func setup(ctx context.Context, t *target) error {
 	if _, err := t.want(ctx, http.StatusCreated, http.MethodPost, t.base+"/api/v1/videos", key, map[string]any{"title": "load"}, &video); err != nil {
 		return fmt.Errorf("make video: %w", err)
 	}
-	return json.NewEncoder(os.Stdout).Encode(traffic{Key: key, ShortURL: link.ShortURL, ShareURL: video.ShareURL, Links: []string{link.ID}})
+	return json.NewEncoder(os.Stdout).Encode(traffic{Key: key, Session: session, ShortURL: link.ShortURL, ShareURL: video.ShareURL, Links: []string{link.ID}})
 }
 
 // stack prints what the end-to-end stories need to know of a deployment.
@@ -67,7 +76,7 @@ func newLoad(flags *flag.FlagSet) *load {
 	var l load
 	flags.IntVar(&l.rate, "rate", 200, "requests a second")
 	flags.IntVar(&l.connections, "connections", 32, "kept connections to each address")
-	flags.StringVar(&l.kind, "kind", "redirect", "redirect, auth, links, videos, or mixed")
+	flags.StringVar(&l.kind, "kind", "redirect", "redirect, auth, console, events, links, videos, or mixed (those of the first release)")
 	flags.StringVar(&l.from, "traffic", "", "`FILE` that check setup printed")
 	flags.DurationVar(&l.limit, "for", time.Hour, "how long, unless interrupted before")
 	return &l
@@ -102,14 +111,32 @@ func (l *load) run(ctx context.Context, t *target) error {
 type request struct {
 	address, bearer string
 	status          int
+	cookie          string
+}
+
+func (r request) send(ctx context.Context, t *target) (*answer, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.address, nil)
+	if err != nil {
+		return nil, err
+	}
+	if r.bearer != "" {
+		req.Header.Set("Authorization", "Bearer "+r.bearer)
+	}
+	if r.cookie != "" {
+		req.Header.Set("Cookie", r.cookie)
+	}
+	return t.send(req)
 }
 
 func (r traffic) requests(t *target, kind string) []request {
 	all := map[string][]request{
-		"redirect": {{r.ShortURL, "", http.StatusFound}},
-		"auth":     {{t.base + "/api/v1/account", r.Key, http.StatusOK}},
-		"links":    {{t.base + "/api/v1/links?limit=1", r.Key, http.StatusOK}, {t.base + "/api/v1/links/" + r.Links[0], r.Key, http.StatusOK}},
-		"videos":   {{t.base + "/api/v1/videos?limit=1", r.Key, http.StatusOK}, {r.ShareURL, "", http.StatusOK}},
+		"redirect": {{address: r.ShortURL, status: http.StatusFound}},
+		"auth":     {{address: t.base + "/api/v1/account", bearer: r.Key, status: http.StatusOK}},
+		// Signed out, it would be sent to the sign-in page.
+		"console": {{address: t.base + "/app/links", status: http.StatusOK, cookie: r.Session}, {address: t.base + "/app/settings", status: http.StatusOK, cookie: r.Session}},
+		"events":  {{address: t.base + "/api/v1/events?limit=1", bearer: r.Key, status: http.StatusOK}, {address: t.base + "/api/v1/webhooks", bearer: r.Key, status: http.StatusOK}},
+		"links":   {{address: t.base + "/api/v1/links?limit=1", bearer: r.Key, status: http.StatusOK}, {address: t.base + "/api/v1/links/" + r.Links[0], bearer: r.Key, status: http.StatusOK}},
+		"videos":  {{address: t.base + "/api/v1/videos?limit=1", bearer: r.Key, status: http.StatusOK}, {address: r.ShareURL, status: http.StatusOK}},
 	}
 	if kind == "mixed" {
 		return slices.Concat(all["redirect"], all["auth"], all["redirect"], all["links"], all["redirect"], all["videos"])
@@ -138,7 +165,7 @@ func (l *load) send(ctx context.Context, t *target, requests []request) []result
 			r := requests[i%len(requests)]
 			started := time.Now()
 			// A request that has begun ends, also when the load is stopped.
-			a, err := t.call(context.WithoutCancel(ctx), http.MethodGet, r.address, r.bearer, nil)
+			a, err := r.send(context.WithoutCancel(ctx), t)
 			res := result{took: time.Since(started)}
 			var dial *url.Error
 			switch {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -72,15 +73,19 @@ func manyVideos(ctx context.Context, t *target, count, renditions int, film []by
 
 // reach fails when any of the addresses does not accept a connection.
 func reach(ctx context.Context, addresses []string) error {
-	var errs []error
-	for _, address := range addresses {
-		conn, err := (&net.Dialer{Timeout: 3 * time.Second}).DialContext(ctx, "tcp", address)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		ok("reached " + address)
-		errs = append(errs, conn.Close())
+	errs := make([]error, len(addresses))
+	var wg sync.WaitGroup
+	for i, address := range addresses {
+		wg.Go(func() {
+			conn, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp", address)
+			if err != nil {
+				errs[i] = err
+				return
+			}
+			ok("reached " + address)
+			errs[i] = conn.Close()
+		})
 	}
+	wg.Wait()
 	return errors.Join(errs...)
 }
