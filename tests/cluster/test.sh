@@ -75,9 +75,11 @@ upgrade() {
 
 # under KIND LABEL COMMAND...: no request of KIND may fail while COMMAND runs.
 under() {
-	local kind=$1 label=$2 pid output
+	local kind=$1 label=$2 pid output wanted=$rate
 	shift 2
-	checking load --kind "$kind" --rate "$rate" --traffic "$work/traffic.json" >"$work/load.txt" 2>&1 &
+	# A page costs the work of several calls.
+	[ "$kind" != console ] || wanted=$((rate / 10))
+	checking load --kind "$kind" --rate "$wanted" --traffic "$work/traffic.json" >"$work/load.txt" 2>&1 &
 	pid=$!
 	background+=("$pid")
 	sleep 2
@@ -86,7 +88,7 @@ under() {
 	kill -TERM $pid   # A shell's background processes ignore SIGINT.
 	wait $pid || { cat "$work/load.txt"; die "$label: requests failed"; }
 	output=$(<"$work/load.txt")
-	ok "$label, $rate/s wanted: $output"
+	ok "$label, $wanted/s wanted: $output"
 }
 
 # keeping WHAT COMMAND...: what check WHAT (ledger, people) had acknowledged while
@@ -283,8 +285,6 @@ case_rollouts() {
 		kinds=$service
 		[ $service != links ] || kinds="redirect links"
 		for kind in $kinds; do
-			# A page costs the work of several calls.
-			if [ $kind = console ]; then local rate=$((rate / 10)); fi
 			under "$kind" "$rollouts restarts of $service" restarts $service
 		done
 	done
