@@ -56,7 +56,7 @@ source_of() { GOFLAGS=-mod=mod go mod download -json "$1" | jq -r .Dir; }
 mkdir -p "$state/crds-optional"
 install -m 0644 -t "$state/crds-optional" \
 	"$(source_of github.com/kedacore/keda/v2@v2.17.2)"/config/crd/bases/keda.sh_{scaledobjects,triggerauthentications}.yaml \
-	"$(source_of github.com/prometheus-operator/prometheus-operator@v0.82.2)"/example/prometheus-operator-crd/monitoring.coreos.com_{servicemonitors,prometheusrules}.yaml
+	"$(source_of github.com/prometheus-operator/prometheus-operator@v0.82.2)"/example/prometheus-operator-crd/monitoring.coreos.com_{probes,servicemonitors,prometheusrules}.yaml
 # cert-manager's are templates of its chart, in two lines each.
 sed '/{{/d' "$(source_of github.com/cert-manager/cert-manager@v1.18.2)/deploy/crds/crd-certificates.yaml" \
 	>"$state/crds-optional/cert-manager.io_certificates.yaml"
