@@ -108,7 +108,7 @@ keeping() {
 	wait $pid || { cat "$work/$what.txt"; die "$*: something acknowledged is lost"; }
 }
 
-pod_of() { k get pods -l app.kubernetes.io/component="$1" -o jsonpath='{.items[0].metadata.name}'; }
+pod_of() { k get pods -l "app.kubernetes.io/component=$1,probe!=caller" --field-selector status.phase=Running -o jsonpath='{.items[0].metadata.name}'; }
 restart() { k rollout restart deployment/$release-"$1" && k rollout status deployment/$release-"$1" --timeout 180s; }
 restarts() {
 	local i
@@ -246,6 +246,7 @@ ports() { printf '%s\n' auth:{8080,8082,8090,9090} console:{8080,9090} events:{8
 case_policy() {
 	local caller target addresses=() name allowed tried=0 open=0 got wanted labels
 	declare -A name_of
+	k delete pod -l probe=caller --ignore-not-found --now >/dev/null
 	for target in $(ports); do
 		# The API server answers strangers, so that what cannot be reached is kept out.
 		name=$node_ip:6443
@@ -253,17 +254,16 @@ case_policy() {
 		addresses+=("$name")
 		name_of[$name]=$target
 	done
-	k delete pod -l probe=caller --ignore-not-found --now >/dev/null
 	while read -r caller _; do
 		labels="probe=caller,app.kubernetes.io/name=linkreel,app.kubernetes.io/instance=$release,app.kubernetes.io/component=$caller"
 		[ "$caller" != stranger ] || labels=probe=caller
 		k run "caller-$caller" --restart Never --image localhost/linkreel/check:dev --labels "$labels" --overrides "$(jq -cn '{spec: {
 			securityContext: {runAsNonRoot: true, seccompProfile: {type: "RuntimeDefault"}}, automountServiceAccountToken: false,
-			containers: [{name: "probe", image: "localhost/linkreel/check:dev", imagePullPolicy: "Never", args: (["reach"] + $ARGS.positional),
+			containers: [{name: "probe", image: "localhost/linkreel/check:dev", imagePullPolicy: "Never", args: (["reach", "--after=20s"] + $ARGS.positional),
 				securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: ["ALL"]}}}]}}' --args -- "${addresses[@]}")" >/dev/null
 	done < <(may)
 	while read -r caller allowed; do
-		k wait --for jsonpath='{.status.phase}'=Failed "pod/caller-$caller" --timeout 90s >/dev/null
+		k wait --for jsonpath='{.status.phase}'=Failed "pod/caller-$caller" --timeout 120s >/dev/null
 		got=$(k logs "caller-$caller" | sed -n 's/^ok *reached //p' | while read -r name; do echo "${name_of[$name]}"; done | sort | xargs)
 		wanted=$(tr ' ' '\n' <<<"$allowed" | sort | xargs)
 		[ "$got" = "$wanted" ] || die "$caller reaches: $got; it should reach: $wanted"

@@ -32,6 +32,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
 
 func main() {
@@ -91,7 +92,15 @@ func run(ctx context.Context, args []string) error {
 		callers := flags.Int("callers", 4, "callers at a time, each with up to 20 calls a second")
 		return parsed(flags, args, func() error { return ledger(ctx, t, *callers) })
 	case "reach":
-		return parsed(flags, args, func() error { return reach(ctx, flags.Args()) })
+		after := flags.Duration("after", 0, "wait so long first, for whoever enforces policies to hear of this pod")
+		return parsed(flags, args, func() error {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(*after):
+				return reach(ctx, flags.Args())
+			}
+		})
 	case "preflight":
 		p, err := newPreflight(flags)
 		if err != nil {
