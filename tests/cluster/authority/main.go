@@ -38,6 +38,7 @@ import (
 
 type world struct {
 	listen, cert, key, dns, edge, pods, base, ingress, operator, kill string
+	under                                                             string
 	domains                                                           int
 	life                                                              uint64
 
@@ -66,6 +67,7 @@ func main() {
 	flag.StringVar(&w.ingress, "ingress", "", "where to connect for that")
 	flag.StringVar(&w.operator, "operator", "", "address of the operator API")
 	flag.StringVar(&w.kill, "kill", "", "command that kills one of the pods")
+	flag.StringVar(&w.under, "under", "customers.example.com", "name that the domains are below; each can be claimed once")
 	flag.IntVar(&w.domains, "domains", 50, "domains that get certificates")
 	flag.Uint64Var(&w.life, "life", 240, "life of certificates in seconds")
 	flag.Parse()
@@ -102,9 +104,12 @@ func ok(format string, args ...any) { fmt.Printf("ok   "+format+"\n", args...) }
 
 // serve starts the authority and the name server.
 func (w *world) serve() error {
-	// Pebble sleeps up to 15 seconds before it validates, unless it is told not to.
-	if err := os.Setenv("PEBBLE_VA_NOSLEEP", "1"); err != nil {
-		return err
+	// Pebble sleeps up to 15 seconds before it validates and refuses each twentieth
+	// nonce, after which clients ask again, unless it is told not to.
+	for name, value := range map[string]string{"PEBBLE_VA_NOSLEEP": "1", "PEBBLE_WFE_NONCEREJECT": "0", "PEBBLE_AUTHZREUSE": "0"} {
+		if err := os.Setenv(name, value); err != nil {
+			return err
+		}
 	}
 	w.zone = map[string]string{}
 	packets, err := net.ListenPacket("udp", w.dns)
@@ -266,7 +271,7 @@ func (w *world) visit(ctx context.Context, addr, host string) (serial string, er
 
 func (w *world) secure() string { return w.edge + ":443" }
 
-func name(i int) string { return fmt.Sprintf("go%d.customers.example.com", i) }
+func (w *world) name(i int) string { return fmt.Sprintf("go%d.%s", i, w.under) }
 
 // each runs f for 0 to n-1, eight at a time.
 func each(n int, f func(i int) error) error {
@@ -286,7 +291,7 @@ func each(n int, f func(i int) error) error {
 
 func (w *world) firstVisits(ctx context.Context) error {
 	ids := make([]string, w.domains)
-	if err := each(w.domains, func(i int) (err error) { ids[i], err = w.domain(ctx, name(i), true); return err }); err != nil {
+	if err := each(w.domains, func(i int) (err error) { ids[i], err = w.domain(ctx, w.name(i), true); return err }); err != nil {
 		return err
 	}
 	serials := make([]string, 10)
@@ -294,7 +299,7 @@ func (w *world) firstVisits(ctx context.Context) error {
 	var wg sync.WaitGroup
 	errs := make([]error, 10)
 	for i := range serials {
-		wg.Go(func() { serials[i], errs[i] = w.visit(ctx, w.secure(), name(0)) })
+		wg.Go(func() { serials[i], errs[i] = w.visit(ctx, w.secure(), w.name(0)) })
 	}
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {
@@ -310,7 +315,7 @@ func (w *world) firstVisits(ctx context.Context) error {
 	}
 	ok("ten first visits at once: one order, one certificate, after %.1f s", time.Since(began).Seconds())
 	began = time.Now()
-	if err := each(w.domains-1, func(i int) error { _, err := w.visit(ctx, w.secure(), name(i+1)); return err }); err != nil {
+	if err := each(w.domains-1, func(i int) error { _, err := w.visit(ctx, w.secure(), w.name(i+1)); return err }); err != nil {
 		return err
 	}
 	took := time.Since(began)
@@ -319,7 +324,7 @@ func (w *world) firstVisits(ctx context.Context) error {
 	}
 	for i, id := range ids {
 		if status, problem, err := w.shown(ctx, id); err != nil || status != "issued" {
-			return fmt.Errorf("the record of %s shows %s %s: %w", name(i), status, problem, err)
+			return fmt.Errorf("the record of %s shows %s %s: %w", w.name(i), status, problem, err)
 		}
 	}
 	ok("%d verified domains have certificates since their first visit, by %d orders, in %.1f s; their records say so", w.domains, w.domains, took.Seconds())
@@ -328,10 +333,10 @@ func (w *world) firstVisits(ctx context.Context) error {
 
 func (w *world) strangers(ctx context.Context) error {
 	before := w.orders.Load()
-	if _, err := w.domain(ctx, "claimed.customers.example.com", false); err != nil {
+	if _, err := w.domain(ctx, "claimed."+w.under, false); err != nil {
 		return err
 	}
-	for _, host := range []string{"claimed.customers.example.com", "nobodys.example.com", "deep." + name(0)} {
+	for _, host := range []string{"claimed." + w.under, "nobodys.example.com", "deep." + w.name(0)} {
 		if s, err := w.visit(ctx, w.secure(), host); err == nil {
 			return fmt.Errorf("%s, which nobody verified, got the certificate %s", host, s)
 		}
@@ -344,13 +349,13 @@ func (w *world) strangers(ctx context.Context) error {
 }
 
 func (w *world) shared(ctx context.Context) error {
-	first, err := w.visit(ctx, w.secure(), name(1))
+	first, err := w.visit(ctx, w.secure(), w.name(1))
 	if err != nil {
 		return err
 	}
 	pods := strings.Split(w.pods, ",")
 	for _, pod := range pods {
-		if s, err := w.visit(ctx, pod+":8443", name(1)); err != nil || s != first {
+		if s, err := w.visit(ctx, pod+":8443", w.name(1)); err != nil || s != first {
 			return fmt.Errorf("the pod %s shows the certificate %s, another %s: %w", pod, s, first, err)
 		}
 	}
@@ -359,22 +364,22 @@ func (w *world) shared(ctx context.Context) error {
 }
 
 func (w *world) failing(ctx context.Context) error {
-	id, err := w.domain(ctx, "late.customers.example.com", true)
+	id, err := w.domain(ctx, "late."+w.under, true)
 	if err != nil {
 		return err
 	}
 	w.broken.Store(true)
-	if s, err := w.visit(ctx, w.secure(), "late.customers.example.com"); err == nil {
+	if s, err := w.visit(ctx, w.secure(), "late."+w.under); err == nil {
 		return fmt.Errorf("a broken authority issued %s", s)
 	}
-	if _, err := w.visit(ctx, w.secure(), name(2)); err != nil {
+	if _, err := w.visit(ctx, w.secure(), w.name(2)); err != nil {
 		return fmt.Errorf("another domain while the authority is broken: %w", err)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+w.edge+"/x", nil)
 	if err != nil {
 		return err
 	}
-	req.Host = "late.customers.example.com"
+	req.Host = "late." + w.under
 	res, err := http.DefaultTransport.RoundTrip(req)
 	if err != nil {
 		return err
@@ -395,7 +400,7 @@ func (w *world) failing(ctx context.Context) error {
 	w.broken.Store(false)
 	began := time.Now()
 	if err := within(ctx, 3*time.Minute, "a certificate once the authority is back", func() error {
-		_, err := w.visit(ctx, w.secure(), "late.customers.example.com")
+		_, err := w.visit(ctx, w.secure(), "late."+w.under)
 		return err
 	}); err != nil {
 		return err
@@ -406,7 +411,7 @@ func (w *world) failing(ctx context.Context) error {
 
 func (w *world) killed(ctx context.Context) error {
 	const n = 4
-	host := func(i int) string { return fmt.Sprintf("mid%d.customers.example.com", i) }
+	host := func(i int) string { return fmt.Sprintf("mid%d.%s", i, w.under) }
 	ids := make([]string, n)
 	for i := range n {
 		var err error
@@ -461,9 +466,9 @@ func (w *world) renewed(ctx context.Context) error {
 		}
 		full = 0
 		for i := range n {
-			s, err := w.visit(ctx, w.secure(), name(i))
+			s, err := w.visit(ctx, w.secure(), w.name(i))
 			if err != nil {
-				return fmt.Errorf("%s after %d certificates: %w", name(i), len(seen[i]), err)
+				return fmt.Errorf("%s after %d certificates: %w", w.name(i), len(seen[i]), err)
 			}
 			visits++
 			if seen[i][s] = true; len(seen[i]) > 1 {
