@@ -293,6 +293,7 @@ case_rollouts() {
 
 ## people: people work in the console while its pods are rolled and killed; nobody is signed out, and every form that was accepted is done.
 case_people() {
+	await 60 settled   # A port that is forwarded to a pod which stops hangs.
 	keeping people restarts console
 	ok "console rolled $rollouts times: $(grep '^ok ' "$work/people.txt" | cut -c6-)"
 	keeping people kill_pods console 5
