@@ -270,22 +270,29 @@ func (t *target) finds(ctx context.Context, key, filter string, want map[string]
 }
 
 func (t *target) list(ctx context.Context, key, filter string) (ids []string, err error) {
+	err = t.eachLink(ctx, key, filter, func(id, _ string) { ids = append(ids, id) })
+	return ids, err
+}
+
+// eachLink goes through all links that a filter finds.
+func (t *target) eachLink(ctx context.Context, key, filter string, do func(id, destination string)) error {
 	for cursor := ""; ; {
 		var page struct {
 			Data []struct {
-				ID string `json:"_id"`
+				ID             string `json:"_id"`
+				DestinationURL string
 			}
 			HasMore    bool
 			NextCursor json.Number
 		}
 		if _, err := t.want(ctx, http.StatusOK, http.MethodGet, t.base+"/api/v1/links?limit=100&"+filter+cursor, key, nil, &page); err != nil {
-			return nil, err
+			return err
 		}
 		for _, l := range page.Data {
-			ids = append(ids, l.ID)
+			do(l.ID, l.DestinationURL)
 		}
 		if !page.HasMore {
-			return ids, nil
+			return nil
 		}
 		cursor = "&cursor=" + page.NextCursor.String()
 	}
