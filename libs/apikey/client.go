@@ -219,7 +219,7 @@ func (c *Client) decide(ctx context.Context, hash string, e *entry) (Decision, e
 		fresh, err := c.renew(ctx, hash, demand{incarnation: got.incarnation, version: got.version}, c.patience(false))
 		if err == nil && fresh.rec.Version < got.version && fresh.asked.Before(seen) {
 			// It was under way when the change was made.
-			fresh, err = c.verify(ctx, hash, demand{incarnation: got.incarnation, after: seen}, c.patience(false))
+			fresh, err = c.verify(ctx, hash, nil, demand{incarnation: got.incarnation, after: seen}, c.patience(false))
 		}
 		switch {
 		case err == nil:

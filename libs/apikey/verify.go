@@ -43,7 +43,7 @@ func (c *Client) renew(ctx context.Context, hash string, d demand, wait time.Dur
 	if e, ok := c.known.GetIfPresent(hash); ok && e.meets(d) {
 		return e, nil
 	}
-	return c.verify(ctx, hash, d, wait)
+	return c.verify(ctx, hash, nil, d, wait)
 }
 
 // current gives a record that is young enough to be used if Redis confirms it.
@@ -64,11 +64,11 @@ func (c *Client) current(ctx context.Context, hash string) (*entry, error) {
 		return e, nil
 	case age < c.cfg.Fresh:
 		// Ask ahead, so that a key in steady use never waits.
-		c.start(ctx, hash, demand{incarnation: e.incarnation})
+		c.start(ctx, hash, e, demand{incarnation: e.incarnation})
 		return e, nil
 	}
 	usable := now.Sub(e.asked) <= c.cfg.Stale
-	fresh, err := c.verify(ctx, hash, demand{incarnation: e.incarnation}, c.patience(usable))
+	fresh, err := c.verify(ctx, hash, e, demand{incarnation: e.incarnation}, c.patience(usable))
 	switch {
 	case err == nil, errors.Is(err, ErrUnknownKey):
 		return fresh, err
@@ -89,7 +89,7 @@ func (c *Client) look(ctx context.Context, hash string) (*entry, error) {
 				Message: "Too many requests with API keys that do not exist came from your network. Try again after the time in Retry-After."}
 		}
 	}
-	e, err := c.verify(ctx, hash, demand{}, c.patience(false))
+	e, err := c.verify(ctx, hash, nil, demand{}, c.patience(false))
 	if named && errors.Is(err, ErrUnknownKey) {
 		c.cfg.Misses.Miss(client)
 	}
@@ -121,11 +121,12 @@ func (c *Client) patience(fallback bool) time.Duration {
 var errSlow = errors.New("auth did not answer in time")
 
 // verify waits for a verification that meets d, joining one under way if it does.
-func (c *Client) verify(ctx context.Context, hash string, d demand, wait time.Duration) (*entry, error) {
+// old is the entry that will not do, nil if there was none.
+func (c *Client) verify(ctx context.Context, hash string, old *entry, d demand, wait time.Duration) (*entry, error) {
 	if wait <= 0 && !c.mayTry() {
 		return nil, errSlow
 	}
-	f := c.start(ctx, hash, d)
+	f := c.start(ctx, hash, old, d)
 	if wait <= 0 {
 		select {
 		case <-f.done:
@@ -154,17 +155,31 @@ func (c *Client) mayTry() bool {
 	return now-last >= int64(100*time.Millisecond) && c.sourceTried.CompareAndSwap(last, now)
 }
 
-// start begins a verification unless one that meets d is under way.
-func (c *Client) start(ctx context.Context, hash string, d demand) *flight {
+// start begins a verification unless one that meets d is under way, or has ended
+// since the caller found old: whoever waits for the lock must not ask again.
+func (c *Client) start(ctx context.Context, hash string, old *entry, d demand) *flight {
 	c.flightsMu.Lock()
 	defer c.flightsMu.Unlock()
 	if f := c.flights[hash]; f != nil && f.meets(d) {
 		return f
 	}
+	if e, ok := c.known.GetIfPresent(hash); ok && e != old && e.meets(d) {
+		return landed(&flight{entry: e})
+	}
+	if asked, ok := c.unknown.GetIfPresent(hash); ok && old == nil && d == (demand{}) && c.cfg.Now().Sub(asked) < c.cfg.Negative {
+		return landed(&flight{err: ErrUnknownKey})
+	}
 	f := &flight{incarnation: d.incarnation, began: c.cfg.Now(), done: make(chan struct{})}
 	c.flights[hash] = f
 	c.running.Add(1)
 	go c.fly(context.WithoutCancel(ctx), hash, f)
+	return f
+}
+
+// landed is a flight whose answer was there already.
+func landed(f *flight) *flight {
+	f.done = make(chan struct{})
+	close(f.done)
 	return f
 }
 

@@ -178,9 +178,9 @@ func (c *Cache[V]) Len() int { return c.entries.EstimatedSize() }
 func (c *Cache[V]) Peek(key string) (Lookup[V], bool) {
 	// The number is read before the entry: an invalidation removes the entry first
 	// and publishes its number last, so an entry found now is good up to it.
+	now := c.opt.Now().UnixNano()
 	seen := c.version.Load()
 	e, _ := c.entries.GetIfPresent(key)
-	now := c.opt.Now().UnixNano()
 	if e == nil || c.uncertain(now) {
 		return Lookup[V]{}, false
 	}
@@ -190,7 +190,7 @@ func (c *Cache[V]) Peek(key string) (Lookup[V], bool) {
 	}
 	// Near the end of a life that is extended by use, reload in the background.
 	if e.Found && age >= life-life/4 && c.loader.Allow() {
-		c.start(context.Background(), key)
+		c.start(context.Background(), key, e)
 	}
 	return Lookup[V]{Entry: e, key: key, seen: seen}, true
 }
@@ -208,15 +208,17 @@ func (c *Cache[V]) Get(ctx context.Context, key string) (Lookup[V], error) {
 	if l, ok := c.Peek(key); ok {
 		return l, nil
 	}
+	// The clock first: nothing that may wait stands between a look that finds nothing
+	// and the load, else callers of one key would load it again one after the other.
+	now := c.opt.Now().UnixNano()
 	seen := c.version.Load()
 	e, _ := c.entries.GetIfPresent(key)
 	old := Lookup[V]{Entry: e, key: key, seen: seen, Stale: true}
-	now := c.opt.Now().UnixNano()
 	if c.uncertain(now) {
 		return c.verify(ctx, old)
 	}
 	if e == nil {
-		return c.cold(ctx, key)
+		return c.cold(ctx, key, e)
 	}
 	age := time.Duration(now - e.loaded)
 	switch {
@@ -224,13 +226,13 @@ func (c *Cache[V]) Get(ctx context.Context, key string) (Lookup[V], error) {
 		old.Stale = false
 		return old, nil
 	case !e.Found || age > c.opt.Stale:
-		return c.cold(ctx, key)
+		return c.cold(ctx, key, e)
 	case !c.loader.Allow():
 		return old, nil
 	}
 	wait, cancel := context.WithTimeout(ctx, c.opt.Wait)
 	defer cancel()
-	fresh, err := c.load(wait, key)
+	fresh, err := c.load(wait, key, e)
 	if err != nil && c.untouched(old) {
 		return old, nil
 	}
@@ -251,10 +253,10 @@ func (c *Cache[V]) life(e *Entry[V]) time.Duration {
 
 // cold loads for a caller who has nothing else. It gives up before the load
 // does, sooner when the last load failed: the next caller may find the value.
-func (c *Cache[V]) cold(ctx context.Context, key string) (Lookup[V], error) {
+func (c *Cache[V]) cold(ctx context.Context, key string, old *Entry[V]) (Lookup[V], error) {
 	ctx, cancel := context.WithTimeout(ctx, c.patience())
 	defer cancel()
-	return c.load(ctx, key)
+	return c.load(ctx, key, old)
 }
 
 // patience is how long a caller waits who needs a new value.
@@ -267,10 +269,10 @@ func (c *Cache[V]) patience() time.Duration {
 
 // load reads key now, or joins a load that began after the key's last
 // invalidation.
-func (c *Cache[V]) load(ctx context.Context, key string) (Lookup[V], error) {
+func (c *Cache[V]) load(ctx context.Context, key string, old *Entry[V]) (Lookup[V], error) {
 	for {
 		select {
-		case r := <-c.start(ctx, key):
+		case r := <-c.start(ctx, key, old):
 			if r.Err != nil {
 				return Lookup[V]{}, r.Err
 			}
@@ -345,8 +347,15 @@ func (c *Cache[V]) work(key string, q *queue[V]) {
 	}
 }
 
-func (c *Cache[V]) start(ctx context.Context, key string) <-chan singleflight.Result {
-	return c.flights.DoChan(key, func() (any, error) { return c.fetch(ctx, key) })
+// start loads key unless another caller has done so since this one found old, the
+// entry that will not do, nil for none: who was held up between must not ask again.
+func (c *Cache[V]) start(ctx context.Context, key string, old *Entry[V]) <-chan singleflight.Result {
+	return c.flights.DoChan(key, func() (any, error) {
+		if e, ok := c.entries.GetIfPresent(key); ok && e != old && c.Current(c.loaded(key, e)) {
+			return e, nil
+		}
+		return c.fetch(ctx, key)
+	})
 }
 
 // fetch reads key and keeps what it read, unless it is out of date already.

@@ -159,7 +159,7 @@ func TestABrokenDocumentIsNoticed(t *testing.T) {
 		{"a field is gone", "list", `"hasMore":{"type":"boolean"},`, ``},
 		{"null is not allowed", "list", `"type":["integer","null"],"minimum":0,"maximum":9007199254740991`, `"type":"integer"`},
 		{"a bound is too low", "list", `"minimum":1,"maximum":100,"default":20`, `"minimum":1,"maximum":4,"default":2`},
-		{"an error code is missing", "slug taken", `"enum":["SLUG_TAKEN","DOMAIN_NOT_VERIFIED"`, `"enum":["DOMAIN_NOT_VERIFIED"`},
+		{"an error code is missing", "slug taken", `"enum":["SLUG_TAKEN","EXTERNAL_ID_TAKEN"`, `"enum":["EXTERNAL_ID_TAKEN"`},
 		{"an operation is missing", "captions", `"put":{"operationId":"putCaptions"`, `"post":{"operationId":"putCaptions"`},
 		{"a path is misspelt", "roll, no body", `"/api/v1/keys/{id}/roll"`, `"/api/v1/keys/{id}/rolls"`},
 		{"a request field has another type", "create", `"url":{"description":"Destination, http or https.","type":"string"`, `"url":{"description":"Destination, http or https.","type":"integer"`},

@@ -268,7 +268,7 @@ func key(t *testing.T, c *http.Client, plan string, scopes []string) (secret, ac
 // The document is served as it is in the source, and the page with it.
 func TestDocumentsAreServed(t *testing.T) {
 	t.Parallel()
-	for path, want := range map[string][]byte{"/openapi.json": apispec.Load().JSON(), "/openapi.yaml": apispec.Load().YAML(), "/docs": []byte("<!doctype html>")} {
+	for path, want := range map[string][]byte{"/openapi.json": apispec.Load().JSON(), "/openapi.yaml": apispec.Load().YAML(), "/docs": []byte("<!DOCTYPE html>")} {
 		res, err := http.Get(running.BaseURL + path)
 		if err != nil {
 			t.Fatal(err)

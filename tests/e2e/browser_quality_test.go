@@ -127,22 +127,26 @@ func (v *viewer) good(path string, l look) {
 	var found struct {
 		Wide, Scripts int
 		Shift         float64
-		Axe           []string
+		Axe, Moved    []string
 	}
 	_, err := page.Eval("() => {" + axe + "}")
 	check(t, err)
 	result := page.MustEval(`async () => {
 	  const run = await axe.run(document, { resultTypes: ["violations"] });
 	  const shifts = await new Promise((done) => {
-	    let sum = 0;
-	    const o = new PerformanceObserver((list) => list.getEntries().forEach((e) => (sum += e.value)));
+	    const all = { sum: 0, moved: [] };
+	    const o = new PerformanceObserver((list) => list.getEntries().forEach((e) => {
+	      all.sum += e.value;
+	      for (const s of e.sources) all.moved.push((s.node?.outerHTML ?? s.node?.nodeValue ?? "?").slice(0, 90) + " from " + s.previousRect.top + " to " + s.currentRect.top);
+	    }));
 	    o.observe({ type: "layout-shift", buffered: true });
-	    setTimeout(() => done(sum), 50);
+	    setTimeout(() => done(all), 50);
 	  });
 	  return JSON.stringify({
 	    Wide: document.documentElement.scrollWidth - innerWidth,
 	    Scripts: performance.getEntriesByType("resource").filter((r) => r.initiatorType === "script").reduce((sum, r) => sum + r.decodedBodySize, 0),
-	    Shift: shifts,
+	    Shift: shifts.sum,
+	    Moved: shifts.moved,
 	    Axe: run.violations.flatMap((v) => v.nodes.map((n) => v.id + ": " + n.target.join(" ") + " " + n.html.slice(0, 120) + " " + (n.any[0]?.message ?? ""))),
 	  });
 	}`).Str()
@@ -157,7 +161,7 @@ func (v *viewer) good(path string, l look) {
 		t.Errorf("%s loads %d bytes of script", name, found.Scripts)
 	}
 	if found.Shift > 0.005 && strings.HasPrefix(path, "/app") {
-		t.Errorf("%s shifts by %v", name, found.Shift)
+		t.Errorf("%s shifts by %v:\n  %s", name, found.Shift, strings.Join(found.Moved, "\n  "))
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -47,11 +47,9 @@ func TestFaults(t *testing.T) {
 		}},
 		{"a call is slow, up to its deadline", func(t *testing.T, s *session) {
 			s.server.Faults().Add(firestore.Fault{Methods: []string{"GetDocument"}, Delay: time.Hour})
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-			defer cancel()
-			_, err := client(t, s.server).Doc("k/a").Get(ctx) // another method
+			_, err := client(t, s.server).Doc("k/a").Get(t.Context()) // another method
 			wantCode(t, err, codes.NotFound)
-			ctx, cancel = context.WithTimeout(t.Context(), 20*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			defer cancel()
 			_, err = s.GetDocument(ctx, getRequest("a"))
 			wantCode(t, err, codes.DeadlineExceeded)
