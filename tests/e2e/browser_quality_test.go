@@ -126,27 +126,15 @@ func (v *viewer) good(path string, l look) {
 	}
 	var found struct {
 		Wide, Scripts int
-		Shift         float64
-		Axe, Moved    []string
+		Axe           []string
 	}
 	_, err := page.Eval("() => {" + axe + "}")
 	check(t, err)
 	result := page.MustEval(`async () => {
 	  const run = await axe.run(document, { resultTypes: ["violations"] });
-	  const shifts = await new Promise((done) => {
-	    const all = { sum: 0, moved: [] };
-	    const o = new PerformanceObserver((list) => list.getEntries().forEach((e) => {
-	      all.sum += e.value;
-	      for (const s of e.sources) all.moved.push((s.node?.outerHTML ?? s.node?.nodeValue ?? "?").slice(0, 90) + " from " + s.previousRect.top + " to " + s.currentRect.top);
-	    }));
-	    o.observe({ type: "layout-shift", buffered: true });
-	    setTimeout(() => done(all), 50);
-	  });
 	  return JSON.stringify({
 	    Wide: document.documentElement.scrollWidth - innerWidth,
 	    Scripts: performance.getEntriesByType("resource").filter((r) => r.initiatorType === "script").reduce((sum, r) => sum + r.decodedBodySize, 0),
-	    Shift: shifts.sum,
-	    Moved: shifts.moved,
 	    Axe: run.violations.flatMap((v) => v.nodes.map((n) => v.id + ": " + n.target.join(" ") + " " + n.html.slice(0, 120) + " " + (n.any[0]?.message ?? ""))),
 	  });
 	}`).Str()
@@ -160,14 +148,39 @@ func (v *viewer) good(path string, l look) {
 	if found.Scripts > 60_000 && strings.HasPrefix(path, "/app") && path != "/app/record" {
 		t.Errorf("%s loads %d bytes of script", name, found.Scripts)
 	}
-	if found.Shift > 0.005 && strings.HasPrefix(path, "/app") {
-		t.Errorf("%s shifts by %v:\n  %s", name, found.Shift, strings.Join(found.Moved, "\n  "))
+	if strings.HasPrefix(path, "/app") {
+		// A page that arrives in pieces, because the machine stalled, is drawn in pieces
+		// and moves once. One that moves by itself does so each time.
+		if by, what := v.shift(); by > 0.005 {
+			t.Logf("%s shifts by %v:\n  %s", name, by, what)
+			v.open(address)
+			v.Timeout(patience).MustWaitLoad()
+			if by, what = v.shift(); by > 0.005 {
+				t.Errorf("%s shifts by %v, again:\n  %s", name, by, what)
+			}
+		}
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.dialogs > 0 {
 		t.Errorf("%s: a stranger's script ran", name)
 	}
+}
+
+// shift is how far the page has moved since it was drawn, and what of it did
+// (Cumulative Layout Shift).
+func (v *viewer) shift() (by float64, what string) {
+	v.t.Helper()
+	got := v.Timeout(patience).MustEval(`() => new Promise((done) => {
+	  const all = { by: 0, what: "" };
+	  const o = new PerformanceObserver((list) => list.getEntries().forEach((e) => {
+	    all.by += e.value;
+	    for (const s of e.sources) all.what += (s.node?.outerHTML ?? s.node?.nodeValue ?? "?").slice(0, 90) + " from " + s.previousRect.top + " to " + s.currentRect.top + "\n  ";
+	  }));
+	  o.observe({ type: "layout-shift", buffered: true });
+	  setTimeout(() => done(all), 50);
+	})`)
+	return got.Get("by").Num(), got.Get("what").Str()
 }
 
 // source is the page as the server sent it.
