@@ -171,12 +171,18 @@ func TestARedisFilledWhileFirestoreWasAwayDrains(t *testing.T) {
 	redistest.Do(t, b.redis.Addr(), "CONFIG", "SET", "maxmemory", strconv.Itoa(used+256<<10))
 	load := startLinksLoad(authFull(300, 2000), slugs, p)
 	defer load.stop()
-	authUntil(t, "Redis is full", 60*time.Second, func() bool { return p.metric("linkreel_clicks_spooling") > 0 })
+	authUntil(t, "Redis is full", 60*time.Second, func() bool {
+		return strings.HasPrefix(redistest.Do(t, b.redis.Addr(), "SET", "full", "?"), "OOM") && p.metric("linkreel_clicks_spooled_total") > 0
+	})
 	time.Sleep(time.Duration(authFull(1, 15)) * time.Second)
 	must(t, b.firestoreBy.Start())
 	back := time.Now()
-	authUntil(t, "clicks go to Redis again", 60*time.Second, func() bool { return p.metric("linkreel_clicks_spooling") == 0 })
-	t.Logf("clicks go to Redis again %v after Firestore came back", time.Since(back))
+	authUntil(t, "clicks go to Redis alone again", 60*time.Second, func() bool {
+		spooled := p.metric("linkreel_clicks_spooled_total")
+		time.Sleep(200 * time.Millisecond)
+		return p.metric("linkreel_clicks_spooled_total") == spooled
+	})
+	t.Logf("clicks go to Redis alone again %v after Firestore came back", time.Since(back))
 	load.stop()
 	load.balance(t, p, before)
 	if others := load.others(); len(others) > 0 {

@@ -71,6 +71,35 @@ func TestAFullRedisConfirmsAnswersAndDrainsByItself(t *testing.T) {
 	}
 }
 
+// What waits in files is many times what Redis has left, as when others fill it.
+func TestARedisWithLittleLeftTakesClicksInSmallPieces(t *testing.T) {
+	t.Parallel()
+	addr, dir := redistest.Start(t), t.TempDir()
+	spoolDir := func(c *Config) { c.SpoolDir = dir }
+	p, b := start(t, addr, spoolDir), newBook()
+	p.confirm(t, 1, "l")
+	redistest.Do(t, addr, "CONFIG", "SET", "maxmemory", "1mb")
+	long := strings.Repeat("l", 2000)
+	p.confirm(t, 300, long)
+	dead := start(t, addr, spoolDir)
+	dead.confirm(t, 300, long)
+	dead.stop()
+	var used int
+	for line := range strings.Lines(redistest.Do(t, addr, "INFO", "memory")) {
+		if text, ok := strings.CutPrefix(strings.TrimSpace(line), "used_memory:"); ok {
+			used, _ = strconv.Atoi(text)
+		}
+	}
+	redistest.Do(t, addr, "CONFIG", "SET", "maxmemory", strconv.Itoa(used+200<<10))
+	f := NewFlusher(patient(t, addr), 0, b, nil)
+	eventually(t, "all is counted", func() bool {
+		if err := f.Cycle(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return b.of(long) == 600
+	})
+}
+
 func TestTheClickLogIsBoundedAndPushesBack(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)

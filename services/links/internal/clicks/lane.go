@@ -19,8 +19,6 @@ const (
 	// maxBatch bounds the clicks of one batch, and with it the size of a stream
 	// entry; more wait for the next call.
 	maxBatch = 1024
-	// resendBytes bounds what a redirect's call carries beside its own batch.
-	resendBytes = 512 << 10
 	// lastMoments is what a Redis that dies may take along: it writes its file up to
 	// two seconds late when the disk is busy.
 	lastMoments = 3 * time.Second
@@ -156,7 +154,7 @@ func (l *lane) viaRedis(items []item) bool {
 	now := l.log.cfg.Now()
 	for tries := 0; tries < 32; tries++ {
 		payload, clicks := l.compose(items, &l.live, (*item).current)
-		list, all := l.live.missing(l.list[:0], resendBytes)
+		list, all := l.live.missing(l.list[:0], l.caller.room())
 		own := int64(0)
 		if all && payload != nil {
 			own = l.live.next

@@ -152,11 +152,14 @@ func (l *Log) Run(ctx context.Context) error {
 	wg.Go(func() { l.register(ctx) })
 	wg.Go(func() {
 		for {
-			l.adopt(ctx)
+			pause := 5 * time.Second
+			if l.adopt(ctx) {
+				pause = cycle / 2 // Redis was full, and the flusher makes room
+			}
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(5 * time.Second):
+			case <-time.After(pause):
 			}
 		}
 	})
@@ -203,8 +206,8 @@ func (l *Log) register(ctx context.Context) {
 const signOfLife = 10 * time.Second
 
 // adopt brings in what processes that are gone have left in the directory, and
-// signs off for them.
-func (l *Log) adopt(ctx context.Context) {
+// signs off for them. It reports whether something moved and something is left.
+func (l *Log) adopt(ctx context.Context) (more bool) {
 	left := map[string]bool{} // by process: whether clicks of it remain
 	for _, s := range leftSpools(l.cfg.SpoolDir, l.id) {
 		batches, err := 0, ctx.Err()
@@ -215,6 +218,7 @@ func (l *Log) adopt(ctx context.Context) {
 			slog.WarnContext(ctx, "took over the clicks of a process that is gone", "process", s.id, "batches", batches, "error", err)
 		}
 		left[s.id] = left[s.id] || !s.empty()
+		more = more || batches > 0 && !s.empty()
 		if err := s.close(); err != nil {
 			slog.ErrorContext(ctx, "click spool", "error", err)
 		}
@@ -224,12 +228,13 @@ func (l *Log) adopt(ctx context.Context) {
 			_ = l.slow.HDel(ctx, producersKey, id).Err() // metered as missing at worst
 		}
 	}
+	return more
 }
 
 func (l *Log) adoptOne(ctx context.Context, s *spool) (batches int, err error) {
 	c := newCaller(s.part, l.id, l.laneBytes(), nil)
 	for ctx.Err() == nil {
-		run, err := s.next(drainBytes)
+		run, err := s.next(c.room())
 		if err != nil || len(run) == 0 {
 			return batches, err
 		}
@@ -243,7 +248,7 @@ func (l *Log) adoptOne(ctx context.Context, s *spool) (batches int, err error) {
 			return batches, err
 		}
 		done := upTo(run, r.last)
-		if done == 0 {
+		if done == 0 && len(run) == 1 {
 			return batches, nil // Redis is full: later
 		}
 		batches += done

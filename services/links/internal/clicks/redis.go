@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -97,10 +98,12 @@ type caller struct {
 	script   *redis.Script
 	follower *invalidation.Follower // nil: nobody reads the news
 	keys     map[string][]string    // of the process's own sequences, made once
+	fits     atomic.Int64           // see room
 }
 
 func newCaller(part int, process string, bound int64, f *invalidation.Follower) *caller {
 	c := &caller{part: part, process: process, bound: bound, script: appendScript(part), follower: f, keys: map[string][]string{}}
+	c.fits.Store(roomMax)
 	for _, late := range []bool{false, true} {
 		name := sequenceName(process, late)
 		c.keys[name] = c.keysOf(name)
@@ -120,6 +123,30 @@ func (c *caller) position() invalidation.Position {
 		return invalidation.Position{}
 	}
 	return c.follower.At()
+}
+
+// roomMax bounds what a call carries beside a redirect's own batch.
+const roomMax = 512 << 10
+
+// room is how many bytes of batches a call should carry, at least one batch. To
+// Redis a call is memory like any other: one that is larger than what is left is
+// refused whole, and would be for ever. So what a full Redis refuses is sent again
+// in ever smaller pieces.
+func (c *caller) room() int { return int(c.fits.Load()) }
+
+// heed learns room from an answer. Of two at once one may be forgotten.
+func (c *caller) heed(r reply, sent []numbered) {
+	var size int64
+	for _, b := range sent {
+		size += int64(len(b.payload))
+	}
+	switch fits := c.fits.Load(); {
+	case len(sent) == 0:
+	case r.code == full && r.last < sent[0].number:
+		c.fits.Store(max(min(fits, size)/4, 1))
+	case r.code == appended && size >= fits/2 && fits < roomMax:
+		c.fits.Store(min(2*fits, roomMax))
+	}
 }
 
 // call appends batches of a producer, of none to ask only. An error leaves open
@@ -157,6 +184,7 @@ func (c *caller) call(ctx context.Context, client redis.Scripter, producer strin
 		return reply{}, errReply
 	}
 	r.code, r.last = code(n), last
+	c.heed(r, batches)
 	var news any
 	if len(raw) > 2 {
 		news = raw[2]

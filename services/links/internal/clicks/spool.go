@@ -205,7 +205,7 @@ func (s *spool) bytes() (n int64) {
 
 // next reads up to limit bytes' worth of records that are not drained yet, at
 // least one, all of the same sequence.
-func (s *spool) next(limit int64) ([]record, error) {
+func (s *spool) next(limit int) ([]record, error) {
 	for len(s.files) > 0 {
 		f := s.files[0]
 		run, err := f.next(limit)
@@ -220,9 +220,9 @@ func (s *spool) next(limit int64) ([]record, error) {
 	return nil, nil
 }
 
-func (f *spoolFile) next(limit int64) ([]record, error) {
+func (f *spoolFile) next(limit int) ([]record, error) {
 	var out []record
-	for at := f.read; at < f.size && at-f.read < limit; {
+	for at := f.read; at < f.size && at-f.read < int64(limit); {
 		head := make([]byte, recordHead)
 		if _, err := f.file.ReadAt(head, at); err != nil {
 			return out, f.torn(at, err)

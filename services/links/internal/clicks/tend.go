@@ -7,8 +7,6 @@ import (
 )
 
 const (
-	// drainBytes is how much of the spool travels in one call.
-	drainBytes = 256 << 10
 	// probeFirst and probeMax are between probes of a Redis that is away. A Redis
 	// that comes and goes is probed less and less, since each loss makes all answers
 	// uncertain for a second.
@@ -73,7 +71,7 @@ func (l *lane) tend(ctx context.Context) {
 func (l *lane) probe(ctx context.Context) bool {
 	for range 64 {
 		l.state.Lock()
-		list, all := l.live.missing(nil, resendBytes)
+		list, all := l.live.missing(nil, l.caller.room())
 		force, before := l.live.skips(list), l.live.acked
 		l.state.Unlock()
 		r, err := l.caller.call(ctx, l.log.fast, l.live.name, list, force)
@@ -98,7 +96,7 @@ func (l *lane) probe(ctx context.Context) bool {
 func (l *lane) drain(ctx context.Context) (more bool) {
 	for ctx.Err() == nil {
 		l.state.Lock()
-		run, err := l.spool.next(drainBytes)
+		run, err := l.spool.next(l.caller.room())
 		acked := l.live.acked
 		l.state.Unlock()
 		if err != nil {
@@ -131,7 +129,7 @@ func (l *lane) drain(ctx context.Context) (more bool) {
 // redirects do not have.
 func (l *lane) sendLive(ctx context.Context) bool {
 	l.state.Lock()
-	list, _ := l.live.missing(nil, resendBytes)
+	list, _ := l.live.missing(nil, l.caller.room())
 	force, before := l.live.skips(list), l.live.acked
 	l.state.Unlock()
 	r, err := l.caller.call(ctx, l.log.slow, l.live.name, list, force)
@@ -150,7 +148,7 @@ func (l *lane) sendLive(ctx context.Context) bool {
 // worth a try.
 func (l *lane) sendLate(ctx context.Context, run []record) bool {
 	l.state.Lock()
-	list, all := l.late.missing(nil, resendBytes)
+	list, all := l.late.missing(nil, l.caller.room())
 	if all {
 		list = append(list, numberedOf(run)...)
 	}
@@ -210,7 +208,7 @@ func (l *lane) check(ctx context.Context) {
 func (l *lane) checkOne(ctx context.Context, p *producer) {
 	for range 64 {
 		l.state.Lock()
-		list, _ := p.missing(nil, resendBytes)
+		list, _ := p.missing(nil, l.caller.room())
 		force, before := p.skips(list), p.acked
 		l.state.Unlock()
 		r, err := l.caller.call(ctx, l.log.slow, p.name, list, force)
