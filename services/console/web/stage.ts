@@ -1,6 +1,8 @@
 // Where a recording comes from: screen, camera and microphone, joined into one
 // stream.
 
+import { pause } from "./session";
+
 export type Wanted = { screen: boolean; camera: boolean; microphone: boolean; sound: boolean };
 
 export type Stage = { stream: MediaStream; stop: () => void; ended: Promise<void> };
@@ -85,18 +87,18 @@ function compose(screen: MediaStreamTrack, face: MediaStreamTrack, stops: (() =>
     [screen, face].forEach((track, i) => {
       const copy = track.clone();
       const frames = new Processor({ track: copy }).readable.getReader();
-      stops.push(() => copy.stop()); // the stream ends; cancelling it would drop frames that nobody closes
-      void (async () => {
+      const draws = async () => {
         for (let next = await frames.read(); !next.done; next = await frames.read()) {
-          if (over) {
-            next.value.close();
-            continue;
-          }
+          if (over) return next.value.close();
           latest[i]?.close();
           latest[i] = next.value;
           if (i === 1) draw(latest[0], latest[1], latest[1]?.displayWidth ?? 0, latest[1]?.displayHeight ?? 0);
         }
-      })();
+      };
+      // A stream that ends while a picture is on its way drops it, and nobody closes it.
+      // So the picture is waited for; a screen on which nothing moves gives none.
+      const last = draws();
+      stops.push(() => void Promise.race([last, pause(500)]).then(() => copy.stop()));
     });
   } else {
     const [back, front] = [screen, face].map((track) => {
