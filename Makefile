@@ -30,7 +30,7 @@ packages:
 
 .PHONY: check
 ## Before a commit: vet, lint and short tests of everything, or of PKG=./services/links/...
-check: $(BIN)/golangci-lint packages
+check: tools $(BIN)/golangci-lint
 	@tools/check.sh $(PKG)
 
 .PHONY: test
@@ -111,7 +111,7 @@ vuln: $(BIN)/govulncheck
 .PHONY: tools
 ## Install what runs and tests need from the system: redis, ffmpeg, chromium, and what runs the examples of the docs.
 tools:
-	@$(INSTALL) redis ffmpeg chromium curl jq openssl python3
+	@$(INSTALL) redis ffmpeg chromium node curl jq openssl python3
 
 .PHONY: fuzz
 ## Run every fuzz target for FUZZTIME (default 5m) each.

@@ -365,11 +365,14 @@ func (c *Cache[V]) fetch(ctx context.Context, key string) (*Entry[V], error) {
 	e := &Entry[V]{version: c.version.Load(), loaded: c.opt.Now().UnixNano()}
 	var err error
 	e.Value, e.Found, err = c.opt.Load(ctx, key)
-	if err != nil {
+	if outage.Down(err) {
 		c.loader.Fail()
+	} else {
+		c.loader.OK() // it answers, if only that this one cannot be had
+	}
+	if err != nil {
 		return nil, err
 	}
-	c.loader.OK()
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if c.recent[key] <= e.version && e.version >= c.forgotten {

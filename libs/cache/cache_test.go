@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/linkreel/linkreel/libs/apierr"
 )
 
 // world is a loader whose values, failures and speed a test chooses.
@@ -157,7 +159,7 @@ func TestGet_serves_the_last_value_while_the_loader_fails_and_guesses_none(t *te
 	w, c := newWorld(t)
 	expect(t, c, "a", "1")
 	expect(t, c, "b", "absent")
-	w.fail(errors.New("down"))
+	w.fail(apierr.Down(errors.New("down")))
 	w.pass(time.Hour)
 	expect(t, c, "a", "1 stale")
 	expect(t, c, "b", "error")
@@ -174,11 +176,24 @@ func TestGet_serves_the_last_value_while_the_loader_fails_and_guesses_none(t *te
 	expect(t, c, "a", "1")
 }
 
+// One broken record says nothing of the others.
+func TestGet_loads_others_while_one_key_cannot_be_read(t *testing.T) {
+	t.Parallel()
+	w, c := newWorld(t)
+	expect(t, c, "a", "1")
+	w.pass(time.Hour)
+	w.fail(errors.New("broken record"))
+	expect(t, c, "b", "error")
+	w.fail(nil)
+	w.set("a", "2")
+	expect(t, c, "a", "2")
+}
+
 func TestGet_drops_a_value_too_old_to_stand_in(t *testing.T) {
 	t.Parallel()
 	w, c := newWorld(t)
 	expect(t, c, "a", "1")
-	w.fail(errors.New("down"))
+	w.fail(apierr.Down(errors.New("down")))
 	w.pass(25 * time.Hour)
 	expect(t, c, "a", "error")
 }
@@ -254,7 +269,7 @@ func TestInvalidateAll_reloads_everything_but_keeps_a_last_resort(t *testing.T) 
 	if c.Current(before) {
 		t.Error("an answer from before InvalidateAll counts as current")
 	}
-	w.fail(errors.New("down"))
+	w.fail(apierr.Down(errors.New("down")))
 	stale, err := c.Get(t.Context(), "a")
 	if err != nil || !stale.Stale || !c.Current(stale) {
 		t.Errorf("with a failing loader Get = %+v, %v; current %v", stale, err, c.Current(stale))
@@ -285,7 +300,7 @@ func TestMarkUncertain_reads_every_answer_anew_for_a_second(t *testing.T) {
 	if err != nil || c.Expired(after) {
 		t.Errorf("an answer read in the uncertainty: expired %v, %v", c.Expired(after), err)
 	}
-	w.fail(errors.New("down"))
+	w.fail(apierr.Down(errors.New("down")))
 	expect(t, c, "a", "v4 stale")
 	w.fail(nil)
 	w.pass(time.Second)

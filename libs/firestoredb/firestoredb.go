@@ -49,9 +49,6 @@ var (
 	// name or a size that it does not allow.
 	ErrInvalid = errors.New("request is refused for good")
 
-	// errAway is what callers hear at once while the database is known to be away.
-	errAway = errors.New("the database does not answer")
-
 	// ErrUncertain comes with an UNAVAILABLE when a commit was repeated because
 	// its answer was lost, and the server no longer knows the transaction: most
 	// likely the first try went through.
@@ -104,7 +101,14 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 // Use wraps a client that is open already; timeout 0 means three seconds.
 func Use(client *firestore.Client, timeout time.Duration) *DB {
 	// One rest of a second: healing shows within a second or two.
-	return &DB{Client: client, timeout: orDefault(timeout), breaker: outage.New(outage.Config{Failures: 5, Rest: time.Second})}
+	return &DB{Client: client, timeout: orDefault(timeout), breaker: outage.New(outage.Config{Name: "Firestore", Failures: 5, Rest: time.Second, Down: down})}
+}
+
+// down tells a database that is away from one that answers: one that has forgotten a
+// transaction, or lets another writer win, or finds a request too much.
+func down(err error) bool {
+	code := status.Code(err)
+	return outage.Down(err) && !errors.Is(err, ErrUncertain) && code != codes.Aborted && code != codes.ResourceExhausted
 }
 
 func orDefault(timeout time.Duration) time.Duration {
@@ -129,18 +133,7 @@ func (db *DB) Ping(ctx context.Context) error {
 // Do runs one or several calls under the database's deadline and maps the error.
 // what names the deed for the log: "get link".
 func (db *DB) Do(ctx context.Context, what string, fn func(ctx context.Context) error) error {
-	if !db.breaker.Allow() {
-		return fmt.Errorf("%s: %w", what, apierr.Down(errAway))
-	}
-	ctx, cancel := context.WithTimeout(ctx, db.timeout)
-	defer cancel()
-	err := Map(fn(ctx))
-	// A server that has forgotten a transaction is there.
-	if err != nil && apierr.CodeOf(err) == apierr.Unavailable && !errors.Is(err, ErrUncertain) {
-		db.breaker.Fail()
-	} else {
-		db.breaker.OK()
-	}
+	err := db.breaker.Call(ctx, db.timeout, func(ctx context.Context) error { return Map(fn(ctx)) })
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
@@ -186,6 +179,8 @@ func Map(err error) error {
 	switch code := status.Code(err); {
 	case errors.Is(err, context.DeadlineExceeded), code == codes.DeadlineExceeded:
 		return apierr.Down(err)
+	case code == codes.Canceled:
+		return fmt.Errorf("%w: %w", context.Canceled, err)
 	case code == codes.InvalidArgument && strings.Contains(err.Error(), "referenced transaction"):
 		return apierr.Down(fmt.Errorf("%w: %w", ErrUncertain, err))
 	case code == codes.InvalidArgument:

@@ -107,7 +107,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil || public.Host == "" || cfg.Bucket == "" {
 		return nil, fmt.Errorf("open storage: bucket %q under %q is not an address", cfg.Bucket, cfg.PublicURL)
 	}
-	s := &Store{breaker: outage.New(outage.Config{Failures: 5, Rest: time.Second}), bucketName: cfg.Bucket, public: public, clock: cfg.Clock,
+	s := &Store{breaker: outage.New(outage.Config{Name: "storage", Failures: 5, Rest: time.Second}), bucketName: cfg.Bucket, public: public, clock: cfg.Clock,
 		timeout: or(cfg.Timeout, 5*time.Second), stall: or(cfg.StallTimeout, 30*time.Second), transfer: or(cfg.TransferTimeout, 2*time.Hour)}
 	if s.clock == nil {
 		s.clock = time.Now
@@ -206,26 +206,11 @@ func mapError(err error) error {
 	return err
 }
 
-// errAway is what callers hear at once while storage is known to be away.
-var errAway = errors.New("storage does not answer")
-
 // do runs one call that moves no bytes.
-func (s *Store) do(ctx context.Context, what, object string, f func(context.Context) error) error {
-	if !s.breaker.Allow() {
-		return fmt.Errorf("%s %q: %w", what, object, apierr.Down(errAway))
-	}
-	short, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	err := mapError(f(short))
-	switch {
-	case ctx.Err() != nil: // the caller has left, which says nothing of storage
-	case apierr.CodeOf(err) == apierr.Unavailable:
-		s.breaker.Fail()
-	default:
-		s.breaker.OK()
-	}
+func (s *Store) do(ctx context.Context, what string, f func(context.Context) error) error {
+	err := s.breaker.Call(ctx, s.timeout, func(ctx context.Context) error { return mapError(f(ctx)) })
 	if err != nil {
-		return fmt.Errorf("%s %q: %w", what, object, err)
+		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
 }
@@ -243,25 +228,13 @@ func objectOf(a *storage.ObjectAttrs) Object {
 		Created: a.Created, CRC32C: a.CRC32C, MD5: a.MD5}
 }
 
-// Ready tells whether the bucket answers.
-func (s *Store) Ready(ctx context.Context) error {
-	return s.do(ctx, "look into bucket", s.bucketName, func(ctx context.Context) error {
-		it := s.bucket.Objects(ctx, &storage.Query{Prefix: "ready/", Projection: storage.ProjectionNoACL})
-		it.PageInfo().MaxSize = 1
-		if _, err := it.Next(); err != nil && !errors.Is(err, iterator.Done) {
-			return err
-		}
-		return nil
-	})
-}
-
 // Stat returns the live object.
 func (s *Store) Stat(ctx context.Context, object string) (Object, error) {
 	return s.stat(ctx, object, 0)
 }
 
 func (s *Store) stat(ctx context.Context, object string, generation int64) (o Object, err error) {
-	err = s.do(ctx, "stat object", object, func(ctx context.Context) error {
+	err = s.do(ctx, "stat object "+object, func(ctx context.Context) error {
 		a, err := s.handle(object, generation).Attrs(ctx)
 		if err == nil {
 			o = objectOf(a)
@@ -273,7 +246,7 @@ func (s *Store) stat(ctx context.Context, object string, generation int64) (o Ob
 
 // Delete removes an object; generation 0 means whichever is live. An object that is not there is a success.
 func (s *Store) Delete(ctx context.Context, object string, generation int64) error {
-	err := s.do(ctx, "delete object", object, s.handle(object, generation).Delete)
+	err := s.do(ctx, "delete object "+object, s.handle(object, generation).Delete)
 	if errors.Is(err, ErrNotFound) {
 		return nil
 	}
@@ -336,7 +309,7 @@ type UploadOptions struct {
 
 // Compose joins objects, at most 32, into one, in order. The sources stay.
 func (s *Store) Compose(ctx context.Context, object string, sources []string, o UploadOptions) (made Object, err error) {
-	err = s.do(ctx, "compose object", object, func(ctx context.Context) error {
+	err = s.do(ctx, "compose object "+object, func(ctx context.Context) error {
 		handles := make([]*storage.ObjectHandle, len(sources))
 		for i, name := range sources {
 			handles[i] = s.bucket.Object(name)

@@ -221,10 +221,41 @@ func TestStorageThatIsDownIsUnavailable(t *testing.T) {
 			defer cancel()
 			return c.DeletePrefix(ctx, "a/")
 		},
-		"Ready": func() error { return c.Ready(t.Context()) },
 	} {
 		if err := f(); apierr.CodeOf(err) != apierr.Unavailable {
 			t.Errorf("%s = %v, want UNAVAILABLE", name, err)
+		}
+	}
+}
+
+// Whichever call finds out that storage is away, the others do not wait for it.
+func TestStorageThatIsAwayIsAskedByOneCallASecond(t *testing.T) {
+	t.Parallel()
+	c := open(t, func(cfg *objectstore.Config) { cfg.Timeout = 50 * time.Millisecond })
+	session, err := c.StartResumable(t.Context(), "a", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, f := range map[string]func() error{
+		"Stat":           func() error { _, err := c.Stat(t.Context(), "a"); return err },
+		"StartResumable": func() error { _, err := c.StartResumable(t.Context(), "a", ""); return err },
+		"Received":       func() error { _, _, err := c.Received(t.Context(), session); return err },
+	} {
+		c.srv.Faults().Inject(storage.Fault{Status: 503})
+		refused := 0
+		for range 20 {
+			if err := f(); apierr.CodeOf(err) != apierr.Unavailable {
+				t.Fatalf("%s = %v, want UNAVAILABLE", name, err)
+			} else if strings.Contains(err.Error(), "storage does not answer") {
+				refused++
+			}
+		}
+		if refused < 10 {
+			t.Errorf("%s: %d of 20 calls were refused at once", name, refused)
+		}
+		c.srv.Faults().Reset()
+		for c.Delete(t.Context(), "nothing", 0) != nil {
+			time.Sleep(10 * time.Millisecond)
 		}
 	}
 }

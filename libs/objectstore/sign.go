@@ -229,30 +229,39 @@ func (s *Store) StartResumable(ctx context.Context, object, origin string) (sess
 	if err != nil {
 		return "", err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, nil)
-	if err != nil {
-		return "", fmt.Errorf("start upload: %w", err)
-	}
-	req.Header.Set("X-Goog-Resumable", "start")
-	if origin != "" {
-		req.Header.Set("Origin", origin)
-	}
-	resp, err := s.plain.Do(req)
-	if err != nil {
-		return "", fmt.Errorf("start upload of %q: %w", object, mapError(err))
-	}
-	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
-	if resp.StatusCode != http.StatusCreated || resp.Header.Get("Location") == "" {
-		err := fmt.Errorf("start upload of %q: storage answered %s", object, resp.Status)
-		if resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests {
-			return "", apierr.Down(err)
+	err = s.do(ctx, "start upload of "+object, func(ctx context.Context) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, nil)
+		if err != nil {
+			return err
 		}
+		req.Header.Set("X-Goog-Resumable", "start")
+		if origin != "" {
+			req.Header.Set("Origin", origin)
+		}
+		resp, err := s.plain.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
+		if session = resp.Header.Get("Location"); resp.StatusCode != http.StatusCreated || session == "" {
+			return answered(resp)
+		}
+		return nil
+	})
+	if err != nil {
 		return "", err
 	}
-	return resp.Header.Get("Location"), nil
+	return session, nil
+}
+
+// answered is the error of an answer that is not what was asked for.
+func answered(resp *http.Response) error {
+	err := fmt.Errorf("storage answered %s", resp.Status)
+	if code := resp.StatusCode; code >= 500 || code == http.StatusTooManyRequests || code == http.StatusRequestTimeout {
+		return apierr.Down(err)
+	}
+	return err
 }
 
 // Received asks a session how many bytes storage keeps. whole says that the object is there already. ErrNotFound means
@@ -269,37 +278,36 @@ func (s *Store) FinishResumable(ctx context.Context, session string, size int64)
 }
 
 func (s *Store) session(ctx context.Context, session, total string) (n int64, whole bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPut, session, http.NoBody)
-	if err != nil {
-		return 0, false, errors.New("ask upload session: its address is broken") // the error would name the address
-	}
-	req.Header.Set("Content-Range", "bytes */"+total)
-	resp, err := s.plain.Do(req)
-	if err != nil {
-		return 0, false, fmt.Errorf("ask upload session: %w", mapError(err))
-	}
-	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
-	switch code := resp.StatusCode; {
-	case code == http.StatusOK || code == http.StatusCreated:
-		return 0, true, nil
-	case code == http.StatusPermanentRedirect:
-		last, ok := strings.CutPrefix(resp.Header.Get("Range"), "bytes=0-")
-		if !ok {
-			return 0, false, nil
-		}
-		n, err := strconv.ParseInt(last, 10, 64)
+	err = s.do(ctx, "ask upload session", func(ctx context.Context) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPut, session, http.NoBody)
 		if err != nil {
-			return 0, false, fmt.Errorf("ask upload session: range %q", last)
+			return errors.New("its address is broken") // the error would name the address
 		}
-		return n + 1, false, nil
-	case code >= 500 || code == http.StatusTooManyRequests || code == http.StatusRequestTimeout:
-		return 0, false, apierr.Down(fmt.Errorf("ask upload session: storage answered %s", resp.Status))
-	case code == http.StatusNotFound || code == http.StatusGone || code == 499:
-		return 0, false, fmt.Errorf("ask upload session: %w", ErrNotFound)
-	default:
-		return 0, false, fmt.Errorf("ask upload session: storage answered %s", resp.Status)
-	}
+		req.Header.Set("Content-Range", "bytes */"+total)
+		resp, err := s.plain.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
+		switch resp.StatusCode {
+		case http.StatusOK, http.StatusCreated:
+			whole = true
+		case http.StatusPermanentRedirect:
+			last, some := strings.CutPrefix(resp.Header.Get("Range"), "bytes=0-")
+			if !some {
+				return nil
+			}
+			if n, err = strconv.ParseInt(last, 10, 64); err != nil {
+				return fmt.Errorf("range %q", last)
+			}
+			n++
+		case http.StatusNotFound, http.StatusGone, 499:
+			return ErrNotFound
+		default:
+			return answered(resp)
+		}
+		return nil
+	})
+	return n, whole, err
 }

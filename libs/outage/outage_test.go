@@ -6,6 +6,10 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/linkreel/linkreel/libs/apierr"
 )
 
 type clock struct{ at atomic.Int64 }
@@ -111,11 +115,112 @@ func TestBreaker_asks_by_itself_where_it_has_a_probe(t *testing.T) {
 
 func TestBreaker_ends_its_probes(t *testing.T) {
 	t.Parallel()
-	b := New(Config{Rest: time.Hour, Probe: func(ctx context.Context) error { return errors.New("away") }})
+	probe := func(context.Context) error { return errors.New("away") }
+	b := New(Config{Rest: time.Hour, Probe: probe})
 	b.Fail()
 	b.Close() // waits for the goroutine
-	if b.Fail() {
+	never := New(Config{Rest: time.Hour, Probe: probe})
+	never.Close()
+	if never.Fail() {
 		t.Error("a closed breaker begins to probe")
+	}
+}
+
+func TestCall_judges_what_an_error_says_of_the_dependency(t *testing.T) {
+	t.Parallel()
+	away := apierr.Down(errors.New("503"))
+	for name, c := range map[string]struct {
+		call func(ctx context.Context, c *clock) error
+		left func(ctx context.Context) context.Context // the caller's context
+		want bool                                      // opens a breaker that one failure opens
+	}{
+		"an answer":                  {call: func(context.Context, *clock) error { return nil }},
+		"an answer in words":         {call: func(context.Context, *clock) error { return errors.New("no such thing") }},
+		"away":                       {call: func(context.Context, *clock) error { return away }, want: true},
+		"out of time":                {call: func(ctx context.Context, _ *clock) error { <-ctx.Done(); return ctx.Err() }, want: true},
+		"the caller left":            {call: func(context.Context, *clock) error { return away }, left: canceled},
+		"the call was left":          {call: func(context.Context, *clock) error { return context.Canceled }},
+		"the caller had no time":     {call: func(context.Context, *clock) error { return away }, left: late},
+		"the caller had time enough": {call: func(_ context.Context, c *clock) error { c.pass(2 * time.Second); return away }, left: late, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c2 := newClock()
+			b := New(Config{Rest: time.Second, Now: c2.now})
+			ctx, timeout := t.Context(), time.Millisecond
+			if c.left != nil {
+				ctx, timeout = c.left(ctx), time.Minute
+			}
+			_ = b.Call(ctx, timeout, func(ctx context.Context) error { return c.call(ctx, c2) }) // whatever it says
+			if _, got := b.Away(); got != c.want {
+				t.Errorf("away: %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+func canceled(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancel(ctx)
+	cancel()
+	return ctx
+}
+
+func late(ctx context.Context) context.Context {
+	ctx, cancel := context.WithDeadline(ctx, time.Unix(1, 0))
+	cancel()
+	return ctx
+}
+
+// A sweep's reads are cancelled when one of them fails. None of that closes a breaker.
+func TestCall_is_not_closed_by_who_leaves(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	b := New(Config{Rest: time.Second, Now: c.now})
+	b.Fail()
+	c.pass(time.Second)
+	g, ctx := errgroup.WithContext(t.Context())
+	for range 8 {
+		g.Go(func() error {
+			return b.Call(ctx, time.Minute, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+		})
+	}
+	if err := g.Wait(); apierr.CodeOf(err) != apierr.Unavailable {
+		t.Errorf("seven of eight hear %v", err)
+	}
+	if _, away := b.Away(); !away {
+		t.Error("a call that was cancelled closed the breaker")
+	}
+}
+
+func TestCall_ignores_what_began_before_the_last_change(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	b := New(Config{Name: "the dependency", Rest: time.Second, Now: c.now})
+	began, end := make(chan struct{}, 4), make(chan error)
+	done := make(chan error, 4)
+	for range 4 {
+		go func() {
+			done <- b.Call(t.Context(), time.Minute, func(context.Context) error { began <- struct{}{}; return <-end })
+		}()
+	}
+	for range 4 {
+		<-began
+	}
+	finish := func(err error) { end <- err; <-done }
+	finish(apierr.Down(errors.New("503")))
+	c.pass(900 * time.Millisecond)
+	finish(apierr.Down(errors.New("503"))) // postpones nothing
+	finish(nil)                            // is from before
+	if b.Allow() {
+		t.Error("an answer from before the outage ended it")
+	}
+	c.pass(100 * time.Millisecond)
+	if err := b.Call(t.Context(), time.Minute, func(context.Context) error { return nil }); err != nil {
+		t.Errorf("a late failure postponed the next try: %v", err)
+	}
+	finish(apierr.Down(errors.New("503")))
+	if _, away := b.Away(); away {
+		t.Error("a failure from the outage opened the breaker again")
 	}
 }
 

@@ -29,6 +29,7 @@ var Known = map[string]Tool{
 	"gcc":      {Binaries: []string{"gcc", "cc", "clang"}, Apt: "gcc libc6-dev"},
 	"curl":     {Binaries: []string{"curl"}, Apt: "curl", Brew: "curl"},
 	"jq":       {Binaries: []string{"jq"}, Apt: "jq", Brew: "jq"},
+	"node":     {Binaries: []string{"node", "nodejs"}, Apt: "nodejs", Brew: "node"},
 	"openssl":  {Binaries: []string{"openssl"}, Apt: "openssl", Brew: "openssl"},
 	"python3":  {Binaries: []string{"python3"}, Apt: "python3", Brew: "python3"},
 	"ps":       {Binaries: []string{"ps"}, Apt: "procps"},

@@ -1,0 +1,49 @@
+package firestoredb_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/linkreel/linkreel/libs/firestoredb"
+)
+
+// A database counts as away after five calls in a row that it left without an
+// answer, and only after those.
+func TestDo_refuses_at_once_when_the_database_is_away(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"unavailable":                  {status.Error(codes.Unavailable, "connection refused"), true},
+		"out of time":                  {context.DeadlineExceeded, true},
+		"no such document":             {status.Error(codes.NotFound, "gone"), false},
+		"a refused value":              {status.Error(codes.InvalidArgument, "too long"), false},
+		"another writer won":           {status.Error(codes.Aborted, "contention"), false},
+		"a document beyond a bound":    {status.Error(codes.ResourceExhausted, "larger than max"), false},
+		"a caller that left":           {status.Error(codes.Canceled, "context canceled"), false},
+		"a forgotten transaction":      {status.Error(codes.InvalidArgument, "The referenced transaction has expired"), false},
+		"an error of the caller's own": {errors.New("slug is taken"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := firestoredb.Use(nil, time.Minute)
+			for range 5 {
+				if err := db.Do(t.Context(), "try", func(context.Context) error { return c.err }); err == nil {
+					t.Fatal("the error is lost")
+				}
+			}
+			called := false
+			err := db.Do(t.Context(), "get link", func(context.Context) error { called = true; return nil })
+			if refused := err != nil && !called && strings.Contains(err.Error(), "Firestore does not answer"); refused != c.want {
+				t.Errorf("after five of them: %v, called %v; want refused %v", err, called, c.want)
+			}
+		})
+	}
+}
