@@ -1,11 +1,12 @@
 // Package seal encrypts the few values that must be read again and that whoever
 // reads a database, or a browser, must not learn: private keys of certificates,
-// secrets that webhooks are signed with, what a sign-in keeps between two steps.
+// secrets that webhooks are signed with, answers that are kept to be given again,
+// what a sign-in keeps between two steps.
 //
-// It is AES-256-GCM under keys that are derived from long texts by HKDF (RFC 5869).
-// What is sealed is bound to a name: copied to another record it does not open. It
-// names its key too, so that keys are rotated without guessing, and a sweep finds
-// what an old key still seals.
+// It is AES-256-GCM under keys that are derived from texts by HKDF (RFC 5869). What
+// is sealed is bound to a name: copied to another record it does not open. [Key] is
+// one key. [Keys] are several, of which each sealed value names its own, so that
+// keys are rotated without guessing, and a sweep finds what an old key still seals.
 package seal
 
 import (
@@ -20,55 +21,100 @@ import (
 	"strings"
 )
 
-// Keys seal and open. They are safe for concurrent use.
-type Keys struct {
-	aeads []keyed // the first one seals
+// Key seals and opens. It is safe for concurrent use.
+type Key struct {
+	id   string
+	aead cipher.AEAD
 }
 
-type keyed struct {
-	id string
-	cipher.AEAD
+// Derive makes a key from a secret. purpose keeps apart what different parts seal
+// with one secret; so does salt, which may be nil, for one part's records.
+func Derive(secret string, salt []byte, purpose string) (*Key, error) {
+	derived, err := hkdf.Key(sha256.New, []byte(secret), salt, purpose, 32)
+	if err != nil {
+		return nil, fmt.Errorf("derive key: %w", err)
+	}
+	block, err := aes.NewCipher(derived)
+	if err != nil {
+		return nil, fmt.Errorf("derive key: %w", err)
+	}
+	aead, err := cipher.NewGCM(block)
+	if err != nil {
+		return nil, fmt.Errorf("derive key: %w", err)
+	}
+	// The id tells nothing about the key: it comes from the derived one by a hash.
+	sum := sha256.Sum256(append([]byte("id"), derived...))
+	return &Key{string(sum[:idLen]), aead}, nil
+}
+
+// Seal encrypts plain and binds it to name. The result is a nonce and what it
+// encrypts.
+func (k *Key) Seal(name string, plain []byte) []byte { return k.seal("", name, plain) }
+
+// seal puts before in front.
+func (k *Key) seal(before, name string, plain []byte) []byte {
+	n := len(before) + k.aead.NonceSize()
+	out := make([]byte, n, n+len(plain)+k.aead.Overhead())
+	nonce := out[copy(out, before):]
+	_, _ = rand.Read(nonce) // never fails
+	return k.aead.Seal(out, nonce, plain, []byte(name))
+}
+
+// Open is the inverse of Seal. It fails for what was changed, sealed by another key,
+// or sealed under another name.
+func (k *Key) Open(name string, sealed []byte) ([]byte, error) {
+	n := k.aead.NonceSize()
+	if len(sealed) < n {
+		return nil, errors.New("what was sealed is not whole")
+	}
+	plain, err := k.aead.Open(nil, sealed[:n], sealed[n:], []byte(name))
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", name, err)
+	}
+	return plain, nil
+}
+
+// Keys seal and open. They are safe for concurrent use.
+type Keys struct {
+	keys []*Key // the first one seals
 }
 
 const (
-	// MinKey is how many characters a key needs, so that it cannot be guessed.
-	MinKey = 32
-	idLen  = 4 // bytes
+	minKey = 32 // characters of a text, so that it cannot be guessed
+	idLen  = 4  // bytes
 )
 
 // ErrKey says that none of the keys opens what was sealed.
 var ErrKey = errors.New("sealed with a key that is not here")
 
-// New reads one or more keys, separated by commas: the first one seals, all of them
-// open. purpose keeps apart what different parts seal with one text.
+// New reads one or more texts, separated by commas: the first one seals, all of them
+// open. purpose is as for [Derive].
 func New(purpose, text string) (*Keys, error) {
 	k := &Keys{}
-	for key := range strings.SplitSeq(text, ",") {
-		key = strings.TrimSpace(key)
-		if len(key) < MinKey {
-			return nil, fmt.Errorf("a key has %d characters; use at least %d random ones", len(key), MinKey)
+	for secret := range strings.SplitSeq(text, ",") {
+		secret = strings.TrimSpace(secret)
+		if len(secret) < minKey {
+			return nil, fmt.Errorf("a key has %d characters; use at least %d random ones", len(secret), minKey)
 		}
-		derived, err := hkdf.Key(sha256.New, []byte(key), nil, purpose, 32)
+		key, err := Derive(secret, nil, purpose)
 		if err != nil {
-			return nil, fmt.Errorf("derive key: %w", err)
+			return nil, err
 		}
-		block, err := aes.NewCipher(derived)
-		if err != nil {
-			return nil, fmt.Errorf("derive key: %w", err)
-		}
-		aead, err := cipher.NewGCM(block)
-		if err != nil {
-			return nil, fmt.Errorf("derive key: %w", err)
-		}
-		// The id tells nothing about the key: it comes from the derived one by a hash.
-		sum := sha256.Sum256(append([]byte("id"), derived...))
-		k.aeads = append(k.aeads, keyed{string(sum[:idLen]), aead})
+		k.keys = append(k.keys, key)
 	}
 	return k, nil
 }
 
 // ID names the key that seals.
-func (k *Keys) ID() string { return hex.EncodeToString([]byte(k.aeads[0].id)) }
+func (k *Keys) ID() string { return hex.EncodeToString([]byte(k.keys[0].id)) }
+
+// OlderIDs name the keys that only open.
+func (k *Keys) OlderIDs() (ids []string) {
+	for _, key := range k.keys[1:] {
+		ids = append(ids, hex.EncodeToString([]byte(key.id)))
+	}
+	return ids
+}
 
 // IDOf names the key that something was sealed with; "" when nothing was.
 func IDOf(sealed []byte) string {
@@ -81,37 +127,33 @@ func IDOf(sealed []byte) string {
 // Has reports whether the key is there for what was sealed.
 func (k *Keys) Has(sealed []byte) bool { return k.find(sealed) != nil }
 
-func (k *Keys) find(sealed []byte) cipher.AEAD {
-	for _, a := range k.aeads {
-		if strings.HasPrefix(string(sealed[:min(idLen, len(sealed))]), a.id) {
-			return a
+func (k *Keys) find(sealed []byte) *Key {
+	for _, key := range k.keys {
+		if strings.HasPrefix(string(sealed[:min(idLen, len(sealed))]), key.id) {
+			return key
 		}
 	}
 	return nil
 }
 
-// Seal encrypts plain and binds it to name.
+// Seal encrypts plain and binds it to name. The result is the key's id and what
+// [Key.Seal] gives.
 func (k *Keys) Seal(name string, plain []byte) []byte {
-	first := k.aeads[0]
-	out := append([]byte(first.id), make([]byte, first.NonceSize())...)
-	nonce := out[idLen:]
-	_, _ = rand.Read(nonce) // never fails
-	return first.AEAD.Seal(out, nonce, plain, []byte(name))
+	first := k.keys[0]
+	return first.seal(first.id, name, plain)
 }
 
 // Open is the inverse of Seal. What lacks its key is ErrKey; what was changed, or
 // sealed under another name, is another error.
 func (k *Keys) Open(name string, sealed []byte) ([]byte, error) {
-	aead := k.find(sealed)
-	if aead == nil {
-		return nil, fmt.Errorf("%w (%s)", ErrKey, IDOf(sealed))
+	if key := k.find(sealed); key != nil {
+		return key.Open(name, sealed[idLen:])
 	}
-	if sealed = sealed[idLen:]; len(sealed) < aead.NonceSize() {
-		return nil, errors.New("what was sealed is not whole")
+	// Builds from before keys had ids sealed webhooks' secrets without one.
+	for _, key := range k.keys {
+		if plain, err := key.Open(name, sealed); err == nil {
+			return plain, nil
+		}
 	}
-	plain, err := aead.Open(nil, sealed[:aead.NonceSize()], sealed[aead.NonceSize():], []byte(name))
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", name, err)
-	}
-	return plain, nil
+	return nil, fmt.Errorf("%w (%s)", ErrKey, IDOf(sealed))
 }

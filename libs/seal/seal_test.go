@@ -2,7 +2,9 @@ package seal_test
 
 import (
 	"bytes"
+	"encoding/base64"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/linkreel/linkreel/libs/seal"
@@ -69,5 +71,63 @@ func TestWhatIsSealedOpensWhereItBelongsAlone(t *testing.T) {
 		if _, err := seal.New("p", bad); err == nil {
 			t.Errorf("key %q is accepted", bad)
 		}
+	}
+}
+
+// What was sealed before [seal.Key] was taken out of [seal.Keys], and before keys had
+// ids, opens.
+func TestFormatsStay(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"with the key's id":  "MjP+2RAUh8MTETM2o5NuT1tCi9becANgkOwYcZpc4R2qt500jr5IYZJrNnOQKQ==",
+		"from before it had": "kN4lUxGGJ1/ZKgUCHe48UQGD4G+gfda/iHRVSKJhtdo3yQjRM9d6I6gG",
+	} {
+		sealed, err := base64.StdEncoding.DecodeString(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		both := keys(t, "linkreel webhook secret 1", two+","+one)
+		if got, err := both.Open("whk_1", sealed); err != nil || string(got) != "whsec_c2VjcmV0" {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+		if _, err := keys(t, "linkreel webhook secret 1", two).Open("whk_1", sealed); !errors.Is(err, seal.ErrKey) {
+			t.Errorf("%s, without its key: %v", name, err)
+		}
+	}
+}
+
+func TestOneKey(t *testing.T) {
+	t.Parallel()
+	derive := func(secret, salt, purpose string) *seal.Key {
+		k, err := seal.Derive(secret, []byte(salt), purpose)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	sealed := derive("s", "salt", "p").Seal("a", []byte("plain"))
+	if got, err := derive("s", "salt", "p").Open("a", sealed); err != nil || string(got) != "plain" {
+		t.Errorf("%q, %v", got, err)
+	}
+	for what, k := range map[string]*seal.Key{"secret": derive("t", "salt", "p"), "salt": derive("s", "pepper", "p"), "purpose": derive("s", "salt", "q")} {
+		if _, err := k.Open("a", sealed); err == nil {
+			t.Errorf("opens with another %s", what)
+		}
+	}
+	// Keys seal as one key does, behind its id.
+	k := keys(t, "p", one)
+	if got, err := derive(one, "", "p").Open("a", k.Seal("a", []byte("plain"))[4:]); err != nil || string(got) != "plain" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+func TestOlderKeysHaveNames(t *testing.T) {
+	t.Parallel()
+	both := keys(t, "p", two+","+one)
+	if got, want := both.OlderIDs(), []string{keys(t, "p", one).ID()}; !slices.Equal(got, want) {
+		t.Errorf("older keys %v, want %v", got, want)
+	}
+	if got := keys(t, "p", one).OlderIDs(); len(got) != 0 {
+		t.Errorf("a single key has older ones: %v", got)
 	}
 }

@@ -3,10 +3,6 @@ package idempotency
 import (
 	"bytes"
 	"compress/flate"
-	"crypto/aes"
-	"crypto/cipher"
-	"crypto/hkdf"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -15,27 +11,26 @@ import (
 	"io"
 
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/seal"
 )
 
 // seals are the two keys under which an answer may be kept. Both are derived
 // from the Idempotency-Key, of which only a hash is stored. The bound one needs
 // the caller's API key too: it is for answers that hold a new API key, which
 // nobody who reads the database may learn.
-type seals struct{ bound, plain []byte }
-
-const sealKeySize = 32
+type seals struct{ bound, plain *seal.Key }
 
 func newSeals(r BeginRequest, id string) (seals, error) {
-	derive := func(secret, info string) ([]byte, error) {
-		return hkdf.Key(sha256.New, []byte(secret+"\x00"+r.Key), []byte(id), "linkreel idempotency 1 "+info, sealKeySize)
+	derive := func(secret, info string) (*seal.Key, error) {
+		return seal.Derive(secret+"\x00"+r.Key, []byte(id), "linkreel idempotency 1 "+info)
 	}
 	bound, err := derive(r.Secret, "bound")
 	if err != nil {
-		return seals{}, fmt.Errorf("derive seal: %w", err)
+		return seals{}, fmt.Errorf("seal answer: %w", err)
 	}
 	plain, err := derive(r.Account, "plain")
 	if err != nil {
-		return seals{}, fmt.Errorf("derive seal: %w", err)
+		return seals{}, fmt.Errorf("seal answer: %w", err)
 	}
 	return seals{bound: bound, plain: plain}, nil
 }
@@ -84,26 +79,11 @@ func (s seals) close(id string, answer Response) (text []byte, bound bool, err e
 		return nil, false, fmt.Errorf("compress answer: %w", err)
 	}
 	bound = holdsSecret(answer)
-	aead, err := newAEAD(s.key(bound))
-	if err != nil {
-		return nil, false, err
-	}
-	nonce := make([]byte, aead.NonceSize())
-	if _, err := rand.Read(nonce); err != nil {
-		return nil, false, fmt.Errorf("seal answer: %w", err)
-	}
-	return aead.Seal(nonce, nonce, packed.Bytes(), []byte(id)), bound, nil
+	return s.key(bound).Seal(id, packed.Bytes()), bound, nil
 }
 
 func (s seals) open(id string, text []byte, bound bool) (*Response, error) {
-	aead, err := newAEAD(s.key(bound))
-	if err != nil {
-		return nil, err
-	}
-	if len(text) < aead.NonceSize() {
-		return nil, errors.New("sealed answer is too short")
-	}
-	packed, err := aead.Open(nil, text[:aead.NonceSize()], text[aead.NonceSize():], []byte(id))
+	packed, err := s.key(bound).Open(id, text)
 	if err != nil && bound {
 		return nil, errOtherSecret
 	}
@@ -121,21 +101,9 @@ func (s seals) open(id string, text []byte, bound bool) (*Response, error) {
 	return &answer, nil
 }
 
-func (s seals) key(bound bool) []byte {
+func (s seals) key(bound bool) *seal.Key {
 	if bound {
 		return s.bound
 	}
 	return s.plain
-}
-
-func newAEAD(key []byte) (cipher.AEAD, error) {
-	block, err := aes.NewCipher(key)
-	if err != nil {
-		return nil, fmt.Errorf("seal: %w", err)
-	}
-	aead, err := cipher.NewGCM(block)
-	if err != nil {
-		return nil, fmt.Errorf("seal: %w", err)
-	}
-	return aead, nil
 }

@@ -8,17 +8,13 @@
 package signin
 
 import (
-	"crypto/aes"
-	"crypto/cipher"
-	"crypto/hkdf"
-	"crypto/rand"
-	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"time"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/seal"
 )
 
 // flowLife is how long a person may take between the two steps.
@@ -30,25 +26,17 @@ var ErrFlow = apierr.New(apierr.Forbidden, "This sign-in has expired or was star
 
 // Sealer encrypts what a browser keeps for us.
 type Sealer struct {
-	aead cipher.AEAD
-	now  func() time.Time
+	key *seal.Key
+	now func() time.Time
 }
 
 // NewSealer derives the sealing key from a secret that all replicas share.
 func NewSealer(secret string, now func() time.Time) (*Sealer, error) {
-	key, err := hkdf.Key(sha256.New, []byte(secret), nil, "linkreel sign-in flow 1", 32)
+	key, err := seal.Derive(secret, nil, "linkreel sign-in flow 1")
 	if err != nil {
-		return nil, fmt.Errorf("derive sealing key: %w", err)
+		return nil, fmt.Errorf("sign-in flows: %w", err)
 	}
-	block, err := aes.NewCipher(key)
-	if err != nil {
-		return nil, fmt.Errorf("sealing cipher: %w", err)
-	}
-	aead, err := cipher.NewGCM(block)
-	if err != nil {
-		return nil, fmt.Errorf("sealing cipher: %w", err)
-	}
-	return &Sealer{aead: aead, now: now}, nil
+	return &Sealer{key: key, now: now}, nil
 }
 
 type sealed struct {
@@ -66,18 +54,15 @@ func (s *Sealer) seal(kind string, v any) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("seal: %w", err)
 	}
-	nonce := make([]byte, s.aead.NonceSize())
-	_, _ = rand.Read(nonce) // never fails
-	return base64.RawURLEncoding.EncodeToString(s.aead.Seal(nonce, nonce, text, []byte(kind))), nil
+	return base64.RawURLEncoding.EncodeToString(s.key.Seal(kind, text)), nil
 }
 
 func (s *Sealer) open(kind, flow string, v any) error {
 	raw, err := base64.RawURLEncoding.DecodeString(flow)
-	if err != nil || len(raw) < s.aead.NonceSize() {
+	if err != nil {
 		return ErrFlow
 	}
-	n := s.aead.NonceSize()
-	text, err := s.aead.Open(nil, raw[:n], raw[n:], []byte(kind))
+	text, err := s.key.Open(kind, raw)
 	if err != nil {
 		return ErrFlow
 	}

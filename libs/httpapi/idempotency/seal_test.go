@@ -1,0 +1,44 @@
+package idempotency
+
+import (
+	"encoding/base64"
+	"testing"
+)
+
+// An answer that was kept before an upgrade is given again after it.
+func TestTheFormatOfKeptAnswersStays(t *testing.T) {
+	t.Parallel()
+	r := BeginRequest{Account: "acc_a", Route: "POST /api/v1/links", Key: "one", Secret: "lk_secret"}
+	id := documentID(r)
+	if id != "919503764d28b05e4c1cc0c073c92a4c5b3a60d2b2fdd22540a49dc5095078a7" {
+		t.Errorf("the record is %s now", id)
+	}
+	s, err := newSeals(r, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Secret = "another key"
+	other, err := newSeals(r, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		text, body string
+		bound      bool
+	}{
+		{"0QJqy0hVHaaQN+IiQQxHnrebdBPMV8xuFOENXBzcL5R3PAx6FEQygMuUZjVaxPuIwJbBLnab8m5BShXXPvx237JlLrmsKdjp2joxBJSUQJP2VpBUgp5UmTM33Z/3rxldXoF2mKFTMH4t9ehtOa5aOlc=", `{"id":"lnk_1"}`, false},
+		{"FbtoyzbDW551kczAH/S37w8Zh5Tg1dixQVmEIPso1QtKwxsD2+tyXkSY8c4AotghQYE+dEWOevqPlf4GxFdS4p2TNBvwsvHrKIYpD1ZiFRnakK8BnrmkXMzMdm+4sXAww4/qx5V7/SqlQrxJhSKjIHTu11HiYGXV/g==", `{"secret":"whsec_x"}`, true},
+	} {
+		sealed, err := base64.StdEncoding.DecodeString(c.text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := s.open(id, sealed, c.bound)
+		if err != nil || answer.Status != 201 || string(answer.Body) != c.body {
+			t.Errorf("%s: %+v, %v", c.body, answer, err)
+		}
+		if _, err := other.open(id, sealed, c.bound); (err == nil) == c.bound {
+			t.Errorf("%s, asked for by another API key: %v", c.body, err)
+		}
+	}
+}
