@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	gcp "cloud.google.com/go/firestore"
 	standard "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	outbox "github.com/linkreel/linkreel/libs/events"
@@ -31,6 +32,16 @@ func verified(t testing.TB, secret string, m message) error {
 		t.Fatal(err)
 	}
 	return wh.Verify(m.body, m.header)
+}
+
+// verifiedLater is verified for a message from a clock that was moved.
+func verifiedLater(t testing.TB, secret string, m message) error {
+	t.Helper()
+	wh, err := standard.NewWebhook(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wh.VerifyIgnoringTimestamp(m.body, m.header)
 }
 
 func TestDelivery(t *testing.T) {
@@ -623,4 +634,64 @@ func TestAnUnreachableHostIsSaidSo(t *testing.T) {
 	if !strings.Contains(deref(a.Error), "not public") || a.Status != nil || dialled.Load() != 0 {
 		t.Errorf("attempt %+v %s, %d connections", a, deref(a.Error), dialled.Load())
 	}
+}
+
+// TestRecordsThatCannotBeRead puts some in every lane of the sweep.
+func TestRecordsThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := w.start(func(c *events.Config) { c.RedisURL = "127.0.0.1:1" })
+	key := w.key("acc_a", identity.Creator)
+	rec := newReceiver(t, nil)
+	spoilt, clean := r.hook(key, rec.URL, "link.created"), r.hook(key, rec.URL, "link.created")
+	long := w.now().Add(-time.Hour)
+	put := func(collection, id string, doc map[string]any) {
+		if _, err := w.db.Collection(collection).Doc(id).Create(t.Context(), doc); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const lanes = 32
+	for i := range lanes {
+		put("webhookDeliveries", fmt.Sprint("whd_broken", i), map[string]any{
+			"accountId": "acc_a", "webhookId": spoilt.ID, "createdAt": long, "expireAt": w.now().Add(time.Hour), "status": "pending",
+			"lane": i, "dueAt": long, "deferred": i%2 == 0, "attempts": "not a list",
+		})
+	}
+	// Nobody was woken for this one, and in its lane it is behind one that cannot be read.
+	put("webhookDeliveries", "whd_waits", map[string]any{
+		"accountId": "acc_a", "webhookId": clean.ID, "createdAt": long, "expireAt": w.now().Add(time.Hour), "status": "pending",
+		"lane": 7, "dueAt": long.Add(time.Minute), "eventId": "evt_1", "eventType": "webhook.test", "payload": `{"n":1}`, "eventAt": long,
+	})
+	put("webhookReplays", "whr_broken", map[string]any{"accountId": "acc_a", "webhookId": spoilt.ID, "dueAt": long, "next": "not a number"})
+	got := func(body string) func() bool {
+		return func() bool {
+			return slices.ContainsFunc(rec.messages(), func(m message) bool { return bytes.Contains(m.body, []byte(body)) })
+		}
+	}
+	eventually(t, "the one behind it is delivered", got(`{"n":1}`))
+	eventually(t, "what cannot be read is put off", func() bool { return len(w.due(t)) == 0 })
+
+	t.Run("do not hide their webhook's other deliveries", func(t *testing.T) {
+		for i := range lanes { // all are due again, before the next
+			if _, err := w.db.Collection("webhookDeliveries").Doc(fmt.Sprint("whd_broken", i)).Update(t.Context(), []gcp.Update{{Path: "dueAt", Value: long}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.want(202, key, "POST", "/api/v1/webhooks/"+spoilt.ID+"/test", nil)
+		eventually(t, "it is delivered", got(spoilt.ID))
+		if p := r.deliveries(key, spoilt.ID, "limit=1"); len(p.Data) != 1 {
+			t.Errorf("listed %+v", p)
+		}
+		if p := r.deliveries(key, spoilt.ID, "limit=100"); len(p.Data) != 1 || p.HasMore {
+			t.Errorf("listed %+v", p)
+		}
+	})
+	t.Run("nor other replays", func(t *testing.T) {
+		w.change("acc_a", outbox.LinkCreated, "lnk_1", map[string]any{"id": "lnk_1"})
+		w.forward(5 * time.Second) // past the sweep's patience
+		eventually(t, "it is delivered", got("lnk_1"))
+		n := len(rec.messages())
+		r.want(202, key, "POST", "/api/v1/webhooks/"+clean.ID+"/replay", map[string]any{"from": 0, "to": w.now().UnixMilli()})
+		eventually(t, "it is replayed", func() bool { return len(rec.messages()) > n })
+	})
 }

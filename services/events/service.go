@@ -60,8 +60,8 @@ type Config struct {
 	// CORSOrigins are the origins whose pages may call the API; "*" is any.
 	CORSOrigins []string `env:"LINKREEL_CORS_ORIGINS"`
 
-	// WebhookSecretKey seals webhooks' secrets: 32 random characters or more. To
-	// replace it, put the new one in front of the old one with a comma.
+	// WebhookSecretKey seals webhooks' secrets: one or more keys of 32 random characters
+	// or more, separated by commas. The first seals, all open.
 	WebhookSecretKey string `env:"LINKREEL_WEBHOOK_SECRET_KEY,notEmpty"`
 	// WebhookAllowHTTP lets webhooks use plain http.
 	WebhookAllowHTTP bool `env:"LINKREEL_WEBHOOK_ALLOW_HTTP"`
@@ -93,6 +93,9 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
+	}
+	if cfg.SweepEvery <= 0 {
+		cfg.SweepEvery = 10 * time.Second
 	}
 	keys, err := seal.New("linkreel webhook secret 1", cfg.WebhookSecretKey)
 	if err != nil {
@@ -140,6 +143,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 			{Name: "event wake-ups", Run: outbox.Run},
 			{Name: "webhooks", Run: engine.Run},
 			{Name: "account purge", Run: accounts.Purge},
+			{Name: "webhook secrets", Run: func(ctx context.Context) error { return hooks.Reseal(ctx, 6*cfg.SweepEvery) }},
 		},
 		// Held requests end before the listener waits for them.
 		Stopping: []func(){reader.Stop},

@@ -13,6 +13,7 @@ import (
 
 	outbox "github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/seal"
 	"github.com/linkreel/linkreel/services/events"
 )
 
@@ -398,6 +399,151 @@ func TestSecretsAreSealed(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 	})
+}
+
+// TestAWebhookWhoseSecretDoesNotOpen is about an operator who has dropped a key too
+// early.
+func TestAWebhookWhoseSecretDoesNotOpen(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	key := w.key("acc_a", identity.Creator)
+	rec := newReceiver(t, nil)
+	before := w.start()
+	h, other := before.hook(key, rec.URL, "link.created"), before.hook(key, rec.URL, "link.created")
+	before.stop()
+	r := w.start(func(c *events.Config) { c.WebhookSecretKey = strings.Repeat("n", 40) })
+	path := "/api/v1/webhooks/" + h.ID
+
+	t.Run("is shown, changed and exported", func(t *testing.T) {
+		var list struct{ Data []hook }
+		r.want(200, key, "GET", "/api/v1/webhooks", nil).into(t, &list)
+		if len(list.Data) != 2 {
+			t.Errorf("%d webhooks", len(list.Data))
+		}
+		r.want(200, key, "GET", path, nil)
+		r.want(200, key, "PATCH", path, map[string]any{"description": "mine"})
+		var text strings.Builder
+		if err := r.holder.Export(t.Context(), "acc_a", &text); err != nil || !strings.Contains(text.String(), h.ID) {
+			t.Errorf("export %q, %v", text.String(), err)
+		}
+	})
+	t.Run("fails with a reason, by the schedule, to its end", func(t *testing.T) {
+		r.want(202, key, "POST", path+"/test", nil)
+		for n := range 10 {
+			var d deliveryPage
+			eventually(t, fmt.Sprint("try ", n+1), func() bool {
+				d = r.deliveries(key, h.ID, "")
+				return len(d.Data) == 1 && len(d.Data[0].Attempts) == n+1
+			})
+			if a := d.Data[0].Attempts[n]; a.Status != nil || !strings.Contains(deref(a.Error), "Roll the secret") {
+				t.Errorf("attempt %+v, error %q", a, deref(a.Error))
+			}
+			if n == 9 {
+				if d.Data[0].Status != "failed" || d.Data[0].NextTryAt != nil {
+					t.Errorf("after ten tries %+v", d.Data[0])
+				}
+				break
+			}
+			w.forward(time.UnixMilli(*d.Data[0].NextTryAt).Sub(w.now()))
+		}
+		// It was our fault, not the receiver's.
+		var now hook
+		if r.want(200, key, "GET", path, nil).into(t, &now); !now.Enabled || len(rec.messages()) != 0 {
+			t.Errorf("%+v, %d messages", now, len(rec.messages()))
+		}
+	})
+	t.Run("is mended by a roll, also with an overlap", func(t *testing.T) {
+		var rolled hook
+		r.want(200, key, "POST", path+"/roll-secret", map[string]any{"overlapSeconds": 3600}).into(t, &rolled)
+		r.want(202, key, "POST", path+"/test", nil)
+		eventually(t, "it is delivered", func() bool { return len(rec.messages()) == 1 })
+		if err := verifiedLater(t, rolled.Secret, rec.messages()[0]); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("is not replaced by an empty one that anybody could sign with", func(t *testing.T) {
+		doc := w.db.Collection("webhooks").Doc(other.ID)
+		if _, err := doc.Update(t.Context(), []gcp.Update{{Path: "secrets", Value: []any{map[string]any{"until": nil}}}}); err != nil {
+			t.Fatal(err)
+		}
+		r.want(200, key, "PATCH", "/api/v1/webhooks/"+other.ID, map[string]any{"description": "empty"})
+		r.want(202, key, "POST", "/api/v1/webhooks/"+other.ID+"/test", nil)
+		eventually(t, "an attempt is on record", func() bool {
+			d := r.deliveries(key, other.ID, "")
+			return len(d.Data) == 1 && len(d.Data[0].Attempts) == 1 && strings.Contains(deref(d.Data[0].Attempts[0].Error), "Roll the secret")
+		})
+	})
+	t.Run("is deleted", func(t *testing.T) {
+		r.want(204, key, "DELETE", "/api/v1/webhooks/"+other.ID, nil)
+	})
+}
+
+// The rotation of the key, as operations.md has it: the sweep seals again what the old
+// key seals, and then the old key is not needed any more.
+func TestTheWebhookSecretKeyIsRotated(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	key := w.key("acc_a", identity.Creator)
+	rec := newReceiver(t, nil)
+	next := strings.Repeat("n", 40)
+	keys := func(text string) func(*events.Config) {
+		return func(c *events.Config) { c.WebhookSecretKey = text }
+	}
+	id := func(text string) string {
+		k, err := seal.New("linkreel webhook secret 1", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k.ID()
+	}
+	r := w.start()
+	var hooks []hook
+	for range 3 {
+		hooks = append(hooks, r.hook(key, rec.URL, "link.created"))
+	}
+	var rolled hook
+	r.want(200, key, "POST", "/api/v1/webhooks/"+hooks[1].ID+"/roll-secret", map[string]any{"overlapSeconds": 3600}).into(t, &rolled)
+	r.stop()
+	// As a build from before there were ids of keys wrote it.
+	if _, err := w.db.Collection("webhooks").Doc(hooks[2].ID).Update(t.Context(), []gcp.Update{{Path: "keyIds", Value: gcp.Delete}}); err != nil {
+		t.Fatal(err)
+	}
+	sealedBy := func(want string) bool {
+		snaps, err := w.db.Collection("webhooks").Documents(t.Context()).GetAll()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, snap := range snaps {
+			if ids, _ := snap.Data()["keyIds"].([]any); len(ids) != 1 || ids[0] != want {
+				return false
+			}
+			for _, s := range snap.Data()["secrets"].([]any) {
+				if seal.IDOf(s.(map[string]any)["sealed"].([]byte)) != want {
+					return false
+				}
+			}
+		}
+		return true
+	}
+	both := w.start(keys(next + "," + w.cfg.WebhookSecretKey))
+	eventually(t, "the new key seals all", func() bool { return sealedBy(id(next)) })
+	if p := both.feed(key, "type=webhook.updated"); len(p.Data) != 1 {
+		t.Errorf("%d events of updates, want the roll's", len(p.Data))
+	}
+	// A replica that still seals with the old key; later looks find it too.
+	late := w.start(keys(w.cfg.WebhookSecretKey)).hook(key, rec.URL, "link.created")
+	eventually(t, "the new key seals the latest too", func() bool { return sealedBy(id(next)) })
+	both.stop()
+
+	alone := w.start(keys(next))
+	for _, h := range append(hooks, late) {
+		n := len(rec.messages())
+		alone.want(202, key, "POST", "/api/v1/webhooks/"+h.ID+"/test", nil)
+		eventually(t, "it is delivered", func() bool { return len(rec.messages()) > n })
+		if err := verified(t, h.Secret, rec.messages()[n]); err != nil {
+			t.Errorf("webhook %s: %v", h.ID, err)
+		}
+	}
 }
 
 var _ = http.StatusOK

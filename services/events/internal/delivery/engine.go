@@ -46,10 +46,13 @@ type Store interface {
 	Receiver(ctx context.Context, accountID, id string) (w *webhook.Webhook, silent bool, err error)
 	PutOff(ctx context.Context, webhookID string, n int, t time.Time) (more bool, err error)
 	Update(ctx context.Context, accountID, id string, fn func(*webhook.Webhook) (events.Type, error)) (*webhook.Webhook, error)
+	// Signing opens the secrets that sign at now; err tells of those that do not open.
+	Signing(w *webhook.Webhook, now time.Time) (texts []string, err error)
 	NoteHealth(ctx context.Context, id string, failingSince time.Time) error
 	Claim(ctx context.Context, webhookID string, n int) (taken []*webhook.Delivery, more bool, err error)
 	Save(ctx context.Context, d *webhook.Delivery) (bool, error)
 	Drop(ctx context.Context, id string) error
+	// Due and Replays set aside what cannot be read. Beside an error there may be some.
 	Due(ctx context.Context, lane int) (store.Due, error)
 	Replays(ctx context.Context) ([]*webhook.Replay, error)
 	Advance(ctx context.Context, r *webhook.Replay, w *webhook.Webhook) (done bool, err error)
@@ -236,21 +239,19 @@ func (e *Engine) Sweep(ctx context.Context) {
 	}
 	var mu sync.Mutex
 	var oldestDue time.Time
-	g, gctx := errgroup.WithContext(ctx)
+	// Not errgroup.WithContext: a lane that cannot be read stops no other.
+	var g errgroup.Group
 	g.SetLimit(8)
 	for i := range store.DueLanes {
 		g.Go(func() error {
-			due, err := e.store.Due(gctx, i)
-			if err != nil {
-				return err
-			}
+			due, err := e.store.Due(ctx, i)
 			mu.Lock()
 			if !due.Oldest.IsZero() && (oldestDue.IsZero() || due.Oldest.Before(oldestDue)) {
 				oldestDue = due.Oldest
 			}
 			mu.Unlock()
-			e.take(gctx, due.Deliveries)
-			return nil
+			e.take(ctx, due.Deliveries)
+			return err
 		})
 	}
 	if err := g.Wait(); err != nil && ctx.Err() == nil {

@@ -315,7 +315,7 @@ func (e *Engine) attempt(j job) (ok bool, next time.Time) {
 	d.Note(r, now)
 	e.metrics.attempted(ctx, r, first, j, now)
 	e.save(ctx, d)
-	if !r.Final {
+	if !r.Final && !r.Ours {
 		e.judge(ctx, w, r, now)
 	}
 	return r.OK() || r.Final, d.NextTry
@@ -350,7 +350,14 @@ func (e *Engine) call(ctx context.Context, w *webhook.Webhook, j job) (r webhook
 		slog.ErrorContext(ctx, "message cannot be made", "event", d.EventID, "error", err)
 		return webhook.Result{Attempt: webhook.Attempt{At: now, Error: "The message could not be made."}, Final: true}, true
 	}
-	header, err := webhook.Headers(d.EventID, now, body, w.Signing(now))
+	secrets, err := e.store.Signing(w, now)
+	if err != nil {
+		slog.ErrorContext(ctx, "a webhook's secret does not open", "webhook", w.ID, "account", w.AccountID, "error", err)
+	}
+	if len(secrets) == 0 {
+		return webhook.Unsigned(now), true
+	}
+	header, err := webhook.Headers(d.EventID, now, body, secrets)
 	if err != nil {
 		slog.ErrorContext(ctx, "message cannot be signed", "webhook", w.ID, "error", err)
 		return webhook.Result{Attempt: webhook.Attempt{At: now, Error: "The message could not be signed."}, Final: true}, true

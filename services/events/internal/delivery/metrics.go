@@ -26,7 +26,7 @@ func newMetrics(e *Engine) *metrics {
 	m := &metrics{}
 	meter := otel.Meter("events")
 	var err error
-	if m.attempts, err = meter.Int64Counter("linkreel.webhooks.attempts", metric.WithDescription("Calls of receivers, by outcome: delivered, refused (an answer that is not 2xx) or unanswered.")); err != nil {
+	if m.attempts, err = meter.Int64Counter("linkreel.webhooks.attempts", metric.WithDescription("Calls of receivers, by outcome: delivered, refused (an answer that is not 2xx), unanswered, or unsigned (not sent, since no secret of the webhook opens).")); err != nil {
 		otel.Handle(err)
 	}
 	if m.firsts, err = meter.Float64Histogram("linkreel.webhooks.first_try", metric.WithUnit("s"),
@@ -81,13 +81,15 @@ func (m *metrics) attempted(ctx context.Context, r webhook.Result, first bool, j
 	switch {
 	case r.Final:
 		return // nobody was called
+	case r.Ours:
+		outcome = "unsigned"
 	case r.Status == 0:
 		outcome = "unanswered"
 	case !r.OK():
 		outcome = "refused"
 	}
 	m.attempts.Add(ctx, 1, metric.WithAttributes(attribute.String("outcome", outcome)))
-	if first && j.event != nil {
+	if first && !r.Ours && j.event != nil {
 		m.firsts.Record(ctx, max(0, now.Sub(j.event.At).Seconds()))
 	}
 }

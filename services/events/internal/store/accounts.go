@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"cloud.google.com/go/firestore"
@@ -179,8 +180,8 @@ func (s *Store) Receiver(ctx context.Context, accountID, id string) (w *webhook.
 			}
 			silent = tenant.State(a.State) != tenant.Active
 		}
-		w, err = s.toWebhook(id, &d)
-		return err
+		w = toWebhook(id, &d)
+		return nil
 	})
 	return w, silent, err
 }
@@ -188,19 +189,17 @@ func (s *Store) Receiver(ctx context.Context, accountID, id string) (w *webhook.
 // PutOff makes up to n of a webhook's due deliveries wait until t, or until the
 // webhook's lane looks for deferred ones. more is true when there may be others.
 func (s *Store) PutOff(ctx context.Context, webhookID string, n int, t time.Time) (more bool, err error) {
-	var due []*webhook.Delivery
-	err = s.db.Do(ctx, "list due deliveries", func(ctx context.Context) error {
-		snaps, err := s.db.Collection(deliveries).Where("webhookId", "==", webhookID).Where("dueAt", "<=", s.now()).
-			OrderBy("dueAt", firestore.Asc).Limit(n).Documents(ctx).GetAll()
-		if err != nil {
-			return err
-		}
-		due, err = toDeliveries(snaps)
-		return err
-	})
-	for i := 0; err == nil && i < len(due); i++ {
-		due[i].DueAt, due[i].Deferred = t, true
-		_, err = s.Save(ctx, due[i])
+	snaps, err := s.snapshots(ctx, "list due deliveries", s.db.Collection(deliveries).Where("webhookId", "==", webhookID).
+		Where("dueAt", "<=", s.now()).OrderBy("dueAt", firestore.Asc).Limit(n))
+	if err != nil {
+		return false, err
 	}
-	return err == nil && len(due) == n, err
+	due, err := s.readable(ctx, snaps)
+	for _, d := range due {
+		d.DueAt, d.Deferred = t, true
+		if _, e := s.Save(ctx, d); e != nil {
+			return false, errors.Join(err, e)
+		}
+	}
+	return err == nil && len(snaps) == n, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"cloud.google.com/go/firestore"
@@ -81,14 +82,41 @@ func toDelivery(snap *firestore.DocumentSnapshot) (*webhook.Delivery, error) {
 	return d, nil
 }
 
-func toDeliveries(snaps []*firestore.DocumentSnapshot) (out []*webhook.Delivery, err error) {
-	out = make([]*webhook.Delivery, len(snaps))
-	for i, snap := range snaps {
-		if out[i], err = toDelivery(snap); err != nil {
-			return nil, err
+// unreadableFor is for how long a due record that cannot be read is put off.
+const unreadableFor = time.Hour
+
+// readable are those of due deliveries that can be read. The others are put off, so
+// that they keep nothing behind them from being seen; err says that this failed.
+func (s *Store) readable(ctx context.Context, snaps []*firestore.DocumentSnapshot) (out []*webhook.Delivery, err error) {
+	for _, snap := range snaps {
+		d, e := toDelivery(snap)
+		if e == nil {
+			out = append(out, d)
+			continue
 		}
+		slog.ErrorContext(ctx, "a delivery cannot be read; it is put off for an hour", "error", e)
+		err = errors.Join(err, s.setAside(ctx, snap, firestore.Update{Path: "deferred", Value: firestore.Delete}))
 	}
-	return out, nil
+	return out, err
+}
+
+func (s *Store) setAside(ctx context.Context, snap *firestore.DocumentSnapshot, more ...firestore.Update) error {
+	err := s.db.Do(ctx, "put off what cannot be read", func(ctx context.Context) error {
+		_, err := snap.Ref.Update(ctx, append(more, firestore.Update{Path: "dueAt", Value: s.now().Add(unreadableFor)}), firestore.LastUpdateTime(snap.UpdateTime))
+		return err
+	})
+	if errors.Is(err, firestoredb.ErrStale) || errors.Is(err, firestoredb.ErrNotFound) {
+		return nil // somebody has changed or removed it since
+	}
+	return err
+}
+
+func (s *Store) snapshots(ctx context.Context, what string, q firestore.Query) (snaps []*firestore.DocumentSnapshot, err error) {
+	err = s.db.Do(ctx, what, func(ctx context.Context) error {
+		snaps, err = q.Documents(ctx).GetAll()
+		return err
+	})
+	return snaps, err
 }
 
 // Deliveries lists a webhook's, newest first.
@@ -98,16 +126,27 @@ func (s *Store) Deliveries(ctx context.Context, webhookID string, before webhook
 	if before.ID != "" {
 		q = q.StartAfter(before.At, before.ID)
 	}
-	err = s.db.Do(ctx, "list deliveries", func(ctx context.Context) error {
-		snaps, err := q.Limit(limit + 1).Documents(ctx).GetAll()
+	for {
+		snaps, err := s.snapshots(ctx, "list deliveries", q.Limit(limit+1))
 		if err != nil {
-			return err
+			return nil, false, err
 		}
 		more = len(snaps) > limit
-		page, err = toDeliveries(snaps[:min(len(snaps), limit)])
-		return err
-	})
-	return page, more, err
+		snaps = snaps[:min(len(snaps), limit)]
+		for _, snap := range snaps {
+			d, err := toDelivery(snap)
+			if err != nil {
+				slog.WarnContext(ctx, "a delivery cannot be read and is not listed", "error", err)
+				continue
+			}
+			page = append(page, d)
+		}
+		if !more || len(page) > 0 {
+			return page, more, nil
+		}
+		// None of them can be read; a page that has more behind it needs a place.
+		q = q.StartAfter(snaps[len(snaps)-1])
+	}
 }
 
 // Delivery reads a delivery of a webhook.
@@ -163,36 +202,29 @@ func (s *Store) Again(ctx context.Context, webhookID, id string) (*webhook.Deliv
 func (s *Store) Claim(ctx context.Context, webhookID string, n int) (taken []*webhook.Delivery, more bool, err error) {
 	now := s.now()
 	of := s.db.Collection(deliveries).Where("webhookId", "==", webhookID)
-	var found []*webhook.Delivery
-	err = s.db.Do(ctx, "list due deliveries", func(ctx context.Context) error {
-		found = nil
-		seen := map[string]bool{}
-		for _, q := range []firestore.Query{
-			of.Where("dueAt", "<=", now).OrderBy("dueAt", firestore.Asc),
-			of.Where("deferred", "==", true).OrderBy("createdAt", firestore.Asc),
-		} {
-			if len(found) >= n {
-				break
-			}
-			snaps, err := q.Limit(n).Documents(ctx).GetAll()
-			if err != nil {
-				return err
-			}
-			list, err := toDeliveries(snaps)
-			if err != nil {
-				return err
-			}
-			for _, d := range list {
-				if !seen[d.ID] && len(found) < n {
-					seen[d.ID] = true
-					found = append(found, d)
-				}
+	var snaps []*firestore.DocumentSnapshot
+	seen := map[string]bool{}
+	for _, q := range []firestore.Query{
+		of.Where("dueAt", "<=", now).OrderBy("dueAt", firestore.Asc),
+		of.Where("deferred", "==", true).OrderBy("createdAt", firestore.Asc),
+	} {
+		if len(snaps) >= n {
+			break
+		}
+		list, err := s.snapshots(ctx, "list due deliveries", q.Limit(n))
+		if err != nil {
+			return nil, false, err
+		}
+		for _, snap := range list {
+			if !seen[snap.Ref.ID] && len(snaps) < n {
+				seen[snap.Ref.ID] = true
+				snaps = append(snaps, snap)
 			}
 		}
-		return nil
-	})
-	if err != nil {
-		return nil, false, err
+	}
+	found, err := s.readable(ctx, snaps)
+	if len(found) == 0 {
+		return nil, err == nil && len(snaps) >= n, err
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(8)
@@ -214,7 +246,7 @@ func (s *Store) Claim(ctx context.Context, webhookID string, n int) (taken []*we
 	if len(taken) > 0 {
 		err = nil // what could not be claimed is found again
 	}
-	return taken, len(found) >= n, err
+	return taken, len(snaps) >= n, err
 }
 
 // Save writes a delivery over the version it was read at, and reports false when
@@ -262,17 +294,14 @@ type Due struct {
 // shows is deferred by the sweep, so that the next round sees what is behind it.
 const dueLimit = 200
 
-// Due lists what is due in the lane i of DueLanes.
+// Due lists what is due in the lane i of DueLanes. Beside an error there may be some.
 func (s *Store) Due(ctx context.Context, i int) (out Due, err error) {
-	err = s.db.Do(ctx, "list due deliveries", func(ctx context.Context) error {
-		snaps, err := s.db.Collection(deliveries).Where("lane", "==", int64(i)).Where("dueAt", "<=", s.now()).
-			OrderBy("dueAt", firestore.Asc).Limit(dueLimit).Documents(ctx).GetAll()
-		if err != nil {
-			return err
-		}
-		out.Deliveries, err = toDeliveries(snaps)
-		return err
-	})
+	snaps, err := s.snapshots(ctx, "list due deliveries", s.db.Collection(deliveries).Where("lane", "==", int64(i)).
+		Where("dueAt", "<=", s.now()).OrderBy("dueAt", firestore.Asc).Limit(dueLimit))
+	if err != nil {
+		return out, err
+	}
+	out.Deliveries, err = s.readable(ctx, snaps)
 	if len(out.Deliveries) > 0 {
 		out.Oldest = out.Deliveries[0].DueAt
 	}
@@ -314,21 +343,19 @@ func (s *Store) AddReplay(ctx context.Context, r *webhook.Replay) error {
 
 // Replays lists replays that nobody is working on.
 func (s *Store) Replays(ctx context.Context) (out []*webhook.Replay, err error) {
-	err = s.db.Do(ctx, "list replays", func(ctx context.Context) error {
-		snaps, err := s.db.Collection(replays).Where("dueAt", "<=", s.now()).OrderBy("dueAt", firestore.Asc).Limit(20).Documents(ctx).GetAll()
-		if err != nil {
-			return err
+	snaps, err := s.snapshots(ctx, "list replays", s.db.Collection(replays).Where("dueAt", "<=", s.now()).OrderBy("dueAt", firestore.Asc).Limit(20))
+	if err != nil {
+		return nil, err
+	}
+	for _, snap := range snaps {
+		var d replayDoc
+		if e := snap.DataTo(&d); e != nil {
+			slog.ErrorContext(ctx, "a replay cannot be read; it is put off for an hour", "replay", snap.Ref.ID, "error", e)
+			err = errors.Join(err, s.setAside(ctx, snap))
+			continue
 		}
-		out = make([]*webhook.Replay, len(snaps))
-		for i, snap := range snaps {
-			var d replayDoc
-			if err := snap.DataTo(&d); err != nil {
-				return err
-			}
-			out[i] = &webhook.Replay{ID: snap.Ref.ID, AccountID: d.AccountID, WebhookID: d.WebhookID, From: d.From, To: d.To, Next: d.Next, DueAt: d.DueAt}
-		}
-		return nil
-	})
+		out = append(out, &webhook.Replay{ID: snap.Ref.ID, AccountID: d.AccountID, WebhookID: d.WebhookID, From: d.From, To: d.To, Next: d.Next, DueAt: d.DueAt})
+	}
 	return out, err
 }
 

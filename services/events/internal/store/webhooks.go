@@ -11,6 +11,7 @@ import (
 	"cloud.google.com/go/firestore"
 
 	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/seal"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
@@ -26,7 +27,9 @@ type webhookDoc struct {
 	UpdatedAt      time.Time   `firestore:"updatedAt"`
 	Rev            int64       `firestore:"rev"`
 	Secrets        []secretDoc `firestore:"secrets"`
-	FailingSince   *time.Time  `firestore:"failingSince"`
+	// KeyIDs name the keys that seal Secrets, for sweeps.
+	KeyIDs       []string   `firestore:"keyIds"`
+	FailingSince *time.Time `firestore:"failingSince"`
 }
 
 type secretDoc struct {
@@ -44,24 +47,60 @@ func (s *Store) fromWebhook(w *webhook.Webhook) *webhookDoc {
 		DisabledReason: string(w.DisabledReason), CreatedAt: w.CreatedAt, UpdatedAt: w.UpdatedAt, Rev: w.Rev, FailingSince: orNil(w.FailingSince),
 	}
 	for _, secret := range w.Secrets {
-		d.Secrets = append(d.Secrets, secretDoc{s.seal.Seal(w.ID, []byte(secret.Text)), orNil(secret.Until)})
+		sealed := s.sealed(w.ID, secret)
+		d.Secrets = append(d.Secrets, secretDoc{sealed, orNil(secret.Until)})
+		if key := seal.IDOf(sealed); !slices.Contains(d.KeyIDs, key) {
+			d.KeyIDs = append(d.KeyIDs, key)
+		}
 	}
 	return d
 }
 
-func (s *Store) toWebhook(id string, d *webhookDoc) (*webhook.Webhook, error) {
+// sealed is a secret as it is kept: by the first key, unless it does not open.
+func (s *Store) sealed(id string, secret webhook.Secret) []byte {
+	if secret.Text != "" {
+		return s.seal.Seal(id, []byte(secret.Text))
+	}
+	if seal.IDOf(secret.Sealed) != s.seal.ID() {
+		if text, err := s.seal.Open(id, secret.Sealed); err == nil {
+			return s.seal.Seal(id, text)
+		}
+	}
+	return secret.Sealed
+}
+
+// open reads a secret's text.
+func (s *Store) open(id string, secret webhook.Secret) (string, error) {
+	text, err := s.seal.Open(id, secret.Sealed)
+	if err != nil {
+		return "", fmt.Errorf("secret of webhook %s does not open with LINKREEL_WEBHOOK_SECRET_KEY: %w", id, err)
+	}
+	return string(text), nil
+}
+
+// Signing opens the secrets that sign at now. What does not open is left out, and
+// err tells of it: a receiver needs one signature that it can check.
+func (s *Store) Signing(w *webhook.Webhook, now time.Time) (texts []string, err error) {
+	for _, secret := range w.Signing(now) {
+		text, e := s.open(w.ID, secret)
+		if e != nil {
+			err = errors.Join(err, e)
+			continue
+		}
+		texts = append(texts, text)
+	}
+	return texts, err
+}
+
+func toWebhook(id string, d *webhookDoc) *webhook.Webhook {
 	w := &webhook.Webhook{
 		ID: id, AccountID: d.AccountID, URL: d.URL, Target: d.Target, Events: d.Events, Description: d.Description, Enabled: d.Enabled,
 		DisabledReason: webhook.Reason(d.DisabledReason), CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt, Rev: d.Rev, FailingSince: orZero(d.FailingSince),
 	}
 	for _, secret := range d.Secrets {
-		text, err := s.seal.Open(id, secret.Sealed)
-		if err != nil {
-			return nil, fmt.Errorf("webhook %s: %w", id, err)
-		}
-		w.Secrets = append(w.Secrets, webhook.Secret{Text: string(text), Until: orZero(secret.Until)})
+		w.Secrets = append(w.Secrets, webhook.Secret{Sealed: secret.Sealed, Until: orZero(secret.Until)})
 	}
-	return w, nil
+	return w
 }
 
 // Webhook reads a webhook; "" as the account reads it whosever it is.
@@ -77,7 +116,7 @@ func (s *Store) Webhook(ctx context.Context, accountID, id string) (*webhook.Web
 	if !found || accountID != "" && d.AccountID != accountID {
 		return nil, webhook.NotFound()
 	}
-	return s.toWebhook(id, &d)
+	return toWebhook(id, &d), nil
 }
 
 // Webhooks reads an account's, newest first.
@@ -93,9 +132,7 @@ func (s *Store) Webhooks(ctx context.Context, accountID string) (out []*webhook.
 			if err := snap.DataTo(&d); err != nil {
 				return err
 			}
-			if out[i], err = s.toWebhook(snap.Ref.ID, &d); err != nil {
-				return err
-			}
+			out[i] = toWebhook(snap.Ref.ID, &d)
 		}
 		return nil
 	})
@@ -120,8 +157,10 @@ func (s *Store) Create(ctx context.Context, w *webhook.Webhook) (*webhook.Webhoo
 		case err != nil:
 			return err
 		case found && d.AccountID == w.AccountID:
-			out, err = s.toWebhook(w.ID, &d)
-			return errors.Join(err, errNothing)
+			out = toWebhook(w.ID, &d)
+			// The answer of the first try was lost; this one shows the secret.
+			out.Secrets[0].Text, err = s.open(w.ID, out.Secrets[0])
+			return cmp.Or(err, errNothing)
 		case found:
 			return fmt.Errorf("drew the id of webhook %s", w.ID)
 		case len(feed.Subscribers) >= webhook.MaxPerAccount:
@@ -199,7 +238,7 @@ func (s *Store) owned(tx *firestore.Transaction, accountID, id string) (*webhook
 	if !found || accountID != "" && d.AccountID != accountID {
 		return nil, webhook.NotFound()
 	}
-	return s.toWebhook(id, &d)
+	return toWebhook(id, &d), nil
 }
 
 // Delete removes a webhook with its event.
@@ -232,5 +271,64 @@ func (s *Store) NoteHealth(ctx context.Context, id string, failingSince time.Tim
 	return s.db.Do(ctx, "note health of webhook", func(ctx context.Context) error {
 		_, err := s.webhookRef(id).Update(ctx, []firestore.Update{{Path: "failingSince", Value: orNil(failingSince)}})
 		return err
+	})
+}
+
+// sealPage is how many webhooks Seals reads at a time.
+const sealPage = 200
+
+// Seals implements [webhook.Store].
+func (s *Store) Seals(ctx context.Context, all bool, after string) (page []webhook.Sealed, err error) {
+	q := s.db.Collection(webhooks).Query
+	if !all {
+		older := s.seal.OlderIDs()
+		if len(older) == 0 {
+			return nil, nil
+		}
+		q = q.Where("keyIds", "array-contains-any", older[:min(len(older), 30)]) // what Firestore takes
+	}
+	q = q.OrderBy(firestore.DocumentID, firestore.Asc).Limit(sealPage).Select("secrets", "keyIds")
+	if after != "" {
+		q = q.StartAfter(after)
+	}
+	err = s.db.Do(ctx, "list webhooks of older keys", func(ctx context.Context) error {
+		snaps, err := q.Documents(ctx).GetAll()
+		if err != nil {
+			return err
+		}
+		page = make([]webhook.Sealed, len(snaps))
+		for i, snap := range snaps {
+			page[i] = webhook.Sealed{ID: snap.Ref.ID, State: webhook.SealOlder} // one that cannot be read is told of by Reseal
+			var d webhookDoc
+			if snap.DataTo(&d) == nil {
+				page[i].State = s.sealState(snap.Ref.ID, &d)
+			}
+		}
+		return nil
+	})
+	return page, err
+}
+
+func (s *Store) sealState(id string, d *webhookDoc) webhook.SealState {
+	w := toWebhook(id, d)
+	if again := s.fromWebhook(w); !slices.Equal(again.KeyIDs, d.KeyIDs) {
+		return webhook.SealOlder
+	}
+	if texts, _ := s.Signing(w, s.now()); len(texts) == 0 {
+		return webhook.SealLost
+	}
+	return webhook.SealCurrent
+}
+
+// Reseal implements [webhook.Store].
+func (s *Store) Reseal(ctx context.Context, id string) error {
+	return s.db.Tx(ctx, "seal webhook's secrets again", func(_ context.Context, tx *firestore.Transaction) error {
+		var d webhookDoc
+		found, err := read(tx, s.webhookRef(id), &d)
+		if err != nil || !found {
+			return err
+		}
+		again := s.fromWebhook(toWebhook(id, &d))
+		return tx.Update(s.webhookRef(id), []firestore.Update{{Path: "secrets", Value: again.Secrets}, {Path: "keyIds", Value: again.KeyIDs}})
 	})
 }

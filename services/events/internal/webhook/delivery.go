@@ -85,6 +85,15 @@ type Result struct {
 	RetryAfter time.Duration
 	// Final is set when no further try can help: the webhook is gone or disabled.
 	Final bool
+	// Ours is set when the fault is ours and nobody was called. It is tried again, and
+	// says nothing about the webhook's health.
+	Ours bool
+}
+
+// Unsigned is the result of a try whose message nobody can sign, because none of the
+// webhook's secrets opens. A new secret mends it, and so does the operator.
+func Unsigned(now time.Time) Result {
+	return Result{Attempt: Attempt{At: now, Error: "Nothing was sent: we cannot open this webhook's secret to sign the message. Roll the secret, or ask the operator of this installation."}, Ours: true}
 }
 
 // OK reports whether the receiver has taken the message.

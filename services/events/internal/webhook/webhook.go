@@ -45,10 +45,12 @@ type Webhook struct {
 	FailingSince time.Time
 }
 
-// Secret signs messages until it ends.
+// Secret signs messages until it ends. Its text is there only where it is needed, to
+// sign or to be shown, so that a secret that does not open spoils nothing else.
 type Secret struct {
-	Text  string    // whsec_…
-	Until time.Time // zero: the current one
+	Text   string    // whsec_…; "" while it is sealed
+	Sealed []byte    // as the store has it
+	Until  time.Time // zero: the current one
 }
 
 // Reason is why a webhook was disabled.
@@ -126,11 +128,11 @@ func (w *Webhook) Roll(secret string, overlap time.Duration, now time.Time) {
 }
 
 // Signing lists the secrets that sign at now.
-func (w *Webhook) Signing(now time.Time) []string {
-	var out []string
+func (w *Webhook) Signing(now time.Time) []Secret {
+	var out []Secret
 	for _, s := range w.Secrets {
 		if s.Until.IsZero() || s.Until.After(now) {
-			out = append(out, s.Text)
+			out = append(out, s)
 		}
 	}
 	return out
