@@ -203,6 +203,19 @@ func Invalid(details ...Detail) *Error {
 	return &Error{Code: ValidationError, Message: "One or more fields are not valid.", Details: details}
 }
 
+// InvalidSome is [Invalid] with details of which more are left out.
+func InvalidSome(more int, details ...Detail) *Error {
+	e := Invalid(details...)
+	if e.MoreDetails = more; more > 0 {
+		listed := "first is"
+		if n := len(details); n > 1 {
+			listed = fmt.Sprintf("first %d are", n)
+		}
+		e.Message = fmt.Sprintf("%d fields are not valid. The %s listed.", len(details)+more, listed)
+	}
+	return e
+}
+
 // Down makes an UNAVAILABLE that asks the caller to come back after a second.
 func Down(err error) *Error {
 	return &Error{Code: Unavailable, Message: "The service cannot do this right now. Try again shortly.", RetryAfter: time.Second, Err: err}

@@ -75,11 +75,7 @@ func (f *Fields) Err() error {
 	if len(f.details) == 0 {
 		return nil
 	}
-	e := apierr.Invalid(f.details...)
-	if e.MoreDetails = f.more; f.more > 0 {
-		e.Message = fmt.Sprintf("%d fields are not valid. The first %d are listed.", len(f.details)+f.more, len(f.details))
-	}
-	return e
+	return apierr.InvalidSome(f.more, f.details...)
 }
 
 // Decode reads the body into dst, a pointer to a struct with json tags. The

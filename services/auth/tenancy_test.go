@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -24,6 +25,7 @@ type holder struct {
 	down      bool
 	erased    bool
 	takedowns map[string]tenant.Takedown
+	stay      chan struct{} // if not nil, an export goes on until it is closed
 }
 
 func (h *holder) SetState(_ context.Context, id string, s tenant.Standing) error {
@@ -43,7 +45,15 @@ func (h *holder) Erased(context.Context, string) (bool, error) {
 }
 
 func (h *holder) Export(_ context.Context, id string, w io.Writer) error {
-	_, err := fmt.Fprintf(w, "{\"type\":\"link\",\"data\":{\"id\":\"lnk_1\",\"account\":%q}}\n", id)
+	line := fmt.Sprintf("{\"type\":\"link\",\"data\":{\"id\":\"lnk_1\",\"account\":%q}}\n", id)
+	if h.stay != nil {
+		// More than the buffers on the way keep.
+		if _, err := io.WriteString(w, strings.Repeat(line, 3_000)); err != nil {
+			return err
+		}
+		<-h.stay
+	}
+	_, err := io.WriteString(w, line)
 	return err
 }
 
@@ -283,14 +293,7 @@ func TestExportHasEveryLineAndNeedsEveryReadScope(t *testing.T) {
 	if got := r.api("GET", "/api/v1/account/export", key, ""); got.status != 403 || got.code() != "INSUFFICIENT_SCOPE" {
 		t.Errorf("a key with the usual scopes: %d %s", got.status, got.body)
 	}
-	var scopes []string
-	for _, s := range identity.AllScopes() {
-		if strings.HasSuffix(string(s), ":read") {
-			scopes = append(scopes, string(s))
-		}
-	}
-	list, _ := json.Marshal(scopes)
-	reader := r.key(id, `{"name":"export","scopes":`+string(list)+`}`)
+	reader := r.exporter(id)
 	got := r.api("GET", "/api/v1/account/export", reader, "")
 	types := map[string]int{}
 	for line := range strings.Lines(string(got.body)) {
@@ -308,5 +311,69 @@ func TestExportHasEveryLineAndNeedsEveryReadScope(t *testing.T) {
 	}
 	if strings.Contains(string(got.body), reader) || strings.Contains(string(got.body), key) {
 		t.Error("an export holds a key")
+	}
+}
+
+// exporter is a key of the account that may export it.
+func (r replica) exporter(account string) string {
+	var scopes []string
+	for _, s := range identity.AllScopes() {
+		if strings.HasSuffix(string(s), ":read") {
+			scopes = append(scopes, string(s))
+		}
+	}
+	list, _ := json.Marshal(scopes)
+	return r.key(account, `{"name":"export","scopes":`+string(list)+`}`)
+}
+
+// TestAnAccountRunsTwoExportsAndAReplicaSixteen: one more is told to come back,
+// before anything of it is written or noted.
+func TestAnAccountRunsTwoExportsAndAReplicaSixteen(t *testing.T) {
+	t.Parallel()
+	r, h := withHolder(t)
+	h.stay = make(chan struct{})
+	letGo := sync.OnceFunc(func() { close(h.stay) })
+	defer letGo()
+	var running []*http.Response
+	begin := func(key string) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api/api/v1/account/export", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+key)
+		res, err := r.clients["api"].Do(req)
+		if err != nil || res.StatusCode != 200 {
+			t.Fatal(res, err)
+		}
+		t.Cleanup(func() { _ = res.Body.Close() })
+		running = append(running, res)
+	}
+	refused := func(what, key string) {
+		t.Helper()
+		if got := r.api("GET", "/api/v1/account/export", key, ""); got.status != 429 || got.code() != "RATE_LIMITED" || got.header.Get("Retry-After") != "30" {
+			t.Errorf("%s: %d %s, Retry-After %q", what, got.status, got.body, got.header.Get("Retry-After"))
+		}
+	}
+	for range 8 {
+		id, _ := r.account("creator")
+		key := r.exporter(id)
+		begin(key)
+		begin(key)
+		refused("a third of the account", key)
+	}
+	id, _ := r.account("creator")
+	last := r.exporter(id)
+	refused("a seventeenth of all", last)
+	letGo()
+	for _, res := range running {
+		if _, err := io.Copy(io.Discard, res.Body); err != nil {
+			t.Error(err)
+		}
+	}
+	eventually(t, "another, once they have ended", func() bool { return r.api("GET", "/api/v1/account/export", last, "").status == 200 })
+	got := r.api("GET", "/api/v1/account/export", last, "")
+	if n := strings.Count(string(got.body), `"type":"link"`); got.status != 200 || n != 3_001 {
+		t.Errorf("%d with %d links", got.status, n)
 	}
 }

@@ -405,6 +405,8 @@ func TestABulkAnswerStaysSmall(t *testing.T) {
 		"long addresses":         {"POST", "", `{"urls":` + list(100, `{"url":"`+strings.Repeat("x", 10_000)+`"}`) + `}`},
 		"addresses to be quoted": {"POST", "", `{"urls":` + list(100, `{"url":"`+strings.Repeat(`\u0001`, 1_600)+`"}`) + `}`},
 		"wrong tags":             {"POST", "", `{"urls":` + list(100, `{"url":"x","tags":`+list(1_900, "1,\"\"")+`}`) + `}`},
+		"few items, much wrong":  {"POST", "", `{"urls":` + list(9, `{"url":"https://a.example","tags":`+list(1_000, `""`)+`}`) + `}`},
+		"all items, much wrong":  {"POST", "", `{"urls":` + list(95, `{"url":"https://a.example","tags":`+list(100, `7`)+`}`) + `}`},
 		"wrong everything":       {"POST", "", `{"urls":` + list(100, `{"url":"`+strings.Repeat("y", 3_000)+`","slug":"-","title":7,"ogTitle":7,"ogImage":7,"ogDescription":7,"expiresAt":"x","tags":`+list(900, "1")+`,"externalId":"","archived":1,`+strings.Join(unknown[:80], ",")+`}`) + `}`},
 		"unknown fields":         {"POST", "", `{"urls":` + list(100, `{"url":"nonsense",`+strings.Join(unknown, ",")+`}`) + `}`},
 		"items of another type":  {"POST", "", `{"urls":` + list(100, `"`+strings.Repeat("z", 10_000)+`"`) + `}`},
@@ -424,6 +426,7 @@ func TestABulkAnswerStaysSmall(t *testing.T) {
 			if a.status != 207 && a.status != 400 || len(a.text) >= 64<<10 {
 				t.Errorf("%d with %d bytes: %.300s", a.status, len(a.text), a.text)
 			}
+			truthful(t, a)
 		})
 	}
 	// What is ordinary is repeated whole.
@@ -437,6 +440,29 @@ func TestABulkAnswerStaysSmall(t *testing.T) {
 		if want := fmt.Sprintf("nonsense-%d-%s", i, strings.Repeat("x", 100)); e["url"] != want || len(e["details"].([]any)) != 1 {
 			t.Errorf("item %d: %v", i, e)
 			break
+		}
+	}
+}
+
+// truthful holds each error of an answer against the details that it lists.
+func truthful(t *testing.T, a answer) {
+	t.Helper()
+	all, _ := a.json["results"].([]any)
+	for i, item := range append(all, a.json) {
+		e, _ := item.(map[string]any)["error"].(map[string]any)
+		details, _ := e["details"].([]any)
+		more, _ := e["moreDetails"].(float64)
+		want := "One or more fields are not valid."
+		switch n := len(details); {
+		case n == 0:
+			continue
+		case n == 1 && more > 0:
+			want = fmt.Sprintf("%d fields are not valid. The first is listed.", 1+int(more))
+		case more > 0:
+			want = fmt.Sprintf("%d fields are not valid. The first %d are listed.", n+int(more), n)
+		}
+		if e["message"] != want {
+			t.Errorf("error %d lists %d details and leaves out %v, and says %q", i, len(details), more, e["message"])
 		}
 	}
 }

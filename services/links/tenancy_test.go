@@ -13,11 +13,14 @@ import (
 	"testing"
 	"time"
 
+	"cloud.google.com/go/firestore"
+
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/services/links"
+	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
 // holder is the replica as auth sees it.
@@ -277,6 +280,132 @@ func TestExportHasEverythingOfTheAccount(t *testing.T) {
 	}
 }
 
+// TestAnExportHoldsFewDaysOfItsLinks stops to read while links have a lot of
+// statistics: the service holds some days of a few of them, and writes all.
+func TestAnExportHoldsFewDaysOfItsLinks(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	r := c.replica(t, func(cfg *links.Config) { cfg.Flush = false })
+	key := c.keys.Key(t, "acc_a", identity.Enterprise)
+	nLinks, nDays := 16, 100
+	if os.Getenv("LINKREEL_FULL") != "" {
+		nDays = 400
+	}
+	referrers := map[string]int64{}
+	for i := range 100 {
+		referrers[fmt.Sprintf("host-%d-%s%%2Eexample", i, strings.Repeat("x", 30))] = int64(i)
+	}
+	client, first := c.Client(t), link.DayOf(time.Date(2025, 11, 1, 0, 0, 0, 0, time.UTC))
+	writes := client.BulkWriter(t.Context())
+	for range nLinks {
+		ref := client.Collection("links").Doc(r.create(key, map[string]any{"url": "https://a.example"}).str("id"))
+		if _, err := ref.Update(t.Context(), []firestore.Update{{Path: "clicks", Value: 7}}); err != nil {
+			t.Fatal(err)
+		}
+		for day := range nDays {
+			if _, err := writes.Create(ref.Collection("days").Doc((first + link.Day(day)).String()), map[string]any{"clicks": 7, "referrers": referrers}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	writes.End()
+
+	c.Firestore.ResetStats()
+	lines, stop := r.export("acc_a")
+	defer stop()
+	if _, err := lines.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	var read int64
+	for before := int64(-1); before != read; time.Sleep(200 * time.Millisecond) {
+		before, read = read, c.Firestore.Stats().Reads
+	}
+	t.Logf("%d documents were read for a reader who took one line", read)
+	if most := int64(nLinks + nLinks*8 + 64 + 8); read > most {
+		t.Errorf("%d documents were read for a reader who took one line, want at most %d", read, most)
+	}
+	// All the same every day comes, once and in its order, behind its link.
+	var days int
+	var of, last string
+	seen := map[string]bool{}
+	for {
+		text, err := lines.ReadBytes('\n')
+		if err != nil {
+			break
+		}
+		var line struct {
+			Type string
+			Data struct{ ID, LinkID, Date string }
+		}
+		if err := json.Unmarshal(text, &line); err != nil {
+			t.Fatal(err)
+		}
+		if line.Type == "link" {
+			of, last = line.Data.ID, ""
+			continue
+		}
+		if of != "" && line.Data.LinkID != of || line.Data.Date <= last {
+			t.Fatalf("the day %s of %s comes after %s of %s", line.Data.Date, line.Data.LinkID, last, of)
+		}
+		last = line.Data.Date
+		seen[line.Data.LinkID+last] = true
+		days++
+	}
+	if days != nLinks*nDays || len(seen) != days {
+		t.Errorf("%d days came, %d different ones, want %d", days, len(seen), nLinks*nDays)
+	}
+}
+
+// TestAPodRunsFewExports: each holds memory that redirects need too.
+func TestAPodRunsFewExports(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	r := c.replica(t)
+	key := c.keys.Key(t, "acc_a", identity.Enterprise)
+	for range 4 { // more than the buffers on the way take
+		if a := r.api(key, "POST", "/api/v1/links/bulk", `{"urls":[`+strings.TrimSuffix(strings.Repeat(`{"url":"https://a.example","title":"`+strings.Repeat("T", 490)+`"},`, 100), ",")+`]}`); a.status != 201 {
+			t.Fatal(a)
+		}
+	}
+	var stops []func()
+	for range 8 {
+		_, stop := r.export("acc_a")
+		defer stop()
+		stops = append(stops, stop)
+	}
+	if res := r.startExport("acc_a"); res.StatusCode != 503 || res.Header.Get("Retry-After") != "30" {
+		t.Errorf("one more export: %s, Retry-After %q", res.Status, res.Header.Get("Retry-After"))
+	}
+	stops[0]()
+	eventually(t, "another export, once one has ended", func() bool { return r.startExport("acc_a").StatusCode == 200 })
+}
+
+// export begins an export and gives what comes of it.
+func (r *replica) export(account string) (lines *bufio.Reader, stop func()) {
+	r.t.Helper()
+	res := r.startExport(account)
+	if res.StatusCode != http.StatusOK {
+		r.t.Fatal(res.Status)
+	}
+	return bufio.NewReader(res.Body), func() { _ = res.Body.Close() }
+}
+
+// startExport asks in memory, since sockets would keep megabytes on the way.
+func (r *replica) startExport(account string) *http.Response {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, "http://internal/internal/v1/accounts/"+account+"/export", nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+internalToken)
+	res, err := r.clients["internal"].Do(req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = res.Body.Close() })
+	return res
+}
+
 // TestAnExportReadsNoFurtherThanItsReader stops to read: the service holds a few
 // pages of the account's links in memory, however many it has.
 func TestAnExportReadsNoFurtherThanItsReader(t *testing.T) {
@@ -291,19 +420,9 @@ func TestAnExportReadsNoFurtherThanItsReader(t *testing.T) {
 			t.Fatal(a)
 		}
 	}
-	// In memory, since sockets would keep megabytes on the way.
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://internal/internal/v1/accounts/acc_a/export", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+internalToken)
 	c.Firestore.ResetStats()
-	res, err := r.clients["internal"].Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	lines := bufio.NewReader(res.Body)
+	lines, stop := r.export("acc_a")
+	defer stop()
 	if _, err := lines.ReadString('\n'); err != nil {
 		t.Fatal(err)
 	}

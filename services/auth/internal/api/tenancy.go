@@ -210,9 +210,6 @@ func Export(a *httpapi.API, accounts *account.Service, members *member.Service, 
 		if err != nil {
 			return err
 		}
-		if err := tenants.Exported(ctx, p.AccountID); err != nil {
-			return err
-		}
 		first := []tenancy.Line{{Type: "account", Data: map[string]any{"id": acct.ID, "name": acct.Name, "plan": acct.Plan.String(), "createdAt": acct.CreatedAt.UnixMilli()}}}
 		for _, k := range keys {
 			first = append(first, tenancy.Line{Type: "key", Data: toKey(k)})

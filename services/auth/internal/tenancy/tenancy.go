@@ -8,18 +8,15 @@ package tenancy
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/events"
-	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
@@ -87,6 +84,10 @@ type Service struct {
 	holders []Holder
 	now     func() time.Time
 	log     *slog.Logger
+
+	mu        sync.Mutex
+	exporting map[string]int // exports under way, by account
+	exports   int            // of all accounts
 }
 
 // NewService makes a service. A nil now is the system's clock.
@@ -94,7 +95,7 @@ func NewService(store Store, notify Notifier, holders []Holder, now func() time.
 	if now == nil {
 		now = time.Now
 	}
-	return &Service{store: store, notify: notify, holders: holders, now: now, log: slog.Default()}
+	return &Service{store: store, notify: notify, holders: holders, now: now, log: slog.Default(), exporting: map[string]int{}}
 }
 
 // tell puts the records of a deleting account into that state, everywhere.
@@ -220,45 +221,6 @@ func (s *Service) lift(ctx context.Context, t Takedown) error {
 		}
 	}
 	return s.store.DeleteTakedown(ctx, t.ID)
-}
-
-// Line is a line of an export.
-type Line struct {
-	Type string `json:"type"`
-	Data any    `json:"data"`
-}
-
-// Export writes first, then what each holder has, and notes the export.
-func (s *Service) Export(ctx context.Context, accountID string, first []Line, w io.Writer) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	for _, l := range first {
-		if err := enc.Encode(l); err != nil {
-			return fmt.Errorf("write export: %w", err)
-		}
-	}
-	for _, h := range s.holders {
-		if err := h.Export(ctx, accountID, w); err != nil {
-			return fmt.Errorf("export what %s holds: %w", h.Name, err)
-		}
-	}
-	return nil
-}
-
-// Exported notes that an export was asked for, before it begins.
-func (s *Service) Exported(ctx context.Context, accountID string) error {
-	by := ""
-	if p := identity.FromContext(ctx); p != nil {
-		by = p.KeyID
-	}
-	s.log.InfoContext(ctx, "audit", "action", "account.export", "account", accountID, "by", by)
-	return s.store.Atomically(ctx, "note export", func(tx account.Tx) error {
-		a, err := tx.Account(accountID)
-		if err != nil {
-			return err
-		}
-		return tx.Note(accountID, events.AccountExported, accountID, a)
-	})
 }
 
 // every is how often pending decisions are repeated.

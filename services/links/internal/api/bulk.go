@@ -32,6 +32,7 @@ type bulkError struct {
 	Message string          `json:"message"`
 	URL     string          `json:"url"`
 	Details []apierr.Detail `json:"details,omitempty"`
+	More    int             `json:"moreDetails,omitempty"`
 }
 
 func (h public) bulk(c *fiber.Ctx) error {
@@ -119,10 +120,16 @@ func bound(results []bulkResult) {
 		}
 		for n := 1; n < len(r.Error.Details); n++ {
 			if details -= encoded(r.Error.Details[n]); details < 0 {
-				r.Error.Details = r.Error.Details[:n]
+				r.Error.list(n)
 			}
 		}
 	}
+}
+
+// list leaves the first n details, and says so.
+func (e *bulkError) list(n int) {
+	some := apierr.InvalidSome(e.More+len(e.Details)-n, e.Details[:n]...)
+	e.Message, e.Details, e.More = some.Message, some.Details, some.MoreDetails
 }
 
 // encoded is how many bytes v takes in an answer.
@@ -191,5 +198,5 @@ func urlText(raw json.RawMessage) string {
 // fail makes the item's result the answer that a request of its own would get.
 func (r *bulkResult) fail(err error, url string) {
 	e := apierr.From(err)
-	r.Status, r.Error = e.Code.Status(), &bulkError{e.Code, e.Message, url, e.Details}
+	r.Status, r.Error = e.Code.Status(), &bulkError{e.Code, e.Message, url, e.Details, e.MoreDetails}
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -19,12 +20,13 @@ import (
 // Holder is this service as auth sees it: the holder of accounts' links and
 // domains.
 func Holder(accounts *tenancy.Service, links *link.Service, domains *customdomain.Service, opt Options) tenant.Holder {
-	return &holder{Service: accounts, public: newPublic(nil, links, domains, opt)}
+	return &holder{accounts, newPublic(nil, links, domains, opt), make(chan struct{}, exportsAtOnce)}
 }
 
 type holder struct {
 	*tenancy.Service
 	public
+	exports chan struct{} // one for each that is running
 }
 
 // Usage is [tenant.Holder].Usage.
@@ -102,27 +104,34 @@ func (h *holder) slugKey(ctx context.Context, address string) (string, error) {
 	return link.SlugKey(domainID, folded), err
 }
 
-// exportPage is how many links an export reads at a time, and exportDays of how
-// many it holds the statistics: a link can have 400 days of some 10 kB each.
+// What an export holds in memory at a time. A day with 100 referrers and 150
+// countries takes some 30 kB, so that the days are 6 MB at most.
 const (
-	exportPage = 200
-	exportDays = 16
+	exportPage  = 200 // links
+	exportLinks = 16  // of them, whose first days are read side by side
+	exportFirst = 8   // first days of a link
+	exportRest  = 64  // further days, of one link at a time
 )
+
+// exportsAtOnce bounds the exports of this process, which answers redirects too.
+const exportsAtOnce = 8
 
 // Export is [tenant.Holder].Export.
 func (h *holder) Export(ctx context.Context, accountID string, w io.Writer) error {
+	select {
+	case h.exports <- struct{}{}:
+		defer func() { <-h.exports }()
+	default:
+		return &apierr.Error{Code: apierr.Unavailable, RetryAfter: 30 * time.Second, Message: "Too many exports are running already. Try again when one of them has ended."}
+	}
 	out := json.NewEncoder(w)
 	out.SetEscapeHTML(false)
-	type line struct {
-		Type string `json:"type"`
-		Data any    `json:"data"`
-	}
 	domains, err := h.domains.List(ctx, accountID)
 	if err != nil {
 		return err
 	}
 	for _, d := range domains {
-		if err := out.Encode(line{"domain", h.domainOf(d)}); err != nil {
+		if err := out.Encode(exportLine{"domain", h.domainOf(d)}); err != nil {
 			return err
 		}
 	}
@@ -131,25 +140,29 @@ func (h *holder) Export(ctx context.Context, accountID string, w io.Writer) erro
 		if page, more, err = h.links.List(ctx, link.Query{AccountID: accountID, Before: before, Limit: exportPage, Whole: true}); err != nil {
 			return err
 		}
-		for some := range slices.Chunk(page, exportDays) {
-			days, err := h.daysOf(ctx, some)
+		for some := range slices.Chunk(page, exportLinks) {
+			first, err := h.firstDays(ctx, some)
 			if err != nil {
 				return err
 			}
 			for i, l := range some {
 				before = l.Seq
-				if err := out.Encode(line{"link", h.recordOf(l)}); err != nil {
+				if err := out.Encode(exportLine{"link", h.recordOf(l)}); err != nil {
 					return err
 				}
-				for _, d := range days[i] {
-					if err := out.Encode(line{"linkStats", d}); err != nil {
-						return err
-					}
+				if err := h.exportDays(ctx, out, l.ID, first[i]); err != nil {
+					return err
 				}
 			}
 		}
 	}
 	return nil
+}
+
+// exportLine is a line of an export.
+type exportLine struct {
+	Type string `json:"type"`
+	Data any    `json:"data"`
 }
 
 // dayRecord is one day of a link in an export.
@@ -162,21 +175,43 @@ type dayRecord struct {
 	Devices   []deviceShare  `json:"devices"`
 }
 
-// daysOf reads the statistics of some links, all at a time: one after the
-// other a million links would take longer than an export may.
-func (h *holder) daysOf(ctx context.Context, page []*link.Link) ([][]dayRecord, error) {
-	out := make([][]dayRecord, len(page))
+// days is some of a link's days.
+type days struct {
+	page []link.DayStats
+	more bool
+}
+
+// firstDays reads the first days of some links, all at a time: one after the other
+// a million links would take longer than an export may.
+func (h *holder) firstDays(ctx context.Context, some []*link.Link) ([]days, error) {
+	out := make([]days, len(some))
 	g, ctx := errgroup.WithContext(ctx)
-	for i, l := range page {
+	for i, l := range some {
 		if l.Clicks == 0 {
 			continue
 		}
-		g.Go(func() error {
-			return h.links.Days(ctx, l.ID, func(d link.DayStats) error {
-				out[i] = append(out[i], dayRecord{l.ID, d.Day.String(), d.Clicks, hostShares(d.Referrers), countryShares(d.Countries), deviceShares(d.Devices)})
-				return nil
-			})
+		g.Go(func() (err error) {
+			out[i].page, out[i].more, err = h.links.Days(ctx, l.ID, 0, exportFirst)
+			return err
 		})
 	}
 	return out, g.Wait()
+}
+
+// exportDays writes all days of a link, and reads those that follow the first.
+func (h *holder) exportDays(ctx context.Context, out *json.Encoder, linkID string, d days) (err error) {
+	for {
+		for _, day := range d.page {
+			line := dayRecord{linkID, day.Day.String(), day.Clicks, hostShares(day.Referrers), countryShares(day.Countries), deviceShares(day.Devices)}
+			if err := out.Encode(exportLine{"linkStats", line}); err != nil {
+				return err
+			}
+		}
+		if !d.more || len(d.page) == 0 {
+			return nil
+		}
+		if d.page, d.more, err = h.links.Days(ctx, linkID, d.page[len(d.page)-1].Day, exportRest); err != nil {
+			return err
+		}
+	}
 }

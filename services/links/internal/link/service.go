@@ -34,8 +34,9 @@ type Store interface {
 	SaveBackfill(ctx context.Context, owner string, p Backfilled) error
 	// RemoveStats removes all statistics of links.
 	RemoveStats(ctx context.Context, linkIDs []string) error
-	// Days calls emit with each day of a link that has clicks, oldest first.
-	Days(ctx context.Context, linkID string, emit func(DayStats) error) error
+	// Days reads at most limit days of a link that have clicks, oldest first, of those
+	// behind the day after, and tells whether more follow.
+	Days(ctx context.Context, linkID string, after Day, limit int) (page []DayStats, more bool, err error)
 	// Count counts the account's links.
 	Count(ctx context.Context, accountID string) (int, error)
 	// Atomically runs fn so that what it read still holds when it commits. fn
@@ -200,9 +201,9 @@ func (s *Service) Count(ctx context.Context, accountID string) (int, error) {
 	return s.opt.Store.Count(ctx, accountID)
 }
 
-// Days calls emit with each day of a link that has clicks, oldest first.
-func (s *Service) Days(ctx context.Context, linkID string, emit func(DayStats) error) error {
-	return s.opt.Store.Days(ctx, linkID, emit)
+// Days reads days of a link that have clicks, oldest first, behind the day after.
+func (s *Service) Days(ctx context.Context, linkID string, after Day, limit int) (page []DayStats, more bool, err error) {
+	return s.opt.Store.Days(ctx, linkID, after, limit)
 }
 
 // Stats is a link's clicks on some days.

@@ -148,29 +148,26 @@ func (s *Store) removeDays(ctx context.Context, linkID string) error {
 }
 
 // Days implements [link.Store].
-func (s *Store) Days(ctx context.Context, linkID string, emit func(link.DayStats) error) error {
-	var days []link.DayStats
-	err := s.db.Do(ctx, "read click days", func(ctx context.Context) error {
-		snaps, err := s.linkRef(linkID).Collection("days").OrderBy(firestore.DocumentID, firestore.Asc).Documents(ctx).GetAll()
+func (s *Store) Days(ctx context.Context, linkID string, after link.Day, limit int) (page []link.DayStats, more bool, err error) {
+	q := s.linkRef(linkID).Collection("days").OrderBy(firestore.DocumentID, firestore.Asc).StartAfter(after.String()).Limit(limit)
+	err = s.db.Do(ctx, "read click days", func(ctx context.Context) error {
+		snaps, err := q.Documents(ctx).GetAll()
 		if err != nil {
 			return err
 		}
-		days = make([]link.DayStats, 0, len(snaps))
+		page, more = make([]link.DayStats, 0, len(snaps)), len(snaps) == limit
 		for _, snap := range snaps {
 			var d dayDoc
 			if err := snap.DataTo(&d); err != nil {
 				return err
 			}
 			if day, ok := link.ParseDay(snap.Ref.ID); ok {
-				days = append(days, link.DayStats{Day: day, Clicks: d.Clicks, Referrers: sharesOf(d.Referrers), Countries: sharesOf(d.Countries), Devices: sharesOf(d.Devices)})
+				page = append(page, link.DayStats{Day: day, Clicks: d.Clicks, Referrers: sharesOf(d.Referrers), Countries: sharesOf(d.Countries), Devices: sharesOf(d.Devices)})
 			}
 		}
 		return nil
 	})
-	for i := 0; err == nil && i < len(days); i++ {
-		err = emit(days[i])
-	}
-	return err
+	return page, more, err
 }
 
 // sharesOf reads a day's map, most clicks first.
