@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"encoding/json"
 
 	"cloud.google.com/go/firestore"
 
@@ -26,7 +25,11 @@ func (s *Store) Tell(t Teller) *Store {
 }
 
 func (s *Store) tell(ctx context.Context, tx *firestore.Transaction, what events.Type, v *video.Video) error {
-	return s.teller.Outbox.Put(ctx, tx, events.Event{AccountID: v.AccountID, Type: what, Object: string(v.ID), Data: s.shown(v)})
+	var data any
+	if s.teller.Video != nil {
+		data = s.teller.Video(v)
+	}
+	return s.teller.Outbox.Put(ctx, tx, events.Event{AccountID: v.AccountID, Type: what, Object: string(v.ID), Data: data})
 }
 
 // statusEvents name the moves of a video's status that are told of by themselves.
@@ -35,34 +38,15 @@ var statusEvents = map[video.Status]events.Type{
 }
 
 // changeOf is the event of a change; "" for one that shows nowhere. UpdatedAt
-// moves with each change of what is shown but views and progress. What is shown is
-// compared besides, so that a change that forgot to move it is told of all the same.
-func (s *Store) changeOf(before, after *video.Video, shownBefore string) events.Type {
+// moves with each change of what is shown but views and progress.
+func changeOf(before, after *video.Video) events.Type {
 	if before.Status != after.Status {
 		if t, ok := statusEvents[after.Status]; ok {
 			return t
 		}
 	}
-	if before.UpdatedAt.Equal(after.UpdatedAt) && shownBefore == s.told(after) {
+	if before.UpdatedAt.Equal(after.UpdatedAt) {
 		return ""
 	}
 	return events.VideoUpdated
-}
-
-// told is what of a video has an event when it changes.
-func (s *Store) told(v *video.Video) string {
-	quiet := *v
-	quiet.Views, quiet.Progress = 0, 0
-	text, err := json.Marshal(s.shown(&quiet))
-	if err != nil {
-		return err.Error() // the event fails too, and the change with it
-	}
-	return string(text)
-}
-
-func (s *Store) shown(v *video.Video) any {
-	if s.teller.Video == nil {
-		return nil
-	}
-	return s.teller.Video(v)
 }

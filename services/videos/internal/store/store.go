@@ -311,12 +311,13 @@ func (s *Store) Update(ctx context.Context, id video.ID, fn func(*video.Video) e
 		if err != nil {
 			return err
 		}
-		before, shown := *v, s.told(v) // as text: fn may change what v points to
+		before := *v
 		if err := fn(v); err != nil {
 			return err
 		}
-		if !v.UpdatedAt.Equal(before.UpdatedAt) {
-			v.Rev++
+		what := changeOf(&before, v)
+		if what != "" {
+			v.Rev++ // in step with the event, which says what the revision holds
 		}
 		noteTags, err := s.tags.Change(tx, v.AccountID, without(v.Tags, before.Tags), without(before.Tags, v.Tags))
 		if err != nil {
@@ -336,7 +337,7 @@ func (s *Store) Update(ctx context.Context, id video.ID, fn func(*video.Video) e
 		if err := tx.Set(s.ref(id), fromVideo(v)); err != nil {
 			return err
 		}
-		if what := s.changeOf(&before, v, shown); what != "" {
+		if what != "" {
 			return s.tell(ctx, tx, what, v)
 		}
 		return nil
