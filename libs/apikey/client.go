@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/maypok86/otter/v2"
@@ -82,18 +81,17 @@ type Client struct {
 	cfg     Config
 	source  Source
 	redis   redis.UniversalClient
-	breaker *outage.Breaker
+	breaker *outage.Breaker // of Redis
+	asking  *outage.Breaker // of the source
 	m       instruments
 
 	known   *otter.Cache[string, *entry]    // by key hash
 	unknown *otter.Cache[string, time.Time] // by key hash: when it was looked for
 	buckets *otter.Cache[string, *bucket]   // by account, and by account and member for sessions
 
-	flightsMu   sync.Mutex
-	flights     map[string]*flight
-	running     sync.WaitGroup
-	sourceBad   atomic.Int64 // UnixNano of the last failure of the source; 0 after a success
-	sourceTried atomic.Int64 // UnixNano of the last attempt that nobody waited for
+	flightsMu sync.Mutex
+	flights   map[string]*flight
+	running   sync.WaitGroup
 
 	pending pendingVersions
 }
@@ -112,6 +110,7 @@ func New(cfg Config, source Source, rdb redis.UniversalClient) *Client {
 	// A few failures at one instant are no outage: a busy machine can stall for
 	// 100 ms, and believing in an outage weakens revocation to 5 seconds.
 	c.breaker = outage.New(outage.Config{Failures: 5, Over: 300 * time.Millisecond, Rest: time.Second, Probe: c.probe, Now: cfg.Now})
+	c.asking = outage.New(outage.Config{Rest: 100 * time.Millisecond, Now: cfg.Now})
 	c.pending.init(c)
 	return c
 }

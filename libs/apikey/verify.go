@@ -104,14 +104,15 @@ func WithClient(ctx context.Context, addr netip.Addr) context.Context {
 	return context.WithValue(ctx, clientKey{}, addr)
 }
 
-// patience is how long to wait for auth. Once auth has failed a moment ago,
-// requests that have something to fall back on do not wait at all.
+// patience is how long to wait for auth. While it is away, requests that have
+// something to fall back on do not wait at all, and of the others one a rest waits
+// long enough to see it come back.
 func (c *Client) patience(fallback bool) time.Duration {
-	bad := c.sourceBad.Load() != 0 && c.cfg.Now().Sub(time.Unix(0, c.sourceBad.Load())) < time.Second
+	_, away := c.asking.Away()
 	switch {
-	case fallback && bad:
+	case fallback && away:
 		return 0
-	case fallback || bad:
+	case fallback || !c.asking.Allow():
 		return c.cfg.Budget
 	default:
 		return c.cfg.ColdBudget
@@ -123,7 +124,8 @@ var errSlow = errors.New("auth did not answer in time")
 // verify waits for a verification that meets d, joining one under way if it does.
 // old is the entry that will not do, nil if there was none.
 func (c *Client) verify(ctx context.Context, hash string, old *entry, d demand, wait time.Duration) (*entry, error) {
-	if wait <= 0 && !c.mayTry() {
+	// Else steady traffic with known keys becomes a storm of connections.
+	if wait <= 0 && !c.asking.Allow() {
 		return nil, errSlow
 	}
 	f := c.start(ctx, hash, old, d)
@@ -145,14 +147,6 @@ func (c *Client) verify(ctx context.Context, hash string, old *entry, d demand, 
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-}
-
-// mayTry spaces out the attempts on an auth that is away, so that steady traffic
-// with known keys does not become a storm of connections.
-func (c *Client) mayTry() bool {
-	now := c.cfg.Now().UnixNano()
-	last := c.sourceTried.Load()
-	return now-last >= int64(100*time.Millisecond) && c.sourceTried.CompareAndSwap(last, now)
 }
 
 // start begins a verification unless one that meets d is under way, or has ended
@@ -193,15 +187,15 @@ func (c *Client) fly(ctx context.Context, hash string, f *flight) {
 	}
 	switch {
 	case err == nil:
-		c.sourceBad.Store(0)
+		c.asking.OK()
 		f.entry = c.entry(rec, f)
 		c.keep(hash, f.entry)
 	case errors.Is(err, ErrUnknownKey):
-		c.sourceBad.Store(0)
+		c.asking.OK()
 		f.err = ErrUnknownKey
 		c.forget(hash, f.began)
 	default:
-		if c.sourceBad.Swap(c.cfg.Now().UnixNano()) == 0 {
+		if c.asking.Fail() {
 			c.cfg.Log.WarnContext(ctx, "API keys cannot be verified; known ones go on for a while", "error", err)
 		}
 		f.err = fmt.Errorf("ask auth: %w", err)
