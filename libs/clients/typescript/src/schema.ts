@@ -717,7 +717,7 @@ export interface paths {
          * @description Streams all that the account has, one JSON object a line: `{"type": …, "data": …}`. The types are `account`, `key`,
          *     `member`, `invitation`, `domain`, `link`, `linkStats`, `video`, `webhook` and `event`. Each video has a download address;
          *     no line has a secret. Needs every read scope there is, and an owner where a member's key or session asks. An answer
-         *     that breaks off before its end is incomplete.
+         *     that breaks off before its end is incomplete. An account runs two exports at a time; one more is answered with 429.
          */
         get: operations["exportAccount"];
         put?: never;
@@ -1404,7 +1404,10 @@ export interface components {
                 message: string;
                 /** @description The item's `url`, or empty when it had none. */
                 url: string;
+                /** @description The fields that are wrong, at least the first; `moreDetails` counts the rest. */
                 details?: components["schemas"]["ErrorDetail"][];
+                /** @description How many wrong fields `details` leaves out. Absent when it names them all. */
+                moreDetails?: number;
             };
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
