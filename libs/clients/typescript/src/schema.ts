@@ -717,7 +717,7 @@ export interface paths {
          * @description Streams all that the account has, one JSON object a line: `{"type": …, "data": …}`. The types are `account`, `key`,
          *     `member`, `invitation`, `domain`, `link`, `linkStats`, `video`, `webhook` and `event`. Each video has a download address;
          *     no line has a secret. Needs every read scope there is, and an owner where a member's key or session asks. An answer
-         *     that breaks off before its end is incomplete. An account runs two exports at a time; one more is answered with 429.
+         *     that breaks off before its end is incomplete. Each server runs two exports of an account at a time; one more is answered with 429.
          */
         get: operations["exportAccount"];
         put?: never;
