@@ -1,12 +1,17 @@
 package e2e
 
 import (
+	"bytes"
 	"fmt"
+	"image/color"
+	"image/png"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,12 +19,14 @@ import (
 )
 
 // The pictures of the README and the documentation, of an account as somebody
-// would have it. `LINKREEL_PICTURES=../../docs/images go test ./tests/e2e -run
-// TestPictures` takes them anew.
+// would have it: each shows its page, and is not blank.
+// `LINKREEL_PICTURES=../../docs/images go test ./tests/e2e -run TestPictures`
+// takes them anew.
 func TestPictures(t *testing.T) {
+	t.Parallel()
 	dir := os.Getenv("LINKREEL_PICTURES")
 	if dir == "" {
-		t.Skip("LINKREEL_PICTURES names no folder for them")
+		dir = t.TempDir()
 	}
 	op := operator(t)
 	account := op.want(201, "POST", "/admin/v1/accounts", map[string]any{"name": "Harbour Museum", "plan": "business"}).str("id")
@@ -54,43 +61,96 @@ func TestPictures(t *testing.T) {
 	dark := func(l look) look { l.dark = true; return l }
 	for _, l := range []struct {
 		look
-		pages map[string]string // picture → page
+		pages []picture
 	}{
-		{desktop, map[string]string{"console-links": "/app/links", "console-link": "/app/links/" + link + "?days=7", "console-members": "/app/members"}},
-		{dark(desktop), map[string]string{"console-video-dark": "/app/videos/" + video, "console-activity-dark": "/app/activity"}},
-		{phone, map[string]string{"console-home-phone": "/app", "console-videos-phone": "/app/videos"}},
-		{dark(phone), map[string]string{"console-record-phone-dark": "/app/record", "console-link-phone-dark": "/app/links/" + link, "share-page-phone-dark": made.str("shareUrl")}},
+		{desktop, []picture{
+			{"console-links", "/app/links", "Links", "Visitor guide"},
+			{"console-link", "/app/links/" + link + "?days=7", "Tickets", "https://tickets.example/harbour-museum"},
+			{"console-members", "/app/members", "Members", "Tomas Berg"},
+		}},
+		{dark(desktop), []picture{
+			{"console-video-dark", "/app/videos/" + video, "A walk through the harbour", made.str("shareUrl")},
+			{"console-activity-dark", "/app/activity", "Activity", "Ines Castro"},
+		}},
+		{phone, []picture{
+			{"console-home-phone", "/app", "Shorten a link", "Destination"},
+			{"console-videos-phone", "/app/videos", "Videos", "A walk through the harbour"},
+		}},
+		{dark(phone), []picture{
+			{"console-record-phone-dark", "/app/record", "Record", "Start recording"},
+			{"console-link-phone-dark", "/app/links/" + link, "Tickets", "https://tickets.example/harbour-museum"},
+			{"share-page-phone-dark", made.str("shareUrl"), "A walk through the harbour", "Copy link"},
+		}},
 	} {
 		v := visitor(t, l.look)
 		v.open(op.want(201, "POST", "/admin/v1/accounts/"+account+"/sign-in-links", map[string]any{"memberId": owner}).str("url"))
 		v.Timeout(patience).MustElementR("button", "Sign in").MustClick()
 		v.Timeout(patience).MustElementR("h1", "Shorten a link")
-		for name, path := range l.pages {
-			if path[0] == '/' {
-				path = stack.BaseURL + path
-			}
-			v.open(path)
-			page := v.Timeout(patience)
-			page.MustWaitLoad().MustWaitIdle()
-			picture, err := page.Screenshot(false, &proto.PageCaptureScreenshot{Format: proto.PageCaptureScreenshotFormatPng})
-			check(t, err)
-			check(t, os.WriteFile(filepath.Join(dir, name+".png"), picture, 0o600))
+		for _, p := range l.pages {
+			p.take(v, dir, l.look)
 		}
-		v.clean()
+		v.clean("404", "networkError") // leaving a player cuts off what it was loading
 	}
 }
 
-// The list of an account with a hundred thousand links: its first byte within
-// 50 ms at the median.
-func TestFirstByteOfALongList(t *testing.T) {
-	if !full(t) {
-		t.Skip("makes 100,000 links; LINKREEL_FULL=1 runs it")
+// picture is of a page with this heading, and a text that it shows.
+type picture struct{ name, path, heading, text string }
+
+func (p picture) take(v *viewer, dir string, l look) {
+	t := v.t
+	t.Helper()
+	if p.path[0] == '/' {
+		p.path = stack.BaseURL + p.path
 	}
+	v.open(p.path)
+	page := v.Timeout(patience)
+	page.MustWaitLoad().MustWaitIdle()
+	// A player that still loads draws its sign of it over the picture.
+	eval[any](v, `async () => {
+	  const v = document.querySelector("video[controls]");
+	  for (let n = 0; v && v.networkState !== v.NETWORK_IDLE && n < 60; n++) await new Promise((again) => setTimeout(again, 50));
+	  return null;
+	}`)
+	if got := page.MustElement("h1").MustText(); got != p.heading {
+		t.Errorf("%s is of %q, want %q", p.name, got, p.heading)
+	}
+	if !strings.Contains(page.MustElement("body").MustText(), p.text) {
+		t.Errorf("%s lacks %q", p.name, p.text)
+	}
+	data, err := page.Screenshot(false, &proto.PageCaptureScreenshot{Format: proto.PageCaptureScreenshotFormatPng})
+	check(t, err)
+	check(t, os.WriteFile(filepath.Join(dir, p.name+".png"), data, 0o600))
+	img, err := png.Decode(bytes.NewReader(data))
+	check(t, err)
+	size := img.Bounds()
+	if size.Dx() != l.width || size.Dy() != l.height {
+		t.Errorf("%s has %v", p.name, size)
+	}
+	// Most of a page is its ground; a blank one is nothing else.
+	colours, light := map[color.Color]int{}, 0
+	for y := 0; y < size.Dy(); y += 2 {
+		for x := 0; x < size.Dx(); x += 2 {
+			c := img.At(x, y)
+			colours[c]++
+			if r, g, b, _ := c.RGBA(); r+g+b > 3*0x8000 {
+				light++
+			}
+		}
+	}
+	pixels := size.Dx() * size.Dy() / 4
+	if len(colours) < 50 || (2*light > pixels) == l.dark {
+		t.Errorf("%s has %d colours, %d %% of it light, in a scheme that is dark: %v", p.name, len(colours), 100*light/pixels, l.dark)
+	}
+}
+
+// The list of an account with a hundred thousand links, of some hundreds by
+// default: its first byte within 50 ms at the median.
+func TestFirstByteOfALongList(t *testing.T) {
 	account := operator(t).want(201, "POST", "/admin/v1/accounts", map[string]any{"name": "Many", "plan": "enterprise"}).str("id")
 	c := as(t, plan)
 	c.http = &http.Client{Timeout: 30 * time.Second}
 	c.key = operator(t).want(201, "POST", "/admin/v1/accounts/"+account+"/keys", map[string]any{"name": "many"}).str("key")
-	const many = 100_000
+	many := sized(t, 500, 100_000)
 	for made := 0; made < many; {
 		items := make([]map[string]any, 100)
 		for i := range items {
@@ -113,11 +173,16 @@ func TestFirstByteOfALongList(t *testing.T) {
 		resp, err := who.http.Get(stack.BaseURL + "/app/links")
 		check(t, err)
 		took = append(took, time.Since(began)) // the headers are here
+		html, err := io.ReadAll(resp.Body)
+		check(t, err)
 		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusOK || strings.Count(string(html), `class="title"`) < 20 || !strings.Contains(string(html), `rel="next"`) {
+			t.Fatalf("%d %s", resp.StatusCode, html)
+		}
 	}
 	slices.Sort(took)
 	t.Logf("first byte of /app/links with %d links: median %v, p95 %v", many, took[50], took[96])
-	if took[50] > 50*time.Millisecond {
+	if full(t) && took[50] > 50*time.Millisecond { // a busy machine says nothing about it
 		t.Errorf("median %v, want 50 ms", took[50])
 	}
 }

@@ -107,68 +107,82 @@ func TestRecorderInABrowser(t *testing.T) {
 // full is for runs that take minutes.
 func full(t testing.TB) bool { return os.Getenv("LINKREEL_FULL") != "" }
 
-// The tab is killed at half of a minute. Nobody comes back, and the service makes
-// the video of what arrived.
-func TestRecordingWhoseTabDies(t *testing.T) {
-	if !full(t) {
-		t.Skip("takes two minutes; LINKREEL_FULL=1 runs it, and the videos service's own tests finish a recording in every run")
+// sized is the small form of a number, or with LINKREEL_FULL the one that the
+// product promises.
+func sized[T any](t testing.TB, small, long T) T {
+	t.Helper()
+	if full(t) {
+		return long
 	}
-	const length = 30 * time.Second
+	return small
+}
+
+// The tab dies in the middle of a recording. Nobody comes back, and the service
+// makes the video of what arrived: all but the last five seconds.
+func TestRecordingWhoseTabDies(t *testing.T) {
+	t.Parallel()
+	length := sized(t, 7, 30)
 	v := person(t, look{})
 	share := v.record("camera")
 	v.said("Recording")
-	began := time.Now()
-	eventually(t, patience, "the moment of death", func() bool { return time.Since(began) > length })
+	v.recorded(length)
 	_ = proto.PageCrash{}.Call(v.Page.Timeout(time.Second)) // a crashed page answers nothing
 	eventually(t, 4*time.Minute, "a video without its tab", func() bool { return recorded(t, share).str("status") == "ready" })
-	if d := seconds(recorded(t, share)); d < (length - 5*time.Second).Seconds() {
-		t.Errorf("%v of %v arrived", d, length)
+	d := seconds(recorded(t, share))
+	t.Logf("the tab died after %d s of recording; the video has %.1f s", length, d)
+	if d < float64(length-5) {
+		t.Errorf("%v of %v s arrived", d, length)
 	}
 }
 
-// The network is away for twenty seconds in the middle.
+// The network goes away in the middle of a recording and comes back: the video is
+// whole.
 func TestRecordingOverACutNetwork(t *testing.T) {
-	if !full(t) {
-		t.Skip("takes a minute; LINKREEL_FULL=1 runs it")
-	}
+	t.Parallel()
+	away := sized(t, 3, 20)
 	v := person(t, look{})
 	share := v.record("camera")
 	page := v.Timeout(patience)
-	v.recorded(5)
+	v.recorded(3)
+	check(t, proto.NetworkEnable{}.Call(v.Page)) // without it only navigator.onLine changes
 	cut := func(off bool) {
 		check(t, proto.NetworkEmulateNetworkConditions{Offline: off, DownloadThroughput: -1, UploadThroughput: -1}.Call(v.Page))
 	}
 	cut(true)
 	v.said("No connection")
-	v.recorded(25)
+	v.recorded(3 + away)
 	cut(false)
 	v.said("Recording")
-	v.recorded(30)
+	v.recorded(5 + away)
 	page.MustElement("#stop").MustClick()
 	v.said("Ready to watch")
-	if d := seconds(recorded(t, share)); d < 29 {
-		t.Errorf("%v s of 30 arrived", d)
+	d := seconds(recorded(t, share))
+	t.Logf("%d s without a network; the video has %.1f s", away, d)
+	if d < float64(4+away) {
+		t.Errorf("%v s of %d arrived", d, 5+away)
 	}
+	v.clean("ERR_INTERNET_DISCONNECTED")
 }
 
 // How long after Stop somebody else's page plays.
 func TestRecordingPlaysSoonAfterStop(t *testing.T) {
-	if !full(t) {
-		t.Skip("takes minutes; LINKREEL_FULL=1 runs it")
-	}
+	t.Parallel()
+	times := sized(t, 2, 20)
 	v, other := person(t, look{}), visitor(t, look{})
 	var took []time.Duration
-	for range 20 {
+	for range times {
 		share := v.record("camera")
-		v.recorded(5)
+		v.recorded(sized(t, 2, 5))
 		stopped := time.Now()
 		v.Timeout(patience).MustElement("#stop").MustClick()
 		plays(t, other, share)
 		took = append(took, time.Since(stopped))
+		v.said("Ready to watch")
 	}
 	slices.Sort(took)
-	t.Logf("from Stop to a playing share page: median %v, p95 %v", took[10], took[18])
-	if took[18] > 5*time.Second {
-		t.Errorf("p95 %v", took[18])
+	p95 := took[(19*times-1)/20]
+	t.Logf("from Stop to a share page that plays, %d times: median %v, p95 %v", times, took[times/2], p95)
+	if full(t) && p95 > 5*time.Second { // a busy machine says nothing about it
+		t.Errorf("p95 %v", p95)
 	}
 }

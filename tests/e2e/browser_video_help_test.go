@@ -20,7 +20,8 @@ import (
 // both from its environment, so they are set before it starts.
 func init() {
 	_ = os.Setenv("LINKREEL_WATCH_TTL", "12s")
-	_ = os.Setenv("LINKREEL_RECORDING_IDLE", "30s") // longer than the network is away in a story
+	// Longer than the network is away in a story, shorter than the story of a tab that died may take.
+	_ = os.Setenv("LINKREEL_RECORDING_IDLE", map[bool]string{true: "30s", false: "12s"}[os.Getenv("LINKREEL_FULL") != ""])
 	_ = os.Setenv("LINKREEL_TRUSTED_PROXIES", "127.0.0.0/8")
 }
 
@@ -95,7 +96,18 @@ func visitor(t testing.TB, l look) *viewer {
 	check(t, err)
 	page, err := private.Page(proto.TargetCreateTarget{})
 	check(t, err)
-	v := &viewer{Page: page, t: t}
+	v := &viewer{t: t}
+	// What rod's Must functions wait for in vain ends this test, and not all of them.
+	v.Page = page.WithPanic(func(problem any) {
+		t.Helper()
+		at := ""
+		if info, err := page.Info(); err == nil {
+			at = info.URL
+		}
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		t.Fatalf("%v, on %s; in the page: %q", problem, at, v.wrong)
+	})
 	t.Cleanup(func() { _ = private.Close() })
 	scheme := "light"
 	if l.dark {

@@ -18,6 +18,20 @@ func TestAViewerWatches(t *testing.T) {
 	c := as(t, "creator")
 	c.want(200, "PATCH", "/api/v1/videos/"+made.str("id"), map[string]any{"description": "Filmed in one take.\nSound is the wind."})
 	v := visitor(t, look{})
+	// The first report of the view gets no answer, and the second one finds no service.
+	_, err := v.EvalOnNewDocument(`{
+	  const ask = window.fetch;
+	  window.reports = 0;
+	  window.fetch = (...of) => {
+	    if (!new Request(...of).url.endsWith("/view")) return ask(...of);
+	    switch (++window.reports) {
+	      case 1: return Promise.reject(new TypeError("Failed to fetch"));
+	      case 2: return Promise.resolve(new Response("", { status: 503 }));
+	      default: return ask(...of);
+	    }
+	  };
+	}`)
+	check(t, err)
 	v.open(made.str("shareUrl"))
 	v.until("the picture's size", `() => document.querySelector("video").readyState >= 1`)
 	v.shot("watch-desktop-light")
@@ -42,6 +56,9 @@ func TestAViewerWatches(t *testing.T) {
 	eventually(t, patience, "one view", func() bool {
 		return c.want(200, "GET", "/api/v1/videos/"+made.str("id"), nil).json["views"] == 1.0
 	})
+	if n := eval[int](v, `() => window.reports`); n != 3 {
+		t.Errorf("the view was reported %d times; the third report was acknowledged", n)
+	}
 	eventually(t, 4*time.Minute, "a storyboard", func() bool {
 		return strings.Contains(string(visit(t, made.str("shareUrl")).raw), "data-storyboard")
 	})
@@ -98,6 +115,28 @@ func TestABrowserThatPlaysHLSItself(t *testing.T) {
 		t.Errorf("the video plays %.60s", src)
 	}
 	v.until("some seconds of film", `() => document.querySelector("video").currentTime > 4`)
+	v.clean()
+}
+
+// The file of a whole video comes after its first playlist. Until then the console
+// plays that, where the browser can.
+func TestTheConsolePlaysAVideoWithoutAFile(t *testing.T) {
+	at := furnished()
+	v := person(t, look{})
+	v.open(stack.BaseURL + at["video"])
+	check(t, v.Timeout(patience).MustElement("main video").WaitVisible())
+	eval[any](v, `() => {
+	  const v = document.querySelector("main video");
+	  v.querySelector("source[type='video/mp4']").remove();
+	  v.muted = true;
+	  v.load();
+	  v.play().catch(() => {});
+	  return null;
+	}`)
+	v.until("playing", `() => document.querySelector("main video").currentTime > 0.3`)
+	if src := eval[string](v, `() => document.querySelector("main video").currentSrc`); !strings.HasSuffix(src, "/master.m3u8") {
+		t.Errorf("it plays %s", src)
+	}
 	v.clean()
 }
 

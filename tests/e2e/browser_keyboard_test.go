@@ -1,0 +1,227 @@
+package e2e
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-rod/rod/lib/input"
+	"github.com/go-rod/rod/lib/proto"
+)
+
+// keys are the hands of somebody who has no pointer.
+type keys struct {
+	*viewer
+}
+
+func (k keys) press(all ...input.Key) {
+	k.t.Helper()
+	check(k.t, k.Keyboard.Type(all...))
+}
+
+// focused is what a screen reader says of the element that has the focus.
+func (k keys) focused() string {
+	k.t.Helper()
+	return eval[string](k.viewer, `() => {
+	  const e = document.activeElement;
+	  const label = e.getAttribute("aria-label") || [...(e.labels ?? [])].map((l) => l.textContent.trim()).join(" ") || e.textContent;
+	  return e.tagName.toLowerCase() + " " + label.trim().replace(/\s+/g, " ").slice(0, 60);
+	}`)
+}
+
+// to tabs on until the focus is on what matches; a person gives up sooner.
+func (k keys) to(pattern string) {
+	k.t.Helper()
+	want := regexp.MustCompile(pattern)
+	for range 70 {
+		if want.MatchString(k.focused()) {
+			if !eval[bool](k.viewer, `() => { const e = document.activeElement, s = getComputedStyle(e); return e.matches(":focus-visible") && (s.outlineStyle !== "none" || s.boxShadow !== "none") }`) {
+				k.t.Errorf("the focus on %q cannot be seen", k.focused())
+			}
+			return
+		}
+		k.press(input.Tab)
+	}
+	k.t.Fatalf("%s cannot be reached by Tab on %s", pattern, k.MustInfo().URL)
+}
+
+// write replaces what a field holds.
+func (k keys) write(text string) {
+	k.t.Helper()
+	check(k.t, k.KeyActions().Press(input.ControlLeft).Type(input.KeyA).Release(input.ControlLeft).Do())
+	check(k.t, k.Page.InsertText(text))
+}
+
+// arrive waits for a page with this heading.
+func (k keys) arrive(heading string) {
+	k.t.Helper()
+	k.until("the page "+heading, `() => document.readyState === "complete" && !!document.querySelector("h1")?.textContent.includes("`+heading+`")`)
+}
+
+func (k keys) shows(text string) {
+	k.t.Helper()
+	k.until("on the page: "+text, `() => document.querySelector("main").textContent.includes("`+text+`")`)
+}
+
+// The ten jobs of the console with the keyboard alone: sign in, shorten, copy,
+// find, edit, archive and undo, upload, watch, invite, sign out.
+func TestConsoleByKeyboardAlone(t *testing.T) {
+	t.Parallel()
+	account := operator(t).want(201, "POST", "/admin/v1/accounts", map[string]any{"name": "No mouse", "plan": "business"}).str("id")
+	link := operator(t).want(201, "POST", "/admin/v1/accounts/"+account+"/sign-in-links", map[string]any{"name": "Kim", "role": "owner"}).str("url")
+	v := visitor(t, look{})
+	check(t, proto.BrowserGrantPermissions{Permissions: []proto.BrowserPermissionType{proto.BrowserPermissionTypeClipboardSanitizedWrite, proto.BrowserPermissionTypeClipboardReadWrite}, BrowserContextID: v.Browser().BrowserContextID}.Call(v.Browser()))
+	k := keys{v}
+
+	v.open(link)
+	k.to("^button Sign in")
+	k.press(input.Enter)
+	k.arrive("Shorten a link")
+
+	k.press(input.Tab)
+	if f := k.focused(); !strings.HasPrefix(f, "a Skip") {
+		t.Errorf("the first stop is %q", f)
+	}
+	k.press(input.Enter) // over the navigation
+	k.to("^input Destination")
+	check(t, v.InsertText("https://go.dev/doc/effective_go"))
+	k.press(input.Enter)
+	k.shows("Your short link is ready")
+	k.to("^button Copy")
+	k.press(input.Enter)
+	k.to("^button Copied")
+	short := eval[string](v, `() => document.querySelector(".short a").textContent`)
+
+	k.press(input.KeyG, input.KeyL)
+	k.arrive("Links")
+	k.press(input.Slash)
+	if f := k.focused(); !strings.HasPrefix(f, "input Search") {
+		t.Errorf("/ leads to %q", f)
+	}
+	k.write("effective")
+	k.press(input.Enter)
+	v.until("the search", `() => location.search.includes("q=effective")`)
+	k.arrive("Links")
+	k.to("^a .*go.dev")
+	k.press(input.Enter)
+	k.shows(short)
+
+	k.to("^input Title")
+	k.write("How to write Go")
+	k.press(input.Enter)
+	k.arrive("How to write Go")
+
+	k.press(input.KeyG, input.KeyL)
+	k.arrive("Links")
+	k.to("^input Choose")
+	k.press(input.Space)
+	k.to("^button Archive")
+	k.press(input.Enter)
+	v.until("an empty list", `() => !document.querySelector("ul.list")`)
+	k.to("^button Undo")
+	k.press(input.Enter)
+	v.until("the link in the list", `() => !!document.querySelector("ul.list")?.textContent.includes("How to write Go")`)
+
+	k.arrive("Links")
+	// The picker belongs to the browser: its dialog is opened by a key, and answered.
+	k.press(input.KeyG, input.KeyU)
+	k.arrive("Upload")
+	v.until("a file field", `() => !document.querySelector("input[type=file]").disabled`)
+	k.to("^input Video")
+	choose, err := v.HandleFileDialog()
+	check(t, err)
+	k.press(input.Enter)
+	check(t, choose([]string{scenery(t, 3)}))
+	v.until("a video", `() => !!document.querySelector("#uploads")?.textContent.includes("Ready to watch")`)
+
+	k.to("^a Open")
+	k.press(input.Enter)
+	k.arrive("scenery")
+	k.to("^video|^button Play")
+	k.press(input.Space)
+	v.until("playing", `() => document.querySelector("main video").currentTime > 0.2`)
+
+	check(t, v.KeyActions().Press(input.ControlLeft).Type(input.KeyK).Release(input.ControlLeft).Do())
+	v.until("the palette", `() => !!document.querySelector("#palette")?.open`)
+	check(t, v.InsertText("members"))
+	k.press(input.Enter)
+	k.arrive("Members")
+	k.to("^input Name")
+	check(t, v.InsertText("Noor"))
+	k.press(input.Enter)
+	k.shows("It works once")
+
+	k.to("^button Sign out")
+	k.press(input.Enter)
+	k.arrive("Sign in")
+	v.clean("404", "networkError") // leaving a player cuts off what it was loading
+}
+
+// What a screen reader is told of three pages: landmarks, one heading of the first
+// level and no level left out, a name for everything that can be used, and none
+// twice with another meaning.
+func TestConsoleForAScreenReader(t *testing.T) {
+	at := furnished()
+	v := person(t, look{})
+	for _, path := range []string{"/app/links", at["link"], at["video"]} {
+		v.open(stack.BaseURL + path)
+		v.Timeout(patience).MustWaitLoad()
+		tree, err := proto.AccessibilityGetFullAXTree{}.Call(v.Page)
+		check(t, err)
+		text := func(x *proto.AccessibilityAXValue) string {
+			if x == nil || x.Value.Nil() {
+				return ""
+			}
+			return x.Value.Str()
+		}
+		landmarks, levels, names := map[string]int{}, []int{}, map[string]int{}
+		for _, n := range tree.Nodes {
+			if n.Ignored {
+				continue
+			}
+			role, name := text(n.Role), strings.TrimSpace(text(n.Name))
+			switch role {
+			case "banner", "navigation", "main", "contentinfo", "search":
+				landmarks[role]++
+				if role == "navigation" && name == "" {
+					t.Errorf("%s: a navigation without a name", path)
+				}
+			case "heading":
+				for _, p := range n.Properties {
+					if p.Name == proto.AccessibilityAXPropertyNameLevel {
+						levels = append(levels, p.Value.Value.Int())
+					}
+				}
+				if name == "" {
+					t.Errorf("%s: a heading without a text", path)
+				}
+			case "button", "link", "textbox", "searchbox", "checkbox", "combobox", "radio", "image", "img", "Video", "DateTime", "table":
+				if name == "" {
+					t.Errorf("%s: a %s without a name", path, role)
+				}
+				if role == "button" {
+					names[name]++
+				}
+			}
+		}
+		for name, n := range names {
+			if n > 1 {
+				t.Errorf("%s: %d buttons are called %q", path, n, name)
+			}
+		}
+		if landmarks["banner"] != 1 || landmarks["main"] != 1 || landmarks["navigation"] < 1 || landmarks["contentinfo"] != 1 {
+			t.Errorf("%s: landmarks %v", path, landmarks)
+		}
+		if len(levels) == 0 || levels[0] != 1 || slices.Max(levels) > 3 {
+			t.Errorf("%s: levels of headings %v", path, levels)
+		}
+		for i, level := range levels {
+			if i > 0 && (level == 1 || level > levels[i-1]+1) {
+				t.Errorf("%s: heading %d has level %d after %d", path, i, level, levels[i-1])
+			}
+		}
+		t.Logf("%s: %d nodes, landmarks %v, headings %v", path, len(tree.Nodes), landmarks, levels)
+	}
+	v.clean("404", "networkError") // leaving a player cuts off what it was loading
+}
