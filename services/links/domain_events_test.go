@@ -76,6 +76,11 @@ func TestWhatAChangeWrites(t *testing.T) {
 	made := r.create(key, map[string]any{"url": "https://example.com/"})
 	path := "/api/v1/links/" + made.str("id")
 	second := r.create(key, map[string]any{"url": "https://example.com/"}).str("id")
+	client := c.Client(t)
+	eventually(t, "the back-fill, which writes too, rests", func() bool {
+		doc, err := client.Collection("backfills").Doc("linkSearch").Get(t.Context())
+		return err == nil && doc.Data()["pass"] == int64(1)
+	})
 	items := strings.TrimSuffix(strings.Repeat(`{"url":"https://example.com/"},`, 100), ",")
 	for _, step := range []struct {
 		what, method, path, body string

@@ -1,0 +1,255 @@
+package e2e
+
+import (
+	"bytes"
+	"compress/flate"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/andybalholm/brotli"
+
+	"github.com/linkreel/linkreel/libs/apispec"
+)
+
+// usage reads what the kernel knows of a process.
+type usage int
+
+// peak is the most memory in bytes that the process has had since forget.
+func (pid usage) peak(t testing.TB) int64 {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	check(t, err)
+	m := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(status)
+	if m == nil {
+		t.Fatalf("no peak in %s", status)
+	}
+	n, err := strconv.ParseInt(string(m[1]), 10, 64)
+	check(t, err)
+	return n << 10
+}
+
+func (pid usage) forget(t testing.TB) {
+	t.Helper()
+	check(t, os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0)) // see proc_pid_clear_refs(5)
+}
+
+// cpu is the processor time that the process has used, in steps of 10 ms.
+func (pid usage) cpu(t testing.TB) time.Duration {
+	t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	check(t, err)
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+2:])) // from the third on
+	user, err := strconv.ParseInt(fields[11], 10, 64)
+	check(t, err)
+	system, err := strconv.ParseInt(fields[12], 10, 64)
+	check(t, err)
+	return time.Duration(user+system) * 10 * time.Millisecond
+}
+
+// place is an address that takes a body, with who may send one there.
+type place struct {
+	method, url, key, contentType string
+	public                        bool // not of the API: a page's form
+}
+
+// places are all addresses of a program that take a body: every operation of the
+// document, and what pages send.
+func places(t testing.TB, s stackFile, link, video, shared string) (out []place) {
+	t.Helper()
+	for _, r := range apispec.Load().Routes() {
+		switch strings.ToUpper(r.Method) {
+		case http.MethodPost, http.MethodPut, http.MethodPatch:
+		default:
+			continue
+		}
+		id := "nothing"
+		switch {
+		case strings.HasPrefix(r.Path, "/api/v1/links/"):
+			id = link
+		case strings.HasPrefix(r.Path, "/api/v1/videos/"):
+			id = video
+		}
+		p := place{method: strings.ToUpper(r.Method), key: s.Keys["enterprise"], contentType: "application/json"}
+		p.url = s.BaseURL + regexp.MustCompile(`\{\w+\}`).ReplaceAllString(r.Path, id)
+		if r.Tag == "Operator" {
+			p.url, p.key = s.AdminURL+strings.TrimPrefix(p.url, s.BaseURL), s.AdminToken
+		}
+		out = append(out, p)
+	}
+	if len(out) < 25 {
+		t.Fatalf("the document has %d operations with a body", len(out))
+	}
+	for _, path := range []string{"/app/sign-in", "/app/links", "/app/upload", shared + "/unlock", shared + "/report"} {
+		out = append(out, place{method: http.MethodPost, url: s.BaseURL + path, contentType: "application/x-www-form-urlencoded", public: true})
+	}
+	return out
+}
+
+// send sends a body. A limit's answer says when to come again.
+func (p place) send(t testing.TB, body []byte, coding string) (status int, answer []byte, again time.Duration) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), p.method, p.url, bytes.NewReader(body))
+	check(t, err)
+	req.Header.Set("Content-Type", p.contentType)
+	if p.key != "" {
+		req.Header.Set("Authorization", "Bearer "+p.key)
+	}
+	if coding != "" {
+		req.Header.Set("Content-Encoding", coding)
+	}
+	resp, err := http.DefaultTransport.RoundTrip(req)
+	check(t, err)
+	defer resp.Body.Close()
+	answer, err = io.ReadAll(resp.Body)
+	check(t, err)
+	seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
+	return resp.StatusCode, answer, time.Duration(seconds) * time.Second
+}
+
+// What one request may cost, tried on the program as people run it: bodies that grow
+// when they are unpacked, bodies that are wrong throughout, and visitors with odd
+// headers. Nothing of it takes memory or processor time from others, and no click
+// is lost.
+func TestNoSingleRequestHurtsTheProgram(t *testing.T) {
+	i := install(t)
+	p, s := i.up()
+	pid := usage(p.cmd.Process.Pid)
+	c := s.as(t, "enterprise")
+	link := c.want(201, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/"})
+	video := c.want(201, "POST", "/api/v1/videos", map[string]any{"privacy": "password", "password": "hush"})
+	shared := strings.TrimPrefix(video.str("shareUrl"), s.BaseURL)
+	all := places(t, s, link.str("id"), video.str("videoId"), shared)
+
+	t.Run("bombs", func(t *testing.T) {
+		zeros := make([]byte, 64<<20)
+		for coding, packed := range map[string][]byte{
+			"gzip":    pack(t, zeros, func(w io.Writer) io.WriteCloser { return gzip.NewWriter(w) }),
+			"deflate": pack(t, zeros, func(w io.Writer) io.WriteCloser { z, _ := flate.NewWriter(w, 9); return z }),
+			"br":      pack(t, zeros, func(w io.Writer) io.WriteCloser { return brotli.NewWriter(w) }),
+		} {
+			pid.forget(t)
+			before := pid.peak(t)
+			for _, to := range all {
+				if status, answer, _ := to.send(t, packed, coding); status != http.StatusUnsupportedMediaType {
+					t.Errorf("%s of %d bytes to %s %s: %d %.200s", coding, len(packed), to.method, to.url, status, answer)
+				}
+			}
+			grown := pid.peak(t) - before
+			t.Logf("%s: 64 MiB in %d bytes to %d addresses; the process grew by %d kB", coding, len(packed), len(all), grown>>10)
+			if grown > 50<<20 {
+				t.Errorf("%s: the process grew by %d MiB", coding, grown>>20)
+			}
+		}
+	})
+
+	t.Run("wrong fields", func(t *testing.T) {
+		ordinary := place{method: http.MethodPost, url: s.BaseURL + "/api/v1/links", key: s.Keys["enterprise"], contentType: "application/json"}
+		began := pid.cpu(t)
+		const many = 300
+		for range many {
+			if status, answer, _ := ordinary.send(t, []byte(`{"url":"https://example.com/x","title":"ordinary"}`), ""); status != 201 {
+				t.Fatalf("%d %s", status, answer)
+			}
+		}
+		one := (pid.cpu(t) - began) / many
+		wrong := map[string][]byte{
+			"unknown fields":  filled(`{`, func(n int) string { return fmt.Sprintf(`"field%d":0`, n) }, `}`),
+			"one list":        filled(`{"tags":[`, func(int) string { return `0` }, `]}`),
+			"lists of wrongs": filled(`{"links":[{"url":"ftp://x","slug":"?"}],"ids":["?"],"linkIds":["?"],"renditions":["?"],"tags":["`, func(n int) string { return fmt.Sprintf("%d\",\"", n) }, `"]}`),
+			"one long text":   filled(`{"url":"`, func(int) string { return `%zz` }, `"}`),
+		}
+		for _, to := range all {
+			for name, body := range wrong {
+				if to.public {
+					body = append([]byte("password="), body...)
+				}
+				const times = 3
+				began := pid.cpu(t)
+				for range times {
+					status, answer, _ := to.send(t, body, "") // a limit may refuse it, which costs nothing
+					if status >= 500 || len(answer) >= 64<<10 {
+						t.Errorf("%s to %s %s: %d with %d bytes: %.200s", name, to.method, to.url, status, len(answer), answer)
+					}
+				}
+				// Steps of 10 ms, and the program's own sweeps beside it, say nothing of little.
+				if each := (pid.cpu(t) - began) / times; each > 20*one && each > 40*time.Millisecond {
+					t.Errorf("%s to %s %s: %v of processor time, %v for an ordinary request", name, to.method, to.url, each, one)
+				}
+			}
+		}
+	})
+
+	t.Run("odd referers", func(t *testing.T) {
+		const many = 1_000
+		var answered, other atomic.Int64
+		var wg sync.WaitGroup
+		next := make(chan string)
+		for range 32 {
+			wg.Go(func() {
+				for referer := range next {
+					a := visit(t, link.str("shortUrl"), "Referer", referer, "User-Agent", "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0")
+					if a.status == http.StatusFound {
+						answered.Add(1)
+					} else {
+						other.Add(1)
+					}
+				}
+			})
+		}
+		for n := range many {
+			next <- fmt.Sprintf("https://site%d.example/page", n)
+		}
+		for _, odd := range []string{
+			"http://__x__/", "http://__proto__/", "http://a.b/c\"d", "http://" + strings.Repeat("x", 7000) + ".example/", "http://\xff\xfe\x80/", "\xc3\x28", "http://[::1]/", "//", "about:blank",
+			"android-app://com.example/", "http://xn--/", "http://%00/", "http://.../", "http://a..b/", "http://\u202eevil/", "http://*/", "http://`/", "http://__name__.__x__/", "https://" + strings.Repeat("a.", 200) + "b/",
+		} {
+			next <- odd
+		}
+		close(next)
+		wg.Wait()
+		if other.Load() > 0 {
+			t.Errorf("%d visitors were not led on", other.Load())
+		}
+		eventually(t, 30*time.Second, "every visit is counted", func() bool {
+			n, _ := c.want(200, "GET", "/api/v1/links/"+link.str("id"), nil).json["clicks"].(float64)
+			if int64(n) > answered.Load() {
+				t.Fatalf("%v clicks of %d visits", n, answered.Load())
+			}
+			return int64(n) == answered.Load()
+		})
+	})
+}
+
+func pack(t testing.TB, plain []byte, with func(io.Writer) io.WriteCloser) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	z := with(&out)
+	_, err := z.Write(plain)
+	check(t, err)
+	check(t, z.Close())
+	return out.Bytes()
+}
+
+// filled is a body of nearly a MiB, the most that the API takes.
+func filled(begin string, item func(n int) string, end string) []byte {
+	var b bytes.Buffer
+	b.WriteString(begin)
+	for n := 0; b.Len() < 1<<20-200; n++ {
+		if n > 0 && !strings.HasSuffix(begin, `"`) {
+			b.WriteByte(',')
+		}
+		b.WriteString(item(n))
+	}
+	b.WriteString(end)
+	return b.Bytes()
+}
