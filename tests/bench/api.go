@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/linkreel/linkreel/libs/localcloud/procstat"
 )
 
 // benchAPI counts what calls cost, and with BENCH_BASELINE what they cost then.
@@ -121,7 +123,7 @@ func (s *server) measure(ctx context.Context, op *apiCall, n int) (callCost, err
 	if err := s.control(ctx, "/counters", &before); err != nil {
 		return callCost{}, err
 	}
-	used, err := cpuOf(s.linkPids()...)
+	used, err := procstat.CPU(s.linkPids()...)
 	if err != nil {
 		return callCost{}, err
 	}
@@ -140,7 +142,7 @@ func (s *server) measure(ctx context.Context, op *apiCall, n int) (callCost, err
 			return callCost{}, fmt.Errorf("%s answers %d, want %d", op.name, status, op.want)
 		}
 	}
-	now, err := cpuOf(s.linkPids()...)
+	now, err := procstat.CPU(s.linkPids()...)
 	if err != nil {
 		return callCost{}, err
 	}

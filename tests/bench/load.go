@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -110,45 +108,4 @@ func quantile(d []time.Duration, q float64) time.Duration {
 	}
 	s := sorted(values)
 	return time.Duration(s[min(len(s)-1, int(q*float64(len(s))))])
-}
-
-// cpuOf is the processor time that processes have used so far.
-func cpuOf(pids ...int) (time.Duration, error) {
-	var total time.Duration
-	for _, pid := range pids {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			return 0, err
-		}
-		// The second field, in brackets, may hold spaces.
-		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-		if len(fields) < 13 {
-			return 0, fmt.Errorf("process %d has no times", pid)
-		}
-		for _, f := range fields[11:13] {
-			ticks, err := strconv.ParseInt(f, 10, 64)
-			if err != nil {
-				return 0, err
-			}
-			total += time.Duration(ticks) * 10 * time.Millisecond
-		}
-	}
-	return total, nil
-}
-
-// childrenOf lists the processes that pid started, whichever of its threads did.
-func childrenOf(pid int) (out []int) {
-	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // the pattern is right
-	for _, list := range lists {
-		text, err := os.ReadFile(list)
-		if err != nil {
-			continue // the thread has ended
-		}
-		for _, f := range strings.Fields(string(text)) {
-			if n, err := strconv.Atoi(f); err == nil {
-				out = append(out, n)
-			}
-		}
-	}
-	return out
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/localcloud/procstat"
 	"github.com/linkreel/linkreel/libs/localcloud/redisproc"
 	"github.com/linkreel/linkreel/libs/localcloud/storage"
 	"github.com/linkreel/linkreel/libs/objectstore"
@@ -116,7 +117,7 @@ func (s *server) firstPlay(ctx context.Context, file string) (time.Duration, err
 	if _, err := s.call(ctx, http.MethodDelete, "/api/v1/videos/"+made.VideoID, nil, nil); err != nil {
 		return 0, err
 	}
-	for len(childrenOf(s.pid)) > 1 { // Redis
+	for len(procstat.Descendants(s.pid)) > 1 { // Redis
 		if err := pause(ctx, 100*time.Millisecond); err != nil {
 			return 0, err
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/localcloud/procstat"
 	"github.com/linkreel/linkreel/services/auth"
 )
 
@@ -148,7 +149,7 @@ func (c *contender) round(ctx context.Context, count bool) (int64, error) {
 	if err := visitOnce(ctx, c.addr, c.warm); err != nil {
 		return 0, err
 	}
-	before, err := cpuOf(c.pids...)
+	before, err := procstat.CPU(c.pids...)
 	if err != nil {
 		return 0, err
 	}
@@ -170,7 +171,7 @@ func (c *contender) round(ctx context.Context, count bool) (int64, error) {
 		case <-time.After(7 * time.Second):
 		}
 	}
-	after, err := cpuOf(c.pids...)
+	after, err := procstat.CPU(c.pids...)
 	if err != nil {
 		return 0, err
 	}
@@ -476,7 +477,7 @@ func startNginx(ctx context.Context, dir string) (*server, error) {
 	}
 	s := &server{cmd: cmd, pid: cmd.Process.Pid, ready: ready{Short: addr}}
 	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-		if s.pids = append([]int{s.pid}, childrenOf(s.pid)...); len(s.pids) > 1 {
+		if s.pids = append([]int{s.pid}, procstat.Descendants(s.pid)...); len(s.pids) > 1 {
 			return s, nil
 		}
 	}

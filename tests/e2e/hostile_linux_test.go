@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -19,42 +18,8 @@ import (
 	"github.com/andybalholm/brotli"
 
 	"github.com/linkreel/linkreel/libs/apispec"
+	"github.com/linkreel/linkreel/libs/localcloud/procstat"
 )
-
-// usage reads what the kernel knows of a process.
-type usage int
-
-// peak is the most memory in bytes that the process has had since forget.
-func (pid usage) peak(t testing.TB) int64 {
-	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	check(t, err)
-	m := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(status)
-	if m == nil {
-		t.Fatalf("no peak in %s", status)
-	}
-	n, err := strconv.ParseInt(string(m[1]), 10, 64)
-	check(t, err)
-	return n << 10
-}
-
-func (pid usage) forget(t testing.TB) {
-	t.Helper()
-	check(t, os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0)) // see proc_pid_clear_refs(5)
-}
-
-// cpu is the processor time that the process has used, in steps of 10 ms.
-func (pid usage) cpu(t testing.TB) time.Duration {
-	t.Helper()
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	check(t, err)
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+2:])) // from the third on
-	user, err := strconv.ParseInt(fields[11], 10, 64)
-	check(t, err)
-	system, err := strconv.ParseInt(fields[12], 10, 64)
-	check(t, err)
-	return time.Duration(user+system) * 10 * time.Millisecond
-}
 
 // place is an address that takes a body, with who may send one there.
 type place struct {
@@ -123,7 +88,7 @@ func (p place) send(t testing.TB, body []byte, coding string) (status int, answe
 func TestNoSingleRequestHurtsTheProgram(t *testing.T) {
 	i := install(t)
 	p, s := i.up()
-	pid := usage(p.cmd.Process.Pid)
+	pid := p.cmd.Process.Pid
 	c := s.as(t, "enterprise")
 	link := c.want(201, "POST", "/api/v1/links", map[string]any{"url": "https://example.com/"})
 	video := c.want(201, "POST", "/api/v1/videos", map[string]any{"privacy": "password", "password": "hush"})
@@ -137,14 +102,17 @@ func TestNoSingleRequestHurtsTheProgram(t *testing.T) {
 			"deflate": pack(t, zeros, func(w io.Writer) io.WriteCloser { z, _ := flate.NewWriter(w, 9); return z }),
 			"br":      pack(t, zeros, func(w io.Writer) io.WriteCloser { return brotli.NewWriter(w) }),
 		} {
-			pid.forget(t)
-			before := pid.peak(t)
+			check(t, procstat.ResetPeak(pid))
+			before, err := procstat.Peak(pid)
+			check(t, err)
 			for _, to := range all {
 				if status, answer, _ := to.send(t, packed, coding); status != http.StatusUnsupportedMediaType {
 					t.Errorf("%s of %d bytes to %s %s: %d %.200s", coding, len(packed), to.method, to.url, status, answer)
 				}
 			}
-			grown := pid.peak(t) - before
+			after, err := procstat.Peak(pid)
+			check(t, err)
+			grown := after - before
 			t.Logf("%s: 64 MiB in %d bytes to %d addresses; the process grew by %d kB", coding, len(packed), len(all), grown>>10)
 			if grown > 50<<20 {
 				t.Errorf("%s: the process grew by %d MiB", coding, grown>>20)
@@ -153,15 +121,20 @@ func TestNoSingleRequestHurtsTheProgram(t *testing.T) {
 	})
 
 	t.Run("wrong fields", func(t *testing.T) {
+		cpu := func() time.Duration {
+			used, err := procstat.CPU(pid)
+			check(t, err)
+			return used
+		}
 		ordinary := place{method: http.MethodPost, url: s.BaseURL + "/api/v1/links", key: s.Keys["enterprise"], contentType: "application/json"}
-		began := pid.cpu(t)
+		began := cpu()
 		const many = 300
 		for range many {
 			if status, answer, _ := ordinary.send(t, []byte(`{"url":"https://example.com/x","title":"ordinary"}`), ""); status != 201 {
 				t.Fatalf("%d %s", status, answer)
 			}
 		}
-		one := (pid.cpu(t) - began) / many
+		one := (cpu() - began) / many
 		wrong := map[string][]byte{
 			"unknown fields":  filled(`{`, func(n int) string { return fmt.Sprintf(`"field%d":0`, n) }, `}`),
 			"one list":        filled(`{"tags":[`, func(int) string { return `0` }, `]}`),
@@ -174,7 +147,7 @@ func TestNoSingleRequestHurtsTheProgram(t *testing.T) {
 					body = append([]byte("password="), body...)
 				}
 				const times = 3
-				began := pid.cpu(t)
+				began := cpu()
 				for range times {
 					status, answer, _ := to.send(t, body, "") // a limit may refuse it, which costs nothing
 					if status >= 500 || len(answer) >= 64<<10 {
@@ -182,7 +155,7 @@ func TestNoSingleRequestHurtsTheProgram(t *testing.T) {
 					}
 				}
 				// Steps of 10 ms, and the program's own sweeps beside it, say nothing of little.
-				if each := (pid.cpu(t) - began) / times; each > 20*one && each > 40*time.Millisecond {
+				if each := (cpu() - began) / times; each > 20*one && each > 40*time.Millisecond {
 					t.Errorf("%s to %s %s: %v of processor time, %v for an ordinary request", name, to.method, to.url, each, one)
 				}
 			}

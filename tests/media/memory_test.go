@@ -1,13 +1,12 @@
 package media
 
 import (
-	"bytes"
 	"fmt"
-	"os"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/linkreel/linkreel/libs/localcloud/procstat"
 )
 
 // gauge watches how much memory a worker and the programs it started have, by
@@ -48,9 +47,10 @@ func watch(t testing.TB, pid int) *gauge {
 }
 
 func (g *gauge) look() {
-	now := peaks{all: resident(g.pid)}
-	for _, pid := range descendants(g.pid) {
-		size := resident(pid)
+	var now peaks
+	now.all, _ = procstat.Resident(g.pid) // 0 for what has ended
+	for _, pid := range procstat.Descendants(g.pid) {
+		size, _ := procstat.Resident(pid)
 		now.all += size
 		now.tool = max(now.tool, size)
 	}
@@ -66,36 +66,4 @@ func (g *gauge) take() peaks {
 	p := g.peak
 	g.peak = peaks{}
 	return p
-}
-
-func resident(pid int) int64 {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-	if err != nil {
-		return 0 // it has ended
-	}
-	fields := bytes.Fields(text)
-	if len(fields) < 2 {
-		return 0
-	}
-	pages, _ := strconv.ParseInt(string(fields[1]), 10, 64)
-	return pages * int64(os.Getpagesize())
-}
-
-func descendants(pid int) (all []int) {
-	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	if err != nil {
-		return nil
-	}
-	for _, task := range tasks {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, task.Name()))
-		if err != nil {
-			continue
-		}
-		for _, f := range bytes.Fields(text) {
-			if child, err := strconv.Atoi(string(f)); err == nil {
-				all = append(append(all, child), descendants(child)...)
-			}
-		}
-	}
-	return all
 }

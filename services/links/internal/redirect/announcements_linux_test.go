@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/linkreel/linkreel/libs/localcloud/procstat"
 	"github.com/linkreel/linkreel/libs/localcloud/redisproc"
 	"github.com/linkreel/linkreel/libs/localcloud/redistest"
 	"github.com/linkreel/linkreel/libs/redisdb"
@@ -80,11 +81,18 @@ func BenchmarkServe_beside_announcements(b *testing.B) {
 				done := make(chan error, 1)
 				go func() { done <- log.Run(ctx) }()
 				redis := processOf(b, server)
-				before := cpuOf(b, "self") + cpuOf(b, redis)
+				cpu := func() time.Duration {
+					used, err := procstat.CPU(os.Getpid(), redis)
+					if err != nil {
+						b.Fatal(err)
+					}
+					return used
+				}
+				before := cpu()
 				b.ResetTimer()
 				benchmarkMemory(b, m, log)
 				b.StopTimer()
-				b.ReportMetric(float64((cpuOf(b, "self")+cpuOf(b, redis)-before).Nanoseconds())/float64(b.N), "cpu-ns/op")
+				b.ReportMetric(float64((cpu()-before).Nanoseconds())/float64(b.N), "cpu-ns/op")
 				cancel()
 				<-done
 			})
@@ -110,33 +118,11 @@ func startGenerator(b *testing.B, spec string) {
 	}
 }
 
-func processOf(b *testing.B, s *redisproc.Server) string {
+func processOf(b *testing.B, s *redisproc.Server) (pid int) {
 	b.Helper()
-	for line := range strings.Lines(redistest.Do(b, s.Addr(), "INFO", "server")) {
-		if pid, ok := strings.CutPrefix(line, "process_id:"); ok {
-			return strings.TrimSpace(pid)
-		}
+	_, text, _ := strings.Cut(redistest.Do(b, s.Addr(), "INFO", "server"), "process_id:")
+	if _, err := fmt.Sscan(text, &pid); err != nil {
+		b.Fatal("Redis does not say its process id: ", err)
 	}
-	b.Fatal("Redis does not say its process id")
-	return ""
-}
-
-// cpuOf is the time that a process has used, user and system: fields 14 and 15 of
-// proc(5)'s stat, in ticks of 10 ms.
-func cpuOf(b *testing.B, pid string) time.Duration {
-	b.Helper()
-	text, err := os.ReadFile("/proc/" + pid + "/stat")
-	if err != nil {
-		b.Fatal(err)
-	}
-	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-	var ticks int
-	for _, f := range fields[11:13] {
-		n, err := strconv.Atoi(f)
-		if err != nil {
-			b.Fatal(err)
-		}
-		ticks += n
-	}
-	return time.Duration(ticks) * 10 * time.Millisecond
+	return pid
 }
