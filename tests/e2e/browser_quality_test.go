@@ -237,9 +237,10 @@ func (v *viewer) shift() (by float64, what string) {
 	v.t.Helper()
 	got := v.Timeout(patience).MustEval(`() => new Promise((done) => {
 	  const all = { by: 0, what: "" };
+	  const at = (r) => r.left + "," + r.top + " " + r.width + "x" + r.height;
 	  const o = new PerformanceObserver((list) => list.getEntries().forEach((e) => {
 	    all.by += e.value;
-	    for (const s of e.sources) all.what += (s.node?.outerHTML ?? s.node?.nodeValue ?? "?").slice(0, 90) + " from " + s.previousRect.top + " to " + s.currentRect.top + "\n  ";
+	    for (const s of e.sources) all.what += (s.node?.outerHTML ?? s.node?.nodeValue ?? "?").slice(0, 90) + " from " + at(s.previousRect) + " to " + at(s.currentRect) + "\n  ";
 	  }));
 	  o.observe({ type: "layout-shift", buffered: true });
 	  setTimeout(() => done(all), 50);
