@@ -30,9 +30,9 @@ type Line struct {
 // Export notes that an export was asked for, and writes first, then what each
 // holder has. RATE_LIMITED, before anything is written, when too many are running.
 func (s *Service) Export(ctx context.Context, accountID string, first []Line, w io.Writer) error {
-	end, err := s.begin(accountID)
-	if err != nil {
-		return err
+	end, ok := s.exports.Take(accountID)
+	if !ok {
+		return &apierr.Error{Code: apierr.RateLimited, RetryAfter: 30 * time.Second, Message: "Too many exports are running already. Try again when one of them has ended."}
 	}
 	defer end()
 	if err := s.exported(ctx, accountID); err != nil {
@@ -51,24 +51,6 @@ func (s *Service) Export(ctx context.Context, accountID string, first []Line, w 
 		}
 	}
 	return nil
-}
-
-func (s *Service) begin(accountID string) (end func(), err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.exporting[accountID] >= maxExportsOfAccount || s.exports >= maxExports {
-		return nil, &apierr.Error{Code: apierr.RateLimited, RetryAfter: 30 * time.Second, Message: "Too many exports are running already. Try again when one of them has ended."}
-	}
-	s.exporting[accountID]++
-	s.exports++
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.exports--
-		if s.exporting[accountID]--; s.exporting[accountID] == 0 {
-			delete(s.exporting, accountID)
-		}
-	}, nil
 }
 
 // exported notes that an export was asked for, before it begins.

@@ -10,13 +10,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
@@ -84,10 +84,7 @@ type Service struct {
 	holders []Holder
 	now     func() time.Time
 	log     *slog.Logger
-
-	mu        sync.Mutex
-	exporting map[string]int // exports under way, by account
-	exports   int            // of all accounts
+	exports *ratelimit.Slots // under way, by account
 }
 
 // NewService makes a service. A nil now is the system's clock.
@@ -95,7 +92,7 @@ func NewService(store Store, notify Notifier, holders []Holder, now func() time.
 	if now == nil {
 		now = time.Now
 	}
-	return &Service{store: store, notify: notify, holders: holders, now: now, log: slog.Default(), exporting: map[string]int{}}
+	return &Service{store: store, notify: notify, holders: holders, now: now, log: slog.Default(), exports: ratelimit.NewSlots(maxExportsOfAccount, maxExports)}
 }
 
 // tell puts the records of a deleting account into that state, everywhere.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/ratelimit"
 )
 
 // Store reads feeds.
@@ -47,15 +48,12 @@ type Service struct {
 	settler Settler
 	stop    chan struct{}
 	once    sync.Once
-
-	mu    sync.Mutex
-	held  map[string]int
-	total int
+	held    *ratelimit.Slots // one for each request that waits
 }
 
 // NewService makes a service.
 func NewService(store Store, settler Settler) *Service {
-	return &Service{store: store, settler: settler, stop: make(chan struct{}), held: map[string]int{}}
+	return &Service{store: store, settler: settler, stop: make(chan struct{}), held: ratelimit.NewSlots(maxHeldOfAccount, maxHeld)}
 }
 
 // Place reads a cursor: one that an answer gave, the id of an event, or "", which
@@ -95,9 +93,10 @@ func (s *Service) Page(ctx context.Context, q Query) (Page, error) { return s.st
 // early with an empty page when the service stops, so that the caller asks
 // another replica.
 func (s *Service) Wait(ctx context.Context, q Query, wait time.Duration) (Page, error) {
-	release, err := s.hold(q.AccountID)
-	if err != nil {
-		return Page{}, err
+	release, ok := s.held.Take(q.AccountID)
+	if !ok {
+		return Page{}, &apierr.Error{Code: apierr.RateLimited, RetryAfter: 5 * time.Second,
+			Message: "Too many requests of this account are waiting for events already. Ask without `wait`, or share one reader."}
 	}
 	defer release()
 	end := time.NewTimer(wait)
@@ -130,31 +129,8 @@ func (s *Service) Wait(ctx context.Context, q Query, wait time.Duration) (Page, 
 	}
 }
 
-func (s *Service) hold(accountID string) (release func(), err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.held[accountID] >= maxHeldOfAccount || s.total >= maxHeld {
-		return nil, &apierr.Error{Code: apierr.RateLimited, RetryAfter: 5 * time.Second,
-			Message: "Too many requests of this account are waiting for events already. Ask without `wait`, or share one reader."}
-	}
-	s.held[accountID]++
-	s.total++
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.total--
-		if s.held[accountID]--; s.held[accountID] == 0 {
-			delete(s.held, accountID)
-		}
-	}, nil
-}
-
 // Held is how many requests wait.
-func (s *Service) Held() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.total
-}
+func (s *Service) Held() int { return s.held.Taken() }
 
 // Stop lets go of every held request, now and later.
 func (s *Service) Stop() { s.once.Do(func() { close(s.stop) }) }

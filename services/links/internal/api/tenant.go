@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/link"
@@ -20,13 +21,13 @@ import (
 // Holder is this service as auth sees it: the holder of accounts' links and
 // domains.
 func Holder(accounts *tenancy.Service, links *link.Service, domains *customdomain.Service, opt Options) tenant.Holder {
-	return &holder{accounts, newPublic(nil, links, domains, opt), make(chan struct{}, exportsAtOnce)}
+	return &holder{accounts, newPublic(nil, links, domains, opt), ratelimit.NewSlots(exportsOfAccount, exportsAtOnce)}
 }
 
 type holder struct {
 	*tenancy.Service
 	public
-	exports chan struct{} // one for each that is running
+	exports *ratelimit.Slots
 }
 
 // Usage is [tenant.Holder].Usage.
@@ -113,17 +114,20 @@ const (
 	exportRest  = 64  // further days, of one link at a time
 )
 
-// exportsAtOnce bounds the exports of this process, which answers redirects too.
-const exportsAtOnce = 8
+// The exports of this process, which answers redirects too: of an account, and in
+// all, so that one account's slow readers do not take what others need.
+const (
+	exportsOfAccount = 2
+	exportsAtOnce    = 8
+)
 
 // Export is [tenant.Holder].Export.
 func (h *holder) Export(ctx context.Context, accountID string, w io.Writer) error {
-	select {
-	case h.exports <- struct{}{}:
-		defer func() { <-h.exports }()
-	default:
+	end, ok := h.exports.Take(accountID)
+	if !ok {
 		return &apierr.Error{Code: apierr.Unavailable, RetryAfter: 30 * time.Second, Message: "Too many exports are running already. Try again when one of them has ended."}
 	}
+	defer end()
 	out := json.NewEncoder(w)
 	out.SetEscapeHTML(false)
 	domains, err := h.domains.List(ctx, accountID)
