@@ -8,18 +8,20 @@ import (
 	"github.com/linkreel/linkreel/libs/transcode"
 )
 
-// TestLongSourceIsSharedByWorkers cuts a source of two and a half minutes among
-// two workers, kills the one that holds the whole job, and expects every
-// picture once and nothing left over.
+// TestLongSourceIsSharedByWorkers cuts a source of over two minutes, the least that
+// is cut, among two workers, kills the one that holds the whole job, and expects
+// every picture once and nothing left over. By default the source has ten pictures a
+// second, with LINKREEL_FULL a fraction of them.
 func TestLongSourceIsSharedByWorkers(t *testing.T) {
 	t.Parallel()
-	if !full() {
-		t.Skip("takes two minutes; LINKREEL_FULL=1 runs it, and the worker's own tests join parts in every run")
-	}
 	r := newWorld(t)
 	m := &maker{t: t, dir: t.TempDir()}
-	source := m.ff(video("192x108", "30000/1001", 150) + " " + tone(150) + " -c:v mpeg4 -q:v 8 -g 90" + aac + "a.mp4")
-	const frames, parts = 4496, 2
+	seconds, grid, want := 125.0, "10", item{frames: 1250, rate: 10, width: 192, height: 108}
+	if full() {
+		seconds, grid, want = 150.0, "30000/1001", item{frames: 4496, rate: 29.97, width: 192, height: 108}
+	}
+	source := m.ff(video("192x108", grid, seconds) + " " + tone(seconds) + " -c:v mpeg4 -q:v 8 -g 90" + aac + "a.mp4")
+	const parts = 2
 	more := map[string]string{"LINKREEL_FFMPEG_THREADS": "1", "LINKREEL_JOB_SWEEP": "1s"}
 	first := r.start(more)
 	j := r.submit("long", source)
@@ -48,7 +50,7 @@ func TestLongSourceIsSharedByWorkers(t *testing.T) {
 	if len(workers) < 2 {
 		t.Errorf("parts were done by %d workers, want 2", len(workers))
 	}
-	faults := r.check(record.Outcome, item{frames: frames, rate: 29.97, width: 192, height: 108})
+	faults := r.check(record.Outcome, want)
 	for _, f := range faults {
 		t.Error(f)
 	}
