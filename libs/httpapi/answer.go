@@ -144,3 +144,26 @@ func (a *API) ClientIP(c *fiber.Ctx) netip.Addr { return a.opt.Proxies.Client(c.
 
 // NewServer is [httpserver.New].
 func NewServer(h fasthttp.RequestHandler) *fasthttp.Server { return httpserver.New(h) }
+
+// AcceptsGzip reports whether the caller takes an answer in gzip. It reads
+// Accept-Encoding by RFC 9110 §12.5.3: a coding with q=0 is refused, and * stands
+// for those that are not named. A caller who sends no such header gets plain bytes,
+// since many programs cannot unpack.
+func AcceptsGzip(c *fiber.Ctx) bool {
+	accepted, named := false, false
+	for part := range strings.SplitSeq(c.Get(fiber.HeaderAcceptEncoding), ",") {
+		coding, params, _ := strings.Cut(part, ";")
+		_, q, weighted := strings.Cut(params, "=")
+		weight, err := strconv.ParseFloat(strings.TrimSpace(q), 64)
+		wanted := !weighted || err == nil && weight > 0
+		switch strings.ToLower(strings.TrimSpace(coding)) {
+		case "gzip", "x-gzip":
+			accepted, named = wanted, true
+		case "*":
+			if !named {
+				accepted = wanted
+			}
+		}
+	}
+	return accepted
+}

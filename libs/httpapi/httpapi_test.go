@@ -44,7 +44,7 @@ var keys = keyring{
 	"creator":   {AccountID: "b", Plan: identity.Creator, Scopes: identity.AllScopes()},
 	"readonly":  {AccountID: "b", Plan: identity.Creator, Scopes: identity.ScopeSet{identity.LinksRead}},
 	"suspended": {AccountID: "c", Plan: identity.Creator, Scopes: identity.AllScopes(), Suspended: true},
-	"busy":      {AccountID: "d", Plan: identity.Creator, Scopes: identity.AllScopes()},
+	"busy":      {AccountID: "d", Plan: identity.Free, Suspended: true}, // a reason for each refusal there is
 }
 
 // serve runs an API in memory and returns what dials it.
@@ -122,7 +122,7 @@ func TestRefusals(t *testing.T) {
 		{name: "a lower plan", method: "DELETE", path: "/api/v1/links/1", key: "free", status: 403, code: "PLAN_REQUIRED"},
 		{name: "a missing scope goes before the plan", method: "DELETE", path: "/api/v1/links/1", key: "readonly", status: 403, code: "INSUFFICIENT_SCOPE"},
 		{name: "a suspended account", method: "GET", path: "/api/v1/links/1", key: "suspended", status: 403, code: "ACCOUNT_SUSPENDED"},
-		{name: "a spent limit", method: "GET", path: "/api/v1/links/1", key: "busy", status: 429, code: "RATE_LIMITED", header: map[string]string{"Retry-After": "2"}},
+		{name: "a spent limit goes before everything but the key", method: "DELETE", path: "/api/v1/links/1", key: "busy", status: 429, code: "RATE_LIMITED", header: map[string]string{"Retry-After": "2"}},
 		{name: "an unknown path", method: "GET", path: "/api/v1/nothing", status: 404, code: "NOT_FOUND"},
 		{name: "another case of a path", method: "GET", path: "/api/v1/LINKS/1", key: "creator", status: 404, code: "NOT_FOUND"},
 		{name: "another method", method: "PUT", path: "/api/v1/links/1", key: "creator", status: 405, code: "METHOD_NOT_ALLOWED", header: map[string]string{"Allow": "GET, HEAD, DELETE"}},
@@ -146,6 +146,13 @@ func TestRefusals(t *testing.T) {
 			for k, want := range tt.header {
 				if got := res.Header.Get(k); got != want {
 					t.Errorf("%s: %q, want %q", k, got, want)
+				}
+			}
+			// docs/api.md promises callers these headers as soon as the account is known, and never with a 401.
+			known := tt.status == 200 || tt.status == 403 || tt.status == 429
+			for _, name := range []string{"RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"} {
+				if got := res.Header.Get(name); (got != "") != known {
+					t.Errorf("%s: %q, want it %v", name, got, known)
 				}
 			}
 			if id := res.Header.Get("X-Request-Id"); id == "" || tt.status >= 400 && body["error"].(map[string]any)["requestId"] != id {
@@ -318,4 +325,20 @@ func FuzzStrictJSON(f *testing.F) {
 			t.Fatalf("accepted %q, then: %v", b, err)
 		}
 	})
+}
+
+func TestWhoTakesGzip(t *testing.T) {
+	t.Parallel()
+	app := fiber.New()
+	for accept, want := range map[string]bool{
+		"": false, "gzip": true, "GZIP ; q=0.1": true, "br, gzip": true, "gzip;q=0": false, "gzip;q=0.000, *": false, "*": true, "*;q=0": false,
+		"identity": false, "br": false, "gzip;q=x": false, "x-gzip": true,
+	} {
+		c := app.AcquireCtx(&fasthttp.RequestCtx{})
+		c.Request().Header.Set(fiber.HeaderAcceptEncoding, accept)
+		if got := httpapi.AcceptsGzip(c); got != want {
+			t.Errorf("%q: %v, want %v", accept, got, want)
+		}
+		app.ReleaseCtx(c)
+	}
 }

@@ -663,6 +663,23 @@ func TestSite(t *testing.T) {
 			}
 		})
 	}
+	for _, path := range []string{"/openapi.yaml", "/openapi.json", "/docs", "/docs/page.css", "/docs/page.js", "/docs/guides/api"} {
+		plain := r.api("GET", path, "", "", "Accept-Encoding", "gzip;q=0, br")
+		packed := r.api("GET", path, "", "", "Accept-Encoding", "br, gzip;q=0.5")
+		unasked := r.api("GET", path, "", "", "Accept-Encoding", "") // sent, and naming none: as without the header
+		if plain.header.Get("Content-Encoding") != "" || packed.header.Get("Content-Encoding") != "gzip" || len(packed.body)*2 > len(plain.body) || !bytes.Equal(unasked.body, plain.body) {
+			t.Errorf("%s: %d bytes plain, %d packed, %d unasked", path, len(plain.body), len(packed.body), len(unasked.body))
+		}
+		for name, a := range map[string]answer{"plain": plain, "packed": packed, "unasked": unasked} {
+			if a.header.Get("Vary") != "Accept-Encoding" || (name == "packed") == (a.header.Get("ETag") == plain.header.Get("ETag")) {
+				t.Errorf("%s, %s: Vary %q, ETag %s beside %s", path, name, a.header.Get("Vary"), a.header.Get("ETag"), plain.header.Get("ETag"))
+			}
+		}
+		again := r.api("GET", path, "", "", "Accept-Encoding", "gzip", "If-None-Match", packed.header.Get("ETag"))
+		if again.status != 304 || len(again.body) != 0 || again.header.Get("Content-Encoding") != "" {
+			t.Errorf("%s, packed, If-None-Match: %d %v", path, again.status, again.header)
+		}
+	}
 	docs := r.api("GET", "/openapi.yaml", "", "")
 	if again := r.api("GET", "/openapi.yaml", "", "", "If-None-Match", docs.header.Get("ETag")); again.status != 304 || len(again.body) != 0 {
 		t.Errorf("If-None-Match: %d", again.status)

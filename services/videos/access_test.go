@@ -229,6 +229,24 @@ func TestDownloadsAndFramesAreTheOwnersToAllow(t *testing.T) {
 	w.send(http.MethodGet, v.path+"/video.mp4", "").want(302)
 }
 
+// The bound on languages is a rule of the request, not a quota that a plan lifts.
+func TestTheFiftyFirstLanguageIsRefusedAsABrokenRule(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.create(`{}`)
+	put := func(lang string) answer {
+		return w.api(http.MethodPut, "/"+v.id+"/captions/"+lang, "WEBVTT\n", header("Content-Type", "text/vtt"))
+	}
+	for i := range 50 {
+		put(fmt.Sprintf("x%c%c", 'a'+i/26, 'a'+i%26)).want(200)
+	}
+	a := put("de").want(400)
+	if a.code() != "VALIDATION_ERROR" || !strings.Contains(a.body, `"out_of_range"`) || !strings.Contains(a.body, `"max":50`) {
+		t.Error(a.body)
+	}
+	put("xaa").want(200) // replacing one goes on
+}
+
 func TestCaptionsAreListedAndDeleted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

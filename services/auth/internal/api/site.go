@@ -2,11 +2,11 @@ package api
 
 import (
 	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
 	"fmt"
-	"github.com/linkreel/linkreel/libs/design"
 	"html/template"
 	"strings"
 
@@ -14,6 +14,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/apispec/docs"
+	"github.com/linkreel/linkreel/libs/design"
 	"github.com/linkreel/linkreel/libs/httpapi"
 )
 
@@ -49,6 +50,9 @@ func Site(a *httpapi.API) {
 		return page(c, fiber.StatusOK, "start.html", nil)
 	})
 	for path, file := range docs.Files {
+		if file.Gzip == nil {
+			file.Gzip = packed(file.Bytes)
+		}
 		a.Public(fiber.MethodGet, path, func(c *fiber.Ctx) error { return document(c, file) })
 	}
 	a.Public(fiber.MethodGet, "/docs/", func(c *fiber.Ctx) error { return c.Redirect("/docs", fiber.StatusMovedPermanently) })
@@ -100,20 +104,35 @@ func document(c *fiber.Ctx, f docs.File) error {
 	c.Set("Content-Security-Policy", docs.ContentSecurityPolicy)
 	c.Set("Referrer-Policy", "no-referrer")
 	c.Set(fiber.HeaderCacheControl, "no-cache")
-	c.Set(fiber.HeaderETag, f.ETag)
+	body, etag := f.Bytes, f.ETag
 	if f.Gzip != nil {
 		c.Vary(fiber.HeaderAcceptEncoding)
 	}
+	if f.Gzip != nil && httpapi.AcceptsGzip(c) {
+		// Other bytes need another strong tag, or a cache could join halves of both.
+		body, etag = f.Gzip, strings.TrimSuffix(f.ETag, `"`)+`-gzip"`
+		c.Set(fiber.HeaderContentEncoding, "gzip")
+	}
+	c.Set(fiber.HeaderETag, etag)
 	for given := range strings.SplitSeq(c.Get(fiber.HeaderIfNoneMatch), ",") {
-		if strings.TrimPrefix(strings.TrimSpace(given), "W/") == f.ETag {
+		if strings.TrimPrefix(strings.TrimSpace(given), "W/") == etag {
+			c.Response().Header.Del(fiber.HeaderContentEncoding) // of a body that is not sent
 			return c.SendStatus(fiber.StatusNotModified)
 		}
 	}
-	if f.Gzip != nil && c.AcceptsEncodings("gzip") == "gzip" {
-		c.Set(fiber.HeaderContentEncoding, "gzip")
-		return send(c, f.ContentType, f.Gzip)
+	return send(c, f.ContentType, body)
+}
+
+// packed is a file in gzip, or nil where that saves next to nothing.
+func packed(body []byte) []byte {
+	if len(body) < 2<<10 {
+		return nil
 	}
-	return send(c, f.ContentType, f.Bytes)
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, _ = w.Write(body) // a buffer takes everything
+	_ = w.Close()
+	return b.Bytes()
 }
 
 func send(c *fiber.Ctx, contentType string, body []byte) error {

@@ -8,12 +8,12 @@ import (
 	"encoding/hex"
 	"mime"
 	"path"
-	"strconv"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/httpapi"
 )
 
 // The bundle is made by tools/player and committed.
@@ -76,7 +76,7 @@ func (s *Share) asset(c *fiber.Ctx) error {
 	c.Set("Cross-Origin-Resource-Policy", "same-origin")
 	c.Set(fiber.HeaderVary, fiber.HeaderAcceptEncoding)
 	body := a.body
-	if acceptsGzip(c) {
+	if httpapi.AcceptsGzip(c) {
 		c.Set(fiber.HeaderContentEncoding, "gzip")
 		body = a.gzipped
 	}
@@ -87,7 +87,7 @@ func (s *Share) asset(c *fiber.Ctx) error {
 // compressed answers with a page, compressed for callers who take that.
 func compressed(c *fiber.Ctx, body []byte) error {
 	c.Set(fiber.HeaderVary, fiber.HeaderAcceptEncoding)
-	if acceptsGzip(c) {
+	if httpapi.AcceptsGzip(c) {
 		c.Set(fiber.HeaderContentEncoding, "gzip")
 		body = gzipped(body)
 	}
@@ -101,25 +101,4 @@ func gzipped(body []byte) []byte {
 	_, _ = w.Write(body) // a buffer takes everything
 	_ = w.Close()
 	return b.Bytes()
-}
-
-// acceptsGzip reads Accept-Encoding by RFC 9110 §12.5.3: a coding with q=0 is
-// refused, and * stands for those that are not named.
-func acceptsGzip(c *fiber.Ctx) bool {
-	accepted, named := false, false
-	for part := range strings.SplitSeq(c.Get(fiber.HeaderAcceptEncoding), ",") {
-		coding, params, _ := strings.Cut(part, ";")
-		_, q, weighted := strings.Cut(params, "=")
-		weight, err := strconv.ParseFloat(strings.TrimSpace(q), 64)
-		wanted := !weighted || err == nil && weight > 0
-		switch strings.ToLower(strings.TrimSpace(coding)) {
-		case "gzip", "x-gzip":
-			accepted, named = wanted, true
-		case "*":
-			if !named {
-				accepted = wanted
-			}
-		}
-	}
-	return accepted
 }

@@ -6,28 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gofiber/fiber/v2"
-	"github.com/valyala/fasthttp"
-
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
-
-func TestWhoTakesGzip(t *testing.T) {
-	t.Parallel()
-	app := fiber.New()
-	for accept, want := range map[string]bool{
-		"": false, "gzip": true, "GZIP ; q=0.1": true, "br, gzip": true, "gzip;q=0": false, "gzip;q=0.000, *": false, "*": true, "*;q=0": false,
-		"identity": false, "br": false, "gzip;q=x": false, "x-gzip": true,
-	} {
-		c := app.AcquireCtx(&fasthttp.RequestCtx{})
-		c.Request().Header.Set(fiber.HeaderAcceptEncoding, accept)
-		if got := acceptsGzip(c); got != want {
-			t.Errorf("%q: %v, want %v", accept, got, want)
-		}
-		app.ReleaseCtx(c)
-	}
-}
 
 // limiter is ratelimit's, without Redis; nobody is seen twice.
 type limiter struct{ *ratelimit.Limiter }
