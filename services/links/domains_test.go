@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
 
 	"github.com/linkreel/linkreel/libs/identity"
@@ -70,6 +71,9 @@ func TestADomainFromClaimToDelete(t *testing.T) {
 		t.Fatalf("claim: %v %v", made, made.header)
 	}
 	record := made.json["records"].([]any)[0].(map[string]any)
+	if made.json["checkedAt"] != nil || made.json["reason"] != nil {
+		t.Errorf("before the first check: %v", made)
+	}
 	if record["type"] != "TXT" || record["name"] != "_linkreel.go.example.com" || !strings.HasPrefix(record["value"].(string), "linkreel-verify=") {
 		t.Errorf("record is %v", record)
 	}
@@ -94,13 +98,13 @@ func TestADomainFromClaimToDelete(t *testing.T) {
 	want(t, "link before the proof", r.api(key, "POST", "/api/v1/links", onDomain), 409, "DOMAIN_NOT_VERIFIED")
 	want(t, "link on a foreign domain", r.api(rival, "POST", "/api/v1/links", onDomain), 404, "DOMAIN_NOT_FOUND")
 
-	if a := r.api(key, "POST", path+"/verify", nil); a.status != 200 || a.str("status") != "pending" || a.json["lastCheckedAt"] == nil {
+	if a := r.api(key, "POST", path+"/verify", nil); a.status != 200 || a.str("status") != "pending" || a.json["checkedAt"] == nil || a.json["checkedAt"] != a.json["lastCheckedAt"] || !strings.Contains(a.str("reason"), "_linkreel.go.example.com") {
 		t.Errorf("verify without a record: %v", a)
 	}
 	z.mu.Lock()
 	z.fail = true
 	z.mu.Unlock()
-	if a := r.api(key, "POST", path+"/verify", `{}`); a.status != 200 || a.str("status") != "pending" {
+	if a := r.api(key, "POST", path+"/verify", `{}`); a.status != 200 || a.str("status") != "pending" || a.str("reason") == "" {
 		t.Errorf("verify with a broken name server: %v", a)
 	}
 	z.mu.Lock()
@@ -110,7 +114,7 @@ func TestADomainFromClaimToDelete(t *testing.T) {
 	if v := other.visit("/api", "Host", "go.example.com"); v.status != 404 {
 		t.Errorf("a visit before the proof: %v", v)
 	}
-	if a := r.api(key, "POST", path+"/verify", nil); a.status != 200 || a.str("status") != "verified" || a.json["verifiedAt"] == nil {
+	if a := r.api(key, "POST", path+"/verify", nil); a.status != 200 || a.str("status") != "verified" || a.json["verifiedAt"] == nil || a.json["reason"] != nil {
 		t.Fatalf("verify: %v", a)
 	}
 	want(t, "the slower rival", r.api(rival, "POST", "/api/v1/domains/"+theirs.str("id")+"/verify", nil), 409, "DOMAIN_TAKEN")
@@ -126,6 +130,19 @@ func TestADomainFromClaimToDelete(t *testing.T) {
 	want(t, "a link in a circle", r.api(key, "POST", "/api/v1/links", `{"url":"http://go.example.com/y","domainId":"`+made.str("id")+`"}`), 400, "VALIDATION_ERROR")
 	if a := r.api(key, "GET", "/api/v1/links/"+onIt.str("id"), nil); a.str("domainId") != made.str("id") {
 		t.Errorf("the link is %v", a)
+	}
+	r.create(key, map[string]any{"url": "https://example.com/over", "slug": "over", "title": "T", "expiresAt": 1000, "tags": []string{"a"}, "externalId": "e", "archived": true})
+	listed := r.api(key, "GET", "/api/v1/links", nil).json["data"].([]any)
+	for i, short := range []string{shortBase + "/over", "http://go.example.com/api"} {
+		// An item tells all of a link but its preview, so nobody has to ask for each by its id.
+		item := listed[i].(map[string]any)
+		one := r.api(key, "GET", "/api/v1/links/"+item["_id"].(string), nil).json
+		for _, more := range []string{"id", "ogTitle", "ogDescription", "ogImage", "updatedAt", "takenDown"} {
+			delete(one, more)
+		}
+		if diff := cmp.Diff(one, item); diff != "" || item["shortUrl"] != short || item["status"] != []string{"expired", "active"}[i] || (item["domainId"] == nil) != (i == 0) {
+			t.Errorf("listed %v (-GET of one +item):\n%s", item, diff)
+		}
 	}
 	for _, host := range []string{"go.example.com", "GO.example.com:8080"} {
 		if v := other.visit("/API", "Host", host); v.status != 302 || v.header.Get("Location") != "https://example.com/x" {

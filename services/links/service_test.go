@@ -225,8 +225,8 @@ func TestGetAndPatch(t *testing.T) {
 	r.visit("/full")
 	eventually(t, "a click makes it another representation", func() bool { return r.api(key, "GET", path, nil, "If-None-Match", tag).status == 200 })
 	c.forward(time.Second)
-	patched := r.api(key, "PATCH", path, `{"title":null,"ogDescription":null,"ogImage":null,"expiresAt":null,"url":"https://example.org/n","slug":"other","domainId":"x","clicks":99,"_id":"y"}`, "If-Match", tag)
-	if diff := cmp.Diff(map[string]any{"success": true, "slug": "Full", "ignoredFields": []any{"slug", "domainId", "clicks", "_id"}}, patched.json); diff != "" {
+	patched := r.api(key, "PATCH", path, `{"title":null,"ogDescription":null,"ogImage":null,"expiresAt":null,"url":"https://example.org/n","slug":"other","domainId":"x","clicks":99,"_id":"y","destinationUrl":"https://example.net"}`, "If-Match", tag)
+	if diff := cmp.Diff(map[string]any{"success": true, "slug": "Full", "ignoredFields": []any{"slug", "domainId", "clicks", "_id", "destinationUrl"}}, patched.json); diff != "" {
 		t.Fatalf("patch (-want +got):\n%s", diff)
 	}
 	got = r.api(key, "GET", path, nil)

@@ -13,6 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
 	"github.com/linkreel/linkreel/libs/localcloud/redistest"
 	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/services/links/internal/invalidation"
@@ -118,6 +121,38 @@ func TestTheClickLogIsBoundedAndPushesBack(t *testing.T) {
 	})
 	if got := redistest.Do(t, addr, "HGET", invalidation.HeadKey(0), "c"); got != "0" {
 		t.Errorf("an empty log has %s bytes", got)
+	}
+}
+
+// An alert on the backlog must see the whole of it, not what one cycle reads.
+func TestTheBacklogIsMeteredBeyondWhatACycleReads(t *testing.T) {
+	t.Parallel()
+	const part, waiting = 61, readMax + 2*readPage // no other test uses this partition, and metrics are the process's
+	client := patient(t, redistest.Start(t))
+	pipe := client.Pipeline()
+	for range waiting {
+		pipe.XAdd(t.Context(), &redis.XAddArgs{Stream: streamKey(part), Values: []string{"c", ""}})
+	}
+	if _, err := pipe.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := NewFlusher(client, part, newBook(), nil).Cycle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	families, err := prometheus.DefaultGatherer.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []float64
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if l := m.GetLabel(); f.GetName() == "linkreel_clicks_backlog_batches" && l[0].GetValue() == strconv.Itoa(part) {
+				got = append(got, m.GetGauge().GetValue())
+			}
+		}
+	}
+	if len(got) != 1 || got[0] != waiting {
+		t.Errorf("%v batches are metered, want %d", got, waiting)
 	}
 }
 

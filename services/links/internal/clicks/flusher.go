@@ -224,7 +224,7 @@ func (f *Flusher) Cycle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	backlog.WithLabelValues(strconv.Itoa(f.part)).Set(float64(len(entries)))
+	f.meter(ctx, len(entries), all)
 	if len(entries) == 0 {
 		return nil
 	}
@@ -243,6 +243,18 @@ func (f *Flusher) Cycle(ctx context.Context) error {
 		f.written = 0
 	}
 	return f.trim(ctx, entries[:n])
+}
+
+// meter shows how many batches wait. A cycle reads only so many of them, so where
+// more are left the log is asked for its length.
+func (f *Flusher) meter(ctx context.Context, read int, all bool) {
+	waiting := int64(read)
+	if !all {
+		if n, err := f.redis.XLen(ctx, streamKey(f.part)).Result(); err == nil {
+			waiting = max(waiting, n)
+		}
+	}
+	backlog.WithLabelValues(strconv.Itoa(f.part)).Set(float64(waiting))
 }
 
 // read takes batches from the log's old end; all says whether none is left.

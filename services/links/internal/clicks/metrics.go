@@ -17,7 +17,7 @@ var (
 	counted = promauto.NewCounter(prometheus.CounterOpts{Name: "linkreel_clicks_counted_total",
 		Help: "Clicks that the flusher wrote to Firestore."})
 	backlog = promauto.NewGaugeVec(prometheus.GaugeOpts{Name: "linkreel_clicks_backlog_batches",
-		Help: "Batches that the flusher found waiting, by partition."}, []string{"partition"})
+		Help: "Batches that wait for the flusher, by partition."}, []string{"partition"})
 	setAside = promauto.NewCounter(prometheus.CounterOpts{Name: "linkreel_clicks_set_aside_total",
 		Help: "Clicks that Firestore refuses to count. They are kept in the collection clickRefused."})
 	missing = promauto.NewCounter(prometheus.CounterOpts{Name: "linkreel_clicks_producers_missing_total",

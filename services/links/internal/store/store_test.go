@@ -269,6 +269,26 @@ func TestCount_of_many_links_survives_an_interruption(t *testing.T) {
 	}
 }
 
+// Callers cannot see these bounds before they meet them, so docs/api.md tells them.
+func TestGuideNamesTheBoundsThatCallersMeet(t *testing.T) {
+	t.Parallel()
+	guide, err := os.ReadFile("../../../../docs/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(strings.Fields(string(guide)), " ")
+	days := func(d time.Duration) int { return int(d / (24 * time.Hour)) }
+	for _, sentence := range []string{
+		fmt.Sprintf("Days are kept for %d days; the link's total keeps every click.", days(dayMemory)),
+		fmt.Sprintf("One day of one link names at most %d referring hosts; clicks from further ones are counted under `%s`.", maxReferrers, OtherReferrers),
+		fmt.Sprintf("After %d days without the record the domain **lapses**", days(customdomain.Lapse)),
+	} {
+		if !strings.Contains(text, sentence) {
+			t.Errorf("docs/api.md does not say %q", sentence)
+		}
+	}
+}
+
 func TestCount_bounds_the_referrers_of_a_day(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
