@@ -386,6 +386,89 @@ func strs(v any) []string {
 	return out
 }
 
+// A field that an answer always has is required, so that generated clients need no
+// check for it. These alone may be absent, each for the reason beside it.
+func TestFieldsThatAreAlwaysSentAreRequired(t *testing.T) {
+	t.Parallel()
+	sometimes := map[string]string{
+		"ignoredFields": "only when a request had some", "details": "of validation errors", "moreDetails": "when there are more",
+		"requiredPlan": "of that refusal", "currentPlan": "of that refusal", "requiredScope": "of that refusal", "requiredRole": "of that refusal",
+		"max": "of rules with a bound", "min": "of rules with a bound", "data": "or error, in bulk", "error": "of failures",
+		"importedClicks": "of imported links", "bandwidth": "once measured", "codecs": "once measured", "frameRate": "once measured",
+		"linkId": "or videoId", "videoId": "or linkId", "uploadUrl": "while a file is awaited", "uploadUrlExpiresAt": "while a file is awaited",
+		"resumableUploadUrl": "where there are sessions",
+	}
+	doc := document(t)
+	n := 0
+	var check func(at string, v any, seen map[string]bool)
+	check = func(at string, v any, seen map[string]bool) {
+		visit(v, at, func(at string, m map[string]any) {
+			if ref, ok := m["$ref"].(string); ok && !seen[ref] {
+				seen[ref] = true
+				check(ref, resolve(t, doc, ref), seen)
+			}
+			props, _ := m["properties"].(map[string]any)
+			required := strs(m["required"])
+			// What stands beside allOf narrows a schema that says it already.
+			if len(props) == 0 || len(required) == 0 && m["type"] != "object" {
+				return
+			}
+			for name := range props {
+				n++
+				if !slices.Contains(required, name) && sometimes[name] == "" {
+					t.Errorf("%s: %s is not required", at, name)
+				}
+			}
+		})
+	}
+	seen := map[string]bool{}
+	for _, op := range operations(doc) {
+		check(op.name, op.value["responses"], seen)
+	}
+	if n < 250 {
+		t.Errorf("only %d fields of answers found", n)
+	}
+}
+
+// Lists of codes grow within a version (docs/versioning.md), so each says what to
+// do with one that a caller does not know.
+func TestListsThatGrowSaySo(t *testing.T) {
+	t.Parallel()
+	schemas := walk(document(t), "components", "schemas")
+	for name, list := range map[string]map[string]any{
+		"ErrorCode": walk(schemas, "ErrorCode"), "ErrorDetail.code": walk(schemas, "ErrorDetail", "properties", "code"),
+		"Video.error.code": walk(schemas, "Video", "properties", "error", "properties", "code"), "EventType": walk(schemas, "EventType"),
+	} {
+		if text, _ := list["description"].(string); len(strs(list["enum"])) == 0 || !regexp.MustCompile(`New (codes|types)\s+will come; .*do(es)? not know`).MatchString(strings.Join(strings.Fields(text), " ")) {
+			t.Errorf("%s does not say what to do with an unknown one: %q", name, text)
+		}
+	}
+	if s := walk(schemas, "LinkStatus"); s["enum"] != nil || !strings.Contains(fmt.Sprint(s["description"]), "More values may be added") {
+		t.Error("LinkStatus is a closed list")
+	}
+}
+
+// What needs no key is in no operation, so the guides show how to call it. That the
+// examples work is tests/contract's TestSnippetsOfTheDocumentsRun.
+func TestGuidesShowWhatTheDocumentLeavesOut(t *testing.T) {
+	t.Parallel()
+	for file, wanted := range map[string][]string{"api.md": {"shortUrl", "Content-Range: bytes"}, "guides.md": {"/oembed?url="}} {
+		guide, err := os.ReadFile("../../docs/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var examples []byte
+		for _, b := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllSubmatch(guide, -1) {
+			examples = append(examples, b[1]...)
+		}
+		for _, w := range wanted {
+			if !bytes.Contains(examples, []byte(w)) {
+				t.Errorf("docs/%s has no example with %s", file, w)
+			}
+		}
+	}
+}
+
 func TestGuideNamesEveryCodeAndEveryOperation(t *testing.T) {
 	t.Parallel()
 	guide, err := os.ReadFile("../../docs/api.md")

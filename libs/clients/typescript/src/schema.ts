@@ -1638,7 +1638,10 @@ export interface components {
             resumableUploadUrl?: components["schemas"]["ResumableUploadUrl"];
             /** @description While `failed`: why. */
             error?: {
-                /** @enum {string} */
+                /**
+                 * @description Why the file did not become a video. New codes will come; treat one you do not know as `INTERNAL`.
+                 * @enum {string}
+                 */
                 code: "NOT_A_VIDEO" | "EMPTY_FILE" | "UNSUPPORTED_FORMAT" | "CORRUPT_FILE" | "TOO_LONG" | "TOO_LARGE_DIMENSIONS" | "FILE_TOO_LARGE" | "TRANSCODE_TIMEOUT" | "UPLOAD_EXPIRED" | "INTERNAL";
                 message: string;
             };
@@ -1987,12 +1990,18 @@ export interface components {
             from: components["schemas"]["Timestamp"];
             to: components["schemas"]["Timestamp"];
         };
-        /** @enum {string} */
+        /**
+         * @description What went wrong, for programs. New codes will come; treat one you do not know by the status of the answer.
+         * @enum {string}
+         */
         ErrorCode: "BAD_REQUEST" | "INVALID_JSON" | "VALIDATION_ERROR" | "INVALID_CURSOR" | "MISSING_API_KEY" | "INVALID_API_KEY" | "API_KEY_EXPIRED" | "API_KEY_REVOKED" | "PLAN_REQUIRED" | "INSUFFICIENT_SCOPE" | "QUOTA_EXCEEDED" | "ACCOUNT_SUSPENDED" | "FORBIDDEN" | "NOT_FOUND" | "LINK_NOT_FOUND" | "VIDEO_NOT_FOUND" | "DOMAIN_NOT_FOUND" | "WEBHOOK_NOT_FOUND" | "DELIVERY_NOT_FOUND" | "METHOD_NOT_ALLOWED" | "PRECONDITION_FAILED" | "BODY_TOO_LARGE" | "UNSUPPORTED_MEDIA_TYPE" | "HEADERS_TOO_LARGE" | "SLUG_TAKEN" | "LAST_OWNER" | "ALREADY_MEMBER" | "IDENTITY_TAKEN" | "AUTHORIZATION_PENDING" | "DOMAIN_NOT_VERIFIED" | "DOMAIN_TAKEN" | "DOMAIN_IN_USE" | "ACCOUNT_NOT_SUSPENDED" | "ACCOUNT_DELETING" | "EXTERNAL_ID_TAKEN" | "WEBHOOK_DISABLED" | "IDEMPOTENCY_IN_PROGRESS" | "IDEMPOTENCY_KEY_REUSED" | "GONE" | "TAKEN_DOWN" | "RATE_LIMITED" | "INTERNAL" | "UNAVAILABLE";
         ErrorDetail: {
             /** @description Path of the field, such as `ogTitle` or `scopes.0`. */
             field: string;
-            /** @enum {string} */
+            /**
+             * @description Which rule is broken. New codes will come; treat one you do not know as `invalid_value`.
+             * @enum {string}
+             */
             code: "required" | "invalid_type" | "invalid_value" | "invalid_format" | "too_long" | "too_short" | "out_of_range" | "not_allowed" | "reserved" | "self_reference" | "unknown";
             message: string;
             /** @description The upper bound that was broken. */
