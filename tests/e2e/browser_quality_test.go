@@ -107,7 +107,7 @@ func TestPublicPagesAreGood(t *testing.T) {
 	at := furnished()
 	for _, l := range []look{{width: 320, height: 700, dark: true}, {width: 1280, height: 860}} {
 		v := visitor(t, l)
-		for _, path := range []string{"/app/sign-in", at["share"], at["short"] + "+", stack.ShortBaseURL + "/nothing-here", "/v/nothinghere"} {
+		for _, path := range []string{"/app/sign-in", "/docs", "/docs/guides/api", at["share"], strings.Replace(at["share"], "/v/", "/embed/", 1), at["short"] + "+", stack.ShortBaseURL + "/nothing-here", "/v/nothinghere"} {
 			v.good(path, l)
 		}
 		v.clean("404", "networkError") // leaving a player cuts off what it was loading
