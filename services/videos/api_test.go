@@ -175,6 +175,9 @@ func TestPatch(t *testing.T) {
 	w := newWorld(t)
 	v := w.create(`{"title":"a"}`)
 	tag := w.api(http.MethodGet, "/"+v.id, "").header.Get("ETag")
+	if a := w.api(http.MethodGet, "/"+v.id, "", header("If-None-Match", tag)).want(304); a.body != "" || a.header.Get("ETag") != tag {
+		t.Errorf("an unchanged video: %v %q", a.header, a.body)
+	}
 
 	a := w.api(http.MethodPatch, "/"+v.id, `{"description":"d","privacy":"password","slug":"x","password":"p"}`).want(200)
 	if diff := cmp.Diff(map[string]any{"success": true, "ignoredFields": []any{"privacy", "slug", "password"}}, a.json()); diff != "" {
