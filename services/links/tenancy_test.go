@@ -356,26 +356,43 @@ func TestAnExportHoldsFewDaysOfItsLinks(t *testing.T) {
 	}
 }
 
-// TestAPodRunsFewExports: each holds memory that redirects need too.
+// TestAPodRunsFewExports: each holds memory that redirects need too, and one account
+// does not take them all.
 func TestAPodRunsFewExports(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
 	r := c.replica(t)
-	key := c.keys.Key(t, "acc_a", identity.Enterprise)
-	for range 4 { // more than the buffers on the way take
-		if a := r.api(key, "POST", "/api/v1/links/bulk", `{"urls":[`+strings.TrimSuffix(strings.Repeat(`{"url":"https://a.example","title":"`+strings.Repeat("T", 490)+`"},`, 100), ",")+`]}`); a.status != 201 {
-			t.Fatal(a)
+	accounts := []string{"acc_a", "acc_b", "acc_c", "acc_d"}
+	bulk := `{"urls":[` + strings.TrimSuffix(strings.Repeat(`{"url":"https://a.example","title":"`+strings.Repeat("T", 490)+`"},`, 100), ",") + `]}`
+	for _, account := range accounts {
+		key := c.keys.Key(t, account, identity.Enterprise)
+		for range 4 { // more than the buffers on the way take
+			if a := r.api(key, "POST", "/api/v1/links/bulk", bulk); a.status != 201 {
+				t.Fatal(a)
+			}
+		}
+	}
+	refused := func(account string) {
+		t.Helper()
+		if res := r.startExport(account); res.StatusCode != 503 || res.Header.Get("Retry-After") != "30" {
+			t.Errorf("one more export of %s: %s, Retry-After %q", account, res.Status, res.Header.Get("Retry-After"))
 		}
 	}
 	var stops []func()
-	for range 8 {
-		_, stop := r.export("acc_a")
-		defer stop()
+	begin := func(account string) {
+		t.Helper()
+		_, stop := r.export(account)
 		stops = append(stops, stop)
+		t.Cleanup(stop)
 	}
-	if res := r.startExport("acc_a"); res.StatusCode != 503 || res.Header.Get("Retry-After") != "30" {
-		t.Errorf("one more export: %s, Retry-After %q", res.Status, res.Header.Get("Retry-After"))
+	begin("acc_a")
+	begin("acc_a")
+	refused("acc_a") // has its two, though others are free
+	for _, account := range accounts[1:] {
+		begin(account)
+		begin(account)
 	}
+	refused("acc_e")
 	stops[0]()
 	eventually(t, "another export, once one has ended", func() bool { return r.startExport("acc_a").StatusCode == 200 })
 }

@@ -8,6 +8,7 @@ import (
 // The reference and the guides fit into narrow windows, stay where they are drawn
 // and need no script.
 func TestReferencePagesStayInPlace(t *testing.T) {
+	t.Parallel()
 	for name, l := range map[string]look{"light desktop": {}, "dark phone": {width: 320, height: 700, dark: true}} {
 		t.Run(name, func(t *testing.T) {
 			for _, path := range []string{"/docs", "/docs/guides/api", "/docs/guides/cli"} {
@@ -32,6 +33,7 @@ func TestReferencePagesStayInPlace(t *testing.T) {
 // A reader of the documentation page authorizes, makes a call against this very
 // deployment, and the page breaks neither its own policy nor asks another host.
 func TestDocsPageMakesACall(t *testing.T) {
+	t.Parallel()
 	for name, l := range map[string]look{"light desktop": {}, "dark phone": {width: 390, height: 800, dark: true}} {
 		t.Run(name, func(t *testing.T) {
 			v := visitor(t, l)
