@@ -36,8 +36,7 @@ check: tools $(BIN)/golangci-lint
 .PHONY: test
 ## Run every test (installs what is missing, see tools).
 test: tools $(BIN)/gotestsum
-	@# The end-to-end stories take longest and mostly wait: they begin first, and two other packages run beside them.
-	$(BIN)/gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- -p 3 -timeout 20m ./tests/e2e $(PKGS)
+	$(BIN)/gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- -p 2 -timeout 20m $(PKGS)
 
 .PHONY: race
 ## Run the tests of libs and services under the race detector (RACE=./tests/e2e/... for others).
