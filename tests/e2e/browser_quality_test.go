@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -103,11 +104,22 @@ func TestConsolePagesAreGood(t *testing.T) {
 }
 
 // The pages that strangers see.
+// LINKREEL_FULL is every page in four looks; by default the long documents have one each.
 func TestPublicPagesAreGood(t *testing.T) {
 	at := furnished()
-	for _, l := range []look{{width: 320, height: 700, dark: true}, {width: 1280, height: 860}} {
+	pages := []string{"/app/sign-in", at["share"], strings.Replace(at["share"], "/v/", "/embed/", 1), at["short"] + "+", stack.ShortBaseURL + "/nothing-here", "/v/nothinghere"}
+	documents := []string{"/docs", "/docs/guides/api"}
+	looks := []look{{width: 320, height: 700, dark: true}, {width: 1280, height: 860}}
+	if full(t) {
+		looks = append(looks, look{width: 320, height: 700}, look{width: 1280, height: 860, dark: true})
+	}
+	for n, l := range looks {
 		v := visitor(t, l)
-		for _, path := range []string{"/app/sign-in", "/docs", "/docs/guides/api", at["share"], strings.Replace(at["share"], "/v/", "/embed/", 1), at["short"] + "+", stack.ShortBaseURL + "/nothing-here", "/v/nothinghere"} {
+		of := documents
+		if !full(t) {
+			of = documents[n : n+1]
+		}
+		for _, path := range slices.Concat(pages, of) {
 			v.good(path, l)
 		}
 		v.clean("404", "networkError") // leaving a player cuts off what it was loading
