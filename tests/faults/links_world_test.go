@@ -279,16 +279,6 @@ type linksConn struct {
 var errLinksNotSent = errors.New("not sent")
 
 func (c *linksConn) visit(path string) (status int, location string, err error) {
-	return c.ask(http.MethodGet, path)
-}
-
-// look is a visit that does not count, but leaves the link in the replica's memory.
-func (c *linksConn) look(path string) (status int, err error) {
-	status, _, err = c.ask(http.MethodHead, path)
-	return status, err
-}
-
-func (c *linksConn) ask(method, path string) (status int, location string, err error) {
 	if c.c == nil {
 		conn, err := net.DialTimeout("tcp", c.addr, 2*time.Second)
 		if err != nil {
@@ -297,10 +287,10 @@ func (c *linksConn) ask(method, path string) (status int, location string, err e
 		c.c, c.r = conn, bufio.NewReader(conn)
 	}
 	_ = c.c.SetDeadline(time.Now().Add(10 * time.Second))
-	_, err = fmt.Fprintf(c.c, "%s %s HTTP/1.1\r\nHost: lrl.example\r\nUser-Agent: Mozilla/5.0 (X11; Linux)\r\n\r\n", method, path)
+	_, err = fmt.Fprintf(c.c, "GET %s HTTP/1.1\r\nHost: lrl.example\r\nUser-Agent: Mozilla/5.0 (X11; Linux)\r\n\r\n", path)
 	if err == nil {
 		var res *http.Response
-		if res, err = http.ReadResponse(c.r, &http.Request{Method: method}); err == nil {
+		if res, err = http.ReadResponse(c.r, nil); err == nil {
 			_, err = io.Copy(io.Discard, res.Body)
 			_ = res.Body.Close()
 			if err == nil {
