@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -152,7 +153,7 @@ func (c *Client) send(ctx context.Context, method, path string, in any) (*http.R
 
 // refusal reads a holder's refusal. Only "this target is not here" is an answer. A
 // wrong token or a missing route (a plain NOT_FOUND) is a deployment mistake, and
-// auth retries as if the holder were down.
+// auth retries as if the holder were down. A holder that is busy says for how long.
 func refusal(resp *http.Response) error {
 	var body struct {
 		Error struct {
@@ -165,6 +166,10 @@ func refusal(resp *http.Response) error {
 	case err == nil && resp.StatusCode == http.StatusNotFound && (code == apierr.LinkNotFound || code == apierr.VideoNotFound):
 		return apierr.New(code, body.Error.Message)
 	default:
-		return apierr.Down(fmt.Errorf("answered %d %s", resp.StatusCode, code))
+		down := apierr.Down(fmt.Errorf("answered %d %s", resp.StatusCode, code))
+		if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && s > 0 {
+			down.RetryAfter = time.Duration(s) * time.Second
+		}
+		return down
 	}
 }

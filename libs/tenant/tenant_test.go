@@ -40,7 +40,7 @@ func (b *books) Usage(context.Context, string) (tenant.Usage, error) {
 
 func (b *books) Export(_ context.Context, id string, w io.Writer) error {
 	if id == "acc_none" {
-		return apierr.Down(errors.New("no database"))
+		return &apierr.Error{Code: apierr.Unavailable, RetryAfter: 7 * time.Second, Message: "Busy."}
 	}
 	for i := range b.lines {
 		if _, err := fmt.Fprintf(w, "{\"type\":\"link\",\"data\":{\"n\":%d,\"text\":%q}}\n", i, b.text); err != nil {
@@ -136,6 +136,10 @@ func TestRefusals(t *testing.T) {
 		if apierr.CodeOf(err) != apierr.Unavailable {
 			t.Errorf("%s: %v, want UNAVAILABLE, which auth retries", name, err)
 		}
+	}
+	var busy *apierr.Error
+	if err := good.Export(t.Context(), "acc_none", io.Discard); !errors.As(err, &busy) || busy.RetryAfter != 7*time.Second {
+		t.Errorf("a holder that is busy for 7 s: %v", err)
 	}
 }
 

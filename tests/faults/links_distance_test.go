@@ -190,8 +190,9 @@ func TestARedisFilledWhileFirestoreWasAwayDrains(t *testing.T) {
 	}
 }
 
-// 300,000 distinct links clicked one after the other are all counted: no cycle of the
-// flusher asks Firestore for more than a request of 10 MiB, which it would refuse.
+// 300,000 distinct links that were clicked before their flusher came are all counted:
+// none of its cycles asks Firestore for more than a request of 10 MiB, which it would
+// refuse.
 func TestManyDistinctLinksAreAllCounted(t *testing.T) {
 	t.Parallel()
 	b := newLinksWorld(t)

@@ -109,8 +109,8 @@ func TestWhatIsLeftOutHasAReason(t *testing.T) {
 		enabled[m[1]] = true
 	}
 	skip := regexp.MustCompile(`\.Skip(Now|f?)\((.*)`)
-	nolint := regexp.MustCompile(`//\s*nolint(:[\w,]+)?( // .{10,})?`)
-	bare := regexp.MustCompile(`\b(TODO|FIXME|XXX)\b`)
+	nolint := regexp.MustCompile(`//\s*nolint(:[\w,]+)?( // .{10,})?`) // what is looked for: a linter put aside, and its reason
+	bare := regexp.MustCompile(`\b(TODO|FIXME|XXX)\b`)                 // what is looked for: work put off
 	tracked, err := exec.CommandContext(t.Context(), "git", "-C", root, "ls-files", "-z", "*.go", "*.ts", "*.mjs", "*.sh", "*.yml", "*.yaml", "*.py", "*.mk", "Makefile").Output()
 	if err != nil {
 		t.Fatalf("git ls-files: %v", err)
@@ -128,7 +128,7 @@ func TestWhatIsLeftOutHasAReason(t *testing.T) {
 			if m := skip.FindStringSubmatch(line); m != nil && strings.HasSuffix(file, "_test.go") && len(m[2]) < 25 {
 				t.Errorf("%s: %q says too little of why", file, line)
 			}
-			if m := nolint.FindStringSubmatch(line); m != nil {
+			if m := nolint.FindStringSubmatch(line); m != nil { // m[2] is the reason
 				if m[2] == "" {
 					t.Errorf("%s: %q has no reason", file, line)
 				}

@@ -61,19 +61,22 @@ func files() map[string]File {
 		panic(err) // embedded: cannot happen in a program that was built
 	}
 	for _, e := range entries {
-		name, packed := strings.CutSuffix(e.Name(), ".gz")
+		name, stored := strings.CutSuffix(e.Name(), ".gz")
 		b, err := assets.ReadFile("assets/" + e.Name())
 		if err != nil {
 			panic(err)
 		}
-		var gz []byte
-		if packed { // large files are stored in the form that nearly every browser asks for
-			if gz, b = b, unpack(b); b == nil {
+		var f File
+		if stored { // large files are stored in the form that nearly every browser asks for
+			plain := unpack(b)
+			if plain == nil {
 				panic("assets/" + e.Name() + " is not whole")
 			}
+			f = file(types[path.Ext(name)], plain)
+			f.Gzip = b
+		} else {
+			f = packed(types[path.Ext(name)], b)
 		}
-		f := file(types[path.Ext(name)], b)
-		f.Gzip = gz
 		if name == "page.html" {
 			out["/docs/try"] = f
 			continue
@@ -82,8 +85,8 @@ func files() map[string]File {
 	}
 	maps.Copy(out, reference())
 	d := apispec.Load()
-	out["/openapi.json"] = file("application/json", d.JSON())
-	out["/openapi.yaml"] = file("application/yaml", d.YAML())
+	out["/openapi.json"] = packed("application/json", d.JSON())
+	out["/openapi.yaml"] = packed("application/yaml", d.YAML())
 	return out
 }
 

@@ -106,9 +106,12 @@ func render(name string, p page) File {
 	return packed("text/html; charset=utf-8", b.Bytes())
 }
 
-// packed is a file with a compressed twin.
+// packed is a file with a compressed twin, where that saves anything.
 func packed(contentType string, data []byte) File {
 	f := file(contentType, data)
+	if len(data) < 2<<10 {
+		return f
+	}
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
 	_, err := w.Write(data)

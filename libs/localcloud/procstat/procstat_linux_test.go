@@ -7,46 +7,61 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/linkreel/linkreel/libs/localcloud/procstat"
 )
 
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // One test, since anything beside it would show in its figures.
 func TestThisProcess(t *testing.T) {
-	const size, most = 64 << 20, 1 << 40
+	const size = 64 << 20
 	self := os.Getpid()
-	got := func(n int64, err error) func(least, most int64) int64 {
-		return func(least, most int64) int64 {
-			t.Helper()
-			if err != nil || n < least || n > most {
-				t.Fatalf("%d (%v), want %d to %d", n, err, least, most)
-			}
-			return n
-		}
-	}
-	before := got(procstat.Resident(self))(1<<20, most)
+	resident := func() int64 { t.Helper(); n, err := procstat.Resident(self); check(t, err); return n }
+	peak := func() int64 { t.Helper(); n, err := procstat.Peak(self); check(t, err); return n }
+
+	before := resident()
 	block := make([]byte, size)
-	for i := range 5 * size {
+	for i := range 5 * size { // work that takes some tenths of a second
 		block[i%size]++
 	}
 	used, err := procstat.CPU(self, self)
+	check(t, err)
 	var u syscall.Rusage
-	kernel := got(0, syscall.Getrusage(syscall.RUSAGE_SELF, &u))(0, 0) + u.Utime.Nano() + u.Stime.Nano()
-	got(int64(used)/2, err)(max(kernel-100e6, 50e6), kernel)
-	holding := got(procstat.Resident(self))(before+size/2, most)
+	check(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	kernel := time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	if used /= 2; used < kernel-100*time.Millisecond || used > kernel || used == 0 {
+		t.Errorf("%v of processor time, the kernel counts %v", used, kernel)
+	}
+
+	holding := resident()
 	clear(block) // which keeps it until here
 	debug.FreeOSMemory()
-	got(procstat.Resident(self))(1<<20, holding-size/2)
-	got(procstat.Peak(self))(before+size/2, most)
-	got(0, procstat.ResetPeak(self))(0, 0)
-	got(procstat.Peak(self))(1<<20, holding-size/2)
+	after := resident()
+	if holding < before+size/2 || after > holding-size/2 || after < 1<<20 {
+		t.Errorf("%d bytes resident, with a block of %d %d, then %d", before, size, holding, after)
+	}
+	if n := peak(); n < before+size/2 {
+		t.Errorf("peak %d, with a block of %d", n, size)
+	}
+	check(t, procstat.ResetPeak(self))
+	if n := peak(); n > holding-size/2 || n < 1<<20 {
+		t.Errorf("peak %d after a reset, %d before", n, holding)
+	}
 
 	cmd := exec.CommandContext(t.Context(), "cat")
-	in, _ := cmd.StdinPipe() // cat ends with it
-	got(0, cmd.Start())(0, 0)
+	in, err := cmd.StdinPipe() // cat ends with it
+	check(t, err)
+	check(t, cmd.Start())
 	if all := procstat.Descendants(self); !slices.Equal(all, []int{cmd.Process.Pid}) {
 		t.Errorf("descendants %v, want %d", all, cmd.Process.Pid)
 	}
-	got(0, in.Close())(0, 0)
-	got(0, cmd.Wait())(0, 0)
+	check(t, in.Close())
+	check(t, cmd.Wait())
 }

@@ -2,7 +2,6 @@ package api
 
 import (
 	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
@@ -50,9 +49,6 @@ func Site(a *httpapi.API) {
 		return page(c, fiber.StatusOK, "start.html", nil)
 	})
 	for path, file := range docs.Files {
-		if file.Gzip == nil {
-			file.Gzip = packed(file.Bytes)
-		}
 		a.Public(fiber.MethodGet, path, func(c *fiber.Ctx) error { return document(c, file) })
 	}
 	a.Public(fiber.MethodGet, "/docs/", func(c *fiber.Ctx) error { return c.Redirect("/docs", fiber.StatusMovedPermanently) })
@@ -113,26 +109,11 @@ func document(c *fiber.Ctx, f docs.File) error {
 		body, etag = f.Gzip, strings.TrimSuffix(f.ETag, `"`)+`-gzip"`
 		c.Set(fiber.HeaderContentEncoding, "gzip")
 	}
-	c.Set(fiber.HeaderETag, etag)
-	for given := range strings.SplitSeq(c.Get(fiber.HeaderIfNoneMatch), ",") {
-		if strings.TrimPrefix(strings.TrimSpace(given), "W/") == etag {
-			c.Response().Header.Del(fiber.HeaderContentEncoding) // of a body that is not sent
-			return c.SendStatus(fiber.StatusNotModified)
-		}
-	}
-	return send(c, f.ContentType, body)
-}
-
-// packed is a file in gzip, or nil where that saves next to nothing.
-func packed(body []byte) []byte {
-	if len(body) < 2<<10 {
+	if httpapi.NotModified(c, etag) {
+		c.Response().Header.Del(fiber.HeaderContentEncoding) // of a body that is not sent
 		return nil
 	}
-	var b bytes.Buffer
-	w := gzip.NewWriter(&b)
-	_, _ = w.Write(body) // a buffer takes everything
-	_ = w.Close()
-	return b.Bytes()
+	return send(c, f.ContentType, body)
 }
 
 func send(c *fiber.Ctx, contentType string, body []byte) error {
