@@ -67,12 +67,12 @@ func TestAVideoIsOpenedAndClosedWhileItPlays(t *testing.T) {
 		access = "/api/v1/videos/" + made.str("id") + "/access"
 	}
 	first := visitor(t, look{})
+	requests := first.asks() // before the page: it may ask for its playlists as soon as it is there
 	first.open(made.str("shareUrl"))
 	loaded := first.Timeout(patience).WaitNavigation("load")
 	check(t, first.find("#password").Input("grün 7"))
 	check(t, first.Keyboard.Type(input.Enter))
 	loaded()
-	requests := first.asks()
 	first.play()
 
 	c.want(200, "PUT", access, map[string]any{"privacy": "public"})
