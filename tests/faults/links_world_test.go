@@ -279,6 +279,10 @@ type linksConn struct {
 var errLinksNotSent = errors.New("not sent")
 
 func (c *linksConn) visit(path string) (status int, location string, err error) {
+	return c.ask("GET", path)
+}
+
+func (c *linksConn) ask(method, path string) (status int, location string, err error) {
 	if c.c == nil {
 		conn, err := net.DialTimeout("tcp", c.addr, 2*time.Second)
 		if err != nil {
@@ -287,10 +291,10 @@ func (c *linksConn) visit(path string) (status int, location string, err error) 
 		c.c, c.r = conn, bufio.NewReader(conn)
 	}
 	_ = c.c.SetDeadline(time.Now().Add(10 * time.Second))
-	_, err = fmt.Fprintf(c.c, "GET %s HTTP/1.1\r\nHost: lrl.example\r\nUser-Agent: Mozilla/5.0 (X11; Linux)\r\n\r\n", path)
+	_, err = fmt.Fprintf(c.c, "%s %s HTTP/1.1\r\nHost: lrl.example\r\nUser-Agent: Mozilla/5.0 (X11; Linux)\r\n\r\n", method, path)
 	if err == nil {
 		var res *http.Response
-		if res, err = http.ReadResponse(c.r, nil); err == nil {
+		if res, err = http.ReadResponse(c.r, &http.Request{Method: method}); err == nil {
 			_, err = io.Copy(io.Discard, res.Body)
 			_ = res.Body.Close()
 			if err == nil {
