@@ -133,6 +133,7 @@ func (p *authProcess) run() {
 		// The parent-death signal follows the thread that forked, so that thread
 		// stays until the child has ended.
 		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
 		defer close(done)
 		err := cmd.Start()
 		started <- err

@@ -160,6 +160,7 @@ func (p *linksProcess) run() {
 	started := make(chan error, 1)
 	go func(cmd *exec.Cmd, done chan struct{}) {
 		runtime.LockOSThread() // the parent-death signal follows this thread
+		defer runtime.UnlockOSThread()
 		defer close(done)
 		err := cmd.Start()
 		started <- err

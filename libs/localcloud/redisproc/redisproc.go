@@ -127,6 +127,7 @@ func (s *Server) Restart(ctx context.Context) error {
 		// The parent-death signal follows the thread that forked, so this
 		// goroutine keeps its thread until the child has ended.
 		runtime.LockOSThread()
+		defer runtime.UnlockOSThread() // a thread that ends would take what else it forked with it
 		defer close(done)
 		if err := cmd.Start(); err != nil {
 			started <- err

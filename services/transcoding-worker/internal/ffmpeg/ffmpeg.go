@@ -23,6 +23,7 @@ import (
 	"io"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -195,6 +196,11 @@ func (t *Tools) start(ctx context.Context, tool string, c Call, test string) (Us
 	if err != nil {
 		return Usage{}, err
 	}
+	// The parent-death signal follows the thread that forked. A thread ends when a
+	// goroutine ends that has locked it, and would take the tool with it, so nobody
+	// else gets this one until the tool has ended.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	if err := cmd.Start(); err != nil {
 		return Usage{}, fmt.Errorf("start %s: %w", name, err)
 	}

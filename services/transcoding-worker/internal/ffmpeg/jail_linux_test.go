@@ -7,8 +7,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -45,6 +48,43 @@ func forgetLandlock() error {
 		return errno
 	}
 	return nil
+}
+
+// A tool dies with the thread that forked it, so no such thread may end before it.
+func TestAToolOutlivesTheEndOfThreads(t *testing.T) {
+	t.Parallel()
+	tools, dir := find(t), scratch(t)
+	begun := make(chan struct{})
+	ended := make(chan error, 1)
+	go func() {
+		begin := sync.OnceFunc(func() { close(begun) })
+		_, err := tools.Transcode(t.Context(), Call{
+			Dir: dir, Wall: time.Minute, CPU: time.Minute, Line: func([]byte) { begin() },
+			Args: strings.Fields("-nostdin -v error -re -progress pipe:1 -stats_period 0.05 -f lavfi -i testsrc2=s=64x64:d=2 -f null -"),
+		})
+		ended <- err
+	}()
+	select {
+	case <-begun:
+	case err := <-ended:
+		t.Fatalf("ended before it began: %v", err)
+	}
+	// Together these take every idle thread, and end with it.
+	var locked sync.WaitGroup
+	end := make(chan struct{})
+	for range 100 {
+		locked.Add(1)
+		go func() {
+			runtime.LockOSThread()
+			locked.Done()
+			<-end
+		}()
+	}
+	locked.Wait()
+	close(end)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 }
 
 func TestTheJailHoldsOnThisKernel(t *testing.T) {
