@@ -12,6 +12,7 @@ import (
 // progress, from an origin that is not ours. The
 // site's server made the video, so the page holds no key.
 func TestTypeScriptClientUploadsInABrowser(t *testing.T) {
+	t.Parallel()
 	made := as(t, "creator").want(201, "POST", "/api/v1/videos", map[string]any{"title": "From a browser"})
 	if made.str("resumableUploadUrl") == "" {
 		t.Fatalf("no upload session: %s", made.raw)

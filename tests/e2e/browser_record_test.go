@@ -81,6 +81,7 @@ func plays(t testing.TB, v *viewer, share string) {
 // From "Start recording" to the share page that plays: screen with the camera in a
 // corner, a pause, Stop, and the address in the clipboard.
 func TestRecorderInABrowser(t *testing.T) {
+	t.Parallel()
 	v := person(t, look{})
 	share := v.record("both")
 	page := v.Timeout(patience)

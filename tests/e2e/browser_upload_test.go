@@ -11,6 +11,7 @@ import (
 // Two files at once: one is cut off by a reload and goes on by itself, the other is
 // no video and is replaced by one, at the same share address.
 func TestUploadsInABrowser(t *testing.T) {
+	t.Parallel()
 	bad := filepath.Join(t.TempDir(), "notes.mp4")
 	check(t, os.WriteFile(bad, []byte("not a video at all"), 0o600))
 	good := scenery(t, 3)

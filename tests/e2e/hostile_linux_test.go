@@ -86,6 +86,7 @@ func (p place) send(t testing.TB, body []byte, coding string) (status int, answe
 // headers. Nothing of it takes memory or processor time from others, and no click
 // is lost.
 func TestNoSingleRequestHurtsTheProgram(t *testing.T) {
+	t.Parallel()
 	i := install(t)
 	p, s := i.up()
 	pid := p.cmd.Process.Pid
