@@ -191,6 +191,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 		// without Firestore known keys and the documentation still work.
 		WarmUp: []boot.Call{{To: "Firestore", Do: db.Ping}, {To: "Redis", Do: func(ctx context.Context) error { return rdb.Ping(ctx).Err() }}},
 		Close: []func(context.Context) error{
+			// The client's background calls use Redis, so they end before it is closed.
 			func(context.Context) error { holders.close(); client.Close(); return rdb.Close() },
 			func(context.Context) error { return db.Close() },
 		},
@@ -299,6 +300,7 @@ func (c Config) plans() (api.Plans, error) {
 			if err != nil {
 				return p, fmt.Errorf("auth: %s: %q: %w", setting.name, name, err)
 			}
+			// A quota of 0 means no limit. A rate of 0 would silently mean the plan's usual rate.
 			if n < 0 || n == 0 && setting.to == &p.Rates {
 				return p, fmt.Errorf("auth: %s: %s: %d is too small", setting.name, name, n)
 			}

@@ -95,6 +95,7 @@ func (s *Service) Create(ctx context.Context, name string, plan identity.Plan) (
 	if err := s.store.Atomically(ctx, "create account", func(tx Tx) error { return tx.AddAccount(a) }); err != nil {
 		return Account{}, err
 	}
+	// Nobody is notified: no replica can know an id that was just drawn.
 	s.audit(ctx, "account.create", a.ID, "", "plan", plan.String())
 	return a, nil
 }
@@ -158,6 +159,7 @@ func (s *Service) tell(ctx context.Context, a Account) error {
 	if !a.Untold {
 		return nil
 	}
+	// Only now. A crash before this leaves Untold set, and Retell tells the holders again.
 	return s.store.Atomically(ctx, "note that holders were told", func(tx Tx) error {
 		now, err := tx.Account(a.ID)
 		// A newer change of the suspension has its own telling, which is not done yet.
@@ -193,6 +195,7 @@ func (s *Service) Retell(ctx context.Context) error {
 // RetellDue tells the holders of all changes that wait now. One that fails keeps
 // no other from its turn.
 func (s *Service) RetellDue(ctx context.Context) error {
+	// Confirmed changes leave this list, so the next round sees those behind them.
 	waiting, err := s.store.Untold(ctx, 100)
 	if err != nil {
 		return err
@@ -254,6 +257,7 @@ func (s *Service) CreateKey(ctx context.Context, n NewKey) (Key, error) {
 				return err
 			}
 		}
+		// Before the limit: a repeated request finds its key even when the account is full by now.
 		found, err := existing(tx, made)
 		if err != nil || found != nil {
 			if found != nil {
@@ -269,6 +273,7 @@ func (s *Service) CreateKey(ctx context.Context, n NewKey) (Key, error) {
 	if err != nil {
 		return Key{}, err
 	}
+	// No version is raised: a new key takes no authority away from anybody.
 	s.audit(ctx, "key.create", made.AccountID, made.ID)
 	return made, nil
 }
@@ -303,6 +308,8 @@ func (s *Service) giver(tx Tx, by *identity.Principal) (giver, error) {
 			return giver{}, apierr.New(apierr.APIKeyRevoked, "The member behind this key was removed.")
 		}
 		g.scopes = g.scopes.And(role.Scopes())
+		// The scopes of a session's principal are those of the role when it was read. Only the role
+		// as it is now counts.
 		if by.Session {
 			g.scopes = role.Scopes()
 		}
@@ -388,6 +395,7 @@ func (s *Service) Revoke(ctx context.Context, accountID, id string) error {
 			return err
 		}
 		if acct = a; !k.RevokedAt.IsZero() {
+			// Replicas are told again below: the first try may have died before it told them.
 			return nil
 		}
 		k.RevokedAt = s.now()
@@ -440,9 +448,11 @@ func (s *Service) Roll(ctx context.Context, id string, overlap time.Duration, n 
 			}
 		}
 		now := s.now()
+		// A roll must not bring back a key that was revoked or has expired.
 		if !old.Active(now) {
 			return ErrNoKey
 		}
+		// During an overlap both keys count towards the limit.
 		added := 1
 		if overlap <= 0 {
 			old.RevokedAt, added = now, 0

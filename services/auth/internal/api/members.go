@@ -95,6 +95,7 @@ func (p People) change(c *fiber.Ctx) error {
 		}
 		change.Role = &role
 	}
+	// Only now: a caller who may not give the role is refused whether or not the member exists.
 	if missing != nil {
 		return missing
 	}
@@ -307,6 +308,7 @@ func (p People) collectDevice(c *fiber.Ctx, from netip.Addr) error {
 	if err != nil {
 		return member.ErrNoDevice
 	}
+	// Not derived from the request: the first try uses the code up, so a repeated one gets no key.
 	secret, err := identity.NewKey(rand.Reader)
 	if err != nil {
 		return fmt.Errorf("draw key: %w", err)

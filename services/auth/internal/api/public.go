@@ -87,6 +87,8 @@ func (h public) createKey(c *fiber.Ctx) error {
 		return err
 	}
 	asked := body.read(fields)
+	// The transaction checks this again, on the key as it is then. Here it decides which of
+	// several refusals the caller sees.
 	if !fields.HasError("scopes") {
 		if err := account.MayGive(p.Scopes, asked.Scopes); err != nil {
 			return err // 403 goes before 400

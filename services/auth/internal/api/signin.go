@@ -101,6 +101,8 @@ func (a askDevice) browser() wire.Browser  { return a.Browser }
 func limited[In asker, Out any](s SignIn, do func(ctx context.Context, in In) (Out, error)) func(ctx context.Context, in In) (Out, error) {
 	return func(ctx context.Context, in In) (out Out, err error) {
 		addr, _ := netip.ParseAddr(in.browser().Address) // none: a network of its own
+		// Counted before the try and given back after a success: tries that run at the same time
+		// must not all pass on the same count.
 		t, wait := s.Tries.Take(ctx, ratelimit.Rule{Key: "signin:" + ratelimit.Network(addr).String(), Max: signInTries, Window: time.Minute})
 		if err := tooMany(wait); err != nil {
 			return out, err
@@ -234,6 +236,8 @@ func (s SignIn) finishOIDC(ctx context.Context, in askFinish) (wire.Session, err
 		if err != nil {
 			return member.Session{}, member.ErrNoLink
 		}
+		// No session is passed: whoever proves an identity joins as its person, not as the person
+		// who happens to be signed in here.
 		return s.Members.UseLink(ctx, token, p.Name, &proof, "", b)
 	})
 	out.Next = p.Next
@@ -257,8 +261,8 @@ func (s SignIn) finishPasskey(ctx context.Context, in askPasskey) (wire.Session,
 	})
 }
 
-// judge lets a call on a session in like a request to the API: revocation,
-// suspension and the rate limit hold here too.
+// judge lets a call on a session in like a request to the API: revocation and the
+// rate limit hold here too. A suspended account is let in; see decideDevice.
 func (s SignIn) judge(ctx context.Context, b wire.Browser) (*identity.Principal, error) {
 	d, err := s.Auth.Authenticate(ctx, b.Session)
 	if err != nil {
@@ -429,6 +433,8 @@ func (s SignIn) decideDevice(ctx context.Context, in askDevice) (none, error) {
 	if err != nil {
 		return none{}, err
 	}
+	// judge lets people of a suspended account in, so that they see what is the matter. They may
+	// not make a key there.
 	if p.Suspended {
 		return none{}, apierr.New(apierr.AccountSuspended, "This account is suspended.")
 	}

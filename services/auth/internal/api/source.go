@@ -143,6 +143,7 @@ func (s *Source) WriteUses(ctx context.Context) error {
 // Flush writes what is noted. A write that fails is noted again.
 func (s *Source) Flush(ctx context.Context) {
 	s.mu.Lock()
+	// Taken out under the lock and written without it: verification must not wait for Firestore.
 	used := s.used
 	s.used = map[string]use{}
 	s.mu.Unlock()
@@ -166,6 +167,7 @@ func (s *Source) Flush(ctx context.Context) {
 	defer s.mu.Unlock()
 	failed.Range(func(hash, err any) bool {
 		slog.DebugContext(ctx, "key use not written yet", "error", err)
+		// A later use was noted meanwhile and must not be replaced by the older time.
 		if _, newer := s.used[hash.(string)]; !newer && len(s.used) < maxUsed {
 			s.used[hash.(string)] = used[hash.(string)]
 		}

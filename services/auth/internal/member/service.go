@@ -165,6 +165,7 @@ func (s *Service) Change(ctx context.Context, by *identity.Principal, accountID,
 	if err != nil {
 		return Member{}, err
 	}
+	// Also when nothing changed: an earlier try may have died before it told anybody.
 	s.notify.InvalidateAccount(ctx, acct.ID, acct.Version)
 	s.audit(ctx, "member.change", accountID, "member", id, "role", string(after.Role))
 	return after, nil
@@ -172,6 +173,7 @@ func (s *Service) Change(ctx context.Context, by *identity.Principal, accountID,
 
 // putRole writes a changed member, and what a changed role brings with it.
 func (s *Service) putRole(tx Tx, acct *account.Account, before, after Member) error {
+	// Everything is read before the first write; Firestore takes no read after one.
 	if before.Role == identity.Owner && after.Role != identity.Owner {
 		if err := s.ownerRemains(tx, before); err != nil {
 			return err
@@ -221,6 +223,8 @@ func (s *Service) remove(tx Tx, acct *account.Account, m Member) error {
 			return err
 		}
 	}
+	// What the member handed out ends with them. A key or an invitation that they made before
+	// would let them back in.
 	made, err := s.keysBeyond(tx, m, "")
 	if err != nil {
 		return err
@@ -258,9 +262,9 @@ func (s *Service) target(tx Tx, by *identity.Principal, accountID, id string) (M
 	return m, scopes, nil
 }
 
-// authority is what the caller may do at the moment of the commit; it refuses a
-// caller who lost the scope since the request was let in. The role in by is
-// brought up to date.
+// authority is what the caller may do at the moment of the commit. It refuses a
+// caller who lost the scope since the request was let in, and one who is no longer
+// an owner: later checks go by the role in by.
 func (s *Service) authority(tx Tx, by *identity.Principal) (identity.ScopeSet, error) {
 	if by == nil {
 		return nil, nil
@@ -402,6 +406,7 @@ func (s *Service) Invite(ctx context.Context, n NewInvitation) (Link, error) {
 		if _, err := tx.Account(n.AccountID); err != nil {
 			return err
 		}
+		// Before the limit: a repeated request finds its invitation even when the list is full by now.
 		switch found, err := tx.Link(l.Hash); {
 		case err == nil && found.ID == l.ID:
 			return nil
@@ -433,6 +438,7 @@ func (s *Service) RevokeInvitation(ctx context.Context, by *identity.Principal, 
 			return err
 		}
 		l, err := tx.LinkByID(id)
+		// Sign-in links are in the same collection, but nobody in the account may know of them.
 		if errors.Is(err, ErrNoLink) || err == nil && (l.AccountID != accountID || l.Kind != Invitation || !s.now().Before(l.ExpiresAt)) {
 			return ErrNoInvitation
 		}

@@ -76,6 +76,8 @@ func (s *Service) UseLink(ctx context.Context, token identity.Key, name string, 
 		if err != nil {
 			return Session{}, err
 		}
+		// The link goes in the commit that opens the session, so of two browsers that use it at once
+		// only one gets in.
 		return s.open(ctx, m, "link", b, func(tx Tx) error {
 			found, err := s.unused(tx, l)
 			if err != nil {
@@ -108,6 +110,8 @@ func (s *Service) UseLink(ctx context.Context, token identity.Key, name string, 
 		if err := s.mayJoin(tx, m); err != nil {
 			return nil, err
 		}
+		// personOf looked before this transaction. Two sign-ins with the same new identity must not
+		// make two persons.
 		bind := proof != nil && !known
 		if bind {
 			if _, err := tx.Identity(proof.Issuer, proof.Subject); !errors.Is(err, ErrNoIdentity) {
@@ -189,6 +193,7 @@ func (s *Service) SignIn(ctx context.Context, p Proof, groups GroupMap, b Browse
 	if err != nil && !errors.Is(err, ErrNoIdentity) {
 		return Session{}, err
 	}
+	// The map goes first: it may take away the membership that the identity would sign in with.
 	if groups.AccountID != "" {
 		m, err := s.byGroups(ctx, p, found.PersonID, groups)
 		if err != nil {
@@ -219,6 +224,7 @@ func (s *Service) byGroups(ctx context.Context, p Proof, person string, groups G
 	var acct account.Account
 	ctx = events.WithActor(ctx, events.System)
 	err := s.store.People(ctx, "follow groups", func(tx Tx) error {
+		// What an earlier try of this transaction decided does not count.
 		out = nil
 		a, err := tx.Account(groups.AccountID)
 		if err != nil {
@@ -255,6 +261,7 @@ func (s *Service) byGroups(ctx context.Context, p Proof, person string, groups G
 		}
 		m := mine[at]
 		switch {
+		// Only a membership that the map gave is the map's to change. An invited member keeps theirs.
 		case !m.FromGroups || m.Role == role:
 			out = &m
 			return nil
@@ -294,6 +301,7 @@ func (s *Service) openAny(ctx context.Context, person, how string, b Browser, al
 func (s *Service) open(ctx context.Context, m Member, how string, b Browser, also func(tx Tx) error) (Session, error) {
 	ctx = events.WithActor(ctx, events.Actor{Type: events.ActorMember, ID: m.ID, Name: m.Name})
 	return s.begin(ctx, m, how, b, func(tx Tx) (func() error, error) {
+		// m was read before this transaction and may have been removed since.
 		switch now, err := tx.Member(m.ID); {
 		case errors.Is(err, ErrNoMember) || err == nil && now.PersonID != m.PersonID:
 			return nil, ErrNoMembership
@@ -338,6 +346,8 @@ func (s *Service) begin(ctx context.Context, m Member, how string, b Browser, fi
 		for len(active) >= MaxSessions {
 			ending, active = append(ending, active[0]), active[1:]
 		}
+		// Ending a session takes authority away, so its account's version must rise in the same
+		// commit. The replaced session may be in another account than the new one.
 		for _, e := range ending {
 			if slices.ContainsFunc(changed, func(a account.Account) bool { return a.ID == e.AccountID }) {
 				continue
@@ -353,6 +363,7 @@ func (s *Service) begin(ctx context.Context, m Member, how string, b Browser, fi
 		if err != nil {
 			return err
 		}
+		// write may read once more, so it runs before the first write here.
 		errs := []error{write()}
 		for _, a := range changed {
 			errs = append(errs, tx.PutAccount(a))
@@ -424,6 +435,8 @@ func (s *Service) End(ctx context.Context, hash, id string) error {
 			}
 			x = active[at]
 		}
+		// A session that has ended already is announced again: the first try may have died before
+		// it told the replicas.
 		if acct, err = tx.Account(x.AccountID); err != nil || !x.EndedAt.IsZero() {
 			return err
 		}
@@ -523,6 +536,7 @@ func (s *Service) AddPasskey(ctx context.Context, hash string, p Passkey) error 
 	}
 	p.ID, p.PersonID, p.CreatedAt = identity.NewID("pky"), x.PersonID, s.now()
 	return s.store.People(ctx, "add passkey", func(tx Tx) error {
+		// A sign-in finds its person by the credential, so a credential belongs to one person.
 		if _, err := tx.Passkey(p.Hash); !errors.Is(err, ErrNoPasskey) {
 			return errors.Join(err, ErrIdentityTaken)
 		}
@@ -571,6 +585,7 @@ func (s *Service) Passkeys(ctx context.Context, personID string) ([]Passkey, err
 func (s *Service) SignInByPasskey(ctx context.Context, p Passkey, challenge string, b Browser) (Session, error) {
 	p.LastUsedAt = s.now()
 	return s.openAny(ctx, p.PersonID, "passkey", b, func(tx Tx) error {
+		// A challenge is refused ten minutes after it was made, so an hour outlasts any replay.
 		return errors.Join(tx.PutPasskey(p), tx.UseOnce("passkey:"+challenge, s.now().Add(time.Hour)))
 	})
 }

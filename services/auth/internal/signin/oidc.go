@@ -108,9 +108,12 @@ func (o *OIDC) Finish(ctx context.Context, r Return) (member.Proof, Purpose, err
 	if err := o.sealer.open("oidc", r.Flow, &f); err != nil {
 		return member.Proof{}, Purpose{}, err
 	}
+	// The state ties the answer to the browser that began. Without it, a link could sign a
+	// visitor in as somebody else.
 	if subtle.ConstantTimeCompare([]byte(r.State), []byte(f.State)) != 1 {
 		return member.Proof{}, Purpose{}, ErrFlow
 	}
+	// RFC 9207. A provider need not name itself, but one that does must be ours.
 	if r.Issuer != "" && r.Issuer != o.cfg.Issuer {
 		return member.Proof{}, Purpose{}, errRefused(ctx, "answer of another issuer", nil)
 	}
@@ -124,6 +127,7 @@ func (o *OIDC) Finish(ctx context.Context, r Return) (member.Proof, Purpose, err
 	}
 	token, err := cfg.Exchange(oidc.ClientContext(ctx, o.client), r.Code, oauth2.VerifierOption(f.Verifier))
 	if err != nil {
+		// A refusal is final for this code. Server errors and lost connections may pass.
 		var refused *oauth2.RetrieveError
 		if errors.As(err, &refused) && refused.Response.StatusCode < http.StatusInternalServerError {
 			return member.Proof{}, Purpose{}, errRefused(ctx, "code", err)
@@ -139,6 +143,7 @@ func (o *OIDC) Finish(ctx context.Context, r Return) (member.Proof, Purpose, err
 	if err != nil {
 		return member.Proof{}, Purpose{}, errRefused(ctx, "ID token", err)
 	}
+	// The nonce ties the token to this flow: one that was issued for another sign-in is no proof.
 	if subtle.ConstantTimeCompare([]byte(id.Nonce), []byte(f.Nonce)) != 1 {
 		return member.Proof{}, Purpose{}, errRefused(ctx, "nonce", nil)
 	}
@@ -192,6 +197,7 @@ func texts(v any) []string {
 		return nil
 	}
 	var out []string
+	// A token may list any number of groups; a role needs one of them.
 	for _, x := range list[:min(len(list), 1000)] {
 		if text, ok := x.(string); ok {
 			out = append(out, text)
@@ -203,6 +209,7 @@ func texts(v any) []string {
 // setup discovers the provider, once. After a failure it waits a second before
 // the next try, so that a provider that is away is not hammered.
 func (o *OIDC) setup(ctx context.Context) (*oauth2.Config, *oidc.Provider, error) {
+	// Held while discovering: one sign-in asks the provider, and the others wait for its answer.
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.provider == nil {

@@ -89,6 +89,7 @@ func (p *Passkeys) FinishAdd(ctx context.Context, person, name, sessionHash, flo
 	if err := p.sealer.open("passkey add", flow, &f); err != nil {
 		return member.Passkey{}, err
 	}
+	// Begun in another session: somebody may have planted their own flow in this browser.
 	if f.Holder != sessionHash {
 		return member.Passkey{}, ErrFlow
 	}
@@ -122,6 +123,7 @@ func (p *Passkeys) begun(kind string, options any, f passkeyFlow) ([]byte, strin
 	if err != nil {
 		return nil, "", fmt.Errorf("begin passkey: %w", err)
 	}
+	// The kind is part of the seal, so a flow that adds a passkey cannot end as a sign-in.
 	flow, err := p.sealer.seal("passkey "+kind, f)
 	return text, flow, err
 }
@@ -138,6 +140,8 @@ func (p *Passkeys) FinishSignIn(ctx context.Context, flow string, response []byt
 		return member.Passkey{}, "", refusedPasskey(ctx, err)
 	}
 	var found member.Passkey
+	// Kept apart, since the library reports every error of find as an unknown passkey: a store
+	// that is away must not look like a wrong key.
 	var failed error
 	c, err := p.w.ValidateDiscoverableLogin(func(rawID, userHandle []byte) (webauthn.User, error) {
 		if found, failed = find(credentialHash(rawID)); failed != nil {

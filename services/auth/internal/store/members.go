@@ -200,6 +200,7 @@ func (s *Store) AddDevice(ctx context.Context, d member.Device) error {
 func (s *Store) TouchSession(ctx context.Context, hash string, at time.Time) error {
 	return s.db.Do(ctx, "note session use", func(ctx context.Context) error {
 		_, err := s.session(hash).Update(ctx, []firestore.Update{{Path: "seenAt", Value: at}})
+		// As with keys: Set would bring back a session that was erased or has expired meanwhile.
 		return err
 	})
 }
@@ -248,6 +249,7 @@ func (t *transaction) OpenInvitations(accountID string) ([]member.Link, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Firestore removes expired links by itself, but up to a day late.
 	now := t.s.now()
 	return slices.DeleteFunc(found, func(l member.Link) bool { return !now.Before(l.ExpiresAt) }), nil
 }
@@ -331,6 +333,7 @@ func (t *transaction) RemoveDevice(d member.Device) error {
 }
 
 func (t *transaction) UseOnce(name string, until time.Time) error {
+	// Create fails when the document exists, also when two replicas try at the same moment.
 	return t.tx.Create(t.s.doc(used, hashOf(name)), map[string]any{"expireAt": until})
 }
 
@@ -516,6 +519,8 @@ func (s *Store) PurgePeople(ctx context.Context, accountID string) (bool, error)
 	if err != nil {
 		return false, err
 	}
+	// How people sign in goes first and members go last: members lead to the persons, so a call
+	// that is cut off finds them again when it is repeated.
 	for person := range people {
 		if err := s.forgetPerson(ctx, accountID, person); err != nil {
 			return false, err
@@ -568,7 +573,7 @@ func (s *Store) forgetPerson(ctx context.Context, accountID, personID string) er
 			return nil
 		}
 	}
-	for _, collection := range []string{identities, passkeys} { // 20 of each at most
+	for _, collection := range []string{identities, passkeys} { // far fewer than a batch
 		if _, err := s.purge(ctx, s.where(collection, "personId", personID)); err != nil {
 			return err
 		}

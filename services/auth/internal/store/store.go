@@ -136,6 +136,8 @@ func (s *Store) Key(ctx context.Context, id string) (k account.Key, err error) {
 func (s *Store) Keys(ctx context.Context, accountID string) ([]account.Key, error) {
 	byHash := map[string]account.Key{}
 	of := s.db.Collection(keys).Where("accountId", "==", accountID)
+	// Two queries: every key in use must show, the others only up to a bound. A key that both
+	// find appears once, by its hash.
 	for _, q := range []firestore.Query{of.Where("inUse", "==", true), of.OrderBy("createdAt", firestore.Desc).Limit(retired)} {
 		err := s.db.Do(ctx, "list keys", func(ctx context.Context) error {
 			found, err := allKeys(q.Documents(ctx))
@@ -174,6 +176,8 @@ func (s *Store) Credential(ctx context.Context, hash string) (c account.Credenti
 		if of, err = s.ownerOf(ctx, hash); err != nil {
 			return c, err
 		}
+		// A hash that is unknown is not remembered here: the key may be created a moment later, and
+		// callers remember misses for some seconds already.
 		s.owners.Set(hash, of)
 	}
 	err = s.db.Do(ctx, "get key and account", func(ctx context.Context) error {
@@ -193,6 +197,7 @@ func (s *Store) Credential(ctx context.Context, hash string) (c account.Credenti
 			return err
 		}
 		if !snaps[0].Exists() || !snaps[1].Exists() {
+			// The next call looks among keys and sessions again.
 			s.owners.Invalidate(hash)
 			return account.ErrNoKey
 		}
@@ -230,6 +235,8 @@ func credential(snaps []*firestore.DocumentSnapshot, of owner) (c account.Creden
 		return c, err
 	}
 	if of.member != "" {
+		// A member who is gone keeps the id and has no role, which gives no scopes. Without the id,
+		// Scopes would fall back to the key's own.
 		c.Member = account.Holder{ID: of.member}
 		if snaps[2].Exists() {
 			m, err := toMember(snaps[2])
@@ -264,6 +271,7 @@ func credential(snaps []*firestore.DocumentSnapshot, of owner) (c account.Creden
 // Touch notes when a key was last used.
 func (s *Store) Touch(ctx context.Context, hash string, at time.Time) error {
 	return s.db.Do(ctx, "note key use", func(ctx context.Context) error {
+		// Update fails where there is no document. Set would bring back a key that was just erased.
 		_, err := s.key(hash).Update(ctx, []firestore.Update{{Path: "lastUsedAt", Value: at}})
 		return err
 	})
@@ -336,10 +344,13 @@ func (t *transaction) PutAccount(a account.Account) error {
 	if err != nil {
 		return err
 	}
+	// The whole document is replaced, so callers have read it in this transaction.
 	return t.tx.Set(ref, fromAccount(a))
 }
 
 func (t *transaction) AddKey(k account.Key) error {
+	// Retired with a write that happens anyway. Left as they are, expired keys would count in
+	// every later read of the keys in use.
 	for _, old := range t.expired {
 		if err := t.tx.Update(t.s.key(old.Hash), []firestore.Update{{Path: "inUse", Value: false}}); err != nil {
 			return fmt.Errorf("retire key: %w", err)
@@ -468,6 +479,7 @@ func toKey(snap *firestore.DocumentSnapshot) (account.Key, error) {
 }
 
 func fromKey(k account.Key) keyDoc {
+	// An expired key stays in use here until AddKey retires it; readers compare times anyway.
 	d := keyDoc{
 		ID: k.ID, Account: k.AccountID, Name: k.Name, Prefix: k.Prefix, Last4: k.Last4, MadeBy: k.MadeBy, CreatedAt: k.CreatedAt,
 		LastUsedAt: orNil(k.LastUsedAt), RevokedAt: orNil(k.RevokedAt), InUse: k.RevokedAt.IsZero(),

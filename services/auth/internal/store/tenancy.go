@@ -53,6 +53,7 @@ func (s *Store) Accounts(ctx context.Context, after string, limit int, match fun
 				}
 				page = append(page, a)
 			}
+			// Past every account that was read, matching or not: a short page still continues behind it.
 			after = a.ID
 		}
 		if len(snaps) < 200 {
@@ -123,6 +124,7 @@ func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
 	if err != nil {
 		return err
 	}
+	// In one commit: an account that is gone always has its tombstone.
 	return s.db.Commit(ctx, "erase account", func(tx *firestore.Transaction) error {
 		for _, kind := range []string{"links", "videos", "domains", "storedBytes"} { // libs/quota
 			if err := tx.Delete(s.db.Collection("quotas").Doc(id + "~" + kind)); err != nil {

@@ -35,6 +35,7 @@ func (s *Service) Export(ctx context.Context, accountID string, first []Line, w 
 		return &apierr.Error{Code: apierr.RateLimited, RetryAfter: 30 * time.Second, Message: "Too many exports are running already. Try again when one of them has ended."}
 	}
 	defer end()
+	// Before the first byte, so that an export that breaks off is on record as well.
 	if err := s.exported(ctx, accountID); err != nil {
 		return err
 	}

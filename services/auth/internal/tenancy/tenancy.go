@@ -98,6 +98,7 @@ func NewService(store Store, notify Notifier, holders []Holder, now func() time.
 // tell puts the records of a deleting account into that state, everywhere.
 func (s *Service) tell(ctx context.Context, a account.Account) error {
 	standing := tenant.Standing{State: tenant.Deleting, Version: a.Version}
+	// Without a shared context: each holder is told, even when another fails.
 	var g errgroup.Group
 	for _, h := range s.holders {
 		g.Go(func() error { return h.SetState(ctx, a.ID, standing) })
@@ -110,6 +111,7 @@ func (s *Service) tell(ctx context.Context, a account.Account) error {
 func (s *Service) Delete(ctx context.Context, id string) (account.Account, error) {
 	var a account.Account
 	err := s.store.Atomically(ctx, "delete account", func(tx account.Tx) (err error) {
+		// Asked again there is nothing to decide, but the holders are told once more below.
 		if a, err = tx.Account(id); err != nil || a.Deleting {
 			return err
 		}
@@ -149,6 +151,7 @@ func (s *Service) StoredBytes(ctx context.Context, accountID string) (int64, err
 // target has; "" for an address.
 func (s *Service) TakeDown(ctx context.Context, o tenant.Order, kind string) (Takedown, error) {
 	t := Takedown{Takedown: tenant.Takedown{ID: o.ID, Reason: o.Reason, At: o.At}, Target: o.Target, Kind: kind, Phase: Asked}
+	// Stored before any holder is asked: if this process dies, Run finds the order and asks.
 	if err := s.store.PutTakedown(ctx, t); err != nil {
 		return t, err
 	}
@@ -172,6 +175,8 @@ func (s *Service) enforce(ctx context.Context, t Takedown) (Takedown, error) {
 		case err == nil && made.ID != t.ID:
 			// It was taken down before; this one is not needed.
 			found, err := s.store.Takedown(ctx, made.ID)
+			// No record of the earlier one: it was just lifted, or the store went back to a backup.
+			// The holder's answer is then the best there is.
 			if errors.Is(err, ErrNoTakedown) {
 				found, err = Takedown{Takedown: made, Phase: InForce}, nil
 			}
@@ -187,6 +192,7 @@ func (s *Service) enforce(ctx context.Context, t Takedown) (Takedown, error) {
 			return t, err // it stays asked, and Run asks again
 		}
 	}
+	// Every holder has looked and has no such record, so there is nothing to repeat either.
 	return t, errors.Join(missing, s.store.DeleteTakedown(ctx, t.ID))
 }
 
@@ -202,6 +208,7 @@ func (s *Service) Lift(ctx context.Context, id string) error {
 		return err
 	}
 	t.Phase = Lifting
+	// Stored before the holder is asked: if this process dies, Run lifts it.
 	if err := s.store.PutTakedown(ctx, t); err != nil {
 		return err
 	}
@@ -217,6 +224,7 @@ func (s *Service) lift(ctx context.Context, t Takedown) error {
 			}
 		}
 	}
+	// Last: until the record is gone, Run repeats the call.
 	return s.store.DeleteTakedown(ctx, t.ID)
 }
 
@@ -239,6 +247,7 @@ func (s *Service) Run(ctx context.Context) error {
 
 // Repeat goes over what is pending once. One that fails holds up no other.
 func (s *Service) Repeat(ctx context.Context) {
+	// Every replica does this, without a lease. Each step may be done twice at the same time.
 	accounts, err := s.store.Deleting(ctx, 100)
 	s.complain(ctx, "list deleting accounts", err)
 	for _, a := range accounts {
@@ -265,6 +274,8 @@ func (s *Service) erase(ctx context.Context, a account.Account) error {
 	if err := s.tell(ctx, a); err != nil {
 		return err
 	}
+	// In the order of the list, which ends with events: it may still receive some while the
+	// others erase.
 	for _, h := range s.holders {
 		if done, err := h.Erased(ctx, a.ID); err != nil || !done {
 			return err
