@@ -238,6 +238,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 		// dependencies, and pages still say in plain words what is the matter.
 		WarmUp: []boot.Call{{To: "Firestore", Do: db.Ping}, {To: "Redis", Do: func(ctx context.Context) error { return rdb.Ping(ctx).Err() }}},
 		Close: []func(context.Context) error{
+			// The client's background calls use Redis, so they end before it is closed.
 			func(context.Context) error { auth.Close(); return rdb.Close() },
 			func(context.Context) error { return bucket.Close() },
 			func(context.Context) error { return db.Close() },

@@ -85,6 +85,8 @@ func captionFile(c *fiber.Ctx) ([]byte, error) {
 	if err != nil || media != "text/vtt" || params["charset"] != "" && !strings.EqualFold(params["charset"], "utf-8") {
 		return nil, apierr.New(apierr.UnsupportedMediaType, "Send the captions as text/vtt.")
 	}
+	// Copied: fasthttp reuses the body after the handler, and an upload that was given up may
+	// still read it.
 	body := bytes.Clone(bytes.TrimPrefix(c.Request().Body(), []byte("\ufeff")))
 	first, _, _ := bytes.Cut(body, []byte("\n"))
 	first = bytes.TrimSuffix(first, []byte("\r"))

@@ -50,6 +50,7 @@ func (h public) list(c *fiber.Ctx) error {
 		return apierr.Invalid(bad...)
 	}
 	cursor := c.Query("cursor")
+	// An empty cursor is a mistake in the caller's loop. Page one again would make it endless.
 	if cursor == "" && c.Context().QueryArgs().Has("cursor") {
 		return apierr.New(apierr.InvalidCursor, "This cursor was not given by a list of videos. Start without one.")
 	}
@@ -175,6 +176,7 @@ func pageOf(c *fiber.Ctx) string {
 	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.Scheme+"://"+u.Host != origin {
 		return ""
 	}
+	// Fiber's text does not outlive the handler.
 	return strings.Clone(origin)
 }
 

@@ -52,6 +52,7 @@ func (h hooks) storageEvent(c *fiber.Ctx) error {
 		return apierr.New(apierr.MissingAPIKey, "Send the identity token of the push subscription.")
 	}
 	if err := h.push.Verify(c.UserContext(), token); err != nil {
+		// Not the sender's fault. Pub/Sub sends it again.
 		if errors.Is(err, errKeys) {
 			return apierr.Down(err)
 		}
@@ -123,6 +124,8 @@ func (v *Verifier) Verify(ctx context.Context, token string) error {
 	if header.Alg != "RS256" {
 		return fmt.Errorf("%w: algorithm %q", errToken, header.Alg)
 	}
+	// Claims are judged before the key is looked up: a token that is not for us must not make us
+	// call the issuer.
 	now := v.Now()
 	switch {
 	case claims.Aud != v.Audience, !contains(v.Issuers, claims.Iss), v.Account != "" && (claims.Email != v.Account || !claims.EmailVerified):
@@ -144,6 +147,7 @@ func (v *Verifier) Verify(ctx context.Context, token string) error {
 // key finds a published key. Keys are fetched when one is not known, at most
 // every few seconds, and once an hour.
 func (v *Verifier) key(ctx context.Context, kid string) (*rsa.PublicKey, error) {
+	// Held while fetching: one push asks the issuer, the others wait for its answer.
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	now := v.Now()
@@ -190,6 +194,7 @@ func (v *Verifier) fetch(ctx context.Context) (map[string]*rsa.PublicKey, error)
 	for _, k := range set.Keys {
 		n, errN := base64.RawURLEncoding.DecodeString(k.N)
 		e, errE := base64.RawURLEncoding.DecodeString(k.E)
+		// Keys of other kinds, or below 2048 bits, are passed over and not an error of the whole set.
 		if k.Kty != "RSA" || errN != nil || errE != nil || len(n) < 256 || len(e) == 0 || len(e) > 4 {
 			continue
 		}

@@ -83,6 +83,7 @@ func startOrder(rs []transcode.Rendition) []transcode.Rendition {
 // (signed) address of its object.
 func MediaPlaylist(r transcode.Rendition, url string) string {
 	target := 1.0
+	// The target must not be below any segment's duration, to the nearest second.
 	for _, s := range r.Segments {
 		target = math.Max(target, s.Duration)
 	}
@@ -132,6 +133,7 @@ func StoryboardVTT(o *transcode.Outcome, url func(object string) string) string 
 			break
 		}
 		start, end := float64(i)*s.Interval, float64(i+1)*s.Interval
+		// The last frame stays to the end; a video is seldom a multiple of the interval long.
 		if i == s.Count-1 {
 			end = math.Max(end, o.Duration)
 		}

@@ -91,6 +91,7 @@ func (p *Pipeline) mediaOrphan(v *video.Video, keep map[string]bool, o objectsto
 		return false
 	case !made:
 		return now.Sub(o.Created) > strayGrace
+	// A video that was ready takes no other file, so media of another generation never showed.
 	case generation != v.Source.Generation:
 		return true
 	case v.InWork():
@@ -105,6 +106,8 @@ func (p *Pipeline) uploadOrphan(v *video.Video, _ map[string]bool, o objectstore
 	if v == nil {
 		return true
 	}
+	// Below, the object's own age counts too: a new file for a video that failed long ago may not
+	// have been noticed yet.
 	refused := v.Status == video.Failed && v.Source.JobID == "" && o.Generation == v.Source.Generation
 	decided := v.Status == video.Failed || v.Status == video.Ready && !v.InWork()
 	now, keep := p.o.Now(), p.o.Plan.Retention
@@ -119,6 +122,7 @@ func (p *Pipeline) tidy(ctx context.Context, prefix string, orphan orphanFunc) e
 	}
 	var errs []error
 	for o, err := range p.o.Bucket.List(ctx, prefix) {
+		// What was gathered since the last flush is left to the next round.
 		if err != nil {
 			return errors.Join(append(errs, err)...)
 		}
@@ -126,6 +130,7 @@ func (p *Pipeline) tidy(ctx context.Context, prefix string, orphan orphanFunc) e
 		if !ok {
 			continue
 		}
+		// Names come in order, so all objects of a video end up in one batch.
 		if len(batch) == 100 && batch[id] == nil {
 			errs = append(errs, flush())
 		}
@@ -155,6 +160,7 @@ func (p *Pipeline) tidyBatch(ctx context.Context, batch map[video.ID][]objectsto
 		}
 		for _, o := range objects {
 			if orphan(known[id], keep, o) {
+				// By its generation: a file that was uploaded since under the same name was not judged.
 				p.o.Log.InfoContext(ctx, "orphan removed", "object", o.Name)
 				errs = append(errs, gone(p.o.Bucket.Delete(ctx, o.Name, o.Generation)))
 			}

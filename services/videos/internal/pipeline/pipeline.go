@@ -142,6 +142,7 @@ func (p *Pipeline) Refresh(ctx context.Context, v *video.Video) *video.Video {
 		return v
 	}
 	// Whoever happens to look is not who did it.
+	// Short, since the caller waits. What takes longer is left to the sweep.
 	ctx, cancel := context.WithTimeout(events.WithActor(ctx, events.System), 2*time.Second)
 	defer cancel()
 	seen, err := p.advance(ctx, v)
@@ -224,6 +225,7 @@ func (p *Pipeline) detectUpload(ctx context.Context, v *video.Video) (*video.Vid
 		former = v.Source.JobID
 		return v.FileArrived(source, p.o.Plan.Upload, p.o.Now())
 	})
+	// A newer file was noticed meanwhile, or the video waits for none: this one needs no more.
 	if err != nil || arrived.Source.Generation != source.Generation {
 		return orOld(arrived, v), err
 	}
@@ -246,6 +248,7 @@ func (p *Pipeline) detectUpload(ctx context.Context, v *video.Video) (*video.Vid
 			p.o.Log.InfoContext(ctx, "upload refused", "video", v.ID, "bytes", source.Size, "code", arrived.Failure.Code)
 			p.measure.became(ctx, video.Failed, arrived.Failure.Code)
 		}
+		// By its generation: a better file may have been put there since.
 		return arrived, p.o.Bucket.Delete(ctx, arrived.Upload.Object, source.Generation)
 	}
 	return arrived, nil
@@ -253,6 +256,7 @@ func (p *Pipeline) detectUpload(ctx context.Context, v *video.Video) (*video.Vid
 
 // expire ends the waiting for a file that did not come in time.
 func (p *Pipeline) expire(ctx context.Context, v *video.Video) (*video.Video, error) {
+	// Only spares a transaction. Expire decides again, on the record as it is then.
 	if v.Status != video.Uploading || p.o.Now().Sub(v.CreatedAt) < p.o.Plan.Upload.MaxAge {
 		return v, nil
 	}
@@ -276,6 +280,7 @@ func (p *Pipeline) startJob(ctx context.Context, j transcode.Job) error {
 	if err != nil {
 		return fmt.Errorf("start job of video %s: %w", j.VideoID, err)
 	}
+	// Whoever made the job wakes a worker. If that is lost, the sweep of jobs does it again.
 	if !made || p.o.Queue == nil {
 		return nil
 	}
@@ -289,6 +294,7 @@ func (p *Pipeline) startJob(ctx context.Context, j transcode.Job) error {
 func (p *Pipeline) applyOutcome(ctx context.Context, v *video.Video) (*video.Video, error) {
 	job, err := p.o.Jobs.Get(ctx, v.Source.JobID)
 	if errors.Is(err, transcode.ErrNotFound) {
+		// Whoever noticed the upload died between the record's commit and the job's.
 		if v.Status == video.Processing {
 			return v, p.start(ctx, v)
 		}
@@ -314,6 +320,8 @@ func (p *Pipeline) applyOutcome(ctx context.Context, v *video.Video) (*video.Vid
 		}
 		return orOld(failed, v), err
 	}
+	// Only on the copy that is shown. The job's record has the progress, and a write for each look
+	// would be too many for one document.
 	v.ReportProgress(job.Progress)
 	return v, nil
 }
@@ -327,6 +335,7 @@ func (p *Pipeline) publish(ctx context.Context, v *video.Video, job transcode.Re
 	if changed {
 		p.o.Log.InfoContext(ctx, "video published", "video", v.ID, "version", media.Version, "final", media.Final,
 			"path", media.Path, "renditions", len(media.Renditions))
+		// Only the first publication is a change of status.
 		if published.ReadyAt.Equal(published.UpdatedAt) {
 			p.measure.became(ctx, video.Ready, "")
 		}
@@ -352,6 +361,7 @@ func (p *Pipeline) finish(ctx context.Context, v *video.Video) (*video.Video, er
 func (p *Pipeline) move(ctx context.Context, id video.ID, step func(*video.Video) error) (v *video.Video, changed bool, err error) {
 	v, err = p.o.Store.Update(ctx, id, func(v *video.Video) error {
 		err := step(v)
+		// Set by every try of the transaction; the last one counts.
 		changed = err == nil
 		if errors.Is(err, video.ErrTransition) {
 			return video.ErrUnchanged

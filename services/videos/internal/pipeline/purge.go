@@ -10,6 +10,7 @@ import (
 
 // Purge makes this replica look for purge tasks now: one was just committed.
 func (p *Pipeline) Purge() {
+	// One kick waits at most: it covers every task that was committed before it is taken.
 	select {
 	case p.kick <- struct{}{}:
 	default:
@@ -32,6 +33,7 @@ func (p *Pipeline) PurgeDue(ctx context.Context) error {
 // purge removes what there is now. The task stays until nothing can come after.
 func (p *Pipeline) purge(ctx context.Context, task video.Purge) error {
 	var errs []error
+	// Jobs first: a worker must not start to write what is being removed.
 	for _, id := range task.JobIDs {
 		// A worker that holds the job finds out at its next heartbeat.
 		errs = append(errs, p.o.Jobs.Delete(ctx, id))

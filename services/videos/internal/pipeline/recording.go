@@ -19,6 +19,7 @@ func (p *Pipeline) follow(ctx context.Context, v *video.Video) (*video.Video, er
 	if errors.Is(err, objectstore.ErrNotFound) {
 		// Storage has forgotten the session. A file may still be sent in one piece.
 		return p.note(ctx, v, func(v *video.Video) error {
+			// A session that was renewed meanwhile is another one.
 			if v.Upload.ResumableURL != session {
 				return video.ErrUnchanged
 			}
@@ -37,6 +38,7 @@ func (p *Pipeline) follow(ctx context.Context, v *video.Video) (*video.Video, er
 				if v.Status != video.Uploading || !v.Upload.Recording || v.Upload.ResumableURL != session {
 					return video.ErrUnchanged
 				}
+				// Judged again on the record: this copy may be older.
 				v.Receive(n, p.o.Plan, p.o.Now())
 				return nil
 			})
@@ -44,6 +46,7 @@ func (p *Pipeline) follow(ctx context.Context, v *video.Video) (*video.Video, er
 	}
 	if over {
 		p.o.Log.InfoContext(ctx, "recording was left; what arrived becomes the video", "video", v.ID, "bytes", n)
+		// If the process dies after this, the next look finds the object like any other upload.
 		if whole, err = p.o.Bucket.FinishResumable(ctx, session, n); err != nil {
 			return v, fmt.Errorf("finish recording: %w", err)
 		}

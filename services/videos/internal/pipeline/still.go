@@ -21,6 +21,7 @@ func (p *Pipeline) TakeStill(ctx context.Context, v *video.Video) (*video.Video,
 	}
 	for end := time.Now().Add(stillPatience); time.Now().Before(end); {
 		select {
+		// The request is stored, so the picture only shows later.
 		case <-ctx.Done():
 			return v, nil
 		case <-time.After(150 * time.Millisecond):
@@ -54,6 +55,7 @@ func (p *Pipeline) startStill(ctx context.Context, v *video.Video) (*video.Video
 	}
 	from := o.Renditions[0]
 	for _, r := range o.Renditions { // tallest first
+		// The smallest that is large enough: less for the worker to download.
 		if min(r.Width, r.Height) >= stillSide {
 			from = r
 		}

@@ -29,6 +29,7 @@ func (p *Pipeline) Run(ctx context.Context) error {
 		case <-p.kick:
 			p.report(ctx, "purge", p.PurgeDue(ctx))
 		case <-every.C:
+			// A little less than a round, so that the last round's claim has ended when the next begins.
 			if !p.o.Mine(ctx, "videos-sweep", p.o.SweepEvery*9/10) {
 				continue
 			}

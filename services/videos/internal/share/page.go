@@ -90,6 +90,7 @@ func (s *Share) page(c *fiber.Ctx) error {
 	if v.Privacy == video.Password && !s.unlocked(c, v) {
 		return s.message(c, fiber.StatusOK, s.lockedPage(v, ""))
 	}
+	// After the password: nothing is looked up for somebody who may see nothing.
 	v = s.o.Videos.Refresh(c.UserContext(), v)
 	if !v.Playable() {
 		return s.message(c, fiber.StatusOK, s.unready(v, false))
@@ -176,6 +177,7 @@ func (s *Share) watch(v *video.Video) watchPage {
 	}
 	if v.Poster() != "" {
 		p.Player.Poster = here.Playback(v.Slug, token) + "poster.jpg"
+		// The public address may be cached, by proxies too. One under a token may not.
 		if v.Previewable(now) {
 			p.Player.Poster = here.Thumbnail(v.Slug)
 		}

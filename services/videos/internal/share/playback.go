@@ -122,6 +122,7 @@ func (s *Share) mediaName(v *video.Video, object string) string {
 func (s *Share) media(c *fiber.Ctx, v *video.Video, g video.Grant, file string) error {
 	object := transcode.VideoPrefix(string(v.ID)) + strings.ReplaceAll(strings.TrimPrefix(file, mediaFile), "~", "/")
 	generation, _, ok := transcode.ParsePrefix(string(v.ID), object)
+	// The name comes from the caller, so it may only lead to a rendition of the present source.
 	// The download is no rendition: visitors may be refused it.
 	if !ok || generation != v.Source.Generation || path.Clean(object) != object || path.Ext(object) != ".mp4" || strings.HasPrefix(path.Base(object), "download") {
 		return apierr.New(apierr.NotFound, "There is nothing at this address.")
@@ -209,6 +210,7 @@ func (s *Share) sign(ctx context.Context, v *video.Video, g video.Grant, object 
 		return "", 0, err
 	}
 	if life == most {
+		// Kept for a quarter of its life, so whoever gets it later has three quarters left.
 		s.signed.put(key, address, now.Add(most/4), now)
 	}
 	return address, whole, nil
@@ -252,6 +254,7 @@ func (s *Share) session(c *fiber.Ctx) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
+	// The player renews when the first of them ends.
 	ttl := s.life(v, s.o.WatchTTL)
 	for _, l := range lives {
 		ttl = min(ttl, l)
@@ -339,6 +342,7 @@ func (s *Share) file(c *fiber.Ctx) error {
 	if v.Media.Download == "" || v.NoDownload {
 		return apierr.New(apierr.NotFound, "This video has no file.")
 	}
+	// sign only reads the kind: no longer than maxSigned, nor than the video.
 	address, _, err := s.sign(c.UserContext(), v, video.Grant{Kind: video.WatchLong}, v.Media.Download)
 	if err != nil {
 		return err

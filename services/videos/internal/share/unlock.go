@@ -56,14 +56,17 @@ func (s *Share) unlock(c *fiber.Ctx) error {
 		return err
 	}
 	ctx := c.UserContext()
+	// Counted before the password is checked: guesses that run at once must not all pass.
 	tries, wait := s.guess(ctx, v.ID, ratelimit.Network(s.o.ClientIP(c)).String())
 	if wait > 0 {
 		return s.tooMany(c, v, wait)
 	}
 	right := false
+	// No password has another length, so such a guess is wrong without a hash, and counts.
 	if n := utf8.RuneCountInString(password); n > 0 && n <= video.MaxPassword {
 		right, err = s.o.Passwords.Check(ctx, v.PasswordHash, password)
 	}
+	// A right guess costs nothing, nor does one that was never checked.
 	if right || errors.Is(err, video.ErrBusy) {
 		for _, t := range tries {
 			s.o.Guard.Refund(ctx, t)

@@ -23,6 +23,7 @@ func (s *Share) view(c *fiber.Ctx) error {
 	now := s.o.Now()
 	if g.Kind != video.Own {
 		viewer := s.o.Keys.Pseudonym(now, string(v.ID), s.o.ClientIP(c).String(), c.Get(fiber.HeaderUserAgent))
+		// The pseudonym changes at midnight. A minute more covers replicas whose clocks differ.
 		midnight := now.UTC().Truncate(24 * time.Hour).Add(24 * time.Hour)
 		if s.o.Guard.First(c.UserContext(), "view:"+viewer, midnight.Sub(now)+time.Minute) {
 			s.views.add(v.ID)
@@ -86,6 +87,8 @@ func (w *views) flush(ctx context.Context, turn func(context.Context, string, ti
 	var failed error
 	for id, n := range todo {
 		if turn(ctx, "views-turn:"+string(id), turnLife) {
+			// A write whose answer was lost is made again and counts twice. Exact views are not worth a
+			// transaction each.
 			err := w.store.AddViews(ctx, id, n)
 			if err == nil {
 				continue

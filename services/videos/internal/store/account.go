@@ -59,6 +59,7 @@ func (s *Store) SetStanding(ctx context.Context, account string, standing tenant
 		case !errors.Is(firestoredb.Map(err), firestoredb.ErrNotFound):
 			return err
 		}
+		// The same decision told again must not begin an erasure anew that has ended.
 		if standing.Version < d.Version || standing.Version == d.Version && tenant.State(d.State) == standing.State {
 			return nil
 		}
@@ -90,10 +91,12 @@ func (s *Store) EraseSome(ctx context.Context, account string) (more bool, err e
 		return true, err
 	}
 	for _, snap := range mine {
+		// Gone means deleted by its owner or by another replica that erases at the same time.
 		if err := s.Erase(ctx, video.ID(snap.Ref.ID)); err != nil && !isGone(err) {
 			return true, err
 		}
 	}
+	// With the last page of videos: until then records still carry tags.
 	if len(mine) < eraseSize {
 		if err := s.tags.Forget(ctx, account); err != nil {
 			return true, err
@@ -107,6 +110,7 @@ func (s *Store) EraseSome(ctx context.Context, account string) (more bool, err e
 	}
 	for _, snap := range held {
 		if err := s.db.Do(ctx, "hold slug", func(ctx context.Context) error {
+			// Set also drops the account's id, so the slug no longer counts as something that remains.
 			_, err := snap.Ref.Set(ctx, heldSlug(now))
 			return err
 		}); err != nil {
@@ -118,6 +122,7 @@ func (s *Store) EraseSome(ctx context.Context, account string) (more bool, err e
 		return true, err
 	}
 	for _, p := range tasks {
+		// A task that has less time left keeps it: starting it anew each round would never end it.
 		if end := video.ErasedBy(now); p.Until.After(end) {
 			p.Until, p.Since, p.Due = end, now, now
 			if err := s.PutOffPurge(ctx, p); err != nil {

@@ -120,6 +120,7 @@ func (s *Store) Backfill(ctx context.Context, fix func(context.Context, video.ID
 		if _, err := snap.DataAt("terms"); err == nil {
 			continue
 		}
+		// Before it is fixed: a record that fails makes another pass necessary too.
 		at.Fixed++
 		if err := fix(ctx, video.ID(snap.Ref.ID)); err != nil {
 			errs = append(errs, fmt.Errorf("fill in video %s: %w", snap.Ref.ID, err))

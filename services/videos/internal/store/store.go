@@ -78,6 +78,7 @@ func (s *Store) Create(ctx context.Context, v *video.Video, limits identity.Quot
 		return s.tell(ctx, tx, events.VideoCreated, v)
 	}
 	var err error
+	// Without a limit or tags there is nothing to read, so the transaction is a plain commit.
 	if limits.Videos <= 0 && limits.StoredBytes <= 0 && len(v.Tags) == 0 {
 		err = s.db.Tx(ctx, "create video", write)
 	} else {
@@ -96,6 +97,7 @@ func (s *Store) Create(ctx context.Context, v *video.Video, limits identity.Quot
 	if !errors.Is(err, firestoredb.ErrExists) {
 		return v, err
 	}
+	// The error does not tell which of the documents exists, so what is stored decides.
 	return s.present(ctx, v)
 }
 
@@ -245,6 +247,7 @@ func (s *Store) List(ctx context.Context, account string, f video.Filter, after 
 		// One more than wanted tells whether there is a next page.
 		n := limit - len(found) + 1
 		if !f.Empty() {
+			// A filter may drop most of what is read. Small pages would cost many round trips.
 			n = max(n, 50)
 		}
 		got, err := s.find(ctx, "list videos", page.Limit(n))
@@ -307,6 +310,7 @@ func (s *Store) Update(ctx context.Context, id video.ID, fn func(*video.Video) e
 		if v, err = toVideo(snap); err != nil {
 			return err
 		}
+		// Before fn, which goes by the room that this finds.
 		claim, err := s.storage(ctx, tx, v)
 		if err != nil {
 			return err
@@ -329,6 +333,7 @@ func (s *Store) Update(ctx context.Context, id video.ID, fn func(*video.Video) e
 		if err := s.moveExternalID(tx, &before, v); err != nil {
 			return err
 		}
+		// Only a file takes room. Other changes must not conflict over the account's quota document.
 		if v.Bytes() > before.Bytes() {
 			if err := claim.Take(tx); err != nil {
 				return err
@@ -432,6 +437,7 @@ func (s *Store) remove(ctx context.Context, id video.ID, erase bool, fn func(*vi
 			}
 		}
 		if erase {
+			// A plain deletion leaves the slug's document: the address must never lead to another video.
 			if err := tx.Set(s.slug(v.Slug), heldSlug(now)); err != nil {
 				return err
 			}

@@ -42,7 +42,9 @@ const MaxEmbedOrigins = 20
 // even when it has passed.
 func (r Rule) Check(present *Video, now time.Time) (Access, []apierr.Detail) {
 	var bad []apierr.Detail
+	// The whole rule is replaced, so what is absent takes its default and not the present value.
 	a := Access{Privacy: Public, NoDownload: r.AllowDownload != nil && !*r.AllowDownload}
+	// What depends on a privacy that does not exist cannot be judged.
 	known := true
 	if r.Privacy != nil {
 		a.Privacy = Privacy(*r.Privacy)
@@ -124,6 +126,7 @@ func parseOrigin(text string) (string, bool) {
 	case port == "" || u.Scheme == "https" && port == "443" || u.Scheme == "http" && port == "80":
 		return u.Scheme + "://" + host, true
 	default:
+		// Written anew, since a browser names a port without leading zeros.
 		n, err := strconv.Atoi(port)
 		return u.Scheme + "://" + host + ":" + strconv.Itoa(n), err == nil && n >= 1 && n <= 65535
 	}

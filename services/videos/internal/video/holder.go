@@ -11,6 +11,7 @@ import (
 // SetState puts an account's videos into a state; see [tenant.Holder]. It returns
 // once every replica answers by it, with Redis or without.
 func (s *Service) SetState(ctx context.Context, account string, standing tenant.Standing) error {
+	// Stored before the wait, which is for replicas that read the old standing until now.
 	if err := s.o.Store.SetStanding(ctx, account, standing); err != nil {
 		return err
 	}
@@ -23,6 +24,7 @@ func (s *Service) SetState(ctx context.Context, account string, standing tenant.
 // Erased reports whether nothing of a deleting account is left but a tombstone.
 func (s *Service) Erased(ctx context.Context, account string) (bool, error) {
 	standing, err := s.o.Store.Standing(ctx, account)
+	// Without the decision nothing is erased here. auth repeats it before it asks again.
 	if err != nil || standing.State != tenant.Deleting {
 		return false, err
 	}
@@ -55,6 +57,7 @@ func (s *Service) TakeDown(ctx context.Context, o tenant.Order) (tenant.Takedown
 		return tenant.Takedown{}, NotFound()
 	}
 	v, err := s.o.Store.Update(ctx, id, func(v *Video) error {
+		// The earlier takedown is the answer, and auth drops the new one.
 		if v.TakenDown != nil {
 			return ErrUnchanged
 		}

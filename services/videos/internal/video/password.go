@@ -65,6 +65,7 @@ func (p *Passwords) Hash(ctx context.Context, password string) (string, error) {
 // Check reports whether password is the one that phc was made from, in time
 // that does not depend on how much of it is right.
 func (p *Passwords) Check(ctx context.Context, phc, password string) (bool, error) {
+	// With the parameters of the stored hash: ours may be raised without breaking older ones.
 	params, salt, want, err := parsePHC(phc)
 	if err != nil {
 		return false, err
@@ -81,6 +82,7 @@ func (p *Passwords) derive(ctx context.Context, password string, salt []byte, a 
 		return nil, err
 	}
 	defer func() { <-p.slots }()
+	// A hash cannot be interrupted. ctx only ends the wait for a slot.
 	return argon2.IDKey([]byte(password), salt, a.time, a.memory, a.threads, size), nil
 }
 
@@ -90,6 +92,7 @@ func (p *Passwords) enter(ctx context.Context) error {
 		return nil
 	default:
 	}
+	// Counted first and given back: a check before the addition would let a burst through.
 	if p.waiting.Add(1) > p.queue {
 		p.waiting.Add(-1)
 		return ErrBusy

@@ -33,12 +33,15 @@ func PurgeOf(v *Video, erase bool, now time.Time) Purge {
 	if v.Still != nil && v.Still.JobID != "" {
 		p.JobIDs = append(p.JobIDs, v.Still.JobID)
 	}
+	// An upload that began just before its address expired may still be running.
 	if last := v.Upload.ExpiresAt.Add(UploadGrace); last.After(p.Until) {
 		p.Until = last
 	}
+	// An open session takes bytes until storage ends it.
 	if v.Upload.ResumableURL != "" {
 		p.Until = now.Add(sessionLife)
 	}
+	// auth forgets the account only once this task is gone.
 	if erase {
 		p.Until = now.Add(erasedFor)
 	}

@@ -241,6 +241,8 @@ func (u Usage) Room(limits identity.Quotas) error {
 func (s *Service) Create(ctx context.Context, n NewVideo) (*Video, error) {
 	id := Identity{ID: idOf(n.Origin), AccountID: n.Account}
 	id.UploadObject = UploadObject(id.ID)
+	// Hashing and signing take their time, so they run side by side and outside the transaction,
+	// which may run several times.
 	var hash string
 	var upload Upload
 	g, gctx := errgroup.WithContext(ctx)
@@ -253,7 +255,9 @@ func (s *Service) Create(ctx context.Context, n NewVideo) (*Video, error) {
 		return nil, err
 	}
 	for try := range slugTries {
+		// Derived as well: a repeated request tries the same slugs in the same order.
 		id.Slug = Slug(identity.SlugFrom(n.Origin.Nonce+"/"+strconv.Itoa(try), n.Draft.Privacy.slugLength()))
+		// Firestore keeps microseconds. A finer time would differ from what is read back.
 		v := New(id, n.Draft, hash, n.Origin.At.Truncate(time.Microsecond))
 		v.Upload, v.StorageLimit = upload, n.Limits.StoredBytes
 		v.Upload.Recording = n.Draft.Recording && upload.ResumableURL != ""
@@ -300,6 +304,7 @@ func (s *Service) newUpload(ctx context.Context, object, page string) (Upload, e
 		return err
 	})
 	g.Go(func() error {
+		// Short: the caller waits, and the plain address is enough to upload.
 		ctx, cancel := context.WithTimeout(ctx, 1500*time.Millisecond)
 		defer cancel()
 		session, err := s.o.Bucket.StartResumable(ctx, object, page)
@@ -335,17 +340,21 @@ func (s *Service) Get(ctx context.Context, account string, id ID) (*Video, error
 // renewUpload renews an upload address that has less than an hour left, and a
 // resumable session that was used up.
 func (s *Service) renewUpload(ctx context.Context, v *Video) (*Video, error) {
+	// A failed video has used up its session and gets a new one, however good its address is. A
+	// video that is still uploading keeps its session: a page may be sending to it.
 	left := v.Upload.ExpiresAt.Sub(s.o.Now())
 	if !v.AwaitsUpload() || left > time.Hour && (v.Upload.ResumableURL != "" || v.Status == Uploading) {
 		return v, nil
 	}
 	fresh, err := s.newUpload(ctx, v.Upload.Object, s.o.Page)
 	if err != nil {
+		// Storage or the signer is away, but the present address still works.
 		if left > 0 {
 			return v, nil
 		}
 		return nil, err
 	}
+	// Only the session was missing. The address that callers have stays the same.
 	if left > time.Hour {
 		fresh.URL, fresh.ExpiresAt = v.Upload.URL, v.Upload.ExpiresAt
 		if fresh.ResumableURL == "" {
@@ -410,6 +419,7 @@ func (s *Service) SetAccess(ctx context.Context, account string, id ID, c Condit
 	if _, bad := r.Check(v, s.o.Now()); len(bad) > 0 {
 		return nil, apierr.Invalid(bad...)
 	}
+	// Before the transaction, which may run several times: each hash takes 19 MiB.
 	hash, err := s.hash(ctx, password)
 	if err != nil {
 		return nil, err
@@ -515,6 +525,7 @@ func (s *Service) SetThumbnail(ctx context.Context, account string, id ID, c Con
 		if bad := v.CheckStill(*seconds); len(bad) > 0 {
 			return apierr.Invalid(bad...)
 		}
+		// Asked for already. If a worker is still at it, the caller waits for it below.
 		if v.Still != nil && v.Still.Time == *seconds {
 			return ErrUnchanged
 		}
@@ -555,6 +566,7 @@ func (s *Service) Visit(ctx context.Context, slug Slug) (*Video, error) {
 // Redeem finds the video that a token opens, in one read.
 func (s *Service) Redeem(ctx context.Context, slug Slug, token string) (*Video, Grant, error) {
 	g, err := s.o.Keys.Verify(token)
+	// The cookie's grant is for the page. In an address, which people pass on, it opens nothing.
 	if err != nil || g.Kind == Unlocked {
 		return nil, g, refusedGrant()
 	}

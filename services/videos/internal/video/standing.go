@@ -57,6 +57,7 @@ func (s *standings) of(ctx context.Context, account string) (tenant.State, error
 		// Time is taken before the read: what is decided after that read is decided
 		// at most a lease before this answer ends.
 		until := time.Now().Add(lease)
+		// Others wait for the same read, so it must not end with the request that began it.
 		read, err := s.read(context.WithoutCancel(ctx), account)
 		if err != nil {
 			return nil, err

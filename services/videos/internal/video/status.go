@@ -106,6 +106,7 @@ func (v *Video) Expire(limits UploadLimits, now time.Time) error {
 // ones of the same source only ever add to it, so an older version answers
 // ErrTransition.
 func (v *Video) Publish(jobID string, m Media, now time.Time) error {
+	// Another file was uploaded since, and this job's result is of the old one.
 	if v.Source.JobID != jobID {
 		return fmt.Errorf("publish of job %s: %w", jobID, ErrTransition)
 	}
@@ -185,9 +186,11 @@ func (v *Video) Schedule(p Plan, now time.Time) {
 		if end := v.CreatedAt.Add(p.Upload.MaxAge); end.After(now) && end.Before(v.DueAt) {
 			v.DueAt = end
 		}
+	// Another file may come for as long as the upload address works.
 	case v.Status == Failed && now.Before(v.Upload.ExpiresAt.Add(UploadGrace)):
 		v.DueAt = pause(now.Sub(v.UpdatedAt), uploadPause)
 	case v.InWork():
+		// Workers give hints, so this is for lost ones: a job that runs for long is asked for rarely.
 		v.DueAt = pause(now.Sub(v.UpdatedAt)/8, progressPause)
 	default:
 		v.DueAt = v.nextTidy(p, now)

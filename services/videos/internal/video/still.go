@@ -21,6 +21,7 @@ func (v *Video) CheckStill(seconds float64) []apierr.Detail {
 // AskStill notes that job takes the picture at seconds. Until it has, the
 // present picture stays.
 func (v *Video) AskStill(seconds float64, job string, now time.Time) {
+	// A job that was asked for before loses its place: what it takes is refused by TakeStill.
 	still := Still{Time: seconds, JobID: job}
 	if v.Still != nil {
 		still.Object = v.Still.Object

@@ -68,6 +68,8 @@ const tagSize = 16
 func (k *Keyring) Cursor(account string, p Position) string {
 	b := binary.AppendVarint(nil, p.Created.UnixMicro())
 	b = append(b, p.ID...)
+	// The account keeps a cursor from continuing somebody else's list. The prefix is no kind of
+	// grant, so no cursor passes for a token.
 	b = append(b, mac(k.keys[0], []byte("cursor "+account), b)[:cursorTag]...)
 	return base64.RawURLEncoding.EncodeToString(b)
 }
@@ -115,6 +117,7 @@ func (k *Keyring) Verify(token string) (Grant, error) {
 	}
 	body, tag := b[:len(b)-tagSize], b[len(b)-tagSize:]
 	ours := false
+	// All keys are tried, so that the time taken does not tell which one signed.
 	for _, key := range k.keys {
 		ours = hmac.Equal(mac(key, body)[:tagSize], tag) || ours
 	}
@@ -143,6 +146,7 @@ func (k *Keyring) Pseudonym(day time.Time, facts ...string) string {
 	daily := mac(k.keys[0], []byte("viewer "+day.UTC().Format(time.DateOnly)))
 	h := hmac.New(sha256.New, daily)
 	for _, f := range facts {
+		// Lengths keep "ab", "c" apart from "a", "bc".
 		var size [8]byte
 		binary.BigEndian.PutUint64(size[:], uint64(len(f)))
 		h.Write(size[:])
