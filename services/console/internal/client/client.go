@@ -41,6 +41,7 @@ func New(routes map[string]string) (*Client, error) {
 		Transport: otelhttp.NewTransport(&http.Transport{ // no Proxy: internal traffic never takes one
 			DialContext: dialer.DialContext, MaxIdleConnsPerHost: 64, IdleConnTimeout: 60 * time.Second, DisableCompression: true,
 		}),
+		// The API never redirects, so whoever does is not the API.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 	for prefix, address := range routes {
@@ -64,6 +65,7 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 func (c *Client) address(path string) string {
 	for _, r := range c.routes {
+		// A prefix ends where a part of the path does: /api/v1/links is not /api/v1/linksets.
 		if rest, ok := strings.CutPrefix(path, strings.TrimSuffix(r.prefix, "/")); ok && (rest == "" || rest[0] == '/' || rest[0] == '?') {
 			return r.url + path
 		}
@@ -114,6 +116,7 @@ func (c *Client) Do(ctx context.Context, session, method, path string, in, out a
 		return apierr.Down(fmt.Errorf("%s %s: %w", method, path, err))
 	}
 	defer resp.Body.Close()
+	// More than any answer of ours. What is cut off is no JSON, and so an error below.
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 8<<20))
 	if err != nil {
 		return apierr.Down(fmt.Errorf("%s %s: %w", method, path, err))
@@ -150,6 +153,7 @@ func refusal(method, path string, resp *http.Response, text []byte) error {
 		} `json:"error"`
 	}
 	e := &body.Error
+	// A code that does not fit the status came from a proxy in between.
 	if err := json.Unmarshal(text, &body); err != nil || e.Code.Status() != resp.StatusCode || resp.StatusCode >= http.StatusInternalServerError {
 		return apierr.Down(fmt.Errorf("%s %s: the API answered %d", method, path, resp.StatusCode))
 	}

@@ -22,6 +22,7 @@ func changeLinks(r *request) error {
 	if len(ids) == 1 && strings.Contains(ids[0], ",") { // of an undo
 		ids = strings.Split(ids[0], ",")
 	}
+	// From the form, and so from anybody: only the list is gone back to.
 	back := safeNext(r.form.Get("back"))
 	if !strings.HasPrefix(back, "/app/links") {
 		back = "/app/links"
@@ -80,8 +81,11 @@ func (r *request) bulk(ids []string, action string, set map[string]any) (failed 
 		return failed, err
 	}
 	var refused atomic.Int64
+	// An ended session or a missing scope fails all of them alike. The person is then told that
+	// and not a number.
 	var ended atomic.Pointer[error]
 	var wg sync.WaitGroup
+	// One click must not hold a hundred connections.
 	turn := make(chan struct{}, 8)
 	for _, id := range ids {
 		turn <- struct{}{}
@@ -93,6 +97,8 @@ func (r *request) bulk(ids []string, action string, set map[string]any) (failed 
 			case "delete":
 				err = r.do("DELETE", path, nil, nil)
 			case "tag":
+				// Without the bulk call, tags can only be replaced. A tag that somebody else adds between the
+				// two calls is lost, which is tolerated.
 				var l link
 				if err = r.do("GET", path, nil, &l); err == nil {
 					err = r.do("PATCH", path, map[string]any{"tags": append(l.Tags, set["addTags"].([]string)...)}, nil)

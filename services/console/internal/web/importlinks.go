@@ -66,6 +66,7 @@ func importLinks(r *request) error {
 		if from == 0 { // nothing was made
 			return r.again(failed, "import.html", v)
 		}
+		// Links were made already, so the table shows what became of each row instead of the form.
 		var e *apierr.Error
 		if !errors.As(failed, &e) {
 			return failed
@@ -100,6 +101,7 @@ func (r *request) makeLinks(items []map[string]any, rows []importRow) error {
 	}
 	for i := range rows {
 		switch {
+		// A row that the answer lacks must not count as made.
 		case i >= len(answer.Results) || answer.Results[i].Data == nil && answer.Results[i].Error == nil:
 			rows[i].Problem = text.Get("import.unknown")
 		case answer.Results[i].Error != nil:
@@ -122,6 +124,7 @@ func readTable(table string) (items []map[string]any, rows []importRow, problem 
 		return nil, nil, text.Get("import.none")
 	}
 	in := csv.NewReader(strings.NewReader(table))
+	// Pasted rows differ in length.
 	in.FieldsPerRecord, in.TrimLeadingSpace = -1, true
 	if first, _, _ := strings.Cut(table, "\n"); strings.Contains(first, "\t") {
 		in.Comma = '\t'
@@ -153,6 +156,7 @@ func readTable(table string) (items []map[string]any, rows []importRow, problem 
 			if value = strings.TrimSpace(value); i >= len(columns) || columns[i] == "" || value == "" {
 				continue
 			}
+			// A comma would end the field unless it is quoted, so tags may be separated by semicolons.
 			if item[columns[i]] = value; columns[i] == "tags" {
 				item["tags"] = commaList(strings.ReplaceAll(value, ";", ","))
 			}

@@ -42,6 +42,7 @@ func createKey(r *request) error {
 		body["scopes"] = scopes
 	}
 	var made struct{ Key, Name string }
+	// Before the list is read, which then has the new key.
 	err := r.do("POST", "/api/v1/keys", body, &made)
 	v, failed := r.keysView()
 	if failed != nil {

@@ -65,6 +65,7 @@ func (r *request) signedIn(s signin.Session) {
 func (r *request) csrf() string {
 	secret := r.session
 	if secret == "" {
+		// What is shorter was not drawn by us.
 		if secret = r.cookie(preCookie); len(secret) < 20 {
 			secret = identity.NewNonce()
 			r.setCookie(preCookie, secret, time.Hour)
@@ -113,6 +114,7 @@ func (r *request) ownOrigin(origin string) bool {
 func (r *request) readForm() error {
 	kind, _, _ := strings.Cut(r.Get(fiber.HeaderContentType), ";")
 	kind = strings.ToLower(strings.TrimSpace(kind))
+	// No browser compresses a form, and unpacking one would have no bound.
 	if kind != fiber.MIMEApplicationForm && kind != fiber.MIMEMultipartForm || r.Get(fiber.HeaderContentEncoding) != "" {
 		return apierr.New(apierr.UnsupportedMediaType, text.Get("error.form"))
 	}
@@ -191,6 +193,7 @@ func (p *Pages) member(h handler) fiber.Handler {
 		if r.session = r.cookie(sessionCookie); r.session == "" {
 			return r.signIn("")
 		}
+		// Before auth is asked, so that a forged form costs no call.
 		if c.Method() == fiber.MethodPost {
 			if err := r.readForm(); err != nil {
 				return err
@@ -201,6 +204,7 @@ func (p *Pages) member(h handler) fiber.Handler {
 		}
 		err := r.ask(signin.OpWho, signin.OnSession{Browser: r.browser()}, &r.who)
 		if err == nil && r.who.Account.Suspended {
+			// The API would refuse every call of the page anyway.
 			return r.render(http.StatusForbidden, "suspended.html", view{Title: text.Get("suspended.title")})
 		}
 		if err == nil {
@@ -219,6 +223,7 @@ func (p *Pages) member(h handler) fiber.Handler {
 // signIn sends the browser to the sign-in page.
 func (r *request) signIn(why string) error {
 	q := url.Values{}
+	// A form cannot be sent again by its address, so only pages are returned to.
 	if r.Method() == fiber.MethodGet {
 		if next := safeNext(string(r.Request().URI().RequestURI())); next != "/app" {
 			q.Set("next", next)

@@ -101,6 +101,7 @@ func (r *request) toProvider(in signin.BeginOIDC) error {
 	if err := r.ask(signin.OpBeginOIDC, in, &begun); err != nil {
 		return err
 	}
+	// auth does not accept an older flow.
 	r.setCookie(flowCookie, begun.Flow, 10*time.Minute)
 	return r.render(http.StatusOK, "leave.html", view{Title: text.Get("leave.title"), Data: map[string]any{
 		"URL": begun.URL, "Refresh": template.HTMLAttr(`content="0; url=` + template.HTMLEscapeString(begun.URL) + `"`), //nolint:gosec // escaped, and auth's own
@@ -109,6 +110,7 @@ func (r *request) toProvider(in signin.BeginOIDC) error {
 
 func finishOIDC(r *request) error {
 	flow := r.cookie(flowCookie)
+	// Gone whatever comes of it: another answer needs another flow.
 	r.setCookie(flowCookie, "", 0)
 	var s signin.Session
 	err := r.ask(signin.OpFinishOIDC, signin.FinishOIDC{

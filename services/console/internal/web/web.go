@@ -177,6 +177,7 @@ func (r *request) render(status int, name string, v view) error {
 			v.Notice, v.Undo = r.counted(text.Get("done."+key)), r.undo()
 		}
 	}
+	// Into memory first: a template that fails must still become an error page.
 	var b bytes.Buffer
 	if err := t.ExecuteTemplate(&b, "layout.html", v); err != nil {
 		return fmt.Errorf("page %s: %w", name, err)
@@ -188,6 +189,7 @@ func (r *request) render(status int, name string, v view) error {
 // again shows a form again with what is wrong with it. Refusals that are about
 // something else go on as errors.
 func (r *request) again(err error, name string, v view) error {
+	// An ended session is left to member, which treats it alike on every page.
 	var e *apierr.Error
 	if !errors.As(err, &e) || e.Code.Status() >= http.StatusInternalServerError || e.Code.Status() == http.StatusUnauthorized {
 		return err
@@ -242,12 +244,14 @@ func secure(c *fiber.Ctx) {
 	c.Set("Referrer-Policy", "same-origin")
 	c.Set("Cross-Origin-Opener-Policy", "same-origin")
 	c.Set("Cross-Origin-Resource-Policy", "same-origin")
+	// Pages show somebody's records and carry a form token.
 	c.Set(fiber.HeaderCacheControl, "no-store")
 }
 
 // ErrorPage is [httpapi.Options].Page.
 func (p *Pages) ErrorPage(c *fiber.Ctx, e *apierr.Error) error {
 	secure(c)
+	// Without the person: that they cannot be read may be the very error.
 	r := &request{Ctx: c, pages: p, ctx: c.UserContext()}
 	title := "error.title"
 	switch e.Code.Status() {
