@@ -76,6 +76,7 @@ func (c Config) challenges(certificates *certificate.Service, next fasthttp.Requ
 		}
 		w := &recorded{header: http.Header{}}
 		host := link.ParseHost(string(ctx.Request.Header.Host())).Name
+		// fasthttp's own context ends with the server only. ServeChallenge brings a deadline.
 		if !certificates.ServeChallenge(w, r.WithContext(context.Background()), host, c.client(ctx)) {
 			next(ctx)
 			return

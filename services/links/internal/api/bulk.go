@@ -45,6 +45,7 @@ func (h public) bulk(c *fiber.Ctx) error {
 	if err := fields.Err(); err != nil {
 		return err
 	}
+	// Before the items are looked at, so that the work is paid for.
 	if err := h.charge(c, len(body.URLs)); err != nil {
 		return err
 	}

@@ -246,6 +246,7 @@ func (h public) update(c *fiber.Ctx) error {
 func (h public) patch(f *httpapi.Fields, body *updateBody, before *link.Link) link.Patch {
 	own := h.opt.Own
 	if before.Host != "" {
+		// Capped, so that append copies: all requests share Own.
 		own = append(own[:len(own):len(own)], link.ParseHost(before.Host))
 	}
 	var p link.Patch

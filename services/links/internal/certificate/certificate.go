@@ -108,6 +108,7 @@ func (r *Record) Claim(holder string, now time.Time) (claimed bool, err error) {
 	case now.Before(r.NextAt):
 		return false, &RefusedError{r.Failure, r.NextAt}
 	}
+	// From here on a result of the holder before is refused.
 	r.Token++
 	r.Holder = holder
 	r.Extend(now)
@@ -190,6 +191,7 @@ type Failure struct {
 }
 
 func (f Failure) pause(failures int) time.Duration {
+	// Ten doublings exceed every maximum; many more would overflow.
 	double := func(first, most time.Duration) time.Duration { return min(most, first<<min(failures-1, 10)) }
 	switch {
 	case f.Limited:

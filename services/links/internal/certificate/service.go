@@ -183,6 +183,8 @@ func (s *Service) answer(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	}
 	ctx, cancel := context.WithTimeout(hello.Context(), s.opt.Patience)
 	defer cancel()
+	// Before the challenge as well: the authority only asks for names that are ours, and a stranger
+	// must not make us look for others.
 	if err := s.known(ctx, host, clientOf(hello.Conn)); err != nil {
 		return nil, err
 	}
@@ -199,6 +201,7 @@ func (s *Service) known(ctx context.Context, host string, client netip.Addr) err
 		return nil
 	}
 	found, err := s.opt.Owner(func(known bool) (context.Context, error) {
+		// What memory knows costs nothing. Only a name that needs a read has to fit the budgets.
 		if !known && (s.opt.Misses.Wait(client) > 0 || !s.strangers.Allow()) {
 			return nil, ErrBudget
 		}
@@ -240,6 +243,7 @@ func (s *Service) serve(ctx context.Context, host string) (*tls.Certificate, err
 	if err := s.wait(ctx, host); err != nil {
 		return nil, err
 	}
+	// Memory still has that there is none, from before the order.
 	s.held.Invalidate(host)
 	if l, err = s.held.Get(ctx, host); err != nil {
 		return nil, err
@@ -269,6 +273,7 @@ func (s *Service) load(ctx context.Context, host string) (*held, bool, error) {
 		if s.lost(c) {
 			return nil, false, nil
 		}
+		// Loudly: visitors of this host get no TLS until the setting is right.
 		slog.ErrorContext(ctx, "private key of a certificate does not open", "host", host, "error", err)
 		return nil, false, err
 	}
@@ -291,6 +296,7 @@ func (s *Service) lost(c *Certificate) bool {
 // waits as long as ctx lasts.
 func (s *Service) wait(ctx context.Context, host string) error {
 	s.mu.Lock()
+	// Each handshake that waits holds a connection, and anybody can begin one.
 	if s.waiting >= mostWaiting {
 		s.mu.Unlock()
 		return ErrLimited
@@ -324,6 +330,7 @@ func (s *Service) begin(host string) *flight {
 		ctx, cancel := context.WithTimeout(s.life, longestOrder)
 		defer cancel()
 		defer func() {
+			// A panic in the ACME client must not end the redirects, which run in the same process.
 			if p := recover(); p != nil {
 				slog.Error("panic", "service", "links-certificates", "panic", p)
 				f.err = ErrBusy
@@ -383,6 +390,7 @@ func (s *Service) claim(ctx context.Context, host string) (token int64, err erro
 
 // issue orders as the holder of token and notes the outcome.
 func (s *Service) issue(ctx context.Context, host string, token int64) error {
+	// After the claim, so that replicas which wait for the same order spend nothing.
 	if _, wait := s.opt.Limiter.Take(ctx, ratelimit.Rule{Key: "acme-orders", Max: s.opt.PerHour, Window: time.Hour}); wait > 0 {
 		orders.WithLabelValues("limited").Inc()
 		slog.WarnContext(ctx, "as many certificates were ordered as LINKREEL_ACME_ORDERS_PER_HOUR allows", "host", host, "next", wait.String())
@@ -418,6 +426,7 @@ func (s *Service) ask(ctx context.Context, host string, token int64) (*Certifica
 	defer cancel(nil)
 	kept := make(chan struct{})
 	go func() { defer close(kept); s.keep(ctx, cancel, host, token) }()
+	// Waits, so that no extension runs beside the note of the outcome.
 	defer func() { cancel(nil); <-kept }()
 
 	key, csr, err := newKey(host)
@@ -461,6 +470,7 @@ func (s *Service) keep(ctx context.Context, lose context.CancelCauseFunc, host s
 			return nil
 		})
 		if errors.Is(err, ErrOvertaken) {
+			// Other errors may pass: the lease outlasts the next tick.
 			lose(ErrOvertaken)
 			return
 		}
@@ -568,6 +578,7 @@ func (s *Service) reseal(ctx context.Context) {
 		}); err == nil {
 			n++
 		} else if !errors.Is(err, seal.ErrKey) {
+			// A record whose key is not here any more is left alone. Other errors are the store's.
 			break
 		}
 	}

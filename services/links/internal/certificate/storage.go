@@ -192,6 +192,7 @@ func (s *Storage) Lock(ctx context.Context, name string) error {
 		case <-time.After(lockPause):
 		}
 	}
+	// The lease lasts until Unlock, though the context of the locking may end before.
 	keep, stop := context.WithCancel(context.WithoutCancel(ctx))
 	h := &heldLock{Lock: l, stop: stop, done: make(chan struct{})}
 	s.mu.Lock()
@@ -215,6 +216,7 @@ func (s *Storage) keep(ctx context.Context, l Lock) {
 		case <-tick.C:
 		}
 		l.Until = s.now().Add(lockLease)
+		// An error may pass: the lease outlasts the next try.
 		if _, taken, err := s.files.TakeLock(ctx, l, s.now()); err == nil && !taken {
 			return
 		}
@@ -232,6 +234,7 @@ func (s *Storage) Unlock(ctx context.Context, name string) error {
 		return fmt.Errorf("unlock %s: it is not locked", name)
 	}
 	h.stop()
+	// The extension ends first: it must not take the lock again after it was given back.
 	<-h.done
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fileTimeout)
 	defer cancel()

@@ -189,10 +189,12 @@ func (d *Domain) Checked(o Outcome, reason string, now time.Time) {
 		return
 	}
 	d.Failures++
+	// A claim that was never proven is only checked when its owner asks.
 	if d.VerifiedAt.IsZero() {
 		return
 	}
 	switch o {
+	// FailingSince stays as it is: name servers that are away must not make a domain lapse.
 	case Unknown:
 		d.NextCheckAt = now.Add(backOff(retryUnknown, d.Failures))
 		return

@@ -44,8 +44,10 @@ func NewDNS(resolver string) (*DNS, error) {
 func (d *DNS) Texts(ctx context.Context, name string) ([]string, error) {
 	q := new(dns.Msg)
 	q.SetQuestion(dns.Fqdn(name), dns.TypeTXT)
+	// As large as a datagram can be on practically every path without being split.
 	q.SetEdns0(1232, false)
 	var errs []error
+	// Twice, since a lost datagram is the most common failure.
 	for range 2 {
 		for _, server := range d.servers {
 			r, err := d.ask(ctx, q, server)
@@ -70,6 +72,7 @@ func (d *DNS) ask(ctx context.Context, q *dns.Msg, server string) (*dns.Msg, err
 	if err != nil || !r.Truncated {
 		return r, err
 	}
+	// An answer that was cut may lack the very record.
 	tcp := d.client
 	tcp.Net = "tcp"
 	r, _, err = tcp.ExchangeContext(ctx, q, server)

@@ -224,6 +224,7 @@ func (s *Service) Verify(ctx context.Context, accountID, id string) (*Domain, er
 // when another claim owns the name; that is noted as well.
 func (s *Service) check(ctx context.Context, d *Domain) (*Domain, error) {
 	name, _ := d.Record()
+	// Before the transaction, which may run several times and must not wait for name servers.
 	texts, lookup := s.opt.Resolver.Texts(ctx, name)
 	if lookup != nil {
 		slog.InfoContext(ctx, "proof of a domain cannot be looked up", "hostname", d.Hostname, "error", lookup)
@@ -277,6 +278,7 @@ func (s *Service) Delete(ctx context.Context, accountID, id string) error {
 		if d == nil || d.AccountID != accountID {
 			return NotFound()
 		}
+		// A link that is made meanwhile reads the domain, so one of the two transactions starts again.
 		used, err := tx.HasLinks(id)
 		if err != nil {
 			return err

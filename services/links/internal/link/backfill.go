@@ -81,6 +81,8 @@ func (s *Service) backfillTurn(ctx context.Context, owner string) (worked bool, 
 			break
 		}
 	}
+	// Noted once a turn. Pages that a crash or an error cuts off are looked at again, which does
+	// no harm.
 	return true, s.opt.Store.SaveBackfill(ctx, owner, p)
 }
 

@@ -70,6 +70,7 @@ func (b *Blocklist) refresh() error {
 		return fmt.Errorf("blocked destinations: %w", err)
 	}
 	defer func() { _ = f.Close() }() // only read
+	// Of the open file, so that it is of the version that is read below.
 	info, err := f.Stat()
 	if err != nil {
 		return fmt.Errorf("blocked destinations: %w", err)

@@ -260,11 +260,13 @@ func (b *batch) decide(tx *recorder, open []*item, links []*Link, slugs []*SlugR
 			continue
 		}
 		switch free := slugs[i].FreeFor(b.account, b.s.opt.Now()) && !claimed[it.link.Key()]; {
+		// Another link of the account has this place, such as one made in the same microsecond.
 		case links[i] != nil:
 			b.move(it)
 			moved = true
 		case free:
 			claimed[it.link.Key()] = true
+			// By what this round has read: a takedown that an earlier round saw may have been lifted since.
 			it.link.Takedown = nil
 			if slugs[i] != nil {
 				it.link.Takedown = slugs[i].Takedown

@@ -146,6 +146,7 @@ func (s *Service) all(ctx context.Context, what, accountID string, ids []string,
 	unique := slices.Compact(slices.Sorted(slices.Values(ids)))
 	byID := map[string]Result{}
 	err := s.commit(ctx, what, func(tx *recorder) error {
+		// What an earlier run of this transaction found does not count.
 		clear(byID)
 		found, err := tx.Links(unique...)
 		if err != nil {

@@ -284,5 +284,6 @@ func (s *Service) owned(tx Tx, accountID, id string, check func(rev int64) error
 	if l == nil || l.AccountID != accountID {
 		return nil, NotFound()
 	}
+	// Within the transaction: after a check before it, another edit could still come in between.
 	return l, check(l.Rev)
 }

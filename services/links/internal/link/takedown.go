@@ -73,6 +73,7 @@ func (s *Service) Lift(ctx context.Context, slugKey, takedownID string) error {
 			tx.slugs = append(tx.slugs, slugKey) // an earlier try may not have announced it
 			return errNothing
 		}
+		// The link is gone. Its slug now gets the quarantine that the takedown stood in for.
 		if r.LinkID == "" {
 			r.Takedown, r.ReleasedUntil = nil, s.opt.Now().Add(Quarantine)
 			return tx.PutSlug(slugKey, r)

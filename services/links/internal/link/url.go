@@ -104,6 +104,7 @@ func parseURL(text string, own Hosts) (URL, *apierr.Detail) {
 	if i := strings.IndexAny(rest, `/\?#`); i >= 0 {
 		authority = rest[:i]
 	}
+	// Before parsing, which drops user info that is empty.
 	if strings.Contains(authority, "@") {
 		return refuse(apierr.NotAllowed, "The address must not carry a user name or password.")
 	}

@@ -47,6 +47,7 @@ var bots = []string{"bot", "crawl", "spider", "slurp", "curl/", "wget/", "python
 // ReadAgent classifies a User-Agent header.
 func ReadAgent(userAgent string) Agent {
 	ua := strings.ToLower(userAgent)
+	// First, since many crawlers' names also have a word of the bots.
 	if containsAny(ua, crawlers) {
 		return Agent{Bot, true}
 	}

@@ -121,6 +121,7 @@ func (s Certificates) ChangeCertificate(ctx context.Context, host string, fn fun
 	var forget bool
 	err := s.atomically(ctx, "change certificate", func(t *tx) error {
 		forget = false
+		// Owner and record in one transaction: if the name changes hands meanwhile, it starts again.
 		var h hostDoc
 		owned, err := t.load(s.hostRef(host), &h)
 		if err != nil {
@@ -148,6 +149,7 @@ func (s Certificates) ChangeCertificate(ctx context.Context, host string, fn fun
 			return t.ft.Delete(s.certificateRef(host))
 		}
 		if domain != nil {
+			// Most changes, such as the extension of a lease, do not show and leave the domain alone.
 			if shown := certificate.Shown(r, s.now()); shown != domain.Certificate {
 				domain.Certificate = shown
 				if err := (domainTx{t}).PutDomain(domain); err != nil {
@@ -293,6 +295,7 @@ func (s Certificates) TakeLock(ctx context.Context, l certificate.Lock, now time
 			return err
 		}
 		mine := d.Holder == l.Holder && d.Token == l.Token
+		// Who names a token had the lock before, and has lost it for good even if it is free now.
 		if !mine && (l.Token != 0 || d.Holder != "" && now.Before(d.Until)) {
 			return nil
 		}

@@ -100,6 +100,7 @@ func (c *Counts) Progress(ctx context.Context) (link.Progress, error) {
 	if _, err := c.s.get(ctx, "read click progress", c.partition(), &d); err != nil {
 		return link.Progress{}, err
 	}
+	// A flusher that died left these. Progress counts them already, so they only have to be added.
 	if _, err := c.finish(ctx, d.Pending); err != nil {
 		return link.Progress{}, err
 	}
@@ -384,6 +385,7 @@ func (c *Counts) missing(ctx context.Context, tallies []*link.Tally) (map[string
 	for _, t := range tallies {
 		refs = append(refs, c.s.linkRef(t.LinkID))
 	}
+	// Tallies are in order of links, so equal ones are neighbours.
 	refs = slices.CompactFunc(refs, func(a, b *firestore.DocumentRef) bool { return a.ID == b.ID })
 	gone := map[string]bool{}
 	err := c.s.db.Do(ctx, "look for links", func(ctx context.Context) error {
@@ -409,6 +411,7 @@ func (c *Counts) add(tx *firestore.Transaction, tallies []*link.Tally) error {
 				return err
 			}
 		}
+		// Update fails for a link that is gone, and the commit with it, so no days of it are written.
 		if err := tx.Update(c.s.linkRef(id), []firestore.Update{{Path: "clicks", Value: firestore.Increment(clicks)}}); err != nil {
 			return err
 		}
@@ -529,6 +532,7 @@ func (c *Counts) boundReferrers(ctx context.Context, tallies []*link.Tally) erro
 			switch {
 			case host == "" || known[host]:
 			case len(known) < maxReferrers:
+				// Before the commit. If that fails, this day has one place less, until memory is cleared.
 				known[host] = true
 				c.known++
 			default:

@@ -134,6 +134,7 @@ func (s *Store) search(ctx context.Context, want link.Query) (page []*link.Link,
 		// Each hit costs two documents: its entry in the index and the link itself.
 		after, read = last, read+2*len(ids)
 	}
+	// The bound is reached. Only a page with links has a place from which to continue.
 	return page, len(page) > 0, nil
 }
 

@@ -18,6 +18,7 @@ import (
 // Atomically implements [link.Store].
 func (s *Store) Atomically(ctx context.Context, what string, fn func(tx link.Tx) error) error {
 	err := s.atomically(ctx, what, func(t *tx) error { return fn(t) })
+	// Also when the outcome is uncertain: what is in the way may be the link of our own first try.
 	if errors.Is(err, firestoredb.ErrExists) || errors.Is(err, firestoredb.ErrUncertain) {
 		return fmt.Errorf("%w: %w", link.ErrInTheWay, err)
 	}
@@ -183,6 +184,8 @@ func (t *tx) Add(l *link.Link, over bool) error {
 		return err
 	}
 	t.tellLink(events.LinkCreated, l)
+	// over replaces what a deleted link left. Every other slug must not exist yet, which is what
+	// makes it unique.
 	slug := t.s.slugRef(l.Key())
 	if over {
 		return t.ft.Set(slug, slugDocOf(l))
