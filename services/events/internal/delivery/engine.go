@@ -161,6 +161,7 @@ func (e *Engine) drain() {
 	g.SetLimit(16)
 	for _, d := range held {
 		g.Go(func() error {
+			// Due at once for other replicas, instead of at the end of the lease.
 			d.DueAt = e.opt.Now()
 			_, err := e.store.Save(ctx, d)
 			return err
@@ -173,6 +174,7 @@ func (e *Engine) drain() {
 
 // woken hears of an account with new events.
 func (e *Engine) woken(ctx context.Context, accountID string) {
+	// Beside the listener: a slow Redis must not hold up the hints behind this one.
 	go func() {
 		if e.hub.mine(ctx, accountID, time.Second) {
 			e.settler.ask(ctx, accountID)
@@ -198,6 +200,7 @@ func (e *Engine) settle(ctx context.Context, accountID string) (n int, more bool
 		if out, err = e.store.Settle(ctx, accountID, e.reserve); err == nil {
 			break
 		}
+		// Lanes promised room for deliveries that were not made.
 		e.unreserve(out.Deliveries)
 		if !errors.Is(err, store.ErrMoved) {
 			return 0, false, err

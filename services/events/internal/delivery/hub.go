@@ -107,6 +107,7 @@ func (h *hub) mine(ctx context.Context, what string, hold time.Duration) bool {
 	if err != nil || taken {
 		return true
 	}
+	// The holder may act again: a second hint within the hold is of a newer change.
 	holder, err := h.redis.Get(ctx, key).Result()
 	return err != nil || holder == h.name
 }

@@ -81,6 +81,7 @@ func (e *Engine) reserve(webhookID string) bool {
 		return false
 	}
 	l := e.lane("", webhookID)
+	// What waits in Firestore already is older and goes first.
 	if l.failing && l.held() >= refill || l.held() >= laneSize || l.more || l.loading {
 		l.more = true
 		return false
@@ -148,11 +149,14 @@ func (e *Engine) pump(l *lane) {
 		e.busy.Add(1)
 		go e.run(l, p, j)
 	}
+	// A failing lane makes one attempt at a time, so it takes nothing more in hand while something
+	// waits.
 	if l.more && !l.loading && len(l.queue) <= refill && !(l.failing && len(l.queue) > 0) {
 		l.more, l.loading = false, true
 		e.busy.Add(1)
 		go e.load(l)
 	}
+	// A failing lane is kept: its next delivery has to begin in the slots of those that fail.
 	if l.held() == 0 && !l.more && !l.loading && !l.queued && l.timer == nil && !l.failing {
 		delete(e.lanes, l.webhook)
 	}
@@ -233,6 +237,7 @@ func (e *Engine) resumed(accountID, webhookID string) bool {
 // find it too, some seconds later.
 func (e *Engine) at(l *lane, due time.Time) {
 	in := due.Sub(e.opt.Now())
+	// The sweep finds it. A timer would keep the lane in memory for hours.
 	if in > 10*time.Minute {
 		return
 	}
@@ -265,6 +270,7 @@ func (e *Engine) run(l *lane, p *pool, j job) {
 	ok, next := e.attempt(j)
 	e.mu.Lock()
 	l.running--
+	// Before the slot is given back, so that the next attempt begins in the right pool.
 	l.failing = !ok
 	e.release(p)
 	e.pump(l)
@@ -295,6 +301,8 @@ func (e *Engine) attempt(j job) (ok bool, next time.Time) {
 		return true, time.Time{}
 	}
 	if err != nil {
+		// Not the receiver's fault, so the lane stays as it is. The delivery becomes due again when its
+		// lease ends.
 		slog.WarnContext(ctx, "webhook cannot be read; its delivery waits", "webhook", d.WebhookID, "error", err)
 		return true, time.Time{}
 	}
@@ -311,6 +319,7 @@ func (e *Engine) attempt(j job) (ok bool, next time.Time) {
 		return true, time.Time{}
 	}
 	now := e.opt.Now()
+	// Before Note, which counts this try.
 	first := d.Tries == 0
 	d.Note(r, now)
 	e.metrics.attempted(ctx, r, first, j, now)
@@ -364,6 +373,7 @@ func (e *Engine) call(ctx context.Context, w *webhook.Webhook, j job) (r webhook
 	}
 	r = e.caller.Send(ctx, w.Target, header, body)
 	r.At = now
+	// A call that our own stop cut short says nothing about the receiver.
 	return r, ctx.Err() == nil
 }
 

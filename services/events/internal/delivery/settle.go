@@ -63,6 +63,7 @@ func (s *settler) ask(ctx context.Context, accountID string) <-chan struct{} {
 // run does rounds until nobody asks for another one.
 func (s *settler) run(ctx context.Context, accountID string, t *turn) {
 	for {
+		// Before the round is taken, so that whoever asks during the pause shares it.
 		pause(ctx, s.wait(t))
 		s.mu.Lock()
 		r := t.next
@@ -99,6 +100,7 @@ func (s *settler) round(ctx context.Context, accountID string) (commits float64)
 		if n > 0 {
 			commits++
 		}
+		// A backlog costs all tokens and no more, or the account would pause for as long as it took.
 		if err != nil || !more {
 			return min(commits, burst)
 		}

@@ -48,8 +48,9 @@ type Page struct {
 	More   bool
 }
 
-// Cursor is a place in an account's feed as callers see it. It is bound to the
-// account, so that a number cannot be made up or carried over.
+// Cursor is a place in an account's feed as callers see it. Its check is bound to the
+// account, so that a wrong text or another account's cursor is noticed. It is no
+// secret: whoever made one up would read their own feed from another place.
 func Cursor(accountID string, seq int64) string {
 	var b [12]byte
 	binary.BigEndian.PutUint64(b[:], uint64(seq))

@@ -114,6 +114,7 @@ func (s *Store) EraseSome(ctx context.Context, accountID string) (more bool, err
 	if more {
 		return true, nil
 	}
+	// Last: an event that is left would get a place, and so make the feed again.
 	return false, s.deleteAll(ctx, "erase feed", []*firestore.DocumentRef{s.feedRef(accountID)})
 }
 

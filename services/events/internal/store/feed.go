@@ -69,6 +69,7 @@ func (s *Store) Settle(ctx context.Context, accountID string, room func(webhookI
 	// transaction would make every change of the account abort it.
 	var before feedDoc
 	var waiting []*feed.Event
+	// Most looks find nothing, which costs one read this way.
 	if waiting, err = s.waiting(ctx, accountID, 1); err != nil || len(waiting) == 0 {
 		return out, err
 	}
@@ -133,6 +134,7 @@ func (s *Store) place(ctx context.Context, accountID string, before feedDoc, out
 		}
 		return nil
 	}
+	// Not DB.Tx, which does not give the time of the commit.
 	err := s.db.Do(ctx, "give places", func(ctx context.Context) error {
 		return s.db.RunTransaction(ctx, write, firestore.WithCommitResponseTo(&committed))
 	})
@@ -182,9 +184,9 @@ func (s *Store) waiting(ctx context.Context, accountID string, limit int) ([]*fe
 	if err != nil {
 		return nil, err
 	}
-	// Not by "at", which is the clock of the process that wrote: those differ, and two
-	// changes of one record could swap. Firestore's time of the commit is one clock for
-	// all, and order tells apart what one commit wrote.
+	// Not by "at", which the database sets to the millisecond: two changes of one record
+	// could swap. The time of the commit is exact, and order tells apart what one commit
+	// wrote.
 	slices.SortStableFunc(found, func(a, b dated) int {
 		return cmp.Or(a.committed.Compare(b.committed), cmp.Compare(a.order, b.order))
 	})

@@ -163,6 +163,7 @@ func (s *Store) Create(ctx context.Context, w *webhook.Webhook) (*webhook.Webhoo
 			return cmp.Or(err, errNothing)
 		case found:
 			return fmt.Errorf("drew the id of webhook %s", w.ID)
+		// Every create reads and writes the feed, so two of them cannot both take the last place.
 		case len(feed.Subscribers) >= webhook.MaxPerAccount:
 			return webhook.Full()
 		}
@@ -188,6 +189,7 @@ var errNothing = errors.New("nothing to write")
 
 // subscribe notes in the feed what the webhook wants from now on.
 func (s *Store) subscribe(tx *firestore.Transaction, w *webhook.Webhook) error {
+	// Merge names the one entry, so that the account's other webhooks stay.
 	return tx.Set(s.feedRef(w.AccountID), map[string]any{
 		"subscribers": map[string]any{w.ID: map[string]any{"events": w.Events, "enabled": w.Enabled}},
 	}, firestore.Merge([]string{"subscribers", w.ID}))

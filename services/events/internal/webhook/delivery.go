@@ -113,6 +113,7 @@ func (d *Delivery) Note(r Result, now time.Time) {
 	switch {
 	case r.OK():
 		d.Status, d.DueAt, d.NextTry = Delivered, time.Time{}, time.Time{}
+	// Schedule has the pauses between tries, so there is one try more than it is long.
 	case r.Final, r.Gone(), d.Tries > len(Schedule):
 		d.Status, d.DueAt, d.NextTry = Failed, time.Time{}, time.Time{}
 	default:
