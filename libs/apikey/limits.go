@@ -139,6 +139,7 @@ func (b *bucket) take(n, rate int, now time.Time) Limit {
 	if b.full.Before(now) {
 		b.full = now
 	}
+	// After a change of plan or a step of the clock, the debt is one full bucket at most.
 	if latest := now.Add(size); b.full.After(latest) {
 		b.full = latest
 	}

@@ -224,6 +224,7 @@ func (c *Client) entry(rec *Record, f *flight) *entry {
 
 // keep stores e unless something newer is there: flights may land out of order.
 func (c *Client) keep(hash string, e *entry) {
+	// It may have been looked for just before it was made.
 	c.unknown.Invalidate(hash)
 	c.known.Compute(hash, func(old *entry, found bool) (*entry, otter.ComputeOp) {
 		if found && old.asked.After(e.asked) {

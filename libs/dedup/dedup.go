@@ -43,6 +43,7 @@ func New(client redis.UniversalClient, now func() time.Time) *Seen {
 // First reports whether name has not been seen for life, and notes it.
 func (s *Seen) First(ctx context.Context, name string, life time.Duration) bool {
 	now := s.now()
+	// This process's memory first: it answers most repeats without a call.
 	if !s.note(name, now, life) {
 		return false
 	}

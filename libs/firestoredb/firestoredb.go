@@ -133,6 +133,7 @@ func (db *DB) Ping(ctx context.Context) error {
 // Do runs one or several calls under the database's deadline and maps the error.
 // what names the deed for the log: "get link".
 func (db *DB) Do(ctx context.Context, what string, fn func(ctx context.Context) error) error {
+	// Mapped within the call, since the breaker judges by this package's errors.
 	err := db.breaker.Call(ctx, db.timeout, func(ctx context.Context) error { return Map(fn(ctx)) })
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
@@ -181,6 +182,7 @@ func Map(err error) error {
 		return apierr.Down(err)
 	case code == codes.Canceled:
 		return fmt.Errorf("%w: %w", context.Canceled, err)
+	// Only the words tell it from a value that is refused for good; the code is the same.
 	case code == codes.InvalidArgument && strings.Contains(err.Error(), "referenced transaction"):
 		return apierr.Down(fmt.Errorf("%w: %w", ErrUncertain, err))
 	case code == codes.InvalidArgument:

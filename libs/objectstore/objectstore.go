@@ -292,6 +292,7 @@ func (s *Store) DeletePrefix(ctx context.Context, prefix string) error {
 			g.Go(func() error { return err })
 			break
 		}
+		// Whichever is live: what was written there since has to go as well.
 		g.Go(func() error { return s.Delete(ctx, o.Name, 0) })
 	}
 	return g.Wait()

@@ -302,6 +302,7 @@ func (s *Store) session(ctx context.Context, session, total string) (n int64, wh
 				return fmt.Errorf("range %q", last)
 			}
 			n++
+		// 499 is Google's answer for a session that was cancelled.
 		case http.StatusNotFound, http.StatusGone, 499:
 			return ErrNotFound
 		default:

@@ -232,6 +232,7 @@ func (q *Queue) grouped(ctx context.Context, call func() error) error {
 	if err == nil || !strings.HasPrefix(err.Error(), "NOGROUP") {
 		return err
 	}
+	// BUSYGROUP: another worker has just made it.
 	if err := q.redis.XGroupCreateMkStream(ctx, q.stream, group, "0").Err(); err != nil && !strings.HasPrefix(err.Error(), "BUSYGROUP") {
 		return fmt.Errorf("create group: %w", err)
 	}
@@ -366,6 +367,7 @@ func (q *Queue) silent(ctx context.Context, consumer string) (*Message, error) {
 		}
 		if len(entries) > 0 {
 			m := q.message(entries[0], consumer)
+			// XAUTOCLAIM does not tell how often the message was taken.
 			pending, err := q.redis.XPendingExt(ctx, &redis.XPendingExtArgs{Stream: q.stream, Group: group, Start: m.entry, End: m.entry, Count: 1}).Result()
 			if err != nil {
 				return nil, err
@@ -375,6 +377,7 @@ func (q *Queue) silent(ctx context.Context, consumer string) (*Message, error) {
 			}
 			return m, nil
 		}
+		// Redis looks at a few entries in one call, and those may all be in good hands.
 		if next == "0-0" {
 			return nil, nil
 		}

@@ -103,6 +103,8 @@ func (l *Limiter) Take(ctx context.Context, rules ...Rule) (t Try, wait time.Dur
 			}
 			return t, time.Duration(us) * time.Microsecond
 		}
+		// Redis may have counted the try although its answer is lost. Counting it here as well only
+		// makes the limit stricter.
 		return t, l.takeLocally(t, 2)
 	}
 	if l.redis == nil {
@@ -133,6 +135,7 @@ func (l *Limiter) Refund(ctx context.Context, t Try) {
 	for _, r := range t.rules {
 		pipe.ZRem(ctx, key(r.Key), t.id)
 	}
+	// A refund that is lost costs the caller one try.
 	_, err := pipe.Exec(ctx)
 	l.heard(err)
 }
@@ -152,6 +155,7 @@ func (l *Limiter) takeLocally(t Try, share int) (wait time.Duration) {
 		if share == 0 {
 			continue
 		}
+		// One at least, or a rule of a single try would refuse everybody.
 		if most := max(1, r.Max/share); len(log) >= most {
 			wait = max(wait, log[len(log)-most].at.Add(r.Window).Sub(now))
 		}

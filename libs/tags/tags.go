@@ -91,6 +91,7 @@ func (s *Store) Change(tx *firestore.Transaction, accountID string, got, lost []
 	for _, name := range lost {
 		changes[label.Key(name)] = change{name, false}
 	}
+	// After the losses: a tag that one record loses and another gets is still carried.
 	for _, name := range got {
 		changes[label.Key(name)] = change{name, true}
 	}

@@ -41,6 +41,7 @@ func NewClient(baseURL, token string) *Client {
 				DialContext: dialer.DialContext, MaxIdleConnsPerHost: 16, IdleConnTimeout: 60 * time.Second,
 				ResponseHeaderTimeout: callTime, DisableCompression: true,
 			}),
+			// A holder never redirects, and the token must reach nobody else.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}

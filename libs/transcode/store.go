@@ -190,6 +190,7 @@ func (s *Store) claim(ctx context.Context, id, worker string, lease time.Duratio
 		if !mine(d) {
 			return ErrHeld
 		}
+		// Another worker's lease, or a back-off.
 		if d.DueAt != nil && now.Before(*d.DueAt) {
 			return ErrHeld
 		}
@@ -302,6 +303,7 @@ func (s *Store) NackInspected(ctx context.Context, t Token) error {
 func (s *Store) nack(d *document) {
 	now := s.now()
 	d.State, d.Worker, d.DueAt = string(Queued), "", &now
+	// The claim has counted it.
 	d.Tries = max(0, d.Tries-1)
 }
 
@@ -339,6 +341,7 @@ func (s *Store) Due(ctx context.Context, after Cursor, limit int) (records []Rec
 	}
 	var unread []error
 	for _, snap := range snaps {
+		// Read by itself, so that the place moves past a record that cannot be read.
 		if at, ok := snap.Data()["dueAt"].(time.Time); ok {
 			next = Cursor{at: at, id: snap.Ref.ID}
 		}
@@ -394,6 +397,7 @@ func (s *Store) fail(d *document, f Failure) error {
 	if err != nil {
 		return err
 	}
+	// A newer version, so that the videos service learns that nothing will be added.
 	o.Final = true
 	o.Version++
 	d.State = string(Done)

@@ -90,6 +90,7 @@ func (s seals) open(id string, text []byte, bound bool) (*Response, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open sealed answer: %w", err)
 	}
+	// Without a bound: only we can have sealed it, so it unpacks to an answer of ours.
 	plain, err := io.ReadAll(flate.NewReader(bytes.NewReader(packed)))
 	if err != nil {
 		return nil, fmt.Errorf("open sealed answer: %w", err)
