@@ -140,8 +140,8 @@ func (p *Passkeys) FinishSignIn(ctx context.Context, flow string, response []byt
 		return member.Passkey{}, "", refusedPasskey(ctx, err)
 	}
 	var found member.Passkey
-	// Kept apart, since the library does not hand on an error of find: a store that is away must
-	// not look like a wrong passkey.
+	// Kept apart, since the library makes a bad request of every error of find: a store that is
+	// away must not look like a wrong passkey.
 	var failed error
 	c, err := p.w.ValidateDiscoverableLogin(func(rawID, userHandle []byte) (webauthn.User, error) {
 		if found, failed = find(credentialHash(rawID)); failed != nil {

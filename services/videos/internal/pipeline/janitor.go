@@ -160,8 +160,8 @@ func (p *Pipeline) tidyBatch(ctx context.Context, batch map[video.ID][]objectsto
 		}
 		for _, o := range objects {
 			if orphan(known[id], keep, o) {
-				// By its generation: a file that was uploaded since under the same name was not judged.
 				p.o.Log.InfoContext(ctx, "orphan removed", "object", o.Name)
+				// By its generation: a file that was uploaded since under the same name was not judged.
 				errs = append(errs, gone(p.o.Bucket.Delete(ctx, o.Name, o.Generation)))
 			}
 		}
