@@ -34,8 +34,10 @@ type standings struct {
 
 type knownState struct {
 	state tenant.State
-	until time.Time
+	began time.Time // before the read
 }
+
+func (k knownState) holds() bool { return time.Since(k.began) < lease }
 
 // maxKnown bounds the memory; beyond it all accounts are read again.
 const maxKnown = 10_000
@@ -47,41 +49,50 @@ func newStandings(read func(context.Context, string) (tenant.Standing, error)) *
 // of is an account's state. A store that cannot be read is an error: an account
 // may have been suspended.
 func (s *standings) of(ctx context.Context, account string) (tenant.State, error) {
-	s.mu.Lock()
-	k, ok := s.known[account]
-	s.mu.Unlock()
-	if ok && time.Now().Before(k.until) {
-		return k.state, nil
-	}
-	result := s.flight.DoChan(account, func() (any, error) {
-		// Time is taken before the read: what is decided after that read is decided
-		// at most a lease before this answer ends.
-		until := time.Now().Add(lease)
-		// Others wait for the same read, so it must not end with the request that began it.
-		read, err := s.read(context.WithoutCancel(ctx), account)
-		if err != nil {
-			return nil, err
-		}
-		if read.State == "" {
-			read.State = tenant.Active
-		}
+	asked := time.Now()
+	for {
 		s.mu.Lock()
-		defer s.mu.Unlock()
-		if len(s.known) >= maxKnown {
-			clear(s.known)
+		k, ok := s.known[account]
+		s.mu.Unlock()
+		if ok && k.holds() {
+			return k.state, nil
 		}
-		s.known[account] = knownState{read.State, until}
-		return read.State, nil
-	})
-	select {
-	case <-ctx.Done():
-		return "", ctx.Err()
-	case r := <-result:
-		if r.Err != nil {
-			return "", r.Err
+		select {
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case r := <-s.flight.DoChan(account, func() (any, error) { return s.load(ctx, account) }):
+			if r.Err != nil {
+				return "", r.Err
+			}
+			// This caller may have joined a slow read that began before a change which has been
+			// answered since. The next read begins after asked, so the loop ends with it.
+			if k := r.Val.(knownState); k.holds() || !k.began.Before(asked) {
+				return k.state, nil
+			}
 		}
-		return r.Val.(tenant.State), nil
 	}
+}
+
+func (s *standings) load(ctx context.Context, account string) (knownState, error) {
+	// Time is taken before the read: what is decided after that read is decided
+	// at most a lease before this answer ends.
+	began := time.Now()
+	// Others wait for the same read, so it must not end with the request that began it.
+	read, err := s.read(context.WithoutCancel(ctx), account)
+	if err != nil {
+		return knownState{}, err
+	}
+	if read.State == "" {
+		read.State = tenant.Active
+	}
+	k := knownState{read.State, began}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.known) >= maxKnown {
+		clear(s.known)
+	}
+	s.known[account] = k
+	return k, nil
 }
 
 // settle waits until no replica goes by what it read before now.
