@@ -3,6 +3,7 @@ package videos_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -244,6 +245,34 @@ func TestAnAnswerLostByFirestoreIsNoSecondVideo(t *testing.T) {
 	}
 	if n := len(w.api(http.MethodGet, "", "").json()["data"].([]any)); n != 5 {
 		t.Errorf("%d videos, want 5", n)
+	}
+}
+
+func TestAnAnswerLostByFirestoreKeepsTheCaptionsThatTheRecordNames(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.ready(`{}`)
+	vtt := header("Content-Type", "text/vtt")
+	for i := range 3 {
+		undo := w.fire.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, LoseAnswer: true, Times: 1})
+		a := w.api(http.MethodPut, "/"+v.id+"/captions/en", fmt.Sprintf("WEBVTT %d\n", i), vtt)
+		undo()
+		snap, err := w.db.Collection("videos").Doc(v.id).Get(t.Context())
+		must(t, err)
+		named, err := snap.DataAt("captions")
+		must(t, err)
+		object := named.([]any)[0].(map[string]any)["object"].(string)
+		if !slices.Contains(w.objects("videos/"+v.id+"/captions/"), object) {
+			t.Errorf("after an answer of %d the record names %s, which is gone", a.status, object)
+		}
+	}
+	// What is refused leaves nothing behind.
+	n := len(w.objects("videos/" + v.id + "/captions/"))
+	for i := range 60 {
+		w.api(http.MethodPut, fmt.Sprintf("/%s/captions/en-%c%c", v.id, 'a'+i/26, 'a'+i%26), "WEBVTT\n", vtt)
+	}
+	if got := len(w.objects("videos/" + v.id + "/captions/")); got != n+49 {
+		t.Errorf("%d more files after 49 were taken of 60", got-n)
 	}
 }
 

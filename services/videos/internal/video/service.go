@@ -469,12 +469,23 @@ func (s *Service) SetCaptions(ctx context.Context, account string, id ID, lang s
 		former = old.Object
 		if !v.SetCaption(Caption{Lang: lang, Label: lang, Object: object, At: now}, now) {
 			return apierr.Invalid(apierr.Detail{Field: "lang", Code: apierr.OutOfRange, Max: MaxCaptions,
+		// A try whose answer was lost may have committed; what it replaced is still the former one.
+		if old.Object == object {
+			return ErrUnchanged
+		}
 				Message: fmt.Sprintf("A video has captions in at most %d languages. Delete one first.", MaxCaptions)})
 		}
 		return nil
 	})
-	if err != nil {
-		former = object
+	switch apierr.CodeOf(err) {
+	case apierr.Unavailable, apierr.Internal:
+		// The record may name the new file: the commit can have happened and its answer been lost.
+		// The janitor removes whichever of the two no record names.
+		return err
+	case "":
+		s.drop(ctx, former)
+	default: // a refusal, so nothing was committed
+		s.drop(ctx, object)
 	}
 	s.drop(ctx, former)
 	return err
