@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"cloud.google.com/go/firestore"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/localcloud/storage"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/services/videos"
@@ -202,6 +204,18 @@ func TestAnErasedAccountLeavesNothing(t *testing.T) {
 	if erased, err := w.auth.Erased(t.Context(), "acc_never"); err != nil || erased {
 		t.Errorf("an account that nobody asked to erase: %v, %v", erased, err)
 	}
+}
+
+func TestAnErasureBeginsWithoutWaitingForASweep(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t) // which sweeps once an hour
+	v := w.create(`{}`)
+	w.loop("sweep")
+	must(t, w.auth.SetState(t.Context(), "acc_a", tenant.Standing{State: tenant.Deleting, Version: 2}))
+	eventually(t, "the record is gone", func() bool {
+		_, err := w.db.Collection("videos").Doc(v.id).Get(t.Context())
+		return errors.Is(firestoredb.Map(err), firestoredb.ErrNotFound)
+	})
 }
 
 func TestAnAccountNeverSeenIsErasedSoon(t *testing.T) {

@@ -117,6 +117,7 @@ type Options struct {
 type Pipeline struct {
 	o       Options
 	kick    chan struct{} // a purge is due
+	erasing chan struct{} // an account is to be erased
 	measure measures
 
 	mu     sync.Mutex
@@ -128,7 +129,7 @@ func New(o Options) *Pipeline {
 	if o.Mine == nil {
 		o.Mine = func(context.Context, string, time.Duration) bool { return true }
 	}
-	return &Pipeline{o: o, kick: make(chan struct{}, 1), looked: map[video.ID]time.Time{}, measure: newMeasures()}
+	return &Pipeline{o: o, kick: make(chan struct{}, 1), erasing: make(chan struct{}, 1), looked: map[video.ID]time.Time{}, measure: newMeasures()}
 }
 
 // refreshEvery is how soon the same video is looked at again because somebody asks.

@@ -9,10 +9,15 @@ import (
 )
 
 // Purge makes this replica look for purge tasks now: one was just committed.
-func (p *Pipeline) Purge() {
-	// One kick waits at most: it covers every task that was committed before it is taken.
+func (p *Pipeline) Purge() { wake(p.kick) }
+
+// Erase makes this replica look for accounts to erase now.
+func (p *Pipeline) Erase() { wake(p.erasing) }
+
+func wake(kick chan<- struct{}) {
+	// One kick waits at most: it covers everything that was committed before it is taken.
 	select {
-	case p.kick <- struct{}{}:
+	case kick <- struct{}{}:
 	default:
 	}
 }

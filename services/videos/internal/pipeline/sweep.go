@@ -28,6 +28,10 @@ func (p *Pipeline) Run(ctx context.Context) error {
 			return nil
 		case <-p.kick:
 			p.report(ctx, "purge", p.PurgeDue(ctx))
+		case <-p.erasing:
+			// Also while another replica erases: both find records that the other has removed.
+			p.report(ctx, "erasure", p.EraseDue(ctx))
+			p.report(ctx, "purge", p.PurgeDue(ctx))
 		case <-every.C:
 			// A little less than a round, so that the last round's claim has ended when the next begins.
 			if !p.o.Mine(ctx, "videos-sweep", p.o.SweepEvery*9/10) {

@@ -16,7 +16,7 @@ func (s *Service) SetState(ctx context.Context, account string, standing tenant.
 		return err
 	}
 	if standing.State == tenant.Deleting {
-		s.o.Pipeline.Purge()
+		s.o.Pipeline.Erase()
 	}
 	return s.standings.settle(ctx)
 }

@@ -73,6 +73,8 @@ type Pipeline interface {
 	TakeStill(ctx context.Context, v *Video) (*Video, error)
 	// Purge says that a deletion was committed and objects wait for removal.
 	Purge()
+	// Erase says that an account is to be erased.
+	Erase()
 }
 
 // Options are what a service works with.
