@@ -236,12 +236,20 @@ func (k *ttlCache[T]) get(key string, now time.Time) (value T, ok bool) {
 func (k *ttlCache[T]) put(key string, value T, until, now time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if len(k.items) >= k.most {
-		for old, item := range k.items {
-			if !now.Before(item.until) || len(k.items) >= k.most {
-				delete(k.items, old)
-			}
+	// A full cache looks at a few random entries per put, not at all of them under the lock.
+	// The first one goes whatever its age, the others if they have expired.
+	looked := 0
+	for old, item := range k.items {
+		if len(k.items) < k.most && looked == 0 || looked == ttlLooks {
+			break
 		}
+		if looked == 0 || !now.Before(item.until) {
+			delete(k.items, old)
+		}
+		looked++
 	}
 	k.items[key] = cached[T]{value, until}
 }
+
+// ttlLooks is how many entries a put into a full cache looks at.
+const ttlLooks = 8

@@ -2,6 +2,7 @@ package share
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -81,5 +82,29 @@ func TestFramers(t *testing.T) {
 		if got := reportLink(contact); got != want {
 			t.Errorf("reportLink(%q) = %q", contact, got)
 		}
+	}
+}
+
+func TestTTLCache_does_bounded_work_when_full(t *testing.T) {
+	t.Parallel()
+	const most = 1000
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	k := newTTLCache[int](most)
+	for i := range most {
+		k.put(strconv.Itoa(i), i, now.Add(time.Minute), now)
+	}
+	now = now.Add(time.Hour) // all of them have expired
+	k.put("new", 1, now.Add(time.Minute), now)
+	if n := len(k.items); n < most-ttlLooks || n > most {
+		t.Errorf("%d of %d entries are left after one put, want at most %d dropped", n, most, ttlLooks)
+	}
+	for i := range 10 * most {
+		k.put(strconv.Itoa(most+i), i, now.Add(time.Minute), now)
+	}
+	if n := len(k.items); n > most {
+		t.Errorf("%d entries, want at most %d", n, most)
+	}
+	if _, ok := k.get(strconv.Itoa(11*most-1), now); !ok {
+		t.Error("what was put last is not there")
 	}
 }
