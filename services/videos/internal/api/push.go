@@ -89,7 +89,9 @@ type Verifier struct {
 
 	mu      sync.Mutex
 	keys    map[string]*rsa.PublicKey
-	fetched time.Time
+	fetched time.Time // when keys were
+	tried   time.Time // the last fetch, also one that failed
+	failure error     // of the last fetch
 }
 
 // GoogleIssuers and GoogleCerts are those of Google's identity tokens.
@@ -144,6 +146,10 @@ func (v *Verifier) Verify(ctx context.Context, token string) error {
 	return nil
 }
 
+// fetchPause is between two fetches of the issuer's keys, also when one has failed:
+// pushes would otherwise wait one after the other for an issuer that does not answer.
+const fetchPause = 5 * time.Second
+
 // key finds a published key. Keys are fetched when one is not known, at most
 // every few seconds, and once an hour.
 func (v *Verifier) key(ctx context.Context, kid string) (*rsa.PublicKey, error) {
@@ -155,20 +161,22 @@ func (v *Verifier) key(ctx context.Context, kid string) (*rsa.PublicKey, error) 
 	if key != nil && age < time.Hour {
 		return key, nil
 	}
-	if v.fetched.IsZero() || age > 5*time.Second {
-		keys, err := v.fetch(ctx)
-		if err != nil {
-			if key != nil {
-				return key, nil // the issuer is away; its keys change over days
-			}
-			return nil, err
+	if v.tried.IsZero() || now.Sub(v.tried) > fetchPause {
+		// The sender may hang up, but the others wait for the same answer.
+		keys, err := v.fetch(context.WithoutCancel(ctx))
+		v.tried, v.failure = v.Now(), err
+		if err == nil {
+			v.keys, v.fetched = keys, now
+			key = keys[kid]
 		}
-		v.keys, v.fetched = keys, now
 	}
-	if key = v.keys[kid]; key == nil {
-		return nil, fmt.Errorf("%w: signed with an unknown key", errToken)
+	switch {
+	case key != nil:
+		return key, nil // while the issuer is away an older one counts; its keys change over days
+	case v.failure != nil:
+		return nil, v.failure
 	}
-	return key, nil
+	return nil, fmt.Errorf("%w: signed with an unknown key", errToken)
 }
 
 func (v *Verifier) fetch(ctx context.Context) (map[string]*rsa.PublicKey, error) {

@@ -131,8 +131,17 @@ func TestVerifierKeepsKeysAndFetchesSparingly(t *testing.T) {
 	if err := v.Verify(t.Context(), token("k1")); !errors.Is(err, errKeys) {
 		t.Errorf("without keys: %v", err)
 	}
+	for range 20 {
+		if err := v.Verify(t.Context(), token("k1")); !errors.Is(err, errKeys) {
+			t.Errorf("just after a failure: %v, want one that asks the sender to try again", err)
+		}
+	}
+	if n := i.fetches.Load(); n != 1 {
+		t.Errorf("%d fetches of an issuer that is down, want 1 in five seconds", n)
+	}
 	i.down.Store(false)
 	i.fetches.Store(0)
+	now = now.Add(fetchPause + time.Second)
 	for range 20 {
 		if err := v.Verify(t.Context(), token("k1")); err != nil {
 			t.Fatal(err)
