@@ -240,6 +240,9 @@ type Outcome struct {
 	PosterHeight int         `json:"posterHeight,omitempty"`
 	Storyboard   *Storyboard `json:"storyboard,omitempty"`
 	Download     string      `json:"download,omitempty"` // progressive MP4 with picture and sound
+
+	// Bytes is the size of all objects; 0 in outcomes from before it was recorded.
+	Bytes int64 `json:"bytes,omitempty"`
 }
 
 // Rendition is one fMP4 object: an init part and segments, addressed by byte

@@ -192,7 +192,7 @@ func (w *Worker) claimed(ctx context.Context, record transcode.Record, message *
 
 	token := transcode.Token{JobID: id, Attempt: record.Attempt}
 	lease := w.keepLease(ctx, token, message, log)
-	a := &attempt{w: w, record: record, token: token, lease: lease, log: log, prefix: prefixOf(record), stored: map[string]bool{}}
+	a := &attempt{w: w, record: record, token: token, lease: lease, log: log, prefix: prefixOf(record), stored: map[string]int64{}}
 	a.maker = w.o.Maker(func(t *ffmpeg.Tools) { t.Used = a.used.add })
 	err := work(a, lease.ctx)
 	// A program that was killed because the lease was lost reports its own death;

@@ -131,6 +131,13 @@ func TestAJobIsPublishedAndItsObjectsAreAllThatIsLeft(t *testing.T) {
 	if diff := cmp.Diff(r.Outcome.Objects(), b.bucket.under(transcode.VideoPrefix("vid"))); diff != "" {
 		t.Errorf("objects (-named +there):\n%s", diff)
 	}
+	var bytes int64
+	for _, name := range r.Outcome.Objects() {
+		bytes += b.bucket.objects[name].Size
+	}
+	if r.Outcome.Bytes != bytes || bytes == 0 {
+		t.Errorf("the outcome says %d bytes, and its objects have %d", r.Outcome.Bytes, bytes)
+	}
 }
 
 func TestAPictureIsTakenOfOneSegmentAndTheVideosObjectsStay(t *testing.T) {
@@ -510,7 +517,7 @@ func (m *fakeMaker) Join(dir string, p ladder.Plan, parts [][]string, _ bool) (t
 
 func (m *fakeMaker) Poster(_ context.Context, dir string, _ ladder.File) (ladder.Picture, error) {
 	path := filepath.Join(dir, "poster.jpg")
-	return ladder.Picture{Path: path, Width: 1, Height: 1}, os.WriteFile(path, nil, 0o600)
+	return ladder.Picture{Path: path, Width: 1, Height: 1}, os.WriteFile(path, []byte("poster"), 0o600)
 }
 
 func (m *fakeMaker) Still(_ context.Context, dir, path string, at float64) (ladder.Picture, error) {
@@ -524,7 +531,7 @@ func (m *fakeMaker) Still(_ context.Context, dir, path string, at float64) (ladd
 
 func (m *fakeMaker) Storyboard(_ context.Context, dir string, _ ladder.File) (*transcode.Storyboard, ladder.Picture, error) {
 	path := filepath.Join(dir, "storyboard.jpg")
-	return &transcode.Storyboard{}, ladder.Picture{Path: path}, os.WriteFile(path, nil, 0o600)
+	return &transcode.Storyboard{}, ladder.Picture{Path: path}, os.WriteFile(path, []byte("sheet"), 0o600)
 }
 
 func (m *fakeMaker) Download(_ context.Context, dir string, _ ladder.File, _ *ladder.File) (string, error) {
@@ -583,11 +590,15 @@ func (m *memory) DownloadRange(_ context.Context, object string, offset, size in
 }
 
 func (m *memory) UploadFile(_ context.Context, object, path string, _ objectstore.UploadOptions) (objectstore.Object, error) {
-	if _, err := os.Stat(path); err != nil {
+	info, err := os.Stat(path)
+	if err != nil {
 		return objectstore.Object{}, err
 	}
-	m.put(object)
-	return objectstore.Object{Name: object}, nil
+	o := objectstore.Object{Name: object, Size: info.Size()}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.objects[object] = o
+	return o, nil
 }
 
 func (m *memory) DeletePrefix(ctx context.Context, prefix string) error {

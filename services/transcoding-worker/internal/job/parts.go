@@ -172,7 +172,7 @@ func (a *attempt) part(ctx context.Context, p ladder.Plan, part ladder.Part, ind
 	}
 	helper := &attempt{
 		w: a.w, record: record, token: transcode.Token{JobID: id, Attempt: record.Attempt},
-		maker: a.maker, log: a.log.With("part", index), dir: dir, prefix: prefixOf(record), stored: map[string]bool{},
+		maker: a.maker, log: a.log.With("part", index), dir: dir, prefix: prefixOf(record), stored: map[string]int64{},
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err

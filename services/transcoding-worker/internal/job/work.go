@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -42,7 +43,7 @@ type attempt struct {
 	retainSource bool // the source's own picture stays the tallest rendition
 	parts        int  // how many parts this attempt made records of
 	outcome      transcode.Outcome
-	stored       map[string]bool // objects of this attempt that are uploaded
+	stored       map[string]int64 // sizes of the objects of this attempt that are uploaded
 }
 
 // usage is what the programs of an attempt took.
@@ -242,6 +243,10 @@ func (a *attempt) publish(ctx context.Context, tracks ladder.Tracks) error {
 		return err
 	}
 	a.lease.report(uploaded)
+	o.Bytes = 0
+	for _, object := range o.Objects() {
+		o.Bytes += a.stored[object]
+	}
 	o.Version++
 	err := a.span(ctx, "publish", func(ctx context.Context) error {
 		return a.w.insist(ctx, func() error { return a.w.o.Jobs.Publish(ctx, a.token, &o) })
@@ -316,7 +321,7 @@ func (a *attempt) upload(ctx context.Context, paths ...string) error {
 		g.SetLimit(4)
 		for _, path := range paths {
 			object := a.object(path)
-			if a.stored[object] {
+			if _, done := a.stored[object]; done {
 				continue
 			}
 			g.Go(func() error {
@@ -334,7 +339,11 @@ func (a *attempt) upload(ctx context.Context, paths ...string) error {
 			return err
 		}
 		for _, path := range paths {
-			a.stored[a.object(path)] = true
+			info, err := os.Stat(path)
+			if err != nil {
+				return err
+			}
+			a.stored[a.object(path)] = info.Size()
 		}
 		return nil
 	})

@@ -408,5 +408,7 @@ func mediaOf(job transcode.Record) (video.Media, error) {
 	if o.Audio != nil {
 		m.Bytes += o.Audio.Size
 	}
+	// A worker of an older release does not say the sizes of picture, storyboard and download.
+	m.Bytes = max(m.Bytes, o.Bytes)
 	return m, nil
 }

@@ -298,3 +298,32 @@ func TestAReplacedObjectGoesWhenItsVideoIsDue(t *testing.T) {
 		t.Errorf("still due at %v", s.videos["v"].DueAt)
 	}
 }
+
+func TestTidy_keeps_the_objects_of_an_unreadable_video(t *testing.T) {
+	t.Parallel()
+	s, p := newShelf()
+	s.unreadable = map[video.ID]error{"vid_bad": errors.New("cannot be read")}
+	for _, id := range []string{"vid_bad", "vid_gone"} {
+		s.put(transcode.Prefix(id, 7, 1)+"720p.mp4", 1)
+	}
+	if err := p.Tidy(t.Context()); err == nil {
+		t.Error("nobody is told of the unreadable one")
+	}
+	if _, kept := s.objects[transcode.Prefix("vid_bad", 7, 1)+"720p.mp4"]; !kept || len(s.objects) != 1 {
+		t.Errorf("left: %v, want those of the unreadable one", s.objects)
+	}
+}
+
+func TestMediaOf_counts_every_object(t *testing.T) {
+	t.Parallel()
+	o := transcode.Outcome{Renditions: []transcode.Rendition{{Size: 100}, {Size: 40}}, Audio: &transcode.Rendition{Size: 5}, Download: "x", Poster: "y"}
+	for _, tt := range []struct {
+		said, want int64
+	}{{0, 145}, {400, 400}} { // an older worker says nothing
+		o.Bytes = tt.said
+		m, err := mediaOf(transcode.Record{Outcome: &o})
+		if err != nil || m.Bytes != tt.want {
+			t.Errorf("of %d: %d bytes, %v; want %d", tt.said, m.Bytes, err, tt.want)
+		}
+	}
+}
