@@ -79,7 +79,8 @@ func (s *Store) Create(ctx context.Context, v *video.Video, limits identity.Quot
 	}
 	var err error
 	// Without a limit or tags there is nothing to read, so the transaction is a plain commit.
-	if limits.Videos <= 0 && limits.StoredBytes <= 0 && len(v.Tags) == 0 {
+	// A video takes no storage before its file comes; Update asks for that room.
+	if limits.Videos <= 0 && len(v.Tags) == 0 {
 		err = s.db.Tx(ctx, "create video", write)
 	} else {
 		err = s.db.Tx(ctx, "create video", func(ctx context.Context, tx *firestore.Transaction) error {
@@ -113,17 +114,13 @@ func (s *Store) room(ctx context.Context, tx *firestore.Transaction, v *video.Vi
 	case !errors.Is(firestoredb.Map(err), firestoredb.ErrNotFound):
 		return quota.Claim{}, err
 	}
-	var used video.Usage
 	l := quota.Limit{Account: v.AccountID, Kind: "videos", Max: int64(limits.Videos), Margin: quotaMargin}
-	claim, err := s.quota.Room(ctx, tx, l, 1, func(ctx context.Context) (n int64, err error) {
-		used, err = s.usage(ctx, v.AccountID)
+	claim, err := s.quota.Room(ctx, tx, l, 1, func(ctx context.Context) (int64, error) {
+		used, err := s.usage(ctx, v.AccountID)
 		return int64(used.Videos), err
 	})
-	switch {
-	case err != nil:
-		return claim, err
-	case !claim.Allows(1):
-		return claim, video.Usage{Videos: limits.Videos}.Room(limits)
+	if err == nil && !claim.Allows(1) {
+		err = video.Usage{Videos: limits.Videos}.Room(limits)
 	}
 	return claim, nil
 }
