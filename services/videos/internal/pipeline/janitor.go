@@ -147,12 +147,17 @@ func (p *Pipeline) tidyBatch(ctx context.Context, batch map[video.ID][]objectsto
 	if len(ids) == 0 {
 		return nil
 	}
-	known, err := p.o.Store.Known(ctx, ids)
+	known, unreadable, err := p.o.Store.Known(ctx, ids)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for id, objects := range batch {
+		// Its record is there and may name any of them.
+		if err := unreadable[id]; err != nil {
+			errs = append(errs, err)
+			continue
+		}
 		keep, err := named(known[id])
 		if err != nil {
 			errs = append(errs, err)

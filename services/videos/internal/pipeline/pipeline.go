@@ -35,8 +35,8 @@ import (
 type Store interface {
 	Get(ctx context.Context, id video.ID) (*video.Video, error)
 	Update(ctx context.Context, id video.ID, fn func(*video.Video) error) (*video.Video, error)
-	// Known tells which of ids are videos.
-	Known(ctx context.Context, ids []video.ID) (map[video.ID]*video.Video, error)
+	// Known tells which of ids are videos. Of those that are unreadable it knows only that.
+	Known(ctx context.Context, ids []video.ID) (known map[video.ID]*video.Video, unreadable map[video.ID]error, err error)
 
 	// Due lists videos whose time has come. It may answer some together with an error.
 	Due(ctx context.Context) ([]*video.Video, error)

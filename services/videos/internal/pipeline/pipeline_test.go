@@ -28,6 +28,8 @@ type shelf struct {
 	objects map[string]objectstore.Object
 	failing map[string]error // by object name
 
+	unreadable map[video.ID]error
+
 	read, written, stats int // calls of the store and of the bucket, by record
 }
 
@@ -79,14 +81,14 @@ func (s *shelf) PutOff(_ context.Context, v *video.Video) error {
 	return nil
 }
 
-func (s *shelf) Known(ctx context.Context, ids []video.ID) (map[video.ID]*video.Video, error) {
-	known := map[video.ID]*video.Video{}
+func (s *shelf) Known(ctx context.Context, ids []video.ID) (known map[video.ID]*video.Video, unreadable map[video.ID]error, err error) {
+	known = map[video.ID]*video.Video{}
 	for _, id := range ids {
 		if v, err := s.Get(ctx, id); err == nil {
 			known[id] = v
 		}
 	}
-	return known, nil
+	return known, s.unreadable, nil
 }
 
 // bucket and jobs are other faces of the same shelf: their methods share names.

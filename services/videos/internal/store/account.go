@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"cloud.google.com/go/firestore"
@@ -96,9 +97,13 @@ func (s *Store) EraseSome(ctx context.Context, account string) (more bool, err e
 			return true, err
 		}
 	}
+	names := 0
 	// With the last page of videos: until then records still carry tags.
 	if len(mine) < eraseSize {
 		if err := s.tags.Forget(ctx, account); err != nil {
+			return true, err
+		}
+		if names, err = s.eraseNames(ctx, account); err != nil {
 			return true, err
 		}
 	}
@@ -117,20 +122,60 @@ func (s *Store) EraseSome(ctx context.Context, account string) (more bool, err e
 			return true, err
 		}
 	}
-	tasks, err := s.findPurges(ctx, "list purges to shorten", s.db.Collection(purges).Where("accountId", "==", account).Limit(eraseSize))
+	shortened, err := s.shortenPurges(ctx, account)
 	if err != nil {
 		return true, err
 	}
-	for _, p := range tasks {
+	return slices.Contains([]int{len(mine), len(held), shortened, names}, eraseSize), nil
+}
+
+// eraseNames removes some of an account's external ids and reports how many. A
+// video takes its own along; this is for videos whose record could not be read.
+func (s *Store) eraseNames(ctx context.Context, account string) (int, error) {
+	left, err := s.snapshots(ctx, "list external ids to erase", s.db.Collection(externalIDs).Where("accountId", "==", account).Limit(eraseSize).Select())
+	for _, snap := range left {
+		if err := s.db.Do(ctx, "erase external id", func(ctx context.Context) error {
+			_, err := snap.Ref.Delete(ctx)
+			return err
+		}); err != nil {
+			return 0, err
+		}
+	}
+	return len(left), err
+}
+
+// shortenPurges ends an account's purge tasks soon, some at a time, and reports
+// how many it has shortened.
+func (s *Store) shortenPurges(ctx context.Context, account string) (n int, err error) {
+	now := s.now()
+	end := video.ErasedBy(now)
+	mine := s.db.Collection(purges).Where("accountId", "==", account)
+	for what, q := range map[string]firestore.Query{
 		// A task that has less time left keeps it: starting it anew each round would never end it.
-		if end := video.ErasedBy(now); p.Until.After(end) {
-			p.Until, p.Since, p.Due = end, now, now
-			if err := s.PutOffPurge(ctx, p); err != nil {
-				return true, err
+		// Those that were shortened are not found again, so the next call sees others.
+		"list purges to shorten": mine.Where("until", ">", end).OrderBy("until", firestore.Asc).Limit(eraseSize),
+		// Without an end that can be compared a task would stay for ever. It comes into
+		// view here once the readable ones before it have ended.
+		"list purges to mend": mine.Limit(eraseSize),
+	} {
+		tasks, broken, err := s.findPurges(ctx, what, q)
+		if err != nil {
+			return n, err
+		}
+		for _, snap := range broken {
+			tasks = append(tasks, salvagedPurge(snap, account))
+		}
+		for _, p := range tasks {
+			if p.Until.After(end) || p.Until.IsZero() {
+				p.Until, p.Since, p.Due = end, now, now
+				if err := s.PutOffPurge(ctx, p); err != nil {
+					return n, err
+				}
+				n++
 			}
 		}
 	}
-	return len(mine) == eraseSize || len(held) == eraseSize, nil
+	return min(n, eraseSize), nil
 }
 
 // eraseSize is how many records one round removes; each takes a transaction.

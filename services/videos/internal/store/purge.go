@@ -24,7 +24,9 @@ type purgeDocument struct {
 	Next  *time.Time `firestore:"next,omitempty"`
 }
 
-// DuePurges lists tasks whose time has come, at most a page of each bucket.
+// DuePurges lists tasks whose time has come, at most a page of each bucket. A task
+// that cannot be read is set aside for an hour, so that it keeps nothing behind it
+// from being seen; the error then tells of it, beside the others.
 func (s *Store) DuePurges(ctx context.Context) ([]video.Purge, error) {
 	now := s.now()
 	// Tasks of an older release have no bucket; they get one when they are put off.
@@ -35,26 +37,57 @@ func (s *Store) DuePurges(ctx context.Context) ([]video.Purge, error) {
 	var due []video.Purge
 	var errs []error
 	for _, q := range queries {
-		found, err := s.findPurges(ctx, "list purges", q)
+		found, broken, err := s.findPurges(ctx, "list purges", q)
 		due, errs = append(due, found...), append(errs, err)
+		for _, snap := range broken {
+			var d purgeDocument
+			errs = append(errs, shape(snap.Ref.ID, snap.DataTo(&d)), s.setPurgeAside(ctx, snap, now.Add(time.Hour)))
+		}
 	}
 	return due, errors.Join(errs...)
 }
 
-func (s *Store) findPurges(ctx context.Context, what string, q firestore.Query) ([]video.Purge, error) {
+// findPurges lists tasks, and apart from them those that cannot be read.
+func (s *Store) findPurges(ctx context.Context, what string, q firestore.Query) (found []video.Purge, broken []*firestore.DocumentSnapshot, err error) {
 	snaps, err := s.snapshots(ctx, what, q)
-	if err != nil {
-		return nil, err
-	}
-	found := make([]video.Purge, 0, len(snaps))
 	for _, snap := range snaps {
 		var d purgeDocument
 		if err := snap.DataTo(&d); err != nil {
-			return nil, shape(snap.Ref.ID, err)
+			broken = append(broken, snap)
+			continue
 		}
 		found = append(found, toPurge(video.ID(snap.Ref.ID), d))
 	}
-	return found, nil
+	return found, broken, err
+}
+
+func (s *Store) setPurgeAside(ctx context.Context, snap *firestore.DocumentSnapshot, until time.Time) error {
+	field := "dueAt"
+	if _, err := snap.DataAt("next"); err == nil {
+		field = "next" // of an older release, which has no other
+	}
+	err := s.db.Do(ctx, "set purge aside", func(ctx context.Context) error {
+		_, err := snap.Ref.Update(ctx, []firestore.Update{{Path: field, Value: until}}, firestore.LastUpdateTime(snap.UpdateTime))
+		return err
+	})
+	if errors.Is(err, firestoredb.ErrStale) || errors.Is(err, firestoredb.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// salvagedPurge is a task in place of one that cannot be read. It finds the video's
+// objects all the same, since their names begin with the task's.
+func salvagedPurge(snap *firestore.DocumentSnapshot, account string) video.Purge {
+	p := video.Purge{Video: video.ID(snap.Ref.ID), Account: account}
+	jobs, _ := snap.DataAt("jobIds")
+	list, _ := jobs.([]any)
+	for _, id := range list {
+		if id, ok := id.(string); ok {
+			p.JobIDs = append(p.JobIDs, id)
+		}
+	}
+	return p
 }
 
 // PutOffPurge sets when a task is due again.

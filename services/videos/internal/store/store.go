@@ -122,7 +122,7 @@ func (s *Store) room(ctx context.Context, tx *firestore.Transaction, v *video.Vi
 	if err == nil && !claim.Allows(1) {
 		err = video.Usage{Videos: limits.Videos}.Room(limits)
 	}
-	return claim, nil
+	return claim, err
 }
 
 // present is the answer to a create of something that is there already: the very
@@ -411,6 +411,10 @@ func (s *Store) remove(ctx context.Context, id video.ID, erase bool, fn func(*vi
 			return err
 		}
 		v, err := toVideo(snap)
+		if err != nil && erase {
+			// It has to go all the same. EraseSome removes what this does not know of.
+			v, err = salvaged(snap), nil
+		}
 		if err != nil {
 			return err
 		}
@@ -433,7 +437,7 @@ func (s *Store) remove(ctx context.Context, id video.ID, erase bool, fn func(*vi
 				return err
 			}
 		}
-		if erase {
+		if erase && v.Slug != "" {
 			// A plain deletion leaves the slug's document: the address must never lead to another video.
 			if err := tx.Set(s.slug(v.Slug), heldSlug(now)); err != nil {
 				return err
@@ -448,6 +452,21 @@ func (s *Store) remove(ctx context.Context, id video.ID, erase bool, fn func(*vi
 		return video.NotFound()
 	}
 	return err
+}
+
+// salvaged is what an erasure needs of a record that cannot be read, as far as it
+// has that.
+func salvaged(snap *firestore.DocumentSnapshot) *video.Video {
+	text := func(field string) string {
+		value, _ := snap.DataAt(field)
+		s, _ := value.(string)
+		return s
+	}
+	v := &video.Video{ID: video.ID(snap.Ref.ID), AccountID: text("accountId"), ExternalID: text("externalId"), Source: video.Source{JobID: text("jobId")}}
+	if slug := text("slug"); validID(slug) {
+		v.Slug = video.Slug(slug)
+	}
+	return v
 }
 
 // without lists the tags of some that others does not have.
@@ -481,33 +500,34 @@ func (s *Store) AddViews(ctx context.Context, id video.ID, n int64) error {
 }
 
 // Known tells which of ids are videos, with what the janitor needs to judge
-// their objects.
-func (s *Store) Known(ctx context.Context, ids []video.ID) (map[video.ID]*video.Video, error) {
+// their objects. Those of unreadable are videos too, of which nothing else is known.
+func (s *Store) Known(ctx context.Context, ids []video.ID) (known map[video.ID]*video.Video, unreadable map[video.ID]error, err error) {
 	refs := make([]*firestore.DocumentRef, 0, len(ids))
 	for _, id := range ids {
 		if validID(string(id)) {
 			refs = append(refs, s.ref(id))
 		}
 	}
-	known := map[video.ID]*video.Video{}
-	err := s.db.Do(ctx, "get videos", func(ctx context.Context) error {
+	err = s.db.Do(ctx, "get videos", func(ctx context.Context) error {
 		snaps, err := s.db.GetAll(ctx, refs)
 		if err != nil {
 			return err
 		}
+		known, unreadable = map[video.ID]*video.Video{}, map[video.ID]error{}
 		for _, snap := range snaps {
 			if !snap.Exists() {
 				continue
 			}
 			v, err := toVideo(snap)
 			if err != nil {
-				return err
+				unreadable[video.ID(snap.Ref.ID)] = err
+				continue
 			}
 			known[v.ID] = v
 		}
 		return nil
 	})
-	return known, err
+	return known, unreadable, err
 }
 
 func (s *Store) find(ctx context.Context, what string, q firestore.Query) ([]*video.Video, error) {

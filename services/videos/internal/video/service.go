@@ -469,13 +469,13 @@ func (s *Service) SetCaptions(ctx context.Context, account string, id ID, lang s
 	former := ""
 	_, err := s.change(ctx, account, id, always{}, func(v *Video, now time.Time) error {
 		old, _ := v.Caption(lang)
-		former = old.Object
-		if !v.SetCaption(Caption{Lang: lang, Label: lang, Object: object, At: now}, now) {
-			return apierr.Invalid(apierr.Detail{Field: "lang", Code: apierr.OutOfRange, Max: MaxCaptions,
 		// A try whose answer was lost may have committed; what it replaced is still the former one.
 		if old.Object == object {
 			return ErrUnchanged
 		}
+		former = old.Object
+		if !v.SetCaption(Caption{Lang: lang, Label: lang, Object: object, At: now}, now) {
+			return apierr.Invalid(apierr.Detail{Field: "lang", Code: apierr.OutOfRange, Max: MaxCaptions,
 				Message: fmt.Sprintf("A video has captions in at most %d languages. Delete one first.", MaxCaptions)})
 		}
 		return nil
@@ -490,7 +490,6 @@ func (s *Service) SetCaptions(ctx context.Context, account string, id ID, lang s
 	default: // a refusal, so nothing was committed
 		s.drop(ctx, object)
 	}
-	s.drop(ctx, former)
 	return err
 }
 

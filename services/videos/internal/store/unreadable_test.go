@@ -1,0 +1,145 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"cloud.google.com/go/firestore"
+
+	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/services/videos/internal/video"
+)
+
+// spoil makes a stored record unreadable.
+func (b *world) spoil(collection, id string, fields ...string) {
+	b.t.Helper()
+	var updates []firestore.Update
+	for _, f := range fields {
+		updates = append(updates, firestore.Update{Path: f, Value: map[string]any{"not": "this"}})
+	}
+	if _, err := b.client.Collection(collection).Doc(id).Update(b.t.Context(), updates); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *world) remove(v *video.Video) {
+	b.t.Helper()
+	if err := b.Delete(b.t.Context(), v.ID, func(*video.Video) error { return nil }); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func TestDuePurges_sets_aside_what_cannot_be_read(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	for i := range 20 { // some in each bucket
+		b.remove(b.make(i, nil))
+	}
+	b.spoil("videoPurges", "vid_3", "jobIds")
+	old := map[string]any{"jobId": 7, "since": b.now, "next": b.now.Add(-time.Minute), "until": b.now}
+	if _, err := b.client.Collection("videoPurges").Doc("vid_old").Set(t.Context(), old); err != nil {
+		t.Fatal(err)
+	}
+	if due, err := b.DuePurges(t.Context()); err == nil || len(due) != 19 {
+		t.Errorf("%d are due, %v; want 19 and an error that tells of the others", len(due), err)
+	}
+	if due, err := b.DuePurges(t.Context()); err != nil || len(due) != 19 {
+		t.Errorf("what cannot be read is in the way again: %d are due, %v", len(due), err)
+	}
+	b.now = b.now.Add(2 * time.Hour)
+	if _, err := b.DuePurges(t.Context()); err == nil {
+		t.Error("what cannot be read is never looked at again")
+	}
+}
+
+func TestKnown_tells_the_unreadable_from_the_gone(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	good, bad := b.make(1, nil), b.make(2, nil)
+	b.spoil("videos", string(bad.ID), "title")
+	known, unreadable, err := b.Known(t.Context(), []video.ID{good.ID, bad.ID, "vid_gone"})
+	if err != nil || len(known) != 1 || known[good.ID] == nil || len(unreadable) != 1 || unreadable[bad.ID] == nil {
+		t.Errorf("known %v, unreadable %v, %v", known, unreadable, err)
+	}
+}
+
+// erase calls EraseSome until there is no more to do, and reports how often.
+func (b *world) erase() int {
+	b.t.Helper()
+	for n := 1; n < 100; n++ {
+		more, err := b.EraseSome(b.t.Context(), "acc_a")
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if !more {
+			return n
+		}
+	}
+	b.t.Fatal("an erasure does not come to an end")
+	return 0
+}
+
+func TestEraseSome_removes_what_cannot_be_read(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	if err := b.SetStanding(t.Context(), "acc_a", tenant.Standing{State: tenant.Deleting, Version: 1}); err != nil {
+		t.Fatal(err)
+	}
+	b.make(1, nil)
+	named := func(v *video.Video) { v.ExternalID, v.Tags, v.Source.JobID = "x-"+string(v.ID), []string{"a"}, string(v.ID)+"-1" }
+	b.make(2, named)
+	b.spoil("videos", "vid_2", "title")
+	b.make(3, named)
+	b.spoil("videos", "vid_3", "slug", "externalId", "tags", "jobId")
+	for i := 4; i < 7; i++ {
+		b.remove(b.make(i, nil))
+	}
+	b.spoil("videoPurges", "vid_4", "since")
+	b.spoil("videoPurges", "vid_5", "until", "jobIds")
+	b.erase()
+	b.now = b.now.Add(20 * time.Minute)
+	due, err := b.DuePurges(t.Context())
+	if err != nil || len(due) != 6 {
+		t.Fatalf("%d purges are due, %v; want one of each video", len(due), err)
+	}
+	for _, p := range due {
+		if p.Until.After(b.now) {
+			t.Errorf("the objects of %s are looked for until %v, which is %v from now", p.Video, p.Until, p.Until.Sub(b.now))
+		}
+		if p.Video == "vid_2" && len(p.JobIDs) != 1 {
+			t.Errorf("jobs of %s: %v", p.Video, p.JobIDs)
+		}
+		if err := b.Purged(t.Context(), p.Video); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if remains, err := b.Remains(t.Context(), "acc_a"); err != nil || remains {
+		t.Errorf("remains %v, %v", remains, err)
+	}
+}
+
+func TestEraseSome_shortens_all_older_purges(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	const older = 170
+	for i := range older {
+		b.remove(b.make(i, nil))
+	}
+	if n := b.erase(); n > older/50+2 {
+		t.Errorf("%d rounds for %d tasks", n, older)
+	}
+	b.now = b.now.Add(15*time.Minute + time.Second)
+	due, err := b.DuePurges(t.Context())
+	if err != nil || len(due) != older {
+		t.Fatalf("%d are due, %v", len(due), err)
+	}
+	late := 0
+	for _, p := range due {
+		if p.Until.After(b.now) {
+			late++
+		}
+	}
+	if late > 0 {
+		t.Errorf("%d of %d tasks last longer than a quarter of an hour", late, older)
+	}
+}
