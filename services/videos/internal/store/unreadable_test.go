@@ -86,7 +86,9 @@ func TestEraseSome_removes_what_cannot_be_read(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.make(1, nil)
-	named := func(v *video.Video) { v.ExternalID, v.Tags, v.Source.JobID = "x-"+string(v.ID), []string{"a"}, string(v.ID)+"-1" }
+	named := func(v *video.Video) {
+		v.ExternalID, v.Tags, v.Source.JobID = "x-"+string(v.ID), []string{"a"}, string(v.ID)+"-1"
+	}
 	b.make(2, named)
 	b.spoil("videos", "vid_2", "title")
 	b.make(3, named)
