@@ -60,6 +60,19 @@ func TestASuspendedAccountIsSentNothingUntilItIsLifted(t *testing.T) {
 	eventually(t, "what waited arrives", func() bool { return len(ids(mine.messages())) == 51 })
 }
 
+// The lift of a suspension may arrive before the suspension itself.
+func TestALateSuspensionIsIgnoredAfterItsLift(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := w.start()
+	mine := newReceiver(t, nil)
+	r.hook(w.key("acc_a", identity.Creator), mine.URL, "link.created")
+	r.state("acc_a", tenant.Active, 6)
+	r.state("acc_a", tenant.Suspended, 5)
+	w.change("acc_a", outbox.LinkCreated, "lnk_0", map[string]any{"id": "lnk_0"})
+	eventually(t, "the event arrives", func() bool { return len(mine.messages()) == 1 })
+}
+
 // due are the deliveries that somebody should send now.
 func (w *world) due(t *testing.T) []string {
 	t.Helper()

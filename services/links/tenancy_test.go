@@ -80,6 +80,23 @@ func TestASuspendedAccountsLinksAre410OnEveryReplica(t *testing.T) {
 	}
 }
 
+// The lift of a suspension may arrive before the suspension itself.
+func TestALateSuspensionIsIgnoredAfterItsLift(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	a := c.replica(t)
+	a.create(c.keys.Key(t, "acc_a", identity.Creator), map[string]any{"url": "https://example.com/", "slug": "mine"})
+	auth := a.holder()
+	for _, s := range []tenant.Standing{{State: tenant.Active, Version: 6}, {State: tenant.Suspended, Version: 5}} {
+		if err := auth.SetState(t.Context(), "acc_a", s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if v := a.visit("/mine"); v.status != 302 {
+		t.Errorf("an older decision took effect: %v", v)
+	}
+}
+
 func TestATakedownOutlivesItsLink(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)

@@ -91,6 +91,17 @@ func TestASuspendedAccountsPagesEndBeforeTheCallReturns(t *testing.T) {
 	<-stopped
 }
 
+// The lift of a suspension may arrive before the suspension itself.
+func TestALateSuspensionIsIgnoredAfterItsLift(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.ready(`{"title":"Fjord"}`)
+	for _, s := range []tenant.Standing{{State: tenant.Active, Version: 6}, {State: tenant.Suspended, Version: 5}} {
+		must(t, w.auth.SetState(t.Context(), "acc_a", s))
+	}
+	w.send(http.MethodGet, v.path, "").want(200)
+}
+
 func TestATakedownIsTheOperatorsToLift(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

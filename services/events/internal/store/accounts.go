@@ -13,8 +13,8 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// accountDoc is eventAccounts/{account}: an account that is not active, or was
-// not once. Without a document an account is active. That of an erased account
+// accountDoc is eventAccounts/{account}: what auth has told us last about an
+// account. Without a document an account is active. That of an erased account
 // stays: it is the tombstone.
 type accountDoc struct {
 	State   string     `firestore:"state"`

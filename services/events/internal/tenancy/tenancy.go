@@ -27,12 +27,12 @@ type Record struct {
 	PurgeAt time.Time
 }
 
-// Store remembers the accounts that are, or were, not active.
+// Store remembers the accounts that auth has told us about.
 type Store interface {
-	// Account finds what is known about an account; nil for one that always was active.
+	// Account finds what is known about an account; nil when auth has told us nothing.
 	Account(ctx context.Context, accountID string) (*Record, error)
 	// PutAccount replaces the record that decide makes of the present one, which is
-	// nil for an account that always was active. A nil result changes nothing.
+	// nil when auth has told us nothing yet. A nil result changes nothing.
 	PutAccount(ctx context.Context, accountID string, decide func(before *Record) *Record) error
 	// Purging lists up to limit accounts whose PurgeAt has come.
 	Purging(ctx context.Context, limit int) ([]string, error)
@@ -73,9 +73,8 @@ func (s *Service) SetState(ctx context.Context, accountID string, standing tenan
 	err := s.opt.Store.PutAccount(ctx, accountID, func(before *Record) *Record {
 		resumed = false
 		now := s.opt.Now()
+		// "active" is kept as well, for its version: an older suspension may still arrive.
 		switch {
-		case before == nil && standing.State == tenant.Active:
-			return nil // absent is active
 		case before != nil && before.Standing.Version > standing.Version:
 			return nil
 		case before != nil && before.Standing == standing:

@@ -13,8 +13,8 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/tenancy"
 )
 
-// accountDoc is linkAccounts/{account}: an account that is not active, or was
-// not once. Without a document an account is active.
+// accountDoc is linkAccounts/{account}: what auth has told us last about an
+// account. Without a document an account is active.
 type accountDoc struct {
 	State    string     `firestore:"state"`
 	Version  int64      `firestore:"version"`

@@ -2,9 +2,9 @@
 // to: which of them are suspended or being erased, what the operator took down,
 // and how everything of one account leaves.
 //
-// auth decides about accounts and tells this service through libs/tenant. A state
-// other than active is one document here, which redirects read along with a
-// cold link and keep in memory. After a change its name is announced like a slug,
+// auth decides about accounts and tells this service through libs/tenant. What it
+// told last is one document here, which redirects read along with a cold link and
+// keep in memory. After a change its name is announced like a slug,
 // so that no replica answers by the earlier state once the call has returned.
 package tenancy
 
@@ -26,12 +26,12 @@ type Record struct {
 	ErasedAt time.Time // zero until nothing of a deleting account is left
 }
 
-// Store remembers the accounts that are, or were, not active.
+// Store remembers the accounts that auth has told us about.
 type Store interface {
-	// Account finds what is known about an account; nil for one that always was active.
+	// Account finds what is known about an account; nil when auth has told us nothing.
 	Account(ctx context.Context, accountID string) (*Record, error)
 	// PutAccount replaces the record that decide makes of the present one, which is
-	// nil for an account that always was active. A nil result changes nothing.
+	// nil when auth has told us nothing yet. A nil result changes nothing.
 	PutAccount(ctx context.Context, accountID string, decide func(before *Record) *Record) error
 	// Deleting lists up to limit accounts that are deleting and not erased.
 	Deleting(ctx context.Context, limit int) ([]string, error)
@@ -73,10 +73,8 @@ func NewService(opt Options) *Service {
 // it. A version lower than the last one changes nothing.
 func (s *Service) SetState(ctx context.Context, accountID string, standing tenant.Standing) error {
 	err := s.opt.Store.PutAccount(ctx, accountID, func(before *Record) *Record {
-		switch {
-		case before == nil && standing.State == tenant.Active:
-			return nil // absent is active
-		case before != nil && before.Standing.Version >= standing.Version:
+		// "active" is kept as well, for its version: an older suspension may still arrive.
+		if before != nil && before.Standing.Version >= standing.Version {
 			return nil
 		}
 		return &Record{Standing: standing, Since: s.opt.Now()}
