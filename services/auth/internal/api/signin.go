@@ -257,7 +257,11 @@ func (s SignIn) finishPasskey(ctx context.Context, in askPasskey) (wire.Session,
 		return wire.Session{}, err
 	}
 	return s.signIn(in.Browser, func(b member.Browser) (member.Session, error) {
-		return s.Members.SignInByPasskey(ctx, found, challenge, b)
+		x, err := s.Members.SignInByPasskey(ctx, found, challenge, b)
+		if errors.Is(err, member.ErrNoPasskey) {
+			err = signin.RefusedPasskey(ctx, err)
+		}
+		return x, err
 	})
 }
 

@@ -581,10 +581,18 @@ func (s *Service) Passkeys(ctx context.Context, personID string) ([]Passkey, err
 }
 
 // SignInByPasskey signs in the owner of a passkey that has just signed
-// challenge, which is used up.
+// challenge, which is used up. ErrNoPasskey means that it was removed meanwhile.
 func (s *Service) SignInByPasskey(ctx context.Context, p Passkey, challenge string, b Browser) (Session, error) {
 	p.LastUsedAt = s.now()
 	return s.openAny(ctx, p.PersonID, "passkey", b, func(tx Tx) error {
+		// p was read before this transaction. Writing it after it was removed would bring it back.
+		now, err := tx.Passkey(p.Hash)
+		if err == nil && now.ID != p.ID {
+			err = ErrNoPasskey // removed, and added anew
+		}
+		if err != nil {
+			return err
+		}
 		// A challenge is refused ten minutes after it was made, so an hour outlasts any replay.
 		return errors.Join(tx.PutPasskey(p), tx.UseOnce("passkey:"+challenge, s.now().Add(time.Hour)))
 	})

@@ -95,11 +95,11 @@ func (p *Passkeys) FinishAdd(ctx context.Context, person, name, sessionHash, flo
 	}
 	parsed, err := protocol.ParseCredentialCreationResponseBytes(response)
 	if err != nil {
-		return member.Passkey{}, refusedPasskey(ctx, err)
+		return member.Passkey{}, RefusedPasskey(ctx, err)
 	}
 	c, err := p.w.CreateCredential(holder{id: person, name: name}, f.Session, parsed)
 	if err != nil {
-		return member.Passkey{}, refusedPasskey(ctx, err)
+		return member.Passkey{}, RefusedPasskey(ctx, err)
 	}
 	text, err := json.Marshal(c)
 	if err != nil {
@@ -137,7 +137,7 @@ func (p *Passkeys) FinishSignIn(ctx context.Context, flow string, response []byt
 	}
 	parsed, err := protocol.ParseCredentialRequestResponseBytes(response)
 	if err != nil {
-		return member.Passkey{}, "", refusedPasskey(ctx, err)
+		return member.Passkey{}, "", RefusedPasskey(ctx, err)
 	}
 	var found member.Passkey
 	// Kept apart, since the library makes a bad request of every error of find: a store that is
@@ -157,9 +157,9 @@ func (p *Passkeys) FinishSignIn(ctx context.Context, flow string, response []byt
 	case failed != nil && !errors.Is(failed, member.ErrNoPasskey):
 		return member.Passkey{}, "", failed
 	case err != nil:
-		return member.Passkey{}, "", refusedPasskey(ctx, err)
+		return member.Passkey{}, "", RefusedPasskey(ctx, err)
 	case c.Authenticator.CloneWarning:
-		return member.Passkey{}, "", refusedPasskey(ctx, errors.New("the signature counter went back: a copy of the key is in use"))
+		return member.Passkey{}, "", RefusedPasskey(ctx, errors.New("the signature counter went back: a copy of the key is in use"))
 	}
 	if found.Credential, err = json.Marshal(c); err != nil {
 		return member.Passkey{}, "", fmt.Errorf("keep passkey: %w", err)
@@ -167,8 +167,8 @@ func (p *Passkeys) FinishSignIn(ctx context.Context, flow string, response []byt
 	return found, f.Session.Challenge, nil
 }
 
-// refusedPasskey is one answer for all that can be wrong; the reason is for the log.
-func refusedPasskey(ctx context.Context, err error) error {
+// RefusedPasskey is one answer for all that can be wrong; the reason is for the log.
+func RefusedPasskey(ctx context.Context, err error) error {
 	var detail *protocol.Error
 	if errors.As(err, &detail) {
 		err = fmt.Errorf("%w (%s)", err, detail.DevInfo)

@@ -1,0 +1,50 @@
+package store_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/services/auth/internal/member"
+)
+
+// signedIn makes a member of the account and a session of theirs.
+func signedIn(t *testing.T, people *member.Service, accountID string) member.Session {
+	t.Helper()
+	token := newSecret(t)
+	if _, err := people.SignInLink(t.Context(), accountID, "", "Ada", identity.Owner, token); err != nil {
+		t.Fatal(err)
+	}
+	x, err := people.UseLink(t.Context(), token, "", nil, "", member.Browser{Key: newSecret(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+func TestARemovedPasskeySignsNobodyIn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	people := member.NewService(w.Store, &told{}, nil, nil)
+	ctx := t.Context()
+	x := signedIn(t, people, newAccount(t, w).ID)
+	if err := people.AddPasskey(ctx, x.Hash, member.Passkey{Hash: "credential", Credential: []byte("{}")}); err != nil {
+		t.Fatal(err)
+	}
+	read, err := people.Passkey(ctx, "credential") // as a sign-in does, before its transaction
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := people.SignInByPasskey(ctx, read, "first", member.Browser{Key: newSecret(t)}); err != nil {
+		t.Fatalf("while it is there: %v", err)
+	}
+	if err := people.RemovePasskey(ctx, x.Hash, read.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := people.SignInByPasskey(ctx, read, "second", member.Browser{Key: newSecret(t)}); !errors.Is(err, member.ErrNoPasskey) {
+		t.Errorf("SignInByPasskey after its removal: %v", err)
+	}
+	if _, err := people.Passkey(ctx, "credential"); !errors.Is(err, member.ErrNoPasskey) {
+		t.Errorf("the passkey is back: %v", err)
+	}
+}
