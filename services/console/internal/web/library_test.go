@@ -355,6 +355,19 @@ func TestVideoPlaysFromThisHost(t *testing.T) {
 	}
 }
 
+// The console's own root is no picture and no file.
+func TestAVideoWithoutFilesLinksNone(t *testing.T) {
+	t.Parallel()
+	d := fullDesk(t)
+	d.answers["GET /api/v1/videos/vid_1"] = answer{200, "", `{"_id":"vid_1","title":"t","status":"ready","privacy":"public","tags":[],"shareUrl":"https://x.example/v/abc","posterUrl":null,"playbackUrl":null,"downloadUrl":null}`}
+	page := d.page("/app/videos/vid_1")
+	for _, bad := range []string{`src="/"`, `href="/"`, `poster=`, `src=""`, `href=""`, "storyboard", text.Get("video.download")} {
+		if strings.Contains(page, bad) {
+			t.Errorf("the page has %s\n%s", bad, page)
+		}
+	}
+}
+
 func TestVideoThatIsNotReadySaysWhy(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[string]string{

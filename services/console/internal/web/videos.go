@@ -85,22 +85,26 @@ func (v video) File() string     { return samePath(v.DownloadURL) }
 
 // CaptionFile is the track of a language, which lies beside the playlist.
 func (v video) CaptionFile(lang string) string {
-	list := samePath(v.PlaybackURL)
-	return list[:strings.LastIndexByte(list, '/')+1] + "captions-" + lang + ".vtt"
+	return v.beside("captions-" + lang + ".vtt")
 }
 
 // Storyboard lists small pictures of the whole video.
-func (v video) Storyboard() string {
-	list := samePath(v.PlaybackURL)
+func (v video) Storyboard() string { return v.beside("storyboard.vtt") }
+
+// beside is a file that lies beside the playlist, "" without one.
+func (v video) beside(name string) string {
+	list := v.Playlist()
 	if list == "" {
 		return ""
 	}
-	return list[:strings.LastIndexByte(list, '/')+1] + "storyboard.vtt"
+	return list[:strings.LastIndexByte(list, '/')+1] + name
 }
 
+// samePath is the address without its host, "" for none.
 func samePath(address string) string {
 	u, err := url.Parse(address)
-	if err != nil {
+	// The request of an empty address would be "/".
+	if err != nil || address == "" {
 		return ""
 	}
 	return u.RequestURI()
