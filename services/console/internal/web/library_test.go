@@ -575,6 +575,35 @@ func TestWebhookSecretsAreShownOnce(t *testing.T) {
 	}
 }
 
+// A secret that was made is never shown again, so it is shown even when the page
+// around it cannot be read.
+func TestANewSecretIsShownWhenItsPageCannotBeRead(t *testing.T) {
+	t.Parallel()
+	hook := strings.TrimSuffix(oneWebhook, "}") + `,"secret":"s3cret"}`
+	for _, c := range []struct{ name, ask, made, unread, path, home string }{
+		{"key", "POST /api/v1/keys", `{"key":"s3cret","name":"k"}`, "/api/v1/keys", "/app/keys", "/app/keys"},
+		{"invitation", "POST /api/v1/invitations", `{"url":"s3cret","name":"n"}`, "/api/v1/members", "/app/members/invite", "/app/members"},
+		{"webhook", "POST /api/v1/webhooks", hook, "/api/v1/webhooks", "/app/webhooks", "/app/webhooks/wh_1"},
+		{"rolled", "POST /api/v1/webhooks/wh_1/roll-secret", hook, "/api/v1/webhooks/wh_1/deliveries", "/app/webhooks/wh_1/roll", "/app/webhooks/wh_1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			d := fullDesk(t)
+			d.answers[c.ask] = answer{201, "", c.made}
+			d.answers["GET "+c.unread] = answer{500, "", `{"error":{"code":"INTERNAL_ERROR","message":"x"}}`}
+			resp, page := d.post("/app/domains", c.path, url.Values{})
+			checkPage(t, c.path, resp, page)
+			if resp.StatusCode != 200 || !strings.Contains(page, `<code class="mono">s3cret</code>`) || !strings.Contains(page, text.Get("secret.alone")) || !strings.Contains(page, `href="`+c.home+`">`+text.Get("secret.list")) {
+				t.Errorf("%d\n%s", resp.StatusCode, page)
+			}
+			d.answers[c.ask] = answer{400, "", `{"error":{"code":"VALIDATION_ERROR","message":"x"}}`}
+			if resp, page := d.post("/app/domains", c.path, url.Values{}); resp.StatusCode < 500 || strings.Contains(page, text.Get("secret.title")) {
+				t.Errorf("nothing was made: %d\n%s", resp.StatusCode, page)
+			}
+		})
+	}
+}
+
 func TestWebhookChoices(t *testing.T) {
 	t.Parallel()
 	d := fullDesk(t)

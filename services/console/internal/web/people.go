@@ -1,6 +1,7 @@
 package web
 
 import (
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
@@ -45,6 +46,9 @@ func createKey(r *request) error {
 	// Before the list is read, which then has the new key.
 	err := r.do("POST", "/api/v1/keys", body, &made)
 	v, failed := r.keysView()
+	if err == nil && failed != nil {
+		return r.onlySecret(failed, "/app/keys", text.Get("keys.made"), made.Key)
+	}
 	if failed != nil {
 		return failed
 	}
@@ -54,6 +58,13 @@ func createKey(r *request) error {
 	data := v.Data.(map[string]any)
 	data["Made"], data["MadeName"] = made.Key, made.Name
 	return r.render(http.StatusOK, "keys.html", v)
+}
+
+// onlySecret shows a secret that was just made when the page around it cannot be
+// read. The secret is never shown again, so it must not be lost to that failure.
+func (r *request) onlySecret(failed error, home, about, secret string) error {
+	slog.WarnContext(r.ctx, "a new secret is shown without its page", "error", failed)
+	return r.render(http.StatusOK, "secret.html", view{Title: text.Get("secret.title"), Data: map[string]string{"Home": home, "About": about, "Secret": secret}})
 }
 
 func revokeKey(r *request) error {
@@ -125,6 +136,9 @@ func invite(r *request) error {
 	var made struct{ URL, Name string }
 	err := r.do("POST", "/api/v1/invitations", map[string]any{"name": strings.TrimSpace(r.form.Get("name")), "role": r.form.Get("role")}, &made)
 	v, failed := r.membersView()
+	if err == nil && failed != nil {
+		return r.onlySecret(failed, "/app/members", text.Get("members.made"), made.URL)
+	}
 	if failed != nil {
 		return failed
 	}

@@ -103,6 +103,9 @@ func createWebhook(r *request) error {
 	var made webhook
 	err := r.do("POST", "/api/v1/webhooks", r.webhookFields(), &made)
 	v, failed := r.webhooksView()
+	if err == nil && failed != nil {
+		return r.onlySecret(failed, "/app/webhooks/"+url.PathEscape(made.ID), text.Get("webhook.secret.once"), made.Secret)
+	}
 	if failed != nil {
 		return failed
 	}
@@ -210,7 +213,7 @@ func rollSecret(r *request) error {
 	}
 	v, err := r.oneWebhook()
 	if err != nil {
-		return err
+		return r.onlySecret(err, r.webhookHome(), text.Get("webhook.secret.once"), made.Secret)
 	}
 	v.Data.(map[string]any)["Secret"] = made.Secret
 	return r.render(http.StatusOK, "webhook.html", v)
