@@ -37,7 +37,8 @@ type Credentials interface {
 	// Credential finds a key or session by hash, with all that bounds it, as it
 	// was at one instant after the call began; account.ErrNoKey if there is none.
 	Credential(ctx context.Context, hash string) (account.Credential, error)
-	// Touch notes when a key was last used, and TouchSession a session.
+	// Touch notes when a key was last used, and TouchSession a session;
+	// account.ErrNoKey if it was erased meanwhile.
 	Touch(ctx context.Context, hash string, at time.Time) error
 	TouchSession(ctx context.Context, hash string, at time.Time) error
 }
@@ -156,7 +157,8 @@ func (s *Source) Flush(ctx context.Context) {
 			if use.session {
 				touch = s.store.TouchSession
 			}
-			if err := touch(ctx, hash, use.at); err != nil {
+			// There is nothing to note about a key that is gone.
+			if err := touch(ctx, hash, use.at); err != nil && !errors.Is(err, account.ErrNoKey) {
 				failed.Store(hash, err)
 			}
 			return nil

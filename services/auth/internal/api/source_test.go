@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -84,6 +85,19 @@ func TestAUseThatCouldNotBeWrittenIsWrittenLater(t *testing.T) {
 	s.Flush(t.Context())
 	if want := []time.Time{now.Truncate(time.Minute)}; !cmp.Equal(want, l.touched) {
 		t.Errorf("writes %v, want %v", l.touched, want)
+	}
+}
+
+func TestAUseOfAnErasedKeyIsForgotten(t *testing.T) {
+	t.Parallel()
+	l := &ledger{key: account.Key{Hash: "h"}, fail: fmt.Errorf("note key use: %w", account.ErrNoKey)}
+	s := NewSource(l, Plans{}, nil)
+	if _, err := s.Verify(t.Context(), "h"); err != nil {
+		t.Fatal(err)
+	}
+	s.Flush(t.Context())
+	if len(s.used) > 0 {
+		t.Errorf("noted again: %v", s.used)
 	}
 }
 

@@ -196,12 +196,12 @@ func (s *Store) AddDevice(ctx context.Context, d member.Device) error {
 	})
 }
 
-// TouchSession notes when a session was last used.
+// TouchSession notes when a session was last used; account.ErrNoKey if it is gone.
 func (s *Store) TouchSession(ctx context.Context, hash string, at time.Time) error {
 	return s.db.Do(ctx, "note session use", func(ctx context.Context) error {
 		_, err := s.session(hash).Update(ctx, []firestore.Update{{Path: "seenAt", Value: at}})
 		// As with keys: Set would bring back a session that was erased or has expired meanwhile.
-		return err
+		return orNone(err, account.ErrNoKey)
 	})
 }
 

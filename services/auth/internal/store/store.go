@@ -268,12 +268,12 @@ func credential(snaps []*firestore.DocumentSnapshot, of owner) (c account.Creden
 	return c, nil
 }
 
-// Touch notes when a key was last used.
+// Touch notes when a key was last used; account.ErrNoKey if it is gone.
 func (s *Store) Touch(ctx context.Context, hash string, at time.Time) error {
 	return s.db.Do(ctx, "note key use", func(ctx context.Context) error {
 		// Update fails where there is no document. Set would bring back a key that was just erased.
 		_, err := s.key(hash).Update(ctx, []firestore.Update{{Path: "lastUsedAt", Value: at}})
-		return err
+		return orNone(err, account.ErrNoKey)
 	})
 }
 

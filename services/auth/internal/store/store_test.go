@@ -110,8 +110,11 @@ func TestWhatIsNotThereIsNotFound(t *testing.T) {
 func TestTouchingARemovedKeyMakesNoDocument(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
-	if err := b.Touch(t.Context(), fmt.Sprintf("%064d", 1), start); !errors.Is(err, firestoredb.ErrNotFound) {
+	if err := b.Touch(t.Context(), fmt.Sprintf("%064d", 1), start); !errors.Is(err, account.ErrNoKey) {
 		t.Errorf("Touch: %v", err)
+	}
+	if err := b.TouchSession(t.Context(), fmt.Sprintf("%064d", 1), start); !errors.Is(err, account.ErrNoKey) {
+		t.Errorf("TouchSession: %v", err)
 	}
 }
 
