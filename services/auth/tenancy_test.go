@@ -286,6 +286,25 @@ func TestTakedowns(t *testing.T) {
 	eventually(t, "the takedown is in force", func() bool { h.mu.Lock(); defer h.mu.Unlock(); return len(h.takedowns) == 1 })
 }
 
+func TestOnlyABadCursorIsAnInvalidCursor(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	r := start(t, c.config())
+	at := time.Now()
+	for id, doc := range map[string]map[string]any{
+		"tkd_newer": {"kind": "link", "phase": "in force", "at": at},
+		"tkd_older": {"kind": 5, "at": at.Add(-time.Minute)}, // cannot be read
+	} {
+		if _, err := c.Client(t).Collection("operatorTakedowns").Doc(id).Set(t.Context(), doc); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want(t, r.admin("GET", "/admin/v1/takedowns?cursor=tkd_newer", ""), 500, "INTERNAL")
+	for _, cursor := range []string{"tkd_gone", "nonsense"} {
+		want(t, r.admin("GET", "/admin/v1/takedowns?cursor="+cursor, ""), 400, "INVALID_CURSOR")
+	}
+}
+
 func TestExportHasEveryLineAndNeedsEveryReadScope(t *testing.T) {
 	t.Parallel()
 	r, _ := withHolder(t)

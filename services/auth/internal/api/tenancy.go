@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/url"
 	"strings"
@@ -158,7 +159,7 @@ func (h tenantRoutes) takedowns(c *fiber.Ctx) error {
 	}
 	found, next, err := h.tenants.Takedowns(c.UserContext(), c.Query("cursor"), limit)
 	if err != nil {
-		if apierr.CodeOf(err) == apierr.NotFound || c.Query("cursor") != "" && apierr.CodeOf(err) == apierr.Internal {
+		if errors.Is(err, tenancy.ErrNoTakedown) {
 			return apierr.New(apierr.InvalidCursor, "The cursor's takedown is gone. Start from the first page.")
 		}
 		return err

@@ -216,7 +216,7 @@ func (s *Store) Takedowns(ctx context.Context, after string, limit int) (page []
 			}
 			snap, err := ref.Get(ctx)
 			if err != nil {
-				return err
+				return orNone(err, tenancy.ErrNoTakedown)
 			}
 			q = q.StartAfter(snap)
 		}

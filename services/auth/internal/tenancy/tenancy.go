@@ -33,6 +33,8 @@ type Store interface {
 	Erase(ctx context.Context, id string, at time.Time) error
 
 	Takedown(ctx context.Context, id string) (Takedown, error)
+	// Takedowns lists takedowns, newest first, from behind the one with the id after;
+	// ErrNoTakedown if there is none.
 	Takedowns(ctx context.Context, after string, limit int) (page []Takedown, next string, err error)
 	UnsettledTakedowns(ctx context.Context, limit int) ([]Takedown, error)
 	TakedownsOf(ctx context.Context, accountID string, limit int) ([]Takedown, error)
