@@ -64,6 +64,7 @@ type Tx interface {
 	// ActiveSessions lists a member's sessions that have not ended.
 	ActiveSessions(memberID string) ([]Session, error)
 	Identity(issuer, subject string) (Identity, error)
+	Identities(personID string) ([]Identity, error)
 	Passkey(hash string) (Passkey, error)
 	Passkeys(personID string) ([]Passkey, error)
 	DeviceByHash(hash string) (Device, error)

@@ -117,6 +117,9 @@ func (s *Service) UseLink(ctx context.Context, token identity.Key, name string, 
 			if _, err := tx.Identity(proof.Issuer, proof.Subject); !errors.Is(err, ErrNoIdentity) {
 				return nil, errors.Join(err, errTwice)
 			}
+			if err := roomToSignIn(tx, person); err != nil {
+				return nil, err
+			}
 		}
 		return func() error {
 			errs := []error{
@@ -515,6 +518,9 @@ func (s *Service) Connect(ctx context.Context, hash string, p Proof) error {
 		case !errors.Is(err, ErrNoIdentity):
 			return err
 		}
+		if err := roomToSignIn(tx, x.PersonID); err != nil {
+			return err
+		}
 		now, err := tx.Member(m.ID)
 		if err != nil {
 			return err
@@ -540,15 +546,27 @@ func (s *Service) AddPasskey(ctx context.Context, hash string, p Passkey) error 
 		if _, err := tx.Passkey(p.Hash); !errors.Is(err, ErrNoPasskey) {
 			return errors.Join(err, ErrIdentityTaken)
 		}
-		mine, err := tx.Passkeys(x.PersonID)
-		if err != nil {
+		if err := roomToSignIn(tx, x.PersonID); err != nil {
 			return err
-		}
-		if len(mine) >= MaxIdentities {
-			return apierr.New(apierr.QuotaExceeded, "You have 20 passkeys. Remove one first.")
 		}
 		return tx.PutPasskey(p)
 	})
+}
+
+// roomToSignIn refuses a person one more way to sign in than [MaxIdentities].
+func roomToSignIn(tx Tx, personID string) error {
+	known, err := tx.Identities(personID)
+	if err != nil {
+		return err
+	}
+	keys, err := tx.Passkeys(personID)
+	if err != nil {
+		return err
+	}
+	if len(known)+len(keys) >= MaxIdentities {
+		return apierr.New(apierr.QuotaExceeded, "You have 20 ways to sign in, passkeys included. Remove a passkey first.")
+	}
+	return nil
 }
 
 // RemovePasskey takes a passkey of the session's person away.

@@ -266,6 +266,10 @@ func (t *transaction) Identity(issuer, subject string) (member.Identity, error) 
 	return txGet(t, t.s.identity(issuer, subject), toIdentity, member.ErrNoIdentity)
 }
 
+func (t *transaction) Identities(personID string) ([]member.Identity, error) {
+	return txList(t, t.s.where(identities, "personId", personID), toIdentity, nil)
+}
+
 func (t *transaction) Passkey(hash string) (member.Passkey, error) {
 	return txGet(t, t.s.doc(passkeys, hash), toPasskey, member.ErrNoPasskey)
 }

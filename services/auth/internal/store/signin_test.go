@@ -2,8 +2,10 @@ package store_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
+	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
@@ -46,5 +48,32 @@ func TestARemovedPasskeySignsNobodyIn(t *testing.T) {
 	}
 	if _, err := people.Passkey(ctx, "credential"); !errors.Is(err, member.ErrNoPasskey) {
 		t.Errorf("the passkey is back: %v", err)
+	}
+}
+
+func TestAPersonHasTwentyWaysToSignIn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	people := member.NewService(w.Store, &told{}, nil, nil)
+	ctx := t.Context()
+	x := signedIn(t, people, newAccount(t, w).ID)
+	connect := func(n int) error {
+		return people.Connect(ctx, x.Hash, member.Proof{Issuer: "https://idp.example", Subject: fmt.Sprint(n)})
+	}
+	passkey := func(n int) error {
+		return people.AddPasskey(ctx, x.Hash, member.Passkey{Hash: fmt.Sprint("credential", n), Credential: []byte("{}")})
+	}
+	for n := range member.MaxIdentities / 2 {
+		if err := errors.Join(connect(n), passkey(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for what, err := range map[string]error{"an identity": connect(20), "a passkey": passkey(20)} {
+		if apierr.CodeOf(err) != apierr.QuotaExceeded {
+			t.Errorf("%s beyond the limit: %v", what, err)
+		}
+	}
+	if err := connect(1); err != nil {
+		t.Errorf("an identity that is known already: %v", err)
 	}
 }
