@@ -145,13 +145,13 @@ func (db *DB) Do(ctx context.Context, what string, fn func(ctx context.Context) 
 // decide, write, and have no other effect; it must wrap errors with %w, else the
 // client does not see that a try was aborted. What must follow a commit, and only
 // a commit, is left with [AfterCommit].
-func (db *DB) Tx(ctx context.Context, what string, fn func(ctx context.Context, tx *firestore.Transaction) error) error {
+func (db *DB) Tx(ctx context.Context, what string, fn func(ctx context.Context, tx *firestore.Transaction) error, opts ...firestore.TransactionOption) error {
 	var after afterCommit
 	err := db.Do(ctx, what, func(ctx context.Context) error {
 		return db.RunTransaction(ctx, func(ctx context.Context, tx *firestore.Transaction) error {
 			after = nil // this try replaces the one before
 			return fn(context.WithValue(ctx, afterCommitKey{}, &after), tx)
-		}, firestore.MaxAttempts(txAttempts))
+		}, append(opts, firestore.MaxAttempts(txAttempts))...)
 	})
 	if err == nil {
 		for _, do := range after {

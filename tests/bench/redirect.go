@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/localcloud/procstat"
@@ -219,23 +221,31 @@ func drawZipf(slugs []string) (path func(worker, n int) string, drawn []string) 
 
 // visitOnce asks for each path by HEAD, which is no click.
 func visitOnce(ctx context.Context, addr string, paths []string) error {
-	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	// Quickly: what is in memory for long is read anew in the background, and would be
+	// in the middle of the round.
+	const visitors = 16
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, Transport: &http.Transport{MaxIdleConnsPerHost: visitors}}
 	defer client.CloseIdleConnections()
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(visitors)
 	for _, path := range paths {
-		req, err := http.NewRequestWithContext(ctx, http.MethodHead, "http://"+addr+path, nil)
-		if err != nil {
-			return err
-		}
-		req.Host = "localhost"
-		res, err := client.Do(req)
-		if err != nil {
-			return err
-		}
-		if _ = res.Body.Close(); res.StatusCode != http.StatusFound {
-			return fmt.Errorf("HEAD %s answers %s", path, res.Status)
-		}
+		g.Go(func() error {
+			req, err := http.NewRequestWithContext(ctx, http.MethodHead, "http://"+addr+path, nil)
+			if err != nil {
+				return err
+			}
+			req.Host = "localhost"
+			res, err := client.Do(req)
+			if err != nil {
+				return err
+			}
+			if _ = res.Body.Close(); res.StatusCode != http.StatusFound {
+				return fmt.Errorf("HEAD %s answers %s", path, res.Status)
+			}
+			return nil
+		})
 	}
-	return nil
+	return g.Wait()
 }
 
 // server is a child process that is measured.

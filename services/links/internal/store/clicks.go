@@ -31,14 +31,14 @@ type Counts struct {
 	overtaken error
 
 	mu    sync.Mutex
-	hosts map[string]map[string]bool // day document → referring hosts in it
+	hosts map[dayKey]map[string]bool // referring hosts in a day's document
 	known int                        // hosts in hosts
 }
 
 // Counts keeps the counts of a partition beside the links. overtaken is the error
 // for a writer that another was faster than.
 func (s *Store) Counts(part int, overtaken error) *Counts {
-	return &Counts{s: s, part: part, overtaken: overtaken, hosts: map[string]map[string]bool{}}
+	return &Counts{s: s, part: part, overtaken: overtaken, hosts: map[dayKey]map[string]bool{}}
 }
 
 const (
@@ -77,6 +77,11 @@ type markDoc struct {
 	Day   int64 `firestore:"d"`
 }
 
+type dayKey struct {
+	linkID string
+	day    link.Day
+}
+
 // dayDoc is links/{id}/days/{yyyy-mm-dd}.
 type dayDoc struct {
 	Clicks    int64            `firestore:"clicks"`
@@ -101,7 +106,11 @@ func (c *Counts) Progress(ctx context.Context) (link.Progress, error) {
 		return link.Progress{}, err
 	}
 	// A flusher that died left these. Progress counts them already, so they only have to be added.
-	if _, err := c.finish(ctx, d.Pending); err != nil {
+	pending := make([]part, len(d.Pending))
+	for i, id := range d.Pending {
+		pending[i].id = id
+	}
+	if _, err := c.finish(ctx, pending); err != nil {
 		return link.Progress{}, err
 	}
 	p := link.Progress{Cycle: d.Cycle, Producers: map[string]link.Mark{}}
@@ -126,11 +135,13 @@ func (c *Counts) Count(ctx context.Context, from link.Progress, marks map[string
 		// One of them cannot be counted. Write all down first, so that progress does
 		// not wait for finding out which.
 	}
-	pending := make([]string, len(chunks))
-	for i := range chunks {
-		pending[i] = fmt.Sprintf("%d-%d-%d", c.part, next.Cycle, i)
+	pending, names := make([]part, len(chunks)), make([]string, len(chunks))
+	for i, chunk := range chunks {
+		names[i] = fmt.Sprintf("%d-%d-%d", c.part, next.Cycle, i)
+		pending[i] = part{id: names[i], tallies: chunk}
 	}
 	// Once this is written the clicks are counted, though not yet where they show.
+	var written firestore.CommitResponse
 	err = c.s.db.Tx(ctx, "note click counts", func(_ context.Context, tx *firestore.Transaction) error {
 		if err := c.check(tx, from); err != nil {
 			return err
@@ -140,14 +151,17 @@ func (c *Counts) Count(ctx context.Context, from link.Progress, marks map[string
 			if err != nil {
 				return err
 			}
-			if err := tx.Set(c.pendingRef(pending[i]), doc); err != nil {
+			if err := tx.Set(c.pendingRef(names[i]), doc); err != nil {
 				return err
 			}
 		}
-		return tx.Set(c.partition(), partitionDocOf(next, pending))
-	})
+		return tx.Set(c.partition(), partitionDocOf(next, names))
+	}, firestore.WithCommitResponseTo(&written))
 	if err != nil {
 		return from, 0, err
+	}
+	for i := range pending {
+		pending[i].written = written.CommitTime()
 	}
 	refused, err = c.finish(ctx, pending)
 	return next, refused, err
@@ -235,14 +249,23 @@ func (c *Counts) countAtOnce(ctx context.Context, from, next link.Progress, tall
 	return c.skippingGone(ctx, tallies, write)
 }
 
+// part is a pendingDoc, by its id.
+type part struct {
+	id string
+	// tallies are what it holds if nobody has changed it since written; nil is not
+	// known.
+	tallies []*link.Tally
+	written time.Time
+}
+
 // finish adds to links what is written down as pending, several parts at once.
-func (c *Counts) finish(ctx context.Context, pending []string) (refused int64, err error) {
+func (c *Counts) finish(ctx context.Context, pending []part) (refused int64, err error) {
 	var g errgroup.Group
 	g.SetLimit(commitsAtOnce)
 	var sum atomic.Int64
-	for _, id := range pending {
+	for _, p := range pending {
 		g.Go(func() error {
-			n, err := c.finishOne(ctx, id)
+			n, err := c.finishOne(ctx, p)
 			sum.Add(n)
 			return err
 		})
@@ -254,7 +277,16 @@ func (c *Counts) finish(ctx context.Context, pending []string) (refused int64, e
 // finishOne adds a pending part in one commit, which also removes it: so it does
 // not matter who does it or how often it is tried. If Firestore refuses the
 // commit, smaller pieces are tried until the piece that it refuses is found.
-func (c *Counts) finishOne(ctx context.Context, id string) (refused int64, err error) {
+func (c *Counts) finishOne(ctx context.Context, p part) (refused int64, err error) {
+	if p.tallies != nil {
+		err := c.finishUnread(ctx, p)
+		if err == nil || !errors.Is(err, firestoredb.ErrNotFound) && !errors.Is(err, firestoredb.ErrStale) && !errors.Is(err, firestoredb.ErrInvalid) {
+			return 0, err
+		}
+		// A link is gone, one is refused, or somebody was here before: what is written
+		// down tells what is left to do.
+	}
+	id := p.id
 	for size := 1 << 30; ; {
 		rest, err := c.finishPiece(ctx, id, size, nil)
 		switch {
@@ -272,6 +304,17 @@ func (c *Counts) finishOne(ctx context.Context, id string) (refused int64, err e
 			return refused, err
 		}
 	}
+}
+
+// finishUnread adds a part that this process has just written, without reading it
+// back. It fails if another flusher has counted some of it meanwhile.
+func (c *Counts) finishUnread(ctx context.Context, p part) error {
+	return c.s.db.Commit(ctx, "count pending clicks", func(tx *firestore.Transaction) error {
+		if err := c.add(tx, p.tallies); err != nil {
+			return err
+		}
+		return tx.Delete(c.pendingRef(p.id), firestore.LastUpdateTime(p.written))
+	})
 }
 
 // finishPiece adds the first size tallies of a pending part and leaves the rest
@@ -404,15 +447,17 @@ func (c *Counts) missing(ctx context.Context, tallies []*link.Tally) (map[string
 func (c *Counts) add(tx *firestore.Transaction, tallies []*link.Tally) error {
 	for i := 0; i < len(tallies); {
 		id, clicks := tallies[i].LinkID, int64(0)
+		ref := c.s.linkRef(id)
+		days := ref.Collection("days")
 		for ; i < len(tallies) && tallies[i].LinkID == id; i++ {
 			t := tallies[i]
 			clicks += t.Clicks
-			if err := tx.Set(c.s.dayRef(id, t.Day), dayIncrements(t), firestore.MergeAll); err != nil {
+			if err := tx.Set(days.Doc(t.Day.String()), dayIncrements(t), firestore.MergeAll); err != nil {
 				return err
 			}
 		}
 		// Update fails for a link that is gone, and the commit with it, so no days of it are written.
-		if err := tx.Update(c.s.linkRef(id), []firestore.Update{{Path: "clicks", Value: firestore.Increment(clicks)}}); err != nil {
+		if err := tx.Update(ref, []firestore.Update{{Path: "clicks", Value: firestore.Increment(clicks)}}); err != nil {
 			return err
 		}
 	}
@@ -490,20 +535,23 @@ func (c *Counts) boundReferrers(ctx context.Context, tallies []*link.Tally) erro
 		clear(c.hosts)
 		c.known = 0
 	}
-	var refs []*firestore.DocumentRef
+	var unknown []dayKey
 	for _, t := range tallies {
-		ref := c.s.dayRef(t.LinkID, t.Day)
-		if known := c.hosts[ref.Path]; known == nil && named(t.Referrers) {
-			refs = append(refs, ref)
+		if key := (dayKey{t.LinkID, t.Day}); named(t.Referrers) && c.hosts[key] == nil {
+			unknown = append(unknown, key)
 		}
 	}
-	for part := range slices.Chunk(refs, 300) {
+	for keys := range slices.Chunk(unknown, 300) {
+		refs := make([]*firestore.DocumentRef, len(keys))
+		for i, key := range keys {
+			refs[i] = c.s.dayRef(key.linkID, key.day)
+		}
 		err := c.s.db.Do(ctx, "read click days", func(ctx context.Context) error {
-			snaps, err := c.s.db.GetAll(ctx, part)
+			snaps, err := c.s.db.GetAll(ctx, refs) // in the order of refs
 			if err != nil {
 				return err
 			}
-			for _, snap := range snaps {
+			for i, snap := range snaps {
 				var d dayDoc
 				if snap.Exists() {
 					if err := snap.DataTo(&d); err != nil {
@@ -514,7 +562,7 @@ func (c *Counts) boundReferrers(ctx context.Context, tallies []*link.Tally) erro
 				for host := range d.Referrers {
 					known[nameOf(host)] = true
 				}
-				c.hosts[snap.Ref.Path] = known
+				c.hosts[keys[i]] = known
 				c.known += 1 + len(known)
 			}
 			return nil
@@ -524,10 +572,10 @@ func (c *Counts) boundReferrers(ctx context.Context, tallies []*link.Tally) erro
 		}
 	}
 	for _, t := range tallies {
-		known := c.hosts[c.s.dayRef(t.LinkID, t.Day).Path]
-		if known == nil {
+		if !named(t.Referrers) {
 			continue
 		}
+		known := c.hosts[dayKey{t.LinkID, t.Day}]
 		for host, n := range t.Referrers {
 			switch {
 			case host == "" || known[host]:

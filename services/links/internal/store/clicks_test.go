@@ -122,3 +122,63 @@ func TestCount_keeps_every_request_small(t *testing.T) {
 		}
 	}
 }
+
+// Many links take several commits. What was written down for them is known, so it is
+// not read back.
+func TestCount_of_many_links_reads_only_where_counting_stands(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	c, day := b.Counts(0, errOvertaken), link.DayOf(time.Now())
+	var tallies []*link.Tally
+	for _, l := range b.create(t, "acc", linksPerCommit+50) {
+		tallies = append(tallies, tally(l.ID, day, link.Click{}))
+	}
+	p, err := c.Progress(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := b.cloud.Firestore.Stats().Reads
+	if _, refused, err := c.Count(t.Context(), p, map[string]link.Mark{"p": {Batch: 1, Day: day}}, tallies); err != nil || refused > 0 {
+		t.Fatalf("Count: %d refused, %v", refused, err)
+	}
+	// The place where counting stands is read, and is not there yet.
+	if got := b.cloud.Firestore.Stats().Reads - before; got > 1 {
+		t.Errorf("%d documents were read, want 1 at most", got)
+	}
+	if total, _ := counted(t, b, tallies[0].LinkID, day); total != 1 {
+		t.Errorf("%d clicks are counted, want 1", total)
+	}
+}
+
+// A flusher that is slow may find that another has counted some of what it has just
+// written down.
+func TestCount_adds_what_another_flusher_has_left_of_a_part(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	c, day := b.Counts(0, errOvertaken), link.DayOf(time.Now())
+	var tallies []*link.Tally
+	for _, l := range b.create(t, "acc", 3) {
+		tallies = append(tallies, tally(l.ID, day, link.Click{}))
+	}
+	doc, err := pendingDocOf(tallies)
+	if err != nil {
+		t.Fatal(err)
+	}
+	written, err := c.pendingRef("part").Create(t.Context(), doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left, err := b.Counts(0, errOvertaken).finishPiece(t.Context(), "part", 1, nil); left != 2 || err != nil {
+		t.Fatalf("the other flusher leaves %d, %v", left, err)
+	}
+	for range 2 { // the second time all of it is gone
+		if refused, err := c.finishOne(t.Context(), part{"part", tallies, written.UpdateTime}); refused > 0 || err != nil {
+			t.Fatalf("%d refused, %v", refused, err)
+		}
+	}
+	for _, x := range tallies {
+		if total, _ := counted(t, b, x.LinkID, day); total != 1 {
+			t.Errorf("%s has %d clicks, want 1", x.LinkID, total)
+		}
+	}
+}
