@@ -705,3 +705,46 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 		eventually(t, "it is replayed", func() bool { return len(rec.messages()) > n })
 	})
 }
+
+// TestEventsThatGetNoPlace are two ways of being stuck, each in the way of others.
+func TestEventsThatGetNoPlace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := w.start(func(c *events.Config) { c.RedisURL = "127.0.0.1:1" })
+	put := func(collection, id string, doc map[string]any) {
+		t.Helper()
+		if _, err := w.db.Collection(collection).Doc(id).Create(t.Context(), doc); err != nil {
+			t.Fatal(err)
+		}
+	}
+	long := w.now().Add(-time.Hour)
+	t.Run("an unreadable one does not keep the account's others out of the feed", func(t *testing.T) {
+		key := w.key("acc_a", identity.Creator)
+		for i := range 3 {
+			put("events", fmt.Sprint("evt_broken", i), map[string]any{
+				"accountId": "acc_a", "waiting": "acc_a", "lane": outbox.LaneOf("acc_a"), "at": long, "expireAt": w.now().Add(time.Hour), "data": 7,
+			})
+		}
+		w.change("acc_a", outbox.LinkCreated, "lnk_1", map[string]any{"id": "lnk_1"})
+		eventually(t, "the feed has the one behind it", func() bool { return strings.Contains(r.feed(key, "").objects(), "lnk_1") })
+	})
+	t.Run("those of an account do not hide another's", func(t *testing.T) {
+		key := w.key("acc_b", identity.Creator)
+		stuck := "acc_stuck"
+		for i := 0; outbox.LaneOf(stuck) != outbox.LaneOf("acc_b"); i++ {
+			stuck = fmt.Sprint("acc_stuck", i)
+		}
+		put("feeds", stuck, map[string]any{"head": "not a number"})
+		for i := range 350 {
+			put("events", fmt.Sprint("evt_stuck", i), map[string]any{
+				"accountId": stuck, "waiting": stuck, "lane": outbox.LaneOf(stuck), "at": long.Add(time.Duration(i) * time.Second),
+				"expireAt": w.now().Add(time.Hour), "type": "link.created",
+			})
+		}
+		rec := newReceiver(t, nil)
+		r.hook(key, rec.URL, "link.created")
+		w.change("acc_b", outbox.LinkCreated, "lnk_2", map[string]any{"id": "lnk_2"})
+		w.forward(5 * time.Second) // past the sweep's patience
+		eventually(t, "it is delivered", func() bool { return len(rec.messages()) > 0 })
+	})
+}

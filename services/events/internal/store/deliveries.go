@@ -95,14 +95,20 @@ func (s *Store) readable(ctx context.Context, snaps []*firestore.DocumentSnapsho
 			continue
 		}
 		slog.ErrorContext(ctx, "a delivery cannot be read; it is put off for an hour", "error", e)
-		err = errors.Join(err, s.setAside(ctx, snap, firestore.Update{Path: "deferred", Value: firestore.Delete}))
+		err = errors.Join(err, s.setAside(ctx, snap, s.later(), firestore.Update{Path: "deferred", Value: firestore.Delete}))
 	}
 	return out, err
 }
 
-func (s *Store) setAside(ctx context.Context, snap *firestore.DocumentSnapshot, more ...firestore.Update) error {
-	err := s.db.Do(ctx, "put off what cannot be read", func(ctx context.Context) error {
-		_, err := snap.Ref.Update(ctx, append(more, firestore.Update{Path: "dueAt", Value: s.now().Add(unreadableFor)}), firestore.LastUpdateTime(snap.UpdateTime))
+// later makes a record due again after a while.
+func (s *Store) later() firestore.Update {
+	return firestore.Update{Path: "dueAt", Value: s.now().Add(unreadableFor)}
+}
+
+// setAside changes a record that cannot be read so that nothing finds it for now.
+func (s *Store) setAside(ctx context.Context, snap *firestore.DocumentSnapshot, updates ...firestore.Update) error {
+	err := s.db.Do(ctx, "set aside what cannot be read", func(ctx context.Context) error {
+		_, err := snap.Ref.Update(ctx, updates, firestore.LastUpdateTime(snap.UpdateTime))
 		return err
 	})
 	if errors.Is(err, firestoredb.ErrStale) || errors.Is(err, firestoredb.ErrNotFound) {
@@ -351,7 +357,7 @@ func (s *Store) Replays(ctx context.Context) (out []*webhook.Replay, err error) 
 		var d replayDoc
 		if e := snap.DataTo(&d); e != nil {
 			slog.ErrorContext(ctx, "a replay cannot be read; it is put off for an hour", "replay", snap.Ref.ID, "error", e)
-			err = errors.Join(err, s.setAside(ctx, snap))
+			err = errors.Join(err, s.setAside(ctx, snap, s.later()))
 			continue
 		}
 		out = append(out, &webhook.Replay{ID: snap.Ref.ID, AccountID: d.AccountID, WebhookID: d.WebhookID, From: d.From, To: d.To, Next: d.Next, DueAt: d.DueAt})

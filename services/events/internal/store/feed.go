@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"slices"
 	"time"
@@ -158,7 +159,8 @@ func (d feedDoc) subscribersOf(t events.Type) []string {
 	return out
 }
 
-// waiting reads what has no place yet, in the order of commits.
+// waiting reads what has no place yet, in the order of commits. An event that cannot
+// be read gets none: it would keep everything behind it out of the feed.
 func (s *Store) waiting(ctx context.Context, accountID string, limit int) ([]*feed.Event, error) {
 	type dated struct {
 		event     *feed.Event
@@ -166,23 +168,25 @@ func (s *Store) waiting(ctx context.Context, accountID string, limit int) ([]*fe
 		order     int64
 	}
 	var found []dated
-	err := s.db.Do(ctx, "list waiting events", func(ctx context.Context) error {
-		snaps, err := s.db.Collection(events.Collection).Where("waiting", "==", accountID).OrderBy("at", firestore.Asc).Limit(limit).Documents(ctx).GetAll()
+	// Again for as long as some were set aside, since others come up in their place.
+	for broken := true; broken; {
+		snaps, err := s.snapshots(ctx, "list waiting events", s.db.Collection(events.Collection).Where("waiting", "==", accountID).
+			OrderBy("at", firestore.Asc).Limit(limit))
 		if err != nil {
-			return err
+			return nil, err
 		}
-		found = found[:0]
+		found, broken = found[:0], false
 		for _, snap := range snaps {
 			var d events.Document
 			if err := snap.DataTo(&d); err != nil {
-				return fmt.Errorf("read event %s: %w", snap.Ref.ID, err)
+				if err := s.withoutPlace(ctx, snap, err); err != nil {
+					return nil, err
+				}
+				broken = true
+				continue
 			}
 			found = append(found, dated{eventOf(snap.Ref.ID, &d), snap.CreateTime, d.Order})
 		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
 	}
 	// Not by "at", which the database sets to the millisecond: two changes of one record
 	// could swap. The time of the commit is exact, and order tells apart what one commit
@@ -197,40 +201,68 @@ func (s *Store) waiting(ctx context.Context, accountID string, limit int) ([]*fe
 	return out, nil
 }
 
+// withoutPlace sets aside an event that cannot be read. The document stays until it
+// expires.
+func (s *Store) withoutPlace(ctx context.Context, snap *firestore.DocumentSnapshot, why error) error {
+	slog.ErrorContext(ctx, "an event cannot be read; it gets no place in the feed", "event", snap.Ref.ID, "error", why)
+	return s.setAside(ctx, snap, firestore.Update{Path: "waiting", Value: firestore.Delete}, firestore.Update{Path: "lane", Value: firestore.Delete})
+}
+
+// overlookedPage bounds what one look reads of a lane's oldest events.
+const overlookedPage = 100
+
 // Overlooked lists accounts with events that have waited since before t, and how
-// long the oldest of all has waited.
+// long the oldest of all has waited. A lane that is full of one account's events
+// shows the others little by little, in the next calls. Beside an error there may
+// be some.
 func (s *Store) Overlooked(ctx context.Context, before time.Time) (accounts []string, oldest time.Time, err error) {
 	seen := map[string]bool{}
-	for i := range events.Lanes {
-		err := s.db.Do(ctx, "list overlooked events", func(ctx context.Context) error {
-			snaps, err := s.db.Collection(events.Collection).Where("lane", "==", events.LaneName(i)).Where("at", "<", before).
-				OrderBy("at", firestore.Asc).Limit(100).Select("accountId", "at").Documents(ctx).GetAll()
-			if err != nil {
-				return err
+	take := func(snaps []*firestore.DocumentSnapshot) {
+		for _, snap := range snaps {
+			value, _ := snap.DataAt("waiting")
+			account, ok := value.(string)
+			if !ok || account == "" {
+				err = errors.Join(err, s.withoutPlace(ctx, snap, errors.New("no account waits for it")))
+				continue
 			}
-			for _, snap := range snaps {
-				var d struct {
-					AccountID string    `firestore:"accountId"`
-					At        time.Time `firestore:"at"`
-				}
-				if err := snap.DataTo(&d); err != nil {
-					return err
-				}
-				if oldest.IsZero() || d.At.Before(oldest) {
-					oldest = d.At
-				}
-				if !seen[d.AccountID] {
-					seen[d.AccountID] = true
-					accounts = append(accounts, d.AccountID)
-				}
+			if at, _ := snap.DataAt("at"); oldest.IsZero() || at.(time.Time).Before(oldest) {
+				oldest = at.(time.Time) // the query compares it with a time, so it is one
 			}
-			return nil
-		})
-		if err != nil {
-			return accounts, oldest, err
+			if !seen[account] {
+				seen[account] = true
+				accounts = append(accounts, account)
+			}
 		}
 	}
-	return accounts, oldest, nil
+	for i := range events.Lanes {
+		q := s.db.Collection(events.Collection).Where("lane", "==", events.LaneName(i)).Where("at", "<", before).
+			OrderBy("at", firestore.Asc).Limit(overlookedPage).Select("waiting", "at")
+		first, e := s.snapshots(ctx, "list overlooked events", q)
+		err = errors.Join(err, e)
+		take(first)
+		if len(first) < overlookedPage {
+			continue
+		}
+		// The oldest may be of an account that gets no places just now. So each call also looks
+		// at one page behind them, and the next call at the one after that.
+		s.mu.Lock()
+		from := s.lap[i]
+		s.mu.Unlock()
+		if from == nil {
+			from = first[len(first)-1]
+		}
+		further, e := s.snapshots(ctx, "list overlooked events", q.StartAfter(from))
+		err = errors.Join(err, e)
+		take(further)
+		from = nil // from the front again
+		if len(further) == overlookedPage {
+			from = further[len(further)-1]
+		}
+		s.mu.Lock()
+		s.lap[i] = from
+		s.mu.Unlock()
+	}
+	return accounts, oldest, err
 }
 
 // Head is the highest place of the account's feed.

@@ -15,6 +15,7 @@ import (
 	"context"
 	"errors"
 	"hash/fnv"
+	"sync"
 	"time"
 
 	"cloud.google.com/go/firestore"
@@ -40,6 +41,9 @@ type Store struct {
 	outbox *events.Outbox
 	now    func() time.Time
 	shown  func(*webhook.Webhook) any
+
+	mu  sync.Mutex
+	lap [events.Lanes]*firestore.DocumentSnapshot // how far Overlooked has looked in each lane
 }
 
 var _ webhook.Store = (*Store)(nil)
