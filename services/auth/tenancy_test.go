@@ -162,8 +162,9 @@ func TestErasureEndsInATombstone(t *testing.T) {
 		t.Fatalf("delete: %d %s, holder was told %q", got.status, got.body, h.told())
 	}
 	for name, got := range map[string]answer{
-		"lifting":   r.admin("PATCH", path, `{"suspended":false}`),
-		"a new key": r.admin("POST", path+"/keys", `{"name":"x"}`),
+		"lifting":     r.admin("PATCH", path, `{"suspended":false}`),
+		"a new key":   r.admin("POST", path+"/keys", `{"name":"x"}`),
+		"a new owner": r.admin("POST", path+"/sign-in-links", `{"name":"x","role":"owner"}`),
 	} {
 		if got.status != 409 || got.code() != "ACCOUNT_DELETING" {
 			t.Errorf("%s: %d %s", name, got.status, got.body)

@@ -472,7 +472,7 @@ func (s *Service) SignInLink(ctx context.Context, accountID, memberID, name stri
 		Name: strings.TrimSpace(name), Role: role, CreatedAt: now, UpdatedAt: now,
 	}
 	err := s.store.People(ctx, "make sign-in link", func(tx Tx) error {
-		if _, err := tx.Account(accountID); err != nil {
+		if err := staying(tx, accountID); err != nil {
 			return err
 		}
 		m := fresh
@@ -498,6 +498,18 @@ func (s *Service) SignInLink(ctx context.Context, accountID, memberID, name stri
 	}
 	s.audit(ctx, "sign-in-link.create", accountID, "member", l.MemberID)
 	return l, nil
+}
+
+var errErasing = apierr.New(apierr.AccountDeleting, "The account is being erased.")
+
+// staying refuses an account that is being erased. Erasure removes people before
+// the account itself, so a member or a link that is added meanwhile could be left.
+func staying(tx Tx, accountID string) error {
+	a, err := tx.Account(accountID)
+	if err == nil && a.Deleting {
+		err = errErasing
+	}
+	return err
 }
 
 func (s *Service) roomForMember(tx Tx, accountID string) error {

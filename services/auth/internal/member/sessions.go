@@ -154,6 +154,9 @@ func (s *Service) mayJoin(tx Tx, m Member) error {
 	if slices.ContainsFunc(mine, func(x Member) bool { return x.AccountID == m.AccountID }) {
 		return ErrAlreadyMember
 	}
+	if err := staying(tx, m.AccountID); err != nil {
+		return err
+	}
 	return s.roomForMember(tx, m.AccountID)
 }
 
@@ -247,6 +250,8 @@ func (s *Service) byGroups(ctx context.Context, p Proof, person string, groups G
 		switch {
 		case at < 0 && role == "":
 			return nil
+		case at < 0 && a.Deleting:
+			return errErasing
 		case at < 0:
 			if err := s.roomForMember(tx, groups.AccountID); err != nil {
 				return err

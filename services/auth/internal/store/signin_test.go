@@ -7,6 +7,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/services/auth/internal/account"
 	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
 
@@ -75,5 +76,36 @@ func TestAPersonHasTwentyWaysToSignIn(t *testing.T) {
 	}
 	if err := connect(1); err != nil {
 		t.Errorf("an identity that is known already: %v", err)
+	}
+}
+
+func TestNobodyJoinsAnAccountThatIsErased(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	people := member.NewService(w.Store, &told{}, nil, nil)
+	ctx := t.Context()
+	a := newAccount(t, w)
+	x := signedIn(t, people, a.ID)
+	invited := newSecret(t)
+	if _, err := people.Invite(ctx, member.NewInvitation{ID: identity.NewID("inv"), Token: invited, AccountID: a.ID, Name: "Eve", Role: identity.Admin}); err != nil {
+		t.Fatal(err)
+	}
+	a.Deleting = true
+	w.do(t, func(tx account.Tx) error { return tx.PutAccount(a) })
+	join := func(_ any, err error) error { return err }
+	browser := member.Browser{Key: newSecret(t)}
+	groups := member.GroupMap{AccountID: a.ID, Roles: map[string]identity.Role{"staff": identity.Admin}}
+	for what, err := range map[string]error{
+		"a link for a new member": join(people.SignInLink(ctx, a.ID, "", "Eve", identity.Admin, newSecret(t))),
+		"a link for a member":     join(people.SignInLink(ctx, a.ID, x.MemberID, "", "", newSecret(t))),
+		"an invitation":           join(people.UseLink(ctx, invited, "", nil, "", browser)),
+		"the group map":           join(people.SignIn(ctx, member.Proof{Issuer: "https://idp.example", Subject: "eve", Groups: []string{"staff"}}, groups, browser)),
+	} {
+		if apierr.CodeOf(err) != apierr.AccountDeleting {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if all, err := w.Members(ctx, a.ID); err != nil || len(all) != 1 {
+		t.Errorf("%d members, %v", len(all), err)
 	}
 }
