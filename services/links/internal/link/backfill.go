@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
@@ -86,7 +87,31 @@ func (s *Service) backfillTurn(ctx context.Context, owner string) (worked bool, 
 	return true, s.opt.Store.SaveBackfill(ctx, owner, p)
 }
 
+// reindex writes the index entries of links. One that cannot be read, or whose entry
+// is refused, is logged and passed over; it keeps no other out of the index.
 func (s *Service) reindex(ctx context.Context, ids []string) error {
+	err := s.index(ctx, ids)
+	if !ofARecord(ctx, err) {
+		return err
+	}
+	for _, id := range ids {
+		switch err := s.index(ctx, []string{id}); {
+		case ofARecord(ctx, err):
+			slog.ErrorContext(ctx, "a link cannot be indexed; it is passed over", "link", id, "error", err)
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+// ofARecord reports whether an error is about a record, and not about a store that
+// does not answer or a turn that has ended.
+func ofARecord(ctx context.Context, err error) bool {
+	return err != nil && ctx.Err() == nil && apierr.CodeOf(err) != apierr.Unavailable
+}
+
+func (s *Service) index(ctx context.Context, ids []string) error {
 	return s.opt.Store.Atomically(ctx, "index links", func(tx Tx) error {
 		found, err := tx.Links(ids...)
 		if err != nil {

@@ -3,11 +3,14 @@ package store
 import (
 	"cmp"
 	"context"
+	"errors"
+	"log/slog"
 	"slices"
 	"time"
 
 	"cloud.google.com/go/firestore"
 
+	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 )
 
@@ -122,15 +125,52 @@ func (s Domains) DueDomains(ctx context.Context, bucket int, at time.Time, after
 	if after != nil {
 		q = q.StartAfter(after.NextCheckAt, after.ID)
 	}
-	due, err := s.query(ctx, "list due domains", q)
+	due, err := s.due(ctx, "list due domains", q, "check.at")
 	if err != nil || bucket != 0 || after != nil || len(due) == limit {
 		return due, err
 	}
-	legacy, err := s.query(ctx, "list due domains of older releases",
-		domains.Where("nextCheckAt", "<=", at).OrderBy("nextCheckAt", firestore.Asc).Limit(limit-len(due)))
+	legacy, err := s.due(ctx, "list due domains of older releases",
+		domains.Where("nextCheckAt", "<=", at).OrderBy("nextCheckAt", firestore.Asc).Limit(limit-len(due)), "nextCheckAt")
 	// They come first: the page after this one begins behind its last domain, which
 	// has to be one of the bucket.
 	return append(legacy, due...), err
+}
+
+// due is query for domains whose time, at a path, has come. One that cannot be read
+// is put off for an hour, so that it keeps nothing behind it from being checked.
+func (s *Store) due(ctx context.Context, what string, q firestore.Query, path string) (out []*customdomain.Domain, err error) {
+	// Again for as long as some were put off: a page that is not full is taken for the last.
+	for broken := true; broken; {
+		var snaps []*firestore.DocumentSnapshot
+		err := s.db.Do(ctx, what, func(ctx context.Context) (err error) {
+			snaps, err = q.Documents(ctx).GetAll()
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		out, broken = out[:0], false
+		for _, snap := range snaps {
+			var d domainDoc
+			why := snap.DataTo(&d)
+			if why == nil {
+				out = append(out, domainOf(snap.Ref.ID, &d))
+				continue
+			}
+			slog.ErrorContext(ctx, "a domain cannot be read; its check is put off for an hour", "domain", snap.Ref.ID, "error", why)
+			broken = true
+			err := s.db.Do(ctx, "put domain off", func(ctx context.Context) error {
+				later := []firestore.Update{{Path: path, Value: s.now().Add(time.Hour)}}
+				_, err := snap.Ref.Update(ctx, later, firestore.LastUpdateTime(snap.UpdateTime))
+				return err
+			})
+			// Changed or removed since: the next look shows how it is now.
+			if err != nil && !errors.Is(err, firestoredb.ErrStale) && !errors.Is(err, firestoredb.ErrNotFound) {
+				return nil, err
+			}
+		}
+	}
+	return out, nil
 }
 
 func (s *Store) query(ctx context.Context, what string, q firestore.Query) ([]*customdomain.Domain, error) {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"cloud.google.com/go/firestore"
@@ -286,13 +287,19 @@ func (s *Store) Stale(ctx context.Context, after string, limit int) (ids []strin
 			return err
 		}
 		ids, last = ids[:0], ""
-		revs, refs := make([]int64, len(snaps)), make([]*firestore.DocumentRef, len(snaps))
-		for i, snap := range snaps {
+		if len(snaps) == limit {
+			last = snaps[limit-1].Ref.ID
+		}
+		var links []string
+		var revs []int64
+		var refs []*firestore.DocumentRef
+		for _, snap := range snaps {
 			var d linkDoc
 			if err := snap.DataTo(&d); err != nil {
-				return err
+				slog.ErrorContext(ctx, "a link cannot be read; it is passed over", "link", snap.Ref.ID, "error", err)
+				continue
 			}
-			revs[i], refs[i] = d.Rev, s.searchRef(d.AccountID, d.Seq)
+			links, revs, refs = append(links, snap.Ref.ID), append(revs, d.Rev), append(refs, s.searchRef(d.AccountID, d.Seq))
 		}
 		if len(refs) == 0 {
 			return nil
@@ -303,17 +310,10 @@ func (s *Store) Stale(ctx context.Context, after string, limit int) (ids []strin
 		}
 		for i, snap := range indexed {
 			var d searchDoc
-			if snap.Exists() {
-				if err := snap.DataTo(&d); err != nil {
-					return err
-				}
+			// An entry that cannot be read is written anew like one that is missing.
+			if !snap.Exists() || snap.DataTo(&d) != nil || d.Link == "" || d.Rev != revs[i] {
+				ids = append(ids, links[i])
 			}
-			if d.Link == "" || d.Rev != revs[i] {
-				ids = append(ids, snaps[i].Ref.ID)
-			}
-		}
-		if len(snaps) == limit {
-			last = snaps[limit-1].Ref.ID
 		}
 		return nil
 	})

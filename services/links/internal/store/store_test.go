@@ -512,6 +512,35 @@ func TestRecheckDue_adopts_the_schedule_of_older_releases(t *testing.T) {
 	}
 }
 
+func TestDueDomains_puts_off_what_cannot_be_read(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	const bucket = 0
+	put := func(id string, fields map[string]any) {
+		t.Helper()
+		if _, err := b.domainRef(id).Set(t.Context(), fields); err != nil {
+			t.Fatal(err)
+		}
+	}
+	due := b.clock().Add(-time.Hour)
+	for i := range 5 {
+		put(fmt.Sprint("dom_broken", i), map[string]any{"hostname": 7, "check": map[string]any{"bucket": bucket, "at": due}})
+		put(fmt.Sprint("dom_old", i), map[string]any{"hostname": 7, "nextCheckAt": due})
+		put(fmt.Sprint("dom_good", i), map[string]any{"hostname": "x.example.com", "check": map[string]any{"bucket": bucket, "at": due.Add(time.Minute)}})
+	}
+	var after *customdomain.Domain
+	for i, want := range []int{4, 1} { // in pages of four
+		page, err := b.Domains().DueDomains(t.Context(), bucket, b.clock(), after, 4)
+		if err != nil || len(page) != want {
+			t.Fatalf("page %d has %d domains, %v; want %d", i+1, len(page), err, want)
+		}
+		after = page[len(page)-1]
+	}
+	if page, err := b.Domains().DueDomains(t.Context(), bucket, b.clock(), nil, 20); err != nil || len(page) != 5 {
+		t.Errorf("%d are due, %v; want the five that can be read", len(page), err)
+	}
+}
+
 func TestQuotas_hold_under_races_and_replay(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -576,7 +605,9 @@ func TestBackfill_finds_what_older_releases_made_and_changed(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	var want []string
-	for i, l := range b.create(t, "acc", 250) {
+	links := b.create(t, "acc", 250)
+	unreadable := []*link.Link{links[0], links[3]}
+	for i, l := range links {
 		switch i % 3 {
 		case 0:
 			if _, err := b.searchRef("acc", l.Seq).Delete(t.Context()); err != nil {
@@ -587,6 +618,12 @@ func TestBackfill_finds_what_older_releases_made_and_changed(t *testing.T) {
 				t.Fatal(err)
 			}
 			want = append(want, l.ID)
+		}
+	}
+	// Two that cannot be read, one of them by what the index is looked up with.
+	for id, path := range map[string]string{unreadable[0].ID: "title", unreadable[1].ID: "seq"} {
+		if _, err := b.linkRef(id).Update(t.Context(), []fs.Update{{Path: path, Value: map[string]any{}}}); err != nil {
+			t.Fatal(err)
 		}
 	}
 	found := func(q link.Query) (ids []string) {
@@ -627,8 +664,8 @@ func TestBackfill_finds_what_older_releases_made_and_changed(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := len(found(link.Query{Archived: &no})); n != 250 {
-		t.Errorf("%d links are found after the back-fill", n)
+	if n := len(found(link.Query{Archived: &no})); n != 248 {
+		t.Errorf("%d links are found after the back-fill, want all that can be read", n)
 	}
 	slices.Sort(want)
 	if got := slices.Sorted(slices.Values(found(link.Query{Words: []string{"changed"}}))); !slices.Equal(got, want) {
