@@ -64,7 +64,6 @@
 // would turn the loss of one connection into an outage of all changes. Replicas
 // that do reach Redis may then serve the old state until their entries end, 30 s
 // at most; replicas that do not, 5 s. The same 30 s hold for a replica that is
-// killed between its commit and its announcement. A repeated create, edit or
-// takedown announces again and so ends them early. A repeated delete cannot: the
-// link is gone, and nothing leads from its id to its slug.
+// killed between its commit and its announcement. A repeated create, edit, takedown
+// or delete announces again and so ends them early.
 package invalidation

@@ -138,10 +138,10 @@ func (s *Service) UpdateAll(ctx context.Context, accountID string, ids []string,
 
 // DeleteAll removes several links of the account in one commit.
 func (s *Service) DeleteAll(ctx context.Context, accountID string, ids []string) ([]Result, error) {
-	return s.all(ctx, "delete links", accountID, ids, func(*recorder, *Link) (*Link, error) { return nil, nil })
+	return s.all(ctx, "delete links", accountID, ids, nil)
 }
 
-// all makes a change to each of several links; after is nil for one to be removed.
+// all makes a change to each of several links; without edit it removes them.
 func (s *Service) all(ctx context.Context, what, accountID string, ids []string, edit func(tx *recorder, l *Link) (after *Link, err error)) ([]Result, error) {
 	unique := slices.Compact(slices.Sorted(slices.Values(ids)))
 	byID := map[string]Result{}
@@ -153,17 +153,26 @@ func (s *Service) all(ctx context.Context, what, accountID string, ids []string,
 			return err
 		}
 		var changes []change
+		var gone []string
 		for i, l := range found {
 			if l == nil || l.AccountID != accountID {
 				byID[unique[i]] = Result{Err: NotFound()}
+				gone = append(gone, unique[i])
 				continue
 			}
-			after, err := edit(tx, l)
-			if err != nil {
-				byID[unique[i]] = Result{Err: err}
-				continue
+			c := change{before: l}
+			if edit != nil {
+				if c.after, err = edit(tx, l); err != nil {
+					byID[unique[i]] = Result{Err: err}
+					continue
+				}
 			}
-			changes = append(changes, change{l, after})
+			changes = append(changes, c)
+		}
+		if edit == nil {
+			if err := tx.deletedBefore(accountID, gone...); !isNothing(err) {
+				return err
+			}
 		}
 		if len(changes) == 0 {
 			return errNothing

@@ -52,6 +52,8 @@ type Tx interface {
 	// Places finds links and slug records in one call; nil for those that are not
 	// there. The two lists have the same length.
 	Places(ids, slugKeys []string) ([]*Link, []*SlugRecord, error)
+	// Released finds the keys of slugs that deleted links of the account have left.
+	Released(accountID string, linkIDs ...string) (slugKeys []string, err error)
 	// Domain finds a domain of any account; nil if there is none. The commit fails
 	// if the domain is deleted meanwhile.
 	Domain(id string) (*customdomain.Domain, error)
@@ -263,8 +265,12 @@ func (s *Service) Update(ctx context.Context, accountID, id string, check func(r
 // Delete removes a link of the account. Its slug stays closed to other accounts
 // for [Quarantine].
 func (s *Service) Delete(ctx context.Context, accountID, id string, check func(rev int64) error) error {
-	return s.commit(ctx, "delete link", func(tx *recorder) error {
+	gone := false
+	err := s.commit(ctx, "delete link", func(tx *recorder) error {
 		l, err := s.owned(tx, accountID, id, check)
+		if gone = apierr.CodeOf(err) == apierr.LinkNotFound; gone {
+			return tx.deletedBefore(accountID, id)
+		}
 		if err != nil {
 			return err
 		}
@@ -273,6 +279,22 @@ func (s *Service) Delete(ctx context.Context, accountID, id string, check func(r
 		}
 		return tx.Remove(l, Released(l, s.opt.Now()))
 	})
+	if gone && isNothing(err) {
+		return NotFound()
+	}
+	return err
+}
+
+// deletedBefore notes the slugs of links that are not there: a delete that is
+// repeated may have ended the first time before it was announced. There is nothing
+// to write then.
+func (r *recorder) deletedBefore(accountID string, ids ...string) error {
+	keys, err := r.Released(accountID, ids...)
+	if err != nil {
+		return err
+	}
+	r.slugs = append(r.slugs, keys...)
+	return errNothing
 }
 
 func (s *Service) owned(tx Tx, accountID, id string, check func(rev int64) error) (*Link, error) {

@@ -36,6 +36,8 @@ type SlugRecord struct {
 	// ReleasedUntil is set once the link is deleted: until then the slug is open to
 	// its last account only.
 	ReleasedUntil time.Time
+	// Formerly is the deleted link, so that a repeated delete finds its slug.
+	Formerly string
 	// Takedown belongs to the slug as well as to its link, so that deleting the link
 	// and making the slug again does not lift it.
 	Takedown *Takedown
@@ -46,7 +48,7 @@ var never = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Released is the record that a link leaves of its slug when it is deleted at now.
 func Released(l *Link, now time.Time) *SlugRecord {
-	r := &SlugRecord{AccountID: l.AccountID, ReleasedUntil: now.Add(Quarantine), Takedown: l.Takedown}
+	r := &SlugRecord{AccountID: l.AccountID, Formerly: l.ID, ReleasedUntil: now.Add(Quarantine), Takedown: l.Takedown}
 	if r.Takedown != nil {
 		r.ReleasedUntil = never
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
@@ -97,6 +98,16 @@ func TestEveryChangeIsAnnounced(t *testing.T) {
 	_, err = links.TakeDown(ctx, "|one", link.Takedown{ID: "tkd_2"})
 	step("takedown", err, "|one")
 	step("delete", links.Delete(ctx, "acc", one.ID, allow), "|one")
+	gone := func(accountID string) error {
+		if err := links.Delete(ctx, accountID, one.ID, allow); apierr.CodeOf(err) != apierr.LinkNotFound {
+			return fmt.Errorf("a repeated delete ends with %w", err)
+		}
+		return nil
+	}
+	step("the same delete again, whose first try may have died before it announced", gone("acc"), "|one")
+	step("a delete of somebody else's deleted link", gone("other"))
+	_, err = links.DeleteAll(ctx, "acc", []string{one.ID, "lnk_0000000000000000000000"})
+	step("a repeated delete of several", err, "|one")
 	step("lift of a deleted link's takedown", links.Lift(ctx, "|one", "tkd_2"), "|one")
 	_, err = links.Purge(ctx, "acc", 10)
 	step("purge", err, "|three", "|two")

@@ -14,6 +14,7 @@ package store
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"cloud.google.com/go/firestore"
@@ -87,6 +88,7 @@ type slugDoc struct {
 	OG            *ogDoc     `firestore:"og"`
 	ExpiresAt     *int64     `firestore:"expiresAt"`
 	ReleasedUntil *time.Time `firestore:"releasedUntil"`
+	Formerly      string     `firestore:"formerly,omitempty"`
 	// Takedown is on the link and on its slug: the redirect reads the slug alone, and
 	// a slug that is made again after a delete is still taken down.
 	Takedown *takedownDoc `firestore:"takedown,omitempty"`
@@ -113,11 +115,11 @@ func takedownDocOf(t *link.Takedown) *takedownDoc {
 }
 
 func slugRecordOf(d *slugDoc) *link.SlugRecord {
-	return &link.SlugRecord{AccountID: d.AccountID, LinkID: d.LinkID, ReleasedUntil: timeOrZero(d.ReleasedUntil), Takedown: takedownOf(d.Takedown)}
+	return &link.SlugRecord{AccountID: d.AccountID, LinkID: d.LinkID, ReleasedUntil: timeOrZero(d.ReleasedUntil), Formerly: d.Formerly, Takedown: takedownOf(d.Takedown)}
 }
 
 func releasedDocOf(r *link.SlugRecord) *slugDoc {
-	return &slugDoc{AccountID: r.AccountID, ReleasedUntil: timeOrNil(r.ReleasedUntil), Takedown: takedownDocOf(r.Takedown)}
+	return &slugDoc{AccountID: r.AccountID, ReleasedUntil: timeOrNil(r.ReleasedUntil), Formerly: r.Formerly, Takedown: takedownDocOf(r.Takedown)}
 }
 
 func (s *Store) slugRef(key string) *firestore.DocumentRef {
@@ -125,6 +127,14 @@ func (s *Store) slugRef(key string) *firestore.DocumentRef {
 		key = "default" + key
 	}
 	return s.db.Collection("slugs").Doc(key)
+}
+
+// slugKeyOf is the key that [Store.slugRef] has made ref of.
+func slugKeyOf(ref *firestore.DocumentRef) string {
+	if rest, ok := strings.CutPrefix(ref.ID, "default|"); ok {
+		return "|" + rest
+	}
+	return ref.ID
 }
 
 func (s *Store) linkRef(id string) *firestore.DocumentRef { return s.db.Collection("links").Doc(id) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"cloud.google.com/go/firestore"
 	"cloud.google.com/go/firestore/apiv1/firestorepb"
@@ -133,6 +134,27 @@ func (t *tx) Places(ids, slugKeys []string) ([]*link.Link, []*link.SlugRecord, e
 		}
 	}
 	return links, slugs, nil
+}
+
+// Released implements [link.Tx].
+func (t *tx) Released(accountID string, linkIDs ...string) (slugKeys []string, err error) {
+	valid := slices.DeleteFunc(slices.Clone(linkIDs), func(id string) bool { return !validID(id) })
+	for ids := range slices.Chunk(valid, 30) { // the most that "in" takes
+		snaps, err := t.ft.Documents(t.s.db.Collection("slugs").Where("formerly", "in", ids)).GetAll()
+		if err != nil {
+			return nil, err
+		}
+		for _, snap := range snaps {
+			var d slugDoc
+			if err := snap.DataTo(&d); err != nil {
+				return nil, fmt.Errorf("read %s: %w", snap.Ref.Path, err)
+			}
+			if d.AccountID == accountID {
+				slugKeys = append(slugKeys, slugKeyOf(snap.Ref))
+			}
+		}
+	}
+	return slugKeys, nil
 }
 
 // Room implements [link.Tx]. Links may come fast, so only creates within
