@@ -316,6 +316,44 @@ func TestTidy_keeps_the_objects_of_an_unreadable_video(t *testing.T) {
 	}
 }
 
+// done are jobs that have all ended with a picture.
+type done struct{ jobs }
+
+func (done) Get(context.Context, string) (transcode.Record, error) {
+	return transcode.Record{State: transcode.Done, Outcome: &transcode.Outcome{Poster: "taken.jpg"}}, nil
+}
+
+func TestAPictureThatNobodyWaitsForAnyMoreIsLeft(t *testing.T) {
+	t.Parallel()
+	s, p := newShelf()
+	p.o.Jobs = done{}
+	s.await(p, "v")
+	asked := *s.videos["v"]
+	asked.Still = &video.Still{JobID: "job", Time: 1}
+	// Its owner has gone back to our own picture since it was read.
+	if after, err := p.applyStill(t.Context(), &asked); err != nil || after.Still != nil {
+		t.Errorf("picture %+v, %v; want none", after.Still, err)
+	}
+}
+
+func TestAPanicOverOneVideoKeepsNothingFromTheOthers(t *testing.T) {
+	t.Parallel()
+	_, p := newShelf()
+	var mu sync.Mutex
+	seen := 0
+	err := p.each(t.Context(), []*video.Video{{}, {Title: "bad"}, {}}, func(_ context.Context, v *video.Video) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if seen++; v.Title == "bad" {
+			panic(v.Title)
+		}
+		return nil
+	})
+	if err == nil || seen != 3 {
+		t.Errorf("%d videos were looked at, %v; want 3 and the panic's error", seen, err)
+	}
+}
+
 func TestMediaOf_counts_every_object(t *testing.T) {
 	t.Parallel()
 	o := transcode.Outcome{Renditions: []transcode.Rendition{{Size: 100}, {Size: 40}}, Audio: &transcode.Rendition{Size: 5}, Download: "x", Poster: "y"}

@@ -84,7 +84,9 @@ func (p *Pipeline) applyStill(ctx context.Context, v *video.Video) (*video.Video
 		if job.Outcome == nil || job.Outcome.Poster == "" {
 			return v.FailStill(job.ID, p.o.Now())
 		}
-		former = v.Still.Object
+		if v.Still != nil { // its owner may have gone back to our own picture meanwhile
+			former = v.Still.Object
+		}
 		return v.TakeStill(job.ID, job.Outcome.Poster, p.o.Now())
 	})
 	if err != nil {

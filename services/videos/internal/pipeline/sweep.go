@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -72,7 +73,7 @@ func (p *Pipeline) RunHints(ctx context.Context) error {
 			}
 			continue
 		case jobID != "":
-			p.report(hinted, "hint", p.Hinted(hinted, jobID))
+			p.report(hinted, "hint", guarded(func() error { return p.Hinted(hinted, jobID) }))
 		}
 		away = false
 	}
@@ -175,6 +176,17 @@ func (p *Pipeline) RunBackfill(ctx context.Context) error {
 	return nil
 }
 
+// guarded turns a panic over one video into its error: the same process answers
+// viewers, and would come upon the video again as soon as it is back.
+func guarded(do func() error) (err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			err = fmt.Errorf("panic: %v\n%s", reason, debug.Stack())
+		}
+	}()
+	return do()
+}
+
 func (p *Pipeline) each(ctx context.Context, vs []*video.Video, do func(context.Context, *video.Video) error) error {
 	var mu sync.Mutex
 	var first error
@@ -192,7 +204,7 @@ func (p *Pipeline) each(ctx context.Context, vs []*video.Video, do func(context.
 			if hopeless {
 				return nil
 			}
-			err := do(ctx, v)
+			err := guarded(func() error { return do(ctx, v) })
 			if err == nil {
 				return nil
 			}
