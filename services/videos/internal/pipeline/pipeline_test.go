@@ -336,21 +336,35 @@ func TestAPictureThatNobodyWaitsForAnyMoreIsLeft(t *testing.T) {
 	}
 }
 
-func TestAPanicOverOneVideoKeepsNothingFromTheOthers(t *testing.T) {
+// trapped panics over one object.
+type trapped struct {
+	bucket
+	object string
+}
+
+func (b trapped) Stat(ctx context.Context, object string) (objectstore.Object, error) {
+	if object == b.object {
+		panic("a fault of ours")
+	}
+	return b.bucket.Stat(ctx, object)
+}
+
+func TestAPanicOverOneVideoPutsItOffAndKeepsNothingFromTheOthers(t *testing.T) {
 	t.Parallel()
-	_, p := newShelf()
-	var mu sync.Mutex
-	seen := 0
-	err := p.each(t.Context(), []*video.Video{{}, {Title: "bad"}, {}}, func(_ context.Context, v *video.Video) error {
-		mu.Lock()
-		defer mu.Unlock()
-		if seen++; v.Title == "bad" {
-			panic(v.Title)
-		}
-		return nil
-	})
-	if err == nil || seen != 3 {
-		t.Errorf("%d videos were looked at, %v; want 3 and the panic's error", seen, err)
+	s, p := newShelf()
+	p.o.Bucket = trapped{bucket{s}, video.UploadObject("bad")}
+	s.await(p, "bad")
+	s.await(p, "good")
+	s.put(video.UploadObject("good"), 1)
+	s.now = s.now.Add(time.Minute)
+	if err := p.Sweep(t.Context()); err == nil {
+		t.Error("nobody is told of the panic")
+	}
+	if due := s.videos["bad"].DueAt; !due.After(s.now) {
+		t.Errorf("the bad one is due at %v, and it is %v", due, s.now)
+	}
+	if status := s.videos["good"].Status; status != video.Processing {
+		t.Errorf("the good one is %s", status)
 	}
 }
 

@@ -115,13 +115,17 @@ func (p *Pipeline) Sweep(ctx context.Context) error {
 // visit does what v is due for and puts it off if nothing came of it.
 func (p *Pipeline) visit(ctx context.Context, v *video.Video) error {
 	due, tidy := v.DueAt, !v.InWork() && !v.AwaitsUpload()
-	after, err := p.advance(ctx, v)
-	if err == nil && after != nil && after.Status == video.Uploading && after.Upload.Recording {
-		after, err = p.follow(ctx, after)
-	}
-	if err == nil && tidy {
-		err = p.tidyVideo(ctx, v.ID)
-	}
+	after := v
+	err := guarded(func() (err error) {
+		after, err = p.advance(ctx, v)
+		if err == nil && after != nil && after.Status == video.Uploading && after.Upload.Recording {
+			after, err = p.follow(ctx, after)
+		}
+		if err == nil && tidy {
+			err = p.tidyVideo(ctx, v.ID)
+		}
+		return err
+	})
 	if apierr.CodeOf(err) == apierr.VideoNotFound {
 		return nil // deleted meanwhile
 	}
@@ -140,7 +144,9 @@ func (p *Pipeline) visit(ctx context.Context, v *video.Video) error {
 // sweepOld gives records of older releases a due time.
 func (p *Pipeline) sweepOld(ctx context.Context) error {
 	old, err := p.o.Store.DueOfOld(ctx)
-	return errors.Join(err, p.each(ctx, old, func(ctx context.Context, v *video.Video) error { return p.rewrite(ctx, v.ID) }))
+	return errors.Join(err, p.each(ctx, old, func(ctx context.Context, v *video.Video) error {
+		return guarded(func() error { return p.rewrite(ctx, v.ID) })
+	}))
 }
 
 // rewrite stores a record in the form of this release.
@@ -204,7 +210,7 @@ func (p *Pipeline) each(ctx context.Context, vs []*video.Video, do func(context.
 			if hopeless {
 				return nil
 			}
-			err := guarded(func() error { return do(ctx, v) })
+			err := do(ctx, v)
 			if err == nil {
 				return nil
 			}

@@ -210,7 +210,8 @@ func idOf(origin identity.Origin) ID { return ID(identity.IDFrom("vid", origin.N
 // Room refuses an account that has as much as it may, before its request is read
 // any further. This is for the order of answers: the number of videos is checked
 // again inside the transaction of [Service.Create], and storage when a file has
-// arrived, since a video takes none before (see [Video.FileArrived]). A repeated request whose first try made the video has room.
+// arrived, since a video takes none before (see [Video.FileArrived]). A repeated
+// request whose first try made the video has room.
 func (s *Service) Room(ctx context.Context, account string, limits identity.Quotas, origin identity.Origin) error {
 	if limits.Videos <= 0 && limits.StoredBytes <= 0 {
 		return nil
