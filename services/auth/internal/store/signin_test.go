@@ -11,26 +11,26 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
 
-// signedIn makes a member of the account and a session of theirs.
-func signedIn(t *testing.T, people *member.Service, accountID string) member.Session {
+// signedIn makes an account with a member, and a session of theirs.
+func signedIn(t *testing.T) (w world, people *member.Service, a account.Account, x member.Session) {
 	t.Helper()
+	w = newWorld(t)
+	people, a = member.NewService(w.Store, &told{}, nil, nil), newAccount(t, w)
 	token := newSecret(t)
-	if _, err := people.SignInLink(t.Context(), accountID, "", "Ada", identity.Owner, token); err != nil {
+	if _, err := people.SignInLink(t.Context(), a.ID, "", "Ada", identity.Owner, token); err != nil {
 		t.Fatal(err)
 	}
 	x, err := people.UseLink(t.Context(), token, "", nil, "", member.Browser{Key: newSecret(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return x
+	return w, people, a, x
 }
 
 func TestARemovedPasskeySignsNobodyIn(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	people := member.NewService(w.Store, &told{}, nil, nil)
+	_, people, _, x := signedIn(t)
 	ctx := t.Context()
-	x := signedIn(t, people, newAccount(t, w).ID)
 	if err := people.AddPasskey(ctx, x.Hash, member.Passkey{Hash: "credential", Credential: []byte("{}")}); err != nil {
 		t.Fatal(err)
 	}
@@ -54,10 +54,8 @@ func TestARemovedPasskeySignsNobodyIn(t *testing.T) {
 
 func TestAPersonHasTwentyWaysToSignIn(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	people := member.NewService(w.Store, &told{}, nil, nil)
+	_, people, _, x := signedIn(t)
 	ctx := t.Context()
-	x := signedIn(t, people, newAccount(t, w).ID)
 	connect := func(n int) error {
 		return people.Connect(ctx, x.Hash, member.Proof{Issuer: "https://idp.example", Subject: fmt.Sprint(n)})
 	}
@@ -81,11 +79,8 @@ func TestAPersonHasTwentyWaysToSignIn(t *testing.T) {
 
 func TestNobodyJoinsAnAccountThatIsErased(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	people := member.NewService(w.Store, &told{}, nil, nil)
+	w, people, a, x := signedIn(t)
 	ctx := t.Context()
-	a := newAccount(t, w)
-	x := signedIn(t, people, a.ID)
 	invited := newSecret(t)
 	if _, err := people.Invite(ctx, member.NewInvitation{ID: identity.NewID("inv"), Token: invited, AccountID: a.ID, Name: "Eve", Role: identity.Admin}); err != nil {
 		t.Fatal(err)
