@@ -192,7 +192,9 @@ var good = []item{
 	// Sound and timelines.
 	{name: "no-sound-1080p", make: clip(video("1920x1080", "25", 1) + " -c:v mpeg4 -q:v 10 a.mp4"), frames: 25, rate: 25, width: 1920, height: 1080, silent: true, rungs: 4},
 	{name: "sound-starts-late", make: clip(video("640x360", "25", 3) + " -itsoffset 0.7 " + tone(2) + x264 + aac + "a.mp4"), frames: 75, rate: 25, width: 640, height: 360, copied: true},
-	{name: "sound-longer", make: clip(video("640x360", "25", 2) + " " + tone(4) + x264 + aac + "a.mp4"), frames: 50, rate: 25, width: 640, height: 360, copied: true},
+	{name: "sound-longer", make: clip(video("640x360", "25", 2) + " " + tone(4) + x264 + aac + "a.mp4"), frames: 100, rate: 25, width: 640, height: 360},
+	{name: "sound-a-little-longer", make: clip(video("640x360", "25", 2) + " " + tone(2.2) + x264 + aac + "a.mp4"), frames: 50, rate: 25, width: 640, height: 360, copied: true},
+	{name: "sound-longer-variable-rate", make: clip(video("320x240", "60", 2) + " " + tone(5) + " -vf select='lt(mod(n\\,10)\\,3)' -fps_mode vfr -c:v libvpx -deadline realtime -c:a libopus a.webm"), frames: 300, slack: 12, rate: 60, width: 320, height: 240},
 	{name: "sound-shorter", make: clip(video("640x360", "25", 3) + " " + tone(1) + x264 + aac + "a.mp4"), frames: 75, rate: 25, width: 640, height: 360, copied: true},
 	{name: "picture-starts-late", make: clip("-itsoffset 1.5 " + video("640x360", "25", 2) + " " + tone(3) + x264 + aac + "a.mkv"), frames: 50, rate: 25, width: 640, height: 360},
 	{name: "trimmed-by-edit-list", make: func(m *maker) string {

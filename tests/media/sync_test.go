@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/linkreel/linkreel/libs/transcode"
@@ -80,6 +81,33 @@ func TestPictureAndSoundStayTogether(t *testing.T) {
 				t.Errorf("flash at %.3f, want about %.3f", seen, moment)
 			}
 		})
+	}
+}
+
+// A recording of a screen on which nothing moves any more ends in sound alone. All
+// of it is heard, over the last picture.
+func TestSoundThatGoesOnIsHeardOverTheLastPicture(t *testing.T) {
+	t.Parallel()
+	r := newWorld(t)
+	r.work()
+	m := &maker{t: t, dir: t.TempDir()}
+	path := clip("-f lavfi -i color=black:s=320x180:r=25:d=2,drawbox=c=white:t=fill:enable='gte(t\\,1.9)' " +
+		"-f lavfi -i aevalsrc='if(gte(t\\,4.5)\\,0.7*cos(2*PI*1000*t)\\,0)':s=48000:d=5" + x264 + "-g 50" + aac + "a.mp4")(m)
+	record := r.await(r.submit("sound-goes-on", path).ID, timeLimit, final)
+	if record.Outcome == nil {
+		t.Fatalf("job ended as %s: %v", record.State, record.Failure)
+	}
+	o := record.Outcome
+	if math.Abs(o.Duration-5) > 0.05 {
+		t.Errorf("%v s, want the sound's 5", o.Duration)
+	}
+	if heard := r.whenHeard(t, o.Audio.Object); math.Abs(heard-4.5) > 0.005 {
+		t.Errorf("heard at %v s, want 4.5", heard)
+	}
+	small := o.Renditions[len(o.Renditions)-1]
+	luma := r.decode(t, small.Object, "-vf", "scale=1:1:flags=area,format=gray", "-fps_mode", "passthrough", "-f", "rawvideo")
+	if len(luma) < 124 || slices.Min(luma[50:]) < 200 {
+		t.Errorf("%d pictures, want 125, white from the 48th on", len(luma))
 	}
 }
 

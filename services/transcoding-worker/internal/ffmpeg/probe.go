@@ -47,6 +47,7 @@ type Video struct {
 
 	First    float64 // time of the first picture that shows
 	Span     float64 // seconds from the first picture to the end of the last
+	Hold     float64 // seconds that the last picture stays longer, for sound that goes on
 	Frames   int
 	Rate     Rate    // of the steady grid, or the fastest one that matters
 	Constant bool    // pictures lie on the grid, one each
@@ -420,6 +421,11 @@ func finite(text []byte) (seconds float64, ok bool) {
 	return f, true
 }
 
+// holdFrom is what sound must have after the last picture for that to be held.
+// Encoders fill their last packet, so most files have some milliseconds of it, and
+// holding costs the fast way to the viewer, which copies the picture.
+const holdFrom = 0.25
+
 type scanner struct {
 	source *Source
 
@@ -434,6 +440,7 @@ type scanner struct {
 	bytes    int64
 
 	audioNext    float64
+	audioHeard   float64 // seconds of samples
 	audioStarted bool
 	audioSeen    bool
 	unsteady     bool
@@ -504,6 +511,7 @@ func (c *scanner) addAudio(p packet) {
 		c.unsteady = true
 	}
 	c.audioNext = p.pts + p.duration
+	c.audioHeard += p.duration
 	a.End = max(a.End, c.audioNext)
 }
 
@@ -539,7 +547,13 @@ func (c *scanner) finish(limits transcode.Limits) error {
 	if v.Constant {
 		v.Span = float64(v.Frames) / v.Rate.Float()
 	}
-	if limits.MaxDuration > 0 && v.Span > limits.MaxDuration.Seconds() {
+	if a := c.source.Audio; a != nil {
+		// A time alone makes nothing longer: there must be samples for it.
+		if left := min(a.End-(v.First+v.Span), c.audioHeard); left >= holdFrom {
+			v.Hold = left
+		}
+	}
+	if limits.MaxDuration > 0 && v.Span+v.Hold > limits.MaxDuration.Seconds() {
 		return refuse(transcode.TooLong, "The video is longer than allowed.")
 	}
 	for i, start := range c.keys {

@@ -47,6 +47,9 @@ func (p *Plan) Parts() []Part {
 	var parts []Part
 	from := 0
 	for _, c := range p.Cuts {
+		if c > p.Source.Video.Span-preRoll {
+			break // a part of nothing but the held picture would find none to hold
+		}
 		frame := int(math.Round(c * p.Rate.Float()))
 		// Half-rate rungs take every second picture of each part.
 		if frame%2 != 0 || p.time(frame-from) < partSeconds-0.5 || p.time(p.Frames-frame) < partSeconds/2 {

@@ -23,6 +23,9 @@ func TestPartsAreCutAtSegmentsAndCoverEveryPicture(t *testing.T) {
 		"five at 29.97": {func(s *ffmpeg.Source) {
 			s.Video.Frames, s.Video.Span, s.Video.Rate = 9000, 300.3, ffmpeg.Rate{Num: 30000, Den: 1001}
 		}, 5},
+		"two minutes, then only sound": {func(s *ffmpeg.Source) {
+			s.Video.Frames, s.Video.Span, s.Video.Hold = 3600, 120, 300
+		}, 2},
 		"transport stream": {func(s *ffmpeg.Source) { s.Video.Frames, s.Video.Span, s.Demuxer = 9000, 300, "mpegts" }, 1},
 	} {
 		t.Run(name, func(t *testing.T) {

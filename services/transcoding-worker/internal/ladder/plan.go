@@ -36,6 +36,7 @@ type Plan struct {
 	Step     int         // one of so many pictures of the source's grid is kept
 	Grid     ffmpeg.Rate // the source's grid before Step
 	Frames   int         // in a full-rate rung
+	Held     int         // pictures of the grid that repeat the source's last one, for sound that goes on
 	Duration float64
 	GOP      int // pictures, even
 	Cuts     []float64
@@ -72,7 +73,10 @@ func Make(s *ffmpeg.Source) Plan {
 		frames = math.Round(v.Span * p.Grid.Float())
 	}
 	p.Rate = ffmpeg.Rate{Num: p.Grid.Num, Den: p.Grid.Den * p.Step}
-	p.Frames = max(1, int(math.Ceil(frames/float64(p.Step))))
+	// Recordings of a screen on which nothing moves any more end in sound alone, and
+	// what is said there must be heard.
+	p.Held = int(math.Round(v.Hold * p.Grid.Float()))
+	p.Frames = max(1, int(math.Ceil((frames+float64(p.Held))/float64(p.Step))))
 	p.Duration = float64(p.Frames) / p.Rate.Float()
 	// A key picture every two seconds in every rung, at the same pictures: players
 	// change rungs only there.
@@ -182,7 +186,7 @@ func (p *Plan) Copyable() (copyable, keep bool) {
 	average := float64(v.Bytes) * 8 / max(v.Span, 0.001)
 	copyable = s.Demuxer == "mov" && v.Codec == "h264" && (v.Tag == "avc1" || v.Tag == "avc3") && profile &&
 		(v.PixelFormat == "yuv420p" || v.PixelFormat == "yuvj420p") &&
-		!v.Interlaced && v.Square && v.Rotation == 0 && !p.ToneMap && v.Whole && v.Constant && p.Step == 1 && p.Grid == v.Rate &&
+		!v.Interlaced && v.Square && v.Rotation == 0 && !p.ToneMap && v.Whole && v.Hold == 0 && v.Constant && p.Step == 1 && p.Grid == v.Rate &&
 		v.Level > 0 && v.Level <= 42 && min(v.Width, v.Height) <= 1080 && max(v.Width, v.Height) <= 1920 &&
 		min(v.Width, v.Height) >= 64 && v.Width%2 == 0 && v.Height%2 == 0 && v.Span >= 0.5 &&
 		v.MaxGOP <= 10 && v.MaxRate <= 16e6 && average <= 8e6

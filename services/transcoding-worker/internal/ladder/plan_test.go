@@ -126,6 +126,7 @@ func TestOnlyWhatPlayersTakeIsCopied(t *testing.T) {
 		"120 per second":     {func(s *ffmpeg.Source) { s.Video.Rate = ffmpeg.Rate{Num: 120, Den: 1} }, false, false},
 		"4k":                 {sized(3840, 2160), false, false},
 		"long groups":        {func(s *ffmpeg.Source) { s.Video.MaxGOP = 10.5 }, false, false},
+		"sound goes on":      {func(s *ffmpeg.Source) { s.Video.Hold = 3 }, false, false},
 		"cut by edit list":   {func(s *ffmpeg.Source) { s.Video.Whole = false }, false, false},
 		"high 4:4:4 profile": {func(s *ffmpeg.Source) { s.Video.Profile = "High 4:4:4 Predictive" }, false, false},
 	} {
