@@ -6,10 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/go-rod/rod"
 	"github.com/go-rod/rod/lib/input"
+	"github.com/go-rod/rod/lib/proto"
 )
 
 func TestAViewerWatches(t *testing.T) {
@@ -72,6 +75,32 @@ func TestAViewerWatches(t *testing.T) {
 	v.until("the preview of 0:20", `() => window.seen === "0:20"`)
 	v.shot("watch-seeking")
 	v.clean()
+}
+
+// The program that plays is lost on its way twice, as in a train. The viewer has
+// pressed the button by then, and sees the video all the same.
+func TestAViewerWhoseNetworkDropsThePlayer(t *testing.T) {
+	t.Parallel()
+	made := film(t, map[string]any{}, scenery(t, 2))
+	v := visitor(t, look{})
+	var asked atomic.Int64
+	router := v.HijackRequests()
+	router.MustAdd("*/hls.*.js*", func(h *rod.Hijack) {
+		if asked.Add(1) <= 2 {
+			h.Response.Fail(proto.NetworkErrorReasonConnectionFailed)
+			return
+		}
+		h.ContinueRequest(&proto.FetchContinueRequest{})
+	})
+	go router.Run()
+	t.Cleanup(func() { _ = router.Stop() })
+	v.open(made.str("shareUrl"))
+	v.find("[data-start]").MustClick()
+	eventually(t, patience, "playing", func() bool { return eval[float64](v, `() => document.querySelector("video").currentTime`) > 0.3 })
+	if n := asked.Load(); n != 3 {
+		t.Errorf("asked %d times for the player, want 3", n)
+	}
+	v.clean("ERR_CONNECTION_FAILED")
 }
 
 func TestAViewerReadsCaptions(t *testing.T) {

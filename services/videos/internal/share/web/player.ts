@@ -68,13 +68,32 @@ export async function startPlayer(root: HTMLElement): Promise<void> {
 
   const win = window as unknown as { MediaSource?: unknown; ManagedMediaSource?: unknown };
   if (win.MediaSource || win.ManagedMediaSource) {
-    const { default: Player } = (await import(data.hls!)) as { default: typeof Hls };
+    let Player: typeof Hls;
+    try {
+      Player = await loadHls(data.hls!);
+    } catch {
+      return end(0);
+    }
     if (Player.isSupported()) {
       stopHls = playWithHls(Player, video, session, end);
       return;
     }
   }
   playNatively(video, session, data.native!, end);
+}
+
+// loadHls gets the program that plays. It asks for some thirty seconds: a network that is
+// away for a moment would otherwise leave a page whose button does nothing.
+async function loadHls(url: string): Promise<typeof Hls> {
+  for (let tries = 0; ; tries++) {
+    try {
+      // Browsers may keep for an address that it failed, so another try has another one.
+      return ((await import(tries ? `${url}?try=${tries}` : url)) as { default: typeof Hls }).default;
+    } catch (error) {
+      if (tries === 5) throw error;
+      await new Promise((again) => setTimeout(again, 1000 * 2 ** tries));
+    }
+  }
 }
 
 function playWithHls(Player: typeof Hls, video: HTMLVideoElement, session: Session, end: (status: number) => void): () => void {
