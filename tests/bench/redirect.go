@@ -38,6 +38,7 @@ type contender struct {
 
 	control string // where it can be profiled
 
+	answered   int64
 	perRequest []float64 // CPU µs, one a round
 	rate       []float64
 	p99        []time.Duration
@@ -104,28 +105,25 @@ func benchRedirect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Each beside its baseline, and the other one first every second time: the machine
-	// changes its speed within a minute, and that must not become a difference of the two.
-	order := slices.Clone(all)
-	if old != nil {
-		order[2], order[3] = order[3], order[2]
+	hotOnes, zipfOnes := []*contender{all[0], all[1]}, []*contender{all[2]}
+	for _, c := range all[3:] {
+		if c.warm == nil {
+			hotOnes = append(hotOnes, c)
+		} else {
+			zipfOnes = append(zipfOnes, c)
+		}
 	}
-	var answered, oldAnswered int64
 	rounds := setting("BENCH_ROUNDS", 5)
 	for round := -1; round < rounds; round++ { // the first is not counted
-		for _, c := range order {
-			n, err := c.round(ctx, round >= 0)
-			if err != nil {
-				return fmt.Errorf("%s: %w", c.name, err)
-			}
-			switch {
-			case strings.HasPrefix(c.name, "linkreel"):
-				answered += n
-			case strings.HasPrefix(c.name, "baseline"):
-				oldAnswered += n
+		for _, group := range [][]*contender{hotOnes, zipfOnes} {
+			if err := turns(ctx, group, round >= 0); err != nil {
+				return err
 			}
 		}
-		slices.Reverse(order)
+	}
+	answered, oldAnswered := all[1].answered+all[2].answered, int64(0)
+	if old != nil {
+		oldAnswered = all[3].answered + all[4].answered
 	}
 	fmt.Printf("\n%-34s %14s %10s %10s %9s\n", "", "CPU µs/request", "requests/s", "p99", "× Fiber")
 	for _, c := range all {
@@ -154,47 +152,66 @@ func ratio(a, b []float64) float64 {
 	return median(r)
 }
 
-func (c *contender) round(ctx context.Context, count bool) (int64, error) {
-	if err := visitOnce(ctx, c.addr, c.warm); err != nil {
-		return 0, err
-	}
-	before, err := procstat.CPU(c.pids...)
-	if err != nil {
-		return 0, err
-	}
-	started := time.Now()
-	if dir := os.Getenv("BENCH_PROFILES"); dir != "" && c.control != "" {
-		go c.profile(ctx, dir)
-	}
-	n, p99, err := load(ctx, c.addr, connections, roundLength(), "302", c.path)
-	if err != nil {
-		return 0, err
-	}
-	took := time.Since(started)
-	if strings.HasPrefix(c.name, "linkreel") || strings.HasPrefix(c.name, "baseline") {
-		// The flusher's work for these clicks belongs to them; after many links it
-		// rests for four seconds before it counts the next.
-		select {
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		case <-time.After(7 * time.Second):
+// turns loads contenders by turns of a third of a second until each was loaded for a
+// round, and takes the CPU that each has used for it: the machine changes its speed
+// from one second to the next, and so it changes for all of them.
+func turns(ctx context.Context, group []*contender, counts bool) error {
+	const turn = time.Second / 3
+	n, p99, before := make([]int64, len(group)), make([][]time.Duration, len(group)), make([]time.Duration, len(group))
+	for _, c := range group {
+		if err := visitOnce(ctx, c.addr, c.warm); err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
 		}
 	}
-	after, err := procstat.CPU(c.pids...)
-	if err != nil {
-		return 0, err
+	for i, c := range group {
+		var err error
+		if before[i], err = procstat.CPU(c.pids...); err != nil {
+			return err
+		}
+		if dir := os.Getenv("BENCH_PROFILES"); dir != "" && c.control != "" {
+			go c.profile(ctx, dir, time.Duration(len(group))*roundLength())
+		}
 	}
-	if count {
-		c.perRequest = append(c.perRequest, float64((after-before).Microseconds())/float64(n))
-		c.rate = append(c.rate, float64(n)/took.Seconds())
-		c.p99 = append(c.p99, p99)
+	count := int(roundLength() / turn)
+	for at := range count {
+		for i := range group {
+			if at%2 == 1 { // who goes first changes too
+				i = len(group) - 1 - i
+			}
+			c := group[i]
+			answers, slow, err := load(ctx, c.addr, connections, turn, "302", func(worker, n int) string { return c.path(worker, at<<12+n) })
+			if err != nil {
+				return fmt.Errorf("%s: %w", c.name, err)
+			}
+			n[i] += answers
+			p99[i] = append(p99[i], slow)
+		}
 	}
-	return n, nil
+	// The flusher's work for these clicks belongs to them; after many links it
+	// rests for four seconds before it counts the next.
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(7 * time.Second):
+	}
+	for i, c := range group {
+		after, err := procstat.CPU(c.pids...)
+		if err != nil {
+			return err
+		}
+		c.answered += n[i]
+		if counts {
+			c.perRequest = append(c.perRequest, float64((after-before[i]).Microseconds())/float64(n[i]))
+			c.rate = append(c.rate, float64(n[i])/(time.Duration(count)*turn).Seconds())
+			c.p99 = append(c.p99, p99[i]...)
+		}
+	}
+	return nil
 }
 
 // profile keeps a CPU profile of the round that just began; the last one stays.
-func (c *contender) profile(ctx context.Context, dir string) {
-	url := fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", c.control, int(roundLength().Seconds()))
+func (c *contender) profile(ctx context.Context, dir string, length time.Duration) {
+	url := fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", c.control, int(length.Seconds()))
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return
