@@ -36,7 +36,8 @@ type contender struct {
 	path func(worker, n int) string
 	warm []string // paths to bring into memory before each round
 
-	control string // where it can be profiled
+	control string  // where it can be profiled
+	idle    float64 // share of a processor that it takes when nobody asks for anything
 
 	answered   int64
 	perRequest []float64 // CPU µs, one a round
@@ -105,6 +106,9 @@ func benchRedirect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := rest(ctx, all); err != nil {
+		return err
+	}
 	hotOnes, zipfOnes := []*contender{all[0], all[1]}, []*contender{all[2]}
 	for _, c := range all[3:] {
 		if c.warm == nil {
@@ -125,9 +129,9 @@ func benchRedirect(ctx context.Context) error {
 	if old != nil {
 		oldAnswered = all[3].answered + all[4].answered
 	}
-	fmt.Printf("\n%-34s %14s %10s %10s %9s\n", "", "CPU µs/request", "requests/s", "p99", "× Fiber")
+	fmt.Printf("\n%-34s %14s %10s %10s %9s %9s\n", "", "CPU µs/request", "requests/s", "p99", "× Fiber", "at rest")
 	for _, c := range all {
-		fmt.Printf("%-34s %14.2f %10.0f %10s %9.2f\n", c.name, median(c.perRequest), median(c.rate), slices.Sorted(slices.Values(c.p99))[len(c.p99)/2].Round(10*time.Microsecond), ratio(c.perRequest, all[0].perRequest))
+		fmt.Printf("%-34s %14.2f %10.0f %10s %9.2f %8.1f%%\n", c.name, median(c.perRequest), median(c.rate), slices.Sorted(slices.Values(c.p99))[len(c.p99)/2].Round(10*time.Microsecond), ratio(c.perRequest, all[0].perRequest), 100*c.idle)
 	}
 	if last := all[len(all)-1]; last.name == "nginx return 302" {
 		for _, c := range all[1:3] {
@@ -152,25 +156,55 @@ func ratio(a, b []float64) float64 {
 	return median(r)
 }
 
+// rest measures what contenders take when nobody asks for anything. A system's loops
+// are no part of what a redirect costs; the rest of this program has other ones than
+// its baseline had.
+func rest(ctx context.Context, all []*contender) error {
+	const length = 20 * time.Second
+	before, err := cpu(all)
+	if err != nil {
+		return err
+	}
+	if err := pause(ctx, length); err != nil {
+		return err
+	}
+	after, err := cpu(all)
+	for i, c := range all {
+		c.idle = (after[i] - before[i]).Seconds() / length.Seconds()
+	}
+	return err
+}
+
+// cpu is what each contender has used so far.
+func cpu(of []*contender) ([]time.Duration, error) {
+	used := make([]time.Duration, len(of))
+	for i, c := range of {
+		var err error
+		if used[i], err = procstat.CPU(c.pids...); err != nil {
+			return used, fmt.Errorf("%s: %w", c.name, err)
+		}
+	}
+	return used, nil
+}
+
 // turns loads contenders by turns of a third of a second until each was loaded for a
 // round, and takes the CPU that each has used for it: the machine changes its speed
 // from one second to the next, and so it changes for all of them.
 func turns(ctx context.Context, group []*contender, counts bool) error {
 	const turn = time.Second / 3
-	n, p99, before := make([]int64, len(group)), make([][]time.Duration, len(group)), make([]time.Duration, len(group))
+	n, p99 := make([]int64, len(group)), make([][]time.Duration, len(group))
 	for _, c := range group {
 		if err := visitOnce(ctx, c.addr, c.warm); err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
-	}
-	for i, c := range group {
-		var err error
-		if before[i], err = procstat.CPU(c.pids...); err != nil {
-			return err
-		}
 		if dir := os.Getenv("BENCH_PROFILES"); dir != "" && c.control != "" {
 			go c.profile(ctx, dir, time.Duration(len(group))*roundLength())
 		}
+	}
+	started := time.Now()
+	before, err := cpu(group)
+	if err != nil {
+		return err
 	}
 	count := int(roundLength() / turn)
 	for at := range count {
@@ -189,19 +223,18 @@ func turns(ctx context.Context, group []*contender, counts bool) error {
 	}
 	// The flusher's work for these clicks belongs to them; after many links it
 	// rests for four seconds before it counts the next.
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(7 * time.Second):
+	if err := pause(ctx, 7*time.Second); err != nil {
+		return err
 	}
+	after, err := cpu(group)
+	if err != nil {
+		return err
+	}
+	took := time.Since(started)
 	for i, c := range group {
-		after, err := procstat.CPU(c.pids...)
-		if err != nil {
-			return err
-		}
 		c.answered += n[i]
 		if counts {
-			c.perRequest = append(c.perRequest, float64((after-before[i]).Microseconds())/float64(n[i]))
+			c.perRequest = append(c.perRequest, (float64((after[i]-before[i]).Microseconds())-c.idle*float64(took.Microseconds()))/float64(n[i]))
 			c.rate = append(c.rate, float64(n[i])/(time.Duration(count)*turn).Seconds())
 			c.p99 = append(c.p99, p99[i]...)
 		}
