@@ -174,11 +174,12 @@ func (c *Cache[V]) uncertain(now int64) bool {
 // Len is about how many entries there are.
 func (c *Cache[V]) Len() int { return c.entries.EstimatedSize() }
 
-// Peek answers for key when nobody has to wait for that.
-func (c *Cache[V]) Peek(key string) (Lookup[V], bool) {
+// Peek answers for key when nobody has to wait for that. at is the time, for callers
+// who peek into several caches: reading the clock is a good part of what a hit costs.
+func (c *Cache[V]) Peek(key string, at time.Time) (Lookup[V], bool) {
+	now := at.UnixNano()
 	// The number is read before the entry: an invalidation removes the entry first
 	// and publishes its number last, so an entry found now is good up to it.
-	now := c.opt.Now().UnixNano()
 	seen := c.version.Load()
 	e, _ := c.entries.GetIfPresent(key)
 	if e == nil || c.uncertain(now) {
@@ -205,7 +206,7 @@ func (c *Cache[V]) Holds(key string) bool {
 // no value to serve. A load that it begins has ctx's values, though not its end:
 // others may wait for it too.
 func (c *Cache[V]) Get(ctx context.Context, key string) (Lookup[V], error) {
-	if l, ok := c.Peek(key); ok {
+	if l, ok := c.Peek(key, c.opt.Now()); ok {
 		return l, nil
 	}
 	// The clock first: nothing that may wait stands between a look that finds nothing

@@ -90,13 +90,13 @@ func TestGet_loads_with_the_values_of_the_caller_who_waits(t *testing.T) {
 		who, _ := ctx.Value(name{}).(string)
 		return who, true, ctx.Err()
 	}})
-	if _, ok := c.Peek("a"); ok {
+	if _, ok := c.Peek("a", time.Now()); ok {
 		t.Error("an empty cache answers a peek")
 	}
 	if l, err := c.Get(context.WithValue(t.Context(), name{}, "first"), "a"); err != nil || l.Value != "first" {
 		t.Errorf("Get = %q, %v, want what the load found in the caller's context", l.Value, err)
 	}
-	if l, ok := c.Peek("a"); !ok || l.Value != "first" {
+	if l, ok := c.Peek("a", time.Now()); !ok || l.Value != "first" {
 		t.Errorf("Peek = %q, %t after a load", l.Value, ok)
 	}
 }

@@ -35,6 +35,7 @@ type Memory struct {
 	targets  []*cache.Cache[link.Target] // by partition
 	hosts    *cache.Cache[string]
 	accounts *cache.Cache[bool] // nil without [Options.Suspended]
+	now      func() time.Time
 
 	mu     sync.Mutex
 	silent map[int]bool // partitions that are not synced
@@ -43,7 +44,10 @@ type Memory struct {
 // NewMemory makes an empty memory.
 func NewMemory(opt Options) *Memory {
 	n := max(opt.Partitions, 1)
-	m := &Memory{silent: map[int]bool{}}
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	m := &Memory{now: opt.Now, silent: map[int]bool{}}
 	for range n {
 		m.targets = append(m.targets, cache.New(cache.Options[link.Target]{Load: opt.Store.Target, Capacity: opt.Capacity / int64(n), Now: opt.Now, Weigh: weigh}))
 	}
@@ -191,9 +195,10 @@ func (a *Answer) Expired() bool {
 // if that is necessary, and told whether an older value is in memory.
 func (m *Memory) Resolve(a *Answer, wait func(known bool) (context.Context, error), host, folded string) (err error) {
 	*a = Answer{memory: m}
+	now := m.now()
 	domainID := ""
 	if host != "" {
-		if a.host, err = lookUp(m.hosts, wait, host); err != nil {
+		if a.host, err = lookUp(m, m.hosts, &now, wait, host); err != nil {
 			return err
 		}
 		if !a.host.Found {
@@ -206,28 +211,32 @@ func (m *Memory) Resolve(a *Answer, wait func(known bool) (context.Context, erro
 	}
 	key := link.SlugKey(domainID, folded)
 	a.part = Partition(key, len(m.targets))
-	if a.target, err = lookUp(m.targets[a.part], wait, key); err != nil || !a.target.Found || m.accounts == nil {
+	if a.target, err = lookUp(m, m.targets[a.part], &now, wait, key); err != nil || !a.target.Found || m.accounts == nil {
 		return err
 	}
 	// The link is there, so its account costs nobody a miss.
-	a.account, err = lookUp(m.accounts, func(bool) (context.Context, error) { return wait(true) }, a.target.Value.AccountID)
+	a.account, err = lookUp(m, m.accounts, &now, func(bool) (context.Context, error) { return wait(true) }, a.target.Value.AccountID)
 	return err
 }
 
 // Owner finds which domain owns a host name in lower case; wait is as for
 // [Memory.Resolve].
 func (m *Memory) Owner(wait func(known bool) (context.Context, error), host string) (found bool, err error) {
-	l, err := lookUp(m.hosts, wait, host)
+	now := m.now()
+	l, err := lookUp(m, m.hosts, &now, wait, host)
 	return err == nil && l.Found, err
 }
 
-func lookUp[V any](c *cache.Cache[V], wait func(known bool) (context.Context, error), key string) (cache.Lookup[V], error) {
-	if l, ok := c.Peek(key); ok {
+// lookUp answers from memory as of now, or waits, and sets now to when that was over.
+func lookUp[V any](m *Memory, c *cache.Cache[V], now *time.Time, wait func(known bool) (context.Context, error), key string) (cache.Lookup[V], error) {
+	if l, ok := c.Peek(key, *now); ok {
 		return l, nil
 	}
 	ctx, err := wait(c.Holds(key))
 	if err != nil {
 		return cache.Lookup[V]{}, err
 	}
-	return c.Get(ctx, key)
+	l, err := c.Get(ctx, key)
+	*now = m.now()
+	return l, err
 }

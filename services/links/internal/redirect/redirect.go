@@ -271,7 +271,8 @@ func (h *Handler) uncount(v *visit) {
 // those of a custom one. A host that cannot be a custom domain reaches no store.
 func (h *Handler) hostOf(ctx *fasthttp.RequestCtx) (host string, isDefault, ok bool) {
 	raw := ctx.Request.Header.Host()
-	if bytes.Equal(raw, h.host) {
+	// As it is nearly always written, without a string of its own.
+	if bytes.Equal(raw, h.host) || h.names[string(raw)] {
 		return "", true, true
 	}
 	name := link.ParseHost(string(raw)).Name
