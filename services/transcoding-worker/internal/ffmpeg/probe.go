@@ -440,7 +440,7 @@ type scanner struct {
 	bytes    int64
 
 	audioNext    float64
-	audioHeard   float64 // seconds of samples
+	audioHeard   float64 // seconds of samples that are heard
 	audioStarted bool
 	audioSeen    bool
 	unsteady     bool
@@ -511,7 +511,9 @@ func (c *scanner) addAudio(p packet) {
 		c.unsteady = true
 	}
 	c.audioNext = p.pts + p.duration
-	c.audioHeard += p.duration
+	if !p.discard {
+		c.audioHeard += p.duration
+	}
 	a.End = max(a.End, c.audioNext)
 }
 
@@ -548,8 +550,13 @@ func (c *scanner) finish(limits transcode.Limits) error {
 		v.Span = float64(v.Frames) / v.Rate.Float()
 	}
 	if a := c.source.Audio; a != nil {
+		a.Steady = !c.unsteady
 		// A time alone makes nothing longer: there must be samples for it.
-		if left := min(a.End-(v.First+v.Span), c.audioHeard); left >= holdFrom {
+		left := min(a.End-(v.First+v.Span), c.audioHeard)
+		switch {
+		case !c.audioStarted || a.End <= v.First:
+			c.source.Audio = nil
+		case left >= holdFrom:
 			v.Hold = left
 		}
 	}
@@ -567,12 +574,6 @@ func (c *scanner) finish(limits transcode.Limits) error {
 				v.MaxRate = max(v.MaxRate, float64(c.gopBytes[i]*8)/length)
 			}
 		}
-	}
-	if a := c.source.Audio; a != nil {
-		if !c.audioStarted || a.End <= v.First {
-			c.source.Audio = nil
-		}
-		a.Steady = !c.unsteady
 	}
 	return nil
 }

@@ -177,6 +177,8 @@ func (p *Plan) videoGraph(part Part) string {
 		chain = append(chain, "bwdif=mode=send_frame:parity=auto:deint=all")
 	}
 	chain = append(chain, fmt.Sprintf("fps=fps=%s:start_time=%.6f:round=near", p.Grid, p.time(part.From)))
+	// So many and no more: an endless one would fill up what a damaged source lacks,
+	// and nobody would notice.
 	if p.Held > 0 && part.From+part.Frames == p.Frames {
 		chain = append(chain, fmt.Sprintf("tpad=stop_mode=clone:stop=%d", p.Held))
 	}

@@ -1,0 +1,48 @@
+package ffmpeg
+
+import (
+	"math"
+	"testing"
+
+	"github.com/linkreel/linkreel/libs/transcode"
+)
+
+func TestTheLastPictureIsHeldForSoundThatHasSamples(t *testing.T) {
+	t.Parallel()
+	const picture, sound = 0, 1
+	for name, tt := range map[string]struct {
+		packets int     // of sound, a tenth of a second each
+		last    float64 // time of one more packet; 0 for none
+		discard bool
+		hold    float64
+		silent  bool
+	}{
+		"as long as the picture":           {packets: 20},
+		"an encoder's last packet":         {packets: 22},
+		"three seconds more":               {packets: 50, hold: 3},
+		"a time far off, little sound":     {packets: 20, last: 3600, hold: 2.1},
+		"nothing that is heard":            {packets: 50, discard: true, silent: true},
+		"a time far off, nothing is heard": {packets: 20, last: 3600, discard: true, silent: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := &Source{Video: Video{Index: picture, Codec: "h264", PixelFormat: "yuv420p"}, Audio: &Audio{Index: sound}}
+			c := scanner{source: s}
+			for i := range 50 {
+				c.add(packet{stream: picture, pts: float64(i) / 25, duration: 1.0 / 25, size: 100, key: i == 0}, false)
+			}
+			for i := range tt.packets {
+				c.add(packet{stream: sound, pts: float64(i) / 10, duration: 0.1, discard: tt.discard}, false)
+			}
+			if tt.last > 0 {
+				c.add(packet{stream: sound, pts: tt.last, duration: 0.1, discard: tt.discard}, false)
+			}
+			if err := c.finish(transcode.Limits{}); err != nil {
+				t.Fatal(err)
+			}
+			if math.Abs(s.Video.Hold-tt.hold) > 0.001 || (s.Audio == nil) != tt.silent {
+				t.Errorf("held for %v s, sound %v; want %v s, silent %t", s.Video.Hold, s.Audio, tt.hold, tt.silent)
+			}
+		})
+	}
+}
