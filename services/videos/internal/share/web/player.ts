@@ -29,7 +29,7 @@ export async function startPlayer(root: HTMLElement): Promise<void> {
     video.load();
     video.controls = false;
     root.querySelector<HTMLElement>("[data-start]")!.hidden = true;
-    const [headline, text] = endings[status] ?? ["Playback stopped", "The video cannot be played any further."];
+    const [headline, text] = endings[status] ?? ["The video does not play", "Something was lost on its way to you."];
     const over = root.querySelector<HTMLElement>("[data-ended]")!;
     over.querySelector(".headline")!.textContent = headline;
     over.querySelector("[data-text]")!.textContent = text;
