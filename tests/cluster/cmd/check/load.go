@@ -17,6 +17,7 @@ import (
 // traffic is what setup leaves for load.
 type traffic struct {
 	Key      string   `json:"key"`
+	Watch    string   `json:"watch,omitempty"`   // a key that reads events and webhooks
 	Session  string   `json:"session,omitempty"` // of the console, as a Cookie header
 	ShortURL string   `json:"shortUrl"`
 	ShareURL string   `json:"shareUrl"`
@@ -29,8 +30,11 @@ func setup(ctx context.Context, t *target, console bool) error {
 	if err != nil {
 		return err
 	}
-	var session string
+	var session, watch string
 	if console {
+		if watch, err = makeKey(ctx, t, account, "events:read", "webhooks:read"); err != nil {
+			return err
+		}
 		p, err := signIn(ctx, t, account, "check load")
 		if err != nil {
 			return err
@@ -45,7 +49,7 @@ func setup(ctx context.Context, t *target, console bool) error {
 	if _, err := t.want(ctx, http.StatusCreated, http.MethodPost, t.base+"/api/v1/videos", key, map[string]any{"title": "load"}, &video); err != nil {
 		return fmt.Errorf("make video: %w", err)
 	}
-	return json.NewEncoder(os.Stdout).Encode(traffic{Key: key, Session: session, ShortURL: link.ShortURL, ShareURL: video.ShareURL, Links: []string{link.ID}})
+	return json.NewEncoder(os.Stdout).Encode(traffic{Key: key, Watch: watch, Session: session, ShortURL: link.ShortURL, ShareURL: video.ShareURL, Links: []string{link.ID}})
 }
 
 // stack prints what the end-to-end stories need to know of a deployment.
@@ -134,7 +138,7 @@ func (r traffic) requests(t *target, kind string) []request {
 		"auth":     {{address: t.base + "/api/v1/account", bearer: r.Key, status: http.StatusOK}},
 		// Signed out, it would be sent to the sign-in page.
 		"console": {{address: t.base + "/app/links", status: http.StatusOK, cookie: r.Session}, {address: t.base + "/app/settings", status: http.StatusOK, cookie: r.Session}},
-		"events":  {{address: t.base + "/api/v1/events?limit=1", bearer: r.Key, status: http.StatusOK}, {address: t.base + "/api/v1/webhooks", bearer: r.Key, status: http.StatusOK}},
+		"events":  {{address: t.base + "/api/v1/events?limit=1", bearer: r.Watch, status: http.StatusOK}, {address: t.base + "/api/v1/webhooks", bearer: r.Watch, status: http.StatusOK}},
 		"links":   {{address: t.base + "/api/v1/links?limit=1", bearer: r.Key, status: http.StatusOK}, {address: t.base + "/api/v1/links/" + r.Links[0], bearer: r.Key, status: http.StatusOK}},
 		"videos":  {{address: t.base + "/api/v1/videos?limit=1", bearer: r.Key, status: http.StatusOK}, {address: r.ShareURL, status: http.StatusOK}},
 	}

@@ -59,7 +59,7 @@ func run(ctx context.Context, args []string) error {
 		upload := flags.String("upload", "http://localhost:8083", "address of object storage")
 		return parsed(flags, args, func() error { return stack(ctx, t, *upload) })
 	case "setup":
-		console := flags.Bool("console", true, "sign a person in, for check load --kind console")
+		console := flags.Bool("console", true, "sign a person in and make a key that reads events, for check load --kind console and events: not in the first release")
 		return parsed(flags, args, func() error { return setup(ctx, t, *console) })
 	case "people":
 		count := flags.Int("count", 4, "people")

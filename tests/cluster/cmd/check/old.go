@@ -16,7 +16,8 @@ import (
 
 // before is what was made by the release before, and while both releases ran.
 type before struct {
-	Key string `json:"key"`
+	Account string `json:"account"`
+	Key     string `json:"key"` // with the default scopes: the release before may know no others
 	// Old are the links of the release before, by what finds them alone.
 	Old []oldLink `json:"old"`
 	// Mixed are links made while replicas of both releases served. New says that a
@@ -54,11 +55,11 @@ const bulkMost = 100
 // makeOld makes count links in bulk, each with a word of its own and one that all
 // have, and one link by an idempotency key.
 func makeOld(ctx context.Context, t *target, file string, count int) error {
-	_, key, err := makeAccount(ctx, t, "enterprise")
+	account, key, err := makeAccount(ctx, t, "enterprise")
 	if err != nil {
 		return err
 	}
-	b := before{Key: key}
+	b := before{Account: account, Key: key}
 	for first := 0; first < count; first += bulkMost {
 		var items []map[string]any
 		for i := first; i < min(first+bulkMost, count); i++ {
@@ -216,6 +217,10 @@ func found(ctx context.Context, t *target, file string) error {
 // events compares: each link that the new release made has one event, and no event
 // names a link twice.
 func (b *before) events(ctx context.Context, t *target) error {
+	key, err := makeKey(ctx, t, b.Account, "events:read")
+	if err != nil {
+		return err
+	}
 	seen := map[string]int{}
 	for after := ""; ; {
 		var page struct {
@@ -223,7 +228,7 @@ func (b *before) events(ctx context.Context, t *target) error {
 			NextCursor string
 			HasMore    bool
 		}
-		if _, err := t.want(ctx, http.StatusOK, http.MethodGet, t.base+"/api/v1/events?type=link.created&limit=100&after="+url.QueryEscape(after), b.Key, nil, &page); err != nil {
+		if _, err := t.want(ctx, http.StatusOK, http.MethodGet, t.base+"/api/v1/events?type=link.created&limit=100&after="+url.QueryEscape(after), key, nil, &page); err != nil {
 			return err
 		}
 		for _, e := range page.Data {

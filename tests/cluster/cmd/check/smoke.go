@@ -84,17 +84,26 @@ func makeAccount(ctx context.Context, t *target, plan string) (account, key stri
 	if t.token == "" {
 		return "", "", errors.New("LINKREEL_ADMIN_TOKEN is not set")
 	}
-	var made struct{ ID, Key string }
+	var made struct{ ID string }
 	if _, err := t.want(ctx, http.StatusCreated, http.MethodPost, t.operator+"/admin/v1/accounts", t.token,
 		map[string]any{"name": "check " + plan, "plan": plan}, &made); err != nil {
 		return "", "", fmt.Errorf("make account: %w", err)
 	}
-	account = made.ID
-	if _, err := t.want(ctx, http.StatusCreated, http.MethodPost, t.operator+"/admin/v1/accounts/"+account+"/keys", t.token,
-		map[string]any{"name": "helm test"}, &made); err != nil {
-		return "", "", fmt.Errorf("make key: %w", err)
+	key, err = makeKey(ctx, t, made.ID)
+	return made.ID, key, err
+}
+
+// makeKey makes a key with scopes, or with the default ones if none are named.
+func makeKey(ctx context.Context, t *target, account string, scopes ...string) (string, error) {
+	body := map[string]any{"name": "helm test"}
+	if len(scopes) > 0 {
+		body["scopes"] = scopes
 	}
-	return account, made.Key, nil
+	var made struct{ Key string }
+	if _, err := t.want(ctx, http.StatusCreated, http.MethodPost, t.operator+"/admin/v1/accounts/"+account+"/keys", t.token, body, &made); err != nil {
+		return "", fmt.Errorf("make key: %w", err)
+	}
+	return made.Key, nil
 }
 
 func tryLink(ctx context.Context, t *target, key string) error {
