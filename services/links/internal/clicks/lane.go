@@ -52,8 +52,39 @@ type lane struct {
 
 // batch is the answers that travel together.
 type batch struct {
-	items []item
-	done  chan struct{}
+	items  []item
+	done   chan struct{}
+	unread atomic.Int64 // items whose outcome nobody has taken yet, once it is done
+}
+
+// batches are used again, by the last to take an outcome: else their items would be a
+// third of what a warm redirect allocates.
+var batches = sync.Pool{New: func() any { return &batch{} }}
+
+func newBatch() *batch {
+	b := batches.Get().(*batch)
+	b.done = make(chan struct{})
+	return b
+}
+
+// finish tells everybody who waits.
+func (b *batch) finish() {
+	b.unread.Store(int64(len(b.items)))
+	close(b.done)
+}
+
+// outcome is what the batch, which is done, says about its item i.
+func (b *batch) outcome(i int) Outcome {
+	out := b.items[i].out
+	if b.unread.Add(-1) == 0 {
+		if cap(b.items) > maxBatch {
+			b.items = nil // of a burst
+		}
+		clear(b.items)
+		b.items = b.items[:0]
+		batches.Put(b)
+	}
+	return out
 }
 
 type item struct {
@@ -66,8 +97,6 @@ type item struct {
 
 func (it *item) current() bool { return it.answer == nil || it.answer.Current() }
 func (it *item) expired() bool { return it.answer != nil && it.answer.Expired() }
-
-func newBatch() *batch { return &batch{done: make(chan struct{})} }
 
 func newLane(l *Log, part, parts int, f *invalidation.Follower) (*lane, error) {
 	s, err := openSpool(l.cfg.SpoolDir, l.id, part, l.cfg.SpoolMax/int64(parts))
@@ -110,7 +139,7 @@ func (l *lane) confirm(it item) Outcome {
 		l.wake <- struct{}{} // never blocks: there is one first item per batch, and run takes both
 	}
 	<-b.done
-	return b.items[i].out
+	return b.outcome(i)
 }
 
 // run takes one batch after the other.
@@ -123,14 +152,13 @@ func (l *lane) run() {
 		l.mu.Lock()
 		b := l.open
 		l.open = newBatch()
-		l.open.items = make([]item, 0, cap(b.items))
 		l.mu.Unlock()
 		for items := b.items; len(items) > 0; {
 			n := min(len(items), maxBatch)
 			l.settle(items[:n])
 			items = items[n:]
 		}
-		close(b.done)
+		b.finish()
 	}
 }
 

@@ -234,10 +234,10 @@ func (l *lane) checkOne(ctx context.Context, p *producer) {
 func (l *lane) close(ctx context.Context) (empty bool, err error) {
 	l.mu.Lock()
 	l.quit = true
-	rest := l.open
+	waited, done := len(l.open.items) > 0, l.open.done
 	l.mu.Unlock()
-	if len(rest.items) > 0 {
-		<-rest.done
+	if waited {
+		<-done
 	}
 	close(l.wake)
 	<-l.stopped

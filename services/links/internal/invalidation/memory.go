@@ -152,6 +152,7 @@ func (m *Memory) markUncertain(part int) {
 // depends on. The zero Answer depends on nothing.
 type Answer struct {
 	memory  *Memory
+	at      time.Time
 	part    int
 	target  cache.Lookup[link.Target]
 	host    cache.Lookup[string]
@@ -168,6 +169,9 @@ func (a *Answer) Target() *link.Target {
 
 // Suspended reports whether the link's account is out of service.
 func (a *Answer) Suspended() bool { return a.account.Entry != nil && a.account.Value }
+
+// At is when it was resolved.
+func (a *Answer) At() time.Time { return a.at }
 
 // Partition is the one whose log confirms the answer.
 func (a *Answer) Partition() int { return a.part }
@@ -194,11 +198,10 @@ func (a *Answer) Expired() bool {
 // wait gives the context for reading the store, or refuses to; it is called only
 // if that is necessary, and told whether an older value is in memory.
 func (m *Memory) Resolve(a *Answer, wait func(known bool) (context.Context, error), host, folded string) (err error) {
-	*a = Answer{memory: m}
-	now := m.now()
+	*a = Answer{memory: m, at: m.now()}
 	domainID := ""
 	if host != "" {
-		if a.host, err = lookUp(m, m.hosts, &now, wait, host); err != nil {
+		if a.host, err = lookUp(m, m.hosts, &a.at, wait, host); err != nil {
 			return err
 		}
 		if !a.host.Found {
@@ -211,11 +214,11 @@ func (m *Memory) Resolve(a *Answer, wait func(known bool) (context.Context, erro
 	}
 	key := link.SlugKey(domainID, folded)
 	a.part = Partition(key, len(m.targets))
-	if a.target, err = lookUp(m, m.targets[a.part], &now, wait, key); err != nil || !a.target.Found || m.accounts == nil {
+	if a.target, err = lookUp(m, m.targets[a.part], &a.at, wait, key); err != nil || !a.target.Found || m.accounts == nil {
 		return err
 	}
 	// The link is there, so its account costs nobody a miss.
-	a.account, err = lookUp(m, m.accounts, &now, func(bool) (context.Context, error) { return wait(true) }, a.target.Value.AccountID)
+	a.account, err = lookUp(m, m.accounts, &a.at, func(bool) (context.Context, error) { return wait(true) }, a.target.Value.AccountID)
 	return err
 }
 
@@ -227,7 +230,8 @@ func (m *Memory) Owner(wait func(known bool) (context.Context, error), host stri
 	return err == nil && l.Found, err
 }
 
-// lookUp answers from memory as of now, or waits, and sets now to when that was over.
+// lookUp answers from memory as of now, or waits, and sets now to when that was over:
+// reading the clock for each look would be a good part of what a warm visit costs.
 func lookUp[V any](m *Memory, c *cache.Cache[V], now *time.Time, wait func(known bool) (context.Context, error), key string) (cache.Lookup[V], error) {
 	if l, ok := c.Peek(key, *now); ok {
 		return l, nil

@@ -207,7 +207,7 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, host, folded string,
 		}
 		target := v.answer.Target()
 		var click *link.Click
-		now := h.opt.Now()
+		now := v.answer.At()
 		status := link.Active
 		if target != nil {
 			if status = target.Status(now); h.opt.Blocked(target.Location) {
@@ -290,8 +290,11 @@ func segmentOf(ctx *fasthttp.RequestCtx) []byte {
 	if len(path) == 0 || path[0] != '/' { // absolute form, as sent to proxies
 		path = ctx.URI().PathOriginal()
 	}
-	if i := bytes.IndexAny(path, "?#"); i >= 0 {
-		path = path[:i]
+	for i, c := range path { // bytes.IndexAny makes a table first, which takes longer than this
+		if c == '?' || c == '#' {
+			path = path[:i]
+			break
+		}
 	}
 	if len(path) < 2 || len(path) > 3*link.MaxSlug+8 || path[0] != '/' {
 		return nil
@@ -323,16 +326,19 @@ func unescape(path []byte) []byte {
 	return out
 }
 
+// isPrefetch looks through the headers once: each of the four by its name would read
+// all of them again.
 func isPrefetch(ctx *fasthttp.RequestCtx) bool {
-	for _, name := range purposeHeaders {
-		if v := ctx.Request.Header.PeekBytes(name); len(v) > 0 && link.IsPrefetch(string(v)) {
-			return true
+	for name, value := range ctx.Request.Header.All() {
+		switch string(name) {
+		case "Sec-Purpose", "Purpose", "X-Purpose", "X-Moz":
+			if link.IsPrefetch(string(value)) {
+				return true
+			}
 		}
 	}
 	return false
 }
-
-var purposeHeaders = [][]byte{[]byte("Sec-Purpose"), []byte("Purpose"), []byte("X-Purpose"), []byte("X-Moz")}
 
 func (h *Handler) referrer(ctx *fasthttp.RequestCtx) string {
 	referer := ctx.Request.Header.Referer()
