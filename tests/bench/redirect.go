@@ -120,7 +120,7 @@ func benchRedirect(ctx context.Context) error {
 	rounds := setting("BENCH_ROUNDS", 5)
 	for round := -1; round < rounds; round++ { // the first is not counted
 		for _, group := range [][]*contender{hotOnes, zipfOnes} {
-			if err := turns(ctx, group, round >= 0); err != nil {
+			if err := takeTurns(ctx, group, round >= 0); err != nil {
 				return err
 			}
 		}
@@ -187,10 +187,11 @@ func cpu(of []*contender) ([]time.Duration, error) {
 	return used, nil
 }
 
-// turns loads contenders by turns of a third of a second until each was loaded for a
-// round, and takes the CPU that each has used for it: the machine changes its speed
-// from one second to the next, and so it changes for all of them.
-func turns(ctx context.Context, group []*contender, counts bool) error {
+// takeTurns loads contenders for a third of a second each, until each was loaded for a
+// round, and keeps the CPU that each has used for it: the machine changes its speed
+// from one second to the next, and so it changes for all of them. A round to warm up
+// is not kept.
+func takeTurns(ctx context.Context, group []*contender, keep bool) error {
 	const turn = time.Second / 3
 	n, p99 := make([]int64, len(group)), make([][]time.Duration, len(group))
 	for _, c := range group {
@@ -206,8 +207,8 @@ func turns(ctx context.Context, group []*contender, counts bool) error {
 	if err != nil {
 		return err
 	}
-	count := int(roundLength() / turn)
-	for at := range count {
+	turns := int(roundLength() / turn)
+	for at := range turns {
 		for i := range group {
 			if at%2 == 1 { // who goes first changes too
 				i = len(group) - 1 - i
@@ -233,9 +234,9 @@ func turns(ctx context.Context, group []*contender, counts bool) error {
 	took := time.Since(started)
 	for i, c := range group {
 		c.answered += n[i]
-		if counts {
+		if keep {
 			c.perRequest = append(c.perRequest, (float64((after[i]-before[i]).Microseconds())-c.idle*float64(took.Microseconds()))/float64(n[i]))
-			c.rate = append(c.rate, float64(n[i])/(time.Duration(count)*turn).Seconds())
+			c.rate = append(c.rate, float64(n[i])/(time.Duration(turns)*turn).Seconds())
 			c.p99 = append(c.p99, p99[i]...)
 		}
 	}
