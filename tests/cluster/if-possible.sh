@@ -14,7 +14,7 @@ skip() { echo "cluster test: skipped: $*"; exit 0; }
 for program in containerd runc nft jq ip iptables openssl curl; do
 	command -v $program >/dev/null || skip "$program is not installed"
 done
-for program in kube coredns traefik metrics-server helm forward pause; do
+for program in kube coredns traefik metrics-server helm kube-score forward pause; do
 	[ -x "$bin/$program" ] || skip "$program is not built in $state (make cluster-build)"
 done
 for layer in transcoding-worker redis; do
@@ -27,4 +27,4 @@ LAYERS=$state/layers NICE=0 "$root/images/build.sh"
 trap '"$here/down.sh"' EXIT
 "$here/up.sh"
 export ROLLOUTS=${ROLLOUTS:-2} RATE=${RATE:-100} PREVIOUS_IMAGES=no
-"$here/test.sh" images dryrun install helmtest smoke pods policy rollouts upgrade freeze uninstall
+"$here/test.sh" images dryrun score install helmtest smoke pods policy rollouts upgrade freeze uninstall

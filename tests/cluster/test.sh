@@ -150,6 +150,33 @@ case_dryrun() {
 	kubectl delete namespace dry --wait=false >/dev/null
 }
 
+## score: kube-score has nothing critical to say of what any ci/*.yaml renders but what is excused in this case.
+case_score() {
+	local file name found unguarded excused=(
+		# A limit takes the CPU that lies idle from a pod; requests share what is scarce.
+		--ignore-container-cpu-limit
+		# A release names its images by digest: Always would only make every start need the registry.
+		--ignore-test container-image-pull-policy
+		# Roots are read-only and each emptyDir has a sizeLimit, which the kubelet enforces; the
+		# worker, the one with much scratch, asks for it.
+		--ignore-test container-ephemeral-storage-request-and-limit
+		# Redis and localcloud are one pod each, called by the name of their Service.
+		--ignore-test statefulset-has-servicename
+	)
+	for file in "$chart"/ci/*.yaml; do
+		name=$(basename "$file")
+		found=$({ helm template try "$chart" --values "$file" && { [ "$name" != devstack.yaml ] || helm template devstack "$root/charts/devstack"; }; } |
+			kube-score score --output-format ci "${excused[@]}" - || true)
+		[[ $found = *"[OK]"* ]] || die "$name is not rendered"
+		# The pods of hooks listen on nothing, and skaffold's have no policies.
+		unguarded='linkreel-\(test\|preflight\)'
+		[ "$name" != devstack.yaml ] || unguarded=
+		found=$(grep '\[CRITICAL\]' <<<"$found" | grep -v "$unguarded/.*NetworkPolicy" || true)
+		[ -z "$found" ] || { echo "$found"; die "$name has critical findings"; }
+	done
+	ok "kube-score: nothing critical"
+}
+
 ## install: helm install --wait from nothing; all pods are ready in a namespace that enforces the restricted standard.
 case_install() { installed; }
 
@@ -716,7 +743,7 @@ gone() { [ -z "$(k get deployment,statefulset,pod,service,ingress,hpa,networkpol
 
 running init || die "the cluster does not run; make cluster-up"
 cases=("$@")
-[ $# -gt 0 ] || cases=(images dryrun install helmtest smoke stories pods policy rollouts people kill freeze hpa keda traces gateway upgrade certificates redis preflight release uninstall)
+[ $# -gt 0 ] || cases=(images dryrun score install helmtest smoke stories pods policy rollouts people kill freeze hpa keda traces gateway upgrade certificates redis preflight release uninstall)
 for case in "${cases[@]}"; do
 	echo "== $case"
 	"case_$case"
