@@ -636,6 +636,7 @@ case_redis() {
 		--set-json 'networkPolicy.redisTo=[{"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"databases"}}}]' \
 		--set-json 'defaults.extraVolumes=[{"name":"redis-ca","configMap":{"name":"redis-ca"}}]' \
 		--set-json 'defaults.extraVolumeMounts=[{"name":"redis-ca","mountPath":"/etc/redis-ca","readOnly":true}]' || troubles "helm install with a Redis Cluster failed"
+	operator
 	check smoke >"$work/smoke.txt" 2>&1 || { cat "$work/smoke.txt"; die "smoke with a Redis Cluster failed"; }
 	keeping ledger sleep 5
 	[ "$(($(redis_cli 0 DBSIZE) + $(redis_cli 1 DBSIZE) + $(redis_cli 2 DBSIZE)))" -gt 0 ] || die "the Redis Cluster is empty"
