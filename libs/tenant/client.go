@@ -67,11 +67,6 @@ func (c *Client) Erased(ctx context.Context, accountID string) (bool, error) {
 	return *e.Erased, nil
 }
 
-// Usage is [Holder].Usage.
-func (c *Client) Usage(ctx context.Context, accountID string) (u Usage, err error) {
-	return u, c.call(ctx, http.MethodGet, at(usagePath, accountID), nil, &u)
-}
-
 // TakeDown is [Holder].TakeDown.
 func (c *Client) TakeDown(ctx context.Context, o Order) (t Takedown, err error) {
 	if err := c.call(ctx, http.MethodPost, takePath, o, &t); err != nil {

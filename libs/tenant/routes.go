@@ -15,7 +15,6 @@ import (
 const (
 	statePath   = "/internal/v1/accounts/:account/state"
 	erasurePath = "/internal/v1/accounts/:account/erasure"
-	usagePath   = "/internal/v1/accounts/:account/usage"
 	exportPath  = "/internal/v1/accounts/:account/export"
 	takePath    = "/internal/v1/takedowns"
 	liftPath    = "/internal/v1/takedowns/lift"
@@ -50,13 +49,6 @@ func Routes(h *httpapi.API, token string, holder Holder) {
 			return err
 		}
 		return httpapi.JSON(c, fiber.StatusOK, erasure{&done})
-	})
-	add(fiber.MethodGet, usagePath, func(c *fiber.Ctx) error {
-		u, err := holder.Usage(c.UserContext(), c.Params("account"))
-		if err != nil {
-			return err
-		}
-		return httpapi.JSON(c, fiber.StatusOK, u)
 	})
 	add(fiber.MethodGet, exportPath, func(c *fiber.Ctx) error {
 		account := c.Params("account")

@@ -68,20 +68,6 @@ type Takedown struct {
 	At        time.Time `json:"at"`
 }
 
-// Usage is how much an account holds. Each holder counts its own records and
-// leaves the rest zero.
-type Usage struct {
-	Links       int   `json:"links"`
-	Videos      int   `json:"videos"`
-	Domains     int   `json:"domains"`
-	StoredBytes int64 `json:"storedBytes"`
-}
-
-// Plus adds two holders' counts.
-func (u Usage) Plus(v Usage) Usage {
-	return Usage{u.Links + v.Links, u.Videos + v.Videos, u.Domains + v.Domains, u.StoredBytes + v.StoredBytes}
-}
-
 // Holder is a service that holds records of accounts. An account id that the
 // service has never seen is no error: the account may own nothing there.
 type Holder interface {
@@ -103,6 +89,4 @@ type Holder interface {
 	TakeDown(ctx context.Context, o Order) (Takedown, error)
 	// Lift ends t, and only t. A takedown that is not in effect is no error.
 	Lift(ctx context.Context, t Takedown) error
-	// Usage counts the account's records.
-	Usage(ctx context.Context, accountID string) (Usage, error)
 }

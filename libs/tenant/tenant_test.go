@@ -34,10 +34,6 @@ func (b *books) SetState(_ context.Context, id string, s tenant.Standing) error 
 	return nil
 }
 func (b *books) Erased(context.Context, string) (bool, error) { return b.erased, nil }
-func (b *books) Usage(context.Context, string) (tenant.Usage, error) {
-	return tenant.Usage{Links: 1, Videos: 2, Domains: 3, StoredBytes: 1 << 40}, nil
-}
-
 func (b *books) Export(_ context.Context, id string, w io.Writer) error {
 	if id == "acc_none" {
 		return &apierr.Error{Code: apierr.Unavailable, RetryAfter: 7 * time.Second, Message: "Busy."}
@@ -96,10 +92,6 @@ func TestClientReachesTheHolder(t *testing.T) {
 	}
 	if done, err := c.Erased(ctx, "acc_1"); err != nil || !done {
 		t.Errorf("Erased = %v, %v", done, err)
-	}
-	u, err := c.Usage(ctx, "acc_1")
-	if want := (tenant.Usage{Links: 1, Videos: 2, Domains: 3, StoredBytes: 1 << 40}); err != nil || u != want {
-		t.Errorf("Usage = %+v, %v, want %+v", u, err, want)
 	}
 	at := time.UnixMilli(1_700_000_000_000).UTC()
 	down, err := c.TakeDown(ctx, tenant.Order{ID: "tkd_1", Target: tenant.Target{ID: "lnk_1"}, Reason: "phishing", At: at})

@@ -168,7 +168,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 		Proxies: proxies, BaseURL: cfg.BaseURL, CORSOrigins: cfg.CORSOrigins, Page: api.ErrorPage, Now: cfg.Now,
 	})
 	tenants := tenancy.NewService(kept, client, holders, cfg.Now)
-	api.Public(public, accounts, tenants, kept, plans)
+	api.Public(public, accounts, kept, plans)
 	api.Export(public, accounts, people.Members, tenants)
 	people.Public(public)
 	api.Site(public)

@@ -281,11 +281,21 @@ func TestWithoutAnAdminTokenNobodyIsTheOperator(t *testing.T) {
 
 func TestAccountShowsPlanLimitsAndUsage(t *testing.T) {
 	t.Parallel()
-	cfg := newWorld(t).config()
+	w := newWorld(t)
+	cfg := w.config()
 	cfg.QuotaLinks = map[string]int{"creator": 50}
 	cfg.RateLimits = map[string]int{"creator": 700}
 	r := start(t, cfg)
 	id, key := r.account("creator")
+	// As the other services keep them, none of which runs here.
+	for path, record := range map[string]map[string]any{
+		"links/lnk_1": {"accountId": id}, "domains/dom_1": {"accountId": id}, "links/lnk_2": {"accountId": "acc_other"},
+		"videos/vid_1": {"accountId": id, "bytes": int64(4_000_000_000)}, "videos/vid_2": {"accountId": id, "bytes": int64(711)}, "videos/vid_3": {"accountId": "acc_other", "bytes": 5},
+	} {
+		if _, err := w.Client(t).Doc(path).Set(t.Context(), record); err != nil {
+			t.Fatal(err)
+		}
+	}
 	a := r.api("GET", "/api/v1/account", key, "")
 	want(t, a, 200, "")
 	var got map[string]any
@@ -296,7 +306,7 @@ func TestAccountShowsPlanLimitsAndUsage(t *testing.T) {
 	if d := cmp.Diff(map[string]any{
 		"id": id, "name": "Test", "plan": "creator", "createdAt": created,
 		"limits": map[string]any{"requestsPerMinute": 700., "bulkItems": 100., "links": 50., "videos": nil, "domains": nil, "storedBytes": nil},
-		"usage":  map[string]any{"links": 0., "videos": 0., "domains": 0., "storedBytes": 0.},
+		"usage":  map[string]any{"links": 1., "videos": 2., "domains": 1., "storedBytes": 4_000_000_711.},
 	}, got); d != "" {
 		t.Errorf("account (-want +got):\n%s", d)
 	}

@@ -57,10 +57,6 @@ func (h *holder) Export(_ context.Context, id string, w io.Writer) error {
 	return err
 }
 
-func (h *holder) Usage(context.Context, string) (tenant.Usage, error) {
-	return tenant.Usage{StoredBytes: 4711}, nil
-}
-
 func (h *holder) TakeDown(_ context.Context, o tenant.Order) (tenant.Takedown, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

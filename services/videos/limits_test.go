@@ -193,9 +193,6 @@ func TestAStorageQuota(t *testing.T) {
 	if a := w.api(http.MethodPost, "", `{}`).want(403); a.code() != "QUOTA_EXCEEDED" {
 		t.Error(a.body)
 	}
-	if u, err := w.auth.Usage(t.Context(), "acc_a"); err != nil || u.Videos != 2 || u.StoredBytes != 100 {
-		t.Errorf("usage %+v, %v", u, err)
-	}
 }
 
 func TestManyLookAtOnceAndOneJobIsMade(t *testing.T) {

@@ -159,8 +159,11 @@ func (c Credential) Scopes() identity.ScopeSet {
 	return c.Key.Scopes.And(c.Member.Role.Scopes())
 }
 
-// Usage is how many records an account has now.
-type Usage struct{ Links, Videos, Domains int }
+// Usage is how many records an account has now, and how many bytes its videos take.
+type Usage struct {
+	Links, Videos, Domains int
+	StoredBytes            int64
+}
 
 // ErrNoAccount and ErrNoKey are the answers for what is not there and for what
 // belongs to somebody else alike.

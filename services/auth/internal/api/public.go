@@ -17,7 +17,6 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/jsdate"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
-	"github.com/linkreel/linkreel/services/auth/internal/tenancy"
 )
 
 // Usage counts an account's records.
@@ -26,8 +25,8 @@ type Usage interface {
 }
 
 // Public adds the routes that callers with an API key use.
-func Public(a *httpapi.API, accounts *account.Service, tenants *tenancy.Service, usage Usage, plans Plans) {
-	h := public{accounts: accounts, tenants: tenants, usage: usage, plans: plans}
+func Public(a *httpapi.API, accounts *account.Service, usage Usage, plans Plans) {
+	h := public{accounts: accounts, usage: usage, plans: plans}
 	a.Handle(fiber.MethodGet, "/api/v1/account", httpapi.Access{}, h.account)
 	a.Handle(fiber.MethodGet, "/api/v1/keys", httpapi.Access{Scope: identity.KeysRead}, h.keys)
 	a.Handle(fiber.MethodPost, "/api/v1/keys", httpapi.Access{Scope: identity.KeysWrite}, h.createKey)
@@ -38,7 +37,6 @@ func Public(a *httpapi.API, accounts *account.Service, tenants *tenancy.Service,
 
 type public struct {
 	accounts *account.Service
-	tenants  *tenancy.Service
 	usage    Usage
 	plans    Plans
 }
@@ -54,14 +52,10 @@ func (h public) account(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	stored, err := h.tenants.StoredBytes(ctx, a.ID)
-	if err != nil {
-		return err
-	}
 	return httpapi.JSON(c, fiber.StatusOK, accountBody{
 		ID: a.ID, Name: a.Name, Plan: a.Plan.String(), CreatedAt: a.CreatedAt.UnixMilli(),
 		Limits: toLimits(h.plans.rate(a.Plan), a.Limits.Over(h.plans.quotas(a.Plan))),
-		Usage:  usageBody{Links: u.Links, Videos: u.Videos, Domains: u.Domains, StoredBytes: stored},
+		Usage:  usageBody{Links: u.Links, Videos: u.Videos, Domains: u.Domains, StoredBytes: u.StoredBytes},
 	})
 }
 

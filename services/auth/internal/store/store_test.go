@@ -173,13 +173,13 @@ func TestUsageCountsWhatTheAccountOwns(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	a := newAccount(t, b)
-	for path, owner := range map[string]string{"links/1": a.ID, "links/2": a.ID, "links/3": "acc_other", "videos/1": a.ID} {
-		if _, err := b.db.Doc(path).Create(t.Context(), map[string]any{"accountId": owner}); err != nil {
+	for path, owner := range map[string]string{"links/1": a.ID, "links/2": a.ID, "links/3": "acc_other", "videos/1": a.ID, "videos/2": a.ID, "videos/3": "acc_other"} {
+		if _, err := b.db.Doc(path).Create(t.Context(), map[string]any{"accountId": owner, "bytes": 2_000_000_000}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	got, err := b.Usage(t.Context(), a.ID)
-	if want := (account.Usage{Links: 2, Videos: 1}); err != nil || got != want {
+	if want := (account.Usage{Links: 2, Videos: 2, StoredBytes: 4_000_000_000}); err != nil || got != want {
 		t.Errorf("Usage = %+v, %v; want %+v", got, err, want)
 	}
 }

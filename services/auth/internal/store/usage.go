@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"cloud.google.com/go/firestore"
 	"cloud.google.com/go/firestore/apiv1/firestorepb"
 	"golang.org/x/sync/errgroup"
 
@@ -12,14 +11,27 @@ import (
 )
 
 // Usage counts an account's records by the other services' collections: the one
-// place where auth looks at them, and only at how many there are.
+// place where auth looks at them, and only at how many there are and how large, so
+// that an account can be shown while those services are away.
 func (s *Store) Usage(ctx context.Context, accountID string) (u account.Usage, err error) {
 	err = s.db.Do(ctx, "count records", func(ctx context.Context) error {
 		g, ctx := errgroup.WithContext(ctx)
 		for collection, n := range map[string]*int{"links": &u.Links, "videos": &u.Videos, "domains": &u.Domains} {
-			g.Go(func() (err error) {
-				*n, err = count(ctx, s.db.Collection(collection).Where("accountId", "==", accountID))
-				return err
+			g.Go(func() error {
+				records := s.db.Collection(collection).Where("accountId", "==", accountID)
+				q := records.NewAggregationQuery().WithCount("n")
+				if collection == "videos" {
+					q = q.WithSum("bytes", "bytes")
+				}
+				found, err := q.Get(ctx)
+				if err != nil {
+					return fmt.Errorf("count %s: %w", collection, err)
+				}
+				*n = int(number(found["n"]))
+				if collection == "videos" {
+					u.StoredBytes = number(found["bytes"])
+				}
+				return nil
 			})
 		}
 		return g.Wait()
@@ -27,14 +39,8 @@ func (s *Store) Usage(ctx context.Context, accountID string) (u account.Usage, e
 	return u, err
 }
 
-func count(ctx context.Context, q firestore.Query) (int, error) {
-	found, err := q.NewAggregationQuery().WithCount("n").Get(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("count: %w", err)
-	}
-	n, ok := found["n"].(*firestorepb.Value)
-	if !ok {
-		return 0, fmt.Errorf("count: answer without a number")
-	}
-	return int(n.GetIntegerValue()), nil
+// number reads a count or a sum, which comes as a float when it is large.
+func number(v any) int64 {
+	n, _ := v.(*firestorepb.Value)
+	return n.GetIntegerValue() + int64(n.GetDoubleValue())
 }

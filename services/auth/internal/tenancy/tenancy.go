@@ -137,17 +137,6 @@ func (s *Service) Accounts(ctx context.Context, after string, limit int, q strin
 	return s.store.Accounts(ctx, after, limit, func(a account.Account) bool { return a.Matches(q) })
 }
 
-// StoredBytes is what the account's videos take.
-func (s *Service) StoredBytes(ctx context.Context, accountID string) (int64, error) {
-	for _, h := range s.holders {
-		if h.Kind == tenant.KindVideo {
-			u, err := h.Usage(ctx, accountID)
-			return u.StoredBytes, err
-		}
-	}
-	return 0, nil
-}
-
 // TakeDown takes a link or video off the air, on every replica before it returns.
 // What is taken down already gives the takedown in force. kind is whose id the
 // target has; "" for an address.

@@ -24,9 +24,6 @@ type holder struct {
 	events   *feed.Service
 }
 
-// Usage is [tenant.Holder].Usage. Nothing here counts towards a limit of a plan.
-func (h *holder) Usage(context.Context, string) (tenant.Usage, error) { return tenant.Usage{}, nil }
-
 // TakeDown is [tenant.Holder].TakeDown. Nothing here has a public address.
 func (h *holder) TakeDown(context.Context, tenant.Order) (tenant.Takedown, error) {
 	return tenant.Takedown{}, apierr.New(apierr.LinkNotFound, "There is no link with this address.")

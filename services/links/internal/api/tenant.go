@@ -30,16 +30,6 @@ type holder struct {
 	exports *ratelimit.Slots
 }
 
-// Usage is [tenant.Holder].Usage.
-func (h *holder) Usage(ctx context.Context, accountID string) (u tenant.Usage, err error) {
-	if u.Links, err = h.links.Count(ctx, accountID); err != nil {
-		return u, err
-	}
-	domains, err := h.domains.List(ctx, accountID)
-	u.Domains = len(domains)
-	return u, err
-}
-
 // TakeDown is [tenant.Holder].TakeDown.
 func (h *holder) TakeDown(ctx context.Context, o tenant.Order) (tenant.Takedown, error) {
 	key, err := h.slugKey(ctx, o.Target.URL)

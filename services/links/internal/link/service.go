@@ -198,11 +198,6 @@ func (s *Service) List(ctx context.Context, q Query) (page []*Link, more bool, e
 	return s.opt.Store.List(ctx, q)
 }
 
-// Count counts the account's links.
-func (s *Service) Count(ctx context.Context, accountID string) (int, error) {
-	return s.opt.Store.Count(ctx, accountID)
-}
-
 // Days reads days of a link that have clicks, oldest first, behind the day after.
 func (s *Service) Days(ctx context.Context, linkID string, after Day, limit int) (page []DayStats, more bool, err error) {
 	return s.opt.Store.Days(ctx, linkID, after, limit)

@@ -32,12 +32,6 @@ func (s *Service) Erased(ctx context.Context, account string) (bool, error) {
 	return !remains && err == nil, err
 }
 
-// Usage counts an account's videos and what they take in storage.
-func (s *Service) Usage(ctx context.Context, account string) (tenant.Usage, error) {
-	u, err := s.o.Store.Usage(ctx, account)
-	return tenant.Usage{Videos: u.Videos, StoredBytes: u.StoredBytes}, err
-}
-
 // TakeDown stops a video from being shown. Every page and playlist reads the
 // record, so it holds on every replica once it is stored. A slug is never used for
 // another video, so deleting the video does not lift it.
