@@ -120,6 +120,14 @@ settled() {
 	! grep -qv ' 1/1 *Running ' <<<"$lines"
 }
 
+# routed: the ingress reaches the services that traffic asks first.
+routed() {
+	local path
+	for path in account links videos; do
+		[ "$(curl -s -o /dev/null -w '%{http_code}' --max-time 2 --connect-to "::127.0.0.1:$http_port" "$base/api/v1/$path")" = 401 ] || return
+	done
+}
+
 ## images: give the node Linkreel's images from dist/images (make images).
 case_images() {
 	local archive sum
@@ -302,6 +310,7 @@ case_policy() {
 
 traffic() {
 	operator
+	await 30 routed   # The ingress hears of new pods a moment after helm.
 	[ -s "$work/traffic.json" ] || check setup "$@" >"$work/traffic.json"
 }
 
