@@ -40,7 +40,10 @@ troubles() {
 fails() { if "$@" >/dev/null 2>&1; then die "should have failed: $*"; fi; }
 
 # check COMMAND ...: the check program, sent to the ingress whatever the host.
-check() { (checking "$@"); }
+check() {
+	operator
+	(checking "$@")
+}
 # checking COMMAND ...: the same in place of this shell, so that its PID is the program's.
 checking() {
 	local command=$1
@@ -223,7 +226,6 @@ case_smoke() {
 # smoke WAY: the smoke test through the Ingress or the Gateway.
 smoke() {
 	local output
-	operator
 	output=$(check smoke) || { echo "$output"; die "smoke through the $1 failed"; }
 	ok "smoke through the $1: $(grep -c '^ok ' <<<"$output") checks,$(grep 'upload to ready' <<<"$output")"
 }
@@ -377,12 +379,12 @@ case_upgrade() {
 	wait $writer || { cat "$work/write.txt"; die "writes failed under the upgrade"; }
 	ok "under the upgrade: $(<"$work/write.txt")"
 	await 60 settled
-	operator
 	check found --file "$work/before.json" || die "something of the release before is not found"
 	before=$(h history $release -o json | jq '.[-2].revision')
 	under mixed "helm rollback" h rollback $release "$before" --wait --timeout 300s
 	await 60 settled
 	under mixed "helm upgrade once more" upgrade "${kept[@]}"
+	await 60 settled
 	check smoke >"$work/smoke.txt" 2>&1 || { cat "$work/smoke.txt"; die "smoke after the upgrades failed"; }
 	ok "smoke passes after upgrade, rollback and upgrade"
 	h uninstall devstack --wait >/dev/null
@@ -645,7 +647,6 @@ case_redis() {
 		--set-json 'networkPolicy.redisTo=[{"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"databases"}}}]' \
 		--set-json 'defaults.extraVolumes=[{"name":"redis-ca","configMap":{"name":"redis-ca"}}]' \
 		--set-json 'defaults.extraVolumeMounts=[{"name":"redis-ca","mountPath":"/etc/redis-ca","readOnly":true}]' || troubles "helm install with a Redis Cluster failed"
-	operator
 	check smoke >"$work/smoke.txt" 2>&1 || { cat "$work/smoke.txt"; die "smoke with a Redis Cluster failed"; }
 	keeping ledger sleep 5
 	[ "$(($(redis_cli 0 DBSIZE) + $(redis_cli 1 DBSIZE) + $(redis_cli 2 DBSIZE)))" -gt 0 ] || die "the Redis Cluster is empty"
