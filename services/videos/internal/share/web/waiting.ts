@@ -13,7 +13,9 @@ export function startWaiting(root: HTMLElement): void {
 
   const next = () => {
     asked++;
-    const delay = document.hidden ? 15000 : asked < 30 ? 2000 : 5000;
+    // Short videos are ready within seconds, and whoever was sent a recording's address
+    // may be here before it has ended.
+    const delay = document.hidden ? 15000 : asked <= 8 ? 500 : asked < 40 ? 2000 : 5000;
     setTimeout(ask, delay);
   };
 
