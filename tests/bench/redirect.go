@@ -36,13 +36,41 @@ type contender struct {
 	path func(worker, n int) string
 	warm []string // paths to bring into memory before each round
 
-	control string  // where it can be profiled
-	idle    float64 // share of a processor that it takes when nobody asks for anything
+	control string // where it can be profiled
 
-	answered   int64
-	perRequest []float64 // CPU µs, one a round
-	rate       []float64
-	p99        []time.Duration
+	answered int64
+	resting  time.Duration // CPU while nobody asked for anything
+	rested   time.Duration // how long that was
+	rounds   []round
+	p99      []time.Duration
+}
+
+// round is what a contender has done in a round.
+type round struct {
+	answers int64
+	loaded  time.Duration // how long it was asked
+	took    time.Duration // with the turns of others
+	cpu     time.Duration
+}
+
+// idle is the share of a processor that the contender takes when nobody asks for anything.
+func (c *contender) idle() float64 { return c.resting.Seconds() / c.rested.Seconds() }
+
+// perRequest is the CPU of a redirect in each round, in µs. A system's loops are no part
+// of what a redirect costs; the rest of this program has other ones than its baseline had.
+func (c *contender) perRequest() (µs []float64) {
+	for _, r := range c.rounds {
+		µs = append(µs, 1e6*(r.cpu.Seconds()-c.idle()*r.took.Seconds())/float64(r.answers))
+	}
+	return µs
+}
+
+// rate is the redirects a second in each round.
+func (c *contender) rate() (perSecond []float64) {
+	for _, r := range c.rounds {
+		perSecond = append(perSecond, float64(r.answers)/r.loaded.Seconds())
+	}
+	return perSecond
 }
 
 func benchRedirect(ctx context.Context) error {
@@ -106,9 +134,6 @@ func benchRedirect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := rest(ctx, all); err != nil {
-		return err
-	}
 	hotOnes, zipfOnes := []*contender{all[0], all[1]}, []*contender{all[2]}
 	for _, c := range all[3:] {
 		if c.warm == nil {
@@ -131,15 +156,15 @@ func benchRedirect(ctx context.Context) error {
 	}
 	fmt.Printf("\n%-34s %14s %10s %10s %9s %9s\n", "", "CPU µs/request", "requests/s", "p99", "× Fiber", "at rest")
 	for _, c := range all {
-		fmt.Printf("%-34s %14.2f %10.0f %10s %9.2f %8.1f%%\n", c.name, median(c.perRequest), median(c.rate), slices.Sorted(slices.Values(c.p99))[len(c.p99)/2].Round(10*time.Microsecond), ratio(c.perRequest, all[0].perRequest), 100*c.idle)
+		fmt.Printf("%-34s %14.2f %10.0f %10s %9.2f %8.1f%%\n", c.name, median(c.perRequest()), median(c.rate()), slices.Sorted(slices.Values(c.p99))[len(c.p99)/2].Round(10*time.Microsecond), ratio(c.perRequest(), all[0].perRequest()), 100*c.idle())
 	}
 	if last := all[len(all)-1]; last.name == "nginx return 302" {
 		for _, c := range all[1:3] {
-			fmt.Printf("%s: × nginx %.2f\n", c.name, ratio(c.perRequest, last.perRequest))
+			fmt.Printf("%s: × nginx %.2f\n", c.name, ratio(c.perRequest(), last.perRequest()))
 		}
 	}
 	if old != nil {
-		fmt.Printf("one hot link: × baseline %.3f\nby Zipf: × baseline %.3f\n", ratio(all[1].perRequest, all[3].perRequest), ratio(all[2].perRequest, all[4].perRequest))
+		fmt.Printf("one hot link: × baseline %.3f\nby Zipf: × baseline %.3f\n", ratio(all[1].perRequest(), all[3].perRequest()), ratio(all[2].perRequest(), all[4].perRequest()))
 		if err := old.reconcile(ctx, oldBefore, oldAnswered); err != nil {
 			return fmt.Errorf("baseline: %w", err)
 		}
@@ -156,21 +181,19 @@ func ratio(a, b []float64) float64 {
 	return median(r)
 }
 
-// rest measures what contenders take when nobody asks for anything. A system's loops
-// are no part of what a redirect costs; the rest of this program has other ones than
-// its baseline had.
-func rest(ctx context.Context, all []*contender) error {
-	const length = 20 * time.Second
-	before, err := cpu(all)
+// rest measures what contenders take when nobody asks for anything.
+func rest(ctx context.Context, group []*contender) error {
+	const length = 8 * time.Second
+	before, err := cpu(group)
 	if err != nil {
 		return err
 	}
 	if err := pause(ctx, length); err != nil {
 		return err
 	}
-	after, err := cpu(all)
-	for i, c := range all {
-		c.idle = (after[i] - before[i]).Seconds() / length.Seconds()
+	after, err := cpu(group)
+	for i, c := range group {
+		c.resting, c.rested = c.resting+after[i]-before[i], c.rested+length
 	}
 	return err
 }
@@ -193,6 +216,12 @@ func cpu(of []*contender) ([]time.Duration, error) {
 // is not kept.
 func takeTurns(ctx context.Context, group []*contender, keep bool) error {
 	const turn = time.Second / 3
+	if keep {
+		// In each round, since the machine's speed is another one every minute.
+		if err := rest(ctx, group); err != nil {
+			return err
+		}
+	}
 	n, p99 := make([]int64, len(group)), make([][]time.Duration, len(group))
 	for _, c := range group {
 		if err := visitOnce(ctx, c.addr, c.warm); err != nil {
@@ -235,8 +264,7 @@ func takeTurns(ctx context.Context, group []*contender, keep bool) error {
 	for i, c := range group {
 		c.answered += n[i]
 		if keep {
-			c.perRequest = append(c.perRequest, (float64((after[i]-before[i]).Microseconds())-c.idle*float64(took.Microseconds()))/float64(n[i]))
-			c.rate = append(c.rate, float64(n[i])/(time.Duration(turns)*turn).Seconds())
+			c.rounds = append(c.rounds, round{answers: n[i], loaded: time.Duration(turns) * turn, took: took, cpu: after[i] - before[i]})
 			c.p99 = append(c.p99, p99[i]...)
 		}
 	}
