@@ -178,6 +178,7 @@ func TestRecordingPlaysSoonAfterStop(t *testing.T) {
 		v.Timeout(patience).MustElement("#stop").MustClick()
 		plays(t, other, share)
 		took = append(took, time.Since(stopped))
+		t.Logf("from Stop to a share page that plays: %v", took[len(took)-1])
 		v.said("Ready to watch")
 	}
 	slices.Sort(took)
