@@ -34,6 +34,7 @@ func (b *books) SetState(_ context.Context, id string, s tenant.Standing) error 
 	return nil
 }
 func (b *books) Erased(context.Context, string) (bool, error) { return b.erased, nil }
+
 func (b *books) Export(_ context.Context, id string, w io.Writer) error {
 	if id == "acc_none" {
 		return &apierr.Error{Code: apierr.Unavailable, RetryAfter: 7 * time.Second, Message: "Busy."}
