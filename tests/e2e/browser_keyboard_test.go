@@ -91,7 +91,7 @@ func TestConsoleByKeyboardAlone(t *testing.T) {
 	k.to("^button Copy")
 	k.press(input.Enter)
 	k.to("^button Copied")
-	short := eval[string](v, `() => document.querySelector(".short a").textContent`)
+	short := v.find(".short a").MustText()
 
 	k.press(input.KeyG, input.KeyL)
 	k.arrive("Links")
