@@ -169,6 +169,7 @@ var good = []item{
 	{name: "vfr-mp4", make: clip("-f lavfi -i testsrc2=s=640x360:r=60:d=3 -vf select='if(lt(t\\,1)\\,1\\,if(lt(t\\,2)\\,not(mod(n\\,6))\\,not(mod(n\\,2))))' -fps_mode vfr" + x264 + "a.mp4"), frames: 180, slack: 2, rate: 60, width: 640, height: 360, silent: true},
 	{name: "vfr-webm", make: clip("-f lavfi -i testsrc2=s=320x240:r=30:d=3 -vf select='not(mod(n\\,3))+lt(n\\,30)' -fps_mode vfr -c:v libvpx -deadline realtime a.webm"), frames: 90, slack: 3, rate: 30, width: 320, height: 240, silent: true},
 	{name: "60fps-720p", make: clip(video("1280x720", "60", 2) + " " + tone(2) + " -c:v mpeg4 -q:v 6" + aac + "a.mp4"), frames: 120, rate: 60, width: 1280, height: 720, rungs: 3},
+	{name: "60fps-720p-copied", make: clip(video("1280x720", "60", 2) + " " + tone(2) + x264 + "-g 60 -crf 35" + aac + "a.mp4"), frames: 120, rate: 60, width: 1280, height: 720, copied: true, rungs: 3, often: true},
 	{name: "59.94fps", make: clip(video("640x360", "60000/1001", 2) + x264 + "a.mkv"), frames: 120, slack: 1, rate: 59.94, width: 640, height: 360, silent: true},
 	{name: "120fps-becomes-60", make: clip(video("640x360", "120", 2) + " " + tone(2) + x264 + aac + "a.mp4"), frames: 120, rate: 60, width: 640, height: 360},
 	{name: "240fps-becomes-60", make: clip(video("320x240", "240", 1) + x264 + "a.mp4"), frames: 60, rate: 60, width: 320, height: 240, silent: true},

@@ -1,12 +1,14 @@
 package ladder
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -29,6 +31,13 @@ type Tracks struct {
 	Audio *File
 	Cuts  []float64 // where every track's segments start, first one excluded
 	CPU   time.Duration
+}
+
+// With adds the renditions that were made after t, and proves that all are in step.
+func (t Tracks) With(later Tracks) (Tracks, error) {
+	t.Video = append(slices.Clone(t.Video), later.Video...)
+	slices.SortStableFunc(t.Video, func(a, b File) int { return cmp.Compare(b.Track.Height, a.Track.Height) })
+	return t, inStep(t.Video, t.Cuts)
 }
 
 // Maker makes renditions in a job's folder.
@@ -185,6 +194,10 @@ func (p *Plan) videoGraph(part Part) string {
 	if p.Step > 1 {
 		chain = append(chain, fmt.Sprintf("framestep=%d", p.Step))
 	}
+	if top.Half {
+		// The tallest of the rest, where the source's own picture is above it.
+		chain = append(chain, "framestep=2")
+	}
 	if part.From > 0 {
 		chain = append(chain, "setpts=PTS-STARTPTS")
 	}
@@ -210,7 +223,7 @@ func (p *Plan) videoGraph(part Part) string {
 	}
 	for i, r := range p.Rungs[1:] {
 		step := ""
-		if r.Half {
+		if r.Half && !top.Half {
 			step = "framestep=2,"
 		}
 		fmt.Fprintf(&b, ";[s%d]%sscale=%d:%d:flags=bicubic,setsar=1[v%d]", i+1, step, r.Width, r.Height, i+1)
