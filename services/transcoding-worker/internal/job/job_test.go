@@ -184,6 +184,34 @@ func TestAPictureIsTakenOfOneSegmentAndTheVideosObjectsStay(t *testing.T) {
 	}
 }
 
+func TestWhatCannotBeCopiedPlaysBeforeItsLadderIsDone(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	b.maker.source.Video.Width, b.maker.source.Video.Height = 1920, 1080
+	b.maker.source.Video.DisplayWidth, b.maker.source.Video.DisplayHeight = 1920, 1080
+	b.maker.blockAfter, b.maker.block = 1, make(chan struct{})
+	b.run()
+	j := b.submit("a", "vid")
+	names := func(r transcode.Record) (names []string) {
+		for _, v := range r.Outcome.Renditions {
+			names = append(names, v.Name)
+		}
+		return names
+	}
+	r := b.await(j.ID, func(r transcode.Record) bool { return r.Outcome != nil })
+	if diff := cmp.Diff([]string{"720p"}, names(r)); diff != "" || r.Outcome.Final || r.Outcome.Poster == "" {
+		t.Errorf("published first (-want +got):\n%s", diff)
+	}
+	close(b.maker.block)
+	r = b.await(j.ID, final)
+	if diff := cmp.Diff([]string{"1080p", "720p", "480p", "360p"}, names(r)); diff != "" || !r.Outcome.Final {
+		t.Errorf("in the end (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(r.Outcome.Objects(), b.bucket.under(transcode.VideoPrefix("vid"))); diff != "" {
+		t.Errorf("objects (-named +there):\n%s", diff)
+	}
+}
+
 func TestARefusedFileFailsAtOnceWithItsReason(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -408,13 +436,15 @@ func longFilm() *ffmpeg.Source {
 // fakeMaker answers as ffmpeg would for a source of our choice and writes a few
 // bytes instead of pictures.
 type fakeMaker struct {
-	source  *ffmpeg.Source
-	refuse  *transcode.Failure
-	trouble error         // of the encoder
-	block   chan struct{} // the encoder waits for it
+	source     *ffmpeg.Source
+	refuse     *transcode.Failure
+	trouble    error         // of the encoder
+	block      chan struct{} // the encoder waits for it
+	blockAfter int           // so many ladders
 
 	mu      sync.Mutex
 	encoded int // parts
+	ladders int
 	once    sync.Once
 	busy    chan struct{}
 }
@@ -472,8 +502,14 @@ func file(dir, name string) (ladder.File, error) {
 }
 
 func (m *fakeMaker) Ladder(ctx context.Context, dir string, p ladder.Plan, _ bool, _ func(float64)) (t ladder.Tracks, err error) {
-	if err := m.encode(ctx); err != nil {
-		return t, err
+	m.mu.Lock()
+	m.ladders++
+	free := m.ladders <= m.blockAfter
+	m.mu.Unlock()
+	if !free {
+		if err := m.encode(ctx); err != nil {
+			return t, err
+		}
 	}
 	return m.Join(dir, p, nil, false)
 }
@@ -510,6 +546,7 @@ func (m *fakeMaker) Join(dir string, p ladder.Plan, parts [][]string, _ bool) (t
 		if err != nil {
 			return t, err
 		}
+		f.Track.Width, f.Track.Height = r.Width, r.Height
 		t.Video = append(t.Video, f)
 	}
 	return t, nil

@@ -40,10 +40,10 @@ type attempt struct {
 	dir    string
 	prefix string
 
-	retainSource bool // the source's own picture stays the tallest rendition
-	parts        int  // how many parts this attempt made records of
-	outcome      transcode.Outcome
-	stored       map[string]int64 // sizes of the objects of this attempt that are uploaded
+	retain  bool // what is published first stays when the ladder is done
+	parts   int  // how many parts this attempt made records of
+	outcome transcode.Outcome
+	stored  map[string]int64 // sizes of the objects of this attempt that are uploaded
 }
 
 // usage is what the programs of an attempt took.
@@ -136,11 +136,15 @@ func (a *attempt) fetch(ctx context.Context) (string, error) {
 	return path, nil
 }
 
-// prepare publishes in up to three versions: the source's own picture when players
-// can take it, all renditions, and finally the seek preview and the download.
+// prepare publishes in up to three versions: something that plays, which is the
+// source's own picture when players can take it; all renditions; and finally the seek
+// preview and the download.
 func (a *attempt) prepare(ctx context.Context, p ladder.Plan) error {
 	a.begin(p)
 	tracks, err := a.copySource(ctx, &p)
+	if err == nil && tracks == nil {
+		tracks, err = a.encodeFirst(ctx, &p)
+	}
 	if err != nil {
 		return err
 	}
@@ -149,11 +153,14 @@ func (a *attempt) prepare(ctx context.Context, p ladder.Plan) error {
 		if err != nil {
 			return err
 		}
-		if tracks != nil {
-			made.Audio = tracks.Audio
-			if a.retainSource {
-				made.Video = append(tracks.Video, made.Video...)
+		switch {
+		case tracks == nil:
+		case a.retain:
+			if made, err = tracks.With(made); err != nil {
+				return err
 			}
+		default:
+			made.Audio = tracks.Audio
 		}
 		tracks = &made
 		if err := a.publish(ctx, *tracks); err != nil {
@@ -197,13 +204,29 @@ func (a *attempt) copySource(ctx context.Context, p *ladder.Plan) (*ladder.Track
 		return nil, nil
 	}
 	p.Cuts = tracks.Cuts
-	if a.retainSource = retain; retain {
+	if a.retain = retain; retain {
 		p.Rungs = p.Rungs[1:]
 	}
 	a.outcome.Path = transcode.PathCopy
 	if a.record.Outcome != nil {
 		return &tracks, nil // an earlier attempt published this already
 	}
+	return &tracks, a.publish(ctx, tracks)
+}
+
+// encodeFirst makes and publishes one rendition of a source that cannot be copied,
+// and its sound, before the others: whoever recorded something hands the link on at
+// once. It answers nil where that wins nothing.
+func (a *attempt) encodeFirst(ctx context.Context, p *ladder.Plan) (*ladder.Tracks, error) {
+	first, rest, ok := p.First()
+	if !ok || a.record.Outcome != nil { // it plays since an earlier attempt
+		return nil, nil
+	}
+	tracks, err := a.encode(ctx, first, true)
+	if err != nil {
+		return nil, err
+	}
+	*p, a.retain = rest, true
 	return &tracks, a.publish(ctx, tracks)
 }
 

@@ -11,6 +11,7 @@ package ladder
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ffmpeg"
 )
@@ -172,6 +173,29 @@ func (p *Plan) pixels() float64 {
 		n += share
 	}
 	return n
+}
+
+// firstShort is the longest short side of the rendition to make first: a text on a
+// screen can be read in it, and it takes a quarter of what the ladder of 1080p takes.
+const firstShort = 800
+
+// First splits a plan into the one rendition that is worth making before the others
+// and the rest. It is false where waiting for all wins: the source is read twice,
+// which is dear where it is larger than any rendition, and a long one is encoded in
+// parts.
+func (p *Plan) First() (first, rest Plan, ok bool) {
+	v := p.Source.Video
+	if len(p.Rungs) < 2 || v.Width*v.Height > widest*1080*1080 || len(p.Parts()) > 1 {
+		return *p, Plan{}, false
+	}
+	at := slices.IndexFunc(p.Rungs, func(r Rung) bool { return min(r.Width, r.Height) <= firstShort })
+	if at < 0 {
+		at = len(p.Rungs) - 1
+	}
+	first, rest = *p, *p
+	first.Rungs = p.Rungs[at : at+1]
+	rest.Rungs = slices.Delete(slices.Clone(p.Rungs), at, at+1)
+	return first, rest, true
 }
 
 // Copyable tells whether players can take the source's own picture as it is,

@@ -105,6 +105,59 @@ func TestRateRuleKeepsOrdinaryRatesAndDividesFastOnes(t *testing.T) {
 	}
 }
 
+func TestOneRenditionIsMadeFirstWhereThatWins(t *testing.T) {
+	t.Parallel()
+	names := func(p Plan) string {
+		var names []string
+		for _, r := range p.Rungs {
+			names = append(names, r.Name)
+		}
+		return strings.Join(names, " ")
+	}
+	for name, tt := range map[string]struct {
+		edit        func(*ffmpeg.Source)
+		first, rest string
+	}{
+		"1080p":          {nil, "720p", "1080p 480p 360p"},
+		"a camera":       {sized(1280, 720), "720p", "480p 360p"},
+		"between":        {sized(1366, 768), "768p", "480p 360p"},
+		"portrait":       {sized(1080, 1920), "720p", "1080p 480p 360p"},
+		"one rendition":  {sized(640, 360), "", ""},
+		"dear to decode": {sized(3840, 2160), "", ""},
+		"made in parts":  {func(s *ffmpeg.Source) { s.Video.Span, s.Video.Frames = 300, 9000 }, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := Make(source(tt.edit))
+			all := names(p)
+			first, rest, ok := p.First()
+			if ok != (tt.first != "") || ok && (names(first) != tt.first || names(rest) != tt.rest) {
+				t.Errorf("First = %s, %s, %v; want %s, %s", names(first), names(rest), ok, tt.first, tt.rest)
+			}
+			if names(p) != all {
+				t.Errorf("the plan itself is %s now", names(p))
+			}
+		})
+	}
+}
+
+// Below a copied source, or after the rendition that was made first, the tallest of
+// the rest may be one that takes every second picture.
+func TestEveryRungOfHalfTheRateLeavesOutPictures(t *testing.T) {
+	t.Parallel()
+	p := Make(source(func(s *ffmpeg.Source) {
+		sized(1280, 720)(s)
+		s.Video.Rate, s.Video.Frames = ffmpeg.Rate{Num: 60, Den: 1}, 1200
+	}))
+	p.Rungs = p.Rungs[1:]
+	if !p.Rungs[0].Half || !p.Rungs[1].Half {
+		t.Fatalf("rungs = %+v", p.Rungs)
+	}
+	if graph := p.videoGraph(p.whole()); strings.Count(graph, "framestep=2") != 1 || strings.Index(graph, "framestep=2") > strings.Index(graph, "split") {
+		t.Errorf("graph = %s; want every second picture dropped once, before the split", graph)
+	}
+}
+
 func TestOnlyWhatPlayersTakeIsCopied(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
