@@ -252,8 +252,10 @@ func (c *Client) decideAlone(ctx context.Context, hash string, e *entry, began t
 	if e.asked.Before(since) {
 		usable := c.cfg.Now().Sub(e.asked) <= c.cfg.Stale
 		// A Redis that only missed this call may know of a revocation, so auth gets
-		// its time to say so before the record is used unconfirmed.
-		fresh, err := c.renew(ctx, hash, demand{incarnation: e.incarnation, after: since}, c.patience(usable && away))
+		// its time to say so before the record is used unconfirmed. Under which
+		// incarnation is all one: of two that ask for different ones each would end the
+		// other's verification, and every request would start its own.
+		fresh, err := c.renew(ctx, hash, demand{under: e.incarnation, after: since}, c.patience(usable && away))
 		switch {
 		case err == nil:
 			e = fresh

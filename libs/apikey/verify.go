@@ -1,6 +1,7 @@
 package apikey
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ type flight struct {
 // demand is what a verification must satisfy to be of use.
 type demand struct {
 	incarnation string    // verified after this incarnation was seen; "" asks for nothing
+	under       string    // or, asking for nothing, the incarnation that a new verification notes
 	after       time.Time // and not begun before
 	version     int64     // for a record that is there already: at least this one
 }
@@ -163,7 +165,7 @@ func (c *Client) start(ctx context.Context, hash string, old *entry, d demand) *
 	if asked, ok := c.unknown.GetIfPresent(hash); ok && old == nil && d == (demand{}) && c.cfg.Now().Sub(asked) < c.cfg.Negative {
 		return landed(&flight{err: ErrUnknownKey})
 	}
-	f := &flight{incarnation: d.incarnation, began: c.cfg.Now(), done: make(chan struct{})}
+	f := &flight{incarnation: cmp.Or(d.incarnation, d.under), began: c.cfg.Now(), done: make(chan struct{})}
 	c.flights[hash] = f
 	c.running.Add(1)
 	go c.fly(context.WithoutCancel(ctx), hash, f)
