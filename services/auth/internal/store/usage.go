@@ -16,11 +16,11 @@ import (
 func (s *Store) Usage(ctx context.Context, accountID string) (u account.Usage, err error) {
 	err = s.db.Do(ctx, "count records", func(ctx context.Context) error {
 		g, ctx := errgroup.WithContext(ctx)
-		for collection, n := range map[string]*int{"links": &u.Links, "videos": &u.Videos, "domains": &u.Domains} {
+		count := func(collection string, n *int, sum *int64) {
 			g.Go(func() error {
 				records := s.db.Collection(collection).Where("accountId", "==", accountID)
 				q := records.NewAggregationQuery().WithCount("n")
-				if collection == "videos" {
+				if sum != nil {
 					q = q.WithSum("bytes", "bytes")
 				}
 				found, err := q.Get(ctx)
@@ -28,12 +28,15 @@ func (s *Store) Usage(ctx context.Context, accountID string) (u account.Usage, e
 					return fmt.Errorf("count %s: %w", collection, err)
 				}
 				*n = int(number(found["n"]))
-				if collection == "videos" {
-					u.StoredBytes = number(found["bytes"])
+				if sum != nil {
+					*sum = number(found["bytes"])
 				}
 				return nil
 			})
 		}
+		count("links", &u.Links, nil)
+		count("videos", &u.Videos, &u.StoredBytes)
+		count("domains", &u.Domains, nil)
 		return g.Wait()
 	})
 	return u, err
