@@ -82,6 +82,7 @@ under() {
 	shift 2
 	# A page costs the work of several calls.
 	[ "$kind" != console ] || wanted=$((rate / 10))
+	operator
 	checking load --kind "$kind" --rate "$wanted" --traffic "$work/traffic.json" >"$work/load.txt" 2>&1 &
 	pid=$!
 	background+=("$pid")
@@ -240,7 +241,6 @@ case_stories() {
 # stories WAY: the stories on a fresh release, through the Ingress or the Gateway.
 stories() {
 	rm "$work/fresh"
-	operator
 	check stack --upload "http://media.linkreel.localhost:$http_port" >"$work/stack.json"
 	sed 's/^127\.0\.0\.1.*/& linkreel.localhost go.linkreel.localhost media.linkreel.localhost/' /etc/hosts >"$work/hosts"
 	# A hosts file of its own, for these processes alone.
@@ -311,7 +311,6 @@ case_policy() {
 }
 
 traffic() {
-	operator
 	await 30 routed   # The ingress hears of new pods a moment after helm.
 	[ -s "$work/traffic.json" ] || check setup "$@" >"$work/traffic.json"
 }
@@ -357,7 +356,7 @@ case_upgrade() {
 	before=$(previous)
 	if [ -z "$before" ]; then
 		echo "     no earlier release in this history: every pod is replaced by the same version"
-		traffic --console=false
+		traffic --first-release
 		upgrade --set defaults.podAnnotations.generation=one
 		under mixed "helm upgrade" upgrade --set defaults.podAnnotations.generation=two
 		await 60 settled
@@ -369,7 +368,7 @@ case_upgrade() {
 	h upgrade --install devstack "$root/charts/devstack" --set images.redis=localhost/linkreel/redis:dev --wait --timeout 120s >/dev/null
 	h install $release "$before/charts/linkreel" --values "$before/charts/linkreel/ci/cluster.yaml" "${kept[@]}" --wait --timeout 300s >/dev/null \
 		--set "hosts.port=$http_port,image.tag=$(<"$before/tag")" || troubles "helm install of the release before failed"
-	traffic --console=false
+	traffic --first-release
 	check old --file "$work/before.json" --count "${OLD_LINKS:-10000}"
 	checking write --file "$work/before.json" >"$work/write.txt" 2>&1 &
 	writer=$!
@@ -532,7 +531,6 @@ case_traces() {
 		--set 'networkPolicy.telemetryTo[0].podSelector.matchLabels.app=devstack-otelview'
 	await 60 settled   # Pods of before, which send no spans, still answer while they stop.
 	viewer=http://$(k get service devstack-otelview -o jsonpath='{.spec.clusterIP}'):4318
-	operator
 	check setup >"$work/traced.json"
 	curl -s -o /dev/null --resolve "go.linkreel.localhost:$http_port:127.0.0.1" "$(jq -r .shortUrl "$work/traced.json")"
 	check videos --count 1 >/dev/null

@@ -25,13 +25,13 @@ type traffic struct {
 }
 
 // setup makes records to ask for, and prints them.
-func setup(ctx context.Context, t *target, console bool) error {
+func setup(ctx context.Context, t *target, firstRelease bool) error {
 	account, key, err := makeAccount(ctx, t, "enterprise")
 	if err != nil {
 		return err
 	}
 	var session, watch string
-	if console {
+	if !firstRelease {
 		if watch, err = makeKey(ctx, t, account, "events:read", "webhooks:read"); err != nil {
 			return err
 		}

@@ -59,8 +59,8 @@ func run(ctx context.Context, args []string) error {
 		upload := flags.String("upload", "http://localhost:8083", "address of object storage")
 		return parsed(flags, args, func() error { return stack(ctx, t, *upload) })
 	case "setup":
-		console := flags.Bool("console", true, "sign a person in and make a key that reads events, for check load --kind console and events: not in the first release")
-		return parsed(flags, args, func() error { return setup(ctx, t, *console) })
+		first := flags.Bool("first-release", false, "only what the first release has: nobody signs in to the console, no key reads events")
+		return parsed(flags, args, func() error { return setup(ctx, t, *first) })
 	case "people":
 		count := flags.Int("count", 4, "people")
 		return parsed(flags, args, func() error { return people(ctx, t, *count) })
