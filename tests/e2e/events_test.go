@@ -36,7 +36,7 @@ func (a *tenantOf) feed() (out []told) {
 			HasMore    bool
 			NextCursor string
 		}
-		got := a.want(200, "GET", "/api/v1/events?limit=100&after="+url.QueryEscape(cursor), nil)
+		got := a.surely(200, "GET", "/api/v1/events?limit=100&after="+url.QueryEscape(cursor), nil)
 		if err := json.Unmarshal(got.raw, &page); err != nil {
 			a.t.Fatal(err)
 		}
