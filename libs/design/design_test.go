@@ -5,7 +5,6 @@ import (
 	"encoding/xml"
 	"html"
 	"math"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -120,24 +119,4 @@ func luminance(t *testing.T, hex string) float64 {
 		sum += weight * v
 	}
 	return sum
-}
-
-// The documentation's page has a switch between the schemes, so it cannot take in
-// the tokens as they are. It has the same colours.
-func TestTheDocumentationHasTheSameColours(t *testing.T) {
-	t.Parallel()
-	page, err := os.ReadFile("../apispec/docs/web/page.css")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ours, theirs := string(design.Stylesheet.Bytes), string(page)
-	names := map[string]string{"--ground": "--paper", "--card": "--card", "--ink": "--ink", "--quiet": "--muted", "--line": "--line", "--brand": "--accent", "--code": "--tint"}
-	for start, other := range map[string]string{":root {": ":root {", "@media (prefers-color-scheme: dark) {": ":root.dark-mode {"} {
-		want, got := scheme(ours, start), scheme(theirs, other)
-		for name, token := range names {
-			if got[name] != want[token] {
-				t.Errorf("%s of the documentation is %s, and %s is %s", name, got[name], token, want[token])
-			}
-		}
-	}
 }

@@ -640,7 +640,7 @@ func TestSite(t *testing.T) {
 		{"/", "text/html", 200, "text/html; charset=utf-8", "/docs"},
 		{"/", "*/*", 200, "text/html; charset=utf-8", "Linkreel"},
 		{"/docs", "text/html", 200, "text/html; charset=utf-8", "links:write"},
-		{"/docs/try", "text/html", 200, "text/html; charset=utf-8", "page.js"},
+		{"/docs/try", "text/html", 200, "text/html; charset=utf-8", "try.js"},
 		{"/docs/guides/api", "text/html", 200, "text/html; charset=utf-8", "<h1"},
 		{"/docs/guides/cli.md", "*/*", 200, "text/markdown; charset=utf-8", "# "},
 		{"/llms.txt", "*/*", 200, "text/plain; charset=utf-8", "/api/v1/links"},
@@ -673,7 +673,7 @@ func TestSite(t *testing.T) {
 			}
 		})
 	}
-	for _, path := range []string{"/openapi.yaml", "/openapi.json", "/docs", "/docs/page.css", "/docs/page.js", "/docs/guides/api"} {
+	for _, path := range []string{"/openapi.yaml", "/openapi.json", "/docs", "/docs/try", "/docs/try.js", "/docs/reference.css", "/docs/guides/api"} {
 		plain := r.api("GET", path, "", "", "Accept-Encoding", "gzip;q=0, br")
 		packed := r.api("GET", path, "", "", "Accept-Encoding", "br, gzip;q=0.5")
 		unasked := r.api("GET", path, "", "", "Accept-Encoding", "") // sent, and naming none: as without the header

@@ -1,18 +1,15 @@
-// Command webassets makes the files that browsers load from our pages, out of
-// sources and npm packages pinned by a lockfile. Its output is committed, so
-// neither a build nor a test needs npm. Run it from anywhere in the repository
-// after `npm ci` in the folder of the bundle:
+// Command webassets makes the files that browsers load from the console's pages out
+// of their sources, and copies the guides that a deployment serves. Its output is
+// committed. Run it from anywhere in the repository:
 //
-//	cd libs/apispec/docs/web && npm ci && cd - && go -C tools run ./webassets
+//	go -C tools run ./webassets
 //
-// Named folders are the only ones made: `webassets services/console/web` needs no npm.
+// Named folders are the only bundles made: `webassets services/console/web`.
 //
 // The output depends on nothing but the inputs: a second run changes no byte.
 package main
 
 import (
-	"bytes"
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"log"
@@ -27,14 +24,10 @@ import (
 // largest is the bound for one committed file.
 const largest = 2 << 20
 
-// bundle turns the entry points of a folder into minified files, and copies
-// others as they are. Licences of packages travel along in one text.
+// bundle turns the entry points of a folder into minified files.
 type bundle struct {
 	from, to string
 	entries  []string
-	copies   []string
-	licences []string
-	packed   bool // large files are stored compressed, and only so
 }
 
 // guides are the documents for callers, which a deployment serves beside the
@@ -55,17 +48,6 @@ func copyGuides(root string) error {
 }
 
 var bundles = []bundle{{
-	from:    "libs/apispec/docs/web",
-	to:      "libs/apispec/docs/assets",
-	entries: []string{"page.js", "page.css"},
-	copies:  []string{"page.html", "icon.svg"},
-	licences: []string{
-		"node_modules/swagger-ui-dist/NOTICE",
-		"node_modules/swagger-ui-dist/LICENSE",
-		"node_modules/swagger-ui-dist/swagger-ui-es-bundle.js.LICENSE.txt",
-	},
-	packed: true,
-}, {
 	from:    "services/console/web",
 	to:      "services/console/internal/web/assets",
 	entries: []string{"app.ts", "passkey.ts", "record.ts", "upload.ts", "video.ts"},
@@ -108,27 +90,7 @@ func (b bundle) make(root string) error {
 			return err
 		}
 	}
-	for _, c := range b.copies {
-		data, err := os.ReadFile(filepath.Join(from, c))
-		if err != nil {
-			return err
-		}
-		if err := b.write(to, c, data); err != nil {
-			return err
-		}
-	}
-	if len(b.licences) == 0 {
-		return nil
-	}
-	var texts bytes.Buffer
-	for _, l := range b.licences {
-		data, err := os.ReadFile(filepath.Join(from, l))
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(&texts, "==== %s ====\n\n%s\n", filepath.ToSlash(l), data)
-	}
-	return b.write(to, "licenses.txt", texts.Bytes())
+	return nil
 }
 
 func build(from, entry string) ([]byte, error) {
@@ -142,9 +104,6 @@ func build(from, entry string) ([]byte, error) {
 		MinifySyntax:      true,
 		MinifyIdentifiers: true,
 		Charset:           api.CharsetUTF8,
-		LegalComments:     api.LegalCommentsNone, // licenses.txt has them whole
-		Loader:            map[string]api.Loader{".svg": api.LoaderDataURL},
-		Define:            map[string]string{"global": "globalThis"},
 		LogLevel:          api.LogLevelWarning,
 	})
 	if len(r.Errors) > 0 {
@@ -153,36 +112,11 @@ func build(from, entry string) ([]byte, error) {
 	return r.OutputFiles[0].Contents, nil
 }
 
-// write stores a file, large ones of a packed bundle compressed: the page of the
-// documentation carries a megabyte of somebody else's code, which a checkout and
-// its searches are better off without.
 func (b bundle) write(dir, name string, data []byte) error {
 	if len(data) > largest {
 		return fmt.Errorf("%s has %d bytes, more than %d", name, len(data), largest)
 	}
-	path, stale := filepath.Join(dir, name), filepath.Join(dir, name+".gz")
-	packed := b.packed && len(data) >= 4096
-	if packed {
-		path, stale = stale, path
-	}
-	if err := os.Remove(stale); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	if !packed {
-		return os.WriteFile(path, data, 0o644)
-	}
-	var gz bytes.Buffer
-	w, err := gzip.NewWriterLevel(&gz, gzip.BestCompression)
-	if err != nil {
-		return err
-	}
-	if _, err := w.Write(data); err != nil {
-		return err
-	}
-	if err := w.Close(); err != nil {
-		return err
-	}
-	return os.WriteFile(path, gz.Bytes(), 0o644)
+	return os.WriteFile(filepath.Join(dir, name), data, 0o644)
 }
 
 func repository() (string, error) {

@@ -12,10 +12,12 @@ import (
 	"strings"
 
 	"github.com/linkreel/linkreel/libs/apispec"
+	"github.com/linkreel/linkreel/libs/design"
 )
 
 // The reference and the guides are pages without any script: they are there at
-// once, nothing on them moves, and they read in every browser.
+// once, nothing on them moves, and they read in every browser. /docs/try is drawn
+// in the same way, and a script only sends its forms.
 
 //go:embed reference guides
 var sources embed.FS
@@ -29,6 +31,7 @@ type guide struct{ Name, Title, Text string }
 
 type page struct {
 	Title, Description string
+	Script             string
 	Body               template.HTML
 	Guides             []guide
 	Groups             []group
@@ -45,6 +48,7 @@ type operation struct {
 	Text                                          template.HTML
 	Parameters, Body, Answer                      *fields
 	Statuses                                      []string
+	Form                                          form
 }
 
 type fields struct {
@@ -83,12 +87,19 @@ func reference() map[string]File {
 		panic(err) // the contract was parsed before
 	}
 	all := guides()
+	groups := doc.groups()
 	out := map[string]File{
 		"/docs": render("reference", page{
 			Title: "Linkreel API", Description: "Linkreel API: short links and shareable videos over JSON.",
-			Body: toHTML(doc.Info.Description, 3), Guides: all, Groups: doc.groups(),
+			Body: toHTML(doc.Info.Description, 3), Guides: all, Groups: groups,
 		}),
-		"/docs/reference.css": packed("text/css; charset=utf-8", source("reference/reference.css")),
+		"/docs/try": render("try", page{
+			Title: "Try it · Linkreel API", Description: "Calls to the Linkreel API from this page.",
+			Script: "/docs/try.js", Groups: groups,
+		}),
+		"/docs/try.js":        packed("text/javascript; charset=utf-8", source("reference/try.js")),
+		"/docs/reference.css": packed("text/css; charset=utf-8", slices.Concat([]byte(design.Tokens), source("reference/reference.css"))),
+		"/docs/icon.svg":      packed("image/svg+xml", source("reference/icon.svg")),
 		"/llms.txt":           packed("text/plain; charset=utf-8", doc.forModels(all)),
 	}
 	for _, g := range all {
@@ -139,6 +150,7 @@ type parameter struct {
 	Name, In, Description string
 	Required              bool
 	Schema                schema
+	Example               json.RawMessage
 }
 
 type schema struct {
@@ -157,10 +169,8 @@ type schema struct {
 type described struct {
 	OperationID, Summary, Description string
 	Parameters                        []parameter
-	RequestBody                       struct {
-		Content map[string]struct{ Schema schema }
-	}
-	Responses map[string]struct {
+	RequestBody                       struct{ Content map[string]media }
+	Responses                         map[string]struct {
 		Content map[string]struct{ Schema schema }
 	}
 }
@@ -187,15 +197,14 @@ func (d *document) operation(r apispec.Route) operation {
 	if err := json.Unmarshal(d.Paths[r.Path][strings.ToLower(r.Method)], &op); err != nil {
 		panic(fmt.Sprintf("%s: %v", r.OperationID, err)) // every test of this package would have met it
 	}
+	op.Parameters = d.parameters(r.Path, op)
 	out := operation{
 		ID: r.OperationID, Method: r.Method, Class: strings.ToLower(r.Method), Path: r.Path, Summary: op.Summary, Plan: r.Plan, Scope: r.Scope, Open: r.Open,
 		Text: toHTML(op.Description, 4), Statuses: slices.Sorted(maps.Keys(op.Responses)),
 	}
+	out.Form = d.form(r, op)
 	var rows []field
 	for _, p := range op.Parameters {
-		if p.Ref != "" {
-			p = d.Components.Parameters[last(p.Ref)]
-		}
 		rows = append(rows, field{p.Name, d.kind(p.Schema) + " in " + p.In, p.Required, toSpan(p.Description)})
 	}
 	out.Parameters = table("Parameters", op.Summary, rows)
@@ -207,6 +216,22 @@ func (d *document) operation(r apispec.Route) operation {
 		}
 	}
 	return out
+}
+
+// parameters are those of the path, which all its operations have, and of one of them.
+func (d *document) parameters(path string, op described) (all []parameter) {
+	if shared := d.Paths[path]["parameters"]; shared != nil {
+		if err := json.Unmarshal(shared, &all); err != nil {
+			panic(fmt.Sprintf("%s: %v", path, err)) // every test of this package would have met it
+		}
+	}
+	all = append(all, op.Parameters...)
+	for i, p := range all {
+		if p.Ref != "" {
+			all[i] = d.Components.Parameters[last(p.Ref)]
+		}
+	}
+	return all
 }
 
 func table(title, of string, rows []field) *fields {

@@ -1,0 +1,87 @@
+package docs
+
+import (
+	"bytes"
+	"encoding/json"
+	"html/template"
+	"maps"
+	"slices"
+
+	"github.com/linkreel/linkreel/libs/apispec"
+)
+
+// form is what a reader of /docs/try fills in to call an operation.
+type form struct {
+	Inputs []input
+	Body   *body
+}
+
+// input is one parameter. Numbers are typed as text and nothing is checked here,
+// so that readers can see what the API answers to mistakes.
+type input struct {
+	ID, Name, In, Example string
+	Needed, Many          bool
+	Choices               []string
+	Text                  template.HTML
+}
+
+type body struct {
+	ID, Type string
+	Examples []example
+}
+
+type example struct{ Title, Text string }
+
+// media is a body of one content type.
+type media struct {
+	Schema   schema
+	Examples map[string]struct {
+		Summary string
+		Value   json.RawMessage
+	}
+}
+
+func (d *document) form(r apispec.Route, op described) form {
+	var f form
+	for _, p := range op.Parameters {
+		s := d.resolve(p.Schema)
+		in := input{
+			ID: r.OperationID + "-" + p.Name, Name: p.Name, In: p.In, Example: text(p.Example), Needed: p.Required,
+			Many: s.Type == "array", Text: toSpan(first(p.Description, s.Description)),
+		}
+		for _, choice := range s.Enum {
+			if c, ok := choice.(string); ok {
+				in.Choices = append(in.Choices, c)
+			}
+		}
+		f.Inputs = append(f.Inputs, in)
+	}
+	for kind, m := range op.RequestBody.Content { // no operation takes more than one
+		f.Body = &body{ID: r.OperationID, Type: kind, Examples: m.examples()}
+	}
+	return f
+}
+
+// examples are those of the contract, the shortest first: it shows what is needed.
+func (m media) examples() []example {
+	var out []example
+	for _, name := range slices.Sorted(maps.Keys(m.Examples)) {
+		e := m.Examples[name]
+		out = append(out, example{first(e.Summary, name), text(e.Value)})
+	}
+	slices.SortStableFunc(out, func(a, b example) int { return len(a.Text) - len(b.Text) })
+	return out
+}
+
+// text is a JSON value as somebody would type it: a string without its quotes.
+func text(v json.RawMessage) string {
+	var s string
+	if len(v) == 0 || json.Unmarshal(v, &s) == nil {
+		return s
+	}
+	var b bytes.Buffer
+	if err := json.Indent(&b, v, "", "  "); err != nil {
+		panic(err) // the contract was parsed before
+	}
+	return b.String()
+}
