@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -105,6 +106,16 @@ var ErrTimeout = errors.New("ffmpeg: out of time")
 // ErrMemory is a call that asked for more memory than it may have.
 var ErrMemory = errors.New("ffmpeg: out of memory")
 
+// ErrStart is a tool that did not begin its work: the jail around it failed, or the
+// dynamic linker did not find a library. It says nothing about a file.
+var ErrStart = errors.New("ffmpeg: a tool does not start")
+
+// Exit codes of what runs before a tool's own code.
+const (
+	exitJail   = 126
+	exitLinker = 127
+)
+
 // ExitError is a tool that ended badly. Stderr is its last output: for the log,
 // never for a caller.
 type ExitError struct {
@@ -176,7 +187,7 @@ func (t *Tools) start(ctx context.Context, tool string, c Call, test string) (Us
 		}
 	}
 	spec := jailSpec{
-		Tool: tool, Args: c.Args, Dir: c.Dir,
+		Tool: tool, Args: c.Args, Env: environment(), Dir: c.Dir,
 		ReadOnly: []string{"/usr", "/lib", "/lib64", "/bin", "/opt", "/etc/alternatives", "/sys/devices/system", filepath.Dir(tool)},
 		CPU:      uint64(c.CPU/time.Second) + 1,
 		Memory:   uint64(t.memory()),
@@ -228,6 +239,9 @@ func (t *Tools) start(ctx context.Context, tool string, c Call, test string) (Us
 		if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 			e.Signal = ws.Signal()
 		}
+		if e.Code == exitJail || e.Code == exitLinker {
+			return usage, fmt.Errorf("%w: %w", ErrStart, e)
+		}
 		if outOfTime(e, usage.CPU, c.CPU) {
 			return usage, fmt.Errorf("%w: %w", ErrTimeout, e)
 		}
@@ -237,6 +251,15 @@ func (t *Tools) start(ctx context.Context, tool string, c Call, test string) (Us
 		return usage, e
 	}
 	return usage, waitErr
+}
+
+// environment is what a tool gets of ours: where its libraries lie, in images whose
+// packages were unpacked and not set up.
+func environment() []string {
+	if path := os.Getenv("LD_LIBRARY_PATH"); path != "" {
+		return []string{"LD_LIBRARY_PATH=" + path}
+	}
+	return nil
 }
 
 // outOfTime recognises a tool that the kernel ended for its processor time.

@@ -19,6 +19,7 @@ const jailName = "linkreel-jail"
 type jailSpec struct {
 	Tool     string   // absolute path of the program to become
 	Args     []string // its arguments, argv[0] excluded
+	Env      []string // its environment
 	Dir      string   // the only folder it may write to and, beside system libraries, read from
 	ReadOnly []string // system folders it may read
 	CPU      uint64   // seconds
@@ -39,8 +40,9 @@ const (
 
 // SelfTest starts a jail in dir, which must be empty, and tries to read a file
 // outside of it, to open a socket and to signal the parent. nil means that none of
-// it worked. An error is ErrJail when the kernel lacks what the jail is made of; the
-// tools then refuse every call unless t.Reduced is set.
+// it worked, and that both tools start in the jail. An error is ErrJail when the
+// kernel lacks what the jail is made of; the tools then refuse every call unless
+// t.Reduced is set. It is ErrStart when an image lacks a library of theirs.
 func (t *Tools) SelfTest(ctx context.Context, dir string) error {
 	foreign := filepath.Join(dir, "foreign")
 	inside := filepath.Join(dir, "inside")
@@ -55,6 +57,9 @@ func (t *Tools) SelfTest(ctx context.Context, dir string) error {
 	// not begin.
 	test := *t
 	test.Reduced, test.Used = true, nil
+	if err := test.version(ctx, inside); err != nil {
+		return err
+	}
 	_, err := test.start(ctx, t.FFmpeg, Call{Dir: inside, CPU: 10 * time.Second, Wall: 30 * time.Second}, foreign)
 	var exit *ExitError
 	if !errors.As(err, &exit) || exit.Code > testFiles|testCalls {
@@ -66,6 +71,16 @@ func (t *Tools) SelfTest(ctx context.Context, dir string) error {
 	default:
 		return fmt.Errorf("%w: its programs can read foreign files (Landlock)", ErrJail)
 	}
+}
+
+// version has both tools say theirs.
+func (t *Tools) version(ctx context.Context, dir string) error {
+	call := Call{Dir: dir, Args: []string{"-version"}, CPU: 10 * time.Second, Wall: 30 * time.Second}
+	if _, err := t.Transcode(ctx, call); err != nil {
+		return err
+	}
+	_, err := t.Inspect(ctx, call)
+	return err
 }
 
 // init turns the process into the jailed tool when it was started as one. It
@@ -81,5 +96,5 @@ func init() {
 		err = enterJail(spec)
 	}
 	fmt.Fprintln(os.Stderr, "jail:", err) // only reached when exec did not happen
-	os.Exit(126)
+	os.Exit(exitJail)
 }

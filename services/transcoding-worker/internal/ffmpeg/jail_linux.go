@@ -67,7 +67,7 @@ func enterJail(spec jailSpec) error {
 	if err := setrlimit(unix.RLIMIT_DATA, spec.Memory); err != nil {
 		return err
 	}
-	return syscall.Exec(spec.Tool, argv, []string{})
+	return syscall.Exec(spec.Tool, argv, spec.Env)
 }
 
 // selfTest tries what the jail must prevent and ends the process with the answer.

@@ -15,6 +15,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/linkreel/linkreel/libs/transcode"
 )
 
 // withoutLandlockEnv makes the test binary a process on a kernel without Landlock.
@@ -92,6 +94,48 @@ func TestTheJailHoldsOnThisKernel(t *testing.T) {
 	if err := find(t).SelfTest(t.Context(), scratch(t)); err != nil {
 		t.Error(err)
 	}
+}
+
+// The image of a release has its packages unpacked and not set up: the dynamic
+// linker finds some libraries by LD_LIBRARY_PATH alone.
+func TestAToolGetsTheWayToItsLibrariesAndNothingElse(t *testing.T) {
+	t.Setenv("LD_LIBRARY_PATH", "/usr/lib/somewhere")
+	t.Setenv("LINKREEL_STORAGE_KEY", "hush")
+	tools := standIn(t, `[ "$LD_LIBRARY_PATH" = /usr/lib/somewhere ] && [ -z "$LINKREEL_STORAGE_KEY" ]`)
+	if err := tools.SelfTest(t.Context(), scratch(t)); err != nil {
+		t.Errorf("SelfTest = %v", err)
+	}
+}
+
+func TestAToolThatDoesNotStartSaysNothingOfAFile(t *testing.T) {
+	t.Parallel()
+	tools, dir := standIn(t, `echo "error while loading shared libraries: libblas.so.3" >&2; exit 127`), scratch(t)
+	if err := tools.SelfTest(t.Context(), scratch(t)); !errors.Is(err, ErrStart) {
+		t.Errorf("SelfTest = %v, want ErrStart", err)
+	}
+	if _, err := find(t).try(t.Context(), dir, generated+"clip.mkv"); err != nil {
+		t.Fatal(err)
+	}
+	var failure *transcode.Failure
+	if _, err := tools.Probe(t.Context(), dir, filepath.Join(dir, "clip.mkv"), transcode.Limits{}); !errors.Is(err, ErrStart) || errors.As(err, &failure) {
+		t.Errorf("Probe = %v, want ErrStart and no verdict on the file", err)
+	}
+}
+
+// standIn are tools that are shell scripts.
+func standIn(t *testing.T, script string) *Tools {
+	t.Helper()
+	dir := scratch(t)
+	for _, name := range []string{"ffmpeg", "ffprobe"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tools, err := Find(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tools
 }
 
 func TestWithoutLandlockNothingRunsUnlessTheJailIsReduced(t *testing.T) {

@@ -263,8 +263,8 @@ func (t *Tools) judge(ctx context.Context, err error) error {
 		return context.Cause(ctx)
 	case errors.Is(err, ErrTimeout):
 		return refuse(transcode.Timeout, "Looking into the file took too long.")
-	case errors.As(err, &exit) && exit.Code == 126:
-		return err // the jail itself
+	case errors.Is(err, ErrStart):
+		return err
 	case errors.Is(err, ErrMemory):
 		return Unaffordable(err)
 	case errors.As(err, &exit) && tooLarge(exit.Stderr):

@@ -433,11 +433,13 @@ func (m *Maker) blame(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	case errors.Is(err, ffmpeg.ErrStart):
+		return err
 	case errors.Is(err, ffmpeg.ErrTimeout):
 		return &transcode.Failure{Code: transcode.Timeout, Message: "Preparing the video took too long."}
 	case errors.Is(err, ffmpeg.ErrMemory):
 		return ffmpeg.Unaffordable(err)
-	case errors.As(err, &exit) && exit.Signal == 0 && exit.Code != 126 && hopeless(exit.Stderr):
+	case errors.As(err, &exit) && exit.Signal == 0 && hopeless(exit.Stderr):
 		return fmt.Errorf("%w: %w", &transcode.Failure{Code: transcode.CorruptFile, Message: "The file is damaged: its picture or sound cannot be read."}, err)
 	}
 	return err
