@@ -3,6 +3,7 @@ package delivery
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -23,10 +24,11 @@ type hub struct {
 
 	mu      sync.Mutex
 	waiters map[string]map[chan struct{}]struct{} // by account
+	turns   map[string]time.Time                  // until when a turn is this replica's
 }
 
 func newHub(rdb redis.UniversalClient, name string) *hub {
-	return &hub{redis: rdb, name: name, waiters: map[string]map[chan struct{}]struct{}{}}
+	return &hub{redis: rdb, name: name, waiters: map[string]map[chan struct{}]struct{}{}, turns: map[string]time.Time{}}
 }
 
 // listen calls woken for each account that has new events, until ctx ends.
@@ -100,16 +102,33 @@ func (h *hub) announce(ctx context.Context, accountID string) {
 // of them hear. It is a matter of cost alone: what two of them do at once is right
 // too. Without Redis everybody acts.
 func (h *hub) mine(ctx context.Context, what string, hold time.Duration) bool {
-	ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
-	defer cancel()
-	key := "linkreel:events:turn:" + what
-	taken, err := h.redis.SetNX(ctx, key, h.name, hold).Result()
-	if err != nil || taken {
+	// The holder may act again: a second hint within the hold is of a newer change.
+	if h.holds(what) {
 		return true
 	}
-	// The holder may act again: a second hint within the hold is of a newer change.
-	holder, err := h.redis.Get(ctx, key).Result()
-	return err != nil || holder == h.name
+	ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer cancel()
+	until := time.Now().Add(hold) // before the call, so that Redis never ends it earlier
+	taken, err := h.redis.SetNX(ctx, "linkreel:events:turn:"+what, h.name, hold).Result()
+	if taken && err == nil {
+		h.hold(what, until)
+	}
+	return err != nil || taken
+}
+
+func (h *hub) holds(what string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return time.Now().Before(h.turns[what])
+}
+
+func (h *hub) hold(what string, until time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.turns) >= 10_000 {
+		maps.DeleteFunc(h.turns, func(_ string, end time.Time) bool { return time.Now().After(end) })
+	}
+	h.turns[what] = until
 }
 
 func pause(ctx context.Context, d time.Duration) {
