@@ -21,6 +21,7 @@ help:
 .PHONY: run
 ## Run the whole system on this machine (installs redis and ffmpeg when missing).
 run:
+	@echo "Building Linkreel. The first time takes some minutes: it downloads Go modules, redis and ffmpeg."
 	@$(MAKE) --no-print-directory -j2 $(BIN)/linkreel packages   # Downloading packages and compiling share no resource.
 	@exec $(BIN)/linkreel up
 
@@ -90,16 +91,17 @@ release:
 	$(BIN)/linkreel-release -version "$(VERSION)" -registry "$(REGISTRY)" $(RELEASE_FLAGS)
 
 .PHONY: generate
-## Rebuild the web assets that are embedded (needs node and npm).
+## Rebuild the embedded web assets and the TypeScript client (needs node and npm).
 generate:
 	cd tools/player && npm ci --ignore-scripts --no-audit --no-fund
 	cd tools && GOWORK=off $(GO) run ./player && GOWORK=off $(GO) run ./webassets
+	cd libs/clients/typescript && npm ci --ignore-scripts --no-audit --no-fund && npm run --silent generate && npm run --silent build
 
 .PHONY: generate-check
-## Fail when embedded web assets are not what their sources make (skipped, with a line, without node).
+## Fail when generated files are not what their sources make (skipped, with a line, without node).
 generate-check:
 	@if ! command -v npm >/dev/null; then echo "generate-check: skipped, there is no npm on this machine"; \
-	elif ! $(MAKE) --no-print-directory generate; then echo "generate-check: the assets cannot be built"; exit 1; \
+	elif ! $(MAKE) --no-print-directory generate; then echo "generate-check: the files cannot be generated"; exit 1; \
 	else git diff --exit-code --stat -- '*.js' '*.css' '*.ts' '*.json' '*.html' 'libs/apispec/docs/guides' || { echo "generate-check: run make generate and commit what it changes"; exit 1; }; fi
 
 .PHONY: vuln
