@@ -274,7 +274,7 @@ func (a *app) login() (credentials, error) {
 }
 
 func login(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
-	local := fs.Bool("local", false, "take address and key of the stack that runs here, from .local/stack.json")
+	local := fs.Bool("local", false, "take address and key of the stack that runs here, from .local/stack.json, or from $LINKREEL_DATA_DIR/stack.json")
 	plan := fs.String("plan", "business", "with --local: whose demo key")
 	browser := fs.Bool("browser", false, "get a key by signing in in the browser; what happens by itself on a terminal")
 	paste := fs.Bool("paste", false, "type the key in place of signing in in the browser")
@@ -284,7 +284,7 @@ func login(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
 		}
 		in := credentials{BaseURL: first(a.baseURL, a.env.Getenv("LINKREEL_BASE_URL")), Key: first(a.key, a.env.Getenv("LINKREEL_API_KEY"))}
 		if *local {
-			stack, err := localStack()
+			stack, err := a.localStack()
 			if err != nil {
 				return err
 			}
@@ -327,7 +327,7 @@ func login(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
 			return fmt.Errorf("store login: %w", err)
 		}
 		return a.print(map[string]any{"baseUrl": in.BaseURL, "account": acc.Name, "plan": acc.Plan}, func(io.Writer) {
-			a.note("logged in to %s as %s (%s)", clean(in.BaseURL), clean(acc.Name), clean(acc.Plan))
+			a.note("logged in to %s as %s", clean(in.BaseURL), clean(acc.Name))
 		})
 	}
 }
@@ -384,14 +384,21 @@ type stack struct {
 	AdminToken string            `json:"adminToken"`
 }
 
-// localStack looks for a running stack's file here and in the folders above.
-func localStack() (*stack, error) {
+// localStack finds a running stack's file as `linkreel up` leaves it: in its own
+// data directory, or in .local here or in a folder above.
+func (a *app) localStack() (*stack, error) {
+	if data := a.env.Getenv("LINKREEL_DATA_DIR"); data != "" {
+		// A stack on the default directory has its file in .local even when the variable names that directory.
+		if s, err := readStack(filepath.Join(data, "stack.json")); !errors.Is(err, fs.ErrNotExist) {
+			return s, err
+		}
+	}
 	dir, err := os.Getwd()
 	if err != nil {
 		return nil, err
 	}
 	for {
-		if s, err := readStack(dir); !errors.Is(err, fs.ErrNotExist) {
+		if s, err := readStack(filepath.Join(dir, ".local", "stack.json")); !errors.Is(err, fs.ErrNotExist) {
 			return s, err
 		}
 		if dir == filepath.Dir(dir) {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -45,7 +44,7 @@ func (a *app) operator(fs *flag.FlagSet) *operator {
 func (o *operator) dial() (*client.Operator, error) {
 	address, token := first(o.address, o.env.Getenv("LINKREEL_ADMIN_URL")), first(o.token, o.env.Getenv("LINKREEL_ADMIN_TOKEN"))
 	if address == "" && token == "" {
-		if s, err := localStack(); err == nil {
+		if s, err := o.localStack(); err == nil {
 			address, token = s.AdminURL, s.AdminToken
 		}
 	}
@@ -257,8 +256,8 @@ func adminLift(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
 }
 
 // readStack reads the file that a running stack leaves.
-func readStack(dir string) (*stack, error) {
-	b, err := os.ReadFile(filepath.Join(dir, ".local", "stack.json"))
+func readStack(path string) (*stack, error) {
+	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}

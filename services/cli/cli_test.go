@@ -18,6 +18,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/linkreel/linkreel/libs/client"
 )
 
 // fake is as much of the API as the commands need: links in bulk under
@@ -576,5 +578,36 @@ func TestGuideNamesEveryCommandAndExitCode(t *testing.T) {
 		if !bytes.Contains(guide, fmt.Appendf(nil, "\n| %d |", code)) {
 			t.Errorf("docs/cli.md does not explain exit code %d", code)
 		}
+	}
+}
+
+func TestLoginFindsTheStackWhoseDataDirectoryIsNamed(t *testing.T) {
+	t.Parallel()
+	_, base := fakeService(t)
+	data := t.TempDir()
+	if err := save(filepath.Join(data, "stack.json"), stack{BaseURL: base, Keys: map[string]string{"business": "good"}}); err != nil {
+		t.Fatal(err)
+	}
+	var errs bytes.Buffer
+	code := Run(t.Context(), []string{"login", "--local"}, Env{Out: io.Discard, Err: &errs, ConfigDir: t.TempDir(), Now: time.Now, Getenv: func(name string) string {
+		return map[string]string{"LINKREEL_DATA_DIR": data}[name]
+	}})
+	if code != 0 || errs.String() != "logged in to "+base+" as Test\n" {
+		t.Errorf("exit code %d, %q", code, errs.String())
+	}
+}
+
+// Where no person watches, each step of an upload is one line.
+func TestAnUploadTellsEachStepOnce(t *testing.T) {
+	t.Parallel()
+	var errs bytes.Buffer
+	w := &bars{app: &app{env: Env{Err: &errs, Now: time.Now}}, file: "clip.mp4"}
+	w.sent(0, 6_800_000)
+	w.sent(6_800_000, 6_800_000)
+	for _, status := range []string{"uploading", "uploading", "processing", "processing", "ready"} {
+		w.prepared(&client.Video{Status: status})
+	}
+	if got, want := errs.String(), "clip.mp4: uploading 6.8 MB\nclip.mp4: processing\nclip.mp4: ready\n"; got != want {
+		t.Errorf("it prints %q, want %q", got, want)
 	}
 }

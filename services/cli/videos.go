@@ -295,7 +295,7 @@ func videosUpload(a *app, fs *flag.FlagSet) func(context.Context, []string) erro
 	texts(fs, "tag", "`tag` to find it by; may be repeated", &u.in.Tags)
 	fs.StringVar(&u.in.ExternalID, "external-id", "", "your own `id` for it, unique among the account's videos")
 	fs.BoolVar(&noWait, "no-wait", false, "do not wait until the video plays")
-	fs.BoolVar(&u.again, "again", false, "upload anew, whatever an earlier run has done")
+	fs.BoolVar(&u.again, "again", false, "make a new video instead of resuming an unfinished upload; a file whose upload is finished becomes a new video anyway")
 	return func(ctx context.Context, args []string) error {
 		if len(args) == 0 {
 			return usagef("needs at least one FILE")
@@ -415,7 +415,7 @@ func (w *bars) prepared(v *client.Video) {
 		w.bar.tail = v.Status
 		w.bar.drawn = time.Time{}
 		w.bar.set(int64(v.Progress))
-	} else if w.said != v.Status {
+	} else if w.said != v.Status && v.Status != "uploading" { // sent told about that
 		w.note("%s: %s", clean(w.file), v.Status)
 	}
 	w.said = v.Status

@@ -12,8 +12,23 @@ import (
 	"github.com/linkreel/linkreel/services/standalone/internal/tools"
 )
 
-// stackFile is where scripts look for a running stack.
-const stackFile = ".local/stack.json"
+// usualStackFile is the stack file of the default data directory.
+const usualStackFile = ".local/stack.json"
+
+// stackFile is where scripts look for a running stack: .local/stack.json belongs
+// to the stack on the default data directory, and every other data directory holds
+// its own. The lock on the data directory therefore guards the file too, and two
+// stacks started from one folder never touch each other's.
+func stackFile(dataDir string) (string, error) {
+	abs, err := filepath.Abs(dataDir)
+	if err != nil {
+		return "", fmt.Errorf("data directory: %w", err)
+	}
+	if usual, err := filepath.Abs(defaultDataDir); err == nil && abs == usual {
+		return usualStackFile, nil
+	}
+	return filepath.Join(dataDir, "stack.json"), nil
+}
 
 // Up is `linkreel up`: it installs what is missing, starts a stack, says how to
 // use it, and stays until ctx ends.
@@ -25,7 +40,10 @@ func Up(ctx context.Context, out io.Writer) error {
 	if err := tools.Ensure(ctx, out, "redis", "ffmpeg"); err != nil {
 		return err
 	}
-	cfg.StackFile = stackFile
+	var err error
+	if cfg.StackFile, err = stackFile(cfg.DataDir); err != nil {
+		return err
+	}
 	s, err := Start(ctx, cfg)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -65,6 +83,10 @@ func program() string {
 }
 
 func (s *Stack) welcome(cfg Config, link string) string {
+	login := program() + " login --local"
+	if cfg.StackFile != usualStackFile {
+		login = "LINKREEL_DATA_DIR=" + cfg.DataDir + " " + login // else it logs in to the stack in .local
+	}
 	return fmt.Sprintf(`
 Linkreel is ready.
 
@@ -89,14 +111,14 @@ A first video:
   ffmpeg -v error -y -f lavfi -i testsrc2=s=1280x720:d=20 -f lavfi -i sine=d=20 -pix_fmt yuv420p -shortest clip.mp4
   curl -s %[1]s/api/v1/videos -H 'Authorization: Bearer %[5]s' \
     -H 'Content-Type: application/json' -d '{"title":"My first video"}' | tee video.json
-  curl -T clip.mp4 "$(sed 's/.*"uploadUrl":"\([^"]*\)".*/\1/' video.json)"
+  curl -sST clip.mp4 "$(sed 's/.*"uploadUrl":"\([^"]*\)".*/\1/' video.json)"
   sed 's/.*"shareUrl":"\([^"]*\)".*/open \1/' video.json
 
 The same with the command line (%[8]s help):
 
-  %[8]s login --local
+  %[10]s
   %[8]s videos upload clip.mp4
 
 Keys for the other plans are in %[6]s. Ctrl-C stops; the data stays.
-`, s.BaseURL, s.ShortBaseURL, s.AdminURL, s.UploadURL, s.Keys["business"], stackFile, cfg.DataDir, program(), link)
+`, s.BaseURL, s.ShortBaseURL, s.AdminURL, s.UploadURL, s.Keys["business"], cfg.StackFile, cfg.DataDir, program(), link, login)
 }

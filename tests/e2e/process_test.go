@@ -40,6 +40,15 @@ type installation struct {
 	dir  string
 	base int
 	env  []string // beside the test's own
+	data string   // another data directory than the default, absolute
+}
+
+// stackPath is where `linkreel up` tells scripts about itself.
+func (i *installation) stackPath() string {
+	if i.data != "" {
+		return filepath.Join(i.data, "stack.json")
+	}
+	return filepath.Join(i.dir, ".local", "stack.json")
 }
 
 func install(t *testing.T) *installation {
@@ -63,6 +72,9 @@ func (i *installation) start() *process {
 	p := &process{cmd: exec.Command(bin, "up"), out: &bytes.Buffer{}, done: make(chan error, 1)}
 	p.cmd.Dir = i.dir
 	p.cmd.Env = append(append(os.Environ(), fmt.Sprintf("LINKREEL_PORT_BASE=%d", i.base)), i.env...)
+	if i.data != "" {
+		p.cmd.Env = append(p.cmd.Env, "LINKREEL_DATA_DIR="+i.data)
+	}
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
 	if err := p.cmd.Start(); err != nil {
 		i.t.Fatal(err)
@@ -93,7 +105,7 @@ func (i *installation) up() (*process, stackFile) {
 			i.t.Fatalf("linkreel ended: %v\n%s", err, p.out)
 		default:
 		}
-		path := filepath.Join(i.dir, ".local", "stack.json")
+		path := i.stackPath()
 		info, err := os.Stat(path)
 		if err != nil || info.ModTime().Before(started) {
 			return false // not there, or left by the process that was killed
@@ -155,20 +167,51 @@ func TestTheProgramKeepsWhatItAcknowledged(t *testing.T) {
 		return true
 	})
 
+	i.interrupt(p)
+}
+
+// interrupt presses Ctrl-C: the program ends well and takes its stack.json along.
+func (i *installation) interrupt(p *process) {
+	i.t.Helper()
 	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
+		i.t.Fatal(err)
 	}
 	select {
 	case err := <-p.done:
 		if err != nil {
-			t.Errorf("Ctrl-C ends with %v\n%s", err, p.out)
+			i.t.Errorf("Ctrl-C ends with %v\n%s", err, p.out)
 		}
 	case <-time.After(30 * time.Second):
-		t.Fatal("Ctrl-C does not end the program")
+		i.t.Fatal("Ctrl-C does not end the program")
 	}
-	if _, err := os.Stat(filepath.Join(i.dir, ".local", "stack.json")); !os.IsNotExist(err) {
-		t.Errorf("stack.json outlives the program: %v", err)
+	if _, err := os.Stat(i.stackPath()); !os.IsNotExist(err) {
+		i.t.Errorf("stack.json outlives the program: %v", err)
 	}
+}
+
+// Two systems that are started from one folder each have a stack.json of their own.
+func TestASecondSystemLeavesTheFirstOnesFileAlone(t *testing.T) {
+	t.Parallel()
+	first := install(t)
+	_, one := first.up()
+	second := &installation{t: t, dir: first.dir, base: fourFreePorts(t), data: t.TempDir()}
+	p, two := second.up()
+	if one.BaseURL == two.BaseURL {
+		t.Fatalf("both say that they are at %s", one.BaseURL)
+	}
+	unchanged := func(when string) {
+		var s stackFile
+		text, err := os.ReadFile(first.stackPath())
+		if err == nil {
+			err = json.Unmarshal(text, &s)
+		}
+		if err != nil || s.BaseURL != one.BaseURL {
+			t.Errorf("%s the first one's stack.json names %q, want %q: %v", when, s.BaseURL, one.BaseURL, err)
+		}
+	}
+	unchanged("beside the second system")
+	second.interrupt(p)
+	unchanged("after the second system")
 }
 
 func TestTheProgramSaysWhyItCannotStart(t *testing.T) {
