@@ -84,6 +84,10 @@ func (e *usageError) Error() string { return e.text }
 
 func usagef(format string, a ...any) error { return &usageError{fmt.Sprintf(format, a...)} }
 
+// errStopped ends a run that was meant to last until a signal. The exit code says
+// all there is to say.
+var errStopped = errors.New("stopped")
+
 // partly is the end of a run in which some of many items failed.
 type partly struct{ failed, of int }
 
@@ -128,7 +132,7 @@ func Run(ctx context.Context, args []string, env Env, added ...Command) int {
 	if err == nil {
 		return ExitOK
 	}
-	if !errors.Is(err, flag.ErrHelp) {
+	if !errors.Is(err, flag.ErrHelp) && !errors.Is(err, errStopped) {
 		fmt.Fprintln(env.Err, "linkreel:", explain(err))
 	}
 	return exitCode(ctx, err)

@@ -8,9 +8,11 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -22,7 +24,7 @@ import (
 
 func eventCommands() []command {
 	return []command{
-		{"events", "", "show what happened, newest first; --follow shows what happens", eventsShow},
+		{"events", "", "show what happened, newest first; --follow shows new events as they happen", eventsShow},
 		{"webhooks create", "URL", "send events to an address and print the secret, once", webhooksCreate},
 		{"webhooks list", "", "list webhooks", webhooksList},
 		{"webhooks update", "ID", "change a webhook", webhooksUpdate},
@@ -32,16 +34,16 @@ func eventCommands() []command {
 		{"webhooks deliveries", "ID", "list what was sent and what came of it", webhooksDeliveries},
 		{"webhooks retry", "ID DELIVERY", "send a delivery again", webhooksRetry},
 		{"webhooks replay", "ID", "send a time range again", webhooksReplay},
-		{"webhooks listen", "", "send events to this machine while the command runs", webhooksListen},
+		{"webhooks listen", "", "send events to a receiver on this machine while the command runs, each one once", webhooksListen},
 	}
 }
 
 func eventsShow(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
-	follow := fs.Bool("follow", false, "go on with what happens")
+	follow := fs.Bool("follow", false, "keep printing new events until Ctrl-C")
 	types := fs.String("type", "", "comma-separated `list` of types")
 	object := fs.String("object", "", "only events of the record with this `id`")
 	after := fs.String("after", "", "follow from this `place`, an event's id")
-	limit := fs.Int("limit", 20, "how `many` to show")
+	limit := fs.Int("limit", 20, "show at most this `number`; not with --follow")
 	return func(ctx context.Context, args []string) error {
 		if err := none(args); err != nil {
 			return err
@@ -53,7 +55,7 @@ func eventsShow(a *app, fs *flag.FlagSet) func(context.Context, []string) error 
 		q := client.EventQuery{Types: listed(*types), Object: *object, Limit: *limit}
 		if *follow || *after != "" {
 			_, err := c.FollowEvents(ctx, client.EventQuery{Types: q.Types, Object: q.Object, Limit: 100}, *after, a.showEvent)
-			return err
+			return followed(ctx, err)
 		}
 		page, err := c.Events(ctx, q)
 		if err != nil {
@@ -66,6 +68,15 @@ func eventsShow(a *app, fs *flag.FlagSet) func(context.Context, []string) error 
 		}
 		return nil
 	}
+}
+
+// followed is how a command ends that runs until somebody stops it: a signal is
+// no failure that needs words.
+func followed(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return errStopped
+	}
+	return err
 }
 
 func (a *app) showEvent(e client.Event) error {
@@ -222,7 +233,7 @@ func webhooksTest(a *app, _ *flag.FlagSet) func(context.Context, []string) error
 }
 
 func webhooksDeliveries(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
-	limit := fs.Int("limit", 20, "how `many` to show")
+	limit := fs.Int("limit", 20, "show at most this `number`")
 	return func(ctx context.Context, args []string) error {
 		id, err := one(args, "ID")
 		if err != nil {
@@ -299,6 +310,7 @@ func webhooksListen(a *app, fs *flag.FlagSet) func(context.Context, []string) er
 	forward := fs.String("forward", "", "`address` of your receiver, as http://localhost:3000/hooks")
 	types := fs.String("events", "", "comma-separated `list` of types; all when left out")
 	after := fs.String("after", "", "begin after this `event`; with what happens from now on when left out")
+	secret := fs.String("secret", "", "sign with this `secret`, whsec_…; a new one for each run when left out")
 	return func(ctx context.Context, args []string) error {
 		if err := none(args); err != nil {
 			return err
@@ -307,28 +319,53 @@ func webhooksListen(a *app, fs *flag.FlagSet) func(context.Context, []string) er
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 			return usagef("--forward needs an http address")
 		}
+		key, err := signingKey(*secret)
+		if err != nil {
+			return err
+		}
 		c, err := a.connect()
 		if err != nil {
 			return err
 		}
-		key := make([]byte, 32)
-		_, _ = rand.Read(key) // never fails
-		a.note("Messages are signed with the secret %s", "whsec_"+base64.StdEncoding.EncodeToString(key))
+		if *secret == "" {
+			a.note("Messages are signed with the secret %s", secretPrefix+base64.StdEncoding.EncodeToString(key))
+		}
 		a.note("Waiting for events; Ctrl-C stops.")
 		q := client.EventQuery{Types: listed(*types), Limit: 100}
 		_, err = c.FollowEvents(ctx, q, *after, func(e client.Event) error {
-			status := a.forward(ctx, *forward, key, e)
+			status := a.forward(ctx, u, key, e)
+			if ctx.Err() != nil {
+				return ctx.Err() // the receiver did not fail, we hung up
+			}
 			return a.print(map[string]any{"id": e.ID, "type": e.Type, "object": e.Object, "answer": status}, func(w io.Writer) {
 				fmt.Fprintf(w, "%s  %-20s %-28s → %s\n", a.env.Now().UTC().Format(time.TimeOnly), clean(e.Type), clean(e.Object), clean(status))
 			})
 		})
-		return err
+		return followed(ctx, err)
 	}
+}
+
+// secretPrefix starts every secret of a webhook; base64 of the key follows.
+const secretPrefix = "whsec_"
+
+// signingKey reads a secret, or draws a key when there is none.
+func signingKey(secret string) ([]byte, error) {
+	if secret == "" {
+		key := make([]byte, 32)
+		_, _ = rand.Read(key) // never fails
+		return key, nil
+	}
+	text, ok := strings.CutPrefix(secret, secretPrefix)
+	key, err := base64.StdEncoding.DecodeString(text)
+	if !ok || err != nil || len(key) == 0 {
+		return nil, usagef("--secret must be %s followed by base64", secretPrefix)
+	}
+	return key, nil
 }
 
 // forward sends one event on. What the receiver answers is for people to see: it
 // is not tried again, since whoever writes a receiver wants to see it fail.
-func (a *app) forward(ctx context.Context, address string, key []byte, e client.Event) string {
+func (a *app) forward(ctx context.Context, address *url.URL, key []byte, e client.Event) string {
 	body, err := json.Marshal(struct {
 		Type      string          `json:"type"`
 		Timestamp string          `json:"timestamp"`
@@ -342,7 +379,7 @@ func (a *app) forward(ctx context.Context, address string, key []byte, e client.
 	_, _ = fmt.Fprintf(mac, "%s.%s.%s", e.ID, stamp, body) // never fails
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address.String(), bytes.NewReader(body))
 	if err != nil {
 		return err.Error()
 	}
@@ -353,9 +390,29 @@ func (a *app) forward(ctx context.Context, address string, key []byte, e client.
 	req.Header.Set("webhook-signature", "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return err.Error()
+		return unanswered(address, err) + "; the message is not sent again"
 	}
 	defer func() { _ = res.Body.Close() }()
 	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 64<<10)) // so that the connection is used again
 	return res.Status
+}
+
+// unanswered says in plain words why a receiver gave no answer.
+func unanswered(address *url.URL, err error) string {
+	var (
+		dial *net.OpError
+		name *net.DNSError
+		call *url.Error
+	)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return "no answer within 15 seconds"
+	case errors.As(err, &name):
+		return "cannot find the host " + address.Hostname()
+	case errors.As(err, &dial) && dial.Op == "dial":
+		return "nobody listens on " + address.Host
+	case errors.As(err, &call):
+		return call.Err.Error() // without the method and the address, which the user typed
+	}
+	return err.Error()
 }

@@ -5,8 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +16,107 @@ import (
 
 	"github.com/linkreel/linkreel/libs/client"
 )
+
+// oneEvent is a feed that has one event and then holds every request until the
+// caller leaves.
+func oneEvent(t *testing.T) *httptest.Server {
+	t.Helper()
+	feed := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("after") {
+			<-r.Context().Done()
+			return
+		}
+		_, _ = io.WriteString(w, `{"data":[{"id":"evt_1","type":"link.created","object":"lnk_1","createdAt":1790000000000,"actor":{"type":"key","id":"key_1","name":"k"},"data":{}}],"hasMore":false,"nextCursor":"place"}`)
+	}))
+	t.Cleanup(feed.Close)
+	return feed
+}
+
+// seen is what a command prints; it reports the first write.
+type seen struct {
+	bytes.Buffer
+	first func()
+}
+
+func (s *seen) Write(p []byte) (int, error) {
+	defer s.first()
+	return s.Buffer.Write(p)
+}
+
+func TestCtrlCEndsWhatFollowsWithoutWords(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"events", "--follow"}, {"webhooks", "listen", "--quiet", "--forward", "http://localhost:1/"}} {
+		t.Run(strings.Join(args[:2], " "), func(t *testing.T) {
+			t.Parallel()
+			ctx, stop := context.WithCancel(t.Context())
+			out, errs := seen{first: stop}, bytes.Buffer{}
+			env := Env{Out: &out, Err: &errs, Getenv: func(string) string { return "" }, Now: time.Now}
+			code := Run(ctx, append(args, "--base-url", oneEvent(t).URL, "--key", "k"), env)
+			if code != ExitInterrupted || errs.Len() > 0 || strings.Count(out.String(), "\n") != 1 {
+				t.Errorf("exit code %d, standard output %q, standard error %q", code, out.String(), errs.String())
+			}
+		})
+	}
+}
+
+func TestWebhooksListenSaysWhyAMessageWasNotTaken(t *testing.T) {
+	t.Parallel()
+	hangsUp := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	t.Cleanup(hangsUp.Close)
+	refuses := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(refuses.Close)
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	for name, tt := range map[string]struct{ forward, want string }{
+		"nobody listens": {gone.URL + "/hooks", "nobody listens on " + strings.TrimPrefix(gone.URL, "http://") + "; the message is not sent again"},
+		"it hangs up":    {hangsUp.URL, "EOF; the message is not sent again"},
+		"it refuses":     {refuses.URL, "404 Not Found"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, stop := context.WithCancel(t.Context())
+			out := seen{first: stop}
+			env := Env{Out: &out, Err: io.Discard, Getenv: func(string) string { return "" }, Now: time.Now}
+			Run(ctx, []string{"webhooks", "listen", "--forward", tt.forward, "--base-url", oneEvent(t).URL, "--key", "k"}, env)
+			_, answer, _ := strings.Cut(strings.TrimSpace(out.String()), "→ ")
+			if answer != tt.want {
+				t.Errorf("it prints %q, want %q", answer, tt.want)
+			}
+		})
+	}
+}
+
+func TestAHostWithoutAddressIsNotTakenForOneWhereNobodyListens(t *testing.T) {
+	t.Parallel()
+	err := &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "receiver.example", IsNotFound: true}}
+	if got := unanswered(&url.URL{Host: "receiver.example:3000"}, err); got != "cannot find the host receiver.example" {
+		t.Error(got)
+	}
+}
+
+func TestWebhooksListenKeepsTheSecretThatItIsGiven(t *testing.T) {
+	t.Parallel()
+	const secret = "whsec_MDEyMzQ1Njc4OWFiY2RlZg=="
+	var verified error
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		verified = client.VerifyWebhook(secret, r.Header, body)
+	}))
+	t.Cleanup(receiver.Close)
+	ctx, stop := context.WithCancel(t.Context())
+	out, errs := seen{first: stop}, bytes.Buffer{}
+	env := Env{Out: &out, Err: &errs, Getenv: func(string) string { return "" }, Now: time.Now}
+	listen := []string{"webhooks", "listen", "--forward", receiver.URL, "--base-url", oneEvent(t).URL, "--key", "k", "--secret"}
+	Run(ctx, append(listen, secret), env)
+	if verified != nil || !strings.Contains(out.String(), "200 OK") || strings.Contains(errs.String(), "whsec_") {
+		t.Errorf("%v, %q, %q", verified, out.String(), errs.String())
+	}
+	for _, wrong := range []string{"secret", "whsec_", "whsec_?", "MDEyMw=="} {
+		if code := Run(t.Context(), append(listen, wrong), env); code != ExitUsage {
+			t.Errorf("--secret %q ends with %d", wrong, code)
+		}
+	}
+}
 
 // TestWebhooksListen shows that a receiver on this machine gets what the feed
 // says, signed with the secret that was printed.
