@@ -43,8 +43,8 @@ func desk(t *testing.T) string {
 	if err := os.Symlink(bin, filepath.Join(dir, ".local", "bin", "linkreel")); err != nil {
 		t.Fatal(err)
 	}
-	clip(t, filepath.Join(dir, "demo.mp4"))
-	film, err := os.ReadFile(filepath.Join(dir, "demo.mp4"))
+	clip(t, filepath.Join(dir, "clip.mp4"))
+	film, err := os.ReadFile(filepath.Join(dir, "clip.mp4"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,13 +77,15 @@ func TestSnippetsOfTheDocumentsRun(t *testing.T) {
 		least    int
 		replaced map[string]string // what a reader puts in himself
 	}{
-		{file: "README.md", least: 3},
+		{file: "README.md", least: 4, replaced: map[string]string{
+			"sign-in-link ACCOUNT": `sign-in-link "$(.local/bin/linkreel account --json | jq -er .id)"`,
+		}},
 		{file: "docs/api.md", least: 8, replaced: map[string]string{
 			`"$BASE/api/v1/links/$LINK"`:          `"$BASE/api/v1/links/$(curl -s "$BASE/api/v1/links?limit=1" -H "Authorization: Bearer $KEY" | jq -r '.data[0]._id')"`,
 			`"$BASE/api/v1/videos/$VIDEO/access"`: `"$BASE/api/v1/videos/$(curl -s "$BASE/api/v1/videos?limit=1" -H "Authorization: Bearer $KEY" | jq -r '.data[0]._id')/access"`,
 		}},
 		{file: "docs/cli.md", login: true, least: 2},
-		{file: "docs/guides.md", login: true, least: 6, replaced: map[string]string{
+		{file: "docs/guides.md", login: true, least: 7, replaced: map[string]string{
 			// Nobody sets the record here: the refusal must be the one that says so.
 			`--domain "$DOMAIN" --slug spring`: `--domain "$DOMAIN" --slug spring 2>refusal || grep -q DOMAIN_NOT_VERIFIED refusal`,
 		}},
