@@ -59,6 +59,25 @@ func TestCtrlCEndsWhatFollowsWithoutWords(t *testing.T) {
 	}
 }
 
+// The receiver is in the middle of its answer when the command is stopped: that is
+// no failure of the receiver.
+func TestCtrlCWhileAMessageIsForwardedPrintsNothing(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancel(t.Context())
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // the server notices a caller who leaves only after the body
+		stop()
+		<-r.Context().Done()
+	}))
+	t.Cleanup(receiver.Close)
+	var out, errs bytes.Buffer
+	env := Env{Out: &out, Err: &errs, Getenv: func(string) string { return "" }, Now: time.Now}
+	code := Run(ctx, []string{"webhooks", "listen", "--quiet", "--forward", receiver.URL, "--base-url", oneEvent(t).URL, "--key", "k"}, env)
+	if code != ExitInterrupted || out.Len()+errs.Len() > 0 {
+		t.Errorf("exit code %d, standard output %q, standard error %q", code, out.String(), errs.String())
+	}
+}
+
 func TestWebhooksListenSaysWhyAMessageWasNotTaken(t *testing.T) {
 	t.Parallel()
 	hangsUp := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
