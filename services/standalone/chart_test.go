@@ -109,7 +109,7 @@ func renderedEnv(t *testing.T, values string) map[string][]string {
 	helm, err := exec.LookPath("../../.local/bin/helm")
 	if err != nil {
 		if helm, err = exec.LookPath("helm"); err != nil {
-			t.Fatal("no helm here; `make .local/bin/helm` builds one")
+			t.Fatal("no helm here; `make chart` builds one")
 		}
 	}
 	out, err := exec.CommandContext(t.Context(), helm, "template", "try", chart, "--show-only", "templates/workloads.yaml", "--values", values).Output()

@@ -261,7 +261,7 @@ func helm(t *testing.T) string {
 			return path
 		}
 	}
-	t.Fatal("no helm here; `make .local/bin/helm` builds one")
+	t.Fatal("no helm here; `make chart` builds one")
 	return ""
 }
 
