@@ -28,9 +28,6 @@ import (
 	"github.com/linkreel/linkreel/libs/localcloud/storage"
 )
 
-// defaultDataDir is DataDir of a [Config] when nobody says otherwise.
-const defaultDataDir = ".local/data"
-
 // Config says where a stack lives. Everything else that the services can be told
 // is read from the environment under its usual name.
 type Config struct {

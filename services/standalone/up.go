@@ -2,32 +2,44 @@ package standalone
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/caarlos0/env/v11"
 
 	"github.com/linkreel/linkreel/services/standalone/internal/tools"
 )
 
-// usualStackFile is the stack file of the default data directory.
+// usualStackFile is where scripts look for the stack that runs here.
 const usualStackFile = ".local/stack.json"
 
-// stackFile is where scripts look for a running stack: .local/stack.json belongs
-// to the stack on the default data directory, and every other data directory holds
-// its own. The lock on the data directory therefore guards the file too, and two
-// stacks started from one folder never touch each other's.
-func stackFile(dataDir string) (string, error) {
-	abs, err := filepath.Abs(dataDir)
+// claimStackFile says where a stack tells scripts about itself: in .local/stack.json,
+// unless another stack that was started from this folder is running and tells of
+// itself there; then in its own data directory. The claim ends with the process at
+// the latest, since the kernel drops the lock.
+func claimStackFile(dataDir string) (path string, release func(), err error) {
+	dir := filepath.Dir(usualStackFile)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", nil, fmt.Errorf("stack file: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "stack.lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return "", fmt.Errorf("data directory: %w", err)
+		return "", nil, fmt.Errorf("stack file: %w", err)
 	}
-	if usual, err := filepath.Abs(defaultDataDir); err == nil && abs == usual {
-		return usualStackFile, nil
+	release = func() { _ = lock.Close() }
+	switch err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); {
+	case err == nil:
+		return usualStackFile, release, nil
+	case errors.Is(err, syscall.EWOULDBLOCK):
+		return filepath.Join(dataDir, "stack.json"), release, nil
+	default:
+		release()
+		return "", nil, fmt.Errorf("lock stack file: %w", err)
 	}
-	return filepath.Join(dataDir, "stack.json"), nil
 }
 
 // Up is `linkreel up`: it installs what is missing, starts a stack, says how to
@@ -40,16 +52,21 @@ func Up(ctx context.Context, out io.Writer) error {
 	if err := tools.Ensure(ctx, out, "redis", "ffmpeg"); err != nil {
 		return err
 	}
-	var err error
-	if cfg.StackFile, err = stackFile(cfg.DataDir); err != nil {
+	file, release, err := claimStackFile(cfg.DataDir)
+	if err != nil {
 		return err
 	}
+	defer release()
+	cfg.StackFile = file
 	s, err := Start(ctx, cfg)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil // Ctrl-C while it started
 		}
 		return err
+	}
+	if own := filepath.Join(cfg.DataDir, "stack.json"); file != own {
+		_ = os.Remove(own) // of a second stack that was killed
 	}
 	link, err := s.SignInLink(ctx)
 	if err != nil { // the API works all the same

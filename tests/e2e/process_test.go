@@ -36,16 +36,17 @@ var program = sync.OnceValues(func() (string, error) {
 // installation is a working folder with its data and ports; it outlives the
 // processes that run on it.
 type installation struct {
-	t    *testing.T
-	dir  string
-	base int
-	env  []string // beside the test's own
-	data string   // another data directory than the default, absolute
+	t      *testing.T
+	dir    string
+	base   int
+	env    []string // beside the test's own
+	data   string   // another data directory than the default, absolute
+	beside bool     // another stack that was started from dir is running
 }
 
 // stackPath is where `linkreel up` tells scripts about itself.
 func (i *installation) stackPath() string {
-	if i.data != "" {
+	if i.beside {
 		return filepath.Join(i.data, "stack.json")
 	}
 	return filepath.Join(i.dir, ".local", "stack.json")
@@ -193,8 +194,8 @@ func (i *installation) interrupt(p *process) {
 func TestASecondSystemLeavesTheFirstOnesFileAlone(t *testing.T) {
 	t.Parallel()
 	first := install(t)
-	_, one := first.up()
-	second := &installation{t: t, dir: first.dir, base: fourFreePorts(t), data: t.TempDir()}
+	p1, one := first.up()
+	second := &installation{t: t, dir: first.dir, base: fourFreePorts(t), data: t.TempDir(), beside: true}
 	p, two := second.up()
 	if one.BaseURL == two.BaseURL {
 		t.Fatalf("both say that they are at %s", one.BaseURL)
@@ -212,6 +213,12 @@ func TestASecondSystemLeavesTheFirstOnesFileAlone(t *testing.T) {
 	unchanged("beside the second system")
 	second.interrupt(p)
 	unchanged("after the second system")
+
+	// Alone, it is the stack that runs here, wherever its data lies.
+	first.interrupt(p1)
+	second.beside = false
+	p, _ = second.up()
+	second.interrupt(p)
 }
 
 func TestTheProgramSaysWhyItCannotStart(t *testing.T) {
