@@ -155,3 +155,51 @@ func TestACommitWakesTheEventsService(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// An account that changes all the time is named as often as the pace allows, and once
+// more after its last change.
+func TestABurstWakesTheEventsServiceNowAndThen(t *testing.T) {
+	t.Parallel()
+	db := open(t)
+	rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(t)})
+	t.Cleanup(func() { _ = rdb.Close() })
+	listener := rdb.Subscribe(t.Context(), events.Channel)
+	t.Cleanup(func() { _ = listener.Close() })
+	if _, err := listener.Receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	out := events.NewOutbox(db, rdb, nil)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- out.Run(ctx) }()
+	began := time.Now()
+	change := func(account string) {
+		t.Helper()
+		if err := db.Tx(t.Context(), "try", func(ctx context.Context, tx *gcp.Transaction) error { return out.Put(ctx, tx, made(account)) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 200 {
+		change("acc_busy")
+	}
+	change("acc_last")
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	most := int(time.Since(began)/(20*time.Millisecond)) + 2
+	for busy, messages := 0, listener.Channel(); ; {
+		select {
+		case m := <-messages:
+			if m.Payload == "acc_last" {
+				if busy == 0 || busy > most {
+					t.Errorf("200 changes in %v woke %d times, want at most %d", time.Since(began), busy, most)
+				}
+				return
+			}
+			busy++
+		case <-time.After(10 * time.Second):
+			t.Fatal("the last change woke nobody")
+		}
+	}
+}

@@ -159,18 +159,24 @@ func (o *Outbox) wake(accountID string) {
 	}
 }
 
+// pace is the least time between two wake-ups: an account that makes hundreds of links a
+// second is named once for all that came meanwhile, and the first at once.
+const pace = 20 * time.Millisecond
+
 // Run wakes the events service after commits until ctx ends. It is a loop of
 // every service that writes events.
 func (o *Outbox) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-			defer cancel()
-			o.publish(last)
+			o.publish(ctx)
 			return nil
 		case <-o.more:
 			o.publish(ctx)
+			select {
+			case <-ctx.Done():
+			case <-time.After(pace):
+			}
 		}
 	}
 }
@@ -185,7 +191,8 @@ func (o *Outbox) publish(ctx context.Context) {
 	}
 	// Names are not kept for another try: the events service looks by itself while
 	// Redis is away.
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	// The end of ctx is no reason to lose those that were taken.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	_, err := o.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for accountID := range woken {
