@@ -1,4 +1,4 @@
-package apikey
+package apikey_test
 
 import (
 	"testing"

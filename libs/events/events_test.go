@@ -125,8 +125,10 @@ func TestActorOf(t *testing.T) {
 	}
 }
 
-func TestACommitWakesTheEventsService(t *testing.T) {
-	t.Parallel()
+// outbox runs an outbox until stop. change makes an event of an account, and named
+// are the accounts that the events service is woken for.
+func outbox(t *testing.T) (change func(accountID string), named <-chan *redis.Message, stop func()) {
+	t.Helper()
 	db := open(t)
 	rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(t)})
 	t.Cleanup(func() { _ = rdb.Close() })
@@ -136,14 +138,30 @@ func TestACommitWakesTheEventsService(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := events.NewOutbox(db, rdb, nil)
-	ctx, stop := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- out.Run(ctx) }()
-	if err := db.Tx(t.Context(), "try", func(ctx context.Context, tx *gcp.Transaction) error { return out.Put(ctx, tx, made("acc_7")) }); err != nil {
-		t.Fatal(err)
+	change = func(accountID string) {
+		t.Helper()
+		if err := db.Tx(t.Context(), "try", func(ctx context.Context, tx *gcp.Transaction) error { return out.Put(ctx, tx, made(accountID)) }); err != nil {
+			t.Fatal(err)
+		}
 	}
+	return change, listener.Channel(), func() {
+		t.Helper()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestACommitWakesTheEventsService(t *testing.T) {
+	t.Parallel()
+	change, named, stop := outbox(t)
+	change("acc_7")
 	select {
-	case m := <-listener.Channel():
+	case m := <-named:
 		if m.Payload != "acc_7" {
 			t.Errorf("woken for %q", m.Payload)
 		}
@@ -151,49 +169,26 @@ func TestACommitWakesTheEventsService(t *testing.T) {
 		t.Error("nobody was woken")
 	}
 	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
 }
 
 // An account that changes all the time is named as often as the pace allows, and once
 // more after its last change.
 func TestABurstWakesTheEventsServiceNowAndThen(t *testing.T) {
 	t.Parallel()
-	db := open(t)
-	rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(t)})
-	t.Cleanup(func() { _ = rdb.Close() })
-	listener := rdb.Subscribe(t.Context(), events.Channel)
-	t.Cleanup(func() { _ = listener.Close() })
-	if _, err := listener.Receive(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	out := events.NewOutbox(db, rdb, nil)
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- out.Run(ctx) }()
+	change, named, stop := outbox(t)
 	began := time.Now()
-	change := func(account string) {
-		t.Helper()
-		if err := db.Tx(t.Context(), "try", func(ctx context.Context, tx *gcp.Transaction) error { return out.Put(ctx, tx, made(account)) }); err != nil {
-			t.Fatal(err)
-		}
-	}
 	for range 200 {
 		change("acc_busy")
 	}
 	change("acc_last")
 	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
 	most := int(time.Since(began)/(20*time.Millisecond)) + 2
-	for busy, messages := 0, listener.Channel(); ; {
+	for busy := 0; ; {
 		select {
-		case m := <-messages:
+		case m := <-named:
 			if m.Payload == "acc_last" {
 				if busy == 0 || busy > most {
-					t.Errorf("200 changes in %v woke %d times, want at most %d", time.Since(began), busy, most)
+					t.Errorf("200 changes woke %d times, want at most %d", busy, most)
 				}
 				return
 			}

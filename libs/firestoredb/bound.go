@@ -14,7 +14,7 @@ import (
 type bound time.Duration
 
 func (b bound) unary() grpc.DialOption {
-	return grpc.WithChainUnaryInterceptor(optimistic, func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return grpc.WithChainUnaryInterceptor(unbegun, optimistic, func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		ctx, cancel := context.WithTimeout(ctx, time.Duration(b)) // an earlier deadline stays
 		defer cancel()
 		return invoke(ctx, method, req, reply, cc, opts...)
@@ -22,7 +22,7 @@ func (b bound) unary() grpc.DialOption {
 }
 
 func (b bound) stream() grpc.DialOption {
-	return grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return grpc.WithChainStreamInterceptor(unbegunStream, func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		ctx, cancel := context.WithTimeout(ctx, time.Duration(b))
 		s, err := open(ctx, desc, cc, method, opts...)
 		if err != nil {

@@ -161,10 +161,49 @@ func (db *DB) Tx(ctx context.Context, what string, fn func(ctx context.Context, 
 	return err
 }
 
-// Commit writes all of writes or none, without reading first: the cheap form for
-// "create these documents, none may exist".
-func (db *DB) Commit(ctx context.Context, what string, fn func(tx *firestore.Transaction) error) error {
-	return db.Tx(ctx, what, func(_ context.Context, tx *firestore.Transaction) error { return fn(tx) })
+// Commit is [DB.Tx] for an fn that only writes: one call to the database, where a
+// transaction takes another to begin. A commit whose answer is lost is sent again, so
+// writes must bear to be made twice, or have a precondition that the second time fails.
+func (db *DB) Commit(ctx context.Context, what string, fn func(ctx context.Context, tx *firestore.Transaction) error, opts ...firestore.TransactionOption) error {
+	return db.Tx(context.WithValue(ctx, unbegunKey{}, true), what, fn, opts...)
+}
+
+// DeleteAll deletes documents in one commit. That one is not there is no error.
+func (db *DB) DeleteAll(ctx context.Context, what string, refs ...*firestore.DocumentRef) error {
+	if len(refs) == 0 {
+		return nil
+	}
+	return db.Commit(ctx, what, func(_ context.Context, tx *firestore.Transaction) error {
+		for _, ref := range refs {
+			if err := tx.Delete(ref); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Find lists what a query finds, without its fields.
+func (db *DB) Find(ctx context.Context, what string, q firestore.Query) (refs []*firestore.DocumentRef, err error) {
+	err = db.Do(ctx, what, func(ctx context.Context) error {
+		snaps, err := q.Select().Documents(ctx).GetAll()
+		refs = refs[:0]
+		for _, snap := range snaps {
+			refs = append(refs, snap.Ref)
+		}
+		return err
+	})
+	return refs, err
+}
+
+// IDs is [DB.Find] for the ids alone.
+func (db *DB) IDs(ctx context.Context, what string, q firestore.Query) ([]string, error) {
+	found, err := db.Find(ctx, what, q)
+	ids := make([]string, len(found))
+	for i, ref := range found {
+		ids[i] = ref.ID
+	}
+	return ids, err
 }
 
 // Map turns the client's error into this package's words. Errors that already

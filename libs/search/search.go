@@ -23,6 +23,9 @@ const MaxWords = 10
 // Fold writes s in the form that searches compare: NFKD without marks, in full
 // case folding, so that "Straße", "STRASSE" and fullwidth letters are the same.
 func Fold(s string) string {
+	if isASCII(s) { // most texts are
+		return strings.ToLower(s)
+	}
 	// Folding can yield marks again (İ becomes i and a dot), so they go last.
 	folded := norm.NFKD.String(cases.Fold().String(norm.NFKD.String(s)))
 	return strings.Map(func(r rune) rune {
@@ -31,6 +34,15 @@ func Fold(s string) string {
 		}
 		return r
 	}, folded)
+}
+
+func isASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
 }
 
 // Words lists the distinct folded words of texts, in order. A word is a run of

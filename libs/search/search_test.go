@@ -29,6 +29,18 @@ func TestWordsAreFolded(t *testing.T) {
 	}
 }
 
+func TestASCIIIsFoldedLikeEverythingElse(t *testing.T) {
+	t.Parallel()
+	var ascii []byte
+	for c := range byte(0x80) {
+		ascii = append(ascii, c)
+	}
+	// One other letter makes it the way of all Unicode.
+	if got, want := search.Fold(string(ascii)), strings.TrimSuffix(search.Fold(string(ascii)+"é"), "e"); got != want {
+		t.Errorf("Fold of ASCII = %q, want %q", got, want)
+	}
+}
+
 func TestAQueryFindsWhatBeginsAWord(t *testing.T) {
 	t.Parallel()
 	words := search.Words("Spring sale 2026", "Für Gäste")

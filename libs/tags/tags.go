@@ -288,23 +288,11 @@ func (s *Store) sweep(ctx context.Context, ref *firestore.DocumentRef, carried C
 // Forget removes all tags of an account's records of this kind.
 func (s *Store) Forget(ctx context.Context, accountID string) error {
 	for {
-		var snaps []*firestore.DocumentSnapshot
-		err := s.db.Do(ctx, "list tags", func(ctx context.Context) (err error) {
-			snaps, err = s.db.Collection(Collection).Where("accountId", "==", accountID).Where("kind", "==", string(s.kind)).Select().Limit(300).Documents(ctx).GetAll()
-			return err
-		})
-		if err != nil || len(snaps) == 0 {
+		found, err := s.db.Find(ctx, "list tags", s.db.Collection(Collection).Where("accountId", "==", accountID).Where("kind", "==", string(s.kind)).Limit(300))
+		if err != nil || len(found) == 0 {
 			return err
 		}
-		err = s.db.Commit(ctx, "forget tags", func(tx *firestore.Transaction) error {
-			for _, snap := range snaps {
-				if err := tx.Delete(snap.Ref); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil {
+		if err := s.db.DeleteAll(ctx, "forget tags", found...); err != nil {
 			return err
 		}
 	}

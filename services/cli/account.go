@@ -384,11 +384,10 @@ type stack struct {
 	AdminToken string            `json:"adminToken"`
 }
 
-// localStack finds a running stack's file as `linkreel up` leaves it: in its own
-// data directory, or in .local here or in a folder above.
+// localStack finds a running stack's file as `linkreel up` leaves it: in .local here
+// or in a folder above, or in its data directory when another one runs beside it.
 func (a *app) localStack() (*stack, error) {
 	if data := a.env.Getenv("LINKREEL_DATA_DIR"); data != "" {
-		// A stack on the default directory has its file in .local even when the variable names that directory.
 		if s, err := readStack(filepath.Join(data, "stack.json")); !errors.Is(err, fs.ErrNotExist) {
 			return s, err
 		}

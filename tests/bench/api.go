@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/linkreel/linkreel/libs/localcloud/procstat"
 )
@@ -33,7 +35,11 @@ func benchAPI(ctx context.Context) error {
 		systems = append(systems, old)
 	}
 	fmt.Printf("%-14s %14s %12s %12s   and in the baseline\n", "", "CPU µs/call", "reads/call", "writes/call")
+	atRest := make([][]float64, len(systems))
 	for _, op := range apiCalls {
+		if only := os.Getenv("BENCH_CALL"); only != "" && only != op.name {
+			continue
+		}
 		costs := make([][]callCost, len(systems))
 		for _, s := range systems {
 			if err := op.prepare(ctx, s); err != nil {
@@ -43,13 +49,26 @@ func benchAPI(ctx context.Context) error {
 				return err
 			}
 		}
-		for range setting("BENCH_ROUNDS", 5) {
-			for i, s := range systems {
-				c, err := s.measure(ctx, op, op.calls())
+		for round := range setting("BENCH_ROUNDS", 5) {
+			idle, err := idleShares(ctx, systems)
+			if err != nil {
+				return err
+			}
+			for i := range systems {
+				if round%2 == 1 { // who goes first changes
+					i = len(systems) - 1 - i
+				}
+				s := systems[i]
+				if dir := os.Getenv("BENCH_PROFILES"); dir != "" {
+					go s.profile(ctx, filepath.Join(dir, fmt.Sprintf("%s-%d.pprof", op.name, i)), time.Second)
+				}
+				c, err := s.measure(ctx, op, cmp.Or(op.calls, 500))
 				if err != nil {
 					return err
 				}
-				costs[i] = append(costs[i], c)
+				// A system's loops are no part of what a call costs, as in the redirect rounds.
+				c.cpu -= idle[i] * c.took
+				costs[i], atRest[i] = append(costs[i], c), append(atRest[i], idle[i])
 			}
 		}
 		fmt.Printf("%-14s", op.name)
@@ -69,7 +88,42 @@ func benchAPI(ctx context.Context) error {
 		}
 		fmt.Println()
 	}
+	fmt.Print("at rest, % of a processor, left out above:")
+	for _, shares := range atRest {
+		fmt.Printf(" %.1f", 100*median(shares))
+	}
+	fmt.Println()
 	return nil
+}
+
+// idleShares is the share of a processor that each system takes when nobody asks for anything.
+func idleShares(ctx context.Context, systems []*server) ([]float64, error) {
+	const length = 4 * time.Second
+	before, err := usedBy(systems)
+	if err != nil {
+		return nil, err
+	}
+	if err := pause(ctx, length); err != nil {
+		return nil, err
+	}
+	shares, err := usedBy(systems)
+	for i := range shares {
+		shares[i] = (shares[i] - before[i]) / length.Seconds()
+	}
+	return shares, err
+}
+
+// usedBy is the processor time of each system so far, in seconds.
+func usedBy(systems []*server) ([]float64, error) {
+	used := make([]float64, len(systems))
+	for i, s := range systems {
+		d, err := procstat.CPU(s.linkPids()...)
+		if err != nil {
+			return nil, err
+		}
+		used[i] = d.Seconds()
+	}
+	return used, nil
 }
 
 // apiCall is one kind of call. Each is asked of the same state in every system.
@@ -80,6 +134,9 @@ type apiCall struct {
 	body         func(i int) any
 	// needs makes the record whose id stands for {id} in the path.
 	needs bool
+	// calls are so many that a round takes a second or two, since processor time comes
+	// in steps of 10 ms; 500 when zero.
+	calls int
 }
 
 var apiCalls = []*apiCall{
@@ -90,22 +147,13 @@ var apiCalls = []*apiCall{
 	{name: "get", want: http.StatusOK, method: http.MethodGet, path: "/api/v1/links/{id}", needs: true},
 	{name: "list 20", want: http.StatusOK, method: http.MethodGet, path: "/api/v1/links?limit=20"},
 	{name: "search", want: http.StatusOK, method: http.MethodGet, path: "/api/v1/links?limit=20&q=page+number"}, // a list, in a baseline without it
-	{name: "bulk of 100", want: http.StatusCreated, method: http.MethodPost, path: "/api/v1/links/bulk", body: func(int) any {
+	{name: "bulk of 100", want: http.StatusCreated, method: http.MethodPost, path: "/api/v1/links/bulk", calls: 60, body: func(int) any {
 		items := make([]map[string]string, 100)
 		for i := range items {
 			items[i] = map[string]string{"url": "https://example.com/"}
 		}
 		return map[string]any{"urls": items}
 	}},
-}
-
-// calls are so many that a round takes a second or two: processor time comes in steps
-// of 10 ms.
-func (c *apiCall) calls() int {
-	if strings.HasPrefix(c.name, "bulk") {
-		return 60
-	}
-	return 500
 }
 
 // prepare makes what the call needs, once for each system.
@@ -124,8 +172,8 @@ func (c *apiCall) prepare(ctx context.Context, s *server) error {
 
 type counters struct{ Reads, Writes int64 }
 
-// callCost is of one call, on average.
-type callCost struct{ cpu, reads, writes float64 }
+// callCost is of one call, on average; times are in µs.
+type callCost struct{ cpu, took, reads, writes float64 }
 
 func (s *server) measure(ctx context.Context, op *apiCall, n int) (callCost, error) {
 	var before, after counters
@@ -136,6 +184,7 @@ func (s *server) measure(ctx context.Context, op *apiCall, n int) (callCost, err
 	if err != nil {
 		return callCost{}, err
 	}
+	started := time.Now()
 	path := strings.ReplaceAll(op.path, "{id}", s.record)
 	for range n {
 		var body any
@@ -151,6 +200,11 @@ func (s *server) measure(ctx context.Context, op *apiCall, n int) (callCost, err
 			return callCost{}, fmt.Errorf("%s answers %d, want %d", op.name, status, op.want)
 		}
 	}
+	// Places in the feed follow a change at a rate of one commit a second, and are its cost too.
+	if err := pause(ctx, 2500*time.Millisecond); err != nil {
+		return callCost{}, err
+	}
+	took := time.Since(started)
 	now, err := procstat.CPU(s.linkPids()...)
 	if err != nil {
 		return callCost{}, err
@@ -159,5 +213,6 @@ func (s *server) measure(ctx context.Context, op *apiCall, n int) (callCost, err
 		return callCost{}, err
 	}
 	per := func(v float64) float64 { return v / float64(n) }
-	return callCost{per(float64((now - used).Microseconds())), per(float64(after.Reads - before.Reads)), per(float64(after.Writes - before.Writes))}, nil
+	return callCost{cpu: per(float64((now - used).Microseconds())), took: per(float64(took.Microseconds())),
+		reads: per(float64(after.Reads - before.Reads)), writes: per(float64(after.Writes - before.Writes))}, nil
 }

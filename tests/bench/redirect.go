@@ -36,7 +36,7 @@ type contender struct {
 	path func(worker, n int) string
 	warm []string // paths to bring into memory before each round
 
-	control string // where it can be profiled
+	server *server // that can be profiled
 
 	answered int64
 	resting  time.Duration // CPU while nobody asked for anything
@@ -104,8 +104,8 @@ func benchRedirect(ctx context.Context) error {
 	zipf, drawn := drawZipf(slugs)
 	all := []*contender{
 		{name: "bare Fiber", addr: fiber.Short, pids: []int{fiber.pid}, path: func(int, int) string { return "/hot" }},
-		{name: "linkreel, one hot link", addr: sys.Short, pids: sys.linkPids(), control: sys.Control, path: func(int, int) string { return hot }},
-		{name: fmt.Sprintf("linkreel, %d links by Zipf", many), addr: sys.Short, pids: sys.linkPids(), control: sys.Control, path: zipf, warm: drawn},
+		{name: "linkreel, one hot link", addr: sys.Short, pids: sys.linkPids(), server: sys, path: func(int, int) string { return hot }},
+		{name: fmt.Sprintf("linkreel, %d links by Zipf", many), addr: sys.Short, pids: sys.linkPids(), server: sys, path: zipf, warm: drawn},
 	}
 	var oldBefore int64
 	if old != nil {
@@ -227,8 +227,8 @@ func takeTurns(ctx context.Context, group []*contender, keep bool) error {
 		if err := visitOnce(ctx, c.addr, c.warm); err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
-		if dir := os.Getenv("BENCH_PROFILES"); dir != "" && c.control != "" {
-			go c.profile(ctx, dir, time.Duration(len(group))*roundLength())
+		if dir := os.Getenv("BENCH_PROFILES"); dir != "" && c.server != nil {
+			go c.server.profile(ctx, filepath.Join(dir, strings.ReplaceAll(c.name, " ", "-")+".pprof"), time.Duration(len(group))*roundLength())
 		}
 	}
 	started := time.Now()
@@ -271,9 +271,9 @@ func takeTurns(ctx context.Context, group []*contender, keep bool) error {
 	return nil
 }
 
-// profile keeps a CPU profile of the round that just began; the last one stays.
-func (c *contender) profile(ctx context.Context, dir string, length time.Duration) {
-	url := fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", c.control, int(length.Seconds()))
+// profile keeps a CPU profile of what the server does from now on.
+func (s *server) profile(ctx context.Context, path string, length time.Duration) {
+	url := fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", s.Control, int(length.Seconds()))
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return
@@ -286,7 +286,7 @@ func (c *contender) profile(ctx context.Context, dir string, length time.Duratio
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, strings.ReplaceAll(c.name, " ", "-")+".pprof"), text, 0o600)
+		err = os.WriteFile(path, text, 0o600)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench: no profile:", err)

@@ -7,11 +7,13 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -351,6 +353,69 @@ func unrestricted(o object) (complaints []string) {
 		need(c.at("resources", "requests", "cpu") != nil, "has no CPU request")
 	}
 	return complaints
+}
+
+// What an operator has to have free before an install is what the pods request.
+func TestTheDocsNameWhatPodsRequest(t *testing.T) {
+	t.Parallel()
+	docs := string(read(t, "../../docs/operations.md"))
+	for _, says := range []string{`([\d.]+) processors and ([\d.]+) GiB that pods may request`, "`--set (worker[^`]+)` asks for ([\\d.]+) processors"} {
+		m := regexp.MustCompile(says).FindStringSubmatch(docs)
+		if m == nil {
+			t.Fatalf("operations.md says nothing like %s", says)
+		}
+		args := []string{"--set", "image.tag=v1"}
+		wantCPU, wantMemory := m[1], m[2]
+		if strings.HasPrefix(m[1], "worker") {
+			args, wantCPU, wantMemory = append(args, "--set", m[1]), m[2], ""
+		}
+		objects, err := render(t, args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var processors, bytes float64
+		for _, o := range objects {
+			if o.kind() != "Deployment" && o.kind() != "StatefulSet" {
+				continue
+			}
+			replicas := 1.0
+			if n, ok := o.at("spec", "replicas").(int); ok {
+				replicas = float64(n)
+			}
+			containers, _ := o.at("spec", "template", "spec", "containers").([]any)
+			for _, c := range containers {
+				processors += replicas * quantity(t, object(c.(map[string]any)).at("resources", "requests", "cpu"))
+				bytes += replicas * quantity(t, object(c.(map[string]any)).at("resources", "requests", "memory"))
+			}
+		}
+		if got := tenthsUp(processors); got != wantCPU {
+			t.Errorf("%v: pods request %s processors, operations.md says %s", args, got, wantCPU)
+		}
+		if got := tenthsUp(bytes / (1 << 30)); wantMemory != "" && got != wantMemory {
+			t.Errorf("%v: pods request %s GiB, operations.md says %s", args, got, wantMemory)
+		}
+	}
+}
+
+// tenthsUp is what has to be free: rounded up.
+func tenthsUp(v float64) string { return fmt.Sprintf("%.1f", math.Ceil(10*v-1e-6)/10) }
+
+// quantity reads an amount as Kubernetes writes it, of those suffixes that the chart uses.
+func quantity(t *testing.T, v any) float64 {
+	t.Helper()
+	text := fmt.Sprint(v)
+	unit := 1.0
+	for suffix, u := range map[string]float64{"m": 1e-3, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30} {
+		if rest, ok := strings.CutSuffix(text, suffix); ok {
+			text, unit = rest, u
+			break
+		}
+	}
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		t.Fatalf("no amount: %v", v)
+	}
+	return n * unit
 }
 
 func TestRefusals(t *testing.T) {

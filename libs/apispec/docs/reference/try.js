@@ -37,7 +37,13 @@ function curl({ url, method, headers, body }) {
 }
 
 function readable(text, type) {
-  if (text && /^application\/(problem\+)?json/.test(type)) text = JSON.stringify(JSON.parse(text), null, 2);
+  if (/^application\/(problem\+)?json/.test(type)) {
+    try {
+      text = JSON.stringify(JSON.parse(text), null, 2);
+    } catch {
+      // Empty, or cut short: shown as it came.
+    }
+  }
   return text.length > shown ? `${text.slice(0, shown)}\n… and ${text.length - shown} more characters` : text;
 }
 

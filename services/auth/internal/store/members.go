@@ -589,19 +589,9 @@ func (s *Store) forgetPerson(ctx context.Context, accountID, personID string) er
 const purgeBatch = 400
 
 func (s *Store) purge(ctx context.Context, q firestore.Query) (done bool, err error) {
-	err = s.db.Do(ctx, "purge people", func(ctx context.Context) error {
-		snaps, err := q.Limit(purgeBatch).Documents(ctx).GetAll()
-		if err != nil || len(snaps) == 0 {
-			done = true
-			return err
-		}
-		done = len(snaps) < purgeBatch
-		batch := s.db.Batch() //nolint:staticcheck // one commit for all; a bulk writer would be many
-		for _, snap := range snaps {
-			batch.Delete(snap.Ref)
-		}
-		_, err = batch.Commit(ctx)
-		return err
-	})
-	return done, err
+	found, err := s.db.Find(ctx, "find people to purge", q.Limit(purgeBatch))
+	if err != nil {
+		return true, err
+	}
+	return len(found) < purgeBatch, s.db.DeleteAll(ctx, "purge people", found...)
 }

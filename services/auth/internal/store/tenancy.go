@@ -107,17 +107,14 @@ func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
 	}
 	for collection, of := range s.erased(id) {
 		for more := true; more; {
-			err := s.db.Do(ctx, "erase "+collection, func(ctx context.Context) error {
-				snaps, err := of.Limit(200).Documents(ctx).GetAll()
-				if err != nil {
-					return err
-				}
-				more = len(snaps) == 200
-				return s.deleteAll(ctx, snaps)
-			})
+			found, err := s.db.Find(ctx, "find "+collection, of.Limit(purgeBatch))
 			if err != nil {
 				return err
 			}
+			if err := s.db.DeleteAll(ctx, "erase "+collection, found...); err != nil {
+				return err
+			}
+			more = len(found) == purgeBatch
 		}
 	}
 	ref, err := s.account(id)
@@ -125,7 +122,7 @@ func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
 		return err
 	}
 	// In one commit: an account that is gone always has its tombstone.
-	return s.db.Commit(ctx, "erase account", func(tx *firestore.Transaction) error {
+	return s.db.Commit(ctx, "erase account", func(_ context.Context, tx *firestore.Transaction) error {
 		for _, kind := range []string{"links", "videos", "domains", "storedBytes"} { // libs/quota
 			if err := tx.Delete(s.db.Collection("quotas").Doc(id + "~" + kind)); err != nil {
 				return err
@@ -135,20 +132,6 @@ func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
 			return err
 		}
 		return tx.Delete(ref)
-	})
-}
-
-func (s *Store) deleteAll(ctx context.Context, snaps []*firestore.DocumentSnapshot) error {
-	if len(snaps) == 0 {
-		return nil
-	}
-	return s.db.RunTransaction(ctx, func(_ context.Context, tx *firestore.Transaction) error {
-		for _, snap := range snaps {
-			if err := tx.Delete(snap.Ref); err != nil {
-				return err
-			}
-		}
-		return nil
 	})
 }
 

@@ -72,16 +72,8 @@ func (s *Store) PutAccount(ctx context.Context, accountID string, decide func(be
 }
 
 // Purging implements [tenancy.Store].
-func (s *Store) Purging(ctx context.Context, limit int) (ids []string, err error) {
-	err = s.db.Do(ctx, "list deleting accounts", func(ctx context.Context) error {
-		snaps, err := s.db.Collection(accounts).Where("purgeAt", "<=", s.now()).OrderBy("purgeAt", firestore.Asc).Limit(limit).Documents(ctx).GetAll()
-		ids = ids[:0]
-		for _, snap := range snaps {
-			ids = append(ids, snap.Ref.ID)
-		}
-		return err
-	})
-	return ids, err
+func (s *Store) Purging(ctx context.Context, limit int) ([]string, error) {
+	return s.db.IDs(ctx, "list deleting accounts", s.db.Collection(accounts).Where("purgeAt", "<=", s.now()).OrderBy("purgeAt", firestore.Asc).Limit(limit))
 }
 
 // ofAccount are the collections whose documents name their account. Webhooks go
@@ -94,54 +86,27 @@ const erasePage = 400
 // EraseSome implements [tenancy.Store].
 func (s *Store) EraseSome(ctx context.Context, accountID string) (more bool, err error) {
 	for _, collection := range ofAccount {
-		var refs []*firestore.DocumentRef
-		err := s.db.Do(ctx, "list "+collection+" to erase", func(ctx context.Context) error {
-			snaps, err := s.db.Collection(collection).Where("accountId", "==", accountID).Limit(erasePage).Select().Documents(ctx).GetAll()
-			refs = refs[:0]
-			for _, snap := range snaps {
-				refs = append(refs, snap.Ref)
-			}
-			return err
-		})
+		found, err := s.db.Find(ctx, "list "+collection+" to erase", s.db.Collection(collection).Where("accountId", "==", accountID).Limit(erasePage))
 		if err != nil {
 			return true, err
 		}
-		if err := s.deleteAll(ctx, "erase "+collection, refs); err != nil {
+		if err := s.db.DeleteAll(ctx, "erase "+collection, found...); err != nil {
 			return true, err
 		}
-		more = more || len(refs) == erasePage
+		more = more || len(found) == erasePage
 	}
 	if more {
 		return true, nil
 	}
 	// Last: an event that is left would get a place, and so make the feed again.
-	return false, s.deleteAll(ctx, "erase feed", []*firestore.DocumentRef{s.feedRef(accountID)})
-}
-
-func (s *Store) deleteAll(ctx context.Context, what string, refs []*firestore.DocumentRef) error {
-	if len(refs) == 0 {
-		return nil
-	}
-	return s.db.Commit(ctx, what, func(tx *firestore.Transaction) error {
-		for _, ref := range refs {
-			if err := tx.Delete(ref); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	return false, s.db.DeleteAll(ctx, "erase feed", s.feedRef(accountID))
 }
 
 // Remains implements [tenancy.Store].
 func (s *Store) Remains(ctx context.Context, accountID string) (bool, error) {
 	for _, collection := range ofAccount {
-		var n int
-		err := s.db.Do(ctx, "look for what is left", func(ctx context.Context) error {
-			snaps, err := s.db.Collection(collection).Where("accountId", "==", accountID).Limit(1).Select().Documents(ctx).GetAll()
-			n = len(snaps)
-			return err
-		})
-		if err != nil || n > 0 {
+		found, err := s.db.Find(ctx, "look for what is left", s.db.Collection(collection).Where("accountId", "==", accountID).Limit(1))
+		if err != nil || len(found) > 0 {
 			return true, err
 		}
 	}

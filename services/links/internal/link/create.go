@@ -32,7 +32,7 @@ func (s *Service) Create(ctx context.Context, p *identity.Principal, o identity.
 	// write first, and read only when that fails. Reading first would double the
 	// calls of the common create.
 	if b.mayWriteFirst() {
-		err := s.commit(ctx, "create links", b.addAll)
+		err := s.commitBy(ctx, s.opt.Store.Add, "create links", b.addAll)
 		if err == nil {
 			return b.results(), nil
 		}

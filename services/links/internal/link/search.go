@@ -103,16 +103,16 @@ func (l *Link) Terms() []string {
 		terms = append(terms, tagTerm(t))
 	}
 	seen := map[string]bool{}
-	for _, w := range l.Words() {
-		n := 0
+	for _, word := range l.Words() {
+		w, n := "w"+word, 0
 		for i := range w + " " { // after each code point
-			if i == 0 {
+			if i < 2 {
 				continue
 			}
 			if n++; n > longestTerm || len(seen) >= maxTerms {
 				break
 			}
-			if t := "w" + w[:i]; !seen[t] {
+			if t := w[:i]; !seen[t] {
 				seen[t] = true
 				terms = append(terms, t)
 			}

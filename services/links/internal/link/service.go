@@ -41,8 +41,10 @@ type Store interface {
 	Count(ctx context.Context, accountID string) (int, error)
 	// Atomically runs fn so that what it read still holds when it commits. fn
 	// reads first and then writes; it may run several times and has no other
-	// effect. An fn that only adds records commits without a read.
+	// effect.
 	Atomically(ctx context.Context, what string, fn func(tx Tx) error) error
+	// Add is Atomically for an fn that only adds links: one call to the database.
+	Add(ctx context.Context, what string, fn func(tx Tx) error) error
 }
 
 // Tx is one atomic change.
@@ -120,8 +122,12 @@ func isNothing(err error) bool { return errors.Is(err, errNothing) }
 // change is made without it: what is forgotten here would be stale on every
 // replica until its cache entry expires.
 func (s *Service) commit(ctx context.Context, what string, fn func(tx *recorder) error) error {
+	return s.commitBy(ctx, s.opt.Store.Atomically, what, fn)
+}
+
+func (s *Service) commitBy(ctx context.Context, atomically func(context.Context, string, func(Tx) error) error, what string, fn func(tx *recorder) error) error {
 	var changed []string
-	err := s.opt.Store.Atomically(ctx, what, func(tx Tx) error {
+	err := atomically(ctx, what, func(tx Tx) error {
 		r := &recorder{Tx: tx}
 		err := fn(r)
 		changed = r.slugs

@@ -58,7 +58,7 @@ func (s *Store) PutAccount(ctx context.Context, accountID string, decide func(be
 	if !validID(accountID) {
 		return nil
 	}
-	return s.atomically(ctx, "set account state", func(t *tx) error {
+	return s.atomically(ctx, s.db.Tx, "set account state", func(t *tx) error {
 		var d accountDoc
 		found, err := t.load(s.accountRef(accountID), &d)
 		if err != nil {
@@ -80,16 +80,8 @@ func (s *Store) PutAccount(ctx context.Context, accountID string, decide func(be
 }
 
 // Deleting implements [tenancy.Store].
-func (s *Store) Deleting(ctx context.Context, limit int) (ids []string, err error) {
-	err = s.db.Do(ctx, "list deleting accounts", func(ctx context.Context) error {
-		snaps, err := s.db.Collection("linkAccounts").Where("purging", "==", true).Limit(limit).Documents(ctx).GetAll()
-		ids = ids[:0]
-		for _, snap := range snaps {
-			ids = append(ids, snap.Ref.ID)
-		}
-		return err
-	})
-	return ids, err
+func (s *Store) Deleting(ctx context.Context, limit int) ([]string, error) {
+	return s.db.IDs(ctx, "list deleting accounts", s.db.Collection("linkAccounts").Where("purging", "==", true).Limit(limit))
 }
 
 // Forget implements [tenancy.Store].
@@ -97,14 +89,7 @@ func (s *Store) Forget(ctx context.Context, accountID string) error {
 	if err := s.labels.Forget(ctx, accountID); err != nil {
 		return err
 	}
-	return s.db.Commit(ctx, "forget limits", func(ft *firestore.Transaction) error {
-		for _, kind := range []string{"links", "domains"} {
-			if err := ft.Delete(quota.Ref(s.db, accountID, kind)); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	return s.db.DeleteAll(ctx, "forget limits", quota.Ref(s.db, accountID, "links"), quota.Ref(s.db, accountID, "domains"))
 }
 
 // RemoveStats implements [link.Store].
@@ -121,27 +106,11 @@ func (s *Store) RemoveStats(ctx context.Context, linkIDs []string) error {
 func (s *Store) removeDays(ctx context.Context, linkID string) error {
 	const page = 450
 	for {
-		var refs []*firestore.DocumentRef
-		err := s.db.Do(ctx, "list click days", func(ctx context.Context) error {
-			snaps, err := s.linkRef(linkID).Collection("days").Select().Limit(page).Documents(ctx).GetAll()
-			refs = refs[:0]
-			for _, snap := range snaps {
-				refs = append(refs, snap.Ref)
-			}
-			return err
-		})
-		if err != nil || len(refs) == 0 {
+		days, err := s.db.Find(ctx, "list click days", s.linkRef(linkID).Collection("days").Limit(page))
+		if err != nil {
 			return err
 		}
-		err = s.db.Commit(ctx, "remove click days", func(ft *firestore.Transaction) error {
-			for _, ref := range refs {
-				if err := ft.Delete(ref); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil || len(refs) < page {
+		if err := s.db.DeleteAll(ctx, "remove click days", days...); err != nil || len(days) < page {
 			return err
 		}
 	}

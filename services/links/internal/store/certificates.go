@@ -119,7 +119,7 @@ func (s Certificates) Certificate(ctx context.Context, host string) (*certificat
 // ChangeCertificate implements [certificate.Store].
 func (s Certificates) ChangeCertificate(ctx context.Context, host string, fn func(r *certificate.Record, owned bool) error) error {
 	var forget bool
-	err := s.atomically(ctx, "change certificate", func(t *tx) error {
+	err := s.atomically(ctx, s.db.Tx, "change certificate", func(t *tx) error {
 		forget = false
 		// Owner and record in one transaction: if the name changes hands meanwhile, it starts again.
 		var h hostDoc
@@ -167,34 +167,18 @@ func (s Certificates) ChangeCertificate(ctx context.Context, host string, fn fun
 
 // DueCertificates implements [certificate.Store].
 func (s Certificates) DueCertificates(ctx context.Context, bucket int, at time.Time, limit int) ([]string, error) {
-	return s.ids(ctx, "list due certificates", s.db.Collection("certificates").
+	return s.db.IDs(ctx, "list due certificates", s.db.Collection("certificates").
 		Where("due.bucket", "==", bucket).Where("due.at", "<=", at).OrderBy("due.at", firestore.Asc).Limit(limit))
 }
 
 // SealedOtherwise implements [certificate.Store].
 func (s Certificates) SealedOtherwise(ctx context.Context, keyID string, limit int) ([]string, error) {
-	below, err := s.ids(ctx, "list certificates of older keys", s.db.Collection("certificates").Where("keyId", ">", "").Where("keyId", "<", keyID).Limit(limit))
+	below, err := s.db.IDs(ctx, "list certificates of older keys", s.db.Collection("certificates").Where("keyId", ">", "").Where("keyId", "<", keyID).Limit(limit))
 	if err != nil || len(below) == limit {
 		return below, err
 	}
-	above, err := s.ids(ctx, "list certificates of older keys", s.db.Collection("certificates").Where("keyId", ">", keyID).Limit(limit-len(below)))
+	above, err := s.db.IDs(ctx, "list certificates of older keys", s.db.Collection("certificates").Where("keyId", ">", keyID).Limit(limit-len(below)))
 	return append(below, above...), err
-}
-
-func (s *Store) ids(ctx context.Context, what string, q firestore.Query) ([]string, error) {
-	var out []string
-	err := s.db.Do(ctx, what, func(ctx context.Context) error {
-		snaps, err := q.Select().Documents(ctx).GetAll()
-		if err != nil {
-			return err
-		}
-		out = make([]string, len(snaps))
-		for i, snap := range snaps {
-			out[i] = snap.Ref.ID
-		}
-		return nil
-	})
-	return out, err
 }
 
 // File implements [certificate.Files].
@@ -275,14 +259,11 @@ func (s Certificates) DeleteFiles(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return s.db.Commit(ctx, "delete ACME files", func(ft *firestore.Transaction) error {
-		for _, n := range append(names, name) {
-			if err := ft.Delete(s.fileRef(n)); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	refs := []*firestore.DocumentRef{s.fileRef(name)}
+	for _, n := range names {
+		refs = append(refs, s.fileRef(n))
+	}
+	return s.db.DeleteAll(ctx, "delete ACME files", refs...)
 }
 
 // TakeLock implements [certificate.Files].

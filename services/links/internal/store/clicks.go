@@ -309,7 +309,7 @@ func (c *Counts) finishOne(ctx context.Context, p part) (refused int64, err erro
 // finishUnread adds a part that this process has just written, without reading it
 // back. It fails if another flusher has counted some of it meanwhile.
 func (c *Counts) finishUnread(ctx context.Context, p part) error {
-	return c.s.db.Commit(ctx, "count pending clicks", func(tx *firestore.Transaction) error {
+	return c.s.db.Commit(ctx, "count pending clicks", func(_ context.Context, tx *firestore.Transaction) error {
 		if err := c.add(tx, p.tallies); err != nil {
 			return err
 		}

@@ -246,7 +246,7 @@ func (s *Store) backfillRef() *firestore.DocumentRef {
 
 // ClaimBackfill implements [link.Store].
 func (s *Store) ClaimBackfill(ctx context.Context, owner string, lease time.Duration) (p link.Backfilled, mine bool, err error) {
-	err = s.atomically(ctx, "claim back-fill", func(t *tx) error {
+	err = s.atomically(ctx, s.db.Tx, "claim back-fill", func(t *tx) error {
 		var d backfillDoc
 		if _, err := t.load(s.backfillRef(), &d); err != nil {
 			return err
@@ -266,7 +266,7 @@ func (s *Store) ClaimBackfill(ctx context.Context, owner string, lease time.Dura
 
 // SaveBackfill implements [link.Store].
 func (s *Store) SaveBackfill(ctx context.Context, owner string, p link.Backfilled) error {
-	return s.atomically(ctx, "note back-fill", func(t *tx) error {
+	return s.atomically(ctx, s.db.Tx, "note back-fill", func(t *tx) error {
 		var d backfillDoc
 		if _, err := t.load(s.backfillRef(), &d); err != nil || d.Owner != owner {
 			return err // another replica took over; what was written stays written

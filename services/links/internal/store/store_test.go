@@ -57,7 +57,11 @@ func newWorld(t testing.TB) world {
 		t.Fatal(err)
 	}
 	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{text, tags.Indexes}})
-	db := firestoredb.Use(cloud.Client(t), 20*time.Second)
+	db, err := firestoredb.Open(t.Context(), firestoredb.Config{Project: cloudtest.Project, Endpoint: cloud.Endpoint, Timeout: 20 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
 	b := world{cloud: cloud, offset: new(atomic.Int64)}
 	b.Store = New(db, b.clock).Tell(Teller{
 		Outbox: events.NewOutbox(db, nil, b.clock),

@@ -18,7 +18,15 @@ import (
 
 // Atomically implements [link.Store].
 func (s *Store) Atomically(ctx context.Context, what string, fn func(tx link.Tx) error) error {
-	err := s.atomically(ctx, what, func(t *tx) error { return fn(t) })
+	return inTheWay(s.atomically(ctx, s.db.Tx, what, func(t *tx) error { return fn(t) }))
+}
+
+// Add implements [link.Store]. A commit that is sent again finds its own links in the way.
+func (s *Store) Add(ctx context.Context, what string, fn func(tx link.Tx) error) error {
+	return inTheWay(s.atomically(ctx, s.db.Commit, what, func(t *tx) error { return fn(t) }))
+}
+
+func inTheWay(err error) error {
 	// Also when the outcome is uncertain: what is in the way may be the link of our own first try.
 	if errors.Is(err, firestoredb.ErrExists) || errors.Is(err, firestoredb.ErrUncertain) {
 		return fmt.Errorf("%w: %w", link.ErrInTheWay, err)
@@ -34,11 +42,14 @@ func (s *Store) Domains() Domains { return Domains{s} }
 
 // Atomically implements [customdomain.Store].
 func (s Domains) Atomically(ctx context.Context, what string, fn func(tx customdomain.Tx) error) error {
-	return s.atomically(ctx, what, func(t *tx) error { return fn(domainTx{t}) })
+	return s.atomically(ctx, s.db.Tx, what, func(t *tx) error { return fn(domainTx{t}) })
 }
 
-func (s *Store) atomically(ctx context.Context, what string, fn func(t *tx) error) error {
-	return s.db.Tx(ctx, what, func(ctx context.Context, ft *firestore.Transaction) error {
+// runner is [firestoredb.DB.Tx] or [firestoredb.DB.Commit].
+type runner func(ctx context.Context, what string, fn func(context.Context, *firestore.Transaction) error, opts ...firestore.TransactionOption) error
+
+func (s *Store) atomically(ctx context.Context, run runner, what string, fn func(t *tx) error) error {
+	return run(ctx, what, func(ctx context.Context, ft *firestore.Transaction) error {
 		t := &tx{s: s, ctx: ctx, ft: ft}
 		if err := fn(t); err != nil {
 			return err

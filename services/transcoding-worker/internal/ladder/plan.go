@@ -176,7 +176,7 @@ func (p *Plan) pixels() float64 {
 }
 
 // firstShort is the longest short side of the rendition to make first: a text on a
-// screen can be read in it, and it takes a quarter of what the ladder of 1080p takes.
+// screen can be read in it, and it takes a third of what the ladder of 1080p takes.
 const firstShort = 800
 
 // First splits a plan into the one rendition that is worth making before the others

@@ -75,25 +75,19 @@ func (s *Store) SetStanding(ctx context.Context, account string, standing tenant
 
 // Erasing lists accounts that may have something left to erase.
 func (s *Store) Erasing(ctx context.Context) ([]string, error) {
-	snaps, err := s.snapshots(ctx, "list accounts to erase", s.db.Collection(accounts).Where("eraseAt", "<=", s.now()).
-		OrderBy("eraseAt", firestore.Asc).Limit(pageSize))
-	ids := make([]string, len(snaps))
-	for i, snap := range snaps {
-		ids[i] = snap.Ref.ID
-	}
-	return ids, err
+	return s.db.IDs(ctx, "list accounts to erase", s.db.Collection(accounts).Where("eraseAt", "<=", s.now()).OrderBy("eraseAt", firestore.Asc).Limit(pageSize))
 }
 
 // EraseSome removes up to a page of an account's records and reports whether
 // there are more. Done again it goes on where it was cut off.
 func (s *Store) EraseSome(ctx context.Context, account string) (more bool, err error) {
-	mine, err := s.snapshots(ctx, "list videos to erase", s.db.Collection(videos).Where("accountId", "==", account).Limit(eraseSize).Select())
+	mine, err := s.db.Find(ctx, "list videos to erase", s.db.Collection(videos).Where("accountId", "==", account).Limit(eraseSize))
 	if err != nil {
 		return true, err
 	}
-	for _, snap := range mine {
+	for _, ref := range mine {
 		// Gone means deleted by its owner or by another replica that erases at the same time.
-		if err := s.Erase(ctx, video.ID(snap.Ref.ID)); err != nil && !isGone(err) {
+		if err := s.Erase(ctx, video.ID(ref.ID)); err != nil && !isGone(err) {
 			return true, err
 		}
 	}
@@ -132,16 +126,11 @@ func (s *Store) EraseSome(ctx context.Context, account string) (more bool, err e
 // eraseNames removes some of an account's external ids and reports how many. A
 // video takes its own along; this is for videos whose record could not be read.
 func (s *Store) eraseNames(ctx context.Context, account string) (int, error) {
-	left, err := s.snapshots(ctx, "list external ids to erase", s.db.Collection(externalIDs).Where("accountId", "==", account).Limit(eraseSize).Select())
-	for _, snap := range left {
-		if err := s.db.Do(ctx, "erase external id", func(ctx context.Context) error {
-			_, err := snap.Ref.Delete(ctx)
-			return err
-		}); err != nil {
-			return 0, err
-		}
+	left, err := s.db.Find(ctx, "list external ids to erase", s.db.Collection(externalIDs).Where("accountId", "==", account).Limit(eraseSize))
+	if err != nil {
+		return 0, err
 	}
-	return len(left), err
+	return len(left), s.db.DeleteAll(ctx, "erase external ids", left...)
 }
 
 // shortenPurges ends an account's purge tasks soon, some at a time, and reports
@@ -184,7 +173,7 @@ const eraseSize = 50
 // Remains reports whether there is anything left of an account but its tombstone.
 func (s *Store) Remains(ctx context.Context, account string) (bool, error) {
 	for _, collection := range []string{videos, purges, slugs, externalIDs} {
-		found, err := s.snapshots(ctx, "look for what is left", s.db.Collection(collection).Where("accountId", "==", account).Limit(1).Select())
+		found, err := s.db.Find(ctx, "look for what is left", s.db.Collection(collection).Where("accountId", "==", account).Limit(1))
 		if err != nil || len(found) > 0 {
 			return true, err
 		}

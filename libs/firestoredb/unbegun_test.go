@@ -1,0 +1,107 @@
+package firestoredb_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"cloud.google.com/go/firestore"
+	"google.golang.org/grpc/codes"
+
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/localcloud/cloudtest"
+	local "github.com/linkreel/linkreel/libs/localcloud/firestore"
+)
+
+func openTest(t *testing.T) (*firestoredb.DB, *local.Server) {
+	t.Helper()
+	cloud := cloudtest.Start(t, cloudtest.Options{})
+	db, err := firestoredb.Open(t.Context(), firestoredb.Config{Project: cloudtest.Project, Endpoint: cloud.Endpoint, Timeout: 20 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db, cloud.Firestore
+}
+
+func create(refs ...*firestore.DocumentRef) func(context.Context, *firestore.Transaction) error {
+	return func(_ context.Context, tx *firestore.Transaction) error {
+		for _, ref := range refs {
+			if err := tx.Create(ref, map[string]any{"n": 1}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func TestACommitIsOneCallAndAllOrNothing(t *testing.T) {
+	t.Parallel()
+	db, server := openTest(t)
+	a, b, c := db.Doc("k/a"), db.Doc("k/b"), db.Doc("k/c")
+	if err := db.Commit(t.Context(), "create", create(a, b)); err != nil {
+		t.Fatal(err)
+	}
+	if calls := server.Stats().Calls; calls["Commit"] != 1 || calls["BeginTransaction"] != 0 {
+		t.Errorf("calls: %v, want one Commit", calls)
+	}
+	if err := db.Commit(t.Context(), "create", create(c, a)); !errors.Is(err, firestoredb.ErrExists) {
+		t.Errorf("a commit over what exists: %v", err)
+	}
+	if calls := server.Stats().Calls; calls["Rollback"] != 0 {
+		t.Errorf("calls: %v, want no Rollback: nothing was begun", calls)
+	}
+	snaps, err := db.GetAll(t.Context(), []*firestore.DocumentRef{a, b, c})
+	if err != nil || !snaps[0].Exists() || !snaps[1].Exists() || snaps[2].Exists() {
+		t.Errorf("%v, %v; want the first two alone", snaps, err)
+	}
+}
+
+// A caller whose first try went through is told that something is in the way, and looks.
+func TestACommitWhoseAnswerIsLostIsSentAgain(t *testing.T) {
+	t.Parallel()
+	db, server := openTest(t)
+	server.Faults().Add(local.Fault{Methods: []string{"Commit"}, Times: 1, LoseAnswer: true, Code: codes.Unavailable})
+	if err := db.Commit(t.Context(), "create", create(db.Doc("k/a"))); !errors.Is(err, firestoredb.ErrExists) {
+		t.Errorf("%v, want that the document exists", err)
+	}
+}
+
+func TestACommitThatLosesARaceIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	db, server := openTest(t)
+	server.Faults().Add(local.Fault{Methods: []string{"Commit"}, Times: 1, Code: codes.Aborted})
+	if err := db.Commit(t.Context(), "create", create(db.Doc("k/a"))); err != nil {
+		t.Error(err)
+	}
+}
+
+// What it read could have changed before its commit.
+func TestACommitRefusesToRead(t *testing.T) {
+	t.Parallel()
+	db, server := openTest(t)
+	for name, read := range map[string]func(tx *firestore.Transaction) error{
+		"document": func(tx *firestore.Transaction) error { _, err := tx.Get(db.Doc("k/a")); return err },
+		"query":    func(tx *firestore.Transaction) error { _, err := tx.Documents(db.Collection("k")).GetAll(); return err },
+	} {
+		err := db.Commit(t.Context(), "read", func(_ context.Context, tx *firestore.Transaction) error { return read(tx) })
+		if err == nil {
+			t.Errorf("a %s was read", name)
+		}
+	}
+	if calls := server.Stats().Calls; len(calls) != 0 {
+		t.Errorf("calls: %v, want none", calls)
+	}
+}
+
+func TestATransactionIsBegun(t *testing.T) {
+	t.Parallel()
+	db, server := openTest(t)
+	if err := db.Tx(t.Context(), "create", create(db.Doc("k/a"))); err != nil {
+		t.Fatal(err)
+	}
+	if calls := server.Stats().Calls; calls["BeginTransaction"] != 1 {
+		t.Errorf("calls: %v", calls)
+	}
+}
