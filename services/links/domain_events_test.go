@@ -88,7 +88,8 @@ func TestWhatAChangeWrites(t *testing.T) {
 		writes                   int64
 	}{
 		{"create", "POST", "/api/v1/links", `{"url":"https://example.com/"}`, 201, 4},
-		{"change", "PATCH", path, `{"title":"x"}`, 200, 3},
+		{"change of the title", "PATCH", path, `{"title":"x"}`, 200, 3},
+		{"change of the destination", "PATCH", path, `{"url":"https://example.com/elsewhere"}`, 200, 4},
 		{"bulk of 100", "POST", "/api/v1/links/bulk", `{"urls":[` + items + `]}`, 201, 400},
 		{"bulk change", "PATCH", "/api/v1/links/bulk", `{"ids":["` + made.str("id") + `","` + second + `"],"set":{"archived":true}}`, 200, 6},
 		{"delete", "DELETE", path, "", 204, 4},

@@ -70,6 +70,7 @@ type Tx interface {
 	// Add makes a link and its slug record. over says that the slug's last link
 	// has left a record, which is replaced; otherwise there must be none.
 	Add(l *Link, over bool) error
+	// Put changes a link; before is what it was.
 	Put(before, after *Link) error
 	// Remove deletes a link and leaves a record of its slug.
 	Remove(l *Link, slug *SlugRecord) error

@@ -48,10 +48,11 @@ func (s *Service) TakeDown(ctx context.Context, slugKey string, t Takedown) (*Li
 			tx.changed(l) // an earlier try may not have announced it
 			return errNothing
 		}
+		before := *l
 		l.Takedown = &t
 		l.Rev++
 		l.UpdatedAt = s.opt.Now()
-		return tx.Put(l, l)
+		return tx.Put(&before, l)
 	})
 	if err != nil && !errors.Is(err, errNothing) {
 		return nil, err
@@ -86,10 +87,12 @@ func (s *Service) Lift(ctx context.Context, slugKey, takedownID string) error {
 		if l == nil {
 			return errNothing
 		}
+		before := *l
+		before.Takedown = r.Takedown // what visitors meet
 		l.Takedown = nil
 		l.Rev++
 		l.UpdatedAt = s.opt.Now()
-		return tx.Put(l, l)
+		return tx.Put(&before, l)
 	})
 	if errors.Is(err, errNothing) {
 		return nil

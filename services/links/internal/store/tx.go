@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"cloud.google.com/go/firestore"
@@ -239,10 +240,12 @@ func (t *tx) Put(before, l *link.Link) error {
 		{Path: "updatedAt", Value: l.UpdatedAt}, {Path: "rev", Value: l.Rev}, {Path: "takedown", Value: takedownValue(l.Takedown)},
 		{Path: "tags", Value: l.Tags}, {Path: "externalId", Value: l.ExternalID}, {Path: "archived", Value: l.Archived},
 	})
-	if err != nil {
+	// Most changes are of what a redirect does not need.
+	slug := slugDocOf(l)
+	if err != nil || reflect.DeepEqual(slug, slugDocOf(before)) {
 		return err
 	}
-	return t.ft.Set(t.s.slugRef(l.Key()), slugDocOf(l))
+	return t.ft.Set(t.s.slugRef(l.Key()), slug)
 }
 
 // Remove implements [link.Tx].
