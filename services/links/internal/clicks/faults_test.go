@@ -158,9 +158,21 @@ func TestTheBacklogIsMeteredBeyondWhatACycleReads(t *testing.T) {
 
 func TestAStallIsOverSoonAndLosesNothing(t *testing.T) {
 	t.Parallel()
+	for _, distance := range []time.Duration{1300 * time.Microsecond, 5 * time.Millisecond, 20 * time.Millisecond} {
+		t.Run(distance.String(), func(t *testing.T) {
+			t.Parallel()
+			stalls(t, distance)
+		})
+	}
+}
+
+// stalls lets a Redis at a distance stall three times, with some 4,000 visits a second:
+// so many that the spool grows during each call that drains it.
+func stalls(t *testing.T, distance time.Duration) {
+	t.Helper()
 	addr := redistest.Start(t)
 	by := redistest.NewProxy(t, addr)
-	by.Delay(1300 * time.Microsecond)
+	by.Delay(distance)
 	p, b := start(t, by.Addr(), func(c *Config) { c.Budget = 50 * time.Millisecond }), newBook()
 	stop, visits := make(chan struct{}), new(atomic.Int64)
 	var wg sync.WaitGroup

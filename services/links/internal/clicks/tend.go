@@ -49,7 +49,7 @@ func (l *lane) tend(ctx context.Context) {
 				due = time.Now().Add(pause)
 			}
 		}
-		more := l.drain(ctx)
+		more := l.drain(ctx, due)
 		if !l.away.Load() && now.Sub(checked) > idle {
 			checked = now
 			l.check(ctx)
@@ -92,8 +92,9 @@ func (l *lane) probe(ctx context.Context) bool {
 }
 
 // drain brings the spool into Redis, many batches a call, and reports whether
-// something is left that has to wait.
-func (l *lane) drain(ctx context.Context) (more bool) {
+// something is left that has to wait. While redirects add to the spool it gives way
+// to the probe that is due: it may never find the spool empty.
+func (l *lane) drain(ctx context.Context, due time.Time) (more bool) {
 	for ctx.Err() == nil {
 		l.state.Lock()
 		run, err := l.spool.next(l.caller.room())
@@ -104,6 +105,9 @@ func (l *lane) drain(ctx context.Context) (more bool) {
 		}
 		if len(run) == 0 {
 			return false
+		}
+		if l.away.Load() && !time.Now().Before(due) {
+			return true
 		}
 		if !run[0].late {
 			// They are here for a successor's sake: this process has them in memory, and
@@ -244,7 +248,7 @@ func (l *lane) close(ctx context.Context) (empty bool, err error) {
 	if l.away.Load() {
 		l.sendLive(ctx)
 	}
-	l.drain(ctx)
+	l.drain(ctx, time.Now().Add(time.Hour)) // nothing adds to it any more, and nobody probes
 	l.state.Lock()
 	defer l.state.Unlock()
 	return l.spool.empty(), l.spool.close()
