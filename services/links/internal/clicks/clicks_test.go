@@ -118,6 +118,14 @@ func start(t testing.TB, addr string, edit ...func(*Config)) process {
 
 func startParts(t testing.TB, addr string, parts int, edit ...func(*Config)) process {
 	t.Helper()
+	p := open(t, addr, parts, edit...)
+	p.run(t)
+	return p
+}
+
+// open makes a process that does not run yet.
+func open(t testing.TB, addr string, parts int, edit ...func(*Config)) process {
+	t.Helper()
 	cfg := Config{Redis: redisdb.Config{URL: addr}, SpoolDir: t.TempDir(), Budget: 300 * time.Millisecond}
 	for _, e := range edit {
 		e(&cfg)
@@ -130,6 +138,11 @@ func startParts(t testing.TB, addr string, parts int, edit ...func(*Config)) pro
 	if p.Log, err = Open(cfg, p.memory); err != nil {
 		t.Fatal(err)
 	}
+	return p
+}
+
+func (p *process) run(t testing.TB) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 2)
 	go func() { done <- p.Run(ctx) }()
@@ -141,7 +154,13 @@ func startParts(t testing.TB, addr string, parts int, edit ...func(*Config)) pro
 		}
 	})
 	t.Cleanup(p.stop)
-	return p
+}
+
+// heard waits until a process without redirects has asked by itself where the log
+// is: from then on it does not ask beside the test's redirects.
+func (p process) heard(t *testing.T) {
+	t.Helper()
+	eventually(t, "the first check", func() bool { return p.lanes[0].follower.At() != invalidation.Position{} })
 }
 
 func patient(t testing.TB, addr string) redis.UniversalClient {
@@ -228,7 +247,9 @@ func TestConfirm_hears_a_change_before_it_answers(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)
 	a, b := start(t, addr), start(t, addr)
-	for b.Confirm(b.resolve(t, "other"), nil).Again { // the first call says where the log is
+	a.heard(t)
+	b.heard(t)
+	for b.Confirm(b.resolve(t, "other"), nil).Again { // where the log is, should a have begun it anew
 	}
 	other := b.resolve(t, "other")
 	for i := range 100 {
@@ -257,8 +278,10 @@ func TestConfirm_hears_a_change_before_it_answers(t *testing.T) {
 func TestConfirm_reloads_when_the_log_of_changes_is_another(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)
-	p := start(t, addr)
+	p := open(t, addr, 1)
 	answer := p.resolve(t, "a")
+	p.run(t)
+	p.heard(t)
 	if out := p.Confirm(answer, nil); !out.Again {
 		t.Error("a process that has just begun trusts what it loaded before")
 	}
