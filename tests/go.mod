@@ -162,6 +162,11 @@ require (
 	google.golang.org/protobuf v1.36.12
 )
 
+require (
+	github.com/KimMachineGun/automemlimit v1.0.1 // indirect
+	github.com/pbnjay/memory v0.0.0-20210728143218-7b4eea64cf58 // indirect
+)
+
 replace (
 	github.com/linkreel/linkreel/services/auth => ../services/auth
 	github.com/linkreel/linkreel/services/events => ../services/events

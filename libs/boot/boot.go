@@ -100,12 +100,13 @@ func (s *Service) Handler(name string) fasthttp.RequestHandler {
 	return nil
 }
 
-// Main is the whole of a service's main function: signals, telemetry, the
+// Main is the whole of a service's main function: signals, telemetry, memory, the
 // service, exit code. make builds the service once telemetry stands.
 func Main(name string, cfg Config, build func(ctx context.Context) (*Service, error)) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	slog.SetDefault(NewLogger(os.Stdout, cfg.LogLevel, cfg.LogFormat))
+	boundMemory()
 	if err := run(ctx, name, cfg, build); err != nil {
 		slog.Error("stopped", "service", name, "error", err)
 		stop()

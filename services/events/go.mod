@@ -16,6 +16,8 @@ require (
 )
 
 require (
+	github.com/KimMachineGun/automemlimit v1.0.1 // indirect
+	github.com/pbnjay/memory v0.0.0-20210728143218-7b4eea64cf58 // indirect
 	github.com/prometheus/client_golang v1.25.0 // indirect
 	go.etcd.io/bbolt v1.5.0 // indirect
 	google.golang.org/grpc v1.84.0 // indirect

@@ -251,15 +251,23 @@ stories() {
 	ok "stories through the $1: $(tr '\n' ' ' <"$work/stories.txt")"
 }
 
-## pods: what a container may do: no capability, seccomp, a root that cannot be written, no token.
+## pods: what a container may do: no capability, seccomp, a root that cannot be written, no token. Go keeps within nine tenths of its memory.
 case_pods() {
-	local pod
+	local pod name limit
 	pod=$(pod_of worker)
 	k exec "$pod" -- bash -c '
 		grep -q "^CapEff:.0000000000000000$" /proc/self/status && grep -q "^Seccomp:.2$" /proc/self/status &&
 		! touch /x 2>/dev/null && touch /tmp/x && [ ! -e /var/run/secrets/kubernetes.io ] && [ "$(id -u)" = 65532 ]' ||
 		die "the worker's container may do too much"
 	ok "no capabilities, seccomp filter, read-only root, no API token"
+	for name in auth console events links videos worker; do
+		pod=$(pod_of $name)
+		limit=$(k get "pod/$pod" -o jsonpath='{.spec.containers[0].resources.limits.memory}' | numfmt --from=iec-i)
+		k get --raw "/api/v1/namespaces/$namespace/pods/$pod:9090/proxy/metrics" |
+			awk -v limit="$limit" '$1 == "go_gc_gomemlimit_bytes" {found = ($2 - limit * 0.9) ^ 2 <= 1} END {exit !found}' ||
+			die "$name does not know that it may have $limit bytes"
+	done
+	ok "each service's Go keeps within its container's memory"
 }
 
 # lines of a table: who may open which port of whom. Everything else is closed.

@@ -192,10 +192,13 @@ func TestARedisFilledWhileFirestoreWasAwayDrains(t *testing.T) {
 
 // 300,000 distinct links that were all clicked within a minute, while Firestore was
 // away, are all counted once it is back: none of the flusher's cycles asks Firestore
-// for more than a request of 10 MiB, which it would refuse.
+// for more than a request of 10 MiB, which it would refuse. The process stays within
+// the memory that the chart gives it.
 func TestManyDistinctLinksAreAllCounted(t *testing.T) {
 	t.Parallel()
 	b := newLinksWorld(t)
+	podMemory := linksPodMemory(t)
+	b.env = []string{fmt.Sprint("GOMEMLIMIT=", podMemory/10*9)} // as the service sets it in a container
 	p := b.start(true)
 	slugs := linksSlugs("many", authFull(3_000, 300_000))
 	p.create(slugs...)
@@ -230,6 +233,11 @@ func TestManyDistinctLinksAreAllCounted(t *testing.T) {
 	})
 	t.Logf("%d links clicked in %v; %v later counted once %d, more than once %d (an answer that came too late and was asked for again), set aside %.0f, refused commits %v",
 		len(slugs), clicked, time.Since(back), once, other, p.metric("linkreel_clicks_set_aside_total"), b.firestore.Stats().Errors)
+	if peak := p.peak(t); peak > podMemory {
+		t.Errorf("the process took %d MiB, the chart gives it %d", peak>>20, podMemory>>20)
+	} else {
+		t.Logf("the process took %d MiB at most", peak>>20)
+	}
 	if aside, lost := p.metric("linkreel_clicks_set_aside_total"), p.metric("linkreel_clicks_lost_total"); failed > 0 || aside > 0 || lost > 0 {
 		t.Errorf("%d visits failed, %v clicks set aside, %v lost", failed, aside, lost)
 	}

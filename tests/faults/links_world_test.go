@@ -27,6 +27,7 @@ import (
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/linkreel/linkreel/libs/apikey/authtest"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
@@ -181,6 +182,43 @@ func (p *linksProcess) run() {
 		}
 		return true
 	})
+}
+
+// linksPodMemory is the chart's limit, in bytes.
+func linksPodMemory(t testing.TB) int64 {
+	t.Helper()
+	text, err := os.ReadFile("../../charts/linkreel/values.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values struct {
+		Defaults struct {
+			Resources struct{ Limits struct{ Memory string } }
+		}
+	}
+	var mib int64
+	if err := yaml.Unmarshal(text, &values); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Sscanf(values.Defaults.Resources.Limits.Memory, "%dMi", &mib); err != nil {
+		t.Fatalf("the chart's limit of memory is %q", values.Defaults.Resources.Limits.Memory)
+	}
+	return mib << 20
+}
+
+// peak is the most memory that the process has had, in bytes.
+func (p *linksProcess) peak(t testing.TB) int64 {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kib int64
+	_, line, _ := strings.Cut(string(status), "VmHWM:")
+	if _, err := fmt.Sscan(line, &kib); err != nil {
+		t.Fatalf("VmHWM: %v", err)
+	}
+	return kib << 10
 }
 
 func (p *linksProcess) kill() {
