@@ -103,9 +103,10 @@ func Covers(u *url.URL) bool {
 func (c *Contract) Check(x *Exchange) error {
 	path, params := c.match(x.Method, x.URL)
 	if path == "" {
-		// A router may still take it for a record with an odd id and refuse the caller first.
+		// A router may still take it for a record with an odd id, and reject the caller
+		// or a reused Idempotency-Key before it looks the record up.
 		return c.checkError(x, http.StatusNotFound, http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests,
-			http.StatusMethodNotAllowed, http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusRequestHeaderFieldsTooLarge)
+			http.StatusMethodNotAllowed, http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge, http.StatusRequestHeaderFieldsTooLarge)
 	}
 	item := c.doc.Paths.Value(path)
 	method := x.Method

@@ -19,13 +19,13 @@ func TestQuickWorkDoesNotWaitBehindALadder(t *testing.T) {
 	encoded := m.ff(video("320x180", "25", 2) + " -c:v mpeg4 encoded.mp4")
 	text := m.write("text.mp4", "no film")
 	ladder := r.submit("ladder", m.ff(video("640x360", "30", 60)+" -c:v mpeg4 -q:v 5 ladder.mp4"))
-	r.await(ladder.ID, timeLimit, func(x transcode.Record) bool { return x.Progress > downloadedProgress })
+	encoding := r.await(ladder.ID, timeLimit, func(x transcode.Record) bool { return x.Progress > downloadedProgress })
 
 	jobs := []transcode.Job{r.submit("copied", copied), r.submit("text", text), r.submit("encoded", encoded)}
 	quick := r.await(jobs[0].ID, timeLimit, func(x transcode.Record) bool { return x.Outcome != nil && x.State != transcode.Running })
 	refused := r.await(jobs[1].ID, timeLimit, final)
 	inspected := r.await(jobs[2].ID, timeLimit, func(x transcode.Record) bool { return x.Inspected || final(x) })
-	if x := r.await(ladder.ID, timeLimit, func(transcode.Record) bool { return true }); final(x) || x.Attempt != 1 {
+	if x := r.await(ladder.ID, timeLimit, func(transcode.Record) bool { return true }); final(x) || x.Attempt != encoding.Attempt {
 		t.Fatalf("the ladder is %s in attempt %d, so this shows nothing", x.State, x.Attempt)
 	}
 	if quick.State != transcode.Queued || !quick.Inspected || quick.Outcome.Path != transcode.PathCopy || quick.Outcome.Final {

@@ -64,15 +64,16 @@ func TestStoppedWorkerReturnsItsJob(t *testing.T) {
 	source := m.ff(video("1280x720", "30", 20) + " -c:v mpeg4 -q:v 5 a.mp4")
 	w := r.start(nil)
 	j := r.submit("stop", source)
-	r.await(j.ID, timeLimit, func(x transcode.Record) bool { return x.Progress > 5 })
+	running := r.await(j.ID, timeLimit, func(x transcode.Record) bool { return x.Progress > 5 })
 	begun := time.Now()
 	w.terminate()
 	if took := time.Since(begun); took > 10*time.Second {
 		t.Errorf("the worker took %v to stop", took)
 	}
 	record := r.await(j.ID, 5*time.Second, func(x transcode.Record) bool { return true })
-	if record.State != transcode.Queued || record.Tries != 0 || record.Attempt != 1 {
-		t.Errorf("after the stop the job is %s with %d tries in attempt %d; want queued, 0, 1", record.State, record.Tries, record.Attempt)
+	// The encoding is attempt 1, or 2 where the fast lane has inspected the job first.
+	if record.State != transcode.Queued || record.Tries != 0 || record.Attempt != running.Attempt {
+		t.Errorf("after the stop the job is %s with %d tries in attempt %d; want queued, 0, %d", record.State, record.Tries, record.Attempt, running.Attempt)
 	}
 	r.noScratch()
 }
