@@ -223,6 +223,22 @@ func TestCases(t *testing.T) {
 	matchBetween(t, "README.md", "<!-- cases -->\n", "<!-- /cases -->", list.String())
 }
 
+// The shell takes the last definition of a function and says nothing.
+func TestFunctionsAreDefinedOnce(t *testing.T) {
+	t.Parallel()
+	text := string(read(t, "lib.sh")) + string(read(t, "test.sh"))
+	defined := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^(\w+)\(\)`).FindAllStringSubmatch(text, -1) {
+		if defined[m[1]] {
+			t.Errorf("%s is defined twice", m[1])
+		}
+		defined[m[1]] = true
+	}
+	if len(defined) < 20 {
+		t.Fatalf("found %d functions only", len(defined))
+	}
+}
+
 func TestAlerts(t *testing.T) {
 	t.Parallel()
 	operations := string(read(t, "../../docs/operations.md"))

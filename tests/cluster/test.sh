@@ -124,8 +124,8 @@ settled() {
 	! grep -qv ' 1/1 *Running ' <<<"$lines"
 }
 
-# routed: the ingress reaches the services that traffic asks first.
-routed() {
+# reached: the ingress reaches the services that traffic asks first.
+reached() {
 	local path
 	for path in account links videos; do
 		[ "$(curl -s -o /dev/null -w '%{http_code}' --max-time 2 --connect-to "::127.0.0.1:$http_port" "$base/api/v1/$path")" = 401 ] || return
@@ -319,7 +319,7 @@ case_policy() {
 }
 
 traffic() {
-	await 30 routed   # The ingress hears of new pods a moment after helm.
+	await 30 reached   # The ingress hears of new pods a moment after helm.
 	[ -s "$work/traffic.json" ] || check setup "$@" >"$work/traffic.json"
 }
 
