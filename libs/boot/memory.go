@@ -7,14 +7,13 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// heapShare is how much of a container's memory Go may use. Stacks and the heap
-// are within it; what the kernel keeps for the process's connections and its
-// files is not.
+// heapShare is Go's share of the container's memory. The rest is for what Go does
+// not count: the program's own pages, the kernel's buffers for connections, files.
 const heapShare = 0.9
 
-// boundMemory tells the garbage collector what the container may use. It lets the
-// heap double before it collects, so a process whose memory is half used could be
-// killed for garbage. GOMEMLIMIT in the environment goes before.
+// boundMemory sets Go's soft memory limit from the container's. Without it the heap
+// may double before it is collected, so the kernel would kill a process whose live
+// memory is only half of the limit. An explicit GOMEMLIMIT takes precedence.
 func boundMemory() {
 	switch _, err := memlimit.Set(memlimit.WithRatio(heapShare)); {
 	case errors.Is(err, memlimit.ErrCgroupsNotSupported): // no container
