@@ -84,7 +84,8 @@ func benchAPI(ctx context.Context) error {
 			fmt.Printf(" %14.0f %12.2f %12.2f", median(each), reads, writes)
 		}
 		if old != nil {
-			fmt.Printf("   CPU × %.2f", ratio(cpu[0], cpu[1]))
+			each := ratios(cpu[0], cpu[1])
+			fmt.Printf("   CPU × %.2f (rounds: %.2f to %.2f)", median(each), each[0], each[len(each)-1])
 		}
 		fmt.Println()
 	}

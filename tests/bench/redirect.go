@@ -173,12 +173,15 @@ func benchRedirect(ctx context.Context) error {
 }
 
 // ratio is the median over rounds of a's cost to b's in the same round.
-func ratio(a, b []float64) float64 {
-	var r []float64
+func ratio(a, b []float64) float64 { return median(ratios(a, b)) }
+
+// ratios are those of each round, the smallest first.
+func ratios(a, b []float64) []float64 {
+	r := make([]float64, len(a))
 	for i := range a {
-		r = append(r, a[i]/b[i])
+		r[i] = a[i] / b[i]
 	}
-	return median(r)
+	return sorted(r)
 }
 
 // rest measures what contenders take when nobody asks for anything.

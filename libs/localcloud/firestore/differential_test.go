@@ -74,7 +74,7 @@ func emulatorAddress(t *testing.T) string {
 	jar := emulatorJar()
 	java, err := exec.LookPath("java")
 	if jar == "" || err != nil {
-		t.Skip("not compared with Google's emulator, which Debian has not (java and FIRESTORE_EMULATOR_JAR); package conformance holds what was found in common")
+		t.Skip("Google's emulator is not installed: it needs java and FIRESTORE_EMULATOR_JAR, and Debian has no package of it. TestConformance holds what both servers were found to do")
 	}
 	emulator.once.Do(func() { emulator.addr, emulator.err = runEmulator(java, jar) })
 	if emulator.err != nil {

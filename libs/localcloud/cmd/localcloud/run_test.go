@@ -180,7 +180,7 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 func TestNodeClients(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("npm"); err != nil {
-		t.Skip("no npm on this machine (Debian's wants 500 packages); the Go clients tell the same story in every run")
+		t.Skip("no npm on this machine, and Debian's needs 500 more packages; the Go clients are tested with the same story")
 	}
 	src, err := filepath.Abs("../../nodesmoke")
 	if err != nil {
