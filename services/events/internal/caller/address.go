@@ -33,13 +33,16 @@ func private(prefix, name string) block {
 // blocks are the IPv4 and IPv6 Special-Purpose Address Registries of IANA, whole,
 // with multicast and the former class E, and what has been taken out of use.
 // Blocks that the registries call globally reachable are here too: no receiver
-// lives in an anycast address of a protocol. Of IPv6, 2000::/3 alone is public (see
+// lives in an anycast address of a protocol. Two blocks that clouds use for themselves
+// inside every network of a customer are in no registry. Of IPv6, 2000::/3 alone is public (see
 // Check), so most of its entries only name the reason.
 var blocks = []block{
 	special("0.0.0.0/8", "this network"),
 	private("10.0.0.0/8", "private"),
 	private("100.64.0.0/10", "shared address space"),
 	private("127.0.0.0/8", "loopback"),
+	private("34.118.224.0/20", "services of a GKE cluster"),
+	special("168.63.129.16/32", "Azure's platform"),
 	special("169.254.0.0/16", "link-local"),
 	private("172.16.0.0/12", "private"),
 	special("192.0.0.0/24", "IETF protocol assignments"),

@@ -91,10 +91,11 @@ func New(cfg Config) (*Caller, error) {
 			TLSHandshakeTimeout:    5 * time.Second,
 			DisableCompression:     true, // an answer that unpacks to gigabytes stays small
 			MaxResponseHeaderBytes: 32 << 10,
-			MaxConnsPerHost:        16,
-			MaxIdleConns:           500,
-			MaxIdleConnsPerHost:    2,
-			IdleConnTimeout:        30 * time.Second,
+			// No MaxConnsPerHost: the accounts that call one host would wait for each other's calls.
+			// A webhook makes few calls at once, and an account has few webhooks.
+			MaxIdleConns:        500,
+			MaxIdleConnsPerHost: 2,
+			IdleConnTimeout:     30 * time.Second,
 		},
 	}
 	return c, nil

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,10 +16,10 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// closed are addresses of every block of IANA's special-purpose registries, and
-// forms that lead to one.
+// closed are addresses of every block of IANA's special-purpose registries, one that a
+// cloud keeps for itself, and forms that lead to one.
 var closed = []string{
-	"0.0.0.0", "0.1.2.3", "0.255.255.255", "169.254.0.1", "169.254.169.254", "192.0.0.1", "192.0.0.8", "192.0.0.170", "192.0.2.1", "192.31.196.1", "192.52.193.1",
+	"0.0.0.0", "0.1.2.3", "0.255.255.255", "169.254.0.1", "169.254.169.254", "192.0.0.1", "192.0.0.8", "192.0.0.170", "192.0.2.1", "168.63.129.16", "192.31.196.1", "192.52.193.1",
 	"192.88.99.1", "192.175.48.1", "198.18.0.1", "198.19.255.255", "198.51.100.7", "203.0.113.9", "224.0.0.1", "239.255.255.255", "240.0.0.1", "255.255.255.255",
 	"::", "::2", "::7f00:1", "::ffff:169.254.169.254", "::ffff:0.0.0.0", "::ffff:0:127.0.0.1", "64:ff9b::7f00:1", "64:ff9b::808:808", "64:ff9b:1::1", "100::1", "100:0:0:1::1",
 	"2001::1", "2001:0:53aa:64c:0:0:0:1", "2001:2::1", "2001:10::1", "2001:20::1", "2001:db8::1", "2002:7f00:1::1", "2002:808:808::1", "2620:4f:8000::1", "3fff::1", "3ffe::1",
@@ -27,7 +28,7 @@ var closed = []string{
 
 // private are open on installations that allow it.
 var privates = []string{
-	"10.0.0.1", "10.255.255.255", "100.64.0.1", "100.127.255.255", "127.0.0.1", "127.255.255.254", "172.16.0.1", "172.31.255.255", "192.168.0.1", "192.168.255.255",
+	"10.0.0.1", "10.255.255.255", "34.118.224.1", "34.118.239.255", "100.64.0.1", "100.127.255.255", "127.0.0.1", "127.255.255.254", "172.16.0.1", "172.31.255.255", "192.168.0.1", "192.168.255.255",
 	"::1", "fc00::1", "fdff::1", "::ffff:127.0.0.1", "::ffff:10.1.2.3", "::ffff:192.168.1.1",
 }
 
@@ -316,4 +317,44 @@ func TestRetryAfter(t *testing.T) {
 			t.Errorf("%q: %v, want %v", value, got, want)
 		}
 	}
+}
+
+// Accounts share a receiver's host, where one of them has made its part slow.
+func TestSlowCallsToAHostHoldUpNoOthers(t *testing.T) {
+	t.Parallel()
+	released, begun := make(chan struct{}), make(chan struct{}, 64)
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			begun <- struct{}{}
+			select {
+			case <-released:
+			case <-r.Context().Done():
+			}
+		}
+	}))
+	t.Cleanup(srv.Close)
+	c, err := New(Config{Policy: Policy{AllowHTTP: true, AllowPrivate: true}, Timeout: 30 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	var wg sync.WaitGroup
+	for range cap(begun) {
+		wg.Go(func() { c.Send(t.Context(), srv.URL+"/slow", nil, nil) })
+	}
+	for range cap(begun) {
+		select {
+		case <-begun:
+		case <-time.After(10 * time.Second):
+			t.Error("a call waits for others")
+		}
+		if t.Failed() {
+			break
+		}
+	}
+	if r := c.Send(t.Context(), srv.URL+"/fast", nil, nil); !r.OK() {
+		t.Errorf("a call beside slow ones: %+v", r)
+	}
+	close(released)
+	wg.Wait()
 }

@@ -53,9 +53,10 @@ type Store interface {
 	Save(ctx context.Context, d *webhook.Delivery) (bool, error)
 	Drop(ctx context.Context, id string) error
 	// Due and Replays set aside what cannot be read. Beside an error there may be some.
-	Due(ctx context.Context, lane int) (store.Due, error)
+	Due(ctx context.Context, lane int, behind store.DuePlace) (store.Due, error)
 	Replays(ctx context.Context) ([]*webhook.Replay, error)
-	Advance(ctx context.Context, r *webhook.Replay, w *webhook.Webhook) (done bool, err error)
+	Advance(ctx context.Context, r *webhook.Replay, w *webhook.Webhook) error
+	RestReplay(ctx context.Context, r *webhook.Replay) error
 	DropReplay(ctx context.Context, id string) error
 }
 
@@ -92,8 +93,11 @@ type Engine struct {
 	good    pool
 	bad     pool
 	stopped bool
+	late    []*webhook.Delivery // deferred after the stop
 
 	replaying chan struct{}
+	// beyond is, for each due lane, how far sweeps have looked behind a full page.
+	beyond [store.DueLanes]store.DuePlace
 }
 
 var (
@@ -134,17 +138,11 @@ func (e *Engine) Run(ctx context.Context) error {
 	return nil
 }
 
-// drain waits for running attempts, a little. What is left becomes due again.
+// drain waits for what is running, a little. What is left becomes due at once, so
+// that another replica finds it.
 func (e *Engine) drain() {
 	e.mu.Lock()
 	e.stopped = true
-	var held []*webhook.Delivery
-	for _, l := range e.lanes {
-		for _, j := range l.queue {
-			held = append(held, j.delivery)
-		}
-		l.queue = nil
-	}
 	e.mu.Unlock()
 	ended := make(chan struct{})
 	go func() { e.busy.Wait(); close(ended) }()
@@ -154,6 +152,15 @@ func (e *Engine) drain() {
 		e.stop() // an attempt that is cut short is made again by another replica
 		<-ended
 	}
+	e.mu.Lock()
+	held := e.late
+	for _, l := range e.lanes {
+		for _, j := range l.queue {
+			held = append(held, j.delivery)
+		}
+		l.queue = nil
+	}
+	e.mu.Unlock()
 	defer e.stop()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
@@ -162,7 +169,7 @@ func (e *Engine) drain() {
 	for _, d := range held {
 		g.Go(func() error {
 			// Due at once for other replicas, instead of at the end of the lease.
-			d.DueAt = e.opt.Now()
+			d.DueAt, d.Deferred = e.opt.Now(), false
 			_, err := e.store.Save(ctx, d)
 			return err
 		})
@@ -193,8 +200,22 @@ func (e *Engine) Settle(ctx context.Context, accountID string) {
 // News is closed when the account's feed grows.
 func (e *Engine) News(accountID string) (<-chan struct{}, func()) { return e.hub.news(accountID) }
 
-// settle does one commit's worth. n is how many events got their places.
+// settle does one commit's worth. n is how many events got their places. Once the
+// engine stops it does nothing: nobody here would look after the deliveries.
 func (e *Engine) settle(ctx context.Context, accountID string) (n int, more bool, err error) {
+	e.mu.Lock()
+	stopped := e.stopped
+	if !stopped {
+		e.busy.Add(1)
+	}
+	e.mu.Unlock()
+	if stopped {
+		return 0, false, nil
+	}
+	defer e.busy.Done()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(e.ctx, cancel)()
 	var out store.Settled
 	for range 8 {
 		if out, err = e.store.Settle(ctx, accountID, e.reserve); err == nil {
@@ -247,13 +268,12 @@ func (e *Engine) Sweep(ctx context.Context) {
 	g.SetLimit(8)
 	for i := range store.DueLanes {
 		g.Go(func() error {
-			due, err := e.store.Due(ctx, i)
+			oldest, err := e.sweepLane(ctx, i)
 			mu.Lock()
-			if !due.Oldest.IsZero() && (oldestDue.IsZero() || due.Oldest.Before(oldestDue)) {
-				oldestDue = due.Oldest
+			defer mu.Unlock()
+			if !oldest.IsZero() && (oldestDue.IsZero() || oldest.Before(oldestDue)) {
+				oldestDue = oldest
 			}
-			mu.Unlock()
-			e.take(ctx, due.Deliveries)
 			return err
 		})
 	}
@@ -267,21 +287,54 @@ func (e *Engine) Sweep(ctx context.Context) {
 	}
 }
 
+// pagesBeyond is how many pages a sweep reads behind a lane's first one.
+const pagesBeyond = 4
+
+// sweepLane takes what is due in a lane: its oldest, and some pages behind them,
+// each time further on. One webhook with much that waits hides nobody so.
+func (e *Engine) sweepLane(ctx context.Context, i int) (oldest time.Time, err error) {
+	first, err := e.store.Due(ctx, i, store.DuePlace{})
+	e.take(ctx, first.Deliveries)
+	behind := first.Last
+	if e.beyond[i].At.After(behind.At) && behind != (store.DuePlace{}) {
+		behind = e.beyond[i]
+	}
+	for n := 0; err == nil && n < pagesBeyond && behind != (store.DuePlace{}); n++ {
+		var page store.Due
+		page, err = e.store.Due(ctx, i, behind)
+		e.take(ctx, page.Deliveries)
+		behind = page.Last
+	}
+	e.beyond[i] = behind
+	return first.Oldest, err
+}
+
 // take hands what a sweep found to its lanes. What a lane has no room for is
-// deferred, so that it does not hide others' from the next sweep; the lane comes
-// back for it.
+// deferred, so that it is not in the way of others at the next sweep; the lane comes
+// back for it. What was deferred before is put off for longer.
 func (e *Engine) take(ctx context.Context, due []*webhook.Delivery) {
+	var g errgroup.Group
+	g.SetLimit(8)
 	count := map[string]int{}
 	for _, d := range due {
 		if count[d.WebhookID]++; count[d.WebhookID] == 1 {
 			e.Send(d.AccountID, d.WebhookID)
 		}
-		if count[d.WebhookID] > laneSize && !d.Deferred {
-			d.Deferred, d.DueAt = true, e.opt.Now().Add(webhook.Defer)
-			if _, err := e.store.Save(ctx, d); err != nil {
-				return // the next sweep goes on
-			}
+		if count[d.WebhookID] <= laneSize {
+			continue
 		}
+		wait := webhook.Defer
+		if d.Deferred {
+			wait = silence
+		}
+		d.Deferred, d.DueAt = true, e.opt.Now().Add(wait)
+		g.Go(func() error {
+			_, err := e.store.Save(ctx, d)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		slog.DebugContext(ctx, "deliveries not deferred; the next sweep goes on", "error", err)
 	}
 }
 
@@ -293,6 +346,9 @@ func (e *Engine) Replay() {
 	}
 }
 
+// replayPace is between two rounds of replays.
+const replayPace = 200 * time.Millisecond
+
 func (e *Engine) replays(ctx context.Context) {
 	for {
 		select {
@@ -300,38 +356,46 @@ func (e *Engine) replays(ctx context.Context) {
 			return
 		case <-e.replaying:
 		}
-		list, err := e.store.Replays(ctx)
-		if err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "cannot look for replays", "error", err)
-		}
-		for _, r := range list {
-			if err := e.replay(ctx, r); err != nil && ctx.Err() == nil {
-				// It becomes due again; the others do not wait for it.
-				slog.WarnContext(ctx, "replay interrupted", "replay", r.ID, "error", err)
-			}
+		for e.replayRound(ctx) {
+			pause(ctx, replayPace)
 		}
 	}
 }
 
-func (e *Engine) replay(ctx context.Context, r *webhook.Replay) error {
-	for ctx.Err() == nil {
-		w, err := e.store.Webhook(ctx, r.AccountID, r.WebhookID)
-		if gone(err) {
-			return e.store.DropReplay(ctx, r.ID)
+// replayRound does a step of each replay that has waited longest, so that a long one
+// holds up no other, and reports whether to go on.
+func (e *Engine) replayRound(ctx context.Context) bool {
+	list, err := e.store.Replays(ctx)
+	if err != nil && ctx.Err() == nil {
+		slog.WarnContext(ctx, "cannot look for replays", "error", err)
+	}
+	for _, r := range list {
+		if !e.hub.mine(ctx, "replay:"+r.ID, replayPace) {
+			continue
 		}
-		if err != nil {
-			return err
-		}
-		done, err := e.store.Advance(ctx, r, w)
-		if err != nil {
-			return err
-		}
-		e.Send(r.AccountID, r.WebhookID)
-		if done {
-			return nil
+		if failed := e.replay(ctx, r); failed != nil && ctx.Err() == nil {
+			// The others do not wait for it.
+			slog.WarnContext(ctx, "replay interrupted", "replay", r.ID, "error", failed)
+			err = errors.Join(err, e.store.RestReplay(ctx, r))
 		}
 	}
-	return ctx.Err()
+	return len(list) > 0 && err == nil && ctx.Err() == nil
+}
+
+// replay does a replay's next step.
+func (e *Engine) replay(ctx context.Context, r *webhook.Replay) error {
+	w, err := e.store.Webhook(ctx, r.AccountID, r.WebhookID)
+	if gone(err) {
+		return e.store.DropReplay(ctx, r.ID)
+	}
+	if err != nil {
+		return err
+	}
+	if err := e.store.Advance(ctx, r, w); err != nil {
+		return err
+	}
+	e.Send(r.AccountID, r.WebhookID)
+	return nil
 }
 
 // Body is a message as Standard Webhooks has it. data is JSON already and is kept

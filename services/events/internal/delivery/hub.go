@@ -108,12 +108,14 @@ func (h *hub) mine(ctx context.Context, what string, hold time.Duration) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 	defer cancel()
-	until := time.Now().Add(hold) // before the call, so that Redis never ends it earlier
 	taken, err := h.redis.SetNX(ctx, "linkreel:events:turn:"+what, h.name, hold).Result()
-	if taken && err == nil {
-		h.hold(what, until)
+	if err == nil && !taken {
+		return false
 	}
-	return err != nil || taken
+	// From now, not from before the call, and after an error too: for as long as Redis may have the
+	// key, which it may have set without our hearing of it, nobody else acts on a hint.
+	h.hold(what, time.Now().Add(hold))
+	return true
 }
 
 func (h *hub) holds(what string) bool {

@@ -28,6 +28,8 @@ const (
 	// put off at a time. Lifting the suspension sends it at once; this is for a
 	// replica that dies while it does.
 	silence = 6 * time.Hour
+	// again is when a lane asks again whose deliveries could not be read.
+	again = 5 * time.Second
 )
 
 // pool is a number of slots, and the lanes that wait for one in their order.
@@ -77,9 +79,6 @@ func (e *Engine) lane(accountID, webhookID string) *lane {
 func (e *Engine) reserve(webhookID string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.stopped {
-		return false
-	}
 	l := e.lane("", webhookID)
 	// What waits in Firestore already is older and goes first.
 	if l.failing && l.held() >= refill || l.held() >= laneSize || l.more || l.loading {
@@ -109,6 +108,9 @@ func (e *Engine) accept(d *webhook.Delivery, ev *feed.Event) {
 	l := e.lane(d.AccountID, d.WebhookID)
 	if d.Deferred {
 		l.more = true // again: the lane may have looked before the commit
+		if e.stopped {
+			e.late = append(e.late, d) // it will not look
+		}
 	} else {
 		l.reserved = max(0, l.reserved-1)
 		l.queue = append(l.queue, job{d, ev})
@@ -200,11 +202,11 @@ func (e *Engine) load(l *lane) {
 	for _, d := range taken {
 		l.queue = append(l.queue, job{delivery: d})
 	}
-	if more {
-		l.more = true
-	}
+	l.more = l.more || more || err != nil
 	if err != nil {
-		// The sweep comes back to them; at once would be a loop while Firestore is away.
+		// Not at once, which would be a loop while Firestore is away; and not never, since what is
+		// deferred is due by itself only much later.
+		e.wake(l, e.opt.Now().Add(again))
 		return
 	}
 	e.pump(l)
@@ -236,13 +238,17 @@ func (e *Engine) resumed(accountID, webhookID string) bool {
 // at looks after a lane at a time when one of its deliveries is due. A sweep would
 // find it too, some seconds later.
 func (e *Engine) at(l *lane, due time.Time) {
-	in := due.Sub(e.opt.Now())
 	// The sweep finds it. A timer would keep the lane in memory for hours.
-	if in > 10*time.Minute {
+	if due.Sub(e.opt.Now()) > 10*time.Minute {
 		return
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.wake(l, due)
+}
+
+// wake makes the lane look at that time; the caller holds the mutex.
+func (e *Engine) wake(l *lane, due time.Time) {
 	if e.stopped {
 		return
 	}
@@ -255,7 +261,7 @@ func (e *Engine) at(l *lane, due time.Time) {
 		l.timer.Stop()
 	}
 	l.timerAt = due
-	l.timer = time.AfterFunc(max(in, 0), func() {
+	l.timer = time.AfterFunc(max(due.Sub(e.opt.Now()), 0), func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		l.timer = nil
@@ -267,7 +273,10 @@ func (e *Engine) at(l *lane, due time.Time) {
 // run makes an attempt and what follows from it.
 func (e *Engine) run(l *lane, p *pool, j job) {
 	defer e.busy.Done()
-	ok, next := e.attempt(j)
+	e.mu.Lock()
+	before := !l.failing
+	e.mu.Unlock()
+	ok, next := e.attempt(j, before)
 	e.mu.Lock()
 	l.running--
 	// Before the slot is given back, so that the next attempt begins in the right pool.
@@ -280,9 +289,10 @@ func (e *Engine) run(l *lane, p *pool, j job) {
 	}
 }
 
-// attempt makes one try of a delivery: it reports whether the lane is in order,
-// and when the delivery is due again.
-func (e *Engine) attempt(j job) (ok bool, next time.Time) {
+// attempt makes one try of a delivery: it reports whether the lane is in order, which
+// is as before where nothing was learned of the receiver, and when the delivery is due
+// again.
+func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 	d := j.delivery
 	ctx := e.ctx
 	// A delivery that has waited in memory for too long may be somebody else's by
@@ -290,7 +300,7 @@ func (e *Engine) attempt(j job) (ok bool, next time.Time) {
 	if now := e.opt.Now(); d.DueAt.Sub(now) < webhook.Lease/2 {
 		d.DueAt = now.Add(webhook.Lease)
 		if mine, err := e.store.Save(ctx, d); err != nil || !mine {
-			return true, time.Time{}
+			return before, time.Time{}
 		}
 	}
 	w, silent, err := e.store.Receiver(ctx, d.AccountID, d.WebhookID)
@@ -298,13 +308,12 @@ func (e *Engine) attempt(j job) (ok bool, next time.Time) {
 		if err := e.store.Drop(ctx, d.ID); err != nil {
 			slog.DebugContext(ctx, "delivery of a deleted webhook not dropped yet", "error", err)
 		}
-		return true, time.Time{}
+		return before, time.Time{}
 	}
 	if err != nil {
-		// Not the receiver's fault, so the lane stays as it is. The delivery becomes due again when its
-		// lease ends.
+		// The delivery becomes due again when its lease ends.
 		slog.WarnContext(ctx, "webhook cannot be read; its delivery waits", "webhook", d.WebhookID, "error", err)
-		return true, time.Time{}
+		return before, time.Time{}
 	}
 	if silent {
 		d.DueAt, d.Deferred = e.opt.Now().Add(silence), true
@@ -312,11 +321,11 @@ func (e *Engine) attempt(j job) (ok bool, next time.Time) {
 		if e.resumed(d.AccountID, d.WebhookID) {
 			e.Send(d.AccountID, d.WebhookID)
 		}
-		return true, time.Time{}
+		return before, time.Time{}
 	}
 	r, made := e.call(ctx, w, j)
 	if !made {
-		return true, time.Time{}
+		return before, time.Time{}
 	}
 	now := e.opt.Now()
 	// Before Note, which counts this try.
@@ -408,9 +417,10 @@ func (e *Engine) judge(ctx context.Context, w *webhook.Webhook, r webhook.Result
 		err = e.store.NoteHealth(ctx, w.ID, now)
 	case webhook.GiveUp:
 		_, err = e.store.Update(ctx, w.AccountID, w.ID, func(fresh *webhook.Webhook) (events.Type, error) {
-			// Judged again by the stored one: it may have recovered or been mended.
+			// Judged again by the stored one: it may have recovered or been mended. An answer to what
+			// it was before says nothing about what it is now.
 			again, why := fresh.Judge(r, now)
-			if again != webhook.GiveUp || !fresh.Enabled {
+			if again != webhook.GiveUp || !fresh.Enabled || fresh.Rev != w.Rev {
 				return "", nil
 			}
 			fresh.GiveUp(why, now)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"cloud.google.com/go/firestore"
+	"cloud.google.com/go/firestore/apiv1/firestorepb"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/linkreel/linkreel/libs/events"
@@ -249,10 +250,10 @@ func (s *Store) Claim(ctx context.Context, webhookID string, n int) (taken []*we
 			taken = append(taken, d)
 		}
 	}
-	if len(taken) > 0 {
-		err = nil // what could not be claimed is found again
+	if more = len(snaps) >= n; len(taken) > 0 && err != nil {
+		more, err = true, nil // what could not be claimed is asked for again
 	}
-	return taken, len(snaps) >= n, err
+	return taken, more, err
 }
 
 // Save writes a delivery over the version it was read at, and reports false when
@@ -290,22 +291,39 @@ func (s *Store) Drop(ctx context.Context, id string) error {
 	})
 }
 
-// Due is what a sweep found: how many deliveries of which webhook are due.
+// Due is a page of what a sweep found.
 type Due struct {
 	Deliveries []*webhook.Delivery
 	Oldest     time.Time
+	// Last is the place to look behind; zero when nothing is there.
+	Last DuePlace
 }
 
-// dueLimit bounds what a sweep reads of a lane. What a full lane of one webhook
-// shows is deferred by the sweep, so that the next round sees what is behind it.
+// DuePlace is a delivery's place among those that are due.
+type DuePlace struct {
+	At time.Time
+	ID string
+}
+
+// dueLimit bounds a page of what is due.
 const dueLimit = 200
 
-// Due lists what is due in the lane i of DueLanes. Beside an error there may be some.
-func (s *Store) Due(ctx context.Context, i int) (out Due, err error) {
-	snaps, err := s.snapshots(ctx, "list due deliveries", s.db.Collection(deliveries).Where("lane", "==", int64(i)).
-		Where("dueAt", "<=", s.now()).OrderBy("dueAt", firestore.Asc).Limit(dueLimit))
+// Due lists what is due in the lane i of DueLanes, the oldest first, behind a place
+// unless that is zero. Beside an error there may be some.
+func (s *Store) Due(ctx context.Context, i int, behind DuePlace) (out Due, err error) {
+	q := s.db.Collection(deliveries).Where("lane", "==", int64(i)).Where("dueAt", "<=", s.now()).
+		OrderBy("dueAt", firestore.Asc).OrderBy(firestore.DocumentID, firestore.Asc).Limit(dueLimit)
+	if behind != (DuePlace{}) {
+		q = q.StartAfter(behind.At, behind.ID)
+	}
+	snaps, err := s.snapshots(ctx, "list due deliveries", q)
 	if err != nil {
 		return out, err
+	}
+	if len(snaps) == dueLimit {
+		last := snaps[len(snaps)-1]
+		at, _ := last.Data()["dueAt"].(time.Time) // it was ordered by that
+		out.Last = DuePlace{at, last.Ref.ID}
 	}
 	out.Deliveries, err = s.readable(ctx, snaps)
 	if len(out.Deliveries) > 0 {
@@ -333,6 +351,11 @@ func (s *Store) replayRef(id string) *firestore.DocumentRef {
 
 func fromReplay(r *webhook.Replay) *replayDoc {
 	return &replayDoc{r.AccountID, r.WebhookID, r.From, r.To, r.Next, r.DueAt, r.DueAt.Add(events.Kept)}
+}
+
+// OpenReplays counts a webhook's replays that have not ended, up to most.
+func (s *Store) OpenReplays(ctx context.Context, webhookID string, most int) (int, error) {
+	return s.count(ctx, "count replays", s.db.Collection(replays).Where("webhookId", "==", webhookID).Limit(most))
 }
 
 // AddReplay stores the wish for a replay; one that is there already stays.
@@ -365,29 +388,44 @@ func (s *Store) Replays(ctx context.Context) (out []*webhook.Replay, err error) 
 	return out, err
 }
 
-// replayPage is how many events a step of a replay reads.
-const replayPage = 100
+const (
+	// replayPage is how many events a step of a replay reads.
+	replayPage = 100
+	// maxWaiting is with how many deferred deliveries a webhook's replays wait: what
+	// its receiver is not ready for stays a place in the feed.
+	maxWaiting = 500
+	replayRest = 5 * time.Second // of a replay that waits
+)
 
-// Advance makes the deliveries of a replay's next page and reports whether it has
-// ended. Deliveries are named by replay and event, so that a step that is done twice
-// makes them once. Of two replicas at one replay, one is refused.
-func (s *Store) Advance(ctx context.Context, r *webhook.Replay, w *webhook.Webhook) (done bool, err error) {
+// Advance makes the deliveries of a replay's next page. Deliveries are named by replay
+// and event, so that a step that is done twice makes them once; of two replicas at one
+// step, one changes nothing. Afterwards the replay has ended or is due behind all
+// others, or it rests, while its webhook has much waiting.
+func (s *Store) Advance(ctx context.Context, r *webhook.Replay, w *webhook.Webhook) error {
+	waiting, err := s.count(ctx, "count waiting deliveries", s.db.Collection(deliveries).Where("webhookId", "==", w.ID).
+		Where("deferred", "==", true).OrderBy("createdAt", firestore.Asc).Limit(maxWaiting))
+	if err != nil {
+		return err
+	}
+	if waiting == maxWaiting {
+		return s.RestReplay(ctx, r)
+	}
 	place, found := r.Next, true
 	if place == 0 {
 		if place, found, err = s.PlaceAt(ctx, r.AccountID, r.From); err != nil {
-			return false, err
+			return err
 		}
 	}
 	var page feed.Page
 	if found {
 		q := feed.Query{AccountID: r.AccountID, Forward: true, After: place, Limit: replayPage}
 		if page, err = s.Page(ctx, q); err != nil {
-			return false, err
+			return err
 		}
 	}
 	now := s.now()
 	var list []*webhook.Delivery
-	done = !page.More
+	done := !page.More
 	next := place
 	for _, e := range page.Events {
 		// Places follow the order of commits, times the order of requests: they can
@@ -421,14 +459,42 @@ func (s *Store) Advance(ctx context.Context, r *webhook.Replay, w *webhook.Webho
 		if done {
 			return tx.Delete(s.replayRef(r.ID))
 		}
-		d.Next, d.DueAt = next, now.Add(webhook.Lease)
+		d.Next, d.DueAt = next, now
 		return tx.Set(s.replayRef(r.ID), &d)
 	})
 	if errors.Is(err, ErrMoved) {
-		return true, nil // somebody else goes on with it
+		return nil // somebody else goes on with it
 	}
-	r.Next = next
-	return done, err
+	return err
+}
+
+// RestReplay puts a replay off for a moment.
+func (s *Store) RestReplay(ctx context.Context, r *webhook.Replay) error {
+	err := s.db.Do(ctx, "put off replay", func(ctx context.Context) error {
+		_, err := s.replayRef(r.ID).Update(ctx, []firestore.Update{{Path: "dueAt", Value: s.now().Add(replayRest)}})
+		return err
+	})
+	if errors.Is(err, firestoredb.ErrNotFound) {
+		return nil // somebody else ended it
+	}
+	return err
+}
+
+// count counts what a query finds.
+func (s *Store) count(ctx context.Context, what string, q firestore.Query) (n int, err error) {
+	err = s.db.Do(ctx, what, func(ctx context.Context) error {
+		found, err := q.NewAggregationQuery().WithCount("n").Get(ctx)
+		if err != nil {
+			return err
+		}
+		v, ok := found["n"].(*firestorepb.Value)
+		if !ok {
+			return fmt.Errorf("%s: no count", what)
+		}
+		n = int(v.GetIntegerValue())
+		return nil
+	})
+	return n, err
 }
 
 // DropReplay removes a replay whose webhook is gone.

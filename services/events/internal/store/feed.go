@@ -71,13 +71,14 @@ func (s *Store) Settle(ctx context.Context, accountID string, room func(webhookI
 	var before feedDoc
 	var waiting []*feed.Event
 	// Most looks find nothing, which costs one read this way.
-	if waiting, err = s.waiting(ctx, accountID, 1); err != nil || len(waiting) == 0 {
+	if waiting, _, err = s.waiting(ctx, accountID, 1); err != nil || len(waiting) == 0 {
 		return out, err
 	}
 	if _, err := s.get(ctx, "get feed", s.feedRef(accountID), &before); err != nil {
 		return out, err
 	}
-	if waiting, err = s.waiting(ctx, accountID, maxSettled+1); err != nil || len(waiting) == 0 {
+	waiting, more, err := s.waiting(ctx, accountID, maxSettled)
+	if err != nil || len(waiting) == 0 {
 		return out, err
 	}
 	writes, taken := 1, 0
@@ -101,7 +102,7 @@ func (s *Store) Settle(ctx context.Context, accountID string, room func(webhookI
 			out.Deliveries = append(out.Deliveries, d)
 		}
 	}
-	out.Events, out.More = waiting[:taken], taken < len(waiting)
+	out.Events, out.More = waiting[:taken], more || taken < len(waiting)
 	return out, s.place(ctx, accountID, before, out)
 }
 
@@ -159,9 +160,10 @@ func (d feedDoc) subscribersOf(t events.Type) []string {
 	return out
 }
 
-// waiting reads what has no place yet, in the order of commits. An event that cannot
-// be read gets none: it would keep everything behind it out of the feed.
-func (s *Store) waiting(ctx context.Context, accountID string, limit int) ([]*feed.Event, error) {
+// waiting reads what has no place yet, in the order of commits: some limit of them, or
+// as many as came in one millisecond. more says that others may wait. An event that
+// cannot be read gets no place: it would keep everything behind it out of the feed.
+func (s *Store) waiting(ctx context.Context, accountID string, limit int) (list []*feed.Event, more bool, err error) {
 	type dated struct {
 		event     *feed.Event
 		committed time.Time
@@ -169,23 +171,32 @@ func (s *Store) waiting(ctx context.Context, accountID string, limit int) ([]*fe
 	}
 	var found []dated
 	// Again for as long as some were set aside, since others come up in their place.
-	for broken := true; broken; {
+	for again := true; again; {
 		snaps, err := s.snapshots(ctx, "list waiting events", s.db.Collection(events.Collection).Where("waiting", "==", accountID).
 			OrderBy("at", firestore.Asc).Limit(limit))
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
-		found, broken = found[:0], false
+		found, again = found[:0], false
 		for _, snap := range snaps {
 			var d events.Document
 			if err := snap.DataTo(&d); err != nil {
 				if err := s.withoutPlace(ctx, snap, err); err != nil {
-					return nil, err
+					return nil, false, err
 				}
-				broken = true
+				again = true
 				continue
 			}
 			found = append(found, dated{eventOf(snap.Ref.ID, &d), snap.CreateTime, d.Order})
+		}
+		if more = len(snaps) == limit; more && !again && limit > 1 {
+			// The last millisecond may have been cut in two, and its first changes be in the other part.
+			last := found[len(found)-1].event.At
+			if whole := slices.IndexFunc(found, func(d dated) bool { return d.event.At.Equal(last) }); whole > 0 {
+				found = found[:whole]
+			} else {
+				limit, again = 2*limit, true
+			}
 		}
 	}
 	// Not by "at", which the database sets to the millisecond: two changes of one record
@@ -194,11 +205,11 @@ func (s *Store) waiting(ctx context.Context, accountID string, limit int) ([]*fe
 	slices.SortStableFunc(found, func(a, b dated) int {
 		return cmp.Or(a.committed.Compare(b.committed), cmp.Compare(a.order, b.order))
 	})
-	out := make([]*feed.Event, len(found))
+	list = make([]*feed.Event, len(found))
 	for i, f := range found {
-		out[i] = f.event
+		list[i] = f.event
 	}
-	return out, nil
+	return list, more, nil
 }
 
 // withoutPlace sets aside an event that cannot be read. The document stays until it

@@ -33,6 +33,8 @@ type Store interface {
 	AddDelivery(ctx context.Context, d *Delivery) error
 	// Again makes a delivery pending and due, whatever it was.
 	Again(ctx context.Context, webhookID, id string) (*Delivery, error)
+	// OpenReplays counts a webhook's replays that have not ended, up to most.
+	OpenReplays(ctx context.Context, webhookID string, most int) (int, error)
 	// AddReplay stores the wish for a replay.
 	AddReplay(ctx context.Context, r *Replay) error
 
@@ -193,14 +195,27 @@ func (s *Service) Retry(ctx context.Context, accountID, id, deliveryID string) (
 	return d, nil
 }
 
+// maxReplays is how many replays a webhook may have that have not ended. Each takes
+// its turn among those of all accounts.
+const maxReplays = 10
+
 // Replay sends again what the webhook subscribes to now and what happened from
-// from to to, to included. Events are kept for 30 days.
+// from to to, to included. Events are kept for 30 days. RATE_LIMITED while the webhook
+// has maxReplays.
 func (s *Service) Replay(ctx context.Context, accountID, id string, from, to time.Time, o identity.Origin) (*Replay, error) {
 	if _, err := s.enabled(ctx, accountID, id); err != nil {
 		return nil, err
 	}
 	if to.Before(from) {
 		return nil, apierr.Invalid(apierr.Detail{Field: "to", Code: apierr.OutOfRange, Message: "`to` is before `from`."})
+	}
+	open, err := s.store.OpenReplays(ctx, id, maxReplays)
+	if err != nil {
+		return nil, err
+	}
+	if open >= maxReplays {
+		return nil, &apierr.Error{Code: apierr.RateLimited, RetryAfter: 30 * time.Second,
+			Message: fmt.Sprintf("This webhook has %d replays that have not ended. Try again when one of them has.", maxReplays)}
 	}
 	r := &Replay{ID: identity.IDFrom("whr", o.Nonce), AccountID: accountID, WebhookID: id, From: from, To: to, DueAt: s.now()}
 	if err := s.store.AddReplay(ctx, r); err != nil {

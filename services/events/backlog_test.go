@@ -1,0 +1,158 @@
+package events_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	outbox "github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/services/events"
+)
+
+// A receiver that hangs has hundreds of deliveries waiting that were deferred once and
+// are due by now. The one delivery of another webhook behind them is sent all the same.
+func TestABacklogHidesNobodyFromSweeps(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	setup := w.start()
+	hangs := newReceiver(t, func(_ int, _ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	answers := newReceiver(t, nil)
+	backed := setup.hook(w.key("acc_a", identity.Creator), hangs.URL, "link.updated")
+	other := setup.hook(w.key("acc_b", identity.Creator), answers.URL, "link.updated")
+	setup.stop()
+
+	bulk := w.Client(t).BulkWriter(t.Context())
+	put := func(id, account, webhook string, deferred bool, due time.Time) {
+		t.Helper()
+		if _, err := bulk.Create(w.Client(t).Collection("webhookDeliveries").Doc(id), map[string]any{
+			"accountId": account, "webhookId": webhook, "eventId": "evt_" + id, "eventType": "link.updated", "createdAt": due, "status": "pending",
+			"tries": 1, "payload": `{"id":"lnk_1"}`, "eventAt": due, "expireAt": due.Add(outbox.Kept), "lane": 7, "dueAt": due, "deferred": deferred,
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	past := w.now().Add(-time.Hour)
+	const waiting = 900
+	for i := range waiting {
+		put(fmt.Sprintf("whd_%04d", i), "acc_a", backed.ID, true, past.Add(time.Duration(i)*time.Millisecond))
+	}
+	put("whd_other", "acc_b", other.ID, false, past.Add(time.Minute))
+	bulk.End()
+
+	w.start()
+	eventually(t, "the other webhook has its message", func() bool { return len(answers.messages()) > 0 })
+}
+
+// A replica that stops lets a slow attempt end. What changes meanwhile is settled by
+// others, and what it settled itself last is sent by others at once.
+func TestAStoppingReplicaLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := w.start()
+	begun := make(chan struct{}, 1)
+	slow := newReceiver(t, func(_ int, _ http.ResponseWriter, r *http.Request) {
+		select {
+		case begun <- struct{}{}:
+		default:
+		}
+		select {
+		case <-time.After(w.cfg.CallTimeout * 3 / 4):
+		case <-r.Context().Done():
+		}
+	})
+	answers := newReceiver(t, nil)
+	first.hook(w.key("acc_slow", identity.Creator), slow.URL, "link.updated")
+	first.hook(w.key("acc_busy", identity.Creator), answers.URL, "link.updated")
+	w.change("acc_slow", outbox.LinkUpdated, "lnk_slow", map[string]any{"id": "lnk_slow"})
+	<-begun
+
+	stopped := make(chan struct{})
+	const changes = 60
+	for i := range changes {
+		w.change("acc_busy", outbox.LinkUpdated, fmt.Sprint("lnk_", i), map[string]any{"id": fmt.Sprint("lnk_", i)})
+		if i == changes/3 {
+			go func() { defer close(stopped); first.stop() }()
+		}
+		time.Sleep(20 * time.Millisecond) // a pace, and no condition
+	}
+	<-stopped
+	w.start()
+	eventually(t, "every message", func() bool { return len(ids(answers.messages())) == changes })
+}
+
+// A webhook may have some replays at a time, and another one when they have ended.
+func TestReplaysAreBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := w.start(func(c *events.Config) { c.SweepEvery = time.Hour })
+	key := w.key("acc_a", identity.Creator)
+	h := r.hook(key, newReceiver(t, nil).URL, "link.updated")
+	// Enough waits for it that its replays rest.
+	bulk := w.Client(t).BulkWriter(t.Context())
+	far := w.now().Add(time.Hour)
+	for i := range 500 {
+		id := fmt.Sprintf("whd_%04d", i)
+		if _, err := bulk.Create(w.Client(t).Collection("webhookDeliveries").Doc(id), map[string]any{
+			"accountId": "acc_a", "webhookId": h.ID, "eventId": "evt_" + id, "eventType": "link.updated", "createdAt": far, "status": "pending",
+			"payload": `{}`, "eventAt": far, "expireAt": far.Add(outbox.Kept), "lane": 7, "dueAt": far, "deferred": true,
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bulk.End()
+	replay := func() answer {
+		return r.call(key, "POST", "/api/v1/webhooks/"+h.ID+"/replay", map[string]any{"from": 0, "to": w.now().UnixMilli()})
+	}
+	for range 10 {
+		if a := replay(); a.status != 202 {
+			t.Fatalf("a replay answers %d %s", a.status, a.body)
+		}
+	}
+	if a := replay(); a.status != 429 || a.code() != "RATE_LIMITED" || a.header.Get("Retry-After") == "" {
+		t.Errorf("the eleventh replay answers %d %s", a.status, a.body)
+	}
+	// The sweep wakes the webhook, whose receiver takes all of it.
+	w.start()
+	w.forward(2 * time.Hour)
+	eventually(t, "there is room for another replay", func() bool { return replay().status == 202 })
+}
+
+// More events wait than one commit gives places to, and the first that it leaves out
+// came in the same millisecond as the last that it takes.
+func TestOrderHoldsAcrossCommitsOfPlaces(t *testing.T) {
+	t.Parallel()
+	for name, distinct := range map[string]int{"a millisecond at the end": 150, "one millisecond for all": 0} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			key := w.key("acc_a", identity.Creator)
+			begun := w.now().Add(-time.Minute).Truncate(time.Millisecond)
+			const changes = 450
+			for i := range changes {
+				// The names say the opposite of what the times of the commits say.
+				_, err := w.db.Collection(outbox.Collection).Doc(fmt.Sprintf("evt_%04d", changes-i)).Create(t.Context(), map[string]any{
+					"accountId": "acc_a", "waiting": "acc_a", "lane": outbox.LaneOf("acc_a"), "at": begun.Add(time.Duration(min(i, distinct)) * time.Millisecond),
+					"expireAt": w.now().Add(time.Hour), "type": "link.updated", "object": fmt.Sprint("lnk_", i), "data": "{}", "actorType": "system",
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			r := w.start()
+			cursor, next := "", 0
+			within(t, time.Minute, "the feed has them all", func() bool {
+				p := r.feed(key, "limit=100&wait=1&after="+cursor)
+				cursor = *p.NextCursor
+				for _, e := range p.Data {
+					if e.Object != fmt.Sprint("lnk_", next) {
+						t.Fatalf("%s where lnk_%d was next", e.Object, next)
+					}
+					next++
+				}
+				return next == changes
+			})
+		})
+	}
+}
