@@ -381,3 +381,28 @@ func TestWithoutRedisEverythingStillWorks(t *testing.T) {
 		t.Errorf("%d guesses a minute without Redis, want half of 5", wrong)
 	}
 }
+
+// Whoever keeps the upload address of a ready video could store files there that no
+// limit and no quota counts.
+func TestAFileForAReadyVideoIsRemoved(t *testing.T) {
+	t.Parallel()
+	for name, edit := range map[string]func(*videos.Config, *storage.Options){
+		"by a notification": func(c *videos.Config, o *storage.Options) {
+			o.Notify = &storage.Notify{URL: c.BaseURL + videos.StorageHookPath, MinBackoff: 20 * time.Millisecond}
+		},
+		"by the janitor": quick,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, edit)
+			v := w.ready(`{}`)
+			other := w.ready(`{}`)
+			w.put(v, "another file, which nobody asked for")
+			w.loop("janitor") // once an hour, unless it is quick
+			eventually(t, "the late file is gone", func() bool { return len(w.objects("uploads/"+v.id)) == 0 })
+			if len(w.objects("uploads/"+other.id)) != 1 || w.status(v.id) != "ready" {
+				t.Error("more is gone than the late file")
+			}
+		})
+	}
+}

@@ -100,10 +100,10 @@ func (p *Pipeline) mediaOrphan(v *video.Video, keep map[string]bool, o objectsto
 	return v.Status != video.Ready || !now.Before(v.DecidedAt().Add(p.o.Plan.Replaced))
 }
 
-// uploadOrphan judges a source: one that was refused is of no use at once, one
-// whose video is decided after the retention.
+// uploadOrphan judges a source: one that was refused or came too late is of no use at
+// once, one whose video is decided after the retention.
 func (p *Pipeline) uploadOrphan(v *video.Video, _ map[string]bool, o objectstore.Object) bool {
-	if v == nil {
+	if v == nil || late(v, o) {
 		return true
 	}
 	// Below, the object's own age counts too: a new file for a video that failed long ago may not

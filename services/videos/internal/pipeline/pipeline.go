@@ -187,8 +187,33 @@ func (p *Pipeline) Uploaded(ctx context.Context, object string) error {
 	if err != nil {
 		return err
 	}
-	_, err = p.advance(ctx, v)
-	return err
+	if v, err = p.advance(ctx, v); err != nil {
+		return err
+	}
+	return p.refuseLate(ctx, v)
+}
+
+// refuseLate removes a file that was put over the source of a ready video: nobody
+// will look at it, and no limit or quota counts it. A lost hint leaves it to the
+// janitor.
+func (p *Pipeline) refuseLate(ctx context.Context, v *video.Video) error {
+	if v.Status != video.Ready {
+		return nil
+	}
+	o, err := p.o.Bucket.Stat(ctx, v.Upload.Object)
+	if errors.Is(err, objectstore.ErrNotFound) {
+		return nil
+	}
+	if err != nil || !late(v, o) {
+		return err
+	}
+	p.o.Log.InfoContext(ctx, "upload removed that came after the video was ready", "video", v.ID, "bytes", o.Size)
+	return gone(p.o.Bucket.Delete(ctx, o.Name, o.Generation))
+}
+
+// late reports whether an upload came after that of a ready video.
+func late(v *video.Video, o objectstore.Object) bool {
+	return v.Status == video.Ready && o.Generation > v.Source.Generation
 }
 
 // advance does what there is to do for v, which may be a sweep's partial read:
