@@ -703,6 +703,80 @@ func TestOutside(t *testing.T) {
 	}
 }
 
+// egress is where the NetworkPolicy of a service lets it go: "PORT PEER PEER…" for
+// each port, with the protocol unless it is TCP, and no peer for everybody.
+func egress(t *testing.T, objects []object, service string) []string {
+	t.Helper()
+	var all []string
+	for _, o := range objects {
+		if o.kind() != "NetworkPolicy" || !strings.HasSuffix(o.name(), "-"+service) {
+			continue
+		}
+		rules, _ := o.at("spec", "egress").([]any)
+		for _, r := range rules {
+			rule := object(r.(map[string]any))
+			peers := ""
+			list, _ := rule.at("to").([]any)
+			for _, peer := range list {
+				text, err := json.Marshal(peer)
+				if err != nil {
+					t.Fatal(err)
+				}
+				peers += " " + string(text)
+			}
+			ports, _ := rule.at("ports").([]any)
+			for _, p := range ports {
+				port := object(p.(map[string]any))
+				text := fmt.Sprint(port.at("port"))
+				if protocol := port.at("protocol"); protocol != nil {
+					text += fmt.Sprint("/", protocol)
+				}
+				all = append(all, text+peers)
+			}
+		}
+	}
+	if len(all) == 0 {
+		t.Fatalf("%s has no NetworkPolicy, or one that lets it go nowhere", service)
+	}
+	return all
+}
+
+// TestLocalcloudOfAnotherRelease: the pods behind localcloud.service have labels
+// that the chart does not know.
+func TestLocalcloudOfAnotherRelease(t *testing.T) {
+	t.Parallel()
+	other := []string{"--set", "localcloud.service=devstack-localcloud,localcloud.keySecret=devstack-storage-key"}
+	for name, tt := range map[string]struct {
+		args []string
+		peer string
+	}{
+		"any pod of the namespace": {nil, `{"podSelector":{}}`},
+		"the peers that are given": {[]string{"--set-json", `networkPolicy.localcloudTo=[{"podSelector":{"matchLabels":{"app":"devstack-localcloud"}}}]`}, `{"podSelector":{"matchLabels":{"app":"devstack-localcloud"}}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			objects, err := render(t, slices.Concat(other, tt.args)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for service, want := range map[string][]string{
+				"auth": {"8085"}, "events": {"8085"}, "links": {"8085"}, "videos": {"8083", "8085", "8086"}, "worker": {"8083", "8085", "8086"}, "console": nil,
+			} {
+				var got []string
+				for _, rule := range egress(t, objects, service) {
+					if port, ok := strings.CutSuffix(rule, " "+tt.peer); ok {
+						got = append(got, port)
+					}
+				}
+				slices.Sort(got)
+				if !slices.Equal(got, want) {
+					t.Errorf("%s may call %v of localcloud, want %v", service, got, want)
+				}
+			}
+		})
+	}
+}
+
 func TestScaling(t *testing.T) {
 	t.Parallel()
 	objects, err := render(t, "--set", "defaults.autoscaling.enabled=true,worker.autoscaling.enabled=false,worker.keda.enabled=true")
