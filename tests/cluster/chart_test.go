@@ -452,6 +452,7 @@ func TestRefusals(t *testing.T) {
 		"a preflight of localcloud":       {[]string{"--set", "preflight.enabled=true"}, "needs cloud.mode google"},
 		"an unknown jail":                 {[]string{"--set", "worker.jail=none"}, "jail"},
 		"an unknown log format":           {[]string{"--set", "defaults.logFormat=xml"}, "logFormat"},
+		"a resolver without a port":       {[]string{"--set", "dnsResolver=192.0.2.53"}, "dnsResolver"},
 		"an unknown value":                {[]string{"--set", "ingres.enabled=true"}, "not allowed"},
 		"a setting that is none of ours":  {[]string{"--set", "auth.env.PATH=/x"}, "PATH"},
 	} {
@@ -774,6 +775,36 @@ func TestLocalcloudOfAnotherRelease(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestResolversOnAnotherPort: whoever names a resolver on another port than 53
+// reaches it, and nobody else does.
+func TestResolversOnAnotherPort(t *testing.T) {
+	t.Parallel()
+	objects, err := render(t, "--set", "dnsResolver=192.0.2.53:5353,webhooks.resolver=[2001:db8::53]:8600")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for service, want := range map[string][]string{"links": {"5353/UDP", "5353/TCP"}, "events": {"8600/UDP", "8600/TCP"}, "videos": nil} {
+		var got []string
+		for _, rule := range egress(t, objects, service) {
+			if port, _, _ := strings.Cut(rule, "/"); port == "5353" || port == "8600" {
+				got = append(got, rule)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s may ask %v, want %v", service, got, want)
+		}
+	}
+	objects, err = render(t, "--set", "dnsResolver=192.0.2.53:53,webhooks.resolver=192.0.2.53:53")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, service := range []string{"links", "events"} {
+		if got, want := egress(t, objects, service)[:2], []string{"53/UDP", "53/TCP"}; !slices.Equal(got, want) {
+			t.Errorf("%s may ask %v, want %v", service, got, want)
+		}
 	}
 }
 
