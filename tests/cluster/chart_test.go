@@ -16,9 +16,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/linkreel/linkreel/libs/localcloud/redisproc"
+	"github.com/linkreel/linkreel/libs/redisdb"
 )
 
 const chart = "../../charts/linkreel"
@@ -588,6 +592,101 @@ func TestSettingsReachTheirPods(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestAnyPasswordOfRedis starts the own Redis as its pod does and asks it as the
+// services and the pod's probes do.
+func TestAnyPasswordOfRedis(t *testing.T) {
+	t.Parallel()
+	objects, err := render(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, script := "", ""
+	for _, o := range objects {
+		switch {
+		case o.name() == "try-linkreel-redis" && o.kind() == "ConfigMap":
+			config, _ = o.at("data", "redis.conf").(string)
+		case o.name() == "try-linkreel-redis" && o.kind() == "StatefulSet":
+			containers, _ := o.at("spec", "template", "spec", "containers").([]any)
+			command, _ := object(containers[0].(map[string]any)).at("command").([]any)
+			script, _ = command[len(command)-1].(string)
+		}
+	}
+	env := environment(objects, "links")
+	for name, password := range map[string]string{
+		"letters":              "abcXYZ012",
+		"base64":               "ab/cd+ef==",
+		"parts of an address":  "a#b?c@d:e%f,g",
+		"blanks and quotes":    ` a b"c'd\n\x41$HOME $(id) `,
+		"not ASCII":            "pässword",
+		"a line break's end":   "abc\n",
+		"a pattern of a shell": `*[a]?\*`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			addr, err := redisproc.FreeAddr()
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, port, _ := strings.Cut(addr, ":")
+			write(t, filepath.Join(dir, "redis.conf"), strings.NewReplacer("port 6379", "port "+port, "dir /data", "dir "+dir).Replace(config))
+			cmd := exec.CommandContext(t.Context(), "sh", "-ec", strings.NewReplacer("/etc/redis/redis.conf", dir+"/redis.conf", "/data/redis.conf", dir+"/with-password.conf").Replace(script))
+			cmd.Env = append(os.Environ(), "REDISCLI_AUTH="+password)
+			var log bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &log, &log
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan struct{})
+			go func() { defer close(ended); _ = cmd.Wait() }()
+			t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
+
+			// The kubelet fills in $(NAME).
+			kubelet := strings.NewReplacer("$(REDIS_PASSWORD)", password, "try-linkreel-redis:6379", addr)
+			cfg := redisdb.Config{URL: kubelet.Replace(env["LINKREEL_REDIS_URL"]), Timeout: time.Second}
+			if env["LINKREEL_REDIS_PASSWORD"] == "try-linkreel/redis-password" {
+				cfg.Password = password
+			}
+			client, err := redisdb.Open(cfg)
+			if err != nil {
+				t.Fatalf("the services do not start: %v", err)
+			}
+			defer func() { _ = client.Close() }()
+			for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+				if err = client.Ping(t.Context()).Err(); err == nil {
+					break
+				}
+				select {
+				case <-ended:
+					t.Fatalf("Redis does not start: %s", log.String())
+				default:
+				}
+				if time.Now().After(deadline) {
+					t.Fatalf("the services cannot call Redis: %v", err)
+				}
+			}
+			probe := exec.CommandContext(t.Context(), "redis-cli", "-p", port, "ping")
+			probe.Env = cmd.Env
+			if out, err := probe.CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != "PONG" {
+				t.Errorf("the pod's probe gets %s: %v", out, err)
+			}
+			stranger, err := redisdb.Open(redisdb.Config{URL: addr})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = stranger.Close() }()
+			if err := stranger.Ping(t.Context()).Err(); err == nil {
+				t.Error("Redis answers without a password")
+			}
+		})
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", "-ec", script)
+	cmd.Env = append(os.Environ(), "REDISCLI_AUTH=")
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "redis-password is empty") {
+		t.Errorf("with an empty password the container says %q: %v", out, err)
 	}
 }
 
