@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -927,6 +929,137 @@ func TestScaling(t *testing.T) {
 	if scaled != 6 {
 		t.Errorf("%d scalers, want one for each service", scaled)
 	}
+}
+
+// TestTurningAScalerOnKeepsThePods: a manifest that no longer names a number which
+// the one before it named makes that one pod. Tried against a real API server, whose
+// records of the fields' managers these are; here an API server is as much of one as
+// lookup needs.
+func TestTurningAScalerOnKeepsThePods(t *testing.T) {
+	t.Parallel()
+	whole := `"f:selector":{},"f:template":{}`
+	helmApplies := `{"manager":"helm","operation":"Apply","fieldsV1":{"f:spec":{` + whole + `}}}`
+	helmAppliesReplicas := `{"manager":"helm","operation":"Apply","fieldsV1":{"f:spec":{"f:replicas":{},` + whole + `}}}`
+	helmPatchesReplicas := `{"manager":"helm","operation":"Update","fieldsV1":{"f:spec":{"f:replicas":{},` + whole + `}}}`
+	scaler := `{"manager":"kube-controller-manager","operation":"Update","subresource":"scale","fieldsV1":{"f:spec":{"f:replicas":{}}}}`
+	status := `{"manager":"kube-controller-manager","operation":"Update","subresource":"status","fieldsV1":{"f:status":{}}}`
+	const (
+		none     = -1
+		byHPA    = "worker.autoscaling.enabled=true"
+		byKEDA   = "worker.keda.enabled=true,worker.keda.minReplicas=0"
+		byNobody = "worker.replicas=3"
+	)
+	theHPA, kedasHPA := []string{"try-linkreel-worker"}, []string{"keda-hpa-try-linkreel-worker"}
+	for name, tt := range map[string]struct {
+		values   string
+		live     int
+		managers []string
+		kept     bool     // the Deployment's annotation
+		scalers  []string // names of HorizontalPodAutoscalers
+		want     int
+	}{
+		"applied, turned on":                     {byHPA, 6, []string{helmAppliesReplicas, status}, false, nil, 6},
+		"applied, and the scaler has not acted":  {byHPA, 6, []string{helmAppliesReplicas, status}, true, theHPA, 6},
+		"applied, and the scaler has acted":      {byHPA, 8, []string{helmApplies, scaler, status}, true, theHPA, none},
+		"applied, both agree":                    {byHPA, 8, []string{helmAppliesReplicas, scaler}, true, theHPA, none},
+		"applied, scaled from the start":         {byHPA, 8, []string{helmApplies}, false, theHPA, none},
+		"applied, fewer than the scaler's least": {byHPA, 1, []string{helmAppliesReplicas}, false, nil, 2},
+		"patched, turned on":                     {byHPA, 6, []string{helmPatchesReplicas, status}, false, nil, 6},
+		"patched, turned on, scaled by hand":     {byHPA, 7, []string{scaler, status}, false, nil, 7},
+		"patched, and the scaler has acted":      {byHPA, 8, []string{scaler, status}, true, theHPA, 8},
+		"patched, scaled from the start":         {byHPA, 8, []string{scaler, status}, false, theHPA, none},
+		"patched, KEDA turned on":                {byKEDA, 6, []string{helmPatchesReplicas}, false, nil, 6},
+		"patched, KEDA has stopped all workers":  {byKEDA, 0, []string{scaler}, true, kedasHPA, 0},
+		"patched, KEDA from the start":           {byKEDA, 4, []string{scaler}, false, kedasHPA, none},
+		"turned off":                             {byNobody, 8, []string{helmApplies, scaler}, true, theHPA, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			annotations := `{}`
+			if tt.kept {
+				annotations = `{"linkreel.io/replicas":"kept"}`
+			}
+			api := apiServer{"/apis/apps/v1/namespaces/ns/deployments/try-linkreel-worker": fmt.Sprintf(
+				`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"try-linkreel-worker","namespace":"ns","annotations":%s,"managedFields":[%s]},"spec":{"replicas":%d}}`,
+				annotations, strings.Join(tt.managers, ","), tt.live)}
+			for _, name := range tt.scalers {
+				api["/apis/autoscaling/v2/namespaces/ns/horizontalpodautoscalers/"+name] = fmt.Sprintf(`{"apiVersion":"autoscaling/v2","kind":"HorizontalPodAutoscaler","metadata":{"name":%q,"namespace":"ns"}}`, name)
+			}
+			server := httptest.NewServer(api)
+			defer server.Close()
+			objects, err := render(t, "--dry-run=server", "--is-upgrade", "--disable-openapi-validation", "--kube-apiserver", server.URL, "--set", tt.values)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found := false
+			for _, o := range objects {
+				if o.kind() != "Deployment" || o.name() != "try-linkreel-worker" {
+					continue
+				}
+				found = true
+				got, ok := o.at("spec", "replicas").(int)
+				if !ok {
+					got = none
+				}
+				if got != tt.want {
+					t.Errorf("the manifest names %d pods, want %d (%d is no number)", got, tt.want, none)
+				}
+				_, kept := o.at("metadata", "annotations").(map[string]any)
+				if want := tt.want != none && tt.values != byNobody; kept != want {
+					t.Errorf("the manifest remembers that it names a scaler's number: %v, want %v", kept, want)
+				}
+			}
+			if !found {
+				t.Error("no Deployment of the worker")
+			}
+		})
+	}
+}
+
+// apiServer knows the kinds that the chart makes, and objects by their path.
+type apiServer map[string]string
+
+func (objects apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	kinds := map[string][]string{
+		"v1":                   {"ConfigMap", "PersistentVolumeClaim", "Pod", "Secret", "Service", "ServiceAccount"},
+		"apps/v1":              {"Deployment", "StatefulSet"},
+		"autoscaling/v2":       {"HorizontalPodAutoscaler"},
+		"keda.sh/v1alpha1":     {"ScaledObject", "TriggerAuthentication"},
+		"networking.k8s.io/v1": {"Ingress", "NetworkPolicy"},
+		"policy/v1":            {"PodDisruptionBudget"},
+	}
+	var groups, resources []any
+	for version, list := range kinds {
+		if group, number, ok := strings.Cut(version, "/"); ok {
+			v := object{"groupVersion": version, "version": number}
+			groups = append(groups, object{"name": group, "versions": []any{v}, "preferredVersion": v})
+		}
+		if r.URL.Path == "/apis/"+version || r.URL.Path == "/api/"+version {
+			for _, kind := range list {
+				resources = append(resources, object{"name": strings.ToLower(kind) + "s", "namespaced": true, "kind": kind, "verbs": []string{"get"}})
+			}
+		}
+	}
+	var answer any = object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": http.StatusNotFound}
+	status := http.StatusOK
+	switch text, ok := objects[r.URL.Path]; {
+	case ok:
+		answer = json.RawMessage(text)
+	case r.URL.Path == "/version":
+		answer = object{"major": "1", "minor": "36", "gitVersion": "v1.36.3"}
+	case r.URL.Path == "/api":
+		answer = object{"kind": "APIVersions", "versions": []string{"v1"}}
+	case r.URL.Path == "/apis":
+		answer = object{"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+	case resources != nil:
+		_, version, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+		answer = object{"kind": "APIResourceList", "groupVersion": version, "resources": resources}
+	default:
+		status = http.StatusNotFound
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(answer)
 }
 
 // templates is the text of all templates.
