@@ -8,6 +8,7 @@
 package redisdb
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -38,6 +39,9 @@ type Config struct {
 	// With Sentinels, user and password are the primary's; sentinel_password is
 	// theirs.
 	URL string
+	// Password is used when URL has none. It may hold any character, where one in
+	// URL has to be percent-encoded.
+	Password string
 	// CAFile has the certificates (PEM) that a rediss address is checked with; empty
 	// means the system's.
 	CAFile string
@@ -90,6 +94,7 @@ func (cfg Config) options() (*redis.UniversalOptions, error) {
 	if err != nil {
 		return nil, err
 	}
+	opt.Password = cmp.Or(opt.Password, cfg.Password)
 	def := func(d *time.Duration, v, fallback time.Duration) {
 		if *d = v; v <= 0 {
 			*d = fallback

@@ -57,6 +57,28 @@ func TestParse_knows_every_form_of_address(t *testing.T) {
 	}
 }
 
+func TestPassword_may_hold_any_character_apart_from_the_address(t *testing.T) {
+	t.Parallel()
+	const odd = "a/b#c?d%e@f,g h:\"\\\n"
+	for addr, want := range map[string]struct{ user, password string }{
+		"redis://h:1/0":          {"", odd},
+		"rediss://u@h:1":         {"u", odd},
+		"h:1":                    {"", odd},
+		"redis://:p@a:1,b:2":     {"", "p"},
+		"redis://a:1,b?master=m": {"", odd},
+		"redis://u:p%40ss@h:1/3": {"u", "p@ss"},
+	} {
+		opt, err := Config{URL: addr, Password: odd}.options()
+		if err != nil {
+			t.Errorf("%s: %v", addr, err)
+			continue
+		}
+		if opt.Username != want.user || opt.Password != want.password {
+			t.Errorf("%s is asked as %q with the password %q, want %q and %q", addr, opt.Username, opt.Password, want.user, want.password)
+		}
+	}
+}
+
 // certificate makes a self-signed one for 127.0.0.1.
 func certificate(t *testing.T, dir string) (cert, key string) {
 	t.Helper()

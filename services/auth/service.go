@@ -53,6 +53,8 @@ type Config struct {
 	// RedisURL is host:port or a redis:// or rediss:// address. Redis holds rate
 	// limits and account versions, both of which may be lost.
 	RedisURL string `env:"LINKREEL_REDIS_URL" envDefault:"localhost:6379"`
+	// RedisPassword is used when RedisURL has none; it needs no percent-encoding.
+	RedisPassword string `env:"LINKREEL_REDIS_PASSWORD"`
 	// RedisCAFile has the certificates that rediss addresses are checked with; empty means the system's.
 	RedisCAFile string `env:"LINKREEL_REDIS_CA_FILE"`
 	// AdminToken is the operator's bearer token. Without it nobody is the operator.
@@ -145,7 +147,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("auth: %w", err)
 	}
-	rdb, err := redisdb.Open(redisdb.Config{URL: cfg.RedisURL, CAFile: cfg.RedisCAFile})
+	rdb, err := redisdb.Open(redisdb.Config{URL: cfg.RedisURL, Password: cfg.RedisPassword, CAFile: cfg.RedisCAFile})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("auth: %w", err), db.Close())
 	}

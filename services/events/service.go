@@ -44,6 +44,8 @@ type Config struct {
 	// RedisURL is host:port or a redis:// or rediss:// address. Redis wakes the
 	// service when something has happened; without it that takes seconds.
 	RedisURL string `env:"LINKREEL_REDIS_URL" envDefault:"localhost:6379"`
+	// RedisPassword is used when RedisURL has none; it needs no percent-encoding.
+	RedisPassword string `env:"LINKREEL_REDIS_PASSWORD"`
 	// RedisCAFile has the certificates that rediss addresses are checked with; empty means the system's.
 	RedisCAFile string `env:"LINKREEL_REDIS_CA_FILE"`
 	// AuthURL is where auth verifies keys.
@@ -110,7 +112,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("events: %w", err)
 	}
-	rdb, err := redisdb.Open(redisdb.Config{URL: cfg.RedisURL, CAFile: cfg.RedisCAFile})
+	rdb, err := redisdb.Open(redisdb.Config{URL: cfg.RedisURL, Password: cfg.RedisPassword, CAFile: cfg.RedisCAFile})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("events: %w", err), db.Close())
 	}

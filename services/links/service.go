@@ -6,7 +6,6 @@
 package links
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,10 +53,14 @@ type Config struct {
 
 	// RedisURL is host:port or a redis:// or rediss:// address, also of a Cluster or of Sentinels (libs/redisdb).
 	RedisURL string `env:"LINKREEL_REDIS_URL" envDefault:"localhost:6379"`
+	// RedisPassword is used when RedisURL has none; it needs no percent-encoding.
+	RedisPassword string `env:"LINKREEL_REDIS_PASSWORD"`
 	// RedisCAFile has the certificates that rediss addresses are checked with; empty means the system's.
 	RedisCAFile string `env:"LINKREEL_REDIS_CA_FILE"`
 	// ClicksRedisURL is a Redis of its own for the click log and the log of changes; empty means RedisURL.
 	ClicksRedisURL string `env:"LINKREEL_CLICKS_REDIS_URL"`
+	// ClicksRedisPassword is used when ClicksRedisURL has none.
+	ClicksRedisPassword string `env:"LINKREEL_CLICKS_REDIS_PASSWORD"`
 	// ClickPartitions splits the click log and the log of changes, 1 to 64, so that several servers of a Cluster share the work.
 	ClickPartitions int `env:"LINKREEL_CLICK_PARTITIONS" envDefault:"1"`
 	// ClickLogBytes bounds the clicks that wait in Redis. Beyond it they wait in the spool of each replica.
@@ -143,7 +146,8 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		return nil, fmt.Errorf("links: %w", err)
 	}
 	closers = append(closers, func(context.Context) error { return db.Close() })
-	rdb, err := redisdb.Open(redisdb.Config{URL: cfg.RedisURL, CAFile: cfg.RedisCAFile})
+	mainRedis := redisdb.Config{URL: cfg.RedisURL, Password: cfg.RedisPassword, CAFile: cfg.RedisCAFile}
+	rdb, err := redisdb.Open(mainRedis)
 	if err != nil {
 		return nil, fmt.Errorf("links: %w", err)
 	}
@@ -173,7 +177,11 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	shownLink, shownDomain := api.Shown(routes)
 	kept := store.New(db, cfg.Now).Tell(store.Teller{Outbox: outbox, Link: shownLink, Domain: shownDomain})
 	memory := invalidation.NewMemory(invalidation.Options{Store: kept, Suspended: kept.Suspended, Capacity: cfg.CacheBytes, Partitions: cfg.ClickPartitions, Now: cfg.Now})
-	clicksRedis := redisdb.Config{URL: cmp.Or(cfg.ClicksRedisURL, cfg.RedisURL), CAFile: cfg.RedisCAFile}
+	clicksRedis := mainRedis
+	if cfg.ClicksRedisURL != "" {
+		// A Redis without a password refuses to be given another one's.
+		clicksRedis.URL, clicksRedis.Password = cfg.ClicksRedisURL, cfg.ClicksRedisPassword
+	}
 	log, err := clicks.Open(clicks.Config{Redis: clicksRedis, Bytes: cfg.ClickLogBytes, SpoolDir: cfg.SpoolDir, SpoolMax: cfg.SpoolBytes, Budget: cfg.ClickBudget, Now: cfg.Now}, memory)
 	if err != nil {
 		return nil, fmt.Errorf("links: %w", err)
@@ -191,7 +199,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		loops = append(loops, boot.Loop{Name: "click flusher", Run: clicks.NewFlushers(patient, memory.Partitions(), counts, cfg.Now).Run})
 		if cfg.ClicksRedisURL != "" {
 			// What waits where clicks were before they had a Redis of their own.
-			former, err := clicks.OpenPatient(redisdb.Config{URL: cfg.RedisURL, CAFile: cfg.RedisCAFile}, 0)
+			former, err := clicks.OpenPatient(mainRedis, 0)
 			if err != nil {
 				return nil, fmt.Errorf("links: %w", err)
 			}

@@ -1,7 +1,9 @@
 package standalone_test
 
 import (
+	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,11 +11,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/caarlos0/env/v11"
 	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 
+	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/localcloud/firestore"
+	"github.com/linkreel/linkreel/libs/localcloud/redistest"
 	"github.com/linkreel/linkreel/services/auth"
 	"github.com/linkreel/linkreel/services/console"
 	"github.com/linkreel/linkreel/services/events"
@@ -130,6 +137,87 @@ func renderedEnv(t *testing.T, values string) map[string][]string {
 		t.Fatalf("rendered Deployments of %d services, want 6", len(names))
 	}
 	return names
+}
+
+// TestServicesTakeThePasswordOfRedisApart is here since this module knows all
+// services: each gives Redis the password of its own variable.
+func TestServicesTakeThePasswordOfRedisApart(t *testing.T) {
+	t.Parallel()
+	const password = "a/b#c?d%e f"
+	open := func(secret string) (string, *redis.Client) {
+		server := redistest.Server(t)
+		if err := redis.NewClient(&redis.Options{Addr: server.Addr()}).ConfigSet(t.Context(), "requirepass", secret).Err(); err != nil {
+			t.Fatal(err)
+		}
+		client := redis.NewClient(&redis.Options{Addr: server.Addr(), Password: secret})
+		t.Cleanup(func() { _ = client.Close() })
+		return server.Addr(), client
+	}
+	addr, client := open(password)
+	clicks, _ := open("another one")
+	base := map[string]string{
+		"LINKREEL_REDIS_URL": "redis://" + addr + "/0", "LINKREEL_REDIS_PASSWORD": password, "LINKREEL_INTERNAL_TOKEN": "x",
+		"LINKREEL_FIRESTORE_PROJECT": "p", "LINKREEL_FIRESTORE_ENDPOINT": "127.0.0.1:1", "LINKREEL_STORAGE_BUCKET": "b", "LINKREEL_STORAGE_ENDPOINT": "http://127.0.0.1:1",
+		"LINKREEL_STORAGE_PUBLIC_URL": "http://127.0.0.1:1", "LINKREEL_TOKEN_SECRET": strings.Repeat("00", 32), "LINKREEL_WEBHOOK_SECRET_KEY": strings.Repeat("k", 32), "LINKREEL_JAIL": "reduced",
+	}
+	for name, tt := range map[string]struct {
+		service func(*testing.T, map[string]string) *boot.Service
+		extra   map[string]string
+	}{
+		"auth":                    {service: from(auth.New)},
+		"events":                  {service: from(events.New)},
+		"links":                   {service: from(links.New)},
+		"links with clicks apart": {service: from(links.New), extra: map[string]string{"LINKREEL_CLICKS_REDIS_URL": clicks, "LINKREEL_CLICKS_REDIS_PASSWORD": "another one"}},
+		"videos":                  {service: from(videos.New)},
+		"worker":                  {service: from(worker.New)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			settings := maps.Clone(base)
+			settings["LINKREEL_SPOOL_DIR"], settings["LINKREEL_SCRATCH_DIR"] = t.TempDir(), t.TempDir()
+			maps.Copy(settings, tt.extra)
+			svc := tt.service(t, settings)
+			asked := 0
+			for _, call := range svc.WarmUp {
+				if strings.HasPrefix(call.To, "Redis") {
+					asked++
+					if err := call.Do(t.Context()); err != nil {
+						t.Errorf("%s: %v", call.To, err)
+					}
+				}
+			}
+			if asked > 0 {
+				return
+			}
+			// A worker calls nothing before it is ready. It makes its group of the queue once Redis lets it in.
+			ctx, cancel := context.WithCancel(t.Context())
+			group, loops := errgroup.WithContext(ctx)
+			boot.StartLoops(loops, group, svc)
+			defer func() { cancel(); _ = group.Wait() }()
+			for deadline := time.Now().Add(20 * time.Second); client.Exists(t.Context(), "queue:{jobs}").Val() == 0; time.Sleep(20 * time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatal("the worker has not reached the queue")
+				}
+			}
+		})
+	}
+}
+
+// from makes a service from settings, as its own main does from the environment.
+func from[C any](make func(context.Context, C) (*boot.Service, error)) func(*testing.T, map[string]string) *boot.Service {
+	return func(t *testing.T, settings map[string]string) *boot.Service {
+		t.Helper()
+		var cfg C
+		if err := env.ParseWithOptions(&cfg, env.Options{Environment: settings}); err != nil {
+			t.Fatal(err)
+		}
+		svc, err := make(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = boot.CloseAll(context.WithoutCancel(t.Context()), svc) })
+		return svc
+	}
 }
 
 func TestChartRoutesLikeTheGateway(t *testing.T) {

@@ -70,6 +70,7 @@ func (s *Stack) wiring() map[string]string {
 		"LINKREEL_STORAGE_ENDPOINT":   s.storageURL(),
 		"LINKREEL_STORAGE_KEY_FILE":   s.storageKeyFile(),
 		"LINKREEL_REDIS_URL":          s.Redis.Addr(),
+		"LINKREEL_REDIS_PASSWORD":     "", // It has none, and would refuse one from the environment.
 		"LINKREEL_BASE_URL":           s.BaseURL,
 		"LINKREEL_SHORT_BASE_URL":     s.ShortBaseURL,
 		"LINKREEL_AUTH_URL":           internal("auth"),

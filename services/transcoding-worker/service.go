@@ -38,6 +38,8 @@ type Config struct {
 	// RedisURL is host:port or a redis:// or rediss:// address. Redis holds the
 	// queue, which may be lost.
 	RedisURL string `env:"LINKREEL_REDIS_URL" envDefault:"localhost:6379"`
+	// RedisPassword is used when RedisURL has none; it needs no percent-encoding.
+	RedisPassword string `env:"LINKREEL_REDIS_PASSWORD"`
 	// RedisCAFile has the certificates that rediss addresses are checked with; empty means the system's.
 	RedisCAFile string `env:"LINKREEL_REDIS_CA_FILE"`
 	// ScratchDir is where sources and results lie while they are worked on; a job
@@ -115,7 +117,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 		return fail(err)
 	}
 	opened = append(opened, func(context.Context) error { return bucket.Close() })
-	rdb, err := redisdb.Open(redisdb.Config{URL: cfg.RedisURL, CAFile: cfg.RedisCAFile})
+	rdb, err := redisdb.Open(redisdb.Config{URL: cfg.RedisURL, Password: cfg.RedisPassword, CAFile: cfg.RedisCAFile})
 	if err != nil {
 		return fail(err)
 	}

@@ -73,6 +73,8 @@ type Config struct {
 	// RedisURL is host:port or a redis:// or rediss:// address. Redis holds limits
 	// and wake-ups for workers, all of which may be lost.
 	RedisURL string `env:"LINKREEL_REDIS_URL" envDefault:"localhost:6379"`
+	// RedisPassword is used when RedisURL has none; it needs no percent-encoding.
+	RedisPassword string `env:"LINKREEL_REDIS_PASSWORD"`
 	// RedisCAFile has the certificates that rediss addresses are checked with; empty means the system's.
 	RedisCAFile string `env:"LINKREEL_REDIS_CA_FILE"`
 	// TrustedProxies are the networks whose X-Forwarded-For is believed.
@@ -169,7 +171,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("videos: %w", err), db.Close())
 	}
-	rdb, err := redisdb.Open(redisdb.Config{URL: cfg.RedisURL, CAFile: cfg.RedisCAFile})
+	rdb, err := redisdb.Open(redisdb.Config{URL: cfg.RedisURL, Password: cfg.RedisPassword, CAFile: cfg.RedisCAFile})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("videos: %w", err), bucket.Close(), db.Close())
 	}

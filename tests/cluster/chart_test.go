@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,9 +18,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/linkreel/linkreel/libs/localcloud/redisproc"
+	"github.com/linkreel/linkreel/libs/redisdb"
 )
 
 const chart = "../../charts/linkreel"
@@ -452,6 +458,7 @@ func TestRefusals(t *testing.T) {
 		"a preflight of localcloud":       {[]string{"--set", "preflight.enabled=true"}, "needs cloud.mode google"},
 		"an unknown jail":                 {[]string{"--set", "worker.jail=none"}, "jail"},
 		"an unknown log format":           {[]string{"--set", "defaults.logFormat=xml"}, "logFormat"},
+		"a resolver without a port":       {[]string{"--set", "dnsResolver=192.0.2.53"}, "dnsResolver"},
 		"an unknown value":                {[]string{"--set", "ingres.enabled=true"}, "not allowed"},
 		"a setting that is none of ours":  {[]string{"--set", "auth.env.PATH=/x"}, "PATH"},
 	} {
@@ -590,6 +597,101 @@ func TestSettingsReachTheirPods(t *testing.T) {
 	}
 }
 
+// TestAnyPasswordOfRedis starts the own Redis as its pod does and asks it as the
+// services and the pod's probes do.
+func TestAnyPasswordOfRedis(t *testing.T) {
+	t.Parallel()
+	objects, err := render(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, script := "", ""
+	for _, o := range objects {
+		switch {
+		case o.name() == "try-linkreel-redis" && o.kind() == "ConfigMap":
+			config, _ = o.at("data", "redis.conf").(string)
+		case o.name() == "try-linkreel-redis" && o.kind() == "StatefulSet":
+			containers, _ := o.at("spec", "template", "spec", "containers").([]any)
+			command, _ := object(containers[0].(map[string]any)).at("command").([]any)
+			script, _ = command[len(command)-1].(string)
+		}
+	}
+	env := environment(objects, "links")
+	for name, password := range map[string]string{
+		"letters":              "abcXYZ012",
+		"base64":               "ab/cd+ef==",
+		"parts of an address":  "a#b?c@d:e%f,g",
+		"blanks and quotes":    ` a b"c'd\n\x41$HOME $(id) `,
+		"not ASCII":            "pässword",
+		"a line break's end":   "abc\n",
+		"a pattern of a shell": `*[a]?\*`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			addr, err := redisproc.FreeAddr()
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, port, _ := strings.Cut(addr, ":")
+			write(t, filepath.Join(dir, "redis.conf"), strings.NewReplacer("port 6379", "port "+port, "dir /data", "dir "+dir).Replace(config))
+			cmd := exec.CommandContext(t.Context(), "sh", "-ec", strings.NewReplacer("/etc/redis/redis.conf", dir+"/redis.conf", "/data/redis.conf", dir+"/with-password.conf").Replace(script))
+			cmd.Env = append(os.Environ(), "REDISCLI_AUTH="+password)
+			var log bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &log, &log
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan struct{})
+			go func() { defer close(ended); _ = cmd.Wait() }()
+			t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
+
+			// The kubelet fills in $(NAME).
+			kubelet := strings.NewReplacer("$(REDIS_PASSWORD)", password, "try-linkreel-redis:6379", addr)
+			cfg := redisdb.Config{URL: kubelet.Replace(env["LINKREEL_REDIS_URL"]), Timeout: time.Second}
+			if env["LINKREEL_REDIS_PASSWORD"] == "try-linkreel/redis-password" {
+				cfg.Password = password
+			}
+			client, err := redisdb.Open(cfg)
+			if err != nil {
+				t.Fatalf("the services do not start: %v", err)
+			}
+			defer func() { _ = client.Close() }()
+			for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+				if err = client.Ping(t.Context()).Err(); err == nil {
+					break
+				}
+				select {
+				case <-ended:
+					t.Fatalf("Redis does not start: %s", log.String())
+				default:
+				}
+				if time.Now().After(deadline) {
+					t.Fatalf("the services cannot call Redis: %v", err)
+				}
+			}
+			probe := exec.CommandContext(t.Context(), "redis-cli", "-p", port, "ping")
+			probe.Env = cmd.Env
+			if out, err := probe.CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != "PONG" {
+				t.Errorf("the pod's probe gets %s: %v", out, err)
+			}
+			stranger, err := redisdb.Open(redisdb.Config{URL: addr})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = stranger.Close() }()
+			if err := stranger.Ping(t.Context()).Err(); err == nil {
+				t.Error("Redis answers without a password")
+			}
+		})
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", "-ec", script)
+	cmd.Env = append(os.Environ(), "REDISCLI_AUTH=")
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "redis-password is empty") {
+		t.Errorf("with an empty password the container says %q: %v", out, err)
+	}
+}
+
 // TestPreflight: the Job runs before everything else and has what the services have.
 func TestPreflight(t *testing.T) {
 	t.Parallel()
@@ -703,6 +805,110 @@ func TestOutside(t *testing.T) {
 	}
 }
 
+// egress is where the NetworkPolicy of a service lets it go: "PORT PEER PEER…" for
+// each port, with the protocol unless it is TCP, and no peer for everybody.
+func egress(t *testing.T, objects []object, service string) []string {
+	t.Helper()
+	var all []string
+	for _, o := range objects {
+		if o.kind() != "NetworkPolicy" || !strings.HasSuffix(o.name(), "-"+service) {
+			continue
+		}
+		rules, _ := o.at("spec", "egress").([]any)
+		for _, r := range rules {
+			rule := object(r.(map[string]any))
+			peers := ""
+			list, _ := rule.at("to").([]any)
+			for _, peer := range list {
+				text, err := json.Marshal(peer)
+				if err != nil {
+					t.Fatal(err)
+				}
+				peers += " " + string(text)
+			}
+			ports, _ := rule.at("ports").([]any)
+			for _, p := range ports {
+				port := object(p.(map[string]any))
+				text := fmt.Sprint(port.at("port"))
+				if protocol := port.at("protocol"); protocol != nil {
+					text += fmt.Sprint("/", protocol)
+				}
+				all = append(all, text+peers)
+			}
+		}
+	}
+	if len(all) == 0 {
+		t.Fatalf("%s has no NetworkPolicy, or one that lets it go nowhere", service)
+	}
+	return all
+}
+
+// TestLocalcloudOfAnotherRelease: the pods behind localcloud.service have labels
+// that the chart does not know.
+func TestLocalcloudOfAnotherRelease(t *testing.T) {
+	t.Parallel()
+	other := []string{"--set", "localcloud.service=devstack-localcloud,localcloud.keySecret=devstack-storage-key"}
+	for name, tt := range map[string]struct {
+		args []string
+		peer string
+	}{
+		"any pod of the namespace": {nil, `{"podSelector":{}}`},
+		"the peers that are given": {[]string{"--set-json", `networkPolicy.localcloudTo=[{"podSelector":{"matchLabels":{"app":"devstack-localcloud"}}}]`}, `{"podSelector":{"matchLabels":{"app":"devstack-localcloud"}}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			objects, err := render(t, slices.Concat(other, tt.args)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for service, want := range map[string][]string{
+				"auth": {"8085"}, "events": {"8085"}, "links": {"8085"}, "videos": {"8083", "8085", "8086"}, "worker": {"8083", "8085", "8086"}, "console": nil,
+			} {
+				var got []string
+				for _, rule := range egress(t, objects, service) {
+					if port, ok := strings.CutSuffix(rule, " "+tt.peer); ok {
+						got = append(got, port)
+					}
+				}
+				slices.Sort(got)
+				if !slices.Equal(got, want) {
+					t.Errorf("%s may call %v of localcloud, want %v", service, got, want)
+				}
+			}
+		})
+	}
+}
+
+// TestResolversOnAnotherPort: whoever names a resolver on another port than 53
+// reaches it, and nobody else does.
+func TestResolversOnAnotherPort(t *testing.T) {
+	t.Parallel()
+	objects, err := render(t, "--set", "dnsResolver=192.0.2.53:5353,webhooks.resolver=[2001:db8::53]:8600")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for service, want := range map[string][]string{"links": {"5353/UDP", "5353/TCP"}, "events": {"8600/UDP", "8600/TCP"}, "videos": nil} {
+		var got []string
+		for _, rule := range egress(t, objects, service) {
+			if port, _, _ := strings.Cut(rule, "/"); port == "5353" || port == "8600" {
+				got = append(got, rule)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s may ask %v, want %v", service, got, want)
+		}
+	}
+	objects, err = render(t, "--set", "dnsResolver=192.0.2.53:53,webhooks.resolver=192.0.2.53:53")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, service := range []string{"links", "events"} {
+		if got, want := egress(t, objects, service)[:2], []string{"53/UDP", "53/TCP"}; !slices.Equal(got, want) {
+			t.Errorf("%s may ask %v, want %v", service, got, want)
+		}
+	}
+}
+
 func TestScaling(t *testing.T) {
 	t.Parallel()
 	objects, err := render(t, "--set", "defaults.autoscaling.enabled=true,worker.autoscaling.enabled=false,worker.keda.enabled=true")
@@ -723,6 +929,137 @@ func TestScaling(t *testing.T) {
 	if scaled != 6 {
 		t.Errorf("%d scalers, want one for each service", scaled)
 	}
+}
+
+// TestTurningAScalerOnKeepsThePods: a manifest that no longer names a number which
+// the one before it named makes that one pod. Tried against a real API server, whose
+// records of the fields' managers these are; here an API server is as much of one as
+// lookup needs.
+func TestTurningAScalerOnKeepsThePods(t *testing.T) {
+	t.Parallel()
+	whole := `"f:selector":{},"f:template":{}`
+	helmApplies := `{"manager":"helm","operation":"Apply","fieldsV1":{"f:spec":{` + whole + `}}}`
+	helmAppliesReplicas := `{"manager":"helm","operation":"Apply","fieldsV1":{"f:spec":{"f:replicas":{},` + whole + `}}}`
+	helmPatchesReplicas := `{"manager":"helm","operation":"Update","fieldsV1":{"f:spec":{"f:replicas":{},` + whole + `}}}`
+	scaler := `{"manager":"kube-controller-manager","operation":"Update","subresource":"scale","fieldsV1":{"f:spec":{"f:replicas":{}}}}`
+	status := `{"manager":"kube-controller-manager","operation":"Update","subresource":"status","fieldsV1":{"f:status":{}}}`
+	const (
+		none     = -1
+		byHPA    = "worker.autoscaling.enabled=true"
+		byKEDA   = "worker.keda.enabled=true,worker.keda.minReplicas=0"
+		byNobody = "worker.replicas=3"
+	)
+	theHPA, kedasHPA := []string{"try-linkreel-worker"}, []string{"keda-hpa-try-linkreel-worker"}
+	for name, tt := range map[string]struct {
+		values   string
+		live     int
+		managers []string
+		kept     bool     // the Deployment's annotation
+		scalers  []string // names of HorizontalPodAutoscalers
+		want     int
+	}{
+		"applied, turned on":                     {byHPA, 6, []string{helmAppliesReplicas, status}, false, nil, 6},
+		"applied, and the scaler has not acted":  {byHPA, 6, []string{helmAppliesReplicas, status}, true, theHPA, 6},
+		"applied, and the scaler has acted":      {byHPA, 8, []string{helmApplies, scaler, status}, true, theHPA, none},
+		"applied, both agree":                    {byHPA, 8, []string{helmAppliesReplicas, scaler}, true, theHPA, none},
+		"applied, scaled from the start":         {byHPA, 8, []string{helmApplies}, false, theHPA, none},
+		"applied, fewer than the scaler's least": {byHPA, 1, []string{helmAppliesReplicas}, false, nil, 2},
+		"patched, turned on":                     {byHPA, 6, []string{helmPatchesReplicas, status}, false, nil, 6},
+		"patched, turned on, scaled by hand":     {byHPA, 7, []string{scaler, status}, false, nil, 7},
+		"patched, and the scaler has acted":      {byHPA, 8, []string{scaler, status}, true, theHPA, 8},
+		"patched, scaled from the start":         {byHPA, 8, []string{scaler, status}, false, theHPA, none},
+		"patched, KEDA turned on":                {byKEDA, 6, []string{helmPatchesReplicas}, false, nil, 6},
+		"patched, KEDA has stopped all workers":  {byKEDA, 0, []string{scaler}, true, kedasHPA, 0},
+		"patched, KEDA from the start":           {byKEDA, 4, []string{scaler}, false, kedasHPA, none},
+		"turned off":                             {byNobody, 8, []string{helmApplies, scaler}, true, theHPA, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			annotations := `{}`
+			if tt.kept {
+				annotations = `{"linkreel.io/replicas":"kept"}`
+			}
+			api := apiServer{"/apis/apps/v1/namespaces/ns/deployments/try-linkreel-worker": fmt.Sprintf(
+				`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"try-linkreel-worker","namespace":"ns","annotations":%s,"managedFields":[%s]},"spec":{"replicas":%d}}`,
+				annotations, strings.Join(tt.managers, ","), tt.live)}
+			for _, name := range tt.scalers {
+				api["/apis/autoscaling/v2/namespaces/ns/horizontalpodautoscalers/"+name] = fmt.Sprintf(`{"apiVersion":"autoscaling/v2","kind":"HorizontalPodAutoscaler","metadata":{"name":%q,"namespace":"ns"}}`, name)
+			}
+			server := httptest.NewServer(api)
+			defer server.Close()
+			objects, err := render(t, "--dry-run=server", "--is-upgrade", "--disable-openapi-validation", "--kube-apiserver", server.URL, "--set", tt.values)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found := false
+			for _, o := range objects {
+				if o.kind() != "Deployment" || o.name() != "try-linkreel-worker" {
+					continue
+				}
+				found = true
+				got, ok := o.at("spec", "replicas").(int)
+				if !ok {
+					got = none
+				}
+				if got != tt.want {
+					t.Errorf("the manifest names %d pods, want %d (%d is no number)", got, tt.want, none)
+				}
+				_, kept := o.at("metadata", "annotations").(map[string]any)
+				if want := tt.want != none && tt.values != byNobody; kept != want {
+					t.Errorf("the manifest remembers that it names a scaler's number: %v, want %v", kept, want)
+				}
+			}
+			if !found {
+				t.Error("no Deployment of the worker")
+			}
+		})
+	}
+}
+
+// apiServer knows the kinds that the chart makes, and objects by their path.
+type apiServer map[string]string
+
+func (objects apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	kinds := map[string][]string{
+		"v1":                   {"ConfigMap", "PersistentVolumeClaim", "Pod", "Secret", "Service", "ServiceAccount"},
+		"apps/v1":              {"Deployment", "StatefulSet"},
+		"autoscaling/v2":       {"HorizontalPodAutoscaler"},
+		"keda.sh/v1alpha1":     {"ScaledObject", "TriggerAuthentication"},
+		"networking.k8s.io/v1": {"Ingress", "NetworkPolicy"},
+		"policy/v1":            {"PodDisruptionBudget"},
+	}
+	var groups, resources []any
+	for version, list := range kinds {
+		if group, number, ok := strings.Cut(version, "/"); ok {
+			v := object{"groupVersion": version, "version": number}
+			groups = append(groups, object{"name": group, "versions": []any{v}, "preferredVersion": v})
+		}
+		if r.URL.Path == "/apis/"+version || r.URL.Path == "/api/"+version {
+			for _, kind := range list {
+				resources = append(resources, object{"name": strings.ToLower(kind) + "s", "namespaced": true, "kind": kind, "verbs": []string{"get"}})
+			}
+		}
+	}
+	var answer any = object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": http.StatusNotFound}
+	status := http.StatusOK
+	switch text, ok := objects[r.URL.Path]; {
+	case ok:
+		answer = json.RawMessage(text)
+	case r.URL.Path == "/version":
+		answer = object{"major": "1", "minor": "36", "gitVersion": "v1.36.3"}
+	case r.URL.Path == "/api":
+		answer = object{"kind": "APIVersions", "versions": []string{"v1"}}
+	case r.URL.Path == "/apis":
+		answer = object{"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+	case resources != nil:
+		_, version, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+		answer = object{"kind": "APIResourceList", "groupVersion": version, "resources": resources}
+	default:
+		status = http.StatusNotFound
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(answer)
 }
 
 // templates is the text of all templates.

@@ -571,9 +571,11 @@ spans_of() {
 
 ## keda: with no worker, the scaler's own query (as the ScaledObject has it) counts an upload, and a job that lost its worker; whoever scales by it gets every video ready.
 case_keda() {
-	local pid address stream
+	local pid address stream before
 	kubectl apply --server-side -f "$state/crds-optional" >/dev/null
+	before=$(worker_count)
 	upgrade --set worker.keda.enabled=true,worker.keda.minReplicas=0
+	[ "$(worker_count)" = "$before" ] || die "turning KEDA on made $(worker_count) workers of $before"
 	address=$(k get scaledobject $release-worker -o jsonpath='{.spec.triggers[0].metadata.address}')
 	stream=$(k get scaledobject $release-worker -o jsonpath='{.spec.triggers[0].metadata.stream}')
 	workers 0
@@ -597,6 +599,7 @@ case_keda() {
 	k delete deployment/$release-worker --wait >/dev/null
 	upgrade
 }
+worker_count() { k get deployment/$release-worker -o jsonpath='{.spec.replicas}'; }
 workers() {
 	k scale deployment/$release-worker --replicas "$1" >/dev/null
 	if [ "$1" = 0 ]; then k delete pod -l app.kubernetes.io/component=worker --grace-period=0 --force >/dev/null 2>&1; fi

@@ -202,10 +202,10 @@ name is a setting in the service's Config; tests/cluster fails on one that is no
 {{- end }}
 {{- if eq .name "console" }}
 {{- else if $root.Values.redis.enabled }}
-# The kubelet puts the password into the address below.
-- name: REDIS_PASSWORD
+- {name: LINKREEL_REDIS_URL, value: "redis://{{ $full }}-redis:6379/0"}
+# Apart from the address, in which some characters would mean something else.
+- name: LINKREEL_REDIS_PASSWORD
   valueFrom: {secretKeyRef: {name: {{ $secret }}, key: redis-password}}
-- {name: LINKREEL_REDIS_URL, value: "redis://:$(REDIS_PASSWORD)@{{ $full }}-redis:6379/0"}
 {{- else if $root.Values.redis.external.existingSecret }}
 - name: LINKREEL_REDIS_URL
   valueFrom: {secretKeyRef: {name: {{ $root.Values.redis.external.existingSecret }}, key: {{ $root.Values.redis.external.existingSecretKey }}}}

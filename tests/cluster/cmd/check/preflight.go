@@ -32,6 +32,7 @@ type preflight struct {
 	Firestore firestoredb.Config `envPrefix:"LINKREEL_"`
 	Storage   objectstore.Config `envPrefix:"LINKREEL_"`
 	RedisURL  string             `env:"LINKREEL_REDIS_URL"`
+	RedisPass string             `env:"LINKREEL_REDIS_PASSWORD"`
 	RedisCA   string             `env:"LINKREEL_REDIS_CA_FILE"`
 
 	indexes, cors string // files of the chart
@@ -383,7 +384,7 @@ func (p *preflight) checkRedis(ctx context.Context) (out []string) {
 	if p.RedisURL == "" {
 		return nil // the chart's own one, which is not there yet
 	}
-	client, err := redisdb.Open(redisdb.Config{URL: p.RedisURL, CAFile: p.RedisCA})
+	client, err := redisdb.Open(redisdb.Config{URL: p.RedisURL, Password: p.RedisPass, CAFile: p.RedisCA})
 	if err != nil {
 		return []string{err.Error()}
 	}

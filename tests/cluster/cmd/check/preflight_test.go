@@ -107,6 +107,10 @@ func TestPreflightNamesWhatIsWrong(t *testing.T) {
 	if err := redis.NewClient(&redis.Options{Addr: evicting}).ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err(); err != nil {
 		t.Fatal(err)
 	}
+	locked := redistest.Start(t)
+	if err := redis.NewClient(&redis.Options{Addr: locked}).ConfigSet(t.Context(), "requirepass", "a/b#c").Err(); err != nil {
+		t.Fatal(err)
+	}
 	storage := startStorage(t)
 	for name, tt := range map[string]struct {
 		spoil func(g *project, p *preflight)
@@ -130,9 +134,11 @@ func TestPreflightNamesWhatIsWrong(t *testing.T) {
 		"another event is notified": {func(g *project, _ *preflight) {
 			g.notifications = []any{map[string]any{"event_types": []string{"OBJECT_DELETE"}}}
 		}, "notifies nobody"},
-		"the clock is wrong": {func(g *project, _ *preflight) { g.skew = -time.Minute }, "FAILED  clock"},
-		"Redis evicts":       {func(_ *project, p *preflight) { p.RedisURL = evicting }, "allkeys-lru"},
-		"Redis is not there": {func(_ *project, p *preflight) { p.RedisURL = "127.0.0.1:1" }, "FAILED  Redis: Redis cannot be reached"},
+		"the clock is wrong":                     {func(g *project, _ *preflight) { g.skew = -time.Minute }, "FAILED  clock"},
+		"Redis evicts":                           {func(_ *project, p *preflight) { p.RedisURL = evicting }, "allkeys-lru"},
+		"Redis asks for a password":              {func(_ *project, p *preflight) { p.RedisURL = locked }, "FAILED  Redis: Redis cannot be reached"},
+		"Redis gets it by a variable of its own": {func(_ *project, p *preflight) { p.RedisURL, p.RedisPass = locked, "a/b#c" }, ""},
+		"Redis is not there":                     {func(_ *project, p *preflight) { p.RedisURL = "127.0.0.1:1" }, "FAILED  Redis: Redis cannot be reached"},
 		"the key does not sign": {func(_ *project, p *preflight) {
 			p.Storage.Key, p.Storage.KeyFile = nil, filepath.Join(t.TempDir(), "none.json")
 		}, "FAILED  signing"},
