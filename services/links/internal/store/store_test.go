@@ -1088,3 +1088,33 @@ func TestErasure_passes_over_a_link_that_is_refused(t *testing.T) {
 	stop()
 	wg.Wait()
 }
+
+// 400 days with a hundred long names are more than one commit may delete.
+func TestRemoveStats_of_a_link_with_long_referrers(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	id := b.create(t, "acc", 1)[0].ID
+	names := map[string]int64{}
+	for i := range maxReferrers {
+		names[fmt.Sprintf("%03d-%s.example", i, strings.Repeat("a", 240))] = 1
+	}
+	for from := 0; from < 400; from += 100 {
+		err := b.db.Commit(t.Context(), "make days", func(_ context.Context, tx *fs.Transaction) error {
+			for i := range 100 {
+				if err := tx.Set(b.dayRef(id, link.Day(20000+from+i)), &dayDoc{Clicks: 100, Referrers: names}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.RemoveStats(t.Context(), []string{id}); err != nil {
+		t.Fatal(err)
+	}
+	if left, _, err := b.Days(t.Context(), id, 0, 10); err != nil || len(left) > 0 {
+		t.Errorf("%d days are left, %v", len(left), err)
+	}
+}
