@@ -187,7 +187,7 @@ func tally(id string, day link.Day, clicks ...link.Click) *link.Tally {
 func TestCount_writes_links_days_and_progress_together(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
-	c := b.Counts(0, errOvertaken)
+	c := b.Counts(0, 1, errOvertaken)
 	links := b.create(t, "acc", 2)
 	day := link.DayOf(time.Now())
 	p, err := c.Progress(t.Context())
@@ -228,7 +228,7 @@ func TestCount_writes_links_days_and_progress_together(t *testing.T) {
 func TestCount_of_many_links_survives_an_interruption(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
-	c := b.Counts(0, errOvertaken)
+	c := b.Counts(0, 1, errOvertaken)
 	day := link.DayOf(time.Now())
 	var tallies []*link.Tally
 	links := b.create(t, "acc", 2*linksPerCommit+50)
@@ -248,7 +248,7 @@ func TestCount_of_many_links_survives_an_interruption(t *testing.T) {
 		t.Fatal("the interruption did not interrupt")
 	}
 	remove()
-	successor := b.Counts(0, errOvertaken)
+	successor := b.Counts(0, 1, errOvertaken)
 	for range 2 { // finishing twice counts once
 		if p, err = successor.Progress(t.Context()); err != nil {
 			t.Fatal(err)
@@ -301,7 +301,7 @@ func TestCount_bounds_the_referrers_of_a_day(t *testing.T) {
 	b := newWorld(t)
 	id, day := b.create(t, "acc", 1)[0].ID, link.DayOf(time.Now())
 	for round := range 3 {
-		c := b.Counts(0, errOvertaken) // a new process each time
+		c := b.Counts(0, 1, errOvertaken) // a new process each time
 		p, err := c.Progress(t.Context())
 		if err != nil {
 			t.Fatal(err)
