@@ -145,6 +145,23 @@ func TestErasureLeavesNothingButTheTombstone(t *testing.T) {
 	}
 }
 
+// A link with long texts has events of 30 kB, and what a commit deletes counts
+// toward the 10 MiB that it may change.
+func TestErasureOfLongEvents(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := w.start()
+	long := strings.Repeat("a", 30<<10)
+	for i := range 450 {
+		w.change("acc_a", outbox.LinkCreated, fmt.Sprint("lnk_", i), map[string]any{"id": i, "title": long})
+	}
+	r.state("acc_a", tenant.Deleting, 3)
+	eventually(t, "nothing is left", func() bool {
+		done, err := r.holder.Erased(t.Context(), "acc_a")
+		return err == nil && done
+	})
+}
+
 // documents are those that name an account.
 func (w *world) documents(t *testing.T, account string) (out []string) {
 	t.Helper()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/tenant"
 )
 
 // found are the slugs of a list, page by page.
@@ -463,6 +464,92 @@ func truthful(t *testing.T, a answer) {
 		}
 		if e["message"] != want {
 			t.Errorf("error %d lists %d details and leaves out %v, and says %q", i, len(details), more, e["message"])
+		}
+	}
+}
+
+// longURL has as many words to be found by as a link can have.
+func longURL(i int) string {
+	var b strings.Builder
+	b.WriteString("https://example.com")
+	for word := range 63 {
+		b.WriteByte('/')
+		for letter := range 24 {
+			b.WriteRune(rune(0x20000 + (i*997+word*131+letter*17)%40000))
+		}
+	}
+	return b.String()
+}
+
+// Whatever the body may hold can be created, changed, deleted and erased, though
+// it may take several commits.
+func TestBulkTakesAHundredLongAddresses(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	r := c.replica(t)
+	key := c.keys.Key(t, "acc_a", identity.Business)
+	made := func(from int) (ids []string) {
+		t.Helper()
+		var items []any
+		for i := range 100 {
+			items = append(items, map[string]any{"url": longURL(from + i), "tags": []string{"long"}})
+		}
+		a := r.api(key, "POST", "/api/v1/links/bulk", map[string]any{"urls": items}, "Idempotency-Key", fmt.Sprint("from ", from))
+		if a.status != 201 {
+			t.Fatalf("%d %.300s", a.status, a.text)
+		}
+		for i, result := range a.json["results"].([]any) {
+			data := result.(map[string]any)["data"].(map[string]any)
+			if data["destinationUrl"] != longURL(from+i) {
+				t.Errorf("item %d has another's link", i)
+			}
+			ids = append(ids, data["id"].(string))
+		}
+		return ids
+	}
+	events := func(what string) int {
+		found, err := c.Client(t).Collection("events").Where("type", "==", what).Documents(t.Context()).GetAll()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(found)
+	}
+	ids := made(0)
+	changed := r.api(key, "PATCH", "/api/v1/links/bulk", map[string]any{"ids": ids, "set": map[string]any{"archived": true, "removeTags": []string{"long"}, "expiresAt": "2001-01-01"}})
+	if changed.status != 200 || len(changed.json["results"].([]any)) != 100 {
+		t.Fatalf("change: %d %.300s", changed.status, changed.text)
+	}
+	if n := len(r.found(key, "archived=true&limit=100")); n != 100 {
+		t.Errorf("%d links are archived", n)
+	}
+	if n := len(r.found(key, "tag=long&archived=all&limit=100")); n != 0 {
+		t.Errorf("%d links carry the tag", n)
+	}
+	if gone := r.api(key, "POST", "/api/v1/links/bulk-delete", map[string]any{"ids": ids}); gone.status != 200 || len(gone.json["results"].([]any)) != 100 {
+		t.Fatalf("delete: %d %.300s", gone.status, gone.text)
+	}
+	for _, what := range []string{"link.created", "link.updated", "link.deleted"} {
+		if n := events(what); n != 100 {
+			t.Errorf("%d events %s", n, what)
+		}
+	}
+	made(1000)
+	auth := r.holder()
+	deleting := func() {
+		if err := auth.SetState(t.Context(), "acc_a", tenant.Standing{State: tenant.Deleting, Version: 2}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	deleting()
+	c.forward(time.Minute)
+	eventually(t, "erased", func() bool {
+		deleting() // auth repeats; it wakes the purge
+		done, err := auth.Erased(t.Context(), "acc_a")
+		return done && err == nil
+	})
+	for _, collection := range []string{"links", "linkSearch"} {
+		if left, err := c.Client(t).Collection(collection).Select().Documents(t.Context()).GetAll(); err != nil || len(left) > 0 {
+			t.Errorf("%d documents of %s are left, %v", len(left), collection, err)
 		}
 	}
 }

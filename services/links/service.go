@@ -195,7 +195,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	announcer := invalidation.NewAnnouncer(patient, memory, identity.NewNonce())
 	loops := []boot.Loop{{Name: "event wake-ups", Run: outbox.Run}, {Name: "click log", Run: log.Run}, {Name: "announcer", Run: announcer.Run}}
 	if cfg.Flush {
-		counts := func(part int) clicks.Counts { return kept.Counts(part, clicks.ErrOvertaken) }
+		counts := func(part int) clicks.Counts { return kept.Counts(part, memory.Partitions(), clicks.ErrOvertaken) }
 		loops = append(loops, boot.Loop{Name: "click flusher", Run: clicks.NewFlushers(patient, memory.Partitions(), counts, cfg.Now).Run})
 		if cfg.ClicksRedisURL != "" {
 			// What waits where clicks were before they had a Redis of their own.

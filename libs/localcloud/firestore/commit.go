@@ -231,6 +231,10 @@ func (w *writer) apply(sn *snapshot, r *commitRequest) (err error) {
 	if r.changes, r.results, r.err = stage(sn, r.writes, r.at); r.err != nil {
 		return nil
 	}
+	if r.err = s.indexes.checkTransaction(r.changes); r.err != nil {
+		r.changes, r.results = nil, nil
+		return nil
+	}
 	for _, c := range r.changes {
 		if err := s.store.put(sn, c); err != nil {
 			return err

@@ -65,6 +65,7 @@
 // States are readable for a minute (less after 64 MiB of changes), not for an hour.
 // The Write stream of browsers, pipelines, vector search and query explanation are
 // answered with Unimplemented. The limit of 40,000 index entries per document and
-// security rules are not enforced. Values of more than 1,500 bytes are sorted by all
+// security rules are not enforced. Index entries count toward the 10 MiB that one
+// commit may change only with Options.Indexes. Values of more than 1,500 bytes are sorted by all
 // of their bytes, where production looks at the first 1,500 only. REST is not spoken.
 package firestore

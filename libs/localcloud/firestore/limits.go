@@ -69,12 +69,9 @@ func checkValue(v *pb.Value, depth int, inArray bool) (int, error) {
 		return 0, invalid("Property contains an invalid nested entity: more than %d levels.", maxDepth)
 	}
 	switch x := v.GetValueType().(type) {
-	case *pb.Value_StringValue:
-		return len(x.StringValue) + 1, nil
-	case *pb.Value_BytesValue:
-		return len(x.BytesValue), nil
-	case *pb.Value_IntegerValue, *pb.Value_DoubleValue:
-		return 8, nil
+	case *pb.Value_StringValue, *pb.Value_BytesValue, *pb.Value_ReferenceValue, *pb.Value_NullValue, *pb.Value_BooleanValue,
+		*pb.Value_IntegerValue, *pb.Value_DoubleValue:
+		return valueSize(v), nil
 	case *pb.Value_TimestampValue:
 		t := x.TimestampValue
 		if err := t.CheckValid(); err != nil {
@@ -83,15 +80,13 @@ func checkValue(v *pb.Value, depth int, inArray bool) (int, error) {
 		if t.GetNanos()%1000 != 0 {
 			x.TimestampValue = &timestamppb.Timestamp{Seconds: t.GetSeconds(), Nanos: t.GetNanos() / 1000 * 1000}
 		}
-		return 8, nil
-	case *pb.Value_ReferenceValue:
-		return len(x.ReferenceValue) + 16, nil
+		return valueSize(v), nil
 	case *pb.Value_GeoPointValue:
 		lat, lng := x.GeoPointValue.GetLatitude(), x.GeoPointValue.GetLongitude()
 		if !(math.Abs(lat) <= 90) || !(math.Abs(lng) <= 180) {
 			return 0, invalid("Invalid geo point: latitude must be in [-90, 90] and longitude in [-180, 180].")
 		}
-		return 16, nil
+		return valueSize(v), nil
 	case *pb.Value_ArrayValue:
 		if inArray {
 			return 0, invalid("Cannot convert an array value in an array value.")
@@ -107,8 +102,6 @@ func checkValue(v *pb.Value, depth int, inArray bool) (int, error) {
 		return size, nil
 	case *pb.Value_MapValue:
 		return checkFields(x.MapValue.GetFields(), depth+1)
-	case *pb.Value_NullValue, *pb.Value_BooleanValue:
-		return 1, nil
 	}
 	return 0, invalid("Value has no supported type.")
 }

@@ -80,8 +80,9 @@ func (s *Store) Purging(ctx context.Context, limit int) ([]string, error) {
 // first, so that nothing can be sent any more.
 var ofAccount = []string{webhooks, replays, deliveries, events.Collection}
 
-// erasePage is how many documents one commit removes.
-const erasePage = 400
+// erasePage is how many documents one commit removes. Events and deliveries have up to
+// some 70 kB, and what a commit deletes counts toward the 10 MiB that it may change.
+const erasePage = 100
 
 // EraseSome implements [tenancy.Store].
 func (s *Store) EraseSome(ctx context.Context, accountID string) (more bool, err error) {

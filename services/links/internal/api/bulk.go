@@ -1,7 +1,9 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
+	"log/slog"
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
@@ -59,7 +61,7 @@ func (h public) bulk(c *fiber.Ctx) error {
 		draft, ignored, err := h.bulkDraft(raw, domains)
 		results[i].Ignored = ignored
 		if err != nil {
-			results[i].fail(err, texts[i])
+			results[i].fail(ctx, err, texts[i])
 			continue
 		}
 		drafts, places = append(drafts, draft), append(places, i)
@@ -72,7 +74,7 @@ func (h public) bulk(c *fiber.Ctx) error {
 		for n, r := range made {
 			i := places[n]
 			if r.Err != nil {
-				results[i].fail(r.Err, texts[i])
+				results[i].fail(ctx, r.Err, texts[i])
 				continue
 			}
 			data := h.madeOf(r.Link)
@@ -197,7 +199,10 @@ func urlText(raw json.RawMessage) string {
 }
 
 // fail makes the item's result the answer that a request of its own would get.
-func (r *bulkResult) fail(err error, url string) {
+func (r *bulkResult) fail(ctx context.Context, err error, url string) {
 	e := apierr.From(err)
+	if e.Code == apierr.Internal { // as the request would be logged
+		slog.ErrorContext(ctx, "an item of a bulk request failed", "error", e.Err)
+	}
 	r.Status, r.Error = e.Code.Status(), &bulkError{e.Code, e.Message, url, e.Details, e.MoreDetails}
 }

@@ -230,7 +230,7 @@ func (h public) bulkAnswer(c *fiber.Ctx, ids []string, results []link.Result, ig
 			out[i].ID = cut(ids[i])
 		}
 		if r.Err != nil {
-			out[i].fail(r.Err, "")
+			out[i].fail(c.UserContext(), r.Err, "")
 			status = fiber.StatusMultiStatus
 			continue
 		}

@@ -16,43 +16,58 @@ import (
 // Result is what became of one draft.
 type Result struct {
 	Link *Link
-	Err  error // SLUG_TAKEN, DOMAIN_NOT_VERIFIED, DOMAIN_NOT_FOUND or QUOTA_EXCEEDED
+	Err  error // SLUG_TAKEN, DOMAIN_NOT_VERIFIED, DOMAIN_NOT_FOUND or QUOTA_EXCEEDED; [ErrRefused] if it cannot be stored
 }
 
 // Create makes the drafts, in their order, which also is their order in time.
 // Either the error is set and the caller may try again with the same origin, or
-// each draft has its own result. All drafts are written in one commit.
+// each draft has its own result. Ordinary drafts are written in one commit, which
+// drafts of a hundred long addresses would be too large for: these are written in
+// several, in their order. An error then may come after some of the drafts have been
+// made, and the next try finds them by their nonce.
 //
 // A slug is free if it has no record, or if [SlugRecord.FreeFor] says so. The
 // slug record is created under "must not exist", which is what makes a slug
 // unique: of many creates of one slug, one commit succeeds.
 func (s *Service) Create(ctx context.Context, p *identity.Principal, o identity.Origin, drafts []Draft) ([]Result, error) {
 	b := newBatch(s, p, o, drafts)
+	err := inPieces(b.items, func(items []*item) (int, error) {
+		b.part = items[:fitting(linksOf(items))]
+		return len(b.part), b.create(ctx)
+	}, func(it *item, err error) { it.err, it.done = err, true })
+	if err != nil {
+		return nil, err
+	}
+	return b.results(), nil
+}
+
+// create makes the drafts of one part in one commit.
+func (b *batch) create(ctx context.Context) error {
 	// A generated slug is practically always free, and a single wanted one mostly:
 	// write first, and read only when that fails. Reading first would double the
 	// calls of the common create.
 	if b.mayWriteFirst() {
-		err := s.commitBy(ctx, s.opt.Store.Add, "create links", b.addAll)
+		err := b.s.commitBy(ctx, b.s.opt.Store.Add, "create links", b.addAll)
 		if err == nil {
-			return b.results(), nil
+			return nil
 		}
 		if !errors.Is(err, ErrInTheWay) {
-			return nil, err
+			return err
 		}
 	}
 	// Each round settles what it found or moves on to other places and slugs. A
 	// round is repeated only after a collision of random values, so several in a
 	// row mean that something else is wrong.
 	for range 8 {
-		err := s.commit(ctx, "create links", b.settle)
+		err := b.s.commit(ctx, "create links", b.settle)
 		switch {
 		case err == nil, errors.Is(err, errNothing):
-			return b.results(), nil
+			return nil
 		case !errors.Is(err, errAgain) && !errors.Is(err, ErrInTheWay):
-			return nil, err
+			return err
 		}
 	}
-	return nil, fmt.Errorf("create links: no free place after several tries")
+	return fmt.Errorf("create links: no free place after several tries")
 }
 
 // batch is the drafts of one request on their way into the store.
@@ -62,6 +77,15 @@ type batch struct {
 	limit   int // of links in the account; 0 is none
 	origin  identity.Origin
 	items   []*item
+	part    []*item // those that one commit is to make
+}
+
+func linksOf(items []*item) []*Link {
+	out := make([]*Link, len(items))
+	for i, it := range items {
+		out[i] = it.link
+	}
+	return out
 }
 
 type item struct {
@@ -151,7 +175,7 @@ func (it *item) draw() {
 }
 
 func (b *batch) addAll(tx *recorder) error {
-	for _, it := range b.items {
+	for _, it := range b.part {
 		if err := tx.Add(it.link, false); err != nil {
 			return err
 		}
@@ -176,7 +200,7 @@ func (b *batch) results() []Result {
 func (b *batch) settle(tx *recorder) error {
 	// fn may run several times: what an earlier run decided from records that have
 	// changed since must not survive.
-	for _, it := range b.items {
+	for _, it := range b.part {
 		it.err, it.done = nil, false
 	}
 	if err := b.onDomains(tx); err != nil {
@@ -286,7 +310,7 @@ func (b *batch) decide(tx *recorder, open []*item, links []*Link, slugs []*SlugR
 // deleted at the same time, and refuses items whose domain cannot be used.
 func (b *batch) onDomains(tx Tx) error {
 	domains := map[string]*customdomain.Domain{}
-	for _, it := range b.items {
+	for _, it := range b.part {
 		id := it.draft.DomainID
 		if id == "" {
 			continue
@@ -314,7 +338,7 @@ func (b *batch) onDomains(tx Tx) error {
 // look reads the link and the slug record of each open item.
 func (b *batch) look(tx Tx) (open []*item, links []*Link, slugs []*SlugRecord, err error) {
 	var ids, keys []string
-	for _, it := range b.items {
+	for _, it := range b.part {
 		if !it.done {
 			open = append(open, it)
 			ids, keys = append(ids, it.link.ID), append(keys, it.link.Key())

@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/linkreel/linkreel/libs/apierr"
@@ -122,8 +123,9 @@ func (s Set) patchFor(l *Link) (Patch, error) {
 	return p, nil
 }
 
-// UpdateAll changes several links of the account in one commit. Each id has its own
-// result; an id that comes twice has the same result twice.
+// UpdateAll changes several links of the account. Each id has its own result; an id
+// that comes twice has the same result twice. Links that are too large for one commit
+// are changed in several, so an error may come after some of them have been changed.
 func (s *Service) UpdateAll(ctx context.Context, accountID string, ids []string, set Set) ([]Result, error) {
 	return s.all(ctx, "update links", accountID, ids, func(tx *recorder, l *Link) (*Link, error) {
 		p, err := set.patchFor(l)
@@ -136,65 +138,37 @@ func (s *Service) UpdateAll(ctx context.Context, accountID string, ids []string,
 	})
 }
 
-// DeleteAll removes several links of the account in one commit.
+// DeleteAll removes several links of the account; see [Service.UpdateAll].
 func (s *Service) DeleteAll(ctx context.Context, accountID string, ids []string) ([]Result, error) {
 	return s.all(ctx, "delete links", accountID, ids, nil)
 }
 
+// edit is what a change makes of a link.
+type edit func(tx *recorder, l *Link) (after *Link, err error)
+
 // all makes a change to each of several links; without edit it removes them.
-func (s *Service) all(ctx context.Context, what, accountID string, ids []string, edit func(tx *recorder, l *Link) (after *Link, err error)) ([]Result, error) {
-	unique := slices.Compact(slices.Sorted(slices.Values(ids)))
+func (s *Service) all(ctx context.Context, what, accountID string, ids []string, edit edit) ([]Result, error) {
 	byID := map[string]Result{}
-	err := s.commit(ctx, what, func(tx *recorder) error {
-		// What an earlier run of this transaction found does not count.
-		clear(byID)
-		found, err := tx.Links(unique...)
-		if err != nil {
-			return err
-		}
-		var changes []change
-		var gone []string
-		for i, l := range found {
-			if l == nil || l.AccountID != accountID {
-				byID[unique[i]] = Result{Err: NotFound()}
-				gone = append(gone, unique[i])
-				continue
-			}
-			c := change{before: l}
-			if edit != nil {
-				if c.after, err = edit(tx, l); err != nil {
-					byID[unique[i]] = Result{Err: err}
-					continue
-				}
-			}
-			changes = append(changes, c)
-		}
-		if edit == nil {
-			if err := tx.deletedBefore(accountID, gone...); !isNothing(err) {
-				return err
-			}
-		}
-		if len(changes) == 0 {
-			return errNothing
-		}
-		if err := tags(tx, accountID, changes); err != nil {
-			return err
-		}
-		for _, c := range changes {
-			byID[c.before.ID] = Result{Link: c.before}
-			if c.after == nil {
-				err = tx.Remove(c.before, Released(c.before, s.opt.Now()))
-			} else {
-				byID[c.before.ID] = Result{Link: c.after}
-				err = tx.Put(c.before, c.after)
-			}
+	unique := slices.Compact(slices.Sorted(slices.Values(ids)))
+	err := inPieces(unique, func(ids []string) (n int, err error) {
+		part := map[string]Result{}
+		err = s.commit(ctx, what, func(tx *recorder) error {
+			// What an earlier run of this transaction found does not count.
+			clear(part)
+			found, err := tx.Links(ids...)
 			if err != nil {
 				return err
 			}
+			n = fitting(found)
+			return s.part(tx, accountID, ids[:n], found[:n], edit, part)
+		})
+		if err != nil && !isNothing(err) {
+			return n, err
 		}
-		return nil
-	})
-	if err != nil && !isNothing(err) {
+		maps.Copy(byID, part)
+		return n, nil
+	}, func(id string, err error) { byID[id] = Result{Err: err} })
+	if err != nil {
 		return nil, err
 	}
 	out := make([]Result, len(ids))
@@ -202,4 +176,50 @@ func (s *Service) all(ctx context.Context, what, accountID string, ids []string,
 		out[i] = byID[id]
 	}
 	return out, nil
+}
+
+// part changes links that fit into one commit. found are the links of the ids, and
+// results gets what became of each.
+func (s *Service) part(tx *recorder, accountID string, ids []string, found []*Link, edit edit, results map[string]Result) (err error) {
+	var changes []change
+	var gone []string
+	for i, l := range found {
+		if l == nil || l.AccountID != accountID {
+			results[ids[i]] = Result{Err: NotFound()}
+			gone = append(gone, ids[i])
+			continue
+		}
+		c := change{before: l}
+		if edit != nil {
+			if c.after, err = edit(tx, l); err != nil {
+				results[ids[i]] = Result{Err: err}
+				continue
+			}
+		}
+		changes = append(changes, c)
+	}
+	if edit == nil {
+		if err := tx.deletedBefore(accountID, gone...); !isNothing(err) {
+			return err
+		}
+	}
+	if len(changes) == 0 {
+		return errNothing
+	}
+	if err := tags(tx, accountID, changes); err != nil {
+		return err
+	}
+	for _, c := range changes {
+		results[c.before.ID] = Result{Link: c.before}
+		if c.after == nil {
+			err = tx.Remove(c.before, Released(c.before, s.opt.Now()))
+		} else {
+			results[c.before.ID] = Result{Link: c.after}
+			err = tx.Put(c.before, c.after)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -41,7 +41,7 @@ type Store interface {
 	Count(ctx context.Context, accountID string) (int, error)
 	// Atomically runs fn so that what it read still holds when it commits. fn
 	// reads first and then writes; it may run several times and has no other
-	// effect.
+	// effect. The error is ErrRefused for a commit that is too much for the database.
 	Atomically(ctx context.Context, what string, fn func(tx Tx) error) error
 	// Add is Atomically for an fn that only adds links: one call to the database.
 	Add(ctx context.Context, what string, fn func(tx Tx) error) error

@@ -3,6 +3,8 @@ package link
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"time"
 )
 
@@ -100,29 +102,46 @@ func (s *Service) Lift(ctx context.Context, slugKey, takedownID string) error {
 	return err
 }
 
-// Purge removes up to limit links of an account that is being erased, and tells
-// how many there were. Their slugs stay closed for [Quarantine]; a slug that was
-// taken down stays closed until auth lifts the takedown, at the end of the erasure,
-// and for as long after it.
-func (s *Service) Purge(ctx context.Context, accountID string, limit int) (n int, err error) {
-	page, _, err := s.opt.Store.List(ctx, Query{AccountID: accountID, Before: Top, Limit: limit})
+// Purge removes up to limit links of an account that is being erased: of those
+// behind a place of the list, the newest. last is the place of the oldest that it
+// looked at, [Top] if there was none. Slugs stay closed for [Quarantine]; a slug
+// that was taken down stays closed until auth lifts the takedown, at the end of the
+// erasure, and for as long after it. ErrRefused means that some links could not be
+// removed; all others were.
+func (s *Service) Purge(ctx context.Context, accountID string, before int64, limit int) (last int64, err error) {
+	page, _, err := s.opt.Store.List(ctx, Query{AccountID: accountID, Before: before, Limit: limit})
 	if err != nil || len(page) == 0 {
-		return 0, err
+		return Top, err
 	}
 	ids := make([]string, len(page))
 	for i, l := range page {
 		ids[i] = l.ID
 	}
+	last = page[len(page)-1].Seq
 	// Statistics first: without its link nobody would find them again.
 	if err := s.opt.Store.RemoveStats(ctx, ids); err != nil {
-		return 0, err
+		return last, err
 	}
+	var kept error
+	err = inPieces(ids, func(ids []string) (int, error) { return s.erase(ctx, accountID, ids) }, func(id string, err error) {
+		kept = fmt.Errorf("link %s: %w", id, err)
+		slog.ErrorContext(ctx, "a link of an account that is being erased cannot be removed", "account", accountID, "link", id, "error", err)
+	})
+	if err == nil {
+		err = kept
+	}
+	return last, err
+}
+
+// erase removes as many of the links, from the first on, as fit into one commit.
+func (s *Service) erase(ctx context.Context, accountID string, ids []string) (n int, err error) {
 	err = s.commit(ctx, "purge links", func(tx *recorder) error {
 		found, err := tx.Links(ids...)
 		if err != nil {
 			return err
 		}
-		for _, l := range found {
+		n = fitting(found)
+		for _, l := range found[:n] {
 			if l == nil || l.AccountID != accountID {
 				continue // another replica was faster
 			}
@@ -132,5 +151,5 @@ func (s *Service) Purge(ctx context.Context, accountID string, limit int) (n int
 		}
 		return nil
 	})
-	return len(ids), err
+	return n, err
 }

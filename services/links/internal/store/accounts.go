@@ -102,9 +102,10 @@ func (s *Store) RemoveStats(ctx context.Context, linkIDs []string) error {
 	return g.Wait()
 }
 
-// removeDays removes the days of one link: at most 400, so one commit holds them.
+// removeDays removes the days of one link. A day with [maxReferrers] long names has
+// 30 kB, and what a commit deletes counts toward the 10 MiB that it may change.
 func (s *Store) removeDays(ctx context.Context, linkID string) error {
-	const page = 450
+	const page = 200
 	for {
 		days, err := s.db.Find(ctx, "list click days", s.linkRef(linkID).Collection("days").Limit(page))
 		if err != nil {

@@ -109,7 +109,7 @@ func TestEveryChangeIsAnnounced(t *testing.T) {
 	_, err = links.DeleteAll(ctx, "acc", []string{one.ID, "lnk_0000000000000000000000"})
 	step("a repeated delete of several", err, "|one")
 	step("lift of a deleted link's takedown", links.Lift(ctx, "|one", "tkd_2"), "|one")
-	_, err = links.Purge(ctx, "acc", 10)
+	_, err = links.Purge(ctx, "acc", link.Top, 10)
 	step("purge", err, "|three", "|two")
 
 	d, err := domains.Claim(ctx, acc, "go.example.com", origin(3))

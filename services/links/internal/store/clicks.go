@@ -31,14 +31,13 @@ type Counts struct {
 	overtaken error
 
 	mu    sync.Mutex
-	hosts map[dayKey]map[string]bool // referring hosts in a day's document
-	known int                        // hosts in hosts
+	hosts *hostMemory
 }
 
-// Counts keeps the counts of a partition beside the links. overtaken is the error
-// for a writer that another was faster than.
-func (s *Store) Counts(part int, overtaken error) *Counts {
-	return &Counts{s: s, part: part, overtaken: overtaken, hosts: map[dayKey]map[string]bool{}}
+// Counts keeps the counts of one of several partitions beside the links. overtaken
+// is the error for a writer that another was faster than.
+func (s *Store) Counts(part, parts int, overtaken error) *Counts {
+	return &Counts{s: s, part: part, overtaken: overtaken, hosts: newHostMemory(hostsMemory / max(parts, 1))}
 }
 
 const (
@@ -58,8 +57,8 @@ const (
 	maxReferrers = 100
 	// OtherReferrers is the host under which they are counted.
 	OtherReferrers = "(other)"
-	// hostsMax bounds the memory for which hosts a day has.
-	hostsMax = 500_000
+	// daysAtOnce is how many days are read in one call. Each may have 30 kB of names.
+	daysAtOnce = 100
 	// dayMemory is how long days are kept.
 	dayMemory = 400 * 24 * time.Hour
 )
@@ -531,65 +530,51 @@ func inCommits(tallies []*link.Tally) [][]*link.Tally {
 func (c *Counts) boundReferrers(ctx context.Context, tallies []*link.Tally) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.known > hostsMax {
-		clear(c.hosts)
-		c.known = 0
-	}
-	var unknown []dayKey
+	c.hosts.makeRoom()
+	var unknown []*link.Tally
 	for _, t := range tallies {
-		if key := (dayKey{t.LinkID, t.Day}); named(t.Referrers) && c.hosts[key] == nil {
-			unknown = append(unknown, key)
+		switch {
+		case !named(t.Referrers):
+		case c.hosts.knows(t):
+			c.hosts.bound(t)
+		default:
+			unknown = append(unknown, t)
 		}
 	}
-	for keys := range slices.Chunk(unknown, 300) {
-		refs := make([]*firestore.DocumentRef, len(keys))
-		for i, key := range keys {
-			refs[i] = c.s.dayRef(key.linkID, key.day)
-		}
-		err := c.s.db.Do(ctx, "read click days", func(ctx context.Context) error {
-			snaps, err := c.s.db.GetAll(ctx, refs) // in the order of refs
-			if err != nil {
-				return err
-			}
-			for i, snap := range snaps {
-				var d dayDoc
-				if snap.Exists() {
-					if err := snap.DataTo(&d); err != nil {
-						return err
-					}
-				}
-				known := map[string]bool{}
-				for host := range d.Referrers {
-					known[nameOf(host)] = true
-				}
-				c.hosts[keys[i]] = known
-				c.known += 1 + len(known)
-			}
-			return nil
-		})
-		if err != nil {
+	for some := range slices.Chunk(unknown, daysAtOnce) {
+		c.hosts.makeRoom()
+		if err := c.readHosts(ctx, some); err != nil {
 			return err
 		}
-	}
-	for _, t := range tallies {
-		if !named(t.Referrers) {
-			continue
-		}
-		known := c.hosts[dayKey{t.LinkID, t.Day}]
-		for host, n := range t.Referrers {
-			switch {
-			case host == "" || known[host]:
-			case len(known) < maxReferrers:
-				// Before the commit. If that fails, this day has one place less, until memory is cleared.
-				known[host] = true
-				c.known++
-			default:
-				delete(t.Referrers, host)
-				t.Referrers[OtherReferrers] += n
-			}
+		for _, t := range some {
+			c.hosts.bound(t)
 		}
 	}
 	return nil
+}
+
+// readHosts learns which hosts the tallies' days have.
+func (c *Counts) readHosts(ctx context.Context, tallies []*link.Tally) error {
+	refs := make([]*firestore.DocumentRef, len(tallies))
+	for i, t := range tallies {
+		refs[i] = c.s.dayRef(t.LinkID, t.Day)
+	}
+	return c.s.db.Do(ctx, "read click days", func(ctx context.Context) error {
+		snaps, err := c.s.db.GetAll(ctx, refs) // in the order of refs
+		if err != nil {
+			return err
+		}
+		for i, snap := range snaps {
+			var d dayDoc
+			if snap.Exists() {
+				if err := snap.DataTo(&d); err != nil {
+					return err
+				}
+			}
+			c.hosts.learn(tallies[i], d.Referrers)
+		}
+		return nil
+	})
 }
 
 func named(referrers map[string]int64) bool {

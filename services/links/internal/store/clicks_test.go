@@ -32,7 +32,7 @@ func TestCount_takes_every_name_that_a_stranger_can_choose(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	id, day := b.create(t, "acc", 1)[0].ID, link.DayOf(time.Now())
-	c := b.Counts(0, errOvertaken)
+	c := b.Counts(0, 1, errOvertaken)
 	names := []string{"__x__", "__", "-", "_", "%", "%-", "a.b", "...", "`", "__name__", "0", "(other)", ""}
 	var visits []link.Click
 	for _, name := range names {
@@ -61,7 +61,7 @@ func TestCount_sets_aside_what_is_refused_and_counts_the_rest(t *testing.T) {
 	for _, n := range []int{3, linksPerCommit + 50} {
 		b := newWorld(t)
 		links, day := b.create(t, "acc", n), link.DayOf(time.Now())
-		c := b.Counts(0, errOvertaken)
+		c := b.Counts(0, 1, errOvertaken)
 		var tallies []*link.Tally
 		for _, l := range links {
 			tallies = append(tallies, tally(l.ID, day, link.Click{Referrer: "good.example"}))
@@ -100,7 +100,7 @@ func TestCount_keeps_every_request_small(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	links, day := b.create(t, "acc", 250), link.DayOf(time.Now())
-	c := b.Counts(0, errOvertaken)
+	c := b.Counts(0, 1, errOvertaken)
 	var tallies []*link.Tally
 	for _, l := range links {
 		sum := &link.Tally{LinkID: l.ID, Day: day}
@@ -128,7 +128,7 @@ func TestCount_keeps_every_request_small(t *testing.T) {
 func TestCount_of_many_links_reads_only_where_counting_stands(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
-	c, day := b.Counts(0, errOvertaken), link.DayOf(time.Now())
+	c, day := b.Counts(0, 1, errOvertaken), link.DayOf(time.Now())
 	var tallies []*link.Tally
 	for _, l := range b.create(t, "acc", linksPerCommit+50) {
 		tallies = append(tallies, tally(l.ID, day, link.Click{}))
@@ -155,7 +155,7 @@ func TestCount_of_many_links_reads_only_where_counting_stands(t *testing.T) {
 func TestCount_adds_what_another_flusher_has_left_of_a_part(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
-	c, day := b.Counts(0, errOvertaken), link.DayOf(time.Now())
+	c, day := b.Counts(0, 1, errOvertaken), link.DayOf(time.Now())
 	var tallies []*link.Tally
 	for _, l := range b.create(t, "acc", 3) {
 		tallies = append(tallies, tally(l.ID, day, link.Click{}))
@@ -168,7 +168,7 @@ func TestCount_adds_what_another_flusher_has_left_of_a_part(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if left, err := b.Counts(0, errOvertaken).finishPiece(t.Context(), "part", 1, nil); left != 2 || err != nil {
+	if left, err := b.Counts(0, 1, errOvertaken).finishPiece(t.Context(), "part", 1, nil); left != 2 || err != nil {
 		t.Fatalf("the other flusher leaves %d, %v", left, err)
 	}
 	for range 2 { // the second time all of it is gone

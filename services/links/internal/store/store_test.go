@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"reflect"
 	"slices"
@@ -25,8 +26,10 @@ import (
 	"github.com/linkreel/linkreel/libs/localcloud/firestore"
 	"github.com/linkreel/linkreel/libs/quota"
 	"github.com/linkreel/linkreel/libs/tags"
+	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/link"
+	"github.com/linkreel/linkreel/services/links/internal/tenancy"
 )
 
 type world struct {
@@ -184,7 +187,7 @@ func tally(id string, day link.Day, clicks ...link.Click) *link.Tally {
 func TestCount_writes_links_days_and_progress_together(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
-	c := b.Counts(0, errOvertaken)
+	c := b.Counts(0, 1, errOvertaken)
 	links := b.create(t, "acc", 2)
 	day := link.DayOf(time.Now())
 	p, err := c.Progress(t.Context())
@@ -225,7 +228,7 @@ func TestCount_writes_links_days_and_progress_together(t *testing.T) {
 func TestCount_of_many_links_survives_an_interruption(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
-	c := b.Counts(0, errOvertaken)
+	c := b.Counts(0, 1, errOvertaken)
 	day := link.DayOf(time.Now())
 	var tallies []*link.Tally
 	links := b.create(t, "acc", 2*linksPerCommit+50)
@@ -245,7 +248,7 @@ func TestCount_of_many_links_survives_an_interruption(t *testing.T) {
 		t.Fatal("the interruption did not interrupt")
 	}
 	remove()
-	successor := b.Counts(0, errOvertaken)
+	successor := b.Counts(0, 1, errOvertaken)
 	for range 2 { // finishing twice counts once
 		if p, err = successor.Progress(t.Context()); err != nil {
 			t.Fatal(err)
@@ -298,7 +301,7 @@ func TestCount_bounds_the_referrers_of_a_day(t *testing.T) {
 	b := newWorld(t)
 	id, day := b.create(t, "acc", 1)[0].ID, link.DayOf(time.Now())
 	for round := range 3 {
-		c := b.Counts(0, errOvertaken) // a new process each time
+		c := b.Counts(0, 1, errOvertaken) // a new process each time
 		p, err := c.Progress(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -820,5 +823,298 @@ func TestEveryWriteHasItsEvent(t *testing.T) {
 				t.Errorf("%s.%s: say here which event it writes", tx, f.Name)
 			}
 		}
+	}
+}
+
+// long is a draft whose link has as many terms as a link can have.
+func long(i int) link.Draft {
+	var path strings.Builder
+	for word := range 63 {
+		path.WriteByte('/')
+		for letter := range 24 {
+			path.WriteRune(rune(0x20000 + (i*997+word*131+letter*17)%40000))
+		}
+	}
+	return link.Draft{Destination: link.URL{Given: "https://a.example" + path.String(), Location: "https://a.example" + (&url.URL{Path: path.String()}).EscapedPath()}}
+}
+
+// told counts the account's events of a type.
+func (b world) told(t *testing.T, account string, what events.Type) int {
+	t.Helper()
+	found, err := b.db.Collection(events.Collection).Where("accountId", "==", account).Where("type", "==", string(what)).Documents(t.Context()).GetAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(found)
+}
+
+// A hundred links with all the terms that a link can have are more than one commit
+// takes. What each item gets does not depend on where the commits are cut.
+func TestCreate_of_many_long_addresses_is_exact(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	drafts := make([]link.Draft, 100)
+	for i := range drafts {
+		drafts[i] = long(i)
+	}
+	drafts[5].Slug, drafts[95].Slug = link.StoredSlug("one"), link.StoredSlug("ONE")
+	drafts[6].ExternalID, drafts[96].ExternalID = "row 6", "row 6"
+	acc := &identity.Principal{AccountID: "acc", Quotas: identity.Quotas{Links: 90}}
+	o := identity.Origin{Nonce: "n", At: time.Now()}
+	// The process ends after the third commit; whoever sends the request again is told what became of each item.
+	store := &stopping{Store: b.Store, after: 3}
+	links := link.NewService(link.Options{Store: store, Announcer: nobody{}, Now: b.clock})
+	if _, err := links.Create(t.Context(), acc, o, drafts); !errors.Is(err, errStopped) {
+		t.Fatalf("%v, want that it stops", err)
+	}
+	some, _, err := b.List(t.Context(), link.Query{AccountID: "acc", Before: link.Top, Limit: 100})
+	if err != nil || len(some) == 0 || len(some) > 80 {
+		t.Fatalf("%d links after three commits, %v", len(some), err)
+	}
+	store.after, o.Replay = 1000, true
+	for try := range 2 {
+		results, err := links.Create(t.Context(), acc, o, drafts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[apierr.Code]int{}
+		for i, r := range results {
+			code := apierr.CodeOf(r.Err)
+			got[code]++
+			switch {
+			case i == 95 && code != apierr.SlugTaken, i == 96 && code != apierr.ExternalIDTaken, i < 90 && code != "":
+				t.Errorf("try %d: item %d: %v", try, i, r.Err)
+			case r.Link != nil && r.Link.Destination != drafts[i].Destination:
+				t.Errorf("try %d: item %d has another's link", try, i)
+			}
+		}
+		if diff := cmp.Diff(map[apierr.Code]int{"": 90, apierr.SlugTaken: 1, apierr.ExternalIDTaken: 1, apierr.QuotaExceeded: 8}, got); diff != "" {
+			t.Errorf("try %d (-want +got):\n%s", try, diff)
+		}
+	}
+	page, _, err := b.List(t.Context(), link.Query{AccountID: "acc", Before: link.Top, Limit: 100, Whole: true})
+	if err != nil || len(page) != 90 {
+		t.Fatalf("%d links, %v", len(page), err)
+	}
+	for i, l := range page {
+		if l.Destination != drafts[89-i].Destination {
+			t.Errorf("place %d has another's link", i)
+		}
+		// No word that the link would be found by if it was made alone is missing.
+		if words := l.Words(); i%20 == 0 {
+			found, _, err := b.List(t.Context(), link.Query{AccountID: "acc", Before: link.Top, Limit: 10, Words: []string{words[len(words)-4]}})
+			if err != nil || !slices.ContainsFunc(found, func(f *link.Link) bool { return f.ID == l.ID }) {
+				t.Errorf("place %d is not found by one of its last words: %v", i, err)
+			}
+		}
+	}
+	if n := b.told(t, "acc", events.LinkCreated); n != 90 {
+		t.Errorf("%d events", n)
+	}
+	if store.refused > 0 {
+		t.Errorf("%d commits were refused: their size is estimated too low", store.refused)
+	}
+}
+
+var errStopped = errors.New("stopped")
+
+// stopping is a store that after some commits does nothing more.
+type stopping struct {
+	*Store
+	after   int
+	refused int // commits
+}
+
+func (s *stopping) Atomically(ctx context.Context, what string, fn func(tx link.Tx) error) error {
+	if s.after--; s.after < 0 {
+		return errStopped
+	}
+	err := s.Store.Atomically(ctx, what, fn)
+	if errors.Is(err, link.ErrRefused) {
+		s.refused++
+	}
+	return err
+}
+
+// refusing is a store that refuses every commit that touches the link, and every
+// commit of more than most links.
+type refusing struct {
+	*Store
+	id   string
+	most int
+}
+
+func (s refusing) Atomically(ctx context.Context, what string, fn func(tx link.Tx) error) error {
+	return s.Store.Atomically(ctx, what, func(tx link.Tx) error {
+		w := &watched{Tx: tx}
+		if err := fn(w); err != nil {
+			return err
+		}
+		if len(w.ids) > s.most || slices.Contains(w.ids, s.id) {
+			return fmt.Errorf("%w: %d links", link.ErrRefused, len(w.ids))
+		}
+		return nil
+	})
+}
+
+func (s refusing) Add(ctx context.Context, what string, fn func(tx link.Tx) error) error {
+	return s.Atomically(ctx, what, fn)
+}
+
+// watched notes which links a transaction changes.
+type watched struct {
+	link.Tx
+	ids []string
+}
+
+func (w *watched) Add(l *link.Link, over bool) error {
+	w.ids = append(w.ids, l.ID)
+	return w.Tx.Add(l, over)
+}
+
+func (w *watched) Put(before, after *link.Link) error {
+	w.ids = append(w.ids, after.ID)
+	return w.Tx.Put(before, after)
+}
+
+func (w *watched) Remove(l *link.Link, slug *link.SlugRecord) error {
+	w.ids = append(w.ids, l.ID)
+	return w.Tx.Remove(l, slug)
+}
+
+func (w *watched) Erase(l *link.Link, slug *link.SlugRecord) error {
+	w.ids = append(w.ids, l.ID)
+	return w.Tx.Erase(l, slug)
+}
+
+func TestOneLinkThatIsRefusedHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	links := b.create(t, "acc", 40)
+	ids := make([]string, len(links))
+	for i, l := range links {
+		ids[i] = l.ID
+	}
+	poisoned := ids[17]
+	service := link.NewService(link.Options{Store: refusing{b.Store, poisoned, 7}, Announcer: nobody{}, Now: b.clock})
+	each := func(what string, results []link.Result, err error, event events.Type) {
+		t.Helper()
+		if err != nil || len(results) != len(ids) {
+			t.Fatalf("%s: %d results, %v", what, len(results), err)
+		}
+		for i, r := range results {
+			if refused := errors.Is(r.Err, link.ErrRefused); refused != (ids[i] == poisoned) || !refused && (r.Err != nil || r.Link.ID != ids[i]) {
+				t.Errorf("%s: item %d: %v", what, i, r.Err)
+			}
+		}
+		if n := b.told(t, "acc", event); n != len(ids)-1 {
+			t.Errorf("%s: %d events, want %d", what, n, len(ids)-1)
+		}
+	}
+	updated, err := service.UpdateAll(t.Context(), "acc", ids, link.Set{Archived: link.To(true)})
+	each("update", updated, err, events.LinkUpdated)
+	deleted, err := service.DeleteAll(t.Context(), "acc", ids)
+	each("delete", deleted, err, events.LinkDeleted)
+
+	o := identity.Origin{Nonce: "again", At: time.Now()}
+	drafts := make([]link.Draft, 40)
+	for i := range drafts {
+		drafts[i] = draft("")
+	}
+	never := link.ID("other", o.At.UTC().UnixMicro()+17)
+	service = link.NewService(link.Options{Store: refusing{b.Store, never, 7}, Announcer: nobody{}, Now: b.clock})
+	made, err := service.Create(t.Context(), &identity.Principal{AccountID: "other"}, o, drafts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range made {
+		if refused := errors.Is(r.Err, link.ErrRefused); refused != (i == 17) {
+			t.Errorf("create: item %d: %v", i, r.Err)
+		}
+	}
+	if n := b.told(t, "other", events.LinkCreated); n != 39 {
+		t.Errorf("%d events of creates", n)
+	}
+}
+
+// An erasure of an account with such a link removes everything else, but does not
+// claim to have removed everything.
+func TestErasure_passes_over_a_link_that_is_refused(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	links := b.create(t, "acc", 250)
+	poisoned := links[180].ID // in the second page
+	holder := func(s link.Store) *tenancy.Service {
+		return tenancy.NewService(tenancy.Options{Store: b.Store, Announcer: nobody{}, Links: link.NewService(link.Options{Store: s, Announcer: nobody{}, Now: b.clock}), Domains: b.domains, Now: b.clock})
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	accounts := holder(refusing{b.Store, poisoned, 60})
+	if err := accounts.SetState(ctx, "acc", tenant.Standing{State: tenant.Deleting, Version: 2}); err != nil {
+		t.Fatal(err)
+	}
+	b.offset.Add(int64(time.Minute))
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = accounts.Purge(ctx) })
+	left := func() []*link.Link {
+		page, _, err := b.List(t.Context(), link.Query{AccountID: "acc", Before: link.Top, Limit: 1000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return page
+	}
+	for deadline := time.Now().Add(20 * time.Second); len(left()) > 1 && time.Now().Before(deadline); {
+		time.Sleep(20 * time.Millisecond)
+	}
+	stop()
+	wg.Wait()
+	if l := left(); len(l) != 1 || l[0].ID != poisoned {
+		t.Fatalf("%d links are left", len(l))
+	}
+	if done, err := accounts.Erased(t.Context(), "acc"); done || err != nil {
+		t.Errorf("erased with a link left: %v, %v", done, err)
+	}
+	// Once the cause is gone the erasure ends by itself.
+	ctx, stop = context.WithCancel(t.Context())
+	defer stop()
+	accounts = holder(b.Store)
+	wg.Go(func() { _ = accounts.Purge(ctx) })
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if done, err := accounts.Erased(t.Context(), "acc"); done && err == nil {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatalf("not erased: %v, %d links are left", err, len(left()))
+		}
+	}
+	stop()
+	wg.Wait()
+}
+
+// 400 days with a hundred long names are more than one commit may delete.
+func TestRemoveStats_of_a_link_with_long_referrers(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	id := b.create(t, "acc", 1)[0].ID
+	names := map[string]int64{}
+	for i := range maxReferrers {
+		names[fmt.Sprintf("%03d-%s.example", i, strings.Repeat("a", 240))] = 1
+	}
+	for from := 0; from < 400; from += 100 {
+		err := b.db.Commit(t.Context(), "make days", func(_ context.Context, tx *fs.Transaction) error {
+			for i := range 100 {
+				if err := tx.Set(b.dayRef(id, link.Day(20000+from+i)), &dayDoc{Clicks: 100, Referrers: names}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.RemoveStats(t.Context(), []string{id}); err != nil {
+		t.Fatal(err)
+	}
+	if left, _, err := b.Days(t.Context(), id, 0, 10); err != nil || len(left) > 0 {
+		t.Errorf("%d days are left, %v", len(left), err)
 	}
 }

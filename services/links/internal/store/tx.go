@@ -19,18 +19,22 @@ import (
 
 // Atomically implements [link.Store].
 func (s *Store) Atomically(ctx context.Context, what string, fn func(tx link.Tx) error) error {
-	return inTheWay(s.atomically(ctx, s.db.Tx, what, func(t *tx) error { return fn(t) }))
+	return inLinkWords(s.atomically(ctx, s.db.Tx, what, func(t *tx) error { return fn(t) }))
 }
 
 // Add implements [link.Store]. A commit that is sent again finds its own links in the way.
 func (s *Store) Add(ctx context.Context, what string, fn func(tx link.Tx) error) error {
-	return inTheWay(s.atomically(ctx, s.db.Commit, what, func(t *tx) error { return fn(t) }))
+	return inLinkWords(s.atomically(ctx, s.db.Commit, what, func(t *tx) error { return fn(t) }))
 }
 
-func inTheWay(err error) error {
+// inLinkWords gives an error of the database the name that the domain knows.
+func inLinkWords(err error) error {
+	switch {
 	// Also when the outcome is uncertain: what is in the way may be the link of our own first try.
-	if errors.Is(err, firestoredb.ErrExists) || errors.Is(err, firestoredb.ErrUncertain) {
+	case errors.Is(err, firestoredb.ErrExists), errors.Is(err, firestoredb.ErrUncertain):
 		return fmt.Errorf("%w: %w", link.ErrInTheWay, err)
+	case errors.Is(err, firestoredb.ErrInvalid):
+		return fmt.Errorf("%w: %w", link.ErrRefused, err)
 	}
 	return err
 }

@@ -10,6 +10,7 @@ package tenancy
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -99,7 +100,7 @@ func (s *Service) Erased(ctx context.Context, accountID string) (bool, error) {
 
 const (
 	purgeEvery = 10 * time.Second
-	purgePage  = 100 // links in one commit: with their slugs and indexes some hundred writes
+	purgePage  = 100 // links that are looked at together
 	accounts   = 100 // whose turn comes in one round
 	// settle is how long after the decision an account counts as erased at the
 	// earliest. A request that was admitted before the account was suspended may
@@ -140,17 +141,31 @@ func (s *Service) purgeRound(ctx context.Context) error {
 	return nil
 }
 
+// purgeLinks removes links until a look from the top finds none. Links that cannot
+// be removed are passed over, so that they hold up no other; then the account still
+// has links, and the error says so.
+func (s *Service) purgeLinks(ctx context.Context, accountID string) error {
+	var kept error
+	for before := link.Top; ctx.Err() == nil; {
+		last, err := s.opt.Links.Purge(ctx, accountID, before, purgePage)
+		switch {
+		case errors.Is(err, link.ErrRefused):
+			kept = err
+		case err != nil:
+			return err
+		case last == link.Top && (before == link.Top || kept != nil):
+			return kept
+		}
+		before = last // after the last link that is the top again
+	}
+	return ctx.Err()
+}
+
 // purge removes links, then the domains that they were on, then the rest, and
 // marks the account as erased if nothing was left at the beginning.
 func (s *Service) purge(ctx context.Context, accountID string) error {
-	for ctx.Err() == nil {
-		n, err := s.opt.Links.Purge(ctx, accountID, purgePage)
-		if err != nil {
-			return err
-		}
-		if n == 0 {
-			break
-		}
+	if err := s.purgeLinks(ctx, accountID); err != nil {
+		return err
 	}
 	domains, err := s.opt.Domains.List(ctx, accountID)
 	if err != nil {

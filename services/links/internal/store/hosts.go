@@ -1,0 +1,86 @@
+package store
+
+import (
+	"hash/maphash"
+	"slices"
+
+	"github.com/linkreel/linkreel/services/links/internal/link"
+)
+
+const (
+	// hostsMemory bounds what one process remembers of the hosts that days have, all
+	// partitions together.
+	hostsMemory = 16 << 20
+	// dayBytes is what a day takes in it at most beside its hosts: a slot of a map that
+	// has just grown.
+	dayBytes  = 96
+	hostBytes = 8
+)
+
+// hostMemory knows the referring hosts of days that were read lately, so that a day
+// is not read again for each cycle in which it has clicks. It may forget at any
+// time, which costs another read.
+//
+// Days and hosts are kept as hashes. A host has up to 253 bytes that a stranger
+// chooses, and millions of different ones are easily sent. A host that is mistaken
+// for another is counted under its own name, so that its day has one name more
+// than [maxReferrers]; no count is wrong. The hashes have a secret seed, without
+// which a stranger could find names that are mistaken for each other.
+type hostMemory struct {
+	max   int
+	seed  maphash.Seed
+	days  map[uint64][]uint64
+	bytes int // of days
+}
+
+func newHostMemory(limit int) *hostMemory {
+	return &hostMemory{max: limit, seed: maphash.MakeSeed(), days: map[uint64][]uint64{}}
+}
+
+func (m *hostMemory) key(t *link.Tally) uint64 {
+	return maphash.Comparable(m.seed, dayKey{t.LinkID, t.Day})
+}
+
+// knows reports whether the tally's day is known.
+func (m *hostMemory) knows(t *link.Tally) bool { return m.days[m.key(t)] != nil }
+
+// makeRoom forgets everything when the memory is full.
+func (m *hostMemory) makeRoom() {
+	if m.bytes > m.max {
+		m.days, m.bytes = map[uint64][]uint64{}, 0
+	}
+}
+
+// learn notes the hosts that the document of the tally's day has, by their keys.
+func (m *hostMemory) learn(t *link.Tally, stored map[string]int64) {
+	if m.knows(t) {
+		return
+	}
+	hosts := make([]uint64, 0, max(len(stored), 1))
+	for key := range stored {
+		hosts = append(hosts, maphash.String(m.seed, nameOf(key)))
+	}
+	m.days[m.key(t)] = hosts
+	m.bytes += dayBytes + hostBytes*cap(hosts)
+}
+
+// bound moves hosts of a known day that are beyond the bound to one common entry.
+func (m *hostMemory) bound(t *link.Tally) {
+	key := m.key(t)
+	hosts := m.days[key]
+	before := cap(hosts)
+	for host, n := range t.Referrers {
+		sum := maphash.String(m.seed, host)
+		switch {
+		case host == "" || slices.Contains(hosts, sum):
+		case len(hosts) < maxReferrers:
+			// Before the commit. If that fails, this day has one place less, until memory is cleared.
+			hosts = append(hosts, sum)
+		default:
+			delete(t.Referrers, host)
+			t.Referrers[OtherReferrers] += n
+		}
+	}
+	m.days[key] = hosts
+	m.bytes += hostBytes * (cap(hosts) - before)
+}

@@ -1,0 +1,116 @@
+package store
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/linkreel/linkreel/services/links/internal/link"
+)
+
+// Whoever sends visitors chooses the names of hosts, and how many there are.
+// It is not parallel, since it measures the heap.
+func TestMemoryOfHostsIsBoundedInBytes(t *testing.T) {
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	for name, c := range map[string]struct{ days, hosts int }{
+		"many_long_names_a_day":     {6000, 110},
+		"many_days_with_one_name":   {300_000, 1},
+		"many_days_with_some_names": {50_000, 9},
+	} {
+		t.Run(name, func(t *testing.T) {
+			long, before, most := strings.Repeat("a", 235), heap(), int64(0)
+			m := newHostMemory(hostsMemory / 4)
+			for day := range c.days {
+				m.makeRoom()
+				tally := &link.Tally{LinkID: fmt.Sprintf("lnk_%022d", day), Day: 20000, Referrers: map[string]int64{}}
+				for h := range c.hosts {
+					tally.Referrers[fmt.Sprintf("%d-%d-%s.example", day, h, long)] = 1
+				}
+				m.learn(tally, nil)
+				m.bound(tally)
+				if len(tally.Referrers) > maxReferrers+1 {
+					t.Fatalf("a day has %d names", len(tally.Referrers))
+				}
+				if day%(c.days/20) == 0 {
+					most = max(most, heap()-before)
+				}
+			}
+			if most > hostsMemory/4 {
+				t.Errorf("%d KiB for at most %d", most>>10, hostsMemory/4>>10)
+			}
+			runtime.KeepAlive(m)
+		})
+	}
+}
+
+// A memory that is always full makes every cycle read what the days have. Counts
+// stay what they are.
+func TestCount_with_a_full_memory_keeps_the_bound_of_a_day(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	day := link.DayOf(b.clock())
+	c := b.Counts(0, 1, errOvertaken)
+	c.hosts = newHostMemory(0)
+	links := b.create(t, "acc", daysAtOnce+20) // more than one call reads
+	for round := range 3 {
+		p, err := c.Progress(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var tallies []*link.Tally
+		for _, l := range links {
+			sum := &link.Tally{LinkID: l.ID, Day: day}
+			for i := range 70 {
+				sum.Add(link.Click{Referrer: fmt.Sprintf("h%d.example", round*50+i)}, 1)
+			}
+			tallies = append(tallies, sum)
+		}
+		if _, refused, err := c.Count(t.Context(), p, map[string]link.Mark{"p": {Batch: int64(round + 1)}}, tallies); err != nil || refused > 0 {
+			t.Fatal(refused, err)
+		}
+	}
+	if len(c.hosts.days) > daysAtOnce {
+		t.Errorf("%d days are remembered", len(c.hosts.days))
+	}
+	for _, l := range links {
+		total, referrers := counted(t, b, l.ID, day)
+		sum := int64(0)
+		for _, n := range referrers {
+			sum += n
+		}
+		if total != 210 || sum != 210 || len(referrers) != maxReferrers+1 {
+			t.Fatalf("link %s: %d clicks, %d of them from %d hosts", l.ID, total, sum, len(referrers))
+		}
+	}
+}
+
+// A day that is known is not read again.
+func TestCount_reads_a_day_once(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	c, day := b.Counts(0, 1, errOvertaken), link.DayOf(b.clock())
+	id := b.create(t, "acc", 1)[0].ID
+	var reads int64
+	for round := range 5 {
+		p, err := c.Progress(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := b.cloud.Firestore.Stats().Reads
+		if _, _, err := c.Count(t.Context(), p, map[string]link.Mark{"p": {Batch: int64(round + 1)}}, []*link.Tally{tally(id, day, link.Click{Referrer: fmt.Sprint("h", round)})}); err != nil {
+			t.Fatal(err)
+		}
+		if round > 0 {
+			reads += b.cloud.Firestore.Stats().Reads - before
+		}
+	}
+	if reads > 4 { // where counting stands
+		t.Errorf("%d documents were read in four cycles, want 4", reads)
+	}
+}
