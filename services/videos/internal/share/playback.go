@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -121,10 +121,11 @@ func (s *Share) mediaName(v *video.Video, object string) string {
 // media leads to a rendition's object.
 func (s *Share) media(c *fiber.Ctx, v *video.Video, g video.Grant, file string) error {
 	object := transcode.VideoPrefix(string(v.ID)) + strings.ReplaceAll(strings.TrimPrefix(file, mediaFile), "~", "/")
-	generation, _, ok := transcode.ParsePrefix(string(v.ID), object)
-	// The name comes from the caller, so it may only lead to a rendition of the present source.
-	// The download is no rendition: visitors may be refused it.
-	if !ok || generation != v.Source.Generation || path.Clean(object) != object || path.Ext(object) != ".mp4" || strings.HasPrefix(path.Base(object), "download") {
+	made, err := wasMade(v, object)
+	if err != nil {
+		return err
+	}
+	if !made {
 		return apierr.New(apierr.NotFound, "There is nothing at this address.")
 	}
 	address, _, err := s.sign(c.UserContext(), v, g, object)
@@ -132,6 +133,29 @@ func (s *Share) media(c *fiber.Ctx, v *video.Video, g video.Grant, file string) 
 		return err
 	}
 	return c.Redirect(address, fiber.StatusFound)
+}
+
+// wasMade reports whether a playlist of the present source has named object. The
+// name comes from the caller, and each one that is accepted costs a signature and a
+// place in memory, so there must be few of them: those of the renditions that the
+// video has, from the first attempt, of which a player may hold a playlist, to the
+// present one. A later version of an outcome has every rendition of an earlier one.
+// The download is no rendition: visitors may be refused it.
+func wasMade(v *video.Video, object string) (bool, error) {
+	made, ok := transcode.ParseRendition(string(v.ID), object)
+	if !ok || made.Generation != v.Source.Generation || made.Attempt < 1 {
+		return false, nil
+	}
+	known := slices.ContainsFunc(v.Media.Renditions, func(r video.Rendition) bool { return r.Name == made.Name })
+	if !known && !(v.Media.HasAudio && made.Name == transcode.AudioName) {
+		return false, nil
+	}
+	prefix, err := transcode.PrefixOf(v.Media.Outcome)
+	if err != nil {
+		return false, err
+	}
+	_, present, ok := transcode.ParsePrefix(string(v.ID), prefix)
+	return ok && made.Attempt <= present, nil
 }
 
 // download leads the owner to the file.
