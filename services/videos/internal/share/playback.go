@@ -235,7 +235,7 @@ func (s *Share) sign(ctx context.Context, v *video.Video, g video.Grant, object 
 	}
 	if life == most {
 		// Kept for a quarter of its life, so whoever gets it later has three quarters left.
-		s.signed.put(key, address, now.Add(most/4), now)
+		s.signed.put(key, address, now.Add(most/4))
 	}
 	return address, whole, nil
 }
@@ -317,7 +317,7 @@ func (s *Share) captions(c *fiber.Ctx, v *video.Video, file string) error {
 	case "m3u8":
 		return text(c, playlistType, hls.CaptionPlaylist(v.Media.Duration, "captions-"+lang+".vtt"))
 	case "vtt":
-		body, err := s.small(c.UserContext(), track.Object)
+		body, err := s.read(c.UserContext(), track.Object)
 		if err != nil {
 			return err
 		}
@@ -333,7 +333,7 @@ func (s *Share) poster(c *fiber.Ctx, v *video.Video) error {
 	if picture == "" {
 		return apierr.New(apierr.NotFound, "This video has no picture.")
 	}
-	body, err := s.small(c.UserContext(), picture)
+	body, err := s.read(c.UserContext(), picture)
 	if err != nil {
 		return err
 	}
@@ -391,10 +391,10 @@ func (s *Share) previewable(c *fiber.Ctx) (*video.Video, error) {
 // maxSmall bounds what passes through here: posters and captions.
 const maxSmall = 2 << 20
 
-// small reads a small object; object names are never reused, so it may be kept.
-func (s *Share) small(ctx context.Context, object string) ([]byte, error) {
+// read reads a small object; object names are never reused, so it may be kept.
+func (s *Share) read(ctx context.Context, object string) ([]byte, error) {
 	now := s.o.Now()
-	if body, ok := s.posters.get(object, now); ok {
+	if body, ok := s.small.get(object, now); ok {
 		return body, nil
 	}
 	var b bounded
@@ -404,7 +404,7 @@ func (s *Share) small(ctx context.Context, object string) ([]byte, error) {
 		}
 		return nil, err
 	}
-	s.posters.put(object, b.Bytes(), now.Add(10*time.Minute), now)
+	s.small.put(object, b.Bytes(), now.Add(10*time.Minute))
 	return b.Bytes(), nil
 }
 
