@@ -98,7 +98,9 @@ func (s *Share) play(c *fiber.Ctx) error {
 			return err
 		}
 	}
-	return text(c, playlistType, hls.MediaPlaylist(r, address))
+	c.Set(fiber.HeaderContentType, playlistType)
+	playlist, size := hls.MediaPlaylist(r, address)
+	return c.SendStream(playlist, size)
 }
 
 // viaUs reports whether a player gets media addresses of ours, which check access
