@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/linkreel/linkreel/libs/localcloud/storage"
+	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/libs/transcode"
 	"github.com/linkreel/linkreel/services/videos"
 )
@@ -552,6 +553,49 @@ func TestViewsCountOncePerViewerAndDay(t *testing.T) {
 	eventually(t, "a view on the next day", func() bool { return w.get(v.id)["views"] == 4.0 })
 	if page := w.send(http.MethodGet, v.path, ""); !strings.Contains(page.body, "4 views") {
 		t.Error("the page does not say how often it was watched")
+	}
+}
+
+func TestOneNetworkMakesABoundedNumberOfViewers(t *testing.T) {
+	t.Parallel()
+	trusting := func(c *videos.Config, _ *storage.Options) { c.TrustedProxies = prefixes("127.0.0.0/8") }
+	w := newWorld(t, trusting)
+	w.loop("views")
+	v := w.ready(`{}`)
+	rdb, err := redisdb.Open(redisdb.Config{URL: w.redis})
+	must(t, err)
+	t.Cleanup(func() { _ = rdb.Close() })
+	address := func() string {
+		return playlistOf(w.send(http.MethodGet, v.path, "").want(200), "view")
+	}
+	// watch is 320 viewers, by their browsers, and tells how many of them were stored.
+	watch := func(ip func(i int) string, agent string) (stored int) {
+		before, err := rdb.Keys(t.Context(), "*view:*").Result()
+		must(t, err)
+		to := address()
+		for i := range 320 {
+			w.send(http.MethodPost, to, "", header("X-Forwarded-For", ip(i)), header("User-Agent", agent+strconv.Itoa(i))).want(204)
+		}
+		after, err := rdb.Keys(t.Context(), "*view:*").Result()
+		must(t, err)
+		return len(after) - len(before)
+	}
+	one := func(ip string) func(int) string { return func(int) string { return ip } }
+	// One more is counted for every 12 s that the requests take.
+	if n := watch(one("192.0.2.1"), "a"); n < 300 || n > 315 {
+		t.Errorf("%d viewers of one IPv4 address are stored, want 300", n)
+	}
+	if n := watch(func(i int) string { return fmt.Sprintf("2001:db8::%x", i+1) }, "a"); n < 300 || n > 315 {
+		t.Errorf("%d viewers of one IPv6 /64 are stored, want 300", n)
+	}
+	if n := watch(one("192.0.2.1"), "b"); n > 25 {
+		t.Errorf("%d more viewers of the first are stored", n)
+	}
+	w.send(http.MethodPost, address(), "", header("X-Forwarded-For", "192.0.2.2"), header("User-Agent", "a")).want(204)
+	eventually(t, "601 views", func() bool { n := w.get(v.id)["views"].(float64); return n >= 601 && n <= 660 })
+	w.clock.Advance(time.Hour)
+	if n := watch(one("192.0.2.1"), "c"); n < 300 || n > 315 {
+		t.Errorf("%d viewers are stored an hour later, want 300", n)
 	}
 }
 

@@ -90,16 +90,17 @@ type Options struct {
 
 // Share has the handlers.
 type Share struct {
-	o      Options
-	assets assets
-	pages  *template.Template
-	secure bool
-	policy string // without frame-ancestors
-	views  *views
-	report string // the link of AbuseContact
-	signed kept[string]
-	small  kept[[]byte]   // pictures and captions
-	found  kept[struct{}] // slugs that were found lately
+	o       Options
+	assets  assets
+	pages   *template.Template
+	secure  bool
+	policy  string // without frame-ancestors
+	views   *views
+	viewers *ratelimit.Misses // a miss is a viewer who was not seen today
+	report  string            // the link of AbuseContact
+	signed  kept[string]
+	small   kept[[]byte]   // pictures and captions
+	found   kept[struct{}] // slugs that were found lately
 }
 
 // New reads the embedded pages.
@@ -111,9 +112,10 @@ func New(o Options) (*Share, error) {
 	o.WatchTTL = min(o.WatchTTL, maxSigned)
 	s := &Share{
 		o: o, assets: files, views: newViews(o.Views, o.Guard.First, o.Log), report: reportLink(o.AbuseContact),
-		signed: newKept(8<<20, func(address string) int { return len(address) }),
-		small:  newKept(32<<20, func(body []byte) int { return cap(body) }),
-		found:  newKept(4<<20, func(struct{}) int { return 0 }),
+		viewers: ratelimit.NewMisses(ratelimit.MissOptions{Burst: newViewers, Every: time.Hour / newViewers, Now: o.Now}),
+		signed:  newKept(8<<20, func(address string) int { return len(address) }),
+		small:   newKept(32<<20, func(body []byte) int { return cap(body) }),
+		found:   newKept(4<<20, func(struct{}) int { return 0 }),
 	}
 	base, err := url.Parse(o.Addresses.Base)
 	if err != nil {
