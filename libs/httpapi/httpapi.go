@@ -262,11 +262,11 @@ func (a *API) observe(c *fiber.Ctx, span trace.Span, started time.Time) {
 		slog.Float64("ms", float64(took.Microseconds())/1000), slog.Int("bytes", bytesOf(c.Response())), slog.String("account", account))
 }
 
-// bytesOf is the answer's size; 0 for a stream, which nobody has read yet. Asking
-// a stream for its Body would read all of it into memory.
+// bytesOf is the answer's size; 0 for a stream whose end nobody knows yet. Asking a
+// stream for its Body would read all of it into memory.
 func bytesOf(res *fasthttp.Response) int {
 	if res.IsBodyStream() {
-		return 0
+		return max(0, res.Header.ContentLength())
 	}
 	return len(res.Body())
 }

@@ -2,11 +2,15 @@ package httpapi_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -340,5 +344,67 @@ func TestWhoTakesGzip(t *testing.T) {
 			t.Errorf("%q: %v, want %v", accept, got, want)
 		}
 		app.ReleaseCtx(c)
+	}
+}
+
+func TestTheAccessLineHasTheSizeOfAStreamThatHasOne(t *testing.T) {
+	t.Parallel()
+	var lines bytes.Buffer
+	dial := serve(t, httpapi.Options{Log: slog.New(slog.NewTextHandler(&lines, nil))}, func(a *httpapi.API) {
+		a.Public("GET", "/sized", func(c *fiber.Ctx) error { return c.SendStream(strings.NewReader(strings.Repeat("x", 1234)), 1234) })
+		a.Public("GET", "/endless", func(c *fiber.Ctx) error { return c.SendStream(strings.NewReader("x")) })
+	})
+	for _, tt := range []struct{ method, path, want string }{
+		{"GET", "/sized", "route=/sized status=200 .* bytes=1234 "},
+		{"HEAD", "/sized", "route=/sized status=200 .* bytes=1234 "},
+		{"GET", "/endless", "route=/endless status=200 .* bytes=0 "},
+	} {
+		res, _ := ask(t, dial, request(tt.method, tt.path, "", "Connection: close\r\n", ""))
+		line := lines.String()
+		lines.Reset()
+		if !regexp.MustCompile(tt.want).MatchString(line) {
+			t.Errorf("%s %s: line %q, want %q", tt.method, tt.path, line, tt.want)
+		}
+		if tt.path == "/sized" && res.ContentLength != 1234 {
+			t.Errorf("%s: Content-Length %d", tt.method, res.ContentLength)
+		}
+	}
+}
+
+// stuck is an answer that a reader does not read.
+type stuck struct {
+	io.Reader
+	closed chan struct{}
+}
+
+func (s stuck) Close() error { close(s.closed); return nil }
+
+func TestAStreamEndsByTheWriteTimeoutOfItsReader(t *testing.T) {
+	t.Parallel()
+	a := httpapi.New(httpapi.Options{Name: "test", Auth: keys})
+	const size = 64 << 20 // more than a kernel's buffers take
+	body := stuck{strings.NewReader(strings.Repeat("x", size)), make(chan struct{})}
+	a.Public("GET", "/", func(c *fiber.Ctx) error { return c.SendStream(body, size) })
+	srv := httpapi.NewServer(a.Handler())
+	srv.WriteTimeout = 100 * time.Millisecond
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = srv.Serve(l) }()
+	t.Cleanup(func() { _ = srv.Shutdown(); <-done })
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	if _, err := c.Write([]byte(request("GET", "/", "", "", ""))); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-body.closed:
+	case <-time.After(20 * time.Second):
+		t.Error("a reader that reads nothing holds its answer for longer than the write timeout")
 	}
 }

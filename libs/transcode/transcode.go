@@ -168,6 +168,35 @@ func ParsePrefix(videoID, object string) (generation int64, attempt int, ok bool
 	return generation, attempt, err == nil
 }
 
+// RenditionName is what the name of a rendition's object says.
+type RenditionName struct {
+	Generation int64
+	Attempt    int
+	Name       string // of the rendition, as in [Rendition]
+}
+
+// ParseRendition reads the name of an object that a worker made as a rendition,
+// sound included. There are two forms:
+//
+//	<Prefix><name>.mp4
+//	<Prefix><name>-source.mp4
+//
+// The second is the source's own picture, repackaged. An encoded rendition of the
+// same name may replace it later in the same attempt, so the files must differ. ok
+// is false for everything else, also for another spelling of the same numbers. It
+// says nothing about whether there is such a rendition: compare Name with those
+// that the outcome has.
+func ParseRendition(videoID, object string) (r RenditionName, ok bool) {
+	generation, attempt, ok := ParsePrefix(videoID, object)
+	if !ok {
+		return RenditionName{}, false
+	}
+	// The prefix is made again and compared, so one object has one name.
+	file, ok := strings.CutPrefix(object, Prefix(videoID, generation, attempt))
+	name, mp4 := strings.CutSuffix(file, ".mp4")
+	return RenditionName{generation, attempt, strings.TrimSuffix(name, "-source")}, ok && mp4
+}
+
 // State is where a job stands.
 type State string
 
@@ -261,6 +290,9 @@ type Rendition struct {
 	Init             Range    `json:"init"`
 	Segments         Segments `json:"segments"`
 }
+
+// AudioName is the Name of the rendition that is the sound.
+const AudioName = "audio"
 
 // Range is a part of an object.
 type Range struct {
@@ -370,6 +402,18 @@ func MarshalOutcome(o *Outcome) ([]byte, error) {
 		return nil, fmt.Errorf("encode outcome: %w", err)
 	}
 	return b, nil
+}
+
+// PrefixOf reads the Prefix of an outcome in MarshalOutcome's form, and leaves the
+// tables, which are most of it, packed.
+func PrefixOf(b []byte) (string, error) {
+	var o struct {
+		Prefix string `json:"prefix"`
+	}
+	if err := json.Unmarshal(b, &o); err != nil {
+		return "", fmt.Errorf("decode outcome: %w", err)
+	}
+	return o.Prefix, nil
 }
 
 // UnmarshalOutcome reads MarshalOutcome's form; empty input is no outcome.

@@ -96,3 +96,36 @@ func TestParsePrefixReadsWhatJobsWrote(t *testing.T) {
 		})
 	}
 }
+
+func TestParseRenditionReadsOnlyWhatWorkersName(t *testing.T) {
+	t.Parallel()
+	for object, want := range map[string]RenditionName{
+		Prefix("vid", 12, 3) + "720p.mp4":         {12, 3, "720p"},
+		Prefix("vid", 12, 3) + "1080p-source.mp4": {12, 3, "1080p"},
+		Prefix("vid", 12, 3) + "audio.mp4":        {12, 3, "audio"},
+	} {
+		if got, ok := ParseRendition("vid", object); !ok || got != want {
+			t.Errorf("ParseRendition(%q) = %v, %v; want %v", object, got, ok, want)
+		}
+	}
+	for _, object := range []string{
+		"videos/vid/012-3/720p.mp4", "videos/vid/12-000003/720p.mp4", "videos/vid/+12-3/720p.mp4", "videos/vid/12-+3/720p.mp4",
+		"videos/other/12-3/720p.mp4", "videos/vid/12-3/poster.jpg", "videos/vid/12-3", "videos/vid/12-3.mp4",
+		PartsPrefix("vid", 12) + "0-2/720p.mp4", "videos/vid/captions/en-x.vtt",
+	} {
+		if got, ok := ParseRendition("vid", object); ok {
+			t.Errorf("ParseRendition(%q) = %v, want none", object, got)
+		}
+	}
+}
+
+func TestPrefixOfIsTheOutcomes(t *testing.T) {
+	t.Parallel()
+	b, err := MarshalOutcome(sample())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := PrefixOf(b); err != nil || got != sample().Prefix {
+		t.Errorf("PrefixOf = %q, %v; want %q", got, err, sample().Prefix)
+	}
+}

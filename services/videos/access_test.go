@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/linkreel/linkreel/libs/transcode"
 )
 
 func (w *world) setAccess(v made, body string, settings ...setting) answer {
@@ -192,6 +195,44 @@ func TestPlayersThatCannotRenewGetAddressesOfOurs(t *testing.T) {
 		if _, err := fmt.Sscan(u.Query().Get("X-Goog-Expires"), &seconds); err != nil || seconds > 900 {
 			t.Errorf("signed for %d seconds", seconds)
 		}
+	}
+}
+
+func TestOnlyNamesThatPlaylistsGaveLeadToMedia(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.create(`{}`)
+	w.put(v, "a film")
+	w.get(v.id)
+	first, err := w.jobs.Claim(t.Context(), w.job(v.id).ID, "hand", time.Minute)
+	must(t, err)
+	must(t, w.jobs.Nack(t.Context(), tokenOf(first)))
+	w.work(v.id, func(o *transcode.Outcome) { // by the second attempt
+		o.Renditions[0].Object = o.Prefix + "720p-source.mp4"
+	})
+	w.get(v.id)
+	native := playlistOf(w.send(http.MethodGet, v.path, "").want(200), "native")
+	folder := native[:strings.LastIndex(native, "/")+1]
+	generation := strconv.FormatInt(first.Generation, 10)
+	for list, want := range map[string]string{"720p": "720p-source", "360p": "360p", "audio": "audio"} {
+		name := firstAddress(w.send(http.MethodGet, folder+list+".m3u8", "").want(200))
+		if want = "media~" + generation + "-2~" + want + ".mp4"; name != want {
+			t.Errorf("%s is at %q, want %q", list, name, want)
+		}
+		w.send(http.MethodGet, folder+name, "").want(302)
+		// A player may hold a playlist of an earlier attempt.
+		w.send(http.MethodGet, folder+strings.Replace(name, "-2~", "-1~", 1), "").want(302)
+	}
+	for _, bad := range []string{
+		"-2~" + strings.Repeat("x", 15_000) + ".mp4", "-2~000001.mp4", "-2~1080p.mp4", "-2~parts~720p.mp4", "-2~download.mp4", "-2~720p.mp4.mp4", "-2~720p-source-source.mp4",
+		"-3~720p.mp4", "-0~720p.mp4", "--1~720p.mp4", "-000002~720p.mp4", "-+2~720p.mp4",
+	} {
+		if a := w.send(http.MethodGet, folder+"media~"+generation+bad, ""); a.status != 404 {
+			t.Errorf("%.40s: %d, want 404", bad, a.status)
+		}
+	}
+	for _, bad := range []string{"media~0" + generation + "-2~720p.mp4", "media~parts-" + generation + "~0-2~720p.mp4"} {
+		w.send(http.MethodGet, folder+bad, "").want(404)
 	}
 }
 

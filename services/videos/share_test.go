@@ -8,10 +8,12 @@ import (
 	"html"
 	"io"
 	"mime/multipart"
+	"net"
 	"net/http"
 	"net/url"
 	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +21,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/linkreel/linkreel/libs/localcloud/storage"
+	"github.com/linkreel/linkreel/libs/redisdb"
+	"github.com/linkreel/linkreel/libs/transcode"
 	"github.com/linkreel/linkreel/services/videos"
 )
 
@@ -429,6 +433,72 @@ func TestPlaylists(t *testing.T) {
 	w.send(http.MethodGet, fresh, "").want(404)
 }
 
+// long gives an outcome four hours of segments.
+func long(o *transcode.Outcome) {
+	var segments transcode.Segments
+	for i := range 2400 {
+		segments = append(segments, transcode.Segment{Range: transcode.Range{Offset: 1000 + int64(i)*4_000_000, Size: 4_000_000}, Duration: 6})
+	}
+	o.Duration = 14_400
+	for i := range o.Renditions {
+		o.Renditions[i].Segments = segments
+	}
+}
+
+// It measures the heap, so it must not run beside other tests.
+func TestSlowReadersOfALongPlaylistHoldLittleMemory(t *testing.T) {
+	w := newWorld(t)
+	v := w.create(`{}`)
+	w.put(v, "a film")
+	w.get(v.id)
+	w.work(v.id, long)
+	w.get(v.id)
+	playlist := strings.Replace(playlistOf(w.send(http.MethodGet, v.path, "").want(200), "playlist"), "master", "720p", 1)
+	whole := w.send(http.MethodGet, playlist, "").want(200)
+	if got := whole.header.Get("Content-Length"); got != strconv.Itoa(len(whole.body)) || len(whole.body) < 1<<20 || !strings.HasSuffix(whole.body, "#EXT-X-ENDLIST\n") {
+		t.Fatalf("a playlist of %d bytes with Content-Length %q", len(whole.body), got)
+	}
+	if got := whole.header.Get("Content-Type"); got != "application/vnd.apple.mpegurl; charset=utf-8" {
+		t.Errorf("Content-Type %q", got)
+	}
+	head := w.send(http.MethodHead, playlist, "").want(200)
+	if head.body != "" || head.header.Get("Content-Length") != whole.header.Get("Content-Length") {
+		t.Errorf("HEAD: %d bytes, %v", len(head.body), head.header)
+	}
+	heap := func() int64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	const readers = 40
+	goroutines, before := runtime.NumGoroutine(), heap()
+	var conns []net.Conn
+	for range readers {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(w.base, "http://"))
+		must(t, err)
+		must(t, conn.(*net.TCPConn).SetReadBuffer(4096))
+		_, err = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", strings.TrimPrefix(playlist, w.base))
+		must(t, err)
+		// Its first bytes are there, so the answer is on its way.
+		_, err = io.ReadFull(conn, make([]byte, 1024))
+		must(t, err)
+		conns = append(conns, conn)
+	}
+	if each := (heap() - before) / readers; each > 256<<10 {
+		t.Errorf("a slow reader of %d KiB holds %d KiB", len(whole.body)>>10, each>>10)
+	}
+	// The server has a goroutine for each connection, which ends by its write timeout.
+	if more := runtime.NumGoroutine() - goroutines; more > readers+5 {
+		t.Errorf("%d readers have %d goroutines", readers, more)
+	}
+	for _, conn := range conns {
+		must(t, conn.Close())
+	}
+	w.send(http.MethodGet, playlist, "").want(200)
+}
+
 func TestASessionRenewsWhatThePlayerHolds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -483,6 +553,49 @@ func TestViewsCountOncePerViewerAndDay(t *testing.T) {
 	eventually(t, "a view on the next day", func() bool { return w.get(v.id)["views"] == 4.0 })
 	if page := w.send(http.MethodGet, v.path, ""); !strings.Contains(page.body, "4 views") {
 		t.Error("the page does not say how often it was watched")
+	}
+}
+
+func TestOneNetworkMakesABoundedNumberOfViewers(t *testing.T) {
+	t.Parallel()
+	trusting := func(c *videos.Config, _ *storage.Options) { c.TrustedProxies = prefixes("127.0.0.0/8") }
+	w := newWorld(t, trusting)
+	w.loop("views")
+	v := w.ready(`{}`)
+	rdb, err := redisdb.Open(redisdb.Config{URL: w.redis})
+	must(t, err)
+	t.Cleanup(func() { _ = rdb.Close() })
+	address := func() string {
+		return playlistOf(w.send(http.MethodGet, v.path, "").want(200), "view")
+	}
+	// watch is 320 viewers, by their browsers, and tells how many of them were stored.
+	watch := func(ip func(i int) string, agent string) (stored int) {
+		before, err := rdb.Keys(t.Context(), "*view:*").Result()
+		must(t, err)
+		to := address()
+		for i := range 320 {
+			w.send(http.MethodPost, to, "", header("X-Forwarded-For", ip(i)), header("User-Agent", agent+strconv.Itoa(i))).want(204)
+		}
+		after, err := rdb.Keys(t.Context(), "*view:*").Result()
+		must(t, err)
+		return len(after) - len(before)
+	}
+	one := func(ip string) func(int) string { return func(int) string { return ip } }
+	// One more is counted for every 12 s that the requests take.
+	if n := watch(one("192.0.2.1"), "a"); n < 300 || n > 315 {
+		t.Errorf("%d viewers of one IPv4 address are stored, want 300", n)
+	}
+	if n := watch(func(i int) string { return fmt.Sprintf("2001:db8::%x", i+1) }, "a"); n < 300 || n > 315 {
+		t.Errorf("%d viewers of one IPv6 /64 are stored, want 300", n)
+	}
+	if n := watch(one("192.0.2.1"), "b"); n > 25 {
+		t.Errorf("%d more viewers of the first are stored", n)
+	}
+	w.send(http.MethodPost, address(), "", header("X-Forwarded-For", "192.0.2.2"), header("User-Agent", "a")).want(204)
+	eventually(t, "601 views", func() bool { n := w.get(v.id)["views"].(float64); return n >= 601 && n <= 660 })
+	w.clock.Advance(time.Hour)
+	if n := watch(one("192.0.2.1"), "c"); n < 300 || n > 315 {
+		t.Errorf("%d viewers are stored an hour later, want 300", n)
 	}
 }
 

@@ -367,8 +367,9 @@ export interface paths {
          *     may be sent back even when it has passed; a new one must lie in the future, and brings an expired video back.
          *
          *     When the call has answered, no page, playlist or download is given by the old rule any more, and viewers who had
-         *     entered a password must enter one again. Media addresses that viewers already have end within 15 minutes. Needs plan
-         *     `creator` or higher.
+         *     entered a password must enter one again. Media addresses that viewers already have end within 15 minutes. Caches
+         *     on their way, such as a CDN, may keep the picture `/v/<slug>/thumbnail.jpg` and the answer of `/oembed` for five
+         *     minutes. Needs plan `creator` or higher.
          */
         put: operations["setVideoAccess"];
         post?: never;
@@ -1629,7 +1630,7 @@ export interface components {
                 at: components["schemas"]["Timestamp"];
                 reason: string;
             } | null;
-            /** @description Plays of at least five seconds or half the video, once per viewer and day. */
+            /** @description Plays of at least five seconds or half the video, once per viewer and day. How many new viewers of one network count in an hour is limited to some hundred. */
             views: number;
             /** @description While `uploading` or `failed`: send the file here with PUT. */
             uploadUrl?: string;

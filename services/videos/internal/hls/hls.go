@@ -8,6 +8,7 @@ package hls
 
 import (
 	"fmt"
+	"io"
 	"math"
 	"strconv"
 	"strings"
@@ -79,20 +80,57 @@ func startOrder(rs []transcode.Rendition) []transcode.Rendition {
 	return rs
 }
 
-// MediaPlaylist renders the byte-range playlist of one rendition; url is the
-// (signed) address of its object.
-func MediaPlaylist(r transcode.Rendition, url string) string {
+// MediaPlaylist renders the byte-range playlist of one rendition, and says its size
+// in bytes; url is the (signed) address of its object. Every segment names the
+// address, which makes megabytes of a film of four hours, so the playlist is
+// rendered while it is read: a slow reader holds one segment of it.
+func MediaPlaylist(r transcode.Rendition, url string) (playlist io.Reader, size int) {
+	counted, _ := io.Copy(io.Discard, newMediaPlaylist(r, url)) // neither side of it can fail
+	return newMediaPlaylist(r, url), int(counted)
+}
+
+// mediaPlaylist is what is left to read of a playlist.
+type mediaPlaylist struct {
+	url      string
+	segments transcode.Segments
+	ended    bool
+	rendered []byte
+	unread   []byte // of rendered
+}
+
+func newMediaPlaylist(r transcode.Rendition, url string) *mediaPlaylist {
 	target := 1.0
 	// The target must not be below any segment's duration, to the nearest second.
 	for _, s := range r.Segments {
 		target = math.Max(target, s.Duration)
 	}
-	b := make([]byte, 0, 200+len(r.Segments)*(len(url)+60))
-	b = append(b, "#EXTM3U\n#EXT-X-VERSION:7\n#EXT-X-TARGETDURATION:"...)
-	b = strconv.AppendInt(b, int64(math.Round(target)), 10)
-	b = append(b, "\n#EXT-X-MEDIA-SEQUENCE:0\n#EXT-X-PLAYLIST-TYPE:VOD\n#EXT-X-INDEPENDENT-SEGMENTS\n"...)
-	b = fmt.Appendf(b, "#EXT-X-MAP:URI=%s,BYTERANGE=\"%d@%d\"\n", quoted(url), r.Init.Size, r.Init.Offset)
-	for _, s := range r.Segments {
+	head := fmt.Appendf(nil, "#EXTM3U\n#EXT-X-VERSION:7\n#EXT-X-TARGETDURATION:%d\n#EXT-X-MEDIA-SEQUENCE:0\n#EXT-X-PLAYLIST-TYPE:VOD\n#EXT-X-INDEPENDENT-SEGMENTS\n"+
+		"#EXT-X-MAP:URI=%s,BYTERANGE=\"%d@%d\"\n", int64(math.Round(target)), quoted(url), r.Init.Size, r.Init.Offset)
+	return &mediaPlaylist{url: url, segments: r.Segments, rendered: head, unread: head}
+}
+
+func (p *mediaPlaylist) Read(b []byte) (n int, err error) {
+	for n < len(b) {
+		if len(p.unread) == 0 && !p.render() {
+			if n == 0 {
+				err = io.EOF
+			}
+			return n, err
+		}
+		copied := copy(b[n:], p.unread)
+		p.unread = p.unread[copied:]
+		n += copied
+	}
+	return n, nil
+}
+
+// render makes the next lines; false after the last ones.
+func (p *mediaPlaylist) render() bool {
+	b := p.rendered[:0]
+	switch {
+	case len(p.segments) > 0:
+		s := p.segments[0]
+		p.segments = p.segments[1:]
 		b = append(b, "#EXTINF:"...)
 		b = strconv.AppendFloat(b, s.Duration, 'f', 6, 64)
 		b = append(b, ",\n#EXT-X-BYTERANGE:"...)
@@ -100,10 +138,16 @@ func MediaPlaylist(r transcode.Rendition, url string) string {
 		b = append(b, '@')
 		b = strconv.AppendInt(b, s.Offset, 10)
 		b = append(b, '\n')
-		b = append(b, url...)
+		b = append(b, p.url...)
 		b = append(b, '\n')
+	case !p.ended:
+		p.ended = true
+		b = append(b, "#EXT-X-ENDLIST\n"...)
+	default:
+		return false
 	}
-	return string(append(b, "#EXT-X-ENDLIST\n"...))
+	p.rendered, p.unread = b, b
+	return true
 }
 
 // CaptionPlaylist renders the media playlist of a caption track: one WebVTT

@@ -3,6 +3,7 @@ package hls
 import (
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -61,8 +62,10 @@ https://s/1080p.mp4?sig=a
 https://s/1080p.mp4?sig=a
 #EXT-X-ENDLIST
 `
-	if diff := cmp.Diff(want, MediaPlaylist(sample().Renditions[0], "https://s/1080p.mp4?sig=a")); diff != "" {
-		t.Errorf("media playlist (-want +got):\n%s", diff)
+	playlist, size := MediaPlaylist(sample().Renditions[0], "https://s/1080p.mp4?sig=a")
+	// TestReader also reads it byte by byte.
+	if err := iotest.TestReader(playlist, []byte(want)); err != nil || size != len(want) {
+		t.Errorf("media playlist of %d bytes, want %d: %v", size, len(want), err)
 	}
 }
 

@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -98,7 +98,9 @@ func (s *Share) play(c *fiber.Ctx) error {
 			return err
 		}
 	}
-	return text(c, playlistType, hls.MediaPlaylist(r, address))
+	c.Set(fiber.HeaderContentType, playlistType)
+	playlist, size := hls.MediaPlaylist(r, address)
+	return c.SendStream(playlist, size)
 }
 
 // viaUs reports whether a player gets media addresses of ours, which check access
@@ -121,10 +123,11 @@ func (s *Share) mediaName(v *video.Video, object string) string {
 // media leads to a rendition's object.
 func (s *Share) media(c *fiber.Ctx, v *video.Video, g video.Grant, file string) error {
 	object := transcode.VideoPrefix(string(v.ID)) + strings.ReplaceAll(strings.TrimPrefix(file, mediaFile), "~", "/")
-	generation, _, ok := transcode.ParsePrefix(string(v.ID), object)
-	// The name comes from the caller, so it may only lead to a rendition of the present source.
-	// The download is no rendition: visitors may be refused it.
-	if !ok || generation != v.Source.Generation || path.Clean(object) != object || path.Ext(object) != ".mp4" || strings.HasPrefix(path.Base(object), "download") {
+	made, err := wasMade(v, object)
+	if err != nil {
+		return err
+	}
+	if !made {
 		return apierr.New(apierr.NotFound, "There is nothing at this address.")
 	}
 	address, _, err := s.sign(c.UserContext(), v, g, object)
@@ -132,6 +135,29 @@ func (s *Share) media(c *fiber.Ctx, v *video.Video, g video.Grant, file string) 
 		return err
 	}
 	return c.Redirect(address, fiber.StatusFound)
+}
+
+// wasMade reports whether a playlist of the present source has named object. The
+// name comes from the caller, and each one that is accepted costs a signature and a
+// place in memory, so there must be few of them: those of the renditions that the
+// video has, from the first attempt, of which a player may hold a playlist, to the
+// present one. A later version of an outcome has every rendition of an earlier one.
+// The download is no rendition: visitors may be refused it.
+func wasMade(v *video.Video, object string) (bool, error) {
+	made, ok := transcode.ParseRendition(string(v.ID), object)
+	if !ok || made.Generation != v.Source.Generation || made.Attempt < 1 {
+		return false, nil
+	}
+	known := slices.ContainsFunc(v.Media.Renditions, func(r video.Rendition) bool { return r.Name == made.Name })
+	if !known && !(v.Media.HasAudio && made.Name == transcode.AudioName) {
+		return false, nil
+	}
+	prefix, err := transcode.PrefixOf(v.Media.Outcome)
+	if err != nil {
+		return false, err
+	}
+	_, present, ok := transcode.ParsePrefix(string(v.ID), prefix)
+	return ok && made.Attempt <= present, nil
 }
 
 // download leads the owner to the file.
@@ -211,7 +237,7 @@ func (s *Share) sign(ctx context.Context, v *video.Video, g video.Grant, object 
 	}
 	if life == most {
 		// Kept for a quarter of its life, so whoever gets it later has three quarters left.
-		s.signed.put(key, address, now.Add(most/4), now)
+		s.signed.put(key, address, now.Add(most/4))
 	}
 	return address, whole, nil
 }
@@ -293,7 +319,7 @@ func (s *Share) captions(c *fiber.Ctx, v *video.Video, file string) error {
 	case "m3u8":
 		return text(c, playlistType, hls.CaptionPlaylist(v.Media.Duration, "captions-"+lang+".vtt"))
 	case "vtt":
-		body, err := s.small(c.UserContext(), track.Object)
+		body, err := s.read(c.UserContext(), track.Object)
 		if err != nil {
 			return err
 		}
@@ -309,7 +335,7 @@ func (s *Share) poster(c *fiber.Ctx, v *video.Video) error {
 	if picture == "" {
 		return apierr.New(apierr.NotFound, "This video has no picture.")
 	}
-	body, err := s.small(c.UserContext(), picture)
+	body, err := s.read(c.UserContext(), picture)
 	if err != nil {
 		return err
 	}
@@ -367,10 +393,10 @@ func (s *Share) previewable(c *fiber.Ctx) (*video.Video, error) {
 // maxSmall bounds what passes through here: posters and captions.
 const maxSmall = 2 << 20
 
-// small reads a small object; object names are never reused, so it may be kept.
-func (s *Share) small(ctx context.Context, object string) ([]byte, error) {
+// read reads a small object; object names are never reused, so it may be kept.
+func (s *Share) read(ctx context.Context, object string) ([]byte, error) {
 	now := s.o.Now()
-	if body, ok := s.posters.get(object, now); ok {
+	if body, ok := s.small.get(object, now); ok {
 		return body, nil
 	}
 	var b bounded
@@ -380,7 +406,7 @@ func (s *Share) small(ctx context.Context, object string) ([]byte, error) {
 		}
 		return nil, err
 	}
-	s.posters.put(object, b.Bytes(), now.Add(10*time.Minute), now)
+	s.small.put(object, b.Bytes(), now.Add(10*time.Minute))
 	return b.Bytes(), nil
 }
 

@@ -19,7 +19,6 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -97,10 +96,11 @@ type Share struct {
 	secure  bool
 	policy  string // without frame-ancestors
 	views   *views
-	report  string // the link of AbuseContact
-	signed  *ttlCache[string]
-	posters *ttlCache[[]byte]
-	found   *ttlCache[struct{}] // slugs that were found lately
+	viewers *ratelimit.Misses // a miss is a viewer who was not seen today
+	report  string            // the link of AbuseContact
+	signed  kept[string]
+	small   kept[[]byte]   // pictures and captions
+	found   kept[struct{}] // slugs that were found lately
 }
 
 // New reads the embedded pages.
@@ -112,7 +112,10 @@ func New(o Options) (*Share, error) {
 	o.WatchTTL = min(o.WatchTTL, maxSigned)
 	s := &Share{
 		o: o, assets: files, views: newViews(o.Views, o.Guard.First, o.Log), report: reportLink(o.AbuseContact),
-		signed: newTTLCache[string](20_000), posters: newTTLCache[[]byte](200), found: newTTLCache[struct{}](20_000),
+		viewers: ratelimit.NewMisses(ratelimit.MissOptions{Burst: newViewers, Every: time.Hour / newViewers, Now: o.Now}),
+		signed:  newKept(8<<20, func(address string) int { return len(address) }),
+		small:   newKept(32<<20, func(body []byte) int { return cap(body) }),
+		found:   newKept(4<<20, func(struct{}) int { return 0 }),
 	}
 	base, err := url.Parse(o.Addresses.Base)
 	if err != nil {
@@ -177,7 +180,7 @@ func (s *Share) find(c *fiber.Ctx, slug video.Slug) (*video.Video, error) {
 		s.o.Misses.Miss(ip)
 	}
 	if err == nil {
-		s.found.put(string(slug), struct{}{}, now.Add(foundFor), now)
+		s.found.put(string(slug), struct{}{}, now.Add(foundFor))
 	}
 	return v, err
 }
@@ -206,50 +209,3 @@ func reportLink(contact string) string {
 	}
 	return contact
 }
-
-// ttlCache is a small cache of things that are made again when they are missing.
-type ttlCache[T any] struct {
-	mu    sync.Mutex
-	most  int
-	items map[string]cached[T]
-}
-
-type cached[T any] struct {
-	value T
-	until time.Time
-}
-
-func newTTLCache[T any](most int) *ttlCache[T] {
-	return &ttlCache[T]{most: most, items: map[string]cached[T]{}}
-}
-
-func (k *ttlCache[T]) get(key string, now time.Time) (value T, ok bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	item, found := k.items[key]
-	if !found || !now.Before(item.until) {
-		return value, false
-	}
-	return item.value, true
-}
-
-func (k *ttlCache[T]) put(key string, value T, until, now time.Time) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	// A full cache looks at a few random entries per put, not at all of them under the lock.
-	// The first one goes whatever its age, the others if they have expired.
-	looked := 0
-	for old, item := range k.items {
-		if len(k.items) < k.most && looked == 0 || looked == ttlLooks {
-			break
-		}
-		if looked == 0 || !now.Before(item.until) {
-			delete(k.items, old)
-		}
-		looked++
-	}
-	k.items[key] = cached[T]{value, until}
-}
-
-// ttlLooks is how many entries a put into a full cache looks at.
-const ttlLooks = 8

@@ -2,11 +2,14 @@ package share
 
 import (
 	"context"
+	"io"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
@@ -85,26 +88,77 @@ func TestFramers(t *testing.T) {
 	}
 }
 
-func TestTTLCache_does_bounded_work_when_full(t *testing.T) {
-	t.Parallel()
-	const most = 1000
+// storage has every object that somebody asks for, all of one size, and signs
+// addresses of the usual length.
+type storage struct{ size int }
+
+func (storage) SignGet(_ context.Context, object string, _ time.Duration, _ objectstore.GetOptions) (string, time.Time, error) {
+	return "https://storage.example/" + object + strings.Repeat("x", 600), time.Time{}, nil
+}
+
+func (b storage) Download(_ context.Context, _ string, _ int64, w io.Writer) (objectstore.Object, error) {
+	_, err := w.Write(make([]byte, b.size))
+	return objectstore.Object{}, err
+}
+
+// It measures the heap, so it must not run beside other tests.
+func TestWhatIsRememberedIsBoundedInBytes(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	k := newTTLCache[int](most)
-	for i := range most {
-		k.put(strconv.Itoa(i), i, now.Add(time.Minute), now)
+	s, err := New(Options{Guard: limiter{}, Bucket: storage{1 << 20}, Now: func() time.Time { return now }, WatchTTL: 10 * time.Minute})
+	if err != nil {
+		t.Fatal(err)
 	}
-	now = now.Add(time.Hour) // all of them have expired
-	k.put("new", 1, now.Add(time.Minute), now)
-	if n := len(k.items); n < most-ttlLooks || n > most {
-		t.Errorf("%d of %d entries are left after one put, want at most %d dropped", n, most, ttlLooks)
+	heap := func() int64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
 	}
-	for i := range 10 * most {
-		k.put(strconv.Itoa(most+i), i, now.Add(time.Minute), now)
+	for name, tt := range map[string]struct {
+		n, most int
+		ask     func(i int) error
+	}{
+		"captions of 1 MiB": {150, 40 << 20, func(i int) error { _, err := s.read(t.Context(), strconv.Itoa(i)); return err }},
+		"addresses of 15 KiB": {5000, 12 << 20, func(i int) error {
+			_, _, err := s.sign(t.Context(), &video.Video{}, video.Grant{}, strings.Repeat("y", 15<<10)+strconv.Itoa(i))
+			return err
+		}},
+		"addresses of the usual length": {30_000, 12 << 20, func(i int) error {
+			_, _, err := s.sign(t.Context(), &video.Video{}, video.Grant{}, "videos/vid_0123456789abcdef/1700000000000000-1/"+strconv.Itoa(i)+"p.mp4")
+			return err
+		}},
+	} {
+		before := heap()
+		for i := range tt.n {
+			if err := tt.ask(i); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if grown := heap() - before; grown > int64(tt.most) {
+			t.Errorf("%s: %d of them take %d MiB, want at most %d", name, tt.n, grown>>20, tt.most>>20)
+		}
 	}
-	if n := len(k.items); n > most {
-		t.Errorf("%d entries, want at most %d", n, most)
+	runtime.KeepAlive(s)
+}
+
+func TestKeptIsNotGivenPastItsTime(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	k := newKept(10_000, func(int) int { return 0 })
+	k.put("a", 1, now.Add(time.Minute))
+	if v, ok := k.get("a", now.Add(time.Minute-1)); !ok || v != 1 {
+		t.Errorf("just before its end: %d, %v; want 1, true", v, ok)
 	}
-	if _, ok := k.get(strconv.Itoa(11*most-1), now); !ok {
-		t.Error("what was put last is not there")
+	if _, ok := k.get("a", now.Add(time.Minute)); ok {
+		t.Error("given at its end")
+	}
+	// What has expired does not keep new things out.
+	for i := range 1000 {
+		k.put(strconv.Itoa(i), i, now)
+	}
+	k.put("new", 2, now.Add(time.Hour))
+	if v, ok := k.get("new", now.Add(time.Minute)); !ok || v != 2 {
+		t.Errorf("a new one is %d, %v; want 2, true", v, ok)
 	}
 }

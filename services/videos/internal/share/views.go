@@ -12,6 +12,13 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
+// newViewers is how many new viewers of one network a replica counts at once; one
+// more is counted every 12 seconds, which makes as many in an hour. It is enough for
+// a large office behind one address that gets a link to watch. Each new viewer is a
+// key in Redis until midnight, and a caller makes another one by another User-Agent,
+// so without a limit one caller could fill Redis, which evicts nothing.
+const newViewers = 300
+
 // view counts a play that the page's player reports once it was long enough. A
 // viewer counts once a day and video; what tells viewers apart is a keyed hash that
 // changes with the day, so neither address nor browser is kept.
@@ -20,12 +27,14 @@ func (s *Share) view(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	now := s.o.Now()
-	if g.Kind != video.Own {
-		viewer := s.o.Keys.Pseudonym(now, string(v.ID), s.o.ClientIP(c).String(), c.Get(fiber.HeaderUserAgent))
+	now, ip := s.o.Now(), s.o.ClientIP(c)
+	// The answer is the same when nothing is counted: the player has nothing to try again.
+	if g.Kind != video.Own && s.viewers.Wait(ip) == 0 {
+		viewer := s.o.Keys.Pseudonym(now, string(v.ID), ip.String(), c.Get(fiber.HeaderUserAgent))
 		// The pseudonym changes at midnight. A minute more covers replicas whose clocks differ.
 		midnight := now.UTC().Truncate(24 * time.Hour).Add(24 * time.Hour)
 		if s.o.Guard.First(c.UserContext(), "view:"+viewer, midnight.Sub(now)+time.Minute) {
+			s.viewers.Miss(ip)
 			s.views.add(v.ID)
 		}
 	}
