@@ -226,6 +226,17 @@ func TestARefusedFileFailsAtOnceWithItsReason(t *testing.T) {
 	}
 }
 
+func TestAFileWithAContentEncodingFailsAtOnceAndIsNotDownloaded(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	b.bucket.encoding = "gzip"
+	b.run()
+	r := b.await(b.submit("a", "vid").ID, final)
+	if r.State != transcode.Failed || r.Tries != 1 || r.Failure.Code != transcode.UnsupportedFormat {
+		t.Errorf("record = %+v", r)
+	}
+}
+
 func TestTroubleThatMayPassIsTriedAgainLater(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -582,12 +593,14 @@ type memory struct {
 	objects map[string]objectstore.Object
 	hang    bool   // removing takes until the context ends
 	vanish  string // the objects below it go when one of them is asked for
+
+	encoding string // of every object that is put there
 }
 
 func (m *memory) put(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.objects[name] = objectstore.Object{Name: name}
+	m.objects[name] = objectstore.Object{Name: name, ContentEncoding: m.encoding}
 }
 
 func (m *memory) under(prefix string) (names []string) {
@@ -611,6 +624,9 @@ func (m *memory) DownloadFile(ctx context.Context, object string, _ int64, path 
 	m.mu.Unlock()
 	if !ok {
 		return o, objectstore.ErrNotFound
+	}
+	if o.Encoded() {
+		return o, objectstore.ErrEncoded
 	}
 	return o, os.WriteFile(path, nil, 0o600)
 }

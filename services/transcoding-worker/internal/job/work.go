@@ -130,6 +130,10 @@ func (a *attempt) fetch(ctx context.Context) (string, error) {
 	if errors.Is(err, objectstore.ErrNotFound) || errors.Is(err, objectstore.ErrStale) {
 		return "", &transcode.Failure{Code: transcode.Internal, Message: "The uploaded file was removed or replaced before it was prepared."}
 	}
+	if errors.Is(err, objectstore.ErrEncoded) {
+		// The videos service refuses such uploads. This one came before it did.
+		return "", &transcode.Failure{Code: transcode.UnsupportedFormat, Message: "The file was uploaded with a Content-Encoding, such as gzip. Upload it again, uncompressed and without that header."}
+	}
 	if err != nil {
 		return "", fmt.Errorf("download: %w", err)
 	}
