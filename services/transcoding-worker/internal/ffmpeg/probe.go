@@ -69,6 +69,7 @@ type Audio struct {
 	Priming  float64 // seconds of encoder delay in front of First
 	End      float64
 	Packets  int
+	Bytes    int64 // of all packets
 	Steady   bool // no gap or overlap between packets
 }
 
@@ -507,6 +508,7 @@ func (c *scanner) addAudio(p packet) {
 		}
 	}
 	a.Packets++
+	a.Bytes += p.size
 	if math.Abs(p.pts-c.audioNext) > 0.002 {
 		c.unsteady = true
 	}

@@ -199,7 +199,9 @@ func (p *Plan) First() (first, rest Plan, ok bool) {
 }
 
 // Copyable tells whether players can take the source's own picture as it is,
-// and keep it as the tallest rendition when the ladder is done.
+// and keep it as the tallest rendition when the ladder is done. A file whose index
+// names the same bytes many times is not copied, since the copy would have them as
+// often and be a thousand times as large; encoded, it has the bits of any other.
 func (p *Plan) Copyable() (copyable, keep bool) {
 	s, v := p.Source, p.Source.Video
 	profile := false
@@ -208,7 +210,7 @@ func (p *Plan) Copyable() (copyable, keep bool) {
 		profile = true
 	}
 	average := float64(v.Bytes) * 8 / max(v.Span, 0.001)
-	copyable = s.Demuxer == "mov" && v.Codec == "h264" && (v.Tag == "avc1" || v.Tag == "avc3") && profile &&
+	copyable = s.Demuxer == "mov" && v.Bytes <= s.Size && v.Codec == "h264" && (v.Tag == "avc1" || v.Tag == "avc3") && profile &&
 		(v.PixelFormat == "yuv420p" || v.PixelFormat == "yuvj420p") &&
 		!v.Interlaced && v.Square && v.Rotation == 0 && !p.ToneMap && v.Whole && v.Hold == 0 && v.Constant && p.Step == 1 && p.Grid == v.Rate &&
 		v.Level > 0 && v.Level <= 42 && min(v.Width, v.Height) <= 1080 && max(v.Width, v.Height) <= 1920 &&
@@ -222,7 +224,7 @@ func (p *Plan) Copyable() (copyable, keep bool) {
 // is rarely a whole number of packets; what is left of it must not be heard.
 func (p *Plan) copyAudio() (drop int, ok bool) {
 	a := p.Source.Audio
-	if a == nil || a.Codec != "aac" || a.Profile != "LC" || a.Channels > 2 || !a.Steady || (a.Rate != 44100 && a.Rate != 48000) {
+	if a == nil || a.Bytes > p.Source.Size || a.Codec != "aac" || a.Profile != "LC" || a.Channels > 2 || !a.Steady || (a.Rate != 44100 && a.Rate != 48000) {
 		return 0, false
 	}
 	packet := 1024 / float64(a.Rate)
