@@ -70,7 +70,7 @@ type Audio struct {
 	End      float64
 	Packets  int
 	Bytes    int64 // of all packets
-	Steady   bool // no gap or overlap between packets
+	Steady   bool  // no gap or overlap between packets
 }
 
 // Rate is pictures per second as a fraction.

@@ -212,6 +212,65 @@ func TestWhatCannotBeCopiedPlaysBeforeItsLadderIsDone(t *testing.T) {
 	}
 }
 
+// TestADiskHasOnlyWhatIsNeededYet looks at all that a worker has in its scratch folder, the
+// retained source too, whenever something is made.
+func TestADiskHasOnlyWhatIsNeededYet(t *testing.T) {
+	t.Parallel()
+	large := func(s *ffmpeg.Source) {
+		s.Video.Width, s.Video.Height, s.Video.DisplayWidth, s.Video.DisplayHeight = 1920, 1080, 1920, 1080
+	}
+	for name, tt := range map[string]struct {
+		edit func(*ffmpeg.Source)
+		want map[string][]string
+	}{
+		"encoded at once": {large, map[string][]string{
+			"ladder":     {"../retained-source", "source"}, // the first of two
+			"storyboard": {"1080p.mp4", "360p.mp4", "poster.jpg"},
+			"download":   {"1080p.mp4", "poster.jpg", "storyboard.jpg"},
+		}},
+		"copied, then encoded": {func(s *ffmpeg.Source) {
+			large(s)
+			s.Video.Codec, s.Video.Tag, s.Video.Profile, s.Video.PixelFormat, s.Video.Level = "h264", "avc1", "High", "yuv420p", 40
+			s.Size, s.Video.Bytes = 2<<20, 7e6/8*2
+		}, map[string][]string{
+			"ladder":     {"../retained-source", "poster.jpg", "source"},
+			"storyboard": {"1080p.mp4", "360p.mp4", "poster.jpg"},
+			"download":   {"1080p.mp4", "poster.jpg", "storyboard.jpg"},
+		}},
+		"encoded in parts": {func(s *ffmpeg.Source) { s.Video.Span, s.Video.Frames = 150, 4500 }, map[string][]string{
+			"join":       {"part-0/180p.mp4", "part-1/180p.mp4", "part-2/180p.mp4"},
+			"storyboard": {"180p.mp4", "poster.jpg"},
+			"download":   {"180p.mp4", "poster.jpg", "storyboard.jpg"},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newWorld(t)
+			tt.edit(b.maker.source)
+			b.maker.copies = true
+			var mu sync.Mutex
+			got := map[string][]string{}
+			b.maker.look = func(stage string, files []string) {
+				mu.Lock()
+				defer mu.Unlock()
+				slices.Sort(files)
+				if got[stage] == nil {
+					got[stage] = files
+				}
+			}
+			b.run()
+			if r := b.await(b.submit("a", "vid").ID, final); r.State != transcode.Done || r.Outcome.Download == "" || r.Outcome.Storyboard == nil {
+				t.Fatalf("record = %+v", r)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("files (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestARefusedFileFailsAtOnceWithItsReason(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -452,6 +511,8 @@ type fakeMaker struct {
 	trouble    error         // of the encoder
 	block      chan struct{} // the encoder waits for it
 	blockAfter int           // so many ladders
+	copies     bool          // the source can be repackaged
+	look       func(stage string, files []string)
 
 	mu      sync.Mutex
 	encoded int // parts
@@ -502,8 +563,30 @@ func (m *fakeMaker) Probe(_ context.Context, _, path string, _ transcode.Limits)
 	return &src, nil
 }
 
-func (m *fakeMaker) Copy(context.Context, string, ladder.Plan) (ladder.Tracks, error) {
-	return ladder.Tracks{}, errors.New("not copied")
+func (m *fakeMaker) Copy(_ context.Context, dir string, p ladder.Plan) (t ladder.Tracks, err error) {
+	if !m.copies {
+		return t, errors.New("not copied")
+	}
+	f, err := file(dir, "source-copy")
+	f.Track.Width, f.Track.Height = p.Source.Video.Width, p.Source.Video.Height
+	t.Video, t.Cuts = []ladder.File{f}, p.Cuts
+	return t, err
+}
+
+// seen shows what a job has on disk when something is made.
+func (m *fakeMaker) seen(stage, dir string) {
+	if m.look == nil {
+		return
+	}
+	var files []string
+	_ = filepath.WalkDir(filepath.Dir(dir), func(path string, d os.DirEntry, _ error) error {
+		if !d.IsDir() {
+			name, _ := filepath.Rel(dir, path)
+			files = append(files, name)
+		}
+		return nil
+	})
+	m.look(stage, files)
 }
 
 func file(dir, name string) (ladder.File, error) {
@@ -545,9 +628,14 @@ func (m *fakeMaker) Part(ctx context.Context, dir string, p ladder.Plan, _ ladde
 }
 
 func (m *fakeMaker) Join(dir string, p ladder.Plan, parts [][]string, _ bool) (t ladder.Tracks, err error) {
+	if parts == nil {
+		m.seen("ladder", dir)
+	} else {
+		m.seen("join", dir)
+	}
 	for _, part := range parts {
 		for _, path := range part {
-			if _, err := os.Stat(path); err != nil {
+			if err := os.Remove(path); err != nil {
 				return t, err
 			}
 		}
@@ -578,11 +666,13 @@ func (m *fakeMaker) Still(_ context.Context, dir, path string, at float64) (ladd
 }
 
 func (m *fakeMaker) Storyboard(_ context.Context, dir string, _ ladder.File) (*transcode.Storyboard, ladder.Picture, error) {
+	m.seen("storyboard", dir)
 	path := filepath.Join(dir, "storyboard.jpg")
 	return &transcode.Storyboard{}, ladder.Picture{Path: path}, os.WriteFile(path, []byte("sheet"), 0o600)
 }
 
 func (m *fakeMaker) Download(_ context.Context, dir string, _ ladder.File, _ *ladder.File) (string, error) {
+	m.seen("download", dir)
 	f, err := file(dir, "download")
 	return f.Path, err
 }

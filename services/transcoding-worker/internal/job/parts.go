@@ -80,6 +80,7 @@ func (a *attempt) encodeParts(ctx context.Context, p ladder.Plan, parts []ladder
 		case <-time.After(time.Second):
 		}
 	}
+	a.dropSource(p)
 	return a.maker.Join(a.dir, p, files, sound)
 }
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -152,6 +153,9 @@ func (a *attempt) prepare(ctx context.Context, p ladder.Plan) error {
 	if err != nil {
 		return err
 	}
+	if tracks != nil && !a.retain {
+		remove(tracks.Video...) // of the copy, only the sound is used again
+	}
 	if tracks == nil || len(p.Rungs) > 0 {
 		made, err := a.encode(ctx, p, tracks == nil)
 		if err != nil {
@@ -167,13 +171,32 @@ func (a *attempt) prepare(ctx context.Context, p ladder.Plan) error {
 			made.Audio = tracks.Audio
 		}
 		tracks = &made
+		a.dropSource(p)
 		if err := a.publish(ctx, *tracks); err != nil {
 			return err
 		}
 	}
+	a.dropSource(p)
+	if last := len(tracks.Video) - 1; last > 1 {
+		remove(tracks.Video[1:last]...) // extras are made of the first and the last
+	}
 	a.extras(ctx, *tracks)
 	a.outcome.Final = true
 	return a.publish(ctx, *tracks)
+}
+
+// dropSource makes room once nothing is made of the upload any more. A try that
+// follows fetches it again.
+func (a *attempt) dropSource(p ladder.Plan) {
+	_ = os.Remove(p.Source.Path) // the job's folder goes in any case
+	a.w.sources.forget(sourceKey{a.record.Object, a.record.Generation})
+}
+
+// remove makes room once files are uploaded and nothing is made of them any more.
+func remove(files ...ladder.File) {
+	for _, f := range files {
+		_ = os.Remove(f.Path) // the job's folder goes in any case
+	}
 }
 
 // begin notes what is known of the outcome before anything is made.
@@ -323,6 +346,9 @@ func (a *attempt) extras(ctx context.Context, tracks ladder.Tracks) {
 	if err != nil && ctx.Err() == nil {
 		a.log.WarnContext(ctx, "no storyboard", "error", err)
 	}
+	if last := len(tracks.Video) - 1; last > 0 {
+		remove(tracks.Video[last])
+	}
 	err = a.span(ctx, "download file", func(ctx context.Context) error {
 		path, err := a.maker.Download(ctx, a.dir, tracks.Video[0], tracks.Audio)
 		if err != nil {
@@ -341,16 +367,18 @@ func (a *attempt) extras(ctx context.Context, tracks ladder.Tracks) {
 
 func (a *attempt) object(path string) string { return a.prefix + filepath.Base(path) }
 
-// upload stores files under the attempt's prefix, each once.
+// upload stores files under the attempt's prefix, each once. Those that are stored
+// already need not be here any more.
 func (a *attempt) upload(ctx context.Context, paths ...string) error {
+	paths = slices.DeleteFunc(slices.Clone(paths), func(path string) bool {
+		_, done := a.stored[a.object(path)]
+		return done
+	})
 	return a.span(ctx, "upload", func(ctx context.Context) error {
 		g, ctx := errgroup.WithContext(ctx)
 		g.SetLimit(4)
 		for _, path := range paths {
 			object := a.object(path)
-			if _, done := a.stored[object]; done {
-				continue
-			}
 			g.Go(func() error {
 				_, err := a.w.o.Bucket.UploadFile(ctx, object, path, objectstore.UploadOptions{
 					ContentType:  contentType(path),
