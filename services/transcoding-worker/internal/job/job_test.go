@@ -48,7 +48,7 @@ func newWorld(t *testing.T) *world {
 	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{[]byte("{}")}})
 	rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(t)})
 	t.Cleanup(func() { _ = rdb.Close() })
-	scratch, err := OpenScratch(t.TempDir())
+	scratch, err := OpenScratch(t.TempDir(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -294,6 +294,83 @@ func TestAFileWithAContentEncodingFailsAtOnceAndIsNotDownloaded(t *testing.T) {
 	if r.State != transcode.Failed || r.Tries != 1 || r.Failure.Code != transcode.UnsupportedFormat {
 		t.Errorf("record = %+v", r)
 	}
+}
+
+// scratch gives the worker so many bytes.
+func (b *world) scratch(limit int64) *Scratch {
+	b.t.Helper()
+	s, err := OpenScratch(b.t.TempDir(), limit)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = s.Close() })
+	b.w.o.Scratch = s
+	return s
+}
+
+// TestAJobThatFitsOnNoDiskFailsAtOnce: a pod that passes its volume's limit is evicted, three times for
+// each such upload.
+func TestAJobThatFitsOnNoDiskFailsAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	b.maker.source = longFilm()
+	b.maker.source.Video.Span, b.maker.source.Video.Frames = 7200, 7200*30
+	b.scratch(100 << 20)
+	var log syncBuffer
+	b.w.o.Log = slog.New(slog.NewTextHandler(&log, nil))
+	b.run()
+	r := b.await(b.submit("a", "vid").ID, final)
+	if r.State != transcode.Failed || r.Tries != 1 || r.Failure.Code != transcode.FileTooLarge || !strings.Contains(r.Failure.Message, "disk space") {
+		t.Errorf("record = %+v, failure %+v", r, r.Failure)
+	}
+	if n := b.maker.made(); n != 0 {
+		t.Errorf("%d parts were encoded", n)
+	}
+	if s := log.String(); !strings.Contains(s, "level=ERROR") || !strings.Contains(s, "worker.scratch.sizeLimit") {
+		t.Errorf("the operator is not told what to raise:\n%s", s)
+	}
+}
+
+func TestAJobWaitsForTheScratchOfAnotherWithoutLosingTries(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	s := b.scratch(1 << 30)
+	dir, remove, err := s.Job()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.reserve(dir, 900<<20); err != nil {
+		t.Fatal(err)
+	}
+	b.maker.source = longFilm()
+	b.maker.source.Video.Span, b.maker.source.Video.Frames = 7200, 7200*30
+	b.run()
+	j := b.submit("a", "vid")
+	r := b.await(j.ID, func(r transcode.Record) bool { return r.State == transcode.Queued && r.Attempt > 0 })
+	if r.Tries != 0 {
+		t.Errorf("waiting cost %d tries", r.Tries)
+	}
+	remove()
+	if r := b.await(j.ID, final); r.State != transcode.Done || r.Tries != 1 {
+		t.Errorf("record = %+v, failure %v", r, r.Failure)
+	}
+}
+
+type syncBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
 }
 
 func TestTroubleThatMayPassIsTriedAgainLater(t *testing.T) {

@@ -275,6 +275,9 @@ func (a *attempt) help(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := a.reserve(ctx, spec.Plan.PartSpace(spec.Part)); err != nil {
+		return err
+	}
 	spec.Plan.Source.Path = path
 	_, err = a.encodePart(ctx, spec.Plan, spec.Part, func(share float64) { a.lease.report(share * 99) })
 	return err

@@ -85,7 +85,22 @@ func (a *attempt) work(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return a.prepare(ctx, ladder.Make(src))
+	p := ladder.Make(src)
+	_, space := p.Space()
+	if err := a.reserve(ctx, space); err != nil {
+		return err
+	}
+	return a.prepare(ctx, p)
+}
+
+// reserve keeps so many bytes of scratch for the job, before they are written.
+func (a *attempt) reserve(ctx context.Context, bytes int64) error {
+	err := a.w.o.Scratch.reserve(a.dir, bytes)
+	if errors.Is(err, errTooLarge) {
+		a.log.ErrorContext(ctx, "the job does not fit into this worker's scratch space; raise LINKREEL_SCRATCH_BYTES (worker.scratch.sizeLimit in the chart) or use a larger disk", "error", err)
+		return &transcode.Failure{Code: transcode.FileTooLarge, Message: "Preparing the video takes more disk space than this installation has for one. Upload a shorter or smaller file."}
+	}
+	return err
 }
 
 // source brings the upload here and says what it is.
@@ -105,13 +120,17 @@ func (a *attempt) source(ctx context.Context) (src *ffmpeg.Source, err error) {
 func (a *attempt) fetchOnce(ctx context.Context) (string, error) {
 	key := sourceKey{a.record.Object, a.record.Generation}
 	path, err := a.w.sources.link(a.dir, key)
-	if err != nil || path == "" {
-		if path, err = a.fetch(ctx); err != nil {
-			return "", err
-		}
+	there := err == nil && path != ""
+	if !there {
+		a.w.sources.clear() // what it has, nobody has reserved any more
+	}
+	if err := a.reserve(ctx, a.record.Size); err != nil || there {
+		return path, err
+	}
+	if path, err = a.fetch(ctx); err == nil {
 		a.w.sources.retain(a.w.o.Scratch.dir, path, key)
 	}
-	return path, nil
+	return path, err
 }
 
 // fetch downloads the upload, exactly the generation the job is about.
@@ -119,9 +138,6 @@ func (a *attempt) fetch(ctx context.Context) (string, error) {
 	r := a.record
 	if r.Limits.MaxBytes > 0 && r.Size > r.Limits.MaxBytes {
 		return "", &transcode.Failure{Code: transcode.FileTooLarge, Message: "The file is larger than allowed."}
-	}
-	if err := a.w.o.Scratch.room(r.Size); err != nil {
-		return "", err
 	}
 	path := filepath.Join(a.dir, "source")
 	err := a.span(ctx, "download", func(ctx context.Context) error {

@@ -105,6 +105,9 @@ func TestJoinedPartsHaveEveryPictureOnce(t *testing.T) {
 			t.Errorf("a joined part is still there: %v", err)
 		}
 	}
+	if info, err := os.Stat(tracks.Video[0].Path); err != nil || info.Size() > p.Rungs[0].bytes(p.Duration) {
+		t.Errorf("the rendition is larger than the plan's %d bytes: %v, %v", p.Rungs[0].bytes(p.Duration), info.Size(), err)
+	}
 	if got := tracks.Video[0].Track.Samples(); got != p.Frames || p.Frames != s.Video.Frames {
 		t.Errorf("%d pictures, want %d", got, s.Video.Frames)
 	}

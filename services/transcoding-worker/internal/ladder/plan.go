@@ -162,6 +162,62 @@ func efficiency(codec string) float64 {
 	return 1
 }
 
+// Space is what making a plan takes on disk at its fullest, in bytes: as far as the
+// copy of the source, and over all. Renditions count with their ceilings and some
+// more for what an encoder may borrow, so that they are never larger.
+func (p *Plan) Space() (copied, whole int64) {
+	source, sound := p.Source.Size, p.sound()
+	var all, most, kept int64
+	for _, r := range p.Rungs {
+		size := r.bytes(p.Duration)
+		all, most = all+size, max(most, size)
+	}
+	top, last := p.Rungs[0].bytes(p.Duration), p.Rungs[len(p.Rungs)-1].bytes(p.Duration)
+	copied = source
+	if copyable, keep := p.Copyable(); copyable {
+		size := p.Source.Video.Bytes * 21 / 20
+		copied += size + sound
+		if keep {
+			kept = max(0, size-top)
+			top = max(top, size)
+		}
+	}
+	whole = max(copied, source+kept+all+sound, 2*top+last+sound) // the download is made last
+	if len(p.Parts()) > 1 {
+		whole = max(whole, kept+all+most+sound) // the source is gone when parts are joined
+	}
+	return copied, whole
+}
+
+// PartSpace is Space for one part, beside the source.
+func (p *Plan) PartSpace(part Part) int64 {
+	whole := p.Source.Size
+	for _, r := range p.Rungs {
+		whole += r.bytes(p.time(part.Frames))
+	}
+	return whole
+}
+
+// bytes is more than a rung takes: its ceiling, a twentieth for the container and for
+// the buffer that each part may fill anew, and two seconds for that of a short one.
+func (r Rung) bytes(seconds float64) int64 {
+	return int64(float64(r.Kbps) * 125 * (seconds*1.05 + 2))
+}
+
+// sound is the sound as it comes from ffmpeg and as it is packed, which are there at
+// the same time.
+func (p *Plan) sound() int64 {
+	a := p.Source.Audio
+	if a == nil {
+		return 0
+	}
+	bytes := int64(p.Duration * 17_000) // of 128 kbit/s, with frame headers
+	if _, ok := p.copyAudio(); ok {
+		bytes = max(bytes, a.Bytes*21/20)
+	}
+	return 2 * bytes
+}
+
 // pixels is the work of one full-rate picture over all rungs.
 func (p *Plan) pixels() float64 {
 	var n float64

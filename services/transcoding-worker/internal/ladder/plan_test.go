@@ -226,3 +226,48 @@ func TestSoundIsCopiedOnlyInStep(t *testing.T) {
 		})
 	}
 }
+
+// TestSpaceIsWhatAPlanTakesAtItsFullest has round numbers: docs/operations.md tells operators what an hour takes, and
+// the chart's default must hold what the limits of an upload allow.
+func TestSpaceIsWhatAPlanTakesAtItsFullest(t *testing.T) {
+	t.Parallel()
+	const gb = 1e9
+	film := func(hours, gigabytes float64, rate int, edit func(*ffmpeg.Source)) *ffmpeg.Source {
+		return source(func(s *ffmpeg.Source) {
+			s.Size = int64(gigabytes * gb)
+			s.Video.Bytes, s.Video.Span, s.Video.Rate = s.Size, hours*3600, ffmpeg.Rate{Num: rate, Den: 1}
+			s.Video.Frames = int(hours * 3600 * float64(rate))
+			s.Video.Level = 50 // not copied
+			s.Audio = &ffmpeg.Audio{Codec: "opus"}
+			if edit != nil {
+				edit(s)
+			}
+		})
+	}
+	copied := func(s *ffmpeg.Source) { s.Video.Level = 40 }
+	for name, tt := range map[string]struct {
+		source      *ffmpeg.Source
+		copied, all float64 // gigabytes
+	}{
+		"a clip":                           {film(20.0/3600, 0.02, 30, nil), 0.02, 0.05},
+		"an hour":                          {film(1, 4, 30, nil), 4, 8.9},
+		"an hour at 60":                    {film(1, 4, 60, nil), 4, 10.7},
+		"an hour that is copied":           {film(1, 2, 30, copied), 4.2, 7.2},
+		"an hour that is copied at first":  {film(1, 3, 30, copied), 6.3, 7.8},
+		"the most that an upload may have": {film(4, 10*1.073741824, 60, nil), 10.7, 39.1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := Make(tt.source)
+			copied, all := p.Space()
+			if math.Abs(float64(copied)/gb-tt.copied) > 0.02*tt.copied || math.Abs(float64(all)/gb-tt.all) > 0.02*tt.all {
+				t.Errorf("Space = %.2f and %.2f GB, want %g and %g", float64(copied)/gb, float64(all)/gb, tt.copied, tt.all)
+			}
+			for _, part := range p.Parts() {
+				if part := p.PartSpace(part); part > all {
+					t.Errorf("a part takes %d bytes of %d", part, all)
+				}
+			}
+		})
+	}
+}
