@@ -356,6 +356,34 @@ func TestAJobWaitsForTheScratchOfAnotherWithoutLosingTries(t *testing.T) {
 	}
 }
 
+func TestAHelperWithTooSmallADiskLeavesThePartToOthers(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	b.scratch(100 << 20)
+	ctx := t.Context()
+	leader := transcode.Job{ID: transcode.JobID("vid", 7), AccountID: "a", VideoID: "vid", Object: "uploads/vid/source", Generation: 7}
+	b.bucket.put(leader.Object)
+	if _, err := b.jobs.Create(ctx, leader); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.jobs.Claim(ctx, leader.ID, "elsewhere", time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	part := leader
+	part.ID, part.Parent, part.Size, part.Spec = transcode.PartID(leader.ID, 0), leader.ID, 1<<30, []byte(`{}`)
+	if _, err := b.jobs.Create(ctx, part); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.queue.Add(ctx, part.Item()); err != nil {
+		t.Fatal(err)
+	}
+	b.run()
+	r := b.await(part.ID, func(r transcode.Record) bool { return r.Attempt > 0 && r.State != transcode.Running })
+	if r.State != transcode.Queued || r.Tries != 0 || r.Failure != nil {
+		t.Errorf("part = %+v, failure %v; want it queued", r, r.Failure)
+	}
+}
+
 type syncBuffer struct {
 	mu sync.Mutex
 	b  strings.Builder

@@ -96,6 +96,11 @@ func (a *attempt) work(ctx context.Context) error {
 // reserve keeps so many bytes of scratch for the job, before they are written.
 func (a *attempt) reserve(ctx context.Context, bytes int64) error {
 	err := a.w.o.Scratch.reserve(a.dir, bytes)
+	if errors.Is(err, errTooLarge) && a.record.Parent != "" {
+		// The worker that made the part has room for all of it, and must not lose the
+		// whole job to a helper with a smaller disk.
+		return fmt.Errorf("%w: %w", errReserved, err)
+	}
 	if errors.Is(err, errTooLarge) {
 		a.log.ErrorContext(ctx, "the job does not fit into this worker's scratch space; raise LINKREEL_SCRATCH_BYTES (worker.scratch.sizeLimit in the chart) or use a larger disk", "error", err)
 		return &transcode.Failure{Code: transcode.FileTooLarge, Message: "Preparing the video takes more disk space than this installation has for one. Upload a shorter or smaller file."}
