@@ -19,13 +19,17 @@ var errStalled = errors.New("transfer has stalled")
 
 // Download writes one generation of an object to w, 0 meaning the one that is live now, and returns what it wrote.
 // A cut or stalled connection is taken up where it ended. w has the whole, verified object exactly when the error is
-// nil.
+// nil. Of an object that is stored under a Content-Encoding it reads nothing and returns ErrEncoded; w never gets more
+// than the object's size, whatever is served.
 func (s *Store) Download(ctx context.Context, object string, generation int64, w io.Writer) (Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.transfer)
 	defer cancel()
 	o, err := s.stat(ctx, object, generation)
 	if err != nil {
 		return Object{}, err
+	}
+	if o.Encoded() {
+		return Object{}, fmt.Errorf("download %q: %w", object, ErrEncoded)
 	}
 	if err := s.fetch(ctx, o, w); err != nil {
 		return Object{}, fmt.Errorf("download %q: %w", object, err)
@@ -41,7 +45,7 @@ func (s *Store) DownloadRange(ctx context.Context, object string, offset, size i
 	r, err := s.handle(object, 0).NewRangeReader(ctx, offset, size)
 	if err == nil {
 		var n int64
-		n, err = io.Copy(w, r)
+		n, err = io.Copy(w, io.LimitReader(r, size))
 		_ = r.Close() // the reader's errors came with the bytes
 		if err == nil && n != size {
 			err = io.ErrUnexpectedEOF
@@ -118,7 +122,8 @@ func (s *Store) fetchFrom(ctx context.Context, o Object, out *counted) error {
 	out.moved = func() { watch.Reset(s.stall) }
 	r, err := s.handle(o.Name, o.Generation).NewRangeReader(ctx, out.n, o.Size-out.n)
 	if err == nil {
-		_, err = io.Copy(out, r)
+		// Not all servers keep to the range, and w may be a disk that others need.
+		_, err = io.Copy(out, io.LimitReader(r, o.Size-out.n))
 		_ = r.Close() // the reader's errors came with the bytes
 	}
 	if err != nil {

@@ -72,18 +72,29 @@ var (
 	ErrNotFound = errors.New("no such object")
 	// ErrStale says that the object is not at the generation that the caller named.
 	ErrStale = errors.New("object changed meanwhile")
+	// ErrEncoded says that the object is stored under a Content-Encoding, so that reading it is not safe: see
+	// [Object.Encoded].
+	ErrEncoded = errors.New("object is stored under a content encoding")
 )
 
 // Object is what storage knows about an object.
 type Object struct {
-	Name         string
-	Generation   int64
-	Size         int64
-	ContentType  string
-	CacheControl string
-	Created      time.Time
-	CRC32C       uint32
-	MD5          []byte // nil for a composed object
+	Name            string
+	Generation      int64
+	Size            int64
+	ContentType     string
+	ContentEncoding string // as its uploader said, who may say anything
+	CacheControl    string
+	Created         time.Time
+	CRC32C          uint32
+	MD5             []byte // nil for a composed object
+}
+
+// Encoded tells whether the object is stored under a Content-Encoding. Google unpacks a gzip object while it serves it
+// and ignores the range that was asked for, so Size and CRC32C are those of other bytes than a reader gets, and there
+// may be a thousand times as many.
+func (o Object) Encoded() bool {
+	return o.ContentEncoding != "" && !strings.EqualFold(o.ContentEncoding, "identity")
 }
 
 // Store is an open bucket. Its methods may be used from many goroutines.
@@ -224,8 +235,8 @@ func (s *Store) handle(object string, generation int64) *storage.ObjectHandle {
 }
 
 func objectOf(a *storage.ObjectAttrs) Object {
-	return Object{Name: a.Name, Generation: a.Generation, Size: a.Size, ContentType: a.ContentType, CacheControl: a.CacheControl,
-		Created: a.Created, CRC32C: a.CRC32C, MD5: a.MD5}
+	return Object{Name: a.Name, Generation: a.Generation, Size: a.Size, ContentType: a.ContentType, ContentEncoding: a.ContentEncoding,
+		CacheControl: a.CacheControl, Created: a.Created, CRC32C: a.CRC32C, MD5: a.MD5}
 }
 
 // Stat returns the live object.

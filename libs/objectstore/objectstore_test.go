@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -299,6 +300,79 @@ func TestADownloadOfAGenerationThatIsGoneLeavesNoFile(t *testing.T) {
 	if left, _ := os.ReadDir(dir); len(left) != 0 {
 		t.Errorf("files left: %v", left)
 	}
+}
+
+// generous is a storage that serves 64 MiB of every object, which it says to have ten bytes, from its start and
+// whatever range was asked for: as Google does with an object of the encoding gzip that is small only while packed.
+func generous(t *testing.T, encoding string) (st *objectstore.Store, reads *atomic.Int64) {
+	t.Helper()
+	reads = new(atomic.Int64)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("alt") != "media" {
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(map[string]any{"kind": "storage#object", "name": "a", "bucket": "media", "generation": "7", "size": "10", "contentEncoding": encoding, "crc32c": "AAAAAA=="})
+			return
+		}
+		reads.Add(1)
+		w.Header().Set("X-Goog-Stored-Content-Encoding", "gzip")
+		w.Header().Set("X-Goog-Stored-Content-Length", "10")
+		w.Header().Set("X-Goog-Generation", "7")
+		w.Header().Set("Warning", "214 UploadServer gunzipped")
+		mib := make([]byte, 1<<20)
+		for range 64 {
+			if _, err := w.Write(mib); err != nil {
+				return
+			}
+		}
+	}))
+	t.Cleanup(srv.Close)
+	st, err := objectstore.Open(t.Context(), objectstore.Config{Bucket: "media", PublicURL: srv.URL, Endpoint: srv.URL, Key: cloudtest.ServiceAccountKey(), StallTimeout: 5 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { st.Close() })
+	return st, reads
+}
+
+func TestAnObjectWithAContentEncodingIsNotRead(t *testing.T) {
+	t.Parallel()
+	st, reads := generous(t, "gzip")
+	path := filepath.Join(t.TempDir(), "a")
+	if _, err := st.DownloadFile(t.Context(), "a", 7, path); !errors.Is(err, objectstore.ErrEncoded) {
+		t.Errorf("DownloadFile = %v, want ErrEncoded", err)
+	}
+	if n := reads.Load(); n != 0 {
+		t.Errorf("it was read %d times", n)
+	}
+	if o, err := st.Stat(t.Context(), "a"); err != nil || o.ContentEncoding != "gzip" || !o.Encoded() {
+		t.Errorf("Stat = %+v, %v", o, err)
+	}
+}
+
+// TestADownloadIsNeverLargerThanItsObject has a storage that serves more than was asked for and does not say why.
+func TestADownloadIsNeverLargerThanItsObject(t *testing.T) {
+	t.Parallel()
+	st, _ := generous(t, "")
+	for name, download := range map[string]func(io.Writer) error{
+		"Download":      func(w io.Writer) error { _, err := st.Download(t.Context(), "a", 7, w); return err },
+		"DownloadRange": func(w io.Writer) error { return st.DownloadRange(t.Context(), "a", 0, 10, w) },
+	} {
+		w := &capped{most: 1 << 20}
+		if err := download(w); w.n > 10 {
+			t.Errorf("%s of 10 bytes wrote %d or more: %v", name, w.n, err)
+		}
+	}
+}
+
+// capped is a disk that a test can afford to fill.
+type capped struct{ n, most int }
+
+func (c *capped) Write(p []byte) (int, error) {
+	c.n += len(p)
+	if c.n > c.most {
+		return 0, errors.New("full")
+	}
+	return len(p), nil
 }
 
 func TestAStalledDownloadIsTakenUpAgain(t *testing.T) {

@@ -290,6 +290,16 @@ func (s *Store) Nack(ctx context.Context, t Token) error {
 	})
 }
 
+// PutOff is Nack for a job that its worker has no room for: it can be claimed from at
+// on.
+func (s *Store) PutOff(ctx context.Context, t Token, at time.Time) error {
+	return s.holding(ctx, "put off", t, func(d *document) error {
+		s.nack(d)
+		d.DueAt = &at
+		return nil
+	})
+}
+
 // NackInspected is Nack for a job whose source was inspected: what could be done
 // at once is done, so the fast lane does not take it again.
 func (s *Store) NackInspected(ctx context.Context, t Token) error {

@@ -309,6 +309,29 @@ func TestOnlyOneOfManyClaimsSucceeds(t *testing.T) {
 	}
 }
 
+func TestAJobThatIsPutOffWaitsAndLosesNoTry(t *testing.T) {
+	t.Parallel()
+	s, clock, _ := open(t)
+	j := create(t, s)
+	token := claim(t, s, j.ID, "w")
+	if err := s.PutOff(t.Context(), token, clock.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if r := get(t, s, j.ID); r.State != transcode.Queued || r.Tries != 0 {
+		t.Errorf("put off as %+v; want queued, no try", r)
+	}
+	if _, err := s.Claim(t.Context(), j.ID, "w", lease); !errors.Is(err, transcode.ErrHeld) {
+		t.Errorf("Claim before its time = %v, want ErrHeld", err)
+	}
+	clock.Move(time.Minute)
+	if _, err := s.Claim(t.Context(), j.ID, "w", lease); err != nil {
+		t.Errorf("Claim at its time = %v", err)
+	}
+	if err := s.PutOff(t.Context(), token, clock.Now()); !errors.Is(err, transcode.ErrLost) {
+		t.Errorf("PutOff without the lease = %v, want ErrLost", err)
+	}
+}
+
 func TestAJobThatWasInspectedIsForASlot(t *testing.T) {
 	t.Parallel()
 	s, _, _ := open(t)

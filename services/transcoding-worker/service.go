@@ -42,9 +42,13 @@ type Config struct {
 	RedisPassword string `env:"LINKREEL_REDIS_PASSWORD"`
 	// RedisCAFile has the certificates that rediss addresses are checked with; empty means the system's.
 	RedisCAFile string `env:"LINKREEL_REDIS_CA_FILE"`
-	// ScratchDir is where sources and results lie while they are worked on; a job
-	// needs about two and a half times the size of its upload.
+	// ScratchDir is where sources and results lie while they are worked on: the upload
+	// and up to 5 GB for an hour of 1080p, 7 GB at 60 pictures a second.
 	ScratchDir string `env:"LINKREEL_SCRATCH_DIR" envDefault:"/tmp/linkreel-scratch"`
+	// ScratchBytes is what all jobs together may have there; 0 means what the disk has.
+	// A volume's limit that is not the disk's, as of an emptyDir, must be said here:
+	// a pod that passes it is evicted.
+	ScratchBytes int64 `env:"LINKREEL_SCRATCH_BYTES" envDefault:"0"`
 	// FFmpeg is the ffmpeg program or its folder; ffprobe lies beside it. Empty
 	// means the search path.
 	FFmpeg string `env:"LINKREEL_FFMPEG"`
@@ -96,7 +100,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 	if tools.Threads == 0 {
 		tools.Threads = min(8, max(1, runtime.GOMAXPROCS(0)/max(1, cfg.Slots)))
 	}
-	scratch, err := job.OpenScratch(cfg.ScratchDir)
+	scratch, err := job.OpenScratch(cfg.ScratchDir, cfg.ScratchBytes)
 	if err != nil {
 		return nil, fmt.Errorf("transcoding-worker: %w", err)
 	}

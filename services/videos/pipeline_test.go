@@ -112,6 +112,32 @@ func TestForgedNotificationsAreRefused(t *testing.T) {
 	}
 }
 
+// TestAFileWithAContentEncodingIsRefused: Google's storage unpacks such a file while a worker reads it, so that a
+// megabyte may fill the worker's disk.
+func TestAFileWithAContentEncodingIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.create(`{}`)
+	w.send(http.MethodPut, v.upload, "packed", header("Content-Type", "video/mp4"), header("Content-Encoding", "gzip")).want(200)
+	o, err := w.bucket.Stat(t.Context(), "uploads/"+v.id+"/source")
+	must(t, err)
+	got := w.get(v.id)
+	if e, _ := got["error"].(map[string]any); got["status"] != "failed" || e["code"] != "UNSUPPORTED_FORMAT" || !strings.Contains(e["message"].(string), "Content-Encoding") {
+		t.Fatalf("video: %v", got)
+	}
+	if _, err := w.jobs.Get(t.Context(), transcode.JobID(v.id, o.Generation)); !errors.Is(err, transcode.ErrNotFound) {
+		t.Errorf("a worker was asked to prepare it: %v", err)
+	}
+	if _, err := w.bucket.Stat(t.Context(), "uploads/"+v.id+"/source"); !errors.Is(err, objectstore.ErrNotFound) {
+		t.Errorf("the file stays: %v", err)
+	}
+	w.send(http.MethodPut, v.upload, "a film", header("Content-Type", "video/mp4"), header("Content-Encoding", "identity")).want(200)
+	w.clock.Advance(2 * time.Second)
+	if got := w.get(v.id); got["status"] != "processing" || got["error"] != nil {
+		t.Errorf("after a plain file: %v", got)
+	}
+}
+
 func TestANewFileAfterAFailure(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

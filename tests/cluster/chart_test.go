@@ -344,6 +344,32 @@ func TestRender(t *testing.T) {
 	}
 }
 
+// TestTheWorkerKnowsTheLimitOfItsScratch: nothing inside a pod tells the limit of an emptyDir.
+func TestTheWorkerKnowsTheLimitOfItsScratch(t *testing.T) {
+	t.Parallel()
+	for limit, want := range map[string]string{
+		"40Gi": "42949672960", "1.5Gi": "1610612736", "2G": "2000000000", "500M": "500000000", "900k": "900000", "12345678": "12345678",
+	} {
+		t.Run(limit, func(t *testing.T) {
+			t.Parallel()
+			objects, err := render(t, "--set-string", "worker.scratch.sizeLimit="+limit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found := false
+			for _, o := range objects {
+				spec, _ := o.at("spec", "template", "spec").(map[string]any)
+				if text := fmt.Sprint(spec); strings.Contains(text, "LINKREEL_SCRATCH_BYTES") {
+					found = strings.Contains(text, "name:LINKREEL_SCRATCH_BYTES value:"+want+"]") && strings.Contains(text, "sizeLimit:"+limit+"]")
+				}
+			}
+			if !found {
+				t.Errorf("no pod has a scratch volume of %s and LINKREEL_SCRATCH_BYTES=%s", limit, want)
+			}
+		})
+	}
+}
+
 // unrestricted says what of a pod breaks the "restricted" standard, or runs
 // without a limit on memory or with a writable root.
 func unrestricted(o object) (complaints []string) {

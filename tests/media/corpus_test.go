@@ -148,6 +148,7 @@ var good = []item{
 	{name: "mpegts-h264-aac", make: clip(video("640x360", "25", 3) + " " + tone(3) + x264 + "-g 50" + aac + "a.ts"), frames: 75, rate: 25, width: 640, height: 360, often: true},
 	{name: "mpegts-mpeg2-mp2", make: clip(video("640x360", "25", 3) + " " + tone(3) + " -c:v mpeg2video -q:v 4 -c:a mp2 a.ts"), frames: 75, slack: 1, rate: 25, width: 640, height: 360},
 	{name: "m2ts-camcorder", make: clip(video("640x360", "25", 2) + " " + tone(2) + x264 + "-c:a ac3 -mpegts_m2ts_mode 1 -f mpegts a.m2ts"), frames: 50, rate: 25, width: 640, height: 360},
+	{name: "fragments-of-the-same-bytes", make: refragmented, frames: 75, rate: 25, width: 640, height: 360, silent: true, rungs: 1},
 	{name: "mpegts-cut-mid-packet", make: func(m *maker) string {
 		return m.edit(m.ff(video("640x360", "25", 4)+" "+tone(4)+x264+"-g 25"+aac+"a.ts"), func(b []byte) []byte { return b[100:] })
 	}, frames: 75, slack: 26, rate: 25, width: 640, height: 360},
@@ -345,6 +346,7 @@ var bad = []item{
 	{name: "five-hours", make: clip("-f lavfi -i color=s=64x64:r=1/10:d=18000" + x264 + "a.mp4"), code: transcode.TooLong},
 	{name: "longer-than-allowed", make: clip(video("64x64", "25", 3) + x264 + "a.mp4"), code: transcode.TooLong, limits: func(l *transcode.Limits) { l.MaxDuration = 2 * time.Second }},
 	{name: "larger-than-allowed", make: clip(video("320x240", "25", 1) + x264 + "a.mp4"), code: transcode.FileTooLarge, limits: func(l *transcode.Limits) { l.MaxBytes = 1000 }},
+	{name: "frames-at-the-same-bytes", make: overlapping, code: transcode.CorruptFile, often: true},
 	{name: "boxes-in-boxes", make: func(m *maker) string {
 		var inner []byte
 		for range 2000 {
@@ -352,6 +354,51 @@ var bad = []item{
 		}
 		return m.write("a", "\x00\x00\x00\x18ftypisom\x00\x00\x02\x00isommp41", string(inner))
 	}, code: transcode.CorruptFile},
+}
+
+// overlapping makes an MP4 of an hour, whose one picture the index names once for each
+// frame, in a chunk of its own: copied, each would be written out.
+func overlapping(m *maker) string {
+	one := m.read(m.ff("-f lavfi -i testsrc2=s=640x360:r=30:d=0.03" + x264 + "-frames:v 1 one.mp4"))
+	box := func(name string, parts ...[]byte) []byte {
+		body := bytes.Join(parts, nil)
+		return append(binary.BigEndian.AppendUint32(nil, uint32(len(body)+8)), append([]byte(name), body...)...)
+	}
+	words := func(v ...uint32) []byte {
+		var b []byte
+		for _, x := range v {
+			b = binary.BigEndian.AppendUint32(b, x)
+		}
+		return b
+	}
+	whole := func(name string) []byte {
+		at := boxAt(one, name) - 8
+		return one[at : at+int(binary.BigEndian.Uint32(one[at:]))]
+	}
+	const frames = 30 * 3600
+	picture := whole("mdat")[8:]
+	ftyp := whole("ftyp")
+	stbl := box("stbl", whole("stsd"), box("stts", words(0, 1, frames, 1)), box("stsc", words(0, 1, 1, 1, 1)),
+		box("stsz", words(0, uint32(len(picture)), frames)),
+		box("stco", words(0, frames), bytes.Repeat(words(uint32(len(ftyp)+8)), frames)))
+	mdia := box("mdia", box("mdhd", words(0, 0, 0, 30, frames, 0)), whole("hdlr"), box("minf", whole("vmhd"), whole("dinf"), stbl))
+	moov := box("moov", whole("mvhd"), box("trak", whole("tkhd"), mdia))
+	return m.write("a.mp4", string(ftyp), string(box("mdat", picture)), string(moov))
+}
+
+// refragmented makes a fragmented MP4 whose fragments all name the bytes of the first.
+func refragmented(m *maker) string {
+	one := m.read(m.ff("-f lavfi -i testsrc2=s=640x360:r=25:d=0.04" + x264 + "-frames:v 1 -movflags +frag_every_frame+empty_moov one.mp4"))
+	moof, mdat := boxAt(one, "moof")-8, boxAt(one, "mdat")-8
+	b := one[:mdat+int(binary.BigEndian.Uint32(one[mdat:]))]
+	again := bytes.Clone(one[moof:mdat])
+	tfdt, frame := boxAt(again, "tfdt"), binary.BigEndian.Uint32(one[boxAt(one, "mdhd")+12:])/25
+	for i := range uint32(74) {
+		// 64-bit, behind version and flags; where the bytes lie is said from the start of the file.
+		binary.BigEndian.PutUint32(again[tfdt+8:], (i+1)*frame)
+		b = append(b, again...)
+	}
+	return m.write("a.mp4", string(b))
 }
 
 // gab2 makes an AVI whose subtitle track is a playlist that names files: older

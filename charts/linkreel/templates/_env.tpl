@@ -119,6 +119,8 @@ name is a setting in the service's Config; tests/cluster fails on one that is no
 {{- end }}
 {{- if eq .name "worker" }}
 {{- $_ := set $env "LINKREEL_SCRATCH_DIR" "/var/lib/linkreel/scratch" }}
+{{- /* The limit of an emptyDir shows nowhere inside the pod, and the pod is evicted when it is passed. */}}
+{{- $_ := set $env "LINKREEL_SCRATCH_BYTES" (include "linkreel.bytes" .values.scratch.sizeLimit) }}
 {{- $_ := set $env "LINKREEL_WORKER_SLOTS" (toString .values.concurrency) }}
 {{- $_ := set $env "LINKREEL_JAIL" .values.jail }}
 {{- end }}

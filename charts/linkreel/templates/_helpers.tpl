@@ -161,3 +161,11 @@ install, and a checksum of it would roll every pod at the first upgrade.
 {{- else }}own
 {{- end }}
 {{- end }}
+
+{{/*
+A quantity, such as 30Gi, in bytes.
+*/}}
+{{- define "linkreel.bytes" -}}
+{{- $units := dict "" 1 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 "ki" 1024 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 "Ei" 1152921504606846976 }}
+{{- mulf (regexFind "^[0-9.]+" . | float64) (regexFind "[EPTGMKk]?i?$" . | get $units) | floor | int64 }}
+{{- end }}

@@ -258,7 +258,16 @@ var behaviours = []struct {
 		e.put(t, "r/gen", "two")
 		call(t, "GET", u, nil).want(t, 404, "NoSuchKey")
 	}},
-	{"stored Cache-Control, Content-Encoding and Content-Language come back", func(t *testing.T, e *env) {
+	{"the Content-Encoding of an upload is the object's", func(t *testing.T, e *env) {
+		call(t, "PUT", e.sign(t, "PUT", "r/packed", nil), []byte("x"), "Content-Encoding", "gzip").want(t, 200, "")
+		call(t, "PUT", e.startSession(t, "r/packed2", "Content-Encoding", "gzip"), []byte("x")).want(t, 200, "")
+		for _, name := range []string{"r/packed", "r/packed2"} {
+			if a, err := e.object(name).Attrs(t.Context()); err != nil || a.ContentEncoding != "gzip" {
+				t.Errorf("%s: %+v, %v", name, a, err)
+			}
+		}
+	}},
+	{"stored Cache-Control and Content-Language come back", func(t *testing.T, e *env) {
 		call(t, "PUT", e.sign(t, "PUT", "r/head", nil), []byte("x"), "Cache-Control", "private, max-age=5", "Content-Language", "de", "Content-Disposition", "inline").want(t, 200, "")
 		a := call(t, "GET", e.sign(t, "GET", "r/head", nil), nil)
 		if d := cmp.Diff([]string{"private, max-age=5", "de", "inline"}, []string{a.header.Get("Cache-Control"), a.header.Get("Content-Language"), a.header.Get("Content-Disposition")}); d != "" {

@@ -24,7 +24,8 @@
 // # Known gaps
 //
 // Object versions and soft delete (the live object is the only one), ACLs and IAM, V2 and HMAC signatures, POST policy
-// documents, S3-style multipart uploads, virtual-hosted addresses, batch requests, gzip transcoding, holds, retention
-// and lifecycle rules, bucket settings other than cors and labels, matchGlob and filter in listings, gRPC. What is not
-// implemented answers 501 rather than doing something else.
+// documents, S3-style multipart uploads, virtual-hosted addresses, batch requests, holds, retention and lifecycle rules,
+// bucket settings other than cors and labels, matchGlob and filter in listings, gRPC. What is not implemented answers
+// 501 rather than doing something else. One thing differs in silence: an object's Content-Encoding is kept and shown,
+// but production unpacks gzip for readers that do not accept it, and here all get the bytes as they are stored.
 package storage

@@ -69,7 +69,8 @@ type Audio struct {
 	Priming  float64 // seconds of encoder delay in front of First
 	End      float64
 	Packets  int
-	Steady   bool // no gap or overlap between packets
+	Bytes    int64 // of all packets
+	Steady   bool  // no gap or overlap between packets
 }
 
 // Rate is pictures per second as a fraction.
@@ -507,6 +508,7 @@ func (c *scanner) addAudio(p packet) {
 		}
 	}
 	a.Packets++
+	a.Bytes += p.size
 	if math.Abs(p.pts-c.audioNext) > 0.002 {
 		c.unsteady = true
 	}

@@ -99,12 +99,30 @@ func slicesOf(v uint32, n int) []uint32 {
 func TestCheckTablesFindsSamplesThatAreNotThere(t *testing.T) {
 	t.Parallel()
 	whole := movie(1000, 100, 8, 208, 408)
+	// shared has so many chunks of one sample each, all of which lie at the same bytes.
+	shared := func(handler string, chunks int, sizes ...uint32) []byte {
+		stsz := append([]uint32{0, 0, uint32(chunks)}, slicesOf(100, chunks)...)
+		if len(sizes) > 0 {
+			stsz = []uint32{0, sizes[0], uint32(chunks)}
+		}
+		stbl := atom("stbl", atom("stsz", words(stsz...)), atom("stsc", words(0, 1, 1, 1, 1)),
+			atom("stco", words(0, uint32(chunks)), words(slicesOf(8, chunks)...)))
+		return append(atom("mdat", make([]byte, 1000)), atom("moov", atom("trak", atom("mdia",
+			atom("hdlr", words(0, 0), []byte(handler), words(0, 0, 0)), atom("minf", stbl))))...)
+	}
+	track := movie(10000, 4500, 8)[8+10000+8:]
+	mirrored := append(atom("mdat", make([]byte, 10000)), atom("moov", track, track)...)
 	tests := []struct {
 		name    string
 		file    []byte
 		corrupt bool
 	}{
 		{"all samples in the file", whole, false},
+		{"a few pictures at the same bytes", shared("vide", 10), false},
+		{"pictures that are more bytes than the file", shared("vide", 500), true},
+		{"the same with one size for all", shared("vide", 500, 100), true},
+		{"sound whose samples are smaller than their table says", shared("soun", 500, 100), false},
+		{"two tracks of the same bytes", mirrored, false},
 		{"junk behind", append(bytes.Clone(whole), "PK\x03\x04 whatever"...), false},
 		{"last chunk past the end", movie(1000, 100, 8, 208, 100000), true},
 		{"samples too large", movie(1000, 100000, 8), true},

@@ -12,8 +12,10 @@ var ErrCorrupt = errors.New("corrupt file")
 
 // CheckTables walks the boxes of an MP4 or QuickTime file and answers
 // ErrCorrupt when they promise bytes that the file does not have: sample
-// tables or fragments that reach past its end, or no index at all. ffmpeg reads
-// such files without complaint, as shorter ones.
+// tables or fragments that reach past its end, tracks whose samples are more
+// bytes than the whole file, or no index at all. ffmpeg reads such files without
+// complaint, as shorter ones, or as ones of many gigabytes when a table names the
+// same bytes again and again.
 func CheckTables(r io.ReaderAt, size int64) error {
 	w := tableWalker{r: r, size: size}
 	if err := w.file(); err != nil {
@@ -32,6 +34,7 @@ type tableWalker struct {
 	// of the track being read:
 	chunks, sizes, toChunk box
 	wide                   bool // 64-bit chunk offsets
+	picture                bool // it is a picture track
 }
 
 type box struct {
@@ -131,6 +134,9 @@ func (w *tableWalker) container(parent box, depth int) error {
 			if depth > 8 {
 				return fmt.Errorf("%w: boxes nested too deep", ErrCorrupt)
 			}
+			if b.name == "mdia" {
+				w.picture = false
+			}
 			if b.name == "stbl" {
 				w.chunks, w.sizes, w.toChunk, w.wide = box{}, box{}, box{}, false
 			}
@@ -142,6 +148,14 @@ func (w *tableWalker) container(parent box, depth int) error {
 					return err
 				}
 			}
+		case "hdlr":
+			var kind [4]byte // behind version, flags and a reserved word
+			if b.len() >= 12 {
+				if _, err := w.r.ReadAt(kind[:], b.start+8); err != nil {
+					return err
+				}
+			}
+			w.picture = w.picture || string(kind[:]) == "vide"
 		case "stco":
 			w.chunks = b
 		case "co64":
@@ -156,7 +170,9 @@ func (w *tableWalker) container(parent box, depth int) error {
 	return nil
 }
 
-// table adds up each chunk of the track and compares its end with the file's.
+// table adds up each chunk of the track and compares its end with the file's, and
+// the sum of all with the file's size. Each track is compared by itself, since two
+// may show the same bytes, as a picture and its mirror image in QuickTime.
 func (w *tableWalker) table() error {
 	width := int64(4)
 	if w.wide {
@@ -191,6 +207,7 @@ func (w *tableWalker) table() error {
 	if err != nil {
 		return err
 	}
+	var total int64
 	for chunk := int64(1); chunk <= chunks.countTotal && samples > 0; chunk++ {
 		for haveNext && chunk >= nextRun {
 			if run, err = runs.next(); err != nil {
@@ -209,13 +226,16 @@ func (w *tableWalker) table() error {
 		if w.wide {
 			end = int64(binary.BigEndian.Uint64(raw) & (1<<62 - 1))
 		}
-		n := min(perChunk, samples)
+		n, start := min(perChunk, samples), end
 		samples -= n
 		if fixed > 0 {
 			// Sound may be stored in packets of several samples; a size of 1 there
 			// says nothing about bytes.
 			if fixed > 1 {
 				end += n * fixed
+			}
+			if w.picture {
+				total += n * fixed
 			}
 		} else {
 			for range n {
@@ -225,9 +245,13 @@ func (w *tableWalker) table() error {
 				}
 				end += int64(binary.BigEndian.Uint32(s))
 			}
+			total += end - start
 		}
 		if end > w.size && n > 0 {
 			return fmt.Errorf("%w: samples past the end of the file", ErrCorrupt)
+		}
+		if total > w.size {
+			return fmt.Errorf("%w: a track has more bytes than the file", ErrCorrupt)
 		}
 	}
 	return nil

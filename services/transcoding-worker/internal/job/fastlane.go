@@ -75,7 +75,10 @@ func (a *attempt) inspect(ctx context.Context) error {
 	if err == nil {
 		p := ladder.Make(src)
 		a.begin(p)
-		_, err = a.copySource(ctx, &p)
+		space, _ := p.Space()
+		if err = a.reserve(ctx, space); err == nil {
+			_, err = a.copySource(ctx, &p)
+		}
 	}
 	var failure *transcode.Failure
 	judged := errors.As(err, &failure) && !errors.Is(err, ffmpeg.ErrMemory) // a slot's programs may have more

@@ -247,6 +247,14 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 		w.note(ctx, "return inspected", w.o.Jobs.NackInspected(ctx, t))
 		return "inspected"
 
+	case errors.Is(err, errReserved):
+		// This worker's other jobs end some time, and another worker may have room now.
+		at := w.o.Now().Add(roomEvery + rand.N(roomEvery))
+		log.InfoContext(ctx, "job waits for scratch space", "error", err)
+		w.note(ctx, "put off", w.o.Jobs.PutOff(ctx, t, at))
+		w.message(ctx, m, func(m *queue.Message, ctx context.Context) error { return m.Delay(ctx, at) })
+		return "waiting"
+
 	case errors.Is(err, transcode.ErrLost):
 		log.WarnContext(ctx, "job lost to another worker or cancelled")
 		w.message(ctx, m, (*queue.Message).Done)
@@ -294,6 +302,9 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 	w.message(ctx, m, func(m *queue.Message, ctx context.Context) error { return m.Delay(ctx, at) })
 	return "retried"
 }
+
+// roomEvery is about how often a job that waits for scratch space is claimed again.
+const roomEvery = 5 * time.Second
 
 // backOff is how long a job waits after its n-th bad end.
 func backOff(tries int) time.Duration {

@@ -48,7 +48,7 @@ func newWorld(t *testing.T) *world {
 	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{[]byte("{}")}})
 	rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(t)})
 	t.Cleanup(func() { _ = rdb.Close() })
-	scratch, err := OpenScratch(t.TempDir())
+	scratch, err := OpenScratch(t.TempDir(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,6 +212,65 @@ func TestWhatCannotBeCopiedPlaysBeforeItsLadderIsDone(t *testing.T) {
 	}
 }
 
+// TestADiskHasOnlyWhatIsNeededYet looks at all that a worker has in its scratch folder, the
+// retained source too, whenever something is made.
+func TestADiskHasOnlyWhatIsNeededYet(t *testing.T) {
+	t.Parallel()
+	large := func(s *ffmpeg.Source) {
+		s.Video.Width, s.Video.Height, s.Video.DisplayWidth, s.Video.DisplayHeight = 1920, 1080, 1920, 1080
+	}
+	for name, tt := range map[string]struct {
+		edit func(*ffmpeg.Source)
+		want map[string][]string
+	}{
+		"encoded at once": {large, map[string][]string{
+			"ladder":     {"../retained-source", "source"}, // the first of two
+			"storyboard": {"1080p.mp4", "360p.mp4", "poster.jpg"},
+			"download":   {"1080p.mp4", "poster.jpg", "storyboard.jpg"},
+		}},
+		"copied, then encoded": {func(s *ffmpeg.Source) {
+			large(s)
+			s.Video.Codec, s.Video.Tag, s.Video.Profile, s.Video.PixelFormat, s.Video.Level = "h264", "avc1", "High", "yuv420p", 40
+			s.Size, s.Video.Bytes = 2<<20, 7e6/8*2
+		}, map[string][]string{
+			"ladder":     {"../retained-source", "poster.jpg", "source"},
+			"storyboard": {"1080p.mp4", "360p.mp4", "poster.jpg"},
+			"download":   {"1080p.mp4", "poster.jpg", "storyboard.jpg"},
+		}},
+		"encoded in parts": {func(s *ffmpeg.Source) { s.Video.Span, s.Video.Frames = 150, 4500 }, map[string][]string{
+			"join":       {"part-0/180p.mp4", "part-1/180p.mp4", "part-2/180p.mp4"},
+			"storyboard": {"180p.mp4", "poster.jpg"},
+			"download":   {"180p.mp4", "poster.jpg", "storyboard.jpg"},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newWorld(t)
+			tt.edit(b.maker.source)
+			b.maker.copies = true
+			var mu sync.Mutex
+			got := map[string][]string{}
+			b.maker.look = func(stage string, files []string) {
+				mu.Lock()
+				defer mu.Unlock()
+				slices.Sort(files)
+				if got[stage] == nil {
+					got[stage] = files
+				}
+			}
+			b.run()
+			if r := b.await(b.submit("a", "vid").ID, final); r.State != transcode.Done || r.Outcome.Download == "" || r.Outcome.Storyboard == nil {
+				t.Fatalf("record = %+v", r)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("files (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestARefusedFileFailsAtOnceWithItsReason(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -224,6 +283,122 @@ func TestARefusedFileFailsAtOnceWithItsReason(t *testing.T) {
 	if left := b.bucket.under(transcode.VideoPrefix("vid")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
+}
+
+func TestAFileWithAContentEncodingFailsAtOnceAndIsNotDownloaded(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	b.bucket.encoding = "gzip"
+	b.run()
+	r := b.await(b.submit("a", "vid").ID, final)
+	if r.State != transcode.Failed || r.Tries != 1 || r.Failure.Code != transcode.UnsupportedFormat {
+		t.Errorf("record = %+v", r)
+	}
+}
+
+// scratch gives the worker so many bytes.
+func (b *world) scratch(limit int64) *Scratch {
+	b.t.Helper()
+	s, err := OpenScratch(b.t.TempDir(), limit)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = s.Close() })
+	b.w.o.Scratch = s
+	return s
+}
+
+// TestAJobThatFitsOnNoDiskFailsAtOnce: a pod that passes its volume's limit is evicted, three times for
+// each such upload.
+func TestAJobThatFitsOnNoDiskFailsAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	b.maker.source = longFilm()
+	b.maker.source.Video.Span, b.maker.source.Video.Frames = 7200, 7200*30
+	b.scratch(100 << 20)
+	var log syncBuffer
+	b.w.o.Log = slog.New(slog.NewTextHandler(&log, nil))
+	b.run()
+	r := b.await(b.submit("a", "vid").ID, final)
+	if r.State != transcode.Failed || r.Tries != 1 || r.Failure.Code != transcode.FileTooLarge || !strings.Contains(r.Failure.Message, "disk space") {
+		t.Errorf("record = %+v, failure %+v", r, r.Failure)
+	}
+	if n := b.maker.made(); n != 0 {
+		t.Errorf("%d parts were encoded", n)
+	}
+	if s := log.String(); !strings.Contains(s, "level=ERROR") || !strings.Contains(s, "worker.scratch.sizeLimit") {
+		t.Errorf("the operator is not told what to raise:\n%s", s)
+	}
+}
+
+func TestAJobWaitsForTheScratchOfAnotherWithoutLosingTries(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	s := b.scratch(1 << 30)
+	dir, remove, err := s.Job()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.reserve(dir, 900<<20); err != nil {
+		t.Fatal(err)
+	}
+	b.maker.source = longFilm()
+	b.maker.source.Video.Span, b.maker.source.Video.Frames = 7200, 7200*30
+	b.run()
+	j := b.submit("a", "vid")
+	r := b.await(j.ID, func(r transcode.Record) bool { return r.State == transcode.Queued && r.Attempt > 0 })
+	if r.Tries != 0 {
+		t.Errorf("waiting cost %d tries", r.Tries)
+	}
+	remove()
+	if r := b.await(j.ID, final); r.State != transcode.Done || r.Tries != 1 {
+		t.Errorf("record = %+v, failure %v", r, r.Failure)
+	}
+}
+
+func TestAHelperWithTooSmallADiskLeavesThePartToOthers(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	b.scratch(100 << 20)
+	ctx := t.Context()
+	leader := transcode.Job{ID: transcode.JobID("vid", 7), AccountID: "a", VideoID: "vid", Object: "uploads/vid/source", Generation: 7}
+	b.bucket.put(leader.Object)
+	if _, err := b.jobs.Create(ctx, leader); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.jobs.Claim(ctx, leader.ID, "elsewhere", time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	part := leader
+	part.ID, part.Parent, part.Size, part.Spec = transcode.PartID(leader.ID, 0), leader.ID, 1<<30, []byte(`{}`)
+	if _, err := b.jobs.Create(ctx, part); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.queue.Add(ctx, part.Item()); err != nil {
+		t.Fatal(err)
+	}
+	b.run()
+	r := b.await(part.ID, func(r transcode.Record) bool { return r.Attempt > 0 && r.State != transcode.Running })
+	if r.State != transcode.Queued || r.Tries != 0 || r.Failure != nil {
+		t.Errorf("part = %+v, failure %v; want it queued", r, r.Failure)
+	}
+}
+
+type syncBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
 }
 
 func TestTroubleThatMayPassIsTriedAgainLater(t *testing.T) {
@@ -441,6 +616,8 @@ type fakeMaker struct {
 	trouble    error         // of the encoder
 	block      chan struct{} // the encoder waits for it
 	blockAfter int           // so many ladders
+	copies     bool          // the source can be repackaged
+	look       func(stage string, files []string)
 
 	mu      sync.Mutex
 	encoded int // parts
@@ -491,8 +668,30 @@ func (m *fakeMaker) Probe(_ context.Context, _, path string, _ transcode.Limits)
 	return &src, nil
 }
 
-func (m *fakeMaker) Copy(context.Context, string, ladder.Plan) (ladder.Tracks, error) {
-	return ladder.Tracks{}, errors.New("not copied")
+func (m *fakeMaker) Copy(_ context.Context, dir string, p ladder.Plan) (t ladder.Tracks, err error) {
+	if !m.copies {
+		return t, errors.New("not copied")
+	}
+	f, err := file(dir, "source-copy")
+	f.Track.Width, f.Track.Height = p.Source.Video.Width, p.Source.Video.Height
+	t.Video, t.Cuts = []ladder.File{f}, p.Cuts
+	return t, err
+}
+
+// seen shows what a job has on disk when something is made.
+func (m *fakeMaker) seen(stage, dir string) {
+	if m.look == nil {
+		return
+	}
+	var files []string
+	_ = filepath.WalkDir(filepath.Dir(dir), func(path string, d os.DirEntry, _ error) error {
+		if !d.IsDir() {
+			name, _ := filepath.Rel(dir, path)
+			files = append(files, name)
+		}
+		return nil
+	})
+	m.look(stage, files)
 }
 
 func file(dir, name string) (ladder.File, error) {
@@ -534,9 +733,14 @@ func (m *fakeMaker) Part(ctx context.Context, dir string, p ladder.Plan, _ ladde
 }
 
 func (m *fakeMaker) Join(dir string, p ladder.Plan, parts [][]string, _ bool) (t ladder.Tracks, err error) {
+	if parts == nil {
+		m.seen("ladder", dir)
+	} else {
+		m.seen("join", dir)
+	}
 	for _, part := range parts {
 		for _, path := range part {
-			if _, err := os.Stat(path); err != nil {
+			if err := os.Remove(path); err != nil {
 				return t, err
 			}
 		}
@@ -567,11 +771,13 @@ func (m *fakeMaker) Still(_ context.Context, dir, path string, at float64) (ladd
 }
 
 func (m *fakeMaker) Storyboard(_ context.Context, dir string, _ ladder.File) (*transcode.Storyboard, ladder.Picture, error) {
+	m.seen("storyboard", dir)
 	path := filepath.Join(dir, "storyboard.jpg")
 	return &transcode.Storyboard{}, ladder.Picture{Path: path}, os.WriteFile(path, []byte("sheet"), 0o600)
 }
 
 func (m *fakeMaker) Download(_ context.Context, dir string, _ ladder.File, _ *ladder.File) (string, error) {
+	m.seen("download", dir)
 	f, err := file(dir, "download")
 	return f.Path, err
 }
@@ -582,12 +788,14 @@ type memory struct {
 	objects map[string]objectstore.Object
 	hang    bool   // removing takes until the context ends
 	vanish  string // the objects below it go when one of them is asked for
+
+	encoding string // of every object that is put there
 }
 
 func (m *memory) put(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.objects[name] = objectstore.Object{Name: name}
+	m.objects[name] = objectstore.Object{Name: name, ContentEncoding: m.encoding}
 }
 
 func (m *memory) under(prefix string) (names []string) {
@@ -611,6 +819,9 @@ func (m *memory) DownloadFile(ctx context.Context, object string, _ int64, path 
 	m.mu.Unlock()
 	if !ok {
 		return o, objectstore.ErrNotFound
+	}
+	if o.Encoded() {
+		return o, objectstore.ErrEncoded
 	}
 	return o, os.WriteFile(path, nil, 0o600)
 }

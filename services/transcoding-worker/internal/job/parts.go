@@ -80,6 +80,7 @@ func (a *attempt) encodeParts(ctx context.Context, p ladder.Plan, parts []ladder
 		case <-time.After(time.Second):
 		}
 	}
+	a.dropSource(p)
 	return a.maker.Join(a.dir, p, files, sound)
 }
 
@@ -272,6 +273,9 @@ func (a *attempt) help(ctx context.Context) error {
 	}
 	path, err := a.fetchOnce(ctx)
 	if err != nil {
+		return err
+	}
+	if err := a.reserve(ctx, spec.Plan.PartSpace(spec.Part)); err != nil {
 		return err
 	}
 	spec.Plan.Source.Path = path

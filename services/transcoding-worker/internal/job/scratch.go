@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 )
 
@@ -13,12 +14,17 @@ import (
 // own below a common root and a lock that shows it is alive; what killed
 // processes left behind is removed at the next start.
 type Scratch struct {
-	dir  string
-	lock *os.File
+	dir   string
+	lock  *os.File
+	limit int64 // bytes; 0 is the disk's own
+
+	mu       sync.Mutex
+	reserved map[string]int64 // by the folder of a job
 }
 
-// OpenScratch clears leftovers below root and makes this process's folder.
-func OpenScratch(root string) (*Scratch, error) {
+// OpenScratch clears leftovers below root and makes this process's folder. Its jobs
+// together keep within limit bytes, or with 0 within the disk.
+func OpenScratch(root string, limit int64) (*Scratch, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
 		return nil, err
@@ -41,7 +47,7 @@ func OpenScratch(root string) (*Scratch, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("scratch: %w", err)
 	}
-	return &Scratch{dir: dir, lock: lock}, nil
+	return &Scratch{dir: dir, lock: lock, limit: limit, reserved: map[string]int64{}}, nil
 }
 
 // newLock makes and holds a lock of this process. Another one that starts at the
@@ -93,29 +99,88 @@ func sweepScratch(root string) error {
 	return nil
 }
 
-// Job makes an empty private folder for one job; remove deletes it.
+// Job makes an empty private folder for one job; remove deletes it and what it has
+// reserved.
 func (s *Scratch) Job() (dir string, remove func(), err error) {
 	dir, err = os.MkdirTemp(s.dir, "job-*")
 	if err != nil {
 		return "", nil, fmt.Errorf("scratch: %w", err)
 	}
-	return dir, func() { _ = os.RemoveAll(dir) }, nil
+	return dir, func() {
+		_ = os.RemoveAll(dir)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.reserved, dir)
+	}, nil
 }
 
-// errNoSpace is a disk that is too full for a job; another worker's may not be.
-var errNoSpace = errors.New("not enough space on the scratch disk")
+var (
+	// errNoSpace is a disk that is too full for a job; another worker's may not be.
+	errNoSpace = errors.New("not enough space on the scratch disk")
+	// errReserved is a job that will fit once others of this worker have ended.
+	errReserved = errors.New("the scratch space is reserved for other jobs")
+	// errTooLarge is a job that does not fit on the disk even alone.
+	errTooLarge = errors.New("the scratch space is too small for the job")
+)
 
-// room checks that a source of that size and what is made of it will fit.
-func (s *Scratch) room(size int64) error {
+// spare is for pictures, tables and what a file system adds.
+const spare = 64 << 20
+
+// reserve keeps so many bytes for the job in dir, in place of what it had reserved
+// before. Jobs that reserve all they will write fill neither the disk nor the
+// volume's limit, which no call of the system tells: whoever passes that of a pod
+// is evicted.
+func (s *Scratch) reserve(dir string, bytes int64) error {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(s.dir, &fs); err != nil {
 		return fmt.Errorf("scratch: %w", err)
 	}
 	free := int64(fs.Bavail) * int64(fs.Bsize) //nolint:unconvert // the types differ between systems
-	if need := size*5/2 + 64<<20; free < need {
-		return fmt.Errorf("%w: %d of %d bytes", errNoSpace, free, need)
+	room := int64(fs.Blocks) * int64(fs.Bsize) //nolint:unconvert // the types differ between systems
+	if s.limit > 0 {
+		room = min(room, s.limit)
 	}
-	return nil
+	bytes += spare
+	if bytes > room {
+		return fmt.Errorf("%w: it takes up to %d bytes, and there are %d", errTooLarge, bytes, room)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var others, unwritten int64
+	for other, reserved := range s.reserved {
+		if other != dir {
+			others += reserved
+			unwritten += max(0, reserved-written(other))
+		}
+	}
+	switch {
+	case bytes+others <= room && bytes-written(dir)+unwritten <= free:
+		s.reserved[dir] = bytes
+		return nil
+	case others > 0:
+		return fmt.Errorf("%w: %d bytes beside %d of %d", errReserved, bytes, others, room)
+	}
+	return fmt.Errorf("%w: %d of %d bytes", errNoSpace, free, bytes)
+}
+
+// written is how much a job's folder has. A file with two names counts once.
+func written(dir string) (sum int64) {
+	seen := map[uint64]bool{}
+	_ = filepath.WalkDir(dir, func(_ string, entry os.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return nil // removed meanwhile
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return nil
+		}
+		if sys, ok := info.Sys().(*syscall.Stat_t); ok && !seen[sys.Ino] {
+			seen[sys.Ino] = true
+			sum += info.Size()
+		}
+		return nil
+	})
+	return sum
 }
 
 // Close removes everything.

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"sync"
@@ -26,7 +27,7 @@ func TestWorkersMayStartAtOnceBesideLeftovers(t *testing.T) {
 		for i := range opened {
 			wg.Go(func() {
 				var err error
-				if opened[i], err = OpenScratch(root); err != nil {
+				if opened[i], err = OpenScratch(root, 0); err != nil {
 					t.Error(err)
 				}
 			})
@@ -36,7 +37,7 @@ func TestWorkersMayStartAtOnceBesideLeftovers(t *testing.T) {
 			return
 		}
 		// Whoever starts later leaves those that live alone.
-		late, err := OpenScratch(root)
+		late, err := OpenScratch(root, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,5 +54,52 @@ func TestWorkersMayStartAtOnceBesideLeftovers(t *testing.T) {
 		if left, err := os.ReadDir(root); err != nil || len(left) > 0 {
 			t.Fatalf("left behind: %v, %v", left, err)
 		}
+	}
+}
+
+func TestJobsTogetherReserveNoMoreThanThereIs(t *testing.T) {
+	t.Parallel()
+	const mib = 1 << 20
+	s, err := OpenScratch(t.TempDir(), 1000*mib+2*spare)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	job := func() (dir string, remove func()) {
+		dir, remove, err := s.Job()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return dir, remove
+	}
+	reserve := func(what, dir string, bytes int64, want error) {
+		t.Helper()
+		if err := s.reserve(dir, bytes); !errors.Is(err, want) || (err == nil) != (want == nil) {
+			t.Errorf("%s: reserve = %v, want %v", what, err, want)
+		}
+	}
+	a, endA := job()
+	b, endB := job()
+	reserve("the first", a, 600*mib, nil)
+	reserve("what does not fit beside it", b, 500*mib, errReserved)
+	reserve("what does", b, 400*mib, nil)
+	reserve("more, beside another", b, 401*mib, errReserved)
+	reserve("less", a, 100*mib, nil)
+	reserve("more, now", b, 900*mib, nil)
+	reserve("more than there is", b, 2000*mib, errTooLarge)
+	endB()
+	reserve("what another has left", a, 1000*mib, nil)
+	endA()
+	s.limit = 0
+	c, _ := job()
+	reserve("more than the disk has", c, 1<<60, errTooLarge)
+	if err := os.WriteFile(filepath.Join(c, "a"), make([]byte, mib), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link(filepath.Join(c, "a"), filepath.Join(c, "b")); err != nil {
+		t.Fatal(err)
+	}
+	if n := written(c); n != mib {
+		t.Errorf("a file of two names counts as %d bytes", n)
 	}
 }

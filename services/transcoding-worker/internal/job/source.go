@@ -45,6 +45,15 @@ func (c *sourceCache) retain(root, path string, key sourceKey) {
 	c.key, c.path = key, retained
 }
 
+// forget drops what is retained if it is this source.
+func (c *sourceCache) forget(key sourceKey) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.key == key {
+		c.drop()
+	}
+}
+
 func (c *sourceCache) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 func (a *attempt) still(ctx context.Context) error {
 	wanted := a.record.Still
 	path := filepath.Join(a.dir, "segment.mp4")
-	if err := a.w.o.Scratch.room(wanted.Init.Size + wanted.Segment.Size); err != nil {
+	if err := a.reserve(ctx, wanted.Init.Size+wanted.Segment.Size); err != nil {
 		return err
 	}
 	err := a.span(ctx, "download", func(ctx context.Context) error {

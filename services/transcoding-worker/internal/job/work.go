@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -84,7 +85,27 @@ func (a *attempt) work(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return a.prepare(ctx, ladder.Make(src))
+	p := ladder.Make(src)
+	_, space := p.Space()
+	if err := a.reserve(ctx, space); err != nil {
+		return err
+	}
+	return a.prepare(ctx, p)
+}
+
+// reserve keeps so many bytes of scratch for the job, before they are written.
+func (a *attempt) reserve(ctx context.Context, bytes int64) error {
+	err := a.w.o.Scratch.reserve(a.dir, bytes)
+	if errors.Is(err, errTooLarge) && a.record.Parent != "" {
+		// The worker that made the part has room for all of it, and must not lose the
+		// whole job to a helper with a smaller disk.
+		return fmt.Errorf("%w: %w", errReserved, err)
+	}
+	if errors.Is(err, errTooLarge) {
+		a.log.ErrorContext(ctx, "the job does not fit into this worker's scratch space; raise LINKREEL_SCRATCH_BYTES (worker.scratch.sizeLimit in the chart) or use a larger disk", "error", err)
+		return &transcode.Failure{Code: transcode.FileTooLarge, Message: "Preparing the video takes more disk space than this installation has for one. Upload a shorter or smaller file."}
+	}
+	return err
 }
 
 // source brings the upload here and says what it is.
@@ -104,13 +125,17 @@ func (a *attempt) source(ctx context.Context) (src *ffmpeg.Source, err error) {
 func (a *attempt) fetchOnce(ctx context.Context) (string, error) {
 	key := sourceKey{a.record.Object, a.record.Generation}
 	path, err := a.w.sources.link(a.dir, key)
-	if err != nil || path == "" {
-		if path, err = a.fetch(ctx); err != nil {
-			return "", err
-		}
+	there := err == nil && path != ""
+	if !there {
+		a.w.sources.clear() // what it has, nobody has reserved any more
+	}
+	if err := a.reserve(ctx, a.record.Size); err != nil || there {
+		return path, err
+	}
+	if path, err = a.fetch(ctx); err == nil {
 		a.w.sources.retain(a.w.o.Scratch.dir, path, key)
 	}
-	return path, nil
+	return path, err
 }
 
 // fetch downloads the upload, exactly the generation the job is about.
@@ -119,9 +144,6 @@ func (a *attempt) fetch(ctx context.Context) (string, error) {
 	if r.Limits.MaxBytes > 0 && r.Size > r.Limits.MaxBytes {
 		return "", &transcode.Failure{Code: transcode.FileTooLarge, Message: "The file is larger than allowed."}
 	}
-	if err := a.w.o.Scratch.room(r.Size); err != nil {
-		return "", err
-	}
 	path := filepath.Join(a.dir, "source")
 	err := a.span(ctx, "download", func(ctx context.Context) error {
 		_, err := a.w.o.Bucket.DownloadFile(ctx, r.Object, r.Generation, path)
@@ -129,6 +151,10 @@ func (a *attempt) fetch(ctx context.Context) (string, error) {
 	})
 	if errors.Is(err, objectstore.ErrNotFound) || errors.Is(err, objectstore.ErrStale) {
 		return "", &transcode.Failure{Code: transcode.Internal, Message: "The uploaded file was removed or replaced before it was prepared."}
+	}
+	if errors.Is(err, objectstore.ErrEncoded) {
+		// The videos service refuses such uploads. This one came before it did.
+		return "", &transcode.Failure{Code: transcode.UnsupportedFormat, Message: "The file was uploaded with a Content-Encoding, such as gzip. Upload it again, uncompressed and without that header."}
 	}
 	if err != nil {
 		return "", fmt.Errorf("download: %w", err)
@@ -148,6 +174,9 @@ func (a *attempt) prepare(ctx context.Context, p ladder.Plan) error {
 	if err != nil {
 		return err
 	}
+	if tracks != nil && !a.retain {
+		remove(tracks.Video...) // of the copy, only the sound is used again
+	}
 	if tracks == nil || len(p.Rungs) > 0 {
 		made, err := a.encode(ctx, p, tracks == nil)
 		if err != nil {
@@ -163,13 +192,32 @@ func (a *attempt) prepare(ctx context.Context, p ladder.Plan) error {
 			made.Audio = tracks.Audio
 		}
 		tracks = &made
+		a.dropSource(p)
 		if err := a.publish(ctx, *tracks); err != nil {
 			return err
 		}
 	}
+	a.dropSource(p)
+	if last := len(tracks.Video) - 1; last > 1 {
+		remove(tracks.Video[1:last]...) // extras are made of the first and the last
+	}
 	a.extras(ctx, *tracks)
 	a.outcome.Final = true
 	return a.publish(ctx, *tracks)
+}
+
+// dropSource makes room once nothing is made of the upload any more. A try that
+// follows fetches it again.
+func (a *attempt) dropSource(p ladder.Plan) {
+	_ = os.Remove(p.Source.Path) // the job's folder goes in any case
+	a.w.sources.forget(sourceKey{a.record.Object, a.record.Generation})
+}
+
+// remove makes room once files are uploaded and nothing is made of them any more.
+func remove(files ...ladder.File) {
+	for _, f := range files {
+		_ = os.Remove(f.Path) // the job's folder goes in any case
+	}
 }
 
 // begin notes what is known of the outcome before anything is made.
@@ -319,6 +367,9 @@ func (a *attempt) extras(ctx context.Context, tracks ladder.Tracks) {
 	if err != nil && ctx.Err() == nil {
 		a.log.WarnContext(ctx, "no storyboard", "error", err)
 	}
+	if last := len(tracks.Video) - 1; last > 0 {
+		remove(tracks.Video[last])
+	}
 	err = a.span(ctx, "download file", func(ctx context.Context) error {
 		path, err := a.maker.Download(ctx, a.dir, tracks.Video[0], tracks.Audio)
 		if err != nil {
@@ -337,16 +388,18 @@ func (a *attempt) extras(ctx context.Context, tracks ladder.Tracks) {
 
 func (a *attempt) object(path string) string { return a.prefix + filepath.Base(path) }
 
-// upload stores files under the attempt's prefix, each once.
+// upload stores files under the attempt's prefix, each once. Those that are stored
+// already need not be here any more.
 func (a *attempt) upload(ctx context.Context, paths ...string) error {
+	paths = slices.DeleteFunc(slices.Clone(paths), func(path string) bool {
+		_, done := a.stored[a.object(path)]
+		return done
+	})
 	return a.span(ctx, "upload", func(ctx context.Context) error {
 		g, ctx := errgroup.WithContext(ctx)
 		g.SetLimit(4)
 		for _, path := range paths {
 			object := a.object(path)
-			if _, done := a.stored[object]; done {
-				continue
-			}
 			g.Go(func() error {
 				_, err := a.w.o.Bucket.UploadFile(ctx, object, path, objectstore.UploadOptions{
 					ContentType:  contentType(path),

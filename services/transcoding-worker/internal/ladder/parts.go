@@ -108,7 +108,8 @@ func (m *Maker) Part(ctx context.Context, dir string, p Plan, part Part, progres
 }
 
 // Join concatenates finished parts into whole renditions and proves them.
-// parts[i][j] is rung j of part i. The sound must lie in dir when there is any.
+// parts[i][j] is rung j of part i; it is removed once rung j is whole, so that the
+// disk never has all renditions twice. The sound must lie in dir when there is any.
 func (m *Maker) Join(dir string, p Plan, parts [][]string, sound bool) (Tracks, error) {
 	t := Tracks{Cuts: p.Cuts}
 	for j, r := range p.Rungs {
@@ -118,6 +119,9 @@ func (m *Maker) Join(dir string, p Plan, parts [][]string, sound bool) (Tracks, 
 		}
 		if err := join(filepath.Join(dir, r.Name+".mp4"), files); err != nil {
 			return Tracks{}, fmt.Errorf("join %s: %w", r.Name, err)
+		}
+		for _, file := range files {
+			_ = os.Remove(file) // the job's folder goes in any case
 		}
 		f, err := p.check(dir, r)
 		if err != nil {

@@ -1,6 +1,7 @@
 package ladder
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -98,6 +99,14 @@ func TestJoinedPartsHaveEveryPictureOnce(t *testing.T) {
 	tracks, err := m.Join(dir, p, files, false)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, part := range files {
+		if _, err := os.Stat(part[0]); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("a joined part is still there: %v", err)
+		}
+	}
+	if info, err := os.Stat(tracks.Video[0].Path); err != nil || info.Size() > p.Rungs[0].bytes(p.Duration) {
+		t.Errorf("the rendition is larger than the plan's %d bytes: %v, %v", p.Rungs[0].bytes(p.Duration), info.Size(), err)
 	}
 	if got := tracks.Video[0].Track.Samples(); got != p.Frames || p.Frames != s.Video.Frames {
 		t.Errorf("%d pictures, want %d", got, s.Video.Frames)

@@ -162,6 +162,62 @@ func efficiency(codec string) float64 {
 	return 1
 }
 
+// Space is what making a plan takes on disk at its fullest, in bytes: as far as the
+// copy of the source, and over all. Renditions count with their ceilings and some
+// more for what an encoder may borrow, so that they are never larger.
+func (p *Plan) Space() (copied, whole int64) {
+	source, sound := p.Source.Size, p.sound()
+	var all, most, kept int64
+	for _, r := range p.Rungs {
+		size := r.bytes(p.Duration)
+		all, most = all+size, max(most, size)
+	}
+	top, last := p.Rungs[0].bytes(p.Duration), p.Rungs[len(p.Rungs)-1].bytes(p.Duration)
+	copied = source
+	if copyable, keep := p.Copyable(); copyable {
+		size := p.Source.Video.Bytes * 21 / 20
+		copied += size + sound
+		if keep {
+			kept = max(0, size-top)
+			top = max(top, size)
+		}
+	}
+	whole = max(copied, source+kept+all+sound, 2*top+last+sound) // the download is made last
+	if len(p.Parts()) > 1 {
+		whole = max(whole, kept+all+most+sound) // the source is gone when parts are joined
+	}
+	return copied, whole
+}
+
+// PartSpace is Space for one part, beside the source.
+func (p *Plan) PartSpace(part Part) int64 {
+	whole := p.Source.Size
+	for _, r := range p.Rungs {
+		whole += r.bytes(p.time(part.Frames))
+	}
+	return whole
+}
+
+// bytes is more than a rung takes: its ceiling, a twentieth for the container and for
+// the buffer that each part may fill anew, and two seconds for that of a short one.
+func (r Rung) bytes(seconds float64) int64 {
+	return int64(float64(r.Kbps) * 125 * (seconds*1.05 + 2))
+}
+
+// sound is the sound as it comes from ffmpeg and as it is packed, which are there at
+// the same time.
+func (p *Plan) sound() int64 {
+	a := p.Source.Audio
+	if a == nil {
+		return 0
+	}
+	bytes := int64(p.Duration * 17_000) // of 128 kbit/s, with frame headers
+	if _, ok := p.copyAudio(); ok {
+		bytes = max(bytes, a.Bytes*21/20)
+	}
+	return 2 * bytes
+}
+
 // pixels is the work of one full-rate picture over all rungs.
 func (p *Plan) pixels() float64 {
 	var n float64
@@ -199,7 +255,9 @@ func (p *Plan) First() (first, rest Plan, ok bool) {
 }
 
 // Copyable tells whether players can take the source's own picture as it is,
-// and keep it as the tallest rendition when the ladder is done.
+// and keep it as the tallest rendition when the ladder is done. A file whose index
+// names the same bytes many times is not copied, since the copy would have them as
+// often and be a thousand times as large; encoded, it has the bits of any other.
 func (p *Plan) Copyable() (copyable, keep bool) {
 	s, v := p.Source, p.Source.Video
 	profile := false
@@ -208,7 +266,7 @@ func (p *Plan) Copyable() (copyable, keep bool) {
 		profile = true
 	}
 	average := float64(v.Bytes) * 8 / max(v.Span, 0.001)
-	copyable = s.Demuxer == "mov" && v.Codec == "h264" && (v.Tag == "avc1" || v.Tag == "avc3") && profile &&
+	copyable = s.Demuxer == "mov" && v.Bytes <= s.Size && v.Codec == "h264" && (v.Tag == "avc1" || v.Tag == "avc3") && profile &&
 		(v.PixelFormat == "yuv420p" || v.PixelFormat == "yuvj420p") &&
 		!v.Interlaced && v.Square && v.Rotation == 0 && !p.ToneMap && v.Whole && v.Hold == 0 && v.Constant && p.Step == 1 && p.Grid == v.Rate &&
 		v.Level > 0 && v.Level <= 42 && min(v.Width, v.Height) <= 1080 && max(v.Width, v.Height) <= 1920 &&
@@ -222,7 +280,7 @@ func (p *Plan) Copyable() (copyable, keep bool) {
 // is rarely a whole number of packets; what is left of it must not be heard.
 func (p *Plan) copyAudio() (drop int, ok bool) {
 	a := p.Source.Audio
-	if a == nil || a.Codec != "aac" || a.Profile != "LC" || a.Channels > 2 || !a.Steady || (a.Rate != 44100 && a.Rate != 48000) {
+	if a == nil || a.Bytes > p.Source.Size || a.Codec != "aac" || a.Profile != "LC" || a.Channels > 2 || !a.Steady || (a.Rate != 44100 && a.Rate != 48000) {
 		return 0, false
 	}
 	packet := 1024 / float64(a.Rate)

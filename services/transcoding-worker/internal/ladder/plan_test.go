@@ -14,7 +14,7 @@ import (
 // source is an ordinary phone clip, edited by the test.
 func source(edit func(*ffmpeg.Source)) *ffmpeg.Source {
 	s := &ffmpeg.Source{
-		Demuxer: "mov", Size: 10 << 20,
+		Demuxer: "mov", Size: 40 << 20,
 		Video: ffmpeg.Video{
 			Codec: "h264", Profile: "High", Tag: "avc1", PixelFormat: "yuv420p", Level: 40,
 			Width: 1920, Height: 1080, DisplayWidth: 1920, DisplayHeight: 1080, Square: true,
@@ -164,24 +164,25 @@ func TestOnlyWhatPlayersTakeIsCopied(t *testing.T) {
 		edit       func(*ffmpeg.Source)
 		copy, keep bool
 	}{
-		"phone clip":         {nil, true, true},
-		"a little heavy":     {func(s *ffmpeg.Source) { s.Video.Bytes = 18 << 20 }, true, false},
-		"too heavy":          {func(s *ffmpeg.Source) { s.Video.Bytes = 30 << 20 }, false, false},
-		"a heavy passage":    {func(s *ffmpeg.Source) { s.Video.MaxRate = 17e6 }, false, false},
-		"rotated":            {func(s *ffmpeg.Source) { s.Video.Rotation = 90 }, false, false},
-		"interlaced":         {func(s *ffmpeg.Source) { s.Video.Interlaced = true }, false, false},
-		"wide pixels":        {func(s *ffmpeg.Source) { s.Video.Square = false }, false, false},
-		"ten bits":           {func(s *ffmpeg.Source) { s.Video.PixelFormat = "yuv420p10le" }, false, false},
-		"hdr":                {func(s *ffmpeg.Source) { s.Video.Transfer = "arib-std-b67" }, false, false},
-		"hevc":               {func(s *ffmpeg.Source) { s.Video.Codec = "hevc" }, false, false},
-		"matroska":           {func(s *ffmpeg.Source) { s.Demuxer = "matroska" }, false, false},
-		"variable rate":      {func(s *ffmpeg.Source) { s.Video.Constant = false }, false, false},
-		"120 per second":     {func(s *ffmpeg.Source) { s.Video.Rate = ffmpeg.Rate{Num: 120, Den: 1} }, false, false},
-		"4k":                 {sized(3840, 2160), false, false},
-		"long groups":        {func(s *ffmpeg.Source) { s.Video.MaxGOP = 10.5 }, false, false},
-		"sound goes on":      {func(s *ffmpeg.Source) { s.Video.Hold = 3 }, false, false},
-		"cut by edit list":   {func(s *ffmpeg.Source) { s.Video.Whole = false }, false, false},
-		"high 4:4:4 profile": {func(s *ffmpeg.Source) { s.Video.Profile = "High 4:4:4 Predictive" }, false, false},
+		"phone clip":           {nil, true, true},
+		"a little heavy":       {func(s *ffmpeg.Source) { s.Video.Bytes = 18 << 20 }, true, false},
+		"too heavy":            {func(s *ffmpeg.Source) { s.Video.Bytes = 30 << 20 }, false, false},
+		"a heavy passage":      {func(s *ffmpeg.Source) { s.Video.MaxRate = 17e6 }, false, false},
+		"rotated":              {func(s *ffmpeg.Source) { s.Video.Rotation = 90 }, false, false},
+		"interlaced":           {func(s *ffmpeg.Source) { s.Video.Interlaced = true }, false, false},
+		"wide pixels":          {func(s *ffmpeg.Source) { s.Video.Square = false }, false, false},
+		"ten bits":             {func(s *ffmpeg.Source) { s.Video.PixelFormat = "yuv420p10le" }, false, false},
+		"hdr":                  {func(s *ffmpeg.Source) { s.Video.Transfer = "arib-std-b67" }, false, false},
+		"hevc":                 {func(s *ffmpeg.Source) { s.Video.Codec = "hevc" }, false, false},
+		"matroska":             {func(s *ffmpeg.Source) { s.Demuxer = "matroska" }, false, false},
+		"variable rate":        {func(s *ffmpeg.Source) { s.Video.Constant = false }, false, false},
+		"120 per second":       {func(s *ffmpeg.Source) { s.Video.Rate = ffmpeg.Rate{Num: 120, Den: 1} }, false, false},
+		"4k":                   {sized(3840, 2160), false, false},
+		"long groups":          {func(s *ffmpeg.Source) { s.Video.MaxGOP = 10.5 }, false, false},
+		"the same bytes twice": {func(s *ffmpeg.Source) { s.Size = s.Video.Bytes - 1 }, false, false},
+		"sound goes on":        {func(s *ffmpeg.Source) { s.Video.Hold = 3 }, false, false},
+		"cut by edit list":     {func(s *ffmpeg.Source) { s.Video.Whole = false }, false, false},
+		"high 4:4:4 profile":   {func(s *ffmpeg.Source) { s.Video.Profile = "High 4:4:4 Predictive" }, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -214,12 +215,58 @@ func TestSoundIsCopiedOnlyInStep(t *testing.T) {
 		"six channels":              {func() *ffmpeg.Audio { a := audio(0, frame, 20); a.Channels = 6; return a }(), 0, false},
 		"high efficiency":           {func() *ffmpeg.Audio { a := audio(0, frame, 20); a.Profile = "HE-AAC"; return a }(), 0, false},
 		"none":                      {nil, 0, false},
+		"the same bytes again":      {func() *ffmpeg.Audio { a := audio(0, frame, 20); a.Bytes = 41 << 20; return a }(), 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := Make(source(func(s *ffmpeg.Source) { s.Audio = tt.audio }))
 			if drop, ok := p.copyAudio(); ok != tt.ok || ok && drop != tt.drop {
 				t.Errorf("copyAudio = %d, %v; want %d, %v", drop, ok, tt.drop, tt.ok)
+			}
+		})
+	}
+}
+
+// TestSpaceIsWhatAPlanTakesAtItsFullest has round numbers: docs/operations.md tells operators what an hour takes, and
+// the chart's default must hold what the limits of an upload allow.
+func TestSpaceIsWhatAPlanTakesAtItsFullest(t *testing.T) {
+	t.Parallel()
+	const gb = 1e9
+	film := func(hours, gigabytes float64, rate int, edit func(*ffmpeg.Source)) *ffmpeg.Source {
+		return source(func(s *ffmpeg.Source) {
+			s.Size = int64(gigabytes * gb)
+			s.Video.Bytes, s.Video.Span, s.Video.Rate = s.Size, hours*3600, ffmpeg.Rate{Num: rate, Den: 1}
+			s.Video.Frames = int(hours * 3600 * float64(rate))
+			s.Video.Level = 50 // not copied
+			s.Audio = &ffmpeg.Audio{Codec: "opus"}
+			if edit != nil {
+				edit(s)
+			}
+		})
+	}
+	copied := func(s *ffmpeg.Source) { s.Video.Level = 40 }
+	for name, tt := range map[string]struct {
+		source      *ffmpeg.Source
+		copied, all float64 // gigabytes
+	}{
+		"a clip":                           {film(20.0/3600, 0.02, 30, nil), 0.02, 0.05},
+		"an hour":                          {film(1, 4, 30, nil), 4, 8.9},
+		"an hour at 60":                    {film(1, 4, 60, nil), 4, 10.7},
+		"an hour that is copied":           {film(1, 2, 30, copied), 4.2, 7.2},
+		"an hour that is copied at first":  {film(1, 3, 30, copied), 6.3, 7.8},
+		"the most that an upload may have": {film(4, 10*1.073741824, 60, nil), 10.7, 39.1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := Make(tt.source)
+			copied, all := p.Space()
+			if math.Abs(float64(copied)/gb-tt.copied) > 0.02*tt.copied || math.Abs(float64(all)/gb-tt.all) > 0.02*tt.all {
+				t.Errorf("Space = %.2f and %.2f GB, want %g and %g", float64(copied)/gb, float64(all)/gb, tt.copied, tt.all)
+			}
+			for _, part := range p.Parts() {
+				if part := p.PartSpace(part); part > all {
+					t.Errorf("a part takes %d bytes of %d", part, all)
+				}
 			}
 		})
 	}

@@ -243,7 +243,7 @@ func (p *Pipeline) detectUpload(ctx context.Context, v *video.Video) (*video.Vid
 		return v, nil
 	}
 	source := video.Source{
-		Generation: o.Generation, Size: o.Size, ContentType: o.ContentType,
+		Generation: o.Generation, Size: o.Size, ContentType: o.ContentType, Encoded: o.Encoded(),
 		JobID: transcode.JobID(string(v.ID), o.Generation),
 	}
 	var former string

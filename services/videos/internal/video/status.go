@@ -55,9 +55,9 @@ type UploadLimits struct {
 }
 
 // FileArrived takes notice of an object at the upload address: the video starts
-// processing this generation, or fails at once when the size decides that.
-// Generations that were seen before, and files for a video that waits for none,
-// answer ErrTransition.
+// processing this generation, or fails at once when its size or its
+// Content-Encoding decides that. Generations that were seen before, and
+// files for a video that waits for none, answer ErrTransition.
 func (v *Video) FileArrived(s Source, limits UploadLimits, now time.Time) error {
 	if !v.AwaitsUpload() || s.Generation <= v.Source.Generation {
 		return fmt.Errorf("generation %d for a video %s with %d: %w", s.Generation, v.Status, v.Source.Generation, ErrTransition)
@@ -65,6 +65,9 @@ func (v *Video) FileArrived(s Source, limits UploadLimits, now time.Time) error 
 	switch {
 	case s.Size == 0:
 		return v.refuse(s, Failure{EmptyFile, "The uploaded file is empty. Upload it again."}, now)
+	case s.Encoded:
+		// Storage unpacks such a file for whoever reads it, so its size says nothing about what a worker would get.
+		return v.refuse(s, Failure{UnsupportedFormat, "The file was uploaded with a Content-Encoding, such as gzip. Upload it again, uncompressed and without that header."}, now)
 	case v.StorageLimit > 0 && v.StorageRoom >= 0 && s.Size > v.StorageRoom:
 		return v.refuse(s, Failure{FileTooLarge, "The account's storage has no room for the uploaded file. Delete other videos, then upload it again."}, now)
 	case limits.MaxBytes > 0 && s.Size > limits.MaxBytes:

@@ -99,6 +99,14 @@ func TestEventsOnEveryStatus(t *testing.T) {
 			func(v *video.Video) error { return v.FileArrived(source(2, limits.MaxBytes+1), limits, start) },
 			map[video.Status]video.Status{video.Uploading: video.Failed, video.Processing: none, video.Ready: none, video.Failed: video.Failed},
 		},
+		"a file with a Content-Encoding arrives": {
+			func(v *video.Video) error {
+				s := source(2, 5)
+				s.Encoded = true
+				return v.FileArrived(s, limits, start)
+			},
+			map[video.Status]video.Status{video.Uploading: video.Failed, video.Processing: none, video.Ready: none, video.Failed: video.Failed},
+		},
 		"the job publishes": {
 			func(v *video.Video) error { return v.Publish("job", video.Media{Version: 2}, start) },
 			map[video.Status]video.Status{video.Uploading: none, video.Processing: video.Ready, video.Ready: video.Ready, video.Failed: none},

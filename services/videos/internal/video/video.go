@@ -115,6 +115,8 @@ type Source struct {
 	Size        int64
 	ContentType string
 	JobID       string
+	// Encoded says that the uploader sent the file with a Content-Encoding. FileArrived refuses it, so it is not kept.
+	Encoded bool
 }
 
 // Media is what the preparation made. What only players need stays packed in
@@ -180,10 +182,11 @@ type Code string
 
 // The reasons that this service finds itself; workers add theirs.
 const (
-	EmptyFile     Code = "EMPTY_FILE"
-	FileTooLarge  Code = "FILE_TOO_LARGE"
-	UploadExpired Code = "UPLOAD_EXPIRED"
-	Internal      Code = "INTERNAL"
+	EmptyFile         Code = "EMPTY_FILE"
+	UnsupportedFormat Code = "UNSUPPORTED_FORMAT"
+	FileTooLarge      Code = "FILE_TOO_LARGE"
+	UploadExpired     Code = "UPLOAD_EXPIRED"
+	Internal          Code = "INTERNAL"
 )
 
 // Expired reports whether the video's time is over.
