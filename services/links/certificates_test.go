@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"cloud.google.com/go/firestore"
 	"github.com/letsencrypt/pebble/v2/ca"
 	"github.com/letsencrypt/pebble/v2/db"
 	"github.com/letsencrypt/pebble/v2/va"
@@ -626,5 +627,117 @@ func TestTheSealingKeyIsRotatedWithoutNewOrders(t *testing.T) {
 	}
 	if n := w.orders.Load(); n != 1 {
 		t.Errorf("%d orders after a replica without the key was asked, want 1", n)
+	}
+}
+
+// The pause after a failed order belongs to the name: to delete the domain and verify
+// it again does not end it.
+func TestADeletedDomainKeepsItsPause(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, newAuthority(t, 90*24*3600, "http", "tls"))
+	r, secure := w.add(t)
+	const host = "x.pause.example.com"
+	var after int64
+	for i := range 3 {
+		path := w.domain(t, r, host)
+		if c, err := w.hello(secure, host); err == nil {
+			t.Fatalf("a name that cannot be validated got %v", c.DNSNames)
+		}
+		if status, _, problem := w.shown(r, path); status != "failed" || !strings.Contains(problem, "could not validate") {
+			t.Errorf("round %d: the record shows %q, %q", i, status, problem)
+		}
+		if i == 0 {
+			after = w.orders.Load()
+		}
+		if a := r.api(w.key, "DELETE", path, nil); a.status != 204 {
+			t.Fatal(a)
+		}
+	}
+	if n := w.orders.Load(); n != after {
+		t.Errorf("%d orders, want the %d of the first round", n, after)
+	}
+	kept := func() *firestore.DocumentSnapshot {
+		t.Helper()
+		snaps, err := w.Client(t).GetAll(t.Context(), []*firestore.DocumentRef{w.Client(t).Collection("certificates").Doc(host)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return snaps[0]
+	}
+	if !kept().Exists() {
+		t.Error("no pause is kept")
+	}
+	w.forward(16 * time.Minute)
+	eventually(t, "the sweep removes the pause that is over", func() bool { return !kept().Exists() })
+	if n := w.orders.Load(); n != after {
+		t.Errorf("%d orders after the sweep, want %d", n, after)
+	}
+}
+
+// Another account that proves the name waits no longer than after a first failure.
+func TestAnotherAccountInheritsAShortPause(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, newAuthority(t, 90*24*3600))
+	r, secure := w.add(t)
+	const host = "x.inherited.example.com"
+	path := w.domain(t, r, host)
+	w.broken.Store(true)
+	if c, err := w.hello(secure, host); err == nil {
+		t.Fatalf("a broken authority issued %v", c.DNSNames)
+	}
+	w.broken.Store(false)
+	// As if a renewal had failed for days.
+	set := []firestore.Update{
+		{Path: "failures", Value: 9}, {Path: "nextAt", Value: w.now().Add(12 * time.Hour)}, {Path: "chain", Value: []byte("chain")}, {Path: "key", Value: []byte("key")},
+		{Path: "keyId", Value: "x"}, {Path: "notAfter", Value: w.now().Add(time.Hour)},
+	}
+	if _, err := w.Client(t).Collection("certificates").Doc(host).Update(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	if a := r.api(w.key, "DELETE", path, nil); a.status != 204 {
+		t.Fatal(a)
+	}
+	snap, err := w.Client(t).Collection("certificates").Doc(host).Get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kept struct{ Chain, Key []byte }
+	if err := snap.DataTo(&kept); err != nil || len(kept.Chain)+len(kept.Key) > 0 {
+		t.Errorf("a deleted domain's certificate is kept: %q, %q, %v", kept.Chain, kept.Key, err)
+	}
+	w.key = w.keys.Key(t, "acc_b", identity.Creator)
+	w.domain(t, r, host)
+	if _, err := w.hello(secure, host); err == nil {
+		t.Error("the pause is over at once")
+	}
+	w.forward(16 * time.Minute)
+	if _, err := w.hello(secure, host); err != nil {
+		t.Errorf("after a quarter of an hour: %v", err)
+	}
+}
+
+// A domain that is deleted while its certificate is ordered does not make the failure
+// go unseen.
+func TestAFailureCountsThoughTheDomainIsDeleted(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, newAuthority(t, 90*24*3600))
+	r, secure := w.add(t)
+	const host = "x.gone.example.com"
+	path := w.domain(t, r, host)
+	hold := make(chan struct{})
+	w.hold.Store(&hold)
+	gone := make(chan struct{})
+	go func() { defer close(gone); _, _ = w.hello(secure, host) }()
+	eventually(t, "the order is being made", func() bool { return w.orders.Load() == 1 })
+	if a := r.api(w.key, "DELETE", path, nil); a.status != 204 {
+		t.Fatal(a)
+	}
+	w.domain(t, r, host)
+	w.broken.Store(true)
+	close(hold)
+	<-gone
+	w.broken.Store(false)
+	if _, err := w.hello(secure, host); err == nil {
+		t.Error("the next visit found no pause")
 	}
 }

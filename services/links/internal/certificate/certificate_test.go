@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/mholt/acmez/v3/acme"
 
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
@@ -121,5 +122,35 @@ func TestRenewalsAreBeforeTheLastThirdAndSpread(t *testing.T) {
 	}
 	if len(seen) < 3 {
 		t.Errorf("four hosts are renewed at %d times", len(seen))
+	}
+}
+
+// What a domain leaves behind when it is deleted or taken over.
+func TestHandOver(t *testing.T) {
+	t.Parallel()
+	cert := &Certificate{NotAfter: start.Add(time.Hour)}
+	far, near := start.Add(mostRefused), start.Add(retryRefused)
+	for name, tt := range map[string]struct {
+		before Record
+		to     string
+		want   Record
+		left   bool
+	}{
+		"a certificate goes":                         {before: Record{Account: "a", Certificate: cert, DueAt: far}, want: Record{Account: "a"}},
+		"a pause stays, and the sweep removes it":    {before: Record{Account: "a", Failures: 9, Failure: "no", NextAt: far}, want: Record{Account: "a", Failures: 9, Failure: "no", NextAt: far, DueAt: far}, left: true},
+		"a pause that is over goes":                  {before: Record{Account: "a", Failures: 9, NextAt: start}, want: Record{Account: "a", Failures: 9, NextAt: start, DueAt: start}},
+		"the same account finds its pause":           {before: Record{Account: "a", Failures: 9, NextAt: far, DueAt: far}, to: "a", want: Record{Account: "a", Failures: 9, NextAt: far}, left: true},
+		"another waits as after a first failure":     {before: Record{Account: "a", Failures: 9, NextAt: far, DueAt: far}, to: "b", want: Record{Account: "b", Failures: 9, NextAt: near}, left: true},
+		"a shorter pause gets no longer":             {before: Record{Account: "a", NextAt: start.Add(time.Minute)}, to: "b", want: Record{Account: "b", NextAt: start.Add(time.Minute)}, left: true},
+		"an order in flight stays":                   {before: Record{Account: "a", Certificate: cert, Holder: "r", Token: 3, Until: near, DueAt: near}, want: Record{Account: "a", Holder: "r", Token: 3, Until: near, DueAt: near}, left: true},
+		"an order whose replica is gone is given up": {before: Record{Account: "a", Holder: "r", Token: 3, Until: start, NextAt: near}, want: Record{Account: "a", Token: 3, NextAt: near, DueAt: near}, left: true},
+	} {
+		r := tt.before
+		if left := r.HandOver(tt.to, start); left != tt.left {
+			t.Errorf("%s: left = %v, want %v", name, left, tt.left)
+		}
+		if d := cmp.Diff(tt.want, r); d != "" {
+			t.Errorf("%s (-want +got):\n%s", name, d)
+		}
 	}
 }

@@ -31,14 +31,18 @@ type Store interface {
 	Certificate(ctx context.Context, host string) (r *Record, found bool, err error)
 	// ChangeCertificate runs fn on a host's record, which may be the zero one, and
 	// stores what fn made of it, along with what the domain's owner sees
-	// ([Shown]). owned tells whether a domain owns the host. fn may run several
-	// times and has no other effect. An error of fn stores nothing; ErrForget removes
-	// the record.
-	ChangeCertificate(ctx context.Context, host string, fn func(r *Record, owned bool) error) error
+	// ([Shown]). fn may run several times and has no other effect. An error of fn
+	// stores nothing; ErrForget removes the record.
+	ChangeCertificate(ctx context.Context, host string, fn func(r *Record, o Owner) error) error
 	// DueCertificates lists hosts of a bucket whose records are due, earliest first.
 	DueCertificates(ctx context.Context, bucket int, at time.Time, limit int) ([]string, error)
 	// SealedOtherwise lists hosts whose keys another key than keyID seals.
 	SealedOtherwise(ctx context.Context, keyID string, limit int) ([]string, error)
+}
+
+// Owner is the account whose domain has a host name; the zero one when none has.
+type Owner struct {
+	Account string
 }
 
 // ErrForget is what a change returns to have the record removed.
@@ -345,10 +349,16 @@ func (s *Service) begin(host string) *flight {
 	return f
 }
 
+// claimed is an order that this replica is to make.
+type claimed struct {
+	host  string
+	token int64 // 0: there is a certificate already
+}
+
 // order gets a certificate for host, or waits for the replica that does.
 func (s *Service) order(ctx context.Context, host string) error {
 	for {
-		token, err := s.claim(ctx, host)
+		o, err := s.claim(ctx, host)
 		switch {
 		case errors.Is(err, ErrBusy):
 			// Soon there is a certificate, or the lease of a replica that is gone ends.
@@ -358,78 +368,89 @@ func (s *Service) order(ctx context.Context, host string) error {
 			case <-time.After(handoff):
 				continue
 			}
-		case err != nil || token == 0:
+		case err != nil || o.token == 0:
 			return err
 		}
-		return s.issue(ctx, host, token)
+		return s.issue(ctx, o)
 	}
 }
 
-// claim takes the order; token 0 means that there is a certificate already.
-func (s *Service) claim(ctx context.Context, host string) (token int64, err error) {
+// claim takes the order, if one is needed.
+func (s *Service) claim(ctx context.Context, host string) (o claimed, err error) {
 	own := s.opt.Own(host)
-	err = s.opt.Store.ChangeCertificate(ctx, host, func(r *Record, owned bool) error {
-		token = 0
-		if !owned && !own {
-			return ErrForget
+	var refusal error // where the record changes all the same
+	err = s.opt.Store.ChangeCertificate(ctx, host, func(r *Record, owner Owner) error {
+		o, refusal = claimed{}, nil
+		if owner.Account == "" && !own {
+			refusal = ErrUnknownHost
+			return s.leave(r)
 		}
 		if r.Certificate != nil && s.lost(r.Certificate) {
 			r.Certificate = nil
 		}
-		claimed, err := r.Claim(s.holder, s.opt.Now())
-		if claimed {
-			token = r.Token
+		taken, err := r.Claim(s.holder, s.opt.Now())
+		if taken {
+			r.Account = owner.Account
+			o = claimed{host, r.Token}
 		}
 		return err
 	})
-	if errors.Is(err, ErrForget) {
-		return 0, ErrUnknownHost
+	if errors.Is(err, ErrForget) || err == nil {
+		err = refusal
 	}
-	return token, err
+	return o, err
 }
 
-// issue orders as the holder of token and notes the outcome.
-func (s *Service) issue(ctx context.Context, host string, token int64) error {
+// leave makes of the record of a host without a domain what is to be kept of it.
+func (s *Service) leave(r *Record) error {
+	if r.HandOver("", s.opt.Now()) {
+		return nil
+	}
+	return ErrForget
+}
+
+// issue orders as the holder of a token and notes the outcome.
+func (s *Service) issue(ctx context.Context, o claimed) error {
 	// After the claim, so that replicas which wait for the same order spend nothing.
 	if _, wait := s.opt.Limiter.Take(ctx, ratelimit.Rule{Key: "acme-orders", Max: s.opt.PerHour, Window: time.Hour}); wait > 0 {
 		orders.WithLabelValues("limited").Inc()
-		slog.WarnContext(ctx, "as many certificates were ordered as LINKREEL_ACME_ORDERS_PER_HOUR allows", "host", host, "next", wait.String())
+		slog.WarnContext(ctx, "as many certificates were ordered as LINKREEL_ACME_ORDERS_PER_HOUR allows", "host", o.host, "next", wait.String())
 		next := s.opt.Now().Add(min(wait, 5*time.Minute))
-		return errors.Join(ErrLimited, s.note(ctx, host, token, func(r *Record) { r.Release(next) }))
+		return errors.Join(ErrLimited, s.note(ctx, o, func(r *Record) { r.Release(next) }))
 	}
-	cert, err := s.ask(ctx, host, token)
+	cert, err := s.ask(ctx, o)
 	if err == nil {
-		if err = s.note(ctx, host, token, func(r *Record) { r.Issued(cert) }); err == nil {
+		if err = s.note(ctx, o, func(r *Record) { r.Issued(cert) }); err == nil {
 			orders.WithLabelValues("issued").Inc()
-			slog.InfoContext(ctx, "certificate issued", "host", host, "until", cert.NotAfter)
-			s.held.Invalidate(host)
+			slog.InfoContext(ctx, "certificate issued", "host", o.host, "until", cert.NotAfter)
+			s.held.Invalidate(o.host)
 		}
 		return err
 	}
 	if s.life.Err() != nil {
 		// This replica stops. Nothing is known against the name; the next one continues.
-		return errors.Join(err, s.note(ctx, host, token, func(r *Record) { r.Until = s.opt.Now(); r.DueAt = r.Until }))
+		return errors.Join(err, s.note(ctx, o, func(r *Record) { r.Until = s.opt.Now(); r.DueAt = r.Until }))
 	}
 	orders.WithLabelValues("failed").Inc()
-	f := failureOf(host, err)
-	slog.WarnContext(ctx, "certificate is not issued", "host", host, "error", err)
+	f := failureOf(o.host, err)
+	slog.WarnContext(ctx, "certificate is not issued", "host", o.host, "error", err)
 	var next time.Time
-	if noted := s.note(ctx, host, token, func(r *Record) { r.Failed(f, s.opt.Now()); next = r.NextAt }); noted != nil {
+	if noted := s.note(ctx, o, func(r *Record) { r.Failed(f, s.opt.Now()); next = r.NextAt }); noted != nil {
 		return noted
 	}
 	return &RefusedError{Reason: f.Words, Next: next}
 }
 
 // ask gets a certificate from the authority, extending the lease meanwhile.
-func (s *Service) ask(ctx context.Context, host string, token int64) (*Certificate, error) {
+func (s *Service) ask(ctx context.Context, o claimed) (*Certificate, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	kept := make(chan struct{})
-	go func() { defer close(kept); s.keep(ctx, cancel, host, token) }()
+	go func() { defer close(kept); s.keep(ctx, cancel, o) }()
 	// Waits, so that no extension runs beside the note of the outcome.
 	defer func() { cancel(nil); <-kept }()
 
-	key, csr, err := newKey(host)
+	key, csr, err := newKey(o.host)
 	if err != nil {
 		return nil, err
 	}
@@ -444,16 +465,16 @@ func (s *Service) ask(ctx context.Context, host string, token int64) (*Certifica
 	if err != nil {
 		return nil, fmt.Errorf("private key: %w", err)
 	}
-	c, err := parse(host, chain, pkcs8)
+	c, err := parse(o.host, chain, pkcs8)
 	if err != nil {
 		return nil, err
 	}
 	from, to := lifeOf(c.Leaf, s.opt.Now())
-	return &Certificate{Chain: chain, Key: s.opt.Seal.Seal(host, pkcs8), NotBefore: c.Leaf.NotBefore, NotAfter: to, RenewAt: RenewAt(host, from, to)}, nil
+	return &Certificate{Chain: chain, Key: s.opt.Seal.Seal(o.host, pkcs8), NotBefore: c.Leaf.NotBefore, NotAfter: to, RenewAt: RenewAt(o.host, from, to)}, nil
 }
 
 // keep extends the lease until ctx ends.
-func (s *Service) keep(ctx context.Context, lose context.CancelCauseFunc, host string, token int64) {
+func (s *Service) keep(ctx context.Context, lose context.CancelCauseFunc, o claimed) {
 	tick := time.NewTicker(Lease / 3)
 	defer tick.Stop()
 	for {
@@ -462,8 +483,8 @@ func (s *Service) keep(ctx context.Context, lose context.CancelCauseFunc, host s
 			return
 		case <-tick.C:
 		}
-		err := s.opt.Store.ChangeCertificate(ctx, host, func(r *Record, _ bool) error {
-			if !r.Held(token) {
+		err := s.opt.Store.ChangeCertificate(ctx, o.host, func(r *Record, _ Owner) error {
+			if !r.Held(o.token) {
 				return ErrOvertaken
 			}
 			r.Extend(s.opt.Now())
@@ -477,23 +498,24 @@ func (s *Service) keep(ctx context.Context, lose context.CancelCauseFunc, host s
 	}
 }
 
-// note stores an outcome, if the lease with token is still the last one. It does
-// so even when the order has run out of time.
-func (s *Service) note(ctx context.Context, host string, token int64, change func(r *Record)) error {
+// note stores an outcome, if the lease with the order's token is still the last one.
+// It does so even when the order has run out of time, and when the domain was deleted
+// meanwhile: a failure then still counts.
+func (s *Service) note(ctx context.Context, o claimed, change func(r *Record)) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	own := s.opt.Own(host)
-	err := s.opt.Store.ChangeCertificate(ctx, host, func(r *Record, owned bool) error {
-		switch {
-		case !r.Held(token):
+	own, gone := s.opt.Own(o.host), false
+	err := s.opt.Store.ChangeCertificate(ctx, o.host, func(r *Record, owner Owner) error {
+		if !r.Held(o.token) {
 			return ErrOvertaken
-		case !owned && !own:
-			return ErrForget // the domain was deleted meanwhile
 		}
 		change(r)
+		if gone = owner.Account == "" && !own; gone {
+			return s.leave(r)
+		}
 		return nil
 	})
-	if errors.Is(err, ErrForget) {
+	if gone && (err == nil || errors.Is(err, ErrForget)) {
 		return ErrUnknownHost
 	}
 	return err
@@ -563,7 +585,7 @@ func (s *Service) reseal(ctx context.Context) {
 	hosts, err := s.opt.Store.SealedOtherwise(ctx, s.opt.Seal.ID(), duePage)
 	n := 0
 	for _, host := range hosts {
-		if err = s.opt.Store.ChangeCertificate(ctx, host, func(r *Record, _ bool) error {
+		if err = s.opt.Store.ChangeCertificate(ctx, host, func(r *Record, _ Owner) error {
 			if r.Certificate == nil {
 				return nil
 			}

@@ -16,6 +16,10 @@ import (
 
 // certificateDoc is certificates/{host}: the certificate and the state of its order.
 type certificateDoc struct {
+	// AccountID is whose domain it was last ordered for. It outlives the domain for
+	// as long as the pause after failed orders lasts.
+	AccountID string `firestore:"accountId,omitempty"`
+
 	Chain     []byte     `firestore:"chain"`
 	Key       []byte     `firestore:"key"` // sealed
 	KeyID     string     `firestore:"keyId"`
@@ -82,7 +86,7 @@ func (s *Store) lockRef(name string) *firestore.DocumentRef {
 
 func recordOf(host string, d *certificateDoc) *certificate.Record {
 	r := &certificate.Record{
-		Host: host, Holder: d.Holder, Token: d.Token, Until: timeOrZero(d.Until),
+		Host: host, Account: d.AccountID, Holder: d.Holder, Token: d.Token, Until: timeOrZero(d.Until),
 		Failures: d.Failures, Failure: d.Failure, NextAt: timeOrZero(d.NextAt),
 	}
 	if d.NotAfter != nil {
@@ -95,7 +99,7 @@ func recordOf(host string, d *certificateDoc) *certificate.Record {
 }
 
 func certificateDocOf(r *certificate.Record) *certificateDoc {
-	d := &certificateDoc{Holder: r.Holder, Token: r.Token, Until: timeOrNil(r.Until), Failures: r.Failures, Failure: r.Failure, NextAt: timeOrNil(r.NextAt)}
+	d := &certificateDoc{AccountID: r.Account, Holder: r.Holder, Token: r.Token, Until: timeOrNil(r.Until), Failures: r.Failures, Failure: r.Failure, NextAt: timeOrNil(r.NextAt)}
 	if c := r.Certificate; c != nil {
 		d.Chain, d.Key, d.KeyID = c.Chain, c.Key, seal.IDOf(c.Key)
 		d.NotBefore, d.NotAfter, d.RenewAt = timeOrNil(c.NotBefore), timeOrNil(c.NotAfter), timeOrNil(c.RenewAt)
@@ -117,7 +121,7 @@ func (s Certificates) Certificate(ctx context.Context, host string) (*certificat
 }
 
 // ChangeCertificate implements [certificate.Store].
-func (s Certificates) ChangeCertificate(ctx context.Context, host string, fn func(r *certificate.Record, owned bool) error) error {
+func (s Certificates) ChangeCertificate(ctx context.Context, host string, fn func(r *certificate.Record, o certificate.Owner) error) error {
 	var forget bool
 	err := s.atomically(ctx, s.db.Tx, "change certificate", func(t *tx) error {
 		forget = false
@@ -138,8 +142,12 @@ func (s Certificates) ChangeCertificate(ctx context.Context, host string, fn fun
 				return err
 			}
 		}
+		var owner certificate.Owner
+		if domain != nil {
+			owner.Account = domain.AccountID
+		}
 		r := recordOf(host, &d)
-		if err := fn(r, owned && domain != nil); err != nil {
+		if err := fn(r, owner); err != nil {
 			if !errors.Is(err, certificate.ErrForget) {
 				return err
 			}
@@ -163,6 +171,17 @@ func (s Certificates) ChangeCertificate(ctx context.Context, host string, fn fun
 		return certificate.ErrForget
 	}
 	return err
+}
+
+// handOver gives a host's record to account, "" for none, and returns what is kept of
+// it. Without having read the owner, in the same transaction, it keeps nothing.
+func (t *tx) handOver(host, account string) (kept *certificate.Record, err error) {
+	if d := t.certs[host]; d != nil {
+		if r := recordOf(host, d); r.HandOver(account, t.s.now()) {
+			return r, t.ft.Set(t.s.certificateRef(host), certificateDocOf(r))
+		}
+	}
+	return &certificate.Record{Host: host}, t.ft.Delete(t.s.certificateRef(host))
 }
 
 // DueCertificates implements [certificate.Store].
