@@ -630,6 +630,59 @@ func TestTheSealingKeyIsRotatedWithoutNewOrders(t *testing.T) {
 	}
 }
 
+// An account that has verified many names cannot use up what others need for their
+// first certificates and for renewals.
+func TestOneAccountsOrdersLeaveOthersTheirs(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, newAuthority(t, 90*24*3600))
+	r, secure := w.add(t, func(cfg *links.Config) { cfg.ACMEOrdersPerHour = 5 })
+	greedy, other := w.key, w.keys.Key(t, "acc_b", identity.Creator)
+	w.key = other
+	w.domain(t, r, "old.share.example.com")
+	first, err := w.hello(secure, "old.share.example.com")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.key = greedy
+	for i := range 5 {
+		host := fmt.Sprintf("greedy%d.share.example.com", i)
+		path := w.domain(t, r, host)
+		_, _ = w.hello(secure, host)
+		if a := r.api(w.key, "DELETE", path, nil); a.status != 204 {
+			t.Fatal(a)
+		}
+	}
+	if n := w.orders.Load(); n != 2 {
+		t.Errorf("%d orders, want the other account's and one of the greedy account's", n)
+	}
+	w.key = w.keys.Key(t, "acc_c", identity.Creator)
+	w.domain(t, r, "new.share.example.com")
+	if _, err := w.hello(secure, "new.share.example.com"); err != nil {
+		t.Errorf("a third account's first visit: %v", err)
+	}
+	w.forward(62 * 24 * time.Hour) // Redis counts by a clock of its own: it is still the same hour
+	eventually(t, "the other account's certificate is renewed", func() bool {
+		c, err := w.hello(secure, "old.share.example.com")
+		return err == nil && serial(c) != serial(first)
+	})
+}
+
+func TestAnOutageOfTheAuthoritySpendsNoOrders(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, newAuthority(t, 90*24*3600))
+	r, secure := w.add(t, func(cfg *links.Config) { cfg.ACMEOrdersPerHour = 1 })
+	w.domain(t, r, "a.outage.example.com")
+	w.domain(t, r, "b.outage.example.com")
+	w.broken.Store(true)
+	if c, err := w.hello(secure, "a.outage.example.com"); err == nil {
+		t.Fatalf("a broken authority issued %v", c.DNSNames)
+	}
+	w.broken.Store(false)
+	if _, err := w.hello(secure, "b.outage.example.com"); err != nil {
+		t.Errorf("after the outage: %v", err)
+	}
+}
+
 // The pause after a failed order belongs to the name: to delete the domain and verify
 // it again does not end it.
 func TestADeletedDomainKeepsItsPause(t *testing.T) {

@@ -53,6 +53,7 @@ var (
 	ErrBusy        = errors.New("another replica is ordering the certificate")
 	ErrOvertaken   = errors.New("the order belongs to another replica now")
 	ErrLimited     = errors.New("no more certificates may be ordered for now")
+	ErrShare       = errors.New("the account may order no more certificates for now")
 )
 
 // SealPurpose keeps apart what this package seals.

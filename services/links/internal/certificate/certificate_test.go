@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/mholt/acmez/v3/acme"
 
+	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 )
 
@@ -152,5 +153,59 @@ func TestHandOver(t *testing.T) {
 		if d := cmp.Diff(tt.want, r); d != "" {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
+	}
+}
+
+// One account, and renewals and new certificates each, leave the others their part of
+// the hour.
+func TestSpend(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ perHour, account, kind, rest int }{
+		{perHour: 100, account: 20, kind: 80, rest: 20},
+		{perHour: 10, account: 2, kind: 8, rest: 2},
+		{perHour: 1, account: 1, kind: 1, rest: 0},
+	} {
+		for _, renewal := range []bool{false, true} {
+			s := &Service{opt: Options{PerHour: tt.perHour, Limiter: ratelimit.New(nil, func() time.Time { return start })}}
+			spend := func(account string, renewal bool) (n int, err error) {
+				for ; ; n++ {
+					_, wait, err := s.spend(t.Context(), claimed{account: account, renewal: renewal})
+					if err != nil {
+						if wait != time.Hour {
+							t.Errorf("%s waits %v, want an hour", account, wait)
+						}
+						return n, err
+					}
+				}
+			}
+			all, err := spend("a", renewal)
+			if all != tt.account || !errors.Is(err, ErrShare) {
+				t.Errorf("%d an hour, renewal %v: one account orders %d and then gets %v, want %d", tt.perHour, renewal, all, err, tt.account)
+			}
+			for _, account := range []string{"b", "c", "d", "e"} {
+				n, err := spend(account, renewal)
+				if all += n; account == "e" && !errors.Is(err, ErrLimited) {
+					t.Errorf("%d an hour, renewal %v: the last account gets %v", tt.perHour, renewal, err)
+				}
+			}
+			if all != tt.kind {
+				t.Errorf("%d an hour, renewal %v: five accounts order %d, want %d", tt.perHour, renewal, all, tt.kind)
+			}
+			if n, _ := spend("a", !renewal); n != tt.rest {
+				t.Errorf("%d an hour, renewal %v: %d of the other kind are left, want %d", tt.perHour, renewal, n, tt.rest)
+			}
+		}
+	}
+}
+
+func TestATryIsRefundedEverywhere(t *testing.T) {
+	t.Parallel()
+	s := &Service{opt: Options{PerHour: 1, Limiter: ratelimit.New(nil, func() time.Time { return start })}}
+	for i := range 3 {
+		refund, _, err := s.spend(t.Context(), claimed{account: "a"})
+		if err != nil {
+			t.Fatalf("try %d: %v", i, err)
+		}
+		refund()
 	}
 }

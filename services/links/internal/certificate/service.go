@@ -51,6 +51,7 @@ var ErrForget = errors.New("forget this certificate")
 // Limiter bounds orders in all replicas together; see [ratelimit.Limiter].
 type Limiter interface {
 	Take(ctx context.Context, rules ...ratelimit.Rule) (t ratelimit.Try, wait time.Duration)
+	Refund(ctx context.Context, t ratelimit.Try)
 }
 
 // Options configure a [Service].
@@ -351,8 +352,10 @@ func (s *Service) begin(host string) *flight {
 
 // claimed is an order that this replica is to make.
 type claimed struct {
-	host  string
-	token int64 // 0: there is a certificate already
+	host    string
+	token   int64  // 0: there is a certificate already
+	account string // "" for a host name of the installation
+	renewal bool   // the host has had a certificate before
 }
 
 // order gets a certificate for host, or waits for the replica that does.
@@ -385,13 +388,14 @@ func (s *Service) claim(ctx context.Context, host string) (o claimed, err error)
 			refusal = ErrUnknownHost
 			return s.leave(r)
 		}
-		if r.Certificate != nil && s.lost(r.Certificate) {
+		renewal := r.Certificate != nil
+		if renewal && s.lost(r.Certificate) {
 			r.Certificate = nil
 		}
 		taken, err := r.Claim(s.holder, s.opt.Now())
 		if taken {
 			r.Account = owner.Account
-			o = claimed{host, r.Token}
+			o = claimed{host, r.Token, owner.Account, renewal}
 		}
 		return err
 	})
@@ -409,14 +413,72 @@ func (s *Service) leave(r *Record) error {
 	return ErrForget
 }
 
+// fifth is the part of the hour's orders that one account may have, and that new
+// certificates and renewals leave to each other.
+func (s *Service) fifth() int { return max(1, s.opt.PerHour/5) }
+
+// spend takes an order from the hour's budgets. One account has a fifth of them, of
+// new certificates and of renewals each, so that it cannot stop the others' orders.
+// The error is ErrShare when that is spent, ErrLimited when everybody's is.
+func (s *Service) spend(ctx context.Context, o claimed) (refund func(), wait time.Duration, err error) {
+	var tries []ratelimit.Try
+	refund = func() {
+		for _, t := range tries {
+			s.opt.Limiter.Refund(context.WithoutCancel(ctx), t)
+		}
+	}
+	take := func(rules ...ratelimit.Rule) bool {
+		var t ratelimit.Try
+		if t, wait = s.opt.Limiter.Take(ctx, rules...); wait == 0 {
+			tries = append(tries, t)
+		}
+		return wait == 0
+	}
+	const all = "acme-orders"
+	everybody := []ratelimit.Rule{{Key: all, Max: s.opt.PerHour, Window: time.Hour}}
+	if o.account != "" {
+		kind := all + ":new"
+		if o.renewal {
+			kind = all + ":renewal"
+		}
+		// In a call of its own, which tells whose budget is spent: the sweep ends its round when
+		// it is everybody's, and not when it is one account's.
+		if !take(ratelimit.Rule{Key: kind + ":" + o.account, Max: s.fifth(), Window: time.Hour}) {
+			return refund, wait, ErrShare
+		}
+		everybody = append(everybody, ratelimit.Rule{Key: kind, Max: max(1, s.opt.PerHour-s.fifth()), Window: time.Hour})
+	}
+	if !take(everybody...) {
+		refund()
+		return refund, wait, ErrLimited
+	}
+	return refund, 0, nil
+}
+
+// putOff ends an order for which there is no budget.
+func (s *Service) putOff(ctx context.Context, o claimed, wait time.Duration, why error) error {
+	soon := min(wait, 5*time.Minute) // the limit may be raised
+	if errors.Is(why, ErrShare) {
+		orders.WithLabelValues("share").Inc()
+		slog.InfoContext(ctx, "an account has ordered its share of LINKREEL_ACME_ORDERS_PER_HOUR", "host", o.host, "account", o.account, "renewal", o.renewal, "next", wait.String())
+		if o.renewal {
+			// Nobody waits for it, and it must not stand before other accounts' in every round.
+			soon = wait
+		}
+	} else {
+		orders.WithLabelValues("limited").Inc()
+		slog.WarnContext(ctx, "as many certificates were ordered as LINKREEL_ACME_ORDERS_PER_HOUR allows", "host", o.host, "renewal", o.renewal, "next", wait.String())
+	}
+	next := s.opt.Now().Add(soon)
+	return errors.Join(why, s.note(ctx, o, func(r *Record) { r.Release(next) }))
+}
+
 // issue orders as the holder of a token and notes the outcome.
 func (s *Service) issue(ctx context.Context, o claimed) error {
 	// After the claim, so that replicas which wait for the same order spend nothing.
-	if _, wait := s.opt.Limiter.Take(ctx, ratelimit.Rule{Key: "acme-orders", Max: s.opt.PerHour, Window: time.Hour}); wait > 0 {
-		orders.WithLabelValues("limited").Inc()
-		slog.WarnContext(ctx, "as many certificates were ordered as LINKREEL_ACME_ORDERS_PER_HOUR allows", "host", o.host, "next", wait.String())
-		next := s.opt.Now().Add(min(wait, 5*time.Minute))
-		return errors.Join(ErrLimited, s.note(ctx, o, func(r *Record) { r.Release(next) }))
+	refund, wait, err := s.spend(ctx, o)
+	if err != nil {
+		return s.putOff(ctx, o, wait, err)
 	}
 	cert, err := s.ask(ctx, o)
 	if err == nil {
@@ -433,6 +495,10 @@ func (s *Service) issue(ctx context.Context, o claimed) error {
 	}
 	orders.WithLabelValues("failed").Inc()
 	f := failureOf(o.host, err)
+	if f.Away && errors.Is(err, ErrNoOrder) {
+		// An outage of the authority must not leave everybody without orders for an hour after it.
+		refund()
+	}
 	slog.WarnContext(ctx, "certificate is not issued", "host", o.host, "error", err)
 	var next time.Time
 	if noted := s.note(ctx, o, func(r *Record) { r.Failed(f, s.opt.Now()); next = r.NextAt }); noted != nil {
@@ -562,7 +628,7 @@ func (s *Service) sweep(ctx context.Context) {
 			work.Go(func() error {
 				err := s.renew(ctx, host)
 				if errors.Is(err, ErrLimited) {
-					limited.Store(true) // the rest waits for a later round
+					limited.Store(true) // everybody's budget is spent, so the rest waits for a later round
 				}
 				return nil
 			})

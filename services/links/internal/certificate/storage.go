@@ -8,6 +8,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/certmagic"
@@ -95,6 +96,9 @@ func (s *Storage) Store(ctx context.Context, key string, value []byte) error {
 	f := File{Name: key, Value: s.seal.Seal(key, value), Modified: s.now()}
 	var fence []Lock
 	if strings.Contains(key, "/challenge_tokens/") {
+		if begun, ok := ctx.Value(begunKey{}).(*atomic.Bool); ok {
+			begun.Store(true)
+		}
 		f.ExpireAt = s.now().Add(challengeLife)
 	} else {
 		fence = s.locks()
