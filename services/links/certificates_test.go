@@ -28,6 +28,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/services/links"
 )
 
@@ -792,5 +793,41 @@ func TestAFailureCountsThoughTheDomainIsDeleted(t *testing.T) {
 	w.broken.Store(false)
 	if _, err := w.hello(secure, host); err == nil {
 		t.Error("the next visit found no pause")
+	}
+}
+
+func TestASuspendedAccountGetsNoNewCertificates(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, newAuthority(t, 90*24*3600))
+	r, secure := w.add(t)
+	auth := r.holder()
+	w.domain(t, r, "old.suspended.example.com")
+	w.domain(t, r, "new.suspended.example.com")
+	first, err := w.hello(secure, "old.suspended.example.com")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := func(state tenant.State, version int64) {
+		t.Helper()
+		if err := auth.SetState(t.Context(), "acc_a", tenant.Standing{State: state, Version: version}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(tenant.Suspended, 1)
+	if c, err := w.hello(secure, "new.suspended.example.com"); err == nil {
+		t.Errorf("a suspended account got %v", c.DNSNames)
+	}
+	if n := w.orders.Load(); n != 1 {
+		t.Errorf("%d orders, want 1", n)
+	}
+	// Visitors of the other host are still told by TLS that the account is suspended.
+	w.forward(62 * 24 * time.Hour)
+	eventually(t, "the certificate that is there is renewed", func() bool {
+		c, err := w.hello(secure, "old.suspended.example.com")
+		return err == nil && serial(c) != serial(first)
+	})
+	set(tenant.Active, 2)
+	if _, err := w.hello(secure, "new.suspended.example.com"); err != nil {
+		t.Errorf("after the suspension is lifted: %v", err)
 	}
 }

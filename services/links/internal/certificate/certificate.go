@@ -54,6 +54,7 @@ var (
 	ErrOvertaken   = errors.New("the order belongs to another replica now")
 	ErrLimited     = errors.New("no more certificates may be ordered for now")
 	ErrShare       = errors.New("the account may order no more certificates for now")
+	ErrSuspended   = errors.New("the account that has this name is suspended")
 )
 
 // SealPurpose keeps apart what this package seals.

@@ -29,6 +29,8 @@ func reasonOf(err error) string {
 		return "limited"
 	case errors.Is(err, ErrShare):
 		return "share"
+	case errors.Is(err, ErrSuspended):
+		return "suspended"
 	case errors.As(err, &r):
 		return "failed"
 	}

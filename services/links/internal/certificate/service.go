@@ -42,7 +42,8 @@ type Store interface {
 
 // Owner is the account whose domain has a host name; the zero one when none has.
 type Owner struct {
-	Account string
+	Account   string
+	Suspended bool // or being erased
 }
 
 // ErrForget is what a change returns to have the record removed.
@@ -391,6 +392,16 @@ func (s *Service) claim(ctx context.Context, host string) (o claimed, err error)
 		renewal := r.Certificate != nil
 		if renewal && s.lost(r.Certificate) {
 			r.Certificate = nil
+		}
+		// Renewals go on, so that visitors of a suspended account are told so by TLS too.
+		if owner.Suspended && !renewal && !r.leased(s.opt.Now()) {
+			if r.DueAt.IsZero() {
+				return ErrSuspended
+			}
+			// A replica that is gone has left its order open. Nobody continues it.
+			refusal = ErrSuspended
+			r.Release(r.NextAt)
+			return nil
 		}
 		taken, err := r.Claim(s.holder, s.opt.Now())
 		if taken {

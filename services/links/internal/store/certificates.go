@@ -10,6 +10,7 @@ import (
 	"cloud.google.com/go/firestore"
 
 	"github.com/linkreel/linkreel/libs/seal"
+	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/services/links/internal/certificate"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 )
@@ -144,7 +145,9 @@ func (s Certificates) ChangeCertificate(ctx context.Context, host string, fn fun
 		}
 		var owner certificate.Owner
 		if domain != nil {
-			owner.Account = domain.AccountID
+			if owner, err = t.certificateOwner(domain.AccountID); err != nil {
+				return err
+			}
 		}
 		r := recordOf(host, &d)
 		if err := fn(r, owner); err != nil {
@@ -171,6 +174,12 @@ func (s Certificates) ChangeCertificate(ctx context.Context, host string, fn fun
 		return certificate.ErrForget
 	}
 	return err
+}
+
+func (t *tx) certificateOwner(accountID string) (certificate.Owner, error) {
+	var d accountDoc
+	found, err := t.load(t.s.accountRef(accountID), &d)
+	return certificate.Owner{Account: accountID, Suspended: found && tenant.State(d.State) != tenant.Active}, err
 }
 
 // handOver gives a host's record to account, "" for none, and returns what is kept of
