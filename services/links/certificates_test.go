@@ -100,6 +100,7 @@ type authority struct {
 	orders    atomic.Int64
 	broken    atomic.Bool
 	hold      atomic.Pointer[chan struct{}] // finalizing waits for it
+	held      atomic.Int64                  // how often it did
 
 	plain, tls *edge
 	dns        string
@@ -133,6 +134,7 @@ func newAuthority(t testing.TB, life uint64, dead ...string) *authority {
 			a.orders.Add(1)
 		}
 		if hold := a.hold.Load(); hold != nil && strings.HasPrefix(r.URL.Path, "/finalize-order/") {
+			a.held.Add(1)
 			<-*hold
 		}
 		handler.ServeHTTP(w, r)
@@ -684,6 +686,29 @@ func TestAnOutageOfTheAuthoritySpendsNoOrders(t *testing.T) {
 	}
 }
 
+// What fails once the authority is at work may be the doing of whoever has the name.
+func TestAnOrderThatFailsInTheMiddleCounts(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, newAuthority(t, 90*24*3600))
+	r, secure := w.add(t, func(cfg *links.Config) { cfg.ACMEOrdersPerHour = 1 })
+	w.domain(t, r, "a.middle.example.com")
+	w.domain(t, r, "b.middle.example.com")
+	hold := make(chan struct{})
+	w.hold.Store(&hold)
+	gone := make(chan error, 1)
+	go func() { _, err := w.hello(secure, "a.middle.example.com"); gone <- err }()
+	eventually(t, "the name is validated", func() bool { return w.held.Load() == 1 })
+	w.broken.Store(true)
+	close(hold)
+	if err := <-gone; err == nil {
+		t.Fatal("a broken authority issued a certificate")
+	}
+	w.broken.Store(false)
+	if c, err := w.hello(secure, "b.middle.example.com"); err == nil {
+		t.Errorf("the try was given back: %v", c.DNSNames)
+	}
+}
+
 // The pause after a failed order belongs to the name: to delete the domain and verify
 // it again does not end it.
 func TestADeletedDomainKeepsItsPause(t *testing.T) {
@@ -782,7 +807,7 @@ func TestAFailureCountsThoughTheDomainIsDeleted(t *testing.T) {
 	w.hold.Store(&hold)
 	gone := make(chan struct{})
 	go func() { defer close(gone); _, _ = w.hello(secure, host) }()
-	eventually(t, "the order is being made", func() bool { return w.orders.Load() == 1 })
+	eventually(t, "the name is validated", func() bool { return w.held.Load() == 1 })
 	if a := r.api(w.key, "DELETE", path, nil); a.status != 204 {
 		t.Fatal(a)
 	}
