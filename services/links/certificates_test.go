@@ -856,3 +856,43 @@ func TestASuspendedAccountGetsNoNewCertificates(t *testing.T) {
 		t.Errorf("after the suspension is lifted: %v", err)
 	}
 }
+
+// Certificates that cannot be sealed again keep none behind them from its turn.
+func TestTheRotationPassesOverDamagedCertificates(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, newAuthority(t, 90*24*3600))
+	r, secure := w.add(t)
+	const host = "zz.rotation.example.com"
+	w.domain(t, r, host)
+	if _, err := w.hello(secure, host); err != nil {
+		t.Fatal(err)
+	}
+	certificates := w.Client(t).Collection("certificates")
+	keyID := func(id string) (keyID string) {
+		t.Helper()
+		snap, err := certificates.Doc(id).Get(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		keyID, _ = snap.Data()["keyId"].(string)
+		return keyID
+	}
+	old := keyID(host)
+	batch := w.Client(t).BulkWriter(t.Context())
+	for i := range 110 {
+		for name, doc := range map[string]map[string]any{
+			"damaged":    {"key": []byte("damaged, and of another key"), "notAfter": w.now().Add(time.Hour)},
+			"unreadable": {"failures": "many"},
+		} {
+			doc["keyId"] = old
+			if _, err := batch.Set(certificates.Doc(fmt.Sprintf("%s%d.rotation.example.com", name, i)), doc); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	batch.End()
+	w.add(t, func(cfg *links.Config) {
+		cfg.Flush, cfg.CertificateKey = false, "the next key of thirty-two characters or more,"+sealingKey
+	})
+	eventually(t, "the certificate is sealed again", func() bool { return keyID(host) != old })
+}

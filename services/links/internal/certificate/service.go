@@ -36,8 +36,9 @@ type Store interface {
 	ChangeCertificate(ctx context.Context, host string, fn func(r *Record, o Owner) error) error
 	// DueCertificates lists hosts of a bucket whose records are due, earliest first.
 	DueCertificates(ctx context.Context, bucket int, at time.Time, limit int) ([]string, error)
-	// SealedOtherwise lists hosts whose keys another key than keyID seals.
-	SealedOtherwise(ctx context.Context, keyID string, limit int) ([]string, error)
+	// SealedBy lists hosts whose private keys one of keyIDs seals, in order, after a
+	// host; "" is the start. Records that cannot be read are among them.
+	SealedBy(ctx context.Context, keyIDs []string, after string, limit int) (hosts []string, err error)
 }
 
 // Owner is the account whose domain has a host name; the zero one when none has.
@@ -85,6 +86,7 @@ type Service struct {
 	holder    string
 	held      *cache.Cache[*held]
 	strangers *rate.Limiter
+	look      look // of the sweep alone
 
 	mu      sync.Mutex
 	orders  map[string]*flight
@@ -654,40 +656,6 @@ func (s *Service) renew(ctx context.Context, host string) error {
 	ctx, cancel := context.WithTimeout(ctx, longestOrder)
 	defer cancel()
 	return s.wait(ctx, host)
-}
-
-// reseal seals again what an older key seals, some in each round, so that the key
-// can be dropped.
-func (s *Service) reseal(ctx context.Context) {
-	hosts, err := s.opt.Store.SealedOtherwise(ctx, s.opt.Seal.ID(), duePage)
-	n := 0
-	for _, host := range hosts {
-		if err = s.opt.Store.ChangeCertificate(ctx, host, func(r *Record, _ Owner) error {
-			if r.Certificate == nil {
-				return nil
-			}
-			plain, err := s.opt.Seal.Open(host, r.Certificate.Key)
-			if err != nil {
-				return err
-			}
-			again := *r.Certificate
-			again.Key = s.opt.Seal.Seal(host, plain)
-			r.Certificate = &again
-			return nil
-		}); err == nil {
-			n++
-		} else if !errors.Is(err, seal.ErrKey) {
-			// A record whose key is not here any more is left alone. Other errors are the store's.
-			break
-		}
-	}
-	files, ferr := s.opt.Files.reseal(ctx)
-	if err = errors.Join(err, ferr); err != nil && !errors.Is(err, seal.ErrKey) && ctx.Err() == nil {
-		slog.WarnContext(ctx, "what an older key seals cannot be sealed again", "error", err)
-	}
-	if n+files > 0 {
-		slog.InfoContext(ctx, "sealed again with the first key", "certificates", n, "files", files)
-	}
 }
 
 // ServeChallenge answers the authority's HTTP challenge for a known host; false

@@ -199,14 +199,18 @@ func (s Certificates) DueCertificates(ctx context.Context, bucket int, at time.T
 		Where("due.bucket", "==", bucket).Where("due.at", "<=", at).OrderBy("due.at", firestore.Asc).Limit(limit))
 }
 
-// SealedOtherwise implements [certificate.Store].
-func (s Certificates) SealedOtherwise(ctx context.Context, keyID string, limit int) ([]string, error) {
-	below, err := s.db.IDs(ctx, "list certificates of older keys", s.db.Collection("certificates").Where("keyId", ">", "").Where("keyId", "<", keyID).Limit(limit))
-	if err != nil || len(below) == limit {
-		return below, err
+// SealedBy implements [certificate.Store].
+func (s Certificates) SealedBy(ctx context.Context, keyIDs []string, after string, limit int) ([]string, error) {
+	return s.sealedBy(ctx, "list certificates of older keys", "certificates", keyIDs, after, limit)
+}
+
+func (s Certificates) sealedBy(ctx context.Context, what, collection string, keyIDs []string, after string, limit int) ([]string, error) {
+	keyIDs = keyIDs[:min(len(keyIDs), 30)] // what Firestore takes
+	q := s.db.Collection(collection).Where("keyId", "in", keyIDs).OrderBy(firestore.DocumentID, firestore.Asc).Limit(limit)
+	if after != "" {
+		q = q.StartAfter(after)
 	}
-	above, err := s.db.IDs(ctx, "list certificates of older keys", s.db.Collection("certificates").Where("keyId", ">", keyID).Limit(limit-len(below)))
-	return append(below, above...), err
+	return s.db.IDs(ctx, what, q)
 }
 
 // File implements [certificate.Files].
@@ -233,15 +237,29 @@ func (s Certificates) Files(ctx context.Context, prefix string) ([]string, error
 	return names, err
 }
 
-// FilesSealedOtherwise implements [certificate.Files].
-func (s Certificates) FilesSealedOtherwise(ctx context.Context, keyID string, limit int) ([]certificate.File, error) {
-	all := s.db.Collection("acmeFiles")
-	below, err := s.fileQuery(ctx, all.Where("keyId", "<", keyID).Limit(limit))
-	if err != nil || len(below) == limit {
-		return below, err
-	}
-	above, err := s.fileQuery(ctx, all.Where("keyId", ">", keyID).Limit(limit-len(below)))
-	return append(below, above...), err
+// FilesSealedBy implements [certificate.Files].
+func (s Certificates) FilesSealedBy(ctx context.Context, keyIDs []string, after string, limit int) ([]string, error) {
+	return s.sealedBy(ctx, "list ACME files of older keys", "acmeFiles", keyIDs, after, limit)
+}
+
+// ChangeFile implements [certificate.Files].
+func (s Certificates) ChangeFile(ctx context.Context, id string, fn func(f *certificate.File) error) error {
+	ref := s.db.Collection("acmeFiles").Doc(id)
+	return s.db.Tx(ctx, "change ACME file", func(_ context.Context, ft *firestore.Transaction) error {
+		var d acmeFileDoc
+		if found, err := (&tx{s: s.Store, ft: ft}).load(ref, &d); err != nil || !found {
+			return err
+		}
+		f := fileOf(&d)
+		if err := fn(&f); err != nil {
+			return err
+		}
+		return ft.Set(ref, fileDocOf(f))
+	})
+}
+
+func fileDocOf(f certificate.File) *acmeFileDoc {
+	return &acmeFileDoc{Name: f.Name, Value: f.Value, KeyID: seal.IDOf(f.Value), Modified: f.Modified, ExpireAt: timeOrNil(f.ExpireAt)}
 }
 
 func (s Certificates) fileQuery(ctx context.Context, q firestore.Query) ([]certificate.File, error) {
@@ -277,7 +295,7 @@ func (s Certificates) PutFile(ctx context.Context, f certificate.File, locks ...
 				return certificate.ErrOvertaken
 			}
 		}
-		return ft.Set(s.fileRef(f.Name), &acmeFileDoc{Name: f.Name, Value: f.Value, KeyID: seal.IDOf(f.Value), Modified: f.Modified, ExpireAt: timeOrNil(f.ExpireAt)})
+		return ft.Set(s.fileRef(f.Name), fileDocOf(f))
 	})
 }
 
