@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"cloud.google.com/go/firestore"
 	"github.com/letsencrypt/pebble/v2/ca"
 	"github.com/letsencrypt/pebble/v2/db"
 	"github.com/letsencrypt/pebble/v2/va"
@@ -27,6 +28,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/services/links"
 )
 
@@ -98,6 +100,7 @@ type authority struct {
 	orders    atomic.Int64
 	broken    atomic.Bool
 	hold      atomic.Pointer[chan struct{}] // finalizing waits for it
+	held      atomic.Int64                  // how often it did
 
 	plain, tls *edge
 	dns        string
@@ -131,6 +134,7 @@ func newAuthority(t testing.TB, life uint64, dead ...string) *authority {
 			a.orders.Add(1)
 		}
 		if hold := a.hold.Load(); hold != nil && strings.HasPrefix(r.URL.Path, "/finalize-order/") {
+			a.held.Add(1)
 			<-*hold
 		}
 		handler.ServeHTTP(w, r)
@@ -627,4 +631,268 @@ func TestTheSealingKeyIsRotatedWithoutNewOrders(t *testing.T) {
 	if n := w.orders.Load(); n != 1 {
 		t.Errorf("%d orders after a replica without the key was asked, want 1", n)
 	}
+}
+
+// An account that has verified many names cannot use up what others need for their
+// first certificates and for renewals.
+func TestOneAccountsOrdersLeaveOthersTheirs(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, newAuthority(t, 90*24*3600))
+	r, secure := w.add(t, func(cfg *links.Config) { cfg.ACMEOrdersPerHour = 5 })
+	greedy, other := w.key, w.keys.Key(t, "acc_b", identity.Creator)
+	w.key = other
+	w.domain(t, r, "old.share.example.com")
+	first, err := w.hello(secure, "old.share.example.com")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.key = greedy
+	for i := range 5 {
+		host := fmt.Sprintf("greedy%d.share.example.com", i)
+		path := w.domain(t, r, host)
+		_, _ = w.hello(secure, host)
+		if a := r.api(w.key, "DELETE", path, nil); a.status != 204 {
+			t.Fatal(a)
+		}
+	}
+	if n := w.orders.Load(); n != 2 {
+		t.Errorf("%d orders, want the other account's and one of the greedy account's", n)
+	}
+	w.key = w.keys.Key(t, "acc_c", identity.Creator)
+	w.domain(t, r, "new.share.example.com")
+	if _, err := w.hello(secure, "new.share.example.com"); err != nil {
+		t.Errorf("a third account's first visit: %v", err)
+	}
+	w.forward(62 * 24 * time.Hour) // Redis counts by a clock of its own: it is still the same hour
+	eventually(t, "the other account's certificate is renewed", func() bool {
+		c, err := w.hello(secure, "old.share.example.com")
+		return err == nil && serial(c) != serial(first)
+	})
+}
+
+func TestAnOutageOfTheAuthoritySpendsNoOrders(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, newAuthority(t, 90*24*3600))
+	r, secure := w.add(t, func(cfg *links.Config) { cfg.ACMEOrdersPerHour = 1 })
+	w.domain(t, r, "a.outage.example.com")
+	w.domain(t, r, "b.outage.example.com")
+	w.broken.Store(true)
+	if c, err := w.hello(secure, "a.outage.example.com"); err == nil {
+		t.Fatalf("a broken authority issued %v", c.DNSNames)
+	}
+	w.broken.Store(false)
+	if _, err := w.hello(secure, "b.outage.example.com"); err != nil {
+		t.Errorf("after the outage: %v", err)
+	}
+}
+
+// What fails once the authority is at work may be the doing of whoever has the name.
+func TestAnOrderThatFailsInTheMiddleCounts(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, newAuthority(t, 90*24*3600))
+	r, secure := w.add(t, func(cfg *links.Config) { cfg.ACMEOrdersPerHour = 1 })
+	w.domain(t, r, "a.middle.example.com")
+	w.domain(t, r, "b.middle.example.com")
+	hold := make(chan struct{})
+	w.hold.Store(&hold)
+	gone := make(chan error, 1)
+	go func() { _, err := w.hello(secure, "a.middle.example.com"); gone <- err }()
+	eventually(t, "the name is validated", func() bool { return w.held.Load() == 1 })
+	w.broken.Store(true)
+	close(hold)
+	if err := <-gone; err == nil {
+		t.Fatal("a broken authority issued a certificate")
+	}
+	w.broken.Store(false)
+	if c, err := w.hello(secure, "b.middle.example.com"); err == nil {
+		t.Errorf("the try was given back: %v", c.DNSNames)
+	}
+}
+
+// The pause after a failed order belongs to the name: to delete the domain and verify
+// it again does not end it.
+func TestADeletedDomainKeepsItsPause(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, newAuthority(t, 90*24*3600, "http", "tls"))
+	r, secure := w.add(t)
+	const host = "x.pause.example.com"
+	var after int64
+	for i := range 3 {
+		path := w.domain(t, r, host)
+		if c, err := w.hello(secure, host); err == nil {
+			t.Fatalf("a name that cannot be validated got %v", c.DNSNames)
+		}
+		if status, _, problem := w.shown(r, path); status != "failed" || !strings.Contains(problem, "could not validate") {
+			t.Errorf("round %d: the record shows %q, %q", i, status, problem)
+		}
+		if i == 0 {
+			after = w.orders.Load()
+		}
+		if a := r.api(w.key, "DELETE", path, nil); a.status != 204 {
+			t.Fatal(a)
+		}
+	}
+	if n := w.orders.Load(); n != after {
+		t.Errorf("%d orders, want the %d of the first round", n, after)
+	}
+	kept := func() *firestore.DocumentSnapshot {
+		t.Helper()
+		snaps, err := w.Client(t).GetAll(t.Context(), []*firestore.DocumentRef{w.Client(t).Collection("certificates").Doc(host)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return snaps[0]
+	}
+	if !kept().Exists() {
+		t.Error("no pause is kept")
+	}
+	w.forward(16 * time.Minute)
+	eventually(t, "the sweep removes the pause that is over", func() bool { return !kept().Exists() })
+	if n := w.orders.Load(); n != after {
+		t.Errorf("%d orders after the sweep, want %d", n, after)
+	}
+}
+
+// Another account that proves the name waits no longer than after a first failure.
+func TestAnotherAccountInheritsAShortPause(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, newAuthority(t, 90*24*3600))
+	r, secure := w.add(t)
+	const host = "x.inherited.example.com"
+	path := w.domain(t, r, host)
+	w.broken.Store(true)
+	if c, err := w.hello(secure, host); err == nil {
+		t.Fatalf("a broken authority issued %v", c.DNSNames)
+	}
+	w.broken.Store(false)
+	// As if a renewal had failed for days.
+	set := []firestore.Update{
+		{Path: "failures", Value: 9}, {Path: "nextAt", Value: w.now().Add(12 * time.Hour)}, {Path: "chain", Value: []byte("chain")}, {Path: "key", Value: []byte("key")},
+		{Path: "keyId", Value: "x"}, {Path: "notAfter", Value: w.now().Add(time.Hour)},
+	}
+	if _, err := w.Client(t).Collection("certificates").Doc(host).Update(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	if a := r.api(w.key, "DELETE", path, nil); a.status != 204 {
+		t.Fatal(a)
+	}
+	snap, err := w.Client(t).Collection("certificates").Doc(host).Get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kept struct{ Chain, Key []byte }
+	if err := snap.DataTo(&kept); err != nil || len(kept.Chain)+len(kept.Key) > 0 {
+		t.Errorf("a deleted domain's certificate is kept: %q, %q, %v", kept.Chain, kept.Key, err)
+	}
+	w.key = w.keys.Key(t, "acc_b", identity.Creator)
+	w.domain(t, r, host)
+	if _, err := w.hello(secure, host); err == nil {
+		t.Error("the pause is over at once")
+	}
+	w.forward(16 * time.Minute)
+	if _, err := w.hello(secure, host); err != nil {
+		t.Errorf("after a quarter of an hour: %v", err)
+	}
+}
+
+// A domain that is deleted while its certificate is ordered does not make the failure
+// go unseen.
+func TestAFailureCountsThoughTheDomainIsDeleted(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, newAuthority(t, 90*24*3600))
+	r, secure := w.add(t)
+	const host = "x.gone.example.com"
+	path := w.domain(t, r, host)
+	hold := make(chan struct{})
+	w.hold.Store(&hold)
+	gone := make(chan struct{})
+	go func() { defer close(gone); _, _ = w.hello(secure, host) }()
+	eventually(t, "the name is validated", func() bool { return w.held.Load() == 1 })
+	if a := r.api(w.key, "DELETE", path, nil); a.status != 204 {
+		t.Fatal(a)
+	}
+	w.domain(t, r, host)
+	w.broken.Store(true)
+	close(hold)
+	<-gone
+	w.broken.Store(false)
+	if _, err := w.hello(secure, host); err == nil {
+		t.Error("the next visit found no pause")
+	}
+}
+
+func TestASuspendedAccountGetsNoNewCertificates(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, newAuthority(t, 90*24*3600))
+	r, secure := w.add(t)
+	auth := r.holder()
+	w.domain(t, r, "old.suspended.example.com")
+	w.domain(t, r, "new.suspended.example.com")
+	first, err := w.hello(secure, "old.suspended.example.com")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := func(state tenant.State, version int64) {
+		t.Helper()
+		if err := auth.SetState(t.Context(), "acc_a", tenant.Standing{State: state, Version: version}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(tenant.Suspended, 1)
+	if c, err := w.hello(secure, "new.suspended.example.com"); err == nil {
+		t.Errorf("a suspended account got %v", c.DNSNames)
+	}
+	if n := w.orders.Load(); n != 1 {
+		t.Errorf("%d orders, want 1", n)
+	}
+	// Visitors of the other host are still told by TLS that the account is suspended.
+	w.forward(62 * 24 * time.Hour)
+	eventually(t, "the certificate that is there is renewed", func() bool {
+		c, err := w.hello(secure, "old.suspended.example.com")
+		return err == nil && serial(c) != serial(first)
+	})
+	set(tenant.Active, 2)
+	if _, err := w.hello(secure, "new.suspended.example.com"); err != nil {
+		t.Errorf("after the suspension is lifted: %v", err)
+	}
+}
+
+// Certificates that cannot be sealed again keep none behind them from its turn.
+func TestTheRotationPassesOverDamagedCertificates(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, newAuthority(t, 90*24*3600))
+	r, secure := w.add(t)
+	const host = "zz.rotation.example.com"
+	w.domain(t, r, host)
+	if _, err := w.hello(secure, host); err != nil {
+		t.Fatal(err)
+	}
+	certificates := w.Client(t).Collection("certificates")
+	keyID := func(id string) (keyID string) {
+		t.Helper()
+		snap, err := certificates.Doc(id).Get(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		keyID, _ = snap.Data()["keyId"].(string)
+		return keyID
+	}
+	old := keyID(host)
+	batch := w.Client(t).BulkWriter(t.Context())
+	for i := range 110 {
+		for name, doc := range map[string]map[string]any{
+			"damaged":    {"key": []byte("damaged, and of another key"), "notAfter": w.now().Add(time.Hour)},
+			"unreadable": {"failures": "many"},
+		} {
+			doc["keyId"] = old
+			if _, err := batch.Set(certificates.Doc(fmt.Sprintf("%s%d.rotation.example.com", name, i)), doc); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	batch.End()
+	w.add(t, func(cfg *links.Config) {
+		cfg.Flush, cfg.CertificateKey = false, "the next key of thirty-two characters or more,"+sealingKey
+	})
+	eventually(t, "the certificate is sealed again", func() bool { return keyID(host) != old })
 }

@@ -103,7 +103,8 @@ type Config struct {
 	ACMEEmail string `env:"LINKREEL_ACME_EMAIL"`
 	// ACMECAFile has the certificates that the authority's own is checked with; empty means the system's.
 	ACMECAFile string `env:"LINKREEL_ACME_CA_FILE"`
-	// ACMEOrdersPerHour bounds how many certificates all replicas order in an hour.
+	// ACMEOrdersPerHour bounds how many certificates all replicas order in an hour. One account gets at most a
+	// fifth of them for new certificates, and a fifth for renewals.
 	ACMEOrdersPerHour int `env:"LINKREEL_ACME_ORDERS_PER_HOUR" envDefault:"100"`
 	// CertificateKey seals private keys: one or more keys of 32 characters or more, separated by commas. The first seals, all open.
 	CertificateKey string `env:"LINKREEL_CERTIFICATE_KEY"`

@@ -53,6 +53,8 @@ var (
 	ErrBusy        = errors.New("another replica is ordering the certificate")
 	ErrOvertaken   = errors.New("the order belongs to another replica now")
 	ErrLimited     = errors.New("no more certificates may be ordered for now")
+	ErrShare       = errors.New("the account may order no more certificates for now")
+	ErrSuspended   = errors.New("the account that has this name is suspended")
 )
 
 // SealPurpose keeps apart what this package seals.
@@ -71,6 +73,7 @@ type Certificate struct {
 // is that of a name nobody has visited.
 type Record struct {
 	Host        string
+	Account     string       // whose domain it was last ordered for
 	Certificate *Certificate // nil: none yet
 
 	Holder string    // the replica that orders; "" when none does
@@ -103,7 +106,7 @@ func (r *Record) Claim(holder string, now time.Time) (claimed bool, err error) {
 	case r.Valid(now) && now.Before(r.Certificate.RenewAt):
 		r.DueAt = r.Certificate.RenewAt
 		return false, nil
-	case r.Holder != "" && now.Before(r.Until):
+	case r.leased(now):
 		return false, ErrBusy
 	case now.Before(r.NextAt):
 		return false, &RefusedError{r.Failure, r.NextAt}
@@ -120,6 +123,37 @@ func (r *Record) Claim(holder string, now time.Time) (claimed bool, err error) {
 func (r *Record) Extend(now time.Time) {
 	r.Until = now.Add(Lease)
 	r.DueAt = r.Until
+}
+
+// leased reports whether somebody orders at now.
+func (r *Record) leased(now time.Time) bool { return r.Holder != "" && now.Before(r.Until) }
+
+// HandOver makes the record that of account, "" when the name loses its domain. The
+// certificate goes with its private key. What stays is the pause after failed orders,
+// which a domain that is deleted and verified again would otherwise not observe, and
+// an order in flight, so that its failure counts. left is false when neither is left:
+// then the record can be removed.
+//
+// For another account the pause is at most that after a first failure. The authority
+// counts failures by name whoever has it, so it cannot end at once; but that account
+// may have mended what failed.
+func (r *Record) HandOver(account string, now time.Time) (left bool) {
+	r.Certificate, r.DueAt = nil, time.Time{}
+	if account != "" && account != r.Account {
+		r.Account = account
+		if most := now.Add(retryRefused); r.NextAt.After(most) {
+			r.NextAt = most
+		}
+	}
+	if r.leased(now) {
+		r.DueAt = r.Until
+		return true
+	}
+	r.Holder, r.Until = "", time.Time{}
+	if account == "" {
+		r.DueAt = r.NextAt // the sweep removes a record without a domain
+	}
+	return now.Before(r.NextAt)
 }
 
 // Held reports whether the lease with token is the last one.

@@ -6,8 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/mholt/acmez/v3/acme"
 
+	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 )
 
@@ -121,5 +123,89 @@ func TestRenewalsAreBeforeTheLastThirdAndSpread(t *testing.T) {
 	}
 	if len(seen) < 3 {
 		t.Errorf("four hosts are renewed at %d times", len(seen))
+	}
+}
+
+// What a domain leaves behind when it is deleted or taken over.
+func TestHandOver(t *testing.T) {
+	t.Parallel()
+	cert := &Certificate{NotAfter: start.Add(time.Hour)}
+	far, near := start.Add(mostRefused), start.Add(retryRefused)
+	for name, tt := range map[string]struct {
+		before Record
+		to     string
+		want   Record
+		left   bool
+	}{
+		"a certificate goes":                         {before: Record{Account: "a", Certificate: cert, DueAt: far}, want: Record{Account: "a"}},
+		"a pause stays, and the sweep removes it":    {before: Record{Account: "a", Failures: 9, Failure: "no", NextAt: far}, want: Record{Account: "a", Failures: 9, Failure: "no", NextAt: far, DueAt: far}, left: true},
+		"a pause that is over goes":                  {before: Record{Account: "a", Failures: 9, NextAt: start}, want: Record{Account: "a", Failures: 9, NextAt: start, DueAt: start}},
+		"the same account finds its pause":           {before: Record{Account: "a", Failures: 9, NextAt: far, DueAt: far}, to: "a", want: Record{Account: "a", Failures: 9, NextAt: far}, left: true},
+		"another waits as after a first failure":     {before: Record{Account: "a", Failures: 9, NextAt: far, DueAt: far}, to: "b", want: Record{Account: "b", Failures: 9, NextAt: near}, left: true},
+		"a shorter pause gets no longer":             {before: Record{Account: "a", NextAt: start.Add(time.Minute)}, to: "b", want: Record{Account: "b", NextAt: start.Add(time.Minute)}, left: true},
+		"an order in flight stays":                   {before: Record{Account: "a", Certificate: cert, Holder: "r", Token: 3, Until: near, DueAt: near}, want: Record{Account: "a", Holder: "r", Token: 3, Until: near, DueAt: near}, left: true},
+		"an order whose replica is gone is given up": {before: Record{Account: "a", Holder: "r", Token: 3, Until: start, NextAt: near}, want: Record{Account: "a", Token: 3, NextAt: near, DueAt: near}, left: true},
+	} {
+		r := tt.before
+		if left := r.HandOver(tt.to, start); left != tt.left {
+			t.Errorf("%s: left = %v, want %v", name, left, tt.left)
+		}
+		if d := cmp.Diff(tt.want, r); d != "" {
+			t.Errorf("%s (-want +got):\n%s", name, d)
+		}
+	}
+}
+
+// One account, and renewals and new certificates each, leave the others their part of
+// the hour.
+func TestSpend(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ perHour, account, kind, rest int }{
+		{perHour: 100, account: 20, kind: 80, rest: 20},
+		{perHour: 10, account: 2, kind: 8, rest: 2},
+		{perHour: 1, account: 1, kind: 1, rest: 0},
+	} {
+		for _, renewal := range []bool{false, true} {
+			s := &Service{opt: Options{PerHour: tt.perHour, Limiter: ratelimit.New(nil, func() time.Time { return start })}}
+			spend := func(account string, renewal bool) (n int, err error) {
+				for ; ; n++ {
+					_, wait, err := s.spend(t.Context(), claimed{account: account, renewal: renewal})
+					if err != nil {
+						if wait != time.Hour {
+							t.Errorf("%s waits %v, want an hour", account, wait)
+						}
+						return n, err
+					}
+				}
+			}
+			all, err := spend("a", renewal)
+			if all != tt.account || !errors.Is(err, ErrShare) {
+				t.Errorf("%d an hour, renewal %v: one account orders %d and then gets %v, want %d", tt.perHour, renewal, all, err, tt.account)
+			}
+			for _, account := range []string{"b", "c", "d", "e"} {
+				n, err := spend(account, renewal)
+				if all += n; account == "e" && !errors.Is(err, ErrLimited) {
+					t.Errorf("%d an hour, renewal %v: the last account gets %v", tt.perHour, renewal, err)
+				}
+			}
+			if all != tt.kind {
+				t.Errorf("%d an hour, renewal %v: five accounts order %d, want %d", tt.perHour, renewal, all, tt.kind)
+			}
+			if n, _ := spend("a", !renewal); n != tt.rest {
+				t.Errorf("%d an hour, renewal %v: %d of the other kind are left, want %d", tt.perHour, renewal, n, tt.rest)
+			}
+		}
+	}
+}
+
+func TestATryIsRefundedEverywhere(t *testing.T) {
+	t.Parallel()
+	s := &Service{opt: Options{PerHour: 1, Limiter: ratelimit.New(nil, func() time.Time { return start })}}
+	for i := range 3 {
+		refund, _, err := s.spend(t.Context(), claimed{account: "a"})
+		if err != nil {
+			t.Fatalf("try %d: %v", i, err)
+		}
+		refund()
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/certmagic"
@@ -21,9 +22,20 @@ import (
 	"go.uber.org/zap"
 )
 
+// ErrNoOrder says that an order failed before the authority had anything validated.
+// Up to there nothing depends on the host or on whoever has it. What fails later may
+// be made to fail, by name servers that never answer for example.
+var ErrNoOrder = errors.New("the authority has no order")
+
+// begunKey is where the context of an order has an atomic.Bool that [Storage] sets
+// when a challenge is made ready. The ACME client hands on nothing else by which the
+// two could be brought together.
+type begunKey struct{}
+
 // Issuer is an authority.
 type Issuer interface {
-	// Issue gets a chain for the request, in PEM.
+	// Issue gets a chain for the request, in PEM. The error is ErrNoOrder as well when
+	// it failed before the authority had anything validated.
 	Issue(ctx context.Context, csr *x509.CertificateRequest) (chain []byte, err error)
 	// Challenge is the certificate that answers a TLS-ALPN challenge.
 	Challenge(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
@@ -79,7 +91,14 @@ func NewIssuer(a ACME, storage certmagic.Storage) (Issuer, error) {
 	return i, nil
 }
 
-func (i *acmeIssuer) Issue(ctx context.Context, csr *x509.CertificateRequest) ([]byte, error) {
+func (i *acmeIssuer) Issue(ctx context.Context, csr *x509.CertificateRequest) (chain []byte, err error) {
+	var begun atomic.Bool
+	ctx = context.WithValue(ctx, begunKey{}, &begun)
+	defer func() {
+		if err != nil && !begun.Load() {
+			err = fmt.Errorf("%w: %w", ErrNoOrder, err)
+		}
+	}()
 	if err := i.acme.PreCheck(ctx, csr.DNSNames, false); err != nil {
 		return nil, err
 	}

@@ -9,7 +9,7 @@ import (
 
 var (
 	orders = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "linkreel_certificate_orders_total", Help: "Orders of certificates, by outcome: issued, failed, limited.",
+		Name: "linkreel_certificate_orders_total", Help: "Orders of certificates, by outcome: issued, failed, limited, share.",
 	}, []string{"outcome"})
 	refused = promauto.NewCounterVec(prometheus.CounterOpts{
 		Name: "linkreel_tls_handshakes_refused_total", Help: "TLS handshakes that got no certificate, by reason.",
@@ -27,6 +27,10 @@ func reasonOf(err error) string {
 		return "ordering"
 	case errors.Is(err, ErrLimited):
 		return "limited"
+	case errors.Is(err, ErrShare):
+		return "share"
+	case errors.Is(err, ErrSuspended):
+		return "suspended"
 	case errors.As(err, &r):
 		return "failed"
 	}

@@ -31,14 +31,20 @@ type Store interface {
 	Certificate(ctx context.Context, host string) (r *Record, found bool, err error)
 	// ChangeCertificate runs fn on a host's record, which may be the zero one, and
 	// stores what fn made of it, along with what the domain's owner sees
-	// ([Shown]). owned tells whether a domain owns the host. fn may run several
-	// times and has no other effect. An error of fn stores nothing; ErrForget removes
-	// the record.
-	ChangeCertificate(ctx context.Context, host string, fn func(r *Record, owned bool) error) error
+	// ([Shown]). fn may run several times and has no other effect. An error of fn
+	// stores nothing; ErrForget removes the record.
+	ChangeCertificate(ctx context.Context, host string, fn func(r *Record, o Owner) error) error
 	// DueCertificates lists hosts of a bucket whose records are due, earliest first.
 	DueCertificates(ctx context.Context, bucket int, at time.Time, limit int) ([]string, error)
-	// SealedOtherwise lists hosts whose keys another key than keyID seals.
-	SealedOtherwise(ctx context.Context, keyID string, limit int) ([]string, error)
+	// SealedBy lists hosts whose private keys one of keyIDs seals, in order, after a
+	// host; "" is the start. Records that cannot be read are among them.
+	SealedBy(ctx context.Context, keyIDs []string, after string, limit int) (hosts []string, err error)
+}
+
+// Owner is the account whose domain has a host name; the zero one when none has.
+type Owner struct {
+	Account   string
+	Suspended bool // or being erased
 }
 
 // ErrForget is what a change returns to have the record removed.
@@ -47,6 +53,7 @@ var ErrForget = errors.New("forget this certificate")
 // Limiter bounds orders in all replicas together; see [ratelimit.Limiter].
 type Limiter interface {
 	Take(ctx context.Context, rules ...ratelimit.Rule) (t ratelimit.Try, wait time.Duration)
+	Refund(ctx context.Context, t ratelimit.Try)
 }
 
 // Options configure a [Service].
@@ -79,6 +86,7 @@ type Service struct {
 	holder    string
 	held      *cache.Cache[*held]
 	strangers *rate.Limiter
+	look      look // of the sweep alone
 
 	mu      sync.Mutex
 	orders  map[string]*flight
@@ -345,10 +353,18 @@ func (s *Service) begin(host string) *flight {
 	return f
 }
 
+// claimed is an order that this replica is to make.
+type claimed struct {
+	host    string
+	token   int64  // 0: there is a certificate already
+	account string // "" for a host name of the installation
+	renewal bool   // the host has had a certificate before
+}
+
 // order gets a certificate for host, or waits for the replica that does.
 func (s *Service) order(ctx context.Context, host string) error {
 	for {
-		token, err := s.claim(ctx, host)
+		o, err := s.claim(ctx, host)
 		switch {
 		case errors.Is(err, ErrBusy):
 			// Soon there is a certificate, or the lease of a replica that is gone ends.
@@ -358,78 +374,162 @@ func (s *Service) order(ctx context.Context, host string) error {
 			case <-time.After(handoff):
 				continue
 			}
-		case err != nil || token == 0:
+		case err != nil || o.token == 0:
 			return err
 		}
-		return s.issue(ctx, host, token)
+		return s.issue(ctx, o)
 	}
 }
 
-// claim takes the order; token 0 means that there is a certificate already.
-func (s *Service) claim(ctx context.Context, host string) (token int64, err error) {
+// claim takes the order, if one is needed.
+func (s *Service) claim(ctx context.Context, host string) (o claimed, err error) {
 	own := s.opt.Own(host)
-	err = s.opt.Store.ChangeCertificate(ctx, host, func(r *Record, owned bool) error {
-		token = 0
-		if !owned && !own {
-			return ErrForget
+	var refusal error // where the record changes all the same
+	err = s.opt.Store.ChangeCertificate(ctx, host, func(r *Record, owner Owner) error {
+		o, refusal = claimed{}, nil
+		if owner.Account == "" && !own {
+			refusal = ErrUnknownHost
+			return s.leave(r)
 		}
-		if r.Certificate != nil && s.lost(r.Certificate) {
+		renewal := r.Certificate != nil
+		if renewal && s.lost(r.Certificate) {
 			r.Certificate = nil
 		}
-		claimed, err := r.Claim(s.holder, s.opt.Now())
-		if claimed {
-			token = r.Token
+		// Renewals go on, so that visitors of a suspended account are told so by TLS too.
+		if owner.Suspended && !renewal && !r.leased(s.opt.Now()) {
+			if r.DueAt.IsZero() {
+				return ErrSuspended
+			}
+			// A replica that is gone has left its order open. Nobody continues it.
+			refusal = ErrSuspended
+			r.Release(r.NextAt)
+			return nil
+		}
+		taken, err := r.Claim(s.holder, s.opt.Now())
+		if taken {
+			r.Account = owner.Account
+			o = claimed{host, r.Token, owner.Account, renewal}
 		}
 		return err
 	})
-	if errors.Is(err, ErrForget) {
-		return 0, ErrUnknownHost
+	if errors.Is(err, ErrForget) || err == nil {
+		err = refusal
 	}
-	return token, err
+	return o, err
 }
 
-// issue orders as the holder of token and notes the outcome.
-func (s *Service) issue(ctx context.Context, host string, token int64) error {
-	// After the claim, so that replicas which wait for the same order spend nothing.
-	if _, wait := s.opt.Limiter.Take(ctx, ratelimit.Rule{Key: "acme-orders", Max: s.opt.PerHour, Window: time.Hour}); wait > 0 {
-		orders.WithLabelValues("limited").Inc()
-		slog.WarnContext(ctx, "as many certificates were ordered as LINKREEL_ACME_ORDERS_PER_HOUR allows", "host", host, "next", wait.String())
-		next := s.opt.Now().Add(min(wait, 5*time.Minute))
-		return errors.Join(ErrLimited, s.note(ctx, host, token, func(r *Record) { r.Release(next) }))
+// leave makes of the record of a host without a domain what is to be kept of it.
+func (s *Service) leave(r *Record) error {
+	if r.HandOver("", s.opt.Now()) {
+		return nil
 	}
-	cert, err := s.ask(ctx, host, token)
+	return ErrForget
+}
+
+// fifth is the part of the hour's orders that one account may have, and that new
+// certificates and renewals leave to each other.
+func (s *Service) fifth() int { return max(1, s.opt.PerHour/5) }
+
+// spend takes an order from the hour's budgets. One account has a fifth of them, of
+// new certificates and of renewals each, so that it cannot stop the others' orders.
+// The error is ErrShare when that is spent, ErrLimited when everybody's is.
+func (s *Service) spend(ctx context.Context, o claimed) (refund func(), wait time.Duration, err error) {
+	var tries []ratelimit.Try
+	refund = func() {
+		for _, t := range tries {
+			s.opt.Limiter.Refund(context.WithoutCancel(ctx), t)
+		}
+	}
+	take := func(rules ...ratelimit.Rule) bool {
+		var t ratelimit.Try
+		if t, wait = s.opt.Limiter.Take(ctx, rules...); wait == 0 {
+			tries = append(tries, t)
+		}
+		return wait == 0
+	}
+	const all = "acme-orders"
+	everybody := []ratelimit.Rule{{Key: all, Max: s.opt.PerHour, Window: time.Hour}}
+	if o.account != "" {
+		kind := all + ":new"
+		if o.renewal {
+			kind = all + ":renewal"
+		}
+		// In a call of its own, which tells whose budget is spent: the sweep ends its round when
+		// it is everybody's, and not when it is one account's.
+		if !take(ratelimit.Rule{Key: kind + ":" + o.account, Max: s.fifth(), Window: time.Hour}) {
+			return refund, wait, ErrShare
+		}
+		everybody = append(everybody, ratelimit.Rule{Key: kind, Max: max(1, s.opt.PerHour-s.fifth()), Window: time.Hour})
+	}
+	if !take(everybody...) {
+		refund()
+		return refund, wait, ErrLimited
+	}
+	return refund, 0, nil
+}
+
+// putOff ends an order for which there is no budget.
+func (s *Service) putOff(ctx context.Context, o claimed, wait time.Duration, why error) error {
+	soon := min(wait, 5*time.Minute) // the limit may be raised
+	if errors.Is(why, ErrShare) {
+		orders.WithLabelValues("share").Inc()
+		slog.InfoContext(ctx, "an account has ordered its share of LINKREEL_ACME_ORDERS_PER_HOUR", "host", o.host, "account", o.account, "renewal", o.renewal, "next", wait.String())
+		if o.renewal {
+			// Nobody waits for it, and it must not stand before other accounts' in every round.
+			soon = wait
+		}
+	} else {
+		orders.WithLabelValues("limited").Inc()
+		slog.WarnContext(ctx, "as many certificates were ordered as LINKREEL_ACME_ORDERS_PER_HOUR allows", "host", o.host, "renewal", o.renewal, "next", wait.String())
+	}
+	next := s.opt.Now().Add(soon)
+	return errors.Join(why, s.note(ctx, o, func(r *Record) { r.Release(next) }))
+}
+
+// issue orders as the holder of a token and notes the outcome.
+func (s *Service) issue(ctx context.Context, o claimed) error {
+	// After the claim, so that replicas which wait for the same order spend nothing.
+	refund, wait, err := s.spend(ctx, o)
+	if err != nil {
+		return s.putOff(ctx, o, wait, err)
+	}
+	cert, err := s.ask(ctx, o)
 	if err == nil {
-		if err = s.note(ctx, host, token, func(r *Record) { r.Issued(cert) }); err == nil {
+		if err = s.note(ctx, o, func(r *Record) { r.Issued(cert) }); err == nil {
 			orders.WithLabelValues("issued").Inc()
-			slog.InfoContext(ctx, "certificate issued", "host", host, "until", cert.NotAfter)
-			s.held.Invalidate(host)
+			slog.InfoContext(ctx, "certificate issued", "host", o.host, "until", cert.NotAfter)
+			s.held.Invalidate(o.host)
 		}
 		return err
 	}
 	if s.life.Err() != nil {
 		// This replica stops. Nothing is known against the name; the next one continues.
-		return errors.Join(err, s.note(ctx, host, token, func(r *Record) { r.Until = s.opt.Now(); r.DueAt = r.Until }))
+		return errors.Join(err, s.note(ctx, o, func(r *Record) { r.Until = s.opt.Now(); r.DueAt = r.Until }))
 	}
 	orders.WithLabelValues("failed").Inc()
-	f := failureOf(host, err)
-	slog.WarnContext(ctx, "certificate is not issued", "host", host, "error", err)
+	f := failureOf(o.host, err)
+	if f.Away && errors.Is(err, ErrNoOrder) {
+		// An outage of the authority must not leave everybody without orders for an hour after it.
+		refund()
+	}
+	slog.WarnContext(ctx, "certificate is not issued", "host", o.host, "error", err)
 	var next time.Time
-	if noted := s.note(ctx, host, token, func(r *Record) { r.Failed(f, s.opt.Now()); next = r.NextAt }); noted != nil {
+	if noted := s.note(ctx, o, func(r *Record) { r.Failed(f, s.opt.Now()); next = r.NextAt }); noted != nil {
 		return noted
 	}
 	return &RefusedError{Reason: f.Words, Next: next}
 }
 
 // ask gets a certificate from the authority, extending the lease meanwhile.
-func (s *Service) ask(ctx context.Context, host string, token int64) (*Certificate, error) {
+func (s *Service) ask(ctx context.Context, o claimed) (*Certificate, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	kept := make(chan struct{})
-	go func() { defer close(kept); s.keep(ctx, cancel, host, token) }()
+	go func() { defer close(kept); s.keep(ctx, cancel, o) }()
 	// Waits, so that no extension runs beside the note of the outcome.
 	defer func() { cancel(nil); <-kept }()
 
-	key, csr, err := newKey(host)
+	key, csr, err := newKey(o.host)
 	if err != nil {
 		return nil, err
 	}
@@ -444,16 +544,16 @@ func (s *Service) ask(ctx context.Context, host string, token int64) (*Certifica
 	if err != nil {
 		return nil, fmt.Errorf("private key: %w", err)
 	}
-	c, err := parse(host, chain, pkcs8)
+	c, err := parse(o.host, chain, pkcs8)
 	if err != nil {
 		return nil, err
 	}
 	from, to := lifeOf(c.Leaf, s.opt.Now())
-	return &Certificate{Chain: chain, Key: s.opt.Seal.Seal(host, pkcs8), NotBefore: c.Leaf.NotBefore, NotAfter: to, RenewAt: RenewAt(host, from, to)}, nil
+	return &Certificate{Chain: chain, Key: s.opt.Seal.Seal(o.host, pkcs8), NotBefore: c.Leaf.NotBefore, NotAfter: to, RenewAt: RenewAt(o.host, from, to)}, nil
 }
 
 // keep extends the lease until ctx ends.
-func (s *Service) keep(ctx context.Context, lose context.CancelCauseFunc, host string, token int64) {
+func (s *Service) keep(ctx context.Context, lose context.CancelCauseFunc, o claimed) {
 	tick := time.NewTicker(Lease / 3)
 	defer tick.Stop()
 	for {
@@ -462,8 +562,8 @@ func (s *Service) keep(ctx context.Context, lose context.CancelCauseFunc, host s
 			return
 		case <-tick.C:
 		}
-		err := s.opt.Store.ChangeCertificate(ctx, host, func(r *Record, _ bool) error {
-			if !r.Held(token) {
+		err := s.opt.Store.ChangeCertificate(ctx, o.host, func(r *Record, _ Owner) error {
+			if !r.Held(o.token) {
 				return ErrOvertaken
 			}
 			r.Extend(s.opt.Now())
@@ -477,23 +577,24 @@ func (s *Service) keep(ctx context.Context, lose context.CancelCauseFunc, host s
 	}
 }
 
-// note stores an outcome, if the lease with token is still the last one. It does
-// so even when the order has run out of time.
-func (s *Service) note(ctx context.Context, host string, token int64, change func(r *Record)) error {
+// note stores an outcome, if the lease with the order's token is still the last one.
+// It does so even when the order has run out of time, and when the domain was deleted
+// meanwhile: a failure then still counts.
+func (s *Service) note(ctx context.Context, o claimed, change func(r *Record)) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	own := s.opt.Own(host)
-	err := s.opt.Store.ChangeCertificate(ctx, host, func(r *Record, owned bool) error {
-		switch {
-		case !r.Held(token):
+	own, gone := s.opt.Own(o.host), false
+	err := s.opt.Store.ChangeCertificate(ctx, o.host, func(r *Record, owner Owner) error {
+		if !r.Held(o.token) {
 			return ErrOvertaken
-		case !owned && !own:
-			return ErrForget // the domain was deleted meanwhile
 		}
 		change(r)
+		if gone = owner.Account == "" && !own; gone {
+			return s.leave(r)
+		}
 		return nil
 	})
-	if errors.Is(err, ErrForget) {
+	if gone && (err == nil || errors.Is(err, ErrForget)) {
 		return ErrUnknownHost
 	}
 	return err
@@ -540,7 +641,7 @@ func (s *Service) sweep(ctx context.Context) {
 			work.Go(func() error {
 				err := s.renew(ctx, host)
 				if errors.Is(err, ErrLimited) {
-					limited.Store(true) // the rest waits for a later round
+					limited.Store(true) // everybody's budget is spent, so the rest waits for a later round
 				}
 				return nil
 			})
@@ -555,40 +656,6 @@ func (s *Service) renew(ctx context.Context, host string) error {
 	ctx, cancel := context.WithTimeout(ctx, longestOrder)
 	defer cancel()
 	return s.wait(ctx, host)
-}
-
-// reseal seals again what an older key seals, some in each round, so that the key
-// can be dropped.
-func (s *Service) reseal(ctx context.Context) {
-	hosts, err := s.opt.Store.SealedOtherwise(ctx, s.opt.Seal.ID(), duePage)
-	n := 0
-	for _, host := range hosts {
-		if err = s.opt.Store.ChangeCertificate(ctx, host, func(r *Record, _ bool) error {
-			if r.Certificate == nil {
-				return nil
-			}
-			plain, err := s.opt.Seal.Open(host, r.Certificate.Key)
-			if err != nil {
-				return err
-			}
-			again := *r.Certificate
-			again.Key = s.opt.Seal.Seal(host, plain)
-			r.Certificate = &again
-			return nil
-		}); err == nil {
-			n++
-		} else if !errors.Is(err, seal.ErrKey) {
-			// A record whose key is not here any more is left alone. Other errors are the store's.
-			break
-		}
-	}
-	files, ferr := s.opt.Files.reseal(ctx)
-	if err = errors.Join(err, ferr); err != nil && !errors.Is(err, seal.ErrKey) && ctx.Err() == nil {
-		slog.WarnContext(ctx, "what an older key seals cannot be sealed again", "error", err)
-	}
-	if n+files > 0 {
-		slog.InfoContext(ctx, "sealed again with the first key", "certificates", n, "files", files)
-	}
 }
 
 // ServeChallenge answers the authority's HTTP challenge for a known host; false

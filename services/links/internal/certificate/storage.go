@@ -8,6 +8,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/certmagic"
@@ -27,8 +28,12 @@ type Files interface {
 	PutFile(ctx context.Context, f File, locks ...Lock) error
 	// DeleteFiles removes the file and those whose names begin with it and a slash.
 	DeleteFiles(ctx context.Context, name string) error
-	// ReadFiles lists files that another key than keyID seals.
-	FilesSealedOtherwise(ctx context.Context, keyID string, limit int) ([]File, error)
+	// FilesSealedBy lists ids of files that one of keyIDs seals, in order, after an id;
+	// "" is the start. Files that cannot be read are among them.
+	FilesSealedBy(ctx context.Context, keyIDs []string, after string, limit int) (ids []string, err error)
+	// ChangeFile runs fn on a file and stores what fn made of it, unless that is an
+	// error. It does nothing when the file is gone. fn may run several times.
+	ChangeFile(ctx context.Context, id string, fn func(f *File) error) error
 
 	// TakeLock makes holder the one who has the lock, or extends its lease; taken is
 	// false while somebody else has it.
@@ -95,6 +100,9 @@ func (s *Storage) Store(ctx context.Context, key string, value []byte) error {
 	f := File{Name: key, Value: s.seal.Seal(key, value), Modified: s.now()}
 	var fence []Lock
 	if strings.Contains(key, "/challenge_tokens/") {
+		if begun, ok := ctx.Value(begunKey{}).(*atomic.Bool); ok {
+			begun.Store(true)
+		}
 		f.ExpireAt = s.now().Add(challengeLife)
 	} else {
 		fence = s.locks()
@@ -239,25 +247,4 @@ func (s *Storage) Unlock(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fileTimeout)
 	defer cancel()
 	return s.files.DropLock(ctx, h.Lock)
-}
-
-// reseal writes files again that an older key seals.
-func (s *Storage) reseal(ctx context.Context) (n int, err error) {
-	old, err := s.files.FilesSealedOtherwise(ctx, s.seal.ID(), 100)
-	if err != nil {
-		return 0, err
-	}
-	for _, f := range old {
-		plain, err := s.seal.Open(f.Name, f.Value)
-		if err != nil {
-			slog.WarnContext(ctx, "a file of the ACME client does not open", "name", f.Name, "error", err)
-			continue
-		}
-		f.Value = s.seal.Seal(f.Name, plain)
-		if err := s.files.PutFile(ctx, f); err != nil {
-			return n, err
-		}
-		n++
-	}
-	return n, nil
 }

@@ -42,7 +42,8 @@ type Tx interface {
 	AddDomain(d *Domain) error
 	PutDomain(d *Domain) error
 	RemoveDomain(d *Domain) error
-	// SetOwner makes d the owner of its host name.
+	// SetOwner makes d the owner of its host name, and d's certificate that of the name.
+	// The owner before was read by Owner, as it was for ClearOwner.
 	SetOwner(d *Domain) error
 	// ClearOwner leaves the host name of d without an owner.
 	ClearOwner(d *Domain) error
@@ -251,13 +252,12 @@ func (s *Service) check(ctx context.Context, d *Domain) (*Domain, error) {
 			outcome, reason = Lost, "Another account has verified "+after.Hostname+". Delete this domain, or ask the other account to delete theirs."
 		}
 		after.Checked(outcome, reason, s.opt.Now())
-		if err := tx.PutDomain(after); err != nil {
-			return err
-		}
 		if outcome == Proven && !mine {
-			return tx.SetOwner(after)
+			if err := tx.SetOwner(after); err != nil {
+				return err
+			}
 		}
-		return nil
+		return tx.PutDomain(after)
 	})
 	switch {
 	case err != nil:

@@ -89,7 +89,24 @@ func (s *Store) Forget(ctx context.Context, accountID string) error {
 	if err := s.labels.Forget(ctx, accountID); err != nil {
 		return err
 	}
+	if err := s.forgetPauses(ctx, accountID); err != nil {
+		return err
+	}
 	return s.db.DeleteAll(ctx, "forget limits", quota.Ref(s.db, accountID, "links"), quota.Ref(s.db, accountID, "domains"))
+}
+
+// forgetPauses removes what the account's domains have left behind of certificates.
+func (s *Store) forgetPauses(ctx context.Context, accountID string) error {
+	const page = 450
+	for {
+		left, err := s.db.Find(ctx, "list pauses of certificates", s.db.Collection("certificates").Where("accountId", "==", accountID).Limit(page))
+		if err != nil {
+			return err
+		}
+		if err := s.db.DeleteAll(ctx, "remove pauses of certificates", left...); err != nil || len(left) < page {
+			return err
+		}
+	}
 }
 
 // RemoveStats implements [link.Store].

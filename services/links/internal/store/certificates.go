@@ -10,12 +10,17 @@ import (
 	"cloud.google.com/go/firestore"
 
 	"github.com/linkreel/linkreel/libs/seal"
+	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/services/links/internal/certificate"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 )
 
 // certificateDoc is certificates/{host}: the certificate and the state of its order.
 type certificateDoc struct {
+	// AccountID is whose domain it was last ordered for. It outlives the domain for
+	// as long as the pause after failed orders lasts.
+	AccountID string `firestore:"accountId,omitempty"`
+
 	Chain     []byte     `firestore:"chain"`
 	Key       []byte     `firestore:"key"` // sealed
 	KeyID     string     `firestore:"keyId"`
@@ -82,7 +87,7 @@ func (s *Store) lockRef(name string) *firestore.DocumentRef {
 
 func recordOf(host string, d *certificateDoc) *certificate.Record {
 	r := &certificate.Record{
-		Host: host, Holder: d.Holder, Token: d.Token, Until: timeOrZero(d.Until),
+		Host: host, Account: d.AccountID, Holder: d.Holder, Token: d.Token, Until: timeOrZero(d.Until),
 		Failures: d.Failures, Failure: d.Failure, NextAt: timeOrZero(d.NextAt),
 	}
 	if d.NotAfter != nil {
@@ -95,7 +100,7 @@ func recordOf(host string, d *certificateDoc) *certificate.Record {
 }
 
 func certificateDocOf(r *certificate.Record) *certificateDoc {
-	d := &certificateDoc{Holder: r.Holder, Token: r.Token, Until: timeOrNil(r.Until), Failures: r.Failures, Failure: r.Failure, NextAt: timeOrNil(r.NextAt)}
+	d := &certificateDoc{AccountID: r.Account, Holder: r.Holder, Token: r.Token, Until: timeOrNil(r.Until), Failures: r.Failures, Failure: r.Failure, NextAt: timeOrNil(r.NextAt)}
 	if c := r.Certificate; c != nil {
 		d.Chain, d.Key, d.KeyID = c.Chain, c.Key, seal.IDOf(c.Key)
 		d.NotBefore, d.NotAfter, d.RenewAt = timeOrNil(c.NotBefore), timeOrNil(c.NotAfter), timeOrNil(c.RenewAt)
@@ -117,7 +122,7 @@ func (s Certificates) Certificate(ctx context.Context, host string) (*certificat
 }
 
 // ChangeCertificate implements [certificate.Store].
-func (s Certificates) ChangeCertificate(ctx context.Context, host string, fn func(r *certificate.Record, owned bool) error) error {
+func (s Certificates) ChangeCertificate(ctx context.Context, host string, fn func(r *certificate.Record, o certificate.Owner) error) error {
 	var forget bool
 	err := s.atomically(ctx, s.db.Tx, "change certificate", func(t *tx) error {
 		forget = false
@@ -138,8 +143,14 @@ func (s Certificates) ChangeCertificate(ctx context.Context, host string, fn fun
 				return err
 			}
 		}
+		var owner certificate.Owner
+		if domain != nil {
+			if owner, err = t.certificateOwner(domain.AccountID); err != nil {
+				return err
+			}
+		}
 		r := recordOf(host, &d)
-		if err := fn(r, owned && domain != nil); err != nil {
+		if err := fn(r, owner); err != nil {
 			if !errors.Is(err, certificate.ErrForget) {
 				return err
 			}
@@ -165,20 +176,41 @@ func (s Certificates) ChangeCertificate(ctx context.Context, host string, fn fun
 	return err
 }
 
+func (t *tx) certificateOwner(accountID string) (certificate.Owner, error) {
+	var d accountDoc
+	found, err := t.load(t.s.accountRef(accountID), &d)
+	return certificate.Owner{Account: accountID, Suspended: found && tenant.State(d.State) != tenant.Active}, err
+}
+
+// handOver gives a host's record to account, "" for none, and returns what is kept of
+// it. Without having read the owner, in the same transaction, it keeps nothing.
+func (t *tx) handOver(host, account string) (kept *certificate.Record, err error) {
+	if d := t.certs[host]; d != nil {
+		if r := recordOf(host, d); r.HandOver(account, t.s.now()) {
+			return r, t.ft.Set(t.s.certificateRef(host), certificateDocOf(r))
+		}
+	}
+	return &certificate.Record{Host: host}, t.ft.Delete(t.s.certificateRef(host))
+}
+
 // DueCertificates implements [certificate.Store].
 func (s Certificates) DueCertificates(ctx context.Context, bucket int, at time.Time, limit int) ([]string, error) {
 	return s.db.IDs(ctx, "list due certificates", s.db.Collection("certificates").
 		Where("due.bucket", "==", bucket).Where("due.at", "<=", at).OrderBy("due.at", firestore.Asc).Limit(limit))
 }
 
-// SealedOtherwise implements [certificate.Store].
-func (s Certificates) SealedOtherwise(ctx context.Context, keyID string, limit int) ([]string, error) {
-	below, err := s.db.IDs(ctx, "list certificates of older keys", s.db.Collection("certificates").Where("keyId", ">", "").Where("keyId", "<", keyID).Limit(limit))
-	if err != nil || len(below) == limit {
-		return below, err
+// SealedBy implements [certificate.Store].
+func (s Certificates) SealedBy(ctx context.Context, keyIDs []string, after string, limit int) ([]string, error) {
+	return s.sealedBy(ctx, "list certificates of older keys", "certificates", keyIDs, after, limit)
+}
+
+func (s Certificates) sealedBy(ctx context.Context, what, collection string, keyIDs []string, after string, limit int) ([]string, error) {
+	keyIDs = keyIDs[:min(len(keyIDs), 30)] // what Firestore takes
+	q := s.db.Collection(collection).Where("keyId", "in", keyIDs).OrderBy(firestore.DocumentID, firestore.Asc).Limit(limit)
+	if after != "" {
+		q = q.StartAfter(after)
 	}
-	above, err := s.db.IDs(ctx, "list certificates of older keys", s.db.Collection("certificates").Where("keyId", ">", keyID).Limit(limit-len(below)))
-	return append(below, above...), err
+	return s.db.IDs(ctx, what, q)
 }
 
 // File implements [certificate.Files].
@@ -205,15 +237,29 @@ func (s Certificates) Files(ctx context.Context, prefix string) ([]string, error
 	return names, err
 }
 
-// FilesSealedOtherwise implements [certificate.Files].
-func (s Certificates) FilesSealedOtherwise(ctx context.Context, keyID string, limit int) ([]certificate.File, error) {
-	all := s.db.Collection("acmeFiles")
-	below, err := s.fileQuery(ctx, all.Where("keyId", "<", keyID).Limit(limit))
-	if err != nil || len(below) == limit {
-		return below, err
-	}
-	above, err := s.fileQuery(ctx, all.Where("keyId", ">", keyID).Limit(limit-len(below)))
-	return append(below, above...), err
+// FilesSealedBy implements [certificate.Files].
+func (s Certificates) FilesSealedBy(ctx context.Context, keyIDs []string, after string, limit int) ([]string, error) {
+	return s.sealedBy(ctx, "list ACME files of older keys", "acmeFiles", keyIDs, after, limit)
+}
+
+// ChangeFile implements [certificate.Files].
+func (s Certificates) ChangeFile(ctx context.Context, id string, fn func(f *certificate.File) error) error {
+	ref := s.db.Collection("acmeFiles").Doc(id)
+	return s.db.Tx(ctx, "change ACME file", func(_ context.Context, ft *firestore.Transaction) error {
+		var d acmeFileDoc
+		if found, err := (&tx{s: s.Store, ft: ft}).load(ref, &d); err != nil || !found {
+			return err
+		}
+		f := fileOf(&d)
+		if err := fn(&f); err != nil {
+			return err
+		}
+		return ft.Set(ref, fileDocOf(f))
+	})
+}
+
+func fileDocOf(f certificate.File) *acmeFileDoc {
+	return &acmeFileDoc{Name: f.Name, Value: f.Value, KeyID: seal.IDOf(f.Value), Modified: f.Modified, ExpireAt: timeOrNil(f.ExpireAt)}
 }
 
 func (s Certificates) fileQuery(ctx context.Context, q firestore.Query) ([]certificate.File, error) {
@@ -249,7 +295,7 @@ func (s Certificates) PutFile(ctx context.Context, f certificate.File, locks ...
 				return certificate.ErrOvertaken
 			}
 		}
-		return ft.Set(s.fileRef(f.Name), &acmeFileDoc{Name: f.Name, Value: f.Value, KeyID: seal.IDOf(f.Value), Modified: f.Modified, ExpireAt: timeOrNil(f.ExpireAt)})
+		return ft.Set(s.fileRef(f.Name), fileDocOf(f))
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/quota"
+	"github.com/linkreel/linkreel/services/links/internal/certificate"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
@@ -86,6 +87,7 @@ type tx struct {
 	late   []func() error // writes that were decided among the reads
 	told   []events.Event
 	found  map[string]customdomain.Domain // as they were read
+	certs  map[string]*certificateDoc     // of hosts whose owner was read
 }
 
 // read reads documents in one call.
@@ -304,11 +306,30 @@ func (t *tx) Domain(id string) (*customdomain.Domain, error) {
 // domainTx is [customdomain.Tx].
 type domainTx struct{ *tx }
 
-// Owner implements [customdomain.Tx].
+// Owner implements [customdomain.Tx]. It reads the certificate too, since a new owner
+// has to be set without another read.
 func (t domainTx) Owner(hostname string) (string, error) {
+	snaps, err := t.read(t.s.hostRef(hostname), t.s.certificateRef(hostname))
+	if err != nil {
+		return "", err
+	}
 	var d hostDoc
-	_, err := t.load(t.s.hostRef(hostname), &d)
-	return d.DomainID, err
+	if snaps[0].Exists() {
+		if err := snaps[0].DataTo(&d); err != nil {
+			return "", err
+		}
+	}
+	if t.certs == nil {
+		t.certs = map[string]*certificateDoc{}
+	}
+	if snaps[1].Exists() {
+		var c certificateDoc
+		// One that cannot be read keeps nobody from the name. It goes with the next owner.
+		if snaps[1].DataTo(&c) == nil {
+			t.certs[hostname] = &c
+		}
+	}
+	return d.DomainID, nil
 }
 
 // HasLinks implements [customdomain.Tx].
@@ -347,15 +368,17 @@ func (t domainTx) RemoveDomain(d *customdomain.Domain) error {
 // SetOwner implements [customdomain.Tx]. A certificate of the owner before is
 // forgotten with its private key.
 func (t domainTx) SetOwner(d *customdomain.Domain) error {
-	if err := t.ft.Delete(t.s.certificateRef(d.Hostname)); err != nil {
+	kept, err := t.handOver(d.Hostname, d.AccountID)
+	if err != nil {
 		return err
 	}
+	d.Certificate = certificate.Shown(kept, t.s.now())
 	return t.ft.Set(t.s.hostRef(d.Hostname), &hostDoc{DomainID: d.ID, AccountID: d.AccountID})
 }
 
 // ClearOwner implements [customdomain.Tx].
 func (t domainTx) ClearOwner(d *customdomain.Domain) error {
-	if err := t.ft.Delete(t.s.certificateRef(d.Hostname)); err != nil {
+	if _, err := t.handOver(d.Hostname, ""); err != nil {
 		return err
 	}
 	return t.ft.Delete(t.s.hostRef(d.Hostname))

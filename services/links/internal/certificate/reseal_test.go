@@ -1,0 +1,152 @@
+package certificate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/linkreel/linkreel/libs/seal"
+)
+
+// filer is Files by a name that is not one of its methods.
+type filer Files
+
+// shelf is a store of sealed records, and of files, in memory.
+type shelf struct {
+	Store
+	filer
+	records, files map[string][]byte
+	broken         map[string]error
+	tried          int
+}
+
+func sealedIn(m map[string][]byte, keyIDs []string, after string, limit int) (ids []string) {
+	for id, sealed := range m {
+		if id > after && slices.Contains(keyIDs, seal.IDOf(sealed)) {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids[:min(len(ids), limit)]
+}
+
+func (s *shelf) SealedBy(_ context.Context, keyIDs []string, after string, limit int) ([]string, error) {
+	return sealedIn(s.records, keyIDs, after, limit), nil
+}
+
+func (s *shelf) FilesSealedBy(_ context.Context, keyIDs []string, after string, limit int) ([]string, error) {
+	return sealedIn(s.files, keyIDs, after, limit), nil
+}
+
+func (s *shelf) ChangeCertificate(_ context.Context, host string, fn func(*Record, Owner) error) error {
+	s.tried++
+	r := &Record{Host: host, Certificate: &Certificate{Key: s.records[host]}}
+	err := errors.Join(s.broken[host], fn(r, Owner{}))
+	if err == nil {
+		s.records[host] = r.Certificate.Key
+	}
+	return err
+}
+
+func (s *shelf) ChangeFile(_ context.Context, id string, fn func(*File) error) error {
+	s.tried++
+	f := &File{Name: id, Value: s.files[id]}
+	err := fn(f)
+	if err == nil {
+		s.files[id] = f.Value
+	}
+	return err
+}
+
+// older is the gauge; -1 while it is not shown.
+func older(t *testing.T) int {
+	t.Helper()
+	all, err := prometheus.DefaultGatherer.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range all {
+		if m.GetName() == "linkreel_certificates_sealed_by_older_keys" {
+			return int(m.GetMetric()[0].GetGauge().GetValue())
+		}
+	}
+	return -1
+}
+
+// Records that cannot be sealed again, however many, keep no others from their turn,
+// and the operator sees how many are left. Not parallel: the gauge is the process's.
+func TestReseal(t *testing.T) {
+	const formerly, now, lost = "the old key of thirty-two characters or more", "the new key of thirty-two characters or more", "a key that is lost with thirty-two characters or more"
+	keys := func(text string) *seal.Keys {
+		k, err := seal.New(SealPurpose, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	first, old, gone, both := keys(now), keys(formerly), keys(lost), keys(now+","+formerly)
+	s := &shelf{records: map[string][]byte{}, files: map[string][]byte{}, broken: map[string]error{}}
+	put := func(m map[string][]byte, k *seal.Keys, name string, n int) (names []string) {
+		for i := range n {
+			id := fmt.Sprintf("%s%03d", name, i)
+			m[id] = k.Seal(id, []byte(id))
+			names = append(names, id)
+		}
+		return names
+	}
+	unreadable := put(s.records, gone, "a-lost", 150)
+	damaged := put(s.records, old, "b-damaged", 150)
+	for _, id := range damaged {
+		s.records[id] = append(s.records[id][:10:10], "damaged"...)
+	}
+	refused := put(s.records, old, "c-refused", 300)
+	for _, id := range refused {
+		s.broken[id] = errors.New("not today")
+	}
+	good := put(s.records, old, "d-good", 120)
+	put(s.records, first, "e-current", 5)
+	files := put(s.files, old, "file", 110)
+	s.files["damaged"] = append(s.files[files[0]][:10:10], "damaged"...)
+
+	service := &Service{opt: Options{Store: s, Files: NewStorage(s, both, "r", nil), Seal: both}}
+	service.reseal(t.Context())
+	if n := s.tried; n > mostResealed {
+		t.Errorf("a round tried %d records, want %d at most", n, mostResealed)
+	}
+	if n := older(t); n != -1 {
+		t.Errorf("%d are left before everything was looked at", n)
+	}
+	service.reseal(t.Context())
+	if n, want := older(t), len(damaged)+len(refused)+1; n != want {
+		t.Errorf("%d are left, want %d", n, want)
+	}
+	for id, sealed := range s.records {
+		plain, err := first.Open(id, sealed)
+		if again := slices.Contains(good, id) || strings.HasPrefix(id, "e-"); again != (err == nil) || again && string(plain) != id {
+			t.Errorf("%s opens with the first key to %q, %v", id, plain, err)
+		}
+	}
+	for _, id := range files {
+		if plain, err := first.Open(id, s.files[id]); err != nil || string(plain) != id {
+			t.Errorf("%s opens with the first key to %q, %v", id, plain, err)
+		}
+	}
+	if !gone.Has(s.records[unreadable[0]]) {
+		t.Error("what no key opens was written")
+	}
+
+	clear(s.broken)
+	for _, id := range damaged {
+		delete(s.records, id)
+	}
+	delete(s.files, "damaged")
+	service.reseal(t.Context())
+	if n := older(t); n != 0 {
+		t.Errorf("%d are left at the end", n)
+	}
+}
