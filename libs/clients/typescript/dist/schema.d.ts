@@ -619,7 +619,8 @@ export interface paths {
         /**
          * Send a time range again
          * @description Sends every event from `from` to `to` that the webhook subscribes to now, whether or not it was delivered before. Messages
-         *     keep the id of their event. Needs plan `creator` or higher.
+         *     keep the id of their event. A replay goes on as fast as the receiver takes messages. While a webhook has ten replays that have
+         *     not ended, another one answers `RATE_LIMITED`. Needs plan `creator` or higher.
          */
         post: operations["replayWebhook"];
         delete?: never;
