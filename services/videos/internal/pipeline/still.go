@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/transcode"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
@@ -26,7 +27,8 @@ func (p *Pipeline) TakeStill(ctx context.Context, v *video.Video) (*video.Video,
 			return v, nil
 		case <-time.After(150 * time.Millisecond):
 		}
-		seen, err := p.applyStill(ctx, v)
+		// By the system, as when a hint is faster.
+		seen, err := p.applyStill(events.WithActor(ctx, events.System), v)
 		if err != nil || seen.Still == nil || seen.Still.JobID == "" {
 			return seen, nil
 		}
