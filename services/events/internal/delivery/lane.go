@@ -308,7 +308,7 @@ func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 		if err := e.store.Drop(ctx, d.ID); err != nil {
 			slog.DebugContext(ctx, "delivery of a deleted webhook not dropped yet", "error", err)
 		}
-		return before, time.Time{}
+		return true, time.Time{} // a failing lane would be kept for ever
 	}
 	if err != nil {
 		// The delivery becomes due again when its lease ends.

@@ -140,7 +140,10 @@ func (r *Record) leased(now time.Time) bool { return r.Holder != "" && now.Befor
 func (r *Record) HandOver(account string, now time.Time) (left bool) {
 	r.Certificate, r.DueAt = nil, time.Time{}
 	if account != "" && account != r.Account {
-		r.Account = account
+		r.Account, r.Failures = account, 0
+		if r.Failure != "" { // what it says is about the former owner's servers
+			r.Failure = inherited
+		}
 		if most := now.Add(retryRefused); r.NextAt.After(most) {
 			r.NextAt = most
 		}
@@ -155,6 +158,9 @@ func (r *Record) HandOver(account string, now time.Time) (left bool) {
 	}
 	return now.Before(r.NextAt)
 }
+
+// inherited is the Failure of a record that another account takes over.
+const inherited = "Orders for this name failed for its former owner. The next one is made after a pause."
 
 // Held reports whether the lease with token is the last one.
 func (r *Record) Held(token int64) bool { return r.Holder != "" && r.Token == token }

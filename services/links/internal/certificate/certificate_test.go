@@ -141,7 +141,7 @@ func TestHandOver(t *testing.T) {
 		"a pause stays, and the sweep removes it":    {before: Record{Account: "a", Failures: 9, Failure: "no", NextAt: far}, want: Record{Account: "a", Failures: 9, Failure: "no", NextAt: far, DueAt: far}, left: true},
 		"a pause that is over goes":                  {before: Record{Account: "a", Failures: 9, NextAt: start}, want: Record{Account: "a", Failures: 9, NextAt: start, DueAt: start}},
 		"the same account finds its pause":           {before: Record{Account: "a", Failures: 9, NextAt: far, DueAt: far}, to: "a", want: Record{Account: "a", Failures: 9, NextAt: far}, left: true},
-		"another waits as after a first failure":     {before: Record{Account: "a", Failures: 9, NextAt: far, DueAt: far}, to: "b", want: Record{Account: "b", Failures: 9, NextAt: near}, left: true},
+		"another waits as after a first failure":     {before: Record{Account: "a", Failures: 9, Failure: "no", NextAt: far, DueAt: far}, to: "b", want: Record{Account: "b", Failure: inherited, NextAt: near}, left: true},
 		"a shorter pause gets no longer":             {before: Record{Account: "a", NextAt: start.Add(time.Minute)}, to: "b", want: Record{Account: "b", NextAt: start.Add(time.Minute)}, left: true},
 		"an order in flight stays":                   {before: Record{Account: "a", Certificate: cert, Holder: "r", Token: 3, Until: near, DueAt: near}, want: Record{Account: "a", Holder: "r", Token: 3, Until: near, DueAt: near}, left: true},
 		"an order whose replica is gone is given up": {before: Record{Account: "a", Holder: "r", Token: 3, Until: start, NextAt: near}, want: Record{Account: "a", Token: 3, NextAt: near, DueAt: near}, left: true},

@@ -470,20 +470,26 @@ func (s *Service) spend(ctx context.Context, o claimed) (refund func(), wait tim
 
 // putOff ends an order for which there is no budget.
 func (s *Service) putOff(ctx context.Context, o claimed, wait time.Duration, why error) error {
-	soon := min(wait, 5*time.Minute) // the limit may be raised
+	soon, later := min(wait, 5*time.Minute), time.Duration(0) // the limit may be raised
 	if errors.Is(why, ErrShare) {
 		orders.WithLabelValues("share").Inc()
 		slog.InfoContext(ctx, "an account has ordered its share of LINKREEL_ACME_ORDERS_PER_HOUR", "host", o.host, "account", o.account, "renewal", o.renewal, "next", wait.String())
 		if o.renewal {
-			// Nobody waits for it, and it must not stand before other accounts' in every round.
-			soon = wait
+			// It must not stand before other accounts' in every round, and as long as the present
+			// certificate is valid nobody waits for it.
+			later = wait
 		}
 	} else {
 		orders.WithLabelValues("limited").Inc()
 		slog.WarnContext(ctx, "as many certificates were ordered as LINKREEL_ACME_ORDERS_PER_HOUR allows", "host", o.host, "renewal", o.renewal, "next", wait.String())
 	}
-	next := s.opt.Now().Add(soon)
-	return errors.Join(why, s.note(ctx, o, func(r *Record) { r.Release(next) }))
+	now := s.opt.Now()
+	return errors.Join(why, s.note(ctx, o, func(r *Record) {
+		if later > 0 && r.Valid(now) {
+			soon = later
+		}
+		r.Release(now.Add(soon))
+	}))
 }
 
 // issue orders as the holder of a token and notes the outcome.

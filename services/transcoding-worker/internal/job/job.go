@@ -250,8 +250,14 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 	case errors.Is(err, errReserved):
 		// This worker's other jobs end some time, and another worker may have room now.
 		at := w.o.Now().Add(roomEvery + rand.N(roomEvery))
-		log.InfoContext(ctx, "job waits for scratch space", "error", err)
-		w.note(ctx, "put off", w.o.Jobs.PutOff(ctx, t, at))
+		if r.Parent != "" {
+			// Free at once for who made the part, who waits for it, and for other helpers.
+			log.DebugContext(ctx, "no scratch space for a part of another worker's job", "error", err)
+			w.note(ctx, "return", w.o.Jobs.Nack(ctx, t))
+		} else {
+			log.InfoContext(ctx, "job waits for scratch space", "error", err)
+			w.note(ctx, "put off", w.o.Jobs.PutOff(ctx, t, at))
+		}
 		w.message(ctx, m, func(m *queue.Message, ctx context.Context) error { return m.Delay(ctx, at) })
 		return "waiting"
 

@@ -370,7 +370,7 @@ func TestAHelperWithTooSmallADiskLeavesThePartToOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	part := leader
-	part.ID, part.Parent, part.Size, part.Spec = transcode.PartID(leader.ID, 0), leader.ID, 1<<30, []byte(`{}`)
+	part.ID, part.Parent, part.Size, part.Spec = transcode.PartID(leader.ID, 0), leader.ID, 1<<30, []byte(`{"Plan": {"Source": {}}}`)
 	if _, err := b.jobs.Create(ctx, part); err != nil {
 		t.Fatal(err)
 	}
@@ -381,6 +381,9 @@ func TestAHelperWithTooSmallADiskLeavesThePartToOthers(t *testing.T) {
 	r := b.await(part.ID, func(r transcode.Record) bool { return r.Attempt > 0 && r.State != transcode.Running })
 	if r.State != transcode.Queued || r.Tries != 0 || r.Failure != nil {
 		t.Errorf("part = %+v, failure %v; want it queued", r, r.Failure)
+	}
+	if _, err := b.jobs.Claim(ctx, part.ID, "elsewhere", time.Hour); err != nil {
+		t.Errorf("who made the part cannot have it at once: %v", err)
 	}
 }
 

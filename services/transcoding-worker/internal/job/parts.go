@@ -271,11 +271,11 @@ func (a *attempt) help(ctx context.Context) error {
 	if err := json.Unmarshal(a.record.Spec, &spec); err != nil {
 		return fmt.Errorf("spec of part: %w", err)
 	}
-	path, err := a.fetchOnce(ctx)
-	if err != nil {
-		return err
+	if spec.Plan.Source == nil {
+		return errors.New("the spec of the part names no source")
 	}
-	if err := a.reserve(ctx, spec.Plan.PartSpace(spec.Part)); err != nil {
+	path, err := a.fetchOnce(ctx, max(a.record.Size, spec.Plan.PartSpace(spec.Part)))
+	if err != nil {
 		return err
 	}
 	spec.Plan.Source.Path = path

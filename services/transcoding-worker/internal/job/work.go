@@ -110,7 +110,7 @@ func (a *attempt) reserve(ctx context.Context, bytes int64) error {
 
 // source brings the upload here and says what it is.
 func (a *attempt) source(ctx context.Context) (src *ffmpeg.Source, err error) {
-	path, err := a.fetchOnce(ctx)
+	path, err := a.fetchOnce(ctx, a.record.Size)
 	if err != nil {
 		return nil, err
 	}
@@ -122,16 +122,20 @@ func (a *attempt) source(ctx context.Context) (src *ffmpeg.Source, err error) {
 	return src, err
 }
 
-func (a *attempt) fetchOnce(ctx context.Context) (string, error) {
+// fetchOnce reserves space, and gives the source here or fetches it.
+func (a *attempt) fetchOnce(ctx context.Context, space int64) (string, error) {
 	key := sourceKey{a.record.Object, a.record.Generation}
 	path, err := a.w.sources.link(a.dir, key)
 	there := err == nil && path != ""
-	if !there {
-		a.w.sources.clear() // what it has, nobody has reserved any more
+	err = a.reserve(ctx, space)
+	if errors.Is(err, errNoSpace) && !there {
+		a.w.sources.clear() // another job's, kept in case, which nobody has reserved
+		err = a.reserve(ctx, space)
 	}
-	if err := a.reserve(ctx, a.record.Size); err != nil || there {
+	if err != nil || there {
 		return path, err
 	}
+	a.w.sources.clear()
 	if path, err = a.fetch(ctx); err == nil {
 		a.w.sources.retain(a.w.o.Scratch.dir, path, key)
 	}
