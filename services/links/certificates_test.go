@@ -399,6 +399,38 @@ func TestEitherChallengeIsEnough(t *testing.T) {
 	}
 }
 
+// The ACME client stores an account as two files, and another replica may look
+// between the two, or for good after a kill there.
+func TestAnAccountThatIsStoredHalfIsRegisteredAgain(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, newAuthority(t, 90*24*3600))
+	r, secure := w.add(t)
+	w.domain(t, r, "one.half.example.com")
+	w.domain(t, r, "two.half.example.com")
+	if _, err := w.hello(secure, "one.half.example.com"); err != nil {
+		t.Fatal(err)
+	}
+	files, err := w.Client(t).Collection("acmeFiles").Documents(t.Context()).GetAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := 0
+	for _, f := range files {
+		if strings.HasSuffix(f.Data()["name"].(string), ".key") {
+			keys++
+			if _, err := f.Ref.Delete(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if keys != 1 {
+		t.Fatalf("the account has %d keys among %d files", keys, len(files))
+	}
+	if _, err := w.hello(secure, "two.half.example.com"); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestAFailingAuthorityLeavesOthersAlone(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))
