@@ -1,6 +1,7 @@
 package job
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -316,8 +317,12 @@ func TestAJobThatFitsOnNoDiskFailsAtOnce(t *testing.T) {
 	b.maker.source = longFilm()
 	b.maker.source.Video.Span, b.maker.source.Video.Frames = 7200, 7200*30
 	b.scratch(100 << 20)
-	var log syncBuffer
-	b.w.o.Log = slog.New(slog.NewTextHandler(&log, nil))
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = log.Close() }()
+	b.w.o.Log = slog.New(slog.NewTextHandler(log, nil))
 	b.run()
 	r := b.await(b.submit("a", "vid").ID, final)
 	if r.State != transcode.Failed || r.Tries != 1 || r.Failure.Code != transcode.FileTooLarge || !strings.Contains(r.Failure.Message, "disk space") {
@@ -326,8 +331,8 @@ func TestAJobThatFitsOnNoDiskFailsAtOnce(t *testing.T) {
 	if n := b.maker.made(); n != 0 {
 		t.Errorf("%d parts were encoded", n)
 	}
-	if s := log.String(); !strings.Contains(s, "level=ERROR") || !strings.Contains(s, "worker.scratch.sizeLimit") {
-		t.Errorf("the operator is not told what to raise:\n%s", s)
+	if text, err := os.ReadFile(log.Name()); err != nil || !bytes.Contains(text, []byte("level=ERROR")) || !bytes.Contains(text, []byte("worker.scratch.sizeLimit")) {
+		t.Errorf("the operator is not told what to raise: %v\n%s", err, text)
 	}
 }
 
@@ -351,6 +356,27 @@ func TestAJobWaitsForTheScratchOfAnotherWithoutLosingTries(t *testing.T) {
 		t.Errorf("waiting cost %d tries", r.Tries)
 	}
 	remove()
+	if r := b.await(j.ID, final); r.State != transcode.Done || r.Tries != 1 {
+		t.Errorf("record = %+v, failure %v", r, r.Failure)
+	}
+}
+
+func TestARetainedSourceGivesWayToAJob(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	s := b.scratch(1 << 30)
+	old := filepath.Join(t.TempDir(), "source")
+	if err := os.WriteFile(old, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.w.sources.retain(s.retained(), old, sourceKey{"uploads/another/source", 1})
+	if err := errors.Join(os.Truncate(old, 1000<<20), os.Remove(old)); err != nil {
+		t.Fatal(err)
+	}
+	b.maker.source = longFilm()
+	b.maker.source.Video.Span, b.maker.source.Video.Frames = 7200, 7200*30
+	j := b.submit("a", "vid")
+	b.run()
 	if r := b.await(j.ID, final); r.State != transcode.Done || r.Tries != 1 {
 		t.Errorf("record = %+v, failure %v", r, r.Failure)
 	}
@@ -385,23 +411,6 @@ func TestAHelperWithTooSmallADiskLeavesThePartToOthers(t *testing.T) {
 	if _, err := b.jobs.Claim(ctx, part.ID, "elsewhere", time.Hour); err != nil {
 		t.Errorf("who made the part cannot have it at once: %v", err)
 	}
-}
-
-type syncBuffer struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }
 
 func TestTroubleThatMayPassIsTriedAgainLater(t *testing.T) {

@@ -123,6 +123,22 @@ var (
 	errTooLarge = errors.New("the scratch space is too small for the job")
 )
 
+// retained is where the source of the last job is kept, in case the next wants it.
+func (s *Scratch) retained() string { return filepath.Join(s.dir, "retained-source") }
+
+// idle is how many bytes of the retained source no job's folder has, and so no job
+// has reserved.
+func (s *Scratch) idle() int64 {
+	info, err := os.Lstat(s.retained())
+	if err != nil {
+		return 0
+	}
+	if sys, ok := info.Sys().(*syscall.Stat_t); !ok || sys.Nlink > 1 {
+		return 0
+	}
+	return info.Size()
+}
+
 // spare is for pictures, tables and what a file system adds.
 const spare = 64 << 20
 
@@ -146,6 +162,7 @@ func (s *Scratch) reserve(dir string, bytes int64) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	idle := s.idle()
 	var others, unwritten int64
 	for other, reserved := range s.reserved {
 		if other != dir {
@@ -154,13 +171,13 @@ func (s *Scratch) reserve(dir string, bytes int64) error {
 		}
 	}
 	switch {
-	case bytes+others <= room && bytes-written(dir)+unwritten <= free:
+	case bytes+others+idle <= room && bytes-written(dir)+unwritten <= free:
 		s.reserved[dir] = bytes
 		return nil
 	case others > 0:
 		return fmt.Errorf("%w: %d bytes beside %d of %d", errReserved, bytes, others, room)
 	}
-	return fmt.Errorf("%w: %d of %d bytes", errNoSpace, free, bytes)
+	return fmt.Errorf("%w: %d bytes, with %d free and %d of a retained source", errNoSpace, bytes, free, idle)
 }
 
 // written is how much a job's folder has. A file with two names counts once.

@@ -89,7 +89,22 @@ func TestJobsTogetherReserveNoMoreThanThereIs(t *testing.T) {
 	reserve("more than there is", b, 2000*mib, errTooLarge)
 	endB()
 	reserve("what another has left", a, 1000*mib, nil)
+	reserve("less", a, 100*mib, nil)
+	if err := os.WriteFile(s.retained(), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(s.retained(), 500*mib); err != nil {
+		t.Fatal(err)
+	}
+	reserve("what does not fit beside a retained source", a, 600*mib, errNoSpace)
+	if err := os.Link(s.retained(), filepath.Join(a, "source")); err != nil {
+		t.Fatal(err)
+	}
+	reserve("its own source, retained", a, 600*mib, nil)
 	endA()
+	if err := os.Remove(s.retained()); err != nil {
+		t.Fatal(err)
+	}
 	s.limit = 0
 	c, _ := job()
 	reserve("more than the disk has", c, 1<<60, errTooLarge)

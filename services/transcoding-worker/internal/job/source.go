@@ -8,7 +8,8 @@ import (
 
 // sourceCache retains the source of the last job, since the next one is likely to
 // be a part of it or what the fast lane has left of it. The files in it are links,
-// so dropping one never takes it from a job that uses it.
+// so dropping one never takes it from a job that uses it. What no job uses any more
+// counts in [Scratch.reserve] and gives way to whatever needs its space.
 type sourceCache struct {
 	mu   sync.Mutex
 	key  sourceKey
@@ -34,11 +35,10 @@ func (c *sourceCache) link(dir string, key sourceKey) (string, error) {
 
 // retain replaces what was retained. Failing to is no error: the source is then
 // downloaded again.
-func (c *sourceCache) retain(root, path string, key sourceKey) {
+func (c *sourceCache) retain(retained, path string, key sourceKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.drop()
-	retained := filepath.Join(root, "retained-source")
 	if os.Link(path, retained) != nil {
 		return
 	}

@@ -93,9 +93,14 @@ func (a *attempt) work(ctx context.Context) error {
 	return a.prepare(ctx, p)
 }
 
-// reserve keeps so many bytes of scratch for the job, before they are written.
+// reserve keeps so many bytes of scratch for the job, before they are written. The
+// retained source, of whichever job, gives way to it.
 func (a *attempt) reserve(ctx context.Context, bytes int64) error {
 	err := a.w.o.Scratch.reserve(a.dir, bytes)
+	if (errors.Is(err, errReserved) || errors.Is(err, errNoSpace)) && a.w.o.Scratch.idle() > 0 {
+		a.w.sources.clear()
+		err = a.w.o.Scratch.reserve(a.dir, bytes)
+	}
 	if errors.Is(err, errTooLarge) && a.record.Parent != "" {
 		// The worker that made the part has room for all of it, and must not lose the
 		// whole job to a helper with a smaller disk.
@@ -127,17 +132,11 @@ func (a *attempt) fetchOnce(ctx context.Context, space int64) (string, error) {
 	key := sourceKey{a.record.Object, a.record.Generation}
 	path, err := a.w.sources.link(a.dir, key)
 	there := err == nil && path != ""
-	err = a.reserve(ctx, space)
-	if errors.Is(err, errNoSpace) && !there {
-		a.w.sources.clear() // another job's, kept in case, which nobody has reserved
-		err = a.reserve(ctx, space)
-	}
-	if err != nil || there {
+	if err := a.reserve(ctx, space); err != nil || there {
 		return path, err
 	}
-	a.w.sources.clear()
 	if path, err = a.fetch(ctx); err == nil {
-		a.w.sources.retain(a.w.o.Scratch.dir, path, key)
+		a.w.sources.retain(a.w.o.Scratch.retained(), path, key)
 	}
 	return path, err
 }
