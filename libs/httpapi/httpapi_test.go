@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -368,43 +367,5 @@ func TestTheAccessLineHasTheSizeOfAStreamThatHasOne(t *testing.T) {
 		if tt.path == "/sized" && res.ContentLength != 1234 {
 			t.Errorf("%s: Content-Length %d", tt.method, res.ContentLength)
 		}
-	}
-}
-
-// stuck is an answer that a reader does not read.
-type stuck struct {
-	io.Reader
-	closed chan struct{}
-}
-
-func (s stuck) Close() error { close(s.closed); return nil }
-
-func TestAStreamEndsByTheWriteTimeoutOfItsReader(t *testing.T) {
-	t.Parallel()
-	a := httpapi.New(httpapi.Options{Name: "test", Auth: keys})
-	const size = 64 << 20 // more than a kernel's buffers take
-	body := stuck{strings.NewReader(strings.Repeat("x", size)), make(chan struct{})}
-	a.Public("GET", "/", func(c *fiber.Ctx) error { return c.SendStream(body, size) })
-	srv := httpapi.NewServer(a.Handler())
-	srv.WriteTimeout = 100 * time.Millisecond
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() { defer close(done); _ = srv.Serve(l) }()
-	t.Cleanup(func() { _ = srv.Shutdown(); <-done })
-	c, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = c.Close() }()
-	if _, err := c.Write([]byte(request("GET", "/", "", "", ""))); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case <-body.closed:
-	case <-time.After(20 * time.Second):
-		t.Error("a reader that reads nothing holds its answer for longer than the write timeout")
 	}
 }

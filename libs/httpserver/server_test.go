@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,21 +14,37 @@ import (
 	"github.com/linkreel/linkreel/libs/httpserver"
 )
 
-// A client that writes its whole body before it reads, as most do, must see the
-// 413 and not a connection that was reset under it.
-func TestTooLargeABodyIsAnsweredAndNotCutOff(t *testing.T) {
-	t.Parallel()
+// serveTCP starts srv, for what depends on a kernel's sockets, and returns its address.
+func serveTCP(t *testing.T, srv *fasthttp.Server) string {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := httpserver.New(func(*fasthttp.RequestCtx) {})
 	done := make(chan struct{})
 	go func() { defer close(done); _ = srv.Serve(l) }()
 	t.Cleanup(func() { _ = srv.Shutdown(); <-done })
+	return l.Addr().String()
+}
+
+func dial(t *testing.T, addr string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// A client that writes its whole body before it reads, as most do, must see the
+// 413 and not a connection that was reset under it.
+func TestTooLargeABodyIsAnsweredAndNotCutOff(t *testing.T) {
+	t.Parallel()
+	addr := serveTCP(t, httpserver.New(func(*fasthttp.RequestCtx) {}))
 	for _, size := range []int{1<<20 + 1, 6 << 20} {
 		for range 5 {
-			res, err := http.Post("http://"+l.Addr().String()+"/api/v1/links", "application/json", bytes.NewReader(make([]byte, size)))
+			res, err := http.Post("http://"+addr+"/api/v1/links", "application/json", bytes.NewReader(make([]byte, size)))
 			if err != nil {
 				t.Fatalf("%d bytes: %v", size, err)
 			}
@@ -43,19 +60,31 @@ func TestASilentConnectionIsClosedWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	srv := httpserver.New(func(*fasthttp.RequestCtx) {})
 	srv.ReadTimeout = 20 * time.Millisecond
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() { defer close(done); _ = srv.Serve(l) }()
-	t.Cleanup(func() { _ = srv.Shutdown(); <-done })
-	c, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = c.Close() }()
-	if got, err := io.ReadAll(c); err != nil || len(got) > 0 {
+	if got, err := io.ReadAll(dial(t, serveTCP(t, srv))); err != nil || len(got) > 0 {
 		t.Errorf("got %q, %v; want nothing", got, err)
+	}
+}
+
+// stuck is an answer that a reader does not read.
+type stuck struct {
+	io.Reader
+	closed chan struct{}
+}
+
+func (s stuck) Close() error { close(s.closed); return nil }
+
+func TestAStreamEndsByTheWriteTimeoutOfItsReader(t *testing.T) {
+	t.Parallel()
+	const size = 64 << 20 // more than a kernel's buffers take
+	body := stuck{strings.NewReader(strings.Repeat("x", size)), make(chan struct{})}
+	srv := httpserver.New(func(c *fasthttp.RequestCtx) { c.SetBodyStream(body, size) })
+	srv.WriteTimeout = 100 * time.Millisecond
+	if _, err := io.WriteString(dial(t, serveTCP(t, srv)), "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-body.closed:
+	case <-time.After(20 * time.Second):
+		t.Error("a reader that reads nothing holds its answer for longer than the write timeout")
 	}
 }

@@ -336,7 +336,7 @@ func TestAJobThatWasInspectedIsForASlot(t *testing.T) {
 	t.Parallel()
 	s, _, _ := open(t)
 	j := create(t, s)
-	r, err := s.ClaimNew(t.Context(), j.ID, "scout", lease)
+	r, err := s.ClaimNew(t.Context(), j.ID, "fast", lease)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -350,7 +350,7 @@ func TestAJobThatWasInspectedIsForASlot(t *testing.T) {
 	if r := get(t, s, j.ID); r.State != transcode.Queued || !r.Inspected || r.Tries != 0 || r.Outcome == nil {
 		t.Errorf("put back as %+v; want queued, looked into, no try, with its outcome", r)
 	}
-	if _, err := s.ClaimNew(t.Context(), j.ID, "scout", lease); !errors.Is(err, transcode.ErrHeld) {
+	if _, err := s.ClaimNew(t.Context(), j.ID, "fast", lease); !errors.Is(err, transcode.ErrHeld) {
 		t.Errorf("a second look = %v, want ErrHeld", err)
 	}
 	if err := s.NackInspected(t.Context(), token); !errors.Is(err, transcode.ErrLost) {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/linkreel/linkreel/libs/localcloud/procstat"
 	"github.com/linkreel/linkreel/libs/localcloud/storage"
 	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/libs/transcode"
@@ -465,15 +466,8 @@ func TestSlowReadersOfALongPlaylistHoldLittleMemory(t *testing.T) {
 	if head.body != "" || head.header.Get("Content-Length") != whole.header.Get("Content-Length") {
 		t.Errorf("HEAD: %d bytes, %v", len(head.body), head.header)
 	}
-	heap := func() int64 {
-		runtime.GC()
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc)
-	}
 	const readers = 40
-	goroutines, before := runtime.NumGoroutine(), heap()
+	goroutines, before := runtime.NumGoroutine(), procstat.Heap()
 	var conns []net.Conn
 	for range readers {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(w.base, "http://"))
@@ -486,7 +480,7 @@ func TestSlowReadersOfALongPlaylistHoldLittleMemory(t *testing.T) {
 		must(t, err)
 		conns = append(conns, conn)
 	}
-	if each := (heap() - before) / readers; each > 256<<10 {
+	if each := (procstat.Heap() - before) / readers; each > 256<<10 {
 		t.Errorf("a slow reader of %d KiB holds %d KiB", len(whole.body)>>10, each>>10)
 	}
 	// The server has a goroutine for each connection, which ends by its write timeout.
@@ -534,8 +528,7 @@ func TestViewsCountOncePerViewerAndDay(t *testing.T) {
 	w.loop("views")
 	v := w.ready(`{}`)
 	address := func() string {
-		page := w.send(http.MethodGet, v.path, "").want(200)
-		return html.UnescapeString(regexp.MustCompile(`data-view="([^"]+)"`).FindStringSubmatch(page.body)[1])
+		return playlistOf(w.send(http.MethodGet, v.path, "").want(200), "view")
 	}
 	watch := func(ip, agent string) {
 		w.send(http.MethodPost, address(), "", header("X-Forwarded-For", ip), header("User-Agent", agent)).want(204)

@@ -206,21 +206,6 @@ func linksPodMemory(t testing.TB) int64 {
 	return mib << 20
 }
 
-// peak is the most memory that the process has had, in bytes.
-func (p *linksProcess) peak(t testing.TB) int64 {
-	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var kib int64
-	_, line, _ := strings.Cut(string(status), "VmHWM:")
-	if _, err := fmt.Sscan(line, &kib); err != nil {
-		t.Fatalf("VmHWM: %v", err)
-	}
-	return kib << 10
-}
-
 func (p *linksProcess) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.done

@@ -358,8 +358,8 @@ func (s *system) strike(round strike, uploads []*upload) {
 		n := 0
 		for _, u := range uploads {
 			r := u.record()
-			scouted := strings.HasSuffix(r.Worker, "-scout") // it looks for a moment and puts the job back
-			if r.State == transcode.Running && !scouted && (!u.want.copied || r.Outcome != nil) {
+			inspected := strings.HasSuffix(r.Worker, "-fast") // the fast lane puts it back in a moment
+			if r.State == transcode.Running && !inspected && (!u.want.copied || r.Outcome != nil) {
 				n++
 			}
 		}
@@ -378,7 +378,7 @@ func (s *system) strike(round strike, uploads []*upload) {
 	for _, u := range uploads {
 		r := u.record()
 		if r.State != transcode.Running {
-			t.Errorf("%s: %s was %s when its worker was struck, so this shows nothing of it", round.name, u.id, r.State)
+			t.Errorf("%s: %s was %s when its worker was struck, so this shows nothing of it: attempt %d, tries %d, outcome %v, held by %q", round.name, u.id, r.State, r.Attempt, r.Tries, r.Outcome != nil, r.Worker)
 		}
 		u.attempt = r.Attempt
 	}

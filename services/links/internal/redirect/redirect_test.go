@@ -17,6 +17,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/linkreel/linkreel/libs/localcloud/procstat"
 	"github.com/linkreel/linkreel/libs/localcloud/redistest"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/redisdb"
@@ -328,13 +329,7 @@ func TestMemory_holds_a_million_links(t *testing.T) {
 	if os.Getenv("LINKREEL_FULL") == "1" {
 		n = 1_000_000
 	}
-	heap := func() uint64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
-	before := heap()
+	before := procstat.Heap()
 	m := invalidation.NewMemory(invalidation.Options{Store: generated{}, Capacity: limit})
 	for i := range n {
 		var a invalidation.Answer
@@ -346,10 +341,10 @@ func TestMemory_holds_a_million_links(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	used := heap() - before
-	t.Logf("%d links in %d MiB, %d bytes each; %d are kept", n, used>>20, used/uint64(n), m.Len())
-	if used > limit/1_000_000*uint64(n) {
-		t.Errorf("a million would take %d MiB, want at most 400", used/uint64(n)*1_000_000>>20)
+	used := procstat.Heap() - before
+	t.Logf("%d links in %d MiB, %d bytes each; %d are kept", n, used>>20, used/int64(n), m.Len())
+	if used > limit/1_000_000*int64(n) {
+		t.Errorf("a million would take %d MiB, want at most 400", used/int64(n)*1_000_000>>20)
 	}
 	if m.Len() < n*99/100 {
 		t.Errorf("only %d of %d are kept: the weights are too high", m.Len(), n)

@@ -6,25 +6,20 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/linkreel/linkreel/libs/localcloud/procstat"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
 // Whoever sends visitors chooses the names of hosts, and how many there are.
 // It is not parallel, since it measures the heap.
 func TestMemoryOfHostsIsBoundedInBytes(t *testing.T) {
-	heap := func() int64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc)
-	}
 	for name, c := range map[string]struct{ days, hosts int }{
 		"many_long_names_a_day":     {6000, 110},
 		"many_days_with_one_name":   {300_000, 1},
 		"many_days_with_some_names": {50_000, 9},
 	} {
 		t.Run(name, func(t *testing.T) {
-			long, before, most := strings.Repeat("a", 235), heap(), int64(0)
+			long, before, most := strings.Repeat("a", 235), procstat.Heap(), int64(0)
 			m := newHostMemory(hostsMemory / 4)
 			for day := range c.days {
 				m.makeRoom()
@@ -38,7 +33,7 @@ func TestMemoryOfHostsIsBoundedInBytes(t *testing.T) {
 					t.Fatalf("a day has %d names", len(tally.Referrers))
 				}
 				if day%(c.days/20) == 0 {
-					most = max(most, heap()-before)
+					most = max(most, procstat.Heap()-before)
 				}
 			}
 			if most > hostsMemory/4 {

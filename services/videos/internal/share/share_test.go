@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/linkreel/linkreel/libs/localcloud/procstat"
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
@@ -108,13 +109,6 @@ func TestWhatIsRememberedIsBoundedInBytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	heap := func() int64 {
-		runtime.GC()
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc)
-	}
 	for name, tt := range map[string]struct {
 		n, most int
 		ask     func(i int) error
@@ -129,13 +123,13 @@ func TestWhatIsRememberedIsBoundedInBytes(t *testing.T) {
 			return err
 		}},
 	} {
-		before := heap()
+		before := procstat.Heap()
 		for i := range tt.n {
 			if err := tt.ask(i); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if grown := heap() - before; grown > int64(tt.most) {
+		if grown := procstat.Heap() - before; grown > int64(tt.most) {
 			t.Errorf("%s: %d of them take %d MiB, want at most %d", name, tt.n, grown>>20, tt.most>>20)
 		}
 	}
