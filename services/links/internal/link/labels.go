@@ -125,7 +125,9 @@ func (s Set) patchFor(l *Link) (Patch, error) {
 
 // UpdateAll changes several links of the account. Each id has its own result; an id
 // that comes twice has the same result twice. Links that are too large for one commit
-// are changed in several, so an error may come after some of them have been changed.
+// are changed in several, so an error may come after some of them have been changed. A
+// link that is already as it shall be is left as it is: a request that is repeated after
+// an error goes on where it was, and tells no change twice.
 func (s *Service) UpdateAll(ctx context.Context, accountID string, ids []string, set Set) ([]Result, error) {
 	return s.all(ctx, "update links", accountID, ids, func(tx *recorder, l *Link) (*Link, error) {
 		p, err := set.patchFor(l)
@@ -134,6 +136,9 @@ func (s *Service) UpdateAll(ctx context.Context, accountID string, ids []string,
 		}
 		after := *l
 		after.Apply(p, s.opt.Now())
+		if slices.Equal(after.Tags, l.Tags) && after.Archived == l.Archived && after.Expiry == l.Expiry {
+			return l, nil
+		}
 		return &after, nil
 	})
 }
@@ -143,7 +148,7 @@ func (s *Service) DeleteAll(ctx context.Context, accountID string, ids []string)
 	return s.all(ctx, "delete links", accountID, ids, nil)
 }
 
-// edit is what a change makes of a link.
+// edit is what a change makes of a link: l itself when it leaves it as it is.
 type edit func(tx *recorder, l *Link) (after *Link, err error)
 
 // all makes a change to each of several links; without edit it removes them.
@@ -193,6 +198,11 @@ func (s *Service) part(tx *recorder, accountID string, ids []string, found []*Li
 		if edit != nil {
 			if c.after, err = edit(tx, l); err != nil {
 				results[ids[i]] = Result{Err: err}
+				continue
+			}
+			if c.after == l {
+				results[ids[i]] = Result{Link: l}
+				tx.changed(l) // an earlier try may not have announced
 				continue
 			}
 		}
