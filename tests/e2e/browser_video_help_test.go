@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-rod/rod"
+	"github.com/go-rod/rod/lib/cdp"
 	"github.com/go-rod/rod/lib/launcher"
 	"github.com/go-rod/rod/lib/proto"
 )
@@ -209,10 +211,22 @@ func eval[T any](v *viewer, js string, args ...any) T {
 	return out
 }
 
-// until waits for a condition in the page.
+// errNavigated is what Chromium says of a page that went while it was asked.
+var errNavigated = &cdp.Error{Code: -32000, Message: "Inspected target navigated or closed"}
+
+// until waits for a condition in the page. It does not hold while another page takes
+// this one's place, when there is none to ask.
 func (v *viewer) until(what, js string) {
 	v.t.Helper()
-	for deadline := time.Now().Add(patience); !eval[bool](v, js); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		r, err := v.Timeout(patience).Eval(js)
+		switch {
+		case err == nil && r.Value.Bool():
+			return
+		case errors.Is(err, errNavigated), errors.Is(err, cdp.ErrCtxDestroyed):
+		case err != nil:
+			v.t.Fatalf("in the page: %v", err)
+		}
 		if time.Now().After(deadline) {
 			v.t.Fatalf("not within %s: %s; the player: %s; in the page: %q", patience, what, eval[string](v, playerState), v.wrong)
 		}
