@@ -41,7 +41,8 @@ check: tools $(BIN)/golangci-lint
 .PHONY: test
 ## Run every test (installs what is missing, see tools).
 test: tools $(BIN)/gotestsum
-	$(SUITE) -- -p 2 -timeout 20m $(PKGS)
+	@mkdir -p .local
+	$(SUITE) --jsonfile .local/test.json -- -p 2 -timeout 20m $(PKGS)
 
 .PHONY: race
 ## Run the tests of libs and services under the race detector (RACE=./tests/e2e/... for others).
@@ -55,6 +56,11 @@ PROOF ?= $(sort $(dir $(shell grep -rl --include='*_test.go' LINKREEL_FULL $(MOD
 ## Run the long forms of tests, for hours (PROOF=./tests/faults RUN=TestKills for some).
 proof: tools $(BIN)/helm $(BIN)/gotestsum
 	LINKREEL_FULL=1 $(BIN)/gotestsum --format testname -- -p 1 -count 1 -timeout 4h $(if $(RUN),-run '$(RUN)') $(PROOF)
+
+.PHONY: slow
+## Show the tests of the last `make test` that took over 20 s.
+slow: $(BIN)/gotestsum
+	@$(BIN)/gotestsum tool slowest --jsonfile .local/test.json --threshold 20s
 
 .PHONY: busy
 ## Run BUSY, the packages that wait for time or processes, ROUNDS (20) times beside two busy loops.
