@@ -45,10 +45,10 @@ test: tools $(BIN)/gotestsum
 	$(SUITE) --jsonfile .local/test.json -- -p 2 -timeout 20m $(PKGS)
 
 .PHONY: race
-## Run the tests of libs and services under the race detector (RACE=./tests/e2e/... for others).
+## Run the tests of libs and services under the race detector (RACE=./tests/e2e/... for others), without those that are slow and race with nothing.
 race: tools $(BIN)/gotestsum
 	@$(INSTALL) gcc
-	CGO_ENABLED=1 $(SUITE) -- -race -p 2 -timeout 20m $(RACE)
+	CGO_ENABLED=1 $(SUITE) -- -race -short -p 2 -timeout 20m $(RACE)
 
 # The packages that have a test with a long form.
 PROOF ?= $(sort $(dir $(shell grep -rl --include='*_test.go' LINKREEL_FULL $(MODULES:%=./%))))
