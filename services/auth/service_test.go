@@ -749,11 +749,11 @@ func TestTenThousandMalformedKeysCostNoCall(t *testing.T) {
 func TestFirestoreDownIsACleanRefusal(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
+	_, key := start(t, c.config()).account("creator")
 	cfg := c.config()
-	cfg.Firestore.Timeout = 300 * time.Millisecond
+	cfg.Firestore.Timeout = time.Second
 	r := start(t, cfg)
-	_, key := r.account("creator")
-	want(t, r.api("GET", "/api/v1/account", key, ""), 200, "")
+	eventually(t, "it is up", func() bool { return r.api("GET", "/api/v1/account", key, "").status == 200 })
 	c.Firestore.Faults().Add(firestore.Fault{Code: 14})
 	a := r.api("GET", "/api/v1/account", key, "")
 	want(t, a, 503, "UNAVAILABLE")
