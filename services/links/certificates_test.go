@@ -928,3 +928,37 @@ func TestTheRotationPassesOverDamagedCertificates(t *testing.T) {
 	})
 	eventually(t, "the certificate is sealed again", func() bool { return keyID(host) != old })
 }
+
+// Records that cannot be read are due before a certificate of the same bucket, more
+// of them than a sweep looks at.
+func TestRecordsThatCannotBeReadHideNoCertificateFromTheSweep(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, newAuthority(t, 90*24*3600))
+	r, secure := w.add(t)
+	const host = "zz.hidden.example.com"
+	w.domain(t, r, host)
+	first, err := w.hello(secure, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificates := w.Client(t).Collection("certificates")
+	snap, err := certificates.Doc(host).Get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	bucket := snap.Data()["due"].(map[string]any)["bucket"]
+	w.forward(62 * 24 * time.Hour)
+	batch := w.Client(t).BulkWriter(t.Context())
+	for i := range 250 {
+		if _, err := batch.Set(certificates.Doc(fmt.Sprintf("unreadable%d.hidden.example.com", i)), map[string]any{
+			"failures": "many", "due": map[string]any{"bucket": bucket, "at": w.now().Add(-50 * 24 * time.Hour)},
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	batch.End()
+	eventually(t, "the certificate is renewed", func() bool {
+		c, err := w.hello(secure, host)
+		return err == nil && serial(c) != serial(first)
+	})
+}
