@@ -929,7 +929,7 @@ func TestTheRotationPassesOverDamagedCertificates(t *testing.T) {
 	eventually(t, "the certificate is sealed again", func() bool { return keyID(host) != old })
 }
 
-// Records that cannot be read are due before a certificate of the same bucket, more
+// Records that cannot be read, or whose key is lost, are due before a certificate of the same bucket, more
 // of them than a sweep looks at.
 func TestRecordsThatCannotBeReadHideNoCertificateFromTheSweep(t *testing.T) {
 	t.Parallel()
@@ -950,9 +950,12 @@ func TestRecordsThatCannotBeReadHideNoCertificateFromTheSweep(t *testing.T) {
 	w.forward(62 * 24 * time.Hour)
 	batch := w.Client(t).BulkWriter(t.Context())
 	for i := range 250 {
-		if _, err := batch.Set(certificates.Doc(fmt.Sprintf("unreadable%d.hidden.example.com", i)), map[string]any{
-			"failures": "many", "due": map[string]any{"bucket": bucket, "at": w.now().Add(-50 * 24 * time.Hour)},
-		}); err != nil {
+		doc := map[string]any{"failures": "many"}
+		if i%2 == 0 { // its key is lost
+			doc = map[string]any{"key": []byte("sealed by another key"), "keyId": "other", "notBefore": w.now().Add(-80 * 24 * time.Hour), "notAfter": w.now().Add(time.Hour)}
+		}
+		doc["due"] = map[string]any{"bucket": bucket, "at": w.now().Add(-50 * 24 * time.Hour)}
+		if _, err := batch.Set(certificates.Doc(fmt.Sprintf("unreadable%d.hidden.example.com", i)), doc); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -92,7 +92,7 @@ type Service struct {
 	strangers *rate.Limiter
 	look      look // of the sweep alone
 
-	ordering *ratelimit.Slots // by account
+	ordering *ratelimit.Queue // by account
 
 	mu      sync.Mutex
 	orders  map[string]*flight
@@ -121,13 +121,15 @@ type flight struct {
 const (
 	// mostOrders bounds what the replica orders at once, and ordersOfAccount what it
 	// orders for one account, whose names may all be such that the authority hangs on
-	// them. Beside these there may be begun ones, whose account is not known yet.
+	// them. Of further ones, each account may have queuedOfAccount that wait for their turn.
 	mostOrders, ordersOfAccount = 64, 8
-	mostBegun                   = 256
+	mostQueued, queuedOfAccount = 256, 8
+	// mostBegun bounds the orders at all, since some have no account that is known yet.
+	mostBegun = 512
 	// mostWaiting bounds the handshakes that wait for an order, and waitingForHost those
-	// for one name. With its orders at once, an account's handshakes take a tenth of all.
+	// for one name. So the handshakes of one account take at most a fifth of all.
 	mostWaiting, waitingForHost = 2000, 25
-	// crowded is when an order is tried again whose account has as many as it may.
+	// crowded is how long an order waits for its turn, and how long it is put off after that.
 	crowded = 10 * time.Second
 	// strangersRate bounds the reads for unknown names of all networks together.
 	strangersRate, strangersBurst = 50, 200
@@ -161,7 +163,8 @@ func NewService(opt Options) *Service {
 		opt.Now = time.Now
 	}
 	s := &Service{opt: opt, holder: newHolder(), strangers: rate.NewLimiter(strangersRate, strangersBurst), orders: map[string]*flight{},
-		ordering: ratelimit.NewSlots(ordersOfAccount, mostOrders)}
+		ordering: ratelimit.NewQueue(ratelimit.QueueOptions{Name: "certificate_orders",
+			Parallel: mostOrders, Each: ordersOfAccount, Waiting: queuedOfAccount, AllWaiting: mostQueued})}
 	s.life, s.end = context.WithCancel(context.Background())
 	s.held = cache.New(cache.Options[*held]{
 		Load: s.load, Capacity: cacheBytes, Weigh: func(*held) int { return certBytes },
@@ -409,11 +412,11 @@ func (s *Service) order(ctx context.Context, host string) error {
 		}
 		// Here the account is known. An order of another replica counts as well: handshakes wait for it.
 		if first {
-			end, ok := s.ordering.Take(o.account)
+			end, err := s.turn(ctx, o.account)
 			switch {
-			case !ok && busy:
+			case err != nil && busy:
 				return ErrShare
-			case !ok:
+			case err != nil:
 				return s.postpone(ctx, o)
 			}
 			release = end
@@ -430,6 +433,13 @@ func (s *Service) order(ctx context.Context, host string) error {
 		}
 		return s.issue(ctx, o)
 	}
+}
+
+// turn waits for the account's turn to order, for less time than the lease lasts.
+func (s *Service) turn(ctx context.Context, account string) (end func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, crowded)
+	defer cancel()
+	return s.ordering.Enter(ctx, account)
 }
 
 // claim takes the order, if one is needed.

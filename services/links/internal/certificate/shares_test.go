@@ -134,7 +134,7 @@ func TestOneAccountsHangingOrdersLeaveOthersTheirPlaces(t *testing.T) {
 		s.mu.Lock()
 		waiting := s.waiting
 		s.mu.Unlock()
-		if most := ordersOfAccount * waitingForHost; waiting > most {
+		if most := (ordersOfAccount + queuedOfAccount) * waitingForHost; waiting > most {
 			t.Errorf("%d handshakes of one account wait, want %d at most", waiting, most)
 		}
 		if err := visit("www.other.example.com"); err != nil {
