@@ -328,3 +328,36 @@ func TestAnAccountHasATwentiethOfTheFailingAttempts(t *testing.T) {
 		t.Errorf("next is %v, want the lane whose account has a free slot again", l)
 	}
 }
+
+// Many accounts have backlogs of events without a place, which never end. An account
+// with one event gets its place after a commit of each of them at most.
+func TestBacklogsOfEventsDelayNoOtherAccount(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		stop := make(chan struct{})
+		s := newSettler(func(_ context.Context, account string) (int, bool, error) {
+			if account == "quiet" {
+				return 1, false, nil
+			}
+			time.Sleep(time.Second)
+			select {
+			case <-stop:
+				return 0, false, nil
+			default:
+				return 1, true, nil
+			}
+		})
+		const noisy = 48
+		for i := range noisy {
+			s.ask(t.Context(), fmt.Sprint("noisy", i))
+		}
+		time.Sleep(5500 * time.Millisecond)
+		begun := time.Now()
+		<-s.ask(t.Context(), "quiet")
+		if took := time.Since(begun); took > noisy/16*time.Second {
+			t.Errorf("the quiet account's event got its place after %v, want within %ds", took, noisy/16)
+		}
+		close(stop)
+		time.Sleep(time.Minute) // every round ends
+	})
+}

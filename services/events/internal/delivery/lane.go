@@ -27,8 +27,8 @@ const (
 	// accounts is the part of a pool that no account exceeds: a twentieth.
 	accounts = 20
 	// silence is for how long what a suspended account's webhook would be sent is
-	// put off at a time. Lifting the suspension sends it at once; this is for a
-	// replica that dies while it does.
+	// put off at a time. It does not have to end with that: lifting the suspension has
+	// it sent, by any replica (tenancy.Service.Look).
 	silence = 6 * time.Hour
 	// again is when a lane asks again whose deliveries could not be read.
 	again = 5 * time.Second
