@@ -947,19 +947,19 @@ func TestRecordsThatCannotBeReadHideNoCertificateFromTheSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	bucket := snap.Data()["due"].(map[string]any)["bucket"]
-	w.forward(62 * 24 * time.Hour)
 	batch := w.Client(t).BulkWriter(t.Context())
-	for i := range 250 {
+	for i := range 130 {
 		doc := map[string]any{"failures": "many"}
-		if i%2 == 0 { // its key is lost
-			doc = map[string]any{"key": []byte("sealed by another key"), "keyId": "other", "notBefore": w.now().Add(-80 * 24 * time.Hour), "notAfter": w.now().Add(time.Hour)}
+		if i%5 == 0 { // its key is lost
+			doc = map[string]any{"key": []byte("sealed by another key"), "keyId": "other", "notBefore": w.now().Add(-80 * 24 * time.Hour), "notAfter": w.now().Add(63 * 24 * time.Hour)}
 		}
-		doc["due"] = map[string]any{"bucket": bucket, "at": w.now().Add(-50 * 24 * time.Hour)}
+		doc["due"] = map[string]any{"bucket": bucket, "at": w.now().Add(24 * time.Hour)}
 		if _, err := batch.Set(certificates.Doc(fmt.Sprintf("unreadable%d.hidden.example.com", i)), doc); err != nil {
 			t.Fatal(err)
 		}
 	}
 	batch.End()
+	w.forward(62 * 24 * time.Hour)
 	eventually(t, "the certificate is renewed", func() bool {
 		c, err := w.hello(secure, host)
 		return err == nil && serial(c) != serial(first)

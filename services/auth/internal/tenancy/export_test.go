@@ -45,7 +45,11 @@ func TestSlowExportsGiveTheirPlacesToOtherAccounts(t *testing.T) {
 		t.Error("an account with its share ended an export")
 	}
 	busy("acc_new")
-	<-running[0].Done()
+	select {
+	case <-running[0].Done():
+	case <-time.After(10 * time.Second):
+		t.Fatal("the longest running export goes on")
+	}
 	if cause := context.Cause(running[0]); !errors.Is(cause, errPlaceTaken) {
 		t.Errorf("the longest running export ended with %v", cause)
 	}
