@@ -162,10 +162,13 @@ func refusal(resp *http.Response) error {
 	case err == nil && resp.StatusCode == http.StatusNotFound && (code == apierr.LinkNotFound || code == apierr.VideoNotFound):
 		return apierr.New(code, body.Error.Message)
 	default:
-		down := apierr.Down(fmt.Errorf("answered %d %s", resp.StatusCode, code))
-		if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && s > 0 {
-			down.RetryAfter = time.Duration(s) * time.Second
+		refused := apierr.Down(fmt.Errorf("answered %d %s", resp.StatusCode, code))
+		if err == nil && resp.StatusCode == http.StatusTooManyRequests && code == apierr.RateLimited {
+			refused = apierr.New(code, body.Error.Message)
 		}
-		return down
+		if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && s > 0 {
+			refused.RetryAfter = time.Duration(s) * time.Second
+		}
+		return refused
 	}
 }

@@ -199,7 +199,7 @@ func guarded(do func() error) (err error) {
 func (p *Pipeline) each(ctx context.Context, vs []*video.Video, do func(context.Context, *video.Video) error) error {
 	var mu sync.Mutex
 	var first error
-	failures := 0
+	away := 0
 	g := new(errgroup.Group)
 	g.SetLimit(8)
 	for _, v := range vs {
@@ -208,7 +208,7 @@ func (p *Pipeline) each(ctx context.Context, vs []*video.Video, do func(context.
 				return nil
 			}
 			mu.Lock()
-			hopeless := failures >= 8 // storage or the database is down; no need to hear it from each video
+			hopeless := away >= 8 // storage or the database is down; no need to hear it from each video
 			mu.Unlock()
 			if hopeless {
 				return nil
@@ -219,7 +219,11 @@ func (p *Pipeline) each(ctx context.Context, vs []*video.Video, do func(context.
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if failures++; first == nil {
+			// What is wrong with single videos, however many, holds up no other.
+			if apierr.CodeOf(err) == apierr.Unavailable {
+				away++
+			}
+			if first == nil {
 				first = fmt.Errorf("video %s: %w", v.ID, err)
 			}
 			return nil
