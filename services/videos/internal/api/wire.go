@@ -160,7 +160,7 @@ func (p presenter) full(v *video.Video, by *identity.Principal) full {
 	if v.Media == nil || v.TakenDown != nil {
 		return f
 	}
-	token := p.videos.Own(v)
+	token := p.videos.Own(v, by)
 	playlist := p.addresses.Playlist(v.Slug, token)
 	f.PlaybackURL = &playlist
 	if v.Poster() != "" {

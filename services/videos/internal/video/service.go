@@ -84,6 +84,7 @@ type Options struct {
 	Bucket    Bucket
 	Pipeline  Pipeline
 	Passwords *Passwords
+	Rights    Rights
 	Keys      *Keyring
 	Addresses Addresses
 	Plan      Plan
@@ -100,11 +101,12 @@ type Options struct {
 type Service struct {
 	o         Options
 	standings *standings
+	rights    *rights
 }
 
 // NewService makes a service.
 func NewService(o Options) *Service {
-	return &Service{o: o, standings: newStandings(o.Store.Standing)}
+	return &Service{o: o, standings: newStandings(o.Store.Standing), rights: newRights(o.Rights)}
 }
 
 // Usage is how much an account has.
@@ -632,9 +634,12 @@ func (s *Service) SetThumbnail(ctx context.Context, account string, id ID, c Con
 // Now is the service's clock.
 func (s *Service) Now() time.Time { return s.o.Now() }
 
-// Own is the owner's permission to watch and download v.
-func (s *Service) Own(v *Video) string {
-	return s.o.Keys.Sign(GrantFor(v, Own, s.o.OwnerTTL, s.o.Now()))
+// Own is the owner's permission to watch and download v. It ends with the right of
+// by, for whom it is made, to read videos.
+func (s *Service) Own(v *Video, by *identity.Principal) string {
+	g := GrantFor(v, Own, s.o.OwnerTTL, s.o.Now())
+	g.By = principalOf(by)
+	return s.o.Keys.Sign(g)
 }
 
 // Visit finds the video of a share address for somebody who has nothing but the
@@ -670,6 +675,15 @@ func (s *Service) Redeem(ctx context.Context, slug Slug, token string) (*Video, 
 	}
 	if err := s.showable(ctx, v); err != nil {
 		return nil, g, err
+	}
+	if g.Kind == Own {
+		may, err := s.rights.may(ctx, v.AccountID, g.By)
+		if err != nil {
+			return nil, g, err
+		}
+		if !may {
+			return nil, g, refusedGrant()
+		}
 	}
 	now := s.o.Now()
 	switch {
