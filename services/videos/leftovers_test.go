@@ -19,7 +19,7 @@ import (
 	"github.com/linkreel/linkreel/libs/tenant"
 )
 
-// bytes is what storage has on disk, unfinished uploads included.
+// bytes is what storage has of videos on disk, unfinished uploads included.
 func (w *world) bytes() (n int64) {
 	w.t.Helper()
 	for _, dir := range []string{"data", "tmp"} {
@@ -32,6 +32,13 @@ func (w *world) bytes() (n int64) {
 			}
 			return nil
 		}))
+	}
+	// The bucket's own mark, which names its database.
+	for o, err := range w.bucket.List(w.t.Context(), "") {
+		must(w.t, err)
+		if !strings.HasPrefix(o.Name, "videos/") && !strings.HasPrefix(o.Name, "uploads/") {
+			n -= o.Size
+		}
 	}
 	return n
 }
