@@ -121,6 +121,8 @@ func (b bucket) FinishResumable(context.Context, string, int64) (bool, error) {
 	return false, objectstore.ErrNotFound
 }
 
+func (b bucket) EndResumable(context.Context, string) error { return nil }
+
 func (b bucket) List(_ context.Context, prefix string) iter.Seq2[objectstore.Object, error] {
 	return func(yield func(objectstore.Object, error) bool) {
 		b.mu.Lock()
