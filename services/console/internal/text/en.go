@@ -531,10 +531,14 @@ var english = map[string]string{
 	"event.invitation.revoked":  "Invitation revoked",
 	"event.session.created":     "Signed in",
 	"event.session.ended":       "Signed out",
-	"event.webhook.created":     "Webhook created",
-	"event.webhook.updated":     "Webhook changed",
-	"event.webhook.deleted":     "Webhook deleted",
-	"event.webhook.disabled":    "Webhook switched off",
+
+	"event.sign_in_link.created": "Sign-in link made",
+	"event.sign_in_link.used":    "Sign-in link used",
+
+	"event.webhook.created":  "Webhook created",
+	"event.webhook.updated":  "Webhook changed",
+	"event.webhook.deleted":  "Webhook deleted",
+	"event.webhook.disabled": "Webhook switched off",
 
 	"import.title":    "Import links",
 	"import.text":     "Paste a table with a link on each row, separated by commas or tabs. Name the columns in the first row; without names they are destination, ending and title. These columns are understood:",
