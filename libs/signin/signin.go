@@ -45,7 +45,7 @@ type Browser struct {
 type Methods struct {
 	OIDC     bool   `json:"oidc"`
 	OIDCName string `json:"oidcName"` // of the provider, for the button
-	Passkeys bool   `json:"passkeys"`
+	Passkeys bool   `json:"passkeys"` // false where browsers do not allow them: on http, other than on localhost
 }
 
 // LinkRequest asks about a one-time link, or uses it.

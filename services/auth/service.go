@@ -265,7 +265,7 @@ func (c Config) people(kept *store.Store, client *apikey.Client, rdb redis.Unive
 	}
 	members := member.NewService(kept, client, now, nil).WithProvider(member.Provider{Issuer: c.OIDC.Issuer, MaxAge: c.OIDC.MaxAge})
 	tries := ratelimit.New(rdb, now)
-	signIn := api.SignIn{Members: members, Auth: client, Groups: groups, Passkeys: passkeys, Tries: tries}
+	signIn := api.SignIn{Members: members, Auth: client, Groups: groups, Passkeys: passkeys, PasskeysWork: proof.Work(c.BaseURL), Tries: tries}
 	if c.OIDC.Issuer != "" {
 		if c.OIDC.ClientID == "" {
 			return api.People{}, api.SignIn{}, errors.New("auth: LINKREEL_OIDC_ISSUER needs LINKREEL_OIDC_CLIENT_ID")

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,7 +31,9 @@ type SignIn struct {
 	OIDC     *signin.OIDC          // nil: none
 	Groups   member.GroupMap
 	Passkeys *signin.Passkeys
-	Tries    *ratelimit.Limiter
+	// PasskeysWork says whether browsers allow passkeys at the base address.
+	PasskeysWork bool
+	Tries        *ratelimit.Limiter
 }
 
 // signInTries is how often a network may try to sign in within a minute, by
@@ -118,7 +121,7 @@ func limited[In asker, Out any](s SignIn, do func(ctx context.Context, in In) (O
 type none struct{}
 
 func (s SignIn) methods(context.Context, none) (wire.Methods, error) {
-	m := wire.Methods{Passkeys: s.Passkeys != nil}
+	m := wire.Methods{Passkeys: s.PasskeysWork}
 	if s.OIDC != nil {
 		m.OIDC, m.OIDCName = true, s.OIDC.Name()
 	}
@@ -302,6 +305,10 @@ func (s SignIn) beginAdd(ctx context.Context, in askSession) (wire.Begun, error)
 	has, err := s.Members.Passkeys(ctx, x.PersonID)
 	if err != nil {
 		return wire.Begun{}, err
+	}
+	if !x.Bound {
+		// A passkey that opens one membership may give way to one of the same device that opens all.
+		has = slices.DeleteFunc(has, func(k member.Passkey) bool { return k.MemberID != "" })
 	}
 	options, flow, err := s.Passkeys.BeginAdd(x.PersonID, m.Name+" ("+p.AccountName+")", hash, has)
 	return wire.Begun{Options: options, Flow: flow}, err
