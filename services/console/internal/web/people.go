@@ -160,7 +160,13 @@ func (r *request) makeLink(path string, body any, title, about string) error {
 		return r.again(err, "members.html", v)
 	}
 	data := v.Data.(map[string]any)
-	data["Made"], data["MadeTitle"], data["MadeAbout"] = made.URL, text.Get(title), text.Get(about)
+	name := ""
+	for _, m := range data["Members"].([]memberRow) {
+		if m.ID == r.Params("id") {
+			name = " " + m.Name
+		}
+	}
+	data["Made"], data["MadeTitle"], data["MadeAbout"] = made.URL, text.Get(title)+name, text.Get(about)
 	return r.render(http.StatusOK, "members.html", v)
 }
 
