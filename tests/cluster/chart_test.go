@@ -602,6 +602,10 @@ func TestSettingsReachTheirPods(t *testing.T) {
 			map[string]string{"LINKREEL_CERTIFICATE_KEY": "sealing/keys"},
 		},
 		"the sealing key is for links alone": {[]string{"--set", "tls.onDemand.enabled=true"}, "videos", map[string]string{"LINKREEL_CERTIFICATE_KEY": "", "LINKREEL_TLS_ADDR": ""}},
+		"how long a membership by group holds": {
+			[]string{"--values", filepath.Join(chart, "ci/everything.yaml"), "--set", "oidc.maxAge=168h"}, "auth",
+			map[string]string{"LINKREEL_OIDC_MAX_AGE": "168h"},
+		},
 		"a private authority of Redis": {
 			[]string{"--set", "redis.enabled=false,redis.external.url=rediss://r:6379,redis.external.caFile=/ca.pem"}, "auth",
 			map[string]string{"LINKREEL_REDIS_CA_FILE": "/ca.pem"},

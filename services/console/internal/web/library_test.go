@@ -684,3 +684,17 @@ func TestImportShowsWhatBecameOfEachRow(t *testing.T) {
 		t.Errorf("%d\n%s", resp.StatusCode, page)
 	}
 }
+
+func TestHomeSaysWhatToDoWhereBrowsersAllowNoPasskeys(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, nil) // on http, by its number
+	page := d.page("/app")
+	for _, want := range []string{text.Get("home.back"), html.EscapeString(text.Get("home.back.http")), text.Get("home.back.ask")} {
+		if !strings.Contains(page, want) {
+			t.Errorf("Home lacks %q", want)
+		}
+	}
+	if strings.Contains(page, "data-passkey") {
+		t.Error("Home offers a passkey that cannot work")
+	}
+}
