@@ -62,6 +62,7 @@ type Guard interface {
 	Take(ctx context.Context, rules ...ratelimit.Rule) (ratelimit.Try, time.Duration)
 	Refund(ctx context.Context, t ratelimit.Try)
 	First(ctx context.Context, name string, life time.Duration) bool
+	Count(ctx context.Context, set, member string, life time.Duration) (grown int64, repeat bool)
 }
 
 // Options are what the share side works with.

@@ -20,6 +20,8 @@ type limiter struct{ *ratelimit.Limiter }
 
 func (limiter) First(context.Context, string, time.Duration) bool { return true }
 
+func (limiter) Count(context.Context, string, string, time.Duration) (int64, bool) { return 1, false }
+
 func TestGuessesOfManyNetworks(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
