@@ -21,14 +21,15 @@ import (
 )
 
 const (
-	budget  = 150 * time.Millisecond // wait for Redis
-	rest    = time.Second            // between two tries of a Redis that failed
-	maxKeys = 20_000                 // names in memory
+	patience = 150 * time.Millisecond // wait for Redis
+	rest     = time.Second            // between two tries of a Redis that failed
+	maxKeys  = 20_000                 // names in memory
 )
 
 // Seen is a memory of names. It is safe for concurrent use.
 type Seen struct {
 	redis   redis.UniversalClient
+	budget  time.Duration // of a call of Redis
 	breaker *outage.Breaker
 	now     func() time.Time
 
@@ -38,7 +39,7 @@ type Seen struct {
 
 // New makes an empty memory. With a nil client it is this process's alone.
 func New(client redis.UniversalClient, now func() time.Time) *Seen {
-	return &Seen{redis: client, breaker: outage.New(outage.Config{Rest: rest, Now: now}), now: now, until: map[string]time.Time{}}
+	return &Seen{redis: client, budget: patience, breaker: outage.New(outage.Config{Rest: rest, Now: now}), now: now, until: map[string]time.Time{}}
 }
 
 // First reports whether name has not been seen for life, and notes it.
@@ -51,7 +52,7 @@ func (s *Seen) First(ctx context.Context, name string, life time.Duration) bool 
 	if s.redis == nil || !s.breaker.Allow() {
 		return true
 	}
-	ctx, cancel := context.WithTimeout(ctx, budget)
+	ctx, cancel := context.WithTimeout(ctx, s.budget)
 	defer cancel()
 	err := s.redis.SetArgs(ctx, "lr:seen:"+name, strconv.FormatInt(now.Unix(), 10), redis.SetArgs{Mode: "NX", TTL: life}).Err()
 	if err != nil && !errors.Is(err, redis.Nil) {
@@ -85,7 +86,7 @@ func (s *Seen) Count(ctx context.Context, set, member string, life time.Duration
 	if s.redis == nil || !s.breaker.Allow() {
 		return 1, false
 	}
-	ctx, cancel := context.WithTimeout(ctx, budget)
+	ctx, cancel := context.WithTimeout(ctx, s.budget)
 	defer cancel()
 	n, err := countScript.Run(ctx, s.redis, []string{"lr:count:" + set}, member, life.Milliseconds()).Int64()
 	if err != nil {
