@@ -1,6 +1,10 @@
 package link
 
-import "strings"
+import (
+	"strings"
+
+	"golang.org/x/text/language"
+)
 
 // Device is the kind of a visitor's device, as far as its user agent tells.
 type Device byte
