@@ -580,8 +580,8 @@ func (s *Service) Visit(ctx context.Context, slug Slug) (*Video, error) {
 // Redeem finds the video that a token opens, in one read.
 func (s *Service) Redeem(ctx context.Context, slug Slug, token string) (*Video, Grant, error) {
 	g, err := s.o.Keys.Verify(token)
-	// The cookie's grant is for the page. In an address, which people pass on, it opens nothing.
-	if err != nil || g.Kind == Unlocked {
+	// A cookie's grant is for the page. In an address, which people pass on, it opens nothing.
+	if err != nil || g.Kind == Unlocked || g.Kind == Returning {
 		return nil, g, refusedGrant()
 	}
 	v, err := s.o.Store.Get(ctx, g.Video)
