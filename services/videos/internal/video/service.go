@@ -482,7 +482,7 @@ func (s *Service) SetCaptions(ctx context.Context, account string, id ID, lang s
 		return nil
 	})
 	switch apierr.CodeOf(err) {
-	case apierr.Unavailable, apierr.Internal:
+	case apierr.Unavailable, apierr.RateLimited, apierr.Internal:
 		// The record may name the new file: the commit can have happened and its answer been lost.
 		// The janitor removes whichever of the two no record names.
 		return err
