@@ -15,6 +15,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/password"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
@@ -69,7 +70,7 @@ func (s *Share) unlock(c *fiber.Ctx) error {
 	if v.Privacy != video.Password {
 		return s.backToPage(c)
 	}
-	password, err := passwordOf(c)
+	given, err := passwordOf(c)
 	if err != nil {
 		return err
 	}
@@ -81,14 +82,14 @@ func (s *Share) unlock(c *fiber.Ctx) error {
 	}
 	right := false
 	// No password has another length, so such a guess is wrong without a hash, and counts.
-	if n := utf8.RuneCountInString(password); n > 0 && n <= video.MaxPassword {
-		right, err = s.o.Passwords.Check(ctx, v.PasswordHash, password)
+	if n := utf8.RuneCountInString(given); n > 0 && n <= video.MaxPassword {
+		right, err = s.o.Passwords.Check(ctx, v.AccountID, v.PasswordHash, given)
 	}
 	// A right guess costs nothing, nor does one that was never checked.
-	if right || errors.Is(err, video.ErrBusy) {
+	if right || errors.Is(err, password.ErrBusy) {
 		s.o.Guard.Refund(ctx, try)
 	}
-	if errors.Is(err, video.ErrBusy) {
+	if errors.Is(err, password.ErrBusy) {
 		return s.tooMany(c, v, 2*time.Second)
 	}
 	if err != nil {
