@@ -447,7 +447,8 @@ func TestNeighboursDoNotNoticeANoisyAccount(t *testing.T) {
 			answers := n.who.storm(n.operation.Method, n.act, connections, spell)
 			t.Logf("%-18s %v in %v", name, answers, time.Since(began).Round(time.Millisecond))
 			for status := range answers {
-				if status == 500 || status == 0 { // on a machine that is too slow there may be a 503
+				// At the highest rate a machine may be too slow for the account itself.
+				if status == 0 || status >= 500 && (!full || status == 500) {
 					t.Errorf("%s: the account itself got %d", name, status)
 				}
 			}
