@@ -85,6 +85,7 @@ type API struct {
 	duration metric.Float64Histogram
 	misses   *ratelimit.Misses // of idempotency records, by revoked keys
 	changes  *ratelimit.Queue  // of records, by account and id
+	turns    *ratelimit.Queue  // of routes whose requests an account makes in turn
 	routes   []Route
 	finds    map[string]fiber.Handler // by path; see Finds
 }
@@ -102,6 +103,9 @@ type Access struct {
 	// that is revoked by now may still repeat a request that it made before, by its
 	// Idempotency-Key.
 	Repeatable bool
+	// InTurn is for a route whose requests are large. Of one account a process runs one
+	// at a time; the others wait, as long as their deadline allows.
+	InTurn bool
 }
 
 // New makes an API without routes.
@@ -124,6 +128,7 @@ func New(opt Options) *API {
 	a := &API{
 		opt: opt, tracer: otel.Tracer(opt.Name), duration: duration,
 		misses:  ratelimit.NewMisses(ratelimit.MissOptions{Burst: 60, Now: opt.Now}),
+		turns:   ratelimit.NewQueue(ratelimit.QueueOptions{Name: "bulk", Each: 1}),
 		changes: ratelimit.NewQueue(ratelimit.QueueOptions{Name: "record", Each: 1, Waiting: changesWaiting}),
 	}
 	a.app = fiber.New(fiber.Config{
@@ -154,8 +159,12 @@ func (a *API) Handle(method, path string, access Access, h fiber.Handler) {
 		if err := a.admit(c, access); err != nil {
 			return err
 		}
-		if record != "" && method != fiber.MethodGet {
-			done, err := a.changeOf(c, c.Params(record))
+		if record != "" && method != fiber.MethodGet || access.InTurn {
+			line, name := a.changes, c.Params(record)
+			if access.InTurn {
+				line, name = a.turns, ""
+			}
+			done, err := changeOf(c, line, name)
 			if err != nil {
 				return err
 			}
@@ -170,9 +179,9 @@ func (a *API) Handle(method, path string, access Access, h fiber.Handler) {
 }
 
 // changeOf waits until no other request of the account changes the record.
-func (a *API) changeOf(c *fiber.Ctx, record string) (done func(), err error) {
+func changeOf(c *fiber.Ctx, line *ratelimit.Queue, record string) (done func(), err error) {
 	ctx := c.UserContext()
-	done, err = a.changes.Enter(ctx, identity.FromContext(ctx).AccountID+" "+record)
+	done, err = line.Enter(ctx, identity.FromContext(ctx).AccountID+" "+record)
 	if errors.Is(err, ratelimit.ErrFull) || errors.Is(err, context.DeadlineExceeded) {
 		err = apierr.Contended(err)
 	}

@@ -439,3 +439,34 @@ func TestChangesOfOneRecordRunOneAfterTheOther(t *testing.T) {
 		}
 	}
 }
+
+func TestLargeRequestsOfAnAccountRunOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	running, let := make(chan string, 64), make(chan struct{})
+	dial := serve(t, httpapi.Options{}, func(a *httpapi.API) {
+		a.Handle("POST", "/api/v1/things/bulk", httpapi.Access{InTurn: true}, func(c *fiber.Ctx) error {
+			running <- identity.FromContext(c.UserContext()).AccountID
+			<-let
+			return httpapi.NoContent(c)
+		})
+	})
+	statuses := make(chan int, 64)
+	send := func(key string) {
+		res, _ := ask(t, dial, request("POST", "/api/v1/things/bulk", key, "", "{}"))
+		statuses <- res.StatusCode
+	}
+	for range 30 {
+		go send("creator")
+	}
+	first := <-running
+	go send("free")
+	if other := <-running; other == first {
+		t.Error("two of one account run at once")
+	}
+	close(let)
+	for range 31 {
+		if got := <-statuses; got != 204 {
+			t.Errorf("status %d: none is refused for having to wait", got)
+		}
+	}
+}

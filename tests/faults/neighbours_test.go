@@ -25,7 +25,7 @@ import (
 // The neighbours of a noisy account. For every write of the API one account uses the
 // highest rate there is against one record, over many connections, while Firestore is
 // as slow as Google's. Nobody else may notice. LINKREEL_FULL=1 has 120 connections and
-// three seconds for each operation.
+// three seconds for each operation; without it, each of 24 connections sends one request.
 
 // quarter is the whole of Linkreel with a Firestore that takes its time.
 type quarter struct {
@@ -230,7 +230,7 @@ func writes(receiver string) map[string]func(r *resident) act {
 		"setVideoAccess": func(r *resident) act {
 			path := videos + r.video() + "/access"
 			return func(n int) (string, any) {
-				return path, map[string]any{"privacy": []string{"public", "private"}[n%2], "allowDownload": n%3 == 0}
+				return path, map[string]any{"privacy": "public", "allowDownload": n%2 == 0}
 			}
 		},
 		"putCaptions": func(r *resident) act {
@@ -239,7 +239,11 @@ func writes(receiver string) map[string]func(r *resident) act {
 				return path, fmt.Sprintf("WEBVTT\n\n00:00:00.000 --> 00:00:01.000\nLine %d\n", n)
 			}
 		},
-		"deleteCaptions": func(r *resident) act { return on(videos+r.video()+"/captions/en", nil) },
+		"deleteCaptions": func(r *resident) act {
+			path := videos + r.video() + "/captions/en"
+			r.q.made(r.key, "PUT", path, "WEBVTT\n\n00:00:00.000 --> 00:00:01.000\nLine\n")
+			return on(path, nil)
+		},
 
 		"createWebhook": func(*resident) act {
 			return on("/api/v1/webhooks", map[string]any{"url": receiver, "events": []string{"video.failed"}})
@@ -337,9 +341,9 @@ func (w *watch) ask(ctx context.Context, wg *sync.WaitGroup, what string, pause 
 
 func TestNeighboursDoNotNoticeANoisyAccount(t *testing.T) {
 	full := os.Getenv("LINKREEL_FULL") == "1"
-	connections, spell := 40, 250*time.Millisecond
+	connections, spell, atOnce := 24, time.Duration(0), 2
 	if full {
-		connections, spell = 120, 3*time.Second
+		connections, spell, atOnce = 120, 3*time.Second, 1
 	}
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
 	t.Cleanup(receiver.Close)
@@ -374,7 +378,7 @@ func TestNeighboursDoNotNoticeANoisyAccount(t *testing.T) {
 	reader, creator := neighbour("Reader"), neighbour("Creator")
 	link, video := reader.link(), reader.video()
 	page, _ := q.made(reader.key, "GET", "/api/v1/videos/"+video, nil)["shareUrl"].(string)
-	seconds := int(time.Duration(len(operations))*(spell+250*time.Millisecond)/time.Second) + 10
+	seconds := int(time.Duration(len(operations))*(spell+500*time.Millisecond)/time.Second) + 10
 	var cold, keys []string
 	for len(cold) < 20*seconds {
 		_, slugs := neighbour("Cold").links(100)
@@ -431,17 +435,26 @@ func TestNeighboursDoNotNoticeANoisyAccount(t *testing.T) {
 		return "", "GET", page, nil, true
 	})
 
+	lanes := make(chan struct{}, atOnce)
+	var storms sync.WaitGroup
 	for _, n := range noises {
+		lanes <- struct{}{}
 		name := n.operation.OperationID
 		w.during.Store(&name)
-		answers := n.who.storm(ctx, n.operation.Method, n.act, connections, spell)
-		t.Logf("%-18s %v", name, answers)
-		for status := range answers {
-			if status >= 500 {
-				t.Errorf("%s: the account itself got %d", name, status)
+		storms.Go(func() {
+			defer func() { <-lanes }()
+			began := time.Now()
+			answers := n.who.storm(n.operation.Method, n.act, connections, spell)
+			t.Logf("%-18s %v in %v", name, answers, time.Since(began).Round(time.Millisecond))
+			for status := range answers {
+				// At the highest rate a machine may be too slow for the account itself.
+				if status == 0 || status >= 500 && (!full || status == 500) {
+					t.Errorf("%s: the account itself got %d", name, status)
+				}
 			}
-		}
+		})
 	}
+	storms.Wait()
 	stop()
 	wg.Wait()
 
@@ -466,25 +479,22 @@ func TestNeighboursDoNotNoticeANoisyAccount(t *testing.T) {
 	}
 }
 
-// storm sends one request after another over some connections, for a while, and counts
-// the answers by status.
-func (r *resident) storm(ctx context.Context, method string, a act, connections int, spell time.Duration) map[int]int {
-	ctx, cancel := context.WithTimeout(ctx, spell)
-	defer cancel()
+// storm sends requests over some connections, one at least over each, for a while, and
+// counts the answers by status.
+func (r *resident) storm(method string, a act, connections int, spell time.Duration) map[int]int {
+	began := time.Now()
 	var n atomic.Int64
 	var mu sync.Mutex
 	answers := map[int]int{}
 	var wg sync.WaitGroup
 	for range connections {
 		wg.Go(func() {
-			for ctx.Err() == nil {
+			for first := true; first || time.Since(began) < spell; first = false {
 				path, body := a(int(n.Add(1)))
-				status, _ := r.q.say(ctx, r.key, method, path, body)
-				if status != 0 { // what is cut off at the end has none
-					mu.Lock()
-					answers[status]++
-					mu.Unlock()
-				}
+				status, _ := r.q.say(r.q.t.Context(), r.key, method, path, body)
+				mu.Lock()
+				answers[status]++
+				mu.Unlock()
 			}
 		})
 	}
