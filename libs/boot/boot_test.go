@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -184,4 +185,42 @@ func freeAddr(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return addr
+}
+
+func TestProfilesNeedTheirToken(t *testing.T) {
+	t.Parallel()
+	const token = "the-token"
+	ask := func(profileToken, path string, authorization ...string) int {
+		t.Helper()
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+		for _, a := range authorization {
+			r.Header.Add("Authorization", a)
+		}
+		w := httptest.NewRecorder()
+		AdminHandler(func() error { return nil }, profileToken).ServeHTTP(w, r)
+		return w.Code
+	}
+	for _, path := range []string{"/debug/pprof/", "/debug/pprof/goroutine?debug=1", "/debug/pprof/heap", "/debug/pprof/cmdline", "/debug/pprof/profile?seconds=1", "/debug/pprof/trace?seconds=1"} {
+		for _, authorization := range []string{"", "Bearer", "Bearer ", token, "Basic " + token, "Bearer x", "Bearer " + token + "x"} {
+			if got := ask(token, path, authorization); got != 401 {
+				t.Errorf("GET %s with %q = %d, want 401", path, authorization, got)
+			}
+			if got := ask("", path, authorization); got != 404 {
+				t.Errorf("GET %s with %q where there is no token = %d, want 404", path, authorization, got)
+			}
+		}
+		if got := ask(token, path); got != 401 {
+			t.Errorf("GET %s = %d, want 401", path, got)
+		}
+	}
+	for path, want := range map[string]int{"/debug/pprof/": 200, "/debug/pprof/goroutine?debug=1": 200, "/debug/pprof/none": 404} {
+		if got := ask(token, path, "Bearer "+token); got != want {
+			t.Errorf("GET %s with the token = %d, want %d", path, got, want)
+		}
+	}
+	for _, path := range []string{"/livez", "/readyz", "/metrics", "/version"} {
+		if got := ask(token, path); got != 200 {
+			t.Errorf("GET %s = %d, want 200 for everybody", path, got)
+		}
+	}
 }

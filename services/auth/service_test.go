@@ -211,11 +211,12 @@ func TestOperatorAPI(t *testing.T) {
 	if got := r.admin("GET", "/admin/v1/accounts/"+id, ""); got.status != 200 || !bytes.Equal(got.body, made.body) {
 		t.Errorf("get %d %s, want %s", got.status, got.body, made.body)
 	}
-	changed := r.admin("PATCH", "/admin/v1/accounts/"+id, `{"name":"Acme 2","plan":"business","suspended":true,"version":9,"Plan":"free"}`)
+	changed := r.admin("PATCH", "/admin/v1/accounts/"+id, `{"name":"Acme 2","plan":"business","suspended":true,"id":"acc_x","state":"active"}`)
 	want(t, changed, 200, "")
-	if changed.field(t, "plan") != "business" || changed.field(t, "name") != "Acme 2" || changed.field(t, "suspended") != "true" || changed.field(t, "ignoredFields") != "[version Plan]" {
+	if changed.field(t, "plan") != "business" || changed.field(t, "name") != "Acme 2" || changed.field(t, "suspended") != "true" || changed.field(t, "ignoredFields") != "[id state]" {
 		t.Errorf("changed %s", changed.body)
 	}
+	want(t, r.admin("PATCH", "/admin/v1/accounts/"+id, `{"suspend":false}`), 400, "VALIDATION_ERROR")
 	same := r.admin("PATCH", "/admin/v1/accounts/"+id, `{}`)
 	if same.status != 200 || same.field(t, "plan") != "business" {
 		t.Errorf("empty patch: %d %s", same.status, same.body)

@@ -19,7 +19,7 @@ import (
 func (s *Stack) demo(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	db, err := firestoredb.Open(ctx, firestoredb.Config{Project: project, Endpoint: s.firestore})
+	db, err := firestoredb.Open(ctx, firestoredb.Config{Project: project, Endpoint: s.firestore, Token: s.cloudToken})
 	if err != nil {
 		return fmt.Errorf("demo accounts: %w", err)
 	}

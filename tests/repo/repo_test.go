@@ -43,6 +43,48 @@ func TestActionsArePinnedByCommit(t *testing.T) {
 	}
 }
 
+// An image named by a tag can be replaced, and it could change what a job signs.
+func TestImagesOfWorkflowsArePinnedByDigest(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(filepath.Join(root, ".github/workflows/*.yml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no workflows: %v", err)
+	}
+	image := regexp.MustCompile(`^\s*-?\s*(container|image):\s*(\S.*)$|docker://(\S+)`)
+	pinned := regexp.MustCompile(`@sha256:[0-9a-f]{64}\b`)
+	for _, file := range files {
+		for line := range strings.Lines(read(t, strings.TrimPrefix(file, root))) {
+			if image.MatchString(strings.TrimRight(line, "\n")) && !pinned.MatchString(line) {
+				t.Errorf("%s: %q names no digest", filepath.Base(file), strings.TrimSpace(line))
+			}
+		}
+	}
+}
+
+// A tag alone must not release: what signs waits for the reviewers of an environment.
+func TestWhatSignsWaitsForReviewers(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(filepath.Join(root, ".github/workflows/*.yml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no workflows: %v", err)
+	}
+	signing := 0
+	for _, file := range files {
+		// A job begins with its name, indented by two.
+		for _, job := range regexp.MustCompile(`(?m)^  [\w-]+:\s*$`).Split(read(t, strings.TrimPrefix(file, root)), -1) {
+			if !strings.Contains(job, "id-token: write") {
+				continue
+			}
+			if signing++; !regexp.MustCompile(`(?m)^    environment: release$`).MatchString(job) {
+				t.Errorf("%s: a job may sign without the environment release", filepath.Base(file))
+			}
+		}
+	}
+	if signing == 0 {
+		t.Error("no job signs")
+	}
+}
+
 func TestEveryModuleIsInTheWorkspaceAndTheMakefile(t *testing.T) {
 	t.Parallel()
 	var modules []string
