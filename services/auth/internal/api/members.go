@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,6 +50,8 @@ func (p People) Public(a *httpapi.API) {
 	a.Handle(fiber.MethodGet, "/api/v1/invitations", read, p.invitations)
 	a.Handle(fiber.MethodPost, "/api/v1/invitations", write, p.invite)
 	a.Handle(fiber.MethodDelete, "/api/v1/invitations/:id", write, p.revokeInvitation)
+	a.Finds("/api/v1/members/:id", p.find)
+	a.Finds("/api/v1/invitations/:id", p.findInvitation)
 	a.Public(fiber.MethodPost, "/api/v1/device-codes", func(c *fiber.Ctx) error { return p.startDevice(c, a.ClientIP(c)) })
 	a.Public(fiber.MethodPost, "/api/v1/device-codes/token", func(c *fiber.Ctx) error { return p.collectDevice(c, a.ClientIP(c)) })
 }
@@ -120,6 +123,24 @@ func (p People) change(c *fiber.Ctx) error {
 		return err
 	}
 	return httpapi.JSON(c, fiber.StatusOK, toMember(after, fields.Unknown))
+}
+
+func (p People) find(c *fiber.Ctx) error {
+	ctx := c.UserContext()
+	_, err := p.Members.Member(ctx, identity.FromContext(ctx).AccountID, c.Params("id"))
+	return err
+}
+
+func (p People) findInvitation(c *fiber.Ctx) error {
+	ctx := c.UserContext()
+	found, err := p.Members.Invitations(ctx, identity.FromContext(ctx).AccountID)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(found, func(l member.Link) bool { return l.ID == c.Params("id") }) {
+		return member.ErrNoInvitation
+	}
+	return nil
 }
 
 func (p People) remove(c *fiber.Ctx) error {

@@ -192,6 +192,11 @@ func (s *Service) Takedowns(ctx context.Context, after string, limit int) ([]Tak
 	return s.store.Takedowns(ctx, after, limit)
 }
 
+// Takedown finds a takedown.
+func (s *Service) Takedown(ctx context.Context, id string) (Takedown, error) {
+	return s.store.Takedown(ctx, id)
+}
+
 // Lift ends a takedown.
 func (s *Service) Lift(ctx context.Context, id string) error {
 	t, err := s.store.Takedown(ctx, id)
