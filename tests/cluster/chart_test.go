@@ -602,11 +602,7 @@ func TestSettingsReachTheirPods(t *testing.T) {
 			map[string]string{"LINKREEL_CERTIFICATE_KEY": "sealing/keys"},
 		},
 		"the sealing key is for links alone": {[]string{"--set", "tls.onDemand.enabled=true"}, "videos", map[string]string{"LINKREEL_CERTIFICATE_KEY": "", "LINKREEL_TLS_ADDR": ""}},
-		"how long a membership by group holds": {
-			[]string{"--values", filepath.Join(chart, "ci/everything.yaml"), "--set", "oidc.maxAge=168h"}, "auth",
-			map[string]string{"LINKREEL_OIDC_MAX_AGE": "168h"},
-		},
-		"localcloud's token": {nil, "auth", map[string]string{"LINKREEL_LOCALCLOUD_TOKEN": "try-linkreel-storage-key/token", "LINKREEL_PROFILE_TOKEN": "try-linkreel/profile-token"}},
+		"localcloud's token":                 {nil, "auth", map[string]string{"LINKREEL_LOCALCLOUD_TOKEN": "try-linkreel-storage-key/token", "LINKREEL_PROFILE_TOKEN": "try-linkreel/profile-token"}},
 		"the token of another localcloud": {
 			[]string{"--set", "localcloud.service=other,localcloud.keySecret=theirs"}, "worker",
 			map[string]string{"LINKREEL_LOCALCLOUD_TOKEN": "theirs/token", "LINKREEL_ADMIN_TOKEN": ""},
@@ -615,6 +611,10 @@ func TestSettingsReachTheirPods(t *testing.T) {
 		"no token of localcloud for Google": {
 			[]string{"--values", filepath.Join(chart, "ci/google.yaml")}, "videos",
 			map[string]string{"LINKREEL_LOCALCLOUD_TOKEN": "", "LINKREEL_PROFILE_TOKEN": "linkreel/profile-token"},
+		},
+		"how long a membership by group holds": {
+			[]string{"--values", filepath.Join(chart, "ci/everything.yaml"), "--set", "oidc.maxAge=168h"}, "auth",
+			map[string]string{"LINKREEL_OIDC_MAX_AGE": "168h"},
 		},
 		"a private authority of Redis": {
 			[]string{"--set", "redis.enabled=false,redis.external.url=rediss://r:6379,redis.external.caFile=/ca.pem"}, "auth",
