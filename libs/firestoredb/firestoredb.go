@@ -36,6 +36,10 @@ type Config struct {
 	// Endpoint is host:port of a local Firestore; empty means Google's, with the
 	// ambient credentials.
 	Endpoint string `env:"FIRESTORE_ENDPOINT"`
+	// Token is the bearer token of localcloud. It is sent to Endpoint alone, never to
+	// Google, and not to Google's emulator either unless somebody sets both. Of
+	// several, separated by commas, the first is sent.
+	Token string `env:"LOCALCLOUD_TOKEN"`
 	// Timeout bounds a call or a transaction with all its tries.
 	Timeout time.Duration `env:"FIRESTORE_TIMEOUT" envDefault:"3s"`
 }
@@ -82,8 +86,12 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 	})
 	limits := bound(orDefault(cfg.Timeout))
 	if cfg.Endpoint != "" {
-		conn, err := grpc.NewClient(cfg.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)), limits.unary(), limits.stream(), reconnect)
+		dial := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64 << 20)), limits.unary(), limits.stream(), reconnect}
+		if token, _, _ := strings.Cut(cfg.Token, ","); token != "" {
+			dial = append(dial, grpc.WithPerRPCCredentials(bearer(strings.TrimSpace(token))))
+		}
+		conn, err := grpc.NewClient(cfg.Endpoint, dial...)
 		if err != nil {
 			return nil, fmt.Errorf("dial firestore %s: %w", cfg.Endpoint, err)
 		}
@@ -97,6 +105,15 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 	}
 	return Use(client, cfg.Timeout), nil
 }
+
+// bearer sends a token over a connection without TLS, which a local Firestore has.
+type bearer string
+
+func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": "Bearer " + string(b)}, nil
+}
+
+func (bearer) RequireTransportSecurity() bool { return false }
 
 // Use wraps a client that is open already; timeout 0 means three seconds.
 func Use(client *firestore.Client, timeout time.Duration) *DB {

@@ -176,6 +176,13 @@ name is a setting in the service's Config; tests/cluster fails on one that is no
 {{- range $key, $value := mergeOverwrite $env .values.env }}
 - {name: {{ $key }}, value: {{ $value | quote }}}
 {{- end }}
+# Apart from the operator's token, which only auth holds.
+- name: LINKREEL_PROFILE_TOKEN
+  valueFrom: {secretKeyRef: {name: {{ $secret }}, key: profile-token, optional: true}}
+{{- if and (include "linkreel.local" $root) (ne .name "console") }}
+- name: LINKREEL_LOCALCLOUD_TOKEN
+  valueFrom: {secretKeyRef: {name: {{ include "linkreel.storageKeySecret" $root }}, key: token}}
+{{- end }}
 {{- if eq .name "auth" }}
 - name: LINKREEL_ADMIN_TOKEN
   valueFrom: {secretKeyRef: {name: {{ $secret }}, key: admin-token}}

@@ -41,6 +41,7 @@ type desk struct {
 	mu      sync.Mutex
 	answers map[string]answer // by "METHOD path"
 	asked   []question
+	etag    string // of every record; a change must match it
 }
 
 type answer struct {
@@ -110,6 +111,15 @@ func (d *desk) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if r.Header.Get("Authorization") != "Bearer "+session {
 		a = answer{401, "", `{"error":{"code":"INVALID_API_KEY","message":"Not a key."}}`}
+	}
+	d.mu.Lock()
+	etag := d.etag
+	d.mu.Unlock()
+	if match := r.Header.Get("If-Match"); match != "" && match != etag {
+		a = answer{412, "", `{"error":{"code":"PRECONDITION_FAILED","message":"The record has changed since you read it."}}`}
+	}
+	if etag != "" {
+		w.Header().Set("ETag", etag)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if a.header != "" {

@@ -21,6 +21,9 @@ const oldEvery = 6
 
 // Run sweeps until ctx ends.
 func (p *Pipeline) Run(ctx context.Context) error {
+	if err := p.awaitBucket(ctx); err != nil {
+		return err
+	}
 	every := time.NewTicker(p.o.SweepEvery)
 	defer every.Stop()
 	for n := 0; ; {
