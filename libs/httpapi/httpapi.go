@@ -264,7 +264,8 @@ func (a *API) observe(c *fiber.Ctx, span trace.Span, started time.Time) {
 	}
 	a.opt.Log.LogAttrs(ctx, level, "access",
 		slog.String("service", a.opt.Name), slog.String("method", c.Method()), slog.String("route", route), slog.Int("status", status),
-		slog.Float64("ms", float64(took.Microseconds())/1000), slog.Int("bytes", bytesOf(c.Response())), slog.String("account", account))
+		slog.Float64("ms", float64(took.Microseconds())/1000), slog.Int("bytes", bytesOf(c.Response())), slog.String("account", account),
+		slog.Float64("queued", float64(identity.Queued(ctx).Microseconds())/1000))
 }
 
 // bytesOf is the answer's size; 0 for a stream whose end nobody knows yet. Asking a

@@ -369,3 +369,18 @@ func TestTheAccessLineHasTheSizeOfAStreamThatHasOne(t *testing.T) {
 		}
 	}
 }
+
+func TestTheAccessLineSaysHowLongARequestWasQueued(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	dial := serve(t, httpapi.Options{Log: slog.New(slog.NewJSONHandler(&log, nil))}, func(a *httpapi.API) {
+		a.Public("GET", "/", func(c *fiber.Ctx) error {
+			identity.AddQueued(c.UserContext(), 1500*time.Microsecond)
+			return httpapi.NoContent(c)
+		})
+	})
+	ask(t, dial, request("GET", "/", "", "", ""))
+	if !strings.Contains(log.String(), `"queued":1.5`) {
+		t.Errorf("access line %s", log.String())
+	}
+}

@@ -180,7 +180,8 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 		return nil, errors.Join(fmt.Errorf("videos: %w", err), bucket.Close(), db.Close())
 	}
 	log := slog.Default()
-	auth := apikey.New(apikey.Config{Now: cfg.Now}, apikey.NewHTTPSource(cfg.AuthURL, cfg.InternalToken), rdb)
+	source := apikey.NewHTTPSource(cfg.AuthURL, cfg.InternalToken)
+	auth := apikey.New(apikey.Config{Now: cfg.Now}, source, rdb)
 	seen := dedup.New(rdb, cfg.Now)
 	outbox := events.NewOutbox(db, rdb, cfg.Now)
 	kept := store.New(db, cfg.Now).Tell(store.Teller{Outbox: outbox, Video: api.Shown(video.Addresses{Base: cfg.BaseURL})})
@@ -208,7 +209,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 		},
 	})
 	service := video.NewService(video.Options{
-		Store: kept, Bucket: bucket, Pipeline: pipe, Passwords: passwords, Keys: keys, Addresses: addresses, Plan: plan, Page: page,
+		Store: kept, Bucket: bucket, Pipeline: pipe, Passwords: passwords, Rights: source, Keys: keys, Addresses: addresses, Plan: plan, Page: page,
 		Now: cfg.Now, Log: log, UploadTTL: cfg.UploadTTL, OwnerTTL: cfg.OwnerTTL,
 	})
 	var public *httpapi.API

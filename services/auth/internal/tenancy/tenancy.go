@@ -86,7 +86,7 @@ type Service struct {
 	holders []Holder
 	now     func() time.Time
 	log     *slog.Logger
-	exports *ratelimit.Slots // under way, by account
+	exports exports
 }
 
 // NewService makes a service. A nil now is the system's clock.
@@ -94,7 +94,7 @@ func NewService(store Store, notify Notifier, holders []Holder, now func() time.
 	if now == nil {
 		now = time.Now
 	}
-	return &Service{store: store, notify: notify, holders: holders, now: now, log: slog.Default(), exports: ratelimit.NewSlots(maxExportsOfAccount, maxExports)}
+	return &Service{store: store, notify: notify, holders: holders, now: now, log: slog.Default(), exports: exports{slots: ratelimit.NewSlots(maxExportsOfAccount, maxExports), now: now}}
 }
 
 // tell puts the records of a deleting account into that state, everywhere.
