@@ -694,7 +694,6 @@ func TestTheTokenIsSentToTheLocalAPIAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = st.Close() })
-	_, _ = st.StartResumable(t.Context(), "a", "")
 	_, _, _ = st.Received(t.Context(), cfg.PublicURL+"/media/a?upload_id=1")
 	_, _ = st.Stat(t.Context(), "a")
 	if api.Load() == 0 || public.Load() != 0 {
