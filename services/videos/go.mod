@@ -12,10 +12,11 @@ require (
 	go.opentelemetry.io/otel v1.47.0
 	go.opentelemetry.io/otel/metric v1.47.0
 	go.opentelemetry.io/otel/sdk/metric v1.47.0
-	golang.org/x/crypto v0.58.0
 	golang.org/x/sync v0.24.0
 	google.golang.org/grpc v1.84.0
 )
+
+require golang.org/x/crypto v0.58.0 // indirect
 
 require (
 	cel.dev/expr v0.25.2 // indirect

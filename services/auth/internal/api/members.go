@@ -118,10 +118,12 @@ func (p People) change(c *fiber.Ctx) error {
 	if err := fields.Err(); err != nil {
 		return err
 	}
+	change.Match = httpapi.IfMatch(c).Check
 	after, err := p.Members.Change(ctx, by, by.AccountID, found.ID, change)
 	if err != nil {
 		return err
 	}
+	c.Set(fiber.HeaderETag, httpapi.ETag(after.Rev()))
 	return httpapi.JSON(c, fiber.StatusOK, toMember(after, fields.Unknown))
 }
 

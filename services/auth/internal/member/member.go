@@ -91,7 +91,12 @@ const (
 type Change struct {
 	Name *string
 	Role *identity.Role
+	// Match refuses a member that is not as the caller saw it; nil refuses none.
+	Match func(rev int64) error
 }
+
+// Rev is the member's revision: when it was changed last.
+func (m Member) Rev() int64 { return m.UpdatedAt.UnixMilli() }
 
 // Kind is what a one-time link does.
 type Kind string

@@ -175,6 +175,11 @@ func (s *Service) Change(ctx context.Context, by *identity.Principal, accountID,
 				return err
 			}
 		}
+		if c.Match != nil {
+			if err := c.Match(before.Rev()); err != nil {
+				return err
+			}
+		}
 		if acct, err = tx.Account(accountID); err != nil {
 			return err
 		}

@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/linkreel/linkreel/libs/apierr"
@@ -79,6 +81,8 @@ type (
 		ID, Name, Role string
 		Email          *string
 		CreatedAt      int64
+		UpdatedAt      int64
+		Theirs         string       // the role that somebody else gave meanwhile
 		Roles          []roleOption // that the person may give this member; empty: none
 		SignIn         []string     // how they can sign in by themselves
 		MayLink        bool         // the person may make a sign-in link for them
@@ -94,6 +98,9 @@ type (
 		InvitedBy            struct{ Name string }
 	}
 )
+
+// Rev is the ETag of the member.
+func (m memberRow) Rev() string { return strconv.Quote(strconv.FormatInt(m.UpdatedAt, 10)) }
 
 // roles are those that the person may give.
 func (r *request) roles(selected string) (out []roleOption) {
@@ -173,12 +180,17 @@ func (r *request) makeLink(path string, body any, title, about string) error {
 // onMember does something to a member; a refusal is shown on the list.
 func (r *request) onMember(method, path string, body any, notice string) error {
 	if err := r.do(method, path, body, nil); err != nil {
-		if apierr.CodeOf(err) != apierr.LastOwner && apierr.CodeOf(err) != apierr.InsufficientScope {
+		conflict := apierr.CodeOf(err) == apierr.PreconditionFailed
+		if apierr.CodeOf(err) != apierr.LastOwner && apierr.CodeOf(err) != apierr.InsufficientScope && !conflict {
 			return err
 		}
 		v, failed := r.membersView()
 		if failed != nil {
 			return failed
+		}
+		rows := v.Data.(map[string]any)["Members"].([]memberRow)
+		if at := slices.IndexFunc(rows, func(m memberRow) bool { return m.ID == r.Params("id") }); conflict && at >= 0 {
+			rows[at].Theirs, rows[at].Roles = rows[at].Role, r.roles(r.form.Get("role"))
 		}
 		return r.again(err, "members.html", v)
 	}
