@@ -3,7 +3,8 @@
 //
 // A request passes: recover, request id and span, access line and metric,
 // deadline, CORS; then, on a route that needs a key: key (401), rate limit (429),
-// suspension, scope and plan (403), Idempotency-Key on POST; then the handler.
+// suspension, scope and plan (403), the turn among changes of the same record (429),
+// Idempotency-Key on POST; then the handler.
 // What no route should see (several Hosts, a packed body) ends in libs/httpserver.
 // Handlers return errors and never choose a status for one.
 //
@@ -83,7 +84,10 @@ type API struct {
 	tracer   trace.Tracer
 	duration metric.Float64Histogram
 	misses   *ratelimit.Misses // of idempotency records, by revoked keys
+	changes  *ratelimit.Queue  // of records, by account and id
+	turns    *ratelimit.Queue  // of routes whose requests an account makes in turn
 	routes   []Route
+	finds    map[string]fiber.Handler // by path; see Finds
 }
 
 // Route is a method and a path in Fiber's form ("/api/v1/links/:id").
@@ -99,6 +103,9 @@ type Access struct {
 	// that is revoked by now may still repeat a request that it made before, by its
 	// Idempotency-Key.
 	Repeatable bool
+	// InTurn is for a route whose requests are large. Of one account a process runs one
+	// at a time; the others wait, as long as their deadline allows.
+	InTurn bool
 }
 
 // New makes an API without routes.
@@ -118,7 +125,12 @@ func New(opt Options) *API {
 	if err != nil {
 		otel.Handle(err)
 	}
-	a := &API{opt: opt, misses: ratelimit.NewMisses(ratelimit.MissOptions{Burst: 60, Now: opt.Now}), tracer: otel.Tracer(opt.Name), duration: duration}
+	a := &API{
+		opt: opt, tracer: otel.Tracer(opt.Name), duration: duration,
+		misses:  ratelimit.NewMisses(ratelimit.MissOptions{Burst: 60, Now: opt.Now}),
+		turns:   ratelimit.NewQueue(ratelimit.QueueOptions{Name: "bulk", Each: 1}),
+		changes: ratelimit.NewQueue(ratelimit.QueueOptions{Name: "record", Each: 1, Waiting: changesWaiting}),
+	}
 	a.app = fiber.New(fiber.Config{
 		AppName:               opt.Name,
 		DisableStartupMessage: true,
@@ -133,11 +145,30 @@ func New(opt Options) *API {
 	return a
 }
 
-// Handle adds a route that needs a key.
+// changesWaiting is how many changes of one record wait for the one that runs.
+const changesWaiting = 16
+
+// Handle adds a route that needs a key. Requests of one account that change the same
+// record, which is the first parameter of path, run one after the other in a process:
+// side by side they would only make each other's transactions start again.
 func (a *API) Handle(method, path string, access Access, h fiber.Handler) {
+	h = a.strict(method, path, h)
+	_, record, _ := strings.Cut(path, "/:")
+	record, _, _ = strings.Cut(record, "/")
 	guarded := func(c *fiber.Ctx) error {
 		if err := a.admit(c, access); err != nil {
 			return err
+		}
+		if record != "" && method != fiber.MethodGet || access.InTurn {
+			line, name := a.changes, c.Params(record)
+			if access.InTurn {
+				line, name = a.turns, ""
+			}
+			done, err := changeOf(c, line, name)
+			if err != nil {
+				return err
+			}
+			defer done()
 		}
 		if method == fiber.MethodPost {
 			return a.once(c, h)
@@ -147,11 +178,22 @@ func (a *API) Handle(method, path string, access Access, h fiber.Handler) {
 	a.add(method, path, guarded)
 }
 
+// changeOf waits until no other request of the account changes the record.
+func changeOf(c *fiber.Ctx, line *ratelimit.Queue, record string) (done func(), err error) {
+	ctx := c.UserContext()
+	done, err = line.Enter(ctx, identity.FromContext(ctx).AccountID+" "+record)
+	if errors.Is(err, ratelimit.ErrFull) || errors.Is(err, context.DeadlineExceeded) {
+		err = apierr.Contended(err)
+	}
+	return done, err
+}
+
 // HandleToken adds a route for the holder of one token that the deployment sets,
 // such as the operator's; see [OnlyBearer]. Its POSTs take an Idempotency-Key, kept
 // under account, which is no account's id. mark puts into ctx who acts; nil is
 // nobody.
 func (a *API) HandleToken(method, path, token, message, account string, mark func(context.Context) context.Context, h fiber.Handler) {
+	h = a.strict(method, path, h)
 	a.add(method, path, OnlyBearer(token, message, func(c *fiber.Ctx) error {
 		if mark != nil {
 			c.SetUserContext(mark(c.UserContext()))
@@ -164,7 +206,9 @@ func (a *API) HandleToken(method, path, token, message, account string, mark fun
 }
 
 // Public adds a route that needs no key.
-func (a *API) Public(method, path string, h fiber.Handler) { a.add(method, path, h) }
+func (a *API) Public(method, path string, h fiber.Handler) {
+	a.add(method, path, a.strict(method, path, h))
+}
 
 func (a *API) add(method, path string, h fiber.Handler) {
 	a.routes = append(a.routes, Route{method, path})
@@ -429,10 +473,9 @@ func (a *API) onceFor(c *fiber.Ctx, account string, h fiber.Handler) error {
 	}
 	if r := record.Replay; r != nil {
 		c.Set("Idempotent-Replayed", "true")
-		if r.Location != "" {
-			c.Set(fiber.HeaderLocation, r.Location)
+		for name, value := range r.Header {
+			c.Set(name, value)
 		}
-		c.Set(fiber.HeaderContentType, r.ContentType)
 		return c.Status(r.Status).Send(r.Body)
 	}
 	if err := h(withOrigin(c, Origin{Nonce: record.Nonce, At: record.At, Replay: true})); err != nil {
@@ -447,13 +490,31 @@ func (a *API) onceFor(c *fiber.Ctx, account string, h fiber.Handler) error {
 		err = a.opt.Idempotency.Abandon(ctx, record)
 	} else {
 		err = a.opt.Idempotency.Finish(ctx, record, idempotency.Response{
-			Status: status, ContentType: string(res.Header.ContentType()), Body: append([]byte(nil), res.Body()...), Location: string(res.Header.Peek(fiber.HeaderLocation)),
+			Status: status, Header: lasting(&res.Header), Body: append([]byte(nil), res.Body()...),
 		})
 	}
 	if err != nil {
 		a.opt.Log.WarnContext(ctx, "idempotency record not closed", "service", a.opt.Name, "error", err)
 	}
 	return nil
+}
+
+// lasting are the headers that a replay of the answer repeats. The others are of
+// one exchange, and a replay has its own. Their number and size are bounded: our
+// handlers write them, not callers.
+func lasting(h *fasthttp.ResponseHeader) map[string]string {
+	out := map[string]string{}
+	for k, v := range h.All() {
+		name := strings.ToLower(string(k))
+		switch name {
+		case "x-request-id", "date", "server", "connection", "vary", "content-length", "transfer-encoding", "ratelimit", "ratelimit-policy", "retry-after":
+			continue
+		}
+		if !strings.HasPrefix(name, "x-ratelimit-") && !strings.HasPrefix(name, "access-control-") {
+			out[string(k)] = string(v)
+		}
+	}
+	return out
 }
 
 func validIdempotencyKey(s string) bool {

@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/identity"
 )
 
 // callTime bounds each call but Export, which lasts as long as its caller reads.
@@ -133,6 +134,9 @@ func (c *Client) send(ctx context.Context, method, path string, in any) (*http.R
 		return nil, fmt.Errorf("make request: %w", err)
 	}
 	req.Header.Set("Authorization", "Bearer "+c.token)
+	if p := identity.FromContext(ctx); p != nil {
+		setPrincipal(req.Header, p)
+	}
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}

@@ -66,6 +66,14 @@ func (p *Pipeline) purge(ctx context.Context, task video.Purge) error {
 		// A worker that holds the job finds out at its next heartbeat.
 		errs = append(errs, p.o.Jobs.Delete(ctx, id))
 	}
+	// Before the objects: a session that is still open could become one.
+	var open []string
+	for _, session := range task.Sessions {
+		if err := p.o.Bucket.EndResumable(ctx, session); err != nil {
+			open, errs = append(open, session), append(errs, err)
+		}
+	}
+	task.Sessions = open
 	errs = append(errs,
 		p.o.Bucket.DeletePrefix(ctx, video.UploadPrefix(task.Video)),
 		p.o.Bucket.DeletePrefix(ctx, transcode.VideoPrefix(string(task.Video))))

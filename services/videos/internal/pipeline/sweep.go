@@ -21,6 +21,9 @@ const oldEvery = 6
 
 // Run sweeps until ctx ends.
 func (p *Pipeline) Run(ctx context.Context) error {
+	if err := p.awaitBucket(ctx); err != nil {
+		return err
+	}
 	every := time.NewTicker(p.o.SweepEvery)
 	defer every.Stop()
 	for n := 0; ; {
@@ -117,9 +120,11 @@ func (p *Pipeline) visit(ctx context.Context, v *video.Video) error {
 	due, tidy := v.DueAt, !v.InWork() && !v.AwaitsUpload()
 	after := v
 	err := guarded(func() (err error) {
-		after, err = p.advance(ctx, v)
-		if err == nil && after != nil && after.Status == video.Uploading && after.Upload.Recording {
+		if after, err = p.advance(ctx, v); err == nil && after != nil && after.Measured() {
 			after, err = p.follow(ctx, after)
+		}
+		if err == nil && after != nil && len(after.Upload.Ended) > 0 {
+			after, err = p.endSessions(ctx, after)
 		}
 		if err == nil && tidy {
 			err = p.tidyVideo(ctx, v.ID)
