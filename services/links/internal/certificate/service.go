@@ -421,17 +421,15 @@ func (s *Service) order(ctx context.Context, host string) error {
 			}
 			release = end
 		}
-		switch {
-		case busy:
-			// Soon there is a certificate, or the lease of a replica that is gone ends.
-			select {
-			case <-ctx.Done():
-				return ErrBusy
-			case <-time.After(handoff):
-				continue
-			}
+		if !busy {
+			return s.issue(ctx, o)
 		}
-		return s.issue(ctx, o)
+		// Soon there is a certificate, or the lease of a replica that is gone ends.
+		select {
+		case <-ctx.Done():
+			return ErrBusy
+		case <-time.After(handoff):
+		}
 	}
 }
 
