@@ -51,6 +51,8 @@ const (
 	LastOwner             Code = "LAST_OWNER"              // 409: an account keeps an owner
 	AlreadyMember         Code = "ALREADY_MEMBER"          // 409: an invitation for somebody who is a member
 	IdentityTaken         Code = "IDENTITY_TAKEN"          // 409: a sign-in identity of another person
+	HasSignIn             Code = "HAS_SIGN_IN"             // 409: a sign-in link for somebody who can sign in without one
+	SignInByProvider      Code = "SIGN_IN_BY_PROVIDER"     // 409: the identity provider must confirm this member
 	DomainNotVerified     Code = "DOMAIN_NOT_VERIFIED"     // 409
 	DomainTaken           Code = "DOMAIN_TAKEN"            // 409
 	DomainInUse           Code = "DOMAIN_IN_USE"           // 409
@@ -99,6 +101,8 @@ var statuses = map[Code]int{
 	LastOwner:             http.StatusConflict,
 	AlreadyMember:         http.StatusConflict,
 	IdentityTaken:         http.StatusConflict,
+	HasSignIn:             http.StatusConflict,
+	SignInByProvider:      http.StatusConflict,
 	DomainNotVerified:     http.StatusConflict,
 	DomainTaken:           http.StatusConflict,
 	DomainInUse:           http.StatusConflict,
@@ -219,6 +223,12 @@ func InvalidSome(more int, details ...Detail) *Error {
 // Down makes an UNAVAILABLE that asks the caller to come back after a second.
 func Down(err error) *Error {
 	return &Error{Code: Unavailable, Message: "The service cannot do this right now. Try again shortly.", RetryAfter: time.Second, Err: err}
+}
+
+// Contended makes a RATE_LIMITED for a change that other changes of the same record, or
+// of the same account, left no time for. It asks the caller to come back after a second.
+func Contended(err error) *Error {
+	return &Error{Code: RateLimited, Message: "Too many requests change the same thing at once. Try again after the time in Retry-After.", RetryAfter: time.Second, Err: err}
 }
 
 // Status is the HTTP status of e: that of its code, except that a suspended

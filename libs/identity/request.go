@@ -1,17 +1,43 @@
 package identity
 
-import "context"
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
 
-type requestIDKey struct{}
+type requestKey struct{}
+
+type request struct {
+	id     string
+	queued atomic.Int64 // nanoseconds
+}
 
 // WithRequestID puts the request's id, which the caller sees in X-Request-Id,
 // into ctx.
 func WithRequestID(ctx context.Context, id string) context.Context {
-	return context.WithValue(ctx, requestIDKey{}, id)
+	return context.WithValue(ctx, requestKey{}, &request{id: id})
 }
 
 // RequestID is the id of the request in ctx; "" outside of one.
 func RequestID(ctx context.Context) string {
-	id, _ := ctx.Value(requestIDKey{}).(string)
-	return id
+	if r, ok := ctx.Value(requestKey{}).(*request); ok {
+		return r.id
+	}
+	return ""
+}
+
+// AddQueued notes that the request in ctx waited for d in a queue of this process.
+func AddQueued(ctx context.Context, d time.Duration) {
+	if r, ok := ctx.Value(requestKey{}).(*request); ok {
+		r.queued.Add(int64(d))
+	}
+}
+
+// Queued is how long the request in ctx has waited in queues of this process.
+func Queued(ctx context.Context) time.Duration {
+	if r, ok := ctx.Value(requestKey{}).(*request); ok {
+		return time.Duration(r.queued.Load())
+	}
+	return 0
 }

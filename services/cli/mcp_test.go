@@ -80,6 +80,22 @@ func TestAssistantThatMayOnlyReadHasNoOtherTools(t *testing.T) {
 	}
 }
 
+// An assistant only passes on what it reads, so no tool shows an address that takes
+// a file, whatever the key may do.
+func TestNoToolShowsAnAddressThatWrites(t *testing.T) {
+	t.Parallel()
+	f, base := fakeService(t)
+	f.status = "uploading"
+	k := inMemory(t, base, nil)
+	if v := clitest.Good[map[string]any](k, "video_status", clitest.Args{"id": "vid_1"}); v["status"] == nil {
+		t.Fatalf("video_status = %v", v)
+	}
+	k.Call("list_videos", nil)
+	if said := k.Answers(); strings.Contains(said, "/session") || strings.Contains(said, "ploadUrl") {
+		t.Errorf("an address that writes in:\n%s", said)
+	}
+}
+
 // Clients of earlier versions of the protocol begin with initialize; standard
 // output carries messages and nothing else.
 func TestAssistantSpeaksTheOlderProtocolOnStandardOutputAlone(t *testing.T) {

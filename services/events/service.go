@@ -148,7 +148,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		Loops: []boot.Loop{
 			{Name: "event wake-ups", Run: outbox.Run},
 			{Name: "webhooks", Run: engine.Run},
-			{Name: "account purge", Run: accounts.Purge},
+			{Name: "accounts", Run: accounts.Look},
 			{Name: "webhook secrets", Run: func(ctx context.Context) error { return hooks.Reseal(ctx, 6*cfg.SweepEvery) }},
 		},
 		// Held requests end before the listener waits for them.

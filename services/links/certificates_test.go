@@ -930,3 +930,40 @@ func TestTheRotationPassesOverDamagedCertificates(t *testing.T) {
 	})
 	eventually(t, "the certificate is sealed again", func() bool { return keyID(host) != old })
 }
+
+// Records that cannot be read, or whose key is lost, are due before a certificate of the same bucket, more
+// of them than a sweep looks at.
+func TestRecordsThatCannotBeReadHideNoCertificateFromTheSweep(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, newAuthority(t, 90*24*3600))
+	r, secure := w.add(t)
+	const host = "zz.hidden.example.com"
+	w.domain(t, r, host)
+	first, err := w.hello(secure, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificates := w.Client(t).Collection("certificates")
+	snap, err := certificates.Doc(host).Get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	bucket := snap.Data()["due"].(map[string]any)["bucket"]
+	batch := w.Client(t).BulkWriter(t.Context())
+	for i := range 130 {
+		doc := map[string]any{"failures": "many"}
+		if i%5 == 0 { // its key is lost
+			doc = map[string]any{"key": []byte("sealed by another key"), "keyId": "other", "notBefore": w.now().Add(-80 * 24 * time.Hour), "notAfter": w.now().Add(63 * 24 * time.Hour)}
+		}
+		doc["due"] = map[string]any{"bucket": bucket, "at": w.now().Add(24 * time.Hour)}
+		if _, err := batch.Set(certificates.Doc(fmt.Sprintf("unreadable%d.hidden.example.com", i)), doc); err != nil {
+			t.Fatal(err)
+		}
+	}
+	batch.End()
+	w.forward(62 * 24 * time.Hour)
+	eventually(t, "the certificate is renewed", func() bool {
+		c, err := w.hello(secure, host)
+		return err == nil && serial(c) != serial(first)
+	})
+}

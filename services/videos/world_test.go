@@ -50,6 +50,7 @@ type world struct {
 	clock   *clock
 	keys    map[string]string // account → key
 	apikeys *authtest.Auth
+	disk    string // where storage keeps its files
 	redis   string
 	db      *firestoredb.DB
 	auth    *tenant.Client // what auth has in its hands
@@ -101,7 +102,7 @@ func newWorld(t *testing.T, options ...option) *world {
 		Indexes: [][]byte{videos.Indexes, tags.Indexes, transcode.Indexes, idempotency.Indexes}, Clock: w.clock.Now, Buckets: []string{bucketName},
 		Storage: func(objects *storage.Options) {
 			objects.CORS = []storage.CORS{{Origin: []string{"*"}, Method: []string{"GET", "HEAD", "PUT"}, ResponseHeader: []string{"Content-Type", "Content-Range", "Range"}}}
-			w.uploads, w.push = objects.PublicURL, objects.APIURL
+			w.uploads, w.push, w.disk = objects.PublicURL, objects.APIURL, objects.Dir
 			cfg = w.config()
 			for _, o := range options {
 				o(&cfg, objects)

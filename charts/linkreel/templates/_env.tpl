@@ -98,6 +98,7 @@ name is a setting in the service's Config; tests/cluster fails on one that is no
 {{- $_ := set $env "LINKREEL_OIDC_ROLES" (join "," $roles) }}
 {{- $_ := set $env "LINKREEL_OIDC_ACCOUNT" .account }}
 {{- $_ := set $env "LINKREEL_OIDC_GROUPS_CLAIM" .groupsClaim }}
+{{- $_ := set $env "LINKREEL_OIDC_MAX_AGE" .maxAge }}
 {{- end }}
 {{- end }}
 {{- end }}

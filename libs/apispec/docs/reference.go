@@ -164,6 +164,7 @@ type schema struct {
 	Enum                 []any
 	Const                any
 	AdditionalProperties any
+	ReadOnly             bool
 }
 
 type described struct {
@@ -245,6 +246,9 @@ func (d *document) rows(s schema) (rows []field) {
 	s = d.resolve(s)
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
 		p := s.Properties[name]
+		if p.ReadOnly {
+			continue // accepted in a request and without effect
+		}
 		text := p.Description
 		if text == "" {
 			text = d.resolve(p).Description

@@ -84,7 +84,10 @@ type owner struct{}
 
 func (owner) Do(_ context.Context, op string, _, out any) error {
 	p, ok := out.(*signin.Profile)
-	if op != signin.OpWho || !ok {
+	if op == signin.OpMethods {
+		return nil
+	}
+	if op != signin.OpWho && op != signin.OpProfile || !ok {
 		return apierr.New(apierr.NotFound, "not in this test")
 	}
 	p.Member = signin.Member{ID: "mem_1", Name: nasty, Role: "owner"}
@@ -689,5 +692,19 @@ func TestImportShowsWhatBecameOfEachRow(t *testing.T) {
 	d.answers["POST /api/v1/links/bulk"] = answer{403, "", `{"error":{"code":"PLAN_REQUIRED","message":"This needs the business plan."}}`}
 	if resp, page := d.post("/app/links/import", "/app/links/import", url.Values{"csv": {"https://a.example"}}); resp.StatusCode != 403 || !strings.Contains(page, "This needs the business plan.") {
 		t.Errorf("%d\n%s", resp.StatusCode, page)
+	}
+}
+
+func TestHomeSaysWhatToDoWhereBrowsersAllowNoPasskeys(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, nil) // on http, by its number
+	page := d.page("/app")
+	for _, want := range []string{text.Get("home.back"), html.EscapeString(text.Get("home.back.http")), text.Get("home.back.ask")} {
+		if !strings.Contains(page, want) {
+			t.Errorf("Home lacks %q", want)
+		}
+	}
+	if strings.Contains(page, "data-passkey") {
+		t.Error("Home offers a passkey that cannot work")
 	}
 }

@@ -57,6 +57,7 @@ type Pages struct {
 	app       *httpapi.API
 	templates map[string]*template.Template
 	files     map[string]design.File // by URL path
+	ways      ways
 }
 
 //go:embed templates

@@ -362,6 +362,57 @@ func TestAJobWaitsForTheScratchOfAnotherWithoutLosingTries(t *testing.T) {
 	}
 }
 
+// Small jobs follow each other on a worker's other slot, so that there is never room for
+// a large one. Once that has waited for a minute it comes before those that begin later.
+func TestALargeJobRunsBesideSteadySmallOnes(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	s := b.scratch(1 << 30)
+	b.w.o.Now = func() time.Time { return time.Now().Add(2 * longWait) } // so long every job has waited
+	small := func() (remove func(), err error) {
+		dir, remove, err := s.Job()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return remove, s.reserve(dir, 300<<20)
+	}
+	end, err := small()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.maker.source = longFilm()
+	b.maker.source.Video.Span, b.maker.source.Video.Frames = 7200, 7200*30
+	b.run()
+	j := b.submit("a", "vid")
+	began := 0
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		next, err := small()
+		if errors.Is(err, errReserved) {
+			next()
+			break
+		}
+		end() // the next one has begun
+		end = next
+		if began++; time.Now().After(deadline) {
+			t.Fatalf("%d small jobs began, and the large one still waits", began)
+		}
+	}
+	end()
+	if r := b.await(j.ID, final); r.State != transcode.Done || r.Tries != 1 {
+		t.Errorf("record = %+v, failure %v", r, r.Failure)
+	}
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		next, err := small()
+		next()
+		if err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("a small job after the large one: %v", err)
+		}
+	}
+}
+
 func TestARetainedSourceGivesWayToAJob(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)

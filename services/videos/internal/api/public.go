@@ -135,7 +135,8 @@ func filterOf(c *fiber.Ctx) (f video.Filter, bad []apierr.Detail) {
 func (h public) create(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	p, origin := identity.FromContext(ctx), identity.OriginFrom(ctx)
-	if err := h.videos.Room(ctx, p.AccountID, p.Quotas, origin); err != nil {
+	left, err := h.videos.Room(ctx, p.AccountID, p.Quotas, origin)
+	if err != nil {
 		return err // 403 goes before 400
 	}
 	var body struct {
@@ -163,7 +164,7 @@ func (h public) create(c *fiber.Ctx) error {
 	if err := fields.Err(); err != nil {
 		return err
 	}
-	v, err := h.videos.Create(ctx, video.NewVideo{Account: p.AccountID, Limits: p.Quotas, Draft: checked, Origin: origin, Page: pageOf(c)})
+	v, err := h.videos.Create(ctx, video.NewVideo{Account: p.AccountID, Limits: p.Quotas, Draft: checked, Origin: origin, Page: pageOf(c), Left: left})
 	if err != nil {
 		return err
 	}
@@ -183,15 +184,20 @@ func pageOf(c *fiber.Ctx) string {
 }
 
 func (h public) get(c *fiber.Ctx) error {
-	v, err := h.videos.Get(c.UserContext(), account(c), id(c))
+	by := identity.FromContext(c.UserContext())
+	v, err := h.videos.Get(c.UserContext(), by.AccountID, id(c), by.Scopes.Has(identity.VideosWrite))
 	if err != nil {
 		return err
 	}
-	// Views and progress are shown and have no revision of their own.
-	if httpapi.NotModified(c, httpapi.VariantETag(v.Rev, fmt.Sprintf("%d-%d", v.Views, v.Progress))) {
+	// Views and progress are shown and have no revision of their own. A reader is not shown all that a writer is.
+	variant := fmt.Sprintf("%d-%d", v.Views, v.Progress)
+	if !by.Scopes.Has(identity.VideosWrite) {
+		variant += "-r"
+	}
+	if httpapi.NotModified(c, httpapi.VariantETag(v.Rev, variant)) {
 		return nil
 	}
-	return httpapi.JSON(c, fiber.StatusOK, h.shown.full(v))
+	return httpapi.JSON(c, fiber.StatusOK, h.shown.full(v, by))
 }
 
 func (h public) update(c *fiber.Ctx) error {

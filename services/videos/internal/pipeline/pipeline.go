@@ -66,6 +66,7 @@ type Bucket interface {
 	Stat(ctx context.Context, object string) (objectstore.Object, error)
 	Received(ctx context.Context, session string) (n int64, whole bool, err error)
 	FinishResumable(ctx context.Context, session string, size int64) (whole bool, err error)
+	EndResumable(ctx context.Context, session string) error
 	List(ctx context.Context, prefix string) iter.Seq2[objectstore.Object, error]
 	Download(ctx context.Context, object string, generation int64, w io.Writer) (objectstore.Object, error)
 	Upload(ctx context.Context, object string, r io.Reader, o objectstore.UploadOptions) (objectstore.Object, error)
@@ -251,7 +252,7 @@ func (p *Pipeline) detectUpload(ctx context.Context, v *video.Video) (*video.Vid
 		return v, err
 	}
 	if o.Generation <= v.Source.Generation {
-		return v, nil
+		return p.expire(ctx, v)
 	}
 	source := video.Source{
 		Generation: o.Generation, Size: o.Size, ContentType: o.ContentType, Encoded: o.Encoded(),
@@ -291,8 +292,12 @@ func (p *Pipeline) detectUpload(ctx context.Context, v *video.Video) (*video.Vid
 	return arrived, nil
 }
 
-// expire ends the waiting for a file that did not come in time.
+// expire ends the waiting for a file that did not come in time, and the session of
+// a failed video that nobody sends a file to any more.
 func (p *Pipeline) expire(ctx context.Context, v *video.Video) (*video.Video, error) {
+	if v.Status == video.Failed && v.Upload.ResumableURL != "" && !p.o.Now().Before(v.Upload.ExpiresAt.Add(video.UploadGrace)) {
+		return p.note(ctx, v, func(v *video.Video) error { return v.Retire(p.o.Now()) })
+	}
 	// Only spares a transaction. Expire decides again, on the record as it is then.
 	if v.Status != video.Uploading || p.o.Now().Sub(v.CreatedAt) < p.o.Plan.Upload.MaxAge {
 		return v, nil

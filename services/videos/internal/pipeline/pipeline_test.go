@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/linkreel/linkreel/libs/objectstore"
@@ -119,6 +120,8 @@ func (b bucket) Received(context.Context, string) (int64, bool, error) {
 func (b bucket) FinishResumable(context.Context, string, int64) (bool, error) {
 	return false, objectstore.ErrNotFound
 }
+
+func (b bucket) EndResumable(context.Context, string) error { return nil }
 
 func (b bucket) List(_ context.Context, prefix string) iter.Seq2[objectstore.Object, error] {
 	return func(yield func(objectstore.Object, error) bool) {
@@ -573,6 +576,120 @@ func TestAPanicOverOneVideoPutsItOffAndKeepsNothingFromTheOthers(t *testing.T) {
 	}
 	if status := s.videos["good"].Status; status != video.Processing {
 		t.Errorf("the good one is %s", status)
+	}
+}
+
+// A tenant has many videos that fail, each for a reason of its own.
+func TestVideosThatFailKeepNothingFromTheOthers(t *testing.T) {
+	t.Parallel()
+	s, p := newShelf()
+	for i := range 200 {
+		id := video.ID("bad" + strconv.Itoa(i))
+		s.await(p, id)
+		s.failing[video.UploadObject(id)] = errors.New("storage refuses this one")
+	}
+	s.await(p, "good")
+	s.put(video.UploadObject("good"), 1)
+	s.now = s.now.Add(time.Minute)
+	if err := p.Sweep(t.Context()); err == nil {
+		t.Error("nobody is told of what failed")
+	}
+	if status := s.videos["good"].Status; status != video.Processing {
+		t.Errorf("the good one is %s", status)
+	}
+}
+
+// deleted is a store of many purge tasks.
+type deleted struct {
+	Store
+	mu   sync.Mutex
+	left int
+}
+
+func (d *deleted) DuePurges(context.Context) ([]video.Purge, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	due := make([]video.Purge, d.left)
+	for i := range due {
+		due[i].Video = video.ID(strconv.Itoa(i))
+	}
+	return due, nil
+}
+
+func (d *deleted) Purged(context.Context, video.ID) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.left--
+	return nil
+}
+
+// slow is a bucket that takes a second for each task.
+type slow struct{ Bucket }
+
+func (slow) DeletePrefix(context.Context, string) error {
+	time.Sleep(500 * time.Millisecond)
+	return nil
+}
+
+func TestThousandsOfPurgesDelayNoSweep(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := &deleted{left: 2_000}
+		p := New(Options{Store: d, Bucket: slow{}, Jobs: jobs{}, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+		for rounds := 0; d.left > 0; rounds++ {
+			begun := time.Now()
+			if err := p.PurgeDue(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(begun); took > purgeTime+2*time.Second {
+				t.Fatalf("round %d took %v", rounds, took)
+			}
+			select {
+			case <-p.kick:
+			default:
+				if d.left > 0 {
+					t.Fatalf("%d tasks wait for the next sweep", d.left)
+				}
+			}
+		}
+	})
+}
+
+// erased is a store of accounts that are erased, one of which has more than anybody counts.
+type erased struct {
+	Store
+	turns map[string]int
+}
+
+func (e *erased) Erasing(context.Context) ([]string, error) {
+	return []string{"acc_large", "acc_small"}, nil
+}
+
+func (e *erased) EraseSome(_ context.Context, account string) (bool, error) {
+	e.turns[account]++
+	return account == "acc_large", nil
+}
+
+func (e *erased) Remains(context.Context, string) (bool, error) { return false, nil }
+func (e *erased) EndErase(context.Context, string) error        { return nil }
+
+func TestALargeErasureDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	e := &erased{turns: map[string]int{}}
+	p := New(Options{Store: e, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+	if err := p.EraseDue(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := e.turns["acc_large"]; n != eraseRounds {
+		t.Errorf("a round erased %d pages of the large account, want %d", n, eraseRounds)
+	}
+	if e.turns["acc_small"] != 1 {
+		t.Error("the small account has no turn")
+	}
+	select {
+	case <-p.erasing:
+	default:
+		t.Error("the large account's next turn waits for a sweep")
 	}
 }
 

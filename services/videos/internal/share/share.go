@@ -26,6 +26,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/objectstore"
+	"github.com/linkreel/linkreel/libs/password"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
@@ -62,6 +63,7 @@ type Guard interface {
 	Take(ctx context.Context, rules ...ratelimit.Rule) (ratelimit.Try, time.Duration)
 	Refund(ctx context.Context, t ratelimit.Try)
 	First(ctx context.Context, name string, life time.Duration) bool
+	Count(ctx context.Context, set, member string, life time.Duration) (grown int64, repeat bool)
 }
 
 // Options are what the share side works with.
@@ -71,7 +73,7 @@ type Options struct {
 	Bucket    Bucket
 	Guard     Guard
 	Misses    Misses
-	Passwords *video.Passwords
+	Passwords *password.Hasher
 	Keys      *video.Keyring
 	Addresses video.Addresses
 	// MediaOrigin is the origin of signed addresses, which the pages' policy
@@ -99,7 +101,8 @@ type Share struct {
 	viewers *ratelimit.Misses // a miss is a viewer who was not seen today
 	report  string            // the link of AbuseContact
 	signed  kept[string]
-	small   kept[[]byte]   // pictures and captions
+	small   kept[[]byte] // pictures and captions
+	whole   *ratelimit.Slots
 	found   kept[struct{}] // slugs that were found lately
 }
 
@@ -115,6 +118,7 @@ func New(o Options) (*Share, error) {
 		viewers: ratelimit.NewMisses(ratelimit.MissOptions{Burst: newViewers, Every: time.Hour / newViewers, Now: o.Now}),
 		signed:  newKept(8<<20, func(address string) int { return len(address) }),
 		small:   newKept(32<<20, func(body []byte) int { return cap(body) }),
+		whole:   ratelimit.NewSlots(wholeOfAccount, wholeBodies),
 		found:   newKept(4<<20, func(struct{}) int { return 0 }),
 	}
 	base, err := url.Parse(o.Addresses.Base)

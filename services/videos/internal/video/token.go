@@ -16,6 +16,9 @@ type Kind byte
 const (
 	// Unlocked remembers in a cookie that a viewer knew the password.
 	Unlocked Kind = 'u'
+	// Returning remembers for longer that a viewer knew a password of the video. It
+	// allows nothing but a part of the budget of guesses.
+	Returning Kind = 'r'
 	// Watch lets a viewer's player fetch playlists. It is short, since the
 	// page's player renews it while playing.
 	Watch Kind = 'w'
@@ -23,7 +26,8 @@ const (
 	// whole video. Its playlists carry addresses of ours, which check access again.
 	WatchLong Kind = 'l'
 	// Own is the owner's access, as the API hands it out. It needs no password and
-	// works whatever the privacy, after the video's expiry too.
+	// works whatever the privacy, after the video's expiry too, for as long as the key
+	// or member that it was made for may read videos.
 	Own Kind = 'o'
 )
 
@@ -34,6 +38,7 @@ type Grant struct {
 	Video   ID
 	Access  int64
 	Expires time.Time
+	By      string // the key or member of an Own grant
 }
 
 // ErrToken is the answer to a token that was not made by us or was changed.
@@ -96,10 +101,12 @@ const cursorTag = 8
 
 // Sign makes the token of g. Tokens fit into a path segment and a cookie.
 func (k *Keyring) Sign(g Grant) string {
-	b := make([]byte, 0, 64)
+	b := make([]byte, 0, 96)
 	b = append(b, byte(g.Kind))
 	b = binary.AppendVarint(b, g.Expires.UnixMilli())
 	b = binary.AppendVarint(b, g.Access)
+	b = binary.AppendUvarint(b, uint64(len(g.By)))
+	b = append(b, g.By...)
 	b = append(b, g.Video...)
 	b = append(b, mac(k.keys[0], b)[:tagSize]...)
 	return base64.RawURLEncoding.EncodeToString(b)
@@ -135,7 +142,13 @@ func (k *Keyring) Verify(token string) (Grant, error) {
 	if n <= 0 {
 		return Grant{}, ErrToken
 	}
-	g.Expires, g.Access, g.Video = time.UnixMilli(ms), access, ID(body[n:])
+	body = body[n:]
+	by, n := binary.Uvarint(body)
+	if n <= 0 || by > uint64(len(body)-n) {
+		return Grant{}, ErrToken
+	}
+	body = body[n:]
+	g.Expires, g.Access, g.By, g.Video = time.UnixMilli(ms), access, string(body[:by]), ID(body[by:])
 	return g, nil
 }
 
@@ -158,7 +171,7 @@ func (k *Keyring) Pseudonym(day time.Time, facts ...string) string {
 // Allows reports whether g lets its holder watch v at now. A change of access
 // ends every grant but the owner's.
 func (g Grant) Allows(v *Video, now time.Time) bool {
-	if g.Video != v.ID || !now.Before(g.Expires) {
+	if g.Video != v.ID || !now.Before(g.Expires) || g.Kind == Returning {
 		return false
 	}
 	return g.Kind == Own || g.Access == v.Access && !v.Expired(now)

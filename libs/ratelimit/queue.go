@@ -1,0 +1,221 @@
+package ratelimit
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/linkreel/linkreel/libs/identity"
+)
+
+// ErrFull means that as many wait for a name already as may.
+var ErrFull = errors.New("too many wait for it already")
+
+// QueueOptions bound a [Queue]. A zero is no bound.
+type QueueOptions struct {
+	Name       string // of the queue in metrics; a queue without one has none
+	Parallel   int    // how many run at once
+	Each       int    // how many of them for one name
+	Waiting    int    // how many wait for one name
+	AllWaiting int    // how many wait in all
+}
+
+// Queue bounds how much of one kind of work runs at a time in this process, in all
+// and for each name (an account, say). Unlike [Slots] it lets the rest wait.
+//
+// Those that wait for one name are served in order. Names take turns, so a newcomer
+// waits for at most one job of each other name and never behind another's backlog.
+// A name whose own jobs are at their bound waits without holding anything up.
+type Queue struct {
+	opt  QueueOptions
+	wait prometheus.Observer // nil without a name
+
+	mu      sync.Mutex
+	names   map[string]*inLine
+	turns   list.List // of *inLine: those that could run if there were room
+	running int
+	waiting int
+}
+
+// inLine is a name that has something running or waiting.
+type inLine struct {
+	name    string
+	running int
+	waiting list.List     // of *waiter
+	turn    *list.Element // its place among the turns; nil without one
+}
+
+type waiter struct {
+	place *list.Element // in inLine.waiting; nil once it was taken out
+	done  chan error    // nil lets it run
+}
+
+var queueWait = promauto.NewHistogramVec(prometheus.HistogramOpts{Name: "linkreel_queue_wait_seconds",
+	Help:    "Time that work waited in a queue of this process before it ran or gave up.",
+	Buckets: []float64{.001, .005, .02, .1, .5, 1, 2, 5, 10, 30}}, []string{"queue"})
+
+// NewQueue makes a queue in which nothing runs.
+func NewQueue(o QueueOptions) *Queue {
+	q := &Queue{opt: o, names: map[string]*inLine{}}
+	if o.Name != "" {
+		q.wait = queueWait.WithLabelValues(o.Name)
+	}
+	return q
+}
+
+// Enter waits until a job of name may run. release ends the job and is called once.
+//
+// The error is [ErrFull], at once, when the bound of what may wait for name is
+// reached, or ctx's own. When the bound of what may wait in all is reached, the name
+// with the longest backlog gives up its last job, which gets ErrFull, unless no
+// backlog is longer than that of name itself.
+//
+// The time spent here is added to the request's, see [identity.Queued].
+func (q *Queue) Enter(ctx context.Context, name string) (release func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	l, w, err := q.line(name)
+	switch {
+	case err != nil:
+		return nil, err
+	case w == nil:
+		q.waited(ctx, 0)
+	default:
+		began := time.Now()
+		select {
+		case err = <-w.done:
+		case <-ctx.Done():
+			err = q.leave(ctx, l, w)
+		}
+		q.waited(ctx, time.Since(began))
+		if err != nil {
+			return nil, err
+		}
+	}
+	return sync.OnceFunc(func() { q.end(l) }), nil
+}
+
+// line lets a job of name run, with a nil waiter, or puts it in line.
+func (q *Queue) line(name string) (*inLine, *waiter, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l := q.names[name]
+	if l == nil {
+		l = &inLine{name: name}
+	}
+	if free(l.running, q.opt.Each) && free(q.running, q.opt.Parallel) {
+		l.running++
+		q.running++
+		q.names[name] = l
+		return l, nil, nil
+	}
+	if !free(l.waiting.Len(), q.opt.Waiting) || !free(q.waiting, q.opt.AllWaiting) && !q.pushOut(l.waiting.Len()) {
+		return nil, nil, ErrFull
+	}
+	w := &waiter{done: make(chan error, 1)}
+	w.place = l.waiting.PushBack(w)
+	q.waiting++
+	q.names[name] = l
+	q.takeTurn(l)
+	return l, w, nil
+}
+
+func free(taken, bound int) bool { return bound <= 0 || taken < bound }
+
+// pushOut makes room for one more at the end of the longest backlog, if that is
+// longer than have.
+func (q *Queue) pushOut(have int) bool {
+	var longest *inLine
+	for _, l := range q.names {
+		if l.waiting.Len() > have+1 && (longest == nil || l.waiting.Len() > longest.waiting.Len()) {
+			longest = l
+		}
+	}
+	if longest == nil {
+		return false
+	}
+	w := longest.waiting.Back().Value.(*waiter)
+	q.takeOut(longest, w)
+	w.done <- ErrFull
+	return true
+}
+
+// takeTurn gives l a place among the turns if it can use one.
+func (q *Queue) takeTurn(l *inLine) {
+	if l.turn == nil && l.waiting.Len() > 0 && free(l.running, q.opt.Each) {
+		l.turn = q.turns.PushBack(l)
+	}
+}
+
+// takeOut ends the waiting of w, and forgets its name when that has nothing left.
+func (q *Queue) takeOut(l *inLine, w *waiter) {
+	l.waiting.Remove(w.place)
+	w.place = nil
+	q.waiting--
+	q.settle(l)
+}
+
+func (q *Queue) settle(l *inLine) {
+	if l.turn != nil && l.waiting.Len() == 0 {
+		q.turns.Remove(l.turn)
+		l.turn = nil
+	}
+	if l.running == 0 && l.waiting.Len() == 0 {
+		delete(q.names, l.name)
+	}
+}
+
+// leave takes out a waiter whose time is over. One that may run by now ends at once,
+// so that its place is not lost.
+func (q *Queue) leave(ctx context.Context, l *inLine, w *waiter) error {
+	q.mu.Lock()
+	waits := w.place != nil
+	if waits {
+		q.takeOut(l, w)
+	}
+	q.mu.Unlock()
+	if !waits && <-w.done == nil {
+		q.end(l)
+	}
+	return ctx.Err()
+}
+
+// end gives a place back and passes it on.
+func (q *Queue) end(l *inLine) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l.running--
+	q.running--
+	q.takeTurn(l)
+	q.settle(l)
+	for q.turns.Len() > 0 && free(q.running, q.opt.Parallel) {
+		next := q.turns.Remove(q.turns.Front()).(*inLine)
+		next.turn = nil
+		w := next.waiting.Front().Value.(*waiter)
+		next.running++
+		q.running++
+		q.takeOut(next, w)
+		q.takeTurn(next)
+		w.done <- nil
+	}
+}
+
+func (q *Queue) waited(ctx context.Context, d time.Duration) {
+	identity.AddQueued(ctx, d)
+	if q.wait != nil {
+		q.wait.Observe(d.Seconds())
+	}
+}
+
+// Waiting is how many wait in all.
+func (q *Queue) Waiting() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.waiting
+}

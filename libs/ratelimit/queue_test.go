@@ -1,0 +1,197 @@
+package ratelimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/ratelimit"
+)
+
+// enter lets a job of name run, which must be possible at once.
+func enter(t *testing.T, q *ratelimit.Queue, name string) (release func()) {
+	t.Helper()
+	release, err := q.Enter(t.Context(), name)
+	if err != nil {
+		t.Fatalf("enter for %s: %v", name, err)
+	}
+	return release
+}
+
+// served notes in which order jobs of a queue run.
+type served struct {
+	mu    sync.Mutex
+	names []string
+}
+
+// join puts a job into line, in a synctest bubble, and returns when it waits. The job
+// ends as soon as it has run.
+func (s *served) join(t *testing.T, q *ratelimit.Queue, name, job string) {
+	t.Helper()
+	go func() {
+		release, err := q.Enter(t.Context(), name)
+		if err != nil {
+			job = fmt.Sprintf("%s: %v", job, err)
+		}
+		s.mu.Lock()
+		s.names = append(s.names, job)
+		s.mu.Unlock()
+		if err == nil {
+			release()
+		}
+	}()
+	synctest.Wait()
+}
+
+func TestNamesTakeTurnsInAQueue(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := ratelimit.NewQueue(ratelimit.QueueOptions{Parallel: 1})
+		release := enter(t, q, "noisy")
+		var got served
+		for i := range 5 {
+			got.join(t, q, "noisy", fmt.Sprint("noisy ", i))
+		}
+		got.join(t, q, "other", "other 0")
+		got.join(t, q, "other", "other 1")
+		got.join(t, q, "third", "third 0")
+		release()
+		synctest.Wait()
+		want := []string{"noisy 0", "other 0", "third 0", "noisy 1", "other 1", "noisy 2", "noisy 3", "noisy 4"}
+		if !slices.Equal(got.names, want) {
+			t.Errorf("served %v, want %v", got.names, want)
+		}
+		if q.Names() != 0 || q.Waiting() != 0 {
+			t.Errorf("%d names and %d waiters are left", q.Names(), q.Waiting())
+		}
+	})
+}
+
+func TestANameAtItsBoundHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := ratelimit.NewQueue(ratelimit.QueueOptions{Parallel: 3, Each: 2})
+		first, second := enter(t, q, "noisy"), enter(t, q, "noisy")
+		var got served
+		got.join(t, q, "noisy", "noisy waits")
+		enter(t, q, "other")()
+		third := enter(t, q, "other")
+		got.join(t, q, "third", "third waits")
+		first()
+		synctest.Wait()
+		if want := []string{"third waits", "noisy waits"}; !slices.Equal(got.names, want) {
+			t.Errorf("served %v, want %v", got.names, want)
+		}
+		second()
+		third()
+		if q.Names() != 0 {
+			t.Errorf("%d names are left", q.Names())
+		}
+	})
+}
+
+func TestALineThatIsFullRefusesAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := ratelimit.NewQueue(ratelimit.QueueOptions{Each: 1, Waiting: 2, AllWaiting: 3})
+		releases := []func(){enter(t, q, "noisy"), enter(t, q, "other"), enter(t, q, "third")}
+		var got served
+		got.join(t, q, "noisy", "noisy 0")
+		got.join(t, q, "noisy", "noisy 1")
+		if _, err := q.Enter(t.Context(), "noisy"); !errors.Is(err, ratelimit.ErrFull) {
+			t.Errorf("a third waiter of one name: %v, want ErrFull", err)
+		}
+		got.join(t, q, "other", "other 0")
+		// All places are taken. The longest line gives one up for a name without any.
+		got.join(t, q, "third", "third 0")
+		if want := "noisy 1: " + ratelimit.ErrFull.Error(); !slices.Equal(got.names, []string{want}) {
+			t.Errorf("ended so far: %v, want %v", got.names, want)
+		}
+		if _, err := q.Enter(t.Context(), "noisy"); !errors.Is(err, ratelimit.ErrFull) {
+			t.Errorf("one more where no line is longer: %v, want ErrFull", err)
+		}
+		for _, release := range releases {
+			release()
+		}
+		synctest.Wait()
+		if len(got.names) != 4 || q.Names() != 0 || q.Waiting() != 0 {
+			t.Errorf("served %v; %d names and %d waiters are left", got.names, q.Names(), q.Waiting())
+		}
+	})
+}
+
+func TestAWaiterThatLeavesLosesNoPlace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := ratelimit.NewQueue(ratelimit.QueueOptions{Parallel: 1, Waiting: 1})
+		release := enter(t, q, "a")
+		ctx, cancel := context.WithTimeout(identity.WithRequestID(t.Context(), "r"), time.Second)
+		defer cancel()
+		if _, err := q.Enter(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v, want the context's error", err)
+		}
+		if got := identity.Queued(ctx); got != time.Second {
+			t.Errorf("the request waited for %v, want a second", got)
+		}
+		if q.Waiting() != 0 {
+			t.Error("it still counts as waiting")
+		}
+		if _, err := q.Enter(ctx, "b"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v, want the context's error", err)
+		}
+		release()
+		release() // a second call does nothing
+		enter(t, q, "a")()
+		if q.Names() != 0 {
+			t.Errorf("%d names are left", q.Names())
+		}
+	})
+}
+
+// Jobs come, give up and end in every order; the bounds hold throughout, and nothing
+// is left behind.
+func TestAQueueHoldsItsBoundsUnderLoad(t *testing.T) {
+	t.Parallel()
+	q := ratelimit.NewQueue(ratelimit.QueueOptions{Name: "test", Parallel: 4, Each: 2, Waiting: 20, AllWaiting: 60})
+	var all, ran atomic.Int64
+	var each [8]atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 64 {
+		wg.Go(func() {
+			for j := range 200 {
+				name := (i + j) % len(each)
+				ctx, cancel := context.WithCancel(t.Context())
+				if j%3 == 0 {
+					go cancel()
+				}
+				if release, err := q.Enter(ctx, fmt.Sprint(name)); err == nil {
+					if n := all.Add(1); n > 4 {
+						t.Errorf("%d run at once", n)
+					}
+					if n := each[name].Add(1); n > 2 {
+						t.Errorf("%d of one name run at once", n)
+					}
+					ran.Add(1)
+					each[name].Add(-1)
+					all.Add(-1)
+					release()
+				}
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	if q.Names() != 0 || q.Waiting() != 0 || q.Turns() != 0 {
+		t.Errorf("%d names, %d waiters and %d turns are left", q.Names(), q.Waiting(), q.Turns())
+	}
+	if ran.Load() == 0 {
+		t.Error("nothing ran")
+	}
+}
