@@ -57,7 +57,7 @@ func TestWithoutTheTokenNoMethodAnswers(t *testing.T) {
 			ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), given...), 20*time.Second)
 			stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
 			if err == nil {
-				_ = stream.SendMsg(&emptypb.Empty{}) // the answer says why it could not be sent
+				_, _ = stream.SendMsg(&emptypb.Empty{}), stream.CloseSend() // the answer says why they did not succeed
 				err = stream.RecvMsg(&emptypb.Empty{})
 			}
 			if status.Code(err) != codes.Unauthenticated {
