@@ -5,32 +5,13 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 begin=$SECONDS
 status=0
-root=$PWD
+packages=("$@") all=("$@")
 if [ $# -eq 0 ]; then
-	modules=$MODULES
-	packages=()
-	for m in $modules; do [ "$m" = tests ] || packages+=("./$m/..."); done # The stories of tests/ are no unit tests.
-	vet=("${packages[@]}" ./tests/...)
-else
-	modules=
-	packages=("$@") vet=("$@")
-	for p in "$@"; do # The module of each package is the nearest folder above it with a go.mod.
-		d=${p%/...}
-		while [ ! -f "$d/go.mod" ]; do d=$(dirname "$d"); done
-		modules+=" ${d#./}"
-	done
-	modules=$(printf '%s\n' $modules | sort -u)
+	for p in $PKGS; do [ "$p" = ./tests/... ] || packages+=("$p"); done # The stories of tests/ are no unit tests.
+	all=($PKGS)
 fi
-"$GO" vet "${vet[@]}" || status=1
-for m in $modules; do
-	what=()
-	if [ $# -gt 0 ]; then
-		for p in "$@"; do case ${p#./}/ in "$m"/*) what+=("./${p#./$m}") ;; esac; done
-		what=("${what[@]//\.\/\//./}")
-	fi
-	[ ${#what[@]} -gt 0 ] || what=(./...)
-	(cd "$m" && "$BIN/golangci-lint" run --config "$root/.golangci.yml" "${what[@]}") || status=1
-done
+"$GO" vet "${all[@]}" || status=1
+"$BIN/golangci-lint" run "${all[@]}" || status=1
 "$GO" test -short -timeout 5m "${packages[@]}" | { grep -v 'no test files' || true; } || status=1
 echo "check: $((SECONDS - begin)) s, $([ $status = 0 ] && echo passed || echo FAILED)"
 exit $status

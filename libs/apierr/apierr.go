@@ -225,6 +225,12 @@ func Down(err error) *Error {
 	return &Error{Code: Unavailable, Message: "The service cannot do this right now. Try again shortly.", RetryAfter: time.Second, Err: err}
 }
 
+// Contended makes a RATE_LIMITED for a change that other changes of the same record, or
+// of the same account, left no time for. It asks the caller to come back after a second.
+func Contended(err error) *Error {
+	return &Error{Code: RateLimited, Message: "Too many requests change the same thing at once. Try again after the time in Retry-After.", RetryAfter: time.Second, Err: err}
+}
+
 // Status is the HTTP status of e: that of its code, except that a suspended
 // account's public pages are gone and not forbidden.
 func (e *Error) Status() int {

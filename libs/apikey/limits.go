@@ -39,12 +39,12 @@ type ask struct {
 // anyRecord is the incarnation that takes without judging a record.
 const anyRecord = "*"
 
-// field is where the account's hash holds the bucket.
-func (a ask) field() string {
+// bucketKey names the bucket in Redis.
+func (a ask) bucketKey() string {
 	if a.member == "" {
-		return "t"
+		return stateKey(a.account) + ":t"
 	}
-	return "t:" + a.member
+	return stateKey(a.account) + ":t:" + a.member
 }
 
 type taken struct {
@@ -59,9 +59,9 @@ func (c *Client) take(ctx context.Context, a ask) (taken, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.RedisBudget)
 	defer cancel()
 	step := stepOf(a.rate)
-	reply, err := takeScript.Run(ctx, c.redis, []string{stateKey(a.account)},
+	reply, err := takeScript.Run(ctx, c.redis, []string{stateKey(a.account), a.bucketKey()},
 		a.incarnation, a.version, step.Microseconds(), (step * time.Duration(a.rate)).Microseconds(),
-		a.n, a.disproved, a.field()).Slice()
+		a.n, a.disproved, stateLife.Milliseconds()).Slice()
 	if err != nil {
 		return taken{}, fmt.Errorf("take from bucket: %w", err)
 	}

@@ -17,7 +17,7 @@ import (
 //
 //	the hash in Redis              the record                     what takeScript answers
 //	-----------------------------  -----------------------------  ------------------------------------
-//	none                           any                            {1}: makes the hash, without a version
+//	none, or expired               any                            {1}: makes the hash, without a version
 //	another incarnation            any                            {1}: verify again under this one
 //	same incarnation, no version   any                            {0}: the record's version is noted
 //	same, version as the record's  verified                       {0}: a token is taken
@@ -29,10 +29,23 @@ import (
 // versionScript only ever raises the version and never makes a hash. A hash that
 // is absent has no readers to warn: whoever makes it starts a new incarnation, and
 // under that every record must be verified again. That is why Redis can be emptied
-// at any moment without reviving a revoked key.
+// at any moment without reviving a revoked key, and why a hash may expire: [stateLife]
+// after the account's last request it does, so that Redis holds the accounts that are
+// active now and not all that were active today. The price is one more question to
+// auth with the first request after such a pause. An account in use pays nothing.
+//
+// The bucket is a key of its own, which expires when the bucket is full: no key is a
+// full bucket. In the hash, buckets of members who went would stay as long as the
+// account is in use.
 
-// stateKey names an account's hash. The id is our own random text.
-func stateKey(accountID string) string { return "lr:acct:" + accountID }
+// stateLife is how long Redis keeps an account's hash after its last request; half of
+// it at least, since a request refreshes only what is past its half. It is longer than
+// any replica holds a record without using it (a minute), so a record in memory finds its hash.
+const stateLife = 5 * time.Minute
+
+// stateKey names an account's hash. The id is our own random text. It is the hash tag
+// as well, so that a Cluster spreads accounts and keeps each account's keys together.
+func stateKey(accountID string) string { return "lr:acct:{" + accountID + "}" }
 
 // takeScript is the one round trip of a request. It answers
 //
@@ -47,16 +60,16 @@ func stateKey(accountID string) string { return "lr:acct:" + accountID }
 // Incarnation "*" takes without asking about the record. What is not a hash, or
 // not a version, was written by somebody else and counts as missing.
 //
-// KEYS: the account's hash. ARGV: the record's incarnation and version, µs for a
-// token to come back, µs for a full bucket, tokens to take, a version that the store
-// has disproved, the bucket's field.
+// KEYS: the account's hash, the bucket. ARGV: the record's incarnation and version, µs
+// for a token to come back, µs for a full bucket, tokens to take, a version that the
+// store has disproved, ms that the hash lives.
 var takeScript = redis.NewScript(`
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local state = redis.pcall('HMGET', KEYS[1], 'e', 'v', ARGV[7])
+local state = redis.pcall('HMGET', KEYS[1], 'e', 'v')
 if state.err then
   redis.call('DEL', KEYS[1])
-  state = {false, false, false}
+  state = {false, false}
 end
 local e, v = state[1], tonumber(state[2])
 if v and not (v >= 1 and v < 9007199254740992 and v == math.floor(v)) then v = nil end
@@ -66,21 +79,27 @@ if seen ~= '*' then
     e = time[1] .. '.' .. time[2]
     redis.call('HSET', KEYS[1], 'e', e)
     redis.call('HDEL', KEYS[1], 'v')
-    redis.call('PEXPIRE', KEYS[1], 86400000)
+    redis.call('PEXPIRE', KEYS[1], ARGV[7])
     return {1, e}
   end
   if seen ~= e and not (seen == '' and v) then return {1, e} end
   if v and v > mine and v ~= tonumber(ARGV[6]) then return {2, e, v} end
   if v ~= mine then redis.call('HSET', KEYS[1], 'v', ARGV[2]) end
+  if redis.call('PTTL', KEYS[1]) < ARGV[7] / 2 then redis.call('PEXPIRE', KEYS[1], ARGV[7]) end
 end
 
 local step, size = tonumber(ARGV[3]), tonumber(ARGV[4])
-local full = tonumber(state[3]) or now
+local bucket = redis.pcall('GET', KEYS[2])
+if type(bucket) == 'table' then
+  redis.call('DEL', KEYS[2])
+  bucket = false
+end
+local full = tonumber(bucket) or now
 if not (full > now) then full = now end
 if full > now + size then full = now + size end
 local after = full + tonumber(ARGV[5]) * step
 if after - now > size then return {0, e or '', 0, full - now, after - now - size} end
-redis.call('HSET', KEYS[1], ARGV[7], string.format('%.0f', after))
+redis.call('SET', KEYS[2], string.format('%.0f', after), 'PX', math.max(1, math.ceil((after - now) / 1000)))
 return {0, e or '', 1, after - now, 0}
 `)
 
@@ -136,20 +155,6 @@ func (c *Client) InvalidateAccount(ctx context.Context, accountID string, versio
 			c.pending.later(accountID, version)
 			return
 		}
-	}
-}
-
-// forgetAfter is how long Redis keeps an erased account's hash. Until then it tells
-// replicas that still hold one of its keys to ask again; none holds one longer.
-const forgetAfter = 2 * time.Minute
-
-// Forget lets Redis drop what it has of an account that is erased, soon. When Redis
-// is away the hash expires by itself within a day.
-func (c *Client) Forget(ctx context.Context, accountID string) {
-	ctx, cancel := context.WithTimeout(ctx, versionPatience)
-	defer cancel()
-	if err := c.redis.PExpire(ctx, stateKey(accountID), forgetAfter).Err(); err != nil {
-		c.cfg.Log.WarnContext(ctx, "an erased account's rate limit stays in Redis for up to a day", "account", accountID, "error", err)
 	}
 }
 

@@ -3,6 +3,7 @@ package dedup_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -48,6 +49,55 @@ func TestANameIsForgottenAfterItsLife(t *testing.T) {
 	}
 }
 
+func TestWhatReplicasCountAddsUpToTheMembers(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t)
+	a, b := over(t, addr), over(t, addr)
+	sum := func(set string, from, to int) (n int64) {
+		for i := from; i < to; i++ {
+			for _, s := range []*dedup.Seen{a, b, a} { // a member comes again, here and to another replica
+				grown, _ := s.Count(t.Context(), set, fmt.Sprint("viewer", i), time.Hour)
+				if grown < 0 {
+					t.Fatalf("%s: the count went down by %d", set, -grown)
+				}
+				n += grown
+			}
+		}
+		return n
+	}
+	for i := range 100 {
+		if n := sum(fmt.Sprint("small", i), 0, 5); n != 5 {
+			t.Errorf("5 members count %d", n)
+		}
+	}
+	if n := sum("large", 0, 5000); n < 4850 || n > 5150 {
+		t.Errorf("5,000 members count %d, want 3 percent off at most", n)
+	}
+	// Redis is emptied in the middle: members may count again, and the sum never falls.
+	redistest.Do(t, addr, "FLUSHALL")
+	if n := sum("large", 5000, 5100); n != 100 && (n < 95 || n > 105) {
+		t.Errorf("100 new members of an emptied Redis count %d", n)
+	}
+}
+
+func TestASetTakesTwelveKilobytesHoweverManyItHas(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t)
+	s := over(t, addr)
+	for i := range 20_000 {
+		s.Count(t.Context(), "views", fmt.Sprint(i), time.Hour)
+	}
+	if n := redistest.Do(t, addr, "DBSIZE"); n != "1" {
+		t.Errorf("20,000 members take %s keys, want one", n)
+	}
+	if n, _ := strconv.Atoi(redistest.Do(t, addr, "MEMORY", "USAGE", "lr:count:views")); n < 1 || n > 16_000 {
+		t.Errorf("20,000 members take %d bytes", n)
+	}
+	if ms, _ := strconv.Atoi(redistest.Do(t, addr, "PTTL", "lr:count:views")); ms < 1 || ms > int(time.Hour/time.Millisecond) {
+		t.Errorf("the set lives for %d ms", ms)
+	}
+}
+
 func over(t *testing.T, addr string) *dedup.Seen {
 	t.Helper()
 	client, err := redisdb.Open(redisdb.Config{URL: addr})
@@ -61,5 +111,5 @@ func over(t *testing.T, addr string) *dedup.Seen {
 			break
 		}
 	}
-	return dedup.New(client, time.Now)
+	return dedup.Patient(dedup.New(client, time.Now))
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -13,8 +14,8 @@ import (
 	"github.com/linkreel/linkreel/libs/firestoredb"
 )
 
-// A database counts as away after five calls in a row that it left without an
-// answer, and only after those.
+// A database counts as away after five calls in a row, within a second or more, that
+// it left without an answer, and only after those.
 func TestDo_refuses_at_once_when_the_database_is_away(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -33,17 +34,22 @@ func TestDo_refuses_at_once_when_the_database_is_away(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			db := firestoredb.Use(nil, time.Minute)
-			for range 5 {
-				if err := db.Do(t.Context(), "try", func(context.Context) error { return c.err }); err == nil {
-					t.Fatal("the error is lost")
-				}
-			}
-			called := false
-			err := db.Do(t.Context(), "get link", func(context.Context) error { called = true; return nil })
-			if refused := err != nil && !called && strings.Contains(err.Error(), "Firestore does not answer"); refused != c.want {
-				t.Errorf("after five of them: %v, called %v; want refused %v", err, called, c.want)
-			}
+			synctest.Test(t, func(t *testing.T) { refusesAfter(t, c.err, c.want) })
 		})
+	}
+}
+
+func refusesAfter(t *testing.T, failure error, want bool) {
+	db := firestoredb.Use(nil, time.Minute)
+	for range 5 {
+		if err := db.Do(t.Context(), "try", func(context.Context) error { return failure }); err == nil {
+			t.Fatal("the error is lost")
+		}
+		time.Sleep(250 * time.Millisecond) // of the bubble's clock
+	}
+	called := false
+	err := db.Do(t.Context(), "get link", func(context.Context) error { called = true; return nil })
+	if refused := err != nil && !called && strings.Contains(err.Error(), "Firestore does not answer"); refused != want {
+		t.Errorf("after five of them: %v, called %v; want refused %v", err, called, want)
 	}
 }

@@ -3,9 +3,14 @@
 // It promises that every call has a deadline, that a Firestore which is down is
 // noticed once and then refused at once (a breaker) instead of holding every
 // caller to its deadline, and that errors arrive in the words of this package:
-// [ErrNotFound], [ErrExists], [ErrStale], or an apierr UNAVAILABLE. It does not
-// hide the client: stores build documents and queries with
+// [ErrNotFound], [ErrExists], [ErrStale], [ErrContended], or an apierr UNAVAILABLE.
+// It does not hide the client: stores build documents and queries with
 // cloud.google.com/go/firestore itself.
+//
+// Writers of one document that get in each other's way are no outage. A transaction
+// that loses tries again while there is time, after others of its account that lost
+// before, and then gets [ErrContended]. No account has more than a share of a process's
+// calls in flight.
 package firestoredb
 
 import (
@@ -25,6 +30,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/outage"
+	"github.com/linkreel/linkreel/libs/ratelimit"
 )
 
 // Config says which database to open.
@@ -40,7 +46,8 @@ type Config struct {
 	// Google, and not to Google's emulator either unless somebody sets both. Of
 	// several, separated by commas, the first is sent.
 	Token string `env:"LOCALCLOUD_TOKEN"`
-	// Timeout bounds a call or a transaction with all its tries.
+	// Timeout bounds a call or a transaction. One that lost against other writers has
+	// it once more for its further tries, when its turn has come.
 	Timeout time.Duration `env:"FIRESTORE_TIMEOUT" envDefault:"3s"`
 }
 
@@ -57,18 +64,24 @@ var (
 	// its answer was lost, and the server no longer knows the transaction: most
 	// likely the first try went through.
 	ErrUncertain = errors.New("outcome of the commit is not known")
-)
 
-// txAttempts is above the client's default of five: the losers of a race for one
-// slug deserve an answer, not a 503.
-const txAttempts = 12
+	// ErrContended comes with a RATE_LIMITED when other writers of the same documents
+	// were faster until the time was over.
+	ErrContended = errors.New("other writers of the same documents were faster")
+)
 
 // DB is an open database.
 type DB struct {
 	*firestore.Client
 	timeout time.Duration
 	breaker *outage.Breaker
+	calls   *ratelimit.Queue // of accounts
+	turns   *ratelimit.Queue // of accounts whose transactions lost
 }
+
+// share is how many calls of one account are in flight at once. A connection to
+// Firestore carries a hundred.
+const share = 32
 
 // Open connects; it does not wait for the server, so that a service starts while
 // Firestore is down.
@@ -115,17 +128,23 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 
 func (bearer) RequireTransportSecurity() bool { return false }
 
-// Use wraps a client that is open already; timeout 0 means three seconds.
+// Use wraps a client that is open already, in tests: nothing listens to what the
+// database answers, so the client repeats transactions at its own slow pace. Timeout 0
+// means three seconds.
 func Use(client *firestore.Client, timeout time.Duration) *DB {
-	// One rest of a second: healing shows within a second or two.
-	return &DB{Client: client, timeout: orDefault(timeout), breaker: outage.New(outage.Config{Name: "Firestore", Failures: 5, Rest: time.Second, Down: down})}
+	return &DB{Client: client, timeout: orDefault(timeout),
+		calls: ratelimit.NewQueue(ratelimit.QueueOptions{Name: "firestore", Each: share}),
+		turns: ratelimit.NewQueue(ratelimit.QueueOptions{Name: "transaction", Each: 1}),
+		// Calls that began together run out of time together, so five failures say little
+		// before they are a second apart. One rest of a second: healing shows within a
+		// second or two.
+		breaker: outage.New(outage.Config{Name: "Firestore", Failures: 5, Over: time.Second, Rest: time.Second, Down: down})}
 }
 
-// down tells a database that is away from one that answers: one that has forgotten a
-// transaction, or lets another writer win, or finds a request too much.
+// down tells a database that is away from one that answers: one that answered a part
+// of the call, has forgotten a transaction, or finds a request too much.
 func down(err error) bool {
-	code := status.Code(err)
-	return outage.Down(err) && !errors.Is(err, ErrUncertain) && code != codes.Aborted && code != codes.ResourceExhausted
+	return outage.Down(err) && !errors.As(err, new(answered)) && !errors.Is(err, ErrUncertain) && status.Code(err) != codes.ResourceExhausted
 }
 
 func orDefault(timeout time.Duration) time.Duration {
@@ -150,8 +169,9 @@ func (db *DB) Ping(ctx context.Context) error {
 // Do runs one or several calls under the database's deadline and maps the error.
 // what names the deed for the log: "get link".
 func (db *DB) Do(ctx context.Context, what string, fn func(ctx context.Context) error) error {
-	// Mapped within the call, since the breaker judges by this package's errors.
-	err := db.breaker.Call(ctx, db.timeout, func(ctx context.Context) error { return Map(fn(ctx)) })
+	err := inLine(ctx, db.calls, func() error {
+		return db.breaker.Call(ctx, db.timeout, judged(fn))
+	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
@@ -160,16 +180,22 @@ func (db *DB) Do(ctx context.Context, what string, fn func(ctx context.Context) 
 
 // Tx runs fn as a transaction. fn may run several times and so must read first,
 // decide, write, and have no other effect; it must wrap errors with %w, else the
-// client does not see that a try was aborted. What must follow a commit, and only
-// a commit, is left with [AfterCommit].
+// abort of a try is not seen. What must follow a commit, and only a commit, is left
+// with [AfterCommit].
 func (db *DB) Tx(ctx context.Context, what string, fn func(ctx context.Context, tx *firestore.Transaction) error, opts ...firestore.TransactionOption) error {
 	var after afterCommit
-	err := db.Do(ctx, what, func(ctx context.Context) error {
+	try := func(ctx context.Context) error {
 		return db.RunTransaction(ctx, func(ctx context.Context, tx *firestore.Transaction) error {
 			after = nil // this try replaces the one before
 			return fn(context.WithValue(ctx, afterCommitKey{}, &after), tx)
-		}, append(opts, firestore.MaxAttempts(txAttempts))...)
-	})
+		}, opts...)
+	}
+	err := db.Do(ctx, what, try)
+	if errors.Is(err, ErrContended) {
+		err = inLine(ctx, db.turns, func() error {
+			return db.Do(ctx, what, func(ctx context.Context) error { return again(ctx, func() error { return try(ctx) }) })
+		})
+	}
 	if err == nil {
 		for _, do := range after {
 			do()
@@ -249,7 +275,9 @@ func Map(err error) error {
 		return fmt.Errorf("%w: %w", ErrExists, err)
 	case code == codes.FailedPrecondition:
 		return fmt.Errorf("%w: %w", ErrStale, err)
-	case code == codes.Unavailable, code == codes.Aborted, code == codes.ResourceExhausted, code == codes.Internal:
+	case code == codes.Aborted:
+		return contended(err)
+	case code == codes.Unavailable, code == codes.ResourceExhausted, code == codes.Internal:
 		return apierr.Down(err)
 	}
 	return err

@@ -4,15 +4,13 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"time"
 
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
 // identityDocument is where a database keeps its number.
 type identityDocument struct {
-	ID        string    `firestore:"id"`
-	CreatedAt time.Time `firestore:"createdAt"`
+	ID string `firestore:"id"`
 }
 
 // Identity tells this database apart from every other one. It is the database's
@@ -31,7 +29,7 @@ func (db *DB) Identity(ctx context.Context) (string, error) {
 	}
 	err := db.Do(ctx, "read the database's number", read)
 	if errors.Is(err, ErrNotFound) {
-		drawn := identityDocument{ID: identity.NewID("db"), CreatedAt: time.Now().UTC()}
+		drawn := identityDocument{ID: identity.NewID("db")}
 		err = db.Do(ctx, "draw the database's number", func(ctx context.Context) error {
 			_, err := ref.Create(ctx, drawn)
 			return err

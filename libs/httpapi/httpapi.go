@@ -3,7 +3,8 @@
 //
 // A request passes: recover, request id and span, access line and metric,
 // deadline, CORS; then, on a route that needs a key: key (401), rate limit (429),
-// suspension, scope and plan (403), Idempotency-Key on POST; then the handler.
+// suspension, scope and plan (403), the turn among changes of the same record (429),
+// Idempotency-Key on POST; then the handler.
 // What no route should see (several Hosts, a packed body) ends in libs/httpserver.
 // Handlers return errors and never choose a status for one.
 //
@@ -83,6 +84,8 @@ type API struct {
 	tracer   trace.Tracer
 	duration metric.Float64Histogram
 	misses   *ratelimit.Misses // of idempotency records, by revoked keys
+	changes  *ratelimit.Queue  // of records, by account and id
+	turns    *ratelimit.Queue  // of routes whose requests an account makes in turn
 	routes   []Route
 	finds    map[string]fiber.Handler // by path; see Finds
 }
@@ -100,6 +103,9 @@ type Access struct {
 	// that is revoked by now may still repeat a request that it made before, by its
 	// Idempotency-Key.
 	Repeatable bool
+	// InTurn is for a route whose requests are large. Of one account a process runs one
+	// at a time; the others wait, as long as their deadline allows.
+	InTurn bool
 }
 
 // New makes an API without routes.
@@ -119,7 +125,12 @@ func New(opt Options) *API {
 	if err != nil {
 		otel.Handle(err)
 	}
-	a := &API{opt: opt, misses: ratelimit.NewMisses(ratelimit.MissOptions{Burst: 60, Now: opt.Now}), tracer: otel.Tracer(opt.Name), duration: duration}
+	a := &API{
+		opt: opt, tracer: otel.Tracer(opt.Name), duration: duration,
+		misses:  ratelimit.NewMisses(ratelimit.MissOptions{Burst: 60, Now: opt.Now}),
+		turns:   ratelimit.NewQueue(ratelimit.QueueOptions{Name: "bulk", Each: 1}),
+		changes: ratelimit.NewQueue(ratelimit.QueueOptions{Name: "record", Each: 1, Waiting: changesWaiting}),
+	}
 	a.app = fiber.New(fiber.Config{
 		AppName:               opt.Name,
 		DisableStartupMessage: true,
@@ -134,12 +145,30 @@ func New(opt Options) *API {
 	return a
 }
 
-// Handle adds a route that needs a key.
+// changesWaiting is how many changes of one record wait for the one that runs.
+const changesWaiting = 16
+
+// Handle adds a route that needs a key. Requests of one account that change the same
+// record, which is the first parameter of path, run one after the other in a process:
+// side by side they would only make each other's transactions start again.
 func (a *API) Handle(method, path string, access Access, h fiber.Handler) {
 	h = a.strict(method, path, h)
+	_, record, _ := strings.Cut(path, "/:")
+	record, _, _ = strings.Cut(record, "/")
 	guarded := func(c *fiber.Ctx) error {
 		if err := a.admit(c, access); err != nil {
 			return err
+		}
+		if record != "" && method != fiber.MethodGet || access.InTurn {
+			line, name := a.changes, c.Params(record)
+			if access.InTurn {
+				line, name = a.turns, ""
+			}
+			done, err := changeOf(c, line, name)
+			if err != nil {
+				return err
+			}
+			defer done()
 		}
 		if method == fiber.MethodPost {
 			return a.once(c, h)
@@ -147,6 +176,16 @@ func (a *API) Handle(method, path string, access Access, h fiber.Handler) {
 		return h(c)
 	}
 	a.add(method, path, guarded)
+}
+
+// changeOf waits until no other request of the account changes the record.
+func changeOf(c *fiber.Ctx, line *ratelimit.Queue, record string) (done func(), err error) {
+	ctx := c.UserContext()
+	done, err = line.Enter(ctx, identity.FromContext(ctx).AccountID+" "+record)
+	if errors.Is(err, ratelimit.ErrFull) || errors.Is(err, context.DeadlineExceeded) {
+		err = apierr.Contended(err)
+	}
+	return done, err
 }
 
 // HandleToken adds a route for the holder of one token that the deployment sets,

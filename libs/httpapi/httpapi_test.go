@@ -384,3 +384,89 @@ func TestTheAccessLineSaysHowLongARequestWasQueued(t *testing.T) {
 		t.Errorf("access line %s", log.String())
 	}
 }
+
+func TestChangesOfOneRecordRunOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	running, let := make(chan string, 64), make(chan struct{})
+	dial := serve(t, httpapi.Options{}, func(a *httpapi.API) {
+		for _, route := range []httpapi.Route{{Method: "PATCH", Path: "/api/v1/things/:id"}, {Method: "PUT", Path: "/api/v1/things/:id/part/:part"}, {Method: "GET", Path: "/api/v1/things/:id"}, {Method: "POST", Path: "/api/v1/things"}} {
+			a.Handle(route.Method, route.Path, httpapi.Access{}, func(c *fiber.Ctx) error {
+				if c.Method() == "GET" || c.Params("id") != "one" {
+					return httpapi.NoContent(c)
+				}
+				running <- c.Path()
+				<-let
+				return httpapi.NoContent(c)
+			})
+		}
+	})
+	statuses := make(chan int, 64)
+	send := func(path string) {
+		res, _ := ask(t, dial, request("PATCH", path, "creator", "", "{}"))
+		statuses <- res.StatusCode
+	}
+	go send("/api/v1/things/one")
+	<-running
+	for range 40 {
+		go send("/api/v1/things/one")
+	}
+	for range 40 - 16 { // those beyond the one that runs and the sixteen that wait
+		if got := <-statuses; got != 429 {
+			t.Fatalf("status %d, want 429", got)
+		}
+	}
+	res, body := ask(t, dial, request("PUT", "/api/v1/things/one/part/x", "creator", "", "{}"))
+	if res.StatusCode != 429 || codeOf(body) != "RATE_LIMITED" || res.Header.Get("Retry-After") != "1" {
+		t.Errorf("another change of the record: %d %v, Retry-After %q", res.StatusCode, body, res.Header.Get("Retry-After"))
+	}
+	for name, raw := range map[string]string{
+		"a read of the record":           request("GET", "/api/v1/things/one", "creator", "", ""),
+		"a change of another record":     request("PATCH", "/api/v1/things/two", "creator", "", "{}"),
+		"a create":                       request("POST", "/api/v1/things", "creator", "", "{}"),
+		"the same id in another account": request("PATCH", "/api/v1/things/two", "free", "", "{}"),
+	} {
+		if res, body := ask(t, dial, raw); res.StatusCode != 204 {
+			t.Errorf("%s: %d %v", name, res.StatusCode, body)
+		}
+	}
+	if len(running) != 0 {
+		t.Errorf("%d more changes of the record run beside the first", len(running))
+	}
+	close(let)
+	for range 17 {
+		if got := <-statuses; got != 204 {
+			t.Errorf("status %d of a change that waited", got)
+		}
+	}
+}
+
+func TestLargeRequestsOfAnAccountRunOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	running, let := make(chan string, 64), make(chan struct{})
+	dial := serve(t, httpapi.Options{}, func(a *httpapi.API) {
+		a.Handle("POST", "/api/v1/things/bulk", httpapi.Access{InTurn: true}, func(c *fiber.Ctx) error {
+			running <- identity.FromContext(c.UserContext()).AccountID
+			<-let
+			return httpapi.NoContent(c)
+		})
+	})
+	statuses := make(chan int, 64)
+	send := func(key string) {
+		res, _ := ask(t, dial, request("POST", "/api/v1/things/bulk", key, "", "{}"))
+		statuses <- res.StatusCode
+	}
+	for range 30 {
+		go send("creator")
+	}
+	first := <-running
+	go send("free")
+	if other := <-running; other == first {
+		t.Error("two of one account run at once")
+	}
+	close(let)
+	for range 31 {
+		if got := <-statuses; got != 204 {
+			t.Errorf("status %d: none is refused for having to wait", got)
+		}
+	}
+}

@@ -62,56 +62,56 @@ type Try struct {
 	rules []Rule
 }
 
-// takeScript counts one try under every key, or none when a rule has no room;
-// then it answers after how many µs the fullest has. Keys share a hash tag.
+// takeScript counts one try under a rule's key. When the rule has no room it counts
+// nothing and answers after how many µs there is some. One key a call: a Redis
+// Cluster runs no script over keys of several servers, and rules about different
+// things must not end up on one.
 var takeScript = redis.NewScript(`
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local wait = 0
-for i, key in ipairs(KEYS) do
-  local max, window = tonumber(ARGV[2 * i]), tonumber(ARGV[2 * i + 1])
-  redis.call('ZREMRANGEBYSCORE', key, '-inf', now - window)
-  local n = redis.call('ZCARD', key)
-  if n >= max then
-    local oldest = redis.call('ZRANGE', key, n - max, n - max, 'WITHSCORES')
-    wait = math.max(wait, tonumber(oldest[2]) + window - now)
-  end
+local max, window = tonumber(ARGV[2]), tonumber(ARGV[3])
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - window)
+local n = redis.call('ZCARD', KEYS[1])
+if n >= max then
+  local oldest = redis.call('ZRANGE', KEYS[1], n - max, n - max, 'WITHSCORES')
+  local wait = tonumber(oldest[2]) + window - now
+  if wait > 0 then return wait end
 end
-if wait > 0 then return wait end
-for i, key in ipairs(KEYS) do
-  redis.call('ZADD', key, now, ARGV[1])
-  redis.call('PEXPIRE', key, math.ceil(tonumber(ARGV[2 * i + 1]) / 1000))
-end
+redis.call('ZADD', KEYS[1], now, ARGV[1])
+redis.call('PEXPIRE', KEYS[1], math.ceil(window / 1000))
 return 0
 `)
 
-// Take counts a try under every rule. When one of them has no room nothing is
-// counted, and wait says after what time there will be.
+// Take counts a try under every rule. When one of them has no room nothing stays
+// counted, and wait says after what time that one will have room.
+//
+// Rules are asked one after the other, up to the first that refuses. Name the
+// narrowest first: a caller that its own rule refuses then never holds a place, not
+// even for a moment, in a rule that it shares with others.
 func (l *Limiter) Take(ctx context.Context, rules ...Rule) (t Try, wait time.Duration) {
 	t = Try{id: identity.NewNonce(), rules: rules}
-	if l.reachable() {
-		keys, args := make([]string, len(rules)), []any{t.id}
-		for i, r := range rules {
-			keys[i] = key(r.Key)
-			args = append(args, r.Max, r.Window.Microseconds())
-		}
-		ctx, cancel := context.WithTimeout(ctx, budget)
-		us, err := takeScript.Run(ctx, l.redis, keys, args...).Int64()
-		cancel()
-		if l.heard(err) {
-			if us == 0 {
-				l.takeLocally(t, 0) // remembered for the case that Redis goes away
-			}
-			return t, time.Duration(us) * time.Microsecond
-		}
-		// Redis may have counted the try although its answer is lost. Counting it here as well only
-		// makes the limit stricter.
-		return t, l.takeLocally(t, 2)
-	}
 	if l.redis == nil {
 		return t, l.takeLocally(t, 1)
 	}
-	return t, l.takeLocally(t, 2)
+	if !l.reachable() {
+		return t, l.takeLocally(t, 2)
+	}
+	inTime, cancel := context.WithTimeout(ctx, budget)
+	defer cancel()
+	for i, r := range rules {
+		us, err := takeScript.Run(inTime, l.redis, []string{key(r.Key)}, t.id, r.Max, r.Window.Microseconds()).Int64()
+		if !l.heard(err) {
+			// Redis may have counted the try although its answer is lost. Counting it here as well only
+			// makes the limit stricter.
+			return t, l.takeLocally(t, 2)
+		}
+		if us > 0 {
+			l.Refund(ctx, Try{id: t.id, rules: rules[:i]})
+			return t, time.Duration(us) * time.Microsecond
+		}
+	}
+	l.takeLocally(t, 0) // remembered for the case that Redis goes away
+	return t, 0
 }
 
 // Refund takes a try back.
@@ -127,7 +127,7 @@ func (l *Limiter) Refund(ctx context.Context, t Try) {
 		l.tries[r.Key] = kept
 	}
 	l.mu.Unlock()
-	if !l.reachable() {
+	if len(t.rules) == 0 || !l.reachable() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, budget)
@@ -201,6 +201,5 @@ func (l *Limiter) heard(err error) bool {
 	return true
 }
 
-// key keeps the name of the package's first years, so that replicas of two
-// releases count the same tries.
-func key(name string) string { return "lr:{guard}:" + name }
+// key has no hash tag: a Cluster places each rule by what it is about.
+func key(name string) string { return "lr:try:" + name }

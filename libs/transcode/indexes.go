@@ -2,7 +2,7 @@ package transcode
 
 import _ "embed"
 
-// Indexes are the exemptions of the jobs' documents, in the form the Firebase
+// Indexes are the index and the exemptions of the jobs' documents, in the form the Firebase
 // tools deploy.
 //
 //go:embed firestore.indexes.json

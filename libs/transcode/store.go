@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"time"
 
 	"cloud.google.com/go/firestore"
@@ -68,6 +69,7 @@ type document struct {
 	Inspected   bool       `firestore:"looked,omitempty"`
 	Worker      string     `firestore:"worker"`
 	DueAt       *time.Time `firestore:"dueAt,omitempty"`
+	DueBucket   int        `firestore:"dueBucket"`
 	Progress    int        `firestore:"progress"`
 	Outcome     []byte     `firestore:"outcome,omitempty"`
 	FailCode    string     `firestore:"failCode,omitempty"`
@@ -133,7 +135,7 @@ func (s *Store) Create(ctx context.Context, j Job) (bool, error) {
 			MaxSide: j.Limits.MaxSide, MaxPixels: j.Limits.MaxPixels,
 		},
 		Trace: j.Trace, CreatedAt: j.CreatedAt, Parent: j.Parent, Spec: j.Spec,
-		State: string(Queued), DueAt: &now, UpdatedAt: now,
+		State: string(Queued), DueAt: &now, DueBucket: bucketOf(j.ID), UpdatedAt: now,
 	}
 	if s := j.Still; s != nil {
 		d.Still = &stillDocument{s.At, s.Init.Offset, s.Init.Size, s.Segment.Offset, s.Segment.Size}
@@ -331,6 +333,24 @@ type Cursor struct {
 	id string
 }
 
+// dueBuckets is how many ranges of the index due jobs are spread over. Due times rise,
+// so that the changes of one range all go to its end, where Firestore takes 500 a
+// second; each heartbeat of a running job is two.
+const dueBuckets = 8
+
+var buckets = func() (all []int) {
+	for b := range dueBuckets {
+		all = append(all, b)
+	}
+	return all
+}()
+
+func bucketOf(id string) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(id)) // never fails
+	return int(h.Sum32() % dueBuckets)
+}
+
 // Due lists up to limit jobs after a place that somebody should look at now,
 // longest waiting first: queued ones, running ones whose lease ran out, and final
 // parts to be collected. next is the place to continue at, and zero at the end. A
@@ -338,7 +358,7 @@ type Cursor struct {
 func (s *Store) Due(ctx context.Context, after Cursor, limit int) (records []Record, next Cursor, err error) {
 	var snaps []*firestore.DocumentSnapshot
 	err = s.db.Do(ctx, "list due jobs", func(ctx context.Context) (err error) {
-		q := s.db.Collection(collection).Where("dueAt", "<=", s.now()).
+		q := s.db.Collection(collection).Where("dueBucket", "in", buckets).Where("dueAt", "<=", s.now()).
 			OrderBy("dueAt", firestore.Asc).OrderBy(firestore.DocumentID, firestore.Asc).Limit(limit)
 		if after != (Cursor{}) {
 			q = q.StartAfter(after.at, after.id)

@@ -36,7 +36,7 @@ const lease = 20 * time.Second
 
 func open(t *testing.T) (*transcode.Store, *clock, *firestore.Server) {
 	t.Helper()
-	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{[]byte("{}")}})
+	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{transcode.Indexes}, Complete: true})
 	c := &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	return transcode.NewStore(firestoredb.Use(cloud.Client(t), 5*time.Second), c.Now), c, cloud.Firestore
 }

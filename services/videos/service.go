@@ -35,6 +35,7 @@ import (
 	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/objectstore"
+	"github.com/linkreel/linkreel/libs/password"
 	"github.com/linkreel/linkreel/libs/queue"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/redisdb"
@@ -115,8 +116,9 @@ type Config struct {
 	OwnerTTL time.Duration `env:"LINKREEL_OWNER_TTL" envDefault:"6h"`
 	// UnlockTTL is how long a viewer's browser remembers a password.
 	UnlockTTL time.Duration `env:"LINKREEL_UNLOCK_TTL" envDefault:"12h"`
-	// PasswordHashes and PasswordQueue are how many passwords are hashed at once and
-	// how many more may wait; each hash takes 19 MiB.
+	// PasswordHashes is how many passwords are hashed at once, half of them for one
+	// account; each hash takes 19 MiB. PasswordQueue is how many more of one account may
+	// wait. Accounts take turns.
 	PasswordHashes int `env:"LINKREEL_PASSWORD_HASHES" envDefault:"4"`
 	PasswordQueue  int `env:"LINKREEL_PASSWORD_QUEUE" envDefault:"16"`
 
@@ -185,7 +187,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 	seen := dedup.New(rdb, cfg.Now)
 	outbox := events.NewOutbox(db, rdb, cfg.Now)
 	kept := store.New(db, cfg.Now).Tell(store.Teller{Outbox: outbox, Video: api.Shown(video.Addresses{Base: cfg.BaseURL})})
-	passwords := video.NewPasswords(cfg.PasswordHashes, cfg.PasswordQueue)
+	passwords := password.New(cfg.PasswordHashes, cfg.PasswordQueue)
 	addresses := video.Addresses{Base: cfg.BaseURL}
 
 	jobs, workers := transcode.NewStore(db, cfg.Now), queue.New(rdb, queue.Options{Name: transcode.QueueName, Now: cfg.Now})

@@ -19,6 +19,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/apikey/authtest"
 	"github.com/linkreel/linkreel/libs/boot"
+	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
@@ -99,7 +100,7 @@ func newWorld(t *testing.T, options ...option) *world {
 	w.base = "http://" + api.Addr().String()
 	var cfg videos.Config
 	cloud := cloudtest.Start(t, cloudtest.Options{
-		Indexes: [][]byte{videos.Indexes, tags.Indexes, transcode.Indexes, idempotency.Indexes}, Clock: w.clock.Now, Buckets: []string{bucketName},
+		Indexes: [][]byte{videos.Indexes, tags.Indexes, transcode.Indexes, idempotency.Indexes, events.Indexes}, Complete: true, Rare: []string{"videoAccounts.at", "videoAccounts.eraseAt"}, Clock: w.clock.Now, Buckets: []string{bucketName},
 		Storage: func(objects *storage.Options) {
 			objects.CORS = []storage.CORS{{Origin: []string{"*"}, Method: []string{"GET", "HEAD", "PUT"}, ResponseHeader: []string{"Content-Type", "Content-Range", "Range"}}}
 			w.uploads, w.push, w.disk = objects.PublicURL, objects.APIURL, objects.Dir

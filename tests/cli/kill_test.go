@@ -23,17 +23,17 @@ func TestUploadKilledThreeTimesEndsReady(t *testing.T) {
 	s := realStack(t)
 	dir := t.TempDir()
 	const part, parts = 8 << 20, 8
-	const silence = 5 * time.Second // long enough to kill in, and the stack's stop waits for it
 	film := filepath.Join(dir, "film.mp4")
 	padded(t, film, parts*part)
 	faults := s.Storage.Faults()
+	t.Cleanup(faults.Reset) // the stack's stop waits for calls that hang
 	sessions := func() int64 { c := faults.Calls(); return c["xml.session"] + c["objects.session"] }
 
 	for kill := range 3 {
 		// A question and two parts pass; the third part meets a storage that says nothing.
 		for _, call := range []string{"xml.session", "objects.session"} {
 			faults.Inject(storage.Fault{Call: call, Times: 3})
-			faults.Inject(storage.Fault{Call: call, Delay: silence})
+			faults.Inject(storage.Fault{Call: call, Delay: time.Hour})
 		}
 		cmd := program(t.Context(), t, dir, s.BaseURL, s.Keys["business"], "videos", "upload", film)
 		if err := cmd.Start(); err != nil {

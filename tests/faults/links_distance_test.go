@@ -1,7 +1,10 @@
 package faults_test
 
 import (
+	"bufio"
 	"fmt"
+	"io"
+	"net"
 	"strconv"
 	"strings"
 	"sync"
@@ -40,6 +43,7 @@ func TestADistantRedis(t *testing.T) {
 			ids := a.create(slugs...)
 			load := startLinksLoad(authFull(200, 4000), slugs[20:], z) // others than those that change
 			defer load.stop()
+			reached := ping(t, by.Addr())
 
 			// Changes by one replica while the other is asked, without a pause.
 			stop := make(chan struct{})
@@ -95,6 +99,7 @@ func TestADistantRedis(t *testing.T) {
 
 			var slowest time.Duration
 			for range authFull(1, 3) {
+				resume := reached.pause()
 				must(t, b.redis.Signal(syscall.SIGSTOP))
 				time.Sleep(200 * time.Millisecond)
 				must(t, b.redis.Signal(syscall.SIGCONT))
@@ -103,6 +108,7 @@ func TestADistantRedis(t *testing.T) {
 					authUntil(t, "clicks go to Redis again", 20*time.Second, func() bool { return z.metric("linkreel_clicks_spooling") == 0 })
 					slowest = max(slowest, time.Since(ended))
 				}
+				resume()
 				time.Sleep(time.Second)
 			}
 			end()
@@ -111,6 +117,12 @@ func TestADistantRedis(t *testing.T) {
 				by.Delay(time.Millisecond) // what is slower than every call is as good as away: all is counted when it is back
 			}
 			t.Logf("Redis %v away: %d changes, %d old answers, the last %v after the change had answered; normal again %v after a stall of 200 ms", far.distance, changes.Load(), old.Load(), oldest, slowest)
+			// What is promised of a Redis that answers within 50 ms is not promised on a
+			// machine that is too busy to let it.
+			if slow := reached.slowest(); far.stale == 0 && slow > 50*time.Millisecond {
+				t.Logf("Redis took up to %v to answer: the bound of old answers is 5 s, and there is none for the way back", slow)
+				far.stale, far.back = 5*time.Second, 0
+			}
 			if oldest > far.stale || far.stale == 0 && old.Load() > 0 {
 				t.Errorf("%d answers were old, the last by %v; bound %v", old.Load(), oldest, far.stale)
 			}
@@ -139,6 +151,47 @@ func TestADistantRedis(t *testing.T) {
 		})
 	}
 }
+
+// pings notes how long a Redis takes to answer beside a test.
+type pings struct {
+	pauses atomic.Int64 // odd while paused
+	most   atomic.Int64
+}
+
+// ping asks Redis at addr again and again until the test ends.
+func ping(t *testing.T, addr string) *pings {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	must(t, err)
+	p, done := &pings{}, make(chan struct{})
+	t.Cleanup(func() { _ = conn.Close(); <-done })
+	go func() {
+		defer close(done)
+		answers := bufio.NewReader(conn)
+		for {
+			pauses, asked := p.pauses.Load(), time.Now()
+			if _, err := io.WriteString(conn, "PING\r\n"); err != nil {
+				return
+			}
+			if _, err := answers.ReadString('\n'); err != nil {
+				return
+			}
+			if took := time.Since(asked); pauses%2 == 0 && p.pauses.Load() == pauses {
+				p.most.Store(max(p.most.Load(), int64(took)))
+			}
+			time.Sleep(5 * time.Millisecond) // a pace
+		}
+	}()
+	return p
+}
+
+// pause leaves out what is asked until the function that it returns is called.
+func (p *pings) pause() (resume func()) {
+	p.pauses.Add(1)
+	return func() { p.pauses.Add(1) }
+}
+
+func (p *pings) slowest() time.Duration { return time.Duration(p.most.Load()) }
 
 // A Redis that clicks alone have filled while Firestore was away drains by itself.
 func TestARedisFilledWhileFirestoreWasAwayDrains(t *testing.T) {

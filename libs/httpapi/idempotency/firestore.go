@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"cloud.google.com/go/firestore"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/firestoredb"
@@ -136,7 +134,7 @@ func (s *Firestore) Begin(ctx context.Context, r BeginRequest) (Record, error) {
 			rec.Nonce, rec.At = fresh.Nonce, fresh.At
 			return rec, nil
 		}
-		if !errors.Is(err, firestoredb.ErrExists) && !contended(err) {
+		if !errors.Is(err, firestoredb.ErrExists) {
 			return Record{}, err
 		}
 		found, written, err := s.get(ctx, id)
@@ -168,7 +166,7 @@ func (s *Firestore) Begin(ctx context.Context, r BeginRequest) (Record, error) {
 			rec.Nonce, rec.At = next.Nonce, next.At
 			return rec, nil
 		}
-		if !errors.Is(err, firestoredb.ErrStale) && !errors.Is(err, firestoredb.ErrNotFound) && !contended(err) {
+		if !errors.Is(err, firestoredb.ErrStale) && !errors.Is(err, firestoredb.ErrNotFound) {
 			return Record{}, err
 		}
 	}
@@ -178,9 +176,6 @@ func (s *Firestore) Begin(ctx context.Context, r BeginRequest) (Record, error) {
 func inProgress() error {
 	return &apierr.Error{Code: apierr.IdempotencyInProgress, Message: "A request with this Idempotency-Key is still running.", RetryAfter: time.Second}
 }
-
-// contended reports a write that lost against others at the same instant.
-func contended(err error) bool { return status.Code(err) == codes.Aborted }
 
 func (s *Firestore) opened(r BeginRequest) document {
 	now := s.now().Truncate(time.Microsecond) // Firestore's precision, so that a later try reads the same time

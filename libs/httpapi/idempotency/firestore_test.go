@@ -36,7 +36,11 @@ func (b world) forward(d time.Duration) { b.offset.Add(int64(d)) }
 func newWorld(t testing.TB) world {
 	t.Helper()
 	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{idempotency.Indexes}})
-	db := firestoredb.Use(cloud.Client(t), 10*time.Second)
+	db, err := firestoredb.Open(t.Context(), firestoredb.Config{Project: cloudtest.Project, Endpoint: cloud.Endpoint, Timeout: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
 	offset := &atomic.Int64{}
 	began := time.Now() // time stands but for what a test forwards: a busy machine must not end anybody's turn
 	now := func() time.Time { return began.Add(time.Duration(offset.Load())) }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -24,6 +25,11 @@ type Options struct {
 	// Indexes are the contents of firestore.indexes.json files. With any, a query without its index fails as in
 	// production.
 	Indexes [][]byte
+	// Complete says that Indexes are those of all collections that the test writes to. A time that is stored in an
+	// index which all documents of a collection share then fails the test.
+	Complete bool
+	// Rare are fields ("collection.field") that Complete lets pass: of records that few acts of an operator write.
+	Rare []string
 	// Clock judges signatures and stamps commits and objects; time.Now when nil.
 	Clock func() time.Time
 	// Token is what the servers ask their callers for; empty asks for none. Signed addresses and [Cloud.Client] work
@@ -69,7 +75,7 @@ func (c *Cloud) startFirestore(tb testing.TB, o Options) {
 			tb.Fatalf("indexes: %v", err)
 		}
 	}
-	server, err := firestore.Open(firestore.Options{Indexes: indexes, Clock: o.Clock, TTLInterval: -1, Faults: &firestore.Faults{}, Token: o.Token})
+	server, err := firestore.Open(firestore.Options{Indexes: indexes, Clock: o.Clock, TTLInterval: -1, Faults: &firestore.Faults{}, Token: o.Token, HotIndex: o.hotIndex(tb)})
 	if err != nil {
 		tb.Fatalf("start Firestore: %v", err)
 	}
@@ -79,6 +85,24 @@ func (c *Cloud) startFirestore(tb testing.TB, o Options) {
 		tb.Fatalf("listen for Firestore: %v", err)
 	}
 	c.Firestore, c.Endpoint = server, addr.String()
+}
+
+// hotIndex fails a test whose service stores a time in an index that all documents of
+// a collection share, once for each field.
+func (o Options) hotIndex(tb testing.TB) func(collection, field string) {
+	if !o.Complete {
+		return nil
+	}
+	var told sync.Map
+	return func(collection, field string) {
+		if slices.Contains(o.Rare, collection+"."+field) {
+			return
+		}
+		if _, before := told.LoadOrStore(collection+"."+field, true); !before {
+			tb.Errorf("%s.%s rises with time and is indexed for all documents together, which bounds the collection to 500 writes a second: "+
+				"exempt it in firestore.indexes.json, or index it behind a bucket or an account", collection, field)
+		}
+	}
 }
 
 func (c *Cloud) startStorage(tb testing.TB, o Options) {

@@ -235,6 +235,7 @@ func (w *writer) apply(sn *snapshot, r *commitRequest) (err error) {
 		r.changes, r.results = nil, nil
 		return nil
 	}
+	s.indexes.tellHot(r.changes, s.hotIndex)
 	for _, c := range r.changes {
 		if err := s.store.put(sn, c); err != nil {
 			return err

@@ -31,9 +31,13 @@ func client(tb testing.TB, s *firestore.Server) *gc.Client {
 	return c
 }
 
-func indexes(tb testing.TB, json string) *firestore.Indexes {
+func indexes(tb testing.TB, files ...string) *firestore.Indexes {
 	tb.Helper()
-	ix, err := firestore.ParseIndexes([]byte(json))
+	raw := make([][]byte, len(files))
+	for i, f := range files {
+		raw[i] = []byte(f)
+	}
+	ix, err := firestore.ParseIndexes(raw...)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -22,6 +22,12 @@ const (
 	maxNameBytes     = 6 << 10
 	maxDepth         = 20
 	maxDisjunctions  = 30
+
+	// Of one document, in one commit.
+	maxTransforms = 500
+	// Of one document, in all indexes together.
+	maxIndexEntries    = 40_000
+	maxIndexEntryBytes = 8 << 20
 )
 
 func invalid(format string, a ...any) error {

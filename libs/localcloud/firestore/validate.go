@@ -11,10 +11,14 @@ import (
 // answers InvalidArgument for it before it looks at any precondition.
 func checkWrites(writes []*pb.Write) (names []string, err error) {
 	names = make([]string, len(writes))
-	last := map[string]*combinedWrite{}
+	last, transforms := map[string]*combinedWrite{}, map[string]int{}
 	for i, w := range writes {
 		if names[i], err = checkWrite(w); err != nil {
 			return nil, err
+		}
+		transforms[names[i]] += len(w.GetUpdateTransforms()) + len(w.GetTransform().GetFieldTransforms())
+		if transforms[names[i]] > maxTransforms {
+			return nil, invalid("Cannot apply more than %d field transforms to one document in a commit: %s", maxTransforms, names[i])
 		}
 		if last[names[i]] == nil {
 			last[names[i]] = &combinedWrite{}

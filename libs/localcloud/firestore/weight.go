@@ -21,10 +21,14 @@ const (
 	groupOverhead      = 48 // of one that serves a collection group
 )
 
-// checkTransaction refuses changes that are too large for one commit.
+// checkTransaction refuses changes that are too large for one commit, and documents
+// with more index entries than one may have.
 func (ix *Indexes) checkTransaction(changes []change) error {
 	total := 0
 	for _, c := range changes {
+		if err := ix.checkEntries(c.after); err != nil {
+			return err
+		}
 		n, err := ix.weigh(c)
 		if err != nil {
 			return err
@@ -43,35 +47,69 @@ func (ix *Indexes) weigh(c change) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	w := weigher{name: nameSize(path), parent: nameSize(path[:len(path)-2])}
 	kept := c.after
 	if kept == nil {
 		kept = c.before
 	}
-	total := w.name + documentOverhead + fieldsSize(kept.GetFields())
+	total := nameSize(path) + documentOverhead + fieldsSize(kept.GetFields())
 	if ix == nil {
 		return total, nil
 	}
-	collection := path[len(path)-2]
-	w.overrides = map[string]*FieldOverride{}
-	for i := range ix.Overrides {
-		if o := &ix.Overrides[i]; o.CollectionGroup == collection {
-			w.overrides[o.FieldPath] = o
-		}
+	return total + newWeigher(ix, path).all(c), nil
+}
+
+// checkEntries refuses a document with too many index entries, or too many bytes of
+// them. Without declared indexes, entries do not count here either.
+func (ix *Indexes) checkEntries(d *pb.Document) error {
+	if ix == nil || d == nil {
+		return nil
 	}
-	total += w.fields("", nil, c.before.GetFields(), c.after.GetFields())
-	for i := range ix.Composite {
-		if x := &ix.Composite[i]; x.CollectionGroup == collection {
-			total += w.composite(x, c)
-		}
+	_, path, err := splitDocument(d.GetName())
+	if err != nil {
+		return err
 	}
-	return total, nil
+	w := newWeigher(ix, path)
+	bytes := w.all(change{name: d.GetName(), after: d})
+	switch {
+	case w.count > maxIndexEntries:
+		return invalid("too many index entries for entity /%s", strings.Join(path, "/"))
+	case bytes > maxIndexEntryBytes:
+		return invalid("index entries too large for entity /%s", strings.Join(path, "/"))
+	}
+	return nil
 }
 
 // weigher sums the index entries of one document.
 type weigher struct {
 	name, parent int
 	overrides    map[string]*FieldOverride // of the collection, by path
+	composites   []*Index                  // of the collection
+	count        int                       // entries so far
+}
+
+func newWeigher(ix *Indexes, path []string) *weigher {
+	collection := path[len(path)-2]
+	w := &weigher{name: nameSize(path), parent: nameSize(path[:len(path)-2]), overrides: map[string]*FieldOverride{}}
+	for i := range ix.Overrides {
+		if o := &ix.Overrides[i]; o.CollectionGroup == collection {
+			w.overrides[o.FieldPath] = o
+		}
+	}
+	for i := range ix.Composite {
+		if x := &ix.Composite[i]; x.CollectionGroup == collection {
+			w.composites = append(w.composites, x)
+		}
+	}
+	return w
+}
+
+// all are the bytes of the entries that a change writes or deletes.
+func (w *weigher) all(c change) int {
+	total := w.fields("", nil, c.before.GetFields(), c.after.GetFields())
+	for _, x := range w.composites {
+		total += w.composite(x, c)
+	}
+	return total
 }
 
 // fields are the single-field entries that a change of a map's fields writes or
@@ -124,6 +162,7 @@ func (w *weigher) entries(path string, o *FieldOverride, v *pb.Value) int {
 		values = v.GetArrayValue().GetValues()
 	}
 	count := func(overhead int) (total int) {
+		w.count += len(values)
 		for _, e := range values {
 			total += w.name + len(path) + 1 + min(valueSize(e), maxIndexedBytes) + overhead
 		}
@@ -133,6 +172,7 @@ func (w *weigher) entries(path string, o *FieldOverride, v *pb.Value) int {
 		n := count(w.parent + collectionOverhead)
 		if !array {
 			n *= 2
+			w.count++
 		}
 		return n
 	}
@@ -173,6 +213,7 @@ func (w *weigher) composite(x *Index, c change) int {
 				each += min(valueSize(v), maxIndexedBytes)
 			}
 		}
+		w.count += entries
 		return entries*each + elements
 	}
 	for _, f := range x.Fields {

@@ -21,7 +21,7 @@ type Fault struct {
 	// Times is how often it happens; 0 means always.
 	Times int
 
-	// Delay passes before the call is looked at.
+	// Delay passes before the call is looked at, unless Reset ends it.
 	Delay time.Duration
 	// Status answers at once with this error, 503 say, and does nothing.
 	Status int
@@ -31,6 +31,8 @@ type Fault struct {
 	CutResponse int64
 	// LoseAnswer does the call, commit included, and ends the connection instead of answering.
 	LoseAnswer bool
+
+	lifted <-chan struct{} // of a fault that met a call: closed by Reset
 }
 
 // Faults makes calls fail on demand, and counts them. All methods may be used beside running requests.
@@ -38,11 +40,12 @@ type Faults struct {
 	mu     sync.Mutex
 	active []*Fault
 	calls  map[string]int64
+	lifted chan struct{} // closed by Reset
 	any    atomic.Bool
 	full   atomic.Bool
 }
 
-func newFaults() *Faults { return &Faults{calls: map[string]int64{}} }
+func newFaults() *Faults { return &Faults{calls: map[string]int64{}, lifted: make(chan struct{})} }
 
 // Faults returns the server's switchboard.
 func (s *Server) Faults() *Faults { return s.faults }
@@ -76,6 +79,8 @@ func (f *Faults) Reset() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.active, f.calls = nil, map[string]int64{}
+	close(f.lifted)
+	f.lifted = make(chan struct{})
 	f.any.Store(false)
 	f.full.Store(false)
 }
@@ -110,6 +115,7 @@ func (f *Faults) note(call, bucket, object string) *Fault {
 			continue
 		}
 		hit := *x
+		hit.lifted = f.lifted
 		if x.Times == 1 {
 			f.remove(x)
 		} else if x.Times > 1 {
@@ -133,6 +139,7 @@ func (f *Faults) wrap(call, bucket, object string, w http.ResponseWriter, r *htt
 	if x.Delay > 0 {
 		select {
 		case <-time.After(x.Delay):
+		case <-x.lifted:
 		case <-r.Context().Done():
 			return
 		}

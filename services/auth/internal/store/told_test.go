@@ -28,9 +28,6 @@ func (n *told) InvalidateAccount(_ context.Context, accountID string, version in
 	n.accounts = append(n.accounts, fmt.Sprint(accountID, "@", version))
 }
 
-// Forget is about what Redis keeps, and takes no authority away.
-func (*told) Forget(context.Context, string) {}
-
 func (n *told) take() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

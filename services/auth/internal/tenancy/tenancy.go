@@ -72,17 +72,10 @@ type Holder struct {
 	tenant.Holder
 }
 
-// Notifier tells the replicas.
-type Notifier interface {
-	account.Notifier
-	// Forget drops what replicas share about an erased account.
-	Forget(ctx context.Context, accountID string)
-}
-
 // Service decides and tells.
 type Service struct {
 	store   Store
-	notify  Notifier
+	notify  account.Notifier
 	holders []Holder
 	now     func() time.Time
 	log     *slog.Logger
@@ -90,7 +83,7 @@ type Service struct {
 }
 
 // NewService makes a service. A nil now is the system's clock.
-func NewService(store Store, notify Notifier, holders []Holder, now func() time.Time) *Service {
+func NewService(store Store, notify account.Notifier, holders []Holder, now func() time.Time) *Service {
 	if now == nil {
 		now = time.Now
 	}
@@ -283,9 +276,8 @@ func (s *Service) erase(ctx context.Context, a account.Account) error {
 	if err := s.store.Erase(ctx, a.ID, s.now()); err != nil {
 		return err
 	}
-	// Its keys are gone: replicas that still know them ask again.
+	// Its keys are gone: replicas that still know them ask again. What Redis has of it expires in minutes.
 	s.notify.InvalidateAccount(ctx, a.ID, a.Version+1)
-	s.notify.Forget(ctx, a.ID)
 	s.log.InfoContext(ctx, "audit", "action", "account.erased", "account", a.ID, "by", "system")
 	return nil
 }

@@ -3,9 +3,12 @@
 //
 // What is checked is the address that a socket is about to connect to, on each
 // connection and after all name resolution, so a name that changes its answer
-// between two look-ups gains nothing. No proxy settings of the environment are
-// used, no redirect is followed, an answer is read to 64 KiB at most and never
-// unpacked, and a call ends after 15 seconds whatever the receiver does.
+// between two look-ups gains nothing. Listeners of our own stay closed whatever is
+// allowed, and their ports answer like ports on which nobody listens.
+//
+// No proxy settings of the environment are used, no redirect is followed, an answer
+// is read to 64 KiB at most and never unpacked, and a call ends after 15 seconds
+// whatever the receiver does.
 package caller
 
 import (

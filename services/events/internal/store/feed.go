@@ -136,11 +136,7 @@ func (s *Store) place(ctx context.Context, accountID string, before feedDoc, out
 		}
 		return nil
 	}
-	// Not DB.Tx, which does not give the time of the commit.
-	err := s.db.Do(ctx, "give places", func(ctx context.Context) error {
-		return s.db.RunTransaction(ctx, write, firestore.WithCommitResponseTo(&committed))
-	})
-	if err != nil {
+	if err := s.db.Tx(ctx, "give places", write, firestore.WithCommitResponseTo(&committed)); err != nil {
 		return err // a failed commit has no time
 	}
 	for _, d := range out.Deliveries {

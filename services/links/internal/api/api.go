@@ -38,7 +38,7 @@ func Public(a *httpapi.API, links *link.Service, domains *customdomain.Service, 
 	a.Handle(fiber.MethodGet, "/api/v1/links", read, h.list)
 	a.Handle(fiber.MethodPost, "/api/v1/links", write, h.create)
 	a.Handle(fiber.MethodPost, "/api/v1/links/bulk", httpapi.Access{Scope: identity.LinksWrite, Plan: identity.Business}, h.bulk)
-	many := httpapi.Access{Scope: identity.LinksWrite, Plan: identity.Business}
+	many := httpapi.Access{Scope: identity.LinksWrite, Plan: identity.Business, InTurn: true}
 	a.Handle(fiber.MethodPatch, "/api/v1/links/bulk", many, h.bulkUpdate)
 	a.Handle(fiber.MethodPost, "/api/v1/links/bulk-delete", many, h.bulkDelete)
 	a.Handle(fiber.MethodGet, "/api/v1/tags", httpapi.Access{}, h.listTags)

@@ -108,7 +108,8 @@ func (s *Service) reindex(ctx context.Context, ids []string) error {
 // ofARecord reports whether an error is about a record, and not about a store that
 // does not answer or a turn that has ended.
 func ofARecord(ctx context.Context, err error) bool {
-	return err != nil && ctx.Err() == nil && apierr.CodeOf(err) != apierr.Unavailable
+	code := apierr.CodeOf(err)
+	return err != nil && ctx.Err() == nil && code != apierr.Unavailable && code != apierr.RateLimited
 }
 
 func (s *Service) index(ctx context.Context, ids []string) error {

@@ -327,6 +327,33 @@ func TestCount_bounds_the_referrers_of_a_day(t *testing.T) {
 	}
 }
 
+// A visitor may choose all of this: the referring host, and the country where a proxy
+// passes on the visitor's own header. Firestore takes 500 changed counts of a document
+// in one commit.
+func TestADayThatNamesAllItCanIsCounted(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	id, day := b.create(t, "acc", 1)[0].ID, link.DayOf(time.Now())
+	c := b.Counts(0, 1, errOvertaken)
+	p, err := c.Progress(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, clicks := &link.Tally{LinkID: id, Day: day}, int64(0)
+	for i := range 26 * 26 {
+		country := link.Country(string([]byte{byte('a' + i/26), byte('a' + i%26)}))
+		sum.Add(link.Click{Referrer: fmt.Sprintf("h%d.example", i), Country: country, Device: link.Device(i % 8)}, 1)
+		clicks++
+	}
+	_, refused, err := c.Count(t.Context(), p, map[string]link.Mark{"p": {Batch: 1}}, []*link.Tally{sum})
+	if err != nil || refused != 0 {
+		t.Fatalf("%d clicks are refused, %v", refused, err)
+	}
+	if st, err := b.Stats(t.Context(), id, day, day); err != nil || st.Total != clicks || len(st.Countries) < 249 {
+		t.Errorf("%d of %d clicks, %d countries, %v", st.Total, clicks, len(st.Countries), err)
+	}
+}
+
 // proofs is a resolver in which a test sets the TXT records of claims.
 type proofs struct {
 	mu    sync.Mutex

@@ -47,7 +47,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{[]byte("{}")}})
+	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{transcode.Indexes}, Complete: true})
 	rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(t)})
 	t.Cleanup(func() { _ = rdb.Close() })
 	scratch, err := OpenScratch(t.TempDir(), 0)

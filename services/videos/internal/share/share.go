@@ -26,6 +26,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/objectstore"
+	"github.com/linkreel/linkreel/libs/password"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
@@ -62,6 +63,7 @@ type Guard interface {
 	Take(ctx context.Context, rules ...ratelimit.Rule) (ratelimit.Try, time.Duration)
 	Refund(ctx context.Context, t ratelimit.Try)
 	First(ctx context.Context, name string, life time.Duration) bool
+	Count(ctx context.Context, set, member string, life time.Duration) (grown int64, repeat bool)
 }
 
 // Options are what the share side works with.
@@ -71,7 +73,7 @@ type Options struct {
 	Bucket    Bucket
 	Guard     Guard
 	Misses    Misses
-	Passwords *video.Passwords
+	Passwords *password.Hasher
 	Keys      *video.Keyring
 	Addresses video.Addresses
 	// MediaOrigin is the origin of signed addresses, which the pages' policy

@@ -3,7 +3,9 @@ package share
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net/netip"
 	"runtime"
 	"strconv"
 	"strings"
@@ -24,48 +26,63 @@ type limiter struct{ *ratelimit.Limiter }
 
 func (limiter) First(context.Context, string, time.Duration) bool { return true }
 
-func TestGuessesOfManyNetworks(t *testing.T) {
+func (limiter) Count(context.Context, string, string, time.Duration) (int64, bool) { return 1, false }
+
+// However many networks guess, and with a cookie of an earlier visit too, the guesses
+// of an hour have a bound; and a right one takes nothing of it.
+func TestTheGuessesOfAnHourHaveABound(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	s := &Share{o: Options{Guard: limiter{ratelimit.New(nil, func() time.Time { return now })}}}
-	wrong := func(network string) bool {
-		_, wait := s.guess(t.Context(), "vid", network)
+	wrong := func(ip, cookie string) bool {
+		_, wait := s.guess(t.Context(), "vid", netip.MustParseAddr(ip), cookie)
 		return wait == 0
 	}
-	right := func(network string) bool {
-		tries, wait := s.guess(t.Context(), "vid", network)
-		for _, try := range tries {
-			s.o.Guard.Refund(t.Context(), try)
-		}
+	right := func(ip, cookie string) bool {
+		try, wait := s.guess(t.Context(), "vid", netip.MustParseAddr(ip), cookie)
+		s.o.Guard.Refund(t.Context(), try)
 		return wait == 0
 	}
-	attackers := func(i int) string { return "10.0." + string(rune('a'+i/26)) + "." + string(rune('a'+i%26)) }
 	allowed := 0
-	for i := range 2000 { // the same forty networks, again and again for an hour
-		if wrong(attackers(i % 40)) {
+	for i := range 3000 { // forty networks of three regions, again and again for most of an hour
+		if wrong(fmt.Sprintf("10.%d.%d.1", i%3, i%40), "") {
 			allowed++
 		}
-		now = now.Add(1700 * time.Millisecond)
+		now = now.Add(time.Second)
 	}
-	if allowed > guessesPerVideo+40+5 {
-		t.Errorf("%d guesses within the hour", allowed)
+	if allowed > guessesPerVideo+3*40 {
+		t.Errorf("forty networks got %d guesses", allowed)
 	}
 	for range 10 {
-		if !right("192.0.2.7") {
+		if !right("192.0.2.7", "") {
 			t.Fatal("a viewer who knows the password is locked out")
 		}
 	}
-	allowed = 0
-	for i := range 2000 { // each time another network
-		if wrong("2001:db8:" + strings.Repeat("1", i%5) + attackers(i)) {
+	for i := range 5000 { // each time another neighbourhood and region
+		if wrong(fmt.Sprintf("%d.%d.%d.1", 11+i%200, i/200, i%250), "") {
 			allowed++
 		}
 	}
-	if allowed > firstGuesses+guessesPerVideo {
-		t.Errorf("%d first guesses within the hour", allowed)
+	if most := guessesPerVideo + firstGuesses; allowed > most {
+		t.Errorf("%d guesses within the hour, want at most %d", allowed, most)
 	}
-	if wrong("198.51.100.1") {
+	if wrong("2001:db8::1", "") {
 		t.Error("the reserve has no end")
+	}
+	if !right("11.0.0.1", "viewer") {
+		t.Error("an earlier viewer is locked out")
+	}
+	for i := range 500 {
+		if wrong("11.0.0.1", fmt.Sprint("cookie", i%20)) {
+			allowed++
+		}
+	}
+	if most := guessesPerVideo + firstGuesses + returningGuesses; allowed > most || most != 720 {
+		t.Errorf("%d guesses within the hour, want at most %d, which is 720 as the docs say", allowed, most)
+	}
+	now = now.Add(time.Hour)
+	if !right("198.51.100.1", "") {
+		t.Error("an hour later the budgets are still spent")
 	}
 }
 

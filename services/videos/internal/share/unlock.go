@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"mime"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
@@ -14,22 +15,40 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/password"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-const unlockCookie = "lr_unlock"
+const (
+	unlockCookie = "lr_unlock"
+	// returnCookie tells that its browser has unlocked this video before. It opens nothing.
+	returnCookie = "lr_known"
+	returnLife   = 90 * 24 * time.Hour
+)
 
-// Guesses that are allowed. Wrong ones count, right ones are given back.
+// Guesses that are allowed. Wrong ones count, right ones are given back. All of them
+// together allow 720 wrong guesses an hour and video, however many networks guess:
+// too few for any password worth the name.
 const (
 	guessesPerAddress = 5 // a minute
 	// guessesPerVideo is the hourly budget that networks share.
 	guessesPerVideo = 60
-	// firstGuesses is an hourly reserve for networks that have not failed at this
-	// video within the hour. Without it, whoever spends the shared budget locks
-	// every viewer out. It lets an attacker guess once more per network, at most so
-	// many times, so their number stays small beside any password worth the name.
-	firstGuesses = 600
+	// firstGuesses is an hourly reserve for neighbourhoods that have not failed at
+	// this video within the hour; each gets one guess of it. Without it, whoever
+	// spends the shared budget locks every viewer out. A neighbourhood is what one
+	// customer of a provider can hold (a /48 of IPv6 is 65,536 networks), so that
+	// many networks of one attacker count as one. A region is what a provider holds.
+	firstGuesses     = 600
+	firstOfRegion    = 60
+	neighbourhoodOf4 = 24
+	neighbourhoodOf6 = 48
+	regionOf4        = 16
+	regionOf6        = 32
+	// returningGuesses is an hourly part for browsers that have unlocked this video
+	// before, guessesPerCookie what one of them gets of it.
+	returningGuesses = 60
+	guessesPerCookie = 10
 )
 
 // unlocked reports whether the request's cookie opens v.
@@ -51,28 +70,26 @@ func (s *Share) unlock(c *fiber.Ctx) error {
 	if v.Privacy != video.Password {
 		return s.backToPage(c)
 	}
-	password, err := passwordOf(c)
+	given, err := passwordOf(c)
 	if err != nil {
 		return err
 	}
 	ctx := c.UserContext()
 	// Counted before the password is checked: guesses that run at once must not all pass.
-	tries, wait := s.guess(ctx, v.ID, ratelimit.Network(s.o.ClientIP(c)).String())
+	try, wait := s.guess(ctx, v.ID, s.o.ClientIP(c), s.returning(c, v))
 	if wait > 0 {
 		return s.tooMany(c, v, wait)
 	}
 	right := false
 	// No password has another length, so such a guess is wrong without a hash, and counts.
-	if n := utf8.RuneCountInString(password); n > 0 && n <= video.MaxPassword {
-		right, err = s.o.Passwords.Check(ctx, v.PasswordHash, password)
+	if n := utf8.RuneCountInString(given); n > 0 && n <= video.MaxPassword {
+		right, err = s.o.Passwords.Check(ctx, v.AccountID, v.PasswordHash, given)
 	}
 	// A right guess costs nothing, nor does one that was never checked.
-	if right || errors.Is(err, video.ErrBusy) {
-		for _, t := range tries {
-			s.o.Guard.Refund(ctx, t)
-		}
+	if right || errors.Is(err, password.ErrBusy) {
+		s.o.Guard.Refund(ctx, try)
 	}
-	if errors.Is(err, video.ErrBusy) {
+	if errors.Is(err, password.ErrBusy) {
 		return s.tooMany(c, v, 2*time.Second)
 	}
 	if err != nil {
@@ -86,30 +103,65 @@ func (s *Share) unlock(c *fiber.Ctx) error {
 		Name: unlockCookie, Value: s.o.Keys.Sign(grant), Path: "/v/" + string(v.Slug),
 		MaxAge: seconds(s.o.UnlockTTL), HTTPOnly: true, Secure: s.secure, SameSite: fiber.CookieSameSiteLaxMode,
 	})
+	known := video.Grant{Kind: video.Returning, Video: v.ID, Access: v.Access, Expires: s.o.Now().Add(returnLife)}
+	c.Cookie(&fiber.Cookie{
+		Name: returnCookie, Value: s.o.Keys.Sign(known), Path: "/v/" + string(v.Slug),
+		MaxAge: seconds(returnLife), HTTPOnly: true, Secure: s.secure, SameSite: fiber.CookieSameSiteLaxMode,
+	})
 	return s.backToPage(c)
 }
 
-// guess counts a guess of a network, or says how long it has to wait. A network
-// that has failed at this video within the hour shares a budget with the others
-// that have; one that has not may use the reserve when that is spent.
-func (s *Share) guess(ctx context.Context, id video.ID, network string) (tries []ratelimit.Try, wait time.Duration) {
-	perAddress := ratelimit.Rule{Key: "unlock-address:" + network, Max: guessesPerAddress, Window: time.Minute}
-	shared := ratelimit.Rule{Key: "unlock-video:" + string(id), Max: guessesPerVideo, Window: time.Hour}
-	first := ratelimit.Rule{Key: "unlock-first:" + string(id) + ":" + network, Max: 1, Window: time.Hour}
-	mark, failedBefore := s.o.Guard.Take(ctx, first)
-	try, wait := s.o.Guard.Take(ctx, perAddress, shared)
-	if wait > 0 && failedBefore == 0 {
-		reserve := ratelimit.Rule{Key: "unlock-reserve:" + string(id), Max: firstGuesses, Window: time.Hour}
-		try, wait = s.o.Guard.Take(ctx, perAddress, reserve)
+// returning names the browser if it has unlocked v before, "" if not. A changed
+// password does not end that: whoever changes it because of guesses would lock out the
+// very viewers who are told the new one. All that the cookie gives is a part of the
+// budget, and who once had the password gets no more of it than anybody.
+func (s *Share) returning(c *fiber.Ctx, v *video.Video) string {
+	g, err := s.o.Keys.Verify(c.Cookies(returnCookie))
+	if err != nil || g.Kind != video.Returning || g.Video != v.ID || !s.o.Now().Before(g.Expires) {
+		return ""
 	}
-	if failedBefore == 0 {
-		if wait > 0 {
-			s.o.Guard.Refund(ctx, mark) // refused, so it has not failed
-			return nil, wait
+	// When the cookie was made is enough to tell browsers apart.
+	return strconv.FormatInt(g.Expires.UnixMilli(), 36)
+}
+
+// guess counts a guess from addr, or says how long it has to wait. It is taken from
+// the first of these that has room:
+//
+//	returning  if the browser has unlocked this video before
+//	reserve    if nobody of addr's neighbourhood has failed at this video within the hour
+//	shared
+//
+// A wrong guess stays counted where it was taken from, so their sum is the bound.
+func (s *Share) guess(ctx context.Context, id video.ID, addr netip.Addr, returning string) (try ratelimit.Try, wait time.Duration) {
+	rule := func(most int, name string) ratelimit.Rule {
+		return ratelimit.Rule{Key: "unlock:" + string(id) + ":" + name, Max: most, Window: time.Hour}
+	}
+	if returning != "" {
+		// Not by address: a neighbour who guesses must not spend it.
+		if try, wait = s.o.Guard.Take(ctx, rule(guessesPerCookie, "returning:"+returning), rule(returningGuesses, "returning")); wait == 0 {
+			return try, 0
 		}
-		return []ratelimit.Try{mark, try}, 0
 	}
-	return []ratelimit.Try{try}, wait
+	perAddress := ratelimit.Rule{Key: "unlock-address:" + ratelimit.Network(addr).String(), Max: guessesPerAddress, Window: time.Minute}
+	near, region := wide(addr, neighbourhoodOf4, neighbourhoodOf6), wide(addr, regionOf4, regionOf6)
+	if try, wait = s.o.Guard.Take(ctx, perAddress, rule(1, "near:"+near), rule(firstOfRegion, "region:"+region), rule(firstGuesses, "reserve")); wait == 0 {
+		return try, 0
+	}
+	return s.o.Guard.Take(ctx, perAddress, rule(guessesPerVideo, "shared"))
+}
+
+// wide is the network of so many bits that an address belongs to; "" for none.
+func wide(addr netip.Addr, bits4, bits6 int) string {
+	addr = addr.Unmap().WithZone("")
+	bits := bits4
+	if addr.Is6() {
+		bits = bits6
+	}
+	p, err := addr.Prefix(bits)
+	if err != nil {
+		return ""
+	}
+	return p.String()
 }
 
 // passwordOf reads the form field from the raw body and nowhere else. The usual

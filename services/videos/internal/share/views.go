@@ -14,14 +14,16 @@ import (
 
 // newViewers is how many new viewers of one network a replica counts at once; one
 // more is counted every 12 seconds, which makes as many in an hour. It is enough for
-// a large office behind one address that gets a link to watch. Each new viewer is a
-// key in Redis until midnight, and a caller makes another one by another User-Agent,
-// so without a limit one caller could fill Redis, which evicts nothing.
+// a large office behind one address that gets a link to watch. A caller becomes
+// another viewer with another User-Agent, so without a limit one caller could make
+// any number of views.
 const newViewers = 300
 
 // view counts a play that the page's player reports once it was long enough. A
 // viewer counts once a day and video; what tells viewers apart is a keyed hash that
-// changes with the day, so neither address nor browser is kept.
+// changes with the day, so neither address nor browser is kept. Redis holds one
+// sketch a video and day, never a key a viewer: many viewers of one video must not
+// take the room of everybody else's limits.
 func (s *Share) view(c *fiber.Ctx) error {
 	v, g, err := s.redeem(c)
 	if err != nil {
@@ -33,9 +35,11 @@ func (s *Share) view(c *fiber.Ctx) error {
 		viewer := s.o.Keys.Pseudonym(now, string(v.ID), ip.String(), c.Get(fiber.HeaderUserAgent))
 		// The pseudonym changes at midnight. A minute more covers replicas whose clocks differ.
 		midnight := now.UTC().Truncate(24 * time.Hour).Add(24 * time.Hour)
-		if s.o.Guard.First(c.UserContext(), "view:"+viewer, midnight.Sub(now)+time.Minute) {
+		set := "views:" + now.UTC().Format(time.DateOnly) + ":" + string(v.ID)
+		grown, repeat := s.o.Guard.Count(c.UserContext(), set, viewer, midnight.Sub(now)+time.Minute)
+		if !repeat {
 			s.viewers.Miss(ip)
-			s.views.add(v.ID)
+			s.views.add(v.ID, grown)
 		}
 	}
 	c.Set(fiber.HeaderCacheControl, "no-store")
@@ -65,10 +69,13 @@ func newViews(store Views, turn func(context.Context, string, time.Duration) boo
 	return &views{store: store, turn: turn, log: log, counts: map[video.ID]int64{}}
 }
 
-func (w *views) add(id video.ID) {
+func (w *views) add(id video.ID, n int64) {
+	if n == 0 {
+		return
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.counts[id]++
+	w.counts[id] += n
 }
 
 func (w *views) run(ctx context.Context) error {

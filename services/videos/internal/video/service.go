@@ -17,6 +17,7 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/label"
 	"github.com/linkreel/linkreel/libs/objectstore"
+	"github.com/linkreel/linkreel/libs/password"
 	"github.com/linkreel/linkreel/libs/search"
 	"github.com/linkreel/linkreel/libs/tenant"
 )
@@ -83,7 +84,7 @@ type Options struct {
 	Store     Store
 	Bucket    Bucket
 	Pipeline  Pipeline
-	Passwords *Passwords
+	Passwords *password.Hasher
 	Rights    Rights
 	Keys      *Keyring
 	Addresses Addresses
@@ -265,7 +266,7 @@ func (s *Service) Create(ctx context.Context, n NewVideo) (*Video, error) {
 	var hash string
 	var upload Upload
 	g, gctx := errgroup.WithContext(ctx)
-	g.Go(func() (err error) { hash, err = s.hash(gctx, n.Draft.Password); return err })
+	g.Go(func() (err error) { hash, err = s.hash(gctx, n.Account, n.Draft.Password); return err })
 	g.Go(func() (err error) {
 		upload, err = s.newUpload(gctx, id.UploadObject, cmp.Or(n.Page, s.o.Page), n.Left)
 		return err
@@ -331,13 +332,14 @@ func (p Privacy) slugLength() int {
 	return 7
 }
 
-func (s *Service) hash(ctx context.Context, password string) (string, error) {
-	if password == "" {
+func (s *Service) hash(ctx context.Context, accountID, text string) (string, error) {
+	if text == "" {
 		return "", nil
 	}
-	hash, err := s.o.Passwords.Hash(ctx, password)
-	if errors.Is(err, ErrBusy) {
-		return "", apierr.Down(err)
+	hash, err := s.o.Passwords.Hash(ctx, accountID, text)
+	if errors.Is(err, password.ErrBusy) {
+		return "", &apierr.Error{Code: apierr.RateLimited, RetryAfter: time.Second, Err: err,
+			Message: "Your account has too many passwords being set or checked at once. Try again after the time in Retry-After."}
 	}
 	return hash, err
 }
@@ -491,9 +493,9 @@ func (s *Service) Change(ctx context.Context, account string, id ID, c Condition
 // admits anybody by the old one: every page and playlist reads the record, and
 // tokens carry the revision of access that they were made under.
 func (s *Service) SetAccess(ctx context.Context, account string, id ID, c Condition, r Rule) (*Video, error) {
-	password := ""
+	given := ""
 	if r.Password != nil && len(*r.Password) <= 4*MaxPassword {
-		password = *r.Password
+		given = *r.Password
 	}
 	v, err := s.Owned(ctx, account, id)
 	if err != nil {
@@ -503,7 +505,7 @@ func (s *Service) SetAccess(ctx context.Context, account string, id ID, c Condit
 		return nil, apierr.Invalid(bad...)
 	}
 	// Before the transaction, which may run several times: each hash takes 19 MiB.
-	hash, err := s.hash(ctx, password)
+	hash, err := s.hash(ctx, account, given)
 	if err != nil {
 		return nil, err
 	}
@@ -561,7 +563,7 @@ func (s *Service) SetCaptions(ctx context.Context, account string, id ID, lang s
 		return nil
 	})
 	switch apierr.CodeOf(err) {
-	case apierr.Unavailable, apierr.Internal:
+	case apierr.Unavailable, apierr.RateLimited, apierr.Internal:
 		// The record may name the new file: the commit can have happened and its answer been lost.
 		// The janitor removes whichever of the two no record names.
 		return err
@@ -662,8 +664,8 @@ func (s *Service) Visit(ctx context.Context, slug Slug) (*Video, error) {
 // Redeem finds the video that a token opens, in one read.
 func (s *Service) Redeem(ctx context.Context, slug Slug, token string) (*Video, Grant, error) {
 	g, err := s.o.Keys.Verify(token)
-	// The cookie's grant is for the page. In an address, which people pass on, it opens nothing.
-	if err != nil || g.Kind == Unlocked {
+	// A cookie's grant is for the page. In an address, which people pass on, it opens nothing.
+	if err != nil || g.Kind == Unlocked || g.Kind == Returning {
 		return nil, g, refusedGrant()
 	}
 	v, err := s.o.Store.Get(ctx, g.Video)

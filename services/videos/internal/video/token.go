@@ -16,6 +16,9 @@ type Kind byte
 const (
 	// Unlocked remembers in a cookie that a viewer knew the password.
 	Unlocked Kind = 'u'
+	// Returning remembers for longer that a viewer knew a password of the video. It
+	// allows nothing but a part of the budget of guesses.
+	Returning Kind = 'r'
 	// Watch lets a viewer's player fetch playlists. It is short, since the
 	// page's player renews it while playing.
 	Watch Kind = 'w'
@@ -168,7 +171,7 @@ func (k *Keyring) Pseudonym(day time.Time, facts ...string) string {
 // Allows reports whether g lets its holder watch v at now. A change of access
 // ends every grant but the owner's.
 func (g Grant) Allows(v *Video, now time.Time) bool {
-	if g.Video != v.ID || !now.Before(g.Expires) {
+	if g.Video != v.ID || !now.Before(g.Expires) || g.Kind == Returning {
 		return false
 	}
 	return g.Kind == Own || g.Access == v.Access && !v.Expired(now)

@@ -129,9 +129,9 @@ func TestPreflightNamesWhatIsWrong(t *testing.T) {
 		"its CORS lacks PUT": {func(g *project, _ *preflight) {
 			g.bucket["cors"].([]any)[0].(map[string]any)["method"] = []string{"GET", "HEAD"}
 		}, "--cors-file"},
-		"the bucket may be published": {func(g *project, _ *preflight) { delete(g.bucket, "iamConfiguration") }, "public access prevention"},
+		"the bucket may be published":      {func(g *project, _ *preflight) { delete(g.bucket, "iamConfiguration") }, "public access prevention"},
 		"the bucket is another database's": {func(_ *project, p *preflight) { p.Storage.Bucket = "theirs" }, "FAILED  owner: the bucket theirs belongs to the database projects/p/databases/(default)#db_theirs"},
-		"nobody hears of uploads": {func(g *project, _ *preflight) { g.notifications = nil }, "notifies nobody"},
+		"nobody hears of uploads":          {func(g *project, _ *preflight) { g.notifications = nil }, "notifies nobody"},
 		"another event is notified": {func(g *project, _ *preflight) {
 			g.notifications = []any{map[string]any{"event_types": []string{"OBJECT_DELETE"}}}
 		}, "notifies nobody"},

@@ -1,0 +1,184 @@
+package firestoredb_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"cloud.google.com/go/firestore"
+	"google.golang.org/grpc/codes"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/localcloud/cloudtest"
+	local "github.com/linkreel/linkreel/libs/localcloud/firestore"
+)
+
+func openWithin(t *testing.T, timeout time.Duration) (*firestoredb.DB, *local.Server) {
+	t.Helper()
+	cloud := cloudtest.Start(t, cloudtest.Options{})
+	db, err := firestoredb.Open(t.Context(), firestoredb.Config{Project: cloudtest.Project, Endpoint: cloud.Endpoint, Timeout: timeout})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db, cloud.Firestore
+}
+
+func as(ctx context.Context, account string) context.Context {
+	return identity.WithPrincipal(ctx, &identity.Principal{AccountID: account})
+}
+
+func set(ref *firestore.DocumentRef) func(context.Context, *firestore.Transaction) error {
+	return func(_ context.Context, tx *firestore.Transaction) error {
+		return tx.Set(ref, map[string]any{"n": 1})
+	}
+}
+
+func TestATransactionThatLosesTriesAgainUntilItsTimeIsOver(t *testing.T) {
+	t.Parallel()
+	db, server := openWithin(t, 3*time.Second)
+	server.Faults().Add(local.Fault{Methods: []string{"Commit"}, Code: codes.Aborted})
+	for name, run := range map[string]func(context.Context, string, func(context.Context, *firestore.Transaction) error, ...firestore.TransactionOption) error{
+		"transaction": db.Tx, "commit": db.Commit,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			before := server.Stats().Calls["Commit"]
+			err := run(t.Context(), "try", set(db.Doc("a/b")))
+			var e *apierr.Error
+			if !errors.Is(err, firestoredb.ErrContended) || !errors.As(err, &e) || e.Code != apierr.RateLimited || e.RetryAfter != time.Second {
+				t.Errorf("%v, want ErrContended as a RATE_LIMITED for a second", err)
+			}
+			if n := server.Stats().Calls["Commit"] - before; n < 12 {
+				t.Errorf("%d tries, want 12 at least", n)
+			}
+		})
+	}
+}
+
+// Every one of these calls ends at its deadline, at the same instant, as the losers of
+// a race do. But the database answers.
+func TestCallsThatAreAnsweredAreNoOutage(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]local.Fault{
+		"other writers win":        {Methods: []string{"Commit"}, Code: codes.Aborted},
+		"commits take for ever":    {Methods: []string{"Commit"}, Delay: time.Hour},
+		"commits fail in a hurry":  {Methods: []string{"Commit"}, Code: codes.Unavailable},
+		"a transaction is refused": {Methods: []string{"Commit"}, Code: codes.FailedPrecondition},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			// Twice the breaker's second, which a call must not be shorter than.
+			db, server := openWithin(t, 1100*time.Millisecond)
+			server.Faults().Add(fault)
+			for range 2 {
+				var wg sync.WaitGroup
+				for range 20 {
+					wg.Go(func() {
+						if err := db.Tx(t.Context(), "try", set(db.Doc("a/b"))); err == nil {
+							t.Error("it went through")
+						}
+					})
+				}
+				wg.Wait()
+			}
+			if err := db.Ping(t.Context()); err != nil {
+				t.Errorf("another call is refused: %v", err)
+			}
+		})
+	}
+}
+
+func TestCallsWithoutAnyAnswerAreAnOutage(t *testing.T) {
+	t.Parallel()
+	db, server := openWithin(t, 1100*time.Millisecond)
+	server.Faults().Add(local.Fault{Delay: time.Hour})
+	for range 2 {
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() { _ = db.Tx(t.Context(), "try", set(db.Doc("a/b"))) })
+		}
+		wg.Wait()
+	}
+	began := time.Now()
+	if err := db.Ping(t.Context()); apierr.CodeOf(err) != apierr.Unavailable || time.Since(began) > time.Second {
+		t.Errorf("%v after %v, want a refusal at once", err, time.Since(began))
+	}
+}
+
+// Side by side all but one would lose each round, and most would be at it still when
+// their time is over.
+func TestTransactionsThatLostTakeTurns(t *testing.T) {
+	t.Parallel()
+	db, server := openWithin(t, 3*time.Second)
+	server.Faults().Add(local.Fault{Methods: []string{"Commit"}, Delay: 20 * time.Millisecond})
+	doc := db.Doc("a/b")
+	const writers = 100
+	var tries atomic.Int64
+	ctx, cancel := context.WithTimeout(as(t.Context(), "acc_1"), time.Minute)
+	defer cancel()
+	var wg sync.WaitGroup
+	for range writers {
+		wg.Go(func() {
+			err := db.Tx(ctx, "count", func(_ context.Context, tx *firestore.Transaction) error {
+				tries.Add(1)
+				snaps, err := tx.GetAll([]*firestore.DocumentRef{doc})
+				if err != nil {
+					return err
+				}
+				n, _ := snaps[0].Data()["n"].(int64)
+				return tx.Set(doc, map[string]any{"n": n + 1})
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	snap, err := doc.Get(t.Context())
+	if err != nil || snap.Data()["n"] != int64(writers) {
+		t.Errorf("n = %v, %v; want %d", snap.Data()["n"], err, writers)
+	}
+	if n := tries.Load(); n > 3*writers {
+		t.Errorf("%d tries for %d changes", n, writers)
+	}
+}
+
+func TestNoAccountTakesAllCallsInFlight(t *testing.T) {
+	t.Parallel()
+	db, server := openWithin(t, time.Minute)
+	remove := server.Faults().Add(local.Fault{Methods: []string{"Commit"}, Delay: time.Hour})
+	defer remove()
+	ctx, cancel := context.WithCancel(t.Context())
+	var inFlight atomic.Int64
+	var wg sync.WaitGroup
+	for range 200 {
+		wg.Go(func() {
+			_ = db.Do(as(ctx, "noisy"), "write", func(ctx context.Context) error {
+				inFlight.Add(1)
+				_, err := db.Doc("a/b").Set(ctx, map[string]any{"n": 1})
+				return err
+			})
+		})
+	}
+	for deadline := time.Now().Add(time.Minute); inFlight.Load() < 32 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	queued := identity.WithRequestID(as(t.Context(), "other"), "r")
+	if err := db.Ping(queued); err != nil || identity.Queued(queued) != 0 {
+		t.Errorf("another account's call: %v after %v in line", err, identity.Queued(queued))
+	}
+	if err := db.Ping(t.Context()); err != nil {
+		t.Errorf("a call for no account: %v", err)
+	}
+	if n := inFlight.Load(); n != 32 {
+		t.Errorf("%d calls in flight, want 32", n)
+	}
+	cancel()
+	wg.Wait()
+}

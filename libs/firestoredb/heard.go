@@ -1,0 +1,123 @@
+package firestoredb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/outage"
+)
+
+// heard is what a call of [DB.Do] has learnt about the database. The interceptors
+// write it, since the error of the call alone does not tell a database that is away
+// from one whose answers, all of them prompt, were that another writer had won.
+type heard struct {
+	answered atomic.Bool // to any request of the call
+	lost     atomic.Bool // against another writer, at least once
+}
+
+type heardKey struct{}
+
+// answered is an error of a call of which the database answered a part.
+type answered struct{ error }
+
+func (a answered) Unwrap() error { return a.error }
+
+// aborted is a request that lost against another writer. It has no Unwrap: the client
+// would find the code and pause for 1 to 4 s, which leaves three tries in three
+// seconds. [again] makes them instead.
+type aborted struct{ error }
+
+// hear notes how the database answered a request, and hides from the client that
+// another writer has won. A request outside of [DB.Do] passes unchanged.
+func hear(ctx context.Context, err error) error {
+	h, ok := ctx.Value(heardKey{}).(*heard)
+	if !ok {
+		return err
+	}
+	code := status.Code(err)
+	switch {
+	case err == io.EOF: //nolint:errorlint // grpc returns it as it is at the end of a stream
+		code = codes.OK
+	case code == codes.Aborted:
+		h.lost.Store(true)
+		err = aborted{err}
+	}
+	switch code {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Internal, codes.Unknown:
+		// The library says the same where there was no answer.
+	default:
+		h.answered.Store(true)
+	}
+	return err
+}
+
+// judged runs fn as one call, and gives its error in the words of this package.
+func judged(fn func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		var h heard
+		return h.judge(fn(context.WithValue(ctx, heardKey{}, &h)))
+	}
+}
+
+// heardStream notes the answers to a read.
+type heardStream struct {
+	grpc.ClientStream
+	hear func(error) error
+}
+
+func (s heardStream) RecvMsg(m any) error { return s.hear(s.ClientStream.RecvMsg(m)) }
+
+// judge turns the error of a call into the words of this package.
+func (h *heard) judge(err error) error {
+	if err == nil {
+		return nil
+	}
+	mapped := Map(err)
+	switch {
+	case errors.As(err, new(aborted)), h.lost.Load() && errors.Is(err, context.DeadlineExceeded),
+		h.lost.Load() && status.Code(err) == codes.DeadlineExceeded:
+		return contended(err)
+	case h.answered.Load() && outage.Down(mapped):
+		return answered{mapped}
+	}
+	return mapped
+}
+
+func contended(err error) error {
+	return apierr.Contended(fmt.Errorf("%w: %w", ErrContended, err))
+}
+
+const (
+	firstPause   = 10 * time.Millisecond
+	longestPause = 320 * time.Millisecond
+)
+
+// again repeats try for as long as another writer wins and there is time for one more
+// try: one that is cut off might have gone through, and nobody would know. Pauses are
+// random, so that those who met once do not meet again.
+func again(ctx context.Context, try func() error) error {
+	for most := firstPause; ; most = min(2*most, longestPause) {
+		began := time.Now()
+		err := try()
+		if !errors.As(err, new(aborted)) {
+			return err
+		}
+		pause := rand.N(most)
+		if end, ok := ctx.Deadline(); ok && time.Until(end) < pause+time.Since(began) {
+			return err
+		}
+		if !outage.Pause(ctx, pause) {
+			return err
+		}
+	}
+}

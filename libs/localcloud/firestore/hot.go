@@ -1,0 +1,47 @@
+package firestore
+
+import (
+	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
+)
+
+// tellHot reports the timestamps of documents that are about to be stored whose
+// index entries all go to one place. Entries of a composite index that begins with
+// another field, such as a bucket or an account, are spread by that.
+func (ix *Indexes) tellHot(changes []change, tell func(collection, field string)) {
+	if ix == nil || tell == nil {
+		return
+	}
+	for _, c := range changes {
+		_, path, err := splitDocument(c.name)
+		if err != nil || c.after == nil {
+			continue
+		}
+		ix.hotIn(path[len(path)-2], "", c.after.GetFields(), tell)
+	}
+}
+
+func (ix *Indexes) hotIn(collection, prefix string, fields map[string]*pb.Value, tell func(collection, field string)) {
+	for k, v := range fields {
+		path := prefix + k
+		switch x := v.GetValueType().(type) {
+		case *pb.Value_MapValue:
+			ix.hotIn(collection, path+".", x.MapValue.GetFields(), tell)
+		case *pb.Value_TimestampValue:
+			if ix.hot(collection, path) {
+				tell(collection, path)
+			}
+		}
+	}
+}
+
+func (ix *Indexes) hot(collection, path string) bool {
+	if o := ix.override(collection, path); o == nil || o.Indexes == nil || len(o.Indexes) > 0 {
+		return true
+	}
+	for i := range ix.Composite {
+		if x := &ix.Composite[i]; x.CollectionGroup == collection && x.Fields[0].FieldPath == path {
+			return true
+		}
+	}
+	return false
+}

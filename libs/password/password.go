@@ -1,0 +1,122 @@
+// Package password hashes and checks the passwords that visitors are asked for,
+// with argon2id.
+//
+// Each hash takes 19 MiB and some 30 ms of a core, which an attacker would exhaust
+// first. So at most a few run at once in a process, accounts take turns, and none
+// holds all places: a flood of guesses at one account's records costs others neither
+// memory nor time, and what is refused for it is that account's alone.
+package password
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"golang.org/x/crypto/argon2"
+
+	"github.com/linkreel/linkreel/libs/ratelimit"
+)
+
+// ErrBusy is the answer when as many passwords of an account wait to be hashed as
+// may.
+var ErrBusy = ratelimit.ErrFull
+
+// Hasher hashes and checks. It is safe for concurrent use.
+type Hasher struct {
+	queue  *ratelimit.Queue
+	params argonParams
+}
+
+type argonParams struct {
+	memory  uint32 // KiB
+	time    uint32
+	threads uint8
+}
+
+const (
+	saltSize = 16
+	hashSize = 32
+)
+
+// accounts is how many accounts' full backlogs may wait together.
+const accounts = 16
+
+// New allows parallel hashes at once, half of them for one account, and waiting more
+// of an account to wait.
+func New(parallel, waiting int) *Hasher {
+	parallel, waiting = max(1, parallel), max(1, waiting)
+	return &Hasher{
+		queue:  ratelimit.NewQueue(ratelimit.QueueOptions{Name: "passwords", Parallel: parallel, Each: (parallel + 1) / 2, Waiting: waiting, AllWaiting: accounts * waiting}),
+		params: argonParams{memory: 19 * 1024, time: 2, threads: 1},
+	}
+}
+
+// Hash makes the PHC string to keep, in the account's turn. It answers ErrBusy, or
+// ctx's error.
+func (p *Hasher) Hash(ctx context.Context, account, password string) (string, error) {
+	salt := make([]byte, saltSize)
+	rand.Read(salt)
+	key, err := p.derive(ctx, account, password, salt, p.params, hashSize)
+	if err != nil {
+		return "", err
+	}
+	enc := base64.RawStdEncoding
+	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version,
+		p.params.memory, p.params.time, p.params.threads, enc.EncodeToString(salt), enc.EncodeToString(key)), nil
+}
+
+// Check reports whether password is the one that phc was made from, in time
+// that does not depend on how much of it is right. account is the one whose record
+// the password protects. It answers ErrBusy, or ctx's error.
+func (p *Hasher) Check(ctx context.Context, account, phc, password string) (bool, error) {
+	// With the parameters of the stored hash: ours may be raised without breaking older ones.
+	params, salt, want, err := parsePHC(phc)
+	if err != nil {
+		return false, err
+	}
+	got, err := p.derive(ctx, account, password, salt, params, uint32(len(want)))
+	if err != nil {
+		return false, err
+	}
+	return subtle.ConstantTimeCompare(got, want) == 1, nil
+}
+
+func (p *Hasher) derive(ctx context.Context, account, password string, salt []byte, a argonParams, size uint32) ([]byte, error) {
+	release, err := p.queue.Enter(ctx, account)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	// A hash cannot be interrupted. ctx only ends the wait for a place.
+	return argon2.IDKey([]byte(password), salt, a.time, a.memory, a.threads, size), nil
+}
+
+var errPHC = errors.New("not an argon2id PHC string")
+
+// parsePHC reads the stored form. Bounds keep a damaged record from asking for
+// more memory or time than any hash of ours ever did.
+func parsePHC(s string) (argonParams, []byte, []byte, error) {
+	fields := strings.Split(s, "$")
+	if len(fields) != 6 || fields[0] != "" || fields[1] != "argon2id" || fields[2] != "v="+strconv.Itoa(argon2.Version) {
+		return argonParams{}, nil, nil, errPHC
+	}
+	var a argonParams
+	if n, err := fmt.Sscanf(fields[3], "m=%d,t=%d,p=%d", &a.memory, &a.time, &a.threads); n != 3 || err != nil ||
+		a.memory < 8 || a.memory > 256*1024 || a.time < 1 || a.time > 16 || a.threads < 1 || a.threads > 16 {
+		return argonParams{}, nil, nil, errPHC
+	}
+	salt, err := base64.RawStdEncoding.DecodeString(fields[4])
+	if err != nil || len(salt) < 8 {
+		return argonParams{}, nil, nil, errPHC
+	}
+	hash, err := base64.RawStdEncoding.DecodeString(fields[5])
+	if err != nil || len(hash) < 16 || len(hash) > 64 {
+		return argonParams{}, nil, nil, errPHC
+	}
+	return a, salt, hash, nil
+}

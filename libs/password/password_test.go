@@ -1,0 +1,80 @@
+package password_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/linkreel/linkreel/libs/password"
+)
+
+func TestPasswordsRoundTrip(t *testing.T) {
+	t.Parallel()
+	p := password.New(2, 8)
+	long := strings.Repeat("🔑", 256)
+	hash, err := p.Hash(t.Context(), "acc", long)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(hash, "$argon2id$v=19$m=19456,t=2,p=1$") {
+		t.Errorf("stored form %q", hash)
+	}
+	for try, want := range map[string]bool{long: true, long[:len(long)-4]: false, "": false, long + "x": false} {
+		if ok, err := p.Check(t.Context(), "acc", hash, try); err != nil || ok != want {
+			t.Errorf("Check of %d bytes = %v, %v; want %v", len(try), ok, err, want)
+		}
+	}
+	if other, _ := p.Hash(t.Context(), "acc", long); other == hash {
+		t.Error("two hashes share a salt")
+	}
+}
+
+func TestPasswordsRefuseADamagedRecord(t *testing.T) {
+	t.Parallel()
+	p := password.New(1, 1)
+	for _, phc := range []string{"", "x", "$argon2i$v=19$m=8,t=1,p=1$c2FsdHNhbHQ$aGFzaGhhc2hoYXNoaGFzaA", "$argon2id$v=19$m=99999999,t=1,p=1$c2FsdHNhbHQ$aGFzaGhhc2hoYXNoaGFzaA", "$argon2id$v=19$m=8,t=1,p=1$c2FsdHNhbHQ$"} {
+		if ok, err := p.Check(t.Context(), "acc", phc, "x"); ok || err == nil {
+			t.Errorf("Check(%q) = %v, %v", phc, ok, err)
+		}
+	}
+}
+
+// Forty connections guess at one account's video. That account is refused some, no
+// other is refused anything.
+func TestAFloodOfGuessesIsRefusedToItsAccountAlone(t *testing.T) {
+	t.Parallel()
+	p := password.New(2, 4)
+	var (
+		wg   sync.WaitGroup
+		busy atomic.Int64
+	)
+	over, stop := context.WithCancel(t.Context())
+	for range 40 {
+		wg.Go(func() {
+			for over.Err() == nil {
+				_, err := p.Hash(context.WithoutCancel(over), "noisy", "x")
+				if errors.Is(err, password.ErrBusy) {
+					busy.Add(1)
+				} else if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range 4 {
+		if _, err := p.Hash(t.Context(), "quiet", "x"); err != nil {
+			t.Errorf("another account: %v", err)
+		}
+	}
+	stop()
+	wg.Wait()
+	if busy.Load() == 0 {
+		t.Error("40 hashes of one account at once were all taken")
+	}
+	if _, err := p.Hash(t.Context(), "noisy", "x"); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}
