@@ -11,7 +11,11 @@ SERVICES := auth console events links videos transcoding-worker
 GO      ?= go
 # A program of the standard library alone, so that it runs while everything else is still being compiled.
 INSTALL := cd services/standalone && GOWORK=off $(GO) run ./cmd/tools
-export MODULES GO BIN
+# One way of compiling for all targets, the one of a release, so that they share what they have compiled.
+export GOFLAGS     ?= -trimpath
+export CGO_ENABLED ?= 0
+SUITE := $(BIN)/gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg
+export MODULES PKGS GO BIN
 
 .PHONY: help
 ## Show this list.
@@ -37,13 +41,31 @@ check: tools $(BIN)/golangci-lint
 .PHONY: test
 ## Run every test (installs what is missing, see tools).
 test: tools $(BIN)/gotestsum
-	$(BIN)/gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- -p 2 -timeout 20m $(PKGS)
+	@mkdir -p .local
+	$(SUITE) --jsonfile .local/test.json -- -p 2 -timeout 20m $(PKGS)
 
 .PHONY: race
-## Run the tests of libs and services under the race detector (RACE=./tests/e2e/... for others).
+## Run the tests of libs and services under the race detector (RACE=./tests/e2e/... for others), without those that are slow and race with nothing.
 race: tools $(BIN)/gotestsum
 	@$(INSTALL) gcc
-	CGO_ENABLED=1 $(BIN)/gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- -race -p 2 -timeout 20m $(RACE)
+	CGO_ENABLED=1 $(SUITE) -- -race -short -p 2 -timeout 20m $(RACE)
+
+# The packages that have a test with a long form.
+PROOF ?= $(sort $(dir $(shell grep -rl --include='*_test.go' LINKREEL_FULL $(MODULES:%=./%))))
+.PHONY: proof
+## Run the long forms of tests, for hours (PROOF=./tests/faults RUN=TestKills for some).
+proof: tools $(BIN)/helm $(BIN)/gotestsum
+	LINKREEL_FULL=1 $(BIN)/gotestsum --format testname -- -p 1 -count 1 -timeout 4h $(if $(RUN),-run '$(RUN)') $(PROOF)
+
+.PHONY: slow
+## Show the tests of the last `make test` that took over 20 s.
+slow: $(BIN)/gotestsum
+	@$(BIN)/gotestsum tool slowest --jsonfile .local/test.json --threshold 20s
+
+.PHONY: busy
+## Run BUSY, the packages that wait for time or processes, ROUNDS (20) times beside two busy loops.
+busy: tools $(BIN)/helm
+	tools/busy.sh $(BUSY)
 
 .PHONY: e2e
 ## Run the end-to-end stories only, the one in a real browser included.
@@ -58,7 +80,7 @@ bench: tools
 .PHONY: lint
 ## Check code, import order and formatting.
 lint: $(BIN)/golangci-lint
-	@for m in $(MODULES); do echo "lint $$m"; (cd $$m && $(BIN)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...); done
+	$(BIN)/golangci-lint run $(PKGS)
 
 .PHONY: fmt
 ## Format all Go code.
@@ -80,8 +102,8 @@ build:
 
 .PHONY: build-alone
 ## Build every module without the workspace, as images do.
-build-alone:
-	@for m in $(MODULES); do echo "build $$m alone"; (cd $$m && GOWORK=off $(GO) build ./... && GOWORK=off $(GO) vet ./...); done
+build-alone:   # That go.mod names what tests import is shown by make tidy.
+	@for m in $(MODULES); do echo "build $$m alone"; (cd $$m && GOWORK=off $(GO) build ./...); done
 
 .PHONY: release
 ## Build a release and push it: make release VERSION=0.4.0 REGISTRY=ghcr.io/linkreel (RELEASE_FLAGS=-insecure for plain HTTP).

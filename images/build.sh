@@ -35,7 +35,7 @@ layer() {
 		--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
 		--dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/share/info/*' \
 		--customize-hook='rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/* "$1"/var/log/* "$1"/usr/share/icons "$1"/usr/lib/*/dri "$1"/usr/lib/*/libLLVM*' \
-		"$(. /etc/os-release && echo "$VERSION_CODENAME")" "$file.new" "$sources"
+		"${DEBIAN_SUITE:-$(. /etc/os-release && echo "$VERSION_CODENAME")}" "$file.new" "$sources"
 	mv "$file.new" "$file"
 }
 

@@ -51,6 +51,8 @@ const (
 	LastOwner             Code = "LAST_OWNER"              // 409: an account keeps an owner
 	AlreadyMember         Code = "ALREADY_MEMBER"          // 409: an invitation for somebody who is a member
 	IdentityTaken         Code = "IDENTITY_TAKEN"          // 409: a sign-in identity of another person
+	HasSignIn             Code = "HAS_SIGN_IN"             // 409: a sign-in link for somebody who can sign in without one
+	SignInByProvider      Code = "SIGN_IN_BY_PROVIDER"     // 409: the identity provider must confirm this member
 	DomainNotVerified     Code = "DOMAIN_NOT_VERIFIED"     // 409
 	DomainTaken           Code = "DOMAIN_TAKEN"            // 409
 	DomainInUse           Code = "DOMAIN_IN_USE"           // 409
@@ -99,6 +101,8 @@ var statuses = map[Code]int{
 	LastOwner:             http.StatusConflict,
 	AlreadyMember:         http.StatusConflict,
 	IdentityTaken:         http.StatusConflict,
+	HasSignIn:             http.StatusConflict,
+	SignInByProvider:      http.StatusConflict,
 	DomainNotVerified:     http.StatusConflict,
 	DomainTaken:           http.StatusConflict,
 	DomainInUse:           http.StatusConflict,

@@ -118,7 +118,7 @@ func NewHTTPSource(baseURL, token string) *HTTPSource {
 		IdleConnTimeout: 60 * time.Second, TLSHandshakeTimeout: 500 * time.Millisecond,
 	}
 	return &HTTPSource{
-		url: strings.TrimRight(baseURL, "/") + verifyPath, token: token,
+		url: strings.TrimRight(baseURL, "/"), token: token,
 		client: &http.Client{
 			Transport:     otelhttp.NewTransport(transport),
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -141,13 +141,22 @@ func (s *HTTPSource) Verify(ctx context.Context, hash string) (*Record, error) {
 }
 
 func (s *HTTPSource) ask(ctx context.Context, hash string) (*Record, error) {
+	text, err := s.post(ctx, verifyPath, wireAsk{Hash: hash})
+	if err != nil {
+		return nil, err
+	}
+	return readAnswer(text, hash)
+}
+
+// post asks auth one question and gives the text of its answer.
+func (s *HTTPSource) post(ctx context.Context, path string, question any) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.attempt)
 	defer cancel()
-	body, err := json.Marshal(wireAsk{Hash: hash})
+	body, err := json.Marshal(question)
 	if err != nil {
 		return nil, fmt.Errorf("encode question: %w", err)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("make request: %w", err)
 	}
@@ -165,7 +174,7 @@ func (s *HTTPSource) ask(ctx context.Context, hash string) (*Record, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read auth's answer: %w", err)
 	}
-	return readAnswer(text, hash)
+	return text, nil
 }
 
 // readAnswer accepts nothing that is not plainly the answer to hash: everything
@@ -191,40 +200,56 @@ func readAnswer(text []byte, hash string) (*Record, error) {
 	return r, nil
 }
 
-// Handler is auth's end of the route. It belongs on the internal listener only
-// and asks for the shared token all the same.
+// Handler is auth's end of the routes, with that of [Rights] where source knows
+// them. It belongs on the internal listener only and asks for the shared token all
+// the same.
 func Handler(source Source, token string) http.Handler {
 	want := sha256.Sum256([]byte(token))
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+verifyPath, func(w http.ResponseWriter, r *http.Request) {
-		scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-		got := sha256.Sum256([]byte(given))
-		if token == "" || !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-			w.Header().Set("WWW-Authenticate", "Bearer")
-			answer(w, http.StatusUnauthorized, errorBody(apierr.InvalidAPIKey, "internal token missing or wrong"))
-			return
-		}
-		serveVerify(w, r, source)
-	})
+	add := func(path string, serve http.HandlerFunc) {
+		mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
+			scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+			got := sha256.Sum256([]byte(given))
+			if token == "" || !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+				w.Header().Set("WWW-Authenticate", "Bearer")
+				answer(w, http.StatusUnauthorized, errorBody(apierr.InvalidAPIKey, "internal token missing or wrong"))
+				return
+			}
+			serve(w, r)
+		})
+	}
+	add(verifyPath, func(w http.ResponseWriter, r *http.Request) { serveVerify(w, r, source) })
+	if rights, ok := source.(Rights); ok {
+		add(rightsPath, func(w http.ResponseWriter, r *http.Request) { serveRights(w, r, rights) })
+	}
 	return mux
+}
+
+// asked reads a question, and reports whether it is one.
+func asked(w http.ResponseWriter, r *http.Request, question any) bool {
+	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	return json.NewDecoder(http.MaxBytesReader(w, r.Body, 4<<10)).Decode(question) == nil && kind == "application/json"
+}
+
+// serving is the context to answer r in.
+func serving(r *http.Request, what string) (ctx context.Context, end func()) {
+	// The deadline is the end: behind fasthttp a request's context ends with the
+	// server only, and asking it while the server stops is a race of its own.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 2*time.Second)
+	// Only services with the token come here, so their trace goes on.
+	ctx = otel.GetTextMapPropagator().Extract(ctx, propagation.HeaderCarrier(r.Header))
+	ctx, span := otel.Tracer("auth-internal").Start(ctx, what, trace.WithSpanKind(trace.SpanKindServer))
+	return ctx, func() { span.End(); cancel() }
 }
 
 func serveVerify(w http.ResponseWriter, r *http.Request, source Source) {
 	var q wireAsk
-	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 4<<10)).Decode(&q)
-	if err != nil || kind != "application/json" || !isHash(q.Hash) {
+	if !asked(w, r, &q) || !isHash(q.Hash) {
 		answer(w, http.StatusBadRequest, errorBody(apierr.ValidationError, "hash must be a SHA-256 in lower-case hex"))
 		return
 	}
-	// The deadline is the end: behind fasthttp a request's context ends with the
-	// server only, and asking it while the server stops is a race of its own.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 2*time.Second)
-	defer cancel()
-	// Only services with the token come here, so their trace goes on.
-	ctx = otel.GetTextMapPropagator().Extract(ctx, propagation.HeaderCarrier(r.Header))
-	ctx, span := otel.Tracer("auth-internal").Start(ctx, "verify key", trace.WithSpanKind(trace.SpanKindServer))
-	defer span.End()
+	ctx, end := serving(r, "verify key")
+	defer end()
 	rec, err := source.Verify(ctx, q.Hash)
 	found := err == nil
 	switch {

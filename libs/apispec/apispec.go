@@ -6,8 +6,11 @@
 //
 // The schemas state what schemas can state: types, lengths in code points,
 // enumerations, required names, array sizes. What they cannot state (addresses,
-// slugs, dates, rules between fields) belongs to the domain packages. Unknown
-// fields are never refused by a request schema.
+// slugs, dates, rules between fields) belongs to the domain packages.
+//
+// A request schema with additionalProperties: false rejects names it does not
+// list. Any other names them in ignoredFields of the answer. A property that is
+// readOnly is known but not editable: it is accepted and named in ignoredFields.
 package apispec
 
 import (
@@ -48,6 +51,8 @@ type Route struct {
 type Document struct {
 	json       []byte
 	routes     []Route
+	queries    map[string]map[string]bool // by operation and name
+	bodies     map[string]bool            // operations that take a body of any type
 	requests   map[string]*jsonschema.Schema
 	components map[string]*jsonschema.Schema
 }
@@ -82,7 +87,10 @@ func Parse(src []byte) (*Document, error) {
 	if err := c.AddResource(location, root); err != nil {
 		return nil, fmt.Errorf("add document: %w", err)
 	}
-	d := &Document{json: js, requests: map[string]*jsonschema.Schema{}, components: map[string]*jsonschema.Schema{}}
+	d := &Document{
+		json: js, queries: map[string]map[string]bool{}, bodies: map[string]bool{},
+		requests: map[string]*jsonschema.Schema{}, components: map[string]*jsonschema.Schema{},
+	}
 	for name := range object(root, "components", "schemas") {
 		if d.components[name], err = c.Compile(pointer("components", "schemas", name)); err != nil {
 			return nil, fmt.Errorf("schema %s: %w", name, err)
@@ -95,6 +103,8 @@ func Parse(src []byte) (*Document, error) {
 				continue
 			}
 			d.routes = append(d.routes, route(m, path, op))
+			name := strings.ToUpper(m) + " " + path
+			d.queries[name], d.bodies[name] = query(root, object(item)["parameters"], op["parameters"]), op["requestBody"] != nil
 			if object(op, "requestBody", "content", "application/json") == nil {
 				continue
 			}
@@ -102,7 +112,7 @@ func Parse(src []byte) (*Document, error) {
 			if err != nil {
 				return nil, fmt.Errorf("request of %s %s: %w", m, path, err)
 			}
-			d.requests[strings.ToUpper(m)+" "+path] = s
+			d.requests[name] = s
 		}
 	}
 	sort.Slice(d.routes, func(i, j int) bool {
@@ -124,6 +134,37 @@ func route(method, path string, op map[string]any) Route {
 		r.Tag, _ = tags[0].(string)
 	}
 	return r
+}
+
+// query collects the names of query parameters; true for those that may be repeated.
+func query(root any, lists ...any) map[string]bool {
+	out := map[string]bool{}
+	for _, list := range lists {
+		params, _ := list.([]any)
+		for _, p := range params {
+			m := object(p)
+			if ref, ok := m["$ref"].(string); ok {
+				m = object(root, strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
+			}
+			if name, _ := m["name"].(string); m["in"] == "query" {
+				out[name] = object(m["schema"])["type"] == "array"
+			}
+		}
+	}
+	return out
+}
+
+// Query lists the query parameters of an operation, path in the form of OpenAPI.
+// The value says whether a parameter may be repeated. ok is false for a route that
+// the document does not have.
+func (d *Document) Query(method, path string) (repeatable map[string]bool, ok bool) {
+	repeatable, ok = d.queries[strings.ToUpper(method)+" "+path]
+	return repeatable, ok
+}
+
+// TakesBody reports whether an operation takes a body, of whatever type.
+func (d *Document) TakesBody(method, path string) bool {
+	return d.bodies[strings.ToUpper(method)+" "+path]
 }
 
 // RequestSchema is the schema of the JSON body of an operation, path in the

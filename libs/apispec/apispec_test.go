@@ -47,6 +47,12 @@ func TestRequestSchemasJudgeBodies(t *testing.T) {
 		{"video description of 2001", "PATCH", "/api/v1/videos/{id}", `{"description":"` + long(2001) + `"}`, false},
 		{"unknown scope", "POST", "/api/v1/keys", `{"name":"k","scopes":["root"]}`, false},
 		{"overlap too long", "POST", "/api/v1/keys/{id}/roll", `{"overlapSeconds":604801}`, false},
+		{"unknown field of a key", "POST", "/api/v1/keys", `{"name":"k","scope":["links:read"]}`, false},
+		{"unknown field of a roll", "POST", "/api/v1/keys/{id}/roll", `{"overlap_seconds":60}`, false},
+		{"unknown field of a bulk change", "PATCH", "/api/v1/links/bulk", `{"ids":["a"],"set":{"archive":true}}`, false},
+		{"unknown limit of an account", "PATCH", "/admin/v1/accounts/{id}", `{"limits":{"link":5}}`, false},
+		{"account as it was answered", "PATCH", "/admin/v1/accounts/{id}", `{"id":"acc_1","createdAt":5,"limits":null}`, true},
+		{"access without privacy", "PUT", "/api/v1/videos/{id}/access", `{"allowDownload":false}`, false},
 		{"unknown plan", "POST", "/admin/v1/accounts", `{"name":"a","plan":"gold"}`, false},
 	}
 	for _, tt := range tests {
@@ -60,6 +66,94 @@ func TestRequestSchemasJudgeBodies(t *testing.T) {
 				t.Errorf("Validate(%.80s) = %v, want ok = %v", tt.body, err, tt.ok)
 			}
 		})
+	}
+}
+
+// Whatever a JSON body names and the operation does not know is rejected by a closed
+// schema, or named in ignoredFields of the answer.
+func TestNoBodyHasRoomForANameThatIsDropped(t *testing.T) {
+	t.Parallel()
+	doc := document(t)
+	for _, op := range operations(doc) {
+		schema := follow(t, doc, walk(op.value, "requestBody", "content", "application/json")["schema"])
+		if schema == nil {
+			continue
+		}
+		if schema["additionalProperties"] != false {
+			for status, r := range op.value["responses"].(map[string]any) {
+				if !strings.HasPrefix(status, "2") {
+					continue
+				}
+				answer := follow(t, doc, walk(r, "content", "application/json")["schema"])
+				if walk(answer, "properties", "ignoredFields") == nil {
+					t.Errorf("%s takes unknown fields, and its answer %s has no ignoredFields", op.name, status)
+				}
+			}
+		}
+		for name, p := range walk(schema, "properties") {
+			visit(p, "/"+name, func(at string, m map[string]any) {
+				if _, has := m["properties"].(map[string]any); has && m["additionalProperties"] != false {
+					t.Errorf("%s: the object at %s takes unknown fields, which nothing would name", op.name, at)
+				}
+			})
+		}
+	}
+}
+
+// A record that was read can be sent back: a PATCH knows each of its fields, those
+// that it cannot change as readOnly. The destination of a link is url in a request.
+func TestAPatchKnowsEveryFieldOfItsRecord(t *testing.T) {
+	t.Parallel()
+	doc := document(t)
+	n := 0
+	for _, op := range operations(doc) {
+		reads := walk(op.item, "get", "responses", "200", "content", "application/json")["schema"]
+		if op.method != "patch" {
+			continue
+		}
+		if reads == nil {
+			reads = walk(op.value, "responses", "200", "content", "application/json")["schema"]
+		}
+		record, change := follow(t, doc, reads), follow(t, doc, walk(op.value, "requestBody", "content", "application/json")["schema"])
+		if walk(record, "properties", "results") != nil {
+			continue // a bulk change answers with no record
+		}
+		for name := range walk(record, "properties") {
+			n++
+			if walk(change, "properties", name) == nil && name != "destinationUrl" && name != "ignoredFields" {
+				t.Errorf("%s does not know %s, which the record shows", op.name, name)
+			}
+		}
+	}
+	if n < 50 {
+		t.Errorf("only %d fields of records found", n)
+	}
+}
+
+// follow is the schema behind references; nil for none.
+func follow(t *testing.T, doc any, v any) map[string]any {
+	t.Helper()
+	m, _ := v.(map[string]any)
+	for m["$ref"] != nil {
+		m = resolve(t, doc, m["$ref"].(string)).(map[string]any)
+	}
+	return m
+}
+
+func TestQueryParametersAreKnownByName(t *testing.T) {
+	t.Parallel()
+	got, ok := apispec.Load().Query("GET", "/api/v1/tags")
+	if diff := cmp.Diff(map[string]bool{"limit": false, "cursor": false, "q": false}, got); !ok || diff != "" {
+		t.Errorf("Query (-want +got):\n%s", diff)
+	}
+	if got, _ := apispec.Load().Query("GET", "/api/v1/links"); !got["tag"] {
+		t.Error("tag may be repeated")
+	}
+	if got, ok := apispec.Load().Query("DELETE", "/api/v1/links/{id}"); !ok || len(got) > 0 {
+		t.Errorf("Query = %v, %v, want an operation without parameters", got, ok)
+	}
+	if _, ok := apispec.Load().Query("GET", "/v/{slug}"); ok {
+		t.Error("a page is no operation")
 	}
 }
 

@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "write testdata/v1.txt from the document
 const promised = "testdata/v1.txt"
 
 // What /api/v1 has promised stays (docs/versioning.md). A line that goes away
-// breaks callers, and so does a new "required" line under request; other new
+// breaks callers, and so does a new "required" or "closed" line under request; other new
 // lines are additions, to be kept with -update.
 func TestDocumentKeepsWhatItHasPromised(t *testing.T) {
 	t.Parallel()
@@ -51,6 +51,8 @@ func compare(before, now []string) (complaints []string) {
 	for _, line := range now {
 		switch {
 		case slices.Contains(before, line):
+		case strings.Contains(line, "request ") && strings.HasSuffix(line, " closed") && slices.Contains(before, described(line)):
+			complaints = append(complaints, "a request must no longer carry a name that was listed in ignoredFields: "+line)
 		case strings.Contains(line, "request ") && strings.HasSuffix(line, " required") && slices.Contains(before, described(line)):
 			complaints = append(complaints, "a request must now carry what it could leave out: "+line)
 		default:
@@ -84,6 +86,7 @@ func TestBrokenPromisesAreNoticed(t *testing.T) {
 		{"a bound narrows", `"maxItems":100`, `"maxItems":50`},
 		{"a scope is asked for", `"x-scope":"links:read"`, `"x-scope":"links:write"`},
 		{"a field becomes required", `"required":["url"]`, `"required":["url","title"]`},
+		{"a request is closed", `"LinkCreate":{"type":"object"`, `"LinkCreate":{"additionalProperties":false,"type":"object"`},
 		{"a value of a list goes", `"unlisted",`, ``},
 	}
 	for _, tt := range tests {
@@ -211,6 +214,9 @@ func (w *surface) schema(use, at string, v any) {
 	}
 	if s["items"] != nil {
 		w.schema(use, at+"[]", s["items"])
+	}
+	if use == "request" && s["additionalProperties"] == false {
+		w.add(at, "closed")
 	}
 	if _, ok := s["additionalProperties"].(map[string]any); ok {
 		w.schema(use, at+".*", s["additionalProperties"])

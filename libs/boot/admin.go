@@ -2,6 +2,8 @@ package boot
 
 import (
 	"context"
+	"crypto/sha256"
+	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -17,7 +20,10 @@ import (
 
 // AdminHandler serves health, metrics and profiles. It is plain net/http so that
 // the public side's limits, tracing and errors never touch it.
-func AdminHandler(notReady func() error) http.Handler {
+//
+// Health and metrics are for whoever reaches the listener. Profiles show what is in
+// memory and cost time, so they need profileToken; without one they are off.
+func AdminHandler(notReady func() error, profileToken string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
 		// Liveness has no dependencies: a restart heals none of them.
@@ -35,17 +41,37 @@ func AdminHandler(notReady func() error) http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(map[string]string{"version": Version()})
 	})
-	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	mux.Handle("GET /debug/pprof/", profile(profileToken, pprof.Index))
+	mux.Handle("GET /debug/pprof/profile", profile(profileToken, pprof.Profile))
+	mux.Handle("GET /debug/pprof/trace", profile(profileToken, pprof.Trace))
 	return mux
 }
 
-func serveAdmin(ctx context.Context, addr string, svc *Service, stopping *atomic.Bool) (*http.Server, error) {
-	if addr == "" {
+// profile lets h run for the holder of token alone; an empty token is nobody's. It
+// compares hashes, so that the time it takes says nothing about the token.
+func profile(token string, h http.HandlerFunc) http.Handler {
+	want := sha256.Sum256([]byte(token))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if token == "" {
+			http.Error(w, "Profiles are off, since this process has no token for them. Set LINKREEL_PROFILE_TOKEN to turn them on.", http.StatusNotFound)
+			return
+		}
+		scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		got := sha256.Sum256([]byte(given))
+		if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			http.Error(w, "Profiles need the token of this installation. Send it as Authorization: Bearer TOKEN.", http.StatusUnauthorized)
+			return
+		}
+		h(w, r)
+	})
+}
+
+func serveAdmin(ctx context.Context, cfg Config, svc *Service, stopping *atomic.Bool) (*http.Server, error) {
+	if cfg.AdminAddr == "" {
 		return nil, nil
 	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.AdminAddr)
 	if err != nil {
 		return nil, fmt.Errorf("%s: listen for admin: %w", svc.Name, err)
 	}
@@ -54,7 +80,7 @@ func serveAdmin(ctx context.Context, addr string, svc *Service, stopping *atomic
 			return errors.New("stopping")
 		}
 		return svc.NotReady()
-	})}
+	}, cfg.ProfileToken)}
 	go func() {
 		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			slog.Error("admin listener ended", "service", svc.Name, "error", err)

@@ -31,6 +31,9 @@ import (
 type Config struct {
 	// AdminAddr serves /livez, /readyz, /metrics and /version; empty serves none.
 	AdminAddr string `env:"LINKREEL_ADMIN_ADDR" envDefault:":9090"`
+	// ProfileToken is the bearer token that /debug/pprof/ on AdminAddr asks for; empty
+	// turns profiles off.
+	ProfileToken string `env:"LINKREEL_PROFILE_TOKEN"`
 	// Drain is how long a stopping service goes on serving while it says that it
 	// is not ready; it should exceed the time balancers take to notice.
 	Drain time.Duration `env:"LINKREEL_DRAIN" envDefault:"5s"`
@@ -145,7 +148,7 @@ func Run(ctx context.Context, cfg Config, svc *Service) error {
 		listeners[i] = l
 	}
 	g, gctx := errgroup.WithContext(context.WithoutCancel(ctx))
-	admin, err := serveAdmin(ctx, cfg.AdminAddr, svc, &stopping)
+	admin, err := serveAdmin(ctx, cfg, svc, &stopping)
 	if err != nil {
 		return err
 	}

@@ -6,8 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +18,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/linkreel/linkreel/libs/localcloud/redisproc"
 )
 
 func TestExportedSpansCarryNoQueries(t *testing.T) {
@@ -169,7 +171,7 @@ func status(url string) int {
 
 func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("never: %s", what)
 		}
@@ -178,10 +180,47 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := redisproc.FreeAddr()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return addr
+}
+
+func TestProfilesNeedTheirToken(t *testing.T) {
+	t.Parallel()
+	const token = "the-token"
+	ask := func(profileToken, path string, authorization ...string) int {
+		t.Helper()
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+		for _, a := range authorization {
+			r.Header.Add("Authorization", a)
+		}
+		w := httptest.NewRecorder()
+		AdminHandler(func() error { return nil }, profileToken).ServeHTTP(w, r)
+		return w.Code
+	}
+	for _, path := range []string{"/debug/pprof/", "/debug/pprof/goroutine?debug=1", "/debug/pprof/heap", "/debug/pprof/cmdline", "/debug/pprof/profile?seconds=1", "/debug/pprof/trace?seconds=1"} {
+		for _, authorization := range []string{"", "Bearer", "Bearer ", token, "Basic " + token, "Bearer x", "Bearer " + token + "x"} {
+			if got := ask(token, path, authorization); got != 401 {
+				t.Errorf("GET %s with %q = %d, want 401", path, authorization, got)
+			}
+			if got := ask("", path, authorization); got != 404 {
+				t.Errorf("GET %s with %q where there is no token = %d, want 404", path, authorization, got)
+			}
+		}
+		if got := ask(token, path); got != 401 {
+			t.Errorf("GET %s = %d, want 401", path, got)
+		}
+	}
+	for path, want := range map[string]int{"/debug/pprof/": 200, "/debug/pprof/goroutine?debug=1": 200, "/debug/pprof/none": 404} {
+		if got := ask(token, path, "Bearer "+token); got != want {
+			t.Errorf("GET %s with the token = %d, want %d", path, got, want)
+		}
+	}
+	for _, path := range []string{"/livez", "/readyz", "/metrics", "/version"} {
+		if got := ask(token, path); got != 200 {
+			t.Errorf("GET %s = %d, want 200 for everybody", path, got)
+		}
+	}
 }

@@ -138,6 +138,9 @@ type call struct {
 }
 
 func (c *Client) do(ctx context.Context, k call) error {
+	if err := undotted(k.path); err != nil {
+		return err
+	}
 	body := k.raw
 	if k.in != nil {
 		var buf bytes.Buffer
@@ -176,6 +179,21 @@ func (c *Client) do(ctx context.Context, k call) error {
 			return err
 		}
 	}
+}
+
+// undotted refuses a path with the segment "." or "..", which an id of the caller
+// can be. Proxies resolve it: DELETE …/captions/.. would delete the video.
+func undotted(path string) error {
+	path, _, _ = strings.Cut(path, "?")
+	if plain, err := url.PathUnescape(path); err == nil {
+		path = plain
+	}
+	for segment := range strings.FieldsFuncSeq(path, func(r rune) bool { return r == '/' || r == '\\' }) {
+		if segment == "." || segment == ".." {
+			return fmt.Errorf("%q cannot be part of a path: proxies resolve it to another path. Check the id", segment)
+		}
+	}
+	return nil
 }
 
 func (c *Client) try(ctx context.Context, k call, body []byte) error {

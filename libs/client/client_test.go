@@ -319,6 +319,30 @@ func TestUploadErrorsDoNotCarryTheSignedAddress(t *testing.T) {
 	}
 }
 
+// Proxies resolve such a path: DELETE …/captions/.. would delete the video.
+func TestAnIDThatIsADotSegmentIsNotSent(t *testing.T) {
+	t.Parallel()
+	c, s := start(t, say(204, ""))
+	for _, id := range []string{".", "..", "x/..", `..\x`, "../x"} {
+		for name, err := range map[string]error{
+			"DeleteCaptions": c.DeleteCaptions(t.Context(), "vid_1", id),
+			"PutCaptions":    c.PutCaptions(t.Context(), "vid_1", id, []byte("WEBVTT")),
+			"DeleteVideo":    c.DeleteVideo(t.Context(), id),
+			"DeleteWebhook":  c.DeleteWebhook(t.Context(), id),
+		} {
+			if err == nil || errors.Is(err, client.ErrNoAnswer) {
+				t.Errorf("%s(%q) = %v, want a refusal", name, id, err)
+			}
+		}
+	}
+	if calls := s.seen().calls; len(calls) != 0 {
+		t.Errorf("sent %q", calls)
+	}
+	if err := c.DeleteCaptions(t.Context(), "vid_1", "..."); err != nil {
+		t.Errorf("three dots are no dot segment: %v", err)
+	}
+}
+
 func TestNewRefusesWhatIsNoAddress(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{"", "linkreel.example", "ftp://x", "http://", ":"} {

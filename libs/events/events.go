@@ -48,6 +48,9 @@ const (
 	SessionCreated Type = "session.created"
 	SessionEnded   Type = "session.ended"
 
+	SignInLinkCreated Type = "sign_in_link.created"
+	SignInLinkUsed    Type = "sign_in_link.used"
+
 	WebhookCreated  Type = "webhook.created"
 	WebhookUpdated  Type = "webhook.updated"
 	WebhookDeleted  Type = "webhook.deleted"
@@ -66,6 +69,7 @@ var types = []Type{
 	MemberAdded, MemberChanged, MemberRemoved,
 	InvitationCreated, InvitationAccepted, InvitationRevoked,
 	SessionCreated, SessionEnded,
+	SignInLinkCreated, SignInLinkUsed,
 	WebhookCreated, WebhookUpdated, WebhookDeleted, WebhookDisabled,
 }
 

@@ -42,6 +42,10 @@ type Config struct {
 	// Endpoint is host:port of a local Firestore; empty means Google's, with the
 	// ambient credentials.
 	Endpoint string `env:"FIRESTORE_ENDPOINT"`
+	// Token is the bearer token of localcloud. It is sent to Endpoint alone, never to
+	// Google, and not to Google's emulator either unless somebody sets both. Of
+	// several, separated by commas, the first is sent.
+	Token string `env:"LOCALCLOUD_TOKEN"`
 	// Timeout bounds a call or a transaction. One that lost against other writers has
 	// it once more for its further tries, when its turn has come.
 	Timeout time.Duration `env:"FIRESTORE_TIMEOUT" envDefault:"3s"`
@@ -95,8 +99,12 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 	})
 	limits := bound(orDefault(cfg.Timeout))
 	if cfg.Endpoint != "" {
-		conn, err := grpc.NewClient(cfg.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)), limits.unary(), limits.stream(), reconnect)
+		dial := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64 << 20)), limits.unary(), limits.stream(), reconnect}
+		if token, _, _ := strings.Cut(cfg.Token, ","); token != "" {
+			dial = append(dial, grpc.WithPerRPCCredentials(bearer(strings.TrimSpace(token))))
+		}
+		conn, err := grpc.NewClient(cfg.Endpoint, dial...)
 		if err != nil {
 			return nil, fmt.Errorf("dial firestore %s: %w", cfg.Endpoint, err)
 		}
@@ -110,6 +118,15 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 	}
 	return Use(client, cfg.Timeout), nil
 }
+
+// bearer sends a token over a connection without TLS, which a local Firestore has.
+type bearer string
+
+func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": "Bearer " + string(b)}, nil
+}
+
+func (bearer) RequireTransportSecurity() bool { return false }
 
 // Use wraps a client that is open already, in tests: nothing listens to what the
 // database answers, so the client repeats transactions at its own slow pace. Timeout 0

@@ -43,6 +43,7 @@ type Fields struct {
 	details []apierr.Detail
 	broken  map[string]bool // by field
 	more    int
+	schema  *jsonschema.Schema // of the body; nil when it has none
 }
 
 // Add notes broken rules. A field keeps its first broken rule only.
@@ -83,8 +84,11 @@ func (f *Fields) Err() error {
 // type (UNSUPPORTED_MEDIA_TYPE); broken field rules are in Fields, to which the
 // handler adds what schemas cannot say before it calls [Fields.Err].
 //
-// A JSON name fits only itself: "URL" is not "url". Fields with broken rules
-// keep their zero value.
+// A JSON name fits only itself: "URL" is not "url". A name that the contract does
+// not know is rejected or listed in [Fields.Unknown], as the operation's schema
+// says; a PATCH of which no name is known is always rejected. Query parameters that
+// the contract does not know are reported here too. Fields with broken rules keep
+// their zero value.
 func Decode(c *fiber.Ctx, dst any) (*Fields, error) {
 	if err := jsonType(c); err != nil {
 		return nil, err
@@ -93,7 +97,14 @@ func Decode(c *fiber.Ctx, dst any) (*Fields, error) {
 	if err != nil {
 		return nil, err
 	}
-	return decodeObject(o, apispec.Load().RequestSchema(c.Method(), specPath(c.Route().Path)), dst, maxUnknown)
+	fields, err := decodeObject(o, apispec.Load().RequestSchema(c.Method(), specPath(c.Route().Path)), dst, maxUnknown)
+	if err != nil {
+		return nil, err
+	}
+	if c.Method() == fiber.MethodPatch {
+		fields.nothingKnown(o.names)
+	}
+	return pending(c).join(fields), nil
 }
 
 // Body is the request's body as it was sent; it lives as long as the handler.
@@ -104,7 +115,7 @@ func Body(c *fiber.Ctx) []byte { return c.Request().Body() }
 // DecodeOptional is Decode for an endpoint whose body may be missing.
 func DecodeOptional(c *fiber.Ctx, dst any) (*Fields, error) {
 	if len(Body(c)) == 0 {
-		return &Fields{}, nil
+		return pending(c).join(&Fields{}), nil
 	}
 	return Decode(c, dst)
 }
@@ -138,7 +149,7 @@ func DecodeObject(raw []byte, schema *jsonschema.Schema, dst any) (*Fields, erro
 }
 
 func decodeObject(o *object, schema *jsonschema.Schema, dst any, unknown int) (*Fields, error) {
-	fields := &Fields{}
+	fields := &Fields{schema: schema}
 	if schema != nil {
 		shorten(o.value, schema, fields)
 		if err := schema.Validate(o.value); err != nil {
@@ -151,6 +162,7 @@ func decodeObject(o *object, schema *jsonschema.Schema, dst any, unknown int) (*
 	}
 	fill(reflect.ValueOf(dst).Elem(), o.members, fields)
 	fields.Unknown = unknownNames(o, unknown)
+	fields.hint()
 	return fields, nil
 }
 
@@ -273,6 +285,10 @@ func unknownNames(o *object, bytes int) []string {
 
 // addFailures turns the leaves of a schema failure into details, one a field.
 func (f *Fields) addFailures(e *jsonschema.ValidationError) {
+	if k, ok := e.ErrorKind.(*kind.AdditionalProperties); ok {
+		f.addUnknown(e.InstanceLocation, k.Properties)
+		return
+	}
 	if len(e.Causes) == 0 {
 		f.Add(detailsOf(e)...)
 		return

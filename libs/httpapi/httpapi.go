@@ -86,6 +86,7 @@ type API struct {
 	misses   *ratelimit.Misses // of idempotency records, by revoked keys
 	changes  *ratelimit.Queue  // of records, by account and id
 	routes   []Route
+	finds    map[string]fiber.Handler // by path; see Finds
 }
 
 // Route is a method and a path in Fiber's form ("/api/v1/links/:id").
@@ -148,6 +149,7 @@ const changesWaiting = 16
 func (a *API) Handle(method, path string, access Access, h fiber.Handler) {
 	_, record, _ := strings.Cut(path, "/:")
 	record, _, _ = strings.Cut(record, "/")
+	h = a.strict(method, path, h)
 	guarded := func(c *fiber.Ctx) error {
 		if err := a.admit(c, access); err != nil {
 			return err
@@ -182,6 +184,7 @@ func (a *API) changeOf(c *fiber.Ctx, record string) (done func(), err error) {
 // under account, which is no account's id. mark puts into ctx who acts; nil is
 // nobody.
 func (a *API) HandleToken(method, path, token, message, account string, mark func(context.Context) context.Context, h fiber.Handler) {
+	h = a.strict(method, path, h)
 	a.add(method, path, OnlyBearer(token, message, func(c *fiber.Ctx) error {
 		if mark != nil {
 			c.SetUserContext(mark(c.UserContext()))
@@ -194,7 +197,9 @@ func (a *API) HandleToken(method, path, token, message, account string, mark fun
 }
 
 // Public adds a route that needs no key.
-func (a *API) Public(method, path string, h fiber.Handler) { a.add(method, path, h) }
+func (a *API) Public(method, path string, h fiber.Handler) {
+	a.add(method, path, a.strict(method, path, h))
+}
 
 func (a *API) add(method, path string, h fiber.Handler) {
 	a.routes = append(a.routes, Route{method, path})
@@ -459,10 +464,9 @@ func (a *API) onceFor(c *fiber.Ctx, account string, h fiber.Handler) error {
 	}
 	if r := record.Replay; r != nil {
 		c.Set("Idempotent-Replayed", "true")
-		if r.Location != "" {
-			c.Set(fiber.HeaderLocation, r.Location)
+		for name, value := range r.Header {
+			c.Set(name, value)
 		}
-		c.Set(fiber.HeaderContentType, r.ContentType)
 		return c.Status(r.Status).Send(r.Body)
 	}
 	if err := h(withOrigin(c, Origin{Nonce: record.Nonce, At: record.At, Replay: true})); err != nil {
@@ -477,13 +481,31 @@ func (a *API) onceFor(c *fiber.Ctx, account string, h fiber.Handler) error {
 		err = a.opt.Idempotency.Abandon(ctx, record)
 	} else {
 		err = a.opt.Idempotency.Finish(ctx, record, idempotency.Response{
-			Status: status, ContentType: string(res.Header.ContentType()), Body: append([]byte(nil), res.Body()...), Location: string(res.Header.Peek(fiber.HeaderLocation)),
+			Status: status, Header: lasting(&res.Header), Body: append([]byte(nil), res.Body()...),
 		})
 	}
 	if err != nil {
 		a.opt.Log.WarnContext(ctx, "idempotency record not closed", "service", a.opt.Name, "error", err)
 	}
 	return nil
+}
+
+// lasting are the headers that a replay of the answer repeats. The others are of
+// one exchange, and a replay has its own. Their number and size are bounded: our
+// handlers write them, not callers.
+func lasting(h *fasthttp.ResponseHeader) map[string]string {
+	out := map[string]string{}
+	for k, v := range h.All() {
+		name := strings.ToLower(string(k))
+		switch name {
+		case "x-request-id", "date", "server", "connection", "vary", "content-length", "transfer-encoding", "ratelimit", "ratelimit-policy", "retry-after":
+			continue
+		}
+		if !strings.HasPrefix(name, "x-ratelimit-") && !strings.HasPrefix(name, "access-control-") {
+			out[string(k)] = string(v)
+		}
+	}
+	return out
 }
 
 func validIdempotencyKey(s string) bool {

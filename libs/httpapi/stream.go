@@ -19,13 +19,17 @@ const JSONLines = "application/jsonl"
 
 const (
 	streamTime  = time.Hour        // the longest stream
-	streamStall = 30 * time.Second // how long a reader may take for one chunk
+	streamStall = 30 * time.Second // how long a reader may take nothing
 	streamChunk = 32 << 10
+	// streamRate is the least that a reader takes, in bytes a second. Without it one
+	// that takes a byte now and then would hold what the stream holds for its hour.
+	streamRate = 64 << 10
 )
 
 // Stream answers 200 with what write produces, in constant memory: write waits
 // while the client reads. The request's deadline does not apply; the stream ends
-// when the client leaves, stalls, or after an hour.
+// when the client leaves, takes less than 64 KiB a second for half a minute, or after
+// an hour. Only the time that the client takes counts, not that of write.
 //
 // An error before the first chunk is answered like any other. After that the
 // status is out, so the connection is broken off without the final chunk: a
@@ -61,7 +65,7 @@ func Stream(c *fiber.Ctx, contentType string, write func(ctx context.Context, w 
 		_ = r.Close() // never fails
 		return c.UserContext().Err()
 	}
-	c.Response().SetBodyStream(&streamBody{PipeReader: r, conn: c.Context().Conn(), cancel: cancel}, -1)
+	c.Response().SetBodyStream(&streamBody{PipeReader: r, conn: c.Context().Conn(), cancel: cancel, credit: streamStall}, -1)
 	return nil
 }
 
@@ -96,12 +100,27 @@ type streamBody struct {
 	*io.PipeReader
 	conn   net.Conn
 	cancel context.CancelFunc
+
+	credit time.Duration // how long the client may still take
+	handed time.Time     // when the server got the last chunk; zero before the first
 }
 
+// errSlowReader breaks a stream off whose client reads too slowly.
+var errSlowReader = errors.New("the client takes less than 64 KiB a second")
+
 func (b *streamBody) Read(p []byte) (int, error) {
+	if !b.handed.IsZero() {
+		b.credit -= time.Since(b.handed)
+	}
+	if b.credit <= 0 {
+		_ = b.CloseWithError(errSlowReader) // never fails; the producer gets it too
+		return 0, errSlowReader
+	}
 	n, err := b.PipeReader.Read(p)
+	b.handed = time.Now()
 	if n > 0 {
-		_ = b.conn.SetWriteDeadline(time.Now().Add(streamStall)) // a broken connection shows when it is written to
+		_ = b.conn.SetWriteDeadline(b.handed.Add(b.credit)) // a broken connection shows when it is written to
+		b.credit = min(streamStall, b.credit+time.Duration(n)*time.Second/streamRate)
 	}
 	return n, err
 }

@@ -2,6 +2,7 @@ package httpserver
 
 import (
 	"bytes"
+	"strconv"
 
 	"github.com/valyala/fasthttp"
 
@@ -9,14 +10,18 @@ import (
 )
 
 // framing says why a request must not be served: because another parser on its
-// way here (a balancer, a proxy) could have read it as a different request, or
-// because its body would have to be unpacked. nil is a plain request.
+// way here (a balancer, a proxy) could have read it as a different request or as
+// one for a different path, or because its body would have to be unpacked. nil is
+// a plain request.
 //
 // It reads the raw header since the parsed one no longer shows what was odd:
 // fasthttp keeps the last of several Hosts, prefers one of two framings, and files
 // `Host :` under a name of its own.
 func framing(req *fasthttp.Request) *apierr.Error {
 	refuse := func(message string) *apierr.Error { return apierr.New(apierr.BadRequest, message) }
+	if dotted(req.Header.RequestURI()) {
+		return refuse(`The path has the segment "." or "..". Proxies resolve such paths to other ones, so they are refused. Send the path that you mean.`)
+	}
 	var hosts, lengths, transfers int
 	coded := false
 	for raw := req.Header.RawHeaders(); len(raw) > 0; {
@@ -66,6 +71,40 @@ func framing(req *fasthttp.Request) *apierr.Error {
 		return apierr.New(apierr.UnsupportedMediaType, "Send the body without a Content-Encoding.")
 	}
 	return nil
+}
+
+// dotted reports whether a segment of a request target's path is "." or "..",
+// plain or percent-encoded. A slash that is encoded or leans back separates
+// segments too, since it does so for some proxies.
+func dotted(target []byte) bool {
+	if end := bytes.IndexByte(target, '?'); end >= 0 {
+		target = target[:end]
+	}
+	if bytes.IndexByte(target, '.') < 0 && bytes.IndexByte(target, '%') < 0 {
+		return false // every redirect
+	}
+	dots, others := 0, 0 // of the segment so far
+	for len(target) > 0 {
+		c := target[0]
+		target = target[1:]
+		if c == '%' && len(target) >= 2 {
+			if v, err := strconv.ParseUint(string(target[:2]), 16, 8); err == nil {
+				c, target = byte(v), target[2:]
+			}
+		}
+		switch c {
+		case '.':
+			dots++
+		case '/', '\\':
+			if others == 0 && (dots == 1 || dots == 2) {
+				return true
+			}
+			dots, others = 0, 0
+		default:
+			others++
+		}
+	}
+	return others == 0 && (dots == 1 || dots == 2)
 }
 
 var (

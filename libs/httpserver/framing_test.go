@@ -117,6 +117,26 @@ func TestRequestsThatCanBeReadInTwoWaysAreRefusedAndTheConnectionCloses(t *testi
 	}
 }
 
+// A proxy that resolves DELETE /videos/vid_1/captions/.. asks for the video's deletion.
+func TestAPathWithADotSegmentIsRefusedBeforeRouting(t *testing.T) {
+	t.Parallel()
+	dial := serve(t, func(ctx *fasthttp.RequestCtx) { ctx.SetStatusCode(204) })
+	for _, path := range []string{
+		"/v/..", "/v/.", "/../v", "/v/../w", "/v/./w", "/v/..?q=1",
+		"/v/%2e%2e", "/v/%2E%2e", "/v/.%2e", "/v/%2e", "/v/%2e%2e/w", "/%2e%2e%2fadmin", "/v/x%2F..", `/v/..\w`, "/v/..%5Cw", "http://a/v/..",
+	} {
+		statuses, codes, closed := converse(t, dial, "DELETE "+path+" HTTP/1.1\r\nHost: a\r\n\r\n", 1)
+		if len(statuses) != 1 || statuses[0] != 400 || codes[0] != "BAD_REQUEST" || !closed {
+			t.Errorf("%s: answers %v %v, closed %v; want one 400 BAD_REQUEST and the end", path, statuses, codes, closed)
+		}
+	}
+	for _, path := range []string{"/", "/v", "/v/", "/.well-known/x", "/v/a.b", "/v/...", "/v/..a", "/v/%2e%2ea", "/v?next=/../w", "/v/%", "/v/%2", "/v/%252e%252e", "/v/100%.", "//v"} {
+		if statuses, _, closed := converse(t, dial, "GET "+path+" HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", 1); len(statuses) != 1 || statuses[0] != 204 || !closed {
+			t.Errorf("%s: answers %v, want 204", path, statuses)
+		}
+	}
+}
+
 func TestPackedBodiesAreRefusedUnopened(t *testing.T) {
 	t.Parallel()
 	var bomb bytes.Buffer

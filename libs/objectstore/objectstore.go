@@ -28,6 +28,7 @@ import (
 	"github.com/googleapis/gax-go/v2"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
+	"golang.org/x/oauth2"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/api/googleapi"
 	"google.golang.org/api/iterator"
@@ -46,9 +47,11 @@ type Config struct {
 	// PublicDial is host:port to connect to when the service itself uses an address under PublicURL, for networks in
 	// which PublicURL's host is not reachable from inside; empty means PublicURL's own.
 	PublicDial string `env:"STORAGE_PUBLIC_DIAL"`
-	// Endpoint is the base address of a local JSON API, used without authentication; empty means Google's, with the
-	// ambient credentials.
+	// Endpoint is the base address of a local JSON API; empty means Google's, with the ambient credentials.
 	Endpoint string `env:"STORAGE_ENDPOINT"`
+	// Token is the bearer token of localcloud. It is sent to Endpoint alone: not to Google, and not to PublicURL, whose
+	// signed addresses are credentials themselves. Of several, separated by commas, the first is sent.
+	Token string `env:"LOCALCLOUD_TOKEN"`
 	// KeyFile is a service account key file for signing; empty means that IAM signs as the ambient identity.
 	KeyFile string `env:"STORAGE_KEY_FILE"`
 	// ServiceAccount is the address of the identity that IAM signs as; empty means to ask the metadata server.
@@ -138,7 +141,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	s.plain = &http.Client{Transport: transport}
 	opts := []option.ClientOption{storage.WithJSONReads(), storage.WithDisabledClientMetrics()}
 	if cfg.Endpoint != "" {
-		opts = append(opts, option.WithEndpoint(strings.TrimSuffix(cfg.Endpoint, "/")+"/storage/v1/"), option.WithoutAuthentication())
+		opts = append(opts, option.WithEndpoint(strings.TrimSuffix(cfg.Endpoint, "/")+"/storage/v1/"), localAuth(cfg.Token))
 	}
 	if s.client, err = storage.NewClient(ctx, opts...); err != nil {
 		return nil, fmt.Errorf("open storage: %w", err)
@@ -149,6 +152,15 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		storage.WithBackoff(gax.Backoff{Initial: 100 * time.Millisecond, Max: 2 * time.Second, Multiplier: 2}))
 	s.bucket = s.client.Bucket(cfg.Bucket)
 	return s, nil
+}
+
+// localAuth is how to show a local storage who calls: by its token, or not at all.
+func localAuth(tokens string) option.ClientOption {
+	token, _, _ := strings.Cut(tokens, ",")
+	if token = strings.TrimSpace(token); token == "" {
+		return option.WithoutAuthentication()
+	}
+	return option.WithTokenSource(oauth2.StaticTokenSource(&oauth2.Token{AccessToken: token}))
 }
 
 func or(d, fallback time.Duration) time.Duration {

@@ -221,11 +221,18 @@ func (s *Store) SignGet(ctx context.Context, object string, ttl time.Duration, o
 	return s.signed(ctx, http.MethodGet, object, ttl, nil, q)
 }
 
-// StartResumable starts a resumable upload and returns the address of its session, which is a credential for this one
-// object and lives for a week. A page may only send to it when origin is that of the page: Google's storage answers a
-// session's later requests under the CORS rule of the origin that started it. An empty origin is for programs.
-func (s *Store) StartResumable(ctx context.Context, object, origin string) (session string, err error) {
-	address, _, err := s.signed(ctx, http.MethodPost, object, time.Minute, map[string]string{"x-goog-resumable": "start"}, nil)
+// StartResumable starts a resumable upload of at most most bytes, 0 for as many as storage takes, and returns the address
+// of its session, which is a credential for this one object and lives for a week or until [Store.EndResumable]. A page
+// may only send to it when origin is that of the page: Google's storage answers a session's later requests under the
+// CORS rule of the origin that started it. An empty origin is for programs.
+//
+// SignPut has no such bound: the range is a header that the signature covers, so every client would have to send it.
+func (s *Store) StartResumable(ctx context.Context, object, origin string, most int64) (session string, err error) {
+	headers := map[string]string{"x-goog-resumable": "start"}
+	if most > 0 {
+		headers["x-goog-content-length-range"] = fmt.Sprintf("0,%d", most)
+	}
+	address, _, err := s.signed(ctx, http.MethodPost, object, time.Minute, headers, nil)
 	if err != nil {
 		return "", err
 	}
@@ -234,7 +241,9 @@ func (s *Store) StartResumable(ctx context.Context, object, origin string) (sess
 		if err != nil {
 			return err
 		}
-		req.Header.Set("X-Goog-Resumable", "start")
+		for name, value := range headers {
+			req.Header.Set(name, value)
+		}
 		if origin != "" {
 			req.Header.Set("Origin", origin)
 		}
@@ -253,6 +262,34 @@ func (s *Store) StartResumable(ctx context.Context, object, origin string) (sess
 		return "", err
 	}
 	return session, nil
+}
+
+// EndResumable ends a session: storage drops what it has received and takes no more. A session that has become an
+// object, or that storage does not know, has ended already. It may be repeated until it succeeds.
+func (s *Store) EndResumable(ctx context.Context, session string) error {
+	// A finished session still tells a client whose last answer was lost that its file arrived.
+	if _, whole, err := s.Received(ctx, session); whole || errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	return s.do(ctx, "end upload session", func(ctx context.Context) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodDelete, session, http.NoBody)
+		if err != nil {
+			return nil // not an address, so there is no session behind it
+		}
+		req.TransferEncoding = []string{"identity"} // makes net/http send Content-Length: 0, which Google requires
+		resp, err := s.plain.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
+		// Google answers a cancelled session with 499, and a session that it does not know with other codes below 500.
+		// None of them gets better by asking again.
+		if err := answered(resp); resp.StatusCode >= 400 && apierr.CodeOf(err) == apierr.Unavailable {
+			return err
+		}
+		return nil
+	})
 }
 
 // answered is the error of an answer that is not what was asked for.

@@ -98,6 +98,15 @@ func (m *Misses) Wait(addr netip.Addr) time.Duration {
 	return 0
 }
 
+// Missed reports whether addr's network has not earned back all of its misses.
+func (m *Misses) Missed(addr netip.Addr) bool {
+	now := m.now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s, known := m.networks[Network(addr)]
+	return known && m.left(s, now) < m.burst
+}
+
 // Miss notes that a question of addr's network found nothing.
 func (m *Misses) Miss(addr netip.Addr) {
 	now := m.now()

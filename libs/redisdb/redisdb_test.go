@@ -132,7 +132,7 @@ func TestOpen_speaks_TLS_with_a_private_authority_and_a_password(t *testing.T) {
 		return c.Ping(context.Background()).Err()
 	}
 	good := Config{URL: "rediss://:pw@" + addr, CAFile: cert}
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		if err = ping(good); err == nil || time.Now().After(deadline) {
 			break
 		}

@@ -45,7 +45,7 @@ type Browser struct {
 type Methods struct {
 	OIDC     bool   `json:"oidc"`
 	OIDCName string `json:"oidcName"` // of the provider, for the button
-	Passkeys bool   `json:"passkeys"`
+	Passkeys bool   `json:"passkeys"` // false where browsers do not allow them: on http, other than on localhost
 }
 
 // LinkRequest asks about a one-time link, or uses it.
@@ -126,6 +126,20 @@ type Profile struct {
 	Identities []Identity   `json:"identities"`
 	Passkeys   []Credential `json:"passkeys"`
 	Sessions   []Signed     `json:"sessions"`
+	// SignIn is how the person can come back into this account without anybody's help:
+	// passkey, provider. Empty: only by a link that somebody makes.
+	SignIn []string `json:"signIn"`
+	// Bound says that the session opens this account alone; see docs/sign-in.md.
+	Bound bool `json:"bound"`
+	// LinkUsed is a sign-in link for this person that was used before this session
+	// began; nil for none.
+	LinkUsed *LinkUsed `json:"linkUsed,omitempty"`
+}
+
+// LinkUsed tells of a sign-in link that somebody made for the person.
+type LinkUsed struct {
+	By string `json:"by"` // the name of who made it
+	At int64  `json:"at"` // when it was used, ms
 }
 
 // Member is a person in the account of the session.

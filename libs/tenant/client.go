@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/identity"
 )
 
 // callTime bounds each call but Export, which lasts as long as its caller reads.
@@ -133,6 +134,9 @@ func (c *Client) send(ctx context.Context, method, path string, in any) (*http.R
 		return nil, fmt.Errorf("make request: %w", err)
 	}
 	req.Header.Set("Authorization", "Bearer "+c.token)
+	if p := identity.FromContext(ctx); p != nil {
+		setPrincipal(req.Header, p)
+	}
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
@@ -162,10 +166,13 @@ func refusal(resp *http.Response) error {
 	case err == nil && resp.StatusCode == http.StatusNotFound && (code == apierr.LinkNotFound || code == apierr.VideoNotFound):
 		return apierr.New(code, body.Error.Message)
 	default:
-		down := apierr.Down(fmt.Errorf("answered %d %s", resp.StatusCode, code))
-		if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && s > 0 {
-			down.RetryAfter = time.Duration(s) * time.Second
+		refused := apierr.Down(fmt.Errorf("answered %d %s", resp.StatusCode, code))
+		if err == nil && resp.StatusCode == http.StatusTooManyRequests && code == apierr.RateLimited {
+			refused = apierr.New(code, body.Error.Message)
 		}
-		return down
+		if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && s > 0 {
+			refused.RetryAfter = time.Duration(s) * time.Second
+		}
+		return refused
 	}
 }

@@ -3,12 +3,15 @@ package tenant
 import (
 	"context"
 	"io"
+	"net/http"
+	"strings"
 
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/identity"
 )
 
 // The routes, in Fiber's form. Client and Routes share them.
@@ -51,7 +54,11 @@ func Routes(h *httpapi.API, token string, holder Holder) {
 		return httpapi.JSON(c, fiber.StatusOK, erasure{&done})
 	})
 	add(fiber.MethodGet, exportPath, func(c *fiber.Ctx) error {
-		account := c.Params("account")
+		// Copies: both are used when the request's own buffers are not there any more.
+		account := strings.Clone(c.Params("account"))
+		if p := principal(c, account); p != nil {
+			c.SetUserContext(identity.WithPrincipal(c.UserContext(), p))
+		}
 		return httpapi.Stream(c, httpapi.JSONLines, func(ctx context.Context, w io.Writer) error {
 			return holder.Export(ctx, account, w)
 		})
@@ -80,6 +87,29 @@ func Routes(h *httpapi.API, token string, holder Holder) {
 		}
 		return httpapi.NoContent(c)
 	})
+}
+
+// For whom an export is made, so that addresses in it can end with their right.
+const (
+	keyHeader    = "Linkreel-Key"
+	memberHeader = "Linkreel-Member"
+)
+
+func setPrincipal(h http.Header, p *identity.Principal) {
+	h.Set(keyHeader, p.KeyID)
+	if p.Session {
+		h.Set(memberHeader, p.MemberID)
+	}
+}
+
+// principal is for whom the caller acts, as far as setPrincipal tells; nil for
+// nobody.
+func principal(c *fiber.Ctx, account string) *identity.Principal {
+	key, member := strings.Clone(c.Get(keyHeader)), strings.Clone(c.Get(memberHeader))
+	if key == "" {
+		return nil
+	}
+	return &identity.Principal{AccountID: account, KeyID: key, Session: member != "", MemberID: member}
 }
 
 func decode(c *fiber.Ctx, dst any) error {

@@ -22,15 +22,17 @@ type Sweeper struct {
 	after Cursor
 }
 
-// page is how many due jobs one read lists.
-const page = 50
+// page is how many due jobs one read lists, and pages how many pages a sweep reads
+// that have no missing jobs: behind 10,000 uploads of one account, whose jobs are due
+// until a worker has time for them, a lost one is found by the tenth sweep.
+const page, pages = 50, 20
 
-// Sweep looks at a page of due jobs. The next Sweep looks at the page after, since
+// Sweep looks at some pages of due jobs. The next Sweep looks at the pages after, since
 // the jobs that are longest due may be in the queue and waiting for a worker, and a
 // job behind them may be missing. A page with missing jobs is followed at once: the
 // reads are then bounded by what was lost and not by what waits.
 func (s *Sweeper) Sweep(ctx context.Context) error {
-	for {
+	for read := 0; ; {
 		due, next, err := s.Jobs.Due(ctx, s.after, page)
 		s.after = next // after an error too: a record that cannot be read must not stop the others
 		errs := []error{err}
@@ -40,7 +42,10 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 			missing = missing || added
 			errs = append(errs, err)
 		}
-		if err := errors.Join(errs...); err != nil || !missing || next == (Cursor{}) {
+		if !missing {
+			read++
+		}
+		if err := errors.Join(errs...); err != nil || read == pages || next == (Cursor{}) {
 			return err
 		}
 	}

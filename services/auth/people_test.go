@@ -1,6 +1,7 @@
 package auth_test
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -100,6 +101,7 @@ func TestRoleTable(t *testing.T) {
 		{"POST", "/api/v1/invitations", `{"role":"member"}`, identity.Admin},
 		{"POST", "/api/v1/invitations", `{"role":"admin"}`, identity.Admin},
 		{"POST", "/api/v1/invitations", `{"role":"owner"}`, identity.Owner},
+		{"POST", "/api/v1/members/" + spare.id + "/sign-in-links", "", identity.Admin},
 	} {
 		for _, role := range identity.Roles() {
 			got := people[string(role)].api(row.method, row.path, row.body)
@@ -558,4 +560,153 @@ func TestEachChangeOfPeopleWritesItsEvent(t *testing.T) {
 			t.Errorf("no event %q among %q", want, got)
 		}
 	}
+}
+
+// members lists who is in the account, by name: how they can sign in.
+func (p person) members() map[string][]string {
+	p.r.t.Helper()
+	var list struct {
+		Data []struct {
+			Name   string
+			SignIn []string
+		}
+	}
+	if err := json.Unmarshal(p.api("GET", "/api/v1/members", "").body, &list); err != nil {
+		p.r.t.Fatal(err)
+	}
+	out := map[string][]string{}
+	for _, m := range list.Data {
+		out[m.Name] = m.SignIn
+	}
+	return out
+}
+
+func TestASignInLinkLetsAMemberBackIn(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	i := newIssuer(t)
+	r := start(t, i.config(c))
+	id, _ := r.account("business")
+	owner, admin, other, cleo := r.join(id, "Olu", "owner"), r.join(id, "Ada", "admin"), r.join(id, "Ann", "admin"), r.join(id, "Cleo", "viewer")
+	link := func(by person, of string) answer { return by.api("POST", "/api/v1/members/"+of+"/sign-in-links", "") }
+	if ways, known := owner.members()["Cleo"]; !known || ways == nil || len(ways) != 0 {
+		t.Errorf("Cleo signs in by %v, want an empty list", ways)
+	}
+	made := link(admin, cleo.id)
+	want(t, made, 201, "")
+	shown := decode[signin.Link](t, r.signin(signin.OpOpenLink, signin.LinkRequest{Token: tokenOf(t, made)}))
+	if shown.Kind != "sign_in" || shown.Name != "Cleo" || shown.AccountName != "Test" {
+		t.Errorf("link %+v", shown)
+	}
+	profile := func(session string) signin.Profile {
+		t.Helper()
+		return decode[signin.Profile](t, r.signin(signin.OpProfile, signin.OnSession{Browser: signin.Browser{Session: session}}))
+	}
+	back := r.use(tokenOf(t, made), "", "")
+	if p := profile(back.Secret); p.Member.ID != cleo.id || !p.Bound || len(p.SignIn) != 0 || p.LinkUsed != nil {
+		t.Errorf("in the link's session %+v", p)
+	}
+	want(t, r.signin(signin.OpUseLink, signin.LinkRequest{Token: tokenOf(t, made)}), 404, "NOT_FOUND")
+	// At the next sign-in Cleo is told, once.
+	for _, told := range []bool{true, false} {
+		next := r.admin("POST", "/admin/v1/accounts/"+id+"/sign-in-links", `{"memberId":"`+cleo.id+`"}`)
+		cleo.session = r.use(tokenOf(t, next), "", "").Secret
+		if p := profile(cleo.session); p.Bound || (p.LinkUsed != nil) != told || told && p.LinkUsed.By != "Ada" {
+			t.Errorf("at the next sign-in %+v, told %+v", p, p.LinkUsed)
+		}
+	}
+	key := admin.key(`{"name":"k","scopes":["members:write","members:read"]}`)
+	for name, got := range map[string]answer{
+		"an admin for an owner":         link(admin, owner.id),
+		"an admin for an admin":         link(admin, other.id),
+		"an admin for themselves":       link(admin, admin.id),
+		"an owner for themselves":       link(owner, owner.id),
+		"a viewer":                      link(cleo, cleo.id),
+		"a key":                         r.api("POST", "/api/v1/members/"+cleo.id+"/sign-in-links", key, ""),
+		"a key, for nobody":             r.api("POST", "/api/v1/members/mem_none/sign-in-links", key, ""),
+		"an owner's link for the owner": link(owner, owner.id),
+	} {
+		if got.status != 403 || got.code() != "INSUFFICIENT_SCOPE" {
+			t.Errorf("%s: %d %s", name, got.status, got.body)
+		}
+	}
+	want(t, link(owner, admin.id), 201, "")
+	want(t, link(owner, "mem_none"), 404, "NOT_FOUND")
+	elsewhere, _ := r.account("free")
+	want(t, link(r.join(elsewhere, "Sam", "owner"), cleo.id), 404, "NOT_FOUND")
+	// Under one Idempotency-Key it is one link.
+	first := r.api("POST", "/api/v1/members/"+cleo.id+"/sign-in-links", admin.session, "", "Idempotency-Key", "once")
+	again := r.api("POST", "/api/v1/members/"+cleo.id+"/sign-in-links", admin.session, "", "Idempotency-Key", "once")
+	if first.field(t, "url") != again.field(t, "url") {
+		t.Error("two links under one Idempotency-Key")
+	}
+	// Once she has a way of her own nobody but the operator makes a link for her, and the list says so.
+	i.as("cleo", nil)
+	want(t, i.begin(r, signin.BeginOIDC{Browser: signin.Browser{Session: cleo.session}, Connect: true}).finish(r, cleo.session), 200, "")
+	want(t, link(admin, cleo.id), 409, "HAS_SIGN_IN")
+	want(t, r.signin(signin.OpUseLink, signin.LinkRequest{Token: tokenOf(t, first)}), 409, "HAS_SIGN_IN")
+	if ways := owner.members()["Cleo"]; !slices.Equal(ways, []string{"provider"}) {
+		t.Errorf("Cleo signs in by %v", ways)
+	}
+	got := eventsOf(t, c, id)
+	for _, want := range []string{"sign_in_link.created member Ada", "sign_in_link.used member Cleo", "sign_in_link.created operator Operator", "sign_in_link.created member Olu"} {
+		if !slices.Contains(got, want) {
+			t.Errorf("no event %q among %q", want, got)
+		}
+	}
+}
+
+func TestAnAccountMakesTwentySignInLinksADay(t *testing.T) {
+	t.Parallel()
+	r := start(t, newWorld(t).config())
+	id, _ := r.account("business")
+	owner, cleo := r.join(id, "Olu", "owner"), r.join(id, "Cleo", "viewer")
+	path := "/api/v1/members/" + cleo.id + "/sign-in-links"
+	want(t, owner.api("POST", "/api/v1/members/mem_none/sign-in-links", ""), 404, "NOT_FOUND") // costs none
+	for range 20 {
+		want(t, owner.api("POST", path, ""), 201, "")
+	}
+	got := owner.api("POST", path, "")
+	want(t, got, 429, "RATE_LIMITED")
+	if got.header.Get("Retry-After") == "" {
+		t.Error("no Retry-After")
+	}
+	want(t, r.admin("POST", "/admin/v1/accounts/"+id+"/sign-in-links", `{"memberId":"`+cleo.id+`"}`), 201, "")
+	elsewhere, _ := r.account("business")
+	want(t, r.join(elsewhere, "Sam", "owner").api("POST", "/api/v1/members/"+r.join(elsewhere, "Kim", "viewer").id+"/sign-in-links", ""), 201, "")
+}
+
+// Each made-up session is a look at the database, so a network may show only so many.
+func TestMadeUpSessionsHaveABudget(t *testing.T) {
+	t.Parallel()
+	r := start(t, newWorld(t).config())
+	id, _ := r.account("business")
+	owner := r.join(id, "Olu", "owner")
+	ask := func(op, from, session string) answer {
+		return r.signin(op, signin.OnSession{Browser: signin.Browser{Address: from, Session: session}})
+	}
+	madeUp := func() string {
+		k, err := identity.NewSession(rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k.Secret()
+	}
+	const from, elsewhere = "198.51.100.20", "198.51.100.21"
+	ops := []string{signin.OpWho, signin.OpProfile, signin.OpSwitch, signin.OpEnd, signin.OpBeginAdd, signin.OpRemovePasskey}
+	asked := 0
+	for ask(ops[asked%len(ops)], from, madeUp()).status != 429 {
+		if asked++; asked > 2000 {
+			t.Fatal("2,000 made-up sessions, and each was looked for")
+		}
+	}
+	for _, op := range ops {
+		want(t, ask(op, from, madeUp()), 429, "RATE_LIMITED")
+		if got := ask(op, elsewhere, madeUp()); got.status != 401 && op != signin.OpEnd || got.status != 200 && op == signin.OpEnd {
+			t.Errorf("%s from elsewhere: %d %s", op, got.status, got.body)
+		}
+	}
+	want(t, ask(signin.OpWho, elsewhere, owner.session), 200, "")
+	want(t, ask(signin.OpWho, from, owner.session), 200, "") // a session in use is not slowed down
+	want(t, ask(signin.OpEnd, from, owner.session), 200, "")
 }

@@ -112,6 +112,10 @@ type OIDC struct {
 	Roles       map[string]string `env:"ROLES"`
 	Account     string            `env:"ACCOUNT"`
 	GroupsClaim string            `env:"GROUPS_CLAIM" envDefault:"groups"`
+	// MaxAge is how long a membership by group holds after the provider confirmed it at
+	// a sign-in. Then sessions and passkeys let the member in no more, and the membership
+	// ends with the keys that they made. At least a minute.
+	MaxAge time.Duration `env:"MAX_AGE" envDefault:"24h"`
 }
 
 // groups is the group-to-role map.
@@ -188,7 +192,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 			{Name: "admin", Addr: cfg.OperatorAddr, Handler: operator.Handler()},
 			{Name: "internal", Addr: cfg.InternalAddr, Handler: split(signin.Prefix, internal.Handler(), fasthttpadaptor.NewFastHTTPHandler(apikey.Handler(source, cfg.InternalToken)))},
 		},
-		Loops: []boot.Loop{{Name: "key uses", Run: source.WriteUses}, {Name: "events", Run: outbox.Run}, {Name: "suspensions", Run: accounts.Retell}, {Name: "erasures and takedowns", Run: tenants.Run}},
+		Loops: []boot.Loop{{Name: "key uses", Run: source.WriteUses}, {Name: "events", Run: outbox.Run}, {Name: "suspensions", Run: accounts.Retell}, {Name: "erasures and takedowns", Run: tenants.Run}, {Name: "memberships by group", Run: people.Members.Run}},
 		// Nothing else decides on readiness: without Redis limits are local, and
 		// without Firestore known keys and the documentation still work.
 		WarmUp: []boot.Call{{To: "Firestore", Do: db.Ping}, {To: "Redis", Do: func(ctx context.Context) error { return rdb.Ping(ctx).Err() }}},
@@ -256,9 +260,12 @@ func (c Config) people(kept *store.Store, client *apikey.Client, rdb redis.Unive
 	if err != nil {
 		return api.People{}, api.SignIn{}, fmt.Errorf("auth: %w", err)
 	}
-	members := member.NewService(kept, client, now, nil)
+	if c.OIDC.MaxAge != 0 && c.OIDC.MaxAge < time.Minute {
+		return api.People{}, api.SignIn{}, fmt.Errorf("auth: LINKREEL_OIDC_MAX_AGE: %s is too short; use a minute at least", c.OIDC.MaxAge)
+	}
+	members := member.NewService(kept, client, now, nil).WithProvider(member.Provider{Issuer: c.OIDC.Issuer, MaxAge: c.OIDC.MaxAge})
 	tries := ratelimit.New(rdb, now)
-	signIn := api.SignIn{Members: members, Auth: client, Groups: groups, Passkeys: passkeys, Tries: tries}
+	signIn := api.SignIn{Members: members, Auth: client, Groups: groups, Passkeys: passkeys, PasskeysWork: proof.Work(c.BaseURL), Tries: tries}
 	if c.OIDC.Issuer != "" {
 		if c.OIDC.ClientID == "" {
 			return api.People{}, api.SignIn{}, errors.New("auth: LINKREEL_OIDC_ISSUER needs LINKREEL_OIDC_CLIENT_ID")

@@ -211,11 +211,12 @@ func TestOperatorAPI(t *testing.T) {
 	if got := r.admin("GET", "/admin/v1/accounts/"+id, ""); got.status != 200 || !bytes.Equal(got.body, made.body) {
 		t.Errorf("get %d %s, want %s", got.status, got.body, made.body)
 	}
-	changed := r.admin("PATCH", "/admin/v1/accounts/"+id, `{"name":"Acme 2","plan":"business","suspended":true,"version":9,"Plan":"free"}`)
+	changed := r.admin("PATCH", "/admin/v1/accounts/"+id, `{"name":"Acme 2","plan":"business","suspended":true,"id":"acc_x","state":"active"}`)
 	want(t, changed, 200, "")
-	if changed.field(t, "plan") != "business" || changed.field(t, "name") != "Acme 2" || changed.field(t, "suspended") != "true" || changed.field(t, "ignoredFields") != "[version Plan]" {
+	if changed.field(t, "plan") != "business" || changed.field(t, "name") != "Acme 2" || changed.field(t, "suspended") != "true" || changed.field(t, "ignoredFields") != "[id state]" {
 		t.Errorf("changed %s", changed.body)
 	}
+	want(t, r.admin("PATCH", "/admin/v1/accounts/"+id, `{"suspend":false}`), 400, "VALIDATION_ERROR")
 	same := r.admin("PATCH", "/admin/v1/accounts/"+id, `{}`)
 	if same.status != 200 || same.field(t, "plan") != "business" {
 		t.Errorf("empty patch: %d %s", same.status, same.body)
@@ -471,7 +472,7 @@ func TestRoll(t *testing.T) {
 
 	overlap := r.api("POST", "/api/v1/keys/"+third.field(t, "id")+"/roll", key, `{"overlapSeconds":1.0}`)
 	want(t, overlap, 201, "")
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for r.api("GET", "/api/v1/account", third.field(t, "key"), "").code() != "API_KEY_EXPIRED" {
 		if time.Now().After(deadline) {
 			t.Fatal("the old key outlives its overlap")
@@ -529,7 +530,7 @@ func TestARetryAfterALostAnswerGivesTheSameKey(t *testing.T) {
 	first := r.api("POST", "/api/v1/keys", key, `{"name":"once"}`, "Idempotency-Key", "k")
 	undo()
 	want(t, first, 201, "")
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		again := r.api("POST", "/api/v1/keys", key, `{"name":"once"}`, "Idempotency-Key", "k")
 		if again.code() == "IDEMPOTENCY_IN_PROGRESS" && time.Now().Before(deadline) {
@@ -604,7 +605,7 @@ func TestLastUsedAtIsWrittenOnceAMinuteAndOffTheRequest(t *testing.T) {
 	made := r.api("POST", "/api/v1/keys", key, `{"name":"used"}`)
 	before := time.Now().Truncate(time.Minute)
 	want(t, r.api("GET", "/api/v1/account", made.field(t, "key"), ""), 200, "")
-	deadline := time.Now().Add(15 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		var keys struct {
 			Data []struct {
@@ -749,11 +750,11 @@ func TestTenThousandMalformedKeysCostNoCall(t *testing.T) {
 func TestFirestoreDownIsACleanRefusal(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
+	_, key := start(t, c.config()).account("creator")
 	cfg := c.config()
-	cfg.Firestore.Timeout = 300 * time.Millisecond
+	cfg.Firestore.Timeout = time.Second
 	r := start(t, cfg)
-	_, key := r.account("creator")
-	want(t, r.api("GET", "/api/v1/account", key, ""), 200, "")
+	eventually(t, "it is up", func() bool { return r.api("GET", "/api/v1/account", key, "").status == 200 })
 	c.Firestore.Faults().Add(firestore.Fault{Code: 14})
 	a := r.api("GET", "/api/v1/account", key, "")
 	want(t, a, 503, "UNAVAILABLE")

@@ -464,10 +464,11 @@ func (o *importer) csvRows(r io.Reader) (func() (row, error), error) {
 		}
 		get := func(name string) string {
 			if i, ok := at[name]; ok && i < len(record) {
+				cell := plainCell(record[i])
 				if name == "title" || name == "ogtitle" || name == "ogtext" {
-					return record[i] // a text is kept to the letter
+					return cell // a text is kept to the letter
 				}
-				return strings.TrimSpace(record[i])
+				return strings.TrimSpace(cell)
 			}
 			return ""
 		}

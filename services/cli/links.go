@@ -428,6 +428,9 @@ func exportRow(l client.LinkSummary) []string {
 	if l.ImportedClicks > 0 {
 		row[12] = strconv.FormatInt(l.ImportedClicks, 10)
 	}
+	for i := range row {
+		row[i] = safeCell(row[i])
+	}
 	return row
 }
 

@@ -29,7 +29,7 @@ func mcpCommands() []command {
 
 func mcpServe(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
 	t := tools{app: a}
-	fs.StringVar(&t.folder, "files", "", "upload only files from this `folder`")
+	fs.StringVar(&t.folder, "files", "", "offer upload_video, for files in this `folder` only")
 	fs.BoolVar(&t.readOnly, "read-only", false, "offer only tools that change nothing")
 	return func(ctx context.Context, args []string) error {
 		if err := none(args); err != nil {
@@ -122,7 +122,7 @@ func codedErrors(next mcp.MethodHandler) mcp.MethodHandler {
 type tools struct {
 	*app
 	client   *client.Client
-	folder   string // uploads come from here; empty is anywhere
+	folder   string // uploads come from here; empty: no tool reads a file of this machine
 	readOnly bool
 }
 
@@ -152,7 +152,10 @@ func (t *tools) server() *mcp.Server {
 	addTool(s, changes, "update_link", "Change a short link: its destination, title, end or preview. Slug and domain never change.", t.updateLink,
 		among("clear", "title", "expires", "ogTitle", "ogDescription", "ogImage"))
 	addTool(s, changes, "delete_link", "Delete a short link for good. Visitors get 404 at once.", t.deleteLink)
-	addTool(s, adds, "upload_video", "Upload a video file from this machine and give its share link. Reports progress. Called again with the same file it goes on where it was.", t.uploadVideo,
+	if t.folder == "" {
+		return s // an assistant reads strangers' texts: what it may read here is for its user to say
+	}
+	addTool(s, adds, "upload_video", "Upload a video file from the folder of videos on this machine and give its share link. Reports progress. Called again with the same file it goes on where it was.", t.uploadVideo,
 		among("privacy", "public", "unlisted", "password", "expiring"), within("waitSeconds", 0, 600))
 	return s
 }
@@ -522,6 +525,9 @@ func (t *tools) uploadVideo(ctx context.Context, req *mcp.CallToolRequest, in up
 	if err != nil {
 		return out, err
 	}
+	if err := looksLikeVideo(path); err != nil {
+		return out, err
+	}
 	u := uploader{env: t.env, client: t.client, address: t.address(), expires: in.Expires, in: client.VideoCreate{Title: in.Title, Privacy: in.Privacy, Password: in.Password}}
 	if err := settle(&u.in, in.Expires, t.env.Now()); err != nil {
 		return out, err
@@ -544,9 +550,6 @@ func (t *tools) uploadVideo(ctx context.Context, req *mcp.CallToolRequest, in up
 
 // allowed gives the file's real path when uploads may come from there.
 func (t *tools) allowed(path string) (string, error) {
-	if t.folder == "" {
-		return path, nil
-	}
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(t.folder, path)
 	}

@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -55,9 +57,13 @@ func toolNames(t *testing.T, k *clitest.Talk) (names []string) {
 func TestAssistantThatMayOnlyReadHasNoOtherTools(t *testing.T) {
 	t.Parallel()
 	_, base := fakeService(t)
-	all := toolNames(t, inMemory(t, base, nil))
+	all := toolNames(t, inMemory(t, base, func(tl *tools) { tl.folder = t.TempDir() }))
 	if diff := cmp.Diff([]string{"create_link", "delete_link", "find_links", "get_link", "link_stats", "list_videos", "update_link", "upload_video", "video_status"}, all); diff != "" {
 		t.Error(diff)
+	}
+	// Without a folder of the user's choice no tool reads this machine.
+	if without := toolNames(t, inMemory(t, base, nil)); slices.Contains(without, "upload_video") || len(without) != len(all)-1 {
+		t.Errorf("without --files the tools are %v", without)
 	}
 	reading := toolNames(t, inMemory(t, base, func(tl *tools) { tl.readOnly = true }))
 	if diff := cmp.Diff([]string{"find_links", "get_link", "link_stats", "list_videos", "video_status"}, reading); diff != "" {
@@ -71,6 +77,22 @@ func TestAssistantThatMayOnlyReadHasNoOtherTools(t *testing.T) {
 		if !bytes.Contains(guide, []byte("`"+name+"`")) {
 			t.Errorf("docs/mcp.md does not name %s", name)
 		}
+	}
+}
+
+// An assistant only passes on what it reads, so no tool shows an address that takes
+// a file, whatever the key may do.
+func TestNoToolShowsAnAddressThatWrites(t *testing.T) {
+	t.Parallel()
+	f, base := fakeService(t)
+	f.status = "uploading"
+	k := inMemory(t, base, nil)
+	if v := clitest.Good[map[string]any](k, "video_status", clitest.Args{"id": "vid_1"}); v["status"] == nil {
+		t.Fatalf("video_status = %v", v)
+	}
+	k.Call("list_videos", nil)
+	if said := k.Answers(); strings.Contains(said, "/session") || strings.Contains(said, "ploadUrl") {
+		t.Errorf("an address that writes in:\n%s", said)
 	}
 }
 
@@ -162,7 +184,7 @@ func TestAssistantSearchGoesOnInTheMiddleOfAPage(t *testing.T) {
 func TestAssistantIsToldTheCodeOfAWrongArgument(t *testing.T) {
 	t.Parallel()
 	_, base := fakeService(t)
-	k := inMemory(t, base, nil)
+	k := inMemory(t, base, func(tl *tools) { tl.folder = t.TempDir() })
 	for name, in := range map[string]clitest.Args{
 		"find_links": {"limit": "abc"}, "list_videos": {"limit": 1000}, "create_link": {"url": "https://example.com", "slgu": "x"}, "get_link": {}, "upload_video": {"path": "x", "privacy": "secret"},
 	} {
@@ -170,6 +192,38 @@ func TestAssistantIsToldTheCodeOfAWrongArgument(t *testing.T) {
 		if text := clitest.Said(res); !res.IsError || !strings.HasPrefix(text, "INVALID_ARGUMENT: ") || strings.Contains(text, "reflect") {
 			t.Errorf("%s %v: %q", name, in, text)
 		}
+	}
+}
+
+// An assistant may be told by a stranger's text which file to send. One that is no
+// video stays here: no record is made for it and no byte leaves.
+func TestAssistantSendsNothingThatDoesNotBeginLikeAVideo(t *testing.T) {
+	t.Parallel()
+	packets := strings.Repeat("G"+strings.Repeat("x", 187), 4)
+	stamped := strings.Repeat("1234G"+strings.Repeat("x", 187), 4)
+	for name, head := range map[string]string{
+		"mp4": "\x00\x00\x00\x18ftypmp42", "mov": "\x00\x00\x00\x08wide", "mkv": "\x1a\x45\xdf\xa3", "avi": "RIFF\x00\x00\x00\x00AVI LIST", "flv": "FLV\x01",
+		"ogg": "OggS", "mpg": "\x00\x00\x01\xba", "ts": packets, "m2ts": stamped,
+	} {
+		if err := looksLikeVideo(file(t, name, head)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	folder := t.TempDir()
+	s := &scripted{}
+	srv := httptest.NewServer(s)
+	t.Cleanup(srv.Close)
+	k := inMemory(t, srv.URL, func(tl *tools) { tl.folder = folder })
+	for name, content := range map[string]string{"hostname": "my-machine\n", "id_ed25519": "-----BEGIN OPENSSH PRIVATE KEY-----\n", "empty": "", "song.wav": "RIFF\x00\x00\x00\x00WAVE", "page.ts": "Good morning"} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if res := k.Call("upload_video", clitest.Args{"path": name}); !res.IsError || !strings.HasPrefix(clitest.Said(res), "NOT_A_VIDEO: ") {
+			t.Errorf("%s: %q", name, clitest.Said(res))
+		}
+	}
+	if len(s.asked) > 0 {
+		t.Errorf("the service was asked: %v", s.asked)
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"cloud.google.com/go/firestore"
+
 	outbox "github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/events"
@@ -86,22 +88,38 @@ func TestAStoppingReplicaLeavesNothingBehind(t *testing.T) {
 func TestReplaysAreBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	r := w.start(func(c *events.Config) { c.SweepEvery = time.Hour })
+	r := w.start(func(c *events.Config) { c.SweepEvery = time.Hour; c.CallTimeout = time.Minute })
 	key := w.key("acc_a", identity.Creator)
-	h := r.hook(key, newReceiver(t, nil).URL, "link.updated")
-	// Enough waits for it that its replays rest.
+	// A replay wakes the webhook, and what its receiver takes makes room for replays,
+	// so it takes nothing yet.
+	takes := make(chan struct{})
+	h := r.hook(key, newReceiver(t, func(_ int, _ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-takes:
+		case <-r.Context().Done():
+		}
+	}).URL, "link.updated")
+	// 500 that wait make its replays rest, and a lane may hold 32 of them already.
 	bulk := w.Client(t).BulkWriter(t.Context())
 	far := w.now().Add(time.Hour)
-	for i := range 500 {
+	var written []*firestore.BulkWriterJob
+	for i := range 560 {
 		id := fmt.Sprintf("whd_%04d", i)
-		if _, err := bulk.Create(w.Client(t).Collection("webhookDeliveries").Doc(id), map[string]any{
+		job, err := bulk.Create(w.Client(t).Collection("webhookDeliveries").Doc(id), map[string]any{
 			"accountId": "acc_a", "webhookId": h.ID, "eventId": "evt_" + id, "eventType": "link.updated", "createdAt": far, "status": "pending",
 			"payload": `{}`, "eventAt": far, "expireAt": far.Add(outbox.Kept), "lane": 7, "dueAt": far, "deferred": true,
-		}); err != nil {
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		written = append(written, job)
+	}
+	bulk.End()
+	for _, job := range written {
+		if _, err := job.Results(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	bulk.End()
 	replay := func() answer {
 		return r.call(key, "POST", "/api/v1/webhooks/"+h.ID+"/replay", map[string]any{"from": 0, "to": w.now().UnixMilli()})
 	}
@@ -113,7 +131,8 @@ func TestReplaysAreBounded(t *testing.T) {
 	if a := replay(); a.status != 429 || a.code() != "RATE_LIMITED" || a.header.Get("Retry-After") == "" {
 		t.Errorf("the eleventh replay answers %d %s", a.status, a.body)
 	}
-	// The sweep wakes the webhook, whose receiver takes all of it.
+	// The sweep wakes the webhook, whose receiver takes all of it now.
+	close(takes)
 	w.start()
 	w.forward(2 * time.Hour)
 	eventually(t, "there is room for another replay", func() bool { return replay().status == 202 })

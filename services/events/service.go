@@ -79,6 +79,10 @@ type Config struct {
 	// SweepEvery is how often the service looks for what nobody woke it for.
 	SweepEvery time.Duration `env:"LINKREEL_EVENTS_SWEEP" envDefault:"10s"`
 
+	// OwnPorts are the ports of this machine that Linkreel itself listens on, where all
+	// of it is one process. Webhooks never reach them. In a cluster the NetworkPolicy
+	// keeps events from what the other pods listen on.
+	OwnPorts []uint16 `env:"-"`
 	// Now is the clock; nil is the system's.
 	Now func() time.Time `env:"-"`
 	// Roots verify receivers' certificates; nil is the system's.
@@ -103,7 +107,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("events: LINKREEL_WEBHOOK_SECRET_KEY: %w", err)
 	}
-	policy := caller.Policy{AllowHTTP: cfg.WebhookAllowHTTP, AllowPrivate: cfg.WebhookAllowPrivate}
+	policy := caller.Policy{AllowHTTP: cfg.WebhookAllowHTTP, AllowPrivate: cfg.WebhookAllowPrivate, Own: cfg.OwnPorts}
 	call, err := caller.New(caller.Config{Policy: policy, Resolver: cfg.WebhookResolver, Proxy: cfg.EgressProxy, Roots: cfg.Roots, Timeout: cfg.CallTimeout})
 	if err != nil {
 		return nil, fmt.Errorf("events: %w", err)
@@ -144,7 +148,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		Loops: []boot.Loop{
 			{Name: "event wake-ups", Run: outbox.Run},
 			{Name: "webhooks", Run: engine.Run},
-			{Name: "account purge", Run: accounts.Purge},
+			{Name: "accounts", Run: accounts.Look},
 			{Name: "webhook secrets", Run: func(ctx context.Context) error { return hooks.Reseal(ctx, 6*cfg.SweepEvery) }},
 		},
 		// Held requests end before the listener waits for them.

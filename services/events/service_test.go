@@ -261,21 +261,23 @@ func TestWebhooks(t *testing.T) {
 	rec := newReceiver(t, nil)
 
 	t.Run("are made, shown, changed and deleted, each with its event", func(t *testing.T) {
-		a := r.want(201, key, "POST", "/api/v1/webhooks", map[string]any{"url": rec.URL + "/x", "events": []string{"link.created", "link.created"}, "description": "One", "color": 1})
+		a := r.want(201, key, "POST", "/api/v1/webhooks", map[string]any{"url": rec.URL + "/x", "events": []string{"link.created", "link.created"}, "description": "One"})
 		var h hook
 		a.into(t, &h)
 		if !strings.HasPrefix(h.ID, "whk_") || !strings.HasPrefix(h.Secret, "whsec_") || !h.Enabled || h.Description != "One" || len(h.Events) != 1 || a.header.Get("Location") != "/api/v1/webhooks/"+h.ID {
 			t.Errorf("created %+v %v", h, a.header)
-		}
-		if !strings.Contains(string(a.body), `"ignoredFields":["color"]`) {
-			t.Errorf("no ignored fields in %s", a.body)
 		}
 		for _, path := range []string{"/api/v1/webhooks", "/api/v1/webhooks/" + h.ID} {
 			if b := r.want(200, key, "GET", path, nil); strings.Contains(string(b.body), "whsec_") || !strings.Contains(string(b.body), h.ID) {
 				t.Errorf("%s: %s", path, b.body)
 			}
 		}
-		r.want(200, key, "PATCH", "/api/v1/webhooks/"+h.ID, map[string]any{"description": nil, "events": []string{"*"}})
+		if b := r.want(400, key, "PATCH", "/api/v1/webhooks/"+h.ID, map[string]any{"description": nil, "event": []string{"*"}}); !strings.Contains(string(b.body), "Did you mean events?") {
+			t.Errorf("a misspelt field: %s", b.body)
+		}
+		if b := r.want(200, key, "PATCH", "/api/v1/webhooks/"+h.ID, map[string]any{"description": nil, "events": []string{"*"}, "id": h.ID}); !strings.Contains(string(b.body), `"ignoredFields":["id"]`) {
+			t.Errorf("no ignored fields in %s", b.body)
+		}
 		r.want(200, key, "PATCH", "/api/v1/webhooks/"+h.ID, map[string]any{"events": []string{"*"}}) // changes nothing
 		r.want(204, key, "DELETE", "/api/v1/webhooks/"+h.ID, nil)
 		r.want(404, key, "GET", "/api/v1/webhooks/"+h.ID, nil)

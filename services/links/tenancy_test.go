@@ -398,7 +398,7 @@ func TestAPodRunsFewExports(t *testing.T) {
 	}
 	refused := func(account string) {
 		t.Helper()
-		if res := r.startExport(account); res.StatusCode != 503 || res.Header.Get("Retry-After") != "30" {
+		if res := r.startExport(account); res.StatusCode != 429 || res.Header.Get("Retry-After") != "30" {
 			t.Errorf("one more export of %s: %s, Retry-After %q", account, res.Status, res.Header.Get("Retry-After"))
 		}
 	}

@@ -194,7 +194,7 @@ func TestServicesTakeThePasswordOfRedisApart(t *testing.T) {
 			group, loops := errgroup.WithContext(ctx)
 			boot.StartLoops(loops, group, svc)
 			defer func() { cancel(); _ = group.Wait() }()
-			for deadline := time.Now().Add(20 * time.Second); client.Exists(t.Context(), "queue:{jobs}").Val() == 0; time.Sleep(20 * time.Millisecond) {
+			for deadline := time.Now().Add(time.Minute); client.Exists(t.Context(), "queue:{jobs}").Val() == 0; time.Sleep(20 * time.Millisecond) {
 				if time.Now().After(deadline) {
 					t.Fatal("the worker has not reached the queue")
 				}

@@ -71,7 +71,7 @@ func (s *Stack) startFirestore(context.Context) error {
 	if err != nil {
 		return fmt.Errorf("indexes: %w", err)
 	}
-	s.Firestore, err = firestore.Open(firestore.Options{Path: s.dir.join("firestore.db"), Indexes: indexes})
+	s.Firestore, err = firestore.Open(firestore.Options{Path: s.dir.join("firestore.db"), Indexes: indexes, Token: s.cloudToken})
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (s *Stack) startStorage(context.Context) (err error) {
 		}
 	}
 	s.Storage, err = storage.Open(storage.Options{
-		Dir: s.dir.join("objects"), Buckets: []string{bucket}, PublicURL: s.UploadURL, APIURL: s.storageURL(),
+		Dir: s.dir.join("objects"), Buckets: []string{bucket}, PublicURL: s.UploadURL, APIURL: s.storageURL(), Token: s.cloudToken,
 		// Any page may play and upload by a signed address, which is its own
 		// credential; embeds live on other people's hosts.
 		CORS: []storage.CORS{{Origin: []string{"*"}, Method: []string{"GET", "HEAD", "PUT", "POST"},

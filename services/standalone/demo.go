@@ -19,7 +19,7 @@ import (
 func (s *Stack) demo(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	db, err := firestoredb.Open(ctx, firestoredb.Config{Project: project, Endpoint: s.firestore})
+	db, err := firestoredb.Open(ctx, firestoredb.Config{Project: project, Endpoint: s.firestore, Token: s.cloudToken})
 	if err != nil {
 		return fmt.Errorf("demo accounts: %w", err)
 	}
@@ -43,6 +43,9 @@ func (s *Stack) SignInLink(ctx context.Context) (string, error) {
 	if err := call(ctx, http.MethodGet, s.BaseURL+"/api/v1/account", s.Keys["business"], nil, &acct); err != nil {
 		return "", fmt.Errorf("sign-in link: %w", err)
 	}
+	if s.secrets == nil { // a stack elsewhere, read from its stack.json
+		s.secrets = &secrets{}
+	}
 	var link struct{ URL, MemberID string }
 	address := s.AdminURL + "/admin/v1/accounts/" + acct.ID + "/sign-in-links"
 	err := call(ctx, http.MethodPost, address, s.AdminToken, map[string]string{"memberId": s.secrets.Owner}, &link)
@@ -56,6 +59,9 @@ func (s *Stack) SignInLink(ctx context.Context) (string, error) {
 		return link.URL, nil
 	}
 	s.secrets.Owner = link.MemberID
+	if s.dir == nil {
+		return link.URL, nil
+	}
 	return link.URL, s.dir.saveSecrets(s.secrets)
 }
 

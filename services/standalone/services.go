@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/localcloud/guard"
 	"github.com/linkreel/linkreel/services/auth"
 	"github.com/linkreel/linkreel/services/console"
 	"github.com/linkreel/linkreel/services/events"
@@ -29,6 +32,7 @@ import (
 // buildServices makes the services from the environment and the stack's wiring.
 func (s *Stack) buildServices(ctx context.Context) error {
 	settings := environment(s.cfg.Env, s.wiring())
+	s.openWebhooks(settings)
 	s.services = map[string]*boot.Service{}
 	for _, part := range []struct {
 		name string
@@ -37,7 +41,7 @@ func (s *Stack) buildServices(ctx context.Context) error {
 		{"auth", func() (*boot.Service, error) { return build(ctx, settings, auth.New) }},
 		{"links", func() (*boot.Service, error) { return build(ctx, settings, links.New) }},
 		{"videos", func() (*boot.Service, error) { return build(ctx, settings, videos.New) }},
-		{"events", func() (*boot.Service, error) { return build(ctx, settings, events.New) }},
+		{"events", func() (*boot.Service, error) { return build(ctx, settings, s.newEvents) }},
 		{"console", func() (*boot.Service, error) { return build(ctx, settings, console.New) }},
 		{"transcoding-worker", func() (*boot.Service, error) { return build(ctx, settings, s.newWorker) }},
 	} {
@@ -65,6 +69,7 @@ func (s *Stack) wiring() map[string]string {
 	return map[string]string{
 		"LINKREEL_FIRESTORE_PROJECT":  project,
 		"LINKREEL_FIRESTORE_ENDPOINT": s.firestore,
+		"LINKREEL_LOCALCLOUD_TOKEN":   s.cloudToken,
 		"LINKREEL_STORAGE_BUCKET":     bucket,
 		"LINKREEL_STORAGE_PUBLIC_URL": s.UploadURL,
 		"LINKREEL_STORAGE_ENDPOINT":   s.storageURL(),
@@ -81,23 +86,74 @@ func (s *Stack) wiring() map[string]string {
 		"LINKREEL_INTERNAL_TOKEN":     s.secrets.InternalToken,
 		"LINKREEL_TOKEN_SECRET":       s.secrets.PlaybackKey,
 		"LINKREEL_WEBHOOK_SECRET_KEY": s.secrets.WebhookKey,
-		// Receivers on this machine are what a local run is for.
-		"LINKREEL_WEBHOOK_ALLOW_HTTP":    unlessSet("LINKREEL_WEBHOOK_ALLOW_HTTP", "true"),
-		"LINKREEL_WEBHOOK_ALLOW_PRIVATE": unlessSet("LINKREEL_WEBHOOK_ALLOW_PRIVATE", "true"),
-		"LINKREEL_SPOOL_DIR":             s.dir.join("spool"),
-		"LINKREEL_SCRATCH_DIR":           s.dir.join("scratch"),
-		"LINKREEL_PUSH_JWKS_URL":         s.storageURL() + "/oauth2/v3/certs",
-		"LINKREEL_PUSH_AUDIENCE":         s.BaseURL + videos.StorageHookPath,
-		"LINKREEL_ADMIN_ADDR":            "",
+		"LINKREEL_SPOOL_DIR":          s.dir.join("spool"),
+		"LINKREEL_SCRATCH_DIR":        s.dir.join("scratch"),
+		"LINKREEL_PUSH_JWKS_URL":      s.storageURL() + "/oauth2/v3/certs",
+		"LINKREEL_PUSH_AUDIENCE":      s.BaseURL + videos.StorageHookPath,
+		"LINKREEL_ADMIN_ADDR":         "",
 	}
 }
 
-// unlessSet is a default that the process's environment may replace.
-func unlessSet(name, value string) string {
-	if set, ok := os.LookupEnv(name); ok {
-		return set
+// openWebhooks lets webhooks reach receivers on this machine, which is what a local
+// run is for, unless the settings say otherwise. Where others reach the stack too,
+// they could call whatever listens on this machine and in its networks, so there
+// webhooks are as closed as in a cluster until the settings open them.
+func (s *Stack) openWebhooks(settings map[string]string) {
+	if !s.onlyHere(settings) {
+		return
 	}
-	return value
+	for _, name := range []string{"LINKREEL_WEBHOOK_ALLOW_HTTP", "LINKREEL_WEBHOOK_ALLOW_PRIVATE"} {
+		if _, set := settings[name]; !set {
+			settings[name] = "true"
+		}
+	}
+}
+
+// onlyHere reports whether only this machine reaches the base address: it listens on
+// loopback, it is called by a name of this machine, and there is no proxy in front.
+func (s *Stack) onlyHere(settings map[string]string) bool {
+	for _, l := range s.public.base.listeners {
+		if a, ok := l.Addr().(*net.TCPAddr); !ok || !a.IP.IsLoopback() {
+			return false
+		}
+	}
+	base, err := url.Parse(settings["LINKREEL_BASE_URL"])
+	if err != nil || base.Hostname() != "localhost" && !net.ParseIP(base.Hostname()).IsLoopback() {
+		return false
+	}
+	hops := settings["LINKREEL_TRUSTED_PROXY_HOPS"]
+	return settings["LINKREEL_TRUSTED_PROXIES"] == "" && (hops == "" || hops == "0")
+}
+
+// newEvents keeps webhooks from the stack's own listeners.
+func (s *Stack) newEvents(ctx context.Context, cfg events.Config) (*boot.Service, error) {
+	ports, err := s.ownPorts()
+	if err != nil {
+		return nil, err
+	}
+	cfg.OwnPorts = ports
+	return events.New(ctx, cfg)
+}
+
+// ownPorts are all ports that the stack listens on.
+func (s *Stack) ownPorts() (ports []uint16, err error) {
+	addrs := []string{s.firestore, s.Redis.Addr(), s.storage.Addr().String()}
+	for _, l := range s.internal {
+		addrs = append(addrs, l.Addr().String())
+	}
+	for _, p := range []port{s.public.base, s.public.short, s.public.admin, s.public.upload} {
+		for _, l := range p.listeners {
+			addrs = append(addrs, l.Addr().String())
+		}
+	}
+	for _, text := range addrs {
+		addr, err := netip.ParseAddrPort(text)
+		if err != nil {
+			return nil, fmt.Errorf("ports of the stack: %w", err)
+		}
+		ports = append(ports, addr.Port())
+	}
+	return ports, nil
 }
 
 // build makes a service from settings, as its own main makes it from the
@@ -150,7 +206,7 @@ func (s *Stack) serve(context.Context) error {
 	for name, l := range s.internal {
 		s.serveFast(s.services[name].Handler("internal"), l)
 	}
-	s.serveFast(withHealth(s.services["auth"].Handler("admin"), s.services), s.public.admin.listeners...)
+	s.serveFast(ownCallers(s.withHealth(s.services["auth"].Handler("admin"))), s.public.admin.listeners...)
 	s.serveFast(s.services["links"].Handler("redirect"), s.public.short.listeners...)
 	s.serveFast(gateway.New(map[string]fasthttp.RequestHandler{
 		"auth": s.services["auth"].Handler("api"), "links": s.services["links"].Handler("api"), "videos": s.services["videos"].Handler("api"),
@@ -193,15 +249,32 @@ func (s *Stack) serveHTTP(h http.Handler, listeners ...net.Listener) {
 	})
 }
 
-// withHealth adds health and metrics to the operator's listener.
-func withHealth(operator fasthttp.RequestHandler, services map[string]*boot.Service) fasthttp.RequestHandler {
+// ownCallers refuses what a web page in the browser of somebody here may have caused:
+// a page of another site, or one whose host name leads to this machine (DNS
+// rebinding), which would read metrics as its own.
+func ownCallers(h fasthttp.RequestHandler) fasthttp.RequestHandler {
+	return func(ctx *fasthttp.RequestCtx) {
+		switch {
+		case !guard.OwnHost(string(ctx.Host())):
+			ctx.Error("The operator's listener does not answer for this host name. Call it by localhost or by its address.", fasthttp.StatusMisdirectedRequest)
+		case string(ctx.Request.Header.Peek("Sec-Fetch-Site")) == "cross-site":
+			ctx.Error("Pages of other sites may not call the operator's listener.", fasthttp.StatusForbidden)
+		default:
+			h(ctx)
+		}
+	}
+}
+
+// withHealth adds health, metrics and profiles to the operator's listener. Profiles
+// need the operator's token.
+func (s *Stack) withHealth(operator fasthttp.RequestHandler) fasthttp.RequestHandler {
 	health := fasthttpadaptor.NewFastHTTPHandler(boot.AdminHandler(func() error {
 		var errs []error
-		for _, svc := range services {
+		for _, svc := range s.services {
 			errs = append(errs, svc.NotReady())
 		}
 		return errors.Join(errs...)
-	}))
+	}, s.AdminToken))
 	return func(ctx *fasthttp.RequestCtx) {
 		switch path := string(ctx.Path()); {
 		case path == "/livez", path == "/readyz", path == "/metrics", path == "/version", strings.HasPrefix(path, "/debug/pprof/"):

@@ -69,7 +69,11 @@ type Stack struct {
 	storage   net.Listener            // of object storage's API
 	internal  map[string]net.Listener // by service
 	firestore string                  // address of Firestore
-	services  map[string]*boot.Service
+	// cloudToken is what Firestore and object storage ask for: whoever else
+	// reaches their ports on this machine finds them closed. It is drawn anew at
+	// each start and written nowhere.
+	cloudToken string
+	services   map[string]*boot.Service
 
 	ctx     context.Context // ends when the stack stops
 	stop    context.CancelFunc
@@ -89,7 +93,7 @@ type publicPorts struct{ base, short, admin, upload port }
 func Start(ctx context.Context, cfg Config) (*Stack, error) {
 	ctx, stop := context.WithCancel(ctx)
 	group, gctx := errgroup.WithContext(ctx)
-	s := &Stack{cfg: cfg, ctx: gctx, stop: stop, group: group}
+	s := &Stack{cfg: cfg, ctx: gctx, stop: stop, group: group, cloudToken: randomHex(32)}
 	// Each step opens what the next one needs and notes how to close it. Loops
 	// come before listeners, so that on the way down no request waits for a loop
 	// that has ended; whoever connects before that waits in the kernel's queue.

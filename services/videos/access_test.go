@@ -49,17 +49,19 @@ func TestAccessIsReplacedAsAWhole(t *testing.T) {
 	}
 	w.setAccess(v, `{"privacy":"password"}`).want(400) // the old password went with the old rule
 	for body, field := range map[string]string{
-		`{"privacy":"public","password":"x"}`:                  "password not_allowed",
-		`{"privacy":"expiring"}`:                               "expiresAt required",
-		`{"privacy":"expiring","expiresAt":1000}`:              "expiresAt out_of_range",
-		`{"privacy":"secret"}`:                                 "privacy invalid_value",
-		`{"embedOrigins":["https://a.example/path"]}`:          "embedOrigins.0 invalid_format",
-		`{"embedOrigins":["https://a.example","*"]}`:           "embedOrigins.1 invalid_format",
-		`{"embedOrigins":["https://a.example; script-src *"]}`: "embedOrigins.0 invalid_format",
-		`{"embedOrigins":["https://*.example.com"]}`:           "embedOrigins.0 invalid_format",
-		`{"embedOrigins":["ftp://a.example"]}`:                 "embedOrigins.0 invalid_format",
-		`{"allowDownload":"yes"}`:                              "allowDownload invalid_type",
-		`{"embedOrigins":[` + strings.Repeat(`"https://a.example",`, 20) + `"https://b.example"]}`: "embedOrigins too_long",
+		`{"privacy":"public","password":"x"}`:     "password not_allowed",
+		`{"privacy":"expiring"}`:                  "expiresAt required",
+		`{"privacy":"expiring","expiresAt":1000}`: "expiresAt out_of_range",
+		`{"privacy":"secret"}`:                    "privacy invalid_value",
+		`{}`:                                      "privacy required", // a default would open what was closed
+		`{"allowDownload":false}`:                 "privacy required",
+		`{"privacy":"public","embedOrigins":["https://a.example/path"]}`:                                              "embedOrigins.0 invalid_format",
+		`{"privacy":"public","embedOrigins":["https://a.example","*"]}`:                                               "embedOrigins.1 invalid_format",
+		`{"privacy":"public","embedOrigins":["https://a.example; script-src *"]}`:                                     "embedOrigins.0 invalid_format",
+		`{"privacy":"public","embedOrigins":["https://*.example.com"]}`:                                               "embedOrigins.0 invalid_format",
+		`{"privacy":"public","embedOrigins":["ftp://a.example"]}`:                                                     "embedOrigins.0 invalid_format",
+		`{"privacy":"public","allowDownload":"yes"}`:                                                                  "allowDownload invalid_type",
+		`{"privacy":"public","embedOrigins":[` + strings.Repeat(`"https://a.example",`, 20) + `"https://b.example"]}`: "embedOrigins too_long",
 	} {
 		a := w.setAccess(v, body).want(400)
 		d := a.json()["error"].(map[string]any)["details"].([]any)[0].(map[string]any)

@@ -212,7 +212,7 @@ func TestNullOnCreateIsTheSameAsAbsent(t *testing.T) {
 	if v := w.get(id); v["privacy"] != "public" || v["expiresAt"] != nil {
 		t.Errorf("got %v", v)
 	}
-	w.api(http.MethodPut, "/"+id+"/access", `{"privacy":null,"password":null,"expiresAt":null,"allowDownload":null,"embedOrigins":null}`).want(200)
+	w.api(http.MethodPut, "/"+id+"/access", `{"privacy":"public","password":null,"expiresAt":null,"allowDownload":null,"embedOrigins":null}`).want(200)
 	if a := w.api(http.MethodPost, "", `{"privacy":"hidden"}`).want(400); strings.Contains(a.body, "nil") {
 		t.Errorf("the message names a value that nobody can send: %s", a.body)
 	}

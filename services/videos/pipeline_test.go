@@ -1,17 +1,25 @@
 package videos_test
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/linkreel/linkreel/libs/boot"
+	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
+	"github.com/linkreel/linkreel/libs/localcloud/cloudtest"
+	"github.com/linkreel/linkreel/libs/localcloud/redistest"
 	"github.com/linkreel/linkreel/libs/localcloud/storage"
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/queue"
 	"github.com/linkreel/linkreel/libs/redisdb"
+	"github.com/linkreel/linkreel/libs/tags"
 	"github.com/linkreel/linkreel/libs/transcode"
 	"github.com/linkreel/linkreel/services/videos"
 )
@@ -326,26 +334,64 @@ func TestTheJanitorRemovesOrphansOnly(t *testing.T) {
 		w.object(name, "orphan")
 	}
 	w.loop("janitor")
-	eventually(t, "no orphans", func() bool {
-		for _, name := range orphans {
-			if _, err := w.bucket.Stat(t.Context(), name); err == nil {
-				return false
-			}
-		}
-		return true
+	eventually(t, "every orphan seen once", func() bool {
+		var list bytes.Buffer
+		_, _ = w.bucket.Download(t.Context(), "linkreel/strays.json", 0, &list)
+		return !slices.ContainsFunc(orphans, func(name string) bool { return !strings.Contains(list.String(), name) })
 	})
+	for _, name := range append(keep, orphans...) {
+		if _, err := w.bucket.Stat(t.Context(), name); err != nil {
+			t.Errorf("%s was removed at its first sighting: %v", name, err)
+		}
+	}
 	for _, name := range keep {
 		if _, err := w.bucket.Stat(t.Context(), name); err != nil {
 			t.Errorf("%s was removed: %v", name, err)
 		}
 	}
-	w.clock.Advance(7 * time.Hour)
-	eventually(t, "replaced media gone once no address of it is valid", func() bool { _, err := w.bucket.Stat(t.Context(), replaced); return err != nil })
-	if _, err := w.bucket.Stat(t.Context(), part); err != nil {
-		t.Errorf("a part of a job in work was removed: %v", err)
+	w.clock.Advance(7*24*time.Hour + time.Minute)
+	eventually(t, "orphans gone after their second sighting, and the source after its retention", func() bool {
+		for _, name := range orphans {
+			if _, err := w.bucket.Stat(t.Context(), name); err == nil {
+				return false
+			}
+		}
+		return len(w.objects("uploads/"+v.id)) == 0
+	})
+	w.clock.Advance(7*24*time.Hour + time.Minute)
+	eventually(t, "replaced media gone", func() bool { _, err := w.bucket.Stat(t.Context(), replaced); return err != nil })
+	for _, name := range []string{unfinished, part} {
+		if _, err := w.bucket.Stat(t.Context(), name); err != nil {
+			t.Errorf("%s of a job in work was removed: %v", name, err)
+		}
 	}
-	w.clock.Advance(169 * time.Hour)
-	eventually(t, "the source gone after its retention", func() bool { return len(w.objects("uploads/"+v.id)) == 0 })
+}
+
+// A second installation that was given the first one's bucket, by a mistyped name or as a copy of its settings.
+func TestTwoInstallationsOnOneBucketLoseNothing(t *testing.T) {
+	t.Parallel()
+	first := newWorld(t, quick)
+	first.loop("janitor")
+	v := first.ready(`{}`)
+	eventually(t, "the bucket is claimed", func() bool { _, err := first.bucket.Stat(t.Context(), objectstore.OwnerObject); return err == nil })
+	before := first.objects("")
+	cfg := first.cfg
+	cfg.Firestore.Endpoint = cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{videos.Indexes, tags.Indexes, transcode.Indexes, idempotency.Indexes}}).Endpoint
+	cfg.RedisURL = redistest.Start(t)
+	second, err := videos.New(t.Context(), cfg)
+	must(t, err)
+	t.Cleanup(func() { _ = boot.CloseAll(context.Background(), second) })
+	first.clock.Advance(30 * 24 * time.Hour)
+	for _, l := range second.Loops {
+		if l.Name == "sweep" || l.Name == "janitor" {
+			if err := l.Run(t.Context()); !errors.Is(err, objectstore.ErrForeign) || !strings.Contains(err.Error(), objectstore.OwnerObject) {
+				t.Errorf("the second installation's %s ends with %v, want that the bucket is another's", l.Name, err)
+			}
+		}
+	}
+	if after := first.objects(""); !slices.Equal(before, after) || first.status(v.id) != "ready" {
+		t.Errorf("objects before %v, after %v", before, after)
+	}
 }
 
 func TestALostJobIsMadeAgain(t *testing.T) {

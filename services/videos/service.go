@@ -132,8 +132,12 @@ type Config struct {
 	// SweepEvery is how often the service looks for videos that are due.
 	SweepEvery time.Duration `env:"LINKREEL_SWEEP_EVERY" envDefault:"10s"`
 	// JanitorEvery is how often all of storage is searched for objects that no
-	// record tells of. It reads each video once.
+	// record tells of; 0 is never. A search reads each video once.
 	JanitorEvery time.Duration `env:"LINKREEL_JANITOR_EVERY" envDefault:"24h"`
+	// JanitorMost is how many objects that no record explains one search may find
+	// without stopping. More of them, if they are more than a hundredth of all
+	// objects too, mean that the database is not the one it should be: none goes.
+	JanitorMost int `env:"LINKREEL_JANITOR_MOST" envDefault:"100"`
 	// SourceRetention is how long an upload is kept once its video is ready or
 	// failed; 0 is for ever.
 	SourceRetention time.Duration `env:"LINKREEL_SOURCE_RETENTION" envDefault:"168h"`
@@ -178,7 +182,8 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 		return nil, errors.Join(fmt.Errorf("videos: %w", err), bucket.Close(), db.Close())
 	}
 	log := slog.Default()
-	auth := apikey.New(apikey.Config{Now: cfg.Now}, apikey.NewHTTPSource(cfg.AuthURL, cfg.InternalToken), rdb)
+	source := apikey.NewHTTPSource(cfg.AuthURL, cfg.InternalToken)
+	auth := apikey.New(apikey.Config{Now: cfg.Now}, source, rdb)
 	seen := dedup.New(rdb, cfg.Now)
 	outbox := events.NewOutbox(db, rdb, cfg.Now)
 	kept := store.New(db, cfg.Now).Tell(store.Teller{Outbox: outbox, Video: api.Shown(video.Addresses{Base: cfg.BaseURL})})
@@ -196,10 +201,17 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 		Now:   cfg.Now, Log: log, Plan: plan,
 		Job: transcode.Limits{MaxBytes: cfg.MaxBytes, MaxDuration: cfg.MaxDuration, MaxSide: cfg.MaxSide, MaxPixels: cfg.MaxPixels},
 
-		SweepEvery: cfg.SweepEvery, JanitorEvery: cfg.JanitorEvery, Mine: seen.First,
+		SweepEvery: cfg.SweepEvery, JanitorEvery: cfg.JanitorEvery, JanitorMost: cfg.JanitorMost, Mine: seen.First,
+		Claim: func(ctx context.Context) error {
+			database, err := db.Identity(ctx)
+			if err != nil {
+				return err
+			}
+			return bucket.Claim(ctx, database)
+		},
 	})
 	service := video.NewService(video.Options{
-		Store: kept, Bucket: bucket, Pipeline: pipe, Passwords: passwords, Keys: keys, Addresses: addresses, Plan: plan, Page: page,
+		Store: kept, Bucket: bucket, Pipeline: pipe, Passwords: passwords, Rights: source, Keys: keys, Addresses: addresses, Plan: plan, Page: page,
 		Now: cfg.Now, Log: log, UploadTTL: cfg.UploadTTL, OwnerTTL: cfg.OwnerTTL,
 	})
 	var public *httpapi.API

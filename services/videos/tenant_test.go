@@ -16,6 +16,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/localcloud/storage"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/services/videos"
@@ -248,7 +249,8 @@ func TestAnExportHasEachVideoOnce(t *testing.T) {
 	}
 	w.as("acc_b", http.MethodPost, "", `{}`).want(201)
 	var out bytes.Buffer
-	must(t, w.auth.Export(t.Context(), "acc_a", &out))
+	by := &identity.Principal{AccountID: "acc_a", KeyID: "key_acc_a"}
+	must(t, w.auth.Export(identity.WithPrincipal(t.Context(), by), "acc_a", &out))
 	if strings.Contains(out.String(), "argon2") || strings.Contains(out.String(), "sesame") || strings.Contains(out.String(), "X-Goog") {
 		t.Error("the export holds a secret")
 	}

@@ -51,6 +51,7 @@ type world struct {
 	clock   *clock
 	keys    map[string]string // account → key
 	apikeys *authtest.Auth
+	disk    string // where storage keeps its files
 	redis   string
 	db      *firestoredb.DB
 	auth    *tenant.Client // what auth has in its hands
@@ -102,7 +103,7 @@ func newWorld(t *testing.T, options ...option) *world {
 		Indexes: [][]byte{videos.Indexes, tags.Indexes, transcode.Indexes, idempotency.Indexes, events.Indexes}, Complete: true, Rare: []string{"videoAccounts.at", "videoAccounts.eraseAt"}, Clock: w.clock.Now, Buckets: []string{bucketName},
 		Storage: func(objects *storage.Options) {
 			objects.CORS = []storage.CORS{{Origin: []string{"*"}, Method: []string{"GET", "HEAD", "PUT"}, ResponseHeader: []string{"Content-Type", "Content-Range", "Range"}}}
-			w.uploads, w.push = objects.PublicURL, objects.APIURL
+			w.uploads, w.push, w.disk = objects.PublicURL, objects.APIURL, objects.Dir
 			cfg = w.config()
 			for _, o := range options {
 				o(&cfg, objects)
@@ -173,7 +174,7 @@ func (w *world) config() videos.Config {
 		PushAudience: w.base + videos.StorageHookPath, PushCertsURL: w.push + "/oauth2/v3/certs",
 		UploadTTL: 24 * time.Hour, UploadMaxAge: 48 * time.Hour, MaxBytes: 1 << 20, MaxDuration: time.Hour, MaxSide: 8192, MaxPixels: 36_000_000,
 		WatchTTL: 10 * time.Minute, OwnerTTL: 6 * time.Hour, UnlockTTL: 12 * time.Hour, PasswordHashes: 2, PasswordQueue: 8,
-		RecordingIdle: 5 * time.Minute, SweepEvery: time.Hour, JanitorEvery: time.Hour, SourceRetention: 168 * time.Hour, Now: w.clock.Now,
+		RecordingIdle: 5 * time.Minute, SweepEvery: time.Hour, JanitorEvery: time.Hour, JanitorMost: 100, SourceRetention: 168 * time.Hour, Now: w.clock.Now,
 		AuthURL: w.apikeys.URL, InternalToken: authtest.Token,
 	}
 }
@@ -373,12 +374,12 @@ func (w *world) browser() *world {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if ok() {
 			return
 		}
 	}
-	t.Fatalf("in 20 s: not %s", what)
+	t.Fatalf("not within a minute: %s", what)
 }
 
 func must(t *testing.T, err error) {

@@ -100,7 +100,7 @@ func TestAssistantConversation(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-f", "lavfi", "-i", "testsrc2=s=320x180:d=2", "-pix_fmt", "yuv420p", clip).CombinedOutput(); err != nil {
 		t.Fatalf("make a clip: %v: %s", err, out)
 	}
-	for name, text := range map[string]string{filepath.Join(films, "notes.mp4"): "no video", filepath.Join(dir, "private.txt"): "a secret"} {
+	for name, text := range map[string]string{filepath.Join(films, "notes.mp4"): "no video", filepath.Join(films, "broken.mp4"): "\x00\x00\x00\x18ftypmp42 and no more", filepath.Join(dir, "private.txt"): "a secret"} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -162,7 +162,8 @@ func TestAssistantConversation(t *testing.T) {
 	}
 	k.Bad("upload_video", clitest.Args{"path": clip, "privacy": "secret"}, "privacy")
 	k.Bad("upload_video", clitest.Args{"path": clip, "expires": "soon"}, "INVALID_ARGUMENT")
-	k.Bad("upload_video", clitest.Args{"path": filepath.Join(films, "notes.mp4"), "waitSeconds": 120}, "NOT_A_VIDEO: ")
+	k.Bad("upload_video", clitest.Args{"path": filepath.Join(films, "notes.mp4")}, "NOT_A_VIDEO: ", "not sent")
+	k.Bad("upload_video", clitest.Args{"path": filepath.Join(films, "broken.mp4"), "waitSeconds": 120}, "NOT_A_VIDEO: ")
 	k.Bad("upload_video", clitest.Args{"path": "../private.txt"}, "INVALID_ARGUMENT", "only")
 	k.Bad("upload_video", clitest.Args{"path": "none.mp4"}, "no such file")
 	k.Bad("video_status", clitest.Args{"id": "vid_none"}, "VIDEO_NOT_FOUND")

@@ -10,6 +10,7 @@ set -euo pipefail
 # dependencies must not move ours.
 export GOWORK=off CGO_ENABLED=0 GOBIN=$bin GOFLAGS="-trimpath -buildvcs=false"
 mkdir -p "$bin" "$state/crds"
+ensure jq=jq
 
 report() { echo "$1: $2 s, $(($(stat -c %s "$bin/$1") / 1000000)) MB"; }
 

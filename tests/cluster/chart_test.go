@@ -602,6 +602,20 @@ func TestSettingsReachTheirPods(t *testing.T) {
 			map[string]string{"LINKREEL_CERTIFICATE_KEY": "sealing/keys"},
 		},
 		"the sealing key is for links alone": {[]string{"--set", "tls.onDemand.enabled=true"}, "videos", map[string]string{"LINKREEL_CERTIFICATE_KEY": "", "LINKREEL_TLS_ADDR": ""}},
+		"localcloud's token":                 {nil, "auth", map[string]string{"LINKREEL_LOCALCLOUD_TOKEN": "try-linkreel-storage-key/token", "LINKREEL_PROFILE_TOKEN": "try-linkreel/profile-token"}},
+		"the token of another localcloud": {
+			[]string{"--set", "localcloud.service=other,localcloud.keySecret=theirs"}, "worker",
+			map[string]string{"LINKREEL_LOCALCLOUD_TOKEN": "theirs/token", "LINKREEL_ADMIN_TOKEN": ""},
+		},
+		"no token of localcloud for what has no store": {nil, "console", map[string]string{"LINKREEL_LOCALCLOUD_TOKEN": "", "LINKREEL_ADMIN_TOKEN": ""}},
+		"no token of localcloud for Google": {
+			[]string{"--values", filepath.Join(chart, "ci/google.yaml")}, "videos",
+			map[string]string{"LINKREEL_LOCALCLOUD_TOKEN": "", "LINKREEL_PROFILE_TOKEN": "linkreel/profile-token"},
+		},
+		"how long a membership by group holds": {
+			[]string{"--values", filepath.Join(chart, "ci/everything.yaml"), "--set", "oidc.maxAge=168h"}, "auth",
+			map[string]string{"LINKREEL_OIDC_MAX_AGE": "168h"},
+		},
 		"a private authority of Redis": {
 			[]string{"--set", "redis.enabled=false,redis.external.url=rediss://r:6379,redis.external.caFile=/ca.pem"}, "auth",
 			map[string]string{"LINKREEL_REDIS_CA_FILE": "/ca.pem"},
@@ -620,6 +634,36 @@ func TestSettingsReachTheirPods(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestLocalcloudAsksForAToken: the pod reads the token from the Secret that services get it from.
+func TestLocalcloudAsksForAToken(t *testing.T) {
+	t.Parallel()
+	objects, err := render(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var flags, secrets []string
+	for _, o := range objects {
+		switch {
+		case o.kind() == "StatefulSet" && o.name() == "try-linkreel-localcloud":
+			containers, _ := o.at("spec", "template", "spec", "containers").([]any)
+			args, _ := object(containers[0].(map[string]any)).at("args").([]any)
+			for _, arg := range args {
+				flags = append(flags, fmt.Sprint(arg))
+			}
+		case o.kind() == "Secret" && o.name() == "try-linkreel-storage-key":
+			data, _ := o.at("data").(map[string]any)
+			for key, value := range data {
+				if len(fmt.Sprint(value)) >= 48 {
+					secrets = append(secrets, key)
+				}
+			}
+		}
+	}
+	if !slices.Contains(flags, "--token-file=/etc/linkreel-key/token") || !slices.Contains(secrets, "token") {
+		t.Errorf("localcloud runs with %v, and its Secret has %v", flags, secrets)
 	}
 }
 
@@ -682,7 +726,7 @@ func TestAnyPasswordOfRedis(t *testing.T) {
 				t.Fatalf("the services do not start: %v", err)
 			}
 			defer func() { _ = client.Close() }()
-			for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+			for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 				if err = client.Ping(t.Context()).Err(); err == nil {
 					break
 				}

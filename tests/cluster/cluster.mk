@@ -23,7 +23,8 @@ cluster-up: cluster-build
 
 .PHONY: cluster-test
 ## Install the chart on the running cluster and try everything; CASES names some of the cases.
-cluster-test:
+cluster-test: tools
+	tests/cluster/images.sh
 	tests/cluster/test.sh $(CASES)
 
 .PHONY: cluster-down

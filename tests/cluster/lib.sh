@@ -8,6 +8,7 @@ state=${CLUSTER_STATE:-/var/lib/linkreel-cluster}
 mkdir -p "$state"
 state=$(cd "$state" && pwd)
 bin=$state/bin
+layers=$state/layers   # What images are made of besides our programs: Debian packages.
 export PATH="$bin:$PATH" KUBECONFIG="$state/admin.kubeconfig"
 
 kubernetes_version=v1.36.3
@@ -59,14 +60,29 @@ stop() {
 	rm -f "$state/run/$1.pid"
 }
 
-# await SECONDS COMMAND...: run COMMAND each half second until it succeeds.
-await() {
+# within SECONDS COMMAND...: run COMMAND each half second until it succeeds; fails
+# when it did not in time.
+within() {
 	local deadline=$((SECONDS + $1))
 	shift
 	until "$@" >/dev/null 2>&1; do
-		[ $SECONDS -lt $deadline ] || die "gave up waiting for: $*"
+		[ $SECONDS -lt $deadline ] || return 1
 		sleep 0.5
 	done
+}
+
+# await SECONDS COMMAND...: the same, and the script ends when COMMAND did not succeed.
+await() { within "$@" || die "gave up waiting for: ${*:2}"; }
+
+# ensure PROGRAM=PACKAGE...: install the Debian packages of the programs that are missing.
+ensure() {
+	local pair missing=()
+	for pair in "$@"; do command -v "${pair%=*}" >/dev/null || missing+=("${pair#*=}"); done
+	[ ${#missing[@]} -gt 0 ] || return 0
+	[ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || die "needs the Debian packages ${missing[*]}"
+	echo "Installing ${missing[*]} (apt) …"
+	apt-get update -q >/dev/null
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" >/dev/null
 }
 
 # import_archive FILE: give the images of an image archive to the node. It takes

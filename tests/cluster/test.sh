@@ -100,6 +100,7 @@ under() {
 keeping() {
 	local what=$1 pid
 	shift
+	await 60 reached
 	operator
 	checking "$what" >"$work/$what.txt" 2>&1 &
 	pid=$!
@@ -124,20 +125,25 @@ settled() {
 	! grep -qv ' 1/1 *Running ' <<<"$lines"
 }
 
-# reached: the ingress reaches the services that traffic asks first.
+# reached: the ingress reaches every service. It hears of new pods a moment after Helm.
 reached() {
 	local path
 	for path in account links videos; do
-		[ "$(curl -s -o /dev/null -w '%{http_code}' --max-time 2 --connect-to "::127.0.0.1:$http_port" "$base/api/v1/$path")" = 401 ] || return
+		[ "$(status "$base/api/v1/$path")" = 401 ] || return
 	done
+	[ "$(status "$short/no-such-slug-here")" = 404 ] && [ "$(status "$base/v/no-such-slug-here")" = 404 ] || return
+	# The first release has neither of these.
+	k get service $release-events >/dev/null 2>&1 || return 0
+	[ "$(status "$base/api/v1/events")" = 401 ] && [ "$(status "$base/app/sign-in")" = 200 ]
 }
+status() { curl -s -o /dev/null -w '%{http_code}' --max-time 2 --connect-to "::127.0.0.1:$http_port" "$1"; }
 
-## images: give the node Linkreel's images from dist/images (make images).
+## images: give the node Linkreel's images, which `make cluster-test` has just built.
 case_images() {
 	local archive sum
 	for archive in "$images"/*.tar; do
 		[[ $archive != *.layer.tar ]] || continue
-		sum=$(stat -c '%Y %s' "$archive")
+		sum=$(sha256sum <"$archive")   # The same commit gives the same bytes.
 		[ "$sum" != "$(cat "$work/$(basename "$archive").sum" 2>/dev/null)" ] || continue
 		import_archive "$archive"
 		echo "$sum" >"$work/$(basename "$archive").sum"
@@ -227,6 +233,7 @@ case_smoke() {
 # smoke WAY: the smoke test through the Ingress or the Gateway.
 smoke() {
 	local output
+	await 60 reached
 	output=$(check smoke) || { echo "$output"; die "smoke through the $1 failed"; }
 	ok "smoke through the $1: $(grep -c '^ok ' <<<"$output") checks,$(grep 'upload to ready' <<<"$output")"
 }
@@ -241,6 +248,7 @@ case_stories() {
 # stories WAY: the stories on a fresh release, through the Ingress or the Gateway.
 stories() {
 	rm "$work/fresh"
+	await 60 reached
 	check stack --upload "http://media.linkreel.localhost:$http_port" >"$work/stack.json"
 	sed 's/^127\.0\.0\.1.*/& linkreel.localhost go.linkreel.localhost media.linkreel.localhost/' /etc/hosts >"$work/hosts"
 	# A hosts file of its own, for these processes alone.
@@ -319,7 +327,7 @@ case_policy() {
 }
 
 traffic() {
-	await 30 reached   # The ingress hears of new pods a moment after helm.
+	await 60 reached
 	[ -s "$work/traffic.json" ] || check setup "$@" >"$work/traffic.json"
 }
 
@@ -426,7 +434,7 @@ previous_images() {
 	rm -rf "$source"
 	git clone --quiet --shared --no-checkout "$root" "$source"
 	git -C "$source" checkout --quiet "$1"
-	(cd "$source" && LAYERS=${LAYERS:-$images} TAG=$2 images/build.sh auth links videos transcoding-worker)
+	(cd "$source" && LAYERS=$layers TAG=$2 images/build.sh auth links videos transcoding-worker)
 	for name in auth links videos transcoding-worker; do import_archive "$source/dist/images/$name.tar"; done
 	rm -rf "$source"
 	echo "$2" >"$3/tag"
@@ -437,6 +445,8 @@ case_kill() {
 	local pid killed=()
 	traffic
 	film
+	await 60 settled
+	operator   # The pod that the port led to may have died since.
 	checking videos --count 4 --renditions 3 --file "$work/film.mp4" >"$work/videos.txt" 2>&1 &
 	pid=$!
 	background+=("$pid")
@@ -539,9 +549,12 @@ case_traces() {
 		--set 'networkPolicy.telemetryTo[0].podSelector.matchLabels.app=devstack-otelview'
 	await 60 settled   # Pods of before, which send no spans, still answer while they stop.
 	viewer=http://$(k get service devstack-otelview -o jsonpath='{.spec.clusterIP}'):4318
-	check setup >"$work/traced.json"
-	curl -s -o /dev/null --resolve "go.linkreel.localhost:$http_port:127.0.0.1" "$(jq -r .shortUrl "$work/traced.json")"
+	await 60 reached
 	check videos --count 1 >/dev/null
+	for _ in 1 2 3 4 5; do
+		cold_visit || continue
+		! within 20 spans_of 'GET /:slug' 'links: GET /:slug' 'firestore.*DocumentRef.Get' || break
+	done
 	holds 'POST /api/v1/links' 'links: POST /api/v1/links' 'auth: verify key' 'Firestore|firestore'
 	holds 'GET /:slug' 'links: GET /:slug' 'firestore.*DocumentRef.Get'
 	holds 'transcoding-worker transcode' 'transcode  -> ' 'download' 'publish'
@@ -551,9 +564,13 @@ case_traces() {
 	h uninstall devstack --wait >/dev/null
 	upgrade
 }
+# cold_visit: a visit to a link that no replica has read before.
+cold_visit() {
+	check setup >"$work/traced.json"
+	[ "$(status "$(jq -r .shortUrl "$work/traced.json")")" = 302 ]
+}
 comes_from_videos() { [[ "$(curl -sS "$viewer/traces/$1")" = *"videos: "* ]]; }
-# holds NAME TEXT...: the first trace called NAME has spans with these TEXTs, by
-# and by, since each process sends its spans when it gets to it; shows the trace.
+# holds NAME TEXT...: a trace called NAME has spans with these TEXTs, by and by, since each process sends its spans when it gets to it; shows the trace.
 holds() {
 	local name=$1
 	shift
@@ -563,10 +580,12 @@ holds() {
 }
 spans_of() {
 	local id text
-	id=$(curl -sS --get --data-urlencode "name=$1" "$viewer/traces" | head -n 1 | cut -d' ' -f1)
-	shift
-	curl -sS --fail "$viewer/traces/$id" >"$work/trace.txt"
-	for text in "$@"; do grep -qE -e "$text" "$work/trace.txt" || return 1; done
+	for id in $(curl -sS --get --data-urlencode "name=$1" "$viewer/traces" | cut -d' ' -f1); do
+		curl -sS --fail "$viewer/traces/$id" >"$work/trace.txt" || continue
+		for text in "${@:2}"; do grep -qE -e "$text" "$work/trace.txt" || continue 2; done
+		return
+	done
+	return 1
 }
 
 ## keda: with no worker, the scaler's own query (as the ScaledObject has it) counts an upload, and a job that lost its worker; whoever scales by it gets every video ready.
@@ -656,6 +675,7 @@ case_redis() {
 		--set-json 'networkPolicy.redisTo=[{"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"databases"}}}]' \
 		--set-json 'defaults.extraVolumes=[{"name":"redis-ca","configMap":{"name":"redis-ca"}}]' \
 		--set-json 'defaults.extraVolumeMounts=[{"name":"redis-ca","mountPath":"/etc/redis-ca","readOnly":true}]' || troubles "helm install with a Redis Cluster failed"
+	await 60 reached
 	check smoke >"$work/smoke.txt" 2>&1 || { cat "$work/smoke.txt"; die "smoke with a Redis Cluster failed"; }
 	keeping ledger sleep 5
 	[ "$(($(redis_cli 0 DBSIZE) + $(redis_cli 1 DBSIZE) + $(redis_cli 2 DBSIZE)))" -gt 0 ] || die "the Redis Cluster is empty"

@@ -6,9 +6,8 @@ set -euo pipefail
 
 [ "$(id -u)" = 0 ] || die "needs root"
 [ -x "$bin/kube" ] || die "make cluster-build first"
-for program in containerd curl ip jq nft openssl runc; do
-	command -v $program >/dev/null || die "needs $program; apt-get install containerd containernetworking-plugins curl iproute2 iptables jq nftables openssl runc"
-done
+ensure containerd=containerd runc=runc /usr/lib/cni/bridge=containernetworking-plugins ip=iproute2 iptables=iptables nft=nftables \
+	curl=curl jq=jq openssl=openssl
 [ -d /sys/fs/cgroup/memory ] || die "written for cgroup v1"
 [ ${#state} -le 80 ] || die "CLUSTER_STATE is too long for the paths of sockets"
 mkdir -p "$state"/{log/pods,run,pki,kubelet} /var/lib/kubelet /var/lib/cni

@@ -264,6 +264,12 @@ func (f *fuzzer) send(ctx context.Context, op fuzzOp, who actor, method, target 
 		f.fault(op, "answer broke off: "+err.Error(), method, target, body, nil)
 		return
 	}
+	if Dotted(req.URL) {
+		if !slices.Contains([]int{400, 404, 413, 431}, res.StatusCode) {
+			f.fault(op, fmt.Sprintf("status %d for a path with a dot segment, which must not be served", res.StatusCode), method, target, body, answer)
+		}
+		return
+	}
 	x := &Exchange{Method: method, URL: req.URL, Header: header, Body: body, Status: res.StatusCode, Answer: res.Header, AnswerBody: answer}
 	verdict := f.check.Check(x)
 	wrong := x.Status >= 400 && f.check.Wrong(x) != nil // what succeeded was right, or is a fault already
@@ -290,6 +296,17 @@ func (f *fuzzer) send(ctx context.Context, op fuzzOp, who actor, method, target 
 	if x.Status < 300 && op.OperationID != "adminListAccounts" {
 		f.learn(answer)
 	}
+}
+
+// Dotted reports whether a segment of the path is "." or "..". Services refuse
+// such a path before they route it, whatever operation it looks like.
+func Dotted(u *url.URL) bool {
+	for segment := range strings.FieldsFuncSeq(u.Path, func(r rune) bool { return r == '/' || r == '\\' }) {
+		if segment == "." || segment == ".." {
+			return true
+		}
+	}
+	return false
 }
 
 // brief is an error without the dump of schema and value that follows it.

@@ -49,6 +49,8 @@ func (m *imitation) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		out    []byte
 	)
 	switch {
+	case contract.Dotted(r.URL):
+		status, out = 400, []byte(fault("BAD_REQUEST", ""))
 	case op == nil:
 		h.Set("Allow", "GET")
 		status, out = 404, []byte(fault("NOT_FOUND", ""))

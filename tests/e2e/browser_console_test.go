@@ -1,6 +1,11 @@
 package e2e
 
 import (
+	"html"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -14,12 +19,7 @@ func TestConsoleInABrowser(t *testing.T) {
 	link, err := stack.SignInLink(t.Context())
 	check(t, err)
 	v := visitor(t, look{})
-	check(t, proto.WebAuthnEnable{}.Call(v.Page))
-	_, err = proto.WebAuthnAddVirtualAuthenticator{Options: &proto.WebAuthnVirtualAuthenticatorOptions{
-		Protocol: proto.WebAuthnAuthenticatorProtocolCtap2, Transport: proto.WebAuthnAuthenticatorTransportInternal,
-		HasResidentKey: true, HasUserVerification: true, IsUserVerified: true, AutomaticPresenceSimulation: true,
-	}}.Call(v.Page)
-	check(t, err)
+	v.authenticator()
 	page := v.Timeout(patience)
 	at := func(path string) {
 		t.Helper()
@@ -51,4 +51,92 @@ func TestConsoleInABrowser(t *testing.T) {
 	page.MustElementR("h1", "Shorten a link")
 	at("/app")
 	v.clean()
+}
+
+// authenticator gives the browser a device that keeps passkeys and asks nobody.
+func (v *viewer) authenticator() {
+	v.t.Helper()
+	check(v.t, proto.WebAuthnEnable{}.Call(v.Page))
+	_, err := proto.WebAuthnAddVirtualAuthenticator{Options: &proto.WebAuthnVirtualAuthenticatorOptions{
+		Protocol: proto.WebAuthnAuthenticatorProtocolCtap2, Transport: proto.WebAuthnAuthenticatorTransportInternal,
+		HasResidentKey: true, HasUserVerification: true, IsUserVerified: true, AutomaticPresenceSimulation: true,
+	}}.Call(v.Page)
+	check(v.t, err)
+}
+
+// shortAddress is the address that a page shows to be copied, without a script.
+var shortAddress = regexp.MustCompile(`class="mono" href="([^"]+)"`)
+
+// Cleo is invited, and her session ends before she has a passkey. An admin makes a
+// link on the Members page, Home asks her for a passkey, and from then on she comes
+// back by herself. With LINKREEL_PICTURES the pages on the way are kept there.
+func TestAnInvitedPersonComesBackInABrowser(t *testing.T) {
+	t.Parallel()
+	account := operator(t).want(201, "POST", "/admin/v1/accounts", map[string]any{"name": "Harbour Museum", "plan": "business"}).str("id")
+	admin := enter(t, newPlainBrowser(t), account, "Ada Obi", "admin")
+	linkFrom := func(p page) string {
+		t.Helper()
+		m := shortAddress.FindStringSubmatch(p.html)
+		if m == nil {
+			t.Fatalf("no link on the page: %d %.2000s", p.status, p.html)
+		}
+		return html.UnescapeString(m[1])
+	}
+	v := visitor(t, look{})
+	v.authenticator()
+	page := v.Timeout(patience)
+	picture := func(name string) {
+		t.Helper()
+		if dir := os.Getenv("LINKREEL_PICTURES"); dir != "" {
+			data, err := page.Screenshot(true, &proto.PageCaptureScreenshot{Format: proto.PageCaptureScreenshotFormatPng})
+			check(t, err)
+			check(t, os.WriteFile(filepath.Join(dir, name+".png"), data, 0o600))
+		}
+	}
+	v.open(linkFrom(admin.send("/app/members/invite", url.Values{"name": {"Cleo"}, "role": {"member"}})))
+	page.MustElementR("button", "Accept the invitation").MustClick()
+	page.MustElementR("h2", "Make sure that you can come back")
+
+	// Her session ends before she adds one.
+	page.MustElementR("button", "Sign out").MustClick()
+	page.MustElementR(".note", "You are signed out")
+	members := admin.get("/app/members")
+	made := regexp.MustCompile(`action="(/app/members/[^"]+/sign-in-link)"`).FindAllStringSubmatch(members.html, -1)
+	if len(made) != 1 || !strings.Contains(members.html, "Can sign in by a link only") {
+		t.Fatalf("links can be made at %v: %s", made, members.html)
+	}
+	link := linkFrom(admin.send(made[0][1], nil))
+	v.open(link)
+	page.MustElementR("button", "Sign in").MustClick()
+	page.MustElementR("h2", "Make sure that you can come back")
+	picture("come-back-card")
+	page.MustElementR("button", "Add a passkey").MustClick()
+	page.MustElementR(".note", "Passkey added")
+	if has, _, err := page.HasR("h2", "Make sure that you can come back"); err != nil || has {
+		t.Errorf("Home asks for a passkey again (%v)", err)
+	}
+	if p := admin.get("/app/members"); strings.Contains(p.html, "/sign-in-link\"") {
+		t.Error("an admin is offered a link for somebody who needs none")
+	}
+	if p := admin.send(made[0][1], nil); p.status != 409 || !strings.Contains(p.html, "own way to sign in") {
+		t.Errorf("a link for somebody who needs none: %d", p.status)
+	}
+
+	page.MustElementR("button", "Sign out").MustClick()
+	page.MustElementR("button", "Sign in with a passkey").MustClick()
+	page.MustElementR(".note", "The link was made by Ada Obi")
+	picture("come-back-told")
+	v.clean()
+
+	// What the admin sees.
+	a := visitor(t, look{})
+	a.open(operator(t).want(201, "POST", "/admin/v1/accounts/"+account+"/sign-in-links", map[string]any{"name": "Olu", "role": "owner"}).str("url"))
+	page = a.Timeout(patience)
+	page.MustElementR("button", "Sign in").MustClick()
+	page.MustElementR("h1", "Shorten a link")
+	a.open(stack.BaseURL + "/app/members")
+	page.MustElementR("button", "Make a sign-in link").MustClick()
+	page.MustElementR("h2", "Sign-in link for Ada Obi")
+	picture("come-back-members")
+	a.clean()
 }

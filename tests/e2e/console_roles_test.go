@@ -3,7 +3,6 @@ package e2e
 import (
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 	"testing"
 )
@@ -13,18 +12,12 @@ import (
 func TestRoleTableThroughTheAPI(t *testing.T) {
 	t.Parallel()
 	account, all := colleagues(t)
-	base, err := url.Parse(stack.BaseURL)
-	check(t, err)
 	roles := []string{"viewer", "member", "admin", "owner"}
 	people := map[string]*caller{}
 	for role, who := range all {
 		c := as(t, plan)
 		c.http = &http.Client{Timeout: patience} // an export is no JSON document, which the contract's transport reads
-		for _, cookie := range who.http.Jar.Cookies(base) {
-			if cookie.Name == "linkreel_session" {
-				c.key = cookie.Value
-			}
-		}
+		c.key = who.session()
 		people[role] = c
 	}
 	owner := people["owner"]
@@ -83,6 +76,7 @@ func TestRoleTableThroughTheAPI(t *testing.T) {
 		{"admin", "DELETE", made("/api/v1/keys", "id", m{"name": "gone", "scopes": []string{"links:read"}}), nil},
 		{"admin", "GET", "/api/v1/members", nil},
 		{"admin", "PATCH", "/api/v1/members/" + spare, m{"name": "Part"}},
+		{"admin", "POST", "/api/v1/members/" + spare + "/sign-in-links", nil},
 		{"admin", "GET", "/api/v1/invitations", nil},
 		{"admin", "POST", "/api/v1/invitations", m{"role": "admin"}},
 		{"admin", "DELETE", made("/api/v1/invitations", "id", m{"role": "viewer"}), nil},

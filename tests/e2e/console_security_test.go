@@ -94,6 +94,8 @@ func TestRoleTableThroughThePages(t *testing.T) {
 		{"admin", "/app/keys", url.Values{"name": {"k"}, "scopes": {"links:read"}}},
 		{"admin", "/app/members/invite", url.Values{"role": {"admin"}}},
 		{"admin", "/app/members/" + all["viewer"].id + "/role", url.Values{"role": {"viewer"}}},
+		{"admin", "/app/members/" + all["viewer"].id + "/sign-in-link", url.Values{}},
+		{"owner", "/app/members/" + all["admin"].id + "/sign-in-link", url.Values{}},
 		{"owner", "/app/members/invite", url.Values{"role": {"owner"}}},
 		{"owner", "/app/members/" + all["owner"].id + "/role", url.Values{"role": {"owner"}}},
 	} {
@@ -173,20 +175,12 @@ func TestSessionsAreNotFixedAndEnd(t *testing.T) {
 	account, all := colleagues(t)
 	base, err := url.Parse(stack.BaseURL)
 	check(t, err)
-	session := func(b *plainBrowser) string {
-		for _, c := range b.http.Jar.Cookies(base) {
-			if c.Name == "linkreel_session" {
-				return c.Value
-			}
-		}
-		return ""
-	}
-	planted := session(all["viewer"].plainBrowser)
+	planted := all["viewer"].session()
 	for _, value := range []string{planted, "lr_sess_00000000000000000000000000000000abcdef"} {
 		b := newPlainBrowser(t)
 		b.http.Jar.SetCookies(base, []*http.Cookie{{Name: "linkreel_session", Value: value, Path: "/"}})
 		victim := enter(t, b, account, "Victim", "owner")
-		if got := session(b); got == value || got == "" {
+		if got := b.session(); got == value || got == "" {
 			t.Error("signing in kept the planted session")
 		}
 		if p := victim.get("/app/members"); p.status != 200 {
@@ -197,7 +191,7 @@ func TestSessionsAreNotFixedAndEnd(t *testing.T) {
 		t.Error("the planted session has the victim's authority")
 	}
 	copied := newPlainBrowser(t)
-	copied.http.Jar.SetCookies(base, []*http.Cookie{{Name: "linkreel_session", Value: session(all["admin"].plainBrowser), Path: "/"}})
+	copied.http.Jar.SetCookies(base, []*http.Cookie{{Name: "linkreel_session", Value: all["admin"].session(), Path: "/"}})
 	if p := copied.get("/app/keys"); p.status != 200 {
 		t.Fatalf("the copy does not work at all: %d", p.status)
 	}

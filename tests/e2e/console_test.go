@@ -23,6 +23,19 @@ func newPlainBrowser(t testing.TB) *plainBrowser {
 	return &plainBrowser{t, &http.Client{Jar: jar}}
 }
 
+// session is the key of who is signed in; "" for nobody.
+func (b *plainBrowser) session() string {
+	b.t.Helper()
+	base, err := url.Parse(stack.BaseURL)
+	check(b.t, err)
+	for _, c := range b.http.Jar.Cookies(base) {
+		if c.Name == "linkreel_session" {
+			return c.Value
+		}
+	}
+	return ""
+}
+
 type page struct {
 	status int
 	url    *url.URL

@@ -237,13 +237,23 @@ var everyChange = []change{
 		a.signIn(guest.str("url"))
 		return []string{"invitation.created " + id, "invitation.revoked " + id, "invitation.created " + guest.str("id"), "invitation.accepted " + guest.str("id"), "member.added", "session.created"}
 	}},
-	{"POST /admin/v1/accounts/{id}/sign-in-links,PATCH /api/v1/members/{id},DELETE /api/v1/members/{id}", func(a *tenantOf, _ *made) []string {
-		link := a.admin.want(201, "POST", "/admin/v1/accounts/"+a.id+"/sign-in-links", map[string]any{"name": "Second", "role": "member"})
-		a.signIn(link.str("url"))
-		id := link.str("memberId")
+	{"POST /admin/v1/accounts/{id}/sign-in-links,POST /api/v1/members/{id}/sign-in-links,PATCH /api/v1/members/{id},DELETE /api/v1/members/{id}", func(a *tenantOf, _ *made) []string {
+		enter := func(name, role string) (string, *plainBrowser) {
+			link := a.admin.want(201, "POST", "/admin/v1/accounts/"+a.id+"/sign-in-links", map[string]any{"name": name, "role": role})
+			b, _ := a.signIn(link.str("url"))
+			return link.str("memberId"), b
+		}
+		id, _ := enter("Second", "member")
+		ownerID, browser := enter("Third", "owner")
+		owner := *a.caller
+		owner.key = browser.session()
+		a.signIn(owner.want(201, "POST", "/api/v1/members/"+id+"/sign-in-links", nil).str("url"))
 		a.want(200, "PATCH", "/api/v1/members/"+id, map[string]any{"role": "viewer"})
 		a.want(204, "DELETE", "/api/v1/members/"+id, nil)
-		return []string{"member.added " + id, "session.created", "member.changed " + id, "session.ended", "member.removed " + id}
+		entered := []string{"sign_in_link.created", "sign_in_link.used", "session.created"}
+		return slices.Concat(entered, entered, entered, []string{
+			"member.added " + id, "member.added " + ownerID, "member.changed " + id, "session.ended", "session.ended", "member.removed " + id,
+		})
 	}},
 	{"GET /api/v1/account/export", func(a *tenantOf, _ *made) []string {
 		a.want(200, "GET", "/api/v1/account/export", nil)

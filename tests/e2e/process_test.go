@@ -80,8 +80,8 @@ func (i *installation) start() *process {
 	if err := p.cmd.Start(); err != nil {
 		i.t.Fatal(err)
 	}
-	go func() { p.done <- p.cmd.Wait() }()
-	i.t.Cleanup(func() { _ = p.cmd.Process.Kill() })
+	go func() { p.done <- p.cmd.Wait(); close(p.done) }()
+	i.t.Cleanup(p.kill) // it writes to folders that are removed after this
 	return p
 }
 

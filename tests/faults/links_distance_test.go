@@ -156,7 +156,7 @@ func TestARedisFilledWhileFirestoreWasAwayDrains(t *testing.T) {
 		}
 		before[s] = 1
 	}
-	authUntil(t, "what warmed is counted", 20*time.Second, func() bool {
+	authUntil(t, "what warmed is counted", time.Minute, func() bool {
 		now, err := p.clicks()
 		return err == nil && sum(now) == int64(len(slugs))
 	})

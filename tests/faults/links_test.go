@@ -198,7 +198,7 @@ func TestWarmRedirectsOutliveRedis(t *testing.T) {
 			// Clicks made now are counted as soon as ever.
 			mark, err := p.clicks()
 			must(t, err)
-			authUntil(t, "clicks are counted again", 10*time.Second, func() bool {
+			authUntil(t, "clicks are counted again", time.Minute, func() bool {
 				now, err := p.clicks()
 				return err == nil && sum(now) > sum(mark)
 			})
@@ -292,7 +292,7 @@ func TestWarmRedirectsOutliveFirestore(t *testing.T) {
 		during := load.p99()
 		fault.lift()
 		healed := time.Now()
-		authUntil(t, "an unknown slug is a 404 again", 20*time.Second, func() bool {
+		authUntil(t, "an unknown slug is a 404 again", time.Minute, func() bool {
 			c := &linksConn{addr: p.redirect}
 			defer c.close()
 			status, _, _ := c.visit(fmt.Sprint("/never-", time.Now().UnixNano()))

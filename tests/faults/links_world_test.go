@@ -172,7 +172,7 @@ func (p *linksProcess) run() {
 	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
-	authUntil(t, "links listens", 30*time.Second, func() bool {
+	authUntil(t, "links listens", time.Minute, func() bool {
 		for _, addr := range []string{p.api, p.redirect} {
 			c, err := net.DialTimeout("tcp", addr, time.Second)
 			if err != nil {

@@ -2,6 +2,10 @@
 package repo_test
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,6 +40,48 @@ func TestActionsArePinnedByCommit(t *testing.T) {
 				t.Errorf("%s: %q names no commit with its version behind it", filepath.Base(file), strings.TrimSpace(line))
 			}
 		}
+	}
+}
+
+// An image named by a tag can be replaced, and it could change what a job signs.
+func TestImagesOfWorkflowsArePinnedByDigest(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(filepath.Join(root, ".github/workflows/*.yml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no workflows: %v", err)
+	}
+	image := regexp.MustCompile(`^\s*-?\s*(container|image):\s*(\S.*)$|docker://(\S+)`)
+	pinned := regexp.MustCompile(`@sha256:[0-9a-f]{64}\b`)
+	for _, file := range files {
+		for line := range strings.Lines(read(t, strings.TrimPrefix(file, root))) {
+			if image.MatchString(strings.TrimRight(line, "\n")) && !pinned.MatchString(line) {
+				t.Errorf("%s: %q names no digest", filepath.Base(file), strings.TrimSpace(line))
+			}
+		}
+	}
+}
+
+// A tag alone must not release: what signs waits for the reviewers of an environment.
+func TestWhatSignsWaitsForReviewers(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(filepath.Join(root, ".github/workflows/*.yml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no workflows: %v", err)
+	}
+	signing := 0
+	for _, file := range files {
+		// A job begins with its name, indented by two.
+		for _, job := range regexp.MustCompile(`(?m)^  [\w-]+:\s*$`).Split(read(t, strings.TrimPrefix(file, root)), -1) {
+			if !strings.Contains(job, "id-token: write") {
+				continue
+			}
+			if signing++; !regexp.MustCompile(`(?m)^    environment: release$`).MatchString(job) {
+				t.Errorf("%s: a job may sign without the environment release", filepath.Base(file))
+			}
+		}
+	}
+	if signing == 0 {
+		t.Error("no job signs")
 	}
 }
 
@@ -143,6 +189,64 @@ func TestWhatIsLeftOutHasAReason(t *testing.T) {
 			}
 		}
 	}
+}
+
+// make race runs with -short. A test may skip itself then when the race detector has nothing to find in it.
+func TestWhatTheRaceDetectorSkipsStartsNoGoroutine(t *testing.T) {
+	t.Parallel()
+	skipped := 0
+	for _, dir := range []string{"libs", "services"} {
+		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+			if err != nil {
+				return err
+			}
+			for _, decl := range file.Decls {
+				f, ok := decl.(*ast.FuncDecl)
+				if !ok || !holds(f, func(n ast.Node) bool {
+					branch, ok := n.(*ast.IfStmt)
+					return ok && calls(branch.Cond, "Short") && calls(branch.Body, "Skip")
+				}) {
+					continue
+				}
+				skipped++
+				if calls(f.Body, "Go") || holds(f, func(n ast.Node) bool { _, ok := n.(*ast.GoStmt); return ok }) {
+					t.Errorf("%s: %s skips itself with -short and starts goroutines: let it do less instead", path, f.Name)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if skipped == 0 {
+		t.Error("found no test that skips itself with -short")
+	}
+}
+
+// holds reports whether a node below n is one that is asked for.
+func holds(n ast.Node, is func(ast.Node) bool) (found bool) {
+	ast.Inspect(n, func(n ast.Node) bool {
+		found = found || n != nil && is(n)
+		return !found
+	})
+	return found
+}
+
+// calls reports whether a method or function of a package called name is called below n.
+func calls(n ast.Node, name string) bool {
+	return holds(n, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if !ok {
+			return false
+		}
+		selector, ok := call.Fun.(*ast.SelectorExpr)
+		return ok && selector.Sel.Name == name
+	})
 }
 
 // ARCHITECTURE.md takes a stranger from the README to the lines that decide. A hop

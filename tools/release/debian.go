@@ -39,19 +39,24 @@ func (r *release) debian(ctx context.Context, packages, arch string) (layer stri
 	if _, err := exec.LookPath("mmdebstrap"); err != nil {
 		return "", nil, errors.New("needs mmdebstrap, a Debian package: apt-get install mmdebstrap")
 	}
-	// The machine's own Debian sources, so that no mirror is named here.
-	sources := "/etc/apt/sources.list.d/debian.sources"
+	// The machine's own Debian sources, so that no mirror is named here. A machine that
+	// runs something else names both.
+	sources, suite := os.Getenv("DEBIAN_SOURCES"), os.Getenv("DEBIAN_SUITE")
+	if sources == "" {
+		sources = "/etc/apt/sources.list.d/debian.sources"
+	}
 	if info, err := os.Stat(sources); err != nil || info.Size() == 0 {
 		sources = "/etc/apt/sources.list"
 	}
-	codename, err := output(ctx, ".", "sh", "-c", ". /etc/os-release && echo $VERSION_CODENAME")
-	if err != nil {
-		return "", nil, err
+	if suite == "" {
+		if suite, err = output(ctx, ".", "sh", "-c", ". /etc/os-release && echo $VERSION_CODENAME"); err != nil {
+			return "", nil, err
+		}
 	}
 	raw := layer + ".raw"
 	cmd := exec.CommandContext(ctx, "mmdebstrap", "--quiet", "--mode=root", "--variant=extract", "--format=tar",
 		"--architectures="+arch, "--include="+packages, "--aptopt=APT::Install-Recommends \"false\"",
-		"--skip=cleanup/apt", codename, raw, sources)
+		"--skip=cleanup/apt", suite, raw, sources)
 	cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH="+strconv.FormatInt(r.time.Unix(), 10))
 	cmd.Stderr = os.Stderr
 	if err := cmd.Run(); err != nil {

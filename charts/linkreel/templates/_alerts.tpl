@@ -55,6 +55,13 @@ tests/cluster compares with this list.
   annotations:
     summary: "Webhook deliveries have been due for more than five minutes."
     runbook_url: {{ $runbook }}#linkreelwebhookslate
+- alert: LinkreelJanitorStopped
+  # A turn happens once a day, so the rise of one is seen until the next.
+  expr: sum(increase(linkreel_videos_janitor_turns_total{ {{- $here }}, outcome="stopped"}[25h])) > 0
+  labels: {severity: critical}
+  annotations:
+    summary: "Much of the bucket belongs to no record of the database. Nothing of it was removed."
+    runbook_url: {{ $runbook }}#linkreeljanitorstopped
 {{- if .Values.tls.onDemand.enabled }}
 - alert: LinkreelCertificatesFailing
   # Failures of single names are their owners' business; this is the authority, the way to it, or the limit of orders.

@@ -98,6 +98,7 @@ name is a setting in the service's Config; tests/cluster fails on one that is no
 {{- $_ := set $env "LINKREEL_OIDC_ROLES" (join "," $roles) }}
 {{- $_ := set $env "LINKREEL_OIDC_ACCOUNT" .account }}
 {{- $_ := set $env "LINKREEL_OIDC_GROUPS_CLAIM" .groupsClaim }}
+{{- $_ := set $env "LINKREEL_OIDC_MAX_AGE" .maxAge }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -175,6 +176,13 @@ name is a setting in the service's Config; tests/cluster fails on one that is no
 {{- end }}
 {{- range $key, $value := mergeOverwrite $env .values.env }}
 - {name: {{ $key }}, value: {{ $value | quote }}}
+{{- end }}
+# Apart from the operator's token, which only auth holds.
+- name: LINKREEL_PROFILE_TOKEN
+  valueFrom: {secretKeyRef: {name: {{ $secret }}, key: profile-token, optional: true}}
+{{- if and (include "linkreel.local" $root) (ne .name "console") }}
+- name: LINKREEL_LOCALCLOUD_TOKEN
+  valueFrom: {secretKeyRef: {name: {{ include "linkreel.storageKeySecret" $root }}, key: token}}
 {{- end }}
 {{- if eq .name "auth" }}
 - name: LINKREEL_ADMIN_TOKEN

@@ -5,8 +5,10 @@ package authtest
 import (
 	"context"
 	"crypto/rand"
+	"net/http"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/linkreel/linkreel/libs/apikey"
@@ -21,6 +23,8 @@ type Auth struct {
 	// URL is where services ask.
 	URL string
 
+	away atomic.Bool
+
 	mu      sync.Mutex
 	records map[string]*apikey.Record // by the key's hash
 }
@@ -29,7 +33,14 @@ type Auth struct {
 func Start(tb testing.TB) *Auth {
 	tb.Helper()
 	a := &Auth{records: map[string]*apikey.Record{}}
-	server := httptest.NewServer(apikey.Handler(a, Token))
+	handler := apikey.Handler(a, Token)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if a.away.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	}))
 	tb.Cleanup(server.Close)
 	a.URL = server.URL
 	return a
@@ -50,24 +61,51 @@ func (a *Auth) Key(tb testing.TB, account string, plan identity.Plan, edit ...fu
 	for _, e := range edit {
 		e(r)
 	}
+	a.Put(key, r)
+	return key.Secret()
+}
+
+// Put makes a key or session what r says.
+func (a *Auth) Put(key identity.Key, r *apikey.Record) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.records[key.Hash()] = r
-	return key.Secret()
 }
 
 // Change edits every key of an account. A service that has asked before learns of
 // it when its copy of the record is five seconds old.
 func (a *Auth) Change(account string, edit func(*apikey.Record)) {
+	a.Edit(func(r *apikey.Record) bool { return r.AccountID == account }, edit)
+}
+
+// Edit is Change for the keys that which names.
+func (a *Auth) Edit(which func(*apikey.Record) bool, edit func(*apikey.Record)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for hash, r := range a.records {
-		if r.AccountID == account {
+		if which(r) {
 			changed := *r
 			edit(&changed)
 			a.records[hash] = &changed
 		}
 	}
+}
+
+// Away makes Auth answer 503 until it is called with false.
+func (a *Auth) Away(away bool) { a.away.Store(away) }
+
+// Scopes makes Auth an [apikey.Rights]: of its keys by their ids, and of members by
+// their sessions.
+func (a *Auth) Scopes(_ context.Context, accountID, id string) (identity.ScopeSet, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, r := range a.records {
+		mine := r.KeyID == id || r.Session && r.MemberID == id
+		if r.AccountID == accountID && mine && r.RevokedAt.IsZero() && r.ExpiresAt.IsZero() {
+			return r.Scopes, nil
+		}
+	}
+	return nil, nil
 }
 
 // Verify makes Auth an [apikey.Source].

@@ -27,6 +27,7 @@ import json
 import mimetypes
 import os
 import random
+import re
 import time
 import urllib.error
 import urllib.parse
@@ -423,4 +424,6 @@ def _given(values: JSON) -> JSON:
 
 
 def _segment(value: str) -> str:
+    if set(re.split(r"[/\\]", value)) & {".", ".."}:
+        raise ValueError("%r cannot be part of a path: proxies resolve it to another path. Check the id." % value)
     return urllib.parse.quote(value, safe="")

@@ -180,6 +180,17 @@ class Scripted(unittest.TestCase):
         with self.assertRaises(UploadGone):
             s.api.upload({"uploadUrl": s.url}, io.BytesIO(b"file"))
 
+    def test_an_id_that_is_a_dot_segment_is_not_sent(self):
+        s = self.script((204, {}, b""))
+        for value in (".", "..", "x/..", "..\\x"):
+            with self.assertRaises(ValueError):
+                s.api.delete_captions("vid_1", value)
+            with self.assertRaises(ValueError):
+                s.api.delete_link(value)
+        self.assertEqual(s.calls, [])
+        s.api.delete_captions("vid_1", "...")
+        self.assertEqual(len(s.calls), 1)
+
     def test_a_key_is_not_carried_to_another_host(self):
         s = self.script((302, {"Location": "http://127.0.0.1:1/"}, b""))
         with self.assertRaises(APIError) as caught:

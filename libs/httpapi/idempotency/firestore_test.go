@@ -65,7 +65,7 @@ var request = idempotency.BeginRequest{
 	Account: "acc_1", Route: "POST /api/v1/links", Key: "order-1", Body: []byte("aa"), Secret: "lr_live_caller",
 }
 
-var answer = idempotency.Response{Status: 201, ContentType: "application/json", Location: "/api/v1/links/lnk_1", Body: []byte(`{"id":"lnk_1"}`)}
+var answer = idempotency.Response{Status: 201, Header: map[string]string{"Content-Type": "application/json", "Location": "/api/v1/links/lnk_1", "Etag": `"r1"`}, Body: []byte(`{"id":"lnk_1"}`)}
 
 func begin(t testing.TB, b world, r idempotency.BeginRequest) idempotency.Record {
 	t.Helper()

@@ -51,10 +51,10 @@ type Record struct {
 	seals   seals
 }
 
-// Response is an answer as the caller saw it.
+// Response is an answer as the caller saw it. Header has what belongs to the
+// answer and not to one exchange: no request id, date or rate limit.
 type Response struct {
-	Status      int
-	ContentType string
-	Location    string
-	Body        []byte
+	Status int
+	Header map[string]string
+	Body   []byte
 }

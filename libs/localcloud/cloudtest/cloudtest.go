@@ -32,6 +32,9 @@ type Options struct {
 	Rare []string
 	// Clock judges signatures and stamps commits and objects; time.Now when nil.
 	Clock func() time.Time
+	// Token is what the servers ask their callers for; empty asks for none. Signed addresses and [Cloud.Client] work
+	// with and without.
+	Token string
 	// Buckets to create. Without any there is no object storage.
 	Buckets []string
 	// Storage edits what the object storage is opened with.
@@ -72,7 +75,7 @@ func (c *Cloud) startFirestore(tb testing.TB, o Options) {
 			tb.Fatalf("indexes: %v", err)
 		}
 	}
-	server, err := firestore.Open(firestore.Options{Indexes: indexes, Clock: o.Clock, TTLInterval: -1, Faults: &firestore.Faults{}, HotIndex: o.hotIndex(tb)})
+	server, err := firestore.Open(firestore.Options{Indexes: indexes, Clock: o.Clock, TTLInterval: -1, Faults: &firestore.Faults{}, Token: o.Token, HotIndex: o.hotIndex(tb)})
 	if err != nil {
 		tb.Fatalf("start Firestore: %v", err)
 	}
@@ -112,7 +115,7 @@ func (c *Cloud) startStorage(tb testing.TB, o Options) {
 		tb.Cleanup(servers[i].Close)
 	}
 	c.PublicURL, c.APIURL = servers[0].URL, servers[1].URL
-	so := storage.Options{Dir: tb.TempDir(), Buckets: o.Buckets, PublicURL: c.PublicURL, APIURL: c.APIURL, Clock: o.Clock, Key: ServiceAccountKey()}
+	so := storage.Options{Dir: tb.TempDir(), Buckets: o.Buckets, PublicURL: c.PublicURL, APIURL: c.APIURL, Clock: o.Clock, Key: ServiceAccountKey(), Token: o.Token}
 	if o.Storage != nil {
 		o.Storage(&so)
 	}

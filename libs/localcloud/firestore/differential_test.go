@@ -37,7 +37,7 @@ import (
 
 // The operations of one differential run, and how many of them share one database.
 const (
-	defaultOperations  = 3000
+	defaultOperations  = 600
 	operationsPerRound = 250
 )
 
@@ -154,14 +154,21 @@ func raw(tb testing.TB, s *firestore.Server) pb.FirestoreClient {
 // TestDifferential does the same random things to this server and to Google's
 // emulator and compares every answer. LINKREEL_DIFFERENTIAL_OPERATIONS and
 // LINKREEL_DIFFERENTIAL_SEED choose how many and which; by default always the
-// same, so that who breaks nothing sees no failure.
+// same, so that who breaks nothing sees no failure, and with LINKREEL_FULL five times as many.
 func TestDifferential(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("slow, and one goroutine at a time")
+	}
 	theirs := startEmulator(t)
 	server := open(t, firestore.Options{})
 	firestore.IndexEverything(server) // so that the indexes are compared too
 	ours := raw(t, server)
-	total := envInt(t, "LINKREEL_DIFFERENTIAL_OPERATIONS", defaultOperations)
+	byDefault := defaultOperations
+	if os.Getenv("LINKREEL_FULL") != "" {
+		byDefault *= 5
+	}
+	total := envInt(t, "LINKREEL_DIFFERENTIAL_OPERATIONS", byDefault)
 	seed := uint64(envInt(t, "LINKREEL_DIFFERENTIAL_SEED", 1))
 	t.Logf("%d operations, LINKREEL_DIFFERENTIAL_SEED=%d", total, seed)
 	known, kinds, errs, different := map[string]int{}, map[string]int{}, 0, 0

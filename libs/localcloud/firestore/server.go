@@ -13,9 +13,14 @@ import (
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 	"google.golang.org/api/option"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/linkreel/linkreel/libs/localcloud/guard"
 )
 
 // Mode says what happens when transactions meet.
@@ -42,6 +47,10 @@ type Options struct {
 	// Indexes are the declared indexes; see ParseIndexes. Nil means that
 	// queries without a fitting index are answered nevertheless.
 	Indexes *Indexes
+	// Token is what callers have to show, as "authorization: Bearer TOKEN": one or
+	// more tokens of 32 characters or more, separated by commas, all of which are
+	// accepted. Empty asks for none, as Google's emulator does.
+	Token string
 	// Mode is the kind of concurrency control.
 	Mode Mode
 	// LockTimeout is how long a write waits for transactions that have read
@@ -72,6 +81,7 @@ type Server struct {
 	writer  *writer
 	hub     *hub
 	faults  *Faults
+	tokens  guard.Tokens
 	stats   *stats
 
 	hotIndex func(collection, field string) // Options.HotIndex
@@ -109,6 +119,10 @@ func Open(o Options) (*Server, error) {
 	if o.Faults == nil {
 		o.Faults = &Faults{}
 	}
+	tokens, err := guard.Parse(o.Token)
+	if err != nil {
+		return nil, fmt.Errorf("firestore: %w", err)
+	}
 	st, err := openStore(o.Path)
 	if err != nil {
 		return nil, err
@@ -118,7 +132,7 @@ func Open(o Options) (*Server, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Server{
-		store: st, indexes: o.Indexes, hotIndex: o.HotIndex, faults: o.Faults, stats: newStats(o.Clock), hub: newHub(),
+		store: st, indexes: o.Indexes, tokens: tokens, hotIndex: o.HotIndex, faults: o.Faults, stats: newStats(o.Clock), hub: newHub(),
 		clock: &commitClock{now: o.Clock, last: st.history.floor, visible: st.history.floor},
 		locks: newLockTable(o.Mode, o.LockTimeout),
 		pipe:  bufconn.Listen(1 << 20), stop: cancel,
@@ -133,6 +147,9 @@ func Open(o Options) (*Server, error) {
 		// Clients in other languages ping idle connections often.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true),
+		// Before the method is looked up and before a message is read: interceptors
+		// see a call only when all 64 MiB of its message are in memory.
+		grpc.InTapHandle(s.admit),
 		grpc.ChainUnaryInterceptor(s.interceptUnary),
 		grpc.ChainStreamInterceptor(s.interceptStream),
 	)
@@ -147,6 +164,18 @@ func Open(o Options) (*Server, error) {
 		})
 	}
 	return s, nil
+}
+
+// admit refuses a call without the token, whatever its method is.
+func (s *Server) admit(ctx context.Context, call *tap.Info) (context.Context, error) {
+	given := ""
+	if values := call.Header.Get("authorization"); len(values) == 1 {
+		given = values[0]
+	}
+	if !s.tokens.Accept(given) {
+		return nil, status.Error(codes.Unauthenticated, "this Firestore needs the server's bearer token")
+	}
+	return ctx, nil
 }
 
 func (s *Server) serve(l net.Listener) {
@@ -175,7 +204,8 @@ func (s *Server) every(ctx context.Context, d time.Duration, f func()) {
 }
 
 // Listen serves gRPC without encryption on an address such as 127.0.0.1:0 and
-// answers the address in use. Clients find it through FIRESTORE_EMULATOR_HOST.
+// answers the address in use. Clients find it through FIRESTORE_EMULATOR_HOST, but
+// those show no token of ours: with Options.Token use [guard.Bearer].
 func (s *Server) Listen(addr string) (net.Addr, error) {
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", addr)
 	if err != nil {
@@ -188,11 +218,15 @@ func (s *Server) Listen(addr string) (net.Addr, error) {
 // Client connects Google's client to the server without a port. It is closed
 // with the server, if not before.
 func (s *Server) Client(ctx context.Context, projectID string) (*gcfirestore.Client, error) {
-	conn, err := grpc.NewClient("passthrough:///firestore",
+	opts := []grpc.DialOption{
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.pipe.DialContext(ctx) }),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)),
-	)
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64 << 20)),
+	}
+	if token := s.tokens.First(); token != "" {
+		opts = append(opts, grpc.WithPerRPCCredentials(guard.Bearer(token)))
+	}
+	conn, err := grpc.NewClient("passthrough:///firestore", opts...)
 	if err != nil {
 		return nil, fmt.Errorf("firestore: connect: %w", err)
 	}

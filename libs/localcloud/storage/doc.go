@@ -7,7 +7,7 @@
 // over its method, host, path, query and signed headers, made by a key that the server knows and still in time. An
 // address that was altered, expired, moved to another object or used with another method is refused. Nothing is asked
 // of the client beyond what was signed: an unsigned Content-Type is fine. APIHandler is for the own services: the JSON
-// API, unauthenticated, for a listener that strangers cannot reach.
+// API, under a bearer token (Options.Token), on a listener that strangers cannot reach.
 //
 // What was acknowledged is on disk, synced: the bytes in a file of their own, the rest in an index that changes in one
 // transaction. A crash leaves an object whole or absent, never half, and an acknowledged part of a resumable upload

@@ -9,21 +9,22 @@ import (
 	"maps"
 	"mime"
 	"mime/multipart"
-	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/linkreel/linkreel/libs/localcloud/guard"
 )
 
-// APIHandler serves the JSON API, without authentication: keep it on a private listener. Beside it: unsigned reads of
-// the XML API (the Go client's default way to read), /token for clients that insist on an access token, the keys
-// behind push tokens at /oauth2/v3/certs, and /livez, /readyz and /healthz.
+// APIHandler serves the JSON API to whoever shows one of Options.Token: keep it on a private listener all the same.
+// Under the same token: unsigned reads of the XML API (the Go client's default way to read). Without it: /token, which
+// gives the token to programs that prove that they hold the service account key, the public keys behind push tokens at
+// /oauth2/v3/certs, and /livez, /readyz and /healthz.
 //
-// It asks for no credential, so it answers only requests that no web page can have caused: those by an address or a
-// name that no stranger's DNS gives out (see Options.APIHosts), and none that a browser says comes from another site.
+// It answers only requests that no web page can have caused: those by an address or a name that no stranger's DNS gives
+// out (see Options.APIHosts), and none that a browser says comes from another site.
 func (s *Server) APIHandler() http.Handler {
 	mux := http.NewServeMux()
 	alive := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") } // to whoever asked
@@ -40,6 +41,11 @@ func (s *Server) APIHandler() http.Handler {
 	mux.HandleFunc("POST /token", s.token)
 	mux.HandleFunc("GET /oauth2/v3/certs", s.certs)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		if !s.tokens.Accept(r.Header.Get("Authorization")) {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			writeJSONError(w, fail(http.StatusUnauthorized, "AuthenticationRequired", "This API needs the server's bearer token."))
+			return
+		}
 		path, kind := r.URL.EscapedPath(), ""
 		for _, k := range []string{"/upload", "/download"} {
 			if rest, ok := strings.CutPrefix(path, k+"/storage/v1/"); ok {
@@ -67,18 +73,10 @@ func (s *Server) APIHandler() http.Handler {
 	})
 }
 
-// ownCaller refuses what a web page in somebody's browser may have caused. A page can make its own host name lead to
-// this machine (DNS rebinding) and then reads answers as its own, but it cannot choose an address or a plain name.
+// ownCaller refuses what a web page in somebody's browser may have caused.
 func (s *Server) ownCaller(r *http.Request) *apiError {
-	host := r.Host
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
-	}
-	host = strings.TrimSuffix(strings.ToLower(strings.Trim(host, "[]")), ".")
-	known := net.ParseIP(host) != nil || !strings.Contains(host, ".") || strings.HasSuffix(host, ".localhost") ||
-		slices.ContainsFunc(s.apiHosts, func(h string) bool { return strings.EqualFold(h, host) })
-	if !known {
-		return fail(http.StatusMisdirectedRequest, "Misdirected", "The host %q is none of this server's. Name it in the server's configuration if it is.", host)
+	if !guard.OwnHost(r.Host, s.apiHosts...) {
+		return fail(http.StatusMisdirectedRequest, "Misdirected", "The host %q is none of this server's. Name it in the server's configuration if it is.", r.Host)
 	}
 	if r.Header.Get("Sec-Fetch-Site") == "cross-site" {
 		return fail(http.StatusForbidden, "AccessDenied", "Pages of other sites may not call this API.")

@@ -154,7 +154,8 @@ func (s *Server) certs(w http.ResponseWriter, r *http.Request) {
 		"e": base64.RawURLEncoding.EncodeToString(big.NewInt(int64(k.private.E)).Bytes())}}})
 }
 
-// token answers the exchange of a signed assertion for an access token, which nothing here asks for again.
+// token answers the exchange of an assertion, signed with the service account's key, for the access token: Options.Token,
+// or any text where callers need none. Google's clients do this by themselves when they are given the key file.
 func (s *Server) token(w http.ResponseWriter, r *http.Request) {
 	refuse := func(why string) {
 		w.Header().Set("Content-Type", "application/json")
@@ -185,5 +186,9 @@ func (s *Server) token(w http.ResponseWriter, r *http.Request) {
 		refuse("the assertion is malformed or expired")
 		return
 	}
-	_ = writeJSON(w, map[string]any{"access_token": "local-" + randomHex(16), "token_type": "Bearer", "expires_in": 3600})
+	token := s.tokens.First()
+	if token == "" {
+		token = "local-" + randomHex(16)
+	}
+	_ = writeJSON(w, map[string]any{"access_token": token, "token_type": "Bearer", "expires_in": 3600})
 }

@@ -17,6 +17,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/linkreel/linkreel/libs/localcloud/guard"
 )
 
 // Options say what a server keeps and whom it trusts. Only Dir is required.
@@ -37,6 +39,10 @@ type Options struct {
 	// APIHosts are further host names, without port, by which APIHandler may be called. Addresses and names without a
 	// dot, such as localhost or a Kubernetes Service, need no mention: no stranger's DNS answers for those.
 	APIHosts []string
+	// Token is what callers of APIHandler have to show, as "Authorization: Bearer TOKEN": one or more tokens of 32
+	// characters or more, separated by commas, all of which are accepted. Empty asks for none. Signed addresses and
+	// the sessions that they start, which are credentials themselves, never need it.
+	Token string
 	// Buckets are created when they are missing.
 	Buckets []string
 	// CORS becomes the rule set of each of Buckets at every Open. nil leaves a bucket's rules as they are; a bucket
@@ -76,6 +82,7 @@ type Server struct {
 	sessionLife time.Duration
 	maxUpload   int64
 	apiHosts    []string
+	tokens      guard.Tokens
 	lastFull    atomic.Int64 // when a 507 was logged last, in Unix seconds
 
 	stop context.CancelFunc
@@ -93,7 +100,11 @@ func Open(o Options) (*Server, error) {
 	if o.SessionLife == 0 {
 		o.SessionLife = 7 * 24 * time.Hour
 	}
-	s := &Server{clock: o.Clock, log: o.Log, faults: newFaults(), publicURL: strings.TrimSuffix(o.PublicURL, "/"), sessionLife: o.SessionLife,
+	tokens, err := guard.Parse(o.Token)
+	if err != nil {
+		return nil, fmt.Errorf("storage: %w", err)
+	}
+	s := &Server{tokens: tokens, clock: o.Clock, log: o.Log, faults: newFaults(), publicURL: strings.TrimSuffix(o.PublicURL, "/"), sessionLife: o.SessionLife,
 		maxUpload: maxObject, apiHosts: o.APIHosts}
 	if o.MaxUpload > 0 {
 		s.maxUpload = min(o.MaxUpload, maxObject)

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -37,47 +38,55 @@ type sessionRecord struct {
 	Result   *object   `json:"result,omitempty"`
 }
 
-// session is one that was asked for since the start: its record and the running upload.
+// session is one that requests are using: its record and the running upload.
 type session struct {
-	id  string
+	id    string
+	users int // requests that have found it; guarded by sessions.mu
+	ended atomic.Bool
+
 	mu  sync.Mutex
 	rec sessionRecord
 	up  *upload // its file is open only while a request runs
 
 	front sync.Mutex
-	cut   func() // ends the body of the request that holds mu
+	cut   func()    // ends the body of the request that holds mu
+	moved time.Time // when that body brought something last
+	kept  int64     // the acknowledged size, for whoever asks meanwhile
 }
 
+// sessions are the resumable uploads. Between two requests a session is a record in the index and a file in tmp/, and
+// nothing in memory; one that never got a byte has no file either.
 type sessions struct {
 	st    *store
 	life  time.Duration
 	clock func() time.Time
 
 	mu   sync.Mutex
-	live map[string]*session
+	live map[string]*session // those with a request
 }
+
+// doneLife is how long a session that became an object still says so, for a client that lost the answer.
+const doneLife = time.Hour
+
+// keepEvery is how many bytes of one request pass between two times that they are made to last. A client that sends a
+// whole file in one request resumes behind them after a crash, and whoever asks how far it is hears of them.
+const keepEvery = 32 << 20
+
+// busyFor is how long after its last byte a request counts as alive. A question during that time does not cut it off.
+const busyFor = 2 * time.Second
 
 // start records a session and returns its id, which is the credential for everything that follows.
 func (s *sessions) start(w wish, lo, hi, expect int64, isJSON bool) (string, error) {
 	if err := checkName(w.object.Name); err != nil {
 		return "", err
 	}
-	u, err := s.st.newUpload(isJSON, expect)
-	if err != nil {
+	if err := s.st.room.check(isJSON, expect); err != nil {
 		return "", err
 	}
-	defer func() { _ = u.f.Close() }() // nothing was written
-	id := randomHex(32)
-	ses := &session{id: id, up: u, rec: sessionRecord{Object: w.object, Cond: w.cond, Min: lo, Max: hi, MD5: w.md5, CRC: w.crc,
+	u := newSums(s.st, randomHex(16))
+	ses := &session{id: randomHex(32), up: u, rec: sessionRecord{Object: w.object, Cond: w.cond, Min: lo, Max: hi, MD5: w.md5, CRC: w.crc,
 		JSON: isJSON, Started: s.clock().UTC(), Blob: u.blob}}
-	if err := ses.save(s.st, true); err != nil {
-		u.discard()
-		return "", err
-	}
-	s.mu.Lock()
-	s.live[id] = ses
-	s.mu.Unlock()
-	return id, nil
+	return ses.id, ses.save(s.st, true)
 }
 
 // save makes the session's present length outlive a crash. first also checks that the bucket exists.
@@ -100,17 +109,22 @@ func (ses *session) save(st *store, first bool) error {
 	})
 	if err == nil {
 		ses.rec = rec
+		ses.front.Lock()
+		ses.kept = rec.Size
+		ses.front.Unlock()
 	}
 	return err
 }
 
 func noSession() error { return fail(404, "NoSuchUpload", "The requested upload was not found.") }
 
-// find returns a session from memory or, after a restart, from the index with its file cut to what was acknowledged.
+// find returns the session that other requests are using or, from the index, one whose file is cut to what was
+// acknowledged. The caller gives it back with leave.
 func (s *sessions) find(id string) (*session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if ses := s.live[id]; ses != nil {
+		ses.users++
 		return ses, nil
 	}
 	var rec *sessionRecord
@@ -124,15 +138,23 @@ func (s *sessions) find(id string) (*session, error) {
 	if rec == nil || s.clock().After(rec.Started.Add(s.life)) {
 		return nil, noSession()
 	}
-	ses := &session{id: id, rec: *rec}
-	if rec.Done {
-		return ses, nil
-	}
-	if ses.up, err = s.st.reopen(*rec); err != nil {
-		return nil, err
+	ses := &session{id: id, users: 1, rec: *rec, kept: rec.Size}
+	if !rec.Done {
+		if ses.up, err = s.st.reopen(*rec); err != nil {
+			return nil, err
+		}
 	}
 	s.live[id] = ses
 	return ses, nil
+}
+
+// leave gives back a session. What the last request did not make to last is forgotten with it.
+func (s *sessions) leave(ses *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ses.users--; ses.users == 0 {
+		delete(s.live, ses.id)
+	}
 }
 
 // reopen brings back an upload as its record describes it. Its file stays closed.
@@ -146,6 +168,9 @@ func (s *store) reopen(rec sessionRecord) (*upload, error) {
 		return nil, fmt.Errorf("restore checksum of a session: %w", err)
 	}
 	u.n = rec.Size
+	if u.n == 0 {
+		return u, nil // it has no file yet
+	}
 	if fi, err := os.Stat(s.temp(rec.Blob)); err != nil || fi.Size() < rec.Size {
 		return nil, noSession() // the disk has lost it; as with production, the client starts again
 	}
@@ -158,19 +183,16 @@ func (s *sessions) drop(id, blob string) error {
 	if err != nil {
 		return err
 	}
-	s.forget(id)
+	s.mu.Lock()
+	if ses := s.live[id]; ses != nil {
+		ses.ended.Store(true) // for requests that wait for their turn
+	}
+	s.mu.Unlock()
 	s.st.discard(s.st.temp(blob))
 	return nil
 }
 
-// forget takes a session out of memory.
-func (s *sessions) forget(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.live, id)
-}
-
-// expire drops sessions past their life.
+// expire drops sessions past their life, and finished ones that have said so for long enough.
 func (s *sessions) expire() error {
 	old := map[string]string{}
 	err := s.st.db.View(func(t *bolt.Tx) error {
@@ -179,7 +201,8 @@ func (s *sessions) expire() error {
 			if err := json.Unmarshal(v, &rec); err != nil {
 				return err
 			}
-			if s.clock().After(rec.Started.Add(s.life)) {
+			now := s.clock()
+			if now.After(rec.Started.Add(s.life)) || rec.Done && rec.Result != nil && now.After(rec.Result.Created.Add(doneLife)) {
 				old[string(k)] = rec.Blob
 			}
 			return nil
@@ -193,7 +216,7 @@ func (s *sessions) expire() error {
 
 // take locks the session for one request. A client that comes again has given up its last request, which may hang
 // on a dead connection for long: the newer one ends it.
-func (ses *session) take(w http.ResponseWriter) (release func()) {
+func (ses *session) take(w http.ResponseWriter, r *http.Request) (release func()) {
 	ses.front.Lock()
 	if ses.cut != nil {
 		ses.cut()
@@ -202,14 +225,38 @@ func (ses *session) take(w http.ResponseWriter) (release func()) {
 	ses.mu.Lock()
 	rc := http.NewResponseController(w)
 	ses.front.Lock()
-	ses.cut = func() { _ = rc.SetReadDeadline(time.Unix(1, 0)) }
+	ses.cut, ses.moved = func() { _ = rc.SetReadDeadline(time.Unix(1, 0)) }, time.Now()
 	ses.front.Unlock()
+	r.Body = pulse{r.Body, ses}
 	return func() {
 		ses.front.Lock()
 		ses.cut = nil
 		ses.front.Unlock()
 		ses.mu.Unlock()
 	}
+}
+
+// pulse notes that a body still moves.
+type pulse struct {
+	io.ReadCloser
+	ses *session
+}
+
+func (p pulse) Read(b []byte) (int, error) {
+	n, err := p.ReadCloser.Read(b)
+	if n > 0 {
+		p.ses.front.Lock()
+		p.ses.moved = time.Now()
+		p.ses.front.Unlock()
+	}
+	return n, err
+}
+
+// underway tells how much was acknowledged while another request brings bytes.
+func (ses *session) underway() (kept int64, busy bool) {
+	ses.front.Lock()
+	defer ses.front.Unlock()
+	return ses.kept, ses.cut != nil && time.Since(ses.moved) < busyFor
 }
 
 // contentRange is a parsed Content-Range of an upload. A negative last or total is one that the client left open.
@@ -275,9 +322,19 @@ func (s *Server) resume(w http.ResponseWriter, r *http.Request, id, bucketName, 
 	if err != nil {
 		return err
 	}
-	release := ses.take(w)
+	defer s.sessions.leave(ses)
+	// A mere question does not cut off a request that is getting on. The answer is what a crash would leave of it.
+	if r.Header.Get("Content-Range") == "bytes */*" && r.Method == http.MethodPut {
+		if kept, busy := ses.underway(); busy {
+			return ses.incomplete(w, r, kept)
+		}
+	}
+	release := ses.take(w, r)
 	defer release()
 	rec := &ses.rec
+	if ses.ended.Load() {
+		return noSession()
+	}
 	if rec.JSON != (bucketName == "") || bucketName != "" && (rec.Object.Bucket != bucketName || rec.Object.Name != name) {
 		return noSession()
 	}
@@ -305,10 +362,13 @@ func (s *Server) resume(w http.ResponseWriter, r *http.Request, id, bucketName, 
 	if c.total > rec.Max { // at once, not when the bytes are here
 		return errors.Join(inRange(c.total, rec.Min, rec.Max), s.sessions.drop(id, rec.Blob))
 	}
-	if err := ses.open(); err != nil {
-		return err
+	// A question needs no file, unless it also ends the session.
+	if !c.query || c.total == ses.up.n {
+		if err := ses.open(); err != nil {
+			return err
+		}
+		defer func() { _ = ses.up.f.Close() }() // what counts was synced
 	}
-	defer func() { _ = ses.up.f.Close() }() // what counts was synced
 	complete, err := s.absorb(ses, r, c)
 	if err != nil {
 		return err
@@ -317,7 +377,7 @@ func (s *Server) resume(w http.ResponseWriter, r *http.Request, id, bucketName, 
 		if err := ses.keep(s.st); err != nil {
 			return err
 		}
-		return ses.incomplete(w, r)
+		return ses.incomplete(w, r, ses.up.n)
 	}
 	if err := inRange(ses.up.n, rec.Min, rec.Max); err != nil {
 		return errors.Join(err, s.sessions.drop(id, rec.Blob))
@@ -330,13 +390,16 @@ func (s *Server) resume(w http.ResponseWriter, r *http.Request, id, bucketName, 
 		return err
 	}
 	rec.Done, rec.Result = true, o
-	s.sessions.forget(id) // a later question reads it from the index
 	return ses.finished(w)
 }
 
 // open prepares the session's file for appending at its length; bytes beyond are of a request that ended badly.
 func (ses *session) open() error {
-	f, err := os.OpenFile(ses.up.s.temp(ses.rec.Blob), os.O_WRONLY, 0)
+	flags := os.O_WRONLY
+	if ses.rec.Size == 0 {
+		flags |= os.O_CREATE
+	}
+	f, err := os.OpenFile(ses.up.s.temp(ses.rec.Blob), flags, 0o600)
 	if err == nil {
 		if err = f.Truncate(ses.up.n); err == nil {
 			_, err = f.Seek(ses.up.n, io.SeekStart)
@@ -401,8 +464,18 @@ func (s *Server) absorb(ses *session, r *http.Request, c contentRange) (complete
 		}
 		room = min(room, max(end-u.n, 0))
 	}
-	if err := u.fill(r.Body, room); err != nil {
-		return false, ses.broken(s.st, err)
+	for room > 0 {
+		before := u.n
+		if err := u.fill(r.Body, min(room, keepEvery)); err != nil {
+			return false, ses.broken(s.st, err)
+		}
+		got := u.n - before
+		if room -= got; got < keepEvery || room <= 0 {
+			break // the body has ended, or the caller keeps the rest
+		}
+		if err := ses.keep(s.st); err != nil {
+			return false, err
+		}
 	}
 	if u.n > ses.rec.Max {
 		return true, nil // refused by the caller
@@ -428,9 +501,9 @@ func (ses *session) broken(st *store, err error) error {
 	return err
 }
 
-func (ses *session) incomplete(w http.ResponseWriter, r *http.Request) error {
-	if ses.up.n > 0 {
-		w.Header().Set("Range", fmt.Sprintf("bytes=0-%d", ses.up.n-1))
+func (ses *session) incomplete(w http.ResponseWriter, r *http.Request, n int64) error {
+	if n > 0 {
+		w.Header().Set("Range", fmt.Sprintf("bytes=0-%d", n-1))
 	}
 	w.Header().Set("X-GUploader-UploadID", ses.id)
 	if r.Header.Get("X-GUploader-No-308") != "" { // Go's client: its HTTP library follows a 308

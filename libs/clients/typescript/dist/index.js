@@ -162,6 +162,10 @@ export class Linkreel {
     revokeKey(keyId, o) { return this.#call("DELETE", `/api/v1/keys/${id(keyId)}`, {}, o); }
     // The wire
     async #call(method, path, request, o = {}) {
+        // fetch itself resolves these: DELETE …/captions/.. would delete the video.
+        const dots = decodeURIComponent(path).split(/[/\\]/).find((segment) => segment === "." || segment === "..");
+        if (dots)
+            throw new TypeError(`"${dots}" cannot be part of a path: it is resolved to another path. Check the id.`);
         const query = new URLSearchParams();
         for (const [k, v] of Object.entries(request.query ?? {}))
             for (const e of Array.isArray(v) ? v : [v])

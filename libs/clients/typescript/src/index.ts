@@ -228,6 +228,9 @@ export class Linkreel {
   // The wire
 
   async #call<T>(method: string, path: string, request: Request, o: CallOptions = {}): Promise<T> {
+    // fetch itself resolves these: DELETE …/captions/.. would delete the video.
+    const dots = decodeURIComponent(path).split(/[/\\]/).find((segment) => segment === "." || segment === "..");
+    if (dots) throw new TypeError(`"${dots}" cannot be part of a path: it is resolved to another path. Check the id.`);
     const query = new URLSearchParams();
     for (const [k, v] of Object.entries(request.query ?? {})) for (const e of Array.isArray(v) ? v : [v]) if (e !== undefined && e !== null) query.append(k, String(e));
     const headers: Record<string, string> = { Authorization: `Bearer ${this.#o.key}`, Accept: "application/json" };

@@ -114,6 +114,17 @@ test("a plain upload retries and knows a dead address", async (t) => {
   await assert.rejects(s.api.upload({ uploadUrl: s.url }, new Blob(["file"])), UploadGone);
 });
 
+test("an id that is a dot segment is not sent", async (t) => {
+  const s = await script(t, [204, {}, ""]);
+  for (const value of [".", "..", "x/..", "..\\x"]) {
+    await assert.rejects(s.api.deleteCaptions("vid_1", value), TypeError);
+    await assert.rejects(s.api.deleteLink(value), TypeError);
+  }
+  assert.equal(s.calls.length, 0);
+  await s.api.deleteCaptions("vid_1", "...");
+  assert.equal(s.calls.length, 1);
+});
+
 test("the running stack", { skip: process.env.LINKREEL_STACK ? false : "LINKREEL_STACK names no running stack" }, async () => {
   const stack = JSON.parse(readFileSync(process.env.LINKREEL_STACK, "utf8"));
   const api = new Linkreel({ baseUrl: stack.baseUrl, key: stack.keys.business });

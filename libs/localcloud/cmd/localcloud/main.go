@@ -6,8 +6,8 @@
 // It prints where to reach them, and writes the same to localcloud.json in the data directory once everything
 // answers; the file is gone while nothing does. Programs find the key that signs addresses at the file's keyFile.
 //
-// Nothing but the storage address checks who is asking, so it listens on loopback only, unless --allow-remote says
-// otherwise.
+// The storage address asks for signatures. Firestore and the storage API ask for the token of --token-file; without one
+// they ask for nothing, and then all listen on loopback only, whatever --allow-remote says.
 package main
 
 import (

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/linkreel/linkreel/libs/localcloud/firestore"
+	"github.com/linkreel/linkreel/libs/localcloud/guard"
 	"github.com/linkreel/linkreel/libs/localcloud/storage"
 )
 
@@ -29,7 +30,7 @@ type options struct {
 	firestoreAddr, storageAddr, apiAddr  string
 	indexes, buckets                     list
 	corsFile                             string
-	publicURL, keyFile                   string
+	publicURL, keyFile, tokenFile        string
 	pushURL, pushAudience, pushTokenMail string
 	allowRemote                          bool
 	objectsDir                           string
@@ -70,7 +71,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.dataDir, "data-dir", ".localcloud", "directory that keeps everything")
 	f.StringVar(&o.firestoreAddr, "firestore-addr", "127.0.0.1:8085", "address of Firestore (gRPC)")
 	f.StringVar(&o.storageAddr, "storage-addr", "127.0.0.1:8083", "address of storage for everybody: signed addresses only")
-	f.StringVar(&o.apiAddr, "storage-api-addr", "127.0.0.1:8084", "address of storage for own programs: JSON API, unauthenticated; also /livez and /readyz")
+	f.StringVar(&o.apiAddr, "storage-api-addr", "127.0.0.1:8084", "address of storage for own programs: JSON API, under the token; also /livez and /readyz")
 	f.Var(&o.indexes, "indexes", "firestore.indexes.json to enforce; may be repeated; none: composite indexes are not enforced")
 	f.Var(&o.buckets, "bucket", "bucket to create; may be repeated (default linkreel)")
 	f.StringVar(&o.corsFile, "cors-file", "", "CORS rules of the buckets, as for gcloud storage buckets update --cors-file")
@@ -80,10 +81,11 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.Var(&o.apiHosts, "api-host", "host name with dots by which own programs call the storage API; may be repeated; addresses and plain names need none")
 	f.StringVar(&o.publicURL, "public-url", "", "base of session addresses, where it is not the request's own host")
 	f.StringVar(&o.keyFile, "key-file", "", "service account key file that signs, shared with the programs that sign; none: one is made in the data directory")
+	f.StringVar(&o.tokenFile, "token-file", "", "file with the bearer token that Firestore and the storage API ask for: 32 characters or more; several, separated by commas, are all accepted; none: no token is asked for, on loopback alone")
 	f.StringVar(&o.pushURL, "push-url", "", "receiver of object notifications in Pub/Sub push format")
 	f.StringVar(&o.pushAudience, "push-audience", "", "audience of the push token (default the push URL)")
 	f.StringVar(&o.pushTokenMail, "push-email", "", "email of the push token (default the service account's)")
-	f.BoolVar(&o.allowRemote, "allow-remote", false, "listen on other addresses than loopback; anybody who reaches them can read and write everything")
+	f.BoolVar(&o.allowRemote, "allow-remote", false, "listen on other addresses than loopback; needs --token-file")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
@@ -104,6 +106,7 @@ type description struct {
 	HealthURL     string   `json:"healthUrl"`
 	JWKSURL       string   `json:"jwksUrl"`
 	KeyFile       string   `json:"keyFile"`
+	TokenFile     string   `json:"tokenFile,omitempty"`
 	Buckets       []string `json:"buckets"`
 }
 
@@ -113,8 +116,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if err != nil {
 		return err
 	}
+	token, err := o.token()
+	if err != nil {
+		return err
+	}
 	for _, a := range []string{o.firestoreAddr, o.storageAddr, o.apiAddr} {
-		if err := checkLoopback(a, o.allowRemote); err != nil {
+		if err := checkRemote(a, o.allowRemote, token != ""); err != nil {
 			return err
 		}
 	}
@@ -139,7 +146,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if err != nil {
 		return err
 	}
-	fire, err := firestore.Open(firestore.Options{Path: filepath.Join(o.dataDir, "firestore.db"), Indexes: indexes})
+	fire, err := firestore.Open(firestore.Options{Path: filepath.Join(o.dataDir, "firestore.db"), Indexes: indexes, Token: token})
 	if err != nil {
 		return err
 	}
@@ -155,7 +162,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		return err
 	}
 	defer func() { _ = api.Close() }()
-	store, err := openStorage(o, "http://"+api.Addr().String(), log)
+	store, err := openStorage(o, "http://"+api.Addr().String(), token, log)
 	if err != nil {
 		return err
 	}
@@ -180,6 +187,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if o.keyFile != "" {
 		d.KeyFile = o.keyFile
 	}
+	d.TokenFile = o.tokenFile
 	if err := d.write(file); err != nil {
 		return err
 	}
@@ -213,8 +221,8 @@ func readIndexes(paths []string) (*firestore.Indexes, error) {
 	return indexes, nil
 }
 
-func openStorage(o *options, apiURL string, log *slog.Logger) (*storage.Server, error) {
-	so := storage.Options{Dir: filepath.Join(o.dataDir, "storage"), Buckets: o.buckets, PublicURL: o.publicURL, APIURL: apiURL, Log: log,
+func openStorage(o *options, apiURL, token string, log *slog.Logger) (*storage.Server, error) {
+	so := storage.Options{Dir: filepath.Join(o.dataDir, "storage"), Buckets: o.buckets, PublicURL: o.publicURL, APIURL: apiURL, Token: token, Log: log,
 		ObjectsDir: o.objectsDir, MaxUpload: int64(o.maxUpload), Reserve: int64(o.reserve), APIHosts: o.apiHosts}
 	if o.corsFile != "" {
 		b, err := os.ReadFile(o.corsFile)
@@ -238,14 +246,37 @@ func openStorage(o *options, apiURL string, log *slog.Logger) (*storage.Server, 
 	return storage.Open(so)
 }
 
-// checkLoopback refuses an address that other machines can reach.
-func checkLoopback(addr string, allowRemote bool) error {
-	a, err := net.ResolveTCPAddr("tcp", addr)
-	if err != nil {
-		return err
+// token reads the token file. A file that is there and says nothing is a mistake, and no wish for an open server.
+func (o *options) token() (string, error) {
+	if o.tokenFile == "" {
+		return "", nil
 	}
-	if !allowRemote && !a.IP.IsLoopback() {
+	b, err := os.ReadFile(o.tokenFile)
+	if err != nil {
+		return "", fmt.Errorf("read token: %w", err)
+	}
+	text := strings.TrimSpace(string(b))
+	if text == "" {
+		return "", fmt.Errorf("read token: %s is empty", o.tokenFile)
+	}
+	if _, err := guard.Parse(text); err != nil {
+		return "", fmt.Errorf("read token of %s: %w", o.tokenFile, err)
+	}
+	return text, nil
+}
+
+// checkRemote refuses an address that other machines can reach, unless that is meant and callers need a token.
+func checkRemote(addr string, allowed, guarded bool) error {
+	a, err := net.ResolveTCPAddr("tcp", addr)
+	switch {
+	case err != nil:
+		return err
+	case a.IP.IsLoopback():
+		return nil
+	case !allowed:
 		return fmt.Errorf("%s can be reached from other machines; say --allow-remote if that is meant", addr)
+	case !guarded:
+		return fmt.Errorf("%s can be reached from other machines, and without a token anybody there could read and write everything; give a token with --token-file", addr)
 	}
 	return nil
 }
@@ -293,9 +324,15 @@ Storage       %s   signed addresses
 Storage API   %s   JSON API
 Health        %s
 Signing key   %s
-
+`, d.FirestoreAddr, d.StorageURL, d.StorageAPIURL, d.HealthURL, d.KeyFile)
+	if d.TokenFile != "" {
+		// Clients that are told of an emulator send no credential, so they could do nothing here.
+		fmt.Fprintf(w, "Token         %s   for Firestore and the storage API\n", d.TokenFile)
+		return
+	}
+	fmt.Fprintf(w, `
 export FIRESTORE_EMULATOR_HOST=%s
 export STORAGE_EMULATOR_HOST=%s
 export GOOGLE_APPLICATION_CREDENTIALS=%s
-`, d.FirestoreAddr, d.StorageURL, d.StorageAPIURL, d.HealthURL, d.KeyFile, d.FirestoreAddr, d.StorageAPIURL, d.KeyFile)
+`, d.FirestoreAddr, d.StorageAPIURL, d.KeyFile)
 }

@@ -154,8 +154,54 @@ func TestAddressesBeyondThisMachineNeedPermission(t *testing.T) {
 			}
 		}
 	}
-	if err := checkLoopback("0.0.0.0:0", true); err != nil {
-		t.Errorf("with permission: %v", err)
+}
+
+// writeToken makes a token file.
+func writeToken(t *testing.T, text string) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestItListensBeyondLoopbackOnlyUnderAToken(t *testing.T) {
+	t.Parallel()
+	good := strings.Repeat("g", 32)
+	for name, tc := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no token":        {nil, "--token-file"},
+		"no file":         {[]string{"--token-file", filepath.Join(t.TempDir(), "none")}, "read token"},
+		"an empty file":   {[]string{"--token-file", writeToken(t, "\n")}, "is empty"},
+		"a short token":   {[]string{"--token-file", writeToken(t, "hunter2")}, "32 or more"},
+		"one short token": {[]string{"--token-file", writeToken(t, good+",")}, "32 or more"},
+	} {
+		for _, f := range []string{"--firestore-addr", "--storage-addr", "--storage-api-addr"} {
+			args := []string{"--data-dir", t.TempDir(), "--firestore-addr", "127.0.0.1:0", "--storage-addr", "127.0.0.1:0", "--storage-api-addr", "127.0.0.1:0", "--allow-remote", f, "0.0.0.0:0"}
+			err := run(t.Context(), append(args, tc.args...), io.Discard, io.Discard)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%s, %s beyond loopback = %v, want a refusal that says %q", name, f, err, tc.want)
+			}
+		}
+	}
+	// Health is for everybody, and the program runs where a token is there.
+	d, _ := serve(t, t.TempDir(), "--allow-remote", "--storage-api-addr", "0.0.0.0:0", "--firestore-addr", "0.0.0.0:0", "--token-file", writeToken(t, good+"\n"))
+	for path, want := range map[string]int{"/readyz": 200, "/livez": 200, "/oauth2/v3/certs": 200, "/storage/v1/b": 401, "/linkreel/x": 401} {
+		r, err := http.Get(strings.TrimSuffix(d.StorageAPIURL, "/") + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = r.Body.Close()
+		if r.StatusCode != want {
+			t.Errorf("GET %s without the token = %d, want %d", path, r.StatusCode, want)
+		}
+	}
+	var printed strings.Builder
+	if d.print(&printed); strings.Contains(printed.String(), "EMULATOR_HOST") || strings.Contains(printed.String(), good) {
+		t.Errorf("it prints settings that do not work under a token, or the token:\n%s", printed.String())
 	}
 }
 
@@ -179,6 +225,9 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 // TestNodeClients runs Google's Node clients of both services through a story against the program.
 func TestNodeClients(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("slow, and one goroutine at a time")
+	}
 	if _, err := exec.LookPath("npm"); err != nil {
 		t.Skip("no npm on this machine, and Debian's needs 500 more packages; the Go clients are tested with the same story")
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,9 +46,12 @@ func (p People) Public(a *httpapi.API) {
 	a.Handle(fiber.MethodGet, "/api/v1/members", read, p.list)
 	a.Handle(fiber.MethodPatch, "/api/v1/members/:id", write, p.change)
 	a.Handle(fiber.MethodDelete, "/api/v1/members/:id", write, p.remove)
+	a.Handle(fiber.MethodPost, "/api/v1/members/:id/sign-in-links", write, p.signInLinkFor)
 	a.Handle(fiber.MethodGet, "/api/v1/invitations", read, p.invitations)
 	a.Handle(fiber.MethodPost, "/api/v1/invitations", write, p.invite)
 	a.Handle(fiber.MethodDelete, "/api/v1/invitations/:id", write, p.revokeInvitation)
+	a.Finds("/api/v1/members/:id", p.find)
+	a.Finds("/api/v1/invitations/:id", p.findInvitation)
 	a.Public(fiber.MethodPost, "/api/v1/device-codes", func(c *fiber.Ctx) error { return p.startDevice(c, a.ClientIP(c)) })
 	a.Public(fiber.MethodPost, "/api/v1/device-codes/token", func(c *fiber.Ctx) error { return p.collectDevice(c, a.ClientIP(c)) })
 }
@@ -63,9 +67,13 @@ func (p People) list(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	out := memberListBody{Data: make([]memberBody, len(found))}
+	ways, err := p.Members.Ways(ctx, found)
+	if err != nil {
+		return err
+	}
+	out := memberListBody{Data: make([]listedMemberBody, len(found))}
 	for i, m := range found {
-		out.Data[i] = toMember(m, nil)
+		out.Data[i] = listedMemberBody{toMember(m, nil), ways[i]}
 	}
 	return httpapi.JSON(c, fiber.StatusOK, out)
 }
@@ -117,6 +125,24 @@ func (p People) change(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusOK, toMember(after, fields.Unknown))
 }
 
+func (p People) find(c *fiber.Ctx) error {
+	ctx := c.UserContext()
+	_, err := p.Members.Member(ctx, identity.FromContext(ctx).AccountID, c.Params("id"))
+	return err
+}
+
+func (p People) findInvitation(c *fiber.Ctx) error {
+	ctx := c.UserContext()
+	found, err := p.Members.Invitations(ctx, identity.FromContext(ctx).AccountID)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(found, func(l member.Link) bool { return l.ID == c.Params("id") }) {
+		return member.ErrNoInvitation
+	}
+	return nil
+}
+
 func (p People) remove(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	by := identity.FromContext(ctx)
@@ -124,6 +150,38 @@ func (p People) remove(c *fiber.Ctx) error {
 		return err
 	}
 	return httpapi.NoContent(c)
+}
+
+// signInLinkFor makes a link for a member who cannot sign in by themselves.
+func (p People) signInLinkFor(c *fiber.Ctx) error {
+	ctx := c.UserContext()
+	by := identity.FromContext(ctx)
+	t, wait := p.Tries.Take(ctx, ratelimit.Rule{Key: "sign-in-links:" + by.AccountID, Max: member.MaxSignInLinks, Window: 24 * time.Hour})
+	if wait > 0 {
+		return &apierr.Error{Code: apierr.RateLimited, RetryAfter: wait, Message: "Members of this account have made 20 sign-in links within a day. Try again after the time in Retry-After, or ask the operator of this installation."}
+	}
+	made, token, err := p.makeLink(c, by)
+	if err != nil {
+		p.Tries.Refund(ctx, t)
+		return err
+	}
+	return httpapi.JSON(c, fiber.StatusCreated, memberLinkBody{URL: p.linkURL(token), ExpiresAt: made.ExpiresAt.UnixMilli()})
+}
+
+func (p People) makeLink(c *fiber.Ctx, by *identity.Principal) (member.Link, identity.Key, error) {
+	random, err := secretOf(c, "sign-in link")
+	if err != nil {
+		return member.Link{}, identity.Key{}, err
+	}
+	token, err := identity.NewLink(random)
+	if err != nil {
+		return member.Link{}, identity.Key{}, fmt.Errorf("draw sign-in link: %w", err)
+	}
+	origin := httpapi.OriginOf(c.UserContext())
+	made, err := p.Members.SignInLinkFor(c.UserContext(), member.NewSignInLink{
+		ID: identity.IDFrom("sil", origin.Nonce), Token: token, MemberID: c.Params("id"), At: origin.At, By: by,
+	})
+	return made, token, err
 }
 
 func (p People) invitations(c *fiber.Ctx) error {

@@ -16,6 +16,9 @@ func Shown(record any) any {
 	case member.Member:
 		return toMember(r, nil)
 	case member.Link:
+		if r.Kind == member.SignIn {
+			return linkEventBody{ID: r.ID, MemberID: r.MemberID, Name: r.Name, Role: r.Role, MadeBy: actorBody{string(r.By.Type), r.By.ID, r.By.Name}, CreatedAt: r.CreatedAt.UnixMilli(), ExpiresAt: r.ExpiresAt.UnixMilli()}
+		}
 		return toInvitation(r)
 	case member.Session:
 		return sessionBody{ID: r.ID, MemberID: r.MemberID, How: r.How, Client: r.Client, CreatedAt: r.CreatedAt.UnixMilli(), EndedAt: millis(r.EndedAt)}
@@ -33,8 +36,12 @@ type (
 		UpdatedAt     int64         `json:"updatedAt"`
 		IgnoredFields []string      `json:"ignoredFields,omitempty"`
 	}
+	listedMemberBody struct {
+		memberBody
+		SignIn []member.Way `json:"signIn"` // empty: only by a link that somebody makes
+	}
 	memberListBody struct {
-		Data []memberBody `json:"data"`
+		Data []listedMemberBody `json:"data"`
 	}
 	invitationBody struct {
 		ID        string        `json:"id"`
@@ -64,6 +71,20 @@ type (
 		Client    string `json:"client"`
 		CreatedAt int64  `json:"createdAt"`
 		EndedAt   *int64 `json:"endedAt"`
+	}
+	// linkEventBody is a sign-in link as its events show it.
+	linkEventBody struct {
+		ID        string        `json:"id"`
+		MemberID  string        `json:"memberId"`
+		Name      string        `json:"name"`
+		Role      identity.Role `json:"role"`
+		MadeBy    actorBody     `json:"madeBy"`
+		CreatedAt int64         `json:"createdAt"`
+		ExpiresAt int64         `json:"expiresAt"`
+	}
+	memberLinkBody struct {
+		URL       string `json:"url"` // shown here and never again
+		ExpiresAt int64  `json:"expiresAt"`
 	}
 	signInLinkBody struct {
 		URL       string `json:"url"`

@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
@@ -29,7 +31,9 @@ type SignIn struct {
 	OIDC     *signin.OIDC          // nil: none
 	Groups   member.GroupMap
 	Passkeys *signin.Passkeys
-	Tries    *ratelimit.Limiter
+	// PasskeysWork says whether browsers allow passkeys at the base address.
+	PasskeysWork bool
+	Tries        *ratelimit.Limiter
 }
 
 // signInTries is how often a network may try to sign in within a minute, by
@@ -117,7 +121,7 @@ func limited[In asker, Out any](s SignIn, do func(ctx context.Context, in In) (O
 type none struct{}
 
 func (s SignIn) methods(context.Context, none) (wire.Methods, error) {
-	m := wire.Methods{Passkeys: s.Passkeys != nil}
+	m := wire.Methods{Passkeys: s.PasskeysWork}
 	if s.OIDC != nil {
 		m.OIDC, m.OIDCName = true, s.OIDC.Name()
 	}
@@ -265,10 +269,17 @@ func (s SignIn) finishPasskey(ctx context.Context, in askPasskey) (wire.Session,
 	})
 }
 
+// authenticate finds whose session the browser has. A network that shows sessions
+// that do not exist spends its budget of misses, as it does at the API.
+func (s SignIn) authenticate(ctx context.Context, b wire.Browser) (apikey.Decision, error) {
+	addr, _ := netip.ParseAddr(b.Address) // none: a network of its own
+	return s.Auth.Authenticate(apikey.WithClient(ctx, addr), b.Session)
+}
+
 // judge lets a call on a session in like a request to the API: revocation and the
 // rate limit hold here too. A suspended account is let in; see decideDevice.
 func (s SignIn) judge(ctx context.Context, b wire.Browser) (*identity.Principal, error) {
-	d, err := s.Auth.Authenticate(ctx, b.Session)
+	d, err := s.authenticate(ctx, b)
 	if err != nil {
 		return nil, err
 	}
@@ -294,6 +305,10 @@ func (s SignIn) beginAdd(ctx context.Context, in askSession) (wire.Begun, error)
 	has, err := s.Members.Passkeys(ctx, x.PersonID)
 	if err != nil {
 		return wire.Begun{}, err
+	}
+	if !x.Bound {
+		// A passkey that opens one membership may give way to one of the same device that opens all.
+		has = slices.DeleteFunc(has, func(k member.Passkey) bool { return k.MemberID != "" })
 	}
 	options, flow, err := s.Passkeys.BeginAdd(x.PersonID, m.Name+" ("+p.AccountName+")", hash, has)
 	return wire.Begun{Options: options, Flow: flow}, err
@@ -348,6 +363,13 @@ func (s SignIn) end(ctx context.Context, in askSession) (none, error) {
 			return none{}, err
 		}
 	}
+	// An unknown session costs a miss here, and no look at the database once those are spent.
+	switch _, err := s.authenticate(ctx, in.Browser); apierr.CodeOf(err) {
+	case apierr.InvalidAPIKey:
+		return none{}, nil
+	case apierr.RateLimited:
+		return none{}, err
+	}
 	err := s.Members.End(ctx, hash, in.ID)
 	if in.ID == "" && errors.Is(err, member.ErrNoSession) {
 		return none{}, nil
@@ -384,7 +406,13 @@ func (s SignIn) profile(ctx context.Context, in askSession) (wire.Profile, error
 		return wire.Profile{}, err
 	}
 	out := profileOf(p)
-	out.Member.Email = found.Member.Email
+	out.Member.Email, out.Bound = found.Member.Email, found.Session.Bound
+	for _, way := range found.Ways {
+		out.SignIn = append(out.SignIn, string(way))
+	}
+	if told := found.Session.Told; !told.At.IsZero() {
+		out.LinkUsed = &wire.LinkUsed{By: told.By, At: told.At.UnixMilli()}
+	}
 	for _, other := range found.Memberships {
 		name, err := s.Members.AccountName(ctx, other.AccountID)
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
+	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
 
 // Plans says what each plan allows where deployments differ.
@@ -37,6 +39,10 @@ type Credentials interface {
 	// Credential finds a key or session by hash, with all that bounds it, as it
 	// was at one instant after the call began; account.ErrNoKey if there is none.
 	Credential(ctx context.Context, hash string) (account.Credential, error)
+	// Key finds a key by its public id; account.ErrNoKey if there is none.
+	Key(ctx context.Context, id string) (account.Key, error)
+	// Member finds a member; member.ErrNoMember if there is none.
+	Member(ctx context.Context, id string) (member.Member, error)
 	// Touch notes when a key was last used, and TouchSession a session;
 	// account.ErrNoKey if it was erased meanwhile.
 	Touch(ctx context.Context, hash string, at time.Time) error
@@ -60,7 +66,10 @@ type use struct {
 	session bool
 }
 
-var _ apikey.Source = (*Source)(nil)
+var (
+	_ apikey.Source = (*Source)(nil)
+	_ apikey.Rights = (*Source)(nil)
+)
 
 // NewSource makes a source. A nil now is the system's clock.
 func NewSource(store Credentials, plans Plans, now func() time.Time) *Source {
@@ -87,6 +96,29 @@ func (s *Source) Verify(ctx context.Context, hash string) (*apikey.Record, error
 		AccountID: a.ID, AccountName: a.Name, Plan: a.Plan, Suspended: a.Suspended,
 		PerMinute: s.plans.rate(a.Plan), Quotas: a.Limits.Over(s.plans.quotas(a.Plan)), Version: a.Version,
 	}, nil
+}
+
+// Scopes is what a key or a member may do now. It has no cache and is no use of the
+// key: what was given out on its behalf must not keep a session from ending.
+func (s *Source) Scopes(ctx context.Context, accountID, id string) (identity.ScopeSet, error) {
+	if strings.HasPrefix(id, "mem_") {
+		m, err := s.store.Member(ctx, id)
+		if errors.Is(err, member.ErrNoMember) || err == nil && m.AccountID != accountID {
+			return nil, nil
+		}
+		return m.Role.Scopes(), err
+	}
+	k, err := s.store.Key(ctx, id)
+	if err == nil {
+		var c account.Credential
+		if c, err = s.store.Credential(ctx, k.Hash); err == nil && c.Account.ID == accountID && c.Key.Active(s.now()) {
+			return c.Scopes(), nil
+		}
+	}
+	if errors.Is(err, account.ErrNoKey) {
+		return nil, nil
+	}
+	return nil, err
 }
 
 // roleOf gives the session of somebody who was removed, which is refused as

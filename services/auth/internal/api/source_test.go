@@ -13,6 +13,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
+	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
 
 // ledger is a store of one key that counts what is written to it.
@@ -32,6 +33,22 @@ func (l *ledger) Credential(_ context.Context, hash string) (account.Credential,
 		return account.Credential{}, account.ErrNoKey
 	}
 	return account.Credential{Key: l.key, Account: account.Account{ID: "acc_1", Plan: identity.Creator, Version: 3}, Session: l.session, Member: l.member}, nil
+}
+
+func (l *ledger) Key(_ context.Context, id string) (account.Key, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if id != l.key.ID {
+		return account.Key{}, account.ErrNoKey
+	}
+	return l.key, nil
+}
+
+func (l *ledger) Member(_ context.Context, id string) (member.Member, error) {
+	if id != l.member.ID {
+		return member.Member{}, member.ErrNoMember
+	}
+	return member.Member{ID: id, AccountID: "acc_1", Role: l.member.Role}, nil
 }
 
 func (l *ledger) TouchSession(ctx context.Context, hash string, at time.Time) error {
@@ -142,5 +159,42 @@ func TestASessionInUseIsWrittenEveryFiveMinutes(t *testing.T) {
 	minute := start.Truncate(time.Minute)
 	if d := cmp.Diff([]time.Time{minute.Add(5 * time.Minute), minute.Add(10 * time.Minute)}, l.touched); d != "" {
 		t.Errorf("writes (-want +got):\n%s", d)
+	}
+}
+
+func TestScopesEndWithTheKeyAndTheMember(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	key := func(edit func(*account.Key)) account.Key {
+		k := account.Key{ID: "key_1", Hash: "h", AccountID: "acc_1", Scopes: identity.DefaultScopes()}
+		edit(&k)
+		return k
+	}
+	whole := key(func(*account.Key) {})
+	for name, tt := range map[string]struct {
+		ledger      *ledger
+		account, id string
+		reads       bool
+	}{
+		"a key":                         {&ledger{key: whole}, "acc_1", "key_1", true},
+		"a key of another account":      {&ledger{key: whole}, "acc_2", "key_1", false},
+		"an unknown key":                {&ledger{key: whole}, "acc_1", "key_2", false},
+		"a revoked key":                 {&ledger{key: key(func(k *account.Key) { k.RevokedAt = now.Add(-time.Second) })}, "acc_1", "key_1", false},
+		"an expired key":                {&ledger{key: key(func(k *account.Key) { k.ExpiresAt = now })}, "acc_1", "key_1", false},
+		"a key whose maker is a viewer": {&ledger{key: whole, member: account.Holder{ID: "mem_1", Role: identity.Viewer}}, "acc_1", "key_1", true},
+		"a key whose maker is gone":     {&ledger{key: whole, member: account.Holder{ID: "mem_1"}}, "acc_1", "key_1", false},
+		"a member":                      {&ledger{member: account.Holder{ID: "mem_1", Role: identity.Viewer}}, "acc_1", "mem_1", true},
+		"a member of another account":   {&ledger{member: account.Holder{ID: "mem_1", Role: identity.Viewer}}, "acc_2", "mem_1", false},
+		"a member who was removed":      {&ledger{}, "acc_1", "mem_1", false},
+	} {
+		s := NewSource(tt.ledger, Plans{}, func() time.Time { return now })
+		scopes, err := s.Scopes(t.Context(), tt.account, tt.id)
+		if err != nil || scopes.Has(identity.VideosRead) != tt.reads {
+			t.Errorf("%s: %v, %v", name, scopes, err)
+		}
+		s.Flush(t.Context())
+		if len(tt.ledger.touched) != 0 {
+			t.Errorf("%s: asking for rights counts as a use", name)
+		}
 	}
 }

@@ -27,14 +27,13 @@ type (
 		NextCursor *string               `json:"nextCursor"`
 	}
 	takedownBody struct {
-		ID            string   `json:"id"`
-		URL           string   `json:"url"`
-		LinkID        string   `json:"linkId,omitempty"`
-		VideoID       string   `json:"videoId,omitempty"`
-		AccountID     string   `json:"accountId"`
-		Reason        string   `json:"reason"`
-		CreatedAt     int64    `json:"createdAt"`
-		IgnoredFields []string `json:"ignoredFields,omitempty"`
+		ID        string `json:"id"`
+		URL       string `json:"url"`
+		LinkID    string `json:"linkId,omitempty"`
+		VideoID   string `json:"videoId,omitempty"`
+		AccountID string `json:"accountId"`
+		Reason    string `json:"reason"`
+		CreatedAt int64  `json:"createdAt"`
 	}
 	takedownPage struct {
 		Data       []takedownBody `json:"data"`
@@ -68,6 +67,10 @@ func Tenancy(a *httpapi.API, tenants *tenancy.Service, token string) {
 	add(fiber.MethodPost, "/admin/v1/takedowns", h.takeDown)
 	add(fiber.MethodGet, "/admin/v1/takedowns", h.takedowns)
 	add(fiber.MethodDelete, "/admin/v1/takedowns/:id", h.lift)
+	a.Finds("/admin/v1/takedowns/:id", func(c *fiber.Ctx) error {
+		_, err := tenants.Takedown(c.UserContext(), c.Params("id"))
+		return err
+	})
 }
 
 type tenantRoutes struct{ tenants *tenancy.Service }
@@ -147,9 +150,7 @@ func (h tenantRoutes) takeDown(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	out := toTakedown(made)
-	out.IgnoredFields = fields.Unknown
-	return httpapi.Created(c, "/admin/v1/takedowns/"+made.ID, out)
+	return httpapi.Created(c, "/admin/v1/takedowns/"+made.ID, toTakedown(made))
 }
 
 func (h tenantRoutes) takedowns(c *fiber.Ctx) error {
@@ -181,19 +182,29 @@ func (h tenantRoutes) lift(c *fiber.Ctx) error {
 	return httpapi.NoContent(c)
 }
 
+// mayExport refuses whoever may not see everything.
+func mayExport(c *fiber.Ctx) error {
+	p := identity.FromContext(c.UserContext())
+	for _, s := range identity.AllScopes() {
+		if strings.HasSuffix(string(s), ":read") && !p.Scopes.Has(s) {
+			return &apierr.Error{Code: apierr.InsufficientScope, RequiredScope: string(s), Message: "An export needs every read scope. This key lacks " + string(s) + "."}
+		}
+	}
+	if !p.Owns() {
+		return &apierr.Error{Code: apierr.InsufficientScope, RequiredRole: string(identity.Owner), Message: "Only an owner may export the account."}
+	}
+	return nil
+}
+
 // Export adds the route by which an account takes its data along. It shows
 // everything, so it needs every read scope that there is.
 func Export(a *httpapi.API, accounts *account.Service, members *member.Service, tenants *tenancy.Service) {
+	a.Finds("/api/v1/account/export", mayExport) // without starting the stream
 	a.Handle(fiber.MethodGet, "/api/v1/account/export", httpapi.Access{}, func(c *fiber.Ctx) error {
 		ctx := c.UserContext()
 		p := identity.FromContext(ctx)
-		for _, s := range identity.AllScopes() {
-			if strings.HasSuffix(string(s), ":read") && !p.Scopes.Has(s) {
-				return &apierr.Error{Code: apierr.InsufficientScope, RequiredScope: string(s), Message: "An export needs every read scope. This key lacks " + string(s) + "."}
-			}
-		}
-		if !p.Owns() {
-			return &apierr.Error{Code: apierr.InsufficientScope, RequiredRole: string(identity.Owner), Message: "Only an owner may export the account."}
+		if err := mayExport(c); err != nil {
+			return err
 		}
 		acct, err := accounts.Account(ctx, p.AccountID)
 		if err != nil {

@@ -67,6 +67,9 @@ func (s *Service) DecideDevice(ctx context.Context, by *identity.Principal, user
 
 // deviceScopes checks that the member may give the scopes now.
 func deviceScopes(tx Tx, accountID, memberID string, d Device) (identity.ScopeSet, error) {
+	if err := staying(tx, accountID); err != nil {
+		return nil, err
+	}
 	role, err := tx.Role(accountID, memberID)
 	if err != nil {
 		return nil, err

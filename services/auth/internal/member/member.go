@@ -12,6 +12,10 @@
 // keeps one; and when a call that takes authority away has returned, the change
 // is committed, the keys that exceed the new role are revoked, and every replica
 // has been told.
+//
+// What one account hands out never opens another. A link that an admin made opens
+// a session of that one membership, and so does a passkey that was added in such a
+// session; see [Session.Bound].
 package member
 
 import (
@@ -28,6 +32,7 @@ const (
 	MaxInvitations = 100 // open at once
 	MaxSessions    = 20  // of a member; signing in once more ends the oldest
 	MaxIdentities  = 20  // of a person, passkeys included
+	MaxSignInLinks = 20  // that the members of an account make in a day
 )
 
 // Lifetimes.
@@ -37,6 +42,9 @@ const (
 	SessionIdle    = 12 * time.Hour
 	SessionLife    = 7 * 24 * time.Hour
 	DeviceCodeLife = 10 * time.Minute
+	// GroupLife is how long a membership by group holds after the identity provider
+	// confirmed it, where the installation sets nothing else.
+	GroupLife = 24 * time.Hour
 )
 
 // Member is a person in an account.
@@ -50,9 +58,34 @@ type Member struct {
 	// FromGroups is set for a member whom the group-to-role map made: the map
 	// decides on the role at each sign-in.
 	FromGroups bool
-	CreatedAt  time.Time
-	UpdatedAt  time.Time
+	// GroupUntil is until when the provider's last confirmation of the groups holds;
+	// zero for a member whom no map made.
+	GroupUntil time.Time
+	// LinkUsed is a sign-in link that somebody made for this member and that was used
+	// since they last signed in.
+	LinkUsed  LinkUse
+	CreatedAt time.Time
+	UpdatedAt time.Time
 }
+
+// Lapsed reports whether the member is one by a group that the provider has not
+// confirmed in time.
+func (m Member) Lapsed(now time.Time) bool { return m.FromGroups && !now.Before(m.GroupUntil) }
+
+// LinkUse tells a member about a sign-in link that was used. Its zero value is none.
+type LinkUse struct {
+	By string // the name of who made it
+	At time.Time
+}
+
+// Way is how a member can sign in without anybody's help.
+type Way string
+
+// The ways, in the order in which they are shown.
+const (
+	ByPasskey  Way = "passkey"
+	ByProvider Way = "provider"
+)
 
 // Change is an edit of a member; nil fields stay.
 type Change struct {
@@ -77,10 +110,11 @@ type Link struct {
 	AccountID string
 	MemberID  string        // whom a sign-in link signs in
 	Name      string        // of the member to be; may be empty for an invitation
-	Role      identity.Role // that an invitation gives
+	Role      identity.Role // that an invitation gives, or that the member had when the sign-in link was made
 	By        events.Actor
-	// MadeBy is the member who invited, themselves or through a key of theirs. An
-	// invitation ends with the authority behind it.
+	// MadeBy is the member who made the link, themselves or through a key of theirs;
+	// "" is the operator. A link ends with the authority behind it, and a session that
+	// a member's sign-in link opens is bound; see [Session.Bound].
 	MadeBy    string
 	CreatedAt time.Time
 	ExpiresAt time.Time
@@ -94,6 +128,14 @@ type Session struct {
 	MemberID  string
 	PersonID  string
 	How       string // link, invitation, oidc, passkey or switch
+	// Bound keeps a session to its membership: it cannot switch accounts, join another
+	// one as the same person, or change how the person signs in elsewhere. Whoever made
+	// the link that the session began with may have opened it themselves.
+	Bound bool
+	// Until is when the provider's confirmation ends, for a member by group; zero: none.
+	Until time.Time
+	// Told is what this session tells the member: a link that was used before it began.
+	Told      LinkUse
 	Client    string // the browser, as it calls itself
 	CreatedAt time.Time
 	SeenAt    time.Time // to five minutes
@@ -104,7 +146,10 @@ type Session struct {
 func (s Session) ExpiresAt() time.Time {
 	idle, latest := s.SeenAt.Add(SessionIdle), s.CreatedAt.Add(SessionLife)
 	if latest.Before(idle) {
-		return latest
+		idle = latest
+	}
+	if !s.Until.IsZero() && s.Until.Before(idle) {
+		return s.Until
 	}
 	return idle
 }
@@ -123,9 +168,12 @@ type Identity struct {
 
 // Passkey is a public key that a person's device signs with.
 type Passkey struct {
-	ID         string // of the record, not the credential's
-	Hash       string // of the credential's id; names the record
-	PersonID   string
+	ID       string // of the record, not the credential's
+	Hash     string // of the credential's id; names the record
+	PersonID string
+	// MemberID is the one membership that the passkey opens, if it was added in a bound
+	// session; "" is all of the person's.
+	MemberID   string
 	Name       string
 	Credential []byte // as the WebAuthn library keeps it
 	CreatedAt  time.Time
@@ -164,6 +212,12 @@ var (
 	ErrNoMembership = apierr.New(apierr.Forbidden, "You are not a member of any account here.")
 	// ErrAlreadyMember keeps a person from being two members of one account.
 	ErrAlreadyMember = apierr.New(apierr.AlreadyMember, "You are a member of this account already.")
+	// ErrHasSignIn refuses a sign-in link for somebody who needs none.
+	ErrHasSignIn = apierr.New(apierr.HasSignIn, "This person has their own way to sign in, or is a member of another account too, so nobody can make a sign-in link for them. If they cannot sign in any more, remove them and invite them again.")
+	// ErrByProvider refuses a member by group whom only the provider can let in.
+	ErrByProvider = apierr.New(apierr.SignInByProvider, "This membership comes from a group of the identity provider. Sign in with the provider.")
+	// ErrBound refuses in a bound session what reaches beyond its membership.
+	ErrBound = apierr.New(apierr.Forbidden, "You signed in by a link that somebody made for you in this account. It opens this account only, and changes nothing elsewhere.")
 	// ErrIdentityTaken keeps one identity from being two persons.
 	ErrIdentityTaken = apierr.New(apierr.IdentityTaken, "This identity belongs to another person here.")
 )

@@ -24,6 +24,10 @@ type Store interface {
 	Member(ctx context.Context, id string) (Member, error)
 	// Memberships lists a person's members in all accounts, oldest first.
 	Memberships(ctx context.Context, personID string) ([]Member, error)
+	// GroupMembers lists the members of all accounts whom a group map made.
+	GroupMembers(ctx context.Context) ([]Member, error)
+	// WaysOf lists how these people sign in.
+	WaysOf(ctx context.Context, personIDs []string) ([]Identity, []Passkey, error)
 	// Invitations lists an account's open invitations, newest first.
 	Invitations(ctx context.Context, accountID string) ([]Link, error)
 	// Link finds a one-time link by its token's hash; ErrNoLink if there is none.
@@ -59,7 +63,8 @@ type Tx interface {
 	Memberships(personID string) ([]Member, error)
 	Link(hash string) (Link, error)
 	LinkByID(id string) (Link, error)
-	OpenInvitations(accountID string) ([]Link, error)
+	// OpenLinks lists an account's links of both kinds that have not expired.
+	OpenLinks(accountID string) ([]Link, error)
 	Session(hash string) (Session, error)
 	// ActiveSessions lists a member's sessions that have not ended.
 	ActiveSessions(memberID string) ([]Session, error)
@@ -87,10 +92,33 @@ type Tx interface {
 
 // Service is what the APIs call.
 type Service struct {
-	store  Store
-	notify account.Notifier
-	now    func() time.Time
-	log    *slog.Logger
+	store    Store
+	notify   account.Notifier
+	now      func() time.Time
+	log      *slog.Logger
+	provider Provider
+}
+
+// Provider is the identity provider of the installation. The zero value is none.
+type Provider struct {
+	Issuer string
+	// MaxAge is how long a membership by group holds after the provider confirmed it;
+	// zero means [GroupLife].
+	MaxAge time.Duration
+}
+
+// WithProvider names the identity provider. Identities of any other are no way to
+// sign in.
+func (s *Service) WithProvider(p Provider) *Service {
+	s.provider = p
+	return s
+}
+
+func (s *Service) groupUntil() time.Time {
+	if s.provider.MaxAge <= 0 {
+		return s.now().Add(GroupLife)
+	}
+	return s.now().Add(s.provider.MaxAge)
 }
 
 // NewService makes a service. A nil now or log is the system's.
@@ -184,14 +212,23 @@ func (s *Service) putRole(tx Tx, acct *account.Account, before, after Member) er
 	if err != nil {
 		return err
 	}
-	invited, err := s.invitationsBeyond(tx, before, after.Role)
+	handed, err := s.linksBeyond(tx, before, after.Role)
 	if err != nil {
 		return err
+	}
+	var opened []Session
+	if !before.Role.AtLeast(after.Role) {
+		// Whoever made a sign-in link for this member could reach the old role and may have
+		// kept the session. It must not grow with the member.
+		if opened, err = tx.ActiveSessions(before.ID); err != nil {
+			return err
+		}
+		opened = slices.DeleteFunc(opened, func(x Session) bool { return !x.Bound || x.How != howLink })
 	}
 	// A new name shows in events, so replicas must learn of it as of a new role.
 	acct.Version++
 	return errors.Join(
-		tx.PutMember(after), tx.PutAccount(*acct), s.revoke(tx, exceeding), s.withdraw(tx, invited),
+		tx.PutMember(after), tx.PutAccount(*acct), s.revoke(tx, exceeding), s.withdraw(tx, handed), s.end(tx, opened...),
 		tx.Note(after.AccountID, events.MemberChanged, after.ID, after),
 	)
 }
@@ -224,23 +261,107 @@ func (s *Service) remove(tx Tx, acct *account.Account, m Member) error {
 			return err
 		}
 	}
-	// What the member handed out ends with them. A key or an invitation that they made before
-	// would let them back in.
-	made, err := s.keysBeyond(tx, m, "")
-	if err != nil {
-		return err
-	}
-	invited, err := s.invitationsBeyond(tx, m, "")
-	if err != nil {
-		return err
-	}
-	sessions, err := tx.ActiveSessions(m.ID)
+	_, take, err := s.handedOut(tx, m)
 	if err != nil {
 		return err
 	}
 	acct.Version++
-	errs := []error{tx.RemoveMember(m), tx.PutAccount(*acct), s.revoke(tx, made), s.withdraw(tx, invited), s.end(tx, sessions...)}
-	return errors.Join(append(errs, tx.Note(m.AccountID, events.MemberRemoved, m.ID, m))...)
+	return errors.Join(tx.RemoveMember(m), tx.PutAccount(*acct), take(), tx.Note(m.AccountID, events.MemberRemoved, m.ID, m))
+}
+
+// handedOut reads what ends with a member: their keys, links and sessions. A key or
+// an invitation that they made before would let them back in. It returns how many
+// there are and what ends them.
+func (s *Service) handedOut(tx Tx, m Member) (n int, take func() error, err error) {
+	made, err := s.keysBeyond(tx, m, "")
+	if err != nil {
+		return 0, nil, err
+	}
+	links, err := s.linksBeyond(tx, m, "")
+	if err != nil {
+		return 0, nil, err
+	}
+	sessions, err := tx.ActiveSessions(m.ID)
+	if err != nil {
+		return 0, nil, err
+	}
+	return len(made) + len(links) + len(sessions), func() error {
+		return errors.Join(s.revoke(tx, made), s.withdraw(tx, links), s.end(tx, sessions...))
+	}, nil
+}
+
+// EndLapsed ends the memberships by group that the identity provider has not
+// confirmed in time, with all that those members handed out. An account's last owner
+// stays a member, without sessions and keys, until the provider confirms them again.
+func (s *Service) EndLapsed(ctx context.Context) error {
+	ctx = events.WithActor(ctx, events.System)
+	found, err := s.store.GroupMembers(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, m := range found {
+		if m.Lapsed(s.now()) {
+			errs = append(errs, s.endLapsed(ctx, m)) // one that fails holds up no other
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// lapseEvery is how long a membership and its keys may outlive the provider's
+// confirmation. Sessions end at the moment itself. Each turn reads all members by
+// group, of whom there are [MaxMembers] at most.
+const lapseEvery = 5 * time.Minute
+
+// Run ends lapsed memberships until ctx ends. Every replica does this without a
+// lease: a membership that is gone is passed over.
+func (s *Service) Run(ctx context.Context) error {
+	tick := time.NewTicker(lapseEvery)
+	defer tick.Stop()
+	for {
+		if err := s.EndLapsed(ctx); err != nil && ctx.Err() == nil {
+			s.log.WarnContext(ctx, "cannot end lapsed memberships by group; retrying", "service", "auth", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+func (s *Service) endLapsed(ctx context.Context, m Member) error {
+	var acct account.Account
+	ended := false
+	err := s.store.People(ctx, "end membership by group", func(tx Tx) error {
+		ended = false
+		m, err := tx.Member(m.ID)
+		if errors.Is(err, ErrNoMember) || err == nil && !m.Lapsed(s.now()) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if acct, err = tx.Account(m.AccountID); err != nil {
+			return err
+		}
+		ended = true
+		if err = s.remove(tx, &acct, m); !errors.Is(err, ErrLastOwner) {
+			return err
+		}
+		n, take, err := s.handedOut(tx, m)
+		if ended = n > 0; err != nil || !ended {
+			return err
+		}
+		acct.Version++
+		return errors.Join(tx.PutAccount(acct), take())
+	})
+	if err != nil || !ended {
+		return err
+	}
+	s.notify.InvalidateAccount(ctx, acct.ID, acct.Version)
+	s.audit(ctx, "member.lapse", acct.ID, "member", m.ID)
+	return nil
 }
 
 // target finds the member that a call is about, and what its caller may give now:
@@ -323,23 +444,32 @@ func (s *Service) keysBeyond(tx Tx, m Member, role identity.Role) ([]account.Key
 	}), nil
 }
 
-// invitationsBeyond lists the open invitations that the member made and that a
-// holder of role could not make: without this, somebody who is about to be
-// removed could invite themselves back.
-func (s *Service) invitationsBeyond(tx Tx, m Member, role identity.Role) ([]Link, error) {
-	open, err := tx.OpenInvitations(m.AccountID)
+// linksBeyond lists the open links that the member made and that a holder of role
+// could not make: without this, somebody who is about to be removed could invite
+// themselves back, or come back as somebody else.
+func (s *Service) linksBeyond(tx Tx, m Member, role identity.Role) ([]Link, error) {
+	open, err := tx.OpenLinks(m.AccountID)
 	if err != nil {
 		return nil, err
 	}
 	return slices.DeleteFunc(open, func(l Link) bool {
-		return l.MadeBy != m.ID || role.Scopes().Has(identity.MembersWrite) && role.AtLeast(l.Role)
+		may := role.AtLeast(l.Role)
+		if l.Kind == SignIn {
+			may = above(role, l.Role)
+		}
+		return l.MadeBy != m.ID || may && role.Scopes().Has(identity.MembersWrite)
 	}), nil
 }
 
-func (s *Service) withdraw(tx Tx, invitations []Link) error {
+// withdraw takes links back. A sign-in link shows nowhere, so only invitations have
+// an event.
+func (s *Service) withdraw(tx Tx, links []Link) error {
 	var errs []error
-	for _, l := range invitations {
-		errs = append(errs, tx.RemoveLink(l), tx.Note(l.AccountID, events.InvitationRevoked, l.ID, l))
+	for _, l := range links {
+		errs = append(errs, tx.RemoveLink(l))
+		if l.Kind == Invitation {
+			errs = append(errs, tx.Note(l.AccountID, events.InvitationRevoked, l.ID, l))
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -416,10 +546,11 @@ func (s *Service) Invite(ctx context.Context, n NewInvitation) (Link, error) {
 		case !errors.Is(err, ErrNoLink):
 			return err
 		}
-		open, err := tx.OpenInvitations(n.AccountID)
+		open, err := tx.OpenLinks(n.AccountID)
 		if err != nil {
 			return err
 		}
+		open = slices.DeleteFunc(open, func(l Link) bool { return l.Kind != Invitation })
 		if len(open) >= MaxInvitations {
 			return apierr.New(apierr.QuotaExceeded, "This account has 100 open invitations. Revoke one first.")
 		}
@@ -458,13 +589,146 @@ func (s *Service) RevokeInvitation(ctx context.Context, by *identity.Principal, 
 	return nil
 }
 
+// NewSignInLink asks for a link that signs in a member. As with an invitation the
+// caller draws its token.
+type NewSignInLink struct {
+	ID       string
+	Token    identity.Key
+	MemberID string // in the account of By
+	At       time.Time
+	By       *identity.Principal
+}
+
+// above reports whether a holder of role stands above other.
+func above(role, other identity.Role) bool { return role != other && role.AtLeast(other) }
+
+// mayLink refuses a sign-in link to who may not make one for a member of the role.
+// A link lets its maker be somebody else, so it takes a person above that member.
+func mayLink(by *identity.Principal, role identity.Role) error {
+	switch {
+	case !by.Session:
+		return &apierr.Error{Code: apierr.InsufficientScope, RequiredRole: string(identity.Admin), Message: "An API key cannot make sign-in links. Sign in to the console as an admin or an owner."}
+	case role == identity.Owner:
+		return OwnerRequired("Only the operator of this installation can make a sign-in link for an owner.")
+	case !above(by.Role, role):
+		return OwnerRequired("You can make sign-in links only for members whose role is below yours. Ask an owner.")
+	}
+	return nil
+}
+
+// SignInLinkFor makes a link that lets a member back in who has no way of their own.
+// Asked again with the same ID and token it finds the one it made.
+func (s *Service) SignInLinkFor(ctx context.Context, n NewSignInLink) (Link, error) {
+	if err := mayLink(n.By, identity.Viewer); err != nil {
+		return Link{}, err // who may make none is refused whether or not the member exists
+	}
+	l := Link{
+		ID: n.ID, Hash: n.Token.Hash(), Kind: SignIn, AccountID: n.By.AccountID, MemberID: n.MemberID, By: events.ActorOf(ctx), MadeBy: n.By.MemberID,
+		CreatedAt: n.At, ExpiresAt: n.At.Add(SignInLinkLife),
+	}
+	err := s.store.People(ctx, "make sign-in link for a member", func(tx Tx) error {
+		if _, err := s.authority(tx, n.By); err != nil {
+			return err
+		}
+		m, err := tx.Member(n.MemberID)
+		if err == nil && m.AccountID != n.By.AccountID {
+			err = ErrNoMember
+		}
+		if err != nil {
+			return err
+		}
+		if err := mayLink(n.By, m.Role); err != nil {
+			return err
+		}
+		if m.FromGroups {
+			return ErrByProvider
+		}
+		if err := staying(tx, n.By.AccountID); err != nil {
+			return err
+		}
+		if err := s.lockedOut(tx, m); err != nil {
+			return err
+		}
+		switch found, err := tx.Link(l.Hash); {
+		case err == nil && found.ID == l.ID:
+			return nil
+		case err == nil:
+			return errors.New("drew a token that exists")
+		case !errors.Is(err, ErrNoLink):
+			return err
+		}
+		l.Name, l.Role = m.Name, m.Role
+		return errors.Join(tx.AddLink(l), tx.Note(l.AccountID, events.SignInLinkCreated, l.ID, l))
+	})
+	if err != nil {
+		return Link{}, err
+	}
+	s.audit(ctx, "sign-in-link.create", l.AccountID, "member", l.MemberID)
+	return l, nil
+}
+
+// lockedOut refuses a person who has a way to sign in, or is in another account:
+// there the maker of a link has no authority.
+func (s *Service) lockedOut(tx Tx, m Member) error {
+	mine, err := tx.Memberships(m.PersonID)
+	if err != nil {
+		return err
+	}
+	known, err := tx.Identities(m.PersonID)
+	if err != nil {
+		return err
+	}
+	keys, err := tx.Passkeys(m.PersonID)
+	if err != nil {
+		return err
+	}
+	if len(mine) != 1 || len(s.ways(m, known, keys)) > 0 {
+		return ErrHasSignIn
+	}
+	return nil
+}
+
+// ways is how a member can sign in without anybody's help.
+func (s *Service) ways(m Member, known []Identity, keys []Passkey) []Way {
+	out := []Way{}
+	if slices.ContainsFunc(keys, func(p Passkey) bool { return p.PersonID == m.PersonID && (p.MemberID == "" || p.MemberID == m.ID) }) {
+		out = append(out, ByPasskey)
+	}
+	if slices.ContainsFunc(known, func(i Identity) bool {
+		return i.PersonID == m.PersonID && s.provider.Issuer != "" && i.Issuer == s.provider.Issuer
+	}) {
+		out = append(out, ByProvider)
+	}
+	return out
+}
+
+// Ways is how each of the members can sign in without anybody's help.
+func (s *Service) Ways(ctx context.Context, members []Member) ([][]Way, error) {
+	people := make([]string, len(members))
+	for i, m := range members {
+		people[i] = m.PersonID
+	}
+	known, keys, err := s.store.WaysOf(ctx, people)
+	if err != nil {
+		return nil, err
+	}
+	out := make([][]Way, len(members))
+	for i, m := range members {
+		out[i] = s.ways(m, known, keys)
+	}
+	return out, nil
+}
+
 // SignInLink makes a one-time link that signs in an existing member, or a new one
 // of the given name and role: a name always makes a new member, since two people
 // may have the same. Only the operator calls it.
+//
+// The operator stands above all accounts, and is whom to ask after the last passkey
+// was lost. So the session is not bound, and a way to sign in is no hindrance.
 func (s *Service) SignInLink(ctx context.Context, accountID, memberID, name string, role identity.Role, token identity.Key) (Link, error) {
 	now := s.now()
 	l := Link{
-		ID: identity.NewID("lnk"), Hash: token.Hash(), Kind: SignIn, AccountID: accountID, By: events.ActorOf(ctx),
+		ID: identity.NewID("sil"), Hash: token.Hash(), Kind: SignIn, AccountID: accountID, By: events.ActorOf(ctx),
 		CreatedAt: now, ExpiresAt: now.Add(SignInLinkLife),
 	}
 	fresh := Member{
@@ -481,6 +745,9 @@ func (s *Service) SignInLink(ctx context.Context, accountID, memberID, name stri
 			if m, err = tx.Member(memberID); err == nil && m.AccountID != accountID {
 				err = ErrNoMember
 			}
+			if err == nil && m.FromGroups {
+				err = ErrByProvider
+			}
 			if err != nil {
 				return err
 			}
@@ -488,10 +755,11 @@ func (s *Service) SignInLink(ctx context.Context, accountID, memberID, name stri
 			return err
 		}
 		l.MemberID, l.Name, l.Role = m.ID, m.Name, m.Role
+		made := errors.Join(tx.AddLink(l), tx.Note(accountID, events.SignInLinkCreated, l.ID, l))
 		if memberID != "" {
-			return tx.AddLink(l)
+			return made
 		}
-		return errors.Join(tx.AddLink(l), tx.PutMember(m), tx.Note(accountID, events.MemberAdded, m.ID, m))
+		return errors.Join(made, tx.PutMember(m), tx.Note(accountID, events.MemberAdded, m.ID, m))
 	})
 	if err != nil {
 		return Link{}, err

@@ -78,12 +78,25 @@ func (s *Service) UseLink(ctx context.Context, token identity.Key, name string, 
 		}
 		// The link goes in the commit that opens the session, so of two browsers that use it at once
 		// only one gets in.
-		return s.open(ctx, m, "link", b, func(tx Tx) error {
+		return s.open(ctx, m, howLink, b, func(tx Tx, now *Member, x *Session) (func() error, error) {
 			found, err := s.unused(tx, l)
 			if err != nil {
-				return err
+				return nil, err
 			}
-			return tx.RemoveLink(found)
+			if found.MadeBy != "" {
+				// Since it was made, the member may have found a way of their own, joined another
+				// account, or risen above the maker's reach.
+				if !found.Role.AtLeast(now.Role) {
+					return nil, ErrNoLink
+				}
+				if err := s.lockedOut(tx, *now); err != nil {
+					return nil, err
+				}
+				x.Bound, now.LinkUsed = true, LinkUse{By: found.By.Name, At: s.now()}
+			}
+			return func() error {
+				return errors.Join(tx.RemoveLink(found), tx.Note(found.AccountID, events.SignInLinkUsed, found.ID, found))
+			}, nil
 		})
 	}
 	person, known, err := s.personOf(ctx, proof, as)
@@ -102,7 +115,7 @@ func (s *Service) UseLink(ctx context.Context, token identity.Key, name string, 
 		return Session{}, apierr.Invalid(apierr.Detail{Field: "name", Code: apierr.Required, Message: "Give your name."})
 	}
 	ctx = events.WithActor(ctx, events.Actor{Type: events.ActorMember, ID: m.ID, Name: m.Name})
-	return s.begin(ctx, m, "invitation", b, func(tx Tx) (func() error, error) {
+	return s.begin(ctx, m, "invitation", b, func(tx Tx, _ *Session) (func() error, error) {
 		found, err := s.unused(tx, l)
 		if err != nil {
 			return nil, err
@@ -154,14 +167,12 @@ func (s *Service) mayJoin(tx Tx, m Member) error {
 	if slices.ContainsFunc(mine, func(x Member) bool { return x.AccountID == m.AccountID }) {
 		return ErrAlreadyMember
 	}
-	if err := staying(tx, m.AccountID); err != nil {
-		return err
-	}
 	return s.roomForMember(tx, m.AccountID)
 }
 
 // personOf says who accepts an invitation: the owner of a known identity, else
-// the person who is signed in, else somebody new.
+// the person who is signed in, else somebody new. A bound session is not taken for
+// its person: it may be in the hands of whoever made its link.
 func (s *Service) personOf(ctx context.Context, proof *Proof, as string) (person string, known bool, err error) {
 	if proof != nil {
 		found, err := s.store.Identity(ctx, proof.Issuer, proof.Subject)
@@ -174,7 +185,7 @@ func (s *Service) personOf(ctx context.Context, proof *Proof, as string) (person
 	}
 	if as != "" {
 		x, err := s.store.Session(ctx, as)
-		if err == nil && x.Active(s.now()) {
+		if err == nil && x.Active(s.now()) && !x.Bound {
 			return x.PersonID, false, nil
 		}
 		if err != nil && !errors.Is(err, ErrNoSession) {
@@ -258,7 +269,7 @@ func (s *Service) byGroups(ctx context.Context, p Proof, person string, groups G
 			}
 			m := Member{
 				ID: identity.NewID("mem"), AccountID: groups.AccountID, PersonID: person, Name: cmpText(p.Name, cmpText(p.Email, "Unnamed")),
-				Email: p.Email, Role: role, FromGroups: true, CreatedAt: s.now(), UpdatedAt: s.now(),
+				Email: p.Email, Role: role, FromGroups: true, GroupUntil: s.groupUntil(), CreatedAt: s.now(), UpdatedAt: s.now(),
 			}
 			out = &m
 			errs := []error{tx.PutMember(m), tx.Note(m.AccountID, events.MemberAdded, m.ID, m)}
@@ -270,15 +281,19 @@ func (s *Service) byGroups(ctx context.Context, p Proof, person string, groups G
 		m := mine[at]
 		switch {
 		// Only a membership that the map gave is the map's to change. An invited member keeps theirs.
-		case !m.FromGroups || m.Role == role:
+		case !m.FromGroups:
 			out = &m
 			return nil
 		case role == "":
 			return s.remove(tx, &acct, m)
 		}
 		after := m
-		after.Role, after.UpdatedAt = role, s.now()
+		after.GroupUntil = s.groupUntil()
 		out = &after
+		if m.Role == role {
+			return tx.PutMember(after)
+		}
+		after.Role, after.UpdatedAt = role, s.now()
 		return s.putRole(tx, &acct, m, after)
 	})
 	if err != nil {
@@ -292,49 +307,78 @@ func (s *Service) identity(p Proof, person string) Identity {
 	return Identity{Issuer: p.Issuer, Subject: p.Subject, PersonID: person, Email: p.Email, CreatedAt: s.now()}
 }
 
-// openAny opens a session in the person's oldest account; they can switch.
-func (s *Service) openAny(ctx context.Context, person, how string, b Browser, also func(tx Tx) error) (Session, error) {
+// openAny opens a session in the oldest of the person's accounts that lets them in;
+// they can switch.
+func (s *Service) openAny(ctx context.Context, person, how string, b Browser, also opening) (Session, error) {
 	mine, err := s.store.Memberships(ctx, person)
 	if err != nil {
 		return Session{}, err
 	}
-	if len(mine) == 0 {
-		return Session{}, ErrNoMembership
+	err = ErrNoMembership
+	for _, m := range mine {
+		var x Session
+		x, err = s.open(ctx, m, how, b, also)
+		if !errors.Is(err, errErasing) && !errors.Is(err, ErrByProvider) {
+			return x, err
+		}
 	}
-	return s.open(ctx, mine[0], how, b, also)
+	return Session{}, err
 }
 
-// open opens a session for an existing member. also writes what belongs to the
-// same commit; it may read first.
-func (s *Service) open(ctx context.Context, m Member, how string, b Browser, also func(tx Tx) error) (Session, error) {
+// howLink is the [Session.How] of a session that a sign-in link opened.
+const howLink = "link"
+
+// opening adds to the commit that opens a session. It reads first, may change the
+// member and the session, and returns what writes; nil writes nothing more.
+type opening func(tx Tx, now *Member, x *Session) (func() error, error)
+
+// open opens a session for an existing member.
+func (s *Service) open(ctx context.Context, m Member, how string, b Browser, also opening) (Session, error) {
 	ctx = events.WithActor(ctx, events.Actor{Type: events.ActorMember, ID: m.ID, Name: m.Name})
-	return s.begin(ctx, m, how, b, func(tx Tx) (func() error, error) {
+	return s.begin(ctx, m, how, b, func(tx Tx, x *Session) (func() error, error) {
 		// m was read before this transaction and may have been removed since.
-		switch now, err := tx.Member(m.ID); {
+		now, err := tx.Member(m.ID)
+		switch {
 		case errors.Is(err, ErrNoMember) || err == nil && now.PersonID != m.PersonID:
 			return nil, ErrNoMembership
 		case err != nil:
 			return nil, err
+		case now.Lapsed(s.now()):
+			return nil, ErrByProvider
+		}
+		after, write := now, func() error { return nil }
+		x.Until, x.Told, after.LinkUsed = now.GroupUntil, now.LinkUsed, LinkUse{}
+		if also != nil {
+			if write, err = also(tx, &after, x); err != nil {
+				return nil, err
+			}
 		}
 		return func() error {
-			if also == nil {
-				return nil
+			errs := []error{write()}
+			if after != now {
+				errs = append(errs, tx.PutMember(after))
 			}
-			return also(tx)
+			return errors.Join(errs...)
 		}, nil
 	})
 }
 
-// begin opens a session for m. first reads and decides, and returns what writes.
-func (s *Service) begin(ctx context.Context, m Member, how string, b Browser, first func(tx Tx) (func() error, error)) (Session, error) {
+// begin opens a session for m, unless their account is being erased: erasure removes
+// sessions before members, so one that is added meanwhile could be left. first reads
+// and decides, may change the session, and returns what writes.
+func (s *Service) begin(ctx context.Context, m Member, how string, b Browser, first func(tx Tx, x *Session) (func() error, error)) (Session, error) {
 	now := s.now()
-	x := Session{
+	fresh := Session{
 		ID: identity.NewID("ses"), Hash: b.Key.Hash(), AccountID: m.AccountID, MemberID: m.ID, PersonID: m.PersonID,
 		How: how, Client: clip(b.Client, 200), CreatedAt: now, SeenAt: now,
 	}
+	var x Session
 	var changed []account.Account
 	err := s.store.People(ctx, "sign in", func(tx Tx) error {
-		changed = nil
+		x, changed = fresh, nil
+		if err := staying(tx, m.AccountID); err != nil {
+			return err
+		}
 		var ending []Session
 		if b.Replaces != "" {
 			old, err := tx.Session(b.Replaces)
@@ -367,11 +411,10 @@ func (s *Service) begin(ctx context.Context, m Member, how string, b Browser, fi
 			a.Version++
 			changed = append(changed, a)
 		}
-		write, err := first(tx)
+		write, err := first(tx, &x)
 		if err != nil {
 			return err
 		}
-		// write may read once more, so it runs before the first write here.
 		errs := []error{write()}
 		for _, a := range changed {
 			errs = append(errs, tx.PutAccount(a))
@@ -400,6 +443,9 @@ func clip(s string, n int) string {
 // place of the present one.
 func (s *Service) Switch(ctx context.Context, hash, memberID string, b Browser) (Session, error) {
 	x, err := s.store.Session(ctx, hash)
+	if err == nil && x.Bound {
+		err = ErrBound
+	}
 	if err != nil {
 		return Session{}, err
 	}
@@ -411,7 +457,7 @@ func (s *Service) Switch(ctx context.Context, hash, memberID string, b Browser) 
 		return Session{}, err
 	}
 	b.Replaces = hash
-	return s.open(ctx, m, "switch", b, func(tx Tx) error { return nil })
+	return s.open(ctx, m, "switch", b, nil)
 }
 
 // End ends the session with this hash, or, when id is not empty, another session
@@ -467,6 +513,7 @@ type Profile struct {
 	Identities  []Identity
 	Passkeys    []Passkey
 	Sessions    []Session
+	Ways        []Way // to come back into this membership
 }
 
 // Profile finds the person of a session.
@@ -490,6 +537,12 @@ func (s *Service) Profile(ctx context.Context, hash string) (p Profile, err erro
 		return Profile{}, err
 	}
 	p.Sessions = slices.DeleteFunc(p.Sessions, func(x Session) bool { return !x.Active(s.now()) })
+	p.Ways = s.ways(p.Member, p.Identities, p.Passkeys)
+	if p.Session.Bound {
+		// It learns nothing of the person beyond its membership.
+		p.Memberships, p.Identities = []Member{p.Member}, nil
+		p.Passkeys = slices.DeleteFunc(p.Passkeys, func(k Passkey) bool { return k.MemberID != p.Member.ID })
+	}
 	return p, nil
 }
 
@@ -509,6 +562,9 @@ func (s *Service) Person(ctx context.Context, hash string) (Session, Member, err
 // Connect lets a signed-in person sign in with an identity from now on.
 func (s *Service) Connect(ctx context.Context, hash string, p Proof) error {
 	x, m, err := s.Person(ctx, hash)
+	if err == nil && x.Bound {
+		err = ErrBound // the identity would open whatever account the person joins later
+	}
 	if err != nil {
 		return err
 	}
@@ -539,14 +595,30 @@ func (s *Service) Connect(ctx context.Context, hash string, p Proof) error {
 	})
 }
 
-// AddPasskey lets a signed-in person sign in with a passkey from now on.
+// errOwnWay keeps an old session of somebody's link from adding a way to sign in
+// beside the person's own.
+var errOwnWay = apierr.New(apierr.HasSignIn, "You signed in by a link that somebody made for you, and you have your own way to sign in by now or are a member of another account too. Sign in that way to add a passkey.")
+
+// AddPasskey lets a signed-in person sign in with a passkey from now on. A passkey
+// that is added in a bound session opens its membership and no other.
 func (s *Service) AddPasskey(ctx context.Context, hash string, p Passkey) error {
-	x, _, err := s.Person(ctx, hash)
+	x, m, err := s.Person(ctx, hash)
 	if err != nil {
 		return err
 	}
 	p.ID, p.PersonID, p.CreatedAt = identity.NewID("pky"), x.PersonID, s.now()
+	if x.Bound {
+		p.MemberID = x.MemberID
+	}
 	return s.store.People(ctx, "add passkey", func(tx Tx) error {
+		if x.Bound && x.How == howLink {
+			switch err := s.lockedOut(tx, m); {
+			case errors.Is(err, ErrHasSignIn):
+				return errOwnWay
+			case err != nil:
+				return err
+			}
+		}
 		// A sign-in finds its person by the credential, so a credential belongs to one person.
 		if _, err := tx.Passkey(p.Hash); !errors.Is(err, ErrNoPasskey) {
 			return errors.Join(err, ErrIdentityTaken)
@@ -585,7 +657,7 @@ func (s *Service) RemovePasskey(ctx context.Context, hash, id string) error {
 		if err != nil {
 			return err
 		}
-		at := slices.IndexFunc(mine, func(p Passkey) bool { return p.ID == id })
+		at := slices.IndexFunc(mine, func(p Passkey) bool { return p.ID == id && (!x.Bound || p.MemberID == x.MemberID) })
 		if at < 0 {
 			return ErrNoPasskey
 		}
@@ -607,16 +679,30 @@ func (s *Service) Passkeys(ctx context.Context, personID string) ([]Passkey, err
 // challenge, which is used up. ErrNoPasskey means that it was removed meanwhile.
 func (s *Service) SignInByPasskey(ctx context.Context, p Passkey, challenge string, b Browser) (Session, error) {
 	p.LastUsedAt = s.now()
-	return s.openAny(ctx, p.PersonID, "passkey", b, func(tx Tx) error {
+	also := func(tx Tx, _ *Member, x *Session) (func() error, error) {
 		// p was read before this transaction. Writing it after it was removed would bring it back.
 		now, err := tx.Passkey(p.Hash)
 		if err == nil && now.ID != p.ID {
 			err = ErrNoPasskey // removed, and added anew
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
-		// A challenge is refused ten minutes after it was made, so an hour outlasts any replay.
-		return errors.Join(tx.PutPasskey(p), tx.UseOnce("passkey:"+challenge, s.now().Add(time.Hour)))
-	})
+		x.Bound = p.MemberID != ""
+		return func() error {
+			// A challenge is refused ten minutes after it was made, so an hour outlasts any replay.
+			return errors.Join(tx.PutPasskey(p), tx.UseOnce("passkey:"+challenge, s.now().Add(time.Hour)))
+		}, nil
+	}
+	if p.MemberID == "" {
+		return s.openAny(ctx, p.PersonID, "passkey", b, also)
+	}
+	m, err := s.store.Member(ctx, p.MemberID)
+	if errors.Is(err, ErrNoMember) {
+		err = ErrNoMembership
+	}
+	if err != nil {
+		return Session{}, err
+	}
+	return s.open(ctx, m, "passkey", b, also)
 }

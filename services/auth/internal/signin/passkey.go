@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"strings"
 
 	"github.com/go-webauthn/webauthn/protocol"
 	"github.com/go-webauthn/webauthn/webauthn"
@@ -43,6 +44,17 @@ func NewPasskeys(baseURL string, sealer *Sealer) (*Passkeys, error) {
 		return nil, fmt.Errorf("passkeys: %w", err)
 	}
 	return &Passkeys{w: w, sealer: sealer}, nil
+}
+
+// Work reports whether browsers allow passkeys at the base address: they do on https
+// and on localhost, and nowhere else.
+func Work(baseURL string) bool {
+	u, err := url.Parse(baseURL)
+	if err != nil {
+		return false
+	}
+	host := u.Hostname()
+	return u.Scheme == "https" || host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
 // holder is a person as WebAuthn sees one.

@@ -14,7 +14,7 @@ import (
 // transaction. A write that changes nothing the API shows has none.
 var eventOf = map[string]string{
 	"AddAccount": "", "PutAccount": "Account", "AddKey": "Key", "PutKey": "Key",
-	"PutMember": "Member", "RemoveMember": "Member", "AddLink": "Invitation", "RemoveLink": "Invitation",
+	"PutMember": "Member", "RemoveMember": "Member", "AddLink": "Invitation|SignInLink", "RemoveLink": "Invitation|SignInLink",
 	"AddSession": "Session", "EndSession": "Session",
 	// An account that is made has no feed yet. How somebody signs in, a program that
 	// waits for its key, and what was used once are no records of an account.
@@ -45,7 +45,9 @@ func TestEveryWriteHasItsEvent(t *testing.T) {
 				case *ast.FuncDecl:
 					writes, notes := ofTransaction(d)
 					for _, w := range writes {
-						if kind := eventOf[w]; kind != "" && !slices.ContainsFunc(notes, func(n string) bool { return strings.HasPrefix(n, kind) }) {
+						if kind := eventOf[w]; kind != "" && !slices.ContainsFunc(notes, func(n string) bool {
+							return slices.ContainsFunc(strings.Split(kind, "|"), func(k string) bool { return strings.HasPrefix(n, k) })
+						}) {
 							untold[dir+"."+d.Name.Name+" "+w] = set.Position(d.Pos()).String()
 						}
 					}
@@ -63,7 +65,7 @@ func TestEveryWriteHasItsEvent(t *testing.T) {
 	for what, reason := range map[string]string{
 		"account.tell PutAccount": "notes that the holders know of a suspension", "account.Revoke PutAccount": version, "account.Roll PutAccount": version,
 		"member.putRole PutAccount": version, "member.remove PutAccount": version, "member.begin PutAccount": version, "member.End PutAccount": version,
-		"member.SignInLink AddLink": "a link to sign in is no invitation, and shows nowhere",
+		"member.endLapsed PutAccount": version, "member.open PutMember": "notes what a session tells the member, which the API does not show",
 	} {
 		if untold[what] == "" {
 			t.Errorf("%s has its event now, or is gone: it needs no exception (%s)", what, reason)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"cloud.google.com/go/firestore"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
@@ -31,14 +32,21 @@ const (
 
 type (
 	memberDoc struct {
-		Account    string    `firestore:"accountId"`
-		Person     string    `firestore:"personId"`
-		Name       string    `firestore:"name"`
-		Email      string    `firestore:"email"`
-		Role       string    `firestore:"role"`
-		FromGroups bool      `firestore:"fromGroups"`
-		CreatedAt  time.Time `firestore:"createdAt"`
-		UpdatedAt  time.Time `firestore:"updatedAt"`
+		Account    string `firestore:"accountId"`
+		Person     string `firestore:"personId"`
+		Name       string `firestore:"name"`
+		Email      string `firestore:"email"`
+		Role       string `firestore:"role"`
+		FromGroups bool   `firestore:"fromGroups,omitempty"`
+		// What follows is absent in most records.
+		GroupUntil *time.Time `firestore:"groupUntil,omitempty"`
+		LinkUsed   *linkUse   `firestore:"linkUsed,omitempty"`
+		CreatedAt  time.Time  `firestore:"createdAt"`
+		UpdatedAt  time.Time  `firestore:"updatedAt"`
+	}
+	linkUse struct {
+		By string    `firestore:"by"`
+		At time.Time `firestore:"at"`
 	}
 	linkDoc struct {
 		ID        string    `firestore:"id"`
@@ -60,6 +68,9 @@ type (
 		Member    string     `firestore:"memberId"`
 		Person    string     `firestore:"personId"`
 		How       string     `firestore:"how"`
+		Bound     bool       `firestore:"bound"`
+		Until     *time.Time `firestore:"until,omitempty"`
+		Told      *linkUse   `firestore:"told,omitempty"`
 		Client    string     `firestore:"client"`
 		CreatedAt time.Time  `firestore:"createdAt"`
 		SeenAt    time.Time  `firestore:"seenAt"`
@@ -77,6 +88,7 @@ type (
 	passkeyDoc struct {
 		ID         string     `firestore:"id"`
 		Person     string     `firestore:"personId"`
+		Member     string     `firestore:"memberId"` // the one membership that it opens; "" for all
 		Name       string     `firestore:"name"`
 		Credential []byte     `firestore:"credential"`
 		CreatedAt  time.Time  `firestore:"createdAt"`
@@ -123,6 +135,35 @@ func oldestMember(a, b member.Member) int {
 // Member finds a member.
 func (s *Store) Member(ctx context.Context, id string) (member.Member, error) {
 	return get(ctx, s, "get member", s.member(id), toMember, member.ErrNoMember)
+}
+
+// GroupMembers lists all members whom a group map made. One account maps groups at a
+// time, and it has at most [member.MaxMembers].
+func (s *Store) GroupMembers(ctx context.Context) ([]member.Member, error) {
+	return list(ctx, s, "list members by group", s.db.Collection(members).Where("fromGroups", "==", true), toMember, oldestMember)
+}
+
+// inAtOnce is how many values Firestore takes in one "in".
+const inAtOnce = 30
+
+// WaysOf lists how these people sign in.
+func (s *Store) WaysOf(ctx context.Context, personIDs []string) ([]member.Identity, []member.Passkey, error) {
+	chunks := slices.Collect(slices.Chunk(personIDs, inAtOnce))
+	known, keys := make([][]member.Identity, len(chunks)), make([][]member.Passkey, len(chunks))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(8)
+	for i, people := range chunks {
+		g.Go(func() (err error) {
+			known[i], err = list(ctx, s, "list identities of people", s.db.Collection(identities).Where("personId", "in", people), toIdentity, nil)
+			return err
+		})
+		g.Go(func() (err error) {
+			keys[i], err = list(ctx, s, "list passkeys of people", s.db.Collection(passkeys).Where("personId", "in", people), toPasskey, nil)
+			return err
+		})
+	}
+	err := g.Wait()
+	return slices.Concat(known...), slices.Concat(keys...), err
 }
 
 // Invitations lists an account's invitations, newest first.
@@ -244,8 +285,8 @@ func (t *transaction) LinkByID(id string) (member.Link, error) {
 	return found[0], nil
 }
 
-func (t *transaction) OpenInvitations(accountID string) ([]member.Link, error) {
-	found, err := txList(t, t.s.invitations(accountID), toLink, nil)
+func (t *transaction) OpenLinks(accountID string) ([]member.Link, error) {
+	found, err := txList(t, t.s.where(links, "accountId", accountID), toLink, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -285,7 +326,7 @@ func (t *transaction) DeviceByHash(hash string) (member.Device, error) {
 func (t *transaction) PutMember(m member.Member) error {
 	return t.tx.Set(t.s.member(m.ID), memberDoc{
 		Account: m.AccountID, Person: m.PersonID, Name: m.Name, Email: m.Email, Role: string(m.Role),
-		FromGroups: m.FromGroups, CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt,
+		FromGroups: m.FromGroups, GroupUntil: orNil(m.GroupUntil), LinkUsed: fromUse(m.LinkUsed), CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt,
 	})
 }
 
@@ -303,6 +344,7 @@ func (t *transaction) RemoveLink(l member.Link) error { return t.tx.Delete(t.s.d
 func (t *transaction) AddSession(x member.Session) error {
 	return t.tx.Create(t.s.session(x.Hash), sessionDoc{
 		ID: x.ID, Account: x.AccountID, Member: x.MemberID, Person: x.PersonID, How: x.How, Client: x.Client,
+		Bound: x.Bound, Until: orNil(x.Until), Told: fromUse(x.Told),
 		CreatedAt: x.CreatedAt, SeenAt: x.SeenAt, Open: true, ExpireAt: x.CreatedAt.Add(member.SessionLife + 24*time.Hour),
 	})
 }
@@ -320,7 +362,7 @@ func (t *transaction) AddIdentity(i member.Identity) error {
 
 func (t *transaction) PutPasskey(p member.Passkey) error {
 	return t.tx.Set(t.s.doc(passkeys, p.Hash), passkeyDoc{
-		ID: p.ID, Person: p.PersonID, Name: p.Name, Credential: p.Credential, CreatedAt: p.CreatedAt, LastUsedAt: orNil(p.LastUsedAt),
+		ID: p.ID, Person: p.PersonID, Member: p.MemberID, Name: p.Name, Credential: p.Credential, CreatedAt: p.CreatedAt, LastUsedAt: orNil(p.LastUsedAt),
 	})
 }
 
@@ -443,8 +485,22 @@ func toMember(snap *firestore.DocumentSnapshot) (member.Member, error) {
 	}
 	return member.Member{
 		ID: snap.Ref.ID, AccountID: d.Account, PersonID: d.Person, Name: d.Name, Email: d.Email, Role: role,
-		FromGroups: d.FromGroups, CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt,
+		FromGroups: d.FromGroups, GroupUntil: orZero(d.GroupUntil), LinkUsed: toUse(d.LinkUsed), CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt,
 	}, nil
+}
+
+func fromUse(u member.LinkUse) *linkUse {
+	if u == (member.LinkUse{}) {
+		return nil
+	}
+	return &linkUse{u.By, u.At}
+}
+
+func toUse(u *linkUse) member.LinkUse {
+	if u == nil {
+		return member.LinkUse{}
+	}
+	return member.LinkUse{By: u.By, At: u.At}
 }
 
 func toLink(snap *firestore.DocumentSnapshot) (member.Link, error) {
@@ -465,6 +521,7 @@ func toSession(snap *firestore.DocumentSnapshot) (member.Session, error) {
 	}
 	return member.Session{
 		ID: d.ID, Hash: snap.Ref.ID, AccountID: d.Account, MemberID: d.Member, PersonID: d.Person, How: d.How, Client: d.Client,
+		Bound: d.Bound, Until: orZero(d.Until), Told: toUse(d.Told),
 		CreatedAt: d.CreatedAt, SeenAt: d.SeenAt, EndedAt: orZero(d.EndedAt),
 	}, nil
 }
@@ -483,7 +540,7 @@ func toPasskey(snap *firestore.DocumentSnapshot) (member.Passkey, error) {
 		return member.Passkey{}, fmt.Errorf("read passkey: %w", err)
 	}
 	return member.Passkey{
-		ID: d.ID, Hash: snap.Ref.ID, PersonID: d.Person, Name: d.Name, Credential: d.Credential, CreatedAt: d.CreatedAt, LastUsedAt: orZero(d.LastUsedAt),
+		ID: d.ID, Hash: snap.Ref.ID, PersonID: d.Person, MemberID: d.Member, Name: d.Name, Credential: d.Credential, CreatedAt: d.CreatedAt, LastUsedAt: orZero(d.LastUsedAt),
 	}, nil
 }
 

@@ -3,7 +3,9 @@ package store_test
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/identity"
@@ -85,12 +87,28 @@ func TestNobodyJoinsAnAccountThatIsErased(t *testing.T) {
 	if _, err := people.Invite(ctx, member.NewInvitation{ID: identity.NewID("inv"), Token: invited, AccountID: a.ID, Name: "Eve", Role: identity.Admin}); err != nil {
 		t.Fatal(err)
 	}
-	a.Deleting = true
-	w.do(t, func(tx account.Tx) error { return tx.PutAccount(a) })
 	join := func(_ any, err error) error { return err }
 	browser := member.Browser{Key: newSecret(t)}
 	groups := member.GroupMap{AccountID: a.ID, Roles: map[string]identity.Role{"staff": identity.Admin}}
+	proof := member.Proof{Issuer: "https://idp.example", Subject: "ada"}
+	if err := errors.Join(people.Connect(ctx, x.Hash, proof), people.AddPasskey(ctx, x.Hash, member.Passkey{Hash: "credential", Credential: []byte("{}")})); err != nil {
+		t.Fatal(err)
+	}
+	passkey, err := people.Passkey(ctx, "credential")
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := newSecret(t)
+	if _, err := people.SignInLink(ctx, a.ID, x.MemberID, "", "", link); err != nil {
+		t.Fatal(err)
+	}
+	a.Deleting = true
+	w.do(t, func(tx account.Tx) error { return tx.PutAccount(a) })
 	for what, err := range map[string]error{
+		"a session by a link":     join(people.UseLink(ctx, link, "", nil, "", browser)),
+		"a session by a passkey":  join(people.SignInByPasskey(ctx, passkey, "challenge", browser)),
+		"a session by a provider": join(people.SignIn(ctx, proof, member.GroupMap{}, browser)),
+		"a session by switching":  join(people.Switch(ctx, x.Hash, x.MemberID, browser)),
 		"a link for a new member": join(people.SignInLink(ctx, a.ID, "", "Eve", identity.Admin, newSecret(t))),
 		"a link for a member":     join(people.SignInLink(ctx, a.ID, x.MemberID, "", "", newSecret(t))),
 		"an invitation":           join(people.UseLink(ctx, invited, "", nil, "", browser)),
@@ -102,5 +120,186 @@ func TestNobodyJoinsAnAccountThatIsErased(t *testing.T) {
 	}
 	if all, err := w.Members(ctx, a.ID); err != nil || len(all) != 1 {
 		t.Errorf("%d members, %v", len(all), err)
+	}
+	// Erasure removes sessions before members. One that were made in between would be left.
+	if open, err := w.Sessions(ctx, x.MemberID); err != nil || len(open) != 1 {
+		t.Errorf("%d sessions, %v", len(open), err)
+	}
+	// Who is in another account too gets in there.
+	other := newAccount(t, w)
+	invited = newSecret(t)
+	if _, err := people.Invite(ctx, member.NewInvitation{ID: identity.NewID("inv"), Token: invited, AccountID: other.ID, Name: "Ada", Role: identity.Admin}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := people.UseLink(ctx, invited, "", nil, x.Hash, browser); err != nil {
+		t.Fatal(err)
+	}
+	y, err := people.SignInByPasskey(ctx, passkey, "challenge", member.Browser{Key: newSecret(t)})
+	if err != nil || y.AccountID != other.ID {
+		t.Errorf("by passkey into %s, %v", y.AccountID, err)
+	}
+}
+
+// clock is a time that tests move.
+type clock struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+func (c *clock) now() time.Time { c.mu.Lock(); defer c.mu.Unlock(); return c.at }
+
+func (c *clock) forward(d time.Duration) { c.mu.Lock(); c.at = c.at.Add(d); c.mu.Unlock() }
+
+// byGroup makes an account in which Eve is a member by a group, with a passkey, a
+// session of each kind, and a key; and gives what signs Eve in with the provider.
+func byGroup(t *testing.T, role identity.Role) (w world, c *clock, people *member.Service, a account.Account, confirm func(groups ...string) (member.Session, error)) {
+	t.Helper()
+	w, c = newWorld(t), &clock{at: time.Now().Truncate(time.Second)}
+	people = member.NewService(w.Store, &told{}, c.now, nil).WithProvider(member.Provider{Issuer: "https://idp.example", MaxAge: 24 * time.Hour})
+	a = newAccount(t, w)
+	groups := member.GroupMap{AccountID: a.ID, Roles: map[string]identity.Role{"staff": role}}
+	confirm = func(in ...string) (member.Session, error) {
+		return people.SignIn(t.Context(), member.Proof{Issuer: "https://idp.example", Subject: "eve", Name: "Eve", Groups: in}, groups, member.Browser{Key: newSecret(t)})
+	}
+	return w, c, people, a, confirm
+}
+
+// keyOf makes a key in the name of a member.
+func keyOf(t *testing.T, w world, a account.Account, memberID string) account.Key {
+	t.Helper()
+	secret := newSecret(t)
+	k := account.Key{
+		ID: identity.NewID("key"), AccountID: a.ID, Hash: secret.Hash(), Name: "hers", Prefix: secret.Prefix(), Last4: secret.Last4(),
+		Scopes: identity.ScopeSet{identity.LinksRead}, MadeBy: memberID, CreatedAt: time.Now(),
+	}
+	w.do(t, func(tx account.Tx) error { return tx.AddKey(k) })
+	return k
+}
+
+func TestAMembershipByGroupEndsWithTheGroup(t *testing.T) {
+	t.Parallel()
+	w, c, people, a, confirm := byGroup(t, identity.Admin)
+	ctx := t.Context()
+	first, err := confirm("staff")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := people.AddPasskey(ctx, first.Hash, member.Passkey{Hash: "credential", Credential: []byte("{}")}); err != nil {
+		t.Fatal(err)
+	}
+	key := keyOf(t, w, a, first.MemberID)
+	tries := 0
+	passkey := func() (member.Session, error) {
+		tries++
+		p, err := people.Passkey(ctx, "credential")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return people.SignInByPasskey(ctx, p, fmt.Sprint(tries), member.Browser{Key: newSecret(t)})
+	}
+	revoked := func() bool {
+		k, err := w.Key(ctx, key.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return !k.RevokedAt.IsZero()
+	}
+	end := first.CreatedAt.Add(24 * time.Hour)
+	c.forward(23 * time.Hour)
+	late, err := passkey()
+	if err != nil || !late.ExpiresAt().Equal(end) {
+		t.Fatalf("by passkey after 23 hours: until %v, want %v; %v", late.ExpiresAt(), end, err)
+	}
+	// The provider confirms them again, and the passkey holds for another day.
+	if _, err := confirm("staff"); err != nil {
+		t.Fatal(err)
+	}
+	c.forward(23 * time.Hour)
+	if _, err := passkey(); err != nil {
+		t.Errorf("by passkey 23 hours after the second confirmation: %v", err)
+	}
+	if err := people.EndLapsed(ctx); err != nil || revoked() {
+		t.Errorf("before its time: key revoked %v, %v", revoked(), err)
+	}
+	c.forward(time.Hour)
+	if late.Active(c.now()) {
+		t.Error("the passkey's session goes on after the confirmation")
+	}
+	if _, err := passkey(); apierr.CodeOf(err) != apierr.SignInByProvider {
+		t.Errorf("by passkey a day after the last confirmation: %v", err)
+	}
+	for range 2 { // the second turn finds nothing to do
+		if err := people.EndLapsed(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := people.Member(ctx, a.ID, first.MemberID); !errors.Is(err, member.ErrNoMember) || !revoked() {
+		t.Errorf("after the sweep: %v, key revoked %v", err, revoked())
+	}
+	if _, err := confirm("visitors"); !errors.Is(err, member.ErrNoMembership) {
+		t.Errorf("without the group: %v", err)
+	}
+	if back, err := confirm("staff"); err != nil || back.PersonID != first.PersonID {
+		t.Errorf("with the group again: person %s, want %s; %v", back.PersonID, first.PersonID, err)
+	}
+}
+
+func TestTheLastOwnerByGroupStaysWithoutKeys(t *testing.T) {
+	t.Parallel()
+	w, c, people, a, confirm := byGroup(t, identity.Owner)
+	ctx := t.Context()
+	x, err := confirm("staff")
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := keyOf(t, w, a, x.MemberID)
+	c.forward(24 * time.Hour)
+	var versions []int64
+	for range 2 {
+		if err := people.EndLapsed(ctx); err != nil {
+			t.Fatal(err)
+		}
+		now, err := w.Account(ctx, a.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		versions = append(versions, now.Version)
+	}
+	if versions[0] != versions[1] {
+		t.Errorf("each turn changes the account: versions %v", versions)
+	}
+	if k, err := w.Key(ctx, key.ID); err != nil || k.RevokedAt.IsZero() {
+		t.Errorf("their key goes on; %v", err)
+	}
+	if _, err := people.Member(ctx, a.ID, x.MemberID); err != nil {
+		t.Errorf("the member: %v", err)
+	}
+	if _, err := confirm("staff"); err != nil {
+		t.Errorf("confirmed again: %v", err)
+	}
+}
+
+func TestNobodyMakesALinkForAMemberByGroup(t *testing.T) {
+	t.Parallel()
+	_, _, people, a, confirm := byGroup(t, identity.Viewer)
+	ctx := t.Context()
+	x, err := confirm("staff")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := people.SignInLink(ctx, a.ID, x.MemberID, "", "", newSecret(t)); !errors.Is(err, member.ErrByProvider) {
+		t.Errorf("by the operator: %v", err)
+	}
+	token := newSecret(t)
+	if _, err := people.SignInLink(ctx, a.ID, "", "Ada", identity.Owner, token); err != nil {
+		t.Fatal(err)
+	}
+	owner, err := people.UseLink(ctx, token, "", nil, "", member.Browser{Key: newSecret(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := &identity.Principal{AccountID: a.ID, MemberID: owner.MemberID, Session: true, Role: identity.Owner, Scopes: identity.AllScopes()}
+	if _, err := people.SignInLinkFor(ctx, member.NewSignInLink{ID: identity.NewID("sil"), Token: newSecret(t), MemberID: x.MemberID, At: time.Now(), By: by}); !errors.Is(err, member.ErrByProvider) {
+		t.Errorf("by an owner: %v", err)
 	}
 }

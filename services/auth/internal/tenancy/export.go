@@ -5,11 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
@@ -19,7 +22,65 @@ import (
 const (
 	maxExportsOfAccount = 2
 	maxExports          = 16
+	// undisturbed is how long an export runs before it may be ended because another
+	// account finds no place.
+	undisturbed = 5 * time.Minute
+	exportLater = 30 * time.Second
 )
+
+// exports are the ones that run, each with the account it is of.
+type exports struct {
+	slots *ratelimit.Slots
+	now   func() time.Time
+
+	mu      sync.Mutex
+	running []*export // the longest running first
+}
+
+type export struct {
+	account string
+	begun   time.Time
+	end     context.CancelCauseFunc
+}
+
+// errPlaceTaken ends an export that has run for long.
+var errPlaceTaken = &apierr.Error{Code: apierr.RateLimited, RetryAfter: exportLater, Message: "Another account needed the place of this export, which has run for long. Try again, and read faster."}
+
+// begin finds a place for an export of an account. end gives it back. If there is no
+// place, the one that has run longest is ended, so that the next try finds one: slow
+// readers of a few accounts would hold all places for an hour.
+func (x *exports) begin(ctx context.Context, account string) (_ context.Context, end func(), err error) {
+	release, ok := x.slots.Take(account)
+	if !ok {
+		x.makeRoom(account)
+		return nil, nil, &apierr.Error{Code: apierr.RateLimited, RetryAfter: exportLater, Message: "Too many exports are running already. Try again when one of them has ended."}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	e := &export{account, x.now(), cancel}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.running = append(x.running, e)
+	return ctx, func() {
+		cancel(nil)
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.running = slices.DeleteFunc(x.running, func(o *export) bool { return o == e })
+		release()
+	}, nil
+}
+
+// makeRoom ends the longest running export of another account, if it has run for
+// long. An account does not end its own: it has its share.
+func (x *exports) makeRoom(account string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if i := slices.IndexFunc(x.running, func(e *export) bool { return e.account == account }); i >= 0 {
+		return
+	}
+	if len(x.running) > 0 && x.now().Sub(x.running[0].begun) > undisturbed {
+		x.running[0].end(errPlaceTaken)
+	}
+}
 
 // Line is a line of an export.
 type Line struct {
@@ -30,9 +91,9 @@ type Line struct {
 // Export notes that an export was asked for, and writes first, then what each
 // holder has. RATE_LIMITED, before anything is written, when too many are running.
 func (s *Service) Export(ctx context.Context, accountID string, first []Line, w io.Writer) error {
-	end, ok := s.exports.Take(accountID)
-	if !ok {
-		return &apierr.Error{Code: apierr.RateLimited, RetryAfter: 30 * time.Second, Message: "Too many exports are running already. Try again when one of them has ended."}
+	ctx, end, err := s.exports.begin(ctx, accountID)
+	if err != nil {
+		return err
 	}
 	defer end()
 	// Before the first byte, so that an export that breaks off is on record as well.
@@ -47,7 +108,14 @@ func (s *Service) Export(ctx context.Context, accountID string, first []Line, w 
 		}
 	}
 	for _, h := range s.holders {
-		if err := h.Export(ctx, accountID, w); err != nil {
+		err := h.Export(ctx, accountID, w)
+		if apierr.CodeOf(err) == apierr.RateLimited {
+			s.exports.makeRoom(accountID) // the holder has no place for it
+		}
+		if cause := context.Cause(ctx); err != nil && cause != nil {
+			err = cause
+		}
+		if err != nil {
 			return fmt.Errorf("export what %s holds: %w", h.Name, err)
 		}
 	}

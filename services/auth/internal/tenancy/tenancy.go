@@ -79,7 +79,7 @@ type Service struct {
 	holders []Holder
 	now     func() time.Time
 	log     *slog.Logger
-	exports *ratelimit.Slots // under way, by account
+	exports exports
 }
 
 // NewService makes a service. A nil now is the system's clock.
@@ -87,7 +87,7 @@ func NewService(store Store, notify account.Notifier, holders []Holder, now func
 	if now == nil {
 		now = time.Now
 	}
-	return &Service{store: store, notify: notify, holders: holders, now: now, log: slog.Default(), exports: ratelimit.NewSlots(maxExportsOfAccount, maxExports)}
+	return &Service{store: store, notify: notify, holders: holders, now: now, log: slog.Default(), exports: exports{slots: ratelimit.NewSlots(maxExportsOfAccount, maxExports), now: now}}
 }
 
 // tell puts the records of a deleting account into that state, everywhere.
@@ -183,6 +183,11 @@ func (s *Service) enforce(ctx context.Context, t Takedown) (Takedown, error) {
 // Takedowns lists takedowns, newest first.
 func (s *Service) Takedowns(ctx context.Context, after string, limit int) ([]Takedown, string, error) {
 	return s.store.Takedowns(ctx, after, limit)
+}
+
+// Takedown finds a takedown.
+func (s *Service) Takedown(ctx context.Context, id string) (Takedown, error) {
+	return s.store.Takedown(ctx, id)
 }
 
 // Lift ends a takedown.

@@ -88,10 +88,20 @@ type Raw struct {
 // Headed is an answer that has something to say in its headers too.
 type Headed interface{ SetHeader(h http.Header) }
 
-// Do asks the API. path is escaped already and may have a query; in and out may be
-// nil, in may be a [Body] and out a [Headed]. The API's refusals come back as *apierr.Error, so that a page can show
+// Call is one question to the API.
+type Call struct {
+	Session string // of the person who asks
+	Method  string
+	Path    string // escaped already; it may have a query
+	IfMatch string // the ETag that the record must still have; "" asks for none
+	In      any    // nil, a [Body], or what is sent as JSON
+	Out     any    // nil, or where the answer goes; it may be a [Headed]
+}
+
+// Do asks the API. The API's refusals come back as *apierr.Error, so that a page can show
 // them; whatever else goes wrong is UNAVAILABLE.
-func (c *Client) Do(ctx context.Context, session, method, path string, in, out any) error {
+func (c *Client) Do(ctx context.Context, call Call) error {
+	method, path, in, out := call.Method, call.Path, call.In, call.Out
 	var body io.Reader
 	kind := "application/json"
 	if whole, ok := in.(Body); ok {
@@ -107,7 +117,10 @@ func (c *Client) Do(ctx context.Context, session, method, path string, in, out a
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", method, path, err)
 	}
-	req.Header.Set("Authorization", "Bearer "+session)
+	req.Header.Set("Authorization", "Bearer "+call.Session)
+	if call.IfMatch != "" {
+		req.Header.Set("If-Match", call.IfMatch)
+	}
 	if in != nil {
 		req.Header.Set("Content-Type", kind)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -116,6 +117,10 @@ func (r *request) makeLinks(items []map[string]any, rows []importRow) error {
 	return nil
 }
 
+// protected is a cell with the apostrophe that `linkreel links export` and
+// spreadsheets put before what would be a formula.
+var protected = regexp.MustCompile(`^''*[\s\p{Z}\x{feff}]*[=+\-@＝＋－＠\t\r]`)
+
 // readTable reads comma or tab separated rows. A first row with the column "url"
 // names the columns; without it they are destination, ending and title.
 func readTable(table string) (items []map[string]any, rows []importRow, problem string) {
@@ -153,6 +158,9 @@ func readTable(table string) (items []map[string]any, rows []importRow, problem 
 		line, _ := in.FieldPos(0)
 		item := map[string]any{"url": ""}
 		for i, value := range record {
+			if protected.MatchString(value) {
+				value = value[1:]
+			}
 			if value = strings.TrimSpace(value); i >= len(columns) || columns[i] == "" || value == "" {
 				continue
 			}

@@ -41,6 +41,7 @@ type desk struct {
 	mu      sync.Mutex
 	answers map[string]answer // by "METHOD path"
 	asked   []question
+	etag    string // of every record; a change must match it
 }
 
 type answer struct {
@@ -83,7 +84,10 @@ type owner struct{}
 
 func (owner) Do(_ context.Context, op string, _, out any) error {
 	p, ok := out.(*signin.Profile)
-	if op != signin.OpWho || !ok {
+	if op == signin.OpMethods {
+		return nil
+	}
+	if op != signin.OpWho && op != signin.OpProfile || !ok {
 		return apierr.New(apierr.NotFound, "not in this test")
 	}
 	p.Member = signin.Member{ID: "mem_1", Name: nasty, Role: "owner"}
@@ -110,6 +114,15 @@ func (d *desk) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if r.Header.Get("Authorization") != "Bearer "+session {
 		a = answer{401, "", `{"error":{"code":"INVALID_API_KEY","message":"Not a key."}}`}
+	}
+	d.mu.Lock()
+	etag := d.etag
+	d.mu.Unlock()
+	if match := r.Header.Get("If-Match"); match != "" && match != etag {
+		a = answer{412, "", `{"error":{"code":"PRECONDITION_FAILED","message":"The record has changed since you read it."}}`}
+	}
+	if etag != "" {
+		w.Header().Set("ETag", etag)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if a.header != "" {
@@ -679,5 +692,19 @@ func TestImportShowsWhatBecameOfEachRow(t *testing.T) {
 	d.answers["POST /api/v1/links/bulk"] = answer{403, "", `{"error":{"code":"PLAN_REQUIRED","message":"This needs the business plan."}}`}
 	if resp, page := d.post("/app/links/import", "/app/links/import", url.Values{"csv": {"https://a.example"}}); resp.StatusCode != 403 || !strings.Contains(page, "This needs the business plan.") {
 		t.Errorf("%d\n%s", resp.StatusCode, page)
+	}
+}
+
+func TestHomeSaysWhatToDoWhereBrowsersAllowNoPasskeys(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, nil) // on http, by its number
+	page := d.page("/app")
+	for _, want := range []string{text.Get("home.back"), html.EscapeString(text.Get("home.back.http")), text.Get("home.back.ask")} {
+		if !strings.Contains(page, want) {
+			t.Errorf("Home lacks %q", want)
+		}
+	}
+	if strings.Contains(page, "data-passkey") {
+		t.Error("Home offers a passkey that cannot work")
 	}
 }

@@ -127,7 +127,10 @@ func (r *request) oneLink() (view, error) {
 	length, _ := strconv.Atoi(span)
 	first := r.pages.cfg.Now().UTC().AddDate(0, 0, 1-length)
 	var (
-		l       link
+		l struct {
+			etag
+			link
+		}
 		clicks  *stats
 		history []event
 		g       errgroup.Group
@@ -153,15 +156,16 @@ func (r *request) oneLink() (view, error) {
 		return view{}, err
 	}
 	data := map[string]any{
-		"Link": l, "CanWrite": r.can("links:write"), "History": history, "Spans": options("stats.days.", span, spans), "Stats": clicks,
+		"Link": l.link, "CanWrite": r.can("links:write"), "History": history, "Spans": options("stats.days.", span, spans), "Stats": clicks,
 	}
 	if clicks != nil {
 		data["Chart"], data["Breakdowns"] = drawDays(clicks.Days), clicks.breakdowns()
 	}
-	return view{Title: l.Name(), Data: data, Form: map[string]string{
+	form := map[string]string{
 		"url": l.DestinationURL, "title": l.Title, "tags": l.TagList(), "expiresAt": toMinute(l.ExpiresAt),
 		"ogTitle": l.OGTitle, "ogDescription": l.OGDescription, "ogImage": l.OGImage,
-	}}, nil
+	}
+	return view{Title: l.Name(), Data: data, Form: form, Rev: string(l.etag), Was: shown(form)}, nil
 }
 
 // linkCode is the QR code, as a picture of the page or as a file to keep.
@@ -197,14 +201,24 @@ func editLink(r *request) error {
 	var err error
 	if !ok {
 		err = apierr.Invalid(apierr.Detail{Field: "expiresAt", Message: text.Get("form.time")})
-	} else if err = r.do("PATCH", r.linkPath(), change, nil); err == nil {
+	} else if err = r.edit("PATCH", r.linkPath(), change, r.oneLink); err == nil {
 		return r.done(r.linkHome(), "saved")
 	}
+	r.form.Set("expiresAt", toMinute(at))
+	return r.linkAgain(err)
+}
+
+// linkAgain shows the page with what is wrong with one of its forms.
+func (r *request) linkAgain(err error) error {
 	v, failed := r.oneLink()
 	if failed != nil {
 		return failed
 	}
-	r.form.Set("expiresAt", toMinute(at))
+	for name, value := range v.Form { // another form of the page: this one stays as stored
+		if _, typed := r.form[name]; !typed {
+			r.form.Set(name, value)
+		}
+	}
 	return r.again(atField(err), "link-detail.html", v)
 }
 
@@ -220,7 +234,7 @@ func orNull(s string) any {
 func archiveLink(r *request) error {
 	archive := r.form.Get("archived") == "true"
 	if err := r.do("PATCH", r.linkPath(), map[string]any{"archived": archive}, nil); err != nil {
-		return err
+		return r.linkAgain(err)
 	}
 	if archive {
 		return r.done(r.linkHome(), "archived")
@@ -230,7 +244,7 @@ func archiveLink(r *request) error {
 
 func deleteLink(r *request) error {
 	if err := r.do("DELETE", r.linkPath(), nil, nil); err != nil {
-		return err
+		return r.linkAgain(err)
 	}
 	return r.done("/app/links", "deleted")
 }

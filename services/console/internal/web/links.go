@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/signin"
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
@@ -59,7 +60,15 @@ func (r *request) homeView() (view, error) {
 			return view{}, err
 		}
 	}
-	return view{Title: text.Get("home.title"), Data: map[string]any{"Made": made, "CanWrite": r.can("links:write")}}, nil
+	var me signin.Profile
+	if err := r.ask(signin.OpProfile, signin.OnSession{Browser: r.browser()}, &me); err != nil {
+		return view{}, err
+	}
+	m, err := r.methods()
+	if err != nil {
+		return view{}, err
+	}
+	return view{Title: text.Get("home.title"), Data: map[string]any{"Made": made, "CanWrite": r.can("links:write"), "Me": me, "Methods": m}}, nil
 }
 
 // createLink is Shorten, from home and from the list.

@@ -80,6 +80,8 @@ type (
 		Email          *string
 		CreatedAt      int64
 		Roles          []roleOption // that the person may give this member; empty: none
+		SignIn         []string     // how they can sign in by themselves
+		MayLink        bool         // the person may make a sign-in link for them
 		Me             bool
 	}
 	roleOption struct {
@@ -114,6 +116,8 @@ func (r *request) membersView() (view, error) {
 	}
 	for i, m := range list.Data {
 		list.Data[i].Me = m.ID == r.who.Member.ID
+		mine := identity.Role(r.who.Member.Role)
+		list.Data[i].MayLink = r.can("members:write") && len(m.SignIn) == 0 && mine.AtLeast(identity.Role(m.Role)) && m.Role != r.who.Member.Role
 		if r.can("members:write") && identity.Role(r.who.Member.Role).AtLeast(identity.Role(m.Role)) {
 			list.Data[i].Roles = r.roles(m.Role)
 		}
@@ -131,13 +135,23 @@ func members(r *request) error {
 	return r.render(http.StatusOK, "members.html", v)
 }
 
-// invite shows the link in the answer to the form and nowhere else, like a new key.
+// invite makes an invitation.
 func invite(r *request) error {
-	var made struct{ URL, Name string }
-	err := r.do("POST", "/api/v1/invitations", map[string]any{"name": strings.TrimSpace(r.form.Get("name")), "role": r.form.Get("role")}, &made)
+	return r.makeLink("/api/v1/invitations", map[string]any{"name": strings.TrimSpace(r.form.Get("name")), "role": r.form.Get("role")}, "members.invite", "members.made")
+}
+
+// makeSignInLink lets a member back in who cannot sign in by themselves.
+func makeSignInLink(r *request) error {
+	return r.makeLink("/api/v1/members/"+url.PathEscape(r.Params("id"))+"/sign-in-links", nil, "members.link.title", "members.link.made")
+}
+
+// makeLink shows the link in the answer to the form and nowhere else, like a new key.
+func (r *request) makeLink(path string, body any, title, about string) error {
+	var made struct{ URL string }
+	err := r.do("POST", path, body, &made)
 	v, failed := r.membersView()
 	if err == nil && failed != nil {
-		return r.onlySecret(failed, "/app/members", text.Get("members.made"), made.URL)
+		return r.onlySecret(failed, "/app/members", text.Get(about), made.URL)
 	}
 	if failed != nil {
 		return failed
@@ -146,7 +160,13 @@ func invite(r *request) error {
 		return r.again(err, "members.html", v)
 	}
 	data := v.Data.(map[string]any)
-	data["Made"], data["MadeName"] = made.URL, made.Name
+	name := ""
+	for _, m := range data["Members"].([]memberRow) {
+		if m.ID == r.Params("id") {
+			name = " " + m.Name
+		}
+	}
+	data["Made"], data["MadeTitle"], data["MadeAbout"] = made.URL, text.Get(title)+name, text.Get(about)
 	return r.render(http.StatusOK, "members.html", v)
 }
 
@@ -183,8 +203,8 @@ func settings(r *request) error {
 	if err := r.ask(signin.OpProfile, signin.OnSession{Browser: r.browser()}, &p); err != nil {
 		return err
 	}
-	var m signin.Methods
-	if err := r.ask(signin.OpMethods, struct{}{}, &m); err != nil {
+	m, err := r.methods()
+	if err != nil {
 		return err
 	}
 	return r.render(http.StatusOK, "settings.html", view{Title: text.Get("settings.title"), Data: map[string]any{"Profile": p, "Methods": m}})
@@ -200,7 +220,7 @@ func switchAccount(r *request) error {
 }
 
 func connect(r *request) error {
-	return r.toProvider(signin.BeginOIDC{Connect: true, Next: "/app/settings"})
+	return r.toProvider(signin.BeginOIDC{Connect: true, Next: r.back()})
 }
 
 func endSession(r *request) error {
@@ -216,7 +236,15 @@ func addPasskey(r *request) error {
 	if err := r.ask(signin.OpFinishAdd, r.passkey(), nil); err != nil {
 		return err
 	}
-	return r.done("/app/settings", "passkey")
+	return r.done(r.back(), "passkey")
+}
+
+// back is the page from which somebody added a way to sign in: Home or Settings.
+func (r *request) back() string {
+	if r.form.Get("next") == "/app" {
+		return "/app"
+	}
+	return "/app/settings"
 }
 
 func removePasskey(r *request) error {

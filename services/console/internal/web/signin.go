@@ -1,12 +1,15 @@
 package web
 
 import (
+	"context"
 	"errors"
 	"html/template"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/signin"
@@ -21,14 +24,49 @@ type signInData struct {
 	Next    string
 }
 
+// ways remembers which ways to sign in the installation has. Everybody may open the
+// sign-in page, so it must not ask auth each time.
+type ways struct {
+	one   singleflight.Group
+	known atomic.Pointer[knownWays]
+}
+
+type knownWays struct {
+	signin.Methods
+	at time.Time
+}
+
+// waysLife is how long an installation's new settings may take to show.
+const waysLife = time.Minute
+
+func (r *request) methods() (signin.Methods, error) {
+	w := &r.pages.ways
+	if k := w.known.Load(); k != nil && r.pages.cfg.Now().Sub(k.at) < waysLife {
+		return k.Methods, nil
+	}
+	_, err, _ := w.one.Do("", func() (any, error) {
+		k := &knownWays{at: r.pages.cfg.Now()}
+		// Without the request's end: others wait for this answer too.
+		err := r.pages.cfg.Auth.Do(context.WithoutCancel(r.ctx), signin.OpMethods, struct{}{}, &k.Methods)
+		if err == nil {
+			w.known.Store(k)
+		}
+		return nil, err
+	})
+	if k := w.known.Load(); k != nil {
+		return k.Methods, nil // an old answer is better than none
+	}
+	return signin.Methods{}, err
+}
+
 // signInPage also shows one-time links. Opening one changes nothing: whoever
 // follows it, a preview robot too, gets a page with a button.
 func signInPage(r *request) error {
 	if token := r.Query("link"); token != "" {
 		return r.linkPage(token)
 	}
-	var m signin.Methods
-	if err := r.ask(signin.OpMethods, struct{}{}, &m); err != nil {
+	m, err := r.methods()
+	if err != nil {
 		return err
 	}
 	v := view{Title: text.Get("signin.title"), Data: signInData{Methods: m, Next: safeNext(r.Query("next"))}}
@@ -46,7 +84,8 @@ func (r *request) linkView(token string) (view, error) {
 	if err := r.ask(signin.OpOpenLink, signin.LinkRequest{Browser: r.browser(), Token: token}, d.Link); err != nil {
 		return view{}, err
 	}
-	if err := r.ask(signin.OpMethods, struct{}{}, &d.Methods); err != nil {
+	var err error
+	if d.Methods, err = r.methods(); err != nil {
 		return view{}, err
 	}
 	title := "link.signin.title"

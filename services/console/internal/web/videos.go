@@ -175,7 +175,10 @@ func (r *request) videoHome() string { return "/app/videos/" + url.PathEscape(r.
 // oneVideo reads what the page of a video shows. Form holds what is stored, under
 // the names of the fields.
 func (r *request) oneVideo() (view, error) {
-	var v video
+	var v struct {
+		etag
+		video
+	}
 	if err := r.do("GET", r.videoPath(), nil, &v); err != nil {
 		return view{}, err
 	}
@@ -195,8 +198,8 @@ func (r *request) oneVideo() (view, error) {
 		form["time"] = strconv.FormatFloat(*v.ThumbnailTime, 'f', -1, 64)
 	}
 	r.allowMedia()
-	return view{Title: v.Name(), Form: form, Data: map[string]any{
-		"Video": v, "Access": a, "Captions": captions.Data, "CanWrite": r.can("videos:write"), "Privacies": options("video.privacy.", a.Privacy, privacies),
+	return view{Title: v.Name(), Form: form, Rev: string(v.etag), Was: shown(form), Data: map[string]any{
+		"Video": v.video, "Access": a, "Captions": captions.Data, "CanWrite": r.can("videos:write"), "Privacies": options("video.privacy.", a.Privacy, privacies),
 		"HasPassword": a.Privacy == "password",
 	}}, nil
 }
@@ -223,26 +226,19 @@ func (r *request) onVideo(err error, notice string) error {
 	if failed != nil {
 		return failed
 	}
-	stored := v.Form
-	for name := range r.form {
-		if _, ok := stored[name]; ok {
-			stored[name] = r.form.Get(name)
-		}
-	}
-	data := v.Data.(map[string]any)
-	data["Privacies"] = options("video.privacy.", stored["privacy"], privacies)
-	for name, value := range stored { // again shows r.form
+	for name, value := range v.Form { // again shows r.form
 		if _, ok := r.form[name]; !ok {
 			r.form.Set(name, value)
 		}
 	}
+	v.Data.(map[string]any)["Privacies"] = options("video.privacy.", r.form.Get("privacy"), privacies)
 	return r.again(atField(err), "video.html", v)
 }
 
 func editVideo(r *request) error {
-	return r.onVideo(r.do("PATCH", r.videoPath(), map[string]any{
+	return r.onVideo(r.edit("PATCH", r.videoPath(), map[string]any{
 		"title": strings.TrimSpace(r.form.Get("title")), "description": strings.TrimSpace(unix(r.form.Get("description"))), "tags": commaList(r.form.Get("tags")),
-	}, nil), "saved")
+	}, r.oneVideo), "saved")
 }
 
 // unix undoes what HTML forms make of line breaks.
@@ -271,7 +267,12 @@ func setAccess(r *request) error {
 		wanted.ExpiresAt = at
 		r.form.Set("expiresAt", toMinute(at))
 	}
-	err := r.do("PUT", r.videoPath()+"/access", wanted, nil)
+	store := func() error { return r.edit("PUT", r.videoPath()+"/access", wanted, r.oneVideo) }
+	if wanted.Password != nil {
+		// A password that somebody else has set meanwhile shows in no field, so every change counts.
+		store = func() error { return r.do("PUT", r.videoPath()+"/access", wanted, nil) }
+	}
+	err := store()
 	var e *apierr.Error
 	if errors.As(err, &e) {
 		for i, d := range e.Details { // the API speaks of milliseconds
@@ -285,13 +286,13 @@ func setAccess(r *request) error {
 
 func setThumbnail(r *request) error {
 	if r.form.Get("ours") != "" {
-		return r.onVideo(r.do("PUT", r.videoPath()+"/thumbnail", map[string]any{"time": nil}, nil), "thumbnail")
+		return r.onVideo(r.edit("PUT", r.videoPath()+"/thumbnail", map[string]any{"time": nil}, r.oneVideo), "thumbnail")
 	}
 	seconds, ok := clockSeconds(r.form.Get("time"))
 	if !ok {
 		return r.onVideo(apierr.Invalid(apierr.Detail{Field: "time", Message: text.Get("video.thumbnail.bad")}), "")
 	}
-	return r.onVideo(r.do("PUT", r.videoPath()+"/thumbnail", map[string]any{"time": seconds}, nil), "thumbnail")
+	return r.onVideo(r.edit("PUT", r.videoPath()+"/thumbnail", map[string]any{"time": seconds}, r.oneVideo), "thumbnail")
 }
 
 // clockSeconds reads "75", "75.5", "1:15" and "1:01:15".
@@ -353,7 +354,7 @@ func deleteCaptions(r *request) error {
 
 func deleteVideo(r *request) error {
 	if err := r.do("DELETE", r.videoPath(), nil, nil); err != nil {
-		return err
+		return r.onVideo(err, "")
 	}
 	return r.done("/app/videos", "video.deleted")
 }

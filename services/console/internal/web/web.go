@@ -26,12 +26,13 @@ import (
 	"github.com/linkreel/linkreel/libs/design"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/signin"
+	"github.com/linkreel/linkreel/services/console/internal/client"
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
 // API is the way to the public API; see client.Client.
 type API interface {
-	Do(ctx context.Context, session, method, path string, in, out any) error
+	Do(ctx context.Context, call client.Call) error
 }
 
 // Auth answers on signing in; see signin.Client.
@@ -56,6 +57,7 @@ type Pages struct {
 	app       *httpapi.API
 	templates map[string]*template.Template
 	files     map[string]design.File // by URL path
+	ways      ways
 }
 
 //go:embed templates
@@ -142,12 +144,23 @@ type view struct {
 	Error  string            // what did not, as a whole
 	Fields map[string]string // and field by field
 	Form   map[string]string // what was typed
+	// Rev is the ETag of the page's record, which its forms send back, and Was what
+	// their fields showed; "" where no record can be overwritten.
+	Rev, Was string
+	// Theirs is what somebody else has stored meanwhile, by field, where it is not what
+	// was typed.
+	Theirs map[string]*string
 	Data   any
 }
 
 // do asks the API as the person.
 func (r *request) do(method, path string, in, out any) error {
-	return r.pages.cfg.API.Do(r.ctx, r.session, method, path, in, out)
+	call := client.Call{Session: r.session, Method: method, Path: path, In: in, Out: out}
+	// A form about a record says which state of it the person saw.
+	if method == http.MethodPatch || method == http.MethodPut || method == http.MethodDelete {
+		call.IfMatch = r.form.Get(revField)
+	}
+	return r.pages.cfg.API.Do(r.ctx, call)
 }
 
 // ask asks auth. browser is filled in by the caller.
@@ -194,6 +207,7 @@ func (r *request) again(err error, name string, v view) error {
 	if !errors.As(err, &e) || e.Code.Status() >= http.StatusInternalServerError || e.Code.Status() == http.StatusUnauthorized {
 		return err
 	}
+	stored := v.Form
 	v.Error, v.Fields, v.Form = e.Message, map[string]string{}, map[string]string{}
 	for _, d := range e.Details {
 		v.Fields[d.Field] = d.Message
@@ -202,9 +216,12 @@ func (r *request) again(err error, name string, v view) error {
 		v.Error = text.Get("form.check")
 	}
 	for name := range r.form {
-		if name != csrfField {
+		if !slices.Contains(hiddenFields, name) {
 			v.Form[name] = r.form.Get(name)
 		}
+	}
+	if e.Code == apierr.PreconditionFailed {
+		v.Error, v.Theirs = text.Get("form.conflict"), theirs(stored, v.Form)
 	}
 	return r.render(e.Code.Status(), name, v)
 }

@@ -6,7 +6,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -103,3 +105,46 @@ func TestCookiesOfAnHTTPSBase(t *testing.T) {
 type nobody struct{}
 
 func (nobody) Do(context.Context, string, any, any) error { return nil }
+
+// counting answers like nobody, and counts.
+type counting struct {
+	mu    sync.Mutex
+	asked int
+}
+
+func (c *counting) Do(context.Context, string, any, any) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked++
+	return nil
+}
+
+// Everybody may open the sign-in page, so opening it must cost auth nothing.
+func TestTheSignInPageAsksAuthOnceAMinute(t *testing.T) {
+	t.Parallel()
+	base, err := url.Parse("https://go.example.com")
+	if err != nil {
+		t.Fatal(err)
+	}
+	auth, now := &counting{}, time.Now()
+	p := New(Config{Base: base, Auth: auth, Now: func() time.Time { return now }})
+	app := httpapi.New(httpapi.Options{Name: "console", Page: p.ErrorPage})
+	p.Routes(app)
+	open := func() {
+		t.Helper()
+		var c fasthttp.RequestCtx
+		c.Request.SetRequestURI("/app/sign-in")
+		if app.Handler()(&c); c.Response.StatusCode() != 200 {
+			t.Fatalf("answered %d", c.Response.StatusCode())
+		}
+	}
+	for minute := range 3 {
+		for range 50 {
+			open()
+		}
+		if auth.asked != minute+1 {
+			t.Errorf("in minute %d auth was asked %d times", minute+1, auth.asked)
+		}
+		now = now.Add(waysLife)
+	}
+}

@@ -122,7 +122,10 @@ func (r *request) webhookPath() string { return "/api/v1/webhooks/" + url.PathEs
 func (r *request) webhookHome() string { return "/app/webhooks/" + url.PathEscape(r.Params("id")) }
 
 func (r *request) oneWebhook() (view, error) {
-	var w webhook
+	var w struct {
+		etag
+		webhook
+	}
 	if err := r.do("GET", r.webhookPath(), nil, &w); err != nil {
 		return view{}, err
 	}
@@ -145,8 +148,9 @@ func (r *request) oneWebhook() (view, error) {
 	if title == "" {
 		title = w.URL
 	}
-	return view{Title: title, Form: map[string]string{"url": w.URL, "description": w.Description, "all": strconv.FormatBool(w.All())}, Data: map[string]any{
-		"Webhook": w, "Deliveries": list.Data, "Next": next, "Choices": eventChoices(w.Events), "CanWrite": r.can("webhooks:write"),
+	form := map[string]string{"url": w.URL, "description": w.Description, "all": strconv.FormatBool(w.All())}
+	return view{Title: title, Form: form, Rev: string(w.etag), Was: shown(form), Data: map[string]any{
+		"Webhook": w.webhook, "Deliveries": list.Data, "Next": next, "Choices": eventChoices(w.Events), "CanWrite": r.can("webhooks:write"),
 	}}, nil
 }
 
@@ -221,7 +225,7 @@ func rollSecret(r *request) error {
 
 func deleteWebhook(r *request) error {
 	if err := r.do("DELETE", r.webhookPath(), nil, nil); err != nil {
-		return err
+		return r.onWebhook(err, "")
 	}
 	return r.done("/app/webhooks", "deleted")
 }

@@ -54,10 +54,8 @@ func (h api) createWebhook(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	out := withSecret(w)
-	out.IgnoredFields = fields.Unknown
 	c.Set(fiber.HeaderETag, httpapi.ETag(w.Rev))
-	return httpapi.Created(c, "/api/v1/webhooks/"+w.ID, out)
+	return httpapi.Created(c, "/api/v1/webhooks/"+w.ID, withSecret(w))
 }
 
 func (h api) getWebhook(c *fiber.Ctx) error {

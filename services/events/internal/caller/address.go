@@ -2,7 +2,9 @@ package caller
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
+	"slices"
 )
 
 // Policy says what may be called beyond public addresses over https.
@@ -12,6 +14,10 @@ type Policy struct {
 	// AllowPrivate lets webhooks reach loopback and private networks: RFC 1918, RFC
 	// 6598 and unique local addresses. Everything else that is special stays closed.
 	AllowPrivate bool
+	// Own are the ports of this machine that Linkreel itself listens on, where it
+	// runs as one process. They stay closed whatever is allowed: behind them are
+	// databases and the operator's API.
+	Own []uint16
 }
 
 // block is an entry of IANA's special-purpose address registries, or of another
@@ -109,6 +115,36 @@ func (p Policy) Check(addr netip.Addr) error {
 		return &BlockedError{addr.String(), "not global unicast"}
 	}
 	return nil
+}
+
+// checkDial refuses a connection to an address that no webhook may reach, or to a
+// listener of our own. [Policy.Parse] asks [Policy.Check] alone: a webhook that may
+// not even be made would tell which ports are ours.
+func (p Policy) checkDial(to netip.AddrPort) error {
+	if err := p.Check(to.Addr()); err != nil {
+		return err
+	}
+	if slices.Contains(p.Own, to.Port()) && onThisMachine(to.Addr()) {
+		return &BlockedError{to.Addr().String(), "a listener of our own"}
+	}
+	return nil
+}
+
+// onThisMachine reports whether addr leads back to this machine. Interfaces come and
+// go, so they are asked each time; if they cannot be, every address may be ours.
+func onThisMachine(addr netip.Addr) bool {
+	addr = addr.Unmap()
+	if addr.IsLoopback() || addr.IsUnspecified() {
+		return true
+	}
+	interfaces, err := net.InterfaceAddrs()
+	if err != nil {
+		return true
+	}
+	return slices.ContainsFunc(interfaces, func(a net.Addr) bool {
+		own, err := netip.ParsePrefix(a.String())
+		return err == nil && own.Addr().Unmap() == addr.WithZone("")
+	})
 }
 
 // CheckPort allows the web's ports and those that need no privilege: mail, DNS,

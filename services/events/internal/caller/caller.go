@@ -133,7 +133,7 @@ func (c *Caller) send(ctx context.Context, target string, header map[string]stri
 	req.Header.Set("User-Agent", "Linkreel-Webhooks/1")
 	res, err := c.client.Do(req)
 	if err != nil {
-		r.Error = sentence(err)
+		r.Error = c.cfg.sentence(err)
 		return r
 	}
 	defer res.Body.Close()
@@ -164,7 +164,7 @@ func (c *Caller) read(ctx context.Context, body io.ReadCloser) string {
 
 // sentence tells the owner of a webhook what went wrong, without our insides: no
 // address of our network, no text of a library.
-func sentence(err error) string {
+func (p Policy) sentence(err error) string {
 	var (
 		blocked *BlockedError
 		dns     *net.DNSError
@@ -175,6 +175,8 @@ func sentence(err error) string {
 		timeout net.Error
 	)
 	switch {
+	case errors.As(err, &blocked) && len(p.Own) > 0:
+		return "The host's address is not public, or nothing listens there, so nothing was sent." // see conceal
 	case errors.As(err, &blocked):
 		return "The host's address is not public, so it was not called."
 	case errors.As(err, &dns) && dns.IsNotFound:

@@ -233,6 +233,88 @@ func TestNames(t *testing.T) {
 	})
 }
 
+// TestOurOwnListenersStayClosed calls a listener of ours by every form of this machine's addresses, with everything
+// allowed, and by a proxy. The answers are those of a port on which nobody listens.
+func TestOurOwnListenersStayClosed(t *testing.T) {
+	t.Parallel()
+	var connected atomic.Int64
+	own, outside := httptest.NewUnstartedServer(http.NotFoundHandler()), httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(own.Close)
+	t.Cleanup(outside.Close)
+	everywhere, err := net.Listen("tcp", ":0") // more than a stack does: no form is refused for want of a listener
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = own.Listener.Close()
+	own.Listener = everywhere
+	own.Config.ConnState = func(net.Conn, http.ConnState) { connected.Add(1) }
+	own.Start()
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	port := func(addr net.Addr) uint16 { return uint16(addr.(*net.TCPAddr).Port) }
+	ours, closedPort := port(everywhere.Addr()), port(gone.Listener.Addr())
+
+	hosts := []string{"127.0.0.1", "127.0.0.2", "127.255.255.254", "localhost", "[::1]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[0:0:0:0:0:0:0:1]"}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addrs {
+		addr := netip.MustParsePrefix(a.String()).Addr()
+		if addr.Is4() {
+			hosts = append(hosts, addr.String(), "[::ffff:"+addr.String()+"]")
+		} else {
+			hosts = append(hosts, "["+addr.String()+"]")
+		}
+	}
+	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("the proxy was asked for %s", r.Host) }))
+	t.Cleanup(proxy.Close)
+	policy := Policy{AllowHTTP: true, AllowPrivate: true, Own: []uint16{1, ours}}
+	home := resolver(t, func(string, int64) netip.Addr { return netip.MustParseAddr("127.0.0.1") })
+	for name, cfg := range map[string]Config{"directly": {Policy: policy}, "by name": {Policy: policy, Resolver: home}, "by a proxy": {Policy: policy, Proxy: proxy.URL}} {
+		cfg.Timeout = 20 * time.Second
+		c, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Close)
+		targets := hosts
+		if name == "by name" {
+			targets = []string{"home.example"}
+		}
+		for _, host := range targets {
+			for _, scheme := range []string{"http", "https"} {
+				r := c.Send(t.Context(), fmt.Sprintf("%s://%s:%d/", scheme, host, ours), nil, []byte("{}"))
+				if r.Status != 0 || !strings.Contains(r.Error, "not public") {
+					t.Errorf("%s://%s of our own, %s: %+v", scheme, host, name, r)
+				}
+				if name == "by a proxy" {
+					continue
+				}
+				if nobody := c.Send(t.Context(), fmt.Sprintf("%s://%s:%d/", scheme, host, closedPort), nil, []byte("{}")); nobody.Error != r.Error {
+					t.Errorf("%s://%s, %s: a port of ours answers %q, one on which nobody listens %q", scheme, host, name, r.Error, nobody.Error)
+				}
+			}
+		}
+		if name == "directly" {
+			if r := c.Send(t.Context(), outside.URL, nil, nil); !r.OK() {
+				t.Errorf("a receiver on this machine: %+v", r)
+			}
+		}
+	}
+	if n := connected.Load(); n != 0 {
+		t.Errorf("%d connections to a listener of our own", n)
+	}
+	// A webhook may be made, or its refusal would name our ports.
+	if _, bad := policy.Parse(fmt.Sprintf("http://127.0.0.1:%d/", ours)); bad != nil {
+		t.Errorf("making a webhook to our port: %v", bad)
+	}
+	// On another machine the same port is open.
+	if err := policy.checkDial(netip.AddrPortFrom(netip.MustParseAddr("1.1.1.1"), ours)); err != nil {
+		t.Errorf("the same port of another machine: %v", err)
+	}
+}
+
 func TestProxyVariablesAreNotUsed(t *testing.T) {
 	var asked atomic.Int64
 	proxy := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))

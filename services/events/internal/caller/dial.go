@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -40,9 +41,23 @@ func (c *Caller) dial(ctx context.Context, network, address string) (net.Conn, e
 		if err != nil {
 			return fmt.Errorf("dial %q: %w", address, err)
 		}
-		return c.cfg.Check(to.Addr())
+		return c.cfg.checkDial(to)
 	}}
-	return d.DialContext(ctx, network, address)
+	conn, err := d.DialContext(ctx, network, address)
+	return conn, c.cfg.conceal(err)
+}
+
+// conceal makes a port of this machine on which nobody listens look like one of our
+// own. Otherwise whoever tries all ports would learn from the answers which are ours.
+func (p Policy) conceal(err error) error {
+	var failed *net.OpError
+	if len(p.Own) == 0 || !errors.Is(err, syscall.ECONNREFUSED) || !errors.As(err, &failed) || failed.Addr == nil {
+		return err
+	}
+	if to, bad := netip.ParseAddrPort(failed.Addr.String()); bad != nil || onThisMachine(to.Addr()) {
+		return &BlockedError{failed.Addr.String(), "nobody listens there"}
+	}
+	return err
 }
 
 // tunnel goes through the egress proxy. The proxy is told an address and no name:
@@ -55,11 +70,12 @@ func (c *Caller) tunnel(ctx context.Context, host string, port uint16) (net.Conn
 	}
 	last := error(&net.DNSError{Err: "no address", Name: host, IsNotFound: true})
 	for _, addr := range addrs {
-		if last = c.cfg.Check(addr); last != nil {
+		to := netip.AddrPortFrom(addr.Unmap(), port)
+		if last = c.cfg.checkDial(to); last != nil {
 			continue
 		}
 		var conn net.Conn
-		if conn, last = c.connect(ctx, netip.AddrPortFrom(addr.Unmap(), port).String()); last == nil {
+		if conn, last = c.connect(ctx, to.String()); last == nil {
 			return conn, nil
 		}
 	}

@@ -14,7 +14,9 @@
 // Each webhook has a lane of its own in a replica. A lane runs a few attempts at
 // once, one alone after a failure, and holds a bounded number of deliveries in
 // memory; what does not fit waits in Firestore. Lanes that fail share slots of their own, so
-// that receivers that hang, however many, take none from those that answer.
+// that receivers that hang, however many, take none from those that answer. Accounts take
+// turns at the slots, and none has more than a twentieth of them, so receivers that answer
+// slowly delay their own account only.
 package delivery
 
 import (
@@ -90,8 +92,8 @@ type Engine struct {
 
 	mu      sync.Mutex
 	lanes   map[string]*lane
-	good    pool
-	bad     pool
+	good    *pool
+	bad     *pool
 	stopped bool
 	late    []*webhook.Delivery // deferred after the stop
 
@@ -118,7 +120,7 @@ func New(st Store, caller Caller, rdb redis.UniversalClient, opt Options) *Engin
 	}
 	e := &Engine{
 		store: st, caller: caller, opt: opt, hub: newHub(rdb, identity.NewNonce()), lanes: map[string]*lane{},
-		good: pool{free: maxGood}, bad: pool{free: maxBad}, replaying: make(chan struct{}, 1),
+		good: newPool(maxGood), bad: newPool(maxBad), replaying: make(chan struct{}, 1),
 	}
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	e.settler = newSettler(e.settle)

@@ -2,9 +2,13 @@ package delivery
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -179,4 +183,181 @@ func TestAReplicaThatRedisDidNotAnswerKeepsItsTurn(t *testing.T) {
 	if !h.mine(t.Context(), "acc_a", time.Minute) || !h.holds("acc_a") {
 		t.Error("Redis may have noted the turn, so nobody else takes the next hint; this replica has to")
 	}
+}
+
+// backlogs is a store in which webhooks have as much waiting as they are asked for,
+// and a caller of receivers. The names of those that are slow begin with "slow".
+type backlogs struct {
+	Store
+	mu      sync.Mutex
+	now     map[string]int // attempts by account
+	most    map[string]int
+	waiting map[string]int // deliveries of a webhook; those of slow ones never end
+	sent    map[string]time.Time
+}
+
+func newBacklogs() *backlogs {
+	return &backlogs{now: map[string]int{}, most: map[string]int{}, waiting: map[string]int{}, sent: map[string]time.Time{}}
+}
+
+func account(webhookID string) string { name, _, _ := strings.Cut(webhookID, "/"); return name }
+
+func (s *backlogs) Receiver(_ context.Context, accountID, id string) (*webhook.Webhook, bool, error) {
+	return &webhook.Webhook{ID: id, AccountID: accountID, Target: id, Enabled: true}, false, nil
+}
+
+func (s *backlogs) Claim(_ context.Context, id string, n int) (taken []*webhook.Delivery, more bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if strings.HasPrefix(id, "slow") {
+		s.waiting[id] = n + 1
+	}
+	n = min(n, s.waiting[id])
+	s.waiting[id] -= n
+	for range n {
+		taken = append(taken, &webhook.Delivery{AccountID: account(id), WebhookID: id, EventID: "evt_1", Payload: "{}", DueAt: time.Now().Add(webhook.Lease)})
+	}
+	return taken, s.waiting[id] > 0, nil
+}
+
+func (s *backlogs) Signing(*webhook.Webhook, time.Time) ([]string, error) {
+	return []string{"whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 32))}, nil
+}
+
+func (s *backlogs) Save(context.Context, *webhook.Delivery) (bool, error) { return true, nil }
+
+// Send implements [Caller].
+func (s *backlogs) Send(_ context.Context, target string, _ map[string]string, _ []byte) webhook.Result {
+	name := account(target)
+	s.mu.Lock()
+	s.now[name]++
+	s.most[name] = max(s.most[name], s.now[name])
+	s.sent[name] = time.Now()
+	s.mu.Unlock()
+	if strings.HasPrefix(target, "slow") {
+		time.Sleep(10*time.Second + rand.N(5*time.Second)) // and answers well
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now[name]--
+	return webhook.Result{Attempt: webhook.Attempt{Status: 200}}
+}
+
+// ended lets no new attempt begin and waits for those that run.
+func ended(e *Engine) {
+	e.mu.Lock()
+	e.stopped = true
+	e.mu.Unlock()
+	e.busy.Wait()
+}
+
+func TestReceiversThatAnswerSlowlyDelayNoOtherAccount(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newBacklogs()
+		e := New(s, s, nobody(), Options{})
+		const noisy, hooks = 40, 20
+		for a := range noisy {
+			for h := range hooks {
+				name := fmt.Sprintf("slow%d", a)
+				e.Send(name, fmt.Sprintf("%s/%d", name, h))
+			}
+		}
+		time.Sleep(time.Minute)
+		begun := time.Now()
+		s.mu.Lock()
+		s.waiting["quiet/0"] = 1
+		s.mu.Unlock()
+		e.Send("quiet", "quiet/0")
+		time.Sleep(10 * time.Second)
+		defer ended(e)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		sent, ok := s.sent["quiet"]
+		if !ok || sent.Sub(begun) > 2*time.Second {
+			t.Errorf("the quiet account's message was sent after %v (%v), want within 2s", sent.Sub(begun), ok)
+		}
+		total := 0
+		for _, n := range s.now {
+			total += n
+		}
+		if total < maxGood*9/10 {
+			t.Errorf("only %d attempts run, which shows nothing", total)
+		}
+	})
+}
+
+func TestAnAccountHasATwentiethOfTheAttempts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newBacklogs()
+		e := New(s, s, nobody(), Options{})
+		for h := range 40 {
+			e.Send("slow", fmt.Sprintf("slow/%d", h))
+		}
+		time.Sleep(time.Minute)
+		ended(e)
+		if want := maxGood / accounts; s.most["slow"] != want {
+			t.Errorf("%d attempts of one account at once, want %d", s.most["slow"], want)
+		}
+	})
+}
+
+// Of the lanes that fail each runs one attempt.
+func TestAnAccountHasATwentiethOfTheFailingAttempts(t *testing.T) {
+	t.Parallel()
+	p := newPool(maxBad)
+	for range maxBad / accounts {
+		if !p.take("acc_a") {
+			t.Fatal("no slot is free")
+		}
+	}
+	if p.take("acc_a") {
+		t.Error("one account exceeds its share")
+	}
+	p.wait(&lane{account: "acc_a", webhook: "whk_a"})
+	if l := p.next(); l != nil {
+		t.Errorf("lane %s may start though its account has its share", l.webhook)
+	}
+	p.wait(&lane{account: "acc_b", webhook: "whk_b"})
+	if l := p.next(); l == nil || l.webhook != "whk_b" {
+		t.Errorf("next is %v, want the other account's lane", l)
+	}
+	p.give("acc_a")
+	if l := p.next(); l == nil || l.webhook != "whk_a" {
+		t.Errorf("next is %v, want the lane whose account has a free slot again", l)
+	}
+}
+
+// Many accounts have backlogs of events without a place, which never end. An account
+// with one event gets its place after a commit of each of them at most.
+func TestBacklogsOfEventsDelayNoOtherAccount(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		stop := make(chan struct{})
+		s := newSettler(func(_ context.Context, account string) (int, bool, error) {
+			if account == "quiet" {
+				return 1, false, nil
+			}
+			time.Sleep(time.Second)
+			select {
+			case <-stop:
+				return 0, false, nil
+			default:
+				return 1, true, nil
+			}
+		})
+		const noisy = 48
+		for i := range noisy {
+			s.ask(t.Context(), fmt.Sprint("noisy", i))
+		}
+		time.Sleep(5500 * time.Millisecond)
+		begun := time.Now()
+		<-s.ask(t.Context(), "quiet")
+		if took := time.Since(begun); took > noisy/16*time.Second {
+			t.Errorf("the quiet account's event got its place after %v, want within %ds", took, noisy/16)
+		}
+		close(stop)
+		time.Sleep(time.Minute) // every round ends
+	})
 }

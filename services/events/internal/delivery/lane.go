@@ -24,19 +24,15 @@ const (
 	// went well (or that have made none) and in those that fail.
 	maxGood = 1_000
 	maxBad  = 500
+	// accounts is the part of a pool that no account exceeds: a twentieth.
+	accounts = 20
 	// silence is for how long what a suspended account's webhook would be sent is
-	// put off at a time. Lifting the suspension sends it at once; this is for a
-	// replica that dies while it does.
+	// put off at a time. It does not have to end with that: lifting the suspension has
+	// it sent, by any replica (tenancy.Service.Look).
 	silence = 6 * time.Hour
 	// again is when a lane asks again whose deliveries could not be read.
 	again = 5 * time.Second
 )
-
-// pool is a number of slots, and the lanes that wait for one in their order.
-type pool struct {
-	free    int
-	waiting []*lane
-}
 
 // lane is one webhook's part of the work. The engine's mutex guards it.
 type lane struct {
@@ -133,18 +129,17 @@ func (e *Engine) pump(l *lane) {
 		return
 	}
 	for len(l.queue) > 0 && l.running < l.limit() {
-		p := &e.good
+		p := e.good
 		if l.failing {
-			p = &e.bad
+			p = e.bad
 		}
-		if p.free == 0 {
+		if !p.take(l.account) {
 			if !l.queued {
 				l.queued = true
-				p.waiting = append(p.waiting, l)
+				p.wait(l)
 			}
 			break
 		}
-		p.free--
 		j := l.queue[0]
 		l.queue = l.queue[1:]
 		l.running++
@@ -171,12 +166,10 @@ func (l *lane) limit() int {
 	return abreast
 }
 
-// release gives a slot back and lets the next lane in.
-func (e *Engine) release(p *pool) {
-	p.free++
-	for p.free > 0 && len(p.waiting) > 0 {
-		l := p.waiting[0]
-		p.waiting = p.waiting[1:]
+// release gives an account's slot back and lets the next lane in.
+func (e *Engine) release(p *pool, account string) {
+	p.give(account)
+	for l := p.next(); l != nil; l = p.next() {
 		l.queued = false
 		e.pump(l)
 	}
@@ -281,7 +274,7 @@ func (e *Engine) run(l *lane, p *pool, j job) {
 	l.running--
 	// Before the slot is given back, so that the next attempt begins in the right pool.
 	l.failing = !ok
-	e.release(p)
+	e.release(p, l.account)
 	e.pump(l)
 	e.mu.Unlock()
 	if !next.IsZero() {

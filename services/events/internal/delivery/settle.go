@@ -84,16 +84,17 @@ func (s *settler) run(ctx context.Context, accountID string, t *turn) {
 }
 
 // round works until nothing waits, and counts the commits it made. A backlog is
-// worked off at full speed: it ends.
+// worked off at full speed: it ends. Accounts take turns at the slots, a commit each,
+// so an account with one event does not wait for the end of others' backlogs.
 func (s *settler) round(ctx context.Context, accountID string) (commits float64) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	if s.slots.Acquire(ctx, 1) != nil {
-		return 0
-	}
-	defer s.slots.Release(1)
 	for {
+		if s.slots.Acquire(ctx, 1) != nil {
+			return min(commits, burst)
+		}
 		n, more, err := s.settle(ctx, accountID)
+		s.slots.Release(1)
 		if err != nil {
 			slog.WarnContext(ctx, "events of an account have no place yet", "account", accountID, "error", err)
 		}

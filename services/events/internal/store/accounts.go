@@ -20,7 +20,7 @@ type accountDoc struct {
 	State   string     `firestore:"state"`
 	Version int64      `firestore:"version"`
 	Since   time.Time  `firestore:"since"`
-	PurgeAt *time.Time `firestore:"purgeAt,omitempty"`
+	LookAt  *time.Time `firestore:"lookAt,omitempty"`
 }
 
 var _ tenancy.Store = (*Store)(nil)
@@ -30,7 +30,7 @@ func (s *Store) accountRef(id string) *firestore.DocumentRef {
 }
 
 func accountOf(d *accountDoc) *tenancy.Record {
-	return &tenancy.Record{Standing: tenant.Standing{State: tenant.State(d.State), Version: d.Version}, Since: d.Since, PurgeAt: orZero(d.PurgeAt)}
+	return &tenancy.Record{Standing: tenant.Standing{State: tenant.State(d.State), Version: d.Version}, Since: d.Since, LookAt: orZero(d.LookAt)}
 }
 
 // Account implements [tenancy.Store].
@@ -66,14 +66,21 @@ func (s *Store) PutAccount(ctx context.Context, accountID string, decide func(be
 			return nil
 		}
 		return tx.Set(s.accountRef(accountID), &accountDoc{
-			State: string(after.Standing.State), Version: after.Standing.Version, Since: after.Since, PurgeAt: orNil(after.PurgeAt),
+			State: string(after.Standing.State), Version: after.Standing.Version, Since: after.Since, LookAt: orNil(after.LookAt),
 		})
 	})
 }
 
-// Purging implements [tenancy.Store].
-func (s *Store) Purging(ctx context.Context, limit int) ([]string, error) {
-	return s.db.IDs(ctx, "list deleting accounts", s.db.Collection(accounts).Where("purgeAt", "<=", s.now()).OrderBy("purgeAt", firestore.Asc).Limit(limit))
+// DueAccounts implements [tenancy.Store].
+func (s *Store) DueAccounts(ctx context.Context, limit int) ([]string, error) {
+	return s.db.IDs(ctx, "list due accounts", s.db.Collection(accounts).Where("lookAt", "<=", s.now()).OrderBy("lookAt", firestore.Asc).Limit(limit))
+}
+
+// Deferred implements [tenancy.Store].
+func (s *Store) Deferred(ctx context.Context, webhookID string) (bool, error) {
+	found, err := s.db.Find(ctx, "look for deferred deliveries", s.db.Collection(deliveries).Where("webhookId", "==", webhookID).
+		Where("deferred", "==", true).OrderBy("createdAt", firestore.Asc).Limit(1))
+	return len(found) > 0, err
 }
 
 // ofAccount are the collections whose documents name their account. Webhooks go

@@ -23,8 +23,9 @@ import (
 type Record struct {
 	Standing tenant.Standing
 	Since    time.Time // of the state
-	// PurgeAt is when a deleting account is looked over next; zero is never.
-	PurgeAt time.Time
+	// LookAt is when the account is looked over next, to erase it or to send what has
+	// waited for the end of its suspension; zero is never.
+	LookAt time.Time
 }
 
 // Store remembers the accounts that auth has told us about.
@@ -34,8 +35,10 @@ type Store interface {
 	// PutAccount replaces the record that decide makes of the present one, which is
 	// nil when auth has told us nothing yet. A nil result changes nothing.
 	PutAccount(ctx context.Context, accountID string, decide func(before *Record) *Record) error
-	// Purging lists up to limit accounts whose PurgeAt has come.
-	Purging(ctx context.Context, limit int) ([]string, error)
+	// DueAccounts lists up to limit accounts whose LookAt has come, earliest first.
+	DueAccounts(ctx context.Context, limit int) ([]string, error)
+	// Deferred reports whether a delivery of a webhook is put off.
+	Deferred(ctx context.Context, webhookID string) (bool, error)
 	// EraseSome removes up to a page of what is kept about an account, webhooks
 	// first, and reports whether there may be more.
 	EraseSome(ctx context.Context, accountID string) (more bool, err error)
@@ -79,17 +82,17 @@ func (s *Service) SetState(ctx context.Context, accountID string, standing tenan
 			return nil
 		case before != nil && before.Standing == standing:
 			// auth repeats an erasure until it has ended, and drives the purge by that.
-			if standing.State != tenant.Deleting || !before.PurgeAt.IsZero() && before.PurgeAt.Before(now.Add(purgeEvery)) {
+			if standing.State != tenant.Deleting || !before.LookAt.IsZero() && before.LookAt.Before(now.Add(lookEvery)) {
 				return nil
 			}
 			again := *before
-			again.PurgeAt = now
+			again.LookAt = now
 			return &again
 		}
 		resumed = standing.State == tenant.Active
 		after := &Record{Standing: standing, Since: now}
-		if standing.State == tenant.Deleting {
-			after.PurgeAt = now
+		if standing.State != tenant.Suspended {
+			after.LookAt = now
 		}
 		return after
 	})
@@ -97,28 +100,40 @@ func (s *Service) SetState(ctx context.Context, accountID string, standing tenan
 		return err
 	}
 	if standing.State == tenant.Deleting {
-		select {
-		case s.wake <- struct{}{}:
-		default:
-		}
+		s.hurry()
 	}
 	if resumed {
-		return s.resume(ctx, accountID)
+		// The loop would do it seconds later, and does if this replica is killed.
+		_, err = s.resume(ctx, accountID)
 	}
-	return nil
+	return err
 }
 
-// resume sends what has waited. A crash before it delays that, since what waits
-// becomes due by itself later, and loses nothing.
-func (s *Service) resume(ctx context.Context, accountID string) error {
+// hurry makes the loop look for due accounts now.
+func (s *Service) hurry() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// resume sends what has waited, and reports whether there was anything.
+func (s *Service) resume(ctx context.Context, accountID string) (waited bool, err error) {
 	hooks, err := s.opt.Store.Webhooks(ctx, accountID)
 	if err != nil {
-		return err
+		return false, err
 	}
 	for _, w := range hooks {
-		s.opt.Courier.Send(accountID, w.ID)
+		deferred, err := s.opt.Store.Deferred(ctx, w.ID)
+		if err != nil {
+			return false, err
+		}
+		if deferred {
+			waited = true
+			s.opt.Courier.Send(accountID, w.ID)
+		}
 	}
-	return nil
+	return waited, nil
 }
 
 // Erased reports whether nothing of a deleting account is left here. It looks each
@@ -133,23 +148,32 @@ func (s *Service) Erased(ctx context.Context, accountID string) (bool, error) {
 }
 
 const (
-	purgeEvery = 5 * time.Second
-	accounts   = 100 // whose turn comes in one round
+	lookEvery = 5 * time.Second
+	accounts  = 100 // whose turn comes in one round
+	// turn is how many pages of one account a round erases, so that a large account
+	// does not delay the erasure of others.
+	turn = 10
 	// watched is for how long a deleting account is looked over again: a request
 	// that was admitted before the suspension, or a replica that slept, may still
-	// write an event.
+	// write an event. An account whose suspension was lifted is looked over until
+	// nothing waits, and no longer than this: its receivers may just be slow.
 	watched = 24 * time.Hour
+	// resumeEvery is how often what has waited for the end of a suspension is looked
+	// for again, in case the replica that sends it is killed. At least for a minute:
+	// another replica may put off a delivery just after the lift, by what it read before.
+	resumeEvery = time.Minute
 )
 
-// Purge erases deleting accounts until ctx ends. It resumes where it was after a
-// crash, since what is left to do is what is still there. Replicas may purge one
-// account at the same time; each removes what it finds.
-func (s *Service) Purge(ctx context.Context) error {
-	tick := time.NewTicker(purgeEvery)
+// Look erases deleting accounts, and sends what has waited for the end of
+// suspensions, until ctx ends. It resumes where it was after a crash, since what is
+// left to do is what is still there. Replicas may look at one account at the same
+// time; each erases or claims what it finds.
+func (s *Service) Look(ctx context.Context) error {
+	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
-		if err := s.purgeRound(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "deleting accounts cannot be listed", "error", err)
+		if err := s.round(ctx); err != nil && ctx.Err() == nil {
+			slog.WarnContext(ctx, "due accounts cannot be listed; the next round retries", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -160,41 +184,75 @@ func (s *Service) Purge(ctx context.Context) error {
 	}
 }
 
-func (s *Service) purgeRound(ctx context.Context) error {
-	purging, err := s.opt.Store.Purging(ctx, accounts)
+func (s *Service) round(ctx context.Context) error {
+	due, err := s.opt.Store.DueAccounts(ctx, accounts)
 	if err != nil {
 		return err
 	}
-	for _, id := range purging {
-		// One account that cannot be purged must not keep the others from it.
-		if err := s.purge(ctx, id); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "account is not purged", "account", id, "error", err)
+	for _, id := range due {
+		// One account that fails must not keep the others from their turn.
+		if err := s.look(ctx, id); err != nil && ctx.Err() == nil {
+			slog.WarnContext(ctx, "account is not looked over; the next round retries", "account", id, "error", err)
 		}
 	}
 	return nil
 }
 
-func (s *Service) purge(ctx context.Context, accountID string) error {
-	for more := true; more && ctx.Err() == nil; {
-		var err error
-		if more, err = s.opt.Store.EraseSome(ctx, accountID); err != nil {
-			return err
-		}
+// look does what is due for an account and sets when it is looked over next.
+func (s *Service) look(ctx context.Context, accountID string) error {
+	r, err := s.opt.Store.Account(ctx, accountID)
+	if err != nil || r == nil {
+		return err
+	}
+	var more bool
+	if r.Standing.State == tenant.Deleting {
+		more, err = s.eraseSome(ctx, accountID)
+	} else {
+		more, err = s.resume(ctx, accountID)
+	}
+	if err != nil {
+		return err
 	}
 	now := s.opt.Now()
+	if more && r.Standing.State == tenant.Deleting {
+		s.hurry()
+	}
 	return s.opt.Store.PutAccount(ctx, accountID, func(before *Record) *Record {
-		if before == nil || before.Standing.State != tenant.Deleting {
+		if before == nil || before.Standing != r.Standing {
 			return nil
 		}
 		after := *before
-		switch since := now.Sub(before.Since); {
-		case since < time.Minute:
-			after.PurgeAt = now.Add(purgeEvery)
-		case since < watched:
-			after.PurgeAt = now.Add(time.Hour) // auth asks sooner while it waits for us
-		default:
-			after.PurgeAt = time.Time{}
-		}
+		after.LookAt = before.next(now, more)
 		return &after
 	})
+}
+
+func (s *Service) eraseSome(ctx context.Context, accountID string) (more bool, err error) {
+	for range turn {
+		if more, err = s.opt.Store.EraseSome(ctx, accountID); err != nil || !more || ctx.Err() != nil {
+			return more, err
+		}
+	}
+	return more, nil
+}
+
+// next is when an account is looked over again, after a look at now that left more
+// to do or not.
+func (r *Record) next(now time.Time, more bool) time.Time {
+	since := now.Sub(r.Since)
+	if r.Standing.State != tenant.Deleting {
+		if more && since < watched || since < resumeEvery {
+			return now.Add(resumeEvery)
+		}
+		return time.Time{}
+	}
+	switch {
+	case more:
+		return now // behind all that are due
+	case since < time.Minute:
+		return now.Add(lookEvery)
+	case since < watched:
+		return now.Add(time.Hour) // auth asks sooner while it waits for us
+	}
+	return time.Time{}
 }

@@ -64,7 +64,7 @@ const Lease = 45 * time.Second
 
 // Defer is after what time a deferred delivery is due by itself, should its lane
 // have been forgotten in a crash.
-const Defer = time.Hour
+const Defer = 10 * time.Minute
 
 // Schedule is the pause after each failed try. After the tenth try a delivery
 // has failed.

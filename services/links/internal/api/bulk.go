@@ -90,7 +90,8 @@ func (h public) bulk(c *fiber.Ctx) error {
 	}
 	return httpapi.JSON(c, status, struct {
 		Results []bulkResult `json:"results"`
-	}{results})
+		Ignored []string     `json:"ignoredFields,omitempty"`
+	}{results, fields.Unknown})
 }
 
 // What an answer repeats of a megabyte of wrong fields: together with the rest of a

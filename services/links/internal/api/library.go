@@ -21,7 +21,7 @@ const (
 	defaultDomain = "default" // names the default host in a filter
 )
 
-// filters reads the filters of a list. A filter that nobody knows is ignored.
+// filters reads the filters of a list. httpapi rejects the ones that nobody knows.
 func filters(c *fiber.Ctx, f *httpapi.Fields, q *link.Query) {
 	args := c.Context().QueryArgs()
 	if args.Has("q") {

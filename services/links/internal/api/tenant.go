@@ -115,7 +115,7 @@ const (
 func (h *holder) Export(ctx context.Context, accountID string, w io.Writer) error {
 	end, ok := h.exports.Take(accountID)
 	if !ok {
-		return &apierr.Error{Code: apierr.Unavailable, RetryAfter: 30 * time.Second, Message: "Too many exports are running already. Try again when one of them has ended."}
+		return &apierr.Error{Code: apierr.RateLimited, RetryAfter: 30 * time.Second, Message: "Too many exports are running already. Try again when one of them has ended."}
 	}
 	defer end()
 	out := json.NewEncoder(w)

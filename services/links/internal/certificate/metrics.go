@@ -14,7 +14,13 @@ var (
 	refused = promauto.NewCounterVec(prometheus.CounterOpts{
 		Name: "linkreel_tls_handshakes_refused_total", Help: "TLS handshakes that got no certificate, by reason.",
 	}, []string{"reason"})
+	setAside = promauto.NewCounter(prometheus.CounterOpts{
+		Name: "linkreel_certificates_set_aside_total", Help: "Due certificates whose record could not be read or changed, and was put off for an hour.",
+	})
 )
+
+// unknownReason is the reason of an error that this package does not name.
+const unknownReason = "error"
 
 func reasonOf(err error) string {
 	var r *RefusedError
@@ -29,10 +35,12 @@ func reasonOf(err error) string {
 		return "limited"
 	case errors.Is(err, ErrShare):
 		return "share"
+	case errors.Is(err, ErrOvertaken):
+		return "overtaken"
 	case errors.Is(err, ErrSuspended):
 		return "suspended"
 	case errors.As(err, &r):
 		return "failed"
 	}
-	return "error"
+	return unknownReason
 }

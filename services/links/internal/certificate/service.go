@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
 
+	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/cache"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/ratelimit"
@@ -35,7 +36,10 @@ type Store interface {
 	// stores nothing; ErrForget removes the record.
 	ChangeCertificate(ctx context.Context, host string, fn func(r *Record, o Owner) error) error
 	// DueCertificates lists hosts of a bucket whose records are due, earliest first.
+	// Records that cannot be read are among them.
 	DueCertificates(ctx context.Context, bucket int, at time.Time, limit int) ([]string, error)
+	// PutOffCertificate makes a record due at another time, without reading it.
+	PutOffCertificate(ctx context.Context, host string, at time.Time) error
 	// SealedBy lists hosts whose private keys one of keyIDs seals, in order, after a
 	// host; "" is the start. Records that cannot be read are among them.
 	SealedBy(ctx context.Context, keyIDs []string, after string, limit int) (hosts []string, err error)
@@ -88,6 +92,8 @@ type Service struct {
 	strangers *rate.Limiter
 	look      look // of the sweep alone
 
+	ordering *ratelimit.Queue // by account
+
 	mu      sync.Mutex
 	orders  map[string]*flight
 	waiting int
@@ -107,14 +113,24 @@ type held struct {
 
 // flight is an order of this replica.
 type flight struct {
-	done chan struct{}
-	err  error
+	done    chan struct{}
+	err     error
+	waiting int // handshakes
 }
 
 const (
-	// mostOrders and mostWaiting bound what visitors can make a replica do at once.
-	mostOrders  = 64
-	mostWaiting = 2000
+	// mostOrders bounds what the replica orders at once, and ordersOfAccount what it
+	// orders for one account, whose names may all be such that the authority hangs on
+	// them. Of further ones, each account may have queuedOfAccount that wait for their turn.
+	mostOrders, ordersOfAccount = 64, 8
+	mostQueued, queuedOfAccount = 256, 8
+	// mostBegun bounds the orders at all, since some have no account that is known yet.
+	mostBegun = 512
+	// mostWaiting bounds the handshakes that wait for an order, and waitingForHost those
+	// for one name. So the handshakes of one account take at most a fifth of all.
+	mostWaiting, waitingForHost = 2000, 25
+	// crowded is how long an order waits for its turn, and how long it is put off after that.
+	crowded = 10 * time.Second
 	// strangersRate bounds the reads for unknown names of all networks together.
 	strangersRate, strangersBurst = 50, 200
 	// cacheBytes is for about 8,000 certificates.
@@ -146,7 +162,9 @@ func NewService(opt Options) *Service {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	s := &Service{opt: opt, holder: newHolder(), strangers: rate.NewLimiter(strangersRate, strangersBurst), orders: map[string]*flight{}}
+	s := &Service{opt: opt, holder: newHolder(), strangers: rate.NewLimiter(strangersRate, strangersBurst), orders: map[string]*flight{},
+		ordering: ratelimit.NewQueue(ratelimit.QueueOptions{Name: "certificate_orders",
+			Parallel: mostOrders, Each: ordersOfAccount, Waiting: queuedOfAccount, AllWaiting: mostQueued})}
 	s.life, s.end = context.WithCancel(context.Background())
 	s.held = cache.New(cache.Options[*held]{
 		Load: s.load, Capacity: cacheBytes, Weigh: func(*held) int { return certBytes },
@@ -197,7 +215,14 @@ func (s *Service) answer(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		return nil, err
 	}
 	if len(hello.SupportedProtos) == 1 && hello.SupportedProtos[0] == acmez.ACMETLS1Protocol {
-		return s.opt.Issuer.Challenge(hello)
+		if !s.mayAsk(clientOf(hello.Conn)) {
+			return nil, ErrBudget
+		}
+		c, err := s.opt.Issuer.Challenge(hello)
+		if err != nil {
+			s.opt.Misses.Miss(clientOf(hello.Conn))
+		}
+		return c, err
 	}
 	return s.serve(ctx, host)
 }
@@ -220,6 +245,16 @@ func (s *Service) known(ctx context.Context, host string, client netip.Addr) err
 		err = ErrUnknownHost
 	}
 	return err
+}
+
+// mayAsk reports whether a network may have a challenge looked up, which is a read
+// of the store for each request. Whoever asks for challenges that are not there
+// spends its budget of misses, and shares that of strangers until it has earned them
+// back. The authority asks for what is there, so nobody can keep it from asking: a
+// memory of "nothing is waiting" for a name could be filled by a stranger just
+// before the name's order begins, and would make it fail.
+func (s *Service) mayAsk(client netip.Addr) bool {
+	return s.opt.Misses.Wait(client) == 0 && (!s.opt.Misses.Missed(client) || s.strangers.Allow())
 }
 
 func clientOf(c net.Conn) netip.Addr {
@@ -304,21 +339,23 @@ func (s *Service) lost(c *Certificate) bool {
 // waits as long as ctx lasts.
 func (s *Service) wait(ctx context.Context, host string) error {
 	s.mu.Lock()
+	f := s.orders[host]
 	// Each handshake that waits holds a connection, and anybody can begin one.
-	if s.waiting >= mostWaiting {
+	if s.waiting >= mostWaiting || f != nil && f.waiting >= waitingForHost || f == nil && len(s.orders) >= mostBegun {
 		s.mu.Unlock()
 		return ErrLimited
 	}
-	f := s.orders[host]
 	if f == nil {
-		if f = s.begin(host); f == nil {
-			s.mu.Unlock()
-			return ErrLimited
-		}
+		f = s.begin(host)
 	}
 	s.waiting++
+	f.waiting++
 	s.mu.Unlock()
-	defer func() { s.mu.Lock(); s.waiting--; s.mu.Unlock() }()
+	defer func() { s.mu.Lock(); s.waiting--; f.waiting--; s.mu.Unlock() }()
+	return f.wait(ctx)
+}
+
+func (f *flight) wait(ctx context.Context) error {
 	select {
 	case <-f.done:
 		return f.err
@@ -329,10 +366,12 @@ func (s *Service) wait(ctx context.Context, host string) error {
 
 // begin starts an order. s.mu is held.
 func (s *Service) begin(host string) *flight {
-	if len(s.orders) >= mostOrders || s.life.Err() != nil {
-		return nil
-	}
 	f := &flight{done: make(chan struct{})}
+	if s.life.Err() != nil {
+		f.err = ErrLimited
+		close(f.done)
+		return f
+	}
 	s.orders[host] = f
 	s.work.Go(func() {
 		ctx, cancel := context.WithTimeout(s.life, longestOrder)
@@ -363,10 +402,27 @@ type claimed struct {
 
 // order gets a certificate for host, or waits for the replica that does.
 func (s *Service) order(ctx context.Context, host string) error {
-	for {
+	release := func() {}
+	defer func() { release() }()
+	for first := true; ; first = false {
 		o, err := s.claim(ctx, host)
+		busy := errors.Is(err, ErrBusy)
+		if !busy && (err != nil || o.token == 0) {
+			return err
+		}
+		// Here the account is known. An order of another replica counts as well: handshakes wait for it.
+		if first {
+			end, err := s.turn(ctx, o.account)
+			switch {
+			case err != nil && busy:
+				return ErrShare
+			case err != nil:
+				return s.postpone(ctx, o)
+			}
+			release = end
+		}
 		switch {
-		case errors.Is(err, ErrBusy):
+		case busy:
 			// Soon there is a certificate, or the lease of a replica that is gone ends.
 			select {
 			case <-ctx.Done():
@@ -374,11 +430,16 @@ func (s *Service) order(ctx context.Context, host string) error {
 			case <-time.After(handoff):
 				continue
 			}
-		case err != nil || o.token == 0:
-			return err
 		}
 		return s.issue(ctx, o)
 	}
+}
+
+// turn waits for the account's turn to order, for less time than the lease lasts.
+func (s *Service) turn(ctx context.Context, account string) (end func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, crowded)
+	defer cancel()
+	return s.ordering.Enter(ctx, account)
 }
 
 // claim takes the order, if one is needed.
@@ -405,6 +466,7 @@ func (s *Service) claim(ctx context.Context, host string) (o claimed, err error)
 			r.Release(r.NextAt)
 			return nil
 		}
+		o.account = owner.Account
 		taken, err := r.Claim(s.holder, s.opt.Now())
 		if taken {
 			r.Account = owner.Account
@@ -490,6 +552,12 @@ func (s *Service) putOff(ctx context.Context, o claimed, wait time.Duration, why
 		}
 		r.Release(now.Add(soon))
 	}))
+}
+
+// postpone ends an order whose account has as many at once as it may.
+func (s *Service) postpone(ctx context.Context, o claimed) error {
+	orders.WithLabelValues("share").Inc()
+	return errors.Join(ErrShare, s.note(ctx, o, func(r *Record) { r.Release(s.opt.Now().Add(crowded)) }))
 }
 
 // issue orders as the holder of a token and notes the outcome.
@@ -626,6 +694,8 @@ const (
 	duePage = 100
 	// atATime is how many renewals a replica works on; a name that hangs holds one.
 	atATime = 4
+	// asideFor is for how long a record is put off that cannot be read or changed.
+	asideFor = time.Hour
 )
 
 func (s *Service) sweep(ctx context.Context) {
@@ -636,7 +706,7 @@ func (s *Service) sweep(ctx context.Context) {
 		hosts, err := s.opt.Store.DueCertificates(ctx, bucket, s.opt.Now(), duePage)
 		if err != nil {
 			if ctx.Err() == nil {
-				slog.WarnContext(ctx, "due certificates cannot be listed", "error", err)
+				slog.WarnContext(ctx, "due certificates cannot be listed; the next sweep retries", "error", err)
 			}
 			continue
 		}
@@ -645,8 +715,7 @@ func (s *Service) sweep(ctx context.Context) {
 				break
 			}
 			work.Go(func() error {
-				err := s.renew(ctx, host)
-				if errors.Is(err, ErrLimited) {
+				if s.sweepOne(ctx, host) {
 					limited.Store(true) // everybody's budget is spent, so the rest waits for a later round
 				}
 				return nil
@@ -657,11 +726,40 @@ func (s *Service) sweep(ctx context.Context) {
 	s.reseal(ctx)
 }
 
-// renew waits for an order of host, in the same way as a visitor does.
+// sweepOne renews a certificate that is due, and sets its record aside if that is
+// impossible for a reason of the record's own, so that it hides none behind it. It
+// reports whether everybody's orders are spent.
+func (s *Service) sweepOne(ctx context.Context, host string) (limited bool) {
+	err := s.renew(ctx, host)
+	if err == nil || ctx.Err() != nil {
+		return false
+	}
+	if errors.Is(err, ErrLimited) {
+		return true
+	}
+	if reasonOf(err) != unknownReason || apierr.CodeOf(err) != apierr.Internal {
+		return false // its record says when it is due again, or Firestore does not answer
+	}
+	setAside.Inc()
+	slog.ErrorContext(ctx, "a due certificate's record cannot be changed; it is put off for an hour", "host", host, "error", err)
+	if err := s.opt.Store.PutOffCertificate(ctx, host, s.opt.Now().Add(asideFor)); err != nil && ctx.Err() == nil {
+		slog.WarnContext(ctx, "a certificate's record is not put off; the next sweep retries", "host", host, "error", err)
+	}
+	return false
+}
+
+// renew waits for an order of host, in the same way as a visitor does. The sweep's
+// few orders need no place among the handshakes, which visitors could have taken.
 func (s *Service) renew(ctx context.Context, host string) error {
 	ctx, cancel := context.WithTimeout(ctx, longestOrder)
 	defer cancel()
-	return s.wait(ctx, host)
+	s.mu.Lock()
+	f := s.orders[host]
+	if f == nil {
+		f = s.begin(host)
+	}
+	s.mu.Unlock()
+	return f.wait(ctx)
 }
 
 // ServeChallenge answers the authority's HTTP challenge for a known host; false
@@ -670,10 +768,14 @@ func (s *Service) ServeChallenge(w http.ResponseWriter, r *http.Request, host st
 	ctx, cancel := context.WithTimeout(r.Context(), 3*time.Second)
 	defer cancel()
 	name, problem := customdomain.CheckHostname(host, nil)
-	if problem != nil || s.known(ctx, name, client) != nil {
+	if problem != nil || s.known(ctx, name, client) != nil || !s.mayAsk(client) {
 		return false
 	}
-	return s.opt.Issuer.ServeChallenge(w, r.WithContext(ctx))
+	served := s.opt.Issuer.ServeChallenge(w, r.WithContext(ctx))
+	if !served {
+		s.opt.Misses.Miss(client)
+	}
+	return served
 }
 
 // Shown is what the domain's owner sees of a record.

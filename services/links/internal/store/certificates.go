@@ -9,6 +9,7 @@ import (
 
 	"cloud.google.com/go/firestore"
 
+	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/seal"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/services/links/internal/certificate"
@@ -197,6 +198,17 @@ func (t *tx) handOver(host, account string) (kept *certificate.Record, err error
 func (s Certificates) DueCertificates(ctx context.Context, bucket int, at time.Time, limit int) ([]string, error) {
 	return s.db.IDs(ctx, "list due certificates", s.db.Collection("certificates").
 		Where("due.bucket", "==", bucket).Where("due.at", "<=", at).OrderBy("due.at", firestore.Asc).Limit(limit))
+}
+
+// PutOffCertificate implements [certificate.Store].
+func (s Certificates) PutOffCertificate(ctx context.Context, host string, at time.Time) error {
+	return s.db.Do(ctx, "put off certificate", func(ctx context.Context) error {
+		_, err := s.certificateRef(host).Update(ctx, []firestore.Update{{Path: "due.at", Value: at}})
+		if errors.Is(err, firestoredb.ErrNotFound) {
+			return nil
+		}
+		return err
+	})
 }
 
 // SealedBy implements [certificate.Store].

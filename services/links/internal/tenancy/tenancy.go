@@ -46,11 +46,16 @@ type Announcer interface {
 	Announce(ctx context.Context, keys ...string)
 }
 
+// Links removes an account's links; see [link.Service].
+type Links interface {
+	Purge(ctx context.Context, accountID string, before int64, limit int) (last int64, err error)
+}
+
 // Options configure a [Service].
 type Options struct {
 	Store     Store
 	Announcer Announcer
-	Links     *link.Service
+	Links     Links
 	Domains   *customdomain.Service
 	// Now is the clock; nil is the system's.
 	Now func() time.Time
@@ -85,10 +90,7 @@ func (s *Service) SetState(ctx context.Context, accountID string, standing tenan
 	}
 	// Also when nothing changed: an earlier try may have ended before it announced.
 	s.opt.Announcer.Announce(ctx, invalidation.AccountKey(accountID))
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	s.hurry()
 	return nil
 }
 
@@ -102,6 +104,9 @@ const (
 	purgeEvery = 10 * time.Second
 	purgePage  = 100 // links that are looked at together
 	accounts   = 100 // whose turn comes in one round
+	// turn is how many pages of one account a round removes, so that a large account
+	// does not delay the erasure of others.
+	turn = 10
 	// settle is how long after the decision an account counts as erased at the
 	// earliest. A request that was admitted before the account was suspended may
 	// still commit; none lasts longer than ten seconds.
@@ -133,24 +138,45 @@ func (s *Service) purgeRound(ctx context.Context) error {
 		return err
 	}
 	for _, id := range deleting {
+		err := s.purge(ctx, id)
+		switch {
+		case errors.Is(err, errMore):
+			s.hurry()
 		// One account that cannot be purged must not keep the others from it.
-		if err := s.purge(ctx, id); err != nil && ctx.Err() == nil {
+		case err != nil && ctx.Err() == nil:
 			slog.WarnContext(ctx, "account is not purged", "account", id, "error", err)
 		}
 	}
 	return nil
 }
 
-// purgeLinks removes links until a look from the top finds none. Links that cannot
-// be removed are passed over, so that they hold up no other; then the account still
-// has links, and the error says so.
+// errMore says that an account has had its turn and that links of it are left.
+var errMore = errors.New("the account has more links than a round removes")
+
+// hurry makes the loop look for deleting accounts now.
+func (s *Service) hurry() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// purgeLinks removes links until a look from the top finds none, or a turn's worth of
+// them; then the error is errMore. Links that cannot be removed are passed over, so
+// that they hold up no other; then the account still has links, and the error says so.
 func (s *Service) purgeLinks(ctx context.Context, accountID string) error {
 	var kept error
-	for before := link.Top; ctx.Err() == nil; {
+	before := link.Top
+	for removed := 0; ctx.Err() == nil; {
+		if removed == turn {
+			return errMore
+		}
 		last, err := s.opt.Links.Purge(ctx, accountID, before, purgePage)
 		switch {
 		case errors.Is(err, link.ErrRefused):
 			kept = err
+		case err == nil && last != link.Top:
+			removed++
 		case err != nil:
 			return err
 		case last == link.Top && (before == link.Top || kept != nil):

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -95,7 +96,7 @@ func (b *world) submit(account, video string) transcode.Job {
 
 func (b *world) await(id string, ok func(transcode.Record) bool) transcode.Record {
 	b.t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		r, err := b.jobs.Get(context.Background(), id)
 		if err == nil && ok(r) {
 			return r
@@ -108,7 +109,7 @@ func (b *world) await(id string, ok func(transcode.Record) bool) transcode.Recor
 
 func (b *world) awaitGone(id string) {
 	b.t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		if _, err := b.jobs.Get(context.Background(), id); errors.Is(err, transcode.ErrNotFound) {
 			return
 		}
@@ -361,6 +362,57 @@ func TestAJobWaitsForTheScratchOfAnotherWithoutLosingTries(t *testing.T) {
 	}
 }
 
+// Small jobs follow each other on a worker's other slot, so that there is never room for
+// a large one. Once that has waited for a minute it comes before those that begin later.
+func TestALargeJobRunsBesideSteadySmallOnes(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	s := b.scratch(1 << 30)
+	b.w.o.Now = func() time.Time { return time.Now().Add(2 * longWait) } // so long every job has waited
+	small := func() (remove func(), err error) {
+		dir, remove, err := s.Job()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return remove, s.reserve(dir, 300<<20)
+	}
+	end, err := small()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.maker.source = longFilm()
+	b.maker.source.Video.Span, b.maker.source.Video.Frames = 7200, 7200*30
+	b.run()
+	j := b.submit("a", "vid")
+	began := 0
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		next, err := small()
+		if errors.Is(err, errReserved) {
+			next()
+			break
+		}
+		end() // the next one has begun
+		end = next
+		if began++; time.Now().After(deadline) {
+			t.Fatalf("%d small jobs began, and the large one still waits", began)
+		}
+	}
+	end()
+	if r := b.await(j.ID, final); r.State != transcode.Done || r.Tries != 1 {
+		t.Errorf("record = %+v, failure %v", r, r.Failure)
+	}
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		next, err := small()
+		next()
+		if err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("a small job after the large one: %v", err)
+		}
+	}
+}
+
 func TestARetainedSourceGivesWayToAJob(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -441,8 +493,8 @@ func TestAStoppedWorkerReturnsItsJobBeforeItTidiesUp(t *testing.T) {
 	begun := time.Now()
 	b.stop()
 	r := b.await(j.ID, func(r transcode.Record) bool { return r.State == transcode.Queued })
-	if took := time.Since(begun); took > 3*time.Second {
-		t.Errorf("the job was returned after %v", took)
+	if b.bucket.gaveUp.Load() {
+		t.Error("the job was returned after the worker had given up on storage")
 	}
 	if r.Tries != 0 {
 		t.Errorf("the stop cost %d tries", r.Tries)
@@ -451,8 +503,8 @@ func TestAStoppedWorkerReturnsItsJobBeforeItTidiesUp(t *testing.T) {
 		t.Errorf("the queue has %d messages, %v; want the job", n, err)
 	}
 	<-b.stopped
-	if took := time.Since(begun); took > 10*time.Second {
-		t.Errorf("the worker took %v to stop, more than its grace", took)
+	if took := time.Since(begun); took > 15*time.Second {
+		t.Errorf("the worker took %v to stop, more than it is given", took)
 	}
 }
 
@@ -508,7 +560,7 @@ func TestPartsAreJoinedAndTheirRecordsAndObjectsGo(t *testing.T) {
 
 func (b *world) noParts(r transcode.Record) {
 	b.t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		left := b.bucket.under(transcode.PartsPrefix(r.VideoID, r.Generation))
 		if len(left) == 0 {
 			return
@@ -798,8 +850,9 @@ func (m *fakeMaker) Download(_ context.Context, dir string, _ ladder.File, _ *la
 type memory struct {
 	mu      sync.Mutex
 	objects map[string]objectstore.Object
-	hang    bool   // removing takes until the context ends
-	vanish  string // the objects below it go when one of them is asked for
+	hang    bool        // removing takes until the context ends
+	gaveUp  atomic.Bool // a removal that hung has ended
+	vanish  string      // the objects below it go when one of them is asked for
 
 	encoding string // of every object that is put there
 }
@@ -864,6 +917,7 @@ func (m *memory) UploadFile(_ context.Context, object, path string, _ objectstor
 func (m *memory) DeletePrefix(ctx context.Context, prefix string) error {
 	if m.hang {
 		<-ctx.Done()
+		m.gaveUp.Store(true)
 		return ctx.Err()
 	}
 	for _, name := range m.under(prefix) {

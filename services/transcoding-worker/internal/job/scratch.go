@@ -1,6 +1,7 @@
 package job
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -20,6 +21,8 @@ type Scratch struct {
 
 	mu       sync.Mutex
 	reserved map[string]int64 // by the folder of a job
+	waiting  string           // the folder of the job for which room is kept; see await
+	freed    chan struct{}    // closed when room may have become free
 }
 
 // OpenScratch clears leftovers below root and makes this process's folder. Its jobs
@@ -47,7 +50,7 @@ func OpenScratch(root string, limit int64) (*Scratch, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("scratch: %w", err)
 	}
-	return &Scratch{dir: dir, lock: lock, limit: limit, reserved: map[string]int64{}}, nil
+	return &Scratch{dir: dir, lock: lock, limit: limit, reserved: map[string]int64{}, freed: make(chan struct{})}, nil
 }
 
 // newLock makes and holds a lock of this process. Another one that starts at the
@@ -111,6 +114,7 @@ func (s *Scratch) Job() (dir string, remove func(), err error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.reserved, dir)
+		s.free()
 	}, nil
 }
 
@@ -142,6 +146,44 @@ func (s *Scratch) idle() int64 {
 // spare is for pictures, tables and what a file system adds.
 const spare = 64 << 20
 
+// free wakes the job that waits. s.mu is held.
+func (s *Scratch) free() {
+	close(s.freed)
+	s.freed = make(chan struct{})
+}
+
+// await is reserve for a job that has waited for long: it waits until this worker's
+// running jobs leave enough room, and no job that begins meanwhile takes any of it.
+// Only one job waits so at a time, since two could wait for each other's sources;
+// for another the error is errReserved.
+func (s *Scratch) await(ctx context.Context, dir string, bytes int64) error {
+	s.mu.Lock()
+	if s.waiting != "" {
+		s.mu.Unlock()
+		return fmt.Errorf("%w, and another one waits", errReserved)
+	}
+	s.waiting = dir
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.waiting = ""
+	}()
+	for {
+		s.mu.Lock()
+		freed := s.freed
+		s.mu.Unlock()
+		if err := s.reserve(dir, bytes); !errors.Is(err, errReserved) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-freed:
+		}
+	}
+}
+
 // reserve keeps so many bytes for the job in dir, in place of what it had reserved
 // before. Jobs that reserve all they will write fill neither the disk nor the
 // volume's limit, which no call of the system tells: whoever passes that of a pod
@@ -162,6 +204,9 @@ func (s *Scratch) reserve(dir string, bytes int64) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.waiting != "" && s.waiting != dir && s.reserved[dir] == 0 {
+		return fmt.Errorf("%w: one has waited for long", errReserved)
+	}
 	idle := s.idle()
 	var others, unwritten int64
 	for other, reserved := range s.reserved {
@@ -172,6 +217,9 @@ func (s *Scratch) reserve(dir string, bytes int64) error {
 	}
 	switch {
 	case bytes+others+idle <= room && bytes-written(dir)+unwritten <= free:
+		if bytes < s.reserved[dir] {
+			defer s.free()
+		}
 		s.reserved[dir] = bytes
 		return nil
 	case others > 0:

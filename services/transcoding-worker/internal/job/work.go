@@ -41,6 +41,7 @@ type attempt struct {
 	dir    string
 	prefix string
 
+	patient bool // a slot works on it, which may wait for room
 	retain  bool // what is published first stays when the ladder is done
 	parts   int  // how many parts this attempt made records of
 	outcome transcode.Outcome
@@ -74,7 +75,7 @@ func (a *attempt) work(ctx context.Context) error {
 		return err
 	}
 	defer remove()
-	a.dir = dir
+	a.dir, a.patient = dir, a.record.Parent == ""
 	switch {
 	case a.record.Still != nil:
 		return a.still(ctx)
@@ -93,6 +94,12 @@ func (a *attempt) work(ctx context.Context) error {
 	return a.prepare(ctx, p)
 }
 
+// longWait is how old a job is when it waits for scratch space in its slot, before
+// jobs that begin later. Until then it is put off, since another worker may have
+// room. Without an end to that, small jobs that follow each other on the other slots
+// would keep a large one waiting for as long as they come.
+const longWait = time.Minute
+
 // reserve keeps so many bytes of scratch for the job, before they are written. The
 // retained source, of whichever job, gives way to it.
 func (a *attempt) reserve(ctx context.Context, bytes int64) error {
@@ -100,6 +107,10 @@ func (a *attempt) reserve(ctx context.Context, bytes int64) error {
 	if (errors.Is(err, errReserved) || errors.Is(err, errNoSpace)) && a.w.o.Scratch.idle() > 0 {
 		a.w.sources.clear()
 		err = a.w.o.Scratch.reserve(a.dir, bytes)
+	}
+	if errors.Is(err, errReserved) && a.patient && a.w.o.Now().Sub(a.record.CreatedAt) > longWait {
+		a.log.InfoContext(ctx, "job waits for scratch space in its slot", "error", err)
+		err = a.w.o.Scratch.await(ctx, a.dir, bytes)
 	}
 	if errors.Is(err, errTooLarge) && a.record.Parent != "" {
 		// The worker that made the part has room for all of it, and must not lose the

@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
@@ -25,7 +26,7 @@ type holder struct {
 const exportPage = 100
 
 // Export writes an account's videos as JSON Lines, each as its owner sees it, with
-// an address to download it from.
+// an address to download it from, which ends with the right of whoever exports.
 func (h holder) Export(ctx context.Context, account string, w io.Writer) error {
 	out := json.NewEncoder(w)
 	out.SetEscapeHTML(false)
@@ -39,8 +40,8 @@ func (h holder) Export(ctx context.Context, account string, w io.Writer) error {
 			return err
 		}
 		line := h.shown.record(whole)
-		if whole.Media != nil && whole.Media.Download != "" && whole.TakenDown == nil {
-			address := h.shown.addresses.Download(whole.Slug, h.Service.Own(whole))
+		if by := identity.FromContext(ctx); by != nil && whole.Media != nil && whole.Media.Download != "" && whole.TakenDown == nil {
+			address := h.shown.addresses.Download(whole.Slug, h.Service.Own(whole, by))
 			line.DownloadURL = &address
 		}
 		return out.Encode(struct {

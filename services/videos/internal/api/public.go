@@ -30,12 +30,14 @@ func Public(a *httpapi.API, videos *video.Service, addresses video.Addresses) {
 	a.Handle(fiber.MethodGet, "/api/v1/videos/:id", read, h.get)
 	a.Handle(fiber.MethodPatch, "/api/v1/videos/:id", write, h.update)
 	a.Handle(fiber.MethodDelete, "/api/v1/videos/:id", write, h.remove)
+	a.Finds("/api/v1/videos/:id", h.access)
 	a.Handle(fiber.MethodGet, "/api/v1/videos/:id/access", read, h.access)
 	a.Handle(fiber.MethodPut, "/api/v1/videos/:id/access", write, h.setAccess)
 	a.Handle(fiber.MethodPut, "/api/v1/videos/:id/thumbnail", write, h.setThumbnail)
 	a.Handle(fiber.MethodGet, "/api/v1/videos/:id/captions", read, h.captions)
 	a.Handle(fiber.MethodPut, "/api/v1/videos/:id/captions/:lang", write, h.putCaptions)
 	a.Handle(fiber.MethodDelete, "/api/v1/videos/:id/captions/:lang", write, h.deleteCaptions)
+	a.Finds("/api/v1/videos/:id/captions/:lang", h.captions)
 }
 
 type public struct {
@@ -133,7 +135,8 @@ func filterOf(c *fiber.Ctx) (f video.Filter, bad []apierr.Detail) {
 func (h public) create(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	p, origin := identity.FromContext(ctx), identity.OriginFrom(ctx)
-	if err := h.videos.Room(ctx, p.AccountID, p.Quotas, origin); err != nil {
+	left, err := h.videos.Room(ctx, p.AccountID, p.Quotas, origin)
+	if err != nil {
 		return err // 403 goes before 400
 	}
 	var body struct {
@@ -161,7 +164,7 @@ func (h public) create(c *fiber.Ctx) error {
 	if err := fields.Err(); err != nil {
 		return err
 	}
-	v, err := h.videos.Create(ctx, video.NewVideo{Account: p.AccountID, Limits: p.Quotas, Draft: checked, Origin: origin, Page: pageOf(c)})
+	v, err := h.videos.Create(ctx, video.NewVideo{Account: p.AccountID, Limits: p.Quotas, Draft: checked, Origin: origin, Page: pageOf(c), Left: left})
 	if err != nil {
 		return err
 	}
@@ -181,15 +184,20 @@ func pageOf(c *fiber.Ctx) string {
 }
 
 func (h public) get(c *fiber.Ctx) error {
-	v, err := h.videos.Get(c.UserContext(), account(c), id(c))
+	by := identity.FromContext(c.UserContext())
+	v, err := h.videos.Get(c.UserContext(), by.AccountID, id(c), by.Scopes.Has(identity.VideosWrite))
 	if err != nil {
 		return err
 	}
-	// Views and progress are shown and have no revision of their own.
-	if httpapi.NotModified(c, httpapi.VariantETag(v.Rev, fmt.Sprintf("%d-%d", v.Views, v.Progress))) {
+	// Views and progress are shown and have no revision of their own. A reader is not shown all that a writer is.
+	variant := fmt.Sprintf("%d-%d", v.Views, v.Progress)
+	if !by.Scopes.Has(identity.VideosWrite) {
+		variant += "-r"
+	}
+	if httpapi.NotModified(c, httpapi.VariantETag(v.Rev, variant)) {
 		return nil
 	}
-	return httpapi.JSON(c, fiber.StatusOK, h.shown.full(v))
+	return httpapi.JSON(c, fiber.StatusOK, h.shown.full(v, by))
 }
 
 func (h public) update(c *fiber.Ctx) error {

@@ -3,6 +3,7 @@ package api
 import (
 	"time"
 
+	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
@@ -148,18 +149,18 @@ func Shown(addresses video.Addresses) func(*video.Video) any {
 	return func(v *video.Video) any { return p.record(v) }
 }
 
-// full adds the addresses that give access: to upload, and to watch. The owner's
-// work whatever the privacy, and after the video's expiry; a video that was taken
-// down has none.
-func (p presenter) full(v *video.Video) full {
+// full adds the addresses that give access: to watch, and to upload for a caller who
+// may change videos. The owner's work whatever the privacy, and after the video's
+// expiry; a video that was taken down has none.
+func (p presenter) full(v *video.Video, by *identity.Principal) full {
 	f := p.record(v)
-	if v.AwaitsUpload() {
+	if v.AwaitsUpload() && by.Scopes.Has(identity.VideosWrite) {
 		f.UploadURL, f.UploadURLExpiresAt, f.ResumableUploadURL = v.Upload.URL, v.Upload.ExpiresAt.UnixMilli(), v.Upload.ResumableURL
 	}
 	if v.Media == nil || v.TakenDown != nil {
 		return f
 	}
-	token := p.videos.Own(v)
+	token := p.videos.Own(v, by)
 	playlist := p.addresses.Playlist(v.Slug, token)
 	f.PlaybackURL = &playlist
 	if v.Poster() != "" {

@@ -57,6 +57,12 @@ func TestWhatShowsMovesUpdatedAt(t *testing.T) {
 		{"DropStill", false, func(now time.Time) error { return ok(v.DropStill(now)) }},
 		{"Schedule", true, func(now time.Time) error { v.Schedule(video.Plan{}, now); return nil }},
 		{"Expire", false, func(now time.Time) error { v = fresh(); return v.Expire(video.UploadLimits{}, now) }},
+		{"Outgrown", false, func(now time.Time) error {
+			v = fresh()
+			v.StorageLimit, v.Upload.Received = 5, 6
+			return ok(v.Outgrown(now))
+		}},
+		{"Retire", true, func(now time.Time) error { v.Upload.ResumableURL = "session"; return v.Retire(now) }},
 		{"Fail", false, func(now time.Time) error {
 			v = fresh()
 			v.Status, v.Source.JobID = video.Processing, "job"

@@ -14,6 +14,7 @@ import (
 type measures struct {
 	moves metric.Int64Counter
 	stand metric.Int64Gauge
+	turns metric.Int64Counter
 }
 
 func newMeasures() measures {
@@ -26,7 +27,27 @@ func newMeasures() measures {
 	if err != nil {
 		otel.Handle(err)
 	}
-	return measures{moves, stand}
+	turns, err := meter.Int64Counter("linkreel.videos.janitor.turns", metric.WithDescription("Searches of all of storage for orphans, by outcome: done, failed, or stopped since too much of it is unknown."))
+	if err != nil {
+		otel.Handle(err)
+	}
+	m := measures{moves, stand, turns}
+	// Zero from the start, so that the first one that is stopped shows as a rise.
+	for _, outcome := range []string{turnDone, turnStopped, turnFailed} {
+		turns.Add(context.Background(), 0, metric.WithAttributes(attribute.String("outcome", outcome)))
+	}
+	return m
+}
+
+// Outcomes of a janitor's turn.
+const (
+	turnDone    = "done"
+	turnStopped = "stopped"
+	turnFailed  = "failed"
+)
+
+func (m measures) tidied(ctx context.Context, outcome string) {
+	m.turns.Add(ctx, 1, metric.WithAttributes(attribute.String("outcome", outcome)))
 }
 
 func (m measures) became(ctx context.Context, s video.Status, code video.Code) {

@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"log/slog"
 	"sync"
@@ -65,7 +66,10 @@ type Bucket interface {
 	Stat(ctx context.Context, object string) (objectstore.Object, error)
 	Received(ctx context.Context, session string) (n int64, whole bool, err error)
 	FinishResumable(ctx context.Context, session string, size int64) (whole bool, err error)
+	EndResumable(ctx context.Context, session string) error
 	List(ctx context.Context, prefix string) iter.Seq2[objectstore.Object, error]
+	Download(ctx context.Context, object string, generation int64, w io.Writer) (objectstore.Object, error)
+	Upload(ctx context.Context, object string, r io.Reader, o objectstore.UploadOptions) (objectstore.Object, error)
 	Delete(ctx context.Context, object string, generation int64) error
 	DeletePrefix(ctx context.Context, prefix string) error
 }
@@ -107,7 +111,12 @@ type Options struct {
 	Job  transcode.Limits
 
 	SweepEvery   time.Duration // how often due videos are looked at
-	JanitorEvery time.Duration // how often all of storage is searched for orphans
+	JanitorEvery time.Duration // how often all of storage is searched for orphans; 0 is never
+	JanitorMost  int           // strays in a turn above which none goes, if they are more than a hundredth too
+
+	// Claim makes the bucket this database's, or answers [objectstore.ErrForeign] when it is another's; nil means
+	// that it is ours.
+	Claim func(ctx context.Context) error
 
 	// Mine reports whether this replica does the next round; nil means it does.
 	Mine func(ctx context.Context, what string, life time.Duration) bool
@@ -128,6 +137,9 @@ type Pipeline struct {
 func New(o Options) *Pipeline {
 	if o.Mine == nil {
 		o.Mine = func(context.Context, string, time.Duration) bool { return true }
+	}
+	if o.Claim == nil {
+		o.Claim = func(context.Context) error { return nil }
 	}
 	return &Pipeline{o: o, kick: make(chan struct{}, 1), erasing: make(chan struct{}, 1), looked: map[video.ID]time.Time{}, measure: newMeasures()}
 }
@@ -240,7 +252,7 @@ func (p *Pipeline) detectUpload(ctx context.Context, v *video.Video) (*video.Vid
 		return v, err
 	}
 	if o.Generation <= v.Source.Generation {
-		return v, nil
+		return p.expire(ctx, v)
 	}
 	source := video.Source{
 		Generation: o.Generation, Size: o.Size, ContentType: o.ContentType, Encoded: o.Encoded(),
@@ -280,8 +292,12 @@ func (p *Pipeline) detectUpload(ctx context.Context, v *video.Video) (*video.Vid
 	return arrived, nil
 }
 
-// expire ends the waiting for a file that did not come in time.
+// expire ends the waiting for a file that did not come in time, and the session of
+// a failed video that nobody sends a file to any more.
 func (p *Pipeline) expire(ctx context.Context, v *video.Video) (*video.Video, error) {
+	if v.Status == video.Failed && v.Upload.ResumableURL != "" && !p.o.Now().Before(v.Upload.ExpiresAt.Add(video.UploadGrace)) {
+		return p.note(ctx, v, func(v *video.Video) error { return v.Retire(p.o.Now()) })
+	}
 	// Only spares a transaction. Expire decides again, on the record as it is then.
 	if v.Status != video.Uploading || p.o.Now().Sub(v.CreatedAt) < p.o.Plan.Upload.MaxAge {
 		return v, nil

@@ -3,12 +3,17 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"io"
 	"iter"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/linkreel/linkreel/libs/objectstore"
@@ -26,6 +31,7 @@ type shelf struct {
 	now     time.Time
 	videos  map[video.ID]*video.Video
 	objects map[string]objectstore.Object
+	content map[string][]byte
 	failing map[string]error // by object name
 
 	unreadable map[video.ID]error
@@ -115,12 +121,18 @@ func (b bucket) FinishResumable(context.Context, string, int64) (bool, error) {
 	return false, objectstore.ErrNotFound
 }
 
+func (b bucket) EndResumable(context.Context, string) error { return nil }
+
 func (b bucket) List(_ context.Context, prefix string) iter.Seq2[objectstore.Object, error] {
 	return func(yield func(objectstore.Object, error) bool) {
 		b.mu.Lock()
-		defer b.mu.Unlock()
-		for name, o := range b.objects {
-			if len(name) >= len(prefix) && name[:len(prefix)] == prefix && !yield(o, nil) {
+		names := slices.Sorted(maps.Keys(b.objects))
+		b.mu.Unlock()
+		for _, name := range names {
+			b.mu.Lock()
+			o, ok := b.objects[name]
+			b.mu.Unlock()
+			if ok && strings.HasPrefix(name, prefix) && !yield(o, nil) {
 				return
 			}
 		}
@@ -132,6 +144,33 @@ func (b bucket) Delete(_ context.Context, object string, _ int64) error {
 	defer b.mu.Unlock()
 	delete(b.objects, object)
 	return nil
+}
+
+func (b bucket) Download(_ context.Context, object string, _ int64, w io.Writer) (objectstore.Object, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	o, ok := b.objects[object]
+	if !ok {
+		return o, objectstore.ErrNotFound
+	}
+	_, err := w.Write(b.content[object])
+	return o, err
+}
+
+func (b bucket) Upload(_ context.Context, object string, r io.Reader, opt objectstore.UploadOptions) (objectstore.Object, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	before := b.objects[object]
+	if err := b.failing[object]; err != nil {
+		return objectstore.Object{}, err
+	}
+	if opt.IfGeneration != nil && *opt.IfGeneration != before.Generation {
+		return objectstore.Object{}, objectstore.ErrStale
+	}
+	raw, err := io.ReadAll(r)
+	o := objectstore.Object{Name: object, Generation: before.Generation + 1, Size: int64(len(raw)), Created: b.now}
+	b.objects[object], b.content[object] = o, raw
+	return o, err
 }
 
 func (b bucket) DeletePrefix(context.Context, string) error { return nil }
@@ -147,10 +186,10 @@ func (jobs) Delete(context.Context, string) error { return nil }
 func newShelf() (*shelf, *Pipeline) {
 	s := &shelf{
 		now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), videos: map[video.ID]*video.Video{},
-		objects: map[string]objectstore.Object{}, failing: map[string]error{},
+		objects: map[string]objectstore.Object{}, content: map[string][]byte{}, failing: map[string]error{},
 	}
 	return s, New(Options{
-		Store: s, Bucket: bucket{s}, Jobs: jobs{s}, Now: func() time.Time { return s.now }, Log: slog.New(slog.DiscardHandler),
+		Store: s, Bucket: bucket{s}, Jobs: jobs{s}, Now: func() time.Time { return s.now }, Log: slog.New(slog.DiscardHandler), JanitorMost: 100,
 		Plan: video.Plan{Upload: video.UploadLimits{MaxAge: 48 * time.Hour}, Replaced: 7 * time.Hour, Retention: 168 * time.Hour},
 	})
 }
@@ -238,34 +277,39 @@ func TestWhatIsAnOrphan(t *testing.T) {
 	s, p := newShelf()
 	const id = "vid_1"
 	ready := func(final bool) *video.Video {
-		return &video.Video{ID: id, Status: video.Ready, Source: video.Source{Generation: 7}, Media: &video.Media{Final: final}, PublishedAt: s.now, ReadyAt: s.now}
+		return &video.Video{ID: id, Status: video.Ready, Source: video.Source{Generation: 7}, Media: &video.Media{Final: final}, PublishedAt: s.now, ReadyAt: s.now, UpdatedAt: s.now}
 	}
 	object := func(name string, age time.Duration) objectstore.Object {
 		return objectstore.Object{Name: name, Created: s.now.Add(-age)}
 	}
 	current, part, other, caption := transcode.Prefix(id, 7, 2)+"720p.mp4", transcode.PartsPrefix(id, 7)+"3-1/x.mp4", transcode.Prefix(id, 6, 1)+"720p.mp4", "videos/vid_1/captions/en-x.vtt"
-	late := ready(true)
-	late.PublishedAt, late.ReadyAt = s.now.Add(-8*time.Hour), s.now.Add(-8*time.Hour)
+	late, failed := ready(true), &video.Video{ID: id, Status: video.Failed, Source: video.Source{Generation: 7}, UpdatedAt: s.now}
+	late.PublishedAt, late.ReadyAt, late.UpdatedAt = s.now.Add(-8*time.Hour), s.now.Add(-8*time.Hour), s.now.Add(-8*time.Hour)
 	for name, tt := range map[string]struct {
 		v    *video.Video
 		keep bool
 		o    objectstore.Object
-		want bool
+		want verdict
 	}{
-		"of no video":                     {nil, false, object(current, 0), true},
-		"named by its video":              {late, true, object(current, 9*time.Hour), false},
-		"written by a job in work":        {ready(false), false, object(current, 9*time.Hour), false},
-		"a part of a job in work":         {&video.Video{ID: id, Status: video.Processing, Source: video.Source{Generation: 7}}, false, object(part, 30*time.Hour), false},
-		"replaced just now":               {ready(true), false, object(current, time.Minute), false},
-		"replaced long ago":               {late, false, object(current, 9*time.Hour), true},
-		"a part of a job that ended":      {late, false, object(part, 9*time.Hour), true},
-		"of an upload that was replaced":  {ready(true), false, object(other, time.Minute), true},
-		"captions that are not named yet": {late, false, object(caption, time.Minute), false},
-		"captions that nobody names":      {late, false, object(caption, 2*time.Hour), true},
-		"of a video whose job failed":     {&video.Video{ID: id, Status: video.Failed, Source: video.Source{Generation: 7}}, false, object(current, 0), true},
+		"of no video":                        {nil, false, object(current, 0), stray},
+		"named by its video":                 {late, true, object(current, 9*time.Hour), inUse},
+		"written by a job in work":           {ready(false), false, object(current, 9*time.Hour), inUse},
+		"a part of a job in work":            {&video.Video{ID: id, Status: video.Processing, Source: video.Source{Generation: 7}}, false, object(part, 30*time.Hour), inUse},
+		"replaced just now":                  {ready(true), false, object(current, time.Minute), inUse},
+		"replaced long ago":                  {late, false, object(current, 9*time.Hour), dead},
+		"a part of a job that ended":         {late, false, object(part, 9*time.Hour), dead},
+		"of an upload that was replaced":     {failed, false, object(other, time.Minute), dead},
+		"captions that are not named yet":    {late, false, object(caption, time.Minute), inUse},
+		"captions that nobody names":         {late, false, object(caption, 9*time.Hour), dead},
+		"captions from after the record":     {late, false, object(caption, 2*time.Hour), stray},
+		"a generation from after it":         {late, false, object(other, time.Hour), stray},
+		"an attempt from after it":           {late, false, object(current, time.Hour), stray},
+		"of a video whose job failed":        {failed, false, object(current, time.Minute), dead},
+		"of a video that failed before it":   {&video.Video{ID: id, Status: video.Failed, UpdatedAt: late.UpdatedAt}, false, object(current, time.Hour), stray},
+		"of a video that waits for its file": {&video.Video{ID: id, Status: video.Uploading, UpdatedAt: late.UpdatedAt}, false, object(current, time.Hour), stray},
 	} {
-		if got := p.mediaOrphan(tt.v, map[string]bool{tt.o.Name: tt.keep}, tt.o); got != tt.want {
-			t.Errorf("%s: orphan %v, want %v", name, got, tt.want)
+		if got := p.judgeMedia(tt.v, map[string]bool{tt.o.Name: tt.keep}, tt.o); got != tt.want {
+			t.Errorf("%s: verdict %v, want %v", name, got, tt.want)
 		}
 	}
 }
@@ -277,7 +321,7 @@ func TestAReplacedObjectGoesWhenItsVideoIsDue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := &video.Video{ID: "v", Status: video.Ready, Source: video.Source{Generation: 7}, Media: &video.Media{Version: 2, Final: true, Outcome: packed}, PublishedAt: s.now, ReadyAt: s.now}
+	v := &video.Video{ID: "v", Status: video.Ready, Source: video.Source{Generation: 7}, Media: &video.Media{Version: 2, Final: true, Outcome: packed}, PublishedAt: s.now, ReadyAt: s.now, UpdatedAt: s.now}
 	v.Schedule(p.o.Plan, s.now)
 	s.videos["v"] = v
 	for _, name := range []string{"new.mp4", "old.mp4"} {
@@ -308,11 +352,178 @@ func TestTidy_keeps_the_objects_of_an_unreadable_video(t *testing.T) {
 	for _, id := range []string{"vid_bad", "vid_gone"} {
 		s.put(transcode.Prefix(id, 7, 1)+"720p.mp4", 1)
 	}
-	if err := p.Tidy(t.Context()); err == nil {
-		t.Error("nobody is told of the unreadable one")
+	for range 2 {
+		if err := p.Tidy(t.Context()); err == nil {
+			t.Error("nobody is told of the unreadable one")
+		}
+		s.now = s.now.Add(strayAge)
 	}
-	if _, kept := s.objects[transcode.Prefix("vid_bad", 7, 1)+"720p.mp4"]; !kept || len(s.objects) != 1 {
-		t.Errorf("left: %v, want those of the unreadable one", s.objects)
+	if got, want := s.stored(), []string{transcode.Prefix("vid_bad", 7, 1) + "720p.mp4"}; !slices.Equal(got, want) {
+		t.Errorf("left: %v, want %v", got, want)
+	}
+}
+
+// stored lists the objects of videos.
+func (s *shelf) stored() (names []string) {
+	for name := range s.objects {
+		if name != straysObject {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// orphans puts n objects that no record explains.
+func (s *shelf) orphans(n int) {
+	for i := range n {
+		s.put(transcode.Prefix("vid_"+strconv.Itoa(i), 7, 1)+"720p.mp4", 1)
+	}
+}
+
+func TestAStrayGoesOnceItWasSeenTwiceSevenDaysApart(t *testing.T) {
+	t.Parallel()
+	s, p := newShelf()
+	s.orphans(100) // as many as one turn may find, in a bucket that has nothing else
+	for turn, want := range []int{100, 100, 100, 0} {
+		if err := p.Tidy(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(s.stored()); got != want {
+			t.Fatalf("after turn %d: %d objects, want %d", turn+1, got, want)
+		}
+		s.now = s.now.Add(strayAge * 2 / 5)
+	}
+}
+
+func TestAStrayThatIsReplacedOrExplainedMeanwhileStays(t *testing.T) {
+	t.Parallel()
+	s, p := newShelf()
+	replaced, explained := transcode.Prefix("vid_1", 7, 1)+"720p.mp4", video.UploadObject("vid_2")
+	s.put(replaced, 1)
+	s.put(explained, 1)
+	if err := p.Tidy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.now = s.now.Add(strayAge)
+	s.put(replaced, 2)
+	s.await(p, "vid_2")
+	if err := p.Tidy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.stored(); len(got) != 2 {
+		t.Errorf("left: %v, want both", got)
+	}
+}
+
+func TestTooManyStraysStopTheJanitor(t *testing.T) {
+	t.Parallel()
+	s, p := newShelf()
+	s.orphans(101)
+	for range 3 {
+		if err := p.Tidy(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.now = s.now.Add(strayAge)
+	}
+	if got := len(s.stored()); got != 101 {
+		t.Fatalf("%d of 101 objects are left: the janitor went on", got)
+	}
+	// A hundredth of a large bucket may be rubbish.
+	for i := range 101 * 99 {
+		name := "videos/vid_own/captions/" + strconv.Itoa(i)
+		s.put(name, 1)
+	}
+	s.videos["vid_own"] = &video.Video{ID: "vid_own", Status: video.Uploading, UpdatedAt: s.now}
+	if err := p.Tidy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := len(s.stored()); got != 101*99 {
+		t.Errorf("%d objects are left, want the %d that have a record", got, 101*99)
+	}
+}
+
+func TestAStrayStaysWhenItsSightingCannotBeNoted(t *testing.T) {
+	t.Parallel()
+	s, p := newShelf()
+	s.orphans(1)
+	if err := p.Tidy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.now = s.now.Add(strayAge)
+	s.put(video.UploadObject("vid_new"), 1) // so that there is something to note
+	s.failing[straysObject] = errors.New("storage says no")
+	if err := p.Tidy(t.Context()); err == nil {
+		t.Error("nobody is told")
+	}
+	if got := s.stored(); len(got) != 2 {
+		t.Errorf("left: %v, want both", got)
+	}
+}
+
+// An operator restores the database to the wrong time, notices days later, and restores
+// it to the right one.
+func TestARestoreToTheWrongTimeCanBeCorrected(t *testing.T) {
+	t.Parallel()
+	s, p := newShelf()
+	ready := func(id video.ID) *video.Video {
+		packed, err := transcode.MarshalOutcome(&transcode.Outcome{Version: 2, Renditions: []transcode.Rendition{{Object: transcode.Prefix(string(id), 7, 1) + "720p.mp4"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.put(transcode.Prefix(string(id), 7, 1)+"720p.mp4", 1)
+		s.put(video.UploadObject(id), 7)
+		return &video.Video{ID: id, Status: video.Ready, Source: video.Source{Generation: 7}, Media: &video.Media{Version: 2, Final: true, Outcome: packed}, PublishedAt: s.now, ReadyAt: s.now, UpdatedAt: s.now}
+	}
+	older := map[video.ID]*video.Video{"old": ready("old"), "waited": s.await(p, "waited"), "failed": {
+		ID: "failed", Status: video.Failed, Source: video.Source{Generation: 3}, Failure: &video.Failure{Code: "CORRUPT_FILE"}, UpdatedAt: s.now}}
+	s.now = s.now.Add(24 * time.Hour)
+	newer := map[video.ID]*video.Video{"old": older["old"], "waited": ready("waited"), "failed": ready("failed"), "new": ready("new")}
+	s.put("videos/old/captions/en-1.vtt", 1)
+	objects := s.stored()
+
+	for _, records := range []map[video.ID]*video.Video{older, newer} {
+		s.videos = records
+		for range 10 {
+			s.now = s.now.Add(10 * time.Hour)
+			if err := p.Tidy(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if records["new"] == nil {
+			if got := s.stored(); !slices.Equal(got, objects) {
+				t.Fatalf("left with the older records: %v, want %v", got, objects)
+			}
+		}
+	}
+	// Ten more turns with the right records: what these explain stays for good.
+	for id := range newer {
+		if _, ok := s.objects[transcode.Prefix(string(id), 7, 1)+"720p.mp4"]; !ok {
+			t.Errorf("the media of %s is gone", id)
+		}
+	}
+}
+
+func TestAnotherDatabasesBucketIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	s, p := newShelf()
+	s.orphans(3)
+	if err := p.Tidy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.now = s.now.Add(strayAge)
+	p.o.Claim = func(context.Context) error { return objectstore.ErrForeign }
+	if err := p.Tidy(t.Context()); !errors.Is(err, objectstore.ErrForeign) {
+		t.Errorf("a turn says %v", err)
+	}
+	p.o.SweepEvery, p.o.JanitorEvery = time.Hour, time.Hour
+	for name, loop := range map[string]func(context.Context) error{"sweep": p.Run, "janitor": p.RunJanitor} {
+		if err := loop(t.Context()); !errors.Is(err, objectstore.ErrForeign) {
+			t.Errorf("the loop %s says %v", name, err)
+		}
+	}
+	if got := s.stored(); len(got) != 3 {
+		t.Errorf("left: %v, want all three", got)
 	}
 }
 
@@ -365,6 +576,120 @@ func TestAPanicOverOneVideoPutsItOffAndKeepsNothingFromTheOthers(t *testing.T) {
 	}
 	if status := s.videos["good"].Status; status != video.Processing {
 		t.Errorf("the good one is %s", status)
+	}
+}
+
+// A tenant has many videos that fail, each for a reason of its own.
+func TestVideosThatFailKeepNothingFromTheOthers(t *testing.T) {
+	t.Parallel()
+	s, p := newShelf()
+	for i := range 200 {
+		id := video.ID("bad" + strconv.Itoa(i))
+		s.await(p, id)
+		s.failing[video.UploadObject(id)] = errors.New("storage refuses this one")
+	}
+	s.await(p, "good")
+	s.put(video.UploadObject("good"), 1)
+	s.now = s.now.Add(time.Minute)
+	if err := p.Sweep(t.Context()); err == nil {
+		t.Error("nobody is told of what failed")
+	}
+	if status := s.videos["good"].Status; status != video.Processing {
+		t.Errorf("the good one is %s", status)
+	}
+}
+
+// deleted is a store of many purge tasks.
+type deleted struct {
+	Store
+	mu   sync.Mutex
+	left int
+}
+
+func (d *deleted) DuePurges(context.Context) ([]video.Purge, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	due := make([]video.Purge, d.left)
+	for i := range due {
+		due[i].Video = video.ID(strconv.Itoa(i))
+	}
+	return due, nil
+}
+
+func (d *deleted) Purged(context.Context, video.ID) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.left--
+	return nil
+}
+
+// slow is a bucket that takes a second for each task.
+type slow struct{ Bucket }
+
+func (slow) DeletePrefix(context.Context, string) error {
+	time.Sleep(500 * time.Millisecond)
+	return nil
+}
+
+func TestThousandsOfPurgesDelayNoSweep(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := &deleted{left: 2_000}
+		p := New(Options{Store: d, Bucket: slow{}, Jobs: jobs{}, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+		for rounds := 0; d.left > 0; rounds++ {
+			begun := time.Now()
+			if err := p.PurgeDue(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(begun); took > purgeTime+2*time.Second {
+				t.Fatalf("round %d took %v", rounds, took)
+			}
+			select {
+			case <-p.kick:
+			default:
+				if d.left > 0 {
+					t.Fatalf("%d tasks wait for the next sweep", d.left)
+				}
+			}
+		}
+	})
+}
+
+// erased is a store of accounts that are erased, one of which has more than anybody counts.
+type erased struct {
+	Store
+	turns map[string]int
+}
+
+func (e *erased) Erasing(context.Context) ([]string, error) {
+	return []string{"acc_large", "acc_small"}, nil
+}
+
+func (e *erased) EraseSome(_ context.Context, account string) (bool, error) {
+	e.turns[account]++
+	return account == "acc_large", nil
+}
+
+func (e *erased) Remains(context.Context, string) (bool, error) { return false, nil }
+func (e *erased) EndErase(context.Context, string) error        { return nil }
+
+func TestALargeErasureDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	e := &erased{turns: map[string]int{}}
+	p := New(Options{Store: e, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+	if err := p.EraseDue(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := e.turns["acc_large"]; n != eraseRounds {
+		t.Errorf("a round erased %d pages of the large account, want %d", n, eraseRounds)
+	}
+	if e.turns["acc_small"] != 1 {
+		t.Error("the small account has no turn")
+	}
+	select {
+	case <-p.erasing:
+	default:
+		t.Error("the large account's next turn waits for a sweep")
 	}
 }
 

@@ -3,6 +3,9 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/linkreel/linkreel/libs/transcode"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
@@ -22,17 +25,37 @@ func wake(kick chan<- struct{}) {
 	}
 }
 
-// PurgeDue works off the tasks whose time has come.
+// purgeTime is for how long one call of PurgeDue begins with further tasks, and
+// purgesAtOnce how many it works on: a tenant who deletes thousands of videos must not
+// keep the sweeps, which share the loop, from everybody else's.
+const (
+	purgeTime    = 10 * time.Second
+	purgesAtOnce = 8
+)
+
+// PurgeDue works off the tasks whose time has come. What is left after a while has its
+// turn soon.
 func (p *Pipeline) PurgeDue(ctx context.Context) error {
 	due, err := p.o.Store.DuePurges(ctx)
-	errs := []error{err}
-	for _, task := range due {
+	errs := make([]error, len(due), len(due)+1)
+	end := time.Now().Add(purgeTime)
+	var g errgroup.Group
+	g.SetLimit(purgesAtOnce)
+	for i, task := range due {
 		if ctx.Err() != nil {
 			break
 		}
-		errs = append(errs, p.purge(ctx, task))
+		if time.Now().After(end) {
+			p.Purge()
+			break
+		}
+		g.Go(func() error {
+			errs[i] = guarded(func() error { return p.purge(ctx, task) })
+			return nil
+		})
 	}
-	return errors.Join(errs...)
+	_ = g.Wait() // the errors are in errs
+	return errors.Join(append(errs, err)...)
 }
 
 // purge removes what there is now. The task stays until nothing can come after.
@@ -43,6 +66,14 @@ func (p *Pipeline) purge(ctx context.Context, task video.Purge) error {
 		// A worker that holds the job finds out at its next heartbeat.
 		errs = append(errs, p.o.Jobs.Delete(ctx, id))
 	}
+	// Before the objects: a session that is still open could become one.
+	var open []string
+	for _, session := range task.Sessions {
+		if err := p.o.Bucket.EndResumable(ctx, session); err != nil {
+			open, errs = append(open, session), append(errs, err)
+		}
+	}
+	task.Sessions = open
 	errs = append(errs,
 		p.o.Bucket.DeletePrefix(ctx, video.UploadPrefix(task.Video)),
 		p.o.Bucket.DeletePrefix(ctx, transcode.VideoPrefix(string(task.Video))))
@@ -56,8 +87,8 @@ func (p *Pipeline) purge(ctx context.Context, task video.Purge) error {
 }
 
 // eraseRounds bounds what one sweep erases of one account, so that a large one
-// does not hold up everything else: 2,000 records.
-const eraseRounds = 40
+// holds up neither other accounts' erasures nor the sweeps: 200 records.
+const eraseRounds = 4
 
 // EraseDue works off the accounts that are being erased. Every round can be cut
 // off anywhere: what is left is found again by asking for it.
@@ -71,14 +102,16 @@ func (p *Pipeline) EraseDue(ctx context.Context) error {
 }
 
 func (p *Pipeline) erase(ctx context.Context, account string) error {
-	for range eraseRounds {
-		more, err := p.o.Store.EraseSome(ctx, account)
-		if err != nil || ctx.Err() != nil {
+	more := true
+	for n := 0; more && n < eraseRounds; n++ {
+		var err error
+		if more, err = p.o.Store.EraseSome(ctx, account); err != nil || ctx.Err() != nil {
 			return err
 		}
-		if !more {
-			break
-		}
+	}
+	if more {
+		p.Erase() // its next turn, after everybody else's
+		return nil
 	}
 	remains, err := p.o.Store.Remains(ctx, account)
 	if err != nil || remains {

@@ -9,10 +9,10 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// follow looks how far a recording has come, and finishes the one whose page is
-// gone: what storage has received becomes the whole file. Only sweeps ask, since a
-// question may cut off the part that the page is just sending; the page then sends
-// it again.
+// follow looks how much a session holds, since that takes room of the account. It
+// finishes a recording whose page is gone: what storage has received becomes the
+// whole file. Only sweeps ask, since a question may cut off the part that is just
+// being sent; the sender then sends it again.
 func (p *Pipeline) follow(ctx context.Context, v *video.Video) (*video.Video, error) {
 	session := v.Upload.ResumableURL
 	n, whole, err := p.o.Bucket.Received(ctx, session)
@@ -23,28 +23,29 @@ func (p *Pipeline) follow(ctx context.Context, v *video.Video) (*video.Video, er
 			if v.Upload.ResumableURL != session {
 				return video.ErrUnchanged
 			}
-			v.Upload.Recording, v.Upload.ResumableURL = false, ""
+			v.SessionGone(session)
 			return nil
 		})
 	}
 	if err != nil {
-		return v, fmt.Errorf("follow recording: %w", err)
+		return v, fmt.Errorf("follow session: %w", err)
 	}
 	over := false
 	if !whole {
-		before := v.Upload
-		if over = v.Receive(n, p.o.Plan, p.o.Now()); v.Upload != before {
+		before := v.Upload.Received
+		if over = v.Receive(n, p.o.Plan, p.o.Now()); v.Upload.Received != before {
 			return p.note(ctx, v, func(v *video.Video) error {
-				if v.Status != video.Uploading || !v.Upload.Recording || v.Upload.ResumableURL != session {
+				if v.Upload.ResumableURL != session {
 					return video.ErrUnchanged
 				}
 				// Judged again on the record: this copy may be older.
 				v.Receive(n, p.o.Plan, p.o.Now())
+				v.Outgrown(p.o.Now())
 				return nil
 			})
 		}
 	}
-	if over {
+	if over && v.Upload.Recording {
 		p.o.Log.InfoContext(ctx, "recording was left; what arrived becomes the video", "video", v.ID, "bytes", n)
 		// If the process dies after this, the next look finds the object like any other upload.
 		if whole, err = p.o.Bucket.FinishResumable(ctx, session, n); err != nil {
@@ -55,6 +56,29 @@ func (p *Pipeline) follow(ctx context.Context, v *video.Video) (*video.Video, er
 		return p.detectUpload(ctx, v)
 	}
 	return v, nil
+}
+
+// endSessions has storage end the sessions that v takes no file from any more.
+func (p *Pipeline) endSessions(ctx context.Context, v *video.Video) (*video.Video, error) {
+	var ended []string
+	var errs []error
+	for _, session := range v.Upload.Ended {
+		if err := p.o.Bucket.EndResumable(ctx, session); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		ended = append(ended, session)
+	}
+	if len(ended) == 0 {
+		return v, errors.Join(errs...)
+	}
+	noted, err := p.note(ctx, v, func(v *video.Video) error {
+		for _, session := range ended {
+			v.SessionGone(session)
+		}
+		return nil
+	})
+	return noted, errors.Join(append(errs, err)...)
 }
 
 // note stores what a look at a recording has shown.

@@ -21,6 +21,9 @@ const oldEvery = 6
 
 // Run sweeps until ctx ends.
 func (p *Pipeline) Run(ctx context.Context) error {
+	if err := p.awaitBucket(ctx); err != nil {
+		return err
+	}
 	every := time.NewTicker(p.o.SweepEvery)
 	defer every.Stop()
 	for n := 0; ; {
@@ -117,9 +120,11 @@ func (p *Pipeline) visit(ctx context.Context, v *video.Video) error {
 	due, tidy := v.DueAt, !v.InWork() && !v.AwaitsUpload()
 	after := v
 	err := guarded(func() (err error) {
-		after, err = p.advance(ctx, v)
-		if err == nil && after != nil && after.Status == video.Uploading && after.Upload.Recording {
+		if after, err = p.advance(ctx, v); err == nil && after != nil && after.Measured() {
 			after, err = p.follow(ctx, after)
+		}
+		if err == nil && after != nil && len(after.Upload.Ended) > 0 {
+			after, err = p.endSessions(ctx, after)
 		}
 		if err == nil && tidy {
 			err = p.tidyVideo(ctx, v.ID)
@@ -196,7 +201,7 @@ func guarded(do func() error) (err error) {
 func (p *Pipeline) each(ctx context.Context, vs []*video.Video, do func(context.Context, *video.Video) error) error {
 	var mu sync.Mutex
 	var first error
-	failures := 0
+	away := 0
 	g := new(errgroup.Group)
 	g.SetLimit(8)
 	for _, v := range vs {
@@ -205,7 +210,7 @@ func (p *Pipeline) each(ctx context.Context, vs []*video.Video, do func(context.
 				return nil
 			}
 			mu.Lock()
-			hopeless := failures >= 8 // storage or the database is down; no need to hear it from each video
+			hopeless := away >= 8 // storage or the database is down; no need to hear it from each video
 			mu.Unlock()
 			if hopeless {
 				return nil
@@ -216,7 +221,11 @@ func (p *Pipeline) each(ctx context.Context, vs []*video.Video, do func(context.
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if failures++; first == nil {
+			// What is wrong with single videos, however many, holds up no other.
+			if apierr.CodeOf(err) == apierr.Unavailable {
+				away++
+			}
+			if first == nil {
 				first = fmt.Errorf("video %s: %w", v.ID, err)
 			}
 			return nil

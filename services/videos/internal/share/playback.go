@@ -1,7 +1,6 @@
 package share
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -319,13 +318,7 @@ func (s *Share) captions(c *fiber.Ctx, v *video.Video, file string) error {
 	case "m3u8":
 		return text(c, playlistType, hls.CaptionPlaylist(v.Media.Duration, "captions-"+lang+".vtt"))
 	case "vtt":
-		body, err := s.read(c.UserContext(), track.Object)
-		if err != nil {
-			return err
-		}
-		c.Set(fiber.HeaderContentType, "text/vtt; charset=utf-8")
-		c.Response().SetBodyRaw(body)
-		return nil
+		return s.send(c, v.AccountID, track.Object, "text/vtt; charset=utf-8")
 	}
 	return apierr.New(apierr.NotFound, "There is nothing at this address.")
 }
@@ -335,13 +328,7 @@ func (s *Share) poster(c *fiber.Ctx, v *video.Video) error {
 	if picture == "" {
 		return apierr.New(apierr.NotFound, "This video has no picture.")
 	}
-	body, err := s.read(c.UserContext(), picture)
-	if err != nil {
-		return err
-	}
-	c.Set(fiber.HeaderContentType, "image/jpeg")
-	c.Response().SetBodyRaw(body)
-	return nil
+	return s.send(c, v.AccountID, picture, "image/jpeg")
 }
 
 // thumbnail is the poster for link previews.
@@ -388,33 +375,4 @@ func (s *Share) previewable(c *fiber.Ctx) (*video.Video, error) {
 		return nil, video.NotFound()
 	}
 	return v, nil
-}
-
-// maxSmall bounds what passes through here: posters and captions.
-const maxSmall = 2 << 20
-
-// read reads a small object; object names are never reused, so it may be kept.
-func (s *Share) read(ctx context.Context, object string) ([]byte, error) {
-	now := s.o.Now()
-	if body, ok := s.small.get(object, now); ok {
-		return body, nil
-	}
-	var b bounded
-	if _, err := s.o.Bucket.Download(ctx, object, 0, &b); err != nil {
-		if errors.Is(err, objectstore.ErrNotFound) {
-			return nil, video.NotFound() // deleted between the record's read and this one
-		}
-		return nil, err
-	}
-	s.small.put(object, b.Bytes(), now.Add(10*time.Minute))
-	return b.Bytes(), nil
-}
-
-type bounded struct{ bytes.Buffer }
-
-func (b *bounded) Write(p []byte) (int, error) {
-	if b.Len()+len(p) > maxSmall {
-		return 0, errors.New("object is larger than a picture or captions may be")
-	}
-	return b.Buffer.Write(p)
 }

@@ -101,7 +101,8 @@ type Share struct {
 	viewers *ratelimit.Misses // a miss is a viewer who was not seen today
 	report  string            // the link of AbuseContact
 	signed  kept[string]
-	small   kept[[]byte]   // pictures and captions
+	small   kept[[]byte] // pictures and captions
+	whole   *ratelimit.Slots
 	found   kept[struct{}] // slugs that were found lately
 }
 
@@ -117,6 +118,7 @@ func New(o Options) (*Share, error) {
 		viewers: ratelimit.NewMisses(ratelimit.MissOptions{Burst: newViewers, Every: time.Hour / newViewers, Now: o.Now}),
 		signed:  newKept(8<<20, func(address string) int { return len(address) }),
 		small:   newKept(32<<20, func(body []byte) int { return cap(body) }),
+		whole:   ratelimit.NewSlots(wholeOfAccount, wholeBodies),
 		found:   newKept(4<<20, func(struct{}) int { return 0 }),
 	}
 	base, err := url.Parse(o.Addresses.Base)

@@ -2,6 +2,7 @@ package share
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -10,6 +11,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
 
 	"github.com/linkreel/linkreel/libs/localcloud/procstat"
 	"github.com/linkreel/linkreel/libs/objectstore"
@@ -126,11 +130,16 @@ func TestWhatIsRememberedIsBoundedInBytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	app := fiber.New()
 	for name, tt := range map[string]struct {
 		n, most int
 		ask     func(i int) error
 	}{
-		"captions of 1 MiB": {150, 40 << 20, func(i int) error { _, err := s.read(t.Context(), strconv.Itoa(i)); return err }},
+		"captions of 1 MiB": {150, 40 << 20, func(i int) error {
+			c := app.AcquireCtx(&fasthttp.RequestCtx{})
+			defer app.ReleaseCtx(c)
+			return errors.Join(s.send(c, "acc_a", strconv.Itoa(i), "text/vtt"), c.Response().CloseBodyStream())
+		}},
 		"addresses of 15 KiB": {5000, 12 << 20, func(i int) error {
 			_, _, err := s.sign(t.Context(), &video.Video{}, video.Grant{}, strings.Repeat("y", 15<<10)+strconv.Itoa(i))
 			return err

@@ -42,6 +42,7 @@ type document struct {
 	Recording       bool       `firestore:"recording,omitempty"`
 	Received        int64      `firestore:"received,omitempty"`
 	ReceivedAt      *time.Time `firestore:"receivedAt,omitempty"`
+	EndedSessions   []string   `firestore:"endedSessions,omitempty"`
 
 	SourceGeneration int64  `firestore:"sourceGeneration"`
 	SourceSize       int64  `firestore:"sourceSize"`
@@ -127,7 +128,7 @@ func fromVideo(v *video.Video) *document {
 		NoDownload: v.NoDownload, EmbedOrigins: v.EmbedOrigins, Access: v.Access,
 		Status: string(v.Status), Progress: v.Progress,
 		UploadObject: v.Upload.Object, UploadURL: v.Upload.URL, UploadExpiresAt: optional(v.Upload.ExpiresAt), ResumableURL: v.Upload.ResumableURL,
-		Recording: v.Upload.Recording, Received: v.Upload.Received, ReceivedAt: optional(v.Upload.ReceivedAt),
+		Recording: v.Upload.Recording, Received: v.Upload.Received, ReceivedAt: optional(v.Upload.ReceivedAt), EndedSessions: v.Upload.Ended,
 		SourceGeneration: v.Source.Generation, SourceSize: v.Source.Size, SourceType: v.Source.ContentType, JobID: v.Source.JobID,
 		Views: v.Views, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt, ReadyAt: optional(v.ReadyAt), PublishedAt: optional(v.PublishedAt), Rev: v.Rev,
 		Bytes: v.Bytes(), StorageLimit: v.StorageLimit,
@@ -174,7 +175,7 @@ func toVideo(snap *firestore.DocumentSnapshot) (*video.Video, error) {
 		Status: video.Status(d.Status), Progress: d.Progress,
 		Upload: video.Upload{
 			Object: d.UploadObject, URL: d.UploadURL, ExpiresAt: value(d.UploadExpiresAt), ResumableURL: d.ResumableURL,
-			Recording: d.Recording, Received: d.Received, ReceivedAt: value(d.ReceivedAt),
+			Recording: d.Recording, Received: d.Received, ReceivedAt: value(d.ReceivedAt), Ended: d.EndedSessions,
 		},
 		Source: video.Source{Generation: d.SourceGeneration, Size: d.SourceSize, ContentType: d.SourceType, JobID: d.JobID},
 		Views:  d.Views, CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt, ReadyAt: value(d.ReadyAt), PublishedAt: value(d.PublishedAt), Rev: d.Rev,

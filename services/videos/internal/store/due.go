@@ -19,7 +19,7 @@ const pageSize = 300
 // sweepFields are what a sweep needs to decide on a video's next step. Decisions
 // themselves are made on the whole record, in a transaction.
 var sweepFields = []firestore.FieldPath{
-	{"accountId"}, {"status"}, {"uploadObject"}, {"uploadExpiresAt"}, {"resumableUrl"}, {"recording"}, {"received"}, {"receivedAt"}, {"sourceGeneration"}, {"sourceSize"}, {"jobId"}, {"mediaVersion"}, {"media", "final"},
+	{"accountId"}, {"status"}, {"uploadObject"}, {"uploadExpiresAt"}, {"resumableUrl"}, {"recording"}, {"received"}, {"receivedAt"}, {"endedSessions"}, {"storageLimit"}, {"sourceGeneration"}, {"sourceSize"}, {"jobId"}, {"mediaVersion"}, {"media", "final"},
 	{"still"}, {"createdAt"}, {"updatedAt"}, {"readyAt"}, {"publishedAt"}, {"dueAt"},
 }
 

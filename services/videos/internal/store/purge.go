@@ -14,6 +14,7 @@ import (
 type purgeDocument struct {
 	AccountID string    `firestore:"accountId,omitempty"`
 	JobIDs    []string  `firestore:"jobIds,omitempty"`
+	Sessions  []string  `firestore:"sessions,omitempty"`
 	Since     time.Time `firestore:"since"`
 	Bucket    int       `firestore:"bucket"`
 	DueAt     time.Time `firestore:"dueAt"`
@@ -80,14 +81,20 @@ func (s *Store) setPurgeAside(ctx context.Context, snap *firestore.DocumentSnaps
 // objects all the same, since their names begin with the task's.
 func salvagedPurge(snap *firestore.DocumentSnapshot, account string) video.Purge {
 	p := video.Purge{Video: video.ID(snap.Ref.ID), Account: account}
-	jobs, _ := snap.DataAt("jobIds")
-	list, _ := jobs.([]any)
-	for _, id := range list {
-		if id, ok := id.(string); ok {
-			p.JobIDs = append(p.JobIDs, id)
+	p.JobIDs, p.Sessions = texts(snap, "jobIds"), texts(snap, "sessions")
+	return p
+}
+
+// texts are the texts in a field of a document that cannot be read whole.
+func texts(snap *firestore.DocumentSnapshot, field string) (found []string) {
+	value, _ := snap.DataAt(field)
+	list, _ := value.([]any)
+	for _, v := range list {
+		if text, ok := v.(string); ok {
+			found = append(found, text)
 		}
 	}
-	return p
+	return found
 }
 
 // PutOffPurge sets when a task is due again.
@@ -111,11 +118,11 @@ func (s *Store) Purged(ctx context.Context, id video.ID) error {
 }
 
 func fromPurge(p video.Purge) purgeDocument {
-	return purgeDocument{AccountID: p.Account, JobIDs: p.JobIDs, Since: p.Since, Bucket: bucketOf(p.Video), DueAt: p.Due, Until: p.Until}
+	return purgeDocument{AccountID: p.Account, JobIDs: p.JobIDs, Sessions: p.Sessions, Since: p.Since, Bucket: bucketOf(p.Video), DueAt: p.Due, Until: p.Until}
 }
 
 func toPurge(id video.ID, d purgeDocument) video.Purge {
-	p := video.Purge{Video: id, Account: d.AccountID, JobIDs: d.JobIDs, Since: d.Since, Due: d.DueAt, Until: d.Until}
+	p := video.Purge{Video: id, Account: d.AccountID, JobIDs: d.JobIDs, Sessions: d.Sessions, Since: d.Since, Due: d.DueAt, Until: d.Until}
 	if d.JobID != "" {
 		p.JobIDs = append(p.JobIDs, d.JobID)
 	}

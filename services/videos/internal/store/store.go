@@ -364,11 +364,14 @@ func (s *Store) storage(ctx context.Context, tx *firestore.Transaction, v *video
 		return quota.Claim{}, nil
 	}
 	l := quota.Limit{Account: v.AccountID, Kind: "storedBytes", Max: v.StorageLimit}
-	claim, err := s.quota.Room(ctx, tx, l, 1, func(ctx context.Context) (int64, error) {
-		u, err := s.usage(ctx, v.AccountID)
+	var u video.Usage
+	claim, err := s.quota.Room(ctx, tx, l, 1, func(ctx context.Context) (n int64, err error) {
+		u, err = s.usage(ctx, v.AccountID)
 		return u.StoredBytes, err
 	})
-	v.StorageRoom = claim.Room + v.Bytes() // what it holds now is given back
+	// What it holds now is given back. Not to claim.Room, which is never below zero:
+	// an account that is over its limit would get room by it.
+	v.StorageRoom = max(0, v.StorageLimit-u.StoredBytes+v.Bytes())
 	return claim, err
 }
 
@@ -462,7 +465,8 @@ func salvaged(snap *firestore.DocumentSnapshot) *video.Video {
 		s, _ := value.(string)
 		return s
 	}
-	v := &video.Video{ID: video.ID(snap.Ref.ID), AccountID: text("accountId"), ExternalID: text("externalId"), Source: video.Source{JobID: text("jobId")}}
+	v := &video.Video{ID: video.ID(snap.Ref.ID), AccountID: text("accountId"), ExternalID: text("externalId"), Source: video.Source{JobID: text("jobId")},
+		Upload: video.Upload{ResumableURL: text("resumableUrl"), Ended: texts(snap, "endedSessions")}}
 	if slug := text("slug"); validID(slug) {
 		v.Slug = video.Slug(slug)
 	}

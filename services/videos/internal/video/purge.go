@@ -1,6 +1,9 @@
 package video
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Purge is the task of removing what storage has of a deleted video. It is done
 // again and again until Until, since an upload that was in flight, or a worker
@@ -9,13 +12,12 @@ type Purge struct {
 	Video   ID
 	Account string
 	JobIDs  []string // of the jobs that may run
-	Since   time.Time
-	Due     time.Time
-	Until   time.Time
+	// Sessions are the resumable sessions that storage has not ended yet.
+	Sessions []string
+	Since    time.Time
+	Due      time.Time
+	Until    time.Time
 }
-
-// sessionLife is how long storage keeps a resumable session open.
-const sessionLife = 7 * 24 * time.Hour
 
 // erasedFor is how long the objects of an erased account are looked for. Its
 // record has to be gone within the hour. A file that is sent later, to an upload
@@ -37,9 +39,9 @@ func PurgeOf(v *Video, erase bool, now time.Time) Purge {
 	if last := v.Upload.ExpiresAt.Add(UploadGrace); last.After(p.Until) {
 		p.Until = last
 	}
-	// An open session takes bytes until storage ends it.
+	p.Sessions = slices.Clone(v.Upload.Ended)
 	if v.Upload.ResumableURL != "" {
-		p.Until = now.Add(sessionLife)
+		p.Sessions = append(p.Sessions, v.Upload.ResumableURL)
 	}
 	// auth forgets the account only once this task is gone.
 	if erase {

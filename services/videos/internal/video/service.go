@@ -59,7 +59,8 @@ type Store interface {
 // Bucket makes addresses to send files to, and keeps caption files.
 type Bucket interface {
 	SignPut(ctx context.Context, object string, ttl time.Duration) (string, time.Time, error)
-	StartResumable(ctx context.Context, object, origin string) (string, error)
+	StartResumable(ctx context.Context, object, origin string, most int64) (string, error)
+	EndResumable(ctx context.Context, session string) error
 	Upload(ctx context.Context, object string, r io.Reader, o objectstore.UploadOptions) (objectstore.Object, error)
 	Delete(ctx context.Context, object string, generation int64) error
 }
@@ -84,6 +85,7 @@ type Options struct {
 	Bucket    Bucket
 	Pipeline  Pipeline
 	Passwords *password.Hasher
+	Rights    Rights
 	Keys      *Keyring
 	Addresses Addresses
 	Plan      Plan
@@ -100,11 +102,12 @@ type Options struct {
 type Service struct {
 	o         Options
 	standings *standings
+	rights    *rights
 }
 
 // NewService makes a service.
 func NewService(o Options) *Service {
-	return &Service{o: o, standings: newStandings(o.Store.Standing)}
+	return &Service{o: o, standings: newStandings(o.Store.Standing), rights: newRights(o.Rights)}
 }
 
 // Usage is how much an account has.
@@ -202,6 +205,8 @@ type NewVideo struct {
 	Origin  identity.Origin
 	// Page is the origin of the page that will send the file; "" is one of ours.
 	Page string
+	// Left is how much the account may still store, as [Service.Room] has found it.
+	Left int64
 }
 
 // idOf is the id that a request's video gets. It is derived, so that a repeated
@@ -212,23 +217,33 @@ func idOf(origin identity.Origin) ID { return ID(identity.IDFrom("vid", origin.N
 // any further. This is for the order of answers: the number of videos is checked
 // again inside the transaction of [Service.Create], and storage when a file has
 // arrived, since a video takes none before (see [Video.FileArrived]). A repeated
-// request whose first try made the video has room.
-func (s *Service) Room(ctx context.Context, account string, limits identity.Quotas, origin identity.Origin) error {
+// request whose first try made the video has room. left is how many bytes the
+// account may still store; negative without a limit.
+func (s *Service) Room(ctx context.Context, account string, limits identity.Quotas, origin identity.Origin) (left int64, err error) {
 	if limits.Videos <= 0 && limits.StoredBytes <= 0 {
-		return nil
+		return -1, nil
 	}
 	have, err := s.o.Store.Usage(ctx, account)
 	if err != nil {
-		return err
+		return 0, err
 	}
+	left = have.Left(limits.StoredBytes)
 	err = have.Room(limits)
 	if err == nil {
-		return nil
+		return left, nil
 	}
 	if v, getErr := s.o.Store.Get(ctx, idOf(origin)); getErr == nil && v.AccountID == account {
-		return nil
+		return left, nil
 	}
-	return err
+	return 0, err
+}
+
+// Left is how many bytes fit below a limit; negative without one.
+func (u Usage) Left(limit int64) int64 {
+	if limit <= 0 {
+		return -1
+	}
+	return max(0, limit-u.StoredBytes)
 }
 
 // Room refuses one more video where limits leave none.
@@ -253,10 +268,11 @@ func (s *Service) Create(ctx context.Context, n NewVideo) (*Video, error) {
 	g, gctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) { hash, err = s.hash(gctx, n.Account, n.Draft.Password); return err })
 	g.Go(func() (err error) {
-		upload, err = s.newUpload(gctx, id.UploadObject, cmp.Or(n.Page, s.o.Page))
+		upload, err = s.newUpload(gctx, id.UploadObject, cmp.Or(n.Page, s.o.Page), n.Left)
 		return err
 	})
 	if err := g.Wait(); err != nil {
+		s.unused(ctx, upload.ResumableURL)
 		return nil, err
 	}
 	for try := range slugTries {
@@ -268,11 +284,39 @@ func (s *Service) Create(ctx context.Context, n NewVideo) (*Video, error) {
 		v.Upload.Recording = n.Draft.Recording && upload.ResumableURL != ""
 		v.Schedule(s.o.Plan, v.CreatedAt)
 		stored, err := s.o.Store.Create(ctx, v, n.Limits)
-		if !errors.Is(err, ErrSlugTaken) {
-			return stored, err
+		if errors.Is(err, ErrSlugTaken) {
+			continue
 		}
+		s.settleUpload(ctx, upload, stored, err)
+		return stored, err
 	}
+	s.unused(ctx, upload.ResumableURL)
 	return nil, apierr.Down(ErrSlugTaken)
+}
+
+// settleUpload ends the session of fresh if the record has another: a repeated or
+// refused request, or one that was overtaken, needs none. While it is not known
+// whether the record has it, the session stays. Nobody was given its address then,
+// so it holds nothing.
+func (s *Service) settleUpload(ctx context.Context, fresh Upload, stored *Video, err error) {
+	switch code := apierr.CodeOf(err); {
+	case code == apierr.Unavailable || code == apierr.Internal:
+	case err != nil || stored.Upload.ResumableURL != fresh.ResumableURL:
+		s.unused(ctx, fresh.ResumableURL)
+	}
+}
+
+// unused ends a session whose address nobody was given. One that stays open holds
+// nothing, and storage forgets it in time.
+func (s *Service) unused(ctx context.Context, session string) {
+	if session == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if err := s.o.Bucket.EndResumable(ctx, session); err != nil {
+		s.o.Log.DebugContext(ctx, "an unused session stays until storage forgets it", "error", err)
+	}
 }
 
 // slugTries is how many slugs are tried; with 31^7 of them a second try is rare
@@ -301,8 +345,9 @@ func (s *Service) hash(ctx context.Context, accountID, text string) (string, err
 }
 
 // newUpload makes the addresses to send a file to. The resumable one is a bonus:
-// a storage that does not answer in time costs only that.
-func (s *Service) newUpload(ctx context.Context, object, page string) (Upload, error) {
+// a storage that does not answer in time costs only that. It takes no more than an
+// account has left, negative for no limit; one that has nothing left gets none.
+func (s *Service) newUpload(ctx context.Context, object, page string, left int64) (Upload, error) {
 	u := Upload{Object: object}
 	var g errgroup.Group
 	g.Go(func() (err error) {
@@ -310,10 +355,17 @@ func (s *Service) newUpload(ctx context.Context, object, page string) (Upload, e
 		return err
 	})
 	g.Go(func() error {
+		most := s.o.Plan.Upload.MaxBytes
+		if left == 0 {
+			return nil
+		}
+		if left > 0 && (most <= 0 || left < most) {
+			most = left
+		}
 		// Short: the caller waits, and the plain address is enough to upload.
 		ctx, cancel := context.WithTimeout(ctx, 1500*time.Millisecond)
 		defer cancel()
-		session, err := s.o.Bucket.StartResumable(ctx, object, page)
+		session, err := s.o.Bucket.StartResumable(ctx, object, page, most)
 		if err != nil {
 			s.o.Log.DebugContext(ctx, "no resumable session", "error", err)
 			return nil
@@ -333,26 +385,30 @@ func (s *Service) Owned(ctx context.Context, account string, id ID) (*Video, err
 	return v, err
 }
 
-// Get finds a video of the account as it is now, with an upload address that
-// still works for a while where a file is awaited.
-func (s *Service) Get(ctx context.Context, account string, id ID) (*Video, error) {
+// Get finds a video of the account as it is now. For a caller who may upload, it has
+// an upload address that still works for a while where a file is awaited.
+func (s *Service) Get(ctx context.Context, account string, id ID, uploads bool) (*Video, error) {
 	v, err := s.Owned(ctx, account, id)
 	if err != nil {
 		return nil, err
 	}
-	return s.renewUpload(ctx, s.o.Pipeline.Refresh(ctx, v))
-}
-
-// renewUpload renews an upload address that has less than an hour left, and a
-// resumable session that was used up.
-func (s *Service) renewUpload(ctx context.Context, v *Video) (*Video, error) {
-	// A failed video has used up its session and gets a new one, however good its address is. A
-	// video that is still uploading keeps its session: a page may be sending to it.
-	left := v.Upload.ExpiresAt.Sub(s.o.Now())
-	if !v.AwaitsUpload() || left > time.Hour && (v.Upload.ResumableURL != "" || v.Status == Uploading) {
+	v = s.o.Pipeline.Refresh(ctx, v)
+	if !uploads {
 		return v, nil
 	}
-	fresh, err := s.newUpload(ctx, v.Upload.Object, s.o.Page)
+	return s.renewUpload(ctx, v)
+}
+
+// renewUpload renews an upload address that has less than an hour left, and starts a
+// session for a failed video, which has none any more. A video that is still
+// uploading keeps its session: somebody may be sending to it.
+func (s *Service) renewUpload(ctx context.Context, v *Video) (*Video, error) {
+	left := v.Upload.ExpiresAt.Sub(s.o.Now())
+	wanted := v.Status == Failed && v.Upload.ResumableURL == ""
+	if !v.AwaitsUpload() || left > time.Hour && !wanted {
+		return v, nil
+	}
+	fresh, err := s.freshUpload(ctx, v, wanted)
 	if err != nil {
 		// Storage or the signer is away, but the present address still works.
 		if left > 0 {
@@ -367,15 +423,38 @@ func (s *Service) renewUpload(ctx context.Context, v *Video) (*Video, error) {
 			return v, nil
 		}
 	}
-	return s.o.Store.Update(ctx, v.ID, func(v *Video) error {
-		if !v.AwaitsUpload() {
+	before := v.Upload
+	stored, err := s.o.Store.Update(ctx, v.ID, func(v *Video) error {
+		// Somebody else was faster, and has given out what is in the record.
+		if !v.AwaitsUpload() || v.Upload.URL != before.URL || v.Upload.ResumableURL != before.ResumableURL {
 			return ErrUnchanged
 		}
-		fresh.Recording = v.Upload.Recording && fresh.ResumableURL != ""
-		v.Upload = fresh
+		v.Upload.URL, v.Upload.ExpiresAt = fresh.URL, fresh.ExpiresAt
+		if wanted {
+			v.Upload.ResumableURL = fresh.ResumableURL
+		}
 		v.Schedule(s.o.Plan, s.o.Now())
 		return nil
 	})
+	if wanted {
+		s.settleUpload(ctx, fresh, stored, err)
+	}
+	return stored, err
+}
+
+// freshUpload makes new addresses, with a session if one is wanted.
+func (s *Service) freshUpload(ctx context.Context, v *Video, wanted bool) (u Upload, err error) {
+	if !wanted {
+		u.URL, u.ExpiresAt, err = s.o.Bucket.SignPut(ctx, v.Upload.Object, s.o.UploadTTL)
+		return u, err
+	}
+	have := Usage{}
+	if v.StorageLimit > 0 {
+		if have, err = s.o.Store.Usage(ctx, v.AccountID); err != nil {
+			return u, err
+		}
+	}
+	return s.newUpload(ctx, v.Upload.Object, s.o.Page, have.Left(v.StorageLimit))
 }
 
 // Condition is a caller's demand on the revision of what is changed, such as an
@@ -557,9 +636,12 @@ func (s *Service) SetThumbnail(ctx context.Context, account string, id ID, c Con
 // Now is the service's clock.
 func (s *Service) Now() time.Time { return s.o.Now() }
 
-// Own is the owner's permission to watch and download v.
-func (s *Service) Own(v *Video) string {
-	return s.o.Keys.Sign(GrantFor(v, Own, s.o.OwnerTTL, s.o.Now()))
+// Own is the owner's permission to watch and download v. It ends with the right of
+// by, for whom it is made, to read videos.
+func (s *Service) Own(v *Video, by *identity.Principal) string {
+	g := GrantFor(v, Own, s.o.OwnerTTL, s.o.Now())
+	g.By = principalOf(by)
+	return s.o.Keys.Sign(g)
 }
 
 // Visit finds the video of a share address for somebody who has nothing but the
@@ -595,6 +677,15 @@ func (s *Service) Redeem(ctx context.Context, slug Slug, token string) (*Video, 
 	}
 	if err := s.showable(ctx, v); err != nil {
 		return nil, g, err
+	}
+	if g.Kind == Own {
+		may, err := s.rights.may(ctx, v.AccountID, g.By)
+		if err != nil {
+			return nil, g, err
+		}
+		if !may {
+			return nil, g, refusedGrant()
+		}
 	}
 	now := s.o.Now()
 	switch {

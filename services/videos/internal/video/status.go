@@ -3,6 +3,7 @@ package video
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -69,16 +70,36 @@ func (v *Video) FileArrived(s Source, limits UploadLimits, now time.Time) error 
 		// Storage unpacks such a file for whoever reads it, so its size says nothing about what a worker would get.
 		return v.refuse(s, Failure{UnsupportedFormat, "The file was uploaded with a Content-Encoding, such as gzip. Upload it again, uncompressed and without that header."}, now)
 	case v.StorageLimit > 0 && v.StorageRoom >= 0 && s.Size > v.StorageRoom:
-		return v.refuse(s, Failure{FileTooLarge, "The account's storage has no room for the uploaded file. Delete other videos, then upload it again."}, now)
+		return v.refuse(s, noRoom, now)
 	case limits.MaxBytes > 0 && s.Size > limits.MaxBytes:
 		return v.refuse(s, Failure{FileTooLarge, fmt.Sprintf("The uploaded file is larger than %s. Upload a smaller one.", byteSize(limits.MaxBytes))}, now)
 	}
 	if err := v.become(Processing, now); err != nil {
 		return err
 	}
-	v.Source, v.Failure, v.Progress, v.Upload.ResumableURL = s, nil, 0, ""
+	v.Source, v.Failure, v.Progress = s, nil, 0
+	v.endSession()
 	return nil
 }
+
+// endSession takes no more from the resumable session. The pipeline tells storage.
+func (v *Video) endSession() {
+	if v.Upload.ResumableURL != "" {
+		v.Upload.Ended = append(slices.Clone(v.Upload.Ended), v.Upload.ResumableURL)
+	}
+	v.Upload.ResumableURL, v.Upload.Recording, v.Upload.Received, v.Upload.ReceivedAt = "", false, 0, time.Time{}
+}
+
+// SessionGone notes that storage has ended session.
+func (v *Video) SessionGone(session string) {
+	v.Upload.Ended = slices.DeleteFunc(slices.Clone(v.Upload.Ended), func(s string) bool { return s == session })
+	if v.Upload.ResumableURL == session {
+		v.Upload.ResumableURL, v.Upload.Recording, v.Upload.Received, v.Upload.ReceivedAt = "", false, 0, time.Time{}
+	}
+}
+
+// noRoom is the failure of a file, or of a part of one, that the account has no room for.
+var noRoom = Failure{FileTooLarge, "The account's storage has no room for the uploaded file. Delete other videos, then upload it again."}
 
 // refuse fails the video for a file that is not worth processing. A video that
 // had failed before stays failed, with the newer reason.
@@ -89,7 +110,8 @@ func (v *Video) refuse(s Source, f Failure, now time.Time) error {
 		}
 	}
 	s.JobID = ""
-	v.Source, v.Failure, v.Progress, v.UpdatedAt, v.Upload.ResumableURL = s, &f, 0, now, ""
+	v.Source, v.Failure, v.Progress, v.UpdatedAt = s, &f, 0, now
+	v.endSession()
 	return nil
 }
 
@@ -102,6 +124,7 @@ func (v *Video) Expire(limits UploadLimits, now time.Time) error {
 		return err
 	}
 	v.Failure = &Failure{UploadExpired, "No file was uploaded in time. Upload it to the new address."}
+	v.endSession()
 	return nil
 }
 
@@ -179,6 +202,8 @@ func (v *Video) Schedule(p Plan, now time.Time) {
 	pause := func(waited, most time.Duration) time.Time { return now.Add(min(max(waited, firstPause), most)) }
 	v.DueAt = time.Time{}
 	switch {
+	case len(v.Upload.Ended) > 0:
+		v.DueAt = now.Add(firstPause)
 	case v.Status == Uploading && v.Upload.Recording && v.Upload.Received > 0:
 		v.DueAt = now.Add(p.RecordingIdle / 10)
 		if end := v.Upload.ReceivedAt.Add(p.RecordingIdle); end.After(now) && end.Before(v.DueAt) {
@@ -186,6 +211,10 @@ func (v *Video) Schedule(p Plan, now time.Time) {
 		}
 	case v.Status == Uploading:
 		v.DueAt = pause(now.Sub(v.CreatedAt), uploadPause)
+		// What a growing session holds takes room of the account.
+		if soon := now.Add(p.RecordingIdle); v.Upload.Received > 0 && now.Sub(v.Upload.ReceivedAt) < uploadPause && soon.Before(v.DueAt) {
+			v.DueAt = soon
+		}
 		if end := v.CreatedAt.Add(p.Upload.MaxAge); end.After(now) && end.Before(v.DueAt) {
 			v.DueAt = end
 		}
@@ -236,6 +265,38 @@ func byteSize(n int64) string {
 		n, i = n/1024, i+1
 	}
 	return fmt.Sprintf("%d %s", n, units[i])
+}
+
+// Measured reports whether the video's session is asked how much it holds: a
+// recording's, to notice its end, and any of an account with a limit, since what a
+// session holds takes room.
+func (v *Video) Measured() bool {
+	return v.Status == Uploading && v.Upload.ResumableURL != "" && (v.Upload.Recording || v.StorageLimit > 0) ||
+		v.Status == Failed && v.Upload.ResumableURL != "" && v.StorageLimit > 0
+}
+
+// Outgrown fails a video whose session holds more than the account has room for,
+// which ends the session.
+func (v *Video) Outgrown(now time.Time) bool {
+	if v.StorageLimit <= 0 || v.StorageRoom < 0 || v.Upload.Received <= v.StorageRoom {
+		return false
+	}
+	if v.Status != Failed && v.become(Failed, now) != nil {
+		return false
+	}
+	v.Failure, v.UpdatedAt = &noRoom, now
+	v.endSession()
+	return true
+}
+
+// Retire ends the session of a failed video whose upload address has ended. Its
+// owner gets new ones by asking for the video.
+func (v *Video) Retire(now time.Time) error {
+	if v.Status != Failed || v.Upload.ResumableURL == "" || now.Before(v.Upload.ExpiresAt.Add(UploadGrace)) {
+		return fmt.Errorf("retire the session of a video %s: %w", v.Status, ErrTransition)
+	}
+	v.endSession()
+	return nil
 }
 
 // Receive takes notice of how much of a recording storage has, and reports

@@ -26,7 +26,8 @@ const (
 	// whole video. Its playlists carry addresses of ours, which check access again.
 	WatchLong Kind = 'l'
 	// Own is the owner's access, as the API hands it out. It needs no password and
-	// works whatever the privacy, after the video's expiry too.
+	// works whatever the privacy, after the video's expiry too, for as long as the key
+	// or member that it was made for may read videos.
 	Own Kind = 'o'
 )
 
@@ -37,6 +38,7 @@ type Grant struct {
 	Video   ID
 	Access  int64
 	Expires time.Time
+	By      string // the key or member of an Own grant
 }
 
 // ErrToken is the answer to a token that was not made by us or was changed.
@@ -99,10 +101,12 @@ const cursorTag = 8
 
 // Sign makes the token of g. Tokens fit into a path segment and a cookie.
 func (k *Keyring) Sign(g Grant) string {
-	b := make([]byte, 0, 64)
+	b := make([]byte, 0, 96)
 	b = append(b, byte(g.Kind))
 	b = binary.AppendVarint(b, g.Expires.UnixMilli())
 	b = binary.AppendVarint(b, g.Access)
+	b = binary.AppendUvarint(b, uint64(len(g.By)))
+	b = append(b, g.By...)
 	b = append(b, g.Video...)
 	b = append(b, mac(k.keys[0], b)[:tagSize]...)
 	return base64.RawURLEncoding.EncodeToString(b)
@@ -138,7 +142,13 @@ func (k *Keyring) Verify(token string) (Grant, error) {
 	if n <= 0 {
 		return Grant{}, ErrToken
 	}
-	g.Expires, g.Access, g.Video = time.UnixMilli(ms), access, ID(body[n:])
+	body = body[n:]
+	by, n := binary.Uvarint(body)
+	if n <= 0 || by > uint64(len(body)-n) {
+		return Grant{}, ErrToken
+	}
+	body = body[n:]
+	g.Expires, g.Access, g.By, g.Video = time.UnixMilli(ms), access, string(body[:by]), ID(body[by:])
 	return g, nil
 }
 

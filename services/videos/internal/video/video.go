@@ -106,6 +106,10 @@ type Upload struct {
 	Recording  bool
 	Received   int64
 	ReceivedAt time.Time
+
+	// Ended are sessions that the video no longer takes a file from. They stay here
+	// until storage has been told, so that nobody can keep bytes in one.
+	Ended []string
 }
 
 // Source is the uploaded object that the current preparation reads. Its
@@ -221,9 +225,14 @@ func (v *Video) Poster() string {
 	return ""
 }
 
-// Bytes is what the video takes in storage: its source and what was made of it.
+// Bytes is what the video takes in storage: its source, what was made of it, and
+// what its resumable session held when it was last asked.
 func (v *Video) Bytes() int64 {
-	n := v.Source.Size
+	n := v.Upload.Received
+	// A refused file is removed when it is refused.
+	if v.Status != Failed || v.Source.JobID != "" {
+		n += v.Source.Size
+	}
 	if v.Media != nil {
 		n += v.Media.Bytes
 	}

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/linkreel/linkreel/libs/identity"
 )
 
 // traffic is what setup leaves for load.
@@ -55,8 +57,13 @@ func setup(ctx context.Context, t *target, firstRelease bool) error {
 // stack prints what the end-to-end stories need to know of a deployment.
 func stack(ctx context.Context, t *target, upload string) error {
 	keys := map[string]string{}
+	var scopes []string
+	for _, scope := range identity.AllScopes() {
+		scopes = append(scopes, string(scope))
+	}
 	for _, plan := range []string{"free", "creator", "business", "enterprise"} {
-		_, key, err := makeAccount(ctx, t, plan)
+		// The stories use keys that may do everything, as a local stack's can.
+		_, key, err := makeAccount(ctx, t, plan, scopes...)
 		if err != nil {
 			return err
 		}

@@ -73,7 +73,7 @@ func (p *preflight) run(ctx context.Context) error {
 		name string
 		do   func(context.Context) []string
 	}{
-		{"clock", p.checkClock}, {"indexes", p.checkIndexes}, {"TTL policies", p.checkTTL}, {"bucket", p.checkBucket},
+		{"clock", p.checkClock}, {"indexes", p.checkIndexes}, {"TTL policies", p.checkTTL}, {"bucket", p.checkBucket}, {"owner", p.checkOwner},
 		{"signing", p.checkSigning}, {"Redis", p.checkRedis},
 	}
 	if p.notification {
@@ -306,10 +306,35 @@ func (p *preflight) checkBucket(ctx context.Context) (out []string) {
 	if bucket.IAMConfiguration.PublicAccessPrevention != "enforced" {
 		out = append(out, fmt.Sprintf("the bucket %s does not enforce public access prevention, so one wrong policy would publish private videos. Run gcloud storage buckets update gs://%s --public-access-prevention.", p.Storage.Bucket, p.Storage.Bucket))
 	}
-	if s := bucket.SoftDeletePolicy.RetentionDurationSeconds; s != "" && s != "0" {
-		out = append(out, fmt.Sprintf("the bucket %s keeps deleted videos for %s s. Run gcloud storage buckets update gs://%s --clear-soft-delete.", p.Storage.Bucket, s, p.Storage.Bucket))
+	if s := bucket.SoftDeletePolicy.RetentionDurationSeconds; s == "" || s == "0" {
+		fmt.Fprintf(p.out, "note    bucket: %s has no soft delete, so nothing brings back what was deleted by mistake. Run gcloud storage buckets update gs://%s --soft-delete-duration=7d, or keep it so if deleted videos must be gone at once.\n", p.Storage.Bucket, p.Storage.Bucket)
 	}
 	return out
+}
+
+// checkOwner refuses the bucket of another database: videos would not start on it.
+func (p *preflight) checkOwner(ctx context.Context) []string {
+	db, err := firestoredb.Open(ctx, p.Firestore)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	defer func() { _ = db.Close() }()
+	store, err := objectstore.Open(ctx, p.Storage)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	defer func() { _ = store.Close() }()
+	database, err := db.Identity(ctx)
+	if err != nil {
+		return []string{fmt.Sprintf("the database cannot be read: %v. The account needs roles/datastore.user.", err)}
+	}
+	switch owner, err := store.Owner(ctx); {
+	case err != nil:
+		return []string{fmt.Sprintf("%s cannot be read: %v. The account needs roles/storage.objectAdmin on the bucket %s.", objectstore.OwnerObject, err, p.Storage.Bucket)}
+	case owner != "" && owner != database:
+		return []string{fmt.Sprintf("the bucket %s belongs to the database %s, and this release uses %s. Give each release a bucket of its own. If this bucket is to change hands for good, delete its object %s first.", p.Storage.Bucket, owner, database, objectstore.OwnerObject)}
+	}
+	return nil
 }
 
 func (p *preflight) checkNotification(ctx context.Context) []string {

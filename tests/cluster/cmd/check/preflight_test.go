@@ -95,7 +95,7 @@ func rightProject(t *testing.T) *project {
 	g.bucket = map[string]any{
 		"cors":             []any{map[string]any{"origin": []string{"*"}, "method": []string{"GET", "HEAD", "PUT", "POST"}, "responseHeader": []string{"Content-Type", "Content-Range", "Content-Length", "Range", "ETag", "Location", "x-goog-resumable"}}},
 		"iamConfiguration": map[string]any{"publicAccessPrevention": "enforced"},
-		"softDeletePolicy": map[string]any{"retentionDurationSeconds": "0"},
+		"softDeletePolicy": map[string]any{"retentionDurationSeconds": "604800"},
 	}
 	return g
 }
@@ -111,7 +111,10 @@ func TestPreflightNamesWhatIsWrong(t *testing.T) {
 	if err := redis.NewClient(&redis.Options{Addr: locked}).ConfigSet(t.Context(), "requirepass", "a/b#c").Err(); err != nil {
 		t.Fatal(err)
 	}
-	storage := startStorage(t)
+	storage, database := startCloud(t)
+	theirs := storage
+	theirs.Bucket = "theirs"
+	claim(t, theirs, "projects/p/databases/(default)#db_theirs")
 	for name, tt := range map[string]struct {
 		spoil func(g *project, p *preflight)
 		want  string // "" is that all is well
@@ -127,9 +130,7 @@ func TestPreflightNamesWhatIsWrong(t *testing.T) {
 			g.bucket["cors"].([]any)[0].(map[string]any)["method"] = []string{"GET", "HEAD"}
 		}, "--cors-file"},
 		"the bucket may be published": {func(g *project, _ *preflight) { delete(g.bucket, "iamConfiguration") }, "public access prevention"},
-		"deleted videos are kept": {func(g *project, _ *preflight) {
-			g.bucket["softDeletePolicy"] = map[string]any{"retentionDurationSeconds": "604800"}
-		}, "604800"},
+		"the bucket is another database's": {func(_ *project, p *preflight) { p.Storage.Bucket = "theirs" }, "FAILED  owner: the bucket theirs belongs to the database projects/p/databases/(default)#db_theirs"},
 		"nobody hears of uploads": {func(g *project, _ *preflight) { g.notifications = nil }, "notifies nobody"},
 		"another event is notified": {func(g *project, _ *preflight) {
 			g.notifications = []any{map[string]any{"event_types": []string{"OBJECT_DELETE"}}}
@@ -155,7 +156,7 @@ func TestPreflightNamesWhatIsWrong(t *testing.T) {
 			}
 			var out strings.Builder
 			p.out, p.client, p.firestoreAPI, p.storageAPI = &out, server.Client(), server.URL, server.URL
-			p.Firestore, p.Storage, p.RedisURL = firestoredb.Config{Project: "p", Database: "(default)"}, storage, good
+			p.Firestore, p.Storage, p.RedisURL = database, storage, good
 			p.indexes, p.cors, p.notification = filepath.Join(files, "firestore.indexes.json"), filepath.Join(files, "cors.json"), true
 			tt.spoil(g, p)
 			err = p.run(t.Context())
@@ -169,9 +170,22 @@ func TestPreflightNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// startStorage runs object storage that checks signatures.
-func startStorage(t *testing.T) objectstore.Config {
+// startCloud runs object storage that checks signatures, and a database.
+func startCloud(t *testing.T) (objectstore.Config, firestoredb.Config) {
 	t.Helper()
-	local := cloudtest.Start(t, cloudtest.Options{Buckets: []string{"media"}})
-	return objectstore.Config{Bucket: "media", PublicURL: local.PublicURL, Endpoint: local.APIURL, Key: local.Key, Timeout: 5 * time.Second}
+	local := cloudtest.Start(t, cloudtest.Options{Buckets: []string{"media", "theirs"}})
+	return objectstore.Config{Bucket: "media", PublicURL: local.PublicURL, Endpoint: local.APIURL, Key: local.Key, Timeout: 5 * time.Second},
+		firestoredb.Config{Project: "p", Database: "(default)", Endpoint: local.Endpoint}
+}
+
+func claim(t *testing.T, bucket objectstore.Config, database string) {
+	t.Helper()
+	store, err := objectstore.Open(t.Context(), bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	if err := store.Claim(t.Context(), database); err != nil {
+		t.Fatal(err)
+	}
 }

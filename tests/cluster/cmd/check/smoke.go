@@ -80,7 +80,8 @@ func tryOut(ctx context.Context, t *target) (err error) {
 	return tryVideo(ctx, t, key)
 }
 
-func makeAccount(ctx context.Context, t *target, plan string) (account, key string, err error) {
+// makeAccount makes an account and a key with scopes, or with the default ones if none are named.
+func makeAccount(ctx context.Context, t *target, plan string, scopes ...string) (account, key string, err error) {
 	if t.token == "" {
 		return "", "", errors.New("LINKREEL_ADMIN_TOKEN is not set")
 	}
@@ -89,7 +90,7 @@ func makeAccount(ctx context.Context, t *target, plan string) (account, key stri
 		map[string]any{"name": "check " + plan, "plan": plan}, &made); err != nil {
 		return "", "", fmt.Errorf("make account: %w", err)
 	}
-	key, err = makeKey(ctx, t, made.ID)
+	key, err = makeKey(ctx, t, made.ID, scopes...)
 	return made.ID, key, err
 }
 

@@ -1,0 +1,100 @@
+package httpapi
+
+import (
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// wire notes the deadline of the last chunk.
+type wire struct {
+	net.Conn
+	deadline time.Time
+}
+
+func (w *wire) SetWriteDeadline(t time.Time) error { w.deadline = t; return nil }
+
+// stream reads a stream of chunks as the server does, with a client that takes each
+// after a pause, and gives what it got.
+func stream(chunks int, produce, take time.Duration) (got int, lasted time.Duration, err error) {
+	r, w := io.Pipe()
+	conn := &wire{}
+	body := &streamBody{PipeReader: r, conn: conn, cancel: func() {}, credit: streamStall}
+	go func() {
+		for range chunks {
+			time.Sleep(produce)
+			if _, err := w.Write(make([]byte, streamChunk)); err != nil {
+				return
+			}
+		}
+		_ = w.Close()
+	}()
+	begun := time.Now()
+	defer func() { lasted = time.Since(begun); _ = body.Close() }()
+	buf := make([]byte, streamChunk)
+	for {
+		n, err := body.Read(buf)
+		got += n
+		if errors.Is(err, io.EOF) {
+			return got, 0, nil
+		}
+		if err != nil {
+			return got, 0, err
+		}
+		time.Sleep(take)
+		if time.Now().After(conn.deadline) {
+			return got, 0, errors.New("the write deadline passed")
+		}
+	}
+}
+
+func TestAReaderThatIsTooSlowEndsItsStream(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		// It never stalls: a chunk every ten seconds.
+		got, lasted, err := stream(10_000, 0, 10*time.Second)
+		if err == nil || lasted > 2*time.Minute {
+			t.Errorf("%d bytes in %v, %v; want the stream to be broken off within two minutes", got, lasted, err)
+		}
+	})
+}
+
+func TestAReaderThatWaitsForTheProducerIsNotSlow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const chunks = 100
+		if got, lasted, err := stream(chunks, 20*time.Second, 100*time.Millisecond); err != nil || got != chunks*streamChunk {
+			t.Errorf("%d bytes in %v, %v; want all of them", got, lasted, err)
+		}
+	})
+}
+
+func TestAFastBeginningBuysNoSlowEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &streamBody{conn: &wire{}, cancel: func() {}, credit: streamStall}
+		var w *io.PipeWriter
+		b.PipeReader, w = io.Pipe()
+		go func() {
+			for {
+				if _, err := w.Write(make([]byte, streamChunk)); err != nil {
+					return
+				}
+			}
+		}()
+		buf := make([]byte, streamChunk)
+		for range 10_000 { // 300 MiB at once
+			if _, err := b.Read(buf); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(streamStall + time.Second)
+		if _, err := b.Read(buf); !errors.Is(err, errSlowReader) {
+			t.Errorf("Read after a pause = %v, want %v", err, errSlowReader)
+		}
+		_ = b.Close()
+	})
+}

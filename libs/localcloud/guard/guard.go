@@ -1,0 +1,90 @@
+// Package guard decides whom a private listener answers: callers that show a token, under a host name that no web page
+// can choose for them.
+package guard
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+)
+
+// MinToken is the fewest characters that a token may have.
+const MinToken = 32
+
+// Tokens are the bearer tokens that a server accepts. Without any it accepts every caller.
+type Tokens struct {
+	first string
+	sums  [][sha256.Size]byte
+}
+
+// Parse reads tokens separated by commas. Clients send the first; the server accepts all, so that a token can be
+// replaced while clients still send the old one. An empty text means no tokens. Anything else that is not a list of
+// whole tokens is an error: a mistake must not open the server.
+func Parse(text string) (Tokens, error) {
+	var t Tokens
+	if text == "" {
+		return t, nil
+	}
+	for token := range strings.SplitSeq(text, ",") {
+		token = strings.TrimSpace(token)
+		if len(token) < MinToken {
+			return Tokens{}, fmt.Errorf("a token has %d characters; use %d or more, and commas only between tokens", len(token), MinToken)
+		}
+		if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+			return Tokens{}, errors.New("a token has a character that cannot be sent in a header; use letters and digits")
+		}
+		if t.first == "" {
+			t.first = token
+		}
+		t.sums = append(t.sums, sha256.Sum256([]byte(token)))
+	}
+	return t, nil
+}
+
+// Required reports whether callers have to show a token.
+func (t Tokens) Required() bool { return len(t.sums) > 0 }
+
+// First is the token that clients send; "" when there is none.
+func (t Tokens) First() string { return t.first }
+
+// Accept judges the value of an Authorization header. It compares hashes, each in constant time, so that the time it
+// takes says nothing about a token.
+func (t Tokens) Accept(authorization string) bool {
+	if !t.Required() {
+		return true
+	}
+	scheme, given, _ := strings.Cut(authorization, " ")
+	sum, good := sha256.Sum256([]byte(given)), 0
+	for _, want := range t.sums {
+		good |= subtle.ConstantTimeCompare(sum[:], want[:])
+	}
+	return strings.EqualFold(scheme, "Bearer") && good == 1
+}
+
+// OwnHost reports whether no web page can have chosen the host of a request. A page can make its own host name lead to
+// this machine (DNS rebinding) and then reads answers as its own, but an address, a name without a dot and localhost
+// are in nobody's DNS. more are further names to accept.
+func OwnHost(host string, more ...string) bool {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.TrimSuffix(strings.ToLower(strings.Trim(host, "[]")), ".")
+	return net.ParseIP(host) != nil || !strings.Contains(host, ".") || strings.HasSuffix(host, ".localhost") ||
+		slices.ContainsFunc(more, func(m string) bool { return strings.EqualFold(m, host) })
+}
+
+// Bearer sends a token with each gRPC call, also over a connection without TLS, as those of a private listener are.
+type Bearer string
+
+// GetRequestMetadata implements credentials.PerRPCCredentials.
+func (b Bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": "Bearer " + string(b)}, nil
+}
+
+// RequireTransportSecurity implements credentials.PerRPCCredentials.
+func (Bearer) RequireTransportSecurity() bool { return false }

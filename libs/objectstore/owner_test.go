@@ -1,0 +1,43 @@
+package objectstore_test
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/linkreel/linkreel/libs/localcloud/cloudtest"
+	"github.com/linkreel/linkreel/libs/objectstore"
+)
+
+func TestOneDatabaseOfManyOwnsABucket(t *testing.T) {
+	t.Parallel()
+	cloud := cloudtest.Start(t, cloudtest.Options{Buckets: []string{"media"}})
+	store, err := objectstore.Open(t.Context(), objectstore.Config{Bucket: "media", PublicURL: cloud.PublicURL, Endpoint: cloud.APIURL, Key: cloud.Key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	if owner, err := store.Owner(t.Context()); owner != "" || err != nil {
+		t.Fatalf("a new bucket is owned by %q, %v", owner, err)
+	}
+	var wg sync.WaitGroup
+	answers := make([]error, 8)
+	for i := range answers {
+		wg.Go(func() { answers[i] = store.Claim(t.Context(), "database "+string(rune('a'+i))) })
+	}
+	wg.Wait()
+	owner, err := store.Owner(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, err := range answers {
+		mine := strings.HasSuffix(owner, string(rune('a'+i)))
+		if mine != (err == nil) || !mine && !errors.Is(err, objectstore.ErrForeign) {
+			t.Errorf("the owner is %q, and database %c was told %v", owner, 'a'+i, err)
+		}
+	}
+	if err := store.Claim(t.Context(), owner); err != nil {
+		t.Errorf("the owner's second claim: %v", err)
+	}
+}

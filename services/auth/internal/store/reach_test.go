@@ -1,0 +1,407 @@
+package store_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/services/auth/internal/account"
+	"github.com/linkreel/linkreel/services/auth/internal/member"
+)
+
+// scene is Pat, who was invited to an account of Mallory's and, some time, joins
+// another one. Mallory is an admin of the first and does what an admin can.
+type scene struct {
+	t       *testing.T
+	people  *member.Service
+	one     account.Account // Mallory's
+	two     account.Account
+	mallory *identity.Principal
+	pat     member.Session // Pat's own, in one
+	patTwo  member.Session // and in two, once Pat has joined
+	tokens  int
+
+	// What Mallory holds in the end.
+	sessions []member.Session
+	passkeys []string
+}
+
+func newScene(t *testing.T, w world, people *member.Service) *scene {
+	t.Helper()
+	s := &scene{t: t, people: people, one: newAccount(t, w), two: newAccount(t, w)}
+	admin := s.enter(s.one, identity.Admin)
+	s.mallory = s.principal(admin, identity.Admin)
+	s.enter(s.one, identity.Owner)
+	s.enter(s.two, identity.Owner)
+	s.pat = s.accept(s.invite(s.one, identity.Viewer), "")
+	return s
+}
+
+func (s *scene) principal(x member.Session, role identity.Role) *identity.Principal {
+	return &identity.Principal{AccountID: x.AccountID, MemberID: x.MemberID, KeyID: x.ID, Session: true, Role: role, Scopes: role.Scopes()}
+}
+
+func (s *scene) browser() member.Browser { return member.Browser{Key: newSecret(s.t)} }
+
+func (s *scene) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// enter makes a member by the operator's link.
+func (s *scene) enter(a account.Account, role identity.Role) member.Session {
+	s.t.Helper()
+	token := newSecret(s.t)
+	_, err := s.people.SignInLink(s.t.Context(), a.ID, "", "Somebody", role, token)
+	s.must(err)
+	x, err := s.people.UseLink(s.t.Context(), token, "", nil, "", s.browser())
+	s.must(err)
+	return x
+}
+
+func (s *scene) invite(a account.Account, role identity.Role) identity.Key {
+	s.t.Helper()
+	token := newSecret(s.t)
+	_, err := s.people.Invite(s.t.Context(), member.NewInvitation{ID: identity.NewID("inv"), Token: token, AccountID: a.ID, Name: "Pat", Role: role})
+	s.must(err)
+	return token
+}
+
+func (s *scene) accept(token identity.Key, as string) member.Session {
+	s.t.Helper()
+	x, err := s.people.UseLink(s.t.Context(), token, "", nil, as, s.browser())
+	s.must(err)
+	return x
+}
+
+// join lets Pat join the other account in their own browser.
+func (s *scene) join() {
+	s.t.Helper()
+	s.patTwo = s.accept(s.invite(s.two, identity.Member), s.pat.Hash)
+	if s.patTwo.PersonID != s.pat.PersonID {
+		s.t.Fatal("Pat joined as somebody else")
+	}
+}
+
+// link is Mallory's attempt at a link for the member.
+func (s *scene) link(by *identity.Principal, memberID string) (identity.Key, error) {
+	s.t.Helper()
+	token := newSecret(s.t)
+	_, err := s.people.SignInLinkFor(s.t.Context(), member.NewSignInLink{ID: identity.NewID("sil"), Token: token, MemberID: memberID, At: time.Now(), By: by})
+	return token, err
+}
+
+// use signs Mallory in by a link; what was refused is held by nobody.
+func (s *scene) use(token identity.Key, proof *member.Proof, as string) (member.Session, error) {
+	x, err := s.people.UseLink(s.t.Context(), token, "", proof, as, s.browser())
+	return x, s.hold(x, err)
+}
+
+func (s *scene) hold(x member.Session, err error) error {
+	if err == nil {
+		s.sessions = append(s.sessions, x)
+	}
+	return err
+}
+
+// asPat is a session that Mallory opened by a link for Pat.
+func (s *scene) asPat() member.Session {
+	s.t.Helper()
+	token, err := s.link(s.mallory, s.pat.MemberID)
+	s.must(err)
+	x, err := s.use(token, nil, "")
+	s.must(err)
+	return x
+}
+
+// plant adds a passkey of Mallory's in a session.
+func (s *scene) plant(x member.Session) error {
+	s.tokens++
+	hash := fmt.Sprintf("%s%d", identity.NewSlug(20), s.tokens)
+	err := s.people.AddPasskey(s.t.Context(), x.Hash, member.Passkey{Hash: hash, Credential: []byte("{}")})
+	if err == nil {
+		s.passkeys = append(s.passkeys, hash)
+	}
+	return err
+}
+
+func (s *scene) byPasskey(hash string) (member.Session, error) {
+	p, err := s.people.Passkey(s.t.Context(), hash)
+	if err != nil {
+		return member.Session{}, err
+	}
+	x, err := s.people.SignInByPasskey(s.t.Context(), p, identity.NewNonce(), s.browser())
+	return x, s.hold(x, err)
+}
+
+// opens reports how Mallory reaches the other account in the end; "" if not at all.
+func (s *scene) opens() string {
+	s.t.Helper()
+	ctx := s.t.Context()
+	for _, hash := range s.passkeys {
+		_, _ = s.byPasskey(hash) // a refusal opens nothing; a session is looked at below
+	}
+	third := s.accept(s.invite(s.one, identity.Viewer), "") // somebody whom Mallory made up
+	s.sessions = append(s.sessions, third)
+	for _, x := range s.sessions {
+		if x.AccountID == s.two.ID {
+			return "a session by " + x.How
+		}
+		for _, to := range []string{s.patTwo.MemberID, s.pat.MemberID} {
+			if y, err := s.people.Switch(ctx, x.Hash, to, s.browser()); err == nil && y.AccountID == s.two.ID {
+				return "switching from a session by " + x.How
+			}
+		}
+		p, err := s.people.Profile(ctx, x.Hash)
+		if err != nil {
+			continue // ended
+		}
+		for _, m := range p.Memberships {
+			if m.AccountID == s.two.ID {
+				return "the list of accounts in a session by " + x.How
+			}
+		}
+	}
+	return ""
+}
+
+// TestNothingThatOneAccountHandsOutOpensAnother tries what an admin of one account
+// could do to reach another account of a member. Before "joined" Pat is in Mallory's
+// account alone, as any invited person without a passkey is.
+func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	people := member.NewService(w.Store, &told{}, nil, nil).WithProvider(member.Provider{Issuer: "https://idp.example"})
+	mallorys := func() *member.Proof {
+		return &member.Proof{Issuer: "https://idp.example", Subject: identity.NewNonce(), Name: "Pat", Email: "pat@example.com"}
+	}
+	const (
+		noLink  = apierr.NotFound
+		has     = apierr.HasSignIn
+		never   = apierr.Forbidden
+		lacks   = apierr.InsufficientScope
+		allowed = apierr.Code("") // it works, and reaches nothing
+	)
+	for _, try := range []struct {
+		name string
+		want apierr.Code
+		do   func(s *scene) error
+	}{
+		{"a link for somebody who is in both accounts", has, func(s *scene) error {
+			s.join()
+			_, err := s.link(s.mallory, s.pat.MemberID)
+			return err
+		}},
+		{"a link for their membership in the other account", noLink, func(s *scene) error {
+			s.join()
+			_, err := s.link(s.mallory, s.patTwo.MemberID)
+			return err
+		}},
+		{"a link made before they joined, used after", has, func(s *scene) error {
+			token, err := s.link(s.mallory, s.pat.MemberID)
+			s.must(err)
+			s.join()
+			_, err = s.use(token, nil, "")
+			return err
+		}},
+		{"a link used before they joined", allowed, func(s *scene) error {
+			s.asPat()
+			s.join()
+			return nil
+		}},
+		{"a link used twice", noLink, func(s *scene) error {
+			token, err := s.link(s.mallory, s.pat.MemberID)
+			s.must(err)
+			_, err = s.use(token, nil, "")
+			s.must(err)
+			s.join()
+			_, err = s.use(token, nil, "")
+			return err
+		}},
+		{"a link used with an identity of one's own", allowed, func(s *scene) error {
+			token, err := s.link(s.mallory, s.pat.MemberID)
+			s.must(err)
+			mine := mallorys()
+			_, err = s.use(token, mine, "")
+			s.must(err)
+			s.join()
+			x, err := s.people.SignIn(s.t.Context(), *mine, member.GroupMap{}, s.browser())
+			if s.hold(x, err) == nil {
+				s.t.Error("the identity was kept")
+			}
+			return nil
+		}},
+		{"a passkey added by the link before they joined", allowed, func(s *scene) error {
+			x := s.asPat()
+			s.must(s.plant(x))
+			s.join()
+			return nil
+		}},
+		{"a second passkey, added in a session of the first", allowed, func(s *scene) error {
+			s.must(s.plant(s.asPat()))
+			x, err := s.byPasskey(s.passkeys[0])
+			s.must(err)
+			s.join()
+			return s.plant(x)
+		}},
+		{"a second passkey, added in the link's session", has, func(s *scene) error {
+			x := s.asPat()
+			s.must(s.plant(x))
+			return s.plant(x)
+		}},
+		{"a passkey added by the link after they joined", has, func(s *scene) error {
+			x := s.asPat()
+			s.join()
+			return s.plant(x)
+		}},
+		{"a passkey added by the link after they added their own", has, func(s *scene) error {
+			x := s.asPat()
+			s.must(s.people.AddPasskey(s.t.Context(), s.pat.Hash, member.Passkey{Hash: identity.NewSlug(20), Credential: []byte("{}")}))
+			return s.plant(x)
+		}},
+		{"an identity connected by the link before they joined", never, func(s *scene) error {
+			mine := mallorys()
+			err := s.people.Connect(s.t.Context(), s.asPat().Hash, *mine)
+			s.join()
+			x, failed := s.people.SignIn(s.t.Context(), *mine, member.GroupMap{}, s.browser())
+			_ = s.hold(x, failed)
+			return err
+		}},
+		{"an identity connected in a session of the planted passkey", never, func(s *scene) error {
+			s.must(s.plant(s.asPat()))
+			x, err := s.byPasskey(s.passkeys[0])
+			s.must(err)
+			return s.people.Connect(s.t.Context(), x.Hash, *mallorys())
+		}},
+		{"a third account joined as them, by the link's session", allowed, func(s *scene) error {
+			x := s.asPat()
+			s.join()
+			third := newAccount(s.t, w)
+			_, err := s.use(s.invite(third, identity.Owner), nil, x.Hash)
+			return err
+		}},
+		{"a third account joined as them, by the planted passkey's session", allowed, func(s *scene) error {
+			s.must(s.plant(s.asPat()))
+			s.join()
+			x, err := s.byPasskey(s.passkeys[0])
+			s.must(err)
+			_, err = s.use(s.invite(newAccount(s.t, w), identity.Owner), nil, x.Hash)
+			return err
+		}},
+		{"the own account joined as them, by the link's session", allowed, func(s *scene) error {
+			x := s.asPat()
+			s.join()
+			_, err := s.use(s.invite(s.one, identity.Viewer), nil, x.Hash)
+			return err
+		}},
+		{"switching by the link's session", never, func(s *scene) error {
+			x := s.asPat()
+			s.join()
+			y, err := s.people.Switch(s.t.Context(), x.Hash, s.patTwo.MemberID, s.browser())
+			return s.hold(y, err)
+		}},
+		{"switching by the planted passkey's session", never, func(s *scene) error {
+			s.must(s.plant(s.asPat()))
+			s.join()
+			x, err := s.byPasskey(s.passkeys[0])
+			s.must(err)
+			y, err := s.people.Switch(s.t.Context(), x.Hash, s.patTwo.MemberID, s.browser())
+			return s.hold(y, err)
+		}},
+		{"an invitation in their name, accepted by nobody known", allowed, func(s *scene) error {
+			s.join()
+			_, err := s.use(s.invite(s.one, identity.Admin), nil, "")
+			return err
+		}},
+		{"an invitation in their name, accepted with their member's id", allowed, func(s *scene) error {
+			s.join()
+			_, err := s.use(s.invite(s.one, identity.Admin), nil, s.patTwo.MemberID)
+			return err
+		}},
+		{"an invitation in their name, accepted with an identity of their address", allowed, func(s *scene) error {
+			s.must(s.people.Connect(s.t.Context(), s.pat.Hash, member.Proof{Issuer: "https://idp.example", Subject: identity.NewNonce(), Email: "pat@example.com"}))
+			s.join()
+			_, err := s.use(s.invite(s.one, identity.Admin), mallorys(), "")
+			return err
+		}},
+		{"removal, and an invitation in their name", allowed, func(s *scene) error {
+			s.join()
+			s.must(s.people.Remove(s.t.Context(), s.mallory, s.one.ID, s.pat.MemberID))
+			_, err := s.use(s.invite(s.one, identity.Viewer), nil, "")
+			return err
+		}},
+		{"a link by an API key with all scopes", lacks, func(s *scene) error {
+			key := *s.mallory
+			key.Session = false
+			_, err := s.link(&key, s.pat.MemberID)
+			return err
+		}},
+		{"a link for an owner of both", lacks, func(s *scene) error {
+			owner := identity.Owner
+			_, err := s.people.Change(s.t.Context(), nil, s.one.ID, s.pat.MemberID, member.Change{Role: &owner})
+			s.must(err)
+			s.join()
+			_, err = s.link(s.mallory, s.pat.MemberID)
+			return err
+		}},
+		{"a link that waits until they are an owner", noLink, func(s *scene) error {
+			token, err := s.link(s.mallory, s.pat.MemberID)
+			s.must(err)
+			owner := identity.Owner
+			_, err = s.people.Change(s.t.Context(), nil, s.one.ID, s.pat.MemberID, member.Change{Role: &owner})
+			s.must(err)
+			_, err = s.use(token, nil, "")
+			return err
+		}},
+		{"a session of the link that waits until they are an owner", apierr.NotFound, func(s *scene) error {
+			x := s.asPat()
+			owner := identity.Owner
+			_, err := s.people.Change(s.t.Context(), nil, s.one.ID, s.pat.MemberID, member.Change{Role: &owner})
+			s.must(err)
+			_, _, err = s.people.Person(s.t.Context(), x.Hash)
+			return err
+		}},
+		{"a link kept for after one's own removal", noLink, func(s *scene) error {
+			token, err := s.link(s.mallory, s.pat.MemberID)
+			s.must(err)
+			s.must(s.people.Remove(s.t.Context(), nil, s.one.ID, s.mallory.MemberID))
+			_, err = s.use(token, nil, "")
+			return err
+		}},
+		{"ending their session in the other account", apierr.NotFound, func(s *scene) error {
+			x := s.asPat()
+			s.join()
+			return s.people.End(s.t.Context(), x.Hash, s.patTwo.ID)
+		}},
+		{"taking their own passkey away", apierr.NotFound, func(s *scene) error {
+			x := s.asPat()
+			s.join()
+			s.must(s.people.AddPasskey(s.t.Context(), s.patTwo.Hash, member.Passkey{Hash: identity.NewSlug(20), Credential: []byte("{}")}))
+			all, err := s.people.Passkeys(s.t.Context(), s.pat.PersonID)
+			s.must(err)
+			return s.people.RemovePasskey(s.t.Context(), x.Hash, all[0].ID)
+		}},
+	} {
+		t.Run(try.name, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, w, people)
+			if got := apierr.CodeOf(try.do(s)); got != try.want {
+				t.Errorf("answered %q, want %q", got, try.want)
+			}
+			if s.patTwo.ID == "" {
+				s.join()
+			}
+			if how := s.opens(); how != "" {
+				t.Errorf("reaches the other account: %s", how)
+			}
+			// Pat loses nothing by it.
+			if _, err := people.Switch(t.Context(), s.patTwo.Hash, s.patTwo.MemberID, s.browser()); err != nil {
+				t.Errorf("Pat's own session: %v", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,109 @@
+package web_test
+
+import (
+	"html"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const oneLink = `{"_id":"lnk_1","id":"lnk_1","slug":"abc","shortUrl":"https://s.example/abc","destinationUrl":"https://go.dev/","title":"Before","clicks":0,
+	"createdAt":1700000000000,"updatedAt":1700000000000,"expiresAt":null,"status":"active","tags":["a"],"archived":false,"ogTitle":"","ogDescription":"","ogImage":""}`
+
+// opened is what the hidden fields of a page's forms send back.
+func (d *desk) opened(path string) url.Values {
+	d.t.Helper()
+	page := d.page(path)
+	form := url.Values{}
+	for _, name := range []string{"rev", "was"} {
+		m := regexp.MustCompile(`name="` + name + `" value="([^"]+)"`).FindStringSubmatch(page)
+		if m == nil {
+			d.t.Fatalf("%s has no field %s", path, name)
+		}
+		form.Set(name, html.UnescapeString(m[1]))
+	}
+	return form
+}
+
+func (d *desk) store(etag string, records map[string]string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.etag = etag
+	for call, body := range records {
+		d.answers[call] = answer{200, "", body}
+	}
+}
+
+func with(form url.Values, more url.Values) url.Values {
+	for name, values := range more {
+		form[name] = values
+	}
+	return form
+}
+
+// Two people have a record open and both change it.
+func TestAFormOverSomebodyElsesChangeShowsBothTexts(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		record, call, page, action string
+		before, after              string
+		typed                      url.Values
+	}{
+		"a link": {"lnk_1", "GET /api/v1/links/lnk_1", "/app/links/lnk_1", "/edit", oneLink, strings.ReplaceAll(oneLink, "Before", "Their title"),
+			url.Values{"url": {"https://go.dev/"}, "title": {"My title"}, "tags": {"a"}, "expiresAt": {""}, "ogTitle": {""}, "ogDescription": {""}, "ogImage": {""}}},
+		"a video": {"vid_1", "GET /api/v1/videos/vid_1", "/app/videos/vid_1", "/edit", oneVideo, strings.ReplaceAll(oneVideo, `"description":`+quoted(nasty), `"description":"Their title"`),
+			url.Values{"title": {nasty}, "description": {"My title"}, "tags": {"a"}}},
+		"a video's access": {"vid_1", "GET /api/v1/videos/vid_1/access", "/app/videos/vid_1", "/access", oneAccess, strings.ReplaceAll(oneAccess, "https://www.example.com", "Their title"),
+			url.Values{"privacy": {"public"}, "embedOrigins": {"My title"}, "allowDownload": {"true"}}},
+		"a webhook": {"wh_1", "GET /api/v1/webhooks/wh_1", "/app/webhooks/wh_1", "/edit", oneWebhook, strings.ReplaceAll(oneWebhook, quoted(nasty), `"Their title"`),
+			url.Values{"url": {"https://hook.example/"}, "description": {"My title"}, "all": {"true"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := fullDesk(t)
+			d.store(`"1"`, map[string]string{
+				"GET /api/v1/links/lnk_1": oneLink, "PATCH /api/v1/links/lnk_1": oneLink, "PATCH /api/v1/videos/vid_1": oneVideo,
+				"PUT /api/v1/videos/vid_1/access": oneAccess, "PATCH /api/v1/webhooks/wh_1": oneWebhook, tt.call: tt.before,
+			})
+			form := with(d.opened(tt.page), tt.typed)
+			d.store(`"2"`, map[string]string{tt.call: tt.after})
+			resp, page := d.post(tt.page, tt.page+tt.action, form)
+			if resp.StatusCode != http.StatusPreconditionFailed || !strings.Contains(page, "My title") || !strings.Contains(page, "<q>Their title</q>") {
+				t.Fatalf("%d, and the page has mine: %v, theirs: %v", resp.StatusCode, strings.Contains(page, "My title"), strings.Contains(page, "<q>Their title</q>"))
+			}
+			checkPage(t, tt.page, resp, page)
+			// Sent again from the page that shows both, it replaces what was seen.
+			if resp, page := d.post(tt.page, tt.page+tt.action, with(d.opened(tt.page), tt.typed)); resp.StatusCode != http.StatusSeeOther {
+				t.Errorf("again: %d\n%s", resp.StatusCode, page)
+			}
+		})
+	}
+}
+
+// A video that becomes ready, or a field of another form, is no reason to ask.
+func TestAFormWhoseOwnFieldsNobodyChangedIsStored(t *testing.T) {
+	t.Parallel()
+	d := fullDesk(t)
+	d.store(`"1"`, map[string]string{"PATCH /api/v1/videos/vid_1": oneVideo})
+	form := with(d.opened("/app/videos/vid_1"), url.Values{"title": {"New"}, "description": {"x"}, "tags": {""}})
+	d.store(`"2"`, map[string]string{"GET /api/v1/videos/vid_1/access": strings.ReplaceAll(oneAccess, "www.example", "other.example")})
+	if resp, page := d.post("/app/videos/vid_1", "/app/videos/vid_1/edit", form); resp.StatusCode != http.StatusSeeOther {
+		t.Errorf("%d\n%s", resp.StatusCode, page)
+	}
+}
+
+func TestADeletionOverSomebodyElsesChangeAsksAgain(t *testing.T) {
+	t.Parallel()
+	d := fullDesk(t)
+	d.store(`"1"`, map[string]string{"GET /api/v1/links/lnk_1": oneLink, "DELETE /api/v1/links/lnk_1": "", "DELETE /api/v1/videos/vid_1": "", "DELETE /api/v1/webhooks/wh_1": ""})
+	for _, page := range []string{"/app/links/lnk_1", "/app/videos/vid_1", "/app/webhooks/wh_1"} {
+		d.store(`"1"`, nil)
+		form := d.opened(page)
+		d.store(`"2"`, nil)
+		if resp, _ := d.post(page, page+"/delete", form); resp.StatusCode != http.StatusPreconditionFailed {
+			t.Errorf("%s: %d, want that it is shown again first", page, resp.StatusCode)
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package delivery
+
+import "slices"
+
+// pool is a number of slots that accounts share. No account has more than its share
+// of them, and accounts whose lanes wait take turns, so one that has many slow
+// receivers delays nobody else. The engine's mutex guards it.
+type pool struct {
+	free  int
+	share int // of one account
+
+	taken   map[string]int     // by account
+	waiting map[string][]*lane // by account
+	turns   []string           // the accounts in waiting
+}
+
+func newPool(slots int) *pool {
+	return &pool{free: slots, share: slots / accounts, taken: map[string]int{}, waiting: map[string][]*lane{}}
+}
+
+// take takes a slot for an account, unless none is free or the account has its share.
+func (p *pool) take(account string) bool {
+	if p.free == 0 || p.taken[account] >= p.share {
+		return false
+	}
+	p.free--
+	p.taken[account]++
+	return true
+}
+
+// give gives an account's slot back.
+func (p *pool) give(account string) {
+	p.free++
+	if p.taken[account]--; p.taken[account] == 0 {
+		delete(p.taken, account)
+	}
+}
+
+// wait queues a lane behind those of its account.
+func (p *pool) wait(l *lane) {
+	if len(p.waiting[l.account]) == 0 {
+		p.turns = append(p.turns, l.account)
+	}
+	p.waiting[l.account] = append(p.waiting[l.account], l)
+}
+
+// next removes the lane whose turn it is; nil when no lane may start an attempt. It
+// passes over accounts that have their share, of which there are few at any time.
+func (p *pool) next() *lane {
+	if p.free == 0 {
+		return nil
+	}
+	i := slices.IndexFunc(p.turns, func(account string) bool { return p.taken[account] < p.share })
+	if i < 0 {
+		return nil
+	}
+	account := p.turns[i]
+	p.turns = slices.Delete(p.turns, i, i+1)
+	lanes := p.waiting[account]
+	if len(lanes) == 1 {
+		delete(p.waiting, account)
+	} else {
+		p.waiting[account] = lanes[1:]
+		p.turns = append(p.turns, account)
+	}
+	return lanes[0]
+}

@@ -1,0 +1,197 @@
+package certificate
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/ratelimit"
+	"github.com/linkreel/linkreel/libs/seal"
+)
+
+// registry is a store of certificates in memory. A host's account is the part behind
+// its first dot.
+type registry struct {
+	Store
+	mu      sync.Mutex
+	records map[string]Record
+}
+
+func (s *registry) Certificate(_ context.Context, host string) (*Record, bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, ok := s.records[host]
+	return &r, ok, nil
+}
+
+func (s *registry) ChangeCertificate(_ context.Context, host string, fn func(*Record, Owner) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.records[host]
+	r.Host = host
+	_, account, _ := strings.Cut(host, ".")
+	err := fn(&r, Owner{Account: account})
+	if err == nil {
+		s.records[host] = r
+	}
+	return err
+}
+
+// desk is an authority that never ends an order of hanging hosts, and has no
+// challenges but those of "waiting".
+type desk struct {
+	t    testing.TB
+	mu   sync.Mutex
+	now  map[string]int // orders by account
+	most map[string]int
+	read int // challenges that were looked up
+}
+
+func (d *desk) Issue(ctx context.Context, csr *x509.CertificateRequest) ([]byte, error) {
+	_, account, _ := strings.Cut(csr.DNSNames[0], ".")
+	d.mu.Lock()
+	d.now[account]++
+	d.most[account] = max(d.most[account], d.now[account])
+	d.mu.Unlock()
+	defer func() { d.mu.Lock(); d.now[account]--; d.mu.Unlock() }()
+	if strings.HasPrefix(account, "hanging") {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: csr.DNSNames, NotBefore: time.Now(), NotAfter: time.Now().Add(90 * 24 * time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, csr.PublicKey, key)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), err
+}
+
+func (d *desk) Challenge(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return nil, errors.New("none")
+}
+
+func (d *desk) ServeChallenge(_ http.ResponseWriter, r *http.Request) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.read++
+	return r.Host == "waiting.example.com"
+}
+
+func (d *desk) Close() {}
+
+func newDesk(t testing.TB) (*Service, *desk) {
+	t.Helper()
+	keys, err := seal.New(SealPurpose, "a key of thirty-two characters or more")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &desk{t: t, now: map[string]int{}, most: map[string]int{}}
+	return NewService(Options{
+		Store: &registry{records: map[string]Record{}}, Issuer: d, Seal: keys, Limiter: ratelimit.New(nil, time.Now), PerHour: 10_000,
+		Misses: ratelimit.NewMisses(ratelimit.MissOptions{Now: time.Now}), Own: func(string) bool { return false },
+		Owner: func(func(bool) (context.Context, error), string) (bool, error) { return true, nil },
+	}), d
+}
+
+// The authority hangs on every name of one account, each of which has many visitors.
+func TestOneAccountsHangingOrdersLeaveOthersTheirPlaces(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, d := newDesk(t)
+		var visits sync.WaitGroup
+		visit := func(host string) error {
+			ctx, cancel := context.WithTimeout(t.Context(), s.opt.Patience)
+			defer cancel()
+			_, err := s.serve(ctx, host)
+			return err
+		}
+		for host := range 100 {
+			for range 30 {
+				visits.Go(func() {
+					if visit(fmt.Sprintf("h%d.hanging.example.com", host)) == nil {
+						t.Error("a certificate that nobody issued")
+					}
+				})
+			}
+		}
+		time.Sleep(time.Second)
+		s.mu.Lock()
+		waiting := s.waiting
+		s.mu.Unlock()
+		if most := (ordersOfAccount + queuedOfAccount) * waitingForHost; waiting > most {
+			t.Errorf("%d handshakes of one account wait, want %d at most", waiting, most)
+		}
+		if err := visit("www.other.example.com"); err != nil {
+			t.Errorf("another account's visitor: %v", err)
+		}
+		visits.Wait()
+		if err := s.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := d.most["hanging.example.com"]; n != ordersOfAccount {
+			t.Errorf("%d orders of one account at once, want %d", n, ordersOfAccount)
+		}
+	})
+}
+
+// Visitors who fill all places among the handshakes do not keep certificates from
+// being renewed.
+func TestVisitorsTakeNoPlaceOfRenewals(t *testing.T) {
+	t.Parallel()
+	s, _ := newDesk(t)
+	s.waiting = mostWaiting
+	if _, err := s.serve(t.Context(), "a.example.com"); !errors.Is(err, ErrLimited) {
+		t.Errorf("a visit got %v, want %v", err, ErrLimited)
+	}
+	if err := s.renew(t.Context(), "a.example.com"); err != nil {
+		t.Errorf("renew: %v", err)
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Strangers ask for challenges of a name that is known. They are looked up within
+// their budgets, and the authority's question is looked up all the same.
+func TestStrangersLookUpFewChallenges(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, d := newDesk(t)
+		ask := func(host, from string) bool {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+host+"/.well-known/acme-challenge/x", nil)
+			return s.ServeChallenge(httptest.NewRecorder(), r, host, netip.MustParseAddr(from))
+		}
+		const networks, each = 100, 50
+		for range each {
+			for n := range networks {
+				if ask("known.example.com", fmt.Sprintf("10.0.0.%d", n)) {
+					t.Fatal("a challenge that nobody waits for")
+				}
+			}
+		}
+		if most := networks + strangersBurst; d.read > most {
+			t.Errorf("%d of %d questions were looked up, want %d at most", d.read, networks*each, most)
+		}
+		for range 10 { // from several places, and again
+			if !ask("waiting.example.com", "192.0.2.1") {
+				t.Fatal("the authority's question is not answered")
+			}
+		}
+	})
+}

@@ -1,0 +1,335 @@
+package standalone
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// TestWebhooksDoNotReachTheStack runs a stack as `linkreel up` does, with webhooks open to this machine, and calls each
+// of its listeners by a webhook. Nothing is reached, nothing is written, and the answers tell no port of the stack from
+// one on which nobody listens. It does not run in parallel: what begins to listen meanwhile has to be the stack's.
+func TestWebhooksDoNotReachTheStack(t *testing.T) {
+	before := listening(t)
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Start(context.Background(), Config{DataDir: t.TempDir(), Log: log, Env: map[string]string{
+		"DNS_RESOLVER": "127.0.0.1:9", "LINKREEL_FIRESTORE_TIMEOUT": "9s", "LINKREEL_RATE_LIMITS": "creator:1000000",
+	}})
+	if err != nil {
+		t.Fatalf("start the stack: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("stop the stack: %v", err)
+		}
+	})
+	ports := slices.DeleteFunc(listening(t), func(p uint16) bool { return slices.Contains(before, p) })
+	ports = append(ports, netip.MustParseAddrPort(s.Redis.Addr()).Port()) // a process of its own
+	own, err := s.ownPorts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(own)
+	slices.Sort(ports)
+	if own = slices.Compact(own); !slices.Equal(own, ports) {
+		t.Fatalf("the stack listens on %v and closes %v to webhooks", ports, own)
+	}
+
+	t.Run("a receiver on this machine is called", func(t *testing.T) {
+		receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "thanks") }))
+		t.Cleanup(receiver.Close)
+		if a := s.viaWebhook(t, receiver.URL); a.Status == nil || *a.Status != 200 || a.Response != "thanks" {
+			t.Errorf("attempt %+v, want an answer", a)
+		}
+	})
+	// An object that somebody's page shows.
+	put := s.storageAPI(t, "POST", "/upload/storage/v1/b/"+bucket+"/o?uploadType=media&name=videos/victim", "film", s.cloudToken)
+	if put.StatusCode != 200 {
+		t.Fatalf("store an object with the token: %s", put.Status)
+	}
+	t.Run("no listener of the stack is called", func(t *testing.T) {
+		closed := s.viaWebhook(t, fmt.Sprintf("http://127.0.0.1:%d/", freePort(t)))
+		if closed.Status != nil || closed.Error == nil {
+			t.Fatalf("a port on which nobody listens: %+v", closed)
+		}
+		hosts := append([]string{"127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "127.1.2.3", "0x7f.1"}, interfaces(t)...)
+		for _, port := range ports {
+			targets := hosts[:2] // the caller's own test has all forms
+			if port == s.storagePort() || os.Getenv("LINKREEL_FULL") != "" {
+				targets = hosts
+			}
+			for _, host := range targets {
+				if a := s.viaWebhook(t, fmt.Sprintf("http://%s:%d/", host, port)); a.Status != nil || a.Error == nil || *a.Error != *closed.Error || a.Response != "" {
+					t.Errorf("http://%s:%d/: %s, want the same as for a port on which nobody listens: %s", host, port, a, closed)
+				}
+			}
+		}
+	})
+	t.Run("nobody replaces somebody's video", func(t *testing.T) {
+		api := "/storage/v1/b/" + bucket + "/o/"
+		for _, path := range []string{
+			"/upload/storage/v1/b/" + bucket + "/o?uploadType=media&name=uploads/pwned.json", api + "uploads%2Fpwned.json/copyTo/b/" + bucket + "/o/videos%2Fvictim",
+			api + "videos%2Fvictim/rewriteTo/b/" + bucket + "/o/uploads%2Fstolen", api + "videos%2Fvictim/compose",
+		} {
+			if a := s.viaWebhook(t, s.storageURL()+path); a.Status != nil || a.Response != "" {
+				t.Errorf("a webhook to %s was answered: %s", path, a)
+			}
+			// The same by whoever else runs on this machine.
+			if r := s.storageAPI(t, "POST", path, "{}", ""); r.StatusCode != 401 {
+				t.Errorf("POST %s without the token: %s", path, r.Status)
+			}
+		}
+		if r := s.storageAPI(t, "GET", api+"videos%2Fvictim?alt=media", "", s.cloudToken); r.StatusCode != 200 || r.body != "film" {
+			t.Errorf("the video is now %s %q", r.Status, r.body)
+		}
+		if r := s.storageAPI(t, "GET", "/storage/v1/b/"+bucket+"/o", "", s.cloudToken); strings.Contains(r.body, "pwned") || strings.Contains(r.body, "stolen") {
+			t.Errorf("objects were written: %s", r.body)
+		}
+	})
+	t.Run("the operator's listener", func(t *testing.T) {
+		for name, tc := range map[string]struct {
+			path, host, site, token string
+			want                    int
+		}{
+			"metrics":                          {path: "/metrics", want: 200},
+			"health":                           {path: "/readyz", want: 200},
+			"metrics for a page of this host":  {path: "/metrics", site: "same-origin", want: 200},
+			"metrics by a foreign host":        {path: "/metrics", host: "evil.example", want: 421},
+			"metrics by a foreign host's port": {path: "/metrics", host: "evil.example:8082", want: 421},
+			"metrics for a foreign page":       {path: "/metrics", site: "cross-site", want: 403},
+			"the API by a foreign host":        {path: "/admin/v1/accounts", host: "evil.example", token: s.AdminToken, want: 421},
+			"the API":                          {path: "/admin/v1/accounts", token: s.AdminToken, want: 200},
+			"profiles without the token":       {path: "/debug/pprof/goroutine?debug=1", want: 401},
+			"profiles with another token":      {path: "/debug/pprof/goroutine?debug=1", token: s.Keys["enterprise"], want: 401},
+			"profiles by a foreign host":       {path: "/debug/pprof/goroutine?debug=1", host: "evil.example", token: s.AdminToken, want: 421},
+			"profiles with the token":          {path: "/debug/pprof/goroutine?debug=1", token: s.AdminToken, want: 200},
+			"the list of profiles":             {path: "/debug/pprof/", want: 401},
+		} {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.AdminURL+tc.path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tc.host != "" {
+				req.Host = tc.host
+			}
+			if tc.site != "" {
+				req.Header.Set("Sec-Fetch-Site", tc.site)
+			}
+			if tc.token != "" {
+				req.Header.Set("Authorization", "Bearer "+tc.token)
+			}
+			if r := read(t, req); r.StatusCode != tc.want {
+				t.Errorf("%s: GET %s = %s, want %d", name, tc.path, r.Status, tc.want)
+			}
+		}
+	})
+}
+
+// attempt is what the owner of a webhook is shown of a call.
+type attempt struct {
+	Status   *int
+	Error    *string
+	Response string
+}
+
+func (a attempt) String() string {
+	text, _ := json.Marshal(a) // always encodes
+	return string(text)
+}
+
+var hooks atomic.Int64
+
+// viaWebhook makes a webhook, lets it call target, and answers what its owner sees of that.
+func (s *Stack) viaWebhook(t *testing.T, target string) attempt {
+	t.Helper()
+	key, api := s.Keys["creator"], s.BaseURL+"/api/v1/webhooks"
+	var hook struct{ ID string }
+	if err := call(t.Context(), http.MethodPost, api, key, map[string]any{"url": target, "events": []string{"key.created"}, "description": strconv.FormatInt(hooks.Add(1), 10)}, &hook); err != nil {
+		t.Fatalf("make a webhook to %s: %v", target, err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, api+"/"+hook.ID+"/test", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+key)
+	if r := read(t, req); r.StatusCode/100 != 2 {
+		t.Fatalf("test the webhook: %s %s", r.Status, r.body)
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		var page struct {
+			Data []struct{ Attempts []attempt }
+		}
+		if err := call(t.Context(), http.MethodGet, api+"/"+hook.ID+"/deliveries", key, nil, &page); err != nil {
+			t.Fatal(err)
+		}
+		if len(page.Data) > 0 && len(page.Data[0].Attempts) > 0 {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, api+"/"+hook.ID, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Authorization", "Bearer "+key)
+			read(t, req)
+			return page.Data[0].Attempts[0]
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("nothing was sent to %s within a minute", target)
+		}
+	}
+}
+
+type response struct {
+	*http.Response
+	body string
+}
+
+func read(t *testing.T, req *http.Request) response {
+	t.Helper()
+	r, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response{r, string(body)}
+}
+
+func (s *Stack) storageAPI(t *testing.T, method, path, body, token string) response {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, s.storageURL()+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	return read(t, req)
+}
+
+func (s *Stack) storagePort() uint16 {
+	return netip.MustParseAddrPort(s.storage.Addr().String()).Port()
+}
+
+// freePort is one on which nobody listens.
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// interfaces are the addresses of this machine that webhooks may have where private networks are open.
+func interfaces(t *testing.T) (hosts []string) {
+	t.Helper()
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().IsPrivate() {
+			hosts = append(hosts, (&url.URL{Host: p.Addr().String()}).Host)
+			if p.Addr().Is6() {
+				hosts[len(hosts)-1] = "[" + p.Addr().String() + "]"
+			}
+		}
+	}
+	return hosts
+}
+
+// listening are the TCP ports on which this process listens, as the kernel knows them.
+func listening(t *testing.T) (ports []uint16) {
+	t.Helper()
+	ours := map[string]bool{}
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if to, err := os.Readlink("/proc/self/fd/" + f.Name()); err == nil && strings.HasPrefix(to, "socket:[") {
+			ours[strings.Trim(to, "socket:[]")] = true
+		}
+	}
+	for _, table := range []string{"/proc/self/net/tcp", "/proc/self/net/tcp6"} {
+		text, err := os.ReadFile(table)
+		if err != nil {
+			continue // a machine without IPv6
+		}
+		for line := range strings.Lines(string(text)) {
+			f := strings.Fields(line)
+			if len(f) < 10 || f[3] != "0A" || !ours[f[9]] {
+				continue
+			}
+			_, hex, _ := strings.Cut(f[1], ":")
+			port, err := strconv.ParseUint(hex, 16, 16)
+			if err != nil {
+				t.Fatalf("%s: %q", table, line)
+			}
+			ports = append(ports, uint16(port))
+		}
+	}
+	slices.Sort(ports)
+	return slices.Compact(ports)
+}
+
+// TestWebhooksReachThisMachineOnlyWhereNobodyElseReachesTheStack: what a person alone at a laptop needs would let
+// strangers call whatever listens on a server.
+func TestWebhooksReachThisMachineOnlyWhereNobodyElseReachesTheStack(t *testing.T) {
+	t.Parallel()
+	listener := func(addr string) net.Listener {
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		return l
+	}
+	loopback, everywhere := listener("127.0.0.1:0"), listener("0.0.0.0:0")
+	const http, private = "LINKREEL_WEBHOOK_ALLOW_HTTP", "LINKREEL_WEBHOOK_ALLOW_PRIVATE"
+	for name, tc := range map[string]struct {
+		listeners []net.Listener
+		settings  map[string]string
+		want      [2]string
+	}{
+		"on loopback":                 {[]net.Listener{loopback}, nil, [2]string{"true", "true"}},
+		"by an address of loopback":   {[]net.Listener{loopback}, map[string]string{"LINKREEL_BASE_URL": "http://[::1]:8080"}, [2]string{"true", "true"}},
+		"on loopback, with a setting": {[]net.Listener{loopback}, map[string]string{private: "false"}, [2]string{"true", "false"}},
+		"on every address":            {[]net.Listener{loopback, everywhere}, nil, [2]string{}},
+		"under a public name":         {[]net.Listener{loopback}, map[string]string{"LINKREEL_BASE_URL": "https://app.example.com"}, [2]string{}},
+		"under a name like localhost": {[]net.Listener{loopback}, map[string]string{"LINKREEL_BASE_URL": "https://localhost.example.com"}, [2]string{}},
+		"behind a proxy":              {[]net.Listener{loopback}, map[string]string{"LINKREEL_TRUSTED_PROXIES": "127.0.0.1/32"}, [2]string{}},
+		"behind proxies, counted":     {[]net.Listener{loopback}, map[string]string{"LINKREEL_TRUSTED_PROXY_HOPS": "1"}, [2]string{}},
+		"behind a proxy, opened":      {[]net.Listener{loopback}, map[string]string{"LINKREEL_TRUSTED_PROXY_HOPS": "1", http: "true"}, [2]string{"true", ""}},
+	} {
+		s := &Stack{public: publicPorts{base: port{listeners: tc.listeners}}}
+		settings := map[string]string{"LINKREEL_BASE_URL": "http://localhost:8080"}
+		for k, v := range tc.settings {
+			settings[k] = v
+		}
+		s.openWebhooks(settings)
+		if got := [2]string{settings[http], settings[private]}; got != tc.want {
+			t.Errorf("%s: plain http and private networks %q, want %q", name, got, tc.want)
+		}
+	}
+}

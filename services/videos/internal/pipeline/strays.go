@@ -1,0 +1,192 @@
+package pipeline
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/objectstore"
+	"github.com/linkreel/linkreel/libs/outage"
+	"github.com/linkreel/linkreel/services/videos/internal/video"
+)
+
+// strayAge is how long an object stays unexplained before it goes.
+const strayAge = 7 * 24 * time.Hour
+
+// straysObject keeps when strays were first seen. It lies in the bucket and not in the
+// database, since the question that it answers comes up when the database was
+// restored.
+const straysObject = "linkreel/strays.json"
+
+// maxStrays bounds the list in memory and in the bucket, to a few MB. What is beyond
+// it is seen in a later turn, when the first ones are gone.
+const maxStrays = 20_000
+
+// sighting is when a stray was first seen, and of which generation.
+type sighting struct {
+	Generation int64     `json:"generation"`
+	Seen       time.Time `json:"seen"`
+}
+
+// turnStrays is what one search of all of storage has found.
+type turnStrays struct {
+	cut    bool // not everything was seen
+	seen   int  // objects in all
+	count  int  // strays among them
+	listed []strayObject
+}
+
+type strayObject struct {
+	objectstore.Object
+	video video.ID // by its name
+	judge judgeFunc
+}
+
+func (t *turnStrays) note(id video.ID, judge judgeFunc, o objectstore.Object) {
+	if t == nil {
+		return
+	}
+	t.count++
+	if len(t.listed) < maxStrays {
+		t.listed = append(t.listed, strayObject{o, id, judge})
+	}
+}
+
+// awaitBucket returns once the bucket is known to be this database's, which needs
+// Firestore and storage. The error is for a bucket that is another's.
+func (p *Pipeline) awaitBucket(ctx context.Context) error {
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+		err := p.o.Claim(ctx)
+		if err == nil || ctx.Err() != nil {
+			return nil
+		}
+		if errors.Is(err, objectstore.ErrForeign) {
+			return fmt.Errorf("%w. Nothing was changed. Use this database's own bucket; if the bucket is to change hands for good, delete its object %s and start again", err, objectstore.OwnerObject)
+		}
+		p.o.Log.WarnContext(ctx, "cannot tell whose bucket this is; sweeps wait", "error", err)
+		if !outage.Pause(ctx, pause) {
+			return nil
+		}
+	}
+}
+
+// tidyStrays removes the strays that were seen long enough ago, and notes the others.
+// When strays are more than JanitorMost and more than a hundredth of all objects, it
+// removes none: a database that knows so little of its bucket is more likely to be
+// the wrong one than the bucket is to be full of rubbish.
+func (p *Pipeline) tidyStrays(ctx context.Context, found *turnStrays) (outcome string, err error) {
+	before, generation, err := p.sightings(ctx)
+	if err != nil {
+		return turnFailed, err
+	}
+	stopped := found.count > p.o.JanitorMost && found.count*100 > found.seen
+	if stopped {
+		p.o.Log.ErrorContext(ctx, "janitor stopped: too many objects belong to no record; nothing unknown was removed", "unknown", found.count, "objects", found.seen, "most", p.o.JanitorMost)
+	}
+	now, after := p.o.Now(), map[string]sighting{}
+	var due []strayObject
+	for _, o := range found.listed {
+		s, known := before[o.Name]
+		if !known || s.Generation != o.Generation {
+			s = sighting{o.Generation, now}
+		}
+		after[o.Name] = s
+		if !stopped && now.Sub(s.Seen) >= strayAge {
+			due = append(due, o)
+		}
+	}
+	// Before anything goes, so that a list that cannot be written removes nothing.
+	if err := p.keepSightings(ctx, before, after, generation); err != nil {
+		return turnFailed, err
+	}
+	if stopped {
+		return turnStopped, nil
+	}
+	if err := p.removeStrays(ctx, due); err != nil {
+		return turnFailed, err
+	}
+	return turnDone, nil
+}
+
+// removeStrays judges once more, since the search may have taken long.
+func (p *Pipeline) removeStrays(ctx context.Context, due []strayObject) error {
+	if len(due) == 0 {
+		return nil
+	}
+	if err := p.o.Claim(ctx); err != nil {
+		return err
+	}
+	var errs []error
+	for batch := range slices.Chunk(due, 100) {
+		ids := make([]video.ID, len(batch))
+		for i, o := range batch {
+			ids[i] = o.video
+		}
+		slices.Sort(ids)
+		known, unreadable, err := p.o.Store.Known(ctx, slices.Compact(ids))
+		if err != nil {
+			return errors.Join(append(errs, err)...)
+		}
+		for _, o := range batch {
+			keep, err := named(known[o.video])
+			switch {
+			case err != nil || unreadable[o.video] != nil:
+				errs = append(errs, err, unreadable[o.video])
+			case o.judge(known[o.video], keep, o.Object) != inUse:
+				errs = append(errs, p.removeOrphan(ctx, o.Object))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// sightings reads the list; a bucket without one has none.
+func (p *Pipeline) sightings(ctx context.Context) (map[string]sighting, int64, error) {
+	var raw bytes.Buffer
+	o, err := p.o.Bucket.Download(ctx, straysObject, 0, &raw)
+	if errors.Is(err, objectstore.ErrNotFound) {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	list := map[string]sighting{}
+	if err := json.Unmarshal(raw.Bytes(), &list); err != nil {
+		// Seven days begin anew, which removes nothing that should stay.
+		p.o.Log.WarnContext(ctx, "list of strays cannot be read; it begins anew", "error", err)
+		return nil, o.Generation, nil
+	}
+	return list, o.Generation, nil
+}
+
+func (p *Pipeline) keepSightings(ctx context.Context, before, after map[string]sighting, generation int64) error {
+	if sameSightings(before, after) {
+		return nil
+	}
+	raw, err := json.Marshal(after)
+	if err != nil {
+		return err
+	}
+	// Only over the list that was read: of two replicas that search at once, one fails and removes nothing.
+	_, err = p.o.Bucket.Upload(ctx, straysObject, bytes.NewReader(raw), objectstore.UploadOptions{ContentType: "application/json", IfGeneration: &generation})
+	if err != nil {
+		return fmt.Errorf("note strays: %w", err)
+	}
+	return nil
+}
+
+func sameSightings(a, b map[string]sighting) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for name, s := range a {
+		if t, ok := b[name]; !ok || s.Generation != t.Generation || !s.Seen.Equal(t.Seen) {
+			return false
+		}
+	}
+	return true
+}

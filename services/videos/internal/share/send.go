@@ -1,0 +1,130 @@
+package share
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/linkreel/linkreel/libs/objectstore"
+	"github.com/linkreel/linkreel/services/videos/internal/video"
+)
+
+// Posters and captions pass through here. A reader that takes nothing holds its answer
+// for the server's write timeout, so what a body may hold in memory meanwhile is bounded.
+const (
+	maxSmall = 2 << 20
+	// anyway is the size up to which a body may be held for each connection, which
+	// has buffers of that order itself.
+	anyway = 64 << 10
+	// wholeOfAccount and wholeBodies bound the larger bodies that are held while they are
+	// sent. Beyond that, a body is passed on in pieces as it comes from storage.
+	wholeOfAccount, wholeBodies = 4, 32
+	// passTime bounds that. The server's write timeout ends it sooner.
+	passTime = time.Minute
+)
+
+// send answers with a small object; object names are never reused, so it may be kept.
+func (s *Share) send(c *fiber.Ctx, account, object, contentType string) error {
+	c.Set(fiber.HeaderContentType, contentType)
+	now := s.o.Now()
+	if body, ok := s.small.get(object, now); ok && s.sendWhole(c, account, body) {
+		return nil
+	}
+	request := c.UserContext()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(request), passTime)
+	r, w := io.Pipe()
+	go func() {
+		_, err := s.o.Bucket.Download(ctx, object, 0, &bounded{w: w})
+		_ = w.CloseWithError(err) // never fails
+	}()
+	end := func() {
+		_ = r.Close() // never fails
+		cancel()
+	}
+	// Storage that is away must not keep the caller for longer than the request lasts.
+	stop := context.AfterFunc(request, end)
+	first, whole, err := readUpTo(r, anyway)
+	release, ok := func() {}, false
+	if err == nil && !whole {
+		if release, ok = s.whole.Take(account); ok {
+			var rest []byte
+			rest, err = io.ReadAll(r)
+			first, whole = append(first, rest...), true
+		}
+	}
+	stop()
+	if request.Err() != nil && err != nil {
+		err = request.Err()
+	}
+	if err != nil || whole {
+		end()
+	}
+	if err != nil && ok {
+		release()
+	}
+	switch {
+	case errors.Is(err, objectstore.ErrNotFound):
+		return video.NotFound() // deleted between the record's read and this one
+	case err != nil:
+		return err
+	case !whole:
+		c.Response().SetBodyStream(&sent{io.MultiReader(bytes.NewReader(first), r), end}, -1)
+		return nil
+	}
+	first = bytes.Clone(first) // of its own size: it may be kept
+	s.small.put(object, first, now.Add(10*time.Minute))
+	if !ok {
+		c.Response().SetBodyRaw(first)
+		return nil
+	}
+	c.Response().SetBodyStream(&sent{bytes.NewReader(first), release}, len(first))
+	return nil
+}
+
+// sendWhole answers with a body that is in memory, unless too many such are being sent.
+func (s *Share) sendWhole(c *fiber.Ctx, account string, body []byte) bool {
+	if len(body) <= anyway {
+		c.Response().SetBodyRaw(body)
+		return true
+	}
+	release, ok := s.whole.Take(account)
+	if ok {
+		c.Response().SetBodyStream(&sent{bytes.NewReader(body), release}, len(body))
+	}
+	return ok
+}
+
+// sent is a body whose end is told of when it is out or its reader has left.
+type sent struct {
+	io.Reader
+	end func()
+}
+
+// Close implements [io.Closer].
+func (b *sent) Close() error {
+	b.end()
+	return nil
+}
+
+// readUpTo reads up to n bytes; whole is true when r has no more.
+func readUpTo(r io.Reader, n int) (body []byte, whole bool, err error) {
+	body, err = io.ReadAll(io.LimitReader(r, int64(n)+1))
+	return body, len(body) <= n, err
+}
+
+// bounded refuses what is too large to pass through here.
+type bounded struct {
+	w io.Writer
+	n int
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if b.n += len(p); b.n > maxSmall {
+		return 0, errors.New("object is larger than a picture or captions may be")
+	}
+	return b.w.Write(p)
+}

@@ -1,0 +1,331 @@
+package videos_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/apikey"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/localcloud/storage"
+	"github.com/linkreel/linkreel/libs/tenant"
+)
+
+// bytes is what storage has of videos on disk, unfinished uploads included.
+func (w *world) bytes() (n int64) {
+	w.t.Helper()
+	for _, dir := range []string{"data", "tmp"} {
+		must(w.t, filepath.WalkDir(filepath.Join(w.disk, dir), func(_ string, d os.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			if info, err := d.Info(); err == nil { // else it has just been removed
+				n += info.Size()
+			}
+			return nil
+		}))
+	}
+	// The bucket's own mark, which names its database.
+	for o, err := range w.bucket.List(w.t.Context(), "") {
+		must(w.t, err)
+		if !strings.HasPrefix(o.Name, "videos/") && !strings.HasPrefix(o.Name, "uploads/") {
+			n -= o.Size
+		}
+	}
+	return n
+}
+
+// hoarder is an account with 1,000 bytes and 2 videos that wants to keep more.
+type hoarder struct {
+	*world
+	account string
+	puts    []string // upload addresses that it has had
+}
+
+func (w *world) hoarder(name string) *hoarder {
+	w.t.Helper()
+	h := &hoarder{world: w, account: "acc_" + name}
+	w.keys[h.account] = w.apikeys.Key(w.t, h.account, identity.Creator, func(r *apikey.Record) {
+		r.Quotas = identity.Quotas{Videos: 2, StoredBytes: 1000}
+	})
+	return h
+}
+
+type waiting struct{ id, put, session string }
+
+func (h *hoarder) make(body string) waiting {
+	h.t.Helper()
+	m := h.as(h.account, http.MethodPost, "", body).want(201).json()
+	v := waiting{id: m["videoId"].(string), put: m["uploadUrl"].(string), session: m["resumableUploadUrl"].(string)}
+	h.puts = append(h.puts, v.put)
+	return v
+}
+
+func (h *hoarder) look(v waiting) map[string]any {
+	h.t.Helper()
+	h.clock.Advance(2 * time.Second)
+	return h.as(h.account, http.MethodGet, "/"+v.id, "").want(200).json()
+}
+
+func (h *hoarder) remove(v waiting) { h.as(h.account, http.MethodDelete, "/"+v.id, "").want(204) }
+
+// ready makes v a video that plays.
+func (h *hoarder) ready(v waiting) {
+	h.t.Helper()
+	h.send(http.MethodPut, v.put, "a film").want(200)
+	if s := h.look(v)["status"]; s != "processing" {
+		h.t.Fatalf("status %v after the upload", s)
+	}
+	h.work(v.id, nil)
+	if s := h.look(v)["status"]; s != "ready" {
+		h.t.Fatalf("status %v after the work", s)
+	}
+}
+
+// cut sends 500 of 900 bytes to a session and breaks off. Storage keeps them for
+// whoever resumes.
+func (h *hoarder) cut(session string) {
+	h.t.Helper()
+	rest := h.begin(session, "Content-Range: bytes 0-899/900\r\n")
+	rest(0)
+}
+
+// begin sends 500 of 900 bytes. The rest comes when it is called, or n bytes of it
+// before the connection breaks.
+func (h *hoarder) begin(address, headers string) (rest func(n int)) {
+	h.t.Helper()
+	u, err := url.Parse(address)
+	must(h.t, err)
+	conn, err := (&net.Dialer{}).DialContext(h.t.Context(), "tcp", u.Host)
+	must(h.t, err)
+	_, err = fmt.Fprintf(conn, "PUT %s HTTP/1.1\r\nHost: %s\r\nContent-Length: 900\r\n%s\r\n%s", u.RequestURI(), u.Host, headers, strings.Repeat("x", 500))
+	must(h.t, err)
+	eventually(h.t, "storage has the first bytes", func() bool { return h.bytes() >= 500 || h.ended(address) })
+	return func(n int) {
+		_, _ = io.WriteString(conn, strings.Repeat("y", n)) // storage may have had enough of it
+		_ = conn.Close()
+	}
+}
+
+// ended reports whether a session takes nothing any more.
+func (h *hoarder) ended(address string) bool {
+	return strings.Contains(address, "upload_id=") && h.send(http.MethodPut, address, "", header("Content-Range", "bytes */*")).status == 404
+}
+
+// ways are tries to leave bytes behind.
+var ways = []struct {
+	name string
+	do   func(h *hoarder)
+}{
+	{"a session that is not finished", func(h *hoarder) { h.cut(h.make(`{}`).session) }},
+	{"a session that is finished after the deletion", func(h *hoarder) {
+		v := h.make(`{}`)
+		h.cut(v.session)
+		h.remove(v)
+		h.send(http.MethodPut, v.session, strings.Repeat("y", 900), header("Content-Range", "bytes 0-899/900"))
+	}},
+	{"a session in use while its video is deleted", func(h *hoarder) {
+		v := h.make(`{}`)
+		rest := h.begin(v.session, "Content-Range: bytes 0-899/900\r\n")
+		h.remove(v)
+		rest(400)
+	}},
+	{"many sessions, one after the other", func(h *hoarder) {
+		for range 8 {
+			v := h.make(`{}`)
+			h.cut(v.session)
+			h.remove(v)
+		}
+	}},
+	{"more in a session than there is room for", func(h *hoarder) {
+		v := h.make(`{}`)
+		h.send(http.MethodPut, v.session, strings.Repeat("x", 256<<10), header("Content-Range", "bytes 0-262143/*")).want(400)
+	}},
+	{"the session of before a failure, and the one after it", func(h *hoarder) {
+		v := h.make(`{}`)
+		h.cut(v.session)
+		h.send(http.MethodPut, v.put, "").want(200)
+		failed := h.look(v)
+		next, _ := failed["resumableUploadUrl"].(string)
+		if failed["status"] != "failed" || next == "" || next == v.session {
+			h.t.Fatalf("after an empty file: %v", failed)
+		}
+		h.send(http.MethodPut, v.session, "x", header("Content-Range", "bytes 500-500/900"))
+		h.cut(next)
+	}},
+	{"a file sent whole beside a session", func(h *hoarder) {
+		v := h.make(`{}`)
+		h.cut(v.session)
+		h.send(http.MethodPut, v.put, "a film").want(200)
+		h.look(v)
+	}},
+	{"an upload that expired", func(h *hoarder) {
+		v := h.make(`{}`)
+		h.cut(v.session)
+		h.clock.Advance(49 * time.Hour)
+		eventually(h.t, "the session has ended with its upload", func() bool { h.clock.Advance(10 * time.Second); return h.ended(v.session) })
+		h.puts = append(h.puts, h.look(v)["uploadUrl"].(string))
+	}},
+	{"a recording", func(h *hoarder) { h.cut(h.make(`{"recording":true}`).session) }},
+	{"a file that is too large, twice", func(h *hoarder) {
+		v := h.make(`{}`)
+		for range 2 {
+			h.send(http.MethodPut, v.put, strings.Repeat("x", 5000)).want(200)
+			if got := h.look(v); got["status"] != "failed" {
+				h.t.Errorf("5,000 bytes in an account of 1,000: %v", got["status"])
+			}
+		}
+	}},
+	{"a file put after the deletion", func(h *hoarder) {
+		v := h.make(`{}`)
+		h.remove(v)
+		h.send(http.MethodPut, v.put, strings.Repeat("x", 5000)).want(200)
+	}},
+	{"a file put while the video is deleted", func(h *hoarder) {
+		v := h.make(`{}`)
+		rest := h.begin(v.put, "")
+		h.remove(v)
+		rest(400)
+	}},
+	{"four files at once, while the video is deleted", func(h *hoarder) {
+		v := h.make(`{}`)
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() { h.send(http.MethodPut, v.put, strings.Repeat("x", 900)) })
+		}
+		h.remove(v)
+		all.Wait()
+	}},
+	{"captions", func(h *hoarder) {
+		v := h.make(`{}`)
+		h.ready(v)
+		for _, lang := range []string{"en", "de", "en"} {
+			h.as(h.account, http.MethodPut, "/"+v.id+"/captions/"+lang, "WEBVTT\n"+strings.Repeat("\nNOTE x\n", 100), header("Content-Type", "text/vtt")).want(200)
+		}
+	}},
+	{"a file put over that of a ready video", func(h *hoarder) {
+		v := h.make(`{}`)
+		h.ready(v)
+		h.send(http.MethodPut, v.put, strings.Repeat("x", 5000)).want(200)
+	}},
+	{"a worker that had not heard of the deletion", func(h *hoarder) {
+		v := h.make(`{}`)
+		h.ready(v)
+		h.remove(v)
+		h.object("videos/"+v.id+"/1-1/late.mp4", "late")
+	}},
+	{"storage that is away when the video is deleted", func(h *hoarder) {
+		v := h.make(`{}`)
+		h.cut(v.session)
+		undo := h.store.Faults().Inject(storage.Fault{Status: 503})
+		h.remove(v)
+		h.clock.Advance(time.Minute)
+		undo()
+	}},
+	{"a process that dies between the commit and the end of the session", func(h *hoarder) {
+		v := h.make(`{}`)
+		h.cut(v.session)
+		other := h.replica() // nothing runs there that would act on the deletion
+		other.as(h.account, http.MethodDelete, "/"+v.id, "").want(204)
+	}},
+}
+
+func TestADeletedVideoLeavesNoByteWhateverItsOwnerTried(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, quick)
+	w.loop("sweep")
+	for i, way := range ways {
+		h := w.hoarder(fmt.Sprint("deleting", i))
+		way.do(h)
+		if n := w.bytes(); n > 25_000 { // what a ready video takes, and no pile
+			t.Errorf("%s: %d bytes on disk", way.name, n)
+		}
+		for _, item := range h.as(h.account, http.MethodGet, "", "").want(200).json()["data"].([]any) {
+			h.remove(waiting{id: item.(map[string]any)["_id"].(string)})
+		}
+		for _, put := range h.puts {
+			h.send(http.MethodPut, put, "too late") // refused once the address has ended
+		}
+		left := int64(0)
+		eventually(t, way.name+": nothing on disk", func() bool {
+			w.clock.Advance(10 * time.Second)
+			left = w.bytes()
+			return left == 0
+		})
+		// Its places are free again.
+		for range 2 {
+			w.send(http.MethodPut, h.make(`{}`).put, "").want(200)
+		}
+		for _, item := range h.as(h.account, http.MethodGet, "", "").want(200).json()["data"].([]any) {
+			h.remove(waiting{id: item.(map[string]any)["_id"].(string)})
+		}
+	}
+}
+
+func TestAnErasedAccountLeavesNoByteWhateverItTried(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, quick)
+	w.loop("sweep")
+	all := make([]*hoarder, len(ways))
+	for i, way := range ways {
+		all[i] = w.hoarder(fmt.Sprint("erased", i))
+		way.do(all[i])
+	}
+	var told sync.WaitGroup
+	for _, h := range all {
+		told.Go(func() {
+			if err := w.auth.SetState(t.Context(), h.account, tenant.Standing{State: tenant.Deleting, Version: 2}); err != nil {
+				t.Error(err)
+			}
+			for _, put := range h.puts {
+				h.send(http.MethodPut, put, "after the erasure began")
+			}
+		})
+	}
+	told.Wait()
+	for i, h := range all {
+		eventually(t, ways[i].name+": erased", func() bool {
+			w.clock.Advance(30 * time.Second)
+			erased, err := w.auth.Erased(t.Context(), h.account)
+			must(t, err)
+			return erased
+		})
+	}
+	if n := w.bytes(); n != 0 {
+		t.Errorf("%d bytes are left on disk: %v", n, w.objects(""))
+	}
+}
+
+func TestWhatSessionsHoldCountsAsStored(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, quick)
+	w.loop("sweep")
+	h := w.hoarder("counted")
+	first, second := h.make(`{}`), h.make(`{}`)
+	for _, v := range []waiting{first, second} {
+		rest := h.begin(v.session, "Content-Range: bytes 0-899/900\r\n")
+		rest(200) // 700 of each, of 1,000
+	}
+	eventually(t, "one session was ended for want of room", func() bool {
+		w.clock.Advance(time.Minute)
+		return h.ended(first.session) || h.ended(second.session)
+	})
+	eventually(t, "no more than the account may have", func() bool { return w.bytes() <= 1000 })
+	codes := 0
+	for _, v := range []waiting{first, second} {
+		if e, _ := h.look(v)["error"].(map[string]any); e != nil && e["code"] == "FILE_TOO_LARGE" {
+			codes++
+		}
+	}
+	if codes != 1 {
+		t.Errorf("%d of the two videos failed by their size, want 1", codes)
+	}
+}

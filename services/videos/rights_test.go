@@ -1,0 +1,92 @@
+package videos_test
+
+import (
+	"crypto/rand"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/apikey"
+	"github.com/linkreel/linkreel/libs/identity"
+)
+
+// member signs somebody in to account a, as a viewer, and returns their session.
+func (w *world) member(id string) string {
+	w.t.Helper()
+	key, err := identity.NewSession(rand.Reader)
+	must(w.t, err)
+	w.apikeys.Put(key, &apikey.Record{
+		KeyID: "ses_" + id, AccountID: "acc_a", AccountName: "acc_a", Plan: identity.Creator, Version: 1, PerMinute: 1_000_000,
+		Session: true, MemberID: id, MemberName: "Vera", Role: identity.Viewer, Scopes: identity.Viewer.Scopes(),
+	})
+	return key.Secret()
+}
+
+func TestAnOwnersAddressEndsWithTheRightOfWhomItWasMadeFor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	v := w.ready(`{"privacy":"password","password":"sesame"}`)
+	session := w.member("mem_vera")
+	addresses := func(key string) []string {
+		a := w.send(http.MethodGet, "/api/v1/videos/"+v.id, "", header("Authorization", "Bearer "+key)).want(200).json()
+		playlist := a["playbackUrl"].(string)
+		return []string{playlist, strings.Replace(playlist, "master", "720p", 1), a["downloadUrl"].(string), a["posterUrl"].(string)}
+	}
+	owners, viewers := addresses(w.keys["acc_a"]), addresses(session)
+	plays := func(all []string) {
+		t.Helper()
+		for _, a := range all {
+			if got := w.send(http.MethodGet, a, ""); got.status >= 400 {
+				t.Errorf("%s: %d %s", a[strings.LastIndex(a, "/"):], got.status, got.body)
+			}
+		}
+	}
+	end := func(why string, all []string) {
+		t.Helper()
+		eventually(t, why+" ends the addresses", func() bool {
+			for _, a := range all {
+				if w.send(http.MethodGet, a, "").status != 403 {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	plays(owners)
+	plays(viewers)
+	// A player that goes on for hours, and a changed rule, which is not the owner's.
+	w.clock.Advance(5 * time.Hour)
+	w.setAccess(v, `{"privacy":"password","password":"another"}`).want(200)
+	plays(owners)
+	plays(viewers)
+
+	w.apikeys.Edit(func(r *apikey.Record) bool { return r.MemberID == "mem_vera" }, func(r *apikey.Record) { r.Scopes = identity.ScopeSet{identity.LinksRead} })
+	end("a lower role", viewers)
+	w.apikeys.Edit(func(r *apikey.Record) bool { return r.MemberID == "mem_vera" }, func(r *apikey.Record) { r.Scopes = identity.Viewer.Scopes() })
+	eventually(t, "the role is back", func() bool { return w.send(http.MethodGet, viewers[0], "").status == 200 })
+	w.apikeys.Edit(func(r *apikey.Record) bool { return r.MemberID == "mem_vera" }, func(r *apikey.Record) { r.RevokedAt = w.clock.Now() })
+	end("a removed member", viewers)
+	plays(owners)
+	w.apikeys.Change("acc_a", func(r *apikey.Record) { r.RevokedAt = w.clock.Now() })
+	end("a revoked key", owners)
+}
+
+func TestAnOwnersAddressWorksForAWhileWithoutAuth(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	playlist := w.get(w.ready(`{}`).id)["playbackUrl"].(string)
+	w.send(http.MethodGet, playlist, "").want(200)
+	other := w.replica()
+	w.apikeys.Away(true)
+	// Longer than the answer is taken for granted, so that auth is asked again.
+	for end := time.Now().Add(1500 * time.Millisecond); time.Now().Before(end); {
+		w.send(http.MethodGet, playlist, "").want(200)
+	}
+	// A replica that has never asked knows nothing.
+	if a := other.send(http.MethodGet, strings.Replace(playlist, w.base, other.base, 1), "").want(503); a.header.Get("Retry-After") == "" {
+		t.Errorf("without auth: %v", a.header)
+	}
+	w.apikeys.Away(false)
+	other.send(http.MethodGet, strings.Replace(playlist, w.base, other.base, 1), "").want(200)
+}

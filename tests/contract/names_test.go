@@ -1,0 +1,298 @@
+package contract_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/apispec"
+	"github.com/linkreel/linkreel/tests/contract"
+)
+
+// Every operation of the document is called with a name that it does not know, and
+// with one that is misspelt by a letter, in its query and in its body. Nothing may
+// be dropped in silence: a query parameter is rejected; a field is rejected where
+// the schema is closed, and named in ignoredFields elsewhere.
+func TestEveryOperationNamesOrRejectsWhatItDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	w := newNamesWorld(t)
+	n := 0
+	for _, r := range apispec.Load().Routes() {
+		op := w.operation(r)
+		n++
+		w.queries(t, op)
+		w.bodies(t, op)
+	}
+	if n < 60 {
+		t.Errorf("only %d operations were called", n)
+	}
+}
+
+type namesWorld struct {
+	c    *http.Client
+	key  string
+	doc  map[string]any
+	ids  map[string]string // by the path segment before {id}
+	pair string            // id of a second link, for requests that change one
+}
+
+// op is an operation with a request that is right.
+type op struct {
+	apispec.Route
+	target  string
+	missing string // the same address of a record that does not exist; "" without one
+	schema  map[string]any
+	body    map[string]any // nil for an operation without a JSON body
+}
+
+func newNamesWorld(t *testing.T) *namesWorld {
+	t.Helper()
+	w := &namesWorld{c: &http.Client{Transport: contract.NewTransport(t, nil), Timeout: 30 * time.Second}, ids: map[string]string{}}
+	if err := json.Unmarshal(apispec.Load().JSON(), &w.doc); err != nil {
+		t.Fatal(err)
+	}
+	var account string
+	w.key, account = key(t, w.c, "enterprise", everyScope())
+	make := func(method, path string, body map[string]any) map[string]any {
+		t.Helper()
+		base := running.BaseURL
+		if strings.HasPrefix(path, "/admin/") {
+			base = running.AdminURL
+		}
+		got := w.send(t, method, base+path, body)
+		if got.status >= 300 {
+			t.Fatalf("%s %s: %d %s", method, path, got.status, got.text)
+		}
+		return got.body
+	}
+	text := func(v any) string { s, _ := v.(string); return s }
+	w.ids["links"] = text(make("POST", "/api/v1/links", map[string]any{"url": "https://example.com"})["id"])
+	w.pair = text(make("POST", "/api/v1/links", map[string]any{"url": "https://example.com"})["id"])
+	w.ids["videos"] = text(make("POST", "/api/v1/videos", map[string]any{})["videoId"])
+	w.ids["domains"] = text(make("POST", "/api/v1/domains", map[string]any{"hostname": "names." + strings.ReplaceAll(account, "_", "-") + ".invalid"})["id"])
+	w.ids["webhooks"] = text(make("POST", "/api/v1/webhooks", map[string]any{"url": "https://example.com/hook", "events": []string{"*"}})["id"])
+	w.ids["keys"] = text(make("POST", "/api/v1/keys", map[string]any{"name": "names"})["id"])
+	w.ids["invitations"] = text(make("POST", "/api/v1/invitations", map[string]any{"role": "member"})["id"])
+	w.ids["members"] = text(make("POST", "/admin/v1/accounts/"+account+"/sign-in-links", map[string]any{"name": "Names", "role": "member"})["memberId"])
+	w.ids["accounts"] = account
+	taken := text(make("POST", "/api/v1/links", map[string]any{"url": "https://example.com"})["id"])
+	w.ids["takedowns"] = text(make("POST", "/admin/v1/takedowns", map[string]any{"linkId": taken, "reason": "names"})["id"])
+	return w
+}
+
+func (w *namesWorld) operation(r apispec.Route) op {
+	base := running.BaseURL
+	if r.Tag == "Operator" {
+		base = running.AdminURL
+	}
+	out := op{Route: r, target: base + r.Path}
+	segments := strings.Split(r.Path, "/")
+	for i, s := range segments {
+		if s == "{id}" {
+			out.target = strings.Replace(out.target, "{id}", w.ids[segments[i-1]], 1)
+			out.missing = base + strings.NewReplacer("{id}", "none_0", "{lang}", "en", "{delivery}", "none_1").Replace(r.Path)
+		}
+	}
+	out.target = strings.NewReplacer("{lang}", "en", "{delivery}", "none_1").Replace(out.target)
+	media := object(w.doc, "paths", r.Path, strings.ToLower(r.Method), "requestBody", "content", "application/json")
+	if media == nil {
+		return out
+	}
+	out.schema = w.resolve(media["schema"])
+	out.body = map[string]any{}
+	switch examples := object(media, "examples"); r.OperationID {
+	case "bulkUpdateLinks":
+		out.body = map[string]any{"ids": []string{w.pair}, "set": map[string]any{"archived": true}}
+	case "bulkDeleteLinks":
+		out.body = map[string]any{"ids": []string{"lnk_0000000000000000"}}
+	case "bulkCreateLinks":
+		out.body = map[string]any{"urls": []any{map[string]any{"url": "https://example.com/one"}}}
+	case "createLink":
+		out.body = map[string]any{"url": "https://example.com"}
+	case "createDomain":
+		out.body = map[string]any{"hostname": "more." + strings.ReplaceAll(w.ids["accounts"], "_", "-") + ".invalid"}
+	case "updateMember":
+		out.body = map[string]any{"name": "Other"}
+	case "createInvitation":
+		out.body = map[string]any{"role": "viewer"}
+	case "setVideoAccess":
+		out.body = map[string]any{"privacy": "unlisted"}
+	case "setVideoThumbnail":
+		out.body = map[string]any{"time": nil}
+	case "createVideo", "updateVideo", "updateLink":
+		out.body = map[string]any{"title": "names"}
+	default: // what rejects unknown names never gets as far as to use its example
+		for _, name := range slices.Sorted(maps.Keys(examples))[:min(1, len(examples))] {
+			out.body, _ = object(examples, name)["value"].(map[string]any)
+		}
+	}
+	return out
+}
+
+// queries tries a made-up parameter, each of the operation's own without its last
+// letter, and each single one twice.
+func (w *namesWorld) queries(t *testing.T, o op) {
+	t.Helper()
+	known, _ := apispec.Load().Query(o.Method, o.Path)
+	body := maps.Clone(o.body)
+	refused := func(query, field, hint string) {
+		t.Helper()
+		if got := w.send(t, o.Method, o.target+"?"+query, body); !got.unknown(field, hint) {
+			t.Errorf("%s ?%s: %d %s, want %s to be unknown%s", o.OperationID, query, got.status, got.text, field, hint)
+		}
+	}
+	refused("nobodyKnowsThis=1", "nobodyKnowsThis", "")
+	for name, repeatable := range known {
+		if len(name) >= 3 {
+			wrong := name[:len(name)-1]
+			refused(wrong+"=1", wrong, "Did you mean "+name+"?")
+		}
+		if !repeatable {
+			refused(name+"=1&"+name+"=1", name, "once")
+		}
+	}
+	if o.missing != "" {
+		if got := w.send(t, o.Method, o.missing+"?nobodyKnowsThis=1", body); got.status != http.StatusNotFound {
+			t.Errorf("%s of a record that does not exist: %d %s, want 404 before 400", o.OperationID, got.status, got.text)
+		}
+	}
+}
+
+// bodies tries a made-up field, and a known one without its last letter.
+func (w *namesWorld) bodies(t *testing.T, o op) {
+	t.Helper()
+	with := func(body map[string]any, name string, value any) map[string]any {
+		out := maps.Clone(body)
+		out[name] = value
+		return out
+	}
+	if o.body == nil {
+		if o.Method == http.MethodPost && !apispec.Load().TakesBody(o.Method, o.Path) {
+			if got := w.send(t, o.Method, o.target, map[string]any{"nobodyKnowsThis": 1}); !got.unknown("nobodyKnowsThis", "") {
+				t.Errorf("%s takes no body, and answers one with %d %s", o.OperationID, got.status, got.text)
+			}
+		}
+		return
+	}
+	closed := o.schema["additionalProperties"] == false
+	judge := func(body map[string]any, name, hint string) {
+		t.Helper()
+		got := w.send(t, o.Method, o.target, body)
+		if rejected := got.unknown(name, hint); closed && !rejected || !closed && !rejected && !got.ignored(name) {
+			t.Errorf("%s with %s: %d %s, want it rejected or named", o.OperationID, name, got.status, got.text)
+		}
+	}
+	judge(with(o.body, "nobodyKnowsThis", 1), "nobodyKnowsThis", "")
+	if got := w.send(t, o.Method, o.target, map[string]any{"nobodyKnowsThis": 1}); o.Method == http.MethodPatch && got.status != http.StatusBadRequest {
+		t.Errorf("%s with nothing that it knows: %d %s, want 400", o.OperationID, got.status, got.text)
+	}
+	required, _ := o.schema["required"].([]any)
+	for name, p := range object(o.schema, "properties") {
+		if object(p)["readOnly"] == true || len(name) < 3 {
+			continue
+		}
+		wrong := name[:len(name)-1]
+		if slices.Contains(required, any(name)) {
+			body := with(o.body, wrong, o.body[name])
+			delete(body, name)
+			got := w.send(t, o.Method, o.target, body)
+			if got.status != http.StatusBadRequest || !strings.Contains(got.text, wrong) || !strings.Contains(got.text, "Did you mean "+name+"?") {
+				t.Errorf("%s with %s for %s: %d %s", o.OperationID, wrong, name, got.status, got.text)
+			}
+		} else {
+			hint := "" // ignoredFields has names alone
+			if closed {
+				hint = "Did you mean "
+			}
+			judge(with(o.body, wrong, nil), wrong, hint)
+		}
+		inner := w.resolve(p)
+		for field := range object(inner, "properties") {
+			wrong := field[:len(field)-1]
+			if got := w.send(t, o.Method, o.target, with(o.body, name, map[string]any{wrong: 1})); !got.unknown(name+"."+wrong, "Did you mean ") {
+				t.Errorf("%s with %s.%s: %d %s", o.OperationID, name, wrong, got.status, got.text)
+			}
+		}
+	}
+}
+
+func (w *namesWorld) resolve(v any) map[string]any {
+	m := object(v)
+	for ref, ok := m["$ref"].(string); ok; ref, ok = m["$ref"].(string) {
+		m = object(w.doc, strings.Split(strings.TrimPrefix(ref, "#/"), "/")...)
+	}
+	return m
+}
+
+func object(v any, names ...string) map[string]any {
+	for _, n := range names {
+		m, _ := v.(map[string]any)
+		v = m[n]
+	}
+	m, _ := v.(map[string]any)
+	return m
+}
+
+type namedAnswer struct {
+	status int
+	text   string
+	body   map[string]any
+}
+
+// unknown reports whether the answer rejects field as unknown, with a message that has hint.
+func (a namedAnswer) unknown(field, hint string) bool {
+	fault := object(a.body, "error")
+	details, _ := fault["details"].([]any)
+	return a.status == http.StatusBadRequest && fault["code"] == "VALIDATION_ERROR" && slices.ContainsFunc(details, func(d any) bool {
+		m := object(d)
+		return m["field"] == field && m["code"] == "unknown" && strings.Contains(fmt.Sprint(m["message"]), hint)
+	})
+}
+
+// ignored reports whether a success names field.
+func (a namedAnswer) ignored(field string) bool {
+	names, _ := a.body["ignoredFields"].([]any)
+	return a.status < 300 && slices.Contains(names, any(field))
+}
+
+func (w *namesWorld) send(t *testing.T, method, target string, body map[string]any) namedAnswer {
+	t.Helper()
+	var in []byte
+	if body != nil {
+		var err error
+		if in, err = json.Marshal(body); err != nil {
+			t.Fatal(err)
+		}
+	}
+	req, err := http.NewRequestWithContext(t.Context(), method, target, bytes.NewReader(in))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+w.key)
+	if strings.HasPrefix(target, running.AdminURL) {
+		req.Header.Set("Authorization", "Bearer "+running.AdminToken)
+	}
+	if strings.Contains(target, "/captions/") {
+		req.Header.Set("Content-Type", "text/vtt")
+	}
+	res, err := w.c.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	out := namedAnswer{status: res.StatusCode}
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out.text = fmt.Sprintf("%.600s", text)
+	_ = json.Unmarshal(text, &out.body) // an answer that is no object has no names
+	return out
+}

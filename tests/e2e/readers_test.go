@@ -1,0 +1,142 @@
+package e2e
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/linkreel/linkreel/libs/apispec"
+	"github.com/linkreel/linkreel/libs/identity"
+)
+
+// Whoever has an upload address publishes in somebody's video, and whoever has a
+// session's address ends somebody's recording. So both are shown to callers with
+// videos:write alone, and nowhere else.
+func TestReadersGetNoAddressThatWrites(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var delivered strings.Builder
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		_, _ = io.Copy(&delivered, r.Body) // a request that breaks off is sent again
+	}))
+	t.Cleanup(receiver.Close)
+	account, people := colleagues(t)
+	base, err := url.Parse(stack.BaseURL)
+	check(t, err)
+	with := func(key string) *caller {
+		c := as(t, plan)
+		c.key, c.http = key, &http.Client{Timeout: patience} // an export is no JSON document, which the contract's transport reads
+		return c
+	}
+	session := func(role string) *caller {
+		for _, cookie := range people[role].http.Jar.Cookies(base) {
+			if cookie.Name == "linkreel_session" {
+				return with(cookie.Value)
+			}
+		}
+		t.Fatalf("%s is not signed in", role)
+		return nil
+	}
+	owner := session("owner")
+	var reading []string
+	for _, s := range identity.AllScopes() {
+		if strings.HasSuffix(string(s), ":read") {
+			reading = append(reading, string(s))
+		}
+	}
+	type m = map[string]any
+	hook := owner.want(201, "POST", "/api/v1/webhooks", m{"url": receiver.URL, "events": []string{"*"}}).str("id")
+	made := owner.want(201, "POST", "/api/v1/keys", m{"name": "analytics", "scopes": reading})
+
+	empty := filepath.Join(t.TempDir(), "empty")
+	check(t, os.WriteFile(empty, nil, 0o600))
+
+	// A video that waits for its file, a recording, and one that failed.
+	var ids []string
+	for _, body := range []m{{"title": "Waiting"}, {"title": "Recording", "recording": true}, {"title": "Failed"}} {
+		v := owner.want(201, "POST", "/api/v1/videos", body)
+		if v.str("uploadUrl") == "" || v.str("resumableUploadUrl") == "" {
+			t.Fatalf("the owner was given %s", v.raw)
+		}
+		ids = append(ids, v.str("videoId"))
+		if body["title"] == "Failed" {
+			put(t, v.str("uploadUrl"), empty, "")
+		}
+	}
+	eventually(t, patience, "a failed video with new addresses, for the owner", func() bool {
+		v := owner.want(200, "GET", "/api/v1/videos/"+ids[2], nil)
+		return v.str("status") == "failed" && v.str("uploadUrl") != "" && v.str("resumableUploadUrl") != ""
+	})
+	link := owner.want(201, "POST", "/api/v1/links", m{"url": "https://example.com/"}).str("id")
+	domain := owner.want(201, "POST", "/api/v1/domains", m{"hostname": "readers." + account[4:10] + ".example.com"}).str("id")
+	eventually(t, patience, "the events were delivered", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return strings.Contains(delivered.String(), "video.failed") && strings.Contains(delivered.String(), "domain.created")
+	})
+
+	clean := func(where, text string) {
+		t.Helper()
+		for _, id := range ids {
+			for _, writes := range []string{"uploads/" + id, "uploads%2F" + id, "upload_id=", `"uploadUrl"`, `"resumableUploadUrl"`, `"uploadUrlExpiresAt"`} {
+				// The API's own description names its fields.
+				if strings.Contains(text, writes) && !(strings.HasPrefix(writes, `"`) && strings.Contains(where, "openapi")) {
+					t.Errorf("%s shows %s", where, writes)
+					return
+				}
+			}
+		}
+	}
+	ofKind := map[string][]string{
+		"links": {link}, "videos": ids, "domains": {domain}, "webhooks": {hook}, "keys": {made.str("id")},
+	}
+	readers := map[string]*caller{"a key that reads": with(made.str("key")), "a viewer": session("viewer")}
+	asked := 0
+	for _, route := range apispec.Load().Routes() {
+		if route.Method != http.MethodGet || strings.HasPrefix(route.Path, "/admin/") {
+			continue
+		}
+		paths := []string{route.Path}
+		if kind, _, _ := strings.Cut(strings.TrimPrefix(route.Path, "/api/v1/"), "/"); strings.Contains(route.Path, "{id}") {
+			paths = nil
+			for _, id := range ofKind[kind] {
+				paths = append(paths, strings.Replace(route.Path, "{id}", id, 1))
+			}
+			if paths == nil {
+				t.Errorf("%s: give it an id to read", route.Path)
+			}
+		}
+		for _, path := range paths {
+			for who, c := range readers {
+				got := c.do(http.MethodGet, path, nil)
+				clean(who+": GET "+path, string(got.raw))
+				if got.status == 200 {
+					asked++
+				}
+			}
+			clean("the owner's "+path, func() string {
+				if strings.HasPrefix(path, "/api/v1/videos/") && strings.Count(path, "/") == 4 {
+					return "" // the one place that shows them
+				}
+				return string(owner.do(http.MethodGet, path, nil).raw)
+			}())
+		}
+	}
+	if asked < 20 {
+		t.Errorf("only %d answers were read", asked)
+	}
+	for _, path := range []string{"/app/videos", "/app/videos/" + ids[0], "/app/videos/" + ids[1], "/app/videos/" + ids[2], "/app/videos/" + ids[2] + "/status", "/app/activity", "/app"} {
+		clean("a viewer's page "+path, people["viewer"].get(stack.BaseURL+path).html)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	clean("a webhook's payload", delivered.String())
+}
