@@ -692,3 +692,31 @@ func TestHTTPSourceAndHandlerAgree(t *testing.T) {
 		t.Errorf("store down: %v", err)
 	}
 }
+
+func TestAnAccountLeavesRedisMinutesAfterItsLastRequest(t *testing.T) {
+	t.Parallel()
+	ring := &keyring{}
+	r := newReplica(t, ring, redistest.Start(t))
+	key := ring.add(t, "acc_1", identity.Enterprise)
+	const hash = "lr:acct:{acc_1}"
+	accept(t, r, key)
+	if life := r.redis.PTTL(t.Context(), hash).Val(); life <= 0 || life > 5*time.Minute {
+		t.Errorf("the hash lives for %s", life)
+	}
+	// A hash that is in use does not expire.
+	r.redis.PExpire(t.Context(), hash, time.Minute)
+	accept(t, r, key)
+	if life := r.redis.PTTL(t.Context(), hash).Val(); life <= time.Minute {
+		t.Errorf("a request leaves the hash %s", life)
+	}
+	// One that did costs one question, not one with each request.
+	r.redis.Del(t.Context(), hash)
+	before := ring.asked.Load()
+	for range 5 {
+		accept(t, r, key)
+	}
+	if n := ring.asked.Load() - before; n != 1 {
+		t.Errorf("after a pause auth was asked %d times, want once", n)
+	}
+	eventually(t, "the bucket is full, and no key", func() bool { return r.redis.Exists(t.Context(), hash+":t").Val() == 0 })
+}

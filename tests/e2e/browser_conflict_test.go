@@ -3,6 +3,8 @@ package e2e
 import (
 	"strings"
 	"testing"
+
+	"github.com/go-rod/rod"
 )
 
 // Two tabs change one record: the second sees both texts, and loses neither.
@@ -36,9 +38,40 @@ func TestTwoTabsLoseNoText(t *testing.T) {
 			t.Errorf("%s: %q is stored in the end", name, title)
 		}
 	}
+	v.clean("412")
+}
 
-	// A member's role, which two admins change.
-	m := c.want(200, "GET", "/api/v1/members?limit=1", nil)
-	_ = m
+// Two admins change one member's role.
+func TestTwoTabsOnOneMember(t *testing.T) {
+	op := operator(t)
+	account := op.want(201, "POST", "/admin/v1/accounts", map[string]any{"name": "Two admins", "plan": "business"}).str("id")
+	link := op.want(201, "POST", "/admin/v1/accounts/"+account+"/sign-in-links", map[string]any{"name": "Olu", "role": "owner"}).str("url")
+	member := op.want(201, "POST", "/admin/v1/accounts/"+account+"/sign-in-links", map[string]any{"name": "Kim", "role": "member"}).str("memberId")
+	v := visitor(t, look{})
+	v.open(link)
+	page := v.Timeout(patience)
+	page.MustElementR("button", "Sign in").MustClick()
+	page.MustElementR("label", "Destination")
+	form := `form[action="/app/members/` + member + `/role"]`
+	give := func(tab *rod.Page, role string) {
+		tab.MustElement(form + " select").MustSelect(role)
+		tab.MustElement(form + " button").MustClick()
+	}
+	v.open(stack.BaseURL + "/app/members")
+	page.MustElement(form)
+	other := v.Browser().MustPage(stack.BaseURL + "/app/members").Timeout(patience)
+	give(other, "Admin")
+	other.MustElementR(".note", "Saved")
+	give(page, "Viewer")
+	page.MustElementR(".note", "Somebody changed this")
+	if mine, theirs := page.MustElement(form+" select").MustText(), page.MustElement(form+" .theirs q").MustText(); theirs != "Admin" || page.MustElement(form+" select").MustProperty("value").Str() != "viewer" {
+		t.Errorf("the field has %q, and beside it stands %q", mine, theirs)
+	}
+	v.shot("conflict-member")
+	page.MustElement(form + " button").MustClick()
+	page.MustElementR(".note", "Saved")
+	if role := page.MustElement(form + " select").MustProperty("value").Str(); role != "viewer" {
+		t.Errorf("stored in the end: %s", role)
+	}
 	v.clean("412")
 }
