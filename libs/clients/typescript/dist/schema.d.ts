@@ -317,7 +317,8 @@ export interface paths {
         /**
          * Get a video
          * @description Status and everything known about the video. Asking also makes the service look whether an awaited upload has
-         *     arrived. While `uploading` or `failed` there is always an `uploadUrl` with at least an hour left.
+         *     arrived. While `uploading` or `failed`, callers with `videos:write` always get an `uploadUrl` with at least an
+         *     hour left. Other callers never see an address that takes a file.
          *
          *     `playbackUrl` and `downloadUrl` carry the access of the owner: they work whatever the privacy, and after the video
          *     has expired. They end after some hours; ask again without `If-None-Match` for new ones. A video that the operator
@@ -362,8 +363,8 @@ export interface paths {
         get: operations["getVideoAccess"];
         /**
          * Decide who may watch a video
-         * @description Replaces the whole rule: a field that is left out takes its default. The rules are those of creation, with two
-         *     exceptions. A password may be left out when the video has one and keeps privacy `password`. The present `expiresAt`
+         * @description Replaces the whole rule: `privacy` is required, and any other field that is left out takes its default. The rules are
+         *     those of creation, with two exceptions. A password may be left out when the video has one and keeps privacy `password`. The present `expiresAt`
          *     may be sent back even when it has passed; a new one must lie in the future, and brings an expired video back.
          *
          *     When the call has answered, no page, playlist or download is given by the old rule any more, and viewers who had
@@ -820,7 +821,7 @@ export interface paths {
         };
         /**
          * List members
-         * @description Everybody who may sign in to the account, oldest first.
+         * @description Everybody who may sign in to the account, oldest first. `signIn` says how each of them can sign in without anybody's help.
          */
         get: operations["listMembers"];
         put?: never;
@@ -859,9 +860,44 @@ export interface paths {
          * Change a member
          * @description Changes a member's name or role. You cannot give a role that has scopes you lack, and only a signed-in owner can make,
          *     change or remove an owner. A lower role takes effect on the member's next request, and keys that the member made are
-         *     revoked when they exceed it.
+         *     revoked when they exceed it. A member's `ETag` is its `updatedAt` in quotation marks: send it as `If-Match`, and a member
+         *     whom somebody else has changed meanwhile stays as it is.
          */
         patch: operations["updateMember"];
+        trace?: never;
+    };
+    "/api/v1/members/{id}/sign-in-links": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of a member.
+                 * @example mem_7QwYx3vBk1pNs9ZtCm5J
+                 */
+                id: components["parameters"]["MemberId"];
+            };
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Make a sign-in link for a member
+         * @description Lets a member back in who has no way to sign in of their own, as `signIn` in the list of members shows. The link works once,
+         *     for 15 minutes. The answer is the only time that `url` is shown; send it to the person yourself.
+         *
+         *     It takes a signed-in admin or owner, never an API key. Admins make links for viewers and members, owners for everybody but
+         *     owners; for an owner ask the operator. An account makes at most 20 in 24 hours.
+         *
+         *     The session that the link opens belongs to this membership alone: it cannot switch to another account, and it can add a
+         *     passkey only for a person who is in no other account and has no way to sign in yet. The events `sign_in_link.created` and
+         *     `sign_in_link.used` name who made the link, and the member sees at their next sign-in that it was used.
+         */
+        post: operations["createMemberSignInLink"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
         trace?: never;
     };
     "/api/v1/invitations": {
@@ -1052,6 +1088,9 @@ export interface paths {
          * Make a one-time sign-in link
          * @description Signs in an existing member (`memberId`), or a new one (`name` and `role`). A name always makes a new member, since two people
          *     may have the same. The link works once, for 15 minutes.
+         *
+         *     The operator's link also helps a person who lost their passkeys, and opens a session like any other. Members by a group of the
+         *     identity provider sign in with the provider: 409 `SIGN_IN_BY_PROVIDER`.
          */
         post: operations["adminCreateSignInLink"];
         delete?: never;
@@ -1196,6 +1235,17 @@ export interface components {
             externalId?: string | null;
             /** @description Archived links go on redirecting; lists can leave them out. */
             archived?: boolean | null;
+            readonly _id?: unknown;
+            readonly id?: unknown;
+            readonly slug?: unknown;
+            readonly shortUrl?: unknown;
+            readonly clicks?: unknown;
+            readonly importedClicks?: unknown;
+            readonly status?: unknown;
+            readonly takenDown?: unknown;
+            readonly domainId?: unknown;
+            readonly createdAt?: unknown;
+            readonly updatedAt?: unknown;
         };
         LinkSummary: {
             /** @description Id of the link. */
@@ -1293,7 +1343,7 @@ export interface components {
             slug: string;
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
-        /** @description Names in the request that had no effect. Absent when there are none. */
+        /** @description Fields of the body that had no effect because they are unknown or cannot be changed. Absent when there are none. */
         IgnoredFields: string[];
         LinkStats: {
             /** @description First day. */
@@ -1381,10 +1431,12 @@ export interface components {
         BulkAllCreated: {
             /** @description One per item, in their order. */
             results: components["schemas"]["BulkItemCreated"][];
+            ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         BulkResults: {
             /** @description One per item, in their order. */
             results: (components["schemas"]["BulkItemCreated"] | components["schemas"]["BulkItemFailed"])[];
+            ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         BulkItemCreated: {
             /** @constant */
@@ -1504,6 +1556,31 @@ export interface components {
             description?: string | null;
             tags?: components["schemas"]["TagsInput"];
             externalId?: components["schemas"]["ExternalIdInput"];
+            readonly _id?: unknown;
+            readonly id?: unknown;
+            readonly slug?: unknown;
+            readonly status?: unknown;
+            readonly privacy?: unknown;
+            readonly shareUrl?: unknown;
+            readonly createdAt?: unknown;
+            readonly updatedAt?: unknown;
+            readonly expiresAt?: unknown;
+            readonly progress?: unknown;
+            readonly duration?: unknown;
+            readonly width?: unknown;
+            readonly height?: unknown;
+            readonly posterUrl?: unknown;
+            readonly playbackUrl?: unknown;
+            readonly downloadUrl?: unknown;
+            readonly renditions?: unknown;
+            readonly captions?: unknown;
+            readonly thumbnailTime?: unknown;
+            readonly takenDown?: unknown;
+            readonly views?: unknown;
+            readonly uploadUrl?: unknown;
+            readonly uploadUrlExpiresAt?: unknown;
+            readonly resumableUploadUrl?: unknown;
+            readonly error?: unknown;
         };
         /**
          * @description Up to 20 tags of 1 to 50 characters after trimming, without a comma or a control character. The same tag in another
@@ -1513,7 +1590,7 @@ export interface components {
         /** @description The id of the record in another system, 1 to 255 printable ASCII characters, unique among the account's records of its kind. `null` is none. */
         ExternalIdInput: string | null;
         VideoAccessUpdate: {
-            privacy?: components["schemas"]["PrivacyInput"];
+            privacy: components["schemas"]["Privacy"];
             /** @description Required with privacy `password` unless the video has one, refused with any other. */
             password?: string | null;
             /** @description Moment in milliseconds. Required with privacy `expiring`, refused with any other. */
@@ -1588,7 +1665,9 @@ export interface components {
         };
         /**
          * @description Address of an upload session for files that are sent in parts: PUT with `Content-Range`, as Google Cloud Storage
-         *     defines it; `Content-Range: bytes *\/*` asks how far the session is.
+         *     defines it; `Content-Range: bytes *\/*` asks how far the session is. Only callers with `videos:write` are shown
+         *     it. The session takes at most what the account may still store, and ends when the video is deleted, when its
+         *     file has arrived, and when it fails.
          */
         ResumableUploadUrl: string;
         Video: {
@@ -1615,9 +1694,9 @@ export interface components {
             height: number | null;
             /** @description A picture of the video. */
             posterUrl: string | null;
-            /** @description HLS playlist that already carries the access of the owner. */
+            /** @description HLS playlist that already carries the access of the owner. It ends when the key or member that asked for it may no longer read videos. */
             playbackUrl: string | null;
-            /** @description An MP4 of the video for the owner. */
+            /** @description An MP4 of the video for the owner. It ends as `playbackUrl` does. */
             downloadUrl: string | null;
             renditions: components["schemas"]["Rendition"][];
             /** @description Languages that have captions. */
@@ -1633,7 +1712,7 @@ export interface components {
             } | null;
             /** @description Plays of at least five seconds or half the video, once per viewer and day. How many new viewers of one network count in an hour is limited to some hundred. */
             views: number;
-            /** @description While `uploading` or `failed`: send the file here with PUT. */
+            /** @description While `uploading` or `failed`, and only for callers with `videos:write`: send the file here with PUT. */
             uploadUrl?: string;
             uploadUrlExpiresAt?: components["schemas"]["Timestamp"];
             resumableUploadUrl?: components["schemas"]["ResumableUploadUrl"];
@@ -1742,14 +1821,28 @@ export interface components {
             role: components["schemas"]["Role"];
             createdAt: components["schemas"]["Timestamp"];
             updatedAt: components["schemas"]["Timestamp"];
+            /** @description In the list of members, how this one can sign in without anybody's help. Empty means only by a link that somebody makes. */
+            signIn?: ("passkey" | "provider")[];
             ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         MemberList: {
             data: components["schemas"]["Member"][];
         };
+        MemberSignInLink: {
+            /**
+             * Format: uri
+             * @description The one-time link. Shown here and never again.
+             */
+            url: string;
+            expiresAt: components["schemas"]["Timestamp"];
+        };
         MemberUpdate: {
             name?: string;
             role?: components["schemas"]["Role"];
+            readonly id?: unknown;
+            readonly email?: unknown;
+            readonly createdAt?: unknown;
+            readonly updatedAt?: unknown;
         };
         InvitationCreate: {
             /** @description Of the new member. Without it the person gives one when accepting. */
@@ -1827,6 +1920,9 @@ export interface components {
                 domains?: components["schemas"]["OwnLimit"];
                 storedBytes?: components["schemas"]["OwnLimit"];
             } | null;
+            readonly id?: unknown;
+            readonly state?: unknown;
+            readonly createdAt?: unknown;
         };
         OwnLimit: number | null;
         OperatorAccount: {
@@ -1869,7 +1965,6 @@ export interface components {
             accountId: string;
             reason: string;
             createdAt: components["schemas"]["Timestamp"];
-            ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         TakedownPage: {
             data: components["schemas"]["Takedown"][];
@@ -1881,7 +1976,7 @@ export interface components {
          *     types will come; a reader should ignore what it does not know.
          * @enum {string}
          */
-        EventType: "link.created" | "link.updated" | "link.deleted" | "domain.created" | "domain.verified" | "domain.lapsed" | "domain.deleted" | "video.created" | "video.updated" | "video.deleted" | "video.processing" | "video.ready" | "video.failed" | "key.created" | "key.rolled" | "key.revoked" | "account.changed" | "account.exported" | "member.added" | "member.changed" | "member.removed" | "invitation.created" | "invitation.accepted" | "invitation.revoked" | "session.created" | "session.ended" | "webhook.created" | "webhook.updated" | "webhook.deleted" | "webhook.disabled";
+        EventType: "link.created" | "link.updated" | "link.deleted" | "domain.created" | "domain.verified" | "domain.lapsed" | "domain.deleted" | "video.created" | "video.updated" | "video.deleted" | "video.processing" | "video.ready" | "video.failed" | "key.created" | "key.rolled" | "key.revoked" | "account.changed" | "account.exported" | "member.added" | "member.changed" | "member.removed" | "invitation.created" | "invitation.accepted" | "invitation.revoked" | "session.created" | "session.ended" | "sign_in_link.created" | "sign_in_link.used" | "webhook.created" | "webhook.updated" | "webhook.deleted" | "webhook.disabled";
         Actor: {
             /** @enum {string} */
             type: "key" | "member" | "operator" | "system";
@@ -1919,6 +2014,10 @@ export interface components {
             events?: components["schemas"]["WebhookEvents"];
             description?: string | null;
             enabled?: boolean;
+            readonly id?: unknown;
+            readonly disabledReason?: unknown;
+            readonly createdAt?: unknown;
+            readonly updatedAt?: unknown;
         };
         WebhookReplay: {
             from: components["schemas"]["Moment"];
@@ -1948,7 +2047,6 @@ export interface components {
             updatedAt: components["schemas"]["Timestamp"];
             /** @description Shown here and never again. */
             secret: string;
-            ignoredFields?: components["schemas"]["IgnoredFields"];
         };
         WebhookList: {
             data: components["schemas"]["Webhook"][];
@@ -1995,7 +2093,7 @@ export interface components {
          * @description What went wrong, for programs. New codes will come; treat one you do not know by the status of the answer.
          * @enum {string}
          */
-        ErrorCode: "BAD_REQUEST" | "INVALID_JSON" | "VALIDATION_ERROR" | "INVALID_CURSOR" | "MISSING_API_KEY" | "INVALID_API_KEY" | "API_KEY_EXPIRED" | "API_KEY_REVOKED" | "PLAN_REQUIRED" | "INSUFFICIENT_SCOPE" | "QUOTA_EXCEEDED" | "ACCOUNT_SUSPENDED" | "FORBIDDEN" | "NOT_FOUND" | "LINK_NOT_FOUND" | "VIDEO_NOT_FOUND" | "DOMAIN_NOT_FOUND" | "WEBHOOK_NOT_FOUND" | "DELIVERY_NOT_FOUND" | "METHOD_NOT_ALLOWED" | "PRECONDITION_FAILED" | "BODY_TOO_LARGE" | "UNSUPPORTED_MEDIA_TYPE" | "HEADERS_TOO_LARGE" | "SLUG_TAKEN" | "LAST_OWNER" | "ALREADY_MEMBER" | "IDENTITY_TAKEN" | "AUTHORIZATION_PENDING" | "DOMAIN_NOT_VERIFIED" | "DOMAIN_TAKEN" | "DOMAIN_IN_USE" | "ACCOUNT_NOT_SUSPENDED" | "ACCOUNT_DELETING" | "EXTERNAL_ID_TAKEN" | "WEBHOOK_DISABLED" | "IDEMPOTENCY_IN_PROGRESS" | "IDEMPOTENCY_KEY_REUSED" | "GONE" | "TAKEN_DOWN" | "RATE_LIMITED" | "INTERNAL" | "UNAVAILABLE";
+        ErrorCode: "BAD_REQUEST" | "INVALID_JSON" | "VALIDATION_ERROR" | "INVALID_CURSOR" | "MISSING_API_KEY" | "INVALID_API_KEY" | "API_KEY_EXPIRED" | "API_KEY_REVOKED" | "PLAN_REQUIRED" | "INSUFFICIENT_SCOPE" | "QUOTA_EXCEEDED" | "ACCOUNT_SUSPENDED" | "FORBIDDEN" | "NOT_FOUND" | "LINK_NOT_FOUND" | "VIDEO_NOT_FOUND" | "DOMAIN_NOT_FOUND" | "WEBHOOK_NOT_FOUND" | "DELIVERY_NOT_FOUND" | "METHOD_NOT_ALLOWED" | "PRECONDITION_FAILED" | "BODY_TOO_LARGE" | "UNSUPPORTED_MEDIA_TYPE" | "HEADERS_TOO_LARGE" | "SLUG_TAKEN" | "LAST_OWNER" | "ALREADY_MEMBER" | "IDENTITY_TAKEN" | "HAS_SIGN_IN" | "SIGN_IN_BY_PROVIDER" | "AUTHORIZATION_PENDING" | "DOMAIN_NOT_VERIFIED" | "DOMAIN_TAKEN" | "DOMAIN_IN_USE" | "ACCOUNT_NOT_SUSPENDED" | "ACCOUNT_DELETING" | "EXTERNAL_ID_TAKEN" | "WEBHOOK_DISABLED" | "IDEMPOTENCY_IN_PROGRESS" | "IDEMPOTENCY_KEY_REUSED" | "GONE" | "TAKEN_DOWN" | "RATE_LIMITED" | "INTERNAL" | "UNAVAILABLE";
         ErrorDetail: {
             /** @description Path of the field, such as `ogTitle` or `scopes.0`. */
             field: string;
@@ -2089,6 +2187,37 @@ export interface components {
                     error?: {
                         /** @enum {unknown} */
                         code?: "VALIDATION_ERROR" | "INVALID_CURSOR";
+                    };
+                };
+            };
+        };
+        /** @description A query parameter is unknown, or one that takes a single value is repeated. */
+        UnknownParameter: {
+            headers: {
+                "X-Request-Id": components["headers"]["X-Request-Id"];
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "error": {
+                 *         "code": "VALIDATION_ERROR",
+                 *         "message": "The request has 1 invalid field.",
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736",
+                 *         "details": [
+                 *           {
+                 *             "field": "limit",
+                 *             "code": "unknown",
+                 *             "message": "There is no such parameter here."
+                 *           }
+                 *         ]
+                 *       }
+                 *     }
+                 */
+                "application/json": components["schemas"]["Error"] & {
+                    error?: {
+                        /** @enum {unknown} */
+                        code?: "VALIDATION_ERROR";
                     };
                 };
             };
@@ -2432,6 +2561,30 @@ export interface components {
                 };
             };
         };
+        /** @description The person can sign in without a link or is in another account too, only the identity provider lets them in, the account is being erased, or the same request is still running. */
+        SignInLinkConflict: {
+            headers: {
+                "X-Request-Id": components["headers"]["X-Request-Id"];
+                [name: string]: unknown;
+            };
+            content: {
+                /**
+                 * @example {
+                 *       "error": {
+                 *         "code": "HAS_SIGN_IN",
+                 *         "message": "This person has their own way to sign in, or is a member of another account too, so nobody can make a sign-in link for them. If they cannot sign in any more, remove them and invite them again.",
+                 *         "requestId": "4bf92f3577b34da6a3ce929d0e0e4736"
+                 *       }
+                 *     }
+                 */
+                "application/json": components["schemas"]["Error"] & {
+                    error?: {
+                        /** @enum {unknown} */
+                        code?: "HAS_SIGN_IN" | "SIGN_IN_BY_PROVIDER" | "ACCOUNT_DELETING" | "IDEMPOTENCY_IN_PROGRESS";
+                    };
+                };
+            };
+        };
         /** @description Nobody has decided yet. */
         PendingConflict: {
             headers: {
@@ -2696,7 +2849,7 @@ export interface components {
                 };
             };
         };
-        /** @description Too many requests; wait as `Retry-After` says. */
+        /** @description Too many requests, or too many that change the same record at once; wait as `Retry-After` says. */
         RateLimited: {
             headers: {
                 "X-Request-Id": components["headers"]["X-Request-Id"];
@@ -3234,6 +3387,7 @@ export interface operations {
                 };
                 content?: never;
             };
+            400: components["responses"]["UnknownParameter"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["LinkNotFound"];
@@ -3273,6 +3427,7 @@ export interface operations {
                 };
                 content?: never;
             };
+            400: components["responses"]["UnknownParameter"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["LinkNotFound"];
@@ -3470,6 +3625,7 @@ export interface operations {
                     "application/json": components["schemas"]["DomainList"];
                 };
             };
+            400: components["responses"]["UnknownParameter"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             429: components["responses"]["RateLimited"];
@@ -3555,6 +3711,7 @@ export interface operations {
                     "application/json": components["schemas"]["Domain"];
                 };
             };
+            400: components["responses"]["UnknownParameter"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["DomainNotFound"];
@@ -3591,6 +3748,7 @@ export interface operations {
                 };
                 content?: never;
             };
+            400: components["responses"]["UnknownParameter"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["DomainNotFound"];
@@ -3796,6 +3954,7 @@ export interface operations {
                 };
                 content?: never;
             };
+            400: components["responses"]["UnknownParameter"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["VideoNotFound"];
@@ -3835,6 +3994,7 @@ export interface operations {
                 };
                 content?: never;
             };
+            400: components["responses"]["UnknownParameter"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["VideoNotFound"];
@@ -3926,6 +4086,7 @@ export interface operations {
                     "application/json": components["schemas"]["VideoAccess"];
                 };
             };
+            400: components["responses"]["UnknownParameter"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["VideoNotFound"];
@@ -4064,6 +4225,7 @@ export interface operations {
                     "application/json": components["schemas"]["CaptionList"];
                 };
             };
+            400: components["responses"]["UnknownParameter"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["VideoNotFound"];
@@ -4201,7 +4363,7 @@ export interface operations {
                     "application/json": components["schemas"]["EventPage"];
                 };
             };
-            400: components["responses"]["BadRequest"];
+            400: components["responses"]["BadQuery"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             429: components["responses"]["RateLimited"];
@@ -4233,6 +4395,7 @@ export interface operations {
                     "application/json": components["schemas"]["WebhookList"];
                 };
             };
+            400: components["responses"]["UnknownParameter"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             429: components["responses"]["RateLimited"];
@@ -4320,6 +4483,7 @@ export interface operations {
                     "application/json": components["schemas"]["Webhook"];
                 };
             };
+            400: components["responses"]["UnknownParameter"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["WebhookNotFound"];
@@ -4359,6 +4523,7 @@ export interface operations {
                 };
                 content?: never;
             };
+            400: components["responses"]["UnknownParameter"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["WebhookNotFound"];
@@ -4610,7 +4775,7 @@ export interface operations {
                     "application/json": components["schemas"]["DeliveryPage"];
                 };
             };
-            400: components["responses"]["BadRequest"];
+            400: components["responses"]["BadQuery"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["WebhookNotFound"];
@@ -4696,6 +4861,7 @@ export interface operations {
                     "application/json": components["schemas"]["Account"];
                 };
             };
+            400: components["responses"]["UnknownParameter"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             429: components["responses"]["RateLimited"];
@@ -4727,6 +4893,7 @@ export interface operations {
                     "application/jsonl": string;
                 };
             };
+            400: components["responses"]["UnknownParameter"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             429: components["responses"]["RateLimited"];
@@ -4758,6 +4925,7 @@ export interface operations {
                     "application/json": components["schemas"]["KeyList"];
                 };
             };
+            400: components["responses"]["UnknownParameter"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             429: components["responses"]["RateLimited"];
@@ -4843,6 +5011,7 @@ export interface operations {
                     "application/json": components["schemas"]["Key"];
                 };
             };
+            400: components["responses"]["UnknownParameter"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
@@ -4879,6 +5048,7 @@ export interface operations {
                 };
                 content?: never;
             };
+            400: components["responses"]["UnknownParameter"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
@@ -4966,6 +5136,7 @@ export interface operations {
                     "application/json": components["schemas"]["MemberList"];
                 };
             };
+            400: components["responses"]["UnknownParameter"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             429: components["responses"]["RateLimited"];
@@ -5001,6 +5172,7 @@ export interface operations {
                 };
                 content?: never;
             };
+            400: components["responses"]["UnknownParameter"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
@@ -5013,7 +5185,10 @@ export interface operations {
     updateMember: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description Only act while the record still has this `ETag`; else 412. */
+                "If-Match"?: components["parameters"]["IfMatch"];
+            };
             path: {
                 /**
                  * @description Id of a member.
@@ -5033,6 +5208,7 @@ export interface operations {
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["X-Request-Id"];
+                    ETag: components["headers"]["ETag"];
                     RateLimit: components["headers"]["RateLimit"];
                     "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
                     "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
@@ -5049,8 +5225,59 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             409: components["responses"]["LastOwnerConflict"];
+            412: components["responses"]["PreconditionFailed"];
             413: components["responses"]["BodyTooLarge"];
             415: components["responses"]["UnsupportedMediaType"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    createMemberSignInLink: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Any text of 1 to 255 printable ASCII characters that the caller makes up once per intended effect.
+                 * @example 6a7f4c1e-create-spring-sale
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /**
+                 * @description Id of a member.
+                 * @example mem_7QwYx3vBk1pNs9ZtCm5J
+                 */
+                id: components["parameters"]["MemberId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The link. */
+            201: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    RateLimit: components["headers"]["RateLimit"];
+                    "RateLimit-Policy": components["headers"]["RateLimit-Policy"];
+                    "X-RateLimit-Limit": components["headers"]["X-RateLimit-Limit"];
+                    "X-RateLimit-Remaining": components["headers"]["X-RateLimit-Remaining"];
+                    "X-RateLimit-Reset": components["headers"]["X-RateLimit-Reset"];
+                    "Idempotent-Replayed": components["headers"]["Idempotent-Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MemberSignInLink"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            409: components["responses"]["SignInLinkConflict"];
+            413: components["responses"]["BodyTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
+            422: components["responses"]["IdempotencyKeyReused"];
             429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
@@ -5080,6 +5307,7 @@ export interface operations {
                     "application/json": components["schemas"]["InvitationList"];
                 };
             };
+            400: components["responses"]["UnknownParameter"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             429: components["responses"]["RateLimited"];
@@ -5163,6 +5391,7 @@ export interface operations {
                 };
                 content?: never;
             };
+            400: components["responses"]["UnknownParameter"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
@@ -5334,6 +5563,7 @@ export interface operations {
                     "application/json": components["schemas"]["OperatorAccount"];
                 };
             };
+            400: components["responses"]["UnknownParameter"];
             401: components["responses"]["Unauthorized"];
             404: components["responses"]["NotFound"];
             500: components["responses"]["Internal"];
@@ -5365,6 +5595,7 @@ export interface operations {
                     "application/json": components["schemas"]["OperatorAccount"];
                 };
             };
+            400: components["responses"]["UnknownParameter"];
             401: components["responses"]["Unauthorized"];
             404: components["responses"]["NotFound"];
             /** @description The account is not suspended, or is being erased. */
@@ -5510,7 +5741,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
-            /** @description The account is being erased. */
+            /** @description The account is being erased, or only the identity provider lets this member in. */
             409: {
                 headers: {
                     "X-Request-Id": components["headers"]["X-Request-Id"];
@@ -5617,6 +5848,7 @@ export interface operations {
                 };
                 content?: never;
             };
+            400: components["responses"]["UnknownParameter"];
             401: components["responses"]["Unauthorized"];
             404: components["responses"]["NotFound"];
             500: components["responses"]["Internal"];
@@ -5646,6 +5878,7 @@ export interface operations {
                 };
                 content?: never;
             };
+            400: components["responses"]["UnknownParameter"];
             401: components["responses"]["Unauthorized"];
             404: components["responses"]["NotFound"];
             500: components["responses"]["Internal"];
