@@ -490,7 +490,7 @@ func TestFieldsThatAreAlwaysSentAreRequired(t *testing.T) {
 		"max": "of rules with a bound", "min": "of rules with a bound", "data": "or error, in bulk", "error": "of failures",
 		"importedClicks": "of imported links", "bandwidth": "once measured", "codecs": "once measured", "frameRate": "once measured",
 		"linkId": "or videoId", "videoId": "or linkId", "uploadUrl": "while a file is awaited", "uploadUrlExpiresAt": "while a file is awaited",
-		"resumableUploadUrl": "where there are sessions",
+		"resumableUploadUrl": "where there are sessions", "signIn": "in the list of members",
 	}
 	doc := document(t)
 	n := 0

@@ -287,3 +287,33 @@ func TestTheWalksLeadToFunctionsThatExist(t *testing.T) {
 		t.Errorf("%d walks, want 2", walks)
 	}
 }
+
+// The table "What tenants share" names the test of each fence.
+func TestFencesNameTestsThatExist(t *testing.T) {
+	t.Parallel()
+	_, table, _ := strings.Cut(read(t, "ARCHITECTURE.md"), "## What tenants share\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	names := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(table, -1)
+	if len(names) < 30 {
+		t.Fatalf("%d tests are named, want one for each fence", len(names))
+	}
+	var code strings.Builder
+	for _, dir := range []string{"libs", "services", "tests"} {
+		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			source, err := os.ReadFile(path)
+			code.Write(source)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range names {
+		if !strings.Contains(code.String(), "func "+name[1]+"(") {
+			t.Errorf("ARCHITECTURE.md names %s, which is no test", name[1])
+		}
+	}
+}

@@ -1844,6 +1844,7 @@ export interface components {
             readonly email?: unknown;
             readonly createdAt?: unknown;
             readonly updatedAt?: unknown;
+            readonly signIn?: unknown;
         };
         InvitationCreate: {
             /** @description Of the new member. Without it the person gives one when accepting. */
