@@ -155,7 +155,7 @@ func TestForeignAndMissingAnswerAlike(t *testing.T) {
 		{http.MethodGet, "", ""}, {http.MethodPatch, "", `{"title":5}`}, {http.MethodDelete, "", ""}, {http.MethodPut, "/captions/en", "no vtt"},
 	} {
 		var bodies []string
-		for _, id := range []string{v.id, "vid_0000000000000000000000", "..%2f", "a/b"[:1], strings.Repeat("x", 300)} {
+		for _, id := range []string{v.id, "vid_0000000000000000000000", "a%2fb", "a/b"[:1], strings.Repeat("x", 300)} {
 			a := w.as("acc_b", call.method, "/"+id+call.tail, call.body).want(404)
 			bodies = append(bodies, strings.ReplaceAll(a.body, a.header.Get("X-Request-Id"), ""))
 		}

@@ -463,7 +463,7 @@ func TestPlaylists(t *testing.T) {
 		t.Errorf("storyboard:\n%s", vtt.body)
 	}
 	w.send(http.MethodGet, strings.Replace(playlist, "master.m3u8", "poster.jpg", 1), "").want(200)
-	for _, file := range []string{"8k.m3u8", "master", "..", "x.vtt", "captions-", "720p.mp4"} {
+	for _, file := range []string{"8k.m3u8", "master", "x.vtt", "captions-", "720p.mp4"} {
 		w.send(http.MethodGet, strings.Replace(playlist, "master.m3u8", file, 1), "").want(404)
 	}
 	other := w.ready(`{}`)
