@@ -52,6 +52,7 @@ func Parse(document []byte) (*Contract, error) {
 		return nil, err
 	}
 	closeObjects(raw, "", requestSchemas(raw))
+	allowNull(raw)
 	strict, err := json.Marshal(raw)
 	if err != nil {
 		return nil, err
@@ -428,6 +429,24 @@ func dig(v any, names ...string) any {
 		v = m[n]
 	}
 	return v
+}
+
+// allowNull says in the validator's words what a schema without a type means: any
+// value, null too. Fields that are known but not editable have such a schema.
+func allowNull(v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		if len(v) == 1 && v["readOnly"] == true {
+			v["type"] = []any{"string", "number", "boolean", "array", "object", "null"}
+		}
+		for _, c := range v {
+			allowNull(c)
+		}
+	case []any:
+		for _, c := range v {
+			allowNull(c)
+		}
+	}
 }
 
 func closeObjects(v any, at string, open map[string]bool) {

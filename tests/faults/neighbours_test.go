@@ -281,8 +281,10 @@ func writes(receiver string) map[string]func(r *resident) act {
 			path := "/api/v1/members/" + r.member()
 			return func(n int) (string, any) { return path, map[string]any{"name": fmt.Sprint("M ", n)} }
 		},
-		"removeMember":     func(r *resident) act { return on("/api/v1/members/"+r.member(), nil) },
-		"createInvitation": func(*resident) act { return on("/api/v1/invitations", map[string]any{"role": "viewer"}) },
+		"removeMember": func(r *resident) act { return on("/api/v1/members/"+r.member(), nil) },
+		// A key is refused; the look at what it may is work all the same.
+		"createMemberSignInLink": func(r *resident) act { return on("/api/v1/members/"+r.member()+"/sign-in-links", nil) },
+		"createInvitation":       func(*resident) act { return on("/api/v1/invitations", map[string]any{"role": "viewer"}) },
 		"revokeInvitation": func(r *resident) act {
 			return on("/api/v1/invitations/"+r.make("/api/v1/invitations", map[string]any{"role": "viewer"}, "id"), nil)
 		},

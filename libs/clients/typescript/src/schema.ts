@@ -861,8 +861,8 @@ export interface paths {
          * Change a member
          * @description Changes a member's name or role. You cannot give a role that has scopes you lack, and only a signed-in owner can make,
          *     change or remove an owner. A lower role takes effect on the member's next request, and keys that the member made are
-         *     revoked when they exceed it. A member's `ETag` is its `updatedAt` in quotation marks: send it as `If-Match`, and a member
-         *     whom somebody else has changed meanwhile stays as it is.
+         *     revoked when they exceed it. A member's `ETag` is `"r"` with its `updatedAt` behind the letter, such as `"r1790000000000"`.
+         *     Send it as `If-Match`, and a member whom somebody else has changed meanwhile stays as it is.
          */
         patch: operations["updateMember"];
         trace?: never;

@@ -317,9 +317,6 @@ func tooMany(wait time.Duration) error {
 
 func (p People) startDevice(c *fiber.Ctx, from netip.Addr) error {
 	ctx := c.UserContext()
-	if err := p.try(ctx, "device", from, deviceStarts); err != nil {
-		return err
-	}
 	var body struct {
 		Name   string   `json:"name"`
 		Scopes []string `json:"scopes"`
@@ -329,6 +326,10 @@ func (p People) startDevice(c *fiber.Ctx, from netip.Addr) error {
 		return err
 	}
 	if err := fields.Err(); err != nil {
+		return err
+	}
+	// Only now: a request that is refused for its form stores nothing, so it is no try.
+	if err := p.try(ctx, "device", from, deviceStarts); err != nil {
 		return err
 	}
 	name := strings.TrimSpace(body.Name)

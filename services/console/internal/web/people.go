@@ -100,7 +100,7 @@ type (
 )
 
 // Rev is the ETag of the member.
-func (m memberRow) Rev() string { return strconv.Quote(strconv.FormatInt(m.UpdatedAt, 10)) }
+func (m memberRow) Rev() string { return strconv.Quote("r" + strconv.FormatInt(m.UpdatedAt, 10)) }
 
 // roles are those that the person may give.
 func (r *request) roles(selected string) (out []roleOption) {
