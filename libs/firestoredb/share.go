@@ -15,6 +15,9 @@ func inLine(ctx context.Context, q *ratelimit.Queue, do func() error) error {
 	if p == nil || ctx.Value(heardKey{}) != nil {
 		return do()
 	}
+	if err := ctx.Err(); err != nil {
+		return Map(err) // the time went elsewhere
+	}
 	release, err := q.Enter(ctx, p.AccountID)
 	if errors.Is(err, context.DeadlineExceeded) {
 		return contended(err) // only the account's own work was before it

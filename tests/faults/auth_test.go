@@ -455,7 +455,7 @@ func authRedis(t testing.TB, b *authWorld, args ...string) string {
 
 func authRedisHas(t testing.TB, b *authWorld, account string) bool {
 	t.Helper()
-	return authRedis(t, b, "exists", "lr:acct:"+account) == "1"
+	return authRedis(t, b, "exists", "lr:acct:{"+account+"}") == "1"
 }
 
 func authRemaining(p *authProcess, key string) int {

@@ -175,14 +175,16 @@ func (s *Server) token(w http.ResponseWriter, r *http.Request) {
 		refuse("the assertion is not signed by the service account's key")
 		return
 	}
+	// Push tokens of this server are signed by the same key, but by another issuer.
 	var c struct {
+		Iss string
 		Exp int64
 	}
 	b, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(claims, "="))
 	if err == nil {
 		err = json.Unmarshal(b, &c)
 	}
-	if err != nil || s.clock().After(time.Unix(c.Exp, 0)) {
+	if err != nil || c.Iss != s.key.Email || s.clock().After(time.Unix(c.Exp, 0)) {
 		refuse("the assertion is malformed or expired")
 		return
 	}

@@ -51,7 +51,10 @@ func (p People) Public(a *httpapi.API) {
 	a.Handle(fiber.MethodPost, "/api/v1/invitations", write, p.invite)
 	a.Handle(fiber.MethodDelete, "/api/v1/invitations/:id", write, p.revokeInvitation)
 	a.Finds("/api/v1/members/:id", p.find)
-	a.Finds("/api/v1/members/:id/sign-in-links", p.find)
+	a.Finds("/api/v1/members/:id/sign-in-links", func(c *fiber.Ctx) error {
+		ctx := c.UserContext()
+		return p.Members.MayLink(ctx, identity.FromContext(ctx), c.Params("id"))
+	})
 	a.Finds("/api/v1/invitations/:id", p.findInvitation)
 	a.Public(fiber.MethodPost, "/api/v1/device-codes", func(c *fiber.Ctx) error { return p.startDevice(c, a.ClientIP(c)) })
 	a.Public(fiber.MethodPost, "/api/v1/device-codes/token", func(c *fiber.Ctx) error { return p.collectDevice(c, a.ClientIP(c)) })

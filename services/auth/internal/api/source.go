@@ -103,7 +103,7 @@ func (s *Source) Verify(ctx context.Context, hash string) (*apikey.Record, error
 func (s *Source) Scopes(ctx context.Context, accountID, id string) (identity.ScopeSet, error) {
 	if strings.HasPrefix(id, "mem_") {
 		m, err := s.store.Member(ctx, id)
-		if errors.Is(err, member.ErrNoMember) || err == nil && m.AccountID != accountID {
+		if errors.Is(err, member.ErrNoMember) || err == nil && (m.AccountID != accountID || m.Lapsed(s.now())) {
 			return nil, nil
 		}
 		return m.Role.Scopes(), err

@@ -222,18 +222,28 @@ func (s *Service) putRole(tx Tx, acct *account.Account, before, after Member) er
 		return err
 	}
 	var opened []Session
+	var ended []error
+	var planted []Passkey
 	if !before.Role.AtLeast(after.Role) {
 		// Whoever made a sign-in link for this member could reach the old role and may have
-		// kept the session. It must not grow with the member.
+		// kept the session, or added a passkey in it. They must not grow with the member.
 		if opened, err = tx.ActiveSessions(before.ID); err != nil {
 			return err
 		}
-		opened = slices.DeleteFunc(opened, func(x Session) bool { return !x.Bound || x.How != howLink })
+		opened = slices.DeleteFunc(opened, func(x Session) bool { return !x.Bound })
+		if planted, err = tx.Passkeys(before.PersonID); err != nil {
+			return err
+		}
+	}
+	for _, k := range planted {
+		if k.MemberID == before.ID {
+			ended = append(ended, tx.RemovePasskey(k))
+		}
 	}
 	// A new name shows in events, so replicas must learn of it as of a new role.
 	acct.Version++
 	return errors.Join(
-		tx.PutMember(after), tx.PutAccount(*acct), s.revoke(tx, exceeding), s.withdraw(tx, handed), s.end(tx, opened...),
+		errors.Join(ended...), tx.PutMember(after), tx.PutAccount(*acct), s.revoke(tx, exceeding), s.withdraw(tx, handed), s.end(tx, opened...),
 		tx.Note(after.AccountID, events.MemberChanged, after.ID, after),
 	)
 }
@@ -619,6 +629,18 @@ func mayLink(by *identity.Principal, role identity.Role) error {
 		return OwnerRequired("You can make sign-in links only for members whose role is below yours. Ask an owner.")
 	}
 	return nil
+}
+
+// MayLink refuses who may make no sign-in link for the member.
+func (s *Service) MayLink(ctx context.Context, by *identity.Principal, id string) error {
+	if err := mayLink(by, identity.Viewer); err != nil {
+		return err
+	}
+	m, err := s.Member(ctx, by.AccountID, id)
+	if err != nil {
+		return err
+	}
+	return mayLink(by, m.Role)
 }
 
 // SignInLinkFor makes a link that lets a member back in who has no way of their own.

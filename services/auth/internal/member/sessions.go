@@ -347,7 +347,12 @@ func (s *Service) open(ctx context.Context, m Member, how string, b Browser, als
 			return nil, ErrByProvider
 		}
 		after, write := now, func() error { return nil }
-		x.Until, x.Told, after.LinkUsed = now.GroupUntil, now.LinkUsed, LinkUse{}
+		x.Until, x.Told = now.GroupUntil, now.LinkUsed
+		// A bound session may be that of the link's maker. It clears the notice only when a
+		// week has passed, so that the member is told all the same.
+		if !x.Bound || s.now().Sub(now.LinkUsed.At) > SessionLife {
+			after.LinkUsed = LinkUse{}
+		}
 		if also != nil {
 			if write, err = also(tx, &after, x); err != nil {
 				return nil, err

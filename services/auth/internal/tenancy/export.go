@@ -52,7 +52,7 @@ var errPlaceTaken = &apierr.Error{Code: apierr.RateLimited, RetryAfter: exportLa
 func (x *exports) begin(ctx context.Context, account string) (_ context.Context, end func(), err error) {
 	release, ok := x.slots.Take(account)
 	if !ok {
-		x.makeRoom(account)
+		x.makeRoom(account, 0)
 		return nil, nil, &apierr.Error{Code: apierr.RateLimited, RetryAfter: exportLater, Message: "Too many exports are running already. Try again when one of them has ended."}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -70,15 +70,21 @@ func (x *exports) begin(ctx context.Context, account string) (_ context.Context,
 }
 
 // makeRoom ends the longest running export of another account, if it has run for
-// long. An account does not end its own: it has its share.
-func (x *exports) makeRoom(account string) {
+// long. An account that has more than own of them running has its share already.
+func (x *exports) makeRoom(account string, own int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if i := slices.IndexFunc(x.running, func(e *export) bool { return e.account == account }); i >= 0 {
+	var others []*export
+	for _, e := range x.running {
+		if e.account != account {
+			others = append(others, e)
+		}
+	}
+	if len(x.running)-len(others) > own {
 		return
 	}
-	if len(x.running) > 0 && x.now().Sub(x.running[0].begun) > undisturbed {
-		x.running[0].end(errPlaceTaken)
+	if len(others) > 0 && x.now().Sub(others[0].begun) > undisturbed {
+		others[0].end(errPlaceTaken)
 	}
 }
 
@@ -110,7 +116,7 @@ func (s *Service) Export(ctx context.Context, accountID string, first []Line, w 
 	for _, h := range s.holders {
 		err := h.Export(ctx, accountID, w)
 		if apierr.CodeOf(err) == apierr.RateLimited {
-			s.exports.makeRoom(accountID) // the holder has no place for it
+			s.exports.makeRoom(accountID, 1) // the holder has no place for it
 		}
 		if cause := context.Cause(ctx); err != nil && cause != nil {
 			err = cause

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // Scratch is a worker's private disk space. Each process has a folder of its
@@ -22,6 +23,7 @@ type Scratch struct {
 	mu       sync.Mutex
 	reserved map[string]int64 // by the folder of a job
 	waiting  string           // the folder of the job for which room is kept; see await
+	rests    time.Time        // until when no job waits again
 	freed    chan struct{}    // closed when room may have become free
 }
 
@@ -152,28 +154,45 @@ func (s *Scratch) free() {
 	s.freed = make(chan struct{})
 }
 
+// longestWait is how long a job keeps others from beginning, and othersTurn how long
+// no job may do so afterwards: an account with many large files must not shut the
+// worker to everybody else.
+const (
+	longestWait = 5 * time.Minute
+	othersTurn  = time.Minute
+)
+
 // await is reserve for a job that has waited for long: it waits until this worker's
 // running jobs leave enough room, and no job that begins meanwhile takes any of it.
 // Only one job waits so at a time, since two could wait for each other's sources;
-// for another the error is errReserved.
-func (s *Scratch) await(ctx context.Context, dir string, bytes int64) error {
+// for another the error is errReserved, as it is when [longestWait] has passed. Then,
+// and once it has room, others have their turn for a while. drop gives up a source
+// that was retained.
+func (s *Scratch) await(ctx context.Context, dir string, bytes int64, drop func()) error {
 	s.mu.Lock()
-	if s.waiting != "" {
+	if s.waiting != "" || time.Now().Before(s.rests) {
 		s.mu.Unlock()
 		return fmt.Errorf("%w, and another one waits", errReserved)
 	}
 	s.waiting = dir
 	s.mu.Unlock()
+	ctx, cancel := context.WithTimeoutCause(ctx, longestWait, errReserved)
+	defer cancel()
 	defer func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.waiting = ""
+		s.waiting, s.rests = "", time.Now().Add(othersTurn)
 	}()
 	for {
 		s.mu.Lock()
 		freed := s.freed
 		s.mu.Unlock()
-		if err := s.reserve(dir, bytes); !errors.Is(err, errReserved) {
+		err := s.reserve(dir, bytes)
+		if err != nil && s.idle() > 0 {
+			drop() // of a job that has ended since
+			err = s.reserve(dir, bytes)
+		}
+		if !errors.Is(err, errReserved) {
 			return err
 		}
 		select {

@@ -110,7 +110,7 @@ func (a *attempt) reserve(ctx context.Context, bytes int64) error {
 	}
 	if errors.Is(err, errReserved) && a.patient && a.w.o.Now().Sub(a.record.CreatedAt) > longWait {
 		a.log.InfoContext(ctx, "job waits for scratch space in its slot", "error", err)
-		err = a.w.o.Scratch.await(ctx, a.dir, bytes)
+		err = a.w.o.Scratch.await(ctx, a.dir, bytes, a.w.sources.clear)
 	}
 	if errors.Is(err, errTooLarge) && a.record.Parent != "" {
 		// The worker that made the part has room for all of it, and must not lose the

@@ -86,7 +86,7 @@ func (s *Share) unlock(c *fiber.Ctx) error {
 		right, err = s.o.Passwords.Check(ctx, v.AccountID, v.PasswordHash, given)
 	}
 	// A right guess costs nothing, nor does one that was never checked.
-	if right || errors.Is(err, password.ErrBusy) {
+	if right || err != nil {
 		s.o.Guard.Refund(ctx, try)
 	}
 	if errors.Is(err, password.ErrBusy) {

@@ -300,7 +300,8 @@ func (s *Service) Create(ctx context.Context, n NewVideo) (*Video, error) {
 // so it holds nothing.
 func (s *Service) settleUpload(ctx context.Context, fresh Upload, stored *Video, err error) {
 	switch code := apierr.CodeOf(err); {
-	case code == apierr.Unavailable || code == apierr.Internal:
+	// A write that lost to others until its time was over may have gone through with its last try.
+	case code == apierr.Unavailable || code == apierr.RateLimited || code == apierr.Internal:
 	case err != nil || stored.Upload.ResumableURL != fresh.ResumableURL:
 		s.unused(ctx, fresh.ResumableURL)
 	}
