@@ -318,9 +318,8 @@ func TestWebhooksReachThisMachineOnlyWhereNobodyElseReachesTheStack(t *testing.T
 		"on every address":            {[]net.Listener{loopback, everywhere}, nil, [2]string{}},
 		"under a public name":         {[]net.Listener{loopback}, map[string]string{"LINKREEL_BASE_URL": "https://app.example.com"}, [2]string{}},
 		"under a name like localhost": {[]net.Listener{loopback}, map[string]string{"LINKREEL_BASE_URL": "https://localhost.example.com"}, [2]string{}},
-		"behind a proxy":              {[]net.Listener{loopback}, map[string]string{"LINKREEL_TRUSTED_PROXIES": "127.0.0.1/32"}, [2]string{}},
-		"behind proxies, counted":     {[]net.Listener{loopback}, map[string]string{"LINKREEL_TRUSTED_PROXY_HOPS": "1"}, [2]string{}},
-		"behind a proxy, opened":      {[]net.Listener{loopback}, map[string]string{"LINKREEL_TRUSTED_PROXY_HOPS": "1", http: "true"}, [2]string{"true", ""}},
+		"behind a proxy":              {[]net.Listener{loopback}, map[string]string{"LINKREEL_BASE_URL": "https://app.example.com", "LINKREEL_TRUSTED_PROXY_HOPS": "1"}, [2]string{}},
+		"behind a proxy, opened":      {[]net.Listener{loopback}, map[string]string{"LINKREEL_BASE_URL": "https://app.example.com", "LINKREEL_TRUSTED_PROXY_HOPS": "1", http: "true"}, [2]string{"true", ""}},
 	} {
 		s := &Stack{public: publicPorts{base: port{listeners: tc.listeners}}}
 		settings := map[string]string{"LINKREEL_BASE_URL": "http://localhost:8080"}
