@@ -110,7 +110,7 @@ func (s *Stack) openWebhooks(settings map[string]string) {
 }
 
 // onlyHere reports whether only this machine reaches the base address: it listens on
-// loopback, it is called by a name of this machine, and there is no proxy in front.
+// loopback, and is called by a name of this machine.
 func (s *Stack) onlyHere(settings map[string]string) bool {
 	for _, l := range s.public.base.listeners {
 		if a, ok := l.Addr().(*net.TCPAddr); !ok || !a.IP.IsLoopback() {
