@@ -7,6 +7,9 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -27,6 +30,10 @@ func TestEveryOperationNamesOrRejectsWhatItDoesNotKnow(t *testing.T) {
 	for _, r := range apispec.Load().Routes() {
 		op := w.operation(r)
 		n++
+		w.caller = w.key
+		if r.OperationID == "createMemberSignInLink" { // which a key may not
+			w.caller = w.session
+		}
 		w.queries(t, op)
 		w.bodies(t, op)
 	}
@@ -36,11 +43,13 @@ func TestEveryOperationNamesOrRejectsWhatItDoesNotKnow(t *testing.T) {
 }
 
 type namesWorld struct {
-	c    *http.Client
-	key  string
-	doc  map[string]any
-	ids  map[string]string // by the path segment before {id}
-	pair string            // id of a second link, for requests that change one
+	c   *http.Client
+	key string
+	// session is that of an owner, and caller what the next request is sent with.
+	session, caller string
+	doc             map[string]any
+	ids             map[string]string // by the path segment before {id}
+	pair            string            // id of a second link, for requests that change one
 }
 
 // op is an operation with a request that is right.
@@ -60,6 +69,7 @@ func newNamesWorld(t *testing.T) *namesWorld {
 	}
 	var account string
 	w.key, account = key(t, w.c, "enterprise", everyScope())
+	w.caller = w.key
 	make := func(method, path string, body map[string]any) map[string]any {
 		t.Helper()
 		base := running.BaseURL
@@ -82,9 +92,43 @@ func newNamesWorld(t *testing.T) *namesWorld {
 	w.ids["invitations"] = text(make("POST", "/api/v1/invitations", map[string]any{"role": "member"})["id"])
 	w.ids["members"] = text(make("POST", "/admin/v1/accounts/"+account+"/sign-in-links", map[string]any{"name": "Names", "role": "member"})["memberId"])
 	w.ids["accounts"] = account
+	w.session = signIn(t, text(make("POST", "/admin/v1/accounts/"+account+"/sign-in-links", map[string]any{"name": "Owner", "role": "owner"})["url"]))
 	taken := text(make("POST", "/api/v1/links", map[string]any{"url": "https://example.com"})["id"])
 	w.ids["takedowns"] = text(make("POST", "/admin/v1/takedowns", map[string]any{"linkId": taken, "reason": "names"})["id"])
 	return w
+}
+
+// signIn opens a one-time link as a browser does, and returns the session.
+func signIn(t *testing.T, link string) string {
+	t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	browser := &http.Client{Jar: jar, Timeout: 30 * time.Second}
+	page, err := browser.Get(link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(page.Body)
+	_ = page.Body.Close()
+	csrf := regexp.MustCompile(`name="csrf" value="([^"]+)"`).FindSubmatch(text)
+	u, badLink := url.Parse(link)
+	if err != nil || badLink != nil || csrf == nil {
+		t.Fatalf("the page of a sign-in link: %v, %v\n%s", err, badLink, text)
+	}
+	home, err := browser.PostForm(running.BaseURL+"/app/sign-in", url.Values{"csrf": {string(csrf[1])}, "link": {u.Query().Get("link")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = home.Body.Close()
+	for _, c := range jar.Cookies(u) {
+		if strings.HasPrefix(c.Value, "lr_sess_") {
+			return c.Value
+		}
+	}
+	t.Fatal("no session after signing in")
+	return ""
 }
 
 func (w *namesWorld) operation(r apispec.Route) op {
@@ -275,7 +319,7 @@ func (w *namesWorld) send(t *testing.T, method, target string, body map[string]a
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set("Authorization", "Bearer "+w.key)
+	req.Header.Set("Authorization", "Bearer "+w.caller)
 	if strings.HasPrefix(target, running.AdminURL) {
 		req.Header.Set("Authorization", "Bearer "+running.AdminToken)
 	}
