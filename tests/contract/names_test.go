@@ -106,22 +106,33 @@ func signIn(t *testing.T, link string) string {
 		t.Fatal(err)
 	}
 	browser := &http.Client{Jar: jar, Timeout: 30 * time.Second}
-	page, err := browser.Get(link)
-	if err != nil {
-		t.Fatal(err)
+	do := func(method, address string, form url.Values) []byte {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(form.Encode()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if form != nil {
+			req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		}
+		page, err := browser.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = page.Body.Close() }()
+		text, err := io.ReadAll(page.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
 	}
-	text, err := io.ReadAll(page.Body)
-	_ = page.Body.Close()
+	text := do(http.MethodGet, link, nil)
 	csrf := regexp.MustCompile(`name="csrf" value="([^"]+)"`).FindSubmatch(text)
-	u, badLink := url.Parse(link)
-	if err != nil || badLink != nil || csrf == nil {
-		t.Fatalf("the page of a sign-in link: %v, %v\n%s", err, badLink, text)
+	u, err := url.Parse(link)
+	if err != nil || csrf == nil {
+		t.Fatalf("the page of a sign-in link: %v\n%s", err, text)
 	}
-	home, err := browser.PostForm(running.BaseURL+"/app/sign-in", url.Values{"csrf": {string(csrf[1])}, "link": {u.Query().Get("link")}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = home.Body.Close()
+	do(http.MethodPost, running.BaseURL+"/app/sign-in", url.Values{"csrf": {string(csrf[1])}, "link": {u.Query().Get("link")}})
 	for _, c := range jar.Cookies(u) {
 		if strings.HasPrefix(c.Value, "lr_sess_") {
 			return c.Value

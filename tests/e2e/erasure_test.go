@@ -168,9 +168,9 @@ func TestErasureLeavesNothing(t *testing.T) {
 	gone.left(t, dump.Bytes())
 	rdb := redis.NewClient(&redis.Options{Addr: stack.Redis.Addr()})
 	defer rdb.Close()
-	// Replicas that still hold a key of the account ask by it for two minutes.
+	// An account's hash holds a version and no data. It goes five minutes after the last request.
 	key := "lr:acct:{" + gone.id + "}"
-	if life := rdb.PTTL(t.Context(), key).Val(); life > 2*time.Minute {
+	if life := rdb.PTTL(t.Context(), key).Val(); life > 5*time.Minute {
 		t.Errorf("Redis keeps %s for %v", key, life)
 	}
 	check(t, rdb.Del(t.Context(), key).Err())
@@ -401,6 +401,6 @@ func eraseWhole(t *testing.T, receiver string) {
 	defer func() { _ = rs.Stop() }()
 	rdb := redis.NewClient(&redis.Options{Addr: rs.Addr()})
 	defer rdb.Close()
-	check(t, rdb.Del(t.Context(), "lr:acct:{"+gone.id+"}").Err()) // it has two minutes
+	check(t, rdb.Del(t.Context(), "lr:acct:{"+gone.id+"}").Err()) // it has five minutes
 	gone.leftInRedis(t, rdb)
 }
