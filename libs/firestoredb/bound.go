@@ -18,8 +18,9 @@ func (b bound) unary() grpc.DialOption {
 	return grpc.WithChainUnaryInterceptor(unbegun, optimistic, func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		ctx, cancel := context.WithTimeout(ctx, time.Duration(b)) // an earlier deadline stays
 		defer cancel()
-		try := func() error { return hear(ctx, invoke(ctx, method, req, reply, cc, opts...)) }
-		if c, ok := req.(*pb.CommitRequest); ok && len(c.GetTransaction()) == 0 {
+		c, commit := req.(*pb.CommitRequest)
+		try := func() error { return hear(ctx, commit, invoke(ctx, method, req, reply, cc, opts...)) }
+		if commit && len(c.GetTransaction()) == 0 {
 			return again(ctx, try) // it read nothing, so that the same writes may be sent again
 		}
 		return try()
@@ -32,9 +33,9 @@ func (b bound) stream() grpc.DialOption {
 		s, err := open(ctx, desc, cc, method, opts...)
 		if err != nil {
 			cancel()
-			return nil, hear(ctx, err)
+			return nil, hear(ctx, false, err)
 		}
 		context.AfterFunc(s.Context(), cancel) // which ends with the stream
-		return heardStream{s, func(err error) error { return hear(ctx, err) }}, nil
+		return heardStream{s, func(err error) error { return hear(ctx, false, err) }}, nil
 	})
 }

@@ -61,6 +61,53 @@ func TestATransactionThatLosesTriesAgainUntilItsTimeIsOver(t *testing.T) {
 	}
 }
 
+// Whoever gets a 429 may repeat the request as if it had never been made. So a call
+// that lost gets one only if none of its commits was left without an answer.
+func TestALoserIsContendedOnlyWhenNothingOfItCanHaveBeenCommitted(t *testing.T) {
+	t.Parallel()
+	lose := local.Fault{Methods: []string{"Commit"}, Times: 1, Code: codes.Aborted}
+	for name, c := range map[string]struct {
+		faults []local.Fault
+		want   apierr.Code
+	}{
+		"it loses all the time":            {[]local.Fault{{Methods: []string{"Commit"}, Code: codes.Aborted}}, apierr.RateLimited},
+		"its next commit is cut off":       {[]local.Fault{lose, {Methods: []string{"Commit"}, Delay: time.Hour}}, apierr.Unavailable},
+		"a commit before was not answered": {[]local.Fault{{Methods: []string{"Commit"}, LoseAnswer: true}, {Methods: []string{"Commit"}, Every: 2, Code: codes.Aborted}}, apierr.Unavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db, server := openWithin(t, 1100*time.Millisecond)
+			for _, f := range c.faults {
+				server.Faults().Add(f)
+			}
+			// It sends its tries one after the other, and all within its one time.
+			err := db.Commit(t.Context(), "try", set(db.Doc("a/b")))
+			if got := apierr.CodeOf(err); got != c.want || errors.Is(err, firestoredb.ErrContended) != (got == apierr.RateLimited) {
+				t.Errorf("%v, want %s", err, c.want)
+			}
+		})
+	}
+	t.Run("a transaction's next commit is cut off", func(t *testing.T) {
+		t.Parallel()
+		db, server := openWithin(t, 1100*time.Millisecond)
+		// The second is among its further tries, which have their time together.
+		server.Faults().Add(local.Fault{Methods: []string{"Commit"}, Times: 2, Code: codes.Aborted})
+		server.Faults().Add(local.Fault{Methods: []string{"Commit"}, Delay: time.Hour})
+		if err := db.Tx(t.Context(), "try", set(db.Doc("a/b"))); apierr.CodeOf(err) != apierr.Unavailable || errors.Is(err, firestoredb.ErrContended) {
+			t.Errorf("%v, want UNAVAILABLE", err)
+		}
+	})
+	t.Run("a transaction is cut off before its next commit", func(t *testing.T) {
+		t.Parallel()
+		db, server := openWithin(t, 1100*time.Millisecond)
+		server.Faults().Add(local.Fault{Methods: []string{"Commit"}, Code: codes.Aborted})
+		server.Faults().Add(local.Fault{Methods: []string{"BeginTransaction"}, Every: 3, Delay: time.Hour})
+		if err := db.Tx(t.Context(), "try", set(db.Doc("a/b"))); !errors.Is(err, firestoredb.ErrContended) {
+			t.Errorf("%v, want ErrContended", err)
+		}
+	})
+}
+
 // Every one of these calls ends at its deadline, at the same instant, as the losers of
 // a race do. But the database answers.
 func TestCallsThatAreAnsweredAreNoOutage(t *testing.T) {

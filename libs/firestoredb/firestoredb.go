@@ -66,7 +66,8 @@ var (
 	ErrUncertain = errors.New("outcome of the commit is not known")
 
 	// ErrContended comes with a RATE_LIMITED when other writers of the same documents
-	// were faster until the time was over.
+	// were faster until the time was over. Nothing was committed: a call whose last try,
+	// or one before, may have gone through gets a plain UNAVAILABLE.
 	ErrContended = errors.New("other writers of the same documents were faster")
 )
 

@@ -23,6 +23,7 @@ import (
 type heard struct {
 	answered atomic.Bool // to any request of the call
 	lost     atomic.Bool // against another writer, at least once
+	open     atomic.Bool // a commit ended without an answer, so it may have gone through
 }
 
 type heardKey struct{}
@@ -37,9 +38,9 @@ func (a answered) Unwrap() error { return a.error }
 // seconds. [again] makes them instead.
 type aborted struct{ error }
 
-// hear notes how the database answered a request, and hides from the client that
-// another writer has won. A request outside of [DB.Do] passes unchanged.
-func hear(ctx context.Context, err error) error {
+// hear notes how the database answered a request, which may be a commit, and hides from
+// the client that another writer has won. A request outside of [DB.Do] passes unchanged.
+func hear(ctx context.Context, commit bool, err error) error {
 	h, ok := ctx.Value(heardKey{}).(*heard)
 	if !ok {
 		return err
@@ -55,6 +56,9 @@ func hear(ctx context.Context, err error) error {
 	switch code {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Internal, codes.Unknown:
 		// The library says the same where there was no answer.
+		if commit {
+			h.open.Store(true)
+		}
 	default:
 		h.answered.Store(true)
 	}
@@ -83,9 +87,11 @@ func (h *heard) judge(err error) error {
 		return nil
 	}
 	mapped := Map(err)
-	switch {
-	case errors.As(err, new(aborted)), h.lost.Load() && errors.Is(err, context.DeadlineExceeded),
-		h.lost.Load() && status.Code(err) == codes.DeadlineExceeded:
+	late := errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded
+	switch lost := errors.As(err, new(aborted)) || h.lost.Load() && late; {
+	case lost && h.open.Load(): // Nobody knows whether the last try, or one before, went through.
+		return answered{apierr.Down(err)}
+	case lost:
 		return contended(err)
 	case h.answered.Load() && outage.Down(mapped):
 		return answered{mapped}

@@ -273,6 +273,19 @@ func TestAnAnswerLostByFirestoreKeepsTheCaptionsThatTheRecordNames(t *testing.T)
 	}
 }
 
+func TestCaptionsThatLoseToOtherWritersLeaveNothingBehind(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(c *videos.Config, _ *storage.Options) { c.Firestore.Timeout = time.Second })
+	v := w.ready(`{}`)
+	before := w.objects("videos/" + v.id + "/captions/")
+	undo := w.fire.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Code: codes.Aborted})
+	w.api(http.MethodPut, "/"+v.id+"/captions/en", "WEBVTT\n", header("Content-Type", "text/vtt")).want(429)
+	undo()
+	if got := w.objects("videos/" + v.id + "/captions/"); !slices.Equal(got, before) {
+		t.Errorf("files %v, want %v", got, before)
+	}
+}
+
 // longFilm makes an outcome of four hours in segments of two seconds.
 func longFilm(o *transcode.Outcome) {
 	o.Duration = 14_400

@@ -99,7 +99,11 @@ func (s *Store) Create(ctx context.Context, v *video.Video, limits identity.Quot
 		return v, err
 	}
 	// The error does not tell which of the documents exists, so what is stored decides.
-	return s.present(ctx, v)
+	stored, err := s.present(ctx, v)
+	if apierr.CodeOf(err) == apierr.RateLimited {
+		err = apierr.Down(err) // Nobody has looked, and what is in the way may be the same video.
+	}
+	return stored, err
 }
 
 // quotaMargin is how far below the limit creates of an account run side by side.

@@ -299,12 +299,19 @@ func (s *Service) Create(ctx context.Context, n NewVideo) (*Video, error) {
 // whether the record has it, the session stays. Nobody was given its address then,
 // so it holds nothing.
 func (s *Service) settleUpload(ctx context.Context, fresh Upload, stored *Video, err error) {
-	switch code := apierr.CodeOf(err); {
-	// A write that lost to others until its time was over may have gone through with its last try.
-	case code == apierr.Unavailable || code == apierr.RateLimited || code == apierr.Internal:
+	switch {
+	case maybeStored(err):
 	case err != nil || stored.Upload.ResumableURL != fresh.ResumableURL:
 		s.unused(ctx, fresh.ResumableURL)
 	}
+}
+
+// maybeStored reports whether a write that failed may have been stored all the same:
+// its commit can have happened and its answer been lost. Any other error is a refusal,
+// RATE_LIMITED included: whoever lost to other writers has stored nothing.
+func maybeStored(err error) bool {
+	code := apierr.CodeOf(err)
+	return code == apierr.Unavailable || code == apierr.Internal
 }
 
 // unused ends a session whose address nobody was given. One that stays open holds
@@ -563,16 +570,14 @@ func (s *Service) SetCaptions(ctx context.Context, account string, id ID, lang s
 		}
 		return nil
 	})
-	switch apierr.CodeOf(err) {
-	case apierr.Unavailable, apierr.RateLimited, apierr.Internal:
-		// The record may name the new file: the commit can have happened and its answer been lost.
-		// The janitor removes whichever of the two no record names.
-		return err
-	case "":
+	switch {
+	case err == nil:
 		s.drop(ctx, former)
-	default: // a refusal, so nothing was committed
+	case !maybeStored(err):
 		s.drop(ctx, object)
 	}
+	// Else the record may name the new file, and the janitor removes whichever of the two
+	// no record names.
 	return err
 }
 
