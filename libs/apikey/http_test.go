@@ -5,11 +5,16 @@ import (
 	"errors"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/linkreel/linkreel/libs/outage"
 )
 
 var someHash = strings.Repeat("ab", 32)
@@ -58,6 +63,53 @@ func FuzzReadAnswer(f *testing.F) {
 type sourceFunc func(ctx context.Context, hash string) (*Record, error)
 
 func (f sourceFunc) Verify(ctx context.Context, hash string) (*Record, error) { return f(ctx, hash) }
+
+// An answer is late after 700 ms of a clock that each case has for itself.
+func TestTheFirstAnswerOfTwoQuestionsCounts(t *testing.T) {
+	t.Parallel()
+	broke := errors.New("connection reset")
+	after := func(d time.Duration, err error) func(context.Context) error {
+		return func(ctx context.Context) error {
+			if !outage.Pause(ctx, d) {
+				return ctx.Err()
+			}
+			return err
+		}
+	}
+	for name, c := range map[string]struct {
+		answers []func(context.Context) error
+		asked   int
+		took    time.Duration
+		want    error
+	}{
+		"at once":                    {[]func(context.Context) error{after(0, nil)}, 1, 0, nil},
+		"an unknown key":             {[]func(context.Context) error{after(0, ErrUnknownKey)}, 1, 0, ErrUnknownKey},
+		"broken, then answered":      {[]func(context.Context) error{after(0, broke), after(0, nil)}, 2, 20 * time.Millisecond, nil},
+		"late, and the first to be":  {[]func(context.Context) error{after(900*time.Millisecond, nil), after(900*time.Millisecond, nil)}, 2, 900 * time.Millisecond, nil},
+		"never, then answered":       {[]func(context.Context) error{after(time.Hour, nil), after(50*time.Millisecond, nil)}, 2, 750 * time.Millisecond, nil},
+		"late and broken, then well": {[]func(context.Context) error{after(800*time.Millisecond, broke), after(300*time.Millisecond, nil)}, 2, time.Second, nil},
+		"broken twice":               {[]func(context.Context) error{after(0, broke), after(0, broke)}, 2, 20 * time.Millisecond, broke},
+		"never":                      {[]func(context.Context) error{after(time.Hour, nil), after(time.Hour, nil)}, 2, 1400 * time.Millisecond, context.DeadlineExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var asked atomic.Int64
+				began := time.Now()
+				_, err := twice(t.Context(), 700*time.Millisecond, func(ctx context.Context) (int, error) {
+					n := int(asked.Add(1))
+					if n > len(c.answers) {
+						return 0, errors.New("one question too many")
+					}
+					return n, c.answers[n-1](ctx)
+				})
+				if took := time.Since(began); !errors.Is(err, c.want) || int(asked.Load()) != c.asked || took != c.took {
+					t.Errorf("%v after %v and %d questions, want %v after %v and %d", err, took, asked.Load(), c.want, c.took, c.asked)
+				}
+			})
+		})
+	}
+}
 
 func TestHandlerGoesOnWithTheTraceOfTheCaller(t *testing.T) {
 	t.Parallel()

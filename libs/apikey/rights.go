@@ -6,11 +6,9 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"time"
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/identity"
-	"github.com/linkreel/linkreel/libs/outage"
 )
 
 // Rights knows what keys and members may do now, by their public ids. It is for
@@ -38,13 +36,9 @@ type (
 
 var _ Rights = (*HTTPSource)(nil)
 
-// Scopes asks once, and once more when the first try broke, as Verify does.
+// Scopes asks once, and once more when the first try broke or is late, as Verify does.
 func (s *HTTPSource) Scopes(ctx context.Context, accountID, id string) (identity.ScopeSet, error) {
-	scopes, err := s.scopes(ctx, accountID, id)
-	if err == nil || !outage.Pause(ctx, 20*time.Millisecond) {
-		return scopes, err
-	}
-	return s.scopes(ctx, accountID, id)
+	return twice(ctx, s.late, func(ctx context.Context) (identity.ScopeSet, error) { return s.scopes(ctx, accountID, id) })
 }
 
 func (s *HTTPSource) scopes(ctx context.Context, accountID, id string) (identity.ScopeSet, error) {
