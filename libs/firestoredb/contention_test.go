@@ -50,6 +50,9 @@ func TestATransactionThatLosesTriesAgainUntilItsTimeIsOver(t *testing.T) {
 			t.Parallel()
 			before := server.Stats().Calls["Commit"]
 			err := run(t.Context(), "try", set(db.Doc("a/b")))
+			for i := 0; i < 10 && apierr.CodeOf(err) == apierr.Unavailable; i++ { // a machine that stalled has cut off a try
+				err = run(t.Context(), "try", set(db.Doc("a/b")))
+			}
 			var e *apierr.Error
 			if !errors.Is(err, firestoredb.ErrContended) || !errors.As(err, &e) || e.Code != apierr.RateLimited || e.RetryAfter != time.Second {
 				t.Errorf("%v, want ErrContended as a RATE_LIMITED for a second", err)
@@ -66,24 +69,19 @@ func TestATransactionThatLosesTriesAgainUntilItsTimeIsOver(t *testing.T) {
 func TestALoserIsContendedOnlyWhenNothingOfItCanHaveBeenCommitted(t *testing.T) {
 	t.Parallel()
 	lose := local.Fault{Methods: []string{"Commit"}, Times: 1, Code: codes.Aborted}
-	for name, c := range map[string]struct {
-		faults []local.Fault
-		want   apierr.Code
-	}{
-		"it loses all the time":            {[]local.Fault{{Methods: []string{"Commit"}, Code: codes.Aborted}}, apierr.RateLimited},
-		"its next commit is cut off":       {[]local.Fault{lose, {Methods: []string{"Commit"}, Delay: time.Hour}}, apierr.Unavailable},
-		"a commit before was not answered": {[]local.Fault{{Methods: []string{"Commit"}, LoseAnswer: true}, {Methods: []string{"Commit"}, Every: 2, Code: codes.Aborted}}, apierr.Unavailable},
+	for name, faults := range map[string][]local.Fault{
+		"its next commit is cut off":       {lose, {Methods: []string{"Commit"}, Delay: time.Hour}},
+		"a commit before was not answered": {{Methods: []string{"Commit"}, LoseAnswer: true}, {Methods: []string{"Commit"}, Every: 2, Code: codes.Aborted}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db, server := openWithin(t, 1100*time.Millisecond)
-			for _, f := range c.faults {
+			for _, f := range faults {
 				server.Faults().Add(f)
 			}
 			// It sends its tries one after the other, and all within its one time.
-			err := db.Commit(t.Context(), "try", set(db.Doc("a/b")))
-			if got := apierr.CodeOf(err); got != c.want || errors.Is(err, firestoredb.ErrContended) != (got == apierr.RateLimited) {
-				t.Errorf("%v, want %s", err, c.want)
+			if err := db.Commit(t.Context(), "try", set(db.Doc("a/b"))); apierr.CodeOf(err) != apierr.Unavailable || errors.Is(err, firestoredb.ErrContended) {
+				t.Errorf("%v, want UNAVAILABLE", err)
 			}
 		})
 	}
@@ -99,7 +97,7 @@ func TestALoserIsContendedOnlyWhenNothingOfItCanHaveBeenCommitted(t *testing.T) 
 	})
 	t.Run("a transaction is cut off before its next commit", func(t *testing.T) {
 		t.Parallel()
-		db, server := openWithin(t, 1100*time.Millisecond)
+		db, server := openWithin(t, 3*time.Second)
 		server.Faults().Add(local.Fault{Methods: []string{"Commit"}, Code: codes.Aborted})
 		server.Faults().Add(local.Fault{Methods: []string{"BeginTransaction"}, Every: 3, Delay: time.Hour})
 		if err := db.Tx(t.Context(), "try", set(db.Doc("a/b"))); !errors.Is(err, firestoredb.ErrContended) {
