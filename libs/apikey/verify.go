@@ -106,15 +106,19 @@ func WithClient(ctx context.Context, addr netip.Addr) context.Context {
 	return context.WithValue(ctx, clientKey{}, addr)
 }
 
+// lasting is how long auth must have been away before it counts for a key that is new
+// here. One verification that fails says little, and another account's may be at fault.
+const lasting = time.Second
+
 // patience is how long to wait for auth. While it is away, requests that have
-// something to fall back on do not wait at all, and of the others one a rest waits
-// long enough to see it come back.
+// something to fall back on do not wait at all, and of the others, once that lasts, one
+// a rest waits long enough to see it come back.
 func (c *Client) patience(fallback bool) time.Duration {
-	_, away := c.asking.Away()
+	since, away := c.asking.Away()
 	switch {
 	case fallback && away:
 		return 0
-	case fallback || !c.asking.Allow():
+	case fallback, away && c.cfg.Now().Sub(since) >= lasting && !c.asking.Allow():
 		return c.cfg.Budget
 	default:
 		return c.cfg.ColdBudget

@@ -31,3 +31,28 @@ func TestRequestsThatRedisAnsweredAndMissedShareAVerification(t *testing.T) {
 		t.Errorf("200 requests made %d verifications, want one of each kind", len(flights))
 	}
 }
+
+// A record of another account that cannot be read is such a failure.
+func TestOneFailedVerificationLeavesNewKeysTheirTime(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	c := New(Config{Now: func() time.Time { return now }}, never{t.Context().Done()}, nil)
+	t.Cleanup(c.Close)
+	c.asking.Fail()
+	for range 3 {
+		if got := c.patience(false); got != c.cfg.ColdBudget {
+			t.Errorf("after one failure a new key waits %v, want %v", got, c.cfg.ColdBudget)
+		}
+	}
+	now = now.Add(lasting)
+	if first, second := c.patience(false), c.patience(false); first != c.cfg.ColdBudget || second != c.cfg.Budget {
+		t.Errorf("after a second of failures new keys wait %v and %v, want one that looks and then %v", first, second, c.cfg.Budget)
+	}
+	if got := c.patience(true); got != 0 {
+		t.Errorf("a key that is known waits %v for an auth that is away", got)
+	}
+	c.asking.OK()
+	if got := c.patience(false); got != c.cfg.ColdBudget {
+		t.Errorf("after an answer a new key waits %v", got)
+	}
+}
