@@ -303,3 +303,68 @@ func TestNobodyMakesALinkForAMemberByGroup(t *testing.T) {
 		t.Errorf("by an owner: %v", err)
 	}
 }
+
+// An admin makes a sign-in link for a viewer, opens it, and plants a passkey in the
+// session. When the viewer becomes an admin, neither reaches the new role.
+func TestWhatASignInLinkOpenedEndsWithAHigherRole(t *testing.T) {
+	t.Parallel()
+	w, ctx := newWorld(t), t.Context()
+	people := member.NewService(w.Store, &told{}, nil, nil)
+	a := newAccount(t, w)
+	in := func(role identity.Role) member.Session {
+		t.Helper()
+		link := newSecret(t)
+		if _, err := people.SignInLink(ctx, a.ID, "", "Ada", role, link); err != nil {
+			t.Fatal(err)
+		}
+		x, err := people.UseLink(ctx, link, "", nil, "", member.Browser{Key: newSecret(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	admin, viewer := in(identity.Admin), in(identity.Viewer)
+	by := &identity.Principal{AccountID: a.ID, Session: true, MemberID: admin.MemberID, Role: identity.Admin, Scopes: identity.Admin.Scopes()}
+	link := newSecret(t)
+	if _, err := people.SignInLinkFor(ctx, member.NewSignInLink{ID: identity.NewID("sil"), Token: link, MemberID: viewer.MemberID, At: time.Now(), By: by}); err != nil {
+		t.Fatal(err)
+	}
+	planted, err := people.UseLink(ctx, link, "", nil, "", member.Browser{Key: newSecret(t)})
+	if err != nil || !planted.Bound {
+		t.Fatalf("by the link: %+v, %v", planted, err)
+	}
+	add := func(x member.Session, credential string) {
+		t.Helper()
+		if err := people.AddPasskey(ctx, x.Hash, member.Passkey{Hash: credential, Credential: []byte("{}")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add(planted, "planted")
+	add(viewer, "theirs")
+	change := func(role identity.Role) {
+		t.Helper()
+		if _, err := people.Change(ctx, nil, a.ID, viewer.MemberID, member.Change{Role: &role}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lives := func() (session, passkey bool) {
+		t.Helper()
+		_, _, noSession := people.Person(ctx, planted.Hash)
+		_, noPasskey := people.Passkey(ctx, "planted")
+		return noSession == nil, noPasskey == nil
+	}
+	change(identity.Viewer) // which changes nothing
+	if session, passkey := lives(); !session || !passkey {
+		t.Fatalf("with the same role: session %v, passkey %v", session, passkey)
+	}
+	change(identity.Admin)
+	if session, passkey := lives(); session || passkey {
+		t.Errorf("with a higher role: session %v, passkey %v, want both ended", session, passkey)
+	}
+	if _, err := people.Passkey(ctx, "theirs"); err != nil {
+		t.Errorf("the member's own passkey: %v", err)
+	}
+	if _, _, err := people.Person(ctx, viewer.Hash); err != nil {
+		t.Errorf("the member's own session: %v", err)
+	}
+}
