@@ -15,6 +15,7 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/outage"
 	"github.com/linkreel/linkreel/libs/ratelimit"
+	"github.com/linkreel/linkreel/libs/redisdb"
 )
 
 // Config tunes a [Client]. Zero fields take the values that the package
@@ -109,7 +110,10 @@ func New(cfg Config, source Source, rdb redis.UniversalClient) *Client {
 	}
 	// A few failures at one instant are no outage: a busy machine can stall for
 	// 100 ms, and believing in an outage weakens revocation to 5 seconds.
-	c.breaker = outage.New(outage.Config{Failures: 5, Over: 300 * time.Millisecond, Rest: time.Second, Probe: c.probe, Now: cfg.Now})
+	c.breaker = outage.New(outage.Config{Failures: 5, Over: 300 * time.Millisecond, Rest: time.Second, Down: redisdb.Away, Probe: c.probe, Now: cfg.Now,
+		Opened: func(err error) {
+			cfg.Log.Warn("Redis does not answer; limits are local and keys are verified every few seconds until it does", "error", err)
+		}})
 	c.asking = outage.New(outage.Config{Rest: 100 * time.Millisecond, Now: cfg.Now})
 	c.pending.init(c)
 	return c
@@ -201,10 +205,9 @@ func (c *Client) decide(ctx context.Context, hash string, e *entry) (Decision, e
 			if ctx.Err() != nil {
 				return Decision{}, ctx.Err()
 			}
-			c.redisFailed(ctx, err)
+			c.m.count(ctx, c.m.redisFailures, "")
 			return c.decideAlone(ctx, hash, e, began)
 		}
-		c.breaker.OK()
 		if got.standing == holds {
 			// A key that was new to this replica takes over the incarnation under which
 			// Redis accepted it; later calls are compared with that.
@@ -282,28 +285,22 @@ func (c *Client) Charge(ctx context.Context, p *identity.Principal, n int) (Limi
 	if _, away := c.breaker.Away(); !away {
 		got, err := c.take(ctx, ask{account: p.AccountID, member: member, incarnation: anyRecord, rate: rate, n: n})
 		if err == nil {
-			c.breaker.OK()
 			b.saw(got.limit, c.cfg.Now())
 			return got.limit, nil
 		}
 		if ctx.Err() != nil {
 			return Limit{}, apierr.Down(ctx.Err())
 		}
-		c.redisFailed(ctx, err)
+		c.m.count(ctx, c.m.redisFailures, "")
 	}
 	return b.take(n, rate, c.cfg.Now()), nil
 }
 
-func (c *Client) redisFailed(ctx context.Context, err error) {
-	c.m.count(ctx, c.m.redisFailures, "")
-	if c.breaker.Fail() {
-		c.cfg.Log.WarnContext(ctx, "Redis does not answer; limits are local and keys are verified every few seconds until it does", "error", err)
-	}
-}
-
 func (c *Client) probe(ctx context.Context) error {
 	// A write, since a Redis that only reads (fail-over, out of memory) is no help.
-	_, err := c.take(ctx, ask{account: "probe", incarnation: anyRecord, rate: 1000})
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.RedisBudget)
+	defer cancel()
+	_, err := c.run(ctx, ask{account: "probe", incarnation: anyRecord, rate: 1000})
 	return err
 }
 

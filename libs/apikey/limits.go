@@ -54,10 +54,17 @@ type taken struct {
 	limit       Limit
 }
 
-// take runs takeScript within the budget.
-func (c *Client) take(ctx context.Context, a ask) (taken, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.RedisBudget)
-	defer cancel()
+// take asks Redis within the budget, unless it is known to be away.
+func (c *Client) take(ctx context.Context, a ask) (got taken, err error) {
+	err = c.breaker.Call(ctx, c.cfg.RedisBudget, func(ctx context.Context) error {
+		got, err = c.run(ctx, a)
+		return err
+	})
+	return got, err
+}
+
+// run runs takeScript.
+func (c *Client) run(ctx context.Context, a ask) (taken, error) {
 	step := stepOf(a.rate)
 	reply, err := takeScript.Run(ctx, c.redis, []string{stateKey(a.account), a.bucketKey()},
 		a.incarnation, a.version, step.Microseconds(), (step * time.Duration(a.rate)).Microseconds(),

@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/linkreel/linkreel/libs/outage"
+	"github.com/linkreel/linkreel/libs/redisdb"
 )
 
 const (
@@ -39,7 +40,7 @@ type Seen struct {
 
 // New makes an empty memory. With a nil client it is this process's alone.
 func New(client redis.UniversalClient, now func() time.Time) *Seen {
-	return &Seen{redis: client, budget: patience, breaker: outage.New(outage.Config{Rest: rest, Now: now}), now: now, until: map[string]time.Time{}}
+	return &Seen{redis: client, budget: patience, breaker: outage.New(outage.Config{Rest: rest, Down: redisdb.Away, Now: now}), now: now, until: map[string]time.Time{}}
 }
 
 // First reports whether name has not been seen for life, and notes it.
@@ -49,18 +50,13 @@ func (s *Seen) First(ctx context.Context, name string, life time.Duration) bool 
 	if !s.note(name, now, life) {
 		return false
 	}
-	if s.redis == nil || !s.breaker.Allow() {
+	if s.redis == nil {
 		return true
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.budget)
-	defer cancel()
-	err := s.redis.SetArgs(ctx, "lr:seen:"+name, strconv.FormatInt(now.Unix(), 10), redis.SetArgs{Mode: "NX", TTL: life}).Err()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		s.breaker.Fail()
-		return true
-	}
-	s.breaker.OK()
-	return err == nil
+	err := s.breaker.Call(ctx, s.budget, func(ctx context.Context) error {
+		return s.redis.SetArgs(ctx, "lr:seen:"+name, strconv.FormatInt(now.Unix(), 10), redis.SetArgs{Mode: "NX", TTL: life}).Err()
+	})
+	return !errors.Is(err, redis.Nil)
 }
 
 // countScript adds to a HyperLogLog and answers by how much its count grew. All
@@ -83,18 +79,17 @@ func (s *Seen) Count(ctx context.Context, set, member string, life time.Duration
 	if !s.note(set+"/"+member, s.now(), life) {
 		return 0, true
 	}
-	if s.redis == nil || !s.breaker.Allow() {
+	if s.redis == nil {
 		return 1, false
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.budget)
-	defer cancel()
-	n, err := countScript.Run(ctx, s.redis, []string{"lr:count:" + set}, member, life.Milliseconds()).Int64()
+	err := s.breaker.Call(ctx, s.budget, func(ctx context.Context) (err error) {
+		grown, err = countScript.Run(ctx, s.redis, []string{"lr:count:" + set}, member, life.Milliseconds()).Int64()
+		return err
+	})
 	if err != nil {
-		s.breaker.Fail()
 		return 1, false
 	}
-	s.breaker.OK()
-	return max(0, n), false
+	return max(0, grown), false
 }
 
 // note is First by this process's memory.

@@ -19,7 +19,7 @@ import (
 
 func open(t *testing.T) *firestoredb.DB {
 	t.Helper()
-	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{events.Indexes}})
+	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{events.Indexes}, Complete: true})
 	return firestoredb.Use(cloud.Client(t), 10*time.Second)
 }
 

@@ -16,15 +16,16 @@ import (
 	"github.com/linkreel/linkreel/libs/apispec"
 )
 
-// Finds tells how the record of a path is looked up, for its operations that read
-// no JSON body. A 404 goes before a 400, so when one of them has an unknown query
-// parameter, find runs first and its error is the answer. It must change nothing.
-// Without it such a request is a 400 whether or not the record exists.
-func (a *API) Finds(path string, find fiber.Handler) {
+// Finds tells what an operation that reads no JSON body looks up first. A 403 and a 404
+// go before a 400, so when such a request has an unknown name, find runs first and its
+// error is the answer. It must change nothing. Without it such a request is a 400
+// whether or not the record exists and the caller may do this to it. A read needs none:
+// it is tried itself.
+func (a *API) Finds(method, path string, find fiber.Handler) {
 	if a.finds == nil {
 		a.finds = map[string]fiber.Handler{}
 	}
-	a.finds[path] = find
+	a.finds[method+path] = find
 }
 
 // strict rejects what a request names and its operation does not know: query
@@ -63,7 +64,7 @@ func (a *API) strict(method, path string, h fiber.Handler) fiber.Handler {
 // first answers what goes before a 400. Reads do so themselves; what they answer is
 // dropped.
 func (a *API) first(c *fiber.Ctx, method, path string, h fiber.Handler) error {
-	find := a.finds[path]
+	find := a.finds[method+path]
 	if find == nil && method == fiber.MethodGet {
 		find = h
 	}

@@ -47,9 +47,9 @@ func strictAPI(t *testing.T, acted *[]string) func() net.Conn {
 		a.Handle("GET", "/api/v1/links", httpapi.Access{}, ok)
 		a.Handle("GET", "/api/v1/links/:id", httpapi.Access{}, find)
 		a.Handle("DELETE", "/api/v1/links/:id", httpapi.Access{}, act)
-		a.Finds("/api/v1/links/:id", find)
+		a.Finds("DELETE", "/api/v1/links/:id", find)
 		a.Handle("POST", "/api/v1/domains/:id/verify", httpapi.Access{}, act)
-		a.Finds("/api/v1/domains/:id/verify", find)
+		a.Finds("POST", "/api/v1/domains/:id/verify", find)
 		a.Handle("POST", "/api/v1/keys", httpapi.Access{}, decode(&struct {
 			Name   string   `json:"name"`
 			Scopes []string `json:"scopes"`

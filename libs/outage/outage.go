@@ -2,8 +2,9 @@
 // Without it every request waits for its deadline, and thousands that wait fill
 // the process.
 //
-// [Breaker.Call] makes a call and judges it. Who has reason to judge by itself asks
-// [Breaker.Allow] first and reports afterwards. When enough failures came in a row
+// [Breaker.Call] makes a call and judges it, so that only what the dependency did counts:
+// a caller that hangs up, or whose own deadline ends first, has found out nothing. Who
+// has reason to judge by itself asks [Breaker.Allow] first and reports afterwards. When enough failures came in a row
 // the breaker opens: callers are refused at once, and either one of them tries again
 // every rest, or a probe does, so that no request has to.
 package outage
@@ -41,6 +42,9 @@ type Config struct {
 	// Probe asks whether it is back, in pauses that grow to Rest, in place of
 	// callers; with nil one caller per Rest may try.
 	Probe func(context.Context) error
+	// Opened hears which error opened the breaker; nil where the log by Name is enough.
+	// It must not call the breaker.
+	Opened func(error)
 	// Now is the clock; nil is the real one.
 	Now func() time.Time
 }
@@ -107,7 +111,7 @@ func (b *Breaker) Call(ctx context.Context, timeout time.Duration, f func(contex
 	short, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	err := f(short)
-	switch left := ctx.Err(); {
+	switch left := ended(ctx); {
 	case err != nil && (errors.Is(left, context.Canceled) || errors.Is(err, context.Canceled)):
 	case err == nil || !b.cfg.Down(err):
 		b.report(nil, round)
@@ -116,6 +120,18 @@ func (b *Breaker) Call(ctx context.Context, timeout time.Duration, f func(contex
 		b.report(err, round)
 	}
 	return err
+}
+
+// ended is why the caller does not wait any longer. A client that sets the deadline on
+// its connection may return before the context has noticed that it is over.
+func ended(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if d, ok := ctx.Deadline(); ok && time.Until(d) <= 0 {
+		return context.DeadlineExceeded
+	}
+	return nil
 }
 
 func (b *Breaker) report(err error, round uint64) {
@@ -209,6 +225,9 @@ func (b *Breaker) fail(err error) (opened bool) {
 	}
 	b.next = now.Add(b.cfg.Rest)
 	b.turn(true, err)
+	if b.cfg.Opened != nil {
+		b.cfg.Opened(err)
+	}
 	if b.cfg.Probe != nil {
 		ctx, cancel := context.WithCancel(context.Background())
 		b.cancel, b.done = cancel, make(chan struct{})

@@ -141,6 +141,7 @@ func TestCall_judges_what_an_error_says_of_the_dependency(t *testing.T) {
 		"the caller left":            {call: func(context.Context, *clock) error { return away }, left: canceled},
 		"the call was left":          {call: func(context.Context, *clock) error { return context.Canceled }},
 		"the caller had no time":     {call: func(context.Context, *clock) error { return away }, left: late},
+		"the caller's time is over":  {call: func(context.Context, *clock) error { return away }, left: unnoticed},
 		"the caller had time enough": {call: func(_ context.Context, c *clock) error { c.pass(2 * time.Second); return away }, left: late, want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -170,6 +171,14 @@ func late(ctx context.Context) context.Context {
 	cancel()
 	return ctx
 }
+
+// unnoticed is past its deadline, though its timer has not run yet: the clients that set
+// a deadline on their connection may return that early.
+func unnoticed(ctx context.Context) context.Context { return overdue{ctx} }
+
+type overdue struct{ context.Context }
+
+func (overdue) Deadline() (time.Time, bool) { return time.Now(), true }
 
 // A sweep's reads are cancelled when one of them fails. None of that closes a breaker.
 func TestCall_is_not_closed_by_who_leaves(t *testing.T) {

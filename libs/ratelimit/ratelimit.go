@@ -20,6 +20,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/outage"
+	"github.com/linkreel/linkreel/libs/redisdb"
 )
 
 const (
@@ -53,7 +54,7 @@ type try struct {
 // New makes a limiter. With a nil client everything is judged locally, by the
 // rules as they are.
 func New(client redis.UniversalClient, now func() time.Time) *Limiter {
-	return &Limiter{redis: client, breaker: outage.New(outage.Config{Rest: rest, Now: now}), now: now, tries: map[string][]try{}}
+	return &Limiter{redis: client, breaker: outage.New(outage.Config{Rest: rest, Down: redisdb.Away, Now: now}), now: now, tries: map[string][]try{}}
 }
 
 // Try is a counted try, to be given back when it turned out to be harmless.
@@ -93,22 +94,25 @@ func (l *Limiter) Take(ctx context.Context, rules ...Rule) (t Try, wait time.Dur
 	if l.redis == nil {
 		return t, l.takeLocally(t, 1)
 	}
-	if !l.reachable() {
+	counted := 0 // rules
+	err := l.breaker.Call(ctx, budget, func(ctx context.Context) error {
+		for _, r := range rules {
+			us, err := takeScript.Run(ctx, l.redis, []string{key(r.Key)}, t.id, r.Max, r.Window.Microseconds()).Int64()
+			if wait = time.Duration(us) * time.Microsecond; err != nil || wait > 0 {
+				return err
+			}
+			counted++
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		// Redis may have counted the try although its answer is lost. Counting it here as well only
+		// makes the limit stricter.
 		return t, l.takeLocally(t, 2)
-	}
-	inTime, cancel := context.WithTimeout(ctx, budget)
-	defer cancel()
-	for i, r := range rules {
-		us, err := takeScript.Run(inTime, l.redis, []string{key(r.Key)}, t.id, r.Max, r.Window.Microseconds()).Int64()
-		if !l.heard(err) {
-			// Redis may have counted the try although its answer is lost. Counting it here as well only
-			// makes the limit stricter.
-			return t, l.takeLocally(t, 2)
-		}
-		if us > 0 {
-			l.Refund(ctx, Try{id: t.id, rules: rules[:i]})
-			return t, time.Duration(us) * time.Microsecond
-		}
+	case wait > 0:
+		l.Refund(ctx, Try{id: t.id, rules: rules[:counted]})
+		return t, wait
 	}
 	l.takeLocally(t, 0) // remembered for the case that Redis goes away
 	return t, 0
@@ -127,18 +131,18 @@ func (l *Limiter) Refund(ctx context.Context, t Try) {
 		l.tries[r.Key] = kept
 	}
 	l.mu.Unlock()
-	if len(t.rules) == 0 || !l.reachable() {
+	if len(t.rules) == 0 || l.redis == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, budget)
-	defer cancel()
-	pipe := l.redis.Pipeline()
-	for _, r := range t.rules {
-		pipe.ZRem(ctx, key(r.Key), t.id)
-	}
 	// A refund that is lost costs the caller one try.
-	_, err := pipe.Exec(ctx)
-	l.heard(err)
+	_ = l.breaker.Call(ctx, budget, func(ctx context.Context) error {
+		pipe := l.redis.Pipeline()
+		for _, r := range t.rules {
+			pipe.ZRem(ctx, key(r.Key), t.id)
+		}
+		_, err := pipe.Exec(ctx)
+		return err
+	})
 }
 
 // takeLocally judges by this process's memory: share 1 by the rules as they are,
@@ -187,18 +191,6 @@ func (l *Limiter) forgetOld(now time.Time) {
 		}
 		delete(l.tries, k)
 	}
-}
-
-func (l *Limiter) reachable() bool { return l.redis != nil && l.breaker.Allow() }
-
-// heard notes how Redis answered and reports whether it did.
-func (l *Limiter) heard(err error) bool {
-	if err != nil {
-		l.breaker.Fail()
-		return false
-	}
-	l.breaker.OK()
-	return true
 }
 
 // key has no hash tag: a Cluster places each rule by what it is about.

@@ -89,6 +89,10 @@ func Open(cfg Config) (redis.UniversalClient, error) {
 	return client, nil
 }
 
+// Away is the rule by which a breaker of Redis judges errors ([outage.Config.Down]): any
+// but the answer that there is nothing. A Redis that refuses writes is no help either.
+func Away(err error) bool { return err != nil && !errors.Is(err, redis.Nil) }
+
 func (cfg Config) options() (*redis.UniversalOptions, error) {
 	opt, err := parse(cfg.URL)
 	if err != nil {

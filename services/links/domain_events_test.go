@@ -5,9 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"cloud.google.com/go/firestore"
-
-	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/events/eventstest"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/links"
 )
@@ -45,20 +43,12 @@ func TestADomainsProofIsToldOf(t *testing.T) {
 	z.set(record["name"].(string), record["value"].(string))
 	check("verified")
 
-	client := c.Client(t)
-	docs, err := client.Collection(events.Collection).OrderBy("order", firestore.Asc).Documents(t.Context()).GetAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	told := eventstest.All(t, c.Client(t))
 	want := []string{"domain.created", "domain.verified", "domain.lapsed", "domain.verified"}
-	if len(docs) != len(want) {
-		t.Fatalf("%d events, want %v", len(docs), want)
+	if len(told) != len(want) {
+		t.Fatalf("%d events, want %v", len(told), want)
 	}
-	for i, doc := range docs {
-		var e events.Document
-		if err := doc.DataTo(&e); err != nil {
-			t.Fatal(err)
-		}
+	for i, e := range told {
 		if e.Type != want[i] || e.Object != made.str("id") || e.AccountID != "acc_a" || e.ActorType == "" {
 			t.Errorf("event %d is %+v, want %s", i, e, want[i])
 		}

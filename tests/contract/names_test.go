@@ -30,10 +30,12 @@ func TestEveryOperationNamesOrRejectsWhatItDoesNotKnow(t *testing.T) {
 	for _, r := range apispec.Load().Routes() {
 		op := w.operation(r)
 		n++
-		w.caller = w.key
+		caller := w.key
 		if r.OperationID == "createMemberSignInLink" { // which a key may not
-			w.caller = w.session
+			caller = w.session
 		}
+		w.refusals(t, op)
+		w.caller = caller
 		w.queries(t, op)
 		w.bodies(t, op)
 	}
@@ -45,18 +47,19 @@ func TestEveryOperationNamesOrRejectsWhatItDoesNotKnow(t *testing.T) {
 type namesWorld struct {
 	c   *http.Client
 	key string
-	// session is that of an owner, and caller what the next request is sent with.
-	session, caller string
-	doc             map[string]any
-	ids             map[string]string // by the path segment before {id}
-	pair            string            // id of a second link, for requests that change one
+	// session is that of an owner, weak a key that may hardly do anything, and caller what
+	// the next request is sent with.
+	session, weak, caller string
+	doc                   map[string]any
+	ids                   map[string]string // by the path segment before {id}, or the parameter
+	pair, owner           string            // ids of a second link, for requests that change one, and of the session's member
 }
 
 // op is an operation with a request that is right.
 type op struct {
 	apispec.Route
 	target  string
-	missing string // the same address of a record that does not exist; "" without one
+	missing []string // the same address of records that do not exist, one for each parameter
 	schema  map[string]any
 	body    map[string]any // nil for an operation without a JSON body
 }
@@ -88,11 +91,16 @@ func newNamesWorld(t *testing.T) *namesWorld {
 	w.ids["videos"] = text(make("POST", "/api/v1/videos", map[string]any{})["videoId"])
 	w.ids["domains"] = text(make("POST", "/api/v1/domains", map[string]any{"hostname": "names." + strings.ReplaceAll(account, "_", "-") + ".invalid"})["id"])
 	w.ids["webhooks"] = text(make("POST", "/api/v1/webhooks", map[string]any{"url": "https://example.com/hook", "events": []string{"*"}})["id"])
-	w.ids["keys"] = text(make("POST", "/api/v1/keys", map[string]any{"name": "names"})["id"])
+	w.ids["{delivery}"] = text(make("POST", "/api/v1/webhooks/"+w.ids["webhooks"]+"/test", nil)["id"])
+	w.ids["{lang}"] = "en"
+	make("PUT", "/api/v1/videos/"+w.ids["videos"]+"/captions/en", nil)
+	weak := make("POST", "/api/v1/keys", map[string]any{"name": "names", "scopes": []string{"domains:read"}})
+	w.ids["keys"], w.weak = text(weak["id"]), text(weak["key"])
 	w.ids["invitations"] = text(make("POST", "/api/v1/invitations", map[string]any{"role": "member"})["id"])
 	w.ids["members"] = text(make("POST", "/admin/v1/accounts/"+account+"/sign-in-links", map[string]any{"name": "Names", "role": "member"})["memberId"])
 	w.ids["accounts"] = account
-	w.session = signIn(t, text(make("POST", "/admin/v1/accounts/"+account+"/sign-in-links", map[string]any{"name": "Owner", "role": "owner"})["url"]))
+	owner := make("POST", "/admin/v1/accounts/"+account+"/sign-in-links", map[string]any{"name": "Owner", "role": "owner"})
+	w.owner, w.session = text(owner["memberId"]), signIn(t, text(owner["url"]))
 	taken := text(make("POST", "/api/v1/links", map[string]any{"url": "https://example.com"})["id"])
 	w.ids["takedowns"] = text(make("POST", "/admin/v1/takedowns", map[string]any{"linkId": taken, "reason": "names"})["id"])
 	return w
@@ -149,13 +157,33 @@ func (w *namesWorld) operation(r apispec.Route) op {
 	}
 	out := op{Route: r, target: base + r.Path}
 	segments := strings.Split(r.Path, "/")
+	params := []string{}
 	for i, s := range segments {
 		if s == "{id}" {
-			out.target = strings.Replace(out.target, "{id}", w.ids[segments[i-1]], 1)
-			out.missing = base + strings.NewReplacer("{id}", "none_0", "{lang}", "en", "{delivery}", "none_1").Replace(r.Path)
+			w.ids[s] = w.ids[segments[i-1]]
+		}
+		if strings.HasPrefix(s, "{") {
+			params = append(params, s)
 		}
 	}
-	out.target = strings.NewReplacer("{lang}", "en", "{delivery}", "none_1").Replace(out.target)
+	// at is the address in which the parameter missing names nothing.
+	at := func(missing string) string {
+		path := r.Path
+		for _, p := range params {
+			id := w.ids[p]
+			if p == missing {
+				id = map[string]string{"{id}": "none_0", "{delivery}": "none_1", "{lang}": "fr"}[p]
+			}
+			path = strings.Replace(path, p, id, 1)
+		}
+		return base + path
+	}
+	out.target = at("")
+	for _, p := range params {
+		if p != "{lang}" || r.Method != http.MethodPut { // which makes what is not there
+			out.missing = append(out.missing, at(p))
+		}
+	}
 	media := object(w.doc, "paths", r.Path, strings.ToLower(r.Method), "requestBody", "content", "application/json")
 	if media == nil {
 		return out
@@ -213,9 +241,48 @@ func (w *namesWorld) queries(t *testing.T, o op) {
 			refused(name+"=1&"+name+"=1", name, "once")
 		}
 	}
-	if o.missing != "" {
-		if got := w.send(t, o.Method, o.missing+"?nobodyKnowsThis=1", body); got.status != http.StatusNotFound {
-			t.Errorf("%s of a record that does not exist: %d %s, want 404 before 400", o.OperationID, got.status, got.text)
+	for _, missing := range o.missing {
+		if got := w.send(t, o.Method, missing+"?nobodyKnowsThis=1", body); got.status != http.StatusNotFound {
+			t.Errorf("%s of %s, which does not exist: %d %s, want 404 before 400", o.OperationID, missing, got.status, got.text)
+		}
+	}
+}
+
+// refusals tries an unknown name as those whom the operation refuses anyway.
+func (w *namesWorld) refusals(t *testing.T, o op) {
+	t.Helper()
+	if strings.HasPrefix(o.Path, "/api/v1/device-codes") {
+		return // which ask for no key
+	}
+	for who, caller := range map[string]string{"nobody": "", "a weak key": w.weak} {
+		w.caller = caller
+		before := w.send(t, o.Method, o.target, o.body)
+		if caller == "" && before.status != http.StatusUnauthorized {
+			t.Errorf("%s by nobody: %d %s, want 401", o.OperationID, before.status, before.text)
+		}
+		if before.status != http.StatusUnauthorized && before.status != http.StatusForbidden {
+			continue
+		}
+		if got := w.send(t, o.Method, o.target+"?nobodyKnowsThis=1", o.body); got.status != before.status {
+			t.Errorf("%s by %s with an unknown name: %d %s, want %d", o.OperationID, who, got.status, got.text, before.status)
+		}
+	}
+}
+
+// A key may not touch an owner. What the caller may not do goes before what is wrong with the request.
+func TestWhatMayNotBeDoneToAnOwnerIsRefusedWhateverTheNames(t *testing.T) {
+	t.Parallel()
+	w := newNamesWorld(t)
+	w.caller = w.session
+	invited := w.send(t, "POST", running.BaseURL+"/api/v1/invitations", map[string]any{"role": "owner"})
+	id, _ := invited.body["id"].(string)
+	if id == "" {
+		t.Fatalf("invite an owner: %d %s", invited.status, invited.text)
+	}
+	w.caller = w.key
+	for _, target := range []string{"/api/v1/members/" + w.owner, "/api/v1/invitations/" + id} {
+		if got := w.send(t, "DELETE", running.BaseURL+target+"?nobodyKnowsThis=1", nil); got.status != http.StatusForbidden {
+			t.Errorf("DELETE %s of an owner by a key: %d %s, want 403 before 400", target, got.status, got.text)
 		}
 	}
 }
@@ -320,6 +387,9 @@ func (a namedAnswer) ignored(field string) bool {
 func (w *namesWorld) send(t *testing.T, method, target string, body map[string]any) namedAnswer {
 	t.Helper()
 	var in []byte
+	if strings.Contains(target, "/captions/") && method == http.MethodPut {
+		in = []byte("WEBVTT\n")
+	}
 	if body != nil {
 		var err error
 		if in, err = json.Marshal(body); err != nil {
@@ -330,8 +400,10 @@ func (w *namesWorld) send(t *testing.T, method, target string, body map[string]a
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set("Authorization", "Bearer "+w.caller)
-	if strings.HasPrefix(target, running.AdminURL) {
+	if w.caller != "" {
+		req.Header.Set("Authorization", "Bearer "+w.caller)
+	}
+	if strings.HasPrefix(target, running.AdminURL) && (w.caller == w.key || w.caller == w.session) {
 		req.Header.Set("Authorization", "Bearer "+running.AdminToken)
 	}
 	if strings.Contains(target, "/captions/") {

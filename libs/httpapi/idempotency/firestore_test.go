@@ -35,7 +35,7 @@ func (b world) forward(d time.Duration) { b.offset.Add(int64(d)) }
 
 func newWorld(t testing.TB) world {
 	t.Helper()
-	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{idempotency.Indexes}})
+	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{idempotency.Indexes}, Complete: true})
 	db, err := firestoredb.Open(t.Context(), firestoredb.Config{Project: cloudtest.Project, Endpoint: cloud.Endpoint, Timeout: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)

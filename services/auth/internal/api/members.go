@@ -50,12 +50,12 @@ func (p People) Public(a *httpapi.API) {
 	a.Handle(fiber.MethodGet, "/api/v1/invitations", read, p.invitations)
 	a.Handle(fiber.MethodPost, "/api/v1/invitations", write, p.invite)
 	a.Handle(fiber.MethodDelete, "/api/v1/invitations/:id", write, p.revokeInvitation)
-	a.Finds("/api/v1/members/:id", p.find)
-	a.Finds("/api/v1/members/:id/sign-in-links", func(c *fiber.Ctx) error {
+	a.Finds(fiber.MethodDelete, "/api/v1/members/:id", p.find)
+	a.Finds(fiber.MethodPost, "/api/v1/members/:id/sign-in-links", func(c *fiber.Ctx) error {
 		ctx := c.UserContext()
 		return p.Members.MayLink(ctx, identity.FromContext(ctx), c.Params("id"))
 	})
-	a.Finds("/api/v1/invitations/:id", p.findInvitation)
+	a.Finds(fiber.MethodDelete, "/api/v1/invitations/:id", p.findInvitation)
 	a.Public(fiber.MethodPost, "/api/v1/device-codes", func(c *fiber.Ctx) error { return p.startDevice(c, a.ClientIP(c)) })
 	a.Public(fiber.MethodPost, "/api/v1/device-codes/token", func(c *fiber.Ctx) error { return p.collectDevice(c, a.ClientIP(c)) })
 }
@@ -86,8 +86,10 @@ func (p People) change(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	by := identity.FromContext(ctx)
 	found, missing := p.Members.Member(ctx, by.AccountID, c.Params("id"))
-	if missing == nil && found.Role == identity.Owner && !(by.Session && by.Role == identity.Owner) {
-		return member.OwnerRequired("Only an owner can change or remove an owner.")
+	if missing == nil {
+		if err := member.MayTouch(by, found); err != nil {
+			return err
+		}
 	}
 	var body struct {
 		Name httpapi.Optional[string] `json:"name"`
@@ -133,20 +135,26 @@ func (p People) change(c *fiber.Ctx) error {
 
 func (p People) find(c *fiber.Ctx) error {
 	ctx := c.UserContext()
-	_, err := p.Members.Member(ctx, identity.FromContext(ctx).AccountID, c.Params("id"))
-	return err
+	by := identity.FromContext(ctx)
+	m, err := p.Members.Member(ctx, by.AccountID, c.Params("id"))
+	if err != nil {
+		return err
+	}
+	return member.MayTouch(by, m)
 }
 
 func (p People) findInvitation(c *fiber.Ctx) error {
 	ctx := c.UserContext()
-	found, err := p.Members.Invitations(ctx, identity.FromContext(ctx).AccountID)
+	by := identity.FromContext(ctx)
+	found, err := p.Members.Invitations(ctx, by.AccountID)
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(found, func(l member.Link) bool { return l.ID == c.Params("id") }) {
+	i := slices.IndexFunc(found, func(l member.Link) bool { return l.ID == c.Params("id") })
+	if i < 0 {
 		return member.ErrNoInvitation
 	}
-	return nil
+	return member.MayRevoke(by, found[i])
 }
 
 func (p People) remove(c *fiber.Ctx) error {

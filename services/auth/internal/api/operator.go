@@ -25,8 +25,8 @@ func Operator(a *httpapi.API, accounts *account.Service, token string) {
 	add(fiber.MethodPatch, "/admin/v1/accounts/:id", h.changeAccount)
 	add(fiber.MethodPost, "/admin/v1/accounts/:id/keys", h.createKey)
 	add(fiber.MethodDelete, "/admin/v1/keys/:id", h.revokeKey)
-	a.Finds("/admin/v1/accounts/:id", h.account)
-	a.Finds("/admin/v1/keys/:id", func(c *fiber.Ctx) error {
+	a.Finds(fiber.MethodDelete, "/admin/v1/accounts/:id", h.account)
+	a.Finds(fiber.MethodDelete, "/admin/v1/keys/:id", func(c *fiber.Ctx) error {
 		_, err := h.accounts.Key(c.UserContext(), "", c.Params("id"))
 		return err
 	})

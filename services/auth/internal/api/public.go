@@ -32,7 +32,7 @@ func Public(a *httpapi.API, accounts *account.Service, usage Usage, plans Plans)
 	a.Handle(fiber.MethodPost, "/api/v1/keys", httpapi.Access{Scope: identity.KeysWrite}, h.createKey)
 	a.Handle(fiber.MethodGet, "/api/v1/keys/:id", httpapi.Access{Scope: identity.KeysRead}, h.key)
 	a.Handle(fiber.MethodDelete, "/api/v1/keys/:id", httpapi.Access{Scope: identity.KeysWrite}, h.revokeKey)
-	a.Finds("/api/v1/keys/:id", h.key)
+	a.Finds(fiber.MethodDelete, "/api/v1/keys/:id", h.key)
 	a.Handle(fiber.MethodPost, "/api/v1/keys/:id/roll", httpapi.Access{Scope: identity.KeysWrite, Repeatable: true}, h.rollKey)
 }
 

@@ -67,7 +67,7 @@ func Tenancy(a *httpapi.API, tenants *tenancy.Service, token string) {
 	add(fiber.MethodPost, "/admin/v1/takedowns", h.takeDown)
 	add(fiber.MethodGet, "/admin/v1/takedowns", h.takedowns)
 	add(fiber.MethodDelete, "/admin/v1/takedowns/:id", h.lift)
-	a.Finds("/admin/v1/takedowns/:id", func(c *fiber.Ctx) error {
+	a.Finds(fiber.MethodDelete, "/admin/v1/takedowns/:id", func(c *fiber.Ctx) error {
 		_, err := tenants.Takedown(c.UserContext(), c.Params("id"))
 		return err
 	})
@@ -199,7 +199,7 @@ func mayExport(c *fiber.Ctx) error {
 // Export adds the route by which an account takes its data along. It shows
 // everything, so it needs every read scope that there is.
 func Export(a *httpapi.API, accounts *account.Service, members *member.Service, tenants *tenancy.Service) {
-	a.Finds("/api/v1/account/export", mayExport) // without starting the stream
+	a.Finds(fiber.MethodGet, "/api/v1/account/export", mayExport) // without starting the stream
 	a.Handle(fiber.MethodGet, "/api/v1/account/export", httpapi.Access{}, func(c *fiber.Ctx) error {
 		ctx := c.UserContext()
 		p := identity.FromContext(ctx)

@@ -255,3 +255,20 @@ func MayGive(by *identity.Principal, scopes identity.ScopeSet, role identity.Rol
 }
 
 func isOwner(by *identity.Principal) bool { return by.Session && by.Role == identity.Owner }
+
+// MayTouch refuses to change or remove an owner unless by is one, or the operator (nil).
+func MayTouch(by *identity.Principal, m Member) error {
+	if m.Role == identity.Owner && by != nil && !isOwner(by) {
+		return OwnerRequired("Only an owner can change or remove an owner.")
+	}
+	return nil
+}
+
+// MayRevoke refuses to revoke the invitation of an owner unless by is one, or the
+// operator (nil).
+func MayRevoke(by *identity.Principal, l Link) error {
+	if l.Role == identity.Owner && by != nil && !isOwner(by) {
+		return OwnerRequired("Only an owner can revoke the invitation of an owner.")
+	}
+	return nil
+}

@@ -393,10 +393,7 @@ func (s *Service) target(tx Tx, by *identity.Principal, accountID, id string) (M
 	if err != nil {
 		return Member{}, nil, err
 	}
-	if m.Role == identity.Owner && by != nil && !isOwner(by) {
-		return Member{}, nil, OwnerRequired("Only an owner can change or remove an owner.")
-	}
-	return m, scopes, nil
+	return m, scopes, MayTouch(by, m)
 }
 
 // authority is what the caller may do at the moment of the commit. It refuses a
@@ -592,8 +589,8 @@ func (s *Service) RevokeInvitation(ctx context.Context, by *identity.Principal, 
 		if err != nil {
 			return err
 		}
-		if l.Role == identity.Owner && by != nil && !isOwner(by) {
-			return OwnerRequired("Only an owner can revoke the invitation of an owner.")
+		if err := MayRevoke(by, l); err != nil {
+			return err
 		}
 		return errors.Join(tx.RemoveLink(l), tx.Note(l.AccountID, events.InvitationRevoked, l.ID, l))
 	})

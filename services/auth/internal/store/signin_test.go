@@ -303,3 +303,77 @@ func TestNobodyMakesALinkForAMemberByGroup(t *testing.T) {
 		t.Errorf("by an owner: %v", err)
 	}
 }
+
+// An admin makes a sign-in link for a viewer, opens it, and plants a passkey in the
+// session. When the viewer becomes an admin, neither reaches the new role.
+func TestWhatASignInLinkOpenedEndsWithAHigherRole(t *testing.T) {
+	t.Parallel()
+	w, ctx := newWorld(t), t.Context()
+	people := member.NewService(w.Store, &told{}, nil, nil)
+	a := newAccount(t, w)
+	in := func(role identity.Role) member.Session {
+		t.Helper()
+		link := newSecret(t)
+		if _, err := people.SignInLink(ctx, a.ID, "", "Ada", role, link); err != nil {
+			t.Fatal(err)
+		}
+		x, err := people.UseLink(ctx, link, "", nil, "", member.Browser{Key: newSecret(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	admin, viewer := in(identity.Admin), in(identity.Viewer)
+	by := &identity.Principal{AccountID: a.ID, Session: true, MemberID: admin.MemberID, Role: identity.Admin, Scopes: identity.Admin.Scopes()}
+	link := newSecret(t)
+	if _, err := people.SignInLinkFor(ctx, member.NewSignInLink{ID: identity.NewID("sil"), Token: link, MemberID: viewer.MemberID, At: time.Now(), By: by}); err != nil {
+		t.Fatal(err)
+	}
+	planted, err := people.UseLink(ctx, link, "", nil, "", member.Browser{Key: newSecret(t)})
+	if err != nil || !planted.Bound {
+		t.Fatalf("by the link: %+v, %v", planted, err)
+	}
+	add := func(x member.Session, credential string) {
+		t.Helper()
+		if err := people.AddPasskey(ctx, x.Hash, member.Passkey{Hash: credential, Credential: []byte("{}")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add(planted, "planted")
+	add(viewer, "theirs")
+	key, err := people.Passkey(ctx, "planted")
+	if err != nil {
+		t.Fatal(err)
+	}
+	later, err := people.SignInByPasskey(ctx, key, "challenge", member.Browser{Key: newSecret(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := func(role identity.Role) {
+		t.Helper()
+		if _, err := people.Change(ctx, nil, a.ID, viewer.MemberID, member.Change{Role: &role}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	live := func(want bool) {
+		t.Helper()
+		_, _, bySession := people.Person(ctx, planted.Hash)
+		_, _, byLater := people.Person(ctx, later.Hash)
+		_, byKey := people.Passkey(ctx, "planted")
+		for what, err := range map[string]error{"the link's session": bySession, "the planted passkey's session": byLater, "the planted passkey": byKey} {
+			if (err == nil) != want {
+				t.Errorf("%s: %v, want it to live: %v", what, err, want)
+			}
+		}
+	}
+	change(identity.Viewer) // which changes nothing
+	live(true)
+	change(identity.Admin)
+	live(false)
+	if _, err := people.Passkey(ctx, "theirs"); err != nil {
+		t.Errorf("the member's own passkey: %v", err)
+	}
+	if _, _, err := people.Person(ctx, viewer.Hash); err != nil {
+		t.Errorf("the member's own session: %v", err)
+	}
+}

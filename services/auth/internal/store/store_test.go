@@ -28,7 +28,7 @@ type world struct {
 
 func newWorld(t testing.TB) world {
 	t.Helper()
-	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{auth.Indexes}})
+	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{auth.Indexes, events.Indexes}, Complete: true})
 	db := firestoredb.Use(cloud.Client(t), 10*time.Second)
 	return world{store.New(db, events.NewOutbox(db, nil, nil), func(any) any { return struct{}{} }, nil), cloud, db}
 }

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"testing"
 	"time"
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/ratelimit"
+	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
 // Eight accounts hold all places with exports that nobody reads. Another account
@@ -66,3 +69,87 @@ func TestSlowExportsGiveTheirPlacesToOtherAccounts(t *testing.T) {
 		t.Error("more than what was needed was ended")
 	}
 }
+
+// links has fewer places than auth. Eight accounts hold all of its places with exports
+// that nobody reads, while auth would take eight more.
+func TestAnExportThatLinksRefusesGetsThePlaceOfOneThatRunsForLong(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	links := &busyHolder{slots: ratelimit.NewSlots(1, 8), begun: make(chan context.Context)}
+	s := NewService(noted{}, nil, []Holder{{Name: "links", Holder: links}}, func() time.Time { return now })
+	ended := make(chan error, maxExports)
+	export := func(account string) { ended <- s.Export(t.Context(), account, nil, io.Discard) }
+	var running []context.Context
+	for i := range 8 {
+		go export(fmt.Sprintf("acc_%d", i))
+		running = append(running, <-links.begun)
+		now = now.Add(time.Second)
+	}
+	refused := func(account string) {
+		t.Helper()
+		export(account)
+		if err := <-ended; apierr.CodeOf(err) != apierr.RateLimited || placeTaken(err) {
+			t.Errorf("an export for which links has no place: %v", err)
+		}
+	}
+	refused("acc_new")
+	if running[0].Err() != nil {
+		t.Error("an export was ended before its time")
+	}
+	now = now.Add(undisturbed)
+	refused("acc_1") // has one already
+	if running[0].Err() != nil {
+		t.Error("an account with its share ended an export")
+	}
+	// It is refused while auth streams it, and the longest running one ends.
+	export("acc_new")
+	first, second := <-ended, error(nil)
+	select {
+	case second = <-ended:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the longest running export goes on")
+	}
+	if placeTaken(first) == placeTaken(second) || context.Cause(running[0]) == nil {
+		t.Errorf("ended with %v and %v; the longest running one: %v", first, second, context.Cause(running[0]))
+	}
+	for i, ctx := range running[1:] {
+		if ctx.Err() != nil {
+			t.Errorf("export %d was ended too", i+1)
+		}
+	}
+	go export("acc_new") // the place is free before the other's end is heard of
+	select {
+	case <-links.begun:
+	case err := <-ended:
+		t.Errorf("the newcomer's next try: %v", err)
+	}
+}
+
+// placeTaken tells errPlaceTaken from another refusal of the same code.
+func placeTaken(err error) bool {
+	var refused *apierr.Error
+	return errors.As(err, &refused) && refused == errPlaceTaken
+}
+
+// busyHolder is a service with a few places for exports, whose readers take nothing.
+type busyHolder struct {
+	tenant.Holder
+	slots *ratelimit.Slots
+	begun chan context.Context
+}
+
+func (h *busyHolder) Export(ctx context.Context, account string, _ io.Writer) error {
+	release, ok := h.slots.Take(account)
+	if !ok {
+		return &apierr.Error{Code: apierr.RateLimited, RetryAfter: exportLater}
+	}
+	defer release()
+	h.begun <- ctx
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// noted is a store that takes the note of an export.
+type noted struct{ Store }
+
+func (noted) Atomically(context.Context, string, func(account.Tx) error) error { return nil }

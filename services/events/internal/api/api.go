@@ -25,7 +25,7 @@ type api struct{ Options }
 func Routes(a *httpapi.API, opt Options) {
 	h := api{opt}
 	a.Handle(fiber.MethodGet, "/api/v1/events", httpapi.Access{Scope: identity.EventsRead}, h.listEvents)
-	a.Finds("/api/v1/events", func(*fiber.Ctx) error { return nil }) // reading may wait; nothing goes before a 400
+	a.Finds(fiber.MethodGet, "/api/v1/events", func(*fiber.Ctx) error { return nil }) // reading may wait; nothing goes before a 400
 
 	read := httpapi.Access{Scope: identity.WebhooksRead}
 	write := httpapi.Access{Scope: identity.WebhooksWrite, Plan: identity.Creator}
@@ -34,12 +34,12 @@ func Routes(a *httpapi.API, opt Options) {
 	a.Handle(fiber.MethodGet, "/api/v1/webhooks/:id", read, h.getWebhook)
 	a.Handle(fiber.MethodPatch, "/api/v1/webhooks/:id", write, h.changeWebhook)
 	a.Handle(fiber.MethodDelete, "/api/v1/webhooks/:id", write, h.deleteWebhook)
-	a.Finds("/api/v1/webhooks/:id", h.getWebhook)
-	a.Finds("/api/v1/webhooks/:id/test", h.getWebhook)
+	a.Finds(fiber.MethodDelete, "/api/v1/webhooks/:id", h.getWebhook)
+	a.Finds(fiber.MethodPost, "/api/v1/webhooks/:id/test", h.getWebhook)
 	a.Handle(fiber.MethodPost, "/api/v1/webhooks/:id/roll-secret", write, h.rollSecret)
 	a.Handle(fiber.MethodPost, "/api/v1/webhooks/:id/test", write, h.test)
 	a.Handle(fiber.MethodPost, "/api/v1/webhooks/:id/replay", write, h.replay)
 	a.Handle(fiber.MethodGet, "/api/v1/webhooks/:id/deliveries", read, h.listDeliveries)
 	a.Handle(fiber.MethodPost, "/api/v1/webhooks/:id/deliveries/:delivery/retry", write, h.retry)
-	a.Finds("/api/v1/webhooks/:id/deliveries/:delivery/retry", h.getWebhook)
+	a.Finds(fiber.MethodPost, "/api/v1/webhooks/:id/deliveries/:delivery/retry", h.findDelivery)
 }

@@ -203,6 +203,11 @@ func (h api) listDeliveries(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusOK, out)
 }
 
+func (h api) findDelivery(c *fiber.Ctx) error {
+	_, _, err := h.Webhooks.Delivery(c.UserContext(), account(c), c.Params("id"), c.Params("delivery"))
+	return err
+}
+
 func (h api) retry(c *fiber.Ctx) error {
 	d, err := h.Webhooks.Retry(c.UserContext(), account(c), c.Params("id"), c.Params("delivery"))
 	if err != nil {

@@ -175,13 +175,19 @@ func (s *Service) Deliveries(ctx context.Context, accountID, id string, before D
 	return s.store.Deliveries(ctx, id, before, limit)
 }
 
-// Retry sends a delivery again, now, and by the schedule if that fails.
-func (s *Service) Retry(ctx context.Context, accountID, id, deliveryID string) (*Delivery, error) {
+// Delivery reads one of a webhook's deliveries, with the webhook.
+func (s *Service) Delivery(ctx context.Context, accountID, id, deliveryID string) (*Webhook, *Delivery, error) {
 	w, err := s.store.Webhook(ctx, accountID, id)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	d, err := s.store.Delivery(ctx, id, deliveryID) // 404 goes before 409
+	d, err := s.store.Delivery(ctx, id, deliveryID)
+	return w, d, err
+}
+
+// Retry sends a delivery again, now, and by the schedule if that fails.
+func (s *Service) Retry(ctx context.Context, accountID, id, deliveryID string) (*Delivery, error) {
+	w, d, err := s.Delivery(ctx, accountID, id, deliveryID) // 404 goes before 409
 	if err != nil {
 		return nil, err
 	}

@@ -45,7 +45,7 @@ func Public(a *httpapi.API, links *link.Service, domains *customdomain.Service, 
 	a.Handle(fiber.MethodGet, "/api/v1/links/:id", read, h.get)
 	a.Handle(fiber.MethodPatch, "/api/v1/links/:id", write, h.update)
 	a.Handle(fiber.MethodDelete, "/api/v1/links/:id", write, h.remove)
-	a.Finds("/api/v1/links/:id", h.get)
+	a.Finds(fiber.MethodDelete, "/api/v1/links/:id", h.get)
 	a.Handle(fiber.MethodGet, "/api/v1/links/:id/stats", read, h.stats)
 	a.Handle(fiber.MethodGet, "/api/v1/links/:id/qr", read, h.qr)
 
@@ -55,8 +55,8 @@ func Public(a *httpapi.API, links *link.Service, domains *customdomain.Service, 
 	a.Handle(fiber.MethodGet, "/api/v1/domains/:id", read, h.getDomain)
 	a.Handle(fiber.MethodPost, "/api/v1/domains/:id/verify", write, h.verifyDomain)
 	a.Handle(fiber.MethodDelete, "/api/v1/domains/:id", write, h.deleteDomain)
-	a.Finds("/api/v1/domains/:id", h.getDomain)
-	a.Finds("/api/v1/domains/:id/verify", h.getDomain)
+	a.Finds(fiber.MethodDelete, "/api/v1/domains/:id", h.getDomain)
+	a.Finds(fiber.MethodPost, "/api/v1/domains/:id/verify", h.getDomain)
 }
 
 // Shown gives the records as the API shows them, for events.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
 var language = regexp.MustCompile(`^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$`)
@@ -68,6 +69,22 @@ func (h public) deleteCaptions(c *fiber.Ctx) error {
 		return err
 	}
 	return httpapi.NoContent(c)
+}
+
+// track looks up the captions of the path.
+func (h public) track(c *fiber.Ctx) error {
+	v, err := h.videos.Owned(c.UserContext(), account(c), id(c))
+	if err != nil {
+		return err
+	}
+	lang, err := languageOf(c)
+	if err != nil {
+		return err
+	}
+	if _, ok := v.Caption(lang); !ok {
+		return video.NoCaptions()
+	}
+	return nil
 }
 
 func languageOf(c *fiber.Ctx) (string, error) {

@@ -30,14 +30,15 @@ func Public(a *httpapi.API, videos *video.Service, addresses video.Addresses) {
 	a.Handle(fiber.MethodGet, "/api/v1/videos/:id", read, h.get)
 	a.Handle(fiber.MethodPatch, "/api/v1/videos/:id", write, h.update)
 	a.Handle(fiber.MethodDelete, "/api/v1/videos/:id", write, h.remove)
-	a.Finds("/api/v1/videos/:id", h.access)
+	a.Finds(fiber.MethodDelete, "/api/v1/videos/:id", h.access)
 	a.Handle(fiber.MethodGet, "/api/v1/videos/:id/access", read, h.access)
 	a.Handle(fiber.MethodPut, "/api/v1/videos/:id/access", write, h.setAccess)
 	a.Handle(fiber.MethodPut, "/api/v1/videos/:id/thumbnail", write, h.setThumbnail)
 	a.Handle(fiber.MethodGet, "/api/v1/videos/:id/captions", read, h.captions)
 	a.Handle(fiber.MethodPut, "/api/v1/videos/:id/captions/:lang", write, h.putCaptions)
 	a.Handle(fiber.MethodDelete, "/api/v1/videos/:id/captions/:lang", write, h.deleteCaptions)
-	a.Finds("/api/v1/videos/:id/captions/:lang", h.captions)
+	a.Finds(fiber.MethodPut, "/api/v1/videos/:id/captions/:lang", h.captions)
+	a.Finds(fiber.MethodDelete, "/api/v1/videos/:id/captions/:lang", h.track)
 }
 
 type public struct {

@@ -17,6 +17,11 @@ var (
 // somebody else's.
 func NotFound() error { return apierr.New(apierr.VideoNotFound, "There is no such video.") }
 
+// NoCaptions says that a video has no captions in a language.
+func NoCaptions() error {
+	return apierr.New(apierr.NotFound, "This video has no captions in this language.")
+}
+
 // ExternalIDTaken is the answer to an externalId that another video of the
 // account has.
 func ExternalIDTaken() error {

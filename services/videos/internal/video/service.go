@@ -587,7 +587,7 @@ func (s *Service) DeleteCaptions(ctx context.Context, account string, id ID, lan
 	_, err := s.change(ctx, account, id, always{}, func(v *Video, now time.Time) error {
 		old, ok := v.Caption(lang)
 		if !ok {
-			return apierr.New(apierr.NotFound, "This video has no captions in this language.")
+			return NoCaptions()
 		}
 		former = old.Object
 		v.RemoveCaption(lang, now)

@@ -1,0 +1,44 @@
+// Package eventstest shows a test the events that a service has written.
+package eventstest
+
+import (
+	"cmp"
+	"slices"
+	"testing"
+
+	"cloud.google.com/go/firestore"
+
+	"github.com/linkreel/linkreel/libs/events"
+)
+
+// Reader is a client of Firestore, or a service's own.
+type Reader interface {
+	Collection(path string) *firestore.CollectionRef
+}
+
+// All are the events of all accounts, in the order of their commits. They are sorted
+// here: services read them by account, and there are no other indexes.
+func All(tb testing.TB, db Reader) []events.Document {
+	tb.Helper()
+	snaps, err := db.Collection(events.Collection).Documents(tb.Context()).GetAll()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	out := make([]events.Document, len(snaps))
+	for i, snap := range snaps {
+		if err := snap.DataTo(&out[i]); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	slices.SortFunc(out, func(a, b events.Document) int { return cmp.Compare(a.Order, b.Order) })
+	return out
+}
+
+// Types are the types of All.
+func Types(tb testing.TB, db Reader) (types []string) {
+	tb.Helper()
+	for _, e := range All(tb, db) {
+		types = append(types, e.Type)
+	}
+	return types
+}

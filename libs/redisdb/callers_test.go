@@ -1,0 +1,129 @@
+package redisdb_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/linkreel/linkreel/libs/apikey"
+	"github.com/linkreel/linkreel/libs/dedup"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/localcloud/redistest"
+	"github.com/linkreel/linkreel/libs/ratelimit"
+	"github.com/linkreel/linkreel/libs/redisdb"
+)
+
+// A Redis that holds its answers back fails those who wait for as long as we let them,
+// and nobody else's: a client that hangs up must not make us leave Redis alone.
+func TestOnlyOurOwnTimeLimitSaysThatRedisIsAway(t *testing.T) {
+	t.Parallel()
+	callers := map[string]func(rdb redis.UniversalClient, now func() time.Time) func(ctx context.Context, name string){
+		"guesses": func(rdb redis.UniversalClient, now func() time.Time) func(context.Context, string) {
+			l := ratelimit.New(rdb, now)
+			return func(ctx context.Context, name string) {
+				l.Take(ctx, ratelimit.Rule{Key: name, Max: 5, Window: time.Hour})
+			}
+		},
+		"refunds": func(rdb redis.UniversalClient, now func() time.Time) func(context.Context, string) {
+			l, alone := ratelimit.New(rdb, now), ratelimit.New(nil, now)
+			return func(ctx context.Context, name string) {
+				try, _ := alone.Take(ctx, ratelimit.Rule{Key: name, Max: 5, Window: time.Hour})
+				l.Refund(ctx, try)
+			}
+		},
+		"turns": func(rdb redis.UniversalClient, now func() time.Time) func(context.Context, string) {
+			s := dedup.New(rdb, now)
+			return func(ctx context.Context, name string) { s.First(ctx, name, time.Hour) }
+		},
+		"viewers": func(rdb redis.UniversalClient, now func() time.Time) func(context.Context, string) {
+			s := dedup.New(rdb, now)
+			return func(ctx context.Context, name string) { s.Count(ctx, "video", name, time.Hour) }
+		},
+		"requests": func(rdb redis.UniversalClient, now func() time.Time) func(context.Context, string) {
+			keys := apikey.New(apikey.Config{Now: now, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}, anyKey{}, rdb)
+			t.Cleanup(keys.Close)
+			return func(ctx context.Context, name string) {
+				_, _ = keys.Charge(ctx, &identity.Principal{AccountID: name, Plan: identity.Free}, 1) // whatever it says
+			}
+		},
+	}
+	for end, c := range map[string]struct {
+		ctx  func(context.Context) (context.Context, context.CancelFunc)
+		away bool
+	}{
+		"the client hung up": {ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			cancel()
+			return ctx, cancel
+		}},
+		"the client hung up while it waited": {ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(10*time.Millisecond, cancel)
+			return ctx, cancel
+		}},
+		"the request's own time was over": {ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, 10*time.Millisecond)
+		}},
+		"our time was over": {ctx: context.WithCancel, away: true},
+	} {
+		for who, caller := range callers {
+			t.Run(who+"/"+end, func(t *testing.T) {
+				t.Parallel()
+				proxy := redistest.NewProxy(t, redistest.Start(t))
+				rdb, err := redisdb.Open(redisdb.Config{URL: proxy.Addr(), Timeout: time.Minute, PoolTimeout: time.Minute})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = rdb.Close() })
+				asked := &asked{}
+				rdb.AddHook(asked)
+				t.Cleanup(proxy.Stall())
+				var clock atomic.Int64
+				call := caller(rdb, func() time.Time { return time.Unix(0, clock.Load()) })
+				for i := range 6 { // what it takes for the most patient breaker
+					ctx, cancel := c.ctx(t.Context())
+					call(ctx, string(rune('a'+i)))
+					cancel()
+					clock.Add(int64(100 * time.Millisecond))
+				}
+				before := asked.Load()
+				ctx, cancel := context.WithCancel(t.Context())
+				time.AfterFunc(time.Millisecond, cancel)
+				call(ctx, "neighbour")
+				if away := asked.Load() == before; away != c.away {
+					t.Errorf("Redis counts as away: %v, want %v", away, c.away)
+				}
+			})
+		}
+	}
+}
+
+// asked counts the calls that Redis is asked for, probes aside.
+type asked struct{ atomic.Int64 }
+
+func (a *asked) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+}
+
+func (a *asked) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if !strings.Contains(cmd.String(), "probe") {
+			a.Add(1)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (a *asked) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		a.Add(1)
+		return next(ctx, cmds)
+	}
+}
