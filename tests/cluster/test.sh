@@ -245,8 +245,13 @@ case_stories() {
 
 # stories WAY: the stories on a fresh release, through the Ingress or the Gateway.
 stories() {
+	local proxy
 	rm "$work/fresh"
 	await 60 reached
+	# Receivers of webhooks listen on this machine's loopback; their messages come by this proxy.
+	forward "$host_ip:$proxy_port=CONNECT" 2>"$work/proxy.txt" &
+	proxy=$!
+	background+=("$proxy")
 	check stack --upload "http://media.linkreel.localhost:$http_port" >"$work/stack.json"
 	sed 's/^127\.0\.0\.1.*/& linkreel.localhost go.linkreel.localhost media.linkreel.localhost/' /etc/hosts >"$work/hosts"
 	# A hosts file of its own, for these processes alone.
@@ -254,6 +259,7 @@ stories() {
 		mount --bind "$0" /etc/hosts
 		exec go test -count=1 -timeout 15m ./tests/e2e/... ./tests/contract/...' "$work/hosts") >"$work/stories.txt" 2>&1 ||
 		{ tail -n 60 "$work/stories.txt"; die "stories failed"; }
+	kill "$proxy"
 	ok "stories through the $1: $(tr '\n' ' ' <"$work/stories.txt")"
 }
 
