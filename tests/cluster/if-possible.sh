@@ -22,5 +22,5 @@ command -v apt-get >/dev/null || skip "its packages and images are Debian's"
 NICE=0 "$here/images.sh"
 trap '"$here/down.sh"' EXIT
 "$here/up.sh"
-export ROLLOUTS=${ROLLOUTS:-2} RATE=${RATE:-100} PREVIOUS_IMAGES=no
+export ROLLOUTS=${ROLLOUTS:-2} RATE=${RATE:-100} LINKS=${LINKS:-1000}
 "$here/test.sh" images dryrun score install helmtest smoke pods policy rollouts upgrade freeze uninstall

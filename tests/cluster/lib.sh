@@ -15,6 +15,7 @@ kubernetes_version=v1.36.3
 http_port=${CLUSTER_HTTP_PORT:-8480}   # Ingress, on the host's loopback.
 https_port=${CLUSTER_HTTPS_PORT:-8443}
 registry_port=5050                     # On the host's side of the link, while a case needs it.
+proxy_port=3128                        # The same. Also in charts/linkreel/ci/cluster.yaml.
 
 # The node lives in a network namespace, joined to the host by a veth pair.
 link=kube0

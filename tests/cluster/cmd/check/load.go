@@ -19,29 +19,26 @@ import (
 // traffic is what setup leaves for load.
 type traffic struct {
 	Key      string   `json:"key"`
-	Watch    string   `json:"watch,omitempty"`   // a key that reads events and webhooks
-	Session  string   `json:"session,omitempty"` // of the console, as a Cookie header
+	Watch    string   `json:"watch"`   // a key that reads events and webhooks
+	Session  string   `json:"session"` // of the console, as a Cookie header
 	ShortURL string   `json:"shortUrl"`
 	ShareURL string   `json:"shareUrl"`
 	Links    []string `json:"links"` // ids
 }
 
 // setup makes records to ask for, and prints them.
-func setup(ctx context.Context, t *target, firstRelease bool) error {
+func setup(ctx context.Context, t *target) error {
 	account, key, err := makeAccount(ctx, t, "enterprise")
 	if err != nil {
 		return err
 	}
-	var session, watch string
-	if !firstRelease {
-		if watch, err = makeKey(ctx, t, account, "events:read", "webhooks:read"); err != nil {
-			return err
-		}
-		p, err := signIn(ctx, t, account, "check load")
-		if err != nil {
-			return err
-		}
-		session = p.cookies()
+	watch, err := makeKey(ctx, t, account, "events:read", "webhooks:read")
+	if err != nil {
+		return err
+	}
+	p, err := signIn(ctx, t, account, "check load")
+	if err != nil {
+		return err
 	}
 	var link struct{ ID, ShortURL string }
 	if _, err := t.want(ctx, http.StatusCreated, http.MethodPost, t.base+"/api/v1/links", key, map[string]any{"url": "https://example.com/load"}, &link); err != nil {
@@ -51,7 +48,7 @@ func setup(ctx context.Context, t *target, firstRelease bool) error {
 	if _, err := t.want(ctx, http.StatusCreated, http.MethodPost, t.base+"/api/v1/videos", key, map[string]any{"title": "load"}, &video); err != nil {
 		return fmt.Errorf("make video: %w", err)
 	}
-	return json.NewEncoder(os.Stdout).Encode(traffic{Key: key, Watch: watch, Session: session, ShortURL: link.ShortURL, ShareURL: video.ShareURL, Links: []string{link.ID}})
+	return json.NewEncoder(os.Stdout).Encode(traffic{Key: key, Watch: watch, Session: p.cookies(), ShortURL: link.ShortURL, ShareURL: video.ShareURL, Links: []string{link.ID}})
 }
 
 // stack prints what the end-to-end stories need to know of a deployment.
@@ -87,7 +84,7 @@ func newLoad(flags *flag.FlagSet) *load {
 	var l load
 	flags.IntVar(&l.rate, "rate", 200, "requests a second")
 	flags.IntVar(&l.connections, "connections", 32, "kept connections to each address")
-	flags.StringVar(&l.kind, "kind", "redirect", "redirect, auth, console, events, links, videos, or mixed (those of the first release)")
+	flags.StringVar(&l.kind, "kind", "redirect", "redirect, auth, console, events, links, videos, or mixed (all of them)")
 	flags.StringVar(&l.from, "traffic", "", "`FILE` that check setup printed")
 	flags.DurationVar(&l.limit, "for", time.Hour, "how long, unless interrupted before")
 	return &l
@@ -150,7 +147,8 @@ func (r traffic) requests(t *target, kind string) []request {
 		"videos":  {{address: t.base + "/api/v1/videos?limit=1", bearer: r.Key, status: http.StatusOK}, {address: r.ShareURL, status: http.StatusOK}},
 	}
 	if kind == "mixed" {
-		return slices.Concat(all["redirect"], all["auth"], all["redirect"], all["links"], all["redirect"], all["videos"])
+		return slices.Concat(all["redirect"], all["auth"], all["redirect"], all["links"], all["redirect"], all["videos"],
+			all["redirect"], all["events"], all["console"][:1]) // a page costs the work of several calls
 	}
 	return all[kind]
 }

@@ -9,10 +9,8 @@
 //	              proves that nothing which was acknowledged is lost
 //	check people  signs people in and works as they do in the console until it is told
 //	              to stop, then proves that nobody was signed out and no form was lost
-//	check old     makes many links, as a release before search and events did
-//	check write   makes links through replicas of both releases until it is told to stop
-//	check found   proves that search finds all of them, and that each change by a replica
-//	              of the new release is an event
+//	check writes  makes many links, and more until it is told to stop, then proves that
+//	              search finds all of them and that each is one event
 //	check videos  uploads some videos and waits until every one is ready
 //	check stack   makes an account with a key for each plan and prints a stack.json,
 //	              by which the end-to-end stories run against this deployment
@@ -47,7 +45,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return errors.New("want smoke, load, setup, ledger, people, old, write, found, videos, stack, preflight or reach")
+		return errors.New("want smoke, load, setup, ledger, people, writes, videos, stack, preflight or reach")
 	}
 	flags := flag.NewFlagSet(args[0], flag.ExitOnError)
 	t := newTarget(flags)
@@ -59,21 +57,13 @@ func run(ctx context.Context, args []string) error {
 		upload := flags.String("upload", "http://localhost:8083", "address of object storage")
 		return parsed(flags, args, func() error { return stack(ctx, t, *upload) })
 	case "setup":
-		first := flags.Bool("first-release", false, "only what the first release has: nobody signs in to the console, no key reads events")
-		return parsed(flags, args, func() error { return setup(ctx, t, *first) })
+		return parsed(flags, args, func() error { return setup(ctx, t) })
 	case "people":
 		count := flags.Int("count", 4, "people")
 		return parsed(flags, args, func() error { return people(ctx, t, *count) })
-	case "old":
-		file := flags.String("file", "", "`FILE` for what was made")
-		count := flags.Int("count", 10000, "links")
-		return parsed(flags, args, func() error { return makeOld(ctx, t, *file, *count) })
-	case "write":
-		file := flags.String("file", "", "`FILE` of check old; what is written is added")
-		return parsed(flags, args, func() error { return write(ctx, t, *file) })
-	case "found":
-		file := flags.String("file", "", "`FILE` of check old and check write")
-		return parsed(flags, args, func() error { return found(ctx, t, *file) })
+	case "writes":
+		before := flags.Int("before", 10000, "links that it makes before it says that it has begun")
+		return parsed(flags, args, func() error { return writes(ctx, t, *before) })
 	case "videos":
 		count := flags.Int("count", 5, "how many")
 		renditions := flags.Int("renditions", 1, "how many each video gets")
