@@ -17,7 +17,8 @@ var ErrForeign = errors.New("the bucket belongs to another database")
 // maxOwner bounds what is read of an owner's name.
 const maxOwner = 4 << 10
 
-// Owner reads which database the bucket belongs to, "" when it belongs to none yet.
+// Owner reads which database the bucket belongs to, "" when it belongs to none yet. One whose object says nothing, as
+// after a write by hand that went wrong, may be anybody's, so it is foreign to all.
 func (s *Store) Owner(ctx context.Context) (string, error) {
 	o, err := s.Stat(ctx, OwnerObject)
 	if errors.Is(err, ErrNotFound) {
@@ -26,8 +27,8 @@ func (s *Store) Owner(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if o.Size > maxOwner {
-		return "", fmt.Errorf("%s has %d bytes, and no name of a database is that long", OwnerObject, o.Size)
+	if o.Size == 0 || o.Size > maxOwner {
+		return "", fmt.Errorf("%w, or nobody's: %s of bucket %s has %d bytes, which is no name of a database", ErrForeign, OwnerObject, s.bucketName, o.Size)
 	}
 	var name bytes.Buffer
 	if _, err := s.Download(ctx, OwnerObject, o.Generation, &name); err != nil {

@@ -40,4 +40,13 @@ func TestOneDatabaseOfManyOwnsABucket(t *testing.T) {
 	if err := store.Claim(t.Context(), owner); err != nil {
 		t.Errorf("the owner's second claim: %v", err)
 	}
+	// By a hand that went wrong.
+	for _, text := range []string{"", owner + "\n", strings.Repeat("x", 5000)} {
+		if _, err := store.Upload(t.Context(), objectstore.OwnerObject, strings.NewReader(text), objectstore.UploadOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := store.Claim(t.Context(), owner); !errors.Is(err, objectstore.ErrForeign) {
+			t.Errorf("a bucket of which %.60q says whose it is: %v", text, err)
+		}
+	}
 }

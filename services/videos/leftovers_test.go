@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -64,7 +65,8 @@ type waiting struct{ id, put, session string }
 func (h *hoarder) make(body string) waiting {
 	h.t.Helper()
 	m := h.as(h.account, http.MethodPost, "", body).want(201).json()
-	v := waiting{id: m["videoId"].(string), put: m["uploadUrl"].(string), session: m["resumableUploadUrl"].(string)}
+	v := waiting{id: m["videoId"].(string), put: m["uploadUrl"].(string)}
+	v.session, _ = m["resumableUploadUrl"].(string) // there is none where other sessions may take all that is left
 	h.puts = append(h.puts, v.put)
 	return v
 }
@@ -260,6 +262,8 @@ func TestADeletedVideoLeavesNoByteWhateverItsOwnerTried(t *testing.T) {
 			left = w.bytes()
 			return left == 0
 		})
+		w.clock.Advance(2 * time.Hour) // everything that was deleted is a tombstone now
+		w.sendLate(way.name, h)
 		// Its places are free again.
 		for range 2 {
 			w.send(http.MethodPut, h.make(`{}`).put, "").want(200)
@@ -302,30 +306,162 @@ func TestAnErasedAccountLeavesNoByteWhateverItTried(t *testing.T) {
 	if n := w.bytes(); n != 0 {
 		t.Errorf("%d bytes are left on disk: %v", n, w.objects(""))
 	}
+	for id, d := range w.purges() {
+		for _, field := range []string{"accountId", "sessions", "jobIds"} {
+			if d[field] != nil {
+				t.Errorf("the tombstone of %s has %s: %v", id, field, d[field])
+			}
+		}
+	}
+	w.sendLate("after the erasure", all...)
+	w.clock.Advance(48 * time.Hour) // all addresses have ended, with their grace
+	eventually(t, "no tombstone is left", func() bool { return len(w.purges()) == 0 })
 }
 
+// purges are the tasks that deleted videos have left, tombstones included.
+func (w *world) purges() map[string]map[string]any {
+	w.t.Helper()
+	snaps, err := w.db.Collection("videoPurges").Documents(w.t.Context()).GetAll()
+	must(w.t, err)
+	found := map[string]map[string]any{}
+	for _, snap := range snaps {
+		found[snap.Ref.ID] = snap.Data()
+	}
+	return found
+}
+
+// sendLate sends a file to every upload address that still works, of videos that are
+// gone for long, and wants all of them removed within minutes. Storage sends no
+// notifications here.
+func (w *world) sendLate(what string, all ...*hoarder) {
+	w.t.Helper()
+	taken := 0
+	for _, h := range all {
+		for _, put := range h.puts {
+			if h.send(http.MethodPut, put, "long after the end").status == 200 {
+				taken++
+			}
+		}
+	}
+	for id, d := range w.purges() {
+		if pause := d["dueAt"].(time.Time).Sub(w.clock.Now()); pause > 10*time.Minute {
+			w.t.Errorf("%s: nobody looks for a late file of %s for %v", what, id, pause)
+		}
+	}
+	eventually(w.t, what+": late files are gone", func() bool {
+		w.clock.Advance(time.Minute)
+		return w.bytes() == 0
+	})
+	if len(all) > 1 && taken == 0 {
+		w.t.Error("no address works any more, so nothing was tried")
+	}
+}
+
+// A file that is sent whole cannot be bounded before it has arrived, so it may take the
+// room that was set aside for a session.
 func TestWhatSessionsHoldCountsAsStored(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, quick)
-	w.loop("sweep")
 	h := w.hoarder("counted")
-	first, second := h.make(`{}`), h.make(`{}`)
-	for _, v := range []waiting{first, second} {
-		rest := h.begin(v.session, "Content-Range: bytes 0-899/900\r\n")
-		rest(200) // 700 of each, of 1,000
+	sent, whole := h.make(`{}`), h.make(`{}`)
+	h.send(http.MethodPut, whole.put, strings.Repeat("z", 600)).want(200)
+	if s := h.look(whole)["status"]; s != "processing" {
+		t.Fatalf("a file that the account has room for: %v", s)
 	}
-	eventually(t, "one session was ended for want of room", func() bool {
+	rest := h.begin(sent.session, "Content-Range: bytes 0-899/900\r\n")
+	rest(200) // 700, beside 600 of 1,000
+	w.loop("sweep")
+	eventually(t, "the session was ended for want of room", func() bool {
 		w.clock.Advance(time.Minute)
-		return h.ended(first.session) || h.ended(second.session)
+		return h.ended(sent.session)
 	})
 	eventually(t, "no more than the account may have", func() bool { return w.bytes() <= 1000 })
-	codes := 0
-	for _, v := range []waiting{first, second} {
-		if e, _ := h.look(v)["error"].(map[string]any); e != nil && e["code"] == "FILE_TOO_LARGE" {
-			codes++
+	if e, _ := h.look(sent)["error"].(map[string]any); e == nil || e["code"] != "FILE_TOO_LARGE" {
+		t.Errorf("the video whose session outgrew the account: %v", e)
+	}
+}
+
+// tenVideos is a hoarder with room for many videos.
+func (w *world) tenVideos(name string) *hoarder {
+	h := w.hoarder(name)
+	w.quota(h.account, func(q *identity.Quotas) { q.Videos, q.StoredBytes = 20, 1000 })
+	return h
+}
+
+// fill sends n bytes to each of some sessions, and reports how much is on disk then.
+func (h *hoarder) fill(n int, sessions ...string) int64 {
+	var all sync.WaitGroup
+	for _, session := range sessions {
+		all.Go(func() {
+			h.send(http.MethodPut, session, strings.Repeat("x", n), header("Content-Range", fmt.Sprintf("bytes 0-%d/%d", n-1, n)))
+		})
+	}
+	all.Wait()
+	return h.bytes() // not meanwhile: a file that storage is about to name is in two places
+}
+
+func TestSessionsThatBeginTogetherShareTheRoom(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, quick)
+	h := w.tenVideos("together")
+	all := make([]waiting, 10)
+	var begun sync.WaitGroup
+	for i := range all {
+		begun.Go(func() { all[i] = h.make(`{}`) })
+	}
+	begun.Wait()
+	var sessions []string
+	for _, v := range all {
+		// Whoever has none may ask again.
+		if s, _ := h.look(v)["resumableUploadUrl"].(string); s != "" {
+			sessions = append(sessions, s)
 		}
 	}
-	if codes != 1 {
-		t.Errorf("%d of the two videos failed by their size, want 1", codes)
+	if len(sessions) == 0 {
+		t.Fatal("nobody has a session, and the account has room for one")
 	}
+	for _, v := range all {
+		if v.session != "" && !slices.Contains(sessions, v.session) {
+			t.Errorf("the session that the create of %s gave is not its own", v.id)
+		}
+	}
+	if most := h.fill(1000, sessions...); most == 0 || most > 1000 {
+		t.Errorf("%d bytes were on disk, in %d sessions of an account of 1,000", most, len(sessions))
+	}
+}
+
+func TestTheRoomOfASessionComesBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, quick)
+	h := w.tenVideos("comes back")
+	has := func(what string, v waiting, want bool) {
+		t.Helper()
+		if s, _ := h.look(v)["resumableUploadUrl"].(string); (s != "") != want {
+			t.Errorf("%s: a session %v, want %v", what, s != "", want)
+		}
+	}
+	first, second := h.make(`{}`), h.make(`{}`)
+	has("while the first may take everything", second, false)
+	h.remove(first)
+	has("once the first is deleted", second, true)
+	h.send(http.MethodPut, second.put, strings.Repeat("x", 400)).want(200)
+	if s := h.look(second)["status"]; s != "processing" {
+		t.Fatalf("the second is %v", s)
+	}
+	third := h.make(`{}`)
+	has("once a file of the second has come", third, true)
+	if most := h.fill(600, third.session); most > 1000 || most <= 400 {
+		t.Errorf("%d bytes are on disk", most)
+	}
+	h.remove(third)
+	fourth, fifth := h.make(`{}`), h.make(`{}`)
+	has("while the fourth may take the rest", fifth, false)
+	w.loop("sweep")
+	eventually(t, "a session of which nothing was sent ends", func() bool { w.clock.Advance(2 * time.Minute); return h.ended(fourth.session) })
+	eventually(t, "its room comes back", func() bool {
+		w.clock.Advance(10 * time.Second)
+		s, _ := h.look(fifth)["resumableUploadUrl"].(string)
+		return s != ""
+	})
+	has("while the fifth may take the rest", fourth, false)
 }

@@ -4,14 +4,19 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/linkreel/linkreel/libs/boot"
+	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/localcloud/cloudtest"
 	"github.com/linkreel/linkreel/libs/localcloud/redistest"
@@ -390,6 +395,49 @@ func TestTwoInstallationsOnOneBucketLoseNothing(t *testing.T) {
 		}
 	}
 	if after := first.objects(""); !slices.Equal(before, after) || first.status(v.id) != "ready" {
+		t.Errorf("objects before %v, after %v", before, after)
+	}
+}
+
+// process starts the service as a process of its own, on the world's storage.
+func (w *world) process(firestore string) (p *exec.Cmd, log *bytes.Buffer) {
+	w.t.Helper()
+	key := filepath.Join(w.t.TempDir(), "key.json")
+	must(w.t, os.WriteFile(key, w.cfg.Storage.Key, 0o600))
+	p, log = exec.CommandContext(w.t.Context(), os.Args[0]), &bytes.Buffer{}
+	p.Stdout, p.Stderr = log, log
+	p.Env = append(os.Environ(), "LINKREEL_TEST_PROCESS=1", "LINKREEL_ADMIN_ADDR=127.0.0.1:0", "LINKREEL_API_ADDR=127.0.0.1:0", "LINKREEL_INTERNAL_ADDR=127.0.0.1:0", "LINKREEL_DRAIN=0s",
+		"LINKREEL_FIRESTORE_PROJECT="+cloudtest.Project, "LINKREEL_FIRESTORE_ENDPOINT="+firestore, "LINKREEL_STORAGE_BUCKET="+bucketName, "LINKREEL_STORAGE_PUBLIC_URL="+w.uploads,
+		"LINKREEL_STORAGE_ENDPOINT="+w.push, "LINKREEL_STORAGE_KEY_FILE="+key, "LINKREEL_REDIS_URL="+w.redis, "LINKREEL_TOKEN_SECRET="+w.cfg.TokenSecrets[0],
+		"LINKREEL_SWEEP_EVERY=50ms", "LINKREEL_JANITOR_EVERY=50ms")
+	must(w.t, p.Start())
+	w.t.Cleanup(func() { _ = p.Process.Kill(); _ = p.Wait() })
+	return p, log
+}
+
+func TestAProcessOfAnotherDatabaseEndsAtItsStart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first, _ := w.process(w.cfg.Firestore.Endpoint)
+	eventually(t, "the bucket is claimed", func() bool { _, err := w.bucket.Stat(t.Context(), objectstore.OwnerObject); return err == nil })
+	v := w.ready(`{}`)
+	before := append(w.objects("videos/"+v.id), w.objects("uploads/"+v.id)...)
+	other := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{videos.Indexes, tags.Indexes, transcode.Indexes, idempotency.Indexes, events.Indexes}}).Endpoint
+	second, log := w.process(other)
+	if err := second.Wait(); err == nil || !strings.Contains(log.String(), "stop the other installation, delete the bucket's object "+objectstore.OwnerObject) {
+		t.Errorf("the second installation ended with %v and says %s", err, log)
+	}
+	for turn := range 10 { // each notes what the turn before has not seen
+		name := fmt.Sprintf("videos/vid_%d/1-1/720p.mp4", turn)
+		w.object(name, "of no record that the first installation has")
+		before = append(before, name)
+		eventually(t, "the first installation's janitor goes on", func() bool {
+			var list bytes.Buffer
+			_, _ = w.bucket.Download(t.Context(), "linkreel/strays.json", 0, &list)
+			return strings.Contains(list.String(), name)
+		})
+	}
+	if after := append(w.objects("videos/"), w.objects("uploads/")...); len(after) != len(before) || first.ProcessState != nil {
 		t.Errorf("objects before %v, after %v", before, after)
 	}
 }

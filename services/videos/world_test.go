@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caarlos0/env/v11"
+
 	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/apikey/authtest"
 	"github.com/linkreel/linkreel/libs/boot"
@@ -58,8 +60,17 @@ type world struct {
 	cfg     videos.Config
 }
 
-// TestMain keeps the services' log out of the tests' output.
+// TestMain keeps the services' log out of the tests' output. In a process that a test
+// has started it is the service.
 func TestMain(m *testing.M) {
+	if os.Getenv("LINKREEL_TEST_PROCESS") != "" {
+		cfg, err := env.ParseAs[videos.Config]()
+		if err != nil {
+			panic(err)
+		}
+		boot.Main("videos", cfg.Config, func(ctx context.Context) (*boot.Service, error) { return videos.New(ctx, cfg) })
+		return
+	}
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	os.Exit(m.Run())
 }

@@ -36,7 +36,7 @@ func (p *Pipeline) RunJanitor(ctx context.Context) error {
 			if p.o.Mine(ctx, "videos-janitor", p.o.JanitorEvery*9/10) {
 				err := p.Tidy(ctx)
 				if errors.Is(err, objectstore.ErrForeign) {
-					return err
+					return foreign(err)
 				}
 				p.report(ctx, "janitor", err)
 			}
@@ -208,6 +208,13 @@ func (p *Pipeline) tidyBatch(ctx context.Context, batch map[video.ID][]objectsto
 	}
 	if len(ids) == 0 {
 		return nil
+	}
+	// A turn may take hours, in which the bucket can change hands.
+	if err := p.ours(ctx); err != nil {
+		if strays != nil {
+			strays.cut = true
+		}
+		return err
 	}
 	known, unreadable, err := p.o.Store.Known(ctx, ids)
 	if err != nil {

@@ -50,6 +50,9 @@ type Store interface {
 
 	DuePurges(ctx context.Context) ([]video.Purge, error)
 	PutOffPurge(ctx context.Context, p video.Purge) error
+	// Deleted reports whether id was a video that was deleted, as long as anybody may
+	// still write to its objects.
+	Deleted(ctx context.Context, id video.ID) (bool, error)
 	Purged(ctx context.Context, id video.ID) error
 
 	// Erasing lists accounts that are being erased, EraseSome removes some of an
@@ -131,6 +134,8 @@ type Pipeline struct {
 
 	mu     sync.Mutex
 	looked map[video.ID]time.Time
+
+	claimed time.Time // when the bucket was last seen to be ours
 }
 
 // New makes a pipeline; [Pipeline.Run] makes it work by itself.
@@ -185,8 +190,9 @@ func (p *Pipeline) mayRefresh(v *video.Video) bool {
 	return true
 }
 
-// Uploaded is storage's hint that something was put at object. Hints about
-// videos that are gone remove the object.
+// Uploaded is storage's hint that something was put at object. Hints about videos
+// that were deleted remove the object. What no record explains is left to the janitor:
+// this database may have been restored to a time before the video.
 func (p *Pipeline) Uploaded(ctx context.Context, object string) error {
 	id, ok := video.UploadedFor(object)
 	if !ok {
@@ -194,6 +200,13 @@ func (p *Pipeline) Uploaded(ctx context.Context, object string) error {
 	}
 	v, err := p.o.Store.Get(ctx, id)
 	if apierr.CodeOf(err) == apierr.VideoNotFound {
+		deleted, err := p.o.Store.Deleted(ctx, id)
+		if err != nil || !deleted {
+			return err
+		}
+		if err := p.ours(ctx); err != nil {
+			return err
+		}
 		return p.o.Bucket.Delete(ctx, object, 0)
 	}
 	if err != nil {
@@ -244,6 +257,21 @@ func (p *Pipeline) advance(ctx context.Context, v *video.Video) (*video.Video, e
 
 // detectUpload looks whether a new file is at the upload address.
 func (p *Pipeline) detectUpload(ctx context.Context, v *video.Video) (*video.Video, error) {
+	seen, err := p.arrive(ctx, v)
+	// Now and not with the next sweep, since the account's next upload may need the room. Trouble
+	// leaves it to the sweep.
+	if err == nil && seen.StorageLimit > 0 && len(seen.Upload.Ended) > 0 {
+		seen, err = p.endSessions(ctx, seen)
+		if err != nil {
+			p.o.Log.DebugContext(ctx, "a session stays until the next sweep", "video", seen.ID, "error", err)
+		}
+		return seen, nil
+	}
+	return seen, err
+}
+
+// arrive takes notice of a new file.
+func (p *Pipeline) arrive(ctx context.Context, v *video.Video) (*video.Video, error) {
 	o, err := p.o.Bucket.Stat(ctx, v.Upload.Object)
 	if errors.Is(err, objectstore.ErrNotFound) {
 		return p.expire(ctx, v)

@@ -527,6 +527,151 @@ func TestAnotherDatabasesBucketIsLeftAlone(t *testing.T) {
 	}
 }
 
+// graves is a shelf on which some videos were deleted.
+type graves struct {
+	*shelf
+	tasks map[video.ID]video.Purge
+}
+
+func (g *graves) DuePurges(context.Context) ([]video.Purge, error) {
+	return slices.Collect(maps.Values(g.tasks)), nil
+}
+
+func (g *graves) PutOffPurge(_ context.Context, p video.Purge) error {
+	g.tasks[p.Video] = p
+	return nil
+}
+
+func (g *graves) Purged(_ context.Context, id video.ID) error {
+	delete(g.tasks, id)
+	return nil
+}
+
+func (g *graves) Deleted(_ context.Context, id video.ID) (bool, error) {
+	_, ok := g.tasks[id]
+	return ok, nil
+}
+
+// yard is a bucket that can remove prefixes.
+type yard struct{ bucket }
+
+func (y yard) DeletePrefix(_ context.Context, prefix string) error {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	maps.DeleteFunc(y.objects, func(name string, _ objectstore.Object) bool { return strings.HasPrefix(name, prefix) })
+	return nil
+}
+
+func newGraves(ids ...video.ID) (*graves, *Pipeline) {
+	s, p := newShelf()
+	g := &graves{shelf: s, tasks: map[video.ID]video.Purge{}}
+	p.o.Store, p.o.Bucket = g, yard{bucket{s}}
+	for _, id := range ids {
+		v := &video.Video{ID: id, AccountID: "acc_a", Upload: video.Upload{ExpiresAt: s.now.Add(24 * time.Hour)}}
+		g.tasks[id] = video.PurgeOf(v, false, s.now)
+		s.put(video.UploadObject(id), 1)
+		s.put(transcode.Prefix(string(id), 1, 1)+"720p.mp4", 1)
+	}
+	return g, p
+}
+
+// A database that was restored has the ids of the one that it was restored from, whose
+// processes may still run.
+func TestABucketThatChangesHandsIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	g, p := newGraves("vid_1")
+	owner := error(nil)
+	p.o.Claim = func(context.Context) error { return owner }
+	p.o.SweepEvery = time.Millisecond
+	if err := p.PurgeDue(t.Context()); err != nil || len(g.stored()) != 0 {
+		t.Fatalf("left while the bucket is ours: %v, %v", g.stored(), err)
+	}
+	owner = objectstore.ErrForeign
+	g.now = g.now.Add(2 * time.Minute)
+	g.put(video.UploadObject("vid_1"), 2)
+	for what, try := range map[string]func() error{
+		"a purge":        func() error { return p.PurgeDue(t.Context()) },
+		"a notification": func() error { return p.Uploaded(t.Context(), video.UploadObject("vid_1")) },
+		"a look at one":  func() error { return p.tidyVideo(t.Context(), "vid_1") },
+		"the loop":       func() error { return p.Run(t.Context()) },
+	} {
+		if err := try(); !errors.Is(err, objectstore.ErrForeign) {
+			t.Errorf("%s says %v", what, err)
+		}
+	}
+	if got := g.stored(); len(got) != 1 {
+		t.Errorf("left: %v, want the file of the bucket's new owner", got)
+	}
+}
+
+func TestAClockThatStepsBackMakesAReplicaAskWhoseTheBucketIs(t *testing.T) {
+	t.Parallel()
+	g, p := newGraves()
+	asked := 0
+	p.o.Claim = func(context.Context) error { asked++; return nil }
+	for _, step := range []time.Duration{0, claimedFor / 2, claimedFor, -time.Hour, 0} {
+		g.now = g.now.Add(step)
+		if err := p.ours(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if asked != 3 {
+		t.Errorf("asked %d times, want 3: at first, after a minute, after the step", asked)
+	}
+}
+
+func TestATombstoneRemovesLateUploadsOfDeletedVideosOnly(t *testing.T) {
+	t.Parallel()
+	g, p := newGraves("vid_gone", "vid_again")
+	g.await(p, "vid_again") // a create that was repeated after the deletion
+	g.put(video.UploadObject("vid_unknown"), 1)
+	for _, id := range []video.ID{"vid_gone", "vid_again", "vid_unknown"} {
+		if err := p.Uploaded(t.Context(), video.UploadObject(id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := p.o.Bucket.Stat(t.Context(), video.UploadObject("vid_gone")); !errors.Is(err, objectstore.ErrNotFound) {
+		t.Errorf("a notified file of a deleted video: %v", err)
+	}
+	for range 60 {
+		if err := p.PurgeDue(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if task, ok := g.tasks["vid_gone"]; ok && g.now.After(task.Since.Add(2*time.Hour)) && (task.Account != "" || !task.IsTombstone()) {
+			t.Fatalf("two hours later the task is %+v", task)
+		}
+		g.put(video.UploadObject("vid_gone"), 7)
+		g.now = g.now.Add(time.Hour)
+	}
+	if got := g.stored(); !slices.Equal(got, []string{video.UploadObject("vid_again"), video.UploadObject("vid_gone"), video.UploadObject("vid_unknown"), "videos/vid_again/1-1/720p.mp4"}) {
+		t.Errorf("left: %v", got)
+	}
+	if len(g.tasks) != 0 {
+		t.Errorf("tasks of addresses that have ended: %v", g.tasks)
+	}
+}
+
+// What another database could not explain was not seen by this one.
+func TestSightingsOfAnotherDatabaseDoNotCount(t *testing.T) {
+	t.Parallel()
+	s, p := newShelf()
+	s.orphans(3)
+	for turn, want := range []int{3, 3 + 1, 3 + 1, 1} { // with the object that names the owner
+		if turn == 1 {
+			s.now = s.now.Add(strayAge)
+			s.objects[objectstore.OwnerObject] = objectstore.Object{Name: objectstore.OwnerObject, Generation: 1, Created: s.now}
+			s.now = s.now.Add(time.Minute)
+		}
+		if err := p.Tidy(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(s.stored()); got != want {
+			t.Fatalf("after turn %d: %d objects, want %d", turn+1, got, want)
+		}
+		s.now = s.now.Add(strayAge / 2)
+	}
+}
+
 // done are jobs that have all ended with a picture.
 type done struct{ jobs }
 
@@ -615,6 +760,8 @@ func (d *deleted) DuePurges(context.Context) ([]video.Purge, error) {
 	}
 	return due, nil
 }
+
+func (d *deleted) Get(context.Context, video.ID) (*video.Video, error) { return nil, video.NotFound() }
 
 func (d *deleted) Purged(context.Context, video.ID) error {
 	d.mu.Lock()

@@ -1,12 +1,14 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/transcode"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
@@ -34,8 +36,13 @@ const (
 )
 
 // PurgeDue works off the tasks whose time has come. What is left after a while has its
-// turn soon.
+// turn soon. Nothing goes while it is not known that the bucket is still ours: a
+// database that was restored to an older time has the same ids, and may be in charge
+// of the bucket by now.
 func (p *Pipeline) PurgeDue(ctx context.Context) error {
+	if err := p.ours(ctx); err != nil {
+		return err
+	}
 	due, err := p.o.Store.DuePurges(ctx)
 	errs := make([]error, len(due), len(due)+1)
 	end := time.Now().Add(purgeTime)
@@ -60,6 +67,33 @@ func (p *Pipeline) PurgeDue(ctx context.Context) error {
 
 // purge removes what there is now. The task stays until nothing can come after.
 func (p *Pipeline) purge(ctx context.Context, task video.Purge) error {
+	now := p.o.Now()
+	err := p.purgeNow(ctx, &task, now)
+	switch {
+	case errors.Is(err, errAlive), err == nil && !now.Before(task.Until) && !now.Before(task.Late):
+		return p.o.Store.Purged(ctx, task.Video)
+	case err == nil && !now.Before(task.Until):
+		task = task.Tombstone()
+	}
+	task.Due = task.Next(now)
+	return errors.Join(err, p.o.Store.PutOffPurge(ctx, task))
+}
+
+// errAlive says that the video of a task is there.
+var errAlive = errors.New("the video was created again")
+
+// purgeNow is one look of a task.
+func (p *Pipeline) purgeNow(ctx context.Context, task *video.Purge, now time.Time) error {
+	// A create whose answer was lost can be repeated after the video was deleted, and makes
+	// it again by the same id. Its objects are in use then.
+	_, alive := p.o.Store.Get(ctx, task.Video)
+	if code := apierr.CodeOf(alive); alive != nil && code != apierr.VideoNotFound {
+		return alive
+	}
+	if task.IsTombstone() && now.Before(task.Late) && alive != nil {
+		// The one object that the upload address can write, without a listing.
+		return p.o.Bucket.Delete(ctx, video.UploadObject(task.Video), 0)
+	}
 	var errs []error
 	// Jobs first: a worker must not start to write what is being removed.
 	for _, id := range task.JobIDs {
@@ -74,16 +108,13 @@ func (p *Pipeline) purge(ctx context.Context, task video.Purge) error {
 		}
 	}
 	task.Sessions = open
+	if err := errors.Join(errs...); alive == nil {
+		return cmp.Or(err, errAlive)
+	}
 	errs = append(errs,
 		p.o.Bucket.DeletePrefix(ctx, video.UploadPrefix(task.Video)),
 		p.o.Bucket.DeletePrefix(ctx, transcode.VideoPrefix(string(task.Video))))
-	err := errors.Join(errs...)
-	now := p.o.Now()
-	if err == nil && !now.Before(task.Until) {
-		return p.o.Store.Purged(ctx, task.Video)
-	}
-	task.Due = task.Next(now)
-	return errors.Join(err, p.o.Store.PutOffPurge(ctx, task))
+	return errors.Join(errs...)
 }
 
 // eraseRounds bounds what one sweep erases of one account, so that a large one

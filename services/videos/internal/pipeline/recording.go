@@ -30,6 +30,14 @@ func (p *Pipeline) follow(ctx context.Context, v *video.Video) (*video.Video, er
 	if err != nil {
 		return v, fmt.Errorf("follow session: %w", err)
 	}
+	if n == 0 && !whole && v.Forgotten(p.o.Now()) {
+		return p.note(ctx, v, func(v *video.Video) error {
+			if v.Upload.ResumableURL != session || !v.Forgotten(p.o.Now()) {
+				return video.ErrUnchanged
+			}
+			return nil
+		})
+	}
 	over := false
 	if !whole {
 		before := v.Upload.Received

@@ -65,13 +65,42 @@ func (p *Pipeline) awaitBucket(ctx context.Context) error {
 			return nil
 		}
 		if errors.Is(err, objectstore.ErrForeign) {
-			return fmt.Errorf("%w. Nothing was changed. Use this database's own bucket; if the bucket is to change hands for good, delete its object %s and start again", err, objectstore.OwnerObject)
+			return foreign(err)
 		}
 		p.o.Log.WarnContext(ctx, "cannot tell whose bucket this is; sweeps wait", "error", err)
 		if !outage.Pause(ctx, pause) {
 			return nil
 		}
 	}
+}
+
+// foreign tells the operator what to do about another database's bucket.
+func foreign(err error) error {
+	return fmt.Errorf("%w. Nothing of it was removed. Use this database's own bucket; if the bucket is to change hands for good, stop the other installation, delete the bucket's object %s and start again", err, objectstore.OwnerObject)
+}
+
+// claimedFor is how long a replica relies on having seen that the bucket is ours. The
+// owner can change under a process that runs: whoever restores a database hands the
+// bucket over.
+const claimedFor = time.Minute
+
+// ours answers nil while the bucket is this database's.
+func (p *Pipeline) ours(ctx context.Context) error {
+	// The wall clock, since the other one stands still while a machine sleeps.
+	now := p.o.Now().Round(0)
+	p.mu.Lock()
+	age := now.Sub(p.claimed)
+	p.mu.Unlock()
+	if age >= 0 && age < claimedFor {
+		return nil
+	}
+	if err := p.o.Claim(ctx); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.claimed = now
+	return nil
 }
 
 // tidyStrays removes the strays that were seen long enough ago, and notes the others.
@@ -144,7 +173,9 @@ func (p *Pipeline) removeStrays(ctx context.Context, due []strayObject) error {
 	return errors.Join(errs...)
 }
 
-// sightings reads the list; a bucket without one has none.
+// sightings reads the list; a bucket without one has none. Neither has one that
+// changed hands since the list was written: what another database could not explain
+// has not been seen by this one.
 func (p *Pipeline) sightings(ctx context.Context) (map[string]sighting, int64, error) {
 	var raw bytes.Buffer
 	o, err := p.o.Bucket.Download(ctx, straysObject, 0, &raw)
@@ -153,6 +184,13 @@ func (p *Pipeline) sightings(ctx context.Context) (map[string]sighting, int64, e
 	}
 	if err != nil {
 		return nil, 0, err
+	}
+	owner, err := p.o.Bucket.Stat(ctx, objectstore.OwnerObject)
+	if err != nil && !errors.Is(err, objectstore.ErrNotFound) {
+		return nil, 0, err
+	}
+	if owner.Created.After(o.Created) {
+		return nil, o.Generation, nil
 	}
 	list := map[string]sighting{}
 	if err := json.Unmarshal(raw.Bytes(), &list); err != nil {

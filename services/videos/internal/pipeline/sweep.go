@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/transcode"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
@@ -37,6 +38,9 @@ func (p *Pipeline) Run(ctx context.Context) error {
 			p.report(ctx, "erasure", p.EraseDue(ctx))
 			p.report(ctx, "purge", p.PurgeDue(ctx))
 		case <-every.C:
+			if err := p.ours(ctx); errors.Is(err, objectstore.ErrForeign) {
+				return foreign(err)
+			}
 			// A little less than a round, so that the last round's claim has ended when the next begins.
 			if !p.o.Mine(ctx, "videos-sweep", p.o.SweepEvery*9/10) {
 				continue

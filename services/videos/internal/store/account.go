@@ -152,10 +152,12 @@ func (s *Store) shortenPurges(ctx context.Context, account string) (n int, err e
 			return n, err
 		}
 		for _, snap := range broken {
-			tasks = append(tasks, salvagedPurge(snap, account))
+			tasks = append(tasks, salvagedPurge(snap, account, now))
 		}
 		for _, p := range tasks {
 			if p.Until.After(end) || p.Until.IsZero() {
+				// Tasks of an older release have no Late; they looked for late uploads until Until.
+				p.Late = video.Later(p.Late, p.Until)
 				p.Until, p.Since, p.Due = end, now, now
 				if err := s.PutOffPurge(ctx, p); err != nil {
 					return n, err

@@ -42,6 +42,7 @@ type document struct {
 	Recording       bool       `firestore:"recording,omitempty"`
 	Received        int64      `firestore:"received,omitempty"`
 	ReceivedAt      *time.Time `firestore:"receivedAt,omitempty"`
+	SessionMost     int64      `firestore:"sessionMost,omitempty"`
 	EndedSessions   []string   `firestore:"endedSessions,omitempty"`
 
 	SourceGeneration int64  `firestore:"sourceGeneration"`
@@ -62,8 +63,10 @@ type document struct {
 	PublishedAt  *time.Time   `firestore:"publishedAt,omitempty"`
 	Rev          int64        `firestore:"rev"`
 
-	// Bytes is what the video takes in storage; usage sums it up.
+	// Bytes is what the video takes in storage, and Reserved what its session may take
+	// beside that; both are summed up over the account.
 	Bytes        int64 `firestore:"bytes"`
+	Reserved     int64 `firestore:"reserved,omitempty"`
 	StorageLimit int64 `firestore:"storageLimit,omitempty"`
 
 	// DueBucket and DueAt are there while the pipeline has to come back to the
@@ -128,10 +131,10 @@ func fromVideo(v *video.Video) *document {
 		NoDownload: v.NoDownload, EmbedOrigins: v.EmbedOrigins, Access: v.Access,
 		Status: string(v.Status), Progress: v.Progress,
 		UploadObject: v.Upload.Object, UploadURL: v.Upload.URL, UploadExpiresAt: optional(v.Upload.ExpiresAt), ResumableURL: v.Upload.ResumableURL,
-		Recording: v.Upload.Recording, Received: v.Upload.Received, ReceivedAt: optional(v.Upload.ReceivedAt), EndedSessions: v.Upload.Ended,
+		Recording: v.Upload.Recording, Received: v.Upload.Received, ReceivedAt: optional(v.Upload.ReceivedAt), SessionMost: v.Upload.Most, EndedSessions: v.Upload.Ended,
 		SourceGeneration: v.Source.Generation, SourceSize: v.Source.Size, SourceType: v.Source.ContentType, JobID: v.Source.JobID,
 		Views: v.Views, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt, ReadyAt: optional(v.ReadyAt), PublishedAt: optional(v.PublishedAt), Rev: v.Rev,
-		Bytes: v.Bytes(), StorageLimit: v.StorageLimit,
+		Bytes: v.Bytes(), Reserved: v.Reserved(), StorageLimit: v.StorageLimit,
 	}
 	if v.Failure != nil {
 		d.FailCode, d.FailMessage = string(v.Failure.Code), v.Failure.Message
@@ -175,7 +178,7 @@ func toVideo(snap *firestore.DocumentSnapshot) (*video.Video, error) {
 		Status: video.Status(d.Status), Progress: d.Progress,
 		Upload: video.Upload{
 			Object: d.UploadObject, URL: d.UploadURL, ExpiresAt: value(d.UploadExpiresAt), ResumableURL: d.ResumableURL,
-			Recording: d.Recording, Received: d.Received, ReceivedAt: value(d.ReceivedAt), Ended: d.EndedSessions,
+			Recording: d.Recording, Received: d.Received, ReceivedAt: value(d.ReceivedAt), Most: d.SessionMost, Ended: d.EndedSessions,
 		},
 		Source: video.Source{Generation: d.SourceGeneration, Size: d.SourceSize, ContentType: d.SourceType, JobID: d.JobID},
 		Views:  d.Views, CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt, ReadyAt: value(d.ReadyAt), PublishedAt: value(d.PublishedAt), Rev: d.Rev,

@@ -19,6 +19,7 @@ type purgeDocument struct {
 	Bucket    int       `firestore:"bucket"`
 	DueAt     time.Time `firestore:"dueAt"`
 	Until     time.Time `firestore:"until"`
+	Late      time.Time `firestore:"late"`
 
 	// JobID and Next are what releases up to 0.3 wrote in place of JobIDs and DueAt.
 	JobID string     `firestore:"jobId,omitempty"`
@@ -57,7 +58,7 @@ func (s *Store) findPurges(ctx context.Context, what string, q firestore.Query) 
 			broken = append(broken, snap)
 			continue
 		}
-		found = append(found, toPurge(video.ID(snap.Ref.ID), d))
+		found = append(found, toPurge(snap, d))
 	}
 	return found, broken, err
 }
@@ -79,10 +80,21 @@ func (s *Store) setPurgeAside(ctx context.Context, snap *firestore.DocumentSnaps
 
 // salvagedPurge is a task in place of one that cannot be read. It finds the video's
 // objects all the same, since their names begin with the task's.
-func salvagedPurge(snap *firestore.DocumentSnapshot, account string) video.Purge {
-	p := video.Purge{Video: video.ID(snap.Ref.ID), Account: account}
+func salvagedPurge(snap *firestore.DocumentSnapshot, account string, now time.Time) video.Purge {
+	p := video.Purge{Video: video.ID(snap.Ref.ID), Stored: snap.UpdateTime, Account: account, Late: salvagedTime(snap, "late", now.Add(video.LongestAddress))}
 	p.JobIDs, p.Sessions = texts(snap, "jobIds"), texts(snap, "sessions")
 	return p
+}
+
+// salvagedTime is a time in a document that cannot be read whole, else the one that
+// is safe to assume.
+func salvagedTime(snap *firestore.DocumentSnapshot, field string, otherwise time.Time) time.Time {
+	if value, err := snap.DataAt(field); err == nil {
+		if at, ok := value.(time.Time); ok {
+			return at
+		}
+	}
+	return otherwise
 }
 
 // texts are the texts in a field of a document that cannot be read whole.
@@ -97,12 +109,42 @@ func texts(snap *firestore.DocumentSnapshot, field string) (found []string) {
 	return found
 }
 
-// PutOffPurge sets when a task is due again.
+// PutOffPurge sets when a task is due again, unless it was changed or ended since it
+// was read: a replica that slept must not bring back a task that names an account which
+// was erased meanwhile.
 func (s *Store) PutOffPurge(ctx context.Context, p video.Purge) error {
-	return s.db.Do(ctx, "put purge off", func(ctx context.Context) error {
-		_, err := s.purge(p.Video).Set(ctx, fromPurge(p))
+	err := s.db.Do(ctx, "put purge off", func(ctx context.Context) error {
+		_, err := s.purge(p.Video).Update(ctx, updatesOf(fromPurge(p)), firestore.LastUpdateTime(p.Stored))
 		return err
 	})
+	if errors.Is(err, firestoredb.ErrStale) || errors.Is(err, firestoredb.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+func updatesOf(d purgeDocument) []firestore.Update {
+	optional := func(v any, there bool) any {
+		if there {
+			return v
+		}
+		return firestore.Delete
+	}
+	return []firestore.Update{
+		{Path: "accountId", Value: optional(d.AccountID, d.AccountID != "")},
+		{Path: "jobIds", Value: optional(d.JobIDs, len(d.JobIDs) > 0)}, {Path: "sessions", Value: optional(d.Sessions, len(d.Sessions) > 0)},
+		{Path: "since", Value: d.Since}, {Path: "bucket", Value: d.Bucket}, {Path: "dueAt", Value: d.DueAt}, {Path: "until", Value: d.Until}, {Path: "late", Value: d.Late},
+		{Path: "jobId", Value: firestore.Delete}, {Path: "next", Value: firestore.Delete},
+	}
+}
+
+// Deleted reports whether id was a video that was deleted, as long as anybody may
+// still write to its objects.
+func (s *Store) Deleted(ctx context.Context, id video.ID) (bool, error) {
+	if !validID(string(id)) {
+		return false, nil
+	}
+	return s.exists(ctx, s.purge(id))
 }
 
 // Purged removes a task that is done for good.
@@ -118,11 +160,11 @@ func (s *Store) Purged(ctx context.Context, id video.ID) error {
 }
 
 func fromPurge(p video.Purge) purgeDocument {
-	return purgeDocument{AccountID: p.Account, JobIDs: p.JobIDs, Sessions: p.Sessions, Since: p.Since, Bucket: bucketOf(p.Video), DueAt: p.Due, Until: p.Until}
+	return purgeDocument{AccountID: p.Account, JobIDs: p.JobIDs, Sessions: p.Sessions, Since: p.Since, Bucket: bucketOf(p.Video), DueAt: p.Due, Until: p.Until, Late: p.Late}
 }
 
-func toPurge(id video.ID, d purgeDocument) video.Purge {
-	p := video.Purge{Video: id, Account: d.AccountID, JobIDs: d.JobIDs, Sessions: d.Sessions, Since: d.Since, Due: d.DueAt, Until: d.Until}
+func toPurge(snap *firestore.DocumentSnapshot, d purgeDocument) video.Purge {
+	p := video.Purge{Video: video.ID(snap.Ref.ID), Stored: snap.UpdateTime, Account: d.AccountID, JobIDs: d.JobIDs, Sessions: d.Sessions, Since: d.Since, Due: d.DueAt, Until: d.Until, Late: d.Late}
 	if d.JobID != "" {
 		p.JobIDs = append(p.JobIDs, d.JobID)
 	}

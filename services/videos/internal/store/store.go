@@ -287,11 +287,25 @@ func (s *Store) usage(ctx context.Context, account string) (video.Usage, error) 
 	if err != nil {
 		return video.Usage{}, err
 	}
-	number := func(name string) int64 {
-		v, _ := found[name].(*firestorepb.Value)
-		return v.GetIntegerValue() + int64(v.GetDoubleValue()) // a large sum comes as a float
-	}
-	return video.Usage{Videos: int(number("n")), StoredBytes: number("bytes")}, nil
+	return video.Usage{Videos: int(number(found, "n")), StoredBytes: number(found, "bytes")}, nil
+}
+
+// Reserved sums up what an account's sessions may take beside what they hold. It reads
+// only videos that have one.
+func (s *Store) Reserved(ctx context.Context, account string) (n int64, err error) {
+	err = s.db.Do(ctx, "sum up sessions", func(ctx context.Context) error {
+		q := s.db.Collection(videos).Where("accountId", "==", account).Where("reserved", ">", 0)
+		found, err := q.NewAggregationQuery().WithSum("reserved", "reserved").Get(ctx)
+		n = number(found, "reserved")
+		return err
+	})
+	return n, err
+}
+
+// number reads an aggregate. A large sum comes as a float.
+func number(found firestore.AggregationResult, name string) int64 {
+	v, _ := found[name].(*firestorepb.Value)
+	return v.GetIntegerValue() + int64(v.GetDoubleValue())
 }
 
 // Update changes a video in a transaction. fn decides on the video as it is and
@@ -420,7 +434,7 @@ func (s *Store) remove(ctx context.Context, id video.ID, erase bool, fn func(*vi
 		v, err := toVideo(snap)
 		if err != nil && erase {
 			// It has to go all the same. EraseSome removes what this does not know of.
-			v, err = salvaged(snap), nil
+			v, err = salvaged(snap, s.now()), nil
 		}
 		if err != nil {
 			return err
@@ -463,14 +477,14 @@ func (s *Store) remove(ctx context.Context, id video.ID, erase bool, fn func(*vi
 
 // salvaged is what an erasure needs of a record that cannot be read, as far as it
 // has that.
-func salvaged(snap *firestore.DocumentSnapshot) *video.Video {
+func salvaged(snap *firestore.DocumentSnapshot, now time.Time) *video.Video {
 	text := func(field string) string {
 		value, _ := snap.DataAt(field)
 		s, _ := value.(string)
 		return s
 	}
 	v := &video.Video{ID: video.ID(snap.Ref.ID), AccountID: text("accountId"), ExternalID: text("externalId"), Source: video.Source{JobID: text("jobId")},
-		Upload: video.Upload{ResumableURL: text("resumableUrl"), Ended: texts(snap, "endedSessions")}}
+		Upload: video.Upload{ResumableURL: text("resumableUrl"), Ended: texts(snap, "endedSessions"), ExpiresAt: salvagedTime(snap, "uploadExpiresAt", now.Add(video.LongestAddress))}}
 	if slug := text("slug"); validID(slug) {
 		v.Slug = video.Slug(slug)
 	}

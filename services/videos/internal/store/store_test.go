@@ -220,6 +220,34 @@ func TestPurgesOfOldReleasesAreDue(t *testing.T) {
 	}
 }
 
+func TestAReplicaThatSleptBringsNoPurgeBack(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	for i := range 2 {
+		b.remove(b.make(i, nil))
+	}
+	asleep, err := b.DuePurges(t.Context())
+	if err != nil || len(asleep) != 2 {
+		t.Fatalf("due %v, %v", asleep, err)
+	}
+	ended, buried := asleep[0], asleep[1]
+	if err := b.Purged(t.Context(), ended.Video); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.PutOffPurge(t.Context(), buried.Tombstone()); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range asleep {
+		if err := b.PutOffPurge(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	snaps, err := b.client.Collection("videoPurges").Documents(t.Context()).GetAll()
+	if err != nil || len(snaps) != 1 || snaps[0].Ref.ID != string(buried.Video) || snaps[0].Data()["accountId"] != nil {
+		t.Errorf("left: %d tasks, %v; want the tombstone, which names no account", len(snaps), err)
+	}
+}
+
 func TestTheSameCreateTwiceIsOneVideo(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -335,7 +363,7 @@ func TestEveryWriteHasItsEvent(t *testing.T) {
 
 	// Each method is above, or changes nothing that the API shows.
 	known := strings.Fields("Create Update AddViews Get PutOff Delete Erase " +
-		"Tell BySlug List Usage Known Due DueOfOld Standing Erasing Remains DuePurges " + // reads
+		"Tell BySlug List Usage Reserved Known Due DueOfOld Standing Erasing Remains DuePurges Deleted " + // reads
 		"Backfill SweepTags PutOffPurge Purged EraseSome EndErase SetStanding") // housekeeping; Backfill changes by Update
 	of := reflect.TypeOf(b.Store)
 	for m := range of.NumMethod() {

@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// Purge is the task of removing what storage has of a deleted video. It is done
-// again and again until Until, since an upload that was in flight, or a worker
-// that had not heard yet, may still write.
+// Purge is the task of removing what storage has of a deleted video. It has two
+// parts. Until Until it removes everything again and again, since an upload or a
+// worker that had not heard yet may still write. Then, until Late, it is a tombstone
+// that keeps nothing but the object's name.
 type Purge struct {
 	Video   ID
 	Account string
@@ -16,54 +17,92 @@ type Purge struct {
 	Sessions []string
 	Since    time.Time
 	Due      time.Time
-	Until    time.Time
+	Until    time.Time // zero for a tombstone
+	// Late is when nobody can write any more. An upload address cannot be taken back,
+	// so whoever has one can send a file to a video that is gone until it has ended.
+	Late time.Time
+	// Stored identifies the stored task that was read.
+	Stored time.Time
 }
 
-// erasedFor is how long the objects of an erased account are looked for. Its
-// record has to be gone within the hour. A file that is sent later, to an upload
-// address that cannot be taken back, is removed by storage's notification and by
-// the janitor, since no record names it.
-const erasedFor = 15 * time.Minute
+// purgedFor and erasedFor are how long everything of a video is looked for. That of
+// an erased account is shorter, since auth forgets the account only once no task
+// names it, and has to within the hour.
+const (
+	purgedFor = time.Hour
+	erasedFor = 15 * time.Minute
+)
 
-// PurgeOf is the task that v's deletion leaves. An erased account's video leaves
-// a short one.
+// sleptFor is how long a worker may have been suspended and then still write.
+const sleptFor = 24 * time.Hour
+
+// LongestAddress is the longest life that an upload address can have: storage accepts
+// no signature that is older.
+const LongestAddress = 7 * 24 * time.Hour
+
+// PurgeOf is the task that v's deletion leaves.
 func PurgeOf(v *Video, erase bool, now time.Time) Purge {
-	p := Purge{Video: v.ID, Account: v.AccountID, Since: now, Due: now, Until: now.Add(time.Hour)}
+	p := Purge{Video: v.ID, Account: v.AccountID, Since: now, Due: now, Until: now.Add(purgedFor)}
+	if erase {
+		p.Until = ErasedBy(now)
+	}
 	if v.Source.JobID != "" {
 		p.JobIDs = append(p.JobIDs, v.Source.JobID)
 	}
 	if v.Still != nil && v.Still.JobID != "" {
 		p.JobIDs = append(p.JobIDs, v.Still.JobID)
 	}
-	// An upload that began just before its address expired may still be running.
-	if last := v.Upload.ExpiresAt.Add(UploadGrace); last.After(p.Until) {
-		p.Until = last
-	}
 	p.Sessions = slices.Clone(v.Upload.Ended)
 	if v.Upload.ResumableURL != "" {
 		p.Sessions = append(p.Sessions, v.Upload.ResumableURL)
 	}
-	// auth forgets the account only once this task is gone.
-	if erase {
-		p.Until = now.Add(erasedFor)
+	// An upload that began just before its address expired may still be running.
+	p.Late = v.Upload.ExpiresAt.Add(UploadGrace)
+	if v.InWork() {
+		p.Late = Later(p.Late, now.Add(sleptFor))
 	}
 	return p
 }
 
+// IsTombstone reports whether p only waits for late uploads.
+func (p Purge) IsTombstone() bool { return p.Until.IsZero() }
+
+// Tombstone is what stays of p until Late. It names no account, so an erasure ends
+// without it.
+func (p Purge) Tombstone() Purge { return Purge{Video: p.Video, Late: p.Late, Stored: p.Stored} }
+
+// lateLook is the pause between two looks for a late upload. A look costs a read and a
+// write of the task; deleting an object that is not there is free.
+const lateLook = 10 * time.Minute
+
 // Next spaces out the rounds: what comes late comes soon after the deletion, from
 // an upload or a worker that was at it.
 func (p Purge) Next(now time.Time) time.Time {
+	if p.IsTombstone() {
+		next := now.Add(lateLook)
+		if p.Late.After(now) && p.Late.Before(next) {
+			return p.Late
+		}
+		return next
+	}
 	switch since := now.Sub(p.Since); {
 	case since < 2*time.Minute:
 		return now.Add(9 * time.Second) // less than a sweep, so that each sweep finds it due
 	case since < time.Hour:
 		return now.Add(2 * time.Minute)
-	case since < 24*time.Hour:
+	case since < 24*time.Hour: // only what storage does not let us remove is left by now
 		return now.Add(time.Hour)
 	}
 	return now.Add(12 * time.Hour)
 }
 
-// ErasedBy is when a task of an account that is erased from now on ends at the
-// latest.
+// ErasedBy is when a task of an account that is erased from now on names it no more.
 func ErasedBy(now time.Time) time.Time { return now.Add(erasedFor) }
+
+// Later is the later one of two times.
+func Later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

@@ -35,6 +35,8 @@ type Store interface {
 	// List gives an account's videos, newest first, as summaries: what only a
 	// single video's page or player needs is left out. next is nil on the last page.
 	List(ctx context.Context, account string, f Filter, after *Position, limit int) (found []*Video, next *Position, err error)
+	// Reserved sums up what an account's open sessions may take beside what they hold.
+	Reserved(ctx context.Context, account string) (int64, error)
 	// Usage counts what an account has.
 	Usage(ctx context.Context, account string) (Usage, error)
 	// Update changes a video in a transaction. fn decides on the video as it is and
@@ -114,6 +116,7 @@ func NewService(o Options) *Service {
 type Usage struct {
 	Videos      int
 	StoredBytes int64
+	Reserved    int64 // what sessions may take beside what they hold
 }
 
 // Filter narrows a list; its zero value narrows nothing.
@@ -205,7 +208,7 @@ type NewVideo struct {
 	Origin  identity.Origin
 	// Page is the origin of the page that will send the file; "" is one of ours.
 	Page string
-	// Left is how much the account may still store, as [Service.Room] has found it.
+	// Left is how much a session may take, as [Service.Room] has found it.
 	Left int64
 }
 
@@ -217,13 +220,13 @@ func idOf(origin identity.Origin) ID { return ID(identity.IDFrom("vid", origin.N
 // any further. This is for the order of answers: the number of videos is checked
 // again inside the transaction of [Service.Create], and storage when a file has
 // arrived, since a video takes none before (see [Video.FileArrived]). A repeated
-// request whose first try made the video has room. left is how many bytes the
-// account may still store; negative without a limit.
+// request whose first try made the video has room. left is how many bytes a session
+// of the account may take; negative without a limit.
 func (s *Service) Room(ctx context.Context, account string, limits identity.Quotas, origin identity.Origin) (left int64, err error) {
 	if limits.Videos <= 0 && limits.StoredBytes <= 0 {
 		return -1, nil
 	}
-	have, err := s.o.Store.Usage(ctx, account)
+	have, err := s.usage(ctx, account, limits.StoredBytes)
 	if err != nil {
 		return 0, err
 	}
@@ -238,12 +241,26 @@ func (s *Service) Room(ctx context.Context, account string, limits identity.Quot
 	return 0, err
 }
 
-// Left is how many bytes fit below a limit; negative without one.
+// Left is how many bytes fit below a limit beside what is set aside for sessions;
+// negative without one.
 func (u Usage) Left(limit int64) int64 {
 	if limit <= 0 {
 		return -1
 	}
-	return max(0, limit-u.StoredBytes)
+	return max(0, limit-u.StoredBytes-u.Reserved)
+}
+
+// usage counts what an account has, with its sessions if it has a storage limit.
+func (s *Service) usage(ctx context.Context, account string, limit int64) (have Usage, err error) {
+	reserved := int64(0)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) { have, err = s.o.Store.Usage(ctx, account); return err })
+	if limit > 0 {
+		g.Go(func() (err error) { reserved, err = s.o.Store.Reserved(ctx, account); return err })
+	}
+	err = g.Wait()
+	have.Reserved = reserved
+	return have, err
 }
 
 // Room refuses one more video where limits leave none.
@@ -288,7 +305,10 @@ func (s *Service) Create(ctx context.Context, n NewVideo) (*Video, error) {
 			continue
 		}
 		s.settleUpload(ctx, upload, stored, err)
-		return stored, err
+		if err != nil {
+			return nil, err
+		}
+		return s.reserve(ctx, stored), nil
 	}
 	s.unused(ctx, upload.ResumableURL)
 	return nil, apierr.Down(ErrSlugTaken)
@@ -312,6 +332,41 @@ func (s *Service) settleUpload(ctx context.Context, fresh Upload, stored *Video,
 func maybeStored(err error) bool {
 	code := apierr.CodeOf(err)
 	return code == apierr.Unavailable || code == apierr.Internal
+}
+
+// reserve keeps the session of v only if the account has the room that is set aside
+// for it. It asks after the record was committed and before anybody is given the
+// session's address: of several that begin at once, each sees all that were given out
+// before. So no two of them share room, without a document that all of them write. One
+// that finds too little room gives its session back, and the file can be sent whole.
+func (s *Service) reserve(ctx context.Context, v *Video) *Video {
+	session := v.Upload.ResumableURL
+	// What a repeated create finds may be in use already.
+	if v.StorageLimit <= 0 || session == "" || v.Upload.Received > 0 {
+		return v
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	have, err := s.usage(ctx, v.AccountID, v.StorageLimit)
+	if err == nil && have.StoredBytes+have.Reserved <= v.StorageLimit {
+		return v
+	}
+	s.unused(ctx, session)
+	stored, err := s.o.Store.Update(ctx, v.ID, func(v *Video) error {
+		if v.Upload.ResumableURL != session {
+			return ErrUnchanged
+		}
+		v.SessionGone(session)
+		v.Schedule(s.o.Plan, s.o.Now())
+		return nil
+	})
+	if err != nil {
+		// The sweep finds out that the session is gone. Nobody is told its address here.
+		s.o.Log.DebugContext(ctx, "a session that was given back stays in its record", "error", err)
+		v.SessionGone(session)
+		return v
+	}
+	return stored
 }
 
 // unused ends a session whose address nobody was given. One that stays open holds
@@ -357,6 +412,7 @@ func (s *Service) hash(ctx context.Context, accountID, text string) (string, err
 // account has left, negative for no limit; one that has nothing left gets none.
 func (s *Service) newUpload(ctx context.Context, object, page string, left int64) (Upload, error) {
 	u := Upload{Object: object}
+	limited := left >= 0
 	var g errgroup.Group
 	g.Go(func() (err error) {
 		u.URL, u.ExpiresAt, err = s.o.Bucket.SignPut(ctx, object, s.o.UploadTTL)
@@ -379,6 +435,9 @@ func (s *Service) newUpload(ctx context.Context, object, page string, left int64
 			return nil
 		}
 		u.ResumableURL = session
+		if limited {
+			u.Most = most
+		}
 		return nil
 	})
 	return u, g.Wait()
@@ -408,15 +467,26 @@ func (s *Service) Get(ctx context.Context, account string, id ID, uploads bool) 
 }
 
 // renewUpload renews an upload address that has less than an hour left, and starts a
-// session for a failed video, which has none any more. A video that is still
-// uploading keeps its session: somebody may be sending to it.
+// session for a failed video, which has none any more, and for one whose account had no
+// room for it. A video that is still uploading keeps its session: somebody may be
+// sending to it.
 func (s *Service) renewUpload(ctx context.Context, v *Video) (*Video, error) {
 	left := v.Upload.ExpiresAt.Sub(s.o.Now())
-	wanted := v.Status == Failed && v.Upload.ResumableURL == ""
+	wanted := v.Upload.ResumableURL == "" && (v.Status == Failed || v.StorageLimit > 0)
 	if !v.AwaitsUpload() || left > time.Hour && !wanted {
 		return v, nil
 	}
-	fresh, err := s.freshUpload(ctx, v, wanted)
+	room, err := int64(0), error(nil)
+	if wanted {
+		room, err = s.sessionRoom(ctx, v)
+	}
+	if left > time.Hour && (err != nil || room == 0) {
+		return v, nil
+	}
+	var fresh Upload
+	if err == nil {
+		fresh, err = s.newUpload(ctx, v.Upload.Object, s.o.Page, room)
+	}
 	if err != nil {
 		// Storage or the signer is away, but the present address still works.
 		if left > 0 {
@@ -438,31 +508,39 @@ func (s *Service) renewUpload(ctx context.Context, v *Video) (*Video, error) {
 			return ErrUnchanged
 		}
 		v.Upload.URL, v.Upload.ExpiresAt = fresh.URL, fresh.ExpiresAt
-		if wanted {
-			v.Upload.ResumableURL = fresh.ResumableURL
+		if fresh.ResumableURL != "" {
+			for _, session := range before.Ended {
+				v.SessionGone(session)
+			}
+			v.Upload.ResumableURL, v.Upload.Most, v.Upload.ReceivedAt = fresh.ResumableURL, fresh.Most, s.o.Now()
 		}
 		v.Schedule(s.o.Plan, s.o.Now())
 		return nil
 	})
-	if wanted {
-		s.settleUpload(ctx, fresh, stored, err)
+	if !wanted {
+		return stored, err
 	}
-	return stored, err
+	s.settleUpload(ctx, fresh, stored, err)
+	if err != nil {
+		return nil, err
+	}
+	return s.reserve(ctx, stored), nil
 }
 
-// freshUpload makes new addresses, with a session if one is wanted.
-func (s *Service) freshUpload(ctx context.Context, v *Video, wanted bool) (u Upload, err error) {
-	if !wanted {
-		u.URL, u.ExpiresAt, err = s.o.Bucket.SignPut(ctx, v.Upload.Object, s.o.UploadTTL)
-		return u, err
-	}
-	have := Usage{}
-	if v.StorageLimit > 0 {
-		if have, err = s.o.Store.Usage(ctx, v.AccountID); err != nil {
-			return u, err
+// sessionRoom is how much a new session of v may take, as [Service.newUpload] wants it.
+// The former ones are ended first: until storage has done that, they take room.
+func (s *Service) sessionRoom(ctx context.Context, v *Video) (int64, error) {
+	for _, session := range v.Upload.Ended {
+		if err := s.o.Bucket.EndResumable(ctx, session); err != nil {
+			return 0, err
 		}
 	}
-	return s.newUpload(ctx, v.Upload.Object, s.o.Page, have.Left(v.StorageLimit))
+	if v.StorageLimit <= 0 {
+		return -1, nil
+	}
+	have, err := s.usage(ctx, v.AccountID, v.StorageLimit)
+	have.Reserved -= v.Reserved()
+	return have.Left(v.StorageLimit), err
 }
 
 // Condition is a caller's demand on the revision of what is changed, such as an

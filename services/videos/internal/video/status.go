@@ -96,6 +96,24 @@ func (v *Video) SessionGone(session string) {
 	if v.Upload.ResumableURL == session {
 		v.Upload.ResumableURL, v.Upload.Recording, v.Upload.Received, v.Upload.ReceivedAt = "", false, 0, time.Time{}
 	}
+	if v.Upload.ResumableURL == "" && len(v.Upload.Ended) == 0 {
+		v.Upload.Most = 0
+	}
+}
+
+// idleSession is how long a session that holds nothing keeps the room that is set
+// aside for it.
+const idleSession = time.Hour
+
+// Forgotten ends a session that was begun an hour ago and of which nothing was sent,
+// in an account with a storage limit: other uploads need the room. Whoever still
+// wants to send in parts gets a new one by asking for the video.
+func (v *Video) Forgotten(now time.Time) bool {
+	if v.StorageLimit <= 0 || v.Upload.ResumableURL == "" || v.Upload.Received > 0 || now.Sub(Later(v.CreatedAt, v.Upload.ReceivedAt)) < idleSession {
+		return false
+	}
+	v.endSession()
+	return true
 }
 
 // noRoom is the failure of a file, or of a part of one, that the account has no room for.

@@ -107,6 +107,10 @@ type Upload struct {
 	Received   int64
 	ReceivedAt time.Time
 
+	// Most is how much the session may take, in an account with a storage limit. It is
+	// set aside from what other sessions may take until storage has ended this one.
+	Most int64
+
 	// Ended are sessions that the video no longer takes a file from. They stay here
 	// until storage has been told, so that nobody can keep bytes in one.
 	Ended []string
@@ -212,6 +216,15 @@ func (v *Video) Previewable(now time.Time) bool {
 
 // Playable reports whether the video can be watched by somebody who may.
 func (v *Video) Playable() bool { return v.Status == Ready && v.Media != nil }
+
+// Reserved is how much more the video's session may take than it held when it was
+// last asked.
+func (v *Video) Reserved() int64 {
+	if v.Upload.ResumableURL == "" && len(v.Upload.Ended) == 0 {
+		return 0
+	}
+	return max(0, v.Upload.Most-v.Upload.Received)
+}
 
 // Poster is the object of the picture that stands for the video: the one that
 // the owner chose, else ours; "" when there is none.

@@ -329,6 +329,8 @@ func (p *preflight) checkOwner(ctx context.Context) []string {
 		return []string{fmt.Sprintf("the database cannot be read: %v. The account needs roles/datastore.user.", err)}
 	}
 	switch owner, err := store.Owner(ctx); {
+	case errors.Is(err, objectstore.ErrForeign):
+		return []string{fmt.Sprintf("%v. If the bucket is this release's, delete that object; videos writes it again.", err)}
 	case err != nil:
 		return []string{fmt.Sprintf("%s cannot be read: %v. The account needs roles/storage.objectAdmin on the bucket %s.", objectstore.OwnerObject, err, p.Storage.Bucket)}
 	case owner != "" && owner != database:
