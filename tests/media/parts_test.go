@@ -2,6 +2,7 @@ package media
 
 import (
 	"context"
+	"syscall"
 	"testing"
 	"time"
 
@@ -34,6 +35,10 @@ func TestLongSourceIsSharedByWorkers(t *testing.T) {
 		}
 	}
 	r.await(j.ID, timeLimit, func(x transcode.Record) bool { seen(); return len(workers) > 0 || final(x) })
+	// Stopped, since on a busy machine it would do all parts before the other one has started.
+	if err := first.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
 	r.start(more)
 	killed := false
 	record := r.await(j.ID, 2*timeLimit, func(x transcode.Record) bool {

@@ -1376,7 +1376,7 @@ export interface components {
         };
         BulkCreate: {
             /** @description 1 to 100 items. */
-            urls: (components["schemas"]["BulkItem"] | Record<string, never> | unknown[] | string | number | boolean | null)[];
+            urls: (components["schemas"]["BulkItem"] | Record<string, never> | (unknown | null)[] | string | number | boolean | null)[];
         };
         /** @description Every field of a single create, with the same rules. */
         BulkItem: components["schemas"]["LinkCreate"];
