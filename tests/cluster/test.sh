@@ -519,10 +519,10 @@ case_traces() {
 	check videos --count 1 >/dev/null
 	for _ in 1 2 3 4 5; do
 		cold_visit || continue
-		! within 20 spans_of 'GET /:slug' 'links: GET /:slug' 'firestore.*DocumentRef.Get' || break
+		! within 20 spans_of 'GET /:slug' 'links: GET /:slug' 'links: .*firestore.GetAll' || break
 	done
 	holds 'POST /api/v1/links' 'links: POST /api/v1/links' 'auth: verify key' 'Firestore|firestore'
-	holds 'GET /:slug' 'links: GET /:slug' 'firestore.*DocumentRef.Get'
+	holds 'GET /:slug' 'links: GET /:slug' 'links: .*firestore.GetAll'
 	holds 'transcoding-worker transcode' 'transcode  -> ' 'download' 'publish'
 	made=$(sed -n 's/.* -> \([0-9a-f]*\)$/\1/p' "$work/trace.txt" | head -n 1)
 	await 30 comes_from_videos "$made"
