@@ -53,8 +53,9 @@ type Service struct {
 	Servers []Server
 	Loops   []Loop
 	// WarmUp is a first call to each store, so that no request has to wait for
-	// connections. The service is ready once these calls have ended, well or not:
-	// the loss of a dependency is bridged, and no reason to take a service out.
+	// connections. The service is ready once each was answered. One that is not is
+	// made again, for half a minute at most: the loss of a dependency is bridged, and
+	// no reason to keep a service out.
 	WarmUp []Call
 	// Stopping runs when the service has drained and is about to wait for open
 	// requests: what holds requests on purpose lets go of them here.
@@ -89,9 +90,17 @@ type Call struct {
 	Do func(ctx context.Context) error
 }
 
-// warmUpTime bounds the first calls, and with them how long a service that has
-// lost its stores takes to become ready.
-const warmUpTime = 5 * time.Second
+const (
+	// warmUpTime bounds the first calls, and with them how long a service that has
+	// lost its stores takes to become ready. It is longer than a cluster may take to
+	// let a new pod through: while an upgrade replaces all pods at once, requests that
+	// were sent to one which reaches no store yet would fail.
+	warmUpTime = 30 * time.Second
+	// warmUpTry bounds one of them: a packet that was dropped is never answered.
+	warmUpTry = 5 * time.Second
+	// warmUpPause is the time between two.
+	warmUpPause = 250 * time.Millisecond
+)
 
 // Handler finds a server's handler by name; nil when the service has none.
 func (s *Service) Handler(name string) fasthttp.RequestHandler {
@@ -220,14 +229,14 @@ func CloseAll(ctx context.Context, svc *Service) error {
 	return errors.Join(errs...)
 }
 
-// Warm makes the service's first calls, and the service ready once they have
-// ended. It does not wait.
+// Warm makes the service's first calls, and the service ready once they were
+// answered or have taken too long. It does not wait.
 func Warm(ctx context.Context, svc *Service) {
 	ctx, cancel := context.WithTimeout(ctx, warmUpTime)
 	var calls sync.WaitGroup
 	for _, c := range svc.WarmUp {
 		calls.Go(func() {
-			if err := c.Do(ctx); err != nil && !errors.Is(err, context.Canceled) {
+			if err := c.untilAnswered(ctx); err != nil && !errors.Is(ctx.Err(), context.Canceled) {
 				slog.WarnContext(ctx, "first call failed", "service", svc.Name, "to", c.To, "error", err)
 			}
 		})
@@ -237,6 +246,19 @@ func Warm(ctx context.Context, svc *Service) {
 		calls.Wait()
 		svc.warm.Store(true)
 	}()
+}
+
+// untilAnswered makes the call until it succeeds or ctx ends, and returns the last error.
+func (c Call) untilAnswered(ctx context.Context) error {
+	for {
+		try, cancel := context.WithTimeout(ctx, warmUpTry)
+		err := c.Do(try)
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		sleep(ctx, warmUpPause)
+	}
 }
 
 // NotReady says why the service should not be sent requests; nil means ready.

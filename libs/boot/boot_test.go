@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -122,8 +123,7 @@ func TestAStopFinishesRequestsThenLoopsThenCloses(t *testing.T) {
 			log.add("loop ended")
 			return nil
 		}}},
-		WarmUp: []Call{{To: "a store", Do: func(context.Context) error { <-connected; return nil }},
-			{To: "one that is away", Do: func(context.Context) error { return errors.New("away") }}},
+		WarmUp: []Call{{To: "a store", Do: func(context.Context) error { <-connected; return nil }}},
 		Close: []func(context.Context) error{func(context.Context) error { log.add("closed"); return nil }},
 	}
 	ctx, stop := context.WithCancel(t.Context())
@@ -148,6 +148,57 @@ func TestAStopFinishesRequestsThenLoopsThenCloses(t *testing.T) {
 	}
 	if want := []string{"request answered", "loop ended", "closed"}; !slices.Equal(log.list, want) {
 		t.Errorf("order %v, want %v", log.list, want)
+	}
+}
+
+func TestAServiceIsReadyOnceItsStoresAnsweredOrAfterHalfAMinute(t *testing.T) {
+	t.Parallel()
+	answered := func(context.Context) error { return nil }
+	after := func(d time.Duration) func(context.Context) error {
+		begun := time.Now()
+		return func(context.Context) error {
+			if time.Since(begun) < d {
+				return errors.New("connection refused")
+			}
+			return nil
+		}
+	}
+	dropped := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+	for name, c := range map[string]struct {
+		do   func() func(context.Context) error
+		want time.Duration
+	}{
+		"at once":           {func() func(context.Context) error { return answered }, 0},
+		"a policy is late":  {func() func(context.Context) error { return after(20 * time.Second) }, 20 * time.Second},
+		"refused for ever":  {func() func(context.Context) error { return after(time.Hour) }, 30 * time.Second},
+		"never answered":    {func() func(context.Context) error { return dropped }, 30 * time.Second},
+		"one lost question": {func() func(context.Context) error { return firstOf(dropped, answered) }, 5250 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				svc := &Service{Name: "test", WarmUp: []Call{{To: "a store", Do: answered}, {To: "another", Do: c.do()}}}
+				begun := time.Now()
+				Warm(t.Context(), svc)
+				synctest.Wait()
+				for svc.NotReady() != nil {
+					time.Sleep(10 * time.Millisecond)
+					synctest.Wait()
+				}
+				if took := time.Since(begun); took < c.want || took > c.want+300*time.Millisecond {
+					t.Errorf("ready after %v, want %v", took, c.want)
+				}
+			})
+		})
+	}
+}
+
+// firstOf makes the first of two calls once and the second from then on.
+func firstOf(first, then func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		call := first
+		first = then
+		return call(ctx)
 	}
 }
 

@@ -48,7 +48,8 @@ func (w *world) bytes() (n int64) {
 type hoarder struct {
 	*world
 	account string
-	puts    []string // upload addresses that it has had
+	mu      sync.Mutex
+	puts    []string // upload addresses that it has had; guarded by mu while several are made
 }
 
 func (w *world) hoarder(name string) *hoarder {
@@ -67,6 +68,8 @@ func (h *hoarder) make(body string) waiting {
 	m := h.as(h.account, http.MethodPost, "", body).want(201).json()
 	v := waiting{id: m["videoId"].(string), put: m["uploadUrl"].(string)}
 	v.session, _ = m["resumableUploadUrl"].(string) // there is none where other sessions may take all that is left
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.puts = append(h.puts, v.put)
 	return v
 }

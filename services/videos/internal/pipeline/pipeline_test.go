@@ -534,20 +534,28 @@ type graves struct {
 }
 
 func (g *graves) DuePurges(context.Context) ([]video.Purge, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	return slices.Collect(maps.Values(g.tasks)), nil
 }
 
 func (g *graves) PutOffPurge(_ context.Context, p video.Purge) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	g.tasks[p.Video] = p
 	return nil
 }
 
 func (g *graves) Purged(_ context.Context, id video.ID) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	delete(g.tasks, id)
 	return nil
 }
 
 func (g *graves) Deleted(_ context.Context, id video.ID) (bool, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	_, ok := g.tasks[id]
 	return ok, nil
 }
