@@ -121,7 +121,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil || public.Host == "" || cfg.Bucket == "" {
 		return nil, fmt.Errorf("open storage: bucket %q under %q is not an address", cfg.Bucket, cfg.PublicURL)
 	}
-	s := &Store{breaker: outage.New(outage.Config{Name: "storage", Failures: 5, Rest: time.Second}), bucketName: cfg.Bucket, public: public, clock: cfg.Clock,
+	s := &Store{breaker: outage.New(outage.Config{Name: "storage", Failures: 5, Over: time.Second, Rest: time.Second}), bucketName: cfg.Bucket, public: public, clock: cfg.Clock,
 		timeout: or(cfg.Timeout, 5*time.Second), stall: or(cfg.StallTimeout, 30*time.Second), transfer: or(cfg.TransferTimeout, 2*time.Hour)}
 	if s.clock == nil {
 		s.clock = time.Now

@@ -245,16 +245,26 @@ func TestStorageThatIsAwayIsAskedByOneCallASecond(t *testing.T) {
 		"Received":       func() error { _, _, err := c.Received(t.Context(), session); return err },
 	} {
 		c.srv.Faults().Inject(storage.Fault{Status: 503})
-		refused := 0
-		for range 20 {
-			if err := f(); apierr.CodeOf(err) != apierr.Unavailable {
+		refused := func() bool {
+			err := f()
+			if apierr.CodeOf(err) != apierr.Unavailable {
 				t.Fatalf("%s = %v, want UNAVAILABLE", name, err)
-			} else if strings.Contains(err.Error(), "storage does not answer") {
-				refused++
+			}
+			return strings.Contains(err.Error(), "storage does not answer")
+		}
+		for begun := time.Now(); !refused(); {
+			if time.Since(begun) > 10*time.Second {
+				t.Fatalf("%s: calls wait for storage that is away", name)
 			}
 		}
-		if refused < 10 {
-			t.Errorf("%s: %d of 20 calls were refused at once", name, refused)
+		atOnce := 0
+		for range 20 {
+			if refused() {
+				atOnce++
+			}
+		}
+		if atOnce < 10 {
+			t.Errorf("%s: %d of 20 calls were refused at once", name, atOnce)
 		}
 		c.srv.Faults().Reset()
 		for c.Delete(t.Context(), "nothing", 0) != nil {

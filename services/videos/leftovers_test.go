@@ -334,7 +334,7 @@ func (w *world) purges() map[string]map[string]any {
 }
 
 // sendLate sends a file to every upload address that still works, of videos that are
-// gone for long, and wants all of them removed within minutes. Storage sends no
+// gone for long, and wants all of them removed within the hour. Storage sends no
 // notifications here.
 func (w *world) sendLate(what string, all ...*hoarder) {
 	w.t.Helper()
@@ -347,7 +347,7 @@ func (w *world) sendLate(what string, all ...*hoarder) {
 		}
 	}
 	for id, d := range w.purges() {
-		if pause := d["dueAt"].(time.Time).Sub(w.clock.Now()); pause > 10*time.Minute {
+		if pause := d["dueAt"].(time.Time).Sub(w.clock.Now()); pause > time.Hour {
 			w.t.Errorf("%s: nobody looks for a late file of %s for %v", what, id, pause)
 		}
 	}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"net/url"
 	"strings"
 	"testing"
@@ -8,14 +9,8 @@ import (
 
 // Two tabs change one record: the second sees both texts, and loses neither.
 func TestTwoTabsLoseNoText(t *testing.T) {
-	link, err := stack.SignInLink(t.Context())
-	check(t, err)
-	v := visitor(t, look{})
-	v.open(link)
+	v := person(t, look{})
 	page := v.Timeout(patience)
-	page.MustElementR("button", "Sign in").MustClick()
-	page.MustElementR("label", "Destination")
-
 	c := as(t, "business")
 	l := c.want(201, "POST", "/api/v1/links", map[string]any{"url": "https://go.dev/", "title": "Before"})
 	made := c.want(201, "POST", "/api/v1/videos", map[string]any{"title": "Before"})
@@ -26,13 +21,13 @@ func TestTwoTabsLoseNoText(t *testing.T) {
 		api := strings.Replace(path, "/app/", "/api/v1/", 1)
 		c.want(200, "PATCH", api, map[string]any{"title": "From the first tab"})
 		page.MustElementR("form button", "^Save$").MustClick()
-		page.MustElementR(".note", "Somebody changed this")
+		v.shows(".note", "Somebody changed this")
 		if mine, theirs := page.MustElement("#title").MustProperty("value").Str(), page.MustElement(".theirs q").MustText(); mine != "From the second tab" || theirs != "From the first tab" {
 			t.Errorf("%s: the field has %q, and below it stands %q", name, mine, theirs)
 		}
 		v.shot("conflict-" + name)
 		page.MustElementR("form button", "^Save$").MustClick()
-		page.MustElementR(".note", "Saved")
+		v.shows(".note", "Saved")
 		if title := c.want(200, "GET", api, nil).str("title"); title != "From the second tab" {
 			t.Errorf("%s: %q is stored in the end", name, title)
 		}
@@ -47,10 +42,8 @@ func TestTwoTabsOnOneMember(t *testing.T) {
 	link := op.want(201, "POST", "/admin/v1/accounts/"+account+"/sign-in-links", map[string]any{"name": "Olu", "role": "owner"}).str("url")
 	member := op.want(201, "POST", "/admin/v1/accounts/"+account+"/sign-in-links", map[string]any{"name": "Kim", "role": "member"}).str("memberId")
 	v := visitor(t, look{})
-	v.open(link)
+	v.signIn(link)
 	page := v.Timeout(patience)
-	page.MustElementR("button", "Sign in").MustClick()
-	page.MustElementR("label", "Destination")
 	form := `form[action="/app/members/` + member + `/role"]`
 	v.open(stack.BaseURL + "/app/members")
 	page.MustElement(form)
@@ -66,15 +59,25 @@ func TestTwoTabsOnOneMember(t *testing.T) {
 	}
 	page.MustElement(form + " select").MustSelect("Viewer")
 	page.MustElement(form + " button").MustClick()
-	page.MustElementR(".note", "Somebody changed this")
+	v.shows(".note", "Somebody changed this")
 	if mine, theirs := page.MustElement(form+" select").MustText(), page.MustElement(form+" .theirs q").MustText(); theirs != "Admin" || page.MustElement(form+" select").MustProperty("value").Str() != "viewer" {
 		t.Errorf("the field has %q, and beside it stands %q", mine, theirs)
 	}
 	v.shot("conflict-member")
 	page.MustElement(form + " button").MustClick()
-	page.MustElementR(".note", "Saved")
+	v.shows(".note", "Saved")
 	if role := page.MustElement(form + " select").MustProperty("value").Str(); role != "viewer" {
 		t.Errorf("stored in the end: %s", role)
 	}
 	v.clean("412")
+}
+
+// shows waits until the page is whole and has an element with text. A page that is
+// just being left answers with an error, which is no reason to fail.
+func (v *viewer) shows(selector, text string) {
+	v.t.Helper()
+	eventually(v.t, patience, fmt.Sprintf("a page with %q in %s", text, selector), func() bool {
+		found, err := v.Eval(`(selector, text) => document.readyState === "complete" && [...document.querySelectorAll(selector)].some((e) => e.textContent.includes(text))`, selector, text)
+		return err == nil && found.Value.Bool()
+	})
 }

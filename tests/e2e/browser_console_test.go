@@ -28,27 +28,27 @@ func TestConsoleInABrowser(t *testing.T) {
 	}
 	v.open(link)
 	page.MustElementR("button", "Sign in").MustClick()
-	page.MustElementR("label", "Destination")
+	v.shows("label", "Destination")
 	at("/app")
 	page.MustElement("#url").MustInput("https://go.dev/doc/")
 	page.MustElementR("button", "Shorten").MustClick()
-	page.MustElementR("h2", "Your short link is ready")
+	v.shows("h2", "Your short link is ready")
 	if short := page.MustElement(".short a").MustText(); !strings.HasPrefix(short, stack.ShortBaseURL+"/") {
 		t.Errorf("short address %s", short)
 	}
 	check(t, proto.BrowserGrantPermissions{Permissions: []proto.BrowserPermissionType{proto.BrowserPermissionTypeClipboardSanitizedWrite}}.Call(v.Browser()))
 	page.MustElement(".short button").MustClick()
-	page.MustElementR(".short button", "Copied")
+	v.shows(".short button", "Copied")
 
 	v.open(stack.BaseURL + "/app/settings")
 	page.MustElement("#passkey-name").MustInput("Virtual")
 	page.MustElementR("button", "Add a passkey").MustClick()
-	page.MustElementR(".note", "Passkey added")
-	page.MustElementR("li", "Virtual")
+	v.shows(".note", "Passkey added")
+	v.shows("li", "Virtual")
 	page.MustElementR("button", "Sign out").MustClick()
-	page.MustElementR(".note", "You are signed out")
+	v.shows(".note", "You are signed out")
 	page.MustElementR("button", "Sign in with a passkey").MustClick()
-	page.MustElementR("h1", "Shorten a link")
+	v.shows("h1", "Shorten a link")
 	at("/app")
 	v.clean()
 }
@@ -95,11 +95,11 @@ func TestAnInvitedPersonComesBackInABrowser(t *testing.T) {
 	}
 	v.open(linkFrom(admin.send("/app/members/invite", url.Values{"name": {"Cleo"}, "role": {"member"}})))
 	page.MustElementR("button", "Accept the invitation").MustClick()
-	page.MustElementR("h2", "Make sure that you can come back")
+	v.shows("h2", "Make sure that you can come back")
 
 	// Her session ends before she adds one.
 	page.MustElementR("button", "Sign out").MustClick()
-	page.MustElementR(".note", "You are signed out")
+	v.shows(".note", "You are signed out")
 	members := admin.get("/app/members")
 	made := regexp.MustCompile(`action="(/app/members/[^"]+/sign-in-link)"`).FindAllStringSubmatch(members.html, -1)
 	if len(made) != 1 || !strings.Contains(members.html, "Can sign in by a link only") {
@@ -108,10 +108,10 @@ func TestAnInvitedPersonComesBackInABrowser(t *testing.T) {
 	link := linkFrom(admin.send(made[0][1], nil))
 	v.open(link)
 	page.MustElementR("button", "Sign in").MustClick()
-	page.MustElementR("h2", "Make sure that you can come back")
+	v.shows("h2", "Make sure that you can come back")
 	picture("come-back-card")
 	page.MustElementR("button", "Add a passkey").MustClick()
-	page.MustElementR(".note", "Passkey added")
+	v.shows(".note", "Passkey added")
 	if has, _, err := page.HasR("h2", "Make sure that you can come back"); err != nil || has {
 		t.Errorf("Home asks for a passkey again (%v)", err)
 	}
@@ -124,7 +124,7 @@ func TestAnInvitedPersonComesBackInABrowser(t *testing.T) {
 
 	page.MustElementR("button", "Sign out").MustClick()
 	page.MustElementR("button", "Sign in with a passkey").MustClick()
-	page.MustElementR(".note", "The link was made by Ada Obi")
+	v.shows(".note", "The link was made by Ada Obi")
 	picture("come-back-told")
 	v.clean()
 
@@ -133,10 +133,10 @@ func TestAnInvitedPersonComesBackInABrowser(t *testing.T) {
 	a.open(operator(t).want(201, "POST", "/admin/v1/accounts/"+account+"/sign-in-links", map[string]any{"name": "Olu", "role": "owner"}).str("url"))
 	page = a.Timeout(patience)
 	page.MustElementR("button", "Sign in").MustClick()
-	page.MustElementR("h1", "Shorten a link")
+	a.shows("h1", "Shorten a link")
 	a.open(stack.BaseURL + "/app/members")
 	page.MustElementR("button", "Make a sign-in link").MustClick()
-	page.MustElementR("h2", "Sign-in link for Ada Obi")
+	a.shows("h2", "Sign-in link for Ada Obi")
 	picture("come-back-members")
 	a.clean()
 }

@@ -19,15 +19,21 @@ func person(t testing.TB, l look) *viewer {
 	link, err := stack.SignInLink(t.Context())
 	check(t, err)
 	v := visitor(t, l)
+	v.signIn(link)
+	return v
+}
+
+// signIn opens a sign-in link and waits for the first page behind it.
+func (v *viewer) signIn(link string) {
+	v.t.Helper()
 	v.open(link)
 	page := v.Timeout(patience)
 	page.MustElementR("button", "Sign in").MustClick()
-	eventually(t, patience, "home", func() bool {
+	eventually(v.t, patience, "home", func() bool {
 		at, err := page.Eval(`() => location.href + " " + document.querySelector("h1")?.textContent`)
 		// A page that is just being left answers with an error.
 		return err == nil && strings.HasPrefix(at.Value.Str(), stack.BaseURL+"/app") && strings.Contains(at.Value.Str(), "Shorten a link")
 	})
-	return v
 }
 
 // record starts a recording of kind and returns its share address, which is there

@@ -71,9 +71,9 @@ func (p Purge) IsTombstone() bool { return p.Until.IsZero() }
 // without it.
 func (p Purge) Tombstone() Purge { return Purge{Video: p.Video, Late: p.Late, Stored: p.Stored} }
 
-// lateLook is the pause between two looks for a late upload. A look costs a read and a
-// write of the task; deleting an object that is not there is free.
-const lateLook = 10 * time.Minute
+// lateLook is the pause between two looks for a late upload, where storage does not
+// notify us of it. A look costs two reads and a write, and an address lives for a day.
+const lateLook = time.Hour
 
 // Next spaces out the rounds: what comes late comes soon after the deletion, from
 // an upload or a worker that was at it.
