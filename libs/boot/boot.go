@@ -8,12 +8,14 @@
 package boot
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	"os"
 	"os/signal"
 	"sync"
@@ -52,8 +54,8 @@ type Service struct {
 	Name    string
 	Servers []Server
 	Loops   []Loop
-	// WarmUp is a first call to each store, so that no request has to wait for
-	// connections. The service is ready once each was answered. One that is not is
+	// WarmUp is a first call to each store, and to each service that requests wait for,
+	// so that none has to wait for connections. The service is ready once each was answered. One that is not is
 	// made again, for half a minute at most: the loss of a dependency is bridged, and
 	// no reason to keep a service out.
 	WarmUp []Call
@@ -84,7 +86,7 @@ type Loop struct {
 	Run  func(ctx context.Context) error
 }
 
-// Call is a first call to a store.
+// Call is a first call to what a service needs.
 type Call struct {
 	To string
 	Do func(ctx context.Context) error
@@ -246,6 +248,22 @@ func Warm(ctx context.Context, svc *Service) {
 		calls.Wait()
 		svc.warm.Store(true)
 	}()
+}
+
+// Reach is a first call to another of our services: a connection to its address, such as
+// "http://auth:8090", that is closed again.
+func Reach(to, address string) Call {
+	return Call{To: to, Do: func(ctx context.Context) error {
+		u, err := url.Parse(address)
+		if err != nil {
+			return err
+		}
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), u.Scheme)))
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	}}
 }
 
 // untilAnswered makes the call until it succeeds or ctx ends, and returns the last error.

@@ -275,3 +275,19 @@ func TestProfilesNeedTheirToken(t *testing.T) {
 		}
 	}
 }
+
+func TestReachIsAConnection(t *testing.T) {
+	t.Parallel()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := Reach("auth", "http://"+l.Addr().String()+"/path")
+	if err := call.Do(t.Context()); err != nil {
+		t.Errorf("a listener: %v", err)
+	}
+	_ = l.Close()
+	if call.Do(t.Context()) == nil {
+		t.Error("nobody listens, and it was reached")
+	}
+}

@@ -84,9 +84,14 @@ func New(_ context.Context, cfg Config) (*boot.Service, error) {
 	pages := web.New(web.Config{Base: base, API: api, Auth: auth, Storage: storage.Scheme + "://" + storage.Host, Now: cfg.Now})
 	app := httpapi.New(httpapi.Options{Name: "console", Proxies: httpserver.Proxies{Trusted: cfg.TrustedProxies, Hops: cfg.TrustedProxyHops}, BaseURL: cfg.BaseURL, Page: pages.ErrorPage, Now: cfg.Now})
 	pages.Routes(app)
+	first := []boot.Call{boot.Reach("auth", cfg.AuthURL)}
+	for path, address := range cfg.APIRoutes {
+		first = append(first, boot.Reach("the API's "+path, address))
+	}
 	return &boot.Service{
 		Name:    "console",
 		Servers: []boot.Server{{Name: "api", Addr: cfg.APIAddr, Handler: app.Handler()}},
+		WarmUp:  first,
 		Close: []func(context.Context) error{
 			func(context.Context) error { auth.Close(); api.Close(); return nil },
 		},

@@ -153,7 +153,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		},
 		// Held requests end before the listener waits for them.
 		Stopping: []func(){reader.Stop},
-		WarmUp:   []boot.Call{{To: "Firestore", Do: db.Ping}, {To: "Redis", Do: func(ctx context.Context) error { return rdb.Ping(ctx).Err() }}},
+		WarmUp:   []boot.Call{{To: "Firestore", Do: db.Ping}, {To: "Redis", Do: func(ctx context.Context) error { return rdb.Ping(ctx).Err() }}, boot.Reach("auth", cfg.AuthURL)},
 		Close: []func(context.Context) error{
 			func(context.Context) error { call.Close(); auth.Close(); source.Close(); return rdb.Close() },
 			func(context.Context) error { return db.Close() },

@@ -252,7 +252,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 		},
 		// Nothing else decides on readiness: a restart or a detour heals none of the
 		// dependencies, and pages still say in plain words what is the matter.
-		WarmUp: []boot.Call{{To: "Firestore", Do: db.Ping}, {To: "Redis", Do: func(ctx context.Context) error { return rdb.Ping(ctx).Err() }}},
+		WarmUp: []boot.Call{{To: "Firestore", Do: db.Ping}, {To: "Redis", Do: func(ctx context.Context) error { return rdb.Ping(ctx).Err() }}, boot.Reach("auth", cfg.AuthURL)},
 		Close: []func(context.Context) error{
 			// The client's background calls use Redis, so they end before it is closed.
 			func(context.Context) error { auth.Close(); return rdb.Close() },
