@@ -344,7 +344,7 @@ func (w *watch) ask(ctx context.Context, wg *sync.WaitGroup, what string, pause 
 
 func TestNeighboursDoNotNoticeANoisyAccount(t *testing.T) {
 	full := os.Getenv("LINKREEL_FULL") == "1"
-	connections, spell, atOnce := 60, 300*time.Millisecond, 2
+	connections, spell, atOnce := 60, 200*time.Millisecond, 4
 	if full {
 		connections, spell, atOnce = 120, 3*time.Second, 1
 	}

@@ -190,3 +190,16 @@ func TestANewFileAfterAFailureStartsOver(t *testing.T) {
 		t.Errorf("the earlier job's failure was taken: %v", err)
 	}
 }
+
+func TestBytesCountsWhatASessionHoldsAndNothingOfARefusedFile(t *testing.T) {
+	t.Parallel()
+	v := video.Video{Upload: video.Upload{Received: 700}}
+	v.Source.Size, v.Media = 600, &video.Media{Bytes: 5}
+	if got := v.Bytes(); got != 1305 {
+		t.Errorf("%d bytes, want 700 of the session, 600 of the source and 5 that were made of it", got)
+	}
+	v.Status, v.Media = video.Failed, nil
+	if got := v.Bytes(); got != 700 {
+		t.Errorf("%d bytes of a video whose file was refused, want the session's 700", got)
+	}
+}
