@@ -21,7 +21,7 @@ type written struct {
 	replay     string        // the answer to a create with an idempotency key
 }
 
-// writtenLink is a link with a word that no other link has.
+// writtenLink is a link with a word that no other link has, nor begins with.
 type writtenLink struct{ id, slug, word string }
 
 const bulkMost = 100
@@ -117,7 +117,7 @@ func (w *written) steadily(ctx context.Context, t *target) error {
 					return
 				case <-tick.C:
 				}
-				word := fmt.Sprintf("w%dx%d", n, i)
+				word := fmt.Sprintf("w%dx%06d", n, i)
 				var made struct{ ID, Slug string }
 				_, err := t.want(context.WithoutCancel(ctx), http.StatusCreated, http.MethodPost, t.base+"/api/v1/links", w.key,
 					map[string]any{"url": "https://example.com/between", "title": "Between " + word}, &made)
