@@ -25,7 +25,7 @@ import (
 // The neighbours of a noisy account. For every write of the API one account uses the
 // highest rate there is against one record, over many connections, while Firestore is
 // as slow as Google's. Nobody else may notice. LINKREEL_FULL=1 has 120 connections and
-// three seconds for each operation; without it, 60 connections have a part of a second,
+// three seconds for each operation; without it, 40 connections have a part of a second,
 // and one request each in any case.
 
 // quarter is the whole of Linkreel with a Firestore that takes its time.
@@ -344,7 +344,7 @@ func (w *watch) ask(ctx context.Context, wg *sync.WaitGroup, what string, pause 
 
 func TestNeighboursDoNotNoticeANoisyAccount(t *testing.T) {
 	full := os.Getenv("LINKREEL_FULL") == "1"
-	connections, spell, atOnce := 60, 200*time.Millisecond, 4
+	connections, spell, atOnce := 40, 200*time.Millisecond, 3
 	if full {
 		connections, spell, atOnce = 120, 3*time.Second, 1
 	}
