@@ -178,9 +178,16 @@ func (a *API) Handle(method, path string, access Access, h fiber.Handler) {
 	a.add(method, path, guarded)
 }
 
-// changeOf waits until no other request of the account changes the record.
+// changeOf waits until no other request of the account changes the record. It waits for
+// half of the request's time at most: what has its turn later could not end, and nobody
+// would know whether it was done.
 func changeOf(c *fiber.Ctx, line *ratelimit.Queue, record string) (done func(), err error) {
 	ctx := c.UserContext()
+	if end, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(end)/2)
+		defer cancel()
+	}
 	done, err = line.Enter(ctx, identity.FromContext(ctx).AccountID+" "+record)
 	if errors.Is(err, ratelimit.ErrFull) || errors.Is(err, context.DeadlineExceeded) {
 		err = apierr.Contended(err)

@@ -389,7 +389,7 @@ func TestTheAccessLineSaysHowLongARequestWasQueued(t *testing.T) {
 func TestChangesOfOneRecordRunOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	running, let := make(chan string, 64), make(chan struct{})
-	dial := serve(t, httpapi.Options{}, func(a *httpapi.API) {
+	dial := serve(t, httpapi.Options{Timeout: time.Minute}, func(a *httpapi.API) {
 		for _, route := range []httpapi.Route{{Method: "PATCH", Path: "/api/v1/things/:id"}, {Method: "PUT", Path: "/api/v1/things/:id/part/:part"}, {Method: "GET", Path: "/api/v1/things/:id"}, {Method: "POST", Path: "/api/v1/things"}} {
 			a.Handle(route.Method, route.Path, httpapi.Access{}, func(c *fiber.Ctx) error {
 				if c.Method() == "GET" || c.Params("id") != "one" || identity.FromContext(c.UserContext()).Plan == identity.Free {
@@ -448,10 +448,43 @@ func TestChangesOfOneRecordRunOneAfterTheOther(t *testing.T) {
 	}
 }
 
+func TestAChangeThatWouldBeginTooLateIsRefusedAndNotDone(t *testing.T) {
+	t.Parallel()
+	running, let := make(chan time.Duration, 2), make(chan struct{})
+	const most = 2 * time.Second
+	dial := serve(t, httpapi.Options{Timeout: most}, func(a *httpapi.API) {
+		a.Handle("PATCH", "/api/v1/things/:id", httpapi.Access{}, func(c *fiber.Ctx) error {
+			end, _ := c.UserContext().Deadline()
+			running <- time.Until(end)
+			<-let
+			return httpapi.NoContent(c)
+		})
+	})
+	send := func() (*http.Response, map[string]any) {
+		return ask(t, dial, request("PATCH", "/api/v1/things/one", "creator", "", "{}"))
+	}
+	first := make(chan int)
+	go func() {
+		res, _ := send()
+		first <- res.StatusCode
+	}()
+	<-running
+	if res, body := send(); res.StatusCode != 429 || codeOf(body) != "RATE_LIMITED" || res.Header.Get("Retry-After") != "1" {
+		t.Errorf("a change that waited: %d %v, Retry-After %q", res.StatusCode, body, res.Header.Get("Retry-After"))
+	}
+	close(let)
+	if got := <-first; got != 204 {
+		t.Errorf("the change that ran: %d", got)
+	}
+	if len(running) != 0 {
+		t.Errorf("a change was done with %v left", <-running)
+	}
+}
+
 func TestLargeRequestsOfAnAccountRunOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	running, let := make(chan string, 64), make(chan struct{})
-	dial := serve(t, httpapi.Options{}, func(a *httpapi.API) {
+	dial := serve(t, httpapi.Options{Timeout: time.Minute}, func(a *httpapi.API) {
 		a.Handle("POST", "/api/v1/things/bulk", httpapi.Access{InTurn: true}, func(c *fiber.Ctx) error {
 			running <- identity.FromContext(c.UserContext()).AccountID
 			<-let

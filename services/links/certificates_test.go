@@ -672,7 +672,7 @@ func TestTheSealingKeyIsRotatedWithoutNewOrders(t *testing.T) {
 func TestOneAccountsOrdersLeaveOthersTheirs(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))
-	r, secure := w.add(t, func(cfg *links.Config) { cfg.ACMEOrdersPerHour = 5 })
+	r, secure := w.add(t, func(cfg *links.Config) { cfg.ACMEOrdersPerHour = 10 })
 	greedy, other := w.key, w.keys.Key(t, "acc_b", identity.Creator)
 	w.key = other
 	w.domain(t, r, "old.share.example.com")
@@ -689,8 +689,9 @@ func TestOneAccountsOrdersLeaveOthersTheirs(t *testing.T) {
 			t.Fatal(a)
 		}
 	}
-	if n := w.orders.Load(); n != 2 {
-		t.Errorf("%d orders, want the other account's and one of the greedy account's", n)
+	// While Redis does not answer in time half of a budget counts.
+	if n := w.orders.Load(); n < 2 || n > 3 {
+		t.Errorf("%d orders, want the other account's and a fifth of ten of the greedy account's", n)
 	}
 	w.key = w.keys.Key(t, "acc_c", identity.Creator)
 	w.domain(t, r, "new.share.example.com")

@@ -72,12 +72,9 @@ func TestTwoTabsOnOneMember(t *testing.T) {
 	v.clean("412")
 }
 
-// shows waits until the page is whole and has an element with text. A page that is
-// just being left answers with an error, which is no reason to fail.
+// shows waits until the page is whole and has an element with text.
 func (v *viewer) shows(selector, text string) {
 	v.t.Helper()
-	eventually(v.t, patience, fmt.Sprintf("a page with %q in %s", text, selector), func() bool {
-		found, err := v.Eval(`(selector, text) => document.readyState === "complete" && [...document.querySelectorAll(selector)].some((e) => e.textContent.includes(text))`, selector, text)
-		return err == nil && found.Value.Bool()
-	})
+	v.until(fmt.Sprintf("a page with %q in %s", text, selector),
+		fmt.Sprintf(`() => document.readyState === "complete" && [...document.querySelectorAll(%q)].some((e) => e.textContent.includes(%q))`, selector, text))
 }

@@ -56,12 +56,12 @@ func (k keys) write(text string) {
 // arrive waits for a page with this heading.
 func (k keys) arrive(heading string) {
 	k.t.Helper()
-	k.until("the page "+heading, `() => document.readyState === "complete" && !!document.querySelector("h1")?.textContent.includes("`+heading+`")`)
+	k.viewer.shows("h1", heading)
 }
 
 func (k keys) shows(text string) {
 	k.t.Helper()
-	k.until("on the page: "+text, `() => document.querySelector("main").textContent.includes("`+text+`")`)
+	k.viewer.shows("main", text)
 }
 
 // The ten jobs of the console with the keyboard alone: sign in, shorten, copy,
