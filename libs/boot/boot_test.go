@@ -125,7 +125,7 @@ func TestAStopFinishesRequestsThenLoopsThenCloses(t *testing.T) {
 			return nil
 		}}},
 		WarmUp: []Call{{To: "a store", Do: func(context.Context) error { <-connected; return nil }}},
-		Close: []func(context.Context) error{func(context.Context) error { log.add("closed"); return nil }},
+		Close:  []func(context.Context) error{func(context.Context) error { log.add("closed"); return nil }},
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
