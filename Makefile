@@ -45,7 +45,7 @@ test: tools $(BIN)/gotestsum
 	$(SUITE) --jsonfile .local/test.json -- -p 2 -timeout 20m $(PKGS)
 
 .PHONY: race
-## Run the tests of libs and services under the race detector (RACE=./tests/e2e/... for others), without those that are slow and race with nothing.
+## Run the tests of libs and services under the race detector (RACE=./tests/e2e/... for others).
 race: tools $(BIN)/gotestsum
 	@$(INSTALL) gcc
 	CGO_ENABLED=1 $(SUITE) -- -race -short -p 2 -timeout 20m $(RACE)

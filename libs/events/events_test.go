@@ -3,7 +3,6 @@ package events_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/events/eventstest"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/localcloud/cloudtest"
@@ -21,24 +21,6 @@ func open(t *testing.T) *firestoredb.DB {
 	t.Helper()
 	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{events.Indexes}, Complete: true})
 	return firestoredb.Use(cloud.Client(t), 10*time.Second)
-}
-
-func stored(t *testing.T, db *firestoredb.DB) []events.Document {
-	t.Helper()
-	snaps, err := db.Collection(events.Collection).Documents(t.Context()).GetAll()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := make([]events.Document, len(snaps))
-	for i, snap := range snaps {
-		if err := snap.DataTo(&out[i]); err != nil {
-			t.Fatal(err)
-		}
-		if !strings.HasPrefix(snap.Ref.ID, "evt_") {
-			t.Errorf("id %q", snap.Ref.ID)
-		}
-	}
-	return out
 }
 
 func made(accountID string) events.Event {
@@ -55,7 +37,7 @@ func TestPut(t *testing.T) {
 		if err := db.Tx(ctx, "try", func(ctx context.Context, tx *gcp.Transaction) error { return out.Put(ctx, tx, made("acc_1")) }); err != nil {
 			t.Fatal(err)
 		}
-		got := stored(t, db)
+		got := eventstest.All(t, db)
 		if len(got) != 1 {
 			t.Fatalf("%d events, want 1", len(got))
 		}
@@ -79,8 +61,8 @@ func TestPut(t *testing.T) {
 		err := db.Tx(t.Context(), "try", func(ctx context.Context, tx *gcp.Transaction) error {
 			return errors.Join(out.Put(ctx, tx, made("acc_1")), refused)
 		})
-		if !errors.Is(err, refused) || len(stored(t, db)) != 0 {
-			t.Errorf("error %v, %d events", err, len(stored(t, db)))
+		if !errors.Is(err, refused) || len(eventstest.All(t, db)) != 0 {
+			t.Errorf("error %v, %d events", err, len(eventstest.All(t, db)))
 		}
 	})
 	t.Run("what cannot be right is refused", func(t *testing.T) {
@@ -103,7 +85,7 @@ func TestPut(t *testing.T) {
 				t.Errorf("%s: written", name)
 			}
 		}
-		if n := len(stored(t, db)); n != 0 {
+		if n := len(eventstest.All(t, db)); n != 0 {
 			t.Errorf("%d events", n)
 		}
 	})

@@ -493,9 +493,6 @@ func longURL(i int) string {
 // it may take several commits.
 func TestBulkTakesAHundredLongAddresses(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("slow, and one goroutine at a time")
-	}
 	c := newWorld(t)
 	r := c.replica(t)
 	key := c.keys.Key(t, "acc_a", identity.Business)

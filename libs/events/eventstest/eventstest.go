@@ -4,6 +4,7 @@ package eventstest
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"testing"
 
 	"cloud.google.com/go/firestore"
@@ -16,8 +17,8 @@ type Reader interface {
 	Collection(path string) *firestore.CollectionRef
 }
 
-// All are the events of all accounts, in the order of their commits. They are sorted
-// here: services read them by account, and there are no other indexes.
+// All are the events of all accounts, in the order of their commits, and each has an
+// event's id. They are sorted here: services read them by account, and there are no other indexes.
 func All(tb testing.TB, db Reader) []events.Document {
 	tb.Helper()
 	snaps, err := db.Collection(events.Collection).Documents(tb.Context()).GetAll()
@@ -28,6 +29,9 @@ func All(tb testing.TB, db Reader) []events.Document {
 	for i, snap := range snaps {
 		if err := snap.DataTo(&out[i]); err != nil {
 			tb.Fatal(err)
+		}
+		if !strings.HasPrefix(snap.Ref.ID, "evt_") {
+			tb.Errorf("the id of an event: %q", snap.Ref.ID)
 		}
 	}
 	slices.SortFunc(out, func(a, b events.Document) int { return cmp.Compare(a.Order, b.Order) })

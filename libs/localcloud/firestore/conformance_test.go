@@ -50,9 +50,6 @@ func TestConformance(t *testing.T) {
 // TestConformanceOfTheEmulator keeps the suite honest: Google's emulator passes it too.
 func TestConformanceOfTheEmulator(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("slow, and one goroutine at a time")
-	}
 	conn := startEmulatorConn(t)
 	for i, b := range conformance() {
 		if b.onlyOurs != "" {

@@ -15,9 +15,6 @@ import (
 // "who what document", one after the other; - is a plain call.
 func TestDifferentialContention(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("slow, and one goroutine at a time")
-	}
 	theirs := startEmulator(t)
 	server := open(t, firestore.Options{})
 	ours := raw(t, server)

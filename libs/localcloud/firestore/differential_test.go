@@ -157,9 +157,6 @@ func raw(tb testing.TB, s *firestore.Server) pb.FirestoreClient {
 // same, so that who breaks nothing sees no failure, and with LINKREEL_FULL five times as many.
 func TestDifferential(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("slow, and one goroutine at a time")
-	}
 	theirs := startEmulator(t)
 	server := open(t, firestore.Options{})
 	firestore.IndexEverything(server) // so that the indexes are compared too

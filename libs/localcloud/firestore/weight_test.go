@@ -27,9 +27,6 @@ const wideIndexes = `{"indexes":[{"collectionGroup":"wide","queryScope":"COLLECT
 // their index entries.
 func TestACommitMayChange10MiB(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("slow, and one goroutine at a time")
-	}
 	word := strings.Repeat("a", 50)
 	members := map[string]any{}
 	for i := range 1500 {

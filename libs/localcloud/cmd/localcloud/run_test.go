@@ -225,9 +225,6 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 // TestNodeClients runs Google's Node clients of both services through a story against the program.
 func TestNodeClients(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("slow, and one goroutine at a time")
-	}
 	if _, err := exec.LookPath("npm"); err != nil {
 		t.Skip("no npm on this machine, and Debian's needs 500 more packages; the Go clients are tested with the same story")
 	}

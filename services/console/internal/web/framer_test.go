@@ -15,9 +15,6 @@ import (
 // frame through the filling, in the whole and in what is left when a tab dies.
 func TestFramerKeepsEveryFrame(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("slow, and one goroutine at a time")
-	}
 	run := func(program string, args ...string) string {
 		t.Helper()
 		out, err := exec.CommandContext(t.Context(), program, args...).Output()

@@ -13,9 +13,6 @@ import (
 // Whoever sends visitors chooses the names of hosts, and how many there are.
 // It is not parallel, since it measures the heap.
 func TestMemoryOfHostsIsBoundedInBytes(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow, and one goroutine at a time")
-	}
 	for name, c := range map[string]struct{ days, hosts int }{
 		"many_long_names_a_day":     {6000, 110},
 		"many_days_with_one_name":   {300_000, 1},

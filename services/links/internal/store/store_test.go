@@ -875,9 +875,6 @@ func (b world) told(t *testing.T, account string, what events.Type) (n int) {
 // takes. What each item gets does not depend on where the commits are cut.
 func TestCreate_of_many_long_addresses_is_exact(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("slow, and one goroutine at a time")
-	}
 	b := newWorld(t)
 	drafts := make([]link.Draft, 100)
 	for i := range drafts {

@@ -37,9 +37,6 @@ func (t *Tools) try(ctx context.Context, dir, args string) (Usage, error) {
 
 func TestLimitsEndACall(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("slow, and one goroutine at a time")
-	}
 	tools, dir := find(t), scratch(t)
 	endless := strings.Fields("-nostdin -v error -y -f lavfi -i testsrc2=s=640x360 -c:v libx264 -f null -")
 	tests := []struct {
