@@ -55,9 +55,9 @@ type Service struct {
 	Servers []Server
 	Loops   []Loop
 	// WarmUp is a first call to each store, and to each service that requests wait for,
-	// so that none has to wait for connections. The service is ready once each was answered. One that is not is
-	// made again, for half a minute at most: the loss of a dependency is bridged, and
-	// no reason to keep a service out.
+	// so that none has to wait for connections. The service is ready once each was
+	// answered. One that is not is made again, for half a minute at most: the loss of a
+	// dependency is bridged, and no reason to keep a service out.
 	WarmUp []Call
 	// Stopping runs when the service has drained and is about to wait for open
 	// requests: what holds requests on purpose lets go of them here.
