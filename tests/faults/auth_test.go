@@ -446,13 +446,16 @@ func authRedis(t testing.TB, b *authWorld, args ...string) string {
 	for i, a := range args {
 		command[i] = a
 	}
-	var out any
 	// Again on a busy machine, whose Redis may take longer than a client of ours waits.
-	authUntil(t, "Redis does "+strings.Join(args, " "), 30*time.Second, func() bool {
-		out, err = rdb.Do(t.Context(), command...).Result()
-		return err == nil
-	})
-	return fmt.Sprint(out)
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		out, err := rdb.Do(t.Context(), command...).Result()
+		if err == nil {
+			return fmt.Sprint(out)
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("Redis does not do %v: %v", args, err)
+		}
+	}
 }
 
 func authRedisHas(t testing.TB, b *authWorld, account string) bool {
@@ -508,9 +511,9 @@ func TestAuth_away_leaves_known_keys_working_for_thirty_seconds(t *testing.T) {
 			if len(load.bad) > 0 {
 				t.Errorf("a known key with auth %s: %v", name, load.bad)
 			}
-			// Half of 280 requests, which no stall of the machine makes slow: nobody waits for auth.
-			if half := load.percentile(.5); half > 400*time.Millisecond {
-				t.Errorf("half of the requests took %v and more with auth %s", half, name)
+			// Nobody waits for auth. A stall of the machine slows fewer than a tenth of 280 requests.
+			if p90 := load.percentile(.9); p90 > 400*time.Millisecond {
+				t.Errorf("p90 %v with auth %s", p90, name)
 			}
 			if _, err := client.Authenticate(t.Context(), unseen); apierr.CodeOf(err) != apierr.Unavailable {
 				t.Errorf("a key new to the replica: %v, want UNAVAILABLE and never a 401", err)
