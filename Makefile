@@ -4,7 +4,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 BIN     := $(CURDIR)/.local/bin
-MODULES := libs libs/client libs/localcloud services/auth services/console services/events services/links services/videos services/transcoding-worker services/cli services/standalone tests
+MODULES := libs libs/clients/go services/localcloud services/auth services/console services/events services/links services/videos services/transcoding-worker services/cli services/standalone tests
 PKGS    := $(MODULES:%=./%/...)
 RACE    ?= $(filter ./libs/% ./services/%,$(PKGS))
 SERVICES := auth console events links videos transcoding-worker
@@ -12,7 +12,8 @@ GO      ?= go
 # A program of the standard library alone, so that it runs while everything else is still being compiled.
 INSTALL := cd services/standalone && GOWORK=off $(GO) run ./cmd/tools
 # One way of compiling for all targets, the one of a release, so that they share what they have compiled.
-export GOFLAGS     ?= -trimpath
+# disable_grpc_modules leaves out the storage client's gRPC transport, which no service uses.
+export GOFLAGS     ?= -trimpath -tags=disable_grpc_modules
 export CGO_ENABLED ?= 0
 SUITE := $(BIN)/gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg
 export MODULES PKGS GO BIN
@@ -98,7 +99,7 @@ tidy:
 ## Build the services and the linkreel program into dist/.
 build:
 	@mkdir -p dist
-	CGO_ENABLED=0 $(GO) build -trimpath -o dist/ $(SERVICES:%=./services/%/cmd/...) ./services/standalone/cmd/linkreel
+	CGO_ENABLED=0 $(GO) build -ldflags "-s -w" -o dist/ $(SERVICES:%=./services/%/cmd/...) ./services/standalone/cmd/linkreel
 
 .PHONY: build-alone
 ## Build every module without the workspace, as images do.
@@ -151,7 +152,7 @@ clean:
 .PHONY: $(BIN)/linkreel
 $(BIN)/linkreel:
 	@mkdir -p $(BIN)
-	@CGO_ENABLED=0 $(GO) build -trimpath -o $@ ./services/standalone/cmd/linkreel
+	@CGO_ENABLED=0 $(GO) build -ldflags "-s -w" -o $@ ./services/standalone/cmd/linkreel
 
 $(BIN)/gotestsum: tools/go.sum
 	@mkdir -p $(BIN)

@@ -70,7 +70,7 @@ require (
 	github.com/googleapis/enterprise-certificate-proxy v0.3.23 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.31.0 // indirect
 	github.com/klauspost/compress v1.20.1 // indirect
-	github.com/linkreel/linkreel/libs/localcloud v0.0.0
+	github.com/linkreel/linkreel/services/localcloud v0.0.0
 	github.com/mattn/go-colorable v0.1.13 // indirect
 	github.com/mattn/go-isatty v0.0.20 // indirect
 	github.com/mattn/go-runewidth v0.0.16 // indirect
@@ -107,4 +107,4 @@ require (
 	google.golang.org/genproto/googleapis/api v0.0.0-20261019180522-ce908d29299b // indirect
 )
 
-replace github.com/linkreel/linkreel/libs/localcloud => ./localcloud
+replace github.com/linkreel/linkreel/services/localcloud => ../services/localcloud

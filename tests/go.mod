@@ -145,8 +145,8 @@ require (
 	github.com/go-rod/rod v0.116.2
 	github.com/gofiber/fiber/v2 v2.52.15
 	github.com/google/go-cmp v0.7.0
-	github.com/linkreel/linkreel/libs/client v0.0.0
-	github.com/linkreel/linkreel/libs/localcloud v0.0.0
+	github.com/linkreel/linkreel/libs/clients/go v0.0.0
+	github.com/linkreel/linkreel/services/localcloud v0.0.0
 	github.com/linkreel/linkreel/services/auth v0.0.0
 	github.com/linkreel/linkreel/services/cli v0.0.0
 	github.com/linkreel/linkreel/services/links v0.0.0
@@ -173,9 +173,9 @@ replace (
 	github.com/linkreel/linkreel/services/videos => ../services/videos
 )
 
-replace github.com/linkreel/linkreel/libs/localcloud => ../libs/localcloud
+replace github.com/linkreel/linkreel/services/localcloud => ../services/localcloud
 
-replace github.com/linkreel/linkreel/libs/client => ../libs/client
+replace github.com/linkreel/linkreel/libs/clients/go => ../libs/clients/go
 
 replace github.com/linkreel/linkreel/services/cli => ../services/cli
 

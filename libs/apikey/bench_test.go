@@ -6,7 +6,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/identity"
-	"github.com/linkreel/linkreel/libs/localcloud/redistest"
+	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
 // BenchmarkAuthenticate is what every API request pays: one Redis round trip.

@@ -7,7 +7,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/identity"
-	"github.com/linkreel/linkreel/libs/localcloud/redistest"
+	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
 func (k *keyring) addSession(t testing.TB, account, member string, plan identity.Plan) string {

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/linkreel/linkreel/libs/dedup"
-	"github.com/linkreel/linkreel/libs/localcloud/redistest"
 	"github.com/linkreel/linkreel/libs/redisdb"
+	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
 func TestFirstIsOnce(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
-	"github.com/linkreel/linkreel/libs/localcloud/cloudtest"
-	local "github.com/linkreel/linkreel/libs/localcloud/firestore"
+	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
+	local "github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
 func openWithin(t *testing.T, timeout time.Duration) (*firestoredb.DB, *local.Server) {

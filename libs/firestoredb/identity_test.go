@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/linkreel/linkreel/libs/firestoredb"
-	"github.com/linkreel/linkreel/libs/localcloud/cloudtest"
+	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
 )
 
 func TestADatabaseHasOneIdentityWhoeverAsksFirst(t *testing.T) {

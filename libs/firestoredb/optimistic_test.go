@@ -8,7 +8,7 @@ import (
 	"cloud.google.com/go/firestore"
 
 	"github.com/linkreel/linkreel/libs/firestoredb"
-	local "github.com/linkreel/linkreel/libs/localcloud/firestore"
+	local "github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
 func TestATransactionThatStallsKeepsNobodyFromWriting(t *testing.T) {

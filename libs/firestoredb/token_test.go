@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/linkreel/linkreel/libs/firestoredb"
-	"github.com/linkreel/linkreel/libs/localcloud/cloudtest"
+	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
 )
 
 func TestALocalFirestoreIsShownTheFirstToken(t *testing.T) {

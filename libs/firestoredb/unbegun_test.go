@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/linkreel/linkreel/libs/firestoredb"
-	"github.com/linkreel/linkreel/libs/localcloud/cloudtest"
-	local "github.com/linkreel/linkreel/libs/localcloud/firestore"
+	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
+	local "github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
 func openTest(t *testing.T) (*firestoredb.DB, *local.Server) {

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/linkreel/linkreel/libs/localcloud/cloudtest"
 	"github.com/linkreel/linkreel/libs/objectstore"
+	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
 )
 
 func TestOneDatabaseOfManyOwnsABucket(t *testing.T) {

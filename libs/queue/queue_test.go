@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/linkreel/linkreel/libs/localcloud/redistest"
 	"github.com/linkreel/linkreel/libs/queue"
+	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
 func open(t *testing.T, opt queue.Options) (*queue.Queue, *redis.Client) {

@@ -13,9 +13,9 @@ import (
 	"cloud.google.com/go/firestore/apiv1/firestorepb"
 
 	"github.com/linkreel/linkreel/libs/firestoredb"
-	"github.com/linkreel/linkreel/libs/localcloud/cloudtest"
-	local "github.com/linkreel/linkreel/libs/localcloud/firestore"
 	"github.com/linkreel/linkreel/libs/quota"
+	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
+	local "github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
 func open(t *testing.T) (*firestoredb.DB, *local.Server) {

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/linkreel/linkreel/libs/localcloud/redistest"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/redisdb"
+	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
 func local(t *testing.T) (*ratelimit.Limiter, *time.Time) {

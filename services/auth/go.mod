@@ -48,7 +48,7 @@ require (
 	github.com/googleapis/gax-go/v2 v2.27.0 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.31.0 // indirect
 	github.com/klauspost/compress v1.20.1 // indirect
-	github.com/linkreel/linkreel/libs/localcloud v0.0.0
+	github.com/linkreel/linkreel/services/localcloud v0.0.0
 	github.com/mattn/go-colorable v0.1.13 // indirect
 	github.com/mattn/go-isatty v0.0.20 // indirect
 	github.com/mattn/go-runewidth v0.0.16 // indirect
@@ -107,4 +107,4 @@ require (
 
 replace github.com/linkreel/linkreel/libs => ../../libs
 
-replace github.com/linkreel/linkreel/libs/localcloud => ../../libs/localcloud
+replace github.com/linkreel/linkreel/services/localcloud => ../localcloud

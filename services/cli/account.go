@@ -16,7 +16,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/linkreel/linkreel/libs/client"
+	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
 func accountCommands() []command {

@@ -21,7 +21,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/linkreel/linkreel/libs/client"
+	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
 // Exit codes, the same for every command.

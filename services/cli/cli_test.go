@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/linkreel/linkreel/libs/client"
+	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
 // fake is as much of the API as the commands need: links in bulk under

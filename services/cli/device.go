@@ -10,7 +10,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/linkreel/linkreel/libs/client"
+	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
 // keyByBrowser has a person sign in to the console and allow a key for this

@@ -19,7 +19,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/linkreel/linkreel/libs/client"
+	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
 func eventCommands() []command {

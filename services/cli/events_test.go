@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/linkreel/linkreel/libs/client"
+	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
 // oneEvent is a feed that has one event and then holds every request until the

@@ -5,7 +5,7 @@ go 1.26.0
 require (
 	github.com/google/go-cmp v0.7.0
 	github.com/google/jsonschema-go v0.4.3
-	github.com/linkreel/linkreel/libs/client v0.0.0
+	github.com/linkreel/linkreel/libs/clients/go v0.0.0
 	github.com/modelcontextprotocol/go-sdk v1.8.0
 	go.yaml.in/yaml/v3 v3.0.6
 )
@@ -21,4 +21,4 @@ require (
 	golang.org/x/tools v0.52.0 // indirect
 )
 
-replace github.com/linkreel/linkreel/libs/client => ../../libs/client
+replace github.com/linkreel/linkreel/libs/clients/go => ../../libs/clients/go

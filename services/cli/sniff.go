@@ -7,7 +7,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/linkreel/linkreel/libs/client"
+	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
 // looksLikeVideo refuses a file whose first bytes begin none of the containers that

@@ -17,7 +17,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/linkreel/linkreel/libs/client"
+	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
 // uploader brings files to the service. What it has begun is kept in the state

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/linkreel/linkreel/libs/client"
+	client "github.com/linkreel/linkreel/libs/clients/go"
 )
 
 func videoCommands() []command {

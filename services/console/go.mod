@@ -90,4 +90,4 @@ require (
 	google.golang.org/protobuf v1.36.12 // indirect
 )
 
-replace github.com/linkreel/linkreel/libs/localcloud => ../../libs/localcloud
+replace github.com/linkreel/linkreel/services/localcloud => ../localcloud

@@ -7,7 +7,7 @@ require (
 	github.com/caarlos0/env/v11 v11.4.2
 	github.com/gofiber/fiber/v2 v2.52.15
 	github.com/linkreel/linkreel/libs v0.0.0
-	github.com/linkreel/linkreel/libs/localcloud v0.0.0
+	github.com/linkreel/linkreel/services/localcloud v0.0.0
 	github.com/nlnwa/whatwg-url v0.6.2
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/standard-webhooks/standard-webhooks/libraries v0.0.1
@@ -98,4 +98,4 @@ require (
 
 replace github.com/linkreel/linkreel/libs => ../../libs
 
-replace github.com/linkreel/linkreel/libs/localcloud => ../../libs/localcloud
+replace github.com/linkreel/linkreel/services/localcloud => ../localcloud

@@ -81,8 +81,8 @@ require (
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.31.0 // indirect
 	github.com/klauspost/compress v1.20.1 // indirect
 	github.com/landlock-lsm/go-landlock v0.11.0 // indirect
-	github.com/linkreel/linkreel/libs/client v0.0.0 // indirect
-	github.com/linkreel/linkreel/libs/localcloud v0.0.0
+	github.com/linkreel/linkreel/libs/clients/go v0.0.0 // indirect
+	github.com/linkreel/linkreel/services/localcloud v0.0.0
 	github.com/linkreel/linkreel/services/cli v0.0.0
 	github.com/linkreel/linkreel/services/console v0.0.0
 	github.com/mattn/go-colorable v0.1.13 // indirect
@@ -159,9 +159,9 @@ replace (
 	github.com/linkreel/linkreel/services/videos => ../videos
 )
 
-replace github.com/linkreel/linkreel/libs/localcloud => ../../libs/localcloud
+replace github.com/linkreel/linkreel/services/localcloud => ../localcloud
 
-replace github.com/linkreel/linkreel/libs/client => ../../libs/client
+replace github.com/linkreel/linkreel/libs/clients/go => ../../libs/clients/go
 
 replace github.com/linkreel/linkreel/services/cli => ../cli
 

@@ -19,11 +19,11 @@ import (
 
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/httpapi"
-	"github.com/linkreel/linkreel/libs/localcloud/guard"
 	"github.com/linkreel/linkreel/services/auth"
 	"github.com/linkreel/linkreel/services/console"
 	"github.com/linkreel/linkreel/services/events"
 	"github.com/linkreel/linkreel/services/links"
+	"github.com/linkreel/linkreel/services/localcloud/guard"
 	"github.com/linkreel/linkreel/services/standalone/internal/gateway"
 	worker "github.com/linkreel/linkreel/services/transcoding-worker"
 	"github.com/linkreel/linkreel/services/videos"

@@ -8,7 +8,7 @@ require (
 	github.com/google/go-cmp v0.7.0
 	github.com/landlock-lsm/go-landlock v0.11.0
 	github.com/linkreel/linkreel/libs v0.0.0
-	github.com/linkreel/linkreel/libs/localcloud v0.0.0
+	github.com/linkreel/linkreel/services/localcloud v0.0.0
 	github.com/redis/go-redis/v9 v9.23.0
 	go.opentelemetry.io/otel v1.47.0
 	go.opentelemetry.io/otel/metric v1.47.0
@@ -102,4 +102,4 @@ require (
 
 replace github.com/linkreel/linkreel/libs => ../../libs
 
-replace github.com/linkreel/linkreel/libs/localcloud => ../../libs/localcloud
+replace github.com/linkreel/linkreel/services/localcloud => ../localcloud

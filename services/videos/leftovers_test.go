@@ -16,8 +16,8 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/identity"
-	"github.com/linkreel/linkreel/libs/localcloud/storage"
 	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
 // bytes is what storage has of videos on disk, unfinished uploads included.

@@ -18,14 +18,14 @@ import (
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
-	"github.com/linkreel/linkreel/libs/localcloud/cloudtest"
-	"github.com/linkreel/linkreel/libs/localcloud/redistest"
-	"github.com/linkreel/linkreel/libs/localcloud/storage"
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/queue"
 	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/libs/tags"
 	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
+	"github.com/linkreel/linkreel/services/localcloud/redistest"
+	"github.com/linkreel/linkreel/services/localcloud/storage"
 	"github.com/linkreel/linkreel/services/videos"
 )
 

@@ -21,10 +21,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/linkreel/linkreel/libs/localcloud/procstat"
-	"github.com/linkreel/linkreel/libs/localcloud/storage"
 	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/services/localcloud/procstat"
+	"github.com/linkreel/linkreel/services/localcloud/storage"
 	"github.com/linkreel/linkreel/services/videos"
 )
 

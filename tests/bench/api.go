@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/linkreel/linkreel/libs/localcloud/procstat"
+	"github.com/linkreel/linkreel/services/localcloud/procstat"
 )
 
 // benchAPI counts what calls cost, and with BENCH_BASELINE what they cost then.

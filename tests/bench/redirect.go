@@ -19,8 +19,8 @@ import (
 
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
-	"github.com/linkreel/linkreel/libs/localcloud/procstat"
 	"github.com/linkreel/linkreel/services/auth"
+	"github.com/linkreel/linkreel/services/localcloud/procstat"
 )
 
 const (

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/linkreel/linkreel/libs/client"
-	"github.com/linkreel/linkreel/libs/localcloud/storage"
+	client "github.com/linkreel/linkreel/libs/clients/go"
+	"github.com/linkreel/linkreel/services/localcloud/storage"
 )
 
 // The real program, killed with SIGKILL in the middle of a part three times: the

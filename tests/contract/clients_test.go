@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/linkreel/linkreel/libs/apispec"
-	"github.com/linkreel/linkreel/libs/client"
+	client "github.com/linkreel/linkreel/libs/clients/go"
 	"github.com/linkreel/linkreel/tests/contract"
 )
 

@@ -25,8 +25,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
-	"github.com/linkreel/linkreel/libs/localcloud/firestore"
-	"github.com/linkreel/linkreel/libs/localcloud/redisproc"
+	"github.com/linkreel/linkreel/services/localcloud/firestore"
+	"github.com/linkreel/linkreel/services/localcloud/redisproc"
 )
 
 // everyScope is what a key can have.

@@ -18,7 +18,7 @@ import (
 	"github.com/andybalholm/brotli"
 
 	"github.com/linkreel/linkreel/libs/apispec"
-	"github.com/linkreel/linkreel/libs/localcloud/procstat"
+	"github.com/linkreel/linkreel/services/localcloud/procstat"
 )
 
 // place is an address that takes a body, with who may send one there.

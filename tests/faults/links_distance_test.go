@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/linkreel/linkreel/libs/localcloud/procstat"
-	"github.com/linkreel/linkreel/libs/localcloud/redistest"
+	"github.com/linkreel/linkreel/services/localcloud/procstat"
+	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
 // Redis far away: 1.3 ms is another zone, 5 ms another region nearby, 50 ms another

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/linkreel/linkreel/libs/localcloud/redisproc"
-	"github.com/linkreel/linkreel/libs/localcloud/redistest"
+	"github.com/linkreel/linkreel/services/localcloud/redisproc"
+	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
 // The faults of this file: everything that could make a redirect wrong, slow or

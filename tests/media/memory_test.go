@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/linkreel/linkreel/libs/localcloud/procstat"
+	"github.com/linkreel/linkreel/services/localcloud/procstat"
 )
 
 // gauge watches how much memory a worker and the programs it started have, by

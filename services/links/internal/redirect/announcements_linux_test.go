@@ -12,12 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/linkreel/linkreel/libs/localcloud/procstat"
-	"github.com/linkreel/linkreel/libs/localcloud/redisproc"
-	"github.com/linkreel/linkreel/libs/localcloud/redistest"
 	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/services/links/internal/clicks"
 	"github.com/linkreel/linkreel/services/links/internal/invalidation"
+	"github.com/linkreel/linkreel/services/localcloud/procstat"
+	"github.com/linkreel/linkreel/services/localcloud/redisproc"
+	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
 // generatorEnv makes the test binary a process that announces changes: address,

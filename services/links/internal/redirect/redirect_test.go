@@ -17,13 +17,13 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"github.com/linkreel/linkreel/libs/localcloud/procstat"
-	"github.com/linkreel/linkreel/libs/localcloud/redistest"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/services/links/internal/clicks"
 	"github.com/linkreel/linkreel/services/links/internal/invalidation"
 	"github.com/linkreel/linkreel/services/links/internal/link"
+	"github.com/linkreel/linkreel/services/localcloud/procstat"
+	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
 func TestMain(m *testing.M) {

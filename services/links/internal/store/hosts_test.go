@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/linkreel/linkreel/libs/localcloud/procstat"
 	"github.com/linkreel/linkreel/services/links/internal/link"
+	"github.com/linkreel/linkreel/services/localcloud/procstat"
 )
 
 // Whoever sends visitors chooses the names of hosts, and how many there are.

@@ -1,3 +1,0 @@
-module github.com/linkreel/linkreel/libs/client
-
-go 1.26.0

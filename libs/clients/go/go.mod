@@ -1,0 +1,3 @@
+module github.com/linkreel/linkreel/libs/clients/go
+
+go 1.26.0

@@ -1,0 +1,160 @@
+// Package cloudtest gives a test a Firestore and an object storage of its own, on free ports of this machine, that end
+// with the test. Google's clients and everything built on them run against it as they are.
+package cloudtest
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	gcfirestore "cloud.google.com/go/firestore"
+
+	"github.com/linkreel/linkreel/services/localcloud/firestore"
+	"github.com/linkreel/linkreel/services/localcloud/storage"
+)
+
+// Project is the project of [Cloud.Client]; servers take any.
+const Project = "test"
+
+// Options say what a test needs; the zero value is a Firestore in memory without rules about indexes.
+type Options struct {
+	// Indexes are the contents of firestore.indexes.json files. With any, a query without its index fails as in
+	// production.
+	Indexes [][]byte
+	// Complete says that Indexes are those of all collections that the test writes to. A time that is stored in an
+	// index which all documents of a collection share then fails the test.
+	Complete bool
+	// Rare are fields ("collection.field") that Complete lets pass: of records that few acts of an operator write.
+	Rare []string
+	// Clock judges signatures and stamps commits and objects; time.Now when nil.
+	Clock func() time.Time
+	// Token is what the servers ask their callers for; empty asks for none. Signed addresses and [Cloud.Client] work
+	// with and without.
+	Token string
+	// Buckets to create. Without any there is no object storage.
+	Buckets []string
+	// Storage edits what the object storage is opened with.
+	Storage func(*storage.Options)
+}
+
+// Cloud is a running Firestore and, if the test asked for buckets, a running object storage.
+type Cloud struct {
+	// Firestore is the server, to make calls fail (Faults) or move time on (DeleteExpired).
+	Firestore *firestore.Server
+	// Endpoint is Firestore's address.
+	Endpoint string
+	// Storage is the object storage, to make calls fail.
+	Storage *storage.Server
+	// PublicURL takes signed addresses, APIURL is the JSON API.
+	PublicURL, APIURL string
+	// Key is the service account key file that signs.
+	Key []byte
+}
+
+// Start runs the servers until the test has ended.
+func Start(tb testing.TB, o Options) *Cloud {
+	tb.Helper()
+	c := &Cloud{}
+	c.startFirestore(tb, o)
+	if len(o.Buckets) > 0 {
+		c.startStorage(tb, o)
+	}
+	return c
+}
+
+func (c *Cloud) startFirestore(tb testing.TB, o Options) {
+	tb.Helper()
+	var indexes *firestore.Indexes
+	if len(o.Indexes) > 0 {
+		var err error
+		if indexes, err = firestore.ParseIndexes(o.Indexes...); err != nil {
+			tb.Fatalf("indexes: %v", err)
+		}
+	}
+	server, err := firestore.Open(firestore.Options{Indexes: indexes, Clock: o.Clock, TTLInterval: -1, Faults: &firestore.Faults{}, Token: o.Token, HotIndex: o.hotIndex(tb)})
+	if err != nil {
+		tb.Fatalf("start Firestore: %v", err)
+	}
+	tb.Cleanup(func() { _ = server.Close() })
+	addr, err := server.Listen("127.0.0.1:0")
+	if err != nil {
+		tb.Fatalf("listen for Firestore: %v", err)
+	}
+	c.Firestore, c.Endpoint = server, addr.String()
+}
+
+// hotIndex fails a test whose service stores a time in an index that all documents of
+// a collection share, once for each field.
+func (o Options) hotIndex(tb testing.TB) func(collection, field string) {
+	if !o.Complete {
+		return nil
+	}
+	var told sync.Map
+	return func(collection, field string) {
+		if slices.Contains(o.Rare, collection+"."+field) {
+			return
+		}
+		if _, before := told.LoadOrStore(collection+"."+field, true); !before {
+			tb.Errorf("%s.%s rises with time and is indexed for all documents together, which bounds the collection to 500 writes a second: "+
+				"exempt it in firestore.indexes.json, or index it behind a bucket or an account", collection, field)
+		}
+	}
+}
+
+func (c *Cloud) startStorage(tb testing.TB, o Options) {
+	tb.Helper()
+	// The addresses are part of the configuration, so the listeners come first and answer once there is a server.
+	var handlers [2]http.Handler
+	servers := [2]*httptest.Server{}
+	for i := range servers {
+		servers[i] = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handlers[i].ServeHTTP(w, r) }))
+		tb.Cleanup(servers[i].Close)
+	}
+	c.PublicURL, c.APIURL = servers[0].URL, servers[1].URL
+	so := storage.Options{Dir: tb.TempDir(), Buckets: o.Buckets, PublicURL: c.PublicURL, APIURL: c.APIURL, Clock: o.Clock, Key: ServiceAccountKey(), Token: o.Token}
+	if o.Storage != nil {
+		o.Storage(&so)
+	}
+	server, err := storage.Open(so)
+	if err != nil {
+		tb.Fatalf("start storage: %v", err)
+	}
+	tb.Cleanup(func() {
+		for _, s := range servers {
+			s.CloseClientConnections() // an upload that a test left hanging
+		}
+		_ = server.Close()
+	})
+	handlers = [2]http.Handler{server.PublicHandler(), server.APIHandler()}
+	c.Storage, c.Key = server, server.ServiceAccountKey()
+}
+
+// Client is Google's Firestore client, on a connection that ends with the test.
+func (c *Cloud) Client(tb testing.TB) *gcfirestore.Client {
+	tb.Helper()
+	client, err := c.Firestore.Client(tb.Context(), Project)
+	if err != nil {
+		tb.Fatalf("Firestore client: %v", err)
+	}
+	tb.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// ServiceAccountKey is the key of every storage that [Start] runs. They share one, because making a key takes longer than most tests.
+var ServiceAccountKey = sync.OnceValue(func() []byte {
+	dir, err := os.MkdirTemp("", "localcloud-key-")
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }() // a leftover in the temporary folder harms nobody
+	s, err := storage.Open(storage.Options{Dir: dir})
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = s.Close() }()
+	return s.ServiceAccountKey()
+})

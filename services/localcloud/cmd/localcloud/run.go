@@ -1,0 +1,338 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"math"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/linkreel/linkreel/services/localcloud/firestore"
+	"github.com/linkreel/linkreel/services/localcloud/guard"
+	"github.com/linkreel/linkreel/services/localcloud/storage"
+)
+
+// options are the command line.
+type options struct {
+	dataDir                              string
+	firestoreAddr, storageAddr, apiAddr  string
+	indexes, buckets                     list
+	corsFile                             string
+	publicURL, keyFile, tokenFile        string
+	pushURL, pushAudience, pushTokenMail string
+	allowRemote                          bool
+	objectsDir                           string
+	maxUpload, reserve                   size
+	apiHosts                             list
+}
+
+// size is a flag of bytes: 10737418240, or with a unit as Kubernetes writes it, 10Gi.
+type size int64
+
+func (s *size) String() string { return strconv.FormatInt(int64(*s), 10) }
+
+func (s *size) Set(v string) error {
+	shift := 0
+	for i, unit := range []string{"Ki", "Mi", "Gi", "Ti"} {
+		if rest, ok := strings.CutSuffix(v, unit); ok {
+			v, shift = rest, 10*(i+1)
+		}
+	}
+	n, err := strconv.ParseInt(v, 10, 64)
+	if err != nil || n < 0 || n > math.MaxInt64>>shift {
+		return errors.New("a number of bytes such as 1048576 or 512Mi is needed")
+	}
+	*s = size(n << shift)
+	return nil
+}
+
+// list is a flag that may be given several times.
+type list []string
+
+func (l *list) String() string     { return strings.Join(*l, ",") }
+func (l *list) Set(v string) error { *l = append(*l, v); return nil }
+
+func parse(args []string, stderr io.Writer) (*options, error) {
+	o := &options{reserve: 256 << 20}
+	f := flag.NewFlagSet("localcloud", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.StringVar(&o.dataDir, "data-dir", ".localcloud", "directory that keeps everything")
+	f.StringVar(&o.firestoreAddr, "firestore-addr", "127.0.0.1:8085", "address of Firestore (gRPC)")
+	f.StringVar(&o.storageAddr, "storage-addr", "127.0.0.1:8083", "address of storage for everybody: signed addresses only")
+	f.StringVar(&o.apiAddr, "storage-api-addr", "127.0.0.1:8084", "address of storage for own programs: JSON API, under the token; also /livez and /readyz")
+	f.Var(&o.indexes, "indexes", "firestore.indexes.json to enforce; may be repeated; none: composite indexes are not enforced")
+	f.Var(&o.buckets, "bucket", "bucket to create; may be repeated (default linkreel)")
+	f.StringVar(&o.corsFile, "cors-file", "", "CORS rules of the buckets, as for gcloud storage buckets update --cors-file")
+	f.StringVar(&o.objectsDir, "objects-dir", "", "directory, say on a volume of its own, for the bytes of objects (default in the data directory); what is there already is moved")
+	f.Var(&o.maxUpload, "max-upload-bytes", "largest object that a signed address takes, such as 10Gi (default 5Ti)")
+	f.Var(&o.reserve, "reserve-bytes", "free space of the objects' volume that uploads leave alone; they are refused with 507; 0 keeps none")
+	f.Var(&o.apiHosts, "api-host", "host name with dots by which own programs call the storage API; may be repeated; addresses and plain names need none")
+	f.StringVar(&o.publicURL, "public-url", "", "base of session addresses, where it is not the request's own host")
+	f.StringVar(&o.keyFile, "key-file", "", "service account key file that signs, shared with the programs that sign; none: one is made in the data directory")
+	f.StringVar(&o.tokenFile, "token-file", "", "file with the bearer token that Firestore and the storage API ask for: 32 characters or more; several, separated by commas, are all accepted; none: no token is asked for, on loopback alone")
+	f.StringVar(&o.pushURL, "push-url", "", "receiver of object notifications in Pub/Sub push format")
+	f.StringVar(&o.pushAudience, "push-audience", "", "audience of the push token (default the push URL)")
+	f.StringVar(&o.pushTokenMail, "push-email", "", "email of the push token (default the service account's)")
+	f.BoolVar(&o.allowRemote, "allow-remote", false, "listen on other addresses than loopback; needs --token-file")
+	if err := f.Parse(args); err != nil {
+		return nil, err
+	}
+	if f.NArg() > 0 {
+		return nil, fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
+	if len(o.buckets) == 0 {
+		o.buckets = list{"linkreel"}
+	}
+	return o, nil
+}
+
+// description is localcloud.json.
+type description struct {
+	FirestoreAddr string   `json:"firestoreAddr"`
+	StorageURL    string   `json:"storageUrl"`
+	StorageAPIURL string   `json:"storageApiUrl"`
+	HealthURL     string   `json:"healthUrl"`
+	JWKSURL       string   `json:"jwksUrl"`
+	KeyFile       string   `json:"keyFile"`
+	TokenFile     string   `json:"tokenFile,omitempty"`
+	Buckets       []string `json:"buckets"`
+}
+
+// run serves until ctx ends, and then leaves nothing running.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	o, err := parse(args, stderr)
+	if err != nil {
+		return err
+	}
+	token, err := o.token()
+	if err != nil {
+		return err
+	}
+	for _, a := range []string{o.firestoreAddr, o.storageAddr, o.apiAddr} {
+		if err := checkRemote(a, o.allowRemote, token != ""); err != nil {
+			return err
+		}
+	}
+	if o.dataDir, err = filepath.Abs(o.dataDir); err != nil {
+		return err
+	}
+	if o.objectsDir != "" {
+		if o.objectsDir, err = filepath.Abs(o.objectsDir); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(o.dataDir, 0o700); err != nil {
+		return err
+	}
+	file := filepath.Join(o.dataDir, "localcloud.json")
+	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(stderr, nil))
+
+	indexes, err := readIndexes(o.indexes)
+	if err != nil {
+		return err
+	}
+	fire, err := firestore.Open(firestore.Options{Path: filepath.Join(o.dataDir, "firestore.db"), Indexes: indexes, Token: token})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, fire.Close()) }()
+
+	public, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.storageAddr)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = public.Close() }() // closed by its server already, if that ran
+	api, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.apiAddr)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = api.Close() }()
+	store, err := openStorage(o, "http://"+api.Addr().String(), token, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+
+	var serving atomic.Bool // once Firestore answers too
+	failed := make(chan error, 2)
+	publicServer, apiServer := server(store.PublicHandler()), server(untilReady(&serving, store.APIHandler()))
+	defer stopServer(ctx, publicServer)
+	defer stopServer(ctx, apiServer)
+	go func() { failed <- publicServer.Serve(public) }()
+	go func() { failed <- apiServer.Serve(api) }()
+	fireAddr, err := fire.Listen(o.firestoreAddr)
+	if err != nil {
+		return err
+	}
+
+	serving.Store(true)
+	d := description{FirestoreAddr: fireAddr.String(), StorageURL: "http://" + public.Addr().String(), StorageAPIURL: "http://" + api.Addr().String(),
+		HealthURL: "http://" + api.Addr().String() + "/readyz", JWKSURL: "http://" + api.Addr().String() + "/oauth2/v3/certs",
+		KeyFile: filepath.Join(o.dataDir, "storage", "service-account.json"), Buckets: o.buckets}
+	if o.keyFile != "" {
+		d.KeyFile = o.keyFile
+	}
+	d.TokenFile = o.tokenFile
+	if err := d.write(file); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.Remove(file)) }()
+	d.print(stdout)
+
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-failed:
+		return fmt.Errorf("listener ended: %w", err)
+	}
+}
+
+func readIndexes(paths []string) (*firestore.Indexes, error) {
+	if len(paths) == 0 {
+		return nil, nil
+	}
+	var files [][]byte
+	for _, p := range paths {
+		b, err := os.ReadFile(p)
+		if err != nil {
+			return nil, fmt.Errorf("read indexes: %w", err)
+		}
+		files = append(files, b)
+	}
+	indexes, err := firestore.ParseIndexes(files...)
+	if err != nil {
+		return nil, fmt.Errorf("read indexes: %w", err)
+	}
+	return indexes, nil
+}
+
+func openStorage(o *options, apiURL, token string, log *slog.Logger) (*storage.Server, error) {
+	so := storage.Options{Dir: filepath.Join(o.dataDir, "storage"), Buckets: o.buckets, PublicURL: o.publicURL, APIURL: apiURL, Token: token, Log: log,
+		ObjectsDir: o.objectsDir, MaxUpload: int64(o.maxUpload), Reserve: int64(o.reserve), APIHosts: o.apiHosts}
+	if o.corsFile != "" {
+		b, err := os.ReadFile(o.corsFile)
+		if err != nil {
+			return nil, fmt.Errorf("read CORS rules: %w", err)
+		}
+		if err := json.Unmarshal(b, &so.CORS); err != nil {
+			return nil, fmt.Errorf("read CORS rules of %s: %w", o.corsFile, err)
+		}
+	}
+	if o.keyFile != "" {
+		b, err := os.ReadFile(o.keyFile)
+		if err != nil {
+			return nil, fmt.Errorf("read key file: %w", err)
+		}
+		so.Key = b
+	}
+	if o.pushURL != "" {
+		so.Notify = &storage.Notify{URL: o.pushURL, Audience: o.pushAudience, Email: o.pushTokenMail}
+	}
+	return storage.Open(so)
+}
+
+// token reads the token file. A file that is there and says nothing is a mistake, and no wish for an open server.
+func (o *options) token() (string, error) {
+	if o.tokenFile == "" {
+		return "", nil
+	}
+	b, err := os.ReadFile(o.tokenFile)
+	if err != nil {
+		return "", fmt.Errorf("read token: %w", err)
+	}
+	text := strings.TrimSpace(string(b))
+	if text == "" {
+		return "", fmt.Errorf("read token: %s is empty", o.tokenFile)
+	}
+	if _, err := guard.Parse(text); err != nil {
+		return "", fmt.Errorf("read token of %s: %w", o.tokenFile, err)
+	}
+	return text, nil
+}
+
+// checkRemote refuses an address that other machines can reach, unless that is meant and callers need a token.
+func checkRemote(addr string, allowed, guarded bool) error {
+	a, err := net.ResolveTCPAddr("tcp", addr)
+	switch {
+	case err != nil:
+		return err
+	case a.IP.IsLoopback():
+		return nil
+	case !allowed:
+		return fmt.Errorf("%s can be reached from other machines; say --allow-remote if that is meant", addr)
+	case !guarded:
+		return fmt.Errorf("%s can be reached from other machines, and without a token anybody there could read and write everything; give a token with --token-file", addr)
+	}
+	return nil
+}
+
+// server has no limit on a whole request, since uploads take as long as they take.
+func server(h http.Handler) *http.Server {
+	return &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+}
+
+// untilReady holds /readyz back until all parts serve; /livez answers from the first moment.
+func untilReady(serving *atomic.Bool, h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/readyz" && !serving.Load() {
+			http.Error(w, "starting", http.StatusServiceUnavailable)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// stopServer lets running requests finish for a while, although ctx has ended.
+func stopServer(ctx context.Context, s *http.Server) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if s.Shutdown(ctx) != nil {
+		_ = s.Close()
+	}
+}
+
+// write puts the file there at once, whole.
+func (d description) write(path string) error {
+	b, err := json.MarshalIndent(d, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".new", append(b, '\n'), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+func (d description) print(w io.Writer) {
+	fmt.Fprintf(w, `Firestore     %s
+Storage       %s   signed addresses
+Storage API   %s   JSON API
+Health        %s
+Signing key   %s
+`, d.FirestoreAddr, d.StorageURL, d.StorageAPIURL, d.HealthURL, d.KeyFile)
+	if d.TokenFile != "" {
+		// Clients that are told of an emulator send no credential, so they could do nothing here.
+		fmt.Fprintf(w, "Token         %s   for Firestore and the storage API\n", d.TokenFile)
+		return
+	}
+	fmt.Fprintf(w, `
+export FIRESTORE_EMULATOR_HOST=%s
+export STORAGE_EMULATOR_HOST=%s
+export GOOGLE_APPLICATION_CREDENTIALS=%s
+`, d.FirestoreAddr, d.StorageAPIURL, d.KeyFile)
+}

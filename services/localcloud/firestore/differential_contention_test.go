@@ -1,0 +1,79 @@
+package firestore_test
+
+import (
+	"strings"
+	"testing"
+
+	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
+	"google.golang.org/grpc/status"
+
+	"github.com/linkreel/linkreel/services/localcloud/firestore"
+)
+
+// TestDifferentialContention tells the same stories of transactions that get
+// into each other's way to this server and to Google's emulator. Steps are
+// "who what document", one after the other; - is a plain call.
+func TestDifferentialContention(t *testing.T) {
+	t.Parallel()
+	theirs := startEmulator(t)
+	server := open(t, firestore.Options{})
+	ours := raw(t, server)
+	// Not compared: writes beside a query. The emulator locks the query's whole
+	// collection; we lock what the query has found, and abort the transaction if
+	// something comes that it would have found. See TestContention.
+	for _, story := range []string{
+		"- write a; 1 read a; - write a; 1 write a; - write a",
+		"- write a; 1 read a; 2 read a; - read a; 1 rollback; 2 write a",
+		"1 read a; - write a; 1 write b",
+		"1 read a; 1 rollback; - write a; 1 write a",
+		"- write a; 1 find; - write a; 1 write b",
+		"- write a; 1 read a; 2 read a; 1 write a; 2 write a",
+		"- write a; 1 read a; 2 read b; 1 write c; 2 write d",
+		"1 read a; 2 write b; 1 write b",
+		"1 write a; 1 write a",
+		"1 rollback; 1 rollback; 1 read a",
+	} {
+		t.Run(story, func(t *testing.T) {
+			if a, b := tell(&session{t, ours, server}, story), tell(&session{t, theirs, nil}, story); a != b {
+				t.Errorf("ours   %s\ntheirs %s", a, b)
+			}
+		})
+	}
+}
+
+// tell answers the code of each step.
+func tell(s *session, story string) string {
+	s.t.Helper()
+	for _, id := range []string{"a", "b", "c", "d", "other"} {
+		_, err := s.DeleteDocument(ctxOf(s.t), &pb.DeleteDocumentRequest{Name: getRequest(id).GetName()})
+		must(s.t, err)
+	}
+	open := map[string][]byte{"-": nil}
+	var out []string
+	for step := range strings.SplitSeq(story, "; ") {
+		f := strings.Fields(step)
+		tx, begun := open[f[0]]
+		if !begun {
+			tx = s.begin()
+			open[f[0]] = tx
+		}
+		var err error
+		switch f[1] {
+		case "read":
+			err = s.read(tx, f[2])
+		case "find":
+			s.find(tx)
+		case "write":
+			err = s.write(tx, f[2], 1+int64(len(out)))
+		case "rollback":
+			_, err = s.Rollback(ctxOf(s.t), &pb.RollbackRequest{Database: database, Transaction: tx})
+		}
+		out = append(out, step+" "+status.Code(err).String())
+	}
+	for who, tx := range open {
+		if who != "-" {
+			_, _ = s.Rollback(ctxOf(s.t), &pb.RollbackRequest{Database: database, Transaction: tx})
+		}
+	}
+	return strings.Join(out, "; ")
+}

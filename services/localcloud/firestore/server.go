@@ -1,0 +1,268 @@
+package firestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	gcfirestore "cloud.google.com/go/firestore"
+	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
+	"google.golang.org/api/option"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/linkreel/linkreel/services/localcloud/guard"
+)
+
+// Mode says what happens when transactions meet.
+type Mode int
+
+const (
+	// Pessimistic is production's default: what a transaction has read stays
+	// locked, other writes to it wait, and after LockTimeout they get Aborted.
+	Pessimistic Mode = iota
+	// Optimistic lets everybody go on and aborts, at commit, a transaction
+	// whose reads are no longer true.
+	Optimistic
+	// Fast makes a transaction wait for another one that has read the same
+	// document, so that almost nothing aborts. It hides contention: use it
+	// where contention is not what is being tested.
+	Fast
+)
+
+// Options configure a server. The zero value is a memory-only server that
+// behaves like production and enforces no indexes.
+type Options struct {
+	// Path is the data file. Empty keeps everything in memory.
+	Path string
+	// Indexes are the declared indexes; see ParseIndexes. Nil means that
+	// queries without a fitting index are answered nevertheless.
+	Indexes *Indexes
+	// Token is what callers have to show, as "authorization: Bearer TOKEN": one or
+	// more tokens of 32 characters or more, separated by commas, all of which are
+	// accepted. Empty asks for none, as Google's emulator does.
+	Token string
+	// Mode is the kind of concurrency control.
+	Mode Mode
+	// LockTimeout is how long a write waits for transactions that have read
+	// what it wants to change. 0 means 2 s.
+	LockTimeout time.Duration
+	// Clock gives commit times and decides what has expired. Nil means time.Now.
+	// Waiting always takes real time.
+	Clock func() time.Time
+	// Faults injects failures. Nil means none, until Server.Faults adds some.
+	Faults *Faults
+	// HotIndex is told of each stored field whose value rises with time in an index
+	// that all documents of a collection share: a timestamp with an automatic index,
+	// or first in a composite one. Production takes some 500 writes a second of
+	// those. Nil means that nobody is told.
+	HotIndex func(collection, field string)
+	// TTLInterval is how often expired documents are looked for. 0 means a
+	// minute, negative never; Server.DeleteExpired does it at once.
+	TTLInterval time.Duration
+}
+
+// Server is an embedded Firestore. It is safe for concurrent use.
+type Server struct {
+	store   *store
+	indexes *Indexes
+	clock   *commitClock
+	locks   *lockTable
+	txs     *transactions
+	writer  *writer
+	hub     *hub
+	faults  *Faults
+	tokens  guard.Tokens
+	stats   *stats
+
+	hotIndex func(collection, field string) // Options.HotIndex
+	grpc     *grpc.Server
+	pipe     *bufconn.Listener
+
+	background sync.WaitGroup
+	stop       context.CancelFunc
+	closing    sync.Once
+	closeErr   error
+
+	mu      sync.Mutex
+	clients []*gcfirestore.Client
+	closed  bool
+}
+
+// service has the methods of the protocol, one of which is called Listen too.
+type service struct {
+	pb.UnimplementedFirestoreServer
+	*Server
+}
+
+// Open starts a server that is reachable through Client; Listen adds an address.
+// Only one process can have a data file open.
+func Open(o Options) (*Server, error) {
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	if o.LockTimeout == 0 {
+		o.LockTimeout = 2 * time.Second
+	}
+	if o.TTLInterval == 0 {
+		o.TTLInterval = time.Minute
+	}
+	if o.Faults == nil {
+		o.Faults = &Faults{}
+	}
+	tokens, err := guard.Parse(o.Token)
+	if err != nil {
+		return nil, fmt.Errorf("firestore: %w", err)
+	}
+	st, err := openStore(o.Path)
+	if err != nil {
+		return nil, err
+	}
+	if err := st.openIndexes(o.Indexes); err != nil {
+		return nil, errors.Join(err, st.db.Close())
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &Server{
+		store: st, indexes: o.Indexes, hotIndex: o.HotIndex, tokens: tokens, faults: o.Faults, stats: newStats(o.Clock), hub: newHub(),
+		clock: &commitClock{now: o.Clock, last: st.history.floor, visible: st.history.floor},
+		locks: newLockTable(o.Mode, o.LockTimeout),
+		pipe:  bufconn.Listen(1 << 20), stop: cancel,
+	}
+	s.txs = &transactions{now: o.Clock, locks: s.locks, byID: map[string]*transaction{}}
+	s.writer = startWriter(s)
+	s.grpc = grpc.NewServer(
+		// Above what the protocol allows, so that we answer InvalidArgument as
+		// production does: the transport's own ResourceExhausted would be
+		// retried by clients until their deadline.
+		grpc.MaxRecvMsgSize(64<<20),
+		// Clients in other languages ping idle connections often.
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		grpc.WaitForHandlers(true),
+		// Before the method is looked up and before a message is read: interceptors
+		// see a call only when all 64 MiB of its message are in memory.
+		grpc.InTapHandle(s.admit),
+		grpc.ChainUnaryInterceptor(s.interceptUnary),
+		grpc.ChainStreamInterceptor(s.interceptStream),
+	)
+	pb.RegisterFirestoreServer(s.grpc, &service{Server: s})
+	s.serve(s.pipe)
+	s.every(ctx, 10*time.Second, s.txs.expire)
+	if o.TTLInterval > 0 {
+		s.every(ctx, o.TTLInterval, func() {
+			if _, err := s.DeleteExpired(ctx); err != nil && ctx.Err() == nil {
+				slog.WarnContext(ctx, "expired documents stay for now", "error", err)
+			}
+		})
+	}
+	return s, nil
+}
+
+// admit refuses a call without the token, whatever its method is.
+func (s *Server) admit(ctx context.Context, call *tap.Info) (context.Context, error) {
+	given := ""
+	if values := call.Header.Get("authorization"); len(values) == 1 {
+		given = values[0]
+	}
+	if !s.tokens.Accept(given) {
+		return nil, status.Error(codes.Unauthenticated, "this Firestore needs the server's bearer token")
+	}
+	return ctx, nil
+}
+
+func (s *Server) serve(l net.Listener) {
+	s.background.Add(1)
+	go func() {
+		defer s.background.Done()
+		_ = s.grpc.Serve(l) // ends with Close
+	}()
+}
+
+func (s *Server) every(ctx context.Context, d time.Duration, f func()) {
+	s.background.Add(1)
+	go func() {
+		defer s.background.Done()
+		t := time.NewTicker(d)
+		defer t.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-t.C:
+				f()
+			}
+		}
+	}()
+}
+
+// Listen serves gRPC without encryption on an address such as 127.0.0.1:0 and
+// answers the address in use. Clients find it through FIRESTORE_EMULATOR_HOST, but
+// those show no token of ours: with Options.Token use [guard.Bearer].
+func (s *Server) Listen(addr string) (net.Addr, error) {
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("firestore: %w", err)
+	}
+	s.serve(l)
+	return l.Addr(), nil
+}
+
+// Client connects Google's client to the server without a port. It is closed
+// with the server, if not before.
+func (s *Server) Client(ctx context.Context, projectID string) (*gcfirestore.Client, error) {
+	opts := []grpc.DialOption{
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.pipe.DialContext(ctx) }),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64 << 20)),
+	}
+	if token := s.tokens.First(); token != "" {
+		opts = append(opts, grpc.WithPerRPCCredentials(guard.Bearer(token)))
+	}
+	conn, err := grpc.NewClient("passthrough:///firestore", opts...)
+	if err != nil {
+		return nil, fmt.Errorf("firestore: connect: %w", err)
+	}
+	c, err := gcfirestore.NewClient(ctx, projectID, option.WithGRPCConn(conn))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("firestore: new client: %w", err), conn.Close())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, errors.Join(errors.New("firestore: the server is closed"), c.Close())
+	}
+	s.clients = append(s.clients, c)
+	return c, nil
+}
+
+// Faults are the failures that the server injects.
+func (s *Server) Faults() *Faults { return s.faults }
+
+// Close ends open calls, lets commits that were accepted finish, and closes the
+// data file and the clients that Client made.
+func (s *Server) Close() error {
+	s.closing.Do(func() {
+		s.mu.Lock()
+		clients := s.clients
+		s.clients, s.closed = nil, true
+		s.mu.Unlock()
+		s.stop()
+		for _, c := range clients {
+			// A client that its owner has closed already says so: no error for us.
+			_ = c.Close()
+		}
+		s.grpc.Stop()
+		s.background.Wait()
+		s.writer.close()
+		s.closeErr = s.store.db.Close()
+	})
+	return s.closeErr
+}

@@ -1,0 +1,106 @@
+package firestore_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	gc "cloud.google.com/go/firestore"
+	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
+	"google.golang.org/api/option"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/linkreel/linkreel/services/localcloud/firestore"
+	"github.com/linkreel/linkreel/services/localcloud/guard"
+)
+
+// dialled is a connection to a server that asks for token, and the server.
+func dialled(t *testing.T, token string, opts ...grpc.DialOption) (*firestore.Server, *grpc.ClientConn) {
+	t.Helper()
+	s := open(t, firestore.Options{Token: token})
+	addr, err := s.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := grpc.NewClient(addr.String(), append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return s, conn
+}
+
+// TestWithoutTheTokenNoMethodAnswers calls every method of the protocol, Listen and the other streams among them, and
+// some that are none of it.
+func TestWithoutTheTokenNoMethodAnswers(t *testing.T) {
+	t.Parallel()
+	token := strings.Repeat("t", 40)
+	s, conn := dialled(t, token)
+	methods := []string{"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", "/grpc.health.v1.Health/Check", "/google.firestore.admin.v1.FirestoreAdmin/ListIndexes", "/none/None", "/"}
+	for _, m := range pb.Firestore_ServiceDesc.Methods {
+		methods = append(methods, "/google.firestore.v1.Firestore/"+m.MethodName)
+	}
+	for _, m := range pb.Firestore_ServiceDesc.Streams {
+		methods = append(methods, "/google.firestore.v1.Firestore/"+m.StreamName)
+	}
+	if len(methods) < 20 {
+		t.Fatalf("only %d methods are tried", len(methods))
+	}
+	for _, given := range [][]string{nil, {"authorization", "Bearer owner"}, {"authorization", token}, {"authorization", "Bearer " + strings.Repeat("x", 40)}, {"Authorization", "Bearer owner", "authorization", "Bearer " + token}, {"x-goog-api-key", token}} {
+		for _, method := range methods {
+			ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), given...), 20*time.Second)
+			stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
+			if err == nil {
+				_, _ = stream.SendMsg(&emptypb.Empty{}), stream.CloseSend() // the answer says why they did not succeed
+				err = stream.RecvMsg(&emptypb.Empty{})
+			}
+			if status.Code(err) != codes.Unauthenticated {
+				t.Errorf("%s with %q: %v, want Unauthenticated", method, given, err)
+			}
+			cancel()
+		}
+	}
+	if got := s.Stats().Calls; len(got) != 0 {
+		t.Errorf("calls came through: %v", got)
+	}
+}
+
+func TestClientsThatShowATokenWork(t *testing.T) {
+	t.Parallel()
+	older, newer := strings.Repeat("o", 32), strings.Repeat("n", 32)
+	for _, token := range []string{older, newer} {
+		s, conn := dialled(t, newer+","+older, grpc.WithPerRPCCredentials(guard.Bearer(token)))
+		outside, err := gc.NewClient(t.Context(), "linkreel", option.WithGRPCConn(conn))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = outside.Close() }()
+		heard := make(chan error, 1)
+		changes := outside.Doc("c/d").Snapshots(t.Context())
+		defer changes.Stop()
+		go func() { _, err := changes.Next(); heard <- err }()
+		if err := <-heard; err != nil {
+			t.Errorf("Listen with the token: %v", err)
+		}
+		if _, err := client(t, s).Doc("c/d").Set(t.Context(), map[string]any{"n": 1}); err != nil {
+			t.Errorf("the server's own client: %v", err)
+		}
+		if d, err := outside.Doc("c/d").Get(t.Context()); err != nil || d.Data()["n"] != int64(1) {
+			t.Errorf("reading with the token: %v, %v", d, err)
+		}
+	}
+}
+
+func TestAFirestoreDoesNotOpenWithAMistakenToken(t *testing.T) {
+	t.Parallel()
+	if s, err := firestore.Open(firestore.Options{Token: "short"}); err == nil {
+		_ = s.Close()
+		t.Error("it opened")
+	}
+}

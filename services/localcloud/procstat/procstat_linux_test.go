@@ -1,0 +1,67 @@
+package procstat_test
+
+import (
+	"os"
+	"os/exec"
+	"runtime/debug"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/linkreel/linkreel/services/localcloud/procstat"
+)
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// One test, since anything beside it would show in its figures.
+func TestThisProcess(t *testing.T) {
+	const size = 64 << 20
+	self := os.Getpid()
+	resident := func() int64 { t.Helper(); n, err := procstat.Resident(self); check(t, err); return n }
+	peak := func() int64 { t.Helper(); n, err := procstat.Peak(self); check(t, err); return n }
+
+	before := resident()
+	block := make([]byte, size)
+	for i := range 5 * size { // work that takes some tenths of a second
+		block[i%size]++
+	}
+	used, err := procstat.CPU(self, self)
+	check(t, err)
+	var u syscall.Rusage
+	check(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	kernel := time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	if used /= 2; used < kernel-100*time.Millisecond || used > kernel || used == 0 {
+		t.Errorf("%v of processor time, the kernel counts %v", used, kernel)
+	}
+
+	holding := resident()
+	clear(block) // which keeps it until here
+	debug.FreeOSMemory()
+	after := resident()
+	if holding < before+size/2 || after > holding-size/2 || after < 1<<20 {
+		t.Errorf("%d bytes resident, with a block of %d %d, then %d", before, size, holding, after)
+	}
+	if n := peak(); n < before+size/2 {
+		t.Errorf("peak %d, with a block of %d", n, size)
+	}
+	check(t, procstat.ResetPeak(self))
+	if n := peak(); n > holding-size/2 || n < 1<<20 {
+		t.Errorf("peak %d after a reset, %d before", n, holding)
+	}
+
+	cmd := exec.CommandContext(t.Context(), "cat")
+	in, err := cmd.StdinPipe() // cat ends with it
+	check(t, err)
+	check(t, cmd.Start())
+	if all := procstat.Descendants(self); !slices.Equal(all, []int{cmd.Process.Pid}) {
+		t.Errorf("descendants %v, want %d", all, cmd.Process.Pid)
+	}
+	check(t, in.Close())
+	check(t, cmd.Wait())
+}

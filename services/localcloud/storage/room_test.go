@@ -1,0 +1,173 @@
+package storage_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	gcs "cloud.google.com/go/storage"
+
+	"github.com/linkreel/linkreel/services/localcloud/storage"
+)
+
+// A signed address takes no more than the server allows, whatever the request says or keeps to itself.
+func TestUploadsOfStrangersEndAtTheLargestSize(t *testing.T) {
+	t.Parallel()
+	const most = 1 << 20
+	e := start(t, storage.Options{MaxUpload: most})
+	put := func(name string) string { return e.sign(t, "PUT", name, nil) }
+	call(t, "PUT", put("fits"), make([]byte, most)).want(t, 200, "")
+	call(t, "PUT", put("over"), make([]byte, most+1), "Expect", "100-continue").want(t, 400, "EntityTooLarge")
+
+	// Without a length: what is over the limit is not kept.
+	req, err := http.NewRequestWithContext(t.Context(), "PUT", put("endless"), &endless{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp, err := http.DefaultClient.Do(req); err == nil { // an error when the server closes while we still send
+		defer resp.Body.Close()
+		if resp.StatusCode != 400 {
+			t.Errorf("endless body: %s", resp.Status)
+		}
+	}
+	// A session says its length at its start, or with its first bytes.
+	start := e.sign(t, "POST", "session", func(o *gcs.SignedURLOptions) { o.Headers = []string{"x-goog-resumable:start"} })
+	call(t, "POST", start, nil, "x-goog-resumable", "start", "X-Upload-Content-Length", fmt.Sprint(most+1)).want(t, 400, "EntityTooLarge")
+	session := e.startSession(t, "session")
+	call(t, "PUT", session, make([]byte, 10), "Content-Range", fmt.Sprintf("bytes 0-9/%d", most+1)).want(t, 400, "EntityTooLarge")
+	call(t, "PUT", session, nil, "Content-Range", "bytes */*").want(t, 404, "NoSuchUpload")
+
+	for _, name := range []string{"over", "endless", "session"} {
+		if _, err := e.object(name).Attrs(t.Context()); !errors.Is(err, gcs.ErrObjectNotExist) {
+			t.Errorf("%s: %v, want no object", name, err)
+		}
+	}
+	if left, err := os.ReadDir(filepath.Join(e.dir, "tmp")); err != nil || len(left) != 0 {
+		t.Errorf("left in tmp: %v, %v", left, err)
+	}
+	// The services' own objects have production's limit.
+	e.put(t, "own", strings.Repeat("x", most+1))
+}
+
+// endless is a body that never ends by itself and has no length.
+type endless struct{}
+
+func (*endless) Read(p []byte) (int, error) { return len(p), nil }
+
+// What strangers upload stops before the reserve, and what is here stays readable. Our own programs may use half of
+// the reserve, to finish what was uploaded before.
+func TestUploadsLeaveTheReserveAlone(t *testing.T) {
+	t.Parallel()
+	const reserve = 100 << 20
+	var free atomic.Int64
+	free.Store(reserve + 1000)
+	e := start(t, storage.Options{Reserve: reserve, FreeSpace: func() (int64, error) { return free.Load(), nil }})
+	put := func(name string) string { return e.sign(t, "PUT", name, nil) }
+	call(t, "PUT", put("a"), make([]byte, 1000)).want(t, 200, "")
+	r := call(t, "PUT", put("b"), make([]byte, 1001), "Expect", "100-continue")
+	r.want(t, 507, "InsufficientStorage")
+	if !strings.Contains(r.body, fmt.Sprintf("%d bytes free", reserve+1000)) {
+		t.Errorf("the answer does not say how much is free: %s", r.body)
+	}
+
+	// The space goes while bytes come: noticed on the way, and what has come stays for later.
+	session := e.startSession(t, "s")
+	chunk := make([]byte, 8<<20)
+	free.Store(reserve + int64(len(chunk)))
+	call(t, "PUT", session, chunk, "Content-Range", fmt.Sprintf("bytes 0-%d/*", len(chunk)-1)).want(t, 308, "")
+	free.Store(reserve)
+	call(t, "PUT", session, chunk, "Content-Range", fmt.Sprintf("bytes %d-%d/%d", len(chunk), 2*len(chunk)-1, 2*len(chunk)), "Expect", "100-continue").want(t, 507, "InsufficientStorage")
+	if got := e.read(t, "a"); len(got) != 1000 {
+		t.Errorf("read %d bytes", len(got))
+	}
+	e.put(t, "own", "from the worker")
+	free.Store(reserve/2 - 1)
+	w := e.object("own2").NewWriter(t.Context())
+	_, _ = w.Write([]byte("x"))
+	if err := w.Close(); err == nil || !strings.Contains(err.Error(), "507") {
+		t.Errorf("own object beyond half of the reserve: %v, want 507", err)
+	}
+	free.Store(reserve + int64(len(chunk)))
+	call(t, "PUT", session, chunk, "Content-Range", fmt.Sprintf("bytes %d-%d/%d", len(chunk), 2*len(chunk)-1, 2*len(chunk))).want(t, 200, "")
+	if a, err := e.object("s").Attrs(t.Context()); err != nil || a.Size != int64(2*len(chunk)) {
+		t.Errorf("session after the space came back: %+v, %v", a, err)
+	}
+}
+
+// An installation that gives its objects a volume of their own keeps them, unfinished uploads included.
+func TestObjectsMoveToADirectoryOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	dir, objects := t.TempDir(), t.TempDir()
+	e := start(t, storage.Options{Dir: dir})
+	e.put(t, "a", "kept")
+	session := e.startSession(t, "s")
+	half := make([]byte, 256<<10)
+	call(t, "PUT", session, half, "Content-Range", fmt.Sprintf("bytes 0-%d/*", len(half)-1)).want(t, 308, "")
+	e.stop()
+
+	moved := start(t, storage.Options{Dir: dir, ObjectsDir: objects})
+	if got := moved.read(t, "a"); got != "kept" {
+		t.Errorf("read %q after the move", got)
+	}
+	_, path, _ := strings.Cut(strings.TrimPrefix(session, "http://"), "/")
+	call(t, "PUT", moved.public.URL+"/"+path, half, "Content-Range", fmt.Sprintf("bytes %d-%d/%d", len(half), 2*len(half)-1, 2*len(half))).want(t, 200, "")
+	if left, err := os.ReadDir(filepath.Join(dir, "data")); err != nil || len(left) != 0 {
+		t.Errorf("left beside the index: %v, %v", left, err)
+	}
+	if files, err := os.ReadDir(filepath.Join(objects, "data")); err != nil || len(files) != 2 {
+		t.Errorf("in the new place: %v, %v", files, err)
+	}
+}
+
+// A web page can make its host name lead here, but neither an address nor a plain name; it learns and changes nothing.
+func TestTheAPIAnswersNoNameOfStrangers(t *testing.T) {
+	t.Parallel()
+	e := start(t, storage.Options{APIHosts: []string{"localcloud.example.internal"}})
+	e.put(t, "a", "secret")
+	for _, tt := range []struct {
+		host, site string
+		want       int
+	}{
+		{"127.0.0.1:8084", "", 200}, {"[::1]:8084", "", 200}, {"localhost:8084", "", 200}, {"localhost", "none", 200}, {"linkreel-localcloud:8086", "", 200},
+		{"LocalCloud.example.internal:80", "", 200}, {"localcloud.example.internal.", "", 200},
+		{"rebind.attacker.example:8084", "", 421}, {"127.0.0.1.attacker.example", "", 421}, {"localhost.attacker.example", "", 421},
+		{"127.0.0.1:8084", "cross-site", 403}, {"127.0.0.1:8084", "same-origin", 200},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), "GET", e.api.URL+"/storage/v1/b/b-1/o/a", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = tt.host
+		if tt.site != "" {
+			req.Header.Set("Sec-Fetch-Site", tt.site)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != tt.want {
+			t.Errorf("Host %s, site %q: %s, want %d", tt.host, tt.site, resp.Status, tt.want)
+		}
+	}
+}
+
+func TestReadyIsMoreThanAlive(t *testing.T) {
+	t.Parallel()
+	e := start(t, storage.Options{ObjectsDir: filepath.Join(t.TempDir(), "objects")})
+	for path, want := range map[string]int{"/livez": 200, "/readyz": 200} {
+		call(t, "GET", e.api.URL+path, nil).want(t, want, "")
+	}
+	bare := start(t, storage.Options{Dir: t.TempDir()})
+	if err := os.RemoveAll(filepath.Join(bare.dir, "data")); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]int{"/livez": 200, "/readyz": 503} {
+		call(t, "GET", bare.api.URL+path, nil).want(t, want, "")
+	}
+}

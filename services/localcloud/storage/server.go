@@ -1,0 +1,330 @@
+package storage
+
+import (
+	"context"
+	"crypto/rsa"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/linkreel/linkreel/services/localcloud/guard"
+)
+
+// Options say what a server keeps and whom it trusts. Only Dir is required.
+type Options struct {
+	// Dir holds everything: index.db, data/, tmp/ and the key files. One process at a time may open it.
+	Dir string
+	// ObjectsDir holds the bytes (data/ and tmp/) instead of Dir, say on a volume of their own, so that uploads never
+	// take the room that records need. Bytes that an earlier run left in Dir are moved there by Open.
+	ObjectsDir string
+	// MaxUpload is the largest object that PublicHandler takes; 0 is production's limit of 5 TiB. A signed
+	// x-goog-content-length-range may ask for less.
+	MaxUpload int64
+	// Reserve is how many bytes of the objects' volume stay free: uploads of strangers that would need them are
+	// refused with 507, those of APIHandler once half of them are gone. 0 keeps none.
+	Reserve int64
+	// FreeSpace tells how many bytes the objects' volume has free; nil asks the operating system.
+	FreeSpace func() (int64, error)
+	// APIHosts are further host names, without port, by which APIHandler may be called. Addresses and names without a
+	// dot, such as localhost or a Kubernetes Service, need no mention: no stranger's DNS answers for those.
+	APIHosts []string
+	// Token is what callers of APIHandler have to show, as "Authorization: Bearer TOKEN": one or more tokens of 32
+	// characters or more, separated by commas, all of which are accepted. Empty asks for none. Signed addresses and
+	// the sessions that they start, which are credentials themselves, never need it.
+	Token string
+	// Buckets are created when they are missing.
+	Buckets []string
+	// CORS becomes the rule set of each of Buckets at every Open. nil leaves a bucket's rules as they are; a bucket
+	// without rules sends no CORS header, as in production.
+	CORS []CORS
+	// Clock judges signatures and stamps objects; time.Now when nil.
+	Clock func() time.Time
+	// Keys are further signers, account to public key, beside the server's own service account.
+	Keys map[string]*rsa.PublicKey
+	// Key is a service account key file to use as the server's own instead of the generated one, say to share one
+	// among many servers of a test.
+	Key []byte
+	// PublicURL is the base of the session URIs that a signed POST answers with. Empty: http and the request's Host.
+	PublicURL string
+	// APIURL is the base address of the JSON API, named as token_uri in a generated key file, so that a client that
+	// insists on an access token asks this server for it.
+	APIURL string
+	// Notify sends each change of an object to one receiver. Nil: nothing is recorded.
+	Notify *Notify
+	// SessionLife ends a resumable session; a week when 0, as in production.
+	SessionLife time.Duration
+	// Log takes what happens outside of requests; slog.Default when nil.
+	Log *slog.Logger
+}
+
+// Server is an object storage in this process. Its two handlers share everything but the trust that they give.
+type Server struct {
+	st          *store
+	sessions    *sessions
+	faults      *Faults
+	clock       func() time.Time
+	log         *slog.Logger
+	key         *serviceAccount
+	keys        map[string]*rsa.PublicKey
+	oidc        func() (*serviceAccount, error)
+	publicURL   string
+	sessionLife time.Duration
+	maxUpload   int64
+	apiHosts    []string
+	tokens      guard.Tokens
+	lastFull    atomic.Int64 // when a 507 was logged last, in Unix seconds
+
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+}
+
+// Open starts a server on dir, which may hold what an earlier one left, however that one ended.
+func Open(o Options) (*Server, error) {
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.SessionLife == 0 {
+		o.SessionLife = 7 * 24 * time.Hour
+	}
+	tokens, err := guard.Parse(o.Token)
+	if err != nil {
+		return nil, fmt.Errorf("storage: %w", err)
+	}
+	s := &Server{tokens: tokens, clock: o.Clock, log: o.Log, faults: newFaults(), publicURL: strings.TrimSuffix(o.PublicURL, "/"), sessionLife: o.SessionLife,
+		maxUpload: maxObject, apiHosts: o.APIHosts}
+	if o.MaxUpload > 0 {
+		s.maxUpload = min(o.MaxUpload, maxObject)
+	}
+	st, err := openStore(o, s.faults)
+	if err != nil {
+		return nil, err
+	}
+	s.st = st
+	if err := s.start(o); err != nil {
+		return nil, errors.Join(err, st.close())
+	}
+	return s, nil
+}
+
+func (s *Server) start(o Options) (err error) {
+	if s.key, err = ownKey(o); err != nil {
+		return err
+	}
+	s.keys = maps.Clone(o.Keys)
+	if s.keys == nil {
+		s.keys = map[string]*rsa.PublicKey{}
+	}
+	s.keys[s.key.Email] = &s.key.private.PublicKey
+	s.oidc = sync.OnceValues(func() (*serviceAccount, error) { return loadKey(o.Dir, "oidc.json", "") })
+	s.sessions = &sessions{st: s.st, life: s.sessionLife, clock: s.clock, live: map[string]*session{}}
+	for _, name := range o.Buckets {
+		if err := s.CreateBucket(name); err != nil {
+			return err
+		}
+		if o.CORS == nil {
+			continue
+		}
+		if _, err := s.st.amendBucket(name, cond{}, func(b *bucket) error { b.CORS = o.CORS; return nil }); err != nil {
+			return err
+		}
+	}
+	files, err := s.st.blobs()
+	if err != nil {
+		return fmt.Errorf("list stored files: %w", err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	if s.st.notes, err = openOutbox(s, o.Notify); err != nil {
+		return err
+	}
+	s.wg.Go(func() { s.tidy(ctx, files) })
+	s.wg.Go(func() { s.st.notes.run(ctx) })
+	return nil
+}
+
+// tidy removes what nobody can reach: once the files that a crash left, and every hour the sessions past their time.
+func (s *Server) tidy(ctx context.Context, files []string) {
+	if n, err := s.st.sweep(files); err != nil {
+		s.log.Error("storage: sweep failed", "error", err)
+	} else if n > 0 {
+		s.log.Info("storage: removed files that no object named", "files", n)
+	}
+	every := time.NewTicker(time.Hour)
+	defer every.Stop()
+	for {
+		if err := s.sessions.expire(); err != nil {
+			s.log.Error("storage: expiring sessions failed", "error", err)
+		}
+		select {
+		case <-every.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Close ends background work and closes the index. Requests still running fail; acknowledged ones are kept.
+func (s *Server) Close() error {
+	s.stop()
+	s.wg.Wait()
+	return s.st.close()
+}
+
+// CreateBucket makes a bucket, or does nothing when it is there.
+func (s *Server) CreateBucket(name string) error {
+	_, err := s.st.createBucket(bucket{Name: name})
+	if e := (*apiError)(nil); errors.As(err, &e) && e.status == http.StatusConflict {
+		return nil
+	}
+	return err
+}
+
+var validBucket = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]$`)
+
+// maxObject is production's limit of an object's size.
+const maxObject = 5 << 40
+
+// apiError is an answer other than success. Both APIs write it, each in its own form.
+type apiError struct {
+	status      int
+	code        string // of the XML API
+	msg         string
+	notModified bool
+}
+
+func (e *apiError) Error() string { return e.code + ": " + e.msg }
+
+func fail(status int, code, f string, a ...any) *apiError {
+	return &apiError{status: status, code: code, msg: fmt.Sprintf(f, a...)}
+}
+
+// asAPIError finds the answer for err. What is not the client's doing is a 503, which every client retries.
+func (s *Server) asAPIError(r *http.Request, err error) *apiError {
+	var e *apiError
+	if errors.As(err, &e) && e.status == http.StatusInsufficientStorage {
+		// Once a minute: whoever sends uploads to a full disk must not fill it with lines as well.
+		if now, last := s.clock().Unix(), s.lastFull.Load(); now-last >= 60 && s.lastFull.CompareAndSwap(last, now) {
+			s.log.WarnContext(r.Context(), "storage: no room for an upload", "error", e.msg)
+		}
+	}
+	if e == nil {
+		s.log.ErrorContext(r.Context(), "storage: request failed", "method", r.Method, "error", err)
+		return fail(503, "ServiceUnavailable", "Internal error, please retry.")
+	}
+	if e.notModified && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+		return fail(304, "NotModified", "")
+	}
+	return e
+}
+
+func writeXMLError(w http.ResponseWriter, r *http.Request, e *apiError) {
+	if e.status == http.StatusNotModified {
+		w.WriteHeader(e.status)
+		return
+	}
+	w.Header().Set("Content-Type", "application/xml; charset=UTF-8")
+	w.WriteHeader(e.status)
+	if r.Method != http.MethodHead {
+		fmt.Fprintf(w, "<?xml version='1.0' encoding='UTF-8'?><Error><Code>%s</Code><Message>", e.code)
+		_ = xml.EscapeText(w, []byte(e.msg)) // to a client that may have left
+		_, _ = io.WriteString(w, "</Message></Error>")
+	}
+}
+
+// reasons are the JSON API's words for a status.
+var reasons = map[int]string{400: "invalid", 401: "authError", 403: "forbidden", 404: "notFound", 405: "methodNotAllowed",
+	409: "conflict", 410: "gone", 412: "conditionNotMet", 421: "misdirected", 507: "insufficientStorage", 501: "notImplemented", 503: "backendError"}
+
+func writeJSONError(w http.ResponseWriter, e *apiError) {
+	if e.status == http.StatusNotModified {
+		w.WriteHeader(e.status)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json; charset=UTF-8")
+	w.WriteHeader(e.status)
+	_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{"code": e.status, "message": e.msg,
+		"errors": []map[string]string{{"domain": "global", "reason": reasons[e.status], "message": e.msg}}}})
+}
+
+// CORS is one rule of a bucket, as in the file of `gcloud storage buckets update --cors-file`.
+type CORS struct {
+	Origin         []string `json:"origin,omitempty"`
+	Method         []string `json:"method,omitempty"`
+	ResponseHeader []string `json:"responseHeader,omitempty"`
+	MaxAgeSeconds  int      `json:"maxAgeSeconds,omitempty"`
+}
+
+// cors sets the headers that the bucket's first matching rule allows, none when no rule matches.
+func (s *Server) cors(w http.ResponseWriter, r *http.Request, bucketName string) {
+	origin := r.Header.Get("Origin")
+	if origin == "" {
+		return
+	}
+	w.Header().Add("Vary", "Origin")
+	b, err := s.st.bucket(bucketName)
+	if err != nil {
+		return
+	}
+	method, preflight := r.Method, r.Method == http.MethodOptions
+	if preflight {
+		method = r.Header.Get("Access-Control-Request-Method")
+	}
+	for _, c := range b.CORS {
+		if !matches(c.Origin, origin) || !matches(c.Method, method) {
+			continue
+		}
+		if preflight && !c.allowsHeaders(r.Header.Get("Access-Control-Request-Headers")) {
+			continue
+		}
+		if slices.Contains(c.Origin, "*") {
+			origin = "*"
+		}
+		h := w.Header()
+		h.Set("Access-Control-Allow-Origin", origin)
+		if preflight {
+			h.Set("Access-Control-Allow-Methods", strings.Join(c.Method, ","))
+			h.Set("Access-Control-Allow-Headers", strings.Join(c.ResponseHeader, ","))
+			h.Set("Access-Control-Max-Age", fmt.Sprint(c.MaxAgeSeconds))
+		} else {
+			h.Set("Access-Control-Expose-Headers", strings.Join(c.ResponseHeader, ","))
+		}
+		return
+	}
+}
+
+func matches(allowed []string, v string) bool {
+	return slices.Contains(allowed, "*") || slices.Contains(allowed, v)
+}
+
+// safelisted request headers need no permission; browsers do not even ask, other clients may.
+var safelisted = []string{"accept", "accept-language", "content-language"}
+
+func (c CORS) allowsHeaders(asked string) bool {
+	for h := range strings.SplitSeq(asked, ",") {
+		h = strings.ToLower(strings.TrimSpace(h))
+		if h == "" || slices.Contains(safelisted, h) {
+			continue
+		}
+		if !slices.ContainsFunc(c.ResponseHeader, func(a string) bool {
+			prefix, wild := strings.CutSuffix(strings.ToLower(a), "*")
+			return wild && strings.HasPrefix(h, prefix) || strings.EqualFold(a, h)
+		}) {
+			return false
+		}
+	}
+	return true
+}
