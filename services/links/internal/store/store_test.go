@@ -103,7 +103,7 @@ func (b world) create(t testing.TB, account string, n int) []*link.Link {
 	return out
 }
 
-func TestCreate_gives_every_link_of_one_instant_its_own_place(t *testing.T) {
+func TestCreateGivesEveryLinkOfOneInstantItsOwnPlace(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	at := time.Now()
@@ -131,7 +131,7 @@ func TestCreate_gives_every_link_of_one_instant_its_own_place(t *testing.T) {
 	}
 }
 
-func TestCreate_finds_its_own_record_when_tried_again(t *testing.T) {
+func TestCreateFindsItsOwnRecordWhenTriedAgain(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	o := identity.Origin{Nonce: "n", At: time.Now(), Replay: true}
@@ -161,7 +161,7 @@ func TestCreate_finds_its_own_record_when_tried_again(t *testing.T) {
 	}
 }
 
-func TestCreate_survives_lost_answers(t *testing.T) {
+func TestCreateSurvivesLostAnswers(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	b.cloud.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Every: 3, LoseAnswer: true, Code: codes.Unavailable})
@@ -187,7 +187,7 @@ func tally(id string, day link.Day, clicks ...link.Click) *link.Tally {
 	return t
 }
 
-func TestCount_writes_links_days_and_progress_together(t *testing.T) {
+func TestCountWritesLinksDaysAndProgressTogether(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	c := b.Counts(0, 1, errOvertaken)
@@ -228,7 +228,7 @@ func TestCount_writes_links_days_and_progress_together(t *testing.T) {
 	}
 }
 
-func TestCount_of_many_links_survives_an_interruption(t *testing.T) {
+func TestCountOfManyLinksSurvivesAnInterruption(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	c := b.Counts(0, 1, errOvertaken)
@@ -299,7 +299,7 @@ func TestGuideNamesTheBoundsThatCallersMeet(t *testing.T) {
 	}
 }
 
-func TestCount_bounds_the_referrers_of_a_day(t *testing.T) {
+func TestCountBoundsTheReferrersOfADay(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	id, day := b.create(t, "acc", 1)[0].ID, link.DayOf(time.Now())
@@ -395,7 +395,7 @@ func (b world) claim(t *testing.T, account, hostname string) *customdomain.Domai
 	return d
 }
 
-func TestDomains_belong_to_the_first_that_proves_them(t *testing.T) {
+func TestDomainsBelongToTheFirstThatProvesThem(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	const name = "go.example.com"
@@ -470,7 +470,7 @@ func TestDomains_belong_to_the_first_that_proves_them(t *testing.T) {
 
 // One tenant's domain that cannot be verified, and a hundred whose name servers
 // fail, must not keep the others from being checked.
-func TestRecheckDue_passes_over_domains_that_cannot_be_checked(t *testing.T) {
+func TestRecheckDuePassesOverDomainsThatCannotBeChecked(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	prove := func(d *customdomain.Domain) {
@@ -523,7 +523,7 @@ func TestRecheckDue_passes_over_domains_that_cannot_be_checked(t *testing.T) {
 	}
 }
 
-func TestRecheckDue_adopts_the_schedule_of_older_releases(t *testing.T) {
+func TestRecheckDueAdoptsTheScheduleOfOlderReleases(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	d := b.claim(t, "a", "old.example.com")
@@ -549,7 +549,7 @@ func TestRecheckDue_adopts_the_schedule_of_older_releases(t *testing.T) {
 	}
 }
 
-func TestDueDomains_puts_off_what_cannot_be_read(t *testing.T) {
+func TestDueDomainsPutsOffWhatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	const bucket = 0
@@ -578,7 +578,7 @@ func TestDueDomains_puts_off_what_cannot_be_read(t *testing.T) {
 	}
 }
 
-func TestQuotas_hold_under_races_and_replay(t *testing.T) {
+func TestQuotasHoldUnderRacesAndReplay(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	limited := &identity.Principal{AccountID: "acc", Quotas: identity.Quotas{Links: 5, Domains: 2}}
@@ -638,7 +638,7 @@ func TestQuotas_hold_under_races_and_replay(t *testing.T) {
 
 // Links of a release without search have no index entries, and those that it
 // changed have old ones. The back-fill mends both, and resumes where it was.
-func TestBackfill_finds_what_older_releases_made_and_changed(t *testing.T) {
+func TestBackfillFindsWhatOlderReleasesMadeAndChanged(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	var want []string
@@ -710,7 +710,7 @@ func TestBackfill_finds_what_older_releases_made_and_changed(t *testing.T) {
 	}
 }
 
-func TestSweepTags_removes_tags_that_nothing_carries(t *testing.T) {
+func TestSweepTagsRemovesTagsThatNothingCarries(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	make := func(tags ...string) *link.Link {
@@ -874,7 +874,7 @@ func (b world) told(t *testing.T, account string, what events.Type) (n int) {
 
 // A hundred links with all the terms that a link can have are more than one commit
 // takes. What each item gets does not depend on where the commits are cut.
-func TestCreate_of_many_long_addresses_is_exact(t *testing.T) {
+func TestCreateOfManyLongAddressesIsExact(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	drafts := make([]link.Draft, 100)
@@ -1063,7 +1063,7 @@ func TestOneLinkThatIsRefusedHoldsUpNoOther(t *testing.T) {
 
 // An erasure of an account with such a link removes everything else, but does not
 // claim to have removed everything.
-func TestErasure_passes_over_a_link_that_is_refused(t *testing.T) {
+func TestErasurePassesOverALinkThatIsRefused(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	links := b.create(t, "acc", 250)
@@ -1114,7 +1114,7 @@ func TestErasure_passes_over_a_link_that_is_refused(t *testing.T) {
 }
 
 // 400 days with a hundred long names are more than one commit may delete.
-func TestRemoveStats_of_a_link_with_long_referrers(t *testing.T) {
+func TestRemoveStatsOfALinkWithLongReferrers(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	id := b.create(t, "acc", 1)[0].ID
