@@ -212,7 +212,10 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	public := httpapi.New(httpapi.Options{Name: "links", Auth: auth, Idempotency: idempotency.NewFirestore(db, cfg.InternalToken, cfg.Now), Proxies: cfg.proxies(), BaseURL: cfg.BaseURL, CORSOrigins: cfg.CORSOrigins, Now: cfg.Now})
 	domains := customdomain.NewService(customdomain.Options{Store: kept.Domains(), Announcer: announcer, Resolver: dns, Own: own.Names(), Now: cfg.Now})
 	shortLinks := link.NewService(link.Options{Store: kept, Announcer: announcer, Blocked: blocked, Now: cfg.Now})
-	accounts := tenancy.NewService(tenancy.Options{Store: kept, Announcer: announcer, Links: shortLinks, Domains: domains, Now: cfg.Now})
+	accounts := tenancy.New(tenancy.Options{
+		Standings: store.Standings(db), Store: kept,
+		Announcer: announcer, Links: shortLinks, Domains: domains, Now: cfg.Now,
+	})
 	api.Public(public, shortLinks, domains, routes)
 	internal := httpapi.New(httpapi.Options{Name: "links-internal", Now: cfg.Now})
 	api.Internal(internal, domains, cfg.InternalToken, api.Holder(accounts, shortLinks, domains, routes))
@@ -240,7 +243,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	return &boot.Service{
 		Name:    "links",
 		Servers: servers,
-		Loops:   append(loops, boot.Loop{Name: "domain proofs", Run: domains.Recheck}, boot.Loop{Name: "search back-fill", Run: shortLinks.Backfill}, boot.Loop{Name: "unused tags", Run: kept.SweepTags}, boot.Loop{Name: "account purge", Run: accounts.Purge}, boot.Loop{Name: "blocked destinations", Run: blocked.Watch}),
+		Loops:   append(loops, boot.Loop{Name: "domain proofs", Run: domains.Recheck}, boot.Loop{Name: "search back-fill", Run: shortLinks.Backfill}, boot.Loop{Name: "unused tags", Run: kept.SweepTags}, boot.Loop{Name: "accounts", Run: accounts.Run}, boot.Loop{Name: "blocked destinations", Run: blocked.Watch}),
 		// Nothing else decides on readiness, and these for half a minute at most: warm
 		// redirects work without Firestore, Redis and auth.
 		WarmUp: []boot.Call{{To: "Firestore", Do: db.Ping}, {To: "Redis", Do: log.Ping}, {To: "Redis, for limits", Do: func(ctx context.Context) error { return rdb.Ping(ctx).Err() }}, boot.Reach("auth", cfg.AuthURL)},

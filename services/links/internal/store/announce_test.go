@@ -48,7 +48,7 @@ func TestEveryChangeIsAnnounced(t *testing.T) {
 	w, h := newWorld(t), &heard{}
 	links := link.NewService(link.Options{Store: w.Store, Announcer: h, Now: w.clock})
 	domains := customdomain.NewService(customdomain.Options{Store: w.Domains(), Announcer: h, Resolver: w.proofs, Now: w.clock})
-	accounts := tenancy.NewService(tenancy.Options{Store: w.Store, Announcer: h, Links: links, Domains: domains, Now: w.clock})
+	accounts := tenancy.New(tenancy.Options{Standings: Standings(w.db), Store: w.Store, Announcer: h, Links: links, Domains: domains, Now: w.clock})
 	ctx, acc := t.Context(), &identity.Principal{AccountID: "acc"}
 	step := func(what string, err error, want ...string) {
 		t.Helper()

@@ -810,44 +810,6 @@ func TestThousandsOfPurgesDelayNoSweep(t *testing.T) {
 	})
 }
 
-// erased is a store of accounts that are erased, one of which has more than anybody counts.
-type erased struct {
-	Store
-	turns map[string]int
-}
-
-func (e *erased) Erasing(context.Context) ([]string, error) {
-	return []string{"acc_large", "acc_small"}, nil
-}
-
-func (e *erased) EraseSome(_ context.Context, account string) (bool, error) {
-	e.turns[account]++
-	return account == "acc_large", nil
-}
-
-func (e *erased) Remains(context.Context, string) (bool, error) { return false, nil }
-func (e *erased) EndErase(context.Context, string) error        { return nil }
-
-func TestALargeErasureDelaysNoOther(t *testing.T) {
-	t.Parallel()
-	e := &erased{turns: map[string]int{}}
-	p := New(Options{Store: e, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
-	if err := p.EraseDue(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if n := e.turns["acc_large"]; n != eraseRounds {
-		t.Errorf("a round erased %d pages of the large account, want %d", n, eraseRounds)
-	}
-	if e.turns["acc_small"] != 1 {
-		t.Error("the small account has no turn")
-	}
-	select {
-	case <-p.erasing:
-	default:
-		t.Error("the large account's next turn waits for a sweep")
-	}
-}
-
 func TestMediaOfCountsEveryObject(t *testing.T) {
 	t.Parallel()
 	o := transcode.Outcome{Renditions: []transcode.Rendition{{Size: 100}, {Size: 40}}, Audio: &transcode.Rendition{Size: 5}, Download: "x", Poster: "y"}

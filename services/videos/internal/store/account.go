@@ -4,82 +4,22 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"cloud.google.com/go/firestore"
 
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/quota"
-	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/libs/tenant/keeper"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// accountDocument is what was decided about an account. An account without one is
-// active. That of an erased account stays: it is the tombstone.
-type accountDocument struct {
-	State   string    `firestore:"state"`
-	Version int64     `firestore:"version"`
-	At      time.Time `firestore:"at"`
-	// EraseAt is there while there may be something left to erase.
-	EraseAt *time.Time `firestore:"eraseAt,omitempty"`
-}
-
-// Standing is what was decided about an account; the zero value for one that
-// nothing was decided about.
-func (s *Store) Standing(ctx context.Context, account string) (tenant.Standing, error) {
-	if !validID(account) {
-		return tenant.Standing{}, nil
-	}
-	var d accountDocument
-	err := s.db.Do(ctx, "get account's standing", func(ctx context.Context) error {
-		snap, err := s.account(account).Get(ctx)
-		if err != nil {
-			return err
-		}
-		return snap.DataTo(&d)
-	})
-	if errors.Is(err, firestoredb.ErrNotFound) {
-		return tenant.Standing{}, nil
-	}
-	return tenant.Standing{State: tenant.State(d.State), Version: d.Version}, err
-}
-
-// SetStanding keeps a decision, unless a later one is known.
-func (s *Store) SetStanding(ctx context.Context, account string, standing tenant.Standing) error {
-	if !validID(account) {
-		return errors.New("not an account's id")
-	}
-	return s.db.Tx(ctx, "set account's standing", func(_ context.Context, tx *firestore.Transaction) error {
-		var d accountDocument
-		snap, err := tx.Get(s.account(account))
-		switch {
-		case err == nil:
-			if err := snap.DataTo(&d); err != nil {
-				return err
-			}
-		case !errors.Is(firestoredb.Map(err), firestoredb.ErrNotFound):
-			return err
-		}
-		// The same decision told again must not begin an erasure anew that has ended.
-		if standing.Version < d.Version || standing.Version == d.Version && tenant.State(d.State) == standing.State {
-			return nil
-		}
-		now := s.now()
-		d = accountDocument{State: string(standing.State), Version: standing.Version, At: now}
-		if standing.State == tenant.Deleting {
-			d.EraseAt = &now
-		}
-		return tx.Set(s.account(account), d)
-	})
-}
-
-// Erasing lists accounts that may have something left to erase.
-func (s *Store) Erasing(ctx context.Context) ([]string, error) {
-	return s.db.IDs(ctx, "list accounts to erase", s.db.Collection(accounts).Where("eraseAt", "<=", s.now()).OrderBy("eraseAt", firestore.Asc).Limit(pageSize))
+// Standings are what auth has decided about accounts.
+func Standings(db *firestoredb.DB) keeper.Standings {
+	return keeper.Standings{DB: db, Collection: "videoAccounts"}
 }
 
 // EraseSome removes up to a page of an account's records and reports whether
-// there are more. Done again it goes on where it was cut off.
+// there are more. Calling it again resumes where the last call stopped.
 func (s *Store) EraseSome(ctx context.Context, account string) (more bool, err error) {
 	mine, err := s.db.Find(ctx, "list videos to erase", s.db.Collection(videos).Where("accountId", "==", account).Limit(eraseSize))
 	if err != nil {
@@ -120,7 +60,10 @@ func (s *Store) EraseSome(ctx context.Context, account string) (more bool, err e
 	if err != nil {
 		return true, err
 	}
-	return slices.Contains([]int{len(mine), len(held), shortened, names}, eraseSize), nil
+	if slices.Contains([]int{len(mine), len(held), shortened, names}, eraseSize) {
+		return true, nil
+	}
+	return false, s.db.DeleteAll(ctx, "forget limits", quota.Ref(s.db, account, "videos"), quota.Ref(s.db, account, "storedBytes"))
 }
 
 // eraseNames removes some of an account's external ids and reports how many. A
@@ -169,8 +112,8 @@ func (s *Store) shortenPurges(ctx context.Context, account string) (n int, err e
 	return min(n, eraseSize), nil
 }
 
-// eraseSize is how many records one round removes; each takes a transaction.
-const eraseSize = 50
+// eraseSize is how many records one page removes; each takes a transaction.
+const eraseSize = 20
 
 // Remains reports whether there is anything left of an account but its tombstone.
 func (s *Store) Remains(ctx context.Context, account string) (bool, error) {
@@ -182,34 +125,5 @@ func (s *Store) Remains(ctx context.Context, account string) (bool, error) {
 	}
 	return false, nil
 }
-
-// EndErase notes that nothing is left. A video that was created while the account
-// was being erased is found by looking again a day later, which the first call asks
-// for; the second ends it.
-func (s *Store) EndErase(ctx context.Context, account string) error {
-	return s.db.Tx(ctx, "end erasure", func(_ context.Context, tx *firestore.Transaction) error {
-		snap, err := tx.Get(s.account(account))
-		if err != nil {
-			return err
-		}
-		var d accountDocument
-		if err := snap.DataTo(&d); err != nil {
-			return err
-		}
-		again := d.At.Add(24 * time.Hour)
-		d.EraseAt = &again
-		if !s.now().Before(again) {
-			d.EraseAt = nil
-		}
-		for _, kind := range []string{"videos", "storedBytes"} {
-			if err := tx.Delete(quota.Ref(s.db, account, kind)); err != nil {
-				return err
-			}
-		}
-		return tx.Set(s.account(account), d)
-	})
-}
-
-func (s *Store) account(id string) *firestore.DocumentRef { return s.db.Collection(accounts).Doc(id) }
 
 func isGone(err error) bool { return errors.Is(err, video.NotFound()) }

@@ -39,7 +39,6 @@ const (
 	slugs       = "videoSlugs"
 	externalIDs = "videoExternalIds"
 	purges      = "videoPurges"
-	accounts    = "videoAccounts"
 	backfills   = "videoBackfills"
 )
 

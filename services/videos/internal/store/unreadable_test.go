@@ -6,7 +6,6 @@ import (
 
 	"cloud.google.com/go/firestore"
 
-	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
@@ -82,9 +81,6 @@ func (b *world) erase() int {
 func TestEraseSomeRemovesWhatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
-	if err := b.SetStanding(t.Context(), "acc_a", tenant.Standing{State: tenant.Deleting, Version: 1}); err != nil {
-		t.Fatal(err)
-	}
 	b.make(1, nil)
 	named := func(v *video.Video) {
 		v.ExternalID, v.Tags, v.Source.JobID = "x-"+string(v.ID), []string{"a"}, string(v.ID)+"-1"
