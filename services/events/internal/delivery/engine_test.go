@@ -90,7 +90,9 @@ func (s *turns) DeferredOf(context.Context, string, int) ([]*webhook.Delivery, b
 
 func (s *turns) CountDeferred(context.Context, string, int) (int, error) { return 0, nil }
 
-func (s *turns) PlaceAt(context.Context, string, time.Time) (int64, bool, error) { return 0, false, nil }
+func (s *turns) PlaceAt(context.Context, string, time.Time) (int64, bool, error) {
+	return 0, false, nil
+}
 
 func (s *turns) Advance(_ context.Context, r, _ *webhook.Replay, _ []*webhook.Delivery) error {
 	s.mu.Lock()
