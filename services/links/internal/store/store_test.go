@@ -21,6 +21,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/events/eventstest"
+	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/quota"
@@ -60,7 +61,7 @@ func newWorld(t testing.TB) world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{text, tags.Indexes, events.Indexes}, Complete: true,
+	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{text, tags.Indexes, outbox.Indexes}, Complete: true,
 		Rare: []string{"domains.nextCheckAt"}}) // which only releases up to 0.3 wrote
 	db, err := firestoredb.Open(t.Context(), firestoredb.Config{Project: cloudtest.Project, Endpoint: cloud.Endpoint, Timeout: 20 * time.Second})
 	if err != nil {
@@ -69,7 +70,7 @@ func newWorld(t testing.TB) world {
 	t.Cleanup(func() { _ = db.Close() })
 	b := world{cloud: cloud, offset: new(atomic.Int64)}
 	b.Store = New(db, b.clock).Tell(Teller{
-		Outbox: events.NewOutbox(db, nil, b.clock),
+		Outbox: outbox.New(db, nil, b.clock),
 		Link:   func(l *link.Link) any { return l.ID }, Domain: func(d *customdomain.Domain) any { return d.ID },
 	})
 	b.links = link.NewService(link.Options{Store: b.Store, Announcer: nobody{}, Now: b.clock})
