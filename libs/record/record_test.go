@@ -13,6 +13,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
@@ -74,7 +75,7 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(func() { _ = db.Close() })
 	w := &world{server: cloud.Firestore, now: time.Now().UTC().Truncate(time.Microsecond)}
 	w.db = record.Open(db, record.Options{
-		Outbox: events.NewOutbox(db, nil, nil), Now: func() time.Time { return w.now },
+		Outbox: outbox.New(db, nil, nil), Now: func() time.Time { return w.now },
 		Announce: func(_ context.Context, keys ...string) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -99,7 +100,7 @@ func (w *world) make(t *testing.T, n int) *folder {
 // told lists the types of all events.
 func (w *world) told(t *testing.T) (types []string) {
 	t.Helper()
-	snaps, err := w.db.Query(t.Context(), "list events", w.db.Collection(events.Collection).OrderBy("order", 1))
+	snaps, err := w.db.Query(t.Context(), "list events", w.db.Collection(outbox.Collection).OrderBy("order", 1))
 	if err != nil {
 		t.Fatal(err)
 	}

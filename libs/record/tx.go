@@ -10,6 +10,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/quota"
 )
@@ -17,7 +18,7 @@ import (
 // Options are what a change may need beside the database.
 type Options struct {
 	// Outbox takes the events. Without one a change that has an event fails.
-	Outbox *events.Outbox
+	Outbox *outbox.Outbox
 	// Announce tells every replica, before it returns, that what they remember under
 	// some keys has changed.
 	Announce func(ctx context.Context, keys ...string)
