@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -140,22 +139,4 @@ func refusal(resp *http.Response) error {
 		e.RetryAfter = time.Duration(s) * time.Second
 	}
 	return e
-}
-
-// Only passes on the refusals with these codes. Every other one is a mistake of ours,
-// such as a body that does not fit, and reads as if the service were away.
-func Only(err error, codes ...apierr.Code) error {
-	if err == nil {
-		return nil
-	}
-	var refused *apierr.Error
-	if !errors.As(err, &refused) {
-		return apierr.Down(err)
-	}
-	for _, code := range append(codes, apierr.Unavailable) {
-		if refused.Code == code {
-			return err
-		}
-	}
-	return apierr.Down(err)
 }

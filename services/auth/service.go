@@ -20,7 +20,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/apikey/remote"
 	"github.com/linkreel/linkreel/libs/boot"
-	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
@@ -30,6 +30,7 @@ import (
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/libs/tenant/wire"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 	"github.com/linkreel/linkreel/services/auth/internal/api"
 	"github.com/linkreel/linkreel/services/auth/internal/member"
@@ -162,7 +163,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("auth: %w", err), db.Close())
 	}
-	outbox := events.NewOutbox(db, rdb, cfg.Now)
+	outbox := outbox.New(db, rdb, cfg.Now)
 	kept := store.New(db, outbox, api.Shown, cfg.Now)
 	source := api.NewSource(kept, plans, cfg.Now)
 	client := apikey.New(apikey.Config{Now: cfg.Now}, source, rdb)
@@ -233,7 +234,7 @@ func (c Config) holders() holders {
 		kind, url string
 	}{{peer.Links, tenant.KindLink, c.LinksURL}, {peer.Videos, tenant.KindVideo, c.VideosURL}, {peer.Events, "", c.EventsURL}} {
 		if at.url != "" { // a deployment without the service has no records there
-			all = append(all, tenancy.Holder{Name: string(at.name), Kind: at.kind, Holder: tenant.NewClient(at.url, c.tokens()[at.name])})
+			all = append(all, tenancy.Holder{Name: string(at.name), Kind: at.kind, Holder: wire.NewClient(at.url, c.tokens()[at.name])})
 		}
 	}
 	return all
@@ -254,7 +255,7 @@ func (hs holders) Suspend(ctx context.Context, accountID string, suspended bool,
 
 func (hs holders) close() {
 	for _, h := range hs {
-		if c, ok := h.Holder.(*tenant.Client); ok {
+		if c, ok := h.Holder.(*wire.Client); ok {
 			c.Close()
 		}
 	}

@@ -23,11 +23,12 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apispec"
 	"github.com/linkreel/linkreel/libs/boot"
-	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/signin"
 	"github.com/linkreel/linkreel/services/auth"
 	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
@@ -47,7 +48,7 @@ type world struct {
 
 func newWorld(t testing.TB) world {
 	t.Helper()
-	return world{cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{auth.Indexes, idempotency.Indexes, events.Indexes}, Complete: true, Rare: []string{"operatorTakedowns.at"}}), redistest.Start(t)}
+	return world{cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{auth.Indexes, idempotency.Indexes, outbox.Indexes}, Complete: true, Rare: []string{"operatorTakedowns.at"}}), redistest.Start(t)}
 }
 
 func (c world) config() auth.Config {
@@ -728,6 +729,27 @@ func TestInternalVerification(t *testing.T) {
 	for _, bad := range []string{`{}`, `{"hash":"../x"}`, `x`, ``} {
 		if a := r.call("internal", "POST", "/internal/v1/keys/verify", internalToken, bad); a.status != 400 {
 			t.Errorf("body %q: %d", bad, a.status)
+		}
+	}
+}
+
+func TestEachServiceHasATokenOfItsOwn(t *testing.T) {
+	t.Parallel()
+	cfg := newWorld(t).config()
+	cfg.LinksToken, cfg.VideosToken, cfg.ConsoleToken = "links, old-links", "videos", "console"
+	r := start(t, cfg)
+	verify, rights := "/internal/v1/keys/verify", "/internal/v1/rights"
+	for _, tt := range []struct {
+		token, path string
+		status      int
+	}{
+		{"links", verify, 400}, {"old-links", verify, 400}, {"videos", verify, 400}, {"videos", rights, 400}, {"console", signin.OpMethods, 200},
+		{"links", rights, 403}, {"links", signin.OpMethods, 403}, {"videos", signin.OpMethods, 403}, {"console", verify, 403}, {"console", rights, 403},
+		{internalToken, verify, 400}, // events, which has none of its own here
+		{internalToken, rights, 403}, {internalToken, signin.OpMethods, 403}, {"links, old-links", verify, 401},
+	} {
+		if a := r.call("internal", "POST", tt.path, tt.token, `{}`); a.status != tt.status {
+			t.Errorf("%q asks %s: %d, want %d", tt.token, tt.path, a.status, tt.status)
 		}
 	}
 }

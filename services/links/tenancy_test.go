@@ -19,12 +19,13 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/libs/tenant/wire"
 	"github.com/linkreel/linkreel/services/links"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
 // holder is the replica as auth sees it.
-func (r *replica) holder() *tenant.Client {
+func (r *replica) holder() *wire.Client {
 	r.t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(r.t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -37,7 +38,7 @@ func (r *replica) holder() *tenant.Client {
 			r.t.Cleanup(func() { _ = srv.Shutdown() })
 		}
 	}
-	client := tenant.NewClient("http://"+l.Addr().String(), internalToken)
+	client := wire.NewClient("http://"+l.Addr().String(), internalToken)
 	r.t.Cleanup(client.Close)
 	return client
 }
@@ -434,7 +435,8 @@ func (r *replica) export(account string) (lines *bufio.Reader, stop func()) {
 // startExport asks in memory, since sockets would keep megabytes on the way.
 func (r *replica) startExport(account string) *http.Response {
 	r.t.Helper()
-	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, "http://internal/internal/v1/accounts/"+account+"/export", nil)
+	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodPost, "http://internal/internal/v1/accounts/export",
+		strings.NewReader(`{"accountId":"`+account+`"}`))
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -80,7 +80,8 @@ func (s Source) Close() { s.auth.Close() }
 // Verify is [apikey.Source].Verify.
 func (s Source) Verify(ctx context.Context, hash string) (*apikey.Record, error) {
 	a, err := twice(ctx, func(ctx context.Context) (a verifyAnswer, err error) {
-		return a, s.auth.Call(ctx, verifyPath, verifyAsk{hash}, &a)
+		err = s.auth.Call(ctx, verifyPath, verifyAsk{hash}, &a)
+		return a, err
 	})
 	if err != nil {
 		return nil, err
@@ -96,7 +97,8 @@ func (s Source) Verify(ctx context.Context, hash string) (*apikey.Record, error)
 // Scopes is [apikey.Rights].Scopes.
 func (s Source) Scopes(ctx context.Context, accountID, id string) (identity.ScopeSet, error) {
 	a, err := twice(ctx, func(ctx context.Context) (a rightsAnswer, err error) {
-		return a, s.auth.Call(ctx, rightsPath, rightsAsk{accountID, id}, &a)
+		err = s.auth.Call(ctx, rightsPath, rightsAsk{accountID, id}, &a)
+		return a, err
 	})
 	return a.Scopes, err
 }

@@ -1,4 +1,4 @@
-package tenant_test
+package wire_test
 
 import (
 	"bytes"
@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"runtime"
 	"strings"
@@ -17,7 +16,9 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/peer/peertest"
 	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/libs/tenant/wire"
 )
 
 // books is a Holder that notes what it was told.
@@ -65,20 +66,12 @@ func (b *books) Lift(_ context.Context, t tenant.Takedown) error {
 func serve(t *testing.T, b *books) string {
 	t.Helper()
 	api := httpapi.New(httpapi.Options{Name: "test"})
-	tenant.Routes(api, "secret", b)
-	srv := httpapi.NewServer(api.Handler())
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() { defer close(done); _ = srv.Serve(l) }()
-	t.Cleanup(func() { _ = srv.Shutdown(); <-done })
-	return "http://" + l.Addr().String()
+	wire.Routes(api, "secret", b)
+	return peertest.Serve(t, api.Handler())
 }
 
-func client(t *testing.T, url, token string) *tenant.Client {
-	c := tenant.NewClient(url, token)
+func client(t *testing.T, url, token string) *wire.Client {
+	c := wire.NewClient(url, token)
 	t.Cleanup(c.Close)
 	return c
 }

@@ -1,0 +1,81 @@
+// Package wire carries the contract of package [tenant] between auth and a service:
+// [Client] is a holder in another service, and [Routes] is its other end.
+package wire
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/peer"
+	"github.com/linkreel/linkreel/libs/tenant"
+)
+
+// patience bounds each call but Export, which lasts as long as its caller reads.
+const patience = 6 * time.Second
+
+// Client is a [tenant.Holder] in another service, reached over its internal listener.
+type Client struct{ peer *peer.Client }
+
+var _ tenant.Holder = (*Client)(nil)
+
+// NewClient makes a client for a service's internal address, such as
+// http://links:8090, with the token that auth and the service share.
+func NewClient(baseURL, token string) *Client {
+	return &Client{peer.NewClient(baseURL, token, patience)}
+}
+
+// Close frees idle connections.
+func (c *Client) Close() { c.peer.Close() }
+
+// SetState is [tenant.Holder].SetState.
+func (c *Client) SetState(ctx context.Context, accountID string, s tenant.Standing) error {
+	return answered(c.peer.Call(ctx, statePath, state{accountID, s}, nil))
+}
+
+// Erased is [tenant.Holder].Erased.
+func (c *Client) Erased(ctx context.Context, accountID string) (done bool, err error) {
+	err = answered(c.peer.Call(ctx, erasurePath, accountID, &done))
+	return done, err
+}
+
+// TakeDown is [tenant.Holder].TakeDown.
+func (c *Client) TakeDown(ctx context.Context, o tenant.Order) (t tenant.Takedown, err error) {
+	err = answered(c.peer.Call(ctx, takePath, o, &t))
+	return t, err
+}
+
+// Lift is [tenant.Holder].Lift.
+func (c *Client) Lift(ctx context.Context, t tenant.Takedown) error {
+	return answered(c.peer.Call(ctx, liftPath, t, nil))
+}
+
+// Export is [tenant.Holder].Export. An answer that breaks off is an error, never a
+// shorter export.
+func (c *Client) Export(ctx context.Context, accountID string, w io.Writer) error {
+	ask := export{AccountID: accountID}
+	if p := identity.FromContext(ctx); p != nil {
+		if ask.KeyID = p.KeyID; p.Session {
+			ask.MemberID = p.MemberID
+		}
+	}
+	return answered(c.peer.Copy(ctx, exportPath, ask, w))
+}
+
+// answered leaves what a holder may answer: that the target is not here, or that it
+// is busy. Any other refusal is a mistake of ours, such as a body that does not fit,
+// and auth retries as if the holder were down.
+func answered(err error) error {
+	var refused *apierr.Error
+	if !errors.As(err, &refused) {
+		return err
+	}
+	switch refused.Code {
+	case apierr.LinkNotFound, apierr.VideoNotFound, apierr.RateLimited, apierr.Unavailable:
+		return err
+	}
+	return apierr.Down(err)
+}

@@ -1,0 +1,70 @@
+package wire
+
+import (
+	"context"
+	"io"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/peer"
+	"github.com/linkreel/linkreel/libs/tenant"
+)
+
+// The routes, which Client and Routes share; see the table in libs/peer.
+const (
+	statePath   = "/internal/v1/accounts/state"
+	erasurePath = "/internal/v1/accounts/erasure"
+	exportPath  = "/internal/v1/accounts/export"
+	takePath    = "/internal/v1/takedowns/take"
+	liftPath    = "/internal/v1/takedowns/lift"
+)
+
+type (
+	state struct {
+		AccountID string `json:"accountId"`
+		tenant.Standing
+	}
+	// export says for whom an export is made, so that addresses in it can end with their right.
+	export struct {
+		AccountID string `json:"accountId"`
+		KeyID     string `json:"keyId,omitempty"`
+		MemberID  string `json:"memberId,omitempty"` // of a session
+	}
+	done struct{}
+)
+
+// Routes mounts holder on a service's internal API. token is what auth and the
+// service share; without one nobody may call.
+func Routes(h *httpapi.API, token string, holder tenant.Holder) {
+	door := peer.NewDoor(h, map[peer.Service]string{peer.Auth: token})
+	peer.Answer(door, statePath, func(ctx context.Context, in state) (done, error) {
+		if in.State != tenant.Active && in.State != tenant.Suspended && in.State != tenant.Deleting || in.Version < 1 {
+			return done{}, apierr.Invalid(apierr.Detail{
+				Field: "state", Code: apierr.InvalidValue, Message: "Give a known state and a positive version.",
+			})
+		}
+		return done{}, holder.SetState(ctx, in.AccountID, in.Standing)
+	})
+	peer.Answer(door, erasurePath, holder.Erased)
+	peer.Stream(door, exportPath, func(ctx context.Context, in export, w io.Writer) error {
+		if in.KeyID != "" {
+			ctx = identity.WithPrincipal(ctx, &identity.Principal{
+				AccountID: in.AccountID, KeyID: in.KeyID, Session: in.MemberID != "", MemberID: in.MemberID,
+			})
+		}
+		return holder.Export(ctx, in.AccountID, w)
+	})
+	peer.Answer(door, takePath, func(ctx context.Context, in tenant.Order) (tenant.Takedown, error) {
+		if in.ID == "" || (in.Target.URL == "") == (in.Target.ID == "") {
+			return tenant.Takedown{}, apierr.Invalid(apierr.Detail{
+				Field: "target", Code: apierr.Required, Message: "Give an id, and either an address or a record's id.",
+			})
+		}
+		return holder.TakeDown(events.AsOperator(ctx), in)
+	})
+	peer.Answer(door, liftPath, func(ctx context.Context, in tenant.Takedown) (done, error) {
+		return done{}, holder.Lift(events.AsOperator(ctx), in)
+	})
+}
