@@ -83,7 +83,7 @@ func expect(t *testing.T, c *Cache[string], key, want string) {
 	}
 }
 
-func TestGet_loads_with_the_values_of_the_caller_who_waits(t *testing.T) {
+func TestGetLoadsWithTheValuesOfTheCallerWhoWaits(t *testing.T) {
 	t.Parallel()
 	type name struct{}
 	c := New(Options[string]{Load: func(ctx context.Context, _ string) (string, bool, error) {
@@ -101,7 +101,7 @@ func TestGet_loads_with_the_values_of_the_caller_who_waits(t *testing.T) {
 	}
 }
 
-func TestGet_ends_a_value_after_its_load_whatever_its_hits(t *testing.T) {
+func TestGetEndsAValueAfterItsLoadWhateverItsHits(t *testing.T) {
 	t.Parallel()
 	w, c := newWorld(t)
 	expect(t, c, "a", "1")
@@ -117,7 +117,7 @@ func TestGet_ends_a_value_after_its_load_whatever_its_hits(t *testing.T) {
 	}
 }
 
-func TestGet_reloads_before_the_end_without_waiting(t *testing.T) {
+func TestGetReloadsBeforeTheEndWithoutWaiting(t *testing.T) {
 	t.Parallel()
 	w, c := newWorld(t)
 	expect(t, c, "a", "1")
@@ -129,7 +129,7 @@ func TestGet_reloads_before_the_end_without_waiting(t *testing.T) {
 	}
 }
 
-func TestGet_lives_shorter_while_invalidations_are_not_heard(t *testing.T) {
+func TestGetLivesShorterWhileInvalidationsAreNotHeard(t *testing.T) {
 	t.Parallel()
 	w, c := newWorld(t)
 	expect(t, c, "a", "1")
@@ -140,7 +140,7 @@ func TestGet_lives_shorter_while_invalidations_are_not_heard(t *testing.T) {
 	expect(t, c, "a", "2")
 }
 
-func TestGet_remembers_for_a_moment_that_there_is_nothing(t *testing.T) {
+func TestGetRemembersForAMomentThatThereIsNothing(t *testing.T) {
 	t.Parallel()
 	w, c := newWorld(t)
 	for range 10 {
@@ -154,7 +154,7 @@ func TestGet_remembers_for_a_moment_that_there_is_nothing(t *testing.T) {
 	expect(t, c, "b", "new")
 }
 
-func TestGet_serves_the_last_value_while_the_loader_fails_and_guesses_none(t *testing.T) {
+func TestGetServesTheLastValueWhileTheLoaderFailsAndGuessesNone(t *testing.T) {
 	t.Parallel()
 	w, c := newWorld(t)
 	expect(t, c, "a", "1")
@@ -177,7 +177,7 @@ func TestGet_serves_the_last_value_while_the_loader_fails_and_guesses_none(t *te
 }
 
 // One broken record says nothing of the others.
-func TestGet_loads_others_while_one_key_cannot_be_read(t *testing.T) {
+func TestGetLoadsOthersWhileOneKeyCannotBeRead(t *testing.T) {
 	t.Parallel()
 	w, c := newWorld(t)
 	expect(t, c, "a", "1")
@@ -189,7 +189,7 @@ func TestGet_loads_others_while_one_key_cannot_be_read(t *testing.T) {
 	expect(t, c, "a", "2")
 }
 
-func TestGet_drops_a_value_too_old_to_stand_in(t *testing.T) {
+func TestGetDropsAValueTooOldToStandIn(t *testing.T) {
 	t.Parallel()
 	w, c := newWorld(t)
 	expect(t, c, "a", "1")
@@ -198,7 +198,7 @@ func TestGet_drops_a_value_too_old_to_stand_in(t *testing.T) {
 	expect(t, c, "a", "error")
 }
 
-func TestGet_loads_once_for_many_callers(t *testing.T) {
+func TestGetLoadsOnceForManyCallers(t *testing.T) {
 	t.Parallel()
 	w, c := newWorld(t)
 	gate := make(chan struct{})
@@ -221,7 +221,7 @@ func TestGet_loads_once_for_many_callers(t *testing.T) {
 	}
 }
 
-func TestInvalidate_wins_against_a_load_that_read_before_the_change(t *testing.T) {
+func TestInvalidateWinsAgainstALoadThatReadBeforeTheChange(t *testing.T) {
 	t.Parallel()
 	w, c := newWorld(t)
 	gate := make(chan struct{})
@@ -240,7 +240,7 @@ func TestInvalidate_wins_against_a_load_that_read_before_the_change(t *testing.T
 	expect(t, c, "a", "2")
 }
 
-func TestCurrent_knows_an_answer_that_was_overtaken(t *testing.T) {
+func TestCurrentKnowsAnAnswerThatWasOvertaken(t *testing.T) {
 	t.Parallel()
 	_, c := newWorld(t)
 	a, err := c.Get(t.Context(), "a")
@@ -257,7 +257,7 @@ func TestCurrent_knows_an_answer_that_was_overtaken(t *testing.T) {
 	}
 }
 
-func TestInvalidateAll_reloads_everything_but_keeps_a_last_resort(t *testing.T) {
+func TestInvalidateAllReloadsEverythingButKeepsALastResort(t *testing.T) {
 	t.Parallel()
 	w, c := newWorld(t)
 	before, err := c.Get(t.Context(), "a")
@@ -279,7 +279,7 @@ func TestInvalidateAll_reloads_everything_but_keeps_a_last_resort(t *testing.T) 
 	expect(t, c, "a", "2")
 }
 
-func TestMarkUncertain_reads_every_answer_anew_for_a_second(t *testing.T) {
+func TestMarkUncertainReadsEveryAnswerAnewForASecond(t *testing.T) {
 	t.Parallel()
 	w, c := newWorld(t)
 	before, err := c.Get(t.Context(), "a")
@@ -310,7 +310,7 @@ func TestMarkUncertain_reads_every_answer_anew_for_a_second(t *testing.T) {
 	expect(t, c, "a", "later")
 }
 
-func TestMarkUncertain_joins_no_load_that_began_before(t *testing.T) {
+func TestMarkUncertainJoinsNoLoadThatBeganBefore(t *testing.T) {
 	t.Parallel()
 	w, c := newWorld(t)
 	c.MarkUncertain()
@@ -330,7 +330,7 @@ func TestMarkUncertain_joins_no_load_that_began_before(t *testing.T) {
 	}
 }
 
-func TestInvalidate_forgets_what_nobody_can_hold_and_guesses_nothing(t *testing.T) {
+func TestInvalidateForgetsWhatNobodyCanHoldAndGuessesNothing(t *testing.T) {
 	t.Parallel()
 	w, c := newWorld(t)
 	held, err := c.Get(t.Context(), "a")
@@ -364,7 +364,7 @@ func TestInvalidate_forgets_what_nobody_can_hold_and_guesses_nothing(t *testing.
 	}
 }
 
-func TestGet_gives_up_on_a_load_that_hangs(t *testing.T) {
+func TestGetGivesUpOnALoadThatHangs(t *testing.T) {
 	t.Parallel()
 	gate := make(chan struct{})
 	c := New(Options[string]{Patience: 40 * time.Millisecond, Load: func(ctx context.Context, _ string) (string, bool, error) {
@@ -384,7 +384,7 @@ func TestGet_gives_up_on_a_load_that_hangs(t *testing.T) {
 	}
 }
 
-func TestCapacity_bounds_what_is_kept(t *testing.T) {
+func TestCapacityBoundsWhatIsKept(t *testing.T) {
 	t.Parallel()
 	c := New(Options[string]{Capacity: 100 * 140, Load: func(_ context.Context, key string) (string, bool, error) { return key, true, nil }})
 	for i := range 1000 {
@@ -396,7 +396,7 @@ func TestCapacity_bounds_what_is_kept(t *testing.T) {
 	}
 }
 
-func BenchmarkGet_hit(b *testing.B) {
+func BenchmarkGetHit(b *testing.B) {
 	c := New(Options[string]{Load: func(_ context.Context, key string) (string, bool, error) { return key, true, nil }})
 	c.Invalidate("other")
 	b.ReportAllocs()

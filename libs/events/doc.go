@@ -1,11 +1,12 @@
-// Package events is how a service tells of what it changed.
+// Package events is the vocabulary of what services change: an [Event], its [Type] and
+// its [Actor]. Package outbox writes them.
 //
 // A store writes one [Event] for each change of a shown field, in the very
 // transaction that makes the change:
 //
 //	err := s.db.Tx(ctx, "delete link", func(ctx context.Context, tx *firestore.Transaction) error {
 //		... reads, then writes ...
-//		return s.events.Put(ctx, tx, events.Event{
+//		return s.outbox.Put(ctx, tx, events.Event{
 //			AccountID: l.AccountID, Type: events.LinkDeleted, Object: l.ID, Data: s.shown(l),
 //		})
 //	})

@@ -3,6 +3,7 @@ package events
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/linkreel/linkreel/libs/identity"
 )
@@ -78,6 +79,9 @@ func Types() []Type { return slices.Clone(types) }
 
 // Known reports whether t is one of [Types].
 func (t Type) Known() bool { return slices.Contains(types, t) }
+
+// Kept is how long an event can be read.
+const Kept = 30 * 24 * time.Hour
 
 // Event is one change of one record.
 type Event struct {

@@ -16,7 +16,7 @@ import (
 
 // A database counts as away after five calls in a row, within a second or more, that
 // it left without an answer, and only after those.
-func TestDo_refuses_at_once_when_the_database_is_away(t *testing.T) {
+func TestDoRefusesAtOnceWhenTheDatabaseIsAway(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		err  error

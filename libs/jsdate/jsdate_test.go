@@ -39,7 +39,7 @@ func corpus(t testing.TB) []sample {
 	return all
 }
 
-func TestParse_reads_the_corpus_as_V8_does(t *testing.T) {
+func TestParseReadsTheCorpusAsV8Does(t *testing.T) {
 	all := corpus(t)
 	if *update {
 		texts := make([]string, len(all))
@@ -96,9 +96,9 @@ func TestFromNumber(t *testing.T) {
 	}
 }
 
-// TestParse_agrees_with_node compares on generated texts. LINKREEL_JSDATE_COUNT
+// TestParseAgreesWithNode compares on generated texts. LINKREEL_JSDATE_COUNT
 // sets how many.
-func TestParse_agrees_with_node(t *testing.T) {
+func TestParseAgreesWithNode(t *testing.T) {
 	count := 20_000
 	if s := os.Getenv("LINKREEL_JSDATE_COUNT"); s != "" {
 		var err error

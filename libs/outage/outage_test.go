@@ -26,7 +26,7 @@ func times(n int, f func() bool) (k int) { // how many of n calls say true
 	return k
 }
 
-func TestBreaker_lets_one_caller_through_per_rest(t *testing.T) {
+func TestBreakerLetsOneCallerThroughPerRest(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	b := New(Config{Failures: 3, Rest: time.Second, Now: c.now})
@@ -71,7 +71,7 @@ func TestBreaker_lets_one_caller_through_per_rest(t *testing.T) {
 	}
 }
 
-func TestBreaker_believes_no_stall(t *testing.T) {
+func TestBreakerBelievesNoStall(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	b := New(Config{Failures: 2, Over: 300 * time.Millisecond, Rest: time.Second, Now: c.now})
@@ -84,7 +84,7 @@ func TestBreaker_believes_no_stall(t *testing.T) {
 	}
 }
 
-func TestBreaker_asks_by_itself_where_it_has_a_probe(t *testing.T) {
+func TestBreakerAsksByItselfWhereItHasAProbe(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	probes, pauses := make(chan error), make(chan time.Duration, 10)
@@ -113,7 +113,7 @@ func TestBreaker_asks_by_itself_where_it_has_a_probe(t *testing.T) {
 	}
 }
 
-func TestBreaker_ends_its_probes(t *testing.T) {
+func TestBreakerEndsItsProbes(t *testing.T) {
 	t.Parallel()
 	probe := func(context.Context) error { return errors.New("away") }
 	b := New(Config{Rest: time.Hour, Probe: probe})
@@ -126,7 +126,7 @@ func TestBreaker_ends_its_probes(t *testing.T) {
 	}
 }
 
-func TestCall_judges_what_an_error_says_of_the_dependency(t *testing.T) {
+func TestCallJudgesWhatAnErrorSaysOfTheDependency(t *testing.T) {
 	t.Parallel()
 	away := apierr.Down(errors.New("503"))
 	for name, c := range map[string]struct {
@@ -181,7 +181,7 @@ type overdue struct{ context.Context }
 func (overdue) Deadline() (time.Time, bool) { return time.Now(), true }
 
 // A sweep's reads are cancelled when one of them fails. None of that closes a breaker.
-func TestCall_is_not_closed_by_who_leaves(t *testing.T) {
+func TestCallIsNotClosedByWhoLeaves(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	b := New(Config{Rest: time.Second, Now: c.now})
@@ -201,7 +201,7 @@ func TestCall_is_not_closed_by_who_leaves(t *testing.T) {
 	}
 }
 
-func TestCall_ignores_what_began_before_the_last_change(t *testing.T) {
+func TestCallIgnoresWhatBeganBeforeTheLastChange(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	b := New(Config{Name: "the dependency", Rest: time.Second, Now: c.now})
@@ -233,7 +233,7 @@ func TestCall_ignores_what_began_before_the_last_change(t *testing.T) {
 	}
 }
 
-func BenchmarkBreaker_Allow(b *testing.B) {
+func BenchmarkBreakerAllow(b *testing.B) {
 	x := New(Config{})
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {

@@ -22,7 +22,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-func TestParse_knows_every_form_of_address(t *testing.T) {
+func TestParseKnowsEveryFormOfAddress(t *testing.T) {
 	t.Parallel()
 	type want struct {
 		addrs                        []string
@@ -57,7 +57,7 @@ func TestParse_knows_every_form_of_address(t *testing.T) {
 	}
 }
 
-func TestPassword_may_hold_any_character_apart_from_the_address(t *testing.T) {
+func TestPasswordMayHoldAnyCharacterApartFromTheAddress(t *testing.T) {
 	t.Parallel()
 	const odd = "a/b#c?d%e@f,g h:\"\\\n"
 	for addr, want := range map[string]struct{ user, password string }{
@@ -105,7 +105,7 @@ func certificate(t *testing.T, dir string) (cert, key string) {
 	return cert, key
 }
 
-func TestOpen_speaks_TLS_with_a_private_authority_and_a_password(t *testing.T) {
+func TestOpenSpeaksTLSWithAPrivateAuthorityAndAPassword(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	cert, key := certificate(t, dir)

@@ -1,5 +1,6 @@
 // Package tenant is the contract between auth, which decides about accounts, and
-// the services that hold an account's records (links and videos).
+// the services that hold an account's records (links, videos and events). It holds
+// words and rules only; package wire carries them between services.
 //
 // auth commits each decision to its own record first and marks it as pending,
 // then tells every [Holder], and only then answers the operator. A loop in auth

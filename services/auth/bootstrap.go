@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
@@ -89,7 +89,7 @@ func works(ctx context.Context, db *firestoredb.DB, key identity.Key, plan ident
 // open is a store whose events wait for the events service to find them: there is
 // no Redis to wake it with.
 func open(db *firestoredb.DB) *store.Store {
-	return store.New(db, events.NewOutbox(db, nil, nil), api.Shown, nil)
+	return store.New(db, outbox.New(db, nil, nil), api.Shown, nil)
 }
 
 type silent struct{}

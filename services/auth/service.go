@@ -20,7 +20,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/boot"
-	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
@@ -30,6 +30,7 @@ import (
 	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/libs/signin"
 	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/libs/tenant/wire"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 	"github.com/linkreel/linkreel/services/auth/internal/api"
 	"github.com/linkreel/linkreel/services/auth/internal/member"
@@ -155,7 +156,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("auth: %w", err), db.Close())
 	}
-	outbox := events.NewOutbox(db, rdb, cfg.Now)
+	outbox := outbox.New(db, rdb, cfg.Now)
 	kept := store.New(db, outbox, api.Shown, cfg.Now)
 	source := api.NewSource(kept, plans, cfg.Now)
 	client := apikey.New(apikey.Config{Now: cfg.Now}, source, rdb)
@@ -215,7 +216,7 @@ func (c Config) holders() holders {
 		{"links", tenant.KindLink, c.LinksURL}, {"videos", tenant.KindVideo, c.VideosURL}, {"events", "", c.EventsURL},
 	} {
 		if at.url != "" { // a deployment without the service has no records there
-			all = append(all, tenancy.Holder{Name: at.name, Kind: at.kind, Holder: tenant.NewClient(at.url, c.InternalToken)})
+			all = append(all, tenancy.Holder{Name: at.name, Kind: at.kind, Holder: wire.NewClient(at.url, c.InternalToken)})
 		}
 	}
 	return all
@@ -236,7 +237,7 @@ func (hs holders) Suspend(ctx context.Context, accountID string, suspended bool,
 
 func (hs holders) close() {
 	for _, h := range hs {
-		if c, ok := h.Holder.(*tenant.Client); ok {
+		if c, ok := h.Holder.(*wire.Client); ok {
 			c.Close()
 		}
 	}

@@ -23,7 +23,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apispec"
 	"github.com/linkreel/linkreel/libs/boot"
-	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
@@ -47,7 +47,7 @@ type world struct {
 
 func newWorld(t testing.TB) world {
 	t.Helper()
-	return world{cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{auth.Indexes, idempotency.Indexes, events.Indexes}, Complete: true, Rare: []string{"operatorTakedowns.at"}}), redistest.Start(t)}
+	return world{cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{auth.Indexes, idempotency.Indexes, outbox.Indexes}, Complete: true, Rare: []string{"operatorTakedowns.at"}}), redistest.Start(t)}
 }
 
 func (c world) config() auth.Config {

@@ -16,6 +16,7 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/libs/tenant/wire"
 )
 
 // holder stands in for links: it has one link, lnk_1, at https://go.example/x.
@@ -95,7 +96,7 @@ func withHolder(t *testing.T) (replica, *holder) {
 	h := &holder{takedowns: map[string]tenant.Takedown{}}
 	serve := func(h tenant.Holder) string {
 		api := httpapi.New(httpapi.Options{Name: "holder"})
-		tenant.Routes(api, internalToken, h)
+		wire.Routes(api, internalToken, h)
 		srv := httpapi.NewServer(api.Handler())
 		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 		if err != nil {

@@ -8,7 +8,8 @@ import (
 
 	"cloud.google.com/go/firestore"
 
-	outbox "github.com/linkreel/linkreel/libs/events"
+	libevents "github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/events"
 )
@@ -30,7 +31,7 @@ func TestABacklogHidesNobodyFromSweeps(t *testing.T) {
 		t.Helper()
 		if _, err := bulk.Create(w.Client(t).Collection("webhookDeliveries").Doc(id), map[string]any{
 			"accountId": account, "webhookId": webhook, "eventId": "evt_" + id, "eventType": "link.updated", "createdAt": due, "status": "pending",
-			"tries": 1, "payload": `{"id":"lnk_1"}`, "eventAt": due, "expireAt": due.Add(outbox.Kept), "lane": 7, "dueAt": due, "deferred": deferred,
+			"tries": 1, "payload": `{"id":"lnk_1"}`, "eventAt": due, "expireAt": due.Add(libevents.Kept), "lane": 7, "dueAt": due, "deferred": deferred,
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -67,13 +68,13 @@ func TestAStoppingReplicaLeavesNothingBehind(t *testing.T) {
 	answers := newReceiver(t, nil)
 	first.hook(w.key("acc_slow", identity.Creator), slow.URL, "link.updated")
 	first.hook(w.key("acc_busy", identity.Creator), answers.URL, "link.updated")
-	w.change("acc_slow", outbox.LinkUpdated, "lnk_slow", map[string]any{"id": "lnk_slow"})
+	w.change("acc_slow", libevents.LinkUpdated, "lnk_slow", map[string]any{"id": "lnk_slow"})
 	<-begun
 
 	stopped := make(chan struct{})
 	const changes = 60
 	for i := range changes {
-		w.change("acc_busy", outbox.LinkUpdated, fmt.Sprint("lnk_", i), map[string]any{"id": fmt.Sprint("lnk_", i)})
+		w.change("acc_busy", libevents.LinkUpdated, fmt.Sprint("lnk_", i), map[string]any{"id": fmt.Sprint("lnk_", i)})
 		if i == changes/3 {
 			go func() { defer close(stopped); first.stop() }()
 		}
@@ -107,7 +108,7 @@ func TestReplaysAreBounded(t *testing.T) {
 		id := fmt.Sprintf("whd_%04d", i)
 		job, err := bulk.Create(w.Client(t).Collection("webhookDeliveries").Doc(id), map[string]any{
 			"accountId": "acc_a", "webhookId": h.ID, "eventId": "evt_" + id, "eventType": "link.updated", "createdAt": far, "status": "pending",
-			"payload": `{}`, "eventAt": far, "expireAt": far.Add(outbox.Kept), "lane": 7, "dueAt": far, "deferred": true,
+			"payload": `{}`, "eventAt": far, "expireAt": far.Add(libevents.Kept), "lane": 7, "dueAt": far, "deferred": true,
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -19,7 +19,8 @@ import (
 	gcp "cloud.google.com/go/firestore"
 	standard "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
-	outbox "github.com/linkreel/linkreel/libs/events"
+	libevents "github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/events"
 )
@@ -52,9 +53,9 @@ func TestDelivery(t *testing.T) {
 	all, videos := newReceiver(t, nil), newReceiver(t, nil)
 	h := r.hook(key, all.URL+"/in?x=1")
 	v := r.hook(key, videos.URL, "video.ready", "video.failed")
-	w.change("acc_a", outbox.VideoReady, "vid_1", map[string]any{"id": "vid_1", "title": "A <b> & c"})
-	w.change("acc_a", outbox.LinkCreated, "lnk_1", map[string]any{"id": "lnk_1"})
-	w.change("acc_b", outbox.VideoReady, "vid_2", map[string]any{"id": "vid_2"})
+	w.change("acc_a", libevents.VideoReady, "vid_1", map[string]any{"id": "vid_1", "title": "A <b> & c"})
+	w.change("acc_a", libevents.LinkCreated, "lnk_1", map[string]any{"id": "lnk_1"})
+	w.change("acc_b", libevents.VideoReady, "vid_2", map[string]any{"id": "vid_2"})
 
 	kinds := func(rec *receiver) string {
 		var out []string
@@ -151,14 +152,14 @@ func TestDelivery(t *testing.T) {
 		if rolled.Secret == v.Secret || rolled.Secret == "" {
 			t.Errorf("rolled %+v", rolled)
 		}
-		w.change("acc_a", outbox.VideoFailed, "vid_9", map[string]any{})
+		w.change("acc_a", libevents.VideoFailed, "vid_9", map[string]any{})
 		last := func() message { l := videos.messages(); return l[len(l)-1] }
 		eventually(t, "the next comes", func() bool { return last().kind() == "video.failed" })
 		if verified(t, v.Secret, last()) != nil || verified(t, rolled.Secret, last()) != nil {
 			t.Errorf("signature %q", last().header.Get("webhook-signature"))
 		}
 		r.want(200, key, "POST", "/api/v1/webhooks/"+v.ID+"/roll-secret", nil).into(t, &rolled)
-		w.change("acc_a", outbox.VideoReady, "vid_10", map[string]any{"id": "vid_10"})
+		w.change("acc_a", libevents.VideoReady, "vid_10", map[string]any{"id": "vid_10"})
 		eventually(t, "the next comes", func() bool { return bytes.Contains(last().body, []byte("vid_10")) })
 		if verified(t, v.Secret, last()) == nil || verified(t, rolled.Secret, last()) != nil {
 			t.Errorf("after a roll without overlap: signature %q", last().header.Get("webhook-signature"))
@@ -191,7 +192,7 @@ func TestDelivery(t *testing.T) {
 		}
 		r.want(204, key, "DELETE", "/api/v1/webhooks/"+v.ID, nil)
 		before := len(all.messages())
-		w.change("acc_a", outbox.VideoReady, "vid_3", map[string]any{})
+		w.change("acc_a", libevents.VideoReady, "vid_3", map[string]any{})
 		eventually(t, "the other gets it", func() bool { return len(all.messages()) > before })
 		if len(videos.messages()) != n {
 			t.Errorf("%d messages after the end", len(videos.messages())-n)
@@ -388,9 +389,9 @@ func TestWebhooksAreDisabled(t *testing.T) {
 	t.Run("at once by 410", func(t *testing.T) {
 		rec := newReceiver(t, status(410))
 		h := r.hook(key, rec.URL, "link.created")
-		w.change("acc_a", outbox.LinkCreated, "lnk_1", map[string]any{})
+		w.change("acc_a", libevents.LinkCreated, "lnk_1", map[string]any{})
 		disabled(h.ID, "gone")
-		w.change("acc_a", outbox.LinkCreated, "lnk_2", map[string]any{})
+		w.change("acc_a", libevents.LinkCreated, "lnk_2", map[string]any{})
 		if p := r.feed(key, "limit=1"); len(rec.messages()) != 1 || len(p.Data) != 1 {
 			t.Errorf("%d messages", len(rec.messages()))
 		}
@@ -405,7 +406,7 @@ func TestWebhooksAreDisabled(t *testing.T) {
 		h := r.hook(key, rec.URL, "video.ready")
 		fails := func() {
 			n := len(r.deliveries(key, h.ID, "").Data)
-			w.change("acc_a", outbox.VideoReady, "vid_1", map[string]any{})
+			w.change("acc_a", libevents.VideoReady, "vid_1", map[string]any{})
 			// The time of an outcome is that of its record, so the clock waits for it.
 			eventually(t, "its outcome on record", func() bool {
 				recorded, all := 0, r.deliveries(key, h.ID, "").Data
@@ -451,7 +452,7 @@ func TestWebhooksAreDisabled(t *testing.T) {
 		w.forward(5*24*time.Hour + time.Minute)
 		// A new change, or what has been tried before and is due again: whichever comes first fails and
 		// disables the webhook.
-		w.change("acc_a", outbox.VideoReady, "vid_1", map[string]any{})
+		w.change("acc_a", libevents.VideoReady, "vid_1", map[string]any{})
 		disabled(h.ID, "failing")
 		healthy.Store(true)
 		r.want(200, key, "PATCH", "/api/v1/webhooks/"+h.ID, map[string]any{"enabled": true}).into(t, &now)
@@ -509,7 +510,7 @@ func TestHangingReceiversDelayNobodyElse(t *testing.T) {
 		for a := range lost + mixed {
 			id := fmt.Sprintf("lnk_%d_%d", a, n)
 			sent[id] = time.Now()
-			w.change(fmt.Sprint("acc_", a), outbox.LinkUpdated, id, map[string]any{"id": id})
+			w.change(fmt.Sprint("acc_", a), libevents.LinkUpdated, id, map[string]any{"id": id})
 		}
 		<-tick.C
 	}
@@ -554,7 +555,7 @@ func TestKills(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for n := range changes {
-			w.change("acc_a", outbox.LinkUpdated, fmt.Sprint("lnk_", n%7), map[string]int{"n": n})
+			w.change("acc_a", libevents.LinkUpdated, fmt.Sprint("lnk_", n%7), map[string]int{"n": n})
 		}
 	})
 	for range kills {
@@ -606,7 +607,7 @@ func TestWithoutRedis(t *testing.T) {
 	key := w.key("acc_a", identity.Creator)
 	rec := newReceiver(t, nil)
 	r.hook(key, rec.URL, "link.created")
-	w.change("acc_a", outbox.LinkCreated, "lnk_1", map[string]any{})
+	w.change("acc_a", libevents.LinkCreated, "lnk_1", map[string]any{})
 	w.forward(5 * time.Second) // past the sweep's patience
 	eventually(t, "it is delivered", func() bool { return len(rec.messages()) > 0 })
 	if p := r.feed(key, "type=link.created"); p.objects() != "lnk_1" {
@@ -699,7 +700,7 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 		}
 	})
 	t.Run("nor other replays", func(t *testing.T) {
-		w.change("acc_a", outbox.LinkCreated, "lnk_1", map[string]any{"id": "lnk_1"})
+		w.change("acc_a", libevents.LinkCreated, "lnk_1", map[string]any{"id": "lnk_1"})
 		w.forward(5 * time.Second) // past the sweep's patience
 		eventually(t, "it is delivered", got("lnk_1"))
 		n := len(rec.messages())
@@ -727,7 +728,7 @@ func TestEventsThatGetNoPlace(t *testing.T) {
 				"accountId": "acc_a", "waiting": "acc_a", "lane": outbox.LaneOf("acc_a"), "at": long, "expireAt": w.now().Add(time.Hour), "data": 7,
 			})
 		}
-		w.change("acc_a", outbox.LinkCreated, "lnk_1", map[string]any{"id": "lnk_1"})
+		w.change("acc_a", libevents.LinkCreated, "lnk_1", map[string]any{"id": "lnk_1"})
 		eventually(t, "the feed has the one behind it", func() bool { return strings.Contains(r.feed(key, "").objects(), "lnk_1") })
 	})
 	t.Run("those of an account do not hide another's", func(t *testing.T) {
@@ -745,7 +746,7 @@ func TestEventsThatGetNoPlace(t *testing.T) {
 		}
 		rec := newReceiver(t, nil)
 		r.hook(key, rec.URL, "link.created")
-		w.change("acc_b", outbox.LinkCreated, "lnk_2", map[string]any{"id": "lnk_2"})
+		w.change("acc_b", libevents.LinkCreated, "lnk_2", map[string]any{"id": "lnk_2"})
 		w.forward(5 * time.Second) // past the sweep's patience
 		eventually(t, "it is delivered", func() bool { return len(rec.messages()) > 0 })
 	})

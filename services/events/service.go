@@ -13,14 +13,14 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/boot"
-	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/libs/seal"
-	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/libs/tenant/wire"
 	"github.com/linkreel/linkreel/services/events/internal/api"
 	"github.com/linkreel/linkreel/services/events/internal/caller"
 	"github.com/linkreel/linkreel/services/events/internal/delivery"
@@ -123,7 +123,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	source := apikey.NewHTTPSource(cfg.AuthURL, cfg.InternalToken)
 	auth := apikey.New(apikey.Config{Now: cfg.Now}, source, rdb)
 
-	outbox := events.NewOutbox(db, rdb, cfg.Now)
+	outbox := outbox.New(db, rdb, cfg.Now)
 	kept := store.New(db, keys, outbox, cfg.Now, api.Shown)
 	engine := delivery.New(kept, call, rdb, delivery.Options{Now: cfg.Now, Sweep: cfg.SweepEvery})
 	reader := feed.NewService(kept, engine)
@@ -138,7 +138,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	api.Routes(public, api.Options{Feed: reader, Webhooks: hooks, Policy: policy})
 	accounts := tenancy.NewService(tenancy.Options{Store: kept, Courier: engine, Now: cfg.Now})
 	internal := httpapi.New(httpapi.Options{Name: "events-internal", Now: cfg.Now})
-	tenant.Routes(internal, cfg.InternalToken, api.Holder(accounts, hooks, reader))
+	wire.Routes(internal, cfg.InternalToken, api.Holder(accounts, hooks, reader))
 	return &boot.Service{
 		Name: "events",
 		Servers: []boot.Server{

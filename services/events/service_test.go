@@ -11,7 +11,8 @@ import (
 
 	gcp "cloud.google.com/go/firestore"
 
-	outbox "github.com/linkreel/linkreel/libs/events"
+	libevents "github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/seal"
 	"github.com/linkreel/linkreel/services/events"
@@ -23,10 +24,10 @@ func TestTheFeed(t *testing.T) {
 	r := w.start()
 	key, other := w.key("acc_a", identity.Free), w.key("acc_b", identity.Free)
 	for i := range 5 {
-		w.change("acc_a", outbox.LinkCreated, fmt.Sprint("lnk_", i), map[string]any{"id": fmt.Sprint("lnk_", i), "url": "https://e.example/?a=1&b=<2>"})
+		w.change("acc_a", libevents.LinkCreated, fmt.Sprint("lnk_", i), map[string]any{"id": fmt.Sprint("lnk_", i), "url": "https://e.example/?a=1&b=<2>"})
 	}
-	w.change("acc_a", outbox.LinkDeleted, "lnk_2", map[string]any{"id": "lnk_2"})
-	w.change("acc_b", outbox.VideoReady, "vid_1", map[string]any{"id": "vid_1"})
+	w.change("acc_a", libevents.LinkDeleted, "lnk_2", map[string]any{"id": "lnk_2"})
+	w.change("acc_b", libevents.VideoReady, "vid_1", map[string]any{"id": "vid_1"})
 
 	t.Run("is newest first and holds what was changed before", func(t *testing.T) {
 		p := r.feed(key, "")
@@ -112,7 +113,7 @@ func TestTheFeed(t *testing.T) {
 			if err != nil || len(snaps) != 1 {
 				t.Fatalf("%d events, %v", len(snaps), err)
 			}
-			old := []gcp.Update{{Path: "expireAt", Value: time.Now().Add(-time.Hour)}, {Path: "at", Value: time.Now().Add(-outbox.Kept - time.Hour)}}
+			old := []gcp.Update{{Path: "expireAt", Value: time.Now().Add(-time.Hour)}, {Path: "at", Value: time.Now().Add(-libevents.Kept - time.Hour)}}
 			if _, err := snaps[0].Ref.Update(t.Context(), old); err != nil {
 				t.Fatal(err)
 			}
@@ -135,14 +136,14 @@ func TestAHeldRequestEndsWithTheNextEvent(t *testing.T) {
 	// Two replicas: the change is noticed by one, the request is held by the other.
 	r, second := w.start(), w.start()
 	key := w.key("acc_a", identity.Free)
-	w.change("acc_a", outbox.LinkCreated, "lnk_0", map[string]any{})
+	w.change("acc_a", libevents.LinkCreated, "lnk_0", map[string]any{})
 	for name, replica := range map[string]*replica{"one": r, "the other": second} {
 		last := r.feed(key, "limit=1").Data[0].ID
 		at := time.Now()
 		answered := make(chan feedPage, 1)
 		go func() { answered <- replica.feed(key, "wait=20&after="+last) }()
 		time.Sleep(100 * time.Millisecond) // the request may come before or after; both are right
-		w.change("acc_a", outbox.LinkUpdated, "lnk_"+name[:3], map[string]any{})
+		w.change("acc_a", libevents.LinkUpdated, "lnk_"+name[:3], map[string]any{})
 		p := <-answered
 		if p.objects() != "lnk_"+name[:3] {
 			t.Errorf("%s: held until %q", name, p.objects())
@@ -162,7 +163,7 @@ func TestAHeldRequestEndsWithTheNextEvent(t *testing.T) {
 				}
 				return
 			case <-time.After(200 * time.Millisecond):
-				w.change("acc_a", outbox.VideoReady, "vid_1", map[string]any{})
+				w.change("acc_a", libevents.VideoReady, "vid_1", map[string]any{})
 			}
 		}
 	})
@@ -216,7 +217,7 @@ func TestFeedSkipsNothingWhileManyWrite(t *testing.T) {
 	for i := range writers {
 		wg.Go(func() {
 			for n := range each {
-				w.change("acc_a", outbox.LinkUpdated, fmt.Sprint("lnk_", i), map[string]int{"n": n})
+				w.change("acc_a", libevents.LinkUpdated, fmt.Sprint("lnk_", i), map[string]int{"n": n})
 			}
 		})
 	}

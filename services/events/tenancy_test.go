@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	outbox "github.com/linkreel/linkreel/libs/events"
+	libevents "github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/tenant"
 )
@@ -30,14 +30,14 @@ func TestASuspendedAccountIsSentNothingUntilItIsLifted(t *testing.T) {
 	mine, others := newReceiver(t, nil), newReceiver(t, nil)
 	h := r.hook(key, mine.URL, "link.created")
 	r.hook(otherKey, others.URL, "link.created")
-	w.change("acc_a", outbox.LinkCreated, "lnk_0", map[string]any{"id": "lnk_0"})
+	w.change("acc_a", libevents.LinkCreated, "lnk_0", map[string]any{"id": "lnk_0"})
 	eventually(t, "the first event arrives", func() bool { return len(mine.messages()) == 1 })
 
 	r.state("acc_a", tenant.Suspended, 2)
 	for i := range 50 { // more than a lane holds
-		w.change("acc_a", outbox.LinkCreated, fmt.Sprint("lnk_", i+1), map[string]any{"id": i})
+		w.change("acc_a", libevents.LinkCreated, fmt.Sprint("lnk_", i+1), map[string]any{"id": i})
 	}
-	w.change("acc_b", outbox.LinkCreated, "lnk_b", map[string]any{"id": "lnk_b"})
+	w.change("acc_b", libevents.LinkCreated, "lnk_b", map[string]any{"id": "lnk_b"})
 	eventually(t, "the other account's event arrives", func() bool { return len(others.messages()) == 1 })
 	eventually(t, "all are put off", func() bool {
 		p := r.deliveries(key, h.ID, "limit=100")
@@ -71,7 +71,7 @@ func TestALiftWhoseReplicaIsKilledIsMadeGood(t *testing.T) {
 	r.state("acc_a", tenant.Suspended, 2)
 	const changes = 50 // more than a lane holds
 	for i := range changes {
-		w.change("acc_a", outbox.LinkCreated, fmt.Sprint("lnk_", i), map[string]any{"id": i})
+		w.change("acc_a", libevents.LinkCreated, fmt.Sprint("lnk_", i), map[string]any{"id": i})
 	}
 	eventually(t, "all are put off", func() bool {
 		return len(r.deliveries(w.key("acc_a", identity.Creator), h.ID, "limit=100").Data) == changes && len(w.due(t)) == 0
@@ -99,7 +99,7 @@ func TestALateSuspensionIsIgnoredAfterItsLift(t *testing.T) {
 	r.hook(w.key("acc_a", identity.Creator), mine.URL, "link.created")
 	r.state("acc_a", tenant.Active, 6)
 	r.state("acc_a", tenant.Suspended, 5)
-	w.change("acc_a", outbox.LinkCreated, "lnk_0", map[string]any{"id": "lnk_0"})
+	w.change("acc_a", libevents.LinkCreated, "lnk_0", map[string]any{"id": "lnk_0"})
 	eventually(t, "the event arrives", func() bool { return len(mine.messages()) == 1 })
 }
 
@@ -136,9 +136,9 @@ func TestErasureLeavesNothingButTheTombstone(t *testing.T) {
 	h := r.hook(key, hangs.URL)
 	r.hook(otherKey, hangs.URL)
 	for i := range 900 { // more than two commits remove
-		w.change("acc_a", outbox.LinkCreated, fmt.Sprint("lnk_", i), map[string]any{"id": i})
+		w.change("acc_a", libevents.LinkCreated, fmt.Sprint("lnk_", i), map[string]any{"id": i})
 	}
-	w.change("acc_b", outbox.LinkCreated, "lnk_b", map[string]any{"id": "lnk_b"})
+	w.change("acc_b", libevents.LinkCreated, "lnk_b", map[string]any{"id": "lnk_b"})
 	r.want(202, key, "POST", "/api/v1/webhooks/"+h.ID+"/replay", map[string]any{"from": 0, "to": time.Now().UnixMilli()})
 	r.feed(otherKey, "")
 	before := w.documents(t, "acc_b")
@@ -158,7 +158,7 @@ func TestErasureLeavesNothingButTheTombstone(t *testing.T) {
 	}
 	eventually(t, "nothing is left", erased)
 	// links erases its records meanwhile, and a request that was under way commits.
-	w.change("acc_a", outbox.DomainDeleted, "dom_1", map[string]any{"id": "dom_1"})
+	w.change("acc_a", libevents.DomainDeleted, "dom_1", map[string]any{"id": "dom_1"})
 	if erased() {
 		t.Error("a late event is not noticed")
 	}
@@ -183,7 +183,7 @@ func TestErasureOfLongEvents(t *testing.T) {
 	r := w.start()
 	long := strings.Repeat("a", 30<<10)
 	for i := range 450 {
-		w.change("acc_a", outbox.LinkCreated, fmt.Sprint("lnk_", i), map[string]any{"id": i, "title": long})
+		w.change("acc_a", libevents.LinkCreated, fmt.Sprint("lnk_", i), map[string]any{"id": i, "title": long})
 	}
 	r.state("acc_a", tenant.Deleting, 3)
 	eventually(t, "nothing is left", func() bool {
@@ -217,9 +217,9 @@ func TestExport(t *testing.T) {
 	h := r.hook(key, "https://receiver.example/hook", "link.created")
 	w.key("acc_b", identity.Creator)
 	for i := range 250 { // more than a page
-		w.change("acc_a", outbox.LinkCreated, fmt.Sprint("lnk_", i), map[string]any{"id": i})
+		w.change("acc_a", libevents.LinkCreated, fmt.Sprint("lnk_", i), map[string]any{"id": i})
 	}
-	w.change("acc_b", outbox.LinkCreated, "lnk_b", map[string]any{"id": "lnk_b"})
+	w.change("acc_b", libevents.LinkCreated, "lnk_b", map[string]any{"id": "lnk_b"})
 	var text bytes.Buffer
 	if err := r.holder.Export(t.Context(), "acc_a", &text); err != nil {
 		t.Fatal(err)

@@ -21,12 +21,13 @@ import (
 	"github.com/linkreel/linkreel/libs/apikey/authtest"
 	"github.com/linkreel/linkreel/libs/apispec"
 	"github.com/linkreel/linkreel/libs/boot"
-	outbox "github.com/linkreel/linkreel/libs/events"
+	libevents "github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/identity"
-	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/libs/tenant/wire"
 	"github.com/linkreel/linkreel/services/events"
 	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
@@ -60,7 +61,7 @@ func newWorld(t testing.TB) *world {
 	}
 	w.db = firestoredb.Use(w.Client(t), 10*time.Second)
 	rdb := redis.NewClient(&redis.Options{Addr: w.cfg.RedisURL})
-	w.out = outbox.NewOutbox(w.db, rdb, w.now)
+	w.out = outbox.New(w.db, rdb, w.now)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = w.out.Run(ctx) }()
@@ -72,17 +73,17 @@ func (w *world) now() time.Time          { return time.Now().Add(time.Duration(w
 func (w *world) forward(d time.Duration) { w.offset.Add(int64(d)) }
 
 // change commits a change of an account's record, as some other service would.
-func (w *world) change(account string, t outbox.Type, object string, data any) {
+func (w *world) change(account string, t libevents.Type, object string, data any) {
 	w.t.Helper()
 	if err := w.try(account, t, object, data); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-func (w *world) try(account string, t outbox.Type, object string, data any) error {
+func (w *world) try(account string, t libevents.Type, object string, data any) error {
 	ctx := identity.WithPrincipal(context.Background(), &identity.Principal{AccountID: account, KeyID: "key_1", KeyName: "Deploy"})
 	return w.db.Tx(identity.WithRequestID(ctx, "req-1"), "change", func(ctx context.Context, tx *gcp.Transaction) error {
-		return w.out.Put(ctx, tx, outbox.Event{AccountID: account, Type: t, Object: object, Data: data})
+		return w.out.Put(ctx, tx, libevents.Event{AccountID: account, Type: t, Object: object, Data: data})
 	})
 }
 
@@ -100,7 +101,7 @@ func (w *world) key(account string, plan identity.Plan, scopes ...identity.Scope
 type replica struct {
 	t      testing.TB
 	client *http.Client
-	holder *tenant.Client // as auth calls it
+	holder *wire.Client // as auth calls it
 	stop   func()
 }
 
@@ -128,7 +129,7 @@ func (w *world) start(edit ...func(*events.Config)) *replica {
 	}
 	inside := httpapi.NewServer(svc.Servers[1].Handler)
 	running.Go(func() { _ = inside.Serve(internal) })
-	holder := tenant.NewClient("http://"+internal.Addr().String(), authtest.Token)
+	holder := wire.NewClient("http://"+internal.Addr().String(), authtest.Token)
 	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return l.Dial() }, MaxIdleConnsPerHost: 64}
 	var once sync.Once
 	stop := func() {

@@ -17,7 +17,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/boot"
-	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
@@ -174,7 +174,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 
 	own := redirect.OwnHosts(cfg.ShortBaseURL)
 	routes := api.Options{ShortBaseURL: cfg.ShortBaseURL, Own: own, DomainTarget: cfg.DomainTarget, Certificates: cfg.TLSAddr != "", Now: cfg.Now}
-	outbox := events.NewOutbox(db, rdb, cfg.Now)
+	outbox := outbox.New(db, rdb, cfg.Now)
 	shownLink, shownDomain := api.Shown(routes)
 	kept := store.New(db, cfg.Now).Tell(store.Teller{Outbox: outbox, Link: shownLink, Domain: shownDomain})
 	memory := invalidation.NewMemory(invalidation.Options{Store: kept, Suspended: kept.Suspended, Capacity: cfg.CacheBytes, Partitions: cfg.ClickPartitions, Now: cfg.Now})

@@ -19,12 +19,13 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/libs/tenant/wire"
 	"github.com/linkreel/linkreel/services/links"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
 // holder is the replica as auth sees it.
-func (r *replica) holder() *tenant.Client {
+func (r *replica) holder() *wire.Client {
 	r.t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(r.t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -37,7 +38,7 @@ func (r *replica) holder() *tenant.Client {
 			r.t.Cleanup(func() { _ = srv.Shutdown() })
 		}
 	}
-	client := tenant.NewClient("http://"+l.Addr().String(), internalToken)
+	client := wire.NewClient("http://"+l.Addr().String(), internalToken)
 	r.t.Cleanup(client.Close)
 	return client
 }

@@ -22,7 +22,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apikey/authtest"
 	"github.com/linkreel/linkreel/libs/boot"
-	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
@@ -61,7 +61,7 @@ type world struct {
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	return &world{
-		Cloud: cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{links.Indexes, tags.Indexes, idempotency.Indexes, events.Indexes}, Complete: true}), redis: redistest.Start(t),
+		Cloud: cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{links.Indexes, tags.Indexes, idempotency.Indexes, outbox.Indexes}, Complete: true}), redis: redistest.Start(t),
 		keys: authtest.Start(t), offset: new(atomic.Int64),
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/linkreel/linkreel/libs/boot"
-	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/queue"
@@ -422,7 +422,7 @@ func TestAProcessOfAnotherDatabaseEndsAtItsStart(t *testing.T) {
 	eventually(t, "the bucket is claimed", func() bool { _, err := w.bucket.Stat(t.Context(), objectstore.OwnerObject); return err == nil })
 	v := w.ready(`{}`)
 	before := append(w.objects("videos/"+v.id), w.objects("uploads/"+v.id)...)
-	other := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{videos.Indexes, tags.Indexes, transcode.Indexes, idempotency.Indexes, events.Indexes}}).Endpoint
+	other := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{videos.Indexes, tags.Indexes, transcode.Indexes, idempotency.Indexes, outbox.Indexes}}).Endpoint
 	second, log := w.process(other)
 	if err := second.Wait(); err == nil || !strings.Contains(log.String(), "stop the other installation, delete the bucket's object "+objectstore.OwnerObject) {
 		t.Errorf("the second installation ended with %v and says %s", err, log)

@@ -28,7 +28,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/dedup"
-	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
@@ -185,7 +185,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 	source := apikey.NewHTTPSource(cfg.AuthURL, cfg.InternalToken)
 	auth := apikey.New(apikey.Config{Now: cfg.Now}, source, rdb)
 	seen := dedup.New(rdb, cfg.Now)
-	outbox := events.NewOutbox(db, rdb, cfg.Now)
+	outbox := outbox.New(db, rdb, cfg.Now)
 	kept := store.New(db, cfg.Now).Tell(store.Teller{Outbox: outbox, Video: api.Shown(video.Addresses{Base: cfg.BaseURL})})
 	passwords := password.New(cfg.PasswordHashes, cfg.PasswordQueue)
 	addresses := video.Addresses{Base: cfg.BaseURL}

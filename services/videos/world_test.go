@@ -21,14 +21,14 @@ import (
 	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/apikey/authtest"
 	"github.com/linkreel/linkreel/libs/boot"
-	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/tags"
-	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/libs/tenant/wire"
 	"github.com/linkreel/linkreel/libs/transcode"
 	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
@@ -56,7 +56,7 @@ type world struct {
 	disk    string // where storage keeps its files
 	redis   string
 	db      *firestoredb.DB
-	auth    *tenant.Client // what auth has in its hands
+	auth    *wire.Client // what auth has in its hands
 	cfg     videos.Config
 }
 
@@ -111,7 +111,7 @@ func newWorld(t *testing.T, options ...option) *world {
 	w.base = "http://" + api.Addr().String()
 	var cfg videos.Config
 	cloud := cloudtest.Start(t, cloudtest.Options{
-		Indexes: [][]byte{videos.Indexes, tags.Indexes, transcode.Indexes, idempotency.Indexes, events.Indexes}, Complete: true, Rare: []string{"videoAccounts.at", "videoAccounts.eraseAt", "videos.watchUntil"}, Clock: w.clock.Now, Buckets: []string{bucketName},
+		Indexes: [][]byte{videos.Indexes, tags.Indexes, transcode.Indexes, idempotency.Indexes, outbox.Indexes}, Complete: true, Rare: []string{"videoAccounts.at", "videoAccounts.eraseAt", "videos.watchUntil"}, Clock: w.clock.Now, Buckets: []string{bucketName},
 		Storage: func(objects *storage.Options) {
 			objects.CORS = []storage.CORS{{Origin: []string{"*"}, Method: []string{"GET", "HEAD", "PUT"}, ResponseHeader: []string{"Content-Type", "Content-Range", "Range"}}}
 			w.uploads, w.push, w.disk = objects.PublicURL, objects.APIURL, objects.Dir
@@ -140,7 +140,7 @@ func newWorld(t *testing.T, options ...option) *world {
 	go func() { _ = fast.Serve(api) }()
 	inside := httpapi.NewServer(w.svc.Handler("internal"))
 	go func() { _ = inside.Serve(internal) }()
-	w.auth = tenant.NewClient("http://"+internal.Addr().String(), authtest.Token)
+	w.auth = wire.NewClient("http://"+internal.Addr().String(), authtest.Token)
 
 	db, err := firestoredb.Open(t.Context(), cfg.Firestore)
 	must(t, err)

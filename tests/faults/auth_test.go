@@ -244,7 +244,7 @@ func (p *authProcess) key(account string) (id, key string) {
 	return k.field(p.world.t, "id"), k.field(p.world.t, "key")
 }
 
-func TestAuth_no_replica_accepts_a_key_whose_revocation_was_answered(t *testing.T) {
+func TestAuthNoReplicaAcceptsAKeyWhoseRevocationWasAnswered(t *testing.T) {
 	t.Parallel()
 	w := newAuthWorld(t)
 	replicas := []*authProcess{w.start(), w.start()}
@@ -269,7 +269,7 @@ func TestAuth_no_replica_accepts_a_key_whose_revocation_was_answered(t *testing.
 	t.Logf("%d revocations × %d replicas: %d accepted", trials, len(replicas), accepted)
 }
 
-func TestAuth_killed_between_the_write_and_the_answer_makes_each_key_once(t *testing.T) {
+func TestAuthKilledBetweenTheWriteAndTheAnswerMakesEachKeyOnce(t *testing.T) {
 	t.Parallel()
 	w := newAuthWorld(t)
 	p := w.start()
@@ -346,7 +346,7 @@ func (l *authLoad) percentile(q float64) time.Duration {
 	return l.took[int(q*float64(len(l.took)-1))]
 }
 
-func TestAuth_goes_on_while_Redis_is(t *testing.T) {
+func TestAuthGoesOnWhileRedisIs(t *testing.T) {
 	t.Parallel()
 	for name, harm := range map[string]struct {
 		fault, heal func(t *testing.T, b *authWorld)
@@ -471,7 +471,7 @@ func authRemaining(p *authProcess, key string) int {
 
 // The other services' side: a client as links and videos have it, with auth
 // killed, frozen and gone for longer than a record lasts.
-func TestAuth_away_leaves_known_keys_working_for_thirty_seconds(t *testing.T) {
+func TestAuthAwayLeavesKnownKeysWorkingForThirtySeconds(t *testing.T) {
 	t.Parallel()
 	for name, harm := range map[string]struct{ fault, heal func(p *authProcess) }{
 		"killed": {func(p *authProcess) { p.kill() }, func(p *authProcess) { p.run() }},

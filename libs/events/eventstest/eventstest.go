@@ -9,7 +9,7 @@ import (
 
 	"cloud.google.com/go/firestore"
 
-	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/events/outbox"
 )
 
 // Reader is a client of Firestore, or a service's own.
@@ -19,13 +19,13 @@ type Reader interface {
 
 // All are the events of all accounts, in the order of their commits, and each has an
 // event's id. They are sorted here: services read them by account, and there are no other indexes.
-func All(tb testing.TB, db Reader) []events.Document {
+func All(tb testing.TB, db Reader) []outbox.Document {
 	tb.Helper()
-	snaps, err := db.Collection(events.Collection).Documents(tb.Context()).GetAll()
+	snaps, err := db.Collection(outbox.Collection).Documents(tb.Context()).GetAll()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	out := make([]events.Document, len(snaps))
+	out := make([]outbox.Document, len(snaps))
 	for i, snap := range snaps {
 		if err := snap.DataTo(&out[i]); err != nil {
 			tb.Fatal(err)
@@ -34,7 +34,7 @@ func All(tb testing.TB, db Reader) []events.Document {
 			tb.Errorf("the id of an event: %q", snap.Ref.ID)
 		}
 	}
-	slices.SortFunc(out, func(a, b events.Document) int { return cmp.Compare(a.Order, b.Order) })
+	slices.SortFunc(out, func(a, b outbox.Document) int { return cmp.Compare(a.Order, b.Order) })
 	return out
 }
 

@@ -203,9 +203,9 @@ func TestContention(t *testing.T) {
 	}
 }
 
-// TestContention_loses_no_increment has callers increment one document through
+// TestContentionLosesNoIncrement has callers increment one document through
 // the real client's transactions, in every mode.
-func TestContention_loses_no_increment(t *testing.T) {
+func TestContentionLosesNoIncrement(t *testing.T) {
 	t.Parallel()
 	for name, mode := range map[string]firestore.Mode{"pessimistic": firestore.Pessimistic, "optimistic": firestore.Optimistic, "fast": firestore.Fast} {
 		t.Run(name, func(t *testing.T) {

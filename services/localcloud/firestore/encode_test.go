@@ -65,7 +65,7 @@ func someValues(t *rapid.T, depth int) (vs []*pb.Value) {
 	return vs
 }
 
-func TestEncoding_orders_like_values(t *testing.T) {
+func TestEncodingOrdersLikeValues(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := anyValue(t, 0), anyValue(t, 0)
@@ -84,7 +84,7 @@ func TestEncoding_orders_like_values(t *testing.T) {
 	})
 }
 
-func TestDocumentKey_is_reversible_and_orders_like_names(t *testing.T) {
+func TestDocumentKeyIsReversibleAndOrdersLikeNames(t *testing.T) {
 	t.Parallel()
 	id := rapid.OneOf(rapid.SampledFrom([]string{"a", "a!", "b", "__id7__", "__id-7__", "__id007__", "a\x00", "é"}), rapid.StringN(1, 5, -1))
 	rapid.Check(t, func(t *rapid.T) {

@@ -73,7 +73,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-func TestFaults_a_transaction_survives_aborted_commits(t *testing.T) {
+func TestFaultsATransactionSurvivesAbortedCommits(t *testing.T) {
 	t.Parallel()
 	s := open(t, firestore.Options{})
 	c := client(t, s)

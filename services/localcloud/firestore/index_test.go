@@ -91,7 +91,7 @@ func TestIndexEnforcement(t *testing.T) {
 	}
 }
 
-func TestIndexEnforcement_sum_needs_an_index_with_its_field(t *testing.T) {
+func TestIndexEnforcementSumNeedsAnIndexWithItsField(t *testing.T) {
 	t.Parallel()
 	c := client(t, open(t, firestore.Options{Indexes: indexes(t, declared)}))
 	q := c.Collection("k").Where("g", "==", 1)
@@ -186,7 +186,7 @@ func TestCountCost(t *testing.T) {
 	}
 }
 
-func TestIndexes_survive_reopening_and_follow_the_declaration(t *testing.T) {
+func TestIndexesSurviveReopeningAndFollowTheDeclaration(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "data.db")
 	newest := func(c *gc.Client) gc.Query {
@@ -223,7 +223,7 @@ func TestIndexes_survive_reopening_and_follow_the_declaration(t *testing.T) {
 	}
 }
 
-func TestIndexes_keep_values_that_are_too_long_in_order(t *testing.T) {
+func TestIndexesKeepValuesThatAreTooLongInOrder(t *testing.T) {
 	t.Parallel()
 	s := open(t, firestore.Options{})
 	firestore.IndexEverything(s)
@@ -239,7 +239,7 @@ func TestIndexes_keep_values_that_are_too_long_in_order(t *testing.T) {
 	must(t, firestore.CheckConsistency(s))
 }
 
-func TestIndexes_are_consistent_after_many_changes(t *testing.T) {
+func TestIndexesAreConsistentAfterManyChanges(t *testing.T) {
 	t.Parallel()
 	s := open(t, firestore.Options{Indexes: indexes(t, declared)})
 	firestore.IndexEverything(s)

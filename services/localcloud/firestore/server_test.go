@@ -41,7 +41,7 @@ func (c *clock) move(d time.Duration) {
 	c.t = c.t.Add(d)
 }
 
-func TestOpen_keeps_documents_of_an_earlier_run(t *testing.T) {
+func TestOpenKeepsDocumentsOfAnEarlierRun(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "data.db")
 	s := open(t, firestore.Options{Path: path})
@@ -53,7 +53,7 @@ func TestOpen_keeps_documents_of_an_earlier_run(t *testing.T) {
 	wantEqual(t, get(t, c, "k/a").UpdateTime, r.UpdateTime)
 }
 
-func TestOpen_a_second_time_says_that_the_file_is_in_use(t *testing.T) {
+func TestOpenASecondTimeSaysThatTheFileIsInUse(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "data.db")
 	open(t, firestore.Options{Path: path})
@@ -63,7 +63,7 @@ func TestOpen_a_second_time_says_that_the_file_is_in_use(t *testing.T) {
 	}
 }
 
-func TestOpen_refuses_a_file_of_a_newer_version(t *testing.T) {
+func TestOpenRefusesAFileOfANewerVersion(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "data.db")
 	must(t, open(t, firestore.Options{Path: path}).Close())
@@ -77,7 +77,7 @@ func TestOpen_refuses_a_file_of_a_newer_version(t *testing.T) {
 	}
 }
 
-func TestOpen_refuses_a_file_that_is_something_else(t *testing.T) {
+func TestOpenRefusesAFileThatIsSomethingElse(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "data.db")
 	must(t, os.WriteFile(path, bytes.Repeat([]byte("no database"), 1000), 0o600))
@@ -86,7 +86,7 @@ func TestOpen_refuses_a_file_that_is_something_else(t *testing.T) {
 	}
 }
 
-func TestClose_ends_clients_and_listeners_and_may_come_twice(t *testing.T) {
+func TestCloseEndsClientsAndListenersAndMayComeTwice(t *testing.T) {
 	t.Parallel()
 	s := open(t, firestore.Options{})
 	c := client(t, s)
@@ -100,7 +100,7 @@ func TestClose_ends_clients_and_listeners_and_may_come_twice(t *testing.T) {
 	}
 }
 
-func TestClose_leaves_no_goroutine(t *testing.T) {
+func TestCloseLeavesNoGoroutine(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	s, err := firestore.Open(firestore.Options{Path: filepath.Join(t.TempDir(), "data.db")})
 	must(t, err)
@@ -116,7 +116,7 @@ func TestClose_leaves_no_goroutine(t *testing.T) {
 	goleak.VerifyNone(t, before)
 }
 
-func TestDatabases_are_kept_apart(t *testing.T) {
+func TestDatabasesAreKeptApart(t *testing.T) {
 	t.Parallel()
 	s := open(t, firestore.Options{})
 	one, err := s.Client(t.Context(), "one")
@@ -195,7 +195,7 @@ func TestDeleteExpired(t *testing.T) {
 	must(t, firestore.CheckConsistency(s))
 }
 
-func TestDeleteExpired_in_many_rounds(t *testing.T) {
+func TestDeleteExpiredInManyRounds(t *testing.T) {
 	t.Parallel()
 	s := open(t, firestore.Options{Indexes: indexes(t, declared), TTLInterval: -1})
 	c := client(t, s)
@@ -213,7 +213,7 @@ func TestDeleteExpired_in_many_rounds(t *testing.T) {
 	wantIDs(t, c.Collection("k").Query, "")
 }
 
-func TestExport_and_Import_and_Wipe(t *testing.T) {
+func TestExportAndImportAndWipe(t *testing.T) {
 	t.Parallel()
 	s := open(t, firestore.Options{Path: filepath.Join(t.TempDir(), "data.db"), Indexes: indexes(t, declared)})
 	c := client(t, s)
@@ -237,7 +237,7 @@ func TestExport_and_Import_and_Wipe(t *testing.T) {
 	}
 }
 
-func TestWipe_is_seen_by_listeners(t *testing.T) {
+func TestWipeIsSeenByListeners(t *testing.T) {
 	t.Parallel()
 	s := open(t, firestore.Options{})
 	c := client(t, s)
@@ -251,9 +251,9 @@ func TestWipe_is_seen_by_listeners(t *testing.T) {
 	wantNext(t, it, "c", "added c")
 }
 
-// TestReads_do_not_wait_for_the_disk holds a commit between its writing and its
+// TestReadsDoNotWaitForTheDisk holds a commit between its writing and its
 // end, where it would sync, and reads meanwhile.
-func TestReads_do_not_wait_for_the_disk(t *testing.T) {
+func TestReadsDoNotWaitForTheDisk(t *testing.T) {
 	t.Parallel()
 	s := open(t, firestore.Options{Path: filepath.Join(t.TempDir(), "data.db")})
 	c := client(t, s)
@@ -272,7 +272,7 @@ func TestReads_do_not_wait_for_the_disk(t *testing.T) {
 	wantFields(t, c, "k/a", fields{"n": int64(2)})
 }
 
-func TestGroupCommit_shares_a_sync_among_waiting_commits(t *testing.T) {
+func TestGroupCommitSharesASyncAmongWaitingCommits(t *testing.T) {
 	t.Parallel()
 	s := open(t, firestore.Options{Path: filepath.Join(t.TempDir(), "data.db")})
 	c := client(t, s)
@@ -296,7 +296,7 @@ func TestGroupCommit_shares_a_sync_among_waiting_commits(t *testing.T) {
 	}
 }
 
-func TestProtocol_single_document_calls(t *testing.T) {
+func TestProtocolSingleDocumentCalls(t *testing.T) {
 	t.Parallel()
 	c := raw(t, open(t, firestore.Options{}))
 	const root = "projects/p/databases/(default)/documents"
@@ -327,9 +327,9 @@ func TestProtocol_single_document_calls(t *testing.T) {
 	wantCode(t, err, codes.InvalidArgument)
 }
 
-// TestListen_resumes shows that a client that comes back with a token is sent
+// TestListenResumes shows that a client that comes back with a token is sent
 // only what has changed meanwhile.
-func TestListen_resumes(t *testing.T) {
+func TestListenResumes(t *testing.T) {
 	t.Parallel()
 	clk := newClock()
 	s := open(t, firestore.Options{Clock: clk.now})
@@ -358,7 +358,7 @@ func TestListen_resumes(t *testing.T) {
 	wantEqual(t, listen(t, rpc, resumed).events, "add; reset; change b; change c; change d; current")
 }
 
-func TestListen_follows_several_targets_on_one_stream(t *testing.T) {
+func TestListenFollowsSeveralTargetsOnOneStream(t *testing.T) {
 	t.Parallel()
 	s := open(t, firestore.Options{})
 	c := client(t, s)

@@ -18,6 +18,7 @@ import (
 	"github.com/maypok86/otter/v2"
 
 	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
@@ -60,7 +61,7 @@ type keyDoc struct {
 // Store is an account.Store on Firestore.
 type Store struct {
 	db     *firestoredb.DB
-	events *events.Outbox
+	events *outbox.Outbox
 	shown  func(record any) any
 	now    func() time.Time
 	// owners remembers whose a key is, which never changes, so that verifying a
@@ -79,7 +80,7 @@ var _ account.Store = (*Store)(nil)
 
 // New makes a store on db. Events of changes go to outbox, with the record as
 // shown gives it. A nil now is the system's clock.
-func New(db *firestoredb.DB, outbox *events.Outbox, shown func(record any) any, now func() time.Time) *Store {
+func New(db *firestoredb.DB, outbox *outbox.Outbox, shown func(record any) any, now func() time.Time) *Store {
 	if now == nil {
 		now = time.Now
 	}

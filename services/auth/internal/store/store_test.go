@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/auth"
@@ -28,9 +28,9 @@ type world struct {
 
 func newWorld(t testing.TB) world {
 	t.Helper()
-	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{auth.Indexes, events.Indexes}, Complete: true})
+	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{auth.Indexes, outbox.Indexes}, Complete: true})
 	db := firestoredb.Use(cloud.Client(t), 10*time.Second)
-	return world{store.New(db, events.NewOutbox(db, nil, nil), func(any) any { return struct{}{} }, nil), cloud, db}
+	return world{store.New(db, outbox.New(db, nil, nil), func(any) any { return struct{}{} }, nil), cloud, db}
 }
 
 func (b world) do(t testing.TB, fn func(tx account.Tx) error) {

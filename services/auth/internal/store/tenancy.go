@@ -9,7 +9,7 @@ import (
 
 	"cloud.google.com/go/firestore"
 
-	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/tenant"
@@ -91,7 +91,7 @@ func (s *Store) erased(accountID string) map[string]firestore.Query {
 	of := map[string]firestore.Query{
 		idempotency.Collection: s.db.Collection(idempotency.Collection).Where(idempotency.OwnerField, "==", idempotency.Owner(accountID)),
 	}
-	for _, collection := range []string{keys, takedowns, events.Collection} {
+	for _, collection := range []string{keys, takedowns, outbox.Collection} {
 		of[collection] = s.db.Collection(collection).Where("accountId", "==", accountID)
 	}
 	return of

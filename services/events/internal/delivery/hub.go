@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/events/outbox"
 )
 
 // settledChannel carries the accounts whose feed has grown, to the replicas that
@@ -35,7 +35,7 @@ func newHub(rdb redis.UniversalClient, name string) *hub {
 func (h *hub) listen(ctx context.Context, woken func(accountID string)) {
 	for ctx.Err() == nil {
 		// The client connects again by itself and gives up at nothing.
-		sub := h.redis.Subscribe(ctx, events.Channel, settledChannel)
+		sub := h.redis.Subscribe(ctx, outbox.Channel, settledChannel)
 		messages := sub.Channel(redis.WithChannelSize(10_000))
 		for open := true; open; {
 			select {

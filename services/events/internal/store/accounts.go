@@ -7,7 +7,7 @@ import (
 
 	"cloud.google.com/go/firestore"
 
-	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/services/events/internal/tenancy"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
@@ -85,7 +85,7 @@ func (s *Store) Deferred(ctx context.Context, webhookID string) (bool, error) {
 
 // ofAccount are the collections whose documents name their account. Webhooks go
 // first, so that nothing can be sent any more.
-var ofAccount = []string{webhooks, replays, deliveries, events.Collection}
+var ofAccount = []string{webhooks, replays, deliveries, outbox.Collection}
 
 // erasePage is how many documents one commit removes. Events and deliveries have up to
 // some 70 kB, and what a commit deletes counts toward the 10 MiB that it may change.

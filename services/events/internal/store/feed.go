@@ -13,6 +13,7 @@ import (
 	"cloud.google.com/go/firestore"
 
 	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/events/internal/feed"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
@@ -35,7 +36,7 @@ func (s *Store) feedRef(accountID string) *firestore.DocumentRef {
 }
 
 func (s *Store) eventRef(id string) *firestore.DocumentRef {
-	return s.db.Collection(events.Collection).Doc(id)
+	return s.db.Collection(outbox.Collection).Doc(id)
 }
 
 // Settled is what came of giving places.
@@ -168,14 +169,14 @@ func (s *Store) waiting(ctx context.Context, accountID string, limit int) (list 
 	var found []dated
 	// Again for as long as some were set aside, since others come up in their place.
 	for again := true; again; {
-		snaps, err := s.snapshots(ctx, "list waiting events", s.db.Collection(events.Collection).Where("waiting", "==", accountID).
+		snaps, err := s.snapshots(ctx, "list waiting events", s.db.Collection(outbox.Collection).Where("waiting", "==", accountID).
 			OrderBy("at", firestore.Asc).Limit(limit))
 		if err != nil {
 			return nil, false, err
 		}
 		found, again = found[:0], false
 		for _, snap := range snaps {
-			var d events.Document
+			var d outbox.Document
 			if err := snap.DataTo(&d); err != nil {
 				if err := s.withoutPlace(ctx, snap, err); err != nil {
 					return nil, false, err
@@ -241,8 +242,8 @@ func (s *Store) Overlooked(ctx context.Context, before time.Time) (accounts []st
 			}
 		}
 	}
-	for i := range events.Lanes {
-		q := s.db.Collection(events.Collection).Where("lane", "==", events.LaneName(i)).Where("at", "<", before).
+	for i := range outbox.Lanes {
+		q := s.db.Collection(outbox.Collection).Where("lane", "==", outbox.LaneName(i)).Where("at", "<", before).
 			OrderBy("at", firestore.Asc).Limit(overlookedPage).Select("waiting", "at")
 		first, e := s.snapshots(ctx, "list overlooked events", q)
 		err = errors.Join(err, e)
@@ -296,7 +297,7 @@ func (s *Store) Event(ctx context.Context, id string) (*feed.Event, error) {
 	if !validID(id, "evt_") {
 		return nil, nil
 	}
-	var d events.Document
+	var d outbox.Document
 	found, err := s.get(ctx, "get event", s.eventRef(id), &d)
 	if err != nil || !found {
 		return nil, err
@@ -329,7 +330,7 @@ func (s *Store) Page(ctx context.Context, q feed.Query) (feed.Page, error) {
 // page is one query; last is the place of the last event that it read, expired
 // or not.
 func (s *Store) page(ctx context.Context, q feed.Query) (page feed.Page, last int64, err error) {
-	find := s.db.Collection(events.Collection).Where("accountId", "==", q.AccountID)
+	find := s.db.Collection(outbox.Collection).Where("accountId", "==", q.AccountID)
 	switch len(q.Types) {
 	case 0, len(events.Types()): // Firestore compares with 30 values at most
 	case 1:
@@ -355,7 +356,7 @@ func (s *Store) page(ctx context.Context, q feed.Query) (page feed.Page, last in
 		}
 		page = feed.Page{More: len(snaps) > q.Limit}
 		for _, snap := range snaps[:min(len(snaps), q.Limit)] {
-			var d events.Document
+			var d outbox.Document
 			if err := snap.DataTo(&d); err != nil {
 				return fmt.Errorf("read event %s: %w", snap.Ref.ID, err)
 			}
@@ -375,12 +376,12 @@ func (s *Store) page(ctx context.Context, q feed.Query) (page feed.Page, last in
 // or later; found is false when there is none.
 func (s *Store) PlaceAt(ctx context.Context, accountID string, t time.Time) (place int64, found bool, err error) {
 	err = s.db.Do(ctx, "find event by time", func(ctx context.Context) error {
-		snaps, err := s.db.Collection(events.Collection).Where("accountId", "==", accountID).Where("at", ">=", t).
+		snaps, err := s.db.Collection(outbox.Collection).Where("accountId", "==", accountID).Where("at", ">=", t).
 			OrderBy("at", firestore.Asc).Limit(1).Documents(ctx).GetAll()
 		if err != nil || len(snaps) == 0 {
 			return err
 		}
-		var d events.Document
+		var d outbox.Document
 		if err := snaps[0].DataTo(&d); err != nil {
 			return err
 		}
@@ -390,7 +391,7 @@ func (s *Store) PlaceAt(ctx context.Context, accountID string, t time.Time) (pla
 	return place, found, err
 }
 
-func eventOf(id string, d *events.Document) *feed.Event {
+func eventOf(id string, d *outbox.Document) *feed.Event {
 	return &feed.Event{
 		ID: id, AccountID: d.AccountID, Type: events.Type(d.Type), Object: d.Object, At: d.At,
 		Actor:     events.Actor{Type: events.ActorType(d.ActorType), ID: d.ActorID, Name: d.ActorName},

@@ -20,7 +20,7 @@ import (
 
 	"cloud.google.com/go/firestore"
 
-	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/seal"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
@@ -38,18 +38,18 @@ const (
 type Store struct {
 	db     *firestoredb.DB
 	seal   *seal.Keys
-	outbox *events.Outbox
+	outbox *outbox.Outbox
 	now    func() time.Time
 	shown  func(*webhook.Webhook) any
 
 	mu  sync.Mutex
-	lap [events.Lanes]*firestore.DocumentSnapshot // how far Overlooked has looked in each lane
+	lap [outbox.Lanes]*firestore.DocumentSnapshot // how far Overlooked has looked in each lane
 }
 
 var _ webhook.Store = (*Store)(nil)
 
 // New makes a store. shown is a webhook as the API shows it, for events.
-func New(db *firestoredb.DB, keys *seal.Keys, outbox *events.Outbox, now func() time.Time, shown func(*webhook.Webhook) any) *Store {
+func New(db *firestoredb.DB, keys *seal.Keys, outbox *outbox.Outbox, now func() time.Time, shown func(*webhook.Webhook) any) *Store {
 	return &Store{db: db, seal: keys, outbox: outbox, now: now, shown: shown}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/libs/tenant/wire"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
@@ -86,7 +87,7 @@ func newPublic(a *httpapi.API, links *link.Service, domains *customdomain.Servic
 // the internal token, what it decided about accounts, and an ingress asks whether
 // to get a certificate for a host name.
 func Internal(a *httpapi.API, domains *customdomain.Service, token string, h tenant.Holder) {
-	tenant.Routes(a, token, h)
+	wire.Routes(a, token, h)
 	a.Public(fiber.MethodGet, "/internal/v1/domains/ask", func(c *fiber.Ctx) error {
 		name, problem := customdomain.CheckHostname(c.Query("domain"), nil)
 		if problem != nil {

@@ -219,7 +219,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func TestConfirm_makes_clicks_of_many_visitors_durable(t *testing.T) {
+func TestConfirmMakesClicksOfManyVisitorsDurable(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)
 	p, b := start(t, addr), newBook()
@@ -243,7 +243,7 @@ func TestConfirm_makes_clicks_of_many_visitors_durable(t *testing.T) {
 	}
 }
 
-func TestConfirm_hears_a_change_before_it_answers(t *testing.T) {
+func TestConfirmHearsAChangeBeforeItAnswers(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)
 	a, b := start(t, addr), start(t, addr)
@@ -275,7 +275,7 @@ func TestConfirm_hears_a_change_before_it_answers(t *testing.T) {
 	}
 }
 
-func TestConfirm_reloads_when_the_log_of_changes_is_another(t *testing.T) {
+func TestConfirmReloadsWhenTheLogOfChangesIsAnother(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)
 	p := open(t, addr, 1)
@@ -295,7 +295,7 @@ func TestConfirm_reloads_when_the_log_of_changes_is_another(t *testing.T) {
 	}
 }
 
-func TestUndo_takes_a_click_back(t *testing.T) {
+func TestUndoTakesAClickBack(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)
 	p, b := start(t, addr), newBook()
@@ -558,7 +558,7 @@ func TestAFullSpoolLosesClicksButNoVisitor(t *testing.T) {
 	}
 }
 
-func TestSpool_survives_a_torn_end(t *testing.T) {
+func TestSpoolSurvivesATornEnd(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s, err := openSpool(dir, "p", 3, 1<<20)
@@ -598,7 +598,7 @@ func TestSpool_survives_a_torn_end(t *testing.T) {
 	}
 }
 
-func TestSpool_gives_the_disk_back_while_it_is_written(t *testing.T) {
+func TestSpoolGivesTheDiskBackWhileItIsWritten(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s, err := openSpool(dir, "p", 0, 10<<20)
@@ -634,7 +634,7 @@ func TestSpool_gives_the_disk_back_while_it_is_written(t *testing.T) {
 	}
 }
 
-func TestPayload_keeps_clicks(t *testing.T) {
+func TestPayloadKeepsClicks(t *testing.T) {
 	t.Parallel()
 	var s sums
 	a := link.Click{LinkID: "lnk_a", Day: 20_000, Referrer: "x.example", Country: "DE", Device: link.Mobile}

@@ -215,7 +215,7 @@ func stalls(t *testing.T, distance time.Duration) {
 	}
 }
 
-func TestAnnounce_is_heard_from_a_process_whose_clicks_are_too_slow(t *testing.T) {
+func TestAnnounceIsHeardFromAProcessWhoseClicksAreTooSlow(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)
 	by := redistest.NewProxy(t, addr)
@@ -375,7 +375,7 @@ func TestAProcessThatNeverSignsOffIsMetered(t *testing.T) {
 	}
 }
 
-func TestPartitions_count_everything_and_may_change(t *testing.T) {
+func TestPartitionsCountEverythingAndMayChange(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t)
 	visit := func(p process, from, to int) {
@@ -440,7 +440,7 @@ func TestHostsAndAccountsAreAnnouncedToEveryPartition(t *testing.T) {
 	}
 }
 
-func TestACluster_counts_over_a_failover(t *testing.T) {
+func TestAClusterCountsOverAFailover(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Cluster(t, 3, true)
 	addrs := make([]string, 3)

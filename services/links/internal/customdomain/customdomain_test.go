@@ -42,7 +42,7 @@ func FuzzCheckHostname(f *testing.F) {
 	})
 }
 
-func TestChecked_forgives_a_missing_proof_for_a_week(t *testing.T) {
+func TestCheckedForgivesAMissingProofForAWeek(t *testing.T) {
 	t.Parallel()
 	day := func(n int) time.Time { return time.Unix(1_790_000_000, 0).Add(time.Duration(n) * 24 * time.Hour) }
 	var d Domain
@@ -68,7 +68,7 @@ func TestChecked_forgives_a_missing_proof_for_a_week(t *testing.T) {
 	}
 }
 
-func TestChecked_always_moves_the_next_check_of_a_verified_domain(t *testing.T) {
+func TestCheckedAlwaysMovesTheNextCheckOfAVerifiedDomain(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_790_000_000, 0)
 	for _, o := range []Outcome{Proven, Missing, Unknown, Lost} {

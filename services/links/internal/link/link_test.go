@@ -78,7 +78,7 @@ func TestParseURL(t *testing.T) {
 	}
 }
 
-func TestParseURL_writes_addresses_as_browsers_do(t *testing.T) {
+func TestParseURLWritesAddressesAsBrowsersDo(t *testing.T) {
 	texts := urlSeeds()
 	in, err := json.Marshal(texts)
 	if err != nil {
@@ -193,7 +193,7 @@ func FuzzLookupSlug(f *testing.F) {
 	})
 }
 
-func TestExpiry_is_over_at_its_millisecond(t *testing.T) {
+func TestExpiryIsOverAtItsMillisecond(t *testing.T) {
 	t.Parallel()
 	at := time.UnixMilli(1_790_000_000_000)
 	for name, c := range map[string]struct {
@@ -215,7 +215,7 @@ func TestExpiry_is_over_at_its_millisecond(t *testing.T) {
 	}
 }
 
-func TestApply_changes_only_what_the_patch_names(t *testing.T) {
+func TestApplyChangesOnlyWhatThePatchNames(t *testing.T) {
 	t.Parallel()
 	title := "og"
 	before := Link{Title: "old", Destination: URL{"https://a.example", "https://a.example/"}, OpenGraph: OpenGraph{Title: &title}, Expiry: ExpiresAt(1), Rev: 3}

@@ -61,10 +61,10 @@ func generate(spec string) error {
 	}
 }
 
-// BenchmarkServe_beside_announcements is a warm redirect while other links change:
+// BenchmarkServeBesideAnnouncements is a warm redirect while other links change:
 // CPU of this process and of Redis for each redirect (cpu-ns/op). The changes are
 // announced by another process.
-func BenchmarkServe_beside_announcements(b *testing.B) {
+func BenchmarkServeBesideAnnouncements(b *testing.B) {
 	for _, parts := range []int{1, 4, 16} {
 		for _, rate := range []int{0, 700, 10_000} {
 			b.Run(fmt.Sprintf("partitions=%d/changes=%d", parts, rate), func(b *testing.B) {

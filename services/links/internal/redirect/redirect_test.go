@@ -107,7 +107,7 @@ func ask(h *Handler, uri, host string, header ...string) *fasthttp.Response {
 	return &ctx.Response
 }
 
-func TestServe_counts_an_overtaken_answer_once(t *testing.T) {
+func TestServeCountsAnOvertakenAnswerOnce(t *testing.T) {
 	t.Parallel()
 	y := &yes{again: 3}
 	h, s := newHandler(y)
@@ -125,7 +125,7 @@ func TestServe_counts_an_overtaken_answer_once(t *testing.T) {
 	}
 }
 
-func TestServe_traces_a_visit_that_waits_for_the_store(t *testing.T) {
+func TestServeTracesAVisitThatWaitsForTheStore(t *testing.T) {
 	t.Parallel()
 	type mark struct{}
 	s := &shelf{links: map[string]link.Target{"|a": {LinkID: "l", Slug: "a", Location: "https://x.example/"}}}
@@ -158,7 +158,7 @@ func (l loader) Target(ctx context.Context, key string) (link.Target, bool, erro
 	return l.load(ctx, key)
 }
 
-func TestServe_sends_one_clean_location(t *testing.T) {
+func TestServeSendsOneCleanLocation(t *testing.T) {
 	t.Parallel()
 	h, s := newHandler(&yes{})
 	u, problem := link.ParseURL("https://x.example/%0d%0aSet-Cookie:%20a=b?\u00fc#<>", nil)
@@ -172,7 +172,7 @@ func TestServe_sends_one_clean_location(t *testing.T) {
 	}
 }
 
-func TestPages_escape_what_owners_write(t *testing.T) {
+func TestPagesEscapeWhatOwnersWrite(t *testing.T) {
 	t.Parallel()
 	h, s := newHandler(&yes{})
 	evil := `"><script>alert(1)</script>{{.}}`
@@ -184,7 +184,7 @@ func TestPages_escape_what_owners_write(t *testing.T) {
 	}
 }
 
-func TestServe_refuses_a_network_that_scans_and_never_what_is_in_memory(t *testing.T) {
+func TestServeRefusesANetworkThatScansAndNeverWhatIsInMemory(t *testing.T) {
 	t.Parallel()
 	s := &shelf{links: map[string]link.Target{"|a": {LinkID: "l", Slug: "a", Location: "https://x.example/"}, "|b": {LinkID: "m", Slug: "b", Location: "https://x.example/"}}}
 	var clock atomic.Int64
@@ -232,7 +232,7 @@ func TestServe_refuses_a_network_that_scans_and_never_what_is_in_memory(t *testi
 	}
 }
 
-func TestServe_takes_back_a_click_that_led_nowhere(t *testing.T) {
+func TestServeTakesBackAClickThatLedNowhere(t *testing.T) {
 	t.Parallel()
 	y := &overtaken{yes: &yes{}}
 	h, s := newHandler(y)
@@ -280,7 +280,7 @@ func (o *overtaken) Confirm(a clicks.Answer, c *link.Click) clicks.Outcome {
 	return out
 }
 
-func TestServe_a_suspended_account_is_out_of_service(t *testing.T) {
+func TestServeASuspendedAccountIsOutOfService(t *testing.T) {
 	t.Parallel()
 	s := &shelf{links: map[string]link.Target{"|a": {LinkID: "l", AccountID: "acc", Slug: "a", Location: "https://x.example/"}}}
 	suspended := false
@@ -322,8 +322,8 @@ func FuzzServe(f *testing.F) {
 	})
 }
 
-// TestMemory_holds_a_million_links is the bound of what a replica needs.
-func TestMemory_holds_a_million_links(t *testing.T) {
+// TestMemoryHoldsAMillionLinks is the bound of what a replica needs.
+func TestMemoryHoldsAMillionLinks(t *testing.T) {
 	const limit = 400 << 20
 	n := 100_000
 	if os.Getenv("LINKREEL_FULL") == "1" {
@@ -361,9 +361,9 @@ func (generated) Target(_ context.Context, key string) (link.Target, bool, error
 
 func (generated) Host(context.Context, string) (string, bool, error) { return "", false, nil }
 
-// BenchmarkServe_warm is a redirect out of memory, with nothing behind it, and
+// BenchmarkServeWarm is a redirect out of memory, with nothing behind it, and
 // with the real click log and a real Redis.
-func BenchmarkServe_warm(b *testing.B) {
+func BenchmarkServeWarm(b *testing.B) {
 	b.Run("unconfirmed", func(b *testing.B) { benchmarkServe(b, confirmed{}) })
 	b.Run("with Redis", func(b *testing.B) {
 		m := invalidation.NewMemory(invalidation.Options{Store: generated{}, Capacity: 64 << 20})

@@ -9,7 +9,7 @@ import (
 )
 
 // An erased account leaves nothing, and so no pause of its deleted domains either.
-func TestForget_removes_the_pauses_of_deleted_domains(t *testing.T) {
+func TestForgetRemovesThePausesOfDeletedDomains(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	for _, account := range []string{"a", "b"} {
@@ -42,7 +42,7 @@ func TestForget_removes_the_pauses_of_deleted_domains(t *testing.T) {
 }
 
 // What cannot be read keeps nobody from deleting a domain, or from verifying its name.
-func TestDelete_takes_a_certificate_that_cannot_be_read_along(t *testing.T) {
+func TestDeleteTakesACertificateThatCannotBeReadAlong(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	d := b.claim(t, "a", "go.example.com")

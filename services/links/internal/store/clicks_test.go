@@ -28,7 +28,7 @@ func counted(t *testing.T, b world, id string, day link.Day) (total int64, refer
 	return l.Clicks, referrers
 }
 
-func TestCount_takes_every_name_that_a_stranger_can_choose(t *testing.T) {
+func TestCountTakesEveryNameThatAStrangerCanChoose(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	id, day := b.create(t, "acc", 1)[0].ID, link.DayOf(time.Now())
@@ -56,7 +56,7 @@ func TestCount_takes_every_name_that_a_stranger_can_choose(t *testing.T) {
 	}
 }
 
-func TestCount_sets_aside_what_is_refused_and_counts_the_rest(t *testing.T) {
+func TestCountSetsAsideWhatIsRefusedAndCountsTheRest(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{3, linksPerCommit + 50} {
 		b := newWorld(t)
@@ -96,7 +96,7 @@ func TestCount_sets_aside_what_is_refused_and_counts_the_rest(t *testing.T) {
 	}
 }
 
-func TestCount_keeps_every_request_small(t *testing.T) {
+func TestCountKeepsEveryRequestSmall(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	links, day := b.create(t, "acc", 250), link.DayOf(time.Now())
@@ -125,7 +125,7 @@ func TestCount_keeps_every_request_small(t *testing.T) {
 
 // Many links take several commits. What was written down for them is known, so it is
 // not read back.
-func TestCount_of_many_links_reads_only_where_counting_stands(t *testing.T) {
+func TestCountOfManyLinksReadsOnlyWhereCountingStands(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	c, day := b.Counts(0, 1, errOvertaken), link.DayOf(time.Now())
@@ -152,7 +152,7 @@ func TestCount_of_many_links_reads_only_where_counting_stands(t *testing.T) {
 
 // A flusher that is slow may find that another has counted some of what it has just
 // written down.
-func TestCount_adds_what_another_flusher_has_left_of_a_part(t *testing.T) {
+func TestCountAddsWhatAnotherFlusherHasLeftOfAPart(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	c, day := b.Counts(0, 1, errOvertaken), link.DayOf(time.Now())

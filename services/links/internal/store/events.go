@@ -2,6 +2,7 @@ package store
 
 import (
 	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
@@ -9,7 +10,7 @@ import (
 // Teller is how the store tells of changes: each transaction that changes a link
 // or a domain writes its event too.
 type Teller struct {
-	Outbox *events.Outbox
+	Outbox *outbox.Outbox
 	// Link and Domain are the records as the API shows them.
 	Link   func(*link.Link) any
 	Domain func(*customdomain.Domain) any

@@ -46,7 +46,7 @@ func TestMemoryOfHostsIsBoundedInBytes(t *testing.T) {
 
 // A memory that is always full makes every cycle read what the days have. Counts
 // stay what they are.
-func TestCount_with_a_full_memory_keeps_the_bound_of_a_day(t *testing.T) {
+func TestCountWithAFullMemoryKeepsTheBoundOfADay(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	day := link.DayOf(b.clock())
@@ -86,7 +86,7 @@ func TestCount_with_a_full_memory_keeps_the_bound_of_a_day(t *testing.T) {
 }
 
 // A day that is known is not read again.
-func TestCount_reads_a_day_once(t *testing.T) {
+func TestCountReadsADayOnce(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	c, day := b.Counts(0, 1, errOvertaken), link.DayOf(b.clock())

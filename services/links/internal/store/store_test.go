@@ -21,6 +21,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/events/eventstest"
+	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/quota"
@@ -60,7 +61,7 @@ func newWorld(t testing.TB) world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{text, tags.Indexes, events.Indexes}, Complete: true,
+	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{text, tags.Indexes, outbox.Indexes}, Complete: true,
 		Rare: []string{"domains.nextCheckAt"}}) // which only releases up to 0.3 wrote
 	db, err := firestoredb.Open(t.Context(), firestoredb.Config{Project: cloudtest.Project, Endpoint: cloud.Endpoint, Timeout: 20 * time.Second})
 	if err != nil {
@@ -69,7 +70,7 @@ func newWorld(t testing.TB) world {
 	t.Cleanup(func() { _ = db.Close() })
 	b := world{cloud: cloud, offset: new(atomic.Int64)}
 	b.Store = New(db, b.clock).Tell(Teller{
-		Outbox: events.NewOutbox(db, nil, b.clock),
+		Outbox: outbox.New(db, nil, b.clock),
 		Link:   func(l *link.Link) any { return l.ID }, Domain: func(d *customdomain.Domain) any { return d.ID },
 	})
 	b.links = link.NewService(link.Options{Store: b.Store, Announcer: nobody{}, Now: b.clock})
@@ -102,7 +103,7 @@ func (b world) create(t testing.TB, account string, n int) []*link.Link {
 	return out
 }
 
-func TestCreate_gives_every_link_of_one_instant_its_own_place(t *testing.T) {
+func TestCreateGivesEveryLinkOfOneInstantItsOwnPlace(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	at := time.Now()
@@ -130,10 +131,10 @@ func TestCreate_gives_every_link_of_one_instant_its_own_place(t *testing.T) {
 	}
 }
 
-func TestCreate_finds_its_own_record_when_tried_again(t *testing.T) {
+func TestCreateFindsItsOwnRecordWhenTriedAgain(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
-	o := identity.Origin{Nonce: "n", At: time.Now(), Replay: true}
+	o := identity.Origin{Nonce: "n", At: time.Now()}
 	// Another link has the place that the request would take.
 	if _, err := b.Create(t.Context(), "acc", identity.Origin{Nonce: "other", At: o.At}, []link.Draft{draft("")}); err != nil {
 		t.Fatal(err)
@@ -160,7 +161,7 @@ func TestCreate_finds_its_own_record_when_tried_again(t *testing.T) {
 	}
 }
 
-func TestCreate_survives_lost_answers(t *testing.T) {
+func TestCreateSurvivesLostAnswers(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	b.cloud.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Every: 3, LoseAnswer: true, Code: codes.Unavailable})
@@ -186,7 +187,7 @@ func tally(id string, day link.Day, clicks ...link.Click) *link.Tally {
 	return t
 }
 
-func TestCount_writes_links_days_and_progress_together(t *testing.T) {
+func TestCountWritesLinksDaysAndProgressTogether(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	c := b.Counts(0, 1, errOvertaken)
@@ -227,7 +228,7 @@ func TestCount_writes_links_days_and_progress_together(t *testing.T) {
 	}
 }
 
-func TestCount_of_many_links_survives_an_interruption(t *testing.T) {
+func TestCountOfManyLinksSurvivesAnInterruption(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	c := b.Counts(0, 1, errOvertaken)
@@ -298,7 +299,7 @@ func TestGuideNamesTheBoundsThatCallersMeet(t *testing.T) {
 	}
 }
 
-func TestCount_bounds_the_referrers_of_a_day(t *testing.T) {
+func TestCountBoundsTheReferrersOfADay(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	id, day := b.create(t, "acc", 1)[0].ID, link.DayOf(time.Now())
@@ -394,7 +395,7 @@ func (b world) claim(t *testing.T, account, hostname string) *customdomain.Domai
 	return d
 }
 
-func TestDomains_belong_to_the_first_that_proves_them(t *testing.T) {
+func TestDomainsBelongToTheFirstThatProvesThem(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	const name = "go.example.com"
@@ -469,7 +470,7 @@ func TestDomains_belong_to_the_first_that_proves_them(t *testing.T) {
 
 // One tenant's domain that cannot be verified, and a hundred whose name servers
 // fail, must not keep the others from being checked.
-func TestRecheckDue_passes_over_domains_that_cannot_be_checked(t *testing.T) {
+func TestRecheckDuePassesOverDomainsThatCannotBeChecked(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	prove := func(d *customdomain.Domain) {
@@ -522,7 +523,7 @@ func TestRecheckDue_passes_over_domains_that_cannot_be_checked(t *testing.T) {
 	}
 }
 
-func TestRecheckDue_adopts_the_schedule_of_older_releases(t *testing.T) {
+func TestRecheckDueAdoptsTheScheduleOfOlderReleases(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	d := b.claim(t, "a", "old.example.com")
@@ -548,7 +549,7 @@ func TestRecheckDue_adopts_the_schedule_of_older_releases(t *testing.T) {
 	}
 }
 
-func TestDueDomains_puts_off_what_cannot_be_read(t *testing.T) {
+func TestDueDomainsPutsOffWhatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	const bucket = 0
@@ -577,7 +578,7 @@ func TestDueDomains_puts_off_what_cannot_be_read(t *testing.T) {
 	}
 }
 
-func TestQuotas_hold_under_races_and_replay(t *testing.T) {
+func TestQuotasHoldUnderRacesAndReplay(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	limited := &identity.Principal{AccountID: "acc", Quotas: identity.Quotas{Links: 5, Domains: 2}}
@@ -586,7 +587,7 @@ func TestQuotas_hold_under_races_and_replay(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 40 {
 		wg.Go(func() {
-			o := identity.Origin{Nonce: fmt.Sprint("n", i), At: time.Now(), Replay: true}
+			o := identity.Origin{Nonce: fmt.Sprint("n", i), At: time.Now()}
 			for {
 				results, err := b.links.Create(t.Context(), limited, o, []link.Draft{draft("")})
 				if err != nil {
@@ -635,7 +636,7 @@ func TestQuotas_hold_under_races_and_replay(t *testing.T) {
 	}
 }
 
-func TestSweepTags_removes_tags_that_nothing_carries(t *testing.T) {
+func TestSweepTagsRemovesTagsThatNothingCarries(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	make := func(tags ...string) *link.Link {
@@ -798,7 +799,7 @@ func (b world) told(t *testing.T, account string, what events.Type) (n int) {
 
 // A hundred links with all the terms that a link can have are more than one commit
 // takes. What each item gets does not depend on where the commits are cut.
-func TestCreate_of_many_long_addresses_is_exact(t *testing.T) {
+func TestCreateOfManyLongAddressesIsExact(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	drafts := make([]link.Draft, 100)
@@ -819,7 +820,7 @@ func TestCreate_of_many_long_addresses_is_exact(t *testing.T) {
 	if err != nil || len(some) == 0 || len(some) > 80 {
 		t.Fatalf("%d links after three commits, %v", len(some), err)
 	}
-	store.after, o.Replay = 1000, true
+	store.after = 1000
 	for try := range 2 {
 		results, err := links.Create(t.Context(), acc, o, drafts)
 		if err != nil {
@@ -987,7 +988,7 @@ func TestOneLinkThatIsRefusedHoldsUpNoOther(t *testing.T) {
 
 // An erasure of an account with such a link removes everything else, but does not
 // claim to have removed everything.
-func TestErasure_passes_over_a_link_that_is_refused(t *testing.T) {
+func TestErasurePassesOverALinkThatIsRefused(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	links := b.create(t, "acc", 250)
@@ -1038,7 +1039,7 @@ func TestErasure_passes_over_a_link_that_is_refused(t *testing.T) {
 }
 
 // 400 days with a hundred long names are more than one commit may delete.
-func TestRemoveStats_of_a_link_with_long_referrers(t *testing.T) {
+func TestRemoveStatsOfALinkWithLongReferrers(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	id := b.create(t, "acc", 1)[0].ID

@@ -345,7 +345,7 @@ func TestAReplacedObjectGoesWhenItsVideoIsDue(t *testing.T) {
 	}
 }
 
-func TestTidy_keeps_the_objects_of_an_unreadable_video(t *testing.T) {
+func TestTidyKeepsTheObjectsOfAnUnreadableVideo(t *testing.T) {
 	t.Parallel()
 	s, p := newShelf()
 	s.unreadable = map[video.ID]error{"vid_bad": errors.New("cannot be read")}
@@ -848,7 +848,7 @@ func TestALargeErasureDelaysNoOther(t *testing.T) {
 	}
 }
 
-func TestMediaOf_counts_every_object(t *testing.T) {
+func TestMediaOfCountsEveryObject(t *testing.T) {
 	t.Parallel()
 	o := transcode.Outcome{Renditions: []transcode.Rendition{{Size: 100}, {Size: 40}}, Audio: &transcode.Rendition{Size: 5}, Download: "x", Poster: "y"}
 	for _, tt := range []struct {

@@ -6,13 +6,14 @@ import (
 	"cloud.google.com/go/firestore"
 
 	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
 // Teller is how the store tells of changes: each transaction that changes what is
 // shown of a video writes its event too.
 type Teller struct {
-	Outbox *events.Outbox
+	Outbox *outbox.Outbox
 	// Video is the record as the API shows it, without addresses that give access.
 	Video func(*video.Video) any
 }

@@ -13,8 +13,8 @@ import (
 	"cloud.google.com/go/firestore"
 
 	"github.com/linkreel/linkreel/libs/apierr"
-	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/events/eventstest"
+	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/search"
@@ -36,11 +36,11 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{videos.Indexes, tags.Indexes, events.Indexes}, Complete: true,
+	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{videos.Indexes, tags.Indexes, outbox.Indexes}, Complete: true,
 		Rare: []string{"videoAccounts.at", "videoAccounts.eraseAt", "videos.watchUntil", "videoPurges.next"}}) // the last by older releases only
 	b := &world{Cloud: cloud, t: t, client: cloud.Client(t), now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)}
 	db, clock := firestoredb.Use(b.client, 10*time.Second), func() time.Time { return b.now }
-	b.Store = store.New(db, clock).Tell(store.Teller{Outbox: events.NewOutbox(db, nil, clock), Video: func(v *video.Video) any {
+	b.Store = store.New(db, clock).Tell(store.Teller{Outbox: outbox.New(db, nil, clock), Video: func(v *video.Video) any {
 		return map[string]any{"id": v.ID, "title": v.Title, "tags": v.Tags, "views": v.Views, "progress": v.Progress}
 	}})
 	return b

@@ -29,7 +29,7 @@ func (b *world) remove(v *video.Video) {
 	}
 }
 
-func TestDuePurges_sets_aside_what_cannot_be_read(t *testing.T) {
+func TestDuePurgesSetsAsideWhatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	for i := range 20 { // some in each bucket
@@ -52,7 +52,7 @@ func TestDuePurges_sets_aside_what_cannot_be_read(t *testing.T) {
 	}
 }
 
-func TestKnown_tells_the_unreadable_from_the_gone(t *testing.T) {
+func TestKnownTellsTheUnreadableFromTheGone(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	good, bad := b.make(1, nil), b.make(2, nil)
@@ -79,7 +79,7 @@ func (b *world) erase() int {
 	return 0
 }
 
-func TestEraseSome_removes_what_cannot_be_read(t *testing.T) {
+func TestEraseSomeRemovesWhatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	if err := b.SetStanding(t.Context(), "acc_a", tenant.Standing{State: tenant.Deleting, Version: 1}); err != nil {
@@ -120,7 +120,7 @@ func TestEraseSome_removes_what_cannot_be_read(t *testing.T) {
 	}
 }
 
-func TestEraseSome_shortens_all_older_purges(t *testing.T) {
+func TestEraseSomeShortensAllOlderPurges(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	const older = 170

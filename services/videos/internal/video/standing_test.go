@@ -10,7 +10,7 @@ import (
 	"github.com/linkreel/linkreel/libs/tenant"
 )
 
-func TestStandings_join_no_read_from_before_a_change(t *testing.T) {
+func TestStandingsJoinNoReadFromBeforeAChange(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

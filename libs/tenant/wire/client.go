@@ -1,4 +1,6 @@
-package tenant
+// Package wire carries the contract of package [tenant] over HTTP: [Client] is a
+// holder in another service, and [Routes] is its other end.
+package wire
 
 import (
 	"bytes"
@@ -18,18 +20,19 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/tenant"
 )
 
 // callTime bounds each call but Export, which lasts as long as its caller reads.
 const callTime = 6 * time.Second
 
-// Client is a Holder in another service, reached over its internal listener.
+// Client is a [tenant.Holder] in another service, reached over its internal listener.
 type Client struct {
 	url, token string
 	http       *http.Client
 }
 
-var _ Holder = (*Client)(nil)
+var _ tenant.Holder = (*Client)(nil)
 
 // NewClient makes a client for a service's internal address, such as
 // http://links:8090. It dials nothing yet.
@@ -51,12 +54,12 @@ func NewClient(baseURL, token string) *Client {
 // Close frees idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// SetState is [Holder].SetState.
-func (c *Client) SetState(ctx context.Context, accountID string, s Standing) error {
+// SetState is [tenant.Holder].SetState.
+func (c *Client) SetState(ctx context.Context, accountID string, s tenant.Standing) error {
 	return c.call(ctx, http.MethodPut, at(statePath, accountID), s, nil)
 }
 
-// Erased is [Holder].Erased.
+// Erased is [tenant.Holder].Erased.
 func (c *Client) Erased(ctx context.Context, accountID string) (bool, error) {
 	var e erasure
 	if err := c.call(ctx, http.MethodGet, at(erasurePath, accountID), nil, &e); err != nil {
@@ -68,23 +71,23 @@ func (c *Client) Erased(ctx context.Context, accountID string) (bool, error) {
 	return *e.Erased, nil
 }
 
-// TakeDown is [Holder].TakeDown.
-func (c *Client) TakeDown(ctx context.Context, o Order) (t Takedown, err error) {
+// TakeDown is [tenant.Holder].TakeDown.
+func (c *Client) TakeDown(ctx context.Context, o tenant.Order) (t tenant.Takedown, err error) {
 	if err := c.call(ctx, http.MethodPost, takePath, o, &t); err != nil {
-		return Takedown{}, err
+		return tenant.Takedown{}, err
 	}
 	if t.ID == "" || t.RecordID == "" {
-		return Takedown{}, errors.New("answer is no takedown")
+		return tenant.Takedown{}, errors.New("answer is no takedown")
 	}
 	return t, nil
 }
 
-// Lift is [Holder].Lift.
-func (c *Client) Lift(ctx context.Context, t Takedown) error {
+// Lift is [tenant.Holder].Lift.
+func (c *Client) Lift(ctx context.Context, t tenant.Takedown) error {
 	return c.call(ctx, http.MethodPost, liftPath, t, nil)
 }
 
-// Export is [Holder].Export. An answer that breaks off is an error, never a
+// Export is [tenant.Holder].Export. An answer that breaks off is an error, never a
 // shorter export.
 func (c *Client) Export(ctx context.Context, accountID string, w io.Writer) error {
 	resp, err := c.send(ctx, http.MethodGet, at(exportPath, accountID), nil)

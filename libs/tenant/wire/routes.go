@@ -1,4 +1,4 @@
-package tenant
+package wire
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/tenant"
 )
 
 // The routes, in Fiber's form. Client and Routes share them.
@@ -29,16 +30,16 @@ type erasure struct {
 
 // Routes mounts holder on a service's internal API. token is the secret that
 // services share; without one nobody may call.
-func Routes(h *httpapi.API, token string, holder Holder) {
+func Routes(h *httpapi.API, token string, holder tenant.Holder) {
 	add := func(method, path string, handler fiber.Handler) {
 		h.Public(method, path, httpapi.OnlyBearer(token, "This is not the internal token.", handler))
 	}
 	add(fiber.MethodPut, statePath, func(c *fiber.Ctx) error {
-		var s Standing
+		var s tenant.Standing
 		if err := decode(c, &s); err != nil {
 			return err
 		}
-		if s.State != Active && s.State != Suspended && s.State != Deleting || s.Version < 1 {
+		if s.State != tenant.Active && s.State != tenant.Suspended && s.State != tenant.Deleting || s.Version < 1 {
 			return apierr.Invalid(apierr.Detail{Field: "state", Code: apierr.InvalidValue, Message: "Give a known state and a positive version."})
 		}
 		if err := holder.SetState(c.UserContext(), c.Params("account"), s); err != nil {
@@ -64,7 +65,7 @@ func Routes(h *httpapi.API, token string, holder Holder) {
 		})
 	})
 	add(fiber.MethodPost, takePath, func(c *fiber.Ctx) error {
-		var o Order
+		var o tenant.Order
 		if err := decode(c, &o); err != nil {
 			return err
 		}
@@ -78,7 +79,7 @@ func Routes(h *httpapi.API, token string, holder Holder) {
 		return httpapi.JSON(c, fiber.StatusOK, t)
 	})
 	add(fiber.MethodPost, liftPath, func(c *fiber.Ctx) error {
-		var t Takedown
+		var t tenant.Takedown
 		if err := decode(c, &t); err != nil {
 			return err
 		}

@@ -1,4 +1,4 @@
-package tenant_test
+package wire_test
 
 import (
 	"bytes"
@@ -18,6 +18,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/libs/tenant/wire"
 )
 
 // books is a Holder that notes what it was told.
@@ -65,7 +66,7 @@ func (b *books) Lift(_ context.Context, t tenant.Takedown) error {
 func serve(t *testing.T, b *books) string {
 	t.Helper()
 	api := httpapi.New(httpapi.Options{Name: "test"})
-	tenant.Routes(api, "secret", b)
+	wire.Routes(api, "secret", b)
 	srv := httpapi.NewServer(api.Handler())
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -77,8 +78,8 @@ func serve(t *testing.T, b *books) string {
 	return "http://" + l.Addr().String()
 }
 
-func client(t *testing.T, url, token string) *tenant.Client {
-	c := tenant.NewClient(url, token)
+func client(t *testing.T, url, token string) *wire.Client {
+	c := wire.NewClient(url, token)
 	t.Cleanup(c.Close)
 	return c
 }

@@ -1,4 +1,7 @@
-package events
+// Package outbox writes the events of package [events] into Firestore, each in the
+// transaction that makes the change, and wakes the events service after the commit.
+// See there for how a store uses it.
+package outbox
 
 import (
 	"bytes"
@@ -15,15 +18,13 @@ import (
 	"cloud.google.com/go/firestore"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
 // Collection holds the events of all accounts.
 const Collection = "events"
-
-// Kept is how long an event can be read.
-const Kept = 30 * 24 * time.Hour
 
 // Lanes is into how many ranges the index of waiting events is split. Its values
 // rise with time, and one range of rising values takes some 500 writes a second.
@@ -79,10 +80,10 @@ type Outbox struct {
 	more  chan struct{}
 }
 
-// NewOutbox makes an outbox. Without a Redis client nobody is woken: the events
+// New makes an outbox. Without a Redis client nobody is woken: the events
 // service finds what waits by itself some seconds later. A nil now is the
 // system's clock.
-func NewOutbox(db *firestoredb.DB, rdb redis.UniversalClient, now func() time.Time) *Outbox {
+func New(db *firestoredb.DB, rdb redis.UniversalClient, now func() time.Time) *Outbox {
 	if now == nil {
 		now = time.Now
 	}
@@ -92,7 +93,7 @@ func NewOutbox(db *firestoredb.DB, rdb redis.UniversalClient, now func() time.Ti
 // Put adds events to the transaction that ctx belongs to; ctx is the one that
 // [firestoredb.DB.Tx] gave to the transaction's function. Like every write it
 // comes after the last read.
-func (o *Outbox) Put(ctx context.Context, tx *firestore.Transaction, list ...Event) error {
+func (o *Outbox) Put(ctx context.Context, tx *firestore.Transaction, list ...events.Event) error {
 	if o == nil {
 		return errors.New("write event: the store has no outbox")
 	}
@@ -113,7 +114,7 @@ func (o *Outbox) Put(ctx context.Context, tx *firestore.Transaction, list ...Eve
 	return nil
 }
 
-func (o *Outbox) document(ctx context.Context, e Event) (*Document, error) {
+func (o *Outbox) document(ctx context.Context, e events.Event) (*Document, error) {
 	if e.AccountID == "" || e.Object == "" || !e.Type.Known() || e.Data == nil {
 		return nil, fmt.Errorf("write event: incomplete: type %q, account %q, object %q", e.Type, e.AccountID, e.Object)
 	}
@@ -121,11 +122,11 @@ func (o *Outbox) document(ctx context.Context, e Event) (*Document, error) {
 	if err != nil {
 		return nil, fmt.Errorf("write event %s of %s: %w", e.Type, e.Object, err)
 	}
-	a := ActorOf(ctx)
+	a := events.ActorOf(ctx)
 	return &Document{
 		AccountID: e.AccountID, Type: string(e.Type), Object: e.Object,
 		ActorType: string(a.Type), ActorID: a.ID, ActorName: a.Name, RequestID: identity.RequestID(ctx),
-		Data: data, ExpireAt: o.now().Add(Kept), Order: o.written.Add(1), Waiting: e.AccountID, Lane: LaneOf(e.AccountID),
+		Data: data, ExpireAt: o.now().Add(events.Kept), Order: o.written.Add(1), Waiting: e.AccountID, Lane: LaneOf(e.AccountID),
 	}, nil
 }
 

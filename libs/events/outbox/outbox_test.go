@@ -1,0 +1,167 @@
+package outbox_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	gcp "cloud.google.com/go/firestore"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/events/eventstest"
+	"github.com/linkreel/linkreel/libs/events/outbox"
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
+	"github.com/linkreel/linkreel/services/localcloud/redistest"
+)
+
+func open(t *testing.T) *firestoredb.DB {
+	t.Helper()
+	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{outbox.Indexes}, Complete: true})
+	return firestoredb.Use(cloud.Client(t), 10*time.Second)
+}
+
+func made(accountID string) events.Event {
+	return events.Event{AccountID: accountID, Type: events.LinkCreated, Object: "lnk_1", Data: map[string]string{"url": "http://a.example/?a=1&b=<2>"}}
+}
+
+func TestPut(t *testing.T) {
+	t.Parallel()
+	t.Run("an event is there when its transaction has committed", func(t *testing.T) {
+		t.Parallel()
+		db := open(t)
+		out := outbox.New(db, nil, nil)
+		ctx := identity.WithRequestID(identity.WithPrincipal(t.Context(), &identity.Principal{AccountID: "acc_1", KeyID: "key_1"}), "req")
+		if err := db.Tx(ctx, "try", func(ctx context.Context, tx *gcp.Transaction) error { return out.Put(ctx, tx, made("acc_1")) }); err != nil {
+			t.Fatal(err)
+		}
+		got := eventstest.All(t, db)
+		if len(got) != 1 {
+			t.Fatalf("%d events, want 1", len(got))
+		}
+		d := got[0]
+		if d.Type != "link.created" || d.Object != "lnk_1" || d.ActorType != "key" || d.ActorID != "key_1" || d.RequestID != "req" ||
+			d.Waiting != "acc_1" || d.Lane != outbox.LaneOf("acc_1") || d.Seq != 0 {
+			t.Errorf("event %+v", d)
+		}
+		if d.Data != `{"url":"http://a.example/?a=1&b=<2>"}` {
+			t.Errorf("data %s", d.Data)
+		}
+		if age := time.Since(d.At); age > time.Minute || age < -time.Minute {
+			t.Errorf("at %v", d.At)
+		}
+	})
+	t.Run("a transaction that fails leaves none", func(t *testing.T) {
+		t.Parallel()
+		db := open(t)
+		out := outbox.New(db, nil, nil)
+		refused := errors.New("refused")
+		err := db.Tx(t.Context(), "try", func(ctx context.Context, tx *gcp.Transaction) error {
+			return errors.Join(out.Put(ctx, tx, made("acc_1")), refused)
+		})
+		if !errors.Is(err, refused) || len(eventstest.All(t, db)) != 0 {
+			t.Errorf("error %v, %d events", err, len(eventstest.All(t, db)))
+		}
+	})
+	t.Run("what cannot be right is refused", func(t *testing.T) {
+		t.Parallel()
+		db := open(t)
+		out := outbox.New(db, nil, nil)
+		incomplete := made("acc_1")
+		incomplete.Data = nil
+		unknown := made("acc_1")
+		unknown.Type = "link.clicked"
+		for name, put := range map[string]func(ctx context.Context, tx *gcp.Transaction) error{
+			"no data":      func(ctx context.Context, tx *gcp.Transaction) error { return out.Put(ctx, tx, incomplete) },
+			"unknown type": func(ctx context.Context, tx *gcp.Transaction) error { return out.Put(ctx, tx, unknown) },
+			"no outbox": func(ctx context.Context, tx *gcp.Transaction) error {
+				return (*outbox.Outbox)(nil).Put(ctx, tx, made("acc_1"))
+			},
+			"a context from elsewhere": func(_ context.Context, tx *gcp.Transaction) error { return out.Put(t.Context(), tx, made("acc_1")) },
+		} {
+			if err := db.Tx(t.Context(), "try", put); err == nil {
+				t.Errorf("%s: written", name)
+			}
+		}
+		if n := len(eventstest.All(t, db)); n != 0 {
+			t.Errorf("%d events", n)
+		}
+	})
+}
+
+// running runs an outbox until stop. change makes an event of an account, and named
+// are the accounts that the events service is woken for.
+func running(t *testing.T) (change func(accountID string), named <-chan *redis.Message, stop func()) {
+	t.Helper()
+	db := open(t)
+	rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(t)})
+	t.Cleanup(func() { _ = rdb.Close() })
+	listener := rdb.Subscribe(t.Context(), outbox.Channel)
+	t.Cleanup(func() { _ = listener.Close() })
+	if _, err := listener.Receive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	out := outbox.New(db, rdb, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- out.Run(ctx) }()
+	change = func(accountID string) {
+		t.Helper()
+		if err := db.Tx(t.Context(), "try", func(ctx context.Context, tx *gcp.Transaction) error { return out.Put(ctx, tx, made(accountID)) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return change, listener.Channel(), func() {
+		t.Helper()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestACommitWakesTheEventsService(t *testing.T) {
+	t.Parallel()
+	change, named, stop := running(t)
+	change("acc_7")
+	select {
+	case m := <-named:
+		if m.Payload != "acc_7" {
+			t.Errorf("woken for %q", m.Payload)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("nobody was woken")
+	}
+	stop()
+}
+
+// An account that changes all the time is named as often as the pace allows, and once
+// more after its last change.
+func TestABurstWakesTheEventsServiceNowAndThen(t *testing.T) {
+	t.Parallel()
+	change, named, stop := running(t)
+	began := time.Now()
+	for range 200 {
+		change("acc_busy")
+	}
+	change("acc_last")
+	stop()
+	most := int(time.Since(began)/(20*time.Millisecond)) + 2
+	for busy := 0; ; {
+		select {
+		case m := <-named:
+			if m.Payload == "acc_last" {
+				if busy == 0 || busy > most {
+					t.Errorf("200 changes woke %d times, want at most %d", busy, most)
+				}
+				return
+			}
+			busy++
+		case <-time.After(10 * time.Second):
+			t.Fatal("the last change woke nobody")
+		}
+	}
+}
