@@ -489,7 +489,7 @@ func (a *API) onceFor(c *fiber.Ctx, account string, h fiber.Handler) error {
 		}
 		return c.Status(r.Status).Send(r.Body)
 	}
-	if err := h(withOrigin(c, Origin{Nonce: record.Nonce, At: record.At, Replay: true})); err != nil {
+	if err := h(withOrigin(c, Origin{Nonce: record.Nonce, At: record.At})); err != nil {
 		a.fail(c, toAPI(err, c, a.app)) // the refusal is the answer to keep
 	}
 	res := c.Response()

@@ -242,7 +242,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	return &boot.Service{
 		Name:    "links",
 		Servers: servers,
-		Loops:   append(loops, boot.Loop{Name: "domain proofs", Run: domains.Recheck}, boot.Loop{Name: "search back-fill", Run: shortLinks.Backfill}, boot.Loop{Name: "unused tags", Run: kept.SweepTags}, boot.Loop{Name: "account purge", Run: accounts.Purge}, boot.Loop{Name: "blocked destinations", Run: blocked.Watch}),
+		Loops:   append(loops, boot.Loop{Name: "domain proofs", Run: domains.Recheck}, boot.Loop{Name: "unused tags", Run: kept.SweepTags}, boot.Loop{Name: "account purge", Run: accounts.Purge}, boot.Loop{Name: "blocked destinations", Run: blocked.Watch}),
 		// Nothing else decides on readiness, and these for half a minute at most: warm
 		// redirects work without Firestore, Redis and auth.
 		WarmUp: []boot.Call{{To: "Firestore", Do: db.Ping}, {To: "Redis", Do: log.Ping}, {To: "Redis, for limits", Do: func(ctx context.Context) error { return rdb.Ping(ctx).Err() }}, boot.Reach("auth", cfg.AuthURL)},

@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"net/netip"
 	"net/url"
 	"strings"
@@ -291,10 +290,7 @@ func (c Config) verifier() (*api.Verifier, error) {
 	if c.PushAccount == "" && c.PushCertsURL == api.GoogleCerts {
 		return nil, errors.New("LINKREEL_PUSH_AUDIENCE needs LINKREEL_PUSH_ACCOUNT: everybody can get a token of Google's")
 	}
-	return &api.Verifier{
-		Audience: c.PushAudience, Account: c.PushAccount, Issuers: api.GoogleIssuers, CertsURL: c.PushCertsURL,
-		Client: &http.Client{Timeout: 5 * time.Second}, Now: c.Now,
-	}, nil
+	return api.NewVerifier(c.PushAudience, c.PushAccount, c.PushCertsURL, c.Now), nil
 }
 
 // wakeUps brings jobs to the workers' queue.
