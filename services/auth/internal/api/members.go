@@ -400,7 +400,7 @@ func text(s *string) string {
 // the caller's own key, which is not.
 func secretOf(c *fiber.Ctx, what string) (io.Reader, error) {
 	origin := httpapi.OriginOf(c.UserContext())
-	if !origin.Replay {
+	if c.Get("Idempotency-Key") == "" {
 		return rand.Reader, nil
 	}
 	_, bearer, _ := strings.Cut(c.Get(fiber.HeaderAuthorization), " ")
