@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -64,7 +63,7 @@ func (a *app) domain(what string, do func(context.Context, *client.Client, strin
 		}
 		return a.print(d, func(w io.Writer) {
 			facts(w, "id", d.ID, "host name", d.Hostname, "status", d.Status)
-			if c := d.Certificate; c != nil && c.Status != "none" {
+			if c := d.Certificate; c.Status != "none" {
 				facts(w, "certificate", c.Status, "error", text(c.Error))
 			}
 			if d.Status != "verified" {
@@ -202,18 +201,18 @@ func accountShow(a *app, _ *flag.FlagSet) func(context.Context, []string) error 
 		}
 		return a.print(acc, func(w io.Writer) {
 			facts(w, "id", acc.ID, "name", acc.Name, "plan", acc.Plan)
-			names := make([]string, 0, len(acc.Usage))
-			for name := range acc.Usage {
-				names = append(names, name)
-			}
-			slices.Sort(names)
-			for _, name := range names {
+			usage, limits := acc.Usage, acc.Limits
+			used := func(name string, n int64, most *int64) {
 				limit := "no limit"
-				if l := acc.Limits[name]; l != nil {
-					limit = fmt.Sprintf("of %d", *l)
+				if most != nil {
+					limit = fmt.Sprintf("of %d", *most)
 				}
-				fmt.Fprintf(w, "%-16s %d (%s)\n", clean(name), acc.Usage[name], limit)
+				fmt.Fprintf(w, "%-16s %d (%s)\n", name, n, limit)
 			}
+			used("domains", usage.Domains, limits.Domains)
+			used("links", usage.Links, limits.Links)
+			used("storedBytes", usage.StoredBytes, limits.StoredBytes)
+			used("videos", usage.Videos, limits.Videos)
 		})
 	}
 }

@@ -605,7 +605,7 @@ func TestAnUploadTellsEachStepOnce(t *testing.T) {
 	w.sent(0, 6_800_000)
 	w.sent(6_800_000, 6_800_000)
 	for _, status := range []string{"uploading", "uploading", "processing", "processing", "ready"} {
-		w.prepared(&client.Video{Status: status})
+		w.prepared(&client.Video{VideoSummary: client.VideoSummary{Status: status}})
 	}
 	if got, want := errs.String(), "clip.mp4: uploading 6.8 MB\nclip.mp4: processing\nclip.mp4: ready\n"; got != want {
 		t.Errorf("it prints %q, want %q", got, want)

@@ -85,7 +85,7 @@ func (a *app) showEvent(e client.Event) error {
 		if who == "" {
 			who = e.Actor.ID
 		}
-		fmt.Fprintf(w, "%s  %-20s %-28s %s  %s\n", time.UnixMilli(e.CreatedAt).UTC().Format(time.RFC3339), clean(e.Type), clean(e.Object), clean(e.ID), clean(who))
+		fmt.Fprintf(w, "%s  %-20s %-28s %s  %s\n", e.CreatedAt.Time().Format(time.RFC3339), clean(e.Type), clean(e.Object), clean(e.ID), clean(who))
 	})
 }
 
@@ -116,7 +116,7 @@ func webhooksCreate(a *app, fs *flag.FlagSet) func(context.Context, []string) er
 	}
 }
 
-func (a *app) showSecret(h *client.Webhook) error {
+func (a *app) showSecret(h *client.WebhookCreated) error {
 	return a.print(h, func(w io.Writer) {
 		a.note("%s: keep the secret now, it is not shown again", clean(h.ID))
 		fmt.Fprintln(w, h.Secret)
@@ -140,7 +140,7 @@ func webhooksList(a *app, _ *flag.FlagSet) func(context.Context, []string) error
 		for _, h := range list {
 			state := "enabled"
 			if !h.Enabled {
-				state = strings.TrimSpace("disabled " + h.DisabledReason)
+				state = strings.TrimSpace("disabled " + text(h.DisabledReason))
 			}
 			if err := t.row(h, h.ID, h.URL, strings.Join(h.Events, ","), state); err != nil {
 				return err
@@ -170,7 +170,7 @@ func webhooksUpdate(a *app, fs *flag.FlagSet) func(context.Context, []string) er
 			case "url":
 				in.URL = client.Set(*address)
 			case "events":
-				in.Events = client.Set(listed(*types))
+				in.Events = listed(*types)
 			case "description":
 				in.Description = client.Set(*description)
 			case "enabled":
@@ -251,8 +251,9 @@ func webhooksDeliveries(a *app, fs *flag.FlagSet) func(context.Context, []string
 		for _, d := range list {
 			last := ""
 			if n := len(d.Attempts); n > 0 {
-				if last = d.Attempts[n-1].Error; last == "" {
-					last = strconv.Itoa(d.Attempts[n-1].Status)
+				last = text(d.Attempts[n-1].Error)
+				if s := d.Attempts[n-1].Status; last == "" && s != nil {
+					last = strconv.Itoa(*s)
 				}
 			}
 			if err := t.row(d, d.ID, d.Event.ID, d.Event.Type, d.Status, strconv.Itoa(len(d.Attempts)), last); err != nil {
@@ -370,7 +371,7 @@ func (a *app) forward(ctx context.Context, address *url.URL, key []byte, e clien
 		Type      string          `json:"type"`
 		Timestamp string          `json:"timestamp"`
 		Data      json.RawMessage `json:"data"`
-	}{e.Type, time.UnixMilli(e.CreatedAt).UTC().Format("2006-01-02T15:04:05.000Z"), e.Data})
+	}{e.Type, e.CreatedAt.Time().Format("2006-01-02T15:04:05.000Z"), e.Data})
 	if err != nil {
 		return err.Error()
 	}

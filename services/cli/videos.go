@@ -195,10 +195,11 @@ func videosAccess(a *app, fs *flag.FlagSet) func(context.Context, []string) erro
 			return err
 		}
 		if privacy != "" || password != "" || expires != "" || *download != "" || len(origins) > 0 {
-			if err := a.amend(access, privacy, password, expires, *download, origins); err != nil {
+			change, err := a.amend(access, privacy, password, expires, *download, origins)
+			if err != nil {
 				return err
 			}
-			if access, err = c.SetVideoAccess(ctx, id, *access); err != nil {
+			if access, err = c.SetVideoAccess(ctx, id, change); err != nil {
 				return err
 			}
 		}
@@ -209,14 +210,12 @@ func videosAccess(a *app, fs *flag.FlagSet) func(context.Context, []string) erro
 	}
 }
 
-// amend changes an access as flags say. What belongs to another privacy goes.
-func (a *app) amend(access *client.VideoAccess, privacy, password, expires, download string, origins []string) error {
-	if password == "-" {
-		b, err := io.ReadAll(io.LimitReader(a.env.In, 2000))
-		if err != nil {
-			return err
-		}
-		password = strings.TrimRight(string(b), "\r\n")
+// amend is an access changed as flags say. What belongs to another privacy goes.
+func (a *app) amend(
+	access *client.VideoAccess, privacy, password, expires, download string, origins []string,
+) (in client.VideoAccessUpdate, err error) {
+	if password, err = a.passwordFrom(password); err != nil {
+		return in, err
 	}
 	switch {
 	case privacy != "":
@@ -228,32 +227,45 @@ func (a *app) amend(access *client.VideoAccess, privacy, password, expires, down
 		privacy = access.Privacy
 	}
 	if password != "" && privacy != "password" {
-		return usagef("a password is for privacy password")
+		return in, usagef("a password is for privacy password")
 	}
-	access.Privacy, access.Password = privacy, password
+	in = client.VideoAccessUpdate{
+		Privacy: privacy, ExpiresAt: client.Clear[client.Millis](), AllowDownload: client.Set(access.AllowDownload), EmbedOrigins: client.Set(access.EmbedOrigins),
+	}
+	if password != "" {
+		in.Password = client.Set(password)
+	}
 	if expires != "" {
 		end, ok := endOf(expires, a.env.Now())
 		if !ok {
-			return usagef("--expires %q is neither a length of time nor a date", expires)
+			return in, usagef("--expires %q is neither a length of time nor a date", expires)
 		}
-		ms := client.Millis(end.UnixMilli())
-		access.ExpiresAt = &ms
-	} else if privacy != "expiring" {
-		access.ExpiresAt = nil
+		in.ExpiresAt = client.Set(client.Millis(end.UnixMilli()))
+	} else if privacy == "expiring" && access.ExpiresAt != nil {
+		in.ExpiresAt = client.Set(*access.ExpiresAt)
 	}
 	switch download {
 	case "":
 	case "yes", "no":
-		access.AllowDownload = download == "yes"
+		in.AllowDownload = client.Set(download == "yes")
 	default:
-		return usagef("--download is yes or no")
+		return in, usagef("--download is yes or no")
 	}
 	if len(origins) == 1 && origins[0] == "any" {
-		access.EmbedOrigins = nil
+		in.EmbedOrigins = client.Set([]string{})
 	} else if len(origins) > 0 {
-		access.EmbedOrigins = origins
+		in.EmbedOrigins = client.Set(origins)
 	}
-	return nil
+	return in, nil
+}
+
+// passwordFrom reads a password that was given as "-" from standard input.
+func (a *app) passwordFrom(flag string) (string, error) {
+	if flag != "-" {
+		return flag, nil
+	}
+	b, err := io.ReadAll(io.LimitReader(a.env.In, 2000))
+	return strings.TrimRight(string(b), "\r\n"), err
 }
 
 func videosThumbnail(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
@@ -300,17 +312,13 @@ func videosUpload(a *app, fs *flag.FlagSet) func(context.Context, []string) erro
 		if len(args) == 0 {
 			return usagef("needs at least one FILE")
 		}
-		if u.in.Password == "-" {
-			b, err := io.ReadAll(io.LimitReader(u.env.In, 2000))
-			if err != nil {
-				return err
-			}
-			u.in.Password = strings.TrimRight(string(b), "\r\n")
+		var err error
+		if u.in.Password, err = a.passwordFrom(u.in.Password); err != nil {
+			return err
 		}
 		if err := settle(&u.in, expires, a.env.Now()); err != nil {
 			return err
 		}
-		var err error
 		if u.client, err = a.connect(); err != nil {
 			return err
 		}
@@ -368,7 +376,8 @@ func settle(in *client.VideoCreate, expires string, now time.Time) error {
 	if !ok {
 		return usagef("expires %q is neither a length of time nor a date", expires)
 	}
-	in.ExpiresAt = client.At(end)
+	ms := client.Millis(end.UnixMilli())
+	in.ExpiresAt = &ms
 	return nil
 }
 

@@ -5,13 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/valyala/fasthttp"
-	"github.com/valyala/fasthttp/fasthttpadaptor"
 
-	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/seal"
 	"github.com/linkreel/linkreel/services/links/internal/certificate"
@@ -21,7 +18,9 @@ import (
 )
 
 // certificates makes what serves the TLS listener.
-func (c Config) certificates(kept store.Certificates, memory *invalidation.Memory, own link.Hosts, misses *ratelimit.Misses, limiter *ratelimit.Limiter) (*certificate.Service, error) {
+func (c Config) certificates(
+	kept store.Certificates, memory *invalidation.Memory, own link.Hosts, misses *ratelimit.Misses, limiter *ratelimit.Limiter,
+) (*certificate.Service, error) {
 	if c.CertificateKey == "" {
 		return nil, errors.New("LINKREEL_TLS_ADDR needs LINKREEL_CERTIFICATE_KEY, which seals private keys")
 	}
@@ -30,8 +29,10 @@ func (c Config) certificates(kept store.Certificates, memory *invalidation.Memor
 		return nil, fmt.Errorf("LINKREEL_CERTIFICATE_KEY: %w", err)
 	}
 	now := cmpNow(c.Now)
-	files := certificate.NewStorage(kept, keys, identity.NewNonce(), now)
-	issuer, err := certificate.NewIssuer(certificate.ACME{Directory: c.ACMEDirectory, Email: c.ACMEEmail, CAFile: c.ACMECAFile}, files)
+	account := &certificate.Account{Store: kept, ID: c.ACMEDirectory + " " + c.ACMEEmail, Seal: keys, Now: now}
+	issuer, err := certificate.NewIssuer(certificate.ACME{
+		Directory: c.ACMEDirectory, Email: c.ACMEEmail, CAFile: c.ACMECAFile, Account: account,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +41,8 @@ func (c Config) certificates(kept store.Certificates, memory *invalidation.Memor
 		names[name] = true
 	}
 	return certificate.NewService(certificate.Options{
-		Store: kept, Files: files, Issuer: issuer, Seal: keys, Limiter: limiter, PerHour: c.ACMEOrdersPerHour, Sweep: c.CertificateSweep,
+		Store: kept, Issuer: issuer, Account: account, Seal: keys, Limiter: limiter,
+		PerHour: c.ACMEOrdersPerHour, Sweep: c.CertificateSweep,
 		Owner: func(wait func(bool) (context.Context, error), host string) (bool, error) {
 			return memory.Owner(wait, host)
 		},
@@ -65,33 +67,16 @@ var challengePath = []byte("/.well-known/acme-challenge/")
 // listener, and leaves the rest to next.
 func (c Config) challenges(certificates *certificate.Service, next fasthttp.RequestHandler) fasthttp.RequestHandler {
 	return func(ctx *fasthttp.RequestCtx) {
-		if !bytes.HasPrefix(ctx.Request.Header.RequestURI(), challengePath) || !ctx.IsGet() {
-			next(ctx)
-			return
+		token, asked := bytes.CutPrefix(ctx.Request.Header.RequestURI(), challengePath)
+		if asked && ctx.IsGet() {
+			host := link.ParseHost(string(ctx.Request.Header.Host())).Name
+			// fasthttp's own context ends with the server only. Answer brings a deadline.
+			if answer, ok := certificates.Answer(context.Background(), host, string(token), c.client(ctx)); ok {
+				ctx.SetContentType("text/plain")
+				ctx.SetBodyString(answer)
+				return
+			}
 		}
-		var r http.Request
-		if fasthttpadaptor.ConvertRequest(ctx, &r, true) != nil {
-			next(ctx)
-			return
-		}
-		w := &recorded{header: http.Header{}}
-		host := link.ParseHost(string(ctx.Request.Header.Host())).Name
-		// fasthttp's own context ends with the server only. ServeChallenge brings a deadline.
-		if !certificates.ServeChallenge(w, r.WithContext(context.Background()), host, c.client(ctx)) {
-			next(ctx)
-			return
-		}
-		ctx.SetContentType(w.header.Get("Content-Type"))
-		ctx.SetBody(w.body.Bytes())
+		next(ctx)
 	}
 }
-
-// recorded is the answer to a challenge.
-type recorded struct {
-	header http.Header
-	body   bytes.Buffer
-}
-
-func (w *recorded) Header() http.Header         { return w.header }
-func (w *recorded) WriteHeader(int)             {}
-func (w *recorded) Write(p []byte) (int, error) { return w.body.Write(p) }

@@ -35,7 +35,7 @@ type Tx interface {
 	// Owner is the domain that owns a host name; "" if none does.
 	Owner(hostname string) (domainID string, err error)
 	// HasLinks reports whether a link uses the domain.
-	HasLinks(domainID string) (bool, error)
+	HasLinks(d *Domain) (bool, error)
 	// Room reports whether the account may have one more domain; see libs/quota.
 	Room(accountID string, limit int) (bool, error)
 
@@ -279,7 +279,7 @@ func (s *Service) Delete(ctx context.Context, accountID, id string) error {
 			return NotFound()
 		}
 		// A link that is made meanwhile reads the domain, so one of the two transactions starts again.
-		used, err := tx.HasLinks(id)
+		used, err := tx.HasLinks(d)
 		if err != nil {
 			return err
 		}
