@@ -17,9 +17,18 @@ import (
 // {account}~{kind}, and the fences of its leases, {account}~{kind}~{lease}.
 const Collection = "quotas"
 
-// Of finds all that is kept about an account, for whoever erases it.
-func Of(db *firestoredb.DB, account string) firestore.Query {
-	return db.Collection(Collection).Where("accountId", "==", account)
+// Forget removes all that is kept about an account that is erased.
+func Forget(ctx context.Context, db *firestoredb.DB, account string) error {
+	const page = 450
+	for {
+		left, err := db.Find(ctx, "list ledgers", db.Collection(Collection).Where("accountId", "==", account).Limit(page))
+		if err != nil {
+			return err
+		}
+		if err := db.DeleteAll(ctx, "remove ledgers", left...); err != nil || len(left) < page {
+			return err
+		}
+	}
 }
 
 // document is a ledger or a fence. A ledger's state is one text, since nobody asks for
@@ -273,8 +282,8 @@ const (
 // idle before, and waiting are waited for.
 func chunkOf(left, last, waiting int64, idle time.Duration) (n int64, fenced bool) {
 	switch {
-	case waiting > 0: // the last lease was too small
-		last = 2 * max(last, waiting)
+	case waiting > 0: // The last lease was too small. The next chance may be seconds away.
+		last = max(4*last, 16*waiting)
 	case idle > leaseTime/4:
 		last /= 1 + int64(idle/(leaseTime/4))
 	}

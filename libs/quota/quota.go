@@ -46,6 +46,7 @@ package quota
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -195,6 +196,9 @@ func (c *Claim) Room(ctx context.Context, tx *firestore.Transaction, l Limit, wa
 	if l.Max <= 0 || want <= 0 {
 		return want, nil
 	}
+	if c.a != nil && (c.limit.Account != l.Account || c.limit.Kind != l.Kind) {
+		return 0, fmt.Errorf("a change asks for %s and for %s", c.limit.Kind, l.Kind)
+	}
 	c.limit = l
 	switch c.take(tx != nil) {
 	case taken:
@@ -237,7 +241,7 @@ func (c *Claim) take(mayRead bool) outcome {
 		return taken
 	case c.leads:
 		return ask
-	case a.full.After(c.began) && a.fullAt >= c.limit.Max:
+	case mayRead && a.full.After(c.began) && a.fullAt >= c.limit.Max:
 		return noRoom
 	case a.asking != nil:
 		return busy

@@ -155,7 +155,7 @@ func TestFarFromTheLimitPlacesComeFromMemory(t *testing.T) {
 	if err := w.add(g, 0, "free", nothing); err != nil {
 		t.Fatal(err)
 	}
-	if left, err := quota.Of(w.db, "acc").Documents(t.Context()).GetAll(); err != nil || len(left) != 0 {
+	if left, err := w.db.Collection(quota.Collection).Documents(t.Context()).GetAll(); err != nil || len(left) != 0 {
 		t.Fatalf("an account without a limit has %d documents, %v", len(left), err)
 	}
 	for i, want := range []int64{2, 1, 1, 1} {
@@ -298,6 +298,30 @@ func TestLostAnswersAndWrongClocksPassNoLimit(t *testing.T) {
 	}
 }
 
+func TestAnErasedAccountLeavesNoLedger(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var wg sync.WaitGroup
+	g := w.skewed(0)
+	for i := range 9 { // some of them get a lease with a fence
+		wg.Go(func() { _ = w.add(g, 90, fmt.Sprint(i), nothing) })
+	}
+	wg.Wait()
+	kept := func() int {
+		docs, err := w.db.Collection(quota.Collection).Documents(t.Context()).GetAll()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(docs)
+	}
+	if n := kept(); n < 2 {
+		t.Fatalf("%d documents, want the ledger and a fence", n)
+	}
+	if err := quota.Forget(t.Context(), w.db, "acc"); err != nil || kept() != 0 {
+		t.Errorf("%d documents are left, %v", kept(), err)
+	}
+}
+
 func TestADeletedRecordMakesRoomAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -340,7 +364,7 @@ func TestTheLedgerIsWrittenOnceASecond(t *testing.T) {
 	}
 	wg.Wait()
 	most := w.server.MaxSustainedWrites(10 * time.Second)
-	if most.Writes > 8 || n.Load() < 200 {
-		t.Errorf("%d creates, and the most written document is %s, %d times in 4 s", n.Load(), most.Document, most.Writes)
+	if took := time.Since(end.Add(-4 * time.Second)).Seconds(); float64(most.Writes) > 4+took || n.Load() < 200 {
+		t.Errorf("%d creates, and the most written document is %s, %d times in %.1f s", n.Load(), most.Document, most.Writes, took)
 	}
 }
