@@ -16,6 +16,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/linkreel/linkreel/libs/apikey"
+	"github.com/linkreel/linkreel/libs/apikey/remote"
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
@@ -23,6 +24,7 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/peer"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/libs/tags"
@@ -68,7 +70,7 @@ type Config struct {
 	ClickLogBytes int64 `env:"LINKREEL_CLICK_LOG_BYTES" envDefault:"67108864"`
 	// AuthURL is where auth verifies keys.
 	AuthURL string `env:"LINKREEL_AUTH_URL" envDefault:"http://localhost:8090"`
-	// InternalToken is what services show each other.
+	// InternalToken is what this service and auth show each other: "NEW,OLD" while it is replaced.
 	InternalToken string `env:"LINKREEL_INTERNAL_TOKEN,notEmpty"`
 	// TrustedProxies are the networks whose X-Forwarded-For and country header are believed.
 	TrustedProxies []netip.Prefix `env:"LINKREEL_TRUSTED_PROXIES"`
@@ -153,7 +155,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("links: %w", err)
 	}
-	source := apikey.NewHTTPSource(cfg.AuthURL, cfg.InternalToken)
+	source := remote.New(cfg.AuthURL, cfg.InternalToken)
 	auth := apikey.New(apikey.Config{Now: cfg.Now}, source, rdb)
 	closers = append(closers, func(context.Context) error { auth.Close(); source.Close(); return rdb.Close() })
 	country, closeCountry, err := cfg.country()
@@ -210,7 +212,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		}
 	}
 
-	public := httpapi.New(httpapi.Options{Name: "links", Auth: auth, Idempotency: idempotency.NewFirestore(db, cfg.InternalToken, cfg.Now), Proxies: cfg.proxies(), BaseURL: cfg.BaseURL, CORSOrigins: cfg.CORSOrigins, Now: cfg.Now})
+	public := httpapi.New(httpapi.Options{Name: "links", Auth: auth, Idempotency: idempotency.NewFirestore(db, peer.Shown(cfg.InternalToken), cfg.Now), Proxies: cfg.proxies(), BaseURL: cfg.BaseURL, CORSOrigins: cfg.CORSOrigins, Now: cfg.Now})
 	domains := customdomain.NewService(customdomain.Options{Store: kept.Domains(), Announcer: announcer, Resolver: dns, Own: own.Names(), Now: cfg.Now})
 	shortLinks := link.NewService(link.Options{Store: kept, Announcer: announcer, Blocked: blocked, Now: cfg.Now})
 	accounts := tenancy.NewService(tenancy.Options{Store: kept, Announcer: announcer, Links: shortLinks, Domains: domains, Now: cfg.Now})

@@ -25,6 +25,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/linkreel/linkreel/libs/apikey"
+	"github.com/linkreel/linkreel/libs/apikey/remote"
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/dedup"
 	"github.com/linkreel/linkreel/libs/events/outbox"
@@ -35,6 +36,7 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/password"
+	"github.com/linkreel/linkreel/libs/peer"
 	"github.com/linkreel/linkreel/libs/queue"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/redisdb"
@@ -68,7 +70,8 @@ type Config struct {
 	InternalAddr string `env:"LINKREEL_INTERNAL_ADDR" envDefault:":8090"`
 	// BaseURL is the product's base address, which share addresses begin with.
 	BaseURL string `env:"LINKREEL_BASE_URL" envDefault:"http://localhost:8080"`
-	// AuthURL is auth's internal address, InternalToken what it wants to see.
+	// AuthURL is auth's internal address. InternalToken is what this service and auth
+	// show each other: "NEW,OLD" while it is replaced.
 	AuthURL       string `env:"LINKREEL_AUTH_URL" envDefault:"http://localhost:8090"`
 	InternalToken string `env:"LINKREEL_INTERNAL_TOKEN"`
 	// RedisURL is host:port or a redis:// or rediss:// address. Redis holds limits
@@ -182,7 +185,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 		return nil, errors.Join(fmt.Errorf("videos: %w", err), bucket.Close(), db.Close())
 	}
 	log := slog.Default()
-	source := apikey.NewHTTPSource(cfg.AuthURL, cfg.InternalToken)
+	source := remote.New(cfg.AuthURL, cfg.InternalToken)
 	auth := apikey.New(apikey.Config{Now: cfg.Now}, source, rdb)
 	seen := dedup.New(rdb, cfg.Now)
 	outbox := outbox.New(db, rdb, cfg.Now)
@@ -225,7 +228,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 		return nil, errors.Join(fmt.Errorf("videos: %w", err), rdb.Close(), bucket.Close(), db.Close())
 	}
 	public = httpapi.New(httpapi.Options{
-		Name: "videos", Auth: auth, Idempotency: idempotency.NewFirestore(db, cfg.InternalToken, cfg.Now),
+		Name: "videos", Auth: auth, Idempotency: idempotency.NewFirestore(db, peer.Shown(cfg.InternalToken), cfg.Now),
 		Proxies: httpserver.Proxies{Trusted: cfg.TrustedProxies, Hops: cfg.TrustedProxyHops}, BaseURL: cfg.BaseURL, CORSOrigins: cfg.CORSOrigins,
 		Page: pages.ErrorPage, Now: cfg.Now,
 	})
