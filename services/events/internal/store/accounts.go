@@ -83,7 +83,7 @@ func (s *Store) Deferred(ctx context.Context, webhookID string) (bool, error) {
 
 // ofAccount are the collections whose documents name their account. Webhooks go
 // first, so that nothing can be sent any more.
-var ofAccount = []string{webhooks, replays, deliveries, outbox.Collection}
+var ofAccount = []string{webhooks, replays, deliveries, outbox.Collection, pages}
 
 // erasePage is how many documents one commit removes. Events and deliveries have up to
 // some 70 kB, and what a commit deletes counts toward the 10 MiB that it may change.
