@@ -246,7 +246,7 @@ func TestWhatPlacesCost(t *testing.T) {
 			t.Fatalf("%d changes: %+v", step.changes, p)
 		}
 		got := w.Firestore.Stats()
-		got.Writes -= int64(step.changes) // each leaves the outbox
+		got.Writes -= int64(step.changes)                         // each leaves the outbox
 		if got.Writes > step.writes || got.Reads > step.reads+4 { // and the answer reads the newest page, or a few
 			t.Errorf("%d changes: %d writes and %d reads, want %d and %d", step.changes, got.Writes, got.Reads, step.writes, step.reads)
 		}

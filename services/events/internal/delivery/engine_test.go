@@ -30,7 +30,9 @@ type lanes struct {
 	read int
 }
 
-func (s *lanes) Waiters(context.Context, string) (map[string]time.Time, string, error) { return nil, "", nil }
+func (s *lanes) Waiters(context.Context, string) (map[string]time.Time, string, error) {
+	return nil, "", nil
+}
 
 func (s *lanes) Expired(context.Context) ([]string, error) { return nil, nil }
 
