@@ -330,11 +330,7 @@ func (in In[T]) tags(account string, before, after *T) error {
 	if len(got)+len(lost) == 0 {
 		return nil
 	}
-	write, err := in.k.k.Labels.Store.Change(in.tx.ft, account, got, lost)
-	if err == nil {
-		in.tx.Write(func(*firestore.Transaction) error { return write() })
-	}
-	return err
+	return in.tx.Label(in.k.k.Labels.Store, account, got, lost)
 }
 
 // Tell writes an event of a record, as it is now. Add, Put and Remove do so too.

@@ -13,6 +13,7 @@ import (
 	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/quota"
+	"github.com/linkreel/linkreel/libs/tags"
 )
 
 // Options are what a change may need beside the database.
@@ -198,6 +199,15 @@ func (tx *Tx) Room(l quota.Limit, want int64, used func(ctx context.Context) (in
 
 // Take claims the room that was found.
 func (tx *Tx) Take(c quota.Claim) { tx.Write(c.Take) }
+
+// Label notes tags that records of an account get and lose.
+func (tx *Tx) Label(store *tags.Store, account string, got, lost []string) error {
+	write, err := store.Change(tx.ft, account, got, lost)
+	if err == nil {
+		tx.Write(func(*firestore.Transaction) error { return write() })
+	}
+	return err
+}
 
 // Tell writes an event in the same commit.
 func (tx *Tx) Tell(e events.Event) { tx.told = append(tx.told, e) }

@@ -26,6 +26,7 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/peer"
 	"github.com/linkreel/linkreel/libs/ratelimit"
+	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/services/links/internal/api"
 	"github.com/linkreel/linkreel/services/links/internal/clicks"
@@ -177,8 +178,11 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	own := redirect.OwnHosts(cfg.ShortBaseURL)
 	routes := api.Options{ShortBaseURL: cfg.ShortBaseURL, Own: own, DomainTarget: cfg.DomainTarget, Certificates: cfg.TLSAddr != "", Now: cfg.Now}
 	outbox := outbox.New(db, rdb, cfg.Now)
+	var announcer *invalidation.Announcer // which needs the memory, which needs the store
+	records := record.Open(db, record.Options{Outbox: outbox, Now: cfg.Now,
+		Announce: func(ctx context.Context, keys ...string) { announcer.Announce(ctx, keys...) }})
 	shownLink, shownDomain := api.Shown(routes)
-	kept := store.New(db, cfg.Now).Tell(store.Teller{Outbox: outbox, Link: shownLink, Domain: shownDomain})
+	kept := store.New(records, store.Shown{Link: shownLink, Domain: shownDomain})
 	memory := invalidation.NewMemory(invalidation.Options{Store: kept, Suspended: kept.Suspended, Capacity: cfg.CacheBytes, Partitions: cfg.ClickPartitions, Now: cfg.Now})
 	clicksRedis := mainRedis
 	if cfg.ClicksRedisURL != "" {
@@ -195,7 +199,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		return nil, fmt.Errorf("links: %w", err)
 	}
 	closers = append(closers, func(context.Context) error { return patient.Close() })
-	announcer := invalidation.NewAnnouncer(patient, memory, identity.NewNonce())
+	announcer = invalidation.NewAnnouncer(patient, memory, identity.NewNonce())
 	loops := []boot.Loop{{Name: "event wake-ups", Run: outbox.Run}, {Name: "click log", Run: log.Run}, {Name: "announcer", Run: announcer.Run}}
 	if cfg.Flush {
 		counts := func(part int) clicks.Counts { return kept.Counts(part, memory.Partitions(), clicks.ErrOvertaken) }
@@ -212,8 +216,8 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	}
 
 	public := httpapi.New(httpapi.Options{Name: "links", Auth: auth, Idempotency: idempotency.NewFirestore(db, peer.Shown(cfg.InternalToken), cfg.Now), Proxies: cfg.proxies(), BaseURL: cfg.BaseURL, CORSOrigins: cfg.CORSOrigins, Now: cfg.Now})
-	domains := customdomain.NewService(customdomain.Options{Store: kept.Domains(), Announcer: announcer, Resolver: dns, Own: own.Names(), Now: cfg.Now})
-	shortLinks := link.NewService(link.Options{Store: kept, Announcer: announcer, Blocked: blocked, Now: cfg.Now})
+	domains := customdomain.NewService(customdomain.Options{Store: kept.Domains(), Texts: dns.Texts, Own: own.Names(), Now: cfg.Now})
+	shortLinks := link.NewService(link.Options{Store: kept, Blocked: blocked, Now: cfg.Now})
 	accounts := tenancy.NewService(tenancy.Options{Store: kept, Announcer: announcer, Links: shortLinks, Domains: domains, Now: cfg.Now})
 	api.Public(public, shortLinks, domains, routes)
 	internal := httpapi.New(httpapi.Options{Name: "links-internal", Now: cfg.Now})

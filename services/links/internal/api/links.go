@@ -114,14 +114,10 @@ func (h public) create(c *fiber.Ctx) error {
 		}
 		return err
 	}
-	results, err := h.links.Create(ctx, p, identity.OriginFrom(ctx), []link.Draft{draft})
+	l, err := h.links.Create(ctx, p, identity.OriginFrom(ctx), draft)
 	if err != nil {
 		return err
 	}
-	if results[0].Err != nil {
-		return results[0].Err
-	}
-	l := results[0].Link
 	c.Set(fiber.HeaderETag, httpapi.ETag(l.Rev))
 	return httpapi.Created(c, "/api/v1/links/"+l.ID, h.createdOf(l, ignored))
 }
@@ -215,21 +211,17 @@ type updateBody struct {
 
 func (h public) update(c *fiber.Ctx) error {
 	ctx, id := c.UserContext(), c.Params("id")
-	// 404 goes before 400: a foreign link answers the same for every body.
-	before, err := h.links.Get(ctx, account(ctx), id)
-	if err != nil {
-		return err
-	}
 	var body updateBody
-	fields, err := httpapi.Decode(c, &body)
-	if err != nil {
-		return err
-	}
-	patch := h.patch(fields, &body, before)
-	if err := fields.Err(); err != nil {
-		return err
-	}
-	l, err := h.links.Update(ctx, account(ctx), id, httpapi.IfMatch(c).Check, patch)
+	fields, bad := httpapi.Decode(c, &body)
+	// 404 goes before 400: a foreign link answers the same for every body. So what is wrong
+	// with the body is said once the link is found.
+	l, err := h.links.Update(ctx, account(ctx), id, httpapi.IfMatch(c).Check, func(l *link.Link) (link.Patch, error) {
+		if bad != nil {
+			return link.Patch{}, bad
+		}
+		patch := h.patch(fields, &body, l.Host)
+		return patch, fields.Err()
+	})
 	if err != nil {
 		return err
 	}
@@ -243,11 +235,11 @@ func (h public) update(c *fiber.Ctx) error {
 
 // patch reads every field of an update. Null clears a field, except the
 // destination: every link has one.
-func (h public) patch(f *httpapi.Fields, body *updateBody, before *link.Link) link.Patch {
+func (h public) patch(f *httpapi.Fields, body *updateBody, host string) link.Patch {
 	own := h.opt.Own
-	if before.Host != "" {
+	if host != "" {
 		// Capped, so that append copies: all requests share Own.
-		own = append(own[:len(own):len(own)], link.ParseHost(before.Host))
+		own = append(own[:len(own):len(own)], link.ParseHost(host))
 	}
 	var p link.Patch
 	if b := body.URL; b.Null {
