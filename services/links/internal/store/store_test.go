@@ -532,7 +532,6 @@ func TestDueDomainsPutsOffWhatCannotBeRead(t *testing.T) {
 	due := b.clock().Add(-time.Hour)
 	for i := range 5 {
 		put(fmt.Sprint("dom_broken", i), map[string]any{"hostname": 7, "check": map[string]any{"bucket": bucket, "at": due}})
-		put(fmt.Sprint("dom_old", i), map[string]any{"hostname": 7, "nextCheckAt": due})
 		put(fmt.Sprint("dom_good", i), map[string]any{"hostname": "x.example.com", "check": map[string]any{"bucket": bucket, "at": due.Add(time.Minute)}})
 	}
 	var after *customdomain.Domain
@@ -634,7 +633,7 @@ func TestSweepTagsRemovesTagsThatNothingCarries(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.offset.Add(int64(24 * time.Hour))
-	if err := b.labels.SweepDue(t.Context(), b.carried); err != nil {
+	if err := b.SweepTags(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"Kept", "other"}, names()); diff != "" {
@@ -648,7 +647,7 @@ func TestSweepTagsRemovesTagsThatNothingCarries(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.offset.Add(int64(24 * time.Hour))
-	if err := b.labels.SweepDue(t.Context(), b.carried); err != nil {
+	if err := b.SweepTags(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"Kept", "other"}, names()); diff != "" {
