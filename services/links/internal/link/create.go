@@ -25,9 +25,9 @@ var errAgain = errors.New("look again")
 
 // Create makes one link; see [Service.CreateAll].
 func (s *Service) Create(ctx context.Context, p *identity.Principal, o identity.Origin, d Draft) (*Link, error) {
-	if d.needsNothing(p) {
+	if d.needsNothing() {
 		l := newLink(p.AccountID, o, d, 0)
-		if err := s.opt.Store.Add(ctx, l); !errors.Is(err, ErrInTheWay) {
+		if err := s.opt.Store.Add(ctx, p.Quotas.Links, l); !errors.Is(err, ErrInTheWay) {
 			return l, err
 		}
 	}
@@ -40,10 +40,10 @@ func (s *Service) Create(ctx context.Context, p *identity.Principal, o identity.
 
 // needsNothing reports whether nothing has to be known before the write. A slug is
 // practically always free, and reading first would double the calls of the common
-// create. But a domain must be verified, a limit must be counted, and labels may be
-// taken or new. A repeated request finds what its first try made: it is in the way.
-func (d *Draft) needsNothing(p *identity.Principal) bool {
-	return p.Quotas.Links <= 0 && d.DomainID == "" && d.ExternalID == "" && len(d.Tags) == 0
+// create. But a domain must be verified, and labels may be taken or new. A repeated
+// request finds what its first try made: it is in the way.
+func (d *Draft) needsNothing() bool {
+	return d.DomainID == "" && d.ExternalID == "" && len(d.Tags) == 0
 }
 
 // CreateAll makes the drafts, in their order, which also is their order in time.
@@ -72,7 +72,7 @@ func (s *Service) CreateAll(ctx context.Context, p *identity.Principal, o identi
 func (b *batch) create(ctx context.Context) error {
 	// Of many wanted slugs one is easily taken, which costs a call in vain.
 	if b.quick {
-		if err := b.s.opt.Store.Add(ctx, linksOf(b.part)...); !errors.Is(err, ErrInTheWay) {
+		if err := b.s.opt.Store.Add(ctx, b.limit, linksOf(b.part)...); !errors.Is(err, ErrInTheWay) {
 			return err
 		}
 	}
@@ -118,7 +118,7 @@ type item struct {
 func newBatch(s *Service, p *identity.Principal, o identity.Origin, drafts []Draft) *batch {
 	b := &batch{s: s, account: p.AccountID, limit: p.Quotas.Links, quick: len(drafts) > 1}
 	for i, d := range drafts {
-		b.quick = b.quick && d.Slug.IsZero() && d.needsNothing(p)
+		b.quick = b.quick && d.Slug.IsZero() && d.needsNothing()
 		b.items = append(b.items, &item{draft: d, link: newLink(p.AccountID, o, d, i)})
 	}
 	return b

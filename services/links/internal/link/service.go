@@ -12,8 +12,8 @@ import (
 )
 
 // ErrInTheWay is a [Store]'s error for a commit that found a document in place
-// which must not exist, or whose outcome is not known. In both cases reading the
-// records tells what happened.
+// which must not exist, whose outcome is not known, or that needs to know whether the
+// account has room. In all cases reading the records tells more.
 var ErrInTheWay = errors.New("a record is in the way")
 
 // Store remembers links.
@@ -38,8 +38,9 @@ type Store interface {
 	// committed. The error is ErrRefused for a commit that is too much for the database.
 	Atomically(ctx context.Context, what string, fn func(tx Tx) error) error
 	// Add makes links whose slugs nobody has had, in one call to the database and without
-	// reading. The error is ErrInTheWay if one of them cannot be made so.
-	Add(ctx context.Context, links ...*Link) error
+	// reading; limit is how many the account may have, 0 any number. The error is
+	// ErrInTheWay if one of them cannot be made so.
+	Add(ctx context.Context, limit int, links ...*Link) error
 }
 
 // Tx is one atomic change.

@@ -90,7 +90,7 @@ func (s *Store) Forget(ctx context.Context, accountID string) error {
 	if err := s.forgetPauses(ctx, accountID); err != nil {
 		return err
 	}
-	return s.db.DeleteAll(ctx, "forget limits", quota.Ref(s.db.DB, accountID, "links"), quota.Ref(s.db.DB, accountID, "domains"))
+	return quota.Forget(ctx, s.db.DB, accountID)
 }
 
 // forgetPauses removes what the account's domains have left behind of certificates.

@@ -24,9 +24,12 @@ func (s *Store) Atomically(ctx context.Context, what string, fn func(tx link.Tx)
 }
 
 // Add implements [link.Store]. A commit that is sent again finds its own links in the way.
-func (s *Store) Add(ctx context.Context, links ...*link.Link) error {
+func (s *Store) Add(ctx context.Context, limit int, links ...*link.Link) error {
 	return inLinkWords(s.db.Commit(ctx, "create links", func(rtx *record.Tx) error {
 		t := &tx{Tx: rtx, s: s}
+		if _, err := t.Room(links[0].AccountID, limit, len(links)); err != nil {
+			return err
+		}
 		for _, l := range links {
 			t.Add(l, false, events.LinkCreated)
 		}
@@ -38,7 +41,7 @@ func (s *Store) Add(ctx context.Context, links ...*link.Link) error {
 func inLinkWords(err error) error {
 	switch {
 	// Also when the outcome is uncertain: what is in the way may be the link of our own first try.
-	case errors.Is(err, firestoredb.ErrExists), errors.Is(err, firestoredb.ErrUncertain):
+	case errors.Is(err, firestoredb.ErrExists), errors.Is(err, firestoredb.ErrUncertain), errors.Is(err, quota.ErrAsk):
 		return fmt.Errorf("%w: %w", link.ErrInTheWay, err)
 	case errors.Is(err, firestoredb.ErrInvalid):
 		return fmt.Errorf("%w: %w", link.ErrRefused, err)
@@ -114,30 +117,17 @@ func (t *tx) Released(accountID string, linkIDs ...string) (slugKeys []string, e
 	return slugKeys, nil
 }
 
-// Room implements [link.Tx]. Links may come fast, so only creates within
-// linksMargin of the limit are serialized.
+// Room implements [link.Tx].
 func (t *tx) Room(accountID string, limit, want int) (int, error) {
 	if want == 0 || limit <= 0 {
 		return want, nil
 	}
-	l := quota.Limit{Account: accountID, Kind: "links", Max: int64(limit), Margin: linksMargin}
-	claim, err := t.Tx.Room(l, int64(want), func(ctx context.Context) (int64, error) {
+	room, err := t.Tx.Room(quota.Limit{Account: accountID, Kind: "links", Max: int64(limit), Count: func(ctx context.Context) (int64, error) {
 		n, err := t.s.Count(ctx, accountID)
 		return int64(n), err
-	})
-	if err != nil || claim.Room < 0 {
-		return want, err
-	}
-	if claim.Room > 0 {
-		t.Take(claim)
-	}
-	return int(min(claim.Room, int64(want))), nil
+	}}, int64(want))
+	return int(room), err
 }
-
-// linksMargin is more than the highest default rate lets one account add in half
-// a minute: 1,500 requests, if all are bulk requests of 100 links at the price of
-// ten requests each, make 15,000 links.
-const linksMargin = 20_000
 
 // Tags implements [link.Tx].
 func (t *tx) Tags(accountID string, got, lost []string) error {
