@@ -26,7 +26,7 @@ import (
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpserver"
-	"github.com/linkreel/linkreel/libs/signin"
+	"github.com/linkreel/linkreel/libs/peer"
 	"github.com/linkreel/linkreel/services/console/internal/client"
 	"github.com/linkreel/linkreel/services/console/internal/web"
 )
@@ -45,8 +45,8 @@ type Config struct {
 	APIRoutes map[string]string `env:"LINKREEL_API_ROUTES" envKeyValSeparator:"="`
 	// StorageURL is where signed addresses of videos point, as the videos service has it.
 	StorageURL string `env:"LINKREEL_STORAGE_PUBLIC_URL" envDefault:"https://storage.googleapis.com"`
-	// AuthURL is auth's internal address, and InternalToken what services show each
-	// other.
+	// AuthURL is auth's internal address, and InternalToken what the console shows it:
+	// "NEW,OLD" while it is replaced.
 	AuthURL       string `env:"LINKREEL_AUTH_URL" envDefault:"http://localhost:8090"`
 	InternalToken string `env:"LINKREEL_INTERNAL_TOKEN,notEmpty"`
 	// TrustedProxies are the networks whose X-Forwarded-For is believed.
@@ -58,6 +58,9 @@ type Config struct {
 	// Now is the clock; nil is the system's.
 	Now func() time.Time `env:"-"`
 }
+
+// signInTime is above the patience that auth has with an identity provider.
+const signInTime = 9 * time.Second
 
 // New makes the service. It dials nothing, so it starts while the others are away.
 func New(_ context.Context, cfg Config) (*boot.Service, error) {
@@ -80,7 +83,7 @@ func New(_ context.Context, cfg Config) (*boot.Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("console: %w", err)
 	}
-	auth := signin.NewClient(cfg.AuthURL, cfg.InternalToken)
+	auth := peer.NewClient(cfg.AuthURL, cfg.InternalToken, signInTime)
 	pages := web.New(web.Config{Base: base, API: api, Auth: auth, Storage: storage.Scheme + "://" + storage.Host, Now: cfg.Now})
 	app := httpapi.New(httpapi.Options{Name: "console", Proxies: httpserver.Proxies{Trusted: cfg.TrustedProxies, Hops: cfg.TrustedProxyHops}, BaseURL: cfg.BaseURL, Page: pages.ErrorPage, Now: cfg.Now})
 	pages.Routes(app)

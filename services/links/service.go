@@ -16,6 +16,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/linkreel/linkreel/libs/apikey"
+	"github.com/linkreel/linkreel/libs/apikey/remote"
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
@@ -23,8 +24,10 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/peer"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/redisdb"
+	"github.com/linkreel/linkreel/libs/tags"
 	"github.com/linkreel/linkreel/services/links/internal/api"
 	"github.com/linkreel/linkreel/services/links/internal/clicks"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
@@ -67,7 +70,7 @@ type Config struct {
 	ClickLogBytes int64 `env:"LINKREEL_CLICK_LOG_BYTES" envDefault:"67108864"`
 	// AuthURL is where auth verifies keys.
 	AuthURL string `env:"LINKREEL_AUTH_URL" envDefault:"http://localhost:8090"`
-	// InternalToken is what services show each other.
+	// InternalToken is what this service and auth show each other: "NEW,OLD" while it is replaced.
 	InternalToken string `env:"LINKREEL_INTERNAL_TOKEN,notEmpty"`
 	// TrustedProxies are the networks whose X-Forwarded-For and country header are believed.
 	TrustedProxies []netip.Prefix `env:"LINKREEL_TRUSTED_PROXIES"`
@@ -152,7 +155,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("links: %w", err)
 	}
-	source := apikey.NewHTTPSource(cfg.AuthURL, cfg.InternalToken)
+	source := remote.New(cfg.AuthURL, cfg.InternalToken)
 	auth := apikey.New(apikey.Config{Now: cfg.Now}, source, rdb)
 	closers = append(closers, func(context.Context) error { auth.Close(); source.Close(); return rdb.Close() })
 	country, closeCountry, err := cfg.country()
@@ -209,7 +212,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		}
 	}
 
-	public := httpapi.New(httpapi.Options{Name: "links", Auth: auth, Idempotency: idempotency.NewFirestore(db, cfg.InternalToken, cfg.Now), Proxies: cfg.proxies(), BaseURL: cfg.BaseURL, CORSOrigins: cfg.CORSOrigins, Now: cfg.Now})
+	public := httpapi.New(httpapi.Options{Name: "links", Auth: auth, Idempotency: idempotency.NewFirestore(db, peer.Shown(cfg.InternalToken), cfg.Now), Proxies: cfg.proxies(), BaseURL: cfg.BaseURL, CORSOrigins: cfg.CORSOrigins, Now: cfg.Now})
 	domains := customdomain.NewService(customdomain.Options{Store: kept.Domains(), Announcer: announcer, Resolver: dns, Own: own.Names(), Now: cfg.Now})
 	shortLinks := link.NewService(link.Options{Store: kept, Announcer: announcer, Blocked: blocked, Now: cfg.Now})
 	accounts := tenancy.NewService(tenancy.Options{Store: kept, Announcer: announcer, Links: shortLinks, Domains: domains, Now: cfg.Now})
@@ -233,14 +236,18 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		}
 		// First: open orders must be noted before the database closes.
 		closers = append([]func(context.Context) error{certificates.Close}, closers...)
-		loops = append(loops, boot.Loop{Name: "certificates", Run: certificates.Run})
+		loops = append(loops, boot.Every(cfg.CertificateSweep, "certificates", certificates.Sweep, nil))
 		servers[1].Handler = cfg.challenges(certificates, serve)
 		servers = append(servers, boot.Server{Name: "tls", Addr: cfg.TLSAddr, Handler: serve, TLS: certificates.TLS()})
 	}
 	return &boot.Service{
 		Name:    "links",
 		Servers: servers,
-		Loops:   append(loops, boot.Loop{Name: "domain proofs", Run: domains.Recheck}, boot.Loop{Name: "search back-fill", Run: shortLinks.Backfill}, boot.Loop{Name: "unused tags", Run: kept.SweepTags}, boot.Loop{Name: "account purge", Run: accounts.Purge}, boot.Loop{Name: "blocked destinations", Run: blocked.Watch}),
+		Loops: append(loops,
+			boot.Every(time.Minute, "domain proofs", domains.RecheckDue, nil),
+			boot.Every(tags.SweepEvery, "unused tags", kept.SweepTags, nil),
+			boot.Loop{Name: "account purge", Run: accounts.Purge},
+			boot.Every(2*time.Second, "blocked destinations", blocked.Refresh, nil)),
 		// Nothing else decides on readiness, and these for half a minute at most: warm
 		// redirects work without Firestore, Redis and auth.
 		WarmUp: []boot.Call{{To: "Firestore", Do: db.Ping}, {To: "Redis", Do: log.Ping}, {To: "Redis, for limits", Do: func(ctx context.Context) error { return rdb.Ping(ctx).Err() }}, boot.Reach("auth", cfg.AuthURL)},

@@ -82,7 +82,7 @@ func newDesk(t *testing.T, answers map[string]answer) *desk {
 // owner answers "who" for an owner.
 type owner struct{}
 
-func (owner) Do(_ context.Context, op string, _, out any) error {
+func (owner) Call(_ context.Context, op string, _, out any) error {
 	p, ok := out.(*signin.Profile)
 	if op == signin.OpMethods {
 		return nil

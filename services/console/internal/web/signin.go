@@ -47,7 +47,7 @@ func (r *request) methods() (signin.Methods, error) {
 	_, err, _ := w.one.Do("", func() (any, error) {
 		k := &knownWays{at: r.pages.cfg.Now()}
 		// Without the request's end: others wait for this answer too.
-		err := r.pages.cfg.Auth.Do(context.WithoutCancel(r.ctx), signin.OpMethods, struct{}{}, &k.Methods)
+		err := r.pages.cfg.Auth.Call(context.WithoutCancel(r.ctx), signin.OpMethods, struct{}{}, &k.Methods)
 		if err == nil {
 			w.known.Store(k)
 		}

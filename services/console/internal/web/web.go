@@ -35,9 +35,9 @@ type API interface {
 	Do(ctx context.Context, call client.Call) error
 }
 
-// Auth answers on signing in; see signin.Client.
+// Auth answers on signing in, by the operations of libs/signin; see peer.Client.
 type Auth interface {
-	Do(ctx context.Context, op string, in, out any) error
+	Call(ctx context.Context, op string, in, out any) error
 }
 
 // Config is what pages need.
@@ -164,7 +164,7 @@ func (r *request) do(method, path string, in, out any) error {
 }
 
 // ask asks auth. browser is filled in by the caller.
-func (r *request) ask(op string, in, out any) error { return r.pages.cfg.Auth.Do(r.ctx, op, in, out) }
+func (r *request) ask(op string, in, out any) error { return r.pages.cfg.Auth.Call(r.ctx, op, in, out) }
 
 // browser is what auth is told of who asks.
 func (r *request) browser() signin.Browser {

@@ -11,6 +11,8 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"errors"
+	"slices"
 	"time"
 
 	"github.com/linkreel/linkreel/libs/apierr"
@@ -29,6 +31,64 @@ type Event struct {
 	Data      string // JSON
 	Seq       int64
 }
+
+// All is a subscriber's wish for every type, those of later versions included.
+const All = "*"
+
+// Subscriber is what a webhook wants from its account's feed.
+type Subscriber struct {
+	Events  []string // names of types, or All
+	Enabled bool
+}
+
+// Wants reports whether it is sent events of type t.
+func (s Subscriber) Wants(t events.Type) bool {
+	return s.Enabled && (slices.Contains(s.Events, All) || slices.Contains(s.Events, string(t)))
+}
+
+// Feed is an account's feed without its events: the highest place, and every webhook
+// of the account by its id, so that whoever gives places knows who wants what.
+type Feed struct {
+	AccountID   string
+	Head        int64
+	Subscribers map[string]Subscriber
+}
+
+// What one commit takes. Firestore has no limit on the number of writes, but one of
+// 10 MiB, and what a transaction touches makes it slow.
+const (
+	MaxPlaced = 200
+	maxWrites = 450
+)
+
+// Place gives what waits the next places, in this order, and returns those events that
+// one commit takes with their deliveries.
+func (f *Feed) Place(waiting []*Event) (placed []*Event) {
+	writes := 1
+	for _, e := range waiting[:min(len(waiting), MaxPlaced)] {
+		if writes += 1 + len(f.Wanting(e.Type)); writes > maxWrites && len(placed) > 0 {
+			break
+		}
+		f.Head++
+		e.Seq = f.Head
+		placed = append(placed, e)
+	}
+	return placed
+}
+
+// Wanting lists the webhooks that are sent events of type t.
+func (f *Feed) Wanting(t events.Type) (ids []string) {
+	for id, s := range f.Subscribers {
+		if s.Wants(t) {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// ErrMoved is for places that somebody else has given meanwhile.
+var ErrMoved = errors.New("somebody else has given places in this feed")
 
 // Query asks for a page of an account's feed.
 type Query struct {

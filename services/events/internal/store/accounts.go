@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"cloud.google.com/go/firestore"
@@ -78,9 +77,8 @@ func (s *Store) DueAccounts(ctx context.Context, limit int) ([]string, error) {
 
 // Deferred implements [tenancy.Store].
 func (s *Store) Deferred(ctx context.Context, webhookID string) (bool, error) {
-	found, err := s.db.Find(ctx, "look for deferred deliveries", s.db.Collection(deliveries).Where("webhookId", "==", webhookID).
-		Where("deferred", "==", true).OrderBy("createdAt", firestore.Asc).Limit(1))
-	return len(found) > 0, err
+	n, err := s.CountDeferred(ctx, webhookID, 1)
+	return n > 0, err
 }
 
 // ofAccount are the collections whose documents name their account. Webhooks go
@@ -158,22 +156,4 @@ func (s *Store) Receiver(ctx context.Context, accountID, id string) (w *webhook.
 		return nil
 	})
 	return w, silent, err
-}
-
-// PutOff makes up to n of a webhook's due deliveries wait until t, or until the
-// webhook's lane looks for deferred ones. more is true when there may be others.
-func (s *Store) PutOff(ctx context.Context, webhookID string, n int, t time.Time) (more bool, err error) {
-	snaps, err := s.snapshots(ctx, "list due deliveries", s.db.Collection(deliveries).Where("webhookId", "==", webhookID).
-		Where("dueAt", "<=", s.now()).OrderBy("dueAt", firestore.Asc).Limit(n))
-	if err != nil {
-		return false, err
-	}
-	due, err := s.readable(ctx, snaps)
-	for _, d := range due {
-		d.DueAt, d.Deferred = t, true
-		if _, e := s.Save(ctx, d); e != nil {
-			return false, errors.Join(err, e)
-		}
-	}
-	return err == nil && len(snaps) == n, err
 }

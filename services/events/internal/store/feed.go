@@ -14,7 +14,6 @@ import (
 
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/events/outbox"
-	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/events/internal/feed"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
@@ -22,11 +21,11 @@ import (
 // feedDoc is feeds/{account}. Subscribers holds every webhook of the account, so
 // that the commit that gives places knows who wants what without another read.
 type feedDoc struct {
-	Head        int64                 `firestore:"head"`
-	Subscribers map[string]subscriber `firestore:"subscribers"`
+	Head        int64                    `firestore:"head"`
+	Subscribers map[string]subscriberDoc `firestore:"subscribers"`
 }
 
-type subscriber struct {
+type subscriberDoc struct {
 	Events  []string `firestore:"events"`
 	Enabled bool     `firestore:"enabled"`
 }
@@ -39,90 +38,41 @@ func (s *Store) eventRef(id string) *firestore.DocumentRef {
 	return s.db.Collection(outbox.Collection).Doc(id)
 }
 
-// Settled is what came of giving places.
-type Settled struct {
-	Events     []*feed.Event
-	Deliveries []*webhook.Delivery // in the order of Events
-	More       bool                // more was waiting than one commit takes
+// Feed reads an account's feed.
+func (s *Store) Feed(ctx context.Context, accountID string) (*feed.Feed, error) {
+	var d feedDoc
+	_, err := s.get(ctx, "get feed", s.feedRef(accountID), &d)
+	return d.feed(accountID), err
 }
 
-// What one commit takes. Firestore has no limit on the number of writes, but one
-// of 10 MiB, and what a transaction touches makes it slow.
-const (
-	maxSettled = 200
-	maxWrites  = 450
-)
-
-// ErrMoved is for a step that somebody else has taken meanwhile.
-var ErrMoved = errors.New("somebody else has moved on")
-
-// Settle gives what waits in an account its places, in the order in which it was
-// committed, and makes the deliveries. room says whether the caller takes a delivery
-// for a webhook in hand at once; it is asked once for each. ErrMoved, with the
-// deliveries that were not made, asks for another try.
-//
-// The order of commits is the order of places for each object: whoever changed
-// an object later had read what the earlier change left, so the earlier event had
-// committed, and the read below, which sees all that had committed when it began,
-// cannot see the later one without the earlier one.
-func (s *Store) Settle(ctx context.Context, accountID string, room func(webhookID string) bool) (out Settled, err error) {
-	// The feed is read before what waits: if the head is still the same at the
-	// commit, nobody has given a place to any of it. Reading what waits inside the
-	// transaction would make every change of the account abort it.
-	var before feedDoc
-	var waiting []*feed.Event
-	// Most looks find nothing, which costs one read this way.
-	if waiting, _, err = s.waiting(ctx, accountID, 1); err != nil || len(waiting) == 0 {
-		return out, err
+func (d *feedDoc) feed(accountID string) *feed.Feed {
+	f := &feed.Feed{AccountID: accountID, Head: d.Head, Subscribers: map[string]feed.Subscriber{}}
+	for id, sub := range d.Subscribers {
+		f.Subscribers[id] = feed.Subscriber(sub)
 	}
-	if _, err := s.get(ctx, "get feed", s.feedRef(accountID), &before); err != nil {
-		return out, err
-	}
-	waiting, more, err := s.waiting(ctx, accountID, maxSettled)
-	if err != nil || len(waiting) == 0 {
-		return out, err
-	}
-	writes, taken := 1, 0
-	now := s.now()
-	for taken < len(waiting) && taken < maxSettled {
-		e := waiting[taken]
-		to := before.subscribersOf(e.Type)
-		if writes += 1 + len(to); writes > maxWrites && taken > 0 {
-			break
-		}
-		taken++
-		e.Seq = before.Head + int64(taken)
-		for _, id := range to {
-			d := &webhook.Delivery{
-				ID: identity.IDFrom("whd", id+"/"+e.ID), AccountID: accountID, WebhookID: id, EventID: e.ID, EventType: e.Type,
-				CreatedAt: now, Status: webhook.Pending, DueAt: now.Add(webhook.Lease),
-			}
-			if !room(id) {
-				d.Deferred, d.DueAt = true, now.Add(webhook.Defer)
-			}
-			out.Deliveries = append(out.Deliveries, d)
-		}
-	}
-	out.Events, out.More = waiting[:taken], more || taken < len(waiting)
-	return out, s.place(ctx, accountID, before, out)
+	return f
 }
 
-func (s *Store) place(ctx context.Context, accountID string, before feedDoc, out Settled) error {
+// Place writes the places of events, and their deliveries, unless the feed has changed
+// since it was read as before: then ErrMoved. The deliveries may be saved afterwards
+// without reading them first.
+func (s *Store) Place(ctx context.Context, before *feed.Feed, placed []*feed.Event, list []*webhook.Delivery) error {
 	var committed firestore.CommitResponse
 	write := func(_ context.Context, tx *firestore.Transaction) error {
 		var now feedDoc
-		if _, err := read(tx, s.feedRef(accountID), &now); err != nil {
+		if _, err := read(tx, s.feedRef(before.AccountID), &now); err != nil {
 			return err
 		}
 		// Subscribers too: a webhook that was made before one of these events must have
 		// its delivery.
-		if !reflect.DeepEqual(now, before) {
-			return ErrMoved
+		if !reflect.DeepEqual(now.feed(before.AccountID), before) {
+			return feed.ErrMoved
 		}
-		if err := tx.Set(s.feedRef(accountID), map[string]any{"head": before.Head + int64(len(out.Events))}, firestore.MergeAll); err != nil {
+		head := placed[len(placed)-1].Seq
+		if err := tx.Set(s.feedRef(before.AccountID), map[string]any{"head": head}, firestore.MergeAll); err != nil {
 			return err
 		}
-		for _, e := range out.Events {
+		for _, e := range placed {
 			err := tx.Update(s.eventRef(e.ID), []firestore.Update{
 				{Path: "seq", Value: e.Seq}, {Path: "waiting", Value: firestore.Delete}, {Path: "lane", Value: firestore.Delete},
 			})
@@ -130,7 +80,7 @@ func (s *Store) place(ctx context.Context, accountID string, before feedDoc, out
 				return err
 			}
 		}
-		for _, d := range out.Deliveries {
+		for _, d := range list {
 			if err := tx.Create(s.deliveryRef(d.ID), fromDelivery(d)); err != nil {
 				return err
 			}
@@ -140,27 +90,16 @@ func (s *Store) place(ctx context.Context, accountID string, before feedDoc, out
 	if err := s.db.Tx(ctx, "give places", write, firestore.WithCommitResponseTo(&committed)); err != nil {
 		return err // a failed commit has no time
 	}
-	for _, d := range out.Deliveries {
-		d.Version = committed.CommitTime() // what was made may be changed without reading it first
+	for _, d := range list {
+		d.Version = committed.CommitTime()
 	}
 	return nil
 }
 
-func (d feedDoc) subscribersOf(t events.Type) []string {
-	var out []string
-	for id, sub := range d.Subscribers {
-		if sub.Enabled && (&webhook.Webhook{Events: sub.Events}).Wants(t) {
-			out = append(out, id)
-		}
-	}
-	slices.Sort(out)
-	return out
-}
-
-// waiting reads what has no place yet, in the order of commits: some limit of them, or
+// Waiting reads what has no place yet, in the order of commits: some limit of them, or
 // as many as came in one millisecond. more says that others may wait. An event that
 // cannot be read gets no place: it would keep everything behind it out of the feed.
-func (s *Store) waiting(ctx context.Context, accountID string, limit int) (list []*feed.Event, more bool, err error) {
+func (s *Store) Waiting(ctx context.Context, accountID string, limit int) (list []*feed.Event, more bool, err error) {
 	type dated struct {
 		event     *feed.Event
 		committed time.Time
@@ -213,7 +152,8 @@ func (s *Store) waiting(ctx context.Context, accountID string, limit int) (list 
 // expires.
 func (s *Store) withoutPlace(ctx context.Context, snap *firestore.DocumentSnapshot, why error) error {
 	slog.ErrorContext(ctx, "an event cannot be read; it gets no place in the feed", "event", snap.Ref.ID, "error", why)
-	return s.setAside(ctx, snap, firestore.Update{Path: "waiting", Value: firestore.Delete}, firestore.Update{Path: "lane", Value: firestore.Delete})
+	return s.setAside(ctx, snap,
+		firestore.Update{Path: "waiting", Value: firestore.Delete}, firestore.Update{Path: "lane", Value: firestore.Delete})
 }
 
 // overlookedPage bounds what one look reads of a lane's oldest events.

@@ -1,4 +1,4 @@
-// Package store keeps feeds, webhooks and deliveries in Firestore:
+// Package store keeps feeds, webhooks and deliveries in Firestore, and decides nothing:
 //
 //	events/{evt_…}            written by every service (libs/events); here they get their place
 //	feeds/{account}           the highest place, and who subscribes to what
@@ -14,7 +14,6 @@ package store
 import (
 	"context"
 	"errors"
-	"hash/fnv"
 	"sync"
 	"time"
 
@@ -92,16 +91,6 @@ func validID(id, prefix string) bool {
 		}
 	}
 	return true
-}
-
-// dueLanes is into how many ranges the index of due deliveries is split: its
-// values rise with time.
-const dueLanes = 32
-
-func dueLane(webhookID string) int64 {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(webhookID)) // never fails
-	return int64(h.Sum32() % dueLanes)
 }
 
 func orNil(t time.Time) *time.Time {

@@ -122,10 +122,10 @@ func newBatch(s *Service, p *identity.Principal, o identity.Origin, drafts []Dra
 }
 
 // mayWriteFirst reports whether nothing has to be known before the write. A
-// domain must be verified, a limit must be counted, labels may be taken or new, and a repeated request must
-// find what its first try made.
+// domain must be verified, a limit must be counted, and labels may be taken or new. A
+// repeated request finds what its first try made: it is in the way.
 func (b *batch) mayWriteFirst() bool {
-	if b.origin.Replay || b.limit > 0 {
+	if b.limit > 0 {
 		return false
 	}
 	for _, it := range b.items {

@@ -59,18 +59,8 @@ func externalIDs(tx Tx, accountID string, changes []change) (taken []bool, err e
 	if err != nil {
 		return nil, err
 	}
-	links, err := tx.Links(owners...)
-	if err != nil {
-		return nil, err
-	}
 	for i, c := range changes {
-		n := slices.Index(ids, c.newExternalID())
-		if n < 0 || links[n] == nil {
-			continue
-		}
-		// A record of the id can outlive its link when a release deleted the link that
-		// knew no external ids. What the link itself says decides.
-		if l := links[n]; l.AccountID == accountID && l.ExternalID == ids[n] && l.ID != c.after.ID {
+		if n := slices.Index(ids, c.newExternalID()); n >= 0 && owners[n] != "" {
 			taken[i] = true
 		}
 	}

@@ -25,13 +25,6 @@ type Store interface {
 	Stats(ctx context.Context, linkID string, first, last Day) (Stats, error)
 	// Tags lists tags of the account's records of every kind; see [Service.Tags].
 	Tags(ctx context.Context, accountID, q, after string, limit int) (page []Tag, next string, err error)
-	// Stale lists links of all accounts, behind the one with an id, whose index
-	// entries are missing or older than they are. last is "" at the end.
-	Stale(ctx context.Context, after string, limit int) (ids []string, last string, err error)
-	// ClaimBackfill gives owner the back-fill for a while, unless another has it.
-	ClaimBackfill(ctx context.Context, owner string, lease time.Duration) (p Backfilled, mine bool, err error)
-	// SaveBackfill notes the progress of an owner and gives the back-fill back.
-	SaveBackfill(ctx context.Context, owner string, p Backfilled) error
 	// RemoveStats removes all statistics of links.
 	RemoveStats(ctx context.Context, linkIDs []string) error
 	// Days reads at most limit days of a link that have clicks, oldest first, of those
@@ -76,8 +69,6 @@ type Tx interface {
 	Remove(l *Link, slug *SlugRecord) error
 	// Erase is Remove for an account that is being erased: nobody is told of it.
 	Erase(l *Link, slug *SlugRecord) error
-	// Index writes anew by what the link is found. Add, Put and Remove do so too.
-	Index(l *Link) error
 	// PutSlug replaces the record of a slug that no link has.
 	PutSlug(key string, slug *SlugRecord) error
 }

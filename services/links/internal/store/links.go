@@ -34,47 +34,90 @@ func (s *Store) Link(ctx context.Context, id string) (*link.Link, error) {
 // give has the form that [identity.ValidID] accepts.
 func validID(id string) bool { return identity.ValidID(id) }
 
-// listed are the fields that a list shows.
-var listed = []string{"accountId", "seq", "domainId", "host", "slug", "url", "title", "expiresAt", "clicks", "createdAt", "takedown", "tags", "externalId", "archived", "importedClicks"}
+// listed are the fields that a list shows, and a search looks at.
+var listed = []string{
+	"accountId", "seq", "domainId", "host", "slug", "url", "location", "title", "expiresAt", "clicks", "createdAt",
+	"takedown", "tags", "externalId", "archived", "importedClicks",
+}
+
+const (
+	// maxSearched bounds the links that one search reads.
+	maxSearched = 2000
+	// searchMore is how many links a search reads at a time once it has found that its
+	// terms find more than it looks for.
+	searchMore = 100
+)
 
 // List implements [link.Store]. One more than limit is read to know whether more
 // follow.
 func (s *Store) List(ctx context.Context, want link.Query) (page []*link.Link, more bool, err error) {
-	switch {
-	case want.ExternalID != "":
+	if want.ExternalID != "" {
 		return s.byExternalID(ctx, want)
-	case len(want.Terms()) > 0:
-		return s.search(ctx, want)
 	}
-	q := s.db.Collection("links").Where("accountId", "==", want.AccountID).OrderBy("seq", firestore.Desc).Limit(want.Limit + 1)
+	page, rest := make([]*link.Link, 0, want.Limit+1), want.Rest()
+	for read, size := 0, want.Limit+1; read < maxSearched; size = max(want.Limit+1-len(page), searchMore) {
+		found, err := s.page(ctx, want, size)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, l := range found {
+			if rest.Matches(l) {
+				page = append(page, l)
+			}
+		}
+		if len(page) > want.Limit {
+			return page[:want.Limit], true, nil
+		}
+		if len(found) < size {
+			return page, false, nil
+		}
+		want.Before, read = found[len(found)-1].Seq, read+len(found)
+	}
+	// The bound is reached. Only a page with links has a place from which to continue.
+	return page, len(page) > 0, nil
+}
+
+// page reads links that have all terms of a query.
+func (s *Store) page(ctx context.Context, want link.Query, size int) (page []*link.Link, err error) {
+	low, high := link.IDsBelow(want.AccountID, want.Before)
+	q := s.withTerms(low, high, want.Terms()...).Limit(size)
 	if !want.Whole {
 		q = q.Select(listed...)
-	}
-	if want.Before != link.Top {
-		q = q.Where("seq", "<", want.Before)
 	}
 	err = s.db.Do(ctx, "list links", func(ctx context.Context) error {
 		snaps, err := q.Documents(ctx).GetAll()
 		if err != nil {
 			return err
 		}
-		page = make([]*link.Link, 0, len(snaps))
-		for _, snap := range snaps {
-			l, err := linkOf(snap)
-			if err != nil {
+		page = make([]*link.Link, len(snaps))
+		for i, snap := range snaps {
+			if page[i], err = linkOf(snap); err != nil {
 				return fmt.Errorf("read link %s: %w", snap.Ref.ID, err)
 			}
-			page = append(page, l)
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, false, err
+	return page, err
+}
+
+// withTerms is the query for links between two ids that have all of some terms,
+// newest first. It needs no composite index: a range of names is one account's links in
+// the order of its list ([link.ID]), and Firestore joins the equalities by the members'
+// own indexes.
+func (s *Store) withTerms(low, high string, terms ...string) firestore.Query {
+	q := s.db.Collection("links").Where(firestore.DocumentID, ">", s.linkRef(low)).Where(firestore.DocumentID, "<", s.linkRef(high)).
+		OrderBy(firestore.DocumentID, firestore.Asc)
+	for _, term := range terms {
+		q = q.WherePath(firestore.FieldPath{"w", term}, "==", true)
 	}
-	if len(page) > want.Limit {
-		return page[:want.Limit], true, nil
-	}
-	return page, false, nil
+	return q
+}
+
+// anyLink reports, within a transaction, whether a link of the account has a term.
+func (s *Store) anyLink(ft *firestore.Transaction, accountID, term string) (bool, error) {
+	low, high := link.IDsBelow(accountID, link.Top)
+	found, err := ft.Documents(s.withTerms(low, high, term).Select("seq").Limit(1)).GetAll()
+	return len(found) > 0, err
 }
 
 // Count implements [link.Store].

@@ -1,11 +1,11 @@
 // Package store is how links and domains are remembered in Firestore.
 //
 // A link is two documents that are always written together: links/{id}, which
-// its owner lists and edits, and slugs/{domain|folded slug}, which holds all that
+// its owner lists, searches and edits, and slugs/{domain|folded slug}, which holds all that
 // a redirect needs, so that a cold redirect is one read. The slug document is
 // created under "must not exist", which is what makes a slug unique.
 //
-// Identifiers come from the request: a link's id is a hash of its account and
+// Identifiers come from the request: a link's id is made of its account and
 // its place in the account's list (seq), and a document remembers the nonce of
 // the request that made it. So seq is unique in an account without a counter
 // that every create would have to pass through, and a repeated request finds its
@@ -20,7 +20,7 @@ import (
 	"cloud.google.com/go/firestore"
 
 	"github.com/linkreel/linkreel/libs/firestoredb"
-	"github.com/linkreel/linkreel/libs/quota"
+	quota "github.com/linkreel/linkreel/libs/quota/old"
 	"github.com/linkreel/linkreel/libs/tags"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
@@ -60,7 +60,6 @@ type linkDoc struct {
 	UpdatedAt time.Time `firestore:"updatedAt"`
 	Rev       int64     `firestore:"rev"`
 
-	// Absent in links that releases up to 0.3 made.
 	Tags       []string `firestore:"tags,omitempty"`
 	ExternalID string   `firestore:"externalId,omitempty"`
 	Archived   bool     `firestore:"archived,omitempty"`
@@ -68,6 +67,25 @@ type linkDoc struct {
 	ImportedClicks *int64 `firestore:"importedClicks,omitempty"`
 
 	Takedown *takedownDoc `firestore:"takedown,omitempty"`
+}
+
+// foundLinkDoc is a linkDoc with what the link is found by: its terms, as members of
+// a map. Firestore indexes each member, and joins the indexes of several in the order
+// of the documents' names, which is that of the list. No reader needs them.
+type foundLinkDoc struct {
+	linkDoc
+	Terms map[string]bool `firestore:"w"`
+}
+
+func foundLinkDocOf(l *link.Link) *foundLinkDoc { return &foundLinkDoc{*linkDocOf(l), termsOf(l)} }
+
+func termsOf(l *link.Link) map[string]bool {
+	terms := l.Terms()
+	out := make(map[string]bool, len(terms))
+	for _, t := range terms {
+		out[t] = true
+	}
+	return out
 }
 
 type ogDoc struct {

@@ -24,7 +24,7 @@ import (
 	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
-	"github.com/linkreel/linkreel/libs/quota"
+	quota "github.com/linkreel/linkreel/libs/quota/old"
 	"github.com/linkreel/linkreel/libs/tags"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
@@ -134,7 +134,7 @@ func TestCreateGivesEveryLinkOfOneInstantItsOwnPlace(t *testing.T) {
 func TestCreateFindsItsOwnRecordWhenTriedAgain(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
-	o := identity.Origin{Nonce: "n", At: time.Now(), Replay: true}
+	o := identity.Origin{Nonce: "n", At: time.Now()}
 	// Another link has the place that the request would take.
 	if _, err := b.Create(t.Context(), "acc", identity.Origin{Nonce: "other", At: o.At}, []link.Draft{draft("")}); err != nil {
 		t.Fatal(err)
@@ -587,7 +587,7 @@ func TestQuotasHoldUnderRacesAndReplay(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 40 {
 		wg.Go(func() {
-			o := identity.Origin{Nonce: fmt.Sprint("n", i), At: time.Now(), Replay: true}
+			o := identity.Origin{Nonce: fmt.Sprint("n", i), At: time.Now()}
 			for {
 				results, err := b.links.Create(t.Context(), limited, o, []link.Draft{draft("")})
 				if err != nil {
@@ -636,80 +636,6 @@ func TestQuotasHoldUnderRacesAndReplay(t *testing.T) {
 	}
 }
 
-// Links of a release without search have no index entries, and those that it
-// changed have old ones. The back-fill mends both, and resumes where it was.
-func TestBackfillFindsWhatOlderReleasesMadeAndChanged(t *testing.T) {
-	t.Parallel()
-	b := newWorld(t)
-	var want []string
-	links := b.create(t, "acc", 250)
-	unreadable := []*link.Link{links[0], links[3]}
-	for i, l := range links {
-		switch i % 3 {
-		case 0:
-			if _, err := b.searchRef("acc", l.Seq).Delete(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		case 1:
-			if _, err := b.linkRef(l.ID).Update(t.Context(), []fs.Update{{Path: "title", Value: "changed"}, {Path: "rev", Value: 2}}); err != nil {
-				t.Fatal(err)
-			}
-			want = append(want, l.ID)
-		}
-	}
-	// Two that cannot be read, one of them by what the index is looked up with.
-	for id, path := range map[string]string{unreadable[0].ID: "title", unreadable[1].ID: "seq"} {
-		if _, err := b.linkRef(id).Update(t.Context(), []fs.Update{{Path: path, Value: map[string]any{}}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	found := func(q link.Query) (ids []string) {
-		q.AccountID, q.Before, q.Limit = "acc", link.Top, 100
-		for more := true; more; {
-			var page []*link.Link
-			var err error
-			if page, more, err = b.links.List(t.Context(), q); err != nil {
-				t.Fatal(err)
-			}
-			for _, l := range page {
-				ids, q.Before = append(ids, l.ID), l.Seq
-			}
-		}
-		return ids
-	}
-	no := false
-	if n := len(found(link.Query{Archived: &no})); n != 166 {
-		t.Fatalf("%d links are found before the back-fill", n)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 2)
-	for range 2 { // two replicas
-		go func() { ended <- b.links.Backfill(ctx) }()
-	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		var d backfillDoc
-		if found, err := b.get(t.Context(), "test", b.backfillRef(), &d); err != nil || found && d.Pass > 0 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the first pass does not end")
-		}
-	}
-	stop()
-	for range 2 {
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}
-	if n := len(found(link.Query{Archived: &no})); n != 248 {
-		t.Errorf("%d links are found after the back-fill, want all that can be read", n)
-	}
-	slices.Sort(want)
-	if got := slices.Sorted(slices.Values(found(link.Query{Words: []string{"changed"}}))); !slices.Equal(got, want) {
-		t.Errorf("%d links have the new word, want %d", len(got), len(want))
-	}
-}
-
 func TestSweepTagsRemovesTagsThatNothingCarries(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
@@ -738,7 +664,7 @@ func TestSweepTagsRemovesTagsThatNothingCarries(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.offset.Add(int64(24 * time.Hour))
-	if err := b.labels.SweepDue(t.Context(), b.carried); err != nil {
+	if err := b.SweepTags(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"Kept", "other"}, names()); diff != "" {
@@ -752,7 +678,7 @@ func TestSweepTagsRemovesTagsThatNothingCarries(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.offset.Add(int64(24 * time.Hour))
-	if err := b.labels.SweepDue(t.Context(), b.carried); err != nil {
+	if err := b.SweepTags(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"Kept", "other"}, names()); diff != "" {
@@ -803,7 +729,6 @@ func TestEveryWriteHasItsEvent(t *testing.T) {
 	}{
 		{method: "Add", want: "link.created", link: func(t link.Tx) error { return t.Add(&added, false) }},
 		{method: "Put", want: "link.updated", link: func(t link.Tx) error { return t.Put(&added, &added) }},
-		{method: "Index", link: func(t link.Tx) error { return t.Index(&added) }},
 		{method: "Remove", want: "link.deleted", link: func(t link.Tx) error { return t.Remove(&added, released) }},
 		{method: "Erase", link: func(t link.Tx) error { return t.Erase(l, released) }},
 		{method: "PutSlug", link: func(t link.Tx) error { return t.PutSlug(l.Key(), released) }},
@@ -852,9 +777,9 @@ func TestEveryWriteHasItsEvent(t *testing.T) {
 // long is a draft whose link has as many terms as a link can have.
 func long(i int) link.Draft {
 	var path strings.Builder
-	for word := range 63 {
+	for word := range 370 {
 		path.WriteByte('/')
-		for letter := range 24 {
+		for letter := range 4 {
 			path.WriteRune(rune(0x20000 + (i*997+word*131+letter*17)%40000))
 		}
 	}
@@ -895,7 +820,7 @@ func TestCreateOfManyLongAddressesIsExact(t *testing.T) {
 	if err != nil || len(some) == 0 || len(some) > 80 {
 		t.Fatalf("%d links after three commits, %v", len(some), err)
 	}
-	store.after, o.Replay = 1000, true
+	store.after = 1000
 	for try := range 2 {
 		results, err := links.Create(t.Context(), acc, o, drafts)
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 
@@ -12,7 +13,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
-	"github.com/linkreel/linkreel/libs/quota"
+	quota "github.com/linkreel/linkreel/libs/quota/old"
 	"github.com/linkreel/linkreel/services/links/internal/certificate"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/link"
@@ -217,7 +218,7 @@ func count(ctx context.Context, q firestore.Query) (int64, error) {
 
 // Add implements [link.Tx].
 func (t *tx) Add(l *link.Link, over bool) error {
-	if err := t.ft.Create(t.s.linkRef(l.ID), linkDocOf(l)); err != nil {
+	if err := t.ft.Create(t.s.linkRef(l.ID), foundLinkDocOf(l)); err != nil {
 		return err
 	}
 	if err := t.label(nil, l); err != nil {
@@ -240,12 +241,16 @@ func (t *tx) Put(before, l *link.Link) error {
 	if err := t.label(before, l); err != nil {
 		return err
 	}
-	err := t.ft.Update(t.s.linkRef(l.ID), []firestore.Update{
+	updates := []firestore.Update{
 		{Path: "url", Value: l.Destination.Given}, {Path: "location", Value: l.Destination.Location}, {Path: "title", Value: l.Title},
 		{Path: "og", Value: ogOf(l.OpenGraph)}, {Path: "expiresAt", Value: msOf(l.Expiry)},
 		{Path: "updatedAt", Value: l.UpdatedAt}, {Path: "rev", Value: l.Rev}, {Path: "takedown", Value: takedownValue(l.Takedown)},
 		{Path: "tags", Value: l.Tags}, {Path: "externalId", Value: l.ExternalID}, {Path: "archived", Value: l.Archived},
-	})
+	}
+	if terms := termsOf(l); !maps.Equal(terms, termsOf(before)) {
+		updates = append(updates, firestore.Update{Path: "w", Value: terms})
+	}
+	err := t.ft.Update(t.s.linkRef(l.ID), updates)
 	// Most changes are of what a redirect does not need.
 	slug := slugDocOf(l)
 	if err != nil || reflect.DeepEqual(slug, slugDocOf(before)) {
@@ -333,9 +338,8 @@ func (t domainTx) Owner(hostname string) (string, error) {
 }
 
 // HasLinks implements [customdomain.Tx].
-func (t domainTx) HasLinks(domainID string) (bool, error) {
-	using, err := t.ft.Documents(t.s.db.Collection("links").Where("domainId", "==", domainID).Limit(1)).GetAll()
-	return len(using) > 0, err
+func (t domainTx) HasLinks(d *customdomain.Domain) (bool, error) {
+	return t.s.anyLink(t.ft, d.AccountID, link.DomainTerm(d.ID))
 }
 
 // Room implements [customdomain.Tx]. Domains are few and rare: every claim of an

@@ -24,7 +24,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
-	"github.com/linkreel/linkreel/libs/quota"
+	quota "github.com/linkreel/linkreel/libs/quota/old"
 	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/libs/tags"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
@@ -45,6 +45,8 @@ type Store struct {
 	purges *record.Kept[video.Purge]
 	tags   *tags.Store
 
+	storages *quota.Gate // of the bytes that accounts store
+
 	// Records are all that an account leaves behind here.
 	Records *record.Set
 }
@@ -52,12 +54,12 @@ type Store struct {
 // New makes a store. shown is the video as the API shows it, without addresses that
 // give access.
 func New(db *record.DB, shown func(*video.Video) any) *Store {
-	s := &Store{db: db, tags: tags.New(db.DB, tags.Videos, db.Now)}
+	s := &Store{db: db, tags: tags.New(db.DB, tags.Videos, db.Now), storages: quota.New(db.DB, db.Now)}
 	s.videos = record.Keep(db, record.Kind[video.Video]{
 		Collection: videos, Object: "video",
 		Of:  func(v *video.Video) (id, account string) { return string(v.ID), v.AccountID },
 		Doc: fromVideo, From: firestoredb.Reader(toVideo), Absent: video.NotFound, Shown: shown,
-		Limit: &record.Limit{Kind: "videos", Margin: quotaMargin, Full: func(limit int64) error {
+		Limit: &record.Limit{Kind: "videos", Full: func(limit int64) error {
 			return video.Usage{Videos: int(limit)}.Room(identity.Quotas{Videos: int(limit)})
 		}},
 		Labels: &record.Labels[video.Video]{Store: s.tags, Of: func(v *video.Video) []string { return v.Tags }},
@@ -103,9 +105,6 @@ func externalIDOf(v *video.Video) string {
 	}
 	return v.ExternalID
 }
-
-// quotaMargin is how far below the limit creates of an account run side by side.
-const quotaMargin = 50
 
 // Create stores a new video with its slug and external id, or nothing. Creating
 // the same video again is a success and answers with the stored one; that is how
@@ -267,7 +266,7 @@ func (s *Store) Update(ctx context.Context, id video.ID, fn func(*video.Video) e
 		}
 		// Only a file takes room. Other changes must not conflict over the account's quota document.
 		if v.Bytes() > before.Bytes() {
-			tx.Take(claim)
+			tx.Write(claim.Take)
 		}
 		return in.Put(&before, v, v.Changed(&before))
 	})
@@ -288,7 +287,7 @@ func (s *Store) storage(tx *record.Tx, v *video.Video) (quota.Claim, error) {
 	}
 	l := quota.Limit{Account: v.AccountID, Kind: "storedBytes", Max: v.StorageLimit}
 	var u video.Usage
-	claim, err := tx.Room(l, 1, func(ctx context.Context) (n int64, err error) {
+	claim, err := s.storages.Room(tx.Context(), tx.Firestore(), l, 1, func(ctx context.Context) (n int64, err error) {
 		u, err = s.usage(ctx, v.AccountID)
 		return u.StoredBytes, err
 	})
@@ -305,8 +304,7 @@ func (s *Store) Delete(ctx context.Context, id video.ID, fn func(*video.Video) e
 	return s.videos.Delete(ctx, "", string(id), fn)
 }
 
-// SweepTags removes tags that no video carries any more from the account's list,
-// until ctx ends.
+// SweepTags removes tags that no video carries any more from the account's list.
 func (s *Store) SweepTags(ctx context.Context) error {
 	return s.tags.Sweep(ctx, func(ctx context.Context, tx *firestore.Transaction, account, key string) (bool, error) {
 		q := s.db.Collection(videos).Where("accountId", "==", account).Where("terms", "array-contains", "t:"+key).
