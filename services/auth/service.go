@@ -202,11 +202,18 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 			{Name: "admin", Addr: cfg.OperatorAddr, Handler: operator.Handler()},
 			{Name: "internal", Addr: cfg.InternalAddr, Handler: internal.Handler()},
 		},
-		Loops: []boot.Loop{{Name: "key uses", Run: source.WriteUses}, {Name: "events", Run: outbox.Run}, {Name: "suspensions", Run: accounts.Retell}, {Name: "erasures and takedowns", Run: tenants.Run}, {Name: "memberships by group", Run: people.Members.Run}},
+		Loops: []boot.Loop{
+			boot.Every(5*time.Second, "key uses", source.Flush, nil),
+			{Name: "events", Run: outbox.Run},
+			{Name: "suspensions", Run: accounts.Retell},
+			{Name: "erasures and takedowns", Run: tenants.Run},
+			boot.Every(member.LapseEvery, "memberships by group", people.Members.EndLapsed, nil),
+		},
 		// Nothing else decides on readiness: without Redis limits are local, and
 		// without Firestore known keys and the documentation still work.
 		WarmUp: []boot.Call{{To: "Firestore", Do: db.Ping}, {To: "Redis", Do: func(ctx context.Context) error { return rdb.Ping(ctx).Err() }}},
 		Close: []func(context.Context) error{
+			source.Flush,
 			// The client's background calls use Redis, so they end before it is closed.
 			func(context.Context) error { holders.close(); client.Close(); return rdb.Close() },
 			func(context.Context) error { return db.Close() },

@@ -29,7 +29,7 @@ import (
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/label"
-	"github.com/linkreel/linkreel/libs/quota"
+	quota "github.com/linkreel/linkreel/libs/quota/old"
 	"github.com/linkreel/linkreel/libs/tags"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
@@ -498,8 +498,7 @@ func without(some, others []string) []string {
 	})
 }
 
-// SweepTags removes tags that no video carries any more from the account's list,
-// until ctx ends.
+// SweepTags removes tags that no video carries any more from the account's list.
 func (s *Store) SweepTags(ctx context.Context) error {
 	return s.tags.Sweep(ctx, func(ctx context.Context, tx *firestore.Transaction, account, key string) (bool, error) {
 		q := s.db.Collection(videos).Where("accountId", "==", account).Where("terms", "array-contains", "t:"+key).
