@@ -127,6 +127,9 @@ func (tx *Tx) flush() error {
 	return tx.claim.Take(tx.ft)
 }
 
+// Firestore is the transaction beneath, for reads by hand. Writes go by [Tx.Write].
+func (tx *Tx) Firestore() *firestore.Transaction { return tx.ft }
+
 // Context is that of the transaction.
 func (tx *Tx) Context() context.Context { return tx.ctx }
 
