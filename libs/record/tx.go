@@ -13,6 +13,7 @@ import (
 	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/quota"
+	"github.com/linkreel/linkreel/libs/tags"
 )
 
 // Options are what a change may need beside the database.
@@ -127,6 +128,9 @@ func (tx *Tx) flush() error {
 	return tx.claim.Take(tx.ft)
 }
 
+// Firestore is the transaction beneath, for reads by hand. Writes go by [Tx.Write].
+func (tx *Tx) Firestore() *firestore.Transaction { return tx.ft }
+
 // Context is that of the transaction.
 func (tx *Tx) Context() context.Context { return tx.ctx }
 
@@ -210,6 +214,15 @@ func (tx *Tx) Room(l quota.Limit, want int64) (int64, error) {
 		return tx.claim.Room(tx.ctx, nil, l, want)
 	}
 	return tx.claim.Room(tx.ctx, tx.ft, l, want)
+}
+
+// Label notes tags that records of an account get and lose.
+func (tx *Tx) Label(store *tags.Store, account string, got, lost []string) error {
+	write, err := store.Change(tx.ft, account, got, lost)
+	if err == nil {
+		tx.Write(func(*firestore.Transaction) error { return write() })
+	}
+	return err
 }
 
 // Tell writes an event in the same commit.
