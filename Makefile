@@ -114,16 +114,21 @@ release:
 	$(BIN)/linkreel-release -version "$(VERSION)" -registry "$(REGISTRY)" $(RELEASE_FLAGS)
 
 .PHONY: generate
-## Rebuild the embedded web assets and the TypeScript client (needs node and npm).
-generate:
+## Rebuild what is made from sources: Go types of the contract, web assets, the TypeScript client (needs node and npm).
+generate: generate-go
 	cd tools/player && npm ci --ignore-scripts --no-audit --no-fund
 	cd tools && GOWORK=off $(GO) run ./player && GOWORK=off $(GO) run ./webassets
 	cd libs/clients/typescript && npm ci --ignore-scripts --no-audit --no-fund && npm run --silent generate && npm run --silent build
 
+.PHONY: generate-go
+generate-go:
+	cd tools && GOWORK=off $(GO) run ./gotypes
+
 .PHONY: generate-check
-## Fail when generated files are not what their sources make (skipped, with a line, without node).
-generate-check:
-	@if ! command -v npm >/dev/null; then echo "generate-check: skipped, there is no npm on this machine"; \
+## Fail when generated files are not what their sources make (without node only the Go ones).
+generate-check: generate-go
+	@git diff --exit-code --stat -- libs/apispec/wire libs/clients/go || { echo "generate-check: run make generate and commit what it changes"; exit 1; }
+	@if ! command -v npm >/dev/null; then echo "generate-check: the rest is skipped, there is no npm on this machine"; \
 	elif ! $(MAKE) --no-print-directory generate; then echo "generate-check: the files cannot be generated"; exit 1; \
 	else git diff --exit-code --stat -- '*.js' '*.css' '*.ts' '*.json' '*.html' 'libs/apispec/docs/guides' || { echo "generate-check: run make generate and commit what it changes"; exit 1; }; fi
 

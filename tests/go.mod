@@ -21,8 +21,6 @@ require (
 	github.com/KimMachineGun/automemlimit v1.0.1 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/bits-and-blooms/bitset v1.20.0 // indirect
-	github.com/caddyserver/certmagic v0.25.6 // indirect
-	github.com/caddyserver/zerossl v0.1.6 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/cncf/xds/go v0.0.0-20260202195803-dba9d589def2 // indirect
@@ -48,9 +46,7 @@ require (
 	github.com/gorilla/mux v1.8.0 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.31.0 // indirect
 	github.com/klauspost/compress v1.20.1 // indirect
-	github.com/klauspost/cpuid/v2 v2.4.0 // indirect
 	github.com/landlock-lsm/go-landlock v0.11.0 // indirect
-	github.com/libdns/libdns v1.1.1 // indirect
 	github.com/linkreel/linkreel/services/console v0.0.0 // indirect
 	github.com/linkreel/linkreel/services/events v0.0.0 // indirect
 	github.com/mattn/go-colorable v0.1.13 // indirect
@@ -89,7 +85,6 @@ require (
 	github.com/ysmood/got v0.40.0 // indirect
 	github.com/ysmood/gson v0.7.3 // indirect
 	github.com/ysmood/leakless v0.9.0 // indirect
-	github.com/zeebo/blake3 v0.2.4 // indirect
 	go.etcd.io/bbolt v1.5.0 // indirect
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
 	go.opentelemetry.io/contrib/bridges/prometheus v0.72.0 // indirect
@@ -116,9 +111,6 @@ require (
 	go.opentelemetry.io/otel/sdk/metric v1.47.0 // indirect
 	go.opentelemetry.io/otel/trace v1.47.0 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
-	go.uber.org/multierr v1.11.0 // indirect
-	go.uber.org/zap v1.28.0 // indirect
-	go.uber.org/zap/exp v0.3.0 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/net v0.62.0 // indirect
 	golang.org/x/sync v0.24.0
@@ -146,10 +138,10 @@ require (
 	github.com/gofiber/fiber/v2 v2.52.15
 	github.com/google/go-cmp v0.7.0
 	github.com/linkreel/linkreel/libs/clients/go v0.0.0
-	github.com/linkreel/linkreel/services/localcloud v0.0.0
 	github.com/linkreel/linkreel/services/auth v0.0.0
 	github.com/linkreel/linkreel/services/cli v0.0.0
 	github.com/linkreel/linkreel/services/links v0.0.0
+	github.com/linkreel/linkreel/services/localcloud v0.0.0
 	github.com/linkreel/linkreel/services/standalone v0.0.0
 	github.com/linkreel/linkreel/services/transcoding-worker v0.0.0
 	github.com/linkreel/linkreel/services/videos v0.0.0

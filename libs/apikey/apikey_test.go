@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -657,39 +656,6 @@ func TestChargeTakesAllOrNothing(t *testing.T) {
 				t.Errorf("Charge(9) of 9 = %+v, %v", l, err)
 			}
 		})
-	}
-}
-
-func TestHTTPSourceAndHandlerAgree(t *testing.T) {
-	t.Parallel()
-	ring := &keyring{}
-	key := ring.add(t, "acc_1", identity.Business)
-	ring.change("acc_1", func(r *apikey.Record) {
-		r.ExpiresAt, r.Quotas, r.PerMinute = time.UnixMilli(1_900_000_000_000), identity.Quotas{Links: 5, StoredBytes: 1 << 40}, 77
-	})
-	parsed, _ := identity.ParseKey(key)
-	server := httptest.NewServer(apikey.Handler(ring, "internal-secret"))
-	t.Cleanup(server.Close)
-	source := apikey.NewHTTPSource(server.URL+"/", "internal-secret")
-	t.Cleanup(source.Close)
-	got, err := source.Verify(t.Context(), parsed.Hash())
-	want := ring.keys[parsed.Hash()]
-	if err != nil || fmt.Sprintf("%+v", *got) != fmt.Sprintf("%+v", want) {
-		t.Errorf("Verify = %+v, %v\nwant %+v", got, err, want)
-	}
-	ring.change("acc_1", func(r *apikey.Record) { r.ExpiresAt = time.UnixMilli(0) })
-	if got, err := source.Verify(t.Context(), parsed.Hash()); err != nil || got.ExpiresAt.IsZero() {
-		t.Errorf("a key that expired in 1970 came over as %+v, %v", got, err)
-	}
-	if _, err := source.Verify(t.Context(), strings.Repeat("0", 64)); !errors.Is(err, apikey.ErrUnknownKey) {
-		t.Errorf("unknown key: %v", err)
-	}
-	if _, err := apikey.NewHTTPSource(server.URL, "guess").Verify(t.Context(), parsed.Hash()); err == nil || errors.Is(err, apikey.ErrUnknownKey) {
-		t.Errorf("wrong internal token: %v", err)
-	}
-	ring.set(errors.New("store down"))
-	if _, err := source.Verify(t.Context(), parsed.Hash()); err == nil || errors.Is(err, apikey.ErrUnknownKey) {
-		t.Errorf("store down: %v", err)
 	}
 }
 

@@ -178,7 +178,7 @@ func (c *Client) refuse(ctx context.Context, err error) error {
 		return errInvalidKey()
 	}
 	var known *apierr.Error
-	if errors.As(err, &known) {
+	if errors.As(err, &known) && known.Code != apierr.Unavailable {
 		return known
 	}
 	c.m.count(ctx, c.m.checks, "unavailable")

@@ -34,6 +34,14 @@ func (o *Optional[T]) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, &o.Value)
 }
 
+// Ptr is the value; nil when the field is absent or null.
+func (o *Optional[T]) Ptr() *T {
+	if !o.Set || o.Null {
+		return nil
+	}
+	return &o.Value
+}
+
 // Fields collects what is wrong with a request, so that a caller learns of every
 // bad field at once. It names [apierr.MaxDetails] of them and counts the rest.
 type Fields struct {

@@ -64,6 +64,8 @@ type Options struct {
 	// https://app.example.com; "*" is any. Pages send no cookies, so the caller's
 	// key is the only credential.
 	CORSOrigins []string
+	// Peers says that only services of ours call: their traces continue here.
+	Peers bool
 	// Timeout bounds a request; 0 means ten seconds.
 	Timeout time.Duration
 	// Page writes errors of public pages (every path outside /api, /admin and
@@ -256,12 +258,14 @@ func (a *API) around(c *fiber.Ctx) (err error) {
 	ctx, cancel := context.WithTimeout(c.UserContext(), a.opt.Timeout)
 	defer cancel()
 	// The edge does not let callers choose what is traced, so a caller's trace is
-	// linked and not continued.
-	var links []trace.Link
-	if remote := remoteSpan(c); remote.IsValid() {
-		links = append(links, trace.Link{SpanContext: remote})
+	// linked and not continued, unless the caller is a service of ours.
+	start := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer), trace.WithNewRoot()}
+	if remote := remoteSpan(c); remote.IsValid() && a.opt.Peers {
+		ctx, start = trace.ContextWithRemoteSpanContext(ctx, remote), start[:1]
+	} else if remote.IsValid() {
+		start = append(start, trace.WithLinks(trace.Link{SpanContext: remote}))
 	}
-	ctx, span := a.tracer.Start(ctx, c.Method(), trace.WithSpanKind(trace.SpanKindServer), trace.WithNewRoot(), trace.WithLinks(links...))
+	ctx, span := a.tracer.Start(ctx, c.Method(), start...)
 	defer span.End()
 	id := span.SpanContext().TraceID().String()
 	if !span.SpanContext().TraceID().IsValid() {
@@ -485,7 +489,7 @@ func (a *API) onceFor(c *fiber.Ctx, account string, h fiber.Handler) error {
 		}
 		return c.Status(r.Status).Send(r.Body)
 	}
-	if err := h(withOrigin(c, Origin{Nonce: record.Nonce, At: record.At, Replay: true})); err != nil {
+	if err := h(withOrigin(c, Origin{Nonce: record.Nonce, At: record.At})); err != nil {
 		a.fail(c, toAPI(err, c, a.app)) // the refusal is the answer to keep
 	}
 	res := c.Response()

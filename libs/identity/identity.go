@@ -44,6 +44,15 @@ func ParsePlan(s string) (Plan, error) {
 	return Free, fmt.Errorf("unknown plan; use one of %s", strings.Join(planNames, ", "))
 }
 
+// MarshalText gives a plan its name in JSON.
+func (p Plan) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText reads a plan's name.
+func (p *Plan) UnmarshalText(text []byte) (err error) {
+	*p, err = ParsePlan(string(text))
+	return err
+}
+
 // Scope is a permission of a key.
 type Scope string
 

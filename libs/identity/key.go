@@ -24,8 +24,8 @@ const SessionPrefix = "lr_sess_" // as long as KeyPrefix
 const LinkPrefix = "lr_link_" // as long as KeyPrefix
 
 const (
-	keyRandom   = 32 // base62 characters: 190 bits
-	keyChecksum = 6  // CRC32 of everything before it, in base62
+	keyRandom   = 32 // Base62 characters: 190 bits
+	keyChecksum = 6  // CRC32 of everything before it, in Base62
 	keyLength   = len(KeyPrefix) + keyRandom + keyChecksum
 )
 
@@ -47,7 +47,7 @@ func NewSession(random io.Reader) (Key, error) { return newKey(SessionPrefix, ra
 func NewLink(random io.Reader) (Key, error) { return newKey(LinkPrefix, random) }
 
 func newKey(prefix string, random io.Reader) (Key, error) {
-	body, err := randomText(random, base62, keyRandom)
+	body, err := randomText(random, Base62, keyRandom)
 	if err != nil {
 		return Key{}, err
 	}
@@ -67,7 +67,7 @@ func parseKey(s string, prefixes ...string) (Key, error) {
 		return Key{}, ErrMalformedKey
 	}
 	for i := len(KeyPrefix); i < len(s); i++ {
-		if strings.IndexByte(base62, s[i]) < 0 {
+		if strings.IndexByte(Base62, s[i]) < 0 {
 			return Key{}, ErrMalformedKey
 		}
 	}
@@ -105,14 +105,15 @@ func checksum(s string) string {
 	n := crc32.ChecksumIEEE([]byte(s))
 	out := make([]byte, keyChecksum)
 	for i := keyChecksum - 1; i >= 0; i-- {
-		out[i] = base62[n%62]
+		out[i] = Base62[n%62]
 		n /= 62
 	}
 	return string(out)
 }
 
 const (
-	base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	// Base62 is the alphabet of identifiers, in the order of its bytes.
+	Base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 	// slugAlphabet has no characters that look alike when read aloud or printed.
 	slugAlphabet = "23456789abcdefghjkmnpqrstuvwxyz"
 )
@@ -120,13 +121,13 @@ const (
 // NewID is a random identifier such as lnk_4fK…: 22 base62 characters, 131
 // bits, never time-ordered, so that stores do not grow a hot end.
 func NewID(prefix string) string {
-	return prefix + "_" + mustText(base62, 22)
+	return prefix + "_" + mustText(Base62, 22)
 }
 
 // IDFrom derives an identifier from seed: the same seed gives the same id. It is
 // how a repeated request finds the record that its first try made.
 func IDFrom(prefix string, seed string) string {
-	text, err := randomText(newStream("id\x00"+prefix+"\x00"+seed), base62, 22)
+	text, err := randomText(newStream("id\x00"+prefix+"\x00"+seed), Base62, 22)
 	if err != nil {
 		panic(err) // a hash stream does not fail
 	}
@@ -165,7 +166,7 @@ func SlugFrom(seed string, n int) string {
 }
 
 // NewNonce is 128 random bits as text.
-func NewNonce() string { return mustText(base62, 22) }
+func NewNonce() string { return mustText(Base62, 22) }
 
 func mustText(alphabet string, n int) string {
 	text, err := randomText(rand.Reader, alphabet, n)

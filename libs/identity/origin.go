@@ -9,9 +9,8 @@ import (
 // under one Idempotency-Key have the same Nonce and At, so a try that finds its
 // own record in place knows that an earlier one succeeded.
 type Origin struct {
-	Nonce  string
-	At     time.Time
-	Replay bool // whether an earlier try may have happened
+	Nonce string
+	At    time.Time
 }
 
 type originKey struct{}

@@ -1,6 +1,7 @@
 package jsdate_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -28,4 +29,22 @@ func ExampleFromNumber() {
 	ms, ok := jsdate.FromNumber(1790000000000.9)
 	fmt.Println(ms, ok)
 	// Output: 1790000000000 true
+}
+
+// A field of a JSON body takes both forms.
+func ExampleMoment() {
+	for _, body := range []string{`"2026-11-20T17:00:00Z"`, `1790000000000`, `1e999`, `"tomorrow"`} {
+		var m jsdate.Moment
+		if err := json.Unmarshal([]byte(body), &m); err != nil {
+			fmt.Println(err)
+			continue
+		}
+		ms, ok := m.Date()
+		fmt.Println(body, ms, ok)
+	}
+	// Output:
+	// "2026-11-20T17:00:00Z" 1795194000000 true
+	// 1790000000000 1790000000000 true
+	// 1e999 0 false
+	// "tomorrow" 0 false
 }

@@ -5,6 +5,7 @@ package label
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -85,4 +86,11 @@ func ExternalID(field, id string) []apierr.Detail {
 		}
 	}
 	return nil
+}
+
+// Without lists the tags of some that others does not have.
+func Without(some, others []string) []string {
+	return slices.DeleteFunc(slices.Clone(some), func(tag string) bool {
+		return slices.ContainsFunc(others, func(o string) bool { return Key(o) == Key(tag) })
+	})
 }

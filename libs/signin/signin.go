@@ -10,28 +10,26 @@
 // was ended, or whose member was removed, is refused at once.
 package signin
 
-// Prefix is where the internal routes are; each is a POST to Prefix plus the
-// operation's name.
-const Prefix = "/internal/v1/sign-in/"
+const prefix = "/internal/v1/sign-in/"
 
-// The operations.
+// The operations, each by its path; see libs/peer.
 const (
-	OpMethods       = "methods"
-	OpOpenLink      = "open-link"
-	OpUseLink       = "use-link"
-	OpBeginOIDC     = "begin-oidc"
-	OpFinishOIDC    = "finish-oidc"
-	OpBeginPasskey  = "begin-passkey"
-	OpFinishPasskey = "finish-passkey"
-	OpBeginAdd      = "begin-add-passkey"
-	OpFinishAdd     = "finish-add-passkey"
-	OpRemovePasskey = "remove-passkey"
-	OpWho           = "who"
-	OpProfile       = "profile"
-	OpSwitch        = "switch"
-	OpEnd           = "end"
-	OpDevice        = "device"
-	OpDecideDevice  = "decide-device"
+	OpMethods       = prefix + "methods"
+	OpOpenLink      = prefix + "open-link"
+	OpUseLink       = prefix + "use-link"
+	OpBeginOIDC     = prefix + "begin-oidc"
+	OpFinishOIDC    = prefix + "finish-oidc"
+	OpBeginPasskey  = prefix + "begin-passkey"
+	OpFinishPasskey = prefix + "finish-passkey"
+	OpBeginAdd      = prefix + "begin-add-passkey"
+	OpFinishAdd     = prefix + "finish-add-passkey"
+	OpRemovePasskey = prefix + "remove-passkey"
+	OpWho           = prefix + "who"
+	OpProfile       = prefix + "profile"
+	OpSwitch        = prefix + "switch"
+	OpEnd           = prefix + "end"
+	OpDevice        = prefix + "device"
+	OpDecideDevice  = prefix + "decide-device"
 )
 
 // Browser is who asks.
@@ -40,6 +38,9 @@ type Browser struct {
 	Client  string `json:"client"`  // User-Agent
 	Session string `json:"session"` // the session that the browser has now; "" for none
 }
+
+// From is the browser itself, for whatever has one inside.
+func (b Browser) From() Browser { return b }
 
 // Methods are the ways to sign in that this installation has.
 type Methods struct {

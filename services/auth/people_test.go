@@ -48,7 +48,7 @@ func (r replica) signin(op string, in any) answer {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return r.call("internal", "POST", signin.Prefix+op, internalToken, string(body))
+	return r.call("internal", "POST", op, internalToken, string(body))
 }
 
 func decode[T any](t testing.TB, a answer) (out T) {
@@ -377,7 +377,7 @@ func TestSignInLinkBodies(t *testing.T) {
 	want(t, r.admin("POST", "/admin/v1/accounts/acc_none/sign-in-links", `{"name":"A","role":"owner"}`), 404, "NOT_FOUND")
 	want(t, r.call("admin", "POST", path, key, `{"name":"A","role":"owner"}`), 401, "INVALID_API_KEY")
 	want(t, r.call("admin", "POST", path, owner.session, `{"name":"A","role":"owner"}`), 401, "INVALID_API_KEY")
-	want(t, r.call("internal", "POST", signin.Prefix+signin.OpMethods, key, `{}`), 401, "INVALID_API_KEY")
+	want(t, r.call("internal", "POST", signin.OpMethods, key, `{}`), 401, "INVALID_API_KEY")
 }
 
 func TestSessionsEnd(t *testing.T) {

@@ -6,6 +6,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,11 +15,10 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/valyala/fasthttp"
-	"github.com/valyala/fasthttp/fasthttpadaptor"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/linkreel/linkreel/libs/apikey"
+	"github.com/linkreel/linkreel/libs/apikey/remote"
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
@@ -26,9 +26,9 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/peer"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/redisdb"
-	"github.com/linkreel/linkreel/libs/signin"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/libs/tenant/wire"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
@@ -66,8 +66,15 @@ type Config struct {
 	LinksURL  string `env:"LINKREEL_LINKS_URL"`
 	VideosURL string `env:"LINKREEL_VIDEOS_URL"`
 	EventsURL string `env:"LINKREEL_EVENTS_URL"`
-	// InternalToken is what services show each other.
+	// InternalToken is auth's own secret: it seals sign-ins that are under way. It is
+	// also the token of every service that has none below, as on one machine.
 	InternalToken string `env:"LINKREEL_INTERNAL_TOKEN,notEmpty"`
+	// LinksToken and the others are what auth and that service show each other, each
+	// "NEW,OLD" while it is replaced; see libs/peer for what they open.
+	LinksToken   string `env:"LINKREEL_LINKS_TOKEN"`
+	VideosToken  string `env:"LINKREEL_VIDEOS_TOKEN"`
+	EventsToken  string `env:"LINKREEL_EVENTS_TOKEN"`
+	ConsoleToken string `env:"LINKREEL_CONSOLE_TOKEN"`
 	// TrustedProxies are the networks whose X-Forwarded-For is believed.
 	TrustedProxies []netip.Prefix `env:"LINKREEL_TRUSTED_PROXIES"`
 	// TrustedProxyHops is how many addresses the proxies append to X-Forwarded-For;
@@ -183,26 +190,43 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 	api.Operator(operator, accounts, cfg.AdminToken)
 	api.Tenancy(operator, tenants, cfg.AdminToken)
 	people.Operator(operator, cfg.AdminToken)
-	internal := httpapi.New(httpapi.Options{Name: "auth-internal", Now: cfg.Now})
-	signIn.Routes(internal, cfg.InternalToken)
+	internal := httpapi.New(httpapi.Options{Name: "auth-internal", Peers: true, Now: cfg.Now})
+	door := peer.NewDoor(internal, cfg.tokens())
+	signIn.Routes(door)
+	remote.Routes(door, source, source)
 
 	return &boot.Service{
 		Name: "auth",
 		Servers: []boot.Server{
 			{Name: "api", Addr: cfg.APIAddr, Handler: public.Handler()},
 			{Name: "admin", Addr: cfg.OperatorAddr, Handler: operator.Handler()},
-			{Name: "internal", Addr: cfg.InternalAddr, Handler: split(signin.Prefix, internal.Handler(), fasthttpadaptor.NewFastHTTPHandler(apikey.Handler(source, cfg.InternalToken)))},
+			{Name: "internal", Addr: cfg.InternalAddr, Handler: internal.Handler()},
 		},
-		Loops: []boot.Loop{{Name: "key uses", Run: source.WriteUses}, {Name: "events", Run: outbox.Run}, {Name: "suspensions", Run: accounts.Retell}, {Name: "erasures and takedowns", Run: tenants.Run}, {Name: "memberships by group", Run: people.Members.Run}},
+		Loops: []boot.Loop{
+			boot.Every(5*time.Second, "key uses", source.Flush, nil),
+			{Name: "events", Run: outbox.Run},
+			{Name: "suspensions", Run: accounts.Retell},
+			{Name: "erasures and takedowns", Run: tenants.Run},
+			boot.Every(member.LapseEvery, "memberships by group", people.Members.EndLapsed, nil),
+		},
 		// Nothing else decides on readiness: without Redis limits are local, and
 		// without Firestore known keys and the documentation still work.
 		WarmUp: []boot.Call{{To: "Firestore", Do: db.Ping}, {To: "Redis", Do: func(ctx context.Context) error { return rdb.Ping(ctx).Err() }}},
 		Close: []func(context.Context) error{
+			source.Flush,
 			// The client's background calls use Redis, so they end before it is closed.
 			func(context.Context) error { holders.close(); client.Close(); return rdb.Close() },
 			func(context.Context) error { return db.Close() },
 		},
 	}, nil
+}
+
+// tokens are those of the services that call, and that auth calls.
+func (c Config) tokens() map[peer.Service]string {
+	return map[peer.Service]string{
+		peer.Links: cmp.Or(c.LinksToken, c.InternalToken), peer.Videos: cmp.Or(c.VideosToken, c.InternalToken),
+		peer.Events: cmp.Or(c.EventsToken, c.InternalToken), peer.Console: cmp.Or(c.ConsoleToken, c.InternalToken),
+	}
 }
 
 // holders are the services that hold accounts' records, as an [account.Holders].
@@ -212,11 +236,12 @@ func (c Config) holders() holders {
 	var all holders
 	// Events last: while links and videos erase they may still write events, and an
 	// erasure asks the holders in this order whether they have ended.
-	for _, at := range []struct{ name, kind, url string }{
-		{"links", tenant.KindLink, c.LinksURL}, {"videos", tenant.KindVideo, c.VideosURL}, {"events", "", c.EventsURL},
-	} {
+	for _, at := range []struct {
+		name      peer.Service
+		kind, url string
+	}{{peer.Links, tenant.KindLink, c.LinksURL}, {peer.Videos, tenant.KindVideo, c.VideosURL}, {peer.Events, "", c.EventsURL}} {
 		if at.url != "" { // a deployment without the service has no records there
-			all = append(all, tenancy.Holder{Name: at.name, Kind: at.kind, Holder: wire.NewClient(at.url, c.InternalToken)})
+			all = append(all, tenancy.Holder{Name: string(at.name), Kind: at.kind, Holder: wire.NewClient(at.url, c.tokens()[at.name])})
 		}
 	}
 	return all
@@ -277,18 +302,6 @@ func (c Config) people(kept *store.Store, client *apikey.Client, rdb redis.Unive
 		}, sealer, nil, now)
 	}
 	return api.People{Members: members, BaseURL: c.BaseURL, Tries: tries}, signIn, nil
-}
-
-// split hands paths below prefix to one handler and all others to the second,
-// which has an access log and a tracer of its own.
-func split(prefix string, below, others fasthttp.RequestHandler) fasthttp.RequestHandler {
-	return func(ctx *fasthttp.RequestCtx) {
-		if strings.HasPrefix(string(ctx.Path()), prefix) {
-			below(ctx)
-			return
-		}
-		others(ctx)
-	}
 }
 
 func (c Config) plans() (api.Plans, error) {

@@ -28,6 +28,7 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/signin"
 	"github.com/linkreel/linkreel/services/auth"
 	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
@@ -722,12 +723,33 @@ func TestInternalVerification(t *testing.T) {
 		}
 	}
 	a := r.call("internal", "POST", "/internal/v1/keys/verify", internalToken, body)
-	if a.status != 200 || bytes.Contains(a.body, []byte(key)) || !bytes.Contains(a.body, []byte(`"plan":"business"`)) {
+	if a.status != 200 || bytes.Contains(a.body, []byte(key)) || !bytes.Contains(a.body, []byte(`"Plan":"business"`)) {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	for _, bad := range []string{`{}`, `{"hash":"../x"}`, `x`, ``} {
 		if a := r.call("internal", "POST", "/internal/v1/keys/verify", internalToken, bad); a.status != 400 {
 			t.Errorf("body %q: %d", bad, a.status)
+		}
+	}
+}
+
+func TestEachServiceHasATokenOfItsOwn(t *testing.T) {
+	t.Parallel()
+	cfg := newWorld(t).config()
+	cfg.LinksToken, cfg.VideosToken, cfg.ConsoleToken = "links, old-links", "videos", "console"
+	r := start(t, cfg)
+	verify, rights := "/internal/v1/keys/verify", "/internal/v1/rights"
+	for _, tt := range []struct {
+		token, path string
+		status      int
+	}{
+		{"links", verify, 400}, {"old-links", verify, 400}, {"videos", verify, 400}, {"videos", rights, 400}, {"console", signin.OpMethods, 200},
+		{"links", rights, 403}, {"links", signin.OpMethods, 403}, {"videos", signin.OpMethods, 403}, {"console", verify, 403}, {"console", rights, 403},
+		{internalToken, verify, 400}, // events, which has none of its own here
+		{internalToken, rights, 403}, {internalToken, signin.OpMethods, 403}, {"links, old-links", verify, 401},
+	} {
+		if a := r.call("internal", "POST", tt.path, tt.token, `{}`); a.status != tt.status {
+			t.Errorf("%q asks %s: %d, want %d", tt.token, tt.path, a.status, tt.status)
 		}
 	}
 }

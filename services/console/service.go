@@ -3,7 +3,7 @@
 // person's session as the key, and has no store: a pod can be replaced at any
 // moment, and nobody is signed out.
 //
-// What it is made of: internal/client asks the API, internal/web holds the pages,
+// What it is made of: the Go client (libs/clients/go) asks the API, internal/web holds the pages,
 // internal/text every English sentence, libs/design how things look, and
 // libs/signin the questions to auth about signing in. web/*.js are the few things
 // that a page cannot do without a script.
@@ -26,8 +26,7 @@ import (
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpserver"
-	"github.com/linkreel/linkreel/libs/signin"
-	"github.com/linkreel/linkreel/services/console/internal/client"
+	"github.com/linkreel/linkreel/libs/peer"
 	"github.com/linkreel/linkreel/services/console/internal/web"
 )
 
@@ -45,8 +44,8 @@ type Config struct {
 	APIRoutes map[string]string `env:"LINKREEL_API_ROUTES" envKeyValSeparator:"="`
 	// StorageURL is where signed addresses of videos point, as the videos service has it.
 	StorageURL string `env:"LINKREEL_STORAGE_PUBLIC_URL" envDefault:"https://storage.googleapis.com"`
-	// AuthURL is auth's internal address, and InternalToken what services show each
-	// other.
+	// AuthURL is auth's internal address, and InternalToken what the console shows it:
+	// "NEW,OLD" while it is replaced.
 	AuthURL       string `env:"LINKREEL_AUTH_URL" envDefault:"http://localhost:8090"`
 	InternalToken string `env:"LINKREEL_INTERNAL_TOKEN,notEmpty"`
 	// TrustedProxies are the networks whose X-Forwarded-For is believed.
@@ -58,6 +57,9 @@ type Config struct {
 	// Now is the clock; nil is the system's.
 	Now func() time.Time `env:"-"`
 }
+
+// signInTime is above the patience that auth has with an identity provider.
+const signInTime = 9 * time.Second
 
 // New makes the service. It dials nothing, so it starts while the others are away.
 func New(_ context.Context, cfg Config) (*boot.Service, error) {
@@ -76,13 +78,16 @@ func New(_ context.Context, cfg Config) (*boot.Service, error) {
 	if len(routes) == 0 {
 		routes = map[string]string{"/": cfg.BaseURL}
 	}
-	api, err := client.New(routes)
+	api, err := web.NewAPI(routes)
 	if err != nil {
 		return nil, fmt.Errorf("console: %w", err)
 	}
-	auth := signin.NewClient(cfg.AuthURL, cfg.InternalToken)
+	auth := peer.NewClient(cfg.AuthURL, cfg.InternalToken, signInTime)
 	pages := web.New(web.Config{Base: base, API: api, Auth: auth, Storage: storage.Scheme + "://" + storage.Host, Now: cfg.Now})
-	app := httpapi.New(httpapi.Options{Name: "console", Proxies: httpserver.Proxies{Trusted: cfg.TrustedProxies, Hops: cfg.TrustedProxyHops}, BaseURL: cfg.BaseURL, Page: pages.ErrorPage, Now: cfg.Now})
+	app := httpapi.New(httpapi.Options{
+		Name: "console", Proxies: httpserver.Proxies{Trusted: cfg.TrustedProxies, Hops: cfg.TrustedProxyHops}, BaseURL: cfg.BaseURL,
+		Page: pages.ErrorPage, Now: cfg.Now,
+	})
 	pages.Routes(app)
 	first := []boot.Call{boot.Reach("auth", cfg.AuthURL)}
 	for path, address := range cfg.APIRoutes {
@@ -93,7 +98,7 @@ func New(_ context.Context, cfg Config) (*boot.Service, error) {
 		Servers: []boot.Server{{Name: "api", Addr: cfg.APIAddr, Handler: app.Handler()}},
 		WarmUp:  first,
 		Close: []func(context.Context) error{
-			func(context.Context) error { auth.Close(); api.Close(); return nil },
+			func(context.Context) error { auth.Close(); return nil },
 		},
 	}, nil
 }

@@ -12,12 +12,14 @@ import (
 	"time"
 
 	"github.com/linkreel/linkreel/libs/apikey"
+	"github.com/linkreel/linkreel/libs/apikey/remote"
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/httpserver"
+	"github.com/linkreel/linkreel/libs/peer"
 	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/libs/seal"
 	"github.com/linkreel/linkreel/libs/tenant/wire"
@@ -50,7 +52,7 @@ type Config struct {
 	RedisCAFile string `env:"LINKREEL_REDIS_CA_FILE"`
 	// AuthURL is where auth verifies keys.
 	AuthURL string `env:"LINKREEL_AUTH_URL" envDefault:"http://localhost:8090"`
-	// InternalToken is what services show each other.
+	// InternalToken is what this service and auth show each other: "NEW,OLD" while it is replaced.
 	InternalToken string `env:"LINKREEL_INTERNAL_TOKEN,notEmpty"`
 	// TrustedProxies are the networks whose X-Forwarded-For is believed.
 	TrustedProxies []netip.Prefix `env:"LINKREEL_TRUSTED_PROXIES"`
@@ -120,7 +122,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("events: %w", err), db.Close())
 	}
-	source := apikey.NewHTTPSource(cfg.AuthURL, cfg.InternalToken)
+	source := remote.New(cfg.AuthURL, cfg.InternalToken)
 	auth := apikey.New(apikey.Config{Now: cfg.Now}, source, rdb)
 
 	outbox := outbox.New(db, rdb, cfg.Now)
@@ -130,7 +132,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	hooks := webhook.NewService(kept, engine, cfg.Now, api.Shown)
 
 	public := httpapi.New(httpapi.Options{
-		Name: "events", Auth: auth, Idempotency: idempotency.NewFirestore(db, cfg.InternalToken, cfg.Now),
+		Name: "events", Auth: auth, Idempotency: idempotency.NewFirestore(db, peer.Shown(cfg.InternalToken), cfg.Now),
 		Proxies: httpserver.Proxies{Trusted: cfg.TrustedProxies, Hops: cfg.TrustedProxyHops}, BaseURL: cfg.BaseURL, CORSOrigins: cfg.CORSOrigins,
 		// A reader may hold its request for 25 seconds.
 		Timeout: 40 * time.Second, Now: cfg.Now,
@@ -149,7 +151,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 			{Name: "event wake-ups", Run: outbox.Run},
 			{Name: "webhooks", Run: engine.Run},
 			{Name: "accounts", Run: accounts.Run},
-			{Name: "webhook secrets", Run: func(ctx context.Context) error { return hooks.Reseal(ctx, 6*cfg.SweepEvery) }},
+			boot.Every(6*cfg.SweepEvery, "webhook secrets", hooks.Reseal, nil),
 		},
 		// Held requests end before the listener waits for them.
 		Stopping: []func(){reader.Stop},

@@ -5,23 +5,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"time"
 
 	"github.com/valyala/fasthttp"
-	"github.com/valyala/fasthttp/fasthttpadaptor"
 
-	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/seal"
 	"github.com/linkreel/linkreel/services/links/internal/certificate"
-	"github.com/linkreel/linkreel/services/links/internal/invalidation"
 	"github.com/linkreel/linkreel/services/links/internal/link"
-	"github.com/linkreel/linkreel/services/links/internal/store"
 )
 
 // certificates makes what serves the TLS listener.
-func (c Config) certificates(kept store.Certificates, memory *invalidation.Memory, own link.Hosts, misses *ratelimit.Misses, limiter *ratelimit.Limiter) (*certificate.Service, error) {
+func (b *building) certificates() (*certificate.Service, error) {
+	c := b.Config
 	if c.CertificateKey == "" {
 		return nil, errors.New("LINKREEL_TLS_ADDR needs LINKREEL_CERTIFICATE_KEY, which seals private keys")
 	}
@@ -29,34 +24,29 @@ func (c Config) certificates(kept store.Certificates, memory *invalidation.Memor
 	if err != nil {
 		return nil, fmt.Errorf("LINKREEL_CERTIFICATE_KEY: %w", err)
 	}
-	now := cmpNow(c.Now)
-	files := certificate.NewStorage(kept, keys, identity.NewNonce(), now)
-	issuer, err := certificate.NewIssuer(certificate.ACME{Directory: c.ACMEDirectory, Email: c.ACMEEmail, CAFile: c.ACMECAFile}, files)
+	kept := b.store.Certificates()
+	account := &certificate.Account{Store: kept, ID: c.ACMEDirectory + " " + c.ACMEEmail, Seal: keys, Now: c.Now}
+	issuer, err := certificate.NewIssuer(certificate.ACME{
+		Directory: c.ACMEDirectory, Email: c.ACMEEmail, CAFile: c.ACMECAFile, Account: account,
+	})
 	if err != nil {
 		return nil, err
 	}
 	names := map[string]bool{}
-	for _, name := range own.Names() {
+	for _, name := range b.own.Names() {
 		names[name] = true
 	}
 	return certificate.NewService(certificate.Options{
-		Store: kept, Files: files, Issuer: issuer, Seal: keys, Limiter: limiter, PerHour: c.ACMEOrdersPerHour, Sweep: c.CertificateSweep,
+		Store: kept, Issuer: issuer, Account: account, Seal: keys, Limiter: ratelimit.New(b.redis, c.Now),
+		PerHour: c.ACMEOrdersPerHour,
 		Owner: func(wait func(bool) (context.Context, error), host string) (bool, error) {
-			return memory.Owner(wait, host)
+			return b.memory.Owner(wait, host)
 		},
 		Own: func(host string) bool { return names[host] },
 		// One budget: a network that asks for unknown names by TLS spends what it would
 		// spend on unknown links.
-		Misses: misses, Now: now,
+		Misses: b.misses, Now: c.Now,
 	}), nil
-}
-
-// cmpNow is the clock, or the system's.
-func cmpNow(now func() time.Time) func() time.Time {
-	if now == nil {
-		return time.Now
-	}
-	return now
 }
 
 var challengePath = []byte("/.well-known/acme-challenge/")
@@ -65,33 +55,16 @@ var challengePath = []byte("/.well-known/acme-challenge/")
 // listener, and leaves the rest to next.
 func (c Config) challenges(certificates *certificate.Service, next fasthttp.RequestHandler) fasthttp.RequestHandler {
 	return func(ctx *fasthttp.RequestCtx) {
-		if !bytes.HasPrefix(ctx.Request.Header.RequestURI(), challengePath) || !ctx.IsGet() {
-			next(ctx)
-			return
+		token, asked := bytes.CutPrefix(ctx.Request.Header.RequestURI(), challengePath)
+		if asked && ctx.IsGet() {
+			host := link.ParseHost(string(ctx.Request.Header.Host())).Name
+			// fasthttp's own context ends with the server only. Answer brings a deadline.
+			if answer, ok := certificates.Answer(context.Background(), host, string(token), c.client(ctx)); ok {
+				ctx.SetContentType("text/plain")
+				ctx.SetBodyString(answer)
+				return
+			}
 		}
-		var r http.Request
-		if fasthttpadaptor.ConvertRequest(ctx, &r, true) != nil {
-			next(ctx)
-			return
-		}
-		w := &recorded{header: http.Header{}}
-		host := link.ParseHost(string(ctx.Request.Header.Host())).Name
-		// fasthttp's own context ends with the server only. ServeChallenge brings a deadline.
-		if !certificates.ServeChallenge(w, r.WithContext(context.Background()), host, c.client(ctx)) {
-			next(ctx)
-			return
-		}
-		ctx.SetContentType(w.header.Get("Content-Type"))
-		ctx.SetBody(w.body.Bytes())
+		next(ctx)
 	}
 }
-
-// recorded is the answer to a challenge.
-type recorded struct {
-	header http.Header
-	body   bytes.Buffer
-}
-
-func (w *recorded) Header() http.Header         { return w.header }
-func (w *recorded) WriteHeader(int)             {}
-func (w *recorded) Write(p []byte) (int, error) { return w.body.Write(p) }

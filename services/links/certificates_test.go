@@ -102,9 +102,19 @@ type authority struct {
 	broken    atomic.Bool
 	hold      atomic.Pointer[chan struct{}] // finalizing waits for it
 	held      atomic.Int64                  // how often it did
+	front     atomic.Pointer[http.Handler]
+	accounts  sync.Map // by their addresses
 
 	plain, tls *edge
 	dns        string
+	// begin makes it an authority that nobody has asked for anything yet.
+	begin func(t testing.TB)
+}
+
+// registered are the addresses of the accounts that were asked for.
+func (a *authority) registered() (urls []any) {
+	a.accounts.Range(func(url, _ any) bool { urls = append(urls, url); return true })
+	return urls
 }
 
 // newAuthority starts pebble. life is the certificates' in seconds; a dead challenge
@@ -122,10 +132,17 @@ func newAuthority(t testing.TB, life uint64, dead ...string) *authority {
 		}
 	}
 	quiet := log.New(io.Discard, "", 0)
-	store := db.NewMemoryStore()
-	authorities := ca.New(quiet, store, "", "ecdsa", 0, 1, map[string]ca.Profile{"default": {Description: "default", ValidityPeriod: life}})
-	front := wfe.New(quiet, store, va.New(quiet, plain, secure, false, a.dns, store), authorities, []string{"pebble.test"}, false, false, 1, 1)
-	handler := front.Handler()
+	a.roots = x509.NewCertPool()
+	a.begin = func(t testing.TB) {
+		t.Helper()
+		store := db.NewMemoryStore()
+		authorities := ca.New(quiet, store, "", "ecdsa", 0, 1, map[string]ca.Profile{"default": {Description: "default", ValidityPeriod: life}})
+		front := wfe.New(quiet, store, va.New(quiet, plain, secure, false, a.dns, store), authorities, []string{"pebble.test"}, false, false, 1, 1)
+		handler := front.Handler()
+		a.roots.AddCert(authorities.GetRootCert(0).Cert)
+		a.front.Store(&handler)
+	}
+	a.begin(t)
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if a.broken.Load() {
 			a.refused.Add(1)
@@ -139,7 +156,10 @@ func newAuthority(t testing.TB, life uint64, dead ...string) *authority {
 			a.held.Add(1)
 			<-*hold
 		}
-		handler.ServeHTTP(w, r)
+		(*a.front.Load()).ServeHTTP(w, r)
+		if account := w.Header().Get("Location"); strings.HasPrefix(r.URL.Path, "/sign-me-up") && account != "" {
+			a.accounts.Store(account, true)
+		}
 	}))
 	server.Config.ErrorLog = quiet
 	t.Cleanup(server.Close)
@@ -148,8 +168,6 @@ func newAuthority(t testing.TB, life uint64, dead ...string) *authority {
 	if err := os.WriteFile(a.file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a.roots = x509.NewCertPool()
-	a.roots.AddCert(authorities.GetRootCert(0).Cert)
 	return a
 }
 
@@ -175,9 +193,6 @@ func serveAddresses(t testing.TB) string {
 	t.Cleanup(func() { _ = s.Shutdown() })
 	return l.Addr().String()
 }
-
-// The ACME client keeps open challenges by host for the whole process, so each
-// test has hosts of its own.
 
 // town is a world with an authority and replicas behind the edges.
 type town struct {
@@ -401,34 +416,29 @@ func TestEitherChallengeIsEnough(t *testing.T) {
 	}
 }
 
-// The ACME client stores an account as two files, and another replica may look
-// between the two, or for good after a kill there.
-func TestAnAccountThatIsStoredHalfIsRegisteredAgain(t *testing.T) {
+func TestAllReplicasHaveOneAccountAtTheAuthority(t *testing.T) {
 	t.Parallel()
 	w := newTown(t, newAuthority(t, 90*24*3600))
-	r, secure := w.add(t)
-	w.domain(t, r, "one.half.example.com")
-	w.domain(t, r, "two.half.example.com")
-	if _, err := w.hello(secure, "one.half.example.com"); err != nil {
-		t.Fatal(err)
-	}
-	files, err := w.Client(t).Collection("acmeFiles").Documents(t.Context()).GetAll()
-	if err != nil {
-		t.Fatal(err)
-	}
-	keys := 0
-	for _, f := range files {
-		if strings.HasSuffix(f.Data()["name"].(string), ".key") {
-			keys++
-			if _, err := f.Ref.Delete(t.Context()); err != nil {
-				t.Fatal(err)
+	r, one := w.add(t)
+	_, two := w.add(t, func(cfg *links.Config) { cfg.Flush = false })
+	w.domain(t, r, "one.account.example.com")
+	w.domain(t, r, "two.account.example.com")
+	var visits sync.WaitGroup
+	for host, addr := range map[string]string{"one.account.example.com": one, "two.account.example.com": two} {
+		visits.Go(func() {
+			if _, err := w.hello(addr, host); err != nil {
+				t.Errorf("%s: %v", host, err)
 			}
-		}
+		})
 	}
-	if keys != 1 {
-		t.Fatalf("the account has %d keys among %d files", keys, len(files))
+	visits.Wait()
+	if n := len(w.registered()); n != 1 {
+		t.Errorf("%d accounts, want 1", n)
 	}
-	if _, err := w.hello(secure, "two.half.example.com"); err != nil {
+	// The authority forgets the account and is given it again.
+	w.begin(t)
+	w.domain(t, r, "three.account.example.com")
+	if _, err := w.hello(one, "three.account.example.com"); err != nil {
 		t.Error(err)
 	}
 }

@@ -436,7 +436,8 @@ func (r *replica) export(account string) (lines *bufio.Reader, stop func()) {
 // startExport asks in memory, since sockets would keep megabytes on the way.
 func (r *replica) startExport(account string) *http.Response {
 	r.t.Helper()
-	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, "http://internal/internal/v1/accounts/"+account+"/export", nil)
+	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodPost, "http://internal/internal/v1/accounts/export",
+		strings.NewReader(`{"accountId":"`+account+`"}`))
 	if err != nil {
 		r.t.Fatal(err)
 	}

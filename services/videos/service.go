@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"net/netip"
 	"net/url"
 	"strings"
@@ -26,6 +25,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/linkreel/linkreel/libs/apikey"
+	"github.com/linkreel/linkreel/libs/apikey/remote"
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/dedup"
 	"github.com/linkreel/linkreel/libs/events/outbox"
@@ -36,9 +36,12 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/password"
+	"github.com/linkreel/linkreel/libs/peer"
 	"github.com/linkreel/linkreel/libs/queue"
 	"github.com/linkreel/linkreel/libs/ratelimit"
+	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/libs/redisdb"
+	"github.com/linkreel/linkreel/libs/tags"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/libs/tenant/keeper"
 	"github.com/linkreel/linkreel/libs/transcode"
@@ -70,7 +73,8 @@ type Config struct {
 	InternalAddr string `env:"LINKREEL_INTERNAL_ADDR" envDefault:":8090"`
 	// BaseURL is the product's base address, which share addresses begin with.
 	BaseURL string `env:"LINKREEL_BASE_URL" envDefault:"http://localhost:8080"`
-	// AuthURL is auth's internal address, InternalToken what it wants to see.
+	// AuthURL is auth's internal address. InternalToken is what this service and auth
+	// show each other: "NEW,OLD" while it is replaced.
 	AuthURL       string `env:"LINKREEL_AUTH_URL" envDefault:"http://localhost:8090"`
 	InternalToken string `env:"LINKREEL_INTERNAL_TOKEN"`
 	// RedisURL is host:port or a redis:// or rediss:// address. Redis holds limits
@@ -184,13 +188,13 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 		return nil, errors.Join(fmt.Errorf("videos: %w", err), bucket.Close(), db.Close())
 	}
 	log := slog.Default()
-	source := apikey.NewHTTPSource(cfg.AuthURL, cfg.InternalToken)
+	source := remote.New(cfg.AuthURL, cfg.InternalToken)
 	auth := apikey.New(apikey.Config{Now: cfg.Now}, source, rdb)
 	seen := dedup.New(rdb, cfg.Now)
 	outbox := outbox.New(db, rdb, cfg.Now)
-	kept := store.New(db, cfg.Now).Tell(store.Teller{Outbox: outbox, Video: api.Shown(video.Addresses{Base: cfg.BaseURL})})
-	passwords := password.New(cfg.PasswordHashes, cfg.PasswordQueue)
 	addresses := video.Addresses{Base: cfg.BaseURL}
+	kept := store.New(record.Open(db, record.Options{Outbox: outbox, Now: cfg.Now}), api.Shown(addresses))
+	passwords := password.New(cfg.PasswordHashes, cfg.PasswordQueue)
 
 	jobs, workers := transcode.NewStore(db, cfg.Now), queue.New(rdb, queue.Options{Name: transcode.QueueName, Now: cfg.Now})
 	plan := video.Plan{
@@ -237,7 +241,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 		return nil, errors.Join(fmt.Errorf("videos: %w", err), rdb.Close(), bucket.Close(), db.Close())
 	}
 	public = httpapi.New(httpapi.Options{
-		Name: "videos", Auth: auth, Idempotency: idempotency.NewFirestore(db, cfg.InternalToken, cfg.Now),
+		Name: "videos", Auth: auth, Idempotency: idempotency.NewFirestore(db, peer.Shown(cfg.InternalToken), cfg.Now),
 		Proxies: httpserver.Proxies{Trusted: cfg.TrustedProxies, Hops: cfg.TrustedProxyHops}, BaseURL: cfg.BaseURL, CORSOrigins: cfg.CORSOrigins,
 		Page: pages.ErrorPage, Now: cfg.Now,
 	})
@@ -259,14 +263,14 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 			{Name: "sweep", Run: pipe.Run},
 			{Name: "janitor", Run: pipe.RunJanitor},
 			{Name: "hints", Run: pipe.RunHints},
-			{Name: "backfill", Run: pipe.RunBackfill},
-			{Name: "tags", Run: kept.SweepTags},
-			{Name: "views", Run: pages.Run},
+			boot.Every(tags.SweepEvery, "tags", kept.SweepTags, nil),
+			boot.Every(2*time.Second, "views", pages.StoreViews, nil),
 		},
 		// Nothing else decides on readiness: a restart or a detour heals none of the
 		// dependencies, and pages still say in plain words what is the matter.
 		WarmUp: []boot.Call{{To: "Firestore", Do: db.Ping}, {To: "Redis", Do: func(ctx context.Context) error { return rdb.Ping(ctx).Err() }}, boot.Reach("auth", cfg.AuthURL)},
 		Close: []func(context.Context) error{
+			pages.Close,
 			// The client's background calls use Redis, so they end before it is closed.
 			func(context.Context) error { auth.Close(); return rdb.Close() },
 			func(context.Context) error { return bucket.Close() },
@@ -301,10 +305,7 @@ func (c Config) verifier() (*api.Verifier, error) {
 	if c.PushAccount == "" && c.PushCertsURL == api.GoogleCerts {
 		return nil, errors.New("LINKREEL_PUSH_AUDIENCE needs LINKREEL_PUSH_ACCOUNT: everybody can get a token of Google's")
 	}
-	return &api.Verifier{
-		Audience: c.PushAudience, Account: c.PushAccount, Issuers: api.GoogleIssuers, CertsURL: c.PushCertsURL,
-		Client: &http.Client{Timeout: 5 * time.Second}, Now: c.Now,
-	}, nil
+	return api.NewVerifier(c.PushAudience, c.PushAccount, c.PushCertsURL, c.Now), nil
 }
 
 // wakeUps brings jobs to the workers' queue.

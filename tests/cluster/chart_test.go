@@ -607,6 +607,13 @@ func TestSettingsReachTheirPods(t *testing.T) {
 			[]string{"--set", "localcloud.service=other,localcloud.keySecret=theirs"}, "worker",
 			map[string]string{"LINKREEL_LOCALCLOUD_TOKEN": "theirs/token", "LINKREEL_ADMIN_TOKEN": ""},
 		},
+		"auth has the token of each service": {nil, "auth", map[string]string{
+			"LINKREEL_INTERNAL_TOKEN": "try-linkreel/internal-token", "LINKREEL_LINKS_TOKEN": "try-linkreel/links-token", "LINKREEL_VIDEOS_TOKEN": "try-linkreel/videos-token",
+			"LINKREEL_EVENTS_TOKEN": "try-linkreel/events-token", "LINKREEL_CONSOLE_TOKEN": "try-linkreel/console-token",
+		}},
+		"links has its own token alone":                {nil, "links", map[string]string{"LINKREEL_INTERNAL_TOKEN": "try-linkreel/links-token", "LINKREEL_CONSOLE_TOKEN": ""}},
+		"the console has its own token alone":          {nil, "console", map[string]string{"LINKREEL_INTERNAL_TOKEN": "try-linkreel/console-token", "LINKREEL_LINKS_TOKEN": ""}},
+		"workers call nobody":                          {nil, "worker", map[string]string{"LINKREEL_INTERNAL_TOKEN": ""}},
 		"no token of localcloud for what has no store": {nil, "console", map[string]string{"LINKREEL_LOCALCLOUD_TOKEN": "", "LINKREEL_ADMIN_TOKEN": ""}},
 		"no token of localcloud for Google": {
 			[]string{"--values", filepath.Join(chart, "ci/google.yaml")}, "videos",

@@ -139,7 +139,7 @@ func TestGoClient(t *testing.T) {
 	must(err)
 	acc, err := c.Account(ctx)
 	must(err)
-	if acc.Plan != "business" || acc.Usage["links"] != client.BulkMax-1 {
+	if acc.Plan != "business" || acc.Usage.Links != client.BulkMax-1 {
 		t.Errorf("account: %+v", acc)
 	}
 

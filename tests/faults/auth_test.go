@@ -25,6 +25,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/apikey"
+	"github.com/linkreel/linkreel/libs/apikey/remote"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/services/auth"
@@ -485,7 +486,7 @@ func TestAuthAwayLeavesKnownKeysWorkingForThirtySeconds(t *testing.T) {
 			_, unseen := p.key(account)
 			rdb, err := redisdb.Open(redisdb.Config{URL: w.redis.Addr()})
 			authOK(t, err)
-			source := apikey.NewHTTPSource("http://"+p.internal, authInternalToken)
+			source := remote.New("http://"+p.internal, authInternalToken)
 			// The clock stands between steps, so that a slow machine does not age what is known.
 			began := time.Now()
 			var offset atomic.Int64

@@ -188,9 +188,17 @@ name is a setting in the service's Config; tests/cluster fails on one that is no
 - name: LINKREEL_ADMIN_TOKEN
   valueFrom: {secretKeyRef: {name: {{ $secret }}, key: admin-token}}
 {{- end }}
-{{- if ne .name "worker" }}
+{{- /* One token for each service that calls auth or is called by it; only auth has them all. */}}
+{{- if eq .name "auth" }}
 - name: LINKREEL_INTERNAL_TOKEN
   valueFrom: {secretKeyRef: {name: {{ $secret }}, key: internal-token}}
+{{- range list "links" "videos" "events" "console" }}
+- name: LINKREEL_{{ upper . }}_TOKEN
+  valueFrom: {secretKeyRef: {name: {{ $secret }}, key: {{ . }}-token}}
+{{- end }}
+{{- else if ne .name "worker" }}
+- name: LINKREEL_INTERNAL_TOKEN
+  valueFrom: {secretKeyRef: {name: {{ $secret }}, key: {{ .name }}-token}}
 {{- end }}
 {{- if and (eq .name "links") $root.Values.tls.onDemand.enabled }}
 {{- with $root.Values.tls.onDemand }}

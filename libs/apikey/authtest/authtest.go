@@ -5,14 +5,17 @@ package authtest
 import (
 	"context"
 	"crypto/rand"
-	"net/http"
-	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/linkreel/linkreel/libs/apikey"
+	"github.com/linkreel/linkreel/libs/apikey/remote"
+	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/peer"
+	"github.com/linkreel/linkreel/libs/peer/peertest"
+	"github.com/valyala/fasthttp"
 )
 
 // Token is the internal token that [Auth] asks of services.
@@ -33,16 +36,16 @@ type Auth struct {
 func Start(tb testing.TB) *Auth {
 	tb.Helper()
 	a := &Auth{records: map[string]*apikey.Record{}}
-	handler := apikey.Handler(a, Token)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	api := httpapi.New(httpapi.Options{Name: "auth", Peers: true})
+	remote.Routes(peer.NewDoor(api, map[peer.Service]string{peer.Links: Token, peer.Videos: Token, peer.Events: Token}), a, a)
+	handler := api.Handler()
+	a.URL = peertest.Serve(tb, func(ctx *fasthttp.RequestCtx) {
 		if a.away.Load() {
-			w.WriteHeader(http.StatusServiceUnavailable)
+			ctx.SetStatusCode(fasthttp.StatusServiceUnavailable)
 			return
 		}
-		handler.ServeHTTP(w, r)
-	}))
-	tb.Cleanup(server.Close)
-	a.URL = server.URL
+		handler(ctx)
+	})
 	return a
 }
 

@@ -1,7 +1,7 @@
 // Package client is the Go client of the Linkreel API. It retries what is worth
 // retrying, waits as long as the service asks, gives every POST an
 // Idempotency-Key so that a retry never acts twice, walks pages, uploads files
-// so that a broken connection goes on where it stopped, and waits for videos.
+// so that a broken connection resumes, and waits for videos.
 //
 // It needs the standard library only. A Client is safe for concurrent use.
 package client
@@ -51,7 +51,7 @@ type Client struct{ cfg Config }
 func New(cfg Config) (*Client, error) {
 	u, err := url.Parse(cfg.BaseURL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, fmt.Errorf("base URL %q is no http or https address", cfg.BaseURL)
+		return nil, fmt.Errorf("base URL %q must start with http:// or https://", cfg.BaseURL)
 	}
 	cfg.BaseURL = strings.TrimRight(cfg.BaseURL, "/")
 	if cfg.HTTPClient == nil {
@@ -85,6 +85,7 @@ type Error struct {
 	RequiredPlan  string        `json:"requiredPlan"`
 	CurrentPlan   string        `json:"currentPlan"`
 	RequiredScope string        `json:"requiredScope"`
+	RequiredRole  string        `json:"requiredRole"`
 	RetryAfter    time.Duration `json:"-"`
 }
 
@@ -123,43 +124,65 @@ func WithIdempotencyKey(ctx context.Context, key string) context.Context {
 
 type idempotencyKey struct{}
 
-// call is one API call with its retries. out may be nil.
+// Call is one call of the API. [Client.Do] makes it; what an account does every day
+// has methods of its own.
+type Call struct {
+	Method, Path string // Path begins with /api/v1 and is escaped
+	In           any    // sent as JSON; nil sends Body
+	Body         []byte
+	ContentType  string // of Body
+	Out          any    // nil, a *[]byte, or where the JSON of the answer goes
+	Header       http.Header
+	// Answered, when not nil, sees the headers of a good answer.
+	Answered func(http.Header)
+}
+
+// WithKey is the client for another key.
+func (c *Client) WithKey(key string) *Client {
+	other := *c
+	other.cfg.Key = key
+	return &other
+}
+
 func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
-	return c.do(ctx, call{method: method, path: path, in: in, out: out})
+	return c.Do(ctx, Call{Method: method, Path: path, In: in, Out: out})
 }
 
-type call struct {
-	method, path string
-	in, out      any
-	contentType  string // with raw: the body as it is
-	raw          []byte
-	header       http.Header
-	answered     func(http.Header) // sees the headers of a good answer
+// answer is call with a new T for the answer.
+func answer[T any](ctx context.Context, c *Client, method, path string, in any) (*T, error) {
+	out := new(T)
+	return out, c.call(ctx, method, path, in, out)
 }
 
-func (c *Client) do(ctx context.Context, k call) error {
-	if err := undotted(k.path); err != nil {
+// list reads all of a list that has no pages.
+func list[T any](ctx context.Context, c *Client, path string) ([]T, error) {
+	var out struct{ Data []T }
+	err := c.call(ctx, http.MethodGet, path, nil, &out)
+	return out.Data, err
+}
+
+// Do makes a call, with the retries that help it.
+func (c *Client) Do(ctx context.Context, k Call) error {
+	if err := undotted(k.Path); err != nil {
 		return err
 	}
-	body := k.raw
-	if k.in != nil {
+	body := k.Body
+	if k.In != nil {
 		var buf bytes.Buffer
 		enc := json.NewEncoder(&buf)
 		enc.SetEscapeHTML(false)
-		if err := enc.Encode(k.in); err != nil {
+		if err := enc.Encode(k.In); err != nil {
 			return fmt.Errorf("encode request: %w", err)
 		}
-		body, k.contentType = buf.Bytes(), "application/json"
+		body, k.ContentType = bytes.TrimSuffix(buf.Bytes(), []byte("\n")), "application/json"
 	}
-	if k.header == nil {
-		k.header = http.Header{}
+	if k.Header == nil {
+		k.Header = http.Header{}
 	}
-	if k.method == http.MethodPost {
-		key, _ := ctx.Value(idempotencyKey{}).(string)
-		if key == "" {
-			key = rand.Text()
-		}
-		k.header.Set("Idempotency-Key", key)
+	if key, _ := ctx.Value(idempotencyKey{}).(string); k.Method == http.MethodPost && key != "" {
+		k.Header.Set("Idempotency-Key", key)
+	} else if k.Method == http.MethodPost && c.cfg.Attempts > 1 { // a call that is tried once needs none
+		k.Header.Set("Idempotency-Key", rand.Text())
 	}
 	unsure := false // an earlier try may have had its effect
 	for attempt := 1; ; attempt++ {
@@ -167,7 +190,7 @@ func (c *Client) do(ctx context.Context, k call) error {
 		if err == nil {
 			return nil
 		}
-		if unsure && k.method == http.MethodDelete && HasCode(err, "LINK_NOT_FOUND", "VIDEO_NOT_FOUND", "DOMAIN_NOT_FOUND", "NOT_FOUND") {
+		if unsure && k.Method == http.MethodDelete && HasCode(err, "LINK_NOT_FOUND", "VIDEO_NOT_FOUND", "DOMAIN_NOT_FOUND", "NOT_FOUND") {
 			return nil // the try whose answer was lost has deleted it
 		}
 		wait, retry := c.wait(err, attempt)
@@ -181,6 +204,9 @@ func (c *Client) do(ctx context.Context, k call) error {
 	}
 }
 
+// ErrPath is behind the error of a call with an id that a path cannot hold.
+var ErrPath = errors.New("an id that no path can hold")
+
 // undotted refuses a path with the segment "." or "..", which an id of the caller
 // can be. Proxies resolve it: DELETE …/captions/.. would delete the video.
 func undotted(path string) error {
@@ -190,48 +216,52 @@ func undotted(path string) error {
 	}
 	for segment := range strings.FieldsFuncSeq(path, func(r rune) bool { return r == '/' || r == '\\' }) {
 		if segment == "." || segment == ".." {
-			return fmt.Errorf("%q cannot be part of a path: proxies resolve it to another path. Check the id", segment)
+			return fmt.Errorf("%w: proxies resolve %q to another path", ErrPath, segment)
 		}
 	}
 	return nil
 }
 
-func (c *Client) try(ctx context.Context, k call, body []byte) error {
+func (c *Client) try(ctx context.Context, k Call, body []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, k.method, c.cfg.BaseURL+k.path, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, k.Method, c.cfg.BaseURL+k.Path, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
-	req.Header = k.header.Clone()
+	req.Header = k.Header.Clone()
 	if c.cfg.Key != "" { // asking for a key needs none
 		req.Header.Set("Authorization", "Bearer "+c.cfg.Key)
 	}
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", c.cfg.UserAgent)
-	if k.contentType != "" {
-		req.Header.Set("Content-Type", k.contentType)
+	if k.ContentType != "" {
+		req.Header.Set("Content-Type", k.ContentType)
 	}
 	res, err := c.cfg.HTTPClient.Do(req)
 	if err != nil {
-		return &lost{fmt.Errorf("%s %s: %w", k.method, k.path, err)}
+		return &lost{fmt.Errorf("%s %s: %w", k.Method, k.Path, err)}
 	}
 	defer func() { _ = res.Body.Close() }()
 	answer, err := io.ReadAll(io.LimitReader(res.Body, 64<<20))
 	if err != nil {
-		return &lost{fmt.Errorf("%s %s: read answer: %w", k.method, k.path, err)}
+		return &lost{fmt.Errorf("%s %s: read answer: %w", k.Method, k.Path, err)}
 	}
 	if res.StatusCode >= 300 {
 		return refusal(res, answer)
 	}
-	if k.answered != nil {
-		k.answered(res.Header)
+	if k.Answered != nil {
+		k.Answered(res.Header)
 	}
-	if k.out == nil {
+	if raw, ok := k.Out.(*[]byte); ok {
+		*raw = answer
 		return nil
 	}
-	if err := json.Unmarshal(answer, k.out); err != nil {
-		return fmt.Errorf("%s %s: answer is not what the API documents: %w", k.method, k.path, err)
+	if k.Out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(answer, k.Out); err != nil {
+		return fmt.Errorf("%s %s: answer is not what the API documents: %w", k.Method, k.Path, err)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
+	"strings"
 )
 
 // Operator calls the operator's API, which is on an address of its own and takes
@@ -21,16 +22,6 @@ func NewOperator(cfg Config) (*Operator, error) {
 	return &Operator{c}, nil
 }
 
-// OperatorAccount is an account as the operator sees it.
-type OperatorAccount struct {
-	ID        string `json:"id"`
-	Name      string `json:"name"`
-	Plan      string `json:"plan"`
-	State     string `json:"state,omitempty"` // active, suspended or deleting
-	Suspended bool   `json:"suspended,omitempty"`
-	CreatedAt Millis `json:"createdAt"`
-}
-
 // Accounts walks all accounts whose name or id has query in it.
 func (o *Operator) Accounts(ctx context.Context, query string) iter.Seq2[OperatorAccount, error] {
 	q := url.Values{}
@@ -42,33 +33,28 @@ func (o *Operator) Accounts(ctx context.Context, query string) iter.Seq2[Operato
 
 // Account reads one account.
 func (o *Operator) Account(ctx context.Context, id string) (*OperatorAccount, error) {
-	out := new(OperatorAccount)
-	return out, o.c.call(ctx, http.MethodGet, "/admin/v1/accounts/"+url.PathEscape(id), nil, out)
+	return answer[OperatorAccount](ctx, o.c, http.MethodGet, "/admin/v1/accounts/"+url.PathEscape(id), nil)
 }
 
 // CreateAccount makes an account on a plan.
 func (o *Operator) CreateAccount(ctx context.Context, name, plan string) (*OperatorAccount, error) {
-	out := new(OperatorAccount)
-	return out, o.c.call(ctx, http.MethodPost, "/admin/v1/accounts", map[string]string{"name": name, "plan": plan}, out)
-}
-
-// SignInLink is a one-time link with which a person signs in to the console.
-type SignInLink struct {
-	URL       string `json:"url"`
-	ExpiresAt Millis `json:"expiresAt"`
-	MemberID  string `json:"memberId"`
+	return answer[OperatorAccount](ctx, o.c, http.MethodPost, "/admin/v1/accounts", map[string]string{"name": name, "plan": plan})
 }
 
 // SignInLink makes a link for a new member of that name and role.
 func (o *Operator) SignInLink(ctx context.Context, account, name, role string) (*SignInLink, error) {
-	out := new(SignInLink)
-	return out, o.c.call(ctx, http.MethodPost, "/admin/v1/accounts/"+url.PathEscape(account)+"/sign-in-links", map[string]string{"name": name, "role": role}, out)
+	return answer[SignInLink](
+		ctx, o.c, http.MethodPost, "/admin/v1/accounts/"+url.PathEscape(account)+"/sign-in-links",
+		map[string]string{"name": name, "role": role},
+	)
 }
 
 // MemberSignInLink makes a link for somebody who is a member already.
 func (o *Operator) MemberSignInLink(ctx context.Context, account, member string) (*SignInLink, error) {
-	out := new(SignInLink)
-	return out, o.c.call(ctx, http.MethodPost, "/admin/v1/accounts/"+url.PathEscape(account)+"/sign-in-links", map[string]string{"memberId": member}, out)
+	return answer[SignInLink](
+		ctx, o.c, http.MethodPost, "/admin/v1/accounts/"+url.PathEscape(account)+"/sign-in-links",
+		map[string]string{"memberId": member},
+	)
 }
 
 // Suspend takes an account off the air, or brings it back with false.
@@ -81,29 +67,9 @@ func (o *Operator) DeleteAccount(ctx context.Context, id string) error {
 	return o.c.call(ctx, http.MethodDelete, "/admin/v1/accounts/"+url.PathEscape(id), nil, nil)
 }
 
-// Takedown is a link or video that the operator took off the air.
-type Takedown struct {
-	ID        string `json:"id"`
-	URL       string `json:"url,omitempty"`
-	LinkID    string `json:"linkId,omitempty"`
-	VideoID   string `json:"videoId,omitempty"`
-	AccountID string `json:"accountId,omitempty"`
-	Reason    string `json:"reason"`
-	CreatedAt Millis `json:"createdAt,omitempty"`
-}
-
-// TakedownCreate names what to take down by one of its first three fields.
-type TakedownCreate struct {
-	URL     string `json:"url,omitempty"` // a short or share address
-	LinkID  string `json:"linkId,omitempty"`
-	VideoID string `json:"videoId,omitempty"`
-	Reason  string `json:"reason"`
-}
-
 // TakeDown takes a link or video off the air on every replica.
 func (o *Operator) TakeDown(ctx context.Context, in TakedownCreate) (*Takedown, error) {
-	out := new(Takedown)
-	return out, o.c.call(ctx, http.MethodPost, "/admin/v1/takedowns", in, out)
+	return answer[Takedown](ctx, o.c, http.MethodPost, "/admin/v1/takedowns", in)
 }
 
 // Takedowns walks what is taken down.
@@ -148,16 +114,8 @@ type cursor string
 
 // UnmarshalJSON takes a text, a number or null.
 func (c *cursor) UnmarshalJSON(b []byte) error {
-	*c = cursor(trimQuotes(string(b)))
+	if text := string(b); text != "null" {
+		*c = cursor(strings.Trim(text, `"`))
+	}
 	return nil
-}
-
-func trimQuotes(s string) string {
-	if s == "null" {
-		return ""
-	}
-	if n := len(s); n > 1 && s[0] == '"' && s[n-1] == '"' {
-		return s[1 : n-1]
-	}
-	return s
 }

@@ -8,128 +8,23 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// VideoCreate is a video to be. Nothing is needed.
-type VideoCreate struct {
-	Title     string `json:"title,omitempty"`
-	Privacy   string `json:"privacy,omitempty"` // public, unlisted, password, expiring
-	Password  string `json:"password,omitempty"`
-	ExpiresAt Moment `json:"expiresAt,omitzero"`
-
-	Tags       []string `json:"tags,omitempty"`
-	ExternalID string   `json:"externalId,omitempty"`
-
-	// Recording says that the file is sent while it is recorded: when nothing more
-	// has arrived for five minutes, what has arrived becomes the video.
-	Recording bool `json:"recording,omitempty"`
-}
-
-// VideoCreated is the receipt for a new video.
-type VideoCreated struct {
-	VideoID            string  `json:"videoId"`
-	Slug               string  `json:"slug"`
-	UploadURL          string  `json:"uploadUrl"`
-	ShareURL           string  `json:"shareUrl"`
-	UploadURLExpiresAt *Millis `json:"uploadUrlExpiresAt,omitempty"`
-	ResumableUploadURL string  `json:"resumableUploadUrl,omitempty"`
-
-	Tags       []string `json:"tags"`
-	ExternalID *string  `json:"externalId"`
-	// IgnoredFields are fields of the request that the service did not take.
-	IgnoredFields []string `json:"ignoredFields,omitempty"`
-}
-
-// VideoSummary is a video in a list.
-type VideoSummary struct {
-	ID      string `json:"_id"`
-	Title   string `json:"title"`
-	Slug    string `json:"slug"`
-	Status  string `json:"status"` // uploading, processing, ready, failed
-	Privacy string `json:"privacy"`
-
-	ShareURL   string   `json:"shareUrl"`
-	CreatedAt  Millis   `json:"createdAt"`
-	ExpiresAt  *Millis  `json:"expiresAt"`
-	Duration   *float64 `json:"duration"`
-	Progress   int      `json:"progress"`
-	Tags       []string `json:"tags"`
-	ExternalID *string  `json:"externalId"`
-}
-
-// Video is everything known about a video.
-type Video struct {
-	ID                 string      `json:"id"`
-	Title              string      `json:"title"`
-	Description        *string     `json:"description"`
-	Slug               string      `json:"slug"`
-	Status             string      `json:"status"`
-	Privacy            string      `json:"privacy"`
-	ShareURL           string      `json:"shareUrl"`
-	CreatedAt          Millis      `json:"createdAt"`
-	UpdatedAt          Millis      `json:"updatedAt"`
-	ExpiresAt          *Millis     `json:"expiresAt"`
-	Progress           int         `json:"progress"`
-	Duration           *float64    `json:"duration"`
-	Width              *int        `json:"width"`
-	Height             *int        `json:"height"`
-	PosterURL          *string     `json:"posterUrl"`
-	PlaybackURL        *string     `json:"playbackUrl"`
-	DownloadURL        *string     `json:"downloadUrl,omitempty"`
-	Renditions         []Rendition `json:"renditions"`
-	Captions           []string    `json:"captions,omitempty"`
-	Views              int64       `json:"views"`
-	UploadURL          string      `json:"uploadUrl,omitempty"`
-	UploadURLExpiresAt *Millis     `json:"uploadUrlExpiresAt,omitempty"`
-	ResumableUploadURL string      `json:"resumableUploadUrl,omitempty"`
-	Error              *VideoError `json:"error,omitempty"`
-	Tags               []string    `json:"tags"`
-	ExternalID         *string     `json:"externalId"`
-	ThumbnailTime      *float64    `json:"thumbnailTime,omitempty"` // nil: the service's choice
-	TakenDown          *TakenDown  `json:"takenDown,omitempty"`
-}
-
-// Rendition is one size in which a video plays.
-type Rendition struct {
-	Name      string  `json:"name"`
-	Width     int     `json:"width"`
-	Height    int     `json:"height"`
-	Bandwidth int64   `json:"bandwidth,omitempty"`
-	Codecs    string  `json:"codecs,omitempty"`
-	FrameRate float64 `json:"frameRate,omitempty"`
-}
-
-// VideoError says why a video failed. It is what [Client.WaitUntilReady] returns
-// for such a video.
-type VideoError struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
-}
-
+// Error makes it the error that [Client.WaitUntilReady] returns for a failed video.
 func (e *VideoError) Error() string { return e.Message + " (" + e.Code + ")" }
-
-// VideoUpdate changes a video; untouched fields stay.
-type VideoUpdate struct {
-	Title       Field[string] `json:"title,omitzero"`
-	Description Field[string] `json:"description,omitzero"`
-
-	Tags       Field[[]string] `json:"tags,omitzero"`
-	ExternalID Field[string]   `json:"externalId,omitzero"`
-}
 
 // CreateVideo makes a record and an address to upload to.
 func (c *Client) CreateVideo(ctx context.Context, in VideoCreate) (*VideoCreated, error) {
-	out := new(VideoCreated)
-	return out, c.call(ctx, http.MethodPost, "/api/v1/videos", in, out)
+	return answer[VideoCreated](ctx, c, http.MethodPost, "/api/v1/videos", in)
 }
 
 // Video reads one video.
 func (c *Client) Video(ctx context.Context, id string) (*Video, error) {
-	out := new(Video)
-	return out, c.call(ctx, http.MethodGet, "/api/v1/videos/"+url.PathEscape(id), nil, out)
+	return answer[Video](ctx, c, http.MethodGet, "/api/v1/videos/"+url.PathEscape(id), nil)
 }
 
 // Videos lists the newest videos, 1 to 100; 0 is the service's default.
@@ -138,9 +33,7 @@ func (c *Client) Videos(ctx context.Context, limit int) ([]VideoSummary, error) 
 	if limit > 0 {
 		q.Set("limit", strconv.Itoa(limit))
 	}
-	var out struct{ Data []VideoSummary }
-	err := c.call(ctx, http.MethodGet, "/api/v1/videos"+query(q), nil, &out)
-	return out.Data, err
+	return list[VideoSummary](ctx, c, "/api/v1/videos"+query(q))
 }
 
 // VideoFilter narrows a list of videos. Its fields combine; empty ones do not
@@ -169,7 +62,7 @@ func (c *Client) VideosWhere(ctx context.Context, f VideoFilter) iter.Seq2[Video
 		for path := "/api/v1/videos" + query(q); path != ""; {
 			var page struct{ Data []VideoSummary }
 			next := ""
-			err := c.do(ctx, call{method: http.MethodGet, path: path, out: &page, answered: func(h http.Header) { next = nextPage(h) }})
+			err := c.Do(ctx, Call{Method: http.MethodGet, Path: path, Out: &page, Answered: func(h http.Header) { next = nextPage(h) }})
 			if err != nil {
 				yield(VideoSummary{}, err)
 				return
@@ -203,43 +96,20 @@ func nextPage(h http.Header) string {
 	return ""
 }
 
-// VideoAccess says who may see a video, and how.
-type VideoAccess struct {
-	Privacy       string   `json:"privacy"`
-	Password      string   `json:"password,omitempty"` // never in an answer; left out it stays
-	ExpiresAt     *Millis  `json:"expiresAt"`
-	AllowDownload bool     `json:"allowDownload"`
-	EmbedOrigins  []string `json:"embedOrigins"` // empty: anywhere
-}
-
 // VideoAccess reads who may see a video.
 func (c *Client) VideoAccess(ctx context.Context, id string) (*VideoAccess, error) {
-	out := new(VideoAccess)
-	return out, c.call(ctx, http.MethodGet, "/api/v1/videos/"+url.PathEscape(id)+"/access", nil, out)
+	return answer[VideoAccess](ctx, c, http.MethodGet, "/api/v1/videos/"+url.PathEscape(id)+"/access", nil)
 }
 
 // SetVideoAccess replaces who may see a video: once it returns, no page or
 // playlist follows the old rule.
-func (c *Client) SetVideoAccess(ctx context.Context, id string, in VideoAccess) (*VideoAccess, error) {
-	if in.EmbedOrigins == nil {
-		in.EmbedOrigins = []string{}
-	}
-	out := new(VideoAccess)
-	return out, c.call(ctx, http.MethodPut, "/api/v1/videos/"+url.PathEscape(id)+"/access", in, out)
+func (c *Client) SetVideoAccess(ctx context.Context, id string, in VideoAccessUpdate) (*VideoAccess, error) {
+	return answer[VideoAccess](ctx, c, http.MethodPut, "/api/v1/videos/"+url.PathEscape(id)+"/access", in)
 }
 
 // Captions lists the languages of a video's captions.
 func (c *Client) Captions(ctx context.Context, id string) ([]Caption, error) {
-	var out struct{ Data []Caption }
-	err := c.call(ctx, http.MethodGet, "/api/v1/videos/"+url.PathEscape(id)+"/captions", nil, &out)
-	return out.Data, err
-}
-
-// Caption is one language of a video's captions.
-type Caption struct {
-	Language  string `json:"language"`
-	Name      string `json:"name"` // the language's own
-	UpdatedAt Millis `json:"updatedAt"`
+	return list[Caption](ctx, c, "/api/v1/videos/"+url.PathEscape(id)+"/captions")
 }
 
 // DeleteCaptions removes the captions of a language.
@@ -250,7 +120,7 @@ func (c *Client) DeleteCaptions(ctx context.Context, id, lang string) error {
 // SetThumbnail takes the picture at a second of the video as its thumbnail; nil
 // goes back to the one that the service chose.
 func (c *Client) SetThumbnail(ctx context.Context, id string, second *float64) error {
-	return c.call(ctx, http.MethodPut, "/api/v1/videos/"+url.PathEscape(id)+"/thumbnail", map[string]*float64{"time": second}, nil)
+	return c.call(ctx, http.MethodPut, "/api/v1/videos/"+url.PathEscape(id)+"/thumbnail", VideoThumbnail{second}, nil)
 }
 
 // UpdateVideo changes title and description.
@@ -265,7 +135,10 @@ func (c *Client) DeleteVideo(ctx context.Context, id string) error {
 
 // PutCaptions sets the captions of one language, a WebVTT file.
 func (c *Client) PutCaptions(ctx context.Context, id, lang string, vtt []byte) error {
-	return c.do(ctx, call{method: http.MethodPut, path: "/api/v1/videos/" + url.PathEscape(id) + "/captions/" + url.PathEscape(lang), raw: vtt, contentType: "text/vtt"})
+	return c.Do(ctx, Call{
+		Method: http.MethodPut, Path: "/api/v1/videos/" + url.PathEscape(id) + "/captions/" + url.PathEscape(lang), Body: vtt,
+		ContentType: "text/vtt",
+	})
 }
 
 // WaitUntilReady waits until the video is ready, and gives it. A failed video is
@@ -295,7 +168,7 @@ func (c *Client) WaitUntilReady(ctx context.Context, id string, seen func(*Video
 			// Short, since progress is no event and whoever watches wants to see it.
 			page, err := c.Events(ctx, EventQuery{Object: id, Forward: true, After: after, Wait: 5 * time.Second})
 			if held = err == nil; held {
-				after = page.NextCursor
+				after = or(page.NextCursor, after)
 				continue
 			}
 		}
@@ -379,7 +252,10 @@ func (c *Client) uploadSession(ctx context.Context, u Upload) error {
 				span = "bytes */0"
 			}
 			start := at
-			res, err = c.put(ctx, u.Session, u.ContentType, span, io.NewSectionReader(u.File, at, n), n, func(sent int64) { u.Progress(start + sent) })
+			res, err = c.put(
+				ctx, u.Session, u.ContentType, span, io.NewSectionReader(u.File, at, n), n,
+				func(sent int64) { u.Progress(start + sent) },
+			)
 		}
 		switch {
 		case err == nil && res.status < 300:
@@ -432,12 +308,15 @@ func (c *Client) again(ctx context.Context, res *putAnswer, err error, attempt i
 	}
 	if err == nil {
 		switch {
-		case res.status == http.StatusForbidden, res.status == http.StatusNotFound, res.status == http.StatusGone, res.status == http.StatusBadRequest:
+		case slices.Contains([]int{http.StatusForbidden, http.StatusNotFound, http.StatusGone, http.StatusBadRequest}, res.status):
 			return fmt.Errorf("%w: status %d: %s", ErrUploadGone, res.status, res.text)
 		case res.status != http.StatusTooManyRequests && res.status != http.StatusRequestTimeout && res.status < 500:
 			return fmt.Errorf("storage answered %d: %s", res.status, res.text)
 		}
-		err = &Error{Status: res.status, Code: "HTTP_" + strconv.Itoa(res.status), Message: "storage answered " + strconv.Itoa(res.status), RetryAfter: res.after}
+		err = &Error{
+			Status: res.status, Code: "HTTP_" + strconv.Itoa(res.status), Message: "storage answered " + strconv.Itoa(res.status),
+			RetryAfter: res.after,
+		}
 	} else {
 		err = &lost{err}
 	}
@@ -448,7 +327,9 @@ func (c *Client) again(ctx context.Context, res *putAnswer, err error, attempt i
 	return c.cfg.Sleep(ctx, wait)
 }
 
-func (c *Client) put(ctx context.Context, address, contentType, contentRange string, body io.Reader, size int64, progress func(int64)) (*putAnswer, error) {
+func (c *Client) put(
+	ctx context.Context, address, contentType, contentRange string, body io.Reader, size int64, progress func(int64),
+) (*putAnswer, error) {
 	if body != nil && progress != nil {
 		body = &counter{body, 0, progress}
 	}

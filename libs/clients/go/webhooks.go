@@ -5,7 +5,6 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -55,24 +54,6 @@ func verifyWebhook(secret string, header http.Header, body []byte, now time.Time
 	return fmt.Errorf("%w: no signature fits", ErrWebhook)
 }
 
-// Event is one change of one record.
-type Event struct {
-	ID        string          `json:"id"`
-	Type      string          `json:"type"`
-	Object    string          `json:"object"`
-	CreatedAt int64           `json:"createdAt"` // ms
-	Actor     Actor           `json:"actor"`
-	RequestID string          `json:"requestId"`
-	Data      json.RawMessage `json:"data"`
-}
-
-// Actor is who made a change.
-type Actor struct {
-	Type string `json:"type"`
-	ID   string `json:"id"`
-	Name string `json:"name"`
-}
-
 // EventQuery narrows a feed.
 type EventQuery struct {
 	Types  []string
@@ -85,13 +66,6 @@ type EventQuery struct {
 	// Wait holds a request forwards until something comes, up to 25 s. Without
 	// After it waits for what happens from now on.
 	Wait time.Duration
-}
-
-// EventPage is a page of a feed.
-type EventPage struct {
-	Data       []Event `json:"data"`
-	HasMore    bool    `json:"hasMore"`
-	NextCursor string  `json:"nextCursor"`
 }
 
 // Events reads a page of the feed.
@@ -116,8 +90,7 @@ func (c *Client) Events(ctx context.Context, q EventQuery) (*EventPage, error) {
 	if q.Wait > 0 {
 		v.Set("wait", strconv.Itoa(int(q.Wait/time.Second)))
 	}
-	out := new(EventPage)
-	return out, c.call(ctx, http.MethodGet, "/api/v1/events?"+v.Encode(), nil, out)
+	return answer[EventPage](ctx, c, http.MethodGet, "/api/v1/events?"+v.Encode(), nil)
 }
 
 // FollowEvents calls do with each event that happens, oldest first, until ctx
@@ -137,58 +110,17 @@ func (c *Client) FollowEvents(ctx context.Context, q EventQuery, after string, d
 			}
 			after = e.ID
 		}
-		after = page.NextCursor
+		after = or(page.NextCursor, after)
 	}
 	return after, ctx.Err()
 }
 
-// Webhook is a subscription. Secret is there in the answers to CreateWebhook and
-// RollWebhookSecret only.
-type Webhook struct {
-	ID             string   `json:"id"`
-	URL            string   `json:"url"`
-	Events         []string `json:"events"`
-	Description    string   `json:"description"`
-	Enabled        bool     `json:"enabled"`
-	DisabledReason string   `json:"disabledReason"`
-	CreatedAt      int64    `json:"createdAt"`
-	UpdatedAt      int64    `json:"updatedAt"`
-	Secret         string   `json:"secret,omitempty"`
-}
-
-// WebhookCreate asks for a webhook.
-type WebhookCreate struct {
-	URL         string   `json:"url"`
-	Events      []string `json:"events"` // names, or "*"
-	Description string   `json:"description,omitempty"`
-}
-
-// WebhookUpdate is an edit.
-type WebhookUpdate struct {
-	URL         Field[string]   `json:"url,omitzero"`
-	Events      Field[[]string] `json:"events,omitzero"`
-	Description Field[string]   `json:"description,omitzero"`
-	Enabled     Field[bool]     `json:"enabled,omitzero"`
-}
-
-// Delivery is one event on its way to one webhook.
-type Delivery struct {
-	ID        string `json:"id"`
-	WebhookID string `json:"webhookId"`
-	Event     struct {
-		ID   string `json:"id"`
-		Type string `json:"type"`
-	} `json:"event"`
-	Status    string `json:"status"` // pending, delivered or failed
-	CreatedAt int64  `json:"createdAt"`
-	NextTryAt *int64 `json:"nextTryAt"`
-	Attempts  []struct {
-		At       int64  `json:"at"`
-		Status   int    `json:"status"`   // 0: no answer
-		Duration int64  `json:"duration"` // ms
-		Error    string `json:"error"`
-		Response string `json:"response"`
-	} `json:"attempts"`
+// or is what a field holds, or instead where it is null.
+func or[T any](field *T, instead T) T {
+	if field == nil {
+		return instead
+	}
+	return *field
 }
 
 func webhookPath(id string, more ...string) string {
@@ -200,24 +132,18 @@ func webhookPath(id string, more ...string) string {
 }
 
 // CreateWebhook makes a webhook; its secret is in this answer only.
-func (c *Client) CreateWebhook(ctx context.Context, in WebhookCreate) (*Webhook, error) {
-	out := new(Webhook)
-	return out, c.call(ctx, http.MethodPost, "/api/v1/webhooks", in, out)
+func (c *Client) CreateWebhook(ctx context.Context, in WebhookCreate) (*WebhookCreated, error) {
+	return answer[WebhookCreated](ctx, c, http.MethodPost, "/api/v1/webhooks", in)
 }
 
 // Webhooks lists the account's webhooks, newest first.
 func (c *Client) Webhooks(ctx context.Context) ([]Webhook, error) {
-	var out struct {
-		Data []Webhook `json:"data"`
-	}
-	err := c.call(ctx, http.MethodGet, "/api/v1/webhooks", nil, &out)
-	return out.Data, err
+	return list[Webhook](ctx, c, "/api/v1/webhooks")
 }
 
 // UpdateWebhook changes a webhook.
 func (c *Client) UpdateWebhook(ctx context.Context, id string, in WebhookUpdate) (*Webhook, error) {
-	out := new(Webhook)
-	return out, c.call(ctx, http.MethodPatch, webhookPath(id), in, out)
+	return answer[Webhook](ctx, c, http.MethodPatch, webhookPath(id), in)
 }
 
 // DeleteWebhook removes a webhook.
@@ -227,33 +153,26 @@ func (c *Client) DeleteWebhook(ctx context.Context, id string) error {
 
 // RollWebhookSecret gives a webhook a new secret; the old one signs for
 // overlapSeconds as well.
-func (c *Client) RollWebhookSecret(ctx context.Context, id string, overlapSeconds int) (*Webhook, error) {
-	out := new(Webhook)
-	return out, c.call(ctx, http.MethodPost, webhookPath(id, "roll-secret"), map[string]int{"overlapSeconds": overlapSeconds}, out)
+func (c *Client) RollWebhookSecret(ctx context.Context, id string, overlapSeconds int) (*WebhookCreated, error) {
+	return answer[WebhookCreated](ctx, c, http.MethodPost, webhookPath(id, "roll-secret"), map[string]int{"overlapSeconds": overlapSeconds})
 }
 
 // TestWebhook sends a webhook.test.
 func (c *Client) TestWebhook(ctx context.Context, id string) (*Delivery, error) {
-	out := new(Delivery)
-	return out, c.call(ctx, http.MethodPost, webhookPath(id, "test"), nil, out)
+	return answer[Delivery](ctx, c, http.MethodPost, webhookPath(id, "test"), nil)
 }
 
 // ReplayWebhook sends a time range of events again.
 func (c *Client) ReplayWebhook(ctx context.Context, id string, from, to Moment) error {
-	return c.call(ctx, http.MethodPost, webhookPath(id, "replay"), map[string]Moment{"from": from, "to": to}, nil)
+	return c.call(ctx, http.MethodPost, webhookPath(id, "replay"), WebhookReplay{from, to}, nil)
 }
 
 // Deliveries lists the newest deliveries of a webhook.
 func (c *Client) Deliveries(ctx context.Context, id string, limit int) ([]Delivery, error) {
-	var out struct {
-		Data []Delivery `json:"data"`
-	}
-	err := c.call(ctx, http.MethodGet, webhookPath(id, "deliveries")+"?limit="+strconv.Itoa(limit), nil, &out)
-	return out.Data, err
+	return list[Delivery](ctx, c, webhookPath(id, "deliveries")+"?limit="+strconv.Itoa(limit))
 }
 
 // RetryDelivery sends a delivery again.
 func (c *Client) RetryDelivery(ctx context.Context, id, delivery string) (*Delivery, error) {
-	out := new(Delivery)
-	return out, c.call(ctx, http.MethodPost, webhookPath(id, "deliveries", delivery, "retry"), nil, out)
+	return answer[Delivery](ctx, c, http.MethodPost, webhookPath(id, "deliveries", delivery, "retry"), nil)
 }

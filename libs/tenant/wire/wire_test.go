@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"runtime"
 	"strings"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/peer/peertest"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/libs/tenant/wire"
 )
@@ -67,15 +67,7 @@ func serve(t *testing.T, b *books) string {
 	t.Helper()
 	api := httpapi.New(httpapi.Options{Name: "test"})
 	wire.Routes(api, "secret", b)
-	srv := httpapi.NewServer(api.Handler())
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() { defer close(done); _ = srv.Serve(l) }()
-	t.Cleanup(func() { _ = srv.Shutdown(); <-done })
-	return "http://" + l.Addr().String()
+	return peertest.Serve(t, api.Handler())
 }
 
 func client(t *testing.T, url, token string) *wire.Client {

@@ -1412,9 +1412,11 @@ export interface components {
                 error?: {
                     code: components["schemas"]["ErrorCode"];
                     message: string;
-                    /** @description Always empty. */
+                    /** @description Empty: only items of a create have one. */
                     url: string;
                     details?: components["schemas"]["ErrorDetail"][];
+                    /** @description How many wrong fields `details` leaves out. Absent when it names them all. */
+                    moreDetails?: number;
                 };
             }[];
             ignoredFields?: components["schemas"]["IgnoredFields"];
@@ -1731,9 +1733,9 @@ export interface components {
             width: number;
             height: number;
             /** @description Peak bits per second. */
-            bandwidth?: number;
-            codecs?: string;
-            frameRate?: number;
+            bandwidth: number;
+            codecs: string;
+            frameRate: number;
         };
         CaptionsStored: {
             /** @constant */

@@ -16,6 +16,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/apispec/wire"
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
@@ -75,9 +76,13 @@ func (p People) list(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	out := memberListBody{Data: make([]listedMemberBody, len(found))}
+	out := wire.MemberList{Data: make([]wire.Member, len(found))}
 	for i, m := range found {
-		out.Data[i] = listedMemberBody{toMember(m, nil), ways[i]}
+		out.Data[i] = toMember(m, nil)
+		out.Data[i].SignIn = make([]string, len(ways[i])) // shown even when it is empty
+		for n, way := range ways[i] {
+			out.Data[i].SignIn[n] = string(way)
+		}
 	}
 	return httpapi.JSON(c, fiber.StatusOK, out)
 }
@@ -91,10 +96,7 @@ func (p People) change(c *fiber.Ctx) error {
 			return err
 		}
 	}
-	var body struct {
-		Name httpapi.Optional[string] `json:"name"`
-		Role httpapi.Optional[string] `json:"role"`
-	}
+	var body wire.MemberUpdate
 	fields, err := httpapi.Decode(c, &body)
 	var change member.Change
 	if err == nil && body.Role.Set && !fields.HasError("role") {
@@ -179,7 +181,7 @@ func (p People) signInLinkFor(c *fiber.Ctx) error {
 		p.Tries.Refund(ctx, t)
 		return err
 	}
-	return httpapi.JSON(c, fiber.StatusCreated, memberLinkBody{URL: p.linkURL(token), ExpiresAt: made.ExpiresAt.UnixMilli()})
+	return httpapi.JSON(c, fiber.StatusCreated, wire.MemberSignInLink{URL: p.linkURL(token), ExpiresAt: made.ExpiresAt.UnixMilli()})
 }
 
 func (p People) makeLink(c *fiber.Ctx, by *identity.Principal) (member.Link, identity.Key, error) {
@@ -204,7 +206,7 @@ func (p People) invitations(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	out := invitationListBody{Data: make([]invitationBody, len(found))}
+	out := wire.InvitationList{Data: make([]wire.Invitation, len(found))}
 	for i, l := range found {
 		out.Data[i] = toInvitation(l)
 	}
@@ -214,10 +216,7 @@ func (p People) invitations(c *fiber.Ctx) error {
 func (p People) invite(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	by := identity.FromContext(ctx)
-	var body struct {
-		Name string `json:"name"`
-		Role string `json:"role"`
-	}
+	var body wire.InvitationCreate
 	fields, err := httpapi.Decode(c, &body)
 	if err != nil {
 		return err
@@ -245,12 +244,14 @@ func (p People) invite(c *fiber.Ctx) error {
 	origin := httpapi.OriginOf(ctx)
 	made, err := p.Members.Invite(ctx, member.NewInvitation{
 		ID: identity.IDFrom("inv", origin.Nonce), Token: token, AccountID: by.AccountID,
-		Name: body.Name, Role: role, At: origin.At, By: by,
+		Name: text(body.Name), Role: role, At: origin.At, By: by,
 	})
 	if err != nil {
 		return err
 	}
-	return httpapi.JSON(c, fiber.StatusCreated, newInvitationBody{URL: p.linkURL(token), invitationBody: toInvitation(made), IgnoredFields: fields.Unknown})
+	return httpapi.JSON(c, fiber.StatusCreated, wire.InvitationCreated{
+		Invitation: toInvitation(made), URL: p.linkURL(token), IgnoredFields: fields.Unknown,
+	})
 }
 
 func (p People) revokeInvitation(c *fiber.Ctx) error {
@@ -267,11 +268,7 @@ func (p People) signInLink(c *fiber.Ctx) error {
 	if err := p.Members.Account(ctx, c.Params("id")); err != nil {
 		return err // 404 goes before 400
 	}
-	var body struct {
-		MemberID string `json:"memberId"`
-		Name     string `json:"name"`
-		Role     string `json:"role"`
-	}
+	var body wire.SignInLinkCreate
 	fields, err := httpapi.Decode(c, &body)
 	if err != nil {
 		return err
@@ -290,7 +287,9 @@ func (p People) signInLink(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return httpapi.JSON(c, fiber.StatusCreated, signInLinkBody{URL: p.linkURL(token), ExpiresAt: made.ExpiresAt.UnixMilli(), MemberID: made.MemberID})
+	return httpapi.JSON(c, fiber.StatusCreated, wire.SignInLink{
+		MemberSignInLink: wire.MemberSignInLink{URL: p.linkURL(token), ExpiresAt: made.ExpiresAt.UnixMilli()}, MemberID: made.MemberID,
+	})
 }
 
 // oneOf judges a body that does not name a member alone.
@@ -328,10 +327,7 @@ func tooMany(wait time.Duration) error {
 
 func (p People) startDevice(c *fiber.Ctx, from netip.Addr) error {
 	ctx := c.UserContext()
-	var body struct {
-		Name   string   `json:"name"`
-		Scopes []string `json:"scopes"`
-	}
+	var body wire.DeviceCodeCreate
 	fields, err := httpapi.DecodeOptional(c, &body)
 	if err != nil {
 		return err
@@ -347,7 +343,7 @@ func (p People) startDevice(c *fiber.Ctx, from netip.Addr) error {
 	if name == "" {
 		name = "Command line"
 	}
-	asked := keyInput{Name: name, Scopes: body.Scopes}.read(fields)
+	asked := newKey(fields, &wire.KeyCreate{Name: name, Scopes: body.Scopes})
 	code, err := identity.NewLink(rand.Reader)
 	if err != nil {
 		return fmt.Errorf("draw device code: %w", err)
@@ -356,8 +352,8 @@ func (p People) startDevice(c *fiber.Ctx, from netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	return httpapi.JSON(c, fiber.StatusCreated, deviceBody{
-		DeviceCode: code.Secret(), UserCode: d.UserCode, ExpiresAt: d.ExpiresAt.UnixMilli(), Interval: pollSeconds,
+	return httpapi.JSON(c, fiber.StatusCreated, wire.DeviceCode{
+		Code: code.Secret(), UserCode: d.UserCode, ExpiresAt: d.ExpiresAt.UnixMilli(), Interval: pollSeconds,
 		VerificationURL: strings.TrimRight(p.BaseURL, "/") + "/app/device?code=" + d.UserCode,
 	})
 }
@@ -367,9 +363,7 @@ func (p People) collectDevice(c *fiber.Ctx, from netip.Addr) error {
 	if err := p.try(ctx, "device-token", from, devicePolls); err != nil {
 		return err
 	}
-	var body struct {
-		DeviceCode string `json:"deviceCode"`
-	}
+	var body wire.DeviceCodeCollect
 	fields, err := httpapi.Decode(c, &body)
 	if err != nil {
 		return err
@@ -393,13 +387,20 @@ func (p People) collectDevice(c *fiber.Ctx, from netip.Addr) error {
 	return httpapi.JSON(c, fiber.StatusCreated, toNewKey(made, secret))
 }
 
+func text(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
 // secretOf is where a new secret of the request is drawn from. Under an
 // Idempotency-Key a repeated request must answer with the same secret, though no
 // store may hold it: it is derived from the request's nonce, which is stored, and
 // the caller's own key, which is not.
 func secretOf(c *fiber.Ctx, what string) (io.Reader, error) {
 	origin := httpapi.OriginOf(c.UserContext())
-	if !origin.Replay {
+	if c.Get("Idempotency-Key") == "" {
 		return rand.Reader, nil
 	}
 	_, bearer, _ := strings.Cut(c.Get(fiber.HeaderAuthorization), " ")

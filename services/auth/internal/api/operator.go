@@ -7,6 +7,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/apispec/wire"
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
@@ -45,10 +46,7 @@ func onlyOperator(token string, handler fiber.Handler) fiber.Handler {
 type operator struct{ accounts *account.Service }
 
 func (h operator) createAccount(c *fiber.Ctx) error {
-	var body struct {
-		Name string `json:"name"`
-		Plan string `json:"plan"`
-	}
+	var body wire.AccountCreate
 	fields, err := httpapi.Decode(c, &body)
 	if err != nil {
 		return err
@@ -82,12 +80,7 @@ func (h operator) changeAccount(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	var body struct {
-		Name      httpapi.Optional[string]      `json:"name"`
-		Plan      httpapi.Optional[string]      `json:"plan"`
-		Suspended httpapi.Optional[bool]        `json:"suspended"`
-		Limits    httpapi.Optional[limitsInput] `json:"limits"`
-	}
+	var body wire.AccountUpdate
 	fields, err := httpapi.Decode(c, &body)
 	if err != nil {
 		return err
@@ -98,7 +91,7 @@ func (h operator) changeAccount(c *fiber.Ctx) error {
 		change.Name = &body.Name.Value
 	}
 	if body.Limits.Set && !fields.HasError("limits") {
-		change.Limits = body.Limits.Value.edit
+		change.Limits = edit(body.Limits.Value)
 		if body.Limits.Null {
 			change.Limits = func(account.Limits) account.Limits { return account.Limits{} }
 		}
@@ -123,24 +116,19 @@ func (h operator) changeAccount(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusOK, toOperatorAccount(after, fields.Unknown))
 }
 
-// limitsInput edits limits: an absent one stays, null goes back to the plan's.
-type limitsInput struct {
-	Links       httpapi.Optional[int64] `json:"links"`
-	Videos      httpapi.Optional[int64] `json:"videos"`
-	Domains     httpapi.Optional[int64] `json:"domains"`
-	StoredBytes httpapi.Optional[int64] `json:"storedBytes"`
-}
-
-func (in limitsInput) edit(l account.Limits) account.Limits {
-	for _, one := range []struct {
-		asked httpapi.Optional[int64]
-		to    *int64
-	}{{in.Links, &l.Links}, {in.Videos, &l.Videos}, {in.Domains, &l.Domains}, {in.StoredBytes, &l.StoredBytes}} {
-		if one.asked.Set {
-			*one.to = one.asked.Value // 0 for null
+// edit changes limits: an absent one stays, null goes back to the plan's.
+func edit(in wire.OwnLimitsUpdate) func(account.Limits) account.Limits {
+	return func(l account.Limits) account.Limits {
+		for _, one := range []struct {
+			asked httpapi.Optional[float64]
+			to    *int64
+		}{{in.Links, &l.Links}, {in.Videos, &l.Videos}, {in.Domains, &l.Domains}, {in.StoredBytes, &l.StoredBytes}} {
+			if one.asked.Set {
+				*one.to = int64(one.asked.Value) // 0 for null
+			}
 		}
+		return l
 	}
-	return l
 }
 
 func (h operator) createKey(c *fiber.Ctx) error {
@@ -149,12 +137,12 @@ func (h operator) createKey(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	var body keyInput
+	var body wire.KeyCreate
 	fields, err := httpapi.Decode(c, &body)
 	if err != nil {
 		return err
 	}
-	asked := body.read(fields)
+	asked := newKey(fields, &body)
 	if err := fields.Err(); err != nil {
 		return err
 	}

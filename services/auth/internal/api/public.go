@@ -13,9 +13,9 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/apispec/wire"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
-	"github.com/linkreel/linkreel/libs/jsdate"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
@@ -53,10 +53,12 @@ func (h public) account(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return httpapi.JSON(c, fiber.StatusOK, accountBody{
+	return httpapi.JSON(c, fiber.StatusOK, wire.Account{
 		ID: a.ID, Name: a.Name, Plan: a.Plan.String(), CreatedAt: a.CreatedAt.UnixMilli(),
 		Limits: toLimits(h.plans.rate(a.Plan), a.Limits.Over(h.plans.quotas(a.Plan))),
-		Usage:  usageBody{Links: u.Links, Videos: u.Videos, Domains: u.Domains, StoredBytes: u.StoredBytes},
+		Usage: wire.AccountUsage{
+			Links: int64(u.Links), Videos: int64(u.Videos), Domains: int64(u.Domains), StoredBytes: u.StoredBytes,
+		},
 	})
 }
 
@@ -66,7 +68,7 @@ func (h public) keys(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	out := keyListBody{Data: make([]keyBody, len(found))}
+	out := wire.KeyList{Data: make([]wire.Key, len(found))}
 	for i, k := range found {
 		out.Data[i] = toKey(k)
 	}
@@ -76,12 +78,12 @@ func (h public) keys(c *fiber.Ctx) error {
 func (h public) createKey(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	p := identity.FromContext(ctx)
-	var body keyInput
+	var body wire.KeyCreate
 	fields, err := httpapi.Decode(c, &body)
 	if err != nil {
 		return err
 	}
-	asked := body.read(fields)
+	asked := newKey(fields, &body)
 	// The transaction checks this again, on the key as it is then. Here it decides which of
 	// several refusals the caller sees.
 	if !fields.HasError("scopes") {
@@ -130,9 +132,7 @@ func (h public) rollKey(c *fiber.Ctx) error {
 	if err := account.MayGive(p.Scopes, old.Scopes); err != nil {
 		return err
 	}
-	var body struct {
-		OverlapSeconds float64 `json:"overlapSeconds"` // a whole number, which JSON may write as 1.0
-	}
+	var body wire.KeyRoll
 	fields, err := httpapi.DecodeOptional(c, &body)
 	if err != nil {
 		return err
@@ -151,14 +151,8 @@ func (h public) rollKey(c *fiber.Ctx) error {
 	return httpapi.Created(c, "/api/v1/keys/"+made.ID, toNewKey(made, asked.Key))
 }
 
-// keyInput is the body of a request for a key.
-type keyInput struct {
-	Name      string   `json:"name"`
-	Scopes    []string `json:"scopes"`
-	ExpiresAt any      `json:"expiresAt"`
-}
-
-func (in keyInput) read(fields *httpapi.Fields) account.NewKey {
+// newKey reads the body of a request for a key.
+func newKey(fields *httpapi.Fields, in *wire.KeyCreate) account.NewKey {
 	notBlank(fields, in.Name)
 	out := account.NewKey{Name: in.Name, Scopes: identity.DefaultScopes()}
 	if in.Scopes != nil {
@@ -169,16 +163,10 @@ func (in keyInput) read(fields *httpapi.Fields) account.NewKey {
 			}
 		}
 	}
-	var ms int64
-	ok := true
-	switch v := in.ExpiresAt.(type) {
-	case nil:
+	if in.ExpiresAt == nil {
 		return out
-	case string:
-		ms, ok = jsdate.Parse(v)
-	case float64:
-		ms, ok = jsdate.FromNumber(v)
 	}
+	ms, ok := in.ExpiresAt.Date()
 	if !ok {
 		fields.Add(apierr.Detail{Field: "expiresAt", Code: apierr.InvalidFormat, Message: "Use an ISO 8601 date or milliseconds since 1970."})
 	}

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -11,13 +10,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gofiber/fiber/v2"
-
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/peer"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	wire "github.com/linkreel/linkreel/libs/signin"
 	"github.com/linkreel/linkreel/services/auth/internal/member"
@@ -41,70 +39,33 @@ type SignIn struct {
 // address is not locked out by its own people.
 const signInTries = 20
 
-// Routes adds the routes to the internal API, for callers with the token that
-// services share.
-func (s SignIn) Routes(a *httpapi.API, token string) {
-	for op, h := range map[string]fiber.Handler{
-		wire.OpMethods:       handle(s.methods),
-		wire.OpOpenLink:      handle(limited(s, s.openLink)),
-		wire.OpUseLink:       handle(limited(s, s.useLink)),
-		wire.OpBeginOIDC:     handle(limited(s, s.beginOIDC)),
-		wire.OpFinishOIDC:    handle(limited(s, s.finishOIDC)),
-		wire.OpBeginPasskey:  handle(limited(s, s.beginPasskey)),
-		wire.OpFinishPasskey: handle(limited(s, s.finishPasskey)),
-		wire.OpBeginAdd:      handle(s.beginAdd),
-		wire.OpFinishAdd:     handle(s.finishAdd),
-		wire.OpRemovePasskey: handle(s.removePasskey),
-		wire.OpWho:           handle(s.who),
-		wire.OpProfile:       handle(s.profile),
-		wire.OpSwitch:        handle(s.switchAccount),
-		wire.OpEnd:           handle(s.end),
-		wire.OpDevice:        handle(limited(s, s.device)),
-		wire.OpDecideDevice:  handle(limited(s, s.decideDevice)),
-	} {
-		a.Public(fiber.MethodPost, wire.Prefix+op, onlyOperator(token, h))
-	}
-}
-
-// handle decodes what the console asks and encodes the answer. The console is
-// ours, so a body that does not fit is our own mistake.
-func handle[In, Out any](do func(ctx context.Context, in In) (Out, error)) fiber.Handler {
-	return func(c *fiber.Ctx) error {
-		var in In
-		if err := json.Unmarshal(c.Body(), &in); err != nil {
-			return apierr.New(apierr.InvalidJSON, "The body does not fit.")
-		}
-		out, err := do(c.UserContext(), in)
-		if err != nil {
-			return err
-		}
-		return httpapi.JSON(c, fiber.StatusOK, out)
-	}
+// Routes adds the routes that only the console asks.
+func (s SignIn) Routes(d *peer.Door) {
+	peer.Answer(d, wire.OpMethods, s.methods)
+	peer.Answer(d, wire.OpOpenLink, limited(s, s.openLink))
+	peer.Answer(d, wire.OpUseLink, limited(s, s.useLink))
+	peer.Answer(d, wire.OpBeginOIDC, limited(s, s.beginOIDC))
+	peer.Answer(d, wire.OpFinishOIDC, limited(s, s.finishOIDC))
+	peer.Answer(d, wire.OpBeginPasskey, limited(s, s.beginPasskey))
+	peer.Answer(d, wire.OpFinishPasskey, limited(s, s.finishPasskey))
+	peer.Answer(d, wire.OpBeginAdd, s.beginAdd)
+	peer.Answer(d, wire.OpFinishAdd, s.finishAdd)
+	peer.Answer(d, wire.OpRemovePasskey, s.removePasskey)
+	peer.Answer(d, wire.OpWho, s.who)
+	peer.Answer(d, wire.OpProfile, s.profile)
+	peer.Answer(d, wire.OpSwitch, s.switchAccount)
+	peer.Answer(d, wire.OpEnd, s.end)
+	peer.Answer(d, wire.OpDevice, limited(s, s.device))
+	peer.Answer(d, wire.OpDecideDevice, limited(s, s.decideDevice))
 }
 
 // asker is a request that says for which browser it is.
-type asker interface{ browser() wire.Browser }
-
-type (
-	askLink    wire.LinkRequest
-	askBegin   wire.BeginOIDC
-	askFinish  wire.FinishOIDC
-	askPasskey wire.Passkey
-	askSession wire.OnSession
-	askDevice  wire.DeviceRequest
-)
-
-func (a askLink) browser() wire.Browser    { return a.Browser }
-func (a askBegin) browser() wire.Browser   { return a.Browser }
-func (a askFinish) browser() wire.Browser  { return a.Browser }
-func (a askPasskey) browser() wire.Browser { return a.Browser }
-func (a askSession) browser() wire.Browser { return a.Browser }
-func (a askDevice) browser() wire.Browser  { return a.Browser }
+type asker interface{ From() wire.Browser }
 
 // limited counts failing tries by the network that they come from.
 func limited[In asker, Out any](s SignIn, do func(ctx context.Context, in In) (Out, error)) func(ctx context.Context, in In) (Out, error) {
 	return func(ctx context.Context, in In) (out Out, err error) {
-		addr, _ := netip.ParseAddr(in.browser().Address) // none: a network of its own
+		addr, _ := netip.ParseAddr(in.From().Address) // none: a network of its own
 		// Counted before the try and given back after a success: tries that run at the same time
 		// must not all pass on the same count.
 		t, wait := s.Tries.Take(ctx, ratelimit.Rule{Key: "signin:" + ratelimit.Network(addr).String(), Max: signInTries, Window: time.Minute})
@@ -128,7 +89,7 @@ func (s SignIn) methods(context.Context, none) (wire.Methods, error) {
 	return m, nil
 }
 
-func (s SignIn) openLink(ctx context.Context, in askLink) (wire.Link, error) {
+func (s SignIn) openLink(ctx context.Context, in wire.LinkRequest) (wire.Link, error) {
 	token, err := identity.ParseLink(in.Token)
 	if err != nil {
 		return wire.Link{}, member.ErrNoLink
@@ -144,7 +105,7 @@ func (s SignIn) openLink(ctx context.Context, in askLink) (wire.Link, error) {
 	return wire.Link{Kind: string(l.Kind), AccountName: name, Name: l.Name, Role: string(l.Role), ExpiresAt: l.ExpiresAt.UnixMilli()}, nil
 }
 
-func (s SignIn) useLink(ctx context.Context, in askLink) (wire.Session, error) {
+func (s SignIn) useLink(ctx context.Context, in wire.LinkRequest) (wire.Session, error) {
 	token, err := identity.ParseLink(in.Token)
 	if err != nil {
 		return wire.Session{}, member.ErrNoLink
@@ -190,7 +151,7 @@ func sessionHash(b wire.Browser) string {
 	return key.Hash()
 }
 
-func (s SignIn) beginOIDC(ctx context.Context, in askBegin) (wire.Begun, error) {
+func (s SignIn) beginOIDC(ctx context.Context, in wire.BeginOIDC) (wire.Begun, error) {
 	if s.OIDC == nil {
 		return wire.Begun{}, noOIDC()
 	}
@@ -213,7 +174,7 @@ func noOIDC() error {
 	return apierr.New(apierr.NotFound, "This installation has no identity provider.")
 }
 
-func (s SignIn) finishOIDC(ctx context.Context, in askFinish) (wire.Session, error) {
+func (s SignIn) finishOIDC(ctx context.Context, in wire.FinishOIDC) (wire.Session, error) {
 	if s.OIDC == nil {
 		return wire.Session{}, noOIDC()
 	}
@@ -248,12 +209,12 @@ func (s SignIn) finishOIDC(ctx context.Context, in askFinish) (wire.Session, err
 	return out, err
 }
 
-func (s SignIn) beginPasskey(_ context.Context, _ askSession) (wire.Begun, error) {
+func (s SignIn) beginPasskey(_ context.Context, _ wire.OnSession) (wire.Begun, error) {
 	options, flow, err := s.Passkeys.BeginSignIn()
 	return wire.Begun{Options: options, Flow: flow}, err
 }
 
-func (s SignIn) finishPasskey(ctx context.Context, in askPasskey) (wire.Session, error) {
+func (s SignIn) finishPasskey(ctx context.Context, in wire.Passkey) (wire.Session, error) {
 	found, challenge, err := s.Passkeys.FinishSignIn(ctx, in.Flow, in.Response, func(hash string) (member.Passkey, error) {
 		return s.Members.Passkey(ctx, hash)
 	})
@@ -292,7 +253,7 @@ func (s SignIn) judge(ctx context.Context, b wire.Browser) (*identity.Principal,
 	return d.Principal, nil
 }
 
-func (s SignIn) beginAdd(ctx context.Context, in askSession) (wire.Begun, error) {
+func (s SignIn) beginAdd(ctx context.Context, in wire.OnSession) (wire.Begun, error) {
 	p, err := s.judge(ctx, in.Browser)
 	if err != nil {
 		return wire.Begun{}, err
@@ -314,7 +275,7 @@ func (s SignIn) beginAdd(ctx context.Context, in askSession) (wire.Begun, error)
 	return wire.Begun{Options: options, Flow: flow}, err
 }
 
-func (s SignIn) finishAdd(ctx context.Context, in askPasskey) (none, error) {
+func (s SignIn) finishAdd(ctx context.Context, in wire.Passkey) (none, error) {
 	if _, err := s.judge(ctx, in.Browser); err != nil {
 		return none{}, err
 	}
@@ -336,14 +297,14 @@ func (s SignIn) finishAdd(ctx context.Context, in askPasskey) (none, error) {
 	return none{}, s.Members.AddPasskey(ctx, hash, made)
 }
 
-func (s SignIn) removePasskey(ctx context.Context, in askSession) (none, error) {
+func (s SignIn) removePasskey(ctx context.Context, in wire.OnSession) (none, error) {
 	if _, err := s.judge(ctx, in.Browser); err != nil {
 		return none{}, err
 	}
 	return none{}, s.Members.RemovePasskey(ctx, sessionHash(in.Browser), in.ID)
 }
 
-func (s SignIn) switchAccount(ctx context.Context, in askSession) (wire.Session, error) {
+func (s SignIn) switchAccount(ctx context.Context, in wire.OnSession) (wire.Session, error) {
 	if _, err := s.judge(ctx, in.Browser); err != nil {
 		return wire.Session{}, err
 	}
@@ -353,7 +314,7 @@ func (s SignIn) switchAccount(ctx context.Context, in askSession) (wire.Session,
 }
 
 // end signs out. It needs no living session: signing out twice is no error.
-func (s SignIn) end(ctx context.Context, in askSession) (none, error) {
+func (s SignIn) end(ctx context.Context, in wire.OnSession) (none, error) {
 	hash := sessionHash(in.Browser)
 	if hash == "" {
 		return none{}, nil
@@ -377,7 +338,7 @@ func (s SignIn) end(ctx context.Context, in askSession) (none, error) {
 	return none{}, err
 }
 
-func (s SignIn) who(ctx context.Context, in askSession) (wire.Profile, error) {
+func (s SignIn) who(ctx context.Context, in wire.OnSession) (wire.Profile, error) {
 	p, err := s.judge(ctx, in.Browser)
 	if err != nil {
 		return wire.Profile{}, err
@@ -396,7 +357,7 @@ func profileOf(p *identity.Principal) wire.Profile {
 	return out
 }
 
-func (s SignIn) profile(ctx context.Context, in askSession) (wire.Profile, error) {
+func (s SignIn) profile(ctx context.Context, in wire.OnSession) (wire.Profile, error) {
 	p, err := s.judge(ctx, in.Browser)
 	if err != nil {
 		return wire.Profile{}, err
@@ -436,7 +397,7 @@ func (s SignIn) profile(ctx context.Context, in askSession) (wire.Profile, error
 	return out, nil
 }
 
-func (s SignIn) device(ctx context.Context, in askDevice) (wire.Device, error) {
+func (s SignIn) device(ctx context.Context, in wire.DeviceRequest) (wire.Device, error) {
 	if _, err := s.judge(ctx, in.Browser); err != nil {
 		return wire.Device{}, err
 	}
@@ -460,7 +421,7 @@ func userCode(s string) string {
 	return s[:4] + "-" + s[4:]
 }
 
-func (s SignIn) decideDevice(ctx context.Context, in askDevice) (none, error) {
+func (s SignIn) decideDevice(ctx context.Context, in wire.DeviceRequest) (none, error) {
 	p, err := s.judge(ctx, in.Browser)
 	if err != nil {
 		return none{}, err

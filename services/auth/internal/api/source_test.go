@@ -79,7 +79,7 @@ func TestAKeyInUseIsWrittenOnceAMinute(t *testing.T) {
 		if _, err := s.Verify(t.Context(), "h"); err != nil {
 			t.Fatal(err)
 		}
-		s.Flush(t.Context())
+		_ = s.Flush(t.Context())
 		now = now.Add(time.Second)
 	}
 	want := []time.Time{start, start.Add(time.Minute), start.Add(2 * time.Minute)}
@@ -96,10 +96,10 @@ func TestAUseThatCouldNotBeWrittenIsWrittenLater(t *testing.T) {
 	if _, err := s.Verify(t.Context(), "h"); err != nil {
 		t.Fatal(err)
 	}
-	s.Flush(t.Context())
+	_ = s.Flush(t.Context())
 	l.fail = nil
-	s.Flush(t.Context())
-	s.Flush(t.Context())
+	_ = s.Flush(t.Context())
+	_ = s.Flush(t.Context())
 	if want := []time.Time{now.Truncate(time.Minute)}; !cmp.Equal(want, l.touched) {
 		t.Errorf("writes %v, want %v", l.touched, want)
 	}
@@ -112,7 +112,7 @@ func TestAUseOfAnErasedKeyIsForgotten(t *testing.T) {
 	if _, err := s.Verify(t.Context(), "h"); err != nil {
 		t.Fatal(err)
 	}
-	s.Flush(t.Context())
+	_ = s.Flush(t.Context())
 	if len(s.used) > 0 {
 		t.Errorf("noted again: %v", s.used)
 	}
@@ -127,7 +127,7 @@ func TestARefusedKeyIsNotInUse(t *testing.T) {
 	if err != nil || rec.RevokedAt.IsZero() || rec.Version != 3 || rec.PerMinute != 600 {
 		t.Errorf("record %+v, %v", rec, err)
 	}
-	s.Flush(t.Context())
+	_ = s.Flush(t.Context())
 	if len(l.touched) > 0 {
 		t.Errorf("written %v", l.touched)
 	}
@@ -153,7 +153,7 @@ func TestASessionInUseIsWrittenEveryFiveMinutes(t *testing.T) {
 		if !r.Session || r.MemberID != "mem_1" || r.MemberName != "Ada" || r.Role != identity.Admin {
 			t.Fatalf("record %+v", r)
 		}
-		s.Flush(t.Context())
+		_ = s.Flush(t.Context())
 		now = now.Add(10 * time.Second)
 	}
 	minute := start.Truncate(time.Minute)
@@ -192,7 +192,7 @@ func TestScopesEndWithTheKeyAndTheMember(t *testing.T) {
 		if err != nil || scopes.Has(identity.VideosRead) != tt.reads {
 			t.Errorf("%s: %v, %v", name, scopes, err)
 		}
-		s.Flush(t.Context())
+		_ = s.Flush(t.Context())
 		if len(tt.ledger.touched) != 0 {
 			t.Errorf("%s: asking for rights counts as a use", name)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/apispec/wire"
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
@@ -20,30 +21,8 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/tenancy"
 )
 
-type (
-	accountPage struct {
-		Data       []operatorAccountBody `json:"data"`
-		HasMore    bool                  `json:"hasMore"`
-		NextCursor *string               `json:"nextCursor"`
-	}
-	takedownBody struct {
-		ID        string `json:"id"`
-		URL       string `json:"url"`
-		LinkID    string `json:"linkId,omitempty"`
-		VideoID   string `json:"videoId,omitempty"`
-		AccountID string `json:"accountId"`
-		Reason    string `json:"reason"`
-		CreatedAt int64  `json:"createdAt"`
-	}
-	takedownPage struct {
-		Data       []takedownBody `json:"data"`
-		HasMore    bool           `json:"hasMore"`
-		NextCursor *string        `json:"nextCursor"`
-	}
-)
-
-func toTakedown(t tenancy.Takedown) takedownBody {
-	out := takedownBody{ID: t.ID, URL: t.URL, AccountID: t.AccountID, Reason: t.Reason, CreatedAt: t.At.UnixMilli()}
+func toTakedown(t tenancy.Takedown) wire.Takedown {
+	out := wire.Takedown{ID: t.ID, URL: t.URL, AccountID: t.AccountID, Reason: t.Reason, CreatedAt: t.At.UnixMilli()}
 	if t.URL == "" {
 		out.URL = t.Target.URL // asked for, and not yet found
 	}
@@ -90,7 +69,7 @@ func (h tenantRoutes) accounts(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	out := accountPage{Data: make([]operatorAccountBody, len(found)), HasMore: next != ""}
+	out := wire.OperatorAccountPage{Data: make([]wire.OperatorAccount, len(found)), HasMore: next != ""}
 	for i, a := range found {
 		out.Data[i] = toOperatorAccount(a, nil)
 	}
@@ -109,12 +88,7 @@ func (h tenantRoutes) deleteAccount(c *fiber.Ctx) error {
 }
 
 func (h tenantRoutes) takeDown(c *fiber.Ctx) error {
-	var body struct {
-		URL     string `json:"url"`
-		LinkID  string `json:"linkId"`
-		VideoID string `json:"videoId"`
-		Reason  string `json:"reason"`
-	}
+	var body wire.TakedownCreate
 	fields, err := httpapi.Decode(c, &body)
 	if err != nil {
 		return err
@@ -165,7 +139,7 @@ func (h tenantRoutes) takedowns(c *fiber.Ctx) error {
 		}
 		return err
 	}
-	out := takedownPage{Data: make([]takedownBody, len(found)), HasMore: next != ""}
+	out := wire.TakedownPage{Data: make([]wire.Takedown, len(found)), HasMore: next != ""}
 	for i, t := range found {
 		out.Data[i] = toTakedown(t)
 	}

@@ -305,9 +305,15 @@ func (s *Service) handedOut(tx Tx, m Member) (n int, take func() error, err erro
 	}, nil
 }
 
+// LapseEvery is how long a membership and its keys may outlive the provider's
+// confirmation. Sessions end at the moment itself. Each turn reads all members by
+// group, of whom there are [MaxMembers] at most.
+const LapseEvery = 5 * time.Minute
+
 // EndLapsed ends the memberships by group that the identity provider has not
 // confirmed in time, with all that those members handed out. An account's last owner
 // stays a member, without sessions and keys, until the provider confirms them again.
+// Every replica does this without a lease: a membership that is gone is passed over.
 func (s *Service) EndLapsed(ctx context.Context) error {
 	ctx = events.WithActor(ctx, events.System)
 	found, err := s.store.GroupMembers(ctx)
@@ -321,28 +327,6 @@ func (s *Service) EndLapsed(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// lapseEvery is how long a membership and its keys may outlive the provider's
-// confirmation. Sessions end at the moment itself. Each turn reads all members by
-// group, of whom there are [MaxMembers] at most.
-const lapseEvery = 5 * time.Minute
-
-// Run ends lapsed memberships until ctx ends. Every replica does this without a
-// lease: a membership that is gone is passed over.
-func (s *Service) Run(ctx context.Context) error {
-	tick := time.NewTicker(lapseEvery)
-	defer tick.Stop()
-	for {
-		if err := s.EndLapsed(ctx); err != nil && ctx.Err() == nil {
-			s.log.WarnContext(ctx, "cannot end lapsed memberships by group; retrying", "service", "auth", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
 }
 
 func (s *Service) endLapsed(ctx context.Context, m Member) error {

@@ -47,7 +47,7 @@ func (r *request) methods() (signin.Methods, error) {
 	_, err, _ := w.one.Do("", func() (any, error) {
 		k := &knownWays{at: r.pages.cfg.Now()}
 		// Without the request's end: others wait for this answer too.
-		err := r.pages.cfg.Auth.Do(context.WithoutCancel(r.ctx), signin.OpMethods, struct{}{}, &k.Methods)
+		err := r.pages.cfg.Auth.Call(context.WithoutCancel(r.ctx), signin.OpMethods, struct{}{}, &k.Methods)
 		if err == nil {
 			w.known.Store(k)
 		}
@@ -143,7 +143,8 @@ func (r *request) toProvider(in signin.BeginOIDC) error {
 	// auth does not accept an older flow.
 	r.setCookie(flowCookie, begun.Flow, 10*time.Minute)
 	return r.render(http.StatusOK, "leave.html", view{Title: text.Get("leave.title"), Data: map[string]any{
-		"URL": begun.URL, "Refresh": template.HTMLAttr(`content="0; url=` + template.HTMLEscapeString(begun.URL) + `"`), //nolint:gosec // escaped, and auth's own
+		// escaped, and auth's own
+		"URL": begun.URL, "Refresh": template.HTMLAttr(`content="0; url=` + template.HTMLEscapeString(begun.URL) + `"`), //nolint:gosec
 	}})
 }
 

@@ -104,7 +104,7 @@ func TestCookiesOfAnHTTPSBase(t *testing.T) {
 // nobody answers the questions of the sign-in page.
 type nobody struct{}
 
-func (nobody) Do(context.Context, string, any, any) error { return nil }
+func (nobody) Call(context.Context, string, any, any) error { return nil }
 
 // counting answers like nobody, and counts.
 type counting struct {
@@ -112,7 +112,7 @@ type counting struct {
 	asked int
 }
 
-func (c *counting) Do(context.Context, string, any, any) error {
+func (c *counting) Call(context.Context, string, any, any) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.asked++

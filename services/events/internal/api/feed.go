@@ -8,33 +8,12 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/apispec/wire"
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/events/internal/feed"
 )
-
-type eventBody struct {
-	ID        string          `json:"id"`
-	Type      string          `json:"type"`
-	Object    string          `json:"object"`
-	CreatedAt int64           `json:"createdAt"`
-	Actor     actorBody       `json:"actor"`
-	RequestID *string         `json:"requestId"`
-	Data      json.RawMessage `json:"data"`
-}
-
-type actorBody struct {
-	Type string `json:"type"`
-	ID   string `json:"id"`
-	Name string `json:"name"`
-}
-
-type feedBody struct {
-	Data       []eventBody `json:"data"`
-	HasMore    bool        `json:"hasMore"`
-	NextCursor *string     `json:"nextCursor"`
-}
 
 // Longest hold of a request, and longest filter.
 const (
@@ -112,8 +91,8 @@ func feedQuery(c *fiber.Ctx, account string) (q feed.Query, wait time.Duration, 
 	return q, wait, fields.Err()
 }
 
-func toFeed(q feed.Query, page feed.Page) feedBody {
-	out := feedBody{Data: make([]eventBody, len(page.Events)), HasMore: page.More}
+func toFeed(q feed.Query, page feed.Page) wire.EventPage {
+	out := wire.EventPage{Data: make([]wire.Event, len(page.Events)), HasMore: page.More}
 	last := q.After
 	for i, e := range page.Events {
 		out.Data[i] = toEvent(e)
@@ -127,10 +106,10 @@ func toFeed(q feed.Query, page feed.Page) feedBody {
 	return out
 }
 
-func toEvent(e *feed.Event) eventBody {
-	b := eventBody{
+func toEvent(e *feed.Event) wire.Event {
+	b := wire.Event{
 		ID: e.ID, Type: string(e.Type), Object: e.Object, CreatedAt: e.At.UnixMilli(),
-		Actor: actorBody{string(e.Actor.Type), e.Actor.ID, e.Actor.Name}, Data: json.RawMessage(e.Data),
+		Actor: wire.Actor{Type: string(e.Actor.Type), ID: e.Actor.ID, Name: e.Actor.Name}, Data: json.RawMessage(e.Data),
 	}
 	if e.RequestID != "" {
 		b.RequestID = &e.RequestID

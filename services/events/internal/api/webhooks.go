@@ -11,6 +11,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/apispec/wire"
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
@@ -25,7 +26,7 @@ func (h api) listWebhooks(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	out := listBody[webhookBody]{Data: make([]webhookBody, len(found))}
+	out := wire.WebhookList{Data: make([]wire.Webhook, len(found))}
 	for i, w := range found {
 		out.Data[i] = toWebhook(w)
 	}
@@ -34,11 +35,7 @@ func (h api) listWebhooks(c *fiber.Ctx) error {
 
 func (h api) createWebhook(c *fiber.Ctx) error {
 	ctx := c.UserContext()
-	var body struct {
-		URL         string   `json:"url"`
-		Events      []string `json:"events"`
-		Description *string  `json:"description"`
-	}
+	var body wire.WebhookCreate
 	fields, err := httpapi.Decode(c, &body)
 	if err != nil {
 		return err
@@ -73,12 +70,7 @@ func (h api) changeWebhook(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	var body struct {
-		URL         httpapi.Optional[string]   `json:"url"`
-		Events      httpapi.Optional[[]string] `json:"events"`
-		Description httpapi.Optional[string]   `json:"description"`
-		Enabled     httpapi.Optional[bool]     `json:"enabled"`
-	}
+	var body wire.WebhookUpdate
 	fields, err := httpapi.Decode(c, &body)
 	if err != nil {
 		return err
@@ -88,8 +80,8 @@ func (h api) changeWebhook(c *fiber.Ctx) error {
 		a := h.address(fields, body.URL.Value)
 		change.URL = &a
 	}
-	if body.Events.Set {
-		change.Events = subscribed(fields, body.Events.Value)
+	if body.Events != nil {
+		change.Events = subscribed(fields, body.Events)
 	}
 	if body.Description.Set {
 		change.Description = &body.Description.Value // null clears
@@ -123,9 +115,7 @@ func (h api) rollSecret(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	var body struct {
-		OverlapSeconds float64 `json:"overlapSeconds"` // a whole number, which JSON may write as 1.0
-	}
+	var body wire.KeyRoll
 	fields, err := httpapi.DecodeOptional(c, &body)
 	if err != nil {
 		return err
@@ -156,10 +146,7 @@ func (h api) replay(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	var body struct {
-		From any `json:"from"`
-		To   any `json:"to"`
-	}
+	var body wire.WebhookReplay
 	fields, err := httpapi.Decode(c, &body)
 	if err != nil {
 		return err
@@ -172,7 +159,7 @@ func (h api) replay(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return httpapi.JSON(c, fiber.StatusAccepted, replayBody{ID: r.ID, WebhookID: r.WebhookID, From: r.From.UnixMilli(), To: r.To.UnixMilli()})
+	return httpapi.JSON(c, fiber.StatusAccepted, wire.Replay{ID: r.ID, WebhookID: r.WebhookID, From: r.From.UnixMilli(), To: r.To.UnixMilli()})
 }
 
 func (h api) listDeliveries(c *fiber.Ctx) error {
@@ -192,7 +179,7 @@ func (h api) listDeliveries(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	out := pageBody[deliveryBody]{Data: make([]deliveryBody, len(found)), HasMore: more}
+	out := wire.DeliveryPage{Data: make([]wire.Delivery, len(found)), HasMore: more}
 	for i, d := range found {
 		out.Data[i] = toDelivery(d)
 	}
@@ -252,18 +239,11 @@ func subscribed(fields *httpapi.Fields, names []string) []string {
 
 // instant reads a time as the rest of the API does: milliseconds, or what
 // JavaScript's Date takes.
-func instant(fields *httpapi.Fields, field string, value any) time.Time {
+func instant(fields *httpapi.Fields, field string, value jsdate.Moment) time.Time {
 	if fields.HasError(field) {
 		return time.Time{}
 	}
-	var ms int64
-	ok := false
-	switch v := value.(type) {
-	case string:
-		ms, ok = jsdate.Parse(v)
-	case float64:
-		ms, ok = jsdate.FromNumber(v)
-	}
+	ms, ok := value.Date()
 	t := time.UnixMilli(ms)
 	if !ok || t.Year() < 1 || t.Year() > 9999 {
 		fields.Add(apierr.Detail{Field: field, Code: apierr.InvalidFormat, Message: "Use an ISO 8601 date or milliseconds since 1970."})

@@ -21,8 +21,6 @@ package delivery
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -34,30 +32,45 @@ import (
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/events/internal/feed"
-	"github.com/linkreel/linkreel/services/events/internal/store"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// Store is what the engine asks of the store.
+// Store is what the engine asks of the store, which decides nothing.
 type Store interface {
-	Settle(ctx context.Context, accountID string, room func(webhookID string) bool) (store.Settled, error)
-	Overlooked(ctx context.Context, before time.Time) (accounts []string, oldest time.Time, err error)
-	Event(ctx context.Context, id string) (*feed.Event, error)
-	Webhook(ctx context.Context, accountID, id string) (*webhook.Webhook, error)
-	// Receiver is Webhook, and whether the account may be sent nothing now.
+	// Waiters lists accounts behind the account after that have events without a place, each
+	// with the time of its oldest. next is where to continue; "" at the end.
+	Waiters(ctx context.Context, after string) (oldest map[string]time.Time, next string, err error)
+	// Expired lists accounts of which some recent events have expired.
+	Expired(ctx context.Context) (accounts []string, err error)
+	// Waiting lists what has no place yet, in the order of commits. more says that others
+	// may wait.
+	Waiting(ctx context.Context, accountID string, limit int) (list []*feed.Event, more bool, err error)
+	Feed(ctx context.Context, accountID string) (*feed.Feed, error)
+	// Place writes places and deliveries in one commit; feed.ErrMoved when the feed is no
+	// more as it was before.
+	Place(ctx context.Context, p *feed.Placing, list []*webhook.Delivery) error
+
+	// Receiver reads a webhook, and whether its account may be sent nothing now.
 	Receiver(ctx context.Context, accountID, id string) (w *webhook.Webhook, silent bool, err error)
-	PutOff(ctx context.Context, webhookID string, n int, t time.Time) (more bool, err error)
 	Update(ctx context.Context, accountID, id string, fn func(*webhook.Webhook) (events.Type, error)) (*webhook.Webhook, error)
-	// Signing opens the secrets that sign at now; err tells of those that do not open.
+	// Signing opens the secrets that sign at now; err names those that do not open.
 	Signing(w *webhook.Webhook, now time.Time) (texts []string, err error)
 	NoteHealth(ctx context.Context, id string, failingSince time.Time) error
-	Claim(ctx context.Context, webhookID string, n int) (taken []*webhook.Delivery, more bool, err error)
+
+	// Due, DueOf, DeferredOf and Replays set aside what cannot be read. Beside an error
+	// there may be some.
+	Due(ctx context.Context, lane int, behind webhook.DeliveryPlace) (list []*webhook.Delivery, next webhook.DeliveryPlace, err error)
+	DueOf(ctx context.Context, webhookID string, n int) (list []*webhook.Delivery, full bool, err error)
+	DeferredOf(ctx context.Context, webhookID string, n int) (list []*webhook.Delivery, full bool, err error)
+	CountDeferred(ctx context.Context, webhookID string, most int) (int, error)
+	// Save writes a delivery over the version that was read; false when it has changed.
 	Save(ctx context.Context, d *webhook.Delivery) (bool, error)
 	Drop(ctx context.Context, id string) error
-	// Due and Replays set aside what cannot be read. Beside an error there may be some.
-	Due(ctx context.Context, lane int, behind store.DuePlace) (store.Due, error)
+
 	Replays(ctx context.Context) ([]*webhook.Replay, error)
-	Advance(ctx context.Context, r *webhook.Replay, w *webhook.Webhook) error
+	PlaceAt(ctx context.Context, accountID string, t time.Time) (place int64, found bool, err error)
+	Page(ctx context.Context, q feed.Query) (feed.Page, error)
+	Advance(ctx context.Context, r, next *webhook.Replay, list []*webhook.Delivery) error
 	RestReplay(ctx context.Context, r *webhook.Replay) error
 	DropReplay(ctx context.Context, id string) error
 }
@@ -98,8 +111,10 @@ type Engine struct {
 	late    []*webhook.Delivery // deferred after the stop
 
 	replaying chan struct{}
+	// waiter is the account behind which the next sweep looks for events without a place.
+	waiter string
 	// beyond is, for each due lane, how far sweeps have looked behind a full page.
-	beyond [store.DueLanes]store.DuePlace
+	beyond [webhook.DueLanes]webhook.DeliveryPlace
 }
 
 var (
@@ -166,19 +181,34 @@ func (e *Engine) drain() {
 	defer e.stop()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(16)
-	for _, d := range held {
-		g.Go(func() error {
-			// Due at once for other replicas, instead of at the end of the lease.
-			d.DueAt, d.Deferred = e.opt.Now(), false
-			_, err := e.store.Save(ctx, d)
+	now := e.opt.Now()
+	if _, err := e.saveAll(ctx, held, func(d *webhook.Delivery) { d.Release(now) }); err != nil {
+		slog.InfoContext(ctx, "deliveries are not handed back; they become due again by themselves", "error", err)
+	}
+}
+
+// saveAll changes deliveries and writes them, each by itself, and returns those that
+// nobody else had changed meanwhile.
+func (e *Engine) saveAll(
+	ctx context.Context, list []*webhook.Delivery, change func(*webhook.Delivery),
+) (mine []*webhook.Delivery, err error) {
+	var g errgroup.Group // without a context: one that fails stops no other
+	g.SetLimit(8)
+	saved := make([]bool, len(list))
+	for i, d := range list {
+		g.Go(func() (err error) {
+			change(d)
+			saved[i], err = e.store.Save(ctx, d)
 			return err
 		})
 	}
-	if err := g.Wait(); err != nil {
-		slog.InfoContext(ctx, "deliveries are not handed back; they become due again by themselves", "error", err)
+	err = g.Wait()
+	for i, d := range list {
+		if saved[i] {
+			mine = append(mine, d)
+		}
 	}
+	return mine, err
 }
 
 // woken hears of an account with new events.
@@ -202,48 +232,7 @@ func (e *Engine) Settle(ctx context.Context, accountID string) {
 // News is closed when the account's feed grows.
 func (e *Engine) News(accountID string) (<-chan struct{}, func()) { return e.hub.news(accountID) }
 
-// settle does one commit's worth. n is how many events got their places. Once the
-// engine stops it does nothing: nobody here would look after the deliveries.
-func (e *Engine) settle(ctx context.Context, accountID string) (n int, more bool, err error) {
-	e.mu.Lock()
-	stopped := e.stopped
-	if !stopped {
-		e.busy.Add(1)
-	}
-	e.mu.Unlock()
-	if stopped {
-		return 0, false, nil
-	}
-	defer e.busy.Done()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(e.ctx, cancel)()
-	var out store.Settled
-	for range 8 {
-		if out, err = e.store.Settle(ctx, accountID, e.reserve); err == nil {
-			break
-		}
-		// Lanes promised room for deliveries that were not made.
-		e.unreserve(out.Deliveries)
-		if !errors.Is(err, store.ErrMoved) {
-			return 0, false, err
-		}
-	}
-	if err != nil || len(out.Events) == 0 {
-		return 0, false, err
-	}
-	e.hub.announce(ctx, accountID)
-	byID := map[string]*feed.Event{}
-	for _, ev := range out.Events {
-		byID[ev.ID] = ev
-	}
-	for _, d := range out.Deliveries {
-		e.accept(d, byID[d.EventID])
-	}
-	return len(out.Events), out.More, nil
-}
-
-// sweeps looks for what nobody was woken for.
+// sweeps finds events and deliveries whose wake-up was lost.
 func (e *Engine) sweeps(ctx context.Context) {
 	for ctx.Err() == nil {
 		if e.hub.mine(ctx, "sweep", e.opt.Sweep*9/10) {
@@ -255,20 +244,15 @@ func (e *Engine) sweeps(ctx context.Context) {
 
 // Sweep looks once.
 func (e *Engine) Sweep(ctx context.Context) {
-	accounts, oldest, err := e.store.Overlooked(ctx, e.opt.Now().Add(-e.opt.Patience))
-	if err != nil && ctx.Err() == nil {
+	if err := e.sweepFeeds(ctx); err != nil && ctx.Err() == nil {
 		slog.WarnContext(ctx, "cannot look for events without a place", "error", err)
-	}
-	e.metrics.waitingSince(oldest)
-	for _, accountID := range accounts {
-		e.settler.ask(ctx, accountID)
 	}
 	var mu sync.Mutex
 	var oldestDue time.Time
 	// Not errgroup.WithContext: a lane that cannot be read stops no other.
 	var g errgroup.Group
 	g.SetLimit(8)
-	for i := range store.DueLanes {
+	for i := range webhook.DueLanes {
 		g.Go(func() error {
 			oldest, err := e.sweepLane(ctx, i)
 			mu.Lock()
@@ -289,123 +273,86 @@ func (e *Engine) Sweep(ctx context.Context) {
 	}
 }
 
+// maxWaiters is how many pages of accounts one sweep reads; the next one continues.
+const maxWaiters = 50
+
+// sweepFeeds has places given to what has waited for too long, and drops from feeds what
+// has expired.
+func (e *Engine) sweepFeeds(ctx context.Context) error {
+	before := e.opt.Now().Add(-e.opt.Patience)
+	var oldest time.Time
+	for range maxWaiters {
+		waiters, next, err := e.store.Waiters(ctx, e.waiter)
+		if err != nil {
+			return err
+		}
+		for accountID, since := range waiters {
+			if since.After(before) {
+				continue // somebody is woken for it
+			}
+			if oldest.IsZero() || since.Before(oldest) {
+				oldest = since
+			}
+			e.settler.ask(ctx, accountID)
+		}
+		if e.waiter = next; next == "" {
+			break
+		}
+	}
+	e.metrics.waitingSince(oldest)
+	expired, err := e.store.Expired(ctx)
+	for _, accountID := range expired {
+		e.settler.ask(ctx, accountID)
+	}
+	return err
+}
+
 // pagesBeyond is how many pages a sweep reads behind a lane's first one.
 const pagesBeyond = 4
 
-// sweepLane takes what is due in a lane: its oldest, and some pages behind them,
-// each time further on. One webhook with much that waits hides nobody so.
+// sweepLane takes what is due in a lane: its oldest, and some pages behind them, each
+// time further on. This keeps one webhook's backlog from hiding the others.
 func (e *Engine) sweepLane(ctx context.Context, i int) (oldest time.Time, err error) {
-	first, err := e.store.Due(ctx, i, store.DuePlace{})
-	e.take(ctx, first.Deliveries)
-	behind := first.Last
-	if e.beyond[i].At.After(behind.At) && behind != (store.DuePlace{}) {
+	var front webhook.DeliveryPlace
+	first, behind, err := e.store.Due(ctx, i, front)
+	e.take(ctx, first)
+	if len(first) > 0 {
+		oldest = first[0].DueAt
+	}
+	if e.beyond[i].At.After(behind.At) && behind != front {
 		behind = e.beyond[i]
 	}
-	for n := 0; err == nil && n < pagesBeyond && behind != (store.DuePlace{}); n++ {
-		var page store.Due
-		page, err = e.store.Due(ctx, i, behind)
-		e.take(ctx, page.Deliveries)
-		behind = page.Last
+	for n := 0; err == nil && n < pagesBeyond && behind != front; n++ {
+		var page []*webhook.Delivery
+		page, behind, err = e.store.Due(ctx, i, behind)
+		e.take(ctx, page)
 	}
 	e.beyond[i] = behind
-	return first.Oldest, err
+	return oldest, err
 }
 
 // take hands what a sweep found to its lanes. What a lane has no room for is
 // deferred, so that it is not in the way of others at the next sweep; the lane comes
 // back for it. What was deferred before is put off for longer.
 func (e *Engine) take(ctx context.Context, due []*webhook.Delivery) {
-	var g errgroup.Group
-	g.SetLimit(8)
+	var tooMany []*webhook.Delivery
 	count := map[string]int{}
 	for _, d := range due {
 		if count[d.WebhookID]++; count[d.WebhookID] == 1 {
 			e.Send(d.AccountID, d.WebhookID)
 		}
-		if count[d.WebhookID] <= laneSize {
-			continue
+		if count[d.WebhookID] > laneSize {
+			tooMany = append(tooMany, d)
 		}
-		wait := webhook.Defer
+	}
+	now := e.opt.Now()
+	if _, err := e.saveAll(ctx, tooMany, func(d *webhook.Delivery) {
 		if d.Deferred {
-			wait = silence
+			d.PutOff(now.Add(silence))
+		} else {
+			d.PutOff(now.Add(webhook.Defer))
 		}
-		d.Deferred, d.DueAt = true, e.opt.Now().Add(wait)
-		g.Go(func() error {
-			_, err := e.store.Save(ctx, d)
-			return err
-		})
+	}); err != nil {
+		slog.DebugContext(ctx, "deliveries not deferred; the next sweep retries", "error", err)
 	}
-	if err := g.Wait(); err != nil {
-		slog.DebugContext(ctx, "deliveries not deferred; the next sweep goes on", "error", err)
-	}
-}
-
-// Replay looks after replays, soon.
-func (e *Engine) Replay() {
-	select {
-	case e.replaying <- struct{}{}:
-	default:
-	}
-}
-
-// replayPace is between two rounds of replays.
-const replayPace = 200 * time.Millisecond
-
-func (e *Engine) replays(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-e.replaying:
-		}
-		for e.replayRound(ctx) {
-			pause(ctx, replayPace)
-		}
-	}
-}
-
-// replayRound does a step of each replay that has waited longest, so that a long one
-// holds up no other, and reports whether to go on.
-func (e *Engine) replayRound(ctx context.Context) bool {
-	list, err := e.store.Replays(ctx)
-	if err != nil && ctx.Err() == nil {
-		slog.WarnContext(ctx, "cannot look for replays", "error", err)
-	}
-	for _, r := range list {
-		if !e.hub.mine(ctx, "replay:"+r.ID, replayPace) {
-			continue
-		}
-		if failed := e.replay(ctx, r); failed != nil && ctx.Err() == nil {
-			// The others do not wait for it.
-			slog.WarnContext(ctx, "replay interrupted", "replay", r.ID, "error", failed)
-			err = errors.Join(err, e.store.RestReplay(ctx, r))
-		}
-	}
-	return len(list) > 0 && err == nil && ctx.Err() == nil
-}
-
-// replay does a replay's next step.
-func (e *Engine) replay(ctx context.Context, r *webhook.Replay) error {
-	w, err := e.store.Webhook(ctx, r.AccountID, r.WebhookID)
-	if gone(err) {
-		return e.store.DropReplay(ctx, r.ID)
-	}
-	if err != nil {
-		return err
-	}
-	if err := e.store.Advance(ctx, r, w); err != nil {
-		return err
-	}
-	e.Send(r.AccountID, r.WebhookID)
-	return nil
-}
-
-// Body is a message as Standard Webhooks has it. data is JSON already and is kept
-// to the letter.
-func Body(t events.Type, at time.Time, data string) ([]byte, error) {
-	return json.Marshal(struct {
-		Type      events.Type     `json:"type"`
-		Timestamp string          `json:"timestamp"`
-		Data      json.RawMessage `json:"data"`
-	}{t, at.UTC().Format("2006-01-02T15:04:05.000Z"), json.RawMessage(data)})
 }

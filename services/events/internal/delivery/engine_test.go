@@ -18,7 +18,6 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/linkreel/linkreel/libs/events"
-	"github.com/linkreel/linkreel/services/events/internal/store"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
@@ -31,34 +30,36 @@ type lanes struct {
 	read int
 }
 
-func (s *lanes) Overlooked(context.Context, time.Time) ([]string, time.Time, error) {
-	return nil, time.Time{}, nil
+func (s *lanes) Waiters(context.Context, string) (map[string]time.Time, string, error) {
+	return nil, "", nil
 }
 
-func (s *lanes) Due(ctx context.Context, i int, _ store.DuePlace) (store.Due, error) {
+func (s *lanes) Expired(context.Context) ([]string, error) { return nil, nil }
+
+func (s *lanes) Due(ctx context.Context, i int, _ webhook.DeliveryPlace) (list []*webhook.Delivery, next webhook.DeliveryPlace, err error) {
 	switch {
 	case i == 0:
-		return store.Due{}, errors.New("not today")
+		return nil, next, errors.New("not today")
 	case i == 8:
 		close(s.begun) // its slot is that of lane 0, whose error has been dealt with
 	case i < 8:
 		<-s.begun
 	}
 	if ctx.Err() != nil {
-		return store.Due{}, ctx.Err()
+		return nil, next, ctx.Err()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.read++
-	return store.Due{}, nil
+	return nil, next, nil
 }
 
 func TestALaneThatCannotBeReadStopsNoOther(t *testing.T) {
 	t.Parallel()
 	s := &lanes{begun: make(chan struct{})}
 	New(s, nil, nil, Options{}).Sweep(t.Context())
-	if s.read != store.DueLanes-1 {
-		t.Errorf("%d lanes read, want %d", s.read, store.DueLanes-1)
+	if s.read != webhook.DueLanes-1 {
+		t.Errorf("%d lanes read, want %d", s.read, webhook.DueLanes-1)
 	}
 }
 
@@ -77,19 +78,25 @@ func (s *turns) Replays(context.Context) ([]*webhook.Replay, error) {
 	return slices.Clone(s.open), nil
 }
 
-func (s *turns) Webhook(_ context.Context, accountID, id string) (*webhook.Webhook, error) {
-	return &webhook.Webhook{ID: id, AccountID: accountID}, nil
+func (s *turns) Receiver(_ context.Context, accountID, id string) (*webhook.Webhook, bool, error) {
+	return &webhook.Webhook{ID: id, AccountID: accountID}, false, nil
 }
 
-func (s *turns) Receiver(context.Context, string, string) (*webhook.Webhook, bool, error) {
+func (s *turns) DueOf(context.Context, string, int) ([]*webhook.Delivery, bool, error) {
 	return nil, false, nil
 }
 
-func (s *turns) Claim(context.Context, string, int) ([]*webhook.Delivery, bool, error) {
+func (s *turns) DeferredOf(context.Context, string, int) ([]*webhook.Delivery, bool, error) {
 	return nil, false, nil
 }
 
-func (s *turns) Advance(_ context.Context, r *webhook.Replay, _ *webhook.Webhook) error {
+func (s *turns) CountDeferred(context.Context, string, int) (int, error) { return 0, nil }
+
+func (s *turns) PlaceAt(context.Context, string, time.Time) (int64, bool, error) {
+	return 0, false, nil
+}
+
+func (s *turns) Advance(_ context.Context, r, _ *webhook.Replay, _ []*webhook.Delivery) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.order = append(s.order, r.ID)
@@ -129,7 +136,7 @@ type claims struct {
 	asked    int
 }
 
-func (s *claims) Claim(context.Context, string, int) ([]*webhook.Delivery, bool, error) {
+func (s *claims) DueOf(context.Context, string, int) ([]*webhook.Delivery, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.asked++; s.asked <= s.failures {
@@ -206,7 +213,11 @@ func (s *backlogs) Receiver(_ context.Context, accountID, id string) (*webhook.W
 	return &webhook.Webhook{ID: id, AccountID: accountID, Target: id, Enabled: true}, false, nil
 }
 
-func (s *backlogs) Claim(_ context.Context, id string, n int) (taken []*webhook.Delivery, more bool, err error) {
+func (s *backlogs) DeferredOf(context.Context, string, int) ([]*webhook.Delivery, bool, error) {
+	return nil, false, nil
+}
+
+func (s *backlogs) DueOf(_ context.Context, id string, n int) (taken []*webhook.Delivery, full bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if strings.HasPrefix(id, "slow") {

@@ -2,11 +2,15 @@ package delivery
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/semaphore"
+
+	"github.com/linkreel/linkreel/services/events/internal/feed"
+	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
 // settler gives places, one commit of an account at a time in this replica, and
@@ -130,4 +134,76 @@ func (s *settler) forget() {
 			delete(s.accounts, id)
 		}
 	}
+}
+
+// settle does one commit's worth. n is how many events got their places. Once the
+// engine stops it does nothing: nobody here would look after the deliveries.
+func (e *Engine) settle(ctx context.Context, accountID string) (n int, more bool, err error) {
+	e.mu.Lock()
+	stopped := e.stopped
+	if !stopped {
+		e.busy.Add(1)
+	}
+	e.mu.Unlock()
+	if stopped {
+		return 0, false, nil
+	}
+	defer e.busy.Done()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(e.ctx, cancel)()
+	for range 8 {
+		if n, more, err = e.place(ctx, accountID); !errors.Is(err, feed.ErrMoved) {
+			break
+		}
+	}
+	return n, more, err
+}
+
+// place gives what waits in an account its places, in the order in which it was
+// committed, and makes the deliveries. feed.ErrMoved asks for another try.
+//
+// The order of commits is the order of places for each object: whoever changed
+// an object later had read what the earlier change left, so the earlier event had
+// committed, and a read of what waits, which sees all that had committed when it
+// began, cannot see the later one without the earlier one.
+func (e *Engine) place(ctx context.Context, accountID string) (n int, more bool, err error) {
+	// The feed is read before what waits: if it is still the same at the commit, nobody
+	// has given a place to any of it. Reading what waits inside the transaction would
+	// make every change of the account abort it.
+	before, err := e.store.Feed(ctx, accountID)
+	if err != nil {
+		return 0, false, err
+	}
+	waiting, more, err := e.store.Waiting(ctx, accountID, feed.MaxPlaced)
+	if err != nil {
+		return 0, false, err
+	}
+	p := before.Place(waiting)
+	if p == nil {
+		return 0, false, nil
+	}
+	list := e.deliveries(p)
+	if err := e.store.Place(ctx, p, list); err != nil {
+		e.unreserve(list) // lanes promised room for deliveries that were not made
+		return 0, false, err
+	}
+	if len(p.Placed) > 0 {
+		e.hub.announce(ctx, accountID)
+	}
+	for _, d := range list {
+		e.accept(d)
+	}
+	return len(p.Placed), more || len(p.Placed) < len(waiting), nil
+}
+
+// deliveries makes those of events. Each webhook is asked for room for each of them.
+func (e *Engine) deliveries(p *feed.Placing) (list []*webhook.Delivery) {
+	now := e.opt.Now()
+	for _, ev := range p.Placed {
+		for _, id := range p.After.Wanting(ev.Type) {
+			list = append(list, webhook.Send(id, id, ev, e.reserve(id), now))
+		}
+	}
+	return list
 }

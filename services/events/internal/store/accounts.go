@@ -2,8 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
-	"time"
 
 	"cloud.google.com/go/firestore"
 
@@ -23,30 +21,38 @@ func Standings(db *firestoredb.DB) keeper.Standings {
 
 // Deferred implements [tenancy.Store].
 func (s *Store) Deferred(ctx context.Context, webhookID string) (bool, error) {
-	found, err := s.db.Find(ctx, "look for deferred deliveries", s.db.Collection(deliveries).Where("webhookId", "==", webhookID).
-		Where("deferred", "==", true).OrderBy("createdAt", firestore.Asc).Limit(1))
-	return len(found) > 0, err
+	n, err := s.CountDeferred(ctx, webhookID, 1)
+	return n > 0, err
 }
 
 // ofAccount are the collections whose documents name their account. Webhooks go
 // first, so that nothing can be sent any more.
-var ofAccount = []string{webhooks, replays, deliveries, outbox.Collection}
+var ofAccount = []string{webhooks, replays, deliveries, outbox.Collection, pages}
 
-// erasePage is how many documents one commit removes. Events and deliveries have up to
-// some 70 kB, and what a commit deletes counts toward the 10 MiB that it may change.
-const erasePage = 100
+// erasePage is how many documents one commit removes, and ofPages how many of those are
+// pages of the feed. Events and deliveries have up to some 90 kB, pages 600 kB, and what
+// a commit deletes counts toward the 10 MiB that it may change.
+const (
+	erasePage = 100
+	ofPages   = 10
+)
 
 // EraseSome implements [tenancy.Store].
 func (s *Store) EraseSome(ctx context.Context, accountID string) (more bool, err error) {
 	for _, collection := range ofAccount {
-		found, err := s.db.Find(ctx, "list "+collection+" to erase", s.db.Collection(collection).Where("accountId", "==", accountID).Limit(erasePage))
+		limit := erasePage
+		if collection == pages {
+			limit = ofPages
+		}
+		found, err := s.db.Find(ctx, "list "+collection+" to erase",
+			s.db.Collection(collection).Where("accountId", "==", accountID).Limit(limit))
 		if err != nil {
 			return true, err
 		}
 		if err := s.db.DeleteAll(ctx, "erase "+collection, found...); err != nil {
 			return true, err
 		}
-		more = more || len(found) == erasePage
+		more = more || len(found) == limit
 	}
 	if more {
 		return true, nil
@@ -103,22 +109,4 @@ func (s *Store) Receiver(ctx context.Context, accountID, id string) (w *webhook.
 		return nil
 	})
 	return w, silent, err
-}
-
-// PutOff makes up to n of a webhook's due deliveries wait until t, or until the
-// webhook's lane looks for deferred ones. more is true when there may be others.
-func (s *Store) PutOff(ctx context.Context, webhookID string, n int, t time.Time) (more bool, err error) {
-	snaps, err := s.snapshots(ctx, "list due deliveries", s.db.Collection(deliveries).Where("webhookId", "==", webhookID).
-		Where("dueAt", "<=", s.now()).OrderBy("dueAt", firestore.Asc).Limit(n))
-	if err != nil {
-		return false, err
-	}
-	due, err := s.readable(ctx, snaps)
-	for _, d := range due {
-		d.DueAt, d.Deferred = t, true
-		if _, e := s.Save(ctx, d); e != nil {
-			return false, errors.Join(err, e)
-		}
-	}
-	return err == nil && len(snaps) == n, err
 }

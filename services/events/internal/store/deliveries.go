@@ -9,12 +9,9 @@ import (
 
 	"cloud.google.com/go/firestore"
 	"cloud.google.com/go/firestore/apiv1/firestorepb"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
-	"github.com/linkreel/linkreel/libs/identity"
-	"github.com/linkreel/linkreel/services/events/internal/feed"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
@@ -61,7 +58,7 @@ func fromDelivery(d *webhook.Delivery) *deliveryDoc {
 		doc.Attempts = append(doc.Attempts, attemptDoc{a.At, a.Duration.Milliseconds(), a.Status, a.Error, a.Answer})
 	}
 	if d.Status == webhook.Pending {
-		lane := dueLane(d.WebhookID)
+		lane := int64(webhook.DueLane(d.WebhookID))
 		doc.Lane, doc.DueAt = &lane, &d.DueAt
 	}
 	return doc
@@ -78,7 +75,8 @@ func toDelivery(snap *firestore.DocumentSnapshot) (*webhook.Delivery, error) {
 		EventAt: orZero(doc.EventAt), DueAt: orZero(doc.DueAt), Deferred: doc.Deferred, Version: snap.UpdateTime,
 	}
 	for _, a := range doc.Attempts {
-		d.Attempts = append(d.Attempts, webhook.Attempt{At: a.At, Duration: time.Duration(a.Millis) * time.Millisecond, Status: a.Status, Error: a.Error, Answer: a.Answer})
+		took := time.Duration(a.Millis) * time.Millisecond
+		d.Attempts = append(d.Attempts, webhook.Attempt{At: a.At, Duration: took, Status: a.Status, Error: a.Error, Answer: a.Answer})
 	}
 	return d, nil
 }
@@ -127,7 +125,9 @@ func (s *Store) snapshots(ctx context.Context, what string, q firestore.Query) (
 }
 
 // Deliveries lists a webhook's, newest first.
-func (s *Store) Deliveries(ctx context.Context, webhookID string, before webhook.DeliveryPlace, limit int) (page []*webhook.Delivery, more bool, err error) {
+func (s *Store) Deliveries(ctx context.Context, webhookID string, before webhook.DeliveryPlace, limit int) (
+	page []*webhook.Delivery, more bool, err error,
+) {
 	q := s.db.Collection(deliveries).Where("webhookId", "==", webhookID).
 		OrderBy("createdAt", firestore.Desc).OrderBy(firestore.DocumentID, firestore.Desc)
 	if before.ID != "" {
@@ -187,73 +187,44 @@ func (s *Store) AddDelivery(ctx context.Context, d *webhook.Delivery) error {
 	return err
 }
 
-// Again makes a delivery pending and due.
-func (s *Store) Again(ctx context.Context, webhookID, id string) (*webhook.Delivery, error) {
-	d, err := s.Delivery(ctx, webhookID, id)
-	if err != nil {
-		return nil, err
-	}
-	now := s.now()
-	d.Status, d.Tries, d.DueAt, d.NextTry, d.Deferred = webhook.Pending, 0, now, now, false
-	// Whatever an attempt that is running has to say afterwards is out of date.
-	err = s.db.Do(ctx, "retry delivery", func(ctx context.Context) error {
-		_, err := s.deliveryRef(id).Set(ctx, fromDelivery(d))
+// PutDelivery implements [webhook.Store].
+func (s *Store) PutDelivery(ctx context.Context, d *webhook.Delivery) error {
+	return s.db.Do(ctx, "put delivery", func(ctx context.Context) error {
+		_, err := s.deliveryRef(d.ID).Set(ctx, fromDelivery(d))
 		return err
 	})
-	return d, err
 }
 
-// Claim takes up to n of a webhook's deliveries in hand: what is due first, so that
-// retries do not pile up behind what is new, then what was deferred. Nobody else
-// takes them for webhook.Lease. more is false when nothing else waits now.
-func (s *Store) Claim(ctx context.Context, webhookID string, n int) (taken []*webhook.Delivery, more bool, err error) {
-	now := s.now()
-	of := s.db.Collection(deliveries).Where("webhookId", "==", webhookID)
-	var snaps []*firestore.DocumentSnapshot
-	seen := map[string]bool{}
-	for _, q := range []firestore.Query{
-		of.Where("dueAt", "<=", now).OrderBy("dueAt", firestore.Asc),
-		of.Where("deferred", "==", true).OrderBy("createdAt", firestore.Asc),
-	} {
-		if len(snaps) >= n {
-			break
-		}
-		list, err := s.snapshots(ctx, "list due deliveries", q.Limit(n))
-		if err != nil {
-			return nil, false, err
-		}
-		for _, snap := range list {
-			if !seen[snap.Ref.ID] && len(snaps) < n {
-				seen[snap.Ref.ID] = true
-				snaps = append(snaps, snap)
-			}
-		}
+// DueOf lists up to n of a webhook's deliveries that are due, the earliest first. full
+// says that there may be more.
+func (s *Store) DueOf(ctx context.Context, webhookID string, n int) (list []*webhook.Delivery, full bool, err error) {
+	return s.waitingOf(ctx, n, s.db.Collection(deliveries).Where("webhookId", "==", webhookID).
+		Where("dueAt", "<=", s.now()).OrderBy("dueAt", firestore.Asc))
+}
+
+// DeferredOf lists up to n of a webhook's deliveries that wait for its lane, the oldest
+// first. full says that there may be more.
+func (s *Store) DeferredOf(ctx context.Context, webhookID string, n int) (list []*webhook.Delivery, full bool, err error) {
+	return s.waitingOf(ctx, n, s.deferredOf(webhookID))
+}
+
+func (s *Store) deferredOf(webhookID string) firestore.Query {
+	return s.db.Collection(deliveries).Where("webhookId", "==", webhookID).
+		Where("deferred", "==", true).OrderBy("createdAt", firestore.Asc)
+}
+
+func (s *Store) waitingOf(ctx context.Context, n int, q firestore.Query) (list []*webhook.Delivery, full bool, err error) {
+	snaps, err := s.snapshots(ctx, "list waiting deliveries", q.Limit(n))
+	if err != nil {
+		return nil, false, err
 	}
-	found, err := s.readable(ctx, snaps)
-	if len(found) == 0 {
-		return nil, err == nil && len(snaps) >= n, err
-	}
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(8)
-	mine := make([]bool, len(found))
-	for i, d := range found {
-		g.Go(func() error {
-			d.DueAt, d.Deferred = now.Add(webhook.Lease), false
-			ok, err := s.Save(gctx, d)
-			mine[i] = ok
-			return err
-		})
-	}
-	err = g.Wait()
-	for i, d := range found {
-		if mine[i] {
-			taken = append(taken, d)
-		}
-	}
-	if more = len(snaps) >= n; len(taken) > 0 && err != nil {
-		more, err = true, nil // what could not be claimed is asked for again
-	}
-	return taken, more, err
+	list, err = s.readable(ctx, snaps)
+	return list, len(snaps) == n, err
+}
+
+// CountDeferred counts a webhook's deliveries that wait for its lane, up to most.
+func (s *Store) CountDeferred(ctx context.Context, webhookID string, most int) (int, error) {
+	return s.count(ctx, "count deferred deliveries", s.deferredOf(webhookID).Limit(most))
 }
 
 // Save writes a delivery over the version it was read at, and reports false when
@@ -268,7 +239,8 @@ func (s *Store) Save(ctx context.Context, d *webhook.Delivery) (bool, error) {
 	}
 	err := s.db.Do(ctx, "save delivery", func(ctx context.Context) error {
 		res, err := s.deliveryRef(d.ID).Update(ctx, []firestore.Update{
-			{Path: "status", Value: doc.Status}, {Path: "attempts", Value: doc.Attempts}, {Path: "tries", Value: doc.Tries}, {Path: "nextTry", Value: doc.NextTry},
+			{Path: "status", Value: doc.Status}, {Path: "attempts", Value: doc.Attempts},
+			{Path: "tries", Value: doc.Tries}, {Path: "nextTry", Value: doc.NextTry},
 			{Path: "lane", Value: gone(doc.Lane != nil, doc.Lane)}, {Path: "dueAt", Value: gone(doc.DueAt != nil, doc.DueAt)},
 			{Path: "deferred", Value: gone(doc.Deferred, true)},
 		}, firestore.LastUpdateTime(d.Version))
@@ -291,49 +263,32 @@ func (s *Store) Drop(ctx context.Context, id string) error {
 	})
 }
 
-// Due is a page of what a sweep found.
-type Due struct {
-	Deliveries []*webhook.Delivery
-	Oldest     time.Time
-	// Last is the place to look behind; zero when nothing is there.
-	Last DuePlace
-}
-
-// DuePlace is a delivery's place among those that are due.
-type DuePlace struct {
-	At time.Time
-	ID string
-}
-
 // dueLimit bounds a page of what is due.
 const dueLimit = 200
 
-// Due lists what is due in the lane i of DueLanes, the oldest first, behind a place
-// unless that is zero. Beside an error there may be some.
-func (s *Store) Due(ctx context.Context, i int, behind DuePlace) (out Due, err error) {
+// Due lists what is due in the i-th lane of webhook.DueLanes, the oldest first, behind a
+// place unless that is zero. next is the place behind the page; zero when nothing is
+// there. Beside an error there may be some.
+func (s *Store) Due(ctx context.Context, i int, behind webhook.DeliveryPlace) (
+	list []*webhook.Delivery, next webhook.DeliveryPlace, err error,
+) {
 	q := s.db.Collection(deliveries).Where("lane", "==", int64(i)).Where("dueAt", "<=", s.now()).
 		OrderBy("dueAt", firestore.Asc).OrderBy(firestore.DocumentID, firestore.Asc).Limit(dueLimit)
-	if behind != (DuePlace{}) {
+	if behind != (webhook.DeliveryPlace{}) {
 		q = q.StartAfter(behind.At, behind.ID)
 	}
 	snaps, err := s.snapshots(ctx, "list due deliveries", q)
 	if err != nil {
-		return out, err
+		return nil, next, err
 	}
 	if len(snaps) == dueLimit {
 		last := snaps[len(snaps)-1]
 		at, _ := last.Data()["dueAt"].(time.Time) // it was ordered by that
-		out.Last = DuePlace{at, last.Ref.ID}
+		next = webhook.DeliveryPlace{At: at, ID: last.Ref.ID}
 	}
-	out.Deliveries, err = s.readable(ctx, snaps)
-	if len(out.Deliveries) > 0 {
-		out.Oldest = out.Deliveries[0].DueAt
-	}
-	return out, err
+	list, err = s.readable(ctx, snaps)
+	return list, next, err
 }
-
-// DueLanes is how many lanes Due knows.
-const DueLanes = dueLanes
 
 type replayDoc struct {
 	AccountID string    `firestore:"accountId"`
@@ -372,7 +327,8 @@ func (s *Store) AddReplay(ctx context.Context, r *webhook.Replay) error {
 
 // Replays lists replays that nobody is working on.
 func (s *Store) Replays(ctx context.Context) (out []*webhook.Replay, err error) {
-	snaps, err := s.snapshots(ctx, "list replays", s.db.Collection(replays).Where("dueAt", "<=", s.now()).OrderBy("dueAt", firestore.Asc).Limit(20))
+	snaps, err := s.snapshots(ctx, "list replays",
+		s.db.Collection(replays).Where("dueAt", "<=", s.now()).OrderBy("dueAt", firestore.Asc).Limit(20))
 	if err != nil {
 		return nil, err
 	}
@@ -383,95 +339,40 @@ func (s *Store) Replays(ctx context.Context) (out []*webhook.Replay, err error) 
 			err = errors.Join(err, s.setAside(ctx, snap, s.later()))
 			continue
 		}
-		out = append(out, &webhook.Replay{ID: snap.Ref.ID, AccountID: d.AccountID, WebhookID: d.WebhookID, From: d.From, To: d.To, Next: d.Next, DueAt: d.DueAt})
+		out = append(out, &webhook.Replay{
+			ID: snap.Ref.ID, AccountID: d.AccountID, WebhookID: d.WebhookID, From: d.From, To: d.To, Next: d.Next, DueAt: d.DueAt,
+		})
 	}
 	return out, err
 }
 
-const (
-	// replayPage is how many events a step of a replay reads.
-	replayPage = 100
-	// maxWaiting is with how many deferred deliveries a webhook's replays wait: what
-	// its receiver is not ready for stays a place in the feed.
-	maxWaiting = 500
-	replayRest = 5 * time.Second // of a replay that waits
-)
-
-// Advance makes the deliveries of a replay's next page. Deliveries are named by replay
-// and event, so that a step that is done twice makes them once; of two replicas at one
-// step, one changes nothing. Afterwards the replay has ended or is due behind all
-// others, or it rests, while its webhook has much waiting.
-func (s *Store) Advance(ctx context.Context, r *webhook.Replay, w *webhook.Webhook) error {
-	waiting, err := s.count(ctx, "count waiting deliveries", s.db.Collection(deliveries).Where("webhookId", "==", w.ID).
-		Where("deferred", "==", true).OrderBy("createdAt", firestore.Asc).Limit(maxWaiting))
-	if err != nil {
-		return err
-	}
-	if waiting == maxWaiting {
-		return s.RestReplay(ctx, r)
-	}
-	place, found := r.Next, true
-	if place == 0 {
-		if place, found, err = s.PlaceAt(ctx, r.AccountID, r.From); err != nil {
-			return err
-		}
-	}
-	var page feed.Page
-	if found {
-		q := feed.Query{AccountID: r.AccountID, Forward: true, After: place, Limit: replayPage}
-		if page, err = s.Page(ctx, q); err != nil {
-			return err
-		}
-	}
-	now := s.now()
-	var list []*webhook.Delivery
-	done := !page.More
-	next := place
-	for _, e := range page.Events {
-		// Places follow the order of commits, times the order of requests: they can
-		// differ by moments, so the end is looked for a little beyond.
-		if e.At.After(r.To.Add(time.Minute)) {
-			done = true
-			break
-		}
-		next = e.Seq
-		if !e.At.Before(r.From) && !e.At.After(r.To) && w.Wants(e.Type) {
-			list = append(list, &webhook.Delivery{
-				ID: identity.IDFrom("whd", r.ID+"/"+e.ID), AccountID: r.AccountID, WebhookID: r.WebhookID, EventID: e.ID, EventType: e.Type,
-				CreatedAt: now, Status: webhook.Pending, DueAt: now.Add(webhook.Defer), Deferred: true,
-			})
-		}
-	}
-	err = s.db.Tx(ctx, "advance replay", func(_ context.Context, tx *firestore.Transaction) error {
+// Advance writes what a step of a replay made: its deliveries, and the replay as it is
+// afterwards, or nothing of it when it has ended. Deliveries are named by replay and
+// event, so a step that is done twice makes them once; of two replicas at one step, one
+// changes nothing.
+func (s *Store) Advance(ctx context.Context, r, next *webhook.Replay, list []*webhook.Delivery) error {
+	return s.db.Tx(ctx, "advance replay", func(_ context.Context, tx *firestore.Transaction) error {
 		var d replayDoc
 		found, err := read(tx, s.replayRef(r.ID), &d)
-		if err != nil {
+		if err != nil || !found || d.Next != r.Next {
 			return err
-		}
-		if !found || d.Next != r.Next {
-			return ErrMoved
 		}
 		for _, delivery := range list {
 			if err := tx.Set(s.deliveryRef(delivery.ID), fromDelivery(delivery)); err != nil {
 				return err
 			}
 		}
-		if done {
+		if next == nil {
 			return tx.Delete(s.replayRef(r.ID))
 		}
-		d.Next, d.DueAt = next, now
-		return tx.Set(s.replayRef(r.ID), &d)
+		return tx.Set(s.replayRef(r.ID), fromReplay(next))
 	})
-	if errors.Is(err, ErrMoved) {
-		return nil // somebody else goes on with it
-	}
-	return err
 }
 
 // RestReplay puts a replay off for a moment.
 func (s *Store) RestReplay(ctx context.Context, r *webhook.Replay) error {
 	err := s.db.Do(ctx, "put off replay", func(ctx context.Context) error {
-		_, err := s.replayRef(r.ID).Update(ctx, []firestore.Update{{Path: "dueAt", Value: s.now().Add(replayRest)}})
+		_, err := s.replayRef(r.ID).Update(ctx, []firestore.Update{{Path: "dueAt", Value: s.now().Add(webhook.ReplayRest)}})
 		return err
 	})
 	if errors.Is(err, firestoredb.ErrNotFound) {

@@ -191,7 +191,7 @@ var errNothing = errors.New("nothing to write")
 func (s *Store) subscribe(tx *firestore.Transaction, w *webhook.Webhook) error {
 	// Merge names the one entry, so that the account's other webhooks stay.
 	return tx.Set(s.feedRef(w.AccountID), map[string]any{
-		"subscribers": map[string]any{w.ID: map[string]any{"events": w.Events, "enabled": w.Enabled}},
+		"subscribers": map[string]any{w.ID: subscriberDoc{w.Events, w.Enabled}},
 	}, firestore.Merge([]string{"subscribers", w.ID}))
 }
 

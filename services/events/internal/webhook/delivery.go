@@ -1,17 +1,39 @@
 package webhook
 
 import (
+	"hash/fnv"
 	"math/rand/v2"
 	"time"
 
 	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/services/events/internal/feed"
 )
 
-// Status is where a delivery stands.
+// Status is the state of a delivery. All that happens to one is in this table. The
+// methods of [Delivery] are its rows, package delivery decides when, and the store
+// keeps the result:
+//
+//	before     what happens                           method   after      due       deferred
+//	-          its event gets a place, a lane has room  Send     pending    in Lease
+//	-          its event gets a place, the lane is full Send     pending    in Defer  yes
+//	-          a replay reaches its event             Send     pending    in Defer  yes
+//	-          the owner tests the webhook            Test     pending    now
+//	pending    a lane takes it in hand                Claim    pending    in Lease
+//	pending    its lane is full, its account silent   PutOff   pending    later     yes
+//	pending    the replica that has it stops          Release  pending    now
+//	pending    a try ends with 2xx                    Note     delivered
+//	pending    a try fails, more are left             Note     pending    by Schedule
+//	pending    a try fails, the last or a final one   Note     failed
+//	any        the owner retries it                   Again    pending    now
+//	any        its webhook is gone                             dropped
+//
+// "Due" is when any replica may take it. A replica that dies with one in hand leaves
+// it to be due at the end of its lease. Deferred ones are not in the way of sweeps:
+// their webhook's lane asks for them when it has room.
 type Status string
 
-// The states. Pending becomes Delivered or Failed; a retry by hand makes it
-// Pending again.
+// The states.
 const (
 	Pending   Status = "pending"
 	Delivered Status = "delivered"
@@ -31,9 +53,9 @@ type Delivery struct {
 	Tries     int       // since it was created or last retried by hand
 	NextTry   time.Time // of a pending one; zero while it is in its first
 
-	// Payload is the data of a message that belongs to no event, such as a test.
+	// Payload and EventAt are the event's data, as JSON, and its time: a try needs nothing
+	// of the feed.
 	Payload string
-	// EventAt is the event's time, where Payload is set.
 	EventAt time.Time
 
 	// DueAt is when a replica may take it. A claim moves it on, so that a replica
@@ -44,6 +66,48 @@ type Delivery struct {
 	// Version names the stored state; a change is written only over the one it was
 	// made from.
 	Version time.Time
+}
+
+// Send makes the delivery of an event to a webhook. source is what makes it, the
+// webhook or a replay: of one source and event there is one delivery, however often the
+// step that makes it is repeated. inHand says that a lane of this replica has it.
+func Send(source, webhookID string, e *feed.Event, inHand bool, now time.Time) *Delivery {
+	d := &Delivery{
+		ID: identity.IDFrom("whd", source+"/"+e.ID), AccountID: e.AccountID, WebhookID: webhookID,
+		EventID: e.ID, EventType: e.Type, EventAt: e.At, Payload: e.Data, CreatedAt: now, Status: Pending,
+	}
+	if inHand {
+		d.Claim(now)
+	} else {
+		d.PutOff(now.Add(Defer))
+	}
+	return d
+}
+
+// Claim takes the delivery in hand: nobody else takes it before Lease is over.
+func (d *Delivery) Claim(now time.Time) { d.DueAt, d.Deferred = now.Add(Lease), false }
+
+// PutOff makes it wait until its lane has room, or until t.
+func (d *Delivery) PutOff(t time.Time) { d.DueAt, d.Deferred = t, true }
+
+// Release hands it back, for any replica to take.
+func (d *Delivery) Release(now time.Time) { d.DueAt, d.Deferred = now, false }
+
+// Again begins its tries anew, whatever became of it.
+func (d *Delivery) Again(now time.Time) {
+	d.Release(now)
+	d.Status, d.Tries, d.NextTry = Pending, 0, now
+}
+
+// DueLanes is into how many ranges the index of due deliveries is split: its values
+// rise with time, and one range of rising values takes some 500 writes a second.
+const DueLanes = 32
+
+// DueLane is the range in which a webhook's due deliveries are.
+func DueLane(webhookID string) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(webhookID)) // never fails
+	return int(h.Sum32() % DueLanes)
 }
 
 // Attempt is one call of the receiver.
@@ -93,7 +157,8 @@ type Result struct {
 // Unsigned is the result of a try whose message nobody can sign, because none of the
 // webhook's secrets opens. A new secret mends it, and so does the operator.
 func Unsigned(now time.Time) Result {
-	return Result{Attempt: Attempt{At: now, Error: "Nothing was sent: we cannot open this webhook's secret to sign the message. Roll the secret, or ask the operator of this installation."}, Ours: true}
+	return Result{Attempt: Attempt{At: now, Error: "Nothing was sent: we cannot open this webhook's secret to sign the message. " +
+		"Roll the secret, or ask the operator of this installation."}, Ours: true}
 }
 
 // OK reports whether the receiver has taken the message.
@@ -157,16 +222,4 @@ func (w *Webhook) Judge(r Result, now time.Time) (Health, Reason) {
 		return GiveUp, ReasonFailing
 	}
 	return Unchanged, ""
-}
-
-// Replay is the wish to send a time range of events again.
-type Replay struct {
-	ID        string
-	AccountID string
-	WebhookID string
-	From, To  time.Time
-
-	// Next is the place in the account's feed that is looked at next.
-	Next  int64
-	DueAt time.Time
 }

@@ -31,8 +31,8 @@ type Store interface {
 	Delivery(ctx context.Context, webhookID, id string) (*Delivery, error)
 	// AddDelivery stores a new one.
 	AddDelivery(ctx context.Context, d *Delivery) error
-	// Again makes a delivery pending and due, whatever it was.
-	Again(ctx context.Context, webhookID, id string) (*Delivery, error)
+	// PutDelivery writes one over whatever is stored.
+	PutDelivery(ctx context.Context, d *Delivery) error
 	// OpenReplays counts a webhook's replays that have not ended, up to most.
 	OpenReplays(ctx context.Context, webhookID string, most int) (int, error)
 	// AddReplay stores the wish for a replay.
@@ -90,8 +90,9 @@ func (s *Service) Create(ctx context.Context, accountID string, o identity.Origi
 	}
 	at := o.At.UTC().Truncate(time.Millisecond)
 	return s.store.Create(ctx, &Webhook{
-		ID: identity.IDFrom("whk", o.Nonce), AccountID: accountID, URL: d.Address.Given, Target: d.Address.Target, Events: d.Events,
-		Description: d.Description, Enabled: true, CreatedAt: at, UpdatedAt: at, Rev: 1, Secrets: []Secret{{Text: secret}},
+		ID: identity.IDFrom("whk", o.Nonce), AccountID: accountID, URL: d.Address.Given, Target: d.Address.Target,
+		Events: d.Events, Description: d.Description, Enabled: true,
+		CreatedAt: at, UpdatedAt: at, Rev: 1, Secrets: []Secret{{Text: secret}},
 	})
 }
 
@@ -149,8 +150,9 @@ func (s *Service) Test(ctx context.Context, accountID, id string, o identity.Ori
 	}
 	now := s.now()
 	d := &Delivery{
-		ID: identity.IDFrom("whd", o.Nonce), AccountID: accountID, WebhookID: id, EventID: identity.IDFrom("evt", o.Nonce), EventType: events.WebhookTest,
-		CreatedAt: now, Status: Pending, DueAt: now, Payload: string(data), EventAt: now,
+		ID: identity.IDFrom("whd", o.Nonce), AccountID: accountID, WebhookID: id,
+		EventID: identity.IDFrom("evt", o.Nonce), EventType: events.WebhookTest, Payload: string(data), EventAt: now,
+		CreatedAt: now, Status: Pending, DueAt: now,
 	}
 	if err := s.store.AddDelivery(ctx, d); err != nil {
 		return nil, err
@@ -194,16 +196,14 @@ func (s *Service) Retry(ctx context.Context, accountID, id, deliveryID string) (
 	if !w.Enabled {
 		return nil, Disabled()
 	}
-	if d, err = s.store.Again(ctx, id, d.ID); err != nil {
+	d.Again(s.now())
+	// Over whatever is stored: what an attempt that is running has to say is out of date.
+	if err := s.store.PutDelivery(ctx, d); err != nil {
 		return nil, err
 	}
 	s.courier.Send(accountID, id)
 	return d, nil
 }
-
-// maxReplays is how many replays a webhook may have that have not ended. Each takes
-// its turn among those of all accounts.
-const maxReplays = 10
 
 // Replay sends again what the webhook subscribes to now and what happened from
 // from to to, to included. Events are kept for 30 days. RATE_LIMITED while the webhook

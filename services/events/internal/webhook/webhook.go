@@ -12,13 +12,14 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/services/events/internal/feed"
 )
 
 // MaxPerAccount is how many webhooks an account can have.
 const MaxPerAccount = 20
 
 // All subscribes to every type, those of later versions included.
-const All = "*"
+const All = feed.All
 
 // MaxOverlap is how long a rolled secret may go on signing beside its successor.
 const MaxOverlap = 7 * 24 * time.Hour
@@ -64,7 +65,7 @@ const (
 
 // Wants reports whether the webhook is to be told of events of type t.
 func (w *Webhook) Wants(t events.Type) bool {
-	return slices.Contains(w.Events, All) || slices.Contains(w.Events, string(t))
+	return feed.Subscriber{Events: w.Events, Enabled: true}.Wants(t)
 }
 
 // Change is an edit; nil fields stay.

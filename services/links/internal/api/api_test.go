@@ -29,11 +29,11 @@ func FuzzMoment(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		var m moment
+		var m jsdate.Moment
 		if !json.Valid([]byte(text)) || json.Unmarshal([]byte(text), &m) != nil {
 			return
 		}
-		e, problem := m.expiry()
+		e, problem := expiry(m)()
 		if (problem == nil) != e.Set {
 			t.Fatalf("%s: %+v, %+v", text, e, problem)
 		}

@@ -10,36 +10,18 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/apispec"
+	"github.com/linkreel/linkreel/libs/apispec/wire"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// bulkBody is read item by item: a broken item is that item's failure, not the
+// bulk reads its body item by item: a broken item is that item's failure, not the
 // request's.
-type bulkBody struct {
-	URLs []json.RawMessage `json:"urls"`
-}
-
-type bulkResult struct {
-	Status  int        `json:"status"`
-	Data    *linkMade  `json:"data,omitempty"`
-	Error   *bulkError `json:"error,omitempty"`
-	Ignored []string   `json:"ignoredFields,omitempty"`
-}
-
-type bulkError struct {
-	Code    apierr.Code     `json:"code"`
-	Message string          `json:"message"`
-	URL     string          `json:"url"`
-	Details []apierr.Detail `json:"details,omitempty"`
-	More    int             `json:"moreDetails,omitempty"`
-}
-
 func (h public) bulk(c *fiber.Ctx) error {
 	ctx := c.UserContext()
-	var body bulkBody
+	var body wire.BulkCreate
 	fields, err := httpapi.Decode(c, &body)
 	if err != nil {
 		return err
@@ -51,7 +33,7 @@ func (h public) bulk(c *fiber.Ctx) error {
 	if err := h.charge(c, len(body.URLs)); err != nil {
 		return err
 	}
-	results := make([]bulkResult, len(body.URLs))
+	results := make([]wire.BulkResult, len(body.URLs))
 	texts := make([]string, len(body.URLs))
 	var drafts []link.Draft
 	var places []int // of the drafts among the items
@@ -59,22 +41,22 @@ func (h public) bulk(c *fiber.Ctx) error {
 	for i, raw := range body.URLs {
 		texts[i] = urlText(raw)
 		draft, ignored, err := h.bulkDraft(raw, domains)
-		results[i].Ignored = ignored
+		results[i].IgnoredFields = ignored
 		if err != nil {
-			results[i].fail(ctx, err, texts[i])
+			results[i].Status, results[i].Error = failure(ctx, err, texts[i])
 			continue
 		}
 		drafts, places = append(drafts, draft), append(places, i)
 	}
 	if len(drafts) > 0 {
-		made, err := h.links.Create(ctx, identity.FromContext(ctx), identity.OriginFrom(ctx), drafts)
+		made, err := h.links.CreateAll(ctx, identity.FromContext(ctx), identity.OriginFrom(ctx), drafts)
 		if err != nil {
 			return err
 		}
 		for n, r := range made {
 			i := places[n]
 			if r.Err != nil {
-				results[i].fail(ctx, r.Err, texts[i])
+				results[i].Status, results[i].Error = failure(ctx, r.Err, texts[i])
 				continue
 			}
 			data := h.madeOf(r.Link)
@@ -88,10 +70,7 @@ func (h public) bulk(c *fiber.Ctx) error {
 			status = fiber.StatusMultiStatus
 		}
 	}
-	return httpapi.JSON(c, status, struct {
-		Results []bulkResult `json:"results"`
-		Ignored []string     `json:"ignoredFields,omitempty"`
-	}{results, fields.Unknown})
+	return httpapi.JSON(c, status, wire.BulkResults{Results: results, IgnoredFields: fields.Unknown})
 }
 
 // What an answer repeats of a megabyte of wrong fields: together with the rest of a
@@ -104,13 +83,13 @@ const (
 )
 
 // bound cuts what results repeat of the request.
-func bound(results []bulkResult) {
+func bound(results []wire.BulkResult) {
 	urls, details, names := repeatedURLs, repeatedDetails, repeatedNames
 	for i := range results {
 		r := &results[i]
-		for n, name := range r.Ignored {
+		for n, name := range r.IgnoredFields {
 			if names -= encoded(name); names < 0 {
-				r.Ignored = r.Ignored[:n]
+				r.IgnoredFields = r.IgnoredFields[:n]
 				break
 			}
 		}
@@ -124,16 +103,16 @@ func bound(results []bulkResult) {
 		}
 		for n := 1; n < len(r.Error.Details); n++ {
 			if details -= encoded(r.Error.Details[n]); details < 0 {
-				r.Error.list(n)
+				keep(r.Error, n)
 			}
 		}
 	}
 }
 
-// list leaves the first n details, and says so.
-func (e *bulkError) list(n int) {
-	some := apierr.InvalidSome(e.More+len(e.Details)-n, e.Details[:n]...)
-	e.Message, e.Details, e.More = some.Message, some.Details, some.MoreDetails
+// keep leaves the first n details, and says so.
+func keep(e *wire.BulkItemFail, n int) {
+	some := apierr.InvalidSome(e.MoreDetails+len(e.Details)-n, e.Details[:n]...)
+	e.Message, e.Details, e.MoreDetails = some.Message, some.Details, some.MoreDetails
 }
 
 // encoded is how many bytes v takes in an answer.
@@ -174,7 +153,7 @@ func (h public) domainsOf(c *fiber.Ctx) func(id string) (*customdomain.Domain, e
 }
 
 func (h public) bulkDraft(raw json.RawMessage, domains func(id string) (*customdomain.Domain, error)) (link.Draft, []string, error) {
-	var item createBody
+	var item wire.LinkCreate
 	fields, err := httpapi.DecodeObject(raw, apispec.Load().Component("BulkItem"), &item)
 	if err != nil {
 		return link.Draft{}, nil, apierr.Invalid(apierr.Detail{Field: "", Code: apierr.InvalidType, Message: "Each item is an object with the fields of a link, at least url."})
@@ -199,11 +178,11 @@ func urlText(raw json.RawMessage) string {
 	return text
 }
 
-// fail makes the item's result the answer that a request of its own would get.
-func (r *bulkResult) fail(ctx context.Context, err error, url string) {
+// failure is the answer that an item would get as a request of its own.
+func failure(ctx context.Context, err error, url string) (status int, fail *wire.BulkItemFail) {
 	e := apierr.From(err)
 	if e.Code == apierr.Internal { // as the request would be logged
 		slog.ErrorContext(ctx, "an item of a bulk request failed", "error", e.Err)
 	}
-	r.Status, r.Error = e.Code.Status(), &bulkError{e.Code, e.Message, url, e.Details, e.MoreDetails}
+	return e.Code.Status(), &wire.BulkItemFail{Code: e.Code, Message: e.Message, URL: url, Details: e.Details, MoreDetails: e.MoreDetails}
 }

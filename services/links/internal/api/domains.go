@@ -4,6 +4,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/apispec/wire"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
@@ -15,13 +16,11 @@ func (h public) listDomains(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	data := make([]domainRecord, 0, len(domains))
+	data := make([]wire.Domain, 0, len(domains))
 	for _, d := range domains {
 		data = append(data, h.domainOf(d))
 	}
-	return httpapi.JSON(c, fiber.StatusOK, struct {
-		Data []domainRecord `json:"data"`
-	}{data})
+	return httpapi.JSON(c, fiber.StatusOK, wire.DomainList{Data: data})
 }
 
 func (h public) claimDomain(c *fiber.Ctx) error {
@@ -39,16 +38,13 @@ func (h public) claimDomain(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	return httpapi.Created(c, "/api/v1/domains/"+d.ID, struct {
-		domainRecord
-		Ignored []string `json:"ignoredFields,omitempty"`
-	}{h.domainOf(d), ignored})
+	out := h.domainOf(d)
+	out.IgnoredFields = ignored
+	return httpapi.Created(c, "/api/v1/domains/"+d.ID, out)
 }
 
 func (h public) readClaim(c *fiber.Ctx) (hostname string, ignored []string, err error) {
-	var body struct {
-		Hostname string `json:"hostname"`
-	}
+	var body wire.DomainCreate
 	fields, err := httpapi.Decode(c, &body)
 	if err != nil {
 		return "", nil, err

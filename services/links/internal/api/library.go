@@ -8,6 +8,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/apispec/wire"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/label"
@@ -127,16 +128,9 @@ func (h public) listTags(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	type tag struct {
-		Name string `json:"name"`
-	}
-	out := struct {
-		Data       []tag   `json:"data"`
-		HasMore    bool    `json:"hasMore"`
-		NextCursor *string `json:"nextCursor"`
-	}{Data: make([]tag, 0, len(page)), HasMore: next != ""}
+	out := wire.TagPage{Data: make([]wire.Tag, 0, len(page)), HasMore: next != ""}
 	for _, t := range page {
-		out.Data = append(out.Data, tag{t.Name})
+		out.Data = append(out.Data, wire.Tag{Name: t.Name})
 	}
 	if next != "" {
 		cursor := base64.RawURLEncoding.EncodeToString([]byte(next))
@@ -145,20 +139,9 @@ func (h public) listTags(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusOK, out)
 }
 
-type bulkUpdateBody struct {
-	IDs []string `json:"ids"`
-	Set struct {
-		Tags       httpapi.Optional[[]string] `json:"tags"`
-		AddTags    []string                   `json:"addTags"`
-		RemoveTags []string                   `json:"removeTags"`
-		Archived   httpapi.Optional[bool]     `json:"archived"`
-		ExpiresAt  httpapi.Optional[moment]   `json:"expiresAt"`
-	} `json:"set"`
-}
-
 // bulkUpdate makes one change to several links.
 func (h public) bulkUpdate(c *fiber.Ctx) error {
-	var body bulkUpdateBody
+	var body wire.BulkUpdate
 	fields, err := httpapi.Decode(c, &body)
 	if err != nil {
 		return err
@@ -178,7 +161,7 @@ func (h public) bulkUpdate(c *fiber.Ctx) error {
 	if b := in.ExpiresAt; b.Null {
 		set.Expiry = link.To(link.Expiry{})
 	} else if b.Set {
-		set.Expiry = link.To(validate(fields, "set.expiresAt", b.Value.expiry))
+		set.Expiry = link.To(validate(fields, "set.expiresAt", expiry(b.Value)))
 	}
 	if err := fields.Err(); err != nil {
 		return err
@@ -196,9 +179,7 @@ func (h public) bulkUpdate(c *fiber.Ctx) error {
 
 // bulkDelete removes several links.
 func (h public) bulkDelete(c *fiber.Ctx) error {
-	var body struct {
-		IDs []string `json:"ids"`
-	}
+	var body wire.BulkDelete
 	fields, err := httpapi.Decode(c, &body)
 	if err != nil {
 		return err
@@ -219,26 +200,19 @@ func (h public) bulkDelete(c *fiber.Ctx) error {
 
 // bulkAnswer answers a change to several links like a bulk create.
 func (h public) bulkAnswer(c *fiber.Ctx, ids []string, results []link.Result, ignored []string) error {
-	type result struct {
-		ID string `json:"id"`
-		bulkResult
-	}
 	status := fiber.StatusOK
-	out := make([]result, len(results))
+	out := make([]wire.BulkChange, len(results))
 	for i, r := range results {
 		if out[i].ID = ids[i]; len(ids[i]) > cutURL { // no id of ours is that long
 			out[i].ID = cut(ids[i])
 		}
 		if r.Err != nil {
-			out[i].fail(c.UserContext(), r.Err, "")
+			out[i].Status, out[i].Error = failure(c.UserContext(), r.Err, "")
 			status = fiber.StatusMultiStatus
 			continue
 		}
 		data := h.madeOf(r.Link)
 		out[i].Status, out[i].Data = fiber.StatusOK, &data
 	}
-	return httpapi.JSON(c, status, struct {
-		Results []result `json:"results"`
-		Ignored []string `json:"ignoredFields,omitempty"`
-	}{out, ignored})
+	return httpapi.JSON(c, status, wire.BulkChanged{Results: out, IgnoredFields: ignored})
 }

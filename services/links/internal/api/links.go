@@ -9,6 +9,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/apispec/wire"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
@@ -34,11 +35,7 @@ func (h public) list(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	out := struct {
-		Data       []linkItem `json:"data"`
-		HasMore    bool       `json:"hasMore"`
-		NextCursor *int64     `json:"nextCursor"`
-	}{Data: make([]linkItem, 0, len(page)), HasMore: more}
+	out := wire.LinkPage{Data: make([]wire.LinkSummary, 0, len(page)), HasMore: more}
 	for _, l := range page {
 		out.Data = append(out.Data, h.itemOf(l))
 	}
@@ -85,24 +82,6 @@ func (h public) get(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusOK, out)
 }
 
-type createBody struct {
-	URL           string  `json:"url"`
-	Slug          *string `json:"slug"`
-	Title         string  `json:"title"`
-	DomainID      *string `json:"domainId"`
-	ExpiresAt     *moment `json:"expiresAt"`
-	OGTitle       *string `json:"ogTitle"`
-	OGDescription *string `json:"ogDescription"`
-	OGImage       *string `json:"ogImage"`
-
-	Tags       []string `json:"tags"`
-	ExternalID *string  `json:"externalId"`
-	Archived   bool     `json:"archived"`
-
-	ImportedClicks *int64  `json:"importedClicks"`
-	CreatedAt      *moment `json:"createdAt"`
-}
-
 func (h public) create(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	p := identity.FromContext(ctx)
@@ -114,21 +93,17 @@ func (h public) create(c *fiber.Ctx) error {
 		}
 		return err
 	}
-	results, err := h.links.Create(ctx, p, identity.OriginFrom(ctx), []link.Draft{draft})
+	l, err := h.links.Create(ctx, p, identity.OriginFrom(ctx), draft)
 	if err != nil {
 		return err
 	}
-	if results[0].Err != nil {
-		return results[0].Err
-	}
-	l := results[0].Link
 	c.Set(fiber.HeaderETag, httpapi.ETag(l.Rev))
 	return httpapi.Created(c, "/api/v1/links/"+l.ID, h.createdOf(l, ignored))
 }
 
 // readCreate reads the body of a create.
 func (h public) readCreate(c *fiber.Ctx) (d link.Draft, ignored []string, err error) {
-	var body createBody
+	var body wire.LinkCreate
 	fields, err := httpapi.Decode(c, &body)
 	if err != nil {
 		return d, nil, err
@@ -143,10 +118,11 @@ func (h public) readCreate(c *fiber.Ctx) (d link.Draft, ignored []string, err er
 	return d, fields.Unknown, fields.Err()
 }
 
-// draft reads every field of a create and notes all that is wrong.
-func (h public) draft(f *httpapi.Fields, body *createBody, on *customdomain.Domain) link.Draft {
+// draft reads every field of a create and notes all that is wrong and the contract
+// does not say: it has judged types and lengths.
+func (h public) draft(f *httpapi.Fields, body *wire.LinkCreate, on *customdomain.Domain) link.Draft {
 	own := h.opt.Own
-	d := link.Draft{Title: body.Title}
+	d := link.Draft{}
 	if on != nil {
 		d.DomainID = on.ID
 		own = append(own[:len(own):len(own)], link.ParseHost(on.Hostname)) // a link to its own host would lead back to itself
@@ -155,19 +131,15 @@ func (h public) draft(f *httpapi.Fields, body *createBody, on *customdomain.Doma
 	if body.Slug != nil {
 		d.Slug = validate(f, "slug", func() (link.Slug, *apierr.Detail) { return link.ParseSlug(*body.Slug, on == nil) })
 	}
-	validateText(f, "title", body.Title, link.MaxTitle)
+	if body.Title != nil {
+		d.Title = *body.Title
+	}
 	if body.ExpiresAt != nil {
-		d.Expiry = validate(f, "expiresAt", body.ExpiresAt.expiry)
-	}
-	if body.OGTitle != nil {
-		validateText(f, "ogTitle", *body.OGTitle, link.MaxOGTitle)
-	}
-	if body.OGDescription != nil {
-		validateText(f, "ogDescription", *body.OGDescription, link.MaxDescription)
+		d.Expiry = validate(f, "expiresAt", expiry(*body.ExpiresAt))
 	}
 	d.OpenGraph = link.OpenGraph{Title: body.OGTitle, Description: body.OGDescription}
 	if body.OGImage != nil {
-		image := validate(f, "ogImage", func() (link.URL, *apierr.Detail) { return link.ParseImage(*body.OGImage, own) })
+		image := validate(f, "ogImage", func() (link.URL, *apierr.Detail) { return link.ParseURL(*body.OGImage, own) })
 		d.OpenGraph.Image = &image
 	}
 	d.Tags, d.Archived = readTags(f, "tags", body.Tags), body.Archived
@@ -181,18 +153,19 @@ func (h public) draft(f *httpapi.Fields, body *createBody, on *customdomain.Doma
 // imported reads what a link brings along from elsewhere. Only the clicks say that
 // it does: a record of ours that is sent back has a createdAt too, which then is
 // one of the fields that nobody can set.
-func (h public) imported(f *httpapi.Fields, body *createBody, d *link.Draft) {
+func (h public) imported(f *httpapi.Fields, body *wire.LinkCreate, d *link.Draft) {
 	if body.ImportedClicks == nil {
 		if body.CreatedAt != nil {
 			f.Unknown = append(f.Unknown, "createdAt")
 		}
 		return
 	}
-	d.ImportedClicks = body.ImportedClicks
+	clicks := int64(*body.ImportedClicks)
+	d.ImportedClicks = &clicks
 	if body.CreatedAt == nil {
 		return
 	}
-	at := validate(f, "createdAt", body.CreatedAt.expiry)
+	at := validate(f, "createdAt", expiry(*body.CreatedAt))
 	if now := h.opt.Now(); at.Set && (at.MS < 0 || at.MS > now.UnixMilli()) {
 		f.Add(apierr.Detail{Field: "createdAt", Code: apierr.OutOfRange, Message: "Use a time from 1970 until now.", Max: now.UnixMilli()})
 	} else if at.Set {
@@ -200,54 +173,33 @@ func (h public) imported(f *httpapi.Fields, body *createBody, d *link.Draft) {
 	}
 }
 
-type updateBody struct {
-	URL           httpapi.Optional[string] `json:"url"`
-	Title         httpapi.Optional[string] `json:"title"`
-	ExpiresAt     httpapi.Optional[moment] `json:"expiresAt"`
-	OGTitle       httpapi.Optional[string] `json:"ogTitle"`
-	OGDescription httpapi.Optional[string] `json:"ogDescription"`
-	OGImage       httpapi.Optional[string] `json:"ogImage"`
-
-	Tags       httpapi.Optional[[]string] `json:"tags"`
-	ExternalID httpapi.Optional[string]   `json:"externalId"`
-	Archived   httpapi.Optional[bool]     `json:"archived"`
-}
-
 func (h public) update(c *fiber.Ctx) error {
 	ctx, id := c.UserContext(), c.Params("id")
-	// 404 goes before 400: a foreign link answers the same for every body.
-	before, err := h.links.Get(ctx, account(ctx), id)
-	if err != nil {
-		return err
-	}
-	var body updateBody
-	fields, err := httpapi.Decode(c, &body)
-	if err != nil {
-		return err
-	}
-	patch := h.patch(fields, &body, before)
-	if err := fields.Err(); err != nil {
-		return err
-	}
-	l, err := h.links.Update(ctx, account(ctx), id, httpapi.IfMatch(c).Check, patch)
+	var body wire.LinkUpdate
+	fields, bad := httpapi.Decode(c, &body)
+	// 404 goes before 400: a foreign link answers the same for every body. So what is wrong
+	// with the body is said once the link is found.
+	l, err := h.links.Update(ctx, account(ctx), id, httpapi.IfMatch(c).Check, func(l *link.Link) (link.Patch, error) {
+		if bad != nil {
+			return link.Patch{}, bad
+		}
+		patch := h.patch(fields, &body, l.Host)
+		return patch, fields.Err()
+	})
 	if err != nil {
 		return err
 	}
 	c.Set(fiber.HeaderETag, httpapi.ETag(l.Rev))
-	return httpapi.JSON(c, fiber.StatusOK, struct {
-		Success bool     `json:"success"`
-		Slug    string   `json:"slug"`
-		Ignored []string `json:"ignoredFields,omitempty"`
-	}{true, l.Slug.String(), fields.Unknown})
+	return httpapi.JSON(c, fiber.StatusOK, wire.LinkUpdated{Success: true, Slug: l.Slug.String(), IgnoredFields: fields.Unknown})
 }
 
 // patch reads every field of an update. Null clears a field, except the
 // destination: every link has one.
-func (h public) patch(f *httpapi.Fields, body *updateBody, before *link.Link) link.Patch {
+func (h public) patch(f *httpapi.Fields, body *wire.LinkUpdate, host string) link.Patch {
 	own := h.opt.Own
-	if before.Host != "" {
+	if host != "" {
 		// Capped, so that append copies: all requests share Own.
-		own = append(own[:len(own):len(own)], link.ParseHost(before.Host))
+		own = append(own[:len(own):len(own)], link.ParseHost(host))
 	}
 	var p link.Patch
 	if b := body.URL; b.Null {
@@ -256,30 +208,18 @@ func (h public) patch(f *httpapi.Fields, body *updateBody, before *link.Link) li
 		p.Destination = link.To(validate(f, "url", func() (link.URL, *apierr.Detail) { return h.links.Destination(b.Value, own) }))
 	}
 	if b := body.Title; b.Set {
-		validateText(f, "title", b.Value, link.MaxTitle)
 		p.Title = link.To(b.Value)
 	}
 	if b := body.ExpiresAt; b.Null {
 		p.Expiry = link.To(link.Expiry{})
 	} else if b.Set {
-		p.Expiry = link.To(validate(f, "expiresAt", b.Value.expiry))
+		p.Expiry = link.To(validate(f, "expiresAt", expiry(b.Value)))
 	}
-	text := func(field string, b httpapi.Optional[string], limit int) link.Change[*string] {
-		switch {
-		case !b.Set:
-			return link.Change[*string]{}
-		case b.Null:
-			return link.To[*string](nil)
-		}
-		validateText(f, field, b.Value, limit)
-		return link.To(&b.Value)
-	}
-	p.OGTitle = text("ogTitle", body.OGTitle, link.MaxOGTitle)
-	p.OGDescription = text("ogDescription", body.OGDescription, link.MaxDescription)
+	p.OGTitle, p.OGDescription = textOrNil(body.OGTitle), textOrNil(body.OGDescription)
 	if b := body.OGImage; b.Null {
 		p.OGImage = link.To[*link.URL](nil)
 	} else if b.Set {
-		image := validate(f, "ogImage", func() (link.URL, *apierr.Detail) { return link.ParseImage(b.Value, own) })
+		image := validate(f, "ogImage", func() (link.URL, *apierr.Detail) { return link.ParseURL(b.Value, own) })
 		p.OGImage = link.To(&image)
 	}
 	// Null is what the field is without a value: no tags, no id, not archived.
@@ -295,6 +235,16 @@ func (h public) patch(f *httpapi.Fields, body *updateBody, before *link.Link) li
 		p.Archived = link.To(b.Value)
 	}
 	return p
+}
+
+func textOrNil(b httpapi.Optional[string]) link.Change[*string] {
+	switch {
+	case !b.Set:
+		return link.Change[*string]{}
+	case b.Null:
+		return link.To[*string](nil)
+	}
+	return link.To(&b.Value)
 }
 
 func (h public) remove(c *fiber.Ctx) error {
@@ -322,12 +272,12 @@ func (h public) stats(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	out := statsRecord{
-		From: first.String(), To: last.String(), Total: st.Total, Days: make([]dayClicks, 0, len(st.Days)),
+	out := wire.LinkStats{
+		From: first.String(), To: last.String(), Total: st.Total, Days: make([]wire.DayClicks, 0, len(st.Days)),
 		Referrers: hostShares(st.Referrers), Countries: countryShares(st.Countries), Devices: deviceShares(st.Devices),
 	}
 	for i, n := range st.Days {
-		out.Days = append(out.Days, dayClicks{(first + link.Day(i)).String(), n})
+		out.Days = append(out.Days, wire.DayClicks{Date: (first + link.Day(i)).String(), Clicks: n})
 	}
 	return httpapi.JSON(c, fiber.StatusOK, out)
 }

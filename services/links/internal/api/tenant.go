@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/apispec/wire"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/libs/tenant/keeper"
@@ -161,12 +162,12 @@ type exportLine struct {
 
 // dayRecord is one day of a link in an export.
 type dayRecord struct {
-	LinkID    string         `json:"linkId"`
-	Date      string         `json:"date"`
-	Clicks    int64          `json:"clicks"`
-	Referrers []hostShare    `json:"referrers"`
-	Countries []countryShare `json:"countries"`
-	Devices   []deviceShare  `json:"devices"`
+	LinkID    string               `json:"linkId"`
+	Date      string               `json:"date"`
+	Clicks    int64                `json:"clicks"`
+	Referrers []wire.HostClicks    `json:"referrers"`
+	Countries []wire.CountryClicks `json:"countries"`
+	Devices   []wire.DeviceClicks  `json:"devices"`
 }
 
 // days is some of a link's days.

@@ -13,8 +13,9 @@
 // waits longer than [Options.Patience]; the order itself continues without it.
 //
 // Private keys are sealed before they are stored (libs/seal). The ACME client is
-// certmagic's [certmagic.ACMEIssuer]: it has the account, and solves challenges on
-// whichever replica the authority happens to ask ([Storage]).
+// acmez. What it needs is shared too: the key of the account at the authority is one
+// record ([Store.ChangeAccount]), and the answer to a challenge is on the record of
+// its order, so whichever replica the authority happens to ask can give it.
 package certificate
 
 import (
@@ -76,14 +77,22 @@ type Record struct {
 	Account     string       // whose domain it was last ordered for
 	Certificate *Certificate // nil: none yet
 
-	Holder string    // the replica that orders; "" when none does
-	Token  int64     // of the last lease; grows
-	Until  time.Time // the lease's end
+	Holder    string     // the replica that orders; "" when none does
+	Token     int64      // of the last lease; grows
+	Until     time.Time  // the lease's end
+	Challenge *Challenge // what the authority asks for; nil while nothing is
 
 	Failures int // failed orders in a row
 	Failure  string
 	NextAt   time.Time // no order before; zero when the last one did not fail
 	DueAt    time.Time // when the sweep looks at the record; zero: at a visit only
+}
+
+// Challenge is what the authority asks the host for, to see that the order is the
+// host's own. Anybody may see it.
+type Challenge struct {
+	Token  string // of its path; see [Service.Answer]
+	Answer string // ACME's key authorization
 }
 
 // Bucket is the part of the due records that a host belongs to.
@@ -113,7 +122,7 @@ func (r *Record) Claim(holder string, now time.Time) (claimed bool, err error) {
 	}
 	// From here on a result of the holder before is refused.
 	r.Token++
-	r.Holder = holder
+	r.Holder, r.Challenge = holder, nil
 	r.Extend(now)
 	return true, nil
 }
@@ -152,7 +161,7 @@ func (r *Record) HandOver(account string, now time.Time) (left bool) {
 		r.DueAt = r.Until
 		return true
 	}
-	r.Holder, r.Until = "", time.Time{}
+	r.end()
 	if account == "" {
 		r.DueAt = r.NextAt // the sweep removes a record without a domain
 	}
@@ -165,9 +174,12 @@ const inherited = "Orders for this name failed for its former owner. The next on
 // Held reports whether the lease with token is the last one.
 func (r *Record) Held(token int64) bool { return r.Holder != "" && r.Token == token }
 
+// end takes the order off the record.
+func (r *Record) end() { r.Holder, r.Until, r.Challenge = "", time.Time{}, nil }
+
 // Release ends the lease without a result: nothing was ordered.
 func (r *Record) Release(next time.Time) {
-	r.Holder, r.Until = "", time.Time{}
+	r.end()
 	r.NextAt = next
 	r.schedule(next)
 }
@@ -175,14 +187,14 @@ func (r *Record) Release(next time.Time) {
 // Issued notes a new certificate.
 func (r *Record) Issued(c *Certificate) {
 	r.Certificate = c
-	r.Holder, r.Until = "", time.Time{}
+	r.end()
 	r.Failures, r.Failure, r.NextAt = 0, "", time.Time{}
 	r.DueAt = c.RenewAt
 }
 
 // Failed notes that the order failed.
 func (r *Record) Failed(f Failure, now time.Time) {
-	r.Holder, r.Until = "", time.Time{}
+	r.end()
 	r.Failures++
 	r.Failure = f.Words
 	r.NextAt = now.Add(f.pause(r.Failures))

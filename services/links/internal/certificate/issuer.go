@@ -14,12 +14,11 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"sync/atomic"
+	"sync"
 	"time"
 
-	"github.com/caddyserver/certmagic"
+	"github.com/mholt/acmez/v3"
 	"github.com/mholt/acmez/v3/acme"
-	"go.uber.org/zap"
 )
 
 // ErrNoOrder says that an order failed before the authority had anything validated.
@@ -27,45 +26,47 @@ import (
 // be made to fail, by name servers that never answer for example.
 var ErrNoOrder = errors.New("the authority has no order")
 
-// begunKey is where the context of an order has an atomic.Bool that [Storage] sets
-// when a challenge is made ready. The ACME client hands on nothing else by which the
-// two could be brought together.
-type begunKey struct{}
-
 // Issuer is an authority.
 type Issuer interface {
-	// Issue gets a chain for the request, in PEM. The error is ErrNoOrder as well when
-	// it failed before the authority had anything validated.
-	Issue(ctx context.Context, csr *x509.CertificateRequest) (chain []byte, err error)
-	// Challenge is the certificate that answers a TLS-ALPN challenge.
-	Challenge(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
-	// ServeChallenge answers an HTTP challenge; false when there is none like it.
-	ServeChallenge(w http.ResponseWriter, r *http.Request) bool
-	Close()
+	// Issue gets a chain for the request, in PEM. Before the authority validates, it
+	// has present put the challenge where the authority will ask for it.
+	Issue(ctx context.Context, csr *x509.CertificateRequest, present Present) (chain []byte, err error)
 }
 
-// ACME says which authority to ask.
+// Present is the [acmez.Solver] of an order.
+type Present func(ctx context.Context, c acme.Challenge) error
+
+// Present implements [acmez.Solver].
+func (p Present) Present(ctx context.Context, c acme.Challenge) error { return p(ctx, c) }
+
+// CleanUp implements [acmez.Solver]. It does nothing: the next challenge, or the
+// order's outcome, takes the challenge off the record in a write that is made anyway.
+func (p Present) CleanUp(context.Context, acme.Challenge) error { return nil }
+
+// ACME is an authority, and the account that all replicas share there.
 type ACME struct {
 	Directory string
 	Email     string
 	// CAFile has the certificates that the authority's own is checked with; empty
 	// means the system's.
 	CAFile string
-}
 
-// The client insists on listeners for challenges. Ours answer them, so it gets two
-// on loopback that nobody calls. Given our own ports it would dial them to see that
-// they are open, within 250 ms, and fail the order when the machine is busy.
-const idleHTTP, idleTLS = 8091, 8092
+	Account *Account
+}
 
 type acmeIssuer struct {
-	config *certmagic.Config
-	cache  *certmagic.Cache
-	acme   *certmagic.ACMEIssuer
+	acme   ACME
+	client *acme.Client
+
+	mu      sync.Mutex
+	account acme.Account // as the authority knows it; the zero one has to be asked for
 }
 
+// callTimeout bounds one request to the authority.
+const callTimeout = 30 * time.Second
+
 // NewIssuer makes a client of an ACME authority. It does not call it yet.
-func NewIssuer(a ACME, storage certmagic.Storage) (Issuer, error) {
+func NewIssuer(a ACME) (Issuer, error) {
 	var roots *x509.CertPool
 	if a.CAFile != "" {
 		text, err := os.ReadFile(a.CAFile)
@@ -76,53 +77,72 @@ func NewIssuer(a ACME, storage certmagic.Storage) (Issuer, error) {
 			return nil, fmt.Errorf("LINKREEL_ACME_CA_FILE: %s has no certificate in PEM", a.CAFile)
 		}
 	}
-	i := &acmeIssuer{}
-	// The cache and its loop stay empty: certificates are not certmagic's here.
-	i.cache = certmagic.NewCache(certmagic.CacheOptions{
-		GetConfigForCert: func(certmagic.Certificate) (*certmagic.Config, error) { return i.config, nil },
-		Logger:           zap.NewNop(),
-	})
-	i.config = certmagic.New(i.cache, certmagic.Config{Storage: storage, Logger: zap.NewNop()})
-	i.acme = certmagic.NewACMEIssuer(i.config, certmagic.ACMEIssuer{
-		CA: a.Directory, Email: a.Email, Agreed: true, TrustedRoots: roots, ListenHost: "127.0.0.1", AltHTTPPort: idleHTTP, AltTLSALPNPort: idleTLS,
-		CertObtainTimeout: longestOrder / 2, Logger: zap.NewNop(),
-	})
-	i.config.Issuers = []certmagic.Issuer{i.acme}
-	return i, nil
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+	return &acmeIssuer{acme: a, client: &acme.Client{
+		Directory: a.Directory, UserAgent: "linkreel", PollTimeout: longestOrder / 2,
+		HTTPClient: &http.Client{Transport: transport, Timeout: callTimeout},
+	}}, nil
 }
 
-func (i *acmeIssuer) Issue(ctx context.Context, csr *x509.CertificateRequest) (chain []byte, err error) {
-	var begun atomic.Bool
-	ctx = context.WithValue(ctx, begunKey{}, &begun)
-	defer func() {
-		if err != nil && !begun.Load() {
-			err = fmt.Errorf("%w: %w", ErrNoOrder, err)
-		}
-	}()
-	// PreCheck makes the client use our address. Without one it must not be called: it
-	// would take that of an account it finds stored, for all of this process's life, and
-	// reads one that another replica has stored half as of an address named "default".
-	if i.acme.Email != "" {
-		if err := i.acme.PreCheck(ctx, csr.DNSNames, false); err != nil {
-			return nil, err
-		}
+// Issue implements [Issuer].
+func (i *acmeIssuer) Issue(ctx context.Context, csr *x509.CertificateRequest, present Present) ([]byte, error) {
+	chain, err := i.obtain(ctx, csr, present)
+	var p acme.Problem
+	if errors.As(err, &p) && p.Type == acme.ProblemTypeAccountDoesNotExist {
+		// An authority that was set up anew, as those for tests are. It gets the same key.
+		i.mu.Lock()
+		i.account = acme.Account{}
+		i.mu.Unlock()
+		chain, err = i.obtain(ctx, csr, present)
 	}
-	issued, err := i.acme.Issue(ctx, csr)
+	return chain, err
+}
+
+func (i *acmeIssuer) obtain(ctx context.Context, csr *x509.CertificateRequest, present Present) ([]byte, error) {
+	account, err := i.registered(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("register: %w", err)
+	}
+	order, err := acmez.OrderParametersFromCSR(account, csr)
 	if err != nil {
 		return nil, err
 	}
-	return issued.Certificate, nil
+	// A client for each order, since its solver is the order's.
+	client := acmez.Client{Client: i.client, ChallengeSolvers: map[string]acmez.Solver{
+		acme.ChallengeTypeHTTP01: present, acme.ChallengeTypeTLSALPN01: present,
+	}}
+	chains, err := client.ObtainCertificate(ctx, order)
+	if err != nil {
+		return nil, err
+	}
+	if len(chains) == 0 {
+		return nil, errors.New("the authority gave no certificate")
+	}
+	return chains[0].ChainPEM, nil
 }
 
-func (i *acmeIssuer) Challenge(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-	return i.config.GetCertificate(hello)
+// registered is the account, registered once in a process's life. Orders that begin
+// meanwhile wait for it.
+func (i *acmeIssuer) registered(ctx context.Context) (acme.Account, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.account.Location != "" {
+		return i.account, nil
+	}
+	key, err := i.acme.Account.key(ctx)
+	if err != nil {
+		return acme.Account{}, err
+	}
+	account := acme.Account{TermsOfServiceAgreed: true, PrivateKey: key}
+	if i.acme.Email != "" {
+		account.Contact = []string{"mailto:" + i.acme.Email}
+	}
+	if account, err = i.client.NewAccount(ctx, account); err == nil {
+		i.account = account
+	}
+	return account, err
 }
-
-func (i *acmeIssuer) ServeChallenge(w http.ResponseWriter, r *http.Request) bool {
-	return i.acme.HandleHTTPChallenge(w, r)
-}
-
-func (i *acmeIssuer) Close() { i.cache.Stop() }
 
 // newKey makes a key and a request to certify it for host.
 func newKey(host string) (crypto.Signer, *x509.CertificateRequest, error) {
@@ -170,7 +190,9 @@ func failureOf(host string, err error) Failure {
 	case p.Status >= http.StatusInternalServerError:
 		return Failure{Words: "The certificate authority has a problem of its own: " + bounded(p.Detail), Away: true}
 	}
-	return Failure{Words: fmt.Sprintf("The certificate authority could not validate %s. Check that the name's CNAME, A or AAAA record is the one shown in records, and that no CAA record forbids it. It said: %s", host, bounded(problemDetail(p)))}
+	return Failure{Words: fmt.Sprintf("The certificate authority could not validate %s. "+
+		"Check that the name's CNAME, A or AAAA record is the one shown in records, and that no CAA record forbids it. It said: %s",
+		host, bounded(problemDetail(p)))}
 }
 
 // problemDetail is what the authority said about the name, else about the order.

@@ -15,7 +15,8 @@ var (
 		Name: "linkreel_tls_handshakes_refused_total", Help: "TLS handshakes that got no certificate, by reason.",
 	}, []string{"reason"})
 	setAside = promauto.NewCounter(prometheus.CounterOpts{
-		Name: "linkreel_certificates_set_aside_total", Help: "Due certificates whose record could not be read or changed, and was put off for an hour.",
+		Name: "linkreel_certificates_set_aside_total",
+		Help: "Due certificates whose record could not be read or changed, and was put off for an hour.",
 	})
 )
 

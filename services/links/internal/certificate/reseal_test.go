@@ -7,22 +7,20 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/linkreel/linkreel/libs/seal"
 )
 
-// filer is Files by a name that is not one of its methods.
-type filer Files
-
-// shelf is a store of sealed records, and of files, in memory.
+// shelf is a store of sealed records, and of the account's key, in memory.
 type shelf struct {
 	Store
-	filer
-	records, files map[string][]byte
-	broken         map[string]error
-	tried          int
+	records map[string][]byte
+	account []byte
+	broken  map[string]error
+	tried   int
 }
 
 func sealedIn(m map[string][]byte, keyIDs []string, after string, limit int) (ids []string) {
@@ -39,10 +37,6 @@ func (s *shelf) SealedBy(_ context.Context, keyIDs []string, after string, limit
 	return sealedIn(s.records, keyIDs, after, limit), nil
 }
 
-func (s *shelf) FilesSealedBy(_ context.Context, keyIDs []string, after string, limit int) ([]string, error) {
-	return sealedIn(s.files, keyIDs, after, limit), nil
-}
-
 func (s *shelf) ChangeCertificate(_ context.Context, host string, fn func(*Record, Owner) error) error {
 	s.tried++
 	r := &Record{Host: host, Certificate: &Certificate{Key: s.records[host]}}
@@ -53,12 +47,11 @@ func (s *shelf) ChangeCertificate(_ context.Context, host string, fn func(*Recor
 	return err
 }
 
-func (s *shelf) ChangeFile(_ context.Context, id string, fn func(*File) error) error {
+func (s *shelf) ChangeAccount(_ context.Context, _ string, fn func([]byte, time.Time) ([]byte, error)) error {
 	s.tried++
-	f := &File{Name: id, Value: s.files[id]}
-	err := fn(f)
+	key, err := fn(s.account, time.Time{})
 	if err == nil {
-		s.files[id] = f.Value
+		s.account = key
 	}
 	return err
 }
@@ -90,7 +83,7 @@ func TestReseal(t *testing.T) {
 		return k
 	}
 	first, old, gone, both := keys(now), keys(formerly), keys(lost), keys(now+","+formerly)
-	s := &shelf{records: map[string][]byte{}, files: map[string][]byte{}, broken: map[string]error{}}
+	s := &shelf{records: map[string][]byte{}, broken: map[string]error{}}
 	put := func(m map[string][]byte, k *seal.Keys, name string, n int) (names []string) {
 		for i := range n {
 			id := fmt.Sprintf("%s%03d", name, i)
@@ -110,10 +103,11 @@ func TestReseal(t *testing.T) {
 	}
 	good := put(s.records, old, "d-good", 120)
 	put(s.records, first, "e-current", 5)
-	files := put(s.files, old, "file", 110)
-	s.files["damaged"] = append(s.files[files[0]][:10:10], "damaged"...)
+	const account = "https://acme.example.com/directory"
+	intact := old.Seal(account, []byte("the account's key"))
+	s.account = append(intact[:10:10], "damaged"...)
 
-	service := &Service{opt: Options{Store: s, Files: NewStorage(s, both, "r", nil), Seal: both}}
+	service := &Service{opt: Options{Store: s, Account: &Account{Store: s, ID: account, Seal: both}, Seal: both}}
 	service.reseal(t.Context())
 	if n := s.tried; n > mostResealed {
 		t.Errorf("a round tried %d records, want %d at most", n, mostResealed)
@@ -131,11 +125,6 @@ func TestReseal(t *testing.T) {
 			t.Errorf("%s opens with the first key to %q, %v", id, plain, err)
 		}
 	}
-	for _, id := range files {
-		if plain, err := first.Open(id, s.files[id]); err != nil || string(plain) != id {
-			t.Errorf("%s opens with the first key to %q, %v", id, plain, err)
-		}
-	}
 	if !gone.Has(s.records[unreadable[0]]) {
 		t.Error("what no key opens was written")
 	}
@@ -144,9 +133,12 @@ func TestReseal(t *testing.T) {
 	for _, id := range damaged {
 		delete(s.records, id)
 	}
-	delete(s.files, "damaged")
+	s.account = intact
 	service.reseal(t.Context())
 	if n := older(t); n != 0 {
 		t.Errorf("%d are left at the end", n)
+	}
+	if plain, err := first.Open(account, s.account); err != nil || string(plain) != "the account's key" {
+		t.Errorf("the account's key opens with the first key to %q, %v", plain, err)
 	}
 }

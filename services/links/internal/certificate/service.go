@@ -1,6 +1,7 @@
 package certificate
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -8,13 +9,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/mholt/acmez/v3"
+	"github.com/mholt/acmez/v3/acme"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
 
@@ -51,6 +52,9 @@ type Owner struct {
 	Suspended bool // or being erased
 }
 
+// errNoChallenge is for whoever asks for a challenge that nobody waits for.
+var errNoChallenge = errors.New("no challenge is waiting")
+
 // ErrForget is what a change returns to have the record removed.
 var ErrForget = errors.New("forget this certificate")
 
@@ -63,8 +67,8 @@ type Limiter interface {
 // Options configure a [Service].
 type Options struct {
 	Store   Store
-	Files   *Storage
 	Issuer  Issuer
+	Account *Account
 	Seal    *seal.Keys
 	Limiter Limiter
 	// Owner finds the domain that owns a host name. wait gives the context for
@@ -78,8 +82,6 @@ type Options struct {
 	PerHour int
 	// Patience is how long a handshake waits for an order; 12 s.
 	Patience time.Duration
-	// Sweep is the time between two looks at what is due; a minute.
-	Sweep time.Duration
 	// Now is the clock; nil is the system's.
 	Now func() time.Time
 }
@@ -145,26 +147,19 @@ const (
 	loss = 24 * time.Hour
 )
 
-func newHolder() string { return identity.NewNonce() }
-
-// NewService makes a service. Run must run for renewals; Close ends the orders.
+// NewService makes a service. Sweep must be called for renewals; Close ends the orders.
 func NewService(opt Options) *Service {
-	def := func(d *time.Duration, v time.Duration) {
-		if *d <= 0 {
-			*d = v
-		}
-	}
-	def(&opt.Patience, 12*time.Second)
-	def(&opt.Sweep, time.Minute)
-	if opt.PerHour <= 0 {
-		opt.PerHour = 100
-	}
+	opt.Patience = cmp.Or(opt.Patience, 12*time.Second)
+	opt.PerHour = cmp.Or(opt.PerHour, 100)
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	s := &Service{opt: opt, holder: newHolder(), strangers: rate.NewLimiter(strangersRate, strangersBurst), orders: map[string]*flight{},
+	s := &Service{
+		opt: opt, holder: identity.NewNonce(), orders: map[string]*flight{},
+		strangers: rate.NewLimiter(strangersRate, strangersBurst),
 		ordering: ratelimit.NewQueue(ratelimit.QueueOptions{Name: "certificate_orders",
-			Parallel: mostOrders, Each: ordersOfAccount, Waiting: queuedOfAccount, AllWaiting: mostQueued})}
+			Parallel: mostOrders, Each: ordersOfAccount, Waiting: queuedOfAccount, AllWaiting: mostQueued}),
+	}
 	s.life, s.end = context.WithCancel(context.Background())
 	s.held = cache.New(cache.Options[*held]{
 		Load: s.load, Capacity: cacheBytes, Weigh: func(*held) int { return certBytes },
@@ -178,7 +173,6 @@ func NewService(opt Options) *Service {
 func (s *Service) Close(context.Context) error {
 	s.end()
 	s.work.Wait()
-	s.opt.Issuer.Close()
 	return nil
 }
 
@@ -215,14 +209,11 @@ func (s *Service) answer(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		return nil, err
 	}
 	if len(hello.SupportedProtos) == 1 && hello.SupportedProtos[0] == acmez.ACMETLS1Protocol {
-		if !s.mayAsk(clientOf(hello.Conn)) {
-			return nil, ErrBudget
-		}
-		c, err := s.opt.Issuer.Challenge(hello)
+		c, err := s.challenge(ctx, host, clientOf(hello.Conn), func(Challenge) bool { return true })
 		if err != nil {
-			s.opt.Misses.Miss(clientOf(hello.Conn))
+			return nil, err
 		}
-		return c, err
+		return acmez.TLSALPN01ChallengeCert(acme.Challenge{Identifier: acme.Identifier{Type: "dns", Value: host}, KeyAuthorization: c.Answer})
 	}
 	return s.serve(ctx, host)
 }
@@ -533,7 +524,8 @@ func (s *Service) putOff(ctx context.Context, o claimed, wait time.Duration, why
 	soon, later := min(wait, 5*time.Minute), time.Duration(0) // the limit may be raised
 	if errors.Is(why, ErrShare) {
 		orders.WithLabelValues("share").Inc()
-		slog.InfoContext(ctx, "an account has ordered its share of LINKREEL_ACME_ORDERS_PER_HOUR", "host", o.host, "account", o.account, "renewal", o.renewal, "next", wait.String())
+		slog.InfoContext(ctx, "an account has ordered its share of LINKREEL_ACME_ORDERS_PER_HOUR",
+			"host", o.host, "account", o.account, "renewal", o.renewal, "next", wait.String())
 		if o.renewal {
 			// It must not stand before other accounts' in every round, and as long as the present
 			// certificate is valid nobody waits for it.
@@ -541,7 +533,8 @@ func (s *Service) putOff(ctx context.Context, o claimed, wait time.Duration, why
 		}
 	} else {
 		orders.WithLabelValues("limited").Inc()
-		slog.WarnContext(ctx, "as many certificates were ordered as LINKREEL_ACME_ORDERS_PER_HOUR allows", "host", o.host, "renewal", o.renewal, "next", wait.String())
+		slog.WarnContext(ctx, "as many certificates were ordered as LINKREEL_ACME_ORDERS_PER_HOUR allows",
+			"host", o.host, "renewal", o.renewal, "next", wait.String())
 	}
 	now := s.opt.Now()
 	return errors.Join(why, s.note(ctx, o, func(r *Record) {
@@ -605,8 +598,15 @@ func (s *Service) ask(ctx context.Context, o claimed) (*Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	chain, err := s.opt.Issuer.Issue(ctx, csr)
+	begun := false
+	chain, err := s.opt.Issuer.Issue(ctx, csr, func(ctx context.Context, c acme.Challenge) error {
+		begun = true
+		return s.change(ctx, o, func(r *Record) { r.Challenge = &Challenge{c.Token, c.KeyAuthorization} })
+	})
 	if err != nil {
+		if !begun {
+			err = fmt.Errorf("%w: %w", ErrNoOrder, err)
+		}
 		if cause := context.Cause(ctx); errors.Is(cause, ErrOvertaken) {
 			err = cause
 		}
@@ -621,7 +621,9 @@ func (s *Service) ask(ctx context.Context, o claimed) (*Certificate, error) {
 		return nil, err
 	}
 	from, to := lifeOf(c.Leaf, s.opt.Now())
-	return &Certificate{Chain: chain, Key: s.opt.Seal.Seal(o.host, pkcs8), NotBefore: c.Leaf.NotBefore, NotAfter: to, RenewAt: RenewAt(o.host, from, to)}, nil
+	return &Certificate{
+		Chain: chain, Key: s.opt.Seal.Seal(o.host, pkcs8), NotBefore: c.Leaf.NotBefore, NotAfter: to, RenewAt: RenewAt(o.host, from, to),
+	}, nil
 }
 
 // keep extends the lease until ctx ends.
@@ -634,19 +636,24 @@ func (s *Service) keep(ctx context.Context, lose context.CancelCauseFunc, o clai
 			return
 		case <-tick.C:
 		}
-		err := s.opt.Store.ChangeCertificate(ctx, o.host, func(r *Record, _ Owner) error {
-			if !r.Held(o.token) {
-				return ErrOvertaken
-			}
-			r.Extend(s.opt.Now())
-			return nil
-		})
+		err := s.change(ctx, o, func(r *Record) { r.Extend(s.opt.Now()) })
 		if errors.Is(err, ErrOvertaken) {
 			// Other errors may pass: the lease outlasts the next tick.
 			lose(ErrOvertaken)
 			return
 		}
 	}
+}
+
+// change changes the record of an order while the lease with its token is the last one.
+func (s *Service) change(ctx context.Context, o claimed, fn func(r *Record)) error {
+	return s.opt.Store.ChangeCertificate(ctx, o.host, func(r *Record, _ Owner) error {
+		if !r.Held(o.token) {
+			return ErrOvertaken
+		}
+		fn(r)
+		return nil
+	})
 }
 
 // note stores an outcome, if the lease with the order's token is still the last one.
@@ -672,22 +679,6 @@ func (s *Service) note(ctx context.Context, o claimed, change func(r *Record)) e
 	return err
 }
 
-// Run renews certificates, and continues orders of replicas that are gone, until
-// ctx ends. Replicas may do so at the same time: the leases tell whose order is
-// whose.
-func (s *Service) Run(ctx context.Context) error {
-	tick := time.NewTicker(s.opt.Sweep)
-	defer tick.Stop()
-	for {
-		s.sweep(ctx)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
-}
-
 const (
 	duePage = 100
 	// atATime is how many renewals a replica works on; a name that hangs holds one.
@@ -696,16 +687,17 @@ const (
 	asideFor = time.Hour
 )
 
-func (s *Service) sweep(ctx context.Context) {
+// Sweep renews certificates, and continues orders of replicas that are gone. Replicas
+// may do so at the same time: the leases tell whose order is whose.
+func (s *Service) Sweep(ctx context.Context) error {
 	var work errgroup.Group
 	work.SetLimit(atATime)
 	var limited atomic.Bool
+	var unlisted error
 	for bucket := range Buckets {
 		hosts, err := s.opt.Store.DueCertificates(ctx, bucket, s.opt.Now(), duePage)
 		if err != nil {
-			if ctx.Err() == nil {
-				slog.WarnContext(ctx, "due certificates cannot be listed; the next sweep retries", "error", err)
-			}
+			unlisted = err
 			continue
 		}
 		for _, host := range hosts {
@@ -722,6 +714,7 @@ func (s *Service) sweep(ctx context.Context) {
 	}
 	_ = work.Wait()
 	s.reseal(ctx)
+	return unlisted
 }
 
 // sweepOne renews a certificate that is due, and sets its record aside if that is
@@ -760,20 +753,31 @@ func (s *Service) renew(ctx context.Context, host string) error {
 	return f.wait(ctx)
 }
 
-// ServeChallenge answers the authority's HTTP challenge for a known host; false
-// means that there is nothing to answer.
-func (s *Service) ServeChallenge(w http.ResponseWriter, r *http.Request, host string, client netip.Addr) bool {
-	ctx, cancel := context.WithTimeout(r.Context(), 3*time.Second)
+// Answer is what the authority's HTTP challenge of a known host asks for; ok is
+// false when there is nothing to answer.
+func (s *Service) Answer(ctx context.Context, host, token string, client netip.Addr) (answer string, ok bool) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	name, problem := customdomain.CheckHostname(host, nil)
-	if problem != nil || s.known(ctx, name, client) != nil || !s.mayAsk(client) {
-		return false
+	if problem != nil || s.known(ctx, name, client) != nil {
+		return "", false
 	}
-	served := s.opt.Issuer.ServeChallenge(w, r.WithContext(ctx))
-	if !served {
-		s.opt.Misses.Miss(client)
+	c, err := s.challenge(ctx, name, client, func(c Challenge) bool { return c.Token == token })
+	return c.Answer, err == nil
+}
+
+// challenge reads the challenge that is waiting for a known host, on whichever
+// replica its order runs.
+func (s *Service) challenge(ctx context.Context, host string, client netip.Addr, want func(Challenge) bool) (Challenge, error) {
+	if !s.mayAsk(client) {
+		return Challenge{}, ErrBudget
 	}
-	return served
+	r, found, err := s.opt.Store.Certificate(ctx, host)
+	if err == nil && found && r.Challenge != nil && want(*r.Challenge) {
+		return *r.Challenge, nil
+	}
+	s.opt.Misses.Miss(client)
+	return Challenge{}, cmp.Or(err, errNoChallenge)
 }
 
 // Shown is what the domain's owner sees of a record.

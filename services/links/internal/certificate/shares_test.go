@@ -5,14 +5,11 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"math/big"
-	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"sync"
@@ -30,11 +27,13 @@ type registry struct {
 	Store
 	mu      sync.Mutex
 	records map[string]Record
+	read    int
 }
 
 func (s *registry) Certificate(_ context.Context, host string) (*Record, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.read++
 	r, ok := s.records[host]
 	return &r, ok, nil
 }
@@ -52,17 +51,15 @@ func (s *registry) ChangeCertificate(_ context.Context, host string, fn func(*Re
 	return err
 }
 
-// desk is an authority that never ends an order of hanging hosts, and has no
-// challenges but those of "waiting".
+// desk is an authority that never ends an order of hanging hosts.
 type desk struct {
 	t    testing.TB
 	mu   sync.Mutex
 	now  map[string]int // orders by account
 	most map[string]int
-	read int // challenges that were looked up
 }
 
-func (d *desk) Issue(ctx context.Context, csr *x509.CertificateRequest) ([]byte, error) {
+func (d *desk) Issue(ctx context.Context, csr *x509.CertificateRequest, _ Present) ([]byte, error) {
 	_, account, _ := strings.Cut(csr.DNSNames[0], ".")
 	d.mu.Lock()
 	d.now[account]++
@@ -81,19 +78,6 @@ func (d *desk) Issue(ctx context.Context, csr *x509.CertificateRequest) ([]byte,
 	der, err := x509.CreateCertificate(rand.Reader, template, template, csr.PublicKey, key)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), err
 }
-
-func (d *desk) Challenge(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	return nil, errors.New("none")
-}
-
-func (d *desk) ServeChallenge(_ http.ResponseWriter, r *http.Request) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.read++
-	return r.Host == "waiting.example.com"
-}
-
-func (d *desk) Close() {}
 
 func newDesk(t testing.TB) (*Service, *desk) {
 	t.Helper()
@@ -172,10 +156,12 @@ func TestVisitorsTakeNoPlaceOfRenewals(t *testing.T) {
 func TestStrangersLookUpFewChallenges(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, d := newDesk(t)
+		s, _ := newDesk(t)
+		kept := s.opt.Store.(*registry)
+		kept.records["waiting.example.com"] = Record{Challenge: &Challenge{Token: "x", Answer: "x.y"}}
 		ask := func(host, from string) bool {
-			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+host+"/.well-known/acme-challenge/x", nil)
-			return s.ServeChallenge(httptest.NewRecorder(), r, host, netip.MustParseAddr(from))
+			answer, ok := s.Answer(t.Context(), host, "x", netip.MustParseAddr(from))
+			return ok && answer == "x.y"
 		}
 		const networks, each = 100, 50
 		for range each {
@@ -185,8 +171,8 @@ func TestStrangersLookUpFewChallenges(t *testing.T) {
 				}
 			}
 		}
-		if most := networks + strangersBurst; d.read > most {
-			t.Errorf("%d of %d questions were looked up, want %d at most", d.read, networks*each, most)
+		if most := networks + strangersBurst; kept.read > most {
+			t.Errorf("%d of %d questions were looked up, want %d at most", kept.read, networks*each, most)
 		}
 		for range 10 { // from several places, and again
 			if !ask("waiting.example.com", "192.0.2.1") {

@@ -10,7 +10,6 @@
 package link
 
 import (
-	"strconv"
 	"strings"
 	"time"
 
@@ -131,9 +130,37 @@ func (e Expiry) status(now time.Time) Status {
 	return Active
 }
 
-// ID names the link at a place in an account's list.
+// lastSeq is the greatest cursor that a caller can name.
+const lastSeq = 1<<53 - 1
+
+// ID names the link at a place in an account's list: a hash of the account, then
+// the place, counted down. So the ids of an account, in their order, are its list,
+// newest first, and a range of document names needs no index of its own. Like every
+// id it has 22 characters of base62.
 func ID(accountID string, seq int64) string {
-	return identity.IDFrom("lnk", accountID+"/"+strconv.FormatInt(seq, 10))
+	const places = 9 // 62^9 is more than lastSeq
+	id := []byte(accountPrefix(accountID) + "000000000")
+	for i, rest := len(id)-1, lastSeq-seq; i >= len(id)-places; i, rest = i-1, rest/62 {
+		id[i] = identity.Base62[rest%62]
+	}
+	return string(id)
+}
+
+// accountPrefix begins the ids of all links of an account. 77 bits of a hash keep
+// accounts apart.
+func accountPrefix(accountID string) string {
+	return identity.IDFrom("lnk", accountID)[:len("lnk_")+13]
+}
+
+// IDsBelow are the bounds, both excluded, of the ids of the account's links whose
+// place is below one of the list; [Top] asks for all.
+func IDsBelow(accountID string, before int64) (low, high string) {
+	low = accountPrefix(accountID)
+	high = low + "~" // behind every character of an id
+	if before != Top {
+		low = ID(accountID, min(before, lastSeq))
+	}
+	return low, high
 }
 
 // Draft is a link that is to be made. An empty Slug asks for a generated one.

@@ -41,14 +41,14 @@ const (
 	maxCommit = 7 << 20
 	// termWeight is what a term takes at most: as a member of a document, and in an
 	// entry of an index, which repeats the document's name.
-	termWeight = 300
+	termWeight = 180
 	// linkWeight is what a link takes beside its texts: titles, names, ids.
 	linkWeight = 4 << 10
 )
 
 // weight is about how many bytes a commit changes that makes or deletes the link,
 // with its slug, its terms and its event. The terms are estimated by the texts that
-// they are made of; an ordinary link weighs 40 kB.
+// they are made of; an ordinary link weighs 15 kB.
 func (l *Link) weight() int {
 	if l == nil {
 		return 0

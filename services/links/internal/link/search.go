@@ -13,13 +13,11 @@ import (
 
 // A link is found through terms: short texts, each of which says one thing that is
 // true of it. A query asks for links that have all of some terms, and the store
-// answers that from indexes alone, so that it reads only links that match. For a
-// word to find what begins with it, each beginning of each word is a term.
+// answers that from indexes alone. For a word to find what begins with it, some
+// beginnings of each word are terms ([search.Tokens]). A word of a query asks for the
+// longest of them that it has; what that finds too much is left out once it is read.
 const (
-	// longestTerm is the longest beginning of a word that is a term, in code points.
-	// A longer word of a query is compared again once its links are read.
-	longestTerm = 24
-	// maxTerms bounds the index entries of one link. An ordinary link has about 80;
+	// maxTerms bounds the index entries of one link. An ordinary link has about 40;
 	// without a bound a destination of 8 KiB of short words would have thousands.
 	maxTerms = 1500
 	// maxAsked bounds the words of a query that are looked up; the others are compared
@@ -73,10 +71,13 @@ func decoded(path string) string {
 	return strings.ToValidUTF8(string(out), "\uFFFD")
 }
 
-// The terms of a link, apart from those of its words.
-func tagTerm(tag string) string         { return "t" + label.Key(tag) }
-func domainTerm(domainID string) string { return "d" + domainID }
-func slugTerm(folded string) string     { return "s" + folded }
+// DomainTerm is what all links on a domain have.
+func DomainTerm(domainID string) string { return "d" + domainID }
+
+// TagTerm is what all links have that carry the tag with a key ([label.Key]).
+func TagTerm(key string) string { return "t" + key }
+
+func slugTerm(folded string) string { return "s" + folded }
 
 func archivedTerm(archived bool) string {
 	if archived {
@@ -85,38 +86,16 @@ func archivedTerm(archived bool) string {
 	return "a0"
 }
 
-func wordTerm(word string) string {
-	n := 0
-	for i := range word {
-		if n == longestTerm {
-			return "w" + word[:i]
-		}
-		n++
-	}
-	return "w" + word
-}
+func wordTerm(token string) string { return "w" + token }
 
 // Terms are all terms of the link.
 func (l *Link) Terms() []string {
-	terms := []string{archivedTerm(l.Archived), domainTerm(l.DomainID), slugTerm(l.Slug.Folded())}
+	terms := []string{archivedTerm(l.Archived), DomainTerm(l.DomainID), slugTerm(l.Slug.Folded())}
 	for _, t := range l.Tags {
-		terms = append(terms, tagTerm(t))
+		terms = append(terms, TagTerm(label.Key(t)))
 	}
-	seen := map[string]bool{}
-	for _, word := range l.Words() {
-		w, n := "w"+word, 0
-		for i := range w + " " { // after each code point
-			if i < 2 {
-				continue
-			}
-			if n++; n > longestTerm || len(seen) >= maxTerms {
-				break
-			}
-			if t := w[:i]; !seen[t] {
-				seen[t] = true
-				terms = append(terms, t)
-			}
-		}
+	for _, token := range search.Tokens(l.Words(), maxTerms) {
+		terms = append(terms, wordTerm(token))
 	}
 	return terms
 }
@@ -148,22 +127,35 @@ func (q Query) Terms() []string {
 		terms = append(terms, archivedTerm(*q.Archived))
 	}
 	if q.DomainID != nil {
-		terms = append(terms, domainTerm(*q.DomainID))
+		terms = append(terms, DomainTerm(*q.DomainID))
 	}
 	if q.Slug != "" {
 		terms = append(terms, slugTerm(q.Slug))
 	}
 	for _, t := range q.Tags {
-		terms = append(terms, tagTerm(t))
+		terms = append(terms, TagTerm(label.Key(t)))
 	}
-	// The longest words are the rarest, and so narrow the search best.
-	words := slices.Clone(q.Words)
-	slices.SortStableFunc(words, func(a, b string) int { return len(b) - len(a) })
-	for _, w := range words[:min(len(words), maxAsked)] {
-		terms = append(terms, wordTerm(w))
+	for _, w := range q.asked() {
+		terms = append(terms, wordTerm(search.Token(w)))
 	}
 	slices.Sort(terms)
 	return slices.Compact(terms)
+}
+
+// asked are the words that are looked up: the longest, which are the rarest and so
+// narrow the search best.
+func (q Query) asked() []string {
+	words := slices.Clone(q.Words)
+	slices.SortStableFunc(words, func(a, b string) int { return len(b) - len(a) })
+	return words[:min(len(words), maxAsked)]
+}
+
+// Rest is what the terms leave open: words that are longer than their term, and those
+// that are not looked up.
+func (q Query) Rest() Query {
+	asked := q.asked()
+	open := slices.DeleteFunc(slices.Clone(q.Words), func(w string) bool { return search.Token(w) == w && slices.Contains(asked, w) })
+	return Query{AccountID: q.AccountID, Before: q.Before, Words: open}
 }
 
 // Matches reports whether the query asks for the link.
@@ -179,13 +171,13 @@ func (q Query) Matches(l *Link) bool {
 			return false
 		}
 	}
-	words := l.Words()
-	for _, w := range q.Words {
-		if !slices.ContainsFunc(words, func(have string) bool { return strings.HasPrefix(have, w) }) {
-			return false
-		}
+	if len(q.Words) == 0 {
+		return true
 	}
-	return true
+	words := l.Words()
+	return !slices.ContainsFunc(q.Words, func(w string) bool {
+		return !slices.ContainsFunc(words, func(have string) bool { return strings.HasPrefix(have, w) })
+	})
 }
 
 func hasTag(tags []string, tag string) bool {

@@ -20,7 +20,7 @@ func Standings(db *firestoredb.DB) keeper.Standings {
 // Suspended reports whether an account's links redirect nobody, because it is
 // suspended or being erased.
 func (s *Store) Suspended(ctx context.Context, accountID string) (bool, error) {
-	standing, err := Standings(s.db).Standing(ctx, accountID)
+	standing, err := Standings(s.db.DB).Standing(ctx, accountID)
 	return !standing.State.Serves(), err
 }
 
@@ -43,7 +43,7 @@ func (s *Store) Forget(ctx context.Context, accountID string) error {
 	if err := s.forgetPauses(ctx, accountID); err != nil {
 		return err
 	}
-	return s.db.DeleteAll(ctx, "forget limits", quota.Ref(s.db, accountID, "links"), quota.Ref(s.db, accountID, "domains"))
+	return quota.Forget(ctx, s.db.DB, accountID)
 }
 
 // forgetPauses removes what the account's domains have left behind of certificates.
@@ -88,24 +88,15 @@ func (s *Store) removeDays(ctx context.Context, linkID string) error {
 // Days implements [link.Store].
 func (s *Store) Days(ctx context.Context, linkID string, after link.Day, limit int) (page []link.DayStats, more bool, err error) {
 	q := s.linkRef(linkID).Collection("days").OrderBy(firestore.DocumentID, firestore.Asc).StartAfter(after.String()).Limit(limit)
-	err = s.db.Do(ctx, "read click days", func(ctx context.Context) error {
-		snaps, err := q.Documents(ctx).GetAll()
-		if err != nil {
-			return err
-		}
-		page, more = make([]link.DayStats, 0, len(snaps)), len(snaps) == limit
-		for _, snap := range snaps {
-			var d dayDoc
-			if err := snap.DataTo(&d); err != nil {
-				return err
-			}
-			if day, ok := link.ParseDay(snap.Ref.ID); ok {
-				page = append(page, link.DayStats{Day: day, Clicks: d.Clicks, Referrers: sharesOf(d.Referrers), Countries: sharesOf(d.Countries), Devices: sharesOf(d.Devices)})
-			}
-		}
-		return nil
-	})
-	return page, more, err
+	page, err = firestoredb.List(ctx, s.db.DB, "read click days", q, firestoredb.Reader(statsOf))
+	return page, len(page) == limit, err
+}
+
+func statsOf(snap firestoredb.Snap, d *dayDoc) link.DayStats {
+	day, _ := link.ParseDay(snap.Ref.ID) // documents are named by days
+	return link.DayStats{
+		Day: day, Clicks: d.Clicks, Referrers: sharesOf(d.Referrers), Countries: sharesOf(d.Countries), Devices: sharesOf(d.Devices),
+	}
 }
 
 // sharesOf reads a day's map, most clicks first.

@@ -26,7 +26,7 @@ type Store interface {
 type Options struct {
 	Standings keeper.Standings
 	Store     Store
-	Announcer link.Announcer
+	Announce  func(ctx context.Context, keys ...string)
 	Links     *link.Service
 	Domains   *customdomain.Service
 	Now       func() time.Time
@@ -37,7 +37,7 @@ func New(o Options) *keeper.Keeper {
 	return keeper.New(keeper.Options{
 		Standings: o.Standings, Now: o.Now, Erase: o.erase, Remains: o.Store.Remains,
 		Changed: func(ctx context.Context, accountID string, _ tenant.State) error {
-			o.Announcer.Announce(ctx, invalidation.AccountKey(accountID))
+			o.Announce(ctx, invalidation.AccountKey(accountID))
 			return nil
 		},
 	})

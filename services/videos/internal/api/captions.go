@@ -10,30 +10,23 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/apispec/wire"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
 var language = regexp.MustCompile(`^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$`)
 
-type captionBody struct {
-	Language  string `json:"language"`
-	Name      string `json:"name"` // the language's own, as players show it
-	UpdatedAt int64  `json:"updatedAt"`
-}
-
 func (h public) captions(c *fiber.Ctx) error {
 	v, err := h.videos.Owned(c.UserContext(), account(c), id(c))
 	if err != nil {
 		return err
 	}
-	data := make([]captionBody, len(v.Captions))
+	data := make([]wire.Caption, len(v.Captions))
 	for i, t := range v.Captions {
-		data[i] = captionBody{Language: t.Lang, Name: t.Name(), UpdatedAt: t.At.UnixMilli()}
+		data[i] = wire.Caption{Language: t.Lang, Name: t.Name(), UpdatedAt: t.At.UnixMilli()}
 	}
-	return httpapi.JSON(c, fiber.StatusOK, struct {
-		Data []captionBody `json:"data"`
-	}{data})
+	return httpapi.JSON(c, fiber.StatusOK, wire.CaptionList{Data: data})
 }
 
 func (h public) putCaptions(c *fiber.Ctx) error {
@@ -51,10 +44,7 @@ func (h public) putCaptions(c *fiber.Ctx) error {
 	if err := h.videos.SetCaptions(c.UserContext(), account(c), id(c), lang, file); err != nil {
 		return err
 	}
-	return httpapi.JSON(c, fiber.StatusOK, struct {
-		Success  bool   `json:"success"`
-		Language string `json:"language"`
-	}{true, lang})
+	return httpapi.JSON(c, fiber.StatusOK, wire.CaptionsStored{Success: true, Language: lang})
 }
 
 func (h public) deleteCaptions(c *fiber.Ctx) error {

@@ -13,6 +13,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/apispec/wire"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/label"
@@ -61,16 +62,14 @@ func (h public) list(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	data := make([]summary, len(found))
+	data := make([]wire.VideoSummary, len(found))
 	for i, v := range found {
 		data[i] = h.shown.summary(v)
 	}
 	if next != "" {
 		c.Set(fiber.HeaderLink, h.nextLink(c, next))
 	}
-	return httpapi.JSON(c, fiber.StatusOK, struct {
-		Data []summary `json:"data"`
-	}{data})
+	return httpapi.JSON(c, fiber.StatusOK, wire.VideoList{Data: data})
 }
 
 // nextLink is the present request's address with another cursor. It is built from
@@ -140,21 +139,13 @@ func (h public) create(c *fiber.Ctx) error {
 	if err != nil {
 		return err // 403 goes before 400
 	}
-	var body struct {
-		Title      httpapi.Optional[string]   `json:"title"`
-		Tags       httpapi.Optional[[]string] `json:"tags"`
-		ExternalID httpapi.Optional[string]   `json:"externalId"`
-		Privacy    *string                    `json:"privacy"`
-		Password   *string                    `json:"password"`
-		ExpiresAt  *float64                   `json:"expiresAt"`
-		Recording  bool                       `json:"recording"`
-	}
+	var body wire.VideoCreate
 	fields, err := httpapi.Decode(c, &body)
 	if err != nil {
 		return err
 	}
 	draft := video.Draft{
-		Title: given(body.Title), Tags: body.Tags.Value, ExternalID: given(body.ExternalID), Recording: body.Recording,
+		Title: body.Title, Tags: body.Tags, ExternalID: body.ExternalID, Recording: body.Recording,
 		Rule: video.Rule{Privacy: body.Privacy, Password: body.Password, ExpiresAt: milliseconds(body.ExpiresAt)},
 	}
 	if fields.HasError("privacy") {
@@ -205,12 +196,7 @@ func (h public) update(c *fiber.Ctx) error {
 	if _, err := h.videos.Owned(c.UserContext(), account(c), id(c)); err != nil {
 		return err // 404 goes before 400
 	}
-	var body struct {
-		Title       httpapi.Optional[string]   `json:"title"`
-		Description httpapi.Optional[string]   `json:"description"`
-		Tags        httpapi.Optional[[]string] `json:"tags"`
-		ExternalID  httpapi.Optional[string]   `json:"externalId"`
-	}
+	var body wire.VideoUpdate
 	fields, err := httpapi.Decode(c, &body)
 	if err != nil {
 		return err
@@ -256,20 +242,14 @@ func (h public) setAccess(c *fiber.Ctx) error {
 	if err != nil {
 		return err // 404 goes before 400
 	}
-	var body struct {
-		Privacy       *string                    `json:"privacy"`
-		Password      *string                    `json:"password"`
-		ExpiresAt     *float64                   `json:"expiresAt"`
-		AllowDownload *bool                      `json:"allowDownload"`
-		EmbedOrigins  httpapi.Optional[[]string] `json:"embedOrigins"`
-	}
+	var body wire.VideoAccessUpdate
 	fields, err := httpapi.Decode(c, &body)
 	if err != nil {
 		return err
 	}
 	rule := video.Rule{
-		Privacy: body.Privacy, Password: body.Password, ExpiresAt: milliseconds(body.ExpiresAt),
-		AllowDownload: body.AllowDownload, EmbedOrigins: body.EmbedOrigins.Value,
+		Privacy: &body.Privacy, Password: body.Password.Ptr(), ExpiresAt: milliseconds(body.ExpiresAt.Ptr()),
+		AllowDownload: body.AllowDownload.Ptr(), EmbedOrigins: body.EmbedOrigins.Value,
 	}
 	judged := rule
 	if fields.HasError("privacy") {
@@ -296,9 +276,7 @@ func (h public) setThumbnail(c *fiber.Ctx) error {
 	if _, err := h.videos.Owned(c.UserContext(), account(c), id(c)); err != nil {
 		return err // 404 goes before 400
 	}
-	var body struct {
-		Time httpapi.Optional[float64] `json:"time"`
-	}
+	var body wire.VideoThumbnail
 	fields, err := httpapi.Decode(c, &body)
 	if err != nil {
 		return err
@@ -306,11 +284,7 @@ func (h public) setThumbnail(c *fiber.Ctx) error {
 	if err := fields.Err(); err != nil {
 		return err
 	}
-	seconds := &body.Time.Value
-	if body.Time.Null {
-		seconds = nil
-	}
-	v, err := h.videos.SetThumbnail(c.UserContext(), account(c), id(c), httpapi.IfMatch(c), seconds)
+	v, err := h.videos.SetThumbnail(c.UserContext(), account(c), id(c), httpapi.IfMatch(c), body.Time)
 	if err != nil {
 		return err
 	}
@@ -320,24 +294,12 @@ func (h public) setThumbnail(c *fiber.Ctx) error {
 // succeeded is the answer to a change.
 func succeeded(c *fiber.Ctx, v *video.Video, ignored []string) error {
 	c.Set(fiber.HeaderETag, httpapi.ETag(v.Rev))
-	return httpapi.JSON(c, fiber.StatusOK, struct {
-		Success       bool     `json:"success"`
-		IgnoredFields []string `json:"ignoredFields,omitempty"`
-	}{true, ignored})
+	return httpapi.JSON(c, fiber.StatusOK, wire.VideoUpdated{Success: true, IgnoredFields: ignored})
 }
 
 func account(c *fiber.Ctx) string { return identity.FromContext(c.UserContext()).AccountID }
 
 func id(c *fiber.Ctx) video.ID { return video.ID(c.Params("id")) }
-
-// given is a field's value; nil when it is absent or null, which for a new record
-// are the same.
-func given(o httpapi.Optional[string]) *string {
-	if !o.Set || o.Null {
-		return nil
-	}
-	return &o.Value
-}
 
 func changeOf(o httpapi.Optional[string]) video.Change {
 	return video.Change{Set: o.Set, Value: o.Value}

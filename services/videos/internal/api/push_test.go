@@ -42,7 +42,7 @@ func newIssuer(t *testing.T) *issuer {
 		}
 		enc := base64.RawURLEncoding.EncodeToString
 		_ = json.NewEncoder(w).Encode(map[string]any{"keys": []any{
-			map[string]string{"kty": "EC", "kid": "other"},
+			map[string]string{"kty": "AKP", "kid": "other", "alg": "ML-DSA-65", "pub": "AAAA"},
 			map[string]string{"kty": "RSA", "kid": "k1", "alg": "RS256", "n": enc(key.N.Bytes()), "e": enc(big.NewInt(int64(key.E)).Bytes())},
 		}})
 	}))
@@ -89,6 +89,7 @@ func TestVerifier(t *testing.T) {
 		ok    bool
 	}{
 		"a good one":               {good, true},
+		"one without a scheme":     {i.token(t, header, with(claims, "iss", "accounts.google.com")), true},
 		"another audience":         {i.token(t, header, with(claims, "aud", "https://other.example.com")), false},
 		"another account":          {i.token(t, header, with(claims, "email", "someone@example.iam.gserviceaccount.com")), false},
 		"an unverified account":    {i.token(t, header, with(claims, "email_verified", false)), false},
@@ -104,14 +105,12 @@ func TestVerifier(t *testing.T) {
 		"two parts":                {"a.b", false},
 		"something long":           {strings.Repeat("a", 10_000) + ".b.c", false},
 		"no base64":                {"*.*.*", false},
-		"an audience that is many": {i.token(t, header, with(claims, "aud", []string{"https://app.example.com/hooks/storage"})), false},
+		"an audience among others": {i.token(t, header, with(claims, "aud", []string{"https://app.example.com/hooks/storage", "x"})), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			v := &Verifier{
-				Audience: "https://app.example.com/hooks/storage", Account: "push@example.iam.gserviceaccount.com", Issuers: GoogleIssuers,
-				CertsURL: i.server.URL, Client: i.server.Client(), Now: func() time.Time { return now },
-			}
+			v := NewVerifier("https://app.example.com/hooks/storage", "push@example.iam.gserviceaccount.com", i.server.URL,
+				func() time.Time { return now })
 			if err := v.Verify(context.Background(), tc.token); (err == nil) != tc.ok {
 				t.Errorf("Verify = %v, want ok %v", err, tc.ok)
 			}
@@ -123,9 +122,9 @@ func TestVerifierKeepsKeysAndFetchesSparingly(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	v := &Verifier{Audience: "a", Issuers: GoogleIssuers, CertsURL: i.server.URL, Client: i.server.Client(), Now: func() time.Time { return now }}
+	v := NewVerifier("a", "", i.server.URL, func() time.Time { return now })
 	token := func(kid string) string {
-		return i.token(t, map[string]any{"alg": "RS256", "kid": kid}, map[string]any{"iss": GoogleIssuers[0], "aud": "a", "iat": now.Unix(), "exp": now.Unix() + 3600})
+		return i.token(t, map[string]any{"alg": "RS256", "kid": kid}, map[string]any{"iss": google, "aud": "a", "iat": now.Unix(), "exp": now.Unix() + 3600})
 	}
 	i.down.Store(true)
 	if err := v.Verify(t.Context(), token("k1")); !errors.Is(err, errKeys) {

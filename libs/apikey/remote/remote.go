@@ -1,0 +1,172 @@
+// Package remote is how services ask auth for keys, and auth's end of it.
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/apikey"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/outage"
+	"github.com/linkreel/linkreel/libs/peer"
+)
+
+// The routes of auth; see the table in libs/peer.
+const (
+	verifyPath = "/internal/v1/keys/verify"
+	rightsPath = "/internal/v1/rights"
+)
+
+// The two ends of each route share these types, so they cannot drift apart.
+type (
+	verifyAsk struct {
+		Hash string `json:"hash"`
+	}
+	verifyAnswer struct {
+		Record *record `json:"record"` // null: there is no such key
+	}
+	// record has its dates in milliseconds. Callers may name the end of a key in a year
+	// that JSON's form of a time cannot hold.
+	record struct {
+		apikey.Record
+		ExpiresAt, RevokedAt *int64 // null: none; 0 is 1970
+	}
+	rightsAsk struct {
+		AccountID string `json:"accountId"`
+		ID        string `json:"id"`
+	}
+	rightsAnswer struct {
+		Scopes identity.ScopeSet `json:"scopes"`
+	}
+)
+
+func toMillis(t time.Time) *int64 {
+	if t.IsZero() {
+		return nil
+	}
+	ms := t.UnixMilli()
+	return &ms
+}
+
+func fromMillis(ms *int64) time.Time {
+	if ms == nil {
+		return time.Time{}
+	}
+	return time.UnixMilli(*ms)
+}
+
+// late is when an answer is: auth reads from memory or in one round trip to Firestore.
+const late = 700 * time.Millisecond
+
+// Source asks auth over its internal listener.
+type Source struct{ auth *peer.Client }
+
+var (
+	_ apikey.Source = Source{}
+	_ apikey.Rights = Source{}
+)
+
+// New makes a source for auth's internal address, such as http://auth:8090, with the
+// token that this service and auth share.
+func New(baseURL, token string) Source { return Source{peer.NewClient(baseURL, token, 2*late)} }
+
+// Close frees idle connections.
+func (s Source) Close() { s.auth.Close() }
+
+// Verify is [apikey.Source].Verify.
+func (s Source) Verify(ctx context.Context, hash string) (*apikey.Record, error) {
+	a, err := twice(ctx, func(ctx context.Context) (a verifyAnswer, err error) {
+		err = s.auth.Call(ctx, verifyPath, verifyAsk{hash}, &a)
+		return a, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if a.Record == nil {
+		return nil, apikey.ErrUnknownKey
+	}
+	r := a.Record.Record
+	r.ExpiresAt, r.RevokedAt = fromMillis(a.Record.ExpiresAt), fromMillis(a.Record.RevokedAt)
+	return &r, nil
+}
+
+// Scopes is [apikey.Rights].Scopes.
+func (s Source) Scopes(ctx context.Context, accountID, id string) (identity.ScopeSet, error) {
+	a, err := twice(ctx, func(ctx context.Context) (a rightsAnswer, err error) {
+		err = s.auth.Call(ctx, rightsPath, rightsAsk{accountID, id}, &a)
+		return a, err
+	})
+	return a.Scopes, err
+}
+
+// twice asks, and asks once more when that broke or has no answer when it is late: a
+// replica that just went away leaves connections that look alive. Whatever is answered
+// first counts, and the first question goes on meanwhile. An auth that is merely busy
+// would else be asked twice, and heard neither time.
+func twice[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*late)
+	defer cancel()
+	type answer struct {
+		value T
+		err   error
+	}
+	answers := make(chan answer, 2)
+	begin := func() {
+		go func() {
+			value, err := ask(ctx)
+			answers <- answer{value, err}
+		}()
+	}
+	begin()
+	again := time.After(late)
+	for heard := 0; ; {
+		select {
+		case a := <-answers:
+			heard++
+			if a.err == nil || heard == 2 || again != nil && !outage.Pause(ctx, 20*time.Millisecond) {
+				return a.value, a.err
+			}
+		case <-again:
+		}
+		if again != nil {
+			again = nil // no third time
+			begin()
+		}
+	}
+}
+
+// Routes is auth's end of both routes.
+func Routes(d *peer.Door, keys apikey.Source, rights apikey.Rights) {
+	peer.Answer(d, verifyPath, func(ctx context.Context, q verifyAsk) (verifyAnswer, error) {
+		if len(q.Hash) != 64 || strings.Trim(q.Hash, "0123456789abcdef") != "" {
+			return verifyAnswer{}, apierr.Invalid(apierr.Detail{Field: "hash", Code: apierr.InvalidFormat, Message: "Send a SHA-256 in lower-case hex."})
+		}
+		// Nobody waits longer than this for an answer.
+		ctx, cancel := context.WithTimeout(ctx, 2*late)
+		defer cancel()
+		r, err := keys.Verify(ctx, q.Hash)
+		switch {
+		case errors.Is(err, apikey.ErrUnknownKey):
+			return verifyAnswer{}, nil
+		case err != nil:
+			return verifyAnswer{}, apierr.Down(fmt.Errorf("verify key: %w", err))
+		}
+		return verifyAnswer{&record{*r, toMillis(r.ExpiresAt), toMillis(r.RevokedAt)}}, nil
+	})
+	peer.Answer(d, rightsPath, func(ctx context.Context, q rightsAsk) (rightsAnswer, error) {
+		if !identity.ValidID(q.AccountID) || !identity.ValidID(q.ID) {
+			return rightsAnswer{}, apierr.Invalid(apierr.Detail{Field: "id", Code: apierr.InvalidFormat, Message: "Send two identifiers."})
+		}
+		ctx, cancel := context.WithTimeout(ctx, 2*late)
+		defer cancel()
+		scopes, err := rights.Scopes(ctx, q.AccountID, q.ID)
+		if err != nil {
+			err = apierr.Down(fmt.Errorf("look up rights: %w", err))
+		}
+		return rightsAnswer{scopes}, err
+	})
+}

@@ -1,0 +1,39 @@
+package jsdate
+
+import (
+	"encoding/json"
+	"math"
+	"strconv"
+)
+
+// Moment is a JSON text or number that JavaScript's Date may read.
+type Moment struct {
+	text   string
+	number float64
+	isText bool
+}
+
+// UnmarshalJSON takes any text and any number; [Moment.Date] judges them.
+func (m *Moment) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '"' {
+		m.isText = true
+		return json.Unmarshal(b, &m.text)
+	}
+	n, err := strconv.ParseFloat(string(b), 64)
+	if err != nil && !math.IsInf(n, 0) { // 1e999 is infinite in JavaScript as well
+		return err
+	}
+	m.number = n
+	return nil
+}
+
+// IsText reports whether the moment was given as a text.
+func (m Moment) IsText() bool { return m.isText }
+
+// Date reads the moment as `new Date(x)` does: milliseconds since 1970.
+func (m Moment) Date() (ms int64, ok bool) {
+	if m.isText {
+		return Parse(m.text)
+	}
+	return FromNumber(m.number)
+}

@@ -1,0 +1,142 @@
+package peer
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+)
+
+// maxAnswer bounds an answer that is read into memory.
+const maxAnswer = 1 << 20
+
+// Client calls one service over its internal listener.
+type Client struct {
+	url, token string
+	patience   time.Duration
+	http       *http.Client
+}
+
+// NewClient makes a client for a service's internal address, such as
+// http://auth:8090. It dials nothing yet. token is the calling service's, as its
+// setting gives it; patience bounds a call.
+func NewClient(baseURL, token string, patience time.Duration) *Client {
+	dialer := &net.Dialer{Timeout: 500 * time.Millisecond, KeepAlive: 15 * time.Second}
+	return &Client{
+		url: strings.TrimRight(baseURL, "/"), token: Shown(token), patience: patience,
+		http: &http.Client{
+			Transport: otelhttp.NewTransport(&http.Transport{ // no Proxy: internal traffic never takes one
+				DialContext: dialer.DialContext, MaxIdleConns: 128, MaxIdleConnsPerHost: 128, IdleConnTimeout: 60 * time.Second,
+				TLSHandshakeTimeout: 500 * time.Millisecond, ResponseHeaderTimeout: patience, DisableCompression: true,
+			}),
+			// No service of ours redirects, and the token must reach nobody else.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}
+}
+
+// Close frees idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Call asks, and reads the answer into out, which may be nil. What the service
+// refuses comes back as *apierr.Error with its code. Whatever else goes wrong is
+// UNAVAILABLE, and only the log shows why.
+func (c *Client) Call(ctx context.Context, path string, in, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, c.patience)
+	defer cancel()
+	body, err := c.send(ctx, path, in)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	// Read to its end, whether or not anybody wants it: only then can the connection serve the next call.
+	text, err := io.ReadAll(io.LimitReader(body, maxAnswer))
+	if err == nil && out != nil {
+		err = json.Unmarshal(text, out)
+	}
+	if err != nil {
+		return apierr.Down(fmt.Errorf("%s: read answer: %w", path, err))
+	}
+	return nil
+}
+
+// Copy asks for an answer of any length and writes it to w. An answer that breaks
+// off is an error, never a shorter answer. It lasts as long as w takes.
+func (c *Client) Copy(ctx context.Context, path string, in any, w io.Writer) error {
+	body, err := c.send(ctx, path, in)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	if _, err := io.Copy(w, body); err != nil {
+		return fmt.Errorf("%s: copy answer: %w", path, err)
+	}
+	return nil
+}
+
+// send returns the body of an answer of 2xx.
+func (c *Client) send(ctx context.Context, path string, in any) (io.ReadCloser, error) {
+	text, err := json.Marshal(in)
+	if err != nil {
+		return nil, fmt.Errorf("%s: encode: %w", path, err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+path, bytes.NewReader(text))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	call := strconv.FormatUint(rand.Uint64(), 36)
+	req.Header.Set("Authorization", "Bearer "+c.token)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set(callHeader, call)
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, apierr.Down(fmt.Errorf("%s: %w", path, err))
+	}
+	ours := resp.Header.Get(callHeader) == call
+	if ours && resp.StatusCode/100 == 2 {
+		return resp.Body, nil
+	}
+	defer resp.Body.Close()
+	if !ours {
+		return nil, apierr.Down(fmt.Errorf("%s: answered %d, and not by the handler of this call", path, resp.StatusCode))
+	}
+	return nil, fmt.Errorf("%s: %w", path, refusal(resp))
+}
+
+// refusal reads our own error body, for all internal calls.
+func refusal(resp *http.Response) error {
+	var body struct {
+		Error struct {
+			Code          apierr.Code     `json:"code"`
+			Message       string          `json:"message"`
+			Details       []apierr.Detail `json:"details"`
+			RequiredScope string          `json:"requiredScope"`
+			RequiredRole  string          `json:"requiredRole"`
+		} `json:"error"`
+	}
+	err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&body)
+	e := &apierr.Error{
+		Code: body.Error.Code, Message: body.Error.Message, Details: body.Error.Details,
+		RequiredScope: body.Error.RequiredScope, RequiredRole: body.Error.RequiredRole,
+	}
+	// What broke inside the other service is no answer to our caller.
+	if err != nil || e.Code.Status() != resp.StatusCode || resp.StatusCode >= http.StatusInternalServerError {
+		e = apierr.Down(fmt.Errorf("answered %d %s", resp.StatusCode, body.Error.Code))
+	}
+	// A service that is busy says for how long, with whatever code.
+	if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && s > 0 {
+		e.RetryAfter = time.Duration(s) * time.Second
+	}
+	return e
+}

@@ -1,0 +1,80 @@
+package peer
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/json"
+	"io"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/httpapi"
+)
+
+// Door lets services in that show their token, each to the routes that it may ask.
+type Door struct {
+	api    *httpapi.API
+	tokens map[Service]string
+}
+
+// NewDoor makes a door for the routes of an internal API. tokens are those of the
+// services that call, each as its setting gives it; a service without one is not let in.
+func NewDoor(api *httpapi.API, tokens map[Service]string) *Door { return &Door{api, tokens} }
+
+// Answer adds a route: do answers in, which comes as the body.
+func Answer[In, Out any](d *Door, path string, do func(ctx context.Context, in In) (Out, error)) {
+	route(d, path, func(c *fiber.Ctx, in In) error {
+		out, err := do(c.UserContext(), in)
+		if err != nil {
+			return err
+		}
+		return httpapi.JSON(c, fiber.StatusOK, out)
+	})
+}
+
+// Stream adds a route with an answer of any length, as JSON Lines.
+func Stream[In any](d *Door, path string, do func(ctx context.Context, in In, w io.Writer) error) {
+	route(d, path, func(c *fiber.Ctx, in In) error {
+		return httpapi.Stream(c, httpapi.JSONLines, func(ctx context.Context, w io.Writer) error { return do(ctx, in, w) })
+	})
+}
+
+func route[In any](d *Door, path string, serve func(c *fiber.Ctx, in In) error) {
+	var known, allowed []hash
+	for service, token := range d.tokens {
+		known = append(known, hashes(token)...)
+		if service.may(path) {
+			allowed = append(allowed, hashes(token)...)
+		}
+	}
+	d.api.Public(fiber.MethodPost, path, func(c *fiber.Ctx) error {
+		// Hashes are compared, so that the time says nothing about the token, its length included.
+		scheme, token, _ := strings.Cut(c.Get(fiber.HeaderAuthorization), " ")
+		shown := sha256.Sum256([]byte(token))
+		if !strings.EqualFold(scheme, "Bearer") || !has(known, shown) {
+			return apierr.New(apierr.InvalidAPIKey, "This is not an internal token.")
+		}
+		if !has(allowed, shown) {
+			return apierr.New(apierr.Forbidden, "This service may not ask this.")
+		}
+		// From here on the answer is the handler's, whatever it is.
+		c.Set(callHeader, c.Get(callHeader))
+		var in In
+		// The caller is ours, so a body that does not fit is our own mistake, and no field is named.
+		if err := json.Unmarshal(httpapi.Body(c), &in); err != nil {
+			return apierr.New(apierr.InvalidJSON, "The body does not fit.")
+		}
+		return serve(c, in)
+	})
+}
+
+func has(all []hash, one hash) bool {
+	found := 0
+	for _, h := range all {
+		found |= subtle.ConstantTimeCompare(h[:], one[:])
+	}
+	return found == 1
+}

@@ -1,0 +1,347 @@
+package record
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"cloud.google.com/go/firestore"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/label"
+	"github.com/linkreel/linkreel/libs/quota"
+	"github.com/linkreel/linkreel/libs/tags"
+)
+
+// Kind says what a kind of record is. Its documents have the account's id in the field
+// accountId.
+type Kind[T any] struct {
+	// Collection holds the records; a document is named by the record's id.
+	Collection string
+	// Object is what events and exports call a record: "link". Its creation is the
+	// event link.created.
+	Object string
+	// Of tells a record's id and account.
+	Of func(*T) (id, account string)
+	// Doc is the record's document, and From reads one; see [firestoredb.Reader].
+	Doc  func(*T) any
+	From func(firestoredb.Snap) (*T, error)
+	// Absent is the answer for a record that is not there or of another account.
+	Absent func() error
+
+	// Shown is the record as its owner sees it, in events and exports. A kind without
+	// it has neither.
+	Shown func(*T) any
+	// Order sorts lists; nil leaves them in the order of ids.
+	Order func(a, b *T) int
+	// Limit is for a kind of which an account may have only so many.
+	Limit *Limit
+	// Labels are for a kind with tags.
+	Labels *Labels[T]
+	// Beside writes the other documents that a change needs, and announces: before is
+	// nil for a new record, after for one that goes. It only writes.
+	Beside func(tx *Tx, before, after *T)
+	// Erase removes up to limit records of an account that is erased, readable or not,
+	// and reports how many; fewer are the last ones. nil deletes the documents.
+	Erase func(ctx context.Context, account string, limit int) (n int, err error)
+	// Export writes what an export has of a record in place of a line of Shown.
+	Export func(ctx context.Context, r *T, line func(object string, data any) error) error
+}
+
+// Limit bounds how many records of a kind an account may have.
+type Limit struct {
+	// Kind names the limit: "links".
+	Kind string
+	// Full is the answer when there is no room.
+	Full func(limit int64) error
+}
+
+// Labels are the tags of records.
+type Labels[T any] struct {
+	Store *tags.Store
+	Of    func(*T) []string
+}
+
+// Kept is a kind of records in a database. It is safe for concurrent use.
+type Kept[T any] struct {
+	db *DB
+	k  Kind[T]
+}
+
+// Keep keeps a kind of records.
+func Keep[T any](db *DB, k Kind[T]) *Kept[T] { return &Kept[T]{db, k} }
+
+// Ref names the document of a record; nil when id cannot be one.
+func (k *Kept[T]) Ref(id string) firestoredb.Ref { return k.db.Ref(k.k.Collection, id) }
+
+// Of is the query for an account's records.
+func (k *Kept[T]) Of(account string) firestore.Query {
+	return k.db.Collection(k.k.Collection).Where("accountId", "==", account)
+}
+
+// Get reads a record of an account; "" as the account is any.
+func (k *Kept[T]) Get(ctx context.Context, account, id string) (*T, error) {
+	r, found, err := firestoredb.Lookup(ctx, k.db.DB, "get "+k.k.Object, k.Ref(id), k.k.From)
+	if err != nil {
+		return nil, err
+	}
+	return k.owned(account, r, found)
+}
+
+func (k *Kept[T]) owned(account string, r *T, found bool) (*T, error) {
+	if !found {
+		return nil, k.k.Absent()
+	}
+	if _, owner := k.k.Of(r); account != "" && owner != account {
+		return nil, k.k.Absent()
+	}
+	return r, nil
+}
+
+// Find reads what a query finds.
+func (k *Kept[T]) Find(ctx context.Context, q firestore.Query) ([]*T, error) {
+	return firestoredb.List(ctx, k.db.DB, "list "+k.k.Collection, q, k.k.From)
+}
+
+// All reads all records of an account. It is for kinds of which an account has few.
+func (k *Kept[T]) All(ctx context.Context, account string) ([]*T, error) {
+	found, err := k.Find(ctx, k.Of(account))
+	if k.k.Order != nil {
+		slices.SortFunc(found, k.k.Order)
+	}
+	return found, err
+}
+
+// Count counts an account's records.
+func (k *Kept[T]) Count(ctx context.Context, account string) (int64, error) {
+	return k.db.Count(ctx, "count "+k.k.Collection, k.Of(account))
+}
+
+// Create adds a record; limit is how many the account may have, 0 any number. A record
+// of the account that has the id already is the answer in place of r: a repeated
+// request so finds what its first try made. The error is ErrExists when a document
+// beside the record is in the way.
+func (k *Kept[T]) Create(ctx context.Context, r *T, limit int64) (*T, error) {
+	id, account := k.k.Of(r)
+	err := quota.ErrAsk
+	if len(k.labels(r)) == 0 {
+		// There is nothing to read, and mostly a place in memory, so this is one call to the database.
+		err = k.db.Commit(ctx, "create "+k.k.Object, func(tx *Tx) error {
+			in := k.In(tx)
+			if err := in.Room(account, limit, 1); err != nil {
+				return err
+			}
+			return in.Add(r, k.event("created"))
+		})
+	}
+	if errors.Is(err, quota.ErrAsk) {
+		err = k.db.Tx(ctx, "create "+k.k.Object, func(tx *Tx) error {
+			in := k.In(tx)
+			// One that is there needs no room for a second.
+			stored, err := in.GetAll(id)
+			if err != nil || stored[0] != nil {
+				return cmp.Or(err, firestoredb.ErrExists)
+			}
+			if err := in.Room(account, limit, 1); err != nil {
+				return err
+			}
+			return in.Add(r, k.event("created"))
+		})
+	}
+	if !errors.Is(err, firestoredb.ErrExists) {
+		return r, err
+	}
+	// The error does not tell which of the documents exists, so what is stored decides.
+	stored, found, readErr := firestoredb.Lookup(ctx, k.db.DB, "get "+k.k.Object, k.Ref(id), k.k.From)
+	if apierr.CodeOf(readErr) == apierr.RateLimited {
+		readErr = apierr.Down(readErr) // Nobody has looked, and what is in the way may be the same record.
+	}
+	if readErr != nil {
+		return nil, readErr
+	}
+	if _, err := k.owned(account, stored, found); err == nil {
+		return stored, nil
+	}
+	return nil, err
+}
+
+// event is created, updated or deleted, for this kind; [events.Quiet] for a kind
+// without events.
+func (k *Kept[T]) event(what string) events.Type {
+	if k.k.Shown == nil {
+		return events.Quiet
+	}
+	return events.Type(k.k.Object + "." + what)
+}
+
+func (k *Kept[T]) labels(r *T) []string {
+	if k.k.Labels == nil || r == nil {
+		return nil
+	}
+	return k.k.Labels.Of(r)
+}
+
+// Change changes a record of an account; "" as the account is any. fn decides on the
+// record as it is, and may run several times. It says what has happened: the event;
+// [events.Quiet] for a change that nobody is told; "" when there is nothing to write.
+// Its error ends the change.
+func (k *Kept[T]) Change(ctx context.Context, account, id string, fn func(*T) (events.Type, error)) (out *T, err error) {
+	err = k.db.Tx(ctx, "update "+k.k.Object, func(tx *Tx) error {
+		in := k.In(tx)
+		r, err := in.Get(account, id)
+		if err != nil {
+			return err
+		}
+		before := *r
+		out = r
+		t, err := fn(r)
+		if err != nil || t == "" {
+			return err
+		}
+		return in.Put(&before, r, t)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// Delete removes a record of an account; check may refuse.
+func (k *Kept[T]) Delete(ctx context.Context, account, id string, check func(*T) error) error {
+	return k.db.Tx(ctx, "delete "+k.k.Object, func(tx *Tx) error {
+		in := k.In(tx)
+		r, err := in.Get(account, id)
+		if err != nil {
+			return err
+		}
+		if err := check(r); err != nil {
+			return err
+		}
+		return in.Remove(r, k.event("deleted"))
+	})
+}
+
+// In is the kind within a transaction.
+func (k *Kept[T]) In(tx *Tx) In[T] { return In[T]{tx, k} }
+
+// In is a kind of records within a transaction.
+type In[T any] struct {
+	tx *Tx
+	k  *Kept[T]
+}
+
+// Get reads a record of an account; "" as the account is any.
+func (in In[T]) Get(account, id string) (*T, error) {
+	found, err := in.GetAll(id)
+	if err != nil {
+		return nil, err
+	}
+	return in.k.owned(account, found[0], found[0] != nil)
+}
+
+// GetAll reads records of any account in one call; nil for those that are not there.
+func (in In[T]) GetAll(ids ...string) ([]*T, error) {
+	refs := make([]firestoredb.Ref, len(ids))
+	for i, id := range ids {
+		refs[i] = in.k.Ref(id)
+	}
+	snaps, err := in.tx.GetAll(refs...)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]*T, len(ids))
+	for i, snap := range snaps {
+		if snap == nil {
+			continue
+		}
+		if out[i], err = in.k.k.From(snap); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// Find reads what a query finds.
+func (in In[T]) Find(q firestore.Query) ([]*T, error) {
+	snaps, err := in.tx.Query(q)
+	if err != nil {
+		return nil, err
+	}
+	return firestoredb.ReadAll(snaps, in.k.k.From)
+}
+
+// Room claims room for n more records where the account may have limit of them, and
+// fails when there is less.
+func (in In[T]) Room(account string, limit, n int64) error {
+	l := in.k.k.Limit
+	if l == nil || limit <= 0 {
+		return nil
+	}
+	have := func(ctx context.Context) (int64, error) { return in.k.Count(ctx, account) }
+	room, err := in.tx.Room(quota.Limit{Account: account, Kind: l.Kind, Max: limit, Count: have}, n)
+	if err == nil && room < n {
+		err = l.Full(limit)
+	}
+	return err
+}
+
+// Add creates a record and tells of it.
+func (in In[T]) Add(r *T, t events.Type) error {
+	return in.write(nil, r, t, func(ref firestoredb.Ref) { in.tx.Create(ref, in.k.k.Doc(r)) })
+}
+
+// Put changes a record and tells of it; before is what it was.
+func (in In[T]) Put(before, r *T, t events.Type) error {
+	return in.write(before, r, t, func(ref firestoredb.Ref) { in.tx.Set(ref, in.k.k.Doc(r)) })
+}
+
+// Remove deletes a record and tells of it.
+func (in In[T]) Remove(r *T, t events.Type) error {
+	return in.write(r, nil, t, in.tx.Delete)
+}
+
+func (in In[T]) write(before, after *T, t events.Type, write func(firestoredb.Ref)) error {
+	r := after
+	if r == nil {
+		r = before
+	}
+	id, account := in.k.k.Of(r)
+	ref := in.k.Ref(id)
+	if ref == nil {
+		return fmt.Errorf("%q is not the id of a %s", id, in.k.k.Object)
+	}
+	if err := in.tags(account, before, after); err != nil {
+		return err
+	}
+	write(ref)
+	if in.k.k.Beside != nil {
+		in.k.k.Beside(in.tx, before, after)
+	}
+	if t != events.Quiet {
+		in.Tell(r, t)
+	}
+	return nil
+}
+
+func (in In[T]) tags(account string, before, after *T) error {
+	had, has := in.k.labels(before), in.k.labels(after)
+	got, lost := label.Without(has, had), label.Without(had, has)
+	if len(got)+len(lost) == 0 {
+		return nil
+	}
+	return in.tx.Label(in.k.k.Labels.Store, account, got, lost)
+}
+
+// Tell writes an event of a record, as it is now. Add, Put and Remove do so too.
+func (in In[T]) Tell(r *T, t events.Type) {
+	id, account := in.k.k.Of(r)
+	e := events.Event{AccountID: account, Type: t, Object: id}
+	if in.k.k.Shown != nil { // else the outbox refuses it
+		e.Data = in.k.k.Shown(r)
+	}
+	in.tx.Tell(e)
+}

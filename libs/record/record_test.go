@@ -1,0 +1,290 @@
+package record_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/events/outbox"
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/record"
+	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
+	local "github.com/linkreel/linkreel/services/localcloud/firestore"
+)
+
+// folder is a simple kind of record.
+type folder struct {
+	ID, Account, Name string
+	Created, Due      time.Time
+	Stored            time.Time
+}
+
+type folderDoc struct {
+	Account string      `firestore:"accountId"`
+	Name    string      `firestore:"name"`
+	Created time.Time   `firestore:"createdAt"`
+	Due     *record.Due `firestore:"due,omitempty"`
+}
+
+var errAbsent = errors.New("no such folder")
+
+// The types of a feed are a closed list, so these folders call themselves links.
+var folders = record.Kind[folder]{
+	Collection: "folders", Object: "link",
+	Of:  func(f *folder) (string, string) { return f.ID, f.Account },
+	Doc: func(f *folder) any { return folderDoc{f.Account, f.Name, f.Created, record.DueAt(f.ID, f.Due)} },
+	From: firestoredb.Reader(func(snap firestoredb.Snap, d *folderDoc) *folder {
+		return &folder{snap.Ref.ID, d.Account, d.Name, d.Created, d.Due.Time(), snap.UpdateTime}
+	}),
+	Absent: func() error { return errAbsent },
+	Shown:  func(f *folder) any { return map[string]string{"id": f.ID, "name": f.Name} },
+	Order:  func(a, b *folder) int { return b.Created.Compare(a.Created) },
+	Limit:  &record.Limit{Kind: "folders", Full: func(int64) error { return apierr.New(apierr.QuotaExceeded, "full") }},
+	Beside: func(tx *record.Tx, _, after *folder) {
+		if after != nil {
+			tx.Announce(after.ID)
+		}
+	},
+}
+
+type world struct {
+	*record.Kept[folder]
+	db        *record.DB
+	server    *local.Server
+	set       *record.Set
+	now       time.Time
+	mu        sync.Mutex
+	announced []string
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	cloud := cloudtest.Start(t, cloudtest.Options{})
+	db, err := firestoredb.Open(t.Context(), firestoredb.Config{Project: cloudtest.Project, Endpoint: cloud.Endpoint, Timeout: 20 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	w := &world{server: cloud.Firestore, now: time.Now().UTC().Truncate(time.Microsecond)}
+	w.db = record.Open(db, record.Options{
+		Outbox: outbox.New(db, nil, nil), Now: func() time.Time { return w.now },
+		Announce: func(_ context.Context, keys ...string) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.announced = append(w.announced, keys...)
+		},
+	})
+	w.Kept = record.Keep(w.db, folders)
+	w.set = w.db.Set(w.Kept, record.Traces{DB: w.db, Collection: "folderNames"})
+	return w
+}
+
+func (w *world) make(t *testing.T, n int) *folder {
+	t.Helper()
+	f := &folder{ID: fmt.Sprintf("fld_%03d", n), Account: "acc_a", Name: fmt.Sprint(n), Created: w.now.Add(time.Duration(n) * time.Second), Due: w.now}
+	f, err := w.Create(t.Context(), f, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// told lists the types of all events.
+func (w *world) told(t *testing.T) (types []string) {
+	t.Helper()
+	snaps, err := w.db.Query(t.Context(), "list events", w.db.Collection(outbox.Collection).OrderBy("order", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, snap := range snaps {
+		what, _ := snap.DataAt("type")
+		types = append(types, what.(string))
+	}
+	return types
+}
+
+func (w *world) spoil(t *testing.T, id string) {
+	t.Helper()
+	_, err := w.Ref(id).Set(t.Context(), map[string]any{"accountId": "acc_a", "name": 7, "due": record.DueAt(id, w.now)})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestARecordOfAnotherAccountIsNotThere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := w.make(t, 1)
+	if got, err := w.Get(t.Context(), "acc_a", f.ID); err != nil || got.Name != "1" {
+		t.Errorf("%v, %v", got, err)
+	}
+	quiet := func(*folder) (events.Type, error) { return events.Quiet, nil }
+	for account, id := range map[string]string{"acc_b": f.ID, "acc_a": "fld_none", "acc_c": "__x__/..", "acc_d": ""} {
+		_, err := w.Get(t.Context(), account, id)
+		_, changed := w.Change(t.Context(), account, id, quiet)
+		deleted := w.Delete(t.Context(), account, id, func(*folder) error { return nil })
+		if err != errAbsent || !errors.Is(changed, errAbsent) || !errors.Is(deleted, errAbsent) {
+			t.Errorf("%s of %s: get %v, change %v, delete %v", id, account, err, changed, deleted)
+		}
+	}
+}
+
+func TestEachChangeIsOneCommitWithItsEventAndIsAnnouncedAfterIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f := w.make(t, 1)
+	rename := func(t events.Type) func(*folder) (events.Type, error) {
+		return func(f *folder) (events.Type, error) { f.Name += "x"; return t, nil }
+	}
+	for _, what := range []events.Type{events.LinkUpdated, events.Quiet} {
+		if _, err := w.Change(t.Context(), f.Account, f.ID, rename(what)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	commits := w.server.Stats().Calls["Commit"]
+	if got, err := w.Change(t.Context(), f.Account, f.ID, rename("")); err != nil || got.Name != "1xxx" {
+		t.Errorf("a change of nothing: %v, %v", got, err)
+	}
+	if n := w.server.Stats().Calls["Commit"]; n != commits {
+		t.Error("a change of nothing is committed")
+	}
+	refused := errors.New("refused")
+	if err := w.Delete(t.Context(), f.Account, f.ID, func(*folder) error { return refused }); !errors.Is(err, refused) {
+		t.Error(err)
+	}
+	if err := w.Delete(t.Context(), f.Account, f.ID, func(f *folder) error {
+		if f.Name != "1xx" {
+			return fmt.Errorf("name %q is stored", f.Name)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	if got := strings.Join(w.told(t), " "); got != "link.created link.updated link.deleted" {
+		t.Errorf("told %s", got)
+	}
+	if len(w.announced) != 3 { // a create, two changes
+		t.Errorf("announced %v", w.announced)
+	}
+}
+
+func TestARepeatedCreateFindsWhatItsFirstTryMade(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, limit := range []int64{0, 1} {
+		first := &folder{ID: fmt.Sprintf("fld_%d", limit), Account: fmt.Sprintf("acc_%d", limit), Name: "first"}
+		second := *first
+		second.Name = "second"
+		for _, f := range []*folder{first, &second} {
+			got, err := w.Create(t.Context(), f, limit)
+			if err != nil || got.Name != "first" {
+				t.Errorf("limit %d: %v, %v", limit, got, err)
+			}
+		}
+		second.Account = "acc_other"
+		if _, err := w.Create(t.Context(), &second, limit); !errors.Is(err, firestoredb.ErrExists) {
+			t.Errorf("the id of another account's record: %v", err)
+		}
+	}
+	another := &folder{ID: "fld_another", Account: "acc_1"}
+	if _, err := w.Create(t.Context(), another, 1); apierr.CodeOf(err) != apierr.QuotaExceeded {
+		t.Errorf("one more than the limit: %v", err)
+	}
+}
+
+func TestWhatCannotBeReadHidesNothingThatIsDue(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for n := range 40 {
+		w.make(t, n)
+	}
+	for n := range 20 {
+		w.spoil(t, fmt.Sprintf("fld_%03d", n))
+	}
+	due, err := w.Due(t.Context(), 100)
+	if err == nil || len(due) != 20 {
+		t.Errorf("%d are due, %v; want 20 and an error that names the others", len(due), err)
+	}
+	for _, f := range due[1:] {
+		if err := w.PutOff(t.Context(), f.ID, time.Time{}, f.Stored); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if due, err := w.Due(t.Context(), 1); err != nil || len(due) != 1 {
+		t.Errorf("later: %d, %v", len(due), err)
+	}
+	if err := w.PutOff(t.Context(), due[0].ID, time.Time{}, due[1].Stored.Add(-time.Second)); err != nil {
+		t.Errorf("a record that was changed meanwhile: %v", err)
+	}
+	w.now = w.now.Add(2 * time.Hour)
+	if due, err := w.Due(t.Context(), 100); err == nil || len(due) != 1 {
+		t.Errorf("two hours later: %d, %v", len(due), err)
+	}
+}
+
+func TestAnAccountLeavesWithAllThatItHas(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for n := range 150 {
+		w.make(t, n)
+	}
+	other := &folder{ID: "fld_other", Account: "acc_b", Name: "other"}
+	if _, err := w.Create(t.Context(), other, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.db.Collection("folderNames").Doc("x").Set(t.Context(), map[string]any{"accountId": "acc_a"}); err != nil {
+		t.Fatal(err)
+	}
+	var lines bytes.Buffer
+	if err := w.set.Export(t.Context(), "acc_a", &lines); err != nil {
+		t.Error(err)
+	}
+	list := strings.Split(strings.TrimSpace(lines.String()), "\n")
+	if len(list) != 150 || !slices.IsSorted(list) || list[0] != `{"type":"link","data":{"id":"fld_000","name":"0"}}` {
+		t.Errorf("%d lines, the first %s", len(list), list[0])
+	}
+	w.spoil(t, "fld_007")
+	rounds := 0
+	for more := true; more; rounds++ {
+		var err error
+		if more, err = w.set.Erase(t.Context(), "acc_a", 100); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left, err := w.set.Remains(t.Context(), "acc_a"); err != nil || left || rounds != 2 {
+		t.Errorf("after %d rounds: %v, %v", rounds, left, err)
+	}
+	if left, err := w.set.Remains(t.Context(), "acc_b"); err != nil || !left {
+		t.Errorf("the other account: %v, %v", left, err)
+	}
+	if all, err := w.All(t.Context(), "acc_b"); err != nil || len(all) != 1 {
+		t.Errorf("the other account has %v, %v", all, err)
+	}
+}
+
+func TestAChangeOfUnknownOutcomeIsAnnounced(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.make(t, 1)
+	w.announced = nil
+	for err, want := range map[error]int{errors.New("connection lost"): 1, errAbsentCoded: 0} {
+		w.announced = nil
+		got := w.db.Tx(t.Context(), "fail", func(tx *record.Tx) error {
+			tx.Announce("key")
+			return err
+		})
+		if !errors.Is(got, err) || len(w.announced) != want {
+			t.Errorf("%v: %v, announced %v", err, got, w.announced)
+		}
+	}
+}
+
+var errAbsentCoded = apierr.New(apierr.LinkNotFound, "no such link")

@@ -1,0 +1,161 @@
+package record
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+
+	"cloud.google.com/go/firestore"
+
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/quota"
+)
+
+// Set is all that a service keeps of accounts. What an erasure removes and what an
+// export lists follow from it, so a kind that is in the set is in both.
+type Set struct {
+	db    *DB
+	kinds []kind
+}
+
+// kind is a [Kept] or a [Traces].
+type kind interface {
+	of(account string) firestore.Query
+	erase(ctx context.Context, account string, limit int) (n int, err error)
+	export(ctx context.Context, account string, line func(object string, data any) error) error
+	// forget removes what is left of an account beside its records.
+	forget(ctx context.Context, account string) error
+}
+
+// Traces are documents that are no records, and name the account whose records they
+// belong to in the field accountId. They leave with the account.
+type Traces struct {
+	DB         *DB
+	Collection string
+	// Erase is explained at [Kind].
+	Erase func(ctx context.Context, account string, limit int) (n int, err error)
+}
+
+// Set lists the kinds of a service, in the order in which they are exported and erased.
+func (db *DB) Set(kinds ...kind) *Set { return &Set{db, kinds} }
+
+// Erase removes up to limit of each kind of an account's records, and reports whether
+// there are more. It may be cut off anywhere: the next call resumes where it stopped.
+func (s *Set) Erase(ctx context.Context, account string, limit int) (more bool, err error) {
+	for _, k := range s.kinds {
+		n, err := k.erase(ctx, account, limit)
+		if err != nil {
+			return true, err
+		}
+		if n >= limit {
+			more = true
+			continue
+		}
+		// With the last page: until then records still count and carry tags.
+		if err := k.forget(ctx, account); err != nil {
+			return true, err
+		}
+	}
+	return more, nil
+}
+
+// Remains reports whether anything is left of an account.
+func (s *Set) Remains(ctx context.Context, account string) (bool, error) {
+	for _, k := range s.kinds {
+		found, err := s.db.Find(ctx, "look for what is left", k.of(account).Limit(1))
+		if err != nil || len(found) > 0 {
+			return true, err
+		}
+	}
+	return false, nil
+}
+
+// page is how many records an export reads at a time.
+const page = 100
+
+// line is a line of an export.
+type line struct {
+	Type string `json:"type"`
+	Data any    `json:"data"`
+}
+
+// Export writes an account's records as JSON Lines, a page at a time. The account's
+// records may change meanwhile.
+func (s *Set) Export(ctx context.Context, account string, w io.Writer) error {
+	out := json.NewEncoder(w)
+	out.SetEscapeHTML(false)
+	for _, k := range s.kinds {
+		err := k.export(ctx, account, func(object string, data any) error { return out.Encode(line{object, data}) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k *Kept[T]) of(account string) firestore.Query { return k.Of(account) }
+
+func (k *Kept[T]) erase(ctx context.Context, account string, limit int) (int, error) {
+	if k.k.Erase != nil {
+		return k.k.Erase(ctx, account, limit)
+	}
+	return k.db.ErasePage(ctx, "erase "+k.k.Collection, k.Of(account), limit)
+}
+
+func (k *Kept[T]) forget(ctx context.Context, account string) error {
+	if k.k.Labels != nil {
+		if err := k.k.Labels.Store.Forget(ctx, account); err != nil {
+			return err
+		}
+	}
+	if k.k.Limit == nil {
+		return nil
+	}
+	return quota.Forget(ctx, k.db.DB, account)
+}
+
+func (k *Kept[T]) export(ctx context.Context, account string, line func(object string, data any) error) error {
+	if k.k.Shown == nil && k.k.Export == nil {
+		return nil
+	}
+	q := k.Of(account).OrderBy(firestore.DocumentID, firestore.Asc).Limit(page)
+	for next := q; ; {
+		snaps, err := k.db.Query(ctx, "export "+k.k.Collection, next)
+		if err != nil {
+			return err
+		}
+		records, err := firestoredb.ReadAll(snaps, k.k.From)
+		if err != nil {
+			return err
+		}
+		for _, r := range records {
+			if k.k.Export != nil {
+				err = k.k.Export(ctx, r, line)
+			} else {
+				err = line(k.k.Object, k.k.Shown(r))
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if len(snaps) < page {
+			return nil
+		}
+		next = q.StartAfter(snaps[page-1].Ref.ID)
+	}
+}
+
+func (t Traces) of(account string) firestore.Query {
+	return t.DB.Collection(t.Collection).Where("accountId", "==", account)
+}
+
+func (t Traces) erase(ctx context.Context, account string, limit int) (int, error) {
+	if t.Erase != nil {
+		return t.Erase(ctx, account, limit)
+	}
+	return t.DB.ErasePage(ctx, "erase "+t.Collection, t.of(account), limit)
+}
+
+func (Traces) forget(context.Context, string) error { return nil }
+
+func (Traces) export(context.Context, string, func(string, any) error) error { return nil }

@@ -1,0 +1,243 @@
+package record
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"cloud.google.com/go/firestore"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/events/outbox"
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/quota"
+	"github.com/linkreel/linkreel/libs/tags"
+)
+
+// Options are what a change may need beside the database.
+type Options struct {
+	// Outbox takes the events. Without one a change that has an event fails.
+	Outbox *outbox.Outbox
+	// Announce tells every replica, before it returns, that what they remember under
+	// some keys has changed.
+	Announce func(ctx context.Context, keys ...string)
+	// Authority tells every replica that an account's rights have changed.
+	Authority func(ctx context.Context, account string, version int64)
+	// Now is the clock; nil is the system's.
+	Now func() time.Time
+}
+
+// DB is the database of records. It is safe for concurrent use.
+type DB struct {
+	*firestoredb.DB
+	o      Options
+	quotas *quota.Gate
+}
+
+// Open makes a database of records of an open one.
+func Open(db *firestoredb.DB, o Options) *DB {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &DB{DB: db, o: o, quotas: quota.New(db, o.Now)}
+}
+
+// Now is the database's clock.
+func (db *DB) Now() time.Time { return db.o.Now() }
+
+// Tx makes one atomic change: what fn read still holds when it commits. fn may run
+// several times, and has no other effect than by tx. A change that writes nothing is
+// not committed, and is a success.
+func (db *DB) Tx(ctx context.Context, what string, fn func(tx *Tx) error) error {
+	return db.run(ctx, db.DB.Tx, true, what, fn)
+}
+
+// Commit is [DB.Tx] for an fn that reads nothing: one call to the database. A commit
+// whose answer is lost is sent again, and may find its own documents in place.
+func (db *DB) Commit(ctx context.Context, what string, fn func(tx *Tx) error) error {
+	return db.run(ctx, db.DB.Commit, false, what, fn)
+}
+
+type runner func(ctx context.Context, what string, fn func(context.Context, *firestore.Transaction) error, opts ...firestore.TransactionOption) error
+
+// errNothing ends a transaction that has nothing to write: a commit of nothing is one
+// more call that can fail.
+var errNothing = errors.New("nothing to write")
+
+func (db *DB) run(ctx context.Context, by runner, reads bool, what string, fn func(tx *Tx) error) error {
+	tx, claim := &Tx{}, db.quotas.Claim()
+	err := claim.Run(ctx, func() error {
+		return by(ctx, what, func(ctx context.Context, ft *firestore.Transaction) error {
+			tx = &Tx{db: db, ctx: ctx, ft: ft, reads: reads, claim: claim} // this try replaces the one before
+			if err := fn(tx); err != nil {
+				return err
+			}
+			return tx.flush()
+		})
+	})
+	if errors.Is(err, errNothing) {
+		err = nil
+	}
+	// A commit whose answer was lost may have happened. Announcing a change that did
+	// not happen costs a reload; not announcing one leaves replicas stale.
+	if err != nil && apierr.CodeOf(err).Status() < 500 {
+		return err
+	}
+	if len(tx.keys) > 0 && db.o.Announce != nil {
+		db.o.Announce(ctx, tx.keys...)
+	}
+	for _, announce := range tx.authorities {
+		announce(ctx)
+	}
+	return err
+}
+
+// Tx is one atomic change. It gathers what is written and writes it at the end, since
+// Firestore takes no read after a write; so a read never sees a write of its own
+// transaction. It lives as long as the function that it was given to.
+type Tx struct {
+	db    *DB
+	ctx   context.Context // a transaction lives within the call that gave its context
+	ft    *firestore.Transaction
+	reads bool // false in a [DB.Commit]
+	claim *quota.Claim
+	asked bool // for room
+
+	writes      []func() error
+	told        []events.Event
+	keys        []string
+	authorities []func(context.Context)
+}
+
+func (tx *Tx) flush() error {
+	if len(tx.writes) == 0 && len(tx.told) == 0 {
+		return errNothing
+	}
+	for _, write := range tx.writes {
+		if err := write(); err != nil {
+			return err
+		}
+	}
+	if len(tx.told) > 0 {
+		if err := tx.db.o.Outbox.Put(tx.ctx, tx.ft, tx.told...); err != nil {
+			return err
+		}
+	}
+	return tx.claim.Take(tx.ft)
+}
+
+// Firestore is the transaction beneath, for reads by hand. Writes go by [Tx.Write].
+func (tx *Tx) Firestore() *firestore.Transaction { return tx.ft }
+
+// Context is that of the transaction.
+func (tx *Tx) Context() context.Context { return tx.ctx }
+
+// GetAll reads documents in one call. Those of nil refs and those that are not there
+// come as nil.
+func (tx *Tx) GetAll(refs ...firestoredb.Ref) ([]firestoredb.Snap, error) {
+	out := make([]firestoredb.Snap, len(refs))
+	var valid []firestoredb.Ref
+	var places []int
+	for i, ref := range refs {
+		if ref != nil {
+			valid, places = append(valid, ref), append(places, i)
+		}
+	}
+	if len(valid) == 0 {
+		return out, nil
+	}
+	snaps, err := tx.ft.GetAll(valid)
+	if err != nil {
+		return nil, err
+	}
+	for i, snap := range snaps {
+		if snap.Exists() {
+			out[places[i]] = snap
+		}
+	}
+	return out, nil
+}
+
+// Query reads what a query finds.
+func (tx *Tx) Query(q firestore.Query) ([]firestoredb.Snap, error) {
+	return tx.ft.Documents(q).GetAll()
+}
+
+// Load reads one document into dst; found is false when it is not there.
+func (tx *Tx) Load(ref firestoredb.Ref, dst any) (found bool, err error) {
+	snaps, err := tx.GetAll(ref)
+	if err != nil || snaps[0] == nil {
+		return false, err
+	}
+	if err := snaps[0].DataTo(dst); err != nil {
+		return true, fmt.Errorf("read %s: %w", ref.Path, err)
+	}
+	return true, nil
+}
+
+// Create writes a document that must not exist yet.
+func (tx *Tx) Create(ref firestoredb.Ref, doc any) {
+	tx.Write(func(ft *firestore.Transaction) error { return ft.Create(ref, doc) })
+}
+
+// Set writes a document, whether or not it exists.
+func (tx *Tx) Set(ref firestoredb.Ref, doc any, opts ...firestore.SetOption) {
+	tx.Write(func(ft *firestore.Transaction) error { return ft.Set(ref, doc, opts...) })
+}
+
+// Update writes fields of a document, which must exist.
+func (tx *Tx) Update(ref firestoredb.Ref, updates ...firestore.Update) {
+	tx.Write(func(ft *firestore.Transaction) error { return ft.Update(ref, updates) })
+}
+
+// Delete removes a document, if it exists.
+func (tx *Tx) Delete(ref firestoredb.Ref) {
+	tx.Write(func(ft *firestore.Transaction) error { return ft.Delete(ref) })
+}
+
+// Write leaves a write by hand to the end of the transaction.
+func (tx *Tx) Write(write func(ft *firestore.Transaction) error) {
+	tx.writes = append(tx.writes, func() error { return write(tx.ft) })
+}
+
+// Room is how many of want places the account may have; the commit takes them. It is
+// less than want only when the account is full. It is asked once in a transaction. In a [DB.Commit] the error may be
+// [quota.ErrAsk]; a [DB.Tx] then finds out. Other errors pass through fn as they are:
+// a change that waits for a place is made again.
+func (tx *Tx) Room(l quota.Limit, want int64) (int64, error) {
+	if tx.asked {
+		return 0, errors.New("a transaction asks for room twice")
+	}
+	if tx.asked = true; !tx.reads {
+		return tx.claim.Room(tx.ctx, nil, l, want)
+	}
+	return tx.claim.Room(tx.ctx, tx.ft, l, want)
+}
+
+// Label notes tags that records of an account get and lose.
+func (tx *Tx) Label(store *tags.Store, account string, got, lost []string) error {
+	write, err := store.Change(tx.ft, account, got, lost)
+	if err == nil {
+		tx.Write(func(*firestore.Transaction) error { return write() })
+	}
+	return err
+}
+
+// Tell writes an event in the same commit.
+func (tx *Tx) Tell(e events.Event) { tx.told = append(tx.told, e) }
+
+// Announce tells all replicas that what they remember under keys has changed: after
+// the commit, and before the caller is answered. It may also be called for what is in
+// place already: a repeated request cannot know whether its first try ended before it
+// announced.
+func (tx *Tx) Announce(keys ...string) { tx.keys = append(tx.keys, keys...) }
+
+// Authority tells all replicas that an account's rights have changed, as Announce does.
+func (tx *Tx) Authority(account string, version int64) {
+	tx.authorities = append(tx.authorities, func(ctx context.Context) { tx.db.o.Authority(ctx, account, version) })
+}
+
+// After leaves a hint to be given after the commit, see [firestoredb.AfterCommit].
+func (tx *Tx) After(do func()) { firestoredb.AfterCommit(tx.ctx, do) }

@@ -1,0 +1,156 @@
+package delivery
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/services/events/internal/webhook"
+)
+
+// attempt makes one try of a delivery: it reports whether the lane is in order, which
+// is as before where nothing was learned of the receiver, and when the delivery is due
+// again.
+func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
+	d := j.delivery
+	ctx := e.ctx
+	// A delivery that has waited in memory for too long may be somebody else's by
+	// now, or become it during the call.
+	if now := e.opt.Now(); d.DueAt.Sub(now) < webhook.Lease/2 {
+		d.Claim(now)
+		if mine, err := e.store.Save(ctx, d); err != nil || !mine {
+			return before, time.Time{}
+		}
+	}
+	w, silent, err := e.store.Receiver(ctx, d.AccountID, d.WebhookID)
+	if gone(err) {
+		if err := e.store.Drop(ctx, d.ID); err != nil {
+			slog.DebugContext(ctx, "delivery of a deleted webhook not dropped yet", "error", err)
+		}
+		return true, time.Time{} // a failing lane would be kept for ever
+	}
+	if err != nil {
+		// The delivery becomes due again when its lease ends.
+		slog.WarnContext(ctx, "webhook cannot be read; its delivery waits", "webhook", d.WebhookID, "error", err)
+		return before, time.Time{}
+	}
+	if silent {
+		d.PutOff(e.opt.Now().Add(silence))
+		e.save(ctx, d)
+		if e.resumed(d.AccountID, d.WebhookID) {
+			e.Send(d.AccountID, d.WebhookID)
+		}
+		return before, time.Time{}
+	}
+	r, made := e.call(ctx, w, j)
+	if !made {
+		return before, time.Time{}
+	}
+	now := e.opt.Now()
+	// Before Note, which counts this try.
+	first := d.Tries == 0
+	d.Note(r, now)
+	e.metrics.attempted(ctx, r, first, j, now)
+	e.save(ctx, d)
+	if !r.Final && !r.Ours {
+		e.judge(ctx, w, r, now)
+	}
+	return r.OK() || r.Final, d.NextTry
+}
+
+// call makes the message and sends it. made is false when nothing can be said of
+// the receiver, because we could not get so far or were stopped in the middle.
+func (e *Engine) call(ctx context.Context, w *webhook.Webhook, j job) (r webhook.Result, made bool) {
+	d := j.delivery
+	now := e.opt.Now()
+	if !w.Enabled {
+		return webhook.Result{Attempt: webhook.Attempt{At: now, Error: "The webhook is disabled."}, Final: true}, true
+	}
+	body, err := message(d.EventType, d.EventAt, d.Payload)
+	if err != nil {
+		// Trying again would fail in the same way for ever.
+		slog.ErrorContext(ctx, "message cannot be made", "event", d.EventID, "error", err)
+		return webhook.Result{Attempt: webhook.Attempt{At: now, Error: "The message could not be made."}, Final: true}, true
+	}
+	secrets, err := e.store.Signing(w, now)
+	if err != nil {
+		slog.ErrorContext(ctx, "a webhook's secret does not open", "webhook", w.ID, "account", w.AccountID, "error", err)
+	}
+	if len(secrets) == 0 {
+		return webhook.Unsigned(now), true
+	}
+	header, err := webhook.Headers(d.EventID, now, body, secrets)
+	if err != nil {
+		slog.ErrorContext(ctx, "message cannot be signed", "webhook", w.ID, "error", err)
+		return webhook.Result{Attempt: webhook.Attempt{At: now, Error: "The message could not be signed."}, Final: true}, true
+	}
+	r = e.caller.Send(ctx, w.Target, header, body)
+	r.At = now
+	// A call that our own stop cut short says nothing about the receiver.
+	return r, ctx.Err() == nil
+}
+
+// save writes a result down. It is tried for a while: a result that is not on
+// record means that the receiver gets the message again.
+func (e *Engine) save(ctx context.Context, d *webhook.Delivery) {
+	for wait := 100 * time.Millisecond; ; wait *= 2 {
+		mine, err := e.store.Save(ctx, d)
+		switch {
+		case err == nil && !mine:
+			slog.InfoContext(ctx, "a delivery was taken over or retried meanwhile; this result is dropped", "delivery", d.ID)
+			return
+		case err == nil:
+			return
+		case wait > 5*time.Second || ctx.Err() != nil:
+			slog.WarnContext(ctx, "result of a delivery not written; it will be sent again", "delivery", d.ID, "error", err)
+			return
+		}
+		pause(ctx, wait)
+	}
+}
+
+// judge keeps the webhook's health, and gives up one that only fails.
+func (e *Engine) judge(ctx context.Context, w *webhook.Webhook, r webhook.Result, now time.Time) {
+	health, reason := w.Judge(r, now)
+	var err error
+	switch health {
+	case webhook.Unchanged:
+	case webhook.Recovered:
+		err = e.store.NoteHealth(ctx, w.ID, time.Time{})
+	case webhook.BeganToFail:
+		err = e.store.NoteHealth(ctx, w.ID, now)
+	case webhook.GiveUp:
+		_, err = e.store.Update(ctx, w.AccountID, w.ID, func(fresh *webhook.Webhook) (events.Type, error) {
+			// Judged again by the stored one: it may have recovered or been mended. An answer to what
+			// it was before says nothing about what it is now.
+			again, why := fresh.Judge(r, now)
+			if again != webhook.GiveUp || !fresh.Enabled || fresh.Rev != w.Rev {
+				return "", nil
+			}
+			fresh.GiveUp(why, now)
+			return events.WebhookDisabled, nil
+		})
+		if err == nil {
+			slog.InfoContext(ctx, "webhook disabled", "webhook", w.ID, "account", w.AccountID, "reason", reason)
+		}
+	}
+	if err != nil && !gone(err) {
+		slog.WarnContext(ctx, "health of a webhook not noted", "webhook", w.ID, "error", err)
+	}
+}
+
+func gone(err error) bool { return errors.Is(err, apierr.New(apierr.WebhookNotFound, "")) }
+
+// message is a body as Standard Webhooks has it. data is JSON already and is kept to the
+// letter.
+func message(t events.Type, at time.Time, data string) ([]byte, error) {
+	return json.Marshal(struct {
+		Type      events.Type     `json:"type"`
+		Timestamp string          `json:"timestamp"`
+		Data      json.RawMessage `json:"data"`
+	}{t, at.UTC().Format("2006-01-02T15:04:05.000Z"), json.RawMessage(data)})
+}

@@ -1,0 +1,80 @@
+package certificate
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/seal"
+)
+
+// Account is the key of the account that all replicas share at the authority. The
+// key is all that has to be remembered: an authority that gets the same key again
+// answers with the account that it has for it, so replicas that register at the same
+// time get one account.
+type Account struct {
+	Store interface {
+		// ChangeAccount runs fn on the sealed key of an account, nil when there is
+		// none, and on the time since when it is there. It stores what fn returns.
+		// fn may run several times.
+		ChangeAccount(ctx context.Context, id string, fn func(sealed []byte, since time.Time) ([]byte, error)) error
+	}
+	ID   string // names the authority and our e-mail address
+	Seal *seal.Keys
+	Now  func() time.Time
+}
+
+// key makes the account's key, unless there is one.
+func (a *Account) key(ctx context.Context) (key crypto.Signer, err error) {
+	err = a.Store.ChangeAccount(ctx, a.ID, func(sealed []byte, since time.Time) (_ []byte, err error) {
+		// A key that nobody can open is left alone at first, for the reason that
+		// [Service.lost] gives.
+		if sealed != nil && (a.Seal.Has(sealed) || a.Now().Sub(since) < loss) {
+			key, err = a.open(sealed)
+			return sealed, err
+		}
+		made, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			return nil, fmt.Errorf("make key: %w", err)
+		}
+		key = made
+		der, err := x509.MarshalPKCS8PrivateKey(made)
+		return a.Seal.Seal(a.ID, der), err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("key of the account at the authority: %w", err)
+	}
+	return key, nil
+}
+
+func (a *Account) open(sealed []byte) (crypto.Signer, error) {
+	der, err := a.Seal.Open(a.ID, sealed)
+	if err != nil {
+		return nil, err
+	}
+	key, err := x509.ParsePKCS8PrivateKey(der)
+	if err != nil {
+		return nil, err
+	}
+	signer, ok := key.(crypto.Signer)
+	if !ok {
+		return nil, errors.New("it cannot sign")
+	}
+	return signer, nil
+}
+
+// reseal seals the key again with the first sealing key.
+func (a *Account) reseal(ctx context.Context) error {
+	return a.Store.ChangeAccount(ctx, a.ID, func(sealed []byte, _ time.Time) ([]byte, error) {
+		if sealed == nil || !a.Seal.Has(sealed) {
+			return nil, errCurrent
+		}
+		return resealed(a.Seal, a.ID, sealed)
+	})
+}
