@@ -55,10 +55,11 @@ func (s Standings) Ref(accountID string) *firestore.DocumentRef {
 	return s.DB.Collection(s.Collection).Doc(accountID)
 }
 
-// Of reads the standing in an account's document; the zero one if nothing was decided.
+// Of reads the standing in an account's document; the zero one if nothing was decided,
+// which leaves no document.
 func Of(snap *firestore.DocumentSnapshot) (tenant.Standing, error) {
 	var r record
-	if !snap.Exists() {
+	if snap == nil || !snap.Exists() {
 		return tenant.Standing{}, nil
 	}
 	if err := snap.DataTo(&r); err != nil {

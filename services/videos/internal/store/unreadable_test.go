@@ -119,7 +119,7 @@ func TestEraseSomeShortensAllOlderPurges(t *testing.T) {
 	for i := range older {
 		b.remove(b.make(i, nil))
 	}
-	if n := b.erase(); n > older/50+2 {
+	if n := b.erase(); n > older/20+2 {
 		t.Errorf("%d rounds for %d tasks", n, older)
 	}
 	b.now = b.now.Add(15*time.Minute + time.Second)
