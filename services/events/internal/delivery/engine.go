@@ -37,17 +37,18 @@ import (
 
 // Store is what the engine asks of the store, which decides nothing.
 type Store interface {
-	// Overlooked lists accounts with events that have waited since before t, and how long
-	// the oldest has waited. Beside an error there may be some.
-	Overlooked(ctx context.Context, before time.Time) (accounts []string, oldest time.Time, err error)
+	// Waiters lists accounts behind the account after that have events without a place, each
+	// with the time of its oldest. next is where to continue; "" at the end.
+	Waiters(ctx context.Context, after string) (oldest map[string]time.Time, next string, err error)
+	// Expired lists accounts of which some recent events have expired.
+	Expired(ctx context.Context) (accounts []string, err error)
 	// Waiting lists what has no place yet, in the order of commits. more says that others
 	// may wait.
 	Waiting(ctx context.Context, accountID string, limit int) (list []*feed.Event, more bool, err error)
 	Feed(ctx context.Context, accountID string) (*feed.Feed, error)
 	// Place writes places and deliveries in one commit; feed.ErrMoved when the feed is no
 	// more as it was before.
-	Place(ctx context.Context, before *feed.Feed, placed []*feed.Event, list []*webhook.Delivery) error
-	Event(ctx context.Context, id string) (*feed.Event, error)
+	Place(ctx context.Context, p *feed.Placing, list []*webhook.Delivery) error
 
 	// Receiver reads a webhook, and whether its account may be sent nothing now.
 	Receiver(ctx context.Context, accountID, id string) (w *webhook.Webhook, silent bool, err error)
@@ -84,6 +85,8 @@ type Options struct {
 	Now func() time.Time
 	// Sweep is how often the engine looks for what nobody was woken for; 10 s.
 	Sweep time.Duration
+	// Lanes is into how many the index of due deliveries is split; 32.
+	Lanes int
 	// Patience is how long an event may wait before a sweep takes it for overlooked;
 	// 2 s.
 	Patience time.Duration
@@ -110,8 +113,12 @@ type Engine struct {
 	late    []*webhook.Delivery // deferred after the stop
 
 	replaying chan struct{}
+	// waiter is the account behind which the next sweep looks for events without a place.
+	waiter string
 	// beyond is, for each due lane, how far sweeps have looked behind a full page.
-	beyond [webhook.DueLanes]webhook.DeliveryPlace
+	beyond [webhook.MaxLanes]webhook.DeliveryPlace
+	// former is the lane that the last sweep looked into beside those that are in use.
+	former int
 }
 
 var (
@@ -126,6 +133,9 @@ func New(st Store, caller Caller, rdb redis.UniversalClient, opt Options) *Engin
 	}
 	if opt.Sweep <= 0 {
 		opt.Sweep = 10 * time.Second
+	}
+	if opt.Lanes <= 0 {
+		opt.Lanes = 32
 	}
 	if opt.Patience <= 0 {
 		opt.Patience = 2 * time.Second
@@ -241,20 +251,15 @@ func (e *Engine) sweeps(ctx context.Context) {
 
 // Sweep looks once.
 func (e *Engine) Sweep(ctx context.Context) {
-	accounts, oldest, err := e.store.Overlooked(ctx, e.opt.Now().Add(-e.opt.Patience))
-	if err != nil && ctx.Err() == nil {
+	if err := e.sweepFeeds(ctx); err != nil && ctx.Err() == nil {
 		slog.WarnContext(ctx, "cannot look for events without a place", "error", err)
-	}
-	e.metrics.waitingSince(oldest)
-	for _, accountID := range accounts {
-		e.settler.ask(ctx, accountID)
 	}
 	var mu sync.Mutex
 	var oldestDue time.Time
 	// Not errgroup.WithContext: a lane that cannot be read stops no other.
 	var g errgroup.Group
 	g.SetLimit(8)
-	for i := range webhook.DueLanes {
+	for _, i := range e.dueLanes() {
 		g.Go(func() error {
 			oldest, err := e.sweepLane(ctx, i)
 			mu.Lock()
@@ -273,6 +278,56 @@ func (e *Engine) Sweep(ctx context.Context) {
 	case e.replaying <- struct{}{}:
 	default:
 	}
+}
+
+// dueLanes are the lanes that a sweep looks into: all that are in use, and one of the
+// others in turn, in which deliveries are left when the setting was lowered.
+func (e *Engine) dueLanes() []int {
+	var lanes []int
+	for i := range e.opt.Lanes {
+		lanes = append(lanes, i)
+	}
+	if e.opt.Lanes == webhook.MaxLanes {
+		return lanes
+	}
+	if e.former++; e.former < e.opt.Lanes || e.former >= webhook.MaxLanes {
+		e.former = e.opt.Lanes
+	}
+	return append(lanes, e.former)
+}
+
+// maxWaiters is how many pages of accounts one sweep reads; the next one continues.
+const maxWaiters = 50
+
+// sweepFeeds has places given to what has waited for too long, and drops from feeds what
+// has expired.
+func (e *Engine) sweepFeeds(ctx context.Context) error {
+	before := e.opt.Now().Add(-e.opt.Patience)
+	var oldest time.Time
+	for range maxWaiters {
+		waiters, next, err := e.store.Waiters(ctx, e.waiter)
+		if err != nil {
+			return err
+		}
+		for accountID, since := range waiters {
+			if since.After(before) {
+				continue // somebody is woken for it
+			}
+			if oldest.IsZero() || since.Before(oldest) {
+				oldest = since
+			}
+			e.settler.ask(ctx, accountID)
+		}
+		if e.waiter = next; next == "" {
+			break
+		}
+	}
+	e.metrics.waitingSince(oldest)
+	expired, err := e.store.Expired(ctx)
+	for _, accountID := range expired {
+		e.settler.ask(ctx, accountID)
+	}
+	return err
 }
 
 // pagesBeyond is how many pages a sweep reads behind a lane's first one.
