@@ -142,6 +142,7 @@ type Claim struct {
 	want  int64  // how many of them the commit uses
 	leads bool   // this change asks the ledger, and others wait for it
 	grant *grant // what the commit of this try changes in the ledger
+	seen  *grant // the same, of a sum that may not change
 	sent  bool   // this try has come to its commit
 }
 
@@ -329,6 +330,34 @@ func (c *Claim) wait() error {
 		}
 		return nil
 	}}
+}
+
+// Watch is for a limit of a sum, such as bytes, of which a change knows only while it is
+// made whether it adds to it. It reads the ledger; the caller then sums up what there
+// is. It belongs to the reads.
+func (c *Claim) Watch(tx *firestore.Transaction, l Limit) error {
+	c.sent, c.grant, c.seen, c.limit = false, nil, nil, l
+	c.g.mu.Lock()
+	c.a = c.g.account(l.Account + "~" + l.Kind)
+	c.g.mu.Unlock()
+	d, err := c.read(tx)
+	if err == nil {
+		c.seen = &grant{g: c.g, key: c.a.key, limit: l, ledger: d}
+	}
+	return err
+}
+
+// Grow says that the change adds to the sum. It writes the ledger, so that all changes
+// which have read the same sum start again. There is one a second.
+func (c *Claim) Grow() error {
+	if c.seen == nil {
+		return nil
+	}
+	if wait := c.seen.ledger.early(); wait > 0 {
+		return pause(wait)
+	}
+	c.grant = c.seen
+	return nil
 }
 
 // Take is the last write of the transaction. Without a limit it does nothing.
