@@ -144,6 +144,7 @@ type Claim struct {
 	grant *grant // what the commit of this try changes in the ledger
 	seen  *grant // the same, of a sum that may not change
 	sent  bool   // this try has come to its commit
+	blind bool   // which is one without a transaction, and so may have been made twice
 }
 
 // Claim begins a change under a limit.
@@ -193,7 +194,7 @@ func (c *Claim) Run(ctx context.Context, change func() error) error {
 // is full. It belongs to the reads of a transaction; with a nil tx, for a change that
 // reads nothing, it may return [ErrAsk].
 func (c *Claim) Room(ctx context.Context, tx *firestore.Transaction, l Limit, want int64) (int64, error) {
-	c.sent, c.grant, c.want = false, nil, want // a try of the same transaction may have been before
+	c.sent, c.grant, c.want, c.blind = false, nil, want, tx == nil // a try of the same transaction may have been before
 	if l.Max <= 0 || want <= 0 {
 		return want, nil
 	}
@@ -377,12 +378,13 @@ func (c *Claim) end(err error) {
 	}
 	c.g.mu.Lock()
 	defer c.g.mu.Unlock()
-	undone := err != nil && (!c.sent || errors.Is(err, firestoredb.ErrContended))
+	exists := errors.Is(err, firestoredb.ErrExists)
+	undone := err != nil && (!c.sent || errors.Is(err, firestoredb.ErrContended) || exists && !c.blind)
 	if l := c.from; l != nil {
 		switch {
 		case undone:
 			c.put()
-		case err == nil, errors.Is(err, firestoredb.ErrExists): // its own record, of a commit whose answer was lost
+		case err == nil, exists: // what exists may be its own, of a commit whose answer was lost
 			l.out -= c.n
 		default:
 			// The commit may come late. The lease covers it until it is taken back.
