@@ -24,6 +24,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
 // Limits of an account and of a person.
@@ -157,6 +158,14 @@ func (s Session) ExpiresAt() time.Time {
 		return s.Until
 	}
 	return idle
+}
+
+// Key is the session in the form of a key, with the scopes of a role.
+func (s Session) Key(role identity.Role) account.Key {
+	return account.Key{
+		ID: s.ID, AccountID: s.AccountID, Hash: s.Hash, MadeBy: s.MemberID, Scopes: role.Scopes(),
+		CreatedAt: s.CreatedAt, LastUsedAt: s.SeenAt, ExpiresAt: s.ExpiresAt(), RevokedAt: s.EndedAt,
+	}
 }
 
 // Active reports whether the session is accepted at now.

