@@ -292,3 +292,47 @@ func TestReachIsAConnection(t *testing.T) {
 		t.Error("nobody listens, and it was reached")
 	}
 }
+
+func TestALoopCallsAgainAfterATimeAKickAndAFailure(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var calls []time.Duration
+		start, kick := time.Now(), make(chan struct{}, 1)
+		loop := Every(time.Minute, "round", func(context.Context) error {
+			calls = append(calls, time.Since(start))
+			return errors.New("not today")
+		}, kick)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- loop.Run(ctx) }()
+		time.Sleep(90 * time.Second)
+		kick <- struct{}{}
+		time.Sleep(time.Minute)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run = %v", err)
+		}
+		want := []time.Duration{0, time.Minute, 90 * time.Second, 2 * time.Minute}
+		if !slices.Equal(calls, want) {
+			t.Errorf("called at %v, want %v", calls, want)
+		}
+	})
+}
+
+// Not parallel: the logger is the process's.
+func TestARepeatedFailureIsLoggedOnce(t *testing.T) {
+	var out bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&out, nil)))
+	defer slog.SetDefault(before)
+	failed := ""
+	for _, err := range []error{errors.New("a"), errors.New("a"), errors.New("b"), nil, nil, errors.New("b")} {
+		failed = once(t.Context(), "round", failed, func(context.Context) error { return err })
+	}
+	if n := strings.Count(out.String(), "round failed; the next one retries"); n != 3 {
+		t.Errorf("logged %d times, want 3:\n%s", n, &out)
+	}
+	if n := strings.Count(out.String(), "round works again"); n != 1 {
+		t.Errorf("recovery logged %d times, want once:\n%s", n, &out)
+	}
+}

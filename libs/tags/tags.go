@@ -217,24 +217,12 @@ type Carried func(ctx context.Context, tx *firestore.Transaction, accountID, key
 
 const sweepPage = 100
 
-// Sweep removes tags that no record carries any more, until ctx ends.
-func (s *Store) Sweep(ctx context.Context, carried Carried) error {
-	tick := time.NewTicker(15 * time.Minute)
-	defer tick.Stop()
-	for {
-		if err := s.SweepDue(ctx, carried); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "unused tags cannot be listed", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
-}
+// SweepEvery is how often the marked tags are looked at.
+const SweepEvery = 15 * time.Minute
 
-// SweepDue looks at the marked tags that are due.
-func (s *Store) SweepDue(ctx context.Context, carried Carried) error {
+// Sweep looks at the marked tags that are due, and removes those that no record
+// carries any more.
+func (s *Store) Sweep(ctx context.Context, carried Carried) error {
 	var last *firestore.DocumentSnapshot
 	for {
 		var snaps []*firestore.DocumentSnapshot

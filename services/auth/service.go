@@ -220,6 +220,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 		// without Firestore known keys and the documentation still work.
 		WarmUp: []boot.Call{{To: "Firestore", Do: db.Ping}, {To: "Redis", Do: func(ctx context.Context) error { return rdb.Ping(ctx).Err() }}},
 		Close: []func(context.Context) error{
+			source.Flush,
 			// The client's background calls use Redis, so they end before it is closed.
 			func(context.Context) error {
 				for _, h := range holders {

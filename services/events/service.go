@@ -151,7 +151,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 			{Name: "event wake-ups", Run: outbox.Run},
 			{Name: "webhooks", Run: engine.Run},
 			{Name: "accounts", Run: accounts.Look},
-			{Name: "webhook secrets", Run: func(ctx context.Context) error { return hooks.Reseal(ctx, 6*cfg.SweepEvery) }},
+			boot.Every(6*cfg.SweepEvery, "webhook secrets", hooks.Reseal, nil),
 		},
 		// Held requests end before the listener waits for them.
 		Stopping: []func(){reader.Stop},

@@ -42,7 +42,7 @@ func (c Config) certificates(
 	}
 	return certificate.NewService(certificate.Options{
 		Store: kept, Issuer: issuer, Account: account, Seal: keys, Limiter: limiter,
-		PerHour: c.ACMEOrdersPerHour, Sweep: c.CertificateSweep,
+		PerHour: c.ACMEOrdersPerHour,
 		Owner: func(wait func(bool) (context.Context, error), host string) (bool, error) {
 			return memory.Owner(wait, host)
 		},

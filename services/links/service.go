@@ -27,6 +27,7 @@ import (
 	"github.com/linkreel/linkreel/libs/peer"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/redisdb"
+	"github.com/linkreel/linkreel/libs/tags"
 	"github.com/linkreel/linkreel/services/links/internal/api"
 	"github.com/linkreel/linkreel/services/links/internal/clicks"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
@@ -235,14 +236,18 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		}
 		// First: open orders must be noted before the database closes.
 		closers = append([]func(context.Context) error{certificates.Close}, closers...)
-		loops = append(loops, boot.Loop{Name: "certificates", Run: certificates.Run})
+		loops = append(loops, boot.Every(cfg.CertificateSweep, "certificates", certificates.Sweep, nil))
 		servers[1].Handler = cfg.challenges(certificates, serve)
 		servers = append(servers, boot.Server{Name: "tls", Addr: cfg.TLSAddr, Handler: serve, TLS: certificates.TLS()})
 	}
 	return &boot.Service{
 		Name:    "links",
 		Servers: servers,
-		Loops:   append(loops, boot.Loop{Name: "domain proofs", Run: domains.Recheck}, boot.Loop{Name: "unused tags", Run: kept.SweepTags}, boot.Loop{Name: "account purge", Run: accounts.Purge}, boot.Loop{Name: "blocked destinations", Run: blocked.Watch}),
+		Loops: append(loops,
+			boot.Every(time.Minute, "domain proofs", domains.RecheckDue, nil),
+			boot.Every(tags.SweepEvery, "unused tags", kept.SweepTags, nil),
+			boot.Loop{Name: "account purge", Run: accounts.Purge},
+			boot.Every(2*time.Second, "blocked destinations", blocked.Refresh, nil)),
 		// Nothing else decides on readiness, and these for half a minute at most: warm
 		// redirects work without Firestore, Redis and auth.
 		WarmUp: []boot.Call{{To: "Firestore", Do: db.Ping}, {To: "Redis", Do: log.Ping}, {To: "Redis, for limits", Do: func(ctx context.Context) error { return rdb.Ping(ctx).Err() }}, boot.Reach("auth", cfg.AuthURL)},

@@ -40,6 +40,7 @@ import (
 	"github.com/linkreel/linkreel/libs/queue"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/redisdb"
+	"github.com/linkreel/linkreel/libs/tags"
 	"github.com/linkreel/linkreel/libs/transcode"
 	"github.com/linkreel/linkreel/services/videos/internal/api"
 	"github.com/linkreel/linkreel/services/videos/internal/pipeline"
@@ -249,13 +250,14 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 			{Name: "janitor", Run: pipe.RunJanitor},
 			{Name: "hints", Run: pipe.RunHints},
 			{Name: "backfill", Run: pipe.RunBackfill},
-			{Name: "tags", Run: kept.SweepTags},
-			{Name: "views", Run: pages.Run},
+			boot.Every(tags.SweepEvery, "tags", kept.SweepTags, nil),
+			boot.Every(2*time.Second, "views", pages.StoreViews, nil),
 		},
 		// Nothing else decides on readiness: a restart or a detour heals none of the
 		// dependencies, and pages still say in plain words what is the matter.
 		WarmUp: []boot.Call{{To: "Firestore", Do: db.Ping}, {To: "Redis", Do: func(ctx context.Context) error { return rdb.Ping(ctx).Err() }}, boot.Reach("auth", cfg.AuthURL)},
 		Close: []func(context.Context) error{
+			pages.Close,
 			// The client's background calls use Redis, so they end before it is closed.
 			func(context.Context) error { auth.Close(); return rdb.Close() },
 			func(context.Context) error { return bucket.Close() },

@@ -154,26 +154,9 @@ func (s *Source) note(c account.Credential) {
 	s.mu.Unlock()
 }
 
-// WriteUses writes the notes until ctx ends, and once more then. A key is
-// written at most once a minute, whatever its use.
-func (s *Source) WriteUses(ctx context.Context) error {
-	tick := time.NewTicker(5 * time.Second)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
-			defer cancel()
-			s.Flush(last)
-			return nil
-		case <-tick.C:
-			s.Flush(ctx)
-		}
-	}
-}
-
-// Flush writes what is noted. A write that fails is noted again.
-func (s *Source) Flush(ctx context.Context) {
+// Flush writes what is noted. A write that fails is noted again, so there is no error.
+// A key is written at most once a minute, whatever its use.
+func (s *Source) Flush(ctx context.Context) error {
 	s.mu.Lock()
 	// Taken out under the lock and written without it: verification must not wait for Firestore.
 	used := s.used
@@ -202,4 +185,5 @@ func (s *Source) Flush(ctx context.Context) {
 		}
 		return true
 	})
+	return nil
 }

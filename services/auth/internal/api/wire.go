@@ -12,7 +12,9 @@ func toOperatorAccount(a account.Account, ignored []string) wire.OperatorAccount
 	return wire.OperatorAccount{
 		ID: a.ID, Name: a.Name, Plan: a.Plan.String(), State: string(a.State()), Suspended: a.Suspended,
 		Limits: wire.OwnLimits{
-			Links: orNull(a.Limits.Links), Videos: orNull(a.Limits.Videos), Domains: orNull(a.Limits.Domains), StoredBytes: orNull(a.Limits.StoredBytes),
+			Links: orNull(
+				a.Limits.Links,
+			), Videos: orNull(a.Limits.Videos), Domains: orNull(a.Limits.Domains), StoredBytes: orNull(a.Limits.StoredBytes),
 		},
 		CreatedAt: a.CreatedAt.UnixMilli(), IgnoredFields: ignored,
 	}
@@ -36,7 +38,9 @@ func toNewKey(k account.Key, secret identity.Key) wire.KeyCreated {
 func toLimits(rate int, q identity.Quotas) wire.AccountLimits {
 	return wire.AccountLimits{
 		RequestsPerMinute: rate, BulkItems: bulkItems,
-		Links: orNull(int64(q.Links)), Videos: orNull(int64(q.Videos)), Domains: orNull(int64(q.Domains)), StoredBytes: orNull(q.StoredBytes),
+		Links: orNull(
+			int64(q.Links),
+		), Videos: orNull(int64(q.Videos)), Domains: orNull(int64(q.Domains)), StoredBytes: orNull(q.StoredBytes),
 	}
 }
 

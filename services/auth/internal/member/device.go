@@ -80,7 +80,11 @@ func deviceScopes(tx Tx, accountID, memberID string, d Device) (identity.ScopeSe
 		return nil, err
 	}
 	if !role.Scopes().Has(identity.KeysWrite) {
-		return nil, &apierr.Error{Code: apierr.InsufficientScope, RequiredScope: string(identity.KeysWrite), Message: "Your role does not allow you to make keys. Ask an admin of the account."}
+		return nil, &apierr.Error{
+			Code:          apierr.InsufficientScope,
+			RequiredScope: string(identity.KeysWrite),
+			Message:       "Your role does not allow you to make keys. Ask an admin of the account.",
+		}
 	}
 	return d.Scopes, account.MayGive(role.Scopes(), d.Scopes)
 }
@@ -127,7 +131,9 @@ func (s *Service) CollectDevice(ctx context.Context, code, secret identity.Key) 
 			return err
 		}
 		made = account.Key{
-			ID: identity.NewID("key"), AccountID: d.AccountID, Hash: secret.Hash(), Name: d.Name, Prefix: secret.Prefix(), Last4: secret.Last4(),
+			ID: identity.NewID(
+				"key",
+			), AccountID: d.AccountID, Hash: secret.Hash(), Name: d.Name, Prefix: secret.Prefix(), Last4: secret.Last4(),
 			Scopes: scopes, MadeBy: d.MemberID, CreatedAt: s.now(),
 		}
 		if err := account.Room(tx, made, 1, s.now()); err != nil {

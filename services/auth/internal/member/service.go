@@ -327,7 +327,11 @@ func (s *Service) authority(tx Tx, by *identity.Principal) (identity.ScopeSet, e
 		scopes = scopes.And(role.Scopes())
 	}
 	if !scopes.Has(identity.MembersWrite) {
-		return nil, &apierr.Error{Code: apierr.InsufficientScope, RequiredScope: string(identity.MembersWrite), Message: "You lack the scope members:write."}
+		return nil, &apierr.Error{
+			Code:          apierr.InsufficientScope,
+			RequiredScope: string(identity.MembersWrite),
+			Message:       "You lack the scope members:write.",
+		}
 	}
 	return scopes, nil
 }
@@ -495,7 +499,11 @@ func above(role, other identity.Role) bool { return role != other && role.AtLeas
 func mayLink(by *identity.Principal, role identity.Role) error {
 	switch {
 	case !by.Session:
-		return &apierr.Error{Code: apierr.InsufficientScope, RequiredRole: string(identity.Admin), Message: "An API key cannot make sign-in links. Sign in to the console as an admin or an owner."}
+		return &apierr.Error{
+			Code:         apierr.InsufficientScope,
+			RequiredRole: string(identity.Admin),
+			Message:      "An API key cannot make sign-in links. Sign in to the console as an admin or an owner.",
+		}
 	case role == identity.Owner:
 		return OwnerRequired("Only the operator of this installation can make a sign-in link for an owner.")
 	case !above(by.Role, role):

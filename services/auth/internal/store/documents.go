@@ -219,7 +219,9 @@ func fromKey(k account.Key) keyDoc {
 	// An expired key stays in use here until AddKey retires it; readers compare times anyway.
 	d := keyDoc{
 		ID: k.ID, Account: k.AccountID, Name: k.Name, Prefix: k.Prefix, Last4: k.Last4, MadeBy: k.MadeBy, CreatedAt: k.CreatedAt,
-		LastUsedAt: firestoredb.Optional(k.LastUsedAt), RevokedAt: firestoredb.Optional(k.RevokedAt), InUse: k.RevokedAt.IsZero(), Scopes: fromScopes(k.Scopes),
+		LastUsedAt: firestoredb.Optional(
+			k.LastUsedAt,
+		), RevokedAt: firestoredb.Optional(k.RevokedAt), InUse: k.RevokedAt.IsZero(), Scopes: fromScopes(k.Scopes),
 	}
 	if !k.ExpiresAt.IsZero() {
 		ms := k.ExpiresAt.UnixMilli()
@@ -267,7 +269,11 @@ func toUse(u *linkUse) member.LinkUse {
 func toLink(snap firestoredb.Snap, d *linkDoc) member.Link {
 	return member.Link{
 		ID: d.ID, Hash: snap.Ref.ID, Kind: member.Kind(d.Kind), AccountID: d.Account, MemberID: d.Member, Name: d.Name, Role: identity.Role(d.Role),
-		By: events.Actor{Type: events.ActorType(d.ByType), ID: d.ByID, Name: d.ByName}, MadeBy: d.MadeBy, CreatedAt: d.CreatedAt, ExpiresAt: d.ExpireAt,
+		By: events.Actor{
+			Type: events.ActorType(d.ByType),
+			ID:   d.ByID,
+			Name: d.ByName,
+		}, MadeBy: d.MadeBy, CreatedAt: d.CreatedAt, ExpiresAt: d.ExpireAt,
 	}
 }
 

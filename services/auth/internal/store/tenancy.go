@@ -26,7 +26,12 @@ var takedowns = kind[tenancy.Takedown]{"operatorTakedowns", firestoredb.Reader(t
 
 // Accounts reads accounts by id. No index has their words, and only operators search,
 // so a search reads accounts in order and compares.
-func (s *Store) Accounts(ctx context.Context, after string, limit int, match func(account.Account) bool) (page []account.Account, next string, err error) {
+func (s *Store) Accounts(
+	ctx context.Context,
+	after string,
+	limit int,
+	match func(account.Account) bool,
+) (page []account.Account, next string, err error) {
 	for read := 0; read < scan; read += scanPage {
 		found, err := s.behind(ctx, s.db.Collection(accounts.collection).Query, after, scanPage)
 		if err != nil {
@@ -96,6 +101,9 @@ func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
 	// In one commit, and last: an account that is gone always has its tombstone.
 	return s.db.Tx(ctx, "erase account", func(tx *record.Tx) error {
 		a, err := reads{s, tx.Context(), tx}.Account(id)
+		if err == account.ErrNoAccount { //nolint:errorlint // the very value, from this package
+			return nil // another replica was first
+		}
 		if err != nil {
 			return err
 		}
@@ -182,8 +190,16 @@ type takedownDoc struct {
 
 func toTakedown(snap firestoredb.Snap, d *takedownDoc) tenancy.Takedown {
 	return tenancy.Takedown{
-		Takedown: tenant.Takedown{ID: snap.Ref.ID, Kind: d.Kind, RecordID: d.RecordID, AccountID: d.AccountID, URL: d.URL, Reason: d.Reason, At: d.At},
-		Target:   tenant.Target{URL: d.TargetURL, ID: d.TargetID}, Kind: d.TargetKind, Phase: tenancy.Phase(d.Phase),
+		Takedown: tenant.Takedown{
+			ID:        snap.Ref.ID,
+			Kind:      d.Kind,
+			RecordID:  d.RecordID,
+			AccountID: d.AccountID,
+			URL:       d.URL,
+			Reason:    d.Reason,
+			At:        d.At,
+		},
+		Target: tenant.Target{URL: d.TargetURL, ID: d.TargetID}, Kind: d.TargetKind, Phase: tenancy.Phase(d.Phase),
 	}
 }
 

@@ -43,7 +43,11 @@ type export struct {
 }
 
 // errPlaceTaken ends an export that has run for long.
-var errPlaceTaken = &apierr.Error{Code: apierr.RateLimited, RetryAfter: exportLater, Message: "Another account needed the place of this export, which has run for long. Try again, and read faster."}
+var errPlaceTaken = &apierr.Error{
+	Code:       apierr.RateLimited,
+	RetryAfter: exportLater,
+	Message:    "Another account needed the place of this export, which has run for long. Try again, and read faster.",
+}
 
 // begin finds a place for an export of an account. end gives it back. If there is no
 // place, the one that has run longest is ended, so that the next try finds one: slow
@@ -52,7 +56,11 @@ func (x *exports) begin(ctx context.Context, account string) (_ context.Context,
 	release, ok := x.slots.Take(account)
 	if !ok {
 		x.makeRoom(account, 0)
-		return nil, nil, &apierr.Error{Code: apierr.RateLimited, RetryAfter: exportLater, Message: "Too many exports are running already. Try again when one of them has ended."}
+		return nil, nil, &apierr.Error{
+			Code:       apierr.RateLimited,
+			RetryAfter: exportLater,
+			Message:    "Too many exports are running already. Try again when one of them has ended.",
+		}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	e := &export{account, x.now(), cancel}

@@ -27,7 +27,12 @@ type Store interface {
 	account.Store
 	// Accounts lists accounts that match, by id, from after the id after. It looks
 	// at a bounded number of them, so a page may be short; next is "" at the end.
-	Accounts(ctx context.Context, after string, limit int, match func(account.Account) bool) (page []account.Account, next string, err error)
+	Accounts(
+		ctx context.Context,
+		after string,
+		limit int,
+		match func(account.Account) bool,
+	) (page []account.Account, next string, err error)
 	// Pending lists accounts with a decision that has not taken effect everywhere, by
 	// id, from after the id after.
 	Pending(ctx context.Context, after string, limit int) ([]account.Account, error)
@@ -169,7 +174,20 @@ func (s *Service) TakeDown(ctx context.Context, o tenant.Order, kind string) (Ta
 	if err != nil {
 		return t, err
 	}
-	s.log.InfoContext(ctx, "audit", "action", "takedown.create", "account", t.AccountID, "takedown", t.ID, "record", t.RecordID, "by", "operator")
+	s.log.InfoContext(
+		ctx,
+		"audit",
+		"action",
+		"takedown.create",
+		"account",
+		t.AccountID,
+		"takedown",
+		t.ID,
+		"record",
+		t.RecordID,
+		"by",
+		"operator",
+	)
 	return t, nil
 }
 
@@ -227,7 +245,20 @@ func (s *Service) Lift(ctx context.Context, id string) error {
 	if err := s.store.PutTakedown(ctx, t); err != nil {
 		return err
 	}
-	s.log.InfoContext(ctx, "audit", "action", "takedown.lift", "account", t.AccountID, "takedown", t.ID, "record", t.RecordID, "by", "operator")
+	s.log.InfoContext(
+		ctx,
+		"audit",
+		"action",
+		"takedown.lift",
+		"account",
+		t.AccountID,
+		"takedown",
+		t.ID,
+		"record",
+		t.RecordID,
+		"by",
+		"operator",
+	)
 	return s.lift(ctx, t)
 }
 

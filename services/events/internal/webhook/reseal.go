@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"sync/atomic"
-	"time"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
@@ -32,6 +31,8 @@ const (
 // sealMetrics answer whether a key may be dropped.
 type sealMetrics struct {
 	older atomic.Int64 // -1: nobody has looked yet
+
+	full, missed int // rounds until the next full look, -1: none; what the last one left
 }
 
 func newSealMetrics() *sealMetrics {
@@ -55,38 +56,26 @@ func newSealMetrics() *sealMetrics {
 // everything left something.
 const fullAgain = 60
 
-// Reseal seals again, with the first key, what an older key seals, until ctx ends.
+// Reseal seals again, with the first key, what an older key seals.
 // The first look is at every webhook: it finds those that do not name their key, and
 // those that no key opens. Later ones cost a query, or nothing with a single key.
-func (s *Service) Reseal(ctx context.Context, every time.Duration) error {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	full, missed := 0, 0 // rounds until the next full look, -1: none; what the last one left
-	for {
-		all := full == 0
-		left, err := s.look(ctx, all)
-		switch {
-		case err != nil && ctx.Err() == nil:
-			slog.WarnContext(ctx, "webhooks of older keys cannot be listed", "error", err)
-		case err != nil:
-			return nil
-		default:
-			if full > 0 {
-				full--
-			}
-			if all && left > 0 {
-				full, missed = fullAgain, left
-			} else if all {
-				full, missed = -1, 0
-			}
-			s.seals.older.Store(int64(max(left, missed)))
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+func (s *Service) Reseal(ctx context.Context) error {
+	m := s.seals
+	all := m.full == 0
+	left, err := s.look(ctx, all)
+	if err != nil {
+		return err
 	}
+	if m.full > 0 {
+		m.full--
+	}
+	if all && left > 0 {
+		m.full, m.missed = fullAgain, left
+	} else if all {
+		m.full, m.missed = -1, 0
+	}
+	m.older.Store(int64(max(left, m.missed)))
+	return nil
 }
 
 // look seals again what it finds. left is how many it could not.

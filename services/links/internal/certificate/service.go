@@ -82,8 +82,6 @@ type Options struct {
 	PerHour int
 	// Patience is how long a handshake waits for an order; 12 s.
 	Patience time.Duration
-	// Sweep is the time between two looks at what is due; a minute.
-	Sweep time.Duration
 	// Now is the clock; nil is the system's.
 	Now func() time.Time
 }
@@ -149,18 +147,10 @@ const (
 	loss = 24 * time.Hour
 )
 
-// NewService makes a service. Run must run for renewals; Close ends the orders.
+// NewService makes a service. Sweep must be called for renewals; Close ends the orders.
 func NewService(opt Options) *Service {
-	def := func(d *time.Duration, v time.Duration) {
-		if *d <= 0 {
-			*d = v
-		}
-	}
-	def(&opt.Patience, 12*time.Second)
-	def(&opt.Sweep, time.Minute)
-	if opt.PerHour <= 0 {
-		opt.PerHour = 100
-	}
+	opt.Patience = cmp.Or(opt.Patience, 12*time.Second)
+	opt.PerHour = cmp.Or(opt.PerHour, 100)
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
@@ -689,22 +679,6 @@ func (s *Service) note(ctx context.Context, o claimed, change func(r *Record)) e
 	return err
 }
 
-// Run renews certificates, and continues orders of replicas that are gone, until
-// ctx ends. Replicas may do so at the same time: the leases tell whose order is
-// whose.
-func (s *Service) Run(ctx context.Context) error {
-	tick := time.NewTicker(s.opt.Sweep)
-	defer tick.Stop()
-	for {
-		s.sweep(ctx)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
-}
-
 const (
 	duePage = 100
 	// atATime is how many renewals a replica works on; a name that hangs holds one.
@@ -713,16 +687,17 @@ const (
 	asideFor = time.Hour
 )
 
-func (s *Service) sweep(ctx context.Context) {
+// Sweep renews certificates, and continues orders of replicas that are gone. Replicas
+// may do so at the same time: the leases tell whose order is whose.
+func (s *Service) Sweep(ctx context.Context) error {
 	var work errgroup.Group
 	work.SetLimit(atATime)
 	var limited atomic.Bool
+	var unlisted error
 	for bucket := range Buckets {
 		hosts, err := s.opt.Store.DueCertificates(ctx, bucket, s.opt.Now(), duePage)
 		if err != nil {
-			if ctx.Err() == nil {
-				slog.WarnContext(ctx, "due certificates cannot be listed; the next sweep retries", "error", err)
-			}
+			unlisted = err
 			continue
 		}
 		for _, host := range hosts {
@@ -739,6 +714,7 @@ func (s *Service) sweep(ctx context.Context) {
 	}
 	_ = work.Wait()
 	s.reseal(ctx)
+	return unlisted
 }
 
 // sweepOne renews a certificate that is due, and sets its record aside if that is

@@ -300,8 +300,7 @@ func (s *Service) Delete(ctx context.Context, accountID, id string) error {
 }
 
 const (
-	roundEvery = time.Minute
-	pageSize   = 100
+	pageSize = 100
 	// maxRound ends a round, so that a backlog does not keep one replica busy
 	// while newer changes of the schedule go unseen.
 	maxRound = 10_000
@@ -310,25 +309,9 @@ const (
 	parallelChecks = 16
 )
 
-// Recheck checks due proofs until ctx ends. Replicas may do so at the same time:
-// the second check of a domain finds it no longer due.
-func (s *Service) Recheck(ctx context.Context) error {
-	tick := time.NewTicker(roundEvery)
-	defer tick.Stop()
-	for {
-		if err := s.RecheckDue(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "due domains cannot be listed", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
-}
-
 // RecheckDue checks the proofs that are due now. A domain that cannot be checked
-// is logged and passed over: the page goes on behind it.
+// is logged and passed over: the page goes on behind it. Replicas may do so at the
+// same time: the second check of a domain finds it no longer due.
 func (s *Service) RecheckDue(ctx context.Context) error {
 	now, checked := s.opt.Now(), 0
 	var checks errgroup.Group

@@ -32,39 +32,16 @@ type fileVersion struct {
 // an empty one, so the error should end the start.
 func OpenBlocklist(path string) (*Blocklist, error) {
 	b := &Blocklist{path: path}
-	return b, b.refresh()
+	return b, b.Refresh(context.Background())
 }
 
-// blocklistEvery is how soon a change of the file shows.
-const blocklistEvery = 2 * time.Second
-
-// Watch reads the file again whenever it changes, until ctx ends. While it cannot
-// be read, the last list stays in force.
-func (b *Blocklist) Watch(ctx context.Context) error {
+// Refresh reads the file if it is another one than before. While it cannot be read,
+// the last list stays in force. A mounted ConfigMap is
+// replaced through a symbolic link, which shows in the time of change as well.
+func (b *Blocklist) Refresh(context.Context) error {
 	if b == nil {
-		<-ctx.Done()
 		return nil
 	}
-	tick := time.NewTicker(blocklistEvery)
-	defer tick.Stop()
-	failing := false
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		err := b.refresh()
-		if err != nil && !failing { // once, not every two seconds
-			slog.ErrorContext(ctx, "blocked destinations cannot be read; the last list stays in force", "error", err)
-		}
-		failing = err != nil
-	}
-}
-
-// refresh reads the file if it is another one than before. A mounted ConfigMap is
-// replaced through a symbolic link, which shows in the time of change as well.
-func (b *Blocklist) refresh() error {
 	f, err := os.Open(b.path)
 	if err != nil {
 		return fmt.Errorf("blocked destinations: %w", err)

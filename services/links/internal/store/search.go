@@ -93,7 +93,7 @@ func (s *Store) Tags(ctx context.Context, accountID, q, after string, limit int)
 	return out, next, err
 }
 
-// SweepTags removes tags that no link carries any more, until ctx ends.
+// SweepTags removes tags that no link carries any more.
 func (s *Store) SweepTags(ctx context.Context) error { return s.labels.Sweep(ctx, s.carried) }
 
 // carried is [tags.Carried].

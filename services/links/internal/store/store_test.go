@@ -664,7 +664,7 @@ func TestSweepTagsRemovesTagsThatNothingCarries(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.offset.Add(int64(24 * time.Hour))
-	if err := b.labels.SweepDue(t.Context(), b.carried); err != nil {
+	if err := b.SweepTags(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"Kept", "other"}, names()); diff != "" {
@@ -678,7 +678,7 @@ func TestSweepTagsRemovesTagsThatNothingCarries(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.offset.Add(int64(24 * time.Hour))
-	if err := b.labels.SweepDue(t.Context(), b.carried); err != nil {
+	if err := b.SweepTags(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"Kept", "other"}, names()); diff != "" {

@@ -114,7 +114,7 @@ func New(o Options) (*Share, error) {
 	}
 	o.WatchTTL = min(o.WatchTTL, maxSigned)
 	s := &Share{
-		o: o, assets: files, views: newViews(o.Views, o.Guard.First, o.Log), report: reportLink(o.AbuseContact),
+		o: o, assets: files, views: &views{store: o.Views, counts: map[video.ID]int64{}}, report: reportLink(o.AbuseContact),
 		viewers: ratelimit.NewMisses(ratelimit.MissOptions{Burst: newViewers, Every: time.Hour / newViewers, Now: o.Now}),
 		signed:  newKept(8<<20, func(address string) int { return len(address) }),
 		small:   newKept(32<<20, func(body []byte) int { return cap(body) }),
@@ -159,8 +159,13 @@ func (s *Share) Register(api *httpapi.API) {
 	get("/oembed", s.oembed)
 }
 
-// Run stores counted views until ctx ends, and then those that are left.
-func (s *Share) Run(ctx context.Context) error { return s.views.run(ctx) }
+// StoreViews stores the counted views of those videos of which it is this replica's turn.
+func (s *Share) StoreViews(ctx context.Context) error { return s.views.flush(ctx, s.o.Guard.First) }
+
+// Close stores the views that are left. Stopping is no time to wait for a turn.
+func (s *Share) Close(ctx context.Context) error {
+	return s.views.flush(ctx, func(context.Context, string, time.Duration) bool { return true })
+}
 
 // locked is the answer for a video whose password was not given.
 func locked() error { return apierr.New(apierr.Forbidden, "This video needs its password.") }

@@ -3,7 +3,6 @@ package share
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -53,21 +52,13 @@ func (s *Share) view(c *fiber.Ctx) error {
 // all replicas together. A process that is killed loses what it had not stored.
 type views struct {
 	store Views
-	turn  func(ctx context.Context, name string, life time.Duration) bool
-	log   *slog.Logger
 
 	mu     sync.Mutex
 	counts map[video.ID]int64
 }
 
-const (
-	flushViews = 2 * time.Second // how often a replica tries to store
-	turnLife   = 2 * time.Second // one write of a video in this time, of all replicas
-)
-
-func newViews(store Views, turn func(context.Context, string, time.Duration) bool, log *slog.Logger) *views {
-	return &views{store: store, turn: turn, log: log, counts: map[video.ID]int64{}}
-}
+// turnLife allows one write of a video in this time, of all replicas.
+const turnLife = 2 * time.Second
 
 func (w *views) add(id video.ID, n int64) {
 	if n == 0 {
@@ -78,24 +69,7 @@ func (w *views) add(id video.ID, n int64) {
 	w.counts[id] += n
 }
 
-func (w *views) run(ctx context.Context) error {
-	every := time.NewTicker(flushViews)
-	defer every.Stop()
-	for {
-		select {
-		case <-every.C:
-			w.flush(ctx, w.turn)
-		case <-ctx.Done():
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-			defer cancel()
-			// Stopping is no time to wait for a turn.
-			w.flush(last, func(context.Context, string, time.Duration) bool { return true })
-			return nil
-		}
-	}
-}
-
-func (w *views) flush(ctx context.Context, turn func(context.Context, string, time.Duration) bool) {
+func (w *views) flush(ctx context.Context, turn func(context.Context, string, time.Duration) bool) error {
 	w.mu.Lock()
 	todo := w.counts
 	w.counts = map[video.ID]int64{}
@@ -115,7 +89,5 @@ func (w *views) flush(ctx context.Context, turn func(context.Context, string, ti
 		w.counts[id] += n
 		w.mu.Unlock()
 	}
-	if failed != nil {
-		w.log.WarnContext(ctx, "views are stored later", "error", failed)
-	}
+	return failed
 }

@@ -498,8 +498,7 @@ func without(some, others []string) []string {
 	})
 }
 
-// SweepTags removes tags that no video carries any more from the account's list,
-// until ctx ends.
+// SweepTags removes tags that no video carries any more from the account's list.
 func (s *Store) SweepTags(ctx context.Context) error {
 	return s.tags.Sweep(ctx, func(ctx context.Context, tx *firestore.Transaction, account, key string) (bool, error) {
 		q := s.db.Collection(videos).Where("accountId", "==", account).Where("terms", "array-contains", "t:"+key).
