@@ -3,7 +3,7 @@
 // person's session as the key, and has no store: a pod can be replaced at any
 // moment, and nobody is signed out.
 //
-// What it is made of: internal/client asks the API, internal/web holds the pages,
+// What it is made of: the Go client (libs/clients/go) asks the API, internal/web holds the pages,
 // internal/text every English sentence, libs/design how things look, and
 // libs/signin the questions to auth about signing in. web/*.js are the few things
 // that a page cannot do without a script.
@@ -27,7 +27,6 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/peer"
-	"github.com/linkreel/linkreel/services/console/internal/client"
 	"github.com/linkreel/linkreel/services/console/internal/web"
 )
 
@@ -79,7 +78,7 @@ func New(_ context.Context, cfg Config) (*boot.Service, error) {
 	if len(routes) == 0 {
 		routes = map[string]string{"/": cfg.BaseURL}
 	}
-	api, err := client.New(routes)
+	api, err := web.NewAPI(routes)
 	if err != nil {
 		return nil, fmt.Errorf("console: %w", err)
 	}
@@ -96,7 +95,7 @@ func New(_ context.Context, cfg Config) (*boot.Service, error) {
 		Servers: []boot.Server{{Name: "api", Addr: cfg.APIAddr, Handler: app.Handler()}},
 		WarmUp:  first,
 		Close: []func(context.Context) error{
-			func(context.Context) error { auth.Close(); api.Close(); return nil },
+			func(context.Context) error { auth.Close(); return nil },
 		},
 	}, nil
 }

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/linkreel/linkreel/libs/apispec"
 	"github.com/linkreel/linkreel/libs/design"
@@ -25,7 +26,9 @@ var sources embed.FS
 // guideNames are the documents for callers, copied from docs/ by tools/webassets.
 var guideNames = []string{"api", "guides", "cli", "mcp", "webhooks", "sign-in", "versioning"}
 
-var templates = template.Must(template.ParseFS(sources, "reference/page.html"))
+var templates = sync.OnceValue(func() *template.Template {
+	return template.Must(template.ParseFS(sources, "reference/page.html"))
+})
 
 type guide struct{ Name, Title, Text string }
 
@@ -111,7 +114,7 @@ func reference() map[string]File {
 
 func render(name string, p page) File {
 	var b bytes.Buffer
-	if err := templates.ExecuteTemplate(&b, name, p); err != nil {
+	if err := templates().ExecuteTemplate(&b, name, p); err != nil {
 		panic(err) // of embedded text: the tests would have met it
 	}
 	return packed("text/html; charset=utf-8", b.Bytes())

@@ -10,6 +10,7 @@ import (
 	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
+	"github.com/linkreel/linkreel/libs/quota"
 	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
@@ -75,6 +76,7 @@ func traces(db *record.DB) *record.Set {
 		record.Traces{DB: db, Collection: devices.collection}, record.Traces{DB: db, Collection: members.collection},
 		record.Traces{DB: db, Collection: keys.collection}, record.Traces{DB: db, Collection: takedowns.collection},
 		record.Traces{DB: db, Collection: outbox.Collection},
+		record.Traces{DB: db, Collection: quota.Collection},
 	)
 }
 
@@ -106,9 +108,6 @@ func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
 		}
 		if err != nil {
 			return err
-		}
-		for _, kind := range []string{"links", "videos", "domains", "storedBytes"} { // libs/quota
-			tx.Delete(s.db.Collection("quotas").Doc(id + "~" + kind))
 		}
 		tx.Set(s.db.Ref(tombstones, id), map[string]any{"erasedAt": at})
 		tx.Delete(s.db.Ref(accounts.collection, id))

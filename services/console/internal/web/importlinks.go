@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	client "github.com/linkreel/linkreel/libs/clients/go"
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
@@ -88,15 +89,7 @@ func importLinks(r *request) error {
 }
 
 func (r *request) makeLinks(items []map[string]any, rows []importRow) error {
-	var answer struct {
-		Results []struct {
-			Data  *struct{ ID, ShortURL string }
-			Error *struct {
-				Message string
-				Details []apierr.Detail
-			}
-		}
-	}
+	var answer client.BulkResults
 	if err := r.do("POST", "/api/v1/links/bulk", map[string]any{"urls": items}, &answer); err != nil {
 		return err
 	}
