@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/oschwald/maxminddb-golang/v2"
+	"github.com/redis/go-redis/v9"
 	"github.com/valyala/fasthttp"
 
 	"github.com/linkreel/linkreel/libs/apikey"
@@ -26,6 +27,7 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/peer"
 	"github.com/linkreel/linkreel/libs/ratelimit"
+	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/libs/tags"
 	"github.com/linkreel/linkreel/services/links/internal/api"
@@ -129,130 +131,236 @@ type Config struct {
 
 // New makes the service. It connects lazily, so it starts while Firestore, Redis
 // or auth is down.
-func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
-	if cfg.InternalToken == "" {
-		return nil, errors.New("links: LINKREEL_INTERNAL_TOKEN is not set")
+func New(ctx context.Context, cfg Config) (*boot.Service, error) {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
 	}
-	if cfg.ClickPartitions < 0 || cfg.ClickPartitions > invalidation.MaxPartitions {
-		return nil, fmt.Errorf("links: LINKREEL_CLICK_PARTITIONS is %d, want 1 to %d", cfg.ClickPartitions, invalidation.MaxPartitions)
-	}
-	var closers []func(context.Context) error
-	defer func() {
-		if err == nil {
-			return
+	b := &building{Config: cfg}
+	for _, part := range []func(context.Context) error{
+		b.checkSettings,
+		b.openStores,  // Firestore, Redis, auth's keys
+		b.openRecords, // links and domains, what replicas remember of them, and how they learn of changes
+		b.openClicks,  // the log of visits, and its counting
+		b.makeServices,
+		b.makeListeners,
+		b.makeCertificates,
+	} {
+		if err := part(ctx); err != nil {
+			return nil, errors.Join(fmt.Errorf("links: %w", err), b.close(ctx))
 		}
-		for _, c := range closers {
-			err = errors.Join(err, c(ctx))
-		}
-	}()
-	db, err := firestoredb.Open(ctx, cfg.Firestore)
-	if err != nil {
-		return nil, fmt.Errorf("links: %w", err)
-	}
-	closers = append(closers, func(context.Context) error { return db.Close() })
-	mainRedis := redisdb.Config{URL: cfg.RedisURL, Password: cfg.RedisPassword, CAFile: cfg.RedisCAFile}
-	rdb, err := redisdb.Open(mainRedis)
-	if err != nil {
-		return nil, fmt.Errorf("links: %w", err)
-	}
-	source := remote.New(cfg.AuthURL, cfg.InternalToken)
-	auth := apikey.New(apikey.Config{Now: cfg.Now}, source, rdb)
-	closers = append(closers, func(context.Context) error { auth.Close(); source.Close(); return rdb.Close() })
-	country, closeCountry, err := cfg.country()
-	if err != nil {
-		return nil, fmt.Errorf("links: %w", err)
-	}
-	closers = append(closers, closeCountry)
-	dns, err := customdomain.NewDNS(cfg.DNSResolver)
-	if err != nil {
-		return nil, fmt.Errorf("links: %w", err)
-	}
-
-	var blocked *link.Blocklist
-	if cfg.BlockedDestinations != "" {
-		if blocked, err = link.OpenBlocklist(cfg.BlockedDestinations); err != nil {
-			return nil, fmt.Errorf("links: %w", err)
-		}
-	}
-
-	own := redirect.OwnHosts(cfg.ShortBaseURL)
-	routes := api.Options{ShortBaseURL: cfg.ShortBaseURL, Own: own, DomainTarget: cfg.DomainTarget, Certificates: cfg.TLSAddr != "", Now: cfg.Now}
-	outbox := outbox.New(db, rdb, cfg.Now)
-	shownLink, shownDomain := api.Shown(routes)
-	kept := store.New(db, cfg.Now).Tell(store.Teller{Outbox: outbox, Link: shownLink, Domain: shownDomain})
-	memory := invalidation.NewMemory(invalidation.Options{Store: kept, Suspended: kept.Suspended, Capacity: cfg.CacheBytes, Partitions: cfg.ClickPartitions, Now: cfg.Now})
-	clicksRedis := mainRedis
-	if cfg.ClicksRedisURL != "" {
-		// A Redis without a password refuses to be given another one's.
-		clicksRedis.URL, clicksRedis.Password = cfg.ClicksRedisURL, cfg.ClicksRedisPassword
-	}
-	log, err := clicks.Open(clicks.Config{Redis: clicksRedis, Bytes: cfg.ClickLogBytes, SpoolDir: cfg.SpoolDir, SpoolMax: cfg.SpoolBytes, Budget: cfg.ClickBudget, Now: cfg.Now}, memory)
-	if err != nil {
-		return nil, fmt.Errorf("links: %w", err)
-	}
-	// Counting and announcing wait longer for Redis than redirects do.
-	patient, err := clicks.OpenPatient(clicksRedis, memory.Partitions())
-	if err != nil {
-		return nil, fmt.Errorf("links: %w", err)
-	}
-	closers = append(closers, func(context.Context) error { return patient.Close() })
-	announcer := invalidation.NewAnnouncer(patient, memory, identity.NewNonce())
-	loops := []boot.Loop{{Name: "event wake-ups", Run: outbox.Run}, {Name: "click log", Run: log.Run}, {Name: "announcer", Run: announcer.Run}}
-	if cfg.Flush {
-		counts := func(part int) clicks.Counts { return kept.Counts(part, memory.Partitions(), clicks.ErrOvertaken) }
-		loops = append(loops, boot.Loop{Name: "click flusher", Run: clicks.NewFlushers(patient, memory.Partitions(), counts, cfg.Now).Run})
-		if cfg.ClicksRedisURL != "" {
-			// What waits where clicks were before they had a Redis of their own.
-			former, err := clicks.OpenPatient(mainRedis, 0)
-			if err != nil {
-				return nil, fmt.Errorf("links: %w", err)
-			}
-			closers = append(closers, func(context.Context) error { return former.Close() })
-			loops = append(loops, boot.Loop{Name: "former click flusher", Run: clicks.NewFlushers(former, 0, counts, cfg.Now).Run})
-		}
-	}
-
-	public := httpapi.New(httpapi.Options{Name: "links", Auth: auth, Idempotency: idempotency.NewFirestore(db, peer.Shown(cfg.InternalToken), cfg.Now), Proxies: cfg.proxies(), BaseURL: cfg.BaseURL, CORSOrigins: cfg.CORSOrigins, Now: cfg.Now})
-	domains := customdomain.NewService(customdomain.Options{Store: kept.Domains(), Announcer: announcer, Resolver: dns, Own: own.Names(), Now: cfg.Now})
-	shortLinks := link.NewService(link.Options{Store: kept, Announcer: announcer, Blocked: blocked, Now: cfg.Now})
-	accounts := tenancy.NewService(tenancy.Options{Store: kept, Announcer: announcer, Links: shortLinks, Domains: domains, Now: cfg.Now})
-	api.Public(public, shortLinks, domains, routes)
-	internal := httpapi.New(httpapi.Options{Name: "links-internal", Now: cfg.Now})
-	api.Internal(internal, domains, cfg.InternalToken, api.Holder(accounts, shortLinks, domains, routes))
-	misses := ratelimit.NewMisses(ratelimit.MissOptions{Now: cfg.Now})
-	visitors := redirect.New(memory, log, redirect.Options{ShortBaseURL: cfg.ShortBaseURL, Country: country, Blocked: blocked.Has, AbuseContact: cfg.AbuseContact, Now: cfg.Now,
-		Misses: misses, Client: cfg.client,
-		Trace: func() (context.Context, func(int)) { return httpapi.Trace("links-redirect", "GET /:slug") }})
-	serve := httpserver.StrictTransport(cfg.ShortBaseURL, visitors.Serve)
-	servers := []boot.Server{
-		{Name: "api", Addr: cfg.APIAddr, Handler: public.Handler()},
-		{Name: "redirect", Addr: cfg.RedirectAddr, Handler: serve},
-		{Name: "internal", Addr: cfg.InternalAddr, Handler: internal.Handler()},
-	}
-	if cfg.TLSAddr != "" {
-		certificates, err := cfg.certificates(kept.Certificates(), memory, own, misses, ratelimit.New(rdb, cmpNow(cfg.Now)))
-		if err != nil {
-			return nil, fmt.Errorf("links: %w", err)
-		}
-		// First: open orders must be noted before the database closes.
-		closers = append([]func(context.Context) error{certificates.Close}, closers...)
-		loops = append(loops, boot.Every(cfg.CertificateSweep, "certificates", certificates.Sweep, nil))
-		servers[1].Handler = cfg.challenges(certificates, serve)
-		servers = append(servers, boot.Server{Name: "tls", Addr: cfg.TLSAddr, Handler: serve, TLS: certificates.TLS()})
 	}
 	return &boot.Service{
 		Name:    "links",
-		Servers: servers,
-		Loops: append(loops,
-			boot.Every(time.Minute, "domain proofs", domains.RecheckDue, nil),
-			boot.Every(tags.SweepEvery, "unused tags", kept.SweepTags, nil),
-			boot.Loop{Name: "account purge", Run: accounts.Purge},
-			boot.Every(2*time.Second, "blocked destinations", blocked.Refresh, nil)),
+		Servers: b.servers,
+		Loops:   b.loops,
 		// Nothing else decides on readiness, and these for half a minute at most: warm
 		// redirects work without Firestore, Redis and auth.
-		WarmUp: []boot.Call{{To: "Firestore", Do: db.Ping}, {To: "Redis", Do: log.Ping}, {To: "Redis, for limits", Do: func(ctx context.Context) error { return rdb.Ping(ctx).Err() }}, boot.Reach("auth", cfg.AuthURL)},
-		Close:  closers,
+		WarmUp: []boot.Call{
+			{To: "Firestore", Do: b.db.Ping},
+			{To: "Redis", Do: b.log.Ping},
+			{To: "Redis, for limits", Do: func(ctx context.Context) error { return b.redis.Ping(ctx).Err() }},
+			boot.Reach("auth", cfg.AuthURL),
+		},
+		Close: b.closers,
 	}, nil
+}
+
+// building is the service while it is made: what one part makes, those after it use.
+type building struct {
+	Config
+	db          *firestoredb.DB
+	redis       redis.UniversalClient
+	clicksRedis redisdb.Config
+	auth        *apikey.Client
+
+	own       link.Hosts
+	routes    api.Options
+	store     *store.Store
+	memory    *invalidation.Memory
+	announcer *invalidation.Announcer
+	log       *clicks.Log
+
+	links    *link.Service
+	domains  *customdomain.Service
+	accounts *tenancy.Service
+	blocked  *link.Blocklist
+	misses   *ratelimit.Misses
+	visitors fasthttp.RequestHandler
+
+	servers []boot.Server
+	loops   []boot.Loop
+	closers []func(context.Context) error
+}
+
+func (b *building) close(ctx context.Context) (err error) {
+	for _, c := range b.closers {
+		err = errors.Join(err, c(ctx))
+	}
+	return err
+}
+
+func (b *building) onClose(c func() error) {
+	b.closers = append(b.closers, func(context.Context) error { return c() })
+}
+
+func (b *building) loop(name string, run func(context.Context) error) {
+	b.loops = append(b.loops, boot.Loop{Name: name, Run: run})
+}
+
+func (b *building) checkSettings(context.Context) error {
+	if b.InternalToken == "" {
+		return errors.New("LINKREEL_INTERNAL_TOKEN is not set")
+	}
+	if b.ClickPartitions < 0 || b.ClickPartitions > invalidation.MaxPartitions {
+		return fmt.Errorf("LINKREEL_CLICK_PARTITIONS is %d, want 1 to %d", b.ClickPartitions, invalidation.MaxPartitions)
+	}
+	return nil
+}
+
+func (b *building) openStores(ctx context.Context) (err error) {
+	if b.db, err = firestoredb.Open(ctx, b.Firestore); err != nil {
+		return err
+	}
+	b.onClose(b.db.Close)
+	main := b.mainRedis()
+	if b.redis, err = redisdb.Open(main); err != nil {
+		return err
+	}
+	source := remote.New(b.AuthURL, b.InternalToken)
+	b.auth = apikey.New(apikey.Config{Now: b.Now}, source, b.redis)
+	b.onClose(func() error { b.auth.Close(); source.Close(); return b.redis.Close() })
+	if b.clicksRedis = main; b.ClicksRedisURL != "" {
+		// A Redis without a password refuses to be given another one's.
+		b.clicksRedis.URL, b.clicksRedis.Password = b.ClicksRedisURL, b.ClicksRedisPassword
+	}
+	return nil
+}
+
+func (c Config) mainRedis() redisdb.Config {
+	return redisdb.Config{URL: c.RedisURL, Password: c.RedisPassword, CAFile: c.RedisCAFile}
+}
+
+func (b *building) openRecords(context.Context) error {
+	b.own = redirect.OwnHosts(b.ShortBaseURL)
+	b.routes = api.Options{
+		ShortBaseURL: b.ShortBaseURL, Own: b.own, DomainTarget: b.DomainTarget, Certificates: b.TLSAddr != "", Now: b.Now,
+	}
+	wakeUps := outbox.New(b.db, b.redis, b.Now)
+	b.loop("event wake-ups", wakeUps.Run)
+	records := record.Open(b.db, record.Options{
+		Outbox: wakeUps, Now: b.Now,
+		Announce: func(ctx context.Context, keys ...string) { b.announcer.Announce(ctx, keys...) },
+	})
+	shownLink, shownDomain := api.Shown(b.routes)
+	b.store = store.New(records, store.Shown{Link: shownLink, Domain: shownDomain})
+	b.memory = invalidation.NewMemory(invalidation.Options{
+		Store: b.store, Suspended: b.store.Suspended, Capacity: b.CacheBytes, Partitions: b.ClickPartitions, Now: b.Now,
+	})
+	return nil
+}
+
+func (b *building) openClicks(context.Context) (err error) {
+	b.log, err = clicks.Open(clicks.Config{
+		Redis: b.clicksRedis, Bytes: b.ClickLogBytes, SpoolDir: b.SpoolDir, SpoolMax: b.SpoolBytes, Budget: b.ClickBudget, Now: b.Now,
+	}, b.memory)
+	if err != nil {
+		return err
+	}
+	b.loop("click log", b.log.Run)
+	// Counting and announcing wait longer for Redis than redirects do.
+	patient, err := clicks.OpenPatient(b.clicksRedis, b.memory.Partitions())
+	if err != nil {
+		return err
+	}
+	b.onClose(patient.Close)
+	b.announcer = invalidation.NewAnnouncer(patient, b.memory, identity.NewNonce())
+	b.loop("announcer", b.announcer.Run)
+	if !b.Flush {
+		return nil
+	}
+	counts := func(part int) clicks.Counts { return b.store.Counts(part, b.memory.Partitions(), clicks.ErrOvertaken) }
+	b.loop("click flusher", clicks.NewFlushers(patient, b.memory.Partitions(), counts, b.Now).Run)
+	if b.ClicksRedisURL == "" {
+		return nil
+	}
+	// What waits where clicks were before they had a Redis of their own.
+	former, err := clicks.OpenPatient(b.mainRedis(), 0)
+	if err != nil {
+		return err
+	}
+	b.onClose(former.Close)
+	b.loop("former click flusher", clicks.NewFlushers(former, 0, counts, b.Now).Run)
+	return nil
+}
+
+func (b *building) makeServices(context.Context) error {
+	dns, err := customdomain.NewDNS(b.DNSResolver)
+	if err != nil {
+		return err
+	}
+	if b.BlockedDestinations != "" {
+		if b.blocked, err = link.OpenBlocklist(b.BlockedDestinations); err != nil {
+			return err
+		}
+	}
+	b.domains = customdomain.NewService(customdomain.Options{
+		Store: b.store.Domains(), Texts: dns.Texts, Own: b.own.Names(), Now: b.Now,
+	})
+	b.links = link.NewService(link.Options{Store: b.store, Blocked: b.blocked, Now: b.Now})
+	b.accounts = tenancy.NewService(tenancy.Options{
+		Store: b.store, Announcer: b.announcer, Links: b.links, Domains: b.domains, Now: b.Now,
+	})
+	b.loop("account purge", b.accounts.Purge)
+	b.loops = append(b.loops,
+		boot.Every(time.Minute, "domain proofs", b.domains.RecheckDue, nil),
+		boot.Every(tags.SweepEvery, "unused tags", b.store.SweepTags, nil),
+		boot.Every(2*time.Second, "blocked destinations", b.blocked.Refresh, nil))
+	return nil
+}
+
+func (b *building) makeListeners(context.Context) error {
+	country, closeCountry, err := b.country()
+	if err != nil {
+		return err
+	}
+	b.closers = append(b.closers, closeCountry)
+	public := httpapi.New(httpapi.Options{
+		Name: "links", Auth: b.auth, Idempotency: idempotency.NewFirestore(b.db, peer.Shown(b.InternalToken), b.Now),
+		Proxies: b.proxies(), BaseURL: b.BaseURL, CORSOrigins: b.CORSOrigins, Now: b.Now,
+	})
+	api.Public(public, b.links, b.domains, b.routes)
+	internal := httpapi.New(httpapi.Options{Name: "links-internal", Now: b.Now})
+	api.Internal(internal, b.domains, b.InternalToken, api.Holder(b.accounts, b.links, b.domains, b.routes))
+	b.misses = ratelimit.NewMisses(ratelimit.MissOptions{Now: b.Now})
+	visitors := redirect.New(b.memory, b.log, redirect.Options{
+		ShortBaseURL: b.ShortBaseURL, Country: country, Blocked: b.blocked.Has, AbuseContact: b.AbuseContact, Now: b.Now,
+		Misses: b.misses, Client: b.client,
+		Trace: func() (context.Context, func(int)) { return httpapi.Trace("links-redirect", "GET /:slug") },
+	})
+	b.visitors = httpserver.StrictTransport(b.ShortBaseURL, visitors.Serve)
+	b.servers = []boot.Server{
+		{Name: "api", Addr: b.APIAddr, Handler: public.Handler()},
+		{Name: "redirect", Addr: b.RedirectAddr, Handler: b.visitors},
+		{Name: "internal", Addr: b.InternalAddr, Handler: internal.Handler()},
+	}
+	return nil
+}
+
+// makeCertificates adds the listener for TLS, if this installation has one.
+func (b *building) makeCertificates(context.Context) error {
+	if b.TLSAddr == "" {
+		return nil
+	}
+	certificates, err := b.certificates()
+	if err != nil {
+		return err
+	}
+	// First: open orders must be noted before the database closes.
+	b.closers = append([]func(context.Context) error{certificates.Close}, b.closers...)
+	b.loops = append(b.loops, boot.Every(b.CertificateSweep, "certificates", certificates.Sweep, nil))
+	b.servers[1].Handler = b.challenges(certificates, b.visitors)
+	b.servers = append(b.servers, boot.Server{Name: "tls", Addr: b.TLSAddr, Handler: b.visitors, TLS: certificates.TLS()})
+	return nil
 }
 
 // country builds the lookup of a visitor's country. The address is used for the

@@ -39,6 +39,7 @@ import (
 	"github.com/linkreel/linkreel/libs/peer"
 	"github.com/linkreel/linkreel/libs/queue"
 	"github.com/linkreel/linkreel/libs/ratelimit"
+	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/libs/tags"
 	"github.com/linkreel/linkreel/libs/transcode"
@@ -189,9 +190,9 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 	auth := apikey.New(apikey.Config{Now: cfg.Now}, source, rdb)
 	seen := dedup.New(rdb, cfg.Now)
 	outbox := outbox.New(db, rdb, cfg.Now)
-	kept := store.New(db, cfg.Now).Tell(store.Teller{Outbox: outbox, Video: api.Shown(video.Addresses{Base: cfg.BaseURL})})
-	passwords := password.New(cfg.PasswordHashes, cfg.PasswordQueue)
 	addresses := video.Addresses{Base: cfg.BaseURL}
+	kept := store.New(record.Open(db, record.Options{Outbox: outbox, Now: cfg.Now}), api.Shown(addresses))
+	passwords := password.New(cfg.PasswordHashes, cfg.PasswordQueue)
 
 	jobs, workers := transcode.NewStore(db, cfg.Now), queue.New(rdb, queue.Options{Name: transcode.QueueName, Now: cfg.Now})
 	plan := video.Plan{
@@ -249,7 +250,6 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 			{Name: "sweep", Run: pipe.Run},
 			{Name: "janitor", Run: pipe.RunJanitor},
 			{Name: "hints", Run: pipe.RunHints},
-			{Name: "backfill", Run: pipe.RunBackfill},
 			boot.Every(tags.SweepEvery, "tags", kept.SweepTags, nil),
 			boot.Every(2*time.Second, "views", pages.StoreViews, nil),
 		},

@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"cloud.google.com/go/firestore"
-
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
@@ -23,16 +21,6 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 	"github.com/linkreel/linkreel/services/videos"
 )
-
-// age turns a record into one of release 0.3.
-func (w *world) age(id string) {
-	w.t.Helper()
-	_, err := w.db.Collection("videos").Doc(id).Update(w.t.Context(), []firestore.Update{
-		{Path: "terms", Value: firestore.Delete}, {Path: "dueAt", Value: firestore.Delete}, {Path: "dueBucket", Value: firestore.Delete},
-		{Path: "bytes", Value: firestore.Delete}, {Path: "watchUntil", Value: w.clock.Now().Add(48 * time.Hour)},
-	})
-	must(w.t, err)
-}
 
 // everywhere are the public addresses of a video.
 func (v made) everywhere() []string {
@@ -207,7 +195,7 @@ func TestAnErasedAccountLeavesNothing(t *testing.T) {
 		must(t, err)
 		for _, d := range docs {
 			// A tombstone has the object's name, which is the video's id, and times.
-			if fields := slices.Sorted(maps.Keys(d.Data())); c == "videoPurges" && slices.Equal(fields, []string{"bucket", "dueAt", "late", "since", "until"}) {
+			if fields := slices.Sorted(maps.Keys(d.Data())); c == "videoPurges" && slices.Equal(fields, []string{"due", "late", "since", "until"}) {
 				continue
 			}
 			if text := fmt.Sprint(d.Ref.ID, d.Data()); strings.Contains(text, "acc_a") || strings.Contains(text, done.id) || strings.Contains(text, busy.id) || strings.Contains(text, gone.id) {

@@ -18,7 +18,8 @@ import (
 
 // ContentSecurityPolicy suits every file here. Images may be data: addresses,
 // because /docs/try shows QR codes that it was answered.
-const ContentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+const ContentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // File is one answer. Serve it with "Cache-Control: no-cache", so that a browser
 // asks again with the ETag and a new release shows at once.

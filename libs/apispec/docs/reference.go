@@ -203,7 +203,8 @@ func (d *document) operation(r apispec.Route) operation {
 	}
 	op.Parameters = d.parameters(r.Path, op)
 	out := operation{
-		ID: r.OperationID, Method: r.Method, Class: strings.ToLower(r.Method), Path: r.Path, Summary: op.Summary, Plan: r.Plan, Scope: r.Scope, Open: r.Open,
+		ID: r.OperationID, Method: r.Method, Class: strings.ToLower(r.Method), Path: r.Path, Summary: op.Summary, Plan: r.Plan,
+		Scope: r.Scope, Open: r.Open,
 		Text: toHTML(op.Description, 4), Statuses: slices.Sorted(maps.Keys(op.Responses)),
 	}
 	out.Form = d.form(r, op)
@@ -314,7 +315,8 @@ func toSpan(text string) template.HTML {
 // in a line.
 func (d *document) forModels(all []guide) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "# Linkreel\n\n> Short links that redirect, and videos that are shared by an address, over a JSON API. Each request carries `Authorization: Bearer <key>`; paths start with `/api/v1`.\n\n")
+	fmt.Fprintf(&b, "# Linkreel\n\n> Short links that redirect, and videos that are shared by an address, over a JSON API. Each request "+
+		"carries `Authorization: Bearer <key>`; paths start with `/api/v1`.\n\n")
 	b.WriteString("## Documentation\n\n")
 	for _, g := range all {
 		fmt.Fprintf(&b, "- [%s](/docs/guides/%s.md)\n", g.Title, g.Name)

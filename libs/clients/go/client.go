@@ -1,7 +1,7 @@
 // Package client is the Go client of the Linkreel API. It retries what is worth
 // retrying, waits as long as the service asks, gives every POST an
 // Idempotency-Key so that a retry never acts twice, walks pages, uploads files
-// so that a broken connection goes on where it stopped, and waits for videos.
+// so that a broken connection resumes, and waits for videos.
 //
 // It needs the standard library only. A Client is safe for concurrent use.
 package client

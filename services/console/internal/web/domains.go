@@ -44,7 +44,10 @@ func (r *request) onDomains(err error, notice string) error {
 func (r *request) domainPath() string { return "/api/v1/domains/" + url.PathEscape(r.Params("id")) }
 
 func addDomain(r *request) error {
-	return r.onDomains(r.do("POST", "/api/v1/domains", client.DomainCreate{Hostname: strings.TrimSpace(r.form.Get("hostname"))}, nil), "domain.added")
+	return r.onDomains(
+		r.do("POST", "/api/v1/domains", client.DomainCreate{Hostname: strings.TrimSpace(r.form.Get("hostname"))}, nil),
+		"domain.added",
+	)
 }
 
 // verifyDomain looks at the name's records now. A record that is not there yet is no

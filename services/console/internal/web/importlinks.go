@@ -115,7 +115,7 @@ func (r *request) makeLinks(items []map[string]any, rows []importRow) error {
 var protected = regexp.MustCompile(`^''*[\s\p{Z}\x{feff}]*[=+\-@＝＋－＠\t\r]`)
 
 // readTable reads comma or tab separated rows. A first row with the column "url"
-// names the columns; without it they are destination, ending and title.
+// names the columns; without it they are destination, short name and title.
 func readTable(table string) (items []map[string]any, rows []importRow, problem string) {
 	table = strings.TrimPrefix(strings.TrimSpace(table), "\ufeff")
 	if table == "" {

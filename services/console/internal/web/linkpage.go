@@ -172,7 +172,8 @@ func editLink(r *request) error {
 	}
 	change := map[string]any{
 		"url": r.form.Get("url"), "title": r.form.Get("title"), "tags": commaList(r.form.Get("tags")),
-		"ogTitle": orNull(r.form.Get("ogTitle")), "ogDescription": orNull(unix(r.form.Get("ogDescription"))), "ogImage": orNull(r.form.Get("ogImage")),
+		"ogTitle": orNull(r.form.Get("ogTitle")), "ogDescription": orNull(unix(r.form.Get("ogDescription"))),
+		"ogImage": orNull(r.form.Get("ogImage")),
 	}
 	at, ok := r.minute("expiresAt", present.ExpiresAt)
 	change["expiresAt"] = at

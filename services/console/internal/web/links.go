@@ -56,7 +56,9 @@ func (r *request) homeView() (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	return view{Title: text.Get("home.title"), Data: map[string]any{"Made": made, "CanWrite": r.can("links:write"), "Me": me, "Methods": m}}, nil
+	return view{
+		Title: text.Get("home.title"), Data: map[string]any{"Made": made, "CanWrite": r.can("links:write"), "Me": me, "Methods": m},
+	}, nil
 }
 
 // createLink is Shorten, from home and from the list.

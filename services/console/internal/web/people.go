@@ -20,7 +20,10 @@ func (r *request) keysView() (view, error) {
 	if err := r.do("GET", "/api/v1/keys", nil, &list); err != nil {
 		return view{}, err
 	}
-	return view{Title: text.Get("keys.title"), Data: map[string]any{"Keys": list.Data, "Scopes": identity.AllScopes(), "CanWrite": r.can("keys:write")}}, nil
+	return view{
+		Title: text.Get("keys.title"),
+		Data:  map[string]any{"Keys": list.Data, "Scopes": identity.AllScopes(), "CanWrite": r.can("keys:write")},
+	}, nil
 }
 
 func keys(r *request) error {
@@ -57,7 +60,10 @@ func createKey(r *request) error {
 // read. The secret is never shown again, so it must not be lost to that failure.
 func (r *request) onlySecret(failed error, home, about, secret string) error {
 	slog.WarnContext(r.ctx, "a new secret is shown without its page", "error", failed)
-	return r.render(http.StatusOK, "secret.html", view{Title: text.Get("secret.title"), Data: map[string]string{"Home": home, "About": about, "Secret": secret}})
+	return r.render(
+		http.StatusOK, "secret.html",
+		view{Title: text.Get("secret.title"), Data: map[string]string{"Home": home, "About": about, "Secret": secret}},
+	)
 }
 
 func revokeKey(r *request) error {
@@ -129,7 +135,10 @@ func members(r *request) error {
 
 // invite makes an invitation.
 func invite(r *request) error {
-	return r.makeLink("/api/v1/invitations", map[string]any{"name": strings.TrimSpace(r.form.Get("name")), "role": r.form.Get("role")}, "members.invite", "members.made")
+	return r.makeLink(
+		"/api/v1/invitations", map[string]any{"name": strings.TrimSpace(r.form.Get("name")), "role": r.form.Get("role")},
+		"members.invite", "members.made",
+	)
 }
 
 // makeSignInLink lets a member back in who cannot sign in by themselves.

@@ -122,7 +122,8 @@ func videos(r *request) error {
 	}
 	return r.render(http.StatusOK, "videos.html", view{Title: text.Get("videos.title"), Data: map[string]any{
 		"Videos": list.Data, "Next": next, "Q": q.Get("q"), "Tag": q.Get("tag"), "Filtered": len(q) > 0, "CanWrite": r.can("videos:write"),
-		"Statuses": options("video.status.short.", q.Get("status"), statuses), "Privacies": options("video.privacy.", q.Get("privacy"), privacies),
+		"Statuses":  options("video.status.short.", q.Get("status"), statuses),
+		"Privacies": options("video.privacy.", q.Get("privacy"), privacies),
 	}})
 }
 
@@ -154,7 +155,8 @@ func (r *request) oneVideo() (view, error) {
 	}
 	r.allowMedia()
 	return view{Title: v.Name(), Form: form, Rev: header.Get("ETag"), Was: shown(form), Data: map[string]any{
-		"Video": v, "Access": a, "Captions": captions.Data, "CanWrite": r.can("videos:write"), "Privacies": options("video.privacy.", a.Privacy, privacies),
+		"Video": v, "Access": a, "Captions": captions.Data, "CanWrite": r.can("videos:write"),
+		"Privacies":   options("video.privacy.", a.Privacy, privacies),
 		"HasPassword": a.Privacy == "password",
 	}}, nil
 }
@@ -192,7 +194,8 @@ func (r *request) onVideo(err error, notice string) error {
 
 func editVideo(r *request) error {
 	return r.onVideo(r.edit("PATCH", r.videoPath(), map[string]any{
-		"title": strings.TrimSpace(r.form.Get("title")), "description": strings.TrimSpace(unix(r.form.Get("description"))), "tags": commaList(r.form.Get("tags")),
+		"title": strings.TrimSpace(r.form.Get("title")), "description": strings.TrimSpace(unix(r.form.Get("description"))),
+		"tags": commaList(r.form.Get("tags")),
 	}, r.oneVideo), "saved")
 }
 

@@ -166,7 +166,9 @@ func (r *request) ask(op string, in, out any) error { return r.pages.cfg.Auth.Ca
 
 // browser is what auth is told of who asks.
 func (r *request) browser() signin.Browser {
-	return signin.Browser{Address: r.pages.app.ClientIP(r.Ctx).String(), Client: r.Get(fiber.HeaderUserAgent), Session: r.cookie(sessionCookie)}
+	return signin.Browser{
+		Address: r.pages.app.ClientIP(r.Ctx).String(), Client: r.Get(fiber.HeaderUserAgent), Session: r.cookie(sessionCookie),
+	}
 }
 
 // can reports whether the person has the scope; pages hide what would be refused.
@@ -238,7 +240,8 @@ func (r *request) done(path, notice string) error {
 
 // policyFormat is the pages' Content-Security-Policy with a place for where storage
 // is. Pages without media leave it empty.
-const policyFormat = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:%[1]s; connect-src 'self'%[1]s; media-src 'self'%[1]s; " +
+const policyFormat = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:%[1]s; connect-src 'self'%[1]s; " +
+	"media-src 'self'%[1]s; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
 var policy = fmt.Sprintf(policyFormat, "")

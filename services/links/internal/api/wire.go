@@ -173,10 +173,6 @@ func validate[T any](f *httpapi.Fields, field string, parse func() (T, *apierr.D
 	return value
 }
 
-func validateText(f *httpapi.Fields, field, text string, limit int) {
-	validate(f, field, func() (struct{}, *apierr.Detail) { return struct{}{}, link.CheckText(text, limit) })
-}
-
 func millis(t time.Time) int64 { return t.UnixMilli() }
 
 func millisOrNil(t time.Time) *int64 {

@@ -7,6 +7,7 @@ import (
 	"cloud.google.com/go/firestore"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/quota"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/services/links/internal/link"
@@ -25,21 +26,17 @@ type accountDoc struct {
 	Purging bool `firestore:"purging"`
 }
 
-func (s *Store) accountRef(id string) *firestore.DocumentRef {
-	return s.db.Collection("linkAccounts").Doc(id)
+func (s *Store) accountRef(id string) firestoredb.Ref {
+	return s.db.Ref("linkAccounts", id)
 }
 
 func accountOf(d *accountDoc) *tenancy.Record {
-	return &tenancy.Record{Standing: tenant.Standing{State: tenant.State(d.State), Version: d.Version}, Since: d.Since, ErasedAt: timeOrZero(d.ErasedAt)}
+	return &tenancy.Record{Standing: tenant.Standing{State: tenant.State(d.State), Version: d.Version}, Since: d.Since, ErasedAt: firestoredb.Time(d.ErasedAt)}
 }
 
 // Account implements [tenancy.Store].
 func (s *Store) Account(ctx context.Context, accountID string) (*tenancy.Record, error) {
-	if !validID(accountID) {
-		return nil, nil
-	}
-	var d accountDoc
-	found, err := s.get(ctx, "get account state", s.accountRef(accountID), &d)
+	d, found, err := firestoredb.Lookup(ctx, s.db.DB, "get account state", s.accountRef(accountID), firestoredb.As[accountDoc])
 	if err != nil || !found {
 		return nil, err
 	}
@@ -55,12 +52,12 @@ func (s *Store) Suspended(ctx context.Context, accountID string) (bool, error) {
 
 // PutAccount implements [tenancy.Store].
 func (s *Store) PutAccount(ctx context.Context, accountID string, decide func(before *tenancy.Record) *tenancy.Record) error {
-	if !validID(accountID) {
+	if s.accountRef(accountID) == nil {
 		return nil
 	}
-	return s.atomically(ctx, s.db.Tx, "set account state", func(t *tx) error {
+	return s.atomically(ctx, "set account state", func(t *tx) error {
 		var d accountDoc
-		found, err := t.load(s.accountRef(accountID), &d)
+		found, err := t.Load(s.accountRef(accountID), &d)
 		if err != nil {
 			return err
 		}
@@ -72,10 +69,11 @@ func (s *Store) PutAccount(ctx context.Context, accountID string, decide func(be
 		if after == nil {
 			return nil
 		}
-		return t.ft.Set(s.accountRef(accountID), &accountDoc{
-			State: string(after.Standing.State), Version: after.Standing.Version, Since: after.Since, ErasedAt: timeOrNil(after.ErasedAt),
+		t.Set(s.accountRef(accountID), &accountDoc{
+			State: string(after.Standing.State), Version: after.Standing.Version, Since: after.Since, ErasedAt: firestoredb.Optional(after.ErasedAt),
 			Purging: after.Standing.State == tenant.Deleting && after.ErasedAt.IsZero(),
 		})
+		return nil
 	})
 }
 
@@ -92,7 +90,7 @@ func (s *Store) Forget(ctx context.Context, accountID string) error {
 	if err := s.forgetPauses(ctx, accountID); err != nil {
 		return err
 	}
-	return quota.Forget(ctx, s.db, accountID)
+	return quota.Forget(ctx, s.db.DB, accountID)
 }
 
 // forgetPauses removes what the account's domains have left behind of certificates.
@@ -137,24 +135,15 @@ func (s *Store) removeDays(ctx context.Context, linkID string) error {
 // Days implements [link.Store].
 func (s *Store) Days(ctx context.Context, linkID string, after link.Day, limit int) (page []link.DayStats, more bool, err error) {
 	q := s.linkRef(linkID).Collection("days").OrderBy(firestore.DocumentID, firestore.Asc).StartAfter(after.String()).Limit(limit)
-	err = s.db.Do(ctx, "read click days", func(ctx context.Context) error {
-		snaps, err := q.Documents(ctx).GetAll()
-		if err != nil {
-			return err
-		}
-		page, more = make([]link.DayStats, 0, len(snaps)), len(snaps) == limit
-		for _, snap := range snaps {
-			var d dayDoc
-			if err := snap.DataTo(&d); err != nil {
-				return err
-			}
-			if day, ok := link.ParseDay(snap.Ref.ID); ok {
-				page = append(page, link.DayStats{Day: day, Clicks: d.Clicks, Referrers: sharesOf(d.Referrers), Countries: sharesOf(d.Countries), Devices: sharesOf(d.Devices)})
-			}
-		}
-		return nil
-	})
-	return page, more, err
+	page, err = firestoredb.List(ctx, s.db.DB, "read click days", q, firestoredb.Reader(statsOf))
+	return page, len(page) == limit, err
+}
+
+func statsOf(snap firestoredb.Snap, d *dayDoc) link.DayStats {
+	day, _ := link.ParseDay(snap.Ref.ID) // documents are named by days
+	return link.DayStats{
+		Day: day, Clicks: d.Clicks, Referrers: sharesOf(d.Referrers), Countries: sharesOf(d.Countries), Devices: sharesOf(d.Devices),
+	}
 }
 
 // sharesOf reads a day's map, most clicks first.

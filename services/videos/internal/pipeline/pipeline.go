@@ -43,13 +43,8 @@ type Store interface {
 	Due(ctx context.Context) ([]*video.Video, error)
 	// PutOff stores when a video is due next, unless it was changed since it was read.
 	PutOff(ctx context.Context, v *video.Video) error
-	// DueOfOld lists records of older releases that wait without a due time.
-	DueOfOld(ctx context.Context) ([]*video.Video, error)
-	// Backfill hands records of older releases to fix, and reports whether there are more.
-	Backfill(ctx context.Context, fix func(context.Context, video.ID) error) (bool, error)
-
-	DuePurges(ctx context.Context) ([]video.Purge, error)
-	PutOffPurge(ctx context.Context, p video.Purge) error
+	DuePurges(ctx context.Context) ([]*video.Purge, error)
+	PutOffPurge(ctx context.Context, p *video.Purge) error
 	// Deleted reports whether id was a video that was deleted, as long as anybody may
 	// still write to its objects.
 	Deleted(ctx context.Context, id video.ID) (bool, error)
@@ -461,7 +456,7 @@ func mediaOf(job transcode.Record) (video.Media, error) {
 	m := video.Media{
 		Version: o.Version, Final: o.Final || job.State.Final(), Path: string(o.Path),
 		Duration: o.Duration, Width: o.Width, Height: o.Height, HasAudio: o.HasAudio,
-		Poster: o.Poster, Download: o.Download, Storyboard: o.Storyboard != nil, Outcome: packed,
+		Bytes: o.Bytes, Poster: o.Poster, Download: o.Download, Storyboard: o.Storyboard != nil, Outcome: packed,
 	}
 	for _, r := range o.Renditions {
 		bandwidth, codecs := r.Bandwidth, r.Codecs
@@ -469,15 +464,9 @@ func mediaOf(job transcode.Record) (video.Media, error) {
 			bandwidth += o.Audio.Bandwidth
 			codecs += "," + o.Audio.Codecs
 		}
-		m.Bytes += r.Size
 		m.Renditions = append(m.Renditions, video.Rendition{
 			Name: r.Name, Width: r.Width, Height: r.Height, FrameRate: r.FrameRate, Bandwidth: bandwidth, Codecs: codecs,
 		})
 	}
-	if o.Audio != nil {
-		m.Bytes += o.Audio.Size
-	}
-	// A worker of an older release does not say the sizes of picture, storyboard and download.
-	m.Bytes = max(m.Bytes, o.Bytes)
 	return m, nil
 }

@@ -57,7 +57,7 @@ func (p *Pipeline) PurgeDue(ctx context.Context) error {
 			break
 		}
 		g.Go(func() error {
-			errs[i] = guarded(func() error { return p.purge(ctx, task) })
+			errs[i] = guarded(func() error { return p.purge(ctx, *task) })
 			return nil
 		})
 	}
@@ -76,7 +76,7 @@ func (p *Pipeline) purge(ctx context.Context, task video.Purge) error {
 		task = task.Tombstone()
 	}
 	task.Due = task.Next(now)
-	return errors.Join(err, p.o.Store.PutOffPurge(ctx, task))
+	return errors.Join(err, p.o.Store.PutOffPurge(ctx, &task))
 }
 
 // errAlive says that the video of a task is there.
