@@ -89,7 +89,7 @@ func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
 	}
 	for more := true; more; {
 		var err error
-		if more, err = s.traces.Erase(ctx, id); err != nil {
+		if more, err = s.traces.Erase(ctx, id, purgeBatch); err != nil {
 			return err
 		}
 	}
