@@ -109,6 +109,7 @@ func (r *request) oneLink() (view, error) {
 		history []event
 		g       errgroup.Group
 	)
+	// At once: the page waits for the slowest of the three and not for their sum.
 	g.Go(func() (err error) {
 		header, err = r.read(r.linkPath(), &l)
 		return err
