@@ -137,8 +137,8 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 
 	outbox := outbox.New(db, rdb, cfg.Now)
 	kept := store.New(db, keys, outbox, cfg.Now, api.Shown, cfg.WebhookLanes)
-	engine := delivery.New(kept, call, rdb, delivery.Options{Now: cfg.Now, Sweep: cfg.SweepEvery, Lanes: cfg.WebhookLanes})
-	reader := feed.NewService(kept, engine)
+	engine := delivery.New(kept, call.Send, rdb, delivery.Options{Now: cfg.Now, Sweep: cfg.SweepEvery, Lanes: cfg.WebhookLanes})
+	reader := feed.NewService(kept, feed.Settler{Settle: engine.Settle, News: engine.News})
 	hooks := webhook.NewService(kept, engine, cfg.Now, api.Shown)
 
 	public := httpapi.New(httpapi.Options{

@@ -90,11 +90,10 @@ func (s *Store) Receiver(ctx context.Context, accountID, id string) (w *webhook.
 		if !snaps[0].Exists() {
 			return webhook.NotFound()
 		}
-		var d webhookDoc
-		if err := snaps[0].DataTo(&d); err != nil {
+		if w, err = readWebhook(snaps[0]); err != nil {
 			return err
 		}
-		if d.AccountID != accountID {
+		if w.AccountID != accountID {
 			return webhook.NotFound()
 		}
 		silent = false
@@ -105,7 +104,6 @@ func (s *Store) Receiver(ctx context.Context, accountID, id string) (w *webhook.
 			}
 			silent = !standing.State.Serves()
 		}
-		w = toWebhook(id, &d)
 		return nil
 	})
 	return w, silent, err
