@@ -47,7 +47,8 @@ func (h public) recordOf(l *link.Link) wire.Link {
 func (h public) createdOf(l *link.Link, ignored []string) wire.LinkCreated {
 	item := h.itemOf(l)
 	return wire.LinkCreated{
-		BulkLink: h.madeOf(l), CreatedAt: l.CreatedAt.UTC().Format(isoTime), Tags: item.Tags, ExternalID: item.ExternalID, Archived: item.Archived,
+		BulkLink: h.madeOf(l), CreatedAt: l.CreatedAt.UTC().Format(isoTime), Tags: item.Tags,
+		ExternalID: item.ExternalID, Archived: item.Archived,
 		ImportedClicks: l.ImportedClicks, IgnoredFields: ignored,
 	}
 }
@@ -104,9 +105,11 @@ func (h public) certificateOf(d *customdomain.Domain) wire.Certificate {
 func (h public) domainOf(d *customdomain.Domain) wire.Domain {
 	name, value := d.Record()
 	out := wire.Domain{
-		ID: d.ID, Hostname: d.Hostname, Status: "pending", Records: append([]wire.DNSRecord{{Type: "TXT", Name: name, Value: value}}, h.addressRecords(d.Hostname)...),
-		CreatedAt: millis(d.CreatedAt), VerifiedAt: millisOrNil(d.VerifiedAt), CheckedAt: millisOrNil(d.CheckedAt), LastCheckedAt: millisOrNil(d.CheckedAt),
-		Certificate: h.certificateOf(d),
+		ID: d.ID, Hostname: d.Hostname, Status: "pending",
+		Records:   append([]wire.DNSRecord{{Type: "TXT", Name: name, Value: value}}, h.addressRecords(d.Hostname)...),
+		CreatedAt: millis(d.CreatedAt), VerifiedAt: millisOrNil(d.VerifiedAt), CheckedAt: millisOrNil(d.CheckedAt),
+		LastCheckedAt: millisOrNil(d.CheckedAt),
+		Certificate:   h.certificateOf(d),
 	}
 	if d.Verified(h.opt.Now()) {
 		out.Status = "verified"

@@ -107,7 +107,10 @@ func NewService(opt Options) *Service {
 func (s *Service) Destination(text string, own Hosts) (URL, *apierr.Detail) {
 	u, problem := ParseURL(text, own)
 	if problem == nil && s.opt.Blocked.Has(u.Location) {
-		return URL{}, &apierr.Detail{Code: apierr.BlockedDestination, Message: "This installation does not allow links to this host. Use another destination, or ask the operator."}
+		return URL{}, &apierr.Detail{
+			Code:    apierr.BlockedDestination,
+			Message: "This installation does not allow links to this host. Use another destination, or ask the operator.",
+		}
 	}
 	return u, problem
 }
@@ -156,7 +159,9 @@ func (s *Service) CheckRoom(ctx context.Context, p *identity.Principal) error {
 // Update changes a link of the account. edit decides how, by what the link is, and
 // check gets its revision; either may refuse, and its error is the update's. Both may
 // run several times.
-func (s *Service) Update(ctx context.Context, accountID, id string, check func(rev int64) error, edit func(*Link) (Patch, error)) (*Link, error) {
+func (s *Service) Update(
+	ctx context.Context, accountID, id string, check func(rev int64) error, edit func(*Link) (Patch, error),
+) (*Link, error) {
 	var after *Link
 	err := s.opt.Store.Atomically(ctx, "update link", func(tx Tx) error {
 		l, err := owned(tx, accountID, id)
