@@ -103,6 +103,7 @@ type Tx struct {
 	ft    *firestore.Transaction
 	reads bool // false in a [DB.Commit]
 	claim *quota.Claim
+	asked bool // for room
 
 	writes      []func() error
 	told        []events.Event
@@ -202,11 +203,14 @@ func (tx *Tx) Write(write func(ft *firestore.Transaction) error) {
 }
 
 // Room is how many of want places the account may have; the commit takes them. It is
-// less than want only when the account is full. In a [DB.Commit] the error may be
+// less than want only when the account is full. It is asked once in a transaction. In a [DB.Commit] the error may be
 // [quota.ErrAsk]; a [DB.Tx] then finds out. Other errors pass through fn as they are:
 // a change that waits for a place is made again.
 func (tx *Tx) Room(l quota.Limit, want int64) (int64, error) {
-	if !tx.reads {
+	if tx.asked {
+		return 0, errors.New("a transaction asks for room twice")
+	}
+	if tx.asked = true; !tx.reads {
 		return tx.claim.Room(tx.ctx, nil, l, want)
 	}
 	return tx.claim.Room(tx.ctx, tx.ft, l, want)
