@@ -22,7 +22,7 @@ import (
 // Holder is this service as auth sees it: the holder of accounts' links and
 // domains.
 func Holder(accounts *tenancy.Service, links *link.Service, domains *customdomain.Service, opt Options) tenant.Holder {
-	return &holder{accounts, newPublic(nil, links, domains, opt), ratelimit.NewSlots(exportsOfAccount, exportsAtOnce)}
+	return &holder{accounts, public{nil, links, domains, opt}, ratelimit.NewSlots(exportsOfAccount, exportsAtOnce)}
 }
 
 type holder struct {

@@ -87,20 +87,14 @@ type Options struct {
 	Store Store
 	// Blocked are the destinations that this installation refuses; nil refuses none.
 	Blocked *Blocklist
-	// Now is the clock; nil is the system's.
-	Now func() time.Time
+	Now     func() time.Time
 }
 
 // Service is what the API calls.
 type Service struct{ opt Options }
 
 // NewService makes a service.
-func NewService(opt Options) *Service {
-	if opt.Now == nil {
-		opt.Now = time.Now
-	}
-	return &Service{opt}
-}
+func NewService(opt Options) *Service { return &Service{opt} }
 
 // Destination accepts the destination of a link: a valid address that leads
 // neither to one of own nor to a host that this installation blocks.
