@@ -78,6 +78,10 @@ type Config struct {
 	// through; empty calls receivers directly.
 	EgressProxy string `env:"LINKREEL_EGRESS_PROXY"`
 
+	// WebhookLanes is into how many ranges the index of due deliveries is split, up to
+	// 256; 0 is 32. Each takes some 250 deliveries a second.
+	WebhookLanes int `env:"LINKREEL_WEBHOOK_LANES" envDefault:"32"`
+
 	// SweepEvery is how often the service looks for what nobody woke it for.
 	SweepEvery time.Duration `env:"LINKREEL_EVENTS_SWEEP" envDefault:"10s"`
 
@@ -101,6 +105,12 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
+	}
+	if cfg.WebhookLanes < 0 || cfg.WebhookLanes > webhook.MaxLanes {
+		return nil, fmt.Errorf("events: LINKREEL_WEBHOOK_LANES is %d; use a number from 1 to %d", cfg.WebhookLanes, webhook.MaxLanes)
+	}
+	if cfg.WebhookLanes == 0 {
+		cfg.WebhookLanes = 32
 	}
 	if cfg.SweepEvery <= 0 {
 		cfg.SweepEvery = 10 * time.Second
@@ -126,8 +136,8 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	auth := apikey.New(apikey.Config{Now: cfg.Now}, source, rdb)
 
 	outbox := outbox.New(db, rdb, cfg.Now)
-	kept := store.New(db, keys, outbox, cfg.Now, api.Shown)
-	engine := delivery.New(kept, call, rdb, delivery.Options{Now: cfg.Now, Sweep: cfg.SweepEvery})
+	kept := store.New(db, keys, outbox, cfg.Now, api.Shown, cfg.WebhookLanes)
+	engine := delivery.New(kept, call, rdb, delivery.Options{Now: cfg.Now, Sweep: cfg.SweepEvery, Lanes: cfg.WebhookLanes})
 	reader := feed.NewService(kept, engine)
 	hooks := webhook.NewService(kept, engine, cfg.Now, api.Shown)
 

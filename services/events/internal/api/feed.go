@@ -111,8 +111,6 @@ func toEvent(e *feed.Event) wire.Event {
 		ID: e.ID, Type: string(e.Type), Object: e.Object, CreatedAt: e.At.UnixMilli(),
 		Actor: wire.Actor{Type: string(e.Actor.Type), ID: e.Actor.ID, Name: e.Actor.Name}, Data: json.RawMessage(e.Data),
 	}
-	if e.RequestID != "" {
-		b.RequestID = &e.RequestID
-	}
+	b.RequestID = wire.OrNull(e.RequestID)
 	return b
 }

@@ -85,6 +85,8 @@ type Options struct {
 	Now func() time.Time
 	// Sweep is how often the engine looks for what nobody was woken for; 10 s.
 	Sweep time.Duration
+	// Lanes is into how many the index of due deliveries is split; 32.
+	Lanes int
 	// Patience is how long an event may wait before a sweep takes it for overlooked;
 	// 2 s.
 	Patience time.Duration
@@ -114,7 +116,9 @@ type Engine struct {
 	// waiter is the account behind which the next sweep looks for events without a place.
 	waiter string
 	// beyond is, for each due lane, how far sweeps have looked behind a full page.
-	beyond [webhook.DueLanes]webhook.DeliveryPlace
+	beyond [webhook.MaxLanes]webhook.DeliveryPlace
+	// former is the lane that the last sweep looked into beside those that are in use.
+	former int
 }
 
 var (
@@ -129,6 +133,9 @@ func New(st Store, caller Caller, rdb redis.UniversalClient, opt Options) *Engin
 	}
 	if opt.Sweep <= 0 {
 		opt.Sweep = 10 * time.Second
+	}
+	if opt.Lanes <= 0 {
+		opt.Lanes = 32
 	}
 	if opt.Patience <= 0 {
 		opt.Patience = 2 * time.Second
@@ -252,7 +259,7 @@ func (e *Engine) Sweep(ctx context.Context) {
 	// Not errgroup.WithContext: a lane that cannot be read stops no other.
 	var g errgroup.Group
 	g.SetLimit(8)
-	for i := range webhook.DueLanes {
+	for _, i := range e.dueLanes() {
 		g.Go(func() error {
 			oldest, err := e.sweepLane(ctx, i)
 			mu.Lock()
@@ -271,6 +278,22 @@ func (e *Engine) Sweep(ctx context.Context) {
 	case e.replaying <- struct{}{}:
 	default:
 	}
+}
+
+// dueLanes are the lanes that a sweep looks into: all that are in use, and one of the
+// others in turn, in which deliveries are left when the setting was lowered.
+func (e *Engine) dueLanes() []int {
+	var lanes []int
+	for i := range e.opt.Lanes {
+		lanes = append(lanes, i)
+	}
+	if e.opt.Lanes == webhook.MaxLanes {
+		return lanes
+	}
+	if e.former++; e.former < e.opt.Lanes || e.former >= webhook.MaxLanes {
+		e.former = e.opt.Lanes
+	}
+	return append(lanes, e.former)
 }
 
 // maxWaiters is how many pages of accounts one sweep reads; the next one continues.

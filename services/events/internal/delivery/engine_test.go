@@ -57,9 +57,29 @@ func (s *lanes) Due(ctx context.Context, i int, _ webhook.DeliveryPlace) (list [
 func TestALaneThatCannotBeReadStopsNoOther(t *testing.T) {
 	t.Parallel()
 	s := &lanes{begun: make(chan struct{})}
-	New(s, nil, nil, Options{}).Sweep(t.Context())
-	if s.read != webhook.DueLanes-1 {
-		t.Errorf("%d lanes read, want %d", s.read, webhook.DueLanes-1)
+	New(s, nil, nil, Options{Lanes: 20}).Sweep(t.Context())
+	if s.read != 20 { // with one of the former ones
+		t.Errorf("%d lanes read, want 20", s.read)
+	}
+}
+
+// Deliveries that wait in lanes of a higher setting are found within as many sweeps.
+func TestSweepsLookIntoFormerLanes(t *testing.T) {
+	t.Parallel()
+	e := New(nil, nil, nil, Options{Lanes: 250})
+	seen := map[int]int{}
+	for range 6 {
+		for _, i := range e.dueLanes() {
+			seen[i]++
+		}
+	}
+	for i := range webhook.MaxLanes {
+		if want := map[bool]int{true: 6, false: 1}[i < 250]; seen[i] != want {
+			t.Errorf("lane %d: %d looks, want %d", i, seen[i], want)
+		}
+	}
+	if n := len(New(nil, nil, nil, Options{Lanes: webhook.MaxLanes}).dueLanes()); n != webhook.MaxLanes {
+		t.Errorf("%d lanes, want all", n)
 	}
 }
 

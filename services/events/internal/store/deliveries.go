@@ -48,7 +48,7 @@ func (s *Store) deliveryRef(id string) *firestore.DocumentRef {
 	return s.db.Collection(deliveries).Doc(id)
 }
 
-func fromDelivery(d *webhook.Delivery) *deliveryDoc {
+func (s *Store) fromDelivery(d *webhook.Delivery) *deliveryDoc {
 	doc := &deliveryDoc{
 		AccountID: d.AccountID, WebhookID: d.WebhookID, EventID: d.EventID, EventType: string(d.EventType), CreatedAt: d.CreatedAt,
 		Status: string(d.Status), Tries: d.Tries, NextTry: orNil(d.NextTry), Payload: d.Payload, EventAt: orNil(d.EventAt),
@@ -58,7 +58,7 @@ func fromDelivery(d *webhook.Delivery) *deliveryDoc {
 		doc.Attempts = append(doc.Attempts, attemptDoc{a.At, a.Duration.Milliseconds(), a.Status, a.Error, a.Answer})
 	}
 	if d.Status == webhook.Pending {
-		lane := int64(webhook.DueLane(d.WebhookID))
+		lane := int64(webhook.LaneOf(d.WebhookID, s.lanes))
 		doc.Lane, doc.DueAt = &lane, &d.DueAt
 	}
 	return doc
@@ -178,7 +178,7 @@ func (s *Store) Delivery(ctx context.Context, webhookID, id string) (d *webhook.
 // AddDelivery stores a new delivery; one that is there already stays as it is.
 func (s *Store) AddDelivery(ctx context.Context, d *webhook.Delivery) error {
 	err := s.db.Do(ctx, "add delivery", func(ctx context.Context) error {
-		_, err := s.deliveryRef(d.ID).Create(ctx, fromDelivery(d))
+		_, err := s.deliveryRef(d.ID).Create(ctx, s.fromDelivery(d))
 		return err
 	})
 	if errors.Is(err, firestoredb.ErrExists) {
@@ -190,7 +190,7 @@ func (s *Store) AddDelivery(ctx context.Context, d *webhook.Delivery) error {
 // PutDelivery implements [webhook.Store].
 func (s *Store) PutDelivery(ctx context.Context, d *webhook.Delivery) error {
 	return s.db.Do(ctx, "put delivery", func(ctx context.Context) error {
-		_, err := s.deliveryRef(d.ID).Set(ctx, fromDelivery(d))
+		_, err := s.deliveryRef(d.ID).Set(ctx, s.fromDelivery(d))
 		return err
 	})
 }
@@ -230,7 +230,7 @@ func (s *Store) CountDeferred(ctx context.Context, webhookID string, most int) (
 // Save writes a delivery over the version it was read at, and reports false when
 // somebody else has changed or removed it since.
 func (s *Store) Save(ctx context.Context, d *webhook.Delivery) (bool, error) {
-	doc := fromDelivery(d)
+	doc := s.fromDelivery(d)
 	gone := func(keep bool, v any) any {
 		if keep {
 			return v
@@ -266,13 +266,13 @@ func (s *Store) Drop(ctx context.Context, id string) error {
 // dueLimit bounds a page of what is due.
 const dueLimit = 200
 
-// Due lists what is due in the i-th lane of webhook.DueLanes, the oldest first, behind a
+// Due lists what is due in a lane, the oldest first, behind a
 // place unless that is zero. next is the place behind the page; zero when nothing is
 // there. Beside an error there may be some.
-func (s *Store) Due(ctx context.Context, i int, behind webhook.DeliveryPlace) (
+func (s *Store) Due(ctx context.Context, lane int, behind webhook.DeliveryPlace) (
 	list []*webhook.Delivery, next webhook.DeliveryPlace, err error,
 ) {
-	q := s.db.Collection(deliveries).Where("lane", "==", int64(i)).Where("dueAt", "<=", s.now()).
+	q := s.db.Collection(deliveries).Where("lane", "==", int64(lane)).Where("dueAt", "<=", s.now()).
 		OrderBy("dueAt", firestore.Asc).OrderBy(firestore.DocumentID, firestore.Asc).Limit(dueLimit)
 	if behind != (webhook.DeliveryPlace{}) {
 		q = q.StartAfter(behind.At, behind.ID)
@@ -358,7 +358,7 @@ func (s *Store) Advance(ctx context.Context, r, next *webhook.Replay, list []*we
 			return err
 		}
 		for _, delivery := range list {
-			if err := tx.Set(s.deliveryRef(delivery.ID), fromDelivery(delivery)); err != nil {
+			if err := tx.Set(s.deliveryRef(delivery.ID), s.fromDelivery(delivery)); err != nil {
 				return err
 			}
 		}

@@ -41,13 +41,17 @@ type Store struct {
 	outbox *outbox.Outbox
 	now    func() time.Time
 	shown  func(*webhook.Webhook) any
+	lanes  int
 }
 
 var _ webhook.Store = (*Store)(nil)
 
-// New makes a store. shown is a webhook as the API shows it, for events.
-func New(db *firestoredb.DB, keys *seal.Keys, outbox *outbox.Outbox, now func() time.Time, shown func(*webhook.Webhook) any) *Store {
-	return &Store{db: db, seal: keys, outbox: outbox, now: now, shown: shown}
+// New makes a store. shown is a webhook as the API shows it, for events. lanes is into
+// how many the index of due deliveries is split.
+func New(
+	db *firestoredb.DB, keys *seal.Keys, outbox *outbox.Outbox, now func() time.Time, shown func(*webhook.Webhook) any, lanes int,
+) *Store {
+	return &Store{db: db, seal: keys, outbox: outbox, now: now, shown: shown, lanes: lanes}
 }
 
 // get reads a document into d; found is false when there is none.
