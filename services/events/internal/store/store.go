@@ -32,7 +32,6 @@ const (
 	webhooks   = "webhooks"
 	deliveries = "webhookDeliveries"
 	replays    = "webhookReplays"
-	accounts   = "eventAccounts"
 )
 
 // Store is safe for concurrent use.

@@ -35,7 +35,6 @@ const (
 	slugs       = "videoSlugs"
 	externalIDs = "videoExternalIds"
 	purges      = "videoPurges"
-	accounts    = "videoAccounts"
 )
 
 // Store is safe for concurrent use.
