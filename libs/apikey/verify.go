@@ -14,7 +14,7 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// flight is one verification under way. It outlives the request that began it,
+// flight is one in-flight verification. It outlives the request that began it,
 // so that a slow answer still serves the next one.
 type flight struct {
 	incarnation string
@@ -127,7 +127,7 @@ func (c *Client) patience(fallback bool) time.Duration {
 
 var errSlow = errors.New("auth did not answer in time")
 
-// verify waits for a verification that meets d, joining one under way if it does.
+// verify waits for a verification that meets d, and joins one in flight if it does.
 // old is the entry that will not do, nil if there was none.
 func (c *Client) verify(ctx context.Context, hash string, old *entry, d demand, wait time.Duration) (*entry, error) {
 	// Else steady traffic with known keys becomes a storm of connections.
@@ -155,8 +155,9 @@ func (c *Client) verify(ctx context.Context, hash string, old *entry, d demand, 
 	}
 }
 
-// start begins a verification unless one that meets d is under way, or has ended
-// since the caller found old: whoever waits for the lock must not ask again.
+// start begins a verification unless one that meets d is in flight, or has ended
+// since the caller found old. Otherwise each caller that waited for the lock would
+// ask again.
 func (c *Client) start(ctx context.Context, hash string, old *entry, d demand) *flight {
 	c.flightsMu.Lock()
 	defer c.flightsMu.Unlock()
@@ -166,6 +167,8 @@ func (c *Client) start(ctx context.Context, hash string, old *entry, d demand) *
 	if e, ok := c.known.GetIfPresent(hash); ok && e != old && e.meets(d) {
 		return landed(&flight{entry: e})
 	}
+	// A remembered "no such key" answers only callers without a demand. A demand comes from a later
+	// change, which may have made the key.
 	if asked, ok := c.unknown.GetIfPresent(hash); ok && old == nil && d == (demand{}) && c.cfg.Now().Sub(asked) < c.cfg.Negative {
 		return landed(&flight{err: ErrUnknownKey})
 	}
@@ -202,7 +205,7 @@ func (c *Client) fly(ctx context.Context, hash string, f *flight) {
 		c.forget(hash, f.began)
 	default:
 		if c.asking.Fail() {
-			c.cfg.Log.WarnContext(ctx, "API keys cannot be verified; known ones go on for a while", "error", err)
+			c.cfg.Log.WarnContext(ctx, "cannot verify API keys; known ones keep working for a while", "error", err)
 		}
 		f.err = fmt.Errorf("ask auth: %w", err)
 	}

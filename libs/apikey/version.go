@@ -134,7 +134,7 @@ func (b *pendingVersions) init(c *Client) {
 
 // versionPatience is how long a caller waits for Redis before it leaves the rest to
 // the background. It is generous, because a revocation is only immediate when
-// replicas hear of the version before the revocation is answered.
+// replicas learn the version before the revocation is answered.
 const versionPatience = 2 * time.Second
 
 // InvalidateAccount tells every replica that the account's authority changed: after InvalidateAccount

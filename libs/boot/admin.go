@@ -47,7 +47,7 @@ func AdminHandler(notReady func() error, profileToken string) http.Handler {
 	return mux
 }
 
-// profile lets h run for the holder of token alone; an empty token is nobody's. It
+// profile lets h run for the holder of token alone; an empty token matches no caller. It
 // compares hashes, so that the time it takes says nothing about the token.
 func profile(token string, h http.HandlerFunc) http.Handler {
 	want := sha256.Sum256([]byte(token))

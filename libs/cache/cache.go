@@ -3,8 +3,8 @@
 // A hit costs no I/O. Values come from a loader, one load per key at a time; a
 // value is reloaded [Options.Fresh] after its load, however often it was hit.
 // Keys that have no value are remembered for a moment too. When the loader fails,
-// the last value goes on being served, but a key without a value is never
-// guessed: the loader's error is returned.
+// the cache keeps serving the last value. It never guesses a value for a key that
+// has none, and returns the loader's error.
 //
 // The caller feeds the cache a stream of invalidated keys. The cache numbers
 // them: an entry remembers the number at which its load began, a lookup the
@@ -86,7 +86,7 @@ type Cache[V any] struct {
 	queues  map[string]*queue[V] // by key, while it is verified
 }
 
-// queue is a key's load under way and the one behind it.
+// queue is a key's in-flight load and the one after it.
 type queue[V any] struct{ next *verification[V] }
 
 // verification is a load that has not begun while it is in a queue.
@@ -159,9 +159,9 @@ func New[V any](opt Options[V]) *Cache[V] {
 // SetSynced tells whether invalidations arrive.
 func (c *Cache[V]) SetSynced(synced bool) { c.synced.Store(synced) }
 
-// MarkUncertain is SetSynced(false) for an interruption that may be short: other
-// replicas may still be told of changes and answer by them, so for a second
-// every answer is read again.
+// MarkUncertain is SetSynced(false) for an interruption that may be short. Other
+// replicas may still receive changes and answer by them, so for a second every
+// answer is read again.
 func (c *Cache[V]) MarkUncertain() {
 	c.doubted.Store(c.opt.Now().UnixNano())
 	c.synced.Store(false)
@@ -174,7 +174,7 @@ func (c *Cache[V]) uncertain(now int64) bool {
 // Len is about how many entries there are.
 func (c *Cache[V]) Len() int { return c.entries.EstimatedSize() }
 
-// Peek answers for key when nobody has to wait for that. at is the time, for callers
+// Peek answers for key if it can do so without waiting. at is the time, for callers
 // who peek into several caches: reading the clock is a good part of what a hit costs.
 func (c *Cache[V]) Peek(key string, at time.Time) (Lookup[V], bool) {
 	now := at.UnixNano()

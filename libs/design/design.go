@@ -37,7 +37,7 @@ var css []byte
 // start page, redirect pages. The share pages take them in when they are built.
 var Tokens = string(tokens)
 
-// TabTitle is what stands in <title>: the page's own title and our name, cut so
+// TabTitle is the text of <title>: the page's own title and our name, cut so
 // that it has at most 70 characters as HTML writes them. Tabs, histories and search
 // results have no room for more.
 func TabTitle(title string) string {
@@ -49,6 +49,7 @@ func TabTitle(title string) string {
 	}
 	length := 0
 	for i, r := range title {
+		// One place is kept for the "…".
 		if length += written(string(r)); length >= room {
 			title = strings.TrimSpace(title[:i]) + "…"
 			break

@@ -61,7 +61,7 @@ const (
 // WebhookTest is what a webhook is sent when its owner tests it. It is in no feed.
 const WebhookTest Type = "webhook.test"
 
-// Quiet is the type of a change that nobody is told: it has no event.
+// Quiet is the type of a change that writes no event.
 const Quiet Type = "quiet"
 
 var types = []Type{

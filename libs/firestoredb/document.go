@@ -69,7 +69,7 @@ func Get[T any](ctx context.Context, db *DB, what string, ref Ref, read func(Sna
 	return out, err
 }
 
-// Lookup is [Get] for a document that may well be absent, which is no error.
+// Lookup is [Get] for a document that may well be absent. Then found is false, without an error.
 func Lookup[T any](ctx context.Context, db *DB, what string, ref Ref, read func(Snap) (T, error)) (out T, found bool, err error) {
 	out, err = Get(ctx, db, what, ref, read)
 	if errors.Is(err, ErrNotFound) {

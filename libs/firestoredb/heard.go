@@ -18,8 +18,8 @@ import (
 )
 
 // heard is what a call of [DB.Do] has learnt about the database. The interceptors
-// write it, since the error of the call alone does not tell a database that is away
-// from one whose answers, all of them prompt, were that another writer had won.
+// write it, because the error of the call is the same for a database that is down and
+// for one that answered promptly each time that another writer had won.
 type heard struct {
 	answered atomic.Bool // to any request of the call
 	lost     atomic.Bool // against another writer, at least once
@@ -89,7 +89,7 @@ func (h *heard) judge(err error) error {
 	mapped := Map(err)
 	late := errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded
 	switch lost := errors.As(err, new(aborted)) || h.lost.Load() && late; {
-	case lost && h.open.Load(): // Nobody knows whether the last try, or one before, went through.
+	case lost && h.open.Load(): // The last try, or one before, may have gone through.
 		return answered{apierr.Down(err)}
 	case lost:
 		return contended(err)
@@ -109,7 +109,7 @@ const (
 )
 
 // again repeats try for as long as another writer wins and there is time for one more
-// try: one that is cut off might have gone through, and nobody would know. Pauses are
+// try: one that is cut off might have gone through without our knowing. Pauses are
 // random, so that those who met once do not meet again.
 func again(ctx context.Context, try func() error) error {
 	for most := firstPause; ; most = min(2*most, longestPause) {

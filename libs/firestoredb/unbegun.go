@@ -23,7 +23,7 @@ func unbegun(ctx context.Context, method string, req, reply any, cc *grpc.Client
 	if isUnbegun(ctx) {
 		switch req.(type) {
 		case *pb.BeginTransactionRequest, *pb.RollbackRequest:
-			return nil // the answer stays empty, and an empty transaction is none
+			return nil // the answer stays empty, and an empty id means no transaction
 		}
 	}
 	return invoke(ctx, method, req, reply, cc, opts...)

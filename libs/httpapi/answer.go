@@ -41,7 +41,7 @@ func NoContent(c *fiber.Ctx) error {
 	return nil
 }
 
-// marshal keeps <, > and & as they are: text is returned to the letter.
+// marshal does not escape <, > and &: text is returned as it was sent.
 func marshal(v any) ([]byte, error) {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)

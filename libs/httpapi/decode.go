@@ -174,8 +174,8 @@ func decodeObject(o *object, schema *jsonschema.Schema, dst any, unknown int) (*
 	return fields, nil
 }
 
-// shorten judges maxItems before any item is: a list that is too long is one
-// broken rule, and its items are nobody's concern.
+// shorten checks maxItems before the items, so that a list that is too long reports
+// one error and not one for each item.
 func shorten(value map[string]any, schema *jsonschema.Schema, fields *Fields) {
 	for schema.Ref != nil {
 		schema = schema.Ref

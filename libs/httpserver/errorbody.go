@@ -7,12 +7,12 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// maxField bounds the name of a field in an answer: parts of it may be the
-// caller's own text.
+// maxField bounds the name of a field in an answer, since the caller may have
+// chosen parts of it.
 const maxField = 200
 
-// ErrorBody is the one shape of an error answer. It is bounded, whatever the
-// request held: at most [apierr.MaxDetails] details, and a count of the rest.
+// ErrorBody writes every error answer. Its size is bounded whatever the request
+// was: at most [apierr.MaxDetails] details, and a count of the rest.
 func ErrorBody(e *apierr.Error, requestID string) []byte {
 	type body struct {
 		Code          apierr.Code     `json:"code"`
@@ -38,7 +38,7 @@ func ErrorBody(e *apierr.Error, requestID string) []byte {
 	}
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false) // text is returned to the letter
+	enc.SetEscapeHTML(false) // text is returned as it was sent
 	err := enc.Encode(struct {
 		Error body `json:"error"`
 	}{body{e.Code, e.Message, requestID, details, more, e.RequiredPlan, e.CurrentPlan, e.RequiredScope, e.RequiredRole}})

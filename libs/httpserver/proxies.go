@@ -7,8 +7,8 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// Proxies says what stands between clients and the service, which decides whose
-// words in X-Forwarded-For are believed. The zero value believes nobody.
+// Proxies describes the proxies between clients and the service, and so which
+// entries of X-Forwarded-For are trusted. The zero value trusts none.
 type Proxies struct {
 	// Trusted are the networks of the proxies. The client is the right-most address
 	// outside of them.
@@ -57,6 +57,8 @@ func (p Proxies) ClientOf(peer string, forwarded [][]byte) netip.Addr {
 		}
 		return addr
 	}
+	// From the end, because each proxy appends the address that called it. What comes before the
+	// first address that is not a proxy's was sent by the client, who can write anything there.
 	for i := len(list) - 1; i >= 0 && p.trusts(addr); i-- {
 		next, ok := parseAddr(list[i])
 		if !ok {

@@ -37,13 +37,13 @@ var ErrMalformedKey = errors.New("malformed API key")
 // line or error shows it; use Secret where it must be handed out.
 type Key struct{ text string }
 
-// NewKey draws a key from random (crypto/rand.Reader in production).
+// NewKey generates a key from random (crypto/rand.Reader in production).
 func NewKey(random io.Reader) (Key, error) { return newKey(KeyPrefix, random) }
 
-// NewSession draws a session's key.
+// NewSession generates a session's key.
 func NewSession(random io.Reader) (Key, error) { return newKey(SessionPrefix, random) }
 
-// NewLink draws a one-time link's token.
+// NewLink generates a one-time link's token.
 func NewLink(random io.Reader) (Key, error) { return newKey(LinkPrefix, random) }
 
 func newKey(prefix string, random io.Reader) (Key, error) {
@@ -176,7 +176,7 @@ func mustText(alphabet string, n int) string {
 	return text
 }
 
-// randomText draws n characters without bias: bytes past the largest multiple
+// randomText generates n characters without bias: bytes past the largest multiple
 // of the alphabet's length are thrown away.
 func randomText(r io.Reader, alphabet string, n int) (string, error) {
 	limit := 256 / len(alphabet) * len(alphabet)

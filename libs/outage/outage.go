@@ -3,10 +3,10 @@
 // the process.
 //
 // [Breaker.Call] makes a call and judges it, so that only what the dependency did counts:
-// a caller that hangs up, or whose own deadline ends first, has found out nothing. Who
-// has reason to judge by itself asks [Breaker.Allow] first and reports afterwards. When enough failures came in a row
-// the breaker opens: callers are refused at once, and either one of them tries again
-// every rest, or a probe does, so that no request has to.
+// a caller that hangs up, or reaches its own deadline first, has found out nothing. A
+// caller that has to judge by itself asks [Breaker.Allow] first and reports the outcome.
+// After enough failures in a row the breaker opens and refuses callers at once. After
+// each rest one caller tries again, or a probe does so that no request has to.
 package outage
 
 import (
@@ -42,7 +42,7 @@ type Config struct {
 	// Probe asks whether it is back, in pauses that grow to Rest, in place of
 	// callers; with nil one caller per Rest may try.
 	Probe func(context.Context) error
-	// Opened hears which error opened the breaker; nil where the log by Name is enough.
+	// Opened gets the error that opened the breaker; nil where the log by Name is enough.
 	// It must not call the breaker.
 	Opened func(error)
 	// Now is the clock; nil is the real one.

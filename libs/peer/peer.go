@@ -57,7 +57,7 @@ func Shown(token string) string {
 
 type hash = [sha256.Size]byte
 
-// hashes are those of all tokens in "NEW,OLD". An empty one is nobody's.
+// hashes are those of all tokens in "NEW,OLD". Empty ones are left out.
 func hashes(token string) (all []hash) {
 	for one := range strings.SplitSeq(token, ",") {
 		if one = strings.TrimSpace(one); one != "" {

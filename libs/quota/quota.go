@@ -378,6 +378,9 @@ func (c *Claim) end(err error) {
 	}
 	c.g.mu.Lock()
 	defer c.g.mu.Unlock()
+	// Nothing was written if the try never came to its commit, if another writer won, or if a
+	// document existed before. A blind commit may have been repeated, so there the document that
+	// exists may be its own.
 	exists := errors.Is(err, firestoredb.ErrExists)
 	undone := err != nil && (!c.sent || errors.Is(err, firestoredb.ErrContended) || exists && !c.blind)
 	if l := c.from; l != nil {

@@ -238,9 +238,9 @@ func (s *Store) Sweep(ctx context.Context, carried Carried) error {
 			return err
 		}
 		for _, snap := range snaps {
-			// One tag that cannot be looked at must not keep the others from it.
+			// Continue after a failure, so that one tag does not block the others.
 			if err := s.sweep(ctx, snap.Ref, carried); err != nil && ctx.Err() == nil {
-				slog.WarnContext(ctx, "tag is not looked at", "tag", snap.Ref.ID, "error", err)
+				slog.WarnContext(ctx, "cannot check whether a tag is still in use; the next sweep retries", "tag", snap.Ref.ID, "error", err)
 			}
 			last = snap
 		}

@@ -42,7 +42,7 @@ type Standing struct {
 
 // Target is what a takedown is aimed at: a public address, or the id of a record.
 type Target struct {
-	// URL is a short or share address. The holder whose address it is resolves it.
+	// URL is a short or share address. The holder that serves the address resolves it.
 	URL string `json:"url,omitempty"`
 	// ID is a link's or a video's id, for the holder of that kind.
 	ID string `json:"id,omitempty"`
@@ -73,12 +73,12 @@ type Takedown struct {
 	At        time.Time `json:"at"`
 }
 
-// Holder is a service that holds records of accounts. An account id that the
-// service has never seen is no error: the account may own nothing there.
+// Holder is a service that holds records of accounts. Calls accept account ids that
+// the service has never seen: the account may own nothing there.
 type Holder interface {
 	// SetState puts an account's records into a state. It returns once every
-	// replica answers by it. A standing with a lower version than the last one
-	// changes nothing and is no error.
+	// replica answers by it. A standing with a lower version than the last one is
+	// ignored, without an error.
 	SetState(ctx context.Context, accountID string, s Standing) error
 	// Erased reports whether nothing of a deleting account is left here but a
 	// tombstone. It never waits for the purge.
@@ -92,6 +92,6 @@ type Holder interface {
 	// from the order's. The error is LINK_NOT_FOUND or VIDEO_NOT_FOUND when the
 	// target is not here, which includes addresses of another service.
 	TakeDown(ctx context.Context, o Order) (Takedown, error)
-	// Lift ends t, and only t. A takedown that is not in effect is no error.
+	// Lift ends t, and only t. It succeeds if t is not in effect.
 	Lift(ctx context.Context, t Takedown) error
 }

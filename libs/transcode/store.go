@@ -394,8 +394,8 @@ func (s *Store) Due(ctx context.Context, after Cursor, limit int) (records []Rec
 }
 
 // Collect looks at a final part that became due: it removes the record when the
-// part's job has ended or is gone, since nobody will join it any more, and else
-// looks again after partKeep. A part that was offered anew meanwhile is left alone.
+// part's job has ended or is gone, since no worker needs the part then. Otherwise it
+// looks again after partKeep. A part that was offered again meanwhile is left alone.
 func (s *Store) Collect(ctx context.Context, part Record) error {
 	parent, err := s.Get(ctx, part.Parent)
 	if err != nil && !errors.Is(err, ErrNotFound) {
@@ -438,7 +438,7 @@ func (s *Store) fail(d *document, f Failure) error {
 // partKeep is how often a finished part is checked for having become useless.
 const partKeep = time.Hour
 
-// end makes nobody look at a final job any more, except to collect a part.
+// end takes a final job out of the sweeps, except to collect a part.
 func (s *Store) end(d *document) {
 	d.DueAt = nil
 	if d.Parent != "" {

@@ -172,6 +172,8 @@ func (o *importer) knowDomains(ctx context.Context) error {
 	o.domains = map[string]string{}
 	list, err := o.client.Domains(ctx)
 	var refused *client.Error
+	// A wrong key (401), too many calls (429) and an outage (5xx) would fail each row as well, so they
+	// end the import. Any other refusal is about domains alone: a plan or a scope without them.
 	if errors.As(err, &refused) && refused.Status < 500 && refused.Status != 401 && refused.Status != 429 {
 		return nil
 	}
@@ -475,7 +477,7 @@ func (o *importer) csvRows(r io.Reader) (func() (row, error), error) {
 			if i, ok := at[name]; ok && i < len(record) {
 				cell := plainCell(record[i])
 				if name == "title" || name == "ogtitle" || name == "ogtext" {
-					return cell // a text is kept to the letter
+					return cell // keep the spaces of a text
 				}
 				return strings.TrimSpace(cell)
 			}

@@ -31,6 +31,8 @@ func (b *bar) on() bool { return b.a.env.Terminal && !b.a.quiet && b.total > 0 }
 // set paints the bar, at most ten times a second.
 func (b *bar) set(n int64) {
 	now := b.a.env.Now()
+	// Over half a second and smoothed: the speed of single writes varies too much to tell when the
+	// file is done.
 	if d := now.Sub(b.last).Seconds(); d >= 0.5 {
 		speed := max(0, float64(n-b.lastN)/d)
 		if b.speed == 0 {

@@ -32,7 +32,7 @@ type uploader struct {
 	again   bool   // forget earlier runs
 }
 
-// watcher hears how an upload goes.
+// watcher is notified of the progress of an upload.
 type watcher interface {
 	resumed(id string)        // an earlier run began it
 	sent(n, total int64)      // so many bytes are there
@@ -159,7 +159,7 @@ func (u *uploader) record(ctx context.Context, file, memory string, w watcher) (
 	var m begun
 	b, err := os.ReadFile(memory)
 	if err == nil && !u.again {
-		_ = json.Unmarshal(b, &m) // an unreadable memory is none
+		_ = json.Unmarshal(b, &m) // start anew if it is unreadable
 	}
 	if m.Seal != u.seal(m.Key) {
 		m = begun{}

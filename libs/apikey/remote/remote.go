@@ -105,8 +105,8 @@ func (s Source) Scopes(ctx context.Context, accountID, id string) (identity.Scop
 
 // twice asks, and asks once more when that broke or has no answer when it is late: a
 // replica that just went away leaves connections that look alive. Whatever is answered
-// first counts, and the first question goes on meanwhile. An auth that is merely busy
-// would else be asked twice, and heard neither time.
+// first counts, and the first call keeps running meanwhile. Cancelling it would mean
+// that an auth that is merely busy is asked twice and neither answer is used.
 func twice[T any](ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*late)
 	defer cancel()

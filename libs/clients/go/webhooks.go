@@ -14,16 +14,17 @@ import (
 	"time"
 )
 
-// WebhookTolerance is how old a message may be, and how far ahead its clock.
+// WebhookTolerance is how far a message's time may differ from ours, in the past or
+// in the future.
 const WebhookTolerance = 5 * time.Minute
 
-// ErrWebhook is behind each error of [VerifyWebhook].
+// ErrWebhook matches every error of [VerifyWebhook].
 var ErrWebhook = errors.New("webhook not verified")
 
-// VerifyWebhook checks that a message came from the deployment that gave you
-// secret (whsec_…), and lately. body is the request's body to the last byte: read
-// it before anything parses it. Of a message that was sent twice the header
-// webhook-id is the same.
+// VerifyWebhook checks that a message is recent and comes from the deployment that
+// gave you secret (whsec_…). body is the unchanged body of the request: read it
+// before anything parses it. A message that is sent twice has the same webhook-id
+// header both times.
 func VerifyWebhook(secret string, header http.Header, body []byte) error {
 	return verifyWebhook(secret, header, body, time.Now())
 }
@@ -59,12 +60,13 @@ type EventQuery struct {
 	Types  []string
 	Object string
 	Limit  int
-	// Cursor reads backwards from a place; After, when Forward is set, forwards.
+	// Cursor is where to read backwards from. With Forward, After is where to read
+	// forwards from.
 	Cursor  string
 	Forward bool
 	After   string
-	// Wait holds a request forwards until something comes, up to 25 s. Without
-	// After it waits for what happens from now on.
+	// Wait lets a Forward request wait for the next event, for up to 25 s. Without
+	// After it returns only events that happen from now on.
 	Wait time.Duration
 }
 
@@ -94,8 +96,8 @@ func (c *Client) Events(ctx context.Context, q EventQuery) (*EventPage, error) {
 }
 
 // FollowEvents calls do with each event that happens, oldest first, until ctx
-// ends or do returns an error. after is a cursor or an event's id; "" is from now
-// on. It returns the place to go on from.
+// ends or do returns an error. after is a cursor or an event's id; "" starts with the
+// next event. It returns the value of after with which a later call resumes.
 func (c *Client) FollowEvents(ctx context.Context, q EventQuery, after string, do func(Event) error) (string, error) {
 	q.Forward, q.Wait = true, 25*time.Second
 	for ctx.Err() == nil {
@@ -115,7 +117,7 @@ func (c *Client) FollowEvents(ctx context.Context, q EventQuery, after string, d
 	return after, ctx.Err()
 }
 
-// or is what a field holds, or instead where it is null.
+// or returns what a field holds, or instead if it is null.
 func or[T any](field *T, instead T) T {
 	if field == nil {
 		return instead
@@ -131,7 +133,7 @@ func webhookPath(id string, more ...string) string {
 	return p
 }
 
-// CreateWebhook makes a webhook; its secret is in this answer only.
+// CreateWebhook makes a webhook. Only this answer contains its secret.
 func (c *Client) CreateWebhook(ctx context.Context, in WebhookCreate) (*WebhookCreated, error) {
 	return answer[WebhookCreated](ctx, c, http.MethodPost, "/api/v1/webhooks", in)
 }
@@ -151,18 +153,18 @@ func (c *Client) DeleteWebhook(ctx context.Context, id string) error {
 	return c.call(ctx, http.MethodDelete, webhookPath(id), nil, nil)
 }
 
-// RollWebhookSecret gives a webhook a new secret; the old one signs for
-// overlapSeconds as well.
+// RollWebhookSecret gives a webhook a new secret. The old one also signs for
+// another overlapSeconds.
 func (c *Client) RollWebhookSecret(ctx context.Context, id string, overlapSeconds int) (*WebhookCreated, error) {
 	return answer[WebhookCreated](ctx, c, http.MethodPost, webhookPath(id, "roll-secret"), map[string]int{"overlapSeconds": overlapSeconds})
 }
 
-// TestWebhook sends a webhook.test.
+// TestWebhook sends a webhook.test event.
 func (c *Client) TestWebhook(ctx context.Context, id string) (*Delivery, error) {
 	return answer[Delivery](ctx, c, http.MethodPost, webhookPath(id, "test"), nil)
 }
 
-// ReplayWebhook sends a time range of events again.
+// ReplayWebhook sends the events of a time range again.
 func (c *Client) ReplayWebhook(ctx context.Context, id string, from, to Moment) error {
 	return c.call(ctx, http.MethodPost, webhookPath(id, "replay"), WebhookReplay{from, to}, nil)
 }

@@ -64,9 +64,8 @@ type Outbox struct {
 	more  chan struct{}
 }
 
-// New makes an outbox. Without a Redis client nobody is woken: the events
-// service finds what waits by itself some seconds later. A nil now is the
-// system's clock.
+// New makes an outbox. Without a Redis client it cannot wake the events service,
+// whose sweep finds the events some seconds later. A nil now is the system's clock.
 func New(db *firestoredb.DB, rdb redis.UniversalClient, now func() time.Time) *Outbox {
 	if now == nil {
 		now = time.Now

@@ -148,7 +148,7 @@ func (k *Keeper) SetState(ctx context.Context, accountID string, s tenant.Standi
 		// "active" is kept as well, for its version: an older suspension may still arrive.
 		case s.Version > r.Version:
 			*r = record{State: string(s.State), Version: s.Version, Since: now}
-		// auth repeats an erasure until it has ended, and each repeat makes it due now.
+		// auth repeats the call until the erasure is complete, and each repeat makes it due now.
 		case s != r.standing() || s.State != tenant.Deleting || r.LookAt != nil && r.LookAt.Before(now.Add(lookEvery)):
 			return false
 		}
@@ -205,7 +205,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		if err := k.round(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "due accounts cannot be listed; the next round retries", "error", err)
+			slog.WarnContext(ctx, "cannot list due accounts; the next round retries", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -232,7 +232,7 @@ func (k *Keeper) round(ctx context.Context) error {
 	}
 	for _, id := range due {
 		if err := k.look(ctx, id); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "account is not looked over; a later round retries", "account", id, "error", err)
+			slog.WarnContext(ctx, "cannot look over an account; a later round retries", "account", id, "error", err)
 		}
 	}
 	return nil

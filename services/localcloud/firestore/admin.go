@@ -15,7 +15,7 @@ import (
 
 // Export writes every document of every database as one line of JSON, in the
 // protocol's own JSON form: name, fields, createTime, updateTime. All lines
-// belong to one moment; commits go on meanwhile.
+// belong to one moment; commits continue meanwhile.
 func (s *Server) Export(ctx context.Context, w io.Writer) error {
 	buf := bufio.NewWriter(w)
 	err := s.store.read(latest, func(sn *snapshot) error {

@@ -158,8 +158,8 @@ func (ix *Indexes) missingFor(q *query, need *indexNeed) string {
 	return ""
 }
 
-// indexNeed is what an index has to begin with, in any order, and then to go on
-// with, in this order or the opposite one.
+// indexNeed is what an index has to begin with: first equal, in any order, then
+// sorted, in this order or the opposite one.
 type indexNeed struct{ equal, sorted []IndexField }
 
 func (n *indexNeed) all() []IndexField { return append(slices.Clone(n.equal), n.sorted...) }

@@ -170,7 +170,7 @@ func (l *listenStream) handle(r *pb.ListenRequest) error {
 		if err == nil {
 			return nil
 		}
-		// A target that cannot be followed ends; the stream and the others go on.
+		// End only the target that cannot be followed. The stream and the other targets continue.
 		st := status.Convert(err)
 		return l.send(&pb.TargetChange{
 			TargetChangeType: pb.TargetChange_REMOVE, TargetIds: []int32{x.AddTarget.GetTargetId()},

@@ -42,8 +42,8 @@ func (s *Server) now() (int64, error) {
 	return at, err
 }
 
-// Rollback implements the protocol. An unknown transaction is no error: it may
-// have been given up already.
+// Rollback implements the protocol. It accepts an unknown transaction, which may have
+// expired.
 func (s *service) Rollback(_ context.Context, r *pb.RollbackRequest) (*empty, error) {
 	if t, err := s.txs.take(r.GetTransaction()); err == nil {
 		s.locks.end(t)

@@ -30,8 +30,8 @@ const (
 	// Pessimistic is production's default: what a transaction has read stays
 	// locked, other writes to it wait, and after LockTimeout they get Aborted.
 	Pessimistic Mode = iota
-	// Optimistic lets everybody go on and aborts, at commit, a transaction
-	// whose reads are no longer true.
+	// Optimistic locks nothing. At commit it aborts a transaction if its reads are
+	// out of date.
 	Optimistic
 	// Fast makes a transaction wait for another one that has read the same
 	// document, so that almost nothing aborts. It hides contention: use it
@@ -61,10 +61,10 @@ type Options struct {
 	Clock func() time.Time
 	// Faults injects failures. Nil means none, until Server.Faults adds some.
 	Faults *Faults
-	// HotIndex is told of each stored field whose value rises with time in an index
+	// HotIndex is called with each stored field that rises with time in an index
 	// that all documents of a collection share: a timestamp with an automatic index,
 	// or first in a composite one. Production takes some 500 writes a second of
-	// those. Nil means that nobody is told.
+	// those. Nil is never called.
 	HotIndex func(collection, field string)
 	// TTLInterval is how often expired documents are looked for. 0 means a
 	// minute, negative never; Server.DeleteExpired does it at once.

@@ -8,8 +8,8 @@ import (
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 )
 
-// transactionIdle is after how long a transaction without calls is given up, as
-// in production, so that a client that died does not hold its reads for ever.
+// transactionIdle is how long a transaction may go without calls before it is ended, as
+// in production. Otherwise a client that died would hold its locks for ever.
 const transactionIdle = time.Minute
 
 // transaction is what a client has read under one transaction id.
@@ -29,7 +29,7 @@ type transaction struct {
 	ended   bool
 }
 
-// queryRead is a query and what it saw, to be compared at commit.
+// queryRead is a query and its result, which the commit compares with a new one.
 type queryRead struct {
 	query     *query
 	at        int64
@@ -75,7 +75,7 @@ func (ts *transactions) lookup(id []byte) (*transaction, error) {
 	return t, nil
 }
 
-// take is lookup for the transaction's last call.
+// take is lookup for the last call of a transaction: it also forgets the transaction.
 func (ts *transactions) take(id []byte) (*transaction, error) {
 	t, err := ts.lookup(id)
 	if err == nil {
@@ -86,7 +86,7 @@ func (ts *transactions) take(id []byte) (*transaction, error) {
 	return t, err
 }
 
-// expire ends the transactions that have been idle for too long.
+// expire ends transactions that were idle for longer than [transactionIdle].
 func (ts *transactions) expire() {
 	cut := ts.now().Add(-transactionIdle)
 	var old []*transaction

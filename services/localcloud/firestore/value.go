@@ -122,6 +122,7 @@ func sortedKeys(m map[string]*pb.Value) []string { return slices.Sorted(maps.Key
 func compareNumbers(a, b *pb.Value) int {
 	ai, aInt := a.GetValueType().(*pb.Value_IntegerValue)
 	bi, bInt := b.GetValueType().(*pb.Value_IntegerValue)
+	// An integer is never converted to a double: above 2^53, neighbours would become equal.
 	switch {
 	case aInt && bInt:
 		return cmp.Compare(ai.IntegerValue, bi.IntegerValue)

@@ -68,7 +68,7 @@ func (t Tokens) Accept(authorization string) bool {
 
 // OwnHost reports whether no web page can have chosen the host of a request. A page can make its own host name lead to
 // this machine (DNS rebinding) and then reads answers as its own, but an address, a name without a dot and localhost
-// are in nobody's DNS. more are further names to accept.
+// are never resolved by public DNS. more are further names to accept.
 func OwnHost(host string, more ...string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h

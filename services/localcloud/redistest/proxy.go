@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Proxy stands between a process and a server. What the server answers is passed on
-// late, as if it were far away, and not at all while it is stalled.
+// Proxy sits between a process and a server. It delays the server's answers, as if the
+// server were far away, and passes on nothing while it is stalled.
 type Proxy struct {
 	addr, upstream string
 	delay          atomic.Int64
@@ -73,7 +73,7 @@ func (p *Proxy) serve(c net.Conn) {
 		b   []byte
 		due time.Time
 	}
-	// Reading goes on while parts wait: distance costs time, not bandwidth.
+	// Keep reading while parts wait: distance adds latency and does not reduce bandwidth.
 	parts := make(chan part, 1024)
 	go func() {
 		defer close(parts)

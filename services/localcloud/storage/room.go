@@ -52,7 +52,7 @@ func full(err error) error {
 }
 
 // adopt moves bytes that an earlier run kept beside the index to where they are now. It can be interrupted anywhere:
-// a file is at its old place until the new one is whole, and the next Open goes on with what is left.
+// a file is at its old place until the new one is whole, and the next Open resumes with what is left.
 func (s *store) adopt() error {
 	if s.bytes == s.dir {
 		return nil

@@ -68,8 +68,8 @@ type sessions struct {
 // doneLife is how long a session that became an object still says so, for a client that lost the answer.
 const doneLife = time.Hour
 
-// keepEvery is how many bytes of one request pass between two times that they are made to last. A client that sends a
-// whole file in one request resumes behind them after a crash, and whoever asks how far it is hears of them.
+// keepEvery is how many bytes of one request are received before they are made durable. A client that sends a
+// whole file in one request resumes after them when the server has crashed, and a query for the offset reports them.
 const keepEvery = 32 << 20
 
 // busyFor is how long after its last byte a request counts as alive. A question during that time does not cut it off.
@@ -430,7 +430,7 @@ func (s *Server) absorb(ses *session, r *http.Request, c contentRange) (complete
 		return c.total >= 0 && c.total == u.n, nil
 	}
 	if c.first > u.n {
-		return false, nil // a gap: the answer tells where to go on
+		return false, nil // a gap: the answer says where to resume
 	}
 	size := int64(-1) // of the body, when the client says it
 	if c.last >= 0 {
@@ -490,10 +490,10 @@ func (s *Server) absorb(ses *session, r *http.Request, c contentRange) (complete
 	return false, err
 }
 
-// broken keeps what a cut request has brought, so that the client goes on from there.
+// broken keeps what a cut request has sent, so that the client can resume from there.
 func (ses *session) broken(st *store, err error) error {
 	if disk := (*diskError)(nil); errors.As(err, &disk) && refused(err) {
-		return errors.Join(err, ses.keep(st)) // no room now; what is here stays, and the client goes on later
+		return errors.Join(err, ses.keep(st)) // no room now; what is here stays, and the client can resume later
 	}
 	if refused(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errors.Join(fail(400, "IncompleteBody", "The request body ended early."), ses.keep(st))

@@ -531,7 +531,7 @@ func (u *upload) sums() (md5sum, crc string) {
 	return md5sum, base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint32(nil, u.crc.Sum32()))
 }
 
-// state is what a resumable upload needs to go on after a restart without reading its bytes again.
+// state is what a resumable upload needs to resume after a restart without reading its bytes again.
 func (u *upload) state() (md5state, crcstate []byte, err error) {
 	md5state, err = u.md5.(encoding.BinaryMarshaler).MarshalBinary()
 	if err != nil {
@@ -584,6 +584,8 @@ func (s *store) commit(u *upload, w wish) (*object, error) {
 	if w.session != "" {
 		move = os.Link
 	}
+	// The link may exist already: a commit that failed before the index was written leaves it
+	// to the session's next try.
 	o.Blob = u.blob
 	if err := move(s.temp(u.blob), s.data(o.Blob)); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("place upload: %w", err)

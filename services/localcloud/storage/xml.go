@@ -26,7 +26,10 @@ func (s *Server) PublicHandler() http.Handler {
 	})
 }
 
+// xmlCall is the name of a call, by which faults choose the calls that they meet.
 func xmlCall(r *http.Request, name string) string {
+	// The order matters: a preflight of an upload session names the session too, but is no call
+	// on it.
 	switch {
 	case r.Method == http.MethodOptions:
 		return "xml.preflight"
@@ -42,7 +45,7 @@ func xmlCall(r *http.Request, name string) string {
 
 func (s *Server) public(w http.ResponseWriter, r *http.Request, bucketName, name string) error {
 	if r.Method == http.MethodOptions {
-		return nil // what is allowed stands in the headers, or not
+		return nil // s.cors has set the headers that say what is allowed
 	}
 	if id := r.URL.Query().Get("upload_id"); id != "" {
 		return s.resume(w, r, id, bucketName, name)
@@ -261,6 +264,7 @@ func queryCond(q url.Values, prefix string) (c cond, err error) {
 
 // headers sets what both APIs tell about an object beside its bytes.
 func (o *object) headers(h http.Header) {
+	// As in production, the ETag is the MD5 in hex. A composed object has no MD5.
 	tag := strings.Trim(o.ETag, "=")
 	if o.MD5 != "" {
 		tag = md5Hex(o.MD5)

@@ -118,6 +118,8 @@ func (s SignIn) useLink(ctx context.Context, in wire.LinkRequest) (wire.Session,
 		return wire.Session{}, err
 	}
 	return s.signIn(in.Browser, func(b member.Browser) (member.Session, error) {
+		// There is no proof from a provider here. A person who is signed in already joins as
+		// themselves: the session that the new one replaces says who they are.
 		return s.Members.UseLink(ctx, token, name, nil, b.Replaces, b)
 	})
 }
@@ -321,7 +323,7 @@ func (s SignIn) switchAccount(ctx context.Context, in wire.OnSession) (wire.Sess
 	})
 }
 
-// end signs out. It needs no living session: signing out twice is no error.
+// end signs out. It needs no living session, so signing out twice succeeds.
 func (s SignIn) end(ctx context.Context, in wire.OnSession) (none, error) {
 	hash := sessionHash(in.Browser)
 	if hash == "" {
@@ -365,7 +367,9 @@ func profileOf(p *identity.Principal) wire.Profile {
 	return out
 }
 
+// profile answers what the account page of the console shows to the person of a session.
 func (s SignIn) profile(ctx context.Context, in wire.OnSession) (wire.Profile, error) {
+	// Members.Profile only reads. judge is what refuses a session that has ended.
 	p, err := s.judge(ctx, in.Browser)
 	if err != nil {
 		return wire.Profile{}, err
@@ -379,6 +383,8 @@ func (s SignIn) profile(ctx context.Context, in wire.OnSession) (wire.Profile, e
 	for _, way := range found.Ways {
 		out.SignIn = append(out.SignIn, string(way))
 	}
+	// A link that somebody else made was used to sign in as this member. The page says so, because
+	// the maker may have used it.
 	if told := found.Session.Told; !told.At.IsZero() {
 		out.LinkUsed = &wire.LinkUsed{By: told.By, At: told.At.UnixMilli()}
 	}

@@ -154,7 +154,7 @@ func (s *Source) note(c account.Credential) {
 	s.mu.Unlock()
 }
 
-// Flush writes what is noted. A write that fails is noted again, so there is no error.
+// Flush writes what is noted. It notes a failed write again instead of returning its error.
 // A key is written at most once a minute, whatever its use.
 func (s *Source) Flush(ctx context.Context) error {
 	s.mu.Lock()

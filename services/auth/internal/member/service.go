@@ -348,7 +348,7 @@ func (s *Service) ownerRemains(tx Tx, leaving Member) error {
 }
 
 // takeBeyond takes back what the member handed out and a holder of role could not, and
-// returns how much that was. Role "" is nobody's.
+// returns how much that was. Role "" takes back everything.
 func (s *Service) takeBeyond(tx Tx, m Member, role identity.Role) (n int, err error) {
 	inUse, err := tx.InUse(m.AccountID, s.now())
 	if err != nil {

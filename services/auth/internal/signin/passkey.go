@@ -19,8 +19,8 @@ import (
 )
 
 // Passkeys signs in by WebAuthn: the device finds the key by itself, and asks its
-// owner for a PIN or a finger. Attestation is not asked for: which make of device
-// somebody uses is nobody's business here.
+// owner for a PIN or a fingerprint. It does not ask for attestation, because it
+// accepts every make of device.
 type Passkeys struct {
 	w      *webauthn.WebAuthn
 	sealer *Sealer

@@ -43,7 +43,7 @@ func (r *request) importView() view {
 }
 
 // importLinks makes the links of a pasted or uploaded table and shows what became
-// of each row. Rows that failed can be mended and sent again.
+// of each row. Rows that failed can be fixed and sent again.
 func importLinks(r *request) error {
 	table := r.form.Get("csv")
 	file, err := r.file("file")
@@ -170,7 +170,7 @@ func readTable(table string) (items []map[string]any, rows []importRow, problem 
 	return items, rows, ""
 }
 
-// header reads names of columns; those that nobody knows are left out.
+// header reads names of columns, and leaves out unknown ones.
 func header(record []string) (columns []string, ok bool) {
 	for _, name := range record {
 		name = strings.TrimSpace(name)

@@ -37,7 +37,7 @@ func drawDays(days []client.DayClicks) *chart {
 	for _, d := range days {
 		at, err := time.Parse(time.DateOnly, d.Date)
 		if err != nil {
-			return nil // not a day: rather no chart than a wrong one
+			return nil // not a day; no chart is better than a wrong one
 		}
 		c.Days = append(c.Days, dayAt{at.UnixMilli(), d.Clicks})
 		c.Top = max(c.Top, d.Clicks)
@@ -48,11 +48,11 @@ func drawDays(days []client.DayClicks) *chart {
 	for i, d := range c.Days {
 		height := 1000 * float64(d.Clicks) / float64(c.Top)
 		if d.Clicks > 0 {
-			height = max(height, 12) // one click of a million is seen too
+			height = max(height, 12) // keep a single click visible beside a million
 		}
 		c.Bars = append(c.Bars, bar{number(float64(i)*step + step*.12), number(1000 - height), number(step * .76), number(height)})
 	}
-	slices.Reverse(c.Days) // the table has the newest first
+	slices.Reverse(c.Days) // the table shows the newest day first
 	return c
 }
 
@@ -80,6 +80,7 @@ func breakdowns(s *client.LinkStats) (out []breakdown) {
 			}
 			b.Parts = append(b.Parts, p)
 		}
+		// The difference is cut to -1, 0 or 1 because an int64 need not fit into an int.
 		slices.SortStableFunc(b.Parts, func(a, b part) int { return int(max(-1, min(1, b.Clicks-a.Clicks))) })
 		b.Parts = b.Parts[:min(8, len(b.Parts))]
 		out = append(out, b)
@@ -93,8 +94,8 @@ func breakdowns(s *client.LinkStats) (out []breakdown) {
 // spans are the lengths of a chart that the page offers, in days.
 var spans = []string{"7", "30", "90"}
 
-// oneLink reads what the page of a link shows. Numbers and history are a bonus:
-// without them the page still lets people work.
+// oneLink reads what the page of a link shows. The page also works without numbers
+// and history, so a failure to read them is not an error.
 func (r *request) oneLink() (view, error) {
 	span := r.Query("days")
 	if !slices.Contains(spans, span) {
@@ -109,7 +110,7 @@ func (r *request) oneLink() (view, error) {
 		history []event
 		g       errgroup.Group
 	)
-	// At once: the page waits for the slowest of the three and not for their sum.
+	// In parallel, so the page waits only for the slowest of the three.
 	g.Go(func() (err error) {
 		header, err = r.read(r.linkPath(), &l)
 		return err
@@ -146,7 +147,7 @@ func (r *request) oneLink() (view, error) {
 	return view{Title: l.Name(), Data: data, Form: form, Rev: header.Get("ETag"), Was: shown(form)}, nil
 }
 
-// linkCode is the QR code, as a picture of the page or as a file to keep.
+// linkCode is the QR code, as an image for the page or as a download.
 func linkCode(r *request) error {
 	q := r.filters("format", "size")
 	var picture []byte
@@ -197,8 +198,8 @@ func orNull(s string) any {
 	return s
 }
 
-// archiveLink puts a link out of sight, or back. It goes on redirecting, so this
-// is the undo that deleting has not.
+// archiveLink hides a link from the list, or shows it again. The link keeps
+// redirecting, and unlike deleting this can be undone.
 func archiveLink(r *request) error {
 	archive := r.form.Get("archived") == "true"
 	if err := r.do("PATCH", r.linkPath(), map[string]any{"archived": archive}, nil); err != nil {

@@ -65,7 +65,7 @@ func (r *request) signedIn(s signin.Session) {
 func (r *request) csrf() string {
 	secret := r.session
 	if secret == "" {
-		// What is shorter was not drawn by us.
+		// A shorter value is not one of ours.
 		if secret = r.cookie(preCookie); len(secret) < 20 {
 			secret = identity.NewNonce()
 			r.setCookie(preCookie, secret, time.Hour)

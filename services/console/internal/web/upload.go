@@ -31,6 +31,8 @@ func record(r *request) error {
 // one object for writing, and nothing else.
 func createVideo(r *request) error {
 	privacy := r.form.Get("privacy")
+	// The form offers these two only; a password or an end is set on the video's page. Anything else
+	// becomes the one that shows less.
 	if privacy != "public" {
 		privacy = "unlisted"
 	}

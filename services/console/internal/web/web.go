@@ -95,6 +95,7 @@ func New(cfg Config) *Pages {
 	files, err := templateFiles.ReadDir("templates")
 	must(err)
 	for _, f := range files {
+		// Each page gets its own copy of the layout, because all pages define blocks of the same names.
 		if f.Name() != "layout.html" {
 			p.templates[f.Name()] = template.Must(template.Must(layout.Clone()).ParseFS(templateFiles, "templates/"+f.Name()))
 		}
@@ -164,7 +165,7 @@ type view struct {
 // ask asks auth. browser is filled in by the caller.
 func (r *request) ask(op string, in, out any) error { return r.pages.cfg.Auth.Call(r.ctx, op, in, out) }
 
-// browser is what auth is told of who asks.
+// browser describes the caller to auth.
 func (r *request) browser() signin.Browser {
 	return signin.Browser{
 		Address: r.pages.app.ClientIP(r.Ctx).String(), Client: r.Get(fiber.HeaderUserAgent), Session: r.cookie(sessionCookie),
@@ -199,8 +200,8 @@ func (r *request) render(status int, name string, v view) error {
 	return r.Send(b.Bytes())
 }
 
-// again shows a form again with what is wrong with it. Refusals that are about
-// something else go on as errors.
+// again shows a form again with what is wrong with it. It returns other refusals as
+// errors.
 func (r *request) again(err error, name string, v view) error {
 	// An ended session is left to member, which treats it alike on every page.
 	var e *apierr.Error

@@ -141,6 +141,7 @@ func onThisMachine(addr netip.Addr) bool {
 	if err != nil {
 		return true
 	}
+	// The zone is dropped since the addresses of interfaces are listed without one.
 	return slices.ContainsFunc(interfaces, func(a net.Addr) bool {
 		own, err := netip.ParsePrefix(a.String())
 		return err == nil && own.Addr().Unmap() == addr.WithZone("")

@@ -107,8 +107,8 @@ func New(cfg Config) (*Caller, error) {
 // Close frees idle connections.
 func (c *Caller) Close() { c.client.CloseIdleConnections() }
 
-// Send makes one call and says what came of it. It returns no error: every way in
-// which a call can fail is an answer to the question whether it arrived.
+// Send makes one call and reports how it ended. A failed call is a result like any
+// other, so there is no separate error.
 func (c *Caller) Send(ctx context.Context, target string, header map[string]string, body []byte) webhook.Result {
 	started := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
@@ -124,7 +124,7 @@ func (c *Caller) send(ctx context.Context, target string, header map[string]stri
 		r.Error = "The address cannot be called."
 		return r
 	}
-	// The installation may have been told otherwise since the webhook was made.
+	// The setting may have changed since the webhook was made.
 	if req.URL.Scheme != "https" && (req.URL.Scheme != "http" || !c.cfg.AllowHTTP) {
 		r.Error = "The address is not https."
 		return r

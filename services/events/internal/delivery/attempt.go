@@ -125,8 +125,8 @@ func (e *Engine) judge(ctx context.Context, w *webhook.Webhook, r webhook.Result
 		err = e.store.NoteHealth(ctx, w.ID, now)
 	case webhook.GiveUp:
 		_, err = e.store.Update(ctx, w.AccountID, w.ID, func(fresh *webhook.Webhook) (events.Type, error) {
-			// Judged again by the stored one: it may have recovered or been mended. An answer to what
-			// it was before says nothing about what it is now.
+			// Judge again by the stored webhook, which may have recovered or been fixed. An answer to its
+			// former address says nothing about the present one.
 			again, why := fresh.Judge(r, now)
 			if again != webhook.GiveUp || !fresh.Enabled || fresh.Rev != w.Rev {
 				return "", nil

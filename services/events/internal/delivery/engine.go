@@ -6,10 +6,10 @@
 // result no longer fits the document and drops it. So everything is delivered at
 // least once, and a message that is sent twice has the same id.
 //
-// Redis only wakes: writers name accounts with new events, and one of the replicas
-// that hear it gives the events their places and makes their deliveries, most of
-// which it takes in hand in the same commit. Without Redis a look every few
-// seconds finds the same.
+// Redis only wakes replicas. Writers name accounts with new events, and one of the
+// replicas that receive the hint gives the events their places and makes their
+// deliveries, most of which it claims in the same commit. Without Redis a sweep every
+// few seconds finds the same events.
 //
 // Each webhook has a lane of its own in a replica. A lane runs a few attempts at
 // once, one alone after a failure, and holds a bounded number of deliveries in
@@ -81,7 +81,7 @@ type Caller func(ctx context.Context, target string, header map[string]string, b
 // Options shape an engine; zero fields have defaults.
 type Options struct {
 	Now func() time.Time
-	// Sweep is how often the engine looks for what nobody was woken for; 10 s.
+	// Sweep is how often the engine looks for events and deliveries whose wake-up was lost; 10 s.
 	Sweep time.Duration
 	// Lanes is into how many the index of due deliveries is split; 32.
 	Lanes int
@@ -111,9 +111,9 @@ type Engine struct {
 	late    []*webhook.Delivery // deferred after the stop
 
 	replaying chan struct{}
-	// waiter is the account behind which the next sweep looks for events without a place.
+	// waiter is the account after which the next sweep looks for events without a place.
 	waiter string
-	// beyond is, for each due lane, how far sweeps have looked behind a full page.
+	// beyond is, for each due lane, how far sweeps have read past a full page.
 	beyond [webhook.MaxLanes]webhook.DeliveryPlace
 	// former is the lane that the last sweep looked into beside those that are in use.
 	former int
@@ -185,12 +185,12 @@ func (e *Engine) drain() {
 	defer cancel()
 	now := e.opt.Now()
 	if _, err := e.saveAll(ctx, held, func(d *webhook.Delivery) { d.Release(now) }); err != nil {
-		slog.InfoContext(ctx, "deliveries are not handed back; they become due again by themselves", "error", err)
+		slog.InfoContext(ctx, "cannot hand back deliveries; they become due again when their lease ends", "error", err)
 	}
 }
 
-// saveAll changes deliveries and writes them, each by itself, and returns those that
-// nobody else had changed meanwhile.
+// saveAll changes deliveries and writes each in its own commit. It returns those that no
+// other replica had changed meanwhile.
 func (e *Engine) saveAll(
 	ctx context.Context, list []*webhook.Delivery, change func(*webhook.Delivery),
 ) (mine []*webhook.Delivery, err error) {
@@ -325,7 +325,7 @@ func (e *Engine) sweepFeeds(ctx context.Context) error {
 	return err
 }
 
-// pagesBeyond is how many pages a sweep reads behind a lane's first one.
+// pagesBeyond is how many pages a sweep reads after a lane's first one.
 const pagesBeyond = 4
 
 // sweepLane takes what is due in a lane: its oldest, and some pages behind them, each

@@ -94,13 +94,13 @@ func (h *hub) announce(ctx context.Context, accountID string) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	if err := h.redis.Publish(ctx, settledChannel, accountID).Err(); err != nil {
-		slog.DebugContext(ctx, "cannot tell other replicas about new events; they look by themselves", "error", err)
+		slog.DebugContext(ctx, "cannot tell other replicas about new events; their sweeps find them", "error", err)
 	}
 }
 
 // mine reports whether this replica is the one that should act on a hint that all
-// of them hear. It is a matter of cost alone: what two of them do at once is right
-// too. Without Redis everybody acts.
+// of them receive. This only saves work: the result is also right if two replicas
+// act at once. Without Redis all of them act.
 func (h *hub) mine(ctx context.Context, what string, hold time.Duration) bool {
 	// The holder may act again: a second hint within the hold is of a newer change.
 	if h.holds(what) {
@@ -112,8 +112,8 @@ func (h *hub) mine(ctx context.Context, what string, hold time.Duration) bool {
 	if err == nil && !taken {
 		return false
 	}
-	// From now, not from before the call, and after an error too: for as long as Redis may have the
-	// key, which it may have set without our hearing of it, nobody else acts on a hint.
+	// The hold starts when the call returns, even if it failed: Redis may have stored the key without
+	// our getting the answer, and then no other replica acts until it expires.
 	h.hold(what, time.Now().Add(hold))
 	return true
 }

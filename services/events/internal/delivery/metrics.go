@@ -12,9 +12,9 @@ import (
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// metrics answer whether events flow: how old the oldest is that is not in its
-// feed, or not on its way to a webhook, how attempts end, and how fast first tries
-// are.
+// metrics show whether events flow: the age of the oldest event that is not yet in
+// its feed, the age of the oldest delivery that is due, the outcomes of attempts, and
+// the latency of first attempts.
 type metrics struct {
 	attempts metric.Int64Counter
 	firsts   metric.Float64Histogram
@@ -83,7 +83,7 @@ func (m *metrics) attempted(ctx context.Context, r webhook.Result, first bool, j
 	outcome := "delivered"
 	switch {
 	case r.Final:
-		return // nobody was called
+		return // no call was made
 	case r.Ours:
 		outcome = "unsigned"
 	case r.Status == 0:

@@ -4,7 +4,7 @@ import "slices"
 
 // pool is a number of slots that accounts share. No account has more than its share
 // of them, and accounts whose lanes wait take turns, so one that has many slow
-// receivers delays nobody else. The engine's mutex guards it.
+// receivers does not delay the others. The engine's mutex guards it.
 type pool struct {
 	free  int
 	share int // of one account

@@ -35,7 +35,7 @@ func (e *Engine) replays(ctx context.Context) {
 }
 
 // replayRound does a step of each replay that has waited longest, so that a long one
-// holds up no other, and reports whether to go on.
+// does not hold up the others. It reports whether there is more to do.
 func (e *Engine) replayRound(ctx context.Context) bool {
 	list, err := e.store.Replays(ctx)
 	if err != nil && ctx.Err() == nil {

@@ -93,7 +93,8 @@ const (
 func (f *Feed) Place(waiting []*Event) *Placing {
 	p := &Placing{Before: f, Placed: f.fitting(waiting)}
 	after := *f
-	// From the front alone, since places have no gaps: times follow them but for moments.
+	// Only from the front, since places must have no gaps. Times follow places except for moments,
+	// so an event in the middle is kept only moments too long.
 	for len(after.Recent) > 0 && !after.Recent[0].Kept(f.ReadAt) {
 		after.Recent = after.Recent[1:]
 	}

@@ -107,7 +107,7 @@ func waitingEvent(id string, d *outbox.Document) *feed.Event {
 func newPage(accountID string, list []*feed.Event) (id string, d *pageDoc) {
 	d = &pageDoc{AccountID: accountID, First: list[0].Seq, Last: list[len(list)-1].Seq, Events: eventDocs(list)}
 	for _, e := range list {
-		// Times follow places but for moments, so the last event may not be the newest.
+		// Times can differ from the order of places by moments, so the last event may not be the newest.
 		if e.At.After(d.Newest) {
 			d.Newest = e.At
 		}

@@ -84,7 +84,7 @@ func Send(source, webhookID string, e *feed.Event, inHand bool, now time.Time) *
 	return d
 }
 
-// Claim takes the delivery in hand: nobody else takes it before Lease is over.
+// Claim reserves the delivery: no other replica takes it before Lease is over.
 func (d *Delivery) Claim(now time.Time) { d.DueAt, d.Deferred = now.Add(Lease), false }
 
 // PutOff makes it wait until its lane has room, or until t.
@@ -126,8 +126,8 @@ const MaxAttempts = 20
 // is around it.
 const Lease = 45 * time.Second
 
-// Defer is after what time a deferred delivery is due by itself, should its lane
-// have been forgotten in a crash.
+// Defer is when a deferred delivery becomes due on its own, in case a crash has lost
+// its lane.
 const Defer = 10 * time.Minute
 
 // Schedule is the pause after each failed try. After the tenth try a delivery
@@ -149,13 +149,14 @@ type Result struct {
 	RetryAfter time.Duration
 	// Final is set when no further try can help: the webhook is gone or disabled.
 	Final bool
-	// Ours is set when the fault is ours and nobody was called. It is tried again, and
+	// Ours is set when the fault is ours and no call was made. It is tried again, and
 	// says nothing about the webhook's health.
 	Ours bool
 }
 
-// Unsigned is the result of a try whose message nobody can sign, because none of the
-// webhook's secrets opens. A new secret mends it, and so does the operator.
+// Unsigned is the result of a try whose message cannot be signed, because none of the
+// webhook's secrets opens. A new secret fixes it, and so does the key that the operator
+// has taken away.
 func Unsigned(now time.Time) Result {
 	return Result{Attempt: Attempt{At: now, Error: "Nothing was sent: we cannot open this webhook's secret to sign the message. " +
 		"Roll the secret, or ask the operator of this installation."}, Ours: true}

@@ -9,7 +9,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// Sealed is a webhook, and the state that its secrets are in.
+// Sealed is a webhook and the state of its secrets.
 type Sealed struct {
 	ID    string
 	State SealState
@@ -20,19 +20,19 @@ type SealState int
 
 // The states.
 const (
-	// SealCurrent needs nothing: the first key seals what can be opened at all.
+	// SealCurrent needs nothing: the first key seals every secret that can be opened.
 	SealCurrent SealState = iota
 	// SealOlder needs an older key, or does not name its key.
 	SealOlder
-	// SealLost cannot sign: no key opens any secret that is in force.
+	// SealLost cannot sign: no key opens any of the secrets in use.
 	SealLost
 )
 
-// sealMetrics answer whether a key may be dropped.
+// sealMetrics show whether an older key can be dropped.
 type sealMetrics struct {
-	older atomic.Int64 // -1: nobody has looked yet
+	older atomic.Int64 // -1: not counted yet
 
-	full, missed int // rounds until the next full look, -1: none; what the last one left
+	full, missed int // rounds until the next full look (-1: none), and what the last one could not reseal
 }
 
 func newSealMetrics() *sealMetrics {
@@ -53,13 +53,13 @@ func newSealMetrics() *sealMetrics {
 	return m
 }
 
-// fullAgain is after how many rounds everything is looked at once more when a look at
-// everything left something.
+// fullAgain is the number of rounds until the next full look, if a full look could not
+// reseal everything.
 const fullAgain = 60
 
-// Reseal seals again, with the first key, what an older key seals.
-// The first look is at every webhook: it finds those that do not name their key, and
-// those that no key opens. Later ones cost a query, or nothing with a single key.
+// Reseal takes secrets that an older key seals, and seals them with the first key.
+// The first look reads every webhook, to find those that do not name their key and
+// those that no key opens. Later looks cost one query, or nothing with a single key.
 func (s *Service) Reseal(ctx context.Context) error {
 	m := s.seals
 	all := m.full == 0
@@ -79,7 +79,7 @@ func (s *Service) Reseal(ctx context.Context) error {
 	return nil
 }
 
-// look seals again what it finds. left is how many it could not.
+// look reseals what it finds. left counts the webhooks that failed.
 func (s *Service) look(ctx context.Context, all bool) (left int, err error) {
 	var again, lost int
 	for after := ""; ; {
@@ -97,12 +97,12 @@ func (s *Service) look(ctx context.Context, all bool) (left int, err error) {
 			case SealLost:
 				lost++
 			case SealOlder:
-				// One that cannot be written keeps no other from its turn.
+				// Continue after a failure, so that one webhook does not block the rest.
 				if err := s.store.Reseal(ctx, w.ID); err != nil {
 					if ctx.Err() != nil {
 						return 0, err
 					}
-					slog.WarnContext(ctx, "a webhook's secret is not sealed again", "webhook", w.ID, "error", err)
+					slog.WarnContext(ctx, "cannot reseal a webhook's secret; a later round retries", "webhook", w.ID, "error", err)
 					left++
 					continue
 				}

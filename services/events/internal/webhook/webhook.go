@@ -21,7 +21,7 @@ const MaxPerAccount = 20
 // All subscribes to every type, those of later versions included.
 const All = feed.All
 
-// MaxOverlap is how long a rolled secret may go on signing beside its successor.
+// MaxOverlap is how long a rolled secret may keep signing along with its successor.
 const MaxOverlap = 7 * 24 * time.Hour
 
 // Webhook is a subscription.

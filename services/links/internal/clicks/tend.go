@@ -175,7 +175,7 @@ func (l *lane) sendLate(ctx context.Context, run []record) bool {
 	return done > 0 || r.last != before
 }
 
-// drained forgets records that are in Redis, but for a copy of the last seconds.
+// drained forgets records that are in Redis, except for a copy of the last seconds.
 func (l *lane) drained(run []record) {
 	if len(run) == 0 {
 		return

@@ -39,8 +39,8 @@ func NewDNS(resolver string) (*DNS, error) {
 	return d, nil
 }
 
-// Texts looks up the TXT records of a name; none is no error. An error means that
-// no server could say.
+// Texts looks up the TXT records of a name. The list is empty if there are none. An
+// error means that no server answered the question.
 func (d *DNS) Texts(ctx context.Context, name string) ([]string, error) {
 	q := new(dns.Msg)
 	q.SetQuestion(dns.Fqdn(name), dns.TypeTXT)

@@ -31,7 +31,7 @@
 //	           call                           confirms them
 //	Uncertain  Redis is silent for less than  nothing that was loaded before the silence:
 //	           a second; other replicas may   every answer is read from Firestore again
-//	           still be told of changes
+//	           still receive changes
 //	Away       Redis is away                  entries up to 5 s old, unconfirmed
 //
 //	event                                      from       to         effect on memory

@@ -206,8 +206,8 @@ func (f *Follower) Hear(n News) (caughtUp bool) {
 	return f.at.Number >= n.head
 }
 
-// Lose notes that Redis did not answer. refused means that there certainly is no
-// Redis, for nobody: then other replicas are not told of changes either.
+// Lose notes that Redis did not answer. refused means that Redis is certainly down
+// for everybody: then other replicas do not receive changes either.
 func (f *Follower) Lose(refused bool) {
 	if refused {
 		f.memory.setSynced(f.part, false)

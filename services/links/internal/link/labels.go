@@ -10,7 +10,7 @@ import (
 	"github.com/linkreel/linkreel/libs/label"
 )
 
-// ExternalIDTaken refuses an external id that another link of the account has.
+// ExternalIDTaken is the answer to an external id that another link of the account has.
 func ExternalIDTaken() error {
 	return apierr.New(apierr.ExternalIDTaken, "Another link of this account has this externalId. Use another, or clear it there first.")
 }
@@ -36,8 +36,8 @@ func (c change) newExternalID() string {
 	return c.after.ExternalID
 }
 
-// externalIDs tells for each change whether another link of the account has the
-// external id that it claims. Of two changes that claim one, the first gets it.
+// externalIDs reports for each change whether another link of the account has the
+// external id that it claims. If two changes claim the same one, the first gets it.
 func externalIDs(tx Tx, accountID string, changes []change) (taken []bool, err error) {
 	taken = make([]bool, len(changes))
 	claimed := map[string]bool{}
@@ -68,7 +68,7 @@ func externalIDs(tx Tx, accountID string, changes []change) (taken []bool, err e
 	return taken, nil
 }
 
-// tags notes in the transaction which tags links of the account get and lose.
+// tags records in the transaction which tags the account's links get and lose.
 func tags(tx Tx, accountID string, changes []change) error {
 	var got, lost []string
 	for _, c := range changes {
@@ -85,7 +85,7 @@ func tags(tx Tx, accountID string, changes []change) error {
 type Tag struct{ Name, Cursor string }
 
 // Tags lists tags that the account's links and videos carry, in alphabetical
-// order, behind a cursor. next is "" at the end.
+// order, after a cursor. next is "" at the end.
 func (s *Service) Tags(ctx context.Context, accountID, q, after string, limit int) (page []Tag, next string, err error) {
 	return s.opt.Store.Tags(ctx, accountID, q, after, limit)
 }
@@ -98,7 +98,7 @@ type Set struct {
 	Expiry              Change[Expiry]
 }
 
-// patchFor is what the set means for one link. The error is VALIDATION_ERROR when
+// patchFor is the patch that the set makes of one link. The error is VALIDATION_ERROR when
 // the link would have too many tags.
 func (s Set) patchFor(l *Link) (Patch, error) {
 	p := Patch{Tags: s.Tags, Archived: s.Archived, Expiry: s.Expiry}
@@ -117,8 +117,8 @@ func (s Set) patchFor(l *Link) (Patch, error) {
 // UpdateAll changes several links of the account. Each id has its own result; an id
 // that comes twice has the same result twice. Links that are too large for one commit
 // are changed in several, so an error may come after some of them have been changed. A
-// link that is already as it shall be is left as it is: a request that is repeated after
-// an error goes on where it was, and tells no change twice.
+// link that needs no change is not written, so a retry after an error resumes, and
+// writes no event twice.
 func (s *Service) UpdateAll(ctx context.Context, accountID string, ids []string, set Set) ([]Result, error) {
 	return s.all(ctx, "update links", accountID, ids, func(l *Link) (*Link, error) {
 		p, err := set.patchFor(l)
@@ -139,7 +139,7 @@ func (s *Service) DeleteAll(ctx context.Context, accountID string, ids []string)
 	return s.all(ctx, "delete links", accountID, ids, nil)
 }
 
-// edit is what a change makes of a link: l itself when it leaves it as it is.
+// edit returns the changed link, or l itself if there is nothing to change.
 type edit func(l *Link) (after *Link, err error)
 
 // all makes a change to each of several links; without edit it removes them.
@@ -149,7 +149,7 @@ func (s *Service) all(ctx context.Context, what, accountID string, ids []string,
 	err := inPieces(unique, func(ids []string) (n int, err error) {
 		part := map[string]Result{}
 		err = s.opt.Store.Atomically(ctx, what, func(tx Tx) error {
-			// What an earlier run of this transaction found does not count.
+			// Discard what an earlier try of this transaction found.
 			clear(part)
 			found, err := tx.Links(ids...)
 			if err != nil {
@@ -174,8 +174,8 @@ func (s *Service) all(ctx context.Context, what, accountID string, ids []string,
 	return out, nil
 }
 
-// part changes links that fit into one commit. found are the links of the ids, and
-// results gets what became of each.
+// part changes links that fit into one commit. found are the links of the ids. part
+// puts the outcome of each into results.
 func (s *Service) part(tx Tx, accountID string, ids []string, found []*Link, edit edit, results map[string]Result) (err error) {
 	var changes []change
 	var gone []string

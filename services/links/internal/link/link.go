@@ -63,7 +63,7 @@ type Link struct {
 
 	Tags       []string
 	ExternalID string // "" for none
-	Archived   bool   // an archived link goes on redirecting
+	Archived   bool   // an archived link keeps redirecting
 
 	Takedown *Takedown // nil unless the operator took the link down
 }

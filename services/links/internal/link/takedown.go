@@ -65,8 +65,8 @@ func (s *Service) TakeDown(ctx context.Context, slugKey string, t Takedown) (*Li
 }
 
 // Lift ends a takedown of a slug, whether the link that it was made for is still
-// there, was deleted, or was replaced by another link with the slug. A takedown
-// that is not in effect is no error.
+// there, was deleted, or was replaced by another link with the slug. It succeeds if
+// the takedown is not in effect.
 func (s *Service) Lift(ctx context.Context, slugKey, takedownID string) error {
 	return s.opt.Store.Atomically(ctx, "lift takedown", func(tx Tx) error {
 		_, slugs, err := tx.Places(nil, []string{slugKey})

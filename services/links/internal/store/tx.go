@@ -106,7 +106,7 @@ func (t *tx) Places(ids, slugKeys []string) ([]*link.Link, []*link.SlugRecord, e
 
 // Released implements [link.Tx].
 func (t *tx) Released(accountID string, linkIDs ...string) (slugKeys []string, err error) {
-	// What has not the form of an id is none of a deleted link.
+	// Leave out what does not have the form of an id: it names no link.
 	valid := slices.DeleteFunc(slices.Clone(linkIDs), func(id string) bool { return t.s.askedRef(id) == nil })
 	for ids := range slices.Chunk(valid, 30) { // the most that "in" takes
 		snaps, err := t.Query(t.s.db.Collection("slugs").Where("formerly", "in", ids))

@@ -49,6 +49,8 @@ func enterJail(spec jailSpec) error {
 	if err := landlock.V5.BestEffort().Restrict(rules...); err != nil {
 		return fmt.Errorf("landlock: %w", err)
 	}
+	// The kernel takes a seccomp filter from an unprivileged thread only after this. Restrict may have
+	// set it already, but does nothing where there is no Landlock.
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("no_new_privs: %w", err)
 	}

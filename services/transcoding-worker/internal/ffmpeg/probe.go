@@ -145,7 +145,7 @@ func (t *Tools) Probe(ctx context.Context, dir, path string, limits transcode.Li
 			return nil, err
 		}
 	}
-	// Nobody knows yet how large the picture is.
+	// The size of the picture is not known yet.
 	t = t.Large()
 	s := &Source{Path: path, Size: info.Size(), Demuxer: demuxer}
 	if err := t.streams(ctx, dir, s, limits); err != nil {
@@ -412,8 +412,8 @@ func parsePacket(line []byte) (packet, bool) {
 	return p, true
 }
 
-// finite reads a number of seconds; what the parser of numbers calls NaN or
-// infinite is none, and 0.
+// finite reads a number of seconds. For NaN, infinity, and text that is not a number it
+// returns 0 and false.
 func finite(text []byte) (seconds float64, ok bool) {
 	f, err := strconv.ParseFloat(string(text), 64)
 	if err != nil || math.IsNaN(f) || math.IsInf(f, 0) {

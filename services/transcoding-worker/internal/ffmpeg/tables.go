@@ -7,15 +7,14 @@ import (
 	"io"
 )
 
-// ErrCorrupt is a file that is damaged beyond what a player could show.
+// ErrCorrupt means that a file is too damaged to be played.
 var ErrCorrupt = errors.New("corrupt file")
 
-// CheckTables walks the boxes of an MP4 or QuickTime file and answers
-// ErrCorrupt when they promise bytes that the file does not have: sample
-// tables or fragments that reach past its end, tracks whose samples are more
-// bytes than the whole file, or no index at all. ffmpeg reads such files without
-// complaint, as shorter ones, or as ones of many gigabytes when a table names the
-// same bytes again and again.
+// CheckTables walks the boxes of an MP4 or QuickTime file. It returns ErrCorrupt
+// when they refer to bytes that the file does not have: sample tables or fragments
+// that reach past its end, tracks with more bytes of samples than the whole file,
+// or no index at all. ffmpeg reads such files without an error. It makes them
+// shorter, or many gigabytes large if a table names the same bytes again and again.
 func CheckTables(r io.ReaderAt, size int64) error {
 	w := tableWalker{r: r, size: size}
 	if err := w.file(); err != nil {
@@ -84,7 +83,7 @@ func (w *tableWalker) file() error {
 			break // a few stray bytes
 		}
 		if errors.Is(err, ErrCorrupt) && w.moov {
-			break // junk behind the index is nobody's business
+			break // players ignore junk after the index
 		}
 		if err != nil {
 			return err
@@ -127,7 +126,7 @@ func (w *tableWalker) container(parent box, depth int) error {
 			return err
 		}
 		if b.end > parent.end {
-			return nil // ffmpeg decides what it can make of it
+			return nil // leave it to ffmpeg
 		}
 		switch b.name {
 		case "trak", "mdia", "minf", "stbl":
@@ -149,7 +148,7 @@ func (w *tableWalker) container(parent box, depth int) error {
 				}
 			}
 		case "hdlr":
-			var kind [4]byte // behind version, flags and a reserved word
+			var kind [4]byte // after version, flags and a reserved word
 			if b.len() >= 12 {
 				if _, err := w.r.ReadAt(kind[:], b.start+8); err != nil {
 					return err
@@ -171,8 +170,8 @@ func (w *tableWalker) container(parent box, depth int) error {
 }
 
 // table adds up each chunk of the track and compares its end with the file's, and
-// the sum of all with the file's size. Each track is compared by itself, since two
-// may show the same bytes, as a picture and its mirror image in QuickTime.
+// the sum of all with the file's size. Each track is compared on its own, since two
+// tracks may share bytes, such as a picture and its mirror image in QuickTime.
 func (w *tableWalker) table() error {
 	width := int64(4)
 	if w.wide {
@@ -272,8 +271,8 @@ func (w *tableWalker) entries(b box, header, width int64) (*entryReader, error) 
 	return &entryReader{r: w.r, off: b.start + header + 4, width: width, count: count, countTotal: count}, nil
 }
 
-// entryReader reads a table of equal entries through a small window, so that a
-// table's claimed length never becomes an allocation.
+// entryReader reads a table of equal entries through a small buffer, so that a
+// false length in the file cannot cause a large allocation.
 type entryReader struct {
 	r                 io.ReaderAt
 	off, width        int64

@@ -81,13 +81,15 @@ func (a *attempt) inspect(ctx context.Context) error {
 		}
 	}
 	var failure *transcode.Failure
-	judged := errors.As(err, &failure) && !errors.Is(err, ffmpeg.ErrMemory) // a slot's programs may have more
+	// Running out of memory here says nothing about the file: a slot's programs may have more.
+	judged := errors.As(err, &failure) && !errors.Is(err, ffmpeg.ErrMemory)
 	if ctx.Err() != nil || judged || errors.Is(err, transcode.ErrLost) {
 		return err
 	}
 	if err != nil {
-		// A slot will meet the same trouble, and counts its tries.
+		// A slot will run into the same error, and there the number of tries is limited.
 		a.log.WarnContext(ctx, "could not inspect the job", "error", err)
 	}
+	// Not nil, which would mean that the job is done: the ladder is still to be made.
 	return errInspected
 }

@@ -48,7 +48,7 @@ type Bucket interface {
 type Options struct {
 	Jobs     *transcode.Store
 	Queue    *queue.Queue
-	Outcomes *queue.Queue // where the videos service hears of outcomes
+	Outcomes *queue.Queue // tells the videos service about outcomes
 	Bucket   Bucket
 	Maker    func(change func(*ffmpeg.Tools)) Maker // with tools changed for one job
 	Scratch  *Scratch
@@ -57,7 +57,7 @@ type Options struct {
 
 	Lease     time.Duration // how long a silent worker keeps its job
 	Heartbeat time.Duration // how often it shows that it is alive
-	Sweep     time.Duration // how often it looks for jobs that nobody was told of
+	Sweep     time.Duration // how often it looks for jobs whose wake-up was lost
 	Now       func() time.Time
 	Log       *slog.Logger
 }
@@ -339,7 +339,7 @@ func (w *Worker) message(ctx context.Context, m *queue.Message, change func(*que
 
 func (w *Worker) note(ctx context.Context, what string, err error) {
 	if err != nil && !errors.Is(err, queue.ErrLost) && !errors.Is(err, transcode.ErrLost) {
-		w.o.Log.WarnContext(ctx, "not noted; a sweep makes it good", "what", what, "error", err)
+		w.o.Log.WarnContext(ctx, "not noted; a sweep will repair it", "what", what, "error", err)
 	}
 }
 

@@ -261,7 +261,7 @@ func (a *attempt) encodePart(ctx context.Context, p ladder.Plan, part ladder.Par
 func (a *attempt) help(ctx context.Context) error {
 	parent, err := a.w.o.Jobs.Get(ctx, a.record.Parent)
 	if errors.Is(err, transcode.ErrNotFound) || err == nil && parent.State.Final() {
-		// Nobody wants it any more, and nobody else would remove it.
+		// The parent no longer needs it, and nothing else would remove it.
 		return errors.Join(transcode.ErrLost, a.w.o.Jobs.Delete(ctx, a.record.ID))
 	}
 	if err != nil {

@@ -33,7 +33,7 @@ func (c *sourceCache) link(dir string, key sourceKey) (string, error) {
 	return path, os.Link(c.path, path)
 }
 
-// retain replaces what was retained. Failing to is no error: the source is then
+// retain replaces what was retained. It ignores a failure, after which the source is
 // downloaded again.
 func (c *sourceCache) retain(retained, path string, key sourceKey) {
 	c.mu.Lock()

@@ -75,6 +75,8 @@ func (a *attempt) work(ctx context.Context) error {
 		return err
 	}
 	defer remove()
+	// Only a job of its own may wait for scratch space. A part that waits would keep the parent's
+	// worker waiting, which can make the part itself.
 	a.dir, a.patient = dir, a.record.Parent == ""
 	switch {
 	case a.record.Still != nil:
@@ -87,6 +89,8 @@ func (a *attempt) work(ctx context.Context) error {
 		return err
 	}
 	p := ladder.Make(src)
+	// All space is reserved before anything is made, so that a job does not fail on a full disk
+	// after an hour of encoding.
 	_, space := p.Space()
 	if err := a.reserve(ctx, space); err != nil {
 		return err

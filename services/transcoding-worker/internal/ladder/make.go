@@ -368,8 +368,8 @@ func (m *Maker) packSound(dir, adts string, drop int, t Tracks) (*File, error) {
 }
 
 // Copy repackages the source's own picture without encoding, and its sound if
-// that can be kept. The answer has one video file; on disk it is called apart
-// from the encoded rendition of the same size.
+// that can be kept. The answer has one video file. Its name differs from that of the
+// encoded rendition of the same height, since both can exist.
 func (m *Maker) Copy(ctx context.Context, dir string, p Plan) (Tracks, error) {
 	v := p.Source.Video
 	name := fmt.Sprintf("%dp-source", min(v.Width, v.Height))

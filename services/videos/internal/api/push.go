@@ -75,7 +75,7 @@ func (h hooks) storageEvent(c *fiber.Ctx) error {
 
 // Verifier checks the identity tokens of one push subscription: signed with RS256 by
 // a key that Google publishes, for our audience, by the subscription's account, and
-// of now.
+// not expired.
 type Verifier struct {
 	audience, account string
 	claims, signed    *oidc.IDTokenVerifier

@@ -5,7 +5,7 @@
 // notification, by a sweep, and when somebody asks, and any one of the three
 // suffices; outcomes of the workers are noticed by a worker's hint and by the
 // last two. Every step may be done twice, by several replicas at once, and be cut
-// off anywhere: the record decides, in a transaction, and the next sweep goes on
+// off anywhere: the record decides, in a transaction, and the next sweep resumes
 // from it.
 //
 // A sweep reads only what is due. A video's due time is stored with it
@@ -321,7 +321,7 @@ func (p *Pipeline) expire(ctx context.Context, v *video.Video) (*video.Video, er
 	return orOld(gone, v), err
 }
 
-// start makes sure that the video's job exists and that a worker hears of it.
+// start makes sure that the video's job exists, and wakes a worker for it.
 func (p *Pipeline) start(ctx context.Context, v *video.Video) error {
 	return p.startJob(ctx, transcode.Job{
 		ID: v.Source.JobID, AccountID: v.AccountID, VideoID: string(v.ID), Object: v.Upload.Object,
@@ -342,7 +342,7 @@ func (p *Pipeline) startJob(ctx context.Context, j transcode.Job) error {
 		return nil
 	}
 	if err := p.o.Queue.Add(ctx, j); err != nil {
-		p.o.Log.WarnContext(ctx, "no worker was woken; one will find the job by itself", "job", j.ID, "error", err)
+		p.o.Log.WarnContext(ctx, "cannot wake a worker; a sweep will find the job", "job", j.ID, "error", err)
 	}
 	return nil
 }

@@ -67,7 +67,7 @@ func (p *Pipeline) awaitBucket(ctx context.Context) error {
 		if errors.Is(err, objectstore.ErrForeign) {
 			return foreign(err)
 		}
-		p.o.Log.WarnContext(ctx, "cannot tell whose bucket this is; sweeps wait", "error", err)
+		p.o.Log.WarnContext(ctx, "cannot read which database owns the bucket; sweeps wait", "error", err)
 		if !outage.Pause(ctx, pause) {
 			return nil
 		}
@@ -194,8 +194,8 @@ func (p *Pipeline) sightings(ctx context.Context) (map[string]sighting, int64, e
 	}
 	list := map[string]sighting{}
 	if err := json.Unmarshal(raw.Bytes(), &list); err != nil {
-		// Seven days begin anew, which removes nothing that should stay.
-		p.o.Log.WarnContext(ctx, "list of strays cannot be read; it begins anew", "error", err)
+		// Without the list each stray waits another seven days, which removes nothing too early.
+		p.o.Log.WarnContext(ctx, "cannot read the list of strays; starting a new one", "error", err)
 		return nil, o.Generation, nil
 	}
 	return list, o.Generation, nil

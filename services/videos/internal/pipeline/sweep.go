@@ -160,7 +160,7 @@ func (p *Pipeline) each(ctx context.Context, vs []*video.Video, do func(context.
 				return nil
 			}
 			mu.Lock()
-			hopeless := away >= 8 // storage or the database is down; no need to hear it from each video
+			hopeless := away >= 8 // storage or the database is down; the other videos would fail the same way
 			mu.Unlock()
 			if hopeless {
 				return nil

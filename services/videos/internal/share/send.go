@@ -98,7 +98,7 @@ func (s *Share) sendWhole(c *fiber.Ctx, account string, body []byte) bool {
 	return ok
 }
 
-// sent is a body whose end is told of when it is out or its reader has left.
+// sent is a body that calls end when it has been sent or its reader has left.
 type sent struct {
 	io.Reader
 	end func()

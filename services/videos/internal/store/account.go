@@ -7,7 +7,7 @@ import (
 	"github.com/linkreel/linkreel/libs/tenant/keeper"
 )
 
-// Standings are what auth has decided about accounts.
+// Standings stores what auth has decided about accounts.
 func Standings(db *firestoredb.DB) keeper.Standings {
 	return keeper.Standings{DB: db, Collection: "videoAccounts"}
 }
@@ -21,7 +21,7 @@ func (s *Store) EraseSome(ctx context.Context, account string) (more bool, err e
 	return s.Records.Erase(ctx, account, eraseSize)
 }
 
-// Remains reports whether there is anything left of an account but its tombstone.
+// Remains reports whether anything but the tombstone is left of an account.
 func (s *Store) Remains(ctx context.Context, account string) (bool, error) {
 	return s.Records.Remains(ctx, account)
 }

@@ -243,7 +243,7 @@ func (s *Store) Reserved(ctx context.Context, account string) (n int64, err erro
 }
 
 // Update changes a video in a transaction. fn decides on the video as it is and
-// may run several times; its error ends the update and is returned, but for
+// may run several times. Its error ends the update and is returned, except for
 // [video.ErrUnchanged], which is a success without a write.
 func (s *Store) Update(ctx context.Context, id video.ID, fn func(*video.Video) error) (v *video.Video, err error) {
 	err = s.db.Tx(ctx, "update video", func(tx *record.Tx) error {

@@ -24,6 +24,7 @@ func (s *Service) TakeDown(ctx context.Context, o tenant.Order) (tenant.Takedown
 		}
 		id = v.ID
 	} else if !strings.HasPrefix(o.Target.ID, "vid_") {
+		// An order goes to each holder in turn, so this may be the id of a link.
 		return tenant.Takedown{}, NotFound()
 	}
 	v, err := s.o.Store.Update(ctx, id, func(v *Video) error {

@@ -28,7 +28,7 @@ type Store interface {
 	// answers ErrSlugTaken, which asks for another slug, EXTERNAL_ID_TAKEN, and
 	// QUOTA_EXCEEDED when the account has as many videos as limits allow.
 	Create(ctx context.Context, v *Video, limits identity.Quotas) (*Video, error)
-	// Get finds a video, whosever it is; NotFound when there is none.
+	// Get finds a video of any account; NotFound when there is none.
 	Get(ctx context.Context, id ID) (*Video, error)
 	// BySlug finds the video of a share address.
 	BySlug(ctx context.Context, slug Slug) (*Video, error)
@@ -426,6 +426,8 @@ func (s *Service) newUpload(ctx context.Context, object, page string, left int64
 			return nil
 		}
 		u.ResumableURL = session
+		// Most is set aside from the account's storage limit. Without a limit there is nothing to set
+		// aside, although the session itself may still be bounded by the plan.
 		if limited {
 			u.Most = most
 		}
@@ -530,6 +532,7 @@ func (s *Service) sessionRoom(ctx context.Context, v *Video) (int64, error) {
 		return -1, nil
 	}
 	have, err := s.usage(ctx, v.AccountID, v.StorageLimit)
+	// What v has set aside is for the session that the new one replaces.
 	have.Reserved -= v.Reserved()
 	return have.Left(v.StorageLimit), err
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/linkreel/linkreel/libs/tenant"
 )
 
-// lease is how long a replica may go on by what it read. It counts from before the
+// lease is how long a replica may rely on what it read. It counts from before the
 // read, in the machine's monotonic time.
 const lease = time.Second
 

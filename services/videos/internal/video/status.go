@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Status is where a video stands.
+// Status is the state of a video.
 type Status string
 
 // The statuses.
@@ -214,7 +214,7 @@ const (
 // Schedule sets when the video is due next. An upload is looked for after 10 s,
 // 20 s, 40 s and so on up to an hour: a look comes when the wait has doubled, so
 // a hundred thousand forgotten videos cost little and a new one is noticed soon.
-// A recording under way is looked at ten times in the pause that ends it.
+// An unfinished recording is looked at ten times during the pause that ends it.
 // Each change of a video is followed by Schedule, before it is stored.
 func (v *Video) Schedule(p Plan, now time.Time) {
 	pause := func(waited, most time.Duration) time.Time { return now.Add(min(max(waited, firstPause), most)) }

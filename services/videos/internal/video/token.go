@@ -61,6 +61,7 @@ func NewKeyring(secrets ...[]byte) (*Keyring, error) {
 		if len(s) < MinSecret {
 			return nil, errors.New("a token secret is shorter than 32 bytes")
 		}
+		// The label keeps a grant from being valid anywhere else that the same secret is used.
 		k.keys = append(k.keys, mac(s, []byte("linkreel videos grant 1")))
 	}
 	return k, nil
