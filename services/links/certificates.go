@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -28,8 +27,7 @@ func (c Config) certificates(
 	if err != nil {
 		return nil, fmt.Errorf("LINKREEL_CERTIFICATE_KEY: %w", err)
 	}
-	now := cmpNow(c.Now)
-	account := &certificate.Account{Store: kept, ID: c.ACMEDirectory + " " + c.ACMEEmail, Seal: keys, Now: now}
+	account := &certificate.Account{Store: kept, ID: c.ACMEDirectory + " " + c.ACMEEmail, Seal: keys, Now: c.Now}
 	issuer, err := certificate.NewIssuer(certificate.ACME{
 		Directory: c.ACMEDirectory, Email: c.ACMEEmail, CAFile: c.ACMECAFile, Account: account,
 	})
@@ -49,16 +47,8 @@ func (c Config) certificates(
 		Own: func(host string) bool { return names[host] },
 		// One budget: a network that asks for unknown names by TLS spends what it would
 		// spend on unknown links.
-		Misses: misses, Now: now,
+		Misses: misses, Now: c.Now,
 	}), nil
-}
-
-// cmpNow is the clock, or the system's.
-func cmpNow(now func() time.Time) func() time.Time {
-	if now == nil {
-		return time.Now
-	}
-	return now
 }
 
 var challengePath = []byte("/.well-known/acme-challenge/")

@@ -7,7 +7,6 @@ package links
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -15,18 +14,12 @@ import (
 	"github.com/oschwald/maxminddb-golang/v2"
 	"github.com/valyala/fasthttp"
 
-	"github.com/linkreel/linkreel/libs/apikey"
-	"github.com/linkreel/linkreel/libs/apikey/remote"
+	"github.com/linkreel/linkreel/libs/backing"
 	"github.com/linkreel/linkreel/libs/boot"
-	"github.com/linkreel/linkreel/libs/events/outbox"
-	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
-	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/identity"
-	"github.com/linkreel/linkreel/libs/peer"
 	"github.com/linkreel/linkreel/libs/ratelimit"
-	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/libs/tags"
 	"github.com/linkreel/linkreel/services/links/internal/api"
 	"github.com/linkreel/linkreel/services/links/internal/clicks"
@@ -40,27 +33,16 @@ import (
 
 // Config is all that the service can be told.
 type Config struct {
-	boot.Config
-	Firestore firestoredb.Config `envPrefix:"LINKREEL_"`
+	backing.Config
+	backing.Public
+	backing.Auth
 
-	// APIAddr is the listener for the API of links and domains.
-	APIAddr string `env:"LINKREEL_API_ADDR" envDefault:":8080"`
 	// RedirectAddr is the listener for visitors: the short host and custom hosts.
 	RedirectAddr string `env:"LINKREEL_REDIRECT_ADDR" envDefault:":8081"`
-	// InternalAddr is the listener for the cluster: on-demand TLS asks here.
-	InternalAddr string `env:"LINKREEL_INTERNAL_ADDR" envDefault:":8090"`
-	// BaseURL is the product's base address, at which the API is.
-	BaseURL string `env:"LINKREEL_BASE_URL" envDefault:"http://localhost:8080"`
 	// ShortBaseURL is the address of the short host; a link is at it, a slash, and its slug.
 	ShortBaseURL string `env:"LINKREEL_SHORT_BASE_URL" envDefault:"http://localhost:8081"`
 
-	// RedisURL is host:port or a redis:// or rediss:// address, also of a Cluster or of Sentinels (libs/redisdb).
-	RedisURL string `env:"LINKREEL_REDIS_URL" envDefault:"localhost:6379"`
-	// RedisPassword is used when RedisURL has none; it needs no percent-encoding.
-	RedisPassword string `env:"LINKREEL_REDIS_PASSWORD"`
-	// RedisCAFile has the certificates that rediss addresses are checked with; empty means the system's.
-	RedisCAFile string `env:"LINKREEL_REDIS_CA_FILE"`
-	// ClicksRedisURL is a Redis of its own for the click log and the log of changes; empty means RedisURL.
+	// ClicksRedisURL is a Redis of its own for the click log and the log of changes; empty means Redis.
 	ClicksRedisURL string `env:"LINKREEL_CLICKS_REDIS_URL"`
 	// ClicksRedisPassword is used when ClicksRedisURL has none.
 	ClicksRedisPassword string `env:"LINKREEL_CLICKS_REDIS_PASSWORD"`
@@ -68,18 +50,6 @@ type Config struct {
 	ClickPartitions int `env:"LINKREEL_CLICK_PARTITIONS" envDefault:"1"`
 	// ClickLogBytes bounds the clicks that wait in Redis. Beyond it they wait in the spool of each replica.
 	ClickLogBytes int64 `env:"LINKREEL_CLICK_LOG_BYTES" envDefault:"67108864"`
-	// AuthURL is where auth verifies keys.
-	AuthURL string `env:"LINKREEL_AUTH_URL" envDefault:"http://localhost:8090"`
-	// InternalToken is what this service and auth show each other: "NEW,OLD" while it is replaced.
-	InternalToken string `env:"LINKREEL_INTERNAL_TOKEN,notEmpty"`
-	// TrustedProxies are the networks whose X-Forwarded-For and country header are believed.
-	TrustedProxies []netip.Prefix `env:"LINKREEL_TRUSTED_PROXIES"`
-	// TrustedProxyHops is how many addresses the proxies append to X-Forwarded-For;
-	// when set, it takes the place of TrustedProxies. Google's balancers append two.
-	TrustedProxyHops int `env:"LINKREEL_TRUSTED_PROXY_HOPS"`
-	// CORSOrigins are the origins whose pages may call the API; "*" is any.
-	CORSOrigins []string `env:"LINKREEL_CORS_ORIGINS"`
-
 	// CacheBytes bounds the links that a replica keeps in memory.
 	CacheBytes int64 `env:"LINKREEL_REDIRECT_CACHE_BYTES" envDefault:"134217728"`
 	// SpoolDir keeps clicks on local disk while Redis is away. It should outlive a restart of the container.
@@ -122,97 +92,83 @@ type Config struct {
 	// AbuseContact is an address (mailto:, https:, or a plain e-mail address) to which
 	// public pages link as "Report".
 	AbuseContact string `env:"LINKREEL_ABUSE_CONTACT"`
-
-	// Now is the clock; nil is the system's.
-	Now func() time.Time `env:"-"`
 }
 
 // New makes the service. It connects lazily, so it starts while Firestore, Redis
 // or auth is down.
 func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
-	if cfg.InternalToken == "" {
-		return nil, errors.New("links: LINKREEL_INTERNAL_TOKEN is not set")
-	}
+	svc := &boot.Service{Name: "links"}
+	defer svc.Abandon(ctx, &err)
 	if cfg.ClickPartitions < 0 || cfg.ClickPartitions > invalidation.MaxPartitions {
-		return nil, fmt.Errorf("links: LINKREEL_CLICK_PARTITIONS is %d, want 1 to %d", cfg.ClickPartitions, invalidation.MaxPartitions)
+		return nil, fmt.Errorf("LINKREEL_CLICK_PARTITIONS is %d, want 1 to %d", cfg.ClickPartitions, invalidation.MaxPartitions)
 	}
-	var closers []func(context.Context) error
-	defer func() {
-		if err == nil {
-			return
-		}
-		for _, c := range closers {
-			err = errors.Join(err, c(ctx))
-		}
-	}()
-	db, err := firestoredb.Open(ctx, cfg.Firestore)
+	stores, err := backing.Open(ctx, svc, &cfg.Config)
 	if err != nil {
-		return nil, fmt.Errorf("links: %w", err)
+		return nil, err
 	}
-	closers = append(closers, func(context.Context) error { return db.Close() })
-	mainRedis := redisdb.Config{URL: cfg.RedisURL, Password: cfg.RedisPassword, CAFile: cfg.RedisCAFile}
-	rdb, err := redisdb.Open(mainRedis)
+	stores.Await()
+	auth, _, err := stores.Keys(cfg.Auth)
 	if err != nil {
-		return nil, fmt.Errorf("links: %w", err)
+		return nil, err
 	}
-	source := remote.New(cfg.AuthURL, cfg.InternalToken)
-	auth := apikey.New(apikey.Config{Now: cfg.Now}, source, rdb)
-	closers = append(closers, func(context.Context) error { auth.Close(); source.Close(); return rdb.Close() })
+	db, rdb := stores.DB, stores.Redis
 	country, closeCountry, err := cfg.country()
 	if err != nil {
-		return nil, fmt.Errorf("links: %w", err)
+		return nil, err
 	}
-	closers = append(closers, closeCountry)
+	svc.CloseWith(closeCountry)
 	dns, err := customdomain.NewDNS(cfg.DNSResolver)
 	if err != nil {
-		return nil, fmt.Errorf("links: %w", err)
+		return nil, err
 	}
 
 	var blocked *link.Blocklist
 	if cfg.BlockedDestinations != "" {
 		if blocked, err = link.OpenBlocklist(cfg.BlockedDestinations); err != nil {
-			return nil, fmt.Errorf("links: %w", err)
+			return nil, err
 		}
 	}
 
 	own := redirect.OwnHosts(cfg.ShortBaseURL)
 	routes := api.Options{ShortBaseURL: cfg.ShortBaseURL, Own: own, DomainTarget: cfg.DomainTarget, Certificates: cfg.TLSAddr != "", Now: cfg.Now}
-	outbox := outbox.New(db, rdb, cfg.Now)
+	outbox := stores.Outbox()
 	shownLink, shownDomain := api.Shown(routes)
 	kept := store.New(db, cfg.Now).Tell(store.Teller{Outbox: outbox, Link: shownLink, Domain: shownDomain})
 	memory := invalidation.NewMemory(invalidation.Options{Store: kept, Suspended: kept.Suspended, Capacity: cfg.CacheBytes, Partitions: cfg.ClickPartitions, Now: cfg.Now})
-	clicksRedis := mainRedis
+	clicksRedis := cfg.Redis
 	if cfg.ClicksRedisURL != "" {
 		// A Redis without a password refuses to be given another one's.
 		clicksRedis.URL, clicksRedis.Password = cfg.ClicksRedisURL, cfg.ClicksRedisPassword
 	}
 	log, err := clicks.Open(clicks.Config{Redis: clicksRedis, Bytes: cfg.ClickLogBytes, SpoolDir: cfg.SpoolDir, SpoolMax: cfg.SpoolBytes, Budget: cfg.ClickBudget, Now: cfg.Now}, memory)
 	if err != nil {
-		return nil, fmt.Errorf("links: %w", err)
+		return nil, err
 	}
 	// Counting and announcing wait longer for Redis than redirects do.
 	patient, err := clicks.OpenPatient(clicksRedis, memory.Partitions())
 	if err != nil {
-		return nil, fmt.Errorf("links: %w", err)
+		return nil, err
 	}
-	closers = append(closers, func(context.Context) error { return patient.Close() })
+	svc.CloseWith(patient.Close)
 	announcer := invalidation.NewAnnouncer(patient, memory, identity.NewNonce())
-	loops := []boot.Loop{{Name: "event wake-ups", Run: outbox.Run}, {Name: "click log", Run: log.Run}, {Name: "announcer", Run: announcer.Run}}
+	svc.Loops = append(svc.Loops,
+		boot.Loop{Name: "click log", Run: log.Run},
+		boot.Loop{Name: "announcer", Run: announcer.Run})
 	if cfg.Flush {
 		counts := func(part int) clicks.Counts { return kept.Counts(part, memory.Partitions(), clicks.ErrOvertaken) }
-		loops = append(loops, boot.Loop{Name: "click flusher", Run: clicks.NewFlushers(patient, memory.Partitions(), counts, cfg.Now).Run})
+		svc.Loops = append(svc.Loops, boot.Loop{Name: "click flusher", Run: clicks.NewFlushers(patient, memory.Partitions(), counts, cfg.Now).Run})
 		if cfg.ClicksRedisURL != "" {
 			// What waits where clicks were before they had a Redis of their own.
-			former, err := clicks.OpenPatient(mainRedis, 0)
+			former, err := clicks.OpenPatient(cfg.Redis, 0)
 			if err != nil {
-				return nil, fmt.Errorf("links: %w", err)
+				return nil, err
 			}
-			closers = append(closers, func(context.Context) error { return former.Close() })
-			loops = append(loops, boot.Loop{Name: "former click flusher", Run: clicks.NewFlushers(former, 0, counts, cfg.Now).Run})
+			svc.CloseWith(former.Close)
+			svc.Loops = append(svc.Loops, boot.Loop{Name: "former click flusher", Run: clicks.NewFlushers(former, 0, counts, cfg.Now).Run})
 		}
 	}
 
-	public := httpapi.New(httpapi.Options{Name: "links", Auth: auth, Idempotency: idempotency.NewFirestore(db, peer.Shown(cfg.InternalToken), cfg.Now), Proxies: cfg.proxies(), BaseURL: cfg.BaseURL, CORSOrigins: cfg.CORSOrigins, Now: cfg.Now})
+	public := httpapi.New(stores.API(cfg.Public, auth, cfg.InternalToken))
 	domains := customdomain.NewService(customdomain.Options{Store: kept.Domains(), Announcer: announcer, Resolver: dns, Own: own.Names(), Now: cfg.Now})
 	shortLinks := link.NewService(link.Options{Store: kept, Announcer: announcer, Blocked: blocked, Now: cfg.Now})
 	accounts := tenancy.NewService(tenancy.Options{Store: kept, Announcer: announcer, Links: shortLinks, Domains: domains, Now: cfg.Now})
@@ -230,41 +186,37 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		{Name: "internal", Addr: cfg.InternalAddr, Handler: internal.Handler()},
 	}
 	if cfg.TLSAddr != "" {
-		certificates, err := cfg.certificates(kept.Certificates(), memory, own, misses, ratelimit.New(rdb, cmpNow(cfg.Now)))
+		certificates, err := cfg.certificates(kept.Certificates(), memory, own, misses, ratelimit.New(rdb, cfg.Now))
 		if err != nil {
-			return nil, fmt.Errorf("links: %w", err)
+			return nil, err
 		}
-		// First: open orders must be noted before the database closes.
-		closers = append([]func(context.Context) error{certificates.Close}, closers...)
-		loops = append(loops, boot.Every(cfg.CertificateSweep, "certificates", certificates.Sweep, nil))
+		// Open orders must be noted before the database closes.
+		svc.Close = append(svc.Close, certificates.Close)
+		svc.Loops = append(svc.Loops, boot.Every(cfg.CertificateSweep, "certificates", certificates.Sweep, nil))
 		servers[1].Handler = cfg.challenges(certificates, serve)
 		servers = append(servers, boot.Server{Name: "tls", Addr: cfg.TLSAddr, Handler: serve, TLS: certificates.TLS()})
 	}
-	return &boot.Service{
-		Name:    "links",
-		Servers: servers,
-		Loops: append(loops,
-			boot.Every(time.Minute, "domain proofs", domains.RecheckDue, nil),
-			boot.Every(tags.SweepEvery, "unused tags", kept.SweepTags, nil),
-			boot.Loop{Name: "account purge", Run: accounts.Purge},
-			boot.Every(2*time.Second, "blocked destinations", blocked.Refresh, nil)),
-		// Nothing else decides on readiness, and these for half a minute at most: warm
-		// redirects work without Firestore, Redis and auth.
-		WarmUp: []boot.Call{{To: "Firestore", Do: db.Ping}, {To: "Redis", Do: log.Ping}, {To: "Redis, for limits", Do: func(ctx context.Context) error { return rdb.Ping(ctx).Err() }}, boot.Reach("auth", cfg.AuthURL)},
-		Close:  closers,
-	}, nil
+	svc.Servers = servers
+	svc.Loops = append(svc.Loops,
+		boot.Every(time.Minute, "domain proofs", domains.RecheckDue, nil),
+		boot.Every(tags.SweepEvery, "unused tags", kept.SweepTags, nil),
+		boot.Loop{Name: "account purge", Run: accounts.Purge},
+		boot.Every(2*time.Second, "blocked destinations", blocked.Refresh, nil))
+	// Warm redirects work without any of these.
+	svc.WarmUp = append(svc.WarmUp, boot.Call{To: "Redis, for clicks", Do: log.Ping})
+	return svc, nil
 }
 
 // country builds the lookup of a visitor's country. The address is used for the
 // lookup and kept nowhere.
-func (c Config) country() (lookup func(*fasthttp.RequestCtx) string, closeIt func(context.Context) error, err error) {
-	closeIt = func(context.Context) error { return nil }
+func (c Config) country() (lookup func(*fasthttp.RequestCtx) string, closeIt func() error, err error) {
+	closeIt = func() error { return nil }
 	var db *maxminddb.Reader
 	if c.GeoIPFile != "" {
 		if db, err = maxminddb.Open(c.GeoIPFile); err != nil {
 			return nil, nil, fmt.Errorf("country database: %w", err)
 		}
-		closeIt = func(context.Context) error { return db.Close() }
+		closeIt = db.Close
 	}
 	if db == nil && c.CountryHeader == "" {
 		return nil, closeIt, nil
@@ -298,9 +250,5 @@ func (c Config) proxiesOf(ctx *fasthttp.RequestCtx) httpserver.Proxies {
 	if ctx.IsTLS() {
 		return httpserver.Proxies{}
 	}
-	return c.proxies()
-}
-
-func (c Config) proxies() httpserver.Proxies {
-	return httpserver.Proxies{Trusted: c.TrustedProxies, Hops: c.TrustedProxyHops}
+	return c.Proxies()
 }
