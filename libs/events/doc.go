@@ -28,9 +28,10 @@
 //
 // # What happens next
 //
-// A new document of the collection "events" has the field waiting. The events
-// service gives it a place in its account's feed: it reads what waits in the order
-// of commits, and numbers it in one commit with the account's document in "feeds".
+// A document of the collection "events" waits. The events service gives it a place in
+// its account's feed: it reads what waits in the order of commits, and moves it, numbered,
+// in one commit into the account's document in "feeds". When that is full, its events
+// become a page.
 // A number is only ever visible together with all lower ones, so a reader who asks
 // for what comes after a number misses nothing, however late a commit was. Until then it is
 // in no feed and in no webhook, which takes milliseconds while Redis is there to

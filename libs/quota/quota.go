@@ -1,70 +1,126 @@
-// Package quota keeps an account below its limits, even when many requests
-// race for the last place.
+// Package quota keeps an account below its limits, however fast it creates and on
+// however many replicas, and costs a create next to nothing.
 //
-// Counting and then writing is not enough: forty creates that count at once all
-// see the same free place. So a create of an account that has a limit reads and
-// writes one small document of the account, quotas/{account}~{kind}, inside its
-// own transaction. Two creates that decided on the same count conflict on that
-// document; Firestore lets one of them commit, and the other counts again.
+// Counting and then writing is not enough: forty creates that count at once all see
+// the same free place. So places are given out by one small document for each account
+// and kind, the ledger. It says how many places were given out, for good or on lease.
+// A create gets its place in one of three ways:
 //
-// That document would be written on every create of the account, and Firestore
-// sustains about one write a second per document. So it is only used near the
-// limit: while more than [Limit.Margin] places are left, nothing is serialized.
-// An account without a limit pays nothing at all.
+//	who                     how                                                  costs
+//	first of this process   its own transaction moves the ledger on, and leases  1 read, 1 write
+//	                        places for those that follow
+//	follows, far from the   takes a leased place from memory                     nothing
+//	limit
+//	follows, near the       the same, and its transaction reads the lease        1 read
+//	limit
 //
-// A claim of places belongs to the read part of a transaction and [Claim.Take]
-// to its write part. A request that finds its own record already in place needs
-// no place, so callers subtract what they are repeating before they ask for
-// room: a replayed create of the last allowed record succeeds.
+// What may be written once a second is written at most once a second, after a burst of
+// three: the ledger says itself when it may be written next, by Firestore's clock. In a
+// process one change at a time asks it; the others wait for what that one leases.
+//
+// No limit is passed, because one sentence always holds:
+//
+//		records + places that may yet become records <= granted
+//
+//	  - Granted rises before a place is used, in a transaction that checks it against
+//	    the limit.
+//	  - Granted falls only to a count of the records plus all places on lease. The
+//	    ledger is read before the records are counted, so whoever leases, returns or
+//	    takes back places meanwhile makes this transaction start again.
+//	  - A lease near the limit has a document of its own, the fence, which every create
+//	    under it reads in its transaction. Taking the lease back deletes the fence. A
+//	    process that slept cannot commit past that, whatever its clock says.
+//	  - A lease far from the limit has no fence but time: its holder uses it for
+//	    [leaseTime] after asking, and others take it back [delivery] after that. A commit
+//	    has a deadline of a few seconds.
+//	  - A lease that is taken back stays granted until a later transaction counts, so
+//	    that a create which was faster than the taking back is in that count.
+//
+// Deletions do not touch the ledger. When it has no place left it is corrected by a
+// count, and only a count says that an account is full: as long as places are on lease
+// elsewhere, a create waits, and then is asked to come back.
+//
+// The reasons and what lost are in docs/adr/0018-quotas-are-leased.md.
 package quota
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"cloud.google.com/go/firestore"
 
+	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/outage"
 )
-
-// Collection holds one document per account and kind that has come near a limit.
-const Collection = "quotas"
 
 // Limit is a limit of one account.
 type Limit struct {
 	Account string
-	// Kind names what is limited: "links", "domains", "storedBytes".
+	// Kind names what is limited: "links", "domains".
 	Kind string
 	// Max is the most the account may have. Zero or less is no limit.
 	Max int64
-	// Margin is how far below Max creates stop running freely. It must exceed
-	// what an account can add within a minute; zero serializes every create.
-	Margin int64
+	// Count counts what the account has.
+	Count func(context.Context) (int64, error)
 }
 
-// Gate decides whether there is room. It is safe for concurrent use.
+// ErrAsk says that a change which reads nothing cannot have its places: this process
+// has none on lease, or only such as ask for a read.
+var ErrAsk = errors.New("the ledger has to be read")
+
+// Gate gives out places. It is safe for concurrent use.
 type Gate struct {
 	db  *firestoredb.DB
 	now func() time.Time
 
-	mu    sync.Mutex
-	known map[string]measured
+	mu       sync.Mutex
+	accounts map[string]*account
 }
 
-// measured is a count that was taken a short while ago.
-type measured struct {
-	used int64
-	at   time.Time
+// account is what this process knows of an account's places of one kind.
+type account struct {
+	key     string
+	chunk   int64         // places that were leased last
+	asked   time.Time     // when the ledger gave places last
+	current *lease        // whose places are taken; nil while the ledger is asked
+	held    []*lease      // all whose places are not settled in the ledger
+	asking  chan struct{} // closed when the change that asks the ledger has ended
+	waiting int64         // places that changes wait for meanwhile
+	// full is when a count began that found no room below fullAt.
+	full   time.Time
+	fullAt int64
+	rest   time.Time // until then nothing is counted again: a large count is dear
+}
+
+// lease is places that the ledger has given to this process.
+type lease struct {
+	id     string
+	fenced bool
+	since  time.Time // before the ledger was asked
+	have   int64     // that no change has taken
+	out    int64     // that changes have taken which have not ended
+}
+
+// fresh reports whether the places may be used. A clock that was set back proves nothing.
+func (l *lease) fresh(now time.Time) bool {
+	age := now.Sub(l.since)
+	return age >= 0 && age < leaseTime
 }
 
 const (
-	// fresh is how long a count may serve creates far from the limit. The margin
-	// has to cover what an account adds in this time.
-	fresh = 30 * time.Second
-	// maxKnown bounds the memory for counts; beyond it all are counted again.
-	maxKnown = 10_000
+	// leaseTime is how long places are used after they were leased.
+	leaseTime = 20 * time.Second
+	// delivery is more than a commit can be under way. Lease and delivery together stay
+	// below a minute, after which the places of a killed process are free again.
+	delivery = 35 * time.Second
+	// patience is how long a create waits for a place before it is asked to come back.
+	patience = 5 * time.Second
+	// maxAccounts bounds the memory; beyond it all unused leases are forgotten.
+	maxAccounts = 10_000
 )
 
 // New makes a gate; a nil now is the system's clock.
@@ -72,87 +128,267 @@ func New(db *firestoredb.DB, now func() time.Time) *Gate {
 	if now == nil {
 		now = time.Now
 	}
-	return &Gate{db: db, now: now, known: map[string]measured{}}
+	return &Gate{db: db, now: now, accounts: map[string]*account{}}
 }
 
-// Claim is the room that a transaction has found.
+// Claim is the places of one change. It belongs to one goroutine.
 type Claim struct {
-	// Room is how much more the account may have; negative without a limit.
-	Room int64
-
-	ref *firestore.DocumentRef // nil when nothing has to be serialized
-	n   int64
+	g     *Gate
+	began time.Time
+	limit Limit
+	a     *account
+	from  *lease // whose places these are
+	n     int64
+	want  int64  // how many of them the commit uses
+	leads bool   // this change asks the ledger, and others wait for it
+	grant *grant // what the commit of this try changes in the ledger
+	sent  bool   // this try has come to its commit
 }
 
-// Allows reports whether there is room for n more.
-func (c Claim) Allows(n int64) bool { return c.Room < 0 || n <= c.Room }
+// Claim begins a change under a limit.
+func (g *Gate) Claim() *Claim { return &Claim{g: g, began: time.Now()} }
 
-// Room finds out how much may be added. want is how much the caller would like
-// to add at most; used counts what the account has. Call it in the read part of
-// tx, and [Claim.Take] in the write part if anything is added.
-func (g *Gate) Room(ctx context.Context, tx *firestore.Transaction, l Limit, want int64, used func(ctx context.Context) (int64, error)) (Claim, error) {
-	if l.Max <= 0 {
-		return Claim{Room: -1}, nil
-	}
-	key := l.Account + "~" + l.Kind
-	if far, ok := g.recent(key); ok && l.Margin > 0 && far+want+l.Margin <= l.Max {
-		return Claim{Room: l.Max - far}, nil
-	}
-	// The document is read before the count is taken. A create that committed
-	// before this read is in the count; one that commits after it changes the
-	// document and makes this transaction start again.
-	ref := g.db.Collection(Collection).Doc(key)
-	var doc struct {
-		N int64 `firestore:"n"`
-	}
-	snap, err := tx.Get(ref)
-	switch {
-	case snap != nil && !snap.Exists():
-	case err != nil:
-		return Claim{}, err
-	default:
-		if err := snap.DataTo(&doc); err != nil {
-			return Claim{}, err
+// again is the error of a try that has no place yet: it says what to do before the
+// change is made again.
+type again struct {
+	after func(context.Context) error
+}
+
+func (again) Error() string { return "no place yet" }
+
+func pause(d time.Duration) error {
+	return &again{func(ctx context.Context) error {
+		if !outage.Pause(ctx, d) {
+			return apierr.Contended(ctx.Err())
+		}
+		return nil
+	}}
+}
+
+// Run makes the change, as often as it has to wait for a place. change runs one
+// transaction, in which it asks for [Claim.Room] and [Claim.Take].
+func (c *Claim) Run(ctx context.Context, change func() error) error {
+	defer c.leave()
+	for {
+		err := change()
+		c.end(err)
+		var w *again
+		if !errors.As(err, &w) {
+			return err
+		}
+		for w != nil {
+			if time.Since(c.began) > patience {
+				return apierr.Contended(err)
+			}
+			err, w = w.after(ctx), nil
+			if err != nil && !errors.As(err, &w) {
+				return err
+			}
 		}
 	}
-	n, err := used(ctx)
-	if err != nil {
-		return Claim{}, fmt.Errorf("count %s: %w", l.Kind, err)
-	}
-	g.remember(key, n)
-	c := Claim{Room: max(0, l.Max-n), ref: ref, n: doc.N + 1}
-	if l.Margin > 0 && n+want+l.Margin <= l.Max {
-		c.ref = nil
-	}
-	return c, nil
 }
 
-// Take makes every other create near the limit that decided on the same count
-// start again. Without a limit, or far from it, it does nothing.
-func (c Claim) Take(tx *firestore.Transaction) error {
-	if c.ref == nil {
+// Room is how many of want places the change may use, all of them unless the account
+// is full. It belongs to the reads of a transaction; with a nil tx, for a change that
+// reads nothing, it may return [ErrAsk].
+func (c *Claim) Room(ctx context.Context, tx *firestore.Transaction, l Limit, want int64) (int64, error) {
+	c.sent, c.grant, c.want = false, nil, want // a try of the same transaction may have been before
+	if l.Max <= 0 || want <= 0 {
+		return want, nil
+	}
+	if c.a != nil && (c.limit.Account != l.Account || c.limit.Kind != l.Kind) {
+		return 0, fmt.Errorf("a change asks for %s and for %s", c.limit.Kind, l.Kind)
+	}
+	c.limit = l
+	switch c.take(tx != nil) {
+	case taken:
+		return want, c.fence(tx)
+	case noRoom:
+		return 0, nil
+	case busy:
+		return 0, c.wait()
+	}
+	if tx == nil {
+		return 0, ErrAsk
+	}
+	return c.ask(ctx, tx)
+}
+
+type outcome int
+
+const (
+	taken  outcome = iota
+	noRoom         // a count that began after this change says so
+	busy           // another change asks the ledger
+	ask            // this change is to ask it
+)
+
+// take takes places from memory, or says how to get some.
+func (c *Claim) take(mayRead bool) outcome {
+	g := c.g
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if c.a == nil {
+		c.a = g.account(c.limit.Account + "~" + c.limit.Kind)
+	}
+	a := c.a
+	c.put()
+	switch l := a.current; {
+	case l != nil && l.have >= c.want && l.fresh(g.now()) && (mayRead || !l.fenced):
+		l.have -= c.want
+		l.out += c.want
+		c.from, c.n = l, c.want
+		return taken
+	case c.leads:
+		return ask
+	case mayRead && a.full.After(c.began) && a.fullAt >= c.limit.Max:
+		return noRoom
+	case a.asking != nil:
+		return busy
+	case mayRead:
+		// From now on nobody takes from the present lease, so what it has can be returned.
+		a.current, a.asking, c.leads = nil, make(chan struct{}), true
+	}
+	return ask
+}
+
+// account finds or makes what is known of an account. The caller holds the lock.
+func (g *Gate) account(key string) *account {
+	a := g.accounts[key]
+	if a == nil {
+		if len(g.accounts) >= maxAccounts {
+			clear(g.accounts) // their leases are taken back when somebody needs the places
+		}
+		a = &account{key: key}
+		g.accounts[key] = a
+	}
+	return a
+}
+
+// put gives places back that this change has taken and not used. The caller holds the lock.
+func (c *Claim) put() {
+	if c.from != nil {
+		c.from.out -= c.n
+		c.from.have += c.n
+		c.from, c.n = nil, 0
+	}
+}
+
+// fence reads the lease that the places are of, so that the commit fails if it was
+// taken back meanwhile.
+func (c *Claim) fence(tx *firestore.Transaction) error {
+	if !c.from.fenced {
 		return nil
 	}
-	return tx.Set(c.ref, map[string]any{"n": c.n})
-}
-
-// Ref is the document of an account and kind, for whoever erases the account.
-func Ref(db *firestoredb.DB, account, kind string) *firestore.DocumentRef {
-	return db.Collection(Collection).Doc(account + "~" + kind)
-}
-
-func (g *Gate) recent(key string) (int64, bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	m, ok := g.known[key]
-	return m.used, ok && g.now().Sub(m.at) < fresh
-}
-
-func (g *Gate) remember(key string, n int64) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if len(g.known) >= maxKnown {
-		clear(g.known)
+	there, err := exists(tx, c.g.fence(c.a.key, c.from.id))
+	if err != nil || there {
+		return err
 	}
-	g.known[key] = measured{n, g.now()}
+	c.g.mu.Lock()
+	defer c.g.mu.Unlock()
+	c.a.forget(c.from)
+	c.from, c.n = nil, 0
+	return pause(0)
+}
+
+// forget leaves a lease to whoever takes it back. The caller holds the lock.
+func (a *account) forget(l *lease) {
+	if a.current == l {
+		a.current = nil
+	}
+	for i := range a.held {
+		if a.held[i] == l {
+			a.held = append(a.held[:i:i], a.held[i+1:]...)
+			return
+		}
+	}
+}
+
+// wait is for a change that waits until another has asked the ledger.
+func (c *Claim) wait() error {
+	return &again{func(ctx context.Context) error {
+		c.g.mu.Lock()
+		asking := c.a.asking
+		c.a.waiting += c.want
+		c.g.mu.Unlock()
+		defer func() {
+			c.g.mu.Lock()
+			c.a.waiting -= c.want
+			c.g.mu.Unlock()
+		}()
+		if asking == nil {
+			return nil
+		}
+		late := time.NewTimer(patience)
+		defer late.Stop()
+		select {
+		case <-asking:
+		case <-late.C:
+		case <-ctx.Done():
+			return apierr.Contended(ctx.Err())
+		}
+		return nil
+	}}
+}
+
+// Take is the last write of the transaction. Without a limit it does nothing.
+func (c *Claim) Take(tx *firestore.Transaction) error {
+	c.sent = true
+	if c.grant == nil {
+		return nil
+	}
+	return c.grant.write(tx)
+}
+
+// end settles what this try has taken. Only a try that has come to its commit may have
+// used its places in spite of an error.
+func (c *Claim) end(err error) {
+	if c.a == nil {
+		return
+	}
+	c.g.mu.Lock()
+	defer c.g.mu.Unlock()
+	undone := err != nil && (!c.sent || errors.Is(err, firestoredb.ErrContended))
+	if l := c.from; l != nil {
+		switch {
+		case undone:
+			c.put()
+		case err == nil, errors.Is(err, firestoredb.ErrExists): // its own record, of a commit whose answer was lost
+			l.out -= c.n
+		default:
+			// The commit may come late. The lease covers it until it is taken back.
+			c.a.forget(l)
+		}
+		c.from, c.n = nil, 0
+	}
+	switch {
+	case c.grant == nil || undone:
+	case err == nil:
+		c.a.leased(c.grant)
+	default:
+		c.a.held, c.a.current = nil, nil // nobody knows what the ledger says now
+	}
+	c.grant = nil
+}
+
+// leased notes what a commit has made of the ledger. The caller holds the lock.
+func (a *account) leased(t *grant) {
+	for l, n := range t.returned {
+		l.have -= n
+	}
+	a.held, a.current, a.asked, a.chunk = t.held, t.lease, t.since, 0
+	if t.lease != nil {
+		a.chunk = t.lease.have
+	}
+}
+
+// leave lets the next change ask the ledger.
+func (c *Claim) leave() {
+	if !c.leads {
+		return
+	}
+	c.g.mu.Lock()
+	defer c.g.mu.Unlock()
+	close(c.a.asking)
+	c.a.asking, c.leads = nil, false
 }

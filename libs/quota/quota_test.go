@@ -11,93 +11,360 @@ import (
 
 	"cloud.google.com/go/firestore"
 	"cloud.google.com/go/firestore/apiv1/firestorepb"
+	"google.golang.org/grpc/codes"
 
+	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/quota"
 	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
 	local "github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
-func open(t *testing.T) (*firestoredb.DB, *local.Server) {
+// world is a database with things, of which an account may have only so many.
+type world struct {
+	t      *testing.T
+	db     *firestoredb.DB
+	server *local.Server
+	clock  *atomic.Int64 // Firestore's, ahead of the real one
+}
+
+func newWorld(t *testing.T) world {
 	t.Helper()
-	cloud := cloudtest.Start(t, cloudtest.Options{})
+	w := world{t: t, clock: new(atomic.Int64)}
+	cloud := cloudtest.Start(t, cloudtest.Options{Clock: func() time.Time { return time.Now().Add(time.Duration(w.clock.Load())) }})
 	db, err := firestoredb.Open(t.Context(), firestoredb.Config{Project: "p", Endpoint: cloud.Endpoint, Timeout: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	return db, cloud.Firestore
+	w.db, w.server = db, cloud.Firestore
+	return w
+}
+
+// skewed is a replica with a clock of its own.
+func (w world) skewed(by time.Duration) *quota.Gate {
+	return quota.New(w.db, func() time.Time { return time.Now().Add(by) })
+}
+
+func (w world) count(ctx context.Context) (int64, error) {
+	found, err := w.db.Collection("things").NewAggregationQuery().WithCount("n").Get(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return found["n"].(*firestorepb.Value).GetIntegerValue(), nil
+}
+
+func (w world) things() int64 {
+	w.t.Helper()
+	n, err := w.count(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return n
+}
+
+func (w world) limit(most int64) quota.Limit {
+	return quota.Limit{Account: "acc", Kind: "things", Max: most, Count: w.count}
 }
 
 var errFull = errors.New("full")
 
-func add(ctx context.Context, db *firestoredb.DB, g *quota.Gate, l quota.Limit, id string) error {
-	things := db.Collection("things")
-	return db.Tx(ctx, "add", func(ctx context.Context, tx *firestore.Transaction) error {
-		claim, err := g.Room(ctx, tx, l, 1, func(ctx context.Context) (int64, error) {
-			found, err := things.NewAggregationQuery().WithCount("n").Get(ctx)
-			if err != nil {
-				return 0, err
-			}
-			return found["n"].(*firestorepb.Value).GetIntegerValue(), nil
+// add makes one thing. A commit that writes only is tried first. before is called when
+// a place was found and the commit is still to come.
+func (w world) add(g *quota.Gate, most int64, id string, before func()) error {
+	things := w.db.Collection("things")
+	with := func(run func(context.Context, string, func(context.Context, *firestore.Transaction) error, ...firestore.TransactionOption) error, reads bool) error {
+		c := g.Claim()
+		return c.Run(w.t.Context(), func() error {
+			return run(w.t.Context(), "add", func(ctx context.Context, tx *firestore.Transaction) error {
+				asked := tx
+				if !reads {
+					asked = nil
+				} else if snap, err := tx.Get(things.Doc(id)); err == nil && snap.Exists() {
+					return nil // the first try has made it
+				}
+				room, err := c.Room(ctx, asked, w.limit(most), 1)
+				if err == nil && room == 0 {
+					err = errFull
+				}
+				if err != nil {
+					return err
+				}
+				before()
+				return errors.Join(tx.Create(things.Doc(id), map[string]any{"x": 1}), c.Take(tx))
+			})
 		})
-		if err != nil {
-			return err
-		}
-		if !claim.Allows(1) {
-			return errFull
-		}
-		if err := tx.Create(things.Doc(id), map[string]any{"x": 1}); err != nil {
-			return err
-		}
-		return claim.Take(tx)
-	})
+	}
+	err := with(w.db.Commit, false)
+	if errors.Is(err, quota.ErrAsk) || errors.Is(err, firestoredb.ErrExists) || errors.Is(err, firestoredb.ErrUncertain) {
+		err = with(w.db.Tx, true)
+	}
+	return err
 }
 
-func TestOfManyCreatesAtOnceExactlyTheAllowedOnesSucceed(t *testing.T) {
-	t.Parallel()
-	db, _ := open(t)
-	gates := []*quota.Gate{quota.New(db, nil), quota.New(db, nil)} // two replicas
-	var made, refused atomic.Int64
+func nothing() {}
+
+// fill lets writers add as many things as they can, and returns when each was told
+// that the account is full.
+func (w world) fill(most int64, writers int, gates ...*quota.Gate) (made int64) {
+	w.t.Helper()
+	var n atomic.Int64
 	var wg sync.WaitGroup
-	for i := range 40 {
+	for i := range writers {
 		wg.Go(func() {
-			for { // losers of a race are told to come back; that is no refusal
-				err := add(t.Context(), db, gates[i%2], quota.Limit{Account: "a", Kind: "things", Max: 5}, fmt.Sprint(i))
+			for k := 0; w.t.Context().Err() == nil; {
+				err := w.add(gates[i%len(gates)], most, fmt.Sprintf("%d-%d-%d", time.Now().UnixNano(), i, k), nothing)
 				switch {
 				case err == nil:
-					made.Add(1)
+					n.Add(1)
+					k++
 				case errors.Is(err, errFull):
-					refused.Add(1)
-				default:
-					continue
+					if have := w.things(); have < most {
+						w.t.Errorf("full with %d things of %d", have, most)
+					}
+					return
+				case apierr.CodeOf(err) != apierr.RateLimited && apierr.CodeOf(err) != apierr.Unavailable && !errors.Is(err, firestoredb.ErrUncertain):
+					w.t.Error(err)
+					return
 				}
-				return
 			}
 		})
 	}
 	wg.Wait()
-	if made.Load() != 5 || refused.Load() != 35 {
-		t.Errorf("%d made and %d refused, want 5 and 35", made.Load(), refused.Load())
+	return n.Load()
+}
+
+func TestOfManyCreatesAtOnceExactlyTheAllowedOnesSucceed(t *testing.T) {
+	t.Parallel()
+	for _, most := range []int64{1, 5, 70} {
+		t.Run(fmt.Sprint(most), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			made := w.fill(most, 40, w.skewed(0), w.skewed(0))
+			if have := w.things(); made != most || have != most {
+				t.Errorf("%d made, and there are %d, want %d", made, have, most)
+			}
+		})
 	}
 }
 
-func TestFarFromTheLimitNothingIsSerialized(t *testing.T) {
+func TestFarFromTheLimitPlacesComeFromMemory(t *testing.T) {
 	t.Parallel()
-	db, server := open(t)
-	g := quota.New(db, nil)
-	if err := add(t.Context(), db, g, quota.Limit{Account: "a", Kind: "things"}, "free"); err != nil {
+	w := newWorld(t)
+	g := w.skewed(0)
+	if err := w.add(g, 0, "free", nothing); err != nil {
 		t.Fatal(err)
 	}
-	for i := range 5 {
-		if err := add(t.Context(), db, g, quota.Limit{Account: "a", Kind: "things", Max: 100, Margin: 50}, fmt.Sprint(i)); err != nil {
+	if left, err := w.db.Collection(quota.Collection).Documents(t.Context()).GetAll(); err != nil || len(left) != 0 {
+		t.Fatalf("an account without a limit has %d documents, %v", len(left), err)
+	}
+	for i, want := range []int64{2, 1, 1, 1} {
+		w.server.ResetStats()
+		if err := w.add(g, 1000, fmt.Sprint(i), nothing); err != nil {
 			t.Fatal(err)
 		}
+		if got := w.server.Stats().Writes; got != want {
+			t.Errorf("create %d: %d writes, want %d", i+1, got, want)
+		}
+		if calls := w.server.Stats().Calls; want == 1 && (calls["BatchGetDocuments"] != 0 || calls["BeginTransaction"] != 0) {
+			t.Errorf("create %d: %v, want one commit", i+1, calls)
+		}
 	}
-	if snap, err := quota.Ref(db, "a", "things").Get(t.Context()); snap == nil || snap.Exists() {
-		t.Errorf("an account far from its limit has a document: %v, %v", snap, err)
+}
+
+// A process that is killed has leased places and returns none.
+func TestPlacesOfAKilledReplicaComeBackWithinAMinute(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const most = 66
+	if err := w.add(w.skewed(0), most, "killed", nothing); err != nil {
+		t.Fatal(err)
 	}
-	if calls := server.Stats().Calls["RunAggregationQuery"]; calls != 1 {
-		t.Errorf("%d counts for five creates, want 1", calls)
+	alive := w.skewed(0)
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for k := 0; ; k++ {
+				switch err := w.add(alive, most, fmt.Sprintf("alive%d-%d", i, k), nothing); {
+				case apierr.CodeOf(err) == apierr.RateLimited:
+					return
+				case err != nil:
+					t.Errorf("%v, want RATE_LIMITED: places are still on lease", err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if have := w.things(); have != most-2 {
+		t.Fatalf("there are %d things, want %d: two places are on lease", have, most-2)
+	}
+	w.clock.Add(int64(56 * time.Second))
+	w.fill(most, 1, alive)
+	if have := w.things(); have != most {
+		t.Errorf("there are %d things, want %d", have, most)
+	}
+}
+
+// fillTo adds things that the ledger does not know of until it counts.
+func (w world) fillTo(n int64) {
+	w.t.Helper()
+	for i := w.things(); i < n; {
+		refs := make([]string, 0, 400)
+		for ; i < n && len(refs) < 400; i++ {
+			refs = append(refs, fmt.Sprint("old", i))
+		}
+		err := w.db.Commit(w.t.Context(), "fill", func(_ context.Context, tx *firestore.Transaction) error {
+			for _, id := range refs {
+				if err := tx.Create(w.db.Collection("things").Doc(id), map[string]any{"x": 1}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// Near the limit no clock decides: a replica that stops between finding a place and
+// its commit, for however long, cannot use the place when it was taken back.
+func TestAReplicaThatSleptCannotUseAPlaceThatWasTakenBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const most = 60
+	sleeper, other := w.skewed(0), w.skewed(0)
+	w.fillTo(20)
+	// Those that follow each other get a lease with a fence.
+	var asleep []chan error
+	wake := make(chan struct{})
+	for i := range 7 {
+		done := make(chan error, 1)
+		stopped, once := make(chan struct{}), sync.Once{}
+		go func() {
+			done <- w.add(sleeper, most, fmt.Sprint("slept", i), func() {
+				if i >= 3 {
+					once.Do(func() { close(stopped); <-wake })
+				}
+			})
+		}()
+		if i < 3 {
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		<-stopped
+		asleep = append(asleep, done)
+	}
+	w.clock.Add(int64(3 * time.Second))
+	w.fill(most, 2, other)
+	close(wake)
+	for i, done := range asleep {
+		if err := <-done; err == nil {
+			t.Errorf("sleeper %d has used a place that was taken back", i)
+		}
+	}
+	if have := w.things(); have != most {
+		t.Errorf("there are %d things, want %d", have, most)
+	}
+}
+
+// Whoever loses answers does not know what it used; it must neither pass the limit nor
+// lose places for good. Clocks of replicas play no part.
+func TestLostAnswersAndWrongClocksPassNoLimit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const most = 150
+	w.server.Faults().Add(local.Fault{Methods: []string{"Commit"}, Every: 7, Times: 12, LoseAnswer: true})
+	w.server.Faults().Add(local.Fault{Methods: []string{"Commit"}, Every: 5, Times: 12, Code: codes.Aborted})
+	w.server.Faults().Add(local.Fault{Methods: []string{"Commit"}, Every: 11, Times: 4, Code: codes.DeadlineExceeded, LoseAnswer: true})
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() { // leases of answers that were lost are taken back by time
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Second):
+				w.clock.Add(int64(20 * time.Second))
+			}
+		}
+	}()
+	w.fill(most, 12, w.skewed(0), w.skewed(-3*time.Hour), w.skewed(48*time.Hour))
+	if have := w.things(); have != most {
+		t.Errorf("there are %d things, want %d", have, most)
+	}
+}
+
+func TestAnErasedAccountLeavesNoLedger(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var wg sync.WaitGroup
+	g := w.skewed(0)
+	for i := range 9 { // some of them get a lease with a fence
+		wg.Go(func() { _ = w.add(g, 90, fmt.Sprint(i), nothing) })
+	}
+	wg.Wait()
+	kept := func() int {
+		docs, err := w.db.Collection(quota.Collection).Documents(t.Context()).GetAll()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(docs)
+	}
+	if n := kept(); n < 2 {
+		t.Fatalf("%d documents, want the ledger and a fence", n)
+	}
+	if err := quota.Forget(t.Context(), w.db, "acc"); err != nil || kept() != 0 {
+		t.Errorf("%d documents are left, %v", kept(), err)
+	}
+}
+
+func TestADeletedRecordMakesRoomAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := []*quota.Gate{w.skewed(0), w.skewed(0)}
+	w.fill(5, 4, g...)
+	for i := range 3 {
+		w.clock.Add(int64(time.Minute))
+		if err := w.add(g[i%2], 5, "new", nothing); !errors.Is(err, errFull) {
+			t.Fatalf("%v, want full", err)
+		}
+		some, err := w.db.Collection("things").Limit(1).Documents(t.Context()).GetAll()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := some[0].Ref.Delete(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.add(g[i%2], 5, fmt.Sprint("new", i), nothing); err != nil {
+			t.Errorf("after a deletion: %v", err)
+		}
+	}
+}
+
+func TestTheLedgerIsWrittenOnceASecond(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var n atomic.Int64
+	var wg sync.WaitGroup
+	end := time.Now().Add(4 * time.Second)
+	gates := []*quota.Gate{w.skewed(0), w.skewed(0), w.skewed(0)}
+	for i := range 30 {
+		g := gates[i%3]
+		wg.Go(func() {
+			for k := 0; time.Now().Before(end); k++ {
+				if err := w.add(g, 1_000_000, fmt.Sprintf("%d-%d", i, k), nothing); err == nil {
+					n.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	most := w.server.MaxSustainedWrites(10 * time.Second)
+	if took := time.Since(end.Add(-4 * time.Second)).Seconds(); float64(most.Writes) > 4+took || n.Load() < 200 {
+		t.Errorf("%d creates, and the most written document is %s, %d times in %.1f s", n.Load(), most.Document, most.Writes, took)
 	}
 }

@@ -55,8 +55,6 @@ type Kind[T any] struct {
 type Limit struct {
 	// Kind names the limit: "links".
 	Kind string
-	// Margin is explained at [quota.Limit].
-	Margin int64
 	// Full is the answer when there is no room.
 	Full func(limit int64) error
 }
@@ -128,13 +126,18 @@ func (k *Kept[T]) Count(ctx context.Context, account string) (int64, error) {
 // beside the record is in the way.
 func (k *Kept[T]) Create(ctx context.Context, r *T, limit int64) (*T, error) {
 	id, account := k.k.Of(r)
-	var err error
-	if limit <= 0 && len(k.labels(r)) == 0 {
-		// There is nothing to read, so this is one call to the database.
+	err := quota.ErrAsk
+	if len(k.labels(r)) == 0 {
+		// There is nothing to read, and mostly a place in memory, so this is one call to the database.
 		err = k.db.Commit(ctx, "create "+k.k.Object, func(tx *Tx) error {
-			return k.In(tx).Add(r, k.event("created"))
+			in := k.In(tx)
+			if err := in.Room(account, limit, 1); err != nil {
+				return err
+			}
+			return in.Add(r, k.event("created"))
 		})
-	} else {
+	}
+	if errors.Is(err, quota.ErrAsk) {
 		err = k.db.Tx(ctx, "create "+k.k.Object, func(tx *Tx) error {
 			in := k.In(tx)
 			// One that is there needs no room for a second.
@@ -274,16 +277,12 @@ func (in In[T]) Room(account string, limit, n int64) error {
 	if l == nil || limit <= 0 {
 		return nil
 	}
-	q := quota.Limit{Account: account, Kind: l.Kind, Max: limit, Margin: l.Margin}
-	claim, err := in.tx.Room(q, n, func(ctx context.Context) (int64, error) { return in.k.Count(ctx, account) })
-	if err != nil {
-		return err
+	have := func(ctx context.Context) (int64, error) { return in.k.Count(ctx, account) }
+	room, err := in.tx.Room(quota.Limit{Account: account, Kind: l.Kind, Max: limit, Count: have}, n)
+	if err == nil && room < n {
+		err = l.Full(limit)
 	}
-	if !claim.Allows(n) {
-		return l.Full(limit)
-	}
-	in.tx.Take(claim)
-	return nil
+	return err
 }
 
 // Add creates a record and tells of it.

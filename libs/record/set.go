@@ -113,7 +113,7 @@ func (k *Kept[T]) forget(ctx context.Context, account string) error {
 	if k.k.Limit == nil {
 		return nil
 	}
-	return k.db.DeleteAll(ctx, "forget limit", quota.Ref(k.db.DB, account, k.k.Limit.Kind))
+	return quota.Forget(ctx, k.db.DB, account)
 }
 
 func (k *Kept[T]) export(ctx context.Context, account string, line func(object string, data any) error) error {

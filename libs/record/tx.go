@@ -50,13 +50,13 @@ func (db *DB) Now() time.Time { return db.o.Now() }
 // several times, and has no other effect than by tx. A change that writes nothing is
 // not committed, and is a success.
 func (db *DB) Tx(ctx context.Context, what string, fn func(tx *Tx) error) error {
-	return db.run(ctx, db.DB.Tx, what, fn)
+	return db.run(ctx, db.DB.Tx, true, what, fn)
 }
 
 // Commit is [DB.Tx] for an fn that reads nothing: one call to the database. A commit
 // whose answer is lost is sent again, and may find its own documents in place.
 func (db *DB) Commit(ctx context.Context, what string, fn func(tx *Tx) error) error {
-	return db.run(ctx, db.DB.Commit, what, fn)
+	return db.run(ctx, db.DB.Commit, false, what, fn)
 }
 
 type runner func(ctx context.Context, what string, fn func(context.Context, *firestore.Transaction) error, opts ...firestore.TransactionOption) error
@@ -65,14 +65,16 @@ type runner func(ctx context.Context, what string, fn func(context.Context, *fir
 // more call that can fail.
 var errNothing = errors.New("nothing to write")
 
-func (db *DB) run(ctx context.Context, by runner, what string, fn func(tx *Tx) error) error {
-	tx := &Tx{}
-	err := by(ctx, what, func(ctx context.Context, ft *firestore.Transaction) error {
-		tx = &Tx{db: db, ctx: ctx, ft: ft} // this try replaces the one before
-		if err := fn(tx); err != nil {
-			return err
-		}
-		return tx.flush()
+func (db *DB) run(ctx context.Context, by runner, reads bool, what string, fn func(tx *Tx) error) error {
+	tx, claim := &Tx{}, db.quotas.Claim()
+	err := claim.Run(ctx, func() error {
+		return by(ctx, what, func(ctx context.Context, ft *firestore.Transaction) error {
+			tx = &Tx{db: db, ctx: ctx, ft: ft, reads: reads, claim: claim} // this try replaces the one before
+			if err := fn(tx); err != nil {
+				return err
+			}
+			return tx.flush()
+		})
 	})
 	if errors.Is(err, errNothing) {
 		err = nil
@@ -95,9 +97,11 @@ func (db *DB) run(ctx context.Context, by runner, what string, fn func(tx *Tx) e
 // Firestore takes no read after a write; so a read never sees a write of its own
 // transaction. It lives as long as the function that it was given to.
 type Tx struct {
-	db  *DB
-	ctx context.Context // a transaction lives within the call that gave its context
-	ft  *firestore.Transaction
+	db    *DB
+	ctx   context.Context // a transaction lives within the call that gave its context
+	ft    *firestore.Transaction
+	reads bool // false in a [DB.Commit]
+	claim *quota.Claim
 
 	writes      []func() error
 	told        []events.Event
@@ -114,10 +118,12 @@ func (tx *Tx) flush() error {
 			return err
 		}
 	}
-	if len(tx.told) == 0 {
-		return nil
+	if len(tx.told) > 0 {
+		if err := tx.db.o.Outbox.Put(tx.ctx, tx.ft, tx.told...); err != nil {
+			return err
+		}
 	}
-	return tx.db.o.Outbox.Put(tx.ctx, tx.ft, tx.told...)
+	return tx.claim.Take(tx.ft)
 }
 
 // Context is that of the transaction.
@@ -191,13 +197,16 @@ func (tx *Tx) Write(write func(ft *firestore.Transaction) error) {
 	tx.writes = append(tx.writes, func() error { return write(tx.ft) })
 }
 
-// Room finds out how much an account may still have. used counts what it has now.
-func (tx *Tx) Room(l quota.Limit, want int64, used func(ctx context.Context) (int64, error)) (quota.Claim, error) {
-	return tx.db.quotas.Room(tx.ctx, tx.ft, l, want, used)
+// Room is how many of want places the account may have; the commit takes them. It is
+// less than want only when the account is full. In a [DB.Commit] the error may be
+// [quota.ErrAsk]; a [DB.Tx] then finds out. Other errors pass through fn as they are:
+// a change that waits for a place is made again.
+func (tx *Tx) Room(l quota.Limit, want int64) (int64, error) {
+	if !tx.reads {
+		return tx.claim.Room(tx.ctx, nil, l, want)
+	}
+	return tx.claim.Room(tx.ctx, tx.ft, l, want)
 }
-
-// Take claims the room that was found.
-func (tx *Tx) Take(c quota.Claim) { tx.Write(c.Take) }
 
 // Tell writes an event in the same commit.
 func (tx *Tx) Tell(e events.Event) { tx.told = append(tx.told, e) }

@@ -35,19 +35,21 @@ func accountCommands() []command {
 	}
 }
 
-func domainsAdd(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
+func domainsAdd(a *app, _ *flag.FlagSet) action {
 	return a.domain("HOSTNAME", func(ctx context.Context, c *client.Client, word string) (*client.Domain, error) {
 		return c.CreateDomain(ctx, word)
 	})
 }
 
-func domainsVerify(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
+func domainsVerify(a *app, _ *flag.FlagSet) action {
 	return a.domain("ID", func(ctx context.Context, c *client.Client, word string) (*client.Domain, error) {
 		return c.VerifyDomain(ctx, word)
 	})
 }
 
-func (a *app) domain(what string, do func(context.Context, *client.Client, string) (*client.Domain, error)) func(context.Context, []string) error {
+func (a *app) domain(
+	what string, do func(context.Context, *client.Client, string) (*client.Domain, error),
+) func(context.Context, []string) error {
 	return func(ctx context.Context, args []string) error {
 		word, err := one(args, what)
 		if err != nil {
@@ -75,45 +77,22 @@ func (a *app) domain(what string, do func(context.Context, *client.Client, strin
 	}
 }
 
-func domainsList(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
-	return func(ctx context.Context, args []string) error {
-		if err := none(args); err != nil {
-			return err
-		}
-		c, err := a.connect()
-		if err != nil {
-			return err
-		}
-		list, err := c.Domains(ctx)
-		if err != nil {
-			return err
-		}
-		t := a.table("ID", "HOSTNAME", "STATUS")
-		for _, d := range list {
-			if err := t.row(d, d.ID, d.Hostname, d.Status); err != nil {
-				return err
-			}
-		}
-		return t.end()
-	}
+func domainsList(a *app, _ *flag.FlagSet) action {
+	return a.asks("", func(ctx context.Context, c *client.Client, _ string) error {
+		return show(a.table("ID", "HOSTNAME", "STATUS"), all(c.Domains(ctx)), 0, func(d client.Domain) []string {
+			return []string{d.ID, d.Hostname, d.Status}
+		})
+	})
 }
 
-func domainsDelete(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
+func domainsDelete(a *app, _ *flag.FlagSet) action {
 	return a.each("deleted", func(ctx context.Context, c *client.Client, id string) error { return c.DeleteDomain(ctx, id) })
 }
 
-func keysCreate(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+func keysCreate(a *app, fs *flag.FlagSet) action {
 	scopes := fs.String("scopes", "", "comma-separated `list`; all when left out")
 	expires := fs.String("expires", "", "`when` it ends: 90d, 2027-01-31 or any date")
-	return func(ctx context.Context, args []string) error {
-		name, err := one(args, "NAME")
-		if err != nil {
-			return err
-		}
-		c, err := a.connect()
-		if err != nil {
-			return err
-		}
+	return a.asks("NAME", func(ctx context.Context, c *client.Client, name string) error {
 		in := client.KeyCreate{Name: name}
 		if *scopes != "" {
 			in.Scopes = strings.Split(*scopes, ",")
@@ -126,30 +105,30 @@ func keysCreate(a *app, fs *flag.FlagSet) func(context.Context, []string) error 
 			return err
 		}
 		return a.showKey(k)
-	}
+	})
 }
 
-func keysRoll(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
-	overlap := fs.String("overlap", "0s", "how `long` the old key goes on: 1h, 7d")
-	return func(ctx context.Context, args []string) error {
-		id, err := one(args, "ID")
-		if err != nil {
-			return err
-		}
-		d, ok := span(*overlap)
-		if !ok {
-			return usagef("--overlap %q is no length of time", *overlap)
-		}
-		c, err := a.connect()
-		if err != nil {
-			return err
-		}
-		k, err := c.RollKey(ctx, id, int(d/time.Second))
+func keysRoll(a *app, fs *flag.FlagSet) action {
+	overlap := fs.String("overlap", "0s", "how `long` the old key keeps working: 1h, 7d")
+	var length time.Duration
+	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
+		k, err := c.RollKey(ctx, id, int(length/time.Second))
 		if err != nil {
 			return err
 		}
 		return a.showKey(k)
+	}, func() (err error) {
+		length, err = overlapOf(*overlap)
+		return err
+	})
+}
+
+func overlapOf(flag string) (time.Duration, error) {
+	d, ok := span(flag)
+	if !ok {
+		return 0, usagef("--overlap must be a length of time, such as 1h or 7d, not %q", flag)
 	}
+	return d, nil
 }
 
 func (a *app) showKey(k *client.KeyCreated) error {
@@ -159,47 +138,25 @@ func (a *app) showKey(k *client.KeyCreated) error {
 	})
 }
 
-func keysList(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
-	return func(ctx context.Context, args []string) error {
-		if err := none(args); err != nil {
-			return err
-		}
-		c, err := a.connect()
-		if err != nil {
-			return err
-		}
-		list, err := c.Keys(ctx)
-		if err != nil {
-			return err
-		}
+func keysList(a *app, _ *flag.FlagSet) action {
+	return a.asks("", func(ctx context.Context, c *client.Client, _ string) error {
 		t := a.table("ID", "NAME", "KEY", "SCOPES", "LAST USED", "ENDS", "REVOKED")
-		for _, k := range list {
-			if err := t.row(k, k.ID, k.Name, k.Prefix+"…"+k.Last4, fmt.Sprint(len(k.Scopes)), when(k.LastUsedAt), when(k.ExpiresAt), when(k.RevokedAt)); err != nil {
-				return err
+		return show(t, all(c.Keys(ctx)), 0, func(k client.Key) []string {
+			return []string{
+				k.ID, k.Name, k.Prefix + "…" + k.Last4, fmt.Sprint(len(k.Scopes)), when(k.LastUsedAt), when(k.ExpiresAt), when(k.RevokedAt),
 			}
-		}
-		return t.end()
-	}
+		})
+	})
 }
 
-func keysRevoke(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
+func keysRevoke(a *app, _ *flag.FlagSet) action {
 	return a.each("revoked", func(ctx context.Context, c *client.Client, id string) error { return c.RevokeKey(ctx, id) })
 }
 
-func accountShow(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
-	return func(ctx context.Context, args []string) error {
-		if err := none(args); err != nil {
-			return err
-		}
-		c, err := a.connect()
-		if err != nil {
-			return err
-		}
+func accountShow(a *app, _ *flag.FlagSet) action {
+	return a.asks("", func(ctx context.Context, c *client.Client, _ string) error {
 		acc, err := c.Account(ctx)
-		if err != nil {
-			return err
-		}
-		return a.print(acc, func(w io.Writer) {
+		return a.answer(acc, err, func(w io.Writer) {
 			facts(w, "id", acc.ID, "name", acc.Name, "plan", acc.Plan)
 			usage, limits := acc.Usage, acc.Limits
 			used := func(name string, n int64, most *int64) {
@@ -214,18 +171,11 @@ func accountShow(a *app, _ *flag.FlagSet) func(context.Context, []string) error 
 			used("storedBytes", usage.StoredBytes, limits.StoredBytes)
 			used("videos", usage.Videos, limits.Videos)
 		})
-	}
+	})
 }
 
-func accountExport(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
-	return func(ctx context.Context, args []string) error {
-		if err := none(args); err != nil {
-			return err
-		}
-		c, err := a.connect()
-		if err != nil {
-			return err
-		}
+func accountExport(a *app, _ *flag.FlagSet) action {
+	return a.asks("", func(ctx context.Context, c *client.Client, _ string) error {
 		r, err := c.Export(ctx)
 		if err != nil {
 			return err
@@ -233,7 +183,7 @@ func accountExport(a *app, _ *flag.FlagSet) func(context.Context, []string) erro
 		defer func() { _ = r.Close() }() // read to its end
 		_, err = io.Copy(a.env.Out, r)
 		return err
-	}
+	})
 }
 
 // credentials is what login stores.
@@ -249,7 +199,7 @@ func (a *app) loginFile() (string, error) {
 	return filepath.Join(a.env.ConfigDir, "linkreel", "credentials.json"), nil
 }
 
-// login reads what was stored; nothing stored is no error.
+// login reads what was stored; without a stored login it is empty.
 func (a *app) login() (credentials, error) {
 	var c credentials
 	if a.env.ConfigDir == "" {
@@ -272,8 +222,11 @@ func (a *app) login() (credentials, error) {
 	return c, nil
 }
 
-func login(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
-	local := fs.Bool("local", false, "take address and key of the stack that runs here, from .local/stack.json, or from $LINKREEL_DATA_DIR/stack.json")
+func login(a *app, fs *flag.FlagSet) action {
+	local := fs.Bool(
+		"local", false,
+		"take address and key of the stack that runs here, from .local/stack.json, or from $LINKREEL_DATA_DIR/stack.json",
+	)
 	plan := fs.String("plan", "business", "with --local: whose demo key")
 	browser := fs.Bool("browser", false, "get a key by signing in in the browser; what happens by itself on a terminal")
 	paste := fs.Bool("paste", false, "type the key in place of signing in in the browser")
@@ -331,7 +284,7 @@ func login(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
 	}
 }
 
-func logout(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
+func logout(a *app, _ *flag.FlagSet) action {
 	return func(_ context.Context, args []string) error {
 		if err := none(args); err != nil {
 			return err

@@ -49,167 +49,95 @@ func (o *operator) dial() (*client.Operator, error) {
 		}
 	}
 	if address == "" || token == "" {
-		return nil, &client.Error{Status: 401, Code: "MISSING_API_KEY", Message: "No address or token of the operator's API: set LINKREEL_ADMIN_URL and LINKREEL_ADMIN_TOKEN"}
+		return nil, &client.Error{
+			Status: 401, Code: "MISSING_API_KEY",
+			Message: "No address or token of the operator's API: set LINKREEL_ADMIN_URL and LINKREEL_ADMIN_TOKEN",
+		}
 	}
 	return client.NewOperator(client.Config{BaseURL: address, Key: token, UserAgent: "linkreel-cli/1", Sleep: o.env.Sleep})
 }
 
-func adminAccounts(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+func (o *operator) asks(what string, do func(context.Context, *client.Operator, string) error, must ...func() error) action {
+	return asks(o.dial, what, do, must)
+}
+
+func adminAccounts(a *app, fs *flag.FlagSet) action {
 	o := a.operator(fs)
 	search := fs.String("search", "", "only accounts with this `text` in name or id")
-	return func(ctx context.Context, args []string) error {
-		if err := none(args); err != nil {
-			return err
-		}
-		c, err := o.dial()
-		if err != nil {
-			return err
-		}
-		t := a.table("ID", "PLAN", "STATE", "CREATED", "NAME")
-		for acc, err := range c.Accounts(ctx, *search) {
-			if err != nil {
-				return err
-			}
-			state := acc.State
-			if state == "" {
-				state = map[bool]string{true: "suspended", false: "active"}[acc.Suspended]
-			}
-			if err := t.row(acc, acc.ID, acc.Plan, state, acc.CreatedAt.Time().Format(time.DateTime), acc.Name); err != nil {
-				return err
-			}
-		}
-		return t.end()
-	}
+	return o.asks("", func(ctx context.Context, c *client.Operator, _ string) error {
+		return show(a.table("ID", "PLAN", "STATE", "CREATED", "NAME"), c.Accounts(ctx, *search), 0, func(acc client.OperatorAccount) []string {
+			return []string{acc.ID, acc.Plan, acc.State, when(&acc.CreatedAt), acc.Name}
+		})
+	})
 }
 
-func adminCreate(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+func adminCreate(a *app, fs *flag.FlagSet) action {
 	o := a.operator(fs)
 	plan := fs.String("plan", "free", "`plan` of the account: free, creator, business or enterprise")
-	return func(ctx context.Context, args []string) error {
-		name, err := one(args, "NAME")
-		if err != nil {
-			return err
-		}
-		c, err := o.dial()
-		if err != nil {
-			return err
-		}
+	return o.asks("NAME", func(ctx context.Context, c *client.Operator, name string) error {
 		made, err := c.CreateAccount(ctx, name, *plan)
-		if err != nil {
-			return err
-		}
-		return a.print(made, func(w io.Writer) { fmt.Fprintln(w, clean(made.ID)) })
-	}
+		return a.answer(made, err, func(w io.Writer) { fmt.Fprintln(w, clean(made.ID)) })
+	})
 }
 
-func adminSignIn(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+func adminSignIn(a *app, fs *flag.FlagSet) action {
 	o := a.operator(fs)
 	name := fs.String("name", "Owner", "`name` of the new member")
 	role := fs.String("role", "owner", "`role` of the new member: viewer, member, admin or owner")
 	member := fs.String("member", "", "`id` of somebody who is a member already, in place of a new one")
-	return func(ctx context.Context, args []string) error {
-		account, err := one(args, "ACCOUNT")
-		if err != nil {
-			return err
-		}
-		c, err := o.dial()
-		if err != nil {
-			return err
-		}
+	return o.asks("ACCOUNT", func(ctx context.Context, c *client.Operator, account string) error {
 		var link *client.SignInLink
+		var err error
 		if *member != "" {
 			link, err = c.MemberSignInLink(ctx, account, *member)
 		} else {
 			link, err = c.SignInLink(ctx, account, *name, *role)
 		}
-		if err != nil {
-			return err
-		}
-		return a.print(link, func(w io.Writer) {
+		return a.answer(link, err, func(w io.Writer) {
 			fmt.Fprintln(w, clean(link.URL))
 			a.note("open it once, before %s", link.ExpiresAt.Time().Local().Format(time.TimeOnly))
+		})
+	})
+}
+
+func adminSuspend(suspended bool) func(*app, *flag.FlagSet) action {
+	return func(a *app, fs *flag.FlagSet) action {
+		return a.operator(fs).asks("ID", func(ctx context.Context, c *client.Operator, id string) error {
+			err := c.Suspend(ctx, id, suspended)
+			return a.answer(map[string]any{"id": id, "suspended": suspended}, err, func(io.Writer) {
+				a.note("%s is %s", clean(id), map[bool]string{true: "suspended", false: "active"}[suspended])
+			})
 		})
 	}
 }
 
-func adminSuspend(suspended bool) func(*app, *flag.FlagSet) func(context.Context, []string) error {
-	return func(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
-		o := a.operator(fs)
-		return func(ctx context.Context, args []string) error {
-			id, err := one(args, "ID")
-			if err != nil {
-				return err
-			}
-			c, err := o.dial()
-			if err != nil {
-				return err
-			}
-			if err := c.Suspend(ctx, id, suspended); err != nil {
-				return err
-			}
-			return a.print(map[string]any{"id": id, "suspended": suspended}, func(io.Writer) {
-				a.note("%s is %s", clean(id), map[bool]string{true: "suspended", false: "active"}[suspended])
-			})
-		}
-	}
-}
-
-func adminDelete(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+func adminDelete(a *app, fs *flag.FlagSet) action {
 	o := a.operator(fs)
 	sure := fs.Bool("yes", false, "really: nothing of the account comes back")
-	return func(ctx context.Context, args []string) error {
-		id, err := one(args, "ID")
-		if err != nil {
-			return err
-		}
+	return o.asks("ID", func(ctx context.Context, c *client.Operator, id string) error {
+		err := c.DeleteAccount(ctx, id)
+		return a.answer(map[string]any{"id": id, "state": "deleting"}, err, func(io.Writer) { a.note("%s is being erased", clean(id)) })
+	}, func() error {
 		if !*sure {
 			return usagef("this erases the account with all its links and videos for good; say --yes")
 		}
-		c, err := o.dial()
-		if err != nil {
-			return err
-		}
-		if err := c.DeleteAccount(ctx, id); err != nil {
-			return err
-		}
-		return a.print(map[string]any{"id": id, "state": "deleting"}, func(io.Writer) { a.note("%s is being erased", clean(id)) })
-	}
+		return nil
+	})
 }
 
-func adminTakedowns(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+func adminTakedowns(a *app, fs *flag.FlagSet) action {
 	o := a.operator(fs)
-	return func(ctx context.Context, args []string) error {
-		if err := none(args); err != nil {
-			return err
-		}
-		c, err := o.dial()
-		if err != nil {
-			return err
-		}
-		t := a.table("ID", "WHAT", "SINCE", "REASON")
-		for d, err := range c.Takedowns(ctx) {
-			if err != nil {
-				return err
-			}
-			if err := t.row(d, d.ID, first(d.URL, d.LinkID, d.VideoID), d.CreatedAt.Time().Format(time.DateTime), d.Reason); err != nil {
-				return err
-			}
-		}
-		return t.end()
-	}
+	return o.asks("", func(ctx context.Context, c *client.Operator, _ string) error {
+		return show(a.table("ID", "WHAT", "SINCE", "REASON"), c.Takedowns(ctx), 0, func(d client.Takedown) []string {
+			return []string{d.ID, first(d.URL, d.LinkID, d.VideoID), when(&d.CreatedAt), d.Reason}
+		})
+	})
 }
 
-func adminTakeDown(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+func adminTakeDown(a *app, fs *flag.FlagSet) action {
 	o := a.operator(fs)
 	reason := fs.String("reason", "", "`why`, which the owner sees")
-	return func(ctx context.Context, args []string) error {
-		what, err := one(args, "ADDRESS or ID")
-		if err != nil {
-			return err
-		}
-		if *reason == "" {
-			return usagef("--reason is needed; the owner sees it")
-		}
+	return o.asks("ADDRESS or ID", func(ctx context.Context, c *client.Operator, what string) error {
 		in := client.TakedownCreate{Reason: *reason}
 		switch {
 		case strings.HasPrefix(what, "lnk_"):
@@ -219,40 +147,20 @@ func adminTakeDown(a *app, fs *flag.FlagSet) func(context.Context, []string) err
 		default:
 			in.URL = what
 		}
-		c, err := o.dial()
-		if err != nil {
-			return err
-		}
 		d, err := c.TakeDown(ctx, in)
-		if err != nil {
-			return err
-		}
-		return a.print(d, func(io.Writer) {
+		return a.answer(d, err, func(io.Writer) {
 			a.note("taken down: %s (lift it with linkreel admin takedowns lift %s)", clean(what), clean(d.ID))
 		})
-	}
-}
-
-func adminLift(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
-	o := a.operator(fs)
-	return func(ctx context.Context, ids []string) error {
-		if len(ids) == 0 {
-			return usagef("needs at least one ID")
-		}
-		c, err := o.dial()
-		if err != nil {
-			return err
-		}
-		for _, id := range ids {
-			if err := c.Lift(ctx, id); err != nil {
-				return err
-			}
-			if err := a.print(map[string]any{"id": id, "lifted": true}, func(io.Writer) { a.note("lifted %s", clean(id)) }); err != nil {
-				return err
-			}
+	}, func() error {
+		if *reason == "" {
+			return usagef("--reason is required; the owner sees it")
 		}
 		return nil
-	}
+	})
+}
+
+func adminLift(a *app, fs *flag.FlagSet) action {
+	return each(a, a.operator(fs).dial, "lifted", func(ctx context.Context, c *client.Operator, id string) error { return c.Lift(ctx, id) })
 }
 
 // readStack reads the file that a running stack leaves.

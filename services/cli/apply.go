@@ -44,7 +44,7 @@ type desiredLink struct {
 
 func (l desiredLink) name() string { return strings.TrimPrefix(l.Domain+"/"+l.Slug, "/") }
 
-func apply(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+func apply(a *app, fs *flag.FlagSet) action {
 	ap := applier{app: a, domains: map[string]string{}}
 	file := fs.String("f", "", "the `file`; - is standard input")
 	fs.BoolVar(&ap.dry, "dry-run", false, "only say what would change")
@@ -182,7 +182,10 @@ func (p *applier) applyLink(ctx context.Context, want desiredLink) error {
 	domain := ""
 	if want.Domain != "" {
 		if domain = p.domains[strings.ToLower(want.Domain)]; domain == "" {
-			return &client.Error{Status: 404, Code: "DOMAIN_NOT_FOUND", Message: "The account has no domain " + want.Domain + "; name it under domains"}
+			return &client.Error{
+				Status: 404, Code: "DOMAIN_NOT_FOUND",
+				Message: "The account has no domain " + want.Domain + "; name it under domains",
+			}
 		}
 	}
 	have, err := p.find(ctx, want.Slug, domain)
@@ -230,7 +233,9 @@ func (p *applier) find(ctx context.Context, slug, domain string) (*client.Link, 
 
 // say prints one step: + for new, ~ for changed.
 func (p *applier) say(sign, name string, diff []string) error {
-	return p.print(map[string]any{"action": map[string]string{"+": "create", "~": "change"}[sign], "name": name, "diff": diff, "dryRun": p.dry}, func(w io.Writer) {
+	return p.print(map[string]any{
+		"action": map[string]string{"+": "create", "~": "change"}[sign], "name": name, "diff": diff, "dryRun": p.dry,
+	}, func(w io.Writer) {
 		fmt.Fprintf(w, "%s %s\n", sign, clean(name))
 		for _, d := range diff {
 			fmt.Fprintf(w, "    %s\n", clean(d))
@@ -266,8 +271,10 @@ func (l desiredLink) changes(have *client.Link) (change client.LinkUpdate, diff 
 		want *string
 		have string
 		to   *client.Field[string]
-	}{{"title", l.Title, have.Title, &change.Title}, {"externalId", l.ExternalID, text(have.ExternalID), &change.ExternalID}, {"ogTitle", l.OGTitle, text(have.OGTitle), &change.OGTitle},
-		{"ogDescription", l.OGDescription, text(have.OGDescription), &change.OGDescription}, {"ogImage", l.OGImage, text(have.OGImage), &change.OGImage}} {
+	}{{"title", l.Title, have.Title, &change.Title}, {"externalId", l.ExternalID, text(have.ExternalID), &change.ExternalID},
+		{"ogTitle", l.OGTitle, text(have.OGTitle), &change.OGTitle},
+		{"ogDescription", l.OGDescription, text(have.OGDescription), &change.OGDescription},
+		{"ogImage", l.OGImage, text(have.OGImage), &change.OGImage}} {
 		if f.want == nil || *f.want == f.have {
 			continue
 		}

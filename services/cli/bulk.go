@@ -29,7 +29,7 @@ import (
 
 // row is one line of an import.
 type row struct {
-	line int // where it stands in the file, for people
+	line int // its number in the file, for people
 	item client.BulkItem
 	host string // of the short address that it had
 	bad  string // why it cannot be sent at all
@@ -50,7 +50,7 @@ type outcome struct {
 	Host string   `json:"host,omitempty"`
 }
 
-func linksBulk(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+func linksBulk(a *app, fs *flag.FlagSet) action {
 	o := importer{app: a}
 	fs.StringVar(&o.format, "format", "", "csv or jsonl; else by the file's name")
 	fs.StringVar(&o.journal, "journal", "", "`file` that remembers what is done (default FILE.linkreel-journal; none for standard input)")
@@ -128,7 +128,7 @@ func (o *importer) run(ctx context.Context, file string) error {
 		if err != nil {
 			bar.end()
 			if o.log != nil && o.log.f != nil {
-				o.note("stopped after %d links; the same command goes on from here", made)
+				o.note("Stopped after %d links. Run the same command to resume.", made)
 			}
 			return err
 		}
@@ -193,7 +193,7 @@ func (o *importer) miss(r outcome) {
 	}
 	made, err := url.Parse(r.ShortURL)
 	if r.Host != "" && r.ShortURL != "" && err == nil && !strings.EqualFold(made.Hostname(), r.Host) {
-		o.lost["the host "+r.Host+", which is no verified domain of the account; the links are on "+made.Hostname()]++
+		o.lost["the host "+r.Host+", which is not a verified domain of the account; the links are on "+made.Hostname()]++
 	}
 }
 
@@ -287,9 +287,15 @@ func (o *importer) send(ctx context.Context, key string, items []client.BulkItem
 		var refused *client.Error
 		switch {
 		case err == nil:
-			out[i] = client.BulkResult{Status: 201, Data: &client.BulkLink{ID: l.ID, ShortURL: l.ShortURL, Slug: l.Slug, DestinationURL: l.DestinationURL}, IgnoredFields: l.IgnoredFields}
+			out[i] = client.BulkResult{
+				Status: 201, Data: &client.BulkLink{ID: l.ID, ShortURL: l.ShortURL, Slug: l.Slug, DestinationURL: l.DestinationURL},
+				IgnoredFields: l.IgnoredFields,
+			}
 		case errors.As(err, &refused) && (refused.Status == 400 || refused.Status == 409):
-			out[i] = client.BulkResult{Status: refused.Status, Error: &client.BulkItemFail{Code: refused.Code, Message: refused.Message, URL: item.URL, Details: refused.Details}}
+			out[i] = client.BulkResult{
+				Status: refused.Status,
+				Error:  &client.BulkItemFail{Code: refused.Code, Message: refused.Message, URL: item.URL, Details: refused.Details},
+			}
 		default:
 			return nil, err
 		}
@@ -395,7 +401,9 @@ func pick(head []string) map[string]int {
 func leftOut(head []string, at map[string]int) (names []string) {
 	taken := slices.Collect(maps.Values(at))
 	for i, h := range head {
-		if name := plainName(h); name != "" && !slices.Contains(taken, i) && !slices.Contains(understood, name) && !slices.ContainsFunc(slices.Collect(maps.Values(columns)), func(n []string) bool { return slices.Contains(n, name) }) {
+		if name := plainName(h); name != "" && !slices.Contains(taken, i) && !slices.Contains(understood, name) && !slices.ContainsFunc(
+			slices.Collect(maps.Values(columns)), func(n []string) bool { return slices.Contains(n, name) },
+		) {
 			names = append(names, strings.TrimSpace(h))
 		}
 	}
@@ -557,8 +565,11 @@ func makeRow(line int, get func(string) string, tags []string) row {
 	if strings.Contains(slug, "/") {
 		slug = path.Base(slug)
 	}
-	r := row{line: line, host: host, item: client.BulkItem{URL: get("url"), Slug: slug, Title: get("title"), Tags: tags, ExternalID: get("external"),
-		OGTitle: get("ogtitle"), OGDescription: get("ogtext"), OGImage: get("ogimage"), ExpiresAt: momentOf(get("expires")), CreatedAt: momentOf(get("created"))}}
+	r := row{line: line, host: host, item: client.BulkItem{
+		URL: get("url"), Slug: slug, Title: get("title"), Tags: tags, ExternalID: get("external"),
+		OGTitle: get("ogtitle"), OGDescription: get("ogtext"), OGImage: get("ogimage"),
+		ExpiresAt: momentOf(get("expires")), CreatedAt: momentOf(get("created")),
+	}}
 	r.item.Archived, _ = strconv.ParseBool(get("archived")) // anything else is no
 	// Zero clicks are sent too where a time is: they say that the link is imported,
 	// without which the deployment does not take its time.
@@ -568,7 +579,9 @@ func makeRow(line int, get func(string) string, tags []string) row {
 		n = max(n, 0) + max(before, 0) // those from an earlier import come along
 		r.item.ImportedClicks = &n
 	}
-	if b, err := json.Marshal(r.item); err != nil || !utf8.ValidString(r.item.URL+slug+r.item.Title+strings.Join(r.item.Tags, "")) || !utf8.Valid(b) {
+	if b, err := json.Marshal(r.item); err != nil || !utf8.ValidString(
+		r.item.URL+slug+r.item.Title+strings.Join(r.item.Tags, ""),
+	) || !utf8.Valid(b) {
 		r.bad = "not valid UTF-8"
 		r.item = client.BulkItem{URL: strings.ToValidUTF8(r.item.URL, "\ufffd")}
 	}
@@ -661,7 +674,7 @@ func (o *importer) openJournal(file string) (*journal, error) {
 		return nil, fmt.Errorf("journal %s: %w", name, err)
 	}
 	if len(j.done) > 0 {
-		o.note("going on after %d rows that are done (%s)", len(j.done)*client.BulkMax, name)
+		o.note("Resuming after %d rows that are done (%s)", len(j.done)*client.BulkMax, name)
 	}
 	return j, nil
 }
@@ -687,7 +700,7 @@ func (j *journal) load(base string) error {
 		if first {
 			var head journalHead
 			if json.Unmarshal(line, &head) != nil || head.Journal == "" {
-				return errors.New("this is no journal of an import")
+				return errors.New("this is not a journal of an import")
 			}
 			if head.BaseURL != base {
 				return fmt.Errorf("it belongs to %s; --restart begins anew", head.BaseURL)

@@ -4,7 +4,7 @@
 // result is one JSON object on a line.
 //
 // Whatever takes long can be stopped at any moment, SIGKILL included, and be
-// started again with the same words: it goes on where it was and makes nothing
+// started again with the same words: it resumes and makes nothing
 // twice.
 package cli
 
@@ -28,7 +28,7 @@ import (
 const (
 	ExitOK          = 0
 	ExitFailed      = 1   // anything not named below
-	ExitUsage       = 2   // the words of the command are wrong
+	ExitUsage       = 2   // wrong usage
 	ExitAuth        = 3   // no usable key, or it may not do this (401, 403)
 	ExitNotFound    = 4   // no such record (404)
 	ExitRefused     = 5   // the request is refused as it is (400, 409, 412, 422)
@@ -96,7 +96,7 @@ func (p *partly) Error() string { return fmt.Sprintf("%d of %d failed", p.failed
 // command is one entry of the table. setup adds flags and gives what runs.
 type command struct {
 	name, args, short string
-	setup             func(a *app, fs *flag.FlagSet) func(ctx context.Context, args []string) error
+	setup             func(a *app, fs *flag.FlagSet) action
 }
 
 // Command is a command that a program adds to those of this package, such as
@@ -148,8 +148,6 @@ func (p program) run(ctx context.Context, args []string, env Env) error {
 		return p.helpOn(env.Out, args[1:])
 	case "version", "-v", "--version":
 		return showVersion(env.Out, args[1:])
-	case "man":
-		return p.manual(env.Out, args[1:])
 	case "completion":
 		return completion(env, args[1:])
 	case "__complete":
@@ -186,7 +184,7 @@ func (p program) run(ctx context.Context, args []string, env Env) error {
 func isHelp(word string) bool { return word == "help" || word == "-h" || word == "--help" }
 
 // prepare gives a command's flags and what runs it.
-func (a *app) prepare(c command) (*flag.FlagSet, func(context.Context, []string) error) {
+func (a *app) prepare(c command) (*flag.FlagSet, action) {
 	fs := flag.NewFlagSet(c.name, flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	a.globals(fs)
@@ -250,7 +248,10 @@ func (a *app) connect() (*client.Client, error) {
 		key = saved.Key // a key is for the deployment that it was saved with
 	}
 	if base == "" || key == "" {
-		return nil, &client.Error{Status: 401, Code: "MISSING_API_KEY", Message: "No deployment or no key: run `linkreel login`, or set LINKREEL_BASE_URL and LINKREEL_API_KEY"}
+		return nil, &client.Error{
+			Status: 401, Code: "MISSING_API_KEY",
+			Message: "No deployment or no key: run `linkreel login`, or set LINKREEL_BASE_URL and LINKREEL_API_KEY",
+		}
 	}
 	return client.New(client.Config{BaseURL: base, Key: key, UserAgent: "linkreel-cli/1", Sleep: a.env.Sleep})
 }
@@ -282,20 +283,6 @@ func first(values ...string) string {
 	return ""
 }
 
-func one(args []string, what string) (string, error) {
-	if len(args) != 1 {
-		return "", usagef("needs exactly one %s", what)
-	}
-	return args[0], nil
-}
-
-func none(args []string) error {
-	if len(args) > 0 {
-		return usagef("%q is one word too many", args[0])
-	}
-	return nil
-}
-
 // clean makes text from outside harmless for a terminal.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
@@ -314,7 +301,7 @@ func explain(err error) string {
 	text := e.Error()
 	switch {
 	case e.Code == "PLAN_REQUIRED":
-		text += fmt.Sprintf("; the plan is %s, needed is %s", e.CurrentPlan, e.RequiredPlan)
+		text += fmt.Sprintf("; the plan is %s, required is %s", e.CurrentPlan, e.RequiredPlan)
 	case e.Code == "INSUFFICIENT_SCOPE":
 		text += "; the key lacks " + e.RequiredScope
 	case e.RetryAfter > 0:

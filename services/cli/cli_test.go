@@ -272,7 +272,6 @@ func TestExitCodesSayWhatKindOfFailureItWas(t *testing.T) {
 		{"no such group", t.Context(), "fly", ExitUsage},
 		{"help of no command", t.Context(), "help fly", ExitUsage},
 		{"version", t.Context(), "version", ExitOK},
-		{"the manual", t.Context(), "man", ExitOK},
 		{"version as a flag", t.Context(), "--version", ExitOK},
 		{"nobody listens", t.Context(), "account --base-url http://127.0.0.1:1 --key k", ExitUnavailable},
 		{"export from nobody", t.Context(), "links export --base-url http://127.0.0.1:1 --key k", ExitUnavailable},
@@ -456,7 +455,7 @@ func TestUploadGoesOnAfterAKillAndMakesOneRecord(t *testing.T) {
 			stop()
 		}
 	}
-	if got := run(ctx, "", "videos", "upload", path); got.code != ExitInterrupted || !strings.Contains(got.err, "goes on where it was") {
+	if got := run(ctx, "", "videos", "upload", path); got.code != ExitInterrupted || !strings.Contains(got.err, "Run the same command to resume") {
 		t.Errorf("%+v", got)
 	}
 	f.after = nil

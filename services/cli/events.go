@@ -38,20 +38,13 @@ func eventCommands() []command {
 	}
 }
 
-func eventsShow(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+func eventsShow(a *app, fs *flag.FlagSet) action {
 	follow := fs.Bool("follow", false, "keep printing new events until Ctrl-C")
 	types := fs.String("type", "", "comma-separated `list` of types")
 	object := fs.String("object", "", "only events of the record with this `id`")
 	after := fs.String("after", "", "follow from this `place`, an event's id")
 	limit := fs.Int("limit", 20, "show at most this `number`; not with --follow")
-	return func(ctx context.Context, args []string) error {
-		if err := none(args); err != nil {
-			return err
-		}
-		c, err := a.connect()
-		if err != nil {
-			return err
-		}
+	return a.asks("", func(ctx context.Context, c *client.Client, _ string) error {
 		q := client.EventQuery{Types: listed(*types), Object: *object, Limit: *limit}
 		if *follow || *after != "" {
 			_, err := c.FollowEvents(ctx, client.EventQuery{Types: q.Types, Object: q.Object, Limit: 100}, *after, a.showEvent)
@@ -67,7 +60,7 @@ func eventsShow(a *app, fs *flag.FlagSet) func(context.Context, []string) error 
 			}
 		}
 		return nil
-	}
+	})
 }
 
 // followed is how a command ends that runs until somebody stops it: a signal is
@@ -85,7 +78,10 @@ func (a *app) showEvent(e client.Event) error {
 		if who == "" {
 			who = e.Actor.ID
 		}
-		fmt.Fprintf(w, "%s  %-20s %-28s %s  %s\n", e.CreatedAt.Time().Format(time.RFC3339), clean(e.Type), clean(e.Object), clean(e.ID), clean(who))
+		fmt.Fprintf(
+			w, "%s  %-20s %-28s %s  %s\n", e.CreatedAt.Time().Format(time.RFC3339), clean(e.Type), clean(e.Object), clean(e.ID),
+			clean(who),
+		)
 	})
 }
 
@@ -96,24 +92,16 @@ func listed(s string) []string {
 	return strings.Split(s, ",")
 }
 
-func webhooksCreate(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+func webhooksCreate(a *app, fs *flag.FlagSet) action {
 	types := fs.String("events", "*", "comma-separated `list` of types")
 	description := fs.String("description", "", "a `text` for yourself")
-	return func(ctx context.Context, args []string) error {
-		address, err := one(args, "URL")
-		if err != nil {
-			return err
-		}
-		c, err := a.connect()
-		if err != nil {
-			return err
-		}
+	return a.asks("URL", func(ctx context.Context, c *client.Client, address string) error {
 		w, err := c.CreateWebhook(ctx, client.WebhookCreate{URL: address, Events: listed(*types), Description: *description})
 		if err != nil {
 			return err
 		}
 		return a.showSecret(w)
-	}
+	})
 }
 
 func (a *app) showSecret(h *client.WebhookCreated) error {
@@ -123,47 +111,24 @@ func (a *app) showSecret(h *client.WebhookCreated) error {
 	})
 }
 
-func webhooksList(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
-	return func(ctx context.Context, args []string) error {
-		if err := none(args); err != nil {
-			return err
-		}
-		c, err := a.connect()
-		if err != nil {
-			return err
-		}
-		list, err := c.Webhooks(ctx)
-		if err != nil {
-			return err
-		}
-		t := a.table("ID", "URL", "EVENTS", "STATE")
-		for _, h := range list {
+func webhooksList(a *app, _ *flag.FlagSet) action {
+	return a.asks("", func(ctx context.Context, c *client.Client, _ string) error {
+		return show(a.table("ID", "URL", "EVENTS", "STATE"), all(c.Webhooks(ctx)), 0, func(h client.Webhook) []string {
 			state := "enabled"
 			if !h.Enabled {
 				state = strings.TrimSpace("disabled " + text(h.DisabledReason))
 			}
-			if err := t.row(h, h.ID, h.URL, strings.Join(h.Events, ","), state); err != nil {
-				return err
-			}
-		}
-		return t.end()
-	}
+			return []string{h.ID, h.URL, strings.Join(h.Events, ","), state}
+		})
+	})
 }
 
-func webhooksUpdate(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+func webhooksUpdate(a *app, fs *flag.FlagSet) action {
 	address := fs.String("url", "", "another `address`")
 	types := fs.String("events", "", "comma-separated `list` of types")
 	description := fs.String("description", "", "a `text` for yourself; empty clears")
 	enabled := fs.Bool("enabled", true, "--enabled=false sends nothing")
-	return func(ctx context.Context, args []string) error {
-		id, err := one(args, "ID")
-		if err != nil {
-			return err
-		}
-		c, err := a.connect()
-		if err != nil {
-			return err
-		}
+	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
 		var in client.WebhookUpdate
 		fs.Visit(func(f *flag.Flag) {
 			switch f.Name {
@@ -178,77 +143,43 @@ func webhooksUpdate(a *app, fs *flag.FlagSet) func(context.Context, []string) er
 			}
 		})
 		h, err := c.UpdateWebhook(ctx, id, in)
-		if err != nil {
-			return err
-		}
-		return a.print(h, func(w io.Writer) {
+		return a.answer(h, err, func(w io.Writer) {
 			facts(w, "id", h.ID, "url", h.URL, "events", strings.Join(h.Events, ","), "enabled", strconv.FormatBool(h.Enabled))
 		})
-	}
+	})
 }
 
-func webhooksDelete(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
+func webhooksDelete(a *app, _ *flag.FlagSet) action {
 	return a.each("deleted", func(ctx context.Context, c *client.Client, id string) error { return c.DeleteWebhook(ctx, id) })
 }
 
-func webhooksRoll(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+func webhooksRoll(a *app, fs *flag.FlagSet) action {
 	overlap := fs.String("overlap", "0s", "how `long` the old secret signs too: 1h, 7d")
-	return func(ctx context.Context, args []string) error {
-		id, err := one(args, "ID")
-		if err != nil {
-			return err
-		}
-		d, ok := span(*overlap)
-		if !ok {
-			return usagef("--overlap %q is no length of time", *overlap)
-		}
-		c, err := a.connect()
-		if err != nil {
-			return err
-		}
-		h, err := c.RollWebhookSecret(ctx, id, int(d/time.Second))
+	var length time.Duration
+	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
+		h, err := c.RollWebhookSecret(ctx, id, int(length/time.Second))
 		if err != nil {
 			return err
 		}
 		return a.showSecret(h)
-	}
+	}, func() (err error) {
+		length, err = overlapOf(*overlap)
+		return err
+	})
 }
 
-func webhooksTest(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
-	return func(ctx context.Context, args []string) error {
-		id, err := one(args, "ID")
-		if err != nil {
-			return err
-		}
-		c, err := a.connect()
-		if err != nil {
-			return err
-		}
+func webhooksTest(a *app, _ *flag.FlagSet) action {
+	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
 		d, err := c.TestWebhook(ctx, id)
-		if err != nil {
-			return err
-		}
-		return a.print(d, func(w io.Writer) { fmt.Fprintln(w, clean(d.ID)) })
-	}
+		return a.answer(d, err, func(w io.Writer) { fmt.Fprintln(w, clean(d.ID)) })
+	})
 }
 
-func webhooksDeliveries(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+func webhooksDeliveries(a *app, fs *flag.FlagSet) action {
 	limit := fs.Int("limit", 20, "show at most this `number`")
-	return func(ctx context.Context, args []string) error {
-		id, err := one(args, "ID")
-		if err != nil {
-			return err
-		}
-		c, err := a.connect()
-		if err != nil {
-			return err
-		}
-		list, err := c.Deliveries(ctx, id, *limit)
-		if err != nil {
-			return err
-		}
+	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
 		t := a.table("ID", "EVENT", "TYPE", "STATUS", "TRIES", "LAST")
-		for _, d := range list {
+		return show(t, all(c.Deliveries(ctx, id, *limit)), 0, func(d client.Delivery) []string {
 			last := ""
 			if n := len(d.Attempts); n > 0 {
 				last = text(d.Attempts[n-1].Error)
@@ -256,15 +187,12 @@ func webhooksDeliveries(a *app, fs *flag.FlagSet) func(context.Context, []string
 					last = strconv.Itoa(*s)
 				}
 			}
-			if err := t.row(d, d.ID, d.Event.ID, d.Event.Type, d.Status, strconv.Itoa(len(d.Attempts)), last); err != nil {
-				return err
-			}
-		}
-		return t.end()
-	}
+			return []string{d.ID, d.Event.ID, d.Event.Type, d.Status, strconv.Itoa(len(d.Attempts)), last}
+		})
+	})
 }
 
-func webhooksRetry(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
+func webhooksRetry(a *app, _ *flag.FlagSet) action {
 	return func(ctx context.Context, args []string) error {
 		if len(args) != 2 {
 			return usagef("needs the ID of a webhook and of a delivery")
@@ -274,40 +202,31 @@ func webhooksRetry(a *app, _ *flag.FlagSet) func(context.Context, []string) erro
 			return err
 		}
 		d, err := c.RetryDelivery(ctx, args[0], args[1])
-		if err != nil {
-			return err
-		}
-		return a.print(d, func(w io.Writer) { fmt.Fprintln(w, clean(d.Status)) })
+		return a.answer(d, err, func(w io.Writer) { fmt.Fprintln(w, clean(d.Status)) })
 	}
 }
 
-func webhooksReplay(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+func webhooksReplay(a *app, fs *flag.FlagSet) action {
 	from := fs.String("from", "", "`when` the range begins: 2027-01-31 or any date")
 	to := fs.String("to", "", "`when` it ends; now when left out")
-	return func(ctx context.Context, args []string) error {
-		id, err := one(args, "ID")
-		if err != nil {
-			return err
-		}
-		if *from == "" {
-			return usagef("needs --from")
-		}
+	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
 		end := client.At(a.env.Now())
 		if *to != "" {
 			end = client.Text(*to)
 		}
-		c, err := a.connect()
-		if err != nil {
-			return err
-		}
 		return c.ReplayWebhook(ctx, id, client.Text(*from), end)
-	}
+	}, func() error {
+		if *from == "" {
+			return usagef("needs --from")
+		}
+		return nil
+	})
 }
 
 // webhooksListen plays the deployment's part towards a receiver on this machine:
 // it follows the feed in held requests and sends each event on as a signed
 // message, so a receiver can be tried without a public address.
-func webhooksListen(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+func webhooksListen(a *app, fs *flag.FlagSet) action {
 	forward := fs.String("forward", "", "`address` of your receiver, as http://localhost:3000/hooks")
 	types := fs.String("events", "", "comma-separated `list` of types; all when left out")
 	after := fs.String("after", "", "begin after this `event`; with what happens from now on when left out")

@@ -50,13 +50,12 @@ func showVersion(w io.Writer, args []string) error {
 var others = []command{
 	{name: "completion", args: "bash|zsh|fish", short: "print the shell's completion script"},
 	{name: "version", args: "[--json]", short: "print the version of this program"},
-	{name: "man", short: "print the manual page; linkreel man | man -l - shows it"},
 	{name: "help", args: "[COMMAND]", short: "explain a command"},
 }
 
 const (
 	everyCommand = "Every command takes --json, --quiet, --base-url and --key; `linkreel COMMAND --help` shows the rest."
-	exitCodes    = `Exit codes: 0 done, 1 failed, 2 wrong words, 3 key missing or not allowed, 4 not found,
+	exitCodes    = `Exit codes: 0 done, 1 failed, 2 wrong usage, 3 key missing or not allowed, 4 not found,
 5 refused as it is, 6 some of many failed, 7 out of reach for now, 8 video failed, 130 stopped.`
 )
 
@@ -108,43 +107,4 @@ func describe(w io.Writer, c command, fs *flag.FlagSet) {
 		kind, usage := flag.UnquoteUsage(f)
 		fmt.Fprintf(w, "  --%-24s %s\n", strings.TrimSpace(f.Name+" "+kind), usage)
 	})
-}
-
-// manual prints a manual page of all commands with their flags, made from the
-// same table as everything else.
-func (p program) manual(w io.Writer, args []string) error {
-	if err := none(args); err != nil {
-		return err
-	}
-	var b strings.Builder
-	b.WriteString(".TH LINKREEL 1\n.SH NAME\nlinkreel \\- short links and videos from the command line\n.SH SYNOPSIS\n.B linkreel\nCOMMAND [flags] [arguments]\n")
-	fmt.Fprintf(&b, ".SH DESCRIPTION\n%s\n.SH COMMANDS\n", roff(everyCommand))
-	for _, r := range p.rows() {
-		fmt.Fprintf(&b, ".TP\n.B %s\n%s.\n", roff(strings.TrimSpace(r[0]+" "+r[1])), roff(strings.ToUpper(r[2][:1])+r[2][1:]))
-		c, _, ok := p.find(strings.Fields(r[0]))
-		if !ok {
-			continue
-		}
-		common := flag.NewFlagSet("", flag.ContinueOnError)
-		new(app).globals(common)
-		fs, _ := new(app).prepare(c)
-		fs.VisitAll(func(f *flag.Flag) {
-			if common.Lookup(f.Name) == nil { // those of every command stand above
-				kind, usage := flag.UnquoteUsage(f)
-				fmt.Fprintf(&b, ".RS\n.TP\n.B %s\n%s\n.RE\n", roff(strings.TrimSpace("--"+f.Name+" "+kind)), roff(usage))
-			}
-		})
-	}
-	fmt.Fprintf(&b, ".SH ENVIRONMENT\n.TP\n.B LINKREEL_BASE_URL\nAddress of the API.\n.TP\n.B LINKREEL_API_KEY\nAPI key.\n.SH EXIT STATUS\n%s\n", roff(exitCodes))
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-// roff keeps text from being read as commands of the typesetter.
-func roff(s string) string {
-	s = strings.NewReplacer("\\", "\\e", "-", "\\-").Replace(s)
-	if strings.HasPrefix(s, ".") || strings.HasPrefix(s, "'") {
-		s = "\\&" + s
-	}
-	return s
 }

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	client "github.com/linkreel/linkreel/libs/clients/go"
@@ -32,7 +31,7 @@ func linkCommands() []command {
 	}
 }
 
-func linksCreate(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+func linksCreate(a *app, fs *flag.FlagSet) action {
 	var in client.LinkCreate
 	var expires string
 	fs.StringVar(&in.Slug, "slug", "", "wanted `slug`")
@@ -45,28 +44,17 @@ func linksCreate(a *app, fs *flag.FlagSet) func(context.Context, []string) error
 	fs.StringVar(&in.OGTitle, "og-title", "", "preview title")
 	fs.StringVar(&in.OGDescription, "og-description", "", "preview text")
 	fs.StringVar(&in.OGImage, "og-image", "", "preview picture's `url`")
-	return func(ctx context.Context, args []string) error {
-		address, err := one(args, "URL")
-		if err != nil {
-			return err
-		}
-		c, err := a.connect()
-		if err != nil {
-			return err
-		}
+	return a.asks("URL", func(ctx context.Context, c *client.Client, address string) error {
 		in.URL = address
 		if expires != "" {
 			in.ExpiresAt = moment(expires, a.env.Now())
 		}
 		l, err := c.CreateLink(ctx, in)
-		if err != nil {
-			return err
-		}
-		return a.print(l, func(w io.Writer) { fmt.Fprintln(w, clean(l.ShortURL)) })
-	}
+		return a.answer(l, err, func(w io.Writer) { fmt.Fprintln(w, clean(l.ShortURL)) })
+	})
 }
 
-func linksList(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+func linksList(a *app, fs *flag.FlagSet) action {
 	limit := fs.Int("limit", 0, "stop after `n` links; 0 lists all")
 	var f client.LinkFilter
 	fs.StringVar(&f.Query, "search", "", "`words` that begin a word of slug, title, tags or destination")
@@ -75,94 +63,47 @@ func linksList(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
 	fs.StringVar(&f.Slug, "slug", "", "only this `slug`, in any case of letters")
 	fs.StringVar(&f.ExternalID, "external-id", "", "only with this `id` of your own")
 	fs.StringVar(&f.Archived, "archived", "false", "false, true or all")
-	return func(ctx context.Context, args []string) error {
-		if err := none(args); err != nil {
-			return err
-		}
-		c, err := a.connect()
-		if err != nil {
-			return err
-		}
+	return a.asks("", func(ctx context.Context, c *client.Client, _ string) error {
 		t := a.table("ID", "SLUG", "CLICKS", "CREATED", "TITLE", "DESTINATION")
-		n := 0
-		for l, err := range c.LinksWhere(ctx, f) {
-			if err != nil {
-				return err
-			}
-			if err := t.row(l, l.ID, l.Slug, strconv.FormatInt(l.Clicks, 10), l.CreatedAt.Time().Format(time.DateTime), l.Title, l.DestinationURL); err != nil {
-				return err
-			}
-			if n++; *limit > 0 && n >= *limit {
-				break
-			}
-		}
-		return t.end()
-	}
+		return show(t, c.LinksWhere(ctx, f), *limit, func(l client.LinkSummary) []string {
+			return []string{l.ID, l.Slug, strconv.FormatInt(l.Clicks, 10), when(&l.CreatedAt), l.Title, l.DestinationURL}
+		})
+	})
 }
 
-func linksGet(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
-	return func(ctx context.Context, args []string) error {
-		id, err := one(args, "ID")
-		if err != nil {
-			return err
-		}
-		c, err := a.connect()
-		if err != nil {
-			return err
-		}
+func linksGet(a *app, _ *flag.FlagSet) action {
+	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
 		l, err := c.Link(ctx, id)
-		if err != nil {
-			return err
-		}
-		return a.print(l, func(w io.Writer) {
+		return a.answer(l, err, func(w io.Writer) {
 			facts(w, "id", l.ID, "short address", l.ShortURL, "destination", l.DestinationURL, "title", l.Title, "status", l.Status,
 				"tags", strings.Join(l.Tags, ", "), "external id", text(l.ExternalID), "archived", map[bool]string{true: "yes"}[l.Archived],
-				"clicks", strconv.FormatInt(l.Clicks, 10), "imported clicks", nonzero(l.ImportedClicks), "taken down", takenDown(l.TakenDown), "created", l.CreatedAt.Time().Format(time.DateTime), "ends", when(l.ExpiresAt),
+				"clicks", strconv.FormatInt(l.Clicks, 10), "imported clicks", nonzero(l.ImportedClicks), "taken down",
+				takenDown(l.TakenDown), "created", l.CreatedAt.Time().Format(time.DateTime), "ends", when(l.ExpiresAt),
 				"preview title", text(l.OGTitle), "preview text", text(l.OGDescription), "preview picture", text(l.OGImage))
 		})
-	}
+	})
 }
 
-func linksUpdate(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+func linksUpdate(a *app, fs *flag.FlagSet) action {
 	var in client.LinkUpdate
-	set := func(name, usage string, to *client.Field[string], clearable bool) {
-		fs.Func(name, usage, func(s string) error {
-			*to = client.Set(s)
-			if s == "" && clearable {
-				*to = client.Clear[string]()
-			}
-			return nil
-		})
-	}
-	set("url", "new destination `url`", &in.URL, false)
-	set("title", "new private `label`; empty clears", &in.Title, true)
-	set("og-title", "new preview `title`; empty clears", &in.OGTitle, true)
-	set("og-description", "new preview `text`; empty clears", &in.OGDescription, true)
-	set("og-image", "new preview picture's `url`; empty clears", &in.OGImage, true)
-	set("external-id", "new `id` of your own; empty clears", &in.ExternalID, true)
+	fs.Func("url", "new destination `url`", func(s string) error { in.URL = client.Set(s); return nil })
+	textField(fs, "title", "new private `label`; empty clears", &in.Title)
+	textField(fs, "og-title", "new preview `title`; empty clears", &in.OGTitle)
+	textField(fs, "og-description", "new preview `text`; empty clears", &in.OGDescription)
+	textField(fs, "og-image", "new preview picture's `url`; empty clears", &in.OGImage)
+	textField(fs, "external-id", "new `id` of your own; empty clears", &in.ExternalID)
 	tagsField(fs, &in.Tags)
 	archivedField(fs, &in.Archived)
 	a.expiresField(fs, &in.ExpiresAt)
-	return func(ctx context.Context, args []string) error {
-		id, err := one(args, "ID")
-		if err != nil {
-			return err
-		}
-		c, err := a.connect()
-		if err != nil {
-			return err
-		}
+	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
 		slug, err := c.UpdateLink(ctx, id, in)
-		if err != nil {
-			return err
-		}
-		return a.print(map[string]any{"success": true, "id": id, "slug": slug}, func(io.Writer) { a.note("updated %s", clean(slug)) })
-	}
+		return a.answer(map[string]any{"success": true, "id": id, "slug": slug}, err, func(io.Writer) { a.note("updated %s", clean(slug)) })
+	})
 }
 
 // linksDelete takes single requests for one link and on plans without bulk
 // requests, and one request for each hundred links else.
-func linksDelete(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
+func linksDelete(a *app, _ *flag.FlagSet) action {
 	single := a.each("deleted", func(ctx context.Context, c *client.Client, id string) error { return c.DeleteLink(ctx, id) })
 	return func(ctx context.Context, ids []string) error {
 		if len(ids) < 2 {
@@ -176,7 +117,7 @@ func linksDelete(a *app, _ *flag.FlagSet) func(context.Context, []string) error 
 	}
 }
 
-func linksChange(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+func linksChange(a *app, fs *flag.FlagSet) action {
 	var set client.BulkSet
 	tagsField(fs, &set.Tags)
 	texts(fs, "add-tag", "`tag` to add; may be repeated", &set.AddTags)
@@ -200,7 +141,9 @@ func linksChange(a *app, fs *flag.FlagSet) func(context.Context, []string) error
 }
 
 // many runs a bulk call for each hundred ids and names those that failed.
-func (a *app) many(ctx context.Context, ids []string, done string, do func(*client.Client, context.Context, []string) ([]client.BulkResult, error)) error {
+func (a *app) many(
+	ctx context.Context, ids []string, done string, do func(*client.Client, context.Context, []string) ([]client.BulkResult, error),
+) error {
 	c, err := a.connect()
 	if err != nil {
 		return err
@@ -221,7 +164,7 @@ func (a *app) many(ctx context.Context, ids []string, done string, do func(*clie
 				fmt.Fprintf(a.env.Err, "linkreel: %s: %s\n", clean(chunk[i]), clean(why))
 				continue
 			}
-			if err := a.print(map[string]any{"id": chunk[i], done: true}, func(io.Writer) { a.note("%s %s", done, clean(chunk[i])) }); err != nil {
+			if err := a.did(done, chunk[i]); err != nil {
 				return err
 			}
 		}
@@ -232,26 +175,27 @@ func (a *app) many(ctx context.Context, ids []string, done string, do func(*clie
 	return nil
 }
 
-func tagsList(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+func tagsList(a *app, fs *flag.FlagSet) action {
 	prefix := fs.String("search", "", "only tags with this `text` in them")
-	return func(ctx context.Context, args []string) error {
-		if err := none(args); err != nil {
-			return err
-		}
-		c, err := a.connect()
-		if err != nil {
-			return err
-		}
+	return a.asks("", func(ctx context.Context, c *client.Client, _ string) error {
 		for tag, err := range c.Tags(ctx, *prefix) {
-			if err != nil {
-				return err
-			}
-			if err := a.print(map[string]string{"name": tag}, func(w io.Writer) { fmt.Fprintln(w, clean(tag)) }); err != nil {
+			if err := a.answer(map[string]string{"name": tag}, err, func(w io.Writer) { fmt.Fprintln(w, clean(tag)) }); err != nil {
 				return err
 			}
 		}
 		return nil
-	}
+	})
+}
+
+// textField sets a text of an update; an empty one clears it.
+func textField(fs *flag.FlagSet, name, usage string, to *client.Field[string]) {
+	fs.Func(name, usage, func(s string) error {
+		*to = client.Set(s)
+		if s == "" {
+			*to = client.Clear[string]()
+		}
+		return nil
+	})
 }
 
 // texts is a flag that may be given several times.
@@ -303,54 +247,12 @@ func takenDown(t *client.TakenDown) string {
 	return t.At.Time().Format(time.DateTime) + ", " + t.Reason
 }
 
-// each runs a call for every id of the command line and goes on after failures.
-func (a *app) each(done string, do func(context.Context, *client.Client, string) error) func(context.Context, []string) error {
-	return func(ctx context.Context, ids []string) error {
-		if len(ids) == 0 {
-			return usagef("needs at least one ID")
-		}
-		c, err := a.connect()
-		if err != nil {
-			return err
-		}
-		var last error
-		failed := 0
-		for _, id := range ids {
-			if err := do(ctx, c, id); err != nil {
-				last, failed = err, failed+1
-				if len(ids) > 1 {
-					fmt.Fprintf(a.env.Err, "linkreel: %s: %s\n", clean(id), explain(err))
-				}
-				continue
-			}
-			if err := a.print(map[string]any{"id": id, done: true}, func(io.Writer) { a.note("%s %s", done, clean(id)) }); err != nil {
-				return err
-			}
-		}
-		if failed > 0 && len(ids) > 1 {
-			return &partly{failed, len(ids)}
-		}
-		return last
-	}
-}
-
-func linksStats(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+func linksStats(a *app, fs *flag.FlagSet) action {
 	from := fs.String("from", "", "first `day`, as 2026-11-01")
 	to := fs.String("to", "", "last `day`")
-	return func(ctx context.Context, args []string) error {
-		id, err := one(args, "ID")
-		if err != nil {
-			return err
-		}
-		c, err := a.connect()
-		if err != nil {
-			return err
-		}
+	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
 		s, err := c.LinkStats(ctx, id, *from, *to)
-		if err != nil {
-			return err
-		}
-		return a.print(s, func(w io.Writer) {
+		return a.answer(s, err, func(w io.Writer) {
 			most := int64(1)
 			for _, d := range s.Days {
 				most = max(most, d.Clicks)
@@ -369,19 +271,12 @@ func linksStats(a *app, fs *flag.FlagSet) func(context.Context, []string) error 
 				fmt.Fprintf(w, "on         %7d %s\n", r.Clicks, clean(r.Device))
 			}
 		})
-	}
+	})
 }
 
-func linksExport(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+func linksExport(a *app, fs *flag.FlagSet) action {
 	format := fs.String("format", "csv", "csv or jsonl")
-	return func(ctx context.Context, args []string) error {
-		if err := none(args); err != nil {
-			return err
-		}
-		c, err := a.connect()
-		if err != nil {
-			return err
-		}
+	return a.asks("", func(ctx context.Context, c *client.Client, _ string) error {
 		var write func(l client.LinkSummary) error
 		flush := func() error { return nil }
 		switch {
@@ -410,11 +305,14 @@ func linksExport(a *app, fs *flag.FlagSet) func(context.Context, []string) error
 			}
 		}
 		return flush()
-	}
+	})
 }
 
 // The first six columns are those of the first release; `links import` reads all.
-var exportColumns = []string{"id", "slug", "url", "title", "clicks", "createdAt", "shortUrl", "domainId", "expiresAt", "tags", "archived", "externalId", "importedClicks"}
+var exportColumns = []string{
+	"id", "slug", "url", "title", "clicks", "createdAt", "shortUrl", "domainId", "expiresAt", "tags", "archived", "externalId",
+	"importedClicks",
+}
 
 // exportTime has the milliseconds that a record has, so that an import keeps them.
 const exportTime = "2006-01-02T15:04:05.000Z07:00"
@@ -452,53 +350,4 @@ func span(s string) (time.Duration, bool) {
 	}
 	d, err := time.ParseDuration(s)
 	return d, err == nil && d >= 0
-}
-
-// table prints records in columns, or as JSON lines.
-type table struct {
-	a *app
-	w *tabwriter.Writer
-}
-
-func (a *app) table(head ...string) *table {
-	t := &table{a: a, w: tabwriter.NewWriter(a.env.Out, 0, 0, 2, ' ', 0)}
-	if !a.json {
-		fmt.Fprintln(t.w, strings.Join(head, "\t"))
-	}
-	return t
-}
-
-func (t *table) row(record any, cells ...string) error {
-	return t.a.print(record, func(io.Writer) {
-		for i, c := range cells {
-			cells[i] = strings.ReplaceAll(clean(c), "\t", " ")
-		}
-		fmt.Fprintln(t.w, strings.Join(cells, "\t"))
-	})
-}
-
-func (t *table) end() error { return t.w.Flush() }
-
-// facts prints names with values and leaves empty ones out.
-func facts(w io.Writer, pairs ...string) {
-	for len(pairs) > 1 {
-		name, value := pairs[0], pairs[1]
-		if pairs = pairs[2:]; value != "" {
-			fmt.Fprintf(w, "%-16s %s\n", name, clean(value))
-		}
-	}
-}
-
-func text(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
-}
-
-func when(m *client.Millis) string {
-	if m == nil {
-		return ""
-	}
-	return m.Time().Format(time.DateTime)
 }

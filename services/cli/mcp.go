@@ -27,7 +27,7 @@ func mcpCommands() []command {
 	return []command{{"mcp", "", "serve the API to an assistant over the Model Context Protocol", mcpServe}}
 }
 
-func mcpServe(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+func mcpServe(a *app, fs *flag.FlagSet) action {
 	t := tools{app: a}
 	fs.StringVar(&t.folder, "files", "", "offer upload_video, for files in this `folder` only")
 	fs.BoolVar(&t.readOnly, "read-only", false, "offer only tools that change nothing")
@@ -70,7 +70,7 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 }
 
 // onlyJSON passes on the lines that are JSON. The protocol's own reader ends the
-// session at any other; JSON-RPC answers -32700 and goes on.
+// session at any other; JSON-RPC answers -32700 and reads on.
 func onlyJSON(in io.Reader, out io.Writer) io.Reader {
 	r, w := io.Pipe()
 	go func() {
@@ -82,7 +82,9 @@ func onlyJSON(in io.Reader, out io.Writer) io.Reader {
 					if _, werr := w.Write(append(trimmed, '\n')); werr != nil {
 						return // the session has ended
 					}
-				} else if _, werr := io.WriteString(out, `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error: the line is not JSON"}}`+"\n"); werr != nil {
+				} else if _, werr := io.WriteString(
+					out, `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error: the line is not JSON"}}`+"\n",
+				); werr != nil {
 					_ = w.CloseWithError(werr)
 					return
 				}
@@ -127,7 +129,8 @@ type tools struct {
 }
 
 const instructions = `Linkreel makes short links and shareable videos. Ids start with lnk_ and vid_; find_links and list_videos give them.
-Errors start with a code: VALIDATION_ERROR names the wrong fields, SLUG_TAKEN asks for another slug, PLAN_REQUIRED and INSUFFICIENT_SCOPE need another plan or key.
+Errors start with a code: VALIDATION_ERROR names the wrong fields, SLUG_TAKEN asks for another slug,
+PLAN_REQUIRED and INSUFFICIENT_SCOPE need another plan or key.
 A video plays at its shareUrl from the first moment; the page shows progress until it is ready.`
 
 func (t *tools) server() *mcp.Server {
@@ -143,7 +146,8 @@ func (t *tools) server() *mcp.Server {
 	addTool(s, reads, "get_link", "Show one short link with its short address, clicks and end.", t.getLink)
 	addTool(s, reads, "link_stats", "Clicks of a link: per UTC day, referring host, country and kind of device.", t.linkStats)
 	addTool(s, reads, "list_videos", "List the newest videos of the account.", t.listVideos, within("limit", 1, 100))
-	addTool(s, reads, "video_status", "Show a video: status, progress, share link, or why it failed. Can wait until it is ready or has failed.", t.videoStatus,
+	addTool(s, reads, "video_status", "Show a video: status, progress, share link, or why it failed. Can wait until it is ready or has "+
+		"failed.", t.videoStatus,
 		within("waitSeconds", 0, 600))
 	if t.readOnly {
 		return s
@@ -155,7 +159,8 @@ func (t *tools) server() *mcp.Server {
 	if t.folder == "" {
 		return s // an assistant reads strangers' texts: what it may read here is for its user to say
 	}
-	addTool(s, adds, "upload_video", "Upload a video file from the folder of videos on this machine and give its share link. Reports progress. Called again with the same file it goes on where it was.", t.uploadVideo,
+	addTool(s, adds, "upload_video", "Upload a video file from the folder of videos on this machine and give its share link. Reports "+
+		"progress. Called again with the same file it resumes.", t.uploadVideo,
 		among("privacy", "public", "unlisted", "password", "expiring"), within("waitSeconds", 0, 600))
 	return s
 }
@@ -248,7 +253,10 @@ type createLinkIn struct {
 }
 
 func (t *tools) createLink(ctx context.Context, _ *mcp.CallToolRequest, in createLinkIn) (out linkOut, err error) {
-	link := client.LinkCreate{URL: in.URL, Slug: in.Slug, Title: in.Title, DomainID: in.DomainID, OGTitle: in.OGTitle, OGDescription: in.OGDescription, OGImage: in.OGImage}
+	link := client.LinkCreate{
+		URL: in.URL, Slug: in.Slug, Title: in.Title, DomainID: in.DomainID, OGTitle: in.OGTitle, OGDescription: in.OGDescription,
+		OGImage: in.OGImage,
+	}
 	if in.Expires != "" {
 		link.ExpiresAt = moment(in.Expires, t.env.Now())
 	}
@@ -272,8 +280,11 @@ func (t *tools) readLink(ctx context.Context, id string) (out linkOut, err error
 	if err != nil {
 		return out, err
 	}
-	return linkOut{ID: l.ID, ShortURL: l.ShortURL, Slug: l.Slug, DestinationURL: l.DestinationURL, Title: l.Title, Clicks: l.Clicks, Status: l.Status, CreatedAt: iso(&l.CreatedAt),
-		ExpiresAt: iso(l.ExpiresAt), DomainID: text(l.DomainID), OGTitle: text(l.OGTitle), OGDescription: text(l.OGDescription), OGImage: text(l.OGImage)}, nil
+	return linkOut{
+		ID: l.ID, ShortURL: l.ShortURL, Slug: l.Slug, DestinationURL: l.DestinationURL, Title: l.Title, Clicks: l.Clicks, Status: l.Status,
+		CreatedAt: iso(&l.CreatedAt), ExpiresAt: iso(l.ExpiresAt), DomainID: text(l.DomainID),
+		OGTitle: text(l.OGTitle), OGDescription: text(l.OGDescription), OGImage: text(l.OGImage),
+	}, nil
 }
 
 type updateLinkIn struct {
@@ -337,7 +348,7 @@ func (t *tools) deleteLink(ctx context.Context, _ *mcp.CallToolRequest, in idIn)
 type findLinksIn struct {
 	Text   string `json:"text,omitempty" jsonschema:"only links with this in slug, destination or title, in any case of letters"`
 	Limit  int    `json:"limit,omitempty" jsonschema:"at most so many links, 20 when left out"`
-	Cursor string `json:"cursor,omitempty" jsonschema:"nextCursor of an earlier answer, to go on there"`
+	Cursor string `json:"cursor,omitempty" jsonschema:"nextCursor of an earlier answer, for what follows it"`
 }
 
 type findLinksOut struct {
@@ -346,7 +357,7 @@ type findLinksOut struct {
 	NextCursor string    `json:"nextCursor,omitempty" jsonschema:"give it as cursor for more; absent at the end"`
 }
 
-// searchMost bounds how many links one call looks at; its cursor goes on there.
+// searchMost bounds how many links one call looks at; its cursor leads to the rest.
 const searchMost = 1000
 
 // findLinks walks pages until it has found enough. Its cursor is the API's, and
@@ -366,7 +377,7 @@ func (t *tools) findLinks(ctx context.Context, _ *mcp.CallToolRequest, in findLi
 	if start != "" {
 		n, err := strconv.ParseInt(start, 10, 64)
 		if err != nil {
-			return out, &client.Error{Status: 400, Code: "INVALID_CURSOR", Message: "cursor is no nextCursor of an earlier answer"}
+			return out, &client.Error{Status: 400, Code: "INVALID_CURSOR", Message: "cursor must be the nextCursor of an earlier answer"}
 		}
 		cursor = &n
 	}
@@ -385,7 +396,10 @@ func (t *tools) findLinks(ctx context.Context, _ *mcp.CallToolRequest, in findLi
 			if text != "" && !strings.Contains(strings.ToLower(l.Slug+"\n"+l.DestinationURL+"\n"+l.Title), text) {
 				continue
 			}
-			out.Links = append(out.Links, linkOut{ID: l.ID, Slug: l.Slug, DestinationURL: l.DestinationURL, Title: l.Title, Clicks: l.Clicks, CreatedAt: iso(&l.CreatedAt)})
+			out.Links = append(
+				out.Links,
+				linkOut{ID: l.ID, Slug: l.Slug, DestinationURL: l.DestinationURL, Title: l.Title, Clicks: l.Clicks, CreatedAt: iso(&l.CreatedAt)},
+			)
 			if len(out.Links) == limit && i < len(rows)-1 {
 				out.NextCursor = position(cursor) + "+" + l.ID
 				return out, nil
@@ -528,7 +542,10 @@ func (t *tools) uploadVideo(ctx context.Context, req *mcp.CallToolRequest, in up
 	if err := looksLikeVideo(path); err != nil {
 		return out, err
 	}
-	u := uploader{env: t.env, client: t.client, address: t.address(), expires: in.Expires, in: client.VideoCreate{Title: in.Title, Privacy: in.Privacy, Password: in.Password}}
+	u := uploader{
+		env: t.env, client: t.client, address: t.address(), expires: in.Expires,
+		in: client.VideoCreate{Title: in.Title, Privacy: in.Privacy, Password: in.Password},
+	}
 	if err := settle(&u.in, in.Expires, t.env.Now()); err != nil {
 		return out, err
 	}

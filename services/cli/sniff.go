@@ -30,7 +30,10 @@ func looksLikeVideo(path string) error {
 		return err
 	}
 	if !container(head[:n]) {
-		return &client.VideoError{Code: "NOT_A_VIDEO", Message: "The file does not begin like a video, so it was not sent. Choose an MP4, MOV, MKV, WebM, AVI, FLV, MPEG or Ogg file."}
+		return &client.VideoError{
+			Code:    "NOT_A_VIDEO",
+			Message: "The file does not begin like a video, so it was not sent. Choose an MP4, MOV, MKV, WebM, AVI, FLV, MPEG or Ogg file.",
+		}
 	}
 	return nil
 }
@@ -52,7 +55,9 @@ func container(head []byte) bool {
 	}
 	// An MPEG transport stream begins each packet with G; some have four bytes before it.
 	for _, packet := range []struct{ from, length int }{{0, 188}, {4, 192}} {
-		if last := packet.from + 2*packet.length; len(head) > last && bytes.Count([]byte{head[packet.from], head[packet.from+packet.length], head[last]}, []byte{'G'}) == 3 {
+		if last := packet.from + 2*packet.length; len(head) > last && bytes.Count(
+			[]byte{head[packet.from], head[packet.from+packet.length], head[last]}, []byte{'G'},
+		) == 3 {
 			return true
 		}
 	}

@@ -74,7 +74,7 @@ func (u *uploader) bring(ctx context.Context, file string, patience time.Duratio
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no file that can be read twice", file)
+		return nil, fmt.Errorf("%s is not a file that can be read twice", file)
 	}
 	memory, err := u.memory(file, info)
 	if err != nil {
@@ -112,7 +112,9 @@ func (u *uploader) bring(ctx context.Context, file string, patience time.Duratio
 // wait follows a video to its end, at most as long as patience allows, and gives
 // what it saw last. old is the video before its file was sent: when it had
 // failed, the service says so until it notices the new file.
-func wait(ctx context.Context, env Env, c *client.Client, old *client.Video, patience time.Duration, seen func(*client.Video)) (*client.Video, error) {
+func wait(
+	ctx context.Context, env Env, c *client.Client, old *client.Video, patience time.Duration, seen func(*client.Video),
+) (*client.Video, error) {
 	last, begin := old, env.Now()
 	bounded, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -146,7 +148,9 @@ func (u *uploader) memory(file string, info os.FileInfo) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d %d %q %q", u.address, full, info.Size(), info.ModTime().UnixNano(), u.in.Title, u.in.Privacy))
+	sum := sha256.Sum256(
+		fmt.Appendf(nil, "%q %q %d %d %q %q", u.address, full, info.Size(), info.ModTime().UnixNano(), u.in.Title, u.in.Privacy),
+	)
 	return filepath.Join(u.env.StateDir, "linkreel", "uploads", hex.EncodeToString(sum[:16])+".json"), nil
 }
 

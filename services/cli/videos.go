@@ -27,7 +27,7 @@ func videoCommands() []command {
 	}
 }
 
-func videosList(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+func videosList(a *app, fs *flag.FlagSet) action {
 	limit := fs.Int("limit", 0, "stop after `n` videos; 0 lists all")
 	var f client.VideoFilter
 	fs.StringVar(&f.Query, "search", "", "`words` that begin a word of title, description, slug or tags")
@@ -35,47 +35,19 @@ func videosList(a *app, fs *flag.FlagSet) func(context.Context, []string) error 
 	fs.StringVar(&f.Status, "status", "", "uploading, processing, ready or failed")
 	fs.StringVar(&f.Privacy, "privacy", "", "public, unlisted, password or expiring")
 	fs.StringVar(&f.ExternalID, "external-id", "", "only with this `id` of your own")
-	return func(ctx context.Context, args []string) error {
-		if err := none(args); err != nil {
-			return err
-		}
-		c, err := a.connect()
-		if err != nil {
-			return err
-		}
+	return a.asks("", func(ctx context.Context, c *client.Client, _ string) error {
 		t := a.table("ID", "SLUG", "STATUS", "PRIVACY", "TITLE")
-		n := 0
-		for v, err := range c.VideosWhere(ctx, f) {
-			if err != nil {
-				return err
-			}
-			if err := t.row(v, v.ID, v.Slug, v.Status, v.Privacy, v.Title); err != nil {
-				return err
-			}
-			if n++; *limit > 0 && n >= *limit {
-				break
-			}
-		}
-		return t.end()
-	}
+		return show(t, c.VideosWhere(ctx, f), *limit, func(v client.VideoSummary) []string {
+			return []string{v.ID, v.Slug, v.Status, v.Privacy, v.Title}
+		})
+	})
 }
 
-func videosGet(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
-	return func(ctx context.Context, args []string) error {
-		id, err := one(args, "ID")
-		if err != nil {
-			return err
-		}
-		c, err := a.connect()
-		if err != nil {
-			return err
-		}
+func videosGet(a *app, _ *flag.FlagSet) action {
+	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
 		v, err := c.Video(ctx, id)
-		if err != nil {
-			return err
-		}
-		return a.print(v, func(w io.Writer) { showVideo(w, v) })
-	}
+		return a.answer(v, err, func(w io.Writer) { showVideo(w, v) })
+	})
 }
 
 func showVideo(w io.Writer, v *client.Video) {
@@ -93,40 +65,26 @@ func showVideo(w io.Writer, v *client.Video) {
 	if v.Status == "processing" {
 		progress = strconv.Itoa(v.Progress) + " %"
 	}
-	facts(w, "id", v.ID, "title", v.Title, "description", text(v.Description), "share address", v.ShareURL, "status", v.Status, "progress", progress, "why", why,
+	facts(w, "id", v.ID, "title", v.Title, "description", text(v.Description), "share address", v.ShareURL,
+		"status", v.Status, "progress", progress, "why", why,
 		"privacy", v.Privacy, "ends", when(v.ExpiresAt), "length", length, "size", dimensions, "captions", strings.Join(v.Captions, ", "),
-		"tags", strings.Join(v.Tags, ", "), "external id", text(v.ExternalID), "taken down", takenDown(v.TakenDown), "views", strconv.FormatInt(v.Views, 10), "created", v.CreatedAt.Time().Format(time.DateTime))
+		"tags", strings.Join(v.Tags, ", "), "external id", text(v.ExternalID), "taken down", takenDown(v.TakenDown),
+		"views", strconv.FormatInt(v.Views, 10), "created", when(&v.CreatedAt))
 }
 
-func videosUpdate(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+func videosUpdate(a *app, fs *flag.FlagSet) action {
 	var in client.VideoUpdate
 	tagsField(fs, &in.Tags)
 	for name, to := range map[string]*client.Field[string]{"title": &in.Title, "description": &in.Description, "external-id": &in.ExternalID} {
-		fs.Func(name, "new `text`; empty clears", func(s string) error {
-			*to = client.Set(s)
-			if s == "" {
-				*to = client.Clear[string]()
-			}
-			return nil
-		})
+		textField(fs, name, "new `text`; empty clears", to)
 	}
-	return func(ctx context.Context, args []string) error {
-		id, err := one(args, "ID")
-		if err != nil {
-			return err
-		}
-		c, err := a.connect()
-		if err != nil {
-			return err
-		}
-		if err := c.UpdateVideo(ctx, id, in); err != nil {
-			return err
-		}
-		return a.print(map[string]any{"success": true, "id": id}, func(io.Writer) { a.note("updated") })
-	}
+	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
+		err := c.UpdateVideo(ctx, id, in)
+		return a.answer(map[string]any{"success": true, "id": id}, err, func(io.Writer) { a.note("updated") })
+	})
 }
 
-func videosCaptions(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+func videosCaptions(a *app, fs *flag.FlagSet) action {
 	gone := fs.Bool("delete", false, "remove the captions of LANG")
 	return func(ctx context.Context, args []string) error {
 		switch {
@@ -147,33 +105,24 @@ func videosCaptions(a *app, fs *flag.FlagSet) func(context.Context, []string) er
 		}
 		switch len(args) {
 		case 1:
-			list, err := c.Captions(ctx, args[0])
-			if err != nil {
-				return err
-			}
-			t := a.table("LANG", "NAME")
-			for _, l := range list {
-				if err := t.row(l, l.Language, l.Name); err != nil {
-					return err
-				}
-			}
-			return t.end()
+			return show(a.table("LANG", "NAME"), all(c.Captions(ctx, args[0])), 0, func(l client.Caption) []string {
+				return []string{l.Language, l.Name}
+			})
 		case 2:
-			if err := c.DeleteCaptions(ctx, args[0], args[1]); err != nil {
-				return err
-			}
-			return a.print(map[string]any{"id": args[0], "language": args[1], "deleted": true}, func(io.Writer) { a.note("captions are removed") })
+			err := c.DeleteCaptions(ctx, args[0], args[1])
+			return a.answer(
+				map[string]any{"id": args[0], "language": args[1], "deleted": true}, err,
+				func(io.Writer) { a.note("captions are removed") },
+			)
 		}
-		if err := c.PutCaptions(ctx, args[0], args[1], vtt); err != nil {
-			return err
-		}
-		return a.print(map[string]any{"success": true, "id": args[0], "language": args[1]}, func(io.Writer) { a.note("captions are set") })
+		err = c.PutCaptions(ctx, args[0], args[1], vtt)
+		return a.answer(map[string]any{"success": true, "id": args[0], "language": args[1]}, err, func(io.Writer) { a.note("captions are set") })
 	}
 }
 
 // videosAccess reads the access and, when flags were given, puts it back with
 // their changes.
-func videosAccess(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+func videosAccess(a *app, fs *flag.FlagSet) action {
 	var privacy, password, expires string
 	var origins []string
 	fs.StringVar(&privacy, "privacy", "", "public, unlisted, password or expiring")
@@ -181,15 +130,7 @@ func videosAccess(a *app, fs *flag.FlagSet) func(context.Context, []string) erro
 	fs.StringVar(&expires, "expires", "", "new end `when`: 7d, 2027-01-31 or 2027-01-31T12:00:00Z")
 	download := fs.String("download", "", "yes or no: may visitors download the file")
 	texts(fs, "embed-origin", "`origin` that may embed it, such as https://example.com; may be repeated, any for everywhere", &origins)
-	return func(ctx context.Context, args []string) error {
-		id, err := one(args, "ID")
-		if err != nil {
-			return err
-		}
-		c, err := a.connect()
-		if err != nil {
-			return err
-		}
+	return a.asks("ID", func(ctx context.Context, c *client.Client, id string) error {
 		access, err := c.VideoAccess(ctx, id)
 		if err != nil {
 			return err
@@ -205,9 +146,12 @@ func videosAccess(a *app, fs *flag.FlagSet) func(context.Context, []string) erro
 		}
 		return a.print(access, func(w io.Writer) {
 			embed := strings.Join(access.EmbedOrigins, ", ")
-			facts(w, "privacy", access.Privacy, "ends", when(access.ExpiresAt), "download", map[bool]string{true: "yes", false: "no"}[access.AllowDownload], "embedded at", first(embed, "any site"))
+			facts(
+				w, "privacy", access.Privacy, "ends", when(access.ExpiresAt), "download",
+				map[bool]string{true: "yes", false: "no"}[access.AllowDownload], "embedded at", first(embed, "any site"),
+			)
 		})
-	}
+	})
 }
 
 // amend is an access changed as flags say. What belongs to another privacy goes.
@@ -230,7 +174,8 @@ func (a *app) amend(
 		return in, usagef("a password is for privacy password")
 	}
 	in = client.VideoAccessUpdate{
-		Privacy: privacy, ExpiresAt: client.Clear[client.Millis](), AllowDownload: client.Set(access.AllowDownload), EmbedOrigins: client.Set(access.EmbedOrigins),
+		Privacy: privacy, ExpiresAt: client.Clear[client.Millis](), AllowDownload: client.Set(access.AllowDownload),
+		EmbedOrigins: client.Set(access.EmbedOrigins),
 	}
 	if password != "" {
 		in.Password = client.Set(password)
@@ -268,7 +213,7 @@ func (a *app) passwordFrom(flag string) (string, error) {
 	return strings.TrimRight(string(b), "\r\n"), err
 }
 
-func videosThumbnail(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
+func videosThumbnail(a *app, _ *flag.FlagSet) action {
 	return func(ctx context.Context, args []string) error {
 		if len(args) != 2 {
 			return usagef("needs ID and a SECOND of the video, or default")
@@ -277,7 +222,7 @@ func videosThumbnail(a *app, _ *flag.FlagSet) func(context.Context, []string) er
 		if args[1] != "default" {
 			second, err := strconv.ParseFloat(args[1], 64)
 			if err != nil || second < 0 {
-				return usagef("%q is no second of a video", args[1])
+				return usagef("%q is not a second of a video", args[1])
 			}
 			at = &second
 		}
@@ -292,11 +237,11 @@ func videosThumbnail(a *app, _ *flag.FlagSet) func(context.Context, []string) er
 	}
 }
 
-func videosDelete(a *app, _ *flag.FlagSet) func(context.Context, []string) error {
+func videosDelete(a *app, _ *flag.FlagSet) action {
 	return a.each("deleted", func(ctx context.Context, c *client.Client, id string) error { return c.DeleteVideo(ctx, id) })
 }
 
-func videosUpload(a *app, fs *flag.FlagSet) func(context.Context, []string) error {
+func videosUpload(a *app, fs *flag.FlagSet) action {
 	u := uploader{env: a.env}
 	var expires string
 	var noWait bool
@@ -307,7 +252,10 @@ func videosUpload(a *app, fs *flag.FlagSet) func(context.Context, []string) erro
 	texts(fs, "tag", "`tag` to find it by; may be repeated", &u.in.Tags)
 	fs.StringVar(&u.in.ExternalID, "external-id", "", "your own `id` for it, unique among the account's videos")
 	fs.BoolVar(&noWait, "no-wait", false, "do not wait until the video plays")
-	fs.BoolVar(&u.again, "again", false, "make a new video instead of resuming an unfinished upload; a file whose upload is finished becomes a new video anyway")
+	fs.BoolVar(
+		&u.again, "again", false,
+		"make a new video instead of resuming an unfinished upload; a file whose upload is finished becomes a new video anyway",
+	)
 	return func(ctx context.Context, args []string) error {
 		if len(args) == 0 {
 			return usagef("needs at least one FILE")
@@ -327,31 +275,15 @@ func videosUpload(a *app, fs *flag.FlagSet) func(context.Context, []string) erro
 		if noWait {
 			patience = 0
 		}
-		var last error
-		failed := 0
-		for _, file := range args {
+		return a.every(ctx, args, func(file string) error {
 			w := &bars{app: a, file: file}
 			v, err := u.bring(ctx, file, patience, w)
 			w.end()
-			if err != nil {
-				if ctx.Err() != nil {
-					a.note("stopped; the same command goes on where it was")
-					return err
-				}
-				last, failed = err, failed+1
-				if len(args) > 1 {
-					fmt.Fprintf(a.env.Err, "linkreel: %s: %s\n", clean(file), explain(err))
-				}
-				continue
+			if err != nil && ctx.Err() != nil {
+				a.note("Stopped. Run the same command to resume.")
 			}
-			if err := a.print(v, func(w io.Writer) { fmt.Fprintln(w, clean(v.ShareURL)) }); err != nil {
-				return err
-			}
-		}
-		if failed > 0 && len(args) > 1 {
-			return &partly{failed, len(args)}
-		}
-		return last
+			return a.answer(v, err, func(w io.Writer) { fmt.Fprintln(w, clean(v.ShareURL)) })
+		})
 	}
 }
 
@@ -402,7 +334,7 @@ type bars struct {
 	said string
 }
 
-func (w *bars) resumed(id string) { w.note("%s: going on with %s", clean(w.file), clean(id)) }
+func (w *bars) resumed(id string) { w.note("%s: resuming %s", clean(w.file), clean(id)) }
 
 func (w *bars) sent(n, total int64) {
 	if w.bar == nil {
@@ -424,7 +356,7 @@ func (w *bars) prepared(v *client.Video) {
 		w.bar.tail = v.Status
 		w.bar.drawn = time.Time{}
 		w.bar.set(int64(v.Progress))
-	} else if w.said != v.Status && v.Status != "uploading" { // sent told about that
+	} else if w.said != v.Status && v.Status != "uploading" { // sent has said so
 		w.note("%s: %s", clean(w.file), v.Status)
 	}
 	w.said = v.Status

@@ -2,12 +2,16 @@ module github.com/linkreel/linkreel/services/console
 
 go 1.26.0
 
-replace github.com/linkreel/linkreel/libs => ../../libs
+replace (
+	github.com/linkreel/linkreel/libs => ../../libs
+	github.com/linkreel/linkreel/libs/clients/go => ../../libs/clients/go
+)
 
 require (
 	github.com/caarlos0/env/v11 v11.4.2
 	github.com/gofiber/fiber/v2 v2.52.15
 	github.com/linkreel/linkreel/libs v0.0.0
+	github.com/linkreel/linkreel/libs/clients/go v0.0.0
 	github.com/valyala/fasthttp v1.69.0
 	go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp v0.71.0
 	golang.org/x/sync v0.24.0

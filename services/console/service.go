@@ -3,7 +3,7 @@
 // person's session as the key, and has no store: a pod can be replaced at any
 // moment, and nobody is signed out.
 //
-// What it is made of: internal/client asks the API, internal/web holds the pages,
+// What it is made of: the Go client (libs/clients/go) asks the API, internal/web holds the pages,
 // internal/text every English sentence, libs/design how things look, and
 // libs/signin the questions to auth about signing in. web/*.js are the few things
 // that a page cannot do without a script.
@@ -27,7 +27,6 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/peer"
-	"github.com/linkreel/linkreel/services/console/internal/client"
 	"github.com/linkreel/linkreel/services/console/internal/web"
 )
 
@@ -79,13 +78,16 @@ func New(_ context.Context, cfg Config) (*boot.Service, error) {
 	if len(routes) == 0 {
 		routes = map[string]string{"/": cfg.BaseURL}
 	}
-	api, err := client.New(routes)
+	api, err := web.NewAPI(routes)
 	if err != nil {
 		return nil, fmt.Errorf("console: %w", err)
 	}
 	auth := peer.NewClient(cfg.AuthURL, cfg.InternalToken, signInTime)
 	pages := web.New(web.Config{Base: base, API: api, Auth: auth, Storage: storage.Scheme + "://" + storage.Host, Now: cfg.Now})
-	app := httpapi.New(httpapi.Options{Name: "console", Proxies: httpserver.Proxies{Trusted: cfg.TrustedProxies, Hops: cfg.TrustedProxyHops}, BaseURL: cfg.BaseURL, Page: pages.ErrorPage, Now: cfg.Now})
+	app := httpapi.New(httpapi.Options{
+		Name: "console", Proxies: httpserver.Proxies{Trusted: cfg.TrustedProxies, Hops: cfg.TrustedProxyHops}, BaseURL: cfg.BaseURL,
+		Page: pages.ErrorPage, Now: cfg.Now,
+	})
 	pages.Routes(app)
 	first := []boot.Call{boot.Reach("auth", cfg.AuthURL)}
 	for path, address := range cfg.APIRoutes {
@@ -96,7 +98,7 @@ func New(_ context.Context, cfg Config) (*boot.Service, error) {
 		Servers: []boot.Server{{Name: "api", Addr: cfg.APIAddr, Handler: app.Handler()}},
 		WarmUp:  first,
 		Close: []func(context.Context) error{
-			func(context.Context) error { auth.Close(); api.Close(); return nil },
+			func(context.Context) error { auth.Close(); return nil },
 		},
 	}, nil
 }

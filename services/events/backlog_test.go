@@ -153,7 +153,7 @@ func TestOrderHoldsAcrossCommitsOfPlaces(t *testing.T) {
 			for i := range changes {
 				// The names say the opposite of what the times of the commits say.
 				_, err := w.db.Collection(outbox.Collection).Doc(fmt.Sprintf("evt_%04d", changes-i)).Create(t.Context(), map[string]any{
-					"accountId": "acc_a", "waiting": "acc_a", "lane": outbox.LaneOf("acc_a"), "at": begun.Add(time.Duration(min(i, distinct)) * time.Millisecond),
+					"accountId": "acc_a", "waiting": "acc_a", "at": begun.Add(time.Duration(min(i, distinct)) * time.Millisecond),
 					"expireAt": w.now().Add(time.Hour), "type": "link.updated", "object": fmt.Sprint("lnk_", i), "data": "{}", "actorType": "system",
 				})
 				if err != nil {

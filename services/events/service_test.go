@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -108,15 +109,17 @@ func TestTheFeed(t *testing.T) {
 		}
 	})
 	t.Run("and reads on behind what the database has not deleted yet", func(t *testing.T) {
+		doc := w.db.Collection("feeds").Doc("acc_a")
+		snap, err := doc.Get(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		recent := snap.Data()["recent"].([]any)
 		for i := range 5 { // more than one page of two
-			snaps, err := w.db.Collection(outbox.Collection).Where("accountId", "==", "acc_a").Where("seq", "==", i+1).Documents(t.Context()).GetAll()
-			if err != nil || len(snaps) != 1 {
-				t.Fatalf("%d events, %v", len(snaps), err)
-			}
-			old := []gcp.Update{{Path: "expireAt", Value: time.Now().Add(-time.Hour)}, {Path: "at", Value: time.Now().Add(-libevents.Kept - time.Hour)}}
-			if _, err := snaps[0].Ref.Update(t.Context(), old); err != nil {
-				t.Fatal(err)
-			}
+			recent[i].(map[string]any)["at"] = time.Now().Add(-libevents.Kept - time.Hour)
+		}
+		if _, err := doc.Update(t.Context(), []gcp.Update{{Path: "recent", Value: recent}}); err != nil {
+			t.Fatal(err)
 		}
 		if p := r.feed(key, "after=&limit=2"); p.objects() != "lnk_2" || p.HasMore {
 			t.Errorf("from the beginning: %q, more %v", p.objects(), p.HasMore)
@@ -128,6 +131,136 @@ func TestTheFeed(t *testing.T) {
 			t.Errorf("of a type that is not there: %q, more %v", p.objects(), p.HasMore)
 		}
 	})
+}
+
+// An event is moved into its account's document, and later into a page of many. Nobody
+// who reads the feed can tell.
+func TestALongFeedReadsAsAShortOne(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := w.start()
+	key := w.key("acc_a", identity.Free)
+	types := []libevents.Type{libevents.LinkCreated, libevents.LinkUpdated, libevents.LinkDeleted}
+	const changes = 330
+	for i := range changes {
+		w.change("acc_a", types[i%3], fmt.Sprint("lnk_", i/3), map[string]int{"n": i})
+		if i%110 == 0 {
+			r.feed(key, "limit=1")
+		}
+	}
+	// walk reads everything that a query finds, a page after the other.
+	walk := func(query, cursor string) (objects, ids []string) {
+		t.Helper()
+		place := ""
+		for more := true; more; {
+			p := r.feed(key, "limit=23&"+query+"&"+place)
+			for _, e := range p.Data {
+				objects, ids = append(objects, e.Object+" "+e.Type), append(ids, e.ID)
+			}
+			if more = p.HasMore; more {
+				place = cursor + *p.NextCursor
+				query = strings.TrimPrefix(query, "after=&")
+			}
+		}
+		return objects, ids
+	}
+	var all []string
+	for i := range changes {
+		all = append(all, fmt.Sprint("lnk_", i/3, " ", types[i%3]))
+	}
+	forwards, ids := walk("after=&", "after=")
+	if !slices.Equal(forwards, all) {
+		t.Errorf("forwards %v", forwards)
+	}
+	backwards, _ := walk("", "cursor=")
+	if slices.Reverse(backwards); !slices.Equal(backwards, all) {
+		t.Errorf("backwards %v", backwards)
+	}
+	for _, n := range []int{0, 51, 200, changes - 2} {
+		if p := r.feed(key, "limit=1&after="+ids[n]); p.Data[0].ID != ids[n+1] {
+			t.Errorf("after event %d: %v", n, p.objects())
+		}
+	}
+	for query, want := range map[string][]string{
+		"type=link.deleted":                   every(all, "link.deleted"),
+		"type=link.deleted&type=link.created": every(all, "link.deleted", "link.created"),
+		"object=lnk_7":                        every(all, "lnk_7 "), "object=lnk_109&type=link.updated": {"lnk_109 link.updated"},
+		"object=lnk_7&type=video.ready": nil, "type=video.ready": nil,
+	} {
+		if got, _ := walk("after=&"+query, "after="); !slices.Equal(got, want) {
+			t.Errorf("%s forwards: %v, want %v", query, got, want)
+		}
+		got, _ := walk(query, "cursor=")
+		if slices.Reverse(got); !slices.Equal(got, want) {
+			t.Errorf("%s backwards: %v, want %v", query, got, want)
+		}
+	}
+	if waiting, err := w.db.Collection(outbox.Collection).Documents(t.Context()).GetAll(); err != nil || len(waiting) != 0 {
+		t.Errorf("%d events still wait, %v", len(waiting), err)
+	}
+	pages, err := w.db.Collection("feedPages").Documents(t.Context()).GetAll()
+	if err != nil || len(pages) < 2 || len(pages) > 7 {
+		t.Errorf("%d pages, %v", len(pages), err)
+	}
+
+	t.Run("also behind pages that have expired", func(t *testing.T) {
+		for _, p := range pages[:len(pages)-1] {
+			list := p.Data()["events"].([]any)
+			old := time.Now().Add(-libevents.Kept - time.Hour)
+			for _, e := range list {
+				e.(map[string]any)["at"] = old
+			}
+			if _, err := p.Ref.Update(t.Context(), []gcp.Update{{Path: "events", Value: list}, {Path: "newest", Value: old}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		left := int(pages[len(pages)-1].Data()["first"].(int64)) - 1
+		if got, _ := walk("after=&", "after="); !slices.Equal(got, all[left:]) {
+			t.Errorf("forwards %v", got)
+		}
+		if got, _ := walk("", "cursor="); len(got) != changes-left {
+			t.Errorf("backwards %v", got)
+		}
+	})
+}
+
+// Of an event the outbox's write and its deletion are counted elsewhere: a place costs a
+// write for many of them, and two reads beside the events themselves.
+func TestWhatPlacesCost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	// Nobody is woken, so places are given when the feed is read.
+	r := w.start(func(c *events.Config) { c.RedisURL, c.SweepEvery = "127.0.0.1:1", time.Hour })
+	key := w.key("acc_a", identity.Free)
+	for _, step := range []struct {
+		changes       int
+		writes, reads int64
+	}{
+		{1, 1, 2}, {1, 1, 2}, {150, 2, 151}, {1, 1, 2},
+	} {
+		for range step.changes {
+			w.change("acc_a", libevents.LinkUpdated, "lnk_1", map[string]any{"id": "lnk_1"})
+		}
+		w.Firestore.ResetStats()
+		if p := r.feed(key, "limit=1"); len(p.Data) != 1 {
+			t.Fatalf("%d changes: %+v", step.changes, p)
+		}
+		got := w.Firestore.Stats()
+		got.Writes -= int64(step.changes)                         // each leaves the outbox
+		if got.Writes > step.writes || got.Reads > step.reads+4 { // and the answer reads the newest page, or a few
+			t.Errorf("%d changes: %d writes and %d reads, want %d and %d", step.changes, got.Writes, got.Reads, step.writes, step.reads)
+		}
+	}
+}
+
+// every are the lines that contain one of some words.
+func every(lines []string, words ...string) (out []string) {
+	for _, line := range lines {
+		if slices.ContainsFunc(words, func(word string) bool { return strings.Contains(line, word) }) {
+			out = append(out, line)
+		}
+	}
+	return out
 }
 
 func TestAHeldRequestEndsWithTheNextEvent(t *testing.T) {

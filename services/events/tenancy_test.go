@@ -195,7 +195,7 @@ func TestErasureOfLongEvents(t *testing.T) {
 // documents are those that name an account.
 func (w *world) documents(t *testing.T, account string) (out []string) {
 	t.Helper()
-	for _, name := range []string{"events", "feeds", "webhooks", "webhookDeliveries", "webhookReplays", "eventAccounts"} {
+	for _, name := range []string{"events", "feeds", "feedPages", "webhooks", "webhookDeliveries", "webhookReplays", "eventAccounts"} {
 		snaps, err := w.db.Collection(name).Documents(t.Context()).GetAll()
 		if err != nil {
 			t.Fatal(err)

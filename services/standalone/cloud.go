@@ -104,8 +104,13 @@ func (s *Stack) startStorage(context.Context) (err error) {
 		// Any page may play and upload by a signed address, which is its own
 		// credential; embeds live on other people's hosts.
 		CORS: []storage.CORS{{Origin: []string{"*"}, Method: []string{"GET", "HEAD", "PUT", "POST"},
-			ResponseHeader: []string{"Content-Type", "Content-Range", "Content-Length", "Range", "ETag", "Location", "x-goog-resumable"}, MaxAgeSeconds: 3600}},
-		Notify:    &storage.Notify{URL: s.BaseURL + videos.StorageHookPath, Events: []string{"OBJECT_FINALIZE"}, Subscription: "projects/" + project + "/subscriptions/uploads"},
+			ResponseHeader: []string{
+				"Content-Type", "Content-Range", "Content-Length", "Range", "ETag", "Location", "x-goog-resumable",
+			}, MaxAgeSeconds: 3600}},
+		Notify: &storage.Notify{
+			URL: s.BaseURL + videos.StorageHookPath, Events: []string{"OBJECT_FINALIZE"},
+			Subscription: "projects/" + project + "/subscriptions/uploads",
+		},
 		MaxUpload: maxVideo + uploadMargin, Reserve: diskReserve,
 	})
 	if err != nil {

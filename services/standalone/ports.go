@@ -33,7 +33,10 @@ func listen(ctx context.Context, number int) (port, error) {
 		switch {
 		case errors.Is(err, syscall.EADDRINUSE):
 			p.close()
-			return port{}, fmt.Errorf("port %d is in use by another program; stop it, or choose four other ports with LINKREEL_PORT_BASE=%d", p.number, p.number+1000)
+			return port{}, fmt.Errorf(
+				"port %d is in use by another program; stop it, or choose four other ports with LINKREEL_PORT_BASE=%d", p.number,
+				p.number+1000,
+			)
 		case err != nil && host == "127.0.0.1":
 			return port{}, fmt.Errorf("listen on port %d: %w", p.number, err)
 		case err != nil:

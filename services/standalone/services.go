@@ -58,7 +58,10 @@ func (s *Stack) buildServices(ctx context.Context) error {
 // newWorker lets a laptop without Landlock run, and its user know.
 func (s *Stack) newWorker(ctx context.Context, cfg worker.Config) (*boot.Service, error) {
 	cfg.ReducedJail = func(reason error) {
-		s.notices = append(s.notices, fmt.Sprintf("uploads are decoded in a reduced jail (%v). Upload only files that you trust, or use a kernel with Landlock.", reason))
+		s.notices = append(
+			s.notices,
+			fmt.Sprintf("uploads are decoded in a reduced jail (%v). Upload only files that you trust, or use a kernel with Landlock.", reason),
+		)
 	}
 	return worker.New(ctx, cfg)
 }
@@ -155,7 +158,9 @@ func (s *Stack) ownPorts() (ports []uint16, err error) {
 
 // build makes a service from settings, as its own main makes it from the
 // environment.
-func build[C any](ctx context.Context, settings map[string]string, make func(context.Context, C) (*boot.Service, error)) (*boot.Service, error) {
+func build[C any](
+	ctx context.Context, settings map[string]string, make func(context.Context, C) (*boot.Service, error),
+) (*boot.Service, error) {
 	var cfg C
 	if err := env.ParseWithOptions(&cfg, env.Options{Environment: settings}); err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
@@ -253,7 +258,10 @@ func ownCallers(h fasthttp.RequestHandler) fasthttp.RequestHandler {
 	return func(ctx *fasthttp.RequestCtx) {
 		switch {
 		case !guard.OwnHost(string(ctx.Host())):
-			ctx.Error("The operator's listener does not answer for this host name. Call it by localhost or by its address.", fasthttp.StatusMisdirectedRequest)
+			ctx.Error(
+				"The operator's listener does not answer for this host name. Call it by localhost or by its address.",
+				fasthttp.StatusMisdirectedRequest,
+			)
 		case string(ctx.Request.Header.Peek("Sec-Fetch-Site")) == "cross-site":
 			ctx.Error("Pages of other sites may not call the operator's listener.", fasthttp.StatusForbidden)
 		default:

@@ -67,7 +67,7 @@ func TestUploadKilledThreeTimesEndsReady(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &v); err != nil || v.Status != "ready" || v.Title != "film" {
 		t.Errorf("last run: %v, %s", err, out.String())
 	}
-	if !strings.Contains(errs.String(), "going on with "+v.ID) {
+	if !strings.Contains(errs.String(), "resuming "+v.ID) {
 		t.Errorf("the last run says %q", errs.String())
 	}
 	// Two parts went in each killed run, so a question and two are left; storage may

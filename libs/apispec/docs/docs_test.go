@@ -5,7 +5,9 @@ import (
 	"compress/gzip"
 	"html"
 	"io"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,7 +34,7 @@ func TestFilesAreThePageItsPartsAndTheContract(t *testing.T) {
 		want["/docs/guides/"+guide+".md"] = "text/markdown; charset=utf-8"
 	}
 	for path, contentType := range want {
-		f, ok := docs.Files[path]
+		f, ok := docs.Files()[path]
 		if !ok || f.ContentType != contentType || len(f.Bytes) == 0 || len(f.ETag) < 10 {
 			t.Errorf("%s: %v, type %q, %d bytes, ETag %s", path, ok, f.ContentType, len(f.Bytes), f.ETag)
 		}
@@ -40,15 +42,18 @@ func TestFilesAreThePageItsPartsAndTheContract(t *testing.T) {
 			t.Errorf("%s has %d bytes", path, len(f.Bytes))
 		}
 	}
-	if len(docs.Files) != len(want) {
-		t.Errorf("%d files, want %d", len(docs.Files), len(want))
+	if len(docs.Files()) != len(want) {
+		t.Errorf("%d files, want %d", len(docs.Files()), len(want))
+	}
+	if got, want := slices.Sorted(slices.Values(docs.Paths())), slices.Sorted(maps.Keys(want)); !slices.Equal(got, want) {
+		t.Errorf("paths %q, want %q", got, want)
 	}
 }
 
 func TestCompressedFormsHoldTheSameBytes(t *testing.T) {
 	t.Parallel()
 	n := 0
-	for path, f := range docs.Files {
+	for path, f := range docs.Files() {
 		if f.Gzip == nil {
 			continue
 		}
@@ -72,7 +77,7 @@ func TestPageNeedsNoExceptionFromThePolicy(t *testing.T) {
 	if strings.Contains(docs.ContentSecurityPolicy, "unsafe") {
 		t.Error("the policy has an unsafe exception")
 	}
-	page := string(docs.Files["/docs/try"].Bytes)
+	page := string(docs.Files()["/docs/try"].Bytes)
 	for _, bad := range []string{"<style", " style=", "onclick", "onload", "javascript:"} {
 		if strings.Contains(page, bad) {
 			t.Errorf("page has %q", bad)
@@ -95,7 +100,7 @@ var (
 func TestReferenceAndGuidesAreWholePages(t *testing.T) {
 	t.Parallel()
 	ids := map[string]map[string]bool{}
-	for path, f := range docs.Files {
+	for path, f := range docs.Files() {
 		ids[path] = map[string]bool{}
 		for _, m := range attribute.FindAllStringSubmatch(string(f.Bytes), -1) {
 			if strings.HasPrefix(m[0], " id=") {
@@ -106,7 +111,7 @@ func TestReferenceAndGuidesAreWholePages(t *testing.T) {
 			}
 		}
 	}
-	for path, f := range docs.Files {
+	for path, f := range docs.Files() {
 		if path != "/docs" && path != "/docs/try" && (!strings.HasPrefix(path, "/docs/guides/") || strings.HasSuffix(path, ".md")) {
 			continue
 		}
@@ -134,7 +139,7 @@ func TestReferenceAndGuidesAreWholePages(t *testing.T) {
 			if to == "" {
 				to = path
 			}
-			if _, ok := docs.Files[to]; !ok || fragment != "" && !ids[to][fragment] {
+			if _, ok := docs.Files()[to]; !ok || fragment != "" && !ids[to][fragment] {
 				t.Errorf("%s links to %s, which is not there", path, m[1])
 			}
 		}
@@ -145,7 +150,7 @@ func TestReferenceAndGuidesAreWholePages(t *testing.T) {
 // of its path and, where it takes one, a body that the contract accepts.
 func TestTryHasAFormForEachOperation(t *testing.T) {
 	t.Parallel()
-	page := string(docs.Files["/docs/try"].Bytes)
+	page := string(docs.Files()["/docs/try"].Bytes)
 	d := apispec.Load()
 	for _, r := range d.Routes() {
 		_, part, ok := strings.Cut(page, `<details class="op" id="`+r.OperationID+`">`)
@@ -186,7 +191,7 @@ func TestTryHasAFormForEachOperation(t *testing.T) {
 
 func TestReferenceShowsWhatEachOperationNeeds(t *testing.T) {
 	t.Parallel()
-	page, models := string(docs.Files["/docs"].Bytes), string(docs.Files["/llms.txt"].Bytes)
+	page, models := string(docs.Files()["/docs"].Bytes), string(docs.Files()["/llms.txt"].Bytes)
 	for _, r := range apispec.Load().Routes() {
 		_, part, ok := strings.Cut(page, `<article id="`+r.OperationID+`">`)
 		if r.Tag == "Operator" {

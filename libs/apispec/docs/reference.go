@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/linkreel/linkreel/libs/apispec"
 	"github.com/linkreel/linkreel/libs/design"
@@ -25,7 +26,9 @@ var sources embed.FS
 // guideNames are the documents for callers, copied from docs/ by tools/webassets.
 var guideNames = []string{"api", "guides", "cli", "mcp", "webhooks", "sign-in", "versioning"}
 
-var templates = template.Must(template.ParseFS(sources, "reference/page.html"))
+var templates = sync.OnceValue(func() *template.Template {
+	return template.Must(template.ParseFS(sources, "reference/page.html"))
+})
 
 type guide struct{ Name, Title, Text string }
 
@@ -111,7 +114,7 @@ func reference() map[string]File {
 
 func render(name string, p page) File {
 	var b bytes.Buffer
-	if err := templates.ExecuteTemplate(&b, name, p); err != nil {
+	if err := templates().ExecuteTemplate(&b, name, p); err != nil {
 		panic(err) // of embedded text: the tests would have met it
 	}
 	return packed("text/html; charset=utf-8", b.Bytes())
@@ -200,7 +203,8 @@ func (d *document) operation(r apispec.Route) operation {
 	}
 	op.Parameters = d.parameters(r.Path, op)
 	out := operation{
-		ID: r.OperationID, Method: r.Method, Class: strings.ToLower(r.Method), Path: r.Path, Summary: op.Summary, Plan: r.Plan, Scope: r.Scope, Open: r.Open,
+		ID: r.OperationID, Method: r.Method, Class: strings.ToLower(r.Method), Path: r.Path, Summary: op.Summary, Plan: r.Plan,
+		Scope: r.Scope, Open: r.Open,
 		Text: toHTML(op.Description, 4), Statuses: slices.Sorted(maps.Keys(op.Responses)),
 	}
 	out.Form = d.form(r, op)
@@ -311,7 +315,8 @@ func toSpan(text string) template.HTML {
 // in a line.
 func (d *document) forModels(all []guide) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "# Linkreel\n\n> Short links that redirect, and videos that are shared by an address, over a JSON API. Each request carries `Authorization: Bearer <key>`; paths start with `/api/v1`.\n\n")
+	fmt.Fprintf(&b, "# Linkreel\n\n> Short links that redirect, and videos that are shared by an address, over a JSON API. Each request "+
+		"carries `Authorization: Bearer <key>`; paths start with `/api/v1`.\n\n")
 	b.WriteString("## Documentation\n\n")
 	for _, g := range all {
 		fmt.Fprintf(&b, "- [%s](/docs/guides/%s.md)\n", g.Title, g.Name)

@@ -48,7 +48,9 @@ func (c *Client) CreateKey(ctx context.Context, in KeyCreate) (*KeyCreated, erro
 
 // RollKey makes a successor; the old key keeps working for overlapSeconds.
 func (c *Client) RollKey(ctx context.Context, id string, overlapSeconds int) (*KeyCreated, error) {
-	return answer[KeyCreated](ctx, c, http.MethodPost, "/api/v1/keys/"+url.PathEscape(id)+"/roll", map[string]int{"overlapSeconds": overlapSeconds})
+	return answer[KeyCreated](
+		ctx, c, http.MethodPost, "/api/v1/keys/"+url.PathEscape(id)+"/roll", map[string]int{"overlapSeconds": overlapSeconds},
+	)
 }
 
 // RevokeKey ends a key at once.

@@ -1,7 +1,7 @@
 // Package client is the Go client of the Linkreel API. It retries what is worth
 // retrying, waits as long as the service asks, gives every POST an
 // Idempotency-Key so that a retry never acts twice, walks pages, uploads files
-// so that a broken connection goes on where it stopped, and waits for videos.
+// so that a broken connection resumes, and waits for videos.
 //
 // It needs the standard library only. A Client is safe for concurrent use.
 package client
@@ -174,7 +174,7 @@ func (c *Client) Do(ctx context.Context, k Call) error {
 		if err := enc.Encode(k.In); err != nil {
 			return fmt.Errorf("encode request: %w", err)
 		}
-		body, k.ContentType = buf.Bytes(), "application/json"
+		body, k.ContentType = bytes.TrimSuffix(buf.Bytes(), []byte("\n")), "application/json"
 	}
 	if k.Header == nil {
 		k.Header = http.Header{}
@@ -204,6 +204,9 @@ func (c *Client) Do(ctx context.Context, k Call) error {
 	}
 }
 
+// ErrPath is behind the error of a call with an id that a path cannot hold.
+var ErrPath = errors.New("an id that no path can hold")
+
 // undotted refuses a path with the segment "." or "..", which an id of the caller
 // can be. Proxies resolve it: DELETE …/captions/.. would delete the video.
 func undotted(path string) error {
@@ -213,7 +216,7 @@ func undotted(path string) error {
 	}
 	for segment := range strings.FieldsFuncSeq(path, func(r rune) bool { return r == '/' || r == '\\' }) {
 		if segment == "." || segment == ".." {
-			return fmt.Errorf("%q cannot be part of a path: proxies resolve it to another path. Check the id", segment)
+			return fmt.Errorf("%w: proxies resolve %q to another path", ErrPath, segment)
 		}
 	}
 	return nil

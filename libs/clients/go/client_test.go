@@ -197,7 +197,7 @@ func TestUpdatesSayKeepSetAndClear(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := []string{"{}\n", `{"url":"https://example.com","title":null,"expiresAt":1790000000000}` + "\n", `{"expiresAt":null,"ogTitle":""}` + "\n", `{"expiresAt":"Nov 20 2027"}` + "\n"}
+	want := []string{"{}", `{"url":"https://example.com","title":null,"expiresAt":1790000000000}`, `{"expiresAt":null,"ogTitle":""}`, `{"expiresAt":"Nov 20 2027"}`}
 	if got := s.seen().bodies; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -46,7 +46,9 @@ type LinkFilter struct {
 
 func (f LinkFilter) values() url.Values {
 	q := url.Values{}
-	for name, v := range map[string]string{"q": f.Query, "domainId": f.DomainID, "slug": f.Slug, "externalId": f.ExternalID, "archived": f.Archived} {
+	for name, v := range map[string]string{
+		"q": f.Query, "domainId": f.DomainID, "slug": f.Slug, "externalId": f.ExternalID, "archived": f.Archived,
+	} {
 		if v != "" {
 			q.Set(name, v)
 		}

@@ -43,12 +43,18 @@ func (o *Operator) CreateAccount(ctx context.Context, name, plan string) (*Opera
 
 // SignInLink makes a link for a new member of that name and role.
 func (o *Operator) SignInLink(ctx context.Context, account, name, role string) (*SignInLink, error) {
-	return answer[SignInLink](ctx, o.c, http.MethodPost, "/admin/v1/accounts/"+url.PathEscape(account)+"/sign-in-links", map[string]string{"name": name, "role": role})
+	return answer[SignInLink](
+		ctx, o.c, http.MethodPost, "/admin/v1/accounts/"+url.PathEscape(account)+"/sign-in-links",
+		map[string]string{"name": name, "role": role},
+	)
 }
 
 // MemberSignInLink makes a link for somebody who is a member already.
 func (o *Operator) MemberSignInLink(ctx context.Context, account, member string) (*SignInLink, error) {
-	return answer[SignInLink](ctx, o.c, http.MethodPost, "/admin/v1/accounts/"+url.PathEscape(account)+"/sign-in-links", map[string]string{"memberId": member})
+	return answer[SignInLink](
+		ctx, o.c, http.MethodPost, "/admin/v1/accounts/"+url.PathEscape(account)+"/sign-in-links",
+		map[string]string{"memberId": member},
+	)
 }
 
 // Suspend takes an account off the air, or brings it back with false.

@@ -8,6 +8,7 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -135,7 +136,8 @@ func (c *Client) DeleteVideo(ctx context.Context, id string) error {
 // PutCaptions sets the captions of one language, a WebVTT file.
 func (c *Client) PutCaptions(ctx context.Context, id, lang string, vtt []byte) error {
 	return c.Do(ctx, Call{
-		Method: http.MethodPut, Path: "/api/v1/videos/" + url.PathEscape(id) + "/captions/" + url.PathEscape(lang), Body: vtt, ContentType: "text/vtt",
+		Method: http.MethodPut, Path: "/api/v1/videos/" + url.PathEscape(id) + "/captions/" + url.PathEscape(lang), Body: vtt,
+		ContentType: "text/vtt",
 	})
 }
 
@@ -250,7 +252,10 @@ func (c *Client) uploadSession(ctx context.Context, u Upload) error {
 				span = "bytes */0"
 			}
 			start := at
-			res, err = c.put(ctx, u.Session, u.ContentType, span, io.NewSectionReader(u.File, at, n), n, func(sent int64) { u.Progress(start + sent) })
+			res, err = c.put(
+				ctx, u.Session, u.ContentType, span, io.NewSectionReader(u.File, at, n), n,
+				func(sent int64) { u.Progress(start + sent) },
+			)
 		}
 		switch {
 		case err == nil && res.status < 300:
@@ -303,12 +308,15 @@ func (c *Client) again(ctx context.Context, res *putAnswer, err error, attempt i
 	}
 	if err == nil {
 		switch {
-		case res.status == http.StatusForbidden, res.status == http.StatusNotFound, res.status == http.StatusGone, res.status == http.StatusBadRequest:
+		case slices.Contains([]int{http.StatusForbidden, http.StatusNotFound, http.StatusGone, http.StatusBadRequest}, res.status):
 			return fmt.Errorf("%w: status %d: %s", ErrUploadGone, res.status, res.text)
 		case res.status != http.StatusTooManyRequests && res.status != http.StatusRequestTimeout && res.status < 500:
 			return fmt.Errorf("storage answered %d: %s", res.status, res.text)
 		}
-		err = &Error{Status: res.status, Code: "HTTP_" + strconv.Itoa(res.status), Message: "storage answered " + strconv.Itoa(res.status), RetryAfter: res.after}
+		err = &Error{
+			Status: res.status, Code: "HTTP_" + strconv.Itoa(res.status), Message: "storage answered " + strconv.Itoa(res.status),
+			RetryAfter: res.after,
+		}
 	} else {
 		err = &lost{err}
 	}
@@ -319,7 +327,9 @@ func (c *Client) again(ctx context.Context, res *putAnswer, err error, attempt i
 	return c.cfg.Sleep(ctx, wait)
 }
 
-func (c *Client) put(ctx context.Context, address, contentType, contentRange string, body io.Reader, size int64, progress func(int64)) (*putAnswer, error) {
+func (c *Client) put(
+	ctx context.Context, address, contentType, contentRange string, body io.Reader, size int64, progress func(int64),
+) (*putAnswer, error) {
 	if body != nil && progress != nil {
 		body = &counter{body, 0, progress}
 	}

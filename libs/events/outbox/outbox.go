@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -26,12 +25,8 @@ import (
 // Collection holds the events of all accounts.
 const Collection = "events"
 
-// Lanes is into how many ranges the index of waiting events is split. Its values
-// rise with time, and one range of rising values takes some 500 writes a second.
-const Lanes = 16
-
-// Document is events/{id}. Waiting and Lane are there until the event has its
-// place, Seq from then on.
+// Document is events/{id}, an event that waits for its place in its account's feed. The
+// commit that gives it the place moves it there.
 type Document struct {
 	AccountID string    `firestore:"accountId"`
 	Type      string    `firestore:"type"`
@@ -46,20 +41,9 @@ type Document struct {
 	// Order is that of the events of one commit, which have no other.
 	Order int64 `firestore:"order"`
 
-	Waiting string `firestore:"waiting,omitempty"` // the account's id
-	Lane    string `firestore:"lane,omitempty"`    // see LaneOf
-	Seq     int64  `firestore:"seq,omitempty"`     // the place in the account's feed, from 1
+	// Waiting is the account's id. One that cannot be read and is set aside has none.
+	Waiting string `firestore:"waiting"`
 }
-
-// LaneOf is the range of the index in which an account's waiting events are.
-func LaneOf(accountID string) string {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(accountID)) // never fails
-	return LaneName(int(h.Sum32() % Lanes))
-}
-
-// LaneName is the i-th lane.
-func LaneName(i int) string { return fmt.Sprintf("%02d", i) }
 
 // Channel is the Redis channel on which writers name accounts that have new
 // events.
@@ -126,7 +110,7 @@ func (o *Outbox) document(ctx context.Context, e events.Event) (*Document, error
 	return &Document{
 		AccountID: e.AccountID, Type: string(e.Type), Object: e.Object,
 		ActorType: string(a.Type), ActorID: a.ID, ActorName: a.Name, RequestID: identity.RequestID(ctx),
-		Data: data, ExpireAt: o.now().Add(events.Kept), Order: o.written.Add(1), Waiting: e.AccountID, Lane: LaneOf(e.AccountID),
+		Data: data, ExpireAt: o.now().Add(events.Kept), Order: o.written.Add(1), Waiting: e.AccountID,
 	}, nil
 }
 

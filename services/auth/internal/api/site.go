@@ -48,8 +48,8 @@ func Site(a *httpapi.API) {
 		c.Set(fiber.HeaderCacheControl, "no-cache")
 		return page(c, fiber.StatusOK, "start.html", nil)
 	})
-	for path, file := range docs.Files {
-		a.Public(fiber.MethodGet, path, func(c *fiber.Ctx) error { return document(c, file) })
+	for _, path := range docs.Paths() {
+		a.Public(fiber.MethodGet, path, func(c *fiber.Ctx) error { return document(c, docs.Files()[path]) })
 	}
 	a.Public(fiber.MethodGet, "/docs/", func(c *fiber.Ctx) error { return c.Redirect("/docs", fiber.StatusMovedPermanently) })
 	for _, path := range []string{"/favicon.ico", "/favicon.svg"} {

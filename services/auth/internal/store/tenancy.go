@@ -12,6 +12,7 @@ import (
 	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
+	"github.com/linkreel/linkreel/libs/quota"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 	"github.com/linkreel/linkreel/services/auth/internal/tenancy"
@@ -91,7 +92,7 @@ func (s *Store) erased(accountID string) map[string]firestore.Query {
 	of := map[string]firestore.Query{
 		idempotency.Collection: s.db.Collection(idempotency.Collection).Where(idempotency.OwnerField, "==", idempotency.Owner(accountID)),
 	}
-	for _, collection := range []string{keys, takedowns, outbox.Collection} {
+	for _, collection := range []string{keys, takedowns, outbox.Collection, quota.Collection} {
 		of[collection] = s.db.Collection(collection).Where("accountId", "==", accountID)
 	}
 	return of
@@ -123,11 +124,6 @@ func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
 	}
 	// In one commit: an account that is gone always has its tombstone.
 	return s.db.Commit(ctx, "erase account", func(_ context.Context, tx *firestore.Transaction) error {
-		for _, kind := range []string{"links", "videos", "domains", "storedBytes"} { // libs/quota
-			if err := tx.Delete(s.db.Collection("quotas").Doc(id + "~" + kind)); err != nil {
-				return err
-			}
-		}
 		if err := tx.Set(s.db.Collection(tombstones).Doc(id), map[string]any{"erasedAt": at}); err != nil {
 			return err
 		}

@@ -2,22 +2,18 @@ package web
 
 import (
 	"cmp"
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 
+	client "github.com/linkreel/linkreel/libs/clients/go"
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-type event struct {
-	ID, Type, Object string
-	CreatedAt        int64
-	Actor            struct{ Type, ID, Name string }
-	RequestID        *string
-	Data             map[string]any
-}
+type event struct{ client.Event }
 
 // Text says in words what happened.
 func (e event) Text() string {
@@ -42,8 +38,12 @@ func (e event) Name() string {
 	if strings.HasPrefix(e.Type, "session.") {
 		return ""
 	}
+	var record map[string]any
+	if json.Unmarshal(e.Data, &record) != nil {
+		return e.Object
+	}
 	for _, field := range []string{"title", "hostname", "name", "shortUrl", "shareUrl", "description", "url"} {
-		if s, ok := e.Data[field].(string); ok && strings.TrimSpace(s) != "" {
+		if s, ok := record[field].(string); ok && strings.TrimSpace(s) != "" {
 			return s
 		}
 	}

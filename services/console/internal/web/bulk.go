@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	client "github.com/linkreel/linkreel/libs/clients/go"
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
@@ -65,9 +66,9 @@ func changeLinks(r *request) error {
 // bulk changes links by one call, or one by one where the plan has no such call.
 // It counts those that were refused.
 func (r *request) bulk(ids []string, action string, set map[string]any) (failed int, err error) {
-	var results struct{ Results []struct{ Status int } }
+	var results client.BulkResults
 	if action == "delete" {
-		err = r.do("POST", "/api/v1/links/bulk-delete", map[string]any{"ids": ids}, &results)
+		err = r.do("POST", "/api/v1/links/bulk-delete", client.BulkDelete{IDs: ids}, &results)
 	} else {
 		err = r.do("PATCH", "/api/v1/links/bulk", map[string]any{"ids": ids, "set": set}, &results)
 	}

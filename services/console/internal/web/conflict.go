@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"net/http"
 	"strings"
 
 	"github.com/linkreel/linkreel/libs/apierr"
@@ -18,11 +17,6 @@ const (
 
 // hiddenFields are never shown again as something that was typed.
 var hiddenFields = []string{csrfField, revField, wasField}
-
-// etag takes the ETag of an answer.
-type etag string
-
-func (e *etag) SetHeader(h http.Header) { *e = etag(h.Get("ETag")) }
 
 // shown is the text of [wasField]: for each field of a page a short hash of what it
 // showed.

@@ -6,25 +6,12 @@ import (
 	"strings"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	client "github.com/linkreel/linkreel/libs/clients/go"
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-type domain struct {
-	ID, Hostname, Status string
-	Records              []struct{ Type, Name, Value string }
-	CreatedAt            int64
-	VerifiedAt           *int64
-	CheckedAt            *int64
-	Reason               *string
-	Certificate          struct {
-		Status    string
-		ExpiresAt *int64
-		Error     *string
-	}
-}
-
 func (r *request) domainsView() (view, error) {
-	var list struct{ Data []domain }
+	var list client.DomainList
 	if err := r.do("GET", "/api/v1/domains", nil, &list); err != nil {
 		return view{}, err
 	}
@@ -57,13 +44,16 @@ func (r *request) onDomains(err error, notice string) error {
 func (r *request) domainPath() string { return "/api/v1/domains/" + url.PathEscape(r.Params("id")) }
 
 func addDomain(r *request) error {
-	return r.onDomains(r.do("POST", "/api/v1/domains", map[string]any{"hostname": strings.TrimSpace(r.form.Get("hostname"))}, nil), "domain.added")
+	return r.onDomains(
+		r.do("POST", "/api/v1/domains", client.DomainCreate{Hostname: strings.TrimSpace(r.form.Get("hostname"))}, nil),
+		"domain.added",
+	)
 }
 
 // verifyDomain looks at the name's records now. A record that is not there yet is no
 // failure: the page says what is missing, and the check is repeated by itself.
 func verifyDomain(r *request) error {
-	var d domain
+	var d client.Domain
 	err := r.do("POST", r.domainPath()+"/verify", nil, &d)
 	if err == nil && d.Status != "verified" {
 		reason := text.Get("domains.waiting")

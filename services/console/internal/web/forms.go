@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	client "github.com/linkreel/linkreel/libs/clients/go"
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
@@ -66,16 +67,16 @@ func atField(err error) error {
 // it is in UTC, and the page says so.
 const minuteForm = "2006-01-02T15:04"
 
-func toMinute(ms *int64) string {
-	if ms == nil {
+func toMinute(at *client.Millis) string {
+	if at == nil {
 		return ""
 	}
-	return time.UnixMilli(*ms).UTC().Format(minuteForm)
+	return at.Time().Format(minuteForm)
 }
 
 // minute reads a time field. The script of times.ts shows it in the viewer's zone
 // and adds the instant as <name>Ms. A time that was not touched stays exact.
-func (r *request) minute(name string, present *int64) (*int64, bool) {
+func (r *request) minute(name string, present *client.Millis) (*client.Millis, bool) {
 	typed := strings.TrimSpace(r.form.Get(name))
 	if typed == "" {
 		return nil, true
@@ -88,10 +89,11 @@ func (r *request) minute(name string, present *int64) (*int64, bool) {
 		}
 		ms = at.UnixMilli()
 	}
-	if present != nil && *present/60_000 == ms/60_000 {
+	if present != nil && int64(*present)/60_000 == ms/60_000 {
 		return present, true
 	}
-	return &ms, true
+	chosen := client.Millis(ms)
+	return &chosen, true
 }
 
 // pageLink is the present page's address with another cursor, so that filters stay.
@@ -115,17 +117,16 @@ func (r *request) filters(names ...string) url.Values {
 	return q
 }
 
-// nextCursor is the cursor of a Link header's next page.
-type nextCursor string
-
-func (n *nextCursor) SetHeader(h http.Header) {
+// nextCursor is the cursor of a Link header's next page, "" on the last.
+func nextCursor(h http.Header) string {
 	for _, part := range strings.Split(h.Get("Link"), ",") {
 		target, params, ok := strings.Cut(part, ";")
 		if !ok || !strings.Contains(params, `rel="next"`) {
 			continue
 		}
 		if u, err := url.Parse(strings.Trim(strings.TrimSpace(target), "<>")); err == nil {
-			*n = nextCursor(u.Query().Get("cursor"))
+			return u.Query().Get("cursor")
 		}
 	}
+	return ""
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	client "github.com/linkreel/linkreel/libs/clients/go"
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
@@ -88,15 +89,7 @@ func importLinks(r *request) error {
 }
 
 func (r *request) makeLinks(items []map[string]any, rows []importRow) error {
-	var answer struct {
-		Results []struct {
-			Data  *struct{ ID, ShortURL string }
-			Error *struct {
-				Message string
-				Details []apierr.Detail
-			}
-		}
-	}
+	var answer client.BulkResults
 	if err := r.do("POST", "/api/v1/links/bulk", map[string]any{"urls": items}, &answer); err != nil {
 		return err
 	}
@@ -122,7 +115,7 @@ func (r *request) makeLinks(items []map[string]any, rows []importRow) error {
 var protected = regexp.MustCompile(`^''*[\s\p{Z}\x{feff}]*[=+\-@＝＋－＠\t\r]`)
 
 // readTable reads comma or tab separated rows. A first row with the column "url"
-// names the columns; without it they are destination, ending and title.
+// names the columns; without it they are destination, short name and title.
 func readTable(table string) (items []map[string]any, rows []importRow, problem string) {
 	table = strings.TrimPrefix(strings.TrimSpace(table), "\ufeff")
 	if table == "" {

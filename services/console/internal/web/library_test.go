@@ -24,7 +24,6 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/signin"
-	"github.com/linkreel/linkreel/services/console/internal/client"
 	"github.com/linkreel/linkreel/services/console/internal/text"
 	"github.com/linkreel/linkreel/services/console/internal/web"
 )
@@ -59,11 +58,10 @@ func newDesk(t *testing.T, answers map[string]answer) *desk {
 	d := &desk{t: t, answers: answers}
 	api := httptest.NewServer(d)
 	t.Cleanup(api.Close)
-	c, err := client.New(map[string]string{"/": api.URL})
+	c, err := web.NewAPI(map[string]string{"/": api.URL})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.Close)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -530,7 +528,7 @@ func TestUploadAnswersItsScript(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &got); err != nil || resp.StatusCode != 201 || got["id"] != "vid_2" || got["put"] == "" || got["resume"] == "" || got["share"] == "" {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}
-	if sent := d.said("POST ").body; sent != `{"privacy":"unlisted","title":"Film"}` {
+	if sent := d.said("POST ").body; sent != `{"title":"Film","privacy":"unlisted"}` {
 		t.Errorf("sent %s", sent)
 	}
 	d.answers["POST /api/v1/videos"] = answer{403, "", `{"error":{"code":"PLAN_REQUIRED","message":"This needs the creator plan."}}`}

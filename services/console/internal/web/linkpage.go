@@ -11,33 +11,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/linkreel/linkreel/libs/apierr"
-	"github.com/linkreel/linkreel/services/console/internal/client"
+	client "github.com/linkreel/linkreel/libs/clients/go"
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
-
-// stats are the clicks of a link.
-type stats struct {
-	From, To  string
-	Total     int64
-	Days      []dayClicks
-	Referrers []struct {
-		Host   string
-		Clicks int64
-	}
-	Countries []struct {
-		Country string
-		Clicks  int64
-	}
-	Devices []struct {
-		Device string
-		Clicks int64
-	}
-}
-
-type dayClicks struct {
-	Date   string
-	Clicks int64
-}
 
 // chart is a drawing of numbers by day, without a script: the template writes it as
 // SVG, in units of a tenth of a percent of its width and height.
@@ -53,7 +29,7 @@ type (
 	dayAt struct{ At, Clicks int64 }
 )
 
-func drawDays(days []dayClicks) *chart {
+func drawDays(days []client.DayClicks) *chart {
 	if len(days) == 0 {
 		return nil
 	}
@@ -92,7 +68,7 @@ type breakdown struct {
 }
 
 // breakdowns of the stats, each with its largest parts first.
-func (s *stats) breakdowns() (out []breakdown) {
+func breakdowns(s *client.LinkStats) (out []breakdown) {
 	add := func(id string, n int, at func(int) part) {
 		b := breakdown{ID: id, Title: text.Get("stats." + id)}
 		for i := range n {
@@ -127,17 +103,18 @@ func (r *request) oneLink() (view, error) {
 	length, _ := strconv.Atoi(span)
 	first := r.pages.cfg.Now().UTC().AddDate(0, 0, 1-length)
 	var (
-		l struct {
-			etag
-			link
-		}
-		clicks  *stats
+		l       link
+		header  http.Header
+		clicks  *client.LinkStats
 		history []event
 		g       errgroup.Group
 	)
-	g.Go(func() error { return r.do("GET", r.linkPath(), nil, &l) })
+	g.Go(func() (err error) {
+		header, err = r.read(r.linkPath(), &l)
+		return err
+	})
 	g.Go(func() error {
-		var s stats
+		var s client.LinkStats
 		if err := r.do("GET", r.linkPath()+"/stats?from="+first.Format(time.DateOnly), nil, &s); err == nil {
 			clicks = &s
 		}
@@ -156,23 +133,24 @@ func (r *request) oneLink() (view, error) {
 		return view{}, err
 	}
 	data := map[string]any{
-		"Link": l.link, "CanWrite": r.can("links:write"), "History": history, "Spans": options("stats.days.", span, spans), "Stats": clicks,
+		"Link": l, "CanWrite": r.can("links:write"), "History": history, "Spans": options("stats.days.", span, spans), "Stats": clicks,
 	}
 	if clicks != nil {
-		data["Chart"], data["Breakdowns"] = drawDays(clicks.Days), clicks.breakdowns()
+		data["Chart"], data["Breakdowns"] = drawDays(clicks.Days), breakdowns(clicks)
 	}
 	form := map[string]string{
 		"url": l.DestinationURL, "title": l.Title, "tags": l.TagList(), "expiresAt": toMinute(l.ExpiresAt),
-		"ogTitle": l.OGTitle, "ogDescription": l.OGDescription, "ogImage": l.OGImage,
+		"ogTitle": str(l.OGTitle), "ogDescription": str(l.OGDescription), "ogImage": str(l.OGImage),
 	}
-	return view{Title: l.Name(), Data: data, Form: form, Rev: string(l.etag), Was: shown(form)}, nil
+	return view{Title: l.Name(), Data: data, Form: form, Rev: header.Get("ETag"), Was: shown(form)}, nil
 }
 
 // linkCode is the QR code, as a picture of the page or as a file to keep.
 func linkCode(r *request) error {
 	q := r.filters("format", "size")
-	var picture client.Raw
-	if err := r.do("GET", r.linkPath()+"/qr?"+q.Encode(), nil, &picture); err != nil {
+	var picture []byte
+	header, err := r.read(r.linkPath()+"/qr?"+q.Encode(), &picture)
+	if err != nil {
 		return err
 	}
 	if r.Query("download") != "" {
@@ -183,8 +161,8 @@ func linkCode(r *request) error {
 		r.Set(fiber.HeaderContentDisposition, `attachment; filename="qr-code.`+extension+`"`)
 	}
 	r.Set(fiber.HeaderCacheControl, "private, max-age=86400") // a short address never changes
-	r.Status(http.StatusOK).Set(fiber.HeaderContentType, picture.ContentType)
-	return r.Send(picture.Bytes)
+	r.Status(http.StatusOK).Set(fiber.HeaderContentType, header.Get(fiber.HeaderContentType))
+	return r.Send(picture)
 }
 
 func editLink(r *request) error {
@@ -194,7 +172,8 @@ func editLink(r *request) error {
 	}
 	change := map[string]any{
 		"url": r.form.Get("url"), "title": r.form.Get("title"), "tags": commaList(r.form.Get("tags")),
-		"ogTitle": orNull(r.form.Get("ogTitle")), "ogDescription": orNull(unix(r.form.Get("ogDescription"))), "ogImage": orNull(r.form.Get("ogImage")),
+		"ogTitle": orNull(r.form.Get("ogTitle")), "ogDescription": orNull(unix(r.form.Get("ogDescription"))),
+		"ogImage": orNull(r.form.Get("ogImage")),
 	}
 	at, ok := r.minute("expiresAt", present.ExpiresAt)
 	change["expiresAt"] = at

@@ -7,28 +7,16 @@ import (
 	"strings"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	client "github.com/linkreel/linkreel/libs/clients/go"
 	"github.com/linkreel/linkreel/libs/signin"
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// link is what pages show of a link.
-type link struct {
-	ID             string   `json:"_id"`
-	Slug           string   `json:"slug"`
-	ShortURL       string   `json:"shortUrl"`
-	DestinationURL string   `json:"destinationUrl"`
-	Title          string   `json:"title"`
-	Clicks         int64    `json:"clicks"`
-	CreatedAt      int64    `json:"createdAt"`
-	UpdatedAt      int64    `json:"updatedAt"`
-	ExpiresAt      *int64   `json:"expiresAt"`
-	Status         string   `json:"status"`
-	Tags           []string `json:"tags"`
-	Archived       bool     `json:"archived"`
-	OGTitle        string   `json:"ogTitle"`
-	OGDescription  string   `json:"ogDescription"`
-	OGImage        string   `json:"ogImage"`
-}
+// link is a link of a list, or a whole one.
+type link struct{ client.Link }
+
+// ID is the link's id under the name that lists have too.
+func (l link) ID() string { return l.LinkSummary.ID }
 
 // Name is what the link is called in lists.
 func (l link) Name() string {
@@ -68,7 +56,9 @@ func (r *request) homeView() (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	return view{Title: text.Get("home.title"), Data: map[string]any{"Made": made, "CanWrite": r.can("links:write"), "Me": me, "Methods": m}}, nil
+	return view{
+		Title: text.Get("home.title"), Data: map[string]any{"Made": made, "CanWrite": r.can("links:write"), "Me": me, "Methods": m},
+	}, nil
 }
 
 // createLink is Shorten, from home and from the list.
@@ -77,7 +67,7 @@ func createLink(r *request) error {
 	if slug := strings.TrimSpace(r.form.Get("slug")); slug != "" {
 		body["slug"] = slug
 	}
-	var made struct{ ID string }
+	var made client.LinkCreated
 	if err := r.do("POST", "/api/v1/links", body, &made); err != nil {
 		v, failed := r.homeView()
 		if failed != nil {

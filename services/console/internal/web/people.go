@@ -9,24 +9,21 @@ import (
 	"strings"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	client "github.com/linkreel/linkreel/libs/clients/go"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/signin"
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-type apiKey struct {
-	ID, Name, Prefix, Last4          string
-	Scopes                           []string
-	CreatedAt                        int64
-	LastUsedAt, ExpiresAt, RevokedAt *int64
-}
-
 func (r *request) keysView() (view, error) {
-	var list struct{ Data []apiKey }
+	var list client.KeyList
 	if err := r.do("GET", "/api/v1/keys", nil, &list); err != nil {
 		return view{}, err
 	}
-	return view{Title: text.Get("keys.title"), Data: map[string]any{"Keys": list.Data, "Scopes": identity.AllScopes(), "CanWrite": r.can("keys:write")}}, nil
+	return view{
+		Title: text.Get("keys.title"),
+		Data:  map[string]any{"Keys": list.Data, "Scopes": identity.AllScopes(), "CanWrite": r.can("keys:write")},
+	}, nil
 }
 
 func keys(r *request) error {
@@ -40,16 +37,13 @@ func keys(r *request) error {
 // createKey shows the key in the answer to the form and nowhere else: it must not
 // be in an address, and a page that is reloaded asks before it makes another.
 func createKey(r *request) error {
-	body := map[string]any{"name": strings.TrimSpace(r.form.Get("name"))}
-	if scopes := r.form["scopes"]; len(scopes) > 0 {
-		body["scopes"] = scopes
-	}
-	var made struct{ Key, Name string }
+	body := client.KeyCreate{Name: strings.TrimSpace(r.form.Get("name")), Scopes: r.form["scopes"]}
+	var made client.KeyCreated
 	// Before the list is read, which then has the new key.
 	err := r.do("POST", "/api/v1/keys", body, &made)
 	v, failed := r.keysView()
 	if err == nil && failed != nil {
-		return r.onlySecret(failed, "/app/keys", text.Get("keys.made"), made.Key)
+		return r.onlySecret(failed, "/app/keys", text.Get("keys.made"), made.Secret)
 	}
 	if failed != nil {
 		return failed
@@ -58,7 +52,7 @@ func createKey(r *request) error {
 		return r.again(err, "keys.html", v)
 	}
 	data := v.Data.(map[string]any)
-	data["Made"], data["MadeName"] = made.Key, made.Name
+	data["Made"], data["MadeName"] = made.Secret, made.Name
 	return r.render(http.StatusOK, "keys.html", v)
 }
 
@@ -66,7 +60,10 @@ func createKey(r *request) error {
 // read. The secret is never shown again, so it must not be lost to that failure.
 func (r *request) onlySecret(failed error, home, about, secret string) error {
 	slog.WarnContext(r.ctx, "a new secret is shown without its page", "error", failed)
-	return r.render(http.StatusOK, "secret.html", view{Title: text.Get("secret.title"), Data: map[string]string{"Home": home, "About": about, "Secret": secret}})
+	return r.render(
+		http.StatusOK, "secret.html",
+		view{Title: text.Get("secret.title"), Data: map[string]string{"Home": home, "About": about, "Secret": secret}},
+	)
 }
 
 func revokeKey(r *request) error {
@@ -78,29 +75,23 @@ func revokeKey(r *request) error {
 
 type (
 	memberRow struct {
-		ID, Name, Role string
-		Email          *string
-		CreatedAt      int64
-		UpdatedAt      int64
-		Theirs         string       // the role that somebody else gave meanwhile
-		Roles          []roleOption // that the person may give this member; empty: none
-		SignIn         []string     // how they can sign in by themselves
-		MayLink        bool         // the person may make a sign-in link for them
-		Me             bool
+		client.Member
+
+		Theirs  string       // the role that somebody else gave meanwhile
+		Roles   []roleOption // that the person may give this member; empty: none
+		MayLink bool         // the person may make a sign-in link for them
+		Me      bool
 	}
 	roleOption struct {
 		Name     string
 		Selected bool
 	}
-	invitation struct {
-		ID, Name, Role       string
-		CreatedAt, ExpiresAt int64
-		InvitedBy            struct{ Name string }
-	}
 )
 
 // Rev is the ETag of the member.
-func (m memberRow) Rev() string { return strconv.Quote("r" + strconv.FormatInt(m.UpdatedAt, 10)) }
+func (m memberRow) Rev() string {
+	return strconv.Quote("r" + strconv.FormatInt(int64(m.UpdatedAt), 10))
+}
 
 // roles are those that the person may give.
 func (r *request) roles(selected string) (out []roleOption) {
@@ -117,7 +108,7 @@ func (r *request) membersView() (view, error) {
 	if err := r.do("GET", "/api/v1/members", nil, &list); err != nil {
 		return view{}, err
 	}
-	var open struct{ Data []invitation }
+	var open client.InvitationList
 	if err := r.do("GET", "/api/v1/invitations", nil, &open); err != nil {
 		return view{}, err
 	}
@@ -144,7 +135,10 @@ func members(r *request) error {
 
 // invite makes an invitation.
 func invite(r *request) error {
-	return r.makeLink("/api/v1/invitations", map[string]any{"name": strings.TrimSpace(r.form.Get("name")), "role": r.form.Get("role")}, "members.invite", "members.made")
+	return r.makeLink(
+		"/api/v1/invitations", map[string]any{"name": strings.TrimSpace(r.form.Get("name")), "role": r.form.Get("role")},
+		"members.invite", "members.made",
+	)
 }
 
 // makeSignInLink lets a member back in who cannot sign in by themselves.
@@ -154,7 +148,7 @@ func makeSignInLink(r *request) error {
 
 // makeLink shows the link in the answer to the form and nowhere else, like a new key.
 func (r *request) makeLink(path string, body any, title, about string) error {
-	var made struct{ URL string }
+	var made client.MemberSignInLink
 	err := r.do("POST", path, body, &made)
 	v, failed := r.membersView()
 	if err == nil && failed != nil {

@@ -49,7 +49,8 @@ func (p *Pages) table() []row {
 		{path: "/app/activity", icon: "activity", scope: "events:read", get: activity},
 		{path: "/app/keys", icon: "key", scope: "keys:read", get: keys, posts: map[string]handler{"": createKey, "/:id/revoke": revokeKey}},
 		{path: "/app/members", icon: "people", scope: "members:read", get: members, posts: map[string]handler{
-			"/invite": invite, "/:id/role": changeRole, "/:id/remove": removeMember, "/:id/sign-in-link": makeSignInLink, "/invitations/:id/revoke": revokeInvitation,
+			"/invite": invite, "/:id/role": changeRole, "/:id/remove": removeMember, "/:id/sign-in-link": makeSignInLink,
+			"/invitations/:id/revoke": revokeInvitation,
 		}},
 		{path: "/app/settings", icon: "settings", get: settings, posts: map[string]handler{
 			"/switch": switchAccount, "/connect": connect, "/sessions/:id/end": endSession,

@@ -246,7 +246,8 @@ func safeNext(next string) string {
 	u, err := url.Parse(next)
 	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || len(next) > 2000 ||
 		strings.ContainsFunc(next, func(c rune) bool { return c < 0x21 || c == '\\' || c == 0x7f }) ||
-		u.Path != "/app" && !strings.HasPrefix(u.Path, "/app/") || strings.HasPrefix(u.Path, "/app/sign-in") || strings.Contains(u.Path, "//") || strings.Contains(u.Path, "..") {
+		u.Path != "/app" && !strings.HasPrefix(u.Path, "/app/") || strings.HasPrefix(u.Path, "/app/sign-in") ||
+		strings.Contains(u.Path, "//") || strings.Contains(u.Path, "..") {
 		return "/app"
 	}
 	return next

@@ -6,6 +6,7 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
+	client "github.com/linkreel/linkreel/libs/clients/go"
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
@@ -33,11 +34,8 @@ func createVideo(r *request) error {
 	if privacy != "public" {
 		privacy = "unlisted"
 	}
-	body := map[string]any{"title": strings.TrimSpace(r.form.Get("title")), "privacy": privacy}
-	if r.form.Get("recording") == "true" {
-		body["recording"] = true
-	}
-	var made struct{ VideoID, UploadURL, ResumableUploadURL, ShareURL string }
+	body := client.VideoCreate{Title: strings.TrimSpace(r.form.Get("title")), Privacy: privacy, Recording: r.form.Get("recording") == "true"}
+	var made client.VideoCreated
 	if err := r.do("POST", "/api/v1/videos", body, &made); err != nil {
 		return r.refuseScript(err)
 	}

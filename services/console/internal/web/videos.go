@@ -13,41 +13,15 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/linkreel/linkreel/libs/apierr"
-	"github.com/linkreel/linkreel/services/console/internal/client"
+	client "github.com/linkreel/linkreel/libs/clients/go"
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
-// video is what pages show of a video.
-type video struct {
-	ID            string   `json:"_id"`
-	Title         string   `json:"title"`
-	Description   string   `json:"description"`
-	Status        string   `json:"status"`
-	Privacy       string   `json:"privacy"`
-	ShareURL      string   `json:"shareUrl"`
-	CreatedAt     int64    `json:"createdAt"`
-	UpdatedAt     int64    `json:"updatedAt"`
-	ExpiresAt     *int64   `json:"expiresAt"`
-	Duration      *float64 `json:"duration"`
-	Progress      int      `json:"progress"`
-	Tags          []string `json:"tags"`
-	Width         int      `json:"width"`
-	Height        int      `json:"height"`
-	PosterURL     string   `json:"posterUrl"`
-	PlaybackURL   string   `json:"playbackUrl"`
-	DownloadURL   string   `json:"downloadUrl"`
-	ThumbnailTime *float64 `json:"thumbnailTime"`
+// video is a video of a list, or a whole one.
+type video struct{ client.Video }
 
-	UploadURL          string `json:"uploadUrl"`
-	ResumableUploadURL string `json:"resumableUploadUrl"`
-
-	Views     int64 `json:"views"`
-	TakenDown *struct {
-		At     int64
-		Reason string
-	} `json:"takenDown"`
-	Error *struct{ Code, Message string } `json:"error"`
-}
+// ID is the video's id under the name that lists have too.
+func (v video) ID() string { return v.VideoSummary.ID }
 
 func (v video) Name() string {
 	if title := strings.TrimSpace(v.Title); title != "" {
@@ -79,9 +53,9 @@ func (v video) StatusText() string { return text.Get("video.status." + v.Status)
 
 // Poster, Playlist, File and Captions are addresses for this page. The API gives
 // them with its host; the page asks its own, which its policy allows.
-func (v video) Poster() string   { return samePath(v.PosterURL) }
-func (v video) Playlist() string { return samePath(v.PlaybackURL) }
-func (v video) File() string     { return samePath(v.DownloadURL) }
+func (v video) Poster() string   { return samePath(str(v.PosterURL)) }
+func (v video) Playlist() string { return samePath(str(v.PlaybackURL)) }
+func (v video) File() string     { return samePath(str(v.DownloadURL)) }
 
 // CaptionFile is the track of a language, which lies beside the playlist.
 func (v video) CaptionFile(lang string) string {
@@ -110,23 +84,10 @@ func samePath(address string) string {
 	return u.RequestURI()
 }
 
-type (
-	caption struct {
-		Language, Name string
-		UpdatedAt      int64
-	}
-	access struct {
-		Privacy       string   `json:"privacy"`
-		Password      *string  `json:"password,omitempty"`
-		ExpiresAt     *int64   `json:"expiresAt,omitempty"`
-		AllowDownload bool     `json:"allowDownload"`
-		EmbedOrigins  []string `json:"embedOrigins"`
-	}
-	option struct {
-		Value, Text string
-		Selected    bool
-	}
-)
+type option struct {
+	Value, Text string
+	Selected    bool
+}
 
 var (
 	privacies = []string{"public", "unlisted", "password", "expiring"}
@@ -141,11 +102,6 @@ func options(prefix, selected string, values []string) []option {
 	return out
 }
 
-type videoList struct {
-	nextCursor
-	Data []video
-}
-
 func videos(r *request) error {
 	q := r.filters("q", "tag", "status", "privacy", "cursor")
 	// A filter that somebody mistyped in the address shows all, not an error.
@@ -155,17 +111,19 @@ func videos(r *request) error {
 	if !slices.Contains(privacies, q.Get("privacy")) {
 		q.Del("privacy")
 	}
-	var list videoList
-	if err := r.do("GET", "/api/v1/videos?"+q.Encode(), nil, &list); err != nil {
+	var list struct{ Data []video }
+	header, err := r.read("/api/v1/videos?"+q.Encode(), &list)
+	if err != nil {
 		return err
 	}
-	next := ""
-	if list.nextCursor != "" {
-		next = r.pageLink(q, string(list.nextCursor))
+	next := nextCursor(header)
+	if next != "" {
+		next = r.pageLink(q, next)
 	}
 	return r.render(http.StatusOK, "videos.html", view{Title: text.Get("videos.title"), Data: map[string]any{
 		"Videos": list.Data, "Next": next, "Q": q.Get("q"), "Tag": q.Get("tag"), "Filtered": len(q) > 0, "CanWrite": r.can("videos:write"),
-		"Statuses": options("video.status.short.", q.Get("status"), statuses), "Privacies": options("video.privacy.", q.Get("privacy"), privacies),
+		"Statuses":  options("video.status.short.", q.Get("status"), statuses),
+		"Privacies": options("video.privacy.", q.Get("privacy"), privacies),
 	}})
 }
 
@@ -175,31 +133,30 @@ func (r *request) videoHome() string { return "/app/videos/" + url.PathEscape(r.
 // oneVideo reads what the page of a video shows. Form holds what is stored, under
 // the names of the fields.
 func (r *request) oneVideo() (view, error) {
-	var v struct {
-		etag
-		video
-	}
-	if err := r.do("GET", r.videoPath(), nil, &v); err != nil {
+	var v video
+	header, err := r.read(r.videoPath(), &v)
+	if err != nil {
 		return view{}, err
 	}
-	var a access
+	var a client.VideoAccess
 	if err := r.do("GET", r.videoPath()+"/access", nil, &a); err != nil {
 		return view{}, err
 	}
-	var captions struct{ Data []caption }
+	var captions client.CaptionList
 	if err := r.do("GET", r.videoPath()+"/captions", nil, &captions); err != nil {
 		return view{}, err
 	}
 	form := map[string]string{
-		"title": v.Title, "description": v.Description, "tags": v.TagList(), "privacy": a.Privacy, "expiresAt": toMinute(a.ExpiresAt),
+		"title": v.Title, "description": str(v.Description), "tags": v.TagList(), "privacy": a.Privacy, "expiresAt": toMinute(a.ExpiresAt),
 		"embedOrigins": strings.Join(a.EmbedOrigins, "\n"), "allowDownload": strconv.FormatBool(a.AllowDownload),
 	}
 	if v.ThumbnailTime != nil {
 		form["time"] = strconv.FormatFloat(*v.ThumbnailTime, 'f', -1, 64)
 	}
 	r.allowMedia()
-	return view{Title: v.Name(), Form: form, Rev: string(v.etag), Was: shown(form), Data: map[string]any{
-		"Video": v.video, "Access": a, "Captions": captions.Data, "CanWrite": r.can("videos:write"), "Privacies": options("video.privacy.", a.Privacy, privacies),
+	return view{Title: v.Name(), Form: form, Rev: header.Get("ETag"), Was: shown(form), Data: map[string]any{
+		"Video": v, "Access": a, "Captions": captions.Data, "CanWrite": r.can("videos:write"),
+		"Privacies":   options("video.privacy.", a.Privacy, privacies),
 		"HasPassword": a.Privacy == "password",
 	}}, nil
 }
@@ -237,7 +194,8 @@ func (r *request) onVideo(err error, notice string) error {
 
 func editVideo(r *request) error {
 	return r.onVideo(r.edit("PATCH", r.videoPath(), map[string]any{
-		"title": strings.TrimSpace(r.form.Get("title")), "description": strings.TrimSpace(unix(r.form.Get("description"))), "tags": commaList(r.form.Get("tags")),
+		"title": strings.TrimSpace(r.form.Get("title")), "description": strings.TrimSpace(unix(r.form.Get("description"))),
+		"tags": commaList(r.form.Get("tags")),
 	}, r.oneVideo), "saved")
 }
 
@@ -245,18 +203,21 @@ func editVideo(r *request) error {
 func unix(s string) string { return strings.ReplaceAll(s, "\r\n", "\n") }
 
 func setAccess(r *request) error {
-	var present access
+	var present client.VideoAccess
 	if err := r.do("GET", r.videoPath()+"/access", nil, &present); err != nil {
 		return err
 	}
-	wanted := access{Privacy: r.form.Get("privacy"), AllowDownload: r.form.Get("allowDownload") == "true", EmbedOrigins: lines(r.form.Get("embedOrigins"))}
-	if !wanted.AllowDownload {
+	download := r.form.Get("allowDownload") == "true"
+	wanted := client.VideoAccessUpdate{
+		Privacy: r.form.Get("privacy"), AllowDownload: client.Set(download), EmbedOrigins: client.Set(lines(r.form.Get("embedOrigins"))),
+	}
+	if !download {
 		r.form.Set("allowDownload", "false") // an empty box sends nothing
 	}
 	// Fields of a privacy that was not chosen are left out: all of them are on the
 	// page, and the API refuses protection that protects nothing.
 	if password := r.form.Get("password"); wanted.Privacy == "password" && password != "" {
-		wanted.Password = &password
+		wanted.Password = client.Set(password)
 	}
 	r.form.Del("password") // it is not shown again
 	if wanted.Privacy == "expiring" {
@@ -264,11 +225,13 @@ func setAccess(r *request) error {
 		if !ok {
 			return r.onVideo(apierr.Invalid(apierr.Detail{Field: "expiresAt", Message: text.Get("form.time")}), "")
 		}
-		wanted.ExpiresAt = at
+		if at != nil {
+			wanted.ExpiresAt = client.Set(*at)
+		}
 		r.form.Set("expiresAt", toMinute(at))
 	}
 	store := func() error { return r.edit("PUT", r.videoPath()+"/access", wanted, r.oneVideo) }
-	if wanted.Password != nil {
+	if !wanted.Password.IsZero() {
 		// A password that somebody else has set meanwhile shows in no field, so every change counts.
 		store = func() error { return r.do("PUT", r.videoPath()+"/access", wanted, nil) }
 	}
@@ -286,13 +249,13 @@ func setAccess(r *request) error {
 
 func setThumbnail(r *request) error {
 	if r.form.Get("ours") != "" {
-		return r.onVideo(r.edit("PUT", r.videoPath()+"/thumbnail", map[string]any{"time": nil}, r.oneVideo), "thumbnail")
+		return r.onVideo(r.edit("PUT", r.videoPath()+"/thumbnail", client.VideoThumbnail{}, r.oneVideo), "thumbnail")
 	}
 	seconds, ok := clockSeconds(r.form.Get("time"))
 	if !ok {
 		return r.onVideo(apierr.Invalid(apierr.Detail{Field: "time", Message: text.Get("video.thumbnail.bad")}), "")
 	}
-	return r.onVideo(r.edit("PUT", r.videoPath()+"/thumbnail", map[string]any{"time": seconds}, r.oneVideo), "thumbnail")
+	return r.onVideo(r.edit("PUT", r.videoPath()+"/thumbnail", client.VideoThumbnail{Time: &seconds}, r.oneVideo), "thumbnail")
 }
 
 // clockSeconds reads "75", "75.5", "1:15" and "1:01:15".
@@ -327,7 +290,9 @@ func addCaptions(r *request) error {
 	case len(file) == 0:
 		err = apierr.Invalid(apierr.Detail{Field: "file", Message: text.Get("video.captions.file.none")})
 	default:
-		err = r.do("PUT", r.videoPath()+"/captions/"+url.PathEscape(lang), client.Body{ContentType: "text/vtt", Bytes: file}, nil)
+		err = r.send(client.Call{
+			Method: http.MethodPut, Path: r.videoPath() + "/captions/" + url.PathEscape(lang), ContentType: "text/vtt", Body: file,
+		})
 	}
 	return r.onVideo(rename(err, "body", "file"), "captions")
 }

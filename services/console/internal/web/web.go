@@ -23,17 +23,12 @@ import (
 	"github.com/gofiber/fiber/v2"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	client "github.com/linkreel/linkreel/libs/clients/go"
 	"github.com/linkreel/linkreel/libs/design"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/signin"
-	"github.com/linkreel/linkreel/services/console/internal/client"
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
-
-// API is the way to the public API; see client.Client.
-type API interface {
-	Do(ctx context.Context, call client.Call) error
-}
 
 // Auth answers on signing in, by the operations of libs/signin; see peer.Client.
 type Auth interface {
@@ -42,8 +37,8 @@ type Auth interface {
 
 // Config is what pages need.
 type Config struct {
-	Base *url.URL // without /app
-	API  API
+	Base *url.URL       // without /app
+	API  *client.Client // each call gets the person's session as its key
 	Auth Auth
 	// Storage is the origin of signed addresses, such as
 	// https://storage.googleapis.com: videos are played from there and sent there.
@@ -89,12 +84,12 @@ func New(cfg Config) *Pages {
 			}
 			return "", fmt.Errorf("no asset %q", name)
 		},
-		"time":    machineTime,
-		"date":    func(ms int64) string { return time.UnixMilli(ms).UTC().Format("2 Jan 2006, 15:04 MST") },
+		"time":    moment(time.RFC3339),
+		"date":    moment("2 Jan 2006, 15:04 MST"),
 		"number":  text.Number,
 		"tab":     design.TabTitle,
-		"day":     func(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.DateOnly) },
-		"dayText": func(ms int64) string { return time.UnixMilli(ms).UTC().Format("2 Jan 2006") },
+		"day":     moment(time.DateOnly),
+		"dayText": moment("2 Jan 2006"),
 	}
 	layout := template.Must(template.New("layout.html").Funcs(funcs).ParseFS(templateFiles, "templates/layout.html"))
 	files, err := templateFiles.ReadDir("templates")
@@ -119,7 +114,20 @@ func (p *Pages) addFile(f design.File) string {
 	return path
 }
 
-func machineTime(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339) }
+// moment writes a time of the API or of auth.
+func moment(layout string) func(at any) (string, error) {
+	return func(at any) (string, error) {
+		switch at := at.(type) {
+		case int64:
+			return client.Millis(at).Time().Format(layout), nil
+		case client.Millis:
+			return at.Time().Format(layout), nil
+		case *client.Millis:
+			return at.Time().Format(layout), nil
+		}
+		return "", fmt.Errorf("%T is not a time", at)
+	}
+}
 
 // request is one request of a browser.
 type request struct {
@@ -153,22 +161,14 @@ type view struct {
 	Data   any
 }
 
-// do asks the API as the person.
-func (r *request) do(method, path string, in, out any) error {
-	call := client.Call{Session: r.session, Method: method, Path: path, In: in, Out: out}
-	// A form about a record says which state of it the person saw.
-	if method == http.MethodPatch || method == http.MethodPut || method == http.MethodDelete {
-		call.IfMatch = r.form.Get(revField)
-	}
-	return r.pages.cfg.API.Do(r.ctx, call)
-}
-
 // ask asks auth. browser is filled in by the caller.
 func (r *request) ask(op string, in, out any) error { return r.pages.cfg.Auth.Call(r.ctx, op, in, out) }
 
 // browser is what auth is told of who asks.
 func (r *request) browser() signin.Browser {
-	return signin.Browser{Address: r.pages.app.ClientIP(r.Ctx).String(), Client: r.Get(fiber.HeaderUserAgent), Session: r.cookie(sessionCookie)}
+	return signin.Browser{
+		Address: r.pages.app.ClientIP(r.Ctx).String(), Client: r.Get(fiber.HeaderUserAgent), Session: r.cookie(sessionCookie),
+	}
 }
 
 // can reports whether the person has the scope; pages hide what would be refused.
@@ -240,7 +240,8 @@ func (r *request) done(path, notice string) error {
 
 // policyFormat is the pages' Content-Security-Policy with a place for where storage
 // is. Pages without media leave it empty.
-const policyFormat = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:%[1]s; connect-src 'self'%[1]s; media-src 'self'%[1]s; " +
+const policyFormat = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:%[1]s; connect-src 'self'%[1]s; " +
+	"media-src 'self'%[1]s; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
 var policy = fmt.Sprintf(policyFormat, "")

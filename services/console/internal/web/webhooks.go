@@ -8,33 +8,14 @@ import (
 	"strings"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	client "github.com/linkreel/linkreel/libs/clients/go"
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
 type (
-	webhook struct {
-		ID, URL, Description string
-		Events               []string
-		Enabled              bool
-		DisabledReason       *string
-		CreatedAt, UpdatedAt int64
-		Secret               string // in the answers that make one, and nowhere else
-	}
-	delivery struct {
-		ID        string
-		Event     struct{ ID, Type string }
-		Status    string
-		CreatedAt int64
-		NextTryAt *int64
-		Attempts  []struct {
-			At       int64
-			Status   *int
-			Duration int64
-			Error    *string
-			Response string
-		}
-	}
+	webhook     struct{ client.Webhook }
+	delivery    struct{ client.Delivery }
 	eventChoice struct {
 		Type, Text string
 		Chosen     bool
@@ -100,7 +81,7 @@ func (r *request) webhookFields() map[string]any {
 // createWebhook shows the secret in the answer to the form and nowhere else, like
 // a new key.
 func createWebhook(r *request) error {
-	var made webhook
+	var made client.WebhookCreated
 	err := r.do("POST", "/api/v1/webhooks", r.webhookFields(), &made)
 	v, failed := r.webhooksView()
 	if err == nil && failed != nil {
@@ -122,11 +103,9 @@ func (r *request) webhookPath() string { return "/api/v1/webhooks/" + url.PathEs
 func (r *request) webhookHome() string { return "/app/webhooks/" + url.PathEscape(r.Params("id")) }
 
 func (r *request) oneWebhook() (view, error) {
-	var w struct {
-		etag
-		webhook
-	}
-	if err := r.do("GET", r.webhookPath(), nil, &w); err != nil {
+	var w webhook
+	header, err := r.read(r.webhookPath(), &w)
+	if err != nil {
 		return view{}, err
 	}
 	q := url.Values{"limit": {"20"}}
@@ -149,8 +128,8 @@ func (r *request) oneWebhook() (view, error) {
 		title = w.URL
 	}
 	form := map[string]string{"url": w.URL, "description": w.Description, "all": strconv.FormatBool(w.All())}
-	return view{Title: title, Form: form, Rev: string(w.etag), Was: shown(form), Data: map[string]any{
-		"Webhook": w.webhook, "Deliveries": list.Data, "Next": next, "Choices": eventChoices(w.Events), "CanWrite": r.can("webhooks:write"),
+	return view{Title: title, Form: form, Rev: header.Get("ETag"), Was: shown(form), Data: map[string]any{
+		"Webhook": w, "Deliveries": list.Data, "Next": next, "Choices": eventChoices(w.Events), "CanWrite": r.can("webhooks:write"),
 	}}, nil
 }
 
@@ -211,7 +190,7 @@ func rollSecret(r *request) error {
 	if err != nil {
 		overlap = 0
 	}
-	var made webhook
+	var made client.WebhookCreated
 	if err := r.do("POST", r.webhookPath()+"/roll-secret", map[string]any{"overlapSeconds": overlap}, &made); err != nil {
 		return r.onWebhook(err, "")
 	}

@@ -70,22 +70,7 @@ func (e *Engine) call(ctx context.Context, w *webhook.Webhook, j job) (r webhook
 	if !w.Enabled {
 		return webhook.Result{Attempt: webhook.Attempt{At: now, Error: "The webhook is disabled."}, Final: true}, true
 	}
-	at, data := d.EventAt, d.Payload
-	if data == "" {
-		ev := j.event
-		if ev == nil {
-			var err error
-			if ev, err = e.store.Event(ctx, d.EventID); err != nil {
-				slog.WarnContext(ctx, "event cannot be read; its delivery waits", "event", d.EventID, "error", err)
-				return r, false
-			}
-		}
-		if ev == nil {
-			return webhook.Result{Attempt: webhook.Attempt{At: now, Error: "The event is no longer kept."}, Final: true}, true
-		}
-		at, data = ev.At, ev.Data
-	}
-	body, err := message(d.EventType, at, data)
+	body, err := message(d.EventType, d.EventAt, d.Payload)
 	if err != nil {
 		// Trying again would fail in the same way for ever.
 		slog.ErrorContext(ctx, "message cannot be made", "event", d.EventID, "error", err)

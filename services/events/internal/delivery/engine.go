@@ -37,17 +37,18 @@ import (
 
 // Store is what the engine asks of the store, which decides nothing.
 type Store interface {
-	// Overlooked lists accounts with events that have waited since before t, and how long
-	// the oldest has waited. Beside an error there may be some.
-	Overlooked(ctx context.Context, before time.Time) (accounts []string, oldest time.Time, err error)
+	// Waiters lists accounts behind the account after that have events without a place, each
+	// with the time of its oldest. next is where to continue; "" at the end.
+	Waiters(ctx context.Context, after string) (oldest map[string]time.Time, next string, err error)
+	// Expired lists accounts of which some recent events have expired.
+	Expired(ctx context.Context) (accounts []string, err error)
 	// Waiting lists what has no place yet, in the order of commits. more says that others
 	// may wait.
 	Waiting(ctx context.Context, accountID string, limit int) (list []*feed.Event, more bool, err error)
 	Feed(ctx context.Context, accountID string) (*feed.Feed, error)
 	// Place writes places and deliveries in one commit; feed.ErrMoved when the feed is no
 	// more as it was before.
-	Place(ctx context.Context, before *feed.Feed, placed []*feed.Event, list []*webhook.Delivery) error
-	Event(ctx context.Context, id string) (*feed.Event, error)
+	Place(ctx context.Context, p *feed.Placing, list []*webhook.Delivery) error
 
 	// Receiver reads a webhook, and whether its account may be sent nothing now.
 	Receiver(ctx context.Context, accountID, id string) (w *webhook.Webhook, silent bool, err error)
@@ -110,6 +111,8 @@ type Engine struct {
 	late    []*webhook.Delivery // deferred after the stop
 
 	replaying chan struct{}
+	// waiter is the account behind which the next sweep looks for events without a place.
+	waiter string
 	// beyond is, for each due lane, how far sweeps have looked behind a full page.
 	beyond [webhook.DueLanes]webhook.DeliveryPlace
 }
@@ -241,13 +244,8 @@ func (e *Engine) sweeps(ctx context.Context) {
 
 // Sweep looks once.
 func (e *Engine) Sweep(ctx context.Context) {
-	accounts, oldest, err := e.store.Overlooked(ctx, e.opt.Now().Add(-e.opt.Patience))
-	if err != nil && ctx.Err() == nil {
+	if err := e.sweepFeeds(ctx); err != nil && ctx.Err() == nil {
 		slog.WarnContext(ctx, "cannot look for events without a place", "error", err)
-	}
-	e.metrics.waitingSince(oldest)
-	for _, accountID := range accounts {
-		e.settler.ask(ctx, accountID)
 	}
 	var mu sync.Mutex
 	var oldestDue time.Time
@@ -273,6 +271,40 @@ func (e *Engine) Sweep(ctx context.Context) {
 	case e.replaying <- struct{}{}:
 	default:
 	}
+}
+
+// maxWaiters is how many pages of accounts one sweep reads; the next one continues.
+const maxWaiters = 50
+
+// sweepFeeds has places given to what has waited for too long, and drops from feeds what
+// has expired.
+func (e *Engine) sweepFeeds(ctx context.Context) error {
+	before := e.opt.Now().Add(-e.opt.Patience)
+	var oldest time.Time
+	for range maxWaiters {
+		waiters, next, err := e.store.Waiters(ctx, e.waiter)
+		if err != nil {
+			return err
+		}
+		for accountID, since := range waiters {
+			if since.After(before) {
+				continue // somebody is woken for it
+			}
+			if oldest.IsZero() || since.Before(oldest) {
+				oldest = since
+			}
+			e.settler.ask(ctx, accountID)
+		}
+		if e.waiter = next; next == "" {
+			break
+		}
+	}
+	e.metrics.waitingSince(oldest)
+	expired, err := e.store.Expired(ctx)
+	for _, accountID := range expired {
+		e.settler.ask(ctx, accountID)
+	}
+	return err
 }
 
 // pagesBeyond is how many pages a sweep reads behind a lane's first one.

@@ -30,9 +30,11 @@ type lanes struct {
 	read int
 }
 
-func (s *lanes) Overlooked(context.Context, time.Time) ([]string, time.Time, error) {
-	return nil, time.Time{}, nil
+func (s *lanes) Waiters(context.Context, string) (map[string]time.Time, string, error) {
+	return nil, "", nil
 }
+
+func (s *lanes) Expired(context.Context) ([]string, error) { return nil, nil }
 
 func (s *lanes) Due(ctx context.Context, i int, _ webhook.DeliveryPlace) (list []*webhook.Delivery, next webhook.DeliveryPlace, err error) {
 	switch {

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/linkreel/linkreel/services/events/internal/feed"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
@@ -51,7 +50,7 @@ type lane struct {
 
 type job struct {
 	delivery *webhook.Delivery
-	event    *feed.Event // nil: to be read
+	fresh    bool // its event has just got its place
 }
 
 func (l *lane) held() int { return len(l.queue) + l.running + l.reserved }
@@ -97,8 +96,7 @@ func (e *Engine) unreserve(list []*webhook.Delivery) {
 }
 
 // accept takes a delivery that was just stored.
-func (e *Engine) accept(j job) {
-	d := j.delivery
+func (e *Engine) accept(d *webhook.Delivery) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	l := e.lane(d.AccountID, d.WebhookID)
@@ -109,7 +107,7 @@ func (e *Engine) accept(j job) {
 		}
 	} else {
 		l.reserved = max(0, l.reserved-1)
-		l.queue = append(l.queue, j)
+		l.queue = append(l.queue, job{d, true})
 	}
 	e.pump(l)
 }
@@ -193,7 +191,7 @@ func (e *Engine) load(l *lane) {
 	defer e.mu.Unlock()
 	l.loading = false
 	for _, d := range taken {
-		l.queue = append(l.queue, job{delivery: d})
+		l.queue = append(l.queue, job{d, false})
 	}
 	l.more = l.more || more || err != nil
 	if err != nil {

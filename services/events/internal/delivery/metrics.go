@@ -89,7 +89,7 @@ func (m *metrics) attempted(ctx context.Context, r webhook.Result, first bool, j
 		outcome = "refused"
 	}
 	m.attempts.Add(ctx, 1, metric.WithAttributes(attribute.String("outcome", outcome)))
-	if first && !r.Ours && j.event != nil {
-		m.firsts.Record(ctx, max(0, now.Sub(j.event.At).Seconds()))
+	if first && !r.Ours && j.fresh {
+		m.firsts.Record(ctx, max(0, now.Sub(j.delivery.EventAt).Seconds()))
 	}
 }

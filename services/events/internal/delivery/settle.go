@@ -168,10 +168,6 @@ func (e *Engine) settle(ctx context.Context, accountID string) (n int, more bool
 // committed, and a read of what waits, which sees all that had committed when it
 // began, cannot see the later one without the earlier one.
 func (e *Engine) place(ctx context.Context, accountID string) (n int, more bool, err error) {
-	// Most looks find nothing, which costs one read this way.
-	if first, _, err := e.store.Waiting(ctx, accountID, 1); err != nil || len(first) == 0 {
-		return 0, false, err
-	}
 	// The feed is read before what waits: if it is still the same at the commit, nobody
 	// has given a place to any of it. Reading what waits inside the transaction would
 	// make every change of the account abort it.
@@ -180,31 +176,34 @@ func (e *Engine) place(ctx context.Context, accountID string) (n int, more bool,
 		return 0, false, err
 	}
 	waiting, more, err := e.store.Waiting(ctx, accountID, feed.MaxPlaced)
-	if err != nil || len(waiting) == 0 {
+	if err != nil {
 		return 0, false, err
 	}
-	after := *before
-	placed := after.Place(waiting)
-	list, jobs := e.deliveries(&after, placed)
-	if err := e.store.Place(ctx, before, placed, list); err != nil {
+	p := before.Place(waiting)
+	if p == nil {
+		return 0, false, nil
+	}
+	list := e.deliveries(p)
+	if err := e.store.Place(ctx, p, list); err != nil {
 		e.unreserve(list) // lanes promised room for deliveries that were not made
 		return 0, false, err
 	}
-	e.hub.announce(ctx, accountID)
-	for _, j := range jobs {
-		e.accept(j)
+	if len(p.Placed) > 0 {
+		e.hub.announce(ctx, accountID)
 	}
-	return len(placed), more || len(placed) < len(waiting), nil
+	for _, d := range list {
+		e.accept(d)
+	}
+	return len(p.Placed), more || len(p.Placed) < len(waiting), nil
 }
 
 // deliveries makes those of events. Each webhook is asked for room for each of them.
-func (e *Engine) deliveries(f *feed.Feed, placed []*feed.Event) (list []*webhook.Delivery, jobs []job) {
+func (e *Engine) deliveries(p *feed.Placing) (list []*webhook.Delivery) {
 	now := e.opt.Now()
-	for _, ev := range placed {
-		for _, id := range f.Wanting(ev.Type) {
-			d := webhook.Send(id, id, ev, e.reserve(id), now)
-			list, jobs = append(list, d), append(jobs, job{d, ev})
+	for _, ev := range p.Placed {
+		for _, id := range p.After.Wanting(ev.Type) {
+			list = append(list, webhook.Send(id, id, ev, e.reserve(id), now))
 		}
 	}
-	return list, jobs
+	return list
 }

@@ -46,35 +46,111 @@ func (s Subscriber) Wants(t events.Type) bool {
 	return s.Enabled && (slices.Contains(s.Events, All) || slices.Contains(s.Events, string(t)))
 }
 
-// Feed is an account's feed without its events: the highest place, and every webhook
-// of the account by its id, so that whoever gives places knows who wants what.
+// Feed is the one document that every account with events has: what places are given
+// by. Older events are in pages, and a page never changes.
 type Feed struct {
-	AccountID   string
-	Head        int64
+	AccountID string
+	// Head is the highest place. Recent are the newest events, those that are in no page
+	// yet; the last of them has the place Head.
+	Head   int64
+	Recent []*Event
+	// Subscribers are all webhooks of the account by id, so that whoever gives places
+	// knows who wants what.
 	Subscribers map[string]Subscriber
+	// Version names the stored state; zero when nothing is stored yet. ReadAt is when it
+	// was read, by the database's clock: a replica whose clock is wrong deletes nothing.
+	Version, ReadAt time.Time
+}
+
+// Placing is one commit that gives events their places: each event leaves the outbox
+// for the feed. It holds only over the very feed that it was made from.
+type Placing struct {
+	Before, After *Feed
+	Placed        []*Event
+	Pages         [][]*Event // that are full, oldest first
 }
 
 // What one commit takes. Firestore has no limit on the number of writes, but one of
-// 10 MiB, and what a transaction touches makes it slow.
+// 10 MiB, and what a transaction touches makes it slow. What is deleted counts too.
 const (
 	MaxPlaced = 200
 	maxWrites = 450
+	maxBytes  = 4 << 20
 )
 
-// Place gives what waits the next places, in this order, and returns those events that
-// one commit takes with their deliveries.
-func (f *Feed) Place(waiting []*Event) (placed []*Event) {
-	writes := 1
-	for _, e := range waiting[:min(len(waiting), MaxPlaced)] {
-		if writes += 1 + len(f.Wanting(e.Type)); writes > maxWrites && len(placed) > 0 {
-			break
-		}
-		f.Head++
-		e.Seq = f.Head
-		placed = append(placed, e)
+// Every placing writes the recent events anew, so they are few: more of them become a
+// page. A page is a document, which may have 1 MiB.
+const (
+	maxRecent      = 50
+	maxRecentBytes = 64 << 10
+	pageEvents     = 200
+	pageBytes      = 512 << 10
+)
+
+// Place gives what waits the next places, in this order: to as many as one commit takes
+// with their deliveries. It drops what has expired, so it may have something to write
+// though nothing waits; nil when there is nothing.
+func (f *Feed) Place(waiting []*Event) *Placing {
+	p := &Placing{Before: f, Placed: f.fitting(waiting)}
+	after := *f
+	// From the front alone, since places have no gaps: times follow them but for moments.
+	for len(after.Recent) > 0 && !after.Recent[0].Kept(f.ReadAt) {
+		after.Recent = after.Recent[1:]
 	}
-	return placed
+	if len(p.Placed) == 0 && len(after.Recent) == len(f.Recent) {
+		return nil
+	}
+	for _, e := range p.Placed {
+		after.Head++
+		e.Seq = after.Head
+	}
+	after.Recent = slices.Concat(after.Recent, p.Placed)
+	if len(after.Recent) > maxRecent || size(after.Recent) > maxRecentBytes {
+		p.Pages, after.Recent = pages(after.Recent), nil
+	}
+	p.After = &after
+	return p
 }
+
+// fitting are the first of what waits, as many as one commit takes.
+func (f *Feed) fitting(waiting []*Event) []*Event {
+	writes, bytes := 1, 0
+	for i, e := range waiting {
+		wanting := len(f.Wanting(e.Type))
+		writes += 1 + wanting
+		bytes += e.size() * (2 + wanting) // deleted here, written there and in each delivery
+		if i == MaxPlaced || i > 0 && (writes > maxWrites || bytes > maxBytes) {
+			return waiting[:i]
+		}
+	}
+	return waiting
+}
+
+func pages(list []*Event) (out [][]*Event) {
+	for len(list) > 0 {
+		n, bytes := 0, 0
+		for n < min(len(list), pageEvents) && (n == 0 || bytes+list[n].size() <= pageBytes) {
+			bytes += list[n].size()
+			n++
+		}
+		out, list = append(out, list[:n]), list[n:]
+	}
+	return out
+}
+
+func size(list []*Event) (bytes int) {
+	for _, e := range list {
+		bytes += e.size()
+	}
+	return bytes
+}
+
+// size is about what an event takes in a document.
+func (e *Event) size() int { return len(e.Data) + 500 }
+
+// Kept reports whether the event has not expired. The database deletes late what has,
+// and what has expired is in no answer.
+func (e *Event) Kept(now time.Time) bool { return e.At.Add(events.Kept).After(now) }
 
 // Wanting lists the webhooks that are sent events of type t.
 func (f *Feed) Wanting(t events.Type) (ids []string) {
@@ -100,6 +176,14 @@ type Query struct {
 	Before  int64 // newest first: places below; 0 is from the newest
 	After   int64 // oldest first, when Forward is set: places above
 	Forward bool
+}
+
+// Takes reports whether an event belongs to the answer.
+func (q Query) Takes(e *Event, now time.Time) bool {
+	if q.Forward && e.Seq <= q.After || q.Before > 0 && e.Seq >= q.Before {
+		return false
+	}
+	return e.Kept(now) && (q.Object == "" || e.Object == q.Object) && (len(q.Types) == 0 || slices.Contains(q.Types, e.Type))
 }
 
 // Page is an answer.

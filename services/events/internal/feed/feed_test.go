@@ -2,11 +2,16 @@ package feed_test
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/services/events/internal/feed"
 )
+
+var now = time.Date(2026, 9, 21, 12, 0, 0, 0, time.UTC)
 
 // A commit takes two hundred events, and fewer when each has many deliveries.
 func TestPlacesFollowTheOrderOfWhatWaits(t *testing.T) {
@@ -20,14 +25,62 @@ func TestPlacesFollowTheOrderOfWhatWaits(t *testing.T) {
 		}
 		waiting := make([]*feed.Event, 250)
 		for i := range waiting {
-			waiting[i] = &feed.Event{Type: events.LinkCreated}
+			waiting[i] = &feed.Event{Type: events.LinkCreated, At: now}
 		}
-		placed := f.Place(waiting)
-		if len(placed) != want || placed[0].Seq != 8 || placed[want-1].Seq != f.Head || f.Head != int64(7+want) {
-			t.Errorf("%d webhooks: %d places up to %d, want %d", webhooks, len(placed), f.Head, want)
+		p := f.Place(waiting)
+		if head := p.After.Head; len(p.Placed) != want || p.Placed[0].Seq != 8 || p.Placed[want-1].Seq != head || head != int64(7+want) || f.Head != 7 {
+			t.Errorf("%d webhooks: %d places up to %d, want %d", webhooks, len(p.Placed), head, want)
 		}
 		if n := len(f.Wanting(events.LinkCreated)); n != webhooks {
 			t.Errorf("%d want it, want %d", n, webhooks)
 		}
+	}
+}
+
+// A few events stay where places are given; many become pages, none of them too long.
+func TestEventsBecomePages(t *testing.T) {
+	t.Parallel()
+	list := func(n, size int) (out []*feed.Event) {
+		for range n {
+			out = append(out, &feed.Event{Type: events.LinkCreated, At: now, Data: strings.Repeat("x", size)})
+		}
+		return out
+	}
+	for name, c := range map[string]struct {
+		recent, waiting []*feed.Event
+		placed          int
+		pages           []int
+	}{
+		"a few":                {list(10, 100), list(40, 100), 40, nil},
+		"one more":             {list(50, 100), list(1, 100), 1, []int{51}},
+		"more than a page":     {list(50, 100), list(180, 100), 180, []int{200, 30}},
+		"long ones":            {nil, list(20, 70_000), 20, []int{7, 7, 6}},
+		"more than one commit": {nil, list(200, 70_000), 29, []int{7, 7, 7, 7, 1}},
+	} {
+		p := (&feed.Feed{Recent: c.recent, Head: int64(len(c.recent))}).Place(c.waiting)
+		var pages []int
+		for _, page := range p.Pages {
+			pages = append(pages, len(page))
+		}
+		left := 0
+		if pages == nil {
+			left = len(c.recent) + c.placed
+		}
+		if len(p.Placed) != c.placed || !slices.Equal(pages, c.pages) || len(p.After.Recent) != left {
+			t.Errorf("%s: %d placed, pages %v, %d recent; want %d, %v, %d", name, len(p.Placed), pages, len(p.After.Recent), c.placed, c.pages, left)
+		}
+	}
+}
+
+func TestWhatHasExpiredLeavesTheFeed(t *testing.T) {
+	t.Parallel()
+	old := &feed.Event{At: now.Add(-events.Kept), Seq: 7}
+	young := &feed.Event{At: now.Add(-events.Kept + time.Second), Seq: 8}
+	p := (&feed.Feed{Head: 8, Recent: []*feed.Event{old, young}, ReadAt: now}).Place(nil)
+	if p == nil || len(p.After.Recent) != 1 || p.After.Recent[0] != young || p.After.Head != 8 || len(p.Placed) != 0 {
+		t.Fatalf("afterwards %+v", p)
+	}
+	if p := p.After.Place(nil); p != nil {
+		t.Errorf("nothing to write, but %+v", p)
 	}
 }

@@ -83,23 +83,32 @@ func (s *Store) Deferred(ctx context.Context, webhookID string) (bool, error) {
 
 // ofAccount are the collections whose documents name their account. Webhooks go
 // first, so that nothing can be sent any more.
-var ofAccount = []string{webhooks, replays, deliveries, outbox.Collection}
+var ofAccount = []string{webhooks, replays, deliveries, outbox.Collection, pages}
 
-// erasePage is how many documents one commit removes. Events and deliveries have up to
-// some 70 kB, and what a commit deletes counts toward the 10 MiB that it may change.
-const erasePage = 100
+// erasePage is how many documents one commit removes, and ofPages how many of those are
+// pages of the feed. Events and deliveries have up to some 90 kB, pages 600 kB, and what
+// a commit deletes counts toward the 10 MiB that it may change.
+const (
+	erasePage = 100
+	ofPages   = 10
+)
 
 // EraseSome implements [tenancy.Store].
 func (s *Store) EraseSome(ctx context.Context, accountID string) (more bool, err error) {
 	for _, collection := range ofAccount {
-		found, err := s.db.Find(ctx, "list "+collection+" to erase", s.db.Collection(collection).Where("accountId", "==", accountID).Limit(erasePage))
+		limit := erasePage
+		if collection == pages {
+			limit = ofPages
+		}
+		found, err := s.db.Find(ctx, "list "+collection+" to erase",
+			s.db.Collection(collection).Where("accountId", "==", accountID).Limit(limit))
 		if err != nil {
 			return true, err
 		}
 		if err := s.db.DeleteAll(ctx, "erase "+collection, found...); err != nil {
 			return true, err
 		}
-		more = more || len(found) == erasePage
+		more = more || len(found) == limit
 	}
 	if more {
 		return true, nil

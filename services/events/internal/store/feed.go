@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"reflect"
 	"slices"
 	"time"
 
@@ -14,15 +13,20 @@ import (
 
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/events/outbox"
+	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/services/events/internal/feed"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// feedDoc is feeds/{account}. Subscribers holds every webhook of the account, so
-// that the commit that gives places knows who wants what without another read.
+// feedDoc is feeds/{account}.
 type feedDoc struct {
 	Head        int64                    `firestore:"head"`
+	Recent      []eventDoc               `firestore:"recent"`
 	Subscribers map[string]subscriberDoc `firestore:"subscribers"`
+	// TrimOn is the day on which the oldest of Recent has expired, for the sweep of
+	// accounts in which nothing happens. A day, because the index of rising values then
+	// takes one write a day of each account.
+	TrimOn string `firestore:"trimOn,omitempty"`
 }
 
 type subscriberDoc struct {
@@ -30,53 +34,150 @@ type subscriberDoc struct {
 	Enabled bool     `firestore:"enabled"`
 }
 
+// pageDoc is feedPages/{account}~{first place}: some events of an account, whose places
+// follow each other from First to Last.
+type pageDoc struct {
+	AccountID string     `firestore:"accountId"`
+	First     int64      `firestore:"first"`
+	Last      int64      `firestore:"last"`
+	Newest    time.Time  `firestore:"newest"` // the time of the newest
+	Events    []eventDoc `firestore:"events"`
+	Keys      []string   `firestore:"keys"` // see keysOf
+	ExpireAt  time.Time  `firestore:"expireAt"`
+}
+
+type eventDoc struct {
+	ID        string    `firestore:"id"`
+	Type      string    `firestore:"type"`
+	Object    string    `firestore:"object"`
+	At        time.Time `firestore:"at"`
+	ActorType string    `firestore:"actorType"`
+	ActorID   string    `firestore:"actorId"`
+	ActorName string    `firestore:"actorName"`
+	RequestID string    `firestore:"requestId"`
+	Data      string    `firestore:"data"`
+}
+
+var (
+	readFeed = firestoredb.Reader(func(snap firestoredb.Snap, d *feedDoc) *feed.Feed {
+		f := &feed.Feed{AccountID: snap.Ref.ID, Head: d.Head, Version: snap.UpdateTime, ReadAt: snap.ReadTime}
+		f.Recent = eventsOf(f.AccountID, d.Recent, d.Head-int64(len(d.Recent))+1)
+		f.Subscribers = map[string]feed.Subscriber{}
+		for id, sub := range d.Subscribers {
+			f.Subscribers[id] = feed.Subscriber(sub)
+		}
+		return f
+	})
+	readPage = firestoredb.Reader(func(_ firestoredb.Snap, d *pageDoc) []*feed.Event {
+		return eventsOf(d.AccountID, d.Events, d.First)
+	})
+)
+
+func eventsOf(accountID string, docs []eventDoc, first int64) []*feed.Event {
+	list := make([]*feed.Event, len(docs))
+	for i, d := range docs {
+		list[i] = &feed.Event{
+			ID: d.ID, AccountID: accountID, Type: events.Type(d.Type), Object: d.Object, At: d.At,
+			Actor:     events.Actor{Type: events.ActorType(d.ActorType), ID: d.ActorID, Name: d.ActorName},
+			RequestID: d.RequestID, Data: d.Data, Seq: first + int64(i),
+		}
+	}
+	return list
+}
+
+func eventDocs(list []*feed.Event) []eventDoc {
+	docs := make([]eventDoc, len(list))
+	for i, e := range list {
+		docs[i] = eventDoc{
+			ID: e.ID, Type: string(e.Type), Object: e.Object, At: e.At,
+			ActorType: string(e.Actor.Type), ActorID: e.Actor.ID, ActorName: e.Actor.Name, RequestID: e.RequestID, Data: e.Data,
+		}
+	}
+	return docs
+}
+
+func waitingEvent(id string, d *outbox.Document) *feed.Event {
+	return &feed.Event{
+		ID: id, AccountID: d.AccountID, Type: events.Type(d.Type), Object: d.Object, At: d.At,
+		Actor:     events.Actor{Type: events.ActorType(d.ActorType), ID: d.ActorID, Name: d.ActorName},
+		RequestID: d.RequestID, Data: d.Data,
+	}
+}
+
+func newPage(accountID string, list []*feed.Event) (id string, d *pageDoc) {
+	d = &pageDoc{AccountID: accountID, First: list[0].Seq, Last: list[len(list)-1].Seq, Events: eventDocs(list)}
+	for _, e := range list {
+		if e.At.After(d.Newest) {
+			d.Newest = e.At
+		}
+		d.Keys = append(d.Keys, e.ID, string(e.Type), e.Object, objectAndType(e.Object, e.Type))
+	}
+	slices.Sort(d.Keys)
+	d.Keys = slices.Compact(d.Keys)
+	d.ExpireAt = d.Newest.Add(events.Kept)
+	return fmt.Sprintf("%s~%020d", accountID, d.First), d
+}
+
+// Pages are found by their keys: the ids of their events, and the types and objects in
+// all combinations that a query may have. None looks like another.
+func objectAndType(object string, t events.Type) string { return object + " " + string(t) }
+
+// maxKeys is with how many values Firestore compares.
+const maxKeys = 30
+
+// keysOf are the keys of which a page must have one to hold something of the answer;
+// none for every page.
+func keysOf(q feed.Query) (keys []string) {
+	byType := len(q.Types) > 0 && len(q.Types) <= maxKeys
+	switch {
+	case !byType && q.Object != "":
+		keys = []string{q.Object}
+	case byType:
+		for _, t := range q.Types {
+			if q.Object == "" {
+				keys = append(keys, string(t))
+			} else {
+				keys = append(keys, objectAndType(q.Object, t))
+			}
+		}
+	}
+	return keys
+}
+
 func (s *Store) feedRef(accountID string) *firestore.DocumentRef {
 	return s.db.Collection(feeds).Doc(accountID)
 }
 
-func (s *Store) eventRef(id string) *firestore.DocumentRef {
-	return s.db.Collection(outbox.Collection).Doc(id)
-}
-
 // Feed reads an account's feed.
 func (s *Store) Feed(ctx context.Context, accountID string) (*feed.Feed, error) {
-	var d feedDoc
-	_, err := s.get(ctx, "get feed", s.feedRef(accountID), &d)
-	return d.feed(accountID), err
-}
-
-func (d *feedDoc) feed(accountID string) *feed.Feed {
-	f := &feed.Feed{AccountID: accountID, Head: d.Head, Subscribers: map[string]feed.Subscriber{}}
-	for id, sub := range d.Subscribers {
-		f.Subscribers[id] = feed.Subscriber(sub)
+	f, found, err := firestoredb.Lookup(ctx, s.db, "get feed", s.feedRef(accountID), readFeed)
+	if !found {
+		f = &feed.Feed{AccountID: accountID}
 	}
-	return f
+	return f, err
 }
 
-// Place writes the places of events, and their deliveries, unless the feed has changed
-// since it was read as before: then ErrMoved. The deliveries may be saved afterwards
-// without reading them first.
-func (s *Store) Place(ctx context.Context, before *feed.Feed, placed []*feed.Event, list []*webhook.Delivery) error {
+// Place moves events from the outbox into the feed, and adds their deliveries, unless
+// the feed has changed since it was read: then feed.ErrMoved. Subscribers count too: a
+// webhook that was made before one of these events must have its delivery. The
+// deliveries may be saved afterwards without reading them first.
+func (s *Store) Place(ctx context.Context, p *feed.Placing, list []*webhook.Delivery) error {
 	var committed firestore.CommitResponse
+	// Conditions in place of reads: one call to the database, and no transaction that
+	// changes of the account could abort.
 	write := func(_ context.Context, tx *firestore.Transaction) error {
-		var now feedDoc
-		if _, err := read(tx, s.feedRef(before.AccountID), &now); err != nil {
+		if err := s.putFeed(tx, p.After); err != nil {
 			return err
 		}
-		// Subscribers too: a webhook that was made before one of these events must have
-		// its delivery.
-		if !reflect.DeepEqual(now.feed(before.AccountID), before) {
-			return feed.ErrMoved
+		for _, page := range p.Pages {
+			id, d := newPage(p.After.AccountID, page)
+			if err := tx.Create(s.db.Collection(pages).Doc(id), d); err != nil {
+				return err
+			}
 		}
-		head := placed[len(placed)-1].Seq
-		if err := tx.Set(s.feedRef(before.AccountID), map[string]any{"head": head}, firestore.MergeAll); err != nil {
-			return err
-		}
-		for _, e := range placed {
-			err := tx.Update(s.eventRef(e.ID), []firestore.Update{
-				{Path: "seq", Value: e.Seq}, {Path: "waiting", Value: firestore.Delete}, {Path: "lane", Value: firestore.Delete},
-			})
-			if err != nil {
+		for _, e := range p.Placed {
+			// An erasure may have removed it. Then it must not come back.
+			if err := tx.Delete(s.db.Collection(outbox.Collection).Doc(e.ID), firestore.Exists); err != nil {
 				return err
 			}
 		}
@@ -87,7 +188,11 @@ func (s *Store) Place(ctx context.Context, before *feed.Feed, placed []*feed.Eve
 		}
 		return nil
 	}
-	if err := s.db.Tx(ctx, "give places", write, firestore.WithCommitResponseTo(&committed)); err != nil {
+	err := s.db.Commit(ctx, "give places", write, firestore.WithCommitResponseTo(&committed))
+	if errors.Is(err, firestoredb.ErrStale) || errors.Is(err, firestoredb.ErrExists) || errors.Is(err, firestoredb.ErrNotFound) {
+		return fmt.Errorf("%w: %w", feed.ErrMoved, err)
+	}
+	if err != nil {
 		return err // a failed commit has no time
 	}
 	for _, d := range list {
@@ -95,6 +200,22 @@ func (s *Store) Place(ctx context.Context, before *feed.Feed, placed []*feed.Eve
 	}
 	return nil
 }
+
+// putFeed writes a feed over the version that it was made from.
+func (s *Store) putFeed(tx *firestore.Transaction, f *feed.Feed) error {
+	d := feedDoc{Head: f.Head, Recent: eventDocs(f.Recent)}
+	if len(f.Recent) > 0 {
+		d.TrimOn = day(f.Recent[0].At.Add(events.Kept + 24*time.Hour))
+	}
+	if f.Version.IsZero() {
+		return tx.Create(s.feedRef(f.AccountID), &d)
+	}
+	return tx.Update(s.feedRef(f.AccountID), []firestore.Update{
+		{Path: "head", Value: d.Head}, {Path: "recent", Value: d.Recent}, {Path: "trimOn", Value: d.TrimOn},
+	}, firestore.LastUpdateTime(f.Version))
+}
+
+func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
 // Waiting reads what has no place yet, in the order of commits: some limit of them, or
 // as many as came in one millisecond. more says that others may wait. An event that
@@ -108,8 +229,8 @@ func (s *Store) Waiting(ctx context.Context, accountID string, limit int) (list 
 	var found []dated
 	// Again for as long as some were set aside, since others come up in their place.
 	for again := true; again; {
-		snaps, err := s.snapshots(ctx, "list waiting events", s.db.Collection(outbox.Collection).Where("waiting", "==", accountID).
-			OrderBy("at", firestore.Asc).Limit(limit))
+		snaps, err := s.db.Query(ctx, "list waiting events", s.db.Collection(outbox.Collection).
+			Where("waiting", "==", accountID).OrderBy("at", firestore.Asc).Limit(limit))
 		if err != nil {
 			return nil, false, err
 		}
@@ -123,9 +244,9 @@ func (s *Store) Waiting(ctx context.Context, accountID string, limit int) (list 
 				again = true
 				continue
 			}
-			found = append(found, dated{eventOf(snap.Ref.ID, &d), snap.CreateTime, d.Order})
+			found = append(found, dated{waitingEvent(snap.Ref.ID, &d), snap.CreateTime, d.Order})
 		}
-		if more = len(snaps) == limit; more && !again && limit > 1 {
+		if more = len(snaps) == limit; more && !again {
 			// The last millisecond may have been cut in two, and its first changes be in the other part.
 			last := found[len(found)-1].event.At
 			if whole := slices.IndexFunc(found, func(d dated) bool { return d.event.At.Equal(last) }); whole > 0 {
@@ -152,191 +273,176 @@ func (s *Store) Waiting(ctx context.Context, accountID string, limit int) (list 
 // expires.
 func (s *Store) withoutPlace(ctx context.Context, snap *firestore.DocumentSnapshot, why error) error {
 	slog.ErrorContext(ctx, "an event cannot be read; it gets no place in the feed", "event", snap.Ref.ID, "error", why)
-	return s.setAside(ctx, snap,
-		firestore.Update{Path: "waiting", Value: firestore.Delete}, firestore.Update{Path: "lane", Value: firestore.Delete})
+	return s.setAside(ctx, snap, firestore.Update{Path: "waiting", Value: firestore.Delete})
 }
 
-// overlookedPage bounds what one look reads of a lane's oldest events.
-const overlookedPage = 100
+// sweepPage is how many documents a page of a sweep reads.
+const sweepPage = 100
 
-// Overlooked lists accounts with events that have waited since before t, and how
-// long the oldest of all has waited. A lane that is full of one account's events
-// shows the others little by little, in the next calls. Beside an error there may
-// be some.
-func (s *Store) Overlooked(ctx context.Context, before time.Time) (accounts []string, oldest time.Time, err error) {
-	seen := map[string]bool{}
-	take := func(snaps []*firestore.DocumentSnapshot) {
-		for _, snap := range snaps {
-			value, _ := snap.DataAt("waiting")
-			account, ok := value.(string)
-			if !ok || account == "" {
-				err = errors.Join(err, s.withoutPlace(ctx, snap, errors.New("no account waits for it")))
-				continue
-			}
-			if at, _ := snap.DataAt("at"); oldest.IsZero() || at.(time.Time).Before(oldest) {
-				oldest = at.(time.Time) // the query compares it with a time, so it is one
-			}
-			if !seen[account] {
-				seen[account] = true
-				accounts = append(accounts, account)
-			}
+// Waiters lists accounts behind the account after that have events without a place, each
+// with the time of its oldest. next is where to continue; "" at the end. An account is
+// passed over with the page that it fills, so a backlog of one hides no other.
+func (s *Store) Waiters(ctx context.Context, after string) (oldest map[string]time.Time, next string, err error) {
+	snaps, err := s.db.Query(ctx, "list accounts with waiting events", s.db.Collection(outbox.Collection).
+		Where("waiting", ">", after).OrderBy("waiting", firestore.Asc).OrderBy("at", firestore.Asc).
+		Limit(sweepPage).Select("waiting", "at"))
+	oldest = map[string]time.Time{}
+	for _, snap := range snaps {
+		account, _ := snap.Data()["waiting"].(string) // it was compared with a text
+		if _, seen := oldest[account]; !seen {
+			oldest[account], _ = snap.Data()["at"].(time.Time)
+		}
+		if len(snaps) == sweepPage {
+			next = account
 		}
 	}
-	for i := range outbox.Lanes {
-		q := s.db.Collection(outbox.Collection).Where("lane", "==", outbox.LaneName(i)).Where("at", "<", before).
-			OrderBy("at", firestore.Asc).Limit(overlookedPage).Select("waiting", "at")
-		first, e := s.snapshots(ctx, "list overlooked events", q)
-		err = errors.Join(err, e)
-		take(first)
-		if len(first) < overlookedPage {
-			continue
-		}
-		// The oldest may be of an account that gets no places just now. So each call also looks
-		// at one page behind them, and the next call at the one after that.
-		s.mu.Lock()
-		from := s.lap[i]
-		s.mu.Unlock()
-		if from == nil {
-			from = first[len(first)-1]
-		}
-		further, e := s.snapshots(ctx, "list overlooked events", q.StartAfter(from))
-		err = errors.Join(err, e)
-		take(further)
-		from = nil // from the front again
-		if len(further) == overlookedPage {
-			from = further[len(further)-1]
-		}
-		s.mu.Lock()
-		s.lap[i] = from
-		s.mu.Unlock()
-	}
-	return accounts, oldest, err
+	return oldest, next, err
+}
+
+// Expired lists accounts whose recent events have expired in part.
+func (s *Store) Expired(ctx context.Context) (accounts []string, err error) {
+	return s.db.IDs(ctx, "list feeds to trim", s.db.Collection(feeds).
+		Where("trimOn", ">", "").Where("trimOn", "<=", day(s.now())).OrderBy("trimOn", firestore.Asc).Limit(sweepPage))
 }
 
 // Head is the highest place of the account's feed.
 func (s *Store) Head(ctx context.Context, accountID string) (int64, error) {
-	var d feedDoc
-	_, err := s.get(ctx, "get feed", s.feedRef(accountID), &d)
-	return d.Head, err
+	f, err := s.Feed(ctx, accountID)
+	if err != nil {
+		return 0, err
+	}
+	return f.Head, nil
 }
 
 // PlaceOf finds the place of one of the account's events.
 func (s *Store) PlaceOf(ctx context.Context, accountID, eventID string) (int64, error) {
-	e, err := s.Event(ctx, eventID)
-	if err != nil {
-		return 0, err
+	is := func(e *feed.Event) bool { return e.ID == eventID }
+	place, found, err := s.first(ctx, accountID, is, s.pagesOf(accountID).
+		Where("keys", "array-contains", eventID).OrderBy("first", firestore.Desc))
+	if err == nil && !found {
+		err = feed.ErrCursor
 	}
-	if e == nil || e.AccountID != accountID || e.Seq == 0 {
-		return 0, feed.ErrCursor
-	}
-	return e.Seq, nil
-}
-
-// Event reads an event of any account; nil when there is none, or no more.
-func (s *Store) Event(ctx context.Context, id string) (*feed.Event, error) {
-	if !validID(id, "evt_") {
-		return nil, nil
-	}
-	var d outbox.Document
-	found, err := s.get(ctx, "get event", s.eventRef(id), &d)
-	if err != nil || !found {
-		return nil, err
-	}
-	return eventOf(id, &d), nil
-}
-
-// Page reads a page of a feed. The database deletes late what has expired, and
-// what has expired is in no page.
-func (s *Store) Page(ctx context.Context, q feed.Query) (feed.Page, error) {
-	page, last, err := s.page(ctx, q)
-	if err != nil || !q.Forward || len(page.Events) > 0 || !page.More {
-		return page, err
-	}
-	// A whole page of expired events: without a step beyond them a reader would ask
-	// for the same page for ever.
-	q.After = last
-	place, found, err := s.PlaceAt(ctx, q.AccountID, s.now().Add(-events.Kept))
-	if err != nil {
-		return page, err
-	}
-	if !found {
-		return feed.Page{}, nil // all of it has expired
-	}
-	q.After = max(q.After, place)
-	page, _, err = s.page(ctx, q)
-	return page, err
-}
-
-// page is one query; last is the place of the last event that it read, expired
-// or not.
-func (s *Store) page(ctx context.Context, q feed.Query) (page feed.Page, last int64, err error) {
-	find := s.db.Collection(outbox.Collection).Where("accountId", "==", q.AccountID)
-	switch len(q.Types) {
-	case 0, len(events.Types()): // Firestore compares with 30 values at most
-	case 1:
-		find = find.Where("type", "==", string(q.Types[0]))
-	default:
-		find = find.Where("type", "in", q.Types)
-	}
-	if q.Object != "" {
-		find = find.Where("object", "==", q.Object)
-	}
-	switch {
-	case q.Forward:
-		find = find.Where("seq", ">", q.After).OrderBy("seq", firestore.Asc)
-	case q.Before > 0:
-		find = find.Where("seq", "<", q.Before).OrderBy("seq", firestore.Desc)
-	default:
-		find = find.OrderBy("seq", firestore.Desc)
-	}
-	err = s.db.Do(ctx, "list events", func(ctx context.Context) error {
-		snaps, err := find.Limit(q.Limit + 1).Documents(ctx).GetAll()
-		if err != nil {
-			return err
-		}
-		page = feed.Page{More: len(snaps) > q.Limit}
-		for _, snap := range snaps[:min(len(snaps), q.Limit)] {
-			var d outbox.Document
-			if err := snap.DataTo(&d); err != nil {
-				return fmt.Errorf("read event %s: %w", snap.Ref.ID, err)
-			}
-			last = d.Seq
-			if d.ExpireAt.After(s.now()) {
-				page.Events = append(page.Events, eventOf(snap.Ref.ID, &d))
-			} else if !q.Forward {
-				page.More = false // what comes after it is older
-			}
-		}
-		return nil
-	})
-	return page, last, err
+	return place, err
 }
 
 // PlaceAt is the place before the first event of the account that was made at t
 // or later; found is false when there is none.
 func (s *Store) PlaceAt(ctx context.Context, accountID string, t time.Time) (place int64, found bool, err error) {
-	err = s.db.Do(ctx, "find event by time", func(ctx context.Context) error {
-		snaps, err := s.db.Collection(outbox.Collection).Where("accountId", "==", accountID).Where("at", ">=", t).
-			OrderBy("at", firestore.Asc).Limit(1).Documents(ctx).GetAll()
-		if err != nil || len(snaps) == 0 {
-			return err
-		}
-		var d outbox.Document
-		if err := snaps[0].DataTo(&d); err != nil {
-			return err
-		}
-		place, found = d.Seq-1, d.Seq > 0
-		return nil
-	})
-	return place, found, err
+	is := func(e *feed.Event) bool { return !e.At.Before(t) }
+	place, found, err = s.first(ctx, accountID, is, s.pagesOf(accountID).
+		Where("newest", ">=", t).OrderBy("newest", firestore.Asc))
+	return place - 1, found, err
 }
 
-func eventOf(id string, d *outbox.Document) *feed.Event {
-	return &feed.Event{
-		ID: id, AccountID: d.AccountID, Type: events.Type(d.Type), Object: d.Object, At: d.At,
-		Actor:     events.Actor{Type: events.ActorType(d.ActorType), ID: d.ActorID, Name: d.ActorName},
-		RequestID: d.RequestID, Data: d.Data, Seq: d.Seq,
+// first is the place of the first event that is sought, of those in the first page that
+// a query finds and then of the recent ones.
+func (s *Store) first(
+	ctx context.Context, accountID string, is func(*feed.Event) bool, q firestore.Query,
+) (place int64, found bool, err error) {
+	// The feed is read first: what leaves it meanwhile is in a page then.
+	f, err := s.Feed(ctx, accountID)
+	if err != nil {
+		return 0, false, err
 	}
+	inPages, err := firestoredb.List(ctx, s.db, "find event", q.Limit(1), readPage)
+	if err != nil {
+		return 0, false, err
+	}
+	for _, list := range append(inPages, f.Recent) {
+		if i := slices.IndexFunc(list, is); i >= 0 {
+			return list[i].Seq, true, nil
+		}
+	}
+	return 0, false, nil
+}
+
+func (s *Store) pagesOf(accountID string) firestore.Query {
+	return s.db.Collection(pages).Where("accountId", "==", accountID)
+}
+
+// Page reads a page of a feed. The database deletes late what has expired, and
+// what has expired is in no answer.
+func (s *Store) Page(ctx context.Context, q feed.Query) (feed.Page, error) {
+	// Read before the pages: what leaves it meanwhile is in a page then, and what is in
+	// both is taken once.
+	f, err := s.Feed(ctx, q.AccountID)
+	if err != nil {
+		return feed.Page{}, err
+	}
+	var out feed.Page
+	// take adds an event to the answer, and reports whether to continue.
+	take := func(e *feed.Event) bool {
+		if q.Takes(e, s.now()) {
+			if out.More = len(out.Events) == q.Limit; !out.More {
+				out.Events = append(out.Events, e)
+			}
+		}
+		return !out.More
+	}
+	begun := f.Head - int64(len(f.Recent)) // the highest place of the pages
+	if !q.Forward {
+		for _, e := range slices.Backward(f.Recent) {
+			if !take(e) {
+				return out, nil
+			}
+		}
+	}
+	if !q.Forward || q.After < begun {
+		err = s.pages(ctx, q, func(e *feed.Event) bool { return e.Seq > begun || take(e) })
+	}
+	for i := 0; q.Forward && err == nil && i < len(f.Recent) && take(f.Recent[i]); i++ {
+	}
+	return out, err
+}
+
+// pagesAtATime is how many pages one query of a reader reads.
+const pagesAtATime = 4
+
+// pages gives the events of pages that may belong to an answer, in its order, until take
+// has enough.
+func (s *Store) pages(ctx context.Context, q feed.Query, take func(*feed.Event) bool) error {
+	find := s.pagesOf(q.AccountID)
+	if keys := keysOf(q); len(keys) > 0 {
+		find = find.Where("keys", "array-contains-any", keys)
+	}
+	after, before := q.After, q.Before
+	for more := true; more; {
+		next := find.OrderBy("first", firestore.Desc)
+		switch {
+		case q.Forward:
+			next = find.Where("last", ">", after).OrderBy("last", firestore.Asc)
+		case before > 0:
+			next = next.Where("first", "<", before)
+		}
+		found, err := firestoredb.List(ctx, s.db, "list events", next.Limit(pagesAtATime), readPage)
+		if err != nil {
+			return err
+		}
+		more = len(found) == pagesAtATime
+		for _, list := range found {
+			if after, before = list[len(list)-1].Seq, list[0].Seq; !q.Forward {
+				slices.Reverse(list)
+			}
+			for _, e := range list {
+				if !take(e) {
+					return nil
+				}
+			}
+			if !list[len(list)-1].Kept(s.now()) { // the newest one forwards, the oldest one backwards
+				if !q.Forward {
+					return nil
+				}
+				// Days of expired pages may lie in front of those that count.
+				place, found, err := s.PlaceAt(ctx, q.AccountID, s.now().Add(-events.Kept))
+				if err != nil || !found {
+					return err
+				}
+				after, more = max(after, place), true
+				break
+			}
+		}
+	}
+	return nil
 }
 
 var _ feed.Store = (*Store)(nil)

@@ -1,20 +1,20 @@
 // Package store keeps feeds, webhooks and deliveries in Firestore, and decides nothing:
 //
-//	events/{evt_…}            written by every service (libs/events); here they get their place
-//	feeds/{account}           the highest place, and who subscribes to what
+//	events/{evt_…}            written by every service (libs/events/outbox); they wait for their place
+//	feeds/{account}           the highest place, the newest events, and who subscribes to what
+//	feedPages/{account}~{…}   older events, up to 200 in a document that never changes
 //	webhooks/{whk_…}          subscriptions, secrets sealed
 //	webhookDeliveries/{whd_…} one event on its way to one webhook
 //	webhookReplays/{whr_…}    time ranges that are to be sent again
 //	eventAccounts/{account}   accounts that are suspended or being erased
 //
-// The commit that gives an event its place also makes its deliveries, so that an
+// The commit that moves an event to its place also makes its deliveries, so that an
 // event with a place is on its way to everybody who subscribed, whatever dies next.
 package store
 
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"cloud.google.com/go/firestore"
@@ -27,6 +27,7 @@ import (
 
 const (
 	feeds      = "feeds"
+	pages      = "feedPages"
 	webhooks   = "webhooks"
 	deliveries = "webhookDeliveries"
 	replays    = "webhookReplays"
@@ -40,9 +41,6 @@ type Store struct {
 	outbox *outbox.Outbox
 	now    func() time.Time
 	shown  func(*webhook.Webhook) any
-
-	mu  sync.Mutex
-	lap [outbox.Lanes]*firestore.DocumentSnapshot // how far Overlooked has looked in each lane
 }
 
 var _ webhook.Store = (*Store)(nil)

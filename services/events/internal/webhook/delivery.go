@@ -53,9 +53,9 @@ type Delivery struct {
 	Tries     int       // since it was created or last retried by hand
 	NextTry   time.Time // of a pending one; zero while it is in its first
 
-	// Payload is the data of a message that belongs to no event, such as a test.
+	// Payload and EventAt are the event's data, as JSON, and its time: a try needs nothing
+	// of the feed.
 	Payload string
-	// EventAt is the event's time, where Payload is set.
 	EventAt time.Time
 
 	// DueAt is when a replica may take it. A claim moves it on, so that a replica
@@ -74,7 +74,7 @@ type Delivery struct {
 func Send(source, webhookID string, e *feed.Event, inHand bool, now time.Time) *Delivery {
 	d := &Delivery{
 		ID: identity.IDFrom("whd", source+"/"+e.ID), AccountID: e.AccountID, WebhookID: webhookID,
-		EventID: e.ID, EventType: e.Type, CreatedAt: now, Status: Pending,
+		EventID: e.ID, EventType: e.Type, EventAt: e.At, Payload: e.Data, CreatedAt: now, Status: Pending,
 	}
 	if inHand {
 		d.Claim(now)

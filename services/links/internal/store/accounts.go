@@ -92,7 +92,7 @@ func (s *Store) Forget(ctx context.Context, accountID string) error {
 	if err := s.forgetPauses(ctx, accountID); err != nil {
 		return err
 	}
-	return s.db.DeleteAll(ctx, "forget limits", quota.Ref(s.db, accountID, "links"), quota.Ref(s.db, accountID, "domains"))
+	return quota.Forget(ctx, s.db, accountID)
 }
 
 // forgetPauses removes what the account's domains have left behind of certificates.

@@ -20,7 +20,7 @@ import (
 	"cloud.google.com/go/firestore"
 
 	"github.com/linkreel/linkreel/libs/firestoredb"
-	"github.com/linkreel/linkreel/libs/quota"
+	quota "github.com/linkreel/linkreel/libs/quota/old"
 	"github.com/linkreel/linkreel/libs/tags"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )

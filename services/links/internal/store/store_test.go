@@ -24,7 +24,7 @@ import (
 	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
-	"github.com/linkreel/linkreel/libs/quota"
+	quota "github.com/linkreel/linkreel/libs/quota/old"
 	"github.com/linkreel/linkreel/libs/tags"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"

@@ -13,7 +13,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
-	"github.com/linkreel/linkreel/libs/quota"
+	quota "github.com/linkreel/linkreel/libs/quota/old"
 	"github.com/linkreel/linkreel/services/links/internal/certificate"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/link"

@@ -20,7 +20,10 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := cli.Run(ctx, os.Args[1:], cli.System(),
 		cli.Command{Name: "up", Short: "run the whole system on this machine", Run: up},
-		cli.Command{Name: "tools", Args: "NAME…", Short: "install programs that Linkreel and its tests run: redis, ffmpeg, chromium and others", Run: install})
+		cli.Command{
+			Name: "tools", Args: "NAME…",
+			Short: "install programs that Linkreel and its tests run: redis, ffmpeg, chromium and others", Run: install,
+		})
 	stop()
 	os.Exit(code)
 }

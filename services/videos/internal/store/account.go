@@ -187,6 +187,9 @@ func (s *Store) Remains(ctx context.Context, account string) (bool, error) {
 // was being erased is found by looking again a day later, which the first call asks
 // for; the second ends it.
 func (s *Store) EndErase(ctx context.Context, account string) error {
+	if err := quota.Forget(ctx, s.db, account); err != nil {
+		return err
+	}
 	return s.db.Tx(ctx, "end erasure", func(_ context.Context, tx *firestore.Transaction) error {
 		snap, err := tx.Get(s.account(account))
 		if err != nil {
@@ -200,11 +203,6 @@ func (s *Store) EndErase(ctx context.Context, account string) error {
 		d.EraseAt = &again
 		if !s.now().Before(again) {
 			d.EraseAt = nil
-		}
-		for _, kind := range []string{"videos", "storedBytes"} {
-			if err := tx.Delete(quota.Ref(s.db, account, kind)); err != nil {
-				return err
-			}
 		}
 		return tx.Set(s.account(account), d)
 	})

@@ -29,7 +29,7 @@ import (
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/label"
-	"github.com/linkreel/linkreel/libs/quota"
+	quota "github.com/linkreel/linkreel/libs/quota/old"
 	"github.com/linkreel/linkreel/libs/tags"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )

@@ -1,0 +1,66 @@
+package web
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	client "github.com/linkreel/linkreel/libs/clients/go"
+	"github.com/linkreel/linkreel/services/console/internal/text"
+)
+
+// send asks the API as the person. A form about a record says which state of it the
+// person saw.
+func (r *request) send(call client.Call) error {
+	switch call.Method {
+	case http.MethodPatch, http.MethodPut, http.MethodDelete:
+		if seen := r.form.Get(revField); seen != "" {
+			call.Header = http.Header{"If-Match": {seen}}
+		}
+	}
+	err := r.pages.cfg.API.WithKey(r.session).Do(r.ctx, call)
+	if err != nil {
+		return refusal(call, err)
+	}
+	return nil
+}
+
+func (r *request) do(method, path string, in, out any) error {
+	return r.send(client.Call{Method: method, Path: path, In: in, Out: out})
+}
+
+// read is a GET of which the headers count too.
+func (r *request) read(path string, out any) (header http.Header, err error) {
+	err = r.send(client.Call{Method: http.MethodGet, Path: path, Out: out, Answered: func(h http.Header) { header = h }})
+	return header, err
+}
+
+// refusal is what the API refused as an *apierr.Error, so that a page can show it;
+// whatever else went wrong is UNAVAILABLE.
+func refusal(call client.Call, err error) error {
+	var e *client.Error
+	if errors.Is(err, client.ErrPath) {
+		return apierr.New(apierr.NotFound, text.Get("error.nothing"))
+	}
+	// A code that does not fit the status came from a proxy in between.
+	if !errors.As(err, &e) || e.Status >= http.StatusInternalServerError || apierr.Code(e.Code).Status() != e.Status {
+		return apierr.Down(fmt.Errorf("%s %s: %w", call.Method, call.Path, err))
+	}
+	out := &apierr.Error{
+		Code: apierr.Code(e.Code), Message: e.Message, RequiredPlan: e.RequiredPlan, CurrentPlan: e.CurrentPlan,
+		RequiredScope: e.RequiredScope, RequiredRole: e.RequiredRole, RetryAfter: e.RetryAfter,
+	}
+	for _, d := range e.Details { // without the bounds: the message names them
+		out.Details = append(out.Details, apierr.Detail{Field: d.Field, Code: d.Code, Message: d.Message})
+	}
+	return out
+}
+
+// str is a text that the API may leave null.
+func str(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}

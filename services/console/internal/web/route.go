@@ -1,0 +1,78 @@
+package web
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+
+	client "github.com/linkreel/linkreel/libs/clients/go"
+)
+
+// callTime bounds each call; a page makes one or two.
+const callTime = 8 * time.Second
+
+// NewAPI is the way to the public API for addresses by path prefix. It dials nothing
+// yet. Each call is tried once: whoever waits for a page clicks again.
+func NewAPI(addresses map[string]string) (*client.Client, error) {
+	dialer := &net.Dialer{Timeout: time.Second, KeepAlive: 15 * time.Second}
+	rs := routes{transport: otelhttp.NewTransport(&http.Transport{ // no Proxy: internal traffic never takes one
+		DialContext: dialer.DialContext, MaxIdleConnsPerHost: 64, IdleConnTimeout: 60 * time.Second, DisableCompression: true,
+	})}
+	for prefix, address := range addresses {
+		u, err := url.Parse(strings.TrimRight(address, "/"))
+		if err != nil || u.Host == "" || !strings.HasPrefix(prefix, "/") {
+			return nil, fmt.Errorf("API route %q=%q is not a path and an address", prefix, address)
+		}
+		rs.list = append(rs.list, route{prefix, u})
+	}
+	slices.SortFunc(rs.list, func(a, b route) int {
+		return cmp.Or(-cmp.Compare(len(a.prefix), len(b.prefix)), cmp.Compare(a.prefix, b.prefix))
+	})
+	if len(rs.list) == 0 || rs.list[len(rs.list)-1].prefix != "/" {
+		return nil, fmt.Errorf("no API route for /")
+	}
+	return client.New(client.Config{
+		BaseURL: rs.list[len(rs.list)-1].to.String(), Timeout: callTime, Attempts: 1, UserAgent: "linkreel-console/1",
+		HTTPClient: &http.Client{
+			Transport: rs,
+			// The API never redirects, so whoever does is not the API.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	})
+}
+
+// routes sends each call to the service that answers its path.
+type routes struct {
+	list      []route // the longest prefix first; the last is "/"
+	transport http.RoundTripper
+}
+
+type route struct {
+	prefix string
+	to     *url.URL
+}
+
+func (rs routes) RoundTrip(req *http.Request) (*http.Response, error) {
+	last := rs.list[len(rs.list)-1].to
+	path := strings.TrimPrefix(req.URL.Path, last.Path)
+	for _, r := range rs.list {
+		// A prefix ends where a part of the path does: /api/v1/links is not /api/v1/linksets.
+		if rest, ok := strings.CutPrefix(path, strings.TrimSuffix(r.prefix, "/")); ok && (rest == "" || rest[0] == '/') {
+			out := req.Clone(req.Context()) // a RoundTripper must not change the request
+			out.URL.Scheme, out.URL.Host, out.Host = r.to.Scheme, r.to.Host, ""
+			out.URL.Path = r.to.Path + path
+			if out.URL.RawPath != "" {
+				out.URL.RawPath = r.to.EscapedPath() + strings.TrimPrefix(out.URL.RawPath, last.EscapedPath())
+			}
+			return rs.transport.RoundTrip(out)
+		}
+	}
+	return rs.transport.RoundTrip(req)
+}

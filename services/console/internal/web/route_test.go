@@ -1,0 +1,55 @@
+package web
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	client "github.com/linkreel/linkreel/libs/clients/go"
+)
+
+func TestEachPathGoesToTheServiceThatAnswersIt(t *testing.T) {
+	t.Parallel()
+	serve := func(name string) string {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprintf(w, `%q`, name+" "+r.RequestURI+r.Header.Get("Idempotency-Key"))
+		}))
+		t.Cleanup(s.Close)
+		return s.URL
+	}
+	c, err := NewAPI(map[string]string{"/api/v1/links": serve("links"), "/": serve("auth"), "/api/v1": serve("rest") + "/below"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		"/api/v1/links?q=a":      "links /api/v1/links?q=a",
+		"/api/v1/links/lnk%2F1":  "links /api/v1/links/lnk%2F1",
+		"/api/v1/linksets/lnk_1": "rest /below/api/v1/linksets/lnk_1",
+		"/docs":                  "auth /docs",
+	} {
+		var got string
+		// A call that is tried once carries no Idempotency-Key, which would cost the service a record.
+		if err := c.WithKey("k").Do(t.Context(), client.Call{Method: http.MethodPost, Path: path, Out: &got}); err != nil || got != want {
+			t.Errorf("%s: %q, %v, want %q", path, got, err, want)
+		}
+	}
+	for _, bad := range []map[string]string{nil, {"/api": "http://a"}, {"/": "nothing"}, {"api": "http://a", "/": "http://a"}} {
+		if _, err := NewAPI(bad); err == nil {
+			t.Errorf("%v is taken", bad)
+		}
+	}
+}
+
+func TestAnIDThatNoPathCanHoldIsNotFound(t *testing.T) {
+	t.Parallel()
+	d := client.Call{Method: http.MethodGet, Path: "/api/v1/links/.."}
+	c, err := NewAPI(map[string]string{"/": "http://127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := refusal(d, c.Do(t.Context(), d)); apierr.CodeOf(err) != apierr.NotFound {
+		t.Errorf("%v, want that it is not found", err)
+	}
+}
