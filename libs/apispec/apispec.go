@@ -81,6 +81,7 @@ func Parse(src []byte) (*Document, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read document: %w", err)
 	}
+	// The whole document is one resource, so that references between its schemas need no rewriting.
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
 	c.UseLoader(noLoader{})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"cloud.google.com/go/firestore"
@@ -75,6 +76,23 @@ func Lookup[T any](ctx context.Context, db *DB, what string, ref Ref, read func(
 		return out, false, nil
 	}
 	return out, err == nil, err
+}
+
+// Exists reports whether a document is there.
+func (db *DB) Exists(ctx context.Context, what string, ref Ref) (bool, error) {
+	_, found, err := Lookup(ctx, db, what, ref, func(snap Snap) (Snap, error) { return snap, nil })
+	return found, err
+}
+
+// Read reads documents in one call. Those of nil refs and those that are not there are
+// left out.
+func (db *DB) Read(ctx context.Context, what string, refs ...Ref) (snaps []Snap, err error) {
+	err = db.Do(ctx, what, func(ctx context.Context) error {
+		snaps, err = db.GetAll(ctx, slices.DeleteFunc(slices.Clone(refs), func(ref Ref) bool { return ref == nil }))
+		snaps = slices.DeleteFunc(snaps, func(snap Snap) bool { return !snap.Exists() })
+		return err
+	})
+	return snaps, err
 }
 
 // Query reads what a query finds.

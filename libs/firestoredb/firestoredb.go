@@ -47,7 +47,8 @@ type Config struct {
 	// several, separated by commas, the first is sent.
 	Token string `env:"LOCALCLOUD_TOKEN"`
 	// Timeout bounds a call or a transaction. One that lost against other writers has
-	// it once more for its further tries, when its turn has come.
+	// it once more for its further tries, when its turn has come. Keep it below 30 s:
+	// places below a limit are leased for not much longer (libs/quota).
 	Timeout time.Duration `env:"FIRESTORE_TIMEOUT" envDefault:"3s"`
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"cloud.google.com/go/firestore"
 
+	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/label"
@@ -44,9 +45,9 @@ type Kind[T any] struct {
 	// Beside writes the other documents that a change needs, and announces: before is
 	// nil for a new record, after for one that goes. It only writes.
 	Beside func(tx *Tx, before, after *T)
-	// Erase removes a page of records when their account is erased, readable or not;
-	// nil deletes the documents.
-	Erase func(ctx context.Context, account string, page []firestoredb.Ref) error
+	// Erase removes up to limit records of an account that is erased, readable or not,
+	// and reports how many; fewer are the last ones. nil deletes the documents.
+	Erase func(ctx context.Context, account string, limit int) (n int, err error)
 	// Export writes what an export has of a record in place of a line of Shown.
 	Export func(ctx context.Context, r *T, line func(object string, data any) error) error
 }
@@ -156,6 +157,9 @@ func (k *Kept[T]) Create(ctx context.Context, r *T, limit int64) (*T, error) {
 	}
 	// The error does not tell which of the documents exists, so what is stored decides.
 	stored, found, readErr := firestoredb.Lookup(ctx, k.db.DB, "get "+k.k.Object, k.Ref(id), k.k.From)
+	if apierr.CodeOf(readErr) == apierr.RateLimited {
+		readErr = apierr.Down(readErr) // Nobody has looked, and what is in the way may be the same record.
+	}
 	if readErr != nil {
 		return nil, readErr
 	}
@@ -329,11 +333,7 @@ func (in In[T]) tags(account string, before, after *T) error {
 	if len(got)+len(lost) == 0 {
 		return nil
 	}
-	write, err := in.k.k.Labels.Store.Change(in.tx.ft, account, got, lost)
-	if err == nil {
-		in.tx.Write(func(*firestore.Transaction) error { return write() })
-	}
-	return err
+	return in.tx.Label(in.k.k.Labels.Store, account, got, lost)
 }
 
 // Tell writes an event of a record, as it is now. Add, Put and Remove do so too.

@@ -255,7 +255,7 @@ func TestAnAccountLeavesWithAllThatItHas(t *testing.T) {
 	rounds := 0
 	for more := true; more; rounds++ {
 		var err error
-		if more, err = w.set.Erase(t.Context(), "acc_a"); err != nil {
+		if more, err = w.set.Erase(t.Context(), "acc_a", 100); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -21,7 +21,7 @@ type Set struct {
 // kind is a [Kept] or a [Traces].
 type kind interface {
 	of(account string) firestore.Query
-	erase(ctx context.Context, account string, page []firestoredb.Ref) error
+	erase(ctx context.Context, account string, limit int) (n int, err error)
 	export(ctx context.Context, account string, line func(object string, data any) error) error
 	// forget removes what is left of an account beside its records.
 	forget(ctx context.Context, account string) error
@@ -32,36 +32,31 @@ type kind interface {
 type Traces struct {
 	DB         *DB
 	Collection string
-	// Erase removes a page of them; nil deletes the documents.
-	Erase func(ctx context.Context, account string, page []firestoredb.Ref) error
+	// Erase is explained at [Kind].
+	Erase func(ctx context.Context, account string, limit int) (n int, err error)
 }
 
 // Set lists the kinds of a service, in the order in which they are exported and erased.
 func (db *DB) Set(kinds ...kind) *Set { return &Set{db, kinds} }
 
-// page is how many documents one step of an erasure or an export takes.
-const page = 100
-
-// Erase removes up to a page of each kind of an account's records, and reports whether
+// Erase removes up to limit of each kind of an account's records, and reports whether
 // there are more. It may be cut off anywhere: the next call resumes where it stopped.
-func (s *Set) Erase(ctx context.Context, account string) (more bool, err error) {
+func (s *Set) Erase(ctx context.Context, account string, limit int) (more bool, err error) {
 	for _, k := range s.kinds {
-		found, err := s.db.Find(ctx, "list records to erase", k.of(account).Limit(page))
+		n, err := k.erase(ctx, account, limit)
 		if err != nil {
 			return true, err
 		}
-		if err := k.erase(ctx, account, found); err != nil {
-			return true, err
-		}
-		if len(found) == page {
-			return true, nil
+		if n >= limit {
+			more = true
+			continue
 		}
 		// With the last page: until then records still count and carry tags.
 		if err := k.forget(ctx, account); err != nil {
 			return true, err
 		}
 	}
-	return false, nil
+	return more, nil
 }
 
 // Remains reports whether anything is left of an account.
@@ -74,6 +69,9 @@ func (s *Set) Remains(ctx context.Context, account string) (bool, error) {
 	}
 	return false, nil
 }
+
+// page is how many records an export reads at a time.
+const page = 100
 
 // line is a line of an export.
 type line struct {
@@ -97,11 +95,11 @@ func (s *Set) Export(ctx context.Context, account string, w io.Writer) error {
 
 func (k *Kept[T]) of(account string) firestore.Query { return k.Of(account) }
 
-func (k *Kept[T]) erase(ctx context.Context, account string, page []firestoredb.Ref) error {
+func (k *Kept[T]) erase(ctx context.Context, account string, limit int) (int, error) {
 	if k.k.Erase != nil {
-		return k.k.Erase(ctx, account, page)
+		return k.k.Erase(ctx, account, limit)
 	}
-	return k.db.DeleteAll(ctx, "erase "+k.k.Collection, page...)
+	return k.db.ErasePage(ctx, "erase "+k.k.Collection, k.Of(account), limit)
 }
 
 func (k *Kept[T]) forget(ctx context.Context, account string) error {
@@ -151,11 +149,11 @@ func (t Traces) of(account string) firestore.Query {
 	return t.DB.Collection(t.Collection).Where("accountId", "==", account)
 }
 
-func (t Traces) erase(ctx context.Context, account string, page []firestoredb.Ref) error {
+func (t Traces) erase(ctx context.Context, account string, limit int) (int, error) {
 	if t.Erase != nil {
-		return t.Erase(ctx, account, page)
+		return t.Erase(ctx, account, limit)
 	}
-	return t.DB.DeleteAll(ctx, "erase "+t.Collection, page...)
+	return t.DB.ErasePage(ctx, "erase "+t.Collection, t.of(account), limit)
 }
 
 func (Traces) forget(context.Context, string) error { return nil }

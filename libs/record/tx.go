@@ -13,6 +13,7 @@ import (
 	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/quota"
+	"github.com/linkreel/linkreel/libs/tags"
 )
 
 // Options are what a change may need beside the database.
@@ -102,6 +103,7 @@ type Tx struct {
 	ft    *firestore.Transaction
 	reads bool // false in a [DB.Commit]
 	claim *quota.Claim
+	asked bool // for room
 
 	writes      []func() error
 	told        []events.Event
@@ -125,6 +127,13 @@ func (tx *Tx) flush() error {
 	}
 	return tx.claim.Take(tx.ft)
 }
+
+// Watch is for a limit of a sum; see [quota.Claim.Watch]. Grow follows when the change
+// adds to the sum.
+func (tx *Tx) Watch(l quota.Limit) error { return tx.claim.Watch(tx.ft, l) }
+
+// Grow says that the change adds to the sum that Watch was asked about.
+func (tx *Tx) Grow() error { return tx.claim.Grow() }
 
 // Context is that of the transaction.
 func (tx *Tx) Context() context.Context { return tx.ctx }
@@ -198,14 +207,26 @@ func (tx *Tx) Write(write func(ft *firestore.Transaction) error) {
 }
 
 // Room is how many of want places the account may have; the commit takes them. It is
-// less than want only when the account is full. In a [DB.Commit] the error may be
+// less than want only when the account is full. It is asked once in a transaction. In a [DB.Commit] the error may be
 // [quota.ErrAsk]; a [DB.Tx] then finds out. Other errors pass through fn as they are:
 // a change that waits for a place is made again.
 func (tx *Tx) Room(l quota.Limit, want int64) (int64, error) {
-	if !tx.reads {
+	if tx.asked {
+		return 0, errors.New("a transaction asks for room twice")
+	}
+	if tx.asked = true; !tx.reads {
 		return tx.claim.Room(tx.ctx, nil, l, want)
 	}
 	return tx.claim.Room(tx.ctx, tx.ft, l, want)
+}
+
+// Label notes tags that records of an account get and lose.
+func (tx *Tx) Label(store *tags.Store, account string, got, lost []string) error {
+	write, err := store.Change(tx.ft, account, got, lost)
+	if err == nil {
+		tx.Write(func(*firestore.Transaction) error { return write() })
+	}
+	return err
 }
 
 // Tell writes an event in the same commit.

@@ -270,7 +270,7 @@ type Outcome struct {
 	Storyboard   *Storyboard `json:"storyboard,omitempty"`
 	Download     string      `json:"download,omitempty"` // progressive MP4 with picture and sound
 
-	// Bytes is the size of all objects; 0 in outcomes from before it was recorded.
+	// Bytes is the size of all objects.
 	Bytes int64 `json:"bytes,omitempty"`
 }
 

@@ -234,6 +234,7 @@ func login(a *app, fs *flag.FlagSet) action {
 		if err := none(args); err != nil {
 			return err
 		}
+		// What is given is taken as it is; only what lacks is asked for.
 		in := credentials{BaseURL: first(a.baseURL, a.env.Getenv("LINKREEL_BASE_URL")), Key: first(a.key, a.env.Getenv("LINKREEL_API_KEY"))}
 		if *local {
 			stack, err := a.localStack()

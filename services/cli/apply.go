@@ -146,7 +146,7 @@ func (p *applier) applyDomains(ctx context.Context, want *desired) error {
 	if err != nil && !client.HasCode(err, "PLAN_REQUIRED", "INSUFFICIENT_SCOPE") {
 		return err
 	}
-	if err != nil && len(want.Domains) > 0 {
+	if err != nil && len(want.Domains) > 0 { // a plan without domains is fine for a file without them
 		return err
 	}
 	for _, d := range list {
@@ -162,7 +162,7 @@ func (p *applier) applyDomains(ctx context.Context, want *desired) error {
 		if err := p.say("+", "domain "+host, nil); err != nil {
 			return err
 		}
-		p.domains[host] = "new"
+		p.domains[host] = "new" // in a dry run links may name it
 		if p.dry {
 			continue
 		}

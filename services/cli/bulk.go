@@ -218,7 +218,7 @@ func (o *importer) chunk(ctx context.Context, n int, rows []row, seen map[string
 	sum := digest(rows)
 	if o.log != nil {
 		if old, ok := o.log.done[n]; ok {
-			if old.Sum != sum {
+			if old.Sum != sum { // its outcomes are of other rows: to resume would skip some and make some twice
 				return nil, fmt.Errorf("the file has changed since an earlier run, from line %d on; --restart begins anew", rows[0].line)
 			}
 			return old.Rows, nil
@@ -226,7 +226,7 @@ func (o *importer) chunk(ctx context.Context, n int, rows []row, seen map[string
 	}
 	out := make([]outcome, len(rows))
 	var items []client.BulkItem
-	var at []int
+	var at []int // where in rows each item is: bad rows are not sent
 	for i, r := range rows {
 		out[i] = outcome{Line: r.line, URL: r.item.URL, Slug: r.item.Slug, Host: r.host}
 		r.item.DomainID = o.domains[r.host]
@@ -246,29 +246,34 @@ func (o *importer) chunk(ctx context.Context, n int, rows []row, seen map[string
 		return out, nil
 	}
 	if len(items) > 0 {
+		// The same key after a kill, so that the service answers what it did the first time.
 		results, err := o.send(ctx, o.log.ID+"-"+sum[:32]+fmt.Sprint("-", n), items)
 		if err != nil {
 			return nil, err
 		}
 		for k, res := range results {
-			r := &out[at[k]]
-			r.Status, r.Lost = res.Status, res.IgnoredFields
-			switch {
-			case res.Data != nil:
-				r.ID, r.ShortURL, r.Slug = res.Data.ID, res.Data.ShortURL, res.Data.Slug
-			case res.Error != nil:
-				r.Code, r.Message = res.Error.Code, res.Error.Message
-				var fields []string
-				for _, d := range res.Error.Details {
-					fields = append(fields, d.Field+": "+d.Message)
-				}
-				if len(fields) > 0 {
-					r.Message = strings.Join(fields, " ")
-				}
-			}
+			out[at[k]].take(res)
 		}
 	}
 	return out, o.log.add(doneChunk{Chunk: n, Sum: sum, Rows: out})
+}
+
+// take notes what the service did with a row.
+func (r *outcome) take(res client.BulkResult) {
+	r.Status, r.Lost = res.Status, res.IgnoredFields
+	switch {
+	case res.Data != nil:
+		r.ID, r.ShortURL, r.Slug = res.Data.ID, res.Data.ShortURL, res.Data.Slug
+	case res.Error != nil:
+		r.Code, r.Message = res.Error.Code, res.Error.Message
+		var fields []string
+		for _, d := range res.Error.Details {
+			fields = append(fields, d.Field+": "+d.Message)
+		}
+		if len(fields) > 0 { // they say more than "some fields are wrong"
+			r.Message = strings.Join(fields, " ")
+		}
+	}
 }
 
 // send uses the bulk operation, and single creates on plans without it.
@@ -291,6 +296,7 @@ func (o *importer) send(ctx context.Context, key string, items []client.BulkItem
 				Status: 201, Data: &client.BulkLink{ID: l.ID, ShortURL: l.ShortURL, Slug: l.Slug, DestinationURL: l.DestinationURL},
 				IgnoredFields: l.IgnoredFields,
 			}
+		// A refusal of this row alone. Anything else would be the same for each row, so it ends the run.
 		case errors.As(err, &refused) && (refused.Status == 400 || refused.Status == 409):
 			out[i] = client.BulkResult{
 				Status: refused.Status,
@@ -306,13 +312,8 @@ func (o *importer) send(ctx context.Context, key string, items []client.BulkItem
 func digest(rows []row) string {
 	h := sha256.New()
 	for _, r := range rows {
-		fmt.Fprintf(h, "%q %q %q %q", r.item.URL, r.item.Slug, r.item.Title, r.bad)
-		rest := r.item
-		rest.URL, rest.Slug, rest.Title = "", "", ""
-		if b, _ := json.Marshal(rest); string(b) != `{"url":""}` { // cannot fail; so files of earlier releases keep their sums
-			fmt.Fprintf(h, " %s %q", b, r.host)
-		}
-		fmt.Fprintln(h)
+		item, _ := json.Marshal(r.item) // texts and numbers: cannot fail
+		fmt.Fprintf(h, "%s %q %q\n", item, r.host, r.bad)
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }
@@ -708,13 +709,14 @@ func (j *journal) load(base string) error {
 			j.ID = head.Journal
 		} else {
 			var c doneChunk
-			if json.Unmarshal(line, &c) != nil {
+			if json.Unmarshal(line, &c) != nil { // cut off within the line before its end was there
 				break
 			}
 			j.done[c.Chunk] = c
 		}
 		good += int64(len(line))
 	}
+	// What follows the last whole line goes, or the next line would be glued to it.
 	if err := j.f.Truncate(good); err != nil {
 		return err
 	}

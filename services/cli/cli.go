@@ -160,7 +160,7 @@ func (p program) run(ctx context.Context, args []string, env Env) error {
 		}
 	}
 	c, rest, ok := p.find(args)
-	if !ok {
+	if !ok { // "linkreel links" alone lists the commands of the group
 		group := args[0]
 		if p.has(group) && (len(args) == 1 || isHelp(args[1])) {
 			p.help(env.Out, group)
@@ -318,7 +318,7 @@ func exitCode(ctx context.Context, err error) int {
 		video *client.VideoError
 	)
 	switch {
-	case ctx.Err() != nil && !errors.As(err, &usage):
+	case ctx.Err() != nil && !errors.As(err, &usage): // first: a stopped call fails in many ways
 		return ExitInterrupted
 	case errors.Is(err, flag.ErrHelp):
 		return ExitOK

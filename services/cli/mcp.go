@@ -368,6 +368,7 @@ func (t *tools) findLinks(ctx context.Context, _ *mcp.CallToolRequest, in findLi
 	if limit == 0 {
 		limit = 20
 	}
+	// A search reads whole pages, since most links of a page may not fit.
 	text, pageSize := strings.ToLower(in.Text), limit
 	if text != "" {
 		pageSize = 100
@@ -388,6 +389,8 @@ func (t *tools) findLinks(ctx context.Context, _ *mcp.CallToolRequest, in findLi
 			return out, err
 		}
 		rows := page.Data
+		// After a cursor with "+", the page is read again and what was seen of it is left out. A link
+		// that is deleted meanwhile is not found, so its page is shown whole: twice is better than never.
 		if i := slices.IndexFunc(rows, func(l client.LinkSummary) bool { return l.ID == seen }); i >= 0 {
 			rows = rows[i+1:]
 		}

@@ -173,6 +173,7 @@ func (a *app) amend(
 	if password != "" && privacy != "password" {
 		return in, usagef("a password is for privacy password")
 	}
+	// The call replaces the whole access, so what no flag names is sent as it is.
 	in = client.VideoAccessUpdate{
 		Privacy: privacy, ExpiresAt: client.Clear[client.Millis](), AllowDownload: client.Set(access.AllowDownload),
 		EmbedOrigins: client.Set(access.EmbedOrigins),

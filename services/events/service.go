@@ -44,6 +44,10 @@ type Config struct {
 	// through; empty calls receivers directly.
 	EgressProxy string `env:"LINKREEL_EGRESS_PROXY"`
 
+	// WebhookLanes is into how many ranges the index of due deliveries is split, up to
+	// 256; 0 is 32. Each takes some 250 deliveries a second.
+	WebhookLanes int `env:"LINKREEL_WEBHOOK_LANES" envDefault:"32"`
+
 	// SweepEvery is how often the service looks for what nobody woke it for.
 	SweepEvery time.Duration `env:"LINKREEL_EVENTS_SWEEP" envDefault:"10s"`
 
@@ -62,6 +66,10 @@ type Config struct {
 func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	svc := &boot.Service{Name: "events"}
 	defer svc.Abandon(ctx, &err)
+	if cfg.WebhookLanes < 0 || cfg.WebhookLanes > webhook.MaxLanes {
+		return nil, fmt.Errorf("LINKREEL_WEBHOOK_LANES is %d; use a number from 1 to %d", cfg.WebhookLanes, webhook.MaxLanes)
+	}
+	cfg.WebhookLanes = cmp.Or(cfg.WebhookLanes, 32)
 	cfg.SweepEvery = cmp.Or(cfg.SweepEvery, 10*time.Second)
 	keys, err := seal.New("linkreel webhook secret 1", cfg.WebhookSecretKey)
 	if err != nil {
@@ -85,16 +93,16 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	}
 	svc.CloseWith(func() error { call.Close(); return nil })
 
-	kept := store.New(stores.DB, keys, stores.Outbox(), cfg.Now, api.Shown)
-	engine := delivery.New(kept, call, stores.Redis, delivery.Options{Now: cfg.Now, Sweep: cfg.SweepEvery})
-	reader := feed.NewService(kept, engine)
+	kept := store.New(stores.DB, keys, stores.Outbox(), cfg.Now, api.Shown, cfg.WebhookLanes)
+	engine := delivery.New(kept, call.Send, stores.Redis, delivery.Options{Now: cfg.Now, Sweep: cfg.SweepEvery, Lanes: cfg.WebhookLanes})
+	reader := feed.NewService(kept, feed.Settler{Settle: engine.Settle, News: engine.News})
 	hooks := webhook.NewService(kept, engine, cfg.Now, api.Shown)
 
 	options := stores.API(cfg.Public, auth, cfg.InternalToken)
 	options.Timeout = 40 * time.Second // A reader may hold its request for 25 seconds.
 	public := httpapi.New(options)
 	api.Routes(public, api.Options{Feed: reader, Webhooks: hooks, Policy: policy})
-	accounts := tenancy.NewService(tenancy.Options{Store: kept, Courier: engine, Now: cfg.Now})
+	accounts := tenancy.New(store.Standings(stores.DB), kept, engine, cfg.Now)
 	internal := httpapi.New(httpapi.Options{Name: "events-internal", Now: cfg.Now})
 	wire.Routes(internal, cfg.InternalToken, api.Holder(accounts, hooks, reader))
 
@@ -104,7 +112,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	}
 	svc.Loops = append(svc.Loops,
 		boot.Loop{Name: "webhooks", Run: engine.Run},
-		boot.Loop{Name: "accounts", Run: accounts.Look},
+		boot.Loop{Name: "accounts", Run: accounts.Run},
 		boot.Every(6*cfg.SweepEvery, "webhook secrets", hooks.Reseal, nil))
 	// Held requests end before the listener waits for them.
 	svc.Stopping = []func(){reader.Stop}

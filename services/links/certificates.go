@@ -11,15 +11,12 @@ import (
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/seal"
 	"github.com/linkreel/linkreel/services/links/internal/certificate"
-	"github.com/linkreel/linkreel/services/links/internal/invalidation"
 	"github.com/linkreel/linkreel/services/links/internal/link"
-	"github.com/linkreel/linkreel/services/links/internal/store"
 )
 
 // certificates makes what serves the TLS listener.
-func (c Config) certificates(
-	kept store.Certificates, memory *invalidation.Memory, own link.Hosts, misses *ratelimit.Misses, limiter *ratelimit.Limiter,
-) (*certificate.Service, error) {
+func (b *building) certificates() (*certificate.Service, error) {
+	c := b.Config
 	if c.CertificateKey == "" {
 		return nil, errors.New("LINKREEL_TLS_ADDR needs LINKREEL_CERTIFICATE_KEY, which seals private keys")
 	}
@@ -27,6 +24,7 @@ func (c Config) certificates(
 	if err != nil {
 		return nil, fmt.Errorf("LINKREEL_CERTIFICATE_KEY: %w", err)
 	}
+	kept := b.store.Certificates()
 	account := &certificate.Account{Store: kept, ID: c.ACMEDirectory + " " + c.ACMEEmail, Seal: keys, Now: c.Now}
 	issuer, err := certificate.NewIssuer(certificate.ACME{
 		Directory: c.ACMEDirectory, Email: c.ACMEEmail, CAFile: c.ACMECAFile, Account: account,
@@ -35,19 +33,19 @@ func (c Config) certificates(
 		return nil, err
 	}
 	names := map[string]bool{}
-	for _, name := range own.Names() {
+	for _, name := range b.own.Names() {
 		names[name] = true
 	}
 	return certificate.NewService(certificate.Options{
-		Store: kept, Issuer: issuer, Account: account, Seal: keys, Limiter: limiter,
+		Store: kept, Issuer: issuer, Account: account, Seal: keys, Limiter: ratelimit.New(b.stores.Redis, c.Now),
 		PerHour: c.ACMEOrdersPerHour,
 		Owner: func(wait func(bool) (context.Context, error), host string) (bool, error) {
-			return memory.Owner(wait, host)
+			return b.memory.Owner(wait, host)
 		},
 		Own: func(host string) bool { return names[host] },
 		// One budget: a network that asks for unknown names by TLS spends what it would
 		// spend on unknown links.
-		Misses: misses, Now: c.Now,
+		Misses: b.misses, Now: c.Now,
 	}), nil
 }
 

@@ -98,7 +98,7 @@ func TestADomainFromClaimToDelete(t *testing.T) {
 	want(t, "link before the proof", r.api(key, "POST", "/api/v1/links", onDomain), 409, "DOMAIN_NOT_VERIFIED")
 	want(t, "link on a foreign domain", r.api(rival, "POST", "/api/v1/links", onDomain), 404, "DOMAIN_NOT_FOUND")
 
-	if a := r.api(key, "POST", path+"/verify", nil); a.status != 200 || a.str("status") != "pending" || a.json["checkedAt"] == nil || a.json["checkedAt"] != a.json["lastCheckedAt"] || !strings.Contains(a.str("reason"), "_linkreel.go.example.com") {
+	if a := r.api(key, "POST", path+"/verify", nil); a.status != 200 || a.str("status") != "pending" || a.json["checkedAt"] == nil || !strings.Contains(a.str("reason"), "_linkreel.go.example.com") {
 		t.Errorf("verify without a record: %v", a)
 	}
 	z.mu.Lock()

@@ -14,13 +14,17 @@ import (
 	"github.com/oschwald/maxminddb-golang/v2"
 	"github.com/valyala/fasthttp"
 
+	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/backing"
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/ratelimit"
+	"github.com/linkreel/linkreel/libs/record"
+	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/libs/tags"
+	"github.com/linkreel/linkreel/libs/tenant/keeper"
 	"github.com/linkreel/linkreel/services/links/internal/api"
 	"github.com/linkreel/linkreel/services/links/internal/clicks"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
@@ -99,112 +103,183 @@ type Config struct {
 func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	svc := &boot.Service{Name: "links"}
 	defer svc.Abandon(ctx, &err)
-	if cfg.ClickPartitions < 0 || cfg.ClickPartitions > invalidation.MaxPartitions {
-		return nil, fmt.Errorf("LINKREEL_CLICK_PARTITIONS is %d, want 1 to %d", cfg.ClickPartitions, invalidation.MaxPartitions)
-	}
-	stores, err := backing.Open(ctx, svc, &cfg.Config)
-	if err != nil {
-		return nil, err
-	}
-	stores.Await()
-	auth, _, err := stores.Keys(cfg.Auth)
-	if err != nil {
-		return nil, err
-	}
-	db, rdb := stores.DB, stores.Redis
-	country, closeCountry, err := cfg.country()
-	if err != nil {
-		return nil, err
-	}
-	svc.CloseWith(closeCountry)
-	dns, err := customdomain.NewDNS(cfg.DNSResolver)
-	if err != nil {
-		return nil, err
-	}
-
-	var blocked *link.Blocklist
-	if cfg.BlockedDestinations != "" {
-		if blocked, err = link.OpenBlocklist(cfg.BlockedDestinations); err != nil {
+	b := &building{Config: cfg, svc: svc}
+	for _, part := range []func(context.Context) error{
+		b.openStores,  // Firestore, Redis, auth's keys
+		b.openRecords, // links and domains, what replicas remember of them, and how they learn of changes
+		b.openClicks,  // the log of visits, and its counting
+		b.makeServices,
+		b.makeListeners,
+		b.makeCertificates,
+	} {
+		if err := part(ctx); err != nil {
 			return nil, err
 		}
 	}
-
-	own := redirect.OwnHosts(cfg.ShortBaseURL)
-	routes := api.Options{ShortBaseURL: cfg.ShortBaseURL, Own: own, DomainTarget: cfg.DomainTarget, Certificates: cfg.TLSAddr != "", Now: cfg.Now}
-	outbox := stores.Outbox()
-	shownLink, shownDomain := api.Shown(routes)
-	kept := store.New(db, cfg.Now).Tell(store.Teller{Outbox: outbox, Link: shownLink, Domain: shownDomain})
-	memory := invalidation.NewMemory(invalidation.Options{Store: kept, Suspended: kept.Suspended, Capacity: cfg.CacheBytes, Partitions: cfg.ClickPartitions, Now: cfg.Now})
-	clicksRedis := cfg.Redis
-	if cfg.ClicksRedisURL != "" {
-		// A Redis without a password refuses to be given another one's.
-		clicksRedis.URL, clicksRedis.Password = cfg.ClicksRedisURL, cfg.ClicksRedisPassword
-	}
-	log, err := clicks.Open(clicks.Config{Redis: clicksRedis, Bytes: cfg.ClickLogBytes, SpoolDir: cfg.SpoolDir, SpoolMax: cfg.SpoolBytes, Budget: cfg.ClickBudget, Now: cfg.Now}, memory)
-	if err != nil {
-		return nil, err
-	}
-	// Counting and announcing wait longer for Redis than redirects do.
-	patient, err := clicks.OpenPatient(clicksRedis, memory.Partitions())
-	if err != nil {
-		return nil, err
-	}
-	svc.CloseWith(patient.Close)
-	announcer := invalidation.NewAnnouncer(patient, memory, identity.NewNonce())
-	svc.Loops = append(svc.Loops,
-		boot.Loop{Name: "click log", Run: log.Run},
-		boot.Loop{Name: "announcer", Run: announcer.Run})
-	if cfg.Flush {
-		counts := func(part int) clicks.Counts { return kept.Counts(part, memory.Partitions(), clicks.ErrOvertaken) }
-		svc.Loops = append(svc.Loops, boot.Loop{Name: "click flusher", Run: clicks.NewFlushers(patient, memory.Partitions(), counts, cfg.Now).Run})
-		if cfg.ClicksRedisURL != "" {
-			// What waits where clicks were before they had a Redis of their own.
-			former, err := clicks.OpenPatient(cfg.Redis, 0)
-			if err != nil {
-				return nil, err
-			}
-			svc.CloseWith(former.Close)
-			svc.Loops = append(svc.Loops, boot.Loop{Name: "former click flusher", Run: clicks.NewFlushers(former, 0, counts, cfg.Now).Run})
-		}
-	}
-
-	public := httpapi.New(stores.API(cfg.Public, auth, cfg.InternalToken))
-	domains := customdomain.NewService(customdomain.Options{Store: kept.Domains(), Announcer: announcer, Resolver: dns, Own: own.Names(), Now: cfg.Now})
-	shortLinks := link.NewService(link.Options{Store: kept, Announcer: announcer, Blocked: blocked, Now: cfg.Now})
-	accounts := tenancy.NewService(tenancy.Options{Store: kept, Announcer: announcer, Links: shortLinks, Domains: domains, Now: cfg.Now})
-	api.Public(public, shortLinks, domains, routes)
-	internal := httpapi.New(httpapi.Options{Name: "links-internal", Now: cfg.Now})
-	api.Internal(internal, domains, cfg.InternalToken, api.Holder(accounts, shortLinks, domains, routes))
-	misses := ratelimit.NewMisses(ratelimit.MissOptions{Now: cfg.Now})
-	visitors := redirect.New(memory, log, redirect.Options{ShortBaseURL: cfg.ShortBaseURL, Country: country, Blocked: blocked.Has, AbuseContact: cfg.AbuseContact, Now: cfg.Now,
-		Misses: misses, Client: cfg.client,
-		Trace: func() (context.Context, func(int)) { return httpapi.Trace("links-redirect", "GET /:slug") }})
-	serve := httpserver.StrictTransport(cfg.ShortBaseURL, visitors.Serve)
-	servers := []boot.Server{
-		{Name: "api", Addr: cfg.APIAddr, Handler: public.Handler()},
-		{Name: "redirect", Addr: cfg.RedirectAddr, Handler: serve},
-		{Name: "internal", Addr: cfg.InternalAddr, Handler: internal.Handler()},
-	}
-	if cfg.TLSAddr != "" {
-		certificates, err := cfg.certificates(kept.Certificates(), memory, own, misses, ratelimit.New(rdb, cfg.Now))
-		if err != nil {
-			return nil, err
-		}
-		// Open orders must be noted before the database closes.
-		svc.Close = append(svc.Close, certificates.Close)
-		svc.Loops = append(svc.Loops, boot.Every(cfg.CertificateSweep, "certificates", certificates.Sweep, nil))
-		servers[1].Handler = cfg.challenges(certificates, serve)
-		servers = append(servers, boot.Server{Name: "tls", Addr: cfg.TLSAddr, Handler: serve, TLS: certificates.TLS()})
-	}
-	svc.Servers = servers
-	svc.Loops = append(svc.Loops,
-		boot.Every(time.Minute, "domain proofs", domains.RecheckDue, nil),
-		boot.Every(tags.SweepEvery, "unused tags", kept.SweepTags, nil),
-		boot.Loop{Name: "account purge", Run: accounts.Purge},
-		boot.Every(2*time.Second, "blocked destinations", blocked.Refresh, nil))
-	// Warm redirects work without any of these.
-	svc.WarmUp = append(svc.WarmUp, boot.Call{To: "Redis, for clicks", Do: log.Ping})
 	return svc, nil
+}
+
+// building is the service while it is made: what one part makes, those after it use.
+type building struct {
+	Config
+	svc         *boot.Service
+	stores      *backing.Stores
+	clicksRedis redisdb.Config
+	auth        *apikey.Client
+
+	own       link.Hosts
+	routes    api.Options
+	store     *store.Store
+	memory    *invalidation.Memory
+	announcer *invalidation.Announcer
+	log       *clicks.Log
+
+	links    *link.Service
+	domains  *customdomain.Service
+	accounts *keeper.Keeper
+	blocked  *link.Blocklist
+	misses   *ratelimit.Misses
+	visitors fasthttp.RequestHandler
+}
+
+func (b *building) loop(name string, run func(context.Context) error) {
+	b.svc.Loops = append(b.svc.Loops, boot.Loop{Name: name, Run: run})
+}
+
+func (b *building) openStores(ctx context.Context) (err error) {
+	if b.ClickPartitions < 0 || b.ClickPartitions > invalidation.MaxPartitions {
+		return fmt.Errorf("LINKREEL_CLICK_PARTITIONS is %d, want 1 to %d", b.ClickPartitions, invalidation.MaxPartitions)
+	}
+	if b.stores, err = backing.Open(ctx, b.svc, &b.Config.Config); err != nil {
+		return err
+	}
+	b.stores.Await()
+	if b.clicksRedis = b.Redis; b.ClicksRedisURL != "" {
+		// A Redis without a password refuses to be given another one's.
+		b.clicksRedis.URL, b.clicksRedis.Password = b.ClicksRedisURL, b.ClicksRedisPassword
+	}
+	b.auth, _, err = b.stores.Keys(b.Auth)
+	return err
+}
+
+func (b *building) openRecords(context.Context) error {
+	b.own = redirect.OwnHosts(b.ShortBaseURL)
+	b.routes = api.Options{
+		ShortBaseURL: b.ShortBaseURL, Own: b.own, DomainTarget: b.DomainTarget, Certificates: b.TLSAddr != "", Now: b.Now,
+	}
+	records := record.Open(b.stores.DB, record.Options{
+		Outbox: b.stores.Outbox(), Now: b.Now,
+		Announce: func(ctx context.Context, keys ...string) { b.announcer.Announce(ctx, keys...) },
+	})
+	shownLink, shownDomain := api.Shown(b.routes)
+	b.store = store.New(records, store.Shown{Link: shownLink, Domain: shownDomain})
+	b.memory = invalidation.NewMemory(invalidation.Options{
+		Store: b.store, Suspended: b.store.Suspended, Capacity: b.CacheBytes, Partitions: b.ClickPartitions, Now: b.Now,
+	})
+	return nil
+}
+
+func (b *building) openClicks(context.Context) (err error) {
+	b.log, err = clicks.Open(clicks.Config{
+		Redis: b.clicksRedis, Bytes: b.ClickLogBytes, SpoolDir: b.SpoolDir, SpoolMax: b.SpoolBytes, Budget: b.ClickBudget, Now: b.Now,
+	}, b.memory)
+	if err != nil {
+		return err
+	}
+	b.loop("click log", b.log.Run)
+	// Warm redirects work without it, as without everything else that is awaited.
+	b.svc.WarmUp = append(b.svc.WarmUp, boot.Call{To: "Redis, for clicks", Do: b.log.Ping})
+	// Counting and announcing wait longer for Redis than redirects do.
+	patient, err := clicks.OpenPatient(b.clicksRedis, b.memory.Partitions())
+	if err != nil {
+		return err
+	}
+	b.svc.CloseWith(patient.Close)
+	b.announcer = invalidation.NewAnnouncer(patient, b.memory, identity.NewNonce())
+	b.loop("announcer", b.announcer.Run)
+	if !b.Flush {
+		return nil
+	}
+	counts := func(part int) clicks.Counts { return b.store.Counts(part, b.memory.Partitions(), clicks.ErrOvertaken) }
+	b.loop("click flusher", clicks.NewFlushers(patient, b.memory.Partitions(), counts, b.Now).Run)
+	if b.ClicksRedisURL == "" {
+		return nil
+	}
+	// What waits where clicks were before they had a Redis of their own.
+	former, err := clicks.OpenPatient(b.Redis, 0)
+	if err != nil {
+		return err
+	}
+	b.svc.CloseWith(former.Close)
+	b.loop("former click flusher", clicks.NewFlushers(former, 0, counts, b.Now).Run)
+	return nil
+}
+
+func (b *building) makeServices(context.Context) error {
+	dns, err := customdomain.NewDNS(b.DNSResolver)
+	if err != nil {
+		return err
+	}
+	if b.BlockedDestinations != "" {
+		if b.blocked, err = link.OpenBlocklist(b.BlockedDestinations); err != nil {
+			return err
+		}
+	}
+	b.domains = customdomain.NewService(customdomain.Options{
+		Store: b.store.Domains(), Texts: dns.Texts, Own: b.own.Names(), Now: b.Now,
+	})
+	b.links = link.NewService(link.Options{Store: b.store, Blocked: b.blocked, Now: b.Now})
+	b.accounts = tenancy.New(tenancy.Options{
+		Standings: store.Standings(b.stores.DB), Store: b.store, Announce: b.announcer.Announce, Links: b.links, Domains: b.domains, Now: b.Now,
+	})
+	b.loop("accounts", b.accounts.Run)
+	b.svc.Loops = append(b.svc.Loops,
+		boot.Every(time.Minute, "domain proofs", b.domains.RecheckDue, nil),
+		boot.Every(tags.SweepEvery, "unused tags", b.store.SweepTags, nil),
+		boot.Every(2*time.Second, "blocked destinations", b.blocked.Refresh, nil))
+	return nil
+}
+
+func (b *building) makeListeners(context.Context) error {
+	country, closeCountry, err := b.country()
+	if err != nil {
+		return err
+	}
+	b.svc.CloseWith(closeCountry)
+	public := httpapi.New(b.stores.API(b.Public, b.auth, b.InternalToken))
+	api.Public(public, b.links, b.domains, b.routes)
+	internal := httpapi.New(httpapi.Options{Name: "links-internal", Now: b.Now})
+	api.Internal(internal, b.domains, b.InternalToken, api.Holder(b.accounts, b.links, b.domains, b.routes))
+	b.misses = ratelimit.NewMisses(ratelimit.MissOptions{Now: b.Now})
+	visitors := redirect.New(b.memory, b.log, redirect.Options{
+		ShortBaseURL: b.ShortBaseURL, Country: country, Blocked: b.blocked.Has, AbuseContact: b.AbuseContact, Now: b.Now,
+		Misses: b.misses, Client: b.client,
+		Trace: func() (context.Context, func(int)) { return httpapi.Trace("links-redirect", "GET /:slug") },
+	})
+	b.visitors = httpserver.StrictTransport(b.ShortBaseURL, visitors.Serve)
+	b.svc.Servers = []boot.Server{
+		{Name: "api", Addr: b.APIAddr, Handler: public.Handler()},
+		{Name: "redirect", Addr: b.RedirectAddr, Handler: b.visitors},
+		{Name: "internal", Addr: b.InternalAddr, Handler: internal.Handler()},
+	}
+	return nil
+}
+
+// makeCertificates adds the listener for TLS, if this installation has one.
+func (b *building) makeCertificates(context.Context) error {
+	if b.TLSAddr == "" {
+		return nil
+	}
+	certificates, err := b.certificates()
+	if err != nil {
+		return err
+	}
+	// Open orders must be noted before the database closes.
+	b.svc.Close = append(b.svc.Close, certificates.Close)
+	b.svc.Loops = append(b.svc.Loops, boot.Every(b.CertificateSweep, "certificates", certificates.Sweep, nil))
+	b.svc.Servers[1].Handler = b.challenges(certificates, b.visitors)
+	b.svc.Servers = append(b.svc.Servers, boot.Server{Name: "tls", Addr: b.TLSAddr, Handler: b.visitors, TLS: certificates.TLS()})
+	return nil
 }
 
 // country builds the lookup of a visitor's country. The address is used for the

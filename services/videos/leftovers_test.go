@@ -281,6 +281,7 @@ func TestAnErasedAccountLeavesNoByteWhateverItTried(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, quick)
 	w.loop("sweep")
+	w.loop("accounts")
 	all := make([]*hoarder, len(ways))
 	for i, way := range ways {
 		all[i] = w.hoarder(fmt.Sprint("erased", i))
@@ -347,7 +348,7 @@ func (w *world) sendLate(what string, all ...*hoarder) {
 		}
 	}
 	for id, d := range w.purges() {
-		if pause := d["dueAt"].(time.Time).Sub(w.clock.Now()); pause > time.Hour {
+		if pause := d["due"].(map[string]any)["at"].(time.Time).Sub(w.clock.Now()); pause > time.Hour {
 			w.t.Errorf("%s: nobody looks for a late file of %s for %v", what, id, pause)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -177,27 +176,4 @@ func TestAListReadsAboutAsManyAsItAnswers(t *testing.T) {
 	if r := w.fire.Stats().Reads; r > 7 {
 		t.Errorf("%d reads for a page of 5", r)
 	}
-}
-
-func TestOldRecordsAreFilledIn(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, quick)
-	v := w.create(`{"title":"before tags"}`)
-	// What release 0.3 wrote: no terms, no due time, but when to stop watching.
-	w.age(v.id)
-	if got := titles(w.api(http.MethodGet, "?q=before", "")); len(got) != 0 {
-		t.Fatalf("found %v by a field that is missing", got)
-	}
-	w.loop("backfill")
-	eventually(t, "found once the back-fill went by", func() bool { return len(titles(w.api(http.MethodGet, "?q=before", ""))) == 1 })
-}
-
-func TestAnOldWaitingRecordIsStillSwept(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, quick)
-	v := w.create(`{}`)
-	w.age(v.id)
-	w.put(v, "a film")
-	w.loop("sweep")
-	eventually(t, "processing", func() bool { w.clock.Advance(5 * time.Second); return w.status(v.id) == "processing" })
 }

@@ -33,7 +33,10 @@ import (
 	"github.com/linkreel/linkreel/libs/password"
 	"github.com/linkreel/linkreel/libs/queue"
 	"github.com/linkreel/linkreel/libs/ratelimit"
+	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/libs/tags"
+	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/libs/tenant/keeper"
 	"github.com/linkreel/linkreel/libs/transcode"
 	"github.com/linkreel/linkreel/services/videos/internal/api"
 	"github.com/linkreel/linkreel/services/videos/internal/pipeline"
@@ -156,9 +159,9 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	log := slog.Default()
 	seen := dedup.New(rdb, cfg.Now)
 	outbox := stores.Outbox()
-	kept := store.New(db, cfg.Now).Tell(store.Teller{Outbox: outbox, Video: api.Shown(video.Addresses{Base: cfg.BaseURL})})
-	passwords := password.New(cfg.PasswordHashes, cfg.PasswordQueue)
 	addresses := video.Addresses{Base: cfg.BaseURL}
+	kept := store.New(record.Open(db, record.Options{Outbox: outbox, Now: cfg.Now}), api.Shown(addresses))
+	passwords := password.New(cfg.PasswordHashes, cfg.PasswordQueue)
 
 	jobs, workers := transcode.NewStore(db, cfg.Now), queue.New(rdb, queue.Options{Name: transcode.QueueName, Now: cfg.Now})
 	plan := video.Plan{
@@ -180,9 +183,19 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 			return bucket.Claim(ctx, database)
 		},
 	})
+	standings := store.Standings(db)
 	service := video.NewService(video.Options{
-		Store: kept, Bucket: bucket, Pipeline: pipe, Passwords: passwords, Rights: source, Keys: keys, Addresses: addresses, Plan: plan, Page: page,
+		Store: kept, Standing: standings.Standing, Bucket: bucket, Pipeline: pipe, Passwords: passwords, Rights: source, Keys: keys, Addresses: addresses, Plan: plan, Page: page,
 		Now: cfg.Now, Log: log, UploadTTL: cfg.UploadTTL, OwnerTTL: cfg.OwnerTTL,
+	})
+	accounts := keeper.New(keeper.Options{
+		Standings: standings, Now: cfg.Now, Remains: kept.Remains,
+		// Stored before the wait, which is for replicas that read the earlier state until now.
+		Changed: func(ctx context.Context, _ string, _ tenant.State) error { return video.Settle(ctx) },
+		Erase: func(ctx context.Context, account string) (more bool, err error) {
+			defer pipe.Purge() // of what its videos have left in storage
+			return kept.EraseSome(ctx, account)
+		},
 	})
 	var public *httpapi.API
 	pages, err := share.New(share.Options{
@@ -202,17 +215,17 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	api.Hooks(public, pipe, push, log)
 	pages.Register(public)
 	internal := httpapi.New(httpapi.Options{Name: "videos-internal", Now: cfg.Now})
-	api.Internal(internal, cfg.InternalToken, service, addresses)
+	api.Internal(internal, cfg.InternalToken, accounts, service, addresses)
 
 	svc.Servers = []boot.Server{
 		{Name: "api", Addr: cfg.APIAddr, Handler: public.Handler()},
 		{Name: "internal", Addr: cfg.InternalAddr, Handler: internal.Handler()},
 	}
 	svc.Loops = append(svc.Loops,
+		boot.Loop{Name: "accounts", Run: accounts.Run},
 		boot.Loop{Name: "sweep", Run: pipe.Run},
 		boot.Loop{Name: "janitor", Run: pipe.RunJanitor},
 		boot.Loop{Name: "hints", Run: pipe.RunHints},
-		boot.Loop{Name: "backfill", Run: pipe.RunBackfill},
 		boot.Every(tags.SweepEvery, "tags", kept.SweepTags, nil),
 		boot.Every(2*time.Second, "views", pages.StoreViews, nil))
 	return svc, nil

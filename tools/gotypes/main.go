@@ -11,7 +11,6 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"go/format"
 	"log"
@@ -22,6 +21,8 @@ import (
 	"unicode"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/linkreel/linkreel/tools/internal/root"
 )
 
 // target is one file that is written.
@@ -64,11 +65,11 @@ var targets = []target{{
 
 func main() {
 	log.SetFlags(0)
-	root, err := repository()
+	dir, err := root.Dir()
 	if err != nil {
 		log.Fatal(err)
 	}
-	src, err := os.ReadFile(filepath.Join(root, "libs/apispec/openapi.yaml"))
+	src, err := os.ReadFile(filepath.Join(dir, "libs/apispec/openapi.yaml"))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -81,7 +82,7 @@ func main() {
 		if err != nil {
 			log.Fatalf("%s: %v", t.file, err)
 		}
-		path := filepath.Join(root, t.file)
+		path := filepath.Join(dir, t.file)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			log.Fatal(err)
 		}
@@ -390,21 +391,5 @@ func comment(out *bytes.Buffer, indent, text string) {
 	}
 	if line != "" {
 		fmt.Fprintf(out, "%s// %s\n", indent, line)
-	}
-}
-
-func repository() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
-			return dir, nil
-		}
-		if dir == filepath.Dir(dir) {
-			return "", errors.New("run inside the repository: no go.work above")
-		}
-		dir = filepath.Dir(dir)
 	}
 }

@@ -10,7 +10,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"log"
 	"os"
@@ -19,6 +18,8 @@ import (
 	"strings"
 
 	"github.com/evanw/esbuild/pkg/api"
+
+	"github.com/linkreel/linkreel/tools/internal/root"
 )
 
 // largest is the bound for one committed file.
@@ -59,18 +60,18 @@ var bundles = []bundle{{
 
 func main() {
 	log.SetFlags(0)
-	root, err := repository()
+	dir, err := root.Dir()
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := copyGuides(root); err != nil {
+	if err := copyGuides(dir); err != nil {
 		log.Fatal(err)
 	}
 	for _, b := range bundles {
 		if len(os.Args) > 1 && !slices.Contains(os.Args[1:], b.from) {
 			continue
 		}
-		if err := b.make(root); err != nil {
+		if err := b.make(dir); err != nil {
 			log.Fatalf("%s: %v", b.from, err)
 		}
 	}
@@ -117,20 +118,4 @@ func (b bundle) write(dir, name string, data []byte) error {
 		return fmt.Errorf("%s has %d bytes, more than %d", name, len(data), largest)
 	}
 	return os.WriteFile(filepath.Join(dir, name), data, 0o644)
-}
-
-func repository() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
-			return dir, nil
-		}
-		if dir == filepath.Dir(dir) {
-			return "", errors.New("run inside the repository: no go.work above")
-		}
-		dir = filepath.Dir(dir)
-	}
 }

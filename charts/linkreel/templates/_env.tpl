@@ -110,6 +110,7 @@ name is a setting in the service's Config; tests/cluster fails on one that is no
 {{- if .allowPrivate }}
 {{- $_ := set $env "LINKREEL_WEBHOOK_ALLOW_PRIVATE" "true" }}
 {{- end }}
+{{- $_ := set $env "LINKREEL_WEBHOOK_LANES" (toString .lanes) }}
 {{- with .resolver }}
 {{- $_ := set $env "LINKREEL_WEBHOOK_RESOLVER" . }}
 {{- end }}

@@ -318,8 +318,6 @@ type Domain struct {
 	VerifiedAt *int64      `json:"verifiedAt"`
 	// When the TXT record was last looked up.
 	CheckedAt *int64 `json:"checkedAt"`
-	// The same as `checkedAt`.
-	LastCheckedAt *int64 `json:"lastCheckedAt"`
 	// Why the last check failed, in words. Null when it did not.
 	Reason        *string     `json:"reason"`
 	Certificate   Certificate `json:"certificate"`

@@ -311,8 +311,6 @@ type Domain struct {
 	VerifiedAt *Millis     `json:"verifiedAt"`
 	// When the TXT record was last looked up.
 	CheckedAt *Millis `json:"checkedAt"`
-	// The same as `checkedAt`.
-	LastCheckedAt *Millis `json:"lastCheckedAt"`
 	// Why the last check failed, in words. Null when it did not.
 	Reason        *string     `json:"reason"`
 	Certificate   Certificate `json:"certificate"`

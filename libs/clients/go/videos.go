@@ -239,6 +239,7 @@ func (c *Client) Upload(ctx context.Context, u Upload) error {
 // uploadSession follows the protocol of Google Cloud Storage's resumable
 // sessions: 308 with Range says what has arrived, 2xx that all has.
 func (c *Client) uploadSession(ctx context.Context, u Upload) error {
+	// Tries count since the last progress: a long upload over a bad line may break many times.
 	at, best, known := int64(0), int64(0), false
 	for attempt := 1; ; {
 		var res *putAnswer

@@ -201,7 +201,6 @@ export declare class Linkreel {
         createdAt: components["schemas"]["Timestamp"];
         verifiedAt: number | null;
         checkedAt: number | null;
-        lastCheckedAt: number | null;
         reason: string | null;
         certificate: components["schemas"]["DomainCertificate"];
         ignoredFields?: components["schemas"]["IgnoredFields"];
@@ -218,7 +217,6 @@ export declare class Linkreel {
         createdAt: components["schemas"]["Timestamp"];
         verifiedAt: number | null;
         checkedAt: number | null;
-        lastCheckedAt: number | null;
         reason: string | null;
         certificate: components["schemas"]["DomainCertificate"];
         ignoredFields?: components["schemas"]["IgnoredFields"];
@@ -235,7 +233,6 @@ export declare class Linkreel {
         createdAt: components["schemas"]["Timestamp"];
         verifiedAt: number | null;
         checkedAt: number | null;
-        lastCheckedAt: number | null;
         reason: string | null;
         certificate: components["schemas"]["DomainCertificate"];
         ignoredFields?: components["schemas"]["IgnoredFields"];
@@ -252,7 +249,6 @@ export declare class Linkreel {
         createdAt: components["schemas"]["Timestamp"];
         verifiedAt: number | null;
         checkedAt: number | null;
-        lastCheckedAt: number | null;
         reason: string | null;
         certificate: components["schemas"]["DomainCertificate"];
         ignoredFields?: components["schemas"]["IgnoredFields"];

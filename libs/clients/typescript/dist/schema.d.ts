@@ -1489,11 +1489,6 @@ export interface components {
             verifiedAt: number | null;
             /** @description When the TXT record was last looked up. */
             checkedAt: number | null;
-            /**
-             * @deprecated
-             * @description The same as `checkedAt`.
-             */
-            lastCheckedAt: number | null;
             /** @description Why the last check failed, in words. Null when it did not. */
             reason: string | null;
             certificate: components["schemas"]["DomainCertificate"];

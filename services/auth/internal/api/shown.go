@@ -26,7 +26,7 @@ func Shown(record any) any {
 		return toInvitation(r)
 	case member.Session:
 		return sessionBody{
-			ID: r.ID, MemberID: r.MemberID, How: r.How, Client: r.Client, CreatedAt: r.CreatedAt.UnixMilli(), EndedAt: millis(r.EndedAt),
+			ID: r.ID, MemberID: r.MemberID, How: r.How, Client: r.Client, CreatedAt: r.CreatedAt.UnixMilli(), EndedAt: wire.Millis(r.EndedAt),
 		}
 	}
 	return nil // a record without a form here writes no event: the store refuses it
@@ -57,9 +57,7 @@ func toMember(m member.Member, ignored []string) wire.Member {
 	b := wire.Member{
 		ID: m.ID, Name: m.Name, Role: m.Role, CreatedAt: m.CreatedAt.UnixMilli(), UpdatedAt: m.UpdatedAt.UnixMilli(), IgnoredFields: ignored,
 	}
-	if m.Email != "" {
-		b.Email = &m.Email
-	}
+	b.Email = wire.OrNull(m.Email)
 	return b
 }
 

@@ -1,8 +1,6 @@
 package api
 
 import (
-	"time"
-
 	"github.com/linkreel/linkreel/libs/apispec/wire"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
@@ -12,7 +10,8 @@ func toOperatorAccount(a account.Account, ignored []string) wire.OperatorAccount
 	return wire.OperatorAccount{
 		ID: a.ID, Name: a.Name, Plan: a.Plan.String(), State: string(a.State()), Suspended: a.Suspended,
 		Limits: wire.OwnLimits{
-			Links: orNull(a.Limits.Links), Videos: orNull(a.Limits.Videos), Domains: orNull(a.Limits.Domains), StoredBytes: orNull(a.Limits.StoredBytes),
+			Links: wire.OrNull(a.Limits.Links), Videos: wire.OrNull(a.Limits.Videos),
+			Domains: wire.OrNull(a.Limits.Domains), StoredBytes: wire.OrNull(a.Limits.StoredBytes),
 		},
 		CreatedAt: a.CreatedAt.UnixMilli(), IgnoredFields: ignored,
 	}
@@ -25,7 +24,7 @@ func toKey(k account.Key) wire.Key {
 	}
 	return wire.Key{
 		ID: k.ID, Name: k.Name, Prefix: k.Prefix, Last4: k.Last4, Scopes: scopes, CreatedAt: k.CreatedAt.UnixMilli(),
-		LastUsedAt: millis(k.LastUsedAt), ExpiresAt: millis(k.ExpiresAt), RevokedAt: millis(k.RevokedAt),
+		LastUsedAt: wire.Millis(k.LastUsedAt), ExpiresAt: wire.Millis(k.ExpiresAt), RevokedAt: wire.Millis(k.RevokedAt),
 	}
 }
 
@@ -36,24 +35,10 @@ func toNewKey(k account.Key, secret identity.Key) wire.KeyCreated {
 func toLimits(rate int, q identity.Quotas) wire.AccountLimits {
 	return wire.AccountLimits{
 		RequestsPerMinute: rate, BulkItems: bulkItems,
-		Links: orNull(int64(q.Links)), Videos: orNull(int64(q.Videos)), Domains: orNull(int64(q.Domains)), StoredBytes: orNull(q.StoredBytes),
+		Links: wire.OrNull(max(0, int64(q.Links))), Videos: wire.OrNull(max(0, int64(q.Videos))),
+		Domains: wire.OrNull(max(0, int64(q.Domains))), StoredBytes: wire.OrNull(max(0, q.StoredBytes)),
 	}
-}
-
-func orNull(n int64) *int64 {
-	if n <= 0 {
-		return nil
-	}
-	return &n
 }
 
 // bulkItems is the size of a bulk request; links enforces it.
 const bulkItems = 100
-
-func millis(t time.Time) *int64 {
-	if t.IsZero() {
-		return nil
-	}
-	ms := t.UnixMilli()
-	return &ms
-}

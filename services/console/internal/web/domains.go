@@ -1,7 +1,6 @@
 package web
 
 import (
-	"net/http"
 	"net/url"
 	"strings"
 
@@ -18,36 +17,13 @@ func (r *request) domainsView() (view, error) {
 	return view{Title: text.Get("domains.title"), Data: map[string]any{"Domains": list.Data, "CanWrite": r.can("domains:write")}}, nil
 }
 
-func domains(r *request) error {
-	v, err := r.domainsView()
-	if err != nil {
-		return err
-	}
-	return r.render(http.StatusOK, "domains.html", v)
-}
-
-// onDomains answers a form of the page; a refusal is shown on it.
-func (r *request) onDomains(err error, notice string) error {
-	if err == nil {
-		return r.done("/app/domains", notice)
-	}
-	if apierr.CodeOf(err) == apierr.DomainNotFound {
-		return err
-	}
-	v, failed := r.domainsView()
-	if failed != nil {
-		return failed
-	}
-	return r.again(atField(err), "domains.html", v)
-}
+var domainsPage = page{template: "domains.html", view: (*request).domainsView}
 
 func (r *request) domainPath() string { return "/api/v1/domains/" + url.PathEscape(r.Params("id")) }
 
 func addDomain(r *request) error {
-	return r.onDomains(
-		r.do("POST", "/api/v1/domains", client.DomainCreate{Hostname: strings.TrimSpace(r.form.Get("hostname"))}, nil),
-		"domain.added",
-	)
+	err := r.do("POST", "/api/v1/domains", client.DomainCreate{Hostname: strings.TrimSpace(r.form.Get("hostname"))}, nil)
+	return domainsPage.answer(r, err, "/app/domains", "domain.added")
 }
 
 // verifyDomain looks at the name's records now. A record that is not there yet is no
@@ -62,9 +38,9 @@ func verifyDomain(r *request) error {
 		}
 		err = apierr.New(apierr.DomainNotVerified, d.Hostname+": "+reason)
 	}
-	return r.onDomains(err, "domain.verified")
+	return domainsPage.answer(r, err, "/app/domains", "domain.verified")
 }
 
 func deleteDomain(r *request) error {
-	return r.onDomains(r.do("DELETE", r.domainPath(), nil, nil), "domain.deleted")
+	return domainsPage.answer(r, r.do("DELETE", r.domainPath(), nil, nil), "/app/domains", "domain.deleted")
 }

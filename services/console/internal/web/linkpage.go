@@ -109,6 +109,7 @@ func (r *request) oneLink() (view, error) {
 		history []event
 		g       errgroup.Group
 	)
+	// At once: the page waits for the slowest of the three and not for their sum.
 	g.Go(func() (err error) {
 		header, err = r.read(r.linkPath(), &l)
 		return err
@@ -165,6 +166,8 @@ func linkCode(r *request) error {
 	return r.Send(picture)
 }
 
+var linkPage = page{template: "link-detail.html", view: (*request).oneLink}
+
 func editLink(r *request) error {
 	var present link
 	if err := r.do("GET", r.linkPath(), nil, &present); err != nil {
@@ -184,21 +187,7 @@ func editLink(r *request) error {
 		return r.done(r.linkHome(), "saved")
 	}
 	r.form.Set("expiresAt", toMinute(at))
-	return r.linkAgain(err)
-}
-
-// linkAgain shows the page with what is wrong with one of its forms.
-func (r *request) linkAgain(err error) error {
-	v, failed := r.oneLink()
-	if failed != nil {
-		return failed
-	}
-	for name, value := range v.Form { // another form of the page: this one stays as stored
-		if _, typed := r.form[name]; !typed {
-			r.form.Set(name, value)
-		}
-	}
-	return r.again(atField(err), "link-detail.html", v)
+	return linkPage.again(r, err)
 }
 
 func orNull(s string) any {
@@ -213,7 +202,7 @@ func orNull(s string) any {
 func archiveLink(r *request) error {
 	archive := r.form.Get("archived") == "true"
 	if err := r.do("PATCH", r.linkPath(), map[string]any{"archived": archive}, nil); err != nil {
-		return r.linkAgain(err)
+		return linkPage.again(r, err)
 	}
 	if archive {
 		return r.done(r.linkHome(), "archived")
@@ -223,7 +212,7 @@ func archiveLink(r *request) error {
 
 func deleteLink(r *request) error {
 	if err := r.do("DELETE", r.linkPath(), nil, nil); err != nil {
-		return r.linkAgain(err)
+		return linkPage.again(r, err)
 	}
 	return r.done("/app/links", "deleted")
 }

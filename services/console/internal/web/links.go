@@ -28,14 +28,8 @@ func (l link) Name() string {
 
 func (l link) TagList() string { return strings.Join(l.Tags, ", ") }
 
-// home has the one thing that most people come for.
-func home(r *request) error {
-	v, err := r.homeView()
-	if err != nil {
-		return err
-	}
-	return r.render(http.StatusOK, "home.html", v)
-}
+// homePage has the one thing that most people come for.
+var homePage = page{template: "home.html", view: (*request).homeView}
 
 func (r *request) homeView() (view, error) {
 	var made *link
@@ -69,14 +63,10 @@ func createLink(r *request) error {
 	}
 	var made client.LinkCreated
 	if err := r.do("POST", "/api/v1/links", body, &made); err != nil {
-		v, failed := r.homeView()
-		if failed != nil {
-			return failed
-		}
 		if apierr.CodeOf(err) == apierr.SlugTaken {
 			err = apierr.Invalid(apierr.Detail{Field: "slug", Message: text.Get("home.slug.taken")})
 		}
-		return r.again(err, "home.html", v)
+		return homePage.again(r, err)
 	}
 	return r.done("/app?made="+url.QueryEscape(made.ID), "")
 }
@@ -115,11 +105,3 @@ func links(r *request) error {
 
 func (r *request) linkPath() string { return "/api/v1/links/" + url.PathEscape(r.Params("id")) }
 func (r *request) linkHome() string { return "/app/links/" + url.PathEscape(r.Params("id")) }
-
-func showLink(r *request) error {
-	v, err := r.oneLink()
-	if err != nil {
-		return err
-	}
-	return r.render(http.StatusOK, "link-detail.html", v)
-}

@@ -26,34 +26,17 @@ func (r *request) keysView() (view, error) {
 	}, nil
 }
 
-func keys(r *request) error {
-	v, err := r.keysView()
-	if err != nil {
-		return err
-	}
-	return r.render(http.StatusOK, "keys.html", v)
-}
+var keysPage = page{template: "keys.html", view: (*request).keysView}
 
 // createKey shows the key in the answer to the form and nowhere else: it must not
 // be in an address, and a page that is reloaded asks before it makes another.
 func createKey(r *request) error {
 	body := client.KeyCreate{Name: strings.TrimSpace(r.form.Get("name")), Scopes: r.form["scopes"]}
 	var made client.KeyCreated
-	// Before the list is read, which then has the new key.
 	err := r.do("POST", "/api/v1/keys", body, &made)
-	v, failed := r.keysView()
-	if err == nil && failed != nil {
-		return r.onlySecret(failed, "/app/keys", text.Get("keys.made"), made.Secret)
-	}
-	if failed != nil {
-		return failed
-	}
-	if err != nil {
-		return r.again(err, "keys.html", v)
-	}
-	data := v.Data.(map[string]any)
-	data["Made"], data["MadeName"] = made.Secret, made.Name
-	return r.render(http.StatusOK, "keys.html", v)
+	return keysPage.secret(r, err, "/app/keys", text.Get("keys.made"), made.Secret, func(data map[string]any) {
+		data["Made"], data["MadeName"] = made.Secret, made.Name
+	})
 }
 
 // onlySecret shows a secret that was just made when the page around it cannot be
@@ -125,13 +108,7 @@ func (r *request) membersView() (view, error) {
 	}}, nil
 }
 
-func members(r *request) error {
-	v, err := r.membersView()
-	if err != nil {
-		return err
-	}
-	return r.render(http.StatusOK, "members.html", v)
-}
+var membersPage = page{template: "members.html", view: (*request).membersView}
 
 // invite makes an invitation.
 func invite(r *request) error {
@@ -150,25 +127,15 @@ func makeSignInLink(r *request) error {
 func (r *request) makeLink(path string, body any, title, about string) error {
 	var made client.MemberSignInLink
 	err := r.do("POST", path, body, &made)
-	v, failed := r.membersView()
-	if err == nil && failed != nil {
-		return r.onlySecret(failed, "/app/members", text.Get(about), made.URL)
-	}
-	if failed != nil {
-		return failed
-	}
-	if err != nil {
-		return r.again(err, "members.html", v)
-	}
-	data := v.Data.(map[string]any)
-	name := ""
-	for _, m := range data["Members"].([]memberRow) {
-		if m.ID == r.Params("id") {
-			name = " " + m.Name
+	return membersPage.secret(r, err, "/app/members", text.Get(about), made.URL, func(data map[string]any) {
+		name := ""
+		for _, m := range data["Members"].([]memberRow) {
+			if m.ID == r.Params("id") {
+				name = " " + m.Name
+			}
 		}
-	}
-	data["Made"], data["MadeTitle"], data["MadeAbout"] = made.URL, text.Get(title)+name, text.Get(about)
-	return r.render(http.StatusOK, "members.html", v)
+		data["Made"], data["MadeTitle"], data["MadeAbout"] = made.URL, text.Get(title)+name, text.Get(about)
+	})
 }
 
 // onMember does something to a member; a refusal is shown on the list.

@@ -23,32 +23,32 @@ type row struct {
 // handler, a template, and the text "nav.<path>".
 func (p *Pages) table() []row {
 	return []row{
-		{path: "/app", icon: "home", get: home},
+		{path: "/app", icon: "home", get: homePage.show},
 		{path: "/app/links", icon: "link", scope: "links:read", get: links, posts: map[string]handler{"": createLink, "/change": changeLinks}},
 		{path: "/app/links/import", scope: "links:write", get: importPage, posts: map[string]handler{"": importLinks}},
-		{path: "/app/links/:id", scope: "links:read", get: showLink, posts: map[string]handler{
+		{path: "/app/links/:id", scope: "links:read", get: linkPage.show, posts: map[string]handler{
 			"/edit": editLink, "/archive": archiveLink, "/delete": deleteLink,
 		}},
 		{path: "/app/links/:id/qr", scope: "links:read", get: linkCode},
 		{path: "/app/videos", icon: "video", scope: "videos:read", get: videos},
-		{path: "/app/videos/:id", scope: "videos:read", get: showVideo, posts: map[string]handler{
+		{path: "/app/videos/:id", scope: "videos:read", get: videoPage.show, posts: map[string]handler{
 			"/edit": editVideo, "/access": setAccess, "/captions": addCaptions, "/captions/:lang/delete": deleteCaptions,
 			"/thumbnail": setThumbnail, "/delete": deleteVideo,
 		}},
 		{path: "/app/videos/:id/status", scope: "videos:read", get: videoStatus},
 		{path: "/app/upload", icon: "upload", scope: "videos:write", get: upload, posts: map[string]handler{"": createVideo}},
 		{path: "/app/record", icon: "record", scope: "videos:write", get: record},
-		{path: "/app/domains", icon: "domain", scope: "domains:read", get: domains, posts: map[string]handler{
+		{path: "/app/domains", icon: "domain", scope: "domains:read", get: domainsPage.show, posts: map[string]handler{
 			"": addDomain, "/:id/verify": verifyDomain, "/:id/delete": deleteDomain,
 		}},
-		{path: "/app/webhooks", icon: "webhook", scope: "webhooks:read", get: webhooks, posts: map[string]handler{"": createWebhook}},
-		{path: "/app/webhooks/:id", scope: "webhooks:read", get: showWebhook, posts: map[string]handler{
+		{path: "/app/webhooks", icon: "webhook", scope: "webhooks:read", get: webhooksPage.show, posts: map[string]handler{"": createWebhook}},
+		{path: "/app/webhooks/:id", scope: "webhooks:read", get: webhookPage.show, posts: map[string]handler{
 			"/edit": editWebhook, "/enable": enableWebhook, "/test": testWebhook, "/roll": rollSecret, "/delete": deleteWebhook,
 			"/deliveries/:delivery/retry": retryDelivery,
 		}},
 		{path: "/app/activity", icon: "activity", scope: "events:read", get: activity},
-		{path: "/app/keys", icon: "key", scope: "keys:read", get: keys, posts: map[string]handler{"": createKey, "/:id/revoke": revokeKey}},
-		{path: "/app/members", icon: "people", scope: "members:read", get: members, posts: map[string]handler{
+		{path: "/app/keys", icon: "key", scope: "keys:read", get: keysPage.show, posts: map[string]handler{"": createKey, "/:id/revoke": revokeKey}},
+		{path: "/app/members", icon: "people", scope: "members:read", get: membersPage.show, posts: map[string]handler{
 			"/invite": invite, "/:id/role": changeRole, "/:id/remove": removeMember, "/:id/sign-in-link": makeSignInLink,
 			"/invitations/:id/revoke": revokeInvitation,
 		}},

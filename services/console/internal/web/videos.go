@@ -161,35 +161,14 @@ func (r *request) oneVideo() (view, error) {
 	}}, nil
 }
 
-func showVideo(r *request) error {
-	v, err := r.oneVideo()
-	if err != nil {
-		return err
+var videoPage = page{template: "video.html", view: (*request).oneVideo, typed: func(r *request, data map[string]any) {
+	if chosen := r.form.Get("privacy"); chosen != "" {
+		data["Privacies"] = options("video.privacy.", chosen, privacies)
 	}
-	return r.render(http.StatusOK, "video.html", v)
-}
+}}
 
-// onVideo answers a form of the page: a notice when it worked, else the page again
-// with what was typed in this form and what is stored in the others.
 func (r *request) onVideo(err error, notice string) error {
-	if err == nil {
-		return r.done(r.videoHome(), notice)
-	}
-	var e *apierr.Error
-	if !errors.As(err, &e) || e.Code == apierr.VideoNotFound {
-		return err
-	}
-	v, failed := r.oneVideo()
-	if failed != nil {
-		return failed
-	}
-	for name, value := range v.Form { // again shows r.form
-		if _, ok := r.form[name]; !ok {
-			r.form.Set(name, value)
-		}
-	}
-	v.Data.(map[string]any)["Privacies"] = options("video.privacy.", r.form.Get("privacy"), privacies)
-	return r.again(atField(err), "video.html", v)
+	return videoPage.answer(r, err, r.videoHome(), notice)
 }
 
 func editVideo(r *request) error {

@@ -1,13 +1,11 @@
 package web
 
 import (
-	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/linkreel/linkreel/libs/apierr"
 	client "github.com/linkreel/linkreel/libs/clients/go"
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/services/console/internal/text"
@@ -58,16 +56,11 @@ func (r *request) webhooksView() (view, error) {
 	}}, nil
 }
 
-func webhooks(r *request) error {
-	v, err := r.webhooksView()
-	if err != nil {
-		return err
-	}
-	return r.render(http.StatusOK, "webhooks.html", v)
-}
-
 func (r *request) webhookFields() map[string]any {
 	chosen := r.form["events"]
+	if r.form.Get("all") == "" {
+		r.form.Set("all", "false") // an empty box sends nothing
+	}
 	if r.form.Get("all") == "true" {
 		chosen = []string{"*"}
 	} else if chosen == nil {
@@ -83,20 +76,22 @@ func (r *request) webhookFields() map[string]any {
 func createWebhook(r *request) error {
 	var made client.WebhookCreated
 	err := r.do("POST", "/api/v1/webhooks", r.webhookFields(), &made)
-	v, failed := r.webhooksView()
-	if err == nil && failed != nil {
-		return r.onlySecret(failed, "/app/webhooks/"+url.PathEscape(made.ID), text.Get("webhook.secret.once"), made.Secret)
-	}
-	if failed != nil {
-		return failed
-	}
-	data := v.Data.(map[string]any)
-	if err != nil {
+	return webhooksPage.secret(
+		r, err, "/app/webhooks/"+url.PathEscape(made.ID), text.Get("webhook.secret.once"), made.Secret,
+		func(data map[string]any) { data["Made"] = made },
+	)
+}
+
+var (
+	webhooksPage = page{template: "webhooks.html", view: (*request).webhooksView, typed: typedEvents}
+	webhookPage  = page{template: "webhook.html", view: (*request).oneWebhook, typed: typedEvents}
+)
+
+// typedEvents keeps the events that were chosen, when the form had them.
+func typedEvents(r *request, data map[string]any) {
+	if _, here := r.form["url"]; here {
 		data["Choices"] = eventChoices(r.form["events"])
-		return r.again(atField(err), "webhooks.html", v)
 	}
-	data["Made"] = made
-	return r.render(http.StatusOK, "webhooks.html", v)
 }
 
 func (r *request) webhookPath() string { return "/api/v1/webhooks/" + url.PathEscape(r.Params("id")) }
@@ -133,38 +128,8 @@ func (r *request) oneWebhook() (view, error) {
 	}}, nil
 }
 
-func showWebhook(r *request) error {
-	v, err := r.oneWebhook()
-	if err != nil {
-		return err
-	}
-	return r.render(http.StatusOK, "webhook.html", v)
-}
-
-// onWebhook answers a form of a webhook's page.
-func (r *request) onWebhook(err error, notice string) error {
-	if err == nil {
-		return r.done(r.webhookHome(), notice)
-	}
-	if apierr.CodeOf(err) == apierr.WebhookNotFound {
-		return err
-	}
-	v, failed := r.oneWebhook()
-	if failed != nil {
-		return failed
-	}
-	if _, editing := r.form["url"]; editing {
-		v.Data.(map[string]any)["Choices"] = eventChoices(r.form["events"])
-	} else {
-		for name, value := range v.Form { // another form of the page: this one stays as stored
-			r.form.Set(name, value)
-		}
-	}
-	return r.again(atField(err), "webhook.html", v)
-}
-
 func editWebhook(r *request) error {
-	return r.onWebhook(r.do("PATCH", r.webhookPath(), r.webhookFields(), nil), "saved")
+	return webhookPage.answer(r, r.do("PATCH", r.webhookPath(), r.webhookFields(), nil), r.webhookHome(), "saved")
 }
 
 func enableWebhook(r *request) error {
@@ -173,38 +138,33 @@ func enableWebhook(r *request) error {
 	if enable {
 		notice = "webhook.enabled"
 	}
-	return r.onWebhook(r.do("PATCH", r.webhookPath(), map[string]any{"enabled": enable}, nil), notice)
+	return webhookPage.answer(r, r.do("PATCH", r.webhookPath(), map[string]any{"enabled": enable}, nil), r.webhookHome(), notice)
 }
 
 func testWebhook(r *request) error {
-	return r.onWebhook(r.do("POST", r.webhookPath()+"/test", nil, nil), "webhook.test")
+	return webhookPage.answer(r, r.do("POST", r.webhookPath()+"/test", nil, nil), r.webhookHome(), "webhook.test")
 }
 
 func retryDelivery(r *request) error {
-	return r.onWebhook(r.do("POST", r.webhookPath()+"/deliveries/"+url.PathEscape(r.Params("delivery"))+"/retry", nil, nil), "webhook.retry")
+	return webhookPage.answer(r, r.do("POST", r.webhookPath()+"/deliveries/"+url.PathEscape(r.Params("delivery"))+"/retry", nil, nil), r.webhookHome(), "webhook.retry")
 }
 
 // rollSecret shows the new secret in the answer to the form and nowhere else.
 func rollSecret(r *request) error {
-	overlap, err := strconv.Atoi(r.form.Get("overlap"))
+	overlap, err := strconv.ParseInt(r.form.Get("overlap"), 10, 64)
 	if err != nil {
 		overlap = 0
 	}
 	var made client.WebhookCreated
-	if err := r.do("POST", r.webhookPath()+"/roll-secret", map[string]any{"overlapSeconds": overlap}, &made); err != nil {
-		return r.onWebhook(err, "")
-	}
-	v, err := r.oneWebhook()
-	if err != nil {
-		return r.onlySecret(err, r.webhookHome(), text.Get("webhook.secret.once"), made.Secret)
-	}
-	v.Data.(map[string]any)["Secret"] = made.Secret
-	return r.render(http.StatusOK, "webhook.html", v)
+	err = r.do("POST", r.webhookPath()+"/roll-secret", client.KeyRoll{OverlapSeconds: &overlap}, &made)
+	return webhookPage.secret(r, err, r.webhookHome(), text.Get("webhook.secret.once"), made.Secret, func(data map[string]any) {
+		data["Secret"] = made.Secret
+	})
 }
 
 func deleteWebhook(r *request) error {
 	if err := r.do("DELETE", r.webhookPath(), nil, nil); err != nil {
-		return r.onWebhook(err, "")
+		return webhookPage.answer(r, err, r.webhookHome(), "")
 	}
 	return r.done("/app/webhooks", "deleted")
 }

@@ -79,7 +79,8 @@ func feedQuery(c *fiber.Ctx, account string) (q feed.Query, wait time.Duration, 
 	}
 	q.Forward = args.Has("after") || args.Has("wait")
 	if q.Forward && args.Has("cursor") {
-		fields.Add(apierr.Detail{Field: "cursor", Code: apierr.NotAllowed, Message: "Use `cursor` to read backwards or `after` to read forwards, not both."})
+		fields.Add(apierr.Detail{Field: "cursor", Code: apierr.NotAllowed,
+			Message: "Use `cursor` to read backwards or `after` to read forwards, not both."})
 	}
 	if args.Has("wait") {
 		n, err := strconv.Atoi(c.Query("wait"))
@@ -111,8 +112,6 @@ func toEvent(e *feed.Event) wire.Event {
 		ID: e.ID, Type: string(e.Type), Object: e.Object, CreatedAt: e.At.UnixMilli(),
 		Actor: wire.Actor{Type: string(e.Actor.Type), ID: e.Actor.ID, Name: e.Actor.Name}, Data: json.RawMessage(e.Data),
 	}
-	if e.RequestID != "" {
-		b.RequestID = &e.RequestID
-	}
+	b.RequestID = wire.OrNull(e.RequestID)
 	return b
 }

@@ -1,8 +1,6 @@
 package api
 
 import (
-	"time"
-
 	"github.com/linkreel/linkreel/libs/apispec/wire"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
@@ -13,7 +11,7 @@ func Shown(w *webhook.Webhook) any { return toWebhook(w) }
 func toWebhook(w *webhook.Webhook) wire.Webhook {
 	return wire.Webhook{
 		ID: w.ID, URL: w.URL, Events: w.Events, Description: w.Description, Enabled: w.Enabled,
-		DisabledReason: orNull(string(w.DisabledReason)), CreatedAt: w.CreatedAt.UnixMilli(), UpdatedAt: w.UpdatedAt.UnixMilli(),
+		DisabledReason: wire.OrNull(string(w.DisabledReason)), CreatedAt: w.CreatedAt.UnixMilli(), UpdatedAt: w.UpdatedAt.UnixMilli(),
 	}
 }
 
@@ -31,25 +29,10 @@ func toDelivery(d *webhook.Delivery) wire.Delivery {
 		if next.IsZero() {
 			next = d.CreatedAt // its first try is on its way
 		}
-		b.NextTryAt = millis(next)
+		b.NextTryAt = wire.Millis(next)
 	}
 	for i, a := range d.Attempts {
-		b.Attempts[i] = wire.Attempt{At: a.At.UnixMilli(), Duration: a.Duration.Milliseconds(), Error: orNull(a.Error), Response: a.Answer}
-		if a.Status != 0 {
-			b.Attempts[i].Status = &a.Status
-		}
+		b.Attempts[i] = wire.Attempt{At: a.At.UnixMilli(), Duration: a.Duration.Milliseconds(), Status: wire.OrNull(a.Status), Error: wire.OrNull(a.Error), Response: a.Answer}
 	}
 	return b
-}
-
-func orNull(s string) *string {
-	if s == "" {
-		return nil
-	}
-	return &s
-}
-
-func millis(t time.Time) *int64 {
-	ms := t.UnixMilli()
-	return &ms
 }

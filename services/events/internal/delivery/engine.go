@@ -62,7 +62,7 @@ type Store interface {
 	Due(ctx context.Context, lane int, behind webhook.DeliveryPlace) (list []*webhook.Delivery, next webhook.DeliveryPlace, err error)
 	DueOf(ctx context.Context, webhookID string, n int) (list []*webhook.Delivery, full bool, err error)
 	DeferredOf(ctx context.Context, webhookID string, n int) (list []*webhook.Delivery, full bool, err error)
-	CountDeferred(ctx context.Context, webhookID string, most int) (int, error)
+	CountDeferred(ctx context.Context, webhookID string, most int) (int64, error)
 	// Save writes a delivery over the version that was read; false when it has changed.
 	Save(ctx context.Context, d *webhook.Delivery) (bool, error)
 	Drop(ctx context.Context, id string) error
@@ -75,16 +75,16 @@ type Store interface {
 	DropReplay(ctx context.Context, id string) error
 }
 
-// Caller calls receivers.
-type Caller interface {
-	Send(ctx context.Context, target string, header map[string]string, body []byte) webhook.Result
-}
+// Caller calls a receiver.
+type Caller func(ctx context.Context, target string, header map[string]string, body []byte) webhook.Result
 
 // Options shape an engine; zero fields have defaults.
 type Options struct {
 	Now func() time.Time
 	// Sweep is how often the engine looks for what nobody was woken for; 10 s.
 	Sweep time.Duration
+	// Lanes is into how many the index of due deliveries is split; 32.
+	Lanes int
 	// Patience is how long an event may wait before a sweep takes it for overlooked;
 	// 2 s.
 	Patience time.Duration
@@ -93,7 +93,7 @@ type Options struct {
 // Engine is one replica's part in the work.
 type Engine struct {
 	store   Store
-	caller  Caller
+	call    Caller
 	opt     Options
 	hub     *hub
 	settler *settler
@@ -114,27 +114,29 @@ type Engine struct {
 	// waiter is the account behind which the next sweep looks for events without a place.
 	waiter string
 	// beyond is, for each due lane, how far sweeps have looked behind a full page.
-	beyond [webhook.DueLanes]webhook.DeliveryPlace
+	beyond [webhook.MaxLanes]webhook.DeliveryPlace
+	// former is the lane that the last sweep looked into beside those that are in use.
+	former int
 }
 
-var (
-	_ feed.Settler    = (*Engine)(nil)
-	_ webhook.Courier = (*Engine)(nil)
-)
+var _ webhook.Courier = (*Engine)(nil)
 
 // New makes an engine. It does nothing before Run.
-func New(st Store, caller Caller, rdb redis.UniversalClient, opt Options) *Engine {
+func New(st Store, call Caller, rdb redis.UniversalClient, opt Options) *Engine {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
 	if opt.Sweep <= 0 {
 		opt.Sweep = 10 * time.Second
 	}
+	if opt.Lanes <= 0 {
+		opt.Lanes = 32
+	}
 	if opt.Patience <= 0 {
 		opt.Patience = 2 * time.Second
 	}
 	e := &Engine{
-		store: st, caller: caller, opt: opt, hub: newHub(rdb, identity.NewNonce()), lanes: map[string]*lane{},
+		store: st, call: call, opt: opt, hub: newHub(rdb, identity.NewNonce()), lanes: map[string]*lane{},
 		good: newPool(maxGood), bad: newPool(maxBad), replaying: make(chan struct{}, 1),
 	}
 	e.ctx, e.stop = context.WithCancel(context.Background())
@@ -252,7 +254,7 @@ func (e *Engine) Sweep(ctx context.Context) {
 	// Not errgroup.WithContext: a lane that cannot be read stops no other.
 	var g errgroup.Group
 	g.SetLimit(8)
-	for i := range webhook.DueLanes {
+	for _, i := range e.dueLanes() {
 		g.Go(func() error {
 			oldest, err := e.sweepLane(ctx, i)
 			mu.Lock()
@@ -271,6 +273,22 @@ func (e *Engine) Sweep(ctx context.Context) {
 	case e.replaying <- struct{}{}:
 	default:
 	}
+}
+
+// dueLanes are the lanes that a sweep looks into: all that are in use, and one of the
+// others in turn, in which deliveries are left when the setting was lowered.
+func (e *Engine) dueLanes() []int {
+	var lanes []int
+	for i := range e.opt.Lanes {
+		lanes = append(lanes, i)
+	}
+	if e.opt.Lanes == webhook.MaxLanes {
+		return lanes
+	}
+	if e.former++; e.former < e.opt.Lanes || e.former >= webhook.MaxLanes {
+		e.former = e.opt.Lanes
+	}
+	return append(lanes, e.former)
 }
 
 // maxWaiters is how many pages of accounts one sweep reads; the next one continues.

@@ -57,9 +57,29 @@ func (s *lanes) Due(ctx context.Context, i int, _ webhook.DeliveryPlace) (list [
 func TestALaneThatCannotBeReadStopsNoOther(t *testing.T) {
 	t.Parallel()
 	s := &lanes{begun: make(chan struct{})}
-	New(s, nil, nil, Options{}).Sweep(t.Context())
-	if s.read != webhook.DueLanes-1 {
-		t.Errorf("%d lanes read, want %d", s.read, webhook.DueLanes-1)
+	New(s, nil, nil, Options{Lanes: 20}).Sweep(t.Context())
+	if s.read != 20 { // with one of the former ones
+		t.Errorf("%d lanes read, want 20", s.read)
+	}
+}
+
+// Deliveries that wait in lanes of a higher setting are found within as many sweeps.
+func TestSweepsLookIntoFormerLanes(t *testing.T) {
+	t.Parallel()
+	e := New(nil, nil, nil, Options{Lanes: 250})
+	seen := map[int]int{}
+	for range 6 {
+		for _, i := range e.dueLanes() {
+			seen[i]++
+		}
+	}
+	for i := range webhook.MaxLanes {
+		if want := map[bool]int{true: 6, false: 1}[i < 250]; seen[i] != want {
+			t.Errorf("lane %d: %d looks, want %d", i, seen[i], want)
+		}
+	}
+	if n := len(New(nil, nil, nil, Options{Lanes: webhook.MaxLanes}).dueLanes()); n != webhook.MaxLanes {
+		t.Errorf("%d lanes, want all", n)
 	}
 }
 
@@ -90,7 +110,7 @@ func (s *turns) DeferredOf(context.Context, string, int) ([]*webhook.Delivery, b
 	return nil, false, nil
 }
 
-func (s *turns) CountDeferred(context.Context, string, int) (int, error) { return 0, nil }
+func (s *turns) CountDeferred(context.Context, string, int) (int64, error) { return 0, nil }
 
 func (s *turns) PlaceAt(context.Context, string, time.Time) (int64, bool, error) {
 	return 0, false, nil
@@ -237,7 +257,7 @@ func (s *backlogs) Signing(*webhook.Webhook, time.Time) ([]string, error) {
 
 func (s *backlogs) Save(context.Context, *webhook.Delivery) (bool, error) { return true, nil }
 
-// Send implements [Caller].
+// Send is a [Caller].
 func (s *backlogs) Send(_ context.Context, target string, _ map[string]string, _ []byte) webhook.Result {
 	name := account(target)
 	s.mu.Lock()
@@ -266,7 +286,7 @@ func TestReceiversThatAnswerSlowlyDelayNoOtherAccount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newBacklogs()
-		e := New(s, s, nobody(), Options{})
+		e := New(s, s.Send, nobody(), Options{})
 		const noisy, hooks = 40, 20
 		for a := range noisy {
 			for h := range hooks {
@@ -302,7 +322,7 @@ func TestAnAccountHasATwentiethOfTheAttempts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newBacklogs()
-		e := New(s, s, nobody(), Options{})
+		e := New(s, s.Send, nobody(), Options{})
 		for h := range 40 {
 			e.Send("slow", fmt.Sprintf("slow/%d", h))
 		}

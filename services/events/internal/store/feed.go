@@ -182,7 +182,7 @@ func (s *Store) Place(ctx context.Context, p *feed.Placing, list []*webhook.Deli
 			}
 		}
 		for _, d := range list {
-			if err := tx.Create(s.deliveryRef(d.ID), fromDelivery(d)); err != nil {
+			if err := tx.Create(s.deliveryRef(d.ID), s.fromDelivery(d)); err != nil {
 				return err
 			}
 		}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/libs/seal"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
@@ -31,23 +32,29 @@ const (
 	webhooks   = "webhooks"
 	deliveries = "webhookDeliveries"
 	replays    = "webhookReplays"
-	accounts   = "eventAccounts"
 )
 
 // Store is safe for concurrent use.
 type Store struct {
-	db     *firestoredb.DB
-	seal   *seal.Keys
-	outbox *outbox.Outbox
-	now    func() time.Time
-	shown  func(*webhook.Webhook) any
+	db    *firestoredb.DB
+	seal  *seal.Keys
+	now   func() time.Time
+	lanes int
+
+	records *record.DB
+	hooks   *record.Kept[webhook.Webhook]
 }
 
 var _ webhook.Store = (*Store)(nil)
 
-// New makes a store. shown is a webhook as the API shows it, for events.
-func New(db *firestoredb.DB, keys *seal.Keys, outbox *outbox.Outbox, now func() time.Time, shown func(*webhook.Webhook) any) *Store {
-	return &Store{db: db, seal: keys, outbox: outbox, now: now, shown: shown}
+// New makes a store. shown is a webhook as the API shows it, for events. lanes is into
+// how many the index of due deliveries is split.
+func New(
+	db *firestoredb.DB, keys *seal.Keys, outbox *outbox.Outbox, now func() time.Time, shown func(*webhook.Webhook) any, lanes int,
+) *Store {
+	s := &Store{db: db, seal: keys, now: now, lanes: lanes, records: record.Open(db, record.Options{Outbox: outbox, Now: now})}
+	s.hooks = s.webhooksOf(s.records, shown)
+	return s
 }
 
 // get reads a document into d; found is false when there is none.

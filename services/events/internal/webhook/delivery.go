@@ -99,15 +99,15 @@ func (d *Delivery) Again(now time.Time) {
 	d.Status, d.Tries, d.NextTry = Pending, 0, now
 }
 
-// DueLanes is into how many ranges the index of due deliveries is split: its values
-// rise with time, and one range of rising values takes some 500 writes a second.
-const DueLanes = 32
+// MaxLanes bounds into how many lanes the index of due deliveries may be split: its
+// values rise with time, and one range of rising values takes some 500 writes a second.
+const MaxLanes = 256
 
-// DueLane is the range in which a webhook's due deliveries are.
-func DueLane(webhookID string) int {
+// LaneOf is the lane of a webhook's deliveries, of so many.
+func LaneOf(webhookID string, lanes int) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(webhookID)) // never fails
-	return int(h.Sum32() % DueLanes)
+	return int(h.Sum32() % uint32(lanes))
 }
 
 // Attempt is one call of the receiver.

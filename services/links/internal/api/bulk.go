@@ -49,7 +49,7 @@ func (h public) bulk(c *fiber.Ctx) error {
 		drafts, places = append(drafts, draft), append(places, i)
 	}
 	if len(drafts) > 0 {
-		made, err := h.links.Create(ctx, identity.FromContext(ctx), identity.OriginFrom(ctx), drafts)
+		made, err := h.links.CreateAll(ctx, identity.FromContext(ctx), identity.OriginFrom(ctx), drafts)
 		if err != nil {
 			return err
 		}

@@ -93,14 +93,10 @@ func (h public) create(c *fiber.Ctx) error {
 		}
 		return err
 	}
-	results, err := h.links.Create(ctx, p, identity.OriginFrom(ctx), []link.Draft{draft})
+	l, err := h.links.Create(ctx, p, identity.OriginFrom(ctx), draft)
 	if err != nil {
 		return err
 	}
-	if results[0].Err != nil {
-		return results[0].Err
-	}
-	l := results[0].Link
 	c.Set(fiber.HeaderETag, httpapi.ETag(l.Rev))
 	return httpapi.Created(c, "/api/v1/links/"+l.ID, h.createdOf(l, ignored))
 }
@@ -122,7 +118,8 @@ func (h public) readCreate(c *fiber.Ctx) (d link.Draft, ignored []string, err er
 	return d, fields.Unknown, fields.Err()
 }
 
-// draft reads every field of a create and notes all that is wrong.
+// draft reads every field of a create and notes all that is wrong and the contract
+// does not say: it has judged types and lengths.
 func (h public) draft(f *httpapi.Fields, body *wire.LinkCreate, on *customdomain.Domain) link.Draft {
 	own := h.opt.Own
 	d := link.Draft{}
@@ -136,20 +133,13 @@ func (h public) draft(f *httpapi.Fields, body *wire.LinkCreate, on *customdomain
 	}
 	if body.Title != nil {
 		d.Title = *body.Title
-		validateText(f, "title", d.Title, link.MaxTitle)
 	}
 	if body.ExpiresAt != nil {
 		d.Expiry = validate(f, "expiresAt", expiry(*body.ExpiresAt))
 	}
-	if body.OGTitle != nil {
-		validateText(f, "ogTitle", *body.OGTitle, link.MaxOGTitle)
-	}
-	if body.OGDescription != nil {
-		validateText(f, "ogDescription", *body.OGDescription, link.MaxDescription)
-	}
 	d.OpenGraph = link.OpenGraph{Title: body.OGTitle, Description: body.OGDescription}
 	if body.OGImage != nil {
-		image := validate(f, "ogImage", func() (link.URL, *apierr.Detail) { return link.ParseImage(*body.OGImage, own) })
+		image := validate(f, "ogImage", func() (link.URL, *apierr.Detail) { return link.ParseURL(*body.OGImage, own) })
 		d.OpenGraph.Image = &image
 	}
 	d.Tags, d.Archived = readTags(f, "tags", body.Tags), body.Archived
@@ -185,21 +175,17 @@ func (h public) imported(f *httpapi.Fields, body *wire.LinkCreate, d *link.Draft
 
 func (h public) update(c *fiber.Ctx) error {
 	ctx, id := c.UserContext(), c.Params("id")
-	// 404 goes before 400: a foreign link answers the same for every body.
-	before, err := h.links.Get(ctx, account(ctx), id)
-	if err != nil {
-		return err
-	}
 	var body wire.LinkUpdate
-	fields, err := httpapi.Decode(c, &body)
-	if err != nil {
-		return err
-	}
-	patch := h.patch(fields, &body, before)
-	if err := fields.Err(); err != nil {
-		return err
-	}
-	l, err := h.links.Update(ctx, account(ctx), id, httpapi.IfMatch(c).Check, patch)
+	fields, bad := httpapi.Decode(c, &body)
+	// 404 goes before 400: a foreign link answers the same for every body. So what is wrong
+	// with the body is said once the link is found.
+	l, err := h.links.Update(ctx, account(ctx), id, httpapi.IfMatch(c).Check, func(l *link.Link) (link.Patch, error) {
+		if bad != nil {
+			return link.Patch{}, bad
+		}
+		patch := h.patch(fields, &body, l.Host)
+		return patch, fields.Err()
+	})
 	if err != nil {
 		return err
 	}
@@ -209,11 +195,11 @@ func (h public) update(c *fiber.Ctx) error {
 
 // patch reads every field of an update. Null clears a field, except the
 // destination: every link has one.
-func (h public) patch(f *httpapi.Fields, body *wire.LinkUpdate, before *link.Link) link.Patch {
+func (h public) patch(f *httpapi.Fields, body *wire.LinkUpdate, host string) link.Patch {
 	own := h.opt.Own
-	if before.Host != "" {
+	if host != "" {
 		// Capped, so that append copies: all requests share Own.
-		own = append(own[:len(own):len(own)], link.ParseHost(before.Host))
+		own = append(own[:len(own):len(own)], link.ParseHost(host))
 	}
 	var p link.Patch
 	if b := body.URL; b.Null {
@@ -222,7 +208,6 @@ func (h public) patch(f *httpapi.Fields, body *wire.LinkUpdate, before *link.Lin
 		p.Destination = link.To(validate(f, "url", func() (link.URL, *apierr.Detail) { return h.links.Destination(b.Value, own) }))
 	}
 	if b := body.Title; b.Set {
-		validateText(f, "title", b.Value, link.MaxTitle)
 		p.Title = link.To(b.Value)
 	}
 	if b := body.ExpiresAt; b.Null {
@@ -230,22 +215,11 @@ func (h public) patch(f *httpapi.Fields, body *wire.LinkUpdate, before *link.Lin
 	} else if b.Set {
 		p.Expiry = link.To(validate(f, "expiresAt", expiry(b.Value)))
 	}
-	text := func(field string, b httpapi.Optional[string], limit int) link.Change[*string] {
-		switch {
-		case !b.Set:
-			return link.Change[*string]{}
-		case b.Null:
-			return link.To[*string](nil)
-		}
-		validateText(f, field, b.Value, limit)
-		return link.To(&b.Value)
-	}
-	p.OGTitle = text("ogTitle", body.OGTitle, link.MaxOGTitle)
-	p.OGDescription = text("ogDescription", body.OGDescription, link.MaxDescription)
+	p.OGTitle, p.OGDescription = textOrNil(body.OGTitle), textOrNil(body.OGDescription)
 	if b := body.OGImage; b.Null {
 		p.OGImage = link.To[*link.URL](nil)
 	} else if b.Set {
-		image := validate(f, "ogImage", func() (link.URL, *apierr.Detail) { return link.ParseImage(b.Value, own) })
+		image := validate(f, "ogImage", func() (link.URL, *apierr.Detail) { return link.ParseURL(b.Value, own) })
 		p.OGImage = link.To(&image)
 	}
 	// Null is what the field is without a value: no tags, no id, not archived.
@@ -261,6 +235,16 @@ func (h public) patch(f *httpapi.Fields, body *wire.LinkUpdate, before *link.Lin
 		p.Archived = link.To(b.Value)
 	}
 	return p
+}
+
+func textOrNil(b httpapi.Optional[string]) link.Change[*string] {
+	switch {
+	case !b.Set:
+		return link.Change[*string]{}
+	case b.Null:
+		return link.To[*string](nil)
+	}
+	return link.To(&b.Value)
 }
 
 func (h public) remove(c *fiber.Ctx) error {

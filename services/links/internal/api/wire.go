@@ -16,17 +16,11 @@ import (
 func (h public) itemOf(l *link.Link) wire.LinkSummary {
 	out := wire.LinkSummary{
 		ID: l.ID, Slug: l.Slug.String(), DestinationURL: l.Destination.Given, Title: l.Title, Clicks: l.Clicks, CreatedAt: millis(l.CreatedAt),
-		ShortURL: h.shortURL(l), Status: string(l.Status(h.opt.Now())),
-	}
-	if l.DomainID != "" {
-		out.DomainID = &l.DomainID
+		ShortURL: h.shortURL(l), Status: string(l.Status(h.opt.Now())), DomainID: wire.OrNull(l.DomainID), ExternalID: wire.OrNull(l.ExternalID),
+		Tags: append([]string{}, l.Tags...), Archived: l.Archived, ImportedClicks: l.ImportedClicks,
 	}
 	if l.Expiry.Set {
 		out.ExpiresAt = &l.Expiry.MS
-	}
-	out.Tags, out.Archived, out.ImportedClicks = append([]string{}, l.Tags...), l.Archived, l.ImportedClicks
-	if l.ExternalID != "" {
-		out.ExternalID = &l.ExternalID
 	}
 	return out
 }
@@ -61,25 +55,21 @@ func (h public) shortURL(l *link.Link) string {
 }
 
 func hostShares(in []link.Share) []wire.HostClicks {
-	out := make([]wire.HostClicks, len(in))
-	for i, s := range in {
-		out[i] = wire.HostClicks{Host: s.Name, Clicks: s.Clicks}
-	}
-	return out
+	return shares(in, func(s link.Share) wire.HostClicks { return wire.HostClicks{Host: s.Name, Clicks: s.Clicks} })
 }
 
 func countryShares(in []link.Share) []wire.CountryClicks {
-	out := make([]wire.CountryClicks, len(in))
-	for i, s := range in {
-		out[i] = wire.CountryClicks{Country: s.Name, Clicks: s.Clicks}
-	}
-	return out
+	return shares(in, func(s link.Share) wire.CountryClicks { return wire.CountryClicks{Country: s.Name, Clicks: s.Clicks} })
 }
 
 func deviceShares(in []link.Share) []wire.DeviceClicks {
-	out := make([]wire.DeviceClicks, len(in))
+	return shares(in, func(s link.Share) wire.DeviceClicks { return wire.DeviceClicks{Device: s.Name, Clicks: s.Clicks} })
+}
+
+func shares[T any](in []link.Share, shown func(link.Share) T) []T {
+	out := make([]T, len(in))
 	for i, s := range in {
-		out[i] = wire.DeviceClicks{Device: s.Name, Clicks: s.Clicks}
+		out[i] = shown(s)
 	}
 	return out
 }
@@ -94,25 +84,18 @@ func (h public) certificateOf(d *customdomain.Domain) wire.Certificate {
 	if !h.opt.Certificates || c.Status == customdomain.NoCertificate {
 		return wire.Certificate{Status: "none"}
 	}
-	out := wire.Certificate{Status: string(c.Status), ExpiresAt: millisOrNil(c.ExpiresAt)}
-	if c.Error != "" {
-		out.Error = &c.Error
-	}
-	return out
+	return wire.Certificate{Status: string(c.Status), ExpiresAt: wire.Millis(c.ExpiresAt), Error: wire.OrNull(c.Error)}
 }
 
 func (h public) domainOf(d *customdomain.Domain) wire.Domain {
 	name, value := d.Record()
 	out := wire.Domain{
-		ID: d.ID, Hostname: d.Hostname, Status: "pending", Records: append([]wire.DNSRecord{{Type: "TXT", Name: name, Value: value}}, h.addressRecords(d.Hostname)...),
-		CreatedAt: millis(d.CreatedAt), VerifiedAt: millisOrNil(d.VerifiedAt), CheckedAt: millisOrNil(d.CheckedAt), LastCheckedAt: millisOrNil(d.CheckedAt),
-		Certificate: h.certificateOf(d),
+		ID: d.ID, Hostname: d.Hostname, Status: "pending", CreatedAt: millis(d.CreatedAt), VerifiedAt: wire.Millis(d.VerifiedAt),
+		CheckedAt: wire.Millis(d.CheckedAt), Reason: wire.OrNull(d.Failure), Certificate: h.certificateOf(d),
+		Records: append([]wire.DNSRecord{{Type: "TXT", Name: name, Value: value}}, h.addressRecords(d.Hostname)...),
 	}
 	if d.Verified(h.opt.Now()) {
 		out.Status = "verified"
-	}
-	if d.Failure != "" {
-		out.Reason = &d.Failure
 	}
 	return out
 }
@@ -173,16 +156,4 @@ func validate[T any](f *httpapi.Fields, field string, parse func() (T, *apierr.D
 	return value
 }
 
-func validateText(f *httpapi.Fields, field, text string, limit int) {
-	validate(f, field, func() (struct{}, *apierr.Detail) { return struct{}{}, link.CheckText(text, limit) })
-}
-
 func millis(t time.Time) int64 { return t.UnixMilli() }
-
-func millisOrNil(t time.Time) *int64 {
-	if t.IsZero() {
-		return nil
-	}
-	ms := t.UnixMilli()
-	return &ms
-}

@@ -669,3 +669,13 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// Synced reports whether Redis is in use for all partitions.
+func (l *Log) Synced() bool {
+	for _, lane := range l.lanes {
+		if lane.away.Load() {
+			return false
+		}
+	}
+	return true
+}

@@ -130,16 +130,6 @@ func (l *Log) Undo(answer Answer, click link.Click) {
 	l.lanes[answer.Partition()].confirm(item{click: &click, undo: true})
 }
 
-// Synced reports whether Redis is in use for all partitions.
-func (l *Log) Synced() bool {
-	for _, lane := range l.lanes {
-		if lane.away.Load() {
-			return false
-		}
-	}
-	return true
-}
-
 // Run looks after the log until ctx ends: it drains the spool, returns to Redis
 // after an outage, and takes over what dead processes left. It then brings the
 // last clicks into Redis if that is possible within a moment; else they wait in

@@ -8,13 +8,14 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
 // Store remembers claims and who owns which host name.
 type Store interface {
-	// Domain finds a claim of any account; NotFound if there is none.
-	Domain(ctx context.Context, id string) (*Domain, error)
+	// Domain finds a claim of the account; NotFound if there is none.
+	Domain(ctx context.Context, accountID, id string) (*Domain, error)
 	// Domains lists an account's claims, newest first.
 	Domains(ctx context.Context, accountID string) ([]*Domain, error)
 	// DueDomains lists the domains of a bucket whose next check is due at a
@@ -36,34 +37,26 @@ type Tx interface {
 	Owner(hostname string) (domainID string, err error)
 	// HasLinks reports whether a link uses the domain.
 	HasLinks(d *Domain) (bool, error)
-	// Room reports whether the account may have one more domain; see libs/quota.
-	Room(accountID string, limit int) (bool, error)
+	// Room takes room for one more domain; Full if there is none.
+	Room(accountID string, limit int) error
 
-	AddDomain(d *Domain) error
-	PutDomain(d *Domain) error
-	RemoveDomain(d *Domain) error
+	// Each of these writes its event too, unless that is [events.Quiet].
+	Add(d *Domain, what events.Type) error
+	Put(before, after *Domain, what events.Type) error
+	Remove(d *Domain, what events.Type) error
 	// SetOwner makes d the owner of its host name, and d's certificate that of the name.
-	// The owner before was read by Owner, as it was for ClearOwner.
-	SetOwner(d *Domain) error
+	// The owner before was read by Owner, as it was for ClearOwner. Every replica learns
+	// of the new owner before the change returns, so that no redirect keeps the old one.
+	SetOwner(d *Domain)
 	// ClearOwner leaves the host name of d without an owner.
-	ClearOwner(d *Domain) error
-}
-
-// Announcer tells every replica that host names have changed, before it returns.
-type Announcer interface {
-	Announce(ctx context.Context, keys ...string)
-}
-
-// Resolver looks up TXT records. An error means that nobody could say.
-type Resolver interface {
-	Texts(ctx context.Context, name string) ([]string, error)
+	ClearOwner(d *Domain)
 }
 
 // Options configure a [Service].
 type Options struct {
-	Store     Store
-	Announcer Announcer
-	Resolver  Resolver
+	Store Store
+	// Texts looks up TXT records. An error means that nobody could say.
+	Texts func(ctx context.Context, name string) ([]string, error)
 	// Own are the host names of this installation, which nobody may claim.
 	Own []string
 	// Now is the clock; nil is the system's.
@@ -81,54 +74,12 @@ func NewService(opt Options) *Service {
 	return &Service{opt}
 }
 
-// commit makes one atomic change and then announces every host name whose owner
-// changed. Nothing else in this package announces, and no change is made without
-// it, so that a redirect cannot keep the old owner of a name.
-func (s *Service) commit(ctx context.Context, what string, fn func(tx Tx) error) error {
-	var changed []string
-	err := s.opt.Store.Atomically(ctx, what, func(tx Tx) error {
-		recorder := &recorder{Tx: tx}
-		err := fn(recorder)
-		changed = recorder.hosts
-		return err
-	})
-	// A commit whose answer was lost may have happened. Announcing a change that
-	// did not happen costs a reload; not announcing one leaves it unseen.
-	if len(changed) > 0 && (err == nil || apierr.CodeOf(err).Status() >= 500) {
-		s.opt.Announcer.Announce(ctx, changed...)
-	}
-	return err
-}
-
-// recorder notes which host names a transaction gives to somebody else.
-type recorder struct {
-	Tx
-	hosts []string
-}
-
-func (r *recorder) SetOwner(d *Domain) error {
-	r.hosts = append(r.hosts, d.Hostname)
-	return r.Tx.SetOwner(d)
-}
-
-func (r *recorder) ClearOwner(d *Domain) error {
-	r.hosts = append(r.hosts, d.Hostname)
-	return r.Tx.ClearOwner(d)
-}
-
 // Own are the host names of this installation.
 func (s *Service) Own() []string { return s.opt.Own }
 
 // Get finds a domain of the account.
 func (s *Service) Get(ctx context.Context, accountID, id string) (*Domain, error) {
-	d, err := s.opt.Store.Domain(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	if d.AccountID != accountID {
-		return nil, NotFound()
-	}
-	return d, nil
+	return s.opt.Store.Domain(ctx, accountID, id)
 }
 
 // List lists the account's domains, newest first.
@@ -150,7 +101,7 @@ func (s *Service) Claim(ctx context.Context, p *identity.Principal, hostname str
 		Token: identity.NewNonce(), Nonce: o.Nonce, CreatedAt: o.At.UTC().Truncate(time.Millisecond),
 	}
 	var d *Domain
-	err := s.commit(ctx, "claim domain", func(tx Tx) error {
+	err := s.opt.Store.Atomically(ctx, "claim domain", func(tx Tx) error {
 		d = made
 		old, err := tx.Domain(made.ID)
 		if err != nil {
@@ -163,20 +114,17 @@ func (s *Service) Claim(ctx context.Context, p *identity.Principal, hostname str
 			d = old // an earlier try of this request made it, so it needs no room
 			return nil
 		}
-		if _, taken, err := s.owned(tx, made); err != nil || taken {
-			if err == nil {
-				err = Taken()
-			}
-			return err
-		}
-		room, err := tx.Room(p.AccountID, p.Quotas.Domains)
+		_, taken, err := s.owned(tx, made)
 		if err != nil {
 			return err
 		}
-		if !room {
-			return Full()
+		if taken {
+			return Taken()
 		}
-		return tx.AddDomain(made)
+		if err := tx.Room(p.AccountID, p.Quotas.Domains); err != nil {
+			return err
+		}
+		return tx.Add(made, events.DomainCreated)
 	})
 	if err != nil {
 		return nil, err
@@ -226,13 +174,13 @@ func (s *Service) Verify(ctx context.Context, accountID, id string) (*Domain, er
 func (s *Service) check(ctx context.Context, d *Domain) (*Domain, error) {
 	name, _ := d.Record()
 	// Before the transaction, which may run several times and must not wait for name servers.
-	texts, lookup := s.opt.Resolver.Texts(ctx, name)
+	texts, lookup := s.opt.Texts(ctx, name)
 	if lookup != nil {
 		slog.InfoContext(ctx, "proof of a domain cannot be looked up", "hostname", d.Hostname, "error", lookup)
 	}
 	var after *Domain
 	var lost bool
-	err := s.commit(ctx, "note check of domain", func(tx Tx) error {
+	err := s.opt.Store.Atomically(ctx, "note check of domain", func(tx Tx) error {
 		var err error
 		if after, err = tx.Domain(d.ID); err != nil {
 			return err
@@ -240,6 +188,7 @@ func (s *Service) check(ctx context.Context, d *Domain) (*Domain, error) {
 		if after == nil || after.AccountID != d.AccountID {
 			return NotFound()
 		}
+		before := *after
 		mine, taken, err := s.owned(tx, after)
 		if err != nil {
 			return err
@@ -253,11 +202,9 @@ func (s *Service) check(ctx context.Context, d *Domain) (*Domain, error) {
 		}
 		after.Checked(outcome, reason, s.opt.Now())
 		if outcome == Proven && !mine {
-			if err := tx.SetOwner(after); err != nil {
-				return err
-			}
+			tx.SetOwner(after)
 		}
-		return tx.PutDomain(after)
+		return tx.Put(&before, after, moved(&before, after))
 	})
 	switch {
 	case err != nil:
@@ -268,9 +215,23 @@ func (s *Service) check(ctx context.Context, d *Domain) (*Domain, error) {
 	return after, nil
 }
 
+// moved is the event of a check: of one that proved the domain, or found it lapsed. A
+// domain lapses by the passing of time, so what it was and is are judged at its checks:
+// the check that finds it lapsed is the one that tells, and no other.
+func moved(before, after *Domain) events.Type {
+	was, is := before.Verified(before.CheckedAt), after.Verified(after.CheckedAt)
+	switch {
+	case !was && is:
+		return events.DomainVerified
+	case was && !is:
+		return events.DomainLapsed
+	}
+	return events.Quiet
+}
+
 // Delete removes a domain of the account that no link uses.
 func (s *Service) Delete(ctx context.Context, accountID, id string) error {
-	return s.commit(ctx, "delete domain", func(tx Tx) error {
+	return s.opt.Store.Atomically(ctx, "delete domain", func(tx Tx) error {
 		d, err := tx.Domain(id)
 		if err != nil {
 			return err
@@ -291,11 +252,9 @@ func (s *Service) Delete(ctx context.Context, accountID, id string) error {
 			return err
 		}
 		if ownerID == id {
-			if err := tx.ClearOwner(d); err != nil {
-				return err
-			}
+			tx.ClearOwner(d)
 		}
-		return tx.RemoveDomain(d)
+		return tx.Remove(d, events.DomainDeleted)
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 )
@@ -19,7 +20,33 @@ type Result struct {
 	Err  error // SLUG_TAKEN, DOMAIN_NOT_VERIFIED, DOMAIN_NOT_FOUND or QUOTA_EXCEEDED; [ErrRefused] if it cannot be stored
 }
 
-// Create makes the drafts, in their order, which also is their order in time.
+// errAgain ends a try to create links that found a place or a drawn slug taken.
+var errAgain = errors.New("look again")
+
+// Create makes one link; see [Service.CreateAll].
+func (s *Service) Create(ctx context.Context, p *identity.Principal, o identity.Origin, d Draft) (*Link, error) {
+	if d.needsNothing() {
+		l := newLink(p.AccountID, o, d, 0)
+		if err := s.opt.Store.Add(ctx, p.Quotas.Links, l); !errors.Is(err, ErrInTheWay) {
+			return l, err
+		}
+	}
+	results, err := s.CreateAll(ctx, p, o, []Draft{d})
+	if err != nil {
+		return nil, err
+	}
+	return results[0].Link, results[0].Err
+}
+
+// needsNothing reports whether nothing has to be known before the write. A slug is
+// practically always free, and reading first would double the calls of the common
+// create. But a domain must be verified, and labels may be taken or new. A repeated
+// request finds what its first try made: it is in the way.
+func (d *Draft) needsNothing() bool {
+	return d.DomainID == "" && d.ExternalID == "" && len(d.Tags) == 0
+}
+
+// CreateAll makes the drafts, in their order, which also is their order in time.
 // Either the error is set and the caller may try again with the same origin, or
 // each draft has its own result. Ordinary drafts are written in one commit, which
 // drafts of a hundred long addresses would be too large for: these are written in
@@ -29,7 +56,7 @@ type Result struct {
 // A slug is free if it has no record, or if [SlugRecord.FreeFor] says so. The
 // slug record is created under "must not exist", which is what makes a slug
 // unique: of many creates of one slug, one commit succeeds.
-func (s *Service) Create(ctx context.Context, p *identity.Principal, o identity.Origin, drafts []Draft) ([]Result, error) {
+func (s *Service) CreateAll(ctx context.Context, p *identity.Principal, o identity.Origin, drafts []Draft) ([]Result, error) {
 	b := newBatch(s, p, o, drafts)
 	err := inPieces(b.items, func(items []*item) (int, error) {
 		b.part = items[:fitting(linksOf(items))]
@@ -43,15 +70,9 @@ func (s *Service) Create(ctx context.Context, p *identity.Principal, o identity.
 
 // create makes the drafts of one part in one commit.
 func (b *batch) create(ctx context.Context) error {
-	// A generated slug is practically always free, and a single wanted one mostly:
-	// write first, and read only when that fails. Reading first would double the
-	// calls of the common create.
-	if b.mayWriteFirst() {
-		err := b.s.commitBy(ctx, b.s.opt.Store.Add, "create links", b.addAll)
-		if err == nil {
-			return nil
-		}
-		if !errors.Is(err, ErrInTheWay) {
+	// Of many wanted slugs one is easily taken, which costs a call in vain.
+	if b.quick {
+		if err := b.s.opt.Store.Add(ctx, b.limit, linksOf(b.part)...); !errors.Is(err, ErrInTheWay) {
 			return err
 		}
 	}
@@ -59,11 +80,8 @@ func (b *batch) create(ctx context.Context) error {
 	// round is repeated only after a collision of random values, so several in a
 	// row mean that something else is wrong.
 	for range 8 {
-		err := b.s.commit(ctx, "create links", b.settle)
-		switch {
-		case err == nil, errors.Is(err, errNothing):
-			return nil
-		case !errors.Is(err, errAgain) && !errors.Is(err, ErrInTheWay):
+		err := b.s.opt.Store.Atomically(ctx, "create links", b.settle)
+		if !errors.Is(err, errAgain) && !errors.Is(err, ErrInTheWay) {
 			return err
 		}
 	}
@@ -74,8 +92,8 @@ func (b *batch) create(ctx context.Context) error {
 type batch struct {
 	s       *Service
 	account string
-	limit   int // of links in the account; 0 is none
-	origin  identity.Origin
+	limit   int  // of links in the account; 0 is none
+	quick   bool // nothing has to be known before the write
 	items   []*item
 	part    []*item // those that one commit is to make
 }
@@ -90,7 +108,7 @@ func linksOf(items []*item) []*Link {
 
 type item struct {
 	draft Draft
-	try   int // drawn slugs so far
+	try   int // drawn slugs found taken so far
 	moves int // places found taken so far
 	link  *Link
 	done  bool // its result is final; nothing more to write
@@ -98,48 +116,35 @@ type item struct {
 }
 
 func newBatch(s *Service, p *identity.Principal, o identity.Origin, drafts []Draft) *batch {
-	b := &batch{s: s, account: p.AccountID, limit: p.Quotas.Links, origin: o}
-	// The time of creation is the list's order, and in milliseconds what callers
-	// see; drafts of one request follow each other by a microsecond.
-	at := o.At.UTC()
+	b := &batch{s: s, account: p.AccountID, limit: p.Quotas.Links, quick: len(drafts) > 1}
 	for i, d := range drafts {
-		it := &item{draft: d, link: &Link{
-			AccountID: p.AccountID, DomainID: d.DomainID, Slug: d.Slug, Destination: d.Destination, Title: d.Title, OpenGraph: d.OpenGraph, Expiry: d.Expiry,
-			Tags: d.Tags, ExternalID: d.ExternalID, Archived: d.Archived,
-			CreatedAt: at.Truncate(time.Millisecond), UpdatedAt: at.Truncate(time.Millisecond), Rev: 1,
-			Nonce: fmt.Sprintf("%s/%d", o.Nonce, i),
-		}}
-		if it.link.ImportedClicks = d.ImportedClicks; !d.CreatedAt.IsZero() {
-			it.link.CreatedAt = d.CreatedAt // its place in the list is still that of its arrival
-		}
-		it.place(at.UnixMicro() + int64(i))
-		if d.Slug.IsZero() {
-			it.draw()
-		}
-		b.items = append(b.items, it)
+		b.quick = b.quick && d.Slug.IsZero() && d.needsNothing()
+		b.items = append(b.items, &item{draft: d, link: newLink(p.AccountID, o, d, i)})
 	}
 	return b
 }
 
-// mayWriteFirst reports whether nothing has to be known before the write. A
-// domain must be verified, a limit must be counted, and labels may be taken or new. A
-// repeated request finds what its first try made: it is in the way.
-func (b *batch) mayWriteFirst() bool {
-	if b.limit > 0 {
-		return false
+// newLink is the link of the i-th draft of a request, with its first place and, if
+// nobody chose a slug, the first that is drawn.
+func newLink(accountID string, o identity.Origin, d Draft, i int) *Link {
+	// The time of creation is the list's order, and in milliseconds what callers
+	// see; drafts of one request follow each other by a microsecond.
+	at := o.At.UTC()
+	l := &Link{
+		AccountID: accountID, Seq: at.UnixMicro() + int64(i), DomainID: d.DomainID, Slug: d.Slug,
+		Destination: d.Destination, Title: d.Title, OpenGraph: d.OpenGraph, Expiry: d.Expiry,
+		Tags: d.Tags, ExternalID: d.ExternalID, Archived: d.Archived, ImportedClicks: d.ImportedClicks,
+		CreatedAt: at.Truncate(time.Millisecond), UpdatedAt: at.Truncate(time.Millisecond), Rev: 1,
+		Nonce: o.Nonce + "/" + strconv.Itoa(i),
 	}
-	for _, it := range b.items {
-		if it.draft.DomainID != "" || it.draft.ExternalID != "" || len(it.draft.Tags) > 0 || len(b.items) > 1 && !it.draft.Slug.IsZero() {
-			return false
-		}
+	l.ID = ID(accountID, l.Seq)
+	if !d.CreatedAt.IsZero() {
+		l.CreatedAt = d.CreatedAt // its place in the list is still that of its arrival
 	}
-	return true
-}
-
-// place gives the link its place in the account's list and so its id.
-func (it *item) place(seq int64) {
-	it.link.Seq = seq
-	it.link.ID = ID(it.link.AccountID, seq)
+	if d.Slug.IsZero() {
+		l.Slug = drawn(l.Nonce, 0)
+	}
+	return l
 }
 
 // move takes the item on to another place, past those of its batch. The step
@@ -151,7 +156,7 @@ func (b *batch) move(it *item) {
 	for b.has(seq) {
 		seq++
 	}
-	it.place(seq)
+	it.link.Seq, it.link.ID = seq, ID(b.account, seq)
 }
 
 // stepFrom is 1 to 1000, by chance but the same for the same request.
@@ -165,22 +170,11 @@ func (b *batch) has(seq int64) bool {
 	return slices.ContainsFunc(b.items, func(it *item) bool { return it.link.Seq == seq })
 }
 
-// draw takes the next random slug. The nonce is random and its hash no less so;
+// drawn is the random slug of a try. The nonce is random and its hash no less so;
 // deriving the slug from it makes a repeated request draw the same one. After a
 // few collisions slugs get longer.
-func (it *item) draw() {
-	length := GeneratedSlugLength + it.try/3
-	it.link.Slug = StoredSlug(identity.SlugFrom(it.link.Nonce+"/"+strconv.Itoa(it.try), length))
-	it.try++
-}
-
-func (b *batch) addAll(tx *recorder) error {
-	for _, it := range b.part {
-		if err := tx.Add(it.link, false); err != nil {
-			return err
-		}
-	}
-	return nil
+func drawn(nonce string, try int) Slug {
+	return StoredSlug(identity.SlugFrom(nonce+"/"+strconv.Itoa(try), GeneratedSlugLength+try/3))
 }
 
 func (b *batch) results() []Result {
@@ -197,7 +191,7 @@ func (b *batch) results() []Result {
 // settle reads everything that can be in the way, decides for each item, and
 // writes what has its place. It asks to be called again (errAgain) when a place
 // or a drawn slug was taken; nothing is written then.
-func (b *batch) settle(tx *recorder) error {
+func (b *batch) settle(tx Tx) error {
 	// fn may run several times: what an earlier run decided from records that have
 	// changed since must not survive.
 	for _, it := range b.part {
@@ -229,16 +223,11 @@ func (b *batch) settle(tx *recorder) error {
 		}
 		adds = adds[:room]
 	}
-	if len(adds) == 0 {
-		return errNothing
-	}
 	if err := tags(tx, b.account, changesOf(adds)); err != nil {
 		return err
 	}
 	for _, a := range adds {
-		if err := tx.Add(a.it.link, a.over); err != nil {
-			return err
-		}
+		tx.Add(a.it.link, a.over, events.LinkCreated)
 	}
 	return nil
 }
@@ -274,13 +263,13 @@ func (b *batch) withFreeExternalIDs(tx Tx, adds []add) (free []add, err error) {
 
 // decide goes through the open items in order, since of two items with one slug
 // the first gets it.
-func (b *batch) decide(tx *recorder, open []*item, links []*Link, slugs []*SlugRecord) (adds []add, moved bool) {
+func (b *batch) decide(tx Tx, open []*item, links []*Link, slugs []*SlugRecord) (adds []add, moved bool) {
 	claimed := map[string]bool{}
 	for i, it := range open {
 		if links[i] != nil && links[i].Nonce == it.link.Nonce {
 			it.link, it.done = links[i], true // an earlier try of this request put it there
 			claimed[it.link.Key()] = true
-			tx.changed(it.link)
+			tx.Announce(it.link.Key()) // which that try may not have done
 			continue
 		}
 		switch free := slugs[i].FreeFor(b.account, b.s.opt.Now()) && !claimed[it.link.Key()]; {
@@ -297,8 +286,8 @@ func (b *batch) decide(tx *recorder, open []*item, links []*Link, slugs []*SlugR
 			}
 			adds = append(adds, add{it, slugs[i] != nil})
 		case it.draft.Slug.IsZero():
-			it.draw()
-			moved = true
+			it.try++
+			it.link.Slug, moved = drawn(it.link.Nonce, it.try), true
 		default:
 			it.err, it.done = SlugTaken(it.draft.Slug), true
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/label"
 )
 
@@ -119,7 +120,7 @@ func (s Set) patchFor(l *Link) (Patch, error) {
 // link that is already as it shall be is left as it is: a request that is repeated after
 // an error goes on where it was, and tells no change twice.
 func (s *Service) UpdateAll(ctx context.Context, accountID string, ids []string, set Set) ([]Result, error) {
-	return s.all(ctx, "update links", accountID, ids, func(tx *recorder, l *Link) (*Link, error) {
+	return s.all(ctx, "update links", accountID, ids, func(l *Link) (*Link, error) {
 		p, err := set.patchFor(l)
 		if err != nil {
 			return nil, err
@@ -139,7 +140,7 @@ func (s *Service) DeleteAll(ctx context.Context, accountID string, ids []string)
 }
 
 // edit is what a change makes of a link: l itself when it leaves it as it is.
-type edit func(tx *recorder, l *Link) (after *Link, err error)
+type edit func(l *Link) (after *Link, err error)
 
 // all makes a change to each of several links; without edit it removes them.
 func (s *Service) all(ctx context.Context, what, accountID string, ids []string, edit edit) ([]Result, error) {
@@ -147,7 +148,7 @@ func (s *Service) all(ctx context.Context, what, accountID string, ids []string,
 	unique := slices.Compact(slices.Sorted(slices.Values(ids)))
 	err := inPieces(unique, func(ids []string) (n int, err error) {
 		part := map[string]Result{}
-		err = s.commit(ctx, what, func(tx *recorder) error {
+		err = s.opt.Store.Atomically(ctx, what, func(tx Tx) error {
 			// What an earlier run of this transaction found does not count.
 			clear(part)
 			found, err := tx.Links(ids...)
@@ -157,7 +158,7 @@ func (s *Service) all(ctx context.Context, what, accountID string, ids []string,
 			n = fitting(found)
 			return s.part(tx, accountID, ids[:n], found[:n], edit, part)
 		})
-		if err != nil && !isNothing(err) {
+		if err != nil {
 			return n, err
 		}
 		maps.Copy(byID, part)
@@ -175,7 +176,7 @@ func (s *Service) all(ctx context.Context, what, accountID string, ids []string,
 
 // part changes links that fit into one commit. found are the links of the ids, and
 // results gets what became of each.
-func (s *Service) part(tx *recorder, accountID string, ids []string, found []*Link, edit edit, results map[string]Result) (err error) {
+func (s *Service) part(tx Tx, accountID string, ids []string, found []*Link, edit edit, results map[string]Result) (err error) {
 	var changes []change
 	var gone []string
 	for i, l := range found {
@@ -186,25 +187,22 @@ func (s *Service) part(tx *recorder, accountID string, ids []string, found []*Li
 		}
 		c := change{before: l}
 		if edit != nil {
-			if c.after, err = edit(tx, l); err != nil {
+			if c.after, err = edit(l); err != nil {
 				results[ids[i]] = Result{Err: err}
 				continue
 			}
 			if c.after == l {
 				results[ids[i]] = Result{Link: l}
-				tx.changed(l) // an earlier try may not have announced
+				tx.Announce(l.Key())
 				continue
 			}
 		}
 		changes = append(changes, c)
 	}
 	if edit == nil {
-		if err := tx.deletedBefore(accountID, gone...); !isNothing(err) {
+		if err := deletedBefore(tx, accountID, gone...); err != nil {
 			return err
 		}
-	}
-	if len(changes) == 0 {
-		return errNothing
 	}
 	if err := tags(tx, accountID, changes); err != nil {
 		return err
@@ -212,14 +210,11 @@ func (s *Service) part(tx *recorder, accountID string, ids []string, found []*Li
 	for _, c := range changes {
 		results[c.before.ID] = Result{Link: c.before}
 		if c.after == nil {
-			err = tx.Remove(c.before, Released(c.before, s.opt.Now()))
-		} else {
-			results[c.before.ID] = Result{Link: c.after}
-			err = tx.Put(c.before, c.after)
+			tx.Remove(c.before, Released(c.before, s.opt.Now()), events.LinkDeleted)
+			continue
 		}
-		if err != nil {
-			return err
-		}
+		results[c.before.ID] = Result{Link: c.after}
+		tx.Put(c.before, c.after, events.LinkUpdated)
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ var own = Hosts{ParseHost("localhost:8081"), ParseHost("lrl.example")}
 
 func TestParseURL(t *testing.T) {
 	t.Parallel()
-	long := "https://example.com/" + strings.Repeat("a", MaxURL-len("https://example.com/"))
+	long := "https://example.com/" + strings.Repeat("a", maxURL-len("https://example.com/"))
 	for name, c := range map[string]struct {
 		in, location string
 		refused      string
@@ -135,7 +135,7 @@ func FuzzParseURL(f *testing.F) {
 		// it does not read back. Such a name is valid by the standard and no name in DNS.
 		_, host, _ := strings.Cut(u.Location, "://")
 		host, _, _ = strings.Cut(host, "/")
-		if len(host) <= 260 && len(u.Location) <= MaxURL && (problem != nil || again.Location != u.Location) {
+		if len(host) <= 260 && len(u.Location) <= maxURL && (problem != nil || again.Location != u.Location) {
 			t.Fatalf("the written form %q of %q reads as %q, %v", u.Location, text, again.Location, problem)
 		}
 	})

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 )
 
 // ErrInTheWay is a [Store]'s error for a commit that found a document in place
-// which must not exist, or whose outcome is not known. In both cases reading the
-// records tells what happened.
+// which must not exist, whose outcome is not known, or that needs to know whether the
+// account has room. In all cases reading the records tells more.
 var ErrInTheWay = errors.New("a record is in the way")
 
 // Store remembers links.
@@ -32,12 +33,14 @@ type Store interface {
 	Days(ctx context.Context, linkID string, after Day, limit int) (page []DayStats, more bool, err error)
 	// Count counts the account's links.
 	Count(ctx context.Context, accountID string) (int, error)
-	// Atomically runs fn so that what it read still holds when it commits. fn
-	// reads first and then writes; it may run several times and has no other
-	// effect. The error is ErrRefused for a commit that is too much for the database.
+	// Atomically runs fn so that what it read still holds when it commits. fn may run
+	// several times and has no effect but by tx. An fn that writes nothing is not
+	// committed. The error is ErrRefused for a commit that is too much for the database.
 	Atomically(ctx context.Context, what string, fn func(tx Tx) error) error
-	// Add is Atomically for an fn that only adds links: one call to the database.
-	Add(ctx context.Context, what string, fn func(tx Tx) error) error
+	// Add makes links whose slugs nobody has had, in one call to the database and without
+	// reading; limit is how many the account may have, 0 any number. The error is
+	// ErrInTheWay if one of them cannot be made so.
+	Add(ctx context.Context, limit int, links ...*Link) error
 }
 
 // Tx is one atomic change.
@@ -60,29 +63,28 @@ type Tx interface {
 	// Room is how many links the account may still get, at most want; see libs/quota.
 	Room(accountID string, limit, want int) (int, error)
 
+	// Each of these writes the event of the change too, unless that is [events.Quiet],
+	// and has every replica learn of the slug: what is in memory there would be stale
+	// until it expires.
+
 	// Add makes a link and its slug record. over says that the slug's last link
 	// has left a record, which is replaced; otherwise there must be none.
-	Add(l *Link, over bool) error
+	Add(l *Link, over bool, what events.Type)
 	// Put changes a link; before is what it was.
-	Put(before, after *Link) error
+	Put(before, after *Link, what events.Type)
 	// Remove deletes a link and leaves a record of its slug.
-	Remove(l *Link, slug *SlugRecord) error
-	// Erase is Remove for an account that is being erased: nobody is told of it.
-	Erase(l *Link, slug *SlugRecord) error
+	Remove(l *Link, slug *SlugRecord, what events.Type)
 	// PutSlug replaces the record of a slug that no link has.
-	PutSlug(key string, slug *SlugRecord) error
-}
+	PutSlug(key string, slug *SlugRecord)
 
-// Announcer tells every replica that slugs ([SlugKey]) have changed, before it
-// returns.
-type Announcer interface {
-	Announce(ctx context.Context, keys ...string)
+	// Announce has every replica learn of slugs ([SlugKey]) that a repeated request finds
+	// as it wants them: its first try may have ended before they were announced.
+	Announce(slugKeys ...string)
 }
 
 // Options configure a [Service].
 type Options struct {
-	Store     Store
-	Announcer Announcer
+	Store Store
 	// Blocked are the destinations that this installation refuses; nil refuses none.
 	Blocked *Blocklist
 	// Now is the clock; nil is the system's.
@@ -98,75 +100,6 @@ func NewService(opt Options) *Service {
 		opt.Now = time.Now
 	}
 	return &Service{opt}
-}
-
-// These end a transaction that has nothing to write: a commit of nothing is one
-// more call that can fail.
-var (
-	errNothing = errors.New("nothing to write")
-	errAgain   = errors.New("look again")
-)
-
-func isNothing(err error) bool { return errors.Is(err, errNothing) }
-
-// commit makes one atomic change and then announces every slug whose redirect
-// may answer differently now. Nothing else in this package announces, and no
-// change is made without it: what is forgotten here would be stale on every
-// replica until its cache entry expires.
-func (s *Service) commit(ctx context.Context, what string, fn func(tx *recorder) error) error {
-	return s.commitBy(ctx, s.opt.Store.Atomically, what, fn)
-}
-
-func (s *Service) commitBy(ctx context.Context, atomically func(context.Context, string, func(Tx) error) error, what string, fn func(tx *recorder) error) error {
-	var changed []string
-	err := atomically(ctx, what, func(tx Tx) error {
-		r := &recorder{Tx: tx}
-		err := fn(r)
-		changed = r.slugs
-		return err
-	})
-	// A commit whose answer was lost may have happened. Announcing a change that
-	// did not happen costs a reload; not announcing one leaves replicas stale.
-	announce := err == nil || apierr.CodeOf(err).Status() >= 500 // errNothing has no code, so it counts as 500 too
-	if announce && len(changed) > 0 {
-		s.opt.Announcer.Announce(ctx, changed...)
-	}
-	return err
-}
-
-// recorder notes which slugs a transaction changes.
-type recorder struct {
-	Tx
-	slugs []string
-}
-
-// changed notes a link's slug. A repeated request calls it for records that it
-// finds in place: its first try may have ended before it announced them.
-func (r *recorder) changed(l *Link) { r.slugs = append(r.slugs, l.Key()) }
-
-func (r *recorder) Add(l *Link, over bool) error {
-	r.changed(l)
-	return r.Tx.Add(l, over)
-}
-
-func (r *recorder) Put(before, after *Link) error {
-	r.changed(after)
-	return r.Tx.Put(before, after)
-}
-
-func (r *recorder) Erase(l *Link, slug *SlugRecord) error {
-	r.changed(l)
-	return r.Tx.Erase(l, slug)
-}
-
-func (r *recorder) Remove(l *Link, slug *SlugRecord) error {
-	r.changed(l)
-	return r.Tx.Remove(l, slug)
-}
-
-func (r *recorder) PutSlug(key string, slug *SlugRecord) error {
-	r.slugs = append(r.slugs, key)
-	return r.Tx.PutSlug(key, slug)
 }
 
 // Destination accepts the destination of a link: a valid address that leads
@@ -220,21 +153,29 @@ func (s *Service) CheckRoom(ctx context.Context, p *identity.Principal) error {
 	return err
 }
 
-// Update changes a link of the account. check gets the link's revision and may
-// refuse; its error is the update's.
-func (s *Service) Update(ctx context.Context, accountID, id string, check func(rev int64) error, p Patch) (*Link, error) {
+// Update changes a link of the account. edit decides how, by what the link is, and
+// check gets its revision; either may refuse, and its error is the update's. Both may
+// run several times.
+func (s *Service) Update(ctx context.Context, accountID, id string, check func(rev int64) error, edit func(*Link) (Patch, error)) (*Link, error) {
 	var after *Link
-	err := s.commit(ctx, "update link", func(tx *recorder) error {
-		l, err := s.owned(tx, accountID, id, check)
+	err := s.opt.Store.Atomically(ctx, "update link", func(tx Tx) error {
+		l, err := owned(tx, accountID, id)
 		if err != nil {
+			return err
+		}
+		p, err := edit(l)
+		if err != nil {
+			return err
+		}
+		// Within the transaction: after a check before it, another edit could still come in between.
+		if err := check(l.Rev); err != nil {
 			return err
 		}
 		edited := *l
 		after = &edited
 		if !edited.Apply(p, s.opt.Now()) {
-			// An earlier try of a patch may not have announced; see changed.
-			tx.changed(l)
-			return errNothing
+			tx.Announce(l.Key())
+			return nil
 		}
 		changes := []change{{l, after}}
 		taken, err := externalIDs(tx, accountID, changes)
@@ -247,9 +188,10 @@ func (s *Service) Update(ctx context.Context, accountID, id string, check func(r
 		if err := tags(tx, accountID, changes); err != nil {
 			return err
 		}
-		return tx.Put(l, after)
+		tx.Put(l, after, events.LinkUpdated)
+		return nil
 	})
-	if err != nil && !isNothing(err) {
+	if err != nil {
 		return nil, err
 	}
 	return after, nil
@@ -259,46 +201,44 @@ func (s *Service) Update(ctx context.Context, accountID, id string, check func(r
 // for [Quarantine].
 func (s *Service) Delete(ctx context.Context, accountID, id string, check func(rev int64) error) error {
 	gone := false
-	err := s.commit(ctx, "delete link", func(tx *recorder) error {
-		l, err := s.owned(tx, accountID, id, check)
+	err := s.opt.Store.Atomically(ctx, "delete link", func(tx Tx) error {
+		l, err := owned(tx, accountID, id)
 		if gone = apierr.CodeOf(err) == apierr.LinkNotFound; gone {
-			return tx.deletedBefore(accountID, id)
+			return deletedBefore(tx, accountID, id)
 		}
 		if err != nil {
+			return err
+		}
+		if err := check(l.Rev); err != nil {
 			return err
 		}
 		if err := tags(tx, accountID, []change{{before: l}}); err != nil {
 			return err
 		}
-		return tx.Remove(l, Released(l, s.opt.Now()))
+		tx.Remove(l, Released(l, s.opt.Now()), events.LinkDeleted)
+		return nil
 	})
-	if gone && isNothing(err) {
+	if gone && err == nil {
 		return NotFound()
 	}
 	return err
 }
 
-// deletedBefore notes the slugs of links that are not there: a delete that is
-// repeated may have ended the first time before it was announced. There is nothing
-// to write then.
-func (r *recorder) deletedBefore(accountID string, ids ...string) error {
-	keys, err := r.Released(accountID, ids...)
-	if err != nil {
-		return err
-	}
-	r.slugs = append(r.slugs, keys...)
-	return errNothing
+// deletedBefore announces the slugs of links that are not there: a delete that is
+// repeated may have ended the first time before it was announced.
+func deletedBefore(tx Tx, accountID string, ids ...string) error {
+	keys, err := tx.Released(accountID, ids...)
+	tx.Announce(keys...)
+	return err
 }
 
-func (s *Service) owned(tx Tx, accountID, id string, check func(rev int64) error) (*Link, error) {
+func owned(tx Tx, accountID, id string) (*Link, error) {
 	found, err := tx.Links(id)
 	if err != nil {
 		return nil, err
 	}
-	l := found[0]
-	if l == nil || l.AccountID != accountID {
-		return nil, NotFound()
+	if l := found[0]; l != nil && l.AccountID == accountID {
+		return l, nil
 	}
-	// Within the transaction: after a check before it, another edit could still come in between.
-	return l, check(l.Rev)
+	return nil, NotFound()
 }

@@ -2,10 +2,11 @@ package link
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/linkreel/linkreel/libs/events"
 )
 
 // Takedown is the operator's decision that a link redirects nobody.
@@ -29,7 +30,7 @@ func (s *Service) KeyOf(ctx context.Context, id string) (string, error) {
 // the returned link has.
 func (s *Service) TakeDown(ctx context.Context, slugKey string, t Takedown) (*Link, error) {
 	var after *Link
-	err := s.commit(ctx, "take down link", func(tx *recorder) error {
+	err := s.opt.Store.Atomically(ctx, "take down link", func(tx Tx) error {
 		_, slugs, err := tx.Places(nil, []string{slugKey})
 		if err != nil {
 			return err
@@ -47,16 +48,17 @@ func (s *Service) TakeDown(ctx context.Context, slugKey string, t Takedown) (*Li
 		}
 		after = l
 		if l.Takedown != nil {
-			tx.changed(l) // an earlier try may not have announced it
-			return errNothing
+			tx.Announce(slugKey)
+			return nil
 		}
 		before := *l
 		l.Takedown = &t
 		l.Rev++
 		l.UpdatedAt = s.opt.Now()
-		return tx.Put(&before, l)
+		tx.Put(&before, l, events.LinkUpdated)
+		return nil
 	})
-	if err != nil && !errors.Is(err, errNothing) {
+	if err != nil {
 		return nil, err
 	}
 	return after, nil
@@ -66,20 +68,21 @@ func (s *Service) TakeDown(ctx context.Context, slugKey string, t Takedown) (*Li
 // there, was deleted, or was replaced by another link with the slug. A takedown
 // that is not in effect is no error.
 func (s *Service) Lift(ctx context.Context, slugKey, takedownID string) error {
-	err := s.commit(ctx, "lift takedown", func(tx *recorder) error {
+	return s.opt.Store.Atomically(ctx, "lift takedown", func(tx Tx) error {
 		_, slugs, err := tx.Places(nil, []string{slugKey})
 		if err != nil {
 			return err
 		}
 		r := slugs[0]
 		if r == nil || r.Takedown == nil || r.Takedown.ID != takedownID {
-			tx.slugs = append(tx.slugs, slugKey) // an earlier try may not have announced it
-			return errNothing
+			tx.Announce(slugKey)
+			return nil
 		}
 		// The link is gone. Its slug now gets the quarantine that the takedown stood in for.
 		if r.LinkID == "" {
 			r.Takedown, r.ReleasedUntil = nil, s.opt.Now().Add(Quarantine)
-			return tx.PutSlug(slugKey, r)
+			tx.PutSlug(slugKey, r)
+			return nil
 		}
 		found, err := tx.Links(r.LinkID)
 		if err != nil {
@@ -87,19 +90,16 @@ func (s *Service) Lift(ctx context.Context, slugKey, takedownID string) error {
 		}
 		l := found[0]
 		if l == nil {
-			return errNothing
+			return nil
 		}
 		before := *l
 		before.Takedown = r.Takedown // what visitors meet
 		l.Takedown = nil
 		l.Rev++
 		l.UpdatedAt = s.opt.Now()
-		return tx.Put(&before, l)
-	})
-	if errors.Is(err, errNothing) {
+		tx.Put(&before, l, events.LinkUpdated)
 		return nil
-	}
-	return err
+	})
 }
 
 // Purge removes up to limit links of an account that is being erased: of those
@@ -135,7 +135,7 @@ func (s *Service) Purge(ctx context.Context, accountID string, before int64, lim
 
 // erase removes as many of the links, from the first on, as fit into one commit.
 func (s *Service) erase(ctx context.Context, accountID string, ids []string) (n int, err error) {
-	err = s.commit(ctx, "purge links", func(tx *recorder) error {
+	err = s.opt.Store.Atomically(ctx, "purge links", func(tx Tx) error {
 		found, err := tx.Links(ids...)
 		if err != nil {
 			return err
@@ -145,9 +145,7 @@ func (s *Service) erase(ctx context.Context, accountID string, ids []string) (n 
 			if l == nil || l.AccountID != accountID {
 				continue // another replica was faster
 			}
-			if err := tx.Erase(l, Released(l, s.opt.Now())); err != nil {
-				return err
-			}
+			tx.Remove(l, Released(l, s.opt.Now()), events.Quiet) // of an account that is erased nobody is told
 		}
 		return nil
 	})

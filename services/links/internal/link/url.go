@@ -10,12 +10,9 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// Longest addresses: a destination is bounded in bytes because it becomes a
-// header, an image in characters because the API says so.
-const (
-	MaxURL      = 8192
-	MaxImageURL = 2048
-)
+// maxURL is the longest address in bytes, because a destination becomes a header. The
+// contract bounds characters.
+const maxURL = 8192
 
 // URL is an http or https address. Given is what the caller wrote, to the
 // letter; Location is how the URL standard writes the same address in ASCII. A
@@ -65,26 +62,13 @@ func (h Hosts) has(u *url.Url) bool {
 	return false
 }
 
-// ParseURL accepts a destination: http or https, a host right behind the
+// ParseURL accepts a destination, or a preview image, which is never fetched: http or https, a host right behind the
 // slashes, no user info, at most 8,192 bytes, valid by the WHATWG URL standard,
 // and not one of own.
 func ParseURL(text string, own Hosts) (URL, *apierr.Detail) {
-	if len(text) > MaxURL {
-		return URL{}, &apierr.Detail{Code: apierr.TooLong, Message: "Use at most 8,192 bytes.", Max: MaxURL}
+	if len(text) > maxURL {
+		return URL{}, &apierr.Detail{Code: apierr.TooLong, Message: "Use at most 8,192 bytes.", Max: maxURL}
 	}
-	return parseURL(text, own)
-}
-
-// ParseImage accepts the address of a preview image by the rules of a
-// destination. It is never fetched.
-func ParseImage(text string, own Hosts) (URL, *apierr.Detail) {
-	if utf8.RuneCountInString(text) > MaxImageURL {
-		return URL{}, &apierr.Detail{Code: apierr.TooLong, Message: "Use at most 2,048 characters.", Max: MaxImageURL}
-	}
-	return ParseURL(text, own)
-}
-
-func parseURL(text string, own Hosts) (URL, *apierr.Detail) {
 	refuse := func(code, message string) (URL, *apierr.Detail) {
 		return URL{}, &apierr.Detail{Code: code, Message: message}
 	}

@@ -2,86 +2,37 @@ package store
 
 import (
 	"context"
-	"time"
 
 	"cloud.google.com/go/firestore"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/quota"
-	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/libs/tenant/keeper"
 	"github.com/linkreel/linkreel/services/links/internal/link"
-	"github.com/linkreel/linkreel/services/links/internal/tenancy"
 )
 
-// accountDoc is linkAccounts/{account}: what auth has told us last about an
-// account. Without a document an account is active.
-type accountDoc struct {
-	State    string     `firestore:"state"`
-	Version  int64      `firestore:"version"`
-	Since    time.Time  `firestore:"since"`
-	ErasedAt *time.Time `firestore:"erasedAt"`
-	// Purging is true for deleting accounts that are not erased yet, by which the
-	// purge finds them among all that ever were suspended.
-	Purging bool `firestore:"purging"`
-}
-
-func (s *Store) accountRef(id string) *firestore.DocumentRef {
-	return s.db.Collection("linkAccounts").Doc(id)
-}
-
-func accountOf(d *accountDoc) *tenancy.Record {
-	return &tenancy.Record{Standing: tenant.Standing{State: tenant.State(d.State), Version: d.Version}, Since: d.Since, ErasedAt: timeOrZero(d.ErasedAt)}
-}
-
-// Account implements [tenancy.Store].
-func (s *Store) Account(ctx context.Context, accountID string) (*tenancy.Record, error) {
-	if !validID(accountID) {
-		return nil, nil
-	}
-	var d accountDoc
-	found, err := s.get(ctx, "get account state", s.accountRef(accountID), &d)
-	if err != nil || !found {
-		return nil, err
-	}
-	return accountOf(&d), nil
+// Standings are what auth has decided about accounts.
+func Standings(db *firestoredb.DB) keeper.Standings {
+	return keeper.Standings{DB: db, Collection: "linkAccounts"}
 }
 
 // Suspended reports whether an account's links redirect nobody, because it is
 // suspended or being erased.
 func (s *Store) Suspended(ctx context.Context, accountID string) (bool, error) {
-	r, err := s.Account(ctx, accountID)
-	return r != nil && r.Standing.State != tenant.Active, err
+	standing, err := Standings(s.db.DB).Standing(ctx, accountID)
+	return !standing.State.Serves(), err
 }
 
-// PutAccount implements [tenancy.Store].
-func (s *Store) PutAccount(ctx context.Context, accountID string, decide func(before *tenancy.Record) *tenancy.Record) error {
-	if !validID(accountID) {
-		return nil
+// Remains implements [tenancy.Store].
+func (s *Store) Remains(ctx context.Context, accountID string) (bool, error) {
+	for _, collection := range []string{"links", "domains", "certificates"} {
+		found, err := s.db.Find(ctx, "look for what is left", s.db.Collection(collection).Where("accountId", "==", accountID).Limit(1))
+		if err != nil || len(found) > 0 {
+			return true, err
+		}
 	}
-	return s.atomically(ctx, s.db.Tx, "set account state", func(t *tx) error {
-		var d accountDoc
-		found, err := t.load(s.accountRef(accountID), &d)
-		if err != nil {
-			return err
-		}
-		var before *tenancy.Record
-		if found {
-			before = accountOf(&d)
-		}
-		after := decide(before)
-		if after == nil {
-			return nil
-		}
-		return t.ft.Set(s.accountRef(accountID), &accountDoc{
-			State: string(after.Standing.State), Version: after.Standing.Version, Since: after.Since, ErasedAt: timeOrNil(after.ErasedAt),
-			Purging: after.Standing.State == tenant.Deleting && after.ErasedAt.IsZero(),
-		})
-	})
-}
-
-// Deleting implements [tenancy.Store].
-func (s *Store) Deleting(ctx context.Context, limit int) ([]string, error) {
-	return s.db.IDs(ctx, "list deleting accounts", s.db.Collection("linkAccounts").Where("purging", "==", true).Limit(limit))
+	return false, nil
 }
 
 // Forget implements [tenancy.Store].
@@ -92,7 +43,7 @@ func (s *Store) Forget(ctx context.Context, accountID string) error {
 	if err := s.forgetPauses(ctx, accountID); err != nil {
 		return err
 	}
-	return quota.Forget(ctx, s.db, accountID)
+	return quota.Forget(ctx, s.db.DB, accountID)
 }
 
 // forgetPauses removes what the account's domains have left behind of certificates.
@@ -137,24 +88,15 @@ func (s *Store) removeDays(ctx context.Context, linkID string) error {
 // Days implements [link.Store].
 func (s *Store) Days(ctx context.Context, linkID string, after link.Day, limit int) (page []link.DayStats, more bool, err error) {
 	q := s.linkRef(linkID).Collection("days").OrderBy(firestore.DocumentID, firestore.Asc).StartAfter(after.String()).Limit(limit)
-	err = s.db.Do(ctx, "read click days", func(ctx context.Context) error {
-		snaps, err := q.Documents(ctx).GetAll()
-		if err != nil {
-			return err
-		}
-		page, more = make([]link.DayStats, 0, len(snaps)), len(snaps) == limit
-		for _, snap := range snaps {
-			var d dayDoc
-			if err := snap.DataTo(&d); err != nil {
-				return err
-			}
-			if day, ok := link.ParseDay(snap.Ref.ID); ok {
-				page = append(page, link.DayStats{Day: day, Clicks: d.Clicks, Referrers: sharesOf(d.Referrers), Countries: sharesOf(d.Countries), Devices: sharesOf(d.Devices)})
-			}
-		}
-		return nil
-	})
-	return page, more, err
+	page, err = firestoredb.List(ctx, s.db.DB, "read click days", q, firestoredb.Reader(statsOf))
+	return page, len(page) == limit, err
+}
+
+func statsOf(snap firestoredb.Snap, d *dayDoc) link.DayStats {
+	day, _ := link.ParseDay(snap.Ref.ID) // documents are named by days
+	return link.DayStats{
+		Day: day, Clicks: d.Clicks, Referrers: sharesOf(d.Referrers), Countries: sharesOf(d.Countries), Devices: sharesOf(d.Devices),
+	}
 }
 
 // sharesOf reads a day's map, most clicks first.

@@ -14,10 +14,10 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/tenant"
-	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/invalidation"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 	"github.com/linkreel/linkreel/services/links/internal/tenancy"
+	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
 // heard notes what was announced since it was last asked.
@@ -45,10 +45,9 @@ func (h *heard) take() []string {
 // step below fails if the one call is deleted that announces it.
 func TestEveryChangeIsAnnounced(t *testing.T) {
 	t.Parallel()
-	w, h := newWorld(t), &heard{}
-	links := link.NewService(link.Options{Store: w.Store, Announcer: h, Now: w.clock})
-	domains := customdomain.NewService(customdomain.Options{Store: w.Domains(), Announcer: h, Resolver: w.proofs, Now: w.clock})
-	accounts := tenancy.NewService(tenancy.Options{Store: w.Store, Announcer: h, Links: links, Domains: domains, Now: w.clock})
+	w := newWorld(t)
+	h, links, domains := w.heard, w.links, w.domains
+	accounts := tenancy.New(tenancy.Options{Standings: Standings(w.db.DB), Store: w.Store, Announce: h.Announce, Links: links, Domains: domains, Now: w.clock})
 	ctx, acc := t.Context(), &identity.Principal{AccountID: "acc"}
 	step := func(what string, err error, want ...string) {
 		t.Helper()
@@ -65,7 +64,7 @@ func TestEveryChangeIsAnnounced(t *testing.T) {
 		for _, s := range slugs {
 			drafts = append(drafts, draft(s))
 		}
-		results, err := links.Create(ctx, acc, o, drafts)
+		results, err := links.CreateAll(ctx, acc, o, drafts)
 		var made []*link.Link
 		for _, r := range results {
 			made, err = append(made, r.Link), errors.Join(err, r.Err)
@@ -83,9 +82,9 @@ func TestEveryChangeIsAnnounced(t *testing.T) {
 	_, err = create(again, "two", "three")
 	step("the same request again, whose first try may have died before it announced", err, "|three", "|two")
 
-	_, err = links.Update(ctx, "acc", one.ID, allow, link.Patch{Title: link.To("t")})
+	_, err = links.Update(ctx, "acc", one.ID, allow, patch(link.Patch{Title: link.To("t")}))
 	step("update", err, "|one")
-	_, err = links.Update(ctx, "acc", one.ID, allow, link.Patch{})
+	_, err = links.Update(ctx, "acc", one.ID, allow, patch(link.Patch{}))
 	step("update that changes nothing", err, "|one")
 
 	_, err = links.TakeDown(ctx, "|one", link.Takedown{ID: "tkd_1"})
@@ -126,31 +125,20 @@ func TestEveryChangeIsAnnounced(t *testing.T) {
 // A commit whose answer is lost may have happened, so it is announced too.
 func TestACommitOfUnknownOutcomeIsAnnounced(t *testing.T) {
 	t.Parallel()
-	h := &heard{}
-	links := link.NewService(link.Options{Store: lostAnswer{}, Announcer: h})
-	if _, err := links.Update(t.Context(), "acc", "lnk_1", func(int64) error { return nil }, link.Patch{Title: link.To("t")}); err == nil {
+	w := newWorld(t)
+	l := w.create(t, "acc", 1)[0]
+	w.heard.take()
+	w.cloud.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, LoseAnswer: true})
+	title := patch(link.Patch{Title: link.To("t")})
+	if _, err := w.links.Update(t.Context(), "acc", l.ID, func(int64) error { return nil }, title); err == nil {
 		t.Fatal("a lost answer is no error")
 	}
-	if got := h.take(); len(got) != 1 {
+	if got := w.heard.take(); len(got) != 1 {
 		t.Errorf("announced %v, want the link's slug", got)
 	}
 }
 
-// lostAnswer runs a transaction and then does not know how it ended.
-type lostAnswer struct{ link.Store }
-
-func (lostAnswer) Atomically(_ context.Context, _ string, fn func(tx link.Tx) error) error {
-	if err := fn(oneLink{}); err != nil {
-		return err
-	}
-	return errors.New("the connection broke")
+// patch is an edit that does not look at the link.
+func patch(p link.Patch) func(*link.Link) (link.Patch, error) {
+	return func(*link.Link) (link.Patch, error) { return p, nil }
 }
-
-type oneLink struct{ link.Tx }
-
-func (oneLink) Links(...string) ([]*link.Link, error) {
-	return []*link.Link{{ID: "lnk_1", AccountID: "acc", Slug: link.StoredSlug("one")}}, nil
-}
-func (oneLink) ExternalIDs(string, ...string) ([]string, error) { return []string{""}, nil }
-func (oneLink) Tags(string, []string, []string) error           { return nil }
-func (oneLink) Put(_, _ *link.Link) error                       { return nil }

@@ -10,9 +10,10 @@ import (
 
 	"cloud.google.com/go/firestore"
 
+	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/seal"
-	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/libs/tenant/keeper"
 	"github.com/linkreel/linkreel/services/links/internal/certificate"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 )
@@ -63,18 +64,18 @@ func (s *Store) Certificates() Certificates { return Certificates{s} }
 
 var _ certificate.Store = Certificates{}
 
-func (s *Store) certificateRef(host string) *firestore.DocumentRef {
+func (s *Store) certificateRef(host string) firestoredb.Ref {
 	return s.db.Collection("certificates").Doc(host)
 }
 
 func recordOf(host string, d *certificateDoc) *certificate.Record {
 	r := &certificate.Record{
-		Host: host, Account: d.AccountID, Holder: d.Holder, Token: d.Token, Until: timeOrZero(d.Until),
-		Failures: d.Failures, Failure: d.Failure, NextAt: timeOrZero(d.NextAt),
+		Host: host, Account: d.AccountID, Holder: d.Holder, Token: d.Token, Until: firestoredb.Time(d.Until),
+		Failures: d.Failures, Failure: d.Failure, NextAt: firestoredb.Time(d.NextAt),
 	}
 	if d.NotAfter != nil {
 		r.Certificate = &certificate.Certificate{
-			Chain: d.Chain, Key: d.Key, NotBefore: timeOrZero(d.NotBefore), NotAfter: *d.NotAfter, RenewAt: timeOrZero(d.RenewAt),
+			Chain: d.Chain, Key: d.Key, NotBefore: firestoredb.Time(d.NotBefore), NotAfter: *d.NotAfter, RenewAt: firestoredb.Time(d.RenewAt),
 		}
 	}
 	if c := d.Challenge; c != nil {
@@ -88,12 +89,12 @@ func recordOf(host string, d *certificateDoc) *certificate.Record {
 
 func certificateDocOf(r *certificate.Record) *certificateDoc {
 	d := &certificateDoc{
-		AccountID: r.Account, Holder: r.Holder, Token: r.Token, Until: timeOrNil(r.Until),
-		Failures: r.Failures, Failure: r.Failure, NextAt: timeOrNil(r.NextAt),
+		AccountID: r.Account, Holder: r.Holder, Token: r.Token, Until: firestoredb.Optional(r.Until),
+		Failures: r.Failures, Failure: r.Failure, NextAt: firestoredb.Optional(r.NextAt),
 	}
 	if c := r.Certificate; c != nil {
 		d.Chain, d.Key, d.KeyID = c.Chain, c.Key, seal.IDOf(c.Key)
-		d.NotBefore, d.NotAfter, d.RenewAt = timeOrNil(c.NotBefore), timeOrNil(c.NotAfter), timeOrNil(c.RenewAt)
+		d.NotBefore, d.NotAfter, d.RenewAt = firestoredb.Optional(c.NotBefore), firestoredb.Optional(c.NotAfter), firestoredb.Optional(c.RenewAt)
 	}
 	if c := r.Challenge; c != nil {
 		d.Challenge = &challengeDoc{c.Token, c.Answer}
@@ -106,8 +107,7 @@ func certificateDocOf(r *certificate.Record) *certificateDoc {
 
 // Certificate implements [certificate.Store].
 func (s Certificates) Certificate(ctx context.Context, host string) (*certificate.Record, bool, error) {
-	var d certificateDoc
-	found, err := s.get(ctx, "get certificate", s.certificateRef(host), &d)
+	d, found, err := firestoredb.Lookup(ctx, s.db.DB, "get certificate", s.certificateRef(host), firestoredb.As[certificateDoc])
 	if err != nil || !found {
 		return nil, false, err
 	}
@@ -119,16 +119,16 @@ func (s Certificates) ChangeCertificate(
 	ctx context.Context, host string, fn func(r *certificate.Record, o certificate.Owner) error,
 ) error {
 	var forget bool
-	err := s.atomically(ctx, s.db.Tx, "change certificate", func(t *tx) error {
+	err := s.atomically(ctx, "change certificate", func(t *tx) error {
 		forget = false
 		// Owner and record in one transaction: if the name changes hands meanwhile, it starts again.
 		var h hostDoc
-		owned, err := t.load(s.hostRef(host), &h)
+		owned, err := t.Load(s.hostRef(host), &h)
 		if err != nil {
 			return err
 		}
 		var d certificateDoc
-		found, err := t.load(s.certificateRef(host), &d)
+		found, err := t.Load(s.certificateRef(host), &d)
 		if err != nil {
 			return err
 		}
@@ -149,21 +149,23 @@ func (s Certificates) ChangeCertificate(
 			if !errors.Is(err, certificate.ErrForget) {
 				return err
 			}
-			if forget = true; !found {
-				return nil
+			if forget = true; found {
+				t.Delete(s.certificateRef(host))
 			}
-			return t.ft.Delete(s.certificateRef(host))
+			return nil
 		}
 		if domain != nil {
 			// Most changes, such as the extension of a lease, do not show and leave the domain alone.
-			if shown := certificate.Shown(r, s.now()); shown != domain.Certificate {
+			if shown := certificate.Shown(r, s.db.Now()); shown != domain.Certificate {
+				before := *domain
 				domain.Certificate = shown
-				if err := (domainTx{t}).PutDomain(domain); err != nil {
+				if err := s.domains.In(t.Tx).Put(&before, domain, events.Quiet); err != nil {
 					return err
 				}
 			}
 		}
-		return t.ft.Set(s.certificateRef(host), certificateDocOf(r))
+		t.Set(s.certificateRef(host), certificateDocOf(r))
+		return nil
 	})
 	if err == nil && forget {
 		return certificate.ErrForget
@@ -172,20 +174,25 @@ func (s Certificates) ChangeCertificate(
 }
 
 func (t *tx) certificateOwner(accountID string) (certificate.Owner, error) {
-	var d accountDoc
-	found, err := t.load(t.s.accountRef(accountID), &d)
-	return certificate.Owner{Account: accountID, Suspended: found && tenant.State(d.State) != tenant.Active}, err
+	snaps, err := t.GetAll(Standings(t.s.db.DB).Ref(accountID))
+	if err != nil {
+		return certificate.Owner{}, err
+	}
+	standing, err := keeper.Of(snaps[0])
+	return certificate.Owner{Account: accountID, Suspended: !standing.State.Serves()}, err
 }
 
 // handOver gives a host's record to account, "" for none, and returns what is kept of
 // it. Without having read the owner, in the same transaction, it keeps nothing.
-func (t *tx) handOver(host, account string) (kept *certificate.Record, err error) {
+func (t *tx) handOver(host, account string) *certificate.Record {
 	if d := t.certs[host]; d != nil {
-		if r := recordOf(host, d); r.HandOver(account, t.s.now()) {
-			return r, t.ft.Set(t.s.certificateRef(host), certificateDocOf(r))
+		if r := recordOf(host, d); r.HandOver(account, t.s.db.Now()) {
+			t.Set(t.s.certificateRef(host), certificateDocOf(r))
+			return r
 		}
 	}
-	return &certificate.Record{Host: host}, t.ft.Delete(t.s.certificateRef(host))
+	t.Delete(t.s.certificateRef(host))
+	return &certificate.Record{Host: host}
 }
 
 // DueCertificates implements [certificate.Store].
@@ -219,15 +226,16 @@ func (s Certificates) SealedBy(ctx context.Context, keyIDs []string, after strin
 func (s Certificates) ChangeAccount(ctx context.Context, id string, fn func(sealed []byte, since time.Time) ([]byte, error)) error {
 	sum := sha256.Sum256([]byte(id)) // an address is not allowed as a document's name
 	ref := s.db.Collection("acmeAccounts").Doc(hex.EncodeToString(sum[:20]))
-	return s.atomically(ctx, s.db.Tx, "change account at the authority", func(t *tx) error {
+	return s.atomically(ctx, "change account at the authority", func(t *tx) error {
 		var d acmeAccountDoc
-		if _, err := t.load(ref, &d); err != nil {
+		if _, err := t.Load(ref, &d); err != nil {
 			return err
 		}
 		key, err := fn(d.Key, d.ChangedAt)
 		if err != nil || bytes.Equal(key, d.Key) {
 			return err
 		}
-		return t.ft.Set(ref, &acmeAccountDoc{Key: key, ChangedAt: s.now()})
+		t.Set(ref, &acmeAccountDoc{Key: key, ChangedAt: s.db.Now()})
+		return nil
 	})
 }

@@ -90,18 +90,18 @@ type dayDoc struct {
 	ExpireAt  time.Time        `firestore:"expireAt"`
 }
 
-func (c *Counts) partition() *firestore.DocumentRef {
+func (c *Counts) partition() firestoredb.Ref {
 	return c.s.db.Collection("clickPartitions").Doc(strconv.Itoa(c.part))
 }
 
-func (c *Counts) pendingRef(id string) *firestore.DocumentRef {
+func (c *Counts) pendingRef(id string) firestoredb.Ref {
 	return c.s.db.Collection("clickPending").Doc(id)
 }
 
 // Progress implements clicks.Counts.
 func (c *Counts) Progress(ctx context.Context) (link.Progress, error) {
-	var d partitionDoc
-	if _, err := c.s.get(ctx, "read click progress", c.partition(), &d); err != nil {
+	d, _, err := firestoredb.Lookup(ctx, c.s.db.DB, "read click progress", c.partition(), firestoredb.As[partitionDoc])
+	if err != nil {
 		return link.Progress{}, err
 	}
 	// A flusher that died left these. Progress counts them already, so they only have to be added.
@@ -141,7 +141,7 @@ func (c *Counts) Count(ctx context.Context, from link.Progress, marks map[string
 	}
 	// Once this is written the clicks are counted, though not yet where they show.
 	var written firestore.CommitResponse
-	err = c.s.db.Tx(ctx, "note click counts", func(_ context.Context, tx *firestore.Transaction) error {
+	err = c.s.db.DB.Tx(ctx, "note click counts", func(_ context.Context, tx *firestore.Transaction) error {
 		if err := c.check(tx, from); err != nil {
 			return err
 		}
@@ -235,7 +235,7 @@ func (c *Counts) check(tx *firestore.Transaction, from link.Progress) error {
 
 func (c *Counts) countAtOnce(ctx context.Context, from, next link.Progress, tallies []*link.Tally) error {
 	write := func(tallies []*link.Tally) error {
-		return c.s.db.Tx(ctx, "count clicks", func(_ context.Context, tx *firestore.Transaction) error {
+		return c.s.db.DB.Tx(ctx, "count clicks", func(_ context.Context, tx *firestore.Transaction) error {
 			if err := c.check(tx, from); err != nil {
 				return err
 			}
@@ -308,7 +308,7 @@ func (c *Counts) finishOne(ctx context.Context, p part) (refused int64, err erro
 // finishUnread adds a part that this process has just written, without reading it
 // back. It fails if another flusher has counted some of it meanwhile.
 func (c *Counts) finishUnread(ctx context.Context, p part) error {
-	return c.s.db.Commit(ctx, "count pending clicks", func(_ context.Context, tx *firestore.Transaction) error {
+	return c.s.db.DB.Commit(ctx, "count pending clicks", func(_ context.Context, tx *firestore.Transaction) error {
 		if err := c.add(tx, p.tallies); err != nil {
 			return err
 		}
@@ -321,7 +321,7 @@ func (c *Counts) finishUnread(ctx context.Context, p part) error {
 // when it does not. A part that is gone was counted by somebody else.
 func (c *Counts) finishPiece(ctx context.Context, id string, size int, gone map[string]bool) (left int, err error) {
 	var piece []*link.Tally
-	err = c.s.db.Tx(ctx, "count pending clicks", func(_ context.Context, tx *firestore.Transaction) error {
+	err = c.s.db.DB.Tx(ctx, "count pending clicks", func(_ context.Context, tx *firestore.Transaction) error {
 		tallies, found, err := c.pendingIn(tx, id)
 		if left = len(tallies); err != nil || !found {
 			return err
@@ -353,7 +353,7 @@ func (c *Counts) finishPiece(ctx context.Context, id string, size int, gone map[
 
 // setAside moves the first tally of a pending part to where an operator finds it.
 func (c *Counts) setAside(ctx context.Context, id string, why error) (clicks int64, err error) {
-	err = c.s.db.Tx(ctx, "set clicks aside", func(_ context.Context, tx *firestore.Transaction) error {
+	err = c.s.db.DB.Tx(ctx, "set clicks aside", func(_ context.Context, tx *firestore.Transaction) error {
 		clicks = 0
 		tallies, found, err := c.pendingIn(tx, id)
 		if err != nil || !found || len(tallies) == 0 {
@@ -363,7 +363,7 @@ func (c *Counts) setAside(ctx context.Context, id string, why error) (clicks int
 		if err != nil {
 			return err
 		}
-		doc := &refusedDoc{Tally: raw, Error: strings.ToValidUTF8(fmt.Sprintf("%.1000s", why), ""), At: c.s.now()}
+		doc := &refusedDoc{Tally: raw, Error: strings.ToValidUTF8(fmt.Sprintf("%.1000s", why), ""), At: c.s.db.Now()}
 		// The name is the same in each try, and another for what is left afterwards.
 		name := fmt.Sprintf("%s-%d", id, len(tallies))
 		if err := tx.Set(c.s.db.Collection("clickRefused").Doc(name), doc); err != nil {
@@ -587,32 +587,29 @@ func (s *Store) Stats(ctx context.Context, linkID string, first, last link.Day) 
 	st := link.Stats{Days: make([]int64, last-first+1)}
 	referrers, countries, devices := map[string]int64{}, map[string]int64{}, map[string]int64{}
 	q := s.linkRef(linkID).Collection("days").OrderBy(firestore.DocumentID, firestore.Asc).StartAt(first.String()).EndAt(last.String())
-	err := s.db.Do(ctx, "read click days", func(ctx context.Context) error {
-		snaps, err := q.Documents(ctx).GetAll()
+	snaps, err := s.db.Query(ctx, "read click days", q)
+	if err != nil {
+		return link.Stats{}, err
+	}
+	for _, snap := range snaps {
+		d, err := firestoredb.As[dayDoc](snap)
 		if err != nil {
-			return err
+			return link.Stats{}, err
 		}
-		for _, snap := range snaps {
-			var d dayDoc
-			if err := snap.DataTo(&d); err != nil {
-				return err
-			}
-			day, ok := link.ParseDay(snap.Ref.ID)
-			if !ok || day < first || day > last {
-				continue
-			}
-			st.Days[day-first] = d.Clicks
-			st.Total += d.Clicks
-			for _, m := range []struct{ to, from map[string]int64 }{{referrers, d.Referrers}, {countries, d.Countries}, {devices, d.Devices}} {
-				for k, n := range m.from {
-					m.to[nameOf(k)] += n
-				}
+		day, ok := link.ParseDay(snap.Ref.ID)
+		if !ok || day < first || day > last {
+			continue
+		}
+		st.Days[day-first] = d.Clicks
+		st.Total += d.Clicks
+		for _, m := range []struct{ to, from map[string]int64 }{{referrers, d.Referrers}, {countries, d.Countries}, {devices, d.Devices}} {
+			for k, n := range m.from {
+				m.to[nameOf(k)] += n
 			}
 		}
-		return nil
-	})
+	}
 	st.Referrers, st.Countries, st.Devices = ranked(referrers), ranked(countries), ranked(devices)
-	return st, err
+	return st, nil
 }
 
 func ranked(m map[string]int64) []link.Share {

@@ -5,13 +5,16 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"time"
 
 	"cloud.google.com/go/firestore"
 
+	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/record"
+	"github.com/linkreel/linkreel/services/links/internal/certificate"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
+	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
 // domainDoc is domains/{id}, an account's claim.
@@ -22,7 +25,7 @@ type domainDoc struct {
 	Nonce        string     `firestore:"nonce"`
 	CreatedAt    time.Time  `firestore:"createdAt"`
 	VerifiedAt   *time.Time `firestore:"verifiedAt"`
-	CheckedAt    *time.Time `firestore:"lastCheckedAt"`
+	CheckedAt    *time.Time `firestore:"checkedAt"`
 	FailingSince *time.Time `firestore:"failingSince"`
 	Failures     int        `firestore:"failures"`
 	Failure      string     `firestore:"failure"`
@@ -30,9 +33,6 @@ type domainDoc struct {
 	Certificate *shownCertificateDoc `firestore:"certificate,omitempty"`
 	// Check is the place of a verified domain in the schedule of checks.
 	Check *checkDoc `firestore:"check"`
-	// LegacyCheckAt is the place that releases up to 0.3 gave it, without a bucket.
-	// The first check by this release replaces it.
-	LegacyCheckAt *time.Time `firestore:"nextCheckAt,omitempty"`
 }
 
 // shownCertificateDoc is what the domain's owner sees of the certificate.
@@ -54,24 +54,38 @@ type hostDoc struct {
 	AccountID string `firestore:"accountId"`
 }
 
-func (s *Store) domainRef(id string) *firestore.DocumentRef {
-	return s.db.Collection("domains").Doc(id)
-}
-func (s *Store) hostRef(host string) *firestore.DocumentRef {
-	return s.db.Collection("hostnames").Doc(host)
+func domainKind(shown func(*customdomain.Domain) any) record.Kind[customdomain.Domain] {
+	return record.Kind[customdomain.Domain]{
+		Collection: "domains", Object: "domain",
+		Of:     func(d *customdomain.Domain) (id, account string) { return d.ID, d.AccountID },
+		Doc:    func(d *customdomain.Domain) any { return domainDocOf(d) },
+		From:   readDomain,
+		Absent: customdomain.NotFound,
+		Shown:  shown,
+		Order: func(a, b *customdomain.Domain) int {
+			return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.ID, b.ID))
+		},
+		Limit: &record.Limit{Kind: "domains", Full: func(int64) error { return customdomain.Full() }},
+	}
 }
 
-func domainOf(id string, d *domainDoc) *customdomain.Domain {
+var readDomain = firestoredb.Reader(domainOf)
+
+func (s *Store) hostRef(host string) firestoredb.Ref { return s.db.Collection("hostnames").Doc(host) }
+
+func domainOf(snap firestoredb.Snap, d *domainDoc) *customdomain.Domain {
 	out := &customdomain.Domain{
-		ID: id, AccountID: d.AccountID, Hostname: d.Hostname, Token: d.Token, Nonce: d.Nonce, CreatedAt: d.CreatedAt,
-		VerifiedAt: timeOrZero(d.VerifiedAt), CheckedAt: timeOrZero(d.CheckedAt), FailingSince: timeOrZero(d.FailingSince),
-		Failures: d.Failures, Failure: d.Failure, NextCheckAt: timeOrZero(d.LegacyCheckAt),
+		ID: snap.Ref.ID, AccountID: d.AccountID, Hostname: d.Hostname, Token: d.Token, Nonce: d.Nonce, CreatedAt: d.CreatedAt,
+		VerifiedAt: firestoredb.Time(d.VerifiedAt), CheckedAt: firestoredb.Time(d.CheckedAt), FailingSince: firestoredb.Time(d.FailingSince),
+		Failures: d.Failures, Failure: d.Failure,
 	}
 	if d.Check != nil {
 		out.NextCheckAt = d.Check.At
 	}
 	if c := d.Certificate; c != nil {
-		out.Certificate = customdomain.Certificate{Status: customdomain.CertificateStatus(c.Status), ExpiresAt: timeOrZero(c.ExpiresAt), Error: c.Error}
+		out.Certificate = customdomain.Certificate{
+			Status: customdomain.CertificateStatus(c.Status), ExpiresAt: firestoredb.Time(c.ExpiresAt), Error: c.Error,
+		}
 	}
 	return out
 }
@@ -79,123 +93,135 @@ func domainOf(id string, d *domainDoc) *customdomain.Domain {
 func domainDocOf(d *customdomain.Domain) *domainDoc {
 	doc := &domainDoc{
 		AccountID: d.AccountID, Hostname: d.Hostname, Token: d.Token, Nonce: d.Nonce, CreatedAt: d.CreatedAt,
-		VerifiedAt: timeOrNil(d.VerifiedAt), CheckedAt: timeOrNil(d.CheckedAt), FailingSince: timeOrNil(d.FailingSince),
+		VerifiedAt: firestoredb.Optional(d.VerifiedAt), CheckedAt: firestoredb.Optional(d.CheckedAt), FailingSince: firestoredb.Optional(d.FailingSince),
 		Failures: d.Failures, Failure: d.Failure,
 	}
 	if !d.NextCheckAt.IsZero() {
 		doc.Check = &checkDoc{customdomain.Bucket(d.ID), d.NextCheckAt}
 	}
 	if c := d.Certificate; c.Status != customdomain.NoCertificate {
-		doc.Certificate = &shownCertificateDoc{string(c.Status), timeOrNil(c.ExpiresAt), c.Error}
+		doc.Certificate = &shownCertificateDoc{string(c.Status), firestoredb.Optional(c.ExpiresAt), c.Error}
 	}
 	return doc
 }
 
+// Domains is the store of custom domains.
+type Domains struct{ *Store }
+
+// Domains keeps the domains beside the links.
+func (s *Store) Domains() Domains { return Domains{s} }
+
 // Domain implements [customdomain.Store].
-func (s *Store) Domain(ctx context.Context, id string) (*customdomain.Domain, error) {
-	if !validID(id) {
-		return nil, customdomain.NotFound()
-	}
-	var d domainDoc
-	found, err := s.get(ctx, "get domain", s.domainRef(id), &d)
-	if err != nil {
-		return nil, err
-	}
-	if !found {
-		return nil, customdomain.NotFound()
-	}
-	return domainOf(id, &d), nil
+func (s Domains) Domain(ctx context.Context, accountID, id string) (*customdomain.Domain, error) {
+	return s.domains.Get(ctx, accountID, id)
 }
 
 // Domains implements [customdomain.Store].
 func (s Domains) Domains(ctx context.Context, accountID string) ([]*customdomain.Domain, error) {
-	out, err := s.query(ctx, "list domains", s.db.Collection("domains").Where("accountId", "==", accountID))
-	slices.SortFunc(out, func(a, b *customdomain.Domain) int {
-		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.ID, b.ID))
-	})
-	return out, err
+	return s.domains.All(ctx, accountID)
 }
 
-// DueDomains implements [customdomain.Store]. The first page of the first bucket
-// also has the domains that an older release left in its own schedule.
-func (s Domains) DueDomains(ctx context.Context, bucket int, at time.Time, after *customdomain.Domain, limit int) ([]*customdomain.Domain, error) {
-	domains := s.db.Collection("domains")
-	q := domains.Where("check.bucket", "==", bucket).Where("check.at", "<=", at).
+// DueDomains implements [customdomain.Store]. One that cannot be read is put off for an
+// hour, so that it keeps nothing behind it from being checked.
+func (s Domains) DueDomains(
+	ctx context.Context, bucket int, at time.Time, after *customdomain.Domain, limit int,
+) ([]*customdomain.Domain, error) {
+	q := s.db.Collection("domains").Where("check.bucket", "==", bucket).Where("check.at", "<=", at).
 		OrderBy("check.at", firestore.Asc).OrderBy(firestore.DocumentID, firestore.Asc).Limit(limit)
 	if after != nil {
 		q = q.StartAfter(after.NextCheckAt, after.ID)
 	}
-	due, err := s.due(ctx, "list due domains", q, "check.at")
-	if err != nil || bucket != 0 || after != nil || len(due) == limit {
-		return due, err
-	}
-	legacy, err := s.due(ctx, "list due domains of older releases",
-		domains.Where("nextCheckAt", "<=", at).OrderBy("nextCheckAt", firestore.Asc).Limit(limit-len(due)), "nextCheckAt")
-	// They come first: the page after this one begins behind its last domain, which
-	// has to be one of the bucket.
-	return append(legacy, due...), err
-}
-
-// due is query for domains whose time, at a path, has come. One that cannot be read
-// is put off for an hour, so that it keeps nothing behind it from being checked.
-func (s *Store) due(ctx context.Context, what string, q firestore.Query, path string) (out []*customdomain.Domain, err error) {
 	// Again for as long as some were put off: a page that is not full is taken for the last.
-	for broken := true; broken; {
-		var snaps []*firestore.DocumentSnapshot
-		err := s.db.Do(ctx, what, func(ctx context.Context) (err error) {
-			snaps, err = q.Documents(ctx).GetAll()
-			return err
-		})
+	for {
+		snaps, err := s.db.Query(ctx, "list due domains", q)
 		if err != nil {
 			return nil, err
 		}
-		out, broken = out[:0], false
-		for _, snap := range snaps {
-			var d domainDoc
-			why := snap.DataTo(&d)
-			if why == nil {
-				out = append(out, domainOf(snap.Ref.ID, &d))
-				continue
-			}
-			slog.ErrorContext(ctx, "a domain cannot be read; its check is put off for an hour", "domain", snap.Ref.ID, "error", why)
-			broken = true
-			err := s.db.Do(ctx, "put domain off", func(ctx context.Context) error {
-				later := []firestore.Update{{Path: path, Value: s.now().Add(time.Hour)}}
-				_, err := snap.Ref.Update(ctx, later, firestore.LastUpdateTime(snap.UpdateTime))
-				return err
-			})
-			// Changed or removed since: the next look shows how it is now.
-			if err != nil && !errors.Is(err, firestoredb.ErrStale) && !errors.Is(err, firestoredb.ErrNotFound) {
+		due, broken := firestoredb.Sift(snaps, readDomain)
+		for _, b := range broken {
+			slog.ErrorContext(ctx, "a domain cannot be read; its check is put off for an hour", "domain", b.Ref.ID, "error", b.Err)
+			if err := s.db.SetAside(ctx, b, "check.at", s.db.Now()); !errors.Is(err, b.Err) {
 				return nil, err
 			}
 		}
+		if len(broken) == 0 {
+			return due, nil
+		}
 	}
-	return out, nil
-}
-
-func (s *Store) query(ctx context.Context, what string, q firestore.Query) ([]*customdomain.Domain, error) {
-	var out []*customdomain.Domain
-	err := s.db.Do(ctx, what, func(ctx context.Context) error {
-		snaps, err := q.Documents(ctx).GetAll()
-		if err != nil {
-			return err
-		}
-		out = make([]*customdomain.Domain, 0, len(snaps))
-		for _, snap := range snaps {
-			var d domainDoc
-			if err := snap.DataTo(&d); err != nil {
-				return err
-			}
-			out = append(out, domainOf(snap.Ref.ID, &d))
-		}
-		return nil
-	})
-	return out, err
 }
 
 // Host reads which domain owns a host name in lower case.
 func (s *Store) Host(ctx context.Context, host string) (domainID string, found bool, err error) {
-	var d hostDoc
-	found, err = s.get(ctx, "resolve host", s.hostRef(host), &d)
+	d, found, err := firestoredb.Lookup(ctx, s.db.DB, "resolve host", s.hostRef(host), firestoredb.As[hostDoc])
 	return d.DomainID, found, err
+}
+
+// Atomically implements [customdomain.Store].
+func (s Domains) Atomically(ctx context.Context, what string, fn func(tx customdomain.Tx) error) error {
+	return s.atomically(ctx, what, func(t *tx) error { return fn(domainTx{t, s.domains.In(t.Tx)}) })
+}
+
+// domainTx is [customdomain.Tx].
+type domainTx struct {
+	*tx
+	domains record.In[customdomain.Domain]
+}
+
+// Owner implements [customdomain.Tx]. It reads the certificate too, since a new owner
+// has to be set without another read.
+func (t domainTx) Owner(hostname string) (string, error) {
+	snaps, err := t.GetAll(t.s.hostRef(hostname), t.s.certificateRef(hostname))
+	if err != nil || snaps[0] == nil && snaps[1] == nil {
+		return "", err
+	}
+	if snaps[1] != nil {
+		// One that cannot be read keeps nobody from the name. It goes with the next owner.
+		if c, err := firestoredb.As[certificateDoc](snaps[1]); err == nil {
+			t.certs[hostname] = &c
+		}
+	}
+	if snaps[0] == nil {
+		return "", nil
+	}
+	d, err := firestoredb.As[hostDoc](snaps[0])
+	return d.DomainID, err
+}
+
+// HasLinks implements [customdomain.Tx].
+func (t domainTx) HasLinks(d *customdomain.Domain) (bool, error) {
+	using, err := t.Query(t.s.anyLink(d.AccountID, link.DomainTerm(d.ID)))
+	return len(using) > 0, err
+}
+
+// Room implements [customdomain.Tx].
+func (t domainTx) Room(accountID string, limit int) error {
+	return t.domains.Room(accountID, int64(limit), 1)
+}
+
+// Add implements [customdomain.Tx].
+func (t domainTx) Add(d *customdomain.Domain, what events.Type) error { return t.domains.Add(d, what) }
+
+// Put implements [customdomain.Tx].
+func (t domainTx) Put(before, d *customdomain.Domain, what events.Type) error {
+	return t.domains.Put(before, d, what)
+}
+
+// Remove implements [customdomain.Tx].
+func (t domainTx) Remove(d *customdomain.Domain, what events.Type) error {
+	return t.domains.Remove(d, what)
+}
+
+// SetOwner implements [customdomain.Tx]. A certificate of the owner before is
+// forgotten with its private key.
+func (t domainTx) SetOwner(d *customdomain.Domain) {
+	t.Announce(d.Hostname)
+	d.Certificate = certificate.Shown(t.handOver(d.Hostname, d.AccountID), t.s.db.Now())
+	t.Set(t.s.hostRef(d.Hostname), &hostDoc{DomainID: d.ID, AccountID: d.AccountID})
+}
+
+// ClearOwner implements [customdomain.Tx].
+func (t domainTx) ClearOwner(d *customdomain.Domain) {
+	t.Announce(d.Hostname)
+	t.handOver(d.Hostname, "")
+	t.Delete(t.s.hostRef(d.Hostname))
 }

@@ -8,6 +8,7 @@ import (
 	"cloud.google.com/go/firestore"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
@@ -16,60 +17,49 @@ type externalDoc struct {
 	Link string `firestore:"link"`
 }
 
-func (s *Store) externalRef(accountID, id string) *firestore.DocumentRef {
+func (s *Store) externalRef(accountID, id string) firestoredb.Ref {
 	sum := sha256.Sum256([]byte(id)) // an external id may hold a slash
 	return s.db.Collection("linkExternalIds").Doc(accountID + "~" + hex.EncodeToString(sum[:16]))
 }
 
 // ExternalIDs implements [link.Tx].
 func (t *tx) ExternalIDs(accountID string, ids ...string) ([]string, error) {
-	refs := make([]*firestore.DocumentRef, len(ids))
+	refs := make([]firestoredb.Ref, len(ids))
 	for i, id := range ids {
 		refs[i] = t.s.externalRef(accountID, id)
 	}
-	snaps, err := t.read(refs...)
+	snaps, err := t.GetAll(refs...)
 	if err != nil {
 		return nil, err
 	}
 	owners := make([]string, len(ids))
 	for i, snap := range snaps {
-		var d externalDoc
-		if snap.Exists() {
-			if err := snap.DataTo(&d); err != nil {
-				return nil, err
-			}
+		if snap == nil {
+			continue
+		}
+		d, err := firestoredb.As[externalDoc](snap)
+		if err != nil {
+			return nil, err
 		}
 		owners[i] = d.Link
 	}
 	return owners, nil
 }
 
-// Tags implements [link.Tx].
-func (t *tx) Tags(accountID string, got, lost []string) error {
-	write, err := t.s.labels.Change(t.ft, accountID, got, lost)
-	if err == nil {
-		t.late = append(t.late, write)
-	}
-	return err
-}
-
-// label keeps the records by which a link is found in step with it.
-func (t *tx) label(before, after *link.Link) error {
+// externalID keeps the record of a link's external id in step with the link.
+func (t *tx) externalID(before, after *link.Link) {
 	if before != nil && before.ExternalID != "" && (after == nil || after.ExternalID != before.ExternalID) {
-		if err := t.ft.Delete(t.s.externalRef(before.AccountID, before.ExternalID)); err != nil {
-			return err
-		}
+		t.Delete(t.s.externalRef(before.AccountID, before.ExternalID))
 	}
 	if after != nil && after.ExternalID != "" && (before == nil || before.ExternalID != after.ExternalID) {
-		return t.ft.Set(t.s.externalRef(after.AccountID, after.ExternalID), &externalDoc{after.ID})
+		t.Set(t.s.externalRef(after.AccountID, after.ExternalID), &externalDoc{after.ID})
 	}
-	return nil
 }
 
 // byExternalID finds the one link that a query with an external id can ask for.
 func (s *Store) byExternalID(ctx context.Context, want link.Query) (page []*link.Link, more bool, err error) {
-	var d externalDoc
-	found, err := s.get(ctx, "find external id", s.externalRef(want.AccountID, want.ExternalID), &d)
+	ref := s.externalRef(want.AccountID, want.ExternalID)
+	d, found, err := firestoredb.Lookup(ctx, s.db.DB, "find external id", ref, firestoredb.As[externalDoc])
 	if err != nil || !found {
 		return nil, false, err
 	}
@@ -98,5 +88,6 @@ func (s *Store) SweepTags(ctx context.Context) error { return s.labels.Sweep(ctx
 
 // carried is [tags.Carried].
 func (s *Store) carried(_ context.Context, ft *firestore.Transaction, accountID, key string) (bool, error) {
-	return s.anyLink(ft, accountID, link.TagTerm(key))
+	found, err := ft.Documents(s.anyLink(accountID, link.TagTerm(key))).GetAll()
+	return len(found) > 0, err
 }

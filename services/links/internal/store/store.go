@@ -13,33 +13,36 @@
 package store
 
 import (
-	"context"
 	"strings"
 	"time"
 
-	"cloud.google.com/go/firestore"
-
 	"github.com/linkreel/linkreel/libs/firestoredb"
-	quota "github.com/linkreel/linkreel/libs/quota/old"
+	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/libs/tags"
+	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
 // Store is safe for concurrent use.
 type Store struct {
-	db     *firestoredb.DB
-	quotas *quota.Gate
-	labels *tags.Store
-	now    func() time.Time
-	teller Teller
+	db      *record.DB
+	shown   Shown
+	labels  *tags.Store
+	domains *record.Kept[customdomain.Domain]
 }
 
-// New uses db and a clock, nil for the system's.
-func New(db *firestoredb.DB, now func() time.Time) *Store {
-	if now == nil {
-		now = time.Now
+// Shown are the records as the API shows them, for events.
+type Shown struct {
+	Link   func(*link.Link) any
+	Domain func(*customdomain.Domain) any
+}
+
+// New uses a database of records.
+func New(db *record.DB, shown Shown) *Store {
+	return &Store{
+		db: db, shown: shown, labels: tags.New(db.DB, tags.Links, db.Now),
+		domains: record.Keep(db, domainKind(shown.Domain)),
 	}
-	return &Store{db: db, quotas: quota.New(db, now), labels: tags.New(db, tags.Links, now), now: now}
 }
 
 // linkDoc is links/{id}.
@@ -132,15 +135,21 @@ func takedownDocOf(t *link.Takedown) *takedownDoc {
 	return &takedownDoc{t.ID, t.Reason, t.At}
 }
 
-func slugRecordOf(d *slugDoc) *link.SlugRecord {
-	return &link.SlugRecord{AccountID: d.AccountID, LinkID: d.LinkID, ReleasedUntil: timeOrZero(d.ReleasedUntil), Formerly: d.Formerly, Takedown: takedownOf(d.Takedown)}
+func slugRecordOf(_ firestoredb.Snap, d *slugDoc) *link.SlugRecord {
+	return &link.SlugRecord{
+		AccountID: d.AccountID, LinkID: d.LinkID, ReleasedUntil: firestoredb.Time(d.ReleasedUntil), Formerly: d.Formerly,
+		Takedown: takedownOf(d.Takedown),
+	}
 }
 
 func releasedDocOf(r *link.SlugRecord) *slugDoc {
-	return &slugDoc{AccountID: r.AccountID, ReleasedUntil: timeOrNil(r.ReleasedUntil), Formerly: r.Formerly, Takedown: takedownDocOf(r.Takedown)}
+	return &slugDoc{
+		AccountID: r.AccountID, ReleasedUntil: firestoredb.Optional(r.ReleasedUntil), Formerly: r.Formerly,
+		Takedown: takedownDocOf(r.Takedown),
+	}
 }
 
-func (s *Store) slugRef(key string) *firestore.DocumentRef {
+func (s *Store) slugRef(key string) firestoredb.Ref {
 	if key[0] == '|' {
 		key = "default" + key
 	}
@@ -148,23 +157,28 @@ func (s *Store) slugRef(key string) *firestore.DocumentRef {
 }
 
 // slugKeyOf is the key that [Store.slugRef] has made ref of.
-func slugKeyOf(ref *firestore.DocumentRef) string {
+func slugKeyOf(ref firestoredb.Ref) string {
 	if rest, ok := strings.CutPrefix(ref.ID, "default|"); ok {
 		return "|" + rest
 	}
 	return ref.ID
 }
 
-func (s *Store) linkRef(id string) *firestore.DocumentRef { return s.db.Collection("links").Doc(id) }
+func (s *Store) linkRef(id string) firestoredb.Ref { return s.db.Collection("links").Doc(id) }
 
-// linkOf reads the document of a link that is there.
-func linkOf(snap *firestore.DocumentSnapshot) (*link.Link, error) {
-	var d linkDoc
-	if err := snap.DataTo(&d); err != nil {
-		return nil, err
-	}
+// askedRef is linkRef for an id that may be a caller's words; nil when it cannot be one.
+func (s *Store) askedRef(id string) firestoredb.Ref { return s.db.Ref("links", id) }
+
+var (
+	readLink   = firestoredb.Reader(linkOf)
+	readSlug   = firestoredb.Reader(slugRecordOf)
+	readTarget = firestoredb.Reader(targetOf)
+)
+
+func linkOf(snap firestoredb.Snap, d *linkDoc) *link.Link {
 	l := &link.Link{
-		ID: snap.Ref.ID, Nonce: d.Nonce, AccountID: d.AccountID, Seq: d.Seq, DomainID: d.DomainID, Host: d.Host, Slug: link.StoredSlug(d.Slug),
+		ID: snap.Ref.ID, Nonce: d.Nonce, AccountID: d.AccountID, Seq: d.Seq,
+		DomainID: d.DomainID, Host: d.Host, Slug: link.StoredSlug(d.Slug),
 		Destination: link.URL{Given: d.URL, Location: d.Location}, Title: d.Title, Expiry: expiryOf(d.ExpiresAt),
 		Clicks: d.Clicks, CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt, Rev: d.Rev, Takedown: takedownOf(d.Takedown),
 		Tags: d.Tags, ExternalID: d.ExternalID, Archived: d.Archived, ImportedClicks: d.ImportedClicks,
@@ -175,7 +189,7 @@ func linkOf(snap *firestore.DocumentSnapshot) (*link.Link, error) {
 			l.OpenGraph.Image = &link.URL{Given: *d.OG.Image, Location: text(d.OG.ImageLocation)}
 		}
 	}
-	return l, nil
+	return l
 }
 
 func linkDocOf(l *link.Link) *linkDoc {
@@ -188,7 +202,10 @@ func linkDocOf(l *link.Link) *linkDoc {
 }
 
 func slugDocOf(l *link.Link) *slugDoc {
-	return &slugDoc{LinkID: l.ID, AccountID: l.AccountID, Slug: l.Slug.String(), Location: l.Destination.Location, OG: ogOf(l.OpenGraph), ExpiresAt: msOf(l.Expiry), Takedown: takedownDocOf(l.Takedown)}
+	return &slugDoc{
+		LinkID: l.ID, AccountID: l.AccountID, Slug: l.Slug.String(), Location: l.Destination.Location, OG: ogOf(l.OpenGraph),
+		ExpiresAt: msOf(l.Expiry), Takedown: takedownDocOf(l.Takedown),
+	}
 }
 
 func ogOf(p link.OpenGraph) *ogDoc {
@@ -202,8 +219,15 @@ func ogOf(p link.OpenGraph) *ogDoc {
 	return d
 }
 
-func targetOf(d *slugDoc) link.Target {
-	t := link.Target{LinkID: d.LinkID, AccountID: d.AccountID, TakenDown: d.Takedown != nil, Slug: d.Slug, Location: d.Location, Expiry: expiryOf(d.ExpiresAt)}
+// targetOf is nil for a slug that a deleted link has left.
+func targetOf(_ firestoredb.Snap, d *slugDoc) *link.Target {
+	if d.ReleasedUntil != nil {
+		return nil
+	}
+	t := &link.Target{
+		LinkID: d.LinkID, AccountID: d.AccountID, TakenDown: d.Takedown != nil, Slug: d.Slug, Location: d.Location,
+		Expiry: expiryOf(d.ExpiresAt),
+	}
 	if d.OG != nil {
 		t.OpenGraph = &link.MetaTags{Title: text(d.OG.Title), Description: text(d.OG.Description), Image: text(d.OG.ImageLocation)}
 	}
@@ -224,37 +248,9 @@ func msOf(e link.Expiry) *int64 {
 	return &e.MS
 }
 
-func timeOrNil(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
-}
-
-func timeOrZero(t *time.Time) time.Time {
-	if t == nil {
-		return time.Time{}
-	}
-	return *t
-}
-
 func text(s *string) string {
 	if s == nil {
 		return ""
 	}
 	return *s
-}
-
-// get reads one document into dst; found is false when it is not there.
-func (s *Store) get(ctx context.Context, what string, ref *firestore.DocumentRef, dst any) (found bool, err error) {
-	err = s.db.Do(ctx, what, func(ctx context.Context) error {
-		// GetAll, since Get makes an error of a document that is not there.
-		snaps, err := s.db.GetAll(ctx, []*firestore.DocumentRef{ref})
-		if err != nil || !snaps[0].Exists() {
-			return err
-		}
-		found = true
-		return snaps[0].DataTo(dst)
-	})
-	return found, err
 }

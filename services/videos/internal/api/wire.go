@@ -1,8 +1,6 @@
 package api
 
 import (
-	"time"
-
 	"github.com/linkreel/linkreel/libs/apispec/wire"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
@@ -11,7 +9,7 @@ import (
 // accessOf never shows a password. What it shows can be sent back.
 func accessOf(v *video.Video, ignored []string) wire.VideoAccess {
 	return wire.VideoAccess{
-		Privacy: string(v.Privacy), ExpiresAt: millis(v.ExpiresAt), AllowDownload: !v.NoDownload,
+		Privacy: string(v.Privacy), ExpiresAt: wire.Millis(v.ExpiresAt), AllowDownload: !v.NoDownload,
 		EmbedOrigins: list(v.EmbedOrigins), IgnoredFields: ignored,
 	}
 }
@@ -25,8 +23,8 @@ type presenter struct {
 func (p presenter) summary(v *video.Video) wire.VideoSummary {
 	s := wire.VideoSummary{
 		ID: string(v.ID), Title: v.Title, Slug: string(v.Slug), Status: string(v.Status), Privacy: string(v.Privacy),
-		ShareURL: p.addresses.Page(v.Slug), CreatedAt: v.CreatedAt.UnixMilli(), ExpiresAt: millis(v.ExpiresAt),
-		Progress: v.Progress, Tags: list(v.Tags), ExternalID: text(v.ExternalID),
+		ShareURL: p.addresses.Page(v.Slug), CreatedAt: v.CreatedAt.UnixMilli(), ExpiresAt: wire.Millis(v.ExpiresAt),
+		Progress: v.Progress, Tags: list(v.Tags), ExternalID: wire.OrNull(v.ExternalID),
 	}
 	if v.Media != nil {
 		s.Duration = &v.Media.Duration
@@ -38,14 +36,14 @@ func (p presenter) created(v *video.Video, ignored []string) wire.VideoCreated {
 	return wire.VideoCreated{
 		VideoID: string(v.ID), Slug: string(v.Slug), UploadURL: v.Upload.URL, ShareURL: p.addresses.Page(v.Slug),
 		UploadURLExpiresAt: v.Upload.ExpiresAt.UnixMilli(), ResumableUploadURL: v.Upload.ResumableURL,
-		Tags: list(v.Tags), ExternalID: text(v.ExternalID), IgnoredFields: ignored,
+		Tags: list(v.Tags), ExternalID: wire.OrNull(v.ExternalID), IgnoredFields: ignored,
 	}
 }
 
 // record is a video without the addresses that give access.
 func (p presenter) record(v *video.Video) wire.Video {
 	f := wire.Video{
-		VideoSummary: p.summary(v), ID: string(v.ID), Description: text(v.Description), UpdatedAt: v.UpdatedAt.UnixMilli(),
+		VideoSummary: p.summary(v), ID: string(v.ID), Description: wire.OrNull(v.Description), UpdatedAt: v.UpdatedAt.UnixMilli(),
 		Renditions: []wire.Rendition{}, Captions: []string{}, Views: v.Views,
 	}
 	for _, c := range v.Captions {
@@ -106,24 +104,9 @@ func (p presenter) full(v *video.Video, by *identity.Principal) wire.Video {
 	return f
 }
 
-func text(s string) *string {
-	if s == "" {
-		return nil
-	}
-	return &s
-}
-
 func list(s []string) []string {
 	if s == nil {
 		return []string{}
 	}
 	return s
-}
-
-func millis(t time.Time) *int64 {
-	if t.IsZero() {
-		return nil
-	}
-	ms := t.UnixMilli()
-	return &ms
 }

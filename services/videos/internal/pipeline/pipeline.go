@@ -43,24 +43,12 @@ type Store interface {
 	Due(ctx context.Context) ([]*video.Video, error)
 	// PutOff stores when a video is due next, unless it was changed since it was read.
 	PutOff(ctx context.Context, v *video.Video) error
-	// DueOfOld lists records of older releases that wait without a due time.
-	DueOfOld(ctx context.Context) ([]*video.Video, error)
-	// Backfill hands records of older releases to fix, and reports whether there are more.
-	Backfill(ctx context.Context, fix func(context.Context, video.ID) error) (bool, error)
-
-	DuePurges(ctx context.Context) ([]video.Purge, error)
-	PutOffPurge(ctx context.Context, p video.Purge) error
+	DuePurges(ctx context.Context) ([]*video.Purge, error)
+	PutOffPurge(ctx context.Context, p *video.Purge) error
 	// Deleted reports whether id was a video that was deleted, as long as anybody may
 	// still write to its objects.
 	Deleted(ctx context.Context, id video.ID) (bool, error)
 	Purged(ctx context.Context, id video.ID) error
-
-	// Erasing lists accounts that are being erased, EraseSome removes some of an
-	// account's records, and EndErase notes that nothing is left.
-	Erasing(ctx context.Context) ([]string, error)
-	EraseSome(ctx context.Context, account string) (more bool, err error)
-	Remains(ctx context.Context, account string) (bool, error)
-	EndErase(ctx context.Context, account string) error
 }
 
 // Bucket is what the pipeline asks of object storage. *objectstore.Store is the
@@ -129,7 +117,6 @@ type Options struct {
 type Pipeline struct {
 	o       Options
 	kick    chan struct{} // a purge is due
-	erasing chan struct{} // an account is to be erased
 	measure measures
 
 	mu     sync.Mutex
@@ -146,7 +133,7 @@ func New(o Options) *Pipeline {
 	if o.Claim == nil {
 		o.Claim = func(context.Context) error { return nil }
 	}
-	return &Pipeline{o: o, kick: make(chan struct{}, 1), erasing: make(chan struct{}, 1), looked: map[video.ID]time.Time{}, measure: newMeasures()}
+	return &Pipeline{o: o, kick: make(chan struct{}, 1), looked: map[video.ID]time.Time{}, measure: newMeasures()}
 }
 
 // refreshEvery is how soon the same video is looked at again because somebody asks.
@@ -461,7 +448,7 @@ func mediaOf(job transcode.Record) (video.Media, error) {
 	m := video.Media{
 		Version: o.Version, Final: o.Final || job.State.Final(), Path: string(o.Path),
 		Duration: o.Duration, Width: o.Width, Height: o.Height, HasAudio: o.HasAudio,
-		Poster: o.Poster, Download: o.Download, Storyboard: o.Storyboard != nil, Outcome: packed,
+		Bytes: o.Bytes, Poster: o.Poster, Download: o.Download, Storyboard: o.Storyboard != nil, Outcome: packed,
 	}
 	for _, r := range o.Renditions {
 		bandwidth, codecs := r.Bandwidth, r.Codecs
@@ -469,15 +456,9 @@ func mediaOf(job transcode.Record) (video.Media, error) {
 			bandwidth += o.Audio.Bandwidth
 			codecs += "," + o.Audio.Codecs
 		}
-		m.Bytes += r.Size
 		m.Renditions = append(m.Renditions, video.Rendition{
 			Name: r.Name, Width: r.Width, Height: r.Height, FrameRate: r.FrameRate, Bandwidth: bandwidth, Codecs: codecs,
 		})
 	}
-	if o.Audio != nil {
-		m.Bytes += o.Audio.Size
-	}
-	// A worker of an older release does not say the sizes of picture, storyboard and download.
-	m.Bytes = max(m.Bytes, o.Bytes)
 	return m, nil
 }

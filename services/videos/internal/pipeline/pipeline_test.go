@@ -530,16 +530,16 @@ func TestAnotherDatabasesBucketIsLeftAlone(t *testing.T) {
 // graves is a shelf on which some videos were deleted.
 type graves struct {
 	*shelf
-	tasks map[video.ID]video.Purge
+	tasks map[video.ID]*video.Purge
 }
 
-func (g *graves) DuePurges(context.Context) ([]video.Purge, error) {
+func (g *graves) DuePurges(context.Context) ([]*video.Purge, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Collect(maps.Values(g.tasks)), nil
 }
 
-func (g *graves) PutOffPurge(_ context.Context, p video.Purge) error {
+func (g *graves) PutOffPurge(_ context.Context, p *video.Purge) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.tasks[p.Video] = p
@@ -572,11 +572,12 @@ func (y yard) DeletePrefix(_ context.Context, prefix string) error {
 
 func newGraves(ids ...video.ID) (*graves, *Pipeline) {
 	s, p := newShelf()
-	g := &graves{shelf: s, tasks: map[video.ID]video.Purge{}}
+	g := &graves{shelf: s, tasks: map[video.ID]*video.Purge{}}
 	p.o.Store, p.o.Bucket = g, yard{bucket{s}}
 	for _, id := range ids {
 		v := &video.Video{ID: id, AccountID: "acc_a", Upload: video.Upload{ExpiresAt: s.now.Add(24 * time.Hour)}}
-		g.tasks[id] = video.PurgeOf(v, false, s.now)
+		task := video.PurgeOf(v, false, s.now)
+		g.tasks[id] = &task
 		s.put(video.UploadObject(id), 1)
 		s.put(transcode.Prefix(string(id), 1, 1)+"720p.mp4", 1)
 	}
@@ -759,12 +760,12 @@ type deleted struct {
 	left int
 }
 
-func (d *deleted) DuePurges(context.Context) ([]video.Purge, error) {
+func (d *deleted) DuePurges(context.Context) ([]*video.Purge, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	due := make([]video.Purge, d.left)
+	due := make([]*video.Purge, d.left)
 	for i := range due {
-		due[i].Video = video.ID(strconv.Itoa(i))
+		due[i] = &video.Purge{Video: video.ID(strconv.Itoa(i))}
 	}
 	return due, nil
 }
@@ -808,56 +809,4 @@ func TestThousandsOfPurgesDelayNoSweep(t *testing.T) {
 			}
 		}
 	})
-}
-
-// erased is a store of accounts that are erased, one of which has more than anybody counts.
-type erased struct {
-	Store
-	turns map[string]int
-}
-
-func (e *erased) Erasing(context.Context) ([]string, error) {
-	return []string{"acc_large", "acc_small"}, nil
-}
-
-func (e *erased) EraseSome(_ context.Context, account string) (bool, error) {
-	e.turns[account]++
-	return account == "acc_large", nil
-}
-
-func (e *erased) Remains(context.Context, string) (bool, error) { return false, nil }
-func (e *erased) EndErase(context.Context, string) error        { return nil }
-
-func TestALargeErasureDelaysNoOther(t *testing.T) {
-	t.Parallel()
-	e := &erased{turns: map[string]int{}}
-	p := New(Options{Store: e, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
-	if err := p.EraseDue(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if n := e.turns["acc_large"]; n != eraseRounds {
-		t.Errorf("a round erased %d pages of the large account, want %d", n, eraseRounds)
-	}
-	if e.turns["acc_small"] != 1 {
-		t.Error("the small account has no turn")
-	}
-	select {
-	case <-p.erasing:
-	default:
-		t.Error("the large account's next turn waits for a sweep")
-	}
-}
-
-func TestMediaOfCountsEveryObject(t *testing.T) {
-	t.Parallel()
-	o := transcode.Outcome{Renditions: []transcode.Rendition{{Size: 100}, {Size: 40}}, Audio: &transcode.Rendition{Size: 5}, Download: "x", Poster: "y"}
-	for _, tt := range []struct {
-		said, want int64
-	}{{0, 145}, {400, 400}} { // an older worker says nothing
-		o.Bytes = tt.said
-		m, err := mediaOf(transcode.Record{Outcome: &o})
-		if err != nil || m.Bytes != tt.want {
-			t.Errorf("of %d: %d bytes, %v; want %d", tt.said, m.Bytes, err, tt.want)
-		}
-	}
 }

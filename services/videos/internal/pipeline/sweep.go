@@ -16,10 +16,6 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
-// oldEvery is how many sweeps go by between two looks for records of older
-// releases; it costs two reads where there are none.
-const oldEvery = 6
-
 // Run sweeps until ctx ends.
 func (p *Pipeline) Run(ctx context.Context) error {
 	if err := p.awaitBucket(ctx); err != nil {
@@ -27,15 +23,11 @@ func (p *Pipeline) Run(ctx context.Context) error {
 	}
 	every := time.NewTicker(p.o.SweepEvery)
 	defer every.Stop()
-	for n := 0; ; {
+	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-p.kick:
-			p.report(ctx, "purge", p.PurgeDue(ctx))
-		case <-p.erasing:
-			// Also while another replica erases: both find records that the other has removed.
-			p.report(ctx, "erasure", p.EraseDue(ctx))
 			p.report(ctx, "purge", p.PurgeDue(ctx))
 		case <-every.C:
 			if err := p.ours(ctx); errors.Is(err, objectstore.ErrForeign) {
@@ -46,14 +38,9 @@ func (p *Pipeline) Run(ctx context.Context) error {
 				continue
 			}
 			p.report(ctx, "sweep", p.Sweep(ctx))
-			if n%oldEvery == 0 {
-				p.report(ctx, "sweep of old records", p.sweepOld(ctx))
-			}
-			n++
 			if p.o.Queue != nil {
 				p.report(ctx, "sweep of jobs", p.o.Queue.Sweep(ctx))
 			}
-			p.report(ctx, "erasure", p.EraseDue(ctx))
 			p.report(ctx, "purge", p.PurgeDue(ctx))
 		}
 	}
@@ -107,7 +94,7 @@ func (p *Pipeline) Hinted(ctx context.Context, jobID string) error {
 
 func (p *Pipeline) report(ctx context.Context, what string, err error) {
 	if err != nil && ctx.Err() == nil {
-		p.o.Log.WarnContext(ctx, what+" did not end well; the next one goes on", "error", err)
+		p.o.Log.WarnContext(ctx, what+" failed; the next one retries", "error", err)
 	}
 }
 
@@ -148,47 +135,6 @@ func (p *Pipeline) visit(ctx context.Context, v *video.Video) error {
 		v.DueAt = p.o.Now().Add(time.Hour)
 	}
 	return errors.Join(err, p.o.Store.PutOff(ctx, v))
-}
-
-// sweepOld gives records of older releases a due time.
-func (p *Pipeline) sweepOld(ctx context.Context) error {
-	old, err := p.o.Store.DueOfOld(ctx)
-	return errors.Join(err, p.each(ctx, old, func(ctx context.Context, v *video.Video) error {
-		return guarded(func() error { return p.rewrite(ctx, v.ID) })
-	}))
-}
-
-// rewrite stores a record in the form of this release.
-func (p *Pipeline) rewrite(ctx context.Context, id video.ID) error {
-	_, _, err := p.move(ctx, id, func(*video.Video) error { return nil })
-	if apierr.CodeOf(err) == apierr.VideoNotFound {
-		return nil
-	}
-	return err
-}
-
-// backfillPause is between two pages of the back-fill, so that it runs beside
-// traffic: 300 records a second at most.
-const backfillPause = time.Second
-
-// RunBackfill brings records of older releases into today's form, so that filters
-// find them, until none is left or ctx ends.
-func (p *Pipeline) RunBackfill(ctx context.Context) error {
-	for pause := backfillPause; ctx.Err() == nil; {
-		if p.o.Mine(ctx, "videos-backfill", pause*9/10) {
-			more, err := p.o.Store.Backfill(ctx, p.rewrite)
-			p.report(ctx, "back-fill", err)
-			pause = backfillPause
-			if !more || err != nil {
-				pause = max(10*time.Second, p.o.SweepEvery)
-			}
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
-	}
-	return nil
 }
 
 // guarded turns a panic over one video into its error: the same process answers

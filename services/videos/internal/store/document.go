@@ -1,12 +1,11 @@
 package store
 
 import (
-	"hash/fnv"
 	"time"
 
-	"cloud.google.com/go/firestore"
-
+	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/label"
+	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/libs/search"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
@@ -69,16 +68,8 @@ type document struct {
 	Reserved     int64 `firestore:"reserved,omitempty"`
 	StorageLimit int64 `firestore:"storageLimit,omitempty"`
 
-	// DueBucket and DueAt are there while the pipeline has to come back to the
-	// video. Times rise, and an index of rising values takes 500 writes a second;
-	// the bucket spreads them.
-	DueBucket *int       `firestore:"dueBucket,omitempty"`
-	DueAt     *time.Time `firestore:"dueAt,omitempty"`
-
-	// WatchUntil and InWork are what releases up to 0.3 wrote in place of DueAt.
-	// They are read until a record is written the next time.
-	WatchUntil *time.Time `firestore:"watchUntil,omitempty"`
-	InWork     bool       `firestore:"inWork,omitempty"`
+	// Due is there while the pipeline has to come back to the video.
+	Due *record.Due `firestore:"due,omitempty"`
 }
 
 type mediaMap struct {
@@ -123,18 +114,18 @@ type takedownMap struct {
 	At     time.Time `firestore:"at"`
 }
 
-func fromVideo(v *video.Video) *document {
+func fromVideo(v *video.Video) any {
 	d := &document{
 		AccountID: v.AccountID, Slug: string(v.Slug), Title: v.Title, Description: v.Description,
 		Tags: v.Tags, ExternalID: v.ExternalID, Terms: termsOf(v),
-		Privacy: string(v.Privacy), PasswordHash: v.PasswordHash, ExpiresAt: optional(v.ExpiresAt),
+		Privacy: string(v.Privacy), PasswordHash: v.PasswordHash, ExpiresAt: firestoredb.Optional(v.ExpiresAt),
 		NoDownload: v.NoDownload, EmbedOrigins: v.EmbedOrigins, Access: v.Access,
 		Status: string(v.Status), Progress: v.Progress,
-		UploadObject: v.Upload.Object, UploadURL: v.Upload.URL, UploadExpiresAt: optional(v.Upload.ExpiresAt), ResumableURL: v.Upload.ResumableURL,
-		Recording: v.Upload.Recording, Received: v.Upload.Received, ReceivedAt: optional(v.Upload.ReceivedAt), SessionMost: v.Upload.Most, EndedSessions: v.Upload.Ended,
+		UploadObject: v.Upload.Object, UploadURL: v.Upload.URL, UploadExpiresAt: firestoredb.Optional(v.Upload.ExpiresAt), ResumableURL: v.Upload.ResumableURL,
+		Recording: v.Upload.Recording, Received: v.Upload.Received, ReceivedAt: firestoredb.Optional(v.Upload.ReceivedAt), SessionMost: v.Upload.Most, EndedSessions: v.Upload.Ended,
 		SourceGeneration: v.Source.Generation, SourceSize: v.Source.Size, SourceType: v.Source.ContentType, JobID: v.Source.JobID,
-		Views: v.Views, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt, ReadyAt: optional(v.ReadyAt), PublishedAt: optional(v.PublishedAt), Rev: v.Rev,
-		Bytes: v.Bytes(), Reserved: v.Reserved(), StorageLimit: v.StorageLimit,
+		Views: v.Views, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt, ReadyAt: firestoredb.Optional(v.ReadyAt), PublishedAt: firestoredb.Optional(v.PublishedAt), Rev: v.Rev,
+		Bytes: v.Bytes(), Reserved: v.Reserved(), StorageLimit: v.StorageLimit, Due: record.DueAt(string(v.ID), v.DueAt),
 	}
 	if v.Failure != nil {
 		d.FailCode, d.FailMessage = string(v.Failure.Code), v.Failure.Message
@@ -158,31 +149,23 @@ func fromVideo(v *video.Video) *document {
 			d.Media.Renditions = append(d.Media.Renditions, renditionMap(r))
 		}
 	}
-	if !v.DueAt.IsZero() {
-		bucket := bucketOf(v.ID)
-		d.DueBucket, d.DueAt = &bucket, &v.DueAt
-	}
 	return d
 }
 
-func toVideo(snap *firestore.DocumentSnapshot) (*video.Video, error) {
-	var d document
-	if err := snap.DataTo(&d); err != nil {
-		return nil, shape(snap.Ref.ID, err)
-	}
+func toVideo(snap firestoredb.Snap, d *document) *video.Video {
 	v := &video.Video{
 		ID: video.ID(snap.Ref.ID), AccountID: d.AccountID, Slug: video.Slug(d.Slug), Title: d.Title, Description: d.Description,
 		Tags: d.Tags, ExternalID: d.ExternalID,
-		Privacy: video.Privacy(d.Privacy), PasswordHash: d.PasswordHash, ExpiresAt: value(d.ExpiresAt),
+		Privacy: video.Privacy(d.Privacy), PasswordHash: d.PasswordHash, ExpiresAt: firestoredb.Time(d.ExpiresAt),
 		NoDownload: d.NoDownload, EmbedOrigins: d.EmbedOrigins, Access: d.Access,
 		Status: video.Status(d.Status), Progress: d.Progress,
 		Upload: video.Upload{
-			Object: d.UploadObject, URL: d.UploadURL, ExpiresAt: value(d.UploadExpiresAt), ResumableURL: d.ResumableURL,
-			Recording: d.Recording, Received: d.Received, ReceivedAt: value(d.ReceivedAt), Most: d.SessionMost, Ended: d.EndedSessions,
+			Object: d.UploadObject, URL: d.UploadURL, ExpiresAt: firestoredb.Time(d.UploadExpiresAt), ResumableURL: d.ResumableURL,
+			Recording: d.Recording, Received: d.Received, ReceivedAt: firestoredb.Time(d.ReceivedAt), Most: d.SessionMost, Ended: d.EndedSessions,
 		},
 		Source: video.Source{Generation: d.SourceGeneration, Size: d.SourceSize, ContentType: d.SourceType, JobID: d.JobID},
-		Views:  d.Views, CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt, ReadyAt: value(d.ReadyAt), PublishedAt: value(d.PublishedAt), Rev: d.Rev,
-		StorageLimit: d.StorageLimit, StorageRoom: -1, DueAt: value(d.DueAt), Stored: snap.UpdateTime,
+		Views:  d.Views, CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt, ReadyAt: firestoredb.Time(d.ReadyAt), PublishedAt: firestoredb.Time(d.PublishedAt), Rev: d.Rev,
+		StorageLimit: d.StorageLimit, StorageRoom: -1, DueAt: d.Due.Time(), Stored: snap.UpdateTime,
 	}
 	if d.FailCode != "" {
 		v.Failure = &video.Failure{Code: video.Code(d.FailCode), Message: d.FailMessage}
@@ -206,17 +189,7 @@ func toVideo(snap *firestore.DocumentSnapshot) (*video.Video, error) {
 			v.Media.Renditions = append(v.Media.Renditions, video.Rendition(r))
 		}
 	}
-	return v, nil
-}
-
-// buckets is how many ranges due times are spread over. Each sweep asks for each
-// of them, so more would cost more where nothing is due.
-const buckets = 8
-
-func bucketOf(id video.ID) int {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(id)) // a hash never fails
-	return int(h.Sum32() % buckets)
+	return v
 }
 
 // maxTerms bounds the index entries of a record. Two thousand characters of
@@ -248,18 +221,4 @@ func rarestTerm(f video.Filter) string {
 		return "s:" + string(f.Status)
 	}
 	return "p:" + string(f.Privacy)
-}
-
-func optional(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
-}
-
-func value(t *time.Time) time.Time {
-	if t == nil {
-		return time.Time{}
-	}
-	return *t
 }

@@ -12,7 +12,11 @@
 // page. Types do no I/O; time, ids and randomness are handed in.
 package video
 
-import "time"
+import (
+	"time"
+
+	"github.com/linkreel/linkreel/libs/events"
+)
 
 // ID names a video for its owner and inside the system.
 type ID string
@@ -250,4 +254,25 @@ func (v *Video) Bytes() int64 {
 		n += v.Media.Bytes
 	}
 	return n
+}
+
+// statusEvents name the moves of a video's status that have an event of their own.
+var statusEvents = map[Status]events.Type{
+	Processing: events.VideoProcessing, Ready: events.VideoReady, Failed: events.VideoFailed,
+}
+
+// Changed says which event the change from before is, [events.Quiet] for one that shows
+// nowhere, and moves the revision in step with it. UpdatedAt moves with each change of
+// what is shown but views and progress.
+func (v *Video) Changed(before *Video) events.Type {
+	what, ok := statusEvents[v.Status]
+	switch {
+	case ok && before.Status != v.Status:
+	case before.UpdatedAt.Equal(v.UpdatedAt):
+		return events.Quiet
+	default:
+		what = events.VideoUpdated
+	}
+	v.Rev++
+	return what
 }

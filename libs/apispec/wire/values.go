@@ -1,0 +1,21 @@
+package wire
+
+import "time"
+
+// OrNull is a value as the API shows it: null for the zero value, which is none.
+func OrNull[T comparable](v T) *T {
+	var none T
+	if v == none {
+		return nil
+	}
+	return &v
+}
+
+// Millis is a time as the API shows it: null for none.
+func Millis(t time.Time) *int64 {
+	if t.IsZero() {
+		return nil
+	}
+	ms := t.UnixMilli()
+	return &ms
+}

@@ -1,0 +1,150 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"cloud.google.com/go/firestore"
+
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/record"
+	"github.com/linkreel/linkreel/services/videos/internal/video"
+)
+
+// eraseVideos removes some of an account's videos.
+func (s *Store) eraseVideos(ctx context.Context, account string, limit int) (int, error) {
+	mine, err := s.db.Find(ctx, "list videos to erase", s.videos.Of(account).Limit(limit))
+	if err != nil {
+		return 0, err
+	}
+	for _, ref := range mine {
+		if err := s.Erase(ctx, video.ID(ref.ID)); err != nil {
+			return 0, err
+		}
+	}
+	return len(mine), nil
+}
+
+// Erase removes a video of an account that is erased whole, readable or not. Nobody is
+// left to be told, and its slug is held for a while without a word on who had it.
+func (s *Store) Erase(ctx context.Context, id video.ID) error {
+	return s.db.Tx(ctx, "erase video", func(tx *record.Tx) error {
+		ref, now := s.videos.Ref(string(id)), s.db.Now()
+		snaps, err := tx.GetAll(ref)
+		// Absent means deleted by its owner, or by another replica that erases at the same time.
+		if err != nil || snaps[0] == nil {
+			return err
+		}
+		v, err := firestoredb.Reader(toVideo)(snaps[0])
+		if err != nil {
+			// It has to go all the same. The erasure's other pages remove what this does not know of.
+			v = salvaged(snaps[0], now)
+		}
+		tx.Delete(ref)
+		if v.ExternalID != "" {
+			tx.Delete(s.externalID(v.AccountID, v.ExternalID))
+		}
+		if slug := s.slug(v.Slug); slug != nil {
+			tx.Set(slug, heldSlug(now))
+		}
+		p := video.PurgeOf(v, true, now)
+		tx.Set(s.purges.Ref(string(id)), fromPurge(&p))
+		return nil
+	})
+}
+
+// holdSlugs lets go of some slugs that deleted videos of an account have left. What is
+// written also drops the account's id, so the slug no longer counts as something that
+// remains.
+func (s *Store) holdSlugs(ctx context.Context, account string, limit int) (int, error) {
+	held, err := s.db.Find(ctx, "list slugs to hold", s.db.Collection(slugs).Where("accountId", "==", account).Limit(limit))
+	if err != nil {
+		return 0, err
+	}
+	return len(held), s.db.Commit(ctx, "hold slugs", func(tx *record.Tx) error {
+		for _, ref := range held {
+			tx.Set(ref, heldSlug(s.db.Now()))
+		}
+		return nil
+	})
+}
+
+// shortenPurges ends some of an account's purge tasks soon; they may run for days else.
+func (s *Store) shortenPurges(ctx context.Context, account string, limit int) (n int, err error) {
+	now := s.db.Now()
+	end := video.ErasedBy(now)
+	mine := s.purges.Of(account)
+	for what, q := range map[string]firestore.Query{
+		// A task that has less time left keeps it: starting it anew each round would never end it.
+		// Those that were shortened are not found again, so the next call sees others.
+		"list purges to shorten": mine.Where("until", ">", end).OrderBy("until", firestore.Asc).Limit(limit),
+		// Without an end that can be compared a task would stay for ever. It comes into
+		// view here once the readable ones before it have ended.
+		"list purges to mend": mine.Limit(limit),
+	} {
+		snaps, err := s.db.Query(ctx, what, q)
+		if err != nil {
+			return n, err
+		}
+		tasks, broken := firestoredb.Sift(snaps, firestoredb.Reader(toPurge))
+		for _, b := range broken {
+			tasks = append(tasks, salvagedPurge(b.Snap, account, now))
+		}
+		for _, p := range tasks {
+			if p.Until.After(end) || p.Until.IsZero() {
+				p.Until, p.Since, p.Due = end, now, now
+				if err := s.PutOffPurge(ctx, p); err != nil {
+					return n, err
+				}
+				n++
+			}
+		}
+	}
+	return min(n, limit), nil
+}
+
+// salvaged is what an erasure needs of a record that cannot be read, as far as it
+// has that.
+func salvaged(snap firestoredb.Snap, now time.Time) *video.Video {
+	return &video.Video{
+		ID: video.ID(snap.Ref.ID), AccountID: field[string](snap, "accountId"), Slug: video.Slug(field[string](snap, "slug")),
+		ExternalID: field[string](snap, "externalId"), Source: video.Source{JobID: field[string](snap, "jobId")},
+		Upload: video.Upload{
+			ResumableURL: field[string](snap, "resumableUrl"), Ended: texts(snap, "endedSessions"),
+			ExpiresAt: salvagedTime(snap, "uploadExpiresAt", now),
+		},
+	}
+}
+
+// salvagedPurge is a task in place of one that cannot be read. It finds the video's
+// objects all the same, since their names begin with the task's.
+func salvagedPurge(snap firestoredb.Snap, account string, now time.Time) *video.Purge {
+	return &video.Purge{
+		Video: video.ID(snap.Ref.ID), Stored: snap.UpdateTime, Account: account, Late: salvagedTime(snap, "late", now),
+		JobIDs: texts(snap, "jobIds"), Sessions: texts(snap, "sessions"),
+	}
+}
+
+// field is a field of a document that cannot be read whole; zero when it is of another type.
+func field[T any](snap firestoredb.Snap, path string) T {
+	v, _ := snap.DataAt(path)
+	t, _ := v.(T)
+	return t
+}
+
+// salvagedTime is the end of an upload address, else the latest that is possible.
+func salvagedTime(snap firestoredb.Snap, path string, now time.Time) time.Time {
+	if at := field[time.Time](snap, path); !at.IsZero() {
+		return at
+	}
+	return now.Add(video.LongestAddress)
+}
+
+func texts(snap firestoredb.Snap, path string) (found []string) {
+	for _, v := range field[[]any](snap, path) {
+		if text, ok := v.(string); ok {
+			found = append(found, text)
+		}
+	}
+	return found
+}
