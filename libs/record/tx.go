@@ -60,7 +60,9 @@ func (db *DB) Commit(ctx context.Context, what string, fn func(tx *Tx) error) er
 	return db.run(ctx, db.DB.Commit, false, what, fn)
 }
 
-type runner func(ctx context.Context, what string, fn func(context.Context, *firestore.Transaction) error, opts ...firestore.TransactionOption) error
+type runner func(
+	ctx context.Context, what string, fn func(context.Context, *firestore.Transaction) error, opts ...firestore.TransactionOption,
+) error
 
 // errNothing ends a transaction that has nothing to write: a commit of nothing is one
 // more call that can fail.

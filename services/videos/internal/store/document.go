@@ -121,10 +121,13 @@ func fromVideo(v *video.Video) any {
 		Privacy: string(v.Privacy), PasswordHash: v.PasswordHash, ExpiresAt: firestoredb.Optional(v.ExpiresAt),
 		NoDownload: v.NoDownload, EmbedOrigins: v.EmbedOrigins, Access: v.Access,
 		Status: string(v.Status), Progress: v.Progress,
-		UploadObject: v.Upload.Object, UploadURL: v.Upload.URL, UploadExpiresAt: firestoredb.Optional(v.Upload.ExpiresAt), ResumableURL: v.Upload.ResumableURL,
-		Recording: v.Upload.Recording, Received: v.Upload.Received, ReceivedAt: firestoredb.Optional(v.Upload.ReceivedAt), SessionMost: v.Upload.Most, EndedSessions: v.Upload.Ended,
+		UploadObject: v.Upload.Object, UploadURL: v.Upload.URL, UploadExpiresAt: firestoredb.Optional(v.Upload.ExpiresAt),
+		ResumableURL: v.Upload.ResumableURL,
+		Recording: v.Upload.Recording, Received: v.Upload.Received, ReceivedAt: firestoredb.Optional(v.Upload.ReceivedAt),
+		SessionMost: v.Upload.Most, EndedSessions: v.Upload.Ended,
 		SourceGeneration: v.Source.Generation, SourceSize: v.Source.Size, SourceType: v.Source.ContentType, JobID: v.Source.JobID,
-		Views: v.Views, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt, ReadyAt: firestoredb.Optional(v.ReadyAt), PublishedAt: firestoredb.Optional(v.PublishedAt), Rev: v.Rev,
+		Views: v.Views, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt,
+		ReadyAt: firestoredb.Optional(v.ReadyAt), PublishedAt: firestoredb.Optional(v.PublishedAt), Rev: v.Rev,
 		Bytes: v.Bytes(), Reserved: v.Reserved(), StorageLimit: v.StorageLimit, Due: record.DueAt(string(v.ID), v.DueAt),
 	}
 	if v.Failure != nil {
@@ -164,7 +167,8 @@ func toVideo(snap firestoredb.Snap, d *document) *video.Video {
 			Recording: d.Recording, Received: d.Received, ReceivedAt: firestoredb.Time(d.ReceivedAt), Most: d.SessionMost, Ended: d.EndedSessions,
 		},
 		Source: video.Source{Generation: d.SourceGeneration, Size: d.SourceSize, ContentType: d.SourceType, JobID: d.JobID},
-		Views:  d.Views, CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt, ReadyAt: firestoredb.Time(d.ReadyAt), PublishedAt: firestoredb.Time(d.PublishedAt), Rev: d.Rev,
+		Views:  d.Views, CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt,
+		ReadyAt: firestoredb.Time(d.ReadyAt), PublishedAt: firestoredb.Time(d.PublishedAt), Rev: d.Rev,
 		StorageLimit: d.StorageLimit, StorageRoom: -1, DueAt: d.Due.Time(), Stored: snap.UpdateTime,
 	}
 	if d.FailCode != "" {

@@ -160,7 +160,9 @@ var summary = []firestore.FieldPath{
 const listReads = 1000
 
 // List gives an account's videos, newest first, as summaries.
-func (s *Store) List(ctx context.Context, account string, f video.Filter, after *video.Position, limit int) ([]*video.Video, *video.Position, error) {
+func (s *Store) List(
+	ctx context.Context, account string, f video.Filter, after *video.Position, limit int,
+) ([]*video.Video, *video.Position, error) {
 	if f.ExternalID != "" {
 		v, err := s.led(ctx, s.externalID(account, f.ExternalID))
 		switch {
