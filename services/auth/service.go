@@ -162,7 +162,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	options := stores.API(cfg.Public, client, cfg.InternalToken)
 	options.Page = api.ErrorPage
 	public := httpapi.New(options)
-	api.Public(public, accounts, kept, plans)
+	api.Public(public, accounts, plans)
 	api.Export(public, accounts, people.Members, tenants)
 	people.Public(public)
 	api.Site(public)

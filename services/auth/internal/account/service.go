@@ -19,6 +19,8 @@ type Store interface {
 	// Keys lists an account's keys, newest first: all that are in use, and of
 	// the others the newest.
 	Keys(ctx context.Context, accountID string) ([]Key, error)
+	// Usage counts an account's records in all services.
+	Usage(ctx context.Context, accountID string) (Usage, error)
 	// Atomically makes one change: what fn read still holds when it commits. fn may run
 	// several times, and has no other effect than by tx. Once Atomically has returned,
 	// every replica goes by the change.
@@ -98,6 +100,9 @@ func (s *Service) Create(ctx context.Context, name string, plan identity.Plan) (
 func (s *Service) Account(ctx context.Context, id string) (Account, error) {
 	return s.store.Account(ctx, id)
 }
+
+// Usage counts an account's records.
+func (s *Service) Usage(ctx context.Context, id string) (Usage, error) { return s.store.Usage(ctx, id) }
 
 // Change edits an account. When it has returned, every replica judges by the new
 // plan and suspension, and redirects and share pages follow the suspension. If a

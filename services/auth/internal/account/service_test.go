@@ -37,6 +37,8 @@ func (m *memory) Keys(_ context.Context, accountID string) ([]account.Key, error
 	return tx{m}.InUse(accountID, time.Time{})
 }
 
+func (m *memory) Usage(context.Context, string) (account.Usage, error) { return account.Usage{}, nil }
+
 func (m *memory) Atomically(_ context.Context, _ string, fn func(account.Tx) error) error {
 	return fn(tx{m})
 }
