@@ -12,9 +12,9 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/apispec/wire"
-	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/libs/tenant/keeper"
+	"github.com/linkreel/linkreel/libs/turns"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
@@ -22,13 +22,13 @@ import (
 // Holder is this service as auth sees it: the holder of accounts' links and
 // domains.
 func Holder(accounts *keeper.Keeper, links *link.Service, domains *customdomain.Service, opt Options) tenant.Holder {
-	return &holder{accounts, public{nil, links, domains, opt}, ratelimit.NewSlots(exportsOfAccount, exportsAtOnce)}
+	return &holder{accounts, public{nil, links, domains, opt}, turns.NewSlots(exportsOfAccount, exportsAtOnce)}
 }
 
 type holder struct {
 	*keeper.Keeper
 	public
-	exports *ratelimit.Slots
+	exports *turns.Slots
 }
 
 // TakeDown is [tenant.Holder].TakeDown.
