@@ -104,16 +104,30 @@ func New(cfg Config, source Source, rdb redis.UniversalClient) *Client {
 		cfg: cfg, source: source, redis: rdb, m: newInstruments(),
 		flights: map[string]*flight{},
 		// Entries carry their own times, judged by cfg.Now; expiry here only frees memory.
-		known:   otter.Must(&otter.Options[string, *entry]{MaximumSize: cfg.MaxKeys, ExpiryCalculator: otter.ExpiryWriting[string, *entry](2 * cfg.Stale)}),
-		unknown: otter.Must(&otter.Options[string, time.Time]{MaximumSize: cfg.MaxUnknown, ExpiryCalculator: otter.ExpiryWriting[string, time.Time](cfg.Negative)}),
-		buckets: otter.Must(&otter.Options[string, *bucket]{MaximumSize: cfg.MaxKeys, ExpiryCalculator: otter.ExpiryAccessing[string, *bucket](2 * time.Minute)}),
+		known: otter.Must(
+			&otter.Options[string, *entry]{MaximumSize: cfg.MaxKeys, ExpiryCalculator: otter.ExpiryWriting[string, *entry](2 * cfg.Stale)},
+		),
+		unknown: otter.Must(
+			&otter.Options[string, time.Time]{
+				MaximumSize:      cfg.MaxUnknown,
+				ExpiryCalculator: otter.ExpiryWriting[string, time.Time](cfg.Negative),
+			},
+		),
+		buckets: otter.Must(
+			&otter.Options[string, *bucket]{
+				MaximumSize:      cfg.MaxKeys,
+				ExpiryCalculator: otter.ExpiryAccessing[string, *bucket](2 * time.Minute),
+			},
+		),
 	}
 	// A few failures at one instant are no outage: a busy machine can stall for
 	// 100 ms, and believing in an outage weakens revocation to 5 seconds.
-	c.breaker = outage.New(outage.Config{Failures: 5, Over: 300 * time.Millisecond, Rest: time.Second, Down: redisdb.Away, Probe: c.probe, Now: cfg.Now,
-		Opened: func(err error) {
-			cfg.Log.Warn("Redis does not answer; limits are local and keys are verified every few seconds until it does", "error", err)
-		}})
+	c.breaker = outage.New(
+		outage.Config{Failures: 5, Over: 300 * time.Millisecond, Rest: time.Second, Down: redisdb.Away, Probe: c.probe, Now: cfg.Now,
+			Opened: func(err error) {
+				cfg.Log.Warn("Redis does not answer; limits are local and keys are verified every few seconds until it does", "error", err)
+			}},
+	)
 	c.asking = outage.New(outage.Config{Rest: 100 * time.Millisecond, Now: cfg.Now})
 	c.pending.init(c)
 	return c

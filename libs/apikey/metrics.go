@@ -20,7 +20,10 @@ func newInstruments() instruments {
 	// Instruments of the global meter do not fail; a nil one would panic in tests.
 	checks, _ := m.Int64Counter("linkreel.auth.checks.degraded",
 		metric.WithDescription("Key checks that left the usual path: cold, local (no Redis), stale (no auth), unavailable."))
-	failures, _ := m.Int64Counter("linkreel.auth.redis.failures", metric.WithDescription("Calls to Redis for limits and versions that failed."))
+	failures, _ := m.Int64Counter(
+		"linkreel.auth.redis.failures",
+		metric.WithDescription("Calls to Redis for limits and versions that failed."),
+	)
 	return instruments{checks: checks, redisFailures: failures}
 }
 

@@ -151,7 +151,14 @@ func (c *Client) InvalidateAccount(ctx context.Context, accountID string, versio
 			return
 		}
 		if !outage.Pause(ctx, wait) {
-			c.cfg.Log.WarnContext(ctx, "revocation reaches replicas within seconds instead of at once: Redis does not answer", "account", accountID, "error", err)
+			c.cfg.Log.WarnContext(
+				ctx,
+				"revocation reaches replicas within seconds instead of at once: Redis does not answer",
+				"account",
+				accountID,
+				"error",
+				err,
+			)
 			c.pending.later(accountID, version)
 			return
 		}

@@ -142,7 +142,9 @@ type Claim struct {
 	want  int64  // how many of them the commit uses
 	leads bool   // this change asks the ledger, and others wait for it
 	grant *grant // what the commit of this try changes in the ledger
+	seen  *grant // the same, of a sum that may not change
 	sent  bool   // this try has come to its commit
+	blind bool   // which is one without a transaction, and so may have been made twice
 }
 
 // Claim begins a change under a limit.
@@ -192,7 +194,7 @@ func (c *Claim) Run(ctx context.Context, change func() error) error {
 // is full. It belongs to the reads of a transaction; with a nil tx, for a change that
 // reads nothing, it may return [ErrAsk].
 func (c *Claim) Room(ctx context.Context, tx *firestore.Transaction, l Limit, want int64) (int64, error) {
-	c.sent, c.grant, c.want = false, nil, want // a try of the same transaction may have been before
+	c.sent, c.grant, c.want, c.blind = false, nil, want, tx == nil // a try of the same transaction may have been before
 	if l.Max <= 0 || want <= 0 {
 		return want, nil
 	}
@@ -331,6 +333,34 @@ func (c *Claim) wait() error {
 	}}
 }
 
+// Watch is for a limit of a sum, such as bytes, of which a change knows only while it is
+// made whether it adds to it. It reads the ledger; the caller then sums up what there
+// is. It belongs to the reads.
+func (c *Claim) Watch(tx *firestore.Transaction, l Limit) error {
+	c.sent, c.grant, c.seen, c.limit = false, nil, nil, l
+	c.g.mu.Lock()
+	c.a = c.g.account(l.Account + "~" + l.Kind)
+	c.g.mu.Unlock()
+	d, err := c.read(tx)
+	if err == nil {
+		c.seen = &grant{g: c.g, key: c.a.key, limit: l, ledger: d}
+	}
+	return err
+}
+
+// Grow says that the change adds to the sum. It writes the ledger, so that all changes
+// which have read the same sum start again. There is one a second.
+func (c *Claim) Grow() error {
+	if c.seen == nil {
+		return nil
+	}
+	if wait := c.seen.ledger.early(); wait > 0 {
+		return pause(wait)
+	}
+	c.grant = c.seen
+	return nil
+}
+
 // Take is the last write of the transaction. Without a limit it does nothing.
 func (c *Claim) Take(tx *firestore.Transaction) error {
 	c.sent = true
@@ -348,12 +378,13 @@ func (c *Claim) end(err error) {
 	}
 	c.g.mu.Lock()
 	defer c.g.mu.Unlock()
-	undone := err != nil && (!c.sent || errors.Is(err, firestoredb.ErrContended))
+	exists := errors.Is(err, firestoredb.ErrExists)
+	undone := err != nil && (!c.sent || errors.Is(err, firestoredb.ErrContended) || exists && !c.blind)
 	if l := c.from; l != nil {
 		switch {
 		case undone:
 			c.put()
-		case err == nil, errors.Is(err, firestoredb.ErrExists): // its own record, of a commit whose answer was lost
+		case err == nil, exists: // what exists may be its own, of a commit whose answer was lost
 			l.out -= c.n
 		default:
 			// The commit may come late. The lease covers it until it is taken back.

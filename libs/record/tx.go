@@ -130,8 +130,12 @@ func (tx *Tx) flush() error {
 	return tx.claim.Take(tx.ft)
 }
 
-// Firestore is the transaction beneath, for reads by hand. Writes go by [Tx.Write].
-func (tx *Tx) Firestore() *firestore.Transaction { return tx.ft }
+// Watch is for a limit of a sum; see [quota.Claim.Watch]. Grow follows when the change
+// adds to the sum.
+func (tx *Tx) Watch(l quota.Limit) error { return tx.claim.Watch(tx.ft, l) }
+
+// Grow says that the change adds to the sum that Watch was asked about.
+func (tx *Tx) Grow() error { return tx.claim.Grow() }
 
 // Context is that of the transaction.
 func (tx *Tx) Context() context.Context { return tx.ctx }

@@ -28,6 +28,10 @@ const (
 	Deleting  State = "deleting"  // as suspended, and the holder purges every record
 )
 
+// Serves reports whether records of an account in this state are served. The zero
+// state is that of an account that nothing was decided about.
+func (s State) Serves() bool { return s == "" || s == Active }
+
 // Standing is an account's state and the version of the account that decided it.
 type Standing struct {
 	State State `json:"state"`

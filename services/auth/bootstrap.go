@@ -9,6 +9,7 @@ import (
 	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 	"github.com/linkreel/linkreel/services/auth/internal/api"
 	"github.com/linkreel/linkreel/services/auth/internal/store"
@@ -18,8 +19,7 @@ import (
 // the account's id and the key. It needs Firestore only, so an operator can use
 // it before anything else runs.
 func Bootstrap(ctx context.Context, db *firestoredb.DB, name string, plan identity.Plan) (accountID string, key identity.Key, err error) {
-	// A new account is in no replica's memory, so there is nobody to notify.
-	accounts := account.NewService(open(db), silent{}, nil, nil)
+	accounts := account.NewService(open(db), nil, nil)
 	made, err := accounts.Create(ctx, name, plan)
 	if err != nil {
 		return "", identity.Key{}, fmt.Errorf("bootstrap: %w", err)
@@ -56,42 +56,21 @@ func EnsureDemo(ctx context.Context, db *firestoredb.DB, plan identity.Plan, sec
 	return key.Secret(), nil
 }
 
-// works reports whether key may do everything on an account of exactly plan. A
-// demo key that an earlier version made lacks the scopes that came later; it gets
-// them here, so that an upgrade does not swap the account under its user.
+// works reports whether key may do everything on an account of exactly plan.
 func works(ctx context.Context, db *firestoredb.DB, key identity.Key, plan identity.Plan) (bool, error) {
-	kept := open(db)
-	c, err := kept.Credential(ctx, key.Hash())
-	k, a := c.Key, c.Account
+	c, err := open(db).Credential(ctx, key.Hash())
 	if errors.Is(err, account.ErrNoKey) {
 		return false, nil
 	}
-	if err != nil {
-		return false, err
-	}
-	if !k.RevokedAt.IsZero() || !k.ExpiresAt.IsZero() || !k.Scopes.Covers(identity.DefaultScopes()) || a.Plan != plan || a.Suspended {
-		return false, nil
-	}
-	if k.Scopes.Covers(identity.AllScopes()) {
-		return true, nil
-	}
-	return true, kept.Atomically(ctx, "widen demo key", func(tx account.Tx) error {
-		a, err := tx.Account(k.AccountID)
-		if err != nil {
-			return err
-		}
-		k.Scopes = identity.AllScopes()
-		a.Version++
-		return errors.Join(tx.PutKey(k), tx.PutAccount(a))
-	})
+	return c.Key.RevokedAt.IsZero() && c.Key.ExpiresAt.IsZero() && c.Key.Scopes.Covers(identity.AllScopes()) &&
+		c.Account.Plan == plan && !c.Account.Suspended, err
 }
 
 // open is a store whose events wait for the events service to find them: there is
-// no Redis to wake it with.
+// no Redis to wake it with. Nor is there anybody to notify: a new account is in no
+// replica's memory.
 func open(db *firestoredb.DB) *store.Store {
-	return store.New(db, outbox.New(db, nil, nil), api.Shown, nil)
+	return store.New(record.Open(db, record.Options{
+		Outbox: outbox.New(db, nil, nil), Authority: func(context.Context, string, int64) {},
+	}), api.Shown)
 }
-
-type silent struct{}
-
-func (silent) InvalidateAccount(context.Context, string, int64) {}

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/apikey/remote"
@@ -28,6 +27,7 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/peer"
 	"github.com/linkreel/linkreel/libs/ratelimit"
+	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/libs/tenant/wire"
@@ -164,11 +164,20 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 		return nil, errors.Join(fmt.Errorf("auth: %w", err), db.Close())
 	}
 	outbox := outbox.New(db, rdb, cfg.Now)
-	kept := store.New(db, outbox, api.Shown, cfg.Now)
+	// The store announces by the client, which reads from the store: the one is named here
+	// before it is made.
+	var client *apikey.Client
+	kept := store.New(record.Open(db, record.Options{
+		Outbox: outbox, Now: cfg.Now,
+		Authority: func(ctx context.Context, accountID string, version int64) {
+			client.InvalidateAccount(ctx, accountID, version)
+		},
+	}), api.Shown)
 	source := api.NewSource(kept, plans, cfg.Now)
-	client := apikey.New(apikey.Config{Now: cfg.Now}, source, rdb)
+	client = apikey.New(apikey.Config{Now: cfg.Now}, source, rdb)
 	holders := cfg.holders()
-	accounts := account.NewService(kept, client, cfg.Now, nil).WithHolders(holders)
+	tenants := tenancy.NewService(kept, holders, cfg.Now)
+	accounts := account.NewService(kept, tenants.Settle, cfg.Now)
 	people, signIn, err := cfg.people(kept, client, rdb)
 	if err != nil {
 		client.Close()
@@ -181,7 +190,6 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 		Name: "auth", Auth: client, Idempotency: answers,
 		Proxies: proxies, BaseURL: cfg.BaseURL, CORSOrigins: cfg.CORSOrigins, Page: api.ErrorPage, Now: cfg.Now,
 	})
-	tenants := tenancy.NewService(kept, client, holders, cfg.Now)
 	api.Public(public, accounts, kept, plans)
 	api.Export(public, accounts, people.Members, tenants)
 	people.Public(public)
@@ -205,8 +213,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 		Loops: []boot.Loop{
 			boot.Every(5*time.Second, "key uses", source.Flush, nil),
 			{Name: "events", Run: outbox.Run},
-			{Name: "suspensions", Run: accounts.Retell},
-			{Name: "erasures and takedowns", Run: tenants.Run},
+			boot.Every(tenancy.Every, "account decisions", tenants.Repeat, nil),
 			boot.Every(member.LapseEvery, "memberships by group", people.Members.EndLapsed, nil),
 		},
 		// Nothing else decides on readiness: without Redis limits are local, and
@@ -215,7 +222,13 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 		Close: []func(context.Context) error{
 			source.Flush,
 			// The client's background calls use Redis, so they end before it is closed.
-			func(context.Context) error { holders.close(); client.Close(); return rdb.Close() },
+			func(context.Context) error {
+				for _, h := range holders {
+					h.Close()
+				}
+				client.Close()
+				return rdb.Close()
+			},
 			func(context.Context) error { return db.Close() },
 		},
 	}, nil
@@ -229,11 +242,9 @@ func (c Config) tokens() map[peer.Service]string {
 	}
 }
 
-// holders are the services that hold accounts' records, as an [account.Holders].
-type holders []tenancy.Holder
-
-func (c Config) holders() holders {
-	var all holders
+// holders are the services that keep accounts' records.
+func (c Config) holders() []tenancy.Holder {
+	var all []tenancy.Holder
 	// Events last: while links and videos erase they may still write events, and an
 	// erasure asks the holders in this order whether they have ended.
 	for _, at := range []struct {
@@ -245,27 +256,6 @@ func (c Config) holders() holders {
 		}
 	}
 	return all
-}
-
-func (hs holders) Suspend(ctx context.Context, accountID string, suspended bool, version int64) error {
-	standing := tenant.Standing{State: tenant.Active, Version: version}
-	if suspended {
-		standing.State = tenant.Suspended
-	}
-	var g errgroup.Group
-	for _, h := range hs {
-		// Each gets its try, whatever becomes of the others.
-		g.Go(func() error { return h.SetState(ctx, accountID, standing) })
-	}
-	return g.Wait()
-}
-
-func (hs holders) close() {
-	for _, h := range hs {
-		if c, ok := h.Holder.(*wire.Client); ok {
-			c.Close()
-		}
-	}
 }
 
 // people makes what knows members and signs them in.
@@ -289,7 +279,7 @@ func (c Config) people(kept *store.Store, client *apikey.Client, rdb redis.Unive
 	if c.OIDC.MaxAge != 0 && c.OIDC.MaxAge < time.Minute {
 		return api.People{}, api.SignIn{}, fmt.Errorf("auth: LINKREEL_OIDC_MAX_AGE: %s is too short; use a minute at least", c.OIDC.MaxAge)
 	}
-	members := member.NewService(kept, client, now, nil).WithProvider(member.Provider{Issuer: c.OIDC.Issuer, MaxAge: c.OIDC.MaxAge})
+	members := member.NewService(kept, member.Provider{Issuer: c.OIDC.Issuer, MaxAge: c.OIDC.MaxAge}, now)
 	tries := ratelimit.New(rdb, now)
 	signIn := api.SignIn{Members: members, Auth: client, Groups: groups, Passkeys: passkeys, PasskeysWork: proof.Work(c.BaseURL), Tries: tries}
 	if c.OIDC.Issuer != "" {

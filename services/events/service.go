@@ -137,8 +137,8 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 
 	outbox := outbox.New(db, rdb, cfg.Now)
 	kept := store.New(db, keys, outbox, cfg.Now, api.Shown, cfg.WebhookLanes)
-	engine := delivery.New(kept, call, rdb, delivery.Options{Now: cfg.Now, Sweep: cfg.SweepEvery, Lanes: cfg.WebhookLanes})
-	reader := feed.NewService(kept, engine)
+	engine := delivery.New(kept, call.Send, rdb, delivery.Options{Now: cfg.Now, Sweep: cfg.SweepEvery, Lanes: cfg.WebhookLanes})
+	reader := feed.NewService(kept, feed.Settler{Settle: engine.Settle, News: engine.News})
 	hooks := webhook.NewService(kept, engine, cfg.Now, api.Shown)
 
 	public := httpapi.New(httpapi.Options{
@@ -148,7 +148,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		Timeout: 40 * time.Second, Now: cfg.Now,
 	})
 	api.Routes(public, api.Options{Feed: reader, Webhooks: hooks, Policy: policy})
-	accounts := tenancy.NewService(tenancy.Options{Store: kept, Courier: engine, Now: cfg.Now})
+	accounts := tenancy.New(store.Standings(db), kept, engine, cfg.Now)
 	internal := httpapi.New(httpapi.Options{Name: "events-internal", Now: cfg.Now})
 	wire.Routes(internal, cfg.InternalToken, api.Holder(accounts, hooks, reader))
 	return &boot.Service{
@@ -160,7 +160,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		Loops: []boot.Loop{
 			{Name: "event wake-ups", Run: outbox.Run},
 			{Name: "webhooks", Run: engine.Run},
-			{Name: "accounts", Run: accounts.Look},
+			{Name: "accounts", Run: accounts.Run},
 			boot.Every(6*cfg.SweepEvery, "webhook secrets", hooks.Reseal, nil),
 		},
 		// Held requests end before the listener waits for them.

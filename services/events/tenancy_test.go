@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	libevents "github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/libs/tenant/keeper/keepertest"
 )
 
 // state tells the replica what auth has decided.
@@ -148,6 +150,7 @@ func TestErasureLeavesNothingButTheTombstone(t *testing.T) {
 		t.Errorf("a suspended account is erased: %v %v", erased, err)
 	}
 	r.state("acc_a", tenant.Deleting, 3)
+	w.forward(time.Minute)
 	called := len(hangs.messages())
 	erased := func() bool {
 		done, err := r.holder.Erased(t.Context(), "acc_a")
@@ -186,6 +189,7 @@ func TestErasureOfLongEvents(t *testing.T) {
 		w.change("acc_a", libevents.LinkCreated, fmt.Sprint("lnk_", i), map[string]any{"id": i, "title": long})
 	}
 	r.state("acc_a", tenant.Deleting, 3)
+	w.forward(time.Minute)
 	eventually(t, "nothing is left", func() bool {
 		done, err := r.holder.Erased(t.Context(), "acc_a")
 		return err == nil && done
@@ -247,4 +251,18 @@ func TestExport(t *testing.T) {
 	if webhooks != 1 || len(objects) != 251 || objects[0] != h.ID || objects[250] != "lnk_249" {
 		t.Errorf("%d webhooks, %d events, from %v to %v", webhooks, len(objects), objects[0], objects[len(objects)-1])
 	}
+}
+
+func TestWhatIsCommittedAfterAnErasureIsErasedToo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := w.start()
+	keepertest.TakesWhatIsCommittedLate(t, keepertest.Service{
+		Holder: r.holder, Account: "acc_a", Forward: w.forward,
+		Commit: func() { w.change("acc_a", libevents.LinkCreated, "lnk_1", map[string]any{"id": "lnk_1"}) },
+		Left: func() int {
+			tombstone := func(d string) bool { return strings.HasPrefix(d, "eventAccounts/") }
+			return len(slices.DeleteFunc(w.documents(t, "acc_a"), tombstone))
+		},
+	})
 }

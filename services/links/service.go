@@ -30,6 +30,7 @@ import (
 	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/libs/tags"
+	"github.com/linkreel/linkreel/libs/tenant/keeper"
 	"github.com/linkreel/linkreel/services/links/internal/api"
 	"github.com/linkreel/linkreel/services/links/internal/clicks"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
@@ -182,7 +183,7 @@ type building struct {
 
 	links    *link.Service
 	domains  *customdomain.Service
-	accounts *tenancy.Service
+	accounts *keeper.Keeper
 	blocked  *link.Blocklist
 	misses   *ratelimit.Misses
 	visitors fasthttp.RequestHandler
@@ -307,10 +308,10 @@ func (b *building) makeServices(context.Context) error {
 		Store: b.store.Domains(), Texts: dns.Texts, Own: b.own.Names(), Now: b.Now,
 	})
 	b.links = link.NewService(link.Options{Store: b.store, Blocked: b.blocked, Now: b.Now})
-	b.accounts = tenancy.NewService(tenancy.Options{
-		Store: b.store, Announcer: b.announcer, Links: b.links, Domains: b.domains, Now: b.Now,
+	b.accounts = tenancy.New(tenancy.Options{
+		Standings: store.Standings(b.db), Store: b.store, Announce: b.announcer.Announce, Links: b.links, Domains: b.domains, Now: b.Now,
 	})
-	b.loop("account purge", b.accounts.Purge)
+	b.loop("accounts", b.accounts.Run)
 	b.loops = append(b.loops,
 		boot.Every(time.Minute, "domain proofs", b.domains.RecheckDue, nil),
 		boot.Every(tags.SweepEvery, "unused tags", b.store.SweepTags, nil),

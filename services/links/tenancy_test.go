@@ -19,6 +19,7 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/libs/tenant/keeper/keepertest"
 	"github.com/linkreel/linkreel/libs/tenant/wire"
 	"github.com/linkreel/linkreel/services/links"
 	"github.com/linkreel/linkreel/services/links/internal/link"
@@ -485,4 +486,23 @@ func TestAnExportReadsNoFurtherThanItsReader(t *testing.T) {
 	if n != links {
 		t.Errorf("%d lines, want %d", n, links)
 	}
+}
+
+func TestWhatIsCommittedAfterAnErasureIsErasedToo(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	r := c.replica(t)
+	key, n := c.keys.Key(t, "acc_a", identity.Business), 0
+	keepertest.TakesWhatIsCommittedLate(t, keepertest.Service{
+		Holder: r.holder(), Account: "acc_a", Forward: c.forward,
+		// The key is still good here: auth's world does not know of the erasure.
+		Commit: func() { n++; r.create(key, map[string]any{"url": "https://a.example", "slug": fmt.Sprint("late", n)}) },
+		Left: func() int {
+			found, err := c.Client(t).Collection("links").Where("accountId", "==", "acc_a").Documents(t.Context()).GetAll()
+			if err != nil {
+				t.Error(err)
+			}
+			return len(found)
+		},
+	})
 }

@@ -281,6 +281,7 @@ func TestAnErasedAccountLeavesNoByteWhateverItTried(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, quick)
 	w.loop("sweep")
+	w.loop("accounts")
 	all := make([]*hoarder, len(ways))
 	for i, way := range ways {
 		all[i] = w.hoarder(fmt.Sprint("erased", i))

@@ -42,6 +42,8 @@ import (
 	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/libs/tags"
+	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/libs/tenant/keeper"
 	"github.com/linkreel/linkreel/libs/transcode"
 	"github.com/linkreel/linkreel/services/videos/internal/api"
 	"github.com/linkreel/linkreel/services/videos/internal/pipeline"
@@ -214,9 +216,19 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 			return bucket.Claim(ctx, database)
 		},
 	})
+	standings := store.Standings(db)
 	service := video.NewService(video.Options{
-		Store: kept, Bucket: bucket, Pipeline: pipe, Passwords: passwords, Rights: source, Keys: keys, Addresses: addresses, Plan: plan, Page: page,
+		Store: kept, Standing: standings.Standing, Bucket: bucket, Pipeline: pipe, Passwords: passwords, Rights: source, Keys: keys, Addresses: addresses, Plan: plan, Page: page,
 		Now: cfg.Now, Log: log, UploadTTL: cfg.UploadTTL, OwnerTTL: cfg.OwnerTTL,
+	})
+	accounts := keeper.New(keeper.Options{
+		Standings: standings, Now: cfg.Now, Remains: kept.Remains,
+		// Stored before the wait, which is for replicas that read the earlier state until now.
+		Changed: func(ctx context.Context, _ string, _ tenant.State) error { return video.Settle(ctx) },
+		Erase: func(ctx context.Context, account string) (more bool, err error) {
+			defer pipe.Purge() // of what its videos have left in storage
+			return kept.EraseSome(ctx, account)
+		},
 	})
 	var public *httpapi.API
 	pages, err := share.New(share.Options{
@@ -237,7 +249,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 	api.Hooks(public, pipe, push, log)
 	pages.Register(public)
 	internal := httpapi.New(httpapi.Options{Name: "videos-internal", Now: cfg.Now})
-	api.Internal(internal, cfg.InternalToken, service, addresses)
+	api.Internal(internal, cfg.InternalToken, accounts, service, addresses)
 
 	return &boot.Service{
 		Name: "videos",
@@ -247,6 +259,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 		},
 		Loops: []boot.Loop{
 			{Name: "event wake-ups", Run: outbox.Run},
+			{Name: "accounts", Run: accounts.Run},
 			{Name: "sweep", Run: pipe.Run},
 			{Name: "janitor", Run: pipe.RunJanitor},
 			{Name: "hints", Run: pipe.RunHints},

@@ -18,6 +18,8 @@ import (
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/libs/tenant/keeper"
+	"github.com/linkreel/linkreel/libs/tenant/keeper/keepertest"
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 	"github.com/linkreel/linkreel/services/videos"
 )
@@ -166,7 +168,7 @@ func TestAnErasedAccountLeavesNothing(t *testing.T) {
 		time.AfterFunc(300*time.Millisecond, cancel)
 		var all sync.WaitGroup
 		for _, l := range w.svc.Loops {
-			if l.Name == "sweep" {
+			if l.Name == "accounts" || l.Name == "sweep" {
 				all.Go(func() { _ = l.Run(ctx) })
 			}
 		}
@@ -175,6 +177,7 @@ func TestAnErasedAccountLeavesNothing(t *testing.T) {
 	}
 	// A worker that had not heard writes once more.
 	w.object("videos/"+busy.id+"/1-1/late.mp4", "late")
+	w.loop("accounts")
 	w.loop("sweep")
 	eventually(t, "erased", func() bool {
 		w.clock.Advance(30 * time.Second)
@@ -216,6 +219,7 @@ func TestAnErasureBeginsWithoutWaitingForASweep(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t) // which sweeps once an hour
 	v := w.create(`{}`)
+	w.loop("accounts")
 	w.loop("sweep")
 	must(t, w.auth.SetState(t.Context(), "acc_a", tenant.Standing{State: tenant.Deleting, Version: 2}))
 	eventually(t, "the record is gone", func() bool {
@@ -228,6 +232,7 @@ func TestAnAccountNeverSeenIsErasedSoon(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	must(t, w.auth.SetState(t.Context(), "acc_new", tenant.Standing{State: tenant.Deleting, Version: 1}))
+	w.clock.Advance(keeper.Settle)
 	if erased, err := w.auth.Erased(t.Context(), "acc_new"); err != nil || !erased {
 		t.Errorf("Erased = %v, %v", erased, err)
 	}
@@ -266,4 +271,21 @@ func TestAnExportHasEachVideoOnce(t *testing.T) {
 	if len(want) != 0 {
 		t.Errorf("%v are missing", want)
 	}
+}
+
+func TestWhatIsCommittedAfterAnErasureIsErasedToo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, quick)
+	w.loop("accounts")
+	w.loop("sweep")
+	keepertest.TakesWhatIsCommittedLate(t, keepertest.Service{
+		Holder: w.auth, Account: "acc_a", Forward: w.clock.Advance,
+		// The key is still good here: auth's world does not know of the erasure.
+		Commit: func() { w.create(`{}`) },
+		Left: func() int {
+			found, err := w.db.Collection("videos").Documents(t.Context()).GetAll()
+			must(t, err)
+			return len(found)
+		},
+	})
 }

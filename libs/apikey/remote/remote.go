@@ -143,7 +143,9 @@ func twice[T any](ctx context.Context, ask func(context.Context) (T, error)) (T,
 func Routes(d *peer.Door, keys apikey.Source, rights apikey.Rights) {
 	peer.Answer(d, verifyPath, func(ctx context.Context, q verifyAsk) (verifyAnswer, error) {
 		if len(q.Hash) != 64 || strings.Trim(q.Hash, "0123456789abcdef") != "" {
-			return verifyAnswer{}, apierr.Invalid(apierr.Detail{Field: "hash", Code: apierr.InvalidFormat, Message: "Send a SHA-256 in lower-case hex."})
+			return verifyAnswer{}, apierr.Invalid(
+				apierr.Detail{Field: "hash", Code: apierr.InvalidFormat, Message: "Send a SHA-256 in lower-case hex."},
+			)
 		}
 		// Nobody waits longer than this for an answer.
 		ctx, cancel := context.WithTimeout(ctx, 2*late)

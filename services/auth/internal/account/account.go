@@ -28,9 +28,9 @@ type Account struct {
 	Deleting  bool
 	CreatedAt time.Time
 
-	// Untold says that the last change of Suspended has not been confirmed by every
-	// service that holds the account's records; see [Service.Retell].
-	Untold bool
+	// Pending says that a decision on the account has not taken effect in every service
+	// that keeps records of it, or that the account is being erased.
+	Pending bool
 
 	// Limits are the operator's exceptions from what the plan allows.
 	Limits Limits
@@ -141,11 +141,11 @@ type Credential struct {
 	Key     Key
 	Account Account
 	Session bool
-	Member  Holder // who is signed in, or made the key; zero: no member
+	Member  Member // who is signed in, or made the key; zero: no member
 }
 
-// Holder is the member whose role bounds a key or a session.
-type Holder struct {
+// Member is the member whose role bounds a key or a session.
+type Member struct {
 	ID   string
 	Name string
 	Role identity.Role // "" once the member was removed

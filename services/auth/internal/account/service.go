@@ -3,8 +3,6 @@ package account
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/linkreel/linkreel/libs/apierr"
@@ -21,15 +19,15 @@ type Store interface {
 	// Keys lists an account's keys, newest first: all that are in use, and of
 	// the others the newest.
 	Keys(ctx context.Context, accountID string) ([]Key, error)
-	// Untold lists up to limit accounts whose Untold is set.
-	Untold(ctx context.Context, limit int) ([]Account, error)
-	// Atomically runs fn so that what it read still holds when it commits. fn
-	// reads first and then writes; it may run several times and has no other
-	// effect.
+	// Atomically makes one change: what fn read still holds when it commits. fn may run
+	// several times, and has no other effect than by tx. Once Atomically has returned,
+	// every replica goes by the change.
 	Atomically(ctx context.Context, what string, fn func(tx Tx) error) error
 }
 
-// Tx is one atomic change.
+// Tx is one atomic change. Its writes come at the end, and no read sees one, but for
+// accounts. Each write takes the event that it is, or [events.Quiet]; the event is in
+// the same commit, and in the log.
 type Tx interface {
 	Account(id string) (Account, error)
 	Key(id string) (Key, error)
@@ -37,66 +35,59 @@ type Tx interface {
 	// InUse lists the account's keys that are not revoked. It may retire expired
 	// ones, which it leaves out.
 	InUse(accountID string, now time.Time) ([]Key, error)
-
 	// Role is the role of a member of the account now; "" if there is no such
 	// member.
 	Role(accountID, memberID string) (identity.Role, error)
 
-	AddAccount(a Account) error
-	PutAccount(a Account) error
-	AddKey(k Key) error
-	PutKey(k Key) error
-	// Note writes an event on a record, as it is after the change.
-	Note(accountID string, what events.Type, object string, record any) error
-}
+	AddAccount(a Account)
+	// PutAccount writes an account that this change has read, under a higher version,
+	// which it sets in a too.
+	PutAccount(a *Account, what events.Type)
+	// Add, Put and Remove write a record: a [Key], or one of package member.
+	Add(record any, what events.Type)
+	Put(record any, what events.Type)
+	Remove(record any, what events.Type)
+	// Tell writes an event on an object without writing a record.
+	Tell(what events.Type, object string, record any)
 
-// Notifier tells the replicas that an account's authority changed.
-type Notifier interface {
-	InvalidateAccount(ctx context.Context, accountID string, version int64)
-}
-
-// Holders are the services that hold accounts' records: links and videos.
-type Holders interface {
-	// Suspend returns once no replica of any of them serves the account's redirects
-	// and pages otherwise than suspended says. It may be called again; a call with
-	// a lower version than an earlier one changes nothing.
-	Suspend(ctx context.Context, accountID string, suspended bool, version int64) error
+	// Authority says that a key or a member of the account may do less from now on: the
+	// account's version rises, and every replica is told. A new key needs it not: it
+	// takes nothing away from anybody.
+	Authority(accountID string) error
+	// Again tells every replica the version as it is. It is for a change that is in place
+	// already: the try that made it may have died before it told them.
+	Again(accountID string) error
 }
 
 // Service is what the APIs call.
 type Service struct {
-	holders Holders
-	store   Store
-	notify  Notifier
-	now     func() time.Time
-	log     *slog.Logger
+	store  Store
+	settle func(context.Context, Account) error
+	now    func() time.Time
 }
 
-// NewService makes a service. A nil now or log is the system's.
-func NewService(store Store, notify Notifier, now func() time.Time, log *slog.Logger) *Service {
+// NewService makes a service. settle returns once every service that keeps records of
+// an account goes by its state; nil: there is none. A nil now is the system's clock.
+func NewService(store Store, settle func(context.Context, Account) error, now func() time.Time) *Service {
 	if now == nil {
 		now = time.Now
 	}
-	if log == nil {
-		log = slog.Default()
+	if settle == nil {
+		settle = func(context.Context, Account) error { return nil }
 	}
-	return &Service{store: store, notify: notify, now: now, log: log}
-}
-
-// WithHolders makes changes of a suspension reach h before they return.
-func (s *Service) WithHolders(h Holders) *Service {
-	s.holders = h
-	return s
+	return &Service{store: store, settle: settle, now: now}
 }
 
 // Create makes an account.
 func (s *Service) Create(ctx context.Context, name string, plan identity.Plan) (Account, error) {
 	a := Account{ID: identity.NewID("acc"), Name: name, Plan: plan, CreatedAt: s.now(), Version: 1}
-	if err := s.store.Atomically(ctx, "create account", func(tx Tx) error { return tx.AddAccount(a) }); err != nil {
+	err := s.store.Atomically(ctx, "create account", func(tx Tx) error {
+		tx.AddAccount(a)
+		return nil
+	})
+	if err != nil {
 		return Account{}, err
 	}
-	// Nobody is notified: no replica can know an id that was just drawn.
-	s.audit(ctx, "account.create", a.ID, "", "plan", plan.String())
 	return a, nil
 }
 
@@ -107,8 +98,8 @@ func (s *Service) Account(ctx context.Context, id string) (Account, error) {
 
 // Change edits an account. When it has returned, every replica judges by the new
 // plan and suspension, and redirects and share pages follow the suspension. If a
-// holder cannot be reached, the change is committed all the same, the error is
-// UNAVAILABLE, and both a repeated call and [Service.Retell] finish the work.
+// service that keeps records cannot be reached, the change is committed all the same,
+// and the error is UNAVAILABLE. A repeated call finishes the work, and so does time.
 func (s *Service) Change(ctx context.Context, id string, c Change) (Account, error) {
 	var after Account
 	err := s.store.Atomically(ctx, "change account", func(tx Tx) error {
@@ -120,93 +111,28 @@ func (s *Service) Change(ctx context.Context, id string, c Change) (Account, err
 			return apierr.New(apierr.AccountDeleting, "The account is being erased, which cannot be stopped.")
 		}
 		if after = before.with(c); after == before {
-			return nil
+			return tx.Again(id)
 		}
-		// In the same commit, so that a crash before the holders are told is noticed.
-		after.Untold = after.Untold || after.Suspended != before.Suspended
-		after.Version++
-		return errors.Join(tx.PutAccount(after), tx.Note(id, events.AccountChanged, id, after))
+		// In the same commit, so that a crash before the other services are told is noticed.
+		after.Pending = after.Pending || after.Suspended != before.Suspended
+		tx.PutAccount(&after, events.AccountChanged)
+		return nil
 	})
 	if err != nil {
 		return Account{}, err
 	}
-	// Unchanged accounts too: an earlier try may have died before it told anybody.
-	s.notify.InvalidateAccount(ctx, id, after.Version)
-	s.audit(ctx, "account.change", id, "", "plan", after.Plan.String(), "suspended", after.Suspended)
 	// A stated suspension is told even when nothing changed: the operator who
 	// repeats the call wants to know that it holds.
-	if c.Suspended != nil || after.Untold {
-		if err := s.tell(ctx, after); err != nil {
+	if c.Suspended != nil || after.Pending {
+		if err := s.settle(ctx, after); err != nil {
 			return Account{}, &apierr.Error{
 				Code: apierr.Unavailable, RetryAfter: 5 * time.Second, Err: err,
 				Message: "The change is saved, but not every service has confirmed it yet. Send the same request again to wait for it.",
 			}
 		}
-		after.Untold = false
+		after.Pending = false
 	}
 	return after, nil
-}
-
-// tell puts the account's records into the state that was decided and then notes
-// that it has.
-func (s *Service) tell(ctx context.Context, a Account) error {
-	if s.holders == nil {
-		return nil
-	}
-	if err := s.holders.Suspend(ctx, a.ID, a.Suspended, a.Version); err != nil {
-		return err
-	}
-	if !a.Untold {
-		return nil
-	}
-	// Only now. A crash before this leaves Untold set, and Retell tells the holders again.
-	return s.store.Atomically(ctx, "note that holders were told", func(tx Tx) error {
-		now, err := tx.Account(a.ID)
-		// A newer change of the suspension has its own telling, which is not done yet.
-		if err != nil || !now.Untold || now.Suspended != a.Suspended {
-			return err
-		}
-		now.Untold = false
-		return tx.PutAccount(now)
-	})
-}
-
-// retellEvery is how long a suspension whose process died between its commit and
-// its telling stays without effect on redirects and pages, at most.
-const retellEvery = 15 * time.Second
-
-// Retell finishes the telling of changes whose first try failed or died, until
-// ctx ends. Replicas may do so at the same time: holders ignore what they know.
-func (s *Service) Retell(ctx context.Context) error {
-	tick := time.NewTicker(retellEvery)
-	defer tick.Stop()
-	for {
-		if err := s.RetellDue(ctx); err != nil && ctx.Err() == nil {
-			s.log.WarnContext(ctx, "suspensions wait for a service that holds records", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
-}
-
-// RetellDue tells the holders of all changes that wait now. One that fails keeps
-// no other from its turn.
-func (s *Service) RetellDue(ctx context.Context) error {
-	// Confirmed changes leave this list, so the next round sees those behind them.
-	waiting, err := s.store.Untold(ctx, 100)
-	if err != nil {
-		return err
-	}
-	var failed []error
-	for _, a := range waiting {
-		if err := s.tell(ctx, a); err != nil {
-			failed = append(failed, fmt.Errorf("account %s: %w", a.ID, err))
-		}
-	}
-	return errors.Join(failed...)
 }
 
 // NewKey asks for a key. The caller draws its secret, so that a repeated request
@@ -268,13 +194,12 @@ func (s *Service) CreateKey(ctx context.Context, n NewKey) (Key, error) {
 		if err := Room(tx, made, 1, s.now()); err != nil {
 			return err
 		}
-		return errors.Join(tx.AddKey(made), tx.Note(made.AccountID, events.KeyCreated, made.ID, made))
+		tx.Add(made, events.KeyCreated)
+		return nil
 	})
 	if err != nil {
 		return Key{}, err
 	}
-	// No version is raised: a new key takes no authority away from anybody.
-	s.audit(ctx, "key.create", made.AccountID, made.ID)
 	return made, nil
 }
 
@@ -389,50 +314,41 @@ func (s *Service) Keys(ctx context.Context, accountID string) ([]Key, error) {
 // operator's, who may revoke any key. When Revoke has returned, no replica
 // accepts the key.
 func (s *Service) Revoke(ctx context.Context, accountID, id string) error {
-	var acct Account
-	err := s.store.Atomically(ctx, "revoke key", func(tx Tx) error {
-		k, a, err := owned(tx, accountID, id)
+	return s.store.Atomically(ctx, "revoke key", func(tx Tx) error {
+		k, err := owned(tx, accountID, id)
 		if err != nil {
 			return err
 		}
-		if acct = a; !k.RevokedAt.IsZero() {
-			// Replicas are told again below: the first try may have died before it told them.
-			return nil
+		if !k.RevokedAt.IsZero() {
+			return tx.Again(k.AccountID)
 		}
 		k.RevokedAt = s.now()
-		acct.Version++
-		return errors.Join(tx.PutKey(k), tx.PutAccount(acct), tx.Note(acct.ID, events.KeyRevoked, k.ID, k))
+		tx.Put(k, events.KeyRevoked)
+		return tx.Authority(k.AccountID)
 	})
-	if err != nil {
-		return err
-	}
-	s.notify.InvalidateAccount(ctx, acct.ID, acct.Version)
-	s.audit(ctx, "key.revoke", acct.ID, id)
-	return nil
 }
 
 // Roll replaces the key id by n, which takes over its name, scopes and end. The
 // old key goes on for overlap, or ends at once when that is zero.
 func (s *Service) Roll(ctx context.Context, id string, overlap time.Duration, n NewKey) (Key, error) {
 	var made Key
-	var acct Account
 	err := s.store.Atomically(ctx, "roll key", func(tx Tx) error {
-		old, a, err := owned(tx, n.AccountID, id)
+		old, err := owned(tx, n.AccountID, id)
 		if err != nil {
 			return err
 		}
-		acct = a
 		n.Name, n.Scopes, n.ExpiresAt = old.Name, old.Scopes, old.ExpiresAt
 		made = n.key()
 		made.MadeBy = old.MadeBy
 		// Before the key that asks is judged: the first try of this request may have
 		// revoked it.
 		found, err := existing(tx, made)
-		if err != nil || found != nil {
-			if found != nil {
-				made = *found
-			}
+		if err != nil {
 			return err
+		}
+		if found != nil {
+			made = *found
+			return tx.Again(made.AccountID)
 		}
 		if n.By != nil {
 			g, err := s.giver(tx, n.By)
@@ -463,35 +379,22 @@ func (s *Service) Roll(ctx context.Context, id string, overlap time.Duration, n 
 		if err := Room(tx, made, added, now); err != nil {
 			return err
 		}
-		acct.Version++
-		return errors.Join(tx.AddKey(made), tx.PutKey(old), tx.PutAccount(acct), tx.Note(acct.ID, events.KeyRolled, old.ID, made))
+		tx.Put(old, events.Quiet)
+		tx.Add(made, events.Quiet)
+		tx.Tell(events.KeyRolled, old.ID, made) // one event for both
+		return tx.Authority(made.AccountID)
 	})
 	if err != nil {
 		return Key{}, err
 	}
-	s.notify.InvalidateAccount(ctx, acct.ID, acct.Version)
-	s.audit(ctx, "key.roll", acct.ID, id, "successor", made.ID)
 	return made, nil
 }
 
-// owned finds a key and its account; the operator's accountID is empty.
-func owned(tx Tx, accountID, id string) (Key, Account, error) {
+// owned finds a key of an account; the operator's accountID is empty.
+func owned(tx Tx, accountID, id string) (Key, error) {
 	k, err := tx.Key(id)
-	if err != nil {
-		return Key{}, Account{}, err
+	if err == nil && accountID != "" && k.AccountID != accountID {
+		err = ErrNoKey
 	}
-	if accountID != "" && k.AccountID != accountID {
-		return Key{}, Account{}, ErrNoKey
-	}
-	a, err := tx.Account(k.AccountID)
-	return k, a, err
-}
-
-// audit notes who did what; the log handler adds the request's trace id.
-func (s *Service) audit(ctx context.Context, action, account, key string, more ...any) {
-	by := "operator"
-	if p := identity.FromContext(ctx); p != nil {
-		by = p.KeyID
-	}
-	s.log.InfoContext(ctx, "audit", append([]any{"action", action, "account", account, "key", key, "by", by}, more...)...)
+	return k, err
 }

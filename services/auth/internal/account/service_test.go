@@ -5,8 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"slices"
 	"testing"
 	"time"
@@ -26,7 +24,7 @@ type memory struct {
 	keys     map[string]account.Key // by hash
 	roles    map[string]identity.Role
 	noted    []string
-	fail     error // of the next commit
+	told     []string
 }
 
 func (m *memory) Account(_ context.Context, id string) (account.Account, error) {
@@ -39,19 +37,7 @@ func (m *memory) Keys(_ context.Context, accountID string) ([]account.Key, error
 	return tx{m}.InUse(accountID, time.Time{})
 }
 
-func (m *memory) Untold(context.Context, int) (out []account.Account, err error) {
-	for _, a := range m.accounts {
-		if a.Untold {
-			out = append(out, a)
-		}
-	}
-	return out, nil
-}
-
 func (m *memory) Atomically(_ context.Context, _ string, fn func(account.Tx) error) error {
-	if m.fail != nil {
-		return m.fail
-	}
 	return fn(tx{m})
 }
 
@@ -93,42 +79,63 @@ func (t tx) InUse(accountID string, now time.Time) (out []account.Key, err error
 
 func (t tx) Role(_, memberID string) (identity.Role, error) { return t.roles[memberID], nil }
 
-func (t tx) Note(_ string, what events.Type, object string, _ any) error {
+func (t tx) Tell(what events.Type, object string, _ any) {
 	t.noted = append(t.noted, string(what)+" "+object)
-	return nil
 }
 
-func (t tx) AddAccount(a account.Account) error { t.accounts[a.ID] = a; return nil }
-func (t tx) PutAccount(a account.Account) error { t.accounts[a.ID] = a; return nil }
-func (t tx) PutKey(k account.Key) error         { t.keys[k.Hash] = k; return nil }
+func (t tx) AddAccount(a account.Account) { t.accounts[a.ID] = a }
 
-func (t tx) AddKey(k account.Key) error {
-	if _, ok := t.keys[k.Hash]; ok {
-		return errors.New("exists")
-	}
+func (t tx) PutAccount(a *account.Account, what events.Type) {
+	a.Version++
+	t.accounts[a.ID] = *a
+	t.Tell(what, a.ID, *a)
+	_ = t.Again(a.ID)
+}
+
+func (t tx) Add(r any, what events.Type) { t.Put(r, what) }
+
+func (t tx) Put(r any, what events.Type) {
+	k := r.(account.Key)
 	t.keys[k.Hash] = k
-	return nil
+	t.Tell(what, k.ID, k)
 }
 
-// told notes who was notified of what.
-type told []string
+func (t tx) Remove(any, events.Type) {}
 
-func (n *told) InvalidateAccount(_ context.Context, account string, version int64) {
-	*n = append(*n, fmt.Sprintf("%s@%d", account, version))
+func (t tx) Authority(id string) error {
+	a := t.accounts[id]
+	a.Version++
+	t.accounts[id] = a
+	return t.Again(id)
+}
+
+func (t tx) Again(id string) error {
+	t.told = append(t.told, fmt.Sprintf("%s@%d", id, t.accounts[id].Version))
+	return nil
 }
 
 type world struct {
 	*account.Service
 	store *memory
-	told  *told
 	now   time.Time
+
+	settled []string
+	down    bool // what keeps records
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	b := &world{store: &memory{accounts: map[string]account.Account{}, keys: map[string]account.Key{}, roles: map[string]identity.Role{}}, told: &told{}, now: time.UnixMilli(1_800_000_000_000)}
-	b.Service = account.NewService(b.store, b.told, func() time.Time { return b.now }, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	b := &world{store: &memory{accounts: map[string]account.Account{}, keys: map[string]account.Key{}, roles: map[string]identity.Role{}}, now: time.UnixMilli(1_800_000_000_000)}
+	b.Service = account.NewService(b.store, b.settle, func() time.Time { return b.now })
 	return b
+}
+
+func (b *world) settle(_ context.Context, a account.Account) error {
+	if b.down {
+		return errors.New("unreachable")
+	}
+	b.settled = append(b.settled, fmt.Sprintf("%s %s@%d", a.ID, a.State(), a.Version))
+	return nil
 }
 
 func (b *world) account(t *testing.T) account.Account {
@@ -189,77 +196,34 @@ func TestEveryLossOfAuthorityRaisesTheVersionAndIsTold(t *testing.T) {
 			t.Fatalf("act %d: %v", i, err)
 		}
 	}
-	want := told{a.ID + "@2", a.ID + "@2", a.ID + "@3", a.ID + "@4", a.ID + "@4", a.ID + "@5"}
-	if d := cmp.Diff(want, *b.told); d != "" {
+	want := []string{a.ID + "@2", a.ID + "@2", a.ID + "@3", a.ID + "@4", a.ID + "@4", a.ID + "@5"}
+	if d := cmp.Diff(want, b.store.told); d != "" {
 		t.Errorf("told (-want +got):\n%s", d)
 	}
-}
-
-// holders notes what it was told; down makes it fail.
-type holders struct {
-	told []string
-	down bool
-}
-
-func (h *holders) Suspend(_ context.Context, id string, suspended bool, version int64) error {
-	if h.down {
-		return errors.New("unreachable")
-	}
-	h.told = append(h.told, fmt.Sprintf("%s %v@%d", id, suspended, version))
-	return nil
 }
 
 func TestASuspensionReachesTheHoldersBeforeItIsAnswered(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
-	h := &holders{}
-	b.WithHolders(h)
 	a := b.account(t)
 	yes, no, name := true, false, "Renamed"
-	change := func(c account.Change) error { _, err := b.Change(t.Context(), a.ID, c); return err }
+	change := func(c account.Change) (account.Account, error) { return b.Change(t.Context(), a.ID, c) }
 	for _, c := range []account.Change{{Name: &name}, {Suspended: &yes}, {Suspended: &yes}, {Suspended: &no}} {
-		if err := change(c); err != nil {
-			t.Fatal(err)
+		after, err := change(c)
+		if err != nil || after.Pending {
+			t.Fatalf("%+v, %v", after, err)
 		}
 	}
-	want := []string{a.ID + " true@3", a.ID + " true@3", a.ID + " false@4"}
-	if d := cmp.Diff(want, h.told); d != "" {
+	want := []string{a.ID + " suspended@3", a.ID + " suspended@3", a.ID + " active@4"}
+	if d := cmp.Diff(want, b.settled); d != "" {
 		t.Errorf("holders were told (-want +got):\n%s", d)
 	}
-	if b.store.accounts[a.ID].Untold {
-		t.Error("told, and noted as untold")
-	}
-
-	h.told, h.down = nil, true
-	if err := change(account.Change{Suspended: &yes}); apierr.CodeOf(err) != apierr.Unavailable {
+	b.down = true
+	if _, err := change(account.Change{Suspended: &yes}); apierr.CodeOf(err) != apierr.Unavailable {
 		t.Errorf("with a holder down: %v, want UNAVAILABLE", err)
 	}
-	if got := b.store.accounts[a.ID]; !got.Suspended || !got.Untold {
-		t.Errorf("the decision is %+v, want it kept and noted as untold", got)
-	}
-	if err := b.RetellDue(t.Context()); err == nil {
-		t.Error("telling failed without an error")
-	}
-	h.down = false
-	if err := b.RetellDue(t.Context()); err != nil || len(h.told) != 1 || b.store.accounts[a.ID].Untold {
-		t.Errorf("after the outage: %v, told %v, %+v", err, h.told, b.store.accounts[a.ID])
-	}
-	if err := b.RetellDue(t.Context()); err != nil || len(h.told) != 1 {
-		t.Errorf("told again: %v %v", err, h.told)
-	}
-}
-
-func TestNobodyIsToldOfWhatDidNotCommit(t *testing.T) {
-	t.Parallel()
-	b := newWorld(t)
-	a := b.account(t)
-	k := b.key(t, a, nil)
-	b.store.fail = errors.New("aborted")
-	if err := b.Revoke(t.Context(), a.ID, k.ID); err == nil {
-		t.Error("no error")
-	}
-	if len(*b.told) > 0 {
-		t.Errorf("told %v", *b.told)
+	if got := b.store.accounts[a.ID]; !got.Suspended || !got.Pending {
+		t.Errorf("the decision is %+v, want it kept and noted as pending", got)
 	}
 }
 

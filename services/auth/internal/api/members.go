@@ -174,7 +174,11 @@ func (p People) signInLinkFor(c *fiber.Ctx) error {
 	by := identity.FromContext(ctx)
 	t, wait := p.Tries.Take(ctx, ratelimit.Rule{Key: "sign-in-links:" + by.AccountID, Max: member.MaxSignInLinks, Window: 24 * time.Hour})
 	if wait > 0 {
-		return &apierr.Error{Code: apierr.RateLimited, RetryAfter: wait, Message: "Members of this account have made 20 sign-in links within a day. Try again after the time in Retry-After, or ask the operator of this installation."}
+		return &apierr.Error{
+			Code:       apierr.RateLimited,
+			RetryAfter: wait,
+			Message:    "Members of this account have made 20 sign-in links within a day. Try again after the time in Retry-After, or ask the operator of this installation.",
+		}
 	}
 	made, token, err := p.makeLink(c, by)
 	if err != nil {
@@ -295,11 +299,19 @@ func (p People) signInLink(c *fiber.Ctx) error {
 // oneOf judges a body that does not name a member alone.
 func oneOf(fields *httpapi.Fields, memberID, name, role string) {
 	if memberID != "" {
-		fields.Add(apierr.Detail{Field: "memberId", Code: apierr.NotAllowed, Message: "Send memberId alone, or name and role for a new member."})
+		fields.Add(
+			apierr.Detail{Field: "memberId", Code: apierr.NotAllowed, Message: "Send memberId alone, or name and role for a new member."},
+		)
 		return
 	}
 	if strings.TrimSpace(name) == "" {
-		fields.Add(apierr.Detail{Field: "name", Code: apierr.Required, Message: "Name an existing member by memberId, or send name and role for a new one."})
+		fields.Add(
+			apierr.Detail{
+				Field:   "name",
+				Code:    apierr.Required,
+				Message: "Name an existing member by memberId, or send name and role for a new one.",
+			},
+		)
 	}
 	if role == "" {
 		fields.Add(apierr.Detail{Field: "role", Code: apierr.Required, Message: "Send the role of the new member."})

@@ -19,7 +19,15 @@ import (
 func Operator(a *httpapi.API, accounts *account.Service, token string) {
 	h := operator{accounts: accounts}
 	add := func(method, path string, handler fiber.Handler) {
-		a.HandleToken(method, path, token, "Send the operator's token as `Authorization: Bearer <token>`.", operatorAccount, events.AsOperator, handler)
+		a.HandleToken(
+			method,
+			path,
+			token,
+			"Send the operator's token as `Authorization: Bearer <token>`.",
+			operatorAccount,
+			events.AsOperator,
+			handler,
+		)
 	}
 	add(fiber.MethodPost, "/admin/v1/accounts", h.createAccount)
 	add(fiber.MethodGet, "/admin/v1/accounts/:id", h.account)

@@ -68,7 +68,10 @@ func limited[In asker, Out any](s SignIn, do func(ctx context.Context, in In) (O
 		addr, _ := netip.ParseAddr(in.From().Address) // none: a network of its own
 		// Counted before the try and given back after a success: tries that run at the same time
 		// must not all pass on the same count.
-		t, wait := s.Tries.Take(ctx, ratelimit.Rule{Key: "signin:" + ratelimit.Network(addr).String(), Max: signInTries, Window: time.Minute})
+		t, wait := s.Tries.Take(
+			ctx,
+			ratelimit.Rule{Key: "signin:" + ratelimit.Network(addr).String(), Max: signInTries, Window: time.Minute},
+		)
 		if err := tooMany(wait); err != nil {
 			return out, err
 		}
@@ -140,7 +143,12 @@ func (s SignIn) signIn(from wire.Browser, do func(b member.Browser) (member.Sess
 	if err != nil {
 		return wire.Session{}, err
 	}
-	return wire.Session{Secret: key.Secret(), ID: x.ID, MemberID: x.MemberID, ExpiresAt: x.CreatedAt.Add(member.SessionLife).UnixMilli()}, nil
+	return wire.Session{
+		Secret:    key.Secret(),
+		ID:        x.ID,
+		MemberID:  x.MemberID,
+		ExpiresAt: x.CreatedAt.Add(member.SessionLife).UnixMilli(),
+	}, nil
 }
 
 func sessionHash(b wire.Browser) string {
@@ -392,7 +400,10 @@ func (s SignIn) profile(ctx context.Context, in wire.OnSession) (wire.Profile, e
 		out.Passkeys = append(out.Passkeys, c)
 	}
 	for _, x := range found.Sessions {
-		out.Sessions = append(out.Sessions, wire.Signed{ID: x.ID, Client: x.Client, CreatedAt: x.CreatedAt.UnixMilli(), SeenAt: x.SeenAt.UnixMilli()})
+		out.Sessions = append(
+			out.Sessions,
+			wire.Signed{ID: x.ID, Client: x.Client, CreatedAt: x.CreatedAt.UnixMilli(), SeenAt: x.SeenAt.UnixMilli()},
+		)
 	}
 	return out, nil
 }

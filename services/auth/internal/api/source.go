@@ -41,12 +41,11 @@ type Credentials interface {
 	Credential(ctx context.Context, hash string) (account.Credential, error)
 	// Key finds a key by its public id; account.ErrNoKey if there is none.
 	Key(ctx context.Context, id string) (account.Key, error)
-	// Member finds a member; member.ErrNoMember if there is none.
-	Member(ctx context.Context, id string) (member.Member, error)
-	// Touch notes when a key was last used, and TouchSession a session;
-	// account.ErrNoKey if it was erased meanwhile.
-	Touch(ctx context.Context, hash string, at time.Time) error
-	TouchSession(ctx context.Context, hash string, at time.Time) error
+	// Look finds members.
+	Look(ctx context.Context) member.Reads
+	// Touch notes when a key or a session was last used; account.ErrNoKey if it was
+	// erased meanwhile.
+	Touch(ctx context.Context, hash string, session bool, at time.Time) error
 }
 
 // Source answers for keys, to this process and to the other services, and notes
@@ -102,7 +101,7 @@ func (s *Source) Verify(ctx context.Context, hash string) (*apikey.Record, error
 // key: what was given out on its behalf must not keep a session from ending.
 func (s *Source) Scopes(ctx context.Context, accountID, id string) (identity.ScopeSet, error) {
 	if strings.HasPrefix(id, "mem_") {
-		m, err := s.store.Member(ctx, id)
+		m, err := s.store.Look(ctx).Member(id)
 		if errors.Is(err, member.ErrNoMember) || err == nil && (m.AccountID != accountID || m.Lapsed(s.now())) {
 			return nil, nil
 		}
@@ -168,12 +167,8 @@ func (s *Source) Flush(ctx context.Context) error {
 	var failed sync.Map
 	for hash, use := range used {
 		g.Go(func() error {
-			touch := s.store.Touch
-			if use.session {
-				touch = s.store.TouchSession
-			}
 			// There is nothing to note about a key that is gone.
-			if err := touch(ctx, hash, use.at); err != nil && !errors.Is(err, account.ErrNoKey) {
+			if err := s.store.Touch(ctx, hash, use.session, use.at); err != nil && !errors.Is(err, account.ErrNoKey) {
 				failed.Store(hash, err)
 			}
 			return nil

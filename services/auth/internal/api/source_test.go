@@ -21,7 +21,7 @@ type ledger struct {
 	mu      sync.Mutex
 	key     account.Key
 	session bool
-	member  account.Holder
+	member  account.Member
 	touched []time.Time
 	fail    error
 }
@@ -44,21 +44,25 @@ func (l *ledger) Key(_ context.Context, id string) (account.Key, error) {
 	return l.key, nil
 }
 
-func (l *ledger) Member(_ context.Context, id string) (member.Member, error) {
-	if id != l.member.ID {
+// Look finds the one member. Nothing else of it is asked.
+func (l *ledger) Look(context.Context) member.Reads { return people{nil, l.member} }
+
+type people struct {
+	member.Reads
+	one account.Member
+}
+
+func (p people) Member(id string) (member.Member, error) {
+	if id != p.one.ID {
 		return member.Member{}, member.ErrNoMember
 	}
-	return member.Member{ID: id, AccountID: "acc_1", Role: l.member.Role}, nil
+	return member.Member{ID: id, AccountID: "acc_1", Role: p.one.Role}, nil
 }
 
-func (l *ledger) TouchSession(ctx context.Context, hash string, at time.Time) error {
-	if !l.session {
+func (l *ledger) Touch(_ context.Context, _ string, session bool, at time.Time) error {
+	if session != l.session {
 		return errors.New("a key is no session")
 	}
-	return l.Touch(ctx, hash, at)
-}
-
-func (l *ledger) Touch(_ context.Context, _ string, at time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.fail != nil {
@@ -142,7 +146,7 @@ func TestASessionInUseIsWrittenEveryFiveMinutes(t *testing.T) {
 	now := start
 	l := &ledger{
 		key: account.Key{ID: "ses_1", Hash: "h", AccountID: "acc_1", LastUsedAt: start}, session: true,
-		member: account.Holder{ID: "mem_1", Name: "Ada", Role: identity.Admin},
+		member: account.Member{ID: "mem_1", Name: "Ada", Role: identity.Admin},
 	}
 	s := NewSource(l, Plans{}, func() time.Time { return now })
 	for range 11 * 6 { // eleven minutes
@@ -181,10 +185,10 @@ func TestScopesEndWithTheKeyAndTheMember(t *testing.T) {
 		"an unknown key":                {&ledger{key: whole}, "acc_1", "key_2", false},
 		"a revoked key":                 {&ledger{key: key(func(k *account.Key) { k.RevokedAt = now.Add(-time.Second) })}, "acc_1", "key_1", false},
 		"an expired key":                {&ledger{key: key(func(k *account.Key) { k.ExpiresAt = now })}, "acc_1", "key_1", false},
-		"a key whose maker is a viewer": {&ledger{key: whole, member: account.Holder{ID: "mem_1", Role: identity.Viewer}}, "acc_1", "key_1", true},
-		"a key whose maker is gone":     {&ledger{key: whole, member: account.Holder{ID: "mem_1"}}, "acc_1", "key_1", false},
-		"a member":                      {&ledger{member: account.Holder{ID: "mem_1", Role: identity.Viewer}}, "acc_1", "mem_1", true},
-		"a member of another account":   {&ledger{member: account.Holder{ID: "mem_1", Role: identity.Viewer}}, "acc_2", "mem_1", false},
+		"a key whose maker is a viewer": {&ledger{key: whole, member: account.Member{ID: "mem_1", Role: identity.Viewer}}, "acc_1", "key_1", true},
+		"a key whose maker is gone":     {&ledger{key: whole, member: account.Member{ID: "mem_1"}}, "acc_1", "key_1", false},
+		"a member":                      {&ledger{member: account.Member{ID: "mem_1", Role: identity.Viewer}}, "acc_1", "mem_1", true},
+		"a member of another account":   {&ledger{member: account.Member{ID: "mem_1", Role: identity.Viewer}}, "acc_2", "mem_1", false},
 		"a member who was removed":      {&ledger{}, "acc_1", "mem_1", false},
 	} {
 		s := NewSource(tt.ledger, Plans{}, func() time.Time { return now })

@@ -39,7 +39,15 @@ func toTakedown(t tenancy.Takedown) wire.Takedown {
 func Tenancy(a *httpapi.API, tenants *tenancy.Service, token string) {
 	h := tenantRoutes{tenants}
 	add := func(method, path string, handler fiber.Handler) {
-		a.HandleToken(method, path, token, "Send the operator's token as `Authorization: Bearer <token>`.", operatorAccount, events.AsOperator, handler)
+		a.HandleToken(
+			method,
+			path,
+			token,
+			"Send the operator's token as `Authorization: Bearer <token>`.",
+			operatorAccount,
+			events.AsOperator,
+			handler,
+		)
 	}
 	add(fiber.MethodGet, "/admin/v1/accounts", h.accounts)
 	add(fiber.MethodDelete, "/admin/v1/accounts/:id", h.deleteAccount)
@@ -62,7 +70,8 @@ func (h tenantRoutes) accounts(c *fiber.Ctx) error {
 	if len(wrong) > 0 {
 		return apierr.Invalid(wrong...)
 	}
-	if cursor := c.Query("cursor"); cursor != "" && (!strings.HasPrefix(cursor, "acc_") || len(cursor) > 64 || strings.Contains(cursor, "/")) {
+	if cursor := c.Query("cursor"); cursor != "" &&
+		(!strings.HasPrefix(cursor, "acc_") || len(cursor) > 64 || strings.Contains(cursor, "/")) {
 		return apierr.New(apierr.InvalidCursor, "Pass the nextCursor of an earlier answer.")
 	}
 	found, next, err := h.tenants.Accounts(c.UserContext(), c.Query("cursor"), limit, c.Query("q"))
@@ -106,13 +115,20 @@ func (h tenantRoutes) takeDown(c *fiber.Ctx) error {
 		fields.Add(apierr.Detail{Field: "reason", Code: apierr.Required, Message: "Give a reason. The owner sees it."})
 	}
 	if at, err := url.Parse(body.URL); body.URL != "" && (err != nil || at.Host == "") {
-		fields.Add(apierr.Detail{Field: "url", Code: apierr.InvalidFormat, Message: "Give the whole short or share address, with its host."})
+		fields.Add(
+			apierr.Detail{Field: "url", Code: apierr.InvalidFormat, Message: "Give the whole short or share address, with its host."},
+		)
 	}
 	if err := fields.Err(); err != nil {
 		return err
 	}
 	origin := httpapi.OriginOf(c.UserContext())
-	order := tenant.Order{ID: identity.IDFrom("tkd", origin.Nonce), Target: tenant.Target{URL: body.URL, ID: body.LinkID + body.VideoID}, Reason: body.Reason, At: origin.At}
+	order := tenant.Order{
+		ID:     identity.IDFrom("tkd", origin.Nonce),
+		Target: tenant.Target{URL: body.URL, ID: body.LinkID + body.VideoID},
+		Reason: body.Reason,
+		At:     origin.At,
+	}
 	kind := ""
 	switch {
 	case body.LinkID != "":
@@ -161,11 +177,19 @@ func mayExport(c *fiber.Ctx) error {
 	p := identity.FromContext(c.UserContext())
 	for _, s := range identity.AllScopes() {
 		if strings.HasSuffix(string(s), ":read") && !p.Scopes.Has(s) {
-			return &apierr.Error{Code: apierr.InsufficientScope, RequiredScope: string(s), Message: "An export needs every read scope. This key lacks " + string(s) + "."}
+			return &apierr.Error{
+				Code:          apierr.InsufficientScope,
+				RequiredScope: string(s),
+				Message:       "An export needs every read scope. This key lacks " + string(s) + ".",
+			}
 		}
 	}
 	if !p.Owns() {
-		return &apierr.Error{Code: apierr.InsufficientScope, RequiredRole: string(identity.Owner), Message: "Only an owner may export the account."}
+		return &apierr.Error{
+			Code:         apierr.InsufficientScope,
+			RequiredRole: string(identity.Owner),
+			Message:      "Only an owner may export the account.",
+		}
 	}
 	return nil
 }
@@ -196,7 +220,12 @@ func Export(a *httpapi.API, accounts *account.Service, members *member.Service, 
 		if err != nil {
 			return err
 		}
-		first := []tenancy.Line{{Type: "account", Data: map[string]any{"id": acct.ID, "name": acct.Name, "plan": acct.Plan.String(), "createdAt": acct.CreatedAt.UnixMilli()}}}
+		first := []tenancy.Line{
+			{
+				Type: "account",
+				Data: map[string]any{"id": acct.ID, "name": acct.Name, "plan": acct.Plan.String(), "createdAt": acct.CreatedAt.UnixMilli()},
+			},
+		}
 		for _, k := range keys {
 			first = append(first, tenancy.Line{Type: "key", Data: toKey(k)})
 		}

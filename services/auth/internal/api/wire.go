@@ -10,7 +10,8 @@ func toOperatorAccount(a account.Account, ignored []string) wire.OperatorAccount
 	return wire.OperatorAccount{
 		ID: a.ID, Name: a.Name, Plan: a.Plan.String(), State: string(a.State()), Suspended: a.Suspended,
 		Limits: wire.OwnLimits{
-			Links: wire.OrNull(a.Limits.Links), Videos: wire.OrNull(a.Limits.Videos), Domains: wire.OrNull(a.Limits.Domains), StoredBytes: wire.OrNull(a.Limits.StoredBytes),
+			Links: wire.OrNull(a.Limits.Links), Videos: wire.OrNull(a.Limits.Videos),
+			Domains: wire.OrNull(a.Limits.Domains), StoredBytes: wire.OrNull(a.Limits.StoredBytes),
 		},
 		CreatedAt: a.CreatedAt.UnixMilli(), IgnoredFields: ignored,
 	}
@@ -34,7 +35,8 @@ func toNewKey(k account.Key, secret identity.Key) wire.KeyCreated {
 func toLimits(rate int, q identity.Quotas) wire.AccountLimits {
 	return wire.AccountLimits{
 		RequestsPerMinute: rate, BulkItems: bulkItems,
-		Links: wire.OrNull(max(0, int64(q.Links))), Videos: wire.OrNull(max(0, int64(q.Videos))), Domains: wire.OrNull(max(0, int64(q.Domains))), StoredBytes: wire.OrNull(max(0, q.StoredBytes)),
+		Links: wire.OrNull(max(0, int64(q.Links))), Videos: wire.OrNull(max(0, int64(q.Videos))),
+		Domains: wire.OrNull(max(0, int64(q.Domains))), StoredBytes: wire.OrNull(max(0, q.StoredBytes)),
 	}
 }
 

@@ -17,7 +17,10 @@ func (s *Service) StartDevice(ctx context.Context, code identity.Key, name strin
 		Hash: code.Hash(), UserCode: userCode(), Name: name, Scopes: scopes,
 		CreatedAt: s.now(), ExpiresAt: s.now().Add(DeviceCodeLife),
 	}
-	return d, s.store.AddDevice(ctx, d)
+	return d, s.store.People(ctx, "add device", func(tx Tx) error {
+		tx.Add(d, events.Quiet)
+		return nil
+	})
 }
 
 // userCode is short enough to compare and too long to guess in ten minutes.
@@ -28,7 +31,7 @@ func userCode() string {
 
 // Device finds a request that waits for a person's answer.
 func (s *Service) Device(ctx context.Context, userCode string) (Device, error) {
-	d, err := s.store.Device(ctx, userCode)
+	d, err := s.store.Look(ctx).Device(userCode)
 	if err == nil && (!s.now().Before(d.ExpiresAt) || d.MemberID != "" || d.Denied) {
 		err = ErrNoDevice
 	}
@@ -55,13 +58,15 @@ func (s *Service) DecideDevice(ctx context.Context, by *identity.Principal, user
 		}
 		if !approve {
 			now.Denied = true
-			return tx.PutDevice(now)
+			tx.Put(now, events.Quiet)
+			return nil
 		}
 		if _, err := deviceScopes(tx, by.AccountID, by.MemberID, now); err != nil {
 			return err
 		}
 		now.AccountID, now.MemberID = by.AccountID, by.MemberID
-		return tx.PutDevice(now)
+		tx.Put(now, events.Quiet)
+		return nil
 	})
 }
 
@@ -75,7 +80,11 @@ func deviceScopes(tx Tx, accountID, memberID string, d Device) (identity.ScopeSe
 		return nil, err
 	}
 	if !role.Scopes().Has(identity.KeysWrite) {
-		return nil, &apierr.Error{Code: apierr.InsufficientScope, RequiredScope: string(identity.KeysWrite), Message: "Your role does not allow you to make keys. Ask an admin of the account."}
+		return nil, &apierr.Error{
+			Code:          apierr.InsufficientScope,
+			RequiredScope: string(identity.KeysWrite),
+			Message:       "Your role does not allow you to make keys. Ask an admin of the account.",
+		}
 	}
 	return d.Scopes, account.MayGive(role.Scopes(), d.Scopes)
 }
@@ -105,7 +114,7 @@ func (s *Service) CollectDevice(ctx context.Context, code, secret identity.Key) 
 	if err := s.store.People(ctx, "look at device", func(tx Tx) error { return read(tx) }); err != nil {
 		return account.Key{}, err
 	}
-	m, err := s.store.Member(ctx, d.MemberID)
+	m, err := s.store.Look(ctx).Member(d.MemberID)
 	if errors.Is(err, ErrNoMember) {
 		err = ErrNoDevice
 	}
@@ -122,17 +131,20 @@ func (s *Service) CollectDevice(ctx context.Context, code, secret identity.Key) 
 			return err
 		}
 		made = account.Key{
-			ID: identity.NewID("key"), AccountID: d.AccountID, Hash: secret.Hash(), Name: d.Name, Prefix: secret.Prefix(), Last4: secret.Last4(),
+			ID: identity.NewID(
+				"key",
+			), AccountID: d.AccountID, Hash: secret.Hash(), Name: d.Name, Prefix: secret.Prefix(), Last4: secret.Last4(),
 			Scopes: scopes, MadeBy: d.MemberID, CreatedAt: s.now(),
 		}
 		if err := account.Room(tx, made, 1, s.now()); err != nil {
 			return err
 		}
-		return errors.Join(tx.AddKey(made), tx.RemoveDevice(d), tx.Note(made.AccountID, events.KeyCreated, made.ID, made))
+		tx.Add(made, events.KeyCreated)
+		tx.Remove(d, events.Quiet)
+		return nil
 	})
 	if err != nil {
 		return account.Key{}, err
 	}
-	s.audit(ctx, "key.create", made.AccountID, "key", made.ID)
 	return made, nil
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
 // Limits of an account and of a person.
@@ -159,6 +160,14 @@ func (s Session) ExpiresAt() time.Time {
 	return idle
 }
 
+// Key is the session in the form of a key, with the scopes of a role.
+func (s Session) Key(role identity.Role) account.Key {
+	return account.Key{
+		ID: s.ID, AccountID: s.AccountID, Hash: s.Hash, MadeBy: s.MemberID, Scopes: role.Scopes(),
+		CreatedAt: s.CreatedAt, LastUsedAt: s.SeenAt, ExpiresAt: s.ExpiresAt(), RevokedAt: s.EndedAt,
+	}
+}
+
 // Active reports whether the session is accepted at now.
 func (s Session) Active(now time.Time) bool { return s.EndedAt.IsZero() && now.Before(s.ExpiresAt()) }
 
@@ -218,11 +227,20 @@ var (
 	// ErrAlreadyMember keeps a person from being two members of one account.
 	ErrAlreadyMember = apierr.New(apierr.AlreadyMember, "You are a member of this account already.")
 	// ErrHasSignIn refuses a sign-in link for somebody who needs none.
-	ErrHasSignIn = apierr.New(apierr.HasSignIn, "This person has their own way to sign in, or is a member of another account too, so nobody can make a sign-in link for them. If they cannot sign in any more, remove them and invite them again.")
+	ErrHasSignIn = apierr.New(
+		apierr.HasSignIn,
+		"This person has their own way to sign in, or is a member of another account too, so nobody can make a sign-in link for them. If they cannot sign in any more, remove them and invite them again.",
+	)
 	// ErrByProvider refuses a member by group whom only the provider can let in.
-	ErrByProvider = apierr.New(apierr.SignInByProvider, "This membership comes from a group of the identity provider. Sign in with the provider.")
+	ErrByProvider = apierr.New(
+		apierr.SignInByProvider,
+		"This membership comes from a group of the identity provider. Sign in with the provider.",
+	)
 	// ErrBound refuses in a bound session what reaches beyond its membership.
-	ErrBound = apierr.New(apierr.Forbidden, "You signed in by a link that somebody made for you in this account. It opens this account only, and changes nothing elsewhere.")
+	ErrBound = apierr.New(
+		apierr.Forbidden,
+		"You signed in by a link that somebody made for you in this account. It opens this account only, and changes nothing elsewhere.",
+	)
 	// ErrIdentityTaken keeps one identity from being two persons.
 	ErrIdentityTaken = apierr.New(apierr.IdentityTaken, "This identity belongs to another person here.")
 )

@@ -3,7 +3,6 @@ package member
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -14,88 +13,64 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
+// Reads look up members, links, sessions and identities: in a [Tx] as they are when
+// it commits.
+type Reads interface {
+	// Account finds an account; [account.ErrNoAccount] if there is none.
+	Account(id string) (account.Account, error)
+	// Members lists an account's members, oldest first.
+	Members(accountID string) ([]Member, error)
+	// Member finds a member of any account; ErrNoMember if there is none.
+	Member(id string) (Member, error)
+	// Memberships lists a person's members in all accounts, oldest first.
+	Memberships(personID string) ([]Member, error)
+	// Link finds a one-time link by its token's hash; ErrNoLink if there is none.
+	Link(hash string) (Link, error)
+	LinkByID(id string) (Link, error)
+	// OpenLinks lists an account's links of both kinds that have not expired, newest first.
+	OpenLinks(accountID string) ([]Link, error)
+	// Session finds a session by its key's hash; ErrNoSession if there is none.
+	Session(hash string) (Session, error)
+	// Sessions lists a member's sessions that were not ended, newest first.
+	Sessions(memberID string) ([]Session, error)
+	// Identity finds an identity; ErrNoIdentity if it is not known.
+	Identity(issuer, subject string) (Identity, error)
+	// Identities lists a person's, oldest first.
+	Identities(personID string) ([]Identity, error)
+	// Passkey finds a passkey by its credential's hash; ErrNoPasskey if there is none.
+	Passkey(hash string) (Passkey, error)
+	// Passkeys lists a person's, oldest first.
+	Passkeys(personID string) ([]Passkey, error)
+	// Device finds a device's request by the code that the person typed, DeviceByHash by
+	// the one that the program has; ErrNoDevice if there is none.
+	Device(userCode string) (Device, error)
+	DeviceByHash(hash string) (Device, error)
+}
+
+// Tx is one atomic change; see [account.Tx].
+type Tx interface {
+	account.Tx
+	Reads
+	// UseOnce fails the change when name was used before: it keeps a signed answer from
+	// being replayed.
+	UseOnce(name string, until time.Time)
+}
+
 // Store remembers members, links, sessions and identities.
 type Store interface {
-	// Account finds an account; [account.ErrNoAccount] if there is none.
-	Account(ctx context.Context, id string) (account.Account, error)
-	// Members lists an account's members, oldest first.
-	Members(ctx context.Context, accountID string) ([]Member, error)
-	// Member finds a member of any account; ErrNoMember if there is none.
-	Member(ctx context.Context, id string) (Member, error)
-	// Memberships lists a person's members in all accounts, oldest first.
-	Memberships(ctx context.Context, personID string) ([]Member, error)
+	Look(ctx context.Context) Reads
 	// GroupMembers lists the members of all accounts whom a group map made.
 	GroupMembers(ctx context.Context) ([]Member, error)
 	// WaysOf lists how these people sign in.
 	WaysOf(ctx context.Context, personIDs []string) ([]Identity, []Passkey, error)
-	// Invitations lists an account's open invitations, newest first.
-	Invitations(ctx context.Context, accountID string) ([]Link, error)
-	// Link finds a one-time link by its token's hash; ErrNoLink if there is none.
-	Link(ctx context.Context, hash string) (Link, error)
-	// Session finds a session by its key's hash; ErrNoSession if there is none.
-	Session(ctx context.Context, hash string) (Session, error)
-	// Sessions lists a member's sessions that have not ended, newest first.
-	Sessions(ctx context.Context, memberID string) ([]Session, error)
-	// Identity finds an identity; ErrNoIdentity if it is not known.
-	Identity(ctx context.Context, issuer, subject string) (Identity, error)
-	// Identities lists a person's.
-	Identities(ctx context.Context, personID string) ([]Identity, error)
-	// Passkey finds a passkey by its credential's hash; ErrNoPasskey if there is none.
-	Passkey(ctx context.Context, hash string) (Passkey, error)
-	// Passkeys lists a person's, oldest first.
-	Passkeys(ctx context.Context, personID string) ([]Passkey, error)
-	// Device finds a device's request by the code that the person typed;
-	// ErrNoDevice if there is none.
-	Device(ctx context.Context, userCode string) (Device, error)
-	// AddDevice keeps a new device's request.
-	AddDevice(ctx context.Context, d Device) error
-	// People runs fn so that what it read still holds when it commits; see
-	// [account.Store].
+	// People makes one change; see [account.Store].
 	People(ctx context.Context, what string, fn func(tx Tx) error) error
-}
-
-// Tx is one atomic change. All reads come before the first write.
-type Tx interface {
-	account.Tx
-
-	Member(id string) (Member, error)
-	Members(accountID string) ([]Member, error)
-	Memberships(personID string) ([]Member, error)
-	Link(hash string) (Link, error)
-	LinkByID(id string) (Link, error)
-	// OpenLinks lists an account's links of both kinds that have not expired.
-	OpenLinks(accountID string) ([]Link, error)
-	Session(hash string) (Session, error)
-	// ActiveSessions lists a member's sessions that have not ended.
-	ActiveSessions(memberID string) ([]Session, error)
-	Identity(issuer, subject string) (Identity, error)
-	Identities(personID string) ([]Identity, error)
-	Passkey(hash string) (Passkey, error)
-	Passkeys(personID string) ([]Passkey, error)
-	DeviceByHash(hash string) (Device, error)
-
-	PutMember(m Member) error
-	RemoveMember(m Member) error
-	AddLink(l Link) error
-	RemoveLink(l Link) error
-	AddSession(s Session) error
-	EndSession(s Session) error
-	AddIdentity(i Identity) error
-	PutPasskey(p Passkey) error
-	RemovePasskey(p Passkey) error
-	PutDevice(d Device) error
-	RemoveDevice(d Device) error
-	// UseOnce fails when name was used before: it keeps a signed answer from being
-	// replayed.
-	UseOnce(name string, until time.Time) error
 }
 
 // Service is what the APIs call.
 type Service struct {
 	store    Store
-	notify   account.Notifier
 	now      func() time.Time
-	log      *slog.Logger
 	provider Provider
 }
 
@@ -107,13 +82,6 @@ type Provider struct {
 	MaxAge time.Duration
 }
 
-// WithProvider names the identity provider. Identities of any other are no way to
-// sign in.
-func (s *Service) WithProvider(p Provider) *Service {
-	s.provider = p
-	return s
-}
-
 func (s *Service) groupUntil() time.Time {
 	if s.provider.MaxAge <= 0 {
 		return s.now().Add(GroupLife)
@@ -121,37 +89,35 @@ func (s *Service) groupUntil() time.Time {
 	return s.now().Add(s.provider.MaxAge)
 }
 
-// NewService makes a service. A nil now or log is the system's.
-func NewService(store Store, notify account.Notifier, now func() time.Time, log *slog.Logger) *Service {
+// NewService makes a service. Identities of any other provider than p are no way to
+// sign in. A nil now is the system's clock.
+func NewService(store Store, p Provider, now func() time.Time) *Service {
 	if now == nil {
 		now = time.Now
 	}
-	if log == nil {
-		log = slog.Default()
-	}
-	return &Service{store: store, notify: notify, now: now, log: log}
+	return &Service{store: store, provider: p, now: now}
 }
 
 // Account reports whether there is such an account.
 func (s *Service) Account(ctx context.Context, id string) error {
-	_, err := s.store.Account(ctx, id)
+	_, err := s.store.Look(ctx).Account(id)
 	return err
 }
 
 // AccountName is what people know an account by.
 func (s *Service) AccountName(ctx context.Context, id string) (string, error) {
-	a, err := s.store.Account(ctx, id)
+	a, err := s.store.Look(ctx).Account(id)
 	return a.Name, err
 }
 
 // Members lists an account's members, oldest first.
 func (s *Service) Members(ctx context.Context, accountID string) ([]Member, error) {
-	return s.store.Members(ctx, accountID)
+	return s.store.Look(ctx).Members(accountID)
 }
 
 // Member finds a member of the account.
 func (s *Service) Member(ctx context.Context, accountID, id string) (Member, error) {
-	m, err := s.store.Member(ctx, id)
+	m, err := s.store.Look(ctx).Member(id)
 	if err == nil && m.AccountID != accountID {
 		err = ErrNoMember
 	}
@@ -164,7 +130,6 @@ func (s *Service) Member(ctx context.Context, accountID, id string) (Member, err
 // Change edits a member. by is nil for the operator.
 func (s *Service) Change(ctx context.Context, by *identity.Principal, accountID, id string, c Change) (Member, error) {
 	var after Member
-	var acct account.Account
 	err := s.store.People(ctx, "change member", func(tx Tx) error {
 		before, scopes, err := s.target(tx, by, accountID, id)
 		if err != nil {
@@ -180,9 +145,6 @@ func (s *Service) Change(ctx context.Context, by *identity.Principal, accountID,
 				return err
 			}
 		}
-		if acct, err = tx.Account(accountID); err != nil {
-			return err
-		}
 		after = before
 		if c.Name != nil {
 			after.Name = *c.Name
@@ -191,118 +153,85 @@ func (s *Service) Change(ctx context.Context, by *identity.Principal, accountID,
 			after.Role = *c.Role
 		}
 		if after == before {
-			return nil
+			return tx.Again(accountID)
 		}
 		after.UpdatedAt = s.now()
-		return s.putRole(tx, &acct, before, after)
+		return s.putRole(tx, before, after)
 	})
 	if err != nil {
 		return Member{}, err
 	}
-	// Also when nothing changed: an earlier try may have died before it told anybody.
-	s.notify.InvalidateAccount(ctx, acct.ID, acct.Version)
-	s.audit(ctx, "member.change", accountID, "member", id, "role", string(after.Role))
 	return after, nil
 }
 
 // putRole writes a changed member, and what a changed role brings with it.
-func (s *Service) putRole(tx Tx, acct *account.Account, before, after Member) error {
-	// Everything is read before the first write; Firestore takes no read after one.
+func (s *Service) putRole(tx Tx, before, after Member) error {
 	if before.Role == identity.Owner && after.Role != identity.Owner {
 		if err := s.ownerRemains(tx, before); err != nil {
 			return err
 		}
 	}
-	exceeding, err := s.keysBeyond(tx, before, after.Role)
-	if err != nil {
+	if _, err := s.takeBeyond(tx, before, after.Role); err != nil {
 		return err
 	}
-	handed, err := s.linksBeyond(tx, before, after.Role)
-	if err != nil {
-		return err
-	}
-	var opened []Session
-	var ended []error
-	var planted []Passkey
 	if !before.Role.AtLeast(after.Role) {
 		// Whoever made a sign-in link for this member could reach the old role and may have
 		// kept the session, or added a passkey in it. They must not grow with the member.
-		if opened, err = tx.ActiveSessions(before.ID); err != nil {
+		opened, err := tx.Sessions(before.ID)
+		if err != nil {
 			return err
 		}
-		opened = slices.DeleteFunc(opened, func(x Session) bool { return !x.Bound })
-		if planted, err = tx.Passkeys(before.PersonID); err != nil {
+		planted, err := tx.Passkeys(before.PersonID)
+		if err != nil {
 			return err
 		}
-	}
-	for _, k := range planted {
-		if k.MemberID == before.ID {
-			ended = append(ended, tx.RemovePasskey(k))
+		s.end(tx, slices.DeleteFunc(opened, func(x Session) bool { return !x.Bound })...)
+		for _, k := range planted {
+			if k.MemberID == before.ID {
+				tx.Remove(k, events.Quiet)
+			}
 		}
 	}
+	tx.Put(after, events.MemberChanged)
 	// A new name shows in events, so replicas must learn of it as of a new role.
-	acct.Version++
-	return errors.Join(
-		errors.Join(ended...), tx.PutMember(after), tx.PutAccount(*acct), s.revoke(tx, exceeding), s.withdraw(tx, handed), s.end(tx, opened...),
-		tx.Note(after.AccountID, events.MemberChanged, after.ID, after),
-	)
+	return tx.Authority(after.AccountID)
 }
 
 // Remove ends a membership: its sessions, the keys it made, and the member. by is
 // nil for the operator.
 func (s *Service) Remove(ctx context.Context, by *identity.Principal, accountID, id string) error {
-	var acct account.Account
-	err := s.store.People(ctx, "remove member", func(tx Tx) error {
+	return s.store.People(ctx, "remove member", func(tx Tx) error {
 		m, _, err := s.target(tx, by, accountID, id)
 		if err != nil {
 			return err
 		}
-		if acct, err = tx.Account(accountID); err != nil {
-			return err
-		}
-		return s.remove(tx, &acct, m)
+		return s.remove(tx, m)
 	})
-	if err != nil {
-		return err
-	}
-	s.notify.InvalidateAccount(ctx, acct.ID, acct.Version)
-	s.audit(ctx, "member.remove", accountID, "member", id)
-	return nil
 }
 
-func (s *Service) remove(tx Tx, acct *account.Account, m Member) error {
+func (s *Service) remove(tx Tx, m Member) error {
 	if m.Role == identity.Owner {
 		if err := s.ownerRemains(tx, m); err != nil {
 			return err
 		}
 	}
-	_, take, err := s.handedOut(tx, m)
-	if err != nil {
+	if _, err := s.disown(tx, m); err != nil {
 		return err
 	}
-	acct.Version++
-	return errors.Join(tx.RemoveMember(m), tx.PutAccount(*acct), take(), tx.Note(m.AccountID, events.MemberRemoved, m.ID, m))
+	tx.Remove(m, events.MemberRemoved)
+	return tx.Authority(m.AccountID)
 }
 
-// handedOut reads what ends with a member: their keys, links and sessions. A key or
-// an invitation that they made before would let them back in. It returns how many
-// there are and what ends them.
-func (s *Service) handedOut(tx Tx, m Member) (n int, take func() error, err error) {
-	made, err := s.keysBeyond(tx, m, "")
+// disown ends what a member handed out, and their sessions. A key or an invitation
+// that they made before would let them back in. It returns how much there was.
+func (s *Service) disown(tx Tx, m Member) (int, error) {
+	n, err := s.takeBeyond(tx, m, "")
 	if err != nil {
-		return 0, nil, err
+		return 0, err
 	}
-	links, err := s.linksBeyond(tx, m, "")
-	if err != nil {
-		return 0, nil, err
-	}
-	sessions, err := tx.ActiveSessions(m.ID)
-	if err != nil {
-		return 0, nil, err
-	}
-	return len(made) + len(links) + len(sessions), func() error {
-		return errors.Join(s.revoke(tx, made), s.withdraw(tx, links), s.end(tx, sessions...))
-	}, nil
+	sessions, err := tx.Sessions(m.ID)
+	s.end(tx, sessions...)
+	return n + len(sessions), err
 }
 
 // LapseEvery is how long a membership and its keys may outlive the provider's
@@ -330,10 +259,7 @@ func (s *Service) EndLapsed(ctx context.Context) error {
 }
 
 func (s *Service) endLapsed(ctx context.Context, m Member) error {
-	var acct account.Account
-	ended := false
-	err := s.store.People(ctx, "end membership by group", func(tx Tx) error {
-		ended = false
+	return s.store.People(ctx, "end membership by group", func(tx Tx) error {
 		m, err := tx.Member(m.ID)
 		if errors.Is(err, ErrNoMember) || err == nil && !m.Lapsed(s.now()) {
 			return nil
@@ -341,26 +267,15 @@ func (s *Service) endLapsed(ctx context.Context, m Member) error {
 		if err != nil {
 			return err
 		}
-		if acct, err = tx.Account(m.AccountID); err != nil {
+		if err = s.remove(tx, m); !errors.Is(err, ErrLastOwner) {
 			return err
 		}
-		ended = true
-		if err = s.remove(tx, &acct, m); !errors.Is(err, ErrLastOwner) {
+		n, err := s.disown(tx, m)
+		if err != nil || n == 0 {
 			return err
 		}
-		n, take, err := s.handedOut(tx, m)
-		if ended = n > 0; err != nil || !ended {
-			return err
-		}
-		acct.Version++
-		return errors.Join(tx.PutAccount(acct), take())
+		return tx.Authority(m.AccountID)
 	})
-	if err != nil || !ended {
-		return err
-	}
-	s.notify.InvalidateAccount(ctx, acct.ID, acct.Version)
-	s.audit(ctx, "member.lapse", acct.ID, "member", m.ID)
-	return nil
 }
 
 // target finds the member that a call is about, and what its caller may give now:
@@ -412,7 +327,11 @@ func (s *Service) authority(tx Tx, by *identity.Principal) (identity.ScopeSet, e
 		scopes = scopes.And(role.Scopes())
 	}
 	if !scopes.Has(identity.MembersWrite) {
-		return nil, &apierr.Error{Code: apierr.InsufficientScope, RequiredScope: string(identity.MembersWrite), Message: "You lack the scope members:write."}
+		return nil, &apierr.Error{
+			Code:          apierr.InsufficientScope,
+			RequiredScope: string(identity.MembersWrite),
+			Message:       "You lack the scope members:write.",
+		}
 	}
 	return scopes, nil
 }
@@ -428,73 +347,55 @@ func (s *Service) ownerRemains(tx Tx, leaving Member) error {
 	return nil
 }
 
-// keysBeyond lists the keys in use that the member made, themselves or through
-// another key, and that have more scopes than role gives. Role "" is nobody's.
-func (s *Service) keysBeyond(tx Tx, m Member, role identity.Role) ([]account.Key, error) {
+// takeBeyond takes back what the member handed out and a holder of role could not, and
+// returns how much that was. Role "" is nobody's.
+func (s *Service) takeBeyond(tx Tx, m Member, role identity.Role) (n int, err error) {
 	inUse, err := tx.InUse(m.AccountID, s.now())
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	return slices.DeleteFunc(inUse, func(k account.Key) bool {
-		return k.MadeBy != m.ID || role != "" && role.Scopes().Covers(k.Scopes)
-	}), nil
-}
-
-// linksBeyond lists the open links that the member made and that a holder of role
-// could not make: without this, somebody who is about to be removed could invite
-// themselves back, or come back as somebody else.
-func (s *Service) linksBeyond(tx Tx, m Member, role identity.Role) ([]Link, error) {
 	open, err := tx.OpenLinks(m.AccountID)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	return slices.DeleteFunc(open, func(l Link) bool {
-		may := role.AtLeast(l.Role)
+	for _, k := range inUse {
+		// Keys that they made, themselves or through another key.
+		if k.MadeBy == m.ID && (role == "" || !role.Scopes().Covers(k.Scopes)) {
+			k.RevokedAt = s.now()
+			tx.Put(k, events.KeyRevoked)
+			n++
+		}
+	}
+	for _, l := range open {
+		// Else somebody who is about to be removed could invite themselves back, or come back
+		// as somebody else.
+		may, what := role.AtLeast(l.Role), events.InvitationRevoked
 		if l.Kind == SignIn {
-			may = above(role, l.Role)
+			may, what = above(role, l.Role), events.Quiet // a sign-in link shows nowhere
 		}
-		return l.MadeBy != m.ID || may && role.Scopes().Has(identity.MembersWrite)
-	}), nil
-}
-
-// withdraw takes links back. A sign-in link shows nowhere, so only invitations have
-// an event.
-func (s *Service) withdraw(tx Tx, links []Link) error {
-	var errs []error
-	for _, l := range links {
-		errs = append(errs, tx.RemoveLink(l))
-		if l.Kind == Invitation {
-			errs = append(errs, tx.Note(l.AccountID, events.InvitationRevoked, l.ID, l))
+		if l.MadeBy == m.ID && !(may && role.Scopes().Has(identity.MembersWrite)) {
+			tx.Remove(l, what)
+			n++
 		}
 	}
-	return errors.Join(errs...)
+	return n, nil
 }
 
-func (s *Service) revoke(tx Tx, keys []account.Key) error {
-	var errs []error
-	for _, k := range keys {
-		k.RevokedAt = s.now()
-		errs = append(errs, tx.PutKey(k), tx.Note(k.AccountID, events.KeyRevoked, k.ID, k))
-	}
-	return errors.Join(errs...)
-}
-
-func (s *Service) end(tx Tx, sessions ...Session) error {
-	var errs []error
+func (s *Service) end(tx Tx, sessions ...Session) {
 	for _, x := range sessions {
 		x.EndedAt = s.now()
-		errs = append(errs, tx.EndSession(x), tx.Note(x.AccountID, events.SessionEnded, x.ID, x))
+		tx.Put(x, events.SessionEnded)
 	}
-	return errors.Join(errs...)
 }
 
 // Invitations lists the account's open invitations, newest first.
 func (s *Service) Invitations(ctx context.Context, accountID string) ([]Link, error) {
-	found, err := s.store.Invitations(ctx, accountID)
-	if err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(found, func(l Link) bool { return !s.now().Before(l.ExpiresAt) }), nil
+	return invitations(s.store.Look(ctx), accountID)
+}
+
+func invitations(in Reads, accountID string) ([]Link, error) {
+	open, err := in.OpenLinks(accountID)
+	return slices.DeleteFunc(open, func(l Link) bool { return l.Kind != Invitation }), err
 }
 
 // NewInvitation asks for an invitation. The caller draws its token, so that a
@@ -542,26 +443,25 @@ func (s *Service) Invite(ctx context.Context, n NewInvitation) (Link, error) {
 		case !errors.Is(err, ErrNoLink):
 			return err
 		}
-		open, err := tx.OpenLinks(n.AccountID)
+		open, err := invitations(tx, n.AccountID)
 		if err != nil {
 			return err
 		}
-		open = slices.DeleteFunc(open, func(l Link) bool { return l.Kind != Invitation })
 		if len(open) >= MaxInvitations {
 			return apierr.New(apierr.QuotaExceeded, "This account has 100 open invitations. Revoke one first.")
 		}
-		return errors.Join(tx.AddLink(l), tx.Note(l.AccountID, events.InvitationCreated, l.ID, l))
+		tx.Add(l, events.InvitationCreated)
+		return nil
 	})
 	if err != nil {
 		return Link{}, err
 	}
-	s.audit(ctx, "invitation.create", l.AccountID, "invitation", l.ID, "role", string(l.Role))
 	return l, nil
 }
 
 // RevokeInvitation takes an invitation back.
 func (s *Service) RevokeInvitation(ctx context.Context, by *identity.Principal, accountID, id string) error {
-	err := s.store.People(ctx, "revoke invitation", func(tx Tx) error {
+	return s.store.People(ctx, "revoke invitation", func(tx Tx) error {
 		if _, err := s.authority(tx, by); err != nil {
 			return err
 		}
@@ -576,13 +476,9 @@ func (s *Service) RevokeInvitation(ctx context.Context, by *identity.Principal, 
 		if err := MayRevoke(by, l); err != nil {
 			return err
 		}
-		return errors.Join(tx.RemoveLink(l), tx.Note(l.AccountID, events.InvitationRevoked, l.ID, l))
+		tx.Remove(l, events.InvitationRevoked)
+		return nil
 	})
-	if err != nil {
-		return err
-	}
-	s.audit(ctx, "invitation.revoke", accountID, "invitation", id)
-	return nil
 }
 
 // NewSignInLink asks for a link that signs in a member. As with an invitation the
@@ -603,7 +499,11 @@ func above(role, other identity.Role) bool { return role != other && role.AtLeas
 func mayLink(by *identity.Principal, role identity.Role) error {
 	switch {
 	case !by.Session:
-		return &apierr.Error{Code: apierr.InsufficientScope, RequiredRole: string(identity.Admin), Message: "An API key cannot make sign-in links. Sign in to the console as an admin or an owner."}
+		return &apierr.Error{
+			Code:         apierr.InsufficientScope,
+			RequiredRole: string(identity.Admin),
+			Message:      "An API key cannot make sign-in links. Sign in to the console as an admin or an owner.",
+		}
 	case role == identity.Owner:
 		return OwnerRequired("Only the operator of this installation can make a sign-in link for an owner.")
 	case !above(by.Role, role):
@@ -666,12 +566,12 @@ func (s *Service) SignInLinkFor(ctx context.Context, n NewSignInLink) (Link, err
 			return err
 		}
 		l.Name, l.Role = m.Name, m.Role
-		return errors.Join(tx.AddLink(l), tx.Note(l.AccountID, events.SignInLinkCreated, l.ID, l))
+		tx.Add(l, events.SignInLinkCreated)
+		return nil
 	})
 	if err != nil {
 		return Link{}, err
 	}
-	s.audit(ctx, "sign-in-link.create", l.AccountID, "member", l.MemberID)
 	return l, nil
 }
 
@@ -763,16 +663,15 @@ func (s *Service) SignInLink(ctx context.Context, accountID, memberID, name stri
 			return err
 		}
 		l.MemberID, l.Name, l.Role = m.ID, m.Name, m.Role
-		made := errors.Join(tx.AddLink(l), tx.Note(accountID, events.SignInLinkCreated, l.ID, l))
-		if memberID != "" {
-			return made
+		tx.Add(l, events.SignInLinkCreated)
+		if memberID == "" {
+			tx.Put(m, events.MemberAdded)
 		}
-		return errors.Join(made, tx.PutMember(m), tx.Note(accountID, events.MemberAdded, m.ID, m))
+		return nil
 	})
 	if err != nil {
 		return Link{}, err
 	}
-	s.audit(ctx, "sign-in-link.create", accountID, "member", l.MemberID)
 	return l, nil
 }
 
@@ -797,10 +696,4 @@ func (s *Service) roomForMember(tx Tx, accountID string) error {
 		return apierr.New(apierr.QuotaExceeded, "This account has 500 members. Remove one first.")
 	}
 	return nil
-}
-
-// audit notes who did what; the log handler adds the request's trace id.
-func (s *Service) audit(ctx context.Context, action, accountID string, more ...any) {
-	by := events.ActorOf(ctx)
-	s.log.InfoContext(ctx, "audit", append([]any{"action", action, "account", accountID, "by", by.ID}, more...)...)
 }

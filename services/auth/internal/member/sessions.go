@@ -1,6 +1,7 @@
 package member
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -10,7 +11,6 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/identity"
-	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
 // Browser is who asks to be signed in, besides the proof.
@@ -49,7 +49,7 @@ func (g GroupMap) role(groups []string) (best identity.Role) {
 // OpenLink finds what a one-time link is for. It changes nothing, so that a
 // preview robot that follows the link does no harm.
 func (s *Service) OpenLink(ctx context.Context, token identity.Key) (Link, error) {
-	l, err := s.store.Link(ctx, token.Hash())
+	l, err := s.store.Look(ctx).Link(token.Hash())
 	if err == nil && !s.now().Before(l.ExpiresAt) {
 		err = ErrNoLink
 	}
@@ -69,7 +69,7 @@ func (s *Service) UseLink(ctx context.Context, token identity.Key, name string, 
 		return Session{}, err
 	}
 	if l.Kind == SignIn {
-		m, err := s.store.Member(ctx, l.MemberID)
+		m, err := s.store.Look(ctx).Member(l.MemberID)
 		if errors.Is(err, ErrNoMember) {
 			return Session{}, ErrNoLink
 		}
@@ -78,25 +78,24 @@ func (s *Service) UseLink(ctx context.Context, token identity.Key, name string, 
 		}
 		// The link goes in the commit that opens the session, so of two browsers that use it at once
 		// only one gets in.
-		return s.open(ctx, m, howLink, b, func(tx Tx, now *Member, x *Session) (func() error, error) {
+		return s.open(ctx, m, howLink, b, func(tx Tx, now *Member, x *Session) error {
 			found, err := s.unused(tx, l)
 			if err != nil {
-				return nil, err
+				return err
 			}
 			if found.MadeBy != "" {
 				// Since it was made, the member may have found a way of their own, joined another
 				// account, or risen above the maker's reach.
 				if !found.Role.AtLeast(now.Role) {
-					return nil, ErrNoLink
+					return ErrNoLink
 				}
 				if err := s.lockedOut(tx, *now); err != nil {
-					return nil, err
+					return err
 				}
 				x.Bound, now.LinkUsed = true, LinkUse{By: found.By.Name, At: s.now()}
 			}
-			return func() error {
-				return errors.Join(tx.RemoveLink(found), tx.Note(found.AccountID, events.SignInLinkUsed, found.ID, found))
-			}, nil
+			tx.Remove(found, events.SignInLinkUsed)
+			return nil
 		})
 	}
 	person, known, err := s.personOf(ctx, proof, as)
@@ -104,46 +103,39 @@ func (s *Service) UseLink(ctx context.Context, token identity.Key, name string, 
 		return Session{}, err
 	}
 	m := Member{
-		ID: identity.NewID("mem"), AccountID: l.AccountID, PersonID: person, Name: cmpText(l.Name, strings.TrimSpace(name)),
+		ID: identity.NewID("mem"), AccountID: l.AccountID, PersonID: person, Name: cmp.Or(l.Name, strings.TrimSpace(name)),
 		Role: l.Role, CreatedAt: s.now(), UpdatedAt: s.now(),
 	}
 	if proof != nil {
 		// A provider that gives no name must not be a dead end.
-		m.Email, m.Name = proof.Email, cmpText(m.Name, cmpText(proof.Name, cmpText(proof.Email, "Unnamed")))
+		m.Email, m.Name = proof.Email, cmp.Or(m.Name, proof.Name, proof.Email, "Unnamed")
 	}
 	if m.Name == "" {
 		return Session{}, apierr.Invalid(apierr.Detail{Field: "name", Code: apierr.Required, Message: "Give your name."})
 	}
 	ctx = events.WithActor(ctx, events.Actor{Type: events.ActorMember, ID: m.ID, Name: m.Name})
-	return s.begin(ctx, m, "invitation", b, func(tx Tx, _ *Session) (func() error, error) {
+	return s.begin(ctx, m, "invitation", b, func(tx Tx, _ *Session) error {
 		found, err := s.unused(tx, l)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if err := s.mayJoin(tx, m); err != nil {
-			return nil, err
+			return err
 		}
 		// personOf looked before this transaction. Two sign-ins with the same new identity must not
 		// make two persons.
-		bind := proof != nil && !known
-		if bind {
+		if proof != nil && !known {
 			if _, err := tx.Identity(proof.Issuer, proof.Subject); !errors.Is(err, ErrNoIdentity) {
-				return nil, errors.Join(err, errTwice)
+				return errors.Join(err, errTwice)
 			}
 			if err := roomToSignIn(tx, person); err != nil {
-				return nil, err
+				return err
 			}
+			tx.Add(s.identity(*proof, person), events.Quiet)
 		}
-		return func() error {
-			errs := []error{
-				tx.RemoveLink(found), tx.PutMember(m), tx.Note(m.AccountID, events.MemberAdded, m.ID, m),
-				tx.Note(l.AccountID, events.InvitationAccepted, l.ID, found),
-			}
-			if bind {
-				errs = append(errs, tx.AddIdentity(s.identity(*proof, person)))
-			}
-			return errors.Join(errs...)
-		}, nil
+		tx.Put(m, events.MemberAdded)
+		tx.Remove(found, events.InvitationAccepted)
+		return nil
 	})
 }
 
@@ -175,7 +167,7 @@ func (s *Service) mayJoin(tx Tx, m Member) error {
 // its person: it may be in the hands of whoever made its link.
 func (s *Service) personOf(ctx context.Context, proof *Proof, as string) (person string, known bool, err error) {
 	if proof != nil {
-		found, err := s.store.Identity(ctx, proof.Issuer, proof.Subject)
+		found, err := s.store.Look(ctx).Identity(proof.Issuer, proof.Subject)
 		if err == nil {
 			return found.PersonID, true, nil
 		}
@@ -184,7 +176,7 @@ func (s *Service) personOf(ctx context.Context, proof *Proof, as string) (person
 		}
 	}
 	if as != "" {
-		x, err := s.store.Session(ctx, as)
+		x, err := s.store.Look(ctx).Session(as)
 		if err == nil && x.Active(s.now()) && !x.Bound {
 			return x.PersonID, false, nil
 		}
@@ -195,17 +187,10 @@ func (s *Service) personOf(ctx context.Context, proof *Proof, as string) (person
 	return identity.NewID("per"), false, nil
 }
 
-func cmpText(first, second string) string {
-	if first != "" {
-		return first
-	}
-	return second
-}
-
 // SignIn signs in the person whom an identity provider named. The person must be
 // a member already, or be made one by the group map.
 func (s *Service) SignIn(ctx context.Context, p Proof, groups GroupMap, b Browser) (Session, error) {
-	found, err := s.store.Identity(ctx, p.Issuer, p.Subject)
+	found, err := s.store.Look(ctx).Identity(p.Issuer, p.Subject)
 	known := err == nil
 	if err != nil && !errors.Is(err, ErrNoIdentity) {
 		return Session{}, err
@@ -238,7 +223,6 @@ func (s *Service) byGroups(ctx context.Context, p Proof, person string, groups G
 		person = identity.NewID("per")
 	}
 	var out *Member
-	var acct account.Account
 	ctx = events.WithActor(ctx, events.System)
 	err := s.store.People(ctx, "follow groups", func(tx Tx) error {
 		// What an earlier try of this transaction decided does not count.
@@ -247,7 +231,6 @@ func (s *Service) byGroups(ctx context.Context, p Proof, person string, groups G
 		if err != nil {
 			return err
 		}
-		acct = a
 		if fresh {
 			if _, err := tx.Identity(p.Issuer, p.Subject); !errors.Is(err, ErrNoIdentity) {
 				return errors.Join(err, errTwice)
@@ -260,47 +243,43 @@ func (s *Service) byGroups(ctx context.Context, p Proof, person string, groups G
 		at := slices.IndexFunc(mine, func(m Member) bool { return m.AccountID == groups.AccountID })
 		switch {
 		case at < 0 && role == "":
-			return nil
+			return tx.Again(a.ID)
 		case at < 0 && a.Deleting:
 			return errErasing
 		case at < 0:
 			if err := s.roomForMember(tx, groups.AccountID); err != nil {
 				return err
 			}
-			m := Member{
-				ID: identity.NewID("mem"), AccountID: groups.AccountID, PersonID: person, Name: cmpText(p.Name, cmpText(p.Email, "Unnamed")),
+			out = &Member{
+				ID: identity.NewID("mem"), AccountID: groups.AccountID, PersonID: person, Name: cmp.Or(p.Name, p.Email, "Unnamed"),
 				Email: p.Email, Role: role, FromGroups: true, GroupUntil: s.groupUntil(), CreatedAt: s.now(), UpdatedAt: s.now(),
 			}
-			out = &m
-			errs := []error{tx.PutMember(m), tx.Note(m.AccountID, events.MemberAdded, m.ID, m)}
+			tx.Put(*out, events.MemberAdded)
 			if fresh {
-				errs = append(errs, tx.AddIdentity(s.identity(p, person)))
+				tx.Add(s.identity(p, person), events.Quiet)
 			}
-			return errors.Join(errs...)
+			return tx.Again(a.ID)
 		}
 		m := mine[at]
 		switch {
 		// Only a membership that the map gave is the map's to change. An invited member keeps theirs.
 		case !m.FromGroups:
 			out = &m
-			return nil
+			return tx.Again(a.ID)
 		case role == "":
-			return s.remove(tx, &acct, m)
+			return s.remove(tx, m)
 		}
 		after := m
 		after.GroupUntil = s.groupUntil()
 		out = &after
 		if m.Role == role {
-			return tx.PutMember(after)
+			tx.Put(after, events.Quiet)
+			return tx.Again(a.ID)
 		}
 		after.Role, after.UpdatedAt = role, s.now()
-		return s.putRole(tx, &acct, m, after)
+		return s.putRole(tx, m, after)
 	})
-	if err != nil {
-		return nil, err
-	}
-	s.notify.InvalidateAccount(ctx, acct.ID, acct.Version)
-	return out, nil
+	return out, err
 }
 
 func (s *Service) identity(p Proof, person string) Identity {
@@ -310,7 +289,7 @@ func (s *Service) identity(p Proof, person string) Identity {
 // openAny opens a session in the oldest of the person's accounts that lets them in;
 // they can switch.
 func (s *Service) openAny(ctx context.Context, person, how string, b Browser, also opening) (Session, error) {
-	mine, err := s.store.Memberships(ctx, person)
+	mine, err := s.store.Look(ctx).Memberships(person)
 	if err != nil {
 		return Session{}, err
 	}
@@ -328,25 +307,25 @@ func (s *Service) openAny(ctx context.Context, person, how string, b Browser, al
 // howLink is the [Session.How] of a session that a sign-in link opened.
 const howLink = "link"
 
-// opening adds to the commit that opens a session. It reads first, may change the
-// member and the session, and returns what writes; nil writes nothing more.
-type opening func(tx Tx, now *Member, x *Session) (func() error, error)
+// opening adds to the commit that opens a session. It may change the member and the
+// session.
+type opening func(tx Tx, now *Member, x *Session) error
 
 // open opens a session for an existing member.
 func (s *Service) open(ctx context.Context, m Member, how string, b Browser, also opening) (Session, error) {
 	ctx = events.WithActor(ctx, events.Actor{Type: events.ActorMember, ID: m.ID, Name: m.Name})
-	return s.begin(ctx, m, how, b, func(tx Tx, x *Session) (func() error, error) {
+	return s.begin(ctx, m, how, b, func(tx Tx, x *Session) error {
 		// m was read before this transaction and may have been removed since.
 		now, err := tx.Member(m.ID)
 		switch {
 		case errors.Is(err, ErrNoMember) || err == nil && now.PersonID != m.PersonID:
-			return nil, ErrNoMembership
+			return ErrNoMembership
 		case err != nil:
-			return nil, err
+			return err
 		case now.Lapsed(s.now()):
-			return nil, ErrByProvider
+			return ErrByProvider
 		}
-		after, write := now, func() error { return nil }
+		after := now
 		x.Until, x.Told = now.GroupUntil, now.LinkUsed
 		// A bound session may be that of the link's maker. It clears the notice only when a
 		// week has passed, so that the member is told all the same.
@@ -354,86 +333,76 @@ func (s *Service) open(ctx context.Context, m Member, how string, b Browser, als
 			after.LinkUsed = LinkUse{}
 		}
 		if also != nil {
-			if write, err = also(tx, &after, x); err != nil {
-				return nil, err
+			if err := also(tx, &after, x); err != nil {
+				return err
 			}
 		}
-		return func() error {
-			errs := []error{write()}
-			if after != now {
-				errs = append(errs, tx.PutMember(after))
-			}
-			return errors.Join(errs...)
-		}, nil
+		if after != now {
+			tx.Put(after, events.Quiet)
+		}
+		return nil
 	})
 }
 
 // begin opens a session for m, unless their account is being erased: erasure removes
-// sessions before members, so one that is added meanwhile could be left. first reads
-// and decides, may change the session, and returns what writes.
-func (s *Service) begin(ctx context.Context, m Member, how string, b Browser, first func(tx Tx, x *Session) (func() error, error)) (Session, error) {
+// sessions before members, so one that is added meanwhile could be left. first may
+// refuse, change the session, and write more.
+func (s *Service) begin(ctx context.Context, m Member, how string, b Browser, first func(tx Tx, x *Session) error) (Session, error) {
 	now := s.now()
 	fresh := Session{
 		ID: identity.NewID("ses"), Hash: b.Key.Hash(), AccountID: m.AccountID, MemberID: m.ID, PersonID: m.PersonID,
 		How: how, Client: clip(b.Client, 200), CreatedAt: now, SeenAt: now,
 	}
 	var x Session
-	var changed []account.Account
 	err := s.store.People(ctx, "sign in", func(tx Tx) error {
-		x, changed = fresh, nil
+		x = fresh
 		if err := staying(tx, m.AccountID); err != nil {
 			return err
 		}
-		var ending []Session
-		if b.Replaces != "" {
-			old, err := tx.Session(b.Replaces)
-			if err == nil && old.Active(now) {
-				ending = append(ending, old)
-			}
-			if err != nil && !errors.Is(err, ErrNoSession) {
-				return err
-			}
-		}
-		active, err := tx.ActiveSessions(m.ID)
-		if err != nil {
+		if err := s.makeRoom(tx, m, b.Replaces, now); err != nil {
 			return err
 		}
-		active = slices.DeleteFunc(active, func(a Session) bool { return !a.Active(now) || a.Hash == b.Replaces })
-		slices.SortFunc(active, func(a, b Session) int { return a.CreatedAt.Compare(b.CreatedAt) })
-		for len(active) >= MaxSessions {
-			ending, active = append(ending, active[0]), active[1:]
-		}
-		// Ending a session takes authority away, so its account's version must rise in the same
-		// commit. The replaced session may be in another account than the new one.
-		for _, e := range ending {
-			if slices.ContainsFunc(changed, func(a account.Account) bool { return a.ID == e.AccountID }) {
-				continue
-			}
-			a, err := tx.Account(e.AccountID)
-			if err != nil {
-				return err
-			}
-			a.Version++
-			changed = append(changed, a)
-		}
-		write, err := first(tx, &x)
-		if err != nil {
+		if err := first(tx, &x); err != nil {
 			return err
 		}
-		errs := []error{write()}
-		for _, a := range changed {
-			errs = append(errs, tx.PutAccount(a))
-		}
-		return errors.Join(append(errs, s.end(tx, ending...), tx.AddSession(x), tx.Note(x.AccountID, events.SessionCreated, x.ID, x))...)
+		tx.Add(x, events.SessionCreated)
+		return nil
 	})
 	if err != nil {
 		return Session{}, err
 	}
-	for _, a := range changed {
-		s.notify.InvalidateAccount(ctx, a.ID, a.Version)
-	}
-	s.audit(ctx, "session.create", x.AccountID, "session", x.ID, "how", how)
 	return x, nil
+}
+
+// makeRoom ends the session that the new one replaces, and the oldest of more than a
+// member may have.
+func (s *Service) makeRoom(tx Tx, m Member, replaces string, now time.Time) error {
+	var ending []Session
+	if replaces != "" {
+		old, err := tx.Session(replaces)
+		if err == nil && old.Active(now) {
+			ending = append(ending, old)
+		}
+		if err != nil && !errors.Is(err, ErrNoSession) {
+			return err
+		}
+	}
+	active, err := tx.Sessions(m.ID)
+	if err != nil {
+		return err
+	}
+	active = slices.DeleteFunc(active, func(a Session) bool { return !a.Active(now) || a.Hash == replaces })
+	if len(active) >= MaxSessions {
+		ending = append(ending, active[MaxSessions-1:]...) // newest first
+	}
+	for _, e := range ending {
+		// The replaced session may be in another account than the new one.
+		if err := tx.Authority(e.AccountID); err != nil {
+			return err
+		}
+	}
+	s.end(tx, ending...)
+	return nil
 }
 
 // clip keeps the first n bytes of a text, without half a character at the end.
@@ -447,14 +416,14 @@ func clip(s string, n int) string {
 // Switch gives the person of a session one in another of their accounts, in
 // place of the present one.
 func (s *Service) Switch(ctx context.Context, hash, memberID string, b Browser) (Session, error) {
-	x, err := s.store.Session(ctx, hash)
+	x, err := s.store.Look(ctx).Session(hash)
 	if err == nil && x.Bound {
 		err = ErrBound
 	}
 	if err != nil {
 		return Session{}, err
 	}
-	m, err := s.store.Member(ctx, memberID)
+	m, err := s.store.Look(ctx).Member(memberID)
 	if err == nil && m.PersonID != x.PersonID {
 		err = ErrNoMember
 	}
@@ -468,46 +437,37 @@ func (s *Service) Switch(ctx context.Context, hash, memberID string, b Browser) 
 // End ends the session with this hash, or, when id is not empty, another session
 // of the same member. When End has returned, no replica accepts the session.
 func (s *Service) End(ctx context.Context, hash, id string) error {
-	mine, err := s.store.Session(ctx, hash)
+	mine, err := s.store.Look(ctx).Session(hash)
 	if err != nil {
 		return err
 	}
-	m, err := s.store.Member(ctx, mine.MemberID)
+	m, err := s.store.Look(ctx).Member(mine.MemberID)
 	if err != nil && !errors.Is(err, ErrNoMember) {
 		return err
 	}
 	ctx = events.WithActor(ctx, events.Actor{Type: events.ActorMember, ID: mine.MemberID, Name: m.Name})
-	var acct account.Account
-	err = s.store.People(ctx, "end session", func(tx Tx) error {
+	return s.store.People(ctx, "end session", func(tx Tx) error {
 		x, err := tx.Session(hash)
 		if err != nil {
 			return err
 		}
 		if id != "" && id != x.ID {
-			active, err := tx.ActiveSessions(x.MemberID)
+			open, err := tx.Sessions(x.MemberID)
 			if err != nil {
 				return err
 			}
-			at := slices.IndexFunc(active, func(a Session) bool { return a.ID == id })
+			at := slices.IndexFunc(open, func(a Session) bool { return a.ID == id })
 			if at < 0 {
 				return ErrNoSession
 			}
-			x = active[at]
+			x = open[at]
 		}
-		// A session that has ended already is announced again: the first try may have died before
-		// it told the replicas.
-		if acct, err = tx.Account(x.AccountID); err != nil || !x.EndedAt.IsZero() {
-			return err
+		if !x.EndedAt.IsZero() {
+			return tx.Again(x.AccountID)
 		}
-		acct.Version++
-		return errors.Join(tx.PutAccount(acct), s.end(tx, x))
+		s.end(tx, x)
+		return tx.Authority(x.AccountID)
 	})
-	if err != nil {
-		return err
-	}
-	s.notify.InvalidateAccount(ctx, acct.ID, acct.Version)
-	s.audit(ctx, "session.end", acct.ID)
-	return nil
 }
 
 // Profile is what a signed-in person may see of themselves.
@@ -523,22 +483,22 @@ type Profile struct {
 
 // Profile finds the person of a session.
 func (s *Service) Profile(ctx context.Context, hash string) (p Profile, err error) {
-	if p.Session, err = s.store.Session(ctx, hash); err != nil {
+	if p.Session, err = s.store.Look(ctx).Session(hash); err != nil {
 		return Profile{}, err
 	}
-	if p.Member, err = s.store.Member(ctx, p.Session.MemberID); err != nil {
+	if p.Member, err = s.store.Look(ctx).Member(p.Session.MemberID); err != nil {
 		return Profile{}, err
 	}
-	if p.Memberships, err = s.store.Memberships(ctx, p.Session.PersonID); err != nil {
+	if p.Memberships, err = s.store.Look(ctx).Memberships(p.Session.PersonID); err != nil {
 		return Profile{}, err
 	}
-	if p.Identities, err = s.store.Identities(ctx, p.Session.PersonID); err != nil {
+	if p.Identities, err = s.store.Look(ctx).Identities(p.Session.PersonID); err != nil {
 		return Profile{}, err
 	}
-	if p.Passkeys, err = s.store.Passkeys(ctx, p.Session.PersonID); err != nil {
+	if p.Passkeys, err = s.store.Look(ctx).Passkeys(p.Session.PersonID); err != nil {
 		return Profile{}, err
 	}
-	if p.Sessions, err = s.store.Sessions(ctx, p.Session.MemberID); err != nil {
+	if p.Sessions, err = s.store.Look(ctx).Sessions(p.Session.MemberID); err != nil {
 		return Profile{}, err
 	}
 	p.Sessions = slices.DeleteFunc(p.Sessions, func(x Session) bool { return !x.Active(s.now()) })
@@ -553,14 +513,14 @@ func (s *Service) Profile(ctx context.Context, hash string) (p Profile, err erro
 
 // Person finds whom a session that holds belongs to.
 func (s *Service) Person(ctx context.Context, hash string) (Session, Member, error) {
-	x, err := s.store.Session(ctx, hash)
+	x, err := s.store.Look(ctx).Session(hash)
 	if err == nil && !x.Active(s.now()) {
 		err = ErrNoSession
 	}
 	if err != nil {
 		return Session{}, Member{}, err
 	}
-	m, err := s.store.Member(ctx, x.MemberID)
+	m, err := s.store.Look(ctx).Member(x.MemberID)
 	return x, m, err
 }
 
@@ -591,18 +551,21 @@ func (s *Service) Connect(ctx context.Context, hash string, p Proof) error {
 		if err != nil {
 			return err
 		}
-		errs := []error{tx.AddIdentity(s.identity(p, x.PersonID))}
+		tx.Add(s.identity(p, x.PersonID), events.Quiet)
 		if p.Email != "" && now.Email != p.Email {
 			now.Email, now.UpdatedAt = p.Email, s.now()
-			errs = append(errs, tx.PutMember(now), tx.Note(now.AccountID, events.MemberChanged, now.ID, now))
+			tx.Put(now, events.MemberChanged)
 		}
-		return errors.Join(errs...)
+		return nil
 	})
 }
 
 // errOwnWay keeps an old session of somebody's link from adding a way to sign in
 // beside the person's own.
-var errOwnWay = apierr.New(apierr.HasSignIn, "You signed in by a link that somebody made for you, and you have your own way to sign in by now or are a member of another account too. Sign in that way to add a passkey.")
+var errOwnWay = apierr.New(
+	apierr.HasSignIn,
+	"You signed in by a link that somebody made for you, and you have your own way to sign in by now or are a member of another account too. Sign in that way to add a passkey.",
+)
 
 // AddPasskey lets a signed-in person sign in with a passkey from now on. A passkey
 // that is added in a bound session opens its membership and no other.
@@ -631,7 +594,8 @@ func (s *Service) AddPasskey(ctx context.Context, hash string, p Passkey) error 
 		if err := roomToSignIn(tx, x.PersonID); err != nil {
 			return err
 		}
-		return tx.PutPasskey(p)
+		tx.Put(p, events.Quiet)
+		return nil
 	})
 }
 
@@ -666,43 +630,44 @@ func (s *Service) RemovePasskey(ctx context.Context, hash, id string) error {
 		if at < 0 {
 			return ErrNoPasskey
 		}
-		return tx.RemovePasskey(mine[at])
+		tx.Remove(mine[at], events.Quiet)
+		return nil
 	})
 }
 
 // Passkey finds a passkey by its credential's hash.
 func (s *Service) Passkey(ctx context.Context, hash string) (Passkey, error) {
-	return s.store.Passkey(ctx, hash)
+	return s.store.Look(ctx).Passkey(hash)
 }
 
 // Passkeys lists a person's passkeys.
 func (s *Service) Passkeys(ctx context.Context, personID string) ([]Passkey, error) {
-	return s.store.Passkeys(ctx, personID)
+	return s.store.Look(ctx).Passkeys(personID)
 }
 
 // SignInByPasskey signs in the owner of a passkey that has just signed
 // challenge, which is used up. ErrNoPasskey means that it was removed meanwhile.
 func (s *Service) SignInByPasskey(ctx context.Context, p Passkey, challenge string, b Browser) (Session, error) {
 	p.LastUsedAt = s.now()
-	also := func(tx Tx, _ *Member, x *Session) (func() error, error) {
+	also := func(tx Tx, _ *Member, x *Session) error {
 		// p was read before this transaction. Writing it after it was removed would bring it back.
 		now, err := tx.Passkey(p.Hash)
 		if err == nil && now.ID != p.ID {
 			err = ErrNoPasskey // removed, and added anew
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		x.Bound = p.MemberID != ""
-		return func() error {
-			// A challenge is refused ten minutes after it was made, so an hour outlasts any replay.
-			return errors.Join(tx.PutPasskey(p), tx.UseOnce("passkey:"+challenge, s.now().Add(time.Hour)))
-		}, nil
+		tx.Put(p, events.Quiet)
+		// A challenge is refused ten minutes after it was made, so an hour outlasts any replay.
+		tx.UseOnce("passkey:"+challenge, s.now().Add(time.Hour))
+		return nil
 	}
 	if p.MemberID == "" {
 		return s.openAny(ctx, p.PersonID, "passkey", b, also)
 	}
-	m, err := s.store.Member(ctx, p.MemberID)
+	m, err := s.store.Look(ctx).Member(p.MemberID)
 	if errors.Is(err, ErrNoMember) {
 		err = ErrNoMembership
 	}

@@ -142,7 +142,12 @@ func (p *Passkeys) begun(kind string, options any, f passkeyFlow) ([]byte, strin
 
 // FinishSignIn verifies what the device signed. find looks a passkey up by its
 // credential's hash. The challenge it returns may be used once.
-func (p *Passkeys) FinishSignIn(ctx context.Context, flow string, response []byte, find func(hash string) (member.Passkey, error)) (member.Passkey, string, error) {
+func (p *Passkeys) FinishSignIn(
+	ctx context.Context,
+	flow string,
+	response []byte,
+	find func(hash string) (member.Passkey, error),
+) (member.Passkey, string, error) {
 	var f passkeyFlow
 	if err := p.sealer.open("passkey sign-in", flow, &f); err != nil {
 		return member.Passkey{}, "", err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 	"github.com/linkreel/linkreel/services/auth/internal/member"
@@ -19,14 +20,16 @@ func TestAPersonIsForgottenWithTheirLastAccount(t *testing.T) {
 	join := func(person string, accounts ...account.Account) {
 		t.Helper()
 		err := b.People(ctx, "test", func(tx member.Tx) error {
-			errs := []error{
-				tx.AddIdentity(member.Identity{Issuer: "https://idp.example", Subject: person, PersonID: person, CreatedAt: start}),
-				tx.PutPasskey(member.Passkey{Hash: "hash_" + person, ID: "psk_" + person, PersonID: person, Name: "Laptop", Credential: []byte("{}"), CreatedAt: start}),
-			}
+			tx.Add(member.Identity{Issuer: "https://idp.example", Subject: person, PersonID: person, CreatedAt: start}, events.Quiet)
+			tx.Put(member.Passkey{
+				Hash: "hash_" + person, ID: "psk_" + person, PersonID: person, Name: "Laptop", Credential: []byte("{}"), CreatedAt: start,
+			}, events.Quiet)
 			for _, a := range accounts {
-				errs = append(errs, tx.PutMember(member.Member{ID: identity.NewID("mem"), AccountID: a.ID, PersonID: person, Name: person, Role: identity.Admin, CreatedAt: start, UpdatedAt: start}))
+				tx.Put(member.Member{
+					ID: identity.NewID("mem"), AccountID: a.ID, PersonID: person, Name: person, Role: identity.Admin, CreatedAt: start, UpdatedAt: start,
+				}, events.Quiet)
 			}
-			return errors.Join(errs...)
+			return nil
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -38,11 +41,11 @@ func TestAPersonIsForgottenWithTheirLastAccount(t *testing.T) {
 	purge := func(a account.Account) {
 		t.Helper()
 		for range 3 { // it may be repeated, and ends
-			if done, err := b.PurgePeople(ctx, a.ID); err != nil || !done {
-				t.Fatalf("purge: %v, %v", done, err)
+			if err := b.Erase(ctx, a.ID, start); err != nil {
+				t.Fatal(err)
 			}
 		}
-		if left, err := b.Members(ctx, a.ID); err != nil || len(left) > 0 {
+		if left, err := b.Look(ctx).Members(a.ID); err != nil || len(left) > 0 {
 			t.Errorf("%d members are left, %v", len(left), err)
 		}
 	}
@@ -53,15 +56,15 @@ func TestAPersonIsForgottenWithTheirLastAccount(t *testing.T) {
 			for _, w := range want {
 				known = known || w == person
 			}
-			keys, err := b.Passkeys(ctx, person)
-			ids, err2 := b.Identities(ctx, person)
+			keys, err := b.Look(ctx).Passkeys(person)
+			ids, err2 := b.Look(ctx).Identities(person)
 			if err := errors.Join(err, err2); err != nil {
 				t.Fatal(err)
 			}
 			if (len(keys) == 1) != known || (len(ids) == 1) != known || len(keys) > 1 {
 				t.Errorf("%s, %s has %d passkeys and %d identities", when, person, len(keys), len(ids))
 			}
-			if _, err := b.Passkey(ctx, "hash_"+person); known != (err == nil) || !known && !errors.Is(err, member.ErrNoPasskey) {
+			if _, err := b.Look(ctx).Passkey("hash_" + person); known != (err == nil) || !known && !errors.Is(err, member.ErrNoPasskey) {
 				t.Errorf("%s, the passkey of %s: %v", when, person, err)
 			}
 		}
@@ -77,7 +80,7 @@ func TestAPersonIsForgottenWithTheirLastAccount(t *testing.T) {
 	join("both", third, fourth)
 	for _, a := range []account.Account{third, fourth} {
 		a.Deleting = true
-		b.do(t, func(tx account.Tx) error { return tx.PutAccount(a) })
+		b.put(t, a)
 	}
 	purge(third)
 	knows("while another account is erased")

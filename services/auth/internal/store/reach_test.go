@@ -175,7 +175,7 @@ func (s *scene) opens() string {
 func TestNothingThatOneAccountHandsOutOpensAnother(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	people := member.NewService(w.Store, &told{}, nil, nil).WithProvider(member.Provider{Issuer: "https://idp.example"})
+	people := member.NewService(w.Store, member.Provider{Issuer: "https://idp.example"}, nil)
 	mallorys := func() *member.Proof {
 		return &member.Proof{Issuer: "https://idp.example", Subject: identity.NewNonce(), Name: "Pat", Email: "pat@example.com"}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 	"github.com/linkreel/linkreel/services/auth/internal/member"
@@ -17,7 +18,7 @@ import (
 func signedIn(t *testing.T) (w world, people *member.Service, a account.Account, x member.Session) {
 	t.Helper()
 	w = newWorld(t)
-	people, a = member.NewService(w.Store, &told{}, nil, nil), newAccount(t, w)
+	people, a = member.NewService(w.Store, member.Provider{}, nil), newAccount(t, w)
 	token := newSecret(t)
 	if _, err := people.SignInLink(t.Context(), a.ID, "", "Ada", identity.Owner, token); err != nil {
 		t.Fatal(err)
@@ -103,7 +104,7 @@ func TestNobodyJoinsAnAccountThatIsErased(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.Deleting = true
-	w.do(t, func(tx account.Tx) error { return tx.PutAccount(a) })
+	w.put(t, a)
 	for what, err := range map[string]error{
 		"a session by a link":     join(people.UseLink(ctx, link, "", nil, "", browser)),
 		"a session by a passkey":  join(people.SignInByPasskey(ctx, passkey, "challenge", browser)),
@@ -118,11 +119,11 @@ func TestNobodyJoinsAnAccountThatIsErased(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if all, err := w.Members(ctx, a.ID); err != nil || len(all) != 1 {
+	if all, err := w.Look(ctx).Members(a.ID); err != nil || len(all) != 1 {
 		t.Errorf("%d members, %v", len(all), err)
 	}
 	// Erasure removes sessions before members. One that were made in between would be left.
-	if open, err := w.Sessions(ctx, x.MemberID); err != nil || len(open) != 1 {
+	if open, err := w.Look(ctx).Sessions(x.MemberID); err != nil || len(open) != 1 {
 		t.Errorf("%d sessions, %v", len(open), err)
 	}
 	// Who is in another account too gets in there.
@@ -155,7 +156,7 @@ func (c *clock) forward(d time.Duration) { c.mu.Lock(); c.at = c.at.Add(d); c.mu
 func byGroup(t *testing.T, role identity.Role) (w world, c *clock, people *member.Service, a account.Account, confirm func(groups ...string) (member.Session, error)) {
 	t.Helper()
 	w, c = newWorld(t), &clock{at: time.Now().Truncate(time.Second)}
-	people = member.NewService(w.Store, &told{}, c.now, nil).WithProvider(member.Provider{Issuer: "https://idp.example", MaxAge: 24 * time.Hour})
+	people = member.NewService(w.Store, member.Provider{Issuer: "https://idp.example", MaxAge: 24 * time.Hour}, c.now)
 	a = newAccount(t, w)
 	groups := member.GroupMap{AccountID: a.ID, Roles: map[string]identity.Role{"staff": role}}
 	confirm = func(in ...string) (member.Session, error) {
@@ -172,7 +173,7 @@ func keyOf(t *testing.T, w world, a account.Account, memberID string) account.Ke
 		ID: identity.NewID("key"), AccountID: a.ID, Hash: secret.Hash(), Name: "hers", Prefix: secret.Prefix(), Last4: secret.Last4(),
 		Scopes: identity.ScopeSet{identity.LinksRead}, MadeBy: memberID, CreatedAt: time.Now(),
 	}
-	w.do(t, func(tx account.Tx) error { return tx.AddKey(k) })
+	w.do(t, func(tx account.Tx) error { tx.Add(k, events.Quiet); return nil })
 	return k
 }
 
@@ -309,7 +310,7 @@ func TestNobodyMakesALinkForAMemberByGroup(t *testing.T) {
 func TestWhatASignInLinkOpenedEndsWithAHigherRole(t *testing.T) {
 	t.Parallel()
 	w, ctx := newWorld(t), t.Context()
-	people := member.NewService(w.Store, &told{}, nil, nil)
+	people := member.NewService(w.Store, member.Provider{}, nil)
 	a := newAccount(t, w)
 	in := func(role identity.Role) member.Session {
 		t.Helper()

@@ -11,9 +11,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/services/auth"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 	"github.com/linkreel/linkreel/services/auth/internal/store"
@@ -24,13 +26,31 @@ type world struct {
 	*store.Store
 	cloud *cloudtest.Cloud
 	db    *firestoredb.DB
+	told  *told
 }
 
 func newWorld(t testing.TB) world {
 	t.Helper()
 	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{auth.Indexes, outbox.Indexes}, Complete: true})
 	db := firestoredb.Use(cloud.Client(t), 10*time.Second)
-	return world{store.New(db, outbox.New(db, nil, nil), func(any) any { return struct{}{} }, nil), cloud, db}
+	n := &told{}
+	records := record.Open(db, record.Options{Outbox: outbox.New(db, nil, nil), Authority: n.InvalidateAccount})
+	return world{store.New(records, func(any) any { return struct{}{} }), cloud, db, n}
+}
+
+// put writes an account as it is, under its next version.
+func (b world) put(t testing.TB, a account.Account, keys ...account.Key) {
+	t.Helper()
+	b.do(t, func(tx account.Tx) error {
+		if _, err := tx.Account(a.ID); err != nil {
+			return err
+		}
+		for _, k := range keys {
+			tx.Put(k, events.Quiet)
+		}
+		tx.PutAccount(&a, events.Quiet)
+		return nil
+	})
 }
 
 func (b world) do(t testing.TB, fn func(tx account.Tx) error) {
@@ -45,7 +65,7 @@ var start = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 func newAccount(t testing.TB, b world) account.Account {
 	t.Helper()
 	a := account.Account{ID: identity.NewID("acc"), Name: "Ünï", Plan: identity.Business, CreatedAt: start, Version: 1}
-	b.do(t, func(tx account.Tx) error { return tx.AddAccount(a) })
+	b.do(t, func(tx account.Tx) error { tx.AddAccount(a); return nil })
 	return a
 }
 
@@ -59,7 +79,7 @@ func newKey(t testing.TB, b world, a account.Account, at time.Time) account.Key 
 		ID: identity.NewID("key"), AccountID: a.ID, Hash: secret.Hash(), Name: "k", Prefix: secret.Prefix(), Last4: secret.Last4(),
 		Scopes: identity.ScopeSet{identity.LinksRead}, CreatedAt: at,
 	}
-	b.do(t, func(tx account.Tx) error { return tx.AddKey(k) })
+	b.do(t, func(tx account.Tx) error { tx.Add(k, events.Quiet); return nil })
 	return k
 }
 
@@ -69,8 +89,8 @@ func TestWhatIsStoredIsRead(t *testing.T) {
 	a := newAccount(t, b)
 	k := newKey(t, b, a, start)
 	k.ExpiresAt, k.Scopes = start.Add(time.Hour), identity.AllScopes()
-	b.do(t, func(tx account.Tx) error { return tx.PutKey(k) })
-	if err := b.Touch(t.Context(), k.Hash, start.Add(time.Minute)); err != nil {
+	b.do(t, func(tx account.Tx) error { tx.Put(k, events.Quiet); return nil })
+	if err := b.Touch(t.Context(), k.Hash, false, start.Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	k.LastUsedAt = start.Add(time.Minute)
@@ -110,11 +130,10 @@ func TestWhatIsNotThereIsNotFound(t *testing.T) {
 func TestTouchingARemovedKeyMakesNoDocument(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
-	if err := b.Touch(t.Context(), fmt.Sprintf("%064d", 1), start); !errors.Is(err, account.ErrNoKey) {
-		t.Errorf("Touch: %v", err)
-	}
-	if err := b.TouchSession(t.Context(), fmt.Sprintf("%064d", 1), start); !errors.Is(err, account.ErrNoKey) {
-		t.Errorf("TouchSession: %v", err)
+	for _, session := range []bool{false, true} {
+		if err := b.Touch(t.Context(), fmt.Sprintf("%064d", 1), session, start); !errors.Is(err, account.ErrNoKey) {
+			t.Errorf("Touch of a session %v: %v", session, err)
+		}
 	}
 }
 
@@ -128,7 +147,7 @@ func TestKeysListsThoseInUseAndTheNewestOthers(t *testing.T) {
 	for i := range 210 {
 		k := newKey(t, b, a, start.Add(time.Duration(i+1)*time.Second))
 		k.RevokedAt = k.CreatedAt
-		b.do(t, func(tx account.Tx) error { return tx.PutKey(k) })
+		b.do(t, func(tx account.Tx) error { tx.Put(k, events.Quiet); return nil })
 		revoked = append(revoked, k)
 	}
 	got, err := b.Keys(t.Context(), a.ID)
@@ -147,7 +166,7 @@ func TestInUseRetiresExpiredKeysWithTheNextOne(t *testing.T) {
 	for range 5 {
 		k := newKey(t, b, a, start)
 		k.ExpiresAt = start.Add(time.Hour)
-		b.do(t, func(tx account.Tx) error { return tx.PutKey(k) })
+		b.do(t, func(tx account.Tx) error { tx.Put(k, events.Quiet); return nil })
 	}
 	live := newKey(t, b, a, start)
 	later := start.Add(2 * time.Hour)
@@ -161,7 +180,8 @@ func TestInUseRetiresExpiredKeysWithTheNextOne(t *testing.T) {
 		if len(inUse) != 1 || inUse[0].ID != live.ID {
 			t.Errorf("in use: %+v", inUse)
 		}
-		return tx.AddKey(added)
+		tx.Add(added, events.Quiet)
+		return nil
 	})
 	snaps, err := b.db.Collection("keys").Where("inUse", "==", true).Documents(t.Context()).GetAll()
 	if err != nil || len(snaps) != 2 {
@@ -210,7 +230,7 @@ func TestACredentialIsFromOneInstant(t *testing.T) {
 	}
 	for v := int64(2); v < 200; v++ {
 		a.Version, k.Name = v, fmt.Sprint(v)
-		b.do(t, func(tx account.Tx) error { return errors.Join(tx.PutKey(k), tx.PutAccount(a)) })
+		b.put(t, a, k)
 	}
 	stop()
 	wg.Wait()

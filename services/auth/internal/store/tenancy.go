@@ -2,9 +2,7 @@ package store
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"strings"
+	"slices"
 	"time"
 
 	"cloud.google.com/go/firestore"
@@ -13,41 +11,34 @@ import (
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/quota"
+	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 	"github.com/linkreel/linkreel/services/auth/internal/tenancy"
 )
 
 const (
-	takedowns  = "operatorTakedowns"
 	tombstones = "tombstones"
-	// scan bounds the accounts that one list request reads.
-	scan = 2000
+	// scan bounds the accounts that one list request reads, scanPage those of one query.
+	scan, scanPage = 2000, 200
 )
 
-var _ tenancy.Store = (*Store)(nil)
+var takedowns = kind[tenancy.Takedown]{"operatorTakedowns", firestoredb.Reader(toTakedown), tenancy.ErrNoTakedown, nil}
 
-// Accounts reads accounts by id. Old records have no index of their words, and
-// only operators search, so a search reads accounts in order and compares.
-func (s *Store) Accounts(ctx context.Context, after string, limit int, match func(account.Account) bool) (page []account.Account, next string, err error) {
-	for read := 0; read < scan; {
-		q := s.db.Collection(accounts).OrderBy(firestore.DocumentID, firestore.Asc).Limit(200)
-		if after != "" {
-			q = q.StartAfter(after)
-		}
-		var snaps []*firestore.DocumentSnapshot
-		err := s.db.Do(ctx, "list accounts", func(ctx context.Context) (err error) {
-			snaps, err = q.Documents(ctx).GetAll()
-			return err
-		})
+// Accounts reads accounts by id. No index has their words, and only operators search,
+// so a search reads accounts in order and compares.
+func (s *Store) Accounts(
+	ctx context.Context,
+	after string,
+	limit int,
+	match func(account.Account) bool,
+) (page []account.Account, next string, err error) {
+	for read := 0; read < scan; read += scanPage {
+		found, err := s.behind(ctx, s.db.Collection(accounts.collection).Query, after, scanPage)
 		if err != nil {
 			return nil, "", err
 		}
-		for _, snap := range snaps {
-			a, err := toAccount(snap)
-			if err != nil {
-				return nil, "", err
-			}
+		for _, a := range found {
 			if match(a) {
 				if len(page) == limit {
 					return page, after, nil // there is one more
@@ -57,78 +48,129 @@ func (s *Store) Accounts(ctx context.Context, after string, limit int, match fun
 			// Past every account that was read, matching or not: a short page still continues behind it.
 			after = a.ID
 		}
-		if len(snaps) < 200 {
+		if len(found) < scanPage {
 			return page, "", nil
 		}
-		read += len(snaps)
 	}
 	return page, after, nil
 }
 
-// Deleting lists accounts whose erasure has begun.
-func (s *Store) Deleting(ctx context.Context, limit int) (out []account.Account, err error) {
-	err = s.db.Do(ctx, "list deleting accounts", func(ctx context.Context) error {
-		snaps, err := s.db.Collection(accounts).Where("deleting", "==", true).Limit(limit).Documents(ctx).GetAll()
+// behind lists accounts of a query by id, from after one; "" is the start.
+func (s *Store) behind(ctx context.Context, q firestore.Query, after string, limit int) ([]account.Account, error) {
+	if q = q.OrderBy(firestore.DocumentID, firestore.Asc).Limit(limit); after != "" {
+		q = q.StartAfter(after)
+	}
+	return many(s.look(ctx), accounts, q)
+}
+
+// Pending lists accounts with a decision that has not reached every holder, by id.
+func (s *Store) Pending(ctx context.Context, after string, limit int) ([]account.Account, error) {
+	return s.behind(ctx, s.where(accounts.collection, "pending", true), after, limit)
+}
+
+// traces are the documents that no other service erases. Every service writes events
+// into the collection that they share. Members go last of people: they lead to persons.
+func traces(db *record.DB) *record.Set {
+	return db.Set(
+		record.Traces{DB: db, Collection: sessions.collection}, record.Traces{DB: db, Collection: links.collection},
+		record.Traces{DB: db, Collection: devices.collection}, record.Traces{DB: db, Collection: members.collection},
+		record.Traces{DB: db, Collection: keys.collection}, record.Traces{DB: db, Collection: takedowns.collection},
+		record.Traces{DB: db, Collection: outbox.Collection},
+		record.Traces{DB: db, Collection: quota.Collection},
+	)
+}
+
+// Erase removes what auth has of an account and leaves a tombstone. A crash on the way
+// leaves the account deleting, and the erasure begins again. Replicas that still know
+// its keys ask again.
+func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
+	if err := s.forgetPeople(ctx, id); err != nil {
+		return err
+	}
+	for more := true; more; {
+		var err error
+		if more, err = s.traces.Erase(ctx, id, purgeBatch); err != nil {
+			return err
+		}
+	}
+	answers := s.where(idempotency.Collection, idempotency.OwnerField, idempotency.Owner(id))
+	for n := purgeBatch; n == purgeBatch; {
+		var err error
+		if n, err = s.db.ErasePage(ctx, "erase answers", answers, purgeBatch); err != nil {
+			return err
+		}
+	}
+	// In one commit, and last: an account that is gone always has its tombstone.
+	return s.db.Tx(ctx, "erase account", func(tx *record.Tx) error {
+		a, err := reads{s, tx.Context(), tx}.Account(id)
+		if err == account.ErrNoAccount { //nolint:errorlint // the very value, from this package
+			return nil // another replica was first
+		}
 		if err != nil {
 			return err
 		}
-		for _, snap := range snaps {
-			a, err := toAccount(snap)
-			if err != nil {
-				return err
-			}
-			out = append(out, a)
-		}
+		tx.Set(s.db.Ref(tombstones, id), map[string]any{"erasedAt": at})
+		tx.Delete(s.db.Ref(accounts.collection, id))
+		tx.Authority(id, a.Version+1)
 		return nil
 	})
-	return out, err
 }
 
-// erased are the documents, beside those of people, that no other service erases.
-// Every service writes events and idempotency records into collections that they
-// share. The account's own document goes last: until then a crash leaves it
-// deleting, and the erasure begins again.
-func (s *Store) erased(accountID string) map[string]firestore.Query {
-	of := map[string]firestore.Query{
-		idempotency.Collection: s.db.Collection(idempotency.Collection).Where(idempotency.OwnerField, "==", idempotency.Owner(accountID)),
-	}
-	for _, collection := range []string{keys, takedowns, outbox.Collection, quota.Collection} {
-		of[collection] = s.db.Collection(collection).Where("accountId", "==", accountID)
-	}
-	return of
-}
+// purgeBatch is how many documents one pass deletes; a commit takes 500.
+const purgeBatch = 400
 
-// Erase removes documents in batches that fit a commit.
-func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
-	for done := false; !done; {
-		var err error
-		if done, err = s.PurgePeople(ctx, id); err != nil {
-			return err
-		}
-	}
-	for collection, of := range s.erased(id) {
-		for more := true; more; {
-			found, err := s.db.Find(ctx, "find "+collection, of.Limit(purgeBatch))
-			if err != nil {
-				return err
-			}
-			if err := s.db.DeleteAll(ctx, "erase "+collection, found...); err != nil {
-				return err
-			}
-			more = len(found) == purgeBatch
-		}
-	}
-	ref, err := s.account(id)
+// forgetPeople forgets how the people of an account sign in: its members, and those
+// who were removed and were signed in lately. One who is in another account keeps it.
+func (s *Store) forgetPeople(ctx context.Context, accountID string) error {
+	mine, err := s.look(ctx).Members(accountID)
 	if err != nil {
 		return err
 	}
-	// In one commit: an account that is gone always has its tombstone.
-	return s.db.Commit(ctx, "erase account", func(_ context.Context, tx *firestore.Transaction) error {
-		if err := tx.Set(s.db.Collection(tombstones).Doc(id), map[string]any{"erasedAt": at}); err != nil {
+	signedIn, err := many(s.look(ctx), sessions, s.where(sessions.collection, "accountId", accountID))
+	if err != nil {
+		return err
+	}
+	var people []string
+	for _, m := range mine {
+		people = append(people, m.PersonID)
+	}
+	for _, x := range signedIn {
+		people = append(people, x.PersonID)
+	}
+	slices.Sort(people)
+	for _, person := range slices.Compact(people) {
+		if err := s.forgetPerson(ctx, accountID, person); err != nil {
 			return err
 		}
-		return tx.Delete(ref)
-	})
+	}
+	return nil
+}
+
+// forgetPerson forgets how a person signs in, unless they are in another account.
+// One that is being erased too does not count: the two would wait for each other.
+func (s *Store) forgetPerson(ctx context.Context, accountID, personID string) error {
+	in, err := s.look(ctx).Memberships(personID)
+	if err != nil || personID == "" {
+		return err
+	}
+	for _, x := range in {
+		if x.AccountID == accountID {
+			continue
+		}
+		other, err := s.Account(ctx, x.AccountID)
+		if err != nil && err != account.ErrNoAccount { //nolint:errorlint // the very value, from this package
+			return err
+		}
+		if err == nil && !other.Deleting {
+			return nil
+		}
+	}
+	for _, collection := range []string{identities.collection, passkeys.collection} { // far fewer than a batch
+		if _, err := s.db.ErasePage(ctx, "forget a person", s.where(collection, "personId", personID), purgeBatch); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 type takedownDoc struct {
@@ -145,73 +187,41 @@ type takedownDoc struct {
 	Pending    bool      `firestore:"pending"`
 }
 
-func toTakedown(snap *firestore.DocumentSnapshot) (tenancy.Takedown, error) {
-	var d takedownDoc
-	if err := snap.DataTo(&d); err != nil {
-		return tenancy.Takedown{}, fmt.Errorf("read takedown %s: %w", snap.Ref.ID, err)
-	}
+func toTakedown(snap firestoredb.Snap, d *takedownDoc) tenancy.Takedown {
 	return tenancy.Takedown{
-		Takedown: tenant.Takedown{ID: snap.Ref.ID, Kind: d.Kind, RecordID: d.RecordID, AccountID: d.AccountID, URL: d.URL, Reason: d.Reason, At: d.At},
-		Target:   tenant.Target{URL: d.TargetURL, ID: d.TargetID}, Kind: d.TargetKind, Phase: tenancy.Phase(d.Phase),
-	}, nil
-}
-
-// takedown refuses ids that are not ours before they become a document path.
-func (s *Store) takedown(id string) (*firestore.DocumentRef, error) {
-	if len(id) > 64 || strings.Contains(id, "/") || !strings.HasPrefix(id, "tkd_") {
-		return nil, tenancy.ErrNoTakedown
+		Takedown: tenant.Takedown{
+			ID:        snap.Ref.ID,
+			Kind:      d.Kind,
+			RecordID:  d.RecordID,
+			AccountID: d.AccountID,
+			URL:       d.URL,
+			Reason:    d.Reason,
+			At:        d.At,
+		},
+		Target: tenant.Target{URL: d.TargetURL, ID: d.TargetID}, Kind: d.TargetKind, Phase: tenancy.Phase(d.Phase),
 	}
-	return s.db.Collection(takedowns).Doc(id), nil
 }
 
 // Takedown finds a takedown.
-func (s *Store) Takedown(ctx context.Context, id string) (t tenancy.Takedown, err error) {
-	ref, err := s.takedown(id)
-	if err != nil {
-		return t, err
-	}
-	err = s.db.Do(ctx, "get takedown", func(ctx context.Context) error {
-		snap, err := ref.Get(ctx)
-		if err != nil {
-			return err
-		}
-		t, err = toTakedown(snap)
-		return err
-	})
-	if errors.Is(err, firestoredb.ErrNotFound) {
-		return t, tenancy.ErrNoTakedown
-	}
-	return t, err
+func (s *Store) Takedown(ctx context.Context, id string) (tenancy.Takedown, error) {
+	return one(s.look(ctx), takedowns, id)
 }
 
 // Takedowns lists takedowns, newest first. The cursor is the last one's id.
 func (s *Store) Takedowns(ctx context.Context, after string, limit int) (page []tenancy.Takedown, next string, err error) {
-	err = s.db.Do(ctx, "list takedowns", func(ctx context.Context) error {
-		q := s.db.Collection(takedowns).OrderBy("at", firestore.Desc).Limit(limit + 1)
-		if after != "" {
-			ref, err := s.takedown(after)
-			if err != nil {
-				return err
-			}
-			snap, err := ref.Get(ctx)
-			if err != nil {
-				return orNone(err, tenancy.ErrNoTakedown)
-			}
-			q = q.StartAfter(snap)
-		}
-		snaps, err := q.Documents(ctx).GetAll()
+	q := s.db.Collection(takedowns.collection).OrderBy("at", firestore.Desc).Limit(limit + 1)
+	if after != "" {
+		snap, found, err := firestoredb.Lookup(ctx, s.db.DB, "read cursor", s.db.Ref(takedowns.collection, after),
+			func(snap firestoredb.Snap) (firestoredb.Snap, error) { return snap, nil })
 		if err != nil {
-			return err
+			return nil, "", err
 		}
-		for _, snap := range snaps {
-			t, err := toTakedown(snap)
-			if err != nil {
-				return err
-			}
-			page = append(page, t)
+		if !found {
+			return nil, "", tenancy.ErrNoTakedown
 		}
-		return nil
-	})
+		q = q.StartAfter(snap)
+	}
+	page, err = many(s.look(ctx), takedowns, q)
 	if len(page) > limit {
 		page = page[:limit]
 		next = page[limit-1].ID
@@ -221,56 +231,29 @@ func (s *Store) Takedowns(ctx context.Context, after string, limit int) (page []
 
 // UnsettledTakedowns lists those that the holder may not know of.
 func (s *Store) UnsettledTakedowns(ctx context.Context, limit int) ([]tenancy.Takedown, error) {
-	return s.takedowns(ctx, "list pending takedowns", s.db.Collection(takedowns).Where("pending", "==", true).Limit(limit))
+	return many(s.look(ctx), takedowns, s.where(takedowns.collection, "pending", true).Limit(limit))
 }
 
 // TakedownsOf lists some of an account's.
 func (s *Store) TakedownsOf(ctx context.Context, accountID string, limit int) ([]tenancy.Takedown, error) {
-	return s.takedowns(ctx, "list takedowns of an account", s.db.Collection(takedowns).Where("accountId", "==", accountID).Limit(limit))
-}
-
-func (s *Store) takedowns(ctx context.Context, what string, q firestore.Query) (out []tenancy.Takedown, err error) {
-	err = s.db.Do(ctx, what, func(ctx context.Context) error {
-		out = nil
-		snaps, err := q.Documents(ctx).GetAll()
-		if err != nil {
-			return err
-		}
-		for _, snap := range snaps {
-			t, err := toTakedown(snap)
-			if err != nil {
-				return err
-			}
-			out = append(out, t)
-		}
-		return nil
-	})
-	return out, err
+	return many(s.look(ctx), takedowns, s.where(takedowns.collection, "accountId", accountID).Limit(limit))
 }
 
 // PutTakedown writes a takedown.
 func (s *Store) PutTakedown(ctx context.Context, t tenancy.Takedown) error {
-	ref, err := s.takedown(t.ID)
-	if err != nil {
-		return err
-	}
-	return s.db.Do(ctx, "put takedown", func(ctx context.Context) error {
-		_, err := ref.Set(ctx, takedownDoc{
+	return s.db.Commit(ctx, "put takedown", func(tx *record.Tx) error {
+		tx.Set(s.db.Ref(takedowns.collection, t.ID), takedownDoc{
 			Kind: t.Takedown.Kind, RecordID: t.RecordID, AccountID: t.AccountID, URL: t.URL, Reason: t.Reason, At: t.At,
 			TargetURL: t.Target.URL, TargetID: t.Target.ID, TargetKind: t.Kind, Phase: string(t.Phase), Pending: t.Phase != tenancy.InForce,
 		})
-		return err
+		return nil
 	})
 }
 
-// DeleteTakedown forgets a takedown; twice is no error.
+// DeleteTakedown forgets a takedown, if it is there.
 func (s *Store) DeleteTakedown(ctx context.Context, id string) error {
-	ref, err := s.takedown(id)
-	if err != nil {
-		return err
-	}
-	return s.db.Do(ctx, "delete takedown", func(ctx context.Context) error {
-		_, err := ref.Delete(ctx)
-		return err
+	return s.db.Commit(ctx, "delete takedown", func(tx *record.Tx) error {
+		tx.Delete(s.db.Ref(takedowns.collection, id))
+		return nil
 	})
 }

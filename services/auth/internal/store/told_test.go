@@ -49,10 +49,11 @@ func newSecret(t *testing.T) identity.Key {
 // fails if the one call is deleted that tells it.
 func TestEveryLossOfAuthorityIsTold(t *testing.T) {
 	t.Parallel()
-	w, n := newWorld(t), &told{}
-	accounts := account.NewService(w.Store, n, nil, nil)
-	people := member.NewService(w.Store, n, nil, nil)
-	tenants := tenancy.NewService(w.Store, n, nil, nil)
+	w := newWorld(t)
+	n := w.told
+	accounts := account.NewService(w.Store, nil, nil)
+	people := member.NewService(w.Store, member.Provider{}, nil)
+	tenants := tenancy.NewService(w.Store, nil, nil)
 	ctx := t.Context()
 	acc := newAccount(t, w).ID
 	version := func() int64 {
@@ -152,7 +153,9 @@ func TestEveryLossOfAuthorityIsTold(t *testing.T) {
 	lost("suspension", err)
 	_, err = tenants.Delete(ctx, acc)
 	lost("erasure", err)
-	tenants.Repeat(ctx)
+	if err := tenants.Repeat(ctx); err != nil {
+		t.Error(err)
+	}
 	if got := n.take(); len(got) != 1 {
 		t.Errorf("the end of an erasure told %v", got)
 	}

@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"cloud.google.com/go/firestore/apiv1/firestorepb"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
@@ -27,9 +27,9 @@ func (s *Store) Usage(ctx context.Context, accountID string) (u account.Usage, e
 				if err != nil {
 					return fmt.Errorf("count %s: %w", collection, err)
 				}
-				*n = int(number(found["n"]))
+				*n = int(firestoredb.Number(found, "n"))
 				if sum != nil {
-					*sum = number(found["bytes"])
+					*sum = firestoredb.Number(found, "bytes")
 				}
 				return nil
 			})
@@ -40,10 +40,4 @@ func (s *Store) Usage(ctx context.Context, accountID string) (u account.Usage, e
 		return g.Wait()
 	})
 	return u, err
-}
-
-// number reads a count or a sum, which comes as a float when it is large.
-func number(v any) int64 {
-	n, _ := v.(*firestorepb.Value)
-	return n.GetIntegerValue() + int64(n.GetDoubleValue())
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/events"
-	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
@@ -44,7 +43,11 @@ type export struct {
 }
 
 // errPlaceTaken ends an export that has run for long.
-var errPlaceTaken = &apierr.Error{Code: apierr.RateLimited, RetryAfter: exportLater, Message: "Another account needed the place of this export, which has run for long. Try again, and read faster."}
+var errPlaceTaken = &apierr.Error{
+	Code:       apierr.RateLimited,
+	RetryAfter: exportLater,
+	Message:    "Another account needed the place of this export, which has run for long. Try again, and read faster.",
+}
 
 // begin finds a place for an export of an account. end gives it back. If there is no
 // place, the one that has run longest is ended, so that the next try finds one: slow
@@ -53,7 +56,11 @@ func (x *exports) begin(ctx context.Context, account string) (_ context.Context,
 	release, ok := x.slots.Take(account)
 	if !ok {
 		x.makeRoom(account, 0)
-		return nil, nil, &apierr.Error{Code: apierr.RateLimited, RetryAfter: exportLater, Message: "Too many exports are running already. Try again when one of them has ended."}
+		return nil, nil, &apierr.Error{
+			Code:       apierr.RateLimited,
+			RetryAfter: exportLater,
+			Message:    "Too many exports are running already. Try again when one of them has ended.",
+		}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	e := &export{account, x.now(), cancel}
@@ -130,16 +137,11 @@ func (s *Service) Export(ctx context.Context, accountID string, first []Line, w 
 
 // exported notes that an export was asked for, before it begins.
 func (s *Service) exported(ctx context.Context, accountID string) error {
-	by := ""
-	if p := identity.FromContext(ctx); p != nil {
-		by = p.KeyID
-	}
-	s.log.InfoContext(ctx, "audit", "action", "account.export", "account", accountID, "by", by)
 	return s.store.Atomically(ctx, "note export", func(tx account.Tx) error {
 		a, err := tx.Account(accountID)
-		if err != nil {
-			return err
+		if err == nil {
+			tx.Tell(events.AccountExported, accountID, a)
 		}
-		return tx.Note(accountID, events.AccountExported, accountID, a)
+		return err
 	})
 }

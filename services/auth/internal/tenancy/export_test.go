@@ -76,7 +76,7 @@ func TestAnExportThatLinksRefusesGetsThePlaceOfOneThatRunsForLong(t *testing.T) 
 	t.Parallel()
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	links := &busyHolder{slots: ratelimit.NewSlots(1, 8), begun: make(chan context.Context)}
-	s := NewService(noted{}, nil, []Holder{{Name: "links", Holder: links}}, func() time.Time { return now })
+	s := NewService(noted{}, []Holder{{Name: "links", Holder: links}}, func() time.Time { return now })
 	ended := make(chan error, maxExports)
 	export := func(account string) { ended <- s.Export(t.Context(), account, nil, io.Discard) }
 	var running []context.Context

@@ -1,14 +1,15 @@
 // Package tenancy hands on what auth decides about accounts to the services that
-// hold their records (libs/tenant), and is what the operator acts through:
-// erasure, takedowns, and an account's export. Suspension is in package account.
+// keep their records (libs/tenant), and is what the operator acts through:
+// erasure, takedowns, and an account's export.
 //
-// Each decision is committed before anybody is told. [Service.Run] repeats what
+// Each decision is committed before anybody is told. [Service.Repeat] repeats what
 // is not finished, so a crash between the two heals by itself.
 package tenancy
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -26,9 +27,15 @@ type Store interface {
 	account.Store
 	// Accounts lists accounts that match, by id, from after the id after. It looks
 	// at a bounded number of them, so a page may be short; next is "" at the end.
-	Accounts(ctx context.Context, after string, limit int, match func(account.Account) bool) (page []account.Account, next string, err error)
-	// Deleting lists accounts whose erasure has begun.
-	Deleting(ctx context.Context, limit int) ([]account.Account, error)
+	Accounts(
+		ctx context.Context,
+		after string,
+		limit int,
+		match func(account.Account) bool,
+	) (page []account.Account, next string, err error)
+	// Pending lists accounts with a decision that has not taken effect everywhere, by
+	// id, from after the id after.
+	Pending(ctx context.Context, after string, limit int) ([]account.Account, error)
 	// Erase removes what auth has of an account and leaves a tombstone.
 	Erase(ctx context.Context, id string, at time.Time) error
 
@@ -72,10 +79,16 @@ type Holder struct {
 	tenant.Holder
 }
 
+// Close frees idle connections to it.
+func (h Holder) Close() {
+	if c, ok := h.Holder.(interface{ Close() }); ok {
+		c.Close()
+	}
+}
+
 // Service decides and tells.
 type Service struct {
 	store   Store
-	notify  account.Notifier
 	holders []Holder
 	now     func() time.Time
 	log     *slog.Logger
@@ -83,46 +96,64 @@ type Service struct {
 }
 
 // NewService makes a service. A nil now is the system's clock.
-func NewService(store Store, notify account.Notifier, holders []Holder, now func() time.Time) *Service {
+func NewService(store Store, holders []Holder, now func() time.Time) *Service {
 	if now == nil {
 		now = time.Now
 	}
-	return &Service{store: store, notify: notify, holders: holders, now: now, log: slog.Default(), exports: exports{slots: ratelimit.NewSlots(maxExportsOfAccount, maxExports), now: now}}
+	return &Service{
+		store: store, holders: holders, now: now, log: slog.Default(),
+		exports: exports{slots: ratelimit.NewSlots(maxExportsOfAccount, maxExports), now: now},
+	}
 }
 
-// tell puts the records of a deleting account into that state, everywhere.
-func (s *Service) tell(ctx context.Context, a account.Account) error {
-	standing := tenant.Standing{State: tenant.Deleting, Version: a.Version}
+// Settle returns once every holder goes by the state of the account, and notes that.
+// An erasure is noted as pending until it has ended.
+func (s *Service) Settle(ctx context.Context, a account.Account) error {
+	standing := tenant.Standing{State: a.State(), Version: a.Version}
 	// Without a shared context: each holder is told, even when another fails.
 	var g errgroup.Group
 	for _, h := range s.holders {
 		g.Go(func() error { return h.SetState(ctx, a.ID, standing) })
 	}
-	return g.Wait()
+	if err := g.Wait(); err != nil || !a.Pending || a.Deleting {
+		return err
+	}
+	// Only now. A crash before this leaves it pending, and Repeat tells the holders again.
+	return s.store.Atomically(ctx, "note that holders were told", func(tx account.Tx) error {
+		now, err := tx.Account(a.ID)
+		// A newer decision has its own telling, which is not done yet.
+		if err != nil || !now.Pending || now.State() != a.State() {
+			return err
+		}
+		now.Pending = false
+		tx.PutAccount(&now, events.Quiet)
+		return nil
+	})
 }
 
 // Delete begins to erase a suspended account. When it has returned, no redirect
-// and no page of it is served; [Service.Run] does the rest.
+// and no page of it is served; [Service.Repeat] does the rest.
 func (s *Service) Delete(ctx context.Context, id string) (account.Account, error) {
 	var a account.Account
 	err := s.store.Atomically(ctx, "delete account", func(tx account.Tx) (err error) {
 		// Asked again there is nothing to decide, but the holders are told once more below.
-		if a, err = tx.Account(id); err != nil || a.Deleting {
+		if a, err = tx.Account(id); err != nil {
 			return err
+		}
+		if a.Deleting {
+			return tx.Again(id)
 		}
 		if !a.Suspended {
 			return apierr.New(apierr.AccountNotSuspended, "Suspend the account before you delete it.")
 		}
-		// It leaves the hands of [account.Service], whose own telling knows two states.
-		a.Deleting, a.Untold, a.Version = true, false, a.Version+1
-		return errors.Join(tx.PutAccount(a), tx.Note(id, events.AccountChanged, id, a))
+		a.Deleting, a.Pending = true, true
+		tx.PutAccount(&a, events.AccountChanged)
+		return nil
 	})
 	if err != nil {
 		return a, err
 	}
-	s.notify.InvalidateAccount(ctx, id, a.Version)
-	s.log.InfoContext(ctx, "audit", "action", "account.delete", "account", id, "by", "operator")
-	return a, s.tell(ctx, a)
+	return a, s.Settle(ctx, a)
 }
 
 // Accounts lists accounts whose name or id has q in it.
@@ -143,7 +174,20 @@ func (s *Service) TakeDown(ctx context.Context, o tenant.Order, kind string) (Ta
 	if err != nil {
 		return t, err
 	}
-	s.log.InfoContext(ctx, "audit", "action", "takedown.create", "account", t.AccountID, "takedown", t.ID, "record", t.RecordID, "by", "operator")
+	s.log.InfoContext(
+		ctx,
+		"audit",
+		"action",
+		"takedown.create",
+		"account",
+		t.AccountID,
+		"takedown",
+		t.ID,
+		"record",
+		t.RecordID,
+		"by",
+		"operator",
+	)
 	return t, nil
 }
 
@@ -201,7 +245,20 @@ func (s *Service) Lift(ctx context.Context, id string) error {
 	if err := s.store.PutTakedown(ctx, t); err != nil {
 		return err
 	}
-	s.log.InfoContext(ctx, "audit", "action", "takedown.lift", "account", t.AccountID, "takedown", t.ID, "record", t.RecordID, "by", "operator")
+	s.log.InfoContext(
+		ctx,
+		"audit",
+		"action",
+		"takedown.lift",
+		"account",
+		t.AccountID,
+		"takedown",
+		t.ID,
+		"record",
+		t.RecordID,
+		"by",
+		"operator",
+	)
 	return s.lift(ctx, t)
 }
 
@@ -217,50 +274,54 @@ func (s *Service) lift(ctx context.Context, t Takedown) error {
 	return s.store.DeleteTakedown(ctx, t.ID)
 }
 
-// every is how often pending decisions are repeated.
-const every = 5 * time.Second
+// Every is how often pending decisions are repeated.
+const Every = 5 * time.Second
 
-// Run repeats what is pending until ctx ends.
-func (s *Service) Run(ctx context.Context) error {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			s.Repeat(ctx)
-		}
-	}
-}
+// pendingPage is how many pending accounts are read at once.
+const pendingPage = 100
 
 // Repeat goes over what is pending once. One that fails holds up no other.
-func (s *Service) Repeat(ctx context.Context) {
-	// Every replica does this, without a lease. Each step may be done twice at the same time.
-	accounts, err := s.store.Deleting(ctx, 100)
-	s.complain(ctx, "list deleting accounts", err)
-	for _, a := range accounts {
-		s.complain(ctx, "erase account "+a.ID, s.erase(ctx, a))
+func (s *Service) Repeat(ctx context.Context) error {
+	var failed []error
+	note := func(what string, err error) {
+		if err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", what, err))
+		}
 	}
-	takedowns, err := s.store.UnsettledTakedowns(ctx, 100)
-	s.complain(ctx, "list pending takedowns", err)
+	// Every replica does this, without a lease. Each step may be done twice at the same time.
+	for after, more := "", true; more; {
+		accounts, err := s.store.Pending(ctx, after, pendingPage)
+		note("list pending accounts", err)
+		for _, a := range accounts {
+			note("settle account "+a.ID, s.settle(ctx, a))
+			after = a.ID
+		}
+		// All of them: erasures, which last, must not hide a suspension behind them.
+		more = len(accounts) == pendingPage
+	}
+	takedowns, err := s.store.UnsettledTakedowns(ctx, pendingPage)
+	note("list pending takedowns", err)
 	for _, t := range takedowns {
-		if s.now().Sub(t.At) < every && t.Phase == Asked {
+		if s.now().Sub(t.At) < Every && t.Phase == Asked {
 			continue // the request that asked is at it
 		}
 		if t.Phase == Lifting {
 			err = s.lift(ctx, t)
-		} else if _, err = s.enforce(ctx, t); apierr.CodeOf(err) == apierr.NotFound || apierr.CodeOf(err) == apierr.LinkNotFound || apierr.CodeOf(err) == apierr.VideoNotFound {
-			err = nil // nothing is there any more, and the takedown is gone too
+		} else {
+			_, err = s.enforce(ctx, t)
 		}
-		s.complain(ctx, "settle takedown "+t.ID, err)
+		switch apierr.CodeOf(err) {
+		case apierr.NotFound, apierr.LinkNotFound, apierr.VideoNotFound:
+			continue // nothing is there any more, and the takedown is gone too
+		}
+		note("settle takedown "+t.ID, err)
 	}
+	return errors.Join(failed...)
 }
 
-// erase repeats that the account is being erased, and ends it once no holder has
-// anything left.
-func (s *Service) erase(ctx context.Context, a account.Account) error {
-	if err := s.tell(ctx, a); err != nil {
+// settle finishes a decision. It ends an erasure once no holder has anything left.
+func (s *Service) settle(ctx context.Context, a account.Account) error {
+	if err := s.Settle(ctx, a); err != nil || !a.Deleting {
 		return err
 	}
 	// In the order of the list, which ends with events: it may still receive some while the
@@ -273,11 +334,10 @@ func (s *Service) erase(ctx context.Context, a account.Account) error {
 	if err := s.liftAll(ctx, a.ID); err != nil {
 		return err
 	}
+	// With it its keys go. What Redis has of it expires in minutes.
 	if err := s.store.Erase(ctx, a.ID, s.now()); err != nil {
 		return err
 	}
-	// Its keys are gone: replicas that still know them ask again. What Redis has of it expires in minutes.
-	s.notify.InvalidateAccount(ctx, a.ID, a.Version+1)
 	s.log.InfoContext(ctx, "audit", "action", "account.erased", "account", a.ID, "by", "system")
 	return nil
 }
@@ -296,11 +356,5 @@ func (s *Service) liftAll(ctx context.Context, accountID string) error {
 				return err
 			}
 		}
-	}
-}
-
-func (s *Service) complain(ctx context.Context, what string, err error) {
-	if err != nil && ctx.Err() == nil {
-		s.log.WarnContext(ctx, "will be repeated", "service", "auth", "what", what, "error", err)
 	}
 }

@@ -79,7 +79,8 @@ func feedQuery(c *fiber.Ctx, account string) (q feed.Query, wait time.Duration, 
 	}
 	q.Forward = args.Has("after") || args.Has("wait")
 	if q.Forward && args.Has("cursor") {
-		fields.Add(apierr.Detail{Field: "cursor", Code: apierr.NotAllowed, Message: "Use `cursor` to read backwards or `after` to read forwards, not both."})
+		fields.Add(apierr.Detail{Field: "cursor", Code: apierr.NotAllowed,
+			Message: "Use `cursor` to read backwards or `after` to read forwards, not both."})
 	}
 	if args.Has("wait") {
 		n, err := strconv.Atoi(c.Query("wait"))

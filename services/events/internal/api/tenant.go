@@ -7,19 +7,19 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/libs/tenant/keeper"
 	"github.com/linkreel/linkreel/services/events/internal/feed"
-	"github.com/linkreel/linkreel/services/events/internal/tenancy"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
 // Holder is this service as auth sees it: the holder of accounts' webhooks and
 // events.
-func Holder(accounts *tenancy.Service, webhooks *webhook.Service, events *feed.Service) tenant.Holder {
+func Holder(accounts *keeper.Keeper, webhooks *webhook.Service, events *feed.Service) tenant.Holder {
 	return &holder{accounts, webhooks, events}
 }
 
 type holder struct {
-	*tenancy.Service
+	*keeper.Keeper
 	webhooks *webhook.Service
 	events   *feed.Service
 }

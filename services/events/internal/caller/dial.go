@@ -36,13 +36,14 @@ func (c *Caller) dial(ctx context.Context, network, address string) (net.Conn, e
 	// The check is made on the address that is about to be dialled. Checking the name
 	// beforehand would look it up twice, and whoever owns the name could answer the
 	// second time with an address inside our network.
-	d := net.Dialer{Timeout: connectTime, Resolver: c.resolver, ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
+	d := net.Dialer{Timeout: connectTime, Resolver: c.resolver}
+	d.ControlContext = func(_ context.Context, _, address string, _ syscall.RawConn) error {
 		to, err := netip.ParseAddrPort(address)
 		if err != nil {
 			return fmt.Errorf("dial %q: %w", address, err)
 		}
 		return c.cfg.checkDial(to)
-	}}
+	}
 	conn, err := d.DialContext(ctx, network, address)
 	return conn, c.cfg.conceal(err)
 }

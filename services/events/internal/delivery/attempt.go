@@ -46,7 +46,7 @@ func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 		}
 		return before, time.Time{}
 	}
-	r, made := e.call(ctx, w, j)
+	r, made := e.send(ctx, w, j)
 	if !made {
 		return before, time.Time{}
 	}
@@ -62,9 +62,9 @@ func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 	return r.OK() || r.Final, d.NextTry
 }
 
-// call makes the message and sends it. made is false when nothing can be said of
+// send makes the message and sends it. made is false when nothing can be said of
 // the receiver, because we could not get so far or were stopped in the middle.
-func (e *Engine) call(ctx context.Context, w *webhook.Webhook, j job) (r webhook.Result, made bool) {
+func (e *Engine) send(ctx context.Context, w *webhook.Webhook, j job) (r webhook.Result, made bool) {
 	d := j.delivery
 	now := e.opt.Now()
 	if !w.Enabled {
@@ -88,7 +88,7 @@ func (e *Engine) call(ctx context.Context, w *webhook.Webhook, j job) (r webhook
 		slog.ErrorContext(ctx, "message cannot be signed", "webhook", w.ID, "error", err)
 		return webhook.Result{Attempt: webhook.Attempt{At: now, Error: "The message could not be signed."}, Final: true}, true
 	}
-	r = e.caller.Send(ctx, w.Target, header, body)
+	r = e.call(ctx, w.Target, header, body)
 	r.At = now
 	// A call that our own stop cut short says nothing about the receiver.
 	return r, ctx.Err() == nil

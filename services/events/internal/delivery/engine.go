@@ -62,7 +62,7 @@ type Store interface {
 	Due(ctx context.Context, lane int, behind webhook.DeliveryPlace) (list []*webhook.Delivery, next webhook.DeliveryPlace, err error)
 	DueOf(ctx context.Context, webhookID string, n int) (list []*webhook.Delivery, full bool, err error)
 	DeferredOf(ctx context.Context, webhookID string, n int) (list []*webhook.Delivery, full bool, err error)
-	CountDeferred(ctx context.Context, webhookID string, most int) (int, error)
+	CountDeferred(ctx context.Context, webhookID string, most int) (int64, error)
 	// Save writes a delivery over the version that was read; false when it has changed.
 	Save(ctx context.Context, d *webhook.Delivery) (bool, error)
 	Drop(ctx context.Context, id string) error
@@ -75,10 +75,8 @@ type Store interface {
 	DropReplay(ctx context.Context, id string) error
 }
 
-// Caller calls receivers.
-type Caller interface {
-	Send(ctx context.Context, target string, header map[string]string, body []byte) webhook.Result
-}
+// Caller calls a receiver.
+type Caller func(ctx context.Context, target string, header map[string]string, body []byte) webhook.Result
 
 // Options shape an engine; zero fields have defaults.
 type Options struct {
@@ -95,7 +93,7 @@ type Options struct {
 // Engine is one replica's part in the work.
 type Engine struct {
 	store   Store
-	caller  Caller
+	call    Caller
 	opt     Options
 	hub     *hub
 	settler *settler
@@ -121,13 +119,10 @@ type Engine struct {
 	former int
 }
 
-var (
-	_ feed.Settler    = (*Engine)(nil)
-	_ webhook.Courier = (*Engine)(nil)
-)
+var _ webhook.Courier = (*Engine)(nil)
 
 // New makes an engine. It does nothing before Run.
-func New(st Store, caller Caller, rdb redis.UniversalClient, opt Options) *Engine {
+func New(st Store, call Caller, rdb redis.UniversalClient, opt Options) *Engine {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
@@ -141,7 +136,7 @@ func New(st Store, caller Caller, rdb redis.UniversalClient, opt Options) *Engin
 		opt.Patience = 2 * time.Second
 	}
 	e := &Engine{
-		store: st, caller: caller, opt: opt, hub: newHub(rdb, identity.NewNonce()), lanes: map[string]*lane{},
+		store: st, call: call, opt: opt, hub: newHub(rdb, identity.NewNonce()), lanes: map[string]*lane{},
 		good: newPool(maxGood), bad: newPool(maxBad), replaying: make(chan struct{}, 1),
 	}
 	e.ctx, e.stop = context.WithCancel(context.Background())

@@ -110,7 +110,7 @@ func (s *turns) DeferredOf(context.Context, string, int) ([]*webhook.Delivery, b
 	return nil, false, nil
 }
 
-func (s *turns) CountDeferred(context.Context, string, int) (int, error) { return 0, nil }
+func (s *turns) CountDeferred(context.Context, string, int) (int64, error) { return 0, nil }
 
 func (s *turns) PlaceAt(context.Context, string, time.Time) (int64, bool, error) {
 	return 0, false, nil
@@ -257,7 +257,7 @@ func (s *backlogs) Signing(*webhook.Webhook, time.Time) ([]string, error) {
 
 func (s *backlogs) Save(context.Context, *webhook.Delivery) (bool, error) { return true, nil }
 
-// Send implements [Caller].
+// Send is a [Caller].
 func (s *backlogs) Send(_ context.Context, target string, _ map[string]string, _ []byte) webhook.Result {
 	name := account(target)
 	s.mu.Lock()
@@ -286,7 +286,7 @@ func TestReceiversThatAnswerSlowlyDelayNoOtherAccount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newBacklogs()
-		e := New(s, s, nobody(), Options{})
+		e := New(s, s.Send, nobody(), Options{})
 		const noisy, hooks = 40, 20
 		for a := range noisy {
 			for h := range hooks {
@@ -322,7 +322,7 @@ func TestAnAccountHasATwentiethOfTheAttempts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newBacklogs()
-		e := New(s, s, nobody(), Options{})
+		e := New(s, s.Send, nobody(), Options{})
 		for h := range 40 {
 			e.Send("slow", fmt.Sprintf("slow/%d", h))
 		}

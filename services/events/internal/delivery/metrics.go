@@ -26,7 +26,9 @@ func newMetrics(e *Engine) *metrics {
 	m := &metrics{}
 	meter := otel.Meter("events")
 	var err error
-	if m.attempts, err = meter.Int64Counter("linkreel.webhooks.attempts", metric.WithDescription("Calls of receivers, by outcome: delivered, refused (an answer that is not 2xx), unanswered, or unsigned (not sent, since no secret of the webhook opens).")); err != nil {
+	if m.attempts, err = meter.Int64Counter("linkreel.webhooks.attempts",
+		metric.WithDescription("Calls of receivers, by outcome: delivered, refused (an answer that is not 2xx), unanswered, "+
+			"or unsigned (not sent, since no secret of the webhook opens).")); err != nil {
 		otel.Handle(err)
 	}
 	if m.firsts, err = meter.Float64Histogram("linkreel.webhooks.first_try", metric.WithUnit("s"),
@@ -50,7 +52,8 @@ func newMetrics(e *Engine) *metrics {
 			return max(0, e.opt.Now().Sub(time.UnixMilli(ms)).Seconds())
 		}
 	}
-	gauge("linkreel.events.waiting_age", "s", "Age of the oldest event that is not in its account's feed yet, at the last sweep.", age(&m.waiting))
+	gauge("linkreel.events.waiting_age", "s",
+		"Age of the oldest event that is not in its account's feed yet, at the last sweep.", age(&m.waiting))
 	gauge("linkreel.webhooks.due_age", "s", "For how long the oldest delivery has been due, at the last sweep.", age(&m.due))
 	gauge("linkreel.webhooks.failing", "{webhook}", "Webhooks of this replica whose last attempt failed.", func() float64 {
 		e.mu.Lock()

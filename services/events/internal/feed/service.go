@@ -23,12 +23,12 @@ type Store interface {
 }
 
 // Settler gives places to what waits.
-type Settler interface {
+type Settler struct {
 	// Settle returns once everything that had committed before the call has a place,
 	// or could not be given one; then it will be later.
-	Settle(ctx context.Context, accountID string)
+	Settle func(ctx context.Context, accountID string)
 	// News is closed when the account's feed grows after the call. forget frees it.
-	News(accountID string) (news <-chan struct{}, forget func())
+	News func(accountID string) (news <-chan struct{}, forget func())
 }
 
 // Limits of held requests in one replica, so that waiting costs memory only

@@ -2,77 +2,21 @@ package store
 
 import (
 	"context"
-	"time"
 
 	"cloud.google.com/go/firestore"
 
 	"github.com/linkreel/linkreel/libs/events/outbox"
-	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/tenant/keeper"
 	"github.com/linkreel/linkreel/services/events/internal/tenancy"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
-// accountDoc is eventAccounts/{account}: what auth has told us last about an
-// account. Without a document an account is active. That of an erased account
-// stays: it is the tombstone.
-type accountDoc struct {
-	State   string     `firestore:"state"`
-	Version int64      `firestore:"version"`
-	Since   time.Time  `firestore:"since"`
-	LookAt  *time.Time `firestore:"lookAt,omitempty"`
-}
-
 var _ tenancy.Store = (*Store)(nil)
 
-func (s *Store) accountRef(id string) *firestore.DocumentRef {
-	return s.db.Collection(accounts).Doc(id)
-}
-
-func accountOf(d *accountDoc) *tenancy.Record {
-	return &tenancy.Record{Standing: tenant.Standing{State: tenant.State(d.State), Version: d.Version}, Since: d.Since, LookAt: orZero(d.LookAt)}
-}
-
-// Account implements [tenancy.Store].
-func (s *Store) Account(ctx context.Context, accountID string) (*tenancy.Record, error) {
-	if !validID(accountID, "acc_") {
-		return nil, nil
-	}
-	var d accountDoc
-	found, err := s.get(ctx, "get account state", s.accountRef(accountID), &d)
-	if err != nil || !found {
-		return nil, err
-	}
-	return accountOf(&d), nil
-}
-
-// PutAccount implements [tenancy.Store].
-func (s *Store) PutAccount(ctx context.Context, accountID string, decide func(before *tenancy.Record) *tenancy.Record) error {
-	if !validID(accountID, "acc_") {
-		return nil
-	}
-	return s.db.Tx(ctx, "set account state", func(_ context.Context, tx *firestore.Transaction) error {
-		var d accountDoc
-		found, err := read(tx, s.accountRef(accountID), &d)
-		if err != nil {
-			return err
-		}
-		var before *tenancy.Record
-		if found {
-			before = accountOf(&d)
-		}
-		after := decide(before)
-		if after == nil {
-			return nil
-		}
-		return tx.Set(s.accountRef(accountID), &accountDoc{
-			State: string(after.Standing.State), Version: after.Standing.Version, Since: after.Since, LookAt: orNil(after.LookAt),
-		})
-	})
-}
-
-// DueAccounts implements [tenancy.Store].
-func (s *Store) DueAccounts(ctx context.Context, limit int) ([]string, error) {
-	return s.db.IDs(ctx, "list due accounts", s.db.Collection(accounts).Where("lookAt", "<=", s.now()).OrderBy("lookAt", firestore.Asc).Limit(limit))
+// Standings are what auth has decided about accounts.
+func Standings(db *firestoredb.DB) keeper.Standings {
+	return keeper.Standings{DB: db, Collection: "eventAccounts"}
 }
 
 // Deferred implements [tenancy.Store].
@@ -137,7 +81,7 @@ func (s *Store) Receiver(ctx context.Context, accountID, id string) (w *webhook.
 	err = s.db.Do(ctx, "get webhook and account", func(ctx context.Context) error {
 		refs := []*firestore.DocumentRef{s.webhookRef(id)}
 		if validID(accountID, "acc_") {
-			refs = append(refs, s.accountRef(accountID))
+			refs = append(refs, Standings(s.db).Ref(accountID))
 		}
 		snaps, err := s.db.GetAll(ctx, refs)
 		if err != nil {
@@ -146,22 +90,20 @@ func (s *Store) Receiver(ctx context.Context, accountID, id string) (w *webhook.
 		if !snaps[0].Exists() {
 			return webhook.NotFound()
 		}
-		var d webhookDoc
-		if err := snaps[0].DataTo(&d); err != nil {
+		if w, err = readWebhook(snaps[0]); err != nil {
 			return err
 		}
-		if d.AccountID != accountID {
+		if w.AccountID != accountID {
 			return webhook.NotFound()
 		}
 		silent = false
-		if len(snaps) > 1 && snaps[1].Exists() {
-			var a accountDoc
-			if err := snaps[1].DataTo(&a); err != nil {
+		if len(snaps) > 1 {
+			standing, err := keeper.Of(snaps[1])
+			if err != nil {
 				return err
 			}
-			silent = tenant.State(a.State) != tenant.Active
+			silent = !standing.State.Serves()
 		}
-		w = toWebhook(id, &d)
 		return nil
 	})
 	return w, silent, err

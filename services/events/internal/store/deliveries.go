@@ -3,15 +3,14 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
 	"cloud.google.com/go/firestore"
-	"cloud.google.com/go/firestore/apiv1/firestorepb"
 
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
@@ -51,7 +50,8 @@ func (s *Store) deliveryRef(id string) *firestore.DocumentRef {
 func (s *Store) fromDelivery(d *webhook.Delivery) *deliveryDoc {
 	doc := &deliveryDoc{
 		AccountID: d.AccountID, WebhookID: d.WebhookID, EventID: d.EventID, EventType: string(d.EventType), CreatedAt: d.CreatedAt,
-		Status: string(d.Status), Tries: d.Tries, NextTry: orNil(d.NextTry), Payload: d.Payload, EventAt: orNil(d.EventAt),
+		Status: string(d.Status), Tries: d.Tries, NextTry: firestoredb.Optional(d.NextTry),
+		Payload: d.Payload, EventAt: firestoredb.Optional(d.EventAt),
 		ExpireAt: d.CreatedAt.Add(events.Kept), Deferred: d.Deferred,
 	}
 	for _, a := range d.Attempts {
@@ -64,37 +64,30 @@ func (s *Store) fromDelivery(d *webhook.Delivery) *deliveryDoc {
 	return doc
 }
 
-func toDelivery(snap *firestore.DocumentSnapshot) (*webhook.Delivery, error) {
-	var doc deliveryDoc
-	if err := snap.DataTo(&doc); err != nil {
-		return nil, fmt.Errorf("read delivery %s: %w", snap.Ref.ID, err)
-	}
+var readDelivery = firestoredb.Reader(func(snap firestoredb.Snap, doc *deliveryDoc) *webhook.Delivery {
 	d := &webhook.Delivery{
 		ID: snap.Ref.ID, AccountID: doc.AccountID, WebhookID: doc.WebhookID, EventID: doc.EventID, EventType: events.Type(doc.EventType),
-		CreatedAt: doc.CreatedAt, Status: webhook.Status(doc.Status), Tries: doc.Tries, NextTry: orZero(doc.NextTry), Payload: doc.Payload,
-		EventAt: orZero(doc.EventAt), DueAt: orZero(doc.DueAt), Deferred: doc.Deferred, Version: snap.UpdateTime,
+		CreatedAt: doc.CreatedAt, Status: webhook.Status(doc.Status), Tries: doc.Tries, NextTry: firestoredb.Time(doc.NextTry),
+		Payload: doc.Payload, EventAt: firestoredb.Time(doc.EventAt), DueAt: firestoredb.Time(doc.DueAt), Deferred: doc.Deferred,
+		Version: snap.UpdateTime,
 	}
 	for _, a := range doc.Attempts {
 		took := time.Duration(a.Millis) * time.Millisecond
 		d.Attempts = append(d.Attempts, webhook.Attempt{At: a.At, Duration: took, Status: a.Status, Error: a.Error, Answer: a.Answer})
 	}
-	return d, nil
-}
+	return d
+})
 
 // unreadableFor is for how long a due record that cannot be read is put off.
 const unreadableFor = time.Hour
 
 // readable are those of due deliveries that can be read. The others are put off, so
 // that they keep nothing behind them from being seen; err says that this failed.
-func (s *Store) readable(ctx context.Context, snaps []*firestore.DocumentSnapshot) (out []*webhook.Delivery, err error) {
-	for _, snap := range snaps {
-		d, e := toDelivery(snap)
-		if e == nil {
-			out = append(out, d)
-			continue
-		}
-		slog.ErrorContext(ctx, "a delivery cannot be read; it is put off for an hour", "error", e)
-		err = errors.Join(err, s.setAside(ctx, snap, s.later(), firestore.Update{Path: "deferred", Value: firestore.Delete}))
+func (s *Store) readable(ctx context.Context, snaps []firestoredb.Snap) (out []*webhook.Delivery, err error) {
+	out, broken := firestoredb.Sift(snaps, readDelivery)
+	for _, b := range broken {
+		slog.ErrorContext(ctx, "a delivery cannot be read; it is put off for an hour", "error", b.Err)
+		err = errors.Join(err, s.setAside(ctx, b.Snap, s.later(), firestore.Update{Path: "deferred", Value: firestore.Delete}))
 	}
 	return out, err
 }
@@ -110,18 +103,7 @@ func (s *Store) setAside(ctx context.Context, snap *firestore.DocumentSnapshot, 
 		_, err := snap.Ref.Update(ctx, updates, firestore.LastUpdateTime(snap.UpdateTime))
 		return err
 	})
-	if errors.Is(err, firestoredb.ErrStale) || errors.Is(err, firestoredb.ErrNotFound) {
-		return nil // somebody has changed or removed it since
-	}
-	return err
-}
-
-func (s *Store) snapshots(ctx context.Context, what string, q firestore.Query) (snaps []*firestore.DocumentSnapshot, err error) {
-	err = s.db.Do(ctx, what, func(ctx context.Context) error {
-		snaps, err = q.Documents(ctx).GetAll()
-		return err
-	})
-	return snaps, err
+	return firestoredb.IgnoreMoved(err)
 }
 
 // Deliveries lists a webhook's, newest first.
@@ -134,19 +116,15 @@ func (s *Store) Deliveries(ctx context.Context, webhookID string, before webhook
 		q = q.StartAfter(before.At, before.ID)
 	}
 	for {
-		snaps, err := s.snapshots(ctx, "list deliveries", q.Limit(limit+1))
+		snaps, err := s.db.Query(ctx, "list deliveries", q.Limit(limit+1))
 		if err != nil {
 			return nil, false, err
 		}
 		more = len(snaps) > limit
 		snaps = snaps[:min(len(snaps), limit)]
-		for _, snap := range snaps {
-			d, err := toDelivery(snap)
-			if err != nil {
-				slog.WarnContext(ctx, "a delivery cannot be read and is not listed", "error", err)
-				continue
-			}
-			page = append(page, d)
+		readable, broken := firestoredb.Sift(snaps, readDelivery)
+		if page = readable; len(broken) > 0 {
+			slog.WarnContext(ctx, "deliveries cannot be read and are not listed", "deliveries", len(broken), "error", broken[0].Err)
 		}
 		if !more || len(page) > 0 {
 			return page, more, nil
@@ -157,20 +135,10 @@ func (s *Store) Deliveries(ctx context.Context, webhookID string, before webhook
 }
 
 // Delivery reads a delivery of a webhook.
-func (s *Store) Delivery(ctx context.Context, webhookID, id string) (d *webhook.Delivery, err error) {
-	if !validID(id, "whd_") {
-		return nil, webhook.DeliveryNotFound()
-	}
-	err = s.db.Do(ctx, "get delivery", func(ctx context.Context) error {
-		snap, err := s.deliveryRef(id).Get(ctx)
-		if err != nil {
-			return err
-		}
-		d, err = toDelivery(snap)
-		return err
-	})
-	if errors.Is(err, firestoredb.ErrNotFound) || err == nil && d.WebhookID != webhookID {
-		return nil, webhook.DeliveryNotFound()
+func (s *Store) Delivery(ctx context.Context, webhookID, id string) (*webhook.Delivery, error) {
+	d, found, err := firestoredb.Lookup(ctx, s.db, "get delivery", s.db.Ref(deliveries, id), readDelivery)
+	if err == nil && (!found || d.WebhookID != webhookID) {
+		err = webhook.DeliveryNotFound()
 	}
 	return d, err
 }
@@ -214,7 +182,7 @@ func (s *Store) deferredOf(webhookID string) firestore.Query {
 }
 
 func (s *Store) waitingOf(ctx context.Context, n int, q firestore.Query) (list []*webhook.Delivery, full bool, err error) {
-	snaps, err := s.snapshots(ctx, "list waiting deliveries", q.Limit(n))
+	snaps, err := s.db.Query(ctx, "list waiting deliveries", q.Limit(n))
 	if err != nil {
 		return nil, false, err
 	}
@@ -223,8 +191,8 @@ func (s *Store) waitingOf(ctx context.Context, n int, q firestore.Query) (list [
 }
 
 // CountDeferred counts a webhook's deliveries that wait for its lane, up to most.
-func (s *Store) CountDeferred(ctx context.Context, webhookID string, most int) (int, error) {
-	return s.count(ctx, "count deferred deliveries", s.deferredOf(webhookID).Limit(most))
+func (s *Store) CountDeferred(ctx context.Context, webhookID string, most int) (int64, error) {
+	return s.db.Count(ctx, "count deferred deliveries", s.deferredOf(webhookID).Limit(most))
 }
 
 // Save writes a delivery over the version it was read at, and reports false when
@@ -277,7 +245,7 @@ func (s *Store) Due(ctx context.Context, lane int, behind webhook.DeliveryPlace)
 	if behind != (webhook.DeliveryPlace{}) {
 		q = q.StartAfter(behind.At, behind.ID)
 	}
-	snaps, err := s.snapshots(ctx, "list due deliveries", q)
+	snaps, err := s.db.Query(ctx, "list due deliveries", q)
 	if err != nil {
 		return nil, next, err
 	}
@@ -309,8 +277,8 @@ func fromReplay(r *webhook.Replay) *replayDoc {
 }
 
 // OpenReplays counts a webhook's replays that have not ended, up to most.
-func (s *Store) OpenReplays(ctx context.Context, webhookID string, most int) (int, error) {
-	return s.count(ctx, "count replays", s.db.Collection(replays).Where("webhookId", "==", webhookID).Limit(most))
+func (s *Store) OpenReplays(ctx context.Context, webhookID string, most int) (int64, error) {
+	return s.db.Count(ctx, "count replays", s.db.Collection(replays).Where("webhookId", "==", webhookID).Limit(most))
 }
 
 // AddReplay stores the wish for a replay; one that is there already stays.
@@ -325,23 +293,23 @@ func (s *Store) AddReplay(ctx context.Context, r *webhook.Replay) error {
 	return err
 }
 
+var readReplay = firestoredb.Reader(func(snap firestoredb.Snap, d *replayDoc) *webhook.Replay {
+	return &webhook.Replay{
+		ID: snap.Ref.ID, AccountID: d.AccountID, WebhookID: d.WebhookID, From: d.From, To: d.To, Next: d.Next, DueAt: d.DueAt,
+	}
+})
+
 // Replays lists replays that nobody is working on.
-func (s *Store) Replays(ctx context.Context) (out []*webhook.Replay, err error) {
-	snaps, err := s.snapshots(ctx, "list replays",
+func (s *Store) Replays(ctx context.Context) ([]*webhook.Replay, error) {
+	snaps, err := s.db.Query(ctx, "list replays",
 		s.db.Collection(replays).Where("dueAt", "<=", s.now()).OrderBy("dueAt", firestore.Asc).Limit(20))
 	if err != nil {
 		return nil, err
 	}
-	for _, snap := range snaps {
-		var d replayDoc
-		if e := snap.DataTo(&d); e != nil {
-			slog.ErrorContext(ctx, "a replay cannot be read; it is put off for an hour", "replay", snap.Ref.ID, "error", e)
-			err = errors.Join(err, s.setAside(ctx, snap, s.later()))
-			continue
-		}
-		out = append(out, &webhook.Replay{
-			ID: snap.Ref.ID, AccountID: d.AccountID, WebhookID: d.WebhookID, From: d.From, To: d.To, Next: d.Next, DueAt: d.DueAt,
-		})
+	out, broken := firestoredb.Sift(snaps, readReplay)
+	for _, b := range broken {
+		slog.ErrorContext(ctx, "a replay cannot be read; it is put off for an hour", "error", b.Err)
+		err = errors.Join(err, s.setAside(ctx, b.Snap, s.later()))
 	}
 	return out, err
 }
@@ -351,21 +319,21 @@ func (s *Store) Replays(ctx context.Context) (out []*webhook.Replay, err error) 
 // event, so a step that is done twice makes them once; of two replicas at one step, one
 // changes nothing.
 func (s *Store) Advance(ctx context.Context, r, next *webhook.Replay, list []*webhook.Delivery) error {
-	return s.db.Tx(ctx, "advance replay", func(_ context.Context, tx *firestore.Transaction) error {
+	return s.records.Tx(ctx, "advance replay", func(tx *record.Tx) error {
 		var d replayDoc
-		found, err := read(tx, s.replayRef(r.ID), &d)
+		found, err := tx.Load(s.replayRef(r.ID), &d)
 		if err != nil || !found || d.Next != r.Next {
 			return err
 		}
 		for _, delivery := range list {
-			if err := tx.Set(s.deliveryRef(delivery.ID), s.fromDelivery(delivery)); err != nil {
-				return err
-			}
+			tx.Set(s.deliveryRef(delivery.ID), s.fromDelivery(delivery))
 		}
 		if next == nil {
-			return tx.Delete(s.replayRef(r.ID))
+			tx.Delete(s.replayRef(r.ID))
+		} else {
+			tx.Set(s.replayRef(r.ID), fromReplay(next))
 		}
-		return tx.Set(s.replayRef(r.ID), fromReplay(next))
+		return nil
 	})
 }
 
@@ -379,23 +347,6 @@ func (s *Store) RestReplay(ctx context.Context, r *webhook.Replay) error {
 		return nil // somebody else ended it
 	}
 	return err
-}
-
-// count counts what a query finds.
-func (s *Store) count(ctx context.Context, what string, q firestore.Query) (n int, err error) {
-	err = s.db.Do(ctx, what, func(ctx context.Context) error {
-		found, err := q.NewAggregationQuery().WithCount("n").Get(ctx)
-		if err != nil {
-			return err
-		}
-		v, ok := found["n"].(*firestorepb.Value)
-		if !ok {
-			return fmt.Errorf("%s: no count", what)
-		}
-		n = int(v.GetIntegerValue())
-		return nil
-	})
-	return n, err
 }
 
 // DropReplay removes a replay whose webhook is gone.

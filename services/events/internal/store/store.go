@@ -21,6 +21,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/libs/seal"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
@@ -31,17 +32,17 @@ const (
 	webhooks   = "webhooks"
 	deliveries = "webhookDeliveries"
 	replays    = "webhookReplays"
-	accounts   = "eventAccounts"
 )
 
 // Store is safe for concurrent use.
 type Store struct {
-	db     *firestoredb.DB
-	seal   *seal.Keys
-	outbox *outbox.Outbox
-	now    func() time.Time
-	shown  func(*webhook.Webhook) any
-	lanes  int
+	db    *firestoredb.DB
+	seal  *seal.Keys
+	now   func() time.Time
+	lanes int
+
+	records *record.DB
+	hooks   *record.Kept[webhook.Webhook]
 }
 
 var _ webhook.Store = (*Store)(nil)
@@ -51,7 +52,9 @@ var _ webhook.Store = (*Store)(nil)
 func New(
 	db *firestoredb.DB, keys *seal.Keys, outbox *outbox.Outbox, now func() time.Time, shown func(*webhook.Webhook) any, lanes int,
 ) *Store {
-	return &Store{db: db, seal: keys, outbox: outbox, now: now, shown: shown, lanes: lanes}
+	s := &Store{db: db, seal: keys, now: now, lanes: lanes, records: record.Open(db, record.Options{Outbox: outbox, Now: now})}
+	s.hooks = s.webhooksOf(s.records, shown)
+	return s
 }
 
 // get reads a document into d; found is false when there is none.

@@ -11,6 +11,8 @@ import (
 	"cloud.google.com/go/firestore"
 
 	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/libs/seal"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
@@ -44,11 +46,12 @@ func (s *Store) webhookRef(id string) *firestore.DocumentRef {
 func (s *Store) fromWebhook(w *webhook.Webhook) *webhookDoc {
 	d := &webhookDoc{
 		AccountID: w.AccountID, URL: w.URL, Target: w.Target, Events: w.Events, Description: w.Description, Enabled: w.Enabled,
-		DisabledReason: string(w.DisabledReason), CreatedAt: w.CreatedAt, UpdatedAt: w.UpdatedAt, Rev: w.Rev, FailingSince: orNil(w.FailingSince),
+		DisabledReason: string(w.DisabledReason), CreatedAt: w.CreatedAt, UpdatedAt: w.UpdatedAt, Rev: w.Rev,
+		FailingSince: firestoredb.Optional(w.FailingSince),
 	}
 	for _, secret := range w.Secrets {
 		sealed := s.sealed(w.ID, secret)
-		d.Secrets = append(d.Secrets, secretDoc{sealed, orNil(secret.Until)})
+		d.Secrets = append(d.Secrets, secretDoc{sealed, firestoredb.Optional(secret.Until)})
 		if key := seal.IDOf(sealed); !slices.Contains(d.KeyIDs, key) {
 			d.KeyIDs = append(d.KeyIDs, key)
 		}
@@ -92,186 +95,98 @@ func (s *Store) Signing(w *webhook.Webhook, now time.Time) (texts []string, err 
 	return texts, err
 }
 
-func toWebhook(id string, d *webhookDoc) *webhook.Webhook {
+var readWebhook = firestoredb.Reader(func(snap firestoredb.Snap, d *webhookDoc) *webhook.Webhook {
 	w := &webhook.Webhook{
-		ID: id, AccountID: d.AccountID, URL: d.URL, Target: d.Target, Events: d.Events, Description: d.Description, Enabled: d.Enabled,
-		DisabledReason: webhook.Reason(d.DisabledReason), CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt, Rev: d.Rev, FailingSince: orZero(d.FailingSince),
+		ID: snap.Ref.ID, AccountID: d.AccountID, URL: d.URL, Target: d.Target, Events: d.Events, Description: d.Description,
+		Enabled: d.Enabled, DisabledReason: webhook.Reason(d.DisabledReason), CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt,
+		Rev: d.Rev, FailingSince: firestoredb.Time(d.FailingSince),
 	}
 	for _, secret := range d.Secrets {
-		w.Secrets = append(w.Secrets, webhook.Secret{Sealed: secret.Sealed, Until: orZero(secret.Until)})
+		w.Secrets = append(w.Secrets, webhook.Secret{Sealed: secret.Sealed, Until: firestoredb.Time(secret.Until)})
 	}
 	return w
+})
+
+// webhooksOf keeps webhooks: each change also notes in the feed what the webhook wants
+// from then on.
+func (s *Store) webhooksOf(db *record.DB, shown func(*webhook.Webhook) any) *record.Kept[webhook.Webhook] {
+	return record.Keep(db, record.Kind[webhook.Webhook]{
+		Collection: webhooks, Object: "webhook", Of: func(w *webhook.Webhook) (id, account string) { return w.ID, w.AccountID },
+		Doc: func(w *webhook.Webhook) any { return s.fromWebhook(w) }, From: readWebhook, Absent: webhook.NotFound, Shown: shown,
+		Order: func(a, b *webhook.Webhook) int {
+			return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.ID, b.ID))
+		},
+		Beside: func(tx *record.Tx, before, after *webhook.Webhook) {
+			w, wants := after, any(firestore.Delete)
+			if w == nil {
+				w = before
+			} else {
+				wants = subscriberDoc{w.Events, w.Enabled}
+			}
+			// Merge names the one entry, so that the account's other webhooks stay.
+			tx.Set(s.feedRef(w.AccountID), map[string]any{"subscribers": map[string]any{w.ID: wants}},
+				firestore.Merge([]string{"subscribers", w.ID}))
+		},
+	})
 }
 
-// Webhook reads a webhook; "" as the account reads it whosever it is.
+// Webhook reads a webhook of the account. An empty accountID means any account.
 func (s *Store) Webhook(ctx context.Context, accountID, id string) (*webhook.Webhook, error) {
-	if !validID(id, "whk_") {
-		return nil, webhook.NotFound()
-	}
-	var d webhookDoc
-	found, err := s.get(ctx, "get webhook", s.webhookRef(id), &d)
-	if err != nil {
-		return nil, err
-	}
-	if !found || accountID != "" && d.AccountID != accountID {
-		return nil, webhook.NotFound()
-	}
-	return toWebhook(id, &d), nil
+	return s.hooks.Get(ctx, accountID, id)
 }
 
 // Webhooks reads an account's, newest first.
-func (s *Store) Webhooks(ctx context.Context, accountID string) (out []*webhook.Webhook, err error) {
-	err = s.db.Do(ctx, "list webhooks", func(ctx context.Context) error {
-		snaps, err := s.db.Collection(webhooks).Where("accountId", "==", accountID).Documents(ctx).GetAll()
+func (s *Store) Webhooks(ctx context.Context, accountID string) ([]*webhook.Webhook, error) {
+	return s.hooks.All(ctx, accountID)
+}
+
+// Create implements [webhook.Store].
+func (s *Store) Create(ctx context.Context, w *webhook.Webhook) (out *webhook.Webhook, err error) {
+	err = s.records.Tx(ctx, "create webhook", func(tx *record.Tx) error {
+		in := s.hooks.In(tx)
+		stored, err := in.GetAll(w.ID)
 		if err != nil {
 			return err
 		}
-		out = make([]*webhook.Webhook, len(snaps))
-		for i, snap := range snaps {
-			var d webhookDoc
-			if err := snap.DataTo(&d); err != nil {
-				return err
+		if out = stored[0]; out != nil {
+			if out.AccountID != w.AccountID {
+				return fmt.Errorf("drew the id of webhook %s", w.ID)
 			}
-			out[i] = toWebhook(snap.Ref.ID, &d)
+			// The answer of the first try was lost; this one shows the secret.
+			out.Secrets[0].Text, err = s.open(w.ID, out.Secrets[0])
+			return err
 		}
-		return nil
-	})
-	slices.SortFunc(out, func(a, b *webhook.Webhook) int {
-		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.ID, b.ID))
+		// Every create reads and writes the feed, so two of them cannot both take the last place.
+		var d feedDoc
+		if _, err := tx.Load(s.feedRef(w.AccountID), &d); err != nil {
+			return err
+		}
+		if len(d.Subscribers) >= webhook.MaxPerAccount {
+			return webhook.Full()
+		}
+		out = w
+		return in.Add(w, events.WebhookCreated)
 	})
 	return out, err
 }
 
-// Create adds a webhook with its event.
-func (s *Store) Create(ctx context.Context, w *webhook.Webhook) (*webhook.Webhook, error) {
-	var out *webhook.Webhook
-	err := s.db.Tx(ctx, "create webhook", func(ctx context.Context, tx *firestore.Transaction) error {
-		out = w
-		var feed feedDoc
-		if _, err := read(tx, s.feedRef(w.AccountID), &feed); err != nil {
-			return err
-		}
-		var d webhookDoc
-		found, err := read(tx, s.webhookRef(w.ID), &d)
-		switch {
-		case err != nil:
-			return err
-		case found && d.AccountID == w.AccountID:
-			out = toWebhook(w.ID, &d)
-			// The answer of the first try was lost; this one shows the secret.
-			out.Secrets[0].Text, err = s.open(w.ID, out.Secrets[0])
-			return cmp.Or(err, errNothing)
-		case found:
-			return fmt.Errorf("drew the id of webhook %s", w.ID)
-		// Every create reads and writes the feed, so two of them cannot both take the last place.
-		case len(feed.Subscribers) >= webhook.MaxPerAccount:
-			return webhook.Full()
-		}
-		if err := tx.Create(s.webhookRef(w.ID), s.fromWebhook(w)); err != nil {
-			return err
-		}
-		if err := s.subscribe(tx, w); err != nil {
-			return err
-		}
-		return s.put(ctx, tx, events.WebhookCreated, w)
-	})
-	if errors.Is(err, errNothing) {
-		err = nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
+// Update implements [webhook.Store].
+func (s *Store) Update(
+	ctx context.Context, accountID, id string, fn func(*webhook.Webhook) (events.Type, error),
+) (*webhook.Webhook, error) {
+	return s.hooks.Change(ctx, accountID, id, fn)
 }
 
-// errNothing ends a transaction that has nothing to write.
-var errNothing = errors.New("nothing to write")
-
-// subscribe notes in the feed what the webhook wants from now on.
-func (s *Store) subscribe(tx *firestore.Transaction, w *webhook.Webhook) error {
-	// Merge names the one entry, so that the account's other webhooks stay.
-	return tx.Set(s.feedRef(w.AccountID), map[string]any{
-		"subscribers": map[string]any{w.ID: subscriberDoc{w.Events, w.Enabled}},
-	}, firestore.Merge([]string{"subscribers", w.ID}))
-}
-
-func (s *Store) put(ctx context.Context, tx *firestore.Transaction, t events.Type, w *webhook.Webhook) error {
-	return s.outbox.Put(ctx, tx, events.Event{AccountID: w.AccountID, Type: t, Object: w.ID, Data: s.shown(w)})
-}
-
-// Update changes a webhook with its event.
-func (s *Store) Update(ctx context.Context, accountID, id string, fn func(*webhook.Webhook) (events.Type, error)) (*webhook.Webhook, error) {
-	if !validID(id, "whk_") {
-		return nil, webhook.NotFound()
-	}
-	var w *webhook.Webhook
-	err := s.db.Tx(ctx, "update webhook", func(ctx context.Context, tx *firestore.Transaction) (err error) {
-		if w, err = s.owned(tx, accountID, id); err != nil {
-			return err
-		}
-		t, err := fn(w)
-		if err != nil {
-			return err
-		}
-		if t == "" {
-			return errNothing
-		}
-		if err := tx.Set(s.webhookRef(id), s.fromWebhook(w)); err != nil {
-			return err
-		}
-		if err := s.subscribe(tx, w); err != nil {
-			return err
-		}
-		return s.put(ctx, tx, t, w)
-	})
-	if err != nil && !errors.Is(err, errNothing) {
-		return nil, err
-	}
-	return w, nil
-}
-
-// owned reads a webhook within a transaction; "" as the account is anybody's.
-func (s *Store) owned(tx *firestore.Transaction, accountID, id string) (*webhook.Webhook, error) {
-	var d webhookDoc
-	found, err := read(tx, s.webhookRef(id), &d)
-	if err != nil {
-		return nil, err
-	}
-	if !found || accountID != "" && d.AccountID != accountID {
-		return nil, webhook.NotFound()
-	}
-	return toWebhook(id, &d), nil
-}
-
-// Delete removes a webhook with its event.
+// Delete implements [webhook.Store].
 func (s *Store) Delete(ctx context.Context, accountID, id string, check func(rev int64) error) error {
-	if !validID(id, "whk_") {
-		return webhook.NotFound()
-	}
-	return s.db.Tx(ctx, "delete webhook", func(ctx context.Context, tx *firestore.Transaction) error {
-		w, err := s.owned(tx, accountID, id)
-		if err != nil {
-			return err
-		}
-		if err := check(w.Rev); err != nil {
-			return err
-		}
-		if err := tx.Delete(s.webhookRef(id)); err != nil {
-			return err
-		}
-		err = tx.Set(s.feedRef(accountID), map[string]any{"subscribers": map[string]any{id: firestore.Delete}}, firestore.Merge([]string{"subscribers", id}))
-		if err != nil {
-			return err
-		}
-		return s.put(ctx, tx, events.WebhookDeleted, w)
-	})
+	return s.hooks.Delete(ctx, accountID, id, func(w *webhook.Webhook) error { return check(w.Rev) })
 }
 
 // NoteHealth keeps since when a webhook fails; the zero time is a success. It is
 // not shown, so it has no event and leaves the revision alone.
 func (s *Store) NoteHealth(ctx context.Context, id string, failingSince time.Time) error {
 	return s.db.Do(ctx, "note health of webhook", func(ctx context.Context) error {
-		_, err := s.webhookRef(id).Update(ctx, []firestore.Update{{Path: "failingSince", Value: orNil(failingSince)}})
+		_, err := s.webhookRef(id).Update(ctx, []firestore.Update{{Path: "failingSince", Value: firestoredb.Optional(failingSince)}})
 		return err
 	})
 }
@@ -293,27 +208,21 @@ func (s *Store) Seals(ctx context.Context, all bool, after string) (page []webho
 	if after != "" {
 		q = q.StartAfter(after)
 	}
-	err = s.db.Do(ctx, "list webhooks of older keys", func(ctx context.Context) error {
-		snaps, err := q.Documents(ctx).GetAll()
-		if err != nil {
-			return err
+	snaps, err := s.db.Query(ctx, "list webhooks of older keys", q)
+	page = make([]webhook.Sealed, len(snaps))
+	for i, snap := range snaps {
+		page[i] = webhook.Sealed{ID: snap.Ref.ID, State: webhook.SealOlder} // Reseal reports one that cannot be read
+		if w, err := readWebhook(snap); err == nil {
+			ids, _ := snap.Data()["keyIds"].([]any)
+			page[i].State = s.sealState(w, ids)
 		}
-		page = make([]webhook.Sealed, len(snaps))
-		for i, snap := range snaps {
-			page[i] = webhook.Sealed{ID: snap.Ref.ID, State: webhook.SealOlder} // one that cannot be read is told of by Reseal
-			var d webhookDoc
-			if snap.DataTo(&d) == nil {
-				page[i].State = s.sealState(snap.Ref.ID, &d)
-			}
-		}
-		return nil
-	})
+	}
 	return page, err
 }
 
-func (s *Store) sealState(id string, d *webhookDoc) webhook.SealState {
-	w := toWebhook(id, d)
-	if again := s.fromWebhook(w); !slices.Equal(again.KeyIDs, d.KeyIDs) {
+func (s *Store) sealState(w *webhook.Webhook, keyIDs []any) webhook.SealState {
+	again := s.fromWebhook(w).KeyIDs
+	if !slices.EqualFunc(again, keyIDs, func(id string, v any) bool { return id == v }) {
 		return webhook.SealOlder
 	}
 	if texts, _ := s.Signing(w, s.now()); len(texts) == 0 {
@@ -324,13 +233,13 @@ func (s *Store) sealState(id string, d *webhookDoc) webhook.SealState {
 
 // Reseal implements [webhook.Store].
 func (s *Store) Reseal(ctx context.Context, id string) error {
-	return s.db.Tx(ctx, "seal webhook's secrets again", func(_ context.Context, tx *firestore.Transaction) error {
-		var d webhookDoc
-		found, err := read(tx, s.webhookRef(id), &d)
-		if err != nil || !found {
+	return s.records.Tx(ctx, "seal webhook's secrets again", func(tx *record.Tx) error {
+		stored, err := s.hooks.In(tx).GetAll(id)
+		if err != nil || stored[0] == nil {
 			return err
 		}
-		again := s.fromWebhook(toWebhook(id, &d))
-		return tx.Update(s.webhookRef(id), []firestore.Update{{Path: "secrets", Value: again.Secrets}, {Path: "keyIds", Value: again.KeyIDs}})
+		again := s.fromWebhook(stored[0])
+		tx.Update(s.hooks.Ref(id), firestore.Update{Path: "secrets", Value: again.Secrets}, firestore.Update{Path: "keyIds", Value: again.KeyIDs})
+		return nil
 	})
 }

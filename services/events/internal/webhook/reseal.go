@@ -39,7 +39,8 @@ func newSealMetrics() *sealMetrics {
 	m := &sealMetrics{}
 	m.older.Store(-1)
 	_, err := otel.Meter("events").Int64ObservableGauge("linkreel.webhooks.sealed_by_older_keys", metric.WithUnit("{webhook}"),
-		metric.WithDescription("Webhooks with a secret that an older key of LINKREEL_WEBHOOK_SECRET_KEY seals, at the last look. 0 on every replica: the older keys can be dropped."),
+		metric.WithDescription("Webhooks with a secret that an older key of LINKREEL_WEBHOOK_SECRET_KEY seals, at the last look. "+
+			"0 on every replica: the older keys can be dropped."),
 		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
 			if n := m.older.Load(); n >= 0 {
 				o.Observe(n)
@@ -113,7 +114,8 @@ func (s *Service) look(ctx context.Context, all bool) (left int, err error) {
 		slog.InfoContext(ctx, "webhooks' secrets sealed again with the first key", "webhooks", again, "left", left)
 	}
 	if all && lost > 0 {
-		slog.ErrorContext(ctx, "no key in LINKREEL_WEBHOOK_SECRET_KEY opens the secrets of some webhooks; put the key that sealed them back, behind the present one", "webhooks", lost)
+		slog.ErrorContext(ctx, "no key in LINKREEL_WEBHOOK_SECRET_KEY opens the secrets of some webhooks; "+
+			"put the key that sealed them back, behind the present one", "webhooks", lost)
 	}
 	return left, nil
 }

@@ -34,7 +34,7 @@ type Store interface {
 	// PutDelivery writes one over whatever is stored.
 	PutDelivery(ctx context.Context, d *Delivery) error
 	// OpenReplays counts a webhook's replays that have not ended, up to most.
-	OpenReplays(ctx context.Context, webhookID string, most int) (int, error)
+	OpenReplays(ctx context.Context, webhookID string, most int) (int64, error)
 	// AddReplay stores the wish for a replay.
 	AddReplay(ctx context.Context, r *Replay) error
 

@@ -14,19 +14,19 @@ import (
 	"github.com/linkreel/linkreel/libs/apispec/wire"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/libs/tenant/keeper"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/link"
-	"github.com/linkreel/linkreel/services/links/internal/tenancy"
 )
 
 // Holder is this service as auth sees it: the holder of accounts' links and
 // domains.
-func Holder(accounts *tenancy.Service, links *link.Service, domains *customdomain.Service, opt Options) tenant.Holder {
+func Holder(accounts *keeper.Keeper, links *link.Service, domains *customdomain.Service, opt Options) tenant.Holder {
 	return &holder{accounts, newPublic(nil, links, domains, opt), ratelimit.NewSlots(exportsOfAccount, exportsAtOnce)}
 }
 
 type holder struct {
-	*tenancy.Service
+	*keeper.Keeper
 	public
 	exports *ratelimit.Slots
 }

@@ -2,84 +2,37 @@ package store
 
 import (
 	"context"
-	"time"
 
 	"cloud.google.com/go/firestore"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/quota"
-	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/libs/tenant/keeper"
 	"github.com/linkreel/linkreel/services/links/internal/link"
-	"github.com/linkreel/linkreel/services/links/internal/tenancy"
 )
 
-// accountDoc is linkAccounts/{account}: what auth has told us last about an
-// account. Without a document an account is active.
-type accountDoc struct {
-	State    string     `firestore:"state"`
-	Version  int64      `firestore:"version"`
-	Since    time.Time  `firestore:"since"`
-	ErasedAt *time.Time `firestore:"erasedAt"`
-	// Purging is true for deleting accounts that are not erased yet, by which the
-	// purge finds them among all that ever were suspended.
-	Purging bool `firestore:"purging"`
-}
-
-func (s *Store) accountRef(id string) firestoredb.Ref {
-	return s.db.Ref("linkAccounts", id)
-}
-
-func accountOf(d *accountDoc) *tenancy.Record {
-	return &tenancy.Record{Standing: tenant.Standing{State: tenant.State(d.State), Version: d.Version}, Since: d.Since, ErasedAt: firestoredb.Time(d.ErasedAt)}
-}
-
-// Account implements [tenancy.Store].
-func (s *Store) Account(ctx context.Context, accountID string) (*tenancy.Record, error) {
-	d, found, err := firestoredb.Lookup(ctx, s.db.DB, "get account state", s.accountRef(accountID), firestoredb.As[accountDoc])
-	if err != nil || !found {
-		return nil, err
-	}
-	return accountOf(&d), nil
+// Standings are what auth has decided about accounts.
+func Standings(db *firestoredb.DB) keeper.Standings {
+	return keeper.Standings{DB: db, Collection: "linkAccounts"}
 }
 
 // Suspended reports whether an account's links redirect nobody, because it is
 // suspended or being erased.
 func (s *Store) Suspended(ctx context.Context, accountID string) (bool, error) {
-	r, err := s.Account(ctx, accountID)
-	return r != nil && r.Standing.State != tenant.Active, err
+	standing, err := Standings(s.db.DB).Standing(ctx, accountID)
+	return !standing.State.Serves(), err
 }
 
-// PutAccount implements [tenancy.Store].
-func (s *Store) PutAccount(ctx context.Context, accountID string, decide func(before *tenancy.Record) *tenancy.Record) error {
-	if s.accountRef(accountID) == nil {
-		return nil
+// Remains implements [tenancy.Store].
+func (s *Store) Remains(ctx context.Context, accountID string) (bool, error) {
+	for _, collection := range []string{"links", "domains", "certificates"} {
+		found, err := s.db.Find(ctx, "look for what is left", s.db.Collection(collection).Where("accountId", "==", accountID).Limit(1))
+		if err != nil || len(found) > 0 {
+			return true, err
+		}
 	}
-	return s.atomically(ctx, "set account state", func(t *tx) error {
-		var d accountDoc
-		found, err := t.Load(s.accountRef(accountID), &d)
-		if err != nil {
-			return err
-		}
-		var before *tenancy.Record
-		if found {
-			before = accountOf(&d)
-		}
-		after := decide(before)
-		if after == nil {
-			return nil
-		}
-		t.Set(s.accountRef(accountID), &accountDoc{
-			State: string(after.Standing.State), Version: after.Standing.Version, Since: after.Since, ErasedAt: firestoredb.Optional(after.ErasedAt),
-			Purging: after.Standing.State == tenant.Deleting && after.ErasedAt.IsZero(),
-		})
-		return nil
-	})
-}
-
-// Deleting implements [tenancy.Store].
-func (s *Store) Deleting(ctx context.Context, limit int) ([]string, error) {
-	return s.db.IDs(ctx, "list deleting accounts", s.db.Collection("linkAccounts").Where("purging", "==", true).Limit(limit))
+	return false, nil
 }
 
 // Forget implements [tenancy.Store].

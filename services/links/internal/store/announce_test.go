@@ -47,7 +47,7 @@ func TestEveryChangeIsAnnounced(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	h, links, domains := w.heard, w.links, w.domains
-	accounts := tenancy.NewService(tenancy.Options{Store: w.Store, Announcer: h, Links: links, Domains: domains, Now: w.clock})
+	accounts := tenancy.New(tenancy.Options{Standings: Standings(w.db.DB), Store: w.Store, Announce: h.Announce, Links: links, Domains: domains, Now: w.clock})
 	ctx, acc := t.Context(), &identity.Principal{AccountID: "acc"}
 	step := func(what string, err error, want ...string) {
 		t.Helper()

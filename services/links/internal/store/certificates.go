@@ -13,7 +13,7 @@ import (
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/seal"
-	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/libs/tenant/keeper"
 	"github.com/linkreel/linkreel/services/links/internal/certificate"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 )
@@ -174,9 +174,12 @@ func (s Certificates) ChangeCertificate(
 }
 
 func (t *tx) certificateOwner(accountID string) (certificate.Owner, error) {
-	var d accountDoc
-	found, err := t.Load(t.s.accountRef(accountID), &d)
-	return certificate.Owner{Account: accountID, Suspended: found && tenant.State(d.State) != tenant.Active}, err
+	snaps, err := t.GetAll(Standings(t.s.db.DB).Ref(accountID))
+	if err != nil {
+		return certificate.Owner{}, err
+	}
+	standing, err := keeper.Of(snaps[0])
+	return certificate.Owner{Account: accountID, Suspended: !standing.State.Serves()}, err
 }
 
 // handOver gives a host's record to account, "" for none, and returns what is kept of

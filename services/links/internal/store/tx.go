@@ -25,23 +25,32 @@ func (s *Store) Atomically(ctx context.Context, what string, fn func(tx link.Tx)
 
 // Add implements [link.Store]. A commit that is sent again finds its own links in the way.
 func (s *Store) Add(ctx context.Context, limit int, links ...*link.Link) error {
-	return inLinkWords(s.db.Commit(ctx, "create links", func(rtx *record.Tx) error {
+	add := func(rtx *record.Tx) error {
 		t := &tx{Tx: rtx, s: s}
-		if _, err := t.Room(links[0].AccountID, limit, len(links)); err != nil {
+		room, err := t.Room(links[0].AccountID, limit, len(links))
+		if err == nil && room < len(links) {
+			err = link.ErrInTheWay // a full account may have these links already, from a first try
+		}
+		if err != nil {
 			return err
 		}
 		for _, l := range links {
 			t.Add(l, false, events.LinkCreated)
 		}
 		return nil
-	}))
+	}
+	err := s.db.Commit(ctx, "create links", add)
+	if errors.Is(err, quota.ErrAsk) {
+		err = s.db.Tx(ctx, "create links", add)
+	}
+	return inLinkWords(err)
 }
 
 // inLinkWords gives an error of the database the name that the domain knows.
 func inLinkWords(err error) error {
 	switch {
 	// Also when the outcome is uncertain: what is in the way may be the link of our own first try.
-	case errors.Is(err, firestoredb.ErrExists), errors.Is(err, firestoredb.ErrUncertain), errors.Is(err, quota.ErrAsk):
+	case errors.Is(err, firestoredb.ErrExists), errors.Is(err, firestoredb.ErrUncertain):
 		return fmt.Errorf("%w: %w", link.ErrInTheWay, err)
 	case errors.Is(err, firestoredb.ErrInvalid):
 		return fmt.Errorf("%w: %w", link.ErrRefused, err)

@@ -7,17 +7,19 @@ import (
 
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/tenant/keeper"
 	"github.com/linkreel/linkreel/libs/tenant/wire"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
 // Internal adds the routes by which auth tells what it decided about accounts.
-func Internal(a *httpapi.API, token string, videos *video.Service, addresses video.Addresses) {
-	wire.Routes(a, token, holder{videos, presenter{videos, addresses}})
+func Internal(a *httpapi.API, token string, accounts *keeper.Keeper, videos *video.Service, addresses video.Addresses) {
+	wire.Routes(a, token, holder{accounts, videos, presenter{videos, addresses}})
 }
 
 // holder is the service as auth sees it.
 type holder struct {
+	*keeper.Keeper
 	*video.Service
 	shown presenter
 }

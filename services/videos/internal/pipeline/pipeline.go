@@ -49,13 +49,6 @@ type Store interface {
 	// still write to its objects.
 	Deleted(ctx context.Context, id video.ID) (bool, error)
 	Purged(ctx context.Context, id video.ID) error
-
-	// Erasing lists accounts that are being erased, EraseSome removes some of an
-	// account's records, and EndErase notes that nothing is left.
-	Erasing(ctx context.Context) ([]string, error)
-	EraseSome(ctx context.Context, account string) (more bool, err error)
-	Remains(ctx context.Context, account string) (bool, error)
-	EndErase(ctx context.Context, account string) error
 }
 
 // Bucket is what the pipeline asks of object storage. *objectstore.Store is the
@@ -124,7 +117,6 @@ type Options struct {
 type Pipeline struct {
 	o       Options
 	kick    chan struct{} // a purge is due
-	erasing chan struct{} // an account is to be erased
 	measure measures
 
 	mu     sync.Mutex
@@ -141,7 +133,7 @@ func New(o Options) *Pipeline {
 	if o.Claim == nil {
 		o.Claim = func(context.Context) error { return nil }
 	}
-	return &Pipeline{o: o, kick: make(chan struct{}, 1), erasing: make(chan struct{}, 1), looked: map[video.ID]time.Time{}, measure: newMeasures()}
+	return &Pipeline{o: o, kick: make(chan struct{}, 1), looked: map[video.ID]time.Time{}, measure: newMeasures()}
 }
 
 // refreshEvery is how soon the same video is looked at again because somebody asks.

@@ -14,15 +14,10 @@ import (
 )
 
 // Purge makes this replica look for purge tasks now: one was just committed.
-func (p *Pipeline) Purge() { wake(p.kick) }
-
-// Erase makes this replica look for accounts to erase now.
-func (p *Pipeline) Erase() { wake(p.erasing) }
-
-func wake(kick chan<- struct{}) {
+func (p *Pipeline) Purge() {
 	// One kick waits at most: it covers everything that was committed before it is taken.
 	select {
-	case kick <- struct{}{}:
+	case p.kick <- struct{}{}:
 	default:
 	}
 }
@@ -115,39 +110,4 @@ func (p *Pipeline) purgeNow(ctx context.Context, task *video.Purge, now time.Tim
 		p.o.Bucket.DeletePrefix(ctx, video.UploadPrefix(task.Video)),
 		p.o.Bucket.DeletePrefix(ctx, transcode.VideoPrefix(string(task.Video))))
 	return errors.Join(errs...)
-}
-
-// eraseRounds bounds what one sweep erases of one account, so that a large one
-// holds up neither other accounts' erasures nor the sweeps: 200 records.
-const eraseRounds = 4
-
-// EraseDue works off the accounts that are being erased. Every round can be cut
-// off anywhere: what is left is found again by asking for it.
-func (p *Pipeline) EraseDue(ctx context.Context) error {
-	accounts, err := p.o.Store.Erasing(ctx)
-	errs := []error{err}
-	for _, account := range accounts {
-		errs = append(errs, p.erase(ctx, account))
-	}
-	return errors.Join(errs...)
-}
-
-func (p *Pipeline) erase(ctx context.Context, account string) error {
-	more := true
-	for n := 0; more && n < eraseRounds; n++ {
-		var err error
-		if more, err = p.o.Store.EraseSome(ctx, account); err != nil || ctx.Err() != nil {
-			return err
-		}
-	}
-	if more {
-		p.Erase() // its next turn, after everybody else's
-		return nil
-	}
-	remains, err := p.o.Store.Remains(ctx, account)
-	if err != nil || remains {
-		return err
-	}
-	p.o.Log.InfoContext(ctx, "account erased", "account", account)
-	return p.o.Store.EndErase(ctx, account)
 }

@@ -29,10 +29,6 @@ func (p *Pipeline) Run(ctx context.Context) error {
 			return nil
 		case <-p.kick:
 			p.report(ctx, "purge", p.PurgeDue(ctx))
-		case <-p.erasing:
-			// Also while another replica erases: both find records that the other has removed.
-			p.report(ctx, "erasure", p.EraseDue(ctx))
-			p.report(ctx, "purge", p.PurgeDue(ctx))
 		case <-every.C:
 			if err := p.ours(ctx); errors.Is(err, objectstore.ErrForeign) {
 				return foreign(err)
@@ -45,7 +41,6 @@ func (p *Pipeline) Run(ctx context.Context) error {
 			if p.o.Queue != nil {
 				p.report(ctx, "sweep of jobs", p.o.Queue.Sweep(ctx))
 			}
-			p.report(ctx, "erasure", p.EraseDue(ctx))
 			p.report(ctx, "purge", p.PurgeDue(ctx))
 		}
 	}

@@ -24,7 +24,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
-	quota "github.com/linkreel/linkreel/libs/quota/old"
+	"github.com/linkreel/linkreel/libs/quota"
 	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/libs/tags"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
@@ -35,7 +35,6 @@ const (
 	slugs       = "videoSlugs"
 	externalIDs = "videoExternalIds"
 	purges      = "videoPurges"
-	accounts    = "videoAccounts"
 )
 
 // Store is safe for concurrent use.
@@ -45,8 +44,6 @@ type Store struct {
 	purges *record.Kept[video.Purge]
 	tags   *tags.Store
 
-	storages *quota.Gate // of the bytes that accounts store
-
 	// Records are all that an account leaves behind here.
 	Records *record.Set
 }
@@ -54,7 +51,7 @@ type Store struct {
 // New makes a store. shown is the video as the API shows it, without addresses that
 // give access.
 func New(db *record.DB, shown func(*video.Video) any) *Store {
-	s := &Store{db: db, tags: tags.New(db.DB, tags.Videos, db.Now), storages: quota.New(db.DB, db.Now)}
+	s := &Store{db: db, tags: tags.New(db.DB, tags.Videos, db.Now)}
 	s.videos = record.Keep(db, record.Kind[video.Video]{
 		Collection: videos, Object: "video",
 		Of:  func(v *video.Video) (id, account string) { return string(v.ID), v.AccountID },
@@ -255,8 +252,7 @@ func (s *Store) Update(ctx context.Context, id video.ID, fn func(*video.Video) e
 			return err
 		}
 		// Before fn, which goes by the room that this finds.
-		claim, err := s.storage(tx, v)
-		if err != nil {
+		if err := s.storage(tx, v); err != nil {
 			return err
 		}
 		before := *v
@@ -266,9 +262,11 @@ func (s *Store) Update(ctx context.Context, id video.ID, fn func(*video.Video) e
 			}
 			return err
 		}
-		// Only a file takes room. Other changes must not conflict over the account's quota document.
+		// Only a file takes room. Other changes must not conflict over the account's ledger.
 		if v.Bytes() > before.Bytes() {
-			tx.Write(claim.Take)
+			if err := tx.Grow(); err != nil {
+				return err
+			}
 		}
 		return in.Put(&before, v, v.Changed(&before))
 	})
@@ -283,20 +281,18 @@ func (s *Store) Update(ctx context.Context, id video.ID, fn func(*video.Video) e
 
 // storage finds out how much the account of a video that awaits its file may
 // still store. Accounts without a limit pay nothing.
-func (s *Store) storage(tx *record.Tx, v *video.Video) (quota.Claim, error) {
+func (s *Store) storage(tx *record.Tx, v *video.Video) error {
 	if v.StorageLimit <= 0 || !v.AwaitsUpload() {
-		return quota.Claim{}, nil
+		return nil
 	}
-	l := quota.Limit{Account: v.AccountID, Kind: "storedBytes", Max: v.StorageLimit}
-	var u video.Usage
-	claim, err := s.storages.Room(tx.Context(), tx.Firestore(), l, 1, func(ctx context.Context) (n int64, err error) {
-		u, err = s.usage(ctx, v.AccountID)
-		return u.StoredBytes, err
-	})
-	// What it holds now is given back. Not to claim.Room, which is never below zero:
-	// an account that is over its limit would get room by it.
+	// The sum comes after: what another file adds after it makes this change start again.
+	if err := tx.Watch(quota.Limit{Account: v.AccountID, Kind: "storedBytes", Max: v.StorageLimit}); err != nil {
+		return err
+	}
+	u, err := s.usage(tx.Context(), v.AccountID)
+	// What it holds now is given back. An account that is over its limit gets no room by that.
 	v.StorageRoom = max(0, v.StorageLimit-u.StoredBytes+v.Bytes())
-	return claim, err
+	return err
 }
 
 // Delete removes a video and leaves the task to remove what storage has of it.

@@ -8,30 +8,6 @@ import (
 	"github.com/linkreel/linkreel/libs/tenant"
 )
 
-// SetState puts an account's videos into a state; see [tenant.Holder]. It returns
-// once every replica answers by it, with Redis or without.
-func (s *Service) SetState(ctx context.Context, account string, standing tenant.Standing) error {
-	// Stored before the wait, which is for replicas that read the old standing until now.
-	if err := s.o.Store.SetStanding(ctx, account, standing); err != nil {
-		return err
-	}
-	if standing.State == tenant.Deleting {
-		s.o.Pipeline.Erase()
-	}
-	return s.standings.settle(ctx)
-}
-
-// Erased reports whether nothing of a deleting account is left but a tombstone.
-func (s *Service) Erased(ctx context.Context, account string) (bool, error) {
-	standing, err := s.o.Store.Standing(ctx, account)
-	// Without the decision nothing is erased here. auth repeats it before it asks again.
-	if err != nil || standing.State != tenant.Deleting {
-		return false, err
-	}
-	remains, err := s.o.Store.Remains(ctx, account)
-	return !remains && err == nil, err
-}
-
 // TakeDown stops a video from being shown. Every page and playlist reads the
 // record, so it holds on every replica once it is stored. A slug is never used for
 // another video, so deleting the video does not lift it.

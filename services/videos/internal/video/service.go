@@ -22,7 +22,7 @@ import (
 	"github.com/linkreel/linkreel/libs/tenant"
 )
 
-// Store remembers videos, and what was decided about their accounts.
+// Store remembers videos.
 type Store interface {
 	// Create stores a video, or finds that the very same was stored before. It
 	// answers ErrSlugTaken, which asks for another slug, EXTERNAL_ID_TAKEN, and
@@ -48,14 +48,6 @@ type Store interface {
 	// fn decides on the video as it is. Once Delete has answered, the video is not
 	// there for anybody.
 	Delete(ctx context.Context, id ID, fn func(*Video) error) error
-
-	// Standing is what was decided about an account; the zero value for one that
-	// nothing was decided about.
-	Standing(ctx context.Context, account string) (tenant.Standing, error)
-	// SetStanding keeps a decision, unless a later one is known.
-	SetStanding(ctx context.Context, account string, s tenant.Standing) error
-	// Remains reports whether there is anything left of an account but its tombstone.
-	Remains(ctx context.Context, account string) (bool, error)
 }
 
 // Bucket makes addresses to send files to, and keeps caption files.
@@ -77,13 +69,12 @@ type Pipeline interface {
 	TakeStill(ctx context.Context, v *Video) (*Video, error)
 	// Purge says that a deletion was committed and objects wait for removal.
 	Purge()
-	// Erase says that an account is to be erased.
-	Erase()
 }
 
 // Options are what a service works with.
 type Options struct {
 	Store     Store
+	Standing  func(ctx context.Context, account string) (tenant.Standing, error) // what auth has decided
 	Bucket    Bucket
 	Pipeline  Pipeline
 	Passwords *password.Hasher
@@ -109,7 +100,7 @@ type Service struct {
 
 // NewService makes a service.
 func NewService(o Options) *Service {
-	return &Service{o: o, standings: newStandings(o.Store.Standing), rights: newRights(o.Rights)}
+	return &Service{o: o, standings: newStandings(o.Standing), rights: newRights(o.Rights)}
 }
 
 // Usage is how much an account has.

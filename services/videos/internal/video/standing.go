@@ -106,8 +106,8 @@ func newStandings(read func(context.Context, string) (tenant.Standing, error)) *
 	})}
 }
 
-// settle waits until no replica goes by what it read before now.
-func (s *standings) settle(ctx context.Context) error {
+// Settle waits until no replica goes by what it read of an account before now.
+func Settle(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()

@@ -34,7 +34,7 @@ func TestStandingsJoinNoReadFromBeforeAChange(t *testing.T) {
 		mu.Lock()
 		stored = tenant.Suspended
 		mu.Unlock()
-		if err := s.settle(t.Context()); err != nil {
+		if err := Settle(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if state, err := s.of(t.Context(), "acc_a"); err != nil || state != tenant.Suspended {

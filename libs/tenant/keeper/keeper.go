@@ -1,0 +1,303 @@
+// Package keeper keeps what auth has decided about accounts, in each service that
+// holds records of them: one document for each account, and one loop that erases.
+//
+//	question                          the one rule
+//	which decision is in effect?      the one with the highest version; an older or repeated one changes nothing
+//	when does it take effect?         when [Keeper.SetState] returns: the service's Changed has run
+//	what is erased?                   all that the service's Erase finds, a few pages a turn, and again as long as it finds some
+//	when is an account erased?        when [Settle] is over and the service's Remains finds nothing; it looks each time
+//	what of a commit that comes late? erased as well: a deleting account is looked over again, at growing pauses, for a day
+//
+// A document stays after the erasure, as the account's tombstone.
+package keeper
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"cloud.google.com/go/firestore"
+
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/tenant"
+)
+
+// Standings reads what was decided about accounts.
+type Standings struct {
+	DB         *firestoredb.DB
+	Collection string // of the documents; each service has its own
+}
+
+// Standing is what was decided about an account; the zero one if nothing was.
+func (s Standings) Standing(ctx context.Context, accountID string) (tenant.Standing, error) {
+	r, err := s.get(ctx, accountID)
+	return r.standing(), err
+}
+
+func (s Standings) get(ctx context.Context, accountID string) (r record, err error) {
+	if !identity.ValidID(accountID) {
+		return r, nil
+	}
+	err = s.DB.Do(ctx, "get account's standing", func(ctx context.Context) error {
+		snaps, err := s.DB.GetAll(ctx, []*firestore.DocumentRef{s.Ref(accountID)})
+		if err != nil || !snaps[0].Exists() {
+			return err
+		}
+		return snaps[0].DataTo(&r)
+	})
+	return r, err
+}
+
+// Ref is an account's document, for stores that read it along with others; see [Of].
+func (s Standings) Ref(accountID string) *firestore.DocumentRef {
+	return s.DB.Collection(s.Collection).Doc(accountID)
+}
+
+// Of reads the standing in an account's document; the zero one if nothing was decided,
+// which leaves no document.
+func Of(snap *firestore.DocumentSnapshot) (tenant.Standing, error) {
+	var r record
+	if snap == nil || !snap.Exists() {
+		return tenant.Standing{}, nil
+	}
+	if err := snap.DataTo(&r); err != nil {
+		return tenant.Standing{}, fmt.Errorf("read standing of account %s: %w", snap.Ref.ID, err)
+	}
+	return r.standing(), nil
+}
+
+// Options configure a [Keeper]. Changed and Resume may be nil.
+type Options struct {
+	Standings
+	Now func() time.Time // nil is the system's clock
+
+	// Changed makes every replica of the service answer by the state before it
+	// returns: it announces it, or waits until what replicas remember has ended. It also runs
+	// for a repeated decision, since the first try may have died before it.
+	Changed func(ctx context.Context, accountID string, s tenant.State) error
+	// Erase removes about a page of what the service has of an account, and reports
+	// whether there may be more.
+	Erase func(ctx context.Context, accountID string) (more bool, err error)
+	// Remains reports whether the service has anything of an account that Erase removes.
+	Remains func(ctx context.Context, accountID string) (bool, error)
+	// Resume does what has waited for the end of a suspension, and reports whether
+	// there was anything. It runs again until there is not, for a day at most.
+	Resume func(ctx context.Context, accountID string) (waited bool, err error)
+}
+
+// Keeper is safe for concurrent use, by several replicas too.
+type Keeper struct {
+	Standings
+	opt  Options
+	wake chan struct{}
+}
+
+// New makes a keeper.
+func New(opt Options) *Keeper {
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	return &Keeper{Standings: opt.Standings, opt: opt, wake: make(chan struct{}, 1)}
+}
+
+// record is what is kept of an account. Without one nothing was decided.
+type record struct {
+	State   string    `firestore:"state"`
+	Version int64     `firestore:"version"`
+	Since   time.Time `firestore:"since"` // of the state
+	// LookAt is when the account is looked over next; without it, never.
+	LookAt *time.Time `firestore:"lookAt,omitempty"`
+}
+
+func (r *record) standing() tenant.Standing {
+	return tenant.Standing{State: tenant.State(r.State), Version: r.Version}
+}
+
+// change stores what decide makes of an account's record, unless it returns false,
+// and returns the record that is stored then.
+func (k *Keeper) change(ctx context.Context, accountID string, decide func(*record) bool) (r record, err error) {
+	err = k.DB.Tx(ctx, "set account's standing", func(_ context.Context, tx *firestore.Transaction) error {
+		r = record{}
+		snaps, err := tx.GetAll([]*firestore.DocumentRef{k.Ref(accountID)})
+		if err != nil {
+			return err
+		}
+		if snaps[0].Exists() {
+			if err := snaps[0].DataTo(&r); err != nil {
+				return err
+			}
+		}
+		if !decide(&r) {
+			return nil
+		}
+		return tx.Set(k.Ref(accountID), &r)
+	})
+	return r, err
+}
+
+// SetState is [tenant.Holder].SetState.
+func (k *Keeper) SetState(ctx context.Context, accountID string, s tenant.Standing) error {
+	if !identity.ValidID(accountID) {
+		return fmt.Errorf("%q is no account's id", accountID)
+	}
+	now := k.opt.Now()
+	r, err := k.change(ctx, accountID, func(r *record) bool {
+		switch {
+		// "active" is kept as well, for its version: an older suspension may still arrive.
+		case s.Version > r.Version:
+			*r = record{State: string(s.State), Version: s.Version, Since: now}
+		// auth repeats an erasure until it has ended, and each repeat makes it due now.
+		case s != r.standing() || s.State != tenant.Deleting || r.LookAt != nil && r.LookAt.Before(now.Add(lookEvery)):
+			return false
+		}
+		if s.State == tenant.Deleting || s.State == tenant.Active && k.opt.Resume != nil {
+			r.LookAt = &now
+		}
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	k.hurry()
+	if k.opt.Changed == nil {
+		return nil
+	}
+	return k.opt.Changed(ctx, accountID, tenant.State(r.State))
+}
+
+// Settle is how long after its decision an account counts as erased at the earliest.
+// A request that was admitted before the account was suspended may still commit; none
+// lasts longer than ten seconds.
+const Settle = 15 * time.Second
+
+// Erased is [tenant.Holder].Erased.
+func (k *Keeper) Erased(ctx context.Context, accountID string) (bool, error) {
+	r, err := k.get(ctx, accountID)
+	if err != nil || tenant.State(r.State) != tenant.Deleting || k.opt.Now().Sub(r.Since) < Settle {
+		return false, err
+	}
+	remains, err := k.opt.Remains(ctx, accountID)
+	return err == nil && !remains, err
+}
+
+const (
+	lookEvery = 5 * time.Second
+	accounts  = 100 // that have their turn in one round
+	// turn is how many pages of one account a round erases, so that a large account
+	// does not delay the erasure of others.
+	turn = 10
+	// watched is for how long a deleting account is looked over: a replica that slept
+	// may commit what it was asked before the suspension.
+	watched = 24 * time.Hour
+	// resumeEvery is how often what has waited for the end of a suspension is looked
+	// for again, in case the replica that does it is killed. It is looked for once more at
+	// least: another replica may put something off by the state that it read before.
+	resumeEvery = time.Minute
+)
+
+// Run looks over the accounts whose time has come until ctx ends. After a crash it
+// resumes, since what is left to do is what is still there. Replicas may look at one
+// account at the same time; each erases what it finds.
+func (k *Keeper) Run(ctx context.Context) error {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		if err := k.round(ctx); err != nil && ctx.Err() == nil {
+			slog.WarnContext(ctx, "due accounts cannot be listed; the next round retries", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		case <-k.wake:
+		}
+	}
+}
+
+// hurry makes the loop look for due accounts now.
+func (k *Keeper) hurry() {
+	select {
+	case k.wake <- struct{}{}:
+	default: // it has not looked yet, and will see this account too
+	}
+}
+
+func (k *Keeper) round(ctx context.Context) error {
+	due, err := k.DB.IDs(ctx, "list due accounts", k.DB.Collection(k.Collection).
+		Where("lookAt", "<=", k.opt.Now()).OrderBy("lookAt", firestore.Asc).Limit(accounts))
+	if err != nil {
+		return err
+	}
+	for _, id := range due {
+		if err := k.look(ctx, id); err != nil && ctx.Err() == nil {
+			slog.WarnContext(ctx, "account is not looked over; a later round retries", "account", id, "error", err)
+		}
+	}
+	return nil
+}
+
+// look gives an account its turn, and sets when it has the next.
+func (k *Keeper) look(ctx context.Context, accountID string) error {
+	r, err := k.get(ctx, accountID)
+	if err != nil {
+		return err
+	}
+	more, failed := k.turn(ctx, accountID, r)
+	if more && tenant.State(r.State) == tenant.Deleting {
+		k.hurry()
+	}
+	now := k.opt.Now()
+	_, err = k.change(ctx, accountID, func(present *record) bool {
+		if present.standing() != r.standing() {
+			return false // decided anew meanwhile, which has set the time too
+		}
+		present.LookAt = present.next(now, more)
+		if failed != nil {
+			// Not at once: a hundred accounts that fail would fill every round.
+			later := now.Add(resumeEvery)
+			present.LookAt = &later
+		}
+		return true
+	})
+	if failed != nil {
+		return failed
+	}
+	return err
+}
+
+// turn does what is due for an account, and reports whether there is more.
+func (k *Keeper) turn(ctx context.Context, accountID string, r record) (more bool, err error) {
+	if tenant.State(r.State) != tenant.Deleting {
+		if k.opt.Resume == nil {
+			return false, nil
+		}
+		return k.opt.Resume(ctx, accountID)
+	}
+	for range turn {
+		if more, err = k.opt.Erase(ctx, accountID); err != nil || !more || ctx.Err() != nil {
+			return more, err
+		}
+	}
+	return more, nil
+}
+
+// next is when an account has its next turn, after one at now that left more to do
+// or not; nil is never.
+func (r *record) next(now time.Time, more bool) *time.Time {
+	since := now.Sub(r.Since)
+	at := now
+	switch deleting := tenant.State(r.State) == tenant.Deleting; {
+	case deleting && more: // now, behind all that are due
+	case deleting && since < watched:
+		// Growing pauses: what comes late mostly comes soon. The last look is a day after the
+		// decision, or later.
+		at = now.Add(max(lookEvery, since))
+	case !deleting && (more && since < watched || since < resumeEvery):
+		at = now.Add(resumeEvery)
+	default:
+		return nil
+	}
+	return &at
+}

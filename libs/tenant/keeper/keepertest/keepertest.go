@@ -1,0 +1,57 @@
+// Package keepertest holds the test that every service with a keeper has to pass.
+package keepertest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/tenant"
+)
+
+// Service is a running service with records of an account.
+type Service struct {
+	Holder  tenant.Holder // as auth calls it
+	Account string
+	Forward func(time.Duration) // moves the service's clock
+	// Commit makes a record of the account, past the check of whether it may have one:
+	// as a replica does that has slept since it made that check.
+	Commit func()
+	// Left counts the account's records.
+	Left func() int
+}
+
+// TakesWhatIsCommittedLate erases the account, lets a record of it be committed after
+// the erasure has ended, and expects it to be erased within a day and an hour,
+// although nobody asks for it any more.
+func TakesWhatIsCommittedLate(t *testing.T, s Service) {
+	t.Helper()
+	s.Commit()
+	if s.Left() == 0 {
+		t.Fatal("there is nothing to erase")
+	}
+	if err := s.Holder.SetState(t.Context(), s.Account, tenant.Standing{State: tenant.Deleting, Version: 2}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the account is erased", func() bool {
+		s.Forward(10 * time.Second)
+		done, err := s.Holder.Erased(t.Context(), s.Account)
+		return done && err == nil
+	})
+	s.Forward(time.Hour)
+	eventually(t, "nothing is left", func() bool { return s.Left() == 0 })
+	s.Commit()
+	if s.Left() == 0 {
+		t.Fatal("nothing was committed late")
+	}
+	s.Forward(24 * time.Hour)
+	eventually(t, "what was committed late is erased", func() bool { return s.Left() == 0 })
+}
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(40 * time.Second); !holds(); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not so: %s", what)
+		}
+	}
+}

@@ -1,0 +1,346 @@
+package store
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/services/auth/internal/account"
+	"github.com/linkreel/linkreel/services/auth/internal/member"
+)
+
+// kind is where one kind of record is kept and how it is read.
+type kind[T any] struct {
+	collection string
+	read       func(firestoredb.Snap) (T, error)
+	none       error            // the answer when it is not there
+	order      func(a, b T) int // of lists; nil: none
+}
+
+// used has the names that may be used once.
+const used = "usedOnce"
+
+var (
+	accounts = kind[account.Account]{"accounts", readAccount, account.ErrNoAccount, nil}
+	keys     = kind[account.Key]{"keys", firestoredb.Reader(toKey), account.ErrNoKey, func(a, b account.Key) int {
+		return -cmp.Or(a.CreatedAt.Compare(b.CreatedAt), strings.Compare(a.ID, b.ID)) // newest first
+	}}
+	members = kind[member.Member]{"members", readMember, member.ErrNoMember, func(a, b member.Member) int {
+		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), strings.Compare(a.ID, b.ID))
+	}}
+	links = kind[member.Link]{"oneTimeLinks", firestoredb.Reader(toLink), member.ErrNoLink, func(a, b member.Link) int {
+		return -cmp.Or(a.CreatedAt.Compare(b.CreatedAt), strings.Compare(a.ID, b.ID)) // newest first
+	}}
+	sessions = kind[member.Session]{"sessions", firestoredb.Reader(toSession), member.ErrNoSession, func(a, b member.Session) int {
+		return -a.CreatedAt.Compare(b.CreatedAt) // newest first
+	}}
+	identities = kind[member.Identity]{"identities", firestoredb.Reader(toIdentity), member.ErrNoIdentity, func(a, b member.Identity) int {
+		return a.CreatedAt.Compare(b.CreatedAt)
+	}}
+	passkeys = kind[member.Passkey]{"passkeys", firestoredb.Reader(toPasskey), member.ErrNoPasskey, func(a, b member.Passkey) int {
+		return a.CreatedAt.Compare(b.CreatedAt)
+	}}
+	devices = kind[member.Device]{"deviceRequests", firestoredb.Reader(toDevice), member.ErrNoDevice, nil}
+)
+
+type accountDoc struct {
+	Name      string    `firestore:"name"`
+	Plan      string    `firestore:"plan"`
+	Suspended bool      `firestore:"suspended"`
+	Version   int64     `firestore:"version"`
+	CreatedAt time.Time `firestore:"createdAt"`
+	// What follows is absent in most records.
+	Pending  bool             `firestore:"pending,omitempty"`
+	Deleting bool             `firestore:"deleting,omitempty"`
+	Limits   map[string]int64 `firestore:"limits,omitempty"`
+}
+
+type keyDoc struct {
+	ID         string     `firestore:"id"`
+	Account    string     `firestore:"accountId"`
+	Name       string     `firestore:"name"`
+	Prefix     string     `firestore:"prefix"`
+	Last4      string     `firestore:"last4"`
+	Scopes     []string   `firestore:"scopes"`
+	MadeBy     string     `firestore:"madeBy,omitempty"` // the member behind the key
+	CreatedAt  time.Time  `firestore:"createdAt"`
+	LastUsedAt *time.Time `firestore:"lastUsedAt"`
+	ExpiresAt  *int64     `firestore:"expiresAt"` // ms: callers may name dates that no timestamp can hold
+	RevokedAt  *time.Time `firestore:"revokedAt"`
+	InUse      bool       `firestore:"inUse"` // false once revoked, or seen expired: what the limit of keys counts
+}
+
+type (
+	memberDoc struct {
+		Account    string `firestore:"accountId"`
+		Person     string `firestore:"personId"`
+		Name       string `firestore:"name"`
+		Email      string `firestore:"email"`
+		Role       string `firestore:"role"`
+		FromGroups bool   `firestore:"fromGroups,omitempty"`
+		// What follows is absent in most records.
+		GroupUntil *time.Time `firestore:"groupUntil,omitempty"`
+		LinkUsed   *linkUse   `firestore:"linkUsed,omitempty"`
+		CreatedAt  time.Time  `firestore:"createdAt"`
+		UpdatedAt  time.Time  `firestore:"updatedAt"`
+	}
+	linkUse struct {
+		By string    `firestore:"by"`
+		At time.Time `firestore:"at"`
+	}
+	linkDoc struct {
+		ID        string    `firestore:"id"`
+		Kind      string    `firestore:"kind"`
+		Account   string    `firestore:"accountId"`
+		Member    string    `firestore:"memberId"`
+		Name      string    `firestore:"name"`
+		Role      string    `firestore:"role"`
+		ByType    string    `firestore:"byType"`
+		ByID      string    `firestore:"byId"`
+		ByName    string    `firestore:"byName"`
+		MadeBy    string    `firestore:"madeBy"`
+		CreatedAt time.Time `firestore:"createdAt"`
+		ExpireAt  time.Time `firestore:"expireAt"`
+	}
+	sessionDoc struct {
+		ID        string     `firestore:"id"`
+		Account   string     `firestore:"accountId"`
+		Member    string     `firestore:"memberId"`
+		Person    string     `firestore:"personId"`
+		How       string     `firestore:"how"`
+		Bound     bool       `firestore:"bound"`
+		Until     *time.Time `firestore:"until,omitempty"`
+		Told      *linkUse   `firestore:"told,omitempty"`
+		Client    string     `firestore:"client"`
+		CreatedAt time.Time  `firestore:"createdAt"`
+		SeenAt    time.Time  `firestore:"seenAt"`
+		EndedAt   *time.Time `firestore:"endedAt"`
+		Open      bool       `firestore:"open"`
+		ExpireAt  time.Time  `firestore:"expireAt"` // a day after its latest end, so that it is refused as expired and not as unknown
+	}
+	identityDoc struct {
+		Issuer    string    `firestore:"issuer"`
+		Subject   string    `firestore:"subject"`
+		Person    string    `firestore:"personId"`
+		Email     string    `firestore:"email"`
+		CreatedAt time.Time `firestore:"createdAt"`
+	}
+	passkeyDoc struct {
+		ID         string     `firestore:"id"`
+		Person     string     `firestore:"personId"`
+		Member     string     `firestore:"memberId"` // the one membership that it opens; "" for all
+		Name       string     `firestore:"name"`
+		Credential []byte     `firestore:"credential"`
+		CreatedAt  time.Time  `firestore:"createdAt"`
+		LastUsedAt *time.Time `firestore:"lastUsedAt"`
+	}
+	deviceDoc struct {
+		UserCode  string    `firestore:"userCode"`
+		Name      string    `firestore:"name"`
+		Scopes    []string  `firestore:"scopes"`
+		Account   string    `firestore:"accountId"`
+		Member    string    `firestore:"memberId"`
+		Denied    bool      `firestore:"denied"`
+		CreatedAt time.Time `firestore:"createdAt"`
+		ExpireAt  time.Time `firestore:"expireAt"`
+	}
+)
+
+func readAccount(snap firestoredb.Snap) (account.Account, error) {
+	d, err := firestoredb.As[accountDoc](snap)
+	if err != nil {
+		return account.Account{}, err
+	}
+	plan, err := identity.ParsePlan(d.Plan)
+	if err != nil {
+		return account.Account{}, fmt.Errorf("account %s: %w", snap.Ref.ID, err)
+	}
+	return account.Account{
+		ID: snap.Ref.ID, Name: d.Name, Plan: plan, Suspended: d.Suspended, Version: d.Version, CreatedAt: d.CreatedAt,
+		Deleting: d.Deleting, Pending: d.Pending,
+		Limits: account.Limits{
+			Links: d.Limits["links"], Videos: d.Limits["videos"], Domains: d.Limits["domains"], StoredBytes: d.Limits["storedBytes"],
+		},
+	}, nil
+}
+
+func fromAccount(a account.Account) accountDoc {
+	d := accountDoc{
+		Name: a.Name, Plan: a.Plan.String(), Suspended: a.Suspended, Version: a.Version, CreatedAt: a.CreatedAt,
+		Deleting: a.Deleting, Pending: a.Pending,
+	}
+	for name, n := range map[string]int64{"links": a.Limits.Links, "videos": a.Limits.Videos, "domains": a.Limits.Domains, "storedBytes": a.Limits.StoredBytes} {
+		if n > 0 {
+			if d.Limits == nil {
+				d.Limits = map[string]int64{}
+			}
+			d.Limits[name] = n
+		}
+	}
+	return d
+}
+
+func toKey(snap firestoredb.Snap, d *keyDoc) account.Key {
+	k := account.Key{
+		ID: d.ID, AccountID: d.Account, Hash: snap.Ref.ID, Name: d.Name, Prefix: d.Prefix, Last4: d.Last4, MadeBy: d.MadeBy,
+		CreatedAt: d.CreatedAt, LastUsedAt: firestoredb.Time(d.LastUsedAt), RevokedAt: firestoredb.Time(d.RevokedAt), Scopes: toScopes(d.Scopes),
+	}
+	if d.ExpiresAt != nil {
+		k.ExpiresAt = time.UnixMilli(*d.ExpiresAt).UTC()
+	}
+	return k
+}
+
+// toScopes leaves out a scope that this version does not know: a newer one wrote it,
+// and here it gives nothing.
+func toScopes(names []string) (set identity.ScopeSet) {
+	for _, name := range names {
+		if scope, err := identity.ParseScope(name); err == nil {
+			set = append(set, scope)
+		}
+	}
+	return set
+}
+
+func fromScopes(set identity.ScopeSet) (names []string) {
+	for _, s := range set {
+		names = append(names, string(s))
+	}
+	return names
+}
+
+func fromKey(k account.Key) keyDoc {
+	// An expired key stays in use here until AddKey retires it; readers compare times anyway.
+	d := keyDoc{
+		ID: k.ID, Account: k.AccountID, Name: k.Name, Prefix: k.Prefix, Last4: k.Last4, MadeBy: k.MadeBy, CreatedAt: k.CreatedAt,
+		LastUsedAt: firestoredb.Optional(
+			k.LastUsedAt,
+		), RevokedAt: firestoredb.Optional(k.RevokedAt), InUse: k.RevokedAt.IsZero(), Scopes: fromScopes(k.Scopes),
+	}
+	if !k.ExpiresAt.IsZero() {
+		ms := k.ExpiresAt.UnixMilli()
+		d.ExpiresAt = &ms
+	}
+	return d
+}
+
+func readMember(snap firestoredb.Snap) (member.Member, error) {
+	d, err := firestoredb.As[memberDoc](snap)
+	if err != nil {
+		return member.Member{}, err
+	}
+	role, err := identity.ParseRole(d.Role)
+	if err != nil {
+		return member.Member{}, fmt.Errorf("member %s: %w", snap.Ref.ID, err)
+	}
+	return member.Member{
+		ID: snap.Ref.ID, AccountID: d.Account, PersonID: d.Person, Name: d.Name, Email: d.Email, Role: role, FromGroups: d.FromGroups,
+		GroupUntil: firestoredb.Time(d.GroupUntil), LinkUsed: toUse(d.LinkUsed), CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt,
+	}, nil
+}
+
+func fromMember(m member.Member) memberDoc {
+	return memberDoc{
+		Account: m.AccountID, Person: m.PersonID, Name: m.Name, Email: m.Email, Role: string(m.Role), FromGroups: m.FromGroups,
+		GroupUntil: firestoredb.Optional(m.GroupUntil), LinkUsed: fromUse(m.LinkUsed), CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt,
+	}
+}
+
+func fromUse(u member.LinkUse) *linkUse {
+	if u == (member.LinkUse{}) {
+		return nil
+	}
+	return &linkUse{u.By, u.At}
+}
+
+func toUse(u *linkUse) member.LinkUse {
+	if u == nil {
+		return member.LinkUse{}
+	}
+	return member.LinkUse{By: u.By, At: u.At}
+}
+
+func toLink(snap firestoredb.Snap, d *linkDoc) member.Link {
+	return member.Link{
+		ID: d.ID, Hash: snap.Ref.ID, Kind: member.Kind(d.Kind), AccountID: d.Account, MemberID: d.Member, Name: d.Name, Role: identity.Role(d.Role),
+		By: events.Actor{
+			Type: events.ActorType(d.ByType),
+			ID:   d.ByID,
+			Name: d.ByName,
+		}, MadeBy: d.MadeBy, CreatedAt: d.CreatedAt, ExpiresAt: d.ExpireAt,
+	}
+}
+
+func fromLink(l member.Link) linkDoc {
+	return linkDoc{
+		ID: l.ID, Kind: string(l.Kind), Account: l.AccountID, Member: l.MemberID, Name: l.Name, Role: string(l.Role),
+		ByType: string(l.By.Type), ByID: l.By.ID, ByName: l.By.Name, MadeBy: l.MadeBy, CreatedAt: l.CreatedAt, ExpireAt: l.ExpiresAt,
+	}
+}
+
+func toSession(snap firestoredb.Snap, d *sessionDoc) member.Session {
+	return member.Session{
+		ID: d.ID, Hash: snap.Ref.ID, AccountID: d.Account, MemberID: d.Member, PersonID: d.Person, How: d.How, Client: d.Client,
+		Bound: d.Bound, Until: firestoredb.Time(d.Until), Told: toUse(d.Told),
+		CreatedAt: d.CreatedAt, SeenAt: d.SeenAt, EndedAt: firestoredb.Time(d.EndedAt),
+	}
+}
+
+func fromSession(x member.Session) sessionDoc {
+	return sessionDoc{
+		ID: x.ID, Account: x.AccountID, Member: x.MemberID, Person: x.PersonID, How: x.How, Client: x.Client,
+		Bound: x.Bound, Until: firestoredb.Optional(x.Until), Told: fromUse(x.Told), CreatedAt: x.CreatedAt, SeenAt: x.SeenAt,
+		EndedAt: firestoredb.Optional(x.EndedAt), Open: x.EndedAt.IsZero(), ExpireAt: x.CreatedAt.Add(member.SessionLife + 24*time.Hour),
+	}
+}
+
+func toIdentity(_ firestoredb.Snap, d *identityDoc) member.Identity {
+	return member.Identity{Issuer: d.Issuer, Subject: d.Subject, PersonID: d.Person, Email: d.Email, CreatedAt: d.CreatedAt}
+}
+
+func fromIdentity(i member.Identity) identityDoc {
+	return identityDoc{Issuer: i.Issuer, Subject: i.Subject, Person: i.PersonID, Email: i.Email, CreatedAt: i.CreatedAt}
+}
+
+// identityID names an identity by hash: issuers are addresses, which a document's
+// name cannot hold.
+func identityID(issuer, subject string) string { return hashOf(issuer + "\x00" + subject) }
+
+func hashOf(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
+func toPasskey(snap firestoredb.Snap, d *passkeyDoc) member.Passkey {
+	return member.Passkey{
+		ID: d.ID, Hash: snap.Ref.ID, PersonID: d.Person, MemberID: d.Member, Name: d.Name, Credential: d.Credential,
+		CreatedAt: d.CreatedAt, LastUsedAt: firestoredb.Time(d.LastUsedAt),
+	}
+}
+
+func fromPasskey(p member.Passkey) passkeyDoc {
+	return passkeyDoc{
+		ID: p.ID, Person: p.PersonID, Member: p.MemberID, Name: p.Name, Credential: p.Credential,
+		CreatedAt: p.CreatedAt, LastUsedAt: firestoredb.Optional(p.LastUsedAt),
+	}
+}
+
+func toDevice(snap firestoredb.Snap, d *deviceDoc) member.Device {
+	return member.Device{
+		Hash: snap.Ref.ID, UserCode: d.UserCode, Name: d.Name, Scopes: toScopes(d.Scopes), AccountID: d.Account, MemberID: d.Member,
+		Denied: d.Denied, CreatedAt: d.CreatedAt, ExpiresAt: d.ExpireAt,
+	}
+}
+
+func fromDevice(d member.Device) deviceDoc {
+	return deviceDoc{
+		UserCode: d.UserCode, Name: d.Name, Scopes: fromScopes(d.Scopes), Account: d.AccountID, Member: d.MemberID, Denied: d.Denied,
+		CreatedAt: d.CreatedAt, ExpireAt: d.ExpiresAt,
+	}
+}

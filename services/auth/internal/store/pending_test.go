@@ -1,0 +1,114 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/services/auth/internal/account"
+	"github.com/linkreel/linkreel/services/auth/internal/tenancy"
+)
+
+// keeper is a service that keeps records and notes what it was told.
+type keeper struct {
+	tenant.Holder
+	down, erased bool
+	told         []string
+}
+
+func (k *keeper) SetState(_ context.Context, id string, s tenant.Standing) error {
+	if k.down {
+		return errors.New("unreachable")
+	}
+	k.told = append(k.told, fmt.Sprintf("%s %s", id, s.State))
+	return nil
+}
+
+func (k *keeper) Erased(context.Context, string) (bool, error) { return k.erased, nil }
+
+func TestADecisionIsToldUntilEveryServiceGoesByIt(t *testing.T) {
+	t.Parallel()
+	w, links := newWorld(t), &keeper{down: true}
+	tenants := tenancy.NewService(w.Store, []tenancy.Holder{{Name: "links", Kind: tenant.KindLink, Holder: links}}, nil)
+	accounts := account.NewService(w.Store, tenants.Settle, nil)
+	ctx, acc, yes := t.Context(), newAccount(t, w).ID, true
+	pending := func() bool {
+		t.Helper()
+		a, err := w.Account(ctx, acc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a.Pending
+	}
+	if _, err := accounts.Change(ctx, acc, account.Change{Suspended: &yes}); apierr.CodeOf(err) != apierr.Unavailable || !pending() {
+		t.Errorf("links is down: %v", err)
+	}
+	if err := tenants.Repeat(ctx); err == nil {
+		t.Error("telling failed without an error")
+	}
+	links.down = false
+	for range 2 { // once is enough
+		if err := tenants.Repeat(ctx); err != nil || pending() || !slices.Equal(links.told, []string{acc + " suspended"}) {
+			t.Errorf("after the outage: %v, told %v", err, links.told)
+		}
+	}
+	links.told = nil
+	if _, err := tenants.Delete(ctx, acc); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := tenants.Repeat(ctx); err != nil || !pending() {
+			t.Errorf("an erasure that lasts: %v", err)
+		}
+	}
+	links.erased = true
+	if err := tenants.Repeat(ctx); err != nil || len(links.told) != 4 {
+		t.Errorf("%v, told %v", err, links.told)
+	}
+	if _, err := w.Account(ctx, acc); !errors.Is(err, account.ErrNoAccount) {
+		t.Errorf("the account is left: %v", err)
+	}
+}
+
+// More erasures than one read gives, none of which ends, hide no suspension.
+func TestManyErasuresHideNoSuspension(t *testing.T) {
+	t.Parallel()
+	w, links := newWorld(t), &keeper{}
+	tenants := tenancy.NewService(w.Store, []tenancy.Holder{{Name: "links", Holder: links}}, nil)
+	for i := range 102 {
+		a := account.Account{ID: fmt.Sprintf("acc_%03d", i), CreatedAt: start, Version: 1, Suspended: true, Deleting: i < 101, Pending: true}
+		w.do(t, func(tx account.Tx) error { tx.AddAccount(a); return nil })
+	}
+	if err := tenants.Repeat(t.Context()); err != nil || !slices.Contains(links.told, "acc_101 suspended") {
+		t.Errorf("%v, told %d", err, len(links.told))
+	}
+}
+
+func TestAnAccountIsRaisedOnceInAChange(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := newAccount(t, w)
+	w.do(t, func(tx account.Tx) error {
+		if err := errors.Join(tx.Authority(a.ID), tx.Authority(a.ID)); err != nil {
+			return err
+		}
+		now, err := tx.Account(a.ID)
+		now.Name = "Renamed"
+		tx.PutAccount(&now, events.Quiet)
+		if now.Version != 2 {
+			t.Errorf("the change says version %d", now.Version)
+		}
+		return errors.Join(err, tx.Authority(a.ID), tx.Again(a.ID))
+	})
+	if got, err := w.Account(t.Context(), a.ID); err != nil || got.Version != 2 || got.Name != "Renamed" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if told := w.told.take(); !slices.Equal(told, []string{a.ID + "@2"}) {
+		t.Errorf("told %v", told)
+	}
+}

@@ -1,0 +1,141 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	fs "cloud.google.com/go/firestore"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/events/outbox"
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/record"
+	"github.com/linkreel/linkreel/services/links/internal/customdomain"
+	"github.com/linkreel/linkreel/services/links/internal/link"
+	"github.com/linkreel/linkreel/services/localcloud/firestore"
+)
+
+// Limits are neither passed by one link nor left unreached, and nobody is told that an
+// account is full before it is. A commit takes 30 ms, as Firestore's do.
+//
+// With LINKREEL_FULL also limits that are reached from nothing, and a million.
+func TestLimitsHoldAndAreReached(t *testing.T) {
+	t.Parallel()
+	type run struct{ limit, begun int }
+	runs := []run{{5, 0}, {500, 200}, {21_000, 20_700}}
+	if os.Getenv("LINKREEL_FULL") == "1" {
+		runs = append(runs, run{500, 0}, run{21_000, 0}, run{1_000_000, 999_700})
+	}
+	for _, r := range runs {
+		t.Run(fmt.Sprintf("%d from %d", r.limit, r.begun), func(t *testing.T) {
+			if r.limit < 1000 { // the others share no processor
+				t.Parallel()
+			}
+			b := newWorld(t)
+			b.begin(t, r.begun)
+			b.cloud.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Delay: 30 * time.Millisecond})
+			b.cloud.Firestore.ResetStats()
+			made, waited := b.importUpTo(t, r.limit) // counts of the test itself are no reads
+			s, hot := b.cloud.Firestore.Stats(), b.cloud.Firestore.MaxSustainedWrites(10*time.Second)
+			if have, err := b.Count(t.Context(), "acc"); err != nil || have != r.limit || made != r.limit-r.begun {
+				t.Errorf("%d links were made, and there are %d, %v; want %d", made, have, err, r.limit)
+			}
+			t.Logf("%d links made: %.2f reads and %.2f writes each, refusals included; %d times RATE_LIMITED; most written: %s, %d times in 10 s",
+				made, float64(s.Reads)/float64(made), float64(s.Writes)/float64(made), waited, hot.Document, hot.Writes)
+			if hot.Writes > 13 {
+				t.Errorf("%s was written %d times in 10 s", hot.Document, hot.Writes)
+			}
+		})
+	}
+}
+
+// begin puts as many links into the account as a count needs.
+func (b world) begin(t *testing.T, n int) {
+	t.Helper()
+	for i := 0; i < n; {
+		err := b.db.DB.Commit(t.Context(), "begin", func(_ context.Context, tx *fs.Transaction) error {
+			for range min(500, n-i) {
+				if err := tx.Create(b.db.Collection("links").Doc(fmt.Sprint("old", i)), map[string]any{"accountId": "acc"}); err != nil {
+					return err
+				}
+				i++
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// replica is the links of another process.
+func (b world) replica(t *testing.T) *link.Service {
+	t.Helper()
+	db, err := firestoredb.Open(t.Context(), firestoredb.Config{Project: "test", Endpoint: b.cloud.Endpoint})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	records := record.Open(db, record.Options{Outbox: outbox.New(db, nil, b.clock), Announce: b.heard.Announce, Now: b.clock})
+	kept := New(records, Shown{Link: func(l *link.Link) any { return l.ID }, Domain: func(d *customdomain.Domain) any { return d.ID }})
+	return link.NewService(link.Options{Store: kept, Now: b.clock})
+}
+
+// importUpTo lets 64 threads on three replicas make links until each is told that the
+// account is full.
+func (b world) importUpTo(t *testing.T, limit int) (made, waited int) {
+	t.Helper()
+	replicas := []*link.Service{b.replica(t), b.replica(t), b.replica(t)}
+	p := &identity.Principal{AccountID: "acc", Quotas: identity.Quotas{Links: limit}}
+	ctx, stop := context.WithCancel(identity.WithPrincipal(t.Context(), p))
+	defer stop()
+	go b.watch(ctx, t, limit)
+	var n, retries atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 64 {
+		wg.Go(func() {
+			for k := 0; ; k++ {
+				o := identity.Origin{Nonce: fmt.Sprint(i, "-", k), At: time.Now()}
+				_, err := replicas[i%3].Create(ctx, p, o, draft(""))
+				switch code := apierr.CodeOf(err); {
+				case err == nil:
+					n.Add(1)
+				case code == apierr.RateLimited:
+					retries.Add(1)
+				case code == apierr.QuotaExceeded:
+					if have, err := b.Count(ctx, "acc"); err == nil && have < limit {
+						t.Errorf("QUOTA_EXCEEDED with %d links of %d", have, limit)
+					}
+					return
+				default:
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return int(n.Load()), int(retries.Load())
+}
+
+// watch looks all the time whether there are too many links.
+func (b world) watch(ctx context.Context, t *testing.T, limit int) {
+	for {
+		have, err := b.Count(ctx, "acc")
+		if err == nil && have > limit {
+			t.Errorf("%d links below a limit of %d", have, limit)
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(max(100*time.Millisecond, time.Duration(limit)*time.Microsecond)):
+		}
+	}
+}
