@@ -13,7 +13,8 @@ GO      ?= go
 INSTALL := cd services/standalone && GOWORK=off $(GO) run ./cmd/tools
 # One way of compiling for all targets, the one of a release, so that they share what they have compiled.
 # disable_grpc_modules leaves out the storage client's gRPC transport, which no service uses.
-export GOFLAGS     ?= -trimpath -tags=disable_grpc_modules
+# Programs are linked without debug information (-w), so the compiler need not make it: a tenth to a fifth of its work.
+export GOFLAGS     ?= -trimpath -tags=disable_grpc_modules -gcflags=all=-dwarf=false
 export CGO_ENABLED ?= 0
 SUITE := $(BIN)/gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg
 export MODULES PKGS GO BIN

@@ -156,6 +156,8 @@ require (
 	google.golang.org/protobuf v1.36.12
 )
 
+require github.com/yuin/goldmark v1.8.7 // indirect
+
 replace (
 	github.com/linkreel/linkreel/services/auth => ../services/auth
 	github.com/linkreel/linkreel/services/events => ../services/events

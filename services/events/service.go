@@ -1,4 +1,4 @@
-// Package events is the service that tells of what happened: each account's feed
+// Package events is the service that tells what happened: each account's feed
 // of events, and the webhooks that are sent them. It is the only service that calls
 // addresses which users gave.
 package events
@@ -82,7 +82,7 @@ type Config struct {
 	// 256; 0 is 32. Each takes some 250 deliveries a second.
 	WebhookLanes int `env:"LINKREEL_WEBHOOK_LANES" envDefault:"32"`
 
-	// SweepEvery is how often the service looks for what nobody woke it for.
+	// SweepEvery is how often the service looks for events and deliveries whose wake-up was lost.
 	SweepEvery time.Duration `env:"LINKREEL_EVENTS_SWEEP" envDefault:"10s"`
 
 	// OwnPorts are the ports of this machine that Linkreel itself listens on, where all

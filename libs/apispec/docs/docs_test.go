@@ -119,6 +119,9 @@ func TestReferenceAndGuidesAreWholePages(t *testing.T) {
 		if strings.Count(page, "<h1") != 1 || strings.Contains(page, "<script") != (path == "/docs/try") || strings.Contains(page, ` style="`) {
 			t.Errorf("%s has another number of h1 than one, a script or a style", path)
 		}
+		if strings.Contains(page, "raw HTML") { // goldmark leaves it out
+			t.Errorf("%s has lost something that looks like HTML: put it between backticks", path)
+		}
 		var open []string
 		for _, m := range tag.FindAllStringSubmatch(page, -1) {
 			switch name := m[2]; {

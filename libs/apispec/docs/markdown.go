@@ -1,174 +1,84 @@
 package docs
 
 import (
-	"fmt"
-	"html"
+	"bytes"
 	"html/template"
 	"path"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
+
+	"github.com/yuin/goldmark"
+	"github.com/yuin/goldmark/ast"
+	"github.com/yuin/goldmark/extension"
+	"github.com/yuin/goldmark/parser"
+	gmtext "github.com/yuin/goldmark/text"
 )
 
-// toHTML renders the part of Markdown that our documents use: headings,
-// paragraphs, lists, tables, fenced code, and in them bold, code and links. All
-// else is text. Links to documents that are not served become plain text.
-func toHTML(text string, lowest int) template.HTML {
-	r := renderer{lines: strings.Split(strings.TrimSpace(text), "\n"), lowest: lowest}
-	for r.at < len(r.lines) {
-		r.block()
-	}
-	return template.HTML(r.out.String()) //nolint:gosec // our own embedded text, escaped piece by piece
-}
+var markdown = sync.OnceValue(func() goldmark.Markdown {
+	return goldmark.New(goldmark.WithExtensions(extension.Table), goldmark.WithParserOptions(parser.WithAutoHeadingID()))
+})
 
-type renderer struct {
-	lines  []string
-	at     int
-	lowest int // of the headings' levels
-	out    strings.Builder
-}
-
-var (
-	heading  = regexp.MustCompile(`^(#{1,6}) (.*)$`)
-	item     = regexp.MustCompile(`^( *)([-*]|\d+\.) (.*)$`)
-	notWords = regexp.MustCompile(`[^\p{L}\p{N}\- ]+`)
-	inline   = regexp.MustCompile("`[^`]+`|\\*\\*[^*]+\\*\\*|\\[[^\\]]+\\]\\([^)\\s]+\\)")
-	linked   = regexp.MustCompile(`^\[([^\]]+)\]\(([^)\s]+)\)$`)
-)
-
-func (r *renderer) block() {
-	line := r.lines[r.at]
-	switch {
-	case strings.TrimSpace(line) == "":
-		r.at++
-	case strings.HasPrefix(strings.TrimSpace(line), "```"):
-		r.code()
-	case heading.MatchString(line):
-		m := heading.FindStringSubmatch(line)
-		level := max(len(m[1]), r.lowest)
-		fmt.Fprintf(&r.out, "<h%d id=\"%s\">%s</h%d>\n", level, anchor(m[2]), spans(m[2]), level)
-		r.at++
-	case strings.HasPrefix(line, "|"):
-		r.table()
-	case item.MatchString(line):
-		r.list()
-	default:
-		fmt.Fprintf(&r.out, "<p>%s</p>\n", spans(r.paragraph("")))
-	}
-}
-
-// anchor is the fragment that GitHub gives a heading, so that links work in both places.
-func anchor(title string) string {
-	return strings.ReplaceAll(strings.ToLower(notWords.ReplaceAllString(title, "")), " ", "-")
-}
-
-func (r *renderer) code() {
-	indent := strings.Index(r.lines[r.at], "`")
-	r.out.WriteString("<pre tabindex=\"0\"><code>")
-	for r.at++; r.at < len(r.lines) && !strings.HasPrefix(strings.TrimSpace(r.lines[r.at]), "```"); r.at++ {
-		line := r.lines[r.at]
-		r.out.WriteString(html.EscapeString(line[min(indent, len(line)-len(strings.TrimLeft(line, " "))):]) + "\n")
-	}
-	r.at++
-	r.out.WriteString("</code></pre>\n")
-}
-
-// paragraph joins the lines that belong together.
-func (r *renderer) paragraph(first string) string {
-	parts := []string{first}
-	if first == "" {
-		parts = []string{strings.TrimSpace(r.lines[r.at])}
-		r.at++
-	}
-	for ; r.at < len(r.lines); r.at++ {
-		line := strings.TrimSpace(r.lines[r.at])
-		if line == "" || strings.HasPrefix(line, "|") || strings.HasPrefix(line, "```") || heading.MatchString(line) || item.MatchString(line) {
-			break
+// toHTML renders Markdown with headings of the lowest level or below. Links to
+// documents that are not served become plain text.
+func toHTML(written string, lowest int) template.HTML {
+	src := []byte(written)
+	doc := markdown().Parser().Parse(gmtext.NewReader(src), parser.WithContext(parser.NewContext(parser.WithIDs(anchors{}))))
+	var links []*ast.Link
+	_ = ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) { // returns what the function does: nil
+		switch n := n.(type) {
+		case *ast.Heading:
+			n.Level = max(n.Level, lowest)
+		case *ast.Link:
+			if entering {
+				links = append(links, n)
+			}
 		}
-		parts = append(parts, line)
-	}
-	return strings.Join(parts, " ")
-}
-
-func (r *renderer) list() {
-	kind := "ul"
-	if m := item.FindStringSubmatch(r.lines[r.at]); m[2] != "-" && m[2] != "*" {
-		kind = "ol"
-	}
-	r.out.WriteString("<" + kind + ">\n")
-	for r.at < len(r.lines) {
-		m := item.FindStringSubmatch(r.lines[r.at])
-		if m == nil {
-			break
-		}
-		r.at++
-		fmt.Fprintf(&r.out, "<li>%s</li>\n", spans(r.paragraph(m[3])))
-	}
-	r.out.WriteString("</" + kind + ">\n")
-}
-
-func (r *renderer) table() {
-	var rows [][]string
-	for ; r.at < len(r.lines) && strings.HasPrefix(r.lines[r.at], "|"); r.at++ {
-		rows = append(rows, cells(r.lines[r.at]))
-	}
-	r.out.WriteString("<div class=\"scroll\" role=\"group\" tabindex=\"0\" aria-label=\"Table\"><table><thead>\n")
-	for i, row := range rows {
-		if i == 1 { // the line of dashes
-			r.out.WriteString("</thead><tbody>\n")
+		return ast.WalkContinue, nil
+	})
+	for _, l := range links { // after the walk, which would lose its way in a tree that changes
+		if to, served := target(string(l.Destination)); served {
+			l.Destination = []byte(to)
 			continue
 		}
-		tag := "td"
-		if i == 0 && strings.Join(row, "") != "" {
-			tag = "th scope=\"col\""
+		for l.FirstChild() != nil {
+			l.Parent().InsertBefore(l.Parent(), l, l.FirstChild())
 		}
-		r.out.WriteString("<tr>")
-		for _, cell := range row {
-			if cell == "" && strings.HasPrefix(tag, "th") {
-				fmt.Fprint(&r.out, "<td></td>") // an empty heading says nothing to anybody
-				continue
-			}
-			fmt.Fprintf(&r.out, "<%s>%s</%s>", tag, spans(cell), tag[:2])
-		}
-		r.out.WriteString("</tr>\n")
+		l.Parent().RemoveChild(l.Parent(), l)
 	}
-	r.out.WriteString("</tbody></table></div>\n")
+	var out bytes.Buffer
+	if err := markdown().Renderer().Render(&out, src, doc); err != nil {
+		panic(err) // of embedded text: the tests would have met it
+	}
+	return template.HTML(dressed.Replace(out.String())) //nolint:gosec // goldmark escapes what is not Markdown
 }
 
-func cells(line string) []string {
-	parts := strings.Split(strings.ReplaceAll(strings.Trim(strings.TrimSpace(line), "|"), `\|`, "\x00"), "|")
-	for i, p := range parts {
-		parts[i] = strings.TrimSpace(strings.ReplaceAll(p, "\x00", "|"))
-	}
-	return parts
+// dressed gives tables and code what a keyboard and a screen reader need: wide ones
+// can be reached and scrolled, and an empty heading says nothing to anybody. Text
+// holds none of these tags: they would be escaped in it.
+var dressed = strings.NewReplacer(
+	"<table>", `<div class="scroll" role="group" tabindex="0" aria-label="Table"><table>`, "</table>", "</table></div>",
+	"<pre>", `<pre tabindex="0">`, "<th></th>", "<td></td>", "<th>", `<th scope="col">`,
+)
+
+// toSpan is text without paragraphs.
+func toSpan(written string) template.HTML {
+	line := strings.TrimSpace(string(toHTML(strings.Join(strings.Fields(written), " "), 1)))
+	return template.HTML(strings.TrimSuffix(strings.TrimPrefix(line, "<p>"), "</p>")) //nolint:gosec // as above
 }
 
-func spans(text string) string {
-	var b strings.Builder
-	for text != "" {
-		at := inline.FindStringIndex(text)
-		if at == nil {
-			b.WriteString(html.EscapeString(text))
-			break
-		}
-		b.WriteString(html.EscapeString(text[:at[0]]))
-		switch found := text[at[0]:at[1]]; found[0] {
-		case '`':
-			b.WriteString("<code>" + html.EscapeString(found[1:len(found)-1]) + "</code>")
-		case '*':
-			b.WriteString("<strong>" + spans(found[2:len(found)-2]) + "</strong>")
-		default:
-			m := linked.FindStringSubmatch(found)
-			if to, ok := target(m[2]); ok {
-				b.WriteString(`<a href="` + html.EscapeString(to) + `">` + spans(m[1]) + "</a>")
-			} else {
-				b.WriteString(spans(m[1]))
-			}
-		}
-		text = text[at[1]:]
-	}
-	return b.String()
+// anchors gives a heading the fragment that GitHub gives it, so that links work in
+// both places.
+type anchors struct{}
+
+var notWords = regexp.MustCompile(`[^\p{L}\p{N}\- ]+`)
+
+func (anchors) Generate(title []byte, _ ast.NodeKind) []byte {
+	return bytes.ReplaceAll(bytes.ToLower(notWords.ReplaceAll(title, nil)), []byte(" "), []byte("-"))
 }
+
+func (anchors) Put([]byte) {}
 
 // target is where a link of a document leads when it is served by a deployment.
 func target(href string) (string, bool) {

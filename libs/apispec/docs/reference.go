@@ -306,11 +306,6 @@ func (d *document) kind(s schema) string {
 
 func last(ref string) string { return ref[strings.LastIndexByte(ref, '/')+1:] }
 
-// toSpan is text without paragraphs.
-func toSpan(text string) template.HTML {
-	return template.HTML(spans(strings.Join(strings.Fields(text), " "))) //nolint:gosec // our own embedded text, escaped piece by piece
-}
-
 // forModels is llms.txt (llmstxt.org): what there is to read, and every operation
 // in a line.
 func (d *document) forModels(all []guide) []byte {

@@ -175,9 +175,9 @@ func (p People) signInLinkFor(c *fiber.Ctx) error {
 	t, wait := p.Tries.Take(ctx, ratelimit.Rule{Key: "sign-in-links:" + by.AccountID, Max: member.MaxSignInLinks, Window: 24 * time.Hour})
 	if wait > 0 {
 		return &apierr.Error{
-			Code:       apierr.RateLimited,
-			RetryAfter: wait,
-			Message:    "Members of this account have made 20 sign-in links within a day. Try again after the time in Retry-After, or ask the operator of this installation.",
+			Code: apierr.RateLimited, RetryAfter: wait,
+			Message: "Members of this account have made 20 sign-in links within a day. " +
+				"Try again after the time in Retry-After, or ask the operator of this installation.",
 		}
 	}
 	made, token, err := p.makeLink(c, by)

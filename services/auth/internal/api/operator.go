@@ -18,17 +18,7 @@ import (
 // on a listener of their own, which no public route leads to.
 func Operator(a *httpapi.API, accounts *account.Service, token string) {
 	h := operator{accounts: accounts}
-	add := func(method, path string, handler fiber.Handler) {
-		a.HandleToken(
-			method,
-			path,
-			token,
-			"Send the operator's token as `Authorization: Bearer <token>`.",
-			operatorAccount,
-			events.AsOperator,
-			handler,
-		)
-	}
+	add := forOperator(a, token)
 	add(fiber.MethodPost, "/admin/v1/accounts", h.createAccount)
 	add(fiber.MethodGet, "/admin/v1/accounts/:id", h.account)
 	add(fiber.MethodPatch, "/admin/v1/accounts/:id", h.changeAccount)
@@ -44,6 +34,14 @@ func Operator(a *httpapi.API, accounts *account.Service, token string) {
 // operatorAccount is where the operator's idempotency records are kept. No account
 // has this id.
 const operatorAccount = "operator"
+
+// forOperator adds routes for the holder of the operator's token.
+func forOperator(a *httpapi.API, token string) func(method, path string, handler fiber.Handler) {
+	const message = "Send the operator's token as `Authorization: Bearer <token>`."
+	return func(method, path string, handler fiber.Handler) {
+		a.HandleToken(method, path, token, message, operatorAccount, events.AsOperator, handler)
+	}
+}
 
 // onlyOperator is for the routes that are no operator's business but show a token
 // of the deployment all the same.

@@ -25,9 +25,8 @@ var (
 	style = append([]byte(design.Tokens), mustRead("site/style.css")...)
 	icon  = mustRead("site/icon.svg")
 	// The pages' one style block is allowed by its hash; nothing else is.
-	sitePolicy = "default-src 'none'; img-src 'self' data:; style-src 'sha256-" + hashOf(
-		style,
-	) + "'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+	sitePolicy = "default-src 'none'; img-src 'self' data:; style-src 'sha256-" + hashOf(style) +
+		"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
 func mustRead(name string) []byte {

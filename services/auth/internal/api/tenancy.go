@@ -12,7 +12,6 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/apispec/wire"
-	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/tenant"
@@ -38,17 +37,7 @@ func toTakedown(t tenancy.Takedown) wire.Takedown {
 // Tenancy adds the operator's routes on whole accounts and on takedowns.
 func Tenancy(a *httpapi.API, tenants *tenancy.Service, token string) {
 	h := tenantRoutes{tenants}
-	add := func(method, path string, handler fiber.Handler) {
-		a.HandleToken(
-			method,
-			path,
-			token,
-			"Send the operator's token as `Authorization: Bearer <token>`.",
-			operatorAccount,
-			events.AsOperator,
-			handler,
-		)
-	}
+	add := forOperator(a, token)
 	add(fiber.MethodGet, "/admin/v1/accounts", h.accounts)
 	add(fiber.MethodDelete, "/admin/v1/accounts/:id", h.deleteAccount)
 	add(fiber.MethodPost, "/admin/v1/takedowns", h.takeDown)

@@ -131,9 +131,8 @@ func (s *Service) CollectDevice(ctx context.Context, code, secret identity.Key) 
 			return err
 		}
 		made = account.Key{
-			ID: identity.NewID(
-				"key",
-			), AccountID: d.AccountID, Hash: secret.Hash(), Name: d.Name, Prefix: secret.Prefix(), Last4: secret.Last4(),
+			ID: identity.NewID("key"), AccountID: d.AccountID, Hash: secret.Hash(), Name: d.Name,
+			Prefix: secret.Prefix(), Last4: secret.Last4(),
 			Scopes: scopes, MadeBy: d.MemberID, CreatedAt: s.now(),
 		}
 		if err := account.Room(tx, made, 1, s.now()); err != nil {

@@ -229,7 +229,8 @@ var (
 	// ErrHasSignIn refuses a sign-in link for somebody who needs none.
 	ErrHasSignIn = apierr.New(
 		apierr.HasSignIn,
-		"This person has their own way to sign in, or is a member of another account too, so nobody can make a sign-in link for them. If they cannot sign in any more, remove them and invite them again.",
+		"This person has their own way to sign in, or is a member of another account too, so nobody can make a sign-in link for them. "+
+			"If they cannot sign in any more, remove them and invite them again.",
 	)
 	// ErrByProvider refuses a member by group whom only the provider can let in.
 	ErrByProvider = apierr.New(

@@ -531,8 +531,8 @@ func (s *Service) SignInLinkFor(ctx context.Context, n NewSignInLink) (Link, err
 		return Link{}, err // who may make none is refused whether or not the member exists
 	}
 	l := Link{
-		ID: n.ID, Hash: n.Token.Hash(), Kind: SignIn, AccountID: n.By.AccountID, MemberID: n.MemberID, By: events.ActorOf(ctx), MadeBy: n.By.MemberID,
-		CreatedAt: n.At, ExpiresAt: n.At.Add(SignInLinkLife),
+		ID: n.ID, Hash: n.Token.Hash(), Kind: SignIn, AccountID: n.By.AccountID, MemberID: n.MemberID,
+		By: events.ActorOf(ctx), MadeBy: n.By.MemberID, CreatedAt: n.At, ExpiresAt: n.At.Add(SignInLinkLife),
 	}
 	err := s.store.People(ctx, "make sign-in link for a member", func(tx Tx) error {
 		if _, err := s.authority(tx, n.By); err != nil {

@@ -564,7 +564,8 @@ func (s *Service) Connect(ctx context.Context, hash string, p Proof) error {
 // beside the person's own.
 var errOwnWay = apierr.New(
 	apierr.HasSignIn,
-	"You signed in by a link that somebody made for you, and you have your own way to sign in by now or are a member of another account too. Sign in that way to add a passkey.",
+	"You signed in by a link that somebody made for you, and you have your own way to sign in by now "+
+		"or are a member of another account too. Sign in that way to add a passkey.",
 )
 
 // AddPasskey lets a signed-in person sign in with a passkey from now on. A passkey

@@ -175,7 +175,8 @@ func fromAccount(a account.Account) accountDoc {
 		Name: a.Name, Plan: a.Plan.String(), Suspended: a.Suspended, Version: a.Version, CreatedAt: a.CreatedAt,
 		Deleting: a.Deleting, Pending: a.Pending,
 	}
-	for name, n := range map[string]int64{"links": a.Limits.Links, "videos": a.Limits.Videos, "domains": a.Limits.Domains, "storedBytes": a.Limits.StoredBytes} {
+	l := a.Limits
+	for name, n := range map[string]int64{"links": l.Links, "videos": l.Videos, "domains": l.Domains, "storedBytes": l.StoredBytes} {
 		if n > 0 {
 			if d.Limits == nil {
 				d.Limits = map[string]int64{}
@@ -219,9 +220,8 @@ func fromKey(k account.Key) keyDoc {
 	// An expired key stays in use here until AddKey retires it; readers compare times anyway.
 	d := keyDoc{
 		ID: k.ID, Account: k.AccountID, Name: k.Name, Prefix: k.Prefix, Last4: k.Last4, MadeBy: k.MadeBy, CreatedAt: k.CreatedAt,
-		LastUsedAt: firestoredb.Optional(
-			k.LastUsedAt,
-		), RevokedAt: firestoredb.Optional(k.RevokedAt), InUse: k.RevokedAt.IsZero(), Scopes: fromScopes(k.Scopes),
+		LastUsedAt: firestoredb.Optional(k.LastUsedAt), RevokedAt: firestoredb.Optional(k.RevokedAt),
+		InUse: k.RevokedAt.IsZero(), Scopes: fromScopes(k.Scopes),
 	}
 	if !k.ExpiresAt.IsZero() {
 		ms := k.ExpiresAt.UnixMilli()
@@ -268,12 +268,10 @@ func toUse(u *linkUse) member.LinkUse {
 
 func toLink(snap firestoredb.Snap, d *linkDoc) member.Link {
 	return member.Link{
-		ID: d.ID, Hash: snap.Ref.ID, Kind: member.Kind(d.Kind), AccountID: d.Account, MemberID: d.Member, Name: d.Name, Role: identity.Role(d.Role),
-		By: events.Actor{
-			Type: events.ActorType(d.ByType),
-			ID:   d.ByID,
-			Name: d.ByName,
-		}, MadeBy: d.MadeBy, CreatedAt: d.CreatedAt, ExpiresAt: d.ExpireAt,
+		ID: d.ID, Hash: snap.Ref.ID, Kind: member.Kind(d.Kind), AccountID: d.Account, MemberID: d.Member,
+		Name: d.Name, Role: identity.Role(d.Role),
+		By: events.Actor{Type: events.ActorType(d.ByType), ID: d.ByID, Name: d.ByName}, MadeBy: d.MadeBy,
+		CreatedAt: d.CreatedAt, ExpiresAt: d.ExpireAt,
 	}
 }
 

@@ -174,21 +174,12 @@ func (s *Service) TakeDown(ctx context.Context, o tenant.Order, kind string) (Ta
 	if err != nil {
 		return t, err
 	}
-	s.log.InfoContext(
-		ctx,
-		"audit",
-		"action",
-		"takedown.create",
-		"account",
-		t.AccountID,
-		"takedown",
-		t.ID,
-		"record",
-		t.RecordID,
-		"by",
-		"operator",
-	)
+	s.audit(ctx, "takedown.create", t)
 	return t, nil
+}
+
+func (s *Service) audit(ctx context.Context, action string, t Takedown) {
+	s.log.InfoContext(ctx, "audit", "action", action, "account", t.AccountID, "takedown", t.ID, "record", t.RecordID, "by", "operator")
 }
 
 // enforce asks the holders, and ends with a takedown in force or none.
@@ -245,20 +236,7 @@ func (s *Service) Lift(ctx context.Context, id string) error {
 	if err := s.store.PutTakedown(ctx, t); err != nil {
 		return err
 	}
-	s.log.InfoContext(
-		ctx,
-		"audit",
-		"action",
-		"takedown.lift",
-		"account",
-		t.AccountID,
-		"takedown",
-		t.ID,
-		"record",
-		t.RecordID,
-		"by",
-		"operator",
-	)
+	s.audit(ctx, "takedown.lift", t)
 	return s.lift(ctx, t)
 }
 

@@ -213,7 +213,7 @@ func (e *Engine) saveAll(
 	return mine, err
 }
 
-// woken hears of an account with new events.
+// woken is called for an account with new events.
 func (e *Engine) woken(ctx context.Context, accountID string) {
 	// Beside the listener: a slow Redis must not hold up the hints behind this one.
 	go func() {

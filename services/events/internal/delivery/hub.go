@@ -94,7 +94,7 @@ func (h *hub) announce(ctx context.Context, accountID string) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	if err := h.redis.Publish(ctx, settledChannel, accountID).Err(); err != nil {
-		slog.DebugContext(ctx, "other replicas not told of new events", "error", err)
+		slog.DebugContext(ctx, "cannot tell other replicas about new events; they look by themselves", "error", err)
 	}
 }
 

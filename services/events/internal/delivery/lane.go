@@ -127,6 +127,7 @@ func (e *Engine) pump(l *lane) {
 		return
 	}
 	for len(l.queue) > 0 && l.running < l.limit() {
+		// Lanes that fail have slots of their own: a call that hangs holds one for 15 s.
 		p := e.good
 		if l.failing {
 			p = e.bad
@@ -218,6 +219,8 @@ func (e *Engine) claim(accountID, webhookID string, n int) (taken []*webhook.Del
 		return nil, full || e.resumed(accountID, webhookID), err
 	}
 	found, more, err := e.waiting(ctx, webhookID, n)
+	// Another replica may claim the same ones. Each is saved over the version that was
+	// read, so one of the two has it.
 	taken, failed := e.saveAll(ctx, found, func(d *webhook.Delivery) { d.Claim(now) })
 	if err = cmp.Or(err, failed); err != nil && len(taken) > 0 {
 		more, err = true, nil // what could not be claimed is asked for again

@@ -44,7 +44,7 @@ func newSettler(settle func(context.Context, string) (int, bool, error)) *settle
 }
 
 // ask makes sure that a round of the account begins after this call, and gives
-// its end. ctx bounds the work, which goes on when the caller has left.
+// its end. The work continues when the caller has left.
 func (s *settler) ask(ctx context.Context, accountID string) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()

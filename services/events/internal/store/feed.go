@@ -107,6 +107,7 @@ func waitingEvent(id string, d *outbox.Document) *feed.Event {
 func newPage(accountID string, list []*feed.Event) (id string, d *pageDoc) {
 	d = &pageDoc{AccountID: accountID, First: list[0].Seq, Last: list[len(list)-1].Seq, Events: eventDocs(list)}
 	for _, e := range list {
+		// Times follow places but for moments, so the last event may not be the newest.
 		if e.At.After(d.Newest) {
 			d.Newest = e.At
 		}
@@ -407,6 +408,8 @@ func (s *Store) pages(ctx context.Context, q feed.Query, take func(*feed.Event) 
 	}
 	after, before := q.After, q.Before
 	for more := true; more; {
+		// By the last place forwards and by the first one backwards: the page that holds the
+		// caller's place is then the first that is found, and needs no query of its own.
 		next := find.OrderBy("first", firestore.Desc)
 		switch {
 		case q.Forward:

@@ -82,7 +82,7 @@ func (s *Store) open(id string, secret webhook.Secret) (string, error) {
 }
 
 // Signing opens the secrets that sign at now. What does not open is left out, and
-// err tells of it: a receiver needs one signature that it can check.
+// err names it: a receiver needs one signature that it can check.
 func (s *Store) Signing(w *webhook.Webhook, now time.Time) (texts []string, err error) {
 	for _, secret := range w.Signing(now) {
 		text, e := s.open(w.ID, secret)

@@ -63,7 +63,7 @@ const (
 	ReasonFailing Reason = "failing" // nothing but failures for five days
 )
 
-// Wants reports whether the webhook is to be told of events of type t.
+// Wants reports whether the webhook is sent events of type t.
 func (w *Webhook) Wants(t events.Type) bool {
 	return feed.Subscriber{Events: w.Events, Enabled: true}.Wants(t)
 }
@@ -110,7 +110,7 @@ func (w *Webhook) touch(now time.Time) {
 	w.Rev++
 }
 
-// Roll puts a new secret in front of the present one, which goes on signing for
+// Roll puts a new secret in front of the present one, which keeps signing for
 // overlap.
 func (w *Webhook) Roll(secret string, overlap time.Duration, now time.Time) {
 	kept := []Secret{{Text: secret}}
