@@ -73,7 +73,8 @@ var errFull = errors.New("full")
 // a place was found and the commit is still to come.
 func (w world) add(g *quota.Gate, most int64, id string, before func()) error {
 	things := w.db.Collection("things")
-	with := func(run func(context.Context, string, func(context.Context, *firestore.Transaction) error, ...firestore.TransactionOption) error, reads bool) error {
+	type runner func(context.Context, string, func(context.Context, *firestore.Transaction) error, ...firestore.TransactionOption) error
+	with := func(run runner, reads bool) error {
 		c := g.Claim()
 		return c.Run(w.t.Context(), func() error {
 			return run(w.t.Context(), "add", func(ctx context.Context, tx *firestore.Transaction) error {

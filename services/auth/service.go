@@ -190,7 +190,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 		Name: "auth", Auth: client, Idempotency: answers,
 		Proxies: proxies, BaseURL: cfg.BaseURL, CORSOrigins: cfg.CORSOrigins, Page: api.ErrorPage, Now: cfg.Now,
 	})
-	api.Public(public, accounts, kept, plans)
+	api.Public(public, accounts, plans)
 	api.Export(public, accounts, people.Members, tenants)
 	people.Public(public)
 	api.Site(public)

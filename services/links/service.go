@@ -255,7 +255,7 @@ func (b *building) openRecords(context.Context) error {
 	shownLink, shownDomain := api.Shown(b.routes)
 	b.store = store.New(records, store.Shown{Link: shownLink, Domain: shownDomain})
 	b.memory = invalidation.NewMemory(invalidation.Options{
-		Store: b.store, Suspended: b.store.Suspended, Capacity: b.CacheBytes, Partitions: b.ClickPartitions, Now: b.Now,
+		Target: b.store.Target, Host: b.store.Host, Suspended: b.store.Suspended, Capacity: b.CacheBytes, Partitions: b.ClickPartitions, Now: b.Now,
 	})
 	return nil
 }

@@ -306,3 +306,22 @@ func TestFencesNameTestsThatExist(t *testing.T) {
 		}
 	}
 }
+
+// A reader of a decision wants to know when it was made and whether it still holds.
+func TestDecisionsHaveADateAndAStatus(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(filepath.Join(root, "docs/adr/0*.md"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no decisions: %v", err)
+	}
+	dated := regexp.MustCompile(`(?m)^Date: 20\d\d-\d\d-\d\d(, changed 20\d\d-\d\d-\d\d)?\. Status: (accepted|replaced by \[\d{4}\].*)\.$`)
+	for _, file := range files {
+		name := filepath.Base(file)
+		if !dated.MatchString(read(t, "docs/adr", name)) {
+			t.Errorf("%s has no line with its date and status", name)
+		}
+		if !strings.Contains(read(t, "docs/adr/README.md"), "("+name+")") {
+			t.Errorf("docs/adr/README.md does not list %s", name)
+		}
+	}
+}

@@ -65,7 +65,7 @@ var dressed = strings.NewReplacer(
 // toSpan is text without paragraphs.
 func toSpan(written string) template.HTML {
 	line := strings.TrimSpace(string(toHTML(strings.Join(strings.Fields(written), " "), 1)))
-	return template.HTML(strings.TrimSuffix(strings.TrimPrefix(line, "<p>"), "</p>")) //nolint:gosec // as above
+	return template.HTML(strings.TrimSuffix(strings.TrimPrefix(line, "<p>"), "</p>")) //nolint:gosec // goldmark has escaped it
 }
 
 // anchors gives a heading the fragment that GitHub gives it, so that links work in

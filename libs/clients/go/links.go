@@ -45,16 +45,21 @@ type LinkFilter struct {
 }
 
 func (f LinkFilter) values() url.Values {
-	q := url.Values{}
-	for name, v := range map[string]string{
+	return filter(f.Tags, map[string]string{
 		"q": f.Query, "domainId": f.DomainID, "slug": f.Slug, "externalId": f.ExternalID, "archived": f.Archived,
-	} {
+	})
+}
+
+// filter is a query of the fields that are not empty.
+func filter(tags []string, fields map[string]string) url.Values {
+	q := url.Values{}
+	for name, v := range fields {
 		if v != "" {
 			q.Set(name, v)
 		}
 	}
-	if len(f.Tags) > 0 {
-		q["tag"] = f.Tags
+	if len(tags) > 0 {
+		q["tag"] = tags
 	}
 	return q
 }
@@ -91,10 +96,7 @@ func (c *Client) LinksWhere(ctx context.Context, f LinkFilter) iter.Seq2[LinkSum
 // Tags walks the account's tags in alphabetical order, those that begin with
 // prefix if there is one.
 func (c *Client) Tags(ctx context.Context, prefix string) iter.Seq2[string, error] {
-	q := url.Values{}
-	if prefix != "" {
-		q.Set("q", prefix)
-	}
+	q := filter(nil, map[string]string{"q": prefix})
 	return func(yield func(string, error) bool) {
 		for t, err := range pages[Tag](ctx, c, "/api/v1/tags", q) {
 			if !yield(t.Name, err) || err != nil {
@@ -138,13 +140,7 @@ func (c *Client) bulk(ctx context.Context, method, path string, in any, n int) (
 // LinkStats reads the clicks from one UTC day to another, both as 2026-11-20;
 // empty for the service's default.
 func (c *Client) LinkStats(ctx context.Context, id, from, to string) (*LinkStats, error) {
-	q := url.Values{}
-	if from != "" {
-		q.Set("from", from)
-	}
-	if to != "" {
-		q.Set("to", to)
-	}
+	q := filter(nil, map[string]string{"from": from, "to": to})
 	return answer[LinkStats](ctx, c, http.MethodGet, "/api/v1/links/"+url.PathEscape(id)+"/stats"+query(q), nil)
 }
 

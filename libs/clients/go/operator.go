@@ -24,11 +24,7 @@ func NewOperator(cfg Config) (*Operator, error) {
 
 // Accounts walks all accounts whose name or id has query in it.
 func (o *Operator) Accounts(ctx context.Context, query string) iter.Seq2[OperatorAccount, error] {
-	q := url.Values{}
-	if query != "" {
-		q.Set("q", query)
-	}
-	return pages[OperatorAccount](ctx, o.c, "/admin/v1/accounts", q)
+	return pages[OperatorAccount](ctx, o.c, "/admin/v1/accounts", filter(nil, map[string]string{"q": query}))
 }
 
 // Account reads one account.

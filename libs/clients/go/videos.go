@@ -49,20 +49,14 @@ type VideoFilter struct {
 // VideosWhere walks the videos that fit a filter, newest first, and reads pages as
 // it goes. It ends after the first error.
 func (c *Client) VideosWhere(ctx context.Context, f VideoFilter) iter.Seq2[VideoSummary, error] {
-	q := url.Values{"limit": {"100"}}
-	for name, v := range map[string]string{"q": f.Query, "status": f.Status, "privacy": f.Privacy, "externalId": f.ExternalID} {
-		if v != "" {
-			q.Set(name, v)
-		}
-	}
-	if len(f.Tags) > 0 {
-		q["tag"] = f.Tags
-	}
+	q := filter(f.Tags, map[string]string{
+		"limit": "100", "q": f.Query, "status": f.Status, "privacy": f.Privacy, "externalId": f.ExternalID,
+	})
 	return func(yield func(VideoSummary, error) bool) {
 		for path := "/api/v1/videos" + query(q); path != ""; {
 			var page struct{ Data []VideoSummary }
 			next := ""
-			err := c.Do(ctx, Call{Method: http.MethodGet, Path: path, Out: &page, Answered: func(h http.Header) { next = nextPage(h) }})
+			err := c.Do(ctx, Call{Method: http.MethodGet, Path: path, Out: &page, Answered: func(h http.Header) { next = NextPage(h) }})
 			if err != nil {
 				yield(VideoSummary{}, err)
 				return
@@ -77,10 +71,11 @@ func (c *Client) VideosWhere(ctx context.Context, f VideoFilter) iter.Seq2[Video
 	}
 }
 
-// nextPage is the path of the Link header with rel="next", "" on the last page.
+// NextPage is the path, with its query, of the Link header with rel="next" in an
+// answer to a list of videos; "" on the last page.
 // Its host does not count: the key goes to the deployment it belongs to, and
 // nowhere else.
-func nextPage(h http.Header) string {
+func NextPage(h http.Header) string {
 	for _, line := range h.Values("Link") {
 		for part := range strings.SplitSeq(line, ",") {
 			target, params, _ := strings.Cut(strings.TrimSpace(part), ";")

@@ -19,6 +19,8 @@ type Store interface {
 	// Keys lists an account's keys, newest first: all that are in use, and of
 	// the others the newest.
 	Keys(ctx context.Context, accountID string) ([]Key, error)
+	// Usage counts an account's records in all services.
+	Usage(ctx context.Context, accountID string) (Usage, error)
 	// Atomically makes one change: what fn read still holds when it commits. fn may run
 	// several times, and has no other effect than by tx. Once Atomically has returned,
 	// every replica goes by the change.
@@ -35,6 +37,9 @@ type Tx interface {
 	// InUse lists the account's keys that are not revoked. It may retire expired
 	// ones, which it leaves out.
 	InUse(accountID string, now time.Time) ([]Key, error)
+	// RoomForKeys is for how many of n more keys in use the account has room, below
+	// [MaxActiveKeys]; see libs/quota.
+	RoomForKeys(accountID string, n int, now time.Time) (int, error)
 	// Role is the role of a member of the account now; "" if there is no such
 	// member.
 	Role(accountID, memberID string) (identity.Role, error)
@@ -95,6 +100,9 @@ func (s *Service) Create(ctx context.Context, name string, plan identity.Plan) (
 func (s *Service) Account(ctx context.Context, id string) (Account, error) {
 	return s.store.Account(ctx, id)
 }
+
+// Usage counts an account's records.
+func (s *Service) Usage(ctx context.Context, id string) (Usage, error) { return s.store.Usage(ctx, id) }
 
 // Change edits an account. When it has returned, every replica judges by the new
 // plan and suspension, and redirects and share pages follow the suspension. If a
@@ -282,11 +290,11 @@ func Room(tx Tx, k Key, n int, now time.Time) error {
 	if !k.Active(now) {
 		return nil
 	}
-	inUse, err := tx.InUse(k.AccountID, now)
+	room, err := tx.RoomForKeys(k.AccountID, n, now)
 	if err != nil {
 		return err
 	}
-	if len(inUse)+n > MaxActiveKeys {
+	if room < n {
 		return apierr.New(apierr.QuotaExceeded, "This account has 100 active keys. Revoke one first.")
 	}
 	return nil

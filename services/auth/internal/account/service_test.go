@@ -37,6 +37,8 @@ func (m *memory) Keys(_ context.Context, accountID string) ([]account.Key, error
 	return tx{m}.InUse(accountID, time.Time{})
 }
 
+func (m *memory) Usage(context.Context, string) (account.Usage, error) { return account.Usage{}, nil }
+
 func (m *memory) Atomically(_ context.Context, _ string, fn func(account.Tx) error) error {
 	return fn(tx{m})
 }
@@ -75,6 +77,11 @@ func (t tx) InUse(accountID string, now time.Time) (out []account.Key, err error
 		}
 	}
 	return out, nil
+}
+
+func (t tx) RoomForKeys(accountID string, n int, now time.Time) (int, error) {
+	inUse, err := t.InUse(accountID, now)
+	return min(n, account.MaxActiveKeys-len(inUse)), err
 }
 
 func (t tx) Role(_, memberID string) (identity.Role, error) { return t.roles[memberID], nil }

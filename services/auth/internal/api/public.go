@@ -6,7 +6,6 @@
 package api
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -19,14 +18,9 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
-// Usage counts an account's records.
-type Usage interface {
-	Usage(ctx context.Context, accountID string) (account.Usage, error)
-}
-
 // Public adds the routes that callers with an API key use.
-func Public(a *httpapi.API, accounts *account.Service, usage Usage, plans Plans) {
-	h := public{accounts: accounts, usage: usage, plans: plans}
+func Public(a *httpapi.API, accounts *account.Service, plans Plans) {
+	h := public{accounts: accounts, plans: plans}
 	a.Handle(fiber.MethodGet, "/api/v1/account", httpapi.Access{}, h.account)
 	a.Handle(fiber.MethodGet, "/api/v1/keys", httpapi.Access{Scope: identity.KeysRead}, h.keys)
 	a.Handle(fiber.MethodPost, "/api/v1/keys", httpapi.Access{Scope: identity.KeysWrite}, h.createKey)
@@ -38,7 +32,6 @@ func Public(a *httpapi.API, accounts *account.Service, usage Usage, plans Plans)
 
 type public struct {
 	accounts *account.Service
-	usage    Usage
 	plans    Plans
 }
 
@@ -49,7 +42,7 @@ func (h public) account(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	u, err := h.usage.Usage(ctx, a.ID)
+	u, err := h.accounts.Usage(ctx, a.ID)
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package web
 
 import (
 	"errors"
-	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
@@ -115,18 +114,4 @@ func (r *request) filters(names ...string) url.Values {
 		}
 	}
 	return q
-}
-
-// nextCursor is the cursor of a Link header's next page, "" on the last.
-func nextCursor(h http.Header) string {
-	for _, part := range strings.Split(h.Get("Link"), ",") {
-		target, params, ok := strings.Cut(part, ";")
-		if !ok || !strings.Contains(params, `rel="next"`) {
-			continue
-		}
-		if u, err := url.Parse(strings.Trim(strings.TrimSpace(target), "<>")); err == nil {
-			return u.Query().Get("cursor")
-		}
-	}
-	return ""
 }

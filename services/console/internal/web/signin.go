@@ -143,8 +143,9 @@ func (r *request) toProvider(in signin.BeginOIDC) error {
 	// auth does not accept an older flow.
 	r.setCookie(flowCookie, begun.Flow, 10*time.Minute)
 	return r.render(http.StatusOK, "leave.html", view{Title: text.Get("leave.title"), Data: map[string]any{
-		// escaped, and auth's own
-		"URL": begun.URL, "Refresh": template.HTMLAttr(`content="0; url=` + template.HTMLEscapeString(begun.URL) + `"`), //nolint:gosec
+		"URL": begun.URL,
+		//nolint:gosec // escaped, and auth's own
+		"Refresh": template.HTMLAttr(`content="0; url=` + template.HTMLEscapeString(begun.URL) + `"`),
 	}})
 }
 

@@ -116,9 +116,9 @@ func videos(r *request) error {
 	if err != nil {
 		return err
 	}
-	next := nextCursor(header)
-	if next != "" {
-		next = r.pageLink(q, next)
+	next := ""
+	if after, _ := url.Parse(client.NextPage(header)); after != nil && after.Query().Has("cursor") { // NextPage gives what can be parsed
+		next = r.pageLink(q, after.Query().Get("cursor"))
 	}
 	return r.render(http.StatusOK, "videos.html", view{Title: text.Get("videos.title"), Data: map[string]any{
 		"Videos": list.Data, "Next": next, "Q": q.Get("q"), "Tag": q.Get("tag"), "Filtered": len(q) > 0, "CanWrite": r.can("videos:write"),

@@ -3,10 +3,10 @@ package store
 import (
 	"context"
 
-	"cloud.google.com/go/firestore"
-
 	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/libs/tenant/keeper"
 	"github.com/linkreel/linkreel/services/events/internal/tenancy"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
@@ -25,9 +25,22 @@ func (s *Store) Deferred(ctx context.Context, webhookID string) (bool, error) {
 	return n > 0, err
 }
 
-// ofAccount are the collections whose documents name their account. Webhooks go
-// first, so that nothing can be sent any more.
-var ofAccount = []string{webhooks, replays, deliveries, outbox.Collection, pages}
+// setOf is all that is kept of accounts beside their feeds. Webhooks go first, so that
+// nothing can be sent any more.
+func (s *Store) setOf(db *record.DB) *record.Set {
+	traces := func(collection string) record.Traces { return record.Traces{DB: db, Collection: collection} }
+	old := traces(pages)
+	old.Erase = func(ctx context.Context, accountID string, limit int) (n int, err error) {
+		for n < limit {
+			k, err := db.ErasePage(ctx, "erase "+pages, s.pagesOf(accountID), ofPages)
+			if n += k; err != nil || k < ofPages {
+				return n, err
+			}
+		}
+		return n, nil
+	}
+	return db.Set(s.hooks, traces(replays), traces(deliveries), traces(outbox.Collection), old)
+}
 
 // erasePage is how many documents one commit removes, and ofPages how many of those are
 // pages of the feed. Events and deliveries have up to some 90 kB, pages 600 kB, and what
@@ -39,23 +52,8 @@ const (
 
 // EraseSome implements [tenancy.Store].
 func (s *Store) EraseSome(ctx context.Context, accountID string) (more bool, err error) {
-	for _, collection := range ofAccount {
-		limit := erasePage
-		if collection == pages {
-			limit = ofPages
-		}
-		found, err := s.db.Find(ctx, "list "+collection+" to erase",
-			s.db.Collection(collection).Where("accountId", "==", accountID).Limit(limit))
-		if err != nil {
-			return true, err
-		}
-		if err := s.db.DeleteAll(ctx, "erase "+collection, found...); err != nil {
-			return true, err
-		}
-		more = more || len(found) == limit
-	}
-	if more {
-		return true, nil
+	if more, err = s.all.Erase(ctx, accountID, erasePage); more || err != nil {
+		return true, err
 	}
 	// Last: an event that is left would get a place, and so make the feed again.
 	return false, s.db.DeleteAll(ctx, "erase feed", s.feedRef(accountID))
@@ -63,24 +61,23 @@ func (s *Store) EraseSome(ctx context.Context, accountID string) (more bool, err
 
 // Remains implements [tenancy.Store].
 func (s *Store) Remains(ctx context.Context, accountID string) (bool, error) {
-	for _, collection := range ofAccount {
-		found, err := s.db.Find(ctx, "look for what is left", s.db.Collection(collection).Where("accountId", "==", accountID).Limit(1))
-		if err != nil || len(found) > 0 {
-			return true, err
-		}
+	if left, err := s.all.Remains(ctx, accountID); left || err != nil {
+		return true, err
 	}
-	return s.get(ctx, "get feed", s.feedRef(accountID), &feedDoc{})
+	_, left, err := firestoredb.Lookup(ctx, s.db, "look for a feed", s.feedRef(accountID),
+		func(firestoredb.Snap) (struct{}, error) { return struct{}{}, nil }) // readable or not
+	return left, err
 }
 
 // Receiver reads a webhook of an account and whether the account may be sent
 // anything, both as they were at one instant.
 func (s *Store) Receiver(ctx context.Context, accountID, id string) (w *webhook.Webhook, silent bool, err error) {
-	if !validID(id, "whk_") {
+	if !identity.ValidID(id) {
 		return nil, false, webhook.NotFound()
 	}
 	err = s.db.Do(ctx, "get webhook and account", func(ctx context.Context) error {
-		refs := []*firestore.DocumentRef{s.webhookRef(id)}
-		if validID(accountID, "acc_") {
+		refs := []firestoredb.Ref{s.webhookRef(id)}
+		if identity.ValidID(accountID) {
 			refs = append(refs, Standings(s.db).Ref(accountID))
 		}
 		snaps, err := s.db.GetAll(ctx, refs)

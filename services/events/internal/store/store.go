@@ -13,11 +13,7 @@
 package store
 
 import (
-	"context"
-	"errors"
 	"time"
-
-	"cloud.google.com/go/firestore"
 
 	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
@@ -43,6 +39,7 @@ type Store struct {
 
 	records *record.DB
 	hooks   *record.Kept[webhook.Webhook]
+	all     *record.Set
 }
 
 var _ webhook.Store = (*Store)(nil)
@@ -54,60 +51,6 @@ func New(
 ) *Store {
 	s := &Store{db: db, seal: keys, now: now, lanes: lanes, records: record.Open(db, record.Options{Outbox: outbox, Now: now})}
 	s.hooks = s.webhooksOf(s.records, shown)
+	s.all = s.setOf(s.records)
 	return s
-}
-
-// get reads a document into d; found is false when there is none.
-func (s *Store) get(ctx context.Context, what string, ref *firestore.DocumentRef, d any) (found bool, err error) {
-	err = s.db.Do(ctx, what, func(ctx context.Context) error {
-		snap, err := ref.Get(ctx)
-		if err != nil {
-			return err
-		}
-		return snap.DataTo(d)
-	})
-	if errors.Is(err, firestoredb.ErrNotFound) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-// read is get within a transaction.
-func read(tx *firestore.Transaction, ref *firestore.DocumentRef, d any) (found bool, err error) {
-	snap, err := tx.Get(ref)
-	if snap != nil && !snap.Exists() {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	return true, snap.DataTo(d)
-}
-
-// validID keeps a caller's text from becoming a document path.
-func validID(id, prefix string) bool {
-	if len(id) <= len(prefix) || len(id) > 64 || id[:len(prefix)] != prefix {
-		return false
-	}
-	for i := range len(id) {
-		c := id[i]
-		if c != '_' && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') {
-			return false
-		}
-	}
-	return true
-}
-
-func orNil(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
-}
-
-func orZero(t *time.Time) time.Time {
-	if t == nil {
-		return time.Time{}
-	}
-	return *t
 }

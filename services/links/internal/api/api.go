@@ -34,7 +34,7 @@ type Options struct {
 
 // Public adds the routes that callers with an API key use.
 func Public(a *httpapi.API, links *link.Service, domains *customdomain.Service, opt Options) {
-	h := newPublic(a, links, domains, opt)
+	h := public{a, links, domains, opt}
 	read, write := httpapi.Access{Scope: identity.LinksRead}, httpapi.Access{Scope: identity.LinksWrite, Plan: identity.Creator}
 	a.Handle(fiber.MethodGet, "/api/v1/links", read, h.list)
 	a.Handle(fiber.MethodPost, "/api/v1/links", write, h.create)
@@ -62,9 +62,6 @@ func Public(a *httpapi.API, links *link.Service, domains *customdomain.Service, 
 
 // Shown gives the records as the API shows them, for events.
 func Shown(opt Options) (oneLink func(*link.Link) any, domain func(*customdomain.Domain) any) {
-	if opt.Now == nil {
-		opt.Now = time.Now
-	}
 	h := public{opt: opt}
 	return func(l *link.Link) any { return h.recordOf(l) }, func(d *customdomain.Domain) any { return h.domainOf(d) }
 }
@@ -74,13 +71,6 @@ type public struct {
 	links   *link.Service
 	domains *customdomain.Service
 	opt     Options
-}
-
-func newPublic(a *httpapi.API, links *link.Service, domains *customdomain.Service, opt Options) public {
-	if opt.Now == nil {
-		opt.Now = time.Now
-	}
-	return public{http: a, links: links, domains: domains, opt: opt}
 }
 
 // Internal adds the routes that only the cluster may reach. auth tells here, with

@@ -156,7 +156,10 @@ func (h public) bulkDraft(raw json.RawMessage, domains func(id string) (*customd
 	var item wire.LinkCreate
 	fields, err := httpapi.DecodeObject(raw, apispec.Load().Component("BulkItem"), &item)
 	if err != nil {
-		return link.Draft{}, nil, apierr.Invalid(apierr.Detail{Field: "", Code: apierr.InvalidType, Message: "Each item is an object with the fields of a link, at least url."})
+		return link.Draft{}, nil, apierr.Invalid(apierr.Detail{
+			Field: "", Code: apierr.InvalidType,
+			Message: "Each item is an object with the fields of a link, at least url.",
+		})
 	}
 	var on *customdomain.Domain
 	if item.DomainID != nil {

@@ -32,7 +32,10 @@ func filters(c *fiber.Ctx, f *httpapi.Fields, q *link.Query) {
 	}
 	tags := args.PeekMulti("tag")
 	if len(tags) > maxTagFilters {
-		f.Add(apierr.Detail{Field: "tag", Code: apierr.TooLong, Message: fmt.Sprintf("Filter by at most %d tags.", maxTagFilters), Max: maxTagFilters})
+		f.Add(apierr.Detail{
+			Field: "tag", Code: apierr.TooLong,
+			Message: fmt.Sprintf("Filter by at most %d tags.", maxTagFilters), Max: maxTagFilters,
+		})
 		tags = nil
 	}
 	for _, t := range tags {
@@ -52,7 +55,10 @@ func filters(c *fiber.Ctx, f *httpapi.Fields, q *link.Query) {
 	if args.Has("slug") {
 		folded, ok := link.LookupSlug([]byte(c.Query("slug")))
 		if !ok {
-			f.Add(apierr.Detail{Field: "slug", Code: apierr.InvalidFormat, Message: "No link can have this slug. Use letters, digits, '_', '.' and '-', at most 100."})
+			f.Add(apierr.Detail{
+				Field: "slug", Code: apierr.InvalidFormat,
+				Message: "No link can have this slug. Use letters, digits, '_', '.' and '-', at most 100.",
+			})
 		}
 		q.Slug = folded
 	}
@@ -79,7 +85,10 @@ func checkQuery(f *httpapi.Fields, text string) {
 	case !utf8.ValidString(text):
 		f.Add(apierr.Detail{Field: "q", Code: apierr.InvalidValue, Message: "Send the text in UTF-8."})
 	case utf8.RuneCountInString(text) > maxQuery:
-		f.Add(apierr.Detail{Field: "q", Code: apierr.TooLong, Message: fmt.Sprintf("Search for at most %d characters of text.", maxQuery), Max: maxQuery})
+		f.Add(apierr.Detail{
+			Field: "q", Code: apierr.TooLong,
+			Message: fmt.Sprintf("Search for at most %d characters of text.", maxQuery), Max: maxQuery,
+		})
 	}
 }
 
@@ -120,7 +129,8 @@ func (h public) listTags(c *fiber.Ctx) error {
 	if c.Context().QueryArgs().Has("cursor") {
 		raw, err := base64.RawURLEncoding.DecodeString(c.Query("cursor"))
 		if err != nil || len(raw) == 0 || len(raw) > 1500 || !utf8.Valid(raw) {
-			return apierr.New(apierr.InvalidCursor, "This cursor is not one that a list has answered. Pass nextCursor of the page before, unchanged.")
+			return apierr.New(apierr.InvalidCursor,
+				"This cursor is not one that a list has answered. Pass nextCursor of the page before, unchanged.")
 		}
 		after = string(raw)
 	}
@@ -151,7 +161,10 @@ func (h public) bulkUpdate(c *fiber.Ctx) error {
 	if in.Tags.Set {
 		set.Tags = link.To(readTags(fields, "set.tags", in.Tags.Value))
 		if len(in.AddTags)+len(in.RemoveTags) > 0 {
-			fields.Add(apierr.Detail{Field: "set.tags", Code: apierr.NotAllowed, Message: "Use tags to replace all tags, or addTags and removeTags to change some, not both."})
+			fields.Add(apierr.Detail{
+				Field: "set.tags", Code: apierr.NotAllowed,
+				Message: "Use tags to replace all tags, or addTags and removeTags to change some, not both.",
+			})
 		}
 	}
 	set.AddTags, set.RemoveTags = readTags(fields, "set.addTags", in.AddTags), readTags(fields, "set.removeTags", in.RemoveTags)

@@ -52,7 +52,8 @@ func cursorOf(c *fiber.Ctx) (int64, error) {
 	}
 	n, ok := parseCursor(c.Query("cursor"))
 	if !ok {
-		return 0, apierr.New(apierr.InvalidCursor, "This cursor is not one that a list has answered. Pass nextCursor of the page before, unchanged.")
+		return 0, apierr.New(apierr.InvalidCursor,
+			"This cursor is not one that a list has answered. Pass nextCursor of the page before, unchanged.")
 	}
 	return n, nil
 }
@@ -203,7 +204,10 @@ func (h public) patch(f *httpapi.Fields, body *wire.LinkUpdate, host string) lin
 	}
 	var p link.Patch
 	if b := body.URL; b.Null {
-		f.Add(apierr.Detail{Field: "url", Code: apierr.InvalidType, Message: "A link always has a destination. Send an address, or leave the field out."})
+		f.Add(apierr.Detail{
+			Field: "url", Code: apierr.InvalidType,
+			Message: "A link always has a destination. Send an address, or leave the field out.",
+		})
 	} else if b.Set {
 		p.Destination = link.To(validate(f, "url", func() (link.URL, *apierr.Detail) { return h.links.Destination(b.Value, own) }))
 	}
@@ -299,7 +303,10 @@ func (h public) span(c *fiber.Ctx) (first, last link.Day, err error) {
 	last = read("to", link.DayOf(h.opt.Now()))
 	first = read("from", last-29)
 	if f.Err() == nil && (first > last || last-first >= maxStatsDays) {
-		f.Add(apierr.Detail{Field: "from", Code: apierr.OutOfRange, Message: fmt.Sprintf("Ask for 1 to %d days.", maxStatsDays), Min: 1, Max: maxStatsDays})
+		f.Add(apierr.Detail{
+			Field: "from", Code: apierr.OutOfRange,
+			Message: fmt.Sprintf("Ask for 1 to %d days.", maxStatsDays), Min: 1, Max: maxStatsDays,
+		})
 	}
 	return first, last, f.Err()
 }

@@ -74,8 +74,9 @@ func (h public) qr(c *fiber.Ctx) error {
 func qrSVG(code *qr.Code, size, margin int) []byte {
 	var b bytes.Buffer
 	side := code.Size + 2*margin
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" shape-rendering="crispEdges"><path fill="#fff" d="M0 0h%dv%dH0z"/><path d="`,
-		size, size, side, side, side, side)
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" shape-rendering="crispEdges">`,
+		size, size, side, side)
+	fmt.Fprintf(&b, `<path fill="#fff" d="M0 0h%dv%dH0z"/><path d="`, side, side)
 	for y := range code.Size {
 		for x := 0; x < code.Size; x++ {
 			if !code.Black(x, y) {
@@ -138,7 +139,10 @@ func within(c *fiber.Ctx, f *httpapi.Fields, name string, otherwise, low, high i
 	}
 	n, err := strconv.Atoi(c.Query(name))
 	if err != nil || n < low || n > high {
-		f.Add(apierr.Detail{Field: name, Code: apierr.OutOfRange, Min: int64(low), Max: int64(high), Message: fmt.Sprintf("Use a whole number from %d to %d.", low, high)})
+		f.Add(apierr.Detail{
+			Field: name, Code: apierr.OutOfRange, Min: int64(low), Max: int64(high),
+			Message: fmt.Sprintf("Use a whole number from %d to %d.", low, high),
+		})
 		return otherwise
 	}
 	return n

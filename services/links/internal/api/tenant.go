@@ -24,7 +24,7 @@ import (
 func Holder(
 	accounts *keeper.Keeper, links *link.Service, domains *customdomain.Service, records exporter, opt Options,
 ) tenant.Holder {
-	return &holder{accounts, newPublic(nil, links, domains, opt), records, ratelimit.NewSlots(exportsOfAccount, exportsAtOnce)}
+	return &holder{accounts, public{nil, links, domains, opt}, records, ratelimit.NewSlots(exportsOfAccount, exportsAtOnce)}
 }
 
 // exporter writes all records of an account, but links, as JSON Lines.
@@ -50,7 +50,10 @@ func (h *holder) TakeDown(ctx context.Context, o tenant.Order) (tenant.Takedown,
 	if err != nil {
 		return tenant.Takedown{}, err
 	}
-	return tenant.Takedown{ID: l.Takedown.ID, Kind: tenant.KindLink, RecordID: l.ID, AccountID: l.AccountID, URL: h.shortURL(l), Reason: l.Takedown.Reason, At: l.Takedown.At}, nil
+	return tenant.Takedown{
+		ID: l.Takedown.ID, Kind: tenant.KindLink, RecordID: l.ID, AccountID: l.AccountID,
+		URL: h.shortURL(l), Reason: l.Takedown.Reason, At: l.Takedown.At,
+	}, nil
 }
 
 // Lift is [tenant.Holder].Lift.
@@ -122,7 +125,10 @@ const (
 func (h *holder) Export(ctx context.Context, accountID string, w io.Writer) error {
 	end, ok := h.exports.Take(accountID)
 	if !ok {
-		return &apierr.Error{Code: apierr.RateLimited, RetryAfter: 30 * time.Second, Message: "Too many exports are running already. Try again when one of them has ended."}
+		return &apierr.Error{
+			Code: apierr.RateLimited, RetryAfter: 30 * time.Second,
+			Message: "Too many exports are running already. Try again when one of them has ended.",
+		}
 	}
 	defer end()
 	if err := h.records(ctx, accountID, w); err != nil {
@@ -198,7 +204,10 @@ func (h *holder) firstDays(ctx context.Context, some []*link.Link) ([]days, erro
 func (h *holder) exportDays(ctx context.Context, out *json.Encoder, linkID string, d days) (err error) {
 	for {
 		for _, day := range d.page {
-			line := dayRecord{linkID, day.Day.String(), day.Clicks, hostShares(day.Referrers), countryShares(day.Countries), deviceShares(day.Devices)}
+			line := dayRecord{
+				linkID, day.Day.String(), day.Clicks,
+				hostShares(day.Referrers), countryShares(day.Countries), deviceShares(day.Devices),
+			}
 			if err := out.Encode(exportLine{"linkStats", line}); err != nil {
 				return err
 			}

@@ -41,7 +41,8 @@ func (h public) recordOf(l *link.Link) wire.Link {
 func (h public) createdOf(l *link.Link, ignored []string) wire.LinkCreated {
 	item := h.itemOf(l)
 	return wire.LinkCreated{
-		BulkLink: h.madeOf(l), CreatedAt: l.CreatedAt.UTC().Format(isoTime), Tags: item.Tags, ExternalID: item.ExternalID, Archived: item.Archived,
+		BulkLink: h.madeOf(l), CreatedAt: l.CreatedAt.UTC().Format(isoTime), Tags: item.Tags,
+		ExternalID: item.ExternalID, Archived: item.Archived,
 		ImportedClicks: l.ImportedClicks, IgnoredFields: ignored,
 	}
 }

@@ -131,7 +131,7 @@ func open(t testing.TB, addr string, parts int, edit ...func(*Config)) process {
 		e(&cfg)
 	}
 	p := process{shelf: &shelf{}}
-	p.memory = invalidation.NewMemory(invalidation.Options{Store: p.shelf, Partitions: parts})
+	p.memory = invalidation.NewMemory(invalidation.Options{Target: p.shelf.Target, Host: p.shelf.Host, Partitions: parts})
 	client := patient(t, addr)
 	p.announce = invalidation.NewAnnouncer(client, p.memory, "test")
 	var err error

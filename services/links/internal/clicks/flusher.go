@@ -34,7 +34,9 @@ type Counts interface {
 	// neither, or fails with ErrOvertaken. Links that are gone are skipped, and
 	// tallies that the store refuses for good are set aside. from is the stored
 	// progress; the new one has the next Cycle.
-	Count(ctx context.Context, from link.Progress, marks map[string]link.Mark, tallies []*link.Tally) (next link.Progress, refused int64, err error)
+	Count(
+		ctx context.Context, from link.Progress, marks map[string]link.Mark, tallies []*link.Tally,
+	) (next link.Progress, refused int64, err error)
 }
 
 // Flusher timing.
@@ -270,7 +272,8 @@ func (f *Flusher) read(ctx context.Context) (entries []redis.XMessage, all bool,
 			size += entrySize(e)
 		}
 		// An error after the first page is no reason to drop what was read.
-		if all = err == nil && len(page) < readPage; all || err != nil || len(entries) >= readMax || size > readBytes || time.Since(started) > readTime {
+		all = err == nil && len(page) < readPage
+		if all || err != nil || len(entries) >= readMax || size > readBytes || time.Since(started) > readTime {
 			return entries, all, nil
 		}
 		from = "(" + page[len(page)-1].ID

@@ -53,7 +53,8 @@ func NotVerified() error {
 
 // Taken refuses a name that is verified already.
 func Taken() error {
-	return apierr.New(apierr.DomainTaken, "This host name is already claimed or verified. Delete the other domain first, or use another host name.")
+	return apierr.New(apierr.DomainTaken,
+		"This host name is already claimed or verified. Delete the other domain first, or use another host name.")
 }
 
 // InUse refuses to delete a domain that has links.

@@ -59,7 +59,6 @@ type Options struct {
 	Texts func(ctx context.Context, name string) ([]string, error)
 	// Own are the host names of this installation, which nobody may claim.
 	Own []string
-	// Now is the clock; nil is the system's.
 	Now func() time.Time
 }
 
@@ -67,12 +66,7 @@ type Options struct {
 type Service struct{ opt Options }
 
 // NewService makes a service.
-func NewService(opt Options) *Service {
-	if opt.Now == nil {
-		opt.Now = time.Now
-	}
-	return &Service{opt}
-}
+func NewService(opt Options) *Service { return &Service{opt} }
 
 // Own are the host names of this installation.
 func (s *Service) Own() []string { return s.opt.Own }

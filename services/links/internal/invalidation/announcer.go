@@ -218,7 +218,8 @@ func (a *Announcer) run(ctx context.Context, p *announcements) {
 	}
 	if b := p.take(); len(b.keys) > 0 {
 		if err := a.announce(ctx, p.part, b); err != nil {
-			slog.WarnContext(ctx, "changes were not announced; other replicas may serve the old state for up to 30 s", "keys", len(b.keys), "error", err)
+			slog.WarnContext(ctx, "changes were not announced; other replicas may serve the old state for up to 30 s",
+				"keys", len(b.keys), "error", err)
 		}
 		for _, done := range b.done {
 			close(done)

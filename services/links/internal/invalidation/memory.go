@@ -11,7 +11,10 @@ import (
 
 // Options configure a [Memory].
 type Options struct {
-	Store Store
+	// Target reads the link that a slug key leads to.
+	Target func(ctx context.Context, key string) (t link.Target, found bool, err error)
+	// Host reads which domain a host name in lower case belongs to.
+	Host func(ctx context.Context, host string) (domainID string, found bool, err error)
 	// Suspended reads whether an account's links are out of service; nil knows no
 	// such accounts.
 	Suspended func(ctx context.Context, accountID string) (bool, error)
@@ -20,14 +23,6 @@ type Options struct {
 	// Partitions of the log; 0 is 1.
 	Partitions int
 	Now        func() time.Time
-}
-
-// Store is where links and hosts are read that are not in memory.
-type Store interface {
-	// Target reads the link that a slug key leads to.
-	Target(ctx context.Context, key string) (t link.Target, found bool, err error)
-	// Host reads which domain a host name in lower case belongs to.
-	Host(ctx context.Context, host string) (domainID string, found bool, err error)
 }
 
 // Memory is what a process knows of links, hosts and accounts.
@@ -49,9 +44,11 @@ func NewMemory(opt Options) *Memory {
 	}
 	m := &Memory{now: opt.Now, silent: map[int]bool{}}
 	for range n {
-		m.targets = append(m.targets, cache.New(cache.Options[link.Target]{Load: opt.Store.Target, Capacity: opt.Capacity / int64(n), Now: opt.Now, Weigh: weigh}))
+		m.targets = append(m.targets, cache.New(cache.Options[link.Target]{
+			Load: opt.Target, Capacity: opt.Capacity / int64(n), Now: opt.Now, Weigh: weigh,
+		}))
 	}
-	m.hosts = cache.New(cache.Options[string]{Load: opt.Store.Host, Capacity: 8 << 20, Now: opt.Now})
+	m.hosts = cache.New(cache.Options[string]{Load: opt.Host, Capacity: 8 << 20, Now: opt.Now})
 	if opt.Suspended != nil {
 		// An account that is in order has no document; "found" keeps it as long as a
 		// value, since nearly all accounts are.
@@ -232,7 +229,9 @@ func (m *Memory) Owner(wait func(known bool) (context.Context, error), host stri
 
 // lookUp answers from memory as of now, or waits, and sets now to when that was over:
 // reading the clock for each look would be a good part of what a warm visit costs.
-func lookUp[V any](m *Memory, c *cache.Cache[V], now *time.Time, wait func(known bool) (context.Context, error), key string) (cache.Lookup[V], error) {
+func lookUp[V any](
+	m *Memory, c *cache.Cache[V], now *time.Time, wait func(known bool) (context.Context, error), key string,
+) (cache.Lookup[V], error) {
 	if l, ok := c.Peek(key, *now); ok {
 		return l, nil
 	}

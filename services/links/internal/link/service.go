@@ -87,27 +87,24 @@ type Options struct {
 	Store Store
 	// Blocked are the destinations that this installation refuses; nil refuses none.
 	Blocked *Blocklist
-	// Now is the clock; nil is the system's.
-	Now func() time.Time
+	Now     func() time.Time
 }
 
 // Service is what the API calls.
 type Service struct{ opt Options }
 
 // NewService makes a service.
-func NewService(opt Options) *Service {
-	if opt.Now == nil {
-		opt.Now = time.Now
-	}
-	return &Service{opt}
-}
+func NewService(opt Options) *Service { return &Service{opt} }
 
 // Destination accepts the destination of a link: a valid address that leads
 // neither to one of own nor to a host that this installation blocks.
 func (s *Service) Destination(text string, own Hosts) (URL, *apierr.Detail) {
 	u, problem := ParseURL(text, own)
 	if problem == nil && s.opt.Blocked.Has(u.Location) {
-		return URL{}, &apierr.Detail{Code: apierr.BlockedDestination, Message: "This installation does not allow links to this host. Use another destination, or ask the operator."}
+		return URL{}, &apierr.Detail{
+			Code:    apierr.BlockedDestination,
+			Message: "This installation does not allow links to this host. Use another destination, or ask the operator.",
+		}
 	}
 	return u, problem
 }
@@ -156,7 +153,9 @@ func (s *Service) CheckRoom(ctx context.Context, p *identity.Principal) error {
 // Update changes a link of the account. edit decides how, by what the link is, and
 // check gets its revision; either may refuse, and its error is the update's. Both may
 // run several times.
-func (s *Service) Update(ctx context.Context, accountID, id string, check func(rev int64) error, edit func(*Link) (Patch, error)) (*Link, error) {
+func (s *Service) Update(
+	ctx context.Context, accountID, id string, check func(rev int64) error, edit func(*Link) (Patch, error),
+) (*Link, error) {
 	var after *Link
 	err := s.opt.Store.Atomically(ctx, "update link", func(tx Tx) error {
 		l, err := owned(tx, accountID, id)

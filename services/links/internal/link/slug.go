@@ -86,7 +86,10 @@ func ParseSlug(text string, onDefaultHost bool) (Slug, *apierr.Detail) {
 	case len(text) > MaxSlug && slugForm.MatchString(text):
 		return Slug{}, &apierr.Detail{Code: apierr.TooLong, Message: "Use at most 100 characters.", Max: MaxSlug}
 	case !slugForm.MatchString(text):
-		return Slug{}, &apierr.Detail{Code: apierr.InvalidFormat, Message: "Use letters, digits, '_', '.' and '-', beginning with a letter or digit."}
+		return Slug{}, &apierr.Detail{
+			Code:    apierr.InvalidFormat,
+			Message: "Use letters, digits, '_', '.' and '-', beginning with a letter or digit.",
+		}
 	case onDefaultHost && reserved[Fold(text)]:
 		return Slug{}, &apierr.Detail{Code: apierr.Reserved, Message: "This word is reserved."}
 	}

@@ -46,7 +46,9 @@ var crawlers = []string{
 	"google-pagerenderer", "flipboardproxy", "xing-contenttabreceiver", "bitlybot", "odklbot", "signal-desktop",
 }
 
-var bots = []string{"bot", "crawl", "spider", "slurp", "curl/", "wget/", "python", "go-http-client", "okhttp", "axios", "java/", "libwww", "headless", "node"}
+var bots = []string{
+	"bot", "crawl", "spider", "slurp", "curl/", "wget/", "python", "go-http-client", "okhttp", "axios", "java/", "libwww", "headless", "node",
+}
 
 // ReadAgent classifies a User-Agent header.
 func ReadAgent(userAgent string) Agent {

@@ -55,7 +55,10 @@ func refusal(err error) *apierr.Error {
 
 // unavailable hides why: the visitor is not the one to know.
 func unavailable(err error) *apierr.Error {
-	return &apierr.Error{Code: apierr.Unavailable, Message: "This link cannot be looked up right now. Try again shortly.", RetryAfter: time.Second, Err: err}
+	return &apierr.Error{
+		Code:    apierr.Unavailable,
+		Message: "This link cannot be looked up right now. Try again shortly.", RetryAfter: time.Second, Err: err,
+	}
 }
 
 var (
@@ -93,7 +96,8 @@ func (h *Handler) fail(ctx *fasthttp.RequestCtx, e *apierr.Error) {
 }
 
 var titles = map[apierr.Code]string{
-	apierr.NotFound: "No link here", apierr.TakenDown: "This link was taken down", apierr.AccountSuspended: "Out of service", apierr.Gone: "This link has expired", apierr.MethodNotAllowed: "Not that way",
+	apierr.NotFound: "No link here", apierr.TakenDown: "This link was taken down", apierr.AccountSuspended: "Out of service",
+	apierr.Gone: "This link has expired", apierr.MethodNotAllowed: "Not that way",
 	apierr.RateLimited: "Too many requests",
 	apierr.Unavailable: "Just a moment", apierr.Internal: "Something went wrong",
 }
@@ -129,7 +133,9 @@ func (h *Handler) wellKnown(ctx *fasthttp.RequestCtx, segment []byte) {
 //go:embed pages/*.html pages/style.css
 var files embed.FS
 
-var pages = template.Must(template.New("").Funcs(template.FuncMap{"style": func() template.CSS { return style }}).ParseFS(files, "pages/*.html"))
+var pages = template.Must(template.New("").
+	Funcs(template.FuncMap{"style": func() template.CSS { return style }}).
+	ParseFS(files, "pages/*.html"))
 
 var style = func() template.CSS {
 	raw, err := files.ReadFile("pages/style.css")
@@ -142,7 +148,8 @@ var style = func() template.CSS {
 // policy lets a page show its own style and nothing else.
 var policy = func() string {
 	sum := sha256.Sum256([]byte(style))
-	return fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'", base64.StdEncoding.EncodeToString(sum[:]))
+	return fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+		base64.StdEncoding.EncodeToString(sum[:]))
 }()
 
 type message struct{ Title, Text, Report string }

@@ -138,7 +138,10 @@ func (v *visit) waits(known bool) (context.Context, error) {
 	if !known && !v.asked && v.h.opt.Misses != nil {
 		v.client = v.h.opt.Client(v.request)
 		if wait := v.h.opt.Misses.Wait(v.client); wait > 0 {
-			return nil, &apierr.Error{Code: apierr.RateLimited, Message: "Too many addresses that do not exist were asked for from your network. Try again shortly.", RetryAfter: wait}
+			return nil, &apierr.Error{
+				Code:    apierr.RateLimited,
+				Message: "Too many addresses that do not exist were asked for from your network. Try again shortly.", RetryAfter: wait,
+			}
 		}
 		v.asked = true
 	}

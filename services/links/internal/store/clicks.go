@@ -120,7 +120,9 @@ func (c *Counts) Progress(ctx context.Context) (link.Progress, error) {
 }
 
 // Count implements clicks.Counts.
-func (c *Counts) Count(ctx context.Context, from link.Progress, marks map[string]link.Mark, tallies []*link.Tally) (next link.Progress, refused int64, err error) {
+func (c *Counts) Count(
+	ctx context.Context, from link.Progress, marks map[string]link.Mark, tallies []*link.Tally,
+) (next link.Progress, refused int64, err error) {
 	next = advance(from, marks)
 	if err := c.boundReferrers(ctx, tallies); err != nil {
 		return from, 0, err
@@ -279,7 +281,8 @@ func (c *Counts) finish(ctx context.Context, pending []part) (refused int64, err
 func (c *Counts) finishOne(ctx context.Context, p part) (refused int64, err error) {
 	if p.tallies != nil {
 		err := c.finishUnread(ctx, p)
-		if err == nil || !errors.Is(err, firestoredb.ErrNotFound) && !errors.Is(err, firestoredb.ErrStale) && !errors.Is(err, firestoredb.ErrInvalid) {
+		if err == nil ||
+			!errors.Is(err, firestoredb.ErrNotFound) && !errors.Is(err, firestoredb.ErrStale) && !errors.Is(err, firestoredb.ErrInvalid) {
 			return 0, err
 		}
 		// A link is gone, one is refused, or somebody was here before: what is written

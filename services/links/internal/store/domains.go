@@ -93,8 +93,9 @@ func domainOf(snap firestoredb.Snap, d *domainDoc) *customdomain.Domain {
 func domainDocOf(d *customdomain.Domain) *domainDoc {
 	doc := &domainDoc{
 		AccountID: d.AccountID, Hostname: d.Hostname, Token: d.Token, Nonce: d.Nonce, CreatedAt: d.CreatedAt,
-		VerifiedAt: firestoredb.Optional(d.VerifiedAt), CheckedAt: firestoredb.Optional(d.CheckedAt), FailingSince: firestoredb.Optional(d.FailingSince),
-		Failures: d.Failures, Failure: d.Failure,
+		VerifiedAt: firestoredb.Optional(d.VerifiedAt), CheckedAt: firestoredb.Optional(d.CheckedAt),
+		FailingSince: firestoredb.Optional(d.FailingSince),
+		Failures:     d.Failures, Failure: d.Failure,
 	}
 	if !d.NextCheckAt.IsZero() {
 		doc.Check = &checkDoc{customdomain.Bucket(d.ID), d.NextCheckAt}
