@@ -12,9 +12,9 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/apispec/wire"
-	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/libs/tenant/keeper"
+	"github.com/linkreel/linkreel/libs/turns"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
@@ -24,7 +24,7 @@ import (
 func Holder(
 	accounts *keeper.Keeper, links *link.Service, domains *customdomain.Service, records exporter, opt Options,
 ) tenant.Holder {
-	return &holder{accounts, public{nil, links, domains, opt}, records, ratelimit.NewSlots(exportsOfAccount, exportsAtOnce)}
+	return &holder{accounts, public{nil, links, domains, opt}, records, turns.NewSlots(exportsOfAccount, exportsAtOnce)}
 }
 
 // exporter writes all records of an account, but links, as JSON Lines.
@@ -34,7 +34,7 @@ type holder struct {
 	*keeper.Keeper
 	public
 	records exporter
-	exports *ratelimit.Slots
+	exports *turns.Slots
 }
 
 // TakeDown is [tenant.Holder].TakeDown.
