@@ -203,7 +203,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 	}
 	pipe := pipeline.New(pipeline.Options{
 		Store: kept, Bucket: bucket, Jobs: jobs, Queue: wakeUps{workers, &transcode.Sweeper{Jobs: jobs, Queue: workers}},
-		Hints: hints{queue.New(rdb, queue.Options{Name: transcode.OutcomeQueueName}), identity.NewID("r")},
+		Hint: hints{queue.New(rdb, queue.Options{Name: transcode.OutcomeQueueName}), identity.NewID("r")}.Next,
 		Now:   cfg.Now, Log: log, Plan: plan,
 		Job: transcode.Limits{MaxBytes: cfg.MaxBytes, MaxDuration: cfg.MaxDuration, MaxSide: cfg.MaxSide, MaxPixels: cfg.MaxPixels},
 
@@ -218,7 +218,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 	})
 	standings := store.Standings(db)
 	service := video.NewService(video.Options{
-		Store: kept, Standing: standings.Standing, Bucket: bucket, Pipeline: pipe, Passwords: passwords, Rights: source, Keys: keys, Addresses: addresses, Plan: plan, Page: page,
+		Store: kept, Standing: standings.Standing, Bucket: bucket, Pipeline: pipe, Passwords: passwords, Rights: source.Scopes, Keys: keys, Addresses: addresses, Plan: plan, Page: page,
 		Now: cfg.Now, Log: log, UploadTTL: cfg.UploadTTL, OwnerTTL: cfg.OwnerTTL,
 	})
 	accounts := keeper.New(keeper.Options{
@@ -246,7 +246,7 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 		Page: pages.ErrorPage, Now: cfg.Now,
 	})
 	api.Public(public, service, addresses)
-	api.Hooks(public, pipe, push, log)
+	api.Hooks(public, pipe.Uploaded, push, log)
 	pages.Register(public)
 	internal := httpapi.New(httpapi.Options{Name: "videos-internal", Now: cfg.Now})
 	api.Internal(internal, cfg.InternalToken, accounts, service, addresses)
