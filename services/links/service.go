@@ -249,7 +249,7 @@ func (b *building) makeListeners(context.Context) error {
 	public := httpapi.New(b.stores.API(b.Public, b.auth, b.InternalToken))
 	api.Public(public, b.links, b.domains, b.routes)
 	internal := httpapi.New(httpapi.Options{Name: "links-internal", Now: b.Now})
-	api.Internal(internal, b.domains, b.InternalToken, api.Holder(b.accounts, b.links, b.domains, b.routes))
+	api.Internal(internal, b.domains, b.InternalToken, api.Holder(b.accounts, b.links, b.domains, b.store.Records.Export, b.routes))
 	b.misses = ratelimit.NewMisses(ratelimit.MissOptions{Now: b.Now})
 	visitors := redirect.New(b.memory, b.log, redirect.Options{
 		ShortBaseURL: b.ShortBaseURL, Country: country, Blocked: b.blocked.Has, AbuseContact: b.AbuseContact, Now: b.Now,
