@@ -30,7 +30,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/outage"
-	"github.com/linkreel/linkreel/libs/ratelimit"
+	"github.com/linkreel/linkreel/libs/turns"
 )
 
 // Config says which database to open.
@@ -77,8 +77,8 @@ type DB struct {
 	*firestore.Client
 	timeout time.Duration
 	breaker *outage.Breaker
-	calls   *ratelimit.Queue // of accounts
-	turns   *ratelimit.Queue // of accounts whose transactions lost
+	calls   *turns.Queue // of accounts
+	turns   *turns.Queue // of accounts whose transactions lost
 }
 
 // share is how many calls of one account are in flight at once. A connection to
@@ -135,8 +135,8 @@ func (bearer) RequireTransportSecurity() bool { return false }
 // means three seconds.
 func Use(client *firestore.Client, timeout time.Duration) *DB {
 	return &DB{Client: client, timeout: orDefault(timeout),
-		calls: ratelimit.NewQueue(ratelimit.QueueOptions{Name: "firestore", Each: share}),
-		turns: ratelimit.NewQueue(ratelimit.QueueOptions{Name: "transaction", Each: 1}),
+		calls: turns.NewQueue(turns.QueueOptions{Name: "firestore", Each: share}),
+		turns: turns.NewQueue(turns.QueueOptions{Name: "transaction", Each: 1}),
 		// Calls that began together run out of time together, so five failures say little
 		// before they are a second apart. One rest of a second: healing shows within a
 		// second or two.

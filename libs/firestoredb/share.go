@@ -5,12 +5,12 @@ import (
 	"errors"
 
 	"github.com/linkreel/linkreel/libs/identity"
-	"github.com/linkreel/linkreel/libs/ratelimit"
+	"github.com/linkreel/linkreel/libs/turns"
 )
 
 // inLine runs do when it is the turn of the account for which ctx acts. What acts for
 // no account, and a call within a call, which would wait for itself, run at once.
-func inLine(ctx context.Context, q *ratelimit.Queue, do func() error) error {
+func inLine(ctx context.Context, q *turns.Queue, do func() error) error {
 	p := identity.FromContext(ctx)
 	if p == nil || ctx.Value(heardKey{}) != nil {
 		return do()

@@ -38,6 +38,7 @@ import (
 	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/ratelimit"
+	"github.com/linkreel/linkreel/libs/turns"
 )
 
 // Authenticator turns a bearer token into a principal and charges the account's
@@ -86,8 +87,8 @@ type API struct {
 	tracer   trace.Tracer
 	duration metric.Float64Histogram
 	misses   *ratelimit.Misses // of idempotency records, by revoked keys
-	changes  *ratelimit.Queue  // of records, by account and id
-	turns    *ratelimit.Queue  // of routes whose requests an account makes in turn
+	changes  *turns.Queue      // of records, by account and id
+	turns    *turns.Queue      // of routes whose requests an account makes in turn
 	routes   []Route
 	finds    map[string]fiber.Handler // by path; see Finds
 }
@@ -130,8 +131,8 @@ func New(opt Options) *API {
 	a := &API{
 		opt: opt, tracer: otel.Tracer(opt.Name), duration: duration,
 		misses:  ratelimit.NewMisses(ratelimit.MissOptions{Burst: 60, Now: opt.Now}),
-		turns:   ratelimit.NewQueue(ratelimit.QueueOptions{Name: "bulk", Each: 1}),
-		changes: ratelimit.NewQueue(ratelimit.QueueOptions{Name: "record", Each: 1, Waiting: changesWaiting}),
+		turns:   turns.NewQueue(turns.QueueOptions{Name: "bulk", Each: 1}),
+		changes: turns.NewQueue(turns.QueueOptions{Name: "record", Each: 1, Waiting: changesWaiting}),
 	}
 	a.app = fiber.New(fiber.Config{
 		AppName:               opt.Name,
@@ -183,7 +184,7 @@ func (a *API) Handle(method, path string, access Access, h fiber.Handler) {
 // changeOf waits until no other request of the account changes the record. It waits for
 // half of the request's time at most: what has its turn later could not end, and nobody
 // would know whether it was done.
-func changeOf(c *fiber.Ctx, line *ratelimit.Queue, record string) (done func(), err error) {
+func changeOf(c *fiber.Ctx, line *turns.Queue, record string) (done func(), err error) {
 	ctx := c.UserContext()
 	if end, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
@@ -191,7 +192,7 @@ func changeOf(c *fiber.Ctx, line *ratelimit.Queue, record string) (done func(), 
 		defer cancel()
 	}
 	done, err = line.Enter(ctx, identity.FromContext(ctx).AccountID+" "+record)
-	if errors.Is(err, ratelimit.ErrFull) || errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, turns.ErrFull) || errors.Is(err, context.DeadlineExceeded) {
 		err = apierr.Contended(err)
 	}
 	return done, err

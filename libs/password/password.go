@@ -19,16 +19,16 @@ import (
 
 	"golang.org/x/crypto/argon2"
 
-	"github.com/linkreel/linkreel/libs/ratelimit"
+	"github.com/linkreel/linkreel/libs/turns"
 )
 
 // ErrBusy is the answer when as many passwords of an account wait to be hashed as
 // may.
-var ErrBusy = ratelimit.ErrFull
+var ErrBusy = turns.ErrFull
 
 // Hasher hashes and checks. It is safe for concurrent use.
 type Hasher struct {
-	queue  *ratelimit.Queue
+	queue  *turns.Queue
 	params argonParams
 }
 
@@ -51,7 +51,7 @@ const accounts = 16
 func New(parallel, waiting int) *Hasher {
 	parallel, waiting = max(1, parallel), max(1, waiting)
 	return &Hasher{
-		queue:  ratelimit.NewQueue(ratelimit.QueueOptions{Name: "passwords", Parallel: parallel, Each: (parallel + 1) / 2, Waiting: waiting, AllWaiting: accounts * waiting}),
+		queue:  turns.NewQueue(turns.QueueOptions{Name: "passwords", Parallel: parallel, Each: (parallel + 1) / 2, Waiting: waiting, AllWaiting: accounts * waiting}),
 		params: argonParams{memory: 19 * 1024, time: 2, threads: 1},
 	}
 }

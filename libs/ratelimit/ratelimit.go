@@ -1,8 +1,7 @@
 // Package ratelimit limits what a caller may try: a [Limiter] counts tries that
 // are worth limiting exactly in all replicas together, such as guesses of a
-// password, [Misses] bounds in one process what a network may cost by asking for
-// what is not there, and [Slots] and [Queue] bound what runs in one process at a time:
-// Slots refuse what finds no place, a Queue lets it wait.
+// password, and [Misses] bounds in one process what a network may cost by asking for
+// what is not there.
 //
 // A Limiter's rule of n tries in a window holds for every window that can be laid over
 // time, in all replicas together, as long as Redis answers. While it does not,

@@ -325,3 +325,28 @@ func TestDecisionsHaveADateAndAStatus(t *testing.T) {
 		}
 	}
 }
+
+// Lint sees what a domain package imports itself; this sees what it brings along.
+func TestDomainPackagesLinkNoTransport(t *testing.T) {
+	t.Parallel()
+	list := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.ImportPath}}: {{join .Deps \" \"}} ",
+		"./libs/apierr", "./libs/events", "./libs/identity", "./libs/label", "./libs/search", "./libs/tenant", "./libs/turns",
+		"./services/auth/internal/account", "./services/auth/internal/member",
+		"./services/events/internal/caller", "./services/events/internal/feed", "./services/events/internal/webhook",
+		"./services/links/internal/customdomain", "./services/links/internal/link")
+	list.Dir = root
+	out, err := list.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	for line := range strings.Lines(string(out)) {
+		name, deps, _ := strings.Cut(line, ": ")
+		for _, transport := range []string{
+			"github.com/gofiber/fiber/v2", "github.com/valyala/fasthttp", "cloud.google.com/go/firestore", "github.com/redis/go-redis/v9",
+		} {
+			if strings.Contains(" "+deps, " "+transport+" ") {
+				t.Errorf("%s links %s", name, transport)
+			}
+		}
+	}
+}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/events"
-	"github.com/linkreel/linkreel/libs/ratelimit"
+	"github.com/linkreel/linkreel/libs/turns"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
@@ -29,7 +29,7 @@ const (
 
 // exports are the ones that run, each with the account it is of.
 type exports struct {
-	slots *ratelimit.Slots
+	slots *turns.Slots
 	now   func() time.Time
 
 	mu      sync.Mutex

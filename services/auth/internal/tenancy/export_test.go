@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/linkreel/linkreel/libs/apierr"
-	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/libs/turns"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
@@ -19,7 +19,7 @@ import (
 func TestSlowExportsGiveTheirPlacesToOtherAccounts(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-	x := exports{slots: ratelimit.NewSlots(maxExportsOfAccount, maxExports), now: func() time.Time { return now }}
+	x := exports{slots: turns.NewSlots(maxExportsOfAccount, maxExports), now: func() time.Time { return now }}
 	var running []context.Context
 	for i := range maxExports {
 		ctx, end, err := x.begin(t.Context(), fmt.Sprintf("acc_%d", i/maxExportsOfAccount))
@@ -75,7 +75,7 @@ func TestSlowExportsGiveTheirPlacesToOtherAccounts(t *testing.T) {
 func TestAnExportThatLinksRefusesGetsThePlaceOfOneThatRunsForLong(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-	links := &busyHolder{slots: ratelimit.NewSlots(1, 8), begun: make(chan context.Context)}
+	links := &busyHolder{slots: turns.NewSlots(1, 8), begun: make(chan context.Context)}
 	s := NewService(noted{}, []Holder{{Name: "links", Holder: links}}, func() time.Time { return now })
 	ended := make(chan error, maxExports)
 	export := func(account string) { ended <- s.Export(t.Context(), account, nil, io.Discard) }
@@ -134,7 +134,7 @@ func placeTaken(err error) bool {
 // busyHolder is a service with a few places for exports, whose readers take nothing.
 type busyHolder struct {
 	tenant.Holder
-	slots *ratelimit.Slots
+	slots *turns.Slots
 	begun chan context.Context
 }
 

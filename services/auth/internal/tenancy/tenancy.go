@@ -17,8 +17,8 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/events"
-	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/libs/turns"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
@@ -102,7 +102,7 @@ func NewService(store Store, holders []Holder, now func() time.Time) *Service {
 	}
 	return &Service{
 		store: store, holders: holders, now: now, log: slog.Default(),
-		exports: exports{slots: ratelimit.NewSlots(maxExportsOfAccount, maxExports), now: now},
+		exports: exports{slots: turns.NewSlots(maxExportsOfAccount, maxExports), now: now},
 	}
 }
 

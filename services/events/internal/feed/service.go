@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/linkreel/linkreel/libs/apierr"
-	"github.com/linkreel/linkreel/libs/ratelimit"
+	"github.com/linkreel/linkreel/libs/turns"
 )
 
 // Store reads feeds.
@@ -48,12 +48,12 @@ type Service struct {
 	settler Settler
 	stop    chan struct{}
 	once    sync.Once
-	held    *ratelimit.Slots // one for each request that waits
+	held    *turns.Slots // one for each request that waits
 }
 
 // NewService makes a service.
 func NewService(store Store, settler Settler) *Service {
-	return &Service{store: store, settler: settler, stop: make(chan struct{}), held: ratelimit.NewSlots(maxHeldOfAccount, maxHeld)}
+	return &Service{store: store, settler: settler, stop: make(chan struct{}), held: turns.NewSlots(maxHeldOfAccount, maxHeld)}
 }
 
 // Place reads a cursor: one that an answer gave, the id of an event, or "", which

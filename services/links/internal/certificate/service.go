@@ -24,6 +24,7 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/seal"
+	"github.com/linkreel/linkreel/libs/turns"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 )
 
@@ -94,7 +95,7 @@ type Service struct {
 	strangers *rate.Limiter
 	look      look // of the sweep alone
 
-	ordering *ratelimit.Queue // by account
+	ordering *turns.Queue // by account
 
 	mu      sync.Mutex
 	orders  map[string]*flight
@@ -157,7 +158,7 @@ func NewService(opt Options) *Service {
 	s := &Service{
 		opt: opt, holder: identity.NewNonce(), orders: map[string]*flight{},
 		strangers: rate.NewLimiter(strangersRate, strangersBurst),
-		ordering: ratelimit.NewQueue(ratelimit.QueueOptions{Name: "certificate_orders",
+		ordering: turns.NewQueue(turns.QueueOptions{Name: "certificate_orders",
 			Parallel: mostOrders, Each: ordersOfAccount, Waiting: queuedOfAccount, AllWaiting: mostQueued}),
 	}
 	s.life, s.end = context.WithCancel(context.Background())

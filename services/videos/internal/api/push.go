@@ -23,22 +23,17 @@ import (
 // StorageHookPath takes the pushes of storage's notifications.
 const StorageHookPath = "/hooks/storage"
 
-// Uploads looks for a finished upload at an object name.
-type Uploads interface {
-	Uploaded(ctx context.Context, object string) error
-}
-
 // Hooks adds the route that storage's notifications are pushed to. With a nil
-// verifier they are refused.
-func Hooks(a *httpapi.API, uploads Uploads, push *Verifier, log *slog.Logger) {
-	h := hooks{uploads, push, log}
+// verifier they are refused. uploaded looks for a finished upload at an object name.
+func Hooks(a *httpapi.API, uploaded func(ctx context.Context, object string) error, push *Verifier, log *slog.Logger) {
+	h := hooks{uploaded, push, log}
 	a.Public(fiber.MethodPost, StorageHookPath, h.storageEvent)
 }
 
 type hooks struct {
-	uploads Uploads
-	push    *Verifier
-	log     *slog.Logger
+	uploaded func(ctx context.Context, object string) error
+	push     *Verifier
+	log      *slog.Logger
 }
 
 // storageEvent takes a Pub/Sub push about an object. Whatever it says, it only
@@ -66,7 +61,7 @@ func (h hooks) storageEvent(c *fiber.Ctx) error {
 	}
 	attr := push.Message.Attributes
 	if attr["eventType"] == "OBJECT_FINALIZE" {
-		if err := h.uploads.Uploaded(c.UserContext(), attr["objectId"]); err != nil {
+		if err := h.uploaded(c.UserContext(), attr["objectId"]); err != nil {
 			return err
 		}
 	}

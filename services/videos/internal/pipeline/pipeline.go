@@ -81,22 +81,18 @@ type Queue interface {
 	Sweep(ctx context.Context) error
 }
 
-// Hints are the workers' messages that a job's record has something to apply.
-// Next waits a moment for one and answers "" when there is none; ctx carries the
-// trace that the hint came with.
-type Hints interface {
-	Next(ctx context.Context) (hinted context.Context, jobID string, err error)
-}
-
 // Options are what a pipeline works with.
 type Options struct {
 	Store  Store
 	Bucket Bucket
 	Jobs   Jobs
 	Queue  Queue // nil: workers find jobs by themselves
-	Hints  Hints // nil: outcomes are found by sweeping
-	Now    func() time.Time
-	Log    *slog.Logger
+	// Hint waits a moment for a worker's message that a job's record has something to
+	// apply, and answers "" when there is none; hinted carries the trace that it came
+	// with. nil: outcomes are found by sweeping.
+	Hint func(ctx context.Context) (hinted context.Context, jobID string, err error)
+	Now  func() time.Time
+	Log  *slog.Logger
 
 	Plan video.Plan
 	Job  transcode.Limits

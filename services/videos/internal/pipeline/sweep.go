@@ -49,12 +49,12 @@ func (p *Pipeline) Run(ctx context.Context) error {
 // RunHints applies what workers hint at until ctx ends. A hint that is lost on
 // the way, or whose video cannot be read just now, leaves the video to the sweep.
 func (p *Pipeline) RunHints(ctx context.Context) error {
-	if p.o.Hints == nil {
+	if p.o.Hint == nil {
 		return nil
 	}
 	away := false
 	for ctx.Err() == nil {
-		hinted, jobID, err := p.o.Hints.Next(ctx)
+		hinted, jobID, err := p.o.Hint(ctx)
 		switch {
 		case err != nil:
 			if !away && ctx.Err() == nil {

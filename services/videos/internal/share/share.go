@@ -28,6 +28,7 @@ import (
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/password"
 	"github.com/linkreel/linkreel/libs/ratelimit"
+	"github.com/linkreel/linkreel/libs/turns"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
@@ -102,7 +103,7 @@ type Share struct {
 	report  string            // the link of AbuseContact
 	signed  kept[string]
 	small   kept[[]byte] // pictures and captions
-	whole   *ratelimit.Slots
+	whole   *turns.Slots
 	found   kept[struct{}] // slugs that were found lately
 }
 
@@ -118,7 +119,7 @@ func New(o Options) (*Share, error) {
 		viewers: ratelimit.NewMisses(ratelimit.MissOptions{Burst: newViewers, Every: time.Hour / newViewers, Now: o.Now}),
 		signed:  newKept(8<<20, func(address string) int { return len(address) }),
 		small:   newKept(32<<20, func(body []byte) int { return cap(body) }),
-		whole:   ratelimit.NewSlots(wholeOfAccount, wholeBodies),
+		whole:   turns.NewSlots(wholeOfAccount, wholeBodies),
 		found:   newKept(4<<20, func(struct{}) int { return 0 }),
 	}
 	base, err := url.Parse(o.Addresses.Base)

@@ -10,10 +10,8 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 )
 
-// Rights knows what keys and members may do now; see apikey.Rights.
-type Rights interface {
-	Scopes(ctx context.Context, accountID, id string) (identity.ScopeSet, error)
-}
+// Rights tells what a key or a member of an account may do now; see apikey.Rights.
+type Rights func(ctx context.Context, accountID, id string) (identity.ScopeSet, error)
 
 // rightsStale is how long auth's last answer counts while it gives none, as for API
 // keys. A restart of auth stops no player.
@@ -44,7 +42,7 @@ func (r *rights) may(ctx context.Context, account, id string) (bool, error) {
 func (r *rights) look(ctx context.Context, name string) (bool, error) {
 	account, id, _ := strings.Cut(name, "/")
 	now := leased[bool]{began: time.Now()}
-	scopes, err := r.ask.Scopes(ctx, account, id)
+	scopes, err := r.ask(ctx, account, id)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {

@@ -1,4 +1,4 @@
-package ratelimit_test
+package turns_test
 
 import (
 	"context"
@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"github.com/linkreel/linkreel/libs/identity"
-	"github.com/linkreel/linkreel/libs/ratelimit"
+	"github.com/linkreel/linkreel/libs/turns"
 )
 
 // enter lets a job of name run, which must be possible at once.
-func enter(t *testing.T, q *ratelimit.Queue, name string) (release func()) {
+func enter(t *testing.T, q *turns.Queue, name string) (release func()) {
 	t.Helper()
 	release, err := q.Enter(t.Context(), name)
 	if err != nil {
@@ -33,7 +33,7 @@ type served struct {
 
 // join puts a job into line, in a synctest bubble, and returns when it waits. The job
 // ends as soon as it has run.
-func (s *served) join(t *testing.T, q *ratelimit.Queue, name, job string) {
+func (s *served) join(t *testing.T, q *turns.Queue, name, job string) {
 	t.Helper()
 	go func() {
 		release, err := q.Enter(t.Context(), name)
@@ -53,7 +53,7 @@ func (s *served) join(t *testing.T, q *ratelimit.Queue, name, job string) {
 func TestNamesTakeTurnsInAQueue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		q := ratelimit.NewQueue(ratelimit.QueueOptions{Parallel: 1})
+		q := turns.NewQueue(turns.QueueOptions{Parallel: 1})
 		release := enter(t, q, "noisy")
 		var got served
 		for i := range 5 {
@@ -77,7 +77,7 @@ func TestNamesTakeTurnsInAQueue(t *testing.T) {
 func TestANameAtItsBoundHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		q := ratelimit.NewQueue(ratelimit.QueueOptions{Parallel: 3, Each: 2})
+		q := turns.NewQueue(turns.QueueOptions{Parallel: 3, Each: 2})
 		first, second := enter(t, q, "noisy"), enter(t, q, "noisy")
 		var got served
 		got.join(t, q, "noisy", "noisy waits")
@@ -100,21 +100,21 @@ func TestANameAtItsBoundHoldsNobodyUp(t *testing.T) {
 func TestALineThatIsFullRefusesAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		q := ratelimit.NewQueue(ratelimit.QueueOptions{Each: 1, Waiting: 2, AllWaiting: 3})
+		q := turns.NewQueue(turns.QueueOptions{Each: 1, Waiting: 2, AllWaiting: 3})
 		releases := []func(){enter(t, q, "noisy"), enter(t, q, "other"), enter(t, q, "third")}
 		var got served
 		got.join(t, q, "noisy", "noisy 0")
 		got.join(t, q, "noisy", "noisy 1")
-		if _, err := q.Enter(t.Context(), "noisy"); !errors.Is(err, ratelimit.ErrFull) {
+		if _, err := q.Enter(t.Context(), "noisy"); !errors.Is(err, turns.ErrFull) {
 			t.Errorf("a third waiter of one name: %v, want ErrFull", err)
 		}
 		got.join(t, q, "other", "other 0")
 		// All places are taken. The longest line gives one up for a name without any.
 		got.join(t, q, "third", "third 0")
-		if want := "noisy 1: " + ratelimit.ErrFull.Error(); !slices.Equal(got.names, []string{want}) {
+		if want := "noisy 1: " + turns.ErrFull.Error(); !slices.Equal(got.names, []string{want}) {
 			t.Errorf("ended so far: %v, want %v", got.names, want)
 		}
-		if _, err := q.Enter(t.Context(), "noisy"); !errors.Is(err, ratelimit.ErrFull) {
+		if _, err := q.Enter(t.Context(), "noisy"); !errors.Is(err, turns.ErrFull) {
 			t.Errorf("one more where no line is longer: %v, want ErrFull", err)
 		}
 		for _, release := range releases {
@@ -130,7 +130,7 @@ func TestALineThatIsFullRefusesAtOnce(t *testing.T) {
 func TestAWaiterThatLeavesLosesNoPlace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		q := ratelimit.NewQueue(ratelimit.QueueOptions{Parallel: 1, Waiting: 1})
+		q := turns.NewQueue(turns.QueueOptions{Parallel: 1, Waiting: 1})
 		release := enter(t, q, "a")
 		ctx, cancel := context.WithTimeout(identity.WithRequestID(t.Context(), "r"), time.Second)
 		defer cancel()
@@ -159,7 +159,7 @@ func TestAWaiterThatLeavesLosesNoPlace(t *testing.T) {
 // is left behind.
 func TestAQueueHoldsItsBoundsUnderLoad(t *testing.T) {
 	t.Parallel()
-	q := ratelimit.NewQueue(ratelimit.QueueOptions{Name: "test", Parallel: 4, Each: 2, Waiting: 20, AllWaiting: 60})
+	q := turns.NewQueue(turns.QueueOptions{Name: "test", Parallel: 4, Each: 2, Waiting: 20, AllWaiting: 60})
 	var all, ran atomic.Int64
 	var each [8]atomic.Int64
 	var wg sync.WaitGroup

@@ -1,4 +1,6 @@
-package ratelimit
+// Package turns bounds what runs in one process at a time, in all and for each account:
+// [Slots] refuse what finds no place, a [Queue] lets it wait for its turn.
+package turns
 
 import (
 	"container/list"

@@ -1,14 +1,14 @@
-package ratelimit_test
+package turns_test
 
 import (
 	"testing"
 
-	"github.com/linkreel/linkreel/libs/ratelimit"
+	"github.com/linkreel/linkreel/libs/turns"
 )
 
 func TestSlotsBoundANameAndAll(t *testing.T) {
 	t.Parallel()
-	s := ratelimit.NewSlots(2, 3)
+	s := turns.NewSlots(2, 3)
 	take := func(name string, want bool) func() {
 		t.Helper()
 		release, ok := s.Take(name)
