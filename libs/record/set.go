@@ -23,12 +23,12 @@ type kind interface {
 	of(account string) firestore.Query
 	erase(ctx context.Context, account string, limit int) (n int, err error)
 	export(ctx context.Context, account string, line func(object string, data any) error) error
-	// forget removes what is left of an account beside its records.
+	// forget removes what is left of an account apart from its records.
 	forget(ctx context.Context, account string) error
 }
 
-// Traces are documents that are no records, and name the account whose records they
-// belong to in the field accountId. They leave with the account.
+// Traces are documents other than records. The field accountId names the account that
+// they belong to. They are erased with it.
 type Traces struct {
 	DB         *DB
 	Collection string
@@ -51,7 +51,7 @@ func (s *Set) Erase(ctx context.Context, account string, limit int) (more bool, 
 			more = true
 			continue
 		}
-		// With the last page: until then records still count and carry tags.
+		// Only with the last page, since the remaining records still count and carry tags.
 		if err := k.forget(ctx, account); err != nil {
 			return true, err
 		}

@@ -53,7 +53,7 @@ type Owner struct {
 	Suspended bool // or being erased
 }
 
-// errNoChallenge is for whoever asks for a challenge that nobody waits for.
+// errNoChallenge is the answer when no order waits for a challenge.
 var errNoChallenge = errors.New("no challenge is waiting")
 
 // ErrForget is what a change returns to have the record removed.
@@ -122,15 +122,15 @@ type flight struct {
 }
 
 const (
-	// mostOrders bounds what the replica orders at once, and ordersOfAccount what it
-	// orders for one account, whose names may all be such that the authority hangs on
-	// them. Of further ones, each account may have queuedOfAccount that wait for their turn.
+	// mostOrders bounds what the replica orders at once. ordersOfAccount bounds what it
+	// orders for one account, since the authority may hang on all names of an account.
+	// Each account may have another queuedOfAccount orders that wait for their turn.
 	mostOrders, ordersOfAccount = 64, 8
 	mostQueued, queuedOfAccount = 256, 8
-	// mostBegun bounds the orders at all, since some have no account that is known yet.
+	// mostBegun bounds all orders together, since the account of some is not known yet.
 	mostBegun = 512
 	// mostWaiting bounds the handshakes that wait for an order, and waitingForHost those
-	// for one name. So the handshakes of one account take at most a fifth of all.
+	// for one name. Thus the handshakes of one account take at most a fifth of all.
 	mostWaiting, waitingForHost = 2000, 25
 	// crowded is how long an order waits for its turn, and how long it is put off after that.
 	crowded = 10 * time.Second
@@ -181,7 +181,7 @@ func (s *Service) Close(context.Context) error {
 func (s *Service) TLS() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
-		// The listener behind speaks HTTP/1.1 only.
+		// The server that reads the connections speaks HTTP/1.1 only.
 		NextProtos:     []string{"http/1.1", acmez.ACMETLS1Protocol},
 		GetCertificate: s.GetCertificate,
 	}
@@ -242,9 +242,9 @@ func (s *Service) known(ctx context.Context, host string, client netip.Addr) err
 // mayAsk reports whether a network may have a challenge looked up, which is a read
 // of the store for each request. Whoever asks for challenges that are not there
 // spends its budget of misses, and shares that of strangers until it has earned them
-// back. The authority asks for what is there, so nobody can keep it from asking: a
-// memory of "nothing is waiting" for a name could be filled by a stranger just
-// before the name's order begins, and would make it fail.
+// back. The authority asks for challenges that are there, so nobody can use up its
+// budget. There is no memory of "nothing is waiting" for a name: a stranger could fill
+// it just before the name's order begins, and make the order fail.
 func (s *Service) mayAsk(client netip.Addr) bool {
 	return s.opt.Misses.Wait(client) == 0 && (!s.opt.Misses.Missed(client) || s.strangers.Allow())
 }
@@ -278,7 +278,7 @@ func (s *Service) serve(ctx context.Context, host string) (*tls.Certificate, err
 	if err := s.wait(ctx, host); err != nil {
 		return nil, err
 	}
-	// Memory still has that there is none, from before the order.
+	// Memory still says that there is no certificate, from before the order.
 	s.held.Invalidate(host)
 	if l, err = s.held.Get(ctx, host); err != nil {
 		return nil, err
@@ -308,7 +308,7 @@ func (s *Service) load(ctx context.Context, host string) (*held, bool, error) {
 		if s.lost(c) {
 			return nil, false, nil
 		}
-		// Loudly: visitors of this host get no TLS until the setting is right.
+		// An error and not a warning: visitors of this host get no TLS until the setting is right.
 		slog.ErrorContext(ctx, "private key of a certificate does not open", "host", host, "error", err)
 		return nil, false, err
 	}
@@ -319,10 +319,10 @@ func (s *Service) load(ctx context.Context, host string) (*held, bool, error) {
 	return &held{cert: cert, renewAt: c.RenewAt, notAfter: c.NotAfter}, true, nil
 }
 
-// lost reports whether a certificate has to be ordered again since its private
-// key cannot be opened any more. At first it is left alone: during a rotation
-// some replicas have the new key and some do not, and ordering again for each
-// other would use up the authority's limits.
+// lost reports whether a certificate has to be ordered again because no key of ours
+// opens its private key. It waits for [loss] first. During a rotation some replicas
+// have the new key and some do not, and they would use up the authority's limits by
+// replacing each other's certificates.
 func (s *Service) lost(c *Certificate) bool {
 	return !s.opt.Seal.Has(c.Key) && s.opt.Now().Sub(c.NotBefore) > loss
 }
@@ -332,7 +332,7 @@ func (s *Service) lost(c *Certificate) bool {
 func (s *Service) wait(ctx context.Context, host string) error {
 	s.mu.Lock()
 	f := s.orders[host]
-	// Each handshake that waits holds a connection, and anybody can begin one.
+	// Each handshake that waits holds a connection, and anybody can open one.
 	if s.waiting >= mostWaiting || f != nil && f.waiting >= waitingForHost || f == nil && len(s.orders) >= mostBegun {
 		s.mu.Unlock()
 		return ErrLimited
@@ -435,7 +435,7 @@ func (s *Service) turn(ctx context.Context, account string) (end func(), err err
 // claim takes the order, if one is needed.
 func (s *Service) claim(ctx context.Context, host string) (o claimed, err error) {
 	own := s.opt.Own(host)
-	var refusal error // where the record changes all the same
+	var refusal error // returned although the record changes
 	err = s.opt.Store.ChangeCertificate(ctx, host, func(r *Record, owner Owner) error {
 		o, refusal = claimed{}, nil
 		if owner.Account == "" && !own {
@@ -446,12 +446,12 @@ func (s *Service) claim(ctx context.Context, host string) (o claimed, err error)
 		if renewal && s.lost(r.Certificate) {
 			r.Certificate = nil
 		}
-		// Renewals go on, so that visitors of a suspended account are told so by TLS too.
+		// Renewals continue, so that visitors of a suspended account see its page and not a TLS error.
 		if owner.Suspended && !renewal && !r.leased(s.opt.Now()) {
 			if r.DueAt.IsZero() {
 				return ErrSuspended
 			}
-			// A replica that is gone has left its order open. Nobody continues it.
+			// A replica that is gone has left its order open. Do not resume it.
 			refusal = ErrSuspended
 			r.Release(r.NextAt)
 			return nil
@@ -470,7 +470,7 @@ func (s *Service) claim(ctx context.Context, host string) (o claimed, err error)
 	return o, err
 }
 
-// leave makes of the record of a host without a domain what is to be kept of it.
+// leave reduces the record of a host without a domain to what must be kept.
 func (s *Service) leave(r *Record) error {
 	if r.HandOver("", s.opt.Now()) {
 		return nil
@@ -484,7 +484,7 @@ func (s *Service) fifth() int { return max(1, s.opt.PerHour/5) }
 
 // spend takes an order from the hour's budgets. One account has a fifth of them, of
 // new certificates and of renewals each, so that it cannot stop the others' orders.
-// The error is ErrShare when that is spent, ErrLimited when everybody's is.
+// The error is ErrShare when the account's share is spent, and ErrLimited when the whole budget is.
 func (s *Service) spend(ctx context.Context, o claimed) (refund func(), wait time.Duration, err error) {
 	var tries []ratelimit.Try
 	refund = func() {
@@ -506,8 +506,8 @@ func (s *Service) spend(ctx context.Context, o claimed) (refund func(), wait tim
 		if o.renewal {
 			kind = all + ":renewal"
 		}
-		// In a call of its own, which tells whose budget is spent: the sweep ends its round when
-		// it is everybody's, and not when it is one account's.
+		// A separate call shows which budget is spent. The sweep ends its round when the whole budget
+		// is, but continues when it is only one account's.
 		if !take(ratelimit.Rule{Key: kind + ":" + o.account, Max: s.fifth(), Window: time.Hour}) {
 			return refund, wait, ErrShare
 		}
@@ -528,8 +528,8 @@ func (s *Service) putOff(ctx context.Context, o claimed, wait time.Duration, why
 		slog.InfoContext(ctx, "an account has ordered its share of LINKREEL_ACME_ORDERS_PER_HOUR",
 			"host", o.host, "account", o.account, "renewal", o.renewal, "next", wait.String())
 		if o.renewal {
-			// It must not stand before other accounts' in every round, and as long as the present
-			// certificate is valid nobody waits for it.
+			// Otherwise it would come before other accounts' orders in every round. While the present
+			// certificate is valid, the renewal can wait.
 			later = wait
 		}
 	} else {
@@ -684,12 +684,12 @@ const (
 	duePage = 100
 	// atATime is how many renewals a replica works on; a name that hangs holds one.
 	atATime = 4
-	// asideFor is for how long a record is put off that cannot be read or changed.
+	// asideFor is how long a record is put off if it cannot be read or changed.
 	asideFor = time.Hour
 )
 
-// Sweep renews certificates, and continues orders of replicas that are gone. Replicas
-// may do so at the same time: the leases tell whose order is whose.
+// Sweep renews certificates, and resumes orders of replicas that are gone. Several
+// replicas may sweep at once: the lease says which of them has the order.
 func (s *Service) Sweep(ctx context.Context) error {
 	var work errgroup.Group
 	work.SetLimit(atATime)
@@ -707,7 +707,7 @@ func (s *Service) Sweep(ctx context.Context) error {
 			}
 			work.Go(func() error {
 				if s.sweepOne(ctx, host) {
-					limited.Store(true) // everybody's budget is spent, so the rest waits for a later round
+					limited.Store(true) // the whole budget is spent, so the rest waits for a later round
 				}
 				return nil
 			})
@@ -718,9 +718,9 @@ func (s *Service) Sweep(ctx context.Context) error {
 	return unlisted
 }
 
-// sweepOne renews a certificate that is due, and sets its record aside if that is
-// impossible for a reason of the record's own, so that it hides none behind it. It
-// reports whether everybody's orders are spent.
+// sweepOne renews a certificate that is due. If the record itself makes that impossible,
+// sweepOne puts it off, so that it does not keep the sweep from the records after it.
+// limited reports that the whole budget of orders is spent.
 func (s *Service) sweepOne(ctx context.Context, host string) (limited bool) {
 	err := s.renew(ctx, host)
 	if err == nil || ctx.Err() != nil {
@@ -740,8 +740,8 @@ func (s *Service) sweepOne(ctx context.Context, host string) (limited bool) {
 	return false
 }
 
-// renew waits for an order of host, in the same way as a visitor does. The sweep's
-// few orders need no place among the handshakes, which visitors could have taken.
+// renew waits for an order of host, as a visitor's handshake does. It takes no place
+// among the waiting handshakes, because visitors could have taken all of them.
 func (s *Service) renew(ctx context.Context, host string) error {
 	ctx, cancel := context.WithTimeout(ctx, longestOrder)
 	defer cancel()

@@ -62,6 +62,8 @@ func ReadAgent(userAgent string) Agent {
 		return Agent{}
 	case containsAny(ua, bots):
 		return Agent{Device: Bot}
+	// Tablets come before phones, and phones before desktops: an iPad also says "Mobile", and an
+	// Android phone also says "Linux".
 	case strings.Contains(ua, "ipad"), strings.Contains(ua, "tablet"), strings.Contains(ua, "android") && !strings.Contains(ua, "mobile"):
 		return Agent{Device: Tablet}
 	case containsAny(ua, []string{"mobi", "iphone", "ipod"}):
@@ -82,13 +84,13 @@ func containsAny(s string, parts []string) bool {
 }
 
 // IsPrefetch reports whether a request's Sec-Purpose, Purpose, X-Purpose or
-// X-Moz header says that nobody has asked for the page yet.
+// X-Moz header says that the page is only loaded ahead.
 func IsPrefetch(purpose string) bool {
 	p := Fold(purpose)
 	return strings.Contains(p, "prefetch") || strings.Contains(p, "prerender") || p == "preview"
 }
 
-// maxReferrer is the longest host that is kept; DNS knows none longer.
+// maxReferrer is the longest host that is kept, which is the limit of DNS.
 const maxReferrer = 253
 
 // ReferrerHost is the host of a Referer header, "" when there is none worth
@@ -101,6 +103,8 @@ func ReferrerHost(referer string, own Hosts) string {
 	if i := strings.IndexAny(rest, `/?#\`); i >= 0 {
 		rest = rest[:i]
 	}
+	// The header is the visitor's text and ends up in statistics, so only the characters of host names
+	// pass. Trim leaves something over if there is any other character, in the middle too.
 	host := ParseHost(rest)
 	if host.Name == "" || len(host.Name) > maxReferrer || strings.Trim(host.Name, "abcdefghijklmnopqrstuvwxyz0123456789.-_") != "" {
 		return ""

@@ -24,7 +24,8 @@ func (s *Service) TakeDown(ctx context.Context, o tenant.Order) (tenant.Takedown
 		}
 		id = v.ID
 	} else if !strings.HasPrefix(o.Target.ID, "vid_") {
-		// An order goes to each holder in turn, so this may be the id of a link.
+		// The target is what somebody typed. Without the prefix it is no id of a video, so there is
+		// nothing to look up.
 		return tenant.Takedown{}, NotFound()
 	}
 	v, err := s.o.Store.Update(ctx, id, func(v *Video) error {
