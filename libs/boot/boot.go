@@ -18,6 +18,7 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -62,7 +63,8 @@ type Service struct {
 	// Stopping runs when the service has drained and is about to wait for open
 	// requests: what holds requests on purpose lets go of them here.
 	Stopping []func()
-	// Close ends stores and clients, in order, after the loops have ended.
+	// Close ends stores and clients after the loops have ended, the last one first:
+	// what was opened later may use what was opened before.
 	Close []func(ctx context.Context) error
 
 	warm atomic.Bool
@@ -225,10 +227,24 @@ func StartLoops(ctx context.Context, g *errgroup.Group, svc *Service) {
 // CloseAll closes what the service holds.
 func CloseAll(ctx context.Context, svc *Service) error {
 	var errs []error
-	for _, c := range svc.Close {
+	for _, c := range slices.Backward(svc.Close) {
 		errs = append(errs, c(ctx))
 	}
 	return errors.Join(errs...)
+}
+
+// CloseWith has fn called when the service ends, before what was opened until now is
+// closed.
+func (s *Service) CloseWith(fn func() error) {
+	s.Close = append(s.Close, func(context.Context) error { return fn() })
+}
+
+// Abandon is what the maker of a service defers. After an error it closes what is
+// open already, and says whose error it is.
+func (s *Service) Abandon(ctx context.Context, err *error) {
+	if *err != nil {
+		*err = errors.Join(fmt.Errorf("%s: %w", s.Name, *err), CloseAll(ctx, s))
+	}
 }
 
 // Warm makes the service's first calls, and the service ready once they were

@@ -336,3 +336,23 @@ func TestARepeatedFailureIsLoggedOnce(t *testing.T) {
 		t.Errorf("recovery logged %d times, want once:\n%s", n, &out)
 	}
 }
+
+func TestAServiceThatCannotBeMadeClosesTheLastOneFirst(t *testing.T) {
+	t.Parallel()
+	var closed []string
+	broken := errors.New("no such store")
+	err := func() (err error) {
+		svc := &Service{Name: "test"}
+		defer svc.Abandon(t.Context(), &err)
+		for _, name := range []string{"database", "client of it"} {
+			svc.CloseWith(func() error { closed = append(closed, name); return nil })
+		}
+		return broken
+	}()
+	if !errors.Is(err, broken) || err.Error() != "test: no such store" {
+		t.Errorf("the error is %v", err)
+	}
+	if want := []string{"client of it", "database"}; !slices.Equal(closed, want) {
+		t.Errorf("closed %v, want %v", closed, want)
+	}
+}

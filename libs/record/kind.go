@@ -48,8 +48,6 @@ type Kind[T any] struct {
 	// Erase removes up to limit records of an account that is erased, readable or not,
 	// and reports how many; fewer are the last ones. nil deletes the documents.
 	Erase func(ctx context.Context, account string, limit int) (n int, err error)
-	// Export writes what an export has of a record in place of a line of Shown.
-	Export func(ctx context.Context, r *T, line func(object string, data any) error) error
 }
 
 // Limit bounds how many records of a kind an account may have.

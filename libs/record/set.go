@@ -115,7 +115,7 @@ func (k *Kept[T]) forget(ctx context.Context, account string) error {
 }
 
 func (k *Kept[T]) export(ctx context.Context, account string, line func(object string, data any) error) error {
-	if k.k.Shown == nil && k.k.Export == nil {
+	if k.k.Shown == nil {
 		return nil
 	}
 	q := k.Of(account).OrderBy(firestore.DocumentID, firestore.Asc).Limit(page)
@@ -129,12 +129,7 @@ func (k *Kept[T]) export(ctx context.Context, account string, line func(object s
 			return err
 		}
 		for _, r := range records {
-			if k.k.Export != nil {
-				err = k.k.Export(ctx, r, line)
-			} else {
-				err = line(k.k.Object, k.k.Shown(r))
-			}
-			if err != nil {
+			if err := line(k.k.Object, k.k.Shown(r)); err != nil {
 				return err
 			}
 		}

@@ -244,6 +244,3 @@ func (tx *Tx) Announce(keys ...string) { tx.keys = append(tx.keys, keys...) }
 func (tx *Tx) Authority(account string, version int64) {
 	tx.authorities = append(tx.authorities, func(ctx context.Context) { tx.db.o.Authority(ctx, account, version) })
 }
-
-// After leaves a hint to be given after the commit, see [firestoredb.AfterCommit].
-func (tx *Tx) After(do func()) { firestoredb.AfterCommit(tx.ctx, do) }

@@ -38,13 +38,13 @@ type Config struct {
 	//
 	// With Sentinels, user and password are the primary's; sentinel_password is
 	// theirs.
-	URL string
+	URL string `env:"URL" envDefault:"localhost:6379"`
 	// Password is used when URL has none. It may hold any character, where one in
 	// URL has to be percent-encoded.
-	Password string
+	Password string `env:"PASSWORD"`
 	// CAFile has the certificates (PEM) that a rediss address is checked with; empty
 	// means the system's.
-	CAFile string
+	CAFile string `env:"CA_FILE"`
 
 	Timeout     time.Duration // of a dial, a write and a read each; 250 ms
 	PoolTimeout time.Duration // how long a caller waits for a free connection; 100 ms

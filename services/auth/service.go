@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"strings"
 	"time"
 
@@ -18,17 +17,13 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/apikey/remote"
+	"github.com/linkreel/linkreel/libs/backing"
 	"github.com/linkreel/linkreel/libs/boot"
-	"github.com/linkreel/linkreel/libs/events/outbox"
-	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
-	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
-	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/peer"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/record"
-	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/libs/tenant/wire"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
@@ -41,23 +36,11 @@ import (
 
 // Config is all that the service can be told.
 type Config struct {
-	boot.Config
-	Firestore firestoredb.Config `envPrefix:"LINKREEL_"`
+	backing.Config
+	backing.Public
 
-	// APIAddr is the listener for the public routes, the documentation and the 404s.
-	APIAddr string `env:"LINKREEL_API_ADDR" envDefault:":8080"`
 	// OperatorAddr is the listener for the operator's routes; keep it off every ingress.
 	OperatorAddr string `env:"LINKREEL_OPERATOR_ADDR" envDefault:":8082"`
-	// InternalAddr is the listener on which the other services verify keys.
-	InternalAddr string `env:"LINKREEL_INTERNAL_ADDR" envDefault:":8090"`
-
-	// RedisURL is host:port or a redis:// or rediss:// address. Redis holds rate
-	// limits and account versions, both of which may be lost.
-	RedisURL string `env:"LINKREEL_REDIS_URL" envDefault:"localhost:6379"`
-	// RedisPassword is used when RedisURL has none; it needs no percent-encoding.
-	RedisPassword string `env:"LINKREEL_REDIS_PASSWORD"`
-	// RedisCAFile has the certificates that rediss addresses are checked with; empty means the system's.
-	RedisCAFile string `env:"LINKREEL_REDIS_CA_FILE"`
 	// AdminToken is the operator's bearer token. Without it nobody is the operator.
 	AdminToken string `env:"LINKREEL_ADMIN_TOKEN"`
 	// LinksURL, VideosURL and EventsURL are the internal addresses of the services
@@ -75,14 +58,6 @@ type Config struct {
 	VideosToken  string `env:"LINKREEL_VIDEOS_TOKEN"`
 	EventsToken  string `env:"LINKREEL_EVENTS_TOKEN"`
 	ConsoleToken string `env:"LINKREEL_CONSOLE_TOKEN"`
-	// TrustedProxies are the networks whose X-Forwarded-For is believed.
-	TrustedProxies []netip.Prefix `env:"LINKREEL_TRUSTED_PROXIES"`
-	// TrustedProxyHops is how many addresses the proxies append to X-Forwarded-For;
-	// when set, it takes the place of TrustedProxies. Google's balancers append two.
-	TrustedProxyHops int `env:"LINKREEL_TRUSTED_PROXY_HOPS"`
-	// CORSOrigins are the origins whose pages may call the API; "*" is any.
-	CORSOrigins []string `env:"LINKREEL_CORS_ORIGINS"`
-
 	// RateLimits are requests a minute by plan, such as "free:60,creator:600"; a
 	// plan that is not named has 60, 600, 1,200 or 3,000.
 	RateLimits map[string]int `env:"LINKREEL_RATE_LIMITS"`
@@ -94,13 +69,9 @@ type Config struct {
 	// QuotaStoredBytes is how many bytes an account's videos may take, by plan.
 	QuotaStoredBytes map[string]int `env:"LINKREEL_QUOTA_STORED_BYTES"`
 
-	// BaseURL is where people reach the console: one-time links point there, and
-	// passkeys and the identity provider's answers are bound to it.
-	BaseURL string `env:"LINKREEL_BASE_URL" envDefault:"http://localhost:8080"`
-	OIDC    OIDC   `envPrefix:"LINKREEL_OIDC_"`
-
-	// Now is the clock; nil is the system's.
-	Now func() time.Time `env:"-"`
+	// One-time links point to BaseURL, and passkeys and the identity provider's answers
+	// are bound to it.
+	OIDC OIDC `envPrefix:"LINKREEL_OIDC_"`
 }
 
 // OIDC names the identity provider that people sign in with. Without an issuer
@@ -130,12 +101,12 @@ type OIDC struct {
 func (o OIDC) groups() (member.GroupMap, error) {
 	out := member.GroupMap{AccountID: o.Account, Roles: map[string]identity.Role{}}
 	if (len(o.Roles) > 0) != (o.Account != "") {
-		return out, errors.New("auth: LINKREEL_OIDC_ROLES and LINKREEL_OIDC_ACCOUNT go together")
+		return out, errors.New("LINKREEL_OIDC_ROLES and LINKREEL_OIDC_ACCOUNT go together")
 	}
 	for group, name := range o.Roles {
 		role, err := identity.ParseRole(name)
 		if err != nil {
-			return out, fmt.Errorf("auth: LINKREEL_OIDC_ROLES: %q: %w", name, err)
+			return out, fmt.Errorf("LINKREEL_OIDC_ROLES: %q: %w", name, err)
 		}
 		out.Roles[group] = role
 	}
@@ -144,57 +115,60 @@ func (o OIDC) groups() (member.GroupMap, error) {
 
 // New makes the service. It connects lazily, so it starts while Firestore or
 // Redis is down.
-func New(ctx context.Context, cfg Config) (*boot.Service, error) {
+func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
+	svc := &boot.Service{Name: "auth"}
+	defer svc.Abandon(ctx, &err)
 	plans, err := cfg.plans()
 	if err != nil {
 		return nil, err
 	}
 	if cfg.InternalToken == "" {
-		return nil, errors.New("auth: LINKREEL_INTERNAL_TOKEN is not set")
+		return nil, errors.New("LINKREEL_INTERNAL_TOKEN is not set")
 	}
-	if cfg.BaseURL == "" {
-		cfg.BaseURL = "http://localhost:8080"
-	}
-	db, err := firestoredb.Open(ctx, cfg.Firestore)
+	cfg.BaseURL = cmp.Or(cfg.BaseURL, "http://localhost:8080")
+	stores, err := backing.Open(ctx, svc, &cfg.Config)
 	if err != nil {
-		return nil, fmt.Errorf("auth: %w", err)
+		return nil, err
 	}
-	rdb, err := redisdb.Open(redisdb.Config{URL: cfg.RedisURL, Password: cfg.RedisPassword, CAFile: cfg.RedisCAFile})
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("auth: %w", err), db.Close())
-	}
-	outbox := outbox.New(db, rdb, cfg.Now)
+	stores.Await()
 	// The store announces by the client, which reads from the store: the one is named here
 	// before it is made.
 	var client *apikey.Client
-	kept := store.New(record.Open(db, record.Options{
-		Outbox: outbox, Now: cfg.Now,
+	kept := store.New(record.Open(stores.DB, record.Options{
+		Outbox: stores.Outbox(), Now: cfg.Now,
 		Authority: func(ctx context.Context, accountID string, version int64) {
 			client.InvalidateAccount(ctx, accountID, version)
 		},
 	}), api.Shown)
 	source := api.NewSource(kept, plans, cfg.Now)
-	client = apikey.New(apikey.Config{Now: cfg.Now}, source, rdb)
+	client = apikey.New(apikey.Config{Now: cfg.Now}, source, stores.Redis)
 	holders := cfg.holders()
+	// The client's background calls use Redis, so they end before it is closed.
+	svc.CloseWith(func() error {
+		for _, h := range holders {
+			h.Close()
+		}
+		client.Close()
+		return nil
+	})
+	svc.Close = append(svc.Close, source.Flush)
 	tenants := tenancy.NewService(kept, holders, cfg.Now)
 	accounts := account.NewService(kept, tenants.Settle, cfg.Now)
-	people, signIn, err := cfg.people(kept, client, rdb)
+	people, signIn, err := cfg.people(kept, client, stores.Redis)
 	if err != nil {
-		client.Close()
-		return nil, errors.Join(err, rdb.Close(), db.Close())
+		return nil, err
 	}
 
-	proxies := httpserver.Proxies{Trusted: cfg.TrustedProxies, Hops: cfg.TrustedProxyHops}
-	answers := idempotency.NewFirestore(db, cfg.InternalToken, cfg.Now)
-	public := httpapi.New(httpapi.Options{
-		Name: "auth", Auth: client, Idempotency: answers,
-		Proxies: proxies, BaseURL: cfg.BaseURL, CORSOrigins: cfg.CORSOrigins, Page: api.ErrorPage, Now: cfg.Now,
-	})
+	options := stores.API(cfg.Public, client, cfg.InternalToken)
+	options.Page = api.ErrorPage
+	public := httpapi.New(options)
 	api.Public(public, accounts, plans)
 	api.Export(public, accounts, people.Members, tenants)
 	people.Public(public)
 	api.Site(public)
-	operator := httpapi.New(httpapi.Options{Name: "auth-operator", Idempotency: answers, Proxies: proxies, Now: cfg.Now})
+	operator := httpapi.New(httpapi.Options{
+		Name: "auth-operator", Idempotency: options.Idempotency, Proxies: options.Proxies, Now: cfg.Now,
+	})
 	api.Operator(operator, accounts, cfg.AdminToken)
 	api.Tenancy(operator, tenants, cfg.AdminToken)
 	people.Operator(operator, cfg.AdminToken)
@@ -203,35 +177,16 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 	signIn.Routes(door)
 	remote.Routes(door, source, source)
 
-	return &boot.Service{
-		Name: "auth",
-		Servers: []boot.Server{
-			{Name: "api", Addr: cfg.APIAddr, Handler: public.Handler()},
-			{Name: "admin", Addr: cfg.OperatorAddr, Handler: operator.Handler()},
-			{Name: "internal", Addr: cfg.InternalAddr, Handler: internal.Handler()},
-		},
-		Loops: []boot.Loop{
-			boot.Every(5*time.Second, "key uses", source.Flush, nil),
-			{Name: "events", Run: outbox.Run},
-			boot.Every(tenancy.Every, "account decisions", tenants.Repeat, nil),
-			boot.Every(member.LapseEvery, "memberships by group", people.Members.EndLapsed, nil),
-		},
-		// Nothing else decides on readiness: without Redis limits are local, and
-		// without Firestore known keys and the documentation still work.
-		WarmUp: []boot.Call{{To: "Firestore", Do: db.Ping}, {To: "Redis", Do: func(ctx context.Context) error { return rdb.Ping(ctx).Err() }}},
-		Close: []func(context.Context) error{
-			source.Flush,
-			// The client's background calls use Redis, so they end before it is closed.
-			func(context.Context) error {
-				for _, h := range holders {
-					h.Close()
-				}
-				client.Close()
-				return rdb.Close()
-			},
-			func(context.Context) error { return db.Close() },
-		},
-	}, nil
+	svc.Servers = []boot.Server{
+		{Name: "api", Addr: cfg.APIAddr, Handler: public.Handler()},
+		{Name: "admin", Addr: cfg.OperatorAddr, Handler: operator.Handler()},
+		{Name: "internal", Addr: cfg.InternalAddr, Handler: internal.Handler()},
+	}
+	svc.Loops = append(svc.Loops,
+		boot.Every(5*time.Second, "key uses", source.Flush, nil),
+		boot.Every(tenancy.Every, "account decisions", tenants.Repeat, nil),
+		boot.Every(member.LapseEvery, "memberships by group", people.Members.EndLapsed, nil))
+	return svc, nil
 }
 
 // tokens are those of the services that call, and that auth calls.
@@ -261,30 +216,27 @@ func (c Config) holders() []tenancy.Holder {
 // people makes what knows members and signs them in.
 func (c Config) people(kept *store.Store, client *apikey.Client, rdb redis.UniversalClient) (api.People, api.SignIn, error) {
 	now := c.Now
-	if now == nil {
-		now = time.Now
-	}
 	groups, err := c.OIDC.groups()
 	if err != nil {
 		return api.People{}, api.SignIn{}, err
 	}
 	sealer, err := proof.NewSealer(c.InternalToken, now)
 	if err != nil {
-		return api.People{}, api.SignIn{}, fmt.Errorf("auth: %w", err)
+		return api.People{}, api.SignIn{}, err
 	}
 	passkeys, err := proof.NewPasskeys(c.BaseURL, sealer)
 	if err != nil {
-		return api.People{}, api.SignIn{}, fmt.Errorf("auth: %w", err)
+		return api.People{}, api.SignIn{}, err
 	}
 	if c.OIDC.MaxAge != 0 && c.OIDC.MaxAge < time.Minute {
-		return api.People{}, api.SignIn{}, fmt.Errorf("auth: LINKREEL_OIDC_MAX_AGE: %s is too short; use a minute at least", c.OIDC.MaxAge)
+		return api.People{}, api.SignIn{}, fmt.Errorf("LINKREEL_OIDC_MAX_AGE: %s is too short; use a minute at least", c.OIDC.MaxAge)
 	}
 	members := member.NewService(kept, member.Provider{Issuer: c.OIDC.Issuer, MaxAge: c.OIDC.MaxAge}, now)
 	tries := ratelimit.New(rdb, now)
 	signIn := api.SignIn{Members: members, Auth: client, Groups: groups, Passkeys: passkeys, PasskeysWork: proof.Work(c.BaseURL), Tries: tries}
 	if c.OIDC.Issuer != "" {
 		if c.OIDC.ClientID == "" {
-			return api.People{}, api.SignIn{}, errors.New("auth: LINKREEL_OIDC_ISSUER needs LINKREEL_OIDC_CLIENT_ID")
+			return api.People{}, api.SignIn{}, errors.New("LINKREEL_OIDC_ISSUER needs LINKREEL_OIDC_CLIENT_ID")
 		}
 		signIn.OIDC = proof.NewOIDC(proof.OIDCConfig{
 			Issuer: c.OIDC.Issuer, ClientID: c.OIDC.ClientID, ClientSecret: c.OIDC.ClientSecret, Name: c.OIDC.Name,
@@ -311,11 +263,11 @@ func (c Config) plans() (api.Plans, error) {
 		for name, n := range setting.from {
 			plan, err := identity.ParsePlan(name)
 			if err != nil {
-				return p, fmt.Errorf("auth: %s: %q: %w", setting.name, name, err)
+				return p, fmt.Errorf("%s: %q: %w", setting.name, name, err)
 			}
 			// A quota of 0 means no limit. A rate of 0 would silently mean the plan's usual rate.
 			if n < 0 || n == 0 && setting.to == &p.Rates {
-				return p, fmt.Errorf("auth: %s: %s: %d is too small", setting.name, name, n)
+				return p, fmt.Errorf("%s: %s: %d is too small", setting.name, name, n)
 			}
 			(*setting.to)[plan] = n
 		}

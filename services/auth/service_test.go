@@ -52,10 +52,10 @@ func newWorld(t testing.TB) world {
 }
 
 func (c world) config() auth.Config {
-	return auth.Config{
-		Firestore: firestoredb.Config{Project: "test", Endpoint: c.Endpoint, Timeout: 10 * time.Second},
-		RedisURL:  c.redis, AdminToken: adminToken, InternalToken: internalToken,
-	}
+	cfg := auth.Config{AdminToken: adminToken, InternalToken: internalToken}
+	cfg.Firestore = firestoredb.Config{Project: "test", Endpoint: c.Endpoint, Timeout: 10 * time.Second}
+	cfg.Redis.URL = c.redis
+	return cfg
 }
 
 // replica is a running service with a client for each of its listeners.
@@ -890,11 +890,14 @@ func TestBootstrapAndDemoKeys(t *testing.T) {
 
 func TestConfigRefuses(t *testing.T) {
 	t.Parallel()
+	badRedis := auth.Config{InternalToken: "x"}
+	badRedis.Firestore = firestoredb.Config{Project: "p", Endpoint: "127.0.0.1:1"}
+	badRedis.Redis.URL = "http://x"
 	for name, cfg := range map[string]auth.Config{
 		"no internal token": {},
 		"an unknown plan":   {InternalToken: "x", RateLimits: map[string]int{"gold": 1}},
 		"a negative quota":  {InternalToken: "x", QuotaLinks: map[string]int{"free": -1}},
-		"a Redis address":   {InternalToken: "x", Firestore: firestoredb.Config{Project: "p", Endpoint: "127.0.0.1:1"}, RedisURL: "http://x"},
+		"a Redis address":   badRedis,
 	} {
 		if _, err := auth.New(t.Context(), cfg); err == nil {
 			t.Errorf("%s: no error", name)

@@ -602,7 +602,7 @@ func TestKills(t *testing.T) {
 func TestWithoutRedis(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	r := w.start(func(c *events.Config) { c.RedisURL = "127.0.0.1:1"; c.SweepEvery = 300 * time.Millisecond })
+	r := w.start(func(c *events.Config) { c.Redis.URL = "127.0.0.1:1"; c.SweepEvery = 300 * time.Millisecond })
 	key := w.key("acc_a", identity.Creator)
 	rec := newReceiver(t, nil)
 	r.hook(key, rec.URL, "link.created")
@@ -652,7 +652,7 @@ func TestAnUnreachableHostIsSaidSo(t *testing.T) {
 func TestRecordsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	r := w.start(func(c *events.Config) { c.RedisURL = "127.0.0.1:1" })
+	r := w.start(func(c *events.Config) { c.Redis.URL = "127.0.0.1:1" })
 	key := w.key("acc_a", identity.Creator)
 	rec := newReceiver(t, nil)
 	spoilt, clean := r.hook(key, rec.URL, "link.created"), r.hook(key, rec.URL, "link.created")
@@ -712,7 +712,7 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 func TestEventsThatGetNoPlace(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	r := w.start(func(c *events.Config) { c.RedisURL = "127.0.0.1:1" })
+	r := w.start(func(c *events.Config) { c.Redis.URL = "127.0.0.1:1" })
 	put := func(collection, id string, doc map[string]any) {
 		t.Helper()
 		if _, err := w.db.Collection(collection).Doc(id).Create(t.Context(), doc); err != nil {

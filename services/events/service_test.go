@@ -230,7 +230,7 @@ func TestWhatPlacesCost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	// Nobody is woken, so places are given when the feed is read.
-	r := w.start(func(c *events.Config) { c.RedisURL, c.SweepEvery = "127.0.0.1:1", time.Hour })
+	r := w.start(func(c *events.Config) { c.Redis.URL, c.SweepEvery = "127.0.0.1:1", time.Hour })
 	key := w.key("acc_a", identity.Free)
 	for _, step := range []struct {
 		changes       int

@@ -20,6 +20,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/apikey/authtest"
 	"github.com/linkreel/linkreel/libs/apispec"
+	"github.com/linkreel/linkreel/libs/backing"
 	"github.com/linkreel/linkreel/libs/boot"
 	libevents "github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/events/outbox"
@@ -27,6 +28,7 @@ import (
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/libs/tenant/wire"
 	"github.com/linkreel/linkreel/services/events"
 	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
@@ -54,13 +56,16 @@ func newWorld(t testing.TB) *world {
 		t: t, keys: authtest.Start(t), offset: &atomic.Int64{},
 	}
 	w.cfg = events.Config{
-		Firestore: firestoredb.Config{Project: "test", Endpoint: w.Endpoint, Timeout: 10 * time.Second},
-		RedisURL:  redistest.Start(t), AuthURL: w.keys.URL, InternalToken: authtest.Token,
+		Config: backing.Config{
+			Firestore: firestoredb.Config{Project: "test", Endpoint: w.Endpoint, Timeout: 10 * time.Second},
+			Redis:     redisdb.Config{URL: redistest.Start(t)}, Now: w.now,
+		},
+		Auth:             backing.Auth{AuthURL: w.keys.URL, InternalToken: authtest.Token},
 		WebhookSecretKey: strings.Repeat("k", 32), WebhookAllowHTTP: true, WebhookAllowPrivate: true,
-		SweepEvery: 200 * time.Millisecond, Now: w.now, CallTimeout: 2 * time.Second,
+		SweepEvery: 200 * time.Millisecond, CallTimeout: 2 * time.Second,
 	}
 	w.db = firestoredb.Use(w.Client(t), 10*time.Second)
-	rdb := redis.NewClient(&redis.Options{Addr: w.cfg.RedisURL})
+	rdb := redis.NewClient(&redis.Options{Addr: w.cfg.Redis.URL})
 	w.out = outbox.New(w.db, rdb, w.now)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})

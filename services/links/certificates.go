@@ -37,7 +37,7 @@ func (b *building) certificates() (*certificate.Service, error) {
 		names[name] = true
 	}
 	return certificate.NewService(certificate.Options{
-		Store: kept, Issuer: issuer, Account: account, Seal: keys, Limiter: ratelimit.New(b.redis, c.Now),
+		Store: kept, Issuer: issuer, Account: account, Seal: keys, Limiter: ratelimit.New(b.stores.Redis, c.Now),
 		PerHour: c.ACMEOrdersPerHour,
 		Owner: func(wait func(bool) (context.Context, error), host string) (bool, error) {
 			return b.memory.Owner(wait, host)

@@ -7,25 +7,19 @@ package links
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"time"
 
 	"github.com/oschwald/maxminddb-golang/v2"
-	"github.com/redis/go-redis/v9"
 	"github.com/valyala/fasthttp"
 
 	"github.com/linkreel/linkreel/libs/apikey"
-	"github.com/linkreel/linkreel/libs/apikey/remote"
+	"github.com/linkreel/linkreel/libs/backing"
 	"github.com/linkreel/linkreel/libs/boot"
-	"github.com/linkreel/linkreel/libs/events/outbox"
-	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
-	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/identity"
-	"github.com/linkreel/linkreel/libs/peer"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/libs/redisdb"
@@ -43,27 +37,16 @@ import (
 
 // Config is all that the service can be told.
 type Config struct {
-	boot.Config
-	Firestore firestoredb.Config `envPrefix:"LINKREEL_"`
+	backing.Config
+	backing.Public
+	backing.Auth
 
-	// APIAddr is the listener for the API of links and domains.
-	APIAddr string `env:"LINKREEL_API_ADDR" envDefault:":8080"`
 	// RedirectAddr is the listener for visitors: the short host and custom hosts.
 	RedirectAddr string `env:"LINKREEL_REDIRECT_ADDR" envDefault:":8081"`
-	// InternalAddr is the listener for the cluster: on-demand TLS asks here.
-	InternalAddr string `env:"LINKREEL_INTERNAL_ADDR" envDefault:":8090"`
-	// BaseURL is the product's base address, at which the API is.
-	BaseURL string `env:"LINKREEL_BASE_URL" envDefault:"http://localhost:8080"`
 	// ShortBaseURL is the address of the short host; a link is at it, a slash, and its slug.
 	ShortBaseURL string `env:"LINKREEL_SHORT_BASE_URL" envDefault:"http://localhost:8081"`
 
-	// RedisURL is host:port or a redis:// or rediss:// address, also of a Cluster or of Sentinels (libs/redisdb).
-	RedisURL string `env:"LINKREEL_REDIS_URL" envDefault:"localhost:6379"`
-	// RedisPassword is used when RedisURL has none; it needs no percent-encoding.
-	RedisPassword string `env:"LINKREEL_REDIS_PASSWORD"`
-	// RedisCAFile has the certificates that rediss addresses are checked with; empty means the system's.
-	RedisCAFile string `env:"LINKREEL_REDIS_CA_FILE"`
-	// ClicksRedisURL is a Redis of its own for the click log and the log of changes; empty means RedisURL.
+	// ClicksRedisURL is a Redis of its own for the click log and the log of changes; empty means Redis.
 	ClicksRedisURL string `env:"LINKREEL_CLICKS_REDIS_URL"`
 	// ClicksRedisPassword is used when ClicksRedisURL has none.
 	ClicksRedisPassword string `env:"LINKREEL_CLICKS_REDIS_PASSWORD"`
@@ -71,18 +54,6 @@ type Config struct {
 	ClickPartitions int `env:"LINKREEL_CLICK_PARTITIONS" envDefault:"1"`
 	// ClickLogBytes bounds the clicks that wait in Redis. Beyond it they wait in the spool of each replica.
 	ClickLogBytes int64 `env:"LINKREEL_CLICK_LOG_BYTES" envDefault:"67108864"`
-	// AuthURL is where auth verifies keys.
-	AuthURL string `env:"LINKREEL_AUTH_URL" envDefault:"http://localhost:8090"`
-	// InternalToken is what this service and auth show each other: "NEW,OLD" while it is replaced.
-	InternalToken string `env:"LINKREEL_INTERNAL_TOKEN,notEmpty"`
-	// TrustedProxies are the networks whose X-Forwarded-For and country header are believed.
-	TrustedProxies []netip.Prefix `env:"LINKREEL_TRUSTED_PROXIES"`
-	// TrustedProxyHops is how many addresses the proxies append to X-Forwarded-For;
-	// when set, it takes the place of TrustedProxies. Google's balancers append two.
-	TrustedProxyHops int `env:"LINKREEL_TRUSTED_PROXY_HOPS"`
-	// CORSOrigins are the origins whose pages may call the API; "*" is any.
-	CORSOrigins []string `env:"LINKREEL_CORS_ORIGINS"`
-
 	// CacheBytes bounds the links that a replica keeps in memory.
 	CacheBytes int64 `env:"LINKREEL_REDIRECT_CACHE_BYTES" envDefault:"134217728"`
 	// SpoolDir keeps clicks on local disk while Redis is away. It should outlive a restart of the container.
@@ -125,20 +96,15 @@ type Config struct {
 	// AbuseContact is an address (mailto:, https:, or a plain e-mail address) to which
 	// public pages link as "Report".
 	AbuseContact string `env:"LINKREEL_ABUSE_CONTACT"`
-
-	// Now is the clock; nil is the system's.
-	Now func() time.Time `env:"-"`
 }
 
 // New makes the service. It connects lazily, so it starts while Firestore, Redis
 // or auth is down.
-func New(ctx context.Context, cfg Config) (*boot.Service, error) {
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
-	b := &building{Config: cfg}
+func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
+	svc := &boot.Service{Name: "links"}
+	defer svc.Abandon(ctx, &err)
+	b := &building{Config: cfg, svc: svc}
 	for _, part := range []func(context.Context) error{
-		b.checkSettings,
 		b.openStores,  // Firestore, Redis, auth's keys
 		b.openRecords, // links and domains, what replicas remember of them, and how they learn of changes
 		b.openClicks,  // the log of visits, and its counting
@@ -147,30 +113,17 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 		b.makeCertificates,
 	} {
 		if err := part(ctx); err != nil {
-			return nil, errors.Join(fmt.Errorf("links: %w", err), b.close(ctx))
+			return nil, err
 		}
 	}
-	return &boot.Service{
-		Name:    "links",
-		Servers: b.servers,
-		Loops:   b.loops,
-		// Nothing else decides on readiness, and these for half a minute at most: warm
-		// redirects work without Firestore, Redis and auth.
-		WarmUp: []boot.Call{
-			{To: "Firestore", Do: b.db.Ping},
-			{To: "Redis", Do: b.log.Ping},
-			{To: "Redis, for limits", Do: func(ctx context.Context) error { return b.redis.Ping(ctx).Err() }},
-			boot.Reach("auth", cfg.AuthURL),
-		},
-		Close: b.closers,
-	}, nil
+	return svc, nil
 }
 
 // building is the service while it is made: what one part makes, those after it use.
 type building struct {
 	Config
-	db          *firestoredb.DB
-	redis       redis.UniversalClient
+	svc         *boot.Service
+	stores      *backing.Stores
 	clicksRedis redisdb.Config
 	auth        *apikey.Client
 
@@ -187,58 +140,26 @@ type building struct {
 	blocked  *link.Blocklist
 	misses   *ratelimit.Misses
 	visitors fasthttp.RequestHandler
-
-	servers []boot.Server
-	loops   []boot.Loop
-	closers []func(context.Context) error
-}
-
-func (b *building) close(ctx context.Context) (err error) {
-	for _, c := range b.closers {
-		err = errors.Join(err, c(ctx))
-	}
-	return err
-}
-
-func (b *building) onClose(c func() error) {
-	b.closers = append(b.closers, func(context.Context) error { return c() })
 }
 
 func (b *building) loop(name string, run func(context.Context) error) {
-	b.loops = append(b.loops, boot.Loop{Name: name, Run: run})
-}
-
-func (b *building) checkSettings(context.Context) error {
-	if b.InternalToken == "" {
-		return errors.New("LINKREEL_INTERNAL_TOKEN is not set")
-	}
-	if b.ClickPartitions < 0 || b.ClickPartitions > invalidation.MaxPartitions {
-		return fmt.Errorf("LINKREEL_CLICK_PARTITIONS is %d, want 1 to %d", b.ClickPartitions, invalidation.MaxPartitions)
-	}
-	return nil
+	b.svc.Loops = append(b.svc.Loops, boot.Loop{Name: name, Run: run})
 }
 
 func (b *building) openStores(ctx context.Context) (err error) {
-	if b.db, err = firestoredb.Open(ctx, b.Firestore); err != nil {
+	if b.ClickPartitions < 0 || b.ClickPartitions > invalidation.MaxPartitions {
+		return fmt.Errorf("LINKREEL_CLICK_PARTITIONS is %d, want 1 to %d", b.ClickPartitions, invalidation.MaxPartitions)
+	}
+	if b.stores, err = backing.Open(ctx, b.svc, &b.Config.Config); err != nil {
 		return err
 	}
-	b.onClose(b.db.Close)
-	main := b.mainRedis()
-	if b.redis, err = redisdb.Open(main); err != nil {
-		return err
-	}
-	source := remote.New(b.AuthURL, b.InternalToken)
-	b.auth = apikey.New(apikey.Config{Now: b.Now}, source, b.redis)
-	b.onClose(func() error { b.auth.Close(); source.Close(); return b.redis.Close() })
-	if b.clicksRedis = main; b.ClicksRedisURL != "" {
+	b.stores.Await()
+	if b.clicksRedis = b.Redis; b.ClicksRedisURL != "" {
 		// A Redis without a password refuses to be given another one's.
 		b.clicksRedis.URL, b.clicksRedis.Password = b.ClicksRedisURL, b.ClicksRedisPassword
 	}
-	return nil
-}
-
-func (c Config) mainRedis() redisdb.Config {
-	return redisdb.Config{URL: c.RedisURL, Password: c.RedisPassword, CAFile: c.RedisCAFile}
+	b.auth, _, err = b.stores.Keys(b.Auth)
+	return err
 }
 
 func (b *building) openRecords(context.Context) error {
@@ -246,10 +167,8 @@ func (b *building) openRecords(context.Context) error {
 	b.routes = api.Options{
 		ShortBaseURL: b.ShortBaseURL, Own: b.own, DomainTarget: b.DomainTarget, Certificates: b.TLSAddr != "", Now: b.Now,
 	}
-	wakeUps := outbox.New(b.db, b.redis, b.Now)
-	b.loop("event wake-ups", wakeUps.Run)
-	records := record.Open(b.db, record.Options{
-		Outbox: wakeUps, Now: b.Now,
+	records := record.Open(b.stores.DB, record.Options{
+		Outbox: b.stores.Outbox(), Now: b.Now,
 		Announce: func(ctx context.Context, keys ...string) { b.announcer.Announce(ctx, keys...) },
 	})
 	shownLink, shownDomain := api.Shown(b.routes)
@@ -268,12 +187,14 @@ func (b *building) openClicks(context.Context) (err error) {
 		return err
 	}
 	b.loop("click log", b.log.Run)
+	// Warm redirects work without it, as without everything else that is awaited.
+	b.svc.WarmUp = append(b.svc.WarmUp, boot.Call{To: "Redis, for clicks", Do: b.log.Ping})
 	// Counting and announcing wait longer for Redis than redirects do.
 	patient, err := clicks.OpenPatient(b.clicksRedis, b.memory.Partitions())
 	if err != nil {
 		return err
 	}
-	b.onClose(patient.Close)
+	b.svc.CloseWith(patient.Close)
 	b.announcer = invalidation.NewAnnouncer(patient, b.memory, identity.NewNonce())
 	b.loop("announcer", b.announcer.Run)
 	if !b.Flush {
@@ -285,11 +206,11 @@ func (b *building) openClicks(context.Context) (err error) {
 		return nil
 	}
 	// What waits where clicks were before they had a Redis of their own.
-	former, err := clicks.OpenPatient(b.mainRedis(), 0)
+	former, err := clicks.OpenPatient(b.Redis, 0)
 	if err != nil {
 		return err
 	}
-	b.onClose(former.Close)
+	b.svc.CloseWith(former.Close)
 	b.loop("former click flusher", clicks.NewFlushers(former, 0, counts, b.Now).Run)
 	return nil
 }
@@ -309,10 +230,10 @@ func (b *building) makeServices(context.Context) error {
 	})
 	b.links = link.NewService(link.Options{Store: b.store, Blocked: b.blocked, Now: b.Now})
 	b.accounts = tenancy.New(tenancy.Options{
-		Standings: store.Standings(b.db), Store: b.store, Announce: b.announcer.Announce, Links: b.links, Domains: b.domains, Now: b.Now,
+		Standings: store.Standings(b.stores.DB), Store: b.store, Announce: b.announcer.Announce, Links: b.links, Domains: b.domains, Now: b.Now,
 	})
 	b.loop("accounts", b.accounts.Run)
-	b.loops = append(b.loops,
+	b.svc.Loops = append(b.svc.Loops,
 		boot.Every(time.Minute, "domain proofs", b.domains.RecheckDue, nil),
 		boot.Every(tags.SweepEvery, "unused tags", b.store.SweepTags, nil),
 		boot.Every(2*time.Second, "blocked destinations", b.blocked.Refresh, nil))
@@ -324,14 +245,11 @@ func (b *building) makeListeners(context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.closers = append(b.closers, closeCountry)
-	public := httpapi.New(httpapi.Options{
-		Name: "links", Auth: b.auth, Idempotency: idempotency.NewFirestore(b.db, peer.Shown(b.InternalToken), b.Now),
-		Proxies: b.proxies(), BaseURL: b.BaseURL, CORSOrigins: b.CORSOrigins, Now: b.Now,
-	})
+	b.svc.CloseWith(closeCountry)
+	public := httpapi.New(b.stores.API(b.Public, b.auth, b.InternalToken))
 	api.Public(public, b.links, b.domains, b.routes)
 	internal := httpapi.New(httpapi.Options{Name: "links-internal", Now: b.Now})
-	api.Internal(internal, b.domains, b.InternalToken, api.Holder(b.accounts, b.links, b.domains, b.routes))
+	api.Internal(internal, b.domains, b.InternalToken, api.Holder(b.accounts, b.links, b.domains, b.store.Records.Export, b.routes))
 	b.misses = ratelimit.NewMisses(ratelimit.MissOptions{Now: b.Now})
 	visitors := redirect.New(b.memory, b.log, redirect.Options{
 		ShortBaseURL: b.ShortBaseURL, Country: country, Blocked: b.blocked.Has, AbuseContact: b.AbuseContact, Now: b.Now,
@@ -339,7 +257,7 @@ func (b *building) makeListeners(context.Context) error {
 		Trace: func() (context.Context, func(int)) { return httpapi.Trace("links-redirect", "GET /:slug") },
 	})
 	b.visitors = httpserver.StrictTransport(b.ShortBaseURL, visitors.Serve)
-	b.servers = []boot.Server{
+	b.svc.Servers = []boot.Server{
 		{Name: "api", Addr: b.APIAddr, Handler: public.Handler()},
 		{Name: "redirect", Addr: b.RedirectAddr, Handler: b.visitors},
 		{Name: "internal", Addr: b.InternalAddr, Handler: internal.Handler()},
@@ -356,24 +274,24 @@ func (b *building) makeCertificates(context.Context) error {
 	if err != nil {
 		return err
 	}
-	// First: open orders must be noted before the database closes.
-	b.closers = append([]func(context.Context) error{certificates.Close}, b.closers...)
-	b.loops = append(b.loops, boot.Every(b.CertificateSweep, "certificates", certificates.Sweep, nil))
-	b.servers[1].Handler = b.challenges(certificates, b.visitors)
-	b.servers = append(b.servers, boot.Server{Name: "tls", Addr: b.TLSAddr, Handler: b.visitors, TLS: certificates.TLS()})
+	// Open orders must be noted before the database closes.
+	b.svc.Close = append(b.svc.Close, certificates.Close)
+	b.svc.Loops = append(b.svc.Loops, boot.Every(b.CertificateSweep, "certificates", certificates.Sweep, nil))
+	b.svc.Servers[1].Handler = b.challenges(certificates, b.visitors)
+	b.svc.Servers = append(b.svc.Servers, boot.Server{Name: "tls", Addr: b.TLSAddr, Handler: b.visitors, TLS: certificates.TLS()})
 	return nil
 }
 
 // country builds the lookup of a visitor's country. The address is used for the
 // lookup and kept nowhere.
-func (c Config) country() (lookup func(*fasthttp.RequestCtx) string, closeIt func(context.Context) error, err error) {
-	closeIt = func(context.Context) error { return nil }
+func (c Config) country() (lookup func(*fasthttp.RequestCtx) string, closeIt func() error, err error) {
+	closeIt = func() error { return nil }
 	var db *maxminddb.Reader
 	if c.GeoIPFile != "" {
 		if db, err = maxminddb.Open(c.GeoIPFile); err != nil {
 			return nil, nil, fmt.Errorf("country database: %w", err)
 		}
-		closeIt = func(context.Context) error { return db.Close() }
+		closeIt = db.Close
 	}
 	if db == nil && c.CountryHeader == "" {
 		return nil, closeIt, nil
@@ -407,9 +325,5 @@ func (c Config) proxiesOf(ctx *fasthttp.RequestCtx) httpserver.Proxies {
 	if ctx.IsTLS() {
 		return httpserver.Proxies{}
 	}
-	return c.proxies()
-}
-
-func (c Config) proxies() httpserver.Proxies {
-	return httpserver.Proxies{Trusted: c.TrustedProxies, Hops: c.TrustedProxyHops}
+	return c.Proxies()
 }

@@ -21,11 +21,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/linkreel/linkreel/libs/apikey/authtest"
+	"github.com/linkreel/linkreel/libs/backing"
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
+	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/libs/tags"
 	"github.com/linkreel/linkreel/services/links"
 	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
@@ -74,8 +76,12 @@ func (c *world) forward(d time.Duration) { c.offset.Add(int64(d)) }
 
 func (c *world) config(t testing.TB) links.Config {
 	return links.Config{
-		Firestore: firestoredb.Config{Project: "test", Endpoint: c.Endpoint, Timeout: 9 * time.Second}, ShortBaseURL: shortBase, RedisURL: c.redis, AuthURL: c.keys.URL,
-		InternalToken: internalToken, SpoolDir: t.TempDir(), CacheBytes: 64 << 20, Flush: true, DNSResolver: c.dns, Now: c.now, ClickBudget: 500 * time.Millisecond,
+		Config: backing.Config{
+			Firestore: firestoredb.Config{Project: "test", Endpoint: c.Endpoint, Timeout: 9 * time.Second},
+			Redis:     redisdb.Config{URL: c.redis}, Now: c.now,
+		},
+		Auth: backing.Auth{AuthURL: c.keys.URL, InternalToken: internalToken}, ShortBaseURL: shortBase,
+		SpoolDir: t.TempDir(), CacheBytes: 64 << 20, Flush: true, DNSResolver: c.dns, ClickBudget: 500 * time.Millisecond,
 	}
 }
 

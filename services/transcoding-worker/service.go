@@ -35,13 +35,8 @@ type Config struct {
 	Firestore firestoredb.Config `envPrefix:"LINKREEL_"`
 	Storage   objectstore.Config `envPrefix:"LINKREEL_"`
 
-	// RedisURL is host:port or a redis:// or rediss:// address. Redis holds the
-	// queue, which may be lost.
-	RedisURL string `env:"LINKREEL_REDIS_URL" envDefault:"localhost:6379"`
-	// RedisPassword is used when RedisURL has none; it needs no percent-encoding.
-	RedisPassword string `env:"LINKREEL_REDIS_PASSWORD"`
-	// RedisCAFile has the certificates that rediss addresses are checked with; empty means the system's.
-	RedisCAFile string `env:"LINKREEL_REDIS_CA_FILE"`
+	// Redis holds the queue, which may be lost.
+	Redis redisdb.Config `envPrefix:"LINKREEL_REDIS_"`
 	// ScratchDir is where sources and results lie while they are worked on: the upload
 	// and up to 5 GB for an hour of 1080p, 7 GB at 60 pictures a second.
 	ScratchDir string `env:"LINKREEL_SCRATCH_DIR" envDefault:"/tmp/linkreel-scratch"`
@@ -84,16 +79,18 @@ type Config struct {
 
 // New makes the service. It connects lazily, so it starts while Firestore,
 // Redis or storage is down; without ffmpeg it does not.
-func New(ctx context.Context, cfg Config) (*boot.Service, error) {
+func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
+	svc := &boot.Service{Name: "transcoding-worker"}
+	defer svc.Abandon(ctx, &err)
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
 	if cfg.Heartbeat <= 0 || cfg.Lease < 2*cfg.Heartbeat {
-		return nil, errors.New("transcoding-worker: LINKREEL_JOB_LEASE must be at least twice LINKREEL_JOB_HEARTBEAT")
+		return nil, errors.New("LINKREEL_JOB_LEASE must be at least twice LINKREEL_JOB_HEARTBEAT")
 	}
 	tools, err := ffmpeg.Find(cfg.FFmpeg)
 	if err != nil {
-		return nil, fmt.Errorf("transcoding-worker: %w; install ffmpeg or set LINKREEL_FFMPEG", err)
+		return nil, fmt.Errorf("%w; install ffmpeg or set LINKREEL_FFMPEG", err)
 	}
 	tools.Memory = cfg.Memory
 	tools.Threads = cfg.Threads
@@ -102,30 +99,27 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 	}
 	scratch, err := job.OpenScratch(cfg.ScratchDir, cfg.ScratchBytes)
 	if err != nil {
-		return nil, fmt.Errorf("transcoding-worker: %w", err)
+		return nil, err
 	}
-	opened := []func(context.Context) error{func(context.Context) error { return scratch.Close() }}
-	fail := func(err error) (*boot.Service, error) {
-		return nil, errors.Join(fmt.Errorf("transcoding-worker: %w", err), boot.CloseAll(ctx, &boot.Service{Close: opened}))
-	}
+	svc.CloseWith(scratch.Close)
 	if err := testJail(ctx, cfg, tools, scratch); err != nil {
-		return fail(err)
+		return nil, err
 	}
 	db, err := firestoredb.Open(ctx, cfg.Firestore)
 	if err != nil {
-		return fail(err)
+		return nil, err
 	}
-	opened = append(opened, func(context.Context) error { return db.Close() })
+	svc.CloseWith(db.Close)
 	bucket, err := objectstore.Open(ctx, cfg.Storage)
 	if err != nil {
-		return fail(err)
+		return nil, err
 	}
-	opened = append(opened, func(context.Context) error { return bucket.Close() })
-	rdb, err := redisdb.Open(redisdb.Config{URL: cfg.RedisURL, Password: cfg.RedisPassword, CAFile: cfg.RedisCAFile})
+	svc.CloseWith(bucket.Close)
+	rdb, err := redisdb.Open(cfg.Redis)
 	if err != nil {
-		return fail(err)
+		return nil, err
 	}
-	opened = append(opened, func(context.Context) error { return rdb.Close() })
+	svc.CloseWith(rdb.Close)
 	maker := &ladder.Maker{Tools: tools}
 	w, err := job.New(job.Options{
 		Jobs:     transcode.NewStore(db, cfg.Now),
@@ -136,14 +130,11 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 		Now: cfg.Now, Log: slog.With("service", "transcoding-worker"),
 	})
 	if err != nil {
-		return fail(err)
+		return nil, err
 	}
-	return &boot.Service{
-		Name:  "transcoding-worker",
-		Loops: []boot.Loop{{Name: "jobs", Run: w.Run}},
-		// Ready at once: nobody calls the worker, and it bridges every loss.
-		Close: opened,
-	}, nil
+	// Ready at once: nobody calls the worker, and it bridges every loss.
+	svc.Loops = []boot.Loop{{Name: "jobs", Run: w.Run}}
+	return svc, nil
 }
 
 // testJail proves the jail before any upload is decoded in it. A jail that does not

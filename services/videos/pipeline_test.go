@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/linkreel/linkreel/libs/apikey/authtest"
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
@@ -382,7 +383,7 @@ func TestTwoInstallationsOnOneBucketLoseNothing(t *testing.T) {
 	before := first.objects("")
 	cfg := first.cfg
 	cfg.Firestore.Endpoint = cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{videos.Indexes, tags.Indexes, transcode.Indexes, idempotency.Indexes}}).Endpoint
-	cfg.RedisURL = redistest.Start(t)
+	cfg.Redis.URL = redistest.Start(t)
 	second, err := videos.New(t.Context(), cfg)
 	must(t, err)
 	t.Cleanup(func() { _ = boot.CloseAll(context.Background(), second) })
@@ -406,7 +407,7 @@ func (w *world) process(firestore string) (p *exec.Cmd, log *bytes.Buffer) {
 	must(w.t, os.WriteFile(key, w.cfg.Storage.Key, 0o600))
 	p, log = exec.CommandContext(w.t.Context(), os.Args[0]), &bytes.Buffer{}
 	p.Stdout, p.Stderr = log, log
-	p.Env = append(os.Environ(), "LINKREEL_TEST_PROCESS=1", "LINKREEL_ADMIN_ADDR=127.0.0.1:0", "LINKREEL_API_ADDR=127.0.0.1:0", "LINKREEL_INTERNAL_ADDR=127.0.0.1:0", "LINKREEL_DRAIN=0s",
+	p.Env = append(os.Environ(), "LINKREEL_TEST_PROCESS=1", "LINKREEL_INTERNAL_TOKEN="+authtest.Token, "LINKREEL_ADMIN_ADDR=127.0.0.1:0", "LINKREEL_API_ADDR=127.0.0.1:0", "LINKREEL_INTERNAL_ADDR=127.0.0.1:0", "LINKREEL_DRAIN=0s",
 		"LINKREEL_FIRESTORE_PROJECT="+cloudtest.Project, "LINKREEL_FIRESTORE_ENDPOINT="+firestore, "LINKREEL_STORAGE_BUCKET="+bucketName, "LINKREEL_STORAGE_PUBLIC_URL="+w.uploads,
 		"LINKREEL_STORAGE_ENDPOINT="+w.push, "LINKREEL_STORAGE_KEY_FILE="+key, "LINKREEL_REDIS_URL="+w.redis, "LINKREEL_TOKEN_SECRET="+w.cfg.TokenSecrets[0],
 		"LINKREEL_SWEEP_EVERY=50ms", "LINKREEL_JANITOR_EVERY=50ms")
@@ -488,7 +489,7 @@ func (w *world) generation(v made) string {
 
 func TestWithoutRedisEverythingStillWorks(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(c *videos.Config, _ *storage.Options) { c.RedisURL = "127.0.0.1:1" })
+	w := newWorld(t, func(c *videos.Config, _ *storage.Options) { c.Redis.URL = "127.0.0.1:1" })
 	v := w.ready(`{"privacy":"password","password":"p"}`)
 	w.guess(v, "p").want(303)
 	wrong := 0

@@ -24,23 +24,16 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"github.com/linkreel/linkreel/libs/apikey"
-	"github.com/linkreel/linkreel/libs/apikey/remote"
+	"github.com/linkreel/linkreel/libs/backing"
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/dedup"
-	"github.com/linkreel/linkreel/libs/events/outbox"
-	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
-	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
-	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/password"
-	"github.com/linkreel/linkreel/libs/peer"
 	"github.com/linkreel/linkreel/libs/queue"
 	"github.com/linkreel/linkreel/libs/ratelimit"
 	"github.com/linkreel/linkreel/libs/record"
-	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/libs/tags"
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/libs/tenant/keeper"
@@ -63,34 +56,11 @@ const StorageHookPath = api.StorageHookPath
 
 // Config is all that the service can be told.
 type Config struct {
-	boot.Config
-	Firestore firestoredb.Config `envPrefix:"LINKREEL_"`
-	Storage   objectstore.Config `envPrefix:"LINKREEL_"`
+	backing.Config
+	backing.Public
+	backing.Auth
+	Storage objectstore.Config `envPrefix:"LINKREEL_"`
 
-	// APIAddr is the listener for the API, the share pages and the playlists.
-	APIAddr string `env:"LINKREEL_API_ADDR" envDefault:":8080"`
-	// InternalAddr is the listener for the cluster: auth tells of accounts here.
-	InternalAddr string `env:"LINKREEL_INTERNAL_ADDR" envDefault:":8090"`
-	// BaseURL is the product's base address, which share addresses begin with.
-	BaseURL string `env:"LINKREEL_BASE_URL" envDefault:"http://localhost:8080"`
-	// AuthURL is auth's internal address. InternalToken is what this service and auth
-	// show each other: "NEW,OLD" while it is replaced.
-	AuthURL       string `env:"LINKREEL_AUTH_URL" envDefault:"http://localhost:8090"`
-	InternalToken string `env:"LINKREEL_INTERNAL_TOKEN"`
-	// RedisURL is host:port or a redis:// or rediss:// address. Redis holds limits
-	// and wake-ups for workers, all of which may be lost.
-	RedisURL string `env:"LINKREEL_REDIS_URL" envDefault:"localhost:6379"`
-	// RedisPassword is used when RedisURL has none; it needs no percent-encoding.
-	RedisPassword string `env:"LINKREEL_REDIS_PASSWORD"`
-	// RedisCAFile has the certificates that rediss addresses are checked with; empty means the system's.
-	RedisCAFile string `env:"LINKREEL_REDIS_CA_FILE"`
-	// TrustedProxies are the networks whose X-Forwarded-For is believed.
-	TrustedProxies []netip.Prefix `env:"LINKREEL_TRUSTED_PROXIES"`
-	// TrustedProxyHops is how many addresses the proxies append to X-Forwarded-For;
-	// when set, it takes the place of TrustedProxies. Google's balancers append two.
-	TrustedProxyHops int `env:"LINKREEL_TRUSTED_PROXY_HOPS"`
-	// CORSOrigins are the origins whose pages may call the API; "*" is any.
-	CORSOrigins []string `env:"LINKREEL_CORS_ORIGINS"`
 	// TokenSecrets sign what lets people watch: at least 32 bytes each, as hex. The
 	// first signs, all check, so that a secret can be replaced.
 	TokenSecrets []string `env:"LINKREEL_TOKEN_SECRET,notEmpty"`
@@ -147,51 +117,48 @@ type Config struct {
 	// SourceRetention is how long an upload is kept once its video is ready or
 	// failed; 0 is for ever.
 	SourceRetention time.Duration `env:"LINKREEL_SOURCE_RETENTION" envDefault:"168h"`
-
-	// Now is the clock; nil is the system's.
-	Now func() time.Time `env:"-"`
 }
 
 // New makes the service. It connects lazily, so it starts while Firestore,
 // storage or Redis is down.
-func New(ctx context.Context, cfg Config) (*boot.Service, error) {
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
+func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
+	svc := &boot.Service{Name: "videos"}
+	defer svc.Abandon(ctx, &err)
 	cfg.BaseURL = strings.TrimRight(cfg.BaseURL, "/")
 	keys, err := cfg.keyring()
 	if err != nil {
-		return nil, fmt.Errorf("videos: LINKREEL_TOKEN_SECRET: %w", err)
+		return nil, fmt.Errorf("LINKREEL_TOKEN_SECRET: %w", err)
 	}
 	push, err := cfg.verifier()
 	if err != nil {
-		return nil, fmt.Errorf("videos: %w", err)
+		return nil, err
 	}
 	mediaOrigin, err := origin(cfg.Storage.PublicURL)
 	if err != nil {
-		return nil, fmt.Errorf("videos: LINKREEL_STORAGE_PUBLIC_URL: %w", err)
+		return nil, fmt.Errorf("LINKREEL_STORAGE_PUBLIC_URL: %w", err)
 	}
 	page, err := origin(cfg.BaseURL)
 	if err != nil {
-		return nil, fmt.Errorf("videos: LINKREEL_BASE_URL: %w", err)
+		return nil, fmt.Errorf("LINKREEL_BASE_URL: %w", err)
 	}
-	db, err := firestoredb.Open(ctx, cfg.Firestore)
+	stores, err := backing.Open(ctx, svc, &cfg.Config)
 	if err != nil {
-		return nil, fmt.Errorf("videos: %w", err)
+		return nil, err
 	}
+	stores.Await()
+	db, rdb := stores.DB, stores.Redis
 	bucket, err := objectstore.Open(ctx, cfg.Storage)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("videos: %w", err), db.Close())
+		return nil, err
 	}
-	rdb, err := redisdb.Open(redisdb.Config{URL: cfg.RedisURL, Password: cfg.RedisPassword, CAFile: cfg.RedisCAFile})
+	svc.CloseWith(bucket.Close)
+	auth, source, err := stores.Keys(cfg.Auth)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("videos: %w", err), bucket.Close(), db.Close())
+		return nil, err
 	}
 	log := slog.Default()
-	source := remote.New(cfg.AuthURL, cfg.InternalToken)
-	auth := apikey.New(apikey.Config{Now: cfg.Now}, source, rdb)
 	seen := dedup.New(rdb, cfg.Now)
-	outbox := outbox.New(db, rdb, cfg.Now)
+	outbox := stores.Outbox()
 	addresses := video.Addresses{Base: cfg.BaseURL}
 	kept := store.New(record.Open(db, record.Options{Outbox: outbox, Now: cfg.Now}), api.Shown(addresses))
 	passwords := password.New(cfg.PasswordHashes, cfg.PasswordQueue)
@@ -238,45 +205,30 @@ func New(ctx context.Context, cfg Config) (*boot.Service, error) {
 		WatchTTL: cfg.WatchTTL, UnlockTTL: cfg.UnlockTTL,
 	})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("videos: %w", err), rdb.Close(), bucket.Close(), db.Close())
+		return nil, err
 	}
-	public = httpapi.New(httpapi.Options{
-		Name: "videos", Auth: auth, Idempotency: idempotency.NewFirestore(db, peer.Shown(cfg.InternalToken), cfg.Now),
-		Proxies: httpserver.Proxies{Trusted: cfg.TrustedProxies, Hops: cfg.TrustedProxyHops}, BaseURL: cfg.BaseURL, CORSOrigins: cfg.CORSOrigins,
-		Page: pages.ErrorPage, Now: cfg.Now,
-	})
+	svc.Close = append(svc.Close, pages.Close)
+	options := stores.API(cfg.Public, auth, cfg.InternalToken)
+	options.Page = pages.ErrorPage
+	public = httpapi.New(options)
 	api.Public(public, service, addresses)
 	api.Hooks(public, pipe.Uploaded, push, log)
 	pages.Register(public)
 	internal := httpapi.New(httpapi.Options{Name: "videos-internal", Now: cfg.Now})
 	api.Internal(internal, cfg.InternalToken, accounts, service, addresses)
 
-	return &boot.Service{
-		Name: "videos",
-		Servers: []boot.Server{
-			{Name: "api", Addr: cfg.APIAddr, Handler: public.Handler()},
-			{Name: "internal", Addr: cfg.InternalAddr, Handler: internal.Handler()},
-		},
-		Loops: []boot.Loop{
-			{Name: "event wake-ups", Run: outbox.Run},
-			{Name: "accounts", Run: accounts.Run},
-			{Name: "sweep", Run: pipe.Run},
-			{Name: "janitor", Run: pipe.RunJanitor},
-			{Name: "hints", Run: pipe.RunHints},
-			boot.Every(tags.SweepEvery, "tags", kept.SweepTags, nil),
-			boot.Every(2*time.Second, "views", pages.StoreViews, nil),
-		},
-		// Nothing else decides on readiness: a restart or a detour heals none of the
-		// dependencies, and pages still say in plain words what is the matter.
-		WarmUp: []boot.Call{{To: "Firestore", Do: db.Ping}, {To: "Redis", Do: func(ctx context.Context) error { return rdb.Ping(ctx).Err() }}, boot.Reach("auth", cfg.AuthURL)},
-		Close: []func(context.Context) error{
-			pages.Close,
-			// The client's background calls use Redis, so they end before it is closed.
-			func(context.Context) error { auth.Close(); return rdb.Close() },
-			func(context.Context) error { return bucket.Close() },
-			func(context.Context) error { return db.Close() },
-		},
-	}, nil
+	svc.Servers = []boot.Server{
+		{Name: "api", Addr: cfg.APIAddr, Handler: public.Handler()},
+		{Name: "internal", Addr: cfg.InternalAddr, Handler: internal.Handler()},
+	}
+	svc.Loops = append(svc.Loops,
+		boot.Loop{Name: "accounts", Run: accounts.Run},
+		boot.Loop{Name: "sweep", Run: pipe.Run},
+		boot.Loop{Name: "janitor", Run: pipe.RunJanitor},
+		boot.Loop{Name: "hints", Run: pipe.RunHints},
+		boot.Every(tags.SweepEvery, "tags", kept.SweepTags, nil),
+		boot.Every(2*time.Second, "views", pages.StoreViews, nil))
+	return svc, nil
 }
 
 // guard is what share pages limit and recognise viewers by.

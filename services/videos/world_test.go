@@ -20,6 +20,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apikey"
 	"github.com/linkreel/linkreel/libs/apikey/authtest"
+	"github.com/linkreel/linkreel/libs/backing"
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
@@ -68,7 +69,7 @@ func TestMain(m *testing.M) {
 		if err != nil {
 			panic(err)
 		}
-		boot.Main("videos", cfg.Config, func(ctx context.Context) (*boot.Service, error) { return videos.New(ctx, cfg) })
+		boot.Main("videos", cfg.Config.Config, func(ctx context.Context) (*boot.Service, error) { return videos.New(ctx, cfg) })
 		return
 	}
 	slog.SetDefault(slog.New(slog.DiscardHandler))
@@ -124,10 +125,10 @@ func newWorld(t *testing.T, options ...option) *world {
 	w.fire, w.store = cloud.Firestore, cloud.Storage
 	cfg.Firestore.Endpoint = cloud.Endpoint
 	cfg.Storage = objectstore.Config{Bucket: bucketName, PublicURL: w.uploads, Endpoint: w.push, Key: cloud.Key, Clock: w.clock.Now}
-	if cfg.RedisURL == "" {
-		cfg.RedisURL = redistest.Start(t)
+	if cfg.Redis.URL == "" {
+		cfg.Redis.URL = redistest.Start(t)
 	}
-	w.redis = cfg.RedisURL
+	w.redis = cfg.Redis.URL
 	for account, plan := range map[string]identity.Plan{"acc_a": identity.Creator, "acc_b": identity.Creator, "acc_free": identity.Free} {
 		w.keys[account] = w.apikeys.Key(t, account, plan)
 	}
@@ -180,13 +181,16 @@ func (w *world) replica() *world {
 // config has the shape of production's, with limits that tests can reach.
 func (w *world) config() videos.Config {
 	return videos.Config{
-		Firestore: firestoredb.Config{Project: cloudtest.Project, Timeout: 10 * time.Second},
-		BaseURL:   w.base, TokenSecrets: []string{hex.EncodeToString(bytes.Repeat([]byte{7}, 32))},
+		Config: backing.Config{
+			Firestore: firestoredb.Config{Project: cloudtest.Project, Timeout: 10 * time.Second}, Now: w.clock.Now,
+		},
+		Public:       backing.Public{BaseURL: w.base},
+		Auth:         backing.Auth{AuthURL: w.apikeys.URL, InternalToken: authtest.Token},
+		TokenSecrets: []string{hex.EncodeToString(bytes.Repeat([]byte{7}, 32))},
 		PushAudience: w.base + videos.StorageHookPath, PushCertsURL: w.push + "/oauth2/v3/certs",
 		UploadTTL: 24 * time.Hour, UploadMaxAge: 48 * time.Hour, MaxBytes: 1 << 20, MaxDuration: time.Hour, MaxSide: 8192, MaxPixels: 36_000_000,
 		WatchTTL: 10 * time.Minute, OwnerTTL: 6 * time.Hour, UnlockTTL: 12 * time.Hour, PasswordHashes: 2, PasswordQueue: 8,
-		RecordingIdle: 5 * time.Minute, SweepEvery: time.Hour, JanitorEvery: time.Hour, JanitorMost: 100, SourceRetention: 168 * time.Hour, Now: w.clock.Now,
-		AuthURL: w.apikeys.URL, InternalToken: authtest.Token,
+		RecordingIdle: 5 * time.Minute, SweepEvery: time.Hour, JanitorEvery: time.Hour, JanitorMost: 100, SourceRetention: 168 * time.Hour,
 	}
 }
 

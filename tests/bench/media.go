@@ -237,7 +237,7 @@ func newSite(ctx context.Context, dir string) (_ *site, err error) {
 	}
 	s.closed = append(s.closed, func() { _ = fs.Close() })
 	s.jobs = transcode.NewStore(fs, time.Now)
-	client, err := redisdb.Open(redisdb.Config{URL: cfg.RedisURL})
+	client, err := redisdb.Open(cfg.Redis)
 	if err != nil {
 		return nil, err
 	}

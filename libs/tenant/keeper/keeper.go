@@ -19,8 +19,8 @@ import (
 
 	"cloud.google.com/go/firestore"
 
+	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/firestoredb"
-	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/tenant"
 )
 
@@ -36,36 +36,21 @@ func (s Standings) Standing(ctx context.Context, accountID string) (tenant.Stand
 	return r.standing(), err
 }
 
-func (s Standings) get(ctx context.Context, accountID string) (r record, err error) {
-	if !identity.ValidID(accountID) {
-		return r, nil
-	}
-	err = s.DB.Do(ctx, "get account's standing", func(ctx context.Context) error {
-		snaps, err := s.DB.GetAll(ctx, []*firestore.DocumentRef{s.Ref(accountID)})
-		if err != nil || !snaps[0].Exists() {
-			return err
-		}
-		return snaps[0].DataTo(&r)
-	})
+func (s Standings) get(ctx context.Context, accountID string) (record, error) {
+	r, _, err := firestoredb.Lookup(ctx, s.DB, "get account's standing", s.Ref(accountID), firestoredb.As[record])
 	return r, err
 }
 
 // Ref is an account's document, for stores that read it along with others; see [Of].
-func (s Standings) Ref(accountID string) *firestore.DocumentRef {
-	return s.DB.Collection(s.Collection).Doc(accountID)
-}
+func (s Standings) Ref(accountID string) firestoredb.Ref { return s.DB.Ref(s.Collection, accountID) }
 
-// Of reads the standing in an account's document; the zero one if nothing was decided,
-// which leaves no document.
-func Of(snap *firestore.DocumentSnapshot) (tenant.Standing, error) {
-	var r record
+// Of reads the standing in an account's document; the zero one if nothing was decided.
+func Of(snap firestoredb.Snap) (tenant.Standing, error) {
 	if snap == nil || !snap.Exists() {
 		return tenant.Standing{}, nil
 	}
-	if err := snap.DataTo(&r); err != nil {
-		return tenant.Standing{}, fmt.Errorf("read standing of account %s: %w", snap.Ref.ID, err)
-	}
-	return r.standing(), nil
+	r, err := firestoredb.As[record](snap)
+	return r.standing(), err
 }
 
 // Options configure a [Keeper]. Changed and Resume may be nil.
@@ -120,12 +105,12 @@ func (r *record) standing() tenant.Standing {
 func (k *Keeper) change(ctx context.Context, accountID string, decide func(*record) bool) (r record, err error) {
 	err = k.DB.Tx(ctx, "set account's standing", func(_ context.Context, tx *firestore.Transaction) error {
 		r = record{}
-		snaps, err := tx.GetAll([]*firestore.DocumentRef{k.Ref(accountID)})
+		snaps, err := tx.GetAll([]firestoredb.Ref{k.Ref(accountID)})
 		if err != nil {
 			return err
 		}
 		if snaps[0].Exists() {
-			if err := snaps[0].DataTo(&r); err != nil {
+			if r, err = firestoredb.As[record](snaps[0]); err != nil {
 				return err
 			}
 		}
@@ -139,8 +124,8 @@ func (k *Keeper) change(ctx context.Context, accountID string, decide func(*reco
 
 // SetState is [tenant.Holder].SetState.
 func (k *Keeper) SetState(ctx context.Context, accountID string, s tenant.Standing) error {
-	if !identity.ValidID(accountID) {
-		return fmt.Errorf("%q is no account's id", accountID)
+	if k.Ref(accountID) == nil {
+		return fmt.Errorf("%q is not an account's id", accountID)
 	}
 	now := k.opt.Now()
 	r, err := k.change(ctx, accountID, func(r *record) bool {
@@ -201,19 +186,7 @@ const (
 // resumes, since what is left to do is what is still there. Replicas may look at one
 // account at the same time; each erases what it finds.
 func (k *Keeper) Run(ctx context.Context) error {
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
-	for {
-		if err := k.round(ctx); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "due accounts cannot be listed; the next round retries", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		case <-k.wake:
-		}
-	}
+	return boot.Every(lookEvery, "accounts", k.round, k.wake).Run(ctx)
 }
 
 // hurry makes the loop look for due accounts now.

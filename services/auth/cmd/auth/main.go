@@ -19,7 +19,7 @@ func main() {
 	}
 	cfg, err := env.ParseAs[auth.Config]()
 	exit(err)
-	boot.Main("auth", cfg.Config, func(ctx context.Context) (*boot.Service, error) { return auth.New(ctx, cfg) })
+	boot.Main("auth", cfg.Config.Config, func(ctx context.Context) (*boot.Service, error) { return auth.New(ctx, cfg) })
 }
 
 func exit(err error) {

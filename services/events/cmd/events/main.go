@@ -18,5 +18,5 @@ func main() {
 		fmt.Fprintln(os.Stderr, "events:", err)
 		os.Exit(1)
 	}
-	boot.Main("events", cfg.Config, func(ctx context.Context) (*boot.Service, error) { return events.New(ctx, cfg) })
+	boot.Main("events", cfg.Config.Config, func(ctx context.Context) (*boot.Service, error) { return events.New(ctx, cfg) })
 }

@@ -18,5 +18,5 @@ func main() {
 		fmt.Fprintln(os.Stderr, "links:", err)
 		os.Exit(1)
 	}
-	boot.Main("links", cfg.Config, func(ctx context.Context) (*boot.Service, error) { return links.New(ctx, cfg) })
+	boot.Main("links", cfg.Config.Config, func(ctx context.Context) (*boot.Service, error) { return links.New(ctx, cfg) })
 }

@@ -19,15 +19,21 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
-// Holder is this service as auth sees it: the holder of accounts' links and
-// domains.
-func Holder(accounts *keeper.Keeper, links *link.Service, domains *customdomain.Service, opt Options) tenant.Holder {
-	return &holder{accounts, public{nil, links, domains, opt}, turns.NewSlots(exportsOfAccount, exportsAtOnce)}
+// Holder is this service as auth sees it: the holder of accounts' links, and of the
+// other records, which records exports.
+func Holder(
+	accounts *keeper.Keeper, links *link.Service, domains *customdomain.Service, records exporter, opt Options,
+) tenant.Holder {
+	return &holder{accounts, public{nil, links, domains, opt}, records, turns.NewSlots(exportsOfAccount, exportsAtOnce)}
 }
+
+// exporter writes all records of an account, but links, as JSON Lines.
+type exporter func(ctx context.Context, accountID string, w io.Writer) error
 
 type holder struct {
 	*keeper.Keeper
 	public
+	records exporter
 	exports *turns.Slots
 }
 
@@ -125,19 +131,14 @@ func (h *holder) Export(ctx context.Context, accountID string, w io.Writer) erro
 		}
 	}
 	defer end()
-	out := json.NewEncoder(w)
-	out.SetEscapeHTML(false)
-	domains, err := h.domains.List(ctx, accountID)
-	if err != nil {
+	if err := h.records(ctx, accountID, w); err != nil {
 		return err
 	}
-	for _, d := range domains {
-		if err := out.Encode(exportLine{"domain", h.domainOf(d)}); err != nil {
-			return err
-		}
-	}
+	out := json.NewEncoder(w)
+	out.SetEscapeHTML(false)
 	for before, more := link.Top, true; more; {
 		var page []*link.Link
+		var err error
 		if page, more, err = h.links.List(ctx, link.Query{AccountID: accountID, Before: before, Limit: exportPage, Whole: true}); err != nil {
 			return err
 		}

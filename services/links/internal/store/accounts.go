@@ -7,7 +7,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/linkreel/linkreel/libs/firestoredb"
-	"github.com/linkreel/linkreel/libs/quota"
 	"github.com/linkreel/linkreel/libs/tenant/keeper"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
@@ -26,13 +25,11 @@ func (s *Store) Suspended(ctx context.Context, accountID string) (bool, error) {
 
 // Remains implements [tenancy.Store].
 func (s *Store) Remains(ctx context.Context, accountID string) (bool, error) {
-	for _, collection := range []string{"links", "domains", "certificates"} {
-		found, err := s.db.Find(ctx, "look for what is left", s.db.Collection(collection).Where("accountId", "==", accountID).Limit(1))
-		if err != nil || len(found) > 0 {
-			return true, err
-		}
+	found, err := s.db.Find(ctx, "look for links", s.db.Collection("links").Where("accountId", "==", accountID).Limit(1))
+	if err != nil || len(found) > 0 {
+		return true, err
 	}
-	return false, nil
+	return s.Records.Remains(ctx, accountID)
 }
 
 // Forget implements [tenancy.Store].
@@ -40,21 +37,9 @@ func (s *Store) Forget(ctx context.Context, accountID string) error {
 	if err := s.labels.Forget(ctx, accountID); err != nil {
 		return err
 	}
-	if err := s.forgetPauses(ctx, accountID); err != nil {
-		return err
-	}
-	return quota.Forget(ctx, s.db.DB, accountID)
-}
-
-// forgetPauses removes what the account's domains have left behind of certificates.
-func (s *Store) forgetPauses(ctx context.Context, accountID string) error {
 	const page = 450
 	for {
-		left, err := s.db.Find(ctx, "list pauses of certificates", s.db.Collection("certificates").Where("accountId", "==", accountID).Limit(page))
-		if err != nil {
-			return err
-		}
-		if err := s.db.DeleteAll(ctx, "remove pauses of certificates", left...); err != nil || len(left) < page {
+		if more, err := s.Records.Erase(ctx, accountID, page); err != nil || !more {
 			return err
 		}
 	}

@@ -29,6 +29,10 @@ type Store struct {
 	shown   Shown
 	labels  *tags.Store
 	domains *record.Kept[customdomain.Domain]
+
+	// Records are all that an account has here but links: a kind in this list is exported,
+	// and leaves with its account.
+	Records *record.Set
 }
 
 // Shown are the records as the API shows them, for events.
@@ -39,10 +43,14 @@ type Shown struct {
 
 // New uses a database of records.
 func New(db *record.DB, shown Shown) *Store {
-	return &Store{
+	s := &Store{
 		db: db, shown: shown, labels: tags.New(db.DB, tags.Links, db.Now),
 		domains: record.Keep(db, domainKind(shown.Domain)),
 	}
+	// Domains are deleted before by their service, with their hosts. What they have left
+	// behind of certificates is here.
+	s.Records = db.Set(s.domains, record.Traces{DB: db, Collection: "certificates"})
+	return s
 }
 
 // linkDoc is links/{id}.

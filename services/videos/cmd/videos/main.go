@@ -18,5 +18,5 @@ func main() {
 		fmt.Fprintln(os.Stderr, "videos:", err)
 		os.Exit(1)
 	}
-	boot.Main("videos", cfg.Config, func(ctx context.Context) (*boot.Service, error) { return videos.New(ctx, cfg) })
+	boot.Main("videos", cfg.Config.Config, func(ctx context.Context) (*boot.Service, error) { return videos.New(ctx, cfg) })
 }

@@ -123,7 +123,7 @@ func fromVideo(v *video.Video) any {
 		Status: string(v.Status), Progress: v.Progress,
 		UploadObject: v.Upload.Object, UploadURL: v.Upload.URL, UploadExpiresAt: firestoredb.Optional(v.Upload.ExpiresAt),
 		ResumableURL: v.Upload.ResumableURL,
-		Recording: v.Upload.Recording, Received: v.Upload.Received, ReceivedAt: firestoredb.Optional(v.Upload.ReceivedAt),
+		Recording:    v.Upload.Recording, Received: v.Upload.Received, ReceivedAt: firestoredb.Optional(v.Upload.ReceivedAt),
 		SessionMost: v.Upload.Most, EndedSessions: v.Upload.Ended,
 		SourceGeneration: v.Source.Generation, SourceSize: v.Source.Size, SourceType: v.Source.ContentType, JobID: v.Source.JobID,
 		Views: v.Views, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt,

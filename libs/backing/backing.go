@@ -1,0 +1,130 @@
+// Package backing opens what the services stand on: Firestore, Redis, the outbox of
+// their events, and the check of API keys at auth. Each is closed in the order that
+// its users need ([boot.Service.CloseWith]), also when something later cannot be
+// opened.
+package backing
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/linkreel/linkreel/libs/apikey"
+	"github.com/linkreel/linkreel/libs/apikey/remote"
+	"github.com/linkreel/linkreel/libs/boot"
+	"github.com/linkreel/linkreel/libs/events/outbox"
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
+	"github.com/linkreel/linkreel/libs/httpserver"
+	"github.com/linkreel/linkreel/libs/peer"
+	"github.com/linkreel/linkreel/libs/redisdb"
+)
+
+// Config is what every service with records is told; services embed it in their own.
+type Config struct {
+	boot.Config
+	Firestore firestoredb.Config `envPrefix:"LINKREEL_"`
+	// Redis holds limits, wake-ups and versions of accounts, all of which may be lost.
+	Redis redisdb.Config `envPrefix:"LINKREEL_REDIS_"`
+
+	// Now is the clock; nil is the system's.
+	Now func() time.Time `env:"-"`
+}
+
+// Public is what a service with a public API is told besides.
+type Public struct {
+	// APIAddr is the listener for the public routes.
+	APIAddr string `env:"LINKREEL_API_ADDR" envDefault:":8080"`
+	// InternalAddr is the listener for the other services.
+	InternalAddr string `env:"LINKREEL_INTERNAL_ADDR" envDefault:":8090"`
+	// BaseURL is the product's base address.
+	BaseURL string `env:"LINKREEL_BASE_URL" envDefault:"http://localhost:8080"`
+	// TrustedProxies are the networks whose X-Forwarded-For, and country header, is believed.
+	TrustedProxies []netip.Prefix `env:"LINKREEL_TRUSTED_PROXIES"`
+	// TrustedProxyHops is how many addresses the proxies append to X-Forwarded-For;
+	// when set, it takes the place of TrustedProxies. Google's balancers append two.
+	TrustedProxyHops int `env:"LINKREEL_TRUSTED_PROXY_HOPS"`
+	// CORSOrigins are the origins whose pages may call the API; "*" is any.
+	CORSOrigins []string `env:"LINKREEL_CORS_ORIGINS"`
+}
+
+// Proxies are the proxies in front of the public listener.
+func (p Public) Proxies() httpserver.Proxies {
+	return httpserver.Proxies{Trusted: p.TrustedProxies, Hops: p.TrustedProxyHops}
+}
+
+// Auth is how a service finds auth, and auth the service.
+type Auth struct {
+	// AuthURL is where auth verifies keys.
+	AuthURL string `env:"LINKREEL_AUTH_URL" envDefault:"http://localhost:8090"`
+	// InternalToken is what this service and auth show each other: "NEW,OLD" while it is replaced.
+	InternalToken string `env:"LINKREEL_INTERNAL_TOKEN,notEmpty"`
+}
+
+// Stores are open. They connect at the first call, so that a service starts while
+// they are down.
+type Stores struct {
+	DB    *firestoredb.DB
+	Redis redis.UniversalClient
+
+	svc *boot.Service
+	now func() time.Time
+}
+
+// Open opens the stores for svc, and gives cfg its clock.
+func Open(ctx context.Context, svc *boot.Service, cfg *Config) (*Stores, error) {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	db, err := firestoredb.Open(ctx, cfg.Firestore)
+	if err != nil {
+		return nil, err
+	}
+	svc.CloseWith(db.Close)
+	rdb, err := redisdb.Open(cfg.Redis)
+	if err != nil {
+		return nil, err
+	}
+	svc.CloseWith(rdb.Close)
+	return &Stores{db, rdb, svc, cfg.Now}, nil
+}
+
+// Outbox is where the service's events go. Its loop wakes those who read them.
+func (s *Stores) Outbox() *outbox.Outbox {
+	o := outbox.New(s.DB, s.Redis, s.now)
+	s.svc.Loops = append(s.svc.Loops, boot.Loop{Name: "event wake-ups", Run: o.Run})
+	return o
+}
+
+// Await makes the service ready once it has reached the stores. Nothing else decides
+// on readiness, and this for half a minute at most: what is lost later is bridged.
+func (s *Stores) Await() {
+	s.svc.WarmUp = append(s.svc.WarmUp, boot.Call{To: "Firestore", Do: s.DB.Ping},
+		boot.Call{To: "Redis", Do: func(ctx context.Context) error { return s.Redis.Ping(ctx).Err() }})
+}
+
+// Keys checks API keys at auth, from which the service waits for a first answer too.
+func (s *Stores) Keys(a Auth) (*apikey.Client, remote.Source, error) {
+	if a.InternalToken == "" {
+		return nil, remote.Source{}, errors.New("LINKREEL_INTERNAL_TOKEN is not set")
+	}
+	source := remote.New(a.AuthURL, a.InternalToken)
+	// The client's background calls use Redis, so they end before it is closed.
+	keys := apikey.New(apikey.Config{Now: s.now}, source, s.Redis)
+	s.svc.CloseWith(func() error { keys.Close(); source.Close(); return nil })
+	s.svc.WarmUp = append(s.svc.WarmUp, boot.Reach("auth", a.AuthURL))
+	return keys, source, nil
+}
+
+// API is the options of the service's public routes. secret keeps apart what answers
+// are remembered under.
+func (s *Stores) API(p Public, keys *apikey.Client, secret string) httpapi.Options {
+	return httpapi.Options{
+		Name: s.svc.Name, Auth: keys, Idempotency: idempotency.NewFirestore(s.DB, peer.Shown(secret), s.now),
+		Proxies: p.Proxies(), BaseURL: p.BaseURL, CORSOrigins: p.CORSOrigins, Now: s.now,
+	}
+}
