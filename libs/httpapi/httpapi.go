@@ -299,7 +299,10 @@ func (a *API) observe(c *fiber.Ctx, span trace.Span, started time.Time) {
 	}
 	ctx := c.UserContext()
 	span.SetName(c.Method() + " " + route)
-	span.SetAttributes(attribute.String("http.request.method", c.Method()), attribute.String("http.route", route), attribute.Int("http.response.status_code", status))
+	span.SetAttributes(
+		attribute.String("http.request.method", c.Method()), attribute.String("http.route", route),
+		attribute.Int("http.response.status_code", status),
+	)
 	if status >= 500 {
 		span.SetStatus(codes.Error, "")
 	}
@@ -352,7 +355,10 @@ func (a *API) admit(c *fiber.Ctx, access Access) error {
 	case p.Suspended:
 		return apierr.New(apierr.AccountSuspended, "This account is suspended.")
 	case access.Scope != "" && !p.Scopes.Has(access.Scope):
-		return &apierr.Error{Code: apierr.InsufficientScope, Message: "This key lacks the scope " + string(access.Scope) + ".", RequiredScope: string(access.Scope)}
+		return &apierr.Error{
+			Code: apierr.InsufficientScope, Message: "This key lacks the scope " + string(access.Scope) + ".",
+			RequiredScope: string(access.Scope),
+		}
 	case p.Plan < access.Plan:
 		return PlanRequired(access.Plan, p.Plan)
 	}
@@ -383,7 +389,9 @@ func (a *API) Charge(c *fiber.Ctx, n int) error {
 }
 
 func limited(l apikey.Limit) error {
-	return &apierr.Error{Code: apierr.RateLimited, Message: "Too many requests. Try again after the time in Retry-After.", RetryAfter: l.RetryAfter}
+	return &apierr.Error{
+		Code: apierr.RateLimited, Message: "Too many requests. Try again after the time in Retry-After.", RetryAfter: l.RetryAfter,
+	}
 }
 
 // setLimitHeaders writes the IETF draft's fields and the older X- ones; resets
@@ -473,7 +481,9 @@ func (a *API) onceFor(c *fiber.Ctx, account string, h fiber.Handler) error {
 		return h(withOrigin(c, Origin{Nonce: identity.NewNonce(), At: a.opt.Now()}))
 	}
 	if !validIdempotencyKey(key) {
-		return apierr.Invalid(apierr.Detail{Field: idempotencyKey, Code: apierr.InvalidValue, Message: "Use 1 to 255 printable ASCII characters.", Max: 255})
+		return apierr.Invalid(
+			apierr.Detail{Field: idempotencyKey, Code: apierr.InvalidValue, Message: "Use 1 to 255 printable ASCII characters.", Max: 255},
+		)
 	}
 	bearer, err := bearerOf(c)
 	if err != nil {
@@ -565,7 +575,10 @@ func toAPI(err error, c *fiber.Ctx, app *fiber.App) *apierr.Error {
 	case fiber.StatusNotFound:
 		return apierr.New(apierr.NotFound, "There is nothing at this address.")
 	case fiber.StatusMethodNotAllowed:
-		return &apierr.Error{Code: apierr.MethodNotAllowed, Message: "This address does not answer that method.", Allow: strings.Split(methodsOf(app, c.Path()), ", ")}
+		return &apierr.Error{
+			Code: apierr.MethodNotAllowed, Message: "This address does not answer that method.",
+			Allow: strings.Split(methodsOf(app, c.Path()), ", "),
+		}
 	case fiber.StatusRequestEntityTooLarge:
 		return apierr.New(apierr.BodyTooLarge, "The body is larger than 1 MiB.")
 	case fiber.StatusRequestHeaderFieldsTooLarge:

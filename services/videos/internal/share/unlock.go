@@ -96,7 +96,9 @@ func (s *Share) unlock(c *fiber.Ctx) error {
 		return err
 	}
 	if !right {
-		return s.message(c, fiber.StatusForbidden, s.lockedPage(v, "That is not the password. Check it and try again.")) //nolint:forbidigo // the form again, not an error body
+		return s.message(
+			c, fiber.StatusForbidden, s.lockedPage(v, "That is not the password. Check it and try again."),
+		) //nolint:forbidigo // the form again, not an error body
 	}
 	grant := video.GrantFor(v, video.Unlocked, s.o.UnlockTTL, s.o.Now())
 	c.Cookie(&fiber.Cookie{
@@ -144,7 +146,9 @@ func (s *Share) guess(ctx context.Context, id video.ID, addr netip.Addr, returni
 	}
 	perAddress := ratelimit.Rule{Key: "unlock-address:" + ratelimit.Network(addr).String(), Max: guessesPerAddress, Window: time.Minute}
 	near, region := wide(addr, neighbourhoodOf4, neighbourhoodOf6), wide(addr, regionOf4, regionOf6)
-	if try, wait = s.o.Guard.Take(ctx, perAddress, rule(1, "near:"+near), rule(firstOfRegion, "region:"+region), rule(firstGuesses, "reserve")); wait == 0 {
+	if try, wait = s.o.Guard.Take(
+		ctx, perAddress, rule(1, "near:"+near), rule(firstOfRegion, "region:"+region), rule(firstGuesses, "reserve"),
+	); wait == 0 {
 		return try, 0
 	}
 	return s.o.Guard.Take(ctx, perAddress, rule(guessesPerVideo, "shared"))
@@ -169,8 +173,12 @@ func wide(addr netip.Addr, bits4, bits6 int) string {
 // body of any size.
 func passwordOf(c *fiber.Ctx) (string, error) {
 	media, _, err := mime.ParseMediaType(c.Get(fiber.HeaderContentType))
-	if coding := c.Get(fiber.HeaderContentEncoding); err != nil || media != fiber.MIMEApplicationForm || coding != "" && !strings.EqualFold(coding, "identity") {
-		return "", apierr.New(apierr.UnsupportedMediaType, "Send the password as a form (application/x-www-form-urlencoded), without a Content-Encoding.")
+	if coding := c.Get(fiber.HeaderContentEncoding); err != nil || media != fiber.MIMEApplicationForm ||
+		coding != "" && !strings.EqualFold(coding, "identity") {
+		return "", apierr.New(
+			apierr.UnsupportedMediaType,
+			"Send the password as a form (application/x-www-form-urlencoded), without a Content-Encoding.",
+		)
 	}
 	var form fasthttp.Args
 	form.ParseBytes(c.Request().Body())

@@ -49,7 +49,10 @@ func (r Rule) Check(present *Video, now time.Time) (Access, []apierr.Detail) {
 	if r.Privacy != nil {
 		a.Privacy = Privacy(*r.Privacy)
 		if known = slices.Contains(Privacies(), a.Privacy); !known {
-			bad = append(bad, apierr.Detail{Field: "privacy", Code: apierr.InvalidValue, Message: "must be one of public, unlisted, password, expiring"})
+			bad = append(
+				bad,
+				apierr.Detail{Field: "privacy", Code: apierr.InvalidValue, Message: "must be one of public, unlisted, password, expiring"},
+			)
 		}
 	}
 
@@ -73,7 +76,13 @@ func (r Rule) Check(present *Video, now time.Time) (Access, []apierr.Detail) {
 	case r.ExpiresAt != nil && known && a.Privacy != Expiring:
 		bad = append(bad, apierr.Detail{Field: "expiresAt", Code: apierr.NotAllowed, Message: "ends nothing unless privacy is expiring"})
 	case r.ExpiresAt != nil && !kept && (*r.ExpiresAt <= now.UnixMilli() || *r.ExpiresAt > maxTime):
-		bad = append(bad, apierr.Detail{Field: "expiresAt", Code: apierr.OutOfRange, Message: "must be a time in the future, in milliseconds", Min: now.UnixMilli() + 1, Max: maxTime})
+		bad = append(
+			bad,
+			apierr.Detail{
+				Field: "expiresAt", Code: apierr.OutOfRange, Message: "must be a time in the future, in milliseconds",
+				Min: now.UnixMilli() + 1, Max: maxTime,
+			},
+		)
 	case r.ExpiresAt != nil:
 		a.ExpiresAt = time.UnixMilli(*r.ExpiresAt).UTC()
 	}
@@ -93,7 +102,13 @@ func embedOrigins(given []string) (origins []string, bad []apierr.Detail) {
 	for i, text := range given {
 		origin, ok := parseOrigin(text)
 		if !ok {
-			bad = append(bad, apierr.Detail{Field: "embedOrigins." + strconv.Itoa(i), Code: apierr.InvalidFormat, Message: "must be an origin such as https://www.example.com, without a path"})
+			bad = append(
+				bad,
+				apierr.Detail{
+					Field: "embedOrigins." + strconv.Itoa(i), Code: apierr.InvalidFormat,
+					Message: "must be an origin such as https://www.example.com, without a path",
+				},
+			)
 		} else if !slices.Contains(origins, origin) {
 			origins = append(origins, origin)
 		}
@@ -111,7 +126,8 @@ func parseOrigin(text string) (string, bool) {
 		return "", false
 	}
 	u, err := url.Parse(strings.ToLower(text))
-	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.ForceQuery || strings.Contains(text, "#") {
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.User != nil || u.Path != "" ||
+		u.RawQuery != "" || u.ForceQuery || strings.Contains(text, "#") {
 		return "", false
 	}
 	host := u.Hostname()
@@ -142,7 +158,8 @@ func (v *Video) SetAccess(a Access, hash string, now time.Time) bool {
 	} else if hash == "" {
 		hash = v.PasswordHash
 	}
-	same := v.Privacy == a.Privacy && v.PasswordHash == hash && v.ExpiresAt.Equal(a.ExpiresAt) && v.NoDownload == a.NoDownload && slices.Equal(v.EmbedOrigins, a.EmbedOrigins)
+	same := v.Privacy == a.Privacy && v.PasswordHash == hash && v.ExpiresAt.Equal(a.ExpiresAt) &&
+		v.NoDownload == a.NoDownload && slices.Equal(v.EmbedOrigins, a.EmbedOrigins)
 	if same {
 		return false
 	}

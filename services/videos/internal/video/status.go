@@ -68,11 +68,22 @@ func (v *Video) FileArrived(s Source, limits UploadLimits, now time.Time) error 
 		return v.refuse(s, Failure{EmptyFile, "The uploaded file is empty. Upload it again."}, now)
 	case s.Encoded:
 		// Storage unpacks such a file for whoever reads it, so its size says nothing about what a worker would get.
-		return v.refuse(s, Failure{UnsupportedFormat, "The file was uploaded with a Content-Encoding, such as gzip. Upload it again, uncompressed and without that header."}, now)
+		return v.refuse(
+			s,
+			Failure{
+				UnsupportedFormat,
+				"The file was uploaded with a Content-Encoding, such as gzip. Upload it again, uncompressed and without that header.",
+			},
+			now,
+		)
 	case v.StorageLimit > 0 && v.StorageRoom >= 0 && s.Size > v.StorageRoom:
 		return v.refuse(s, noRoom, now)
 	case limits.MaxBytes > 0 && s.Size > limits.MaxBytes:
-		return v.refuse(s, Failure{FileTooLarge, fmt.Sprintf("The uploaded file is larger than %s. Upload a smaller one.", byteSize(limits.MaxBytes))}, now)
+		return v.refuse(
+			s,
+			Failure{FileTooLarge, fmt.Sprintf("The uploaded file is larger than %s. Upload a smaller one.", byteSize(limits.MaxBytes))},
+			now,
+		)
 	}
 	if err := v.become(Processing, now); err != nil {
 		return err
@@ -109,7 +120,8 @@ const idleSession = time.Hour
 // in an account with a storage limit: other uploads need the room. Whoever still
 // wants to send in parts gets a new one by asking for the video.
 func (v *Video) Forgotten(now time.Time) bool {
-	if v.StorageLimit <= 0 || v.Upload.ResumableURL == "" || v.Upload.Received > 0 || now.Sub(Later(v.CreatedAt, v.Upload.ReceivedAt)) < idleSession {
+	if v.StorageLimit <= 0 || v.Upload.ResumableURL == "" || v.Upload.Received > 0 ||
+		now.Sub(Later(v.CreatedAt, v.Upload.ReceivedAt)) < idleSession {
 		return false
 	}
 	v.endSession()
