@@ -131,7 +131,7 @@ func TestARecordOfAnotherAccountIsNotThere(t *testing.T) {
 		_, err := w.Get(t.Context(), account, id)
 		_, changed := w.Change(t.Context(), account, id, quiet)
 		deleted := w.Delete(t.Context(), account, id, func(*folder) error { return nil })
-		if err != errAbsent || !errors.Is(changed, errAbsent) || !errors.Is(deleted, errAbsent) {
+		if !errors.Is(err, errAbsent) || !errors.Is(changed, errAbsent) || !errors.Is(deleted, errAbsent) {
 			t.Errorf("%s of %s: get %v, change %v, delete %v", id, account, err, changed, deleted)
 		}
 	}

@@ -171,7 +171,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	pipe := pipeline.New(pipeline.Options{
 		Store: kept, Bucket: bucket, Jobs: jobs, Queue: wakeUps{workers, &transcode.Sweeper{Jobs: jobs, Queue: workers}},
 		Hint: hints{queue.New(rdb, queue.Options{Name: transcode.OutcomeQueueName}), identity.NewID("r")}.Next,
-		Now:   cfg.Now, Log: log, Plan: plan,
+		Now:  cfg.Now, Log: log, Plan: plan,
 		Job: transcode.Limits{MaxBytes: cfg.MaxBytes, MaxDuration: cfg.MaxDuration, MaxSide: cfg.MaxSide, MaxPixels: cfg.MaxPixels},
 
 		SweepEvery: cfg.SweepEvery, JanitorEvery: cfg.JanitorEvery, JanitorMost: cfg.JanitorMost, Mine: seen.First,

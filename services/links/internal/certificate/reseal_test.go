@@ -105,7 +105,7 @@ func TestReseal(t *testing.T) {
 	put(s.records, first, "e-current", 5)
 	const account = "https://acme.example.com/directory"
 	intact := old.Seal(account, []byte("the account's key"))
-	s.account = append(intact[:10:10], "damaged"...)
+	s.account = slices.Concat(intact[:10], []byte("damaged"))
 
 	service := &Service{opt: Options{Store: s, Account: &Account{Store: s, ID: account, Seal: both}, Seal: both}}
 	service.reseal(t.Context())

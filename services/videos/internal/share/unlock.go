@@ -96,9 +96,8 @@ func (s *Share) unlock(c *fiber.Ctx) error {
 		return err
 	}
 	if !right {
-		return s.message(
-			c, fiber.StatusForbidden, s.lockedPage(v, "That is not the password. Check it and try again."),
-		) //nolint:forbidigo // the form again, not an error body
+		page := s.lockedPage(v, "That is not the password. Check it and try again.")
+		return s.message(c, fiber.StatusForbidden, page) //nolint:forbidigo // the form again, not an error body
 	}
 	grant := video.GrantFor(v, video.Unlocked, s.o.UnlockTTL, s.o.Now())
 	c.Cookie(&fiber.Cookie{
