@@ -37,9 +37,6 @@ type Tx interface {
 	// InUse lists the account's keys that are not revoked. It may retire expired
 	// ones, which it leaves out.
 	InUse(accountID string, now time.Time) ([]Key, error)
-	// RoomForKeys is for how many of n more keys in use the account has room, below
-	// [MaxActiveKeys]; see libs/quota.
-	RoomForKeys(accountID string, n int, now time.Time) (int, error)
 	// Role is the role of a member of the account now; "" if there is no such
 	// member.
 	Role(accountID, memberID string) (identity.Role, error)
@@ -290,11 +287,11 @@ func Room(tx Tx, k Key, n int, now time.Time) error {
 	if !k.Active(now) {
 		return nil
 	}
-	room, err := tx.RoomForKeys(k.AccountID, n, now)
+	inUse, err := tx.InUse(k.AccountID, now)
 	if err != nil {
 		return err
 	}
-	if room < n {
+	if len(inUse)+n > MaxActiveKeys {
 		return apierr.New(apierr.QuotaExceeded, "This account has 100 active keys. Revoke one first.")
 	}
 	return nil

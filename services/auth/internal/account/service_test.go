@@ -79,11 +79,6 @@ func (t tx) InUse(accountID string, now time.Time) (out []account.Key, err error
 	return out, nil
 }
 
-func (t tx) RoomForKeys(accountID string, n int, now time.Time) (int, error) {
-	inUse, err := t.InUse(accountID, now)
-	return min(n, account.MaxActiveKeys-len(inUse)), err
-}
-
 func (t tx) Role(_, memberID string) (identity.Role, error) { return t.roles[memberID], nil }
 
 func (t tx) Tell(what events.Type, object string, _ any) {

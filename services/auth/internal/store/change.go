@@ -11,7 +11,6 @@ import (
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
-	"github.com/linkreel/linkreel/libs/quota"
 	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 	"github.com/linkreel/linkreel/services/auth/internal/member"
@@ -140,17 +139,6 @@ func (t *transaction) InUse(accountID string, now time.Time) ([]account.Key, err
 		}
 	}
 	return out, nil
-}
-
-// RoomForKeys leases places, so that keys which are made at the same time do not start
-// each other again, as they would if each read all the others.
-func (t *transaction) RoomForKeys(accountID string, n int, now time.Time) (int, error) {
-	room, err := t.tx.Room(quota.Limit{Account: accountID, Kind: "keys", Max: account.MaxActiveKeys,
-		Count: func(context.Context) (int64, error) {
-			inUse, err := t.InUse(accountID, now)
-			return int64(len(inUse)), err
-		}}, int64(n))
-	return int(room), err
 }
 
 // Add writes a new record, which must not be there, and tells its event.
