@@ -12,10 +12,12 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/transcode"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
@@ -750,6 +752,47 @@ func TestVideosThatFailKeepNothingFromTheOthers(t *testing.T) {
 	}
 	if status := s.videos["good"].Status; status != video.Processing {
 		t.Errorf("the good one is %s", status)
+	}
+}
+
+// lines counts who waited for a busy account's ledger, in place of updates.
+type lines struct {
+	*shelf
+	waited atomic.Int64
+}
+
+func (l *lines) Update(ctx context.Context, id video.ID, fn func(*video.Video) error) (*video.Video, error) {
+	if strings.HasPrefix(string(id), "busy") {
+		l.waited.Add(1)
+		return nil, apierr.Contended(errors.New("its ledger is written once a second"))
+	}
+	return l.shelf.Update(ctx, id, fn)
+}
+
+func TestABusyAccountsUploadsHoldNoPlaceOfOthers(t *testing.T) {
+	t.Parallel()
+	s, p := newShelf()
+	l := &lines{shelf: s}
+	p.o.Store = l
+	for i := range 200 {
+		id := video.ID("busy" + strconv.Itoa(i))
+		s.await(p, id).AccountID = "acc_busy"
+		s.put(video.UploadObject(id), 1)
+	}
+	s.await(p, "good").AccountID = "acc_good"
+	s.put(video.UploadObject("good"), 1)
+	s.now = s.now.Add(time.Minute)
+	_ = p.Sweep(t.Context())
+	if n := l.waited.Load(); n == 0 || n > 16 {
+		t.Errorf("%d videos of the busy account waited, want those that began together", n)
+	}
+	if status := s.videos["good"].Status; status != video.Processing {
+		t.Errorf("the good one is %s", status)
+	}
+	for id, v := range s.videos {
+		if !v.DueAt.After(s.now) {
+			t.Fatalf("%s is due again at once", id)
+		}
 	}
 }
 

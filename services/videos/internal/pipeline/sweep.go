@@ -103,7 +103,19 @@ func (p *Pipeline) report(ctx context.Context, what string, err error) {
 func (p *Pipeline) Sweep(ctx context.Context) error {
 	due, err := p.o.Store.Due(ctx)
 	p.measure.due(ctx, due)
-	return errors.Join(err, p.each(ctx, due, p.visit))
+	// An account whose ledger of stored bytes is busy makes each of its videos wait for
+	// seconds, and all accounts share these few workers. So its others are put off untried.
+	var busy sync.Map
+	return errors.Join(err, p.each(ctx, due, func(ctx context.Context, v *video.Video) error {
+		if _, full := busy.Load(v.AccountID); full {
+			return p.putOff(ctx, v)
+		}
+		err := p.visit(ctx, v)
+		if apierr.CodeOf(err) == apierr.RateLimited {
+			busy.Store(v.AccountID, true)
+		}
+		return err
+	}))
 }
 
 // visit does what v is due for and puts it off if nothing came of it.
@@ -128,13 +140,21 @@ func (p *Pipeline) visit(ctx context.Context, v *video.Video) error {
 	if after == nil || !after.DueAt.Equal(due) {
 		return err // somebody changed it, and set when it is due
 	}
-	// What failed is put off as well, by the same growing pauses: it must not keep
-	// others from being seen.
+	if err == nil {
+		v.Schedule(p.o.Plan, p.o.Now())
+		return p.o.Store.PutOff(ctx, v)
+	}
+	return errors.Join(err, p.putOff(ctx, v))
+}
+
+// putOff lets a video that something is left to do for come again after the same growing
+// pauses: it must not keep others from being seen.
+func (p *Pipeline) putOff(ctx context.Context, v *video.Video) error {
 	v.Schedule(p.o.Plan, p.o.Now())
-	if err != nil && v.DueAt.IsZero() {
+	if v.DueAt.IsZero() {
 		v.DueAt = p.o.Now().Add(time.Hour)
 	}
-	return errors.Join(err, p.o.Store.PutOff(ctx, v))
+	return p.o.Store.PutOff(ctx, v)
 }
 
 // guarded turns a panic over one video into its error: the same process answers
