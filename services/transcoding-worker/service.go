@@ -23,6 +23,7 @@ import (
 	"github.com/linkreel/linkreel/libs/queue"
 	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/libs/transcode/jobs"
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ffmpeg"
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/job"
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ladder"
@@ -122,7 +123,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	svc.CloseWith(rdb.Close)
 	maker := &ladder.Maker{Tools: tools}
 	w, err := job.New(job.Options{
-		Jobs:     transcode.NewStore(db, cfg.Now),
+		Jobs:     jobs.New(db, cfg.Now),
 		Queue:    queue.New(rdb, queue.Options{Name: transcode.QueueName, Silence: cfg.Lease, Now: cfg.Now}),
 		Outcomes: queue.New(rdb, queue.Options{Name: transcode.OutcomeQueueName, Now: cfg.Now}),
 		Bucket:   bucket, Maker: func(change func(*ffmpeg.Tools)) job.Maker { return maker.With(change) }, Scratch: scratch,

@@ -330,10 +330,11 @@ func TestDecisionsHaveADateAndAStatus(t *testing.T) {
 func TestDomainPackagesLinkNoTransport(t *testing.T) {
 	t.Parallel()
 	list := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.ImportPath}}: {{join .Deps \" \"}} ",
-		"./libs/apierr", "./libs/events", "./libs/identity", "./libs/label", "./libs/search", "./libs/tenant", "./libs/turns",
+		"./libs/apierr", "./libs/events", "./libs/identity", "./libs/label", "./libs/search", "./libs/tenant", "./libs/transcode", "./libs/turns",
 		"./services/auth/internal/account", "./services/auth/internal/member",
 		"./services/events/internal/caller", "./services/events/internal/feed", "./services/events/internal/webhook",
-		"./services/links/internal/customdomain", "./services/links/internal/link")
+		"./services/links/internal/customdomain", "./services/links/internal/link",
+		"./services/videos/internal/hls", "./services/videos/internal/video")
 	list.Dir = root
 	out, err := list.Output()
 	if err != nil {

@@ -31,6 +31,7 @@ import (
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/queue"
 	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/libs/transcode/jobs"
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ffmpeg"
 )
 
@@ -46,7 +47,7 @@ type Bucket interface {
 
 // Options are what a worker works with.
 type Options struct {
-	Jobs     *transcode.Store
+	Jobs     *jobs.Store
 	Queue    *queue.Queue
 	Outcomes *queue.Queue // tells the videos service about outcomes
 	Bucket   Bucket
@@ -132,7 +133,7 @@ func (w *Worker) slot(ctx context.Context, consumer string) {
 // sweep brings due jobs into the queue when it lacks them. While Redis is away it
 // hands them to a free slot itself.
 func (w *Worker) sweep(ctx context.Context) {
-	sweeper := transcode.Sweeper{Jobs: w.o.Jobs, Queue: w.o.Queue, Direct: w.handOver}
+	sweeper := jobs.Sweeper{Jobs: w.o.Jobs, Queue: w.o.Queue, Direct: w.handOver}
 	for {
 		// Half a pause is the least between two sweeps, so a turn that lasts shorter
 		// would let every worker sweep.
@@ -190,7 +191,7 @@ func (w *Worker) claimed(ctx context.Context, record transcode.Record, message *
 	log.InfoContext(ctx, "job claimed")
 	begun := w.o.Now()
 
-	token := transcode.Token{JobID: id, Attempt: record.Attempt}
+	token := jobs.Token{JobID: id, Attempt: record.Attempt}
 	lease := w.keepLease(ctx, token, message, log)
 	a := &attempt{w: w, record: record, token: token, lease: lease, log: log, prefix: prefixOf(record), stored: map[string]int64{}}
 	a.maker = w.o.Maker(func(t *ffmpeg.Tools) { t.Used = a.used.add })
@@ -201,7 +202,7 @@ func (w *Worker) claimed(ctx context.Context, record transcode.Record, message *
 		err = cause
 	}
 	lease.release()
-	if err != nil && ctx.Err() != nil && !errors.Is(err, transcode.ErrLost) {
+	if err != nil && ctx.Err() != nil && !errors.Is(err, jobs.ErrLost) {
 		err = errStopping
 	}
 
@@ -219,10 +220,10 @@ func (w *Worker) unclaimed(ctx context.Context, id string, m *queue.Message, err
 		return
 	}
 	switch {
-	case errors.Is(err, transcode.ErrFinal), errors.Is(err, transcode.ErrNotFound):
+	case errors.Is(err, jobs.ErrFinal), errors.Is(err, jobs.ErrNotFound):
 		w.hint(ctx, id)
 		err = m.Done(ctx)
-	case errors.Is(err, transcode.ErrHeld):
+	case errors.Is(err, jobs.ErrHeld):
 		err = m.Delay(ctx, w.o.Now().Add(w.o.Heartbeat/2))
 	default:
 		w.o.Log.WarnContext(ctx, "job could not be claimed; tried again soon", "job", id, "error", err)
@@ -261,7 +262,7 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 		w.message(ctx, m, func(m *queue.Message, ctx context.Context) error { return m.Delay(ctx, at) })
 		return "waiting"
 
-	case errors.Is(err, transcode.ErrLost):
+	case errors.Is(err, jobs.ErrLost):
 		log.WarnContext(ctx, "job lost to another worker or cancelled")
 		w.message(ctx, m, (*queue.Message).Done)
 		w.tidy(ctx, r, log)
@@ -338,7 +339,7 @@ func (w *Worker) message(ctx context.Context, m *queue.Message, change func(*que
 }
 
 func (w *Worker) note(ctx context.Context, what string, err error) {
-	if err != nil && !errors.Is(err, queue.ErrLost) && !errors.Is(err, transcode.ErrLost) {
+	if err != nil && !errors.Is(err, queue.ErrLost) && !errors.Is(err, jobs.ErrLost) {
 		w.o.Log.WarnContext(ctx, "not noted; a sweep will repair it", "what", what, "error", err)
 	}
 }
@@ -349,7 +350,7 @@ func (w *Worker) insist(ctx context.Context, write func() error) error {
 	pause := 200 * time.Millisecond
 	for end := w.o.Now().Add(2 * time.Minute); ; {
 		err := write()
-		if err == nil || errors.Is(err, transcode.ErrLost) || errors.Is(err, transcode.ErrFinal) || w.o.Now().After(end) {
+		if err == nil || errors.Is(err, jobs.ErrLost) || errors.Is(err, jobs.ErrFinal) || w.o.Now().After(end) {
 			return err
 		}
 		select {
@@ -383,7 +384,7 @@ func (w *Worker) tidy(ctx context.Context, r transcode.Record, log *slog.Logger)
 	defer cancel()
 	prefix := prefixOf(r)
 	now, err := w.o.Jobs.Get(ctx, r.ID)
-	if err != nil && !errors.Is(err, transcode.ErrNotFound) {
+	if err != nil && !errors.Is(err, jobs.ErrNotFound) {
 		return // the janitor will find it
 	}
 	if now.State != transcode.Cancelled && now.Outcome.Uses(prefix) {

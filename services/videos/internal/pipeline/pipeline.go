@@ -29,6 +29,7 @@ import (
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/libs/transcode/jobs"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
@@ -65,7 +66,7 @@ type Bucket interface {
 	DeletePrefix(ctx context.Context, prefix string) error
 }
 
-// Jobs is what the pipeline asks of the job records. *transcode.Store is the one
+// Jobs is what the pipeline asks of the job records. *jobs.Store is the one
 // in use.
 type Jobs interface {
 	Create(ctx context.Context, j transcode.Job) (bool, error)
@@ -346,7 +347,7 @@ func (p *Pipeline) startJob(ctx context.Context, j transcode.Job) error {
 // applyOutcome takes over what the job has come to.
 func (p *Pipeline) applyOutcome(ctx context.Context, v *video.Video) (*video.Video, error) {
 	job, err := p.o.Jobs.Get(ctx, v.Source.JobID)
-	if errors.Is(err, transcode.ErrNotFound) {
+	if errors.Is(err, jobs.ErrNotFound) {
 		// Whoever noticed the upload died between the record's commit and the job's.
 		if v.Status == video.Processing {
 			return v, p.start(ctx, v)
