@@ -59,6 +59,7 @@ func newWorld(t testing.TB) world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	text = New(record.Open(nil, record.Options{}), Shown{}).Records.Indexes(text)
 	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{text, tags.Indexes, outbox.Indexes}, Complete: true, Rare: []string{"linkAccounts.lookAt"}}) // operators' acts
 	db, err := firestoredb.Open(t.Context(), firestoredb.Config{Project: cloudtest.Project, Endpoint: cloud.Endpoint, Timeout: 20 * time.Second})
 	if err != nil {
