@@ -78,7 +78,7 @@ func newWorld(t testing.TB) world {
 }
 
 func draft(slug string) link.Draft {
-	return link.Draft{Slug: link.StoredSlug(slug), Destination: link.URL{Given: "https://a.example", Location: "https://a.example/"}}
+	return link.Draft{Slug: link.Slug(slug), Destination: link.URL{Given: "https://a.example", Location: "https://a.example/"}}
 }
 
 func (b world) create(t testing.TB, account string, n int) []*link.Link {
@@ -118,7 +118,7 @@ func TestCreateGivesEveryLinkOfOneInstantItsOwnPlace(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, r := range results {
-				seqs[r.Link.Seq], slugs[r.Link.Slug.String()] = true, true
+				seqs[r.Link.Seq], slugs[string(r.Link.Slug)] = true, true
 			}
 		})
 	}
@@ -724,7 +724,7 @@ func TestCreateOfManyLongAddressesIsExact(t *testing.T) {
 	for i := range drafts {
 		drafts[i] = long(i)
 	}
-	drafts[5].Slug, drafts[95].Slug = link.StoredSlug("one"), link.StoredSlug("ONE")
+	drafts[5].Slug, drafts[95].Slug = link.Slug("one"), link.Slug("ONE")
 	drafts[6].ExternalID, drafts[96].ExternalID = "row 6", "row 6"
 	acc := &identity.Principal{AccountID: "acc", Quotas: identity.Quotas{Links: 90}}
 	o := identity.Origin{Nonce: "n", At: time.Now()}
