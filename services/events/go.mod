@@ -9,6 +9,7 @@ require (
 	github.com/linkreel/linkreel/libs v0.0.0
 	github.com/linkreel/linkreel/services/localcloud v0.0.0
 	github.com/nlnwa/whatwg-url v0.6.2
+	github.com/prometheus/client_golang v1.25.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/standard-webhooks/standard-webhooks/libraries v0.0.1
 	github.com/valyala/fasthttp v1.69.0
@@ -18,7 +19,6 @@ require (
 require (
 	github.com/KimMachineGun/automemlimit v1.0.1 // indirect
 	github.com/pbnjay/memory v0.0.0-20210728143218-7b4eea64cf58 // indirect
-	github.com/prometheus/client_golang v1.25.0 // indirect
 	go.etcd.io/bbolt v1.5.0 // indirect
 	google.golang.org/grpc v1.84.0 // indirect
 )
