@@ -42,7 +42,7 @@ func (p *Receipt) Origin() identity.Origin {
 }
 
 // Write implements [record.Receipt].
-func (p *Receipt) Write(ctx context.Context, tx *firestore.Transaction, changed []string) error {
+func (p *Receipt) Write(tx *firestore.Transaction, changed []string) error {
 	answer := p.answer()
 	if answer == nil {
 		return nil
@@ -51,7 +51,7 @@ func (p *Receipt) Write(ctx context.Context, tx *firestore.Transaction, changed 
 	if err := p.close(*answer); err != nil {
 		return err
 	}
-	firestoredb.AfterCommit(ctx, func() { p.kept = true })
+	p.kept = true // or the commit fails, and Found is asked
 	return tx.Create(p.s.ref(p.id), p.fresh)
 }
 
@@ -67,6 +67,7 @@ func (p *Receipt) close(answer Response) error {
 
 // Found implements [record.Receipt].
 func (p *Receipt) Found(ctx context.Context, err error) (changed []string, _ error) {
+	p.kept = false
 	found, _, lookErr := p.s.find(ctx, p.id)
 	switch {
 	case errors.Is(lookErr, errExpired):
