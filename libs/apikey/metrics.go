@@ -1,8 +1,6 @@
 package apikey
 
 import (
-	"context"
-
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -11,9 +9,16 @@ import (
 // instruments count only unusual outcomes, so the common path has no overhead: how
 // often keys were checked without Redis, without auth, or not at all.
 type instruments struct {
-	checks        metric.Int64Counter
+	checks        metric.Int64Counter // by how
 	redisFailures metric.Int64Counter
 }
+
+var (
+	cold        = metric.WithAttributes(attribute.String("how", "cold"))
+	local       = metric.WithAttributes(attribute.String("how", "local"))
+	stale       = metric.WithAttributes(attribute.String("how", "stale"))
+	unavailable = metric.WithAttributes(attribute.String("how", "unavailable"))
+)
 
 func newInstruments() instruments {
 	m := otel.Meter("github.com/linkreel/linkreel/libs/apikey")
@@ -25,12 +30,4 @@ func newInstruments() instruments {
 		metric.WithDescription("Calls to Redis for limits and versions that failed."),
 	)
 	return instruments{checks: checks, redisFailures: failures}
-}
-
-func (instruments) count(ctx context.Context, c metric.Int64Counter, how string) {
-	if how == "" {
-		c.Add(ctx, 1)
-		return
-	}
-	c.Add(ctx, 1, metric.WithAttributes(attribute.String("how", how)))
 }
