@@ -47,7 +47,7 @@ func (c *Client) current(ctx context.Context, hash string, from netip.Addr) (*en
 		if asked, ok := c.unknown.GetIfPresent(hash); ok && now.Sub(asked) < c.cfg.Negative {
 			return nil, ErrUnknownKey
 		}
-		c.m.checks.Add(ctx, 1, cold)
+		degraded.WithLabelValues("cold").Inc()
 		return c.look(ctx, hash, from)
 	}
 	switch age := now.Sub(e.asked); {
@@ -66,7 +66,7 @@ func (c *Client) current(ctx context.Context, hash string, from netip.Addr) (*en
 	case err == nil, errors.Is(err, ErrUnknownKey):
 		return fresh, err
 	case usable && ctx.Err() == nil:
-		c.m.checks.Add(ctx, 1, stale)
+		degraded.WithLabelValues("stale").Inc()
 		return e, nil
 	}
 	return nil, err

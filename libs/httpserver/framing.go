@@ -19,21 +19,23 @@ import (
 // `Host :` under a name of its own.
 func framing(req *fasthttp.Request) *apierr.Error {
 	refuse := func(message string) *apierr.Error { return apierr.New(apierr.BadRequest, message) }
-	if dotted(req.Header.RequestURI()) {
+	path, _, _ := bytes.Cut(req.Header.RequestURI(), []byte("?"))
+	if bytes.ContainsAny(path, ".%") && dotted(path) {
 		return refuse(`The path has the segment "." or "..". Proxies resolve such paths to other ones, so they are refused. Send the path that you mean.`)
 	}
 	var hosts, lengths, transfers int
 	coded := false
 	for raw := req.Header.RawHeaders(); len(raw) > 0; {
 		var line []byte
-		line, raw = cutLine(raw)
-		if len(line) == 0 {
+		line, raw, _ = bytes.Cut(raw, []byte("\n"))
+		if line = bytes.TrimSuffix(line, []byte("\r")); len(line) == 0 {
 			continue // the end of the header
 		}
 		colon := bytes.IndexByte(line, ':')
 		// A blank before the colon, and a line that continues the one before it
-		// (RFC 9112 §5.1, §5.2), are where parsers differ most.
-		if colon <= 0 || isBlank(line[0]) || isBlank(line[colon-1]) {
+		// (RFC 9112 §5.1, §5.2), are where parsers differ most. Nothing below a blank
+		// belongs into a name either.
+		if colon <= 0 || line[0] <= ' ' || line[colon-1] <= ' ' {
 			return refuse("A header line has a blank where none may be.")
 		}
 		// The length first: this runs for every redirect, and most names end here.
@@ -73,23 +75,17 @@ func framing(req *fasthttp.Request) *apierr.Error {
 	return nil
 }
 
-// dotted reports whether a segment of a request target's path is "." or "..",
-// plain or percent-encoded. A slash that is encoded or leans back separates
-// segments too, since it does so for some proxies.
-func dotted(target []byte) bool {
-	if end := bytes.IndexByte(target, '?'); end >= 0 {
-		target = target[:end]
-	}
-	if bytes.IndexByte(target, '.') < 0 && bytes.IndexByte(target, '%') < 0 {
-		return false // every redirect
-	}
+// dotted reports whether a segment of a path is "." or "..", plain or
+// percent-encoded. A slash that is encoded or leans back separates segments too,
+// since it does so for some proxies.
+func dotted(path []byte) bool {
 	dots, others := 0, 0 // of the segment so far
-	for len(target) > 0 {
-		c := target[0]
-		target = target[1:]
-		if c == '%' && len(target) >= 2 {
-			if v, err := strconv.ParseUint(string(target[:2]), 16, 8); err == nil {
-				c, target = byte(v), target[2:]
+	for len(path) > 0 {
+		c := path[0]
+		path = path[1:]
+		if c == '%' && len(path) >= 2 {
+			if v, err := strconv.ParseUint(string(path[:2]), 16, 8); err == nil {
+				c, path = byte(v), path[2:]
 			}
 		}
 		switch c {
@@ -115,20 +111,6 @@ var (
 	chunked      = []byte("chunked")
 	identity     = []byte("identity")
 )
-
-func isBlank(c byte) bool { return c == ' ' || c == '\t' }
-
-func cutLine(raw []byte) (line, rest []byte) {
-	end := bytes.IndexByte(raw, '\n')
-	if end < 0 {
-		return raw, nil
-	}
-	line, rest = raw[:end], raw[end+1:]
-	if n := len(line); n > 0 && line[n-1] == '\r' {
-		line = line[:n-1]
-	}
-	return line, rest
-}
 
 // validHost accepts what can be a host and port, and nothing that a parser could
 // take for two hosts or for more of an address.

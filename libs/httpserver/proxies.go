@@ -23,30 +23,25 @@ type Proxies struct {
 
 const forwardedFor = "X-Forwarded-For"
 
-// Client is the address of the request's client. Addresses that the client could
-// have written itself are never used: without a proxy's word it is the peer's.
-func (p Proxies) Client(ctx *fasthttp.RequestCtx) netip.Addr {
-	return p.ClientOf(ctx.RemoteIP().String(), ctx.Request.Header.PeekAll(forwardedFor))
-}
-
 // Believed reports whether the request came through the proxies, so that other
 // headers of theirs, such as a country, may be believed too.
 func (p Proxies) Believed(ctx *fasthttp.RequestCtx) bool {
 	if p.Hops > 0 {
 		return len(addresses(ctx.Request.Header.PeekAll(forwardedFor))) >= p.Hops
 	}
-	peer, err := netip.ParseAddr(ctx.RemoteIP().String())
-	return err == nil && p.trusts(peer.Unmap())
+	peer, _ := netip.AddrFromSlice(ctx.RemoteIP())
+	return p.trusts(peer.Unmap())
 }
 
-// ClientOf is Client for a peer and its X-Forwarded-For lines. Several lines are
-// one list.
-func (p Proxies) ClientOf(peer string, forwarded [][]byte) netip.Addr {
-	addr, err := netip.ParseAddr(peer)
-	if err != nil {
-		return netip.Addr{}
-	}
+// Client is the address of the request's client. Addresses that the client could
+// have written itself are never used: without a proxy's word it is the peer's.
+func (p Proxies) Client(ctx *fasthttp.RequestCtx) netip.Addr {
+	addr, _ := netip.AddrFromSlice(ctx.RemoteIP())
 	addr = addr.Unmap()
+	forwarded := ctx.Request.Header.PeekAll(forwardedFor)
+	if len(forwarded) == 0 {
+		return addr
+	}
 	list := addresses(forwarded)
 	if p.Hops > 0 {
 		// A shorter list did not come through the proxies.
@@ -78,6 +73,7 @@ func (p Proxies) trusts(addr netip.Addr) bool {
 	return false
 }
 
+// addresses are the entries of X-Forwarded-For. Several lines are one list.
 func addresses(lines [][]byte) []string {
 	var out []string
 	for _, line := range lines {

@@ -1,15 +1,18 @@
 package httpserver_test
 
 import (
+	"net"
 	"net/netip"
 	"testing"
+
+	"github.com/valyala/fasthttp"
 
 	"github.com/linkreel/linkreel/libs/httpserver"
 )
 
 // The header forms are as balancers and proxies write them: Google's and
 // Amazon's from their documentation, the others recorded.
-func TestClientOf(t *testing.T) {
+func TestTheClientIsFoundBehindProxies(t *testing.T) {
 	t.Parallel()
 	private := httpserver.Proxies{Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}}
 	google := httpserver.Proxies{Trusted: append(private.Trusted, netip.MustParsePrefix("35.191.0.0/16"), netip.MustParsePrefix("34.111.20.30/32"))}
@@ -49,12 +52,13 @@ func TestClientOf(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			var lines [][]byte
+			var ctx fasthttp.RequestCtx
+			ctx.Init(&fasthttp.Request{}, &net.TCPAddr{IP: net.ParseIP(tt.peer)}, nil)
 			for _, f := range tt.forwarded {
-				lines = append(lines, []byte(f))
+				ctx.Request.Header.Add("X-Forwarded-For", f)
 			}
-			if got := tt.proxies.ClientOf(tt.peer, lines); got.String() != tt.want {
-				t.Errorf("ClientOf = %s, want %s", got, tt.want)
+			if got := tt.proxies.Client(&ctx); got.String() != tt.want {
+				t.Errorf("Client = %s, want %s", got, tt.want)
 			}
 		})
 	}

@@ -1,16 +1,15 @@
 // Package transcode is the contract between the videos service, which owns a
 // video's status, and the transcoding workers, which own the work.
 //
-// A Job names one generation of one uploaded object. Its Record is a Firestore
-// document that both sides read: the worker that holds the lease writes
-// progress, outcomes and failures into it, guarded by a fencing token, and the
-// videos service applies what it finds to the video. The package promises that
-// a writer whose lease was taken over changes nothing that shows, that progress
-// never moves backwards, and that an outcome, once published, is only ever
-// replaced by one with a higher version.
+// A Job names one generation of one uploaded object. Both sides read its Record, which
+// package jobs keeps: the worker that holds the lease writes progress, outcomes and
+// failures into it, guarded by a fencing token, and the videos service applies what it
+// finds to the video. A writer whose lease was taken over changes nothing that shows,
+// progress never moves backwards, and an outcome, once published, is only ever replaced
+// by one with a higher version.
 //
-// The package knows nothing of accounts, privacy or HTTP. Playlists are made in
-// services/videos/internal/hls, the files in the worker.
+// The package knows nothing of accounts, privacy, HTTP or databases. Playlists are made
+// in services/videos/internal/hls, the files in the worker.
 package transcode
 
 import (
@@ -20,14 +19,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/linkreel/linkreel/libs/queue"
 )
-
-// Item is how a job travels in the queue: by account, so that accounts take turns.
-func (j *Job) Item() queue.Item {
-	return queue.Item{ID: j.ID, Tenant: j.AccountID, Trace: j.Trace}
-}
 
 // QueueName is the queue on which job ids travel to the workers.
 const QueueName = "jobs"
@@ -213,7 +205,7 @@ const (
 // Final tells whether the job will not change any more.
 func (s State) Final() bool { return s == Done || s == Failed || s == Cancelled }
 
-// Record is a job as Firestore remembers it.
+// Record is a job and how far it is.
 type Record struct {
 	Job
 

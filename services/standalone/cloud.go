@@ -11,7 +11,7 @@ import (
 	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/tags"
-	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/libs/transcode/jobs"
 	"github.com/linkreel/linkreel/services/auth"
 	"github.com/linkreel/linkreel/services/events"
 	"github.com/linkreel/linkreel/services/links"
@@ -62,7 +62,7 @@ func (s *Stack) superviseRedis() error {
 func Indexes() [][]byte {
 	return [][]byte{
 		auth.Indexes, events.Indexes, links.Indexes, videos.Indexes,
-		idempotency.Indexes, outbox.Indexes, tags.Indexes, transcode.Indexes,
+		idempotency.Indexes, outbox.Indexes, tags.Indexes, jobs.Indexes,
 	}
 }
 

@@ -24,14 +24,15 @@ import (
 	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/libs/tags"
 	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/libs/transcode/jobs"
 	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 	"github.com/linkreel/linkreel/services/localcloud/storage"
 	"github.com/linkreel/linkreel/services/videos"
 )
 
-func tokenOf(r transcode.Record) transcode.Token {
-	return transcode.Token{JobID: r.ID, Attempt: r.Attempt}
+func tokenOf(r transcode.Record) jobs.Token {
+	return jobs.Token{JobID: r.ID, Attempt: r.Attempt}
 }
 
 func failure(code, message string) transcode.Failure {
@@ -139,7 +140,7 @@ func TestAFileWithAContentEncodingIsRefused(t *testing.T) {
 	if e, _ := got["error"].(map[string]any); got["status"] != "failed" || e["code"] != "UNSUPPORTED_FORMAT" || !strings.Contains(e["message"].(string), "Content-Encoding") {
 		t.Fatalf("video: %v", got)
 	}
-	if _, err := w.jobs.Get(t.Context(), transcode.JobID(v.id, o.Generation)); !errors.Is(err, transcode.ErrNotFound) {
+	if _, err := w.jobs.Get(t.Context(), transcode.JobID(v.id, o.Generation)); !errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("a worker was asked to prepare it: %v", err)
 	}
 	if _, err := w.bucket.Stat(t.Context(), "uploads/"+v.id+"/source"); !errors.Is(err, objectstore.ErrNotFound) {
@@ -178,7 +179,7 @@ func TestANewFileAfterAFailure(t *testing.T) {
 	if got = w.get(v.id); got["status"] != "processing" || got["error"] != nil {
 		t.Fatalf("after the new file: %v", got)
 	}
-	if _, err := w.jobs.Get(t.Context(), first.ID); !errors.Is(err, transcode.ErrNotFound) {
+	if _, err := w.jobs.Get(t.Context(), first.ID); !errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("the former job stays: %v", err)
 	}
 	w.work(v.id, nil)
@@ -385,7 +386,7 @@ func TestTwoInstallationsOnOneBucketLoseNothing(t *testing.T) {
 	eventually(t, "the bucket is claimed", func() bool { _, err := first.bucket.Stat(t.Context(), objectstore.OwnerObject); return err == nil })
 	before := first.objects("")
 	cfg := first.cfg
-	cfg.Firestore.Endpoint = cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{videos.Indexes, tags.Indexes, transcode.Indexes, idempotency.Indexes}}).Endpoint
+	cfg.Firestore.Endpoint = cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{videos.Indexes, tags.Indexes, jobs.Indexes, idempotency.Indexes}}).Endpoint
 	cfg.Redis.URL = redistest.Start(t)
 	second, err := videos.New(t.Context(), cfg)
 	must(t, err)
@@ -426,7 +427,7 @@ func TestAProcessOfAnotherDatabaseEndsAtItsStart(t *testing.T) {
 	eventually(t, "the bucket is claimed", func() bool { _, err := w.bucket.Stat(t.Context(), objectstore.OwnerObject); return err == nil })
 	v := w.ready(`{}`)
 	before := append(w.objects("videos/"+v.id), w.objects("uploads/"+v.id)...)
-	other := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{videos.Indexes, tags.Indexes, transcode.Indexes, idempotency.Indexes, outbox.Indexes}}).Endpoint
+	other := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{videos.Indexes, tags.Indexes, jobs.Indexes, idempotency.Indexes, outbox.Indexes}}).Endpoint
 	second, log := w.process(other)
 	if err := second.Wait(); err == nil || !strings.Contains(log.String(), "stop the other installation, delete the bucket's object "+objectstore.OwnerObject) {
 		t.Errorf("the second installation ended with %v and says %s", err, log)

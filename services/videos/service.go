@@ -38,6 +38,7 @@ import (
 	"github.com/linkreel/linkreel/libs/tenant"
 	"github.com/linkreel/linkreel/libs/tenant/keeper"
 	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/libs/transcode/jobs"
 	"github.com/linkreel/linkreel/services/videos/internal/api"
 	"github.com/linkreel/linkreel/services/videos/internal/pipeline"
 	"github.com/linkreel/linkreel/services/videos/internal/share"
@@ -163,13 +164,13 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	kept := store.New(record.Open(db, record.Options{Outbox: outbox, Now: cfg.Now}), api.Shown(addresses))
 	passwords := password.New(cfg.PasswordHashes, cfg.PasswordQueue)
 
-	jobs, workers := transcode.NewStore(db, cfg.Now), queue.New(rdb, queue.Options{Name: transcode.QueueName, Now: cfg.Now})
+	work := &jobs.Sweeper{Jobs: jobs.New(db, cfg.Now), Queue: queue.New(rdb, queue.Options{Name: transcode.QueueName, Now: cfg.Now})}
 	plan := video.Plan{
 		Upload:        video.UploadLimits{MaxBytes: cfg.MaxBytes, MaxAge: cfg.UploadMaxAge},
 		RecordingIdle: cfg.RecordingIdle, Replaced: share.ReplacedLife, Retention: cfg.SourceRetention,
 	}
 	pipe := pipeline.New(pipeline.Options{
-		Store: kept, Bucket: bucket, Jobs: jobs, Queue: wakeUps{workers, &transcode.Sweeper{Jobs: jobs, Queue: workers}},
+		Store: kept, Bucket: bucket, Jobs: work.Jobs, Queue: work,
 		Hint: hints{queue.New(rdb, queue.Options{Name: transcode.OutcomeQueueName}), identity.NewID("r")}.Next,
 		Now:  cfg.Now, Log: log, Plan: plan,
 		Job: transcode.Limits{MaxBytes: cfg.MaxBytes, MaxDuration: cfg.MaxDuration, MaxSide: cfg.MaxSide, MaxPixels: cfg.MaxPixels},
@@ -259,19 +260,6 @@ func (c Config) verifier() (*api.Verifier, error) {
 	}
 	return api.NewVerifier(c.PushAudience, c.PushAccount, c.PushCertsURL, c.Now), nil
 }
-
-// wakeUps brings jobs to the workers' queue.
-type wakeUps struct {
-	q       *queue.Queue
-	sweeper *transcode.Sweeper
-}
-
-func (w wakeUps) Add(ctx context.Context, j transcode.Job) error {
-	_, err := w.q.Add(ctx, j.Item())
-	return err
-}
-
-func (w wakeUps) Sweep(ctx context.Context) error { return w.sweeper.Sweep(ctx) }
 
 // hints takes what workers say from their queue; each hint goes to one replica.
 type hints struct {

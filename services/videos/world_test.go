@@ -31,6 +31,7 @@ import (
 	"github.com/linkreel/linkreel/libs/tags"
 	"github.com/linkreel/linkreel/libs/tenant/wire"
 	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/libs/transcode/jobs"
 	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
@@ -49,7 +50,7 @@ type world struct {
 	svc     *boot.Service
 	store   *storage.Server
 	fire    *firestore.Server
-	jobs    *transcode.Store
+	jobs    *jobs.Store
 	bucket  *objectstore.Store
 	clock   *clock
 	keys    map[string]string // account → key
@@ -112,7 +113,7 @@ func newWorld(t *testing.T, options ...option) *world {
 	w.base = "http://" + api.Addr().String()
 	var cfg videos.Config
 	cloud := cloudtest.Start(t, cloudtest.Options{
-		Indexes: [][]byte{videos.Indexes, tags.Indexes, transcode.Indexes, idempotency.Indexes, outbox.Indexes}, Complete: true, Rare: []string{"videoAccounts.lookAt"}, Clock: w.clock.Now, Buckets: []string{bucketName},
+		Indexes: [][]byte{videos.Indexes, tags.Indexes, jobs.Indexes, idempotency.Indexes, outbox.Indexes}, Complete: true, Rare: []string{"videoAccounts.lookAt"}, Clock: w.clock.Now, Buckets: []string{bucketName},
 		Storage: func(objects *storage.Options) {
 			objects.CORS = []storage.CORS{{Origin: []string{"*"}, Method: []string{"GET", "HEAD", "PUT"}, ResponseHeader: []string{"Content-Type", "Content-Range", "Range"}}}
 			w.uploads, w.push, w.disk = objects.PublicURL, objects.APIURL, objects.Dir
@@ -145,7 +146,7 @@ func newWorld(t *testing.T, options ...option) *world {
 
 	db, err := firestoredb.Open(t.Context(), cfg.Firestore)
 	must(t, err)
-	w.db, w.jobs = db, transcode.NewStore(db, w.clock.Now)
+	w.db, w.jobs = db, jobs.New(db, w.clock.Now)
 	w.bucket, err = objectstore.Open(t.Context(), cfg.Storage)
 	must(t, err)
 	t.Cleanup(func() {
@@ -320,7 +321,7 @@ func (w *world) work(id string, change func(*transcode.Outcome)) *transcode.Outc
 	for _, name := range o.Objects() {
 		w.object(name, "bytes of "+name)
 	}
-	must(w.t, w.jobs.Publish(ctx, transcode.Token{JobID: job.ID, Attempt: r.Attempt}, o))
+	must(w.t, w.jobs.Publish(ctx, jobs.Token{JobID: job.ID, Attempt: r.Attempt}, o))
 	return o
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/linkreel/linkreel/libs/queue"
 	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/libs/transcode/jobs"
 	"github.com/linkreel/linkreel/services/localcloud/procstat"
 	"github.com/linkreel/linkreel/services/localcloud/redisproc"
 	"github.com/linkreel/linkreel/services/localcloud/storage"
@@ -178,7 +179,7 @@ func benchTwoWorkers(ctx context.Context) error {
 // site is what workers work with: Firestore, storage and Redis.
 type site struct {
 	env    []string
-	jobs   *transcode.Store
+	jobs   *jobs.Store
 	queue  *queue.Queue
 	bucket *objectstore.Store
 	closed []func()
@@ -236,7 +237,7 @@ func newSite(ctx context.Context, dir string) (_ *site, err error) {
 		return nil, err
 	}
 	s.closed = append(s.closed, func() { _ = fs.Close() })
-	s.jobs = transcode.NewStore(fs, time.Now)
+	s.jobs = jobs.New(fs, time.Now)
 	client, err := redisdb.Open(cfg.Redis)
 	if err != nil {
 		return nil, err
@@ -291,7 +292,7 @@ func (s *site) run(ctx context.Context, videoID, file string, workers int) (c co
 	if _, err := s.jobs.Create(ctx, j); err != nil {
 		return c, err
 	}
-	if _, err := s.queue.Add(ctx, j.Item()); err != nil {
+	if _, err := s.queue.Add(ctx, jobs.Item(j)); err != nil {
 		return c, err
 	}
 	for {

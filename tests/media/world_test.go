@@ -21,6 +21,7 @@ import (
 	"github.com/linkreel/linkreel/libs/queue"
 	"github.com/linkreel/linkreel/libs/tags"
 	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/libs/transcode/jobs"
 	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
 	"github.com/linkreel/linkreel/services/localcloud/redisproc"
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
@@ -51,7 +52,7 @@ func TestMain(m *testing.M) {
 type world struct {
 	t       testing.TB
 	env     map[string]string
-	jobs    *transcode.Store
+	jobs    *jobs.Store
 	queue   *queue.Queue
 	bucket  *objectstore.Store
 	storage *storage.Server
@@ -65,7 +66,7 @@ type world struct {
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	ctx := context.Background()
-	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{transcode.Indexes, videos.Indexes, tags.Indexes}, Buckets: []string{"media"}})
+	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{jobs.Indexes, videos.Indexes, tags.Indexes}, Buckets: []string{"media"}})
 	key := filepath.Join(t.TempDir(), "key.json")
 	if err := os.WriteFile(key, cloud.Key, 0o600); err != nil {
 		t.Fatal(err)
@@ -83,7 +84,7 @@ func newWorld(t testing.TB) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	r.jobs = transcode.NewStore(db, time.Now)
+	r.jobs = jobs.New(db, time.Now)
 	r.client = redis.NewClient(&redis.Options{Addr: r.redis.Addr()})
 	t.Cleanup(func() { _ = r.client.Close() })
 	r.queue = queue.New(r.client, queue.Options{Name: transcode.QueueName})
@@ -178,7 +179,7 @@ func (r *world) submitLimited(ctx context.Context, videoID, path string, limits 
 	if _, err := r.jobs.Create(ctx, j); err != nil {
 		r.t.Fatal(err)
 	}
-	if _, err := r.queue.Add(ctx, j.Item()); err != nil {
+	if _, err := r.queue.Add(ctx, jobs.Item(j)); err != nil {
 		r.t.Logf("not queued: %v", err)
 	}
 	return j

@@ -7,6 +7,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/queue"
 	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/libs/transcode/jobs"
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ffmpeg"
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ladder"
 )
@@ -83,7 +84,7 @@ func (a *attempt) inspect(ctx context.Context) error {
 	var failure *transcode.Failure
 	// Running out of memory here says nothing about the file: a slot's programs may have more.
 	judged := errors.As(err, &failure) && !errors.Is(err, ffmpeg.ErrMemory)
-	if ctx.Err() != nil || judged || errors.Is(err, transcode.ErrLost) {
+	if ctx.Err() != nil || judged || errors.Is(err, jobs.ErrLost) {
 		return err
 	}
 	if err != nil {

@@ -21,16 +21,18 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/queue"
 	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/libs/transcode/jobs"
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ffmpeg"
 )
 
@@ -46,7 +48,7 @@ type Bucket interface {
 
 // Options are what a worker works with.
 type Options struct {
-	Jobs     *transcode.Store
+	Jobs     *jobs.Store
 	Queue    *queue.Queue
 	Outcomes *queue.Queue // tells the videos service about outcomes
 	Bucket   Bucket
@@ -62,24 +64,22 @@ type Options struct {
 	Log       *slog.Logger
 }
 
+var duration = promauto.NewHistogramVec(prometheus.HistogramOpts{
+	Name: "linkreel_job_duration_seconds", Help: "Time from claim to end of a job, by how it ended.",
+	Buckets: []float64{0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600},
+}, []string{"result"})
+
 // Worker does jobs until it is stopped.
 type Worker struct {
 	o       Options
 	direct  chan string // ids found by sweeping while Redis is away
 	sources sourceCache
 	tracer  trace.Tracer
-	ended   metric.Float64Histogram
 }
 
 // New makes a worker.
-func New(o Options) (*Worker, error) {
-	ended, err := otel.Meter("transcoding-worker").Float64Histogram("linkreel.job.duration",
-		metric.WithDescription("time from claim to end of a job, by how it ended"), metric.WithUnit("s"),
-		metric.WithExplicitBucketBoundaries(0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600))
-	if err != nil {
-		return nil, err
-	}
-	return &Worker{o: o, direct: make(chan string), tracer: otel.Tracer("transcoding-worker"), ended: ended}, nil
+func New(o Options) *Worker {
+	return &Worker{o: o, direct: make(chan string), tracer: otel.Tracer("transcoding-worker")}
 }
 
 // patience is how long a slot waits for a message before it looks around.
@@ -132,7 +132,7 @@ func (w *Worker) slot(ctx context.Context, consumer string) {
 // sweep brings due jobs into the queue when it lacks them. While Redis is away it
 // hands them to a free slot itself.
 func (w *Worker) sweep(ctx context.Context) {
-	sweeper := transcode.Sweeper{Jobs: w.o.Jobs, Queue: w.o.Queue, Direct: w.handOver}
+	sweeper := jobs.Sweeper{Jobs: w.o.Jobs, Queue: w.o.Queue, Direct: w.handOver}
 	for {
 		// Half a pause is the least between two sweeps, so a turn that lasts shorter
 		// would let every worker sweep.
@@ -190,7 +190,7 @@ func (w *Worker) claimed(ctx context.Context, record transcode.Record, message *
 	log.InfoContext(ctx, "job claimed")
 	begun := w.o.Now()
 
-	token := transcode.Token{JobID: id, Attempt: record.Attempt}
+	token := jobs.Token{JobID: id, Attempt: record.Attempt}
 	lease := w.keepLease(ctx, token, message, log)
 	a := &attempt{w: w, record: record, token: token, lease: lease, log: log, prefix: prefixOf(record), stored: map[string]int64{}}
 	a.maker = w.o.Maker(func(t *ffmpeg.Tools) { t.Used = a.used.add })
@@ -201,7 +201,7 @@ func (w *Worker) claimed(ctx context.Context, record transcode.Record, message *
 		err = cause
 	}
 	lease.release()
-	if err != nil && ctx.Err() != nil && !errors.Is(err, transcode.ErrLost) {
+	if err != nil && ctx.Err() != nil && !errors.Is(err, jobs.ErrLost) {
 		err = errStopping
 	}
 
@@ -210,7 +210,7 @@ func (w *Worker) claimed(ctx context.Context, record transcode.Record, message *
 		span.SetStatus(codes.Error, result)
 	}
 	span.SetAttributes(attribute.String("job.result", result))
-	w.ended.Record(after, w.o.Now().Sub(begun).Seconds(), metric.WithAttributes(attribute.String("result", result)))
+	duration.WithLabelValues(result).Observe(w.o.Now().Sub(begun).Seconds())
 }
 
 // unclaimed deals with a message whose job could not be claimed.
@@ -219,10 +219,10 @@ func (w *Worker) unclaimed(ctx context.Context, id string, m *queue.Message, err
 		return
 	}
 	switch {
-	case errors.Is(err, transcode.ErrFinal), errors.Is(err, transcode.ErrNotFound):
+	case errors.Is(err, jobs.ErrFinal), errors.Is(err, jobs.ErrNotFound):
 		w.hint(ctx, id)
 		err = m.Done(ctx)
-	case errors.Is(err, transcode.ErrHeld):
+	case errors.Is(err, jobs.ErrHeld):
 		err = m.Delay(ctx, w.o.Now().Add(w.o.Heartbeat/2))
 	default:
 		w.o.Log.WarnContext(ctx, "job could not be claimed; tried again soon", "job", id, "error", err)
@@ -261,7 +261,7 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 		w.message(ctx, m, func(m *queue.Message, ctx context.Context) error { return m.Delay(ctx, at) })
 		return "waiting"
 
-	case errors.Is(err, transcode.ErrLost):
+	case errors.Is(err, jobs.ErrLost):
 		log.WarnContext(ctx, "job lost to another worker or cancelled")
 		w.message(ctx, m, (*queue.Message).Done)
 		w.tidy(ctx, r, log)
@@ -338,7 +338,7 @@ func (w *Worker) message(ctx context.Context, m *queue.Message, change func(*que
 }
 
 func (w *Worker) note(ctx context.Context, what string, err error) {
-	if err != nil && !errors.Is(err, queue.ErrLost) && !errors.Is(err, transcode.ErrLost) {
+	if err != nil && !errors.Is(err, queue.ErrLost) && !errors.Is(err, jobs.ErrLost) {
 		w.o.Log.WarnContext(ctx, "not noted; a sweep will repair it", "what", what, "error", err)
 	}
 }
@@ -349,7 +349,7 @@ func (w *Worker) insist(ctx context.Context, write func() error) error {
 	pause := 200 * time.Millisecond
 	for end := w.o.Now().Add(2 * time.Minute); ; {
 		err := write()
-		if err == nil || errors.Is(err, transcode.ErrLost) || errors.Is(err, transcode.ErrFinal) || w.o.Now().After(end) {
+		if err == nil || errors.Is(err, jobs.ErrLost) || errors.Is(err, jobs.ErrFinal) || w.o.Now().After(end) {
 			return err
 		}
 		select {
@@ -383,7 +383,7 @@ func (w *Worker) tidy(ctx context.Context, r transcode.Record, log *slog.Logger)
 	defer cancel()
 	prefix := prefixOf(r)
 	now, err := w.o.Jobs.Get(ctx, r.ID)
-	if err != nil && !errors.Is(err, transcode.ErrNotFound) {
+	if err != nil && !errors.Is(err, jobs.ErrNotFound) {
 		return // the janitor will find it
 	}
 	if now.State != transcode.Cancelled && now.Outcome.Uses(prefix) {

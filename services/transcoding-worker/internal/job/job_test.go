@@ -24,6 +24,7 @@ import (
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/queue"
 	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/libs/transcode/jobs"
 	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ffmpeg"
@@ -36,7 +37,7 @@ import (
 type world struct {
 	t       *testing.T
 	w       *Worker
-	jobs    *transcode.Store
+	jobs    *jobs.Store
 	queue   *queue.Queue
 	redis   *redis.Client
 	bucket  *memory
@@ -47,7 +48,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{transcode.Indexes}, Complete: true})
+	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{jobs.Indexes}, Complete: true})
 	rdb := redis.NewClient(&redis.Options{Addr: redistest.Start(t)})
 	t.Cleanup(func() { _ = rdb.Close() })
 	scratch, err := OpenScratch(t.TempDir(), 0)
@@ -56,19 +57,16 @@ func newWorld(t *testing.T) *world {
 	}
 	t.Cleanup(func() { _ = scratch.Close() })
 	b := &world{
-		t: t, redis: rdb, jobs: transcode.NewStore(firestoredb.Use(cloud.Client(t), 5*time.Second), time.Now),
+		t: t, redis: rdb, jobs: jobs.New(firestoredb.Use(cloud.Client(t), 5*time.Second), time.Now),
 		queue:  queue.New(rdb, queue.Options{Name: transcode.QueueName}),
 		bucket: &memory{objects: map[string]objectstore.Object{}}, maker: &fakeMaker{source: shortClip()},
 	}
-	b.w, err = New(Options{
+	b.w = New(Options{
 		Jobs: b.jobs, Queue: b.queue, Outcomes: queue.New(rdb, queue.Options{Name: transcode.OutcomeQueueName}),
 		Bucket: b.bucket, Maker: func(func(*ffmpeg.Tools)) Maker { return b.maker }, Scratch: scratch,
 		Name: "worker", Slots: 1, Lease: 20 * time.Second, Heartbeat: 100 * time.Millisecond, Sweep: 200 * time.Millisecond,
 		Now: time.Now, Log: slog.New(slog.DiscardHandler),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	return b
 }
 
@@ -88,7 +86,7 @@ func (b *world) submit(account, video string) transcode.Job {
 	if _, err := b.jobs.Create(b.t.Context(), j); err != nil {
 		b.t.Fatal(err)
 	}
-	if _, err := b.queue.Add(b.t.Context(), j.Item()); err != nil {
+	if _, err := b.queue.Add(b.t.Context(), jobs.Item(j)); err != nil {
 		b.t.Fatal(err)
 	}
 	return j
@@ -110,7 +108,7 @@ func (b *world) await(id string, ok func(transcode.Record) bool) transcode.Recor
 func (b *world) awaitGone(id string) {
 	b.t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		if _, err := b.jobs.Get(context.Background(), id); errors.Is(err, transcode.ErrNotFound) {
+		if _, err := b.jobs.Get(context.Background(), id); errors.Is(err, jobs.ErrNotFound) {
 			return
 		}
 		if time.Now().After(end) {
@@ -160,7 +158,7 @@ func TestAPictureIsTakenOfOneSegmentAndTheVideosObjectsStay(t *testing.T) {
 		if _, err := b.jobs.Create(t.Context(), j); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := b.queue.Add(t.Context(), j.Item()); err != nil {
+		if _, err := b.queue.Add(t.Context(), jobs.Item(j)); err != nil {
 			t.Fatal(err)
 		}
 		return b.await(j.ID, final)
@@ -452,7 +450,7 @@ func TestAHelperWithTooSmallADiskLeavesThePartToOthers(t *testing.T) {
 	if _, err := b.jobs.Create(ctx, part); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.queue.Add(ctx, part.Item()); err != nil {
+	if _, err := b.queue.Add(ctx, jobs.Item(part)); err != nil {
 		t.Fatal(err)
 	}
 	b.run()
@@ -600,7 +598,7 @@ func (b *world) deadLeader() transcode.Job {
 			o.Renditions = append(o.Renditions, transcode.Rendition{Name: rung.Name, Object: o.Prefix + rung.Name + ".mp4"})
 			b.bucket.put(o.Prefix + rung.Name + ".mp4")
 		}
-		if err := b.jobs.Publish(ctx, transcode.Token{JobID: part.ID, Attempt: r.Attempt}, o); err != nil {
+		if err := b.jobs.Publish(ctx, jobs.Token{JobID: part.ID, Attempt: r.Attempt}, o); err != nil {
 			b.t.Fatal(err)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/linkreel/linkreel/libs/queue"
-	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/libs/transcode/jobs"
 )
 
 // leaseKeeper keeps a claimed job ours: it sends heartbeats for the lease and for
@@ -27,7 +27,7 @@ type leaseKeeper struct {
 // one sustained write a second to a document, and each is paid for.
 const progressEvery = 2 * time.Second
 
-func (w *Worker) keepLease(ctx context.Context, t transcode.Token, m *queue.Message, log *slog.Logger) *leaseKeeper {
+func (w *Worker) keepLease(ctx context.Context, t jobs.Token, m *queue.Message, log *slog.Logger) *leaseKeeper {
 	k := new(leaseKeeper)
 	k.ctx, k.cancel = context.WithCancelCause(ctx)
 	k.wg.Go(func() {
@@ -49,8 +49,8 @@ func (w *Worker) keepLease(ctx context.Context, t transcode.Token, m *queue.Mess
 			// job either, and what we publish is checked against the token.
 			err := w.o.Jobs.Heartbeat(k.ctx, t, w.o.Lease, int(progress))
 			switch {
-			case errors.Is(err, transcode.ErrLost):
-				k.cancel(transcode.ErrLost)
+			case errors.Is(err, jobs.ErrLost):
+				k.cancel(jobs.ErrLost)
 				return
 			case err != nil && k.ctx.Err() == nil:
 				log.WarnContext(k.ctx, "lease could not be extended", "error", err)

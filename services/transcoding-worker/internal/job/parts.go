@@ -14,6 +14,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/libs/transcode/jobs"
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ladder"
 )
 
@@ -50,7 +51,7 @@ func (a *attempt) encodeParts(ctx context.Context, p ladder.Plan, parts []ladder
 				continue
 			}
 			made, err := a.part(ctx, p, part, i, len(parts)-left, len(parts))
-			if errors.Is(err, transcode.ErrHeld) {
+			if errors.Is(err, jobs.ErrHeld) {
 				continue // somebody is at it
 			}
 			if errors.Is(err, errPartGone) && offers[i] < maxOffers {
@@ -121,7 +122,7 @@ func (a *attempt) offer(ctx context.Context, p ladder.Plan, parts []ladder.Part)
 // not according to what is there.
 func (a *attempt) dropIncomplete(ctx context.Context, id string, there map[string]bool) error {
 	record, err := a.w.o.Jobs.Get(ctx, id)
-	if errors.Is(err, transcode.ErrNotFound) || err == nil && record.State != transcode.Done {
+	if errors.Is(err, jobs.ErrNotFound) || err == nil && record.State != transcode.Done {
 		return nil
 	}
 	if err != nil {
@@ -154,7 +155,7 @@ func (a *attempt) offerPart(ctx context.Context, p ladder.Plan, part ladder.Part
 		return err
 	}
 	// A wake-up that is lost is made up for by the sweep.
-	_, err = a.w.o.Queue.Add(ctx, j.Item())
+	_, err = a.w.o.Queue.Add(ctx, jobs.Item(j))
 	a.w.note(ctx, "offer", err)
 	return nil
 }
@@ -165,14 +166,14 @@ func (a *attempt) part(ctx context.Context, p ladder.Plan, part ladder.Part, ind
 	id := transcode.PartID(a.record.ID, index)
 	dir := filepath.Join(a.dir, fmt.Sprintf("part-%d", index))
 	record, err := a.w.o.Jobs.Claim(ctx, id, a.record.Worker, a.w.o.Lease)
-	if errors.Is(err, transcode.ErrFinal) {
+	if errors.Is(err, jobs.ErrFinal) {
 		return a.collect(ctx, p, id, dir)
 	}
 	if err != nil {
 		return nil, err
 	}
 	helper := &attempt{
-		w: a.w, record: record, token: transcode.Token{JobID: id, Attempt: record.Attempt},
+		w: a.w, record: record, token: jobs.Token{JobID: id, Attempt: record.Attempt},
 		maker: a.maker, log: a.log.With("part", index), dir: dir, prefix: prefixOf(record), stored: map[string]int64{},
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -195,8 +196,8 @@ func (a *attempt) part(ctx context.Context, p ladder.Plan, part ladder.Part, ind
 		a.w.note(ctx, "return", a.w.o.Jobs.Nack(context.WithoutCancel(ctx), helper.token))
 		return nil, context.Cause(ctx)
 	}
-	if errors.Is(err, transcode.ErrLost) {
-		err = transcode.ErrHeld // taken over while we were slow; it will be collected
+	if errors.Is(err, jobs.ErrLost) {
+		err = jobs.ErrHeld // taken over while we were slow; it will be collected
 		_ = os.RemoveAll(dir)
 	}
 	return files, err
@@ -260,9 +261,9 @@ func (a *attempt) encodePart(ctx context.Context, p ladder.Plan, part ladder.Par
 // help does one part of another worker's job.
 func (a *attempt) help(ctx context.Context) error {
 	parent, err := a.w.o.Jobs.Get(ctx, a.record.Parent)
-	if errors.Is(err, transcode.ErrNotFound) || err == nil && parent.State.Final() {
+	if errors.Is(err, jobs.ErrNotFound) || err == nil && parent.State.Final() {
 		// The parent no longer needs it, and nothing else would remove it.
-		return errors.Join(transcode.ErrLost, a.w.o.Jobs.Delete(ctx, a.record.ID))
+		return errors.Join(jobs.ErrLost, a.w.o.Jobs.Delete(ctx, a.record.ID))
 	}
 	if err != nil {
 		return err

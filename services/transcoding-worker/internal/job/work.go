@@ -18,6 +18,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/libs/transcode/jobs"
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ffmpeg"
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ladder"
 )
@@ -33,7 +34,7 @@ const (
 type attempt struct {
 	w      *Worker
 	record transcode.Record
-	token  transcode.Token
+	token  jobs.Token
 	lease  *leaseKeeper
 	maker  Maker
 	used   usage // by its programs

@@ -29,6 +29,7 @@ import (
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/libs/transcode/jobs"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
@@ -65,7 +66,7 @@ type Bucket interface {
 	DeletePrefix(ctx context.Context, prefix string) error
 }
 
-// Jobs is what the pipeline asks of the job records. *transcode.Store is the one
+// Jobs is what the pipeline asks of the job records. *jobs.Store is the one
 // in use.
 type Jobs interface {
 	Create(ctx context.Context, j transcode.Job) (bool, error)
@@ -111,9 +112,8 @@ type Options struct {
 
 // Pipeline is safe for concurrent use.
 type Pipeline struct {
-	o       Options
-	kick    chan struct{} // a purge is due
-	measure measures
+	o    Options
+	kick chan struct{} // a purge is due
 
 	mu     sync.Mutex
 	looked map[video.ID]time.Time
@@ -129,7 +129,7 @@ func New(o Options) *Pipeline {
 	if o.Claim == nil {
 		o.Claim = func(context.Context) error { return nil }
 	}
-	return &Pipeline{o: o, kick: make(chan struct{}, 1), looked: map[video.ID]time.Time{}, measure: newMeasures()}
+	return &Pipeline{o: o, kick: make(chan struct{}, 1), looked: map[video.ID]time.Time{}}
 }
 
 // refreshEvery is how soon the same video is looked at again because somebody asks.
@@ -289,13 +289,13 @@ func (p *Pipeline) arrive(ctx context.Context, v *video.Video) (*video.Video, er
 	case video.Processing:
 		if changed {
 			p.o.Log.InfoContext(ctx, "upload arrived", "video", v.ID, "bytes", source.Size)
-			p.measure.became(ctx, video.Processing, "")
+			became(video.Processing, "")
 		}
 		return arrived, p.start(ctx, arrived)
 	case video.Failed:
 		if changed {
 			p.o.Log.InfoContext(ctx, "upload refused", "video", v.ID, "bytes", source.Size, "code", arrived.Failure.Code)
-			p.measure.became(ctx, video.Failed, arrived.Failure.Code)
+			became(video.Failed, arrived.Failure.Code)
 		}
 		// By its generation: a better file may have been put there since.
 		return arrived, p.o.Bucket.Delete(ctx, arrived.Upload.Object, source.Generation)
@@ -346,7 +346,7 @@ func (p *Pipeline) startJob(ctx context.Context, j transcode.Job) error {
 // applyOutcome takes over what the job has come to.
 func (p *Pipeline) applyOutcome(ctx context.Context, v *video.Video) (*video.Video, error) {
 	job, err := p.o.Jobs.Get(ctx, v.Source.JobID)
-	if errors.Is(err, transcode.ErrNotFound) {
+	if errors.Is(err, jobs.ErrNotFound) {
 		// Whoever noticed the upload died between the record's commit and the job's.
 		if v.Status == video.Processing {
 			return v, p.start(ctx, v)
@@ -369,7 +369,7 @@ func (p *Pipeline) applyOutcome(ctx context.Context, v *video.Video) (*video.Vid
 		failed, changed, err := p.move(ctx, v.ID, func(v *video.Video) error { return v.Fail(job.ID, f, p.o.Now()) })
 		if changed {
 			p.o.Log.InfoContext(ctx, "video failed", "video", v.ID, "code", f.Code)
-			p.measure.became(ctx, video.Failed, f.Code)
+			became(video.Failed, f.Code)
 		}
 		return orOld(failed, v), err
 	}
@@ -390,7 +390,7 @@ func (p *Pipeline) publish(ctx context.Context, v *video.Video, job transcode.Re
 			"path", media.Path, "renditions", len(media.Renditions))
 		// Only the first publication is a change of status.
 		if published.ReadyAt.Equal(published.UpdatedAt) {
-			p.measure.became(ctx, video.Ready, "")
+			became(video.Ready, "")
 		}
 	}
 	return orOld(published, v), err

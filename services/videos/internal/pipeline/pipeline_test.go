@@ -20,6 +20,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/libs/transcode/jobs"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
@@ -177,13 +178,13 @@ func (b bucket) Upload(_ context.Context, object string, r io.Reader, opt object
 
 func (b bucket) DeletePrefix(context.Context, string) error { return nil }
 
-type jobs struct{ *shelf }
+type noJobs struct{ *shelf }
 
-func (jobs) Create(context.Context, transcode.Job) (bool, error) { return true, nil }
-func (jobs) Get(context.Context, string) (transcode.Record, error) {
-	return transcode.Record{}, transcode.ErrNotFound
+func (noJobs) Create(context.Context, transcode.Job) (bool, error) { return true, nil }
+func (noJobs) Get(context.Context, string) (transcode.Record, error) {
+	return transcode.Record{}, jobs.ErrNotFound
 }
-func (jobs) Delete(context.Context, string) error { return nil }
+func (noJobs) Delete(context.Context, string) error { return nil }
 
 func newShelf() (*shelf, *Pipeline) {
 	s := &shelf{
@@ -191,7 +192,7 @@ func newShelf() (*shelf, *Pipeline) {
 		objects: map[string]objectstore.Object{}, content: map[string][]byte{}, failing: map[string]error{},
 	}
 	return s, New(Options{
-		Store: s, Bucket: bucket{s}, Jobs: jobs{s}, Now: func() time.Time { return s.now }, Log: slog.New(slog.DiscardHandler), JanitorMost: 100,
+		Store: s, Bucket: bucket{s}, Jobs: noJobs{s}, Now: func() time.Time { return s.now }, Log: slog.New(slog.DiscardHandler), JanitorMost: 100,
 		Plan: video.Plan{Upload: video.UploadLimits{MaxAge: 48 * time.Hour}, Replaced: 7 * time.Hour, Retention: 168 * time.Hour},
 	})
 }
@@ -684,7 +685,7 @@ func TestSightingsOfAnotherDatabaseDoNotCount(t *testing.T) {
 }
 
 // done are jobs that have all ended with a picture.
-type done struct{ jobs }
+type done struct{ noJobs }
 
 func (done) Get(context.Context, string) (transcode.Record, error) {
 	return transcode.Record{State: transcode.Done, Outcome: &transcode.Outcome{Poster: "taken.jpg"}}, nil
@@ -834,7 +835,7 @@ func TestThousandsOfPurgesDelayNoSweep(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := &deleted{left: 2_000}
-		p := New(Options{Store: d, Bucket: slow{}, Jobs: jobs{}, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+		p := New(Options{Store: d, Bucket: slow{}, Jobs: noJobs{}, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
 		for rounds := 0; d.left > 0; rounds++ {
 			begun := time.Now()
 			if err := p.PurgeDue(t.Context()); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/libs/transcode/jobs"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
@@ -75,7 +76,7 @@ func (p *Pipeline) startStill(ctx context.Context, v *video.Video) (*video.Video
 // applyStill takes over the picture that a job has taken.
 func (p *Pipeline) applyStill(ctx context.Context, v *video.Video) (*video.Video, error) {
 	job, err := p.o.Jobs.Get(ctx, v.Still.JobID)
-	if errors.Is(err, transcode.ErrNotFound) {
+	if errors.Is(err, jobs.ErrNotFound) {
 		return p.startStill(ctx, v)
 	}
 	if err != nil || !job.State.Final() {

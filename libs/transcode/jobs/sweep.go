@@ -1,10 +1,11 @@
-package transcode
+package jobs
 
 import (
 	"context"
 	"errors"
 
 	"github.com/linkreel/linkreel/libs/queue"
+	"github.com/linkreel/linkreel/libs/transcode"
 )
 
 // Sweeper puts due jobs into the queue when it lacks them: their wake-up was
@@ -20,6 +21,11 @@ type Sweeper struct {
 	Direct func(ctx context.Context, jobID string) error
 
 	after Cursor
+}
+
+// Item is how a job travels in the queue: by account, so that accounts take turns.
+func Item(j transcode.Job) queue.Item {
+	return queue.Item{ID: j.ID, Tenant: j.AccountID, Trace: j.Trace}
 }
 
 // page is how many due jobs one read lists, and pages how many pages a sweep reads
@@ -51,11 +57,17 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 	}
 }
 
-func (s *Sweeper) look(ctx context.Context, r Record) (added bool, err error) {
+// Add puts a job into the queue.
+func (s *Sweeper) Add(ctx context.Context, j transcode.Job) error {
+	_, err := s.Queue.Add(ctx, Item(j))
+	return err
+}
+
+func (s *Sweeper) look(ctx context.Context, r transcode.Record) (added bool, err error) {
 	if r.State.Final() {
 		return false, s.Jobs.Collect(ctx, r)
 	}
-	added, err = s.Queue.Add(ctx, r.Item())
+	added, err = s.Queue.Add(ctx, Item(r.Job))
 	if err != nil && s.Direct != nil {
 		return false, s.Direct(ctx, r.ID)
 	}

@@ -1,4 +1,9 @@
-package transcode
+// Package jobs keeps the jobs of package transcode as Firestore documents, which the
+// videos service makes and the workers claim under a lease.
+//
+// A claim gives a fencing token. Whoever writes with an older one changes nothing and
+// learns ErrLost. [Sweeper] puts jobs back into the queue that the queue has lost.
+package jobs
 
 import (
 	"context"
@@ -10,15 +15,16 @@ import (
 	"cloud.google.com/go/firestore"
 
 	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/transcode"
 )
 
 // What a store refuses. ErrLost is the one a worker must obey at once: its
 // work belongs to somebody else, or to nobody.
 var (
-	ErrNotFound = errors.New("transcode: no such job")
-	ErrHeld     = errors.New("transcode: another worker holds the job, or it is not due yet")
-	ErrFinal    = errors.New("transcode: the job is finished")
-	ErrLost     = errors.New("transcode: the lease was lost")
+	ErrNotFound = errors.New("jobs: no such job")
+	ErrHeld     = errors.New("jobs: another worker holds the job, or it is not due yet")
+	ErrFinal    = errors.New("jobs: the job is finished")
+	ErrLost     = errors.New("jobs: the lease was lost")
 )
 
 // MaxTries is how often a job may end badly before it fails for good.
@@ -39,8 +45,8 @@ type Store struct {
 	now func() time.Time
 }
 
-// NewStore makes a store. now is the clock that leases are judged by.
-func NewStore(db *firestoredb.DB, now func() time.Time) *Store {
+// New makes a store. now is the clock that leases are judged by.
+func New(db *firestoredb.DB, now func() time.Time) *Store {
 	return &Store{db: db, now: now}
 }
 
@@ -49,96 +55,67 @@ func NewStore(db *firestoredb.DB, now func() time.Time) *Store {
 // when running. A final job has none, except for a part: the leader of its job
 // removes it, but may die before that, so a final part becomes due once more to be
 // collected. A single field and its automatic index therefore answer all that the
-// sweeper asks.
+// sweeper asks. Limits and Still are kept by the names that their fields have in Go.
 type document struct {
 	AccountID  string            `firestore:"accountId,omitempty"`
 	VideoID    string            `firestore:"videoId"`
 	Object     string            `firestore:"object"`
 	Generation int64             `firestore:"generation"`
 	Size       int64             `firestore:"size"`
-	Limits     limitsDocument    `firestore:"limits"`
+	Limits     transcode.Limits  `firestore:"limits"`
 	Trace      map[string]string `firestore:"trace,omitempty"`
 	CreatedAt  time.Time         `firestore:"createdAt"`
 	Parent     string            `firestore:"parent,omitempty"`
 	Spec       []byte            `firestore:"spec,omitempty"`
-	Still      *stillDocument    `firestore:"still,omitempty"`
+	Still      *transcode.Still  `firestore:"still,omitempty"`
 
-	State       string     `firestore:"state"`
-	Attempt     int        `firestore:"attempt"`
-	Tries       int        `firestore:"tries"`
-	Inspected   bool       `firestore:"looked,omitempty"`
-	Worker      string     `firestore:"worker"`
-	DueAt       *time.Time `firestore:"dueAt,omitempty"`
-	DueBucket   int        `firestore:"dueBucket"`
-	Progress    int        `firestore:"progress"`
-	Outcome     []byte     `firestore:"outcome,omitempty"`
-	FailCode    string     `firestore:"failCode,omitempty"`
-	FailMessage string     `firestore:"failMessage,omitempty"`
-	UpdatedAt   time.Time  `firestore:"updatedAt"`
+	State       transcode.State `firestore:"state"`
+	Attempt     int             `firestore:"attempt"`
+	Tries       int             `firestore:"tries"`
+	Inspected   bool            `firestore:"looked,omitempty"`
+	Worker      string          `firestore:"worker"`
+	DueAt       *time.Time      `firestore:"dueAt,omitempty"`
+	DueBucket   int             `firestore:"dueBucket"`
+	Progress    int             `firestore:"progress"`
+	Outcome     []byte          `firestore:"outcome,omitempty"`
+	FailCode    transcode.Code  `firestore:"failCode,omitempty"`
+	FailMessage string          `firestore:"failMessage,omitempty"`
+	UpdatedAt   time.Time       `firestore:"updatedAt"`
 }
 
-type stillDocument struct {
-	At         float64 `firestore:"at"`
-	InitOffset int64   `firestore:"initOffset"`
-	InitSize   int64   `firestore:"initSize"`
-	Offset     int64   `firestore:"offset"`
-	Size       int64   `firestore:"size"`
-}
-
-type limitsDocument struct {
-	MaxBytes    int64 `firestore:"maxBytes"`
-	MaxDuration int64 `firestore:"maxDurationMs"`
-	MaxSide     int   `firestore:"maxSide"`
-	MaxPixels   int   `firestore:"maxPixels"`
-}
-
-func (d *document) record(id string) (Record, error) {
-	outcome, err := UnmarshalOutcome(d.Outcome)
+func (d *document) record(id string) (transcode.Record, error) {
+	outcome, err := transcode.UnmarshalOutcome(d.Outcome)
 	if err != nil {
-		return Record{}, fmt.Errorf("job %s: %w", id, err)
+		return transcode.Record{}, fmt.Errorf("job %s: %w", id, err)
 	}
-	r := Record{
-		Job: Job{
+	r := transcode.Record{
+		Job: transcode.Job{
 			ID: id, AccountID: d.AccountID, VideoID: d.VideoID, Object: d.Object, Generation: d.Generation, Size: d.Size,
-			Limits: Limits{
-				MaxBytes: d.Limits.MaxBytes, MaxDuration: time.Duration(d.Limits.MaxDuration) * time.Millisecond,
-				MaxSide: d.Limits.MaxSide, MaxPixels: d.Limits.MaxPixels,
-			},
-			Trace: d.Trace, CreatedAt: d.CreatedAt, Parent: d.Parent, Spec: d.Spec,
+			Limits: d.Limits, Trace: d.Trace, CreatedAt: d.CreatedAt, Parent: d.Parent, Spec: d.Spec, Still: d.Still,
 		},
-		State: State(d.State), Attempt: d.Attempt, Tries: d.Tries, Inspected: d.Inspected, Worker: d.Worker, Progress: d.Progress,
+		State: d.State, Attempt: d.Attempt, Tries: d.Tries, Inspected: d.Inspected, Worker: d.Worker, Progress: d.Progress,
 		Outcome: outcome, UpdatedAt: d.UpdatedAt,
 	}
-	if s := d.Still; s != nil {
-		r.Still = &Still{At: s.At, Init: Range{Offset: s.InitOffset, Size: s.InitSize}, Segment: Range{Offset: s.Offset, Size: s.Size}}
-	}
-	if r.State == Running && d.DueAt != nil {
+	if r.State == transcode.Running && d.DueAt != nil {
 		r.LeaseUntil = *d.DueAt
 	}
 	if d.FailCode != "" {
-		r.Failure = &Failure{Code: Code(d.FailCode), Message: d.FailMessage}
+		r.Failure = &transcode.Failure{Code: d.FailCode, Message: d.FailMessage}
 	}
 	return r, nil
 }
 
 // Create stores a new job as queued and reports whether it was new; a job of
 // the same id is left as it is.
-func (s *Store) Create(ctx context.Context, j Job) (bool, error) {
+func (s *Store) Create(ctx context.Context, j transcode.Job) (bool, error) {
 	now := s.now()
 	if j.CreatedAt.IsZero() {
 		j.CreatedAt = now
 	}
 	d := &document{
 		AccountID: j.AccountID, VideoID: j.VideoID, Object: j.Object, Generation: j.Generation, Size: j.Size,
-		Limits: limitsDocument{
-			MaxBytes: j.Limits.MaxBytes, MaxDuration: j.Limits.MaxDuration.Milliseconds(),
-			MaxSide: j.Limits.MaxSide, MaxPixels: j.Limits.MaxPixels,
-		},
-		Trace: j.Trace, CreatedAt: j.CreatedAt, Parent: j.Parent, Spec: j.Spec,
-		State: string(Queued), DueAt: &now, DueBucket: bucketOf(j.ID), UpdatedAt: now,
-	}
-	if s := j.Still; s != nil {
-		d.Still = &stillDocument{s.At, s.Init.Offset, s.Init.Size, s.Segment.Offset, s.Segment.Size}
+		Limits: j.Limits, Trace: j.Trace, CreatedAt: j.CreatedAt, Parent: j.Parent, Spec: j.Spec, Still: j.Still,
+		State: transcode.Queued, DueAt: &now, DueBucket: bucketOf(j.ID), UpdatedAt: now,
 	}
 	err := s.db.Do(ctx, "create job", func(ctx context.Context) error {
 		_, err := s.ref(j.ID).Create(ctx, d)
@@ -151,7 +128,7 @@ func (s *Store) Create(ctx context.Context, j Job) (bool, error) {
 }
 
 // Get reads a job; ErrNotFound when there is none.
-func (s *Store) Get(ctx context.Context, id string) (Record, error) {
+func (s *Store) Get(ctx context.Context, id string) (transcode.Record, error) {
 	var d document
 	err := s.db.Do(ctx, "get job", func(ctx context.Context) error {
 		snap, err := s.ref(id).Get(ctx)
@@ -161,7 +138,7 @@ func (s *Store) Get(ctx context.Context, id string) (Record, error) {
 		return snap.DataTo(&d)
 	})
 	if err != nil {
-		return Record{}, notFound(err)
+		return transcode.Record{}, notFound(err)
 	}
 	return d.record(id)
 }
@@ -171,22 +148,22 @@ func (s *Store) Get(ctx context.Context, id string) (Record, error) {
 // ErrFinal when nothing is left to do. A job whose claims ended badly MaxTries
 // times is failed here and not given out again, so that a file which kills its
 // worker cannot go round for ever.
-func (s *Store) Claim(ctx context.Context, id, worker string, lease time.Duration) (Record, error) {
+func (s *Store) Claim(ctx context.Context, id, worker string, lease time.Duration) (transcode.Record, error) {
 	return s.claim(ctx, id, worker, lease, func(*document) bool { return true })
 }
 
 // ClaimNew is Claim for a job that nobody has inspected yet and that is no
 // part of another; others are ErrHeld.
-func (s *Store) ClaimNew(ctx context.Context, id, worker string, lease time.Duration) (Record, error) {
+func (s *Store) ClaimNew(ctx context.Context, id, worker string, lease time.Duration) (transcode.Record, error) {
 	return s.claim(ctx, id, worker, lease, func(d *document) bool { return !d.Inspected && d.Tries == 0 && d.Parent == "" })
 }
 
-func (s *Store) claim(ctx context.Context, id, worker string, lease time.Duration, mine func(*document) bool) (Record, error) {
-	var claimed Record
+func (s *Store) claim(ctx context.Context, id, worker string, lease time.Duration, mine func(*document) bool) (transcode.Record, error) {
+	var claimed transcode.Record
 	err := s.change(ctx, "claim", id, func(d *document) error {
-		claimed = Record{}
+		claimed = transcode.Record{}
 		now := s.now()
-		if State(d.State).Final() {
+		if d.State.Final() {
 			return ErrFinal
 		}
 		if !mine(d) {
@@ -197,10 +174,10 @@ func (s *Store) claim(ctx context.Context, id, worker string, lease time.Duratio
 			return ErrHeld
 		}
 		if d.Tries >= MaxTries {
-			return s.fail(d, Failure{Code: Internal, Message: "The video could not be prepared, although it was tried several times."})
+			return s.fail(d, transcode.Failure{Code: transcode.Internal, Message: "The video could not be prepared, although it was tried several times."})
 		}
 		until := now.Add(lease)
-		d.State, d.Worker, d.DueAt = string(Running), worker, &until
+		d.State, d.Worker, d.DueAt = transcode.Running, worker, &until
 		d.Attempt++
 		d.Tries++
 		r, err := d.record(id)
@@ -208,10 +185,10 @@ func (s *Store) claim(ctx context.Context, id, worker string, lease time.Duratio
 		return err
 	})
 	if err != nil {
-		return Record{}, err
+		return transcode.Record{}, err
 	}
 	if claimed.ID == "" {
-		return Record{}, ErrFinal
+		return transcode.Record{}, ErrFinal
 	}
 	return claimed, nil
 }
@@ -233,25 +210,25 @@ func (s *Store) Heartbeat(ctx context.Context, t Token, lease time.Duration, pro
 // Publish makes an outcome the job's, if it is newer than what is there. A
 // final one also ends the job. Publishing the same version twice is success,
 // since the first answer may have been lost.
-func (s *Store) Publish(ctx context.Context, t Token, o *Outcome) error {
-	packed, err := MarshalOutcome(o)
+func (s *Store) Publish(ctx context.Context, t Token, o *transcode.Outcome) error {
+	packed, err := transcode.MarshalOutcome(o)
 	if err != nil {
 		return err
 	}
 	err = s.change(ctx, "publish", t.JobID, func(d *document) error {
-		old, err := UnmarshalOutcome(d.Outcome)
+		old, err := transcode.UnmarshalOutcome(d.Outcome)
 		if err != nil {
 			return err
 		}
 		if d.Attempt == t.Attempt && old != nil && old.Version == o.Version && old.Prefix == o.Prefix {
 			return nil
 		}
-		if State(d.State) != Running || d.Attempt != t.Attempt || (old != nil && old.Version >= o.Version) {
+		if d.State != transcode.Running || d.Attempt != t.Attempt || (old != nil && old.Version >= o.Version) {
 			return ErrLost
 		}
 		d.Outcome, d.Progress = packed, 100
 		if o.Final {
-			d.State = string(Done)
+			d.State = transcode.Done
 			s.end(d)
 		}
 		return nil
@@ -264,20 +241,20 @@ func (s *Store) Publish(ctx context.Context, t Token, o *Outcome) error {
 
 // Fail ends the job for good. When something was already published the video
 // plays, so the job ends as done with what it has.
-func (s *Store) Fail(ctx context.Context, t Token, f Failure) error {
+func (s *Store) Fail(ctx context.Context, t Token, f transcode.Failure) error {
 	return s.holding(ctx, "fail", t, func(d *document) error { return s.fail(d, f) })
 }
 
 // Retry puts the job back to be claimed at a later time, after something
 // went wrong that may not happen again. When its tries are used up it fails
 // with f, and Retry reports that.
-func (s *Store) Retry(ctx context.Context, t Token, at time.Time, f Failure) (failed bool, err error) {
+func (s *Store) Retry(ctx context.Context, t Token, at time.Time, f transcode.Failure) (failed bool, err error) {
 	err = s.holding(ctx, "retry", t, func(d *document) error {
 		failed = d.Tries >= MaxTries
 		if failed {
 			return s.fail(d, f)
 		}
-		d.State, d.Worker, d.DueAt = string(Queued), "", &at
+		d.State, d.Worker, d.DueAt = transcode.Queued, "", &at
 		return nil
 	})
 	return failed, err
@@ -314,7 +291,7 @@ func (s *Store) NackInspected(ctx context.Context, t Token) error {
 
 func (s *Store) nack(d *document) {
 	now := s.now()
-	d.State, d.Worker, d.DueAt = string(Queued), "", &now
+	d.State, d.Worker, d.DueAt = transcode.Queued, "", &now
 	// The claim has counted it.
 	d.Tries = max(0, d.Tries-1)
 }
@@ -355,7 +332,7 @@ func bucketOf(id string) int {
 // longest waiting first: queued ones, running ones whose lease ran out, and final
 // parts to be collected. next is the place to continue at, and zero at the end. A
 // record that cannot be read is an error, beside the others and not in their way.
-func (s *Store) Due(ctx context.Context, after Cursor, limit int) (records []Record, next Cursor, err error) {
+func (s *Store) Due(ctx context.Context, after Cursor, limit int) (records []transcode.Record, next Cursor, err error) {
 	var snaps []*firestore.DocumentSnapshot
 	err = s.db.Do(ctx, "list due jobs", func(ctx context.Context) (err error) {
 		q := s.db.Collection(collection).Where("dueBucket", "in", buckets).Where("dueAt", "<=", s.now()).
@@ -377,7 +354,7 @@ func (s *Store) Due(ctx context.Context, after Cursor, limit int) (records []Rec
 		}
 		var d document
 		err := snap.DataTo(&d)
-		var r Record
+		var r transcode.Record
 		if err == nil {
 			r, err = d.record(snap.Ref.ID)
 		}
@@ -396,7 +373,7 @@ func (s *Store) Due(ctx context.Context, after Cursor, limit int) (records []Rec
 // Collect looks at a final part that became due: it removes the record when the
 // part's job has ended or is gone, since no worker needs the part then. Otherwise it
 // looks again after partKeep. A part that was offered again meanwhile is left alone.
-func (s *Store) Collect(ctx context.Context, part Record) error {
+func (s *Store) Collect(ctx context.Context, part transcode.Record) error {
 	parent, err := s.Get(ctx, part.Parent)
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return err
@@ -405,7 +382,7 @@ func (s *Store) Collect(ctx context.Context, part Record) error {
 		return s.Delete(ctx, part.ID)
 	}
 	return s.change(ctx, "keep part of", part.ID, func(d *document) error {
-		if State(d.State).Final() {
+		if d.State.Final() {
 			s.end(d)
 		}
 		return nil
@@ -417,21 +394,21 @@ func (s *Store) ref(id string) *firestore.DocumentRef {
 }
 
 // fail ends d as failed, or as done when it has something to show.
-func (s *Store) fail(d *document, f Failure) error {
+func (s *Store) fail(d *document, f transcode.Failure) error {
 	s.end(d)
 	if len(d.Outcome) == 0 {
-		d.State, d.FailCode, d.FailMessage = string(Failed), string(f.Code), f.Message
+		d.State, d.FailCode, d.FailMessage = transcode.Failed, f.Code, f.Message
 		return nil
 	}
-	o, err := UnmarshalOutcome(d.Outcome)
+	o, err := transcode.UnmarshalOutcome(d.Outcome)
 	if err != nil {
 		return err
 	}
 	// A newer version, so that the videos service learns that nothing will be added.
 	o.Final = true
 	o.Version++
-	d.State = string(Done)
-	d.Outcome, err = MarshalOutcome(o)
+	d.State = transcode.Done
+	d.Outcome, err = transcode.MarshalOutcome(o)
 	return err
 }
 
@@ -450,7 +427,7 @@ func (s *Store) end(d *document) {
 // holding runs fn on the document if the token still holds it.
 func (s *Store) holding(ctx context.Context, what string, t Token, fn func(*document) error) error {
 	err := s.change(ctx, what, t.JobID, func(d *document) error {
-		if State(d.State) != Running || d.Attempt != t.Attempt {
+		if d.State != transcode.Running || d.Attempt != t.Attempt {
 			return ErrLost
 		}
 		return fn(d)

@@ -1,4 +1,4 @@
-package transcode_test
+package jobs_test
 
 import (
 	"errors"
@@ -10,16 +10,17 @@ import (
 
 	"github.com/linkreel/linkreel/libs/queue"
 	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/libs/transcode/jobs"
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
 
-func openSweeper(t *testing.T) (*transcode.Sweeper, *clock, *redis.Client) {
+func openSweeper(t *testing.T) (*jobs.Sweeper, *clock, *redis.Client) {
 	t.Helper()
 	s, c, _ := open(t)
 	client := redis.NewClient(&redis.Options{Addr: redistest.Start(t)})
 	t.Cleanup(func() { _ = client.Close() })
 	q := queue.New(client, queue.Options{Name: transcode.QueueName, Now: c.Now})
-	return &transcode.Sweeper{Jobs: s, Queue: q}, c, client
+	return &jobs.Sweeper{Jobs: s, Queue: q}, c, client
 }
 
 // scaler is what KEDA's redis-streams trigger asks (charts/linkreel/templates/keda.yaml).
@@ -32,7 +33,7 @@ func scaler(t *testing.T, client *redis.Client) int64 {
 	return n
 }
 
-func sweep(t *testing.T, s *transcode.Sweeper) {
+func sweep(t *testing.T, s *jobs.Sweeper) {
 	t.Helper()
 	if err := s.Sweep(t.Context()); err != nil {
 		t.Fatal(err)
@@ -126,7 +127,7 @@ func TestAFinishedPartIsCollectedOnceItsJobHasEnded(t *testing.T) {
 	}
 	c.Move(time.Hour)
 	sweep(t, s)
-	if _, err := s.Jobs.Get(t.Context(), part.ID); !errors.Is(err, transcode.ErrNotFound) {
+	if _, err := s.Jobs.Get(t.Context(), part.ID); !errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("Get of the part = %v, want ErrNotFound", err)
 	}
 }

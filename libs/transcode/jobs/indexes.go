@@ -1,4 +1,4 @@
-package transcode
+package jobs
 
 import _ "embed"
 

@@ -1,4 +1,4 @@
-package transcode_test
+package jobs_test
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/transcode"
+	"github.com/linkreel/linkreel/libs/transcode/jobs"
 	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
@@ -34,14 +35,14 @@ func (c *clock) Move(d time.Duration) {
 
 const lease = 20 * time.Second
 
-func open(t *testing.T) (*transcode.Store, *clock, *firestore.Server) {
+func open(t *testing.T) (*jobs.Store, *clock, *firestore.Server) {
 	t.Helper()
-	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{transcode.Indexes}, Complete: true})
+	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{jobs.Indexes}, Complete: true})
 	c := &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
-	return transcode.NewStore(firestoredb.Use(cloud.Client(t), 5*time.Second), c.Now), c, cloud.Firestore
+	return jobs.New(firestoredb.Use(cloud.Client(t), 5*time.Second), c.Now), c, cloud.Firestore
 }
 
-func create(t *testing.T, s *transcode.Store) transcode.Job {
+func create(t *testing.T, s *jobs.Store) transcode.Job {
 	t.Helper()
 	j := transcode.Job{
 		ID: transcode.JobID("vid", 7), VideoID: "vid", Object: "uploads/vid", Generation: 7, Size: 99,
@@ -54,16 +55,16 @@ func create(t *testing.T, s *transcode.Store) transcode.Job {
 	return j
 }
 
-func claim(t *testing.T, s *transcode.Store, id, worker string) transcode.Token {
+func claim(t *testing.T, s *jobs.Store, id, worker string) jobs.Token {
 	t.Helper()
 	r, err := s.Claim(t.Context(), id, worker, lease)
 	if err != nil {
 		t.Fatalf("Claim: %v", err)
 	}
-	return transcode.Token{JobID: id, Attempt: r.Attempt}
+	return jobs.Token{JobID: id, Attempt: r.Attempt}
 }
 
-func get(t *testing.T, s *transcode.Store, id string) transcode.Record {
+func get(t *testing.T, s *jobs.Store, id string) transcode.Record {
 	t.Helper()
 	r, err := s.Get(t.Context(), id)
 	if err != nil {
@@ -105,7 +106,7 @@ func TestLeaseKeepsOthersOutUntilItEnds(t *testing.T) {
 		t.Fatalf("Heartbeat: %v", err)
 	}
 	c.Move(lease - time.Second)
-	if _, err := s.Claim(t.Context(), j.ID, "b", lease); !errors.Is(err, transcode.ErrHeld) {
+	if _, err := s.Claim(t.Context(), j.ID, "b", lease); !errors.Is(err, jobs.ErrHeld) {
 		t.Fatalf("Claim of a held job = %v, want ErrHeld", err)
 	}
 	c.Move(time.Second)
@@ -120,7 +121,7 @@ func TestLeaseKeepsOthersOutUntilItEnds(t *testing.T) {
 		"Nack":      s.Nack(t.Context(), first),
 	}
 	for name, err := range stale {
-		if !errors.Is(err, transcode.ErrLost) {
+		if !errors.Is(err, jobs.ErrLost) {
 			t.Errorf("%s with a stale token = %v, want ErrLost", name, err)
 		}
 	}
@@ -165,10 +166,10 @@ func TestPublishRepeatedIsSuccessAndFinalEndsTheJob(t *testing.T) {
 		t.Errorf("state %s, outcome (-want +got):\n%s", r.State, diff)
 	}
 	c.Move(time.Hour)
-	if due, _, err := s.Due(t.Context(), transcode.Cursor{}, 10); err != nil || len(due) != 0 {
+	if due, _, err := s.Due(t.Context(), jobs.Cursor{}, 10); err != nil || len(due) != 0 {
 		t.Errorf("Due = %v, %v; want none", due, err)
 	}
-	if _, err := s.Claim(t.Context(), j.ID, "b", lease); !errors.Is(err, transcode.ErrFinal) {
+	if _, err := s.Claim(t.Context(), j.ID, "b", lease); !errors.Is(err, jobs.ErrFinal) {
 		t.Errorf("Claim of a finished job = %v, want ErrFinal", err)
 	}
 }
@@ -194,11 +195,11 @@ func TestJobThatKillsItsWorkersFailsAfterThreeTries(t *testing.T) {
 	t.Parallel()
 	s, c, _ := open(t)
 	j := create(t, s)
-	for range transcode.MaxTries {
+	for range jobs.MaxTries {
 		claim(t, s, j.ID, "w")
 		c.Move(lease)
 	}
-	if _, err := s.Claim(t.Context(), j.ID, "w", lease); !errors.Is(err, transcode.ErrFinal) {
+	if _, err := s.Claim(t.Context(), j.ID, "w", lease); !errors.Is(err, jobs.ErrFinal) {
 		t.Fatalf("fourth Claim = %v, want ErrFinal", err)
 	}
 	r := get(t, s, j.ID)
@@ -225,16 +226,16 @@ func TestRetryWaitsAndThenGivesUp(t *testing.T) {
 	t.Parallel()
 	s, c, _ := open(t)
 	j := create(t, s)
-	for try := 1; try <= transcode.MaxTries; try++ {
+	for try := 1; try <= jobs.MaxTries; try++ {
 		tok := claim(t, s, j.ID, "w")
 		failed, err := s.Retry(t.Context(), tok, c.Now().Add(time.Minute), transcode.Failure{Code: transcode.Internal, Message: "m"})
-		if err != nil || failed != (try == transcode.MaxTries) {
+		if err != nil || failed != (try == jobs.MaxTries) {
 			t.Fatalf("Retry %d = %v, %v", try, failed, err)
 		}
 		if failed {
 			break
 		}
-		if _, err := s.Claim(t.Context(), j.ID, "w", lease); !errors.Is(err, transcode.ErrHeld) {
+		if _, err := s.Claim(t.Context(), j.ID, "w", lease); !errors.Is(err, jobs.ErrHeld) {
 			t.Fatalf("Claim during back-off = %v, want ErrHeld", err)
 		}
 		c.Move(time.Minute)
@@ -256,7 +257,7 @@ func TestDueListsLongestWaitingFirst(t *testing.T) {
 	claim(t, s, "c-1", "w") // its lease ends after the others were due
 	var got []string
 	list := func() []string {
-		due, _, err := s.Due(t.Context(), transcode.Cursor{}, 10)
+		due, _, err := s.Due(t.Context(), jobs.Cursor{}, 10)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -283,7 +284,7 @@ func TestADeletedJobIsLostToItsWorker(t *testing.T) {
 	if err := s.Delete(t.Context(), j.ID); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Heartbeat(t.Context(), token, lease, 1); !errors.Is(err, transcode.ErrLost) {
+	if err := s.Heartbeat(t.Context(), token, lease, 1); !errors.Is(err, jobs.ErrLost) {
 		t.Errorf("Heartbeat of a deleted job = %v, want ErrLost", err)
 	}
 }
@@ -298,7 +299,7 @@ func TestOnlyOneOfManyClaimsSucceeds(t *testing.T) {
 		wg.Go(func() {
 			if r, err := s.Claim(t.Context(), j.ID, "w", lease); err == nil {
 				wins <- r.Attempt
-			} else if !errors.Is(err, transcode.ErrHeld) {
+			} else if !errors.Is(err, jobs.ErrHeld) {
 				t.Errorf("Claim = %v, want ErrHeld", err)
 			}
 		})
@@ -320,14 +321,14 @@ func TestAJobThatIsPutOffWaitsAndLosesNoTry(t *testing.T) {
 	if r := get(t, s, j.ID); r.State != transcode.Queued || r.Tries != 0 {
 		t.Errorf("put off as %+v; want queued, no try", r)
 	}
-	if _, err := s.Claim(t.Context(), j.ID, "w", lease); !errors.Is(err, transcode.ErrHeld) {
+	if _, err := s.Claim(t.Context(), j.ID, "w", lease); !errors.Is(err, jobs.ErrHeld) {
 		t.Errorf("Claim before its time = %v, want ErrHeld", err)
 	}
 	clock.Move(time.Minute)
 	if _, err := s.Claim(t.Context(), j.ID, "w", lease); err != nil {
 		t.Errorf("Claim at its time = %v", err)
 	}
-	if err := s.PutOff(t.Context(), token, clock.Now()); !errors.Is(err, transcode.ErrLost) {
+	if err := s.PutOff(t.Context(), token, clock.Now()); !errors.Is(err, jobs.ErrLost) {
 		t.Errorf("PutOff without the lease = %v, want ErrLost", err)
 	}
 }
@@ -340,7 +341,7 @@ func TestAJobThatWasInspectedIsForASlot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token := transcode.Token{JobID: j.ID, Attempt: r.Attempt}
+	token := jobs.Token{JobID: j.ID, Attempt: r.Attempt}
 	if err := s.Publish(t.Context(), token, outcome(1, false, "p/")); err != nil {
 		t.Fatal(err)
 	}
@@ -350,10 +351,10 @@ func TestAJobThatWasInspectedIsForASlot(t *testing.T) {
 	if r := get(t, s, j.ID); r.State != transcode.Queued || !r.Inspected || r.Tries != 0 || r.Outcome == nil {
 		t.Errorf("put back as %+v; want queued, looked into, no try, with its outcome", r)
 	}
-	if _, err := s.ClaimNew(t.Context(), j.ID, "fast", lease); !errors.Is(err, transcode.ErrHeld) {
+	if _, err := s.ClaimNew(t.Context(), j.ID, "fast", lease); !errors.Is(err, jobs.ErrHeld) {
 		t.Errorf("a second look = %v, want ErrHeld", err)
 	}
-	if err := s.NackInspected(t.Context(), token); !errors.Is(err, transcode.ErrLost) {
+	if err := s.NackInspected(t.Context(), token); !errors.Is(err, jobs.ErrLost) {
 		t.Errorf("NackInspected without the lease = %v, want ErrLost", err)
 	}
 	if r, err := s.Claim(t.Context(), j.ID, "slot", lease); err != nil || r.Attempt != 2 {
