@@ -244,7 +244,7 @@ func (s SignIn) finishPasskey(ctx context.Context, in wire.Passkey) (wire.Sessio
 // that do not exist spends its budget of misses, as it does at the API.
 func (s SignIn) authenticate(ctx context.Context, b wire.Browser) (apikey.Decision, error) {
 	addr, _ := netip.ParseAddr(b.Address) // none: a network of its own
-	return s.Auth.Authenticate(apikey.WithClient(ctx, addr), b.Session)
+	return s.Auth.Authenticate(ctx, b.Session, addr)
 }
 
 // judge lets a call on a session in like a request to the API: revocation and the
