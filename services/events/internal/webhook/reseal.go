@@ -3,10 +3,9 @@ package webhook
 import (
 	"context"
 	"log/slog"
-	"sync/atomic"
+	"sync"
 
-	"go.opentelemetry.io/otel"
-	"go.opentelemetry.io/otel/metric"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Sealed is a webhook and the state of its secrets.
@@ -28,29 +27,19 @@ const (
 	SealLost
 )
 
-// sealMetrics show whether an older key can be dropped.
-type sealMetrics struct {
-	older atomic.Int64 // -1: not counted yet
+var sealedByOlderKeys = prometheus.NewGauge(prometheus.GaugeOpts{
+	Name: "linkreel_webhooks_sealed_by_older_keys",
+	Help: "Webhooks with a secret that an older key of LINKREEL_WEBHOOK_SECRET_KEY seals, at the last look. " +
+		"0 on every replica: the older keys can be dropped.",
+})
 
-	full, missed int // rounds until the next full look (-1: none), and what the last one could not reseal
-}
+// showSealed makes the gauge visible. It has no value until everything was looked at.
+var showSealed = sync.OnceFunc(func() { prometheus.MustRegister(sealedByOlderKeys) })
 
-func newSealMetrics() *sealMetrics {
-	m := &sealMetrics{}
-	m.older.Store(-1)
-	_, err := otel.Meter("events").Int64ObservableGauge("linkreel.webhooks.sealed_by_older_keys", metric.WithUnit("{webhook}"),
-		metric.WithDescription("Webhooks with a secret that an older key of LINKREEL_WEBHOOK_SECRET_KEY seals, at the last look. "+
-			"0 on every replica: the older keys can be dropped."),
-		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
-			if n := m.older.Load(); n >= 0 {
-				o.Observe(n)
-			}
-			return nil
-		}))
-	if err != nil {
-		otel.Handle(err)
-	}
-	return m
+// looks are what [Service.Reseal] remembers between its rounds.
+type looks struct {
+	full   int // rounds until the next full look; -1: none
+	missed int // what the last one could not reseal
 }
 
 // fullAgain is the number of rounds until the next full look, if a full look could not
@@ -61,7 +50,7 @@ const fullAgain = 60
 // The first look reads every webhook, to find those that do not name their key and
 // those that no key opens. Later looks cost one query, or nothing with a single key.
 func (s *Service) Reseal(ctx context.Context) error {
-	m := s.seals
+	m := &s.looks
 	all := m.full == 0
 	left, err := s.look(ctx, all)
 	if err != nil {
@@ -75,7 +64,8 @@ func (s *Service) Reseal(ctx context.Context) error {
 	} else if all {
 		m.full, m.missed = -1, 0
 	}
-	m.older.Store(int64(max(left, m.missed)))
+	sealedByOlderKeys.Set(float64(max(left, m.missed)))
+	showSealed()
 	return nil
 }
 

@@ -65,13 +65,13 @@ type Service struct {
 	courier Courier
 	now     func() time.Time
 	shown   func(*Webhook) any
-	seals   *sealMetrics
+	looks   looks
 }
 
 // NewService makes a service. shown is a webhook as the API shows it, without
 // its secret.
 func NewService(store Store, courier Courier, now func() time.Time, shown func(*Webhook) any) *Service {
-	return &Service{store: store, courier: courier, now: now, shown: shown, seals: newSealMetrics()}
+	return &Service{store: store, courier: courier, now: now, shown: shown}
 }
 
 // Draft is a webhook to be made.
