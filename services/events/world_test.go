@@ -50,7 +50,7 @@ type world struct {
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{
-		Cloud: cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{outbox.Indexes, events.Indexes, idempotency.Indexes}, Complete: true,
+		Cloud: cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{outbox.Indexes, events.Indexes(), idempotency.Indexes}, Complete: true,
 			// Operators' acts, and replays, which every replica works off one after the other.
 			Rare: []string{"eventAccounts.lookAt", "webhookReplays.dueAt"}}),
 		t: t, keys: authtest.Start(t), offset: &atomic.Int64{},
