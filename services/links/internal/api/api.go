@@ -4,7 +4,6 @@
 package api
 
 import (
-	"context"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -37,7 +36,7 @@ func Public(a *httpapi.API, links *link.Service, domains *customdomain.Service, 
 	h := public{a, links, domains, opt}
 	read, write := httpapi.Access{Scope: identity.LinksRead}, httpapi.Access{Scope: identity.LinksWrite, Plan: identity.Creator}
 	a.Handle(fiber.MethodGet, "/api/v1/links", read, h.list)
-	a.Handle(fiber.MethodPost, "/api/v1/links", write, h.create)
+	a.Handle(fiber.MethodPost, "/api/v1/links", httpapi.Access{Scope: identity.LinksWrite, Plan: identity.Creator, OneCommit: true}, h.create)
 	a.Handle(fiber.MethodPost, "/api/v1/links/bulk", httpapi.Access{Scope: identity.LinksWrite, Plan: identity.Business}, h.bulk)
 	many := httpapi.Access{Scope: identity.LinksWrite, Plan: identity.Business, InTurn: true}
 	a.Handle(fiber.MethodPatch, "/api/v1/links/bulk", many, h.bulkUpdate)
@@ -58,12 +57,6 @@ func Public(a *httpapi.API, links *link.Service, domains *customdomain.Service, 
 	a.Handle(fiber.MethodDelete, "/api/v1/domains/:id", write, h.deleteDomain)
 	a.Finds(fiber.MethodDelete, "/api/v1/domains/:id", h.getDomain)
 	a.Finds(fiber.MethodPost, "/api/v1/domains/:id/verify", h.getDomain)
-}
-
-// Shown gives the records as the API shows them, for events.
-func Shown(opt Options) (oneLink func(*link.Link) any, domain func(*customdomain.Domain) any) {
-	h := public{opt: opt}
-	return func(l *link.Link) any { return h.recordOf(l) }, func(d *customdomain.Domain) any { return h.domainOf(d) }
 }
 
 type public struct {
@@ -93,5 +86,3 @@ func Internal(a *httpapi.API, domains *customdomain.Service, token string, h ten
 		return httpapi.JSON(c, fiber.StatusOK, map[string]string{"domain": name})
 	})
 }
-
-func account(ctx context.Context) string { return identity.FromContext(ctx).AccountID }

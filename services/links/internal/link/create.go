@@ -23,10 +23,13 @@ type Result struct {
 // errAgain ends a try to create links that found a place or a drawn slug taken.
 var errAgain = errors.New("look again")
 
-// Create makes one link; see [Service.CreateAll].
+// Create makes one link, which is d.Ready first; see [Service.CreateAll].
 func (s *Service) Create(ctx context.Context, p *identity.Principal, o identity.Origin, d Draft) (*Link, error) {
 	if d.needsNothing() {
 		l := newLink(p.AccountID, o, d, 0)
+		if err := d.Ready(l); err != nil {
+			return nil, err
+		}
 		if err := s.opt.Store.Add(ctx, p.Quotas.Links, l); !errors.Is(err, ErrInTheWay) {
 			return l, err
 		}
@@ -118,7 +121,7 @@ type item struct {
 func newBatch(s *Service, p *identity.Principal, o identity.Origin, drafts []Draft) *batch {
 	b := &batch{s: s, account: p.AccountID, limit: p.Quotas.Links, quick: len(drafts) > 1}
 	for i, d := range drafts {
-		b.quick = b.quick && d.Slug.IsZero() && d.needsNothing()
+		b.quick = b.quick && d.Slug == "" && d.needsNothing()
 		b.items = append(b.items, &item{draft: d, link: newLink(p.AccountID, o, d, i)})
 	}
 	return b
@@ -141,7 +144,7 @@ func newLink(accountID string, o identity.Origin, d Draft, i int) *Link {
 	if !d.CreatedAt.IsZero() {
 		l.CreatedAt = d.CreatedAt // its place in the list is still that of its arrival
 	}
-	if d.Slug.IsZero() {
+	if d.Slug == "" {
 		l.Slug = drawn(l.Nonce, 0)
 	}
 	return l
@@ -174,7 +177,7 @@ func (b *batch) has(seq int64) bool {
 // deriving the slug from it makes a repeated request draw the same one. After a
 // few collisions slugs get longer.
 func drawn(nonce string, try int) Slug {
-	return StoredSlug(identity.SlugFrom(nonce+"/"+strconv.Itoa(try), GeneratedSlugLength+try/3))
+	return Slug(identity.SlugFrom(nonce+"/"+strconv.Itoa(try), GeneratedSlugLength+try/3))
 }
 
 func (b *batch) results() []Result {
@@ -227,6 +230,11 @@ func (b *batch) settle(tx Tx) error {
 		return err
 	}
 	for _, a := range adds {
+		if ready := a.it.draft.Ready; ready != nil {
+			if err := ready(a.it.link); err != nil {
+				return err
+			}
+		}
 		tx.Add(a.it.link, a.over, events.LinkCreated)
 	}
 	return nil
@@ -285,7 +293,7 @@ func (b *batch) decide(tx Tx, open []*item, links []*Link, slugs []*SlugRecord) 
 				it.link.Takedown = slugs[i].Takedown
 			}
 			adds = append(adds, add{it, slugs[i] != nil})
-		case it.draft.Slug.IsZero():
+		case it.draft.Slug == "":
 			it.try++
 			it.link.Slug, moved = drawn(it.link.Nonce, it.try), true
 		default:
@@ -336,6 +344,6 @@ func (b *batch) look(tx Tx) (open []*item, links []*Link, slugs []*SlugRecord, e
 	if len(open) == 0 {
 		return nil, nil, nil, nil
 	}
-	links, slugs, err = tx.Places(ids, keys)
+	links, slugs, err = tx.Find(ids, keys)
 	return open, links, slugs, err
 }
