@@ -42,7 +42,7 @@ layer() {
 # program PACKAGE FILE: a static program. Without a build id, paths and the state
 # of the working tree, the same source gives the same bytes.
 program() {
-	CGO_ENABLED=0 nice -n "${NICE:-10}" go build -trimpath -buildvcs=false -tags=disable_grpc_modules \
+	CGO_ENABLED=0 nice -n "${NICE:-10}" go build -trimpath -buildvcs=false -tags=disable_grpc_modules -gcflags=all=-dwarf=false \
 		-ldflags "-s -w -buildid= -X github.com/linkreel/linkreel/libs/boot.version=$tag" -o "$2" "$1"
 }
 

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/maypok86/otter/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/linkreel/linkreel/libs/apierr"
@@ -77,6 +79,17 @@ type Decision struct {
 	Limit     Limit
 }
 
+// Only unusual outcomes are counted, so the common path has no overhead.
+var (
+	degraded = promauto.NewCounterVec(prometheus.CounterOpts{
+		Name: "linkreel_auth_checks_degraded_total",
+		Help: "Key checks that left the usual path: cold, local (no Redis), stale (no auth), unavailable.",
+	}, []string{"how"})
+	redisFailures = promauto.NewCounter(prometheus.CounterOpts{
+		Name: "linkreel_auth_redis_failures_total", Help: "Calls to Redis for limits and versions that failed.",
+	})
+)
+
 // Client authenticates and limits. It is safe for concurrent use.
 type Client struct {
 	cfg     Config
@@ -84,7 +97,6 @@ type Client struct {
 	redis   redis.UniversalClient
 	breaker *outage.Breaker // of Redis
 	asking  *outage.Breaker // of the source
-	m       instruments
 
 	known   *otter.Cache[string, *entry]    // by key hash
 	unknown *otter.Cache[string, time.Time] // by key hash: when it was looked for
@@ -101,7 +113,7 @@ type Client struct {
 func New(cfg Config, source Source, rdb redis.UniversalClient) *Client {
 	cfg = cfg.withDefaults()
 	c := &Client{
-		cfg: cfg, source: source, redis: rdb, m: newInstruments(),
+		cfg: cfg, source: source, redis: rdb,
 		flights: map[string]*flight{},
 		// Entries carry their own times, judged by cfg.Now; expiry here only frees memory.
 		known: otter.Must(
@@ -173,11 +185,11 @@ func (c *Client) Authenticate(ctx context.Context, bearer string) (Decision, err
 	hash := key.Hash()
 	e, err := c.current(ctx, hash)
 	if err != nil {
-		return Decision{}, c.refuse(ctx, err)
+		return Decision{}, c.refuse(err)
 	}
 	d, err := c.decide(ctx, hash, e)
 	if err != nil {
-		return d, c.refuse(ctx, err)
+		return d, c.refuse(err)
 	}
 	return d, nil
 }
@@ -187,7 +199,7 @@ func errInvalidKey() error {
 }
 
 // refuse turns the inner answer into what the caller reads.
-func (c *Client) refuse(ctx context.Context, err error) error {
+func (c *Client) refuse(err error) error {
 	if errors.Is(err, ErrUnknownKey) {
 		return errInvalidKey()
 	}
@@ -195,7 +207,7 @@ func (c *Client) refuse(ctx context.Context, err error) error {
 	if errors.As(err, &known) && known.Code != apierr.Unavailable {
 		return known
 	}
-	c.m.count(ctx, c.m.checks, "unavailable")
+	degraded.WithLabelValues("unavailable").Inc()
 	return apierr.Down(fmt.Errorf("verify API key: %w", err))
 }
 
@@ -219,7 +231,7 @@ func (c *Client) decide(ctx context.Context, hash string, e *entry) (Decision, e
 			if ctx.Err() != nil {
 				return Decision{}, ctx.Err()
 			}
-			c.m.count(ctx, c.m.redisFailures, "")
+			redisFailures.Inc()
 			return c.decideAlone(ctx, hash, e, began)
 		}
 		if got.standing == holds {
@@ -250,7 +262,7 @@ func (c *Client) decide(ctx context.Context, hash string, e *entry) (Decision, e
 			return Decision{}, err
 		case got.standing == unconfirmed && c.cfg.Now().Sub(e.asked) <= c.cfg.Stale && ctx.Err() == nil:
 			// Redis lost its data while auth is away: as if both were away.
-			c.m.count(ctx, c.m.checks, "stale")
+			degraded.WithLabelValues("stale").Inc()
 			return e.decision(e.bucket.take(1, e.rec.rate(), c.cfg.Now())), nil
 		default:
 			return Decision{}, err
@@ -279,13 +291,13 @@ func (c *Client) decideAlone(ctx context.Context, hash string, e *entry, began t
 		case !usable, errors.Is(err, ErrUnknownKey):
 			return Decision{}, err
 		default:
-			c.m.count(ctx, c.m.checks, "stale")
+			degraded.WithLabelValues("stale").Inc()
 		}
 		if err := e.rec.refusal(c.cfg.Now()); err != nil {
 			return Decision{Principal: e.principal}, err
 		}
 	}
-	c.m.count(ctx, c.m.checks, "local")
+	degraded.WithLabelValues("local").Inc()
 	return e.decision(e.bucket.take(1, e.rec.rate(), c.cfg.Now())), nil
 }
 
@@ -305,7 +317,7 @@ func (c *Client) Charge(ctx context.Context, p *identity.Principal, n int) (Limi
 		if ctx.Err() != nil {
 			return Limit{}, apierr.Down(ctx.Err())
 		}
-		c.m.count(ctx, c.m.redisFailures, "")
+		redisFailures.Inc()
 	}
 	return b.take(n, rate, c.cfg.Now()), nil
 }

@@ -56,7 +56,7 @@ func (c *Client) current(ctx context.Context, hash string) (*entry, error) {
 		if asked, ok := c.unknown.GetIfPresent(hash); ok && now.Sub(asked) < c.cfg.Negative {
 			return nil, ErrUnknownKey
 		}
-		c.m.count(ctx, c.m.checks, "cold")
+		degraded.WithLabelValues("cold").Inc()
 		return c.look(ctx, hash)
 	}
 	switch age := now.Sub(e.asked); {
@@ -75,7 +75,7 @@ func (c *Client) current(ctx context.Context, hash string) (*entry, error) {
 	case err == nil, errors.Is(err, ErrUnknownKey):
 		return fresh, err
 	case usable && ctx.Err() == nil:
-		c.m.count(ctx, c.m.checks, "stale")
+		degraded.WithLabelValues("stale").Inc()
 		return e, nil
 	}
 	return nil, err

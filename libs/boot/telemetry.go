@@ -1,18 +1,18 @@
 package boot
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"runtime/debug"
 
-	"go.opentelemetry.io/contrib/exporters/autoexport"
 	"go.opentelemetry.io/otel"
-	"go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/exporters/stdout/stdouttrace"
 	"go.opentelemetry.io/otel/propagation"
-	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.37.0"
@@ -39,59 +39,58 @@ func Version() string {
 	return info.Main.Version
 }
 
-// Telemetry installs the process's tracer, meter and propagator, and returns
-// what flushes them.
+// Telemetry installs the process's tracer and propagator, and returns what flushes the
+// spans. Metrics need nothing: packages register theirs with Prometheus, and the admin
+// port serves them at /metrics.
 //
-// Traces go where the standard OTEL_* variables say. Without any, spans are not
-// recorded but still have ids, which is what request ids are made of. Metrics
-// are always served at /metrics of the admin port, and are pushed as well when
-// OTEL_METRICS_EXPORTER asks for it.
+// Spans go where the standard OTEL_* variables say. Without any, they are not recorded
+// but still have ids, which is what request ids are made of.
 func Telemetry(ctx context.Context, name string) (flush func(context.Context) error, err error) {
 	res, err := resource.New(ctx, resource.WithFromEnv(), resource.WithTelemetrySDK(),
 		resource.WithAttributes(semconv.ServiceName(name), semconv.ServiceVersion(Version())))
 	if err != nil {
 		return nil, fmt.Errorf("telemetry resource: %w", err)
 	}
-	traceOpts := []sdktrace.TracerProviderOption{sdktrace.WithResource(res)}
-	if exporting("OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") {
-		exporter, err := autoexport.NewSpanExporter(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("trace exporter: %w", err)
-		}
-		traceOpts = append(traceOpts, sdktrace.WithBatcher(redacting{exporter}))
-	} else {
-		traceOpts = append(traceOpts, sdktrace.WithSampler(sdktrace.NeverSample()))
-	}
-	traces := sdktrace.NewTracerProvider(traceOpts...)
-	prom, err := prometheus.New()
+	to, err := spanExporter(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("prometheus exporter: %w", err)
+		return nil, fmt.Errorf("trace exporter: %w", err)
 	}
-	metricOpts := []metric.Option{metric.WithResource(res), metric.WithReader(prom)}
-	if exporting("OTEL_METRICS_EXPORTER", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT") {
-		reader, err := autoexport.NewMetricReader(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("metric exporter: %w", err)
-		}
-		metricOpts = append(metricOpts, metric.WithReader(reader))
+	opts := []sdktrace.TracerProviderOption{sdktrace.WithResource(res)}
+	if to != nil {
+		opts = append(opts, sdktrace.WithBatcher(redacting{to}))
+	} else {
+		opts = append(opts, sdktrace.WithSampler(sdktrace.NeverSample()))
 	}
-	metrics := metric.NewMeterProvider(metricOpts...)
+	traces := sdktrace.NewTracerProvider(opts...)
 	otel.SetTracerProvider(traces)
-	otel.SetMeterProvider(metrics)
 	otel.SetTextMapPropagator(propagation.TraceContext{})
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { slog.Warn("telemetry", "error", err) }))
-	return func(ctx context.Context) error {
-		return errors.Join(traces.Shutdown(ctx), metrics.Shutdown(ctx))
-	}, nil
+	return traces.Shutdown, nil
 }
 
-// exporting reports whether the environment asks for an exporter. autoexport
-// alone would send to localhost when nothing is set.
-func exporting(vars ...string) bool {
-	for _, v := range append(vars, "OTEL_EXPORTER_OTLP_ENDPOINT") {
-		if value := os.Getenv(v); value != "" {
-			return value != "none"
-		}
+// spanExporter is the one that the environment asks for; nil if it asks for none. The
+// exporters of OpenTelemetry read the rest of the variables themselves.
+func spanExporter(ctx context.Context) (sdktrace.SpanExporter, error) {
+	const endpoint, protocol = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_PROTOCOL"
+	kind := os.Getenv("OTEL_TRACES_EXPORTER")
+	if kind == "" && cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"), os.Getenv(endpoint)) != "" {
+		kind = "otlp"
 	}
-	return false
+	switch kind {
+	case "", "none":
+		return nil, nil
+	case "console":
+		return stdouttrace.New()
+	case "otlp":
+	default:
+		return nil, fmt.Errorf("OTEL_TRACES_EXPORTER is %q; use otlp, console or none", kind)
+	}
+	switch p := cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), os.Getenv(protocol), "http/protobuf"); p {
+	case "http/protobuf":
+		return otlptracehttp.New(ctx)
+	case "grpc":
+		return otlptracegrpc.New(ctx)
+	default:
+		return nil, fmt.Errorf("%s is %q; use http/protobuf or grpc", protocol, p)
+	}
 }

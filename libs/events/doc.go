@@ -2,19 +2,9 @@
 // its [Actor]. Package outbox writes them.
 //
 // A store writes one [Event] for each change of a shown field, in the very
-// transaction that makes the change:
-//
-//	err := s.db.Tx(ctx, "delete link", func(ctx context.Context, tx *firestore.Transaction) error {
-//		... reads, then writes ...
-//		return s.outbox.Put(ctx, tx, events.Event{
-//			AccountID: l.AccountID, Type: events.LinkDeleted, Object: l.ID, Data: s.shown(l),
-//		})
-//	})
-//
-// The context must be the one that the transaction's function was given: who did
-// it and in which request come from it, and after the commit the events service
-// is woken through it. A change that commits has its event and a change that
-// does not has none; nothing else needs to be called, before or after.
+// transaction that makes the change: libs/record does so with each record that it
+// writes, and wakes the events service after the commit. A change that commits has its
+// event and a change that does not has none.
 //
 // Data is the record as the API shows it right after the change (for a deletion,
 // as it was last shown), without anything that opens something: no key, password

@@ -40,17 +40,20 @@ func (db *DB) Ref(collection, id string) Ref {
 // and of makes the record of it.
 func Reader[D, T any](of func(snap Snap, d *D) T) func(Snap) (T, error) {
 	return func(snap Snap) (out T, err error) {
-		var d D
-		if err := snap.DataTo(&d); err != nil {
-			return out, fmt.Errorf("document %s/%s cannot be read: %w", snap.Ref.Parent.ID, snap.Ref.ID, err)
+		d, err := As[D](snap)
+		if err == nil {
+			out = of(snap, &d)
 		}
-		return of(snap, &d), nil
+		return out, err
 	}
 }
 
 // As reads a document as it is.
-func As[D any](snap Snap) (D, error) {
-	return Reader(func(_ Snap, d *D) D { return *d })(snap)
+func As[D any](snap Snap) (d D, err error) {
+	if err = snap.DataTo(&d); err != nil {
+		err = fmt.Errorf("document %s/%s cannot be read: %w", snap.Ref.Parent.ID, snap.Ref.ID, err)
+	}
+	return d, err
 }
 
 // Get reads one document; ErrNotFound when it is not there.

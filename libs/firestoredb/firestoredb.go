@@ -29,6 +29,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/outage"
 	"github.com/linkreel/linkreel/libs/turns"
 )
@@ -99,10 +100,11 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 		Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 		MinConnectTimeout: 2 * time.Second,
 	})
-	limits := bound(orDefault(cfg.Timeout))
+	each := calls(orDefault(cfg.Timeout))
+	dial := []grpc.DialOption{reconnect, grpc.WithChainUnaryInterceptor(each.unary), grpc.WithChainStreamInterceptor(each.stream)}
 	if cfg.Endpoint != "" {
-		dial := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64 << 20)), limits.unary(), limits.stream(), reconnect}
+		dial = append(dial, grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
 		if token, _, _ := strings.Cut(cfg.Token, ","); token != "" {
 			dial = append(dial, grpc.WithPerRPCCredentials(bearer(strings.TrimSpace(token))))
 		}
@@ -112,7 +114,9 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 		}
 		opts = append(opts, option.WithGRPCConn(conn))
 	} else {
-		opts = append(opts, option.WithGRPCDialOption(limits.unary()), option.WithGRPCDialOption(limits.stream()), option.WithGRPCDialOption(reconnect))
+		for _, o := range dial {
+			opts = append(opts, option.WithGRPCDialOption(o))
+		}
 	}
 	client, err := firestore.NewClientWithDatabase(ctx, cfg.Project, database, opts...)
 	if err != nil {
@@ -180,28 +184,37 @@ func (db *DB) Do(ctx context.Context, what string, fn func(ctx context.Context) 
 	return nil
 }
 
+// inLine runs do when it is the turn of the account for which ctx acts. What acts for
+// no account, and a call within a call, which would wait for itself, run at once.
+func inLine(ctx context.Context, q *turns.Queue, do func() error) error {
+	p := identity.FromContext(ctx)
+	if p == nil || ctx.Value(heardKey{}) != nil {
+		return do()
+	}
+	if err := ctx.Err(); err != nil {
+		return Map(err) // the time went elsewhere
+	}
+	release, err := q.Enter(ctx, p.AccountID)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return contended(err) // only the account's own work was before it
+	}
+	if err != nil {
+		return err
+	}
+	defer release()
+	return do()
+}
+
 // Tx runs fn as a transaction. fn may run several times and so must read first,
 // decide, write, and have no other effect; it must wrap errors with %w, else the
-// abort of a try is not seen. What must follow a commit, and only a commit, is left
-// with [AfterCommit].
+// abort of a try is not seen.
 func (db *DB) Tx(ctx context.Context, what string, fn func(ctx context.Context, tx *firestore.Transaction) error, opts ...firestore.TransactionOption) error {
-	var after afterCommit
-	try := func(ctx context.Context) error {
-		return db.RunTransaction(ctx, func(ctx context.Context, tx *firestore.Transaction) error {
-			after = nil // this try replaces the one before
-			return fn(context.WithValue(ctx, afterCommitKey{}, &after), tx)
-		}, opts...)
-	}
+	try := func(ctx context.Context) error { return db.RunTransaction(ctx, fn, opts...) }
 	err := db.Do(ctx, what, try)
 	if errors.Is(err, ErrContended) {
 		err = inLine(ctx, db.turns, func() error {
 			return db.Do(ctx, what, func(ctx context.Context) error { return again(ctx, func() error { return try(ctx) }) })
 		})
-	}
-	if err == nil {
-		for _, do := range after {
-			do()
-		}
 	}
 	return err
 }
@@ -210,7 +223,7 @@ func (db *DB) Tx(ctx context.Context, what string, fn func(ctx context.Context, 
 // transaction takes another to begin. A commit whose answer is lost is sent again, so
 // writes must bear to be made twice, or have a precondition that the second time fails.
 func (db *DB) Commit(ctx context.Context, what string, fn func(ctx context.Context, tx *firestore.Transaction) error, opts ...firestore.TransactionOption) error {
-	return db.Tx(context.WithValue(ctx, unbegunKey{}, true), what, fn, opts...)
+	return db.Tx(context.WithValue(ctx, onlyWritesKey{}, true), what, fn, opts...)
 }
 
 // DeleteAll deletes documents in one commit. That one is not there is no error.

@@ -26,12 +26,13 @@ import (
 	"time"
 
 	"github.com/gofiber/fiber/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/valyala/fasthttp"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/linkreel/linkreel/libs/apierr"
@@ -85,15 +86,14 @@ type Options struct {
 
 // API is a set of routes with everything above around them.
 type API struct {
-	opt      Options
-	app      *fiber.App
-	tracer   trace.Tracer
-	duration metric.Float64Histogram
-	misses   *ratelimit.Misses // of idempotency records, by revoked keys
-	changes  *turns.Queue      // of records, by account and id
-	turns    *turns.Queue      // of routes whose requests an account makes in turn
-	routes   []Route
-	finds    map[string]fiber.Handler // by path; see Finds
+	opt     Options
+	app     *fiber.App
+	tracer  trace.Tracer
+	misses  *ratelimit.Misses // of idempotency records, by revoked keys
+	changes *turns.Queue      // of records, by account and id
+	turns   *turns.Queue      // of routes whose requests an account makes in turn
+	routes  []Route
+	finds   map[string]fiber.Handler // by path; see Finds
 }
 
 // Route is a method and a path in Fiber's form ("/api/v1/links/:id").
@@ -125,14 +125,8 @@ func New(opt Options) *API {
 	if opt.Log == nil {
 		opt.Log = slog.Default()
 	}
-	duration, err := otel.Meter(opt.Name).Float64Histogram("http.server.request.duration",
-		metric.WithUnit("s"), metric.WithDescription("Time from the request's last byte to the answer's first."),
-		metric.WithExplicitBucketBoundaries(.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10))
-	if err != nil {
-		otel.Handle(err)
-	}
 	a := &API{
-		opt: opt, tracer: otel.Tracer(opt.Name), duration: duration,
+		opt: opt, tracer: otel.Tracer(opt.Name),
 		misses:  ratelimit.NewMisses(ratelimit.MissOptions{Burst: 60, Now: opt.Now}),
 		turns:   turns.NewQueue(turns.QueueOptions{Name: "bulk", Each: 1}),
 		changes: turns.NewQueue(turns.QueueOptions{Name: "record", Each: 1, Waiting: changesWaiting}),
@@ -373,6 +367,12 @@ func (a *API) around(c *fiber.Ctx) (err error) {
 	return nil
 }
 
+// duration has the names of OpenTelemetry's conventions, which dashboards know.
+var duration = promauto.NewHistogramVec(prometheus.HistogramOpts{
+	Name: "http_server_request_duration_seconds", Help: "Time from the request's last byte to the answer's first.",
+	Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+}, []string{"otel_scope_name", "http_request_method", "http_route", "http_response_status_code"})
+
 func (a *API) observe(c *fiber.Ctx, span trace.Span, started time.Time) {
 	route, status, took := c.Route().Path, c.Response().StatusCode(), time.Since(started)
 	if route == "/" && c.Path() != "/" {
@@ -387,8 +387,7 @@ func (a *API) observe(c *fiber.Ctx, span trace.Span, started time.Time) {
 	if status >= 500 {
 		span.SetStatus(codes.Error, "")
 	}
-	a.duration.Record(ctx, took.Seconds(), metric.WithAttributes(
-		attribute.String("http.request.method", knownMethod(c.Method())), attribute.String("http.route", route), attribute.Int("http.response.status_code", status)))
+	duration.WithLabelValues(a.opt.Name, knownMethod(c.Method()), route, strconv.Itoa(status)).Observe(took.Seconds())
 	account := ""
 	if p := identity.FromContext(ctx); p != nil {
 		account = p.AccountID

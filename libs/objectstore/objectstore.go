@@ -26,8 +26,8 @@ import (
 
 	"cloud.google.com/go/storage"
 	"github.com/googleapis/gax-go/v2"
-	"go.opentelemetry.io/otel"
-	"go.opentelemetry.io/otel/metric"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"golang.org/x/oauth2"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/api/googleapi"
@@ -100,6 +100,11 @@ func (o Object) Encoded() bool {
 	return o.ContentEncoding != "" && !strings.EqualFold(o.ContentEncoding, "identity")
 }
 
+var signatures = promauto.NewCounter(prometheus.CounterOpts{
+	Name: "linkreel_storage_signatures_total",
+	Help: "Signed addresses. Each is a remote call where the process has no key of its own.",
+})
+
 // Store is an open bucket. Its methods may be used from many goroutines.
 type Store struct {
 	client     *storage.Client
@@ -110,7 +115,6 @@ type Store struct {
 	signer     signer
 	clock      func() time.Time
 	breaker    *outage.Breaker
-	signatures metric.Int64Counter
 
 	timeout, stall, transfer time.Duration
 }
@@ -125,9 +129,6 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		timeout: or(cfg.Timeout, 5*time.Second), stall: or(cfg.StallTimeout, 30*time.Second), transfer: or(cfg.TransferTimeout, 2*time.Hour)}
 	if s.clock == nil {
 		s.clock = time.Now
-	}
-	if s.signatures, err = otel.Meter("objectstore").Int64Counter("linkreel.storage.signatures", metric.WithDescription("signed addresses; each is a remote call where the process has no key of its own")); err != nil {
-		return nil, fmt.Errorf("open storage: %w", err)
 	}
 	if s.signer, err = newSigner(cfg, s.timeout); err != nil {
 		return nil, fmt.Errorf("open storage: %w", err)

@@ -180,7 +180,7 @@ func (s *Store) signed(ctx context.Context, method, object string, ttl time.Dura
 	if err != nil {
 		return "", time.Time{}, fmt.Errorf("sign address: %w", err)
 	}
-	s.signatures.Add(ctx, 1)
+	signatures.Inc()
 	q.Set("X-Goog-Signature", hex.EncodeToString(signature))
 	return s.public.Scheme + "://" + s.public.Host + path + "?" + q.Encode(), now.Truncate(time.Second).Add(ttl.Truncate(time.Second)), nil
 }

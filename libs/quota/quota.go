@@ -167,12 +167,11 @@ func pause(d time.Duration) error {
 	}}
 }
 
-// Run makes the change, as often as it has to wait for a place. change runs one
-// transaction, in which it asks for [Claim.Room] and [Claim.Take].
-func (c *Claim) Run(ctx context.Context, change func() error) error {
+// Settle is told how a try of the change ended in which it was asked for [Claim.Room] or
+// [Claim.Watch], and makes the change again, as often as it has to wait for a place.
+func (c *Claim) Settle(ctx context.Context, err error, change func() error) error {
 	defer c.leave()
 	for {
-		err := change()
 		c.end(err)
 		var w *again
 		if !errors.As(err, &w) {
@@ -187,6 +186,7 @@ func (c *Claim) Run(ctx context.Context, change func() error) error {
 				return err
 			}
 		}
+		err = change()
 	}
 }
 

@@ -76,7 +76,7 @@ func (w world) add(g *quota.Gate, most int64, id string, before func()) error {
 	type runner func(context.Context, string, func(context.Context, *firestore.Transaction) error, ...firestore.TransactionOption) error
 	with := func(run runner, reads bool) error {
 		c := g.Claim()
-		return c.Run(w.t.Context(), func() error {
+		try := func() error {
 			return run(w.t.Context(), "add", func(ctx context.Context, tx *firestore.Transaction) error {
 				asked := tx
 				if !reads {
@@ -94,7 +94,8 @@ func (w world) add(g *quota.Gate, most int64, id string, before func()) error {
 				before()
 				return errors.Join(tx.Create(things.Doc(id), map[string]any{"x": 1}), c.Take(tx))
 			})
-		})
+		}
+		return c.Settle(w.t.Context(), try(), try)
 	}
 	err := with(w.db.Commit, false)
 	if errors.Is(err, quota.ErrAsk) || errors.Is(err, firestoredb.ErrExists) || errors.Is(err, firestoredb.ErrUncertain) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -288,3 +289,27 @@ func TestAChangeOfUnknownOutcomeIsAnnounced(t *testing.T) {
 }
 
 var errAbsentCoded = apierr.New(apierr.LinkNotFound, "no such link")
+
+// TestAKindBringsItsIndexes has a set complete a file: what is due gets its index, and no
+// field is indexed for all accounts together, but where the file says so.
+func TestAKindBringsItsIndexes(t *testing.T) {
+	t.Parallel()
+	db := record.Open(nil, record.Options{})
+	set := db.Set(record.Keep(db, folders), record.Traces{DB: db, Collection: "folderNames"})
+	const name = `{"collectionGroup":"folders","fieldPath":"name","indexes":[{"queryScope":"COLLECTION","order":"ASCENDING"}]}`
+	indexes, err := local.ParseIndexes(set.Indexes([]byte(`{"indexes":[],"fieldOverrides":[` + name + `]}`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(indexes.Composite) != 1 || indexes.Composite[0].String() != "folders [COLLECTION] due.bucket ASCENDING, due.at ASCENDING" {
+		t.Errorf("composite %v", indexes.Composite)
+	}
+	got := map[string]int{}
+	for _, o := range indexes.Overrides {
+		got[o.CollectionGroup+"."+o.FieldPath] = len(o.Indexes)
+	}
+	want := map[string]int{"folders.accountId": 1, "folders.name": 1, "folders.createdAt": 0, "folders.due": 0}
+	if !maps.Equal(got, want) {
+		t.Errorf("single fields %v, want %v", got, want)
+	}
+}

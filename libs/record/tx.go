@@ -51,34 +51,38 @@ func (db *DB) Now() time.Time { return db.o.Now() }
 // several times, and has no other effect than by tx. A change that writes nothing is
 // not committed, and is a success.
 func (db *DB) Tx(ctx context.Context, what string, fn func(tx *Tx) error) error {
-	return db.run(ctx, db.DB.Tx, true, what, fn)
+	return db.run(ctx, true, what, fn)
 }
 
 // Commit is [DB.Tx] for an fn that reads nothing: one call to the database. A commit
 // whose answer is lost is sent again, and may find its own documents in place.
 func (db *DB) Commit(ctx context.Context, what string, fn func(tx *Tx) error) error {
-	return db.run(ctx, db.DB.Commit, false, what, fn)
+	return db.run(ctx, false, what, fn)
 }
-
-type runner func(
-	ctx context.Context, what string, fn func(context.Context, *firestore.Transaction) error, opts ...firestore.TransactionOption,
-) error
 
 // errNothing ends a transaction that has nothing to write: a commit of nothing is one
 // more call that can fail.
 var errNothing = errors.New("nothing to write")
 
-func (db *DB) run(ctx context.Context, by runner, reads bool, what string, fn func(tx *Tx) error) error {
-	tx, claim := &Tx{}, db.quotas.Claim()
-	err := claim.Run(ctx, func() error {
-		return by(ctx, what, func(ctx context.Context, ft *firestore.Transaction) error {
-			tx = &Tx{db: db, ctx: ctx, ft: ft, reads: reads, claim: claim} // this try replaces the one before
+func (db *DB) run(ctx context.Context, reads bool, what string, fn func(tx *Tx) error) error {
+	tx, commit := &Tx{}, db.DB.Commit
+	if reads {
+		commit = db.DB.Tx
+	}
+	try := func() error {
+		return commit(ctx, what, func(ctx context.Context, ft *firestore.Transaction) error {
+			// This try replaces the one before, of which only the places below a limit remain.
+			tx = &Tx{db: db, ctx: ctx, ft: ft, reads: reads, claim: tx.claim}
 			if err := fn(tx); err != nil {
 				return err
 			}
 			return tx.flush()
 		})
-	})
+	}
+	err := try()
+	if tx.claim != nil {
+		err = tx.claim.Settle(ctx, err, try)
+	}
 	if errors.Is(err, errNothing) {
 		err = nil
 	}
@@ -93,6 +97,11 @@ func (db *DB) run(ctx context.Context, by runner, reads bool, what string, fn fu
 	for _, announce := range tx.authorities {
 		announce(ctx)
 	}
+	if err == nil {
+		for _, e := range tx.told {
+			db.o.Outbox.Wake(e.AccountID)
+		}
+	}
 	return err
 }
 
@@ -103,11 +112,11 @@ type Tx struct {
 	db    *DB
 	ctx   context.Context // a transaction lives within the call that gave its context
 	ft    *firestore.Transaction
-	reads bool // false in a [DB.Commit]
-	claim *quota.Claim
-	asked bool // for room
+	reads bool         // false in a [DB.Commit]
+	claim *quota.Claim // nil for a change that was not under a limit yet
+	asked bool         // for room
 
-	writes      []func() error
+	writes      []func(*firestore.Transaction) error
 	told        []events.Event
 	keys        []string
 	authorities []func(context.Context)
@@ -118,7 +127,7 @@ func (tx *Tx) flush() error {
 		return errNothing
 	}
 	for _, write := range tx.writes {
-		if err := write(); err != nil {
+		if err := write(tx.ft); err != nil {
 			return err
 		}
 	}
@@ -127,15 +136,30 @@ func (tx *Tx) flush() error {
 			return err
 		}
 	}
+	if tx.claim == nil {
+		return nil
+	}
 	return tx.claim.Take(tx.ft)
 }
 
 // Watch is for a limit of a sum; see [quota.Claim.Watch]. Grow follows when the change
 // adds to the sum.
-func (tx *Tx) Watch(l quota.Limit) error { return tx.claim.Watch(tx.ft, l) }
+func (tx *Tx) Watch(l quota.Limit) error { return tx.claimed().Watch(tx.ft, l) }
+
+func (tx *Tx) claimed() *quota.Claim {
+	if tx.claim == nil {
+		tx.claim = tx.db.quotas.Claim()
+	}
+	return tx.claim
+}
 
 // Grow says that the change adds to the sum that Watch was asked about.
-func (tx *Tx) Grow() error { return tx.claim.Grow() }
+func (tx *Tx) Grow() error {
+	if tx.claim == nil {
+		return nil // it was not asked about: there is no limit
+	}
+	return tx.claim.Grow()
+}
 
 // Context is that of the transaction.
 func (tx *Tx) Context() context.Context { return tx.ctx }
@@ -185,48 +209,43 @@ func (tx *Tx) Load(ref firestoredb.Ref, dst any) (found bool, err error) {
 
 // Create writes a document that must not exist yet.
 func (tx *Tx) Create(ref firestoredb.Ref, doc any) {
-	tx.Write(func(ft *firestore.Transaction) error { return ft.Create(ref, doc) })
+	tx.writes = append(tx.writes, func(ft *firestore.Transaction) error { return ft.Create(ref, doc) })
 }
 
 // Set writes a document, whether or not it exists.
 func (tx *Tx) Set(ref firestoredb.Ref, doc any, opts ...firestore.SetOption) {
-	tx.Write(func(ft *firestore.Transaction) error { return ft.Set(ref, doc, opts...) })
+	tx.writes = append(tx.writes, func(ft *firestore.Transaction) error { return ft.Set(ref, doc, opts...) })
 }
 
 // Update writes fields of a document, which must exist.
 func (tx *Tx) Update(ref firestoredb.Ref, updates ...firestore.Update) {
-	tx.Write(func(ft *firestore.Transaction) error { return ft.Update(ref, updates) })
+	tx.writes = append(tx.writes, func(ft *firestore.Transaction) error { return ft.Update(ref, updates) })
 }
 
 // Delete removes a document, if it exists.
 func (tx *Tx) Delete(ref firestoredb.Ref) {
-	tx.Write(func(ft *firestore.Transaction) error { return ft.Delete(ref) })
-}
-
-// Write leaves a write by hand to the end of the transaction.
-func (tx *Tx) Write(write func(ft *firestore.Transaction) error) {
-	tx.writes = append(tx.writes, func() error { return write(tx.ft) })
+	tx.writes = append(tx.writes, func(ft *firestore.Transaction) error { return ft.Delete(ref) })
 }
 
 // Room is how many of want places the account may have; the commit takes them. It is
-// less than want only when the account is full. It is asked once in a transaction. In a [DB.Commit] the error may be
-// [quota.ErrAsk]; a [DB.Tx] then finds out. Other errors pass through fn as they are:
-// a change that waits for a place is made again.
+// less than want only when the account is full. It is asked once in a transaction. In a
+// [DB.Commit] the error may be [quota.ErrAsk]; a [DB.Tx] then finds out. Other errors
+// pass through fn as they are: a change that waits for a place is made again.
 func (tx *Tx) Room(l quota.Limit, want int64) (int64, error) {
 	if tx.asked {
 		return 0, errors.New("a transaction asks for room twice")
 	}
 	if tx.asked = true; !tx.reads {
-		return tx.claim.Room(tx.ctx, nil, l, want)
+		return tx.claimed().Room(tx.ctx, nil, l, want)
 	}
-	return tx.claim.Room(tx.ctx, tx.ft, l, want)
+	return tx.claimed().Room(tx.ctx, tx.ft, l, want)
 }
 
 // Label notes tags that records of an account get and lose.
 func (tx *Tx) Label(store *tags.Store, account string, got, lost []string) error {
 	write, err := store.Change(tx.ft, account, got, lost)
 	if err == nil {
-		tx.Write(func(*firestore.Transaction) error { return write() })
+		tx.writes = append(tx.writes, func(*firestore.Transaction) error { return write() })
 	}
 	return err
 }

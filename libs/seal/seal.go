@@ -6,7 +6,7 @@
 // It is AES-256-GCM under keys that are derived from texts by HKDF (RFC 5869). What
 // is sealed is bound to a name: copied to another record it does not open. [Key] is
 // one key. [Keys] are several, of which each sealed value names its own, so that
-// keys are rotated without guessing, and a sweep finds what an old key still seals.
+// keys are rotated without guessing, and a [Rotation] finds what an old key still seals.
 package seal
 
 import (
@@ -106,11 +106,14 @@ func New(purpose, text string) (*Keys, error) {
 }
 
 // ID names the key that seals.
-func (k *Keys) ID() string { return hex.EncodeToString([]byte(k.keys[0].id)) }
+func (k *Keys) ID() string { return k.IDs()[0] }
 
 // OlderIDs name the keys that only open.
-func (k *Keys) OlderIDs() (ids []string) {
-	for _, key := range k.keys[1:] {
+func (k *Keys) OlderIDs() []string { return k.IDs()[1:] }
+
+// IDs name all keys, the one that seals first.
+func (k *Keys) IDs() (ids []string) {
+	for _, key := range k.keys {
 		ids = append(ids, hex.EncodeToString([]byte(key.id)))
 	}
 	return ids
@@ -146,14 +149,9 @@ func (k *Keys) Seal(name string, plain []byte) []byte {
 // Open is the inverse of Seal. What lacks its key is ErrKey; what was changed, or
 // sealed under another name, is another error.
 func (k *Keys) Open(name string, sealed []byte) ([]byte, error) {
-	if key := k.find(sealed); key != nil {
-		return key.Open(name, sealed[idLen:])
+	key := k.find(sealed)
+	if key == nil {
+		return nil, fmt.Errorf("%w (%s)", ErrKey, IDOf(sealed))
 	}
-	// Builds from before keys had ids sealed webhooks' secrets without one.
-	for _, key := range k.keys {
-		if plain, err := key.Open(name, sealed); err == nil {
-			return plain, nil
-		}
-	}
-	return nil, fmt.Errorf("%w (%s)", ErrKey, IDOf(sealed))
+	return key.Open(name, sealed[idLen:])
 }

@@ -23,7 +23,7 @@ const MaxWords = 10
 // Fold writes s in the form that searches compare: NFKD without marks, in full
 // case folding, so that "Straße", "STRASSE" and fullwidth letters are the same.
 func Fold(s string) string {
-	if isASCII(s) { // most texts are
+	if !strings.ContainsFunc(s, func(r rune) bool { return r > unicode.MaxASCII }) { // as in most texts
 		return strings.ToLower(s)
 	}
 	// Folding can yield marks again (İ becomes i and a dot), so they go last.
@@ -34,15 +34,6 @@ func Fold(s string) string {
 		}
 		return r
 	}, folded)
-}
-
-func isASCII(s string) bool {
-	for i := range len(s) {
-		if s[i] >= utf8.RuneSelf {
-			return false
-		}
-	}
-	return true
 }
 
 // Words lists the distinct folded words of texts, in order. A word is a run of
@@ -122,8 +113,11 @@ func (q Query) Rarest() string {
 
 // Matches reports whether each word of the query begins one of words, which are
 // folded.
-func (q Query) Matches(words []string) bool {
-	for _, w := range q.words {
+func (q Query) Matches(words []string) bool { return Begin(words, q.words) }
+
+// Begin reports whether each word of a query begins one of words; all are folded.
+func Begin(words, query []string) bool {
+	for _, w := range query {
 		if !slices.ContainsFunc(words, func(have string) bool { return strings.HasPrefix(have, w) }) {
 			return false
 		}

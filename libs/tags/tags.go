@@ -15,8 +15,6 @@ import (
 	"encoding/hex"
 	"log/slog"
 	"math/rand/v2"
-	"slices"
-	"strings"
 	"time"
 
 	"cloud.google.com/go/firestore"
@@ -168,7 +166,7 @@ func (s *Store) List(ctx context.Context, accountID, q, after string, limit int)
 				return page, page[limit-1].Cursor, nil
 			}
 			after = d.Sort
-			if begins(search.Words(d.Name), query) {
+			if search.Begin(search.Words(d.Name), query) {
 				page = append(page, Tag{d.Name, d.Sort})
 			}
 		}
@@ -179,15 +177,6 @@ func (s *Store) List(ctx context.Context, accountID, q, after string, limit int)
 			return page, after, nil
 		}
 	}
-}
-
-func begins(words, query []string) bool {
-	for _, w := range query {
-		if !slices.ContainsFunc(words, func(have string) bool { return strings.HasPrefix(have, w) }) {
-			return false
-		}
-	}
-	return true
 }
 
 func (s *Store) page(ctx context.Context, accountID, after string, limit int) (out []document, err error) {

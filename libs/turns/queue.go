@@ -3,9 +3,11 @@
 package turns
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"errors"
+	"math"
 	"sync"
 	"time"
 
@@ -63,6 +65,8 @@ var queueWait = promauto.NewHistogramVec(prometheus.HistogramOpts{Name: "linkree
 
 // NewQueue makes a queue in which nothing runs.
 func NewQueue(o QueueOptions) *Queue {
+	o.Parallel, o.Each = cmp.Or(o.Parallel, math.MaxInt), cmp.Or(o.Each, math.MaxInt)
+	o.Waiting, o.AllWaiting = cmp.Or(o.Waiting, math.MaxInt), cmp.Or(o.AllWaiting, math.MaxInt)
 	q := &Queue{opt: o, names: map[string]*inLine{}}
 	if o.Name != "" {
 		q.wait = queueWait.WithLabelValues(o.Name)
@@ -83,22 +87,25 @@ func (q *Queue) Enter(ctx context.Context, name string) (release func(), err err
 		return nil, err
 	}
 	l, w, err := q.line(name)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case w == nil:
-		q.waited(ctx, 0)
-	default:
+	}
+	var waited time.Duration
+	if w != nil {
 		began := time.Now()
 		select {
 		case err = <-w.done:
 		case <-ctx.Done():
 			err = q.leave(ctx, l, w)
 		}
-		q.waited(ctx, time.Since(began))
-		if err != nil {
-			return nil, err
-		}
+		waited = time.Since(began)
+		identity.AddQueued(ctx, waited)
+	}
+	if q.wait != nil {
+		q.wait.Observe(waited.Seconds())
+	}
+	if err != nil {
+		return nil, err
 	}
 	return sync.OnceFunc(func() { q.end(l) }), nil
 }
@@ -111,13 +118,13 @@ func (q *Queue) line(name string) (*inLine, *waiter, error) {
 	if l == nil {
 		l = &inLine{name: name}
 	}
-	if free(l.running, q.opt.Each) && free(q.running, q.opt.Parallel) {
+	if l.running < q.opt.Each && q.running < q.opt.Parallel {
 		l.running++
 		q.running++
 		q.names[name] = l
 		return l, nil, nil
 	}
-	if !free(l.waiting.Len(), q.opt.Waiting) || !free(q.waiting, q.opt.AllWaiting) && !q.pushOut(l.waiting.Len()) {
+	if l.waiting.Len() >= q.opt.Waiting || q.waiting >= q.opt.AllWaiting && !q.pushOut(l.waiting.Len()) {
 		return nil, nil, ErrFull
 	}
 	w := &waiter{done: make(chan error, 1)}
@@ -127,8 +134,6 @@ func (q *Queue) line(name string) (*inLine, *waiter, error) {
 	q.takeTurn(l)
 	return l, w, nil
 }
-
-func free(taken, bound int) bool { return bound <= 0 || taken < bound }
 
 // pushOut makes room for one more at the end of the longest backlog, if that is
 // longer than have.
@@ -150,7 +155,7 @@ func (q *Queue) pushOut(have int) bool {
 
 // takeTurn gives l a place among the turns if it can use one.
 func (q *Queue) takeTurn(l *inLine) {
-	if l.turn == nil && l.waiting.Len() > 0 && free(l.running, q.opt.Each) {
+	if l.turn == nil && l.waiting.Len() > 0 && l.running < q.opt.Each {
 		l.turn = q.turns.PushBack(l)
 	}
 }
@@ -160,15 +165,14 @@ func (q *Queue) takeOut(l *inLine, w *waiter) {
 	l.waiting.Remove(w.place)
 	w.place = nil
 	q.waiting--
-	q.settle(l)
-}
-
-func (q *Queue) settle(l *inLine) {
-	if l.turn != nil && l.waiting.Len() == 0 {
+	if l.waiting.Len() > 0 {
+		return
+	}
+	if l.turn != nil {
 		q.turns.Remove(l.turn)
 		l.turn = nil
 	}
-	if l.running == 0 && l.waiting.Len() == 0 {
+	if l.running == 0 {
 		delete(q.names, l.name)
 	}
 }
@@ -194,9 +198,18 @@ func (q *Queue) end(l *inLine) {
 	defer q.mu.Unlock()
 	l.running--
 	q.running--
-	q.takeTurn(l)
-	q.settle(l)
-	for q.turns.Len() > 0 && free(q.running, q.opt.Parallel) {
+	if q.waiting > 0 {
+		q.takeTurn(l)
+		q.passOn()
+	}
+	if l.running == 0 && l.waiting.Len() == 0 {
+		delete(q.names, l.name)
+	}
+}
+
+// passOn lets those run that have a turn, as far as there is room.
+func (q *Queue) passOn() {
+	for q.turns.Len() > 0 && q.running < q.opt.Parallel {
 		next := q.turns.Remove(q.turns.Front()).(*inLine)
 		next.turn = nil
 		w := next.waiting.Front().Value.(*waiter)
@@ -205,13 +218,6 @@ func (q *Queue) end(l *inLine) {
 		q.takeOut(next, w)
 		q.takeTurn(next)
 		w.done <- nil
-	}
-}
-
-func (q *Queue) waited(ctx context.Context, d time.Duration) {
-	identity.AddQueued(ctx, d)
-	if q.wait != nil {
-		q.wait.Observe(d.Seconds())
 	}
 }
 

@@ -2,8 +2,9 @@ package auth
 
 import _ "embed"
 
+//go:embed firestore.indexes.json
+var indexes []byte
+
 // Indexes are the composite indexes, exemptions and TTL fields that the
 // service's documents need, in the form the Firebase tools deploy.
-//
-//go:embed firestore.indexes.json
-var Indexes []byte
+func Indexes() []byte { return indexes }

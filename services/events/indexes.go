@@ -1,10 +1,15 @@
 package events
 
-import _ "embed"
+import (
+	_ "embed"
+
+	"github.com/linkreel/linkreel/services/events/internal/store"
+)
+
+//go:embed firestore.indexes.json
+var indexes []byte
 
 // Indexes are the composite indexes, exemptions and TTL fields that the
 // service's own documents need, in the form the Firebase tools deploy. Those of
 // the events themselves are in libs/events.
-//
-//go:embed firestore.indexes.json
-var Indexes []byte
+func Indexes() []byte { return store.New(nil, nil, nil, nil, nil, 0).Indexes(indexes) }

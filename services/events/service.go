@@ -113,7 +113,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	svc.Loops = append(svc.Loops,
 		boot.Loop{Name: "webhooks", Run: engine.Run},
 		boot.Loop{Name: "accounts", Run: accounts.Run},
-		boot.Every(6*cfg.SweepEvery, "webhook secrets", hooks.Reseal, nil))
+		boot.Every(6*cfg.SweepEvery, "webhook secrets", kept.Rotation().Round, nil))
 	// Held requests end before the listener waits for them.
 	svc.Stopping = []func(){reader.Stop}
 	return svc, nil

@@ -50,7 +50,7 @@ type world struct {
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{
-		Cloud: cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{outbox.Indexes, events.Indexes, idempotency.Indexes}, Complete: true,
+		Cloud: cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{outbox.Indexes, events.Indexes(), idempotency.Indexes}, Complete: true,
 			// Operators' acts, and replays, which every replica works off one after the other.
 			Rare: []string{"eventAccounts.lookAt", "webhookReplays.dueAt"}}),
 		t: t, keys: authtest.Start(t), offset: &atomic.Int64{},
@@ -87,9 +87,13 @@ func (w *world) change(account string, t libevents.Type, object string, data any
 
 func (w *world) try(account string, t libevents.Type, object string, data any) error {
 	ctx := identity.WithPrincipal(context.Background(), &identity.Principal{AccountID: account, KeyID: "key_1", KeyName: "Deploy"})
-	return w.db.Tx(identity.WithRequestID(ctx, "req-1"), "change", func(ctx context.Context, tx *gcp.Transaction) error {
+	err := w.db.Tx(identity.WithRequestID(ctx, "req-1"), "change", func(ctx context.Context, tx *gcp.Transaction) error {
 		return w.out.Put(ctx, tx, libevents.Event{AccountID: account, Type: t, Object: object, Data: data})
 	})
+	if err == nil {
+		w.out.Wake(account)
+	}
+	return err
 }
 
 // key makes a key of an account.

@@ -1,9 +1,17 @@
 package links
 
-import _ "embed"
+import (
+	_ "embed"
+
+	"github.com/linkreel/linkreel/libs/record"
+	"github.com/linkreel/linkreel/services/links/internal/store"
+)
+
+//go:embed firestore.indexes.json
+var indexes []byte
 
 // Indexes are the composite indexes, exemptions and TTL fields that the
 // service's documents need, in the form the Firebase tools deploy.
-//
-//go:embed firestore.indexes.json
-var Indexes []byte
+func Indexes() []byte {
+	return store.New(record.Open(nil, record.Options{}), store.Shown{}).Records.Indexes(indexes)
+}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/oschwald/maxminddb-golang/v2"
+	"github.com/redis/go-redis/v9"
 	"github.com/valyala/fasthttp"
 
 	"github.com/linkreel/linkreel/libs/apikey"
@@ -106,8 +107,9 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	b := &building{Config: cfg, svc: svc}
 	for _, part := range []func(context.Context) error{
 		b.openStores,  // Firestore, Redis, auth's keys
-		b.openRecords, // links and domains, what replicas remember of them, and how they learn of changes
+		b.openMemory,  // what replicas remember of links and domains, and how they learn of changes
 		b.openClicks,  // the log of visits, and its counting
+		b.openRecords, // links and domains
 		b.makeServices,
 		b.makeListeners,
 		b.makeCertificates,
@@ -125,6 +127,7 @@ type building struct {
 	svc         *boot.Service
 	stores      *backing.Stores
 	clicksRedis redisdb.Config
+	patient     redis.UniversalClient
 	auth        *apikey.Client
 
 	own       link.Hosts
@@ -162,20 +165,17 @@ func (b *building) openStores(ctx context.Context) (err error) {
 	return err
 }
 
-func (b *building) openRecords(context.Context) error {
-	b.own = redirect.OwnHosts(b.ShortBaseURL)
-	b.routes = api.Options{
-		ShortBaseURL: b.ShortBaseURL, Own: b.own, DomainTarget: b.DomainTarget, Certificates: b.TLSAddr != "", Now: b.Now,
-	}
-	records := record.Open(b.stores.DB, record.Options{
-		Outbox: b.stores.Outbox(), Now: b.Now,
-		Announce: func(ctx context.Context, keys ...string) { b.announcer.Announce(ctx, keys...) },
-	})
-	shownLink, shownDomain := api.Shown(b.routes)
-	b.store = store.New(records, store.Shown{Link: shownLink, Domain: shownDomain})
+func (b *building) openMemory(context.Context) (err error) {
+	read := store.Lookups{DB: b.stores.DB}
 	b.memory = invalidation.NewMemory(invalidation.Options{
-		Target: b.store.Target, Host: b.store.Host, Suspended: b.store.Suspended, Capacity: b.CacheBytes, Partitions: b.ClickPartitions, Now: b.Now,
+		Target: read.Target, Host: read.Host, Suspended: read.Suspended, Capacity: b.CacheBytes, Partitions: b.ClickPartitions, Now: b.Now,
 	})
+	// Counting and announcing wait longer for Redis than redirects do.
+	if b.patient, err = clicks.OpenPatient(b.clicksRedis, b.memory.Partitions()); err != nil {
+		return err
+	}
+	b.svc.CloseWith(b.patient.Close)
+	b.announcer = invalidation.NewAnnouncer(b.patient, b.memory, identity.NewNonce())
 	return nil
 }
 
@@ -189,19 +189,12 @@ func (b *building) openClicks(context.Context) (err error) {
 	b.loop("click log", b.log.Run)
 	// Warm redirects work without it, as without everything else that is awaited.
 	b.svc.WarmUp = append(b.svc.WarmUp, boot.Call{To: "Redis, for clicks", Do: b.log.Ping})
-	// Counting and announcing wait longer for Redis than redirects do.
-	patient, err := clicks.OpenPatient(b.clicksRedis, b.memory.Partitions())
-	if err != nil {
-		return err
-	}
-	b.svc.CloseWith(patient.Close)
-	b.announcer = invalidation.NewAnnouncer(patient, b.memory, identity.NewNonce())
 	b.loop("announcer", b.announcer.Run)
 	if !b.Flush {
 		return nil
 	}
 	counts := func(part int) clicks.Counts { return b.store.Counts(part, b.memory.Partitions(), clicks.ErrOvertaken) }
-	b.loop("click flusher", clicks.NewFlushers(patient, b.memory.Partitions(), counts, b.Now).Run)
+	b.loop("click flusher", clicks.NewFlushers(b.patient, b.memory.Partitions(), counts, b.Now).Run)
 	if b.ClicksRedisURL == "" {
 		return nil
 	}
@@ -215,6 +208,17 @@ func (b *building) openClicks(context.Context) (err error) {
 	return nil
 }
 
+func (b *building) openRecords(context.Context) error {
+	b.own = redirect.OwnHosts(b.ShortBaseURL)
+	b.routes = api.Options{
+		ShortBaseURL: b.ShortBaseURL, Own: b.own, DomainTarget: b.DomainTarget, Certificates: b.TLSAddr != "", Now: b.Now,
+	}
+	records := record.Open(b.stores.DB, record.Options{Outbox: b.stores.Outbox(), Now: b.Now, Announce: b.announcer.Announce})
+	shownLink, shownDomain := api.Shown(b.routes)
+	b.store = store.New(records, store.Shown{Link: shownLink, Domain: shownDomain})
+	return nil
+}
+
 func (b *building) makeServices(context.Context) error {
 	dns, err := customdomain.NewDNS(b.DNSResolver)
 	if err != nil {
@@ -224,6 +228,7 @@ func (b *building) makeServices(context.Context) error {
 		if b.blocked, err = link.OpenBlocklist(b.BlockedDestinations); err != nil {
 			return err
 		}
+		b.svc.Loops = append(b.svc.Loops, boot.Every(2*time.Second, "blocked destinations", b.blocked.Refresh, nil))
 	}
 	b.domains = customdomain.NewService(customdomain.Options{
 		Store: b.store.Domains(), Texts: dns.Texts, Own: b.own.Names(), Now: b.Now,
@@ -235,8 +240,7 @@ func (b *building) makeServices(context.Context) error {
 	b.loop("accounts", b.accounts.Run)
 	b.svc.Loops = append(b.svc.Loops,
 		boot.Every(time.Minute, "domain proofs", b.domains.RecheckDue, nil),
-		boot.Every(tags.SweepEvery, "unused tags", b.store.SweepTags, nil),
-		boot.Every(2*time.Second, "blocked destinations", b.blocked.Refresh, nil))
+		boot.Every(tags.SweepEvery, "unused tags", b.store.SweepTags, nil))
 	return nil
 }
 
@@ -252,7 +256,7 @@ func (b *building) makeListeners(context.Context) error {
 	api.Internal(internal, b.domains, b.InternalToken, api.Holder(b.accounts, b.links, b.domains, b.store.Records.Export, b.routes))
 	b.misses = ratelimit.NewMisses(ratelimit.MissOptions{Now: b.Now})
 	visitors := redirect.New(b.memory, b.log, redirect.Options{
-		ShortBaseURL: b.ShortBaseURL, Country: country, Blocked: b.blocked.Has, AbuseContact: b.AbuseContact, Now: b.Now,
+		ShortBaseURL: b.ShortBaseURL, Country: country, Blocked: b.blocked, AbuseContact: b.AbuseContact, Now: b.Now,
 		Misses: b.misses, Client: b.client,
 		Trace: func() (context.Context, func(int)) { return httpapi.Trace("links-redirect", "GET /:slug") },
 	})

@@ -64,7 +64,7 @@ func newWorld(t testing.TB) *world {
 	t.Helper()
 	return &world{
 		Cloud: cloudtest.Start(t, cloudtest.Options{
-			Indexes: [][]byte{links.Indexes, tags.Indexes, idempotency.Indexes, outbox.Indexes}, Complete: true,
+			Indexes: [][]byte{links.Indexes(), tags.Indexes, idempotency.Indexes, outbox.Indexes}, Complete: true,
 			Rare: []string{"linkAccounts.lookAt"}, // operators' acts
 		}), redis: redistest.Start(t),
 		keys: authtest.Start(t), offset: new(atomic.Int64),

@@ -61,7 +61,7 @@ func (s *Stack) superviseRedis() error {
 // collections brings its own.
 func Indexes() [][]byte {
 	return [][]byte{
-		auth.Indexes, events.Indexes, links.Indexes, videos.Indexes,
+		auth.Indexes(), events.Indexes(), links.Indexes(), videos.Indexes(),
 		idempotency.Indexes, outbox.Indexes, tags.Indexes, jobs.Indexes,
 	}
 }

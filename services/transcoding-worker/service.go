@@ -13,8 +13,8 @@ import (
 	"runtime"
 	"time"
 
-	"go.opentelemetry.io/otel"
-	"go.opentelemetry.io/otel/metric"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/firestoredb"
@@ -122,7 +122,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	}
 	svc.CloseWith(rdb.Close)
 	maker := &ladder.Maker{Tools: tools}
-	w, err := job.New(job.Options{
+	w := job.New(job.Options{
 		Jobs:     jobs.New(db, cfg.Now),
 		Queue:    queue.New(rdb, queue.Options{Name: transcode.QueueName, Silence: cfg.Lease, Now: cfg.Now}),
 		Outcomes: queue.New(rdb, queue.Options{Name: transcode.OutcomeQueueName, Now: cfg.Now}),
@@ -130,24 +130,20 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		Name: workerName(), Slots: cfg.Slots, Lease: cfg.Lease, Heartbeat: cfg.Heartbeat, Sweep: cfg.Sweep,
 		Now: cfg.Now, Log: slog.With("service", "transcoding-worker"),
 	})
-	if err != nil {
-		return nil, err
-	}
 	// Ready at once: nobody calls the worker, and it bridges every loss.
 	svc.Loops = []boot.Loop{{Name: "jobs", Run: w.Run}}
 	return svc, nil
 }
+
+var reducedJail = promauto.NewGauge(prometheus.GaugeOpts{
+	Name: "linkreel_worker_jail_reduced", Help: "1 when uploads are decoded without the protection of foreign files, else 0.",
+})
 
 // testJail proves the jail before any upload is decoded in it. A jail that does not
 // hold is noticed here and not in an incident.
 func testJail(ctx context.Context, cfg Config, tools *ffmpeg.Tools, scratch *job.Scratch) error {
 	if cfg.Jail != "full" && cfg.Jail != "reduced" {
 		return fmt.Errorf("LINKREEL_JAIL is %q; it must be full or reduced", cfg.Jail)
-	}
-	reduced, err := otel.Meter("transcoding-worker").Int64Gauge("linkreel.worker.jail_reduced",
-		metric.WithDescription("1 when uploads are decoded without the protection of foreign files, else 0"))
-	if err != nil {
-		return err
 	}
 	dir, remove, err := scratch.Job()
 	if err != nil {
@@ -157,7 +153,7 @@ func testJail(ctx context.Context, cfg Config, tools *ffmpeg.Tools, scratch *job
 	err = tools.SelfTest(ctx, dir)
 	switch {
 	case err == nil:
-		reduced.Record(ctx, 0)
+		reducedJail.Set(0)
 		return nil
 	case !errors.Is(err, ffmpeg.ErrJail):
 		return fmt.Errorf("self-test of the jail: %w", err)
@@ -165,7 +161,7 @@ func testJail(ctx context.Context, cfg Config, tools *ffmpeg.Tools, scratch *job
 		return fmt.Errorf("%w; use a kernel with Landlock (5.13 or later), or set LINKREEL_JAIL=reduced (worker.jail in the chart) to run without this protection", err)
 	}
 	tools.Reduced = true
-	reduced.Record(ctx, 1)
+	reducedJail.Set(1)
 	slog.WarnContext(ctx, "uploads are decoded in a reduced jail", "service", "transcoding-worker", "error", err)
 	if cfg.ReducedJail != nil {
 		cfg.ReducedJail(err)

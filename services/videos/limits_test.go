@@ -10,9 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"go.opentelemetry.io/otel"
-	"go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 
 	"github.com/linkreel/linkreel/libs/identity"
@@ -26,28 +24,24 @@ import (
 // call it are not parallel: the counters are the whole process's.
 func counting(t *testing.T, name string) func() int64 {
 	t.Helper()
-	reader := metric.NewManualReader()
-	before := otel.GetMeterProvider()
-	otel.SetMeterProvider(metric.NewMeterProvider(metric.WithReader(reader)))
-	t.Cleanup(func() { otel.SetMeterProvider(before) })
-	return func() (n int64) {
-		var all metricdata.ResourceMetrics
-		must(t, reader.Collect(t.Context(), &all))
-		for _, scope := range all.ScopeMetrics {
-			for _, m := range scope.Metrics {
-				if sum, ok := m.Data.(metricdata.Sum[int64]); ok && m.Name == name {
-					for _, p := range sum.DataPoints {
-						n += p.Value
-					}
+	read := func() (n int64) {
+		families, err := prometheus.DefaultGatherer.Gather()
+		must(t, err)
+		for _, f := range families {
+			if f.GetName() == name {
+				for _, m := range f.GetMetric() {
+					n += int64(m.GetCounter().GetValue())
 				}
 			}
 		}
 		return n
 	}
+	before := read()
+	return func() int64 { return read() - before }
 }
 
 func TestAMoveIsCountedOnceWhoeverSeesIt(t *testing.T) {
-	moves := counting(t, "linkreel.videos.moves")
+	moves := counting(t, "linkreel_videos_moves_total")
 	w := newWorld(t)
 	v := w.create(`{}`)
 	ask := func() {
@@ -71,7 +65,7 @@ func TestAMoveIsCountedOnceWhoeverSeesIt(t *testing.T) {
 }
 
 func TestAPlaylistCostsOneReadAndFewSignatures(t *testing.T) {
-	signed := counting(t, "linkreel.storage.signatures")
+	signed := counting(t, "linkreel_storage_signatures_total")
 	w := newWorld(t)
 	v := w.create(`{}`)
 	w.put(v, "a film")

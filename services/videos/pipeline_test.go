@@ -386,7 +386,7 @@ func TestTwoInstallationsOnOneBucketLoseNothing(t *testing.T) {
 	eventually(t, "the bucket is claimed", func() bool { _, err := first.bucket.Stat(t.Context(), objectstore.OwnerObject); return err == nil })
 	before := first.objects("")
 	cfg := first.cfg
-	cfg.Firestore.Endpoint = cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{videos.Indexes, tags.Indexes, jobs.Indexes, idempotency.Indexes}}).Endpoint
+	cfg.Firestore.Endpoint = cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{videos.Indexes(), tags.Indexes, jobs.Indexes, idempotency.Indexes}}).Endpoint
 	cfg.Redis.URL = redistest.Start(t)
 	second, err := videos.New(t.Context(), cfg)
 	must(t, err)
@@ -427,7 +427,7 @@ func TestAProcessOfAnotherDatabaseEndsAtItsStart(t *testing.T) {
 	eventually(t, "the bucket is claimed", func() bool { _, err := w.bucket.Stat(t.Context(), objectstore.OwnerObject); return err == nil })
 	v := w.ready(`{}`)
 	before := append(w.objects("videos/"+v.id), w.objects("uploads/"+v.id)...)
-	other := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{videos.Indexes, tags.Indexes, jobs.Indexes, idempotency.Indexes, outbox.Indexes}}).Endpoint
+	other := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{videos.Indexes(), tags.Indexes, jobs.Indexes, idempotency.Indexes, outbox.Indexes}}).Endpoint
 	second, log := w.process(other)
 	if err := second.Wait(); err == nil || !strings.Contains(log.String(), "stop the other installation, delete the bucket's object "+objectstore.OwnerObject) {
 		t.Errorf("the second installation ended with %v and says %s", err, log)

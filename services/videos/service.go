@@ -46,11 +46,12 @@ import (
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
 
+//go:embed firestore.indexes.json
+var indexes []byte
+
 // Indexes are the composite indexes and exemptions that the service's queries
 // need, in the form the Firebase tools deploy.
-//
-//go:embed firestore.indexes.json
-var Indexes []byte
+func Indexes() []byte { return store.New(record.Open(nil, record.Options{}), nil).Records.Indexes(indexes) }
 
 // StorageHookPath is where storage's notifications are pushed to.
 const StorageHookPath = api.StorageHookPath

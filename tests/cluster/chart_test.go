@@ -25,6 +25,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/services/localcloud/redisproc"
+	"github.com/linkreel/linkreel/services/standalone"
 )
 
 const chart = "../../charts/linkreel"
@@ -163,23 +164,10 @@ func TestIndexes(t *testing.T) {
 		FieldOverrides []json.RawMessage `json:"fieldOverrides"`
 	}
 	all := file{Indexes: []json.RawMessage{}, FieldOverrides: []json.RawMessage{}}
-	var paths []string
-	// A library with a collection declares what that needs itself.
-	for _, pattern := range []string{"services/*", "libs/*", "libs/*/*"} {
-		found, err := filepath.Glob("../../" + pattern + "/firestore.indexes.json")
-		if err != nil {
-			t.Fatal(err)
-		}
-		paths = append(paths, found...)
-	}
-	libs, err := filepath.Glob("../../libs/*/firestore.indexes.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range append(paths, libs...) {
+	for i, text := range standalone.Indexes() {
 		var one file
-		if err := json.Unmarshal(read(t, path), &one); err != nil {
-			t.Fatalf("%s: %v", path, err)
+		if err := json.Unmarshal(text, &one); err != nil {
+			t.Fatalf("file %d: %v", i, err)
 		}
 		all.Indexes = appendNew(t, all.Indexes, one.Indexes)
 		all.FieldOverrides = appendNew(t, all.FieldOverrides, one.FieldOverrides)

@@ -75,7 +75,7 @@ type authWorld struct {
 
 func newAuthWorld(t testing.TB) *authWorld {
 	t.Helper()
-	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{auth.Indexes, idempotency.Indexes}})
+	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{auth.Indexes(), idempotency.Indexes}})
 	return &authWorld{t: t, firestore: cloud.Firestore, endpoint: cloud.Endpoint, redis: redistest.Server(t)}
 }
 

@@ -70,7 +70,7 @@ type linksWorld struct {
 
 func newLinksWorld(t testing.TB) *linksWorld {
 	t.Helper()
-	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{links.Indexes, tags.Indexes, auth.Indexes, idempotency.Indexes}})
+	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{links.Indexes(), tags.Indexes, auth.Indexes(), idempotency.Indexes}})
 	whose := authtest.Start(t)
 	b := &linksWorld{t: t, firestore: cloud.Firestore, redis: redistest.Server(t), auth: whose.URL, key: whose.Key(t, "acc_t", identity.Enterprise)}
 	toxi := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())

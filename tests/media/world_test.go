@@ -66,7 +66,7 @@ type world struct {
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	ctx := context.Background()
-	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{jobs.Indexes, videos.Indexes, tags.Indexes}, Buckets: []string{"media"}})
+	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{jobs.Indexes, videos.Indexes(), tags.Indexes}, Buckets: []string{"media"}})
 	key := filepath.Join(t.TempDir(), "key.json")
 	if err := os.WriteFile(key, cloud.Key, 0o600); err != nil {
 		t.Fatal(err)

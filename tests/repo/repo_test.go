@@ -2,6 +2,7 @@
 package repo_test
 
 import (
+	"bytes"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -303,6 +304,56 @@ func TestFencesNameTestsThatExist(t *testing.T) {
 	for _, name := range names {
 		if !strings.Contains(code.String(), "func "+name[1]+"(") {
 			t.Errorf("ARCHITECTURE.md names %s, which is no test", name[1])
+		}
+	}
+}
+
+// Operators know a metric by its line in operations.md, and dashboards and alerts show
+// nothing for one that the code has lost.
+func TestMetricsAreInTheManual(t *testing.T) {
+	t.Parallel()
+	inCode := map[string]bool{}
+	opts := regexp.MustCompile(`prometheus\.\w+Opts\{\s*Name:\s+"(\w+)"`)
+	for _, dir := range []string{"libs", "services"} {
+		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			source, err := os.ReadFile(path)
+			made := opts.FindAllSubmatch(source, -1)
+			for _, m := range made {
+				inCode[string(m[1])] = true
+			}
+			if len(made) != len(regexp.MustCompile(`prometheus\.\w+Opts\{`).FindAll(source, -1)) {
+				t.Errorf("%s: begin the options of each metric with its Name, as text", path)
+			}
+			if bytes.Contains(source, []byte(`"go.opentelemetry.io/otel/metric"`)) {
+				t.Errorf("%s: metrics are Prometheus's (docs/adr/0020-metrics-are-prometheus-metrics.md)", path)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, table, _ := strings.Cut(read(t, "docs/operations.md"), "### Metrics\n")
+	table, _, _ = strings.Cut(table, "\n### ")
+	inManual := map[string]bool{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `(\\w+)`").FindAllStringSubmatch(table, -1) {
+		inManual[m[1]] = true
+		if !inCode[m[1]] {
+			t.Errorf("docs/operations.md names %s, which the code does not have", m[1])
+		}
+	}
+	for name := range inCode {
+		if !inManual[name] {
+			t.Errorf("the table of metrics in docs/operations.md lacks %s", name)
+		}
+	}
+	shown := read(t, "charts/linkreel/files/dashboard.json") + read(t, "charts/linkreel/templates/_alerts.tpl") + read(t, "charts/linkreel/templates/prometheusrule.yaml")
+	for _, name := range regexp.MustCompile(`\b(linkreel|http_server)_\w+_\w+`).FindAllString(shown, -1) {
+		if whole := regexp.MustCompile(`_(bucket|count|sum)$`).ReplaceAllString(name, ""); !inCode[name] && !inCode[whole] {
+			t.Errorf("the chart shows %s, which the code does not have", name)
 		}
 	}
 }

@@ -140,7 +140,7 @@ func (r *release) run(ctx context.Context) error {
 // goBuild builds a static program for one platform.
 func (r *release) goBuild(ctx context.Context, pkg, goos, goarch, file string) error {
 	dir, _, _ := strings.Cut(pkg, "/cmd/")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags=disable_grpc_modules",
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags=disable_grpc_modules", "-gcflags=all=-dwarf=false",
 		"-ldflags", "-s -w -buildid= -X github.com/linkreel/linkreel/libs/boot.version="+r.version+" -X github.com/linkreel/linkreel/services/cli.version="+r.version,
 		"-o", file, "./cmd/"+filepath.Base(pkg))
 	// Each module is built by its own go.mod, so that nothing of the workspace

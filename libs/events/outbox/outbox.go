@@ -1,16 +1,15 @@
 // Package outbox writes the events of package [events] into Firestore, each in the
 // transaction that makes the change, and wakes the events service after the commit.
-// See there for how a store uses it.
+// Package record does both with each change.
 package outbox
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -20,6 +19,7 @@ import (
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/outage"
 )
 
 // Collection holds the events of all accounts.
@@ -58,24 +58,20 @@ type Outbox struct {
 	now   func() time.Time
 
 	written atomic.Int64
-
-	mu    sync.Mutex
-	woken map[string]struct{} // accounts to name on Channel
-	more  chan struct{}
+	changed chan string // accounts to name on Channel
 }
 
-// New makes an outbox. Without a Redis client it cannot wake the events service,
+// New makes an outbox. Where [Outbox.Run] does not run nobody wakes the events service,
 // whose sweep finds the events some seconds later. A nil now is the system's clock.
 func New(db *firestoredb.DB, rdb redis.UniversalClient, now func() time.Time) *Outbox {
 	if now == nil {
 		now = time.Now
 	}
-	return &Outbox{db: db, redis: rdb, now: now, woken: map[string]struct{}{}, more: make(chan struct{}, 1)}
+	return &Outbox{db: db, redis: rdb, now: now, changed: make(chan string, maxChanged)}
 }
 
-// Put adds events to the transaction that ctx belongs to; ctx is the one that
-// [firestoredb.DB.Tx] gave to the transaction's function. Like every write it
-// comes after the last read.
+// Put adds events to a transaction; who did it and in which request come from ctx. Like
+// every write it comes after the last read. [Outbox.Wake] follows the commit.
 func (o *Outbox) Put(ctx context.Context, tx *firestore.Transaction, list ...events.Event) error {
 	if o == nil {
 		return errors.New("write event: the store has no outbox")
@@ -88,11 +84,6 @@ func (o *Outbox) Put(ctx context.Context, tx *firestore.Transaction, list ...eve
 		if err := tx.Create(o.db.Collection(Collection).Doc(identity.NewID("evt")), d); err != nil {
 			return fmt.Errorf("write event %s of %s: %w", e.Type, e.Object, err)
 		}
-		// A context of its own has no way to wake anybody, and would lose the
-		// actor too, if it was derived from the wrong place.
-		if !firestoredb.AfterCommit(ctx, func() { o.wake(e.AccountID) }) {
-			return fmt.Errorf("write event %s: the context is not the transaction's", e.Type)
-		}
 	}
 	return nil
 }
@@ -101,45 +92,30 @@ func (o *Outbox) document(ctx context.Context, e events.Event) (*Document, error
 	if e.AccountID == "" || e.Object == "" || !e.Type.Known() || e.Data == nil {
 		return nil, fmt.Errorf("write event: incomplete: type %q, account %q, object %q", e.Type, e.AccountID, e.Object)
 	}
-	data, err := encode(e.Data)
-	if err != nil {
+	var data strings.Builder
+	enc := json.NewEncoder(&data)
+	enc.SetEscapeHTML(false) // <, > and & stay as they are, as in the API
+	if err := enc.Encode(e.Data); err != nil {
 		return nil, fmt.Errorf("write event %s of %s: %w", e.Type, e.Object, err)
 	}
 	a := events.ActorOf(ctx)
 	return &Document{
 		AccountID: e.AccountID, Type: string(e.Type), Object: e.Object,
 		ActorType: string(a.Type), ActorID: a.ID, ActorName: a.Name, RequestID: identity.RequestID(ctx),
-		Data: data, ExpireAt: o.now().Add(events.Kept), Order: o.written.Add(1), Waiting: e.AccountID,
+		Data: strings.TrimSuffix(data.String(), "\n"), ExpireAt: o.now().Add(events.Kept), Order: o.written.Add(1), Waiting: e.AccountID,
 	}, nil
 }
 
-// encode keeps <, > and & as they are, like the API does.
-func encode(v any) (string, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return "", err
-	}
-	return string(bytes.TrimSuffix(b.Bytes(), []byte("\n"))), nil
-}
+// maxChanged bounds the names that wait for a Redis that is away. What is dropped is
+// found by the events service's own look.
+const maxChanged = 10_000
 
-// maxWoken bounds the names that wait for a Redis that is away. What is dropped
-// is found by the events service's own look.
-const maxWoken = 10_000
-
-func (o *Outbox) wake(accountID string) {
-	if o.redis == nil {
-		return
-	}
-	o.mu.Lock()
-	if len(o.woken) < maxWoken {
-		o.woken[accountID] = struct{}{}
-	}
-	o.mu.Unlock()
+// Wake leaves the account's name to [Outbox.Run]. It is a hint: a process that dies after
+// its commit, or never learns of it, does not give it.
+func (o *Outbox) Wake(accountID string) {
 	select {
-	case o.more <- struct{}{}:
-	default: // Run has not looked yet and will see this one too
+	case o.changed <- accountID:
+	default:
 	}
 }
 
@@ -150,41 +126,37 @@ const pace = 20 * time.Millisecond
 // Run wakes the events service after commits until ctx ends. It is a loop of
 // every service that writes events.
 func (o *Outbox) Run(ctx context.Context) error {
-	for {
+	for ended := false; !ended; outage.Pause(ctx, pace) {
+		names := map[string]bool{}
 		select {
+		case first := <-o.changed:
+			names[first] = true
 		case <-ctx.Done():
-			o.publish(ctx)
-			return nil
-		case <-o.more:
-			o.publish(ctx)
-			select {
-			case <-ctx.Done():
-			case <-time.After(pace):
-			}
+			ended = true // after what was named until now
 		}
+		for range len(o.changed) { // nobody else takes from it
+			names[<-o.changed] = true
+		}
+		o.publish(ctx, names)
 	}
+	return nil
 }
 
-func (o *Outbox) publish(ctx context.Context) {
-	o.mu.Lock()
-	woken := o.woken
-	o.woken = map[string]struct{}{}
-	o.mu.Unlock()
-	if len(woken) == 0 {
+// publish does not keep names for another try: the events service looks by itself while
+// Redis is away.
+func (o *Outbox) publish(ctx context.Context, names map[string]bool) {
+	if len(names) == 0 {
 		return
 	}
-	// Names are not kept for another try: the events service looks by itself while
-	// Redis is away.
-	// The end of ctx is no reason to lose those that were taken.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	_, err := o.redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for accountID := range woken {
-			p.Publish(ctx, Channel, accountID)
+		for name := range names {
+			p.Publish(ctx, Channel, name)
 		}
 		return nil
 	})
 	if err != nil {
-		slog.DebugContext(ctx, "events service not woken", "accounts", len(woken), "error", err)
+		slog.DebugContext(ctx, "events service not woken", "accounts", len(names), "error", err)
 	}
 }

@@ -14,8 +14,9 @@ import (
 type Store interface {
 	// Account finds an account; ErrNoAccount if there is none.
 	Account(ctx context.Context, id string) (Account, error)
-	// Key finds a key of any account by its public id; ErrNoKey if there is none.
-	Key(ctx context.Context, id string) (Key, error)
+	// Key finds a key of an account by its public id; ErrNoKey if there is none. "" as
+	// the account is any.
+	Key(ctx context.Context, accountID, id string) (Key, error)
 	// Keys lists an account's keys, newest first: all that are in use, and of
 	// the others the newest.
 	Keys(ctx context.Context, accountID string) ([]Key, error)
@@ -27,12 +28,11 @@ type Store interface {
 	Atomically(ctx context.Context, what string, fn func(tx Tx) error) error
 }
 
-// Tx is one atomic change. Its writes come at the end, and no read sees one, but for
-// accounts. Each write takes the event that it is, or [events.Quiet]; the event is in
+// Tx is one atomic change. Its writes come at the end, and no read sees one. Each write takes the event that it is, or [events.Quiet]; the event is in
 // the same commit, and in the log.
 type Tx interface {
 	Account(id string) (Account, error)
-	Key(id string) (Key, error)
+	Key(accountID, id string) (Key, error)
 	KeyByHash(hash string) (Key, error)
 	// InUse lists the account's keys that are not revoked. It may retire expired
 	// ones, which it leaves out.
@@ -45,7 +45,8 @@ type Tx interface {
 	// PutAccount writes an account that this change has read, under a higher version,
 	// which it sets in a too.
 	PutAccount(a *Account, what events.Type)
-	// Add, Put and Remove write a record: a [Key], or one of package member.
+	// Add, Put and Remove write a record: a [Key], or one of package member. Of a key, and
+	// of a session, Put writes only when it ends.
 	Add(record any, what events.Type)
 	Put(record any, what events.Type)
 	Remove(record any, what events.Type)
@@ -220,7 +221,7 @@ type giver struct {
 func (s *Service) giver(tx Tx, by *identity.Principal) (giver, error) {
 	g := giver{scopes: by.Scopes, member: by.MemberID}
 	if !by.Session {
-		k, err := tx.Key(by.KeyID)
+		k, err := tx.Key(by.AccountID, by.KeyID)
 		if err != nil {
 			return giver{}, err
 		}
@@ -300,14 +301,7 @@ func Room(tx Tx, k Key, n int, now time.Time) error {
 // Key finds a key of the account. An empty accountID is the operator's, who sees
 // any key.
 func (s *Service) Key(ctx context.Context, accountID, id string) (Key, error) {
-	k, err := s.store.Key(ctx, id)
-	if err != nil {
-		return Key{}, err
-	}
-	if accountID != "" && k.AccountID != accountID {
-		return Key{}, ErrNoKey
-	}
-	return k, nil
+	return s.store.Key(ctx, accountID, id)
 }
 
 // Keys lists the account's keys, newest first.
@@ -320,7 +314,7 @@ func (s *Service) Keys(ctx context.Context, accountID string) ([]Key, error) {
 // accepts the key.
 func (s *Service) Revoke(ctx context.Context, accountID, id string) error {
 	return s.store.Atomically(ctx, "revoke key", func(tx Tx) error {
-		k, err := owned(tx, accountID, id)
+		k, err := tx.Key(accountID, id)
 		if err != nil {
 			return err
 		}
@@ -338,7 +332,7 @@ func (s *Service) Revoke(ctx context.Context, accountID, id string) error {
 func (s *Service) Roll(ctx context.Context, id string, overlap time.Duration, n NewKey) (Key, error) {
 	var made Key
 	err := s.store.Atomically(ctx, "roll key", func(tx Tx) error {
-		old, err := owned(tx, n.AccountID, id)
+		old, err := tx.Key(n.AccountID, id)
 		if err != nil {
 			return err
 		}
@@ -393,13 +387,4 @@ func (s *Service) Roll(ctx context.Context, id string, overlap time.Duration, n 
 		return Key{}, err
 	}
 	return made, nil
-}
-
-// owned finds a key of an account; the operator's accountID is empty.
-func owned(tx Tx, accountID, id string) (Key, error) {
-	k, err := tx.Key(id)
-	if err == nil && accountID != "" && k.AccountID != accountID {
-		err = ErrNoKey
-	}
-	return k, err
 }

@@ -31,7 +31,9 @@ func (m *memory) Account(_ context.Context, id string) (account.Account, error) 
 	return tx{m}.Account(id)
 }
 
-func (m *memory) Key(_ context.Context, id string) (account.Key, error) { return tx{m}.Key(id) }
+func (m *memory) Key(_ context.Context, accountID, id string) (account.Key, error) {
+	return tx{m}.Key(accountID, id)
+}
 
 func (m *memory) Keys(_ context.Context, accountID string) ([]account.Key, error) {
 	return tx{m}.InUse(accountID, time.Time{})
@@ -53,9 +55,9 @@ func (t tx) Account(id string) (account.Account, error) {
 	return a, nil
 }
 
-func (t tx) Key(id string) (account.Key, error) {
+func (t tx) Key(accountID, id string) (account.Key, error) {
 	for _, k := range t.keys {
-		if k.ID == id {
+		if k.ID == id && (accountID == "" || k.AccountID == accountID) {
 			return k, nil
 		}
 	}

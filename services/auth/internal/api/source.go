@@ -39,8 +39,8 @@ type Credentials interface {
 	// Credential finds a key or session by hash, with all that bounds it, as it
 	// was at one instant after the call began; account.ErrNoKey if there is none.
 	Credential(ctx context.Context, hash string) (account.Credential, error)
-	// Key finds a key by its public id; account.ErrNoKey if there is none.
-	Key(ctx context.Context, id string) (account.Key, error)
+	// Key finds a key of an account by its public id; account.ErrNoKey if there is none.
+	Key(ctx context.Context, accountID, id string) (account.Key, error)
 	// Look finds members.
 	Look(ctx context.Context) member.Reads
 	// Touch notes when a key or a session was last used; account.ErrNoKey if it was
@@ -101,16 +101,16 @@ func (s *Source) Verify(ctx context.Context, hash string) (*apikey.Record, error
 // key: what was given out on its behalf must not keep a session from ending.
 func (s *Source) Scopes(ctx context.Context, accountID, id string) (identity.ScopeSet, error) {
 	if strings.HasPrefix(id, "mem_") {
-		m, err := s.store.Look(ctx).Member(id)
-		if errors.Is(err, member.ErrNoMember) || err == nil && (m.AccountID != accountID || m.Lapsed(s.now())) {
+		m, err := s.store.Look(ctx).Member(accountID, id)
+		if errors.Is(err, member.ErrNoMember) || err == nil && m.Lapsed(s.now()) {
 			return nil, nil
 		}
 		return m.Role.Scopes(), err
 	}
-	k, err := s.store.Key(ctx, id)
+	k, err := s.store.Key(ctx, accountID, id)
 	if err == nil {
 		var c account.Credential
-		if c, err = s.store.Credential(ctx, k.Hash); err == nil && c.Account.ID == accountID && c.Key.Active(s.now()) {
+		if c, err = s.store.Credential(ctx, k.Hash); err == nil && c.Key.Active(s.now()) {
 			return c.Scopes(), nil
 		}
 	}

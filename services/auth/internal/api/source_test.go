@@ -35,10 +35,10 @@ func (l *ledger) Credential(_ context.Context, hash string) (account.Credential,
 	return account.Credential{Key: l.key, Account: account.Account{ID: "acc_1", Plan: identity.Creator, Version: 3}, Session: l.session, Member: l.member}, nil
 }
 
-func (l *ledger) Key(_ context.Context, id string) (account.Key, error) {
+func (l *ledger) Key(_ context.Context, accountID, id string) (account.Key, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if id != l.key.ID {
+	if id != l.key.ID || accountID != "acc_1" {
 		return account.Key{}, account.ErrNoKey
 	}
 	return l.key, nil
@@ -52,8 +52,8 @@ type people struct {
 	one account.Member
 }
 
-func (p people) Member(id string) (member.Member, error) {
-	if id != p.one.ID {
+func (p people) Member(accountID, id string) (member.Member, error) {
+	if id != p.one.ID || accountID != "acc_1" {
 		return member.Member{}, member.ErrNoMember
 	}
 	return member.Member{ID: id, AccountID: "acc_1", Role: p.one.Role}, nil

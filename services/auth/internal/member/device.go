@@ -114,7 +114,7 @@ func (s *Service) CollectDevice(ctx context.Context, code, secret identity.Key) 
 	if err := s.store.People(ctx, "look at device", func(tx Tx) error { return read(tx) }); err != nil {
 		return account.Key{}, err
 	}
-	m, err := s.store.Look(ctx).Member(d.MemberID)
+	m, err := s.store.Look(ctx).Member(d.AccountID, d.MemberID)
 	if errors.Is(err, ErrNoMember) {
 		err = ErrNoDevice
 	}

@@ -20,8 +20,8 @@ type Reads interface {
 	Account(id string) (account.Account, error)
 	// Members lists an account's members, oldest first.
 	Members(accountID string) ([]Member, error)
-	// Member finds a member of any account; ErrNoMember if there is none.
-	Member(id string) (Member, error)
+	// Member finds a member of an account, "" is any; ErrNoMember if there is none.
+	Member(accountID, id string) (Member, error)
 	// Memberships lists a person's members in all accounts, oldest first.
 	Memberships(personID string) ([]Member, error)
 	// Link finds a one-time link by its token's hash; ErrNoLink if there is none.
@@ -117,14 +117,7 @@ func (s *Service) Members(ctx context.Context, accountID string) ([]Member, erro
 
 // Member finds a member of the account.
 func (s *Service) Member(ctx context.Context, accountID, id string) (Member, error) {
-	m, err := s.store.Look(ctx).Member(id)
-	if err == nil && m.AccountID != accountID {
-		err = ErrNoMember
-	}
-	if err != nil {
-		return Member{}, err
-	}
-	return m, nil
+	return s.store.Look(ctx).Member(accountID, id)
 }
 
 // Change edits a member. by is nil for the operator.
@@ -260,7 +253,7 @@ func (s *Service) EndLapsed(ctx context.Context) error {
 
 func (s *Service) endLapsed(ctx context.Context, m Member) error {
 	return s.store.People(ctx, "end membership by group", func(tx Tx) error {
-		m, err := tx.Member(m.ID)
+		m, err := tx.Member(m.AccountID, m.ID)
 		if errors.Is(err, ErrNoMember) || err == nil && !m.Lapsed(s.now()) {
 			return nil
 		}
@@ -285,10 +278,7 @@ func (s *Service) target(tx Tx, by *identity.Principal, accountID, id string) (M
 	if err != nil {
 		return Member{}, nil, err
 	}
-	m, err := tx.Member(id)
-	if err == nil && m.AccountID != accountID {
-		err = ErrNoMember
-	}
+	m, err := tx.Member(accountID, id)
 	if err != nil {
 		return Member{}, nil, err
 	}
@@ -304,7 +294,7 @@ func (s *Service) authority(tx Tx, by *identity.Principal) (identity.ScopeSet, e
 	}
 	scopes := by.Scopes
 	if !by.Session {
-		k, err := tx.Key(by.KeyID)
+		k, err := tx.Key(by.AccountID, by.KeyID)
 		if err != nil {
 			return nil, err
 		}
@@ -538,10 +528,7 @@ func (s *Service) SignInLinkFor(ctx context.Context, n NewSignInLink) (Link, err
 		if _, err := s.authority(tx, n.By); err != nil {
 			return err
 		}
-		m, err := tx.Member(n.MemberID)
-		if err == nil && m.AccountID != n.By.AccountID {
-			err = ErrNoMember
-		}
+		m, err := tx.Member(n.By.AccountID, n.MemberID)
 		if err != nil {
 			return err
 		}
@@ -650,10 +637,7 @@ func (s *Service) SignInLink(ctx context.Context, accountID, memberID, name stri
 		m := fresh
 		if memberID != "" {
 			var err error
-			if m, err = tx.Member(memberID); err == nil && m.AccountID != accountID {
-				err = ErrNoMember
-			}
-			if err == nil && m.FromGroups {
+			if m, err = tx.Member(accountID, memberID); err == nil && m.FromGroups {
 				err = ErrByProvider
 			}
 			if err != nil {

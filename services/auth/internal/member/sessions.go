@@ -69,7 +69,7 @@ func (s *Service) UseLink(ctx context.Context, token identity.Key, name string, 
 		return Session{}, err
 	}
 	if l.Kind == SignIn {
-		m, err := s.store.Look(ctx).Member(l.MemberID)
+		m, err := s.store.Look(ctx).Member(l.AccountID, l.MemberID)
 		if errors.Is(err, ErrNoMember) {
 			return Session{}, ErrNoLink
 		}
@@ -316,7 +316,7 @@ func (s *Service) open(ctx context.Context, m Member, how string, b Browser, als
 	ctx = events.WithActor(ctx, events.Actor{Type: events.ActorMember, ID: m.ID, Name: m.Name})
 	return s.begin(ctx, m, how, b, func(tx Tx, x *Session) error {
 		// m was read before this transaction and may have been removed since.
-		now, err := tx.Member(m.ID)
+		now, err := tx.Member(m.AccountID, m.ID)
 		switch {
 		case errors.Is(err, ErrNoMember) || err == nil && now.PersonID != m.PersonID:
 			return ErrNoMembership
@@ -422,7 +422,7 @@ func (s *Service) Switch(ctx context.Context, hash, memberID string, b Browser) 
 	if err != nil {
 		return Session{}, err
 	}
-	m, err := s.store.Look(ctx).Member(memberID)
+	m, err := s.store.Look(ctx).Member("", memberID)
 	if err == nil && m.PersonID != x.PersonID {
 		err = ErrNoMember
 	}
@@ -440,7 +440,7 @@ func (s *Service) End(ctx context.Context, hash, id string) error {
 	if err != nil {
 		return err
 	}
-	m, err := s.store.Look(ctx).Member(mine.MemberID)
+	m, err := s.store.Look(ctx).Member(mine.AccountID, mine.MemberID)
 	if err != nil && !errors.Is(err, ErrNoMember) {
 		return err
 	}
@@ -485,7 +485,7 @@ func (s *Service) Profile(ctx context.Context, hash string) (p Profile, err erro
 	if p.Session, err = s.store.Look(ctx).Session(hash); err != nil {
 		return Profile{}, err
 	}
-	if p.Member, err = s.store.Look(ctx).Member(p.Session.MemberID); err != nil {
+	if p.Member, err = s.store.Look(ctx).Member(p.Session.AccountID, p.Session.MemberID); err != nil {
 		return Profile{}, err
 	}
 	if p.Memberships, err = s.store.Look(ctx).Memberships(p.Session.PersonID); err != nil {
@@ -519,7 +519,7 @@ func (s *Service) Person(ctx context.Context, hash string) (Session, Member, err
 	if err != nil {
 		return Session{}, Member{}, err
 	}
-	m, err := s.store.Look(ctx).Member(x.MemberID)
+	m, err := s.store.Look(ctx).Member(x.AccountID, x.MemberID)
 	return x, m, err
 }
 
@@ -546,7 +546,7 @@ func (s *Service) Connect(ctx context.Context, hash string, p Proof) error {
 		if err := roomToSignIn(tx, x.PersonID); err != nil {
 			return err
 		}
-		now, err := tx.Member(m.ID)
+		now, err := tx.Member(m.AccountID, m.ID)
 		if err != nil {
 			return err
 		}
@@ -667,7 +667,7 @@ func (s *Service) SignInByPasskey(ctx context.Context, p Passkey, challenge stri
 	if p.MemberID == "" {
 		return s.openAny(ctx, p.PersonID, "passkey", b, also)
 	}
-	m, err := s.store.Look(ctx).Member(p.MemberID)
+	m, err := s.store.Look(ctx).Member("", p.MemberID)
 	if errors.Is(err, ErrNoMember) {
 		err = ErrNoMembership
 	}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -18,24 +19,12 @@ import (
 
 // Atomically makes one change; see [account.Store].
 func (s *Store) Atomically(ctx context.Context, what string, fn func(account.Tx) error) error {
-	return s.change(ctx, what, func(t *transaction) error { return fn(t) })
-}
-
-// People makes one change; see [member.Store].
-func (s *Store) People(ctx context.Context, what string, fn func(member.Tx) error) error {
-	return s.change(ctx, what, func(t *transaction) error { return fn(t) })
-}
-
-func (s *Store) change(ctx context.Context, what string, fn func(*transaction) error) error {
 	var done []events.Event
 	err := s.db.Tx(ctx, what, func(tx *record.Tx) error {
-		t := &transaction{reads: reads{s, tx.Context(), tx}, accounts: map[string]*changed{}}
-		if err := fn(t); err != nil {
-			return err
-		}
-		t.writeAccounts()
+		t := &transaction{reads: reads{s: s, tx: tx}, raised: map[string]bool{}}
+		err := fn(t)
 		done = t.done
-		return nil
+		return err
 	})
 	if err != nil {
 		return err
@@ -49,80 +38,67 @@ func (s *Store) change(ctx context.Context, what string, fn func(*transaction) e
 	return nil
 }
 
-// transaction is one change. Reads never see its own writes, but for accounts.
+// People makes one change; see [member.Store].
+func (s *Store) People(ctx context.Context, what string, fn func(member.Tx) error) error {
+	return s.Atomically(ctx, what, func(tx account.Tx) error { return fn(tx.(*transaction)) })
+}
+
+// transaction is one change. Reads never see its own writes.
 type transaction struct {
 	reads
-	accounts map[string]*changed
-	expired  []account.Key  // to be retired with the next new key
-	done     []events.Event // for the log
+	raised  map[string]bool // accounts with a higher version
+	expired []account.Key   // to be retired with the next new key
+	done    []events.Event  // for the log
 }
 
-// changed is an account as this change leaves it.
-type changed struct {
-	account.Account
-	read          int64 // the version that was read
-	fresh, tellIt bool
-}
-
-// Account reads an account once: a change may raise it in several places.
-func (t *transaction) Account(id string) (account.Account, error) {
-	if a := t.accounts[id]; a != nil {
-		return a.Account, nil
-	}
-	a, err := t.reads.Account(id)
-	if err == nil {
-		t.accounts[id] = &changed{Account: a, read: a.Version}
-	}
-	return a, err
-}
-
+// AddAccount writes a new account. No replica can know an id that was just drawn.
 func (t *transaction) AddAccount(a account.Account) {
-	t.accounts[a.ID] = &changed{Account: a, fresh: true}
+	t.tx.Create(t.s.db.Ref(accounts.collection, a.ID), fromAccount(a))
 	t.done = append(t.done, events.Event{AccountID: a.ID, Type: "account.created", Object: a.ID})
 }
 
-// PutAccount writes a changed account, which was read in this change.
+// PutAccount writes a changed account, which was read in this change, under a higher
+// version, and has every replica told.
 func (t *transaction) PutAccount(a *account.Account, what events.Type) {
-	at := t.accounts[a.ID]
-	a.Version = at.read + 1
-	at.Account, at.tellIt = *a, true
+	a.Version++
+	// The whole document is replaced: it was read in this change.
+	t.tx.Set(t.s.db.Ref(accounts.collection, a.ID), fromAccount(*a))
+	if !t.raised[a.ID] {
+		t.raised[a.ID] = true
+		t.tx.Authority(a.ID, a.Version)
+	}
 	t.tell(a.ID, what, a.ID, *a)
 }
 
-// Authority raises the account's version and has every replica told.
+// Authority raises the account's version and has every replica told: once, however
+// often a change asks for it.
 func (t *transaction) Authority(accountID string) error {
-	a, err := t.Account(accountID)
-	if err == nil {
-		a.Version = t.accounts[accountID].read + 1
-		t.accounts[accountID].Account, t.accounts[accountID].tellIt = a, true
+	if t.raised[accountID] {
+		return nil
 	}
-	return err
+	ref := t.s.db.Ref(accounts.collection, accountID)
+	var a struct {
+		Version int64 `firestore:"version"`
+	}
+	switch found, err := t.tx.Load(ref, &a); {
+	case err != nil:
+		return err
+	case !found:
+		return account.ErrNoAccount
+	}
+	t.raised[accountID] = true
+	t.tx.Update(ref, firestore.Update{Path: "version", Value: a.Version + 1})
+	t.tx.Authority(accountID, a.Version+1)
+	return nil
 }
 
 // Again has every replica told the version as it is.
 func (t *transaction) Again(accountID string) error {
-	_, err := t.Account(accountID)
-	if err == nil {
-		t.accounts[accountID].tellIt = true
+	a, err := t.Account(accountID)
+	if err == nil && !t.raised[accountID] {
+		t.tx.Authority(accountID, a.Version)
 	}
 	return err
-}
-
-// writeAccounts ends the change. An account is written once, however often it was raised.
-func (t *transaction) writeAccounts() {
-	for id, a := range t.accounts {
-		ref := t.s.db.Ref(accounts.collection, id)
-		switch {
-		case a.fresh:
-			t.tx.Create(ref, fromAccount(a.Account)) // no replica can know an id that was just drawn
-		case a.Version > a.read:
-			// The whole document is replaced: it was read in this change.
-			t.tx.Set(ref, fromAccount(a.Account))
-		}
-		if a.tellIt {
-			t.tx.Authority(id, a.Version)
-		}
-	}
 }
 
 func (t *transaction) InUse(accountID string, now time.Time) ([]account.Key, error) {
@@ -143,9 +119,9 @@ func (t *transaction) InUse(accountID string, now time.Time) ([]account.Key, err
 
 // Add writes a new record, which must not be there, and tells its event.
 func (t *transaction) Add(r any, what events.Type) {
-	ref, doc, accountID, object := t.place(r)
-	t.tx.Create(ref, doc)
-	t.tell(accountID, what, object, r)
+	at := t.place(r)
+	t.tx.Create(at.ref, at.doc())
+	t.tell(at.account, what, at.object, r)
 	if _, ok := r.(account.Key); !ok {
 		return
 	}
@@ -157,34 +133,35 @@ func (t *transaction) Add(r any, what events.Type) {
 	t.expired = nil
 }
 
-// Put writes a changed record and tells its event.
+// Put writes a changed record and tells its event. Of a key or a session it writes the
+// end alone: the time of the last use is written by Touch, and nothing else changes.
 func (t *transaction) Put(r any, what events.Type) {
-	ref, doc, accountID, object := t.place(r)
-	switch d := doc.(type) {
-	// Neither writes the time of the last use, which Touch owns.
-	case keyDoc:
-		t.tx.Update(ref, firestore.Update{Path: "name", Value: d.Name}, firestore.Update{Path: "scopes", Value: d.Scopes},
-			firestore.Update{Path: "expiresAt", Value: d.ExpiresAt}, firestore.Update{Path: "revokedAt", Value: d.RevokedAt},
-			firestore.Update{Path: "inUse", Value: d.InUse})
-	case sessionDoc:
-		t.tx.Update(ref, firestore.Update{Path: "endedAt", Value: d.EndedAt}, firestore.Update{Path: "open", Value: d.Open})
+	at := t.place(r)
+	switch r := r.(type) {
+	case account.Key:
+		if r.RevokedAt.IsZero() {
+			t.tx.Update(at.ref, firestore.Update{Path: "expiresAt", Value: r.ExpiresAt.UnixMilli()})
+		} else {
+			t.tx.Update(at.ref, firestore.Update{Path: "revokedAt", Value: r.RevokedAt}, firestore.Update{Path: "inUse", Value: false})
+		}
+	case member.Session:
+		t.tx.Update(at.ref, firestore.Update{Path: "endedAt", Value: r.EndedAt}, firestore.Update{Path: "open", Value: false})
 	default:
-		t.tx.Set(ref, doc)
+		t.tx.Set(at.ref, at.doc())
 	}
-	t.tell(accountID, what, object, r)
+	t.tell(at.account, what, at.object, r)
 }
 
 // Remove deletes a record and tells its event.
 func (t *transaction) Remove(r any, what events.Type) {
-	ref, _, accountID, object := t.place(r)
-	t.tx.Delete(ref)
-	t.tell(accountID, what, object, r)
+	at := t.place(r)
+	t.tx.Delete(at.ref)
+	t.tell(at.account, what, at.object, r)
 }
 
 // Tell writes an event on an object, which shows the record.
 func (t *transaction) Tell(what events.Type, object string, r any) {
-	_, _, accountID, _ := t.place(r)
-	t.tell(accountID, what, object, r)
+	t.tell(t.place(r).account, what, object, r)
 }
 
 func (t *transaction) tell(accountID string, what events.Type, object string, r any) {
@@ -204,34 +181,40 @@ func (t *transaction) UseOnce(name string, until time.Time) {
 
 // Role is the role of a member of the account now.
 func (t *transaction) Role(accountID, memberID string) (identity.Role, error) {
-	m, err := t.Member(memberID)
-	if err == member.ErrNoMember || err == nil && m.AccountID != accountID { //nolint:errorlint // the very value, from this package
+	m, err := t.Member(accountID, memberID)
+	if errors.Is(err, member.ErrNoMember) {
 		return "", nil
 	}
 	return m.Role, err
 }
 
-// place is where a record is kept, what is kept of it, whose it is, and what its
-// events call it.
-func (t *transaction) place(r any) (ref firestoredb.Ref, doc any, accountID, object string) {
+// place is where a record is kept, whose it is, what its events call it, and what is
+// kept of it.
+type place struct {
+	ref             firestoredb.Ref
+	account, object string
+	doc             func() any
+}
+
+func (t *transaction) place(r any) place {
 	at := t.s.db.Ref
 	switch r := r.(type) {
 	case account.Account:
-		return at(accounts.collection, r.ID), fromAccount(r), r.ID, r.ID
+		return place{at(accounts.collection, r.ID), r.ID, r.ID, func() any { return fromAccount(r) }}
 	case account.Key:
-		return at(keys.collection, r.Hash), fromKey(r), r.AccountID, r.ID
+		return place{at(keys.collection, r.Hash), r.AccountID, r.ID, func() any { return fromKey(r) }}
 	case member.Member:
-		return at(members.collection, r.ID), fromMember(r), r.AccountID, r.ID
+		return place{at(members.collection, r.ID), r.AccountID, r.ID, func() any { return fromMember(r) }}
 	case member.Link:
-		return at(links.collection, r.Hash), fromLink(r), r.AccountID, r.ID
+		return place{at(links.collection, r.Hash), r.AccountID, r.ID, func() any { return fromLink(r) }}
 	case member.Session:
-		return at(sessions.collection, r.Hash), fromSession(r), r.AccountID, r.ID
+		return place{at(sessions.collection, r.Hash), r.AccountID, r.ID, func() any { return fromSession(r) }}
 	case member.Identity:
-		return at(identities.collection, identityID(r.Issuer, r.Subject)), fromIdentity(r), "", ""
+		return place{at(identities.collection, identityID(r.Issuer, r.Subject)), "", "", func() any { return fromIdentity(r) }}
 	case member.Passkey:
-		return at(passkeys.collection, r.Hash), fromPasskey(r), "", r.ID
+		return place{at(passkeys.collection, r.Hash), "", r.ID, func() any { return fromPasskey(r) }}
 	case member.Device:
-		return at(devices.collection, r.Hash), fromDevice(r), r.AccountID, ""
+		return place{at(devices.collection, r.Hash), r.AccountID, "", func() any { return fromDevice(r) }}
 	}
 	panic(fmt.Sprintf("no record of ours: %T", r))
 }

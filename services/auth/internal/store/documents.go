@@ -62,18 +62,18 @@ type accountDoc struct {
 }
 
 type keyDoc struct {
-	ID         string     `firestore:"id"`
-	Account    string     `firestore:"accountId"`
-	Name       string     `firestore:"name"`
-	Prefix     string     `firestore:"prefix"`
-	Last4      string     `firestore:"last4"`
-	Scopes     []string   `firestore:"scopes"`
-	MadeBy     string     `firestore:"madeBy,omitempty"` // the member behind the key
-	CreatedAt  time.Time  `firestore:"createdAt"`
-	LastUsedAt *time.Time `firestore:"lastUsedAt"`
-	ExpiresAt  *int64     `firestore:"expiresAt"` // ms: callers may name dates that no timestamp can hold
-	RevokedAt  *time.Time `firestore:"revokedAt"`
-	InUse      bool       `firestore:"inUse"` // false once revoked, or seen expired: what the limit of keys counts
+	ID         string    `firestore:"id"`
+	Account    string    `firestore:"accountId"`
+	Name       string    `firestore:"name"`
+	Prefix     string    `firestore:"prefix"`
+	Last4      string    `firestore:"last4"`
+	Scopes     []string  `firestore:"scopes"`
+	MadeBy     string    `firestore:"madeBy,omitempty"` // the member behind the key
+	CreatedAt  time.Time `firestore:"createdAt"`
+	LastUsedAt time.Time `firestore:"lastUsedAt,omitzero"`
+	ExpiresAt  *int64    `firestore:"expiresAt"` // ms: callers may name dates that no timestamp can hold
+	RevokedAt  time.Time `firestore:"revokedAt,omitzero"`
+	InUse      bool      `firestore:"inUse"` // false once revoked, or seen expired: what the limit of keys counts
 }
 
 type (
@@ -85,10 +85,10 @@ type (
 		Role       string `firestore:"role"`
 		FromGroups bool   `firestore:"fromGroups,omitempty"`
 		// What follows is absent in most records.
-		GroupUntil *time.Time `firestore:"groupUntil,omitempty"`
-		LinkUsed   *linkUse   `firestore:"linkUsed,omitempty"`
-		CreatedAt  time.Time  `firestore:"createdAt"`
-		UpdatedAt  time.Time  `firestore:"updatedAt"`
+		GroupUntil time.Time `firestore:"groupUntil,omitzero"`
+		LinkUsed   linkUse   `firestore:"linkUsed,omitzero"`
+		CreatedAt  time.Time `firestore:"createdAt"`
+		UpdatedAt  time.Time `firestore:"updatedAt"`
 	}
 	linkUse struct {
 		By string    `firestore:"by"`
@@ -109,20 +109,20 @@ type (
 		ExpireAt  time.Time `firestore:"expireAt"`
 	}
 	sessionDoc struct {
-		ID        string     `firestore:"id"`
-		Account   string     `firestore:"accountId"`
-		Member    string     `firestore:"memberId"`
-		Person    string     `firestore:"personId"`
-		How       string     `firestore:"how"`
-		Bound     bool       `firestore:"bound"`
-		Until     *time.Time `firestore:"until,omitempty"`
-		Told      *linkUse   `firestore:"told,omitempty"`
-		Client    string     `firestore:"client"`
-		CreatedAt time.Time  `firestore:"createdAt"`
-		SeenAt    time.Time  `firestore:"seenAt"`
-		EndedAt   *time.Time `firestore:"endedAt"`
-		Open      bool       `firestore:"open"`
-		ExpireAt  time.Time  `firestore:"expireAt"` // a day after its latest end, so that it is refused as expired and not as unknown
+		ID        string    `firestore:"id"`
+		Account   string    `firestore:"accountId"`
+		Member    string    `firestore:"memberId"`
+		Person    string    `firestore:"personId"`
+		How       string    `firestore:"how"`
+		Bound     bool      `firestore:"bound"`
+		Until     time.Time `firestore:"until,omitzero"`
+		Told      linkUse   `firestore:"told,omitzero"`
+		Client    string    `firestore:"client"`
+		CreatedAt time.Time `firestore:"createdAt"`
+		SeenAt    time.Time `firestore:"seenAt"`
+		EndedAt   time.Time `firestore:"endedAt,omitzero"`
+		Open      bool      `firestore:"open"`
+		ExpireAt  time.Time `firestore:"expireAt"` // a day after its latest end, so that it is refused as expired and not as unknown
 	}
 	identityDoc struct {
 		Issuer    string    `firestore:"issuer"`
@@ -132,13 +132,13 @@ type (
 		CreatedAt time.Time `firestore:"createdAt"`
 	}
 	passkeyDoc struct {
-		ID         string     `firestore:"id"`
-		Person     string     `firestore:"personId"`
-		Member     string     `firestore:"memberId"` // the one membership that it opens; "" for all
-		Name       string     `firestore:"name"`
-		Credential []byte     `firestore:"credential"`
-		CreatedAt  time.Time  `firestore:"createdAt"`
-		LastUsedAt *time.Time `firestore:"lastUsedAt"`
+		ID         string    `firestore:"id"`
+		Person     string    `firestore:"personId"`
+		Member     string    `firestore:"memberId"` // the one membership that it opens; "" for all
+		Name       string    `firestore:"name"`
+		Credential []byte    `firestore:"credential"`
+		CreatedAt  time.Time `firestore:"createdAt"`
+		LastUsedAt time.Time `firestore:"lastUsedAt,omitzero"`
 	}
 	deviceDoc struct {
 		UserCode  string    `firestore:"userCode"`
@@ -190,7 +190,7 @@ func fromAccount(a account.Account) accountDoc {
 func toKey(snap firestoredb.Snap, d *keyDoc) account.Key {
 	k := account.Key{
 		ID: d.ID, AccountID: d.Account, Hash: snap.Ref.ID, Name: d.Name, Prefix: d.Prefix, Last4: d.Last4, MadeBy: d.MadeBy,
-		CreatedAt: d.CreatedAt, LastUsedAt: firestoredb.Time(d.LastUsedAt), RevokedAt: firestoredb.Time(d.RevokedAt), Scopes: toScopes(d.Scopes),
+		CreatedAt: d.CreatedAt, LastUsedAt: d.LastUsedAt, RevokedAt: d.RevokedAt, Scopes: toScopes(d.Scopes),
 	}
 	if d.ExpiresAt != nil {
 		k.ExpiresAt = time.UnixMilli(*d.ExpiresAt).UTC()
@@ -220,7 +220,7 @@ func fromKey(k account.Key) keyDoc {
 	// An expired key stays in use here until AddKey retires it; readers compare times anyway.
 	d := keyDoc{
 		ID: k.ID, Account: k.AccountID, Name: k.Name, Prefix: k.Prefix, Last4: k.Last4, MadeBy: k.MadeBy, CreatedAt: k.CreatedAt,
-		LastUsedAt: firestoredb.Optional(k.LastUsedAt), RevokedAt: firestoredb.Optional(k.RevokedAt),
+		LastUsedAt: k.LastUsedAt, RevokedAt: k.RevokedAt,
 		InUse: k.RevokedAt.IsZero(), Scopes: fromScopes(k.Scopes),
 	}
 	if !k.ExpiresAt.IsZero() {
@@ -241,29 +241,15 @@ func readMember(snap firestoredb.Snap) (member.Member, error) {
 	}
 	return member.Member{
 		ID: snap.Ref.ID, AccountID: d.Account, PersonID: d.Person, Name: d.Name, Email: d.Email, Role: role, FromGroups: d.FromGroups,
-		GroupUntil: firestoredb.Time(d.GroupUntil), LinkUsed: toUse(d.LinkUsed), CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt,
+		GroupUntil: d.GroupUntil, LinkUsed: member.LinkUse(d.LinkUsed), CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt,
 	}, nil
 }
 
 func fromMember(m member.Member) memberDoc {
 	return memberDoc{
 		Account: m.AccountID, Person: m.PersonID, Name: m.Name, Email: m.Email, Role: string(m.Role), FromGroups: m.FromGroups,
-		GroupUntil: firestoredb.Optional(m.GroupUntil), LinkUsed: fromUse(m.LinkUsed), CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt,
+		GroupUntil: m.GroupUntil, LinkUsed: linkUse(m.LinkUsed), CreatedAt: m.CreatedAt, UpdatedAt: m.UpdatedAt,
 	}
-}
-
-func fromUse(u member.LinkUse) *linkUse {
-	if u == (member.LinkUse{}) {
-		return nil
-	}
-	return &linkUse{u.By, u.At}
-}
-
-func toUse(u *linkUse) member.LinkUse {
-	if u == nil {
-		return member.LinkUse{}
-	}
-	return member.LinkUse{By: u.By, At: u.At}
 }
 
 func toLink(snap firestoredb.Snap, d *linkDoc) member.Link {
@@ -285,16 +271,16 @@ func fromLink(l member.Link) linkDoc {
 func toSession(snap firestoredb.Snap, d *sessionDoc) member.Session {
 	return member.Session{
 		ID: d.ID, Hash: snap.Ref.ID, AccountID: d.Account, MemberID: d.Member, PersonID: d.Person, How: d.How, Client: d.Client,
-		Bound: d.Bound, Until: firestoredb.Time(d.Until), Told: toUse(d.Told),
-		CreatedAt: d.CreatedAt, SeenAt: d.SeenAt, EndedAt: firestoredb.Time(d.EndedAt),
+		Bound: d.Bound, Until: d.Until, Told: member.LinkUse(d.Told),
+		CreatedAt: d.CreatedAt, SeenAt: d.SeenAt, EndedAt: d.EndedAt,
 	}
 }
 
 func fromSession(x member.Session) sessionDoc {
 	return sessionDoc{
 		ID: x.ID, Account: x.AccountID, Member: x.MemberID, Person: x.PersonID, How: x.How, Client: x.Client,
-		Bound: x.Bound, Until: firestoredb.Optional(x.Until), Told: fromUse(x.Told), CreatedAt: x.CreatedAt, SeenAt: x.SeenAt,
-		EndedAt: firestoredb.Optional(x.EndedAt), Open: x.EndedAt.IsZero(), ExpireAt: x.CreatedAt.Add(member.SessionLife + 24*time.Hour),
+		Bound: x.Bound, Until: x.Until, Told: linkUse(x.Told), CreatedAt: x.CreatedAt, SeenAt: x.SeenAt,
+		EndedAt: x.EndedAt, Open: x.EndedAt.IsZero(), ExpireAt: x.CreatedAt.Add(member.SessionLife + 24*time.Hour),
 	}
 }
 
@@ -318,14 +304,14 @@ func hashOf(text string) string {
 func toPasskey(snap firestoredb.Snap, d *passkeyDoc) member.Passkey {
 	return member.Passkey{
 		ID: d.ID, Hash: snap.Ref.ID, PersonID: d.Person, MemberID: d.Member, Name: d.Name, Credential: d.Credential,
-		CreatedAt: d.CreatedAt, LastUsedAt: firestoredb.Time(d.LastUsedAt),
+		CreatedAt: d.CreatedAt, LastUsedAt: d.LastUsedAt,
 	}
 }
 
 func fromPasskey(p member.Passkey) passkeyDoc {
 	return passkeyDoc{
 		ID: p.ID, Person: p.PersonID, Member: p.MemberID, Name: p.Name, Credential: p.Credential,
-		CreatedAt: p.CreatedAt, LastUsedAt: firestoredb.Optional(p.LastUsedAt),
+		CreatedAt: p.CreatedAt, LastUsedAt: p.LastUsedAt,
 	}
 }
 

@@ -10,7 +10,13 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
 
-func (r reads) Member(id string) (member.Member, error) { return one(r, members, id) }
+func (r reads) Member(accountID, id string) (member.Member, error) {
+	m, err := one(r, members, id)
+	if err == nil && accountID != "" && m.AccountID != accountID {
+		return member.Member{}, member.ErrNoMember
+	}
+	return m, err
+}
 
 func (r reads) Members(accountID string) ([]member.Member, error) {
 	return many(r, members, r.s.where(members.collection, "accountId", accountID))

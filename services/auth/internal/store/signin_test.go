@@ -199,7 +199,7 @@ func TestAMembershipByGroupEndsWithTheGroup(t *testing.T) {
 		return people.SignInByPasskey(ctx, p, fmt.Sprint(tries), member.Browser{Key: newSecret(t)})
 	}
 	revoked := func() bool {
-		k, err := w.Key(ctx, key.ID)
+		k, err := w.Key(ctx, a.ID, key.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -269,7 +269,7 @@ func TestTheLastOwnerByGroupStaysWithoutKeys(t *testing.T) {
 	if versions[0] != versions[1] {
 		t.Errorf("each turn changes the account: versions %v", versions)
 	}
-	if k, err := w.Key(ctx, key.ID); err != nil || k.RevokedAt.IsZero() {
+	if k, err := w.Key(ctx, a.ID, key.ID); err != nil || k.RevokedAt.IsZero() {
 		t.Errorf("their key goes on; %v", err)
 	}
 	if _, err := people.Member(ctx, a.ID, x.MemberID); err != nil {

@@ -132,13 +132,19 @@ func (s *Store) Account(ctx context.Context, id string) (account.Account, error)
 func (r reads) Account(id string) (account.Account, error) { return one(r, accounts, id) }
 
 // Key finds a key by its public id.
-func (s *Store) Key(ctx context.Context, id string) (account.Key, error) { return s.look(ctx).Key(id) }
+func (s *Store) Key(ctx context.Context, accountID, id string) (account.Key, error) {
+	return s.look(ctx).Key(accountID, id)
+}
 
-func (r reads) Key(id string) (account.Key, error) {
+func (r reads) Key(accountID, id string) (account.Key, error) {
 	if len(id) > 64 { // longer than an indexed value may be, at the extreme
 		return account.Key{}, account.ErrNoKey
 	}
-	return first(r, keys, r.s.where(keys.collection, "id", id))
+	k, err := first(r, keys, r.s.where(keys.collection, "id", id))
+	if err == nil && accountID != "" && k.AccountID != accountID {
+		return account.Key{}, account.ErrNoKey
+	}
+	return k, err
 }
 
 func (r reads) KeyByHash(hash string) (account.Key, error) { return one(r, keys, hash) }

@@ -18,6 +18,7 @@ import (
 	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/services/auth"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
+	"github.com/linkreel/linkreel/services/auth/internal/member"
 	"github.com/linkreel/linkreel/services/auth/internal/store"
 	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
 )
@@ -31,7 +32,7 @@ type world struct {
 
 func newWorld(t testing.TB) world {
 	t.Helper()
-	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{auth.Indexes, outbox.Indexes}, Complete: true})
+	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{auth.Indexes(), outbox.Indexes}, Complete: true})
 	db := firestoredb.Use(cloud.Client(t), 10*time.Second)
 	n := &told{}
 	records := record.Open(db, record.Options{Outbox: outbox.New(db, nil, nil), Authority: n.InvalidateAccount})
@@ -42,9 +43,11 @@ func newWorld(t testing.TB) world {
 func (b world) put(t testing.TB, a account.Account, keys ...account.Key) {
 	t.Helper()
 	b.do(t, func(tx account.Tx) error {
-		if _, err := tx.Account(a.ID); err != nil {
+		now, err := tx.Account(a.ID)
+		if err != nil {
 			return err
 		}
+		a.Version = now.Version
 		for _, k := range keys {
 			tx.Put(k, events.Quiet)
 		}
@@ -88,7 +91,7 @@ func TestWhatIsStoredIsRead(t *testing.T) {
 	b := newWorld(t)
 	a := newAccount(t, b)
 	k := newKey(t, b, a, start)
-	k.ExpiresAt, k.Scopes = start.Add(time.Hour), identity.AllScopes()
+	k.ExpiresAt = start.Add(time.Hour)
 	b.do(t, func(tx account.Tx) error { tx.Put(k, events.Quiet); return nil })
 	if err := b.Touch(t.Context(), k.Hash, false, start.Add(time.Minute)); err != nil {
 		t.Fatal(err)
@@ -98,7 +101,7 @@ func TestWhatIsStoredIsRead(t *testing.T) {
 	if d := cmp.Diff(a, gotA); err != nil || d != "" {
 		t.Errorf("Account: %v\n%s", err, d)
 	}
-	gotK, err := b.Key(t.Context(), k.ID)
+	gotK, err := b.Key(t.Context(), a.ID, k.ID)
 	if d := cmp.Diff(k, gotK); err != nil || d != "" {
 		t.Errorf("Key: %v\n%s", err, d)
 	}
@@ -118,12 +121,27 @@ func TestWhatIsNotThereIsNotFound(t *testing.T) {
 		if _, err := b.Account(t.Context(), id); !errors.Is(err, account.ErrNoAccount) {
 			t.Errorf("Account(%.20q): %v", id, err)
 		}
-		if _, err := b.Key(t.Context(), id); !errors.Is(err, account.ErrNoKey) {
+		if _, err := b.Key(t.Context(), "", id); !errors.Is(err, account.ErrNoKey) {
 			t.Errorf("Key(%.20q): %v", id, err)
 		}
 	}
 	if _, err := b.Credential(t.Context(), fmt.Sprintf("%064d", 1)); !errors.Is(err, account.ErrNoKey) {
 		t.Errorf("Credential: %v", err)
+	}
+	// What another account has is not there either.
+	k := newKey(t, b, newAccount(t, b), start)
+	if got, err := b.Key(t.Context(), "acc_other", k.ID); !errors.Is(err, account.ErrNoKey) || got.ID != "" {
+		t.Errorf("a foreign key: %+v, %v", got, err)
+	}
+	m := member.Member{ID: "mem_1", AccountID: k.AccountID, Role: identity.Viewer}
+	if err := b.People(t.Context(), "test", func(tx member.Tx) error { tx.Add(m, events.Quiet); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := b.Look(t.Context()).Member("acc_other", m.ID); !errors.Is(err, member.ErrNoMember) || got.ID != "" {
+		t.Errorf("a foreign member: %+v, %v", got, err)
+	}
+	if got, err := b.Look(t.Context()).Member(k.AccountID, m.ID); err != nil || got.ID != m.ID {
+		t.Errorf("a member: %+v, %v", got, err)
 	}
 }
 
@@ -221,15 +239,15 @@ func TestACredentialIsFromOneInstant(t *testing.T) {
 					t.Errorf("Credential: %v", err)
 					return
 				}
-				if want := fmt.Sprint(gotA.Version); gotK.Name != want && gotA.Version > 1 {
-					t.Errorf("key of version %s with account of version %s", gotK.Name, want)
+				if got := gotK.ExpiresAt.UnixMilli(); got != gotA.Version && gotA.Version > 1 {
+					t.Errorf("key of version %d with account of version %d", got, gotA.Version)
 					return
 				}
 			}
 		})
 	}
 	for v := int64(2); v < 200; v++ {
-		a.Version, k.Name = v, fmt.Sprint(v)
+		k.ExpiresAt = time.UnixMilli(v)
 		b.put(t, a, k)
 	}
 	stop()

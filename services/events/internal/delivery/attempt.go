@@ -54,7 +54,7 @@ func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 	// Before Note, which counts this try.
 	first := d.Tries == 0
 	d.Note(r, now)
-	e.metrics.attempted(ctx, r, first, j, now)
+	attempted(r, first, j, now)
 	e.save(ctx, d)
 	if !r.Final && !r.Ours {
 		e.judge(ctx, w, r, now)

@@ -97,7 +97,6 @@ type Engine struct {
 	opt     Options
 	hub     *hub
 	settler *settler
-	metrics *metrics
 
 	ctx  context.Context // of attempts; set by Run
 	stop context.CancelFunc
@@ -141,7 +140,6 @@ func New(st Store, call Caller, rdb redis.UniversalClient, opt Options) *Engine 
 	}
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	e.settler = newSettler(e.settle)
-	e.metrics = newMetrics(e)
 	return e
 }
 
@@ -268,7 +266,7 @@ func (e *Engine) Sweep(ctx context.Context) {
 	if err := g.Wait(); err != nil && ctx.Err() == nil {
 		slog.WarnContext(ctx, "cannot look for due deliveries", "error", err)
 	}
-	e.metrics.dueSince(oldestDue)
+	dueAge.of(oldestDue)
 	select {
 	case e.replaying <- struct{}{}:
 	default:
@@ -317,7 +315,7 @@ func (e *Engine) sweepFeeds(ctx context.Context) error {
 			break
 		}
 	}
-	e.metrics.waitingSince(oldest)
+	waitingAge.of(oldest)
 	expired, err := e.store.Expired(ctx)
 	for _, accountID := range expired {
 		e.settler.ask(ctx, accountID)

@@ -300,6 +300,12 @@ func (e *Engine) run(l *lane, p *pool, j job) {
 	e.mu.Lock()
 	l.running--
 	// Before the slot is given back, so that the next attempt begins in the right pool.
+	switch {
+	case ok && l.failing:
+		failing.Dec()
+	case !ok && !l.failing:
+		failing.Inc()
+	}
 	l.failing = !ok
 	e.release(p, l.account)
 	e.pump(l)

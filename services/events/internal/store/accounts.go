@@ -42,6 +42,9 @@ func (s *Store) setOf(db *record.DB) *record.Set {
 	return db.Set(s.hooks, traces(replays), traces(deliveries), traces(outbox.Collection), old)
 }
 
+// Indexes completes the contents of firestore.indexes.json; see [record.Set.Indexes].
+func (s *Store) Indexes(file []byte) []byte { return s.all.Indexes(file) }
+
 // erasePage is how many documents one commit removes, and ofPages how many of those are
 // pages of the feed. Events and deliveries have up to some 90 kB, pages 600 kB, and what
 // a commit deletes counts toward the 10 MiB that it may change.

@@ -15,6 +15,8 @@ import (
 	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/libs/seal"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 type webhookDoc struct {
@@ -64,10 +66,8 @@ func (s *Store) sealed(id string, secret webhook.Secret) []byte {
 	if secret.Text != "" {
 		return s.seal.Seal(id, []byte(secret.Text))
 	}
-	if seal.IDOf(secret.Sealed) != s.seal.ID() {
-		if text, err := s.seal.Open(id, secret.Sealed); err == nil {
-			return s.seal.Seal(id, text)
-		}
+	if again, err := s.seal.Again(id, secret.Sealed); err == nil {
+		return again
 	}
 	return secret.Sealed
 }
@@ -191,55 +191,60 @@ func (s *Store) NoteHealth(ctx context.Context, id string, failingSince time.Tim
 	})
 }
 
-// sealPage is how many webhooks Seals reads at a time.
+// Rotation seals webhooks' secrets again with the first key. It has no events.
+func (s *Store) Rotation() *seal.Rotation {
+	return &seal.Rotation{
+		Keys: s.seal, What: "webhooks' secrets (LINKREEL_WEBHOOK_SECRET_KEY)", List: s.sealedBy, Reseal: s.reseal, Unopened: s.unopened,
+		Left: func(n int) { sealedByOlderKeys.WithLabelValues().Set(float64(n)) },
+	}
+}
+
+// sealedByOlderKeys has no value until everything was looked at.
+var sealedByOlderKeys = promauto.NewGaugeVec(prometheus.GaugeOpts{
+	Name: "linkreel_webhooks_sealed_by_older_keys",
+	Help: "Webhooks with a secret that an older key of LINKREEL_WEBHOOK_SECRET_KEY seals, at the last look. " +
+		"0 on every replica: the older keys can be dropped.",
+}, nil)
+
 const sealPage = 200
 
-// Seals implements [webhook.Store].
-func (s *Store) Seals(ctx context.Context, all bool, after string) (page []webhook.Sealed, err error) {
-	q := s.db.Collection(webhooks).Query
-	if !all {
-		older := s.seal.OlderIDs()
-		if len(older) == 0 {
-			return nil, nil
-		}
-		q = q.Where("keyIds", "array-contains-any", older[:min(len(older), 30)]) // what Firestore takes
-	}
-	q = q.OrderBy(firestore.DocumentID, firestore.Asc).Limit(sealPage).Select("secrets", "keyIds")
+func (s *Store) sealedBy(ctx context.Context, keyIDs []string, after string) ([]string, error) {
+	q := s.withKeys(keyIDs).OrderBy(firestore.DocumentID, firestore.Asc).Limit(sealPage)
 	if after != "" {
 		q = q.StartAfter(after)
 	}
-	snaps, err := s.db.Query(ctx, "list webhooks of older keys", q)
-	page = make([]webhook.Sealed, len(snaps))
-	for i, snap := range snaps {
-		page[i] = webhook.Sealed{ID: snap.Ref.ID, State: webhook.SealOlder} // Reseal reports one that cannot be read
-		if w, err := readWebhook(snap); err == nil {
-			ids, _ := snap.Data()["keyIds"].([]any)
-			page[i].State = s.sealState(w, ids)
-		}
-	}
-	return page, err
+	return s.db.IDs(ctx, "list webhooks of older keys", q)
 }
 
-func (s *Store) sealState(w *webhook.Webhook, keyIDs []any) webhook.SealState {
-	again := s.fromWebhook(w).KeyIDs
-	if !slices.EqualFunc(again, keyIDs, func(id string, v any) bool { return id == v }) {
-		return webhook.SealOlder
+// unopened counts webhooks of which no key opens a secret.
+func (s *Store) unopened(ctx context.Context) (int64, error) {
+	known, err := s.db.Count(ctx, "count webhooks of the keys", s.withKeys(s.seal.IDs()))
+	if err != nil {
+		return 0, err
 	}
-	if texts, _ := s.Signing(w, s.now()); len(texts) == 0 {
-		return webhook.SealLost
-	}
-	return webhook.SealCurrent
+	all, err := s.db.Count(ctx, "count webhooks", s.db.Collection(webhooks).Query)
+	return all - known, err
 }
 
-// Reseal implements [webhook.Store].
-func (s *Store) Reseal(ctx context.Context, id string) error {
-	return s.records.Tx(ctx, "seal webhook's secrets again", func(tx *record.Tx) error {
+func (s *Store) withKeys(keyIDs []string) firestore.Query {
+	return s.db.Collection(webhooks).Where("keyIds", "array-contains-any", keyIDs[:min(len(keyIDs), 30)]) // what Firestore takes
+}
+
+// reseal seals a webhook's secrets again. One that does not open keeps its older key, and
+// the others get the first all the same.
+func (s *Store) reseal(ctx context.Context, id string) (stuck error) {
+	err := s.records.Tx(ctx, "seal webhook's secrets again", func(tx *record.Tx) error {
 		stored, err := s.hooks.In(tx).GetAll(id)
 		if err != nil || stored[0] == nil {
 			return err
 		}
 		again := s.fromWebhook(stored[0])
+		stuck = nil
+		if slices.ContainsFunc(again.KeyIDs, func(key string) bool { return slices.Contains(s.seal.OlderIDs(), key) }) {
+			stuck = errors.New("a secret does not open")
+		}
 		tx.Update(s.hooks.Ref(id), firestore.Update{Path: "secrets", Value: again.Secrets}, firestore.Update{Path: "keyIds", Value: again.KeyIDs})
 		return nil
 	})
+	return cmp.Or(err, stuck)
 }

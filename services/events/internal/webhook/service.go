@@ -37,12 +37,6 @@ type Store interface {
 	OpenReplays(ctx context.Context, webhookID string, most int) (int64, error)
 	// AddReplay stores the wish for a replay.
 	AddReplay(ctx context.Context, r *Replay) error
-
-	// Seals lists webhooks behind the id after, with the state that their secrets are
-	// in: all of them, or those alone that name an older key. An empty page is the end.
-	Seals(ctx context.Context, all bool, after string) ([]Sealed, error)
-	// Reseal seals a webhook's secrets with the first key. It has no event.
-	Reseal(ctx context.Context, id string) error
 }
 
 // DeliveryPlace is where a page of deliveries ended; the zero value is the top.
@@ -65,13 +59,12 @@ type Service struct {
 	courier Courier
 	now     func() time.Time
 	shown   func(*Webhook) any
-	seals   *sealMetrics
 }
 
 // NewService makes a service. shown is a webhook as the API shows it, without
 // its secret.
 func NewService(store Store, courier Courier, now func() time.Time, shown func(*Webhook) any) *Service {
-	return &Service{store: store, courier: courier, now: now, shown: shown, seals: newSealMetrics()}
+	return &Service{store: store, courier: courier, now: now, shown: shown}
 }
 
 // Draft is a webhook to be made.

@@ -4,7 +4,6 @@
 package api
 
 import (
-	"context"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -60,12 +59,6 @@ func Public(a *httpapi.API, links *link.Service, domains *customdomain.Service, 
 	a.Finds(fiber.MethodPost, "/api/v1/domains/:id/verify", h.getDomain)
 }
 
-// Shown gives the records as the API shows them, for events.
-func Shown(opt Options) (oneLink func(*link.Link) any, domain func(*customdomain.Domain) any) {
-	h := public{opt: opt}
-	return func(l *link.Link) any { return h.recordOf(l) }, func(d *customdomain.Domain) any { return h.domainOf(d) }
-}
-
 type public struct {
 	http    *httpapi.API
 	links   *link.Service
@@ -93,5 +86,3 @@ func Internal(a *httpapi.API, domains *customdomain.Service, token string, h ten
 		return httpapi.JSON(c, fiber.StatusOK, map[string]string{"domain": name})
 	})
 }
-
-func account(ctx context.Context) string { return identity.FromContext(ctx).AccountID }

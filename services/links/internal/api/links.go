@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -15,6 +16,8 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
+
+func account(ctx context.Context) string { return identity.FromContext(ctx).AccountID }
 
 func (h public) list(c *fiber.Ctx) error {
 	ctx := c.UserContext()
@@ -143,11 +146,15 @@ func (h public) draft(f *httpapi.Fields, body *wire.LinkCreate, on *customdomain
 		image := validate(f, "ogImage", func() (link.URL, *apierr.Detail) { return link.ParseURL(*body.OGImage, own) })
 		d.OpenGraph.Image = &image
 	}
-	d.Tags, d.Archived = readTags(f, "tags", body.Tags), body.Archived
+	if d.Archived = body.Archived; len(body.Tags) > 0 {
+		d.Tags = readTags(f, "tags", body.Tags)
+	}
 	if body.ExternalID != nil {
 		d.ExternalID = readExternalID(f, *body.ExternalID)
 	}
-	h.imported(f, body, &d)
+	if body.ImportedClicks != nil || body.CreatedAt != nil {
+		h.imported(f, body, &d)
+	}
 	return d
 }
 
@@ -156,9 +163,7 @@ func (h public) draft(f *httpapi.Fields, body *wire.LinkCreate, on *customdomain
 // one of the fields that nobody can set.
 func (h public) imported(f *httpapi.Fields, body *wire.LinkCreate, d *link.Draft) {
 	if body.ImportedClicks == nil {
-		if body.CreatedAt != nil {
-			f.Unknown = append(f.Unknown, "createdAt")
-		}
+		f.Unknown = append(f.Unknown, "createdAt")
 		return
 	}
 	clicks := int64(*body.ImportedClicks)
@@ -191,7 +196,7 @@ func (h public) update(c *fiber.Ctx) error {
 		return err
 	}
 	c.Set(fiber.HeaderETag, httpapi.ETag(l.Rev))
-	return httpapi.JSON(c, fiber.StatusOK, wire.LinkUpdated{Success: true, Slug: l.Slug.String(), IgnoredFields: fields.Unknown})
+	return httpapi.JSON(c, fiber.StatusOK, wire.LinkUpdated{Success: true, Slug: string(l.Slug), IgnoredFields: fields.Unknown})
 }
 
 // patch reads every field of an update. Null clears a field, except the
@@ -219,7 +224,12 @@ func (h public) patch(f *httpapi.Fields, body *wire.LinkUpdate, host string) lin
 	} else if b.Set {
 		p.Expiry = link.To(validate(f, "expiresAt", expiry(b.Value)))
 	}
-	p.OGTitle, p.OGDescription = textOrNil(body.OGTitle), textOrNil(body.OGDescription)
+	if b := body.OGTitle; b.Set {
+		p.OGTitle = link.To(textOrNil(b))
+	}
+	if b := body.OGDescription; b.Set {
+		p.OGDescription = link.To(textOrNil(b))
+	}
 	if b := body.OGImage; b.Null {
 		p.OGImage = link.To[*link.URL](nil)
 	} else if b.Set {
@@ -241,14 +251,11 @@ func (h public) patch(f *httpapi.Fields, body *wire.LinkUpdate, host string) lin
 	return p
 }
 
-func textOrNil(b httpapi.Optional[string]) link.Change[*string] {
-	switch {
-	case !b.Set:
-		return link.Change[*string]{}
-	case b.Null:
-		return link.To[*string](nil)
+func textOrNil(b httpapi.Optional[string]) *string {
+	if b.Null {
+		return nil
 	}
-	return link.To(&b.Value)
+	return &b.Value
 }
 
 func (h public) remove(c *fiber.Ctx) error {

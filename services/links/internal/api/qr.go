@@ -14,7 +14,6 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/httpapi"
-	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
 // What a QR code may be asked for. The largest picture takes 4 MiB while it is
@@ -42,7 +41,7 @@ func (h public) qr(c *fiber.Ctx) error {
 	if err := f.Err(); err != nil {
 		return err
 	}
-	address := link.ShortURL(h.opt.ShortBaseURL, l.Host, l.Slug.String())
+	address := l.ShortURL(h.opt.ShortBaseURL)
 	code, err := qr.Encode(address, qrLevels[level])
 	if err != nil {
 		return fmt.Errorf("QR code of an address of %d bytes: %w", len(address), err)

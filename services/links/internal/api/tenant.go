@@ -52,7 +52,7 @@ func (h *holder) TakeDown(ctx context.Context, o tenant.Order) (tenant.Takedown,
 	}
 	return tenant.Takedown{
 		ID: l.Takedown.ID, Kind: tenant.KindLink, RecordID: l.ID, AccountID: l.AccountID,
-		URL: h.shortURL(l), Reason: l.Takedown.Reason, At: l.Takedown.At,
+		URL: l.ShortURL(h.opt.ShortBaseURL), Reason: l.Takedown.Reason, At: l.Takedown.At,
 	}, nil
 }
 

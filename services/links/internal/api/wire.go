@@ -3,7 +3,6 @@ package api
 import (
 	"net/netip"
 	"strings"
-	"time"
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/apispec/wire"
@@ -13,10 +12,16 @@ import (
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
 
+// Shown gives the records as the API shows them, for events.
+func Shown(opt Options) (oneLink func(*link.Link) any, domain func(*customdomain.Domain) any) {
+	h := public{opt: opt}
+	return func(l *link.Link) any { return h.recordOf(l) }, func(d *customdomain.Domain) any { return h.domainOf(d) }
+}
+
 func (h public) itemOf(l *link.Link) wire.LinkSummary {
 	out := wire.LinkSummary{
-		ID: l.ID, Slug: l.Slug.String(), DestinationURL: l.Destination.Given, Title: l.Title, Clicks: l.Clicks, CreatedAt: millis(l.CreatedAt),
-		ShortURL: h.shortURL(l), Status: string(l.Status(h.opt.Now())), DomainID: wire.OrNull(l.DomainID), ExternalID: wire.OrNull(l.ExternalID),
+		ID: l.ID, Slug: string(l.Slug), DestinationURL: l.Destination.Given, Title: l.Title, Clicks: l.Clicks, CreatedAt: l.CreatedAt.UnixMilli(),
+		ShortURL: l.ShortURL(h.opt.ShortBaseURL), Status: string(l.Status(h.opt.Now())), DomainID: wire.OrNull(l.DomainID), ExternalID: wire.OrNull(l.ExternalID),
 		Tags: append([]string{}, l.Tags...), Archived: l.Archived, ImportedClicks: l.ImportedClicks,
 	}
 	if l.Expiry.Set {
@@ -27,32 +32,27 @@ func (h public) itemOf(l *link.Link) wire.LinkSummary {
 
 func (h public) recordOf(l *link.Link) wire.Link {
 	out := wire.Link{
-		LinkSummary: h.itemOf(l), ID: l.ID, OGTitle: l.OpenGraph.Title, OGDescription: l.OpenGraph.Description, UpdatedAt: millis(l.UpdatedAt),
+		LinkSummary: h.itemOf(l), ID: l.ID, OGTitle: l.OpenGraph.Title, OGDescription: l.OpenGraph.Description, UpdatedAt: l.UpdatedAt.UnixMilli(),
 	}
 	if l.OpenGraph.Image != nil {
 		out.OGImage = &l.OpenGraph.Image.Given
 	}
 	if t := l.Takedown; t != nil {
-		out.TakenDown = &wire.TakenDown{At: millis(t.At), Reason: t.Reason}
+		out.TakenDown = &wire.TakenDown{At: t.At.UnixMilli(), Reason: t.Reason}
 	}
 	return out
 }
 
 func (h public) createdOf(l *link.Link, ignored []string) wire.LinkCreated {
-	item := h.itemOf(l)
 	return wire.LinkCreated{
-		BulkLink: h.madeOf(l), CreatedAt: l.CreatedAt.UTC().Format(isoTime), Tags: item.Tags,
-		ExternalID: item.ExternalID, Archived: item.Archived,
+		BulkLink: h.madeOf(l), CreatedAt: l.CreatedAt.UTC().Format(isoTime), Tags: append([]string{}, l.Tags...),
+		ExternalID: wire.OrNull(l.ExternalID), Archived: l.Archived,
 		ImportedClicks: l.ImportedClicks, IgnoredFields: ignored,
 	}
 }
 
 func (h public) madeOf(l *link.Link) wire.BulkLink {
-	return wire.BulkLink{ID: l.ID, ShortURL: h.shortURL(l), Slug: l.Slug.String(), DestinationURL: l.Destination.Given}
-}
-
-func (h public) shortURL(l *link.Link) string {
-	return link.ShortURL(h.opt.ShortBaseURL, l.Host, l.Slug.String())
+	return wire.BulkLink{ID: l.ID, ShortURL: l.ShortURL(h.opt.ShortBaseURL), Slug: string(l.Slug), DestinationURL: l.Destination.Given}
 }
 
 func hostShares(in []link.Share) []wire.HostClicks {
@@ -91,7 +91,7 @@ func (h public) certificateOf(d *customdomain.Domain) wire.Certificate {
 func (h public) domainOf(d *customdomain.Domain) wire.Domain {
 	name, value := d.Record()
 	out := wire.Domain{
-		ID: d.ID, Hostname: d.Hostname, Status: "pending", CreatedAt: millis(d.CreatedAt), VerifiedAt: wire.Millis(d.VerifiedAt),
+		ID: d.ID, Hostname: d.Hostname, Status: "pending", CreatedAt: d.CreatedAt.UnixMilli(), VerifiedAt: wire.Millis(d.VerifiedAt),
 		CheckedAt: wire.Millis(d.CheckedAt), Reason: wire.OrNull(d.Failure), Certificate: h.certificateOf(d),
 		Records: append([]wire.DNSRecord{{Type: "TXT", Name: name, Value: value}}, h.addressRecords(d.Hostname)...),
 	}
@@ -156,5 +156,3 @@ func validate[T any](f *httpapi.Fields, field string, parse func() (T, *apierr.D
 	}
 	return value
 }
-
-func millis(t time.Time) int64 { return t.UnixMilli() }

@@ -69,12 +69,13 @@ func (a *Account) open(sealed []byte) (crypto.Signer, error) {
 	return signer, nil
 }
 
-// reseal seals the key again with the first sealing key.
+// reseal seals the key again with the first sealing key. A key that is not there, or
+// that no sealing key opens, needs nothing.
 func (a *Account) reseal(ctx context.Context) error {
 	return a.Store.ChangeAccount(ctx, a.ID, func(sealed []byte, _ time.Time) ([]byte, error) {
-		if sealed == nil || !a.Seal.Has(sealed) {
-			return nil, errCurrent
+		if !a.Seal.Has(sealed) {
+			return nil, seal.ErrCurrent
 		}
-		return resealed(a.Seal, a.ID, sealed)
+		return a.Seal.Again(a.ID, sealed)
 	})
 }

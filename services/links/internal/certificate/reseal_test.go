@@ -107,15 +107,21 @@ func TestReseal(t *testing.T) {
 	intact := old.Seal(account, []byte("the account's key"))
 	s.account = slices.Concat(intact[:10], []byte("damaged"))
 
-	service := &Service{opt: Options{Store: s, Account: &Account{Store: s, ID: account, Seal: both}, Seal: both}}
-	service.reseal(t.Context())
-	if n := s.tried; n > mostResealed {
-		t.Errorf("a round tried %d records, want %d at most", n, mostResealed)
+	rotation := newRotation(Options{Store: s, Account: &Account{Store: s, ID: account, Seal: both}, Seal: both})
+	round := func() {
+		t.Helper()
+		if err := rotation.Round(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	round()
+	if n := s.tried; n > 500 {
+		t.Errorf("a round tried %d records, want 500 at most", n)
 	}
 	if n := older(t); n != -1 {
 		t.Errorf("%d are left before everything was looked at", n)
 	}
-	service.reseal(t.Context())
+	round()
 	if n, want := older(t), len(damaged)+len(refused)+1; n != want {
 		t.Errorf("%d are left, want %d", n, want)
 	}
@@ -134,7 +140,7 @@ func TestReseal(t *testing.T) {
 		delete(s.records, id)
 	}
 	s.account = intact
-	service.reseal(t.Context())
+	round()
 	if n := older(t); n != 0 {
 		t.Errorf("%d are left at the end", n)
 	}

@@ -93,7 +93,7 @@ type Service struct {
 	holder    string
 	held      *cache.Cache[*held]
 	strangers *rate.Limiter
-	look      look // of the sweep alone
+	rotation  *seal.Rotation // of the sweep alone
 
 	ordering *turns.Queue // by account
 
@@ -156,7 +156,7 @@ func NewService(opt Options) *Service {
 		opt.Now = time.Now
 	}
 	s := &Service{
-		opt: opt, holder: identity.NewNonce(), orders: map[string]*flight{},
+		opt: opt, holder: identity.NewNonce(), orders: map[string]*flight{}, rotation: newRotation(opt),
 		strangers: rate.NewLimiter(strangersRate, strangersBurst),
 		ordering: turns.NewQueue(turns.QueueOptions{Name: "certificate_orders",
 			Parallel: mostOrders, Each: ordersOfAccount, Waiting: queuedOfAccount, AllWaiting: mostQueued}),
@@ -714,8 +714,7 @@ func (s *Service) Sweep(ctx context.Context) error {
 		}
 	}
 	_ = work.Wait()
-	s.reseal(ctx)
-	return unlisted
+	return errors.Join(unlisted, s.rotation.Round(ctx))
 }
 
 // sweepOne renews a certificate that is due. If the record itself makes that impossible,

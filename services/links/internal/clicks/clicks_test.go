@@ -31,7 +31,7 @@ type shelf struct{ loads atomic.Int64 }
 
 func (s *shelf) Target(_ context.Context, key string) (link.Target, bool, error) {
 	s.loads.Add(1)
-	return link.Target{LinkID: key, Slug: key}, true, nil
+	return link.Target{LinkID: key, Slug: link.Slug(key)}, true, nil
 }
 
 func (s *shelf) Host(context.Context, string) (string, bool, error) { return "", false, nil }

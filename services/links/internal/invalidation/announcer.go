@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -71,8 +72,9 @@ type Announcer struct {
 // announcements of one partition. While one call is in flight the next batch
 // forms, so many changes a second share few calls.
 type announcements struct {
-	part int
-	wake chan struct{}
+	part      int
+	head, log string // Redis' names
+	wake      chan struct{}
 
 	mu      sync.Mutex
 	waiting batch
@@ -88,7 +90,7 @@ type batch struct {
 func NewAnnouncer(client redis.UniversalClient, memory *Memory, id string) *Announcer {
 	a := &Announcer{client: client, memory: memory, id: id}
 	for p := range memory.Partitions() {
-		a.parts = append(a.parts, &announcements{part: p, wake: make(chan struct{}, 1)})
+		a.parts = append(a.parts, &announcements{part: p, head: HeadKey(p), log: LogKey(p), wake: make(chan struct{}, 1)})
 	}
 	return a
 }
@@ -105,7 +107,8 @@ func (a *Announcer) Announce(ctx context.Context, keys ...string) {
 	for _, p := range a.parts {
 		var own []string
 		for _, k := range keys {
-			if part, all := partitionOf(k, len(a.parts)); all || part == p.part {
+			// Any slug may depend on a host or an account.
+			if !strings.Contains(k, "|") || Partition(k, len(a.parts)) == p.part {
 				own = append(own, k)
 			}
 		}
@@ -198,7 +201,7 @@ func (a *Announcer) run(ctx context.Context, p *announcements) {
 		if len(b.keys) == 0 {
 			continue
 		}
-		if err := a.announce(ctx, p.part, b); err != nil {
+		if err := a.announce(ctx, p, b); err != nil {
 			if !failing {
 				slog.WarnContext(ctx, "changes wait to be announced to other replicas", "error", err)
 			}
@@ -217,7 +220,7 @@ func (a *Announcer) run(ctx context.Context, p *announcements) {
 		}
 	}
 	if b := p.take(); len(b.keys) > 0 {
-		if err := a.announce(ctx, p.part, b); err != nil {
+		if err := a.announce(ctx, p, b); err != nil {
 			slog.WarnContext(ctx, "changes were not announced; other replicas may serve the old state for up to 30 s",
 				"keys", len(b.keys), "error", err)
 		}
@@ -229,7 +232,7 @@ func (a *Announcer) run(ctx context.Context, p *announcements) {
 
 // announce appends all keys of b. A call that is repeated names keys twice, which
 // costs a reload and nothing else.
-func (a *Announcer) announce(ctx context.Context, part int, b batch) error {
+func (a *Announcer) announce(ctx context.Context, p *announcements, b batch) error {
 	ctx = context.WithoutCancel(ctx)
 	args, entry, n := []any{a.id, logBytes}, []byte(nil), 0
 	flush := func() {
@@ -244,7 +247,7 @@ func (a *Announcer) announce(ctx context.Context, part int, b batch) error {
 		}
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
-		if err := announceScript.Run(ctx, a.client, []string{HeadKey(part), LogKey(part)}, args...).Err(); err != nil {
+		if err := announceScript.Run(ctx, a.client, []string{p.head, p.log}, args...).Err(); err != nil {
 			return fmt.Errorf("announce changes: %w", err)
 		}
 		args = args[:2]

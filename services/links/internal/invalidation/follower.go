@@ -132,8 +132,7 @@ func ParseNews(raw any, at Position) (News, error) {
 	return n, nil
 }
 
-// parseEntry reads ["17-0", ["k", "a\nb\n<12"]]. Entries of older releases do not
-// name the entry before them; their numbers have no gaps.
+// parseEntry reads ["17-0", ["k", "a\nb\n<12"]], of which 12 is the entry before.
 func parseEntry(e any) (number, before int64, keys []string, ok bool) {
 	pair, _ := e.([]any)
 	if len(pair) != 2 {
@@ -147,13 +146,9 @@ func parseEntry(e any) (number, before int64, keys []string, ok bool) {
 	text, _ := fields[1].(string)
 	major, _, _ := strings.Cut(id, "-")
 	number, err := strconv.ParseInt(major, 10, 64)
-	before = number - 1
-	keys = strings.Split(text, "\n")
-	if last := keys[len(keys)-1]; strings.HasPrefix(last, "<") && err == nil {
-		before, err = strconv.ParseInt(last[1:], 10, 64)
-		keys = keys[:len(keys)-1]
-	}
-	return number, before, keys, err == nil
+	list, last, _ := strings.Cut(text, "\n<")
+	before, errBefore := strconv.ParseInt(last, 10, 64)
+	return number, before, strings.Split(list, "\n"), err == nil && errBefore == nil
 }
 
 // Follower is a replica's view of one partition; see the package comment for its

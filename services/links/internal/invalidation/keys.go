@@ -2,7 +2,6 @@ package invalidation
 
 import (
 	"strconv"
-	"strings"
 )
 
 // Keys in the log are of three kinds: link.SlugKey for a slug, the plain host
@@ -18,27 +17,6 @@ const everything = "*"
 // MaxPartitions bounds the number of partitions. Whoever looks for partitions
 // that were in use under another setting tries all of them.
 const MaxPartitions = 64
-
-// Partition is where a slug key belongs among n partitions.
-func Partition(slugKey string, n int) int {
-	if n <= 1 {
-		return 0
-	}
-	h := uint32(2166136261) // FNV-1a: stable over releases, as stored data depends on it
-	for i := range len(slugKey) {
-		h = (h ^ uint32(slugKey[i])) * 16777619
-	}
-	return int(h % uint32(n))
-}
-
-// partitionOf is where key is announced; all is set for keys that any slug may
-// depend on.
-func partitionOf(key string, n int) (part int, all bool) {
-	if strings.Contains(key, "|") {
-		return Partition(key, n), false
-	}
-	return 0, true
-}
 
 // Prefix is the common part of a partition's Redis keys. The braces are a hash
 // tag: a Redis Cluster keeps all keys of one partition on one server, which a

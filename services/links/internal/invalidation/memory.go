@@ -2,6 +2,7 @@ package invalidation
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -69,6 +70,18 @@ func weigh(t link.Target) int {
 	return n
 }
 
+// Partition is where a slug key belongs among n partitions.
+func Partition(slugKey string, n int) int {
+	if n <= 1 {
+		return 0
+	}
+	h := uint32(2166136261) // FNV-1a: stable over releases, as stored data depends on it
+	for i := range len(slugKey) {
+		h = (h ^ uint32(slugKey[i])) * 16777619
+	}
+	return int(h % uint32(n))
+}
+
 // Partitions is how many there are.
 func (m *Memory) Partitions() int { return len(m.targets) }
 
@@ -85,15 +98,15 @@ func (m *Memory) Invalidate(keys ...string) {
 	var hosts, accounts []string
 	slugs := make([][]string, len(m.targets))
 	for _, k := range keys {
-		part, all := partitionOf(k, len(m.targets))
 		switch {
-		case !all:
+		case strings.Contains(k, "|"):
+			part := Partition(k, len(m.targets))
 			slugs[part] = append(slugs[part], k)
 		case k == everything:
 			for p := range m.targets {
 				m.invalidateAll(p)
 			}
-		case k != "" && k[0] == '@':
+		case strings.HasPrefix(k, "@"):
 			accounts = append(accounts, k[1:])
 		default:
 			hosts = append(hosts, k)

@@ -16,7 +16,7 @@ import (
 
 // Blocklist is a file of host names, one a line, to which no link may lead. Each
 // name covers its subdomains. Empty lines and lines that begin with # are
-// skipped. A nil list blocks nothing.
+// skipped.
 type Blocklist struct {
 	path  string
 	hosts atomic.Pointer[map[string]bool]
@@ -39,9 +39,6 @@ func OpenBlocklist(path string) (*Blocklist, error) {
 // the last list stays in force. A mounted ConfigMap is
 // replaced through a symbolic link, which shows in the time of change as well.
 func (b *Blocklist) Refresh(context.Context) error {
-	if b == nil {
-		return nil
-	}
 	f, err := os.Open(b.path)
 	if err != nil {
 		return fmt.Errorf("blocked destinations: %w", err)
@@ -87,9 +84,6 @@ func readBlocklist(r io.Reader) (map[string]bool, error) {
 // Has reports whether an address in its standard form leads to a blocked host. It
 // runs on every redirect, so it takes no copy of the address.
 func (b *Blocklist) Has(location string) bool {
-	if b == nil {
-		return false
-	}
 	hosts := *b.hosts.Load()
 	if len(hosts) == 0 {
 		return false

@@ -118,7 +118,7 @@ type item struct {
 func newBatch(s *Service, p *identity.Principal, o identity.Origin, drafts []Draft) *batch {
 	b := &batch{s: s, account: p.AccountID, limit: p.Quotas.Links, quick: len(drafts) > 1}
 	for i, d := range drafts {
-		b.quick = b.quick && d.Slug.IsZero() && d.needsNothing()
+		b.quick = b.quick && d.Slug == "" && d.needsNothing()
 		b.items = append(b.items, &item{draft: d, link: newLink(p.AccountID, o, d, i)})
 	}
 	return b
@@ -141,7 +141,7 @@ func newLink(accountID string, o identity.Origin, d Draft, i int) *Link {
 	if !d.CreatedAt.IsZero() {
 		l.CreatedAt = d.CreatedAt // its place in the list is still that of its arrival
 	}
-	if d.Slug.IsZero() {
+	if d.Slug == "" {
 		l.Slug = drawn(l.Nonce, 0)
 	}
 	return l
@@ -174,7 +174,7 @@ func (b *batch) has(seq int64) bool {
 // deriving the slug from it makes a repeated request draw the same one. After a
 // few collisions slugs get longer.
 func drawn(nonce string, try int) Slug {
-	return StoredSlug(identity.SlugFrom(nonce+"/"+strconv.Itoa(try), GeneratedSlugLength+try/3))
+	return Slug(identity.SlugFrom(nonce+"/"+strconv.Itoa(try), GeneratedSlugLength+try/3))
 }
 
 func (b *batch) results() []Result {
@@ -285,7 +285,7 @@ func (b *batch) decide(tx Tx, open []*item, links []*Link, slugs []*SlugRecord) 
 				it.link.Takedown = slugs[i].Takedown
 			}
 			adds = append(adds, add{it, slugs[i] != nil})
-		case it.draft.Slug.IsZero():
+		case it.draft.Slug == "":
 			it.try++
 			it.link.Slug, moved = drawn(it.link.Nonce, it.try), true
 		default:
@@ -336,6 +336,6 @@ func (b *batch) look(tx Tx) (open []*item, links []*Link, slugs []*SlugRecord, e
 	if len(open) == 0 {
 		return nil, nil, nil, nil
 	}
-	links, slugs, err = tx.Places(ids, keys)
+	links, slugs, err = tx.Find(ids, keys)
 	return open, links, slugs, err
 }

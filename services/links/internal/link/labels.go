@@ -68,12 +68,24 @@ func externalIDs(tx Tx, accountID string, changes []change) (taken []bool, err e
 	return taken, nil
 }
 
+// labels settles the external id and the tags of one changed link.
+func labels(tx Tx, c change) error {
+	taken, err := externalIDs(tx, c.after.AccountID, []change{c})
+	if err != nil {
+		return err
+	}
+	if taken[0] {
+		return ExternalIDTaken()
+	}
+	return tags(tx, c.after.AccountID, []change{c})
+}
+
 // tags records in the transaction which tags the account's links get and lose.
 func tags(tx Tx, accountID string, changes []change) error {
 	var got, lost []string
 	for _, c := range changes {
 		before, after := c.tags()
-		got, lost = append(got, without(after, before)...), append(lost, without(before, after)...)
+		got, lost = append(got, label.Without(after, before)...), append(lost, label.Without(before, after)...)
 	}
 	if len(got)+len(lost) == 0 {
 		return nil
@@ -103,8 +115,8 @@ type Set struct {
 func (s Set) patchFor(l *Link) (Patch, error) {
 	p := Patch{Tags: s.Tags, Archived: s.Archived, Expiry: s.Expiry}
 	if len(s.AddTags)+len(s.RemoveTags) > 0 {
-		after := without(l.Tags, s.RemoveTags)
-		after = append(after, without(s.AddTags, after)...)
+		after := label.Without(l.Tags, s.RemoveTags)
+		after = append(after, label.Without(s.AddTags, after)...)
 		kept, bad := label.Tags("tags", after)
 		if len(bad) > 0 {
 			return Patch{}, apierr.Invalid(bad...)
@@ -151,7 +163,7 @@ func (s *Service) all(ctx context.Context, what, accountID string, ids []string,
 		err = s.opt.Store.Atomically(ctx, what, func(tx Tx) error {
 			// Discard what an earlier try of this transaction found.
 			clear(part)
-			found, err := tx.Links(ids...)
+			found, _, err := tx.Find(ids, nil)
 			if err != nil {
 				return err
 			}

@@ -26,7 +26,7 @@ func NotFound() error {
 // SlugTaken is the answer for a slug that another link has, or that another
 // account had until a short while ago.
 func SlugTaken(s Slug) error {
-	return apierr.New(apierr.SlugTaken, "The slug \""+s.String()+"\" is already taken. Choose another, or leave it out to have one generated.")
+	return apierr.New(apierr.SlugTaken, "The slug \""+string(s)+"\" is already taken. Choose another, or leave it out to have one generated.")
 }
 
 // Full refuses one link too many.
@@ -71,14 +71,14 @@ type Link struct {
 // Key names the link's slug; see [SlugKey].
 func (l *Link) Key() string { return SlugKey(l.DomainID, l.Slug.Folded()) }
 
-// ShortURL is a link's short address. Custom hosts have the scheme of the default
+// ShortURL is the link's short address. Custom hosts have the scheme of the default
 // one and no port.
-func ShortURL(shortBaseURL, host, slug string) string {
-	if host == "" {
-		return strings.TrimSuffix(shortBaseURL, "/") + "/" + slug
+func (l *Link) ShortURL(shortBaseURL string) string {
+	if l.Host == "" {
+		return strings.TrimSuffix(shortBaseURL, "/") + "/" + string(l.Slug)
 	}
 	scheme, _, _ := strings.Cut(shortBaseURL, "://")
-	return scheme + "://" + host + "/" + slug
+	return scheme + "://" + l.Host + "/" + string(l.Slug)
 }
 
 // OpenGraph is what social networks show of a link; nil means unset.
@@ -86,9 +86,6 @@ type OpenGraph struct {
 	Title, Description *string
 	Image              *URL
 }
-
-// IsZero reports whether no field is set, so that there is nothing to show.
-func (o OpenGraph) IsZero() bool { return o == OpenGraph{} }
 
 // Expiry is the moment from which a link is over; the zero value is never. It is
 // kept in milliseconds because JavaScript's dates reach further than Go's and
@@ -117,14 +114,10 @@ const (
 
 // Status is what the link is at now.
 func (l *Link) Status(now time.Time) Status {
-	if l.Takedown != nil {
+	switch {
+	case l.Takedown != nil:
 		return Taken
-	}
-	return l.Expiry.status(now)
-}
-
-func (e Expiry) status(now time.Time) Status {
-	if e.Passed(now) {
+	case l.Expiry.Passed(now):
 		return Expired
 	}
 	return Active
@@ -241,7 +234,7 @@ type Target struct {
 	// AccountID is whose link it is: the link of a suspended account redirects nobody.
 	AccountID string
 	TakenDown bool
-	Slug      string // as shown
+	Slug      Slug
 	Location  string // ASCII, safe in a header
 	Expiry    Expiry
 	OpenGraph *MetaTags // nil when there are none
@@ -252,8 +245,11 @@ type MetaTags struct{ Title, Description, Image string }
 
 // Status is what the target is at now.
 func (t *Target) Status(now time.Time) Status {
-	if t.TakenDown {
+	switch {
+	case t.TakenDown:
 		return Taken
+	case t.Expiry.Passed(now):
+		return Expired
 	}
-	return t.Expiry.status(now)
+	return Active
 }

@@ -54,7 +54,7 @@ func (l *Link) weight() int {
 		return 0
 	}
 	host, path := hostAndPath(l.Destination.Location)
-	terms := 2*len(host) + len(path) + len(l.Slug.String()) + len(l.Title)
+	terms := 2*len(host) + len(path) + len(l.Slug) + len(l.Title)
 	for _, t := range l.Tags {
 		terms += len(t)
 	}

@@ -29,7 +29,7 @@ const (
 // title, and of its destination's host and path.
 func (l *Link) Words() []string {
 	host, path := hostAndPath(l.Destination.Location)
-	texts := []string{l.Slug.String()}
+	texts := []string{string(l.Slug)}
 	texts = append(texts, l.Tags...)
 	texts = append(texts, l.Title, host)
 	if unicodeHost, err := idna.ToUnicode(host); err == nil {
@@ -48,15 +48,15 @@ func hostAndPath(location string) (host, path string) {
 	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
 		host = host[:i]
 	}
-	return host, decoded(path)
+	if strings.Contains(path, "%") {
+		path = decoded(path)
+	}
+	return host, path
 }
 
 // decoded replaces the percent signs of a path that stand for bytes; one that
 // stands for nothing stays, and bytes that are no text separate words.
 func decoded(path string) string {
-	if !strings.Contains(path, "%") {
-		return path
-	}
 	out := make([]byte, 0, len(path))
 	for i := 0; i < len(path); i++ {
 		if path[i] == '%' && i+2 < len(path) {
@@ -71,31 +71,26 @@ func decoded(path string) string {
 	return strings.ToValidUTF8(string(out), "\uFFFD")
 }
 
-// DomainTerm is what all links on a domain have.
-func DomainTerm(domainID string) string { return "d" + domainID }
+// What a term says is told by how it begins.
+const (
+	DomainTerm = "d" // before the domain's id
+	TagTerm    = "t" // before the key of a tag ([label.Key])
+	slugTerm   = "s" // before a folded slug
+	wordTerm   = "w" // before one of [search.Tokens]
+)
 
-// TagTerm is what all links have that carry the tag with a key ([label.Key]).
-func TagTerm(key string) string { return "t" + key }
+var archivedTerm = map[bool]string{false: "a0", true: "a1"}
 
-func slugTerm(folded string) string { return "s" + folded }
-
-func archivedTerm(archived bool) string {
-	if archived {
-		return "a1"
-	}
-	return "a0"
-}
-
-func wordTerm(token string) string { return "w" + token }
-
-// Terms are all terms of the link.
-func (l *Link) Terms() []string {
-	terms := []string{archivedTerm(l.Archived), DomainTerm(l.DomainID), slugTerm(l.Slug.Folded())}
+// Terms is the set of all terms of the link.
+func (l *Link) Terms() map[string]bool {
+	tokens := search.Tokens(l.Words(), maxTerms)
+	terms := make(map[string]bool, 3+len(l.Tags)+len(tokens))
+	terms[archivedTerm[l.Archived]], terms[DomainTerm+l.DomainID], terms[slugTerm+l.Slug.Folded()] = true, true, true
 	for _, t := range l.Tags {
-		terms = append(terms, TagTerm(label.Key(t)))
+		terms[TagTerm+label.Key(t)] = true
 	}
-	for _, token := range search.Tokens(l.Words(), maxTerms) {
-		terms = append(terms, wordTerm(token))
+	for _, token := range tokens {
+		terms[wordTerm+token] = true
 	}
 	return terms
 }
@@ -124,19 +119,19 @@ type Query struct {
 func (q Query) Terms() []string {
 	var terms []string
 	if q.Archived != nil {
-		terms = append(terms, archivedTerm(*q.Archived))
+		terms = append(terms, archivedTerm[*q.Archived])
 	}
 	if q.DomainID != nil {
-		terms = append(terms, DomainTerm(*q.DomainID))
+		terms = append(terms, DomainTerm+*q.DomainID)
 	}
 	if q.Slug != "" {
-		terms = append(terms, slugTerm(q.Slug))
+		terms = append(terms, slugTerm+q.Slug)
 	}
 	for _, t := range q.Tags {
-		terms = append(terms, TagTerm(label.Key(t)))
+		terms = append(terms, TagTerm+label.Key(t))
 	}
 	for _, w := range q.asked() {
-		terms = append(terms, wordTerm(search.Token(w)))
+		terms = append(terms, wordTerm+search.Token(w))
 	}
 	slices.Sort(terms)
 	return slices.Compact(terms)
@@ -171,21 +166,10 @@ func (q Query) Matches(l *Link) bool {
 			return false
 		}
 	}
-	if len(q.Words) == 0 {
-		return true
-	}
-	words := l.Words()
-	return !slices.ContainsFunc(q.Words, func(w string) bool {
-		return !slices.ContainsFunc(words, func(have string) bool { return strings.HasPrefix(have, w) })
-	})
+	return len(q.Words) == 0 || search.Begin(l.Words(), q.Words)
 }
 
 func hasTag(tags []string, tag string) bool {
 	key := label.Key(tag)
 	return slices.ContainsFunc(tags, func(t string) bool { return label.Key(t) == key })
-}
-
-// without are the tags that other does not have.
-func without(tags, other []string) []string {
-	return slices.DeleteFunc(slices.Clone(tags), func(t string) bool { return hasTag(other, t) })
 }

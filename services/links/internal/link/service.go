@@ -45,11 +45,9 @@ type Store interface {
 
 // Tx is one atomic change.
 type Tx interface {
-	// Links finds links of any account in one call; nil for those that are not there.
-	Links(ids ...string) ([]*Link, error)
-	// Places finds links and slug records in one call; nil for those that are not
-	// there. The two lists have the same length.
-	Places(ids, slugKeys []string) ([]*Link, []*SlugRecord, error)
+	// Find finds links of any account and slug records in one call; nil for those that
+	// are not there.
+	Find(ids, slugKeys []string) ([]*Link, []*SlugRecord, error)
 	// Released finds the keys of slugs that deleted links of the account have left.
 	Released(accountID string, linkIDs ...string) (slugKeys []string, err error)
 	// Domain finds a domain of any account; nil if there is none. The commit fails
@@ -95,19 +93,6 @@ type Service struct{ opt Options }
 
 // NewService makes a service.
 func NewService(opt Options) *Service { return &Service{opt} }
-
-// Destination accepts the destination of a link: a valid address that leads
-// neither to one of own nor to a host that this installation blocks.
-func (s *Service) Destination(text string, own Hosts) (URL, *apierr.Detail) {
-	u, problem := ParseURL(text, own)
-	if problem == nil && s.opt.Blocked.Has(u.Location) {
-		return URL{}, &apierr.Detail{
-			Code:    apierr.BlockedDestination,
-			Message: "This installation does not allow links to this host. Use another destination, or ask the operator.",
-		}
-	}
-	return u, problem
-}
 
 // Get finds a link of the account.
 func (s *Service) Get(ctx context.Context, accountID, id string) (*Link, error) {
@@ -176,16 +161,10 @@ func (s *Service) Update(
 			tx.Announce(l.Key())
 			return nil
 		}
-		changes := []change{{l, after}}
-		taken, err := externalIDs(tx, accountID, changes)
-		if err != nil {
-			return err
-		}
-		if taken[0] {
-			return ExternalIDTaken()
-		}
-		if err := tags(tx, accountID, changes); err != nil {
-			return err
+		if p.ExternalID.Set || p.Tags.Set {
+			if err := labels(tx, change{l, after}); err != nil {
+				return err
+			}
 		}
 		tx.Put(l, after, events.LinkUpdated)
 		return nil
@@ -232,7 +211,7 @@ func deletedBefore(tx Tx, accountID string, ids ...string) error {
 }
 
 func owned(tx Tx, accountID, id string) (*Link, error) {
-	found, err := tx.Links(id)
+	found, _, err := tx.Find([]string{id}, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -66,38 +66,30 @@ func (r *SlugRecord) FreeFor(accountID string, now time.Time) bool {
 }
 
 // Slug is a valid slug: shown as typed, unique and looked up without regard to
-// case.
-type Slug struct{ shown string }
-
-func (s Slug) String() string { return s.shown }
+// case. Only what was valid when it was drawn or stored is converted to one.
+type Slug string
 
 // Folded is the form under which the slug is unique.
-func (s Slug) Folded() string { return Fold(s.shown) }
-
-// IsZero reports whether there is no slug.
-func (s Slug) IsZero() bool { return s.shown == "" }
+func (s Slug) Folded() string { return strings.ToLower(string(s)) }
 
 // ParseSlug accepts a wanted slug. Reserved words are refused on the default
 // short host only: a custom domain has no pages of ours.
 func ParseSlug(text string, onDefaultHost bool) (Slug, *apierr.Detail) {
 	switch {
 	case text == "":
-		return Slug{}, &apierr.Detail{Code: apierr.InvalidFormat, Message: "Leave the slug out to have one drawn, or name one.", Min: 1}
+		return "", &apierr.Detail{Code: apierr.InvalidFormat, Message: "Leave the slug out to have one drawn, or name one.", Min: 1}
 	case len(text) > MaxSlug && slugForm.MatchString(text):
-		return Slug{}, &apierr.Detail{Code: apierr.TooLong, Message: "Use at most 100 characters.", Max: MaxSlug}
+		return "", &apierr.Detail{Code: apierr.TooLong, Message: "Use at most 100 characters.", Max: MaxSlug}
 	case !slugForm.MatchString(text):
-		return Slug{}, &apierr.Detail{
+		return "", &apierr.Detail{
 			Code:    apierr.InvalidFormat,
 			Message: "Use letters, digits, '_', '.' and '-', beginning with a letter or digit.",
 		}
-	case onDefaultHost && reserved[Fold(text)]:
-		return Slug{}, &apierr.Detail{Code: apierr.Reserved, Message: "This word is reserved."}
+	case onDefaultHost && reserved[strings.ToLower(text)]:
+		return "", &apierr.Detail{Code: apierr.Reserved, Message: "This word is reserved."}
 	}
-	return Slug{text}, nil
+	return Slug(text), nil
 }
-
-// StoredSlug is a slug that was valid when it was stored.
-func StoredSlug(text string) Slug { return Slug{text} }
 
 // LookupSlug is the folded form of a path segment, false when no link can have
 // it, so that a scan of nonsense reaches no store.
@@ -117,10 +109,7 @@ func LookupSlug(segment []byte) (folded string, ok bool) {
 		}
 	}
 	if upper {
-		return Fold(string(segment)), true
+		return strings.ToLower(string(segment)), true
 	}
 	return string(segment), true
 }
-
-// Fold is the form in which slugs and host names are compared.
-func Fold(s string) string { return strings.ToLower(s) }

@@ -31,18 +31,10 @@ func (s *Service) KeyOf(ctx context.Context, id string) (string, error) {
 func (s *Service) TakeDown(ctx context.Context, slugKey string, t Takedown) (*Link, error) {
 	var after *Link
 	err := s.opt.Store.Atomically(ctx, "take down link", func(tx Tx) error {
-		_, slugs, err := tx.Places(nil, []string{slugKey})
+		_, l, err := behind(tx, slugKey)
 		if err != nil {
 			return err
 		}
-		if slugs[0] == nil || slugs[0].LinkID == "" {
-			return NotFound()
-		}
-		found, err := tx.Links(slugs[0].LinkID)
-		if err != nil {
-			return err
-		}
-		l := found[0]
 		if l == nil {
 			return NotFound()
 		}
@@ -69,11 +61,10 @@ func (s *Service) TakeDown(ctx context.Context, slugKey string, t Takedown) (*Li
 // the takedown is not in effect.
 func (s *Service) Lift(ctx context.Context, slugKey, takedownID string) error {
 	return s.opt.Store.Atomically(ctx, "lift takedown", func(tx Tx) error {
-		_, slugs, err := tx.Places(nil, []string{slugKey})
+		r, l, err := behind(tx, slugKey)
 		if err != nil {
 			return err
 		}
-		r := slugs[0]
 		if r == nil || r.Takedown == nil || r.Takedown.ID != takedownID {
 			tx.Announce(slugKey)
 			return nil
@@ -84,11 +75,6 @@ func (s *Service) Lift(ctx context.Context, slugKey, takedownID string) error {
 			tx.PutSlug(slugKey, r)
 			return nil
 		}
-		found, err := tx.Links(r.LinkID)
-		if err != nil {
-			return err
-		}
-		l := found[0]
 		if l == nil {
 			return nil
 		}
@@ -100,6 +86,22 @@ func (s *Service) Lift(ctx context.Context, slugKey, takedownID string) error {
 		tx.Put(&before, l, events.LinkUpdated)
 		return nil
 	})
+}
+
+// behind finds what is known of a slug and the link behind it; nil for what is not there.
+func behind(tx Tx, slugKey string) (*SlugRecord, *Link, error) {
+	_, slugs, err := tx.Find(nil, []string{slugKey})
+	if err != nil {
+		return nil, nil, err
+	}
+	if slugs[0] == nil || slugs[0].LinkID == "" {
+		return slugs[0], nil, nil
+	}
+	links, _, err := tx.Find([]string{slugs[0].LinkID}, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	return slugs[0], links[0], nil
 }
 
 // Purge removes up to limit links of an account that is being erased: of those
@@ -136,7 +138,7 @@ func (s *Service) Purge(ctx context.Context, accountID string, before int64, lim
 // erase removes as many of the links, from the first on, as fit into one commit.
 func (s *Service) erase(ctx context.Context, accountID string, ids []string) (n int, err error) {
 	err = s.opt.Store.Atomically(ctx, "purge links", func(tx Tx) error {
-		found, err := tx.Links(ids...)
+		found, _, err := tx.Find(ids, nil)
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -24,7 +25,8 @@ type URL struct{ Given, Location string }
 type Hosts []Host
 
 // Host is a host name in lower case with the port that is written behind it,
-// "" when it is the scheme's own.
+// "" when it is the own port of http or https: of the other scheme it is still ours,
+// most likely.
 type Host struct{ Name, Port string }
 
 // ParseHost reads host or host:port.
@@ -36,7 +38,7 @@ func ParseHost(hostport string) Host {
 	if port == "80" || port == "443" {
 		port = ""
 	}
-	return Host{strings.TrimSuffix(Fold(name), "."), port}
+	return Host{strings.TrimSuffix(strings.ToLower(name), "."), port}
 }
 
 // Names are the hosts' names.
@@ -46,20 +48,6 @@ func (h Hosts) Names() []string {
 		out[i] = h[i].Name
 	}
 	return out
-}
-
-func (h Hosts) has(u *url.Url) bool {
-	port := u.Port()
-	if port == "80" || port == "443" { // the other scheme's own: still ours, most likely
-		port = ""
-	}
-	name := strings.TrimSuffix(u.Hostname(), ".")
-	for _, own := range h {
-		if name == own.Name && port == own.Port {
-			return true
-		}
-	}
-	return false
 }
 
 // ParseURL accepts a destination, or a preview image, which is never fetched: http or https, a host right behind the
@@ -72,7 +60,7 @@ func ParseURL(text string, own Hosts) (URL, *apierr.Detail) {
 	refuse := func(code, message string) (URL, *apierr.Detail) {
 		return URL{}, &apierr.Detail{Code: code, Message: message}
 	}
-	rest, ok := behindScheme(text)
+	host, ok := authority(text)
 	switch {
 	case !ok:
 		return refuse(apierr.InvalidFormat, "The address must start with http:// or https://.")
@@ -81,15 +69,10 @@ func ParseURL(text string, own Hosts) (URL, *apierr.Detail) {
 	case strings.ContainsFunc(text, unicode.IsControl):
 		return refuse(apierr.InvalidFormat, "The address contains a control character.")
 	// The standard would skip further slashes and take what follows for the host.
-	case rest == "" || strings.ContainsRune(`/\?#`, rune(rest[0])):
+	case host == "":
 		return refuse(apierr.InvalidFormat, "The address has no host.")
-	}
-	authority := rest
-	if i := strings.IndexAny(rest, `/\?#`); i >= 0 {
-		authority = rest[:i]
-	}
 	// Before parsing, which drops user info that is empty.
-	if strings.Contains(authority, "@") {
+	case strings.Contains(host, "@"):
 		return refuse(apierr.NotAllowed, "The address must not carry a user name or password.")
 	}
 	u, err := url.Parse(text)
@@ -99,31 +82,38 @@ func ParseURL(text string, own Hosts) (URL, *apierr.Detail) {
 	if u.Username() != "" || u.Password() != "" {
 		return refuse(apierr.NotAllowed, "The address must not carry a user name or password.")
 	}
-	if own.has(u) {
+	if slices.Contains(own, ParseHost(u.Host())) {
 		return refuse(apierr.SelfReference, "The address leads back to our own short host.")
 	}
 	location := u.Href(false)
-	if !visibleASCII(location) {
+	// This guards the Location header even if the parser has a flaw.
+	if strings.ContainsFunc(location, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return refuse(apierr.InvalidFormat, "This is not a valid address.")
 	}
 	return URL{Given: text, Location: location}, nil
 }
 
-func behindScheme(text string) (rest string, ok bool) {
-	for _, prefix := range []string{"https://", "http://"} {
-		if len(text) >= len(prefix) && strings.EqualFold(text[:len(prefix)], prefix) {
-			return text[len(prefix):], true
-		}
+// authority is between the scheme and the path of an http or https address.
+func authority(address string) (_ string, ok bool) {
+	scheme, rest, ok := strings.Cut(address, "://")
+	if scheme = strings.ToLower(scheme); !ok || scheme != "http" && scheme != "https" {
+		return "", false
 	}
-	return "", false
+	if i := strings.IndexAny(rest, `/\?#`); i >= 0 {
+		rest = rest[:i]
+	}
+	return rest, true
 }
 
-// visibleASCII guards the Location header even if the parser had a flaw.
-func visibleASCII(s string) bool {
-	for i := range len(s) {
-		if s[i] <= ' ' || s[i] > '~' {
-			return false
+// Destination accepts the destination of a link: a valid address that leads
+// neither to one of own nor to a host that this installation blocks.
+func (s *Service) Destination(text string, own Hosts) (URL, *apierr.Detail) {
+	u, problem := ParseURL(text, own)
+	if problem == nil && s.opt.Blocked != nil && s.opt.Blocked.Has(u.Location) {
+		return URL{}, &apierr.Detail{
+			Code:    apierr.BlockedDestination,
+			Message: "This installation does not allow links to this host. Use another destination, or ask the operator.",
 		}
 	}
-	return true
+	return u, problem
 }

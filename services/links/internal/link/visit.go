@@ -1,6 +1,7 @@
 package link
 
 import (
+	"slices"
 	"strings"
 
 	"golang.org/x/text/language"
@@ -86,7 +87,7 @@ func containsAny(s string, parts []string) bool {
 // IsPrefetch reports whether a request's Sec-Purpose, Purpose, X-Purpose or
 // X-Moz header says that the page is only loaded ahead.
 func IsPrefetch(purpose string) bool {
-	p := Fold(purpose)
+	p := strings.ToLower(purpose)
 	return strings.Contains(p, "prefetch") || strings.Contains(p, "prerender") || p == "preview"
 }
 
@@ -96,23 +97,15 @@ const maxReferrer = 253
 // ReferrerHost is the host of a Referer header, "" when there is none worth
 // counting: another scheme, an address without a plain host, or one of own.
 func ReferrerHost(referer string, own Hosts) string {
-	rest, ok := behindScheme(referer)
-	if !ok {
-		return ""
-	}
-	if i := strings.IndexAny(rest, `/?#\`); i >= 0 {
-		rest = rest[:i]
-	}
+	hostport, _ := authority(referer)
 	// The header is the visitor's text and ends up in statistics, so only the characters of host names
 	// pass. Trim leaves something over if there is any other character, in the middle too.
-	host := ParseHost(rest)
+	host := ParseHost(hostport)
 	if host.Name == "" || len(host.Name) > maxReferrer || strings.Trim(host.Name, "abcdefghijklmnopqrstuvwxyz0123456789.-_") != "" {
 		return ""
 	}
-	for _, h := range own {
-		if h.Name == host.Name && h.Port == host.Port {
-			return ""
-		}
+	if slices.Contains(own, host) {
+		return ""
 	}
 	return host.Name
 }

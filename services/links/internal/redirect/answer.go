@@ -173,7 +173,8 @@ func (h *Handler) report() string {
 
 func (h *Handler) viewOf(ctx *fasthttp.RequestCtx, t *link.Target) view {
 	host, _, _ := h.hostOf(ctx)
-	v := view{ShortURL: link.ShortURL(h.opt.ShortBaseURL, host, t.Slug), Location: t.Location, Host: HostOf(t.Location), Report: h.report()}
+	shown := link.Link{Host: host, Slug: t.Slug}
+	v := view{ShortURL: shown.ShortURL(h.opt.ShortBaseURL), Location: t.Location, Host: HostOf(t.Location), Report: h.report()}
 	if t.OpenGraph != nil {
 		v.Title, v.Description, v.Image = t.OpenGraph.Title, t.OpenGraph.Description, t.OpenGraph.Image
 	}

@@ -42,8 +42,8 @@ type Options struct {
 	ShortBaseURL string
 	// Country tells a request's country; nil knows none.
 	Country func(ctx *fasthttp.RequestCtx) string
-	// Blocked tells whether the operator allows no link to an address; nil allows all.
-	Blocked func(location string) bool
+	// Blocked are the destinations that the operator allows no link to; nil allows all.
+	Blocked *link.Blocklist
 	// AbuseContact is where a "Report" link leads; empty shows none.
 	AbuseContact string
 	// Trace begins a trace for a visit that has to wait for a store, and returns
@@ -76,9 +76,6 @@ func New(m *invalidation.Memory, log Confirmer, opt Options) *Handler {
 	if opt.Country == nil {
 		opt.Country = func(*fasthttp.RequestCtx) string { return "" }
 	}
-	if opt.Blocked == nil {
-		opt.Blocked = func(string) bool { return false }
-	}
 	if opt.Trace == nil {
 		opt.Trace = func() (context.Context, func(int)) { return context.Background(), func(int) {} }
 	}
@@ -99,7 +96,7 @@ func New(m *invalidation.Memory, log Confirmer, opt Options) *Handler {
 func HostOf(baseURL string) string {
 	_, rest, _ := strings.Cut(baseURL, "://")
 	host, _, _ := strings.Cut(rest, "/")
-	return link.Fold(host)
+	return strings.ToLower(host)
 }
 
 // OwnHosts are the names under which the default short host answers. A local
@@ -213,7 +210,7 @@ func (h *Handler) visit(ctx *fasthttp.RequestCtx, v *visit, host, folded string,
 		now := v.answer.At()
 		status := link.Active
 		if target != nil {
-			if status = target.Status(now); h.opt.Blocked(target.Location) {
+			if status = target.Status(now); h.opt.Blocked != nil && h.opt.Blocked.Has(target.Location) {
 				status = link.Taken
 			}
 		}

@@ -356,7 +356,7 @@ func TestMemoryHoldsAMillionLinks(t *testing.T) {
 type generated struct{}
 
 func (generated) Target(_ context.Context, key string) (link.Target, bool, error) {
-	return link.Target{LinkID: "lnk_0123456789" + key[1:], Slug: strings.Clone(key[1:]), Location: "https://example.com/some/path/of/usual/length?utm_source=" + key[1:]}, true, nil
+	return link.Target{LinkID: "lnk_0123456789" + key[1:], Slug: link.Slug(strings.Clone(key[1:])), Location: "https://example.com/some/path/of/usual/length?utm_source=" + key[1:]}, true, nil
 }
 
 func (generated) Host(context.Context, string) (string, bool, error) { return "", false, nil }

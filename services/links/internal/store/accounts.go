@@ -16,13 +16,6 @@ func Standings(db *firestoredb.DB) keeper.Standings {
 	return keeper.Standings{DB: db, Collection: "linkAccounts"}
 }
 
-// Suspended reports whether an account's links redirect nobody, because it is
-// suspended or being erased.
-func (s *Store) Suspended(ctx context.Context, accountID string) (bool, error) {
-	standing, err := Standings(s.db.DB).Standing(ctx, accountID)
-	return !standing.State.Serves(), err
-}
-
 // Remains implements [tenancy.Store].
 func (s *Store) Remains(ctx context.Context, accountID string) (bool, error) {
 	found, err := s.db.Find(ctx, "look for links", s.db.Collection("links").Where("accountId", "==", accountID).Limit(1))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/libs/seal"
 	"github.com/linkreel/linkreel/libs/tenant/keeper"
 	"github.com/linkreel/linkreel/services/links/internal/certificate"
@@ -119,7 +120,8 @@ func (s Certificates) ChangeCertificate(
 	ctx context.Context, host string, fn func(r *certificate.Record, o certificate.Owner) error,
 ) error {
 	var forget bool
-	err := s.atomically(ctx, "change certificate", func(t *tx) error {
+	err := s.db.Tx(ctx, "change certificate", func(rtx *record.Tx) error {
+		t := &tx{Tx: rtx, s: s.Store}
 		forget = false
 		// Owner and record in one transaction: if the name changes hands meanwhile, it starts again.
 		var h hostDoc
@@ -226,7 +228,7 @@ func (s Certificates) SealedBy(ctx context.Context, keyIDs []string, after strin
 func (s Certificates) ChangeAccount(ctx context.Context, id string, fn func(sealed []byte, since time.Time) ([]byte, error)) error {
 	sum := sha256.Sum256([]byte(id)) // an address is not allowed as a document's name
 	ref := s.db.Collection("acmeAccounts").Doc(hex.EncodeToString(sum[:20]))
-	return s.atomically(ctx, "change account at the authority", func(t *tx) error {
+	return s.db.Tx(ctx, "change account at the authority", func(t *record.Tx) error {
 		var d acmeAccountDoc
 		if _, err := t.Load(ref, &d); err != nil {
 			return err

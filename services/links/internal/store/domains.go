@@ -71,8 +71,6 @@ func domainKind(shown func(*customdomain.Domain) any) record.Kind[customdomain.D
 
 var readDomain = firestoredb.Reader(domainOf)
 
-func (s *Store) hostRef(host string) firestoredb.Ref { return s.db.Collection("hostnames").Doc(host) }
-
 func domainOf(snap firestoredb.Snap, d *domainDoc) *customdomain.Domain {
 	out := &customdomain.Domain{
 		ID: snap.Ref.ID, AccountID: d.AccountID, Hostname: d.Hostname, Token: d.Token, Nonce: d.Nonce, CreatedAt: d.CreatedAt,
@@ -151,15 +149,12 @@ func (s Domains) DueDomains(
 	}
 }
 
-// Host reads which domain owns a host name in lower case.
-func (s *Store) Host(ctx context.Context, host string) (domainID string, found bool, err error) {
-	d, found, err := firestoredb.Lookup(ctx, s.db.DB, "resolve host", s.hostRef(host), firestoredb.As[hostDoc])
-	return d.DomainID, found, err
-}
-
 // Atomically implements [customdomain.Store].
 func (s Domains) Atomically(ctx context.Context, what string, fn func(tx customdomain.Tx) error) error {
-	return s.atomically(ctx, what, func(t *tx) error { return fn(domainTx{t, s.domains.In(t.Tx)}) })
+	return s.db.Tx(ctx, what, func(rtx *record.Tx) error {
+		t := &tx{Tx: rtx, s: s.Store, certs: map[string]*certificateDoc{}}
+		return fn(domainTx{t, s.domains.In(rtx)})
+	})
 }
 
 // domainTx is [customdomain.Tx].
@@ -190,7 +185,7 @@ func (t domainTx) Owner(hostname string) (string, error) {
 
 // HasLinks implements [customdomain.Tx].
 func (t domainTx) HasLinks(d *customdomain.Domain) (bool, error) {
-	using, err := t.Query(t.s.anyLink(d.AccountID, link.DomainTerm(d.ID)))
+	using, err := t.Query(t.s.anyLink(d.AccountID, link.DomainTerm+d.ID))
 	return len(using) > 0, err
 }
 

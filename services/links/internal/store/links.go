@@ -12,7 +12,7 @@ import (
 
 // Link implements [link.Store].
 func (s *Store) Link(ctx context.Context, id string) (*link.Link, error) {
-	l, err := firestoredb.Get(ctx, s.db.DB, "get link", s.askedRef(id), readLink)
+	l, err := firestoredb.Get(ctx, s.db.DB, "get link", s.db.Ref("links", id), readLink)
 	if errors.Is(err, firestoredb.ErrNotFound) {
 		err = link.NotFound()
 	}
@@ -95,14 +95,4 @@ func (s *Store) anyLink(accountID, term string) firestore.Query {
 func (s *Store) Count(ctx context.Context, accountID string) (int, error) {
 	n, err := s.db.Count(ctx, "count links", s.db.Collection("links").Where("accountId", "==", accountID))
 	return int(n), err
-}
-
-// Target reads what a redirect needs of the slug with this [link.SlugKey]; found is
-// false for a slug that never was and for a deleted one.
-func (s *Store) Target(ctx context.Context, key string) (link.Target, bool, error) {
-	t, _, err := firestoredb.Lookup(ctx, s.db.DB, "resolve slug", s.slugRef(key), readTarget)
-	if err != nil || t == nil {
-		return link.Target{}, false, err
-	}
-	return *t, true, nil
 }

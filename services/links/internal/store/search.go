@@ -46,12 +46,13 @@ func (t *tx) ExternalIDs(accountID string, ids ...string) ([]string, error) {
 	return owners, nil
 }
 
-// externalID keeps the record of a link's external id in step with the link.
+// externalID keeps the record of a link's external id, which has changed, in step with
+// the link.
 func (t *tx) externalID(before, after *link.Link) {
-	if before != nil && before.ExternalID != "" && (after == nil || after.ExternalID != before.ExternalID) {
+	if before != nil && before.ExternalID != "" {
 		t.Delete(t.s.externalRef(before.AccountID, before.ExternalID))
 	}
-	if after != nil && after.ExternalID != "" && (before == nil || before.ExternalID != after.ExternalID) {
+	if after != nil && after.ExternalID != "" {
 		t.Set(t.s.externalRef(after.AccountID, after.ExternalID), &externalDoc{after.ID})
 	}
 }
@@ -88,6 +89,6 @@ func (s *Store) SweepTags(ctx context.Context) error { return s.labels.Sweep(ctx
 
 // carried is [tags.Carried].
 func (s *Store) carried(_ context.Context, ft *firestore.Transaction, accountID, key string) (bool, error) {
-	found, err := ft.Documents(s.anyLink(accountID, link.TagTerm(key))).GetAll()
+	found, err := ft.Documents(s.anyLink(accountID, link.TagTerm+key)).GetAll()
 	return len(found) > 0, err
 }

@@ -25,6 +25,7 @@ import (
 
 // Store is safe for concurrent use.
 type Store struct {
+	Lookups
 	db      *record.DB
 	shown   Shown
 	labels  *tags.Store
@@ -44,7 +45,7 @@ type Shown struct {
 // New uses a database of records.
 func New(db *record.DB, shown Shown) *Store {
 	s := &Store{
-		db: db, shown: shown, labels: tags.New(db.DB, tags.Links, db.Now),
+		Lookups: Lookups{db.DB}, db: db, shown: shown, labels: tags.New(db.DB, tags.Links, db.Now),
 		domains: record.Keep(db, domainKind(shown.Domain)),
 	}
 	// Domains are deleted before by their service, with their hosts. What they have left
@@ -88,17 +89,6 @@ type foundLinkDoc struct {
 	Terms map[string]bool `firestore:"w"`
 }
 
-func foundLinkDocOf(l *link.Link) *foundLinkDoc { return &foundLinkDoc{*linkDocOf(l), termsOf(l)} }
-
-func termsOf(l *link.Link) map[string]bool {
-	terms := l.Terms()
-	out := make(map[string]bool, len(terms))
-	for _, t := range terms {
-		out[t] = true
-	}
-	return out
-}
-
 type ogDoc struct {
 	Title         *string `firestore:"title"`
 	Description   *string `firestore:"description"`
@@ -123,48 +113,35 @@ type slugDoc struct {
 	Takedown *takedownDoc `firestore:"takedown,omitempty"`
 }
 
+// takedownDoc has the fields of [link.Takedown], so that one converts to the other.
 type takedownDoc struct {
 	ID     string    `firestore:"id"`
 	Reason string    `firestore:"reason"`
 	At     time.Time `firestore:"at"`
 }
 
-func takedownOf(d *takedownDoc) *link.Takedown {
-	if d == nil {
-		return nil
-	}
-	return &link.Takedown{ID: d.ID, Reason: d.Reason, At: d.At}
-}
-
-func takedownDocOf(t *link.Takedown) *takedownDoc {
-	if t == nil {
-		return nil
-	}
-	return &takedownDoc{t.ID, t.Reason, t.At}
-}
-
 func slugRecordOf(_ firestoredb.Snap, d *slugDoc) *link.SlugRecord {
 	return &link.SlugRecord{
 		AccountID: d.AccountID, LinkID: d.LinkID, ReleasedUntil: firestoredb.Time(d.ReleasedUntil), Formerly: d.Formerly,
-		Takedown: takedownOf(d.Takedown),
+		Takedown: (*link.Takedown)(d.Takedown),
 	}
 }
 
 func releasedDocOf(r *link.SlugRecord) *slugDoc {
 	return &slugDoc{
 		AccountID: r.AccountID, ReleasedUntil: firestoredb.Optional(r.ReleasedUntil), Formerly: r.Formerly,
-		Takedown: takedownDocOf(r.Takedown),
+		Takedown: (*takedownDoc)(r.Takedown),
 	}
 }
 
-func (s *Store) slugRef(key string) firestoredb.Ref {
+func (r Lookups) slugRef(key string) firestoredb.Ref {
 	if key[0] == '|' {
 		key = "default" + key
 	}
-	return s.db.Collection("slugs").Doc(key)
+	return r.DB.Collection("slugs").Doc(key)
 }
 
-// slugKeyOf is the key that [Store.slugRef] has made ref of.
+// slugKeyOf is the key that [Lookups.slugRef] has made ref of.
 func slugKeyOf(ref firestoredb.Ref) string {
 	if rest, ok := strings.CutPrefix(ref.ID, "default|"); ok {
 		return "|" + rest
@@ -174,22 +151,21 @@ func slugKeyOf(ref firestoredb.Ref) string {
 
 func (s *Store) linkRef(id string) firestoredb.Ref { return s.db.Collection("links").Doc(id) }
 
-// askedRef is linkRef for an id that may be a caller's words; nil when it cannot be one.
-func (s *Store) askedRef(id string) firestoredb.Ref { return s.db.Ref("links", id) }
-
 var (
-	readLink   = firestoredb.Reader(linkOf)
-	readSlug   = firestoredb.Reader(slugRecordOf)
-	readTarget = firestoredb.Reader(targetOf)
+	readLink = firestoredb.Reader(linkOf)
+	readSlug = firestoredb.Reader(slugRecordOf)
 )
 
 func linkOf(snap firestoredb.Snap, d *linkDoc) *link.Link {
 	l := &link.Link{
 		ID: snap.Ref.ID, Nonce: d.Nonce, AccountID: d.AccountID, Seq: d.Seq,
-		DomainID: d.DomainID, Host: d.Host, Slug: link.StoredSlug(d.Slug),
-		Destination: link.URL{Given: d.URL, Location: d.Location}, Title: d.Title, Expiry: expiryOf(d.ExpiresAt),
-		Clicks: d.Clicks, CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt, Rev: d.Rev, Takedown: takedownOf(d.Takedown),
+		DomainID: d.DomainID, Host: d.Host, Slug: link.Slug(d.Slug),
+		Destination: link.URL{Given: d.URL, Location: d.Location}, Title: d.Title,
+		Clicks: d.Clicks, CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt, Rev: d.Rev, Takedown: (*link.Takedown)(d.Takedown),
 		Tags: d.Tags, ExternalID: d.ExternalID, Archived: d.Archived, ImportedClicks: d.ImportedClicks,
+	}
+	if d.ExpiresAt != nil {
+		l.Expiry = link.ExpiresAt(*d.ExpiresAt)
 	}
 	if d.OG != nil {
 		l.OpenGraph.Title, l.OpenGraph.Description = d.OG.Title, d.OG.Description
@@ -201,59 +177,29 @@ func linkOf(snap firestoredb.Snap, d *linkDoc) *link.Link {
 }
 
 func linkDocOf(l *link.Link) *linkDoc {
-	return &linkDoc{
-		AccountID: l.AccountID, Seq: l.Seq, Nonce: l.Nonce, DomainID: l.DomainID, Host: l.Host, Slug: l.Slug.String(),
-		URL: l.Destination.Given, Location: l.Destination.Location, Title: l.Title, OG: ogOf(l.OpenGraph), ExpiresAt: msOf(l.Expiry),
-		Clicks: l.Clicks, CreatedAt: l.CreatedAt, UpdatedAt: l.UpdatedAt, Rev: l.Rev, Takedown: takedownDocOf(l.Takedown),
+	d := &linkDoc{
+		AccountID: l.AccountID, Seq: l.Seq, Nonce: l.Nonce, DomainID: l.DomainID, Host: l.Host, Slug: string(l.Slug),
+		URL: l.Destination.Given, Location: l.Destination.Location, Title: l.Title,
+		Clicks: l.Clicks, CreatedAt: l.CreatedAt, UpdatedAt: l.UpdatedAt, Rev: l.Rev, Takedown: (*takedownDoc)(l.Takedown),
 		Tags: l.Tags, ExternalID: l.ExternalID, Archived: l.Archived, ImportedClicks: l.ImportedClicks,
 	}
-}
-
-func slugDocOf(l *link.Link) *slugDoc {
-	return &slugDoc{
-		LinkID: l.ID, AccountID: l.AccountID, Slug: l.Slug.String(), Location: l.Destination.Location, OG: ogOf(l.OpenGraph),
-		ExpiresAt: msOf(l.Expiry), Takedown: takedownDocOf(l.Takedown),
+	if l.Expiry.Set {
+		d.ExpiresAt = &l.Expiry.MS
 	}
-}
-
-func ogOf(p link.OpenGraph) *ogDoc {
-	if p.IsZero() {
-		return nil
-	}
-	d := &ogDoc{Title: p.Title, Description: p.Description}
-	if p.Image != nil {
-		d.Image, d.ImageLocation = &p.Image.Given, &p.Image.Location
+	if p := l.OpenGraph; p != (link.OpenGraph{}) {
+		d.OG = &ogDoc{Title: p.Title, Description: p.Description}
+		if p.Image != nil {
+			d.OG.Image, d.OG.ImageLocation = &p.Image.Given, &p.Image.Location
+		}
 	}
 	return d
 }
 
-// targetOf is nil for a slug that a deleted link has left.
-func targetOf(_ firestoredb.Snap, d *slugDoc) *link.Target {
-	if d.ReleasedUntil != nil {
-		return nil
+// slugDocOf is what the slug of the link with a document keeps of it.
+func slugDocOf(id string, d *linkDoc) *slugDoc {
+	return &slugDoc{
+		LinkID: id, AccountID: d.AccountID, Slug: d.Slug, Location: d.Location, OG: d.OG, ExpiresAt: d.ExpiresAt, Takedown: d.Takedown,
 	}
-	t := &link.Target{
-		LinkID: d.LinkID, AccountID: d.AccountID, TakenDown: d.Takedown != nil, Slug: d.Slug, Location: d.Location,
-		Expiry: expiryOf(d.ExpiresAt),
-	}
-	if d.OG != nil {
-		t.OpenGraph = &link.MetaTags{Title: text(d.OG.Title), Description: text(d.OG.Description), Image: text(d.OG.ImageLocation)}
-	}
-	return t
-}
-
-func expiryOf(ms *int64) link.Expiry {
-	if ms == nil {
-		return link.Expiry{}
-	}
-	return link.ExpiresAt(*ms)
-}
-
-func msOf(e link.Expiry) *int64 {
-	if !e.Set {
-		return nil
-	}
-	return &e.MS
 }
 
 func text(s *string) string {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/quota"
 	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/services/links/internal/customdomain"
@@ -20,19 +21,21 @@ import (
 
 // Atomically implements [link.Store].
 func (s *Store) Atomically(ctx context.Context, what string, fn func(tx link.Tx) error) error {
-	return inLinkWords(s.atomically(ctx, what, func(t *tx) error { return fn(t) }))
+	return inLinkWords(s.db.Tx(ctx, what, func(rtx *record.Tx) error { return fn(&tx{Tx: rtx, s: s}) }))
 }
 
 // Add implements [link.Store]. A commit that is sent again finds its own links in the way.
 func (s *Store) Add(ctx context.Context, limit int, links ...*link.Link) error {
 	add := func(rtx *record.Tx) error {
 		t := &tx{Tx: rtx, s: s}
-		room, err := t.Room(links[0].AccountID, limit, len(links))
-		if err == nil && room < len(links) {
-			err = link.ErrInTheWay // a full account may have these links already, from a first try
-		}
-		if err != nil {
-			return err
+		if limit > 0 {
+			room, err := t.Room(links[0].AccountID, limit, len(links))
+			if err == nil && room < len(links) {
+				err = link.ErrInTheWay // a full account may have these links already, from a first try
+			}
+			if err != nil {
+				return err
+			}
 		}
 		for _, l := range links {
 			t.Add(l, false, events.LinkCreated)
@@ -58,10 +61,6 @@ func inLinkWords(err error) error {
 	return err
 }
 
-func (s *Store) atomically(ctx context.Context, what string, fn func(t *tx) error) error {
-	return s.db.Tx(ctx, what, func(rtx *record.Tx) error { return fn(&tx{rtx, s, map[string]*certificateDoc{}}) })
-}
-
 // tx is one transaction: [link.Tx], and with domainTx [customdomain.Tx].
 type tx struct {
 	*record.Tx
@@ -69,17 +68,11 @@ type tx struct {
 	certs map[string]*certificateDoc // of hosts whose owner was read
 }
 
-// Links implements [link.Tx].
-func (t *tx) Links(ids ...string) ([]*link.Link, error) {
-	links, _, err := t.Places(ids, nil)
-	return links, err
-}
-
-// Places implements [link.Tx].
-func (t *tx) Places(ids, slugKeys []string) ([]*link.Link, []*link.SlugRecord, error) {
+// Find implements [link.Tx].
+func (t *tx) Find(ids, slugKeys []string) ([]*link.Link, []*link.SlugRecord, error) {
 	refs := make([]firestoredb.Ref, 0, len(ids)+len(slugKeys))
 	for _, id := range ids {
-		refs = append(refs, t.s.askedRef(id))
+		refs = append(refs, t.s.db.Ref("links", id))
 	}
 	for _, key := range slugKeys {
 		refs = append(refs, t.s.slugRef(key))
@@ -107,7 +100,7 @@ func (t *tx) Places(ids, slugKeys []string) ([]*link.Link, []*link.SlugRecord, e
 // Released implements [link.Tx].
 func (t *tx) Released(accountID string, linkIDs ...string) (slugKeys []string, err error) {
 	// Leave out what does not have the form of an id: it names no link.
-	valid := slices.DeleteFunc(slices.Clone(linkIDs), func(id string) bool { return t.s.askedRef(id) == nil })
+	valid := slices.DeleteFunc(slices.Clone(linkIDs), func(id string) bool { return !identity.ValidID(id) })
 	for ids := range slices.Chunk(valid, 30) { // the most that "in" takes
 		snaps, err := t.Query(t.s.db.Collection("slugs").Where("formerly", "in", ids))
 		if err != nil {
@@ -153,36 +146,41 @@ func (t *tx) told(l *link.Link, what events.Type) {
 
 // Add implements [link.Tx].
 func (t *tx) Add(l *link.Link, over bool, what events.Type) {
-	t.Create(t.s.linkRef(l.ID), foundLinkDocOf(l))
-	t.externalID(nil, l)
+	d := linkDocOf(l)
+	t.Create(t.s.linkRef(l.ID), &foundLinkDoc{*d, l.Terms()})
+	if l.ExternalID != "" {
+		t.externalID(nil, l)
+	}
 	t.told(l, what)
 	// over replaces what a deleted link left. Every other slug must not exist yet, which is what
 	// makes it unique.
-	slug := t.s.slugRef(l.Key())
-	if over {
-		t.Set(slug, slugDocOf(l))
+	if slug := slugDocOf(l.ID, d); over {
+		t.Set(t.s.slugRef(l.Key()), slug)
 	} else {
-		t.Create(slug, slugDocOf(l))
+		t.Create(t.s.slugRef(l.Key()), slug)
 	}
 }
 
 // Put implements [link.Tx]. It names the fields that an edit may change, so that
 // it never overwrites the clicks, which the flusher counts at the same time.
 func (t *tx) Put(before, l *link.Link, what events.Type) {
+	d, was := linkDocOf(l), linkDocOf(before)
 	updates := []firestore.Update{
-		{Path: "url", Value: l.Destination.Given}, {Path: "location", Value: l.Destination.Location}, {Path: "title", Value: l.Title},
-		{Path: "og", Value: ogOf(l.OpenGraph)}, {Path: "expiresAt", Value: msOf(l.Expiry)},
-		{Path: "updatedAt", Value: l.UpdatedAt}, {Path: "rev", Value: l.Rev}, {Path: "takedown", Value: takedownValue(l.Takedown)},
-		{Path: "tags", Value: l.Tags}, {Path: "externalId", Value: l.ExternalID}, {Path: "archived", Value: l.Archived},
+		{Path: "url", Value: d.URL}, {Path: "location", Value: d.Location}, {Path: "title", Value: d.Title},
+		{Path: "og", Value: d.OG}, {Path: "expiresAt", Value: d.ExpiresAt},
+		{Path: "updatedAt", Value: d.UpdatedAt}, {Path: "rev", Value: d.Rev}, {Path: "takedown", Value: d.Takedown},
+		{Path: "tags", Value: d.Tags}, {Path: "externalId", Value: d.ExternalID}, {Path: "archived", Value: d.Archived},
 	}
-	if terms := termsOf(l); !maps.Equal(terms, termsOf(before)) {
+	if terms := l.Terms(); !maps.Equal(terms, before.Terms()) {
 		updates = append(updates, firestore.Update{Path: "w", Value: terms})
 	}
 	t.Update(t.s.linkRef(l.ID), updates...)
-	t.externalID(before, l)
+	if l.ExternalID != before.ExternalID {
+		t.externalID(before, l)
+	}
 	t.told(l, what)
 	// Most changes are of what a redirect does not need.
-	if slug := slugDocOf(l); !reflect.DeepEqual(slug, slugDocOf(before)) {
+	if slug := slugDocOf(l.ID, d); !reflect.DeepEqual(slug, slugDocOf(l.ID, was)) {
 		t.Set(t.s.slugRef(l.Key()), slug)
 	}
 }
@@ -190,7 +188,9 @@ func (t *tx) Put(before, l *link.Link, what events.Type) {
 // Remove implements [link.Tx].
 func (t *tx) Remove(l *link.Link, slug *link.SlugRecord, what events.Type) {
 	t.Delete(t.s.linkRef(l.ID))
-	t.externalID(l, nil)
+	if l.ExternalID != "" {
+		t.externalID(l, nil)
+	}
 	t.told(l, what)
 	t.PutSlug(l.Key(), slug)
 }
@@ -199,15 +199,6 @@ func (t *tx) Remove(l *link.Link, slug *link.SlugRecord, what events.Type) {
 func (t *tx) PutSlug(key string, slug *link.SlugRecord) {
 	t.Announce(key)
 	t.Set(t.s.slugRef(key), releasedDocOf(slug))
-}
-
-// takedownValue is a takedown's value in an update, which takes nil for null and
-// not for absent.
-func takedownValue(t *link.Takedown) any {
-	if t == nil {
-		return firestore.Delete
-	}
-	return takedownDocOf(t)
 }
 
 // Domain implements [link.Tx] and [customdomain.Tx].

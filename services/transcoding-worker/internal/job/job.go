@@ -21,10 +21,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
@@ -63,24 +64,22 @@ type Options struct {
 	Log       *slog.Logger
 }
 
+var duration = promauto.NewHistogramVec(prometheus.HistogramOpts{
+	Name: "linkreel_job_duration_seconds", Help: "Time from claim to end of a job, by how it ended.",
+	Buckets: []float64{0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600},
+}, []string{"result"})
+
 // Worker does jobs until it is stopped.
 type Worker struct {
 	o       Options
 	direct  chan string // ids found by sweeping while Redis is away
 	sources sourceCache
 	tracer  trace.Tracer
-	ended   metric.Float64Histogram
 }
 
 // New makes a worker.
-func New(o Options) (*Worker, error) {
-	ended, err := otel.Meter("transcoding-worker").Float64Histogram("linkreel.job.duration",
-		metric.WithDescription("time from claim to end of a job, by how it ended"), metric.WithUnit("s"),
-		metric.WithExplicitBucketBoundaries(0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600))
-	if err != nil {
-		return nil, err
-	}
-	return &Worker{o: o, direct: make(chan string), tracer: otel.Tracer("transcoding-worker"), ended: ended}, nil
+func New(o Options) *Worker {
+	return &Worker{o: o, direct: make(chan string), tracer: otel.Tracer("transcoding-worker")}
 }
 
 // patience is how long a slot waits for a message before it looks around.
@@ -211,7 +210,7 @@ func (w *Worker) claimed(ctx context.Context, record transcode.Record, message *
 		span.SetStatus(codes.Error, result)
 	}
 	span.SetAttributes(attribute.String("job.result", result))
-	w.ended.Record(after, w.o.Now().Sub(begun).Seconds(), metric.WithAttributes(attribute.String("result", result)))
+	duration.WithLabelValues(result).Observe(w.o.Now().Sub(begun).Seconds())
 }
 
 // unclaimed deals with a message whose job could not be claimed.

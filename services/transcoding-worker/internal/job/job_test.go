@@ -61,15 +61,12 @@ func newWorld(t *testing.T) *world {
 		queue:  queue.New(rdb, queue.Options{Name: transcode.QueueName}),
 		bucket: &memory{objects: map[string]objectstore.Object{}}, maker: &fakeMaker{source: shortClip()},
 	}
-	b.w, err = New(Options{
+	b.w = New(Options{
 		Jobs: b.jobs, Queue: b.queue, Outcomes: queue.New(rdb, queue.Options{Name: transcode.OutcomeQueueName}),
 		Bucket: b.bucket, Maker: func(func(*ffmpeg.Tools)) Maker { return b.maker }, Scratch: scratch,
 		Name: "worker", Slots: 1, Lease: 20 * time.Second, Heartbeat: 100 * time.Millisecond, Sweep: 200 * time.Millisecond,
 		Now: time.Now, Log: slog.New(slog.DiscardHandler),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	return b
 }
 

@@ -54,7 +54,7 @@ func (p *Pipeline) RunJanitor(ctx context.Context) error {
 // publishes meanwhile is never an orphan.
 func (p *Pipeline) Tidy(ctx context.Context) error {
 	turn := turnFailed
-	defer func() { p.measure.tidied(ctx, turn) }()
+	defer func() { turns.WithLabelValues(turn).Inc() }()
 	if err := p.o.Claim(ctx); err != nil {
 		return err
 	}

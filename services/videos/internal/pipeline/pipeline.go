@@ -112,9 +112,8 @@ type Options struct {
 
 // Pipeline is safe for concurrent use.
 type Pipeline struct {
-	o       Options
-	kick    chan struct{} // a purge is due
-	measure measures
+	o    Options
+	kick chan struct{} // a purge is due
 
 	mu     sync.Mutex
 	looked map[video.ID]time.Time
@@ -130,7 +129,7 @@ func New(o Options) *Pipeline {
 	if o.Claim == nil {
 		o.Claim = func(context.Context) error { return nil }
 	}
-	return &Pipeline{o: o, kick: make(chan struct{}, 1), looked: map[video.ID]time.Time{}, measure: newMeasures()}
+	return &Pipeline{o: o, kick: make(chan struct{}, 1), looked: map[video.ID]time.Time{}}
 }
 
 // refreshEvery is how soon the same video is looked at again because somebody asks.
@@ -290,13 +289,13 @@ func (p *Pipeline) arrive(ctx context.Context, v *video.Video) (*video.Video, er
 	case video.Processing:
 		if changed {
 			p.o.Log.InfoContext(ctx, "upload arrived", "video", v.ID, "bytes", source.Size)
-			p.measure.became(ctx, video.Processing, "")
+			became(video.Processing, "")
 		}
 		return arrived, p.start(ctx, arrived)
 	case video.Failed:
 		if changed {
 			p.o.Log.InfoContext(ctx, "upload refused", "video", v.ID, "bytes", source.Size, "code", arrived.Failure.Code)
-			p.measure.became(ctx, video.Failed, arrived.Failure.Code)
+			became(video.Failed, arrived.Failure.Code)
 		}
 		// By its generation: a better file may have been put there since.
 		return arrived, p.o.Bucket.Delete(ctx, arrived.Upload.Object, source.Generation)
@@ -370,7 +369,7 @@ func (p *Pipeline) applyOutcome(ctx context.Context, v *video.Video) (*video.Vid
 		failed, changed, err := p.move(ctx, v.ID, func(v *video.Video) error { return v.Fail(job.ID, f, p.o.Now()) })
 		if changed {
 			p.o.Log.InfoContext(ctx, "video failed", "video", v.ID, "code", f.Code)
-			p.measure.became(ctx, video.Failed, f.Code)
+			became(video.Failed, f.Code)
 		}
 		return orOld(failed, v), err
 	}
@@ -391,7 +390,7 @@ func (p *Pipeline) publish(ctx context.Context, v *video.Video, job transcode.Re
 			"path", media.Path, "renditions", len(media.Renditions))
 		// Only the first publication is a change of status.
 		if published.ReadyAt.Equal(published.UpdatedAt) {
-			p.measure.became(ctx, video.Ready, "")
+			became(video.Ready, "")
 		}
 	}
 	return orOld(published, v), err

@@ -102,7 +102,7 @@ func (p *Pipeline) report(ctx context.Context, what string, err error) {
 // keep it from the others.
 func (p *Pipeline) Sweep(ctx context.Context) error {
 	due, err := p.o.Store.Due(ctx)
-	p.measure.due(ctx, due)
+	noteDue(due)
 	// An account whose ledger of stored bytes is busy makes each of its videos wait for
 	// seconds, and all accounts share these few workers. So its others are put off untried.
 	var busy sync.Map

@@ -36,7 +36,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{videos.Indexes, tags.Indexes, outbox.Indexes}, Complete: true,
+	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{videos.Indexes(), tags.Indexes, outbox.Indexes}, Complete: true,
 		Rare: []string{"videoAccounts.lookAt"}})
 	b := &world{Cloud: cloud, t: t, client: cloud.Client(t), now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)}
 	db, clock := firestoredb.Use(b.client, 10*time.Second), func() time.Time { return b.now }

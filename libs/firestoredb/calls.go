@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -16,6 +17,69 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/outage"
 )
+
+// calls is what every request to the database passes, whoever makes it: it ends each
+// after a time, begins transactions that lock nothing, and notes the answers. [DB.Do]
+// gives its calls a deadline already. This is for the call that somebody makes without
+// Do: the client library's own defaults are one minute for a write and five for a query,
+// and a handler that waits so long holds its caller's connection as well.
+type calls time.Duration
+
+func (c calls) unary(
+	ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+) error {
+	commit, reads, onlyWrites := false, true, ctx.Value(onlyWritesKey{}) != nil
+	switch r := req.(type) {
+	case *pb.BeginTransactionRequest:
+		if onlyWrites {
+			return nil // the answer stays empty, and an empty id means no transaction
+		}
+		// The database's default is to lock what a transaction reads; a process killed in the
+		// middle then keeps everybody else from writing those documents until the server gives
+		// its transaction up, a minute later. The client library has no option for this.
+		r.Options = &pb.TransactionOptions{Mode: &pb.TransactionOptions_ReadWrite_{ReadWrite: &pb.TransactionOptions_ReadWrite{
+			RetryTransaction: r.GetOptions().GetReadWrite().GetRetryTransaction(),
+			ConcurrencyMode:  pb.TransactionOptions_OPTIMISTIC,
+		}}}
+	case *pb.RollbackRequest:
+		if onlyWrites {
+			return nil
+		}
+	case *pb.CommitRequest:
+		commit, reads = true, len(r.GetTransaction()) > 0
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(c)) // an earlier deadline stays
+	defer cancel()
+	try := func() error { return hear(ctx, commit, invoke(ctx, method, req, reply, cc, opts...)) }
+	if !reads {
+		return again(ctx, try) // it read nothing, so that the same writes may be sent again
+	}
+	return try()
+}
+
+func (c calls) stream(
+	ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption,
+) (grpc.ClientStream, error) {
+	if ctx.Value(onlyWritesKey{}) != nil { // all reads are streams
+		return nil, errOnlyWrites
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(c))
+	s, err := open(ctx, desc, cc, method, opts...)
+	if err != nil {
+		cancel()
+		return nil, hear(ctx, false, err)
+	}
+	context.AfterFunc(s.Context(), cancel) // which ends with the stream
+	return heardStream{s, func(err error) error { return hear(ctx, false, err) }}, nil
+}
+
+// onlyWritesKey marks the context of a [DB.Commit], which leaves out the calls that begin
+// and end a transaction: a commit without one is as atomic. The client library has no
+// other way to such a commit but its deprecated batches.
+type onlyWritesKey struct{}
+
+// errOnlyWrites is for a read that would not be of the transaction it was meant for.
+var errOnlyWrites = errors.New("read in a commit that only writes")
 
 // heard is what a call of [DB.Do] has learnt about the database. The interceptors
 // write it, because the error of the call is the same for a database that is down and

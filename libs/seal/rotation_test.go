@@ -1,0 +1,92 @@
+package seal_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/linkreel/linkreel/libs/seal"
+)
+
+// Records that cannot be sealed again, however many, keep no others from their turn, and
+// how many they are is told once everything had its turn.
+func TestARotationSealsAllThatItCan(t *testing.T) {
+	t.Parallel()
+	first, old, both := keys(t, "p", two), keys(t, "p", one), keys(t, "p", two+","+one)
+	records, broken := map[string][]byte{}, map[string]bool{}
+	for i := range 700 {
+		id := fmt.Sprintf("%03d", i)
+		records[id] = old.Seal(id, []byte(id))
+		broken[id] = i < 600
+	}
+	records["damaged"] = append(old.Seal("damaged", []byte("x"))[:20:20], "damaged"...)
+	records["current"] = first.Seal("current", []byte("current"))
+	tried, left, unopened := 0, -1, 0
+	rotation := &seal.Rotation{
+		Keys: both,
+		List: func(_ context.Context, keyIDs []string, after string) (ids []string, err error) {
+			for id, sealed := range records {
+				if id > after && slices.Contains(keyIDs, seal.IDOf(sealed)) {
+					ids = append(ids, id)
+				}
+			}
+			slices.Sort(ids)
+			return ids[:min(len(ids), 100)], nil
+		},
+		Reseal: func(_ context.Context, id string) error {
+			tried++
+			if broken[id] {
+				return errors.New("not today")
+			}
+			again, err := both.Again(id, records[id])
+			if err == nil {
+				records[id] = again
+			}
+			return err
+		},
+		Left:     func(n int) { left = n },
+		Unopened: func(context.Context) (int64, error) { unopened++; return 1, nil },
+	}
+	round := func() {
+		t.Helper()
+		if err := rotation.Round(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	round()
+	if tried != 500 || left != -1 {
+		t.Errorf("a round tried %d records and told of %d that are left", tried, left)
+	}
+	round()
+	if left != 601 {
+		t.Errorf("%d are left, want 601", left)
+	}
+	for id, sealed := range records {
+		plain, err := first.Open(id, sealed)
+		if again := !broken[id] && id != "damaged"; again != (err == nil) || again && string(plain) != id {
+			t.Errorf("%s opens with the first key to %q, %v", id, plain, err)
+		}
+	}
+	clear(broken)
+	delete(records, "damaged")
+	round()
+	round()
+	if left != 0 || unopened != 1 {
+		t.Errorf("at the end %d are left; what no key opens was counted %d times", left, unopened)
+	}
+}
+
+func TestARotationPassesOnThatNothingCanBeListed(t *testing.T) {
+	t.Parallel()
+	away := errors.New("away")
+	rotation := &seal.Rotation{
+		Keys: keys(t, "p", two+","+one),
+		List: func(context.Context, []string, string) ([]string, error) { return nil, away },
+		Left: func(n int) { t.Errorf("told of %d", n) },
+	}
+	if err := rotation.Round(t.Context()); !errors.Is(err, away) {
+		t.Errorf("error %v", err)
+	}
+}

@@ -1,0 +1,55 @@
+package store
+
+import (
+	"context"
+
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/services/links/internal/link"
+)
+
+// Lookups are what redirects read, and keep in memory.
+type Lookups struct{ DB *firestoredb.DB }
+
+// Target reads what a redirect needs of the slug with this [link.SlugKey]; found is
+// false for a slug that never was and for a deleted one.
+func (r Lookups) Target(ctx context.Context, key string) (link.Target, bool, error) {
+	t, _, err := firestoredb.Lookup(ctx, r.DB, "resolve slug", r.slugRef(key), readTarget)
+	if err != nil || t == nil {
+		return link.Target{}, false, err
+	}
+	return *t, true, nil
+}
+
+var readTarget = firestoredb.Reader(targetOf)
+
+// targetOf is nil for a slug that a deleted link has left.
+func targetOf(_ firestoredb.Snap, d *slugDoc) *link.Target {
+	if d.ReleasedUntil != nil {
+		return nil
+	}
+	t := &link.Target{
+		LinkID: d.LinkID, AccountID: d.AccountID, TakenDown: d.Takedown != nil, Slug: link.Slug(d.Slug), Location: d.Location,
+	}
+	if d.ExpiresAt != nil {
+		t.Expiry = link.ExpiresAt(*d.ExpiresAt)
+	}
+	if d.OG != nil {
+		t.OpenGraph = &link.MetaTags{Title: text(d.OG.Title), Description: text(d.OG.Description), Image: text(d.OG.ImageLocation)}
+	}
+	return t
+}
+
+// Host reads which domain owns a host name in lower case.
+func (r Lookups) Host(ctx context.Context, host string) (domainID string, found bool, err error) {
+	d, found, err := firestoredb.Lookup(ctx, r.DB, "resolve host", r.hostRef(host), firestoredb.As[hostDoc])
+	return d.DomainID, found, err
+}
+
+func (r Lookups) hostRef(host string) firestoredb.Ref { return r.DB.Collection("hostnames").Doc(host) }
+
+// Suspended reports whether an account's links redirect nobody, because it is
+// suspended or being erased.
+func (r Lookups) Suspended(ctx context.Context, accountID string) (bool, error) {
+	standing, err := Standings(r.DB).Standing(ctx, accountID)
+	return !standing.State.Serves(), err
+}
