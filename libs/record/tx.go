@@ -60,6 +60,28 @@ func (db *DB) Commit(ctx context.Context, what string, fn func(tx *Tx) error) er
 	return db.run(ctx, false, what, fn)
 }
 
+// Receipt is what a change leaves in its commit for a request that may be repeated: the
+// repeated one finds it in the way.
+type Receipt interface {
+	// Write adds it to the commit of a change, which announces the keys in changed.
+	Write(tx *firestore.Transaction, changed []string) error
+	// Found looks for it after nothing was committed, for which err says the reason. It is
+	// nil when this very change has left one, err when there is none, [ErrAgain] when the
+	// change may be made again, and any other error in place of err; changed is what the
+	// earlier change had to announce.
+	Found(ctx context.Context, err error) (changed []string, _ error)
+}
+
+type receiptKey struct{}
+
+// WithReceipt has the changes that are made in ctx leave a receipt.
+func WithReceipt(ctx context.Context, r Receipt) context.Context {
+	return context.WithValue(ctx, receiptKey{}, r)
+}
+
+// ErrAgain says that the receipt that was in the way is gone.
+var ErrAgain = errors.New("make the change again")
+
 // errNothing ends a transaction that has nothing to write: a commit of nothing is one
 // more call that can fail.
 var errNothing = errors.New("nothing to write")
@@ -83,8 +105,17 @@ func (db *DB) run(ctx context.Context, reads bool, what string, fn func(tx *Tx) 
 	if tx.claim != nil {
 		err = tx.claim.Settle(ctx, err, try)
 	}
-	if errors.Is(err, errNothing) {
+	nothing := errors.Is(err, errNothing)
+	if nothing {
 		err = nil
+	}
+	if receipt, ok := ctx.Value(receiptKey{}).(Receipt); ok && (nothing || refused(err)) {
+		var changed []string
+		changed, err = receipt.Found(ctx, err)
+		tx.keys = append(tx.keys, changed...)
+	}
+	if errors.Is(err, ErrAgain) {
+		return db.run(ctx, reads, what, fn)
 	}
 	// A commit whose answer was lost may have happened. Announcing a change that did
 	// not happen costs a reload; not announcing one leaves replicas stale.
@@ -103,6 +134,11 @@ func (db *DB) run(ctx context.Context, reads bool, what string, fn func(tx *Tx) 
 		}
 	}
 	return err
+}
+
+// refused reports whether the change was not made, for a reason that is known.
+func refused(err error) bool {
+	return err != nil && (errors.Is(err, firestoredb.ErrExists) || apierr.CodeOf(err).Status() < 500)
 }
 
 // Tx is one atomic change. It gathers what is written and writes it at the end, since
@@ -133,6 +169,11 @@ func (tx *Tx) flush() error {
 	}
 	if len(tx.told) > 0 {
 		if err := tx.db.o.Outbox.Put(tx.ctx, tx.ft, tx.told...); err != nil {
+			return err
+		}
+	}
+	if receipt, ok := tx.ctx.Value(receiptKey{}).(Receipt); ok {
+		if err := receipt.Write(tx.ft, tx.keys); err != nil {
 			return err
 		}
 	}
