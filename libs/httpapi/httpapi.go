@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -47,7 +48,7 @@ import (
 // Authenticator turns a bearer token into a principal and charges the account's
 // rate limit, in one step. *apikey.Client is the one in use.
 type Authenticator interface {
-	Authenticate(ctx context.Context, bearer string) (apikey.Decision, error)
+	Authenticate(ctx context.Context, bearer string, from netip.Addr) (apikey.Decision, error)
 	Charge(ctx context.Context, p *identity.Principal, cost int) (apikey.Limit, error)
 }
 
@@ -342,7 +343,7 @@ func (a *API) admit(c *fiber.Ctx, access Access) error {
 	if err != nil {
 		return err
 	}
-	d, err := a.opt.Auth.Authenticate(apikey.WithClient(c.UserContext(), a.ClientIP(c)), bearer)
+	d, err := a.opt.Auth.Authenticate(c.UserContext(), bearer, a.ClientIP(c))
 	if err != nil && !(access.Repeatable && a.repeats(c, d.Principal, bearer, err)) {
 		return err
 	}

@@ -23,8 +23,6 @@ type Options struct {
 	// Announce tells every replica, before it returns, that what they remember under
 	// some keys has changed.
 	Announce func(ctx context.Context, keys ...string)
-	// Authority tells every replica that an account's rights have changed.
-	Authority func(ctx context.Context, account string, version int64)
 	// Now is the clock; nil is the system's.
 	Now func() time.Time
 }
@@ -32,8 +30,9 @@ type Options struct {
 // DB is the database of records. It is safe for concurrent use.
 type DB struct {
 	*firestoredb.DB
-	o      Options
-	quotas *quota.Gate
+	o         Options
+	quotas    *quota.Gate
+	authority func(ctx context.Context, account string, version int64)
 }
 
 // Open makes a database of records of an open one.
@@ -42,6 +41,14 @@ func Open(db *firestoredb.DB, o Options) *DB {
 		o.Now = time.Now
 	}
 	return &DB{DB: db, o: o, quotas: quota.New(db, o.Now)}
+}
+
+// TellAuthority says who tells every replica that an account's rights have changed:
+// called once, before any change. It is no option, since who tells may itself read from
+// a store of this database. A change of rights that nobody tells would go unnoticed, so
+// without it such a change panics.
+func (db *DB) TellAuthority(tell func(ctx context.Context, account string, version int64)) {
+	db.authority = tell
 }
 
 // Now is the database's clock.
@@ -125,8 +132,8 @@ func (db *DB) run(ctx context.Context, reads bool, what string, fn func(tx *Tx) 
 	if len(tx.keys) > 0 && db.o.Announce != nil {
 		db.o.Announce(ctx, tx.keys...)
 	}
-	for _, announce := range tx.authorities {
-		announce(ctx)
+	for _, a := range tx.authorities {
+		db.authority(ctx, a.account, a.version)
 	}
 	if err == nil {
 		for _, e := range tx.told {
@@ -155,7 +162,13 @@ type Tx struct {
 	writes      []func(*firestore.Transaction) error
 	told        []events.Event
 	keys        []string
-	authorities []func(context.Context)
+	authorities []authority
+}
+
+// authority is an account of which the rights have changed, under a new version.
+type authority struct {
+	account string
+	version int64
 }
 
 func (tx *Tx) flush() error {
@@ -302,5 +315,5 @@ func (tx *Tx) Announce(keys ...string) { tx.keys = append(tx.keys, keys...) }
 
 // Authority tells all replicas that an account's rights have changed, as Announce does.
 func (tx *Tx) Authority(account string, version int64) {
-	tx.authorities = append(tx.authorities, func(ctx context.Context) { tx.db.o.Authority(ctx, account, version) })
+	tx.authorities = append(tx.authorities, authority{account, version})
 }

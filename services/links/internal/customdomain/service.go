@@ -37,8 +37,8 @@ type Tx interface {
 	Owner(hostname string) (domainID string, err error)
 	// HasLinks reports whether a link uses the domain.
 	HasLinks(d *Domain) (bool, error)
-	// Room takes room for one more domain; Full if there is none.
-	Room(accountID string, limit int) error
+	// Room takes room for n more domains; Full if there is none.
+	Room(accountID string, limit, n int64) error
 
 	// Each of these writes its event too, unless that is [events.Quiet].
 	Add(d *Domain, what events.Type) error
@@ -109,7 +109,7 @@ func (s *Service) Claim(ctx context.Context, d *Domain, limit int) error {
 		if old != nil || taken {
 			return Taken()
 		}
-		if err := tx.Room(d.AccountID, limit); err != nil {
+		if err := tx.Room(d.AccountID, int64(limit), 1); err != nil {
 			return err
 		}
 		return tx.Add(d, events.DomainCreated)
