@@ -561,7 +561,7 @@ func beginRequest(c *fiber.Ctx, account, key, bearer string) idempotency.Request
 func (a *API) once(c *fiber.Ctx, account string, oneCommit bool, h fiber.Handler) error {
 	ctx, key := c.UserContext(), c.Get(idempotencyKey)
 	if a.opt.Idempotency == nil || len(c.Request().Header.PeekAll(idempotencyKey)) == 0 {
-		c.SetUserContext(identity.WithOrigin(ctx, Origin{Nonce: identity.NewNonce(), At: a.opt.Now()}))
+		c.SetUserContext(identity.WithOrigin(ctx, identity.Origin{Nonce: identity.NewNonce(), At: a.opt.Now()}))
 		return h(c)
 	}
 	if !validIdempotencyKey(key) {
@@ -584,7 +584,7 @@ func (a *API) once(c *fiber.Ctx, account string, oneCommit bool, h fiber.Handler
 	if rec.Replay != nil {
 		return replay(c, rec.Replay)
 	}
-	c.SetUserContext(identity.WithOrigin(ctx, Origin{Nonce: rec.Nonce, At: rec.At}))
+	c.SetUserContext(identity.WithOrigin(ctx, identity.Origin{Nonce: rec.Nonce, At: rec.At}))
 	if err := h(c); err != nil {
 		a.fail(c, toAPI(err, c, a.app)) // the refusal is the answer to keep
 	}
@@ -682,12 +682,6 @@ func validIdempotencyKey(s string) bool {
 	}
 	return true
 }
-
-// Origin is what a create derives its identifiers from; see [identity.Origin].
-type Origin = identity.Origin
-
-// OriginOf is the origin of the POST in ctx; outside one it is a new one.
-func OriginOf(ctx context.Context) Origin { return identity.OriginFrom(ctx) }
 
 // RequestID is the id that the caller sees in X-Request-Id: the trace id.
 func RequestID(ctx context.Context) string { return identity.RequestID(ctx) }
