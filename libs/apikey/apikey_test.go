@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,6 +23,8 @@ import (
 	"github.com/linkreel/linkreel/libs/redisdb"
 	"github.com/linkreel/linkreel/services/localcloud/redistest"
 )
+
+var perMinute = map[identity.Plan]int{identity.Free: 60, identity.Creator: 600, identity.Business: 1200, identity.Enterprise: 3000}
 
 // keyring is a truth that tests change: the Source of every client here.
 type keyring struct {
@@ -88,8 +91,11 @@ func (k *keyring) add(t testing.TB, account string, plan identity.Plan) string {
 		k.keys = map[string]apikey.Record{}
 	}
 	k.keys[key.Hash()] = apikey.Record{
-		KeyID: identity.NewID("key"), Scopes: identity.AllScopes(),
-		AccountID: account, AccountName: "Test", Plan: plan, Version: 1,
+		Principal: identity.Principal{
+			KeyID: identity.NewID("key"), Scopes: identity.AllScopes(),
+			AccountID: account, AccountName: "Test", Plan: plan, PerMinute: perMinute[plan],
+		},
+		ExpiresAt: apikey.Never, Version: 1,
 	}
 	return key.Secret()
 }
@@ -136,7 +142,7 @@ func code(err error) apierr.Code { return apierr.CodeOf(err) }
 
 func accept(t testing.TB, r replica, key string) apikey.Decision {
 	t.Helper()
-	d, err := r.Authenticate(t.Context(), key)
+	d, err := r.Authenticate(t.Context(), key, netip.Addr{})
 	if err != nil {
 		t.Fatalf("Authenticate: %v", err)
 	}
@@ -169,13 +175,13 @@ func TestAuthenticateRefusesWithoutAsking(t *testing.T) {
 		"a very long text":   {strings.Repeat("a", 1<<16), apierr.InvalidAPIKey},
 		"a key with a space": {good + " ", apierr.InvalidAPIKey},
 	} {
-		if _, err := r.Authenticate(t.Context(), tc.bearer); code(err) != tc.want {
+		if _, err := r.Authenticate(t.Context(), tc.bearer, netip.Addr{}); code(err) != tc.want {
 			t.Errorf("%s: got %v, want %s", name, err, tc.want)
 		}
 	}
 	for i := range 10_000 {
 		bad := fmt.Sprintf("lr_live_%038d", i)
-		if _, err := r.Authenticate(t.Context(), bad); code(err) != apierr.InvalidAPIKey {
+		if _, err := r.Authenticate(t.Context(), bad, netip.Addr{}); code(err) != apierr.InvalidAPIKey {
 			t.Fatalf("malformed key %q: %v", bad, err)
 		}
 	}
@@ -213,7 +219,7 @@ func TestUnknownKeysAreAskedForOnceInTenSeconds(t *testing.T) {
 	r.clock.freeze()
 	key, _ := identity.NewKey(rand.Reader)
 	for range 50 {
-		if _, err := r.Authenticate(t.Context(), key.Secret()); code(err) != apierr.InvalidAPIKey {
+		if _, err := r.Authenticate(t.Context(), key.Secret(), netip.Addr{}); code(err) != apierr.InvalidAPIKey {
 			t.Fatalf("unknown key: %v", err)
 		}
 	}
@@ -221,7 +227,7 @@ func TestUnknownKeysAreAskedForOnceInTenSeconds(t *testing.T) {
 		t.Errorf("asked %d times, want 1", n)
 	}
 	r.clock.forward(10 * time.Second)
-	_, _ = r.Authenticate(t.Context(), key.Secret())
+	_, _ = r.Authenticate(t.Context(), key.Secret(), netip.Addr{})
 	if n := ring.asked.Load(); n != 2 {
 		t.Errorf("after ten seconds asked %d times, want 2", n)
 	}
@@ -234,7 +240,7 @@ func TestManyRequestsWithOneNewKeyAskOnce(t *testing.T) {
 	r := newReplica(t, ring, redistest.Start(t))
 	var wg sync.WaitGroup
 	for range 100 {
-		wg.Go(func() { _, _ = r.Authenticate(t.Context(), key.Secret()) })
+		wg.Go(func() { _, _ = r.Authenticate(t.Context(), key.Secret(), netip.Addr{}) })
 	}
 	eventually(t, "the first question", func() bool { return ring.asked.Load() > 0 })
 	close(ring.delay)
@@ -267,15 +273,15 @@ func TestARevokedKeyIsRefusedEverywhereOnceTheRevokeReturned(t *testing.T) {
 					case <-stop:
 						return
 					default:
-						_, _ = r.Authenticate(t.Context(), key)
+						_, _ = r.Authenticate(t.Context(), key, netip.Addr{})
 					}
 				}
 			})
 		}
-		version := ring.change(account, func(r *apikey.Record) { r.RevokedAt = time.Now() })
+		version := ring.change(account, func(r *apikey.Record) { r.Revoked = true })
 		admin.InvalidateAccount(t.Context(), account, version)
 		for _, r := range replicas {
-			if _, err := r.Authenticate(t.Context(), key); code(err) != apierr.APIKeyRevoked {
+			if _, err := r.Authenticate(t.Context(), key, netip.Addr{}); code(err) != apierr.APIKeyRevoked {
 				accepted++
 				t.Errorf("trial %d: %v", i, err)
 			}
@@ -294,7 +300,7 @@ func TestAChangedPlanAndASuspensionShowOnTheNextRequest(t *testing.T) {
 	key := ring.add(t, "acc_1", identity.Business)
 	accept(t, a, key)
 	accept(t, b, key)
-	a.InvalidateAccount(t.Context(), "acc_1", ring.change("acc_1", func(r *apikey.Record) { r.Plan = identity.Free }))
+	a.InvalidateAccount(t.Context(), "acc_1", ring.change("acc_1", func(r *apikey.Record) { r.Plan, r.PerMinute = identity.Free, perMinute[identity.Free] }))
 	for _, r := range []replica{a, b} {
 		if d := accept(t, r, key); d.Principal.Plan != identity.Free || d.Limit.Limit != 60 {
 			t.Errorf("after the downgrade: plan %v, limit %d", d.Principal.Plan, d.Limit.Limit)
@@ -316,12 +322,12 @@ func TestAnEmptiedRedisDoesNotReviveARevokedKey(t *testing.T) {
 	key := ring.add(t, "acc_1", identity.Enterprise)
 	accept(t, a, key)
 	accept(t, b, key)
-	a.InvalidateAccount(t.Context(), "acc_1", ring.change("acc_1", func(r *apikey.Record) { r.RevokedAt = time.Now() }))
+	a.InvalidateAccount(t.Context(), "acc_1", ring.change("acc_1", func(r *apikey.Record) { r.Revoked = true }))
 	if err := a.redis.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
 	for name, r := range map[string]replica{"a": a, "b": b} {
-		if _, err := r.Authenticate(t.Context(), key); code(err) != apierr.APIKeyRevoked {
+		if _, err := r.Authenticate(t.Context(), key, netip.Addr{}); code(err) != apierr.APIKeyRevoked {
 			t.Errorf("replica %s after revoke and flush: %v", name, err)
 		}
 	}
@@ -353,9 +359,9 @@ func TestARedisThatWentBackInTimeIsBelievedForFiveSecondsAtMost(t *testing.T) {
 	r := newReplica(t, ring, redistest.Start(t))
 	key := ring.add(t, "acc_1", identity.Enterprise)
 	accept(t, r, key)
-	ring.change("acc_1", func(r *apikey.Record) { r.RevokedAt = time.Now() }) // the new version is lost in the fail-over
+	ring.change("acc_1", func(r *apikey.Record) { r.Revoked = true }) // the new version is lost in the fail-over
 	r.clock.forward(5 * time.Second)
-	if _, err := r.Authenticate(t.Context(), key); code(err) != apierr.APIKeyRevoked {
+	if _, err := r.Authenticate(t.Context(), key, netip.Addr{}); code(err) != apierr.APIKeyRevoked {
 		t.Errorf("five seconds later: %v", err)
 	}
 }
@@ -398,9 +404,9 @@ func TestWithoutRedisKeysWorkAndAreVerifiedEveryFiveSeconds(t *testing.T) {
 		accept(t, r, key)
 		return ring.asked.Load() == before
 	})
-	ring.change("acc_1", func(r *apikey.Record) { r.RevokedAt = time.Now() })
+	ring.change("acc_1", func(r *apikey.Record) { r.Revoked = true })
 	r.clock.forward(5 * time.Second)
-	if _, err := r.Authenticate(t.Context(), key); code(err) != apierr.APIKeyRevoked {
+	if _, err := r.Authenticate(t.Context(), key, netip.Addr{}); code(err) != apierr.APIKeyRevoked {
 		t.Errorf("five seconds after a revoke without Redis: %v", err)
 	}
 	other := ring.add(t, "acc_2", identity.Free)
@@ -424,7 +430,7 @@ func TestAChangeWithoutRedisIsToldWhenRedisIsBack(t *testing.T) {
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	a.InvalidateAccount(t.Context(), "acc_1", ring.change("acc_1", func(r *apikey.Record) { r.RevokedAt = time.Now() }))
+	a.InvalidateAccount(t.Context(), "acc_1", ring.change("acc_1", func(r *apikey.Record) { r.Revoked = true }))
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -432,7 +438,7 @@ func TestAChangeWithoutRedisIsToldWhenRedisIsBack(t *testing.T) {
 		v, _ := a.redis.HGet(t.Context(), "lr:acct:{acc_1}", "v").Result()
 		return v == "2"
 	})
-	if _, err := b.Authenticate(t.Context(), key); code(err) != apierr.APIKeyRevoked {
+	if _, err := b.Authenticate(t.Context(), key, netip.Addr{}); code(err) != apierr.APIKeyRevoked {
 		t.Errorf("after the late announcement: %v", err)
 	}
 }
@@ -448,7 +454,7 @@ func TestAPausedRedisCostsABudgetUntilItIsKnownToBeAway(t *testing.T) {
 	c := apikey.New(apikey.Config{Log: slog.New(slog.NewTextHandler(io.Discard, nil))}, ring, rdb)
 	t.Cleanup(func() { c.Close(); _ = rdb.Close() })
 	key := ring.add(t, "acc_1", identity.Enterprise)
-	if _, err := c.Authenticate(t.Context(), key); err != nil {
+	if _, err := c.Authenticate(t.Context(), key, netip.Addr{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := server.Signal(syscall.SIGSTOP); err != nil {
@@ -458,7 +464,7 @@ func TestAPausedRedisCostsABudgetUntilItIsKnownToBeAway(t *testing.T) {
 	var slow int
 	for range 200 {
 		began := time.Now()
-		if _, err := c.Authenticate(t.Context(), key); err != nil {
+		if _, err := c.Authenticate(t.Context(), key, netip.Addr{}); err != nil {
 			t.Fatalf("with Redis paused: %v", err)
 		}
 		if time.Since(began) > 50*time.Millisecond {
@@ -488,7 +494,7 @@ func TestAKnownKeyOutlivesAuthForThirtySeconds(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if _, err := r.Authenticate(t.Context(), unseen); code(err) != apierr.Unavailable {
+			if _, err := r.Authenticate(t.Context(), unseen, netip.Addr{}); code(err) != apierr.Unavailable {
 				t.Errorf("a key new to this replica: %v, want UNAVAILABLE", err)
 			}
 			for range 5 {
@@ -496,7 +502,7 @@ func TestAKnownKeyOutlivesAuthForThirtySeconds(t *testing.T) {
 				accept(t, r, key)
 			}
 			r.clock.forward(6 * time.Second)
-			if _, err := r.Authenticate(t.Context(), key); code(err) != apierr.Unavailable {
+			if _, err := r.Authenticate(t.Context(), key, netip.Addr{}); code(err) != apierr.Unavailable {
 				t.Errorf("after 31 seconds: %v, want UNAVAILABLE", err)
 			}
 			ring.set(nil)
@@ -512,9 +518,9 @@ func TestARevocationThatRedisKnowsIsNotOverriddenByAnAuthThatIsDown(t *testing.T
 	r.clock.freeze()
 	key := ring.add(t, "acc_1", identity.Creator)
 	accept(t, r, key)
-	r.InvalidateAccount(t.Context(), "acc_1", ring.change("acc_1", func(r *apikey.Record) { r.RevokedAt = time.Now() }))
+	r.InvalidateAccount(t.Context(), "acc_1", ring.change("acc_1", func(r *apikey.Record) { r.Revoked = true }))
 	ring.set(errors.New("connection refused"))
-	if _, err := r.Authenticate(t.Context(), key); code(err) != apierr.Unavailable {
+	if _, err := r.Authenticate(t.Context(), key, netip.Addr{}); code(err) != apierr.Unavailable {
 		t.Errorf("got %v, want UNAVAILABLE: the record is known to be out of date", err)
 	}
 }
@@ -569,7 +575,7 @@ func TestWhatSomebodyElseWroteIntoRedisIsIgnored(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 3 {
-			d, err := r.Authenticate(t.Context(), key)
+			d, err := r.Authenticate(t.Context(), key, netip.Addr{})
 			if err != nil || d.Limit.ResetAfter < 0 || d.Limit.ResetAfter > time.Minute || d.Limit.Remaining > 3000 {
 				t.Errorf("%s: %+v, %v", name, d.Limit, err)
 			}
@@ -577,8 +583,8 @@ func TestWhatSomebodyElseWroteIntoRedisIsIgnored(t *testing.T) {
 		if name == "another type" {
 			r.redis.Set(t.Context(), poison[1].(string), "x", 0)
 		}
-		r.InvalidateAccount(t.Context(), account, ring.change(account, func(r *apikey.Record) { r.RevokedAt = time.Now() }))
-		if _, err := r.Authenticate(t.Context(), key); code(err) != apierr.APIKeyRevoked {
+		r.InvalidateAccount(t.Context(), account, ring.change(account, func(r *apikey.Record) { r.Revoked = true }))
+		if _, err := r.Authenticate(t.Context(), key, netip.Addr{}); code(err) != apierr.APIKeyRevoked {
 			t.Errorf("%s, then revoked: %v", name, err)
 		}
 	}
@@ -590,11 +596,11 @@ func TestExpiryIsJudgedAtEachRequest(t *testing.T) {
 	r := newReplica(t, ring, redistest.Start(t))
 	r.clock.freeze()
 	key := ring.add(t, "acc_1", identity.Creator)
-	ring.change("acc_1", func(rec *apikey.Record) { rec.ExpiresAt = r.clock.now().Add(2 * time.Second) })
+	ring.change("acc_1", func(rec *apikey.Record) { rec.ExpiresAt = r.clock.now().Add(2 * time.Second).UnixMilli() })
 	accept(t, r, key)
 	r.clock.forward(2 * time.Second)
 	before := ring.asked.Load()
-	if _, err := r.Authenticate(t.Context(), key); code(err) != apierr.APIKeyExpired {
+	if _, err := r.Authenticate(t.Context(), key, netip.Addr{}); code(err) != apierr.APIKeyExpired {
 		t.Errorf("got %v", err)
 	}
 	if ring.asked.Load() != before {
@@ -685,4 +691,40 @@ func TestAnAccountLeavesRedisMinutesAfterItsLastRequest(t *testing.T) {
 		t.Errorf("after a pause auth was asked %d times, want once", n)
 	}
 	eventually(t, "the bucket is full, and no key", func() bool { return r.redis.Exists(t.Context(), hash+":t").Val() == 0 })
+}
+
+func TestRedisAndReplicasCountAlikeAtEveryRate(t *testing.T) {
+	t.Parallel()
+	ring := &keyring{}
+	redis, alone := newReplica(t, ring, redistest.Start(t)), newReplica(t, ring, "127.0.0.1:1")
+	redis.clock.freeze()
+	alone.clock.freeze()
+	for i, rate := range []int{1, 7, 60, 999, 3000, 7_000_000, 60_000_000, 100_000_000} {
+		account := fmt.Sprint("acc_", i)
+		key := ring.add(t, account, identity.Free)
+		ring.change(account, func(r *apikey.Record) { r.PerMinute = rate })
+		if a, b := accept(t, redis, key).Limit, accept(t, alone, key).Limit; a != b || !a.Allowed {
+			t.Errorf("%d a minute: Redis says %+v, a replica alone %+v", rate, a, b)
+		}
+		p := &identity.Principal{AccountID: account, PerMinute: rate}
+		a, err := redis.Charge(t.Context(), p, rate+1)
+		if b, alike := alone.Charge(t.Context(), p, rate+1); err != nil || alike != nil || a.Allowed || b.Allowed || a.Limit != b.Limit {
+			t.Errorf("more than all of %d a minute: Redis says %+v, %v, a replica alone %+v, %v", rate, a, err, b, alike)
+		}
+	}
+}
+
+func TestTheSessionOfSomebodyWhoWasRemovedHasEnded(t *testing.T) {
+	t.Parallel()
+	ring := &keyring{}
+	r := newReplica(t, ring, redistest.Start(t))
+	session := ring.addSession(t, "acc_1", "mem_ada", identity.Free)
+	ring.change("acc_1", func(r *apikey.Record) { r.Role, r.Scopes = "", nil })
+	if _, err := r.Authenticate(t.Context(), session, netip.Addr{}); code(err) != apierr.Unavailable {
+		t.Errorf("a session without a role: %v, want UNAVAILABLE: auth cannot have meant that", err)
+	}
+	r.InvalidateAccount(t.Context(), "acc_1", ring.change("acc_1", func(r *apikey.Record) { r.Revoked = true }))
+	if _, err := r.Authenticate(t.Context(), session, netip.Addr{}); code(err) != apierr.APIKeyRevoked {
+		t.Errorf("once it was ended: %v", err)
+	}
 }

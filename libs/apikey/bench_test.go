@@ -2,6 +2,7 @@ package apikey_test
 
 import (
 	"fmt"
+	"net/netip"
 	"testing"
 
 	"github.com/linkreel/linkreel/libs/apikey"
@@ -19,7 +20,7 @@ func BenchmarkAuthenticate(b *testing.B) {
 	b.Run("one at a time", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := r.Authenticate(b.Context(), key); err != nil {
+			if _, err := r.Authenticate(b.Context(), key, netip.Addr{}); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -28,7 +29,7 @@ func BenchmarkAuthenticate(b *testing.B) {
 		b.SetParallelism(16)
 		b.RunParallel(func(pb *testing.PB) {
 			for pb.Next() {
-				if _, err := r.Authenticate(b.Context(), key); err != nil {
+				if _, err := r.Authenticate(b.Context(), key, netip.Addr{}); err != nil {
 					b.Error(err)
 				}
 			}
@@ -64,7 +65,7 @@ func BenchmarkRefuse(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := r.Authenticate(b.Context(), key); err == nil {
+				if _, err := r.Authenticate(b.Context(), key, netip.Addr{}); err == nil {
 					b.Fatal("accepted")
 				}
 			}

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/maypok86/otter/v2"
@@ -155,26 +157,23 @@ func (c *Client) Close() {
 	c.buckets.StopAllGoroutines()
 }
 
-// entry is a verified key as this replica holds it. Entries are replaced, never changed.
+// entry is a verified key as this replica holds it. Entries are replaced, never changed,
+// except that one without an incarnation may get one.
 type entry struct {
 	rec         *Record
-	principal   *identity.Principal
 	bucket      *bucket
-	incarnation string    // of the account's hash, seen before verification began; "" if none was
-	asked       time.Time // when verification began: what the record says was true then or later
-}
-
-func (e *entry) decision(l Limit) Decision {
-	return Decision{Principal: e.principal, Limit: l}
+	incarnation atomic.Int64 // of the account's hash, seen before verification began; 0 if none was
+	asked       time.Time    // when verification began: what the record says was true then or later
 }
 
 // Authenticate decides on one request that carries the bearer token and takes
 // one token from the account's bucket. Errors are MISSING_API_KEY,
 // INVALID_API_KEY, API_KEY_EXPIRED, API_KEY_REVOKED and UNAVAILABLE, and
-// RATE_LIMITED for a client ([WithClient]) that tries many keys that do not exist.
+// RATE_LIMITED for a client that tries many keys that do not exist. from is the client's
+// address; the zero one has no such budget.
 // With API_KEY_EXPIRED and API_KEY_REVOKED the decision names the principal that
 // the key had, as last known; nothing else of it counts.
-func (c *Client) Authenticate(ctx context.Context, bearer string) (Decision, error) {
+func (c *Client) Authenticate(ctx context.Context, bearer string, from netip.Addr) (Decision, error) {
 	if bearer == "" {
 		return Decision{}, apierr.New(apierr.MissingAPIKey, "Send your API key in the header Authorization: Bearer <key>.")
 	}
@@ -183,7 +182,7 @@ func (c *Client) Authenticate(ctx context.Context, bearer string) (Decision, err
 		return Decision{}, errInvalidKey()
 	}
 	hash := key.Hash()
-	e, err := c.current(ctx, hash)
+	e, err := c.current(ctx, hash, from)
 	if err != nil {
 		return Decision{}, c.refuse(err)
 	}
@@ -218,14 +217,13 @@ func (c *Client) decide(ctx context.Context, hash string, e *entry) (Decision, e
 	var disproved int64
 	for range 5 {
 		if err := e.rec.refusal(c.cfg.Now()); err != nil {
-			return Decision{Principal: e.principal}, err
+			return Decision{Principal: &e.rec.Principal}, err
 		}
 		if _, away := c.breaker.Away(); away {
 			return c.decideAlone(ctx, hash, e, began)
 		}
-		got, err := c.take(ctx, ask{
-			account: e.rec.AccountID, member: bucketOwner(e.rec.Session, e.rec.MemberID), incarnation: e.incarnation, version: e.rec.Version,
-			disproved: disproved, rate: e.rec.rate(), n: 1,
+		got, err := c.take(ctx, e.bucket, ask{
+			incarnation: e.incarnation.Load(), version: e.rec.Version, disproved: disproved, rate: e.rec.PerMinute, n: 1,
 		})
 		if err != nil {
 			if ctx.Err() != nil {
@@ -237,14 +235,11 @@ func (c *Client) decide(ctx context.Context, hash string, e *entry) (Decision, e
 		if got.standing == holds {
 			// A key that was new to this replica takes over the incarnation under which
 			// Redis accepted it; later calls are compared with that.
-			if e.incarnation != got.incarnation {
-				e = c.adopt(hash, e, got.incarnation)
-			}
-			e.bucket.saw(got.limit, c.cfg.Now())
-			return e.decision(got.limit), nil
+			e.incarnation.CompareAndSwap(0, got.incarnation)
+			return Decision{&e.rec.Principal, got.limit}, nil
 		}
 		seen := c.cfg.Now()
-		fresh, err := c.renew(ctx, hash, demand{incarnation: got.incarnation, version: got.version}, c.patience(false))
+		fresh, err := c.verify(ctx, hash, nil, demand{incarnation: got.incarnation, version: got.version}, c.patience(false))
 		if err == nil && fresh.rec.Version < got.version && fresh.asked.Before(seen) {
 			// It was under way when the change was made.
 			fresh, err = c.verify(ctx, hash, nil, demand{incarnation: got.incarnation, after: seen}, c.patience(false))
@@ -263,7 +258,7 @@ func (c *Client) decide(ctx context.Context, hash string, e *entry) (Decision, e
 		case got.standing == unconfirmed && c.cfg.Now().Sub(e.asked) <= c.cfg.Stale && ctx.Err() == nil:
 			// Redis lost its data while auth is away: as if both were away.
 			degraded.WithLabelValues("stale").Inc()
-			return e.decision(e.bucket.take(1, e.rec.rate(), c.cfg.Now())), nil
+			return Decision{&e.rec.Principal, e.bucket.take(1, e.rec.PerMinute, c.cfg.Now())}, nil
 		default:
 			return Decision{}, err
 		}
@@ -284,7 +279,7 @@ func (c *Client) decideAlone(ctx context.Context, hash string, e *entry, began t
 		// its time to say so before the record is used unconfirmed. Under which
 		// incarnation is all one: of two that ask for different ones each would end the
 		// other's verification, and every request would start its own.
-		fresh, err := c.renew(ctx, hash, demand{under: e.incarnation, after: since}, c.patience(usable && away))
+		fresh, err := c.verify(ctx, hash, nil, demand{under: e.incarnation.Load(), after: since}, c.patience(usable && away))
 		switch {
 		case err == nil:
 			e = fresh
@@ -294,24 +289,21 @@ func (c *Client) decideAlone(ctx context.Context, hash string, e *entry, began t
 			degraded.WithLabelValues("stale").Inc()
 		}
 		if err := e.rec.refusal(c.cfg.Now()); err != nil {
-			return Decision{Principal: e.principal}, err
+			return Decision{Principal: &e.rec.Principal}, err
 		}
 	}
 	degraded.WithLabelValues("local").Inc()
-	return e.decision(e.bucket.take(1, e.rec.rate(), c.cfg.Now())), nil
+	return Decision{&e.rec.Principal, e.bucket.take(1, e.rec.PerMinute, c.cfg.Now())}, nil
 }
 
 // Charge takes n more tokens for a request that costs more than one. A refused
 // charge takes nothing. n ≤ 0 changes nothing.
 func (c *Client) Charge(ctx context.Context, p *identity.Principal, n int) (Limit, error) {
 	n = max(n, 0)
-	member := bucketOwner(p.Session, p.MemberID)
-	b := c.bucket(p.AccountID, member)
-	rate := b.rateOf(p)
+	b := c.bucket(p)
 	if _, away := c.breaker.Away(); !away {
-		got, err := c.take(ctx, ask{account: p.AccountID, member: member, incarnation: anyRecord, rate: rate, n: n})
+		got, err := c.take(ctx, b, ask{incarnation: anyRecord, rate: p.PerMinute, n: n})
 		if err == nil {
-			b.saw(got.limit, c.cfg.Now())
 			return got.limit, nil
 		}
 		if ctx.Err() != nil {
@@ -319,32 +311,27 @@ func (c *Client) Charge(ctx context.Context, p *identity.Principal, n int) (Limi
 		}
 		redisFailures.Inc()
 	}
-	return b.take(n, rate, c.cfg.Now()), nil
+	return b.take(n, p.PerMinute, c.cfg.Now()), nil
 }
 
 func (c *Client) probe(ctx context.Context) error {
 	// A write, since a Redis that only reads (fail-over, out of memory) is no help.
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.RedisBudget)
 	defer cancel()
-	_, err := c.run(ctx, ask{account: "probe", incarnation: anyRecord, rate: 1000})
-	return err
+	return c.redis.Set(ctx, "lr:probe", 1, time.Minute).Err()
 }
 
-func (c *Client) bucket(accountID, member string) *bucket {
-	name := accountID
-	if member != "" {
-		name += "/" + member
+// bucket finds the bucket that the principal's requests take from. All keys of an
+// account share one; each member's sessions share another, so that a busy script does
+// not lock people out of the console.
+func (c *Client) bucket(p *identity.Principal) *bucket {
+	member := ""
+	if p.Session {
+		member = ":" + p.MemberID
 	}
-	b, _ := c.buckets.ComputeIfAbsent(name, func() (*bucket, bool) { return &bucket{}, false })
+	b, _ := c.buckets.ComputeIfAbsent(p.AccountID+member, func() (*bucket, bool) {
+		state := stateKey(p.AccountID)
+		return &bucket{state: state, tokens: state + ":t" + member}, false
+	})
 	return b
-}
-
-// bucketOwner names the member who has a bucket of their own. All keys of an
-// account share one bucket; each member's sessions share another, so that a busy
-// script does not lock people out of the console.
-func bucketOwner(session bool, member string) string {
-	if session {
-		return member
-	}
-	return ""
 }

@@ -11,7 +11,7 @@ func TestStepOfEveryRateIsAtLeastAMicrosecond(t *testing.T) {
 		if got := stepOf(rate); got != want {
 			t.Errorf("stepOf(%d) = %v, want %v", rate, got, want)
 		}
-		if got := limitOf(rate, true, 0, 0); got.Remaining != rate && rate > 0 {
+		if got := limitOf(rate, 0, 0); got.Remaining != rate && rate > 0 {
 			t.Errorf("limitOf(%d).Remaining = %d", rate, got.Remaining)
 		}
 	}

@@ -2,6 +2,7 @@ package apikey_test
 
 import (
 	"crypto/rand"
+	"net/netip"
 	"testing"
 
 	"github.com/linkreel/linkreel/libs/apierr"
@@ -22,8 +23,11 @@ func (k *keyring) addSession(t testing.TB, account, member string, plan identity
 		k.keys = map[string]apikey.Record{}
 	}
 	k.keys[key.Hash()] = apikey.Record{
-		KeyID: identity.NewID("ses"), Session: true, MemberID: member, MemberName: "Ada", Role: identity.Admin, Scopes: identity.Admin.Scopes(),
-		AccountID: account, AccountName: "Test", Plan: plan, Version: 1,
+		Principal: identity.Principal{
+			KeyID: identity.NewID("ses"), Session: true, MemberID: member, MemberName: "Ada", Role: identity.Admin, Scopes: identity.Admin.Scopes(),
+			AccountID: account, AccountName: "Test", Plan: plan, PerMinute: perMinute[plan],
+		},
+		ExpiresAt: apikey.Never, Version: 1,
 	}
 	return key.Secret()
 }
@@ -76,9 +80,9 @@ func TestASessionEndsWithTheAccountsVersion(t *testing.T) {
 	one, other := newReplica(t, ring, addr), newReplica(t, ring, addr)
 	accept(t, one, session)
 	accept(t, other, session)
-	v := ring.change("acc_1", func(r *apikey.Record) { r.RevokedAt = one.clock.now() })
+	v := ring.change("acc_1", func(r *apikey.Record) { r.Revoked = true })
 	one.InvalidateAccount(t.Context(), "acc_1", v)
-	if _, err := other.Authenticate(t.Context(), session); code(err) != apierr.APIKeyRevoked {
+	if _, err := other.Authenticate(t.Context(), session, netip.Addr{}); code(err) != apierr.APIKeyRevoked {
 		t.Errorf("after the session ended: %v", err)
 	}
 }

@@ -3,7 +3,6 @@ package apikey
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/linkreel/linkreel/libs/apierr"
@@ -27,63 +26,31 @@ type Source interface {
 // Record is what is known of a key and its account. It is shared between
 // requests and never changed.
 type Record struct {
-	KeyID     string
-	KeyName   string
-	Scopes    identity.ScopeSet
-	ExpiresAt time.Time // zero: never
-	RevokedAt time.Time // zero: not revoked
-
-	// Session is set for a session of the member below; for an API key the
-	// member is who made it, if a member did.
-	Session    bool
-	MemberID   string
-	MemberName string
-	Role       identity.Role
-
-	AccountID   string
-	AccountName string
-	Plan        identity.Plan
-	Suspended   bool
-
-	PerMinute int // requests a minute; 0: the plan's usual rate
-	Quotas    identity.Quotas
+	identity.Principal
+	Revoked bool
+	// ExpiresAt is in milliseconds since 1970, or [Never]. Callers may name the end of a
+	// key in a year that JSON's form of a time cannot hold.
+	ExpiresAt int64
 
 	// Version grows with each change of what the account or any of its keys may do.
 	Version int64
 }
 
-// Rate is a plan's usual number of requests a minute.
-func Rate(p identity.Plan) int {
-	switch p {
-	case identity.Enterprise:
-		return 3000
-	case identity.Business:
-		return 1200
-	case identity.Creator:
-		return 600
-	default:
-		return 60
-	}
-}
-
-func (r *Record) rate() int {
-	if r.PerMinute > 0 {
-		return r.PerMinute
-	}
-	return Rate(r.Plan)
-}
+// Never is the ExpiresAt of a key without an end: what [time.Time.UnixMilli] gives for the
+// zero time.
+const Never = -62135596800000
 
 // refusal is why a known key is not accepted at now; nil if it is. Both reasons
 // are final: a revoked or expired key never comes back, so nothing newer has to
 // be asked to refuse it.
 func (r *Record) refusal(now time.Time) error {
 	switch {
-	case !r.RevokedAt.IsZero() && !now.Before(r.RevokedAt):
+	case r.Revoked:
 		if r.Session {
 			return apierr.New(apierr.APIKeyRevoked, "This session has ended. Sign in again.")
 		}
 		return apierr.New(apierr.APIKeyRevoked, "This API key has been revoked.")
-	case !r.ExpiresAt.IsZero() && !now.Before(r.ExpiresAt):
+	case r.ExpiresAt != Never && now.UnixMilli() >= r.ExpiresAt:
 		if r.Session {
 			return apierr.New(apierr.APIKeyExpired, "This session has expired. Sign in again.")
 		}
@@ -95,11 +62,12 @@ func (r *Record) refusal(now time.Time) error {
 func (r *Record) refused(now time.Time) bool { return r.refusal(now) != nil }
 
 func (r *Record) check() error {
-	if r.KeyID == "" || r.AccountID == "" || r.Version < 1 || r.Plan < identity.Free || r.Plan > identity.Enterprise {
-		return fmt.Errorf("incomplete key record")
+	if r.KeyID == "" || r.AccountID == "" || r.Version < 1 || r.PerMinute < 1 || r.Plan < identity.Free || r.Plan > identity.Enterprise {
+		return errors.New("incomplete key record")
 	}
-	if r.Session && (r.MemberID == "" || !r.Role.AtLeast(identity.Viewer)) {
-		return fmt.Errorf("session record without a member")
+	// The session of somebody who was removed is revoked, and has no role any more.
+	if r.Session && (r.MemberID == "" || !r.Revoked && !r.Role.AtLeast(identity.Viewer)) {
+		return errors.New("session record without a member")
 	}
 	return nil
 }

@@ -11,13 +11,12 @@ import (
 	"github.com/maypok86/otter/v2"
 
 	"github.com/linkreel/linkreel/libs/apierr"
-	"github.com/linkreel/linkreel/libs/identity"
 )
 
 // flight is one in-flight verification. It outlives the request that began it,
 // so that a slow answer still serves the next one.
 type flight struct {
-	incarnation string
+	incarnation int64
 	began       time.Time
 	done        chan struct{}
 	entry       *entry
@@ -26,30 +25,22 @@ type flight struct {
 
 // demand is what a verification must satisfy to be of use.
 type demand struct {
-	incarnation string    // verified after this incarnation was seen; "" asks for nothing
-	under       string    // or, asking for nothing, the incarnation that a new verification notes
+	incarnation int64     // verified after this incarnation was seen; 0 asks for nothing
+	under       int64     // or, asking for nothing, the incarnation that a new verification notes
 	after       time.Time // and not begun before
 	version     int64     // for a record that is there already: at least this one
 }
 
 func (f *flight) meets(d demand) bool {
-	return !f.began.Before(d.after) && (d.incarnation == "" || f.incarnation == d.incarnation)
+	return !f.began.Before(d.after) && (d.incarnation == 0 || f.incarnation == d.incarnation)
 }
 
 func (e *entry) meets(d demand) bool {
-	return !e.asked.Before(d.after) && (d.incarnation == "" || e.incarnation == d.incarnation) && e.rec.Version >= d.version
-}
-
-// renew is verify, unless another request has just done it.
-func (c *Client) renew(ctx context.Context, hash string, d demand, wait time.Duration) (*entry, error) {
-	if e, ok := c.known.GetIfPresent(hash); ok && e.meets(d) {
-		return e, nil
-	}
-	return c.verify(ctx, hash, nil, d, wait)
+	return !e.asked.Before(d.after) && (d.incarnation == 0 || e.incarnation.Load() == d.incarnation) && e.rec.Version >= d.version
 }
 
 // current gives a record that is young enough to be used if Redis confirms it.
-func (c *Client) current(ctx context.Context, hash string) (*entry, error) {
+func (c *Client) current(ctx context.Context, hash string, from netip.Addr) (*entry, error) {
 	now := c.cfg.Now()
 	e, ok := c.known.GetIfPresent(hash)
 	if !ok {
@@ -57,7 +48,7 @@ func (c *Client) current(ctx context.Context, hash string) (*entry, error) {
 			return nil, ErrUnknownKey
 		}
 		degraded.WithLabelValues("cold").Inc()
-		return c.look(ctx, hash)
+		return c.look(ctx, hash, from)
 	}
 	switch age := now.Sub(e.asked); {
 	case e.rec.refused(now):
@@ -66,11 +57,11 @@ func (c *Client) current(ctx context.Context, hash string) (*entry, error) {
 		return e, nil
 	case age < c.cfg.Fresh:
 		// Ask ahead, so that a key in steady use never waits.
-		c.start(ctx, hash, e, demand{incarnation: e.incarnation})
+		c.start(ctx, hash, e, demand{incarnation: e.incarnation.Load()}, true)
 		return e, nil
 	}
 	usable := now.Sub(e.asked) <= c.cfg.Stale
-	fresh, err := c.verify(ctx, hash, e, demand{incarnation: e.incarnation}, c.patience(usable))
+	fresh, err := c.verify(ctx, hash, e, demand{incarnation: e.incarnation.Load()}, c.patience(usable))
 	switch {
 	case err == nil, errors.Is(err, ErrUnknownKey):
 		return fresh, err
@@ -83,27 +74,18 @@ func (c *Client) current(ctx context.Context, hash string) (*entry, error) {
 
 // look verifies a key that this replica knows nothing of, within the budget of
 // misses of the client's network.
-func (c *Client) look(ctx context.Context, hash string) (*entry, error) {
-	client, named := ctx.Value(clientKey{}).(netip.Addr)
-	if named {
-		if wait := c.cfg.Misses.Wait(client); wait > 0 {
+func (c *Client) look(ctx context.Context, hash string, from netip.Addr) (*entry, error) {
+	if from.IsValid() {
+		if wait := c.cfg.Misses.Wait(from); wait > 0 {
 			return nil, &apierr.Error{Code: apierr.RateLimited, RetryAfter: wait,
 				Message: "Too many requests with API keys that do not exist came from your network. Try again after the time in Retry-After."}
 		}
 	}
 	e, err := c.verify(ctx, hash, nil, demand{}, c.patience(false))
-	if named && errors.Is(err, ErrUnknownKey) {
-		c.cfg.Misses.Miss(client)
+	if from.IsValid() && errors.Is(err, ErrUnknownKey) {
+		c.cfg.Misses.Miss(from)
 	}
 	return e, err
-}
-
-type clientKey struct{}
-
-// WithClient names the address that a request comes from. Without it a request
-// has no budget of misses.
-func WithClient(ctx context.Context, addr netip.Addr) context.Context {
-	return context.WithValue(ctx, clientKey{}, addr)
 }
 
 // lasting is how long auth must have been away before it counts for a key that is new
@@ -127,14 +109,10 @@ func (c *Client) patience(fallback bool) time.Duration {
 
 var errSlow = errors.New("auth did not answer in time")
 
-// verify waits for a verification that meets d, and joins one in flight if it does.
-// old is the entry that will not do, nil if there was none.
+// verify waits for a verification that meets d, unless another request has just made one.
+// It joins one in flight. old is the entry that will not do, nil if there was none.
 func (c *Client) verify(ctx context.Context, hash string, old *entry, d demand, wait time.Duration) (*entry, error) {
-	// Else steady traffic with known keys becomes a storm of connections.
-	if wait <= 0 && !c.asking.Allow() {
-		return nil, errSlow
-	}
-	f := c.start(ctx, hash, old, d)
+	f := c.start(ctx, hash, old, d, wait > 0)
 	if wait <= 0 {
 		select {
 		case <-f.done:
@@ -157,8 +135,9 @@ func (c *Client) verify(ctx context.Context, hash string, old *entry, d demand, 
 
 // start begins a verification unless one that meets d is in flight, or has ended
 // since the caller found old. Otherwise each caller that waited for the lock would
-// ask again.
-func (c *Client) start(ctx context.Context, hash string, old *entry, d demand) *flight {
+// ask again. A caller that will not wait begins one only as often as the breaker allows:
+// otherwise steady traffic with known keys becomes a storm of connections.
+func (c *Client) start(ctx context.Context, hash string, old *entry, d demand, waits bool) *flight {
 	c.flightsMu.Lock()
 	defer c.flightsMu.Unlock()
 	if f := c.flights[hash]; f != nil && f.meets(d) {
@@ -171,6 +150,9 @@ func (c *Client) start(ctx context.Context, hash string, old *entry, d demand) *
 	// change, which may have made the key.
 	if asked, ok := c.unknown.GetIfPresent(hash); ok && old == nil && d == (demand{}) && c.cfg.Now().Sub(asked) < c.cfg.Negative {
 		return landed(&flight{err: ErrUnknownKey})
+	}
+	if !waits && !c.asking.Allow() {
+		return landed(&flight{err: errSlow})
 	}
 	f := &flight{incarnation: cmp.Or(d.incarnation, d.under), began: c.cfg.Now(), done: make(chan struct{})}
 	c.flights[hash] = f
@@ -197,7 +179,8 @@ func (c *Client) fly(ctx context.Context, hash string, f *flight) {
 	switch {
 	case err == nil:
 		c.asking.OK()
-		f.entry = c.entry(rec, f)
+		f.entry = &entry{rec: rec, bucket: c.bucket(&rec.Principal), asked: f.began}
+		f.entry.incarnation.Store(f.incarnation)
 		c.keep(hash, f.entry)
 	case errors.Is(err, ErrUnknownKey):
 		c.asking.OK()
@@ -217,20 +200,6 @@ func (c *Client) fly(ctx context.Context, hash string, f *flight) {
 	close(f.done)
 }
 
-func (c *Client) entry(rec *Record, f *flight) *entry {
-	return &entry{
-		rec: rec,
-		principal: &identity.Principal{
-			AccountID: rec.AccountID, AccountName: rec.AccountName, Plan: rec.Plan, Suspended: rec.Suspended,
-			KeyID: rec.KeyID, KeyName: rec.KeyName, Scopes: rec.Scopes, Quotas: rec.Quotas,
-			Session: rec.Session, MemberID: rec.MemberID, MemberName: rec.MemberName, Role: rec.Role,
-		},
-		bucket:      c.bucket(rec.AccountID, bucketOwner(rec.Session, rec.MemberID)),
-		incarnation: f.incarnation,
-		asked:       f.began,
-	}
-}
-
 // keep stores e unless something newer is there: flights may land out of order.
 func (c *Client) keep(hash string, e *entry) {
 	// It may have been looked for just before it was made.
@@ -241,19 +210,6 @@ func (c *Client) keep(hash string, e *entry) {
 		}
 		return e, otter.WriteOp
 	})
-}
-
-// adopt notes the incarnation under which Redis accepted e.
-func (c *Client) adopt(hash string, e *entry, incarnation string) *entry {
-	tagged := *e
-	tagged.incarnation = incarnation
-	c.known.Compute(hash, func(old *entry, found bool) (*entry, otter.ComputeOp) {
-		if !found || old != e {
-			return old, otter.CancelOp
-		}
-		return &tagged, otter.WriteOp
-	})
-	return &tagged
 }
 
 func (c *Client) forget(hash string, asked time.Time) {

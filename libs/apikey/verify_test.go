@@ -24,8 +24,8 @@ func TestRequestsThatRedisAnsweredAndMissedShareAVerification(t *testing.T) {
 	t.Cleanup(func() { close(done) })
 	flights := map[*flight]bool{}
 	for range 100 {
-		flights[c.start(t.Context(), "hash", nil, demand{under: "old", after: now})] = true
-		flights[c.start(t.Context(), "hash", nil, demand{incarnation: "new"})] = true
+		flights[c.start(t.Context(), "hash", nil, demand{under: 1, after: now}, true)] = true
+		flights[c.start(t.Context(), "hash", nil, demand{incarnation: 2}, true)] = true
 	}
 	if len(flights) != 2 {
 		t.Errorf("200 requests made %d verifications, want one of each kind", len(flights))

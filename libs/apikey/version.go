@@ -2,6 +2,7 @@ package apikey
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"sync"
 	"time"
@@ -47,22 +48,51 @@ const stateLife = 5 * time.Minute
 // as well, so that a Cluster spreads accounts and keeps each account's keys together.
 func stateKey(accountID string) string { return "lr:acct:{" + accountID + "}" }
 
-// takeScript is the one round trip of a request. It answers
+type standing int
+
+const (
+	holds       standing = iota // nothing newer is known
+	unconfirmed                 // Redis cannot say; the record must be verified again
+	outdated                    // something newer is known
+)
+
+// ask is one call of takeScript.
+type ask struct {
+	incarnation int64 // 0: none; or [anyRecord]
+	version     int64
+	disproved   int64
+	rate, n     int
+}
+
+// anyRecord is the incarnation that takes without judging a record.
+const anyRecord = -1
+
+// taken is what takeScript answers.
+type taken struct {
+	standing    standing
+	incarnation int64
+	version     int64 // with outdated
+	limit       Limit // with holds
+}
+
+// takeScript is the one round trip of a request. It answers six numbers:
 //
-//	{0, e, allowed, wait, retry}  the record holds; the bucket is full again in wait µs
-//	{1, e}                        the record was not verified under this incarnation
-//	{2, e, v}                     the record is older than the account's version
+//	{0, e, 0, remaining, wait, retry}  the record holds; the bucket is full again in wait µs,
+//	                                   and has what was refused in retry µs (0: it was taken)
+//	{1, e, 0, 0, 0, 0}                 the record was not verified under this incarnation
+//	{2, e, v, 0, 0, 0}                 the record is older than the account's version
 //
 // and takes nothing from the bucket unless the record holds, so that a changed
 // plan is limited by its new rate from the first request on. A record without
 // incarnation (its key is new to this replica) holds when the hash knows a
 // version, since that version is then at least as new as the hash itself.
-// Incarnation "*" takes without asking about the record. What is not a hash, or
-// not a version, was written by somebody else and counts as missing.
+// Incarnation -1 takes without asking about the record. What is not a hash, or not a
+// whole number, was written by somebody else and counts as missing. A token comes back
+// after whole microseconds, at least one, so that no rate divides by zero.
 //
-// KEYS: the account's hash, the bucket. ARGV: the record's incarnation and version, µs
-// for a token to come back, µs for a full bucket, tokens to take, a version that the
-// store has disproved, ms that the hash lives.
+// KEYS: the account's hash, the bucket. ARGV: the record's incarnation and version, a
+// version that the store has disproved, tokens a minute, tokens to take, ms that the
+// hash lives.
 var takeScript = redis.NewScript(`
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -71,24 +101,29 @@ if state.err then
   redis.call('DEL', KEYS[1])
   state = {false, false}
 end
-local e, v = state[1], tonumber(state[2])
-if v and not (v >= 1 and v < 9007199254740992 and v == math.floor(v)) then v = nil end
-local seen, mine = ARGV[1], tonumber(ARGV[2])
-if seen ~= '*' then
+local function whole(text)
+  local n = tonumber(text)
+  if n and n >= 1 and n < 9007199254740992 and n == math.floor(n) then return n end
+end
+local e, v = whole(state[1]), whole(state[2])
+local seen, mine = tonumber(ARGV[1]), tonumber(ARGV[2])
+if seen >= 0 then
   if not e then
-    e = time[1] .. '.' .. time[2]
-    redis.call('HSET', KEYS[1], 'e', e)
+    e = now
+    redis.call('HSET', KEYS[1], 'e', string.format('%.0f', e))
     redis.call('HDEL', KEYS[1], 'v')
-    redis.call('PEXPIRE', KEYS[1], ARGV[7])
-    return {1, e}
+    redis.call('PEXPIRE', KEYS[1], ARGV[6])
+    return {1, e, 0, 0, 0, 0}
   end
-  if seen ~= e and not (seen == '' and v) then return {1, e} end
-  if v and v > mine and v ~= tonumber(ARGV[6]) then return {2, e, v} end
+  if seen ~= e and not (seen == 0 and v) then return {1, e, 0, 0, 0, 0} end
+  if v and v > mine and v ~= tonumber(ARGV[3]) then return {2, e, v, 0, 0, 0} end
   if v ~= mine then redis.call('HSET', KEYS[1], 'v', ARGV[2]) end
-  if redis.call('PTTL', KEYS[1]) < ARGV[7] / 2 then redis.call('PEXPIRE', KEYS[1], ARGV[7]) end
+  if redis.call('PTTL', KEYS[1]) < ARGV[6] / 2 then redis.call('PEXPIRE', KEYS[1], ARGV[6]) end
 end
 
-local step, size = tonumber(ARGV[3]), tonumber(ARGV[4])
+local rate = tonumber(ARGV[4])
+local step = math.max(1, math.floor(60000000 / math.max(1, rate)))
+local size = step * rate
 local bucket = redis.pcall('GET', KEYS[2])
 if type(bucket) == 'table' then
   redis.call('DEL', KEYS[2])
@@ -97,11 +132,39 @@ end
 local full = tonumber(bucket) or now
 if not (full > now) then full = now end
 if full > now + size then full = now + size end
+local function left() return math.max(0, math.floor((size - (full - now)) / step)) end
 local after = full + tonumber(ARGV[5]) * step
-if after - now > size then return {0, e or '', 0, full - now, after - now - size} end
-redis.call('SET', KEYS[2], string.format('%.0f', after), 'PX', math.max(1, math.ceil((after - now) / 1000)))
-return {0, e or '', 1, after - now, 0}
+if after - now > size then return {0, e or 0, 0, left(), full - now, after - now - size} end
+full = after
+redis.call('SET', KEYS[2], string.format('%.0f', full), 'PX', math.max(1, math.ceil((full - now) / 1000)))
+return {0, e or 0, 0, left(), full - now, 0}
 `)
+
+// take asks Redis within the budget, unless it is known to be away.
+func (c *Client) take(ctx context.Context, b *bucket, a ask) (taken, error) {
+	var n []int64
+	err := c.breaker.Call(ctx, c.cfg.RedisBudget, func(ctx context.Context) (err error) {
+		n, err = takeScript.Run(ctx, c.redis, []string{b.state, b.tokens},
+			a.incarnation, a.version, a.disproved, a.rate, a.n, stateLife.Milliseconds()).Int64Slice()
+		if err == nil && len(n) != 6 {
+			err = fmt.Errorf("unexpected reply of %d parts", len(n))
+		}
+		return err
+	})
+	if err != nil {
+		return taken{}, fmt.Errorf("take from bucket: %w", err)
+	}
+	got := taken{standing: standing(n[0]), incarnation: n[1], version: n[2], limit: Limit{
+		Limit: a.rate, Remaining: int(n[3]), ResetAfter: time.Duration(n[4]) * time.Microsecond,
+		RetryAfter: time.Duration(n[5]) * time.Microsecond, Allowed: n[5] == 0,
+	}}
+	if got.standing == holds {
+		b.mu.Lock()
+		b.full = c.cfg.Now().Add(got.limit.ResetAfter)
+		b.mu.Unlock()
+	}
+	return got, nil
+}
 
 // versionScript raises an account's version. Where there is no hash there is
 // nothing to raise: whoever makes one starts a new incarnation.

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"regexp"
 	"strings"
 	"sync"
@@ -30,7 +31,7 @@ import (
 // keyring answers for the keys it was made with.
 type keyring map[string]*identity.Principal
 
-func (k keyring) Authenticate(_ context.Context, bearer string) (apikey.Decision, error) {
+func (k keyring) Authenticate(_ context.Context, bearer string, _ netip.Addr) (apikey.Decision, error) {
 	p, ok := k[bearer]
 	if !ok {
 		return apikey.Decision{}, apierr.New(apierr.InvalidAPIKey, "no such key")

@@ -129,7 +129,8 @@ type Principal struct {
 	MemberName string
 	Role       Role
 
-	Quotas Quotas
+	PerMinute int // requests a minute
+	Quotas    Quotas
 }
 
 // Quotas bound how many records an account may have, and how many bytes it may

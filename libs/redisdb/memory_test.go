@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	mrand "math/rand/v2"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -29,7 +30,10 @@ const chartMemory = 192 << 20
 type anyKey struct{}
 
 func (anyKey) Verify(_ context.Context, hash string) (*apikey.Record, error) {
-	return &apikey.Record{AccountID: identity.IDFrom("acc", hash), Plan: identity.Free, KeyID: identity.IDFrom("key", hash), Version: 1}, nil
+	return &apikey.Record{
+		Principal: identity.Principal{AccountID: identity.IDFrom("acc", hash), KeyID: identity.IDFrom("key", hash), PerMinute: 60},
+		ExpiresAt: apikey.Never, Version: 1,
+	}, nil
 }
 
 // A day of a million accounts, a quarter of them within the same five minutes, and of
@@ -62,7 +66,7 @@ func TestAMillionAccountsAndViewersFitIntoTheRedisOfTheChart(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		if _, err := keys.Authenticate(t.Context(), key.Secret()); err != nil {
+		if _, err := keys.Authenticate(t.Context(), key.Secret(), netip.Addr{}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -114,7 +118,7 @@ func TestAClusterSharesGuessesViewersAndAccounts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if d, err := keys.Authenticate(t.Context(), key.Secret()); err != nil || !d.Limit.Allowed {
+			if d, err := keys.Authenticate(t.Context(), key.Secret(), netip.Addr{}); err != nil || !d.Limit.Allowed {
 				t.Fatalf("%+v, %v", d, err)
 			}
 		},

@@ -131,17 +131,11 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		return nil, err
 	}
 	stores.Await()
-	// The store announces by the client, which reads from the store: the one is named here
-	// before it is made.
-	var client *apikey.Client
-	kept := store.New(record.Open(stores.DB, record.Options{
-		Outbox: stores.Outbox(), Now: cfg.Now,
-		Authority: func(ctx context.Context, accountID string, version int64) {
-			client.InvalidateAccount(ctx, accountID, version)
-		},
-	}), api.Shown)
+	records := record.Open(stores.DB, record.Options{Outbox: stores.Outbox(), Now: cfg.Now})
+	kept := store.New(records, api.Shown)
 	source := api.NewSource(kept, plans, cfg.Now)
-	client = apikey.New(apikey.Config{Now: cfg.Now}, source, stores.Redis)
+	client := apikey.New(apikey.Config{Now: cfg.Now}, source, stores.Redis)
+	records.TellAuthority(client.InvalidateAccount)
 	holders := cfg.holders()
 	// The client's background calls use Redis, so they end before it is closed.
 	svc.CloseWith(func() error {
@@ -247,30 +241,31 @@ func (c Config) people(kept *store.Store, client *apikey.Client, rdb redis.Unive
 }
 
 func (c Config) plans() (api.Plans, error) {
-	var p api.Plans
+	plans := api.UsualPlans()
 	for _, setting := range []struct {
-		name string
-		from map[string]int
-		to   *map[identity.Plan]int
+		name  string
+		from  map[string]int
+		least int // a quota of 0 means no limit
+		set   func(a *api.Allowance, n int)
 	}{
-		{"LINKREEL_RATE_LIMITS", c.RateLimits, &p.Rates},
-		{"LINKREEL_QUOTA_LINKS", c.QuotaLinks, &p.Links},
-		{"LINKREEL_QUOTA_VIDEOS", c.QuotaVideos, &p.Videos},
-		{"LINKREEL_QUOTA_DOMAINS", c.QuotaDomains, &p.Domains},
-		{"LINKREEL_QUOTA_STORED_BYTES", c.QuotaStoredBytes, &p.StoredBytes},
+		{"LINKREEL_RATE_LIMITS", c.RateLimits, 1, func(a *api.Allowance, n int) { a.PerMinute = n }},
+		{"LINKREEL_QUOTA_LINKS", c.QuotaLinks, 0, func(a *api.Allowance, n int) { a.Quotas.Links = n }},
+		{"LINKREEL_QUOTA_VIDEOS", c.QuotaVideos, 0, func(a *api.Allowance, n int) { a.Quotas.Videos = n }},
+		{"LINKREEL_QUOTA_DOMAINS", c.QuotaDomains, 0, func(a *api.Allowance, n int) { a.Quotas.Domains = n }},
+		{"LINKREEL_QUOTA_STORED_BYTES", c.QuotaStoredBytes, 0, func(a *api.Allowance, n int) { a.Quotas.StoredBytes = int64(n) }},
 	} {
-		*setting.to = map[identity.Plan]int{}
 		for name, n := range setting.from {
 			plan, err := identity.ParsePlan(name)
 			if err != nil {
-				return p, fmt.Errorf("%s: %q: %w", setting.name, name, err)
+				return nil, fmt.Errorf("%s: %q: %w", setting.name, name, err)
 			}
-			// A quota of 0 means no limit. A rate of 0 would silently mean the plan's usual rate.
-			if n < 0 || n == 0 && setting.to == &p.Rates {
-				return p, fmt.Errorf("%s: %s: %d is too small", setting.name, name, n)
+			if n < setting.least {
+				return nil, fmt.Errorf("%s: %s: %d is too small", setting.name, name, n)
 			}
-			(*setting.to)[plan] = n
+			allowed := plans[plan]
+			setting.set(&allowed, n)
+			plans[plan] = allowed
 		}
 	}
-	return p, nil
+	return plans, nil
 }

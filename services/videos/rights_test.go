@@ -17,8 +17,11 @@ func (w *world) member(id string) string {
 	key, err := identity.NewSession(rand.Reader)
 	must(w.t, err)
 	w.apikeys.Put(key, &apikey.Record{
-		KeyID: "ses_" + id, AccountID: "acc_a", AccountName: "acc_a", Plan: identity.Creator, Version: 1, PerMinute: 1_000_000,
-		Session: true, MemberID: id, MemberName: "Vera", Role: identity.Viewer, Scopes: identity.Viewer.Scopes(),
+		Principal: identity.Principal{
+			KeyID: "ses_" + id, AccountID: "acc_a", AccountName: "acc_a", Plan: identity.Creator, PerMinute: 1_000_000,
+			Session: true, MemberID: id, MemberName: "Vera", Role: identity.Viewer, Scopes: identity.Viewer.Scopes(),
+		},
+		ExpiresAt: apikey.Never, Version: 1,
 	})
 	return key.Secret()
 }
@@ -65,10 +68,10 @@ func TestAnOwnersAddressEndsWithTheRightOfWhomItWasMadeFor(t *testing.T) {
 	end("a lower role", viewers)
 	w.apikeys.Edit(func(r *apikey.Record) bool { return r.MemberID == "mem_vera" }, func(r *apikey.Record) { r.Scopes = identity.Viewer.Scopes() })
 	eventually(t, "the role is back", func() bool { return w.send(http.MethodGet, viewers[0], "").status == 200 })
-	w.apikeys.Edit(func(r *apikey.Record) bool { return r.MemberID == "mem_vera" }, func(r *apikey.Record) { r.RevokedAt = w.clock.Now() })
+	w.apikeys.Edit(func(r *apikey.Record) bool { return r.MemberID == "mem_vera" }, func(r *apikey.Record) { r.Revoked = true })
 	end("a removed member", viewers)
 	plays(owners)
-	w.apikeys.Change("acc_a", func(r *apikey.Record) { r.RevokedAt = w.clock.Now() })
+	w.apikeys.Change("acc_a", func(r *apikey.Record) { r.Revoked = true })
 	end("a revoked key", owners)
 }
 

@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -495,7 +496,7 @@ func TestAuthAwayLeavesKnownKeysWorkingForThirtySeconds(t *testing.T) {
 				Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 			}, source, rdb)
 			t.Cleanup(func() { client.Close(); source.Close(); _ = rdb.Close() })
-			if _, err := client.Authenticate(t.Context(), key); err != nil {
+			if _, err := client.Authenticate(t.Context(), key, netip.Addr{}); err != nil {
 				t.Fatal(err)
 			}
 			harm.fault(p)
@@ -506,7 +507,7 @@ func TestAuthAwayLeavesKnownKeysWorkingForThirtySeconds(t *testing.T) {
 				if offset.Add(int64(100*time.Millisecond)) == int64(28*time.Second) {
 					stop()
 				}
-				_, err := client.Authenticate(t.Context(), key)
+				_, err := client.Authenticate(t.Context(), key, netip.Addr{})
 				return fmt.Sprint(err), err == nil
 			})
 			if len(load.bad) > 0 {
@@ -516,18 +517,18 @@ func TestAuthAwayLeavesKnownKeysWorkingForThirtySeconds(t *testing.T) {
 			if p90 := load.percentile(.9); p90 > 400*time.Millisecond {
 				t.Errorf("p90 %v with auth %s", p90, name)
 			}
-			if _, err := client.Authenticate(t.Context(), unseen); apierr.CodeOf(err) != apierr.Unavailable {
+			if _, err := client.Authenticate(t.Context(), unseen, netip.Addr{}); apierr.CodeOf(err) != apierr.Unavailable {
 				t.Errorf("a key new to the replica: %v, want UNAVAILABLE and never a 401", err)
 			}
 			offset.Store(int64(31 * time.Second))
-			if _, err := client.Authenticate(t.Context(), key); apierr.CodeOf(err) != apierr.Unavailable {
+			if _, err := client.Authenticate(t.Context(), key, netip.Addr{}); apierr.CodeOf(err) != apierr.Unavailable {
 				t.Errorf("after 31 s: %v, want UNAVAILABLE", err)
 			}
 			harm.heal(p)
 			authUntil(t, "both keys work", time.Minute, func() bool {
 				offset.Add(int64(100 * time.Millisecond))
-				_, one := client.Authenticate(t.Context(), key)
-				_, two := client.Authenticate(t.Context(), unseen)
+				_, one := client.Authenticate(t.Context(), key, netip.Addr{})
+				_, two := client.Authenticate(t.Context(), unseen, netip.Addr{})
 				return errors.Join(one, two) == nil
 			})
 			t.Logf("auth %s: %v; p50 %v p99 %v", name, load.counts, load.percentile(.5), load.percentile(.99))

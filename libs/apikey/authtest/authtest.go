@@ -58,8 +58,11 @@ func (a *Auth) Key(tb testing.TB, account string, plan identity.Plan, edit ...fu
 		tb.Fatal(err)
 	}
 	r := &apikey.Record{
-		KeyID: "key_" + account, KeyName: "Deploy", Scopes: identity.AllScopes(),
-		AccountID: account, AccountName: account, Plan: plan, Version: 1, PerMinute: 10_000_000,
+		Principal: identity.Principal{
+			KeyID: "key_" + account, KeyName: "Deploy", Scopes: identity.AllScopes(),
+			AccountID: account, AccountName: account, Plan: plan, PerMinute: 10_000_000,
+		},
+		ExpiresAt: apikey.Never, Version: 1,
 	}
 	for _, e := range edit {
 		e(r)
@@ -104,7 +107,7 @@ func (a *Auth) Scopes(_ context.Context, accountID, id string) (identity.ScopeSe
 	defer a.mu.Unlock()
 	for _, r := range a.records {
 		mine := r.KeyID == id || r.Session && r.MemberID == id
-		if r.AccountID == accountID && mine && r.RevokedAt.IsZero() && r.ExpiresAt.IsZero() {
+		if r.AccountID == accountID && mine && !r.Revoked && r.ExpiresAt == apikey.Never {
 			return r.Scopes, nil
 		}
 	}

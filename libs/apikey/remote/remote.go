@@ -27,13 +27,7 @@ type (
 		Hash string `json:"hash"`
 	}
 	verifyAnswer struct {
-		Record *record `json:"record"` // null: there is no such key
-	}
-	// record has its dates in milliseconds. Callers may name the end of a key in a year
-	// that JSON's form of a time cannot hold.
-	record struct {
-		apikey.Record
-		ExpiresAt, RevokedAt *int64 // null: none; 0 is 1970
+		Record *apikey.Record `json:"record"` // null: there is no such key
 	}
 	rightsAsk struct {
 		AccountID string `json:"accountId"`
@@ -43,21 +37,6 @@ type (
 		Scopes identity.ScopeSet `json:"scopes"`
 	}
 )
-
-func toMillis(t time.Time) *int64 {
-	if t.IsZero() {
-		return nil
-	}
-	ms := t.UnixMilli()
-	return &ms
-}
-
-func fromMillis(ms *int64) time.Time {
-	if ms == nil {
-		return time.Time{}
-	}
-	return time.UnixMilli(*ms)
-}
 
 // late is when an answer is: auth reads from memory or in one round trip to Firestore.
 const late = 700 * time.Millisecond
@@ -89,9 +68,7 @@ func (s Source) Verify(ctx context.Context, hash string) (*apikey.Record, error)
 	if a.Record == nil {
 		return nil, apikey.ErrUnknownKey
 	}
-	r := a.Record.Record
-	r.ExpiresAt, r.RevokedAt = fromMillis(a.Record.ExpiresAt), fromMillis(a.Record.RevokedAt)
-	return &r, nil
+	return a.Record, nil
 }
 
 // Scopes is [apikey.Rights].Scopes.
@@ -151,13 +128,10 @@ func Routes(d *peer.Door, keys apikey.Source, rights apikey.Rights) {
 		ctx, cancel := context.WithTimeout(ctx, 2*late)
 		defer cancel()
 		r, err := keys.Verify(ctx, q.Hash)
-		switch {
-		case errors.Is(err, apikey.ErrUnknownKey):
-			return verifyAnswer{}, nil
-		case err != nil:
+		if err != nil && !errors.Is(err, apikey.ErrUnknownKey) {
 			return verifyAnswer{}, apierr.Down(fmt.Errorf("verify key: %w", err))
 		}
-		return verifyAnswer{&record{*r, toMillis(r.ExpiresAt), toMillis(r.RevokedAt)}}, nil
+		return verifyAnswer{r}, nil
 	})
 	peer.Answer(d, rightsPath, func(ctx context.Context, q rightsAsk) (rightsAnswer, error) {
 		if !identity.ValidID(q.AccountID) || !identity.ValidID(q.ID) {

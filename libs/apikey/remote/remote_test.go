@@ -102,11 +102,14 @@ func ask(t *testing.T, r *ring, token string) Source {
 func TestBothEndsAgreeOnARecord(t *testing.T) {
 	t.Parallel()
 	r := &ring{record: apikey.Record{
-		KeyID: "key_1", KeyName: "Deploy", Scopes: identity.AllScopes(), ExpiresAt: time.UnixMilli(1_900_000_000_000), AccountID: "acc_1", AccountName: "n",
-		Plan: identity.Business, PerMinute: 77, Quotas: identity.Quotas{Links: 5, StoredBytes: 1 << 40}, Version: 3,
+		Principal: identity.Principal{
+			KeyID: "key_1", KeyName: "Deploy", Scopes: identity.AllScopes(), AccountID: "acc_1", AccountName: "n",
+			Plan: identity.Business, PerMinute: 77, Quotas: identity.Quotas{Links: 5, StoredBytes: 1 << 40},
+		},
+		Version: 3,
 	}}
 	source := ask(t, r, "token")
-	for _, end := range []time.Time{r.record.ExpiresAt, {}, time.UnixMilli(0), time.UnixMilli(8_640_000_000_000_000)} {
+	for _, end := range []int64{1_900_000_000_000, apikey.Never, 0, 8_640_000_000_000_000} {
 		r.record.ExpiresAt = end
 		got, err := source.Verify(t.Context(), someHash)
 		if err != nil || fmt.Sprintf("%+v", *got) != fmt.Sprintf("%+v", r.record) {
@@ -114,7 +117,10 @@ func TestBothEndsAgreeOnARecord(t *testing.T) {
 		}
 	}
 	r.record = apikey.Record{
-		KeyID: "ses_1", Session: true, MemberID: "mem_1", MemberName: "Ada", Role: identity.Admin, AccountID: "acc_1", RevokedAt: time.UnixMilli(5), Suspended: true, Version: 1,
+		Principal: identity.Principal{
+			KeyID: "ses_1", Session: true, MemberID: "mem_1", MemberName: "Ada", Role: identity.Admin, AccountID: "acc_1", Suspended: true,
+		},
+		Revoked: true, ExpiresAt: apikey.Never, Version: 1,
 	}
 	if got, err := source.Verify(t.Context(), someHash); err != nil || fmt.Sprintf("%+v", *got) != fmt.Sprintf("%+v", r.record) {
 		t.Errorf("a session: %+v, %v", got, err)
@@ -141,7 +147,7 @@ func TestOnlyAuthItselfSaysThatAKeyIsUnknown(t *testing.T) {
 
 func TestRightsOfKeysAreAsked(t *testing.T) {
 	t.Parallel()
-	r := &ring{record: apikey.Record{AccountID: "acc_1", KeyID: "key_1", Scopes: identity.AllScopes()}}
+	r := &ring{record: apikey.Record{Principal: identity.Principal{AccountID: "acc_1", KeyID: "key_1", Scopes: identity.AllScopes()}}}
 	source := ask(t, r, "token")
 	for _, tt := range []struct {
 		account, id string

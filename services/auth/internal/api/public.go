@@ -48,7 +48,7 @@ func (h public) account(c *fiber.Ctx) error {
 	}
 	return httpapi.JSON(c, fiber.StatusOK, wire.Account{
 		ID: a.ID, Name: a.Name, Plan: a.Plan.String(), CreatedAt: a.CreatedAt.UnixMilli(),
-		Limits: toLimits(h.plans.rate(a.Plan), a.Limits.Over(h.plans.quotas(a.Plan))),
+		Limits: toLimits(h.plans[a.Plan].PerMinute, a.Limits.Over(h.plans[a.Plan].Quotas)),
 		Usage: wire.AccountUsage{
 			Links: int64(u.Links), Videos: int64(u.Videos), Domains: int64(u.Domains), StoredBytes: u.StoredBytes,
 		},

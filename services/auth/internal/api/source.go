@@ -16,22 +16,21 @@ import (
 	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
 
-// Plans says what each plan allows where deployments differ.
-type Plans struct {
-	Rates                  map[identity.Plan]int // requests a minute; a missing plan has its usual rate
-	Links, Videos, Domains map[identity.Plan]int // a missing plan has no limit
-	StoredBytes            map[identity.Plan]int
+// Plans says what each plan allows.
+type Plans map[identity.Plan]Allowance
+
+// Allowance is what a plan allows.
+type Allowance struct {
+	PerMinute int // requests
+	Quotas    identity.Quotas
 }
 
-func (p Plans) rate(plan identity.Plan) int {
-	if n := p.Rates[plan]; n > 0 {
-		return n
+// UsualPlans is what plans allow where a deployment sets nothing.
+func UsualPlans() Plans {
+	return Plans{
+		identity.Free: {PerMinute: 60}, identity.Creator: {PerMinute: 600},
+		identity.Business: {PerMinute: 1200}, identity.Enterprise: {PerMinute: 3000},
 	}
-	return apikey.Rate(plan)
-}
-
-func (p Plans) quotas(plan identity.Plan) identity.Quotas {
-	return identity.Quotas{Links: p.Links[plan], Videos: p.Videos[plan], Domains: p.Domains[plan], StoredBytes: int64(p.StoredBytes[plan])}
 }
 
 // Credentials is what verification reads.
@@ -88,12 +87,17 @@ func (s *Source) Verify(ctx context.Context, hash string) (*apikey.Record, error
 		return nil, err
 	}
 	s.note(c)
-	k, a := c.Key, c.Account
+	k, a, plan := c.Key, c.Account, s.plans[c.Account.Plan]
+	if a.Limits != (account.Limits{}) {
+		plan.Quotas = a.Limits.Over(plan.Quotas)
+	}
 	return &apikey.Record{
-		KeyID: k.ID, KeyName: k.Name, Scopes: c.Scopes(), ExpiresAt: k.ExpiresAt, RevokedAt: k.RevokedAt,
-		Session: c.Session, MemberID: c.Member.ID, MemberName: c.Member.Name, Role: roleOf(c),
-		AccountID: a.ID, AccountName: a.Name, Plan: a.Plan, Suspended: a.Suspended,
-		PerMinute: s.plans.rate(a.Plan), Quotas: a.Limits.Over(s.plans.quotas(a.Plan)), Version: a.Version,
+		Principal: identity.Principal{
+			AccountID: a.ID, AccountName: a.Name, Plan: a.Plan, Suspended: a.Suspended, PerMinute: plan.PerMinute, Quotas: plan.Quotas,
+			KeyID: k.ID, KeyName: k.Name, Scopes: c.Scopes(),
+			Session: c.Session, MemberID: c.Member.ID, MemberName: c.Member.Name, Role: c.Member.Role,
+		},
+		Revoked: !k.RevokedAt.IsZero(), ExpiresAt: k.ExpiresAt.UnixMilli(), Version: a.Version,
 	}, nil
 }
 
@@ -118,15 +122,6 @@ func (s *Source) Scopes(ctx context.Context, accountID, id string) (identity.Sco
 		return nil, nil
 	}
 	return nil, err
-}
-
-// roleOf gives the session of somebody who was removed, which is refused as
-// ended, the role that takes least: a record needs one.
-func roleOf(c account.Credential) identity.Role {
-	if c.Session && c.Member.Role == "" {
-		return identity.Viewer
-	}
-	return c.Member.Role
 }
 
 // maxUsed bounds the notes while Firestore is away; what is lost is a minute.

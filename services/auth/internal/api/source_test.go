@@ -78,7 +78,7 @@ func TestAKeyInUseIsWrittenOnceAMinute(t *testing.T) {
 	start := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	now := start
 	l := &ledger{key: account.Key{ID: "key_1", Hash: "h", AccountID: "acc_1"}}
-	s := NewSource(l, Plans{}, func() time.Time { return now })
+	s := NewSource(l, UsualPlans(), func() time.Time { return now })
 	for range 3 * 60 { // verified each second for three minutes, flushed each time
 		if _, err := s.Verify(t.Context(), "h"); err != nil {
 			t.Fatal(err)
@@ -96,7 +96,7 @@ func TestAUseThatCouldNotBeWrittenIsWrittenLater(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 10, 0, 30, 0, time.UTC)
 	l := &ledger{key: account.Key{Hash: "h"}, fail: errors.New("down")}
-	s := NewSource(l, Plans{}, func() time.Time { return now })
+	s := NewSource(l, UsualPlans(), func() time.Time { return now })
 	if _, err := s.Verify(t.Context(), "h"); err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestAUseThatCouldNotBeWrittenIsWrittenLater(t *testing.T) {
 func TestAUseOfAnErasedKeyIsForgotten(t *testing.T) {
 	t.Parallel()
 	l := &ledger{key: account.Key{Hash: "h"}, fail: fmt.Errorf("note key use: %w", account.ErrNoKey)}
-	s := NewSource(l, Plans{}, nil)
+	s := NewSource(l, UsualPlans(), nil)
 	if _, err := s.Verify(t.Context(), "h"); err != nil {
 		t.Fatal(err)
 	}
@@ -126,10 +126,14 @@ func TestARefusedKeyIsNotInUse(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	l := &ledger{key: account.Key{Hash: "h", RevokedAt: now}}
-	s := NewSource(l, Plans{}, func() time.Time { return now })
+	s := NewSource(l, UsualPlans(), func() time.Time { return now })
 	rec, err := s.Verify(t.Context(), "h")
-	if err != nil || rec.RevokedAt.IsZero() || rec.Version != 3 || rec.PerMinute != 600 {
+	if err != nil || !rec.Revoked || rec.ExpiresAt != apikey.Never || rec.Version != 3 || rec.PerMinute != 600 {
 		t.Errorf("record %+v, %v", rec, err)
+	}
+	l.key.ExpiresAt = time.UnixMilli(0) // an end, though it is JSON's zero
+	if rec, err = s.Verify(t.Context(), "h"); err != nil || rec.ExpiresAt != 0 {
+		t.Errorf("a key that ended in 1970: %+v, %v", rec, err)
 	}
 	_ = s.Flush(t.Context())
 	if len(l.touched) > 0 {
@@ -148,7 +152,7 @@ func TestASessionInUseIsWrittenEveryFiveMinutes(t *testing.T) {
 		key: account.Key{ID: "ses_1", Hash: "h", AccountID: "acc_1", LastUsedAt: start}, session: true,
 		member: account.Member{ID: "mem_1", Name: "Ada", Role: identity.Admin},
 	}
-	s := NewSource(l, Plans{}, func() time.Time { return now })
+	s := NewSource(l, UsualPlans(), func() time.Time { return now })
 	for range 11 * 6 { // eleven minutes
 		r, err := s.Verify(t.Context(), "h")
 		if err != nil {
@@ -191,7 +195,7 @@ func TestScopesEndWithTheKeyAndTheMember(t *testing.T) {
 		"a member of another account":   {&ledger{member: account.Member{ID: "mem_1", Role: identity.Viewer}}, "acc_2", "mem_1", false},
 		"a member who was removed":      {&ledger{}, "acc_1", "mem_1", false},
 	} {
-		s := NewSource(tt.ledger, Plans{}, func() time.Time { return now })
+		s := NewSource(tt.ledger, UsualPlans(), func() time.Time { return now })
 		scopes, err := s.Scopes(t.Context(), tt.account, tt.id)
 		if err != nil || scopes.Has(identity.VideosRead) != tt.reads {
 			t.Errorf("%s: %v, %v", name, scopes, err)
