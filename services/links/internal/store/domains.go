@@ -21,7 +21,6 @@ type domainDoc struct {
 	AccountID    string    `firestore:"accountId"`
 	Hostname     string    `firestore:"hostname"`
 	Token        string    `firestore:"token"`
-	Nonce        string    `firestore:"nonce"`
 	CreatedAt    time.Time `firestore:"createdAt"`
 	VerifiedAt   time.Time `firestore:"verifiedAt,omitzero"`
 	CheckedAt    time.Time `firestore:"checkedAt,omitzero"`
@@ -73,7 +72,7 @@ var readDomain = firestoredb.Reader(domainOf)
 
 func domainOf(snap firestoredb.Snap, d *domainDoc) *customdomain.Domain {
 	return &customdomain.Domain{
-		ID: snap.Ref.ID, AccountID: d.AccountID, Hostname: d.Hostname, Token: d.Token, Nonce: d.Nonce, CreatedAt: d.CreatedAt,
+		ID: snap.Ref.ID, AccountID: d.AccountID, Hostname: d.Hostname, Token: d.Token, CreatedAt: d.CreatedAt,
 		VerifiedAt: d.VerifiedAt, CheckedAt: d.CheckedAt, FailingSince: d.FailingSince, Failures: d.Failures, Failure: d.Failure,
 		NextCheckAt: d.Check.At, Certificate: customdomain.Certificate(d.Certificate),
 	}
@@ -81,7 +80,7 @@ func domainOf(snap firestoredb.Snap, d *domainDoc) *customdomain.Domain {
 
 func domainDocOf(d *customdomain.Domain) *domainDoc {
 	doc := &domainDoc{
-		AccountID: d.AccountID, Hostname: d.Hostname, Token: d.Token, Nonce: d.Nonce, CreatedAt: d.CreatedAt,
+		AccountID: d.AccountID, Hostname: d.Hostname, Token: d.Token, CreatedAt: d.CreatedAt,
 		VerifiedAt: d.VerifiedAt, CheckedAt: d.CheckedAt, FailingSince: d.FailingSince, Failures: d.Failures, Failure: d.Failure,
 		Certificate: shownCertificateDoc(d.Certificate),
 	}
