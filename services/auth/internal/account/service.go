@@ -238,7 +238,7 @@ func (s *Service) giver(tx Tx, by *identity.Principal) (giver, error) {
 		if role == "" {
 			return giver{}, apierr.New(apierr.APIKeyRevoked, "The member behind this key was removed.")
 		}
-		g.scopes = g.scopes.And(role.Scopes())
+		g.scopes &= role.Scopes()
 		// The scopes of a session's principal are those of the role when it was read. Only the role
 		// as it is now counts.
 		if by.Session {

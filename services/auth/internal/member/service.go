@@ -276,11 +276,11 @@ func (s *Service) endLapsed(ctx context.Context, m Member) error {
 func (s *Service) target(tx Tx, by *identity.Principal, accountID, id string) (Member, identity.ScopeSet, error) {
 	scopes, err := s.authority(tx, by)
 	if err != nil {
-		return Member{}, nil, err
+		return Member{}, 0, err
 	}
 	m, err := tx.Member(accountID, id)
 	if err != nil {
-		return Member{}, nil, err
+		return Member{}, 0, err
 	}
 	return m, scopes, MayTouch(by, m)
 }
@@ -290,36 +290,36 @@ func (s *Service) target(tx Tx, by *identity.Principal, accountID, id string) (M
 // an owner: later checks go by the role in by.
 func (s *Service) authority(tx Tx, by *identity.Principal) (identity.ScopeSet, error) {
 	if by == nil {
-		return nil, nil
+		return 0, nil
 	}
 	scopes := by.Scopes
 	if !by.Session {
 		k, err := tx.Key(by.AccountID, by.KeyID)
 		if err != nil {
-			return nil, err
+			return 0, err
 		}
 		if !k.Active(s.now()) {
-			return nil, apierr.New(apierr.APIKeyRevoked, "This API key has been revoked.")
+			return 0, apierr.New(apierr.APIKeyRevoked, "This API key has been revoked.")
 		}
 		scopes = k.Scopes
 	}
 	if by.MemberID != "" {
 		role, err := tx.Role(by.AccountID, by.MemberID)
 		if err != nil {
-			return nil, err
+			return 0, err
 		}
 		if role == "" {
-			return nil, apierr.New(apierr.APIKeyRevoked, "You are no longer a member of this account.")
+			return 0, apierr.New(apierr.APIKeyRevoked, "You are no longer a member of this account.")
 		}
 		if by.Role == identity.Owner && role != identity.Owner {
-			return nil, OwnerRequired("You are no longer an owner of this account.")
+			return 0, OwnerRequired("You are no longer an owner of this account.")
 		}
-		scopes = scopes.And(role.Scopes())
+		scopes &= role.Scopes()
 	}
 	if !scopes.Has(identity.MembersWrite) {
-		return nil, &apierr.Error{
+		return 0, &apierr.Error{
 			Code:          apierr.InsufficientScope,
-			RequiredScope: string(identity.MembersWrite),
+			RequiredScope: identity.MembersWrite.String(),
 			Message:       "You lack the scope members:write.",
 		}
 	}
@@ -350,7 +350,7 @@ func (s *Service) takeBeyond(tx Tx, m Member, role identity.Role) (n int, err er
 	}
 	for _, k := range inUse {
 		// Keys that they made, themselves or through another key.
-		if k.MadeBy == m.ID && (role == "" || !role.Scopes().Covers(k.Scopes)) {
+		if k.MadeBy == m.ID && (role == "" || !role.Scopes().Has(k.Scopes)) {
 			k.RevokedAt = s.now()
 			tx.Put(k, events.KeyRevoked)
 			n++
