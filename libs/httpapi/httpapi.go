@@ -13,6 +13,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -40,6 +41,7 @@ import (
 	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/ratelimit"
+	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/libs/turns"
 )
 
@@ -57,7 +59,7 @@ type Options struct {
 	// Auth answers for keys; nil on an API without routes that need one.
 	Auth Authenticator
 	// Idempotency keeps answers to POSTs; nil ignores the Idempotency-Key header.
-	Idempotency idempotency.Store
+	Idempotency *idempotency.Firestore
 	// Proxies say whose X-Forwarded-For is believed.
 	Proxies httpserver.Proxies
 	// BaseURL is the product's base address. When it is an https address, browsers
@@ -107,6 +109,10 @@ type Access struct {
 	// that is revoked by now may still repeat a request that it made before, by its
 	// Idempotency-Key.
 	Repeatable bool
+	// OneCommit is for a POST that does all that it does in one change of package record,
+	// and writes its answer ([Created]) before that commits. The answer is then kept in
+	// the same commit, and nothing is noted before.
+	OneCommit bool
 	// InTurn is for a route whose requests are large. Of one account a process runs one
 	// at a time; the others wait, as long as their deadline allows.
 	InTurn bool
@@ -169,7 +175,7 @@ func (a *API) Handle(method, path string, access Access, h fiber.Handler) {
 			defer done()
 		}
 		if method == fiber.MethodPost {
-			return a.once(c, h)
+			return a.once(c, identity.FromContext(c.UserContext()).AccountID, access.OneCommit, h)
 		}
 		return h(c)
 	}
@@ -204,7 +210,7 @@ func (a *API) HandleToken(method, path, token, message, account string, mark fun
 			c.SetUserContext(mark(c.UserContext()))
 		}
 		if method == fiber.MethodPost {
-			return a.onceFor(c, account, h)
+			return a.once(c, account, false, h)
 		}
 		return h(c)
 	}))
@@ -465,20 +471,17 @@ func (a *API) repeats(c *fiber.Ctx, p *identity.Principal, bearer string, err er
 
 const idempotencyKey = "Idempotency-Key"
 
-func beginRequest(c *fiber.Ctx, account, key, bearer string) idempotency.BeginRequest {
-	return idempotency.BeginRequest{Account: account, Route: c.Method() + " " + c.Path(), Key: key, Body: Body(c), Secret: bearer}
+func beginRequest(c *fiber.Ctx, account, key, bearer string) idempotency.Request {
+	return idempotency.Request{Account: account, Route: c.Method() + " " + c.Path(), Key: key, Body: Body(c), Secret: bearer}
 }
 
 // once runs a POST under its Idempotency-Key: a repeated key replays the first
 // answer instead of acting again.
-func (a *API) once(c *fiber.Ctx, h fiber.Handler) error {
-	return a.onceFor(c, identity.FromContext(c.UserContext()).AccountID, h)
-}
-
-func (a *API) onceFor(c *fiber.Ctx, account string, h fiber.Handler) error {
-	key := c.Get(idempotencyKey)
+func (a *API) once(c *fiber.Ctx, account string, oneCommit bool, h fiber.Handler) error {
+	ctx, key := c.UserContext(), c.Get(idempotencyKey)
 	if a.opt.Idempotency == nil || len(c.Request().Header.PeekAll(idempotencyKey)) == 0 {
-		return h(withOrigin(c, Origin{Nonce: identity.NewNonce(), At: a.opt.Now()}))
+		c.SetUserContext(identity.WithOrigin(ctx, Origin{Nonce: identity.NewNonce(), At: a.opt.Now()}))
+		return h(c)
 	}
 	if !validIdempotencyKey(key) {
 		return apierr.Invalid(
@@ -489,36 +492,84 @@ func (a *API) onceFor(c *fiber.Ctx, account string, h fiber.Handler) error {
 	if err != nil {
 		return err
 	}
-	record, err := a.opt.Idempotency.Begin(c.UserContext(), beginRequest(c, account, key, bearer))
+	request := beginRequest(c, account, key, bearer)
+	if oneCommit {
+		return a.inOneCommit(c, request, h)
+	}
+	rec, err := a.opt.Idempotency.Begin(ctx, request)
 	if err != nil {
 		return err
 	}
-	if r := record.Replay; r != nil {
-		c.Set("Idempotent-Replayed", "true")
-		for name, value := range r.Header {
-			c.Set(name, value)
-		}
-		return c.Status(r.Status).Send(r.Body)
+	if rec.Replay != nil {
+		return replay(c, rec.Replay)
 	}
-	if err := h(withOrigin(c, Origin{Nonce: record.Nonce, At: record.At})); err != nil {
+	c.SetUserContext(identity.WithOrigin(ctx, Origin{Nonce: rec.Nonce, At: rec.At}))
+	if err := h(c); err != nil {
 		a.fail(c, toAPI(err, c, a.app)) // the refusal is the answer to keep
 	}
-	res := c.Response()
 	// The answer is sent whether or not it could be kept: an answer that is not
 	// kept is made again from the same nonce.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.UserContext()), 2*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	if status := res.StatusCode(); status >= 500 || status == fiber.StatusTooManyRequests {
-		err = a.opt.Idempotency.Abandon(ctx, record)
+	if passing(c) {
+		err = a.opt.Idempotency.Abandon(ctx, rec)
 	} else {
-		err = a.opt.Idempotency.Finish(ctx, record, idempotency.Response{
-			Status: status, Header: lasting(&res.Header), Body: append([]byte(nil), res.Body()...),
-		})
+		err = a.opt.Idempotency.Finish(ctx, rec, answerOf(c))
 	}
 	if err != nil {
 		a.opt.Log.WarnContext(ctx, "idempotency record not closed", "service", a.opt.Name, "error", err)
 	}
 	return nil
+}
+
+// inOneCommit runs a POST of a route that is [Access.OneCommit].
+func (a *API) inOneCommit(c *fiber.Ctx, r idempotency.Request, h fiber.Handler) error {
+	receipt := a.opt.Idempotency.Receipt(r, func() *idempotency.Response {
+		if c.Response().StatusCode() != fiber.StatusCreated {
+			return nil // this commit is not the create
+		}
+		answer := answerOf(c)
+		return &answer
+	})
+	ctx := record.WithReceipt(c.UserContext(), receipt)
+	c.SetUserContext(identity.WithOrigin(ctx, receipt.Origin()))
+	err := h(c)
+	var repeated *idempotency.Repeated
+	if !errors.As(err, &repeated) {
+		if err != nil {
+			a.fail(c, toAPI(err, c, a.app))
+		}
+		if passing(c) {
+			return nil
+		}
+		// A refusal may be wrong: an earlier try may have taken what this one misses.
+		err = receipt.Keep(ctx, answerOf(c))
+	}
+	if errors.As(err, &repeated) {
+		return replay(c, &repeated.Response)
+	}
+	return err
+}
+
+// replay gives an answer again.
+func replay(c *fiber.Ctx, r *idempotency.Response) error {
+	c.Response().Header.Del(fiber.HeaderETag) // of an answer that this one replaces
+	c.Set("Idempotent-Replayed", "true")
+	for name, value := range r.Header {
+		c.Set(name, value)
+	}
+	return c.Status(r.Status).Send(r.Body)
+}
+
+// passing reports whether the answer is of a moment, so that it is not kept.
+func passing(c *fiber.Ctx) bool {
+	status := c.Response().StatusCode()
+	return status >= 500 || status == fiber.StatusTooManyRequests
+}
+
+func answerOf(c *fiber.Ctx) idempotency.Response {
+	res := c.Response()
+	return idempotency.Response{Status: res.StatusCode(), Header: lasting(&res.Header), Body: bytes.Clone(res.Body())}
 }
 
 // lasting are the headers that a replay of the answer repeats. The others are of
@@ -553,11 +604,6 @@ func validIdempotencyKey(s string) bool {
 
 // Origin is what a create derives its identifiers from; see [identity.Origin].
 type Origin = identity.Origin
-
-func withOrigin(c *fiber.Ctx, o Origin) *fiber.Ctx {
-	c.SetUserContext(identity.WithOrigin(c.UserContext(), o))
-	return c
-}
 
 // OriginOf is the origin of the POST in ctx; outside one it is a new one.
 func OriginOf(ctx context.Context) Origin { return identity.OriginFrom(ctx) }

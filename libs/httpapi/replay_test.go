@@ -1,42 +1,19 @@
 package httpapi_test
 
 import (
-	"context"
+	"fmt"
 	"net/http"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
+	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
 )
-
-// kept is a store of one record.
-type kept struct {
-	mu     sync.Mutex
-	answer *idempotency.Response
-}
-
-func (k *kept) Begin(context.Context, idempotency.BeginRequest) (idempotency.Record, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return idempotency.Record{Nonce: "n", At: time.Unix(0, 0), Replay: k.answer}, nil
-}
-
-func (k *kept) Finish(_ context.Context, _ idempotency.Record, a idempotency.Response) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.answer = &a
-	return nil
-}
-
-func (k *kept) Abandon(context.Context, idempotency.Record) error { return nil }
-
-func (k *kept) Known(context.Context, idempotency.BeginRequest) (bool, error) { return false, nil }
 
 // What belongs to the answer is repeated; what belongs to one exchange (its id, its
 // place in the rate limit, the page that asks) is of the new one.
@@ -50,37 +27,44 @@ func TestAReplayHasEveryHeaderOfTheFirstAnswer(t *testing.T) {
 		},
 		"a refusal": func(*fiber.Ctx) error { return apierr.New(apierr.SlugTaken, "The slug is taken.") },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			store := &kept{}
-			dial := serve(t, httpapi.Options{Idempotency: store, CORSOrigins: []string{"https://one.example", "https://two.example"}}, func(a *httpapi.API) {
-				a.Handle("POST", "/api/v1/links", httpapi.Access{}, handler)
+		for _, access := range []httpapi.Access{{}, {OneCommit: true}} {
+			t.Run(fmt.Sprintf("%s, in one commit: %v", name, access.OneCommit), func(t *testing.T) {
+				t.Parallel()
+				cloud := cloudtest.Start(t, cloudtest.Options{})
+				store := idempotency.NewFirestore(firestoredb.Use(cloud.Client(t), 0), "secret", nil)
+				dial := serve(t, httpapi.Options{Idempotency: store, CORSOrigins: []string{"https://one.example", "https://two.example"}}, func(a *httpapi.API) {
+					a.Handle("POST", "/api/v1/links", access, handler)
+				})
+				first, _ := ask(t, dial, request("POST", "/api/v1/links", "creator", "Idempotency-Key: k\r\nOrigin: https://one.example\r\n", "{}"))
+				again, _ := ask(t, dial, request("POST", "/api/v1/links", "readonly", "Idempotency-Key: k\r\nOrigin: https://two.example\r\n", "{}"))
+				if again.Header.Get("Idempotent-Replayed") != "true" || again.Header.Get("X-Request-Id") == first.Header.Get("X-Request-Id") ||
+					again.Header.Get("Access-Control-Allow-Origin") != "https://two.example" {
+					t.Errorf("the replay has %v", again.Header)
+				}
+				if cc := first.Header.Get("Cache-Control"); cc == "" {
+					t.Errorf("the first answer has no Cache-Control: %v", first.Header)
+				}
+				without := func(h http.Header) http.Header {
+					h = h.Clone()
+					for _, name := range []string{"Idempotent-Replayed", "X-Request-Id", "Date", "Access-Control-Allow-Origin"} {
+						h.Del(name)
+					}
+					return h
+				}
+				if diff := cmp.Diff(without(first.Header), without(again.Header)); diff != "" {
+					t.Errorf("headers (-first +replay):\n%s", diff)
+				}
+				kept, err := store.Begin(t.Context(), idempotency.Request{Account: "b", Route: "POST /api/v1/links", Key: "k", Secret: "creator", Body: []byte("{}")})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for name := range kept.Replay.Header {
+					switch http.CanonicalHeaderKey(name) {
+					case "X-Request-Id", "Date", "Ratelimit", "X-Ratelimit-Remaining", "Access-Control-Allow-Origin", "Vary":
+						t.Errorf("%s is kept, which belongs to one exchange", name)
+					}
+				}
 			})
-			first, _ := ask(t, dial, request("POST", "/api/v1/links", "creator", "Idempotency-Key: k\r\nOrigin: https://one.example\r\n", "{}"))
-			again, _ := ask(t, dial, request("POST", "/api/v1/links", "free", "Idempotency-Key: k\r\nOrigin: https://two.example\r\n", "{}"))
-			if again.Header.Get("Idempotent-Replayed") != "true" || again.Header.Get("X-Request-Id") == first.Header.Get("X-Request-Id") ||
-				again.Header.Get("Access-Control-Allow-Origin") != "https://two.example" {
-				t.Errorf("the replay has %v", again.Header)
-			}
-			if cc := first.Header.Get("Cache-Control"); cc == "" {
-				t.Errorf("the first answer has no Cache-Control: %v", first.Header)
-			}
-			without := func(h http.Header) http.Header {
-				h = h.Clone()
-				for _, name := range []string{"Idempotent-Replayed", "X-Request-Id", "Date", "Access-Control-Allow-Origin"} {
-					h.Del(name)
-				}
-				return h
-			}
-			if diff := cmp.Diff(without(first.Header), without(again.Header)); diff != "" {
-				t.Errorf("headers (-first +replay):\n%s", diff)
-			}
-			for name := range store.answer.Header {
-				switch http.CanonicalHeaderKey(name) {
-				case "X-Request-Id", "Date", "Ratelimit", "X-Ratelimit-Remaining", "Access-Control-Allow-Origin", "Vary":
-					t.Errorf("%s is kept, which belongs to one exchange", name)
-				}
-			}
-		})
+		}
 	}
 }

@@ -23,8 +23,6 @@ type Options struct {
 	// Announce tells every replica, before it returns, that what they remember under
 	// some keys has changed.
 	Announce func(ctx context.Context, keys ...string)
-	// Authority tells every replica that an account's rights have changed.
-	Authority func(ctx context.Context, account string, version int64)
 	// Now is the clock; nil is the system's.
 	Now func() time.Time
 }
@@ -32,8 +30,9 @@ type Options struct {
 // DB is the database of records. It is safe for concurrent use.
 type DB struct {
 	*firestoredb.DB
-	o      Options
-	quotas *quota.Gate
+	o         Options
+	quotas    *quota.Gate
+	authority func(ctx context.Context, account string, version int64)
 }
 
 // Open makes a database of records of an open one.
@@ -42,6 +41,14 @@ func Open(db *firestoredb.DB, o Options) *DB {
 		o.Now = time.Now
 	}
 	return &DB{DB: db, o: o, quotas: quota.New(db, o.Now)}
+}
+
+// TellAuthority says who tells every replica that an account's rights have changed:
+// called once, before any change. It is no option, since who tells may itself read from
+// a store of this database. A change of rights that nobody tells would go unnoticed, so
+// without it such a change panics.
+func (db *DB) TellAuthority(tell func(ctx context.Context, account string, version int64)) {
+	db.authority = tell
 }
 
 // Now is the database's clock.
@@ -59,6 +66,28 @@ func (db *DB) Tx(ctx context.Context, what string, fn func(tx *Tx) error) error 
 func (db *DB) Commit(ctx context.Context, what string, fn func(tx *Tx) error) error {
 	return db.run(ctx, false, what, fn)
 }
+
+// Receipt is what a change leaves in its commit for a request that may be repeated: the
+// repeated one finds it in the way.
+type Receipt interface {
+	// Write adds it to the commit of a change, which announces the keys in changed.
+	Write(tx *firestore.Transaction, changed []string) error
+	// Found looks for it after nothing was committed, for which err says the reason. It is
+	// nil when this very change has left one, err when there is none, [ErrAgain] when the
+	// change may be made again, and any other error in place of err; changed is what the
+	// earlier change had to announce.
+	Found(ctx context.Context, err error) (changed []string, _ error)
+}
+
+type receiptKey struct{}
+
+// WithReceipt has the changes that are made in ctx leave a receipt.
+func WithReceipt(ctx context.Context, r Receipt) context.Context {
+	return context.WithValue(ctx, receiptKey{}, r)
+}
+
+// ErrAgain says that the receipt that was in the way is gone.
+var ErrAgain = errors.New("make the change again")
 
 // errNothing ends a transaction that has nothing to write: a commit of nothing is one
 // more call that can fail.
@@ -83,8 +112,17 @@ func (db *DB) run(ctx context.Context, reads bool, what string, fn func(tx *Tx) 
 	if tx.claim != nil {
 		err = tx.claim.Settle(ctx, err, try)
 	}
-	if errors.Is(err, errNothing) {
+	nothing := errors.Is(err, errNothing)
+	if nothing {
 		err = nil
+	}
+	if receipt, ok := ctx.Value(receiptKey{}).(Receipt); ok && (nothing || refused(err)) {
+		var changed []string
+		changed, err = receipt.Found(ctx, err)
+		tx.keys = append(tx.keys, changed...)
+	}
+	if errors.Is(err, ErrAgain) {
+		return db.run(ctx, reads, what, fn)
 	}
 	// A commit whose answer was lost may have happened. Announcing a change that did
 	// not happen costs a reload; not announcing one leaves replicas stale.
@@ -94,8 +132,8 @@ func (db *DB) run(ctx context.Context, reads bool, what string, fn func(tx *Tx) 
 	if len(tx.keys) > 0 && db.o.Announce != nil {
 		db.o.Announce(ctx, tx.keys...)
 	}
-	for _, announce := range tx.authorities {
-		announce(ctx)
+	for _, a := range tx.authorities {
+		db.authority(ctx, a.account, a.version)
 	}
 	if err == nil {
 		for _, e := range tx.told {
@@ -103,6 +141,11 @@ func (db *DB) run(ctx context.Context, reads bool, what string, fn func(tx *Tx) 
 		}
 	}
 	return err
+}
+
+// refused reports whether the change was not made, for a reason that is known.
+func refused(err error) bool {
+	return err != nil && (errors.Is(err, firestoredb.ErrExists) || apierr.CodeOf(err).Status() < 500)
 }
 
 // Tx is one atomic change. It gathers what is written and writes it at the end, since
@@ -119,7 +162,13 @@ type Tx struct {
 	writes      []func(*firestore.Transaction) error
 	told        []events.Event
 	keys        []string
-	authorities []func(context.Context)
+	authorities []authority
+}
+
+// authority is an account of which the rights have changed, under a new version.
+type authority struct {
+	account string
+	version int64
 }
 
 func (tx *Tx) flush() error {
@@ -133,6 +182,11 @@ func (tx *Tx) flush() error {
 	}
 	if len(tx.told) > 0 {
 		if err := tx.db.o.Outbox.Put(tx.ctx, tx.ft, tx.told...); err != nil {
+			return err
+		}
+	}
+	if receipt, ok := tx.ctx.Value(receiptKey{}).(Receipt); ok {
+		if err := receipt.Write(tx.ft, tx.keys); err != nil {
 			return err
 		}
 	}
@@ -261,5 +315,5 @@ func (tx *Tx) Announce(keys ...string) { tx.keys = append(tx.keys, keys...) }
 
 // Authority tells all replicas that an account's rights have changed, as Announce does.
 func (tx *Tx) Authority(account string, version int64) {
-	tx.authorities = append(tx.authorities, func(ctx context.Context) { tx.db.o.Authority(ctx, account, version) })
+	tx.authorities = append(tx.authorities, authority{account, version})
 }

@@ -70,7 +70,5 @@ func works(ctx context.Context, db *firestoredb.DB, key identity.Key, plan ident
 // no Redis to wake it with. Nor is there anybody to notify: a new account is in no
 // replica's memory.
 func open(db *firestoredb.DB) *store.Store {
-	return store.New(record.Open(db, record.Options{
-		Outbox: outbox.New(db, nil, nil), Authority: func(context.Context, string, int64) {},
-	}), api.Shown)
+	return store.New(record.Open(db, record.Options{Outbox: outbox.New(db, nil, nil)}), api.Shown)
 }

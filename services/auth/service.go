@@ -131,17 +131,11 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		return nil, err
 	}
 	stores.Await()
-	// The store announces by the client, which reads from the store: the one is named here
-	// before it is made.
-	var client *apikey.Client
-	kept := store.New(record.Open(stores.DB, record.Options{
-		Outbox: stores.Outbox(), Now: cfg.Now,
-		Authority: func(ctx context.Context, accountID string, version int64) {
-			client.InvalidateAccount(ctx, accountID, version)
-		},
-	}), api.Shown)
+	records := record.Open(stores.DB, record.Options{Outbox: stores.Outbox(), Now: cfg.Now})
+	kept := store.New(records, api.Shown)
 	source := api.NewSource(kept, plans, cfg.Now)
-	client = apikey.New(apikey.Config{Now: cfg.Now}, source, stores.Redis)
+	client := apikey.New(apikey.Config{Now: cfg.Now}, source, stores.Redis)
+	records.TellAuthority(client.InvalidateAccount)
 	holders := cfg.holders()
 	// The client's background calls use Redis, so they end before it is closed.
 	svc.CloseWith(func() error {

@@ -73,6 +73,8 @@ func TestWhatAChangeWrites(t *testing.T) {
 		writes                   int64
 	}{
 		{"create", "POST", "/api/v1/links", `{"url":"https://example.com/"}`, 201, 3},
+		{"create under an Idempotency-Key", "POST", "/api/v1/links", `{"url":"https://example.com/"}`, 201, 4},
+		{"the same again", "POST", "/api/v1/links", `{"url":"https://example.com/"}`, 201, 0},
 		{"change of the title", "PATCH", path, `{"title":"x"}`, 200, 2},
 		{"change of the destination", "PATCH", path, `{"url":"https://example.com/elsewhere"}`, 200, 3},
 		{"bulk of 100", "POST", "/api/v1/links/bulk", `{"urls":[` + items + `]}`, 201, 300},
@@ -84,8 +86,15 @@ func TestWhatAChangeWrites(t *testing.T) {
 		if step.body != "" {
 			body = step.body
 		}
-		if a := r.api(key, step.method, step.path, body); a.status != step.status {
+		var headers []string
+		if strings.Contains(step.what, "Idempotency-Key") || step.what == "the same again" {
+			headers = []string{"Idempotency-Key", "one"}
+		}
+		if a := r.api(key, step.method, step.path, body, headers...); a.status != step.status {
 			t.Fatalf("%s: %v", step.what, a)
+		}
+		if n := c.Firestore.Stats().Reads; step.what == "create under an Idempotency-Key" && n != 0 {
+			t.Errorf("%s reads %d documents", step.what, n)
 		}
 		if n := c.Firestore.Stats().Writes; n != step.writes {
 			t.Errorf("%s writes %d documents, want %d", step.what, n, step.writes)

@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"cmp"
 	"context"
 	"crypto/hkdf"
 	"crypto/hmac"
@@ -42,6 +43,9 @@ const (
 	maxSealed = 1<<20 - 8<<10
 )
 
+// errExpired is found and out of use.
+var errExpired = fmt.Errorf("%w: it has expired", firestoredb.ErrNotFound)
+
 // Indexes are the exemptions and the TTL field of the collection, in the form the
 // Firebase tools deploy.
 //
@@ -51,9 +55,7 @@ var Indexes []byte
 // document is a record at rest. It holds neither the Idempotency-Key nor, in the
 // clear, the answer.
 type document struct {
-	Owner string `firestore:"owner,omitempty"` // absent in records of earlier releases, which expire in a day
-	// BodyHash is the plain SHA-256 of the body, in records from before BodyMAC.
-	BodyHash string `firestore:"bodyHash,omitempty"`
+	Owner string `firestore:"owner"`
 	// BodyMAC is a keyed hash. A body may hold a password, and a plain hash can be
 	// tried against a dictionary by whoever reads the database.
 	BodyMAC  string    `firestore:"bodyMac"`
@@ -66,7 +68,7 @@ type document struct {
 	ExpireAt time.Time `firestore:"expireAt"` // TTL policy
 }
 
-// Firestore is the [Store] in use.
+// Firestore keeps records for 24 hours per account and route.
 type Firestore struct {
 	db     *firestoredb.DB
 	macKey []byte
@@ -89,85 +91,76 @@ func NewFirestore(db *firestoredb.DB, secret string, now func() time.Time) *Fire
 
 // mac is the keyed hash of r's body. The account is part of it, so that equal
 // bodies of two accounts do not show as equal.
-func (s *Firestore) mac(r BeginRequest) string {
+func (s *Firestore) mac(r Request) string {
 	h := hmac.New(sha256.New, s.macKey)
 	fmt.Fprintf(h, "%d:%s", len(r.Account), r.Account)
 	h.Write(r.Body)
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// sameBody compares in the way that the record was made.
-func (s *Firestore) sameBody(d document, r BeginRequest) bool {
-	if d.BodyMAC != "" {
-		return hmac.Equal([]byte(d.BodyMAC), []byte(s.mac(r)))
-	}
-	sum := sha256.Sum256(r.Body)
-	return d.BodyHash == hex.EncodeToString(sum[:])
-}
-
-// Known costs one read.
-func (s *Firestore) Known(ctx context.Context, r BeginRequest) (bool, error) {
-	found, _, err := s.get(ctx, documentID(r))
+// Known reports whether there is a record of this very request. It costs one read.
+func (s *Firestore) Known(ctx context.Context, r Request) (bool, error) {
+	found, _, err := s.find(ctx, documentID(r))
 	if errors.Is(err, firestoredb.ErrNotFound) {
 		return false, nil
 	}
-	if err != nil {
-		return false, err
-	}
-	return s.now().Before(found.ExpireAt) && s.sameBody(found, r), nil
+	return err == nil && s.sameBody(found, r) == nil, err
 }
 
-// Begin costs one write for a new key and one read more for a known one.
-func (s *Firestore) Begin(ctx context.Context, r BeginRequest) (Record, error) {
+func (s *Firestore) sameBody(d document, r Request) error {
+	if hmac.Equal([]byte(d.BodyMAC), []byte(s.mac(r))) {
+		return nil
+	}
+	return apierr.New(apierr.IdempotencyKeyReused, "This Idempotency-Key was used with another body.")
+}
+
+// Begin opens or finds the record of a request. A finished one has Replay set. The
+// errors are IDEMPOTENCY_IN_PROGRESS (its first try still runs) and
+// IDEMPOTENCY_KEY_REUSED (the same key came with another body). A record whose first
+// try died is handed out again with the same Nonce and At. A new key costs one write,
+// a known one a read more.
+func (s *Firestore) Begin(ctx context.Context, r Request) (Record, error) {
 	id := documentID(r)
 	seals, err := newSeals(r, id)
 	if err != nil {
 		return Record{}, err
 	}
-	rec := Record{id: id, seals: seals}
 	fresh := s.opened(r)
 	// A record can expire, be taken over or be removed between the read and the
 	// write; each is another round, and a third party would have to win them all.
 	for range 4 {
-		rec.written, err = s.create(ctx, id, fresh)
+		written, err := s.create(ctx, id, fresh)
 		if err == nil {
-			rec.Nonce, rec.At = fresh.Nonce, fresh.At
-			return rec, nil
+			return Record{id: id, seals: seals, Nonce: fresh.Nonce, At: fresh.At, written: written}, nil
 		}
 		if !errors.Is(err, firestoredb.ErrExists) {
 			return Record{}, err
 		}
-		found, written, err := s.get(ctx, id)
+		found, written, err := s.find(ctx, id)
 		if errors.Is(err, firestoredb.ErrNotFound) {
 			continue
 		}
 		if err != nil {
 			return Record{}, err
 		}
-		next := found
-		switch now := s.now(); {
-		case found.Nonce == fresh.Nonce:
-			// Our own write, which the client repeated because its answer was lost.
-			rec.Nonce, rec.At, rec.written = found.Nonce, found.At, written
-			return rec, nil
-		case !now.Before(found.ExpireAt):
-			next = fresh // the TTL policy deletes late
-		case !s.sameBody(found, r):
-			return Record{}, apierr.New(apierr.IdempotencyKeyReused, "This Idempotency-Key was used with another body.")
-		case found.Done:
-			return s.replay(rec, found)
-		case now.Before(found.Until):
-			return Record{}, inProgress()
-		default:
-			next.Until = now.Add(turn)
+		rec := Record{id: id, seals: seals, Nonce: found.Nonce, At: found.At, written: written}
+		if found.Nonce == fresh.Nonce {
+			return rec, nil // Our own write, which the client repeated because its answer was lost.
 		}
-		rec.written, err = s.replace(ctx, id, next, written)
-		if err == nil {
-			rec.Nonce, rec.At = next.Nonce, next.At
-			return rec, nil
-		}
-		if !errors.Is(err, firestoredb.ErrStale) && !errors.Is(err, firestoredb.ErrNotFound) {
+		if err := s.sameBody(found, r); err != nil {
 			return Record{}, err
+		}
+		if found.Done {
+			rec.Replay, err = seals.replay(id, found)
+			return rec, err
+		}
+		now := s.now()
+		if now.Before(found.Until) {
+			return Record{}, inProgress()
+		}
+		rec.written, err = s.update(ctx, "take over idempotency record", rec, firestore.Update{Path: "until", Value: now.Add(turn)})
+		if err == nil || firestoredb.IgnoreMoved(err) != nil {
+			return rec, err
 		}
 	}
 	return Record{}, inProgress()
@@ -177,23 +170,11 @@ func inProgress() error {
 	return &apierr.Error{Code: apierr.IdempotencyInProgress, Message: "A request with this Idempotency-Key is still running.", RetryAfter: time.Second}
 }
 
-func (s *Firestore) opened(r BeginRequest) document {
+func (s *Firestore) opened(r Request) document {
 	now := s.now().Truncate(time.Microsecond) // Firestore's precision, so that a later try reads the same time
 	return document{
 		Owner: Owner(r.Account), BodyMAC: s.mac(r), Nonce: identity.NewNonce(), At: now, Until: now.Add(turn), ExpireAt: now.Add(keep),
 	}
-}
-
-func (s *Firestore) replay(rec Record, found document) (Record, error) {
-	answer, err := rec.seals.open(rec.id, found.Sealed, found.Bound)
-	if errors.Is(err, errOtherSecret) {
-		return Record{}, apierr.Wrap(apierr.IdempotencyKeyReused, "This Idempotency-Key was used with another API key, which alone may see the answer again.", err)
-	}
-	if err != nil {
-		return Record{}, fmt.Errorf("replay answer: %w", err)
-	}
-	rec.Nonce, rec.At, rec.Replay = found.Nonce, found.At, answer
-	return rec, nil
 }
 
 // Finish keeps the answer unless another try has taken over; that one's answer
@@ -207,64 +188,59 @@ func (s *Firestore) Finish(ctx context.Context, rec Record, answer Response) err
 	if len(text) > maxSealed {
 		return s.Abandon(ctx, rec)
 	}
-	return s.amend(ctx, "keep answer", rec, []firestore.Update{
-		{Path: "done", Value: true}, {Path: "bound", Value: bound}, {Path: "sealed", Value: text},
-	})
+	_, err = s.update(ctx, "keep answer", rec, firestore.Update{Path: "done", Value: true},
+		firestore.Update{Path: "bound", Value: bound}, firestore.Update{Path: "sealed", Value: text})
+	return firestoredb.IgnoreMoved(err) // another try took over, or the client repeated a write that had arrived
 }
 
-// Abandon ends the try's turn.
+// Abandon ends the try's turn, so that the next one may run at once. It keeps Nonce and At.
 func (s *Firestore) Abandon(ctx context.Context, rec Record) error {
-	return s.amend(ctx, "abandon try", rec, []firestore.Update{{Path: "until", Value: time.Unix(0, 0).UTC()}})
+	_, err := s.update(ctx, "abandon try", rec, firestore.Update{Path: "until", Value: time.Unix(0, 0).UTC()})
+	return firestoredb.IgnoreMoved(err)
 }
 
-func (s *Firestore) amend(ctx context.Context, what string, rec Record, updates []firestore.Update) error {
-	err := s.db.Do(ctx, what, func(ctx context.Context) error {
-		_, err := s.db.Collection(Collection).Doc(rec.id).Update(ctx, updates, firestore.LastUpdateTime(rec.written))
-		return err
-	})
-	if errors.Is(err, firestoredb.ErrStale) || errors.Is(err, firestoredb.ErrNotFound) {
-		return nil // another try took over, or the client repeated a write that had arrived
-	}
-	return err
-}
-
-func (s *Firestore) create(ctx context.Context, id string, d document) (written time.Time, err error) {
-	err = s.db.Do(ctx, "open idempotency record", func(ctx context.Context) error {
-		res, err := s.db.Collection(Collection).Doc(id).Create(ctx, d)
-		if err != nil {
-			return err
+// update changes a record unless it was changed since this try wrote it.
+func (s *Firestore) update(ctx context.Context, what string, rec Record, updates ...firestore.Update) (written time.Time, err error) {
+	err = s.db.Do(ctx, what, func(ctx context.Context) error {
+		res, err := s.ref(rec.id).Update(ctx, updates, firestore.LastUpdateTime(rec.written))
+		if err == nil {
+			written = res.UpdateTime
 		}
-		written = res.UpdateTime
-		return nil
+		return err
 	})
 	return written, err
 }
 
-func (s *Firestore) get(ctx context.Context, id string) (d document, written time.Time, err error) {
+func (s *Firestore) create(ctx context.Context, id string, d document) (written time.Time, err error) {
+	err = s.db.Do(ctx, "open idempotency record", func(ctx context.Context) error {
+		res, err := s.ref(id).Create(ctx, d)
+		if err == nil {
+			written = res.UpdateTime
+		}
+		return err
+	})
+	return written, err
+}
+
+// find reads a record. One that has expired is not found, and removed: the TTL policy
+// deletes late.
+func (s *Firestore) find(ctx context.Context, id string) (d document, written time.Time, err error) {
 	err = s.db.Do(ctx, "get idempotency record", func(ctx context.Context) error {
-		snap, err := s.db.Collection(Collection).Doc(id).Get(ctx)
+		snap, err := s.ref(id).Get(ctx)
 		if err != nil {
 			return err
 		}
 		written = snap.UpdateTime
 		return snap.DataTo(&d)
 	})
-	return d, written, err
+	if err != nil || s.now().Before(d.ExpireAt) {
+		return d, written, err
+	}
+	err = s.db.Do(ctx, "remove idempotency record", func(ctx context.Context) error {
+		_, err := s.ref(id).Delete(ctx, firestore.LastUpdateTime(written))
+		return err
+	})
+	return d, written, cmp.Or(firestoredb.IgnoreMoved(err), errExpired)
 }
 
-// replace writes d if the document is still as it was read.
-func (s *Firestore) replace(ctx context.Context, id string, d document, as time.Time) (written time.Time, err error) {
-	err = s.db.Do(ctx, "take over idempotency record", func(ctx context.Context) error {
-		res, err := s.db.Collection(Collection).Doc(id).Update(ctx, []firestore.Update{
-			{Path: OwnerField, Value: d.Owner}, {Path: "bodyHash", Value: d.BodyHash}, {Path: "bodyMac", Value: d.BodyMAC}, {Path: "nonce", Value: d.Nonce}, {Path: "at", Value: d.At},
-			{Path: "until", Value: d.Until}, {Path: "done", Value: d.Done}, {Path: "bound", Value: d.Bound},
-			{Path: "sealed", Value: d.Sealed}, {Path: "expireAt", Value: d.ExpireAt},
-		}, firestore.LastUpdateTime(as))
-		if err != nil {
-			return err
-		}
-		written = res.UpdateTime
-		return nil
-	})
-	return written, err
-}
+func (s *Firestore) ref(id string) *firestore.DocumentRef { return s.db.Collection(Collection).Doc(id) }

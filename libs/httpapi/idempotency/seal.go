@@ -6,10 +6,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 
+	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/seal"
 )
@@ -20,7 +20,7 @@ import (
 // nobody who reads the database may learn.
 type seals struct{ bound, plain *seal.Key }
 
-func newSeals(r BeginRequest, id string) (seals, error) {
+func newSeals(r Request, id string) (seals, error) {
 	derive := func(secret, info string) (*seal.Key, error) {
 		return seal.Derive(secret+"\x00"+r.Key, []byte(id), "linkreel idempotency 1 "+info)
 	}
@@ -37,7 +37,7 @@ func newSeals(r BeginRequest, id string) (seals, error) {
 
 // documentID names a request's record by hash, so that a caller's text is never
 // a document path and a guessed key cannot be read back.
-func documentID(r BeginRequest) string {
+func documentID(r Request) string {
 	h := sha256.New()
 	for _, part := range []string{r.Account, r.Route, r.Key} {
 		fmt.Fprintf(h, "%d:%s", len(part), part)
@@ -58,8 +58,6 @@ func holdsSecret(r Response) bool {
 
 // webhookSecretPrefix starts the secrets of Standard Webhooks.
 const webhookSecretPrefix = "whsec_"
-
-var errOtherSecret = errors.New("sealed for another API key")
 
 // close compresses and encrypts an answer. bound says which key was used.
 func (s seals) close(id string, answer Response) (text []byte, bound bool, err error) {
@@ -82,10 +80,11 @@ func (s seals) close(id string, answer Response) (text []byte, bound bool, err e
 	return s.key(bound).Seal(id, packed.Bytes()), bound, nil
 }
 
-func (s seals) open(id string, text []byte, bound bool) (*Response, error) {
-	packed, err := s.key(bound).Open(id, text)
-	if err != nil && bound {
-		return nil, errOtherSecret
+// replay is the answer of a finished request.
+func (s seals) replay(id string, d document) (*Response, error) {
+	packed, err := s.key(d.Bound).Open(id, d.Sealed)
+	if err != nil && d.Bound {
+		return nil, apierr.Wrap(apierr.IdempotencyKeyReused, "This Idempotency-Key was used with another API key, which alone may see the answer again.", err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open sealed answer: %w", err)

@@ -8,7 +8,7 @@ import (
 // An answer that was kept before an upgrade is given again after it.
 func TestTheFormatOfKeptAnswersStays(t *testing.T) {
 	t.Parallel()
-	r := BeginRequest{Account: "acc_a", Route: "POST /api/v1/links", Key: "one", Secret: "lk_secret"}
+	r := Request{Account: "acc_a", Route: "POST /api/v1/links", Key: "one", Secret: "lk_secret"}
 	id := documentID(r)
 	if id != "919503764d28b05e4c1cc0c073c92a4c5b3a60d2b2fdd22540a49dc5095078a7" {
 		t.Errorf("the record is %s now", id)
@@ -33,11 +33,11 @@ func TestTheFormatOfKeptAnswersStays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		answer, err := s.open(id, sealed, c.bound)
+		answer, err := s.replay(id, document{Sealed: sealed, Bound: c.bound})
 		if err != nil || answer.Status != 201 || string(answer.Body) != c.body {
 			t.Errorf("%s: %+v, %v", c.body, answer, err)
 		}
-		if _, err := other.open(id, sealed, c.bound); (err == nil) == c.bound {
+		if _, err := other.replay(id, document{Sealed: sealed, Bound: c.bound}); (err == nil) == c.bound {
 			t.Errorf("%s, asked for by another API key: %v", c.body, err)
 		}
 	}

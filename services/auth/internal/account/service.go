@@ -181,7 +181,7 @@ func (s *Service) CreateKey(ctx context.Context, n NewKey) (Key, error) {
 		}
 		made = n.key()
 		if n.By != nil {
-			giver, err := s.giver(tx, n.By)
+			giver, err := GiverNow(tx, n.By, s.now())
 			if err != nil {
 				return err
 			}
@@ -209,49 +209,54 @@ func (s *Service) CreateKey(ctx context.Context, n NewKey) (Key, error) {
 	return made, nil
 }
 
-// giver is what a calling key or session may hand on at the moment of the
-// commit. The principal of the request is some seconds old, and a key that is
-// made while its maker is being removed must not survive them.
-type giver struct {
-	scopes identity.ScopeSet
-	end    time.Time // zero: none
-	member string    // who answers for what is made; "": nobody
+// Giver is what a calling key or session may hand on at the moment of the commit. The
+// principal of the request is some seconds old, and what is made while its maker is
+// being removed must not survive them.
+type Giver struct {
+	Scopes identity.ScopeSet
+	Role   identity.Role // of the member; "" where there is none
+	member string        // who answers for what is made
+	end    time.Time     // of the key; zero: none
 }
 
-func (s *Service) giver(tx Tx, by *identity.Principal) (giver, error) {
-	g := giver{scopes: by.Scopes, member: by.MemberID}
+// GiverNow finds what the caller may hand on now. It refuses a key that was revoked, and
+// what a member who is gone has left.
+func GiverNow(tx Tx, by *identity.Principal, now time.Time) (Giver, error) {
+	g := Giver{member: by.MemberID}
 	if !by.Session {
 		k, err := tx.Key(by.AccountID, by.KeyID)
 		if err != nil {
-			return giver{}, err
+			return Giver{}, err
 		}
-		if !k.Active(s.now()) {
-			return giver{}, apierr.New(apierr.APIKeyRevoked, "This API key has been revoked.")
+		if !k.Active(now) {
+			return Giver{}, apierr.New(apierr.APIKeyRevoked, "This API key has been revoked.")
 		}
-		g = giver{scopes: k.Scopes, end: k.ExpiresAt, member: k.MadeBy}
+		g = Giver{Scopes: k.Scopes, end: k.ExpiresAt, member: k.MadeBy}
 	}
-	if g.member != "" {
-		role, err := tx.Role(by.AccountID, g.member)
-		if err != nil {
-			return giver{}, err
-		}
-		if role == "" {
-			return giver{}, apierr.New(apierr.APIKeyRevoked, "The member behind this key was removed.")
-		}
-		g.scopes &= role.Scopes()
-		// The scopes of a session's principal are those of the role when it was read. Only the role
-		// as it is now counts.
-		if by.Session {
-			g.scopes = role.Scopes()
-		}
+	if g.member == "" {
+		return g, nil
+	}
+	var err error
+	if g.Role, err = tx.Role(by.AccountID, g.member); err != nil {
+		return Giver{}, err
+	}
+	if g.Role == "" {
+		return Giver{}, apierr.New(apierr.APIKeyRevoked, "The member behind this key or session was removed.")
+	}
+	// The scopes of a session's principal are those of the role when it was read. Only the role
+	// as it is now counts.
+	if by.Session {
+		g.Scopes = g.Role.Scopes()
+	} else {
+		g.Scopes &= g.Role.Scopes()
 	}
 	return g, nil
 }
 
 // bound keeps a key from having more scopes, or a longer life, than what made it.
 // A session's own end is no bound: the member's role is, for as long as it lasts.
-func (g giver) bound(k Key) (Key, error) {
-	if err := MayGive(g.scopes, k.Scopes); err != nil {
+func (g Giver) bound(k Key) (Key, error) {
+	if err := MayGive(g.Scopes, k.Scopes); err != nil {
 		return Key{}, err
 	}
 	if g.member != "" {
@@ -350,7 +355,7 @@ func (s *Service) Roll(ctx context.Context, id string, overlap time.Duration, n 
 			return tx.Again(made.AccountID)
 		}
 		if n.By != nil {
-			g, err := s.giver(tx, n.By)
+			g, err := GiverNow(tx, n.By, s.now())
 			if err != nil {
 				return err
 			}

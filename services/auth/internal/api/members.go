@@ -189,19 +189,23 @@ func (p People) signInLinkFor(c *fiber.Ctx) error {
 }
 
 func (p People) makeLink(c *fiber.Ctx, by *identity.Principal) (member.Link, identity.Key, error) {
-	random, err := secretOf(c, "sign-in link")
+	token, err := drawLink(c, "sign-in link")
 	if err != nil {
 		return member.Link{}, identity.Key{}, err
-	}
-	token, err := identity.NewLink(random)
-	if err != nil {
-		return member.Link{}, identity.Key{}, fmt.Errorf("draw sign-in link: %w", err)
 	}
 	origin := httpapi.OriginOf(c.UserContext())
 	made, err := p.Members.SignInLinkFor(c.UserContext(), member.NewSignInLink{
 		ID: identity.IDFrom("sil", origin.Nonce), Token: token, MemberID: c.Params("id"), At: origin.At, By: by,
 	})
 	return made, token, err
+}
+
+func drawLink(c *fiber.Ctx, what string) (identity.Key, error) {
+	random, err := secretOf(c, what)
+	if err != nil {
+		return identity.Key{}, err
+	}
+	return identity.NewLink(random)
 }
 
 func (p People) invitations(c *fiber.Ctx) error {
@@ -237,13 +241,9 @@ func (p People) invite(c *fiber.Ctx) error {
 	if bad != nil {
 		return fmt.Errorf("role passed the schema: %w", bad)
 	}
-	random, err := secretOf(c, "one-time link")
+	token, err := drawLink(c, "one-time link")
 	if err != nil {
 		return err
-	}
-	token, err := identity.NewLink(random)
-	if err != nil {
-		return fmt.Errorf("draw invitation: %w", err)
 	}
 	origin := httpapi.OriginOf(ctx)
 	made, err := p.Members.Invite(ctx, member.NewInvitation{

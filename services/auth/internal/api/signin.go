@@ -48,15 +48,15 @@ func (s SignIn) Routes(d *peer.Door) {
 	peer.Answer(d, wire.OpFinishOIDC, limited(s, s.finishOIDC))
 	peer.Answer(d, wire.OpBeginPasskey, limited(s, s.beginPasskey))
 	peer.Answer(d, wire.OpFinishPasskey, limited(s, s.finishPasskey))
-	peer.Answer(d, wire.OpBeginAdd, s.beginAdd)
-	peer.Answer(d, wire.OpFinishAdd, s.finishAdd)
-	peer.Answer(d, wire.OpRemovePasskey, s.removePasskey)
-	peer.Answer(d, wire.OpWho, s.who)
-	peer.Answer(d, wire.OpProfile, s.profile)
-	peer.Answer(d, wire.OpSwitch, s.switchAccount)
+	peer.Answer(d, wire.OpBeginAdd, judged(s, s.beginAdd))
+	peer.Answer(d, wire.OpFinishAdd, judged(s, s.finishAdd))
+	peer.Answer(d, wire.OpRemovePasskey, judged(s, s.removePasskey))
+	peer.Answer(d, wire.OpWho, judged(s, s.who))
+	peer.Answer(d, wire.OpProfile, judged(s, s.profile))
+	peer.Answer(d, wire.OpSwitch, judged(s, s.switchAccount))
 	peer.Answer(d, wire.OpEnd, s.end)
-	peer.Answer(d, wire.OpDevice, limited(s, s.device))
-	peer.Answer(d, wire.OpDecideDevice, limited(s, s.decideDevice))
+	peer.Answer(d, wire.OpDevice, limited(s, judged(s, s.device)))
+	peer.Answer(d, wire.OpDecideDevice, limited(s, judged(s, s.decideDevice)))
 }
 
 // asker is a request that says for which browser it is.
@@ -79,6 +79,20 @@ func limited[In asker, Out any](s SignIn, do func(ctx context.Context, in In) (O
 			s.Tries.Refund(ctx, t)
 		}
 		return out, err
+	}
+}
+
+// judged lets calls on a session in as [SignIn.judge] does.
+func judged[In asker, Out any](
+	s SignIn,
+	do func(ctx context.Context, p *identity.Principal, in In) (Out, error),
+) func(ctx context.Context, in In) (Out, error) {
+	return func(ctx context.Context, in In) (out Out, err error) {
+		p, err := s.judge(ctx, in.From())
+		if err != nil {
+			return out, err
+		}
+		return do(ctx, p, in)
 	}
 }
 
@@ -263,11 +277,7 @@ func (s SignIn) judge(ctx context.Context, b wire.Browser) (*identity.Principal,
 	return d.Principal, nil
 }
 
-func (s SignIn) beginAdd(ctx context.Context, in wire.OnSession) (wire.Begun, error) {
-	p, err := s.judge(ctx, in.Browser)
-	if err != nil {
-		return wire.Begun{}, err
-	}
+func (s SignIn) beginAdd(ctx context.Context, p *identity.Principal, in wire.OnSession) (wire.Begun, error) {
 	hash := sessionHash(in.Browser)
 	x, m, err := s.Members.Person(ctx, hash)
 	if err != nil {
@@ -285,10 +295,7 @@ func (s SignIn) beginAdd(ctx context.Context, in wire.OnSession) (wire.Begun, er
 	return wire.Begun{Options: options, Flow: flow}, err
 }
 
-func (s SignIn) finishAdd(ctx context.Context, in wire.Passkey) (none, error) {
-	if _, err := s.judge(ctx, in.Browser); err != nil {
-		return none{}, err
-	}
+func (s SignIn) finishAdd(ctx context.Context, _ *identity.Principal, in wire.Passkey) (none, error) {
 	hash := sessionHash(in.Browser)
 	x, m, err := s.Members.Person(ctx, hash)
 	if err != nil {
@@ -307,17 +314,11 @@ func (s SignIn) finishAdd(ctx context.Context, in wire.Passkey) (none, error) {
 	return none{}, s.Members.AddPasskey(ctx, hash, made)
 }
 
-func (s SignIn) removePasskey(ctx context.Context, in wire.OnSession) (none, error) {
-	if _, err := s.judge(ctx, in.Browser); err != nil {
-		return none{}, err
-	}
+func (s SignIn) removePasskey(ctx context.Context, _ *identity.Principal, in wire.OnSession) (none, error) {
 	return none{}, s.Members.RemovePasskey(ctx, sessionHash(in.Browser), in.ID)
 }
 
-func (s SignIn) switchAccount(ctx context.Context, in wire.OnSession) (wire.Session, error) {
-	if _, err := s.judge(ctx, in.Browser); err != nil {
-		return wire.Session{}, err
-	}
+func (s SignIn) switchAccount(ctx context.Context, _ *identity.Principal, in wire.OnSession) (wire.Session, error) {
 	return s.signIn(in.Browser, func(b member.Browser) (member.Session, error) {
 		return s.Members.Switch(ctx, b.Replaces, in.ID, b)
 	})
@@ -348,11 +349,7 @@ func (s SignIn) end(ctx context.Context, in wire.OnSession) (none, error) {
 	return none{}, err
 }
 
-func (s SignIn) who(ctx context.Context, in wire.OnSession) (wire.Profile, error) {
-	p, err := s.judge(ctx, in.Browser)
-	if err != nil {
-		return wire.Profile{}, err
-	}
+func (SignIn) who(_ context.Context, p *identity.Principal, _ wire.OnSession) (wire.Profile, error) {
 	return profileOf(p), nil
 }
 
@@ -365,12 +362,8 @@ func profileOf(p *identity.Principal) wire.Profile {
 }
 
 // profile answers what the account page of the console shows to the person of a session.
-func (s SignIn) profile(ctx context.Context, in wire.OnSession) (wire.Profile, error) {
-	// Members.Profile only reads. judge is what refuses a session that has ended.
-	p, err := s.judge(ctx, in.Browser)
-	if err != nil {
-		return wire.Profile{}, err
-	}
+// Members.Profile only reads: judged is what refuses a session that has ended.
+func (s SignIn) profile(ctx context.Context, p *identity.Principal, in wire.OnSession) (wire.Profile, error) {
 	found, err := s.Members.Profile(ctx, sessionHash(in.Browser))
 	if err != nil {
 		return wire.Profile{}, err
@@ -411,10 +404,7 @@ func (s SignIn) profile(ctx context.Context, in wire.OnSession) (wire.Profile, e
 	return out, nil
 }
 
-func (s SignIn) device(ctx context.Context, in wire.DeviceRequest) (wire.Device, error) {
-	if _, err := s.judge(ctx, in.Browser); err != nil {
-		return wire.Device{}, err
-	}
+func (s SignIn) device(ctx context.Context, _ *identity.Principal, in wire.DeviceRequest) (wire.Device, error) {
 	d, err := s.Members.Device(ctx, userCode(in.UserCode))
 	if err != nil {
 		return wire.Device{}, err
@@ -431,11 +421,7 @@ func userCode(s string) string {
 	return s[:4] + "-" + s[4:]
 }
 
-func (s SignIn) decideDevice(ctx context.Context, in wire.DeviceRequest) (none, error) {
-	p, err := s.judge(ctx, in.Browser)
-	if err != nil {
-		return none{}, err
-	}
+func (s SignIn) decideDevice(ctx context.Context, p *identity.Principal, in wire.DeviceRequest) (none, error) {
 	// judge lets people of a suspended account in, so that they see what is the matter. They may
 	// not make a key there.
 	if p.Suspended {

@@ -4,7 +4,73 @@ import (
 	"github.com/linkreel/linkreel/libs/apispec/wire"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
+	"github.com/linkreel/linkreel/services/auth/internal/member"
 )
+
+// Shown is a record as the API shows it, for events. It holds no secret.
+func Shown(record any) any {
+	switch r := record.(type) {
+	case account.Account:
+		return toOperatorAccount(r, nil)
+	case account.Key:
+		return toKey(r)
+	case member.Member:
+		return toMember(r, nil)
+	case member.Link:
+		if r.Kind == member.SignIn {
+			return linkEventBody{
+				ID: r.ID, MemberID: r.MemberID, Name: r.Name, Role: r.Role, MadeBy: madeBy(r),
+				CreatedAt: r.CreatedAt.UnixMilli(), ExpiresAt: r.ExpiresAt.UnixMilli(),
+			}
+		}
+		return toInvitation(r)
+	case member.Session:
+		return sessionBody{
+			ID: r.ID, MemberID: r.MemberID, How: r.How, Client: r.Client, CreatedAt: r.CreatedAt.UnixMilli(), EndedAt: wire.Millis(r.EndedAt),
+		}
+	}
+	return nil // a record without a form here writes no event: the store refuses it
+}
+
+type (
+	sessionBody struct {
+		ID        string `json:"id"`
+		MemberID  string `json:"memberId"`
+		How       string `json:"how"`
+		Client    string `json:"client"`
+		CreatedAt int64  `json:"createdAt"`
+		EndedAt   *int64 `json:"endedAt"`
+	}
+	// linkEventBody is a sign-in link as its events show it.
+	linkEventBody struct {
+		ID        string        `json:"id"`
+		MemberID  string        `json:"memberId"`
+		Name      string        `json:"name"`
+		Role      identity.Role `json:"role"`
+		MadeBy    wire.Actor    `json:"madeBy"`
+		CreatedAt int64         `json:"createdAt"`
+		ExpiresAt int64         `json:"expiresAt"`
+	}
+)
+
+func toMember(m member.Member, ignored []string) wire.Member {
+	b := wire.Member{
+		ID: m.ID, Name: m.Name, Role: m.Role, CreatedAt: m.CreatedAt.UnixMilli(), UpdatedAt: m.UpdatedAt.UnixMilli(), IgnoredFields: ignored,
+	}
+	b.Email = wire.OrNull(m.Email)
+	return b
+}
+
+func toInvitation(l member.Link) wire.Invitation {
+	return wire.Invitation{
+		ID: l.ID, Name: l.Name, Role: l.Role, InvitedBy: madeBy(l),
+		CreatedAt: l.CreatedAt.UnixMilli(), ExpiresAt: l.ExpiresAt.UnixMilli(),
+	}
+}
+
+func madeBy(l member.Link) wire.Actor {
+	return wire.Actor{Type: string(l.By.Type), ID: l.By.ID, Name: l.By.Name}
+}
 
 func toOperatorAccount(a account.Account, ignored []string) wire.OperatorAccount {
 	return wire.OperatorAccount{

@@ -292,38 +292,21 @@ func (s *Service) authority(tx Tx, by *identity.Principal) (identity.ScopeSet, e
 	if by == nil {
 		return 0, nil
 	}
-	scopes := by.Scopes
-	if !by.Session {
-		k, err := tx.Key(by.AccountID, by.KeyID)
-		if err != nil {
-			return 0, err
-		}
-		if !k.Active(s.now()) {
-			return 0, apierr.New(apierr.APIKeyRevoked, "This API key has been revoked.")
-		}
-		scopes = k.Scopes
+	g, err := account.GiverNow(tx, by, s.now())
+	if err != nil {
+		return 0, err
 	}
-	if by.MemberID != "" {
-		role, err := tx.Role(by.AccountID, by.MemberID)
-		if err != nil {
-			return 0, err
-		}
-		if role == "" {
-			return 0, apierr.New(apierr.APIKeyRevoked, "You are no longer a member of this account.")
-		}
-		if by.Role == identity.Owner && role != identity.Owner {
-			return 0, OwnerRequired("You are no longer an owner of this account.")
-		}
-		scopes &= role.Scopes()
+	if by.Role == identity.Owner && g.Role != identity.Owner {
+		return 0, OwnerRequired("You are no longer an owner of this account.")
 	}
-	if !scopes.Has(identity.MembersWrite) {
+	if !g.Scopes.Has(identity.MembersWrite) {
 		return 0, &apierr.Error{
 			Code:          apierr.InsufficientScope,
 			RequiredScope: identity.MembersWrite.String(),
 			Message:       "You lack the scope members:write.",
 		}
 	}
-	return scopes, nil
+	return g.Scopes, nil
 }
 
 func (s *Service) ownerRemains(tx Tx, leaving Member) error {
@@ -425,12 +408,7 @@ func (s *Service) Invite(ctx context.Context, n NewInvitation) (Link, error) {
 			return err
 		}
 		// Before the limit: a repeated request finds its invitation even when the list is full by now.
-		switch found, err := tx.Link(l.Hash); {
-		case err == nil && found.ID == l.ID:
-			return nil
-		case err == nil:
-			return errors.New("drew a token that exists")
-		case !errors.Is(err, ErrNoLink):
+		if there, err := madeBefore(tx, l); there || err != nil {
 			return err
 		}
 		open, err := invitations(tx, n.AccountID)
@@ -447,6 +425,18 @@ func (s *Service) Invite(ctx context.Context, n NewInvitation) (Link, error) {
 		return Link{}, err
 	}
 	return l, nil
+}
+
+// madeBefore reports whether an earlier try of the same request made the link.
+func madeBefore(tx Tx, l Link) (bool, error) {
+	found, err := tx.Link(l.Hash)
+	switch {
+	case errors.Is(err, ErrNoLink):
+		return false, nil
+	case err == nil && found.ID != l.ID:
+		err = errors.New("drew a token that exists")
+	}
+	return err == nil, err
 }
 
 // RevokeInvitation takes an invitation back.
@@ -544,12 +534,7 @@ func (s *Service) SignInLinkFor(ctx context.Context, n NewSignInLink) (Link, err
 		if err := s.lockedOut(tx, m); err != nil {
 			return err
 		}
-		switch found, err := tx.Link(l.Hash); {
-		case err == nil && found.ID == l.ID:
-			return nil
-		case err == nil:
-			return errors.New("drew a token that exists")
-		case !errors.Is(err, ErrNoLink):
+		if there, err := madeBefore(tx, l); there || err != nil {
 			return err
 		}
 		l.Name, l.Role = m.Name, m.Role

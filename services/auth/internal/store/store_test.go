@@ -35,7 +35,8 @@ func newWorld(t testing.TB) world {
 	cloud := cloudtest.Start(t, cloudtest.Options{Indexes: [][]byte{auth.Indexes(), outbox.Indexes}, Complete: true})
 	db := firestoredb.Use(cloud.Client(t), 10*time.Second)
 	n := &told{}
-	records := record.Open(db, record.Options{Outbox: outbox.New(db, nil, nil), Authority: n.InvalidateAccount})
+	records := record.Open(db, record.Options{Outbox: outbox.New(db, nil, nil)})
+	records.TellAuthority(n.InvalidateAccount)
 	return world{store.New(records, func(any) any { return struct{}{} }), cloud, db, n}
 }
 

@@ -4,7 +4,6 @@ package text
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -20,16 +19,6 @@ func Get(key string) string {
 
 // Has reports whether there is a sentence for key.
 func Has(key string) bool { _, ok := english[key]; return ok }
-
-// Keys lists every key.
-func Keys() []string {
-	out := make([]string, 0, len(english))
-	for k := range english {
-		out = append(out, k)
-	}
-	slices.Sort(out)
-	return out
-}
 
 // Number writes n with thousands apart.
 func Number(n int64) string {

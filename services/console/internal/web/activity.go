@@ -83,11 +83,7 @@ func activity(r *request) error {
 	if list.NextCursor != nil {
 		next = r.pageLink(q, *list.NextCursor)
 	}
-	types := make([]string, 0, len(events.Types()))
-	for _, t := range events.Types() {
-		types = append(types, string(t))
-	}
-	choices := options("event.", q.Get("type"), types)
+	choices := eventChoices(q.Get("type"))
 	slices.SortStableFunc(choices, func(a, b option) int { return cmp.Compare(a.Text, b.Text) })
 	return r.render(http.StatusOK, "activity.html", view{Title: text.Get("activity.title"), Data: map[string]any{
 		"Events": list.Data, "Next": next, "Types": choices, "Object": q.Get("object"), "Filtered": len(q) > 0,

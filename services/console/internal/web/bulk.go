@@ -56,11 +56,7 @@ func changeLinks(r *request) error {
 	} else if action == "archive" {
 		done.Set("undo", strings.Join(ids, ","))
 	}
-	sep := "?"
-	if strings.Contains(back, "?") {
-		sep = "&"
-	}
-	return r.Redirect(back+sep+done.Encode(), http.StatusSeeOther)
+	return r.doneWith(back, done)
 }
 
 // bulk changes links by one call, or one by one where the plan has no such call.

@@ -2,6 +2,7 @@ package web
 
 import (
 	"errors"
+	"maps"
 	"net/url"
 	"strconv"
 	"strings"
@@ -97,10 +98,7 @@ func (r *request) minute(name string, present *client.Millis) (*client.Millis, b
 
 // pageLink is the present page's address with another cursor, so that filters stay.
 func (r *request) pageLink(q url.Values, cursor string) string {
-	next := url.Values{}
-	for name, values := range q {
-		next[name] = values
-	}
+	next := maps.Clone(q)
 	next.Set("cursor", cursor)
 	return r.Path() + "?" + next.Encode()
 }

@@ -135,7 +135,7 @@ func (r *request) oneLink() (view, error) {
 		return view{}, err
 	}
 	data := map[string]any{
-		"Link": l, "CanWrite": r.can("links:write"), "History": history, "Spans": options("stats.days.", span, spans), "Stats": clicks,
+		"Link": l, "CanWrite": r.can("links:write"), "History": history, "Spans": options("stats.days.", spans, span), "Stats": clicks,
 	}
 	if clicks != nil {
 		data["Chart"], data["Breakdowns"] = drawDays(clicks.Days), breakdowns(clicks)
@@ -202,18 +202,13 @@ func orNull(s string) any {
 // redirecting, and unlike deleting this can be undone.
 func archiveLink(r *request) error {
 	archive := r.form.Get("archived") == "true"
-	if err := r.do("PATCH", r.linkPath(), map[string]any{"archived": archive}, nil); err != nil {
-		return linkPage.again(r, err)
-	}
+	notice := "unarchived"
 	if archive {
-		return r.done(r.linkHome(), "archived")
+		notice = "archived"
 	}
-	return r.done(r.linkHome(), "unarchived")
+	return linkPage.answer(r, r.do("PATCH", r.linkPath(), map[string]any{"archived": archive}, nil), r.linkHome(), notice)
 }
 
 func deleteLink(r *request) error {
-	if err := r.do("DELETE", r.linkPath(), nil, nil); err != nil {
-		return linkPage.again(r, err)
-	}
-	return r.done("/app/links", "deleted")
+	return linkPage.answer(r, r.do("DELETE", r.linkPath(), nil, nil), "/app/links", "deleted")
 }

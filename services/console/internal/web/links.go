@@ -8,7 +8,6 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	client "github.com/linkreel/linkreel/libs/clients/go"
-	"github.com/linkreel/linkreel/libs/signin"
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
 
@@ -42,11 +41,7 @@ func (r *request) homeView() (view, error) {
 			return view{}, err
 		}
 	}
-	var me signin.Profile
-	if err := r.ask(signin.OpProfile, signin.OnSession{Browser: r.browser()}, &me); err != nil {
-		return view{}, err
-	}
-	m, err := r.methods()
+	me, m, err := r.profile()
 	if err != nil {
 		return view{}, err
 	}
@@ -72,12 +67,8 @@ func createLink(r *request) error {
 }
 
 func links(r *request) error {
-	q := url.Values{}
-	for _, name := range []string{"q", "tag", "cursor"} {
-		if v := r.Query(name); v != "" {
-			q.Set(name, v)
-		}
-	}
+	q := r.filters("q", "tag", "cursor")
+	filtered := len(q) > 0
 	shown := r.Query("archived")
 	if shown != "true" && shown != "all" {
 		shown = "false"
@@ -93,12 +84,11 @@ func links(r *request) error {
 	}
 	next := ""
 	if list.NextCursor != nil {
-		q.Set("cursor", strconv.FormatInt(*list.NextCursor, 10))
-		next = "/app/links?" + q.Encode()
+		next = r.pageLink(q, strconv.FormatInt(*list.NextCursor, 10))
 	}
 	return r.render(http.StatusOK, "links.html", view{Title: text.Get("links.title"), Data: map[string]any{
-		"Links": list.Data, "Next": next, "Q": r.Query("q"), "Tag": r.Query("tag"), "Archived": shown,
-		"Filtered": r.Query("q") != "" || r.Query("tag") != "" || r.Query("cursor") != "" || shown != "false", "CanWrite": r.can("links:write"),
+		"Links": list.Data, "Next": next, "Q": q.Get("q"), "Tag": q.Get("tag"), "Archived": shown,
+		"Filtered": filtered || shown != "false", "CanWrite": r.can("links:write"),
 		"Here": string(r.Request().URI().RequestURI()),
 	}})
 }

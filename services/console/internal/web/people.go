@@ -50,26 +50,17 @@ func (r *request) onlySecret(failed error, home, about, secret string) error {
 }
 
 func revokeKey(r *request) error {
-	if err := r.do("DELETE", "/api/v1/keys/"+url.PathEscape(r.Params("id")), nil, nil); err != nil {
-		return err
-	}
-	return r.done("/app/keys", "revoked")
+	return r.doneIf(r.do("DELETE", "/api/v1/keys/"+url.PathEscape(r.Params("id")), nil, nil), "/app/keys", "revoked")
 }
 
-type (
-	memberRow struct {
-		client.Member
+type memberRow struct {
+	client.Member
 
-		Theirs  string       // the role that somebody else gave meanwhile
-		Roles   []roleOption // that the person may give this member; empty: none
-		MayLink bool         // the person may make a sign-in link for them
-		Me      bool
-	}
-	roleOption struct {
-		Name     string
-		Selected bool
-	}
-)
+	Theirs  string   // the role that somebody else gave meanwhile
+	Roles   []option // that the person may give this member; empty: none
+	MayLink bool     // the person may make a sign-in link for them
+	Me      bool
+}
 
 // Rev is the ETag of the member.
 func (m memberRow) Rev() string {
@@ -77,13 +68,9 @@ func (m memberRow) Rev() string {
 }
 
 // roles are those that the person may give.
-func (r *request) roles(selected string) (out []roleOption) {
-	for _, role := range identity.Roles() {
-		if identity.Role(r.who.Member.Role).AtLeast(role) {
-			out = append(out, roleOption{string(role), string(role) == selected})
-		}
-	}
-	return out
+func (r *request) roles(selected string) []option {
+	mine := identity.Role(r.who.Member.Role)
+	return options("role.", slices.DeleteFunc(identity.Roles(), func(role identity.Role) bool { return !mine.AtLeast(role) }), selected)
 }
 
 func (r *request) membersView() (view, error) {
@@ -99,7 +86,7 @@ func (r *request) membersView() (view, error) {
 		list.Data[i].Me = m.ID == r.who.Member.ID
 		mine := identity.Role(r.who.Member.Role)
 		list.Data[i].MayLink = r.can("members:write") && len(m.SignIn) == 0 && mine.AtLeast(identity.Role(m.Role)) && m.Role != r.who.Member.Role
-		if r.can("members:write") && identity.Role(r.who.Member.Role).AtLeast(identity.Role(m.Role)) {
+		if r.can("members:write") && mine.AtLeast(identity.Role(m.Role)) {
 			list.Data[i].Roles = r.roles(m.Role)
 		}
 	}
@@ -170,13 +157,17 @@ func revokeInvitation(r *request) error {
 	return r.onMember("DELETE", "/api/v1/invitations/"+url.PathEscape(r.Params("id")), nil, "revoked")
 }
 
+// profile is who the person is and how one can sign in here.
+func (r *request) profile() (p signin.Profile, m signin.Methods, err error) {
+	if err = r.ask(signin.OpProfile, signin.OnSession{Browser: r.browser()}, &p); err == nil {
+		m, err = r.methods()
+	}
+	return p, m, err
+}
+
 // settings is about the person: their accounts, ways to sign in, and sessions.
 func settings(r *request) error {
-	var p signin.Profile
-	if err := r.ask(signin.OpProfile, signin.OnSession{Browser: r.browser()}, &p); err != nil {
-		return err
-	}
-	m, err := r.methods()
+	p, m, err := r.profile()
 	if err != nil {
 		return err
 	}
@@ -197,19 +188,13 @@ func connect(r *request) error {
 }
 
 func endSession(r *request) error {
-	if err := r.ask(signin.OpEnd, signin.OnSession{Browser: r.browser(), ID: r.Params("id")}, nil); err != nil {
-		return err
-	}
-	return r.done("/app/settings", "ended")
+	return r.doneIf(r.ask(signin.OpEnd, signin.OnSession{Browser: r.browser(), ID: r.Params("id")}, nil), "/app/settings", "ended")
 }
 
 func beginAddPasskey(r *request) error { return r.passkeyOptions(signin.OpBeginAdd) }
 
 func addPasskey(r *request) error {
-	if err := r.ask(signin.OpFinishAdd, r.passkey(), nil); err != nil {
-		return err
-	}
-	return r.done(r.back(), "passkey")
+	return r.doneIf(r.ask(signin.OpFinishAdd, r.passkey(), nil), r.back(), "passkey")
 }
 
 // back is the page from which somebody added a way to sign in: Home or Settings.
@@ -221,10 +206,8 @@ func (r *request) back() string {
 }
 
 func removePasskey(r *request) error {
-	if err := r.ask(signin.OpRemovePasskey, signin.OnSession{Browser: r.browser(), ID: r.Params("id")}, nil); err != nil {
-		return err
-	}
-	return r.done("/app/settings", "removed")
+	err := r.ask(signin.OpRemovePasskey, signin.OnSession{Browser: r.browser(), ID: r.Params("id")}, nil)
+	return r.doneIf(err, "/app/settings", "removed")
 }
 
 // device asks the person whether a program may have a key.

@@ -167,18 +167,24 @@ func (r *request) file(field string) ([]byte, error) {
 // handler is a page's code.
 type handler func(r *request) error
 
+// posted reads the form of a POST, and refuses one that none of our pages sent.
+func (r *request) posted() error {
+	if r.Method() != fiber.MethodPost {
+		return nil
+	}
+	if err := r.readForm(); err != nil {
+		return err
+	}
+	return r.genuine()
+}
+
 // open is a page for everybody; on a GET a session is not looked at.
 func (p *Pages) open(h handler) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		secure(c)
 		r := &request{Ctx: c, pages: p, ctx: c.UserContext()}
-		if c.Method() == fiber.MethodPost {
-			if err := r.readForm(); err != nil {
-				return err
-			}
-			if err := r.genuine(); err != nil {
-				return err
-			}
+		if err := r.posted(); err != nil {
+			return err
 		}
 		return h(r)
 	}
@@ -194,13 +200,8 @@ func (p *Pages) member(h handler) fiber.Handler {
 			return r.signIn("")
 		}
 		// Before auth is asked, so that a forged form costs no call.
-		if c.Method() == fiber.MethodPost {
-			if err := r.readForm(); err != nil {
-				return err
-			}
-			if err := r.genuine(); err != nil {
-				return err
-			}
+		if err := r.posted(); err != nil {
+			return err
 		}
 		err := r.ask(signin.OpWho, signin.OnSession{Browser: r.browser()}, &r.who)
 		if err == nil && r.who.Account.Suspended {

@@ -97,13 +97,18 @@ func (r *request) linkView(token string) (view, error) {
 
 func (r *request) linkPage(token string) error {
 	v, err := r.linkView(token)
-	if apierr.CodeOf(err) == apierr.NotFound {
-		return r.render(http.StatusNotFound, "message.html", view{Title: text.Get("link.used.title"), Data: text.Get("link.used")})
-	}
 	if err != nil {
-		return err
+		return r.usedLink(err)
 	}
 	return r.render(http.StatusOK, "link.html", v)
+}
+
+// usedLink says that a link is no longer one; other errors it returns.
+func (r *request) usedLink(err error) error {
+	if apierr.CodeOf(err) != apierr.NotFound {
+		return err
+	}
+	return r.render(http.StatusNotFound, "message.html", view{Title: text.Get("link.used.title"), Data: text.Get("link.used")})
 }
 
 // useLink signs in by a one-time link.
@@ -111,18 +116,15 @@ func useLink(r *request) error {
 	token := r.form.Get("link")
 	var s signin.Session
 	err := r.ask(signin.OpUseLink, signin.LinkRequest{Browser: r.browser(), Token: token, Name: r.form.Get("name")}, &s)
-	switch apierr.CodeOf(err) {
-	case apierr.ValidationError:
+	if apierr.CodeOf(err) == apierr.ValidationError {
 		v, failed := r.linkView(token)
 		if failed != nil {
 			return failed
 		}
 		return r.again(err, "link.html", v)
-	case apierr.NotFound:
-		return r.render(http.StatusNotFound, "message.html", view{Title: text.Get("link.used.title"), Data: text.Get("link.used")})
 	}
 	if err != nil {
-		return err
+		return r.usedLink(err)
 	}
 	r.signedIn(s)
 	return r.done("/app", "")

@@ -15,7 +15,7 @@ import (
 func upload(r *request) error {
 	r.allowMedia()
 	return r.render(http.StatusOK, "upload.html", view{Title: text.Get("upload.title"), Data: map[string]any{
-		"CanWrite": r.can("videos:write"), "Privacies": options("video.privacy.", "unlisted", privacies[:2]), "Account": r.who.Account.ID,
+		"CanWrite": r.can("videos:write"), "Privacies": options("video.privacy.", privacies[:2], "unlisted"), "Account": r.who.Account.ID,
 	}})
 }
 
@@ -23,7 +23,7 @@ func upload(r *request) error {
 func record(r *request) error {
 	r.allowMedia()
 	return r.render(http.StatusOK, "record.html", view{Title: text.Get("record.title"), Data: map[string]any{
-		"CanWrite": r.can("videos:write"), "Privacies": options("video.privacy.", "unlisted", privacies[:2]),
+		"CanWrite": r.can("videos:write"), "Privacies": options("video.privacy.", privacies[:2], "unlisted"),
 	}})
 }
 

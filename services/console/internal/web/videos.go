@@ -94,10 +94,10 @@ var (
 	statuses  = []string{"uploading", "processing", "ready", "failed"}
 )
 
-func options(prefix, selected string, values []string) []option {
+func options[S ~string](prefix string, values []S, selected ...string) []option {
 	out := make([]option, len(values))
 	for i, v := range values {
-		out[i] = option{v, text.Get(prefix + v), v == selected}
+		out[i] = option{string(v), text.Get(prefix + string(v)), slices.Contains(selected, string(v))}
 	}
 	return out
 }
@@ -122,8 +122,8 @@ func videos(r *request) error {
 	}
 	return r.render(http.StatusOK, "videos.html", view{Title: text.Get("videos.title"), Data: map[string]any{
 		"Videos": list.Data, "Next": next, "Q": q.Get("q"), "Tag": q.Get("tag"), "Filtered": len(q) > 0, "CanWrite": r.can("videos:write"),
-		"Statuses":  options("video.status.short.", q.Get("status"), statuses),
-		"Privacies": options("video.privacy.", q.Get("privacy"), privacies),
+		"Statuses":  options("video.status.short.", statuses, q.Get("status")),
+		"Privacies": options("video.privacy.", privacies, q.Get("privacy")),
 	}})
 }
 
@@ -156,14 +156,14 @@ func (r *request) oneVideo() (view, error) {
 	r.allowMedia()
 	return view{Title: v.Name(), Form: form, Rev: header.Get("ETag"), Was: shown(form), Data: map[string]any{
 		"Video": v, "Access": a, "Captions": captions.Data, "CanWrite": r.can("videos:write"),
-		"Privacies":   options("video.privacy.", a.Privacy, privacies),
+		"Privacies":   options("video.privacy.", privacies, a.Privacy),
 		"HasPassword": a.Privacy == "password",
 	}}, nil
 }
 
 var videoPage = page{template: "video.html", view: (*request).oneVideo, typed: func(r *request, data map[string]any) {
 	if chosen := r.form.Get("privacy"); chosen != "" {
-		data["Privacies"] = options("video.privacy.", chosen, privacies)
+		data["Privacies"] = options("video.privacy.", privacies, chosen)
 	}
 }}
 
@@ -214,16 +214,11 @@ func setAccess(r *request) error {
 		// A password that somebody else has set meanwhile shows in no field, so every change counts.
 		store = func() error { return r.do("PUT", r.videoPath()+"/access", wanted, nil) }
 	}
-	err := store()
-	var e *apierr.Error
-	if errors.As(err, &e) {
-		for i, d := range e.Details { // the API speaks of milliseconds
-			if d.Field == "expiresAt" && d.Code == apierr.OutOfRange {
-				e.Details[i].Message = text.Get("video.expires.past")
-			}
+	return r.onVideo(reword(store(), func(d *apierr.Detail) {
+		if d.Field == "expiresAt" && d.Code == apierr.OutOfRange { // the API speaks of milliseconds
+			d.Message = text.Get("video.expires.past")
 		}
-	}
-	return r.onVideo(err, "access")
+	}), "access")
 }
 
 func setThumbnail(r *request) error {
@@ -273,21 +268,23 @@ func addCaptions(r *request) error {
 			Method: http.MethodPut, Path: r.videoPath() + "/captions/" + url.PathEscape(lang), ContentType: "text/vtt", Body: file,
 		})
 	}
-	return r.onVideo(rename(err, "body", "file"), "captions")
+	return r.onVideo(reword(err, func(d *apierr.Detail) {
+		if d.Field == "body" {
+			d.Field = "file" // as the page calls it
+		}
+	}), "captions")
 }
 
-// rename moves a refusal to the field that the page has for it.
-func rename(err error, from, to string) error {
+// reword changes the details of a refusal to what the page has for them.
+func reword(err error, change func(*apierr.Detail)) error {
 	var e *apierr.Error
 	if !errors.As(err, &e) {
 		return err
 	}
 	whole := *e
 	whole.Details = slices.Clone(e.Details)
-	for i, d := range whole.Details {
-		if d.Field == from {
-			whole.Details[i].Field = to
-		}
+	for i := range whole.Details {
+		change(&whole.Details[i])
 	}
 	return &whole
 }
@@ -297,10 +294,7 @@ func deleteCaptions(r *request) error {
 }
 
 func deleteVideo(r *request) error {
-	if err := r.do("DELETE", r.videoPath(), nil, nil); err != nil {
-		return r.onVideo(err, "")
-	}
-	return r.done("/app/videos", "video.deleted")
+	return videoPage.answer(r, r.do("DELETE", r.videoPath(), nil, nil), "/app/videos", "video.deleted")
 }
 
 // videoStatus tells the script how far a video is.

@@ -229,14 +229,27 @@ func (r *request) again(err error, name string, v view) error {
 
 // done answers a form that worked: 303 to path, whose page says so.
 func (r *request) done(path, notice string) error {
-	if notice != "" {
-		sep := "?"
-		if strings.Contains(path, "?") {
-			sep = "&"
-		}
-		path += sep + "done=" + url.QueryEscape(notice)
+	if notice == "" {
+		return r.Redirect(path, fiber.StatusSeeOther)
 	}
-	return r.Redirect(path, fiber.StatusSeeOther)
+	return r.doneWith(path, url.Values{"done": {notice}})
+}
+
+// doneWith is done with more for the page to say.
+func (r *request) doneWith(path string, more url.Values) error {
+	sep := "?"
+	if strings.Contains(path, "?") {
+		sep = "&"
+	}
+	return r.Redirect(path+sep+more.Encode(), fiber.StatusSeeOther)
+}
+
+// doneIf is done unless there was an error.
+func (r *request) doneIf(err error, path, notice string) error {
+	if err != nil {
+		return err
+	}
+	return r.done(path, notice)
 }
 
 // policyFormat is the pages' Content-Security-Policy with a place for where storage

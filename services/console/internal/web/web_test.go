@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/url"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -64,7 +63,7 @@ func TestTextsAreThere(t *testing.T) {
 		}
 	}
 	for _, role := range []string{"viewer", "member", "admin", "owner"} {
-		if !slices.Contains(text.Keys(), "role."+role+".about") {
+		if !text.Has("role." + role + ".about") {
 			t.Errorf("no text on the role %s", role)
 		}
 	}

@@ -12,12 +12,8 @@ import (
 )
 
 type (
-	webhook     struct{ client.Webhook }
-	delivery    struct{ client.Delivery }
-	eventChoice struct {
-		Type, Text string
-		Chosen     bool
-	}
+	webhook  struct{ client.Webhook }
+	delivery struct{ client.Delivery }
 )
 
 // State says in words whether the webhook works, and why not.
@@ -37,14 +33,7 @@ func (w webhook) All() bool { return slices.Contains(w.Events, "*") }
 func (d delivery) StatusText() string { return text.Get("delivery." + d.Status) }
 
 // eventChoices are all types with their words.
-func eventChoices(chosen []string) []eventChoice {
-	types := events.Types()
-	out := make([]eventChoice, len(types))
-	for i, t := range types {
-		out[i] = eventChoice{string(t), text.Get("event." + string(t)), slices.Contains(chosen, string(t))}
-	}
-	return out
-}
+func eventChoices(chosen ...string) []option { return options("event.", events.Types(), chosen...) }
 
 func (r *request) webhooksView() (view, error) {
 	var list struct{ Data []webhook }
@@ -52,7 +41,7 @@ func (r *request) webhooksView() (view, error) {
 		return view{}, err
 	}
 	return view{Title: text.Get("webhooks.title"), Form: map[string]string{"all": "true"}, Data: map[string]any{
-		"Webhooks": list.Data, "Choices": eventChoices(nil), "CanWrite": r.can("webhooks:write"),
+		"Webhooks": list.Data, "Choices": eventChoices(), "CanWrite": r.can("webhooks:write"),
 	}}, nil
 }
 
@@ -90,7 +79,7 @@ var (
 // typedEvents keeps the events that were chosen, when the form had them.
 func typedEvents(r *request, data map[string]any) {
 	if _, here := r.form["url"]; here {
-		data["Choices"] = eventChoices(r.form["events"])
+		data["Choices"] = eventChoices(r.form["events"]...)
 	}
 }
 
@@ -124,7 +113,7 @@ func (r *request) oneWebhook() (view, error) {
 	}
 	form := map[string]string{"url": w.URL, "description": w.Description, "all": strconv.FormatBool(w.All())}
 	return view{Title: title, Form: form, Rev: header.Get("ETag"), Was: shown(form), Data: map[string]any{
-		"Webhook": w, "Deliveries": list.Data, "Next": next, "Choices": eventChoices(w.Events), "CanWrite": r.can("webhooks:write"),
+		"Webhook": w, "Deliveries": list.Data, "Next": next, "Choices": eventChoices(w.Events...), "CanWrite": r.can("webhooks:write"),
 	}}, nil
 }
 
@@ -146,7 +135,8 @@ func testWebhook(r *request) error {
 }
 
 func retryDelivery(r *request) error {
-	return webhookPage.answer(r, r.do("POST", r.webhookPath()+"/deliveries/"+url.PathEscape(r.Params("delivery"))+"/retry", nil, nil), r.webhookHome(), "webhook.retry")
+	path := r.webhookPath() + "/deliveries/" + url.PathEscape(r.Params("delivery")) + "/retry"
+	return webhookPage.answer(r, r.do("POST", path, nil, nil), r.webhookHome(), "webhook.retry")
 }
 
 // rollSecret shows the new secret in the answer to the form and nowhere else.
@@ -163,8 +153,5 @@ func rollSecret(r *request) error {
 }
 
 func deleteWebhook(r *request) error {
-	if err := r.do("DELETE", r.webhookPath(), nil, nil); err != nil {
-		return webhookPage.answer(r, err, r.webhookHome(), "")
-	}
-	return r.done("/app/webhooks", "deleted")
+	return webhookPage.answer(r, r.do("DELETE", r.webhookPath(), nil, nil), "/app/webhooks", "deleted")
 }

@@ -36,7 +36,7 @@ func Public(a *httpapi.API, links *link.Service, domains *customdomain.Service, 
 	h := public{a, links, domains, opt}
 	read, write := httpapi.Access{Scope: identity.LinksRead}, httpapi.Access{Scope: identity.LinksWrite, Plan: identity.Creator}
 	a.Handle(fiber.MethodGet, "/api/v1/links", read, h.list)
-	a.Handle(fiber.MethodPost, "/api/v1/links", write, h.create)
+	a.Handle(fiber.MethodPost, "/api/v1/links", httpapi.Access{Scope: identity.LinksWrite, Plan: identity.Creator, OneCommit: true}, h.create)
 	a.Handle(fiber.MethodPost, "/api/v1/links/bulk", httpapi.Access{Scope: identity.LinksWrite, Plan: identity.Business}, h.bulk)
 	many := httpapi.Access{Scope: identity.LinksWrite, Plan: identity.Business, InTurn: true}
 	a.Handle(fiber.MethodPatch, "/api/v1/links/bulk", many, h.bulkUpdate)

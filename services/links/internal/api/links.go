@@ -97,12 +97,12 @@ func (h public) create(c *fiber.Ctx) error {
 		}
 		return err
 	}
-	l, err := h.links.Create(ctx, p, identity.OriginFrom(ctx), draft)
-	if err != nil {
-		return err
+	draft.Ready = func(l *link.Link) error {
+		c.Set(fiber.HeaderETag, httpapi.ETag(l.Rev))
+		return httpapi.Created(c, "/api/v1/links/"+l.ID, h.createdOf(l, ignored))
 	}
-	c.Set(fiber.HeaderETag, httpapi.ETag(l.Rev))
-	return httpapi.Created(c, "/api/v1/links/"+l.ID, h.createdOf(l, ignored))
+	_, err = h.links.Create(ctx, p, identity.OriginFrom(ctx), draft)
+	return err
 }
 
 // readCreate reads the body of a create.

@@ -10,12 +10,8 @@ import (
 // A payload is a batch of clicks: a version, the producer's running total behind
 // this batch, and distinct clicks with their counts. Equal clicks are summed
 // where they happen, so a hot link costs one entry a batch and not one a visit.
-// Version 2 is for batches that take clicks back: its counts have a sign. Others
-// stay with version 1, which flushers of older releases can read.
-const (
-	payloadVersion = 1
-	payloadSigned  = 2
-)
+// A count below zero takes clicks back.
+const payloadVersion = 1
 
 var errPayload = errors.New("broken click payload")
 
@@ -26,16 +22,14 @@ type tuple struct {
 
 // sums adds up the clicks of one batch. It is reused from batch to batch.
 type sums struct {
-	index  map[link.Click]int
-	list   []tuple
-	total  int64
-	signed bool // some were taken back
+	index map[link.Click]int
+	list  []tuple
+	total int64
 }
 
 // add counts n clicks like c, -1 to take one back.
 func (s *sums) add(c link.Click, n int64) {
 	s.total += n
-	s.signed = s.signed || n < 0
 	if last := len(s.list) - 1; last >= 0 && s.list[last].click == c {
 		s.list[last].n += n
 		return
@@ -54,20 +48,15 @@ func (s *sums) add(c link.Click, n int64) {
 func (s *sums) reset() {
 	clear(s.index)
 	clear(s.list)
-	s.list, s.total, s.signed = s.list[:0], 0, false
+	s.list, s.total = s.list[:0], 0
 }
 
 // encode writes the batch; runningTotal includes it.
 func (s *sums) encode(runningTotal int64) []byte {
 	b := make([]byte, 0, 16+len(s.list)*48)
-	version, appendCount := byte(payloadVersion), func(b []byte, n int64) []byte { return binary.AppendUvarint(b, uint64(n)) }
-	if s.signed {
-		version, appendCount = payloadSigned, binary.AppendVarint
-	}
-	b = append(b, version)
-	b = appendCount(b, runningTotal)
+	b = binary.AppendVarint(append(b, payloadVersion), runningTotal)
 	for _, t := range s.list {
-		b = appendCount(b, t.n)
+		b = binary.AppendVarint(b, t.n)
 		b = binary.AppendUvarint(b, uint64(t.click.Day))
 		b = append(b, byte(t.click.Device))
 		for _, text := range []string{t.click.LinkID, t.click.Referrer, t.click.Country} {
@@ -80,17 +69,16 @@ func (s *sums) encode(runningTotal int64) []byte {
 
 // decode reads a payload and hands out its clicks.
 func decode(b []byte, each func(c link.Click, n int64)) (runningTotal int64, err error) {
-	if len(b) == 0 || b[0] != payloadVersion && b[0] != payloadSigned {
+	if len(b) == 0 || b[0] != payloadVersion {
 		return 0, errPayload
 	}
-	signed := b[0] == payloadSigned
 	r := reader{b: b[1:]}
-	runningTotal = r.count(signed)
+	runningTotal = r.varint()
 	for len(r.b) > 0 && !r.bad {
-		n := r.count(signed)
+		n := r.varint()
 		c := link.Click{Day: link.Day(r.uvarint()), Device: link.Device(r.byte())}
 		c.LinkID, c.Referrer, c.Country = r.text(), r.text(), r.text()
-		if r.bad || n <= 0 && !signed {
+		if r.bad {
 			return 0, errPayload
 		}
 		each(c, n)
@@ -116,10 +104,7 @@ func (r *reader) uvarint() uint64 {
 	return v
 }
 
-func (r *reader) count(signed bool) int64 {
-	if !signed {
-		return int64(r.uvarint())
-	}
+func (r *reader) varint() int64 {
 	v, n := binary.Varint(r.b)
 	if n <= 0 || v > 1<<53 || v < -1<<53 {
 		r.bad, r.b = true, nil

@@ -142,18 +142,15 @@ func leftSpools(dir, own string) []*spool {
 	return left
 }
 
-// parseSpoolName reads id.part.seq.clicks. Older releases wrote id.clicks.
+// parseSpoolName reads id.part.seq.clicks.
 func parseSpoolName(name string) (id string, part, seq int, ok bool) {
 	fields := strings.Split(strings.TrimSuffix(name, spoolSuffix), ".")
-	switch len(fields) {
-	case 1:
-		return fields[0], 0, 0, true
-	case 3:
-		part, err1 := strconv.Atoi(fields[1])
-		seq, err2 := strconv.Atoi(fields[2])
-		return fields[0], part, seq, err1 == nil && err2 == nil
+	if len(fields) != 3 {
+		return "", 0, 0, false
 	}
-	return "", 0, 0, false
+	part, err1 := strconv.Atoi(fields[1])
+	seq, err2 := strconv.Atoi(fields[2])
+	return fields[0], part, seq, err1 == nil && err2 == nil
 }
 
 const (

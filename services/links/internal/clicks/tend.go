@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 const (
@@ -70,25 +72,47 @@ func (l *lane) tend(ctx context.Context) {
 // that is not returned to, however reliably it does.
 func (l *lane) probe(ctx context.Context) bool {
 	for range 64 {
-		l.state.Lock()
-		list, all := l.live.missing(nil, l.caller.room())
-		force, before := l.live.skips(list), l.live.acked
-		l.state.Unlock()
-		r, err := l.caller.call(ctx, l.log.fast, l.live.name, list, force)
+		s, err := l.send(ctx, l.log.fast, &l.live, nil)
 		if err != nil {
 			return false
 		}
-		l.state.Lock()
-		caughtUp := l.follower.Hear(r.news)
-		l.live.learn(before, r.last)
-		if ready := caughtUp && all && r.code != gap; ready {
+		if s.caughtUp && s.all && s.code != gap {
+			l.state.Lock()
+			defer l.state.Unlock()
 			l.regain()
-			l.state.Unlock()
 			return true
 		}
-		l.state.Unlock()
 	}
 	return false
+}
+
+// sent is a call that send has made.
+type sent struct {
+	reply
+	before   int64 // the last batch that Redis was known to have
+	all      bool  // nothing was left out for want of room
+	caughtUp bool  // see [invalidation.Follower.Hear]
+}
+
+// send sends what Redis may lack of a producer's batches, and more behind it if there
+// is room for all of it.
+func (l *lane) send(ctx context.Context, client redis.Scripter, p *producer, more []record) (s sent, err error) {
+	l.state.Lock()
+	list, all := p.missing(nil, l.caller.room())
+	if all {
+		list = append(list, numberedOf(more)...)
+	}
+	force := p.skips(list)
+	s.before, s.all = p.acked, all
+	l.state.Unlock()
+	if s.reply, err = l.caller.call(ctx, client, p.name, list, force); err != nil {
+		return s, err
+	}
+	l.state.Lock()
+	defer l.state.Unlock()
+	s.caughtUp = l.follower.Hear(s.news)
+	p.learn(s.before, s.last)
+	return s, nil
 }
 
 // drain brings the spool into Redis, many batches a call, and reports whether
@@ -117,7 +141,8 @@ func (l *lane) drain(ctx context.Context, due time.Time) (more bool) {
 				l.drained(run[:done])
 				continue
 			}
-			if !l.sendLive(ctx) {
+			// With the patience that redirects do not have.
+			if s, err := l.send(ctx, l.log.slow, &l.live, nil); err != nil || s.last == s.before {
 				return true
 			}
 			continue
@@ -129,50 +154,17 @@ func (l *lane) drain(ctx context.Context, due time.Time) (more bool) {
 	return false
 }
 
-// sendLive sends live batches that may not have arrived, with the patience that
-// redirects do not have.
-func (l *lane) sendLive(ctx context.Context) bool {
-	l.state.Lock()
-	list, _ := l.live.missing(nil, l.caller.room())
-	force, before := l.live.skips(list), l.live.acked
-	l.state.Unlock()
-	r, err := l.caller.call(ctx, l.log.slow, l.live.name, list, force)
-	if err != nil {
-		return false
-	}
-	l.state.Lock()
-	defer l.state.Unlock()
-	l.follower.Hear(r.news)
-	l.live.learn(before, r.last)
-	return r.last != before
-}
-
 // sendLate sends spooled batches, behind those that Redis may have lost since
 // they were sent. It reports whether the spool got shorter or the next call is
 // worth a try.
 func (l *lane) sendLate(ctx context.Context, run []record) bool {
-	l.state.Lock()
-	list, all := l.late.missing(nil, l.caller.room())
-	if all {
-		list = append(list, numberedOf(run)...)
-	}
-	force := l.late.skips(list)
-	before := l.late.acked
-	l.state.Unlock()
-	r, err := l.caller.call(ctx, l.log.slow, l.late.name, list, force)
+	s, err := l.send(ctx, l.log.slow, &l.late, run)
 	if err != nil {
 		return false
 	}
-	l.state.Lock()
-	l.follower.Hear(r.news)
-	l.late.learn(before, r.last)
-	l.state.Unlock()
-	done := upTo(run, r.last)
+	done := upTo(run, s.last)
 	l.drained(run[:done])
-	if r.code == full {
-		return false
-	}
-	return done > 0 || r.last != before
+	return s.code != full && (done > 0 || s.last != s.before)
 }
 
 // drained forgets records that are in Redis, except for a copy of the last seconds.
@@ -211,23 +203,17 @@ func (l *lane) check(ctx context.Context) {
 
 func (l *lane) checkOne(ctx context.Context, p *producer) {
 	for range 64 {
-		l.state.Lock()
-		list, _ := p.missing(nil, l.caller.room())
-		force, before := p.skips(list), p.acked
-		l.state.Unlock()
-		r, err := l.caller.call(ctx, l.log.slow, p.name, list, force)
+		s, err := l.send(ctx, l.log.slow, p, nil)
 		if err != nil {
 			return // the redirects' calls find out for themselves
 		}
-		if r.last < before {
-			slog.WarnContext(ctx, "redis has lost clicks; what was kept is sent again", "partition", l.caller.part, "from", r.last+1, "to", before)
+		if s.last < s.before {
+			slog.WarnContext(ctx, "redis has lost clicks; what was kept is sent again", "partition", l.caller.part, "from", s.last+1, "to", s.before)
 		}
 		l.state.Lock()
-		caughtUp := l.follower.Hear(r.news)
-		p.learn(before, r.last)
-		list, _ = p.missing(nil, 1)
+		list, _ := p.missing(nil, 1)
 		l.state.Unlock()
-		if r.code == full || caughtUp && len(list) == 0 {
+		if s.code == full || s.caughtUp && len(list) == 0 {
 			return
 		}
 	}
@@ -246,7 +232,7 @@ func (l *lane) close(ctx context.Context) (empty bool, err error) {
 	close(l.wake)
 	<-l.stopped
 	if l.away.Load() {
-		l.sendLive(ctx)
+		_, _ = l.send(ctx, l.log.slow, &l.live, nil) // what does not arrive is in the spool
 	}
 	l.drain(ctx, time.Now().Add(time.Hour)) // nothing adds to it any more, and nobody probes
 	l.state.Lock()

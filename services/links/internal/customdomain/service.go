@@ -37,8 +37,8 @@ type Tx interface {
 	Owner(hostname string) (domainID string, err error)
 	// HasLinks reports whether a link uses the domain.
 	HasLinks(d *Domain) (bool, error)
-	// Room takes room for one more domain; Full if there is none.
-	Room(accountID string, limit int) error
+	// Room takes room for n more domains; Full if there is none.
+	Room(accountID string, limit, n int64) error
 
 	// Each of these writes its event too, unless that is [events.Quiet].
 	Add(d *Domain, what events.Type) error
@@ -115,7 +115,7 @@ func (s *Service) Claim(ctx context.Context, p *identity.Principal, hostname str
 		if taken {
 			return Taken()
 		}
-		if err := tx.Room(p.AccountID, p.Quotas.Domains); err != nil {
+		if err := tx.Room(p.AccountID, int64(p.Quotas.Domains), 1); err != nil {
 			return err
 		}
 		return tx.Add(made, events.DomainCreated)

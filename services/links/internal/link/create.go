@@ -23,10 +23,13 @@ type Result struct {
 // errAgain ends a try to create links that found a place or a drawn slug taken.
 var errAgain = errors.New("look again")
 
-// Create makes one link; see [Service.CreateAll].
+// Create makes one link, which is d.Ready first; see [Service.CreateAll].
 func (s *Service) Create(ctx context.Context, p *identity.Principal, o identity.Origin, d Draft) (*Link, error) {
 	if d.needsNothing() {
 		l := newLink(p.AccountID, o, d, 0)
+		if err := d.Ready(l); err != nil {
+			return nil, err
+		}
 		if err := s.opt.Store.Add(ctx, p.Quotas.Links, l); !errors.Is(err, ErrInTheWay) {
 			return l, err
 		}
@@ -227,6 +230,11 @@ func (b *batch) settle(tx Tx) error {
 		return err
 	}
 	for _, a := range adds {
+		if ready := a.it.draft.Ready; ready != nil {
+			if err := ready(a.it.link); err != nil {
+				return err
+			}
+		}
 		tx.Add(a.it.link, a.over, events.LinkCreated)
 	}
 	return nil

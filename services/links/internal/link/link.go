@@ -172,6 +172,10 @@ type Draft struct {
 	// which may be unknown.
 	ImportedClicks *int64
 	CreatedAt      time.Time
+
+	// Ready is called with the link as it will be, before each commit that would make it.
+	// [Service.CreateAll] needs none.
+	Ready func(*Link) error
 }
 
 // Change is a new value for a field, or none.

@@ -120,8 +120,7 @@ func (s Certificates) ChangeCertificate(
 	ctx context.Context, host string, fn func(r *certificate.Record, o certificate.Owner) error,
 ) error {
 	var forget bool
-	err := s.db.Tx(ctx, "change certificate", func(rtx *record.Tx) error {
-		t := &tx{Tx: rtx, s: s.Store}
+	err := s.db.Tx(ctx, "change certificate", func(t *record.Tx) error {
 		forget = false
 		// Owner and record in one transaction: if the name changes hands meanwhile, it starts again.
 		var h hostDoc
@@ -136,13 +135,13 @@ func (s Certificates) ChangeCertificate(
 		}
 		var domain *customdomain.Domain
 		if owned {
-			if domain, err = t.Domain(h.DomainID); err != nil {
+			if domain, err = s.domain(t, h.DomainID); err != nil {
 				return err
 			}
 		}
 		var owner certificate.Owner
 		if domain != nil {
-			if owner, err = t.certificateOwner(domain.AccountID); err != nil {
+			if owner, err = s.owner(t, domain.AccountID); err != nil {
 				return err
 			}
 		}
@@ -161,7 +160,7 @@ func (s Certificates) ChangeCertificate(
 			if shown := certificate.Shown(r, s.db.Now()); shown != domain.Certificate {
 				before := *domain
 				domain.Certificate = shown
-				if err := s.domains.In(t.Tx).Put(&before, domain, events.Quiet); err != nil {
+				if err := s.domains.In(t).Put(&before, domain, events.Quiet); err != nil {
 					return err
 				}
 			}
@@ -175,26 +174,13 @@ func (s Certificates) ChangeCertificate(
 	return err
 }
 
-func (t *tx) certificateOwner(accountID string) (certificate.Owner, error) {
-	snaps, err := t.GetAll(Standings(t.s.db.DB).Ref(accountID))
+func (s Certificates) owner(t *record.Tx, accountID string) (certificate.Owner, error) {
+	snaps, err := t.GetAll(Standings(s.db.DB).Ref(accountID))
 	if err != nil {
 		return certificate.Owner{}, err
 	}
 	standing, err := keeper.Of(snaps[0])
 	return certificate.Owner{Account: accountID, Suspended: !standing.State.Serves()}, err
-}
-
-// handOver gives a host's record to account, "" for none, and returns what is kept of
-// it. Without having read the owner, in the same transaction, it keeps nothing.
-func (t *tx) handOver(host, account string) *certificate.Record {
-	if d := t.certs[host]; d != nil {
-		if r := recordOf(host, d); r.HandOver(account, t.s.db.Now()) {
-			t.Set(t.s.certificateRef(host), certificateDocOf(r))
-			return r
-		}
-	}
-	t.Delete(t.s.certificateRef(host))
-	return &certificate.Record{Host: host}
 }
 
 // DueCertificates implements [certificate.Store].

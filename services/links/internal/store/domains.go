@@ -9,7 +9,6 @@ import (
 
 	"cloud.google.com/go/firestore"
 
-	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/services/links/internal/certificate"
@@ -151,23 +150,35 @@ func (s Domains) DueDomains(
 
 // Atomically implements [customdomain.Store].
 func (s Domains) Atomically(ctx context.Context, what string, fn func(tx customdomain.Tx) error) error {
-	return s.db.Tx(ctx, what, func(rtx *record.Tx) error {
-		t := &tx{Tx: rtx, s: s.Store, certs: map[string]*certificateDoc{}}
-		return fn(domainTx{t, s.domains.In(rtx)})
+	return s.db.Tx(ctx, what, func(tx *record.Tx) error {
+		return fn(domainTx{s.domains.In(tx), tx, s.Store, map[string]*certificateDoc{}})
 	})
 }
 
 // domainTx is [customdomain.Tx].
 type domainTx struct {
-	*tx
-	domains record.In[customdomain.Domain]
+	record.In[customdomain.Domain]
+	tx    *record.Tx
+	s     *Store
+	certs map[string]*certificateDoc // of hosts whose owner was read
+}
+
+// Domain implements [customdomain.Tx].
+func (t domainTx) Domain(id string) (*customdomain.Domain, error) { return t.s.domain(t.tx, id) }
+
+func (s *Store) domain(tx *record.Tx, id string) (*customdomain.Domain, error) {
+	found, err := s.domains.In(tx).GetAll(id)
+	if err != nil {
+		return nil, err
+	}
+	return found[0], nil
 }
 
 // Owner implements [customdomain.Tx]. It reads the certificate too, since a new owner
 // has to be set without another read.
 func (t domainTx) Owner(hostname string) (string, error) {
-	snaps, err := t.GetAll(t.s.hostRef(hostname), t.s.certificateRef(hostname))
-	if err != nil || snaps[0] == nil && snaps[1] == nil {
+	snaps, err := t.tx.GetAll(t.s.hostRef(hostname), t.s.certificateRef(hostname))
+	if err != nil {
 		return "", err
 	}
 	if snaps[1] != nil {
@@ -185,39 +196,34 @@ func (t domainTx) Owner(hostname string) (string, error) {
 
 // HasLinks implements [customdomain.Tx].
 func (t domainTx) HasLinks(d *customdomain.Domain) (bool, error) {
-	using, err := t.Query(t.s.anyLink(d.AccountID, link.DomainTerm+d.ID))
+	using, err := t.tx.Query(t.s.anyLink(d.AccountID, link.DomainTerm+d.ID))
 	return len(using) > 0, err
-}
-
-// Room implements [customdomain.Tx].
-func (t domainTx) Room(accountID string, limit int) error {
-	return t.domains.Room(accountID, int64(limit), 1)
-}
-
-// Add implements [customdomain.Tx].
-func (t domainTx) Add(d *customdomain.Domain, what events.Type) error { return t.domains.Add(d, what) }
-
-// Put implements [customdomain.Tx].
-func (t domainTx) Put(before, d *customdomain.Domain, what events.Type) error {
-	return t.domains.Put(before, d, what)
-}
-
-// Remove implements [customdomain.Tx].
-func (t domainTx) Remove(d *customdomain.Domain, what events.Type) error {
-	return t.domains.Remove(d, what)
 }
 
 // SetOwner implements [customdomain.Tx]. A certificate of the owner before is
 // forgotten with its private key.
 func (t domainTx) SetOwner(d *customdomain.Domain) {
-	t.Announce(d.Hostname)
+	t.tx.Announce(d.Hostname)
 	d.Certificate = certificate.Shown(t.handOver(d.Hostname, d.AccountID), t.s.db.Now())
-	t.Set(t.s.hostRef(d.Hostname), &hostDoc{DomainID: d.ID, AccountID: d.AccountID})
+	t.tx.Set(t.s.hostRef(d.Hostname), &hostDoc{DomainID: d.ID, AccountID: d.AccountID})
 }
 
 // ClearOwner implements [customdomain.Tx].
 func (t domainTx) ClearOwner(d *customdomain.Domain) {
-	t.Announce(d.Hostname)
+	t.tx.Announce(d.Hostname)
 	t.handOver(d.Hostname, "")
-	t.Delete(t.s.hostRef(d.Hostname))
+	t.tx.Delete(t.s.hostRef(d.Hostname))
+}
+
+// handOver gives a host's record to account, "" for none, and returns what is kept of
+// it. Without having read the owner, in the same transaction, it keeps nothing.
+func (t domainTx) handOver(host, account string) *certificate.Record {
+	if d := t.certs[host]; d != nil {
+		if r := recordOf(host, d); r.HandOver(account, t.s.db.Now()) {
+			t.tx.Set(t.s.certificateRef(host), certificateDocOf(r))
+			return r
+		}
+	}
+	t.tx.Delete(t.s.certificateRef(host))
+	return &certificate.Record{Host: host}
 }

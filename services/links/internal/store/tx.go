@@ -21,13 +21,13 @@ import (
 
 // Atomically implements [link.Store].
 func (s *Store) Atomically(ctx context.Context, what string, fn func(tx link.Tx) error) error {
-	return inLinkWords(s.db.Tx(ctx, what, func(rtx *record.Tx) error { return fn(&tx{Tx: rtx, s: s}) }))
+	return inLinkWords(s.db.Tx(ctx, what, func(rtx *record.Tx) error { return fn(&tx{rtx, s}) }))
 }
 
 // Add implements [link.Store]. A commit that is sent again finds its own links in the way.
 func (s *Store) Add(ctx context.Context, limit int, links ...*link.Link) error {
 	add := func(rtx *record.Tx) error {
-		t := &tx{Tx: rtx, s: s}
+		t := &tx{rtx, s}
 		if limit > 0 {
 			room, err := t.Room(links[0].AccountID, limit, len(links))
 			if err == nil && room < len(links) {
@@ -61,11 +61,10 @@ func inLinkWords(err error) error {
 	return err
 }
 
-// tx is one transaction: [link.Tx], and with domainTx [customdomain.Tx].
+// tx is [link.Tx].
 type tx struct {
 	*record.Tx
-	s     *Store
-	certs map[string]*certificateDoc // of hosts whose owner was read
+	s *Store
 }
 
 // Find implements [link.Tx].
@@ -201,11 +200,5 @@ func (t *tx) PutSlug(key string, slug *link.SlugRecord) {
 	t.Set(t.s.slugRef(key), releasedDocOf(slug))
 }
 
-// Domain implements [link.Tx] and [customdomain.Tx].
-func (t *tx) Domain(id string) (*customdomain.Domain, error) {
-	found, err := t.s.domains.In(t.Tx).GetAll(id)
-	if err != nil {
-		return nil, err
-	}
-	return found[0], nil
-}
+// Domain implements [link.Tx].
+func (t *tx) Domain(id string) (*customdomain.Domain, error) { return t.s.domain(t.Tx, id) }

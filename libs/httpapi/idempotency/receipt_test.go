@@ -1,0 +1,185 @@
+package idempotency_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
+	"github.com/linkreel/linkreel/libs/record"
+	"github.com/linkreel/linkreel/services/localcloud/firestore"
+)
+
+// shelf is where the requests of these tests put things.
+type shelf struct {
+	world
+	records *record.DB
+
+	mu        sync.Mutex
+	announced []string
+}
+
+func newShelf(t *testing.T) *shelf {
+	s := &shelf{world: newWorld(t)}
+	s.records = record.Open(s.db, record.Options{Announce: func(_ context.Context, keys ...string) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.announced = append(s.announced, keys...)
+	}})
+	return s
+}
+
+// put does a request in one commit.
+func (s *shelf) put(ctx context.Context, r idempotency.Request, name string) (*idempotency.Receipt, error) {
+	return s.do(ctx, r, s.records.Commit, func(tx *record.Tx) error {
+		tx.Create(s.db.Ref("things", name), map[string]any{"name": name})
+		tx.Announce(name)
+		return nil
+	})
+}
+
+type by func(ctx context.Context, what string, fn func(*record.Tx) error) error
+
+func (s *shelf) do(ctx context.Context, r idempotency.Request, change by, fn func(*record.Tx) error) (*idempotency.Receipt, error) {
+	receipt := s.Receipt(r, func() *idempotency.Response { a := answer; return &a })
+	return receipt, change(record.WithReceipt(ctx, receipt), "put", fn)
+}
+
+func (s *shelf) wantThings(t *testing.T, want ...string) {
+	t.Helper()
+	got, err := s.db.IDs(t.Context(), "list", s.db.Collection("things").Query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slices.Sort(got); !slices.Equal(got, want) {
+		t.Errorf("there is %v, want %v", got, want)
+	}
+}
+
+func wantRepeated(t *testing.T, err error) {
+	t.Helper()
+	var repeated *idempotency.Repeated
+	if !errors.As(err, &repeated) {
+		t.Errorf("%v, want the first answer", err)
+		return
+	}
+	got := repeated.Response
+	got.Changed = nil
+	if d := cmp.Diff(answer, got); d != "" {
+		t.Errorf("answer (-want +got):\n%s", d)
+	}
+}
+
+func TestAReceiptCostsOneWriteAndIsFoundByTheNextTry(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	s.cloud.Firestore.ResetStats()
+	if _, err := s.put(t.Context(), request, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.cloud.Firestore.Stats(); n.Writes != 2 || n.Reads != 0 || n.Calls["Commit"] != 1 {
+		t.Errorf("%+v, want one commit of two documents", n)
+	}
+	s.announced = nil // As if the first try had died after its commit.
+	_, err := s.put(t.Context(), request, "b")
+	wantRepeated(t, err)
+	if !slices.Contains(s.announced, "a") {
+		t.Errorf("the second try announces %v, not what the first has changed", s.announced)
+	}
+	s.wantThings(t, "a")
+	other := request
+	other.Body = []byte("bb")
+	if _, err := s.put(t.Context(), other, "c"); apierr.CodeOf(err) != apierr.IdempotencyKeyReused {
+		t.Errorf("another body: %v", err)
+	}
+	s.wantThings(t, "a")
+}
+
+func TestOfManyRequestsAtOnceOneIsDone(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	var wg sync.WaitGroup
+	errs := make([]error, 30)
+	for i := range errs {
+		wg.Go(func() { _, errs[i] = s.put(t.Context(), request, fmt.Sprint("a", i)) })
+	}
+	wg.Wait()
+	done := slices.IndexFunc(errs, func(err error) bool { return err == nil })
+	for i, err := range errs {
+		if i != done {
+			wantRepeated(t, err)
+		}
+	}
+	s.wantThings(t, fmt.Sprint("a", done))
+}
+
+func TestACommitThatIsSentAgainKnowsItsOwnReceipt(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	s.cloud.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, Times: 1, LoseAnswer: true, Code: codes.Unavailable})
+	receipt, err := s.put(t.Context(), request, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.wantThings(t, "a")
+	if err := receipt.Keep(t.Context(), idempotency.Response{Status: 409}); err != nil {
+		t.Errorf("Keep: %v", err)
+	}
+	_, err = s.put(t.Context(), request, "b")
+	wantRepeated(t, err)
+}
+
+func TestAReceiptEndsAfterADay(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	if _, err := s.put(t.Context(), request, "a"); err != nil {
+		t.Fatal(err)
+	}
+	s.forward(24*time.Hour + time.Second)
+	if _, err := s.put(t.Context(), request, "b"); err != nil {
+		t.Errorf("a day later: %v", err)
+	}
+	s.wantThings(t, "a", "b")
+	_, err := s.put(t.Context(), request, "c")
+	wantRepeated(t, err)
+	s.forward(24*time.Hour + time.Second)
+	receipt := s.Receipt(request, nil)
+	if err := receipt.Keep(t.Context(), idempotency.Response{Status: 404}); err != nil {
+		t.Errorf("a refusal a day later: %v", err)
+	}
+}
+
+// The first try may have taken the last place, or the name that was asked for.
+func TestARefusalGivesWayToTheFirstAnswer(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t)
+	if _, err := s.put(t.Context(), request, "a"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.do(t.Context(), request, s.records.Tx, func(*record.Tx) error { return apierr.New(apierr.SlugTaken, "taken") })
+	wantRepeated(t, err)
+	_, err = s.do(t.Context(), request, s.records.Tx, func(*record.Tx) error { return nil })
+	wantRepeated(t, err)
+	wantRepeated(t, s.Receipt(request, nil).Keep(t.Context(), idempotency.Response{Status: 400}))
+
+	refused := request
+	refused.Key = "order-2"
+	receipt, err := s.do(t.Context(), refused, s.records.Tx, func(*record.Tx) error { return apierr.New(apierr.SlugTaken, "taken") })
+	if apierr.CodeOf(err) != apierr.SlugTaken {
+		t.Fatal(err)
+	}
+	if err := receipt.Keep(t.Context(), answer); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.put(t.Context(), refused, "b")
+	wantRepeated(t, err)
+	s.wantThings(t, "a")
+}
