@@ -1,9 +1,11 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/linkreel/linkreel/libs/apierr"
@@ -29,6 +31,9 @@ type Store interface {
 	// Deliveries lists a webhook's, newest first.
 	Deliveries(ctx context.Context, webhookID string, before DeliveryPlace, limit int) (page []*Delivery, more bool, err error)
 	Delivery(ctx context.Context, webhookID, id string) (*Delivery, error)
+	// Flying lists a webhook's deliveries that are at their first try, which neither
+	// Deliveries nor Delivery knows.
+	Flying(ctx context.Context, accountID, webhookID string) ([]*Delivery, error)
 	// AddDelivery stores a new one.
 	AddDelivery(ctx context.Context, d *Delivery) error
 	// PutDelivery writes one over whatever is stored.
@@ -43,6 +48,13 @@ type Store interface {
 type DeliveryPlace struct {
 	At time.Time
 	ID string
+}
+
+func (d *Delivery) place() DeliveryPlace { return DeliveryPlace{d.CreatedAt, d.ID} }
+
+// compare orders places from the top.
+func (p DeliveryPlace) compare(o DeliveryPlace) int {
+	return cmp.Or(o.At.Compare(p.At), cmp.Compare(o.ID, p.ID))
 }
 
 // Courier is told that a webhook has something to send.
@@ -167,7 +179,25 @@ func (s *Service) Deliveries(ctx context.Context, accountID, id string, before D
 	if _, err := s.store.Webhook(ctx, accountID, id); err != nil {
 		return nil, false, err
 	}
-	return s.store.Deliveries(ctx, id, before, limit)
+	// First those: one whose try ends meanwhile is found twice, not never.
+	flying, err := s.store.Flying(ctx, accountID, id)
+	if err != nil {
+		return nil, false, err
+	}
+	page, more, err := s.store.Deliveries(ctx, id, before, limit)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, d := range flying {
+		above := before.ID == "" || d.place().compare(before) > 0
+		if above && (!more || d.place().compare(page[len(page)-1].place()) < 0) {
+			page = append(page, d)
+		}
+	}
+	slices.SortStableFunc(page, func(a, b *Delivery) int { return a.place().compare(b.place()) })
+	page = slices.CompactFunc(page, func(a, b *Delivery) bool { return a.ID == b.ID })
+	more = more || len(page) > limit
+	return page[:min(len(page), limit)], more, nil
 }
 
 // Delivery reads one of a webhook's deliveries, with the webhook.
@@ -175,6 +205,13 @@ func (s *Service) Delivery(ctx context.Context, accountID, id, deliveryID string
 	w, err := s.store.Webhook(ctx, accountID, id)
 	if err != nil {
 		return nil, nil, err
+	}
+	flying, err := s.store.Flying(ctx, accountID, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	if i := slices.IndexFunc(flying, func(d *Delivery) bool { return d.ID == deliveryID }); i >= 0 {
+		return w, flying[i], nil
 	}
 	d, err := s.store.Delivery(ctx, id, deliveryID)
 	return w, d, err

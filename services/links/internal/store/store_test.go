@@ -66,6 +66,9 @@ func newWorld(t testing.TB) world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
+	if _, err := db.Identity(t.Context()); err != nil { // as a service does before its first record
+		t.Fatal(err)
+	}
 	b := world{cloud: cloud, offset: new(atomic.Int64), heard: &heard{}}
 	records := record.Open(db, record.Options{Outbox: outbox.New(db, nil, b.clock), Announce: b.heard.Announce, Now: b.clock})
 	b.Store = New(records, Shown{
