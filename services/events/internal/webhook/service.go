@@ -18,9 +18,8 @@ import (
 type Store interface {
 	Webhook(ctx context.Context, accountID, id string) (*Webhook, error)
 	Webhooks(ctx context.Context, accountID string) ([]*Webhook, error)
-	// Create adds a webhook with its event, or finds the one that an earlier try of
-	// the same request made. QUOTA_EXCEEDED at MaxPerAccount.
-	Create(ctx context.Context, w *Webhook) (*Webhook, error)
+	// Create adds a webhook with its event. QUOTA_EXCEEDED at MaxPerAccount.
+	Create(ctx context.Context, w *Webhook) error
 	// Update changes a webhook with its event, in one commit. fn may run several
 	// times; the type it returns is the event's, "" writes nothing.
 	Update(ctx context.Context, accountID, id string, fn func(*Webhook) (events.Type, error)) (*Webhook, error)
@@ -86,20 +85,22 @@ type Draft struct {
 	Description string
 }
 
-// Create makes a webhook. Asked again under the same Idempotency-Key it answers
-// with the one it made, and its secret.
-func (s *Service) Create(ctx context.Context, accountID string, o identity.Origin, d Draft) (*Webhook, error) {
+// New is a webhook that is not kept yet, with its secret.
+func (s *Service) New(accountID string, d Draft) (*Webhook, error) {
 	secret, err := NewSecret()
 	if err != nil {
 		return nil, err
 	}
-	at := o.At.UTC().Truncate(time.Millisecond)
-	return s.store.Create(ctx, &Webhook{
-		ID: identity.IDFrom("whk", o.Nonce), AccountID: accountID, URL: d.Address.Given, Target: d.Address.Target,
+	at := s.now().UTC().Truncate(time.Millisecond)
+	return &Webhook{
+		ID: identity.NewID("whk"), AccountID: accountID, URL: d.Address.Given, Target: d.Address.Target,
 		Events: d.Events, Description: d.Description, Enabled: true,
 		CreatedAt: at, UpdatedAt: at, Rev: 1, Secrets: []Secret{{Text: secret}},
-	})
+	}, nil
 }
+
+// Create keeps a new webhook.
+func (s *Service) Create(ctx context.Context, w *Webhook) error { return s.store.Create(ctx, w) }
 
 // Get finds a webhook.
 func (s *Service) Get(ctx context.Context, accountID, id string) (*Webhook, error) {
