@@ -13,7 +13,6 @@
 package httpapi
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -47,7 +46,6 @@ import (
 	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/ratelimit"
-	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/libs/turns"
 )
 
@@ -108,8 +106,8 @@ type Route struct{ Method, Path string }
 // Access is what a route demands beyond a valid key. The zero value demands
 // nothing more.
 type Access struct {
-	Scope identity.Scope // "" for none
-	Plan  identity.Plan  // the lowest plan that may call
+	Scope identity.ScopeSet
+	Plan  identity.Plan // the lowest plan that may call
 	// Repeatable is for a POST that may revoke the key it is called with. When its
 	// answer is lost, the caller has neither the old key nor the new one, so a key
 	// that is revoked by now may still repeat a request that it made before, by its
@@ -455,10 +453,10 @@ func (a *API) admit(c *fiber.Ctx, access Access) error {
 	switch {
 	case p.Suspended:
 		return apierr.New(apierr.AccountSuspended, "This account is suspended.")
-	case access.Scope != "" && !p.Scopes.Has(access.Scope):
+	case !p.Scopes.Has(access.Scope):
 		return &apierr.Error{
-			Code: apierr.InsufficientScope, Message: "This key lacks the scope " + string(access.Scope) + ".",
-			RequiredScope: string(access.Scope),
+			Code: apierr.InsufficientScope, Message: "This key lacks the scope " + access.Scope.String() + ".",
+			RequiredScope: access.Scope.String(),
 		}
 	case p.Plan < access.Plan:
 		return PlanRequired(access.Plan, p.Plan)
@@ -538,36 +536,6 @@ func OnlyBearer(token, message string, h fiber.Handler) fiber.Handler {
 	}
 }
 
-// repeats reports whether a request whose key was refused with err repeats one that
-// the key made while it was good: the key is revoked, the account is not suspended,
-// and there is a record under the same Idempotency-Key, with the same body. Such a
-// request takes no token from the account's bucket; a network that guesses at
-// records has its budget of misses.
-func (a *API) repeats(c *fiber.Ctx, p *identity.Principal, bearer string, err error) bool {
-	key := c.Get(idempotencyKey)
-	if apierr.CodeOf(err) != apierr.APIKeyRevoked || p == nil || p.Suspended || a.opt.Idempotency == nil || !validIdempotencyKey(key) {
-		return false
-	}
-	client := a.ClientIP(c)
-	if a.misses.Wait(client) > 0 {
-		return false
-	}
-	known, err := a.opt.Idempotency.Known(c.UserContext(), beginRequest(c, p.AccountID, key, bearer))
-	if err != nil {
-		a.opt.Log.WarnContext(c.UserContext(), "idempotency record not read", "service", a.opt.Name, "error", err)
-	}
-	if !known {
-		a.misses.Miss(client)
-	}
-	return known
-}
-
-const idempotencyKey = "Idempotency-Key"
-
-func beginRequest(c *fiber.Ctx, account, key, bearer string) idempotency.Request {
-	return idempotency.Request{Account: account, Route: c.Method() + " " + c.Path(), Key: key, Body: c.Request().Body(), Secret: bearer}
-}
-
 // once runs a POST under its Idempotency-Key: a repeated key replays the first
 // answer instead of acting again.
 func (a *API) once(c *fiber.Ctx, account string, oneCommit bool, h fiber.Handler) error {
@@ -596,7 +564,7 @@ func (a *API) once(c *fiber.Ctx, account string, oneCommit bool, h fiber.Handler
 	if rec.Replay != nil {
 		return replay(c, rec.Replay)
 	}
-	c.SetUserContext(identity.WithOrigin(ctx, identity.Origin{Nonce: rec.Nonce, At: rec.At}))
+	c.SetUserContext(identity.WithOrigin(ctx, rec.Origin))
 	if err := h(c); err != nil {
 		a.fail(c, toAPI(err, c, a.app)) // the refusal is the answer to keep
 	}
@@ -613,86 +581,6 @@ func (a *API) once(c *fiber.Ctx, account string, oneCommit bool, h fiber.Handler
 		a.opt.Log.WarnContext(ctx, "idempotency record not closed", "service", a.opt.Name, "error", err)
 	}
 	return nil
-}
-
-// inOneCommit runs a POST of a route that is [Access.OneCommit].
-func (a *API) inOneCommit(c *fiber.Ctx, r idempotency.Request, h fiber.Handler) error {
-	receipt := a.opt.Idempotency.Receipt(r, func() *idempotency.Response {
-		if c.Response().StatusCode() != fiber.StatusCreated {
-			return nil // this commit is not the create
-		}
-		answer := answerOf(c)
-		return &answer
-	})
-	ctx := record.WithReceipt(c.UserContext(), receipt)
-	c.SetUserContext(identity.WithOrigin(ctx, receipt.Origin()))
-	err := h(c)
-	var repeated *idempotency.Repeated
-	if !errors.As(err, &repeated) {
-		if err != nil {
-			a.fail(c, toAPI(err, c, a.app))
-		}
-		if passing(c) {
-			return nil
-		}
-		// A refusal may be wrong: an earlier try may have taken what this one misses.
-		err = receipt.Keep(ctx, answerOf(c))
-	}
-	if errors.As(err, &repeated) {
-		return replay(c, &repeated.Response)
-	}
-	return err
-}
-
-// replay gives an answer again.
-func replay(c *fiber.Ctx, r *idempotency.Response) error {
-	c.Response().Header.Del(fiber.HeaderETag) // of an answer that this one replaces
-	c.Set("Idempotent-Replayed", "true")
-	for name, value := range r.Header {
-		c.Set(name, value)
-	}
-	return c.Status(r.Status).Send(r.Body)
-}
-
-// passing reports whether the answer is of a moment, so that it is not kept.
-func passing(c *fiber.Ctx) bool {
-	status := c.Response().StatusCode()
-	return status >= 500 || status == fiber.StatusTooManyRequests
-}
-
-func answerOf(c *fiber.Ctx) idempotency.Response {
-	res := c.Response()
-	return idempotency.Response{Status: res.StatusCode(), Header: lasting(&res.Header), Body: bytes.Clone(res.Body())}
-}
-
-// lasting are the headers that a replay of the answer repeats. The others are of
-// one exchange, and a replay has its own. Their number and size are bounded: our
-// handlers write them, not callers.
-func lasting(h *fasthttp.ResponseHeader) map[string]string {
-	out := map[string]string{}
-	for k, v := range h.All() {
-		name := strings.ToLower(string(k))
-		switch name {
-		case "x-request-id", "date", "server", "connection", "vary", "content-length", "transfer-encoding", "ratelimit", "ratelimit-policy", "retry-after":
-			continue
-		}
-		if !strings.HasPrefix(name, "x-ratelimit-") && !strings.HasPrefix(name, "access-control-") {
-			out[string(k)] = string(v)
-		}
-	}
-	return out
-}
-
-func validIdempotencyKey(s string) bool {
-	if s == "" || len(s) > 255 {
-		return false
-	}
-	for i := range len(s) {
-		if s[i] < 0x20 || s[i] > 0x7e {
-			return false
-		}
-	}
-	return true
 }
 
 // RequestID is the id that the caller sees in X-Request-Id: the trace id.
