@@ -214,11 +214,7 @@ func (p People) invitations(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	out := wire.InvitationList{Data: make([]wire.Invitation, len(found))}
-	for i, l := range found {
-		out.Data[i] = toInvitation(l)
-	}
-	return httpapi.JSON(c, fiber.StatusOK, out)
+	return httpapi.JSON(c, fiber.StatusOK, wire.InvitationList{Data: wire.List(found, toInvitation)})
 }
 
 func (p People) invite(c *fiber.Ctx) error {
