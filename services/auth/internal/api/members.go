@@ -265,7 +265,7 @@ func (p People) revokeInvitation(c *fiber.Ctx) error {
 
 func (p People) signInLink(c *fiber.Ctx) error {
 	ctx := events.AsOperator(c.UserContext())
-	if err := p.Members.Account(ctx, c.Params("id")); err != nil {
+	if _, err := p.Members.AccountName(ctx, c.Params("id")); err != nil {
 		return err // 404 goes before 400
 	}
 	var body wire.SignInLinkCreate

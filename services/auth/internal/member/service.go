@@ -98,13 +98,7 @@ func NewService(store Store, p Provider, now func() time.Time) *Service {
 	return &Service{store: store, provider: p, now: now}
 }
 
-// Account reports whether there is such an account.
-func (s *Service) Account(ctx context.Context, id string) error {
-	_, err := s.store.Look(ctx).Account(id)
-	return err
-}
-
-// AccountName is what people know an account by.
+// AccountName is what people know an account by; [account.ErrNoAccount] if there is none.
 func (s *Service) AccountName(ctx context.Context, id string) (string, error) {
 	a, err := s.store.Look(ctx).Account(id)
 	return a.Name, err
