@@ -140,12 +140,14 @@ require (
 	github.com/rs/zerolog v1.28.0
 	go.opentelemetry.io/proto/otlp v1.11.1
 	go.yaml.in/yaml/v3 v3.0.6
-	golang.org/x/oauth2 v0.37.0
 	golang.org/x/sys v0.49.0
 	google.golang.org/protobuf v1.36.12
 )
 
-require github.com/yuin/goldmark v1.8.7 // indirect
+require (
+	github.com/yuin/goldmark v1.8.7 // indirect
+	golang.org/x/oauth2 v0.37.0 // indirect
+)
 
 replace (
 	github.com/linkreel/linkreel/services/auth => ../services/auth

@@ -85,6 +85,7 @@ func Open(ctx context.Context, svc *boot.Service, cfg *Config) (*Stores, error) 
 		return nil, err
 	}
 	svc.CloseWith(db.Close)
+	svc.Loops = append(svc.Loops, boot.Loop{Name: "format of the database", Run: db.AwaitFormat})
 	rdb, err := redisdb.Open(cfg.Redis)
 	if err != nil {
 		return nil, err
@@ -103,7 +104,7 @@ func (s *Stores) Outbox() *outbox.Outbox {
 // Await makes the service ready once it has reached the stores. Nothing else decides
 // on readiness, and this for half a minute at most: what is lost later is bridged.
 func (s *Stores) Await() {
-	s.svc.WarmUp = append(s.svc.WarmUp, boot.Call{To: "Firestore", Do: s.DB.Ping},
+	s.svc.WarmUp = append(s.svc.WarmUp, boot.Call{To: "Firestore", Do: s.DB.AwaitFormat},
 		boot.Call{To: "Redis", Do: func(ctx context.Context) error { return s.Redis.Ping(ctx).Err() }})
 }
 

@@ -1,11 +1,12 @@
-// Package dedup remembers what was seen already: a sweep that another replica is
-// doing, the viewers of a video today.
+// Package dedup remembers what was seen already: a write of this moment, a sweep that
+// another replica is doing, the viewers of a video today.
 //
 // As long as Redis answers, the first of all replicas to name a thing is told so,
-// and only that one; large sets are counted to about one percent ([Seen.Count]), in
-// at most 12 kB each. While Redis is away each replica knows only its own memory,
-// so a thing may count once in every replica. Nothing here fails a request, and
-// no call waits for Redis longer than its budget.
+// and only that one: once ([Seen.First]) or for as long as it has the turn ([Seen.Mine]).
+// Large sets are counted to about one percent ([Seen.Count]), in at most 12 kB each.
+// While Redis is away each replica knows only its own memory, so a thing may count once
+// in every replica. Nothing here fails a request, and no call waits for Redis longer
+// than its budget.
 package dedup
 
 import (
@@ -53,8 +54,31 @@ func (s *Seen) First(ctx context.Context, name string, life time.Duration) bool 
 	if s.redis == nil {
 		return true
 	}
+	return s.set(ctx, "lr:seen:"+name, life)
+}
+
+// Mine reports whether what is this replica's to do, until hold is over, and no other
+// replica's. It saves work and guards nothing: without Redis it is everybody's.
+func (s *Seen) Mine(ctx context.Context, what string, hold time.Duration) bool {
+	turn := "turn:" + what
+	// Whoever has the turn may act again: a second hint within the hold is of something newer.
+	if s.knows(turn) {
+		return true
+	}
+	if s.redis != nil && !s.set(ctx, "lr:"+turn, hold) {
+		return false
+	}
+	// The hold begins when the call has returned, even if that failed: Redis may have stored the turn without
+	// our getting the answer, and then no other replica acts until it expires.
+	s.note(turn, s.now(), hold)
+	return true
+}
+
+// set notes a key in Redis. It reports false when the key was there, and true when Redis
+// does not answer.
+func (s *Seen) set(ctx context.Context, key string, life time.Duration) bool {
 	err := s.breaker.Call(ctx, s.budget, func(ctx context.Context) error {
-		return s.redis.SetArgs(ctx, "lr:seen:"+name, strconv.FormatInt(now.Unix(), 10), redis.SetArgs{Mode: "NX", TTL: life}).Err()
+		return s.redis.SetArgs(ctx, key, strconv.FormatInt(s.now().Unix(), 10), redis.SetArgs{Mode: "NX", TTL: life}).Err()
 	})
 	return !errors.Is(err, redis.Nil)
 }
@@ -90,6 +114,13 @@ func (s *Seen) Count(ctx context.Context, set, member string, life time.Duration
 		return 1, false
 	}
 	return max(0, grown), false
+}
+
+func (s *Seen) knows(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	until, ok := s.until[name]
+	return ok && s.now().Before(until)
 }
 
 // note is First by this process's memory.

@@ -33,6 +33,41 @@ func TestReplicasRememberTogether(t *testing.T) {
 	}
 }
 
+func TestATurnIsOneReplicasUntilItsHoldIsOver(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t)
+	a, b := over(t, addr), over(t, addr)
+	if !a.Mine(t.Context(), "sweep", time.Hour) || b.Mine(t.Context(), "sweep", time.Hour) {
+		t.Error("a turn is the first one's alone")
+	}
+	if !a.Mine(t.Context(), "sweep", time.Hour) {
+		t.Error("whoever has the turn may act again")
+	}
+	if !b.Mine(t.Context(), "short", time.Millisecond) || !a.First(t.Context(), "sweep", time.Hour) {
+		t.Error("a turn stands in the way of another name, or of what is to be seen once")
+	}
+	redistest.Do(t, addr, "FLUSHALL") // as if the hold were over
+	if !b.Mine(t.Context(), "sweep", time.Hour) {
+		t.Error("the turn is never over")
+	}
+}
+
+func TestWithoutRedisATurnIsEverybodysAndStays(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	for name, client := range map[string]string{"none": "", "away": "127.0.0.1:1"} {
+		s := dedup.New(nil, func() time.Time { return now })
+		if client != "" {
+			s = over(t, client)
+		}
+		for range 2 {
+			if !s.Mine(t.Context(), "acc_a", time.Minute) {
+				t.Errorf("%s: Redis may have noted the turn, so nobody else takes the next hint; this replica has to", name)
+			}
+		}
+	}
+}
+
 func TestANameIsForgottenAfterItsLife(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)

@@ -10,19 +10,14 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/linkreel/linkreel/libs/firestoredb"
-	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
 	local "github.com/linkreel/linkreel/services/localcloud/firestore"
 )
 
 func openTest(t *testing.T) (*firestoredb.DB, *local.Server) {
 	t.Helper()
-	cloud := cloudtest.Start(t, cloudtest.Options{})
-	db, err := firestoredb.Open(t.Context(), firestoredb.Config{Project: cloudtest.Project, Endpoint: cloud.Endpoint, Timeout: 20 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	return db, cloud.Firestore
+	db, server := openWithin(t, 20*time.Second)
+	server.ResetStats()
+	return db, server
 }
 
 func create(refs ...*firestore.DocumentRef) func(context.Context, *firestore.Transaction) error {

@@ -26,7 +26,15 @@ func openWithin(t *testing.T, timeout time.Duration) (*firestoredb.DB, *local.Se
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
+	if _, err := db.Identity(t.Context()); err != nil { // the first contact, which no fault of a test should meet
+		t.Fatal(err)
+	}
 	return db, cloud.Firestore
+}
+
+func ping(ctx context.Context, db *firestoredb.DB) error {
+	_, err := db.Find(ctx, "ping", db.Collection("a").Limit(1))
+	return err
 }
 
 func as(ctx context.Context, account string) context.Context {
@@ -132,7 +140,7 @@ func TestCallsThatAreAnsweredAreNoOutage(t *testing.T) {
 				}
 				wg.Wait()
 			}
-			if err := db.Ping(t.Context()); err != nil {
+			if err := ping(t.Context(), db); err != nil {
 				t.Errorf("another call is refused: %v", err)
 			}
 		})
@@ -151,7 +159,7 @@ func TestCallsWithoutAnyAnswerAreAnOutage(t *testing.T) {
 		wg.Wait()
 	}
 	began := time.Now()
-	if err := db.Ping(t.Context()); apierr.CodeOf(err) != apierr.Unavailable || time.Since(began) > time.Second {
+	if err := ping(t.Context(), db); apierr.CodeOf(err) != apierr.Unavailable || time.Since(began) > time.Second {
 		t.Errorf("%v after %v, want a refusal at once", err, time.Since(began))
 	}
 }
@@ -215,10 +223,10 @@ func TestNoAccountTakesAllCallsInFlight(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	queued := identity.WithRequestID(as(t.Context(), "other"), "r")
-	if err := db.Ping(queued); err != nil || identity.Queued(queued) != 0 {
+	if err := ping(queued, db); err != nil || identity.Queued(queued) != 0 {
 		t.Errorf("another account's call: %v after %v in line", err, identity.Queued(queued))
 	}
-	if err := db.Ping(t.Context()); err != nil {
+	if err := ping(t.Context(), db); err != nil {
 		t.Errorf("a call for no account: %v", err)
 	}
 	if n := inFlight.Load(); n != 32 {

@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"cloud.google.com/go/firestore"
@@ -77,6 +78,7 @@ var (
 type DB struct {
 	*firestore.Client
 	timeout time.Duration
+	known   atomic.Bool // to have this build's format, see [DB.Identity]
 	breaker *outage.Breaker
 	calls   *turns.Queue // of accounts
 	turns   *turns.Queue // of accounts whose transactions lost
@@ -122,7 +124,7 @@ func Open(ctx context.Context, cfg Config) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open firestore: %w", err)
 	}
-	return Use(client, cfg.Timeout), nil
+	return newDB(client, cfg.Timeout), nil
 }
 
 // bearer sends a token over a connection without TLS, which a local Firestore has.
@@ -135,9 +137,15 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 func (bearer) RequireTransportSecurity() bool { return false }
 
 // Use wraps a client that is open already, in tests: nothing listens to what the
-// database answers, so the client repeats transactions at its own slow pace. Timeout 0
-// means three seconds.
+// database answers, so the client repeats transactions at its own slow pace, and the
+// database's format is not looked at. Timeout 0 means three seconds.
 func Use(client *firestore.Client, timeout time.Duration) *DB {
+	db := newDB(client, timeout)
+	db.known.Store(true)
+	return db
+}
+
+func newDB(client *firestore.Client, timeout time.Duration) *DB {
 	return &DB{Client: client, timeout: orDefault(timeout),
 		calls: turns.NewQueue(turns.QueueOptions{Name: "firestore", Each: share}),
 		turns: turns.NewQueue(turns.QueueOptions{Name: "transaction", Each: 1}),
@@ -164,17 +172,14 @@ func orDefault(timeout time.Duration) time.Duration {
 // client closes what it was given.
 func (db *DB) Close() error { return db.Client.Close() }
 
-// Ping connects, by reading a document that is not there.
-func (db *DB) Ping(ctx context.Context) error {
-	return db.Do(ctx, "ping", func(ctx context.Context) error {
-		_, err := db.GetAll(ctx, []*firestore.DocumentRef{db.Collection("ping").Doc("ping")})
-		return err
-	})
-}
-
 // Do runs one or several calls under the database's deadline and maps the error.
 // what names the deed for the log: "get link".
 func (db *DB) Do(ctx context.Context, what string, fn func(ctx context.Context) error) error {
+	if !db.known.Load() && ctx.Value(firstContactKey{}) == nil {
+		if _, err := db.Identity(ctx); err != nil {
+			return err
+		}
+	}
 	err := inLine(ctx, db.calls, func() error {
 		return db.breaker.Call(ctx, db.timeout, judged(fn))
 	})

@@ -3,45 +3,109 @@ package firestoredb
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"time"
+
+	"cloud.google.com/go/firestore"
+	"google.golang.org/api/iterator"
 
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/outage"
 )
 
-// identityDocument is where a database keeps its number.
+// Format is the number of the format in which this build keeps records. It grows with a
+// change after which builds cannot read what each other wrote. From 1.0 on there are
+// rules for that (docs/versioning.md).
+const Format = 1
+
+// ErrFormat means that the database holds records of another format. They are neither
+// read nor changed: every call of [DB.Do] is refused.
+var ErrFormat = errors.New("the database was written by another version of Linkreel")
+
+// identityDocument is where a database keeps its number, and that of its format.
 type identityDocument struct {
-	ID string `firestore:"id"`
+	ID     string `firestore:"id"`
+	Format int    `firestore:"format"`
+}
+
+// firstContact is the context of [DB.Identity], whose calls come before all others. It has
+// nothing of the call that happened to be the first: neither its account, which waits for
+// turns, nor that it only writes.
+type firstContact struct{ context.Context }
+
+type firstContactKey struct{}
+
+func (firstContact) Value(key any) any {
+	if key == (firstContactKey{}) {
+		return true
+	}
+	return nil
 }
 
 // Identity tells this database apart from every other one. It is the database's
 // name and a number that was drawn when it was first used: a backup that is restored
 // under another name has the number but not the name, an empty database under the
 // same name has the name but not the number.
+//
+// It fails with [ErrFormat] for a database of another format.
 func (db *DB) Identity(ctx context.Context) (string, error) {
+	ctx = firstContact{ctx}
 	ref := db.Collection("installation").Doc("database")
-	var d identityDocument
-	read := func(ctx context.Context) error {
-		snap, err := ref.Get(ctx)
-		if err == nil {
-			err = snap.DataTo(&d)
-		}
-		return err
-	}
-	err := db.Do(ctx, "read the database's number", read)
+	d, err := db.readIdentity(ctx, ref)
 	if errors.Is(err, ErrNotFound) {
-		drawn := identityDocument{ID: identity.NewID("db")}
-		err = db.Do(ctx, "draw the database's number", func(ctx context.Context) error {
-			_, err := ref.Create(ctx, drawn)
-			return err
-		})
-		// Of several processes that draw at once one is first; all of them take its number.
-		if err == nil || errors.Is(err, ErrExists) {
-			err = db.Do(ctx, "read the database's number", read)
+		if d, err = db.drawIdentity(ctx, ref); errors.Is(err, ErrNotFound) {
+			err = nil // there are records, but no number
 		}
 	}
 	if err != nil {
 		return "", err
 	}
+	if d.Format != Format {
+		return "", fmt.Errorf("%w: its records have the format %d, and this build needs %d. Nothing was read or changed. "+
+			"Give this release a database and a bucket of its own, and import the links (docs/operations.md, Data of another version)", ErrFormat, d.Format, Format)
+	}
+	db.known.Store(true)
 	name, _, _ := strings.Cut(ref.Path, "/documents/")
 	return name + "#" + d.ID, nil
+}
+
+func (db *DB) readIdentity(ctx context.Context, ref *firestore.DocumentRef) (d identityDocument, err error) {
+	err = db.Do(ctx, "read the database's number", func(ctx context.Context) error {
+		snap, err := ref.Get(ctx)
+		if err != nil {
+			return err
+		}
+		return snap.DataTo(&d)
+	})
+	return d, err
+}
+
+// drawIdentity gives an empty database its number. Of several processes that draw at once
+// one is first; all of them take its number, which is there before its first record.
+func (db *DB) drawIdentity(ctx context.Context, ref *firestore.DocumentRef) (identityDocument, error) {
+	err := db.Do(ctx, "draw the database's number", func(ctx context.Context) error {
+		_, err := db.Collections(ctx).Next()
+		if !errors.Is(err, iterator.Done) {
+			return err // not empty any more
+		}
+		_, err = ref.Create(ctx, identityDocument{ID: identity.NewID("db"), Format: Format})
+		return err
+	})
+	if err != nil && !errors.Is(err, ErrExists) {
+		return identityDocument{}, err
+	}
+	return db.readIdentity(ctx, ref)
+}
+
+// AwaitFormat returns once the database has answered. The error is for one of another
+// format, which ends the service.
+func (db *DB) AwaitFormat(ctx context.Context) error {
+	for !db.known.Load() {
+		_, err := db.Identity(ctx)
+		if err == nil || errors.Is(err, ErrFormat) || !outage.Pause(ctx, time.Second) {
+			return err
+		}
+	}
+	return nil
 }

@@ -1,9 +1,12 @@
 package firestoredb_test
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
@@ -42,5 +45,46 @@ func TestADatabaseHasOneIdentityWhoeverAsksFirst(t *testing.T) {
 	}
 	if other := ask(open(cloudtest.Start(t, cloudtest.Options{}).Endpoint, "")); other == got[0] {
 		t.Errorf("an empty database of the same name is %q as well", other)
+	}
+}
+
+// Records of another format are neither read nor changed, whoever comes first: whatever a
+// service calls, and whether it asks before that or not.
+func TestADatabaseOfAnotherFormatIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, before := range map[string]map[string]any{
+		"from before formats had numbers": {"installation/database": map[string]any{"id": "db_1"}},
+		"from before databases had any":   {"links/1": map[string]any{"url": "https://example.com/"}},
+		"of a later build":                {"installation/database": map[string]any{"id": "db_1", "format": firestoredb.Format + 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cloud := cloudtest.Start(t, cloudtest.Options{})
+			raw := cloud.Client(t)
+			for path, doc := range before {
+				if _, err := raw.Doc(path).Set(t.Context(), doc); err != nil {
+					t.Fatal(err)
+				}
+			}
+			writes := cloud.Firestore.Stats().Writes
+			db, err := firestoredb.Open(t.Context(), firestoredb.Config{Project: cloudtest.Project, Endpoint: cloud.Endpoint, Timeout: 20 * time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = db.Close() })
+			called := false
+			for what, err := range map[string]error{
+				"a read":   db.Do(t.Context(), "read", func(context.Context) error { called = true; return nil }),
+				"a commit": db.Commit(t.Context(), "commit", create(db.Doc("links/2"))),
+				"waiting":  db.AwaitFormat(t.Context()),
+			} {
+				if !errors.Is(err, firestoredb.ErrFormat) {
+					t.Errorf("%s: %v, want %v", what, err, firestoredb.ErrFormat)
+				}
+			}
+			if n := cloud.Firestore.Stats().Writes - writes; called || n != 0 {
+				t.Errorf("called: %v, %d writes", called, n)
+			}
+		})
 	}
 }

@@ -27,6 +27,9 @@ func TestATransactionThatStallsKeepsNobodyFromWriting(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
+	if _, err := db.Identity(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	doc := db.Doc("a/b")
 	if _, err := doc.Create(t.Context(), map[string]any{"n": 0}); err != nil {
 		t.Fatal(err)

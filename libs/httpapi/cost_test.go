@@ -154,7 +154,7 @@ func TestAListThatIsTooLongIsOneBrokenRule(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := fields.Details(); len(d) != 1 || d[0].Field != "scopes" || d[0].Code != apierr.TooLong {
+	if d := apierr.From(fields.Err()).Details; len(d) != 1 || d[0].Field != "scopes" || d[0].Code != apierr.TooLong {
 		t.Errorf("details %+v, want one: scopes too_long", d)
 	}
 }

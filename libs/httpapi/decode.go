@@ -1,20 +1,22 @@
 package httpapi
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"mime"
 	"reflect"
 	"regexp"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/gofiber/fiber/v2"
 	"github.com/santhosh-tekuri/jsonschema/v6"
-	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 
 	"github.com/linkreel/linkreel/libs/apierr"
-	"github.com/linkreel/linkreel/libs/apispec"
 )
 
 // Optional is a field of a PATCH: absent (zero value), null, or a value.
@@ -76,9 +78,6 @@ func (f *Fields) Add(details ...apierr.Detail) {
 // be validated further.
 func (f *Fields) HasError(field string) bool { return f.broken[field] }
 
-// Details are the broken rules so far, at most [apierr.MaxDetails].
-func (f *Fields) Details() []apierr.Detail { return f.details }
-
 // Err is a VALIDATION_ERROR with the details, nil when there are none.
 func (f *Fields) Err() error {
 	if len(f.details) == 0 {
@@ -98,52 +97,42 @@ func (f *Fields) Err() error {
 // the contract does not know are reported here too. Fields with broken rules keep
 // their zero value.
 func Decode(c *fiber.Ctx, dst any) (*Fields, error) {
-	if err := jsonType(c); err != nil {
-		return nil, err
+	media := c.Get(fiber.HeaderContentType)
+	if media != "" && media != fiber.MIMEApplicationJSON && !isJSON(media) {
+		return nil, apierr.New(apierr.UnsupportedMediaType, "Send the body as application/json.")
 	}
-	o, err := parseObject(Body(c))
+	o, err := parseObject(c.Request().Body())
 	if err != nil {
 		return nil, err
 	}
-	fields, err := decodeObject(o, apispec.Load().RequestSchema(c.Method(), specPath(c.Route().Path)), dst, maxUnknown)
+	op, _ := c.Locals(operationKey{}).(operation)
+	fields, err := decodeObject(o, op.schema, dst, maxUnknown)
 	if err != nil {
 		return nil, err
 	}
-	if c.Method() == fiber.MethodPatch {
+	if c.Method() == fiber.MethodPatch && len(o.members) > 0 {
 		fields.nothingKnown(o.names)
 	}
-	return pending(c).join(fields), nil
+	if args := c.Context().QueryArgs(); args.Len() > 0 {
+		fields.addQuery(args, op)
+	}
+	return fields, nil
 }
-
-// Body is the request's body as it was sent; it lives as long as the handler.
-// Fiber's own c.Body() would unpack one with a Content-Encoding without any bound.
-// The server refuses those, and this does not rely on it.
-func Body(c *fiber.Ctx) []byte { return c.Request().Body() }
 
 // DecodeOptional is Decode for an endpoint whose body may be missing.
 func DecodeOptional(c *fiber.Ctx, dst any) (*Fields, error) {
-	if len(Body(c)) == 0 {
-		return pending(c).join(&Fields{}), nil
+	if len(c.Request().Body()) > 0 {
+		return Decode(c, dst)
 	}
-	return Decode(c, dst)
+	op, _ := c.Locals(operationKey{}).(operation)
+	fields := &Fields{}
+	fields.addQuery(c.Context().QueryArgs(), op)
+	return fields, nil
 }
 
-var pathParam = regexp.MustCompile(`:(\w+)`)
-
-// specPath turns Fiber's path form into the API document's.
-func specPath(path string) string { return pathParam.ReplaceAllString(path, "{$1}") }
-
-func jsonType(c *fiber.Ctx) error {
-	refuse := func(message string) error { return apierr.New(apierr.UnsupportedMediaType, message) }
-	value := c.Get(fiber.HeaderContentType)
-	if value == "" {
-		return nil
-	}
-	media, params, err := mime.ParseMediaType(value)
-	if err != nil || media != "application/json" || params["charset"] != "" && !strings.EqualFold(params["charset"], "utf-8") {
-		return refuse("Send the body as application/json.")
-	}
-	return nil
+func isJSON(contentType string) bool {
+	media, params, err := mime.ParseMediaType(contentType)
+	return err == nil && media == fiber.MIMEApplicationJSON && (params["charset"] == "" || strings.EqualFold(params["charset"], "utf-8"))
 }
 
 // DecodeObject is Decode for one JSON object that is strict already, such as an
@@ -159,7 +148,6 @@ func DecodeObject(raw []byte, schema *jsonschema.Schema, dst any) (*Fields, erro
 func decodeObject(o *object, schema *jsonschema.Schema, dst any, unknown int) (*Fields, error) {
 	fields := &Fields{schema: schema}
 	if schema != nil {
-		shorten(o.value, schema, fields)
 		if err := schema.Validate(o.value); err != nil {
 			var failed *jsonschema.ValidationError
 			if !errors.As(err, &failed) {
@@ -168,102 +156,46 @@ func decodeObject(o *object, schema *jsonschema.Schema, dst any, unknown int) (*
 			fields.addFailures(failed)
 		}
 	}
-	fill(reflect.ValueOf(dst).Elem(), o.members, fields)
-	fields.Unknown = unknownNames(o, unknown)
-	fields.hint()
+	fill(reflect.ValueOf(dst).Elem(), o, fields)
+	if len(o.members) > 0 {
+		fields.Unknown = unknownNames(o, unknown)
+		fields.hint()
+	}
 	return fields, nil
 }
 
-// shorten checks maxItems before the items, so that a list that is too long reports
-// one error and not one for each item.
-func shorten(value map[string]any, schema *jsonschema.Schema, fields *Fields) {
-	for schema.Ref != nil {
-		schema = schema.Ref
-	}
-	for name, v := range value {
-		list, ok := v.([]any)
-		rule := schema.Properties[name]
-		for rule != nil && rule.Ref != nil {
-			rule = rule.Ref
-		}
-		if !ok || rule == nil || rule.MaxItems == nil || len(list) <= *rule.MaxItems {
-			continue
-		}
-		fields.Add(apierr.Detail{Field: name, Code: apierr.TooLong, Max: int64(*rule.MaxItems), Message: fmt.Sprintf("Use at most %d items.", *rule.MaxItems)})
-		value[name] = list[:0]
-	}
-}
-
 // fill decodes each member into the struct field of exactly its name and takes
-// it out of members.
-func fill(dst reflect.Value, members map[string]json.RawMessage, fields *Fields) {
+// it out of the members.
+func fill(dst reflect.Value, o *object, fields *Fields) {
 	for i := range dst.NumField() {
 		name, _, _ := strings.Cut(dst.Type().Field(i).Tag.Get("json"), ",")
-		raw, ok := members[name]
+		raw, ok := o.members[name]
 		if !ok || name == "" || name == "-" {
 			continue
 		}
-		delete(members, name)
+		delete(o.members, name)
 		if fields.HasError(name) {
 			continue
 		}
-		if problem := textProblem(raw); problem != "" {
-			fields.Add(apierr.Detail{Field: name, Code: apierr.InvalidValue, Message: problem})
-			continue
-		}
-		if err := json.Unmarshal(raw, dst.Field(i).Addr().Interface()); err != nil {
+		problem := apierr.Detail{Field: name, Code: apierr.InvalidValue}
+		switch text, _ := o.value[name].(string); {
+		case strings.ContainsRune(text, 0):
+			problem.Message = "The text contains a NUL character."
+		case strings.ContainsRune(text, utf8.RuneError) && !paired.Match(raw):
+			problem.Message = "The text contains half of a surrogate pair."
+		case json.Unmarshal(raw, dst.Field(i).Addr().Interface()) != nil:
 			dst.Field(i).SetZero()
-			fields.Add(apierr.Detail{Field: name, Code: apierr.InvalidType, Message: "This field has another type."})
+			problem.Code, problem.Message = apierr.InvalidType, "This field has another type."
+		default:
+			continue
 		}
+		fields.Add(problem)
 	}
 }
 
-// textProblem refuses what no text may hold: NUL, and escaped surrogates without
-// their other half, which Go would turn into U+FFFD without a word.
-func textProblem(raw []byte) string {
-	if len(raw) == 0 || raw[0] != '"' {
-		return ""
-	}
-	for i := 1; i < len(raw)-1; i++ {
-		if raw[i] != '\\' {
-			continue
-		}
-		i++
-		if raw[i] != 'u' {
-			continue
-		}
-		switch r := hex4(raw[i+1:]); {
-		case r == 0:
-			return "The text contains a NUL character."
-		case r >= 0xdc00 && r <= 0xdfff:
-			return "The text contains half of a surrogate pair."
-		case r >= 0xd800 && r <= 0xdbff:
-			rest := raw[i+5:]
-			if len(rest) < 6 || rest[0] != '\\' || rest[1] != 'u' {
-				return "The text contains half of a surrogate pair."
-			}
-			if low := hex4(rest[2:]); low < 0xdc00 || low > 0xdfff {
-				return "The text contains half of a surrogate pair."
-			}
-			i += 10
-		default:
-			i += 4
-		}
-	}
-	return ""
-}
-
-func hex4(b []byte) (r rune) {
-	for _, c := range b[:4] {
-		switch {
-		case c <= '9':
-			r = r<<4 | rune(c-'0')
-		default:
-			r = r<<4 | rune((c|0x20)-'a'+10)
-		}
-	}
-	return r
-}
+// paired is a JSON string in which every escaped surrogate has its other half. Go
+// decodes one without it to U+FFFD, which a text may hold too.
+var paired = regexp.MustCompile(`(?i)^([^\\]|\\[^u]|\\u[^d]|\\ud[0-7]|\\ud[89ab]..\\ud[c-f])*$`)
 
 // What an answer repeats of a caller's unknown names, in bytes. A bulk answer has
 // up to a hundred items.
@@ -275,9 +207,6 @@ const (
 // unknownNames are the names that fill has left, in the body's order, up to a
 // total of bytes.
 func unknownNames(o *object, bytes int) []string {
-	if len(o.members) == 0 {
-		return nil
-	}
 	var out []string
 	for _, name := range o.names {
 		if _, left := o.members[name]; !left {
@@ -291,73 +220,142 @@ func unknownNames(o *object, bytes int) []string {
 	return out
 }
 
-// addFailures turns the leaves of a schema failure into details, one a field.
-func (f *Fields) addFailures(e *jsonschema.ValidationError) {
-	if k, ok := e.ErrorKind.(*kind.AdditionalProperties); ok {
-		f.addUnknown(e.InstanceLocation, k.Properties)
-		return
-	}
-	if len(e.Causes) == 0 {
-		f.Add(detailsOf(e)...)
-		return
-	}
-	switch e.ErrorKind.(type) {
-	case *kind.AnyOf, *kind.OneOf:
-		// The branches contradict each other; what a caller can use is that no
-		// accepted type fits.
-		f.Add(apierr.Detail{Field: location(e), Code: apierr.InvalidType, Message: "This field has another type."})
-		return
-	}
-	for _, cause := range e.Causes {
-		f.addFailures(cause)
-	}
+// Bounds of a body beyond its size. The largest sensible one, a bulk request that
+// uses every field, has about 4,000 values.
+const (
+	maxDepth  = 32     // how deeply a body may nest
+	maxValues = 10_000 // how many values it may hold
+)
+
+// object is a strict JSON object: what it holds, for schemas, and its members as
+// they were written, for decoding.
+type object struct {
+	value   map[string]any
+	members map[string]json.RawMessage
+	names   []string // in the body's order
 }
 
-func detailsOf(e *jsonschema.ValidationError) []apierr.Detail {
-	d := apierr.Detail{Field: location(e), Code: apierr.InvalidValue, Message: "This value is not valid."}
-	switch k := e.ErrorKind.(type) {
-	case *kind.Required:
-		var out []apierr.Detail
-		for _, name := range k.Missing {
-			field := name
-			if d.Field != "" {
-				field = d.Field + "." + name
-			}
-			out = append(out, apierr.Detail{Field: field, Code: apierr.Required, Message: "This field is required."})
-		}
-		return out
-	case *kind.Type:
-		d.Code, d.Message = apierr.InvalidType, "Use "+strings.Join(k.Want, " or ")+"."
-	case *kind.MaxLength:
-		d.Code, d.Max, d.Message = apierr.TooLong, int64(k.Want), fmt.Sprintf("Use at most %d characters.", k.Want)
-	case *kind.MinLength:
-		d.Code, d.Min, d.Message = apierr.TooShort, int64(k.Want), fmt.Sprintf("Use at least %d characters.", k.Want)
-	case *kind.MaxItems:
-		d.Code, d.Max, d.Message = apierr.TooLong, int64(k.Want), fmt.Sprintf("Use at most %d items.", k.Want)
-	case *kind.MinItems:
-		d.Code, d.Min, d.Message = apierr.TooShort, int64(k.Want), fmt.Sprintf("Use at least %d items.", k.Want)
-	case *kind.Maximum:
-		d.Code, d.Message = apierr.OutOfRange, "This number is too large."
-		if k.Want.IsInt() {
-			d.Max = k.Want.Num().Int64()
-		}
-	case *kind.Minimum:
-		d.Code, d.Message = apierr.OutOfRange, "This number is too small."
-		if k.Want.IsInt() {
-			d.Min = k.Want.Num().Int64()
-		}
-	case *kind.Enum:
-		var want []string
-		for _, v := range k.Want {
-			if v != nil { // null stands for an absent field
-				want = append(want, fmt.Sprint(v))
-			}
-		}
-		d.Message = "Use one of " + strings.Join(want, ", ") + "."
-	case *kind.Pattern, *kind.Format:
-		d.Code, d.Message = apierr.InvalidFormat, "This value has another form."
+var (
+	errSyntax = invalidJSON("The body is not valid JSON.")
+	errTwice  = invalidJSON("The body names a field twice.")
+	errDeep   = invalidJSON(fmt.Sprintf("The body is nested more than %d deep.", maxDepth))
+	errMany   = invalidJSON(fmt.Sprintf("The body has more than %d values.", maxValues))
+)
+
+func invalidJSON(message string) error { return apierr.New(apierr.InvalidJSON, message) }
+
+// parseObject reads exactly one JSON object in UTF-8 without duplicate names
+// (RFC 8259, and I-JSON's rule on names, RFC 7493 §2.3). It stops at the first
+// breach, so that its cost is bounded by the body's size and by maxValues.
+func parseObject(body []byte) (*object, error) {
+	if !utf8.Valid(body) {
+		return nil, invalidJSON("The body is not valid UTF-8.")
 	}
-	return []apierr.Detail{d}
+	p := &parser{Decoder: json.NewDecoder(bytes.NewReader(body)), body: body, top: &object{members: map[string]json.RawMessage{}}}
+	p.UseNumber()
+	token, err := p.Token()
+	if err == nil && token != json.Delim('{') {
+		return nil, invalidJSON("The body must be a JSON object.")
+	}
+	if err == nil {
+		p.top.value, err = p.object(1)
+	}
+	if err == nil {
+		if _, err = p.Token(); errors.Is(err, io.EOF) {
+			return p.top, nil // nothing follows
+		}
+	}
+	if apierr.CodeOf(err) != apierr.InvalidJSON {
+		err = errSyntax
+	}
+	return nil, err
 }
 
-func location(e *jsonschema.ValidationError) string { return strings.Join(e.InstanceLocation, ".") }
+// parser reads token by token, since the decoder itself keeps the last of
+// several members of one name, and knows no bounds.
+type parser struct {
+	*json.Decoder
+	body   []byte
+	top    *object
+	values int
+}
+
+// object reads the members of an object up to its end.
+func (p *parser) object(depth int) (map[string]any, error) {
+	out := map[string]any{}
+	for p.More() {
+		token, err := p.Token()
+		if err != nil {
+			return nil, err
+		}
+		name, _ := token.(string) // the decoder takes nothing else for a name
+		if _, twice := out[name]; twice {
+			return nil, errTwice
+		}
+		from := p.InputOffset()
+		if out[name], err = p.value(depth); err != nil {
+			return nil, err
+		}
+		if depth == 1 {
+			p.top.names = append(p.top.names, name)
+			p.top.members[name] = bytes.TrimLeft(p.body[from:p.InputOffset()], ": \t\r\n")
+		}
+	}
+	_, err := p.Token() // }
+	return out, err
+}
+
+// value reads one value. depth counts the containers around it.
+func (p *parser) value(depth int) (any, error) {
+	if p.values++; p.values > maxValues {
+		return nil, errMany
+	}
+	token, err := p.Token()
+	if err != nil {
+		return nil, err
+	}
+	switch v := token.(type) {
+	case json.Number:
+		return tame(v), nil
+	case json.Delim:
+		switch {
+		case depth == maxDepth:
+			return nil, errDeep
+		case v == '{':
+			return p.object(depth + 1)
+		}
+		return p.array(depth + 1)
+	}
+	return token, nil
+}
+
+func (p *parser) array(depth int) ([]any, error) {
+	out := []any{}
+	for p.More() {
+		v, err := p.value(depth)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, v)
+	}
+	_, err := p.Token() // ]
+	return out, err
+}
+
+// tame keeps numbers cheap to judge. Schemas compare exact fractions, and the
+// exact value of 1e999999 has a million digits; a long number becomes the nearest
+// float64, and one beyond those the largest or smallest that schemas need to see.
+func tame(number json.Number) json.Number {
+	const plain = 40 // longer than any number that a field wants
+	if len(number) <= plain && !strings.ContainsAny(string(number), "eE") {
+		return number
+	}
+	f, err := number.Float64()
+	if err != nil { // out of range: f is an infinity
+		if number[0] == '-' {
+			return "-1e309"
+		}
+		return "1e309"
+	}
+	return json.Number(strconv.FormatFloat(f, 'g', -1, 64))
+}

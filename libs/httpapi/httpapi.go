@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"regexp"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -29,6 +30,7 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/valyala/fasthttp"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -37,6 +39,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/apikey"
+	"github.com/linkreel/linkreel/libs/apispec"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/identity"
@@ -227,6 +230,84 @@ func (a *API) add(method, path string, h fiber.Handler) {
 	if method == fiber.MethodGet {
 		a.app.Add(fiber.MethodHead, path, h)
 	}
+}
+
+// Finds tells what an operation that reads no JSON body looks up first. A 403 and a 404
+// go before a 400, so when such a request has an unknown name, find runs first and its
+// error is the answer. It must change nothing. Without it such a request is a 400
+// whether or not the record exists and the caller may do this to it. A read needs none:
+// it is tried itself.
+func (a *API) Finds(method, path string, find fiber.Handler) {
+	if a.finds == nil {
+		a.finds = map[string]fiber.Handler{}
+	}
+	a.finds[method+path] = find
+}
+
+// operation is what the contract says of a route.
+type operation struct {
+	params map[string]bool    // its query; true for those that may be repeated
+	schema *jsonschema.Schema // of its JSON body; nil when it has none
+}
+
+type operationKey struct{}
+
+var pathParam = regexp.MustCompile(`:(\w+)`)
+
+// strict rejects what a request names and its operation does not know: query
+// parameters, and fields of a body that the operation does not take. It knows the
+// names from the API document. A route that is not in it (a page, a redirect, a
+// callback) is left alone: those ignore unknown parameters.
+func (a *API) strict(method, path string, h fiber.Handler) fiber.Handler {
+	spec, at := apispec.Load(), pathParam.ReplaceAllString(path, "{$1}")
+	params, ok := spec.Query(method, at)
+	if !ok {
+		return h
+	}
+	op := operation{params, spec.RequestSchema(method, at)}
+	takesBody := spec.TakesBody(method, at)
+	return func(c *fiber.Ctx) error {
+		if op.schema != nil {
+			// The handler decides what goes before a 400. Decode reports the parameters
+			// together with what is wrong in the body.
+			c.Locals(operationKey{}, op)
+			return h(c)
+		}
+		query, body := c.Context().QueryArgs(), c.Request().Body()
+		if query.Len() == 0 && (takesBody || len(body) == 0) {
+			return h(c)
+		}
+		wrong := &Fields{}
+		wrong.addQuery(query, op)
+		if !takesBody {
+			wrong.addBody(body)
+		}
+		if len(wrong.details) == 0 {
+			return h(c)
+		}
+		if err := a.first(c, method, path, h); err != nil && apierr.From(err).Status() != fiber.StatusBadRequest {
+			return err
+		}
+		return wrong.Err()
+	}
+}
+
+// first answers what goes before a 400. Reads do so themselves; what they answer is
+// dropped.
+func (a *API) first(c *fiber.Ctx, method, path string, h fiber.Handler) error {
+	find := a.finds[method+path]
+	if find == nil && method == fiber.MethodGet {
+		find = h
+	}
+	if find == nil {
+		return nil
+	}
+	err := find(c)
+	c.Response().ResetBody()
+	for _, name := range []string{fiber.HeaderETag, fiber.HeaderLink} {
+		c.Response().Header.Del(name)
+	}
+	return err
 }
 
 // Routes lists what Handle and Public added, for the test that compares it with
@@ -472,7 +553,7 @@ func (a *API) repeats(c *fiber.Ctx, p *identity.Principal, bearer string, err er
 const idempotencyKey = "Idempotency-Key"
 
 func beginRequest(c *fiber.Ctx, account, key, bearer string) idempotency.Request {
-	return idempotency.Request{Account: account, Route: c.Method() + " " + c.Path(), Key: key, Body: Body(c), Secret: bearer}
+	return idempotency.Request{Account: account, Route: c.Method() + " " + c.Path(), Key: key, Body: c.Request().Body(), Secret: bearer}
 }
 
 // once runs a POST under its Idempotency-Key: a repeated key replays the first
@@ -480,7 +561,7 @@ func beginRequest(c *fiber.Ctx, account, key, bearer string) idempotency.Request
 func (a *API) once(c *fiber.Ctx, account string, oneCommit bool, h fiber.Handler) error {
 	ctx, key := c.UserContext(), c.Get(idempotencyKey)
 	if a.opt.Idempotency == nil || len(c.Request().Header.PeekAll(idempotencyKey)) == 0 {
-		c.SetUserContext(identity.WithOrigin(ctx, Origin{Nonce: identity.NewNonce(), At: a.opt.Now()}))
+		c.SetUserContext(identity.WithOrigin(ctx, identity.Origin{Nonce: identity.NewNonce(), At: a.opt.Now()}))
 		return h(c)
 	}
 	if !validIdempotencyKey(key) {
@@ -503,7 +584,7 @@ func (a *API) once(c *fiber.Ctx, account string, oneCommit bool, h fiber.Handler
 	if rec.Replay != nil {
 		return replay(c, rec.Replay)
 	}
-	c.SetUserContext(identity.WithOrigin(ctx, Origin{Nonce: rec.Nonce, At: rec.At}))
+	c.SetUserContext(identity.WithOrigin(ctx, identity.Origin{Nonce: rec.Nonce, At: rec.At}))
 	if err := h(c); err != nil {
 		a.fail(c, toAPI(err, c, a.app)) // the refusal is the answer to keep
 	}
@@ -601,12 +682,6 @@ func validIdempotencyKey(s string) bool {
 	}
 	return true
 }
-
-// Origin is what a create derives its identifiers from; see [identity.Origin].
-type Origin = identity.Origin
-
-// OriginOf is the origin of the POST in ctx; outside one it is a new one.
-func OriginOf(ctx context.Context) Origin { return identity.OriginFrom(ctx) }
 
 // RequestID is the id that the caller sees in X-Request-Id: the trace id.
 func RequestID(ctx context.Context) string { return identity.RequestID(ctx) }

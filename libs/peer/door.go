@@ -64,7 +64,7 @@ func route[In any](d *Door, path string, serve func(c *fiber.Ctx, in In) error) 
 		c.Set(callHeader, c.Get(callHeader))
 		var in In
 		// The caller is ours, so a body that does not fit is our own mistake, and no field is named.
-		if err := json.Unmarshal(httpapi.Body(c), &in); err != nil {
+		if err := json.Unmarshal(c.Request().Body(), &in); err != nil {
 			return apierr.New(apierr.InvalidJSON, "The body does not fit.")
 		}
 		return serve(c, in)

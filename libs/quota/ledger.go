@@ -292,7 +292,7 @@ const (
 // idle before, and waiting are waited for.
 func chunkOf(left, last, waiting int64, idle time.Duration) (n int64, fenced bool) {
 	switch {
-	case waiting > 0: // The last lease was too small. The next chance may be seconds away.
+	case waiting > 0 || idle < young: // The last lease was too small. The next chance may be seconds away.
 		last = max(4*last, 16*waiting)
 	case idle > leaseTime/4:
 		last /= 1 + int64(idle/(leaseTime/4))

@@ -139,6 +139,7 @@ type Claim struct {
 	a     *account
 	from  *lease // whose places these are
 	n     int64
+	doubt *lease // whose fence a try has not found
 	want  int64  // how many of them the commit uses
 	leads bool   // this change asks the ledger, and others wait for it
 	grant *grant // what the commit of this try changes in the ledger
@@ -277,7 +278,9 @@ func (c *Claim) put() {
 }
 
 // fence reads the lease that the places are of, so that the commit fails if it was
-// taken back meanwhile.
+// taken back meanwhile. A transaction sees the database as it was at its first read, which
+// may be before the lease was given: only a try that began after one which had not found
+// the fence either knows that it is gone.
 func (c *Claim) fence(tx *firestore.Transaction) error {
 	if !c.from.fenced {
 		return nil
@@ -288,8 +291,11 @@ func (c *Claim) fence(tx *firestore.Transaction) error {
 	}
 	c.g.mu.Lock()
 	defer c.g.mu.Unlock()
-	c.a.forget(c.from)
-	c.from, c.n = nil, 0
+	if c.doubt == c.from {
+		c.a.forget(c.from)
+	}
+	c.doubt = c.from
+	c.put()
 	return pause(0)
 }
 

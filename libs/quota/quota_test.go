@@ -370,3 +370,57 @@ func TestTheLedgerIsWrittenOnceASecond(t *testing.T) {
 		t.Errorf("%d creates, and the most written document is %s, %d times in %.1f s", n.Load(), most.Document, most.Writes, took)
 	}
 }
+
+// A transaction sees the database as it was at its first read. One that finds a lease in
+// memory which is younger than that does not see its fence, and must not give it up.
+func TestALeaseOutlastsATransactionThatBeganBeforeIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const most = 60
+	w.fillTo(20)
+	g, late := w.skewed(0), w.db.Collection("things").Doc("late")
+	tries, c := 0, g.Claim()
+	try := func() error {
+		return w.db.Tx(t.Context(), "add late", func(ctx context.Context, tx *firestore.Transaction) error {
+			if _, err := tx.GetAll([]*firestore.DocumentRef{late}); err != nil {
+				return err
+			}
+			if tries++; tries == 1 {
+				for i := range 4 { // those that follow each other get a lease with a fence
+					if err := w.add(g, most, fmt.Sprint(i), nothing); err != nil {
+						return err
+					}
+				}
+			}
+			if _, err := c.Room(ctx, tx, w.limit(most), 1); err != nil {
+				return err
+			}
+			return errors.Join(tx.Create(late, map[string]any{"x": 1}), c.Take(tx))
+		})
+	}
+	w.server.ResetStats()
+	if err := c.Settle(t.Context(), try(), try); err != nil || tries != 2 {
+		t.Fatalf("%d tries, %v; want 2", tries, err)
+	}
+	// Five things, the ledger twice, and a fence.
+	if n := w.server.Stats().Writes; n != 5+1+2 {
+		t.Errorf("%d writes, want 8: the late one has a place of the lease", n)
+	}
+}
+
+func TestABurstUnderASmallLimitIsServedAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const most = 100
+	w.server.Faults().Add(local.Fault{Methods: []string{"Commit"}, Delay: 30 * time.Millisecond})
+	g := w.skewed(0)
+	var wg sync.WaitGroup
+	for i := range 60 {
+		wg.Go(func() {
+			if err := w.add(g, most, fmt.Sprint(i), nothing); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+}

@@ -42,6 +42,10 @@ func TestOnlyOurOwnTimeLimitSaysThatRedisIsAway(t *testing.T) {
 			s := dedup.New(rdb, now)
 			return func(ctx context.Context, name string) { s.First(ctx, name, time.Hour) }
 		},
+		"hints": func(rdb redis.UniversalClient, now func() time.Time) func(context.Context, string) {
+			s := dedup.New(rdb, now)
+			return func(ctx context.Context, name string) { s.Mine(ctx, name, time.Hour) }
+		},
 		"viewers": func(rdb redis.UniversalClient, now func() time.Time) func(context.Context, string) {
 			s := dedup.New(rdb, now)
 			return func(ctx context.Context, name string) { s.Count(ctx, "video", name, time.Hour) }

@@ -45,7 +45,8 @@ type Config struct {
 	EgressProxy string `env:"LINKREEL_EGRESS_PROXY"`
 
 	// WebhookLanes is into how many ranges the index of due deliveries is split, up to
-	// 256; 0 is 32. Each takes some 250 deliveries a second.
+	// 256; 0 is 32. Each takes some 250 deliveries a second that are not taken at their
+	// first try.
 	WebhookLanes int `env:"LINKREEL_WEBHOOK_LANES" envDefault:"32"`
 
 	// SweepEvery is how often the service looks for events and deliveries whose wake-up was lost.

@@ -663,9 +663,11 @@ func TestTheWebhookSecretKeyIsRotated(t *testing.T) {
 		t.Errorf("%d events of updates, want the roll's", len(p.Data))
 	}
 	// A replica that still seals with the old key; later looks find it too.
-	late := w.start(keys(w.cfg.WebhookSecretKey)).hook(key, rec.URL, "link.created")
+	former := w.start(keys(w.cfg.WebhookSecretKey))
+	late := former.hook(key, rec.URL, "link.created")
 	eventually(t, "the new key seals the latest too", func() bool { return sealedBy(id(next)) })
 	both.stop()
+	former.stop() // it cannot sign any more, and would take what is to be tried
 
 	alone := w.start(keys(next))
 	for _, h := range append(hooks, late) {

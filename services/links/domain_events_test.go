@@ -80,6 +80,8 @@ func TestWhatAChangeWrites(t *testing.T) {
 		{"bulk of 100", "POST", "/api/v1/links/bulk", `{"urls":[` + items + `]}`, 201, 300},
 		{"bulk change", "PATCH", "/api/v1/links/bulk", `{"ids":["` + made.str("id") + `","` + second + `"],"set":{"archived":true}}`, 200, 4},
 		{"delete", "DELETE", path, "", 204, 3},
+		{"claim of a domain", "POST", "/api/v1/domains", `{"hostname":"one.example.com"}`, 201, 2},
+		{"claim of a domain under an Idempotency-Key", "POST", "/api/v1/domains", `{"hostname":"two.example.com"}`, 201, 3},
 	} {
 		c.Firestore.ResetStats()
 		var body any

@@ -131,7 +131,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		Now: cfg.Now, Log: slog.With("service", "transcoding-worker"),
 	})
 	// Ready at once: nobody calls the worker, and it bridges every loss.
-	svc.Loops = []boot.Loop{{Name: "jobs", Run: w.Run}}
+	svc.Loops = []boot.Loop{{Name: "format of the database", Run: db.AwaitFormat}, {Name: "jobs", Run: w.Run}}
 	return svc, nil
 }
 

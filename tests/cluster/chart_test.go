@@ -781,7 +781,7 @@ func TestPreflight(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"--notification=true"`, `"LINKREEL_STORAGE_BUCKET","value":"example-videos"`, `"name":"linkreel-redis"`, `"LINKREEL_FIRESTORE_PROJECT","value":"example-project"`} {
+	for _, want := range []string{`"image":"ghcr.io/linkreel/videos:`, `"args":["preflight",`, `"--own-redis=false"`, `"--notification=true"`, `"LINKREEL_STORAGE_BUCKET","value":"example-videos"`, `"name":"linkreel-redis"`, `"LINKREEL_FIRESTORE_PROJECT","value":"example-project"`} {
 		if !bytes.Contains(text, []byte(want)) {
 			t.Errorf("the Job lacks %s: %s", want, text)
 		}

@@ -38,6 +38,9 @@ type Tx interface {
 	// InUse lists the account's keys that are not revoked. It may retire expired
 	// ones, which it leaves out.
 	InUse(accountID string, now time.Time) ([]Key, error)
+	// Room is for how many of n more records of a kind the account has room below most,
+	// where count counts what it has. It is asked once in a change; see libs/quota.
+	Room(kind, accountID string, most, n int, count func() (int, error)) (int, error)
 	// Role is the role of a member of the account now; "" if there is no such
 	// member.
 	Role(accountID, memberID string) (identity.Role, error)
@@ -295,11 +298,14 @@ func Room(tx Tx, k Key, n int, now time.Time) error {
 	if !k.Active(now) {
 		return nil
 	}
-	inUse, err := tx.InUse(k.AccountID, now)
+	room, err := tx.Room("keys", k.AccountID, MaxActiveKeys, n, func() (int, error) {
+		inUse, err := tx.InUse(k.AccountID, now)
+		return len(inUse), err
+	})
 	if err != nil {
 		return err
 	}
-	if len(inUse)+n > MaxActiveKeys {
+	if room < n {
 		return apierr.New(apierr.QuotaExceeded, "This account has 100 active keys. Revoke one first.")
 	}
 	return nil

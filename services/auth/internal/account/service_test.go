@@ -81,6 +81,11 @@ func (t tx) InUse(accountID string, now time.Time) (out []account.Key, err error
 	return out, nil
 }
 
+func (t tx) Room(_, _ string, most, n int, count func() (int, error)) (int, error) {
+	have, err := count()
+	return min(n, most-have), err
+}
+
 func (t tx) Role(_, memberID string) (identity.Role, error) { return t.roles[memberID], nil }
 
 func (t tx) Tell(what events.Type, object string, _ any) {

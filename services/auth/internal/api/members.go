@@ -193,7 +193,7 @@ func (p People) makeLink(c *fiber.Ctx, by *identity.Principal) (member.Link, ide
 	if err != nil {
 		return member.Link{}, identity.Key{}, err
 	}
-	origin := httpapi.OriginOf(c.UserContext())
+	origin := identity.OriginFrom(c.UserContext())
 	made, err := p.Members.SignInLinkFor(c.UserContext(), member.NewSignInLink{
 		ID: identity.IDFrom("sil", origin.Nonce), Token: token, MemberID: c.Params("id"), At: origin.At, By: by,
 	})
@@ -241,7 +241,7 @@ func (p People) invite(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	origin := httpapi.OriginOf(ctx)
+	origin := identity.OriginFrom(ctx)
 	made, err := p.Members.Invite(ctx, member.NewInvitation{
 		ID: identity.IDFrom("inv", origin.Nonce), Token: token, AccountID: by.AccountID,
 		Name: text(body.Name), Role: role, At: origin.At, By: by,
@@ -407,7 +407,7 @@ func text(s *string) string {
 // store may hold it: it is derived from the request's nonce, which is stored, and
 // the caller's own key, which is not.
 func secretOf(c *fiber.Ctx, what string) (io.Reader, error) {
-	origin := httpapi.OriginOf(c.UserContext())
+	origin := identity.OriginFrom(c.UserContext())
 	if c.Get("Idempotency-Key") == "" {
 		return rand.Reader, nil
 	}

@@ -167,7 +167,7 @@ func newKey(fields *httpapi.Fields, in *wire.KeyCreate) account.NewKey {
 
 // draw gives the new key its id, time and secret; see [secretOf].
 func draw(c *fiber.Ctx, n *account.NewKey) error {
-	origin := httpapi.OriginOf(c.UserContext())
+	origin := identity.OriginFrom(c.UserContext())
 	n.ID, n.At = identity.IDFrom("key", origin.Nonce), origin.At
 	random, err := secretOf(c, "api key")
 	if err != nil {

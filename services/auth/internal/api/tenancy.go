@@ -107,7 +107,7 @@ func (h tenantRoutes) takeDown(c *fiber.Ctx) error {
 	if err := fields.Err(); err != nil {
 		return err
 	}
-	origin := httpapi.OriginOf(c.UserContext())
+	origin := identity.OriginFrom(c.UserContext())
 	order := tenant.Order{
 		ID:     identity.IDFrom("tkd", origin.Nonce),
 		Target: tenant.Target{URL: body.URL, ID: body.LinkID + body.VideoID},

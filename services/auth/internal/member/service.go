@@ -401,11 +401,14 @@ func (s *Service) Invite(ctx context.Context, n NewInvitation) (l Link, err erro
 		if there, err := madeBefore(tx, l); there || err != nil {
 			return err
 		}
-		open, err := invitations(tx, n.AccountID)
+		room, err := tx.Room("invitations", n.AccountID, MaxInvitations, 1, func() (int, error) {
+			open, err := invitations(tx, n.AccountID)
+			return len(open), err
+		})
 		if err != nil {
 			return err
 		}
-		if len(open) >= MaxInvitations {
+		if room < 1 {
 			return apierr.New(apierr.QuotaExceeded, "This account has 100 open invitations. Revoke one first.")
 		}
 		tx.Add(l, events.InvitationCreated)
@@ -628,11 +631,14 @@ func (s *Service) SignInLink(
 }
 
 func (s *Service) roomForMember(tx Tx, accountID string) error {
-	all, err := tx.Members(accountID)
+	room, err := tx.Room("members", accountID, MaxMembers, 1, func() (int, error) {
+		all, err := tx.Members(accountID)
+		return len(all), err
+	})
 	if err != nil {
 		return err
 	}
-	if len(all) >= MaxMembers {
+	if room < 1 {
 		return apierr.New(apierr.QuotaExceeded, "This account has 500 members. Remove one first.")
 	}
 	return nil

@@ -24,6 +24,7 @@ import (
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/quota"
 	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/services/auth/internal/account"
 	"github.com/linkreel/linkreel/services/auth/internal/member"
@@ -259,6 +260,16 @@ func (t *transaction) InUse(accountID string, now time.Time) ([]account.Key, err
 		}
 	}
 	return out, nil
+}
+
+// Room takes leased places, so that records which are made at the same time do not start
+// each other again, as they would if each read all the others.
+func (t *transaction) Room(kind, accountID string, most, n int, count func() (int, error)) (int, error) {
+	room, err := t.tx.Room(quota.Limit{Account: accountID, Kind: kind, Max: int64(most), Count: func(context.Context) (int64, error) {
+		have, err := count()
+		return int64(have), err
+	}}, int64(n))
+	return int(room), err
 }
 
 // Add writes a new record, which must not be there, and tells its event.

@@ -29,8 +29,10 @@ func Routes(a *httpapi.API, opt Options) {
 
 	read := httpapi.Access{Scope: identity.WebhooksRead}
 	write := httpapi.Access{Scope: identity.WebhooksWrite, Plan: identity.Creator}
+	create := write
+	create.OneCommit = true
 	a.Handle(fiber.MethodGet, "/api/v1/webhooks", read, h.listWebhooks)
-	a.Handle(fiber.MethodPost, "/api/v1/webhooks", write, h.createWebhook)
+	a.Handle(fiber.MethodPost, "/api/v1/webhooks", create, h.createWebhook)
 	a.Handle(fiber.MethodGet, "/api/v1/webhooks/:id", read, h.getWebhook)
 	a.Handle(fiber.MethodPatch, "/api/v1/webhooks/:id", write, h.changeWebhook)
 	a.Handle(fiber.MethodDelete, "/api/v1/webhooks/:id", write, h.deleteWebhook)

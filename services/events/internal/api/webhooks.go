@@ -30,7 +30,6 @@ func (h api) listWebhooks(c *fiber.Ctx) error {
 }
 
 func (h api) createWebhook(c *fiber.Ctx) error {
-	ctx := c.UserContext()
 	var body wire.WebhookCreate
 	fields, err := httpapi.Decode(c, &body)
 	if err != nil {
@@ -43,12 +42,16 @@ func (h api) createWebhook(c *fiber.Ctx) error {
 	if err := fields.Err(); err != nil {
 		return err
 	}
-	w, err := h.Webhooks.Create(ctx, account(c), httpapi.OriginOf(ctx), draft)
+	w, err := h.Webhooks.New(account(c), draft)
 	if err != nil {
 		return err
 	}
+	// The answer goes first, since the commit keeps it under the Idempotency-Key.
 	c.Set(fiber.HeaderETag, httpapi.ETag(w.Rev))
-	return httpapi.Created(c, "/api/v1/webhooks/"+w.ID, withSecret(w))
+	if err := httpapi.Created(c, "/api/v1/webhooks/"+w.ID, withSecret(w)); err != nil {
+		return err
+	}
+	return h.Webhooks.Create(c.UserContext(), w)
 }
 
 func (h api) getWebhook(c *fiber.Ctx) error {
@@ -129,7 +132,7 @@ func (h api) rollSecret(c *fiber.Ctx) error {
 
 func (h api) test(c *fiber.Ctx) error {
 	ctx := c.UserContext()
-	d, err := h.Webhooks.Test(ctx, account(c), c.Params("id"), httpapi.OriginOf(ctx))
+	d, err := h.Webhooks.Test(ctx, account(c), c.Params("id"), identity.OriginFrom(ctx))
 	if err != nil {
 		return err
 	}
@@ -151,7 +154,7 @@ func (h api) replay(c *fiber.Ctx) error {
 	if err := fields.Err(); err != nil {
 		return err
 	}
-	r, err := h.Webhooks.Replay(ctx, account(c), found.ID, from, to, httpapi.OriginOf(ctx))
+	r, err := h.Webhooks.Replay(ctx, account(c), found.ID, from, to, identity.OriginFrom(ctx))
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ func (e *Engine) attempt(j job, before bool) (ok bool, next time.Time) {
 	}
 	w, silent, err := e.store.Receiver(ctx, d.AccountID, d.WebhookID)
 	if gone(err) {
-		if err := e.store.Drop(ctx, d.ID); err != nil {
+		if err := e.store.Drop(ctx, d); err != nil {
 			slog.DebugContext(ctx, "delivery of a deleted webhook not dropped yet", "error", err)
 		}
 		return true, time.Time{} // a failing lane would be kept for ever

@@ -7,9 +7,14 @@
 // least once, and a message that is sent twice has the same id.
 //
 // Redis only wakes replicas. Writers name accounts with new events, and one of the
-// replicas that receive the hint gives the events their places and makes their
-// deliveries, most of which it claims in the same commit. Without Redis a sweep every
-// few seconds finds the same events.
+// replicas that receive the hint gives the events their places and takes most of their
+// deliveries in hand in the same commit. Without Redis a sweep every few seconds finds
+// the same events.
+//
+// Nothing is written of a first try before it ends. The feed names the events that are
+// at their first tries, and they stay in the outbox. The outcome makes the delivery's
+// document, and with the last outcome the event leaves the outbox. Where a replica has
+// died, the event is found there after the lease, and documents are made that are due.
 //
 // Each webhook has a lane of its own in a replica. A lane runs a few attempts at
 // once, one alone after a failure, and holds a bounded number of deliveries in
@@ -30,7 +35,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/linkreel/linkreel/libs/events"
-	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/services/events/internal/feed"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
@@ -63,9 +67,12 @@ type Store interface {
 	DueOf(ctx context.Context, webhookID string, n int) (list []*webhook.Delivery, full bool, err error)
 	DeferredOf(ctx context.Context, webhookID string, n int) (list []*webhook.Delivery, full bool, err error)
 	CountDeferred(ctx context.Context, webhookID string, most int) (int64, error)
-	// Save writes a delivery over the version that was read; false when it has changed.
+	// Save writes a delivery over the version that was read, or the document of one in
+	// flight; false when somebody else has changed, made or removed it.
 	Save(ctx context.Context, d *webhook.Delivery) (bool, error)
-	Drop(ctx context.Context, id string) error
+	Drop(ctx context.Context, d *webhook.Delivery) error
+	// TakeOver makes documents of what was in flight, those that are not there.
+	TakeOver(ctx context.Context, eventID string, list []*webhook.Delivery) error
 
 	Replays(ctx context.Context) ([]*webhook.Replay, error)
 	PlaceAt(ctx context.Context, accountID string, t time.Time) (place int64, found bool, err error)
@@ -135,7 +142,7 @@ func New(st Store, call Caller, rdb redis.UniversalClient, opt Options) *Engine 
 		opt.Patience = 2 * time.Second
 	}
 	e := &Engine{
-		store: st, call: call, opt: opt, hub: newHub(rdb, identity.NewNonce()), lanes: map[string]*lane{},
+		store: st, call: call, opt: opt, hub: newHub(rdb), lanes: map[string]*lane{},
 		good: newPool(maxGood), bad: newPool(maxBad), replaying: make(chan struct{}, 1),
 	}
 	e.ctx, e.stop = context.WithCancel(context.Background())
@@ -215,7 +222,7 @@ func (e *Engine) saveAll(
 func (e *Engine) woken(ctx context.Context, accountID string) {
 	// Beside the listener: a slow Redis must not hold up the hints behind this one.
 	go func() {
-		if e.hub.mine(ctx, accountID, time.Second) {
+		if e.hub.turns.Mine(ctx, "events:"+accountID, time.Second) {
 			e.settler.ask(ctx, accountID)
 		}
 	}()
@@ -235,7 +242,7 @@ func (e *Engine) News(accountID string) (<-chan struct{}, func()) { return e.hub
 // sweeps finds events and deliveries whose wake-up was lost.
 func (e *Engine) sweeps(ctx context.Context) {
 	for ctx.Err() == nil {
-		if e.hub.mine(ctx, "sweep", e.opt.Sweep*9/10) {
+		if e.hub.turns.Mine(ctx, "events-sweep", e.opt.Sweep*9/10) {
 			e.Sweep(ctx)
 		}
 		pause(ctx, e.opt.Sweep)

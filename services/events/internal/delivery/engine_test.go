@@ -204,14 +204,6 @@ func TestALateAnswerDoesNotDisableWhatWasMended(t *testing.T) {
 	}
 }
 
-func TestAReplicaThatRedisDidNotAnswerKeepsItsTurn(t *testing.T) {
-	t.Parallel()
-	h := newHub(nobody(), "a")
-	if !h.mine(t.Context(), "acc_a", time.Minute) || !h.holds("acc_a") {
-		t.Error("Redis may have noted the turn, so nobody else takes the next hint; this replica has to")
-	}
-}
-
 // backlogs is a store in which webhooks have as much waiting as they are asked for,
 // and a caller of receivers. The names of those that are slow begin with "slow".
 type backlogs struct {

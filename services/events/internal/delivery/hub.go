@@ -3,12 +3,12 @@ package delivery
 import (
 	"context"
 	"log/slog"
-	"maps"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/linkreel/linkreel/libs/dedup"
 	"github.com/linkreel/linkreel/libs/events/outbox"
 )
 
@@ -20,15 +20,15 @@ const settledChannel = "linkreel:events:settled"
 // one also looks by itself from time to time.
 type hub struct {
 	redis redis.UniversalClient
-	name  string // of this replica
+	turns *dedup.Seen // of hints that all replicas receive
 
 	mu      sync.Mutex
 	waiters map[string]map[chan struct{}]struct{} // by account
-	turns   map[string]time.Time                  // until when a turn is this replica's
 }
 
-func newHub(rdb redis.UniversalClient, name string) *hub {
-	return &hub{redis: rdb, name: name, waiters: map[string]map[chan struct{}]struct{}{}, turns: map[string]time.Time{}}
+func newHub(rdb redis.UniversalClient) *hub {
+	// By the system's clock, as Redis counts.
+	return &hub{redis: rdb, turns: dedup.New(rdb, time.Now), waiters: map[string]map[chan struct{}]struct{}{}}
 }
 
 // listen calls woken for each account that has new events, until ctx ends.
@@ -96,41 +96,6 @@ func (h *hub) announce(ctx context.Context, accountID string) {
 	if err := h.redis.Publish(ctx, settledChannel, accountID).Err(); err != nil {
 		slog.DebugContext(ctx, "cannot tell other replicas about new events; their sweeps find them", "error", err)
 	}
-}
-
-// mine reports whether this replica is the one that should act on a hint that all
-// of them receive. This only saves work: the result is also right if two replicas
-// act at once. Without Redis all of them act.
-func (h *hub) mine(ctx context.Context, what string, hold time.Duration) bool {
-	// The holder may act again: a second hint within the hold is of a newer change.
-	if h.holds(what) {
-		return true
-	}
-	ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
-	defer cancel()
-	taken, err := h.redis.SetNX(ctx, "linkreel:events:turn:"+what, h.name, hold).Result()
-	if err == nil && !taken {
-		return false
-	}
-	// The hold starts when the call returns, even if it failed: Redis may have stored the key without
-	// our getting the answer, and then no other replica acts until it expires.
-	h.hold(what, time.Now().Add(hold))
-	return true
-}
-
-func (h *hub) holds(what string) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return time.Now().Before(h.turns[what])
-}
-
-func (h *hub) hold(what string, until time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(h.turns) >= 10_000 {
-		maps.DeleteFunc(h.turns, func(_ string, end time.Time) bool { return time.Now().After(end) })
-	}
-	h.turns[what] = until
 }
 
 func pause(ctx context.Context, d time.Duration) {

@@ -30,7 +30,7 @@ var (
 
 	_ = promauto.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "linkreel_events_waiting_age_seconds",
-		Help: "Age of the oldest event that is not in its account's feed yet, at the last sweep.",
+		Help: "Age of the oldest event that is not in its account's feed yet, or is at its first tries, at the last sweep.",
 	}, waitingAge.seconds)
 	_ = promauto.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "linkreel_webhooks_due_age_seconds", Help: "For how long the oldest delivery has been due, at the last sweep.",

@@ -42,7 +42,7 @@ func (e *Engine) replayRound(ctx context.Context) bool {
 		slog.WarnContext(ctx, "cannot look for replays", "error", err)
 	}
 	for _, r := range list {
-		if !e.hub.mine(ctx, "replay:"+r.ID, replayPace) {
+		if !e.hub.turns.Mine(ctx, "replay:"+r.ID, replayPace) {
 			continue
 		}
 		if failed := e.replay(ctx, r); failed != nil && ctx.Err() == nil {

@@ -175,10 +175,12 @@ func (e *Engine) place(ctx context.Context, accountID string) (n int, more bool,
 	if err != nil {
 		return 0, false, err
 	}
-	waiting, more, err := e.store.Waiting(ctx, accountID, feed.MaxPlaced)
+	waiting, more, err := e.store.Waiting(ctx, accountID, feed.MaxPlaced+len(before.Sending))
 	if err != nil {
 		return 0, false, err
 	}
+	waiting, lapsed := before.Apart(waiting, more, e.opt.Now().Add(-webhook.Lease))
+	e.takeOver(ctx, lapsed)
 	p := before.Place(waiting)
 	if p == nil {
 		return 0, false, nil
@@ -201,9 +203,38 @@ func (e *Engine) place(ctx context.Context, accountID string) (n int, more bool,
 func (e *Engine) deliveries(p *feed.Placing) (list []*webhook.Delivery) {
 	now := e.opt.Now()
 	for _, ev := range p.Placed {
+		var inHand []*webhook.Delivery
+		var ids []string
 		for _, id := range p.After.Wanting(ev.Type) {
-			list = append(list, webhook.Send(id, id, ev, e.reserve(id), now))
+			d := webhook.Send(id, id, ev, e.reserve(id), now)
+			list = append(list, d)
+			if !d.Deferred {
+				inHand, ids = append(inHand, d), append(ids, id)
+			}
+		}
+		if p.Send(ev, ids, now) {
+			webhook.Fly(inHand)
 		}
 	}
 	return list
+}
+
+// takeOver gives documents to the first tries of a replica that is gone, so that they
+// are tried again.
+func (e *Engine) takeOver(ctx context.Context, lapsed []feed.Sending) {
+	for _, s := range lapsed {
+		var list []*webhook.Delivery
+		for _, id := range s.Webhooks {
+			d := webhook.Send(id, id, s.Event, true, s.Since)
+			d.Release(e.opt.Now())
+			list = append(list, d)
+		}
+		if err := e.store.TakeOver(ctx, s.EventID, list); err != nil {
+			slog.WarnContext(ctx, "first tries of a replica that is gone cannot be taken over; the next round retries", "event", s.EventID, "error", err)
+			continue
+		}
+		for _, d := range list {
+			e.Send(d.AccountID, d.WebhookID)
+		}
+	}
 }

@@ -54,12 +54,58 @@ type Feed struct {
 	// yet; the last of them has the place Head.
 	Head   int64
 	Recent []*Event
+	// Sending are events that have a place and are at their first tries. Each stays in the
+	// outbox until all its outcomes are on record, so that a replica that dies loses none.
+	Sending []Sending
 	// Subscribers are all webhooks of the account by id, so that whoever gives places
 	// knows who wants what.
 	Subscribers map[string]Subscriber
 	// Version names the stored state; zero when nothing is stored yet. ReadAt is when it
 	// was read, by the database's clock: a replica whose clock is wrong deletes nothing.
 	Version, ReadAt time.Time
+}
+
+// Sending is an event at its first tries.
+type Sending struct {
+	EventID  string
+	At       time.Time // the event's
+	Since    time.Time
+	Webhooks []string
+	// Event is set in what [Feed.Apart] gives.
+	Event *Event
+}
+
+// MaxSending bounds how many events of an account are at their first tries: each placing
+// reads and writes all of them anew.
+const MaxSending = 100
+
+// Apart tells what has no place yet from what is at its first tries. lapsed are those of
+// the latter that have been so since before: the replica that had them is gone. more says
+// that others may wait behind these.
+func (f *Feed) Apart(waiting []*Event, more bool, before time.Time) (fresh []*Event, lapsed []Sending) {
+	there := map[string]*Event{}
+	var last time.Time
+	for _, e := range waiting {
+		there[e.ID] = e
+		if e.At.After(last) {
+			last = e.At
+		}
+	}
+	var sending []Sending
+	for _, s := range f.Sending {
+		e := there[s.EventID]
+		delete(there, s.EventID)
+		if e != nil && s.Since.Before(before) {
+			lapsed = append(lapsed, Sending{s.EventID, s.At, s.Since, s.Webhooks, e})
+		}
+		// One that is forgotten too early would get a second place. So it is kept unless it has surely
+		// left the outbox: times rise in what was read.
+		if e != nil || more && s.At.After(last) {
+			sending = append(sending, s)
+		}
+	}
+	f.Sending = sending
+	return slices.DeleteFunc(waiting, func(e *Event) bool { return there[e.ID] == nil }), lapsed
 }
 
 // Placing is one commit that gives events their places: each event leaves the outbox
@@ -126,6 +172,23 @@ func (f *Feed) fitting(waiting []*Event) []*Event {
 		}
 	}
 	return waiting
+}
+
+// Send notes that an event is at its first tries at some webhooks. It reports false when
+// none are, or too many events are: these deliveries need documents of their own.
+func (p *Placing) Send(e *Event, webhooks []string, now time.Time) bool {
+	if len(webhooks) == 0 || len(p.After.Sending) >= MaxSending {
+		return false
+	}
+	p.After.Sending = append(slices.Clip(p.After.Sending), Sending{EventID: e.ID, At: e.At, Since: now, Webhooks: webhooks})
+	return true
+}
+
+// Leaving are the events that have left the outbox with this commit.
+func (p *Placing) Leaving() []*Event {
+	return slices.DeleteFunc(slices.Clone(p.Placed), func(e *Event) bool {
+		return slices.ContainsFunc(p.After.Sending, func(s Sending) bool { return s.EventID == e.ID })
+	})
 }
 
 func pages(list []*Event) (out [][]*Event) {

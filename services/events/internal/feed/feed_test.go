@@ -84,3 +84,44 @@ func TestWhatHasExpiredLeavesTheFeed(t *testing.T) {
 		t.Errorf("nothing to write, but %+v", p)
 	}
 }
+
+// An event at its first tries is in the outbox still, and keeps its place.
+func TestWhatIsAtItsFirstTriesGetsNoSecondPlace(t *testing.T) {
+	t.Parallel()
+	event := func(id string, after time.Duration) *feed.Event { return &feed.Event{ID: id, At: now.Add(after)} }
+	sending := func(id string, at, since time.Duration) feed.Sending {
+		return feed.Sending{EventID: id, At: now.Add(at), Since: now.Add(since), Webhooks: []string{"whk_1"}}
+	}
+	f := &feed.Feed{Sending: []feed.Sending{
+		sending("evt_left", 0, 0), sending("evt_dead", 1, 0), sending("evt_tried", 2, time.Minute), sending("evt_behind", 9, time.Minute),
+	}}
+	waiting := []*feed.Event{event("evt_dead", 1), event("evt_tried", 2), event("evt_new", 3)}
+	fresh, lapsed := f.Apart(waiting, true, now.Add(time.Second))
+	if len(fresh) != 1 || fresh[0].ID != "evt_new" {
+		t.Errorf("fresh %+v", fresh)
+	}
+	if len(lapsed) != 1 || lapsed[0].EventID != "evt_dead" || lapsed[0].Event == nil || len(lapsed[0].Webhooks) != 1 {
+		t.Errorf("lapsed %+v", lapsed)
+	}
+	var left []string
+	for _, s := range f.Sending {
+		left = append(left, s.EventID)
+	}
+	// Behind what was read there may be more of the outbox.
+	if want := []string{"evt_dead", "evt_tried", "evt_behind"}; !slices.Equal(left, want) {
+		t.Errorf("%v are at their first tries, want %v", left, want)
+	}
+	p := f.Place(fresh)
+	if !p.Send(fresh[0], []string{"whk_1"}, now) || len(p.Leaving()) != 0 || len(p.After.Sending) != 4 || len(f.Sending) != 3 {
+		t.Errorf("placing %+v", p)
+	}
+	for range feed.MaxSending {
+		p.Send(event("evt_more", 4), []string{"whk_1"}, now)
+	}
+	if len(p.After.Sending) != feed.MaxSending {
+		t.Errorf("%d events are at their first tries, want %d", len(p.After.Sending), feed.MaxSending)
+	}
+	if f.Apart(nil, false, now); len(f.Sending) != 0 {
+		t.Errorf("nothing is in the outbox, and %+v at their first tries", f.Sending)
+	}
+}

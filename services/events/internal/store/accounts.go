@@ -55,10 +55,14 @@ const (
 
 // EraseSome implements [tenancy.Store].
 func (s *Store) EraseSome(ctx context.Context, accountID string) (more bool, err error) {
+	// First, so that nobody gives places by what it says of webhooks; they are in it for a while longer.
+	if err := s.db.DeleteAll(ctx, "erase feed", s.feedRef(accountID)); err != nil {
+		return true, err
+	}
 	if more, err = s.all.Erase(ctx, accountID, erasePage); more || err != nil {
 		return true, err
 	}
-	// Last: an event that is left would get a place, and so make the feed again.
+	// And last: an event that is left would get a place, and so make the feed again.
 	return false, s.db.DeleteAll(ctx, "erase feed", s.feedRef(accountID))
 }
 

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"cloud.google.com/go/firestore"
 
 	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
@@ -143,6 +145,40 @@ func (s *Store) Delivery(ctx context.Context, webhookID, id string) (*webhook.De
 	return d, err
 }
 
+// Flying implements [webhook.Store].
+func (s *Store) Flying(ctx context.Context, accountID, webhookID string) (list []*webhook.Delivery, err error) {
+	f, err := s.Feed(ctx, accountID)
+	if err != nil {
+		return nil, err
+	}
+	since := map[string]time.Time{}
+	var refs []firestoredb.Ref
+	for _, e := range f.Sending {
+		// The feed forgets them with its next change. By the second Lease somebody has taken over.
+		if slices.Contains(e.Webhooks, webhookID) && s.now().Sub(e.Since) < 2*webhook.Lease {
+			since[e.EventID] = e.Since
+			refs = append(refs, s.outboxRef(e.EventID), s.deliveryRef(webhook.DeliveryID(webhookID, e.EventID)))
+		}
+	}
+	if len(refs) == 0 {
+		return nil, nil
+	}
+	snaps, err := s.db.Read(ctx, "get first tries", refs...)
+	landed := map[string]bool{} // one webhook may be faster than another
+	for _, snap := range snaps {
+		landed[snap.Ref.ID] = true
+	}
+	for _, snap := range snaps {
+		at, ok := since[snap.Ref.ID]
+		var d outbox.Document
+		if !ok || landed[webhook.DeliveryID(webhookID, snap.Ref.ID)] || snap.DataTo(&d) != nil {
+			continue
+		}
+		list = append(list, webhook.Send(webhookID, webhookID, waitingEvent(snap.Ref.ID, &d), true, at))
+	}
+	return list, err
+}
+
 // AddDelivery stores a new delivery; one that is there already stays as it is.
 func (s *Store) AddDelivery(ctx context.Context, d *webhook.Delivery) error {
 	err := s.db.Do(ctx, "add delivery", func(ctx context.Context) error {
@@ -198,6 +234,67 @@ func (s *Store) CountDeferred(ctx context.Context, webhookID string, most int) (
 // Save writes a delivery over the version it was read at, and reports false when
 // somebody else has changed or removed it since.
 func (s *Store) Save(ctx context.Context, d *webhook.Delivery) (bool, error) {
+	var err error
+	if d.Flight == nil {
+		err = s.saveOver(ctx, d)
+	} else {
+		err = d.Land(func(last bool) error { return s.land(ctx, d, last) })
+	}
+	if errors.Is(err, firestoredb.ErrStale) || errors.Is(err, firestoredb.ErrNotFound) || errors.Is(err, firestoredb.ErrExists) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// land makes the document of a delivery after its first try. The event must be in the
+// outbox: it is not when somebody has taken over, or the account is erased.
+func (s *Store) land(ctx context.Context, d *webhook.Delivery, last bool) error {
+	var committed firestore.CommitResponse
+	write := func(_ context.Context, tx *firestore.Transaction) (err error) {
+		if last {
+			err = tx.Delete(s.outboxRef(d.EventID), firestore.Exists)
+		} else {
+			_, err = tx.Get(s.outboxRef(d.EventID))
+		}
+		if err != nil {
+			return err
+		}
+		return tx.Create(s.deliveryRef(d.ID), s.fromDelivery(d))
+	}
+	commit := s.db.Tx
+	if last {
+		commit = s.db.Commit // it reads nothing
+	}
+	err := commit(ctx, "record first try", write, firestore.WithCommitResponseTo(&committed))
+	if err == nil {
+		d.Version = committed.CommitTime()
+	}
+	return err
+}
+
+// TakeOver makes those of an event's deliveries that are not there, and takes the event
+// out of the outbox, unless somebody else has done so.
+func (s *Store) TakeOver(ctx context.Context, eventID string, list []*webhook.Delivery) error {
+	return s.records.Tx(ctx, "take over first tries", func(tx *record.Tx) error {
+		refs := []firestoredb.Ref{s.outboxRef(eventID)}
+		for _, d := range list {
+			refs = append(refs, s.deliveryRef(d.ID))
+		}
+		there, err := tx.GetAll(refs...)
+		if err != nil || there[0] == nil {
+			return err
+		}
+		for i, d := range list {
+			if there[i+1] == nil {
+				tx.Create(s.deliveryRef(d.ID), s.fromDelivery(d))
+			}
+		}
+		tx.Delete(s.outboxRef(eventID))
+		return nil
+	})
+}
+
+func (s *Store) saveOver(ctx context.Context, d *webhook.Delivery) error {
 	doc := s.fromDelivery(d)
 	gone := func(keep bool, v any) any {
 		if keep {
@@ -205,7 +302,7 @@ func (s *Store) Save(ctx context.Context, d *webhook.Delivery) (bool, error) {
 		}
 		return firestore.Delete
 	}
-	err := s.db.Do(ctx, "save delivery", func(ctx context.Context) error {
+	return s.db.Do(ctx, "save delivery", func(ctx context.Context) error {
 		res, err := s.deliveryRef(d.ID).Update(ctx, []firestore.Update{
 			{Path: "status", Value: doc.Status}, {Path: "attempts", Value: doc.Attempts},
 			{Path: "tries", Value: doc.Tries}, {Path: "nextTry", Value: doc.NextTry},
@@ -217,17 +314,18 @@ func (s *Store) Save(ctx context.Context, d *webhook.Delivery) (bool, error) {
 		}
 		return err
 	})
-	if errors.Is(err, firestoredb.ErrStale) || errors.Is(err, firestoredb.ErrNotFound) {
-		return false, nil
-	}
-	return err == nil, err
 }
 
 // Drop removes a delivery whose webhook is gone.
-func (s *Store) Drop(ctx context.Context, id string) error {
-	return s.db.Do(ctx, "drop delivery", func(ctx context.Context) error {
-		_, err := s.deliveryRef(id).Delete(ctx)
-		return err
+func (s *Store) Drop(ctx context.Context, d *webhook.Delivery) error {
+	if d.Flight == nil {
+		return s.db.DeleteAll(ctx, "drop delivery", s.deliveryRef(d.ID))
+	}
+	return d.Land(func(last bool) error {
+		if !last {
+			return nil
+		}
+		return s.db.DeleteAll(ctx, "drop first try", s.outboxRef(d.EventID))
 	})
 }
 

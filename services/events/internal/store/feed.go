@@ -22,11 +22,19 @@ import (
 type feedDoc struct {
 	Head        int64                    `firestore:"head"`
 	Recent      []eventDoc               `firestore:"recent"`
+	Sending     []sendingDoc             `firestore:"sending"`
 	Subscribers map[string]subscriberDoc `firestore:"subscribers"`
 	// TrimOn is the day on which the oldest of Recent has expired, for the sweep of
 	// accounts in which nothing happens. A day, because the index of rising values then
 	// takes one write a day of each account.
 	TrimOn string `firestore:"trimOn,omitempty"`
+}
+
+type sendingDoc struct {
+	EventID  string    `firestore:"id"`
+	At       time.Time `firestore:"at"`
+	Since    time.Time `firestore:"since"`
+	Webhooks []string  `firestore:"webhooks"`
 }
 
 type subscriberDoc struct {
@@ -62,6 +70,9 @@ var (
 	readFeed = firestoredb.Reader(func(snap firestoredb.Snap, d *feedDoc) *feed.Feed {
 		f := &feed.Feed{AccountID: snap.Ref.ID, Head: d.Head, Version: snap.UpdateTime, ReadAt: snap.ReadTime}
 		f.Recent = eventsOf(f.AccountID, d.Recent, d.Head-int64(len(d.Recent))+1)
+		for _, e := range d.Sending {
+			f.Sending = append(f.Sending, feed.Sending{EventID: e.EventID, At: e.At, Since: e.Since, Webhooks: e.Webhooks})
+		}
 		f.Subscribers = map[string]feed.Subscriber{}
 		for id, sub := range d.Subscribers {
 			f.Subscribers[id] = feed.Subscriber(sub)
@@ -149,6 +160,10 @@ func (s *Store) feedRef(accountID string) *firestore.DocumentRef {
 	return s.db.Collection(feeds).Doc(accountID)
 }
 
+func (s *Store) outboxRef(eventID string) *firestore.DocumentRef {
+	return s.db.Collection(outbox.Collection).Doc(eventID)
+}
+
 // Feed reads an account's feed.
 func (s *Store) Feed(ctx context.Context, accountID string) (*feed.Feed, error) {
 	f, found, err := firestoredb.Lookup(ctx, s.db, "get feed", s.feedRef(accountID), readFeed)
@@ -158,10 +173,10 @@ func (s *Store) Feed(ctx context.Context, accountID string) (*feed.Feed, error) 
 	return f, err
 }
 
-// Place moves events from the outbox into the feed, and adds their deliveries, unless
-// the feed has changed since it was read: then feed.ErrMoved. Subscribers count too: a
-// webhook that was made before one of these events must have its delivery. The
-// deliveries may be saved afterwards without reading them first.
+// Place puts events into the feed, and adds their deliveries, unless the feed has changed
+// since it was read: then feed.ErrMoved. Subscribers count too: a webhook that was made
+// before one of these events must have its delivery. What is not at its first tries
+// leaves the outbox. The deliveries may be saved afterwards without reading them first.
 func (s *Store) Place(ctx context.Context, p *feed.Placing, list []*webhook.Delivery) error {
 	var committed firestore.CommitResponse
 	// Conditions in place of reads: one call to the database, and no transaction that
@@ -176,13 +191,16 @@ func (s *Store) Place(ctx context.Context, p *feed.Placing, list []*webhook.Deli
 				return err
 			}
 		}
-		for _, e := range p.Placed {
+		for _, e := range p.Leaving() {
 			// An erasure may have removed it. Then it must not come back.
-			if err := tx.Delete(s.db.Collection(outbox.Collection).Doc(e.ID), firestore.Exists); err != nil {
+			if err := tx.Delete(s.outboxRef(e.ID), firestore.Exists); err != nil {
 				return err
 			}
 		}
 		for _, d := range list {
+			if d.Flight != nil {
+				continue
+			}
 			if err := tx.Create(s.deliveryRef(d.ID), s.fromDelivery(d)); err != nil {
 				return err
 			}
@@ -205,6 +223,9 @@ func (s *Store) Place(ctx context.Context, p *feed.Placing, list []*webhook.Deli
 // putFeed writes a feed over the version that it was made from.
 func (s *Store) putFeed(tx *firestore.Transaction, f *feed.Feed) error {
 	d := feedDoc{Head: f.Head, Recent: eventDocs(f.Recent)}
+	for _, e := range f.Sending {
+		d.Sending = append(d.Sending, sendingDoc{e.EventID, e.At, e.Since, e.Webhooks})
+	}
 	if len(f.Recent) > 0 {
 		d.TrimOn = day(f.Recent[0].At.Add(events.Kept + 24*time.Hour))
 	}
@@ -212,7 +233,7 @@ func (s *Store) putFeed(tx *firestore.Transaction, f *feed.Feed) error {
 		return tx.Create(s.feedRef(f.AccountID), &d)
 	}
 	return tx.Update(s.feedRef(f.AccountID), []firestore.Update{
-		{Path: "head", Value: d.Head}, {Path: "recent", Value: d.Recent}, {Path: "trimOn", Value: d.TrimOn},
+		{Path: "head", Value: d.Head}, {Path: "recent", Value: d.Recent}, {Path: "sending", Value: d.Sending}, {Path: "trimOn", Value: d.TrimOn},
 	}, firestore.LastUpdateTime(f.Version))
 }
 

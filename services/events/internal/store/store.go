@@ -1,6 +1,7 @@
 // Package store keeps feeds, webhooks and deliveries in Firestore, and decides nothing:
 //
 //	events/{evt_…}            written by every service (libs/events/outbox); they wait for their place
+//	                          and for the outcome of their first tries
 //	feeds/{account}           the highest place, the newest events, and who subscribes to what
 //	feedPages/{account}~{…}   older events, up to 200 in a document that never changes
 //	webhooks/{whk_…}          subscriptions, secrets sealed
@@ -8,8 +9,9 @@
 //	webhookReplays/{whr_…}    time ranges that are to be sent again
 //	eventAccounts/{account}   accounts that are suspended or being erased
 //
-// The commit that moves an event to its place also makes its deliveries, so that an
-// event with a place is on its way to everybody who subscribed, whatever dies next.
+// The commit that gives an event its place also makes its deliveries, or names the
+// webhooks that are tried at once and leaves the event in the outbox. So an event with a
+// place is on its way to everybody who subscribed, whatever dies next.
 package store
 
 import (

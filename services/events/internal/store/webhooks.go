@@ -141,21 +141,8 @@ func (s *Store) Webhooks(ctx context.Context, accountID string) ([]*webhook.Webh
 }
 
 // Create implements [webhook.Store].
-func (s *Store) Create(ctx context.Context, w *webhook.Webhook) (out *webhook.Webhook, err error) {
-	err = s.records.Tx(ctx, "create webhook", func(tx *record.Tx) error {
-		in := s.hooks.In(tx)
-		stored, err := in.GetAll(w.ID)
-		if err != nil {
-			return err
-		}
-		if out = stored[0]; out != nil {
-			if out.AccountID != w.AccountID {
-				return fmt.Errorf("drew the id of webhook %s", w.ID)
-			}
-			// The answer of the first try was lost; this one shows the secret.
-			out.Secrets[0].Text, err = s.open(w.ID, out.Secrets[0])
-			return err
-		}
+func (s *Store) Create(ctx context.Context, w *webhook.Webhook) error {
+	return s.records.Tx(ctx, "create webhook", func(tx *record.Tx) error {
 		// Every create reads and writes the feed, so two of them cannot both take the last place.
 		var d feedDoc
 		if _, err := tx.Load(s.feedRef(w.AccountID), &d); err != nil {
@@ -164,10 +151,8 @@ func (s *Store) Create(ctx context.Context, w *webhook.Webhook) (out *webhook.We
 		if len(d.Subscribers) >= webhook.MaxPerAccount {
 			return webhook.Full()
 		}
-		out = w
-		return in.Add(w, events.WebhookCreated)
+		return s.hooks.In(tx).Add(w, events.WebhookCreated)
 	})
-	return out, err
 }
 
 // Update implements [webhook.Store].

@@ -3,6 +3,7 @@ package webhook
 import (
 	"hash/fnv"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/linkreel/linkreel/libs/events"
@@ -15,7 +16,7 @@ import (
 // keeps the result:
 //
 //	before     what happens                           method   after      due       deferred
-//	-          its event gets a place, a lane has room  Send     pending    in Lease
+//	-          its event gets a place, a lane has room  Send     pending    in Lease (*)
 //	-          its event gets a place, the lane is full Send     pending    in Defer  yes
 //	-          a replay reaches its event             Send     pending    in Defer  yes
 //	-          the owner tests the webhook            Test     pending    now
@@ -27,6 +28,10 @@ import (
 //	pending    a try fails, the last or a final one   Note     failed
 //	any        the owner retries it                   Again    pending    now
 //	any        its webhook is gone                             dropped
+//
+// (*) It has no document yet, but a [Flight]: its event names it and stays in the outbox
+// until what comes next is on record. After Lease, whoever finds the event there makes
+// the document, due at once.
 //
 // "Due" is when any replica may take it. A replica that dies with one in hand leaves
 // it to be due at the end of its lease. Deferred ones are not in the way of sweeps:
@@ -66,6 +71,37 @@ type Delivery struct {
 	// Version names the stored state; a change is written only over the one it was
 	// made from.
 	Version time.Time
+	// Flight is set at the first try, which nothing is stored of.
+	Flight *Flight
+}
+
+// Flight is what the first tries of one event share.
+type Flight struct {
+	mu   sync.Mutex
+	left int // that are not on record
+}
+
+// Fly puts deliveries of one event into a flight.
+func Fly(list []*Delivery) {
+	f := &Flight{left: len(list)}
+	for _, d := range list {
+		d.Flight = f
+	}
+}
+
+// Land ends the delivery's part in its flight by a commit that puts it on record. With
+// the last of them the event leaves the outbox. They commit one after another, so that
+// one of them is the last.
+func (d *Delivery) Land(commit func(last bool) error) error {
+	f := d.Flight
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	err := commit(f.left == 1)
+	if err == nil {
+		f.left--
+		d.Flight = nil
+	}
+	return err
 }
 
 // Send makes the delivery of an event to a webhook. source is what makes it, the
@@ -73,7 +109,7 @@ type Delivery struct {
 // step that makes it is repeated. inHand says that a lane of this replica has it.
 func Send(source, webhookID string, e *feed.Event, inHand bool, now time.Time) *Delivery {
 	d := &Delivery{
-		ID: identity.IDFrom("whd", source+"/"+e.ID), AccountID: e.AccountID, WebhookID: webhookID,
+		ID: DeliveryID(source, e.ID), AccountID: e.AccountID, WebhookID: webhookID,
 		EventID: e.ID, EventType: e.Type, EventAt: e.At, Payload: e.Data, CreatedAt: now, Status: Pending,
 	}
 	if inHand {
@@ -83,6 +119,9 @@ func Send(source, webhookID string, e *feed.Event, inHand bool, now time.Time) *
 	}
 	return d
 }
+
+// DeliveryID names the delivery that a source makes of an event.
+func DeliveryID(source, eventID string) string { return identity.IDFrom("whd", source+"/"+eventID) }
 
 // Claim reserves the delivery: no other replica takes it before Lease is over.
 func (d *Delivery) Claim(now time.Time) { d.DueAt, d.Deferred = now.Add(Lease), false }

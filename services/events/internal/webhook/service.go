@@ -1,9 +1,11 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/linkreel/linkreel/libs/apierr"
@@ -16,9 +18,8 @@ import (
 type Store interface {
 	Webhook(ctx context.Context, accountID, id string) (*Webhook, error)
 	Webhooks(ctx context.Context, accountID string) ([]*Webhook, error)
-	// Create adds a webhook with its event, or finds the one that an earlier try of
-	// the same request made. QUOTA_EXCEEDED at MaxPerAccount.
-	Create(ctx context.Context, w *Webhook) (*Webhook, error)
+	// Create adds a webhook with its event. QUOTA_EXCEEDED at MaxPerAccount.
+	Create(ctx context.Context, w *Webhook) error
 	// Update changes a webhook with its event, in one commit. fn may run several
 	// times; the type it returns is the event's, "" writes nothing.
 	Update(ctx context.Context, accountID, id string, fn func(*Webhook) (events.Type, error)) (*Webhook, error)
@@ -29,6 +30,9 @@ type Store interface {
 	// Deliveries lists a webhook's, newest first.
 	Deliveries(ctx context.Context, webhookID string, before DeliveryPlace, limit int) (page []*Delivery, more bool, err error)
 	Delivery(ctx context.Context, webhookID, id string) (*Delivery, error)
+	// Flying lists a webhook's deliveries that are at their first try, which neither
+	// Deliveries nor Delivery knows.
+	Flying(ctx context.Context, accountID, webhookID string) ([]*Delivery, error)
 	// AddDelivery stores a new one.
 	AddDelivery(ctx context.Context, d *Delivery) error
 	// PutDelivery writes one over whatever is stored.
@@ -43,6 +47,13 @@ type Store interface {
 type DeliveryPlace struct {
 	At time.Time
 	ID string
+}
+
+func (d *Delivery) place() DeliveryPlace { return DeliveryPlace{d.CreatedAt, d.ID} }
+
+// compare orders places from the top.
+func (p DeliveryPlace) compare(o DeliveryPlace) int {
+	return cmp.Or(o.At.Compare(p.At), cmp.Compare(o.ID, p.ID))
 }
 
 // Courier is told that a webhook has something to send.
@@ -74,20 +85,22 @@ type Draft struct {
 	Description string
 }
 
-// Create makes a webhook. Asked again under the same Idempotency-Key it answers
-// with the one it made, and its secret.
-func (s *Service) Create(ctx context.Context, accountID string, o identity.Origin, d Draft) (*Webhook, error) {
+// New is a webhook that is not kept yet, with its secret.
+func (s *Service) New(accountID string, d Draft) (*Webhook, error) {
 	secret, err := NewSecret()
 	if err != nil {
 		return nil, err
 	}
-	at := o.At.UTC().Truncate(time.Millisecond)
-	return s.store.Create(ctx, &Webhook{
-		ID: identity.IDFrom("whk", o.Nonce), AccountID: accountID, URL: d.Address.Given, Target: d.Address.Target,
+	at := s.now().UTC().Truncate(time.Millisecond)
+	return &Webhook{
+		ID: identity.NewID("whk"), AccountID: accountID, URL: d.Address.Given, Target: d.Address.Target,
 		Events: d.Events, Description: d.Description, Enabled: true,
 		CreatedAt: at, UpdatedAt: at, Rev: 1, Secrets: []Secret{{Text: secret}},
-	})
+	}, nil
 }
+
+// Create keeps a new webhook.
+func (s *Service) Create(ctx context.Context, w *Webhook) error { return s.store.Create(ctx, w) }
 
 // Get finds a webhook.
 func (s *Service) Get(ctx context.Context, accountID, id string) (*Webhook, error) {
@@ -167,7 +180,25 @@ func (s *Service) Deliveries(ctx context.Context, accountID, id string, before D
 	if _, err := s.store.Webhook(ctx, accountID, id); err != nil {
 		return nil, false, err
 	}
-	return s.store.Deliveries(ctx, id, before, limit)
+	// First those: one whose try ends meanwhile is found twice, not never.
+	flying, err := s.store.Flying(ctx, accountID, id)
+	if err != nil {
+		return nil, false, err
+	}
+	page, more, err := s.store.Deliveries(ctx, id, before, limit)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, d := range flying {
+		above := before.ID == "" || d.place().compare(before) > 0
+		if above && (!more || d.place().compare(page[len(page)-1].place()) < 0) {
+			page = append(page, d)
+		}
+	}
+	slices.SortStableFunc(page, func(a, b *Delivery) int { return a.place().compare(b.place()) })
+	page = slices.CompactFunc(page, func(a, b *Delivery) bool { return a.ID == b.ID })
+	more = more || len(page) > limit
+	return page[:min(len(page), limit)], more, nil
 }
 
 // Delivery reads one of a webhook's deliveries, with the webhook.
@@ -175,6 +206,13 @@ func (s *Service) Delivery(ctx context.Context, accountID, id, deliveryID string
 	w, err := s.store.Webhook(ctx, accountID, id)
 	if err != nil {
 		return nil, nil, err
+	}
+	flying, err := s.store.Flying(ctx, accountID, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	if i := slices.IndexFunc(flying, func(d *Delivery) bool { return d.ID == deliveryID }); i >= 0 {
+		return w, flying[i], nil
 	}
 	d, err := s.store.Delivery(ctx, id, deliveryID)
 	return w, d, err

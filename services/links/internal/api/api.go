@@ -36,7 +36,9 @@ func Public(a *httpapi.API, links *link.Service, domains *customdomain.Service, 
 	h := public{a, links, domains, opt}
 	read, write := httpapi.Access{Scope: identity.LinksRead}, httpapi.Access{Scope: identity.LinksWrite, Plan: identity.Creator}
 	a.Handle(fiber.MethodGet, "/api/v1/links", read, h.list)
-	a.Handle(fiber.MethodPost, "/api/v1/links", httpapi.Access{Scope: identity.LinksWrite, Plan: identity.Creator, OneCommit: true}, h.create)
+	create := write
+	create.OneCommit = true
+	a.Handle(fiber.MethodPost, "/api/v1/links", create, h.create)
 	a.Handle(fiber.MethodPost, "/api/v1/links/bulk", httpapi.Access{Scope: identity.LinksWrite, Plan: identity.Business}, h.bulk)
 	many := httpapi.Access{Scope: identity.LinksWrite, Plan: identity.Business, InTurn: true}
 	a.Handle(fiber.MethodPatch, "/api/v1/links/bulk", many, h.bulkUpdate)
@@ -51,7 +53,8 @@ func Public(a *httpapi.API, links *link.Service, domains *customdomain.Service, 
 
 	read, write = httpapi.Access{Scope: identity.DomainsRead}, httpapi.Access{Scope: identity.DomainsWrite, Plan: identity.Creator}
 	a.Handle(fiber.MethodGet, "/api/v1/domains", read, h.listDomains)
-	a.Handle(fiber.MethodPost, "/api/v1/domains", write, h.claimDomain)
+	create.Scope = identity.DomainsWrite
+	a.Handle(fiber.MethodPost, "/api/v1/domains", create, h.claimDomain)
 	a.Handle(fiber.MethodGet, "/api/v1/domains/:id", read, h.getDomain)
 	a.Handle(fiber.MethodPost, "/api/v1/domains/:id/verify", write, h.verifyDomain)
 	a.Handle(fiber.MethodDelete, "/api/v1/domains/:id", write, h.deleteDomain)

@@ -34,13 +34,14 @@ func (h public) claimDomain(c *fiber.Ctx) error {
 		}
 		return err
 	}
-	d, err := h.domains.Claim(ctx, p, hostname, identity.OriginFrom(ctx))
-	if err != nil {
-		return err
-	}
+	d := h.domains.New(p.AccountID, hostname)
 	out := h.domainOf(d)
 	out.IgnoredFields = ignored
-	return httpapi.Created(c, "/api/v1/domains/"+d.ID, out)
+	// The answer goes first, since the commit keeps it under the Idempotency-Key.
+	if err := httpapi.Created(c, "/api/v1/domains/"+d.ID, out); err != nil {
+		return err
+	}
+	return h.domains.Claim(ctx, d, p.Quotas.Domains)
 }
 
 func (h public) readClaim(c *fiber.Ctx) (hostname string, ignored []string, err error) {

@@ -73,7 +73,6 @@ type Domain struct {
 	AccountID string
 	Hostname  string
 	Token     string
-	Nonce     string // of the request that made the claim
 	CreatedAt time.Time
 
 	VerifiedAt   time.Time // zero while pending

@@ -86,44 +86,34 @@ func (s *Service) Owner(ctx context.Context, hostname string) (domainID string, 
 	return s.opt.Store.Host(ctx, hostname)
 }
 
-// Claim makes the account's claim to a valid host name. A name that is verified
-// by somebody, or that the account has claimed before, is DOMAIN_TAKEN. Asked
-// again with the same origin it finds the claim that it made.
-func (s *Service) Claim(ctx context.Context, p *identity.Principal, hostname string, o identity.Origin) (*Domain, error) {
-	made := &Domain{
-		ID: ID(p.AccountID, hostname), AccountID: p.AccountID, Hostname: hostname,
-		Token: identity.NewNonce(), Nonce: o.Nonce, CreatedAt: o.At.UTC().Truncate(time.Millisecond),
+// New is an account's claim to a valid host name, which is not kept yet.
+func (s *Service) New(accountID, hostname string) *Domain {
+	return &Domain{
+		ID: ID(accountID, hostname), AccountID: accountID, Hostname: hostname,
+		Token: identity.NewNonce(), CreatedAt: s.opt.Now().UTC().Truncate(time.Millisecond),
 	}
-	var d *Domain
-	err := s.opt.Store.Atomically(ctx, "claim domain", func(tx Tx) error {
-		d = made
-		old, err := tx.Domain(made.ID)
+}
+
+// Claim keeps a new claim; limit is how many the account may have. A name that is
+// verified by somebody, or that the account has claimed before, is DOMAIN_TAKEN.
+func (s *Service) Claim(ctx context.Context, d *Domain, limit int) error {
+	return s.opt.Store.Atomically(ctx, "claim domain", func(tx Tx) error {
+		old, err := tx.Domain(d.ID)
 		if err != nil {
 			return err
 		}
-		if old != nil {
-			if old.Nonce != o.Nonce {
-				return Taken()
-			}
-			d = old // an earlier try of this request made it, so it needs no room
-			return nil
-		}
-		_, taken, err := s.owned(tx, made)
+		_, taken, err := s.owned(tx, d)
 		if err != nil {
 			return err
 		}
-		if taken {
+		if old != nil || taken {
 			return Taken()
 		}
-		if err := tx.Room(p.AccountID, int64(p.Quotas.Domains), 1); err != nil {
+		if err := tx.Room(d.AccountID, int64(limit), 1); err != nil {
 			return err
 		}
-		return tx.Add(made, events.DomainCreated)
+		return tx.Add(d, events.DomainCreated)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return d, nil
 }
 
 // CheckRoom is QUOTA_EXCEEDED when the account has all the domains it may have. It

@@ -21,7 +21,6 @@ type domainDoc struct {
 	AccountID    string     `firestore:"accountId"`
 	Hostname     string     `firestore:"hostname"`
 	Token        string     `firestore:"token"`
-	Nonce        string     `firestore:"nonce"`
 	CreatedAt    time.Time  `firestore:"createdAt"`
 	VerifiedAt   *time.Time `firestore:"verifiedAt"`
 	CheckedAt    *time.Time `firestore:"checkedAt"`
@@ -72,7 +71,7 @@ var readDomain = firestoredb.Reader(domainOf)
 
 func domainOf(snap firestoredb.Snap, d *domainDoc) *customdomain.Domain {
 	out := &customdomain.Domain{
-		ID: snap.Ref.ID, AccountID: d.AccountID, Hostname: d.Hostname, Token: d.Token, Nonce: d.Nonce, CreatedAt: d.CreatedAt,
+		ID: snap.Ref.ID, AccountID: d.AccountID, Hostname: d.Hostname, Token: d.Token, CreatedAt: d.CreatedAt,
 		VerifiedAt: firestoredb.Time(d.VerifiedAt), CheckedAt: firestoredb.Time(d.CheckedAt), FailingSince: firestoredb.Time(d.FailingSince),
 		Failures: d.Failures, Failure: d.Failure,
 	}
@@ -89,7 +88,7 @@ func domainOf(snap firestoredb.Snap, d *domainDoc) *customdomain.Domain {
 
 func domainDocOf(d *customdomain.Domain) *domainDoc {
 	doc := &domainDoc{
-		AccountID: d.AccountID, Hostname: d.Hostname, Token: d.Token, Nonce: d.Nonce, CreatedAt: d.CreatedAt,
+		AccountID: d.AccountID, Hostname: d.Hostname, Token: d.Token, CreatedAt: d.CreatedAt,
 		VerifiedAt: firestoredb.Optional(d.VerifiedAt), CheckedAt: firestoredb.Optional(d.CheckedAt),
 		FailingSince: firestoredb.Optional(d.FailingSince),
 		Failures:     d.Failures, Failure: d.Failure,

@@ -15,8 +15,6 @@
 //	check stack   makes an account with a key for each plan and prints a stack.json,
 //	              by which the end-to-end stories run against this deployment
 //	check reach   says whether HOST:PORT accepts a connection
-//	check preflight  looks, with the credentials and settings that the services will
-//	              have, whether Google Cloud and Redis are set up for them
 //
 // `helm test` runs smoke inside the cluster, where the public hosts have no
 // names: -via says for a host and a path where to connect instead.
@@ -45,7 +43,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return errors.New("want smoke, load, setup, ledger, people, writes, videos, stack, preflight or reach")
+		return errors.New("want smoke, load, setup, ledger, people, writes, videos, stack or reach")
 	}
 	flags := flag.NewFlagSet(args[0], flag.ExitOnError)
 	t := newTarget(flags)
@@ -91,12 +89,6 @@ func run(ctx context.Context, args []string) error {
 				return reach(ctx, flags.Args())
 			}
 		})
-	case "preflight":
-		p, err := newPreflight(flags)
-		if err != nil {
-			return err
-		}
-		return parsed(flags, args, func() error { return p.run(ctx) })
 	case "load":
 		l := newLoad(flags)
 		return parsed(flags, args, func() error { return l.run(ctx, t) })

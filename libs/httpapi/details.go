@@ -8,103 +8,99 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/gofiber/fiber/v2"
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 	"github.com/valyala/fasthttp"
 
 	"github.com/linkreel/linkreel/libs/apierr"
-	"github.com/linkreel/linkreel/libs/apispec"
 )
 
-// Finds tells what an operation that reads no JSON body looks up first. A 403 and a 404
-// go before a 400, so when such a request has an unknown name, find runs first and its
-// error is the answer. It must change nothing. Without it such a request is a 400
-// whether or not the record exists and the caller may do this to it. A read needs none:
-// it is tried itself.
-func (a *API) Finds(method, path string, find fiber.Handler) {
-	if a.finds == nil {
-		a.finds = map[string]fiber.Handler{}
-	}
-	a.finds[method+path] = find
-}
-
-// strict rejects what a request names and its operation does not know: query
-// parameters, and fields of a body that the operation does not take. It knows the
-// names from the API document. A route that is not in it (a page, a redirect, a
-// callback) is left alone: those ignore unknown parameters.
-func (a *API) strict(method, path string, h fiber.Handler) fiber.Handler {
-	spec, at := apispec.Load(), specPath(path)
-	params, ok := spec.Query(method, at)
-	if !ok {
-		return h
-	}
-	decodes, takesBody := spec.RequestSchema(method, at) != nil, spec.TakesBody(method, at)
-	return func(c *fiber.Ctx) error {
-		wrong := &Fields{}
-		wrong.addQuery(c.Context().QueryArgs(), params)
-		if !takesBody {
-			wrong.addBody(Body(c))
+// addFailures turns the leaves of a schema failure into details, one a field.
+func (f *Fields) addFailures(e *jsonschema.ValidationError) {
+	for i := range e.InstanceLocation {
+		if i > 0 && f.HasError(strings.Join(e.InstanceLocation[:i], ".")) {
+			return // one error for a list that is too long, and not one for each item
 		}
-		if len(wrong.details) == 0 {
-			return h(c)
-		}
-		if decodes {
-			// The handler decides what goes before a 400. It reports this one together
-			// with what is wrong in the body.
-			c.Locals(pendingKey{}, wrong)
-			return h(c)
-		}
-		if err := a.first(c, method, path, h); err != nil && apierr.From(err).Status() != fiber.StatusBadRequest {
-			return err
-		}
-		return wrong.Err()
 	}
-}
-
-// first answers what goes before a 400. Reads do so themselves; what they answer is
-// dropped.
-func (a *API) first(c *fiber.Ctx, method, path string, h fiber.Handler) error {
-	find := a.finds[method+path]
-	if find == nil && method == fiber.MethodGet {
-		find = h
-	}
-	if find == nil {
-		return nil
-	}
-	err := find(c)
-	c.Response().ResetBody()
-	for _, name := range []string{fiber.HeaderETag, fiber.HeaderLink} {
-		c.Response().Header.Del(name)
-	}
-	return err
-}
-
-type pendingKey struct{}
-
-// pending is what strict has left for Decode to report.
-func pending(c *fiber.Ctx) *Fields {
-	f, _ := c.Locals(pendingKey{}).(*Fields)
-	return f
-}
-
-// join adds what f knows to g.
-func (f *Fields) join(g *Fields) *Fields {
-	if f != nil {
-		g.Add(f.details...)
-		g.more += f.more
-	}
-	return g
-}
-
-func (f *Fields) addQuery(args *fasthttp.Args, params map[string]bool) {
-	if args.Len() == 0 {
+	if k, ok := e.ErrorKind.(*kind.AdditionalProperties); ok {
+		f.addUnknown(e.InstanceLocation, k.Properties)
 		return
 	}
-	known := slices.Sorted(maps.Keys(params))
+	if len(e.Causes) == 0 {
+		f.Add(detailsOf(e)...)
+		return
+	}
+	switch e.ErrorKind.(type) {
+	case *kind.AnyOf, *kind.OneOf:
+		// The branches contradict each other; what a caller can use is that no
+		// accepted type fits.
+		f.Add(apierr.Detail{Field: location(e), Code: apierr.InvalidType, Message: "This field has another type."})
+		return
+	}
+	for _, cause := range e.Causes {
+		f.addFailures(cause)
+	}
+}
+
+func detailsOf(e *jsonschema.ValidationError) []apierr.Detail {
+	d := apierr.Detail{Field: location(e), Code: apierr.InvalidValue, Message: "This value is not valid."}
+	switch k := e.ErrorKind.(type) {
+	case *kind.Required:
+		var out []apierr.Detail
+		for _, name := range k.Missing {
+			field := name
+			if d.Field != "" {
+				field = d.Field + "." + name
+			}
+			out = append(out, apierr.Detail{Field: field, Code: apierr.Required, Message: "This field is required."})
+		}
+		return out
+	case *kind.Type:
+		d.Code, d.Message = apierr.InvalidType, "Use "+strings.Join(k.Want, " or ")+"."
+	case *kind.MaxLength:
+		d.Code, d.Max, d.Message = apierr.TooLong, int64(k.Want), fmt.Sprintf("Use at most %d characters.", k.Want)
+	case *kind.MinLength:
+		d.Code, d.Min, d.Message = apierr.TooShort, int64(k.Want), fmt.Sprintf("Use at least %d characters.", k.Want)
+	case *kind.MaxItems:
+		d.Code, d.Max, d.Message = apierr.TooLong, int64(k.Want), fmt.Sprintf("Use at most %d items.", k.Want)
+	case *kind.MinItems:
+		d.Code, d.Min, d.Message = apierr.TooShort, int64(k.Want), fmt.Sprintf("Use at least %d items.", k.Want)
+	case *kind.Maximum:
+		d.Code, d.Message = apierr.OutOfRange, "This number is too large."
+		if k.Want.IsInt() {
+			d.Max = k.Want.Num().Int64()
+		}
+	case *kind.Minimum:
+		d.Code, d.Message = apierr.OutOfRange, "This number is too small."
+		if k.Want.IsInt() {
+			d.Min = k.Want.Num().Int64()
+		}
+	case *kind.Enum:
+		var want []string
+		for _, v := range k.Want {
+			if v != nil { // null stands for an absent field
+				want = append(want, fmt.Sprint(v))
+			}
+		}
+		d.Message = "Use one of " + strings.Join(want, ", ") + "."
+	case *kind.Pattern, *kind.Format:
+		d.Code, d.Message = apierr.InvalidFormat, "This value has another form."
+	}
+	return []apierr.Detail{d}
+}
+
+func location(e *jsonschema.ValidationError) string { return strings.Join(e.InstanceLocation, ".") }
+
+// addQuery notes the parameters that the operation does not have.
+func (f *Fields) addQuery(args *fasthttp.Args, op operation) {
+	if op.params == nil {
+		return // not in the contract
+	}
+	known := slices.Sorted(maps.Keys(op.params))
 	seen := map[string]bool{}
 	for key := range args.All() {
 		name := string(key)
-		repeatable, ok := params[name]
+		repeatable, ok := op.params[name]
 		switch {
 		case !ok && name != "": // an empty name is a stray & or =
 			f.addUnknownName(nil, name, known, "parameter")
@@ -118,9 +114,6 @@ func (f *Fields) addQuery(args *fasthttp.Args, params map[string]bool) {
 // addBody notes the names in a body that nobody will read. Anything but an object
 // with names says nothing that could be lost.
 func (f *Fields) addBody(body []byte) {
-	if len(body) == 0 {
-		return
-	}
 	o, err := parseObject(body)
 	if err != nil {
 		return
@@ -164,7 +157,7 @@ const maxShownName = 100
 // nothingKnown rejects a change that names fields and none of them is known.
 func (f *Fields) nothingKnown(names []string) {
 	s := schemaAt(f.schema, nil)
-	if s == nil || len(names) == 0 || closed(s) {
+	if s == nil || closed(s) {
 		return // a closed schema has rejected them already
 	}
 	for _, name := range names {

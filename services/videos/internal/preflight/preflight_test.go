@@ -1,8 +1,7 @@
-package main
+package preflight
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -62,9 +61,9 @@ func (g *project) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // rightProject has all that the chart asks for.
 func rightProject(t *testing.T) *project {
 	t.Helper()
-	w, err := (&preflight{indexes: filepath.Join(files, "firestore.indexes.json")}).want()
-	if err != nil {
-		t.Fatal(err)
+	var w wanted
+	if !(&preflight{out: t.Output()}).want(filepath.Join(files, "firestore.indexes.json"), &w) {
+		t.FailNow()
 	}
 	g := &project{notifications: []any{map[string]any{"event_types": []string{"OBJECT_FINALIZE"}}}}
 	for i, index := range w.Indexes {
@@ -111,7 +110,7 @@ func TestPreflightNamesWhatIsWrong(t *testing.T) {
 	if err := redis.NewClient(&redis.Options{Addr: locked}).ConfigSet(t.Context(), "requirepass", "a/b#c").Err(); err != nil {
 		t.Fatal(err)
 	}
-	storage, database := startCloud(t)
+	storage, database, old := startCloud(t)
 	theirs := storage
 	theirs.Bucket = "theirs"
 	claim(t, theirs, "projects/p/databases/(default)#db_theirs")
@@ -129,17 +128,19 @@ func TestPreflightNamesWhatIsWrong(t *testing.T) {
 		"its CORS lacks PUT": {func(g *project, _ *preflight) {
 			g.bucket["cors"].([]any)[0].(map[string]any)["method"] = []string{"GET", "HEAD"}
 		}, "--cors-file"},
-		"the bucket may be published":      {func(g *project, _ *preflight) { delete(g.bucket, "iamConfiguration") }, "public access prevention"},
-		"the bucket is another database's": {func(_ *project, p *preflight) { p.Storage.Bucket = "theirs" }, "FAILED  owner: the bucket theirs belongs to the database projects/p/databases/(default)#db_theirs"},
-		"nobody hears of uploads":          {func(g *project, _ *preflight) { g.notifications = nil }, "notifies nobody"},
+		"the bucket may be published":                 {func(g *project, _ *preflight) { delete(g.bucket, "iamConfiguration") }, "public access prevention"},
+		"the bucket is another database's":            {func(_ *project, p *preflight) { p.Storage.Bucket = "theirs" }, "FAILED  owner: the bucket theirs belongs to the database projects/p/databases/(default)#db_theirs"},
+		"Redis is the chart's own, and not there yet": {func(_ *project, p *preflight) { p.Redis.URL, p.ownRedis = "127.0.0.1:1", true }, ""},
+		"the database is an older build's":            {func(_ *project, p *preflight) { p.Firestore = old }, "FAILED  owner: the database was written by another version"},
+		"nobody hears of uploads":                     {func(g *project, _ *preflight) { g.notifications = nil }, "notifies nobody"},
 		"another event is notified": {func(g *project, _ *preflight) {
 			g.notifications = []any{map[string]any{"event_types": []string{"OBJECT_DELETE"}}}
 		}, "notifies nobody"},
 		"the clock is wrong":                     {func(g *project, _ *preflight) { g.skew = -time.Minute }, "FAILED  clock"},
-		"Redis evicts":                           {func(_ *project, p *preflight) { p.RedisURL = evicting }, "allkeys-lru"},
-		"Redis asks for a password":              {func(_ *project, p *preflight) { p.RedisURL = locked }, "FAILED  Redis: Redis cannot be reached"},
-		"Redis gets it by a variable of its own": {func(_ *project, p *preflight) { p.RedisURL, p.RedisPass = locked, "a/b#c" }, ""},
-		"Redis is not there":                     {func(_ *project, p *preflight) { p.RedisURL = "127.0.0.1:1" }, "FAILED  Redis: Redis cannot be reached"},
+		"Redis evicts":                           {func(_ *project, p *preflight) { p.Redis.URL = evicting }, "allkeys-lru"},
+		"Redis asks for a password":              {func(_ *project, p *preflight) { p.Redis.URL = locked }, "FAILED  Redis: Redis cannot be reached"},
+		"Redis gets it by a variable of its own": {func(_ *project, p *preflight) { p.Redis.URL, p.Redis.Password = locked, "a/b#c" }, ""},
+		"Redis is not there":                     {func(_ *project, p *preflight) { p.Redis.URL = "127.0.0.1:1" }, "FAILED  Redis: Redis cannot be reached"},
 		"the key does not sign": {func(_ *project, p *preflight) {
 			p.Storage.Key, p.Storage.KeyFile = nil, filepath.Join(t.TempDir(), "none.json")
 		}, "FAILED  signing"},
@@ -150,14 +151,13 @@ func TestPreflightNamesWhatIsWrong(t *testing.T) {
 			g := rightProject(t)
 			server := httptest.NewServer(g)
 			t.Cleanup(server.Close)
-			p, err := newPreflight(flag.NewFlagSet("preflight", flag.ContinueOnError))
+			p, err := parse([]string{"-notification", "-indexes=" + filepath.Join(files, "firestore.indexes.json"), "-cors=" + filepath.Join(files, "cors.json")})
 			if err != nil {
 				t.Fatal(err)
 			}
 			var out strings.Builder
 			p.out, p.client, p.firestoreAPI, p.storageAPI = &out, server.Client(), server.URL, server.URL
-			p.Firestore, p.Storage, p.RedisURL = database, storage, good
-			p.indexes, p.cors, p.notification = filepath.Join(files, "firestore.indexes.json"), filepath.Join(files, "cors.json"), true
+			p.Firestore, p.Storage, p.Redis.URL = database, storage, good
 			tt.spoil(g, p)
 			err = p.run(t.Context())
 			if (err == nil) != (tt.want == "") || !strings.Contains(out.String(), tt.want) {
@@ -171,11 +171,16 @@ func TestPreflightNamesWhatIsWrong(t *testing.T) {
 }
 
 // startCloud runs object storage that checks signatures, and a database.
-func startCloud(t *testing.T) (objectstore.Config, firestoredb.Config) {
+func startCloud(t *testing.T) (bucket objectstore.Config, database firestoredb.Config, old firestoredb.Config) {
 	t.Helper()
+	before := cloudtest.Start(t, cloudtest.Options{})
+	if _, err := before.Client(t).Doc("links/1").Set(t.Context(), map[string]any{"url": "https://example.com/"}); err != nil {
+		t.Fatal(err)
+	}
 	local := cloudtest.Start(t, cloudtest.Options{Buckets: []string{"media", "theirs"}})
 	return objectstore.Config{Bucket: "media", PublicURL: local.PublicURL, Endpoint: local.APIURL, Key: local.Key, Timeout: 5 * time.Second},
-		firestoredb.Config{Project: "p", Database: "(default)", Endpoint: local.Endpoint}
+		firestoredb.Config{Project: "p", Database: "(default)", Endpoint: local.Endpoint},
+		firestoredb.Config{Project: cloudtest.Project, Endpoint: before.Endpoint}
 }
 
 func claim(t *testing.T, bucket objectstore.Config, database string) {

@@ -1,0 +1,209 @@
+// Package preflight looks, with the credentials and settings that the pods will have,
+// whether Google Cloud and Redis are set up for an installation. The chart runs it as a
+// Job before anything rolls, by the image and the account of videos, which needs most.
+// It says in a sentence what is not right and what to do about it. It changes nothing but
+// an object of its own, which it removes, and gives an empty database its number.
+package preflight
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/caarlos0/env/v11"
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/oauth2/google"
+
+	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/objectstore"
+	"github.com/linkreel/linkreel/libs/redisdb"
+)
+
+// preflight is one look.
+type preflight struct {
+	Firestore firestoredb.Config `envPrefix:"LINKREEL_"`
+	Storage   objectstore.Config `envPrefix:"LINKREEL_"`
+	Redis     redisdb.Config     `envPrefix:"LINKREEL_REDIS_"`
+
+	indexes, cors string // files of the chart
+	notification  bool
+	ownRedis      bool // the chart's, which is not there yet
+
+	// Where Google's APIs are, and the client that carries the credentials.
+	firestoreAPI, storageAPI string
+	client                   *http.Client
+
+	out        io.Writer
+	check      string // that runs
+	complaints int    // of it
+}
+
+const (
+	preflightTime = 2 * time.Minute
+	// mostSkew is how far clocks may be apart. Leases and signatures go by them.
+	mostSkew = 5 * time.Second
+)
+
+// Run looks once, as the arguments of the command say, and prints a line for each check.
+// It fails when one of them does.
+func Run(ctx context.Context, args []string) error {
+	p, err := parse(args)
+	if err != nil {
+		return err
+	}
+	if p.client, err = google.DefaultClient(ctx, "https://www.googleapis.com/auth/cloud-platform"); err != nil {
+		return fmt.Errorf("there are no credentials: %w. Bind the pod's service account to one of Google's (docs/operations.md, Identity)", err)
+	}
+	return p.run(ctx)
+}
+
+func parse(args []string) (*preflight, error) {
+	p := &preflight{out: os.Stdout, firestoreAPI: "https://firestore.googleapis.com", storageAPI: "https://storage.googleapis.com"}
+	flags := flag.NewFlagSet("preflight", flag.ContinueOnError)
+	flags.StringVar(&p.indexes, "indexes", "", "the chart's firestore.indexes.json")
+	flags.StringVar(&p.cors, "cors", "", "the chart's cors.json")
+	flags.BoolVar(&p.notification, "notification", false, "expect a notification of uploads")
+	flags.BoolVar(&p.ownRedis, "own-redis", false, "Redis is the chart's own, which is not there yet")
+	return p, errors.Join(flags.Parse(args), env.Parse(p))
+}
+
+func (p *preflight) run(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, preflightTime)
+	defer cancel()
+	checks := []struct {
+		name string
+		off  bool
+		do   func(context.Context)
+	}{
+		{"clock", false, p.checkClock}, {"indexes", false, p.checkIndexes}, {"TTL policies", false, p.checkTTL}, {"bucket", false, p.checkBucket},
+		{"owner", false, p.checkOwner}, {"signing", false, p.checkSigning}, {"Redis", p.ownRedis, p.checkRedis}, {"notification", !p.notification, p.checkNotification},
+	}
+	failed := 0
+	for _, c := range checks {
+		if c.off {
+			continue
+		}
+		p.check, p.complaints = c.name, 0
+		if c.do(ctx); p.complaints > 0 {
+			failed++
+			continue
+		}
+		fmt.Fprintf(p.out, "ok      %s\n", c.name)
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d checks failed; see the lines above", failed)
+	}
+	return nil
+}
+
+// complain says what is wrong, in a sentence, and what to do about it.
+func (p *preflight) complain(format string, args ...any) {
+	p.complaints++
+	fmt.Fprintf(p.out, "FAILED  %s: %s\n", p.check, fmt.Sprintf(format, args...))
+}
+
+func (p *preflight) note(format string, args ...any) {
+	fmt.Fprintf(p.out, "note    %s: %s\n", p.check, fmt.Sprintf(format, args...))
+}
+
+// get reads JSON from one of Google's APIs.
+func (p *preflight) get(ctx context.Context, address string, into any) (http.Header, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return nil, err
+	}
+	res, err := p.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	raw, err := io.ReadAll(io.LimitReader(res.Body, 16<<20))
+	if err != nil {
+		return nil, err
+	}
+	if res.StatusCode != http.StatusOK {
+		var e struct {
+			Error struct{ Message string } `json:"error"`
+		}
+		_ = json.Unmarshal(raw, &e)
+		return res.Header, fmt.Errorf("it answers %d %s", res.StatusCode, e.Error.Message)
+	}
+	return res.Header, json.Unmarshal(raw, into)
+}
+
+// want reads one of the chart's files.
+func (p *preflight) want(file string, into any) bool {
+	raw, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(raw, into)
+	}
+	if err != nil {
+		p.complain("what the chart wants cannot be read: %v", err)
+	}
+	return err == nil
+}
+
+func (p *preflight) checkClock(ctx context.Context) {
+	began := time.Now()
+	header, err := p.get(ctx, p.database(), &struct{}{})
+	if header == nil {
+		p.complain("Firestore cannot be reached: %v. Check networkPolicy.googleTo and the private endpoint.", err)
+		return
+	}
+	date, err := http.ParseTime(header.Get("Date"))
+	if err != nil {
+		return
+	}
+	// The header has whole seconds, and was written somewhere between the request and now.
+	if early, late := began.Sub(date), time.Until(date); early > mostSkew+time.Second || late > mostSkew {
+		p.complain("this node's clock and Google's are %v apart. Leases and signed addresses need clocks within %v; check NTP on the nodes.",
+			max(early, late).Round(time.Second), mostSkew)
+	}
+}
+
+func (p *preflight) checkRedis(ctx context.Context) {
+	client, err := redisdb.Open(p.Redis)
+	if err != nil {
+		p.complain("%v", err)
+		return
+	}
+	defer func() { _ = client.Close() }()
+	facts, err := redisFacts(ctx, client)
+	if err != nil {
+		p.complain("Redis cannot be reached: %v. Check the address, the password, redis.external.caFile and networkPolicy.redisTo.", err)
+		return
+	}
+	if policy := facts["maxmemory_policy"]; policy != "noeviction" {
+		p.complain("Redis has the maxmemory-policy %s, which drops clicks and wake-ups when memory is short. Set it to noeviction.", policy)
+	}
+	// valkey_version is there beside redis_version, which Valkey keeps at 7.2.
+	if major, _, _ := strings.Cut(facts["redis_version"], "."); len(major) == 1 && major < "7" {
+		p.complain("Redis is version %s. Use 7 or later, or Valkey.", facts["redis_version"])
+	}
+	if facts["aof_enabled"] != "1" {
+		p.note("it has no append-only file, so a restart loses the clicks of the time since its last snapshot.")
+	}
+	if now, err := client.Time(ctx).Result(); err == nil {
+		if skew := time.Since(now).Abs(); skew > mostSkew {
+			p.complain("the clocks of Redis and this node are %v apart. Rate limits go by them; check NTP.", skew.Round(time.Second))
+		}
+	}
+}
+
+func redisFacts(ctx context.Context, client redis.UniversalClient) (map[string]string, error) {
+	text, err := client.Info(ctx).Result()
+	facts := map[string]string{}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			facts[name] = value
+		}
+	}
+	return facts, err
+}
