@@ -92,7 +92,7 @@ func (k *keyring) add(t testing.TB, account string, plan identity.Plan) string {
 	}
 	k.keys[key.Hash()] = apikey.Record{
 		Principal: identity.Principal{
-			KeyID: identity.NewID("key"), Scopes: identity.AllScopes(),
+			KeyID: identity.NewID("key"), Scopes: identity.AllScopes,
 			AccountID: account, AccountName: "Test", Plan: plan, PerMinute: perMinute[plan],
 		},
 		ExpiresAt: apikey.Never, Version: 1,
@@ -719,7 +719,7 @@ func TestTheSessionOfSomebodyWhoWasRemovedHasEnded(t *testing.T) {
 	ring := &keyring{}
 	r := newReplica(t, ring, redistest.Start(t))
 	session := ring.addSession(t, "acc_1", "mem_ada", identity.Free)
-	ring.change("acc_1", func(r *apikey.Record) { r.Role, r.Scopes = "", nil })
+	ring.change("acc_1", func(r *apikey.Record) { r.Role, r.Scopes = "", 0 })
 	if _, err := r.Authenticate(t.Context(), session, netip.Addr{}); code(err) != apierr.Unavailable {
 		t.Errorf("a session without a role: %v, want UNAVAILABLE: auth cannot have meant that", err)
 	}

@@ -105,8 +105,8 @@ type Route struct{ Method, Path string }
 // Access is what a route demands beyond a valid key. The zero value demands
 // nothing more.
 type Access struct {
-	Scope identity.Scope // "" for none
-	Plan  identity.Plan  // the lowest plan that may call
+	Scope identity.ScopeSet
+	Plan  identity.Plan // the lowest plan that may call
 	// Repeatable is for a POST that may revoke the key it is called with. When its
 	// answer is lost, the caller has neither the old key nor the new one, so a key
 	// that is revoked by now may still repeat a request that it made before, by its
@@ -441,10 +441,10 @@ func (a *API) admit(c *fiber.Ctx, access Access) error {
 	switch {
 	case p.Suspended:
 		return apierr.New(apierr.AccountSuspended, "This account is suspended.")
-	case access.Scope != "" && !p.Scopes.Has(access.Scope):
+	case !p.Scopes.Has(access.Scope):
 		return &apierr.Error{
-			Code: apierr.InsufficientScope, Message: "This key lacks the scope " + string(access.Scope) + ".",
-			RequiredScope: string(access.Scope),
+			Code: apierr.InsufficientScope, Message: "This key lacks the scope " + access.Scope.String() + ".",
+			RequiredScope: access.Scope.String(),
 		}
 	case p.Plan < access.Plan:
 		return PlanRequired(access.Plan, p.Plan)

@@ -45,10 +45,10 @@ func (k keyring) Charge(context.Context, *identity.Principal, int) (apikey.Limit
 }
 
 var keys = keyring{
-	"free":      {AccountID: "a", Plan: identity.Free, Scopes: identity.AllScopes()},
-	"creator":   {AccountID: "b", Plan: identity.Creator, Scopes: identity.AllScopes()},
-	"readonly":  {AccountID: "b", Plan: identity.Creator, Scopes: identity.ScopeSet{identity.LinksRead}},
-	"suspended": {AccountID: "c", Plan: identity.Creator, Scopes: identity.AllScopes(), Suspended: true},
+	"free":      {AccountID: "a", Plan: identity.Free, Scopes: identity.AllScopes},
+	"creator":   {AccountID: "b", Plan: identity.Creator, Scopes: identity.AllScopes},
+	"readonly":  {AccountID: "b", Plan: identity.Creator, Scopes: identity.LinksRead},
+	"suspended": {AccountID: "c", Plan: identity.Creator, Scopes: identity.AllScopes, Suspended: true},
 	"busy":      {AccountID: "d", Plan: identity.Free, Suspended: true}, // a reason for each refusal there is
 }
 

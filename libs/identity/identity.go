@@ -13,7 +13,8 @@ import (
 )
 
 // Plan is what an account pays for. Plans are ordered: a higher one may do all
-// that a lower one may.
+// that a lower one may. Documents and calls between services hold the number, and only
+// the public API shows names: a new plan goes behind the others.
 type Plan int
 
 // The plans, lowest first.
@@ -44,71 +45,68 @@ func ParsePlan(s string) (Plan, error) {
 	return Free, fmt.Errorf("unknown plan; use one of %s", strings.Join(planNames, ", "))
 }
 
-// MarshalText gives a plan its name in JSON.
-func (p Plan) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+// ScopeSet is a set of permissions, with a bit for each. Documents and calls between
+// services hold the number, so no bit may ever change its meaning. A bit that a newer
+// version added gives nothing here. Only the public API shows names.
+type ScopeSet uint32
 
-// UnmarshalText reads a plan's name.
-func (p *Plan) UnmarshalText(text []byte) (err error) {
-	*p, err = ParsePlan(string(text))
-	return err
-}
-
-// Scope is a permission of a key.
-type Scope string
-
-// The scopes.
+// The permissions.
 const (
-	LinksRead    Scope = "links:read"
-	LinksWrite   Scope = "links:write"
-	VideosRead   Scope = "videos:read"
-	VideosWrite  Scope = "videos:write"
-	DomainsRead  Scope = "domains:read"
-	DomainsWrite Scope = "domains:write"
-	KeysRead     Scope = "keys:read"
-	KeysWrite    Scope = "keys:write"
+	LinksRead ScopeSet = 1 << iota
+	LinksWrite
+	VideosRead
+	VideosWrite
+	DomainsRead
+	DomainsWrite
+	KeysRead
+	KeysWrite
 
-	EventsRead    Scope = "events:read"
-	WebhooksRead  Scope = "webhooks:read"
-	WebhooksWrite Scope = "webhooks:write"
-	MembersRead   Scope = "members:read"
-	MembersWrite  Scope = "members:write"
+	EventsRead
+	WebhooksRead
+	WebhooksWrite
+	MembersRead
+	MembersWrite
 )
 
-// DefaultScopes are those of a key that is made without scopes. The list is
-// fixed: a scope that is added later must be asked for by name, so that no
-// existing script makes stronger keys than its author meant.
-func DefaultScopes() ScopeSet {
-	return ScopeSet{LinksRead, LinksWrite, VideosRead, VideosWrite, DomainsRead, DomainsWrite, KeysRead, KeysWrite}
+const (
+	// DefaultScopes are those of a key that is made without scopes. The set is fixed: a
+	// scope that is added later must be asked for by name, so that no existing script
+	// makes stronger keys than its author meant.
+	DefaultScopes = LinksRead | LinksWrite | VideosRead | VideosWrite | DomainsRead | DomainsWrite | KeysRead | KeysWrite
+	// AllScopes has every scope.
+	AllScopes = DefaultScopes | EventsRead | WebhooksRead | WebhooksWrite | MembersRead | MembersWrite
+)
+
+var scopeNames = []string{ // by bit
+	"links:read", "links:write", "videos:read", "videos:write", "domains:read", "domains:write", "keys:read", "keys:write",
+	"events:read", "webhooks:read", "webhooks:write", "members:read", "members:write",
 }
 
-// AllScopes lists every scope.
-func AllScopes() ScopeSet {
-	return append(DefaultScopes(), EventsRead, WebhooksRead, WebhooksWrite, MembersRead, MembersWrite)
-}
-
-// ParseScope reads a scope's name.
-func ParseScope(s string) (Scope, error) {
-	if slices.Contains(AllScopes(), Scope(s)) {
-		return Scope(s), nil
+// ParseScopes reads scopes' names. It leaves out what is none.
+func ParseScopes(names []string) (set ScopeSet) {
+	for _, name := range names {
+		if i := slices.Index(scopeNames, name); i >= 0 {
+			set |= 1 << i
+		}
 	}
-	return "", fmt.Errorf("unknown scope")
+	return set
 }
 
-// ScopeSet is a key's permissions. The zero value allows nothing.
-type ScopeSet []Scope
+// Has reports whether the set allows all of other.
+func (set ScopeSet) Has(other ScopeSet) bool { return set&other == other }
 
-// Has reports whether the set allows s.
-func (set ScopeSet) Has(s Scope) bool { return slices.Contains(set, s) }
-
-// Covers reports whether the set allows all of other.
-func (set ScopeSet) Covers(other ScopeSet) bool {
-	return !slices.ContainsFunc(other, func(s Scope) bool { return !set.Has(s) })
+// Names lists the scopes by name, always in the same order.
+func (set ScopeSet) Names() []string {
+	names := []string{}
+	for i, name := range scopeNames {
+		if set.Has(1 << i) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
-// And gives the scopes that both sets have.
-func (set ScopeSet) And(other ScopeSet) ScopeSet {
-	return slices.DeleteFunc(slices.Clone(set), func(s Scope) bool { return !other.Has(s) })
-}
+func (set ScopeSet) String() string { return strings.Join(set.Names(), " ") }
 
 // Principal is the account and key on whose behalf a request acts.
 type Principal struct {

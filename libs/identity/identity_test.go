@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -92,16 +93,42 @@ func repeats(draw func() string) bool {
 	return draw() == first
 }
 
-func TestScopeSet(t *testing.T) {
+// Documents hold these numbers: a new one goes to the end, and none is used again.
+func TestThePermissionsAndPlansKeepTheirNumbers(t *testing.T) {
 	t.Parallel()
-	set := identity.ScopeSet{identity.LinksRead, identity.LinksWrite}
-	if !set.Covers(identity.ScopeSet{identity.LinksRead}) || set.Covers(identity.ScopeSet{identity.KeysWrite}) || set.Has(identity.KeysRead) {
+	want := []string{
+		"links:read", "links:write", "videos:read", "videos:write", "domains:read", "domains:write", "keys:read", "keys:write",
+		"events:read", "webhooks:read", "webhooks:write", "members:read", "members:write",
+	}
+	for i, name := range want {
+		if got := identity.ScopeSet(1 << i).String(); got != name {
+			t.Errorf("bit %d is %q, want %q", i, got, name)
+		}
+	}
+	if !slices.Equal(identity.AllScopes.Names(), want) || !slices.Equal(identity.DefaultScopes.Names(), want[:8]) {
+		t.Errorf("all scopes are %v, those of a key without are %v", identity.AllScopes, identity.DefaultScopes)
+	}
+	if identity.MembersWrite != 4096 || identity.WebhooksRead != 512 || identity.KeysWrite != 128 || identity.LinksRead != 1 {
+		t.Error("a permission has another number")
+	}
+	for i, name := range []string{"free", "creator", "business", "enterprise"} {
+		if p, err := identity.ParsePlan(name); err != nil || int(p) != i || p.String() != name {
+			t.Errorf("the plan %s is %d, %v; want %d", name, p, err, i)
+		}
+	}
+}
+
+func TestScopeSets(t *testing.T) {
+	t.Parallel()
+	set := identity.LinksRead | identity.LinksWrite
+	if !set.Has(identity.LinksRead) || !set.Has(set) || !set.Has(0) || set.Has(identity.KeysRead) || set.Has(set|identity.KeysRead) {
 		t.Error("scope sets compare wrongly")
 	}
-	for _, s := range identity.AllScopes() {
-		if got, err := identity.ParseScope(string(s)); err != nil || got != s {
-			t.Errorf("ParseScope(%q) = %q, %v", s, got, err)
-		}
+	if got := identity.ParseScopes([]string{"links:write", "links:all", "", "links:read", "links:read"}); got != set {
+		t.Errorf("ParseScopes reads %v, want %v", got, set)
+	}
+	if got := (identity.ScopeSet(1 << 31)).Names(); len(got) != 0 {
+		t.Errorf("a scope that is not known here is called %v", got)
 	}
 }
 

@@ -47,11 +47,11 @@ func (r Role) AtLeast(other Role) bool {
 func (r Role) Scopes() ScopeSet {
 	switch r {
 	case Viewer:
-		return ScopeSet{LinksRead, VideosRead, DomainsRead}
+		return LinksRead | VideosRead | DomainsRead
 	case Member:
-		return ScopeSet{LinksRead, LinksWrite, VideosRead, VideosWrite, DomainsRead}
+		return LinksRead | LinksWrite | VideosRead | VideosWrite | DomainsRead
 	case Admin, Owner:
-		return AllScopes()
+		return AllScopes
 	}
-	return nil
+	return 0
 }

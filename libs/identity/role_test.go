@@ -11,19 +11,20 @@ import (
 // The table of roles, cell by cell.
 func TestRolesGiveTheScopesOfTheTable(t *testing.T) {
 	t.Parallel()
-	rows := map[identity.Scope][]identity.Role{}
-	give := func(scopes []identity.Scope, roles ...identity.Role) {
+	rows := map[identity.ScopeSet][]identity.Role{}
+	give := func(scopes []identity.ScopeSet, roles ...identity.Role) {
 		for _, s := range scopes {
 			rows[s] = roles
 		}
 	}
-	give([]identity.Scope{identity.LinksRead, identity.VideosRead, identity.DomainsRead}, identity.Viewer, identity.Member, identity.Admin, identity.Owner)
-	give([]identity.Scope{identity.LinksWrite, identity.VideosWrite}, identity.Member, identity.Admin, identity.Owner)
-	give([]identity.Scope{
+	give([]identity.ScopeSet{identity.LinksRead, identity.VideosRead, identity.DomainsRead}, identity.Viewer, identity.Member, identity.Admin, identity.Owner)
+	give([]identity.ScopeSet{identity.LinksWrite, identity.VideosWrite}, identity.Member, identity.Admin, identity.Owner)
+	give([]identity.ScopeSet{
 		identity.DomainsWrite, identity.KeysRead, identity.KeysWrite, identity.EventsRead, identity.WebhooksRead,
 		identity.WebhooksWrite, identity.MembersRead, identity.MembersWrite,
 	}, identity.Admin, identity.Owner)
-	for _, scope := range identity.AllScopes() {
+	for i := range identity.AllScopes.Names() {
+		scope := identity.ScopeSet(1) << i
 		roles, ok := rows[scope]
 		if !ok {
 			t.Errorf("no row for %s", scope)
@@ -38,7 +39,7 @@ func TestRolesGiveTheScopesOfTheTable(t *testing.T) {
 			}
 		}
 	}
-	if got := identity.Role("root").Scopes(); len(got) != 0 {
+	if got := identity.Role("root").Scopes(); got != 0 {
 		t.Errorf("an unknown role gives %v", got)
 	}
 }
@@ -50,7 +51,7 @@ func TestRolesAreOrdered(t *testing.T) {
 			if got := a.AtLeast(b); got != (i >= j) {
 				t.Errorf("%s.AtLeast(%s) = %v", a, b, got)
 			}
-			if i >= j && !a.Scopes().Covers(b.Scopes()) {
+			if i >= j && !a.Scopes().Has(b.Scopes()) {
 				t.Errorf("%s does not have all that %s has", a, b)
 			}
 		}
@@ -110,10 +111,10 @@ func TestSessionsAreKeysOfTheirOwnKind(t *testing.T) {
 
 func TestAKeyWithoutScopesGetsTheEight(t *testing.T) {
 	t.Parallel()
-	if got := identity.DefaultScopes(); len(got) != 8 || got.Has(identity.MembersWrite) || got.Has(identity.EventsRead) || got.Has(identity.WebhooksWrite) {
+	if got := identity.DefaultScopes; len(got.Names()) != 8 || got.Has(identity.MembersWrite) || got.Has(identity.EventsRead) || got.Has(identity.WebhooksWrite) {
 		t.Errorf("DefaultScopes = %v", got)
 	}
-	if !identity.AllScopes().Covers(identity.DefaultScopes()) {
+	if !identity.AllScopes.Has(identity.DefaultScopes) {
 		t.Error("AllScopes lacks some of the eight")
 	}
 }

@@ -28,7 +28,7 @@ func Bootstrap(ctx context.Context, db *firestoredb.DB, name string, plan identi
 		return "", identity.Key{}, fmt.Errorf("bootstrap: %w", err)
 	}
 	_, err = accounts.CreateKey(ctx, account.NewKey{
-		ID: identity.NewID("key"), Key: key, AccountID: made.ID, Name: "First key", Scopes: identity.AllScopes(),
+		ID: identity.NewID("key"), Key: key, AccountID: made.ID, Name: "First key", Scopes: identity.AllScopes,
 	})
 	if err != nil {
 		return "", identity.Key{}, fmt.Errorf("bootstrap: %w", err)
@@ -62,7 +62,7 @@ func works(ctx context.Context, db *firestoredb.DB, key identity.Key, plan ident
 	if errors.Is(err, account.ErrNoKey) {
 		return false, nil
 	}
-	return c.Key.RevokedAt.IsZero() && c.Key.ExpiresAt.IsZero() && c.Key.Scopes.Covers(identity.AllScopes()) &&
+	return c.Key.RevokedAt.IsZero() && c.Key.ExpiresAt.IsZero() && c.Key.Scopes.Has(identity.AllScopes) &&
 		c.Account.Plan == plan && !c.Account.Suspended, err
 }
 

@@ -334,9 +334,9 @@ func TestExportHasEveryLineAndNeedsEveryReadScope(t *testing.T) {
 // exporter is a key of the account that may export it.
 func (r replica) exporter(account string) string {
 	var scopes []string
-	for _, s := range identity.AllScopes() {
-		if strings.HasSuffix(string(s), ":read") {
-			scopes = append(scopes, string(s))
+	for _, s := range identity.AllScopes.Names() {
+		if strings.HasSuffix(s, ":read") {
+			scopes = append(scopes, s)
 		}
 	}
 	list, _ := json.Marshal(scopes)

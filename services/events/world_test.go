@@ -100,11 +100,14 @@ func (w *world) try(account string, t libevents.Type, object string, data any) e
 }
 
 // key makes a key of an account.
-func (w *world) key(account string, plan identity.Plan, scopes ...identity.Scope) string {
+func (w *world) key(account string, plan identity.Plan, scopes ...identity.ScopeSet) string {
 	w.t.Helper()
 	return w.keys.Key(w.t, account, plan, func(r *apikey.Record) {
-		if scopes != nil {
-			r.Scopes = scopes
+		if len(scopes) > 0 {
+			r.Scopes = 0
+		}
+		for _, s := range scopes {
+			r.Scopes |= s
 		}
 	})
 }

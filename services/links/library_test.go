@@ -244,8 +244,8 @@ func TestTagsAreListedInAlphabeticalOrder(t *testing.T) {
 	}
 	want(t, "a cursor of no list", r.api(key, "GET", "/api/v1/tags?cursor=%2B", nil), 400, "INVALID_CURSOR")
 	want(t, "limit", r.api(key, "GET", "/api/v1/tags?limit=0", nil), 400, "VALIDATION_ERROR")
-	want(t, "scope", r.api(c.keys.Key(t, "acc_k", identity.Business, func(k *apikey.Record) { k.Scopes = identity.ScopeSet{identity.KeysRead} }), "GET", "/api/v1/tags", nil), 403, "INSUFFICIENT_SCOPE")
-	if a := r.api(c.keys.Key(t, "acc_v", identity.Free, func(k *apikey.Record) { k.Scopes = identity.ScopeSet{identity.VideosRead} }), "GET", "/api/v1/tags", nil); a.status != 200 {
+	want(t, "scope", r.api(c.keys.Key(t, "acc_k", identity.Business, func(k *apikey.Record) { k.Scopes = identity.KeysRead }), "GET", "/api/v1/tags", nil), 403, "INSUFFICIENT_SCOPE")
+	if a := r.api(c.keys.Key(t, "acc_v", identity.Free, func(k *apikey.Record) { k.Scopes = identity.VideosRead }), "GET", "/api/v1/tags", nil); a.status != 200 {
 		t.Errorf("with videos:read: %v", a)
 	}
 	r.api(key, "DELETE", "/api/v1/links/"+id, nil)

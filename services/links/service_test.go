@@ -396,7 +396,7 @@ func TestPlansAndScopes(t *testing.T) {
 	c := newWorld(t)
 	r := c.replica(t)
 	free, creator, business := c.keys.Key(t, "f", identity.Free), c.keys.Key(t, "c", identity.Creator), c.keys.Key(t, "b", identity.Business)
-	reader := c.keys.Key(t, "r", identity.Enterprise, func(k *apikey.Record) { k.Scopes = identity.ScopeSet{identity.LinksRead} })
+	reader := c.keys.Key(t, "r", identity.Enterprise, func(k *apikey.Record) { k.Scopes = identity.LinksRead })
 	want(t, "free create", r.api(free, "POST", "/api/v1/links", `{`), 403, "PLAN_REQUIRED")
 	want(t, "free patch", r.api(free, "PATCH", "/api/v1/links/x", `{`), 403, "PLAN_REQUIRED")
 	want(t, "free delete", r.api(free, "DELETE", "/api/v1/links/x", nil), 403, "PLAN_REQUIRED")

@@ -64,7 +64,7 @@ func TestAnOwnersAddressEndsWithTheRightOfWhomItWasMadeFor(t *testing.T) {
 	plays(owners)
 	plays(viewers)
 
-	w.apikeys.Edit(func(r *apikey.Record) bool { return r.MemberID == "mem_vera" }, func(r *apikey.Record) { r.Scopes = identity.ScopeSet{identity.LinksRead} })
+	w.apikeys.Edit(func(r *apikey.Record) bool { return r.MemberID == "mem_vera" }, func(r *apikey.Record) { r.Scopes = identity.LinksRead })
 	end("a lower role", viewers)
 	w.apikeys.Edit(func(r *apikey.Record) bool { return r.MemberID == "mem_vera" }, func(r *apikey.Record) { r.Scopes = identity.Viewer.Scopes() })
 	eventually(t, "the role is back", func() bool { return w.send(http.MethodGet, viewers[0], "").status == 200 })

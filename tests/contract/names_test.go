@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/linkreel/linkreel/libs/apispec"
+	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/tests/contract"
 )
 
@@ -71,7 +72,7 @@ func newNamesWorld(t *testing.T) *namesWorld {
 		t.Fatal(err)
 	}
 	var account string
-	w.key, account = key(t, w.c, "enterprise", everyScope())
+	w.key, account = key(t, w.c, "enterprise", identity.AllScopes.Names())
 	w.caller = w.key
 	make := func(method, path string, body map[string]any) map[string]any {
 		t.Helper()

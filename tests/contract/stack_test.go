@@ -172,7 +172,7 @@ func method(e ast.Expr) string {
 func TestOperationsAskForTheKeyScopeAndPlanOfTheDocument(t *testing.T) {
 	t.Parallel()
 	c := &http.Client{Transport: contract.NewTransport(t, nil), Timeout: 30 * time.Second}
-	free, _ := key(t, c, "free", everyScope())
+	free, _ := key(t, c, "free", identity.AllScopes.Names())
 	for _, r := range apispec.Load().Routes() {
 		base := running.BaseURL
 		if r.Tag == "Operator" {
@@ -198,13 +198,6 @@ func TestOperationsAskForTheKeyScopeAndPlanOfTheDocument(t *testing.T) {
 			}
 		}
 	}
-}
-
-func everyScope() (all []string) {
-	for _, s := range identity.AllScopes() {
-		all = append(all, string(s))
-	}
-	return all
 }
 
 type refusal struct {

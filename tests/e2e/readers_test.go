@@ -47,9 +47,9 @@ func TestReadersGetNoAddressThatWrites(t *testing.T) {
 	}
 	owner := session("owner")
 	var reading []string
-	for _, s := range identity.AllScopes() {
-		if strings.HasSuffix(string(s), ":read") {
-			reading = append(reading, string(s))
+	for _, s := range identity.AllScopes.Names() {
+		if strings.HasSuffix(s, ":read") {
+			reading = append(reading, s)
 		}
 	}
 	type m = map[string]any

@@ -129,7 +129,7 @@ func (q *quarter) resident(name string, limits map[string]any) *resident {
 	if limits != nil {
 		q.made(q.stack.AdminToken, "PATCH", admin+"/"+r.id, map[string]any{"limits": limits})
 	}
-	r.key, _ = q.made(q.stack.AdminToken, "POST", admin+"/"+r.id+"/keys", map[string]any{"name": "k", "scopes": identity.AllScopes()})["key"].(string)
+	r.key, _ = q.made(q.stack.AdminToken, "POST", admin+"/"+r.id+"/keys", map[string]any{"name": "k", "scopes": identity.AllScopes.Names()})["key"].(string)
 	return r
 }
 

@@ -49,7 +49,7 @@ var targets = []target{{
 }, {
 	file: "libs/apispec/wire/wire.go", pkg: "wire",
 	types: map[string]string{
-		"ErrorDetail": "apierr.Detail", "ErrorCode": "apierr.Code", "Scope": "identity.Scope", "Role": "identity.Role",
+		"ErrorDetail": "apierr.Detail", "ErrorCode": "apierr.Code", "Role": "identity.Role",
 		"BulkCreate.urls[]": "json.RawMessage", "Error": "", "BulkItem": "", "Event.data": "json.RawMessage",
 	},
 	imports: []string{

@@ -59,7 +59,7 @@ func (a *Auth) Key(tb testing.TB, account string, plan identity.Plan, edit ...fu
 	}
 	r := &apikey.Record{
 		Principal: identity.Principal{
-			KeyID: "key_" + account, KeyName: "Deploy", Scopes: identity.AllScopes(),
+			KeyID: "key_" + account, KeyName: "Deploy", Scopes: identity.AllScopes,
 			AccountID: account, AccountName: account, Plan: plan, PerMinute: 10_000_000,
 		},
 		ExpiresAt: apikey.Never, Version: 1,
@@ -111,7 +111,7 @@ func (a *Auth) Scopes(_ context.Context, accountID, id string) (identity.ScopeSe
 			return r.Scopes, nil
 		}
 	}
-	return nil, nil
+	return 0, nil
 }
 
 // Verify makes Auth an [apikey.Source].

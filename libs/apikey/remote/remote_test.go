@@ -82,7 +82,7 @@ func (r *ring) Verify(_ context.Context, hash string) (*apikey.Record, error) {
 
 func (r *ring) Scopes(_ context.Context, accountID, id string) (identity.ScopeSet, error) {
 	if accountID != r.record.AccountID || id != r.record.KeyID {
-		return nil, r.err
+		return 0, r.err
 	}
 	return r.record.Scopes, r.err
 }
@@ -103,7 +103,7 @@ func TestBothEndsAgreeOnARecord(t *testing.T) {
 	t.Parallel()
 	r := &ring{record: apikey.Record{
 		Principal: identity.Principal{
-			KeyID: "key_1", KeyName: "Deploy", Scopes: identity.AllScopes(), AccountID: "acc_1", AccountName: "n",
+			KeyID: "key_1", KeyName: "Deploy", Scopes: identity.AllScopes, AccountID: "acc_1", AccountName: "n",
 			Plan: identity.Business, PerMinute: 77, Quotas: identity.Quotas{Links: 5, StoredBytes: 1 << 40},
 		},
 		Version: 3,
@@ -147,7 +147,7 @@ func TestOnlyAuthItselfSaysThatAKeyIsUnknown(t *testing.T) {
 
 func TestRightsOfKeysAreAsked(t *testing.T) {
 	t.Parallel()
-	r := &ring{record: apikey.Record{Principal: identity.Principal{AccountID: "acc_1", KeyID: "key_1", Scopes: identity.AllScopes()}}}
+	r := &ring{record: apikey.Record{Principal: identity.Principal{AccountID: "acc_1", KeyID: "key_1", Scopes: identity.AllScopes}}}
 	source := ask(t, r, "token")
 	for _, tt := range []struct {
 		account, id string

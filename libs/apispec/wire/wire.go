@@ -575,9 +575,9 @@ type Key struct {
 	// First characters of the key.
 	Prefix string `json:"prefix"`
 	// Last four characters of the key.
-	Last4     string           `json:"last4"`
-	Scopes    []identity.Scope `json:"scopes"`
-	CreatedAt int64            `json:"createdAt"`
+	Last4     string   `json:"last4"`
+	Scopes    []string `json:"scopes"`
+	CreatedAt int64    `json:"createdAt"`
 	// To the minute.
 	LastUsedAt *int64 `json:"lastUsedAt"`
 	ExpiresAt  *int64 `json:"expiresAt"`

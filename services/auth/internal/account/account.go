@@ -148,7 +148,7 @@ func (c Credential) Scopes() identity.ScopeSet {
 	if c.Member.ID == "" {
 		return c.Key.Scopes
 	}
-	return c.Key.Scopes.And(c.Member.Role.Scopes())
+	return c.Key.Scopes & c.Member.Role.Scopes()
 }
 
 // Usage is how many records an account has now, and how many bytes its videos take.
@@ -166,12 +166,10 @@ var (
 
 // MayGive refuses to hand out scopes that the giver does not have.
 func MayGive(giver, given identity.ScopeSet) error {
-	for _, s := range given {
-		if !giver.Has(s) {
-			return &apierr.Error{
-				Code: apierr.InsufficientScope, RequiredScope: string(s),
-				Message: "A key cannot hand out the scope " + string(s) + ", which it does not have.",
-			}
+	for _, lacks := range (given &^ giver).Names() {
+		return &apierr.Error{
+			Code: apierr.InsufficientScope, RequiredScope: lacks,
+			Message: "A key cannot hand out the scope " + lacks + ", which it does not have.",
 		}
 	}
 	return nil

@@ -240,7 +240,7 @@ func GiverNow(tx Tx, by *identity.Principal, now time.Time) (Giver, error) {
 	if by.Session {
 		g.Scopes = g.Role.Scopes()
 	} else {
-		g.Scopes = g.Scopes.And(g.Role.Scopes())
+		g.Scopes &= g.Role.Scopes()
 	}
 	return g, nil
 }

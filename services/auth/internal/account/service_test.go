@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -162,7 +161,7 @@ func ask(t *testing.T, a account.Account, edit func(*account.NewKey)) account.Ne
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := account.NewKey{ID: identity.NewID("key"), Key: secret, AccountID: a.ID, Name: "k", Scopes: identity.AllScopes()}
+	n := account.NewKey{ID: identity.NewID("key"), Key: secret, AccountID: a.ID, Name: "k", Scopes: identity.AllScopes}
 	if edit != nil {
 		edit(&n)
 	}
@@ -267,7 +266,7 @@ func TestAKeyGivesNoMoreThanItHas(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	a := b.account(t)
-	narrow := b.key(t, a, func(n *account.NewKey) { n.Scopes = identity.ScopeSet{identity.KeysWrite, identity.LinksRead} })
+	narrow := b.key(t, a, func(n *account.NewKey) { n.Scopes = identity.KeysWrite | identity.LinksRead })
 	wide := b.key(t, a, nil)
 	brief := b.key(t, a, func(n *account.NewKey) { n.ExpiresAt = b.now.Add(time.Hour) })
 	by := func(k account.Key, more ...func(*account.NewKey)) account.NewKey {
@@ -298,12 +297,12 @@ func TestRollEndsTheOldKeyByItsOwnEndAtTheLatest(t *testing.T) {
 	b := newWorld(t)
 	a := b.account(t)
 	end := b.now.Add(time.Minute)
-	old := b.key(t, a, func(n *account.NewKey) { n.ExpiresAt = end; n.Scopes = identity.ScopeSet{identity.LinksRead} })
+	old := b.key(t, a, func(n *account.NewKey) { n.ExpiresAt = end; n.Scopes = identity.LinksRead })
 	made, err := b.Roll(t.Context(), old.ID, time.Hour, ask(t, a, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !made.ExpiresAt.Equal(end) || !slices.Equal(made.Scopes, old.Scopes) || made.Name != old.Name {
+	if !made.ExpiresAt.Equal(end) || made.Scopes != old.Scopes || made.Name != old.Name {
 		t.Errorf("successor %+v of %+v", made, old)
 	}
 	if got := b.store.keys[old.Hash]; !got.ExpiresAt.Equal(end) || !got.RevokedAt.IsZero() {

@@ -143,14 +143,9 @@ func (h public) rollKey(c *fiber.Ctx) error {
 // newKey reads the body of a request for a key.
 func newKey(fields *httpapi.Fields, in *wire.KeyCreate) account.NewKey {
 	notBlank(fields, in.Name)
-	out := account.NewKey{Name: in.Name, Scopes: identity.DefaultScopes()}
+	out := account.NewKey{Name: in.Name, Scopes: identity.DefaultScopes}
 	if in.Scopes != nil {
-		out.Scopes = identity.ScopeSet{}
-		for _, name := range in.Scopes {
-			if s, err := identity.ParseScope(name); err == nil && !out.Scopes.Has(s) {
-				out.Scopes = append(out.Scopes, s)
-			}
-		}
+		out.Scopes = identity.ParseScopes(in.Scopes)
 	}
 	if in.ExpiresAt == nil {
 		return out

@@ -354,14 +354,11 @@ func (SignIn) who(_ context.Context, p *identity.Principal, _ wire.OnSession) (w
 }
 
 func profileOf(p *identity.Principal) wire.Profile {
-	out := wire.Profile{
+	return wire.Profile{
 		SessionID: p.KeyID, Member: wire.Member{ID: p.MemberID, Name: p.MemberName, Role: string(p.Role)},
 		Account: wire.Account{ID: p.AccountID, Name: p.AccountName, Plan: p.Plan.String(), Suspended: p.Suspended},
+		Scopes:  p.Scopes.Names(),
 	}
-	for _, scope := range p.Scopes {
-		out.Scopes = append(out.Scopes, string(scope))
-	}
-	return out
 }
 
 // profile answers what the account page of the console shows to the person of a session.
@@ -412,11 +409,7 @@ func (s SignIn) device(ctx context.Context, _ *identity.Principal, in wire.Devic
 	if err != nil {
 		return wire.Device{}, err
 	}
-	out := wire.Device{UserCode: d.UserCode, Name: d.Name, ExpiresAt: d.ExpiresAt.UnixMilli()}
-	for _, scope := range d.Scopes {
-		out.Scopes = append(out.Scopes, string(scope))
-	}
-	return out, nil
+	return wire.Device{UserCode: d.UserCode, Name: d.Name, ExpiresAt: d.ExpiresAt.UnixMilli(), Scopes: d.Scopes.Names()}, nil
 }
 
 // userCode forgives how people copy codes.

@@ -107,7 +107,7 @@ func (s *Source) Scopes(ctx context.Context, accountID, id string) (identity.Sco
 	if strings.HasPrefix(id, "mem_") {
 		m, err := s.store.Look(ctx).Member(accountID, id)
 		if errors.Is(err, member.ErrNoMember) || err == nil && m.Lapsed(s.now()) {
-			return nil, nil
+			return 0, nil
 		}
 		return m.Role.Scopes(), err
 	}
@@ -119,9 +119,9 @@ func (s *Source) Scopes(ctx context.Context, accountID, id string) (identity.Sco
 		}
 	}
 	if errors.Is(err, account.ErrNoKey) {
-		return nil, nil
+		return 0, nil
 	}
-	return nil, err
+	return 0, err
 }
 
 // maxUsed bounds the notes while Firestore is away; what is lost is a minute.

@@ -174,7 +174,7 @@ func TestScopesEndWithTheKeyAndTheMember(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	key := func(edit func(*account.Key)) account.Key {
-		k := account.Key{ID: "key_1", Hash: "h", AccountID: "acc_1", Scopes: identity.DefaultScopes()}
+		k := account.Key{ID: "key_1", Hash: "h", AccountID: "acc_1", Scopes: identity.DefaultScopes}
 		edit(&k)
 		return k
 	}

@@ -155,12 +155,12 @@ func (h tenantRoutes) lift(c *fiber.Ctx) error {
 // mayExport refuses whoever may not see everything.
 func mayExport(c *fiber.Ctx) error {
 	p := identity.FromContext(c.UserContext())
-	for _, s := range identity.AllScopes() {
-		if strings.HasSuffix(string(s), ":read") && !p.Scopes.Has(s) {
+	for _, lacks := range (identity.AllScopes &^ p.Scopes).Names() {
+		if strings.HasSuffix(lacks, ":read") {
 			return &apierr.Error{
 				Code:          apierr.InsufficientScope,
-				RequiredScope: string(s),
-				Message:       "An export needs every read scope. This key lacks " + string(s) + ".",
+				RequiredScope: lacks,
+				Message:       "An export needs every read scope. This key lacks " + lacks + ".",
 			}
 		}
 	}

@@ -84,12 +84,8 @@ func toOperatorAccount(a account.Account, ignored []string) wire.OperatorAccount
 }
 
 func toKey(k account.Key) wire.Key {
-	scopes := k.Scopes
-	if scopes == nil {
-		scopes = identity.ScopeSet{}
-	}
 	return wire.Key{
-		ID: k.ID, Name: k.Name, Prefix: k.Prefix, Last4: k.Last4, Scopes: scopes, CreatedAt: k.CreatedAt.UnixMilli(),
+		ID: k.ID, Name: k.Name, Prefix: k.Prefix, Last4: k.Last4, Scopes: k.Scopes.Names(), CreatedAt: k.CreatedAt.UnixMilli(),
 		LastUsedAt: wire.Millis(k.LastUsedAt), ExpiresAt: wire.Millis(k.ExpiresAt), RevokedAt: wire.Millis(k.RevokedAt),
 	}
 }

@@ -73,16 +73,16 @@ func (s *Service) DecideDevice(ctx context.Context, by *identity.Principal, user
 // deviceScopes checks that the member may give the scopes now.
 func deviceScopes(tx Tx, accountID, memberID string, d Device) (identity.ScopeSet, error) {
 	if err := account.Staying(tx, accountID); err != nil {
-		return nil, err
+		return 0, err
 	}
 	role, err := tx.Role(accountID, memberID)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	if !role.Scopes().Has(identity.KeysWrite) {
-		return nil, &apierr.Error{
+		return 0, &apierr.Error{
 			Code:          apierr.InsufficientScope,
-			RequiredScope: string(identity.KeysWrite),
+			RequiredScope: identity.KeysWrite.String(),
 			Message:       "Your role does not allow you to make keys. Ask an admin of the account.",
 		}
 	}

@@ -259,12 +259,10 @@ func MayGive(by *identity.Principal, scopes identity.ScopeSet, role identity.Rol
 	if by == nil {
 		return nil
 	}
-	for _, s := range role.Scopes() {
-		if !scopes.Has(s) {
-			return &apierr.Error{
-				Code: apierr.InsufficientScope, RequiredScope: string(s),
-				Message: "You cannot give the role " + string(role) + ": it has the scope " + string(s) + ", which you do not have.",
-			}
+	for _, lacks := range (role.Scopes() &^ scopes).Names() {
+		return &apierr.Error{
+			Code: apierr.InsufficientScope, RequiredScope: lacks,
+			Message: "You cannot give the role " + string(role) + ": it has the scope " + lacks + ", which you do not have.",
 		}
 	}
 	if role == identity.Owner && !isOwner(by) {

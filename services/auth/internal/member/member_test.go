@@ -48,11 +48,11 @@ func TestMayGive(t *testing.T) {
 		}
 	}
 	for _, given := range identity.Roles() {
-		if err := member.MayGive(nil, nil, given); err != nil {
+		if err := member.MayGive(nil, 0, given); err != nil {
 			t.Errorf("the operator gives %s: %v", given, err)
 		}
 		key := &identity.Principal{MemberID: "m", Role: identity.Owner}
-		if err := member.MayGive(key, identity.AllScopes(), given); (err == nil) != (given != identity.Owner) {
+		if err := member.MayGive(key, identity.AllScopes, given); (err == nil) != (given != identity.Owner) {
 			t.Errorf("an owner's key gives %s: %v", given, err)
 		}
 	}

@@ -266,11 +266,11 @@ func (s *Service) endLapsed(ctx context.Context, m Member) error {
 func (s *Service) target(tx Tx, by *identity.Principal, accountID, id string) (Member, identity.ScopeSet, error) {
 	scopes, err := s.authority(tx, by)
 	if err != nil {
-		return Member{}, nil, err
+		return Member{}, 0, err
 	}
 	m, err := tx.Member(accountID, id)
 	if err != nil {
-		return Member{}, nil, err
+		return Member{}, 0, err
 	}
 	return m, scopes, MayTouch(by, m)
 }
@@ -280,19 +280,19 @@ func (s *Service) target(tx Tx, by *identity.Principal, accountID, id string) (M
 // an owner: later checks go by the role in by.
 func (s *Service) authority(tx Tx, by *identity.Principal) (identity.ScopeSet, error) {
 	if by == nil {
-		return nil, nil
+		return 0, nil
 	}
 	g, err := account.GiverNow(tx, by, s.now())
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	if by.Role == identity.Owner && g.Role != identity.Owner {
-		return nil, OwnerRequired("You are no longer an owner of this account.")
+		return 0, OwnerRequired("You are no longer an owner of this account.")
 	}
 	if !g.Scopes.Has(identity.MembersWrite) {
-		return nil, &apierr.Error{
+		return 0, &apierr.Error{
 			Code:          apierr.InsufficientScope,
-			RequiredScope: string(identity.MembersWrite),
+			RequiredScope: identity.MembersWrite.String(),
 			Message:       "You lack the scope members:write.",
 		}
 	}
@@ -323,7 +323,7 @@ func (s *Service) takeBeyond(tx Tx, m Member, role identity.Role) (n int, err er
 	}
 	for _, k := range inUse {
 		// Keys that they made, themselves or through another key.
-		if k.MadeBy == m.ID && (role == "" || !role.Scopes().Covers(k.Scopes)) {
+		if k.MadeBy == m.ID && (role == "" || !role.Scopes().Has(k.Scopes)) {
 			k.RevokedAt = s.now()
 			tx.Put(k, events.KeyRevoked)
 			n++

@@ -27,7 +27,7 @@ type kind[T any] struct {
 const used = "usedOnce"
 
 var (
-	accounts = kind[account.Account]{"accounts", readAccount, account.ErrNoAccount, nil}
+	accounts = kind[account.Account]{"accounts", firestoredb.Reader(toAccount), account.ErrNoAccount, nil}
 	keys     = kind[account.Key]{"keys", firestoredb.Reader(toKey), account.ErrNoKey, func(a, b account.Key) int {
 		return -cmp.Or(a.CreatedAt.Compare(b.CreatedAt), strings.Compare(a.ID, b.ID)) // newest first
 	}}
@@ -50,11 +50,11 @@ var (
 )
 
 type accountDoc struct {
-	Name      string    `firestore:"name"`
-	Plan      string    `firestore:"plan"`
-	Suspended bool      `firestore:"suspended"`
-	Version   int64     `firestore:"version"`
-	CreatedAt time.Time `firestore:"createdAt"`
+	Name      string        `firestore:"name"`
+	Plan      identity.Plan `firestore:"plan"`
+	Suspended bool          `firestore:"suspended"`
+	Version   int64         `firestore:"version"`
+	CreatedAt time.Time     `firestore:"createdAt"`
 	// What follows is absent in most records.
 	Pending  bool             `firestore:"pending,omitempty"`
 	Deleting bool             `firestore:"deleting,omitempty"`
@@ -62,18 +62,18 @@ type accountDoc struct {
 }
 
 type keyDoc struct {
-	ID         string    `firestore:"id"`
-	Account    string    `firestore:"accountId"`
-	Name       string    `firestore:"name"`
-	Prefix     string    `firestore:"prefix"`
-	Last4      string    `firestore:"last4"`
-	Scopes     []string  `firestore:"scopes"`
-	MadeBy     string    `firestore:"madeBy,omitempty"` // the member behind the key
-	CreatedAt  time.Time `firestore:"createdAt"`
-	LastUsedAt time.Time `firestore:"lastUsedAt,omitzero"`
-	ExpiresAt  *int64    `firestore:"expiresAt"` // ms: callers may name dates that no timestamp can hold
-	RevokedAt  time.Time `firestore:"revokedAt,omitzero"`
-	InUse      bool      `firestore:"inUse"` // false once revoked, or seen expired: what the limit of keys counts
+	ID         string            `firestore:"id"`
+	Account    string            `firestore:"accountId"`
+	Name       string            `firestore:"name"`
+	Prefix     string            `firestore:"prefix"`
+	Last4      string            `firestore:"last4"`
+	Scopes     identity.ScopeSet `firestore:"scopes"`
+	MadeBy     string            `firestore:"madeBy,omitempty"` // the member behind the key
+	CreatedAt  time.Time         `firestore:"createdAt"`
+	LastUsedAt time.Time         `firestore:"lastUsedAt,omitzero"`
+	ExpiresAt  int64             `firestore:"expiresAt"` // ms, of the zero time too: callers may name dates that no timestamp can hold
+	RevokedAt  time.Time         `firestore:"revokedAt,omitzero"`
+	InUse      bool              `firestore:"inUse"` // false once revoked, or seen expired: what the limit of keys counts
 }
 
 type (
@@ -141,38 +141,30 @@ type (
 		LastUsedAt time.Time `firestore:"lastUsedAt,omitzero"`
 	}
 	deviceDoc struct {
-		UserCode  string    `firestore:"userCode"`
-		Name      string    `firestore:"name"`
-		Scopes    []string  `firestore:"scopes"`
-		Account   string    `firestore:"accountId"`
-		Member    string    `firestore:"memberId"`
-		Denied    bool      `firestore:"denied"`
-		CreatedAt time.Time `firestore:"createdAt"`
-		ExpireAt  time.Time `firestore:"expireAt"`
+		UserCode  string            `firestore:"userCode"`
+		Name      string            `firestore:"name"`
+		Scopes    identity.ScopeSet `firestore:"scopes"`
+		Account   string            `firestore:"accountId"`
+		Member    string            `firestore:"memberId"`
+		Denied    bool              `firestore:"denied"`
+		CreatedAt time.Time         `firestore:"createdAt"`
+		ExpireAt  time.Time         `firestore:"expireAt"`
 	}
 )
 
-func readAccount(snap firestoredb.Snap) (account.Account, error) {
-	d, err := firestoredb.As[accountDoc](snap)
-	if err != nil {
-		return account.Account{}, err
-	}
-	plan, err := identity.ParsePlan(d.Plan)
-	if err != nil {
-		return account.Account{}, fmt.Errorf("account %s: %w", snap.Ref.ID, err)
-	}
+func toAccount(snap firestoredb.Snap, d *accountDoc) account.Account {
 	return account.Account{
-		ID: snap.Ref.ID, Name: d.Name, Plan: plan, Suspended: d.Suspended, Version: d.Version, CreatedAt: d.CreatedAt,
+		ID: snap.Ref.ID, Name: d.Name, Plan: d.Plan, Suspended: d.Suspended, Version: d.Version, CreatedAt: d.CreatedAt,
 		Deleting: d.Deleting, Pending: d.Pending,
 		Limits: account.Limits{
 			Links: d.Limits["links"], Videos: d.Limits["videos"], Domains: d.Limits["domains"], StoredBytes: d.Limits["storedBytes"],
 		},
-	}, nil
+	}
 }
 
 func fromAccount(a account.Account) accountDoc {
 	d := accountDoc{
-		Name: a.Name, Plan: a.Plan.String(), Suspended: a.Suspended, Version: a.Version, CreatedAt: a.CreatedAt,
+		Name: a.Name, Plan: a.Plan, Suspended: a.Suspended, Version: a.Version, CreatedAt: a.CreatedAt,
 		Deleting: a.Deleting, Pending: a.Pending,
 	}
 	l := a.Limits
@@ -188,46 +180,18 @@ func fromAccount(a account.Account) accountDoc {
 }
 
 func toKey(snap firestoredb.Snap, d *keyDoc) account.Key {
-	k := account.Key{
-		ID: d.ID, AccountID: d.Account, Hash: snap.Ref.ID, Name: d.Name, Prefix: d.Prefix, Last4: d.Last4, MadeBy: d.MadeBy,
-		CreatedAt: d.CreatedAt, LastUsedAt: d.LastUsedAt, RevokedAt: d.RevokedAt, Scopes: toScopes(d.Scopes),
+	return account.Key{
+		ID: d.ID, AccountID: d.Account, Hash: snap.Ref.ID, Name: d.Name, Prefix: d.Prefix, Last4: d.Last4, MadeBy: d.MadeBy, Scopes: d.Scopes,
+		CreatedAt: d.CreatedAt, LastUsedAt: d.LastUsedAt, ExpiresAt: time.UnixMilli(d.ExpiresAt).UTC(), RevokedAt: d.RevokedAt,
 	}
-	if d.ExpiresAt != nil {
-		k.ExpiresAt = time.UnixMilli(*d.ExpiresAt).UTC()
-	}
-	return k
-}
-
-// toScopes leaves out a scope that this version does not know: a newer one wrote it,
-// and here it gives nothing.
-func toScopes(names []string) (set identity.ScopeSet) {
-	for _, name := range names {
-		if scope, err := identity.ParseScope(name); err == nil {
-			set = append(set, scope)
-		}
-	}
-	return set
-}
-
-func fromScopes(set identity.ScopeSet) (names []string) {
-	for _, s := range set {
-		names = append(names, string(s))
-	}
-	return names
 }
 
 func fromKey(k account.Key) keyDoc {
 	// An expired key stays in use here until AddKey retires it; readers compare times anyway.
-	d := keyDoc{
-		ID: k.ID, Account: k.AccountID, Name: k.Name, Prefix: k.Prefix, Last4: k.Last4, MadeBy: k.MadeBy, CreatedAt: k.CreatedAt,
-		LastUsedAt: k.LastUsedAt, RevokedAt: k.RevokedAt,
-		InUse: k.RevokedAt.IsZero(), Scopes: fromScopes(k.Scopes),
+	return keyDoc{
+		ID: k.ID, Account: k.AccountID, Name: k.Name, Prefix: k.Prefix, Last4: k.Last4, MadeBy: k.MadeBy, Scopes: k.Scopes,
+		CreatedAt: k.CreatedAt, LastUsedAt: k.LastUsedAt, ExpiresAt: k.ExpiresAt.UnixMilli(), RevokedAt: k.RevokedAt, InUse: k.RevokedAt.IsZero(),
 	}
-	if !k.ExpiresAt.IsZero() {
-		ms := k.ExpiresAt.UnixMilli()
-		d.ExpiresAt = &ms
-	}
-	return d
 }
 
 func readMember(snap firestoredb.Snap) (member.Member, error) {
@@ -317,14 +281,14 @@ func fromPasskey(p member.Passkey) passkeyDoc {
 
 func toDevice(snap firestoredb.Snap, d *deviceDoc) member.Device {
 	return member.Device{
-		Hash: snap.Ref.ID, UserCode: d.UserCode, Name: d.Name, Scopes: toScopes(d.Scopes), AccountID: d.Account, MemberID: d.Member,
+		Hash: snap.Ref.ID, UserCode: d.UserCode, Name: d.Name, Scopes: d.Scopes, AccountID: d.Account, MemberID: d.Member,
 		Denied: d.Denied, CreatedAt: d.CreatedAt, ExpiresAt: d.ExpireAt,
 	}
 }
 
 func fromDevice(d member.Device) deviceDoc {
 	return deviceDoc{
-		UserCode: d.UserCode, Name: d.Name, Scopes: fromScopes(d.Scopes), Account: d.AccountID, Member: d.MemberID, Denied: d.Denied,
+		UserCode: d.UserCode, Name: d.Name, Scopes: d.Scopes, Account: d.AccountID, Member: d.MemberID, Denied: d.Denied,
 		CreatedAt: d.CreatedAt, ExpireAt: d.ExpiresAt,
 	}
 }

@@ -171,7 +171,7 @@ func keyOf(t *testing.T, w world, a account.Account, memberID string) account.Ke
 	secret := newSecret(t)
 	k := account.Key{
 		ID: identity.NewID("key"), AccountID: a.ID, Hash: secret.Hash(), Name: "hers", Prefix: secret.Prefix(), Last4: secret.Last4(),
-		Scopes: identity.ScopeSet{identity.LinksRead}, MadeBy: memberID, CreatedAt: time.Now(),
+		Scopes: identity.LinksRead, MadeBy: memberID, CreatedAt: time.Now(),
 	}
 	w.do(t, func(tx account.Tx) error { tx.Add(k, events.Quiet); return nil })
 	return k
@@ -299,7 +299,7 @@ func TestNobodyMakesALinkForAMemberByGroup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	by := &identity.Principal{AccountID: a.ID, MemberID: owner.MemberID, Session: true, Role: identity.Owner, Scopes: identity.AllScopes()}
+	by := &identity.Principal{AccountID: a.ID, MemberID: owner.MemberID, Session: true, Role: identity.Owner, Scopes: identity.AllScopes}
 	if _, err := people.SignInLinkFor(ctx, member.NewSignInLink{ID: identity.NewID("sil"), Token: newSecret(t), MemberID: x.MemberID, At: time.Now(), By: by}); !errors.Is(err, member.ErrByProvider) {
 		t.Errorf("by an owner: %v", err)
 	}

@@ -81,7 +81,7 @@ func newKey(t testing.TB, b world, a account.Account, at time.Time) account.Key 
 	}
 	k := account.Key{
 		ID: identity.NewID("key"), AccountID: a.ID, Hash: secret.Hash(), Name: "k", Prefix: secret.Prefix(), Last4: secret.Last4(),
-		Scopes: identity.ScopeSet{identity.LinksRead}, CreatedAt: at,
+		Scopes: identity.LinksRead, CreatedAt: at,
 	}
 	b.do(t, func(tx account.Tx) error { tx.Add(k, events.Quiet); return nil })
 	return k

@@ -90,9 +90,7 @@ func (owner) Call(_ context.Context, op string, _, out any) error {
 	}
 	p.Member = signin.Member{ID: "mem_1", Name: nasty, Role: "owner"}
 	p.Account = signin.Account{ID: "acc_1", Name: nasty}
-	for _, s := range identity.Owner.Scopes() {
-		p.Scopes = append(p.Scopes, string(s))
-	}
+	p.Scopes = identity.Owner.Scopes().Names()
 	return nil
 }
 

@@ -22,7 +22,7 @@ func (r *request) keysView() (view, error) {
 	}
 	return view{
 		Title: text.Get("keys.title"),
-		Data:  map[string]any{"Keys": list.Data, "Scopes": identity.AllScopes(), "CanWrite": r.can("keys:write")},
+		Data:  map[string]any{"Keys": list.Data, "Scopes": identity.AllScopes.Names(), "CanWrite": r.can("keys:write")},
 	}, nil
 }
 

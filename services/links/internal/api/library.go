@@ -114,7 +114,7 @@ func (h public) listTags(c *fiber.Ctx) error {
 	ctx := c.UserContext()
 	if scopes := identity.FromContext(ctx).Scopes; !scopes.Has(identity.LinksRead) && !scopes.Has(identity.VideosRead) {
 		return &apierr.Error{
-			Code: apierr.InsufficientScope, RequiredScope: string(identity.LinksRead),
+			Code: apierr.InsufficientScope, RequiredScope: identity.LinksRead.String(),
 			Message: "This key may not list tags. Use a key with the scope links:read or videos:read.",
 		}
 	}

@@ -54,13 +54,9 @@ func setup(ctx context.Context, t *target) error {
 // stack prints what the end-to-end stories need to know of a deployment.
 func stack(ctx context.Context, t *target, upload string) error {
 	keys := map[string]string{}
-	var scopes []string
-	for _, scope := range identity.AllScopes() {
-		scopes = append(scopes, string(scope))
-	}
 	for _, plan := range []string{"free", "creator", "business", "enterprise"} {
 		// The stories use keys that may do everything, as a local stack's can.
-		_, key, err := makeAccount(ctx, t, plan, scopes...)
+		_, key, err := makeAccount(ctx, t, plan, identity.AllScopes.Names()...)
 		if err != nil {
 			return err
 		}
