@@ -365,11 +365,11 @@ func (t *transaction) place(r any) place {
 	case member.Session:
 		return place{at(sessions.collection, r.Hash), r.AccountID, r.ID, func() any { return fromSession(r) }}
 	case member.Identity:
-		return place{at(identities.collection, identityID(r.Issuer, r.Subject)), "", "", func() any { return fromIdentity(r) }}
+		return place{at(identities.collection, identityID(r.Issuer, r.Subject)), "", "", func() any { return identityDoc(r) }}
 	case member.Passkey:
-		return place{at(passkeys.collection, r.Hash), "", r.ID, func() any { return fromPasskey(r) }}
+		return place{at(passkeys.collection, r.Hash), "", r.ID, func() any { return passkeyDoc(r) }}
 	case member.Device:
-		return place{at(devices.collection, r.Hash), r.AccountID, "", func() any { return fromDevice(r) }}
+		return place{at(devices.collection, r.Hash), r.AccountID, "", func() any { return deviceDoc(r) }}
 	}
 	panic(fmt.Sprintf("no record of ours: %T", r))
 }
