@@ -339,22 +339,6 @@ func (db *DB) EraseAll(ctx context.Context, what string, q firestore.Query, page
 	}
 }
 
-// Optional is a time as a document keeps it: none is nil.
-func Optional(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
-}
-
-// Time is a time that a document may lack.
-func Time(t *time.Time) time.Time {
-	if t == nil {
-		return time.Time{}
-	}
-	return *t
-}
-
 // Create writes one document, which must not be there yet.
 func (db *DB) Create(ctx context.Context, what string, ref Ref, doc any) error {
 	return db.Do(ctx, what, func(ctx context.Context) error {
