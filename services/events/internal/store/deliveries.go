@@ -101,10 +101,7 @@ func (s *Store) later() firestore.Update {
 
 // setAside changes a record that cannot be read so that nothing finds it for now.
 func (s *Store) setAside(ctx context.Context, snap *firestore.DocumentSnapshot, updates ...firestore.Update) error {
-	err := s.db.Do(ctx, "set aside what cannot be read", func(ctx context.Context) error {
-		_, err := snap.Ref.Update(ctx, updates, firestore.LastUpdateTime(snap.UpdateTime))
-		return err
-	})
+	err := s.db.Update(ctx, "set aside what cannot be read", snap.Ref, updates, firestore.LastUpdateTime(snap.UpdateTime))
 	return firestoredb.IgnoreMoved(err)
 }
 
@@ -181,10 +178,7 @@ func (s *Store) Flying(ctx context.Context, accountID, webhookID string) (list [
 
 // AddDelivery stores a new delivery; one that is there already stays as it is.
 func (s *Store) AddDelivery(ctx context.Context, d *webhook.Delivery) error {
-	err := s.db.Do(ctx, "add delivery", func(ctx context.Context) error {
-		_, err := s.deliveryRef(d.ID).Create(ctx, s.fromDelivery(d))
-		return err
-	})
+	err := s.db.Create(ctx, "add delivery", s.deliveryRef(d.ID), s.fromDelivery(d))
 	if errors.Is(err, firestoredb.ErrExists) {
 		return nil
 	}
@@ -381,10 +375,7 @@ func (s *Store) OpenReplays(ctx context.Context, webhookID string, most int) (in
 
 // AddReplay stores the wish for a replay; one that is there already stays.
 func (s *Store) AddReplay(ctx context.Context, r *webhook.Replay) error {
-	err := s.db.Do(ctx, "add replay", func(ctx context.Context) error {
-		_, err := s.replayRef(r.ID).Create(ctx, fromReplay(r))
-		return err
-	})
+	err := s.db.Create(ctx, "add replay", s.replayRef(r.ID), fromReplay(r))
 	if errors.Is(err, firestoredb.ErrExists) {
 		return nil
 	}
@@ -437,20 +428,11 @@ func (s *Store) Advance(ctx context.Context, r, next *webhook.Replay, list []*we
 
 // RestReplay puts a replay off for a moment.
 func (s *Store) RestReplay(ctx context.Context, r *webhook.Replay) error {
-	err := s.db.Do(ctx, "put off replay", func(ctx context.Context) error {
-		_, err := s.replayRef(r.ID).Update(ctx, []firestore.Update{{Path: "dueAt", Value: s.now().Add(webhook.ReplayRest)}})
-		return err
-	})
-	if errors.Is(err, firestoredb.ErrNotFound) {
-		return nil // somebody else ended it
-	}
-	return err
+	later := []firestore.Update{{Path: "dueAt", Value: s.now().Add(webhook.ReplayRest)}}
+	return firestoredb.IgnoreMoved(s.db.Update(ctx, "put off replay", s.replayRef(r.ID), later)) // it may have ended
 }
 
 // DropReplay removes a replay whose webhook is gone.
 func (s *Store) DropReplay(ctx context.Context, id string) error {
-	return s.db.Do(ctx, "drop replay", func(ctx context.Context) error {
-		_, err := s.replayRef(id).Delete(ctx)
-		return err
-	})
+	return s.db.DeleteAll(ctx, "drop replay", s.replayRef(id))
 }
