@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -145,4 +146,57 @@ func AcceptsGzip(c *fiber.Ctx) bool {
 		}
 	}
 	return accepted
+}
+
+// methodsOf are those that the routes of path take.
+func methodsOf(app *fiber.App, path string) (out []string) {
+	for _, stack := range app.Stack() {
+		for _, r := range stack {
+			if r.Path != "/" && fiber.RoutePatternMatch(path, r.Path, fiber.Config{CaseSensitive: true, StrictRouting: true}) {
+				out = append(out, r.Method)
+				break
+			}
+		}
+	}
+	return out
+}
+
+// fail writes e; it is the only place that does.
+func (a *API) fail(c *fiber.Ctx, e *apierr.Error) {
+	ctx := c.UserContext()
+	switch {
+	case e.Code == apierr.Internal:
+		a.opt.Log.ErrorContext(ctx, "request failed", "service", a.opt.Name, "route", c.Route().Path, "error", e.Err)
+	case e.Status() >= 500:
+		a.opt.Log.WarnContext(ctx, "request refused", "service", a.opt.Name, "route", c.Route().Path, "error", e)
+	}
+	res := c.Response()
+	res.Header.Del(fiber.HeaderLocation)
+	res.Header.Del(fiber.HeaderETag)
+	if e.RetryAfter > 0 || e.Code == apierr.RateLimited || e.Code == apierr.Unavailable {
+		c.Set(fiber.HeaderRetryAfter, strconv.FormatInt(max(1, int64(math.Ceil(e.RetryAfter.Seconds()))), 10))
+	}
+	if e.Status() == fiber.StatusUnauthorized {
+		challenge := `Bearer realm="linkreel"`
+		if e.Code != apierr.MissingAPIKey {
+			challenge += `, error="invalid_token"`
+		}
+		c.Set(fiber.HeaderWWWAuthenticate, challenge)
+	}
+	if len(e.Allow) > 0 {
+		c.Set(fiber.HeaderAllow, strings.Join(e.Allow, ", "))
+	}
+	c.Status(e.Status())
+	c.Set(fiber.HeaderCacheControl, "no-store")
+	if a.opt.Page != nil && !machinePath(c.Path()) {
+		if err := a.opt.Page(c, e); err == nil {
+			return
+		}
+	}
+	res.SetBodyRaw(ErrorBody(e, RequestID(ctx)))
+	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
+}
+
+func machinePath(p string) bool {
+	return strings.HasPrefix(p, "/api/") || p == "/api" || strings.HasPrefix(p, "/admin/") || strings.HasPrefix(p, "/internal/")
 }

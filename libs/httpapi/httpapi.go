@@ -31,7 +31,6 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/valyala/fasthttp"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -80,8 +79,6 @@ type Options struct {
 	// Page writes errors of public pages (every path outside /api, /admin and
 	// /internal); nil writes JSON there too.
 	Page func(c *fiber.Ctx, e *apierr.Error) error
-	// Fallback answers paths that no route has; nil is a 404.
-	Fallback fiber.Handler
 	// Now is the clock; nil is the system's.
 	Now func() time.Time
 	// Log takes access lines and errors; nil is slog.Default().
@@ -147,7 +144,6 @@ func New(opt Options) *API {
 		StrictRouting:         true,
 		BodyLimit:             httpserver.MaxBody,
 		ReadBufferSize:        httpserver.MaxHeaders,
-		ErrorHandler:          a.writeError,
 	})
 	a.app.Use(a.around)
 	return a
@@ -205,14 +201,11 @@ func changeOf(c *fiber.Ctx, line *turns.Queue, record string) (done func(), err 
 
 // HandleToken adds a route for the holder of one token that the deployment sets,
 // such as the operator's; see [OnlyBearer]. Its POSTs take an Idempotency-Key, kept
-// under account, which is no account's id. mark puts into ctx who acts; nil is
-// nobody.
+// under account, which is no account's id. mark puts into ctx who acts.
 func (a *API) HandleToken(method, path, token, message, account string, mark func(context.Context) context.Context, h fiber.Handler) {
 	h = a.strict(method, path, h)
 	a.add(method, path, OnlyBearer(token, message, func(c *fiber.Ctx) error {
-		if mark != nil {
-			c.SetUserContext(mark(c.UserContext()))
-		}
+		c.SetUserContext(mark(c.UserContext()))
 		if method == fiber.MethodPost {
 			return a.once(c, account, false, h)
 		}
@@ -245,12 +238,6 @@ func (a *API) Finds(method, path string, find fiber.Handler) {
 	a.finds[method+path] = find
 }
 
-// operation is what the contract says of a route.
-type operation struct {
-	params map[string]bool    // its query; true for those that may be repeated
-	schema *jsonschema.Schema // of its JSON body; nil when it has none
-}
-
 type operationKey struct{}
 
 var pathParam = regexp.MustCompile(`:(\w+)`)
@@ -260,27 +247,24 @@ var pathParam = regexp.MustCompile(`:(\w+)`)
 // names from the API document. A route that is not in it (a page, a redirect, a
 // callback) is left alone: those ignore unknown parameters.
 func (a *API) strict(method, path string, h fiber.Handler) fiber.Handler {
-	spec, at := apispec.Load(), pathParam.ReplaceAllString(path, "{$1}")
-	params, ok := spec.Query(method, at)
-	if !ok {
+	op := apispec.Load().Operation(method, pathParam.ReplaceAllString(path, "{$1}"))
+	if op == nil {
 		return h
 	}
-	op := operation{params, spec.RequestSchema(method, at)}
-	takesBody := spec.TakesBody(method, at)
 	return func(c *fiber.Ctx) error {
-		if op.schema != nil {
+		if op.Schema != nil {
 			// The handler decides what goes before a 400. Decode reports the parameters
 			// together with what is wrong in the body.
 			c.Locals(operationKey{}, op)
 			return h(c)
 		}
 		query, body := c.Context().QueryArgs(), c.Request().Body()
-		if query.Len() == 0 && (takesBody || len(body) == 0) {
+		if query.Len() == 0 && (op.Body || len(body) == 0) {
 			return h(c)
 		}
 		wrong := &Fields{}
-		wrong.addQuery(query, op)
-		if !takesBody {
+		wrong.addQuery(query, op.Query)
+		if !op.Body {
 			wrong.addBody(body)
 		}
 		if len(wrong.details) == 0 {
@@ -318,11 +302,8 @@ func (a *API) Routes() []Route { return a.routes }
 // Handler is the finished API. It must be taken after the last route.
 func (a *API) Handler() fasthttp.RequestHandler {
 	a.app.Use(func(c *fiber.Ctx) error {
-		if methodsOf(a.app, c.Path()) != "" {
-			return fiber.ErrMethodNotAllowed
-		}
-		if a.opt.Fallback != nil {
-			return a.opt.Fallback(c)
+		if allow := methodsOf(a.app, c.Path()); len(allow) > 0 {
+			return &apierr.Error{Code: apierr.MethodNotAllowed, Message: "This address does not answer that method.", Allow: allow}
 		}
 		return apierr.New(apierr.NotFound, "There is nothing at this address.")
 	})
@@ -368,7 +349,7 @@ func (a *API) around(c *fiber.Ctx) (err error) {
 	}
 	if err := c.Next(); err != nil {
 		// The status must be final when the line and the span are written.
-		a.fail(c, toAPI(err, c, a.app))
+		a.fail(c, apierr.From(err))
 	}
 	return nil
 }
@@ -566,7 +547,7 @@ func (a *API) once(c *fiber.Ctx, account string, oneCommit bool, h fiber.Handler
 	}
 	c.SetUserContext(identity.WithOrigin(ctx, rec.Origin))
 	if err := h(c); err != nil {
-		a.fail(c, toAPI(err, c, a.app)) // the refusal is the answer to keep
+		a.fail(c, apierr.From(err)) // the refusal is the answer to keep
 	}
 	// The answer is sent whether or not it could be kept: an answer that is not
 	// kept is made again from the same nonce.
@@ -585,84 +566,3 @@ func (a *API) once(c *fiber.Ctx, account string, oneCommit bool, h fiber.Handler
 
 // RequestID is the id that the caller sees in X-Request-Id: the trace id.
 func RequestID(ctx context.Context) string { return identity.RequestID(ctx) }
-
-// toAPI gives Fiber's own errors their code.
-func toAPI(err error, c *fiber.Ctx, app *fiber.App) *apierr.Error {
-	var own *fiber.Error
-	if !errors.As(err, &own) {
-		return apierr.From(err)
-	}
-	switch own.Code {
-	case fiber.StatusNotFound:
-		return apierr.New(apierr.NotFound, "There is nothing at this address.")
-	case fiber.StatusMethodNotAllowed:
-		return &apierr.Error{
-			Code: apierr.MethodNotAllowed, Message: "This address does not answer that method.",
-			Allow: strings.Split(methodsOf(app, c.Path()), ", "),
-		}
-	case fiber.StatusRequestEntityTooLarge:
-		return apierr.New(apierr.BodyTooLarge, "The body is larger than 1 MiB.")
-	case fiber.StatusRequestHeaderFieldsTooLarge:
-		return apierr.New(apierr.HeadersTooLarge, "The request's headers are too large.")
-	}
-	return apierr.From(err)
-}
-
-// methodsOf is the Allow header's value for path; "" when no route has it.
-func methodsOf(app *fiber.App, path string) string {
-	var out []string
-	for _, stack := range app.Stack() {
-		for _, r := range stack {
-			if r.Path != "/" && fiber.RoutePatternMatch(path, r.Path, fiber.Config{CaseSensitive: true, StrictRouting: true}) {
-				out = append(out, r.Method)
-				break
-			}
-		}
-	}
-	return strings.Join(out, ", ")
-}
-
-func (a *API) writeError(c *fiber.Ctx, err error) error {
-	a.fail(c, toAPI(err, c, a.app))
-	return nil
-}
-
-// fail writes e; it is the only place that does.
-func (a *API) fail(c *fiber.Ctx, e *apierr.Error) {
-	ctx := c.UserContext()
-	switch {
-	case e.Code == apierr.Internal:
-		a.opt.Log.ErrorContext(ctx, "request failed", "service", a.opt.Name, "route", c.Route().Path, "error", e.Err)
-	case e.Status() >= 500:
-		a.opt.Log.WarnContext(ctx, "request refused", "service", a.opt.Name, "route", c.Route().Path, "error", e)
-	}
-	res := c.Response()
-	res.Header.Del(fiber.HeaderLocation)
-	res.Header.Del(fiber.HeaderETag)
-	if e.RetryAfter > 0 || e.Code == apierr.RateLimited || e.Code == apierr.Unavailable {
-		c.Set(fiber.HeaderRetryAfter, strconv.FormatInt(max(1, int64(math.Ceil(e.RetryAfter.Seconds()))), 10))
-	}
-	if e.Status() == fiber.StatusUnauthorized {
-		challenge := `Bearer realm="linkreel"`
-		if e.Code != apierr.MissingAPIKey {
-			challenge += `, error="invalid_token"`
-		}
-		c.Set(fiber.HeaderWWWAuthenticate, challenge)
-	}
-	if len(e.Allow) > 0 {
-		c.Set(fiber.HeaderAllow, strings.Join(e.Allow, ", "))
-	}
-	c.Status(e.Status())
-	c.Set(fiber.HeaderCacheControl, "no-store")
-	if a.opt.Page != nil && !machinePath(c.Path()) {
-		if err := a.opt.Page(c, e); err == nil {
-			return
-		}
-	}
-	res.SetBodyRaw(ErrorBody(e, RequestID(ctx)))
-	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
-}
-
-func machinePath(p string) bool {
-	return strings.HasPrefix(p, "/api/") || p == "/api" || strings.HasPrefix(p, "/admin/") || strings.HasPrefix(p, "/internal/")
-}
