@@ -154,24 +154,17 @@ func (s *Store) Flying(ctx context.Context, accountID, webhookID string) (list [
 		// The feed forgets them with its next change. By the second Lease somebody has taken over.
 		if slices.Contains(e.Webhooks, webhookID) && s.now().Sub(e.Since) < 2*webhook.Lease {
 			since[e.EventID] = e.Since
-			refs = append(refs, s.outboxRef(e.EventID), s.deliveryRef(webhook.DeliveryID(webhookID, e.EventID)))
+			refs = append(refs, s.outboxRef(e.EventID))
 		}
 	}
 	if len(refs) == 0 {
 		return nil, nil
 	}
 	snaps, err := s.db.Read(ctx, "get first tries", refs...)
-	landed := map[string]bool{} // one webhook may be faster than another
 	for _, snap := range snaps {
-		landed[snap.Ref.ID] = true
-	}
-	for _, snap := range snaps {
-		at, ok := since[snap.Ref.ID]
-		var d outbox.Document
-		if !ok || landed[webhook.DeliveryID(webhookID, snap.Ref.ID)] || snap.DataTo(&d) != nil {
-			continue
+		if d, err := firestoredb.As[outbox.Document](snap); err == nil {
+			list = append(list, webhook.Send(webhookID, webhookID, waitingEvent(snap.Ref.ID, &d), true, since[snap.Ref.ID]))
 		}
-		list = append(list, webhook.Send(webhookID, webhookID, waitingEvent(snap.Ref.ID, &d), true, at))
 	}
 	return list, err
 }
