@@ -44,7 +44,7 @@ func (c *Client) current(ctx context.Context, hash string, from netip.Addr) (*en
 	now := c.cfg.Now()
 	e, ok := c.known.GetIfPresent(hash)
 	if !ok {
-		if asked, ok := c.unknown.GetIfPresent(hash); ok && now.Sub(asked) < c.cfg.Negative {
+		if asked, ok := c.unknown.GetIfPresent(hash); ok && now.Sub(asked) < unknownFor {
 			return nil, ErrUnknownKey
 		}
 		degraded.WithLabelValues("cold").Inc()
@@ -53,14 +53,14 @@ func (c *Client) current(ctx context.Context, hash string, from netip.Addr) (*en
 	switch age := now.Sub(e.asked); {
 	case e.rec.refused(now):
 		return e, nil // final: nothing newer can change it
-	case age < c.cfg.Fresh*4/5:
+	case age < freshFor*4/5:
 		return e, nil
-	case age < c.cfg.Fresh:
+	case age < freshFor:
 		// Ask ahead, so that a key in steady use never waits.
 		c.start(ctx, hash, e, demand{incarnation: e.incarnation.Load()}, true)
 		return e, nil
 	}
-	usable := now.Sub(e.asked) <= c.cfg.Stale
+	usable := now.Sub(e.asked) <= usableFor
 	fresh, err := c.verify(ctx, hash, e, demand{incarnation: e.incarnation.Load()}, c.patience(usable))
 	switch {
 	case err == nil, errors.Is(err, ErrUnknownKey):
@@ -76,14 +76,14 @@ func (c *Client) current(ctx context.Context, hash string, from netip.Addr) (*en
 // misses of the client's network.
 func (c *Client) look(ctx context.Context, hash string, from netip.Addr) (*entry, error) {
 	if from.IsValid() {
-		if wait := c.cfg.Misses.Wait(from); wait > 0 {
+		if wait := c.misses.Wait(from); wait > 0 {
 			return nil, &apierr.Error{Code: apierr.RateLimited, RetryAfter: wait,
 				Message: "Too many requests with API keys that do not exist came from your network. Try again after the time in Retry-After."}
 		}
 	}
 	e, err := c.verify(ctx, hash, nil, demand{}, c.patience(false))
 	if from.IsValid() && errors.Is(err, ErrUnknownKey) {
-		c.cfg.Misses.Miss(from)
+		c.misses.Miss(from)
 	}
 	return e, err
 }
@@ -148,7 +148,7 @@ func (c *Client) start(ctx context.Context, hash string, old *entry, d demand, w
 	}
 	// A remembered "no such key" answers only callers without a demand. A demand comes from a later
 	// change, which may have made the key.
-	if asked, ok := c.unknown.GetIfPresent(hash); ok && old == nil && d == (demand{}) && c.cfg.Now().Sub(asked) < c.cfg.Negative {
+	if asked, ok := c.unknown.GetIfPresent(hash); ok && old == nil && d == (demand{}) && c.cfg.Now().Sub(asked) < unknownFor {
 		return landed(&flight{err: ErrUnknownKey})
 	}
 	if !waits && !c.asking.Allow() {

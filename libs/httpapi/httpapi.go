@@ -350,19 +350,19 @@ func (a *API) around(c *fiber.Ctx) (err error) {
 	}
 	ctx, span := a.tracer.Start(ctx, c.Method(), start...)
 	defer span.End()
-	id := span.SpanContext().TraceID().String()
+	r := &identity.Request{ID: span.SpanContext().TraceID().String()}
 	if !span.SpanContext().TraceID().IsValid() {
-		id = strings.ToLower(identity.NewNonce()) // no SDK, as in unit tests
+		r.ID = strings.ToLower(identity.NewNonce()) // no SDK, as in unit tests
 	}
-	c.SetUserContext(identity.WithRequestID(ctx, id))
-	c.Set("X-Request-Id", id)
+	c.SetUserContext(identity.WithRequest(ctx, r))
+	c.Set("X-Request-Id", r.ID)
 	defer func() {
 		if p := recover(); p != nil {
 			a.opt.Log.ErrorContext(ctx, "panic", "service", a.opt.Name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			err = nil
 			a.fail(c, apierr.From(fmt.Errorf("panic: %v", p)))
 		}
-		a.observe(c, span, started)
+		a.observe(c, r, span, started)
 	}()
 	if a.cors(c) {
 		return nil
@@ -380,7 +380,7 @@ var duration = promauto.NewHistogramVec(prometheus.HistogramOpts{
 	Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 }, []string{"otel_scope_name", "http_request_method", "http_route", "http_response_status_code"})
 
-func (a *API) observe(c *fiber.Ctx, span trace.Span, started time.Time) {
+func (a *API) observe(c *fiber.Ctx, r *identity.Request, span trace.Span, started time.Time) {
 	route, status, took := c.Route().Path, c.Response().StatusCode(), time.Since(started)
 	if route == "/" && c.Path() != "/" {
 		route = "(none)" // the catch-all: a caller's path has no bound on its values
@@ -406,7 +406,7 @@ func (a *API) observe(c *fiber.Ctx, span trace.Span, started time.Time) {
 	a.opt.Log.LogAttrs(ctx, level, "access",
 		slog.String("service", a.opt.Name), slog.String("method", c.Method()), slog.String("route", route), slog.Int("status", status),
 		slog.Float64("ms", float64(took.Microseconds())/1000), slog.Int("bytes", bytesOf(c.Response())), slog.String("account", account),
-		slog.Float64("queued", float64(identity.Queued(ctx).Microseconds())/1000))
+		slog.Float64("queued", float64(r.Queued.Load()/1000)/1000))
 }
 
 // bytesOf is the answer's size; 0 for a stream whose end nobody knows yet. Asking a
@@ -683,9 +683,6 @@ func validIdempotencyKey(s string) bool {
 	return true
 }
 
-// RequestID is the id that the caller sees in X-Request-Id: the trace id.
-func RequestID(ctx context.Context) string { return identity.RequestID(ctx) }
-
 // toAPI gives Fiber's own errors their code.
 func toAPI(err error, c *fiber.Ctx, app *fiber.App) *apierr.Error {
 	var own *fiber.Error
@@ -759,7 +756,7 @@ func (a *API) fail(c *fiber.Ctx, e *apierr.Error) {
 			return
 		}
 	}
-	res.SetBodyRaw(ErrorBody(e, RequestID(ctx)))
+	res.SetBodyRaw(ErrorBody(e, identity.RequestOf(ctx).ID))
 	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
 }
 
