@@ -1,7 +1,9 @@
 package httpapi
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -15,12 +17,14 @@ import (
 
 // JSON answers with status and v.
 func JSON(c *fiber.Ctx, status int, v any) error {
-	body, err := marshal(v)
-	if err != nil {
+	var body bytes.Buffer
+	enc := json.NewEncoder(&body)
+	enc.SetEscapeHTML(false) // text is returned as it was sent
+	if err := enc.Encode(v); err != nil {
 		return err
 	}
 	c.Status(status)
-	c.Response().SetBodyRaw(body)
+	c.Response().SetBodyRaw(bytes.TrimSuffix(body.Bytes(), []byte("\n")))
 	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
 	if len(c.Response().Header.Peek(fiber.HeaderCacheControl)) == 0 {
 		c.Set(fiber.HeaderCacheControl, "private, no-store")
@@ -41,33 +45,16 @@ func NoContent(c *fiber.Ctx) error {
 	return nil
 }
 
-// marshal does not escape <, > and &: text is returned as it was sent.
-func marshal(v any) ([]byte, error) {
-	var b strings.Builder
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, err
-	}
-	return []byte(strings.TrimSuffix(b.String(), "\n")), nil
-}
-
 // ErrorBody is the one shape of an error answer.
 func ErrorBody(e *apierr.Error, requestID string) []byte { return httpserver.ErrorBody(e, requestID) }
 
 // ETag is the strong tag of a record's revision.
-func ETag(rev int64) string { return VariantETag(rev, "") }
+func ETag(rev int64) string { return fmt.Sprintf(`"r%d"`, rev) }
 
 // VariantETag is the tag of a representation that changes without an edit of the
 // record, such as one with a click count. If-Match compares its revision alone,
 // so that a click does not fail an edit; If-None-Match compares all of it.
-func VariantETag(rev int64, variant string) string {
-	tag := `"r` + strconv.FormatInt(rev, 10)
-	if variant != "" {
-		tag += "-" + variant
-	}
-	return tag + `"`
-}
+func VariantETag(rev int64, variant string) string { return fmt.Sprintf(`"r%d-%s"`, rev, variant) }
 
 // Match is a request's If-Match. The zero value holds for every record.
 type Match struct{ tags []string }
@@ -85,26 +72,18 @@ func IfMatch(c *fiber.Ctx) Match {
 	return m
 }
 
-// Holds reports whether the record's present tag is one that the caller named.
-// Weak tags never match: the comparison is the strong one of RFC 9110 §13.1.1.
-func (m Match) Holds(rev int64) bool {
+// Check fails unless the record's present tag is one that the caller named. Weak
+// tags never match: the comparison is the strong one of RFC 9110 §13.1.1.
+func (m Match) Check(rev int64) error {
 	if m.tags == nil {
-		return true
+		return nil
 	}
 	want := ETag(rev)
 	variant := strings.TrimSuffix(want, `"`) + "-"
 	for _, tag := range m.tags {
 		if tag == "*" || tag == want || strings.HasPrefix(tag, variant) {
-			return true
+			return nil
 		}
-	}
-	return false
-}
-
-// Check is Holds as an error for the caller.
-func (m Match) Check(rev int64) error {
-	if m.Holds(rev) {
-		return nil
 	}
 	return apierr.New(apierr.PreconditionFailed, "The record has changed since you read it.")
 }

@@ -13,16 +13,17 @@
 package httpapi
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/netip"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -35,6 +36,7 @@ import (
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/linkreel/linkreel/libs/apierr"
@@ -44,7 +46,6 @@ import (
 	"github.com/linkreel/linkreel/libs/httpserver"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/ratelimit"
-	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/libs/turns"
 )
 
@@ -327,7 +328,7 @@ func (a *API) Handler() fasthttp.RequestHandler {
 	})
 	h := a.app.Handler()
 	return httpserver.StrictTransport(a.opt.BaseURL, func(ctx *fasthttp.RequestCtx) {
-		if knownMethod(string(ctx.Method())) == otherMethod {
+		if !slices.Contains(knownMethods, string(ctx.Method())) {
 			// Fiber would answer a made-up method in plain text. No route takes TRACE.
 			ctx.Request.Header.SetMethod(fiber.MethodTrace)
 		}
@@ -335,18 +336,16 @@ func (a *API) Handler() fasthttp.RequestHandler {
 	})
 }
 
+var knownMethods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+
 // around is the outermost layer: nothing that happens inside escapes it.
 func (a *API) around(c *fiber.Ctx) (err error) {
 	started := time.Now() // wall time of the machine: a test's clock does not measure work
 	ctx, cancel := context.WithTimeout(c.UserContext(), a.opt.Timeout)
 	defer cancel()
-	// The edge does not let callers choose what is traced, so a caller's trace is
-	// linked and not continued, unless the caller is a service of ours.
 	start := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer), trace.WithNewRoot()}
-	if remote := remoteSpan(c); remote.IsValid() && a.opt.Peers {
-		ctx, start = trace.ContextWithRemoteSpanContext(ctx, remote), start[:1]
-	} else if remote.IsValid() {
-		start = append(start, trace.WithLinks(trace.Link{SpanContext: remote}))
+	if c.Get("traceparent") != "" {
+		ctx, start = a.follow(ctx, c, start)
 	}
 	ctx, span := a.tracer.Start(ctx, c.Method(), start...)
 	defer span.End()
@@ -364,7 +363,7 @@ func (a *API) around(c *fiber.Ctx) (err error) {
 		}
 		a.observe(c, r, span, started)
 	}()
-	if a.cors(c) {
+	if len(a.opt.CORSOrigins) > 0 && a.cors(c) {
 		return nil
 	}
 	if err := c.Next(); err != nil {
@@ -374,6 +373,21 @@ func (a *API) around(c *fiber.Ctx) (err error) {
 	return nil
 }
 
+// follow ties the request's span to its caller's. The edge does not let callers
+// choose what is traced, so a caller's trace is linked and not continued, unless
+// the caller is a service of ours.
+func (a *API) follow(ctx context.Context, c *fiber.Ctx, start []trace.SpanStartOption) (context.Context, []trace.SpanStartOption) {
+	carrier := propagation.MapCarrier{"traceparent": c.Get("traceparent"), "tracestate": c.Get("tracestate")}
+	remote := trace.SpanContextFromContext(otel.GetTextMapPropagator().Extract(context.Background(), carrier))
+	switch {
+	case !remote.IsValid():
+		return ctx, start
+	case a.opt.Peers:
+		return trace.ContextWithRemoteSpanContext(ctx, remote), start[:1]
+	}
+	return ctx, append(start, trace.WithLinks(trace.Link{SpanContext: remote}))
+}
+
 // duration has the names of OpenTelemetry's conventions, which dashboards know.
 var duration = promauto.NewHistogramVec(prometheus.HistogramOpts{
 	Name: "http_server_request_duration_seconds", Help: "Time from the request's last byte to the answer's first.",
@@ -381,20 +395,27 @@ var duration = promauto.NewHistogramVec(prometheus.HistogramOpts{
 }, []string{"otel_scope_name", "http_request_method", "http_route", "http_response_status_code"})
 
 func (a *API) observe(c *fiber.Ctx, r *identity.Request, span trace.Span, started time.Time) {
-	route, status, took := c.Route().Path, c.Response().StatusCode(), time.Since(started)
+	res, method, route, took := c.Response(), c.Method(), c.Route().Path, time.Since(started)
+	if method == fiber.MethodTrace {
+		method = "_OTHER" // see Handler
+	}
 	if route == "/" && c.Path() != "/" {
 		route = "(none)" // the catch-all: a caller's path has no bound on its values
 	}
-	ctx := c.UserContext()
-	span.SetName(c.Method() + " " + route)
+	size := max(0, res.Header.ContentLength()) // of a stream; 0 when nobody knows its end
+	if !res.IsBodyStream() {
+		size = len(res.Body()) // which would read all of a stream into memory
+	}
+	ctx, status := c.UserContext(), res.StatusCode()
+	span.SetName(method + " " + route)
 	span.SetAttributes(
-		attribute.String("http.request.method", c.Method()), attribute.String("http.route", route),
+		attribute.String("http.request.method", method), attribute.String("http.route", route),
 		attribute.Int("http.response.status_code", status),
 	)
 	if status >= 500 {
 		span.SetStatus(codes.Error, "")
 	}
-	duration.WithLabelValues(a.opt.Name, knownMethod(c.Method()), route, strconv.Itoa(status)).Observe(took.Seconds())
+	duration.WithLabelValues(a.opt.Name, method, route, strconv.Itoa(status)).Observe(took.Seconds())
 	account := ""
 	if p := identity.FromContext(ctx); p != nil {
 		account = p.AccountID
@@ -404,18 +425,9 @@ func (a *API) observe(c *fiber.Ctx, r *identity.Request, span trace.Span, starte
 		level = slog.LevelDebug // one public request is one line
 	}
 	a.opt.Log.LogAttrs(ctx, level, "access",
-		slog.String("service", a.opt.Name), slog.String("method", c.Method()), slog.String("route", route), slog.Int("status", status),
-		slog.Float64("ms", float64(took.Microseconds())/1000), slog.Int("bytes", bytesOf(c.Response())), slog.String("account", account),
+		slog.String("service", a.opt.Name), slog.String("method", method), slog.String("route", route), slog.Int("status", status),
+		slog.Float64("ms", float64(took.Microseconds())/1000), slog.Int("bytes", size), slog.String("account", account),
 		slog.Float64("queued", float64(r.Queued.Load()/1000)/1000))
-}
-
-// bytesOf is the answer's size; 0 for a stream whose end nobody knows yet. Asking a
-// stream for its Body would read all of it into memory.
-func bytesOf(res *fasthttp.Response) int {
-	if res.IsBodyStream() {
-		return max(0, res.Header.ContentLength())
-	}
-	return len(res.Body())
 }
 
 // admit is the order of checks: key, rate limit, suspension, scope, plan.
@@ -424,7 +436,7 @@ func (a *API) admit(c *fiber.Ctx, access Access) error {
 	if err != nil {
 		return err
 	}
-	d, err := a.opt.Auth.Authenticate(c.UserContext(), bearer, a.ClientIP(c))
+	d, err := a.opt.Auth.Authenticate(c.UserContext(), bearer, a.opt.Proxies.Client(c.Context()))
 	if err != nil && !(access.Repeatable && a.repeats(c, d.Principal, bearer, err)) {
 		return err
 	}
@@ -484,15 +496,13 @@ func limited(l apikey.Limit) error {
 // setLimitHeaders writes the IETF draft's fields and the older X- ones; resets
 // are whole seconds, rounded up, so that a caller who obeys is let in.
 func setLimitHeaders(c *fiber.Ctx, l apikey.Limit, now time.Time) {
-	reset := seconds(l.ResetAfter)
+	reset := int64(math.Ceil(l.ResetAfter.Seconds()))
 	c.Set("RateLimit-Policy", `"default";q=`+strconv.Itoa(l.Limit)+`;w=60`)
 	c.Set("RateLimit", `"default";r=`+strconv.Itoa(l.Remaining)+`;t=`+strconv.FormatInt(reset, 10))
 	c.Set("X-RateLimit-Limit", strconv.Itoa(l.Limit))
 	c.Set("X-RateLimit-Remaining", strconv.Itoa(l.Remaining))
 	c.Set("X-RateLimit-Reset", strconv.FormatInt(now.Unix()+reset, 10))
 }
-
-func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
 // bearerOf reads the one Authorization header. Keys in queries, cookies or
 // second headers are not looked at.
@@ -526,36 +536,6 @@ func OnlyBearer(token, message string, h fiber.Handler) fiber.Handler {
 	}
 }
 
-// repeats reports whether a request whose key was refused with err repeats one that
-// the key made while it was good: the key is revoked, the account is not suspended,
-// and there is a record under the same Idempotency-Key, with the same body. Such a
-// request takes no token from the account's bucket; a network that guesses at
-// records has its budget of misses.
-func (a *API) repeats(c *fiber.Ctx, p *identity.Principal, bearer string, err error) bool {
-	key := c.Get(idempotencyKey)
-	if apierr.CodeOf(err) != apierr.APIKeyRevoked || p == nil || p.Suspended || a.opt.Idempotency == nil || !validIdempotencyKey(key) {
-		return false
-	}
-	client := a.ClientIP(c)
-	if a.misses.Wait(client) > 0 {
-		return false
-	}
-	known, err := a.opt.Idempotency.Known(c.UserContext(), beginRequest(c, p.AccountID, key, bearer))
-	if err != nil {
-		a.opt.Log.WarnContext(c.UserContext(), "idempotency record not read", "service", a.opt.Name, "error", err)
-	}
-	if !known {
-		a.misses.Miss(client)
-	}
-	return known
-}
-
-const idempotencyKey = "Idempotency-Key"
-
-func beginRequest(c *fiber.Ctx, account, key, bearer string) idempotency.Request {
-	return idempotency.Request{Account: account, Route: c.Method() + " " + c.Path(), Key: key, Body: c.Request().Body(), Secret: bearer}
-}
-
 // once runs a POST under its Idempotency-Key: a repeated key replays the first
 // answer instead of acting again.
 func (a *API) once(c *fiber.Ctx, account string, oneCommit bool, h fiber.Handler) error {
@@ -584,7 +564,7 @@ func (a *API) once(c *fiber.Ctx, account string, oneCommit bool, h fiber.Handler
 	if rec.Replay != nil {
 		return replay(c, rec.Replay)
 	}
-	c.SetUserContext(identity.WithOrigin(ctx, identity.Origin{Nonce: rec.Nonce, At: rec.At}))
+	c.SetUserContext(identity.WithOrigin(ctx, rec.Origin))
 	if err := h(c); err != nil {
 		a.fail(c, toAPI(err, c, a.app)) // the refusal is the answer to keep
 	}
@@ -601,86 +581,6 @@ func (a *API) once(c *fiber.Ctx, account string, oneCommit bool, h fiber.Handler
 		a.opt.Log.WarnContext(ctx, "idempotency record not closed", "service", a.opt.Name, "error", err)
 	}
 	return nil
-}
-
-// inOneCommit runs a POST of a route that is [Access.OneCommit].
-func (a *API) inOneCommit(c *fiber.Ctx, r idempotency.Request, h fiber.Handler) error {
-	receipt := a.opt.Idempotency.Receipt(r, func() *idempotency.Response {
-		if c.Response().StatusCode() != fiber.StatusCreated {
-			return nil // this commit is not the create
-		}
-		answer := answerOf(c)
-		return &answer
-	})
-	ctx := record.WithReceipt(c.UserContext(), receipt)
-	c.SetUserContext(identity.WithOrigin(ctx, receipt.Origin()))
-	err := h(c)
-	var repeated *idempotency.Repeated
-	if !errors.As(err, &repeated) {
-		if err != nil {
-			a.fail(c, toAPI(err, c, a.app))
-		}
-		if passing(c) {
-			return nil
-		}
-		// A refusal may be wrong: an earlier try may have taken what this one misses.
-		err = receipt.Keep(ctx, answerOf(c))
-	}
-	if errors.As(err, &repeated) {
-		return replay(c, &repeated.Response)
-	}
-	return err
-}
-
-// replay gives an answer again.
-func replay(c *fiber.Ctx, r *idempotency.Response) error {
-	c.Response().Header.Del(fiber.HeaderETag) // of an answer that this one replaces
-	c.Set("Idempotent-Replayed", "true")
-	for name, value := range r.Header {
-		c.Set(name, value)
-	}
-	return c.Status(r.Status).Send(r.Body)
-}
-
-// passing reports whether the answer is of a moment, so that it is not kept.
-func passing(c *fiber.Ctx) bool {
-	status := c.Response().StatusCode()
-	return status >= 500 || status == fiber.StatusTooManyRequests
-}
-
-func answerOf(c *fiber.Ctx) idempotency.Response {
-	res := c.Response()
-	return idempotency.Response{Status: res.StatusCode(), Header: lasting(&res.Header), Body: bytes.Clone(res.Body())}
-}
-
-// lasting are the headers that a replay of the answer repeats. The others are of
-// one exchange, and a replay has its own. Their number and size are bounded: our
-// handlers write them, not callers.
-func lasting(h *fasthttp.ResponseHeader) map[string]string {
-	out := map[string]string{}
-	for k, v := range h.All() {
-		name := strings.ToLower(string(k))
-		switch name {
-		case "x-request-id", "date", "server", "connection", "vary", "content-length", "transfer-encoding", "ratelimit", "ratelimit-policy", "retry-after":
-			continue
-		}
-		if !strings.HasPrefix(name, "x-ratelimit-") && !strings.HasPrefix(name, "access-control-") {
-			out[string(k)] = string(v)
-		}
-	}
-	return out
-}
-
-func validIdempotencyKey(s string) bool {
-	if s == "" || len(s) > 255 {
-		return false
-	}
-	for i := range len(s) {
-		if s[i] < 0x20 || s[i] > 0x7e {
-			return false
-		}
-	}
-	return true
 }
 
 // toAPI gives Fiber's own errors their code.
@@ -737,7 +637,7 @@ func (a *API) fail(c *fiber.Ctx, e *apierr.Error) {
 	res.Header.Del(fiber.HeaderLocation)
 	res.Header.Del(fiber.HeaderETag)
 	if e.RetryAfter > 0 || e.Code == apierr.RateLimited || e.Code == apierr.Unavailable {
-		c.Set(fiber.HeaderRetryAfter, strconv.FormatInt(max(1, seconds(e.RetryAfter)), 10))
+		c.Set(fiber.HeaderRetryAfter, strconv.FormatInt(max(1, int64(math.Ceil(e.RetryAfter.Seconds()))), 10))
 	}
 	if e.Status() == fiber.StatusUnauthorized {
 		challenge := `Bearer realm="linkreel"`
@@ -763,27 +663,3 @@ func (a *API) fail(c *fiber.Ctx, e *apierr.Error) {
 func machinePath(p string) bool {
 	return strings.HasPrefix(p, "/api/") || p == "/api" || strings.HasPrefix(p, "/admin/") || strings.HasPrefix(p, "/internal/")
 }
-
-// otherMethod stands for every method that nobody defined.
-const otherMethod = "_OTHER"
-
-func knownMethod(m string) string {
-	switch m {
-	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS":
-		return m
-	}
-	return otherMethod
-}
-
-func remoteSpan(c *fiber.Ctx) trace.SpanContext {
-	if c.Get("traceparent") == "" {
-		return trace.SpanContext{}
-	}
-	return trace.SpanContextFromContext(otel.GetTextMapPropagator().Extract(context.Background(), headerCarrier{c}))
-}
-
-type headerCarrier struct{ c *fiber.Ctx }
-
-func (h headerCarrier) Get(k string) string { return h.c.Get(k) }
-func (h headerCarrier) Set(string, string)  {}
-func (h headerCarrier) Keys() []string      { return []string{"traceparent", "tracestate"} }

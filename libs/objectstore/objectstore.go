@@ -332,24 +332,6 @@ type UploadOptions struct {
 	IfGeneration *int64
 }
 
-// Compose joins objects, at most 32, into one, in order. The sources stay.
-func (s *Store) Compose(ctx context.Context, object string, sources []string, o UploadOptions) (made Object, err error) {
-	err = s.do(ctx, "compose object "+object, func(ctx context.Context) error {
-		handles := make([]*storage.ObjectHandle, len(sources))
-		for i, name := range sources {
-			handles[i] = s.bucket.Object(name)
-		}
-		c := o.on(s.bucket.Object(object)).ComposerFrom(handles...)
-		c.ContentType, c.CacheControl = o.ContentType, o.CacheControl
-		a, err := c.Run(ctx)
-		if err == nil {
-			made = objectOf(a)
-		}
-		return err
-	})
-	return made, err
-}
-
 func (o UploadOptions) on(h *storage.ObjectHandle) *storage.ObjectHandle {
 	switch {
 	case o.IfGeneration == nil:

@@ -501,24 +501,6 @@ func TestListAndDeletePrefixSeeExactlyTheirObjects(t *testing.T) {
 	}
 }
 
-func TestComposeJoinsInOrder(t *testing.T) {
-	t.Parallel()
-	c := open(t, nil)
-	for _, n := range []string{"1", "2", "3"} {
-		if _, err := c.Upload(t.Context(), "part/"+n, strings.NewReader(n), objectstore.UploadOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	o, err := c.Compose(t.Context(), "whole", []string{"part/3", "part/1", "part/2"}, objectstore.UploadOptions{ContentType: "video/mp4"})
-	if err != nil || o.Size != 3 || o.ContentType != "video/mp4" {
-		t.Fatalf("Compose = %+v, %v", o, err)
-	}
-	var b bytes.Buffer
-	if _, err := c.Download(t.Context(), "whole", o.Generation, &b); err != nil || b.String() != "312" {
-		t.Errorf("Download = %q, %v", b.String(), err)
-	}
-}
-
 func TestAResumableSessionTakesChunks(t *testing.T) {
 	t.Parallel()
 	c := open(t, nil)

@@ -20,7 +20,7 @@
 // write and forget to say what it was.
 //
 // A record that cannot be read keeps nothing behind it from being seen: a queue sets it
-// aside for an hour, and an erasure removes it all the same.
+// aside for an hour, an export names it, and an erasure removes it all the same.
 //
 // The kit does not hide Firestore. A store that needs a query or a document of its own
 // makes it with the client, and uses the reads and writes of [Tx] and of firestoredb.

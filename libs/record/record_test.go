@@ -253,6 +253,14 @@ func TestAnAccountLeavesWithAllThatItHas(t *testing.T) {
 		t.Errorf("%d lines, the first %s", len(list), list[0])
 	}
 	w.spoil(t, "fld_007")
+	lines.Reset()
+	if err := w.set.Export(t.Context(), "acc_a", &lines); err != nil {
+		t.Error(err)
+	}
+	named := `{"type":"unreadable","data":{"type":"link","id":"fld_007"}}` + "\n"
+	if got := lines.String(); strings.Count(got, "\n") != 150 || !strings.Contains(got, named) {
+		t.Errorf("%d lines, want all and one that names the unreadable record", strings.Count(got, "\n"))
+	}
 	rounds := 0
 	for more := true; more; rounds++ {
 		var err error

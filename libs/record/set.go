@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"log/slog"
 
 	"cloud.google.com/go/firestore"
 
@@ -81,8 +82,14 @@ type line struct {
 	Data any    `json:"data"`
 }
 
+// unreadable is the line of a record that cannot be read.
+type unreadable struct {
+	Type string `json:"type"`
+	ID   string `json:"id"`
+}
+
 // Export writes an account's records as JSON Lines, a page at a time. The account's
-// records may change meanwhile.
+// records may change meanwhile. One that cannot be read is named, and keeps no other out.
 func (s *Set) Export(ctx context.Context, account string, w io.Writer) error {
 	out := json.NewEncoder(w)
 	out.SetEscapeHTML(false)
@@ -126,12 +133,15 @@ func (k *Kept[T]) export(ctx context.Context, account string, line func(object s
 		if err != nil {
 			return err
 		}
-		records, err := firestoredb.ReadAll(snaps, k.k.From)
-		if err != nil {
-			return err
-		}
+		records, broken := firestoredb.Sift(snaps, k.k.From)
 		for _, r := range records {
 			if err := line(k.k.Object, k.k.Shown(r)); err != nil {
+				return err
+			}
+		}
+		for _, b := range broken {
+			slog.ErrorContext(ctx, "a record cannot be exported", "error", b.Err)
+			if err := line("unreadable", unreadable{k.k.Object, b.Ref.ID}); err != nil {
 				return err
 			}
 		}

@@ -47,7 +47,7 @@ type document struct {
 	Sort string `firestore:"sort"`
 	// CheckAt is set when a record lost the tag. Times are spread over hours, so the
 	// index over them takes no rising values.
-	CheckAt *time.Time `firestore:"checkAt"`
+	CheckAt time.Time `firestore:"checkAt,omitzero"`
 }
 
 // Store is safe for concurrent use.
@@ -122,7 +122,7 @@ func (s *Store) Change(tx *firestore.Transaction, accountID string, got, lost []
 			})
 		// Marked at most once until it was looked at: a tag that a thousand records
 		// lose at the same time is one write.
-		case !c.got && snap.Exists() && d.CheckAt == nil:
+		case !c.got && snap.Exists() && d.CheckAt.IsZero():
 			at := s.now().Add(settle + rand.N(spread))
 			writes = append(writes, func() error {
 				return tx.Update(refs[i], []firestore.Update{{Path: "checkAt", Value: at}})
@@ -141,18 +141,14 @@ func (s *Store) Change(tx *firestore.Transaction, accountID string, got, lost []
 
 func sortKey(name string) string { return search.Fold(name) + "\x00" + label.Key(name) }
 
-// Tag is a tag in a list. Cursor is its place in the list.
-type Tag struct{ Name, Cursor string }
-
 // scanMost bounds what one list reads.
 const scanMost = 2000
 
 // List lists up to limit tags of the account behind a cursor ("" is the start), in
 // alphabetical order, of all kinds of records. Each word of q must begin a word of
 // the tag. next is the cursor for the rest, "" at the end.
-func (s *Store) List(ctx context.Context, accountID, q, after string, limit int) (page []Tag, next string, err error) {
+func (s *Store) List(ctx context.Context, accountID, q, after string, limit int) (page []string, next string, err error) {
 	query := search.Words(q)
-	page = []Tag{}
 	for read := 0; ; {
 		docs, err := s.page(ctx, accountID, after, 2*(limit+1))
 		if err != nil {
@@ -163,11 +159,11 @@ func (s *Store) List(ctx context.Context, accountID, q, after string, limit int)
 				continue // the same tag on another kind of record
 			}
 			if len(page) == limit {
-				return page, page[limit-1].Cursor, nil
+				return page, after, nil
 			}
 			after = d.Sort
 			if search.Begin(search.Words(d.Name), query) {
-				page = append(page, Tag{d.Name, d.Sort})
+				page = append(page, d.Name)
 			}
 		}
 		if len(docs) < 2*(limit+1) {
@@ -179,25 +175,12 @@ func (s *Store) List(ctx context.Context, accountID, q, after string, limit int)
 	}
 }
 
-func (s *Store) page(ctx context.Context, accountID, after string, limit int) (out []document, err error) {
-	err = s.db.Do(ctx, "list tags", func(ctx context.Context) error {
-		q := s.db.Collection(Collection).Where("accountId", "==", accountID).OrderBy("sort", firestore.Asc).Limit(limit)
-		if after != "" {
-			q = q.Where("sort", ">", after)
-		}
-		snaps, err := q.Documents(ctx).GetAll()
-		if err != nil {
-			return err
-		}
-		out = make([]document, len(snaps))
-		for i, snap := range snaps {
-			if err := snap.DataTo(&out[i]); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	return out, err
+func (s *Store) page(ctx context.Context, accountID, after string, limit int) ([]document, error) {
+	q := s.db.Collection(Collection).Where("accountId", "==", accountID).OrderBy("sort", firestore.Asc).Limit(limit)
+	if after != "" {
+		q = q.Where("sort", ">", after)
+	}
+	return firestoredb.List(ctx, s.db, "list tags", q, firestoredb.As[document])
 }
 
 // Carried tells, within a transaction, whether a record of the account carries the
@@ -214,15 +197,12 @@ const SweepEvery = 15 * time.Minute
 func (s *Store) Sweep(ctx context.Context, carried Carried) error {
 	var last *firestore.DocumentSnapshot
 	for {
-		var snaps []*firestore.DocumentSnapshot
-		err := s.db.Do(ctx, "list due tags", func(ctx context.Context) (err error) {
-			q := s.db.Collection(Collection).Where("kind", "==", string(s.kind)).Where("checkAt", "<=", s.now()).OrderBy("checkAt", firestore.Asc).Limit(sweepPage)
-			if last != nil {
-				q = q.StartAfter(last)
-			}
-			snaps, err = q.Documents(ctx).GetAll()
-			return err
-		})
+		q := s.db.Collection(Collection).Where("kind", "==", string(s.kind)).Where("checkAt", "<=", s.now()).
+			OrderBy("checkAt", firestore.Asc).Limit(sweepPage)
+		if last != nil {
+			q = q.StartAfter(last)
+		}
+		snaps, err := s.db.Query(ctx, "list due tags", q)
 		if err != nil {
 			return err
 		}
@@ -245,8 +225,8 @@ func (s *Store) sweep(ctx context.Context, ref *firestore.DocumentRef, carried C
 		if err != nil || !snaps[0].Exists() {
 			return err
 		}
-		var d document
-		if err := snaps[0].DataTo(&d); err != nil {
+		d, err := firestoredb.As[document](snaps[0])
+		if err != nil {
 			return err
 		}
 		used, err := carried(ctx, tx, d.AccountID, d.Key)
@@ -254,7 +234,7 @@ func (s *Store) sweep(ctx context.Context, ref *firestore.DocumentRef, carried C
 			return err
 		}
 		if used {
-			return tx.Update(ref, []firestore.Update{{Path: "checkAt", Value: nil}})
+			return tx.Update(ref, []firestore.Update{{Path: "checkAt", Value: firestore.Delete}})
 		}
 		// A record that gets the tag at the same time has read this document, so one of
 		// the two transactions starts again.
@@ -264,12 +244,10 @@ func (s *Store) sweep(ctx context.Context, ref *firestore.DocumentRef, carried C
 
 // Forget removes all tags of an account's records of this kind.
 func (s *Store) Forget(ctx context.Context, accountID string) error {
+	const page = 300
+	mine := s.db.Collection(Collection).Where("accountId", "==", accountID).Where("kind", "==", string(s.kind))
 	for {
-		found, err := s.db.Find(ctx, "list tags", s.db.Collection(Collection).Where("accountId", "==", accountID).Where("kind", "==", string(s.kind)).Limit(300))
-		if err != nil || len(found) == 0 {
-			return err
-		}
-		if err := s.db.DeleteAll(ctx, "forget tags", found...); err != nil {
+		if n, err := s.db.ErasePage(ctx, "forget tags", mine, page); err != nil || n < page {
 			return err
 		}
 	}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,34 +37,17 @@ func accountCommands() []command {
 }
 
 func domainsAdd(a *app, _ *flag.FlagSet) action {
-	return a.domain("HOSTNAME", func(ctx context.Context, c *client.Client, word string) (*client.Domain, error) {
-		return c.CreateDomain(ctx, word)
-	})
+	return a.domain("HOSTNAME", (*client.Client).CreateDomain)
 }
 
 func domainsVerify(a *app, _ *flag.FlagSet) action {
-	return a.domain("ID", func(ctx context.Context, c *client.Client, word string) (*client.Domain, error) {
-		return c.VerifyDomain(ctx, word)
-	})
+	return a.domain("ID", (*client.Client).VerifyDomain)
 }
 
-func (a *app) domain(
-	what string, do func(context.Context, *client.Client, string) (*client.Domain, error),
-) func(context.Context, []string) error {
-	return func(ctx context.Context, args []string) error {
-		word, err := one(args, what)
-		if err != nil {
-			return err
-		}
-		c, err := a.connect()
-		if err != nil {
-			return err
-		}
-		d, err := do(ctx, c, word)
-		if err != nil {
-			return err
-		}
-		return a.print(d, func(w io.Writer) {
+func (a *app) domain(what string, do func(*client.Client, context.Context, string) (*client.Domain, error)) action {
+	return a.asks(what, func(ctx context.Context, c *client.Client, word string) error {
+		d, err := do(c, ctx, word)
+		return a.answer(d, err, func(w io.Writer) {
 			facts(w, "id", d.ID, "host name", d.Hostname, "status", d.Status)
 			if c := d.Certificate; c.Status != "none" {
 				facts(w, "certificate", c.Status, "error", text(c.Error))
@@ -74,7 +58,7 @@ func (a *app) domain(
 				}
 			}
 		})
-	}
+	})
 }
 
 func domainsList(a *app, _ *flag.FlagSet) action {
@@ -235,7 +219,7 @@ func login(a *app, fs *flag.FlagSet) action {
 			return err
 		}
 		// What is given is taken as it is; only what lacks is asked for.
-		in := credentials{BaseURL: first(a.baseURL, a.env.Getenv("LINKREEL_BASE_URL")), Key: first(a.key, a.env.Getenv("LINKREEL_API_KEY"))}
+		in := credentials{BaseURL: cmp.Or(a.baseURL, a.env.Getenv("LINKREEL_BASE_URL")), Key: cmp.Or(a.key, a.env.Getenv("LINKREEL_API_KEY"))}
 		if *local {
 			stack, err := a.localStack()
 			if err != nil {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -42,7 +43,7 @@ func (a *app) operator(fs *flag.FlagSet) *operator {
 }
 
 func (o *operator) dial() (*client.Operator, error) {
-	address, token := first(o.address, o.env.Getenv("LINKREEL_ADMIN_URL")), first(o.token, o.env.Getenv("LINKREEL_ADMIN_TOKEN"))
+	address, token := cmp.Or(o.address, o.env.Getenv("LINKREEL_ADMIN_URL")), cmp.Or(o.token, o.env.Getenv("LINKREEL_ADMIN_TOKEN"))
 	if address == "" && token == "" {
 		if s, err := o.localStack(); err == nil {
 			address, token = s.AdminURL, s.AdminToken
@@ -129,7 +130,7 @@ func adminTakedowns(a *app, fs *flag.FlagSet) action {
 	o := a.operator(fs)
 	return o.asks("", func(ctx context.Context, c *client.Operator, _ string) error {
 		return show(a.table("ID", "WHAT", "SINCE", "REASON"), c.Takedowns(ctx), 0, func(d client.Takedown) []string {
-			return []string{d.ID, first(d.URL, d.LinkID, d.VideoID), when(&d.CreatedAt), d.Reason}
+			return []string{d.ID, cmp.Or(d.URL, d.LinkID, d.VideoID), when(&d.CreatedAt), d.Reason}
 		})
 	})
 }

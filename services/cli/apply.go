@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -219,7 +220,7 @@ func (p *applier) find(ctx context.Context, slug, domain string) (*client.Link, 
 	if domain == "new" {
 		return nil, nil // a dry run: the domain is not there yet
 	}
-	f := client.LinkFilter{Slug: slug, DomainID: first(domain, "default"), Archived: "all"}
+	f := client.LinkFilter{Slug: slug, DomainID: cmp.Or(domain, "default"), Archived: "all"}
 	for l, err := range p.client.LinksWhere(ctx, f) {
 		if err != nil {
 			return nil, err
@@ -303,7 +304,7 @@ func (l desiredLink) changes(have *client.Link) (change client.LinkUpdate, diff 
 		end, _ := endOf(*l.ExpiresAt, time.Time{}) // checked when the file was read
 		if have.ExpiresAt == nil || int64(*have.ExpiresAt) != end.UnixMilli() {
 			change.ExpiresAt = client.Set(client.At(end))
-			differ("expiresAt", first(when(have.ExpiresAt), "never"), end.UTC().Format(time.DateTime))
+			differ("expiresAt", cmp.Or(when(have.ExpiresAt), "never"), end.UTC().Format(time.DateTime))
 		}
 	}
 	return change, diff

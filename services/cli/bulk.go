@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -559,7 +560,7 @@ func plain(v any) string {
 // slug, as exports have it, and its host for the link's domain.
 func makeRow(line int, get func(string) string, tags []string) row {
 	slug, host := get("slug"), get("domain")
-	if whole, err := url.Parse(first(get("short"), slug)); err == nil && whole.Host != "" && host == "" {
+	if whole, err := url.Parse(cmp.Or(get("short"), slug)); err == nil && whole.Host != "" && host == "" {
 		host = whole.Hostname()
 	}
 	if h, _, ok := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(host, "https://"), "http://"), "/"); ok || h != "" {
@@ -685,7 +686,7 @@ func (o *importer) openJournal(file string) (*journal, error) {
 // address is the deployment in use, for the journal's heading.
 func (a *app) address() string {
 	saved, _ := a.login() // connect has complained already
-	return strings.TrimRight(first(a.baseURL, a.env.Getenv("LINKREEL_BASE_URL"), saved.BaseURL), "/")
+	return strings.TrimRight(cmp.Or(a.baseURL, a.env.Getenv("LINKREEL_BASE_URL"), saved.BaseURL), "/")
 }
 
 // load reads what is there; a line that a kill cut off is dropped.

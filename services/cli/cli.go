@@ -9,6 +9,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -242,8 +243,8 @@ func (a *app) connect() (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	base := first(a.baseURL, a.env.Getenv("LINKREEL_BASE_URL"), saved.BaseURL)
-	key := first(a.key, a.env.Getenv("LINKREEL_API_KEY"))
+	base := cmp.Or(a.baseURL, a.env.Getenv("LINKREEL_BASE_URL"), saved.BaseURL)
+	key := cmp.Or(a.key, a.env.Getenv("LINKREEL_API_KEY"))
 	if key == "" && base == saved.BaseURL {
 		key = saved.Key // a key is for the deployment that it was saved with
 	}
@@ -272,15 +273,6 @@ func (a *app) note(format string, args ...any) {
 	if !a.quiet {
 		fmt.Fprintf(a.env.Err, format+"\n", args...)
 	}
-}
-
-func first(values ...string) string {
-	for _, v := range values {
-		if v != "" {
-			return v
-		}
-	}
-	return ""
 }
 
 // clean makes text from outside harmless for a terminal.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/csv"
 	"encoding/json"
@@ -262,10 +263,10 @@ func linksStats(a *app, fs *flag.FlagSet) action {
 			}
 			fmt.Fprintf(w, "total      %7d\n", s.Total)
 			for _, r := range s.Referrers {
-				fmt.Fprintf(w, "from       %7d %s\n", r.Clicks, clean(first(r.Host, "(direct)")))
+				fmt.Fprintf(w, "from       %7d %s\n", r.Clicks, clean(cmp.Or(r.Host, "(direct)")))
 			}
 			for _, r := range s.Countries {
-				fmt.Fprintf(w, "in         %7d %s\n", r.Clicks, clean(first(r.Country, "(unknown)")))
+				fmt.Fprintf(w, "in         %7d %s\n", r.Clicks, clean(cmp.Or(r.Country, "(unknown)")))
 			}
 			for _, r := range s.Devices {
 				fmt.Fprintf(w, "on         %7d %s\n", r.Clicks, clean(r.Device))

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -148,7 +149,7 @@ func videosAccess(a *app, fs *flag.FlagSet) action {
 			embed := strings.Join(access.EmbedOrigins, ", ")
 			facts(
 				w, "privacy", access.Privacy, "ends", when(access.ExpiresAt), "download",
-				map[bool]string{true: "yes", false: "no"}[access.AllowDownload], "embedded at", first(embed, "any site"),
+				map[bool]string{true: "yes", false: "no"}[access.AllowDownload], "embedded at", cmp.Or(embed, "any site"),
 			)
 		})
 	})

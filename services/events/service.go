@@ -14,13 +14,14 @@ import (
 	"github.com/linkreel/linkreel/libs/boot"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/seal"
+	"github.com/linkreel/linkreel/libs/tenant"
+	"github.com/linkreel/linkreel/libs/tenant/keeper"
 	"github.com/linkreel/linkreel/libs/tenant/wire"
 	"github.com/linkreel/linkreel/services/events/internal/api"
 	"github.com/linkreel/linkreel/services/events/internal/caller"
 	"github.com/linkreel/linkreel/services/events/internal/delivery"
 	"github.com/linkreel/linkreel/services/events/internal/feed"
 	"github.com/linkreel/linkreel/services/events/internal/store"
-	"github.com/linkreel/linkreel/services/events/internal/tenancy"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
@@ -103,7 +104,18 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 	options.Timeout = 40 * time.Second // A reader may hold its request for 25 seconds.
 	public := httpapi.New(options)
 	api.Routes(public, api.Options{Feed: reader, Webhooks: hooks, Policy: policy})
-	accounts := tenancy.New(store.Standings(stores.DB), kept, engine, cfg.Now)
+	// Each try reads the account's standing with the webhook, so no replica begins one by an earlier state once
+	// the new one is stored.
+	accounts := keeper.New(keeper.Options{
+		Standings: store.Standings(stores.DB), Now: cfg.Now, Erase: kept.EraseSome, Remains: kept.Remains, Resume: engine.Resume,
+		Changed: func(ctx context.Context, account string, s tenant.State) (err error) {
+			if s == tenant.Active {
+				// The keeper's loop would do it seconds later, and does if this replica is killed.
+				_, err = engine.Resume(ctx, account)
+			}
+			return err
+		},
+	})
 	internal := httpapi.New(httpapi.Options{Name: "events-internal", Now: cfg.Now})
 	wire.Routes(internal, cfg.InternalToken, api.Holder(accounts, hooks, reader))
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/valyala/fasthttp"
 
@@ -32,17 +33,12 @@ func (b *building) certificates() (*certificate.Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	names := map[string]bool{}
-	for _, name := range b.own.Names() {
-		names[name] = true
-	}
+	own := b.own.Names()
 	return certificate.NewService(certificate.Options{
 		Store: kept, Issuer: issuer, Account: account, Seal: keys, Limiter: ratelimit.New(b.stores.Redis, c.Now),
 		PerHour: c.ACMEOrdersPerHour,
-		Owner: func(wait func(bool) (context.Context, error), host string) (bool, error) {
-			return b.memory.Owner(wait, host)
-		},
-		Own: func(host string) bool { return names[host] },
+		Owner:   b.memory.Owner,
+		Own:     func(host string) bool { return slices.Contains(own, host) },
 		// One budget: a network that asks for unknown names by TLS spends what it would
 		// spend on unknown links.
 		Misses: b.misses, Now: c.Now,

@@ -43,6 +43,8 @@ const (
 	maxSealed = 1<<20 - 8<<10
 )
 
+func (d *document) origin() identity.Origin { return identity.Origin{Nonce: d.Nonce, At: d.At} }
+
 // errExpired is found and out of use.
 var errExpired = fmt.Errorf("%w: it has expired", firestoredb.ErrNotFound)
 
@@ -100,14 +102,14 @@ func (s *Firestore) mac(r Request) string {
 
 // Known reports whether there is a record of this very request. It costs one read.
 func (s *Firestore) Known(ctx context.Context, r Request) (bool, error) {
-	found, _, err := s.find(ctx, documentID(r))
+	found, _, err := s.find(ctx, r)
 	if errors.Is(err, firestoredb.ErrNotFound) {
 		return false, nil
 	}
 	return err == nil && s.sameBody(found, r) == nil, err
 }
 
-func (s *Firestore) sameBody(d document, r Request) error {
+func (s *Firestore) sameBody(d *document, r Request) error {
 	if hmac.Equal([]byte(d.BodyMAC), []byte(s.mac(r))) {
 		return nil
 	}
@@ -120,30 +122,25 @@ func (s *Firestore) sameBody(d document, r Request) error {
 // try died is handed out again with the same Nonce and At. A new key costs one write,
 // a known one a read more.
 func (s *Firestore) Begin(ctx context.Context, r Request) (Record, error) {
-	id := documentID(r)
-	seals, err := newSeals(r, id)
-	if err != nil {
-		return Record{}, err
-	}
 	fresh := s.opened(r)
 	// A record can expire, be taken over or be removed between the read and the
 	// write; each is another round, and a third party would have to win them all.
 	for range 4 {
-		written, err := s.create(ctx, id, fresh)
+		written, err := s.create(ctx, r, fresh)
 		if err == nil {
-			return Record{id: id, seals: seals, Nonce: fresh.Nonce, At: fresh.At, written: written}, nil
+			return Record{Origin: fresh.origin(), r: r, written: written}, nil
 		}
 		if !errors.Is(err, firestoredb.ErrExists) {
 			return Record{}, err
 		}
-		found, written, err := s.find(ctx, id)
+		found, written, err := s.find(ctx, r)
 		if errors.Is(err, firestoredb.ErrNotFound) {
 			continue
 		}
 		if err != nil {
 			return Record{}, err
 		}
-		rec := Record{id: id, seals: seals, Nonce: found.Nonce, At: found.At, written: written}
+		rec := Record{Origin: found.origin(), r: r, written: written}
 		if found.Nonce == fresh.Nonce {
 			return rec, nil // Our own write, which the client repeated because its answer was lost.
 		}
@@ -151,7 +148,7 @@ func (s *Firestore) Begin(ctx context.Context, r Request) (Record, error) {
 			return Record{}, err
 		}
 		if found.Done {
-			rec.Replay, err = seals.replay(id, found)
+			rec.Replay, err = found.replay(r)
 			return rec, err
 		}
 		now := s.now()
@@ -167,12 +164,14 @@ func (s *Firestore) Begin(ctx context.Context, r Request) (Record, error) {
 }
 
 func inProgress() error {
-	return &apierr.Error{Code: apierr.IdempotencyInProgress, Message: "A request with this Idempotency-Key is still running.", RetryAfter: time.Second}
+	return &apierr.Error{
+		Code: apierr.IdempotencyInProgress, Message: "A request with this Idempotency-Key is still running.", RetryAfter: time.Second,
+	}
 }
 
-func (s *Firestore) opened(r Request) document {
+func (s *Firestore) opened(r Request) *document {
 	now := s.now().Truncate(time.Microsecond) // Firestore's precision, so that a later try reads the same time
-	return document{
+	return &document{
 		Owner: Owner(r.Account), BodyMAC: s.mac(r), Nonce: identity.NewNonce(), At: now, Until: now.Add(turn), ExpireAt: now.Add(keep),
 	}
 }
@@ -180,16 +179,16 @@ func (s *Firestore) opened(r Request) document {
 // Finish keeps the answer unless another try has taken over; that one's answer
 // is the same. An answer too large for a document is not kept: it is made again
 // from the same nonce.
-func (s *Firestore) Finish(ctx context.Context, rec Record, answer Response) error {
-	text, bound, err := rec.seals.close(rec.id, answer)
-	if err != nil {
+func (s *Firestore) Finish(ctx context.Context, rec Record, answer *Response) error {
+	var d document
+	if err := d.close(rec.r, answer); err != nil {
 		return err
 	}
-	if len(text) > maxSealed {
+	if len(d.Sealed) > maxSealed {
 		return s.Abandon(ctx, rec)
 	}
-	_, err = s.update(ctx, "keep answer", rec, firestore.Update{Path: "done", Value: true},
-		firestore.Update{Path: "bound", Value: bound}, firestore.Update{Path: "sealed", Value: text})
+	_, err := s.update(ctx, "keep answer", rec, firestore.Update{Path: "done", Value: true},
+		firestore.Update{Path: "bound", Value: d.Bound}, firestore.Update{Path: "sealed", Value: d.Sealed})
 	return firestoredb.IgnoreMoved(err) // another try took over, or the client repeated a write that had arrived
 }
 
@@ -200,47 +199,48 @@ func (s *Firestore) Abandon(ctx context.Context, rec Record) error {
 }
 
 // update changes a record unless it was changed since this try wrote it.
-func (s *Firestore) update(ctx context.Context, what string, rec Record, updates ...firestore.Update) (written time.Time, err error) {
+func (s *Firestore) update(ctx context.Context, what string, rec Record, updates ...firestore.Update) (time.Time, error) {
+	return s.write(ctx, what, func(ctx context.Context) (*firestore.WriteResult, error) {
+		return s.ref(rec.r).Update(ctx, updates, firestore.LastUpdateTime(rec.written))
+	})
+}
+
+func (s *Firestore) create(ctx context.Context, r Request, d *document) (time.Time, error) {
+	return s.write(ctx, "open idempotency record", func(ctx context.Context) (*firestore.WriteResult, error) {
+		return s.ref(r).Create(ctx, d)
+	})
+}
+
+type write func(ctx context.Context) (*firestore.WriteResult, error)
+
+func (s *Firestore) write(ctx context.Context, what string, do write) (at time.Time, err error) {
 	err = s.db.Do(ctx, what, func(ctx context.Context) error {
-		res, err := s.ref(rec.id).Update(ctx, updates, firestore.LastUpdateTime(rec.written))
+		res, err := do(ctx)
 		if err == nil {
-			written = res.UpdateTime
+			at = res.UpdateTime
 		}
 		return err
 	})
-	return written, err
+	return at, err
 }
 
-func (s *Firestore) create(ctx context.Context, id string, d document) (written time.Time, err error) {
-	err = s.db.Do(ctx, "open idempotency record", func(ctx context.Context) error {
-		res, err := s.ref(id).Create(ctx, d)
-		if err == nil {
-			written = res.UpdateTime
-		}
-		return err
-	})
-	return written, err
-}
-
-// find reads a record. One that has expired is not found, and removed: the TTL policy
-// deletes late.
-func (s *Firestore) find(ctx context.Context, id string) (d document, written time.Time, err error) {
-	err = s.db.Do(ctx, "get idempotency record", func(ctx context.Context) error {
-		snap, err := s.ref(id).Get(ctx)
-		if err != nil {
-			return err
-		}
+// find reads the record of a request. One that has expired is not found, and removed:
+// the TTL policy deletes late.
+func (s *Firestore) find(ctx context.Context, r Request) (d *document, written time.Time, err error) {
+	read := firestoredb.Reader(func(snap firestoredb.Snap, d *document) *document {
 		written = snap.UpdateTime
-		return snap.DataTo(&d)
+		return d
 	})
+	d, err = firestoredb.Get(ctx, s.db, "get idempotency record", s.ref(r), read)
 	if err != nil || s.now().Before(d.ExpireAt) {
 		return d, written, err
 	}
-	err = s.db.Do(ctx, "remove idempotency record", func(ctx context.Context) error {
-		_, err := s.ref(id).Delete(ctx, firestore.LastUpdateTime(written))
-		return err
+	_, err = s.write(ctx, "remove idempotency record", func(ctx context.Context) (*firestore.WriteResult, error) {
+		return s.ref(r).Delete(ctx, firestore.LastUpdateTime(written))
 	})
-	return d, written, cmp.Or(firestoredb.IgnoreMoved(err), errExpired)
+	return nil, written, cmp.Or(firestoredb.IgnoreMoved(err), errExpired)
 }
 
-func (s *Firestore) ref(id string) *firestore.DocumentRef { return s.db.Collection(Collection).Doc(id) }
+func (s *Firestore) ref(r Request) *firestore.DocumentRef {
+	return s.db.Collection(Collection).Doc(r.id())
+}

@@ -77,7 +77,7 @@ func begin(t testing.TB, b world, r idempotency.Request) idempotency.Record {
 
 func finish(t testing.TB, b world, rec idempotency.Record, a idempotency.Response) {
 	t.Helper()
-	if err := b.Finish(t.Context(), rec, a); err != nil {
+	if err := b.Finish(t.Context(), rec, &a); err != nil {
 		t.Fatalf("Finish: %v", err)
 	}
 }

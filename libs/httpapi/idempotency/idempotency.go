@@ -15,7 +15,11 @@
 // forgotten record means a thing done twice.
 package idempotency
 
-import "time"
+import (
+	"time"
+
+	"github.com/linkreel/linkreel/libs/identity"
+)
 
 // Request names a request. Secret is the caller's bearer key: it seals an
 // answer that holds a secret itself, and is not stored. Nor is the body, of which
@@ -27,13 +31,11 @@ type Request struct {
 
 // Record is an open or finished request.
 type Record struct {
-	Nonce  string
-	At     time.Time
+	identity.Origin
 	Replay *Response
 
-	id      string
+	r       Request
 	written time.Time // the document as this try left it; a later write means another try took over
-	seals   seals
 }
 
 // Response is an answer as the caller saw it. Header has what belongs to the

@@ -17,15 +17,14 @@ import (
 type Receipt struct {
 	s      *Firestore
 	r      Request
-	id     string
-	fresh  document
+	d      *document
 	answer func() *Response
 	kept   bool
 }
 
 // Repeated is the error of a change that an earlier request has made.
 type Repeated struct {
-	Response // the answer to that request
+	Response // to that request
 }
 
 func (*Repeated) Error() string { return "an earlier request has done this" }
@@ -33,13 +32,11 @@ func (*Repeated) Error() string { return "an earlier request has done this" }
 // Receipt begins a request that is done in one commit. answer is asked at the commit;
 // nil is for a commit that is not the one to keep an answer of.
 func (s *Firestore) Receipt(r Request, answer func() *Response) *Receipt {
-	return &Receipt{s: s, r: r, id: documentID(r), fresh: s.opened(r), answer: answer}
+	return &Receipt{s: s, r: r, d: s.opened(r), answer: answer}
 }
 
 // Origin is what the request's records are derived from.
-func (p *Receipt) Origin() identity.Origin {
-	return identity.Origin{Nonce: p.fresh.Nonce, At: p.fresh.At}
-}
+func (p *Receipt) Origin() identity.Origin { return p.d.origin() }
 
 // Write implements [record.Receipt].
 func (p *Receipt) Write(tx *firestore.Transaction, changed []string) error {
@@ -48,27 +45,17 @@ func (p *Receipt) Write(tx *firestore.Transaction, changed []string) error {
 		return nil
 	}
 	answer.Changed = changed
-	if err := p.close(*answer); err != nil {
+	if err := p.d.close(p.r, answer); err != nil {
 		return err
 	}
 	p.kept = true // or the commit fails, and Found is asked
-	return tx.Create(p.s.ref(p.id), p.fresh)
-}
-
-func (p *Receipt) close(answer Response) error {
-	seals, err := newSeals(p.r, p.id)
-	if err != nil {
-		return err
-	}
-	p.fresh.Sealed, p.fresh.Bound, err = seals.close(p.id, answer)
-	p.fresh.Done = true
-	return err
+	return tx.Create(p.s.ref(p.r), p.d)
 }
 
 // Found implements [record.Receipt].
 func (p *Receipt) Found(ctx context.Context, err error) (changed []string, _ error) {
 	p.kept = false
-	found, _, lookErr := p.s.find(ctx, p.id)
+	found, _, lookErr := p.s.find(ctx, p.r)
 	switch {
 	case errors.Is(lookErr, errExpired):
 		return nil, record.ErrAgain
@@ -76,18 +63,14 @@ func (p *Receipt) Found(ctx context.Context, err error) (changed []string, _ err
 		return nil, err
 	case lookErr != nil:
 		return nil, lookErr
-	case found.Nonce == p.fresh.Nonce:
+	case found.Nonce == p.d.Nonce:
 		p.kept = true // Our own write. The answer to it was lost, and it was sent again.
 		return nil, nil
 	}
 	if err := p.s.sameBody(found, p.r); err != nil {
 		return nil, err
 	}
-	seals, err := newSeals(p.r, p.id)
-	if err != nil {
-		return nil, err
-	}
-	answer, err := seals.replay(p.id, found)
+	answer, err := found.replay(p.r)
 	if err != nil {
 		return nil, err
 	}
@@ -96,19 +79,19 @@ func (p *Receipt) Found(ctx context.Context, err error) (changed []string, _ err
 
 // Keep keeps the answer of a request that has ended without a commit, such as a
 // refusal. The error is [Repeated] when an earlier request has an answer.
-func (p *Receipt) Keep(ctx context.Context, answer Response) error {
+func (p *Receipt) Keep(ctx context.Context, answer *Response) error {
 	if p.kept {
 		return nil
 	}
-	if err := p.close(answer); err != nil {
+	if err := p.d.close(p.r, answer); err != nil {
 		return err
 	}
-	_, err := p.s.create(ctx, p.id, p.fresh)
+	_, err := p.s.create(ctx, p.r, p.d)
 	if errors.Is(err, firestoredb.ErrExists) {
 		_, err = p.Found(ctx, err)
 	}
 	if errors.Is(err, record.ErrAgain) {
-		_, err = p.s.create(ctx, p.id, p.fresh)
+		_, err = p.s.create(ctx, p.r, p.d)
 	}
 	return err
 }

@@ -2,42 +2,22 @@ package idempotency
 
 import (
 	"bytes"
+	"cmp"
 	"compress/flate"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io"
+	"slices"
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/seal"
 )
 
-// seals are the two keys under which an answer may be kept. Both are derived
-// from the Idempotency-Key, of which only a hash is stored. The bound one needs
-// the caller's API key too: it is for answers that hold a new API key, which
-// nobody who reads the database may learn.
-type seals struct{ bound, plain *seal.Key }
-
-func newSeals(r Request, id string) (seals, error) {
-	derive := func(secret, info string) (*seal.Key, error) {
-		return seal.Derive(secret+"\x00"+r.Key, []byte(id), "linkreel idempotency 1 "+info)
-	}
-	bound, err := derive(r.Secret, "bound")
-	if err != nil {
-		return seals{}, fmt.Errorf("seal answer: %w", err)
-	}
-	plain, err := derive(r.Account, "plain")
-	if err != nil {
-		return seals{}, fmt.Errorf("seal answer: %w", err)
-	}
-	return seals{bound: bound, plain: plain}, nil
-}
-
-// documentID names a request's record by hash, so that a caller's text is never
-// a document path and a guessed key cannot be read back.
-func documentID(r Request) string {
+// id names a request's record by hash, so that a caller's text is never a document
+// path and a guessed key cannot be read back.
+func (r Request) id() string {
 	h := sha256.New()
 	for _, part := range []string{r.Account, r.Route, r.Key} {
 		fmt.Fprintf(h, "%d:%s", len(part), part)
@@ -45,65 +25,54 @@ func documentID(r Request) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// holdsSecret reports whether an answer hands out an API key, a one-time link, or
-// a webhook's signing secret.
-func holdsSecret(r Response) bool {
-	for _, prefix := range []string{identity.KeyPrefix, identity.LinkPrefix, webhookSecretPrefix} {
-		if bytes.Contains(r.Body, []byte(prefix)) {
-			return true
-		}
+// key seals an answer. It is derived from the Idempotency-Key, of which only a hash is
+// stored. A bound one needs the caller's API key too: it is for answers that hold a new
+// secret, which nobody who reads the database may learn.
+func (r Request) key(bound bool) (*seal.Key, error) {
+	secret, purpose := r.Account, "linkreel idempotency 1 plain"
+	if bound {
+		secret, purpose = r.Secret, "linkreel idempotency 1 bound"
 	}
-	return false
+	return seal.Derive(secret+"\x00"+r.Key, []byte(r.id()), purpose)
 }
 
-// webhookSecretPrefix starts the secrets of Standard Webhooks.
-const webhookSecretPrefix = "whsec_"
+// secretPrefixes start API keys, one-time links, and the secrets of Standard Webhooks.
+var secretPrefixes = []string{identity.KeyPrefix, identity.LinkPrefix, "whsec_"}
 
-// close compresses and encrypts an answer. bound says which key was used.
-func (s seals) close(id string, answer Response) (text []byte, bound bool, err error) {
-	plain, err := json.Marshal(answer)
-	if err != nil {
-		return nil, false, fmt.Errorf("encode answer: %w", err)
-	}
+// close compresses and seals the answer to a request.
+func (d *document) close(r Request, answer *Response) error {
 	var packed bytes.Buffer
-	w, err := flate.NewWriter(&packed, flate.BestSpeed)
+	w, _ := flate.NewWriter(&packed, flate.BestSpeed) // only a level that is not there fails
+	if err := cmp.Or(json.NewEncoder(w).Encode(answer), w.Close()); err != nil {
+		return fmt.Errorf("pack answer: %w", err)
+	}
+	d.Bound = slices.ContainsFunc(secretPrefixes, func(prefix string) bool { return bytes.Contains(answer.Body, []byte(prefix)) })
+	key, err := r.key(d.Bound)
 	if err != nil {
-		return nil, false, fmt.Errorf("compress answer: %w", err)
+		return fmt.Errorf("seal answer: %w", err)
 	}
-	if _, err := w.Write(plain); err != nil {
-		return nil, false, fmt.Errorf("compress answer: %w", err)
-	}
-	if err := w.Close(); err != nil {
-		return nil, false, fmt.Errorf("compress answer: %w", err)
-	}
-	bound = holdsSecret(answer)
-	return s.key(bound).Seal(id, packed.Bytes()), bound, nil
+	d.Done, d.Sealed = true, key.Seal(r.id(), packed.Bytes())
+	return nil
 }
 
-// replay is the answer of a finished request.
-func (s seals) replay(id string, d document) (*Response, error) {
-	packed, err := s.key(d.Bound).Open(id, d.Sealed)
+// replay is the answer to a finished request.
+func (d *document) replay(r Request) (*Response, error) {
+	key, err := r.key(d.Bound)
+	if err != nil {
+		return nil, fmt.Errorf("open sealed answer: %w", err)
+	}
+	packed, err := key.Open(r.id(), d.Sealed)
 	if err != nil && d.Bound {
-		return nil, apierr.Wrap(apierr.IdempotencyKeyReused, "This Idempotency-Key was used with another API key, which alone may see the answer again.", err)
+		return nil, apierr.Wrap(apierr.IdempotencyKeyReused,
+			"This Idempotency-Key was used with another API key, which alone may see the answer again.", err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open sealed answer: %w", err)
 	}
 	// Without a bound: only we can have sealed it, so it unpacks to an answer of ours.
-	plain, err := io.ReadAll(flate.NewReader(bytes.NewReader(packed)))
-	if err != nil {
-		return nil, fmt.Errorf("open sealed answer: %w", err)
+	answer := &Response{}
+	if err := json.NewDecoder(flate.NewReader(bytes.NewReader(packed))).Decode(answer); err != nil {
+		return nil, fmt.Errorf("unpack answer: %w", err)
 	}
-	var answer Response
-	if err := json.Unmarshal(plain, &answer); err != nil {
-		return nil, fmt.Errorf("open sealed answer: %w", err)
-	}
-	return &answer, nil
-}
-
-func (s seals) key(bound bool) *seal.Key {
-	if bound {
-		return s.bound
-	}
-	return s.plain
+	return answer, nil
 }

@@ -9,19 +9,12 @@ import (
 func TestTheFormatOfKeptAnswersStays(t *testing.T) {
 	t.Parallel()
 	r := Request{Account: "acc_a", Route: "POST /api/v1/links", Key: "one", Secret: "lk_secret"}
-	id := documentID(r)
+	id := r.id()
 	if id != "919503764d28b05e4c1cc0c073c92a4c5b3a60d2b2fdd22540a49dc5095078a7" {
 		t.Errorf("the record is %s now", id)
 	}
-	s, err := newSeals(r, id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Secret = "another key"
-	other, err := newSeals(r, id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := r
+	other.Secret = "another key"
 	for _, c := range []struct {
 		text, body string
 		bound      bool
@@ -33,11 +26,11 @@ func TestTheFormatOfKeptAnswersStays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		answer, err := s.replay(id, document{Sealed: sealed, Bound: c.bound})
+		answer, err := (&document{Sealed: sealed, Bound: c.bound}).replay(r)
 		if err != nil || answer.Status != 201 || string(answer.Body) != c.body {
 			t.Errorf("%s: %+v, %v", c.body, answer, err)
 		}
-		if _, err := other.replay(id, document{Sealed: sealed, Bound: c.bound}); (err == nil) == c.bound {
+		if _, err := (&document{Sealed: sealed, Bound: c.bound}).replay(other); (err == nil) == c.bound {
 			t.Errorf("%s, asked for by another API key: %v", c.body, err)
 		}
 	}

@@ -129,18 +129,16 @@ func (s *Store) Create(ctx context.Context, j transcode.Job) (bool, error) {
 
 // Get reads a job; ErrNotFound when there is none.
 func (s *Store) Get(ctx context.Context, id string) (transcode.Record, error) {
-	var d document
-	err := s.db.Do(ctx, "get job", func(ctx context.Context) error {
-		snap, err := s.ref(id).Get(ctx)
-		if err != nil {
-			return err
-		}
-		return snap.DataTo(&d)
-	})
+	r, err := firestoredb.Get(ctx, s.db, "get job", s.ref(id), read)
+	return r, notFound(err)
+}
+
+func read(snap firestoredb.Snap) (transcode.Record, error) {
+	d, err := firestoredb.As[document](snap)
 	if err != nil {
-		return transcode.Record{}, notFound(err)
+		return transcode.Record{}, err
 	}
-	return d.record(id)
+	return d.record(snap.Ref.ID)
 }
 
 // Claim takes the job for lease from now and returns it with its new fencing
@@ -260,48 +258,33 @@ func (s *Store) Retry(ctx context.Context, t Token, at time.Time, f transcode.Fa
 	return failed, err
 }
 
-// Nack returns unfinished work on a clean shutdown: it can be claimed at once and
-// the try is not counted.
-func (s *Store) Nack(ctx context.Context, t Token) error {
+// Nack returns unfinished work: it can be claimed at once and the try, which the claim
+// has counted, is not counted.
+func (s *Store) Nack(ctx context.Context, t Token, but ...Return) error {
 	return s.holding(ctx, "return", t, func(d *document) error {
-		s.nack(d)
+		now := s.now()
+		d.State, d.Worker, d.DueAt = transcode.Queued, "", &now
+		d.Tries = max(0, d.Tries-1)
+		for _, change := range but {
+			change(d)
+		}
 		return nil
 	})
 }
 
-// PutOff is Nack for a job that its worker has no room for: it can be claimed from at
-// on.
-func (s *Store) PutOff(ctx context.Context, t Token, at time.Time) error {
-	return s.holding(ctx, "put off", t, func(d *document) error {
-		s.nack(d)
-		d.DueAt = &at
-		return nil
-	})
-}
+// Return is what is special about work that is returned.
+type Return func(*document)
 
-// NackInspected is Nack for a job whose source was inspected: what could be done
-// at once is done, so the fast lane does not take it again.
-func (s *Store) NackInspected(ctx context.Context, t Token) error {
-	return s.holding(ctx, "return inspected", t, func(d *document) error {
-		d.Inspected = true
-		s.nack(d)
-		return nil
-	})
-}
+// Inspected is for a job of which all is done that can be done at once: the fast lane
+// does not take it again.
+func Inspected(d *document) { d.Inspected = true }
 
-func (s *Store) nack(d *document) {
-	now := s.now()
-	d.State, d.Worker, d.DueAt = transcode.Queued, "", &now
-	// The claim has counted it.
-	d.Tries = max(0, d.Tries-1)
-}
+// NotBefore is for a job that its worker has no room for: it can be claimed from at on.
+func NotBefore(at time.Time) Return { return func(d *document) { d.DueAt = &at } }
 
 // Delete removes the record. A worker that holds the job loses it.
 func (s *Store) Delete(ctx context.Context, id string) error {
-	return s.db.Do(ctx, "delete job", func(ctx context.Context) error {
-		_, err := s.ref(id).Delete(ctx)
-		return err
-	})
+	return s.db.DeleteAll(ctx, "delete job", s.ref(id))
 }
 
 // Cursor is a place in the list of due jobs; the zero Cursor is its start.
@@ -333,41 +316,25 @@ func bucketOf(id string) int {
 // parts to be collected. next is the place to continue at, and zero at the end. A
 // record that cannot be read is an error, beside the others and not in their way.
 func (s *Store) Due(ctx context.Context, after Cursor, limit int) (records []transcode.Record, next Cursor, err error) {
-	var snaps []*firestore.DocumentSnapshot
-	err = s.db.Do(ctx, "list due jobs", func(ctx context.Context) (err error) {
-		q := s.db.Collection(collection).Where("dueBucket", "in", buckets).Where("dueAt", "<=", s.now()).
-			OrderBy("dueAt", firestore.Asc).OrderBy(firestore.DocumentID, firestore.Asc).Limit(limit)
-		if after != (Cursor{}) {
-			q = q.StartAfter(after.at, after.id)
-		}
-		snaps, err = q.Documents(ctx).GetAll()
-		return err
-	})
+	q := s.db.Collection(collection).Where("dueBucket", "in", buckets).Where("dueAt", "<=", s.now()).
+		OrderBy("dueAt", firestore.Asc).OrderBy(firestore.DocumentID, firestore.Asc).Limit(limit)
+	if after != (Cursor{}) {
+		q = q.StartAfter(after.at, after.id)
+	}
+	snaps, err := s.db.Query(ctx, "list due jobs", q)
 	if err != nil {
 		return nil, Cursor{}, err
 	}
-	var unread []error
-	for _, snap := range snaps {
-		// Read by itself, so that the place moves past a record that cannot be read.
-		if at, ok := snap.Data()["dueAt"].(time.Time); ok {
-			next = Cursor{at: at, id: snap.Ref.ID}
-		}
-		var d document
-		err := snap.DataTo(&d)
-		var r transcode.Record
-		if err == nil {
-			r, err = d.record(snap.Ref.ID)
-		}
-		if err != nil {
-			unread = append(unread, fmt.Errorf("read job %s: %w", snap.Ref.ID, err))
-			continue
-		}
-		records = append(records, r)
+	if len(snaps) == limit {
+		last := snaps[limit-1]
+		at, _ := last.Data()["dueAt"].(time.Time) // it was ordered by that
+		next = Cursor{at, last.Ref.ID}
 	}
-	if len(snaps) < limit {
-		next = Cursor{}
+	records, broken := firestoredb.Sift(snaps, read)
+	for _, b := range broken {
+		err = errors.Join(err, b.Err)
 	}
-	return records, next, errors.Join(unread...)
+	return records, next, err
 }
 
 // Collect looks at a final part that became due: it removes the record when the

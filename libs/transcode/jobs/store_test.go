@@ -315,7 +315,7 @@ func TestAJobThatIsPutOffWaitsAndLosesNoTry(t *testing.T) {
 	s, clock, _ := open(t)
 	j := create(t, s)
 	token := claim(t, s, j.ID, "w")
-	if err := s.PutOff(t.Context(), token, clock.Now().Add(time.Minute)); err != nil {
+	if err := s.Nack(t.Context(), token, jobs.NotBefore(clock.Now().Add(time.Minute))); err != nil {
 		t.Fatal(err)
 	}
 	if r := get(t, s, j.ID); r.State != transcode.Queued || r.Tries != 0 {
@@ -328,8 +328,8 @@ func TestAJobThatIsPutOffWaitsAndLosesNoTry(t *testing.T) {
 	if _, err := s.Claim(t.Context(), j.ID, "w", lease); err != nil {
 		t.Errorf("Claim at its time = %v", err)
 	}
-	if err := s.PutOff(t.Context(), token, clock.Now()); !errors.Is(err, jobs.ErrLost) {
-		t.Errorf("PutOff without the lease = %v, want ErrLost", err)
+	if err := s.Nack(t.Context(), token, jobs.NotBefore(clock.Now())); !errors.Is(err, jobs.ErrLost) {
+		t.Errorf("NotBefore without the lease = %v, want ErrLost", err)
 	}
 }
 
@@ -345,7 +345,7 @@ func TestAJobThatWasInspectedIsForASlot(t *testing.T) {
 	if err := s.Publish(t.Context(), token, outcome(1, false, "p/")); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.NackInspected(t.Context(), token); err != nil {
+	if err := s.Nack(t.Context(), token, jobs.Inspected); err != nil {
 		t.Fatal(err)
 	}
 	if r := get(t, s, j.ID); r.State != transcode.Queued || !r.Inspected || r.Tries != 0 || r.Outcome == nil {
@@ -354,8 +354,8 @@ func TestAJobThatWasInspectedIsForASlot(t *testing.T) {
 	if _, err := s.ClaimNew(t.Context(), j.ID, "fast", lease); !errors.Is(err, jobs.ErrHeld) {
 		t.Errorf("a second look = %v, want ErrHeld", err)
 	}
-	if err := s.NackInspected(t.Context(), token); !errors.Is(err, jobs.ErrLost) {
-		t.Errorf("NackInspected without the lease = %v, want ErrLost", err)
+	if err := s.Nack(t.Context(), token, jobs.Inspected); !errors.Is(err, jobs.ErrLost) {
+		t.Errorf("Inspected without the lease = %v, want ErrLost", err)
 	}
 	if r, err := s.Claim(t.Context(), j.ID, "slot", lease); err != nil || r.Attempt != 2 {
 		t.Errorf("Claim by a slot = attempt %d, %v", r.Attempt, err)

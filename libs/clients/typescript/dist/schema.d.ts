@@ -720,6 +720,7 @@ export interface paths {
          *     `member`, `invitation`, `domain`, `link`, `linkStats`, `video`, `webhook` and `event`. Each video has a download address;
          *     no line has a secret. Needs every read scope there is, and an owner where a member's key or session asks. An answer
          *     that breaks off before its end is incomplete. Each server runs two exports of an account at a time; one more is answered with 429.
+         *     A record that cannot be read has a line of the type `unreadable`, with its `type` and `id`.
          */
         get: operations["exportAccount"];
         put?: never;

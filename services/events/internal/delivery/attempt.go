@@ -9,6 +9,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/outage"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
 
@@ -109,7 +110,7 @@ func (e *Engine) save(ctx context.Context, d *webhook.Delivery) {
 			slog.WarnContext(ctx, "result of a delivery not written; it will be sent again", "delivery", d.ID, "error", err)
 			return
 		}
-		pause(ctx, wait)
+		outage.Pause(ctx, wait)
 	}
 }
 

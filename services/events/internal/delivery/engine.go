@@ -35,6 +35,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/outage"
 	"github.com/linkreel/linkreel/services/events/internal/feed"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
@@ -56,6 +57,7 @@ type Store interface {
 
 	// Receiver reads a webhook, and whether its account may be sent nothing now.
 	Receiver(ctx context.Context, accountID, id string) (w *webhook.Webhook, silent bool, err error)
+	Webhooks(ctx context.Context, accountID string) ([]*webhook.Webhook, error)
 	Update(ctx context.Context, accountID, id string, fn func(*webhook.Webhook) (events.Type, error)) (*webhook.Webhook, error)
 	// Signing opens the secrets that sign at now; err names those that do not open.
 	Signing(w *webhook.Webhook, now time.Time) (texts []string, err error)
@@ -245,7 +247,7 @@ func (e *Engine) sweeps(ctx context.Context) {
 		if e.hub.turns.Mine(ctx, "events-sweep", e.opt.Sweep*9/10) {
 			e.Sweep(ctx)
 		}
-		pause(ctx, e.opt.Sweep)
+		outage.Pause(ctx, e.opt.Sweep)
 	}
 }
 

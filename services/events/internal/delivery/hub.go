@@ -10,6 +10,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/dedup"
 	"github.com/linkreel/linkreel/libs/events/outbox"
+	"github.com/linkreel/linkreel/libs/outage"
 )
 
 // settledChannel carries the accounts whose feed has grown, to the replicas that
@@ -53,7 +54,7 @@ func (h *hub) listen(ctx context.Context, woken func(accountID string)) {
 			}
 		}
 		_ = sub.Close()
-		pause(ctx, time.Second)
+		outage.Pause(ctx, time.Second)
 	}
 }
 
@@ -95,14 +96,5 @@ func (h *hub) announce(ctx context.Context, accountID string) {
 	defer cancel()
 	if err := h.redis.Publish(ctx, settledChannel, accountID).Err(); err != nil {
 		slog.DebugContext(ctx, "cannot tell other replicas about new events; their sweeps find them", "error", err)
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
 	}
 }

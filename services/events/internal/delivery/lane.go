@@ -26,7 +26,7 @@ const (
 	accounts = 20
 	// silence is for how long what a suspended account's webhook would be sent is
 	// put off at a time. It does not have to end with that: lifting the suspension has
-	// it sent, by any replica (tenancy.Service.Look).
+	// it sent, by any replica ([Engine.Resume]).
 	silence = 6 * time.Hour
 	// again is when a lane asks again whose deliveries could not be read.
 	again = 5 * time.Second
@@ -245,6 +245,23 @@ func (e *Engine) waiting(ctx context.Context, webhookID string, n int) (list []*
 		}
 	}
 	return due, full, err
+}
+
+// Resume sends what has waited while the account was suspended, and reports whether
+// there was anything.
+func (e *Engine) Resume(ctx context.Context, accountID string) (waited bool, err error) {
+	hooks, err := e.store.Webhooks(ctx, accountID)
+	for _, w := range hooks {
+		n, err := e.store.CountDeferred(ctx, w.ID, 1)
+		if err != nil {
+			return false, err
+		}
+		if n > 0 {
+			waited = true
+			e.Send(accountID, w.ID)
+		}
+	}
+	return waited, err
 }
 
 // resumed reports whether an account that was suspended a moment ago may be sent

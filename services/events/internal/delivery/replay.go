@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/linkreel/linkreel/libs/outage"
 	"github.com/linkreel/linkreel/services/events/internal/feed"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
@@ -29,7 +30,7 @@ func (e *Engine) replays(ctx context.Context) {
 		case <-e.replaying:
 		}
 		for e.replayRound(ctx) {
-			pause(ctx, replayPace)
+			outage.Pause(ctx, replayPace)
 		}
 	}
 }

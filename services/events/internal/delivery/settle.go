@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/linkreel/linkreel/libs/outage"
 	"github.com/linkreel/linkreel/services/events/internal/feed"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
@@ -68,7 +69,7 @@ func (s *settler) ask(ctx context.Context, accountID string) <-chan struct{} {
 func (s *settler) run(ctx context.Context, accountID string, t *turn) {
 	for {
 		// Before the round is taken, so that whoever asks during the pause shares it.
-		pause(ctx, s.wait(t))
+		outage.Pause(ctx, s.wait(t))
 		s.mu.Lock()
 		r := t.next
 		t.next = nil

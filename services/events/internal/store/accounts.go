@@ -8,21 +8,12 @@ import (
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/libs/tenant/keeper"
-	"github.com/linkreel/linkreel/services/events/internal/tenancy"
 	"github.com/linkreel/linkreel/services/events/internal/webhook"
 )
-
-var _ tenancy.Store = (*Store)(nil)
 
 // Standings are what auth has decided about accounts.
 func Standings(db *firestoredb.DB) keeper.Standings {
 	return keeper.Standings{DB: db, Collection: "eventAccounts"}
-}
-
-// Deferred implements [tenancy.Store].
-func (s *Store) Deferred(ctx context.Context, webhookID string) (bool, error) {
-	n, err := s.CountDeferred(ctx, webhookID, 1)
-	return n > 0, err
 }
 
 // setOf is all that is kept of accounts beside their feeds. Webhooks go first, so that
@@ -53,7 +44,8 @@ const (
 	ofPages   = 10
 )
 
-// EraseSome implements [tenancy.Store].
+// EraseSome removes up to a page of what is kept about an account, and reports whether
+// there may be more.
 func (s *Store) EraseSome(ctx context.Context, accountID string) (more bool, err error) {
 	// First, so that nobody gives places by what it says of webhooks; they are in it for a while longer.
 	if err := s.db.DeleteAll(ctx, "erase feed", s.feedRef(accountID)); err != nil {
@@ -66,7 +58,7 @@ func (s *Store) EraseSome(ctx context.Context, accountID string) (more bool, err
 	return false, s.db.DeleteAll(ctx, "erase feed", s.feedRef(accountID))
 }
 
-// Remains implements [tenancy.Store].
+// Remains reports whether anything is kept about an account beside its standing.
 func (s *Store) Remains(ctx context.Context, accountID string) (bool, error) {
 	if left, err := s.all.Remains(ctx, accountID); left || err != nil {
 		return true, err

@@ -92,7 +92,6 @@ func checkQuery(f *httpapi.Fields, text string) {
 	}
 }
 
-// readLabels reads the fields by which owners find a link again.
 func readTags(f *httpapi.Fields, field string, given []string) []string {
 	if f.HasError(field) {
 		return nil
@@ -102,11 +101,10 @@ func readTags(f *httpapi.Fields, field string, given []string) []string {
 	return tags
 }
 
-func readExternalID(f *httpapi.Fields, id string) string {
+func checkExternalID(f *httpapi.Fields, id string) {
 	if !f.HasError("externalId") {
 		f.Add(label.ExternalID("externalId", id)...)
 	}
-	return id
 }
 
 // listTags answers the tags of links and videos, for whoever may read either.
@@ -139,8 +137,8 @@ func (h public) listTags(c *fiber.Ctx) error {
 		return err
 	}
 	out := wire.TagPage{Data: make([]wire.Tag, 0, len(page)), HasMore: next != ""}
-	for _, t := range page {
-		out.Data = append(out.Data, wire.Tag{Name: t.Name})
+	for _, name := range page {
+		out.Data = append(out.Data, wire.Tag{Name: name})
 	}
 	if next != "" {
 		cursor := base64.RawURLEncoding.EncodeToString([]byte(next))
@@ -159,7 +157,8 @@ func (h public) bulkUpdate(c *fiber.Ctx) error {
 	var set link.Set
 	in := body.Set
 	if in.Tags.Set {
-		set.Tags = link.To(readTags(fields, "set.tags", in.Tags.Value))
+		tags := readTags(fields, "set.tags", in.Tags.Value)
+		set.Patch = append(set.Patch, func(l *link.Link) { l.Tags = tags })
 		if len(in.AddTags)+len(in.RemoveTags) > 0 {
 			fields.Add(apierr.Detail{
 				Field: "set.tags", Code: apierr.NotAllowed,
@@ -169,12 +168,11 @@ func (h public) bulkUpdate(c *fiber.Ctx) error {
 	}
 	set.AddTags, set.RemoveTags = readTags(fields, "set.addTags", in.AddTags), readTags(fields, "set.removeTags", in.RemoveTags)
 	if in.Archived.Set {
-		set.Archived = link.To(in.Archived.Value)
+		set.Patch = append(set.Patch, func(l *link.Link) { l.Archived = in.Archived.Value })
 	}
-	if b := in.ExpiresAt; b.Null {
-		set.Expiry = link.To(link.Expiry{})
-	} else if b.Set {
-		set.Expiry = link.To(validate(fields, "set.expiresAt", expiry(b.Value)))
+	if b := in.ExpiresAt; b.Set {
+		to := expiryOrNever(fields, "set.expiresAt", b)
+		set.Patch = append(set.Patch, func(l *link.Link) { l.Expiry = to })
 	}
 	if err := fields.Err(); err != nil {
 		return err

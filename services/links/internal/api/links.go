@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -61,14 +60,10 @@ func cursorOf(c *fiber.Ctx) (int64, error) {
 	return n, nil
 }
 
-const maxCursor = 1<<53 - 1
-
+// parseCursor reads a whole number that JavaScript can hold.
 func parseCursor(text string) (int64, bool) {
-	if text == "" || len(text) > 16 || strings.Trim(text, "0123456789") != "" {
-		return 0, false
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	return n, err == nil && n <= maxCursor
+	n, err := strconv.ParseUint(text, 10, 53)
+	return int64(n), err == nil && len(text) <= 16
 }
 
 func (h public) get(c *fiber.Ctx) error {
@@ -150,7 +145,8 @@ func (h public) draft(f *httpapi.Fields, body *wire.LinkCreate, on *customdomain
 		d.Tags = readTags(f, "tags", body.Tags)
 	}
 	if body.ExternalID != nil {
-		d.ExternalID = readExternalID(f, *body.ExternalID)
+		d.ExternalID = *body.ExternalID
+		checkExternalID(f, d.ExternalID)
 	}
 	if body.ImportedClicks != nil || body.CreatedAt != nil {
 		h.imported(f, body, &d)
@@ -208,50 +204,53 @@ func (h public) patch(f *httpapi.Fields, body *wire.LinkUpdate, host string) lin
 		own = append(own[:len(own):len(own)], link.ParseHost(host))
 	}
 	var p link.Patch
+	set := func(change func(*link.Link)) { p = append(p, change) }
 	if b := body.URL; b.Null {
 		f.Add(apierr.Detail{
 			Field: "url", Code: apierr.InvalidType,
 			Message: "A link always has a destination. Send an address, or leave the field out.",
 		})
 	} else if b.Set {
-		p.Destination = link.To(validate(f, "url", func() (link.URL, *apierr.Detail) { return h.links.Destination(b.Value, own) }))
+		to := validate(f, "url", func() (link.URL, *apierr.Detail) { return h.links.Destination(b.Value, own) })
+		set(func(l *link.Link) { l.Destination = to })
 	}
 	if b := body.Title; b.Set {
-		p.Title = link.To(b.Value)
+		set(func(l *link.Link) { l.Title = b.Value })
 	}
-	if b := body.ExpiresAt; b.Null {
-		p.Expiry = link.To(link.Expiry{})
-	} else if b.Set {
-		p.Expiry = link.To(validate(f, "expiresAt", expiry(b.Value)))
+	if b := body.ExpiresAt; b.Set {
+		to := expiryOrNever(f, "expiresAt", b)
+		set(func(l *link.Link) { l.Expiry = to })
 	}
 	if b := body.OGTitle; b.Set {
-		p.OGTitle = link.To(textOrNil(b))
+		set(func(l *link.Link) { l.OpenGraph.Title = orNil(b) })
 	}
 	if b := body.OGDescription; b.Set {
-		p.OGDescription = link.To(textOrNil(b))
+		set(func(l *link.Link) { l.OpenGraph.Description = orNil(b) })
 	}
 	if b := body.OGImage; b.Null {
-		p.OGImage = link.To[*link.URL](nil)
+		set(func(l *link.Link) { l.OpenGraph.Image = nil })
 	} else if b.Set {
 		image := validate(f, "ogImage", func() (link.URL, *apierr.Detail) { return link.ParseURL(b.Value, own) })
-		p.OGImage = link.To(&image)
+		set(func(l *link.Link) { l.OpenGraph.Image = &image })
 	}
 	// Null is what the field is without a value: no tags, no id, not archived.
 	if b := body.Tags; b.Set {
-		p.Tags = link.To(readTags(f, "tags", b.Value))
+		tags := readTags(f, "tags", b.Value)
+		set(func(l *link.Link) { l.Tags = tags })
 	}
-	if b := body.ExternalID; b.Null {
-		p.ExternalID = link.To("")
-	} else if b.Set {
-		p.ExternalID = link.To(readExternalID(f, b.Value))
+	if b := body.ExternalID; b.Set {
+		if !b.Null {
+			checkExternalID(f, b.Value)
+		}
+		set(func(l *link.Link) { l.ExternalID = b.Value })
 	}
 	if b := body.Archived; b.Set {
-		p.Archived = link.To(b.Value)
+		set(func(l *link.Link) { l.Archived = b.Value })
 	}
 	return p
 }
 
-func textOrNil(b httpapi.Optional[string]) *string {
+func orNil(b httpapi.Optional[string]) *string {
 	if b.Null {
 		return nil
 	}

@@ -143,6 +143,14 @@ func expiry(m jsdate.Moment) func() (link.Expiry, *apierr.Detail) {
 	}
 }
 
+// expiryOrNever is [expiry], and never for null.
+func expiryOrNever(f *httpapi.Fields, field string, m httpapi.Optional[jsdate.Moment]) link.Expiry {
+	if m.Null {
+		return link.Expiry{}
+	}
+	return validate(f, field, expiry(m.Value))
+}
+
 // validate runs a rule on a field that has no broken rule yet, and notes what the
 // rule says.
 func validate[T any](f *httpapi.Fields, field string, parse func() (T, *apierr.Detail)) (value T) {

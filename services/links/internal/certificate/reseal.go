@@ -42,7 +42,7 @@ func newRotation(opt Options) *seal.Rotation {
 }
 
 func resealCertificate(ctx context.Context, opt Options, host string) error {
-	return opt.Store.ChangeCertificate(ctx, host, func(r *Record, _ Owner) error {
+	return opt.Store.ChangeCertificate(ctx, host, func(r *Record, _ *Owner) error {
 		if r.Certificate == nil {
 			return nil
 		}

@@ -37,10 +37,10 @@ func (s *shelf) SealedBy(_ context.Context, keyIDs []string, after string, limit
 	return sealedIn(s.records, keyIDs, after, limit), nil
 }
 
-func (s *shelf) ChangeCertificate(_ context.Context, host string, fn func(*Record, Owner) error) error {
+func (s *shelf) ChangeCertificate(_ context.Context, host string, fn func(*Record, *Owner) error) error {
 	s.tried++
 	r := &Record{Host: host, Certificate: &Certificate{Key: s.records[host]}}
-	err := errors.Join(s.broken[host], fn(r, Owner{}))
+	err := errors.Join(s.broken[host], fn(r, &Owner{}))
 	if err == nil {
 		s.records[host] = r.Certificate.Key
 	}

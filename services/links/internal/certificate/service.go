@@ -32,11 +32,10 @@ import (
 type Store interface {
 	// Certificate reads a host's record; found is false when there is none.
 	Certificate(ctx context.Context, host string) (r *Record, found bool, err error)
-	// ChangeCertificate runs fn on a host's record, which may be the zero one, and
-	// stores what fn made of it, along with what the domain's owner sees
-	// ([Shown]). fn may run several times and has no other effect. An error of fn
-	// stores nothing; ErrForget removes the record.
-	ChangeCertificate(ctx context.Context, host string, fn func(r *Record, o Owner) error) error
+	// ChangeCertificate runs fn on a host's record, which may be the zero one, and on
+	// its owner, and stores what fn made of both. fn may run several times and has no
+	// other effect. An error of fn stores nothing; ErrForget removes the record.
+	ChangeCertificate(ctx context.Context, host string, fn func(r *Record, o *Owner) error) error
 	// DueCertificates lists hosts of a bucket whose records are due, earliest first.
 	// Records that cannot be read are among them.
 	DueCertificates(ctx context.Context, bucket int, at time.Time, limit int) ([]string, error)
@@ -51,6 +50,8 @@ type Store interface {
 type Owner struct {
 	Account   string
 	Suspended bool // or being erased
+	// Shown is what the account sees of the certificate.
+	Shown customdomain.Certificate
 }
 
 // errNoChallenge is the answer when no order waits for a challenge.
@@ -436,7 +437,7 @@ func (s *Service) turn(ctx context.Context, account string) (end func(), err err
 func (s *Service) claim(ctx context.Context, host string) (o claimed, err error) {
 	own := s.opt.Own(host)
 	var refusal error // returned although the record changes
-	err = s.opt.Store.ChangeCertificate(ctx, host, func(r *Record, owner Owner) error {
+	err = s.record(ctx, host, func(r *Record, owner *Owner) error {
 		o, refusal = claimed{}, nil
 		if owner.Account == "" && !own {
 			refusal = ErrUnknownHost
@@ -468,6 +469,15 @@ func (s *Service) claim(ctx context.Context, host string) (o claimed, err error)
 		err = refusal
 	}
 	return o, err
+}
+
+// record changes a host's record, and what the owner sees of it.
+func (s *Service) record(ctx context.Context, host string, fn func(r *Record, o *Owner) error) error {
+	return s.opt.Store.ChangeCertificate(ctx, host, func(r *Record, o *Owner) error {
+		err := fn(r, o)
+		o.Shown = Shown(r, s.opt.Now())
+		return err
+	})
 }
 
 // leave reduces the record of a host without a domain to what must be kept.
@@ -648,7 +658,7 @@ func (s *Service) keep(ctx context.Context, lose context.CancelCauseFunc, o clai
 
 // change changes the record of an order while the lease with its token is the last one.
 func (s *Service) change(ctx context.Context, o claimed, fn func(r *Record)) error {
-	return s.opt.Store.ChangeCertificate(ctx, o.host, func(r *Record, _ Owner) error {
+	return s.record(ctx, o.host, func(r *Record, _ *Owner) error {
 		if !r.Held(o.token) {
 			return ErrOvertaken
 		}
@@ -664,7 +674,7 @@ func (s *Service) note(ctx context.Context, o claimed, change func(r *Record)) e
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	own, gone := s.opt.Own(o.host), false
-	err := s.opt.Store.ChangeCertificate(ctx, o.host, func(r *Record, owner Owner) error {
+	err := s.record(ctx, o.host, func(r *Record, owner *Owner) error {
 		if !r.Held(o.token) {
 			return ErrOvertaken
 		}

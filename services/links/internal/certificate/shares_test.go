@@ -38,13 +38,13 @@ func (s *registry) Certificate(_ context.Context, host string) (*Record, bool, e
 	return &r, ok, nil
 }
 
-func (s *registry) ChangeCertificate(_ context.Context, host string, fn func(*Record, Owner) error) error {
+func (s *registry) ChangeCertificate(_ context.Context, host string, fn func(*Record, *Owner) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.records[host]
 	r.Host = host
 	_, account, _ := strings.Cut(host, ".")
-	err := fn(&r, Owner{Account: account})
+	err := fn(&r, &Owner{Account: account})
 	if err == nil {
 		s.records[host] = r
 	}

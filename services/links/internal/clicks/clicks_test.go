@@ -36,6 +36,8 @@ func (s *shelf) Target(_ context.Context, key string) (link.Target, bool, error)
 
 func (s *shelf) Host(context.Context, string) (string, bool, error) { return "", false, nil }
 
+func (s *shelf) Suspended(context.Context, string) (bool, error) { return false, nil }
+
 // good is an answer whose state a test sets.
 type good struct{ overtaken, old atomic.Bool }
 
@@ -131,7 +133,7 @@ func open(t testing.TB, addr string, parts int, edit ...func(*Config)) process {
 		e(&cfg)
 	}
 	p := process{shelf: &shelf{}}
-	p.memory = invalidation.NewMemory(invalidation.Options{Target: p.shelf.Target, Host: p.shelf.Host, Partitions: parts})
+	p.memory = invalidation.NewMemory(invalidation.Options{Target: p.shelf.Target, Host: p.shelf.Host, Suspended: p.shelf.Suspended, Partitions: parts})
 	client := patient(t, addr)
 	p.announce = invalidation.NewAnnouncer(client, p.memory, "test")
 	var err error

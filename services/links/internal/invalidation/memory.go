@@ -16,8 +16,7 @@ type Options struct {
 	Target func(ctx context.Context, key string) (t link.Target, found bool, err error)
 	// Host reads which domain a host name in lower case belongs to.
 	Host func(ctx context.Context, host string) (domainID string, found bool, err error)
-	// Suspended reads whether an account's links are out of service; nil knows no
-	// such accounts.
+	// Suspended reads whether an account's links are out of service.
 	Suspended func(ctx context.Context, accountID string) (bool, error)
 	// Capacity bounds the links that are kept, in bytes.
 	Capacity int64
@@ -30,7 +29,7 @@ type Options struct {
 type Memory struct {
 	targets  []*cache.Cache[link.Target] // by partition
 	hosts    *cache.Cache[string]
-	accounts *cache.Cache[bool] // nil without [Options.Suspended]
+	accounts *cache.Cache[bool]
 	now      func() time.Time
 
 	mu     sync.Mutex
@@ -50,15 +49,13 @@ func NewMemory(opt Options) *Memory {
 		}))
 	}
 	m.hosts = cache.New(cache.Options[string]{Load: opt.Host, Capacity: 8 << 20, Now: opt.Now})
-	if opt.Suspended != nil {
-		// An account that is in order has no document; "found" keeps it as long as a
-		// value, since nearly all accounts are.
-		load := func(ctx context.Context, id string) (bool, bool, error) {
-			suspended, err := opt.Suspended(ctx, id)
-			return suspended, true, err
-		}
-		m.accounts = cache.New(cache.Options[bool]{Load: load, Capacity: 16 << 20, Now: opt.Now})
+	// An account that is in order has no document; "found" keeps it as long as a
+	// value, since nearly all accounts are.
+	load := func(ctx context.Context, id string) (bool, bool, error) {
+		suspended, err := opt.Suspended(ctx, id)
+		return suspended, true, err
 	}
+	m.accounts = cache.New(cache.Options[bool]{Load: load, Capacity: 16 << 20, Now: opt.Now})
 	return m
 }
 
@@ -116,9 +113,7 @@ func (m *Memory) Invalidate(keys ...string) {
 		m.targets[p].Invalidate(keys...)
 	}
 	m.hosts.Invalidate(hosts...)
-	if m.accounts != nil {
-		m.accounts.Invalidate(accounts...)
-	}
+	m.accounts.Invalidate(accounts...)
 }
 
 // invalidateAll is for a partition some of whose entries were missed. Hosts and
@@ -126,9 +121,7 @@ func (m *Memory) Invalidate(keys ...string) {
 func (m *Memory) invalidateAll(part int) {
 	m.targets[part].InvalidateAll()
 	m.hosts.InvalidateAll()
-	if m.accounts != nil {
-		m.accounts.InvalidateAll()
-	}
+	m.accounts.InvalidateAll()
 }
 
 func (m *Memory) setSynced(part int, synced bool) {
@@ -142,9 +135,7 @@ func (m *Memory) setSynced(part int, synced bool) {
 	}
 	// What all partitions share is trusted no longer than the least of them allows.
 	m.hosts.SetSynced(len(m.silent) == 0)
-	if m.accounts != nil {
-		m.accounts.SetSynced(len(m.silent) == 0)
-	}
+	m.accounts.SetSynced(len(m.silent) == 0)
 }
 
 func (m *Memory) markUncertain(part int) {
@@ -153,9 +144,7 @@ func (m *Memory) markUncertain(part int) {
 	defer m.mu.Unlock()
 	m.silent[part] = true
 	m.hosts.MarkUncertain()
-	if m.accounts != nil {
-		m.accounts.MarkUncertain()
-	}
+	m.accounts.MarkUncertain()
 }
 
 // Answer is what a short address was resolved to, with everything that it
@@ -224,7 +213,7 @@ func (m *Memory) Resolve(a *Answer, wait func(known bool) (context.Context, erro
 	}
 	key := link.SlugKey(domainID, folded)
 	a.part = Partition(key, len(m.targets))
-	if a.target, err = lookUp(m, m.targets[a.part], &a.at, wait, key); err != nil || !a.target.Found || m.accounts == nil {
+	if a.target, err = lookUp(m, m.targets[a.part], &a.at, wait, key); err != nil || !a.target.Found {
 		return err
 	}
 	// The link is there, so its account costs nobody a miss.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/events"
@@ -93,37 +94,32 @@ func tags(tx Tx, accountID string, changes []change) error {
 	return tx.Tags(accountID, got, lost)
 }
 
-// Tag is a tag in a list; Cursor is its place there.
-type Tag struct{ Name, Cursor string }
-
 // Tags lists tags that the account's links and videos carry, in alphabetical
 // order, after a cursor. next is "" at the end.
-func (s *Service) Tags(ctx context.Context, accountID, q, after string, limit int) (page []Tag, next string, err error) {
+func (s *Service) Tags(ctx context.Context, accountID, q, after string, limit int) (page []string, next string, err error) {
 	return s.opt.Store.Tags(ctx, accountID, q, after, limit)
 }
 
 // Set is a change to several links at once.
 type Set struct {
-	Tags                Change[[]string]
+	Patch               Patch // of tags, the expiry and whether a link is archived
 	AddTags, RemoveTags []string
-	Archived            Change[bool]
-	Expiry              Change[Expiry]
 }
 
-// patchFor is the patch that the set makes of one link. The error is VALIDATION_ERROR when
-// the link would have too many tags.
-func (s Set) patchFor(l *Link) (Patch, error) {
-	p := Patch{Tags: s.Tags, Archived: s.Archived, Expiry: s.Expiry}
+// apply is the link with the changes. The error is VALIDATION_ERROR when the link would
+// have too many tags.
+func (s Set) apply(l *Link, now time.Time) (*Link, error) {
+	p := s.Patch
 	if len(s.AddTags)+len(s.RemoveTags) > 0 {
 		after := label.Without(l.Tags, s.RemoveTags)
 		after = append(after, label.Without(s.AddTags, after)...)
 		kept, bad := label.Tags("tags", after)
 		if len(bad) > 0 {
-			return Patch{}, apierr.Invalid(bad...)
+			return nil, apierr.Invalid(bad...)
 		}
-		p.Tags = To(kept)
+		p = append(p[:len(p):len(p)], func(l *Link) { l.Tags = kept })
 	}
-	return p, nil
+	return p.apply(*l, now), nil
 }
 
 // UpdateAll changes several links of the account. Each id has its own result; an id
@@ -133,16 +129,11 @@ func (s Set) patchFor(l *Link) (Patch, error) {
 // writes no event twice.
 func (s *Service) UpdateAll(ctx context.Context, accountID string, ids []string, set Set) ([]Result, error) {
 	return s.all(ctx, "update links", accountID, ids, func(l *Link) (*Link, error) {
-		p, err := set.patchFor(l)
-		if err != nil {
-			return nil, err
-		}
-		after := *l
-		after.Apply(p, s.opt.Now())
-		if slices.Equal(after.Tags, l.Tags) && after.Archived == l.Archived && after.Expiry == l.Expiry {
+		after, err := set.apply(l, s.opt.Now())
+		if err == nil && slices.Equal(after.Tags, l.Tags) && after.Archived == l.Archived && after.Expiry == l.Expiry {
 			return l, nil
 		}
-		return &after, nil
+		return after, err
 	})
 }
 

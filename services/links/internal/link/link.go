@@ -178,58 +178,17 @@ type Draft struct {
 	Ready func(*Link) error
 }
 
-// Change is a new value for a field, or none.
-type Change[T any] struct {
-	Set bool
-	To  T
-}
+// Patch is changes to what an owner may change of a link.
+type Patch []func(*Link)
 
-// To is a change to v.
-func To[T any](v T) Change[T] { return Change[T]{true, v} }
-
-func (c Change[T]) apply(dst *T) {
-	if c.Set {
-		*dst = c.To
+// apply is the link with the changes; one that is set to what it was counts as edited.
+func (p Patch) apply(l Link, now time.Time) *Link {
+	for _, change := range p {
+		change(&l)
 	}
-}
-
-// Patch is a change to a link; what is not set stays.
-type Patch struct {
-	Destination Change[URL]
-	Title       Change[string]
-	Expiry      Change[Expiry]
-
-	OGTitle, OGDescription Change[*string]
-	OGImage                Change[*URL]
-
-	Tags       Change[[]string]
-	ExternalID Change[string]
-	Archived   Change[bool]
-}
-
-func (p Patch) names() bool {
-	return p.Destination.Set || p.Title.Set || p.Expiry.Set || p.OGTitle.Set || p.OGDescription.Set || p.OGImage.Set ||
-		p.Tags.Set || p.ExternalID.Set || p.Archived.Set
-}
-
-// Apply makes the change. It reports whether the patch named anything at all; a
-// link that is set to what it was counts as edited.
-func (l *Link) Apply(p Patch, now time.Time) bool {
-	if !p.names() {
-		return false
-	}
-	p.Destination.apply(&l.Destination)
-	p.Title.apply(&l.Title)
-	p.Expiry.apply(&l.Expiry)
-	p.OGTitle.apply(&l.OpenGraph.Title)
-	p.OGDescription.apply(&l.OpenGraph.Description)
-	p.OGImage.apply(&l.OpenGraph.Image)
-	p.Tags.apply(&l.Tags)
-	p.ExternalID.apply(&l.ExternalID)
-	p.Archived.apply(&l.Archived)
 	l.Rev++
 	l.UpdatedAt = now
-	return true
+	return &l
 }
 
 // Target is all that a redirect needs to know of a link.

@@ -3,6 +3,7 @@ package link
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/linkreel/linkreel/libs/apierr"
@@ -25,7 +26,7 @@ type Store interface {
 	// Stats reads a link's clicks on the days from first to last, both included.
 	Stats(ctx context.Context, linkID string, first, last Day) (Stats, error)
 	// Tags lists tags of the account's records of every kind; see [Service.Tags].
-	Tags(ctx context.Context, accountID, q, after string, limit int) (page []Tag, next string, err error)
+	Tags(ctx context.Context, accountID, q, after string, limit int) (page []string, next string, err error)
 	// RemoveStats removes all statistics of links.
 	RemoveStats(ctx context.Context, linkIDs []string) error
 	// Days reads at most limit days of a link that have clicks, oldest first, of those
@@ -155,13 +156,12 @@ func (s *Service) Update(
 		if err := check(l.Rev); err != nil {
 			return err
 		}
-		edited := *l
-		after = &edited
-		if !edited.Apply(p, s.opt.Now()) {
+		if after = l; len(p) == 0 {
 			tx.Announce(l.Key())
 			return nil
 		}
-		if p.ExternalID.Set || p.Tags.Set {
+		after = p.apply(*l, s.opt.Now())
+		if after.ExternalID != l.ExternalID || !slices.Equal(after.Tags, l.Tags) {
 			if err := labels(tx, change{l, after}); err != nil {
 				return err
 			}

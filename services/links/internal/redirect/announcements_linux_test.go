@@ -42,7 +42,7 @@ func generate(spec string) error {
 	if err != nil {
 		return err
 	}
-	memory := invalidation.NewMemory(invalidation.Options{Target: generated{}.Target, Host: generated{}.Host, Capacity: 1 << 20, Partitions: parts})
+	memory := invalidation.NewMemory(invalidation.Options{Target: generated{}.Target, Host: generated{}.Host, Suspended: nobody, Capacity: 1 << 20, Partitions: parts})
 	a := invalidation.NewAnnouncer(client, memory, "generator")
 	go func() { _ = a.Run(context.Background()) }()
 	// 50 batches a second: as many authors announce at once, their changes share calls.
@@ -72,7 +72,7 @@ func BenchmarkServeBesideAnnouncements(b *testing.B) {
 				if rate > 0 {
 					startGenerator(b, fmt.Sprint(server.Addr(), " ", parts, " ", rate))
 				}
-				m := invalidation.NewMemory(invalidation.Options{Target: generated{}.Target, Host: generated{}.Host, Capacity: 64 << 20, Partitions: parts})
+				m := invalidation.NewMemory(invalidation.Options{Target: generated{}.Target, Host: generated{}.Host, Suspended: nobody, Capacity: 64 << 20, Partitions: parts})
 				log, err := clicks.Open(clicks.Config{Redis: redisdb.Config{URL: server.Addr()}, SpoolDir: b.TempDir(), Budget: time.Second}, m)
 				if err != nil {
 					b.Fatal(err)

@@ -93,7 +93,7 @@ func (y *yes) Undo(_ clicks.Answer, c link.Click) {
 
 func newHandler(y Confirmer) (*Handler, *shelf) {
 	s := &shelf{links: map[string]link.Target{}, hosts: map[string]string{}}
-	return New(invalidation.NewMemory(invalidation.Options{Target: s.Target, Host: s.Host, Capacity: 64 << 20}), y, Options{ShortBaseURL: "http://lrl.example"}), s
+	return New(invalidation.NewMemory(invalidation.Options{Target: s.Target, Host: s.Host, Suspended: nobody, Capacity: 64 << 20}), y, Options{ShortBaseURL: "http://lrl.example"}), s
 }
 
 func ask(h *Handler, uri, host string, header ...string) *fasthttp.Response {
@@ -137,7 +137,7 @@ func TestServeTracesAVisitThatWaitsForTheStore(t *testing.T) {
 		}
 		return s.Target(ctx, key)
 	}
-	h := New(invalidation.NewMemory(invalidation.Options{Target: loader{s, load}.Target, Host: loader{s, load}.Host, Capacity: 1 << 20}), &yes{}, Options{ShortBaseURL: "http://lrl.example", Trace: func() (context.Context, func(int)) {
+	h := New(invalidation.NewMemory(invalidation.Options{Target: loader{s, load}.Target, Host: loader{s, load}.Host, Suspended: nobody, Capacity: 1 << 20}), &yes{}, Options{ShortBaseURL: "http://lrl.example", Trace: func() (context.Context, func(int)) {
 		return context.WithValue(context.Background(), mark{}, true), func(status int) { ended = append(ended, status) }
 	}})
 	for range 3 {
@@ -189,7 +189,7 @@ func TestServeRefusesANetworkThatScansAndNeverWhatIsInMemory(t *testing.T) {
 	s := &shelf{links: map[string]link.Target{"|a": {LinkID: "l", Slug: "a", Location: "https://x.example/"}, "|b": {LinkID: "m", Slug: "b", Location: "https://x.example/"}}}
 	var clock atomic.Int64
 	now := func() time.Time { return time.Unix(1_790_000_000, clock.Load()) }
-	h := New(invalidation.NewMemory(invalidation.Options{Target: s.Target, Host: s.Host, Capacity: 1 << 20, Now: now}), &yes{}, Options{ShortBaseURL: "http://lrl.example", Now: now,
+	h := New(invalidation.NewMemory(invalidation.Options{Target: s.Target, Host: s.Host, Suspended: nobody, Capacity: 1 << 20, Now: now}), &yes{}, Options{ShortBaseURL: "http://lrl.example", Now: now,
 		Misses: ratelimit.NewMisses(ratelimit.MissOptions{Burst: 20, Now: now}),
 		Client: func(ctx *fasthttp.RequestCtx) netip.Addr {
 			return netip.MustParseAddr(string(ctx.Request.Header.Peek("From")))
@@ -330,7 +330,7 @@ func TestMemoryHoldsAMillionLinks(t *testing.T) {
 		n = 1_000_000
 	}
 	before := procstat.Heap()
-	m := invalidation.NewMemory(invalidation.Options{Target: generated{}.Target, Host: generated{}.Host, Capacity: limit})
+	m := invalidation.NewMemory(invalidation.Options{Target: generated{}.Target, Host: generated{}.Host, Suspended: nobody, Capacity: limit})
 	for i := range n {
 		var a invalidation.Answer
 		err := m.Resolve(&a, func(bool) (context.Context, error) { return t.Context(), nil }, "", fmt.Sprintf("slug%07d", i))
@@ -361,12 +361,15 @@ func (generated) Target(_ context.Context, key string) (link.Target, bool, error
 
 func (generated) Host(context.Context, string) (string, bool, error) { return "", false, nil }
 
+// nobody is suspended.
+func nobody(context.Context, string) (bool, error) { return false, nil }
+
 // BenchmarkServeWarm is a redirect out of memory, with nothing behind it, and
 // with the real click log and a real Redis.
 func BenchmarkServeWarm(b *testing.B) {
 	b.Run("unconfirmed", func(b *testing.B) { benchmarkServe(b, confirmed{}) })
 	b.Run("with Redis", func(b *testing.B) {
-		m := invalidation.NewMemory(invalidation.Options{Target: generated{}.Target, Host: generated{}.Host, Capacity: 64 << 20})
+		m := invalidation.NewMemory(invalidation.Options{Target: generated{}.Target, Host: generated{}.Host, Suspended: nobody, Capacity: 64 << 20})
 		log, err := clicks.Open(clicks.Config{Redis: redisdb.Config{URL: redistest.Start(b)}, SpoolDir: b.TempDir(), Budget: time.Second}, m)
 		if err != nil {
 			b.Fatal(err)
@@ -389,7 +392,7 @@ func (confirmed) Confirm(clicks.Answer, *link.Click) clicks.Outcome {
 }
 
 func benchmarkServe(b *testing.B, c Confirmer) {
-	benchmarkMemory(b, invalidation.NewMemory(invalidation.Options{Target: generated{}.Target, Host: generated{}.Host, Capacity: 64 << 20}), c)
+	benchmarkMemory(b, invalidation.NewMemory(invalidation.Options{Target: generated{}.Target, Host: generated{}.Host, Suspended: nobody, Capacity: 64 << 20}), c)
 }
 
 func benchmarkMemory(b *testing.B, m *invalidation.Memory, c Confirmer) {

@@ -82,10 +82,13 @@ func TestEveryChangeIsAnnounced(t *testing.T) {
 	_, err = create(again, "two", "three")
 	step("the same request again, whose first try may have died before it announced", err, "|three", "|two")
 
-	_, err = links.Update(ctx, "acc", one.ID, allow, patch(link.Patch{Title: link.To("t")}))
+	_, err = links.Update(ctx, "acc", one.ID, allow, patch(link.Patch{func(l *link.Link) { l.Title = "t" }}))
 	step("update", err, "|one")
-	_, err = links.Update(ctx, "acc", one.ID, allow, patch(link.Patch{}))
+	same, err := links.Update(ctx, "acc", one.ID, allow, patch(link.Patch{}))
 	step("update that changes nothing", err, "|one")
+	if same.Rev != 2 {
+		t.Errorf("an update that names nothing has made revision %d", same.Rev)
+	}
 
 	_, err = links.TakeDown(ctx, "|one", link.Takedown{ID: "tkd_1"})
 	step("takedown", err, "|one")
@@ -129,7 +132,7 @@ func TestACommitOfUnknownOutcomeIsAnnounced(t *testing.T) {
 	l := w.create(t, "acc", 1)[0]
 	w.heard.take()
 	w.cloud.Firestore.Faults().Add(firestore.Fault{Methods: []string{"Commit"}, LoseAnswer: true})
-	title := patch(link.Patch{Title: link.To("t")})
+	title := patch(link.Patch{func(l *link.Link) { l.Title = "t" }})
 	if _, err := w.links.Update(t.Context(), "acc", l.ID, func(int64) error { return nil }, title); err == nil {
 		t.Fatal("a lost answer is no error")
 	}

@@ -25,27 +25,28 @@ type certificateDoc struct {
 	// as long as the pause after failed orders lasts.
 	AccountID string `firestore:"accountId,omitempty"`
 
-	Chain     []byte     `firestore:"chain"`
-	Key       []byte     `firestore:"key"` // sealed
-	KeyID     string     `firestore:"keyId"`
-	NotBefore *time.Time `firestore:"notBefore"`
-	NotAfter  *time.Time `firestore:"notAfter"`
-	RenewAt   *time.Time `firestore:"renewAt"`
+	Chain     []byte    `firestore:"chain"`
+	Key       []byte    `firestore:"key"` // sealed
+	KeyID     string    `firestore:"keyId"`
+	NotBefore time.Time `firestore:"notBefore,omitzero"`
+	NotAfter  time.Time `firestore:"notAfter,omitzero"`
+	RenewAt   time.Time `firestore:"renewAt,omitzero"`
 
-	Holder string     `firestore:"holder"`
-	Token  int64      `firestore:"token"`
-	Until  *time.Time `firestore:"until"`
+	Holder string    `firestore:"holder"`
+	Token  int64     `firestore:"token"`
+	Until  time.Time `firestore:"until,omitzero"`
 
 	Challenge *challengeDoc `firestore:"challenge"`
 
-	Failures int        `firestore:"failures"`
-	Failure  string     `firestore:"failure"`
-	NextAt   *time.Time `firestore:"nextAt"`
+	Failures int       `firestore:"failures"`
+	Failure  string    `firestore:"failure"`
+	NextAt   time.Time `firestore:"nextAt,omitzero"`
 	// Due is the place in the schedule of renewals.
-	Due *checkDoc `firestore:"due"`
+	Due checkDoc `firestore:"due,omitzero"`
 }
 
-// challengeDoc is what the authority asks for while an order runs.
+// challengeDoc is what the authority asks for while an order runs. It has the fields of
+// [certificate.Challenge], so that one converts to the other.
 type challengeDoc struct {
 	Token  string `firestore:"token"`
 	Answer string `firestore:"answer"`
@@ -71,37 +72,26 @@ func (s *Store) certificateRef(host string) firestoredb.Ref {
 
 func recordOf(host string, d *certificateDoc) *certificate.Record {
 	r := &certificate.Record{
-		Host: host, Account: d.AccountID, Holder: d.Holder, Token: d.Token, Until: firestoredb.Time(d.Until),
-		Failures: d.Failures, Failure: d.Failure, NextAt: firestoredb.Time(d.NextAt),
+		Host: host, Account: d.AccountID, Holder: d.Holder, Token: d.Token, Until: d.Until,
+		Failures: d.Failures, Failure: d.Failure, NextAt: d.NextAt, DueAt: d.Due.At, Challenge: (*certificate.Challenge)(d.Challenge),
 	}
-	if d.NotAfter != nil {
-		r.Certificate = &certificate.Certificate{
-			Chain: d.Chain, Key: d.Key, NotBefore: firestoredb.Time(d.NotBefore), NotAfter: *d.NotAfter, RenewAt: firestoredb.Time(d.RenewAt),
-		}
-	}
-	if c := d.Challenge; c != nil {
-		r.Challenge = &certificate.Challenge{Token: c.Token, Answer: c.Answer}
-	}
-	if d.Due != nil {
-		r.DueAt = d.Due.At
+	if !d.NotAfter.IsZero() {
+		r.Certificate = &certificate.Certificate{Chain: d.Chain, Key: d.Key, NotBefore: d.NotBefore, NotAfter: d.NotAfter, RenewAt: d.RenewAt}
 	}
 	return r
 }
 
 func certificateDocOf(r *certificate.Record) *certificateDoc {
 	d := &certificateDoc{
-		AccountID: r.Account, Holder: r.Holder, Token: r.Token, Until: firestoredb.Optional(r.Until),
-		Failures: r.Failures, Failure: r.Failure, NextAt: firestoredb.Optional(r.NextAt),
+		AccountID: r.Account, Holder: r.Holder, Token: r.Token, Until: r.Until,
+		Failures: r.Failures, Failure: r.Failure, NextAt: r.NextAt, Challenge: (*challengeDoc)(r.Challenge),
 	}
 	if c := r.Certificate; c != nil {
 		d.Chain, d.Key, d.KeyID = c.Chain, c.Key, seal.IDOf(c.Key)
-		d.NotBefore, d.NotAfter, d.RenewAt = firestoredb.Optional(c.NotBefore), firestoredb.Optional(c.NotAfter), firestoredb.Optional(c.RenewAt)
-	}
-	if c := r.Challenge; c != nil {
-		d.Challenge = &challengeDoc{c.Token, c.Answer}
+		d.NotBefore, d.NotAfter, d.RenewAt = c.NotBefore, c.NotAfter, c.RenewAt
 	}
 	if !r.DueAt.IsZero() {
-		d.Due = &checkDoc{certificate.Bucket(r.Host), r.DueAt}
+		d.Due = checkDoc{certificate.Bucket(r.Host), r.DueAt}
 	}
 	return d
 }
@@ -117,7 +107,7 @@ func (s Certificates) Certificate(ctx context.Context, host string) (*certificat
 
 // ChangeCertificate implements [certificate.Store].
 func (s Certificates) ChangeCertificate(
-	ctx context.Context, host string, fn func(r *certificate.Record, o certificate.Owner) error,
+	ctx context.Context, host string, fn func(r *certificate.Record, o *certificate.Owner) error,
 ) error {
 	var forget bool
 	err := s.db.Tx(ctx, "change certificate", func(t *record.Tx) error {
@@ -141,12 +131,12 @@ func (s Certificates) ChangeCertificate(
 		}
 		var owner certificate.Owner
 		if domain != nil {
-			if owner, err = s.owner(t, domain.AccountID); err != nil {
+			if owner, err = s.owner(t, domain); err != nil {
 				return err
 			}
 		}
 		r := recordOf(host, &d)
-		if err := fn(r, owner); err != nil {
+		if err := fn(r, &owner); err != nil {
 			if !errors.Is(err, certificate.ErrForget) {
 				return err
 			}
@@ -155,14 +145,12 @@ func (s Certificates) ChangeCertificate(
 			}
 			return nil
 		}
-		if domain != nil {
-			// Most changes, such as the extension of a lease, do not show and leave the domain alone.
-			if shown := certificate.Shown(r, s.db.Now()); shown != domain.Certificate {
-				before := *domain
-				domain.Certificate = shown
-				if err := s.domains.In(t).Put(&before, domain, events.Quiet); err != nil {
-					return err
-				}
+		// Most changes, such as the extension of a lease, do not show and leave the domain alone.
+		if domain != nil && owner.Shown != domain.Certificate {
+			after := *domain
+			after.Certificate = owner.Shown
+			if err := s.domains.In(t).Put(domain, &after, events.Quiet); err != nil {
+				return err
 			}
 		}
 		t.Set(s.certificateRef(host), certificateDocOf(r))
@@ -174,13 +162,13 @@ func (s Certificates) ChangeCertificate(
 	return err
 }
 
-func (s Certificates) owner(t *record.Tx, accountID string) (certificate.Owner, error) {
-	snaps, err := t.GetAll(Standings(s.db.DB).Ref(accountID))
+func (s Certificates) owner(t *record.Tx, d *customdomain.Domain) (certificate.Owner, error) {
+	snaps, err := t.GetAll(Standings(s.db.DB).Ref(d.AccountID))
 	if err != nil {
 		return certificate.Owner{}, err
 	}
 	standing, err := keeper.Of(snaps[0])
-	return certificate.Owner{Account: accountID, Suspended: !standing.State.Serves()}, err
+	return certificate.Owner{Account: d.AccountID, Suspended: !standing.State.Serves(), Shown: d.Certificate}, err
 }
 
 // DueCertificates implements [certificate.Store].

@@ -18,7 +18,7 @@ func TestForgetRemovesThePausesOfDeletedDomains(t *testing.T) {
 		if _, err := b.domains.Verify(t.Context(), account, d.ID); err != nil {
 			t.Fatal(err)
 		}
-		err := b.Certificates().ChangeCertificate(t.Context(), d.Hostname, func(r *certificate.Record, o certificate.Owner) error {
+		err := b.Certificates().ChangeCertificate(t.Context(), d.Hostname, func(r *certificate.Record, o *certificate.Owner) error {
 			r.Account = o.Account
 			r.Failed(certificate.Failure{Words: "no"}, b.clock())
 			return nil

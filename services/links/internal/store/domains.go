@@ -18,26 +18,27 @@ import (
 
 // domainDoc is domains/{id}, an account's claim.
 type domainDoc struct {
-	AccountID    string     `firestore:"accountId"`
-	Hostname     string     `firestore:"hostname"`
-	Token        string     `firestore:"token"`
-	CreatedAt    time.Time  `firestore:"createdAt"`
-	VerifiedAt   *time.Time `firestore:"verifiedAt"`
-	CheckedAt    *time.Time `firestore:"checkedAt"`
-	FailingSince *time.Time `firestore:"failingSince"`
-	Failures     int        `firestore:"failures"`
-	Failure      string     `firestore:"failure"`
+	AccountID    string    `firestore:"accountId"`
+	Hostname     string    `firestore:"hostname"`
+	Token        string    `firestore:"token"`
+	CreatedAt    time.Time `firestore:"createdAt"`
+	VerifiedAt   time.Time `firestore:"verifiedAt,omitzero"`
+	CheckedAt    time.Time `firestore:"checkedAt,omitzero"`
+	FailingSince time.Time `firestore:"failingSince,omitzero"`
+	Failures     int       `firestore:"failures"`
+	Failure      string    `firestore:"failure"`
 	// Certificate is absent until somebody visits the host by TLS.
-	Certificate *shownCertificateDoc `firestore:"certificate,omitempty"`
+	Certificate shownCertificateDoc `firestore:"certificate,omitzero"`
 	// Check is the place of a verified domain in the schedule of checks.
-	Check *checkDoc `firestore:"check"`
+	Check checkDoc `firestore:"check,omitzero"`
 }
 
-// shownCertificateDoc is what the domain's owner sees of the certificate.
+// shownCertificateDoc has the fields of [customdomain.Certificate], so that one converts
+// to the other.
 type shownCertificateDoc struct {
-	Status    string     `firestore:"status"`
-	ExpiresAt *time.Time `firestore:"expiresAt"`
-	Error     string     `firestore:"error"`
+	Status    customdomain.CertificateStatus `firestore:"status"`
+	ExpiresAt time.Time                      `firestore:"expiresAt,omitzero"`
+	Error     string                         `firestore:"error"`
 }
 
 type checkDoc struct {
@@ -70,34 +71,21 @@ func domainKind(shown func(*customdomain.Domain) any) record.Kind[customdomain.D
 var readDomain = firestoredb.Reader(domainOf)
 
 func domainOf(snap firestoredb.Snap, d *domainDoc) *customdomain.Domain {
-	out := &customdomain.Domain{
+	return &customdomain.Domain{
 		ID: snap.Ref.ID, AccountID: d.AccountID, Hostname: d.Hostname, Token: d.Token, CreatedAt: d.CreatedAt,
-		VerifiedAt: firestoredb.Time(d.VerifiedAt), CheckedAt: firestoredb.Time(d.CheckedAt), FailingSince: firestoredb.Time(d.FailingSince),
-		Failures: d.Failures, Failure: d.Failure,
+		VerifiedAt: d.VerifiedAt, CheckedAt: d.CheckedAt, FailingSince: d.FailingSince, Failures: d.Failures, Failure: d.Failure,
+		NextCheckAt: d.Check.At, Certificate: customdomain.Certificate(d.Certificate),
 	}
-	if d.Check != nil {
-		out.NextCheckAt = d.Check.At
-	}
-	if c := d.Certificate; c != nil {
-		out.Certificate = customdomain.Certificate{
-			Status: customdomain.CertificateStatus(c.Status), ExpiresAt: firestoredb.Time(c.ExpiresAt), Error: c.Error,
-		}
-	}
-	return out
 }
 
 func domainDocOf(d *customdomain.Domain) *domainDoc {
 	doc := &domainDoc{
 		AccountID: d.AccountID, Hostname: d.Hostname, Token: d.Token, CreatedAt: d.CreatedAt,
-		VerifiedAt: firestoredb.Optional(d.VerifiedAt), CheckedAt: firestoredb.Optional(d.CheckedAt),
-		FailingSince: firestoredb.Optional(d.FailingSince),
-		Failures:     d.Failures, Failure: d.Failure,
+		VerifiedAt: d.VerifiedAt, CheckedAt: d.CheckedAt, FailingSince: d.FailingSince, Failures: d.Failures, Failure: d.Failure,
+		Certificate: shownCertificateDoc(d.Certificate),
 	}
 	if !d.NextCheckAt.IsZero() {
-		doc.Check = &checkDoc{customdomain.Bucket(d.ID), d.NextCheckAt}
-	}
-	if c := d.Certificate; c.Status != customdomain.NoCertificate {
-		doc.Certificate = &shownCertificateDoc{string(c.Status), firestoredb.Optional(c.ExpiresAt), c.Error}
+		doc.Check = checkDoc{customdomain.Bucket(d.ID), d.NextCheckAt}
 	}
 	return doc
 }

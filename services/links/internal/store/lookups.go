@@ -24,7 +24,7 @@ var readTarget = firestoredb.Reader(targetOf)
 
 // targetOf is nil for a slug that a deleted link has left.
 func targetOf(_ firestoredb.Snap, d *slugDoc) *link.Target {
-	if d.ReleasedUntil != nil {
+	if !d.ReleasedUntil.IsZero() {
 		return nil
 	}
 	t := &link.Target{

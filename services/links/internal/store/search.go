@@ -75,13 +75,8 @@ func (s *Store) byExternalID(ctx context.Context, want link.Query) (page []*link
 }
 
 // Tags implements [link.Store].
-func (s *Store) Tags(ctx context.Context, accountID, q, after string, limit int) ([]link.Tag, string, error) {
-	found, next, err := s.labels.List(ctx, accountID, q, after, limit)
-	out := make([]link.Tag, len(found))
-	for i, t := range found {
-		out[i] = link.Tag{Name: t.Name, Cursor: t.Cursor}
-	}
-	return out, next, err
+func (s *Store) Tags(ctx context.Context, accountID, q, after string, limit int) (page []string, next string, err error) {
+	return s.labels.List(ctx, accountID, q, after, limit)
 }
 
 // SweepTags removes tags that no link carries any more.

@@ -100,14 +100,14 @@ type ogDoc struct {
 // leaves behind: the slug is free for its last account, and for everybody after
 // that moment, when Firestore's TTL removes the document.
 type slugDoc struct {
-	LinkID        string     `firestore:"linkId"`
-	AccountID     string     `firestore:"accountId"`
-	Slug          string     `firestore:"slug"`
-	Location      string     `firestore:"location"`
-	OG            *ogDoc     `firestore:"og"`
-	ExpiresAt     *int64     `firestore:"expiresAt"`
-	ReleasedUntil *time.Time `firestore:"releasedUntil"`
-	Formerly      string     `firestore:"formerly,omitempty"`
+	LinkID        string    `firestore:"linkId"`
+	AccountID     string    `firestore:"accountId"`
+	Slug          string    `firestore:"slug"`
+	Location      string    `firestore:"location"`
+	OG            *ogDoc    `firestore:"og"`
+	ExpiresAt     *int64    `firestore:"expiresAt"`
+	ReleasedUntil time.Time `firestore:"releasedUntil,omitzero"`
+	Formerly      string    `firestore:"formerly,omitempty"`
 	// Takedown is on the link and on its slug: the redirect reads the slug alone, and
 	// a slug that is made again after a delete is still taken down.
 	Takedown *takedownDoc `firestore:"takedown,omitempty"`
@@ -122,14 +122,14 @@ type takedownDoc struct {
 
 func slugRecordOf(_ firestoredb.Snap, d *slugDoc) *link.SlugRecord {
 	return &link.SlugRecord{
-		AccountID: d.AccountID, LinkID: d.LinkID, ReleasedUntil: firestoredb.Time(d.ReleasedUntil), Formerly: d.Formerly,
+		AccountID: d.AccountID, LinkID: d.LinkID, ReleasedUntil: d.ReleasedUntil, Formerly: d.Formerly,
 		Takedown: (*link.Takedown)(d.Takedown),
 	}
 }
 
 func releasedDocOf(r *link.SlugRecord) *slugDoc {
 	return &slugDoc{
-		AccountID: r.AccountID, ReleasedUntil: firestoredb.Optional(r.ReleasedUntil), Formerly: r.Formerly,
+		AccountID: r.AccountID, ReleasedUntil: r.ReleasedUntil, Formerly: r.Formerly,
 		Takedown: (*takedownDoc)(r.Takedown),
 	}
 }

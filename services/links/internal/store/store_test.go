@@ -623,15 +623,12 @@ func TestSweepTagsRemovesTagsThatNothingCarries(t *testing.T) {
 		}
 		return results[0].Link
 	}
-	names := func() (out []string) {
+	names := func() []string {
 		page, _, err := b.links.Tags(t.Context(), "acc", "", "", 100)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, tag := range page {
-			out = append(out, tag.Name)
-		}
-		return out
+		return page
 	}
 	always := func(int64) error { return nil }
 	first, _ := make("gone", "Kept"), make("kept", "other")
@@ -649,7 +646,7 @@ func TestSweepTagsRemovesTagsThatNothingCarries(t *testing.T) {
 	if diff := cmp.Diff([]string{"gone", "Kept", "other"}, names()); diff != "" {
 		t.Errorf("used again (-want +got):\n%s", diff)
 	}
-	if _, err := b.links.Update(t.Context(), "acc", second.ID, always, patch(link.Patch{Tags: link.To([]string{})})); err != nil {
+	if _, err := b.links.Update(t.Context(), "acc", second.ID, always, patch(link.Patch{func(l *link.Link) { l.Tags = nil }})); err != nil {
 		t.Fatal(err)
 	}
 	b.offset.Add(int64(24 * time.Hour))
@@ -880,7 +877,7 @@ func TestOneLinkThatIsRefusedHoldsUpNoOther(t *testing.T) {
 			t.Errorf("%s: %d events, want %d", what, n, len(ids)-1)
 		}
 	}
-	updated, err := service.UpdateAll(t.Context(), "acc", ids, link.Set{Archived: link.To(true)})
+	updated, err := service.UpdateAll(t.Context(), "acc", ids, link.Set{Patch: link.Patch{func(l *link.Link) { l.Archived = true }}})
 	each("update", updated, err, events.LinkUpdated)
 	deleted, err := service.DeleteAll(t.Context(), "acc", ids)
 	each("delete", deleted, err, events.LinkDeleted)

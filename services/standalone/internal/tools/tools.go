@@ -35,16 +35,6 @@ var Known = map[string]Tool{
 	"ps":       {Binaries: []string{"ps"}, Apt: "procps"},
 }
 
-// Find returns the path of a known tool, or "".
-func Find(name string) string {
-	for _, bin := range Known[name].Binaries {
-		if path, err := exec.LookPath(bin); err == nil {
-			return path
-		}
-	}
-	return ""
-}
-
 // Machine is what Ensure may use; the zero value is the machine it runs on.
 type Machine struct {
 	GOOS string

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/linkreel/linkreel/libs/outage"
 	"github.com/linkreel/linkreel/libs/queue"
 	"github.com/linkreel/linkreel/libs/transcode"
 	"github.com/linkreel/linkreel/libs/transcode/jobs"
@@ -31,26 +32,20 @@ const laneMemory = 112 << 20
 
 // fastLane inspects one waiting job after the other.
 func (w *Worker) fastLane(ctx context.Context, name string) {
-	pause := func(d time.Duration) {
-		select {
-		case <-ctx.Done():
-		case <-time.After(d):
-		}
-	}
 	for ctx.Err() == nil {
 		id, added, err := w.o.Queue.Peek(ctx, patience)
 		switch {
 		case errors.Is(err, queue.ErrEmpty):
 			continue
 		case err != nil:
-			pause(patience) // the slots log that the queue is away
+			outage.Pause(ctx, patience) // the slots log that the queue is away
 			continue
 		case id == "" || transcode.IsPart(id):
 			continue
 		}
 		// added is by the clock of Redis, which may differ from ours.
 		if wait := headStart - w.o.Now().Sub(added); wait > 0 {
-			pause(min(wait, headStart))
+			outage.Pause(ctx, min(wait, headStart))
 		}
 		record, err := w.o.Jobs.ClaimNew(ctx, id, name, w.o.Lease)
 		if err != nil {

@@ -30,6 +30,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/linkreel/linkreel/libs/objectstore"
+	"github.com/linkreel/linkreel/libs/outage"
 	"github.com/linkreel/linkreel/libs/queue"
 	"github.com/linkreel/linkreel/libs/transcode"
 	"github.com/linkreel/linkreel/libs/transcode/jobs"
@@ -142,11 +143,8 @@ func (w *Worker) sweep(ctx context.Context) {
 			}
 		}
 		// Spread, so that many workers do not ask at the same moment.
-		pause := w.o.Sweep/2 + rand.N(w.o.Sweep)
-		select {
-		case <-ctx.Done():
+		if !outage.Pause(ctx, w.o.Sweep/2+rand.N(w.o.Sweep)) {
 			return
-		case <-time.After(pause):
 		}
 	}
 }
@@ -244,7 +242,7 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 
 	case errors.Is(err, errInspected):
 		log.InfoContext(ctx, "job inspected; what is left takes long and is for a slot")
-		w.note(ctx, "return inspected", w.o.Jobs.NackInspected(ctx, t))
+		w.note(ctx, "return inspected", w.o.Jobs.Nack(ctx, t, jobs.Inspected))
 		return "inspected"
 
 	case errors.Is(err, errReserved):
@@ -256,7 +254,7 @@ func (a *attempt) end(ctx context.Context, m *queue.Message, err error) string {
 			w.note(ctx, "return", w.o.Jobs.Nack(ctx, t))
 		} else {
 			log.InfoContext(ctx, "job waits for scratch space", "error", err)
-			w.note(ctx, "put off", w.o.Jobs.PutOff(ctx, t, at))
+			w.note(ctx, "put off", w.o.Jobs.Nack(ctx, t, jobs.NotBefore(at)))
 		}
 		w.message(ctx, m, func(m *queue.Message, ctx context.Context) error { return m.Delay(ctx, at) })
 		return "waiting"
@@ -352,10 +350,8 @@ func (w *Worker) insist(ctx context.Context, write func() error) error {
 		if err == nil || errors.Is(err, jobs.ErrLost) || errors.Is(err, jobs.ErrFinal) || w.o.Now().After(end) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !outage.Pause(ctx, pause) {
 			return context.Cause(ctx)
-		case <-time.After(pause):
 		}
 		pause = min(2*pause, 5*time.Second)
 	}

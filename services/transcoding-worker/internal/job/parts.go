@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/linkreel/linkreel/libs/objectstore"
+	"github.com/linkreel/linkreel/libs/outage"
 	"github.com/linkreel/linkreel/libs/transcode"
 	"github.com/linkreel/linkreel/libs/transcode/jobs"
 	"github.com/linkreel/linkreel/services/transcoding-worker/internal/ladder"
@@ -75,10 +76,8 @@ func (a *attempt) encodeParts(ctx context.Context, p ladder.Plan, parts []ladder
 		if !idle || left == 0 {
 			continue
 		}
-		select {
-		case <-ctx.Done():
+		if !outage.Pause(ctx, time.Second) {
 			return ladder.Tracks{}, context.Cause(ctx)
-		case <-time.After(time.Second):
 		}
 	}
 	a.dropSource(p)

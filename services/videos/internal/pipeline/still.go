@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/linkreel/linkreel/libs/events"
+	"github.com/linkreel/linkreel/libs/outage"
 	"github.com/linkreel/linkreel/libs/transcode"
 	"github.com/linkreel/linkreel/libs/transcode/jobs"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
@@ -22,11 +23,8 @@ func (p *Pipeline) TakeStill(ctx context.Context, v *video.Video) (*video.Video,
 		return v, err
 	}
 	for end := time.Now().Add(stillPatience); time.Now().Before(end); {
-		select {
-		// The request is stored, so the picture only shows later.
-		case <-ctx.Done():
-			return v, nil
-		case <-time.After(150 * time.Millisecond):
+		if !outage.Pause(ctx, 150*time.Millisecond) {
+			return v, nil // the request is stored, so the picture only shows later
 		}
 		// By the system, as when a hint is faster.
 		seen, err := p.applyStill(events.WithActor(ctx, events.System), v)

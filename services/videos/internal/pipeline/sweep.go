@@ -12,6 +12,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/objectstore"
+	"github.com/linkreel/linkreel/libs/outage"
 	"github.com/linkreel/linkreel/libs/transcode"
 	"github.com/linkreel/linkreel/services/videos/internal/video"
 )
@@ -61,10 +62,7 @@ func (p *Pipeline) RunHints(ctx context.Context) error {
 				p.o.Log.WarnContext(ctx, "no hints from the workers; outcomes are found by sweeping", "error", err)
 			}
 			away = true
-			select {
-			case <-ctx.Done():
-			case <-time.After(time.Second):
-			}
+			outage.Pause(ctx, time.Second)
 			continue
 		case jobID != "":
 			p.report(hinted, "hint", guarded(func() error { return p.Hinted(hinted, jobID) }))

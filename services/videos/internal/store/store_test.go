@@ -144,11 +144,7 @@ func TestAnAccountsTagsAreThoseOfItsVideos(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out := []string{}
-		for _, f := range found {
-			out = append(out, f.Name)
-		}
-		return out
+		return found
 	}
 	v := b.make(1, func(v *video.Video) { v.Tags = []string{"Spring", "sale"} })
 	b.make(2, func(v *video.Video) { v.Tags = []string{"SALE"} })

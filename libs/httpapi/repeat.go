@@ -1,0 +1,115 @@
+package httpapi
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
+	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/libs/record"
+	"github.com/valyala/fasthttp"
+)
+
+const idempotencyKey = "Idempotency-Key"
+
+func beginRequest(c *fiber.Ctx, account, key, bearer string) idempotency.Request {
+	return idempotency.Request{Account: account, Route: c.Method() + " " + c.Path(), Key: key, Body: c.Request().Body(), Secret: bearer}
+}
+
+// repeats reports whether a request whose key was refused with err repeats one that
+// the key made while it was good: the key is revoked, the account is not suspended,
+// and there is a record under the same Idempotency-Key, with the same body. Such a
+// request takes no token from the account's bucket; a network that guesses at
+// records has its budget of misses.
+func (a *API) repeats(c *fiber.Ctx, p *identity.Principal, bearer string, err error) bool {
+	key := c.Get(idempotencyKey)
+	if apierr.CodeOf(err) != apierr.APIKeyRevoked || p == nil || p.Suspended || a.opt.Idempotency == nil || !validIdempotencyKey(key) {
+		return false
+	}
+	client := a.ClientIP(c)
+	if a.misses.Wait(client) > 0 {
+		return false
+	}
+	known, err := a.opt.Idempotency.Known(c.UserContext(), beginRequest(c, p.AccountID, key, bearer))
+	if err != nil {
+		a.opt.Log.WarnContext(c.UserContext(), "idempotency record not read", "service", a.opt.Name, "error", err)
+	}
+	if !known {
+		a.misses.Miss(client)
+	}
+	return known
+}
+
+// inOneCommit runs a POST of a route that is [Access.OneCommit].
+func (a *API) inOneCommit(c *fiber.Ctx, r idempotency.Request, h fiber.Handler) error {
+	receipt := a.opt.Idempotency.Receipt(r, func() *idempotency.Response {
+		if c.Response().StatusCode() != fiber.StatusCreated {
+			return nil // this commit is not the create
+		}
+		return answerOf(c)
+	})
+	ctx := record.WithReceipt(c.UserContext(), receipt)
+	c.SetUserContext(identity.WithOrigin(ctx, receipt.Origin()))
+	err := h(c)
+	var repeated *idempotency.Repeated
+	if !errors.As(err, &repeated) {
+		if err != nil {
+			a.fail(c, toAPI(err, c, a.app))
+		}
+		if passing(c) {
+			return nil
+		}
+		// A refusal may be wrong: an earlier try may have taken what this one misses.
+		err = receipt.Keep(ctx, answerOf(c))
+	}
+	if errors.As(err, &repeated) {
+		return replay(c, &repeated.Response)
+	}
+	return err
+}
+
+// replay gives an answer again.
+func replay(c *fiber.Ctx, r *idempotency.Response) error {
+	c.Response().Header.Del(fiber.HeaderETag) // of an answer that this one replaces
+	c.Set("Idempotent-Replayed", "true")
+	for name, value := range r.Header {
+		c.Set(name, value)
+	}
+	return c.Status(r.Status).Send(r.Body)
+}
+
+// passing reports whether the answer is of a moment, so that it is not kept.
+func passing(c *fiber.Ctx) bool {
+	status := c.Response().StatusCode()
+	return status >= 500 || status == fiber.StatusTooManyRequests
+}
+
+func answerOf(c *fiber.Ctx) *idempotency.Response {
+	res := c.Response()
+	return &idempotency.Response{Status: res.StatusCode(), Header: lasting(&res.Header), Body: bytes.Clone(res.Body())}
+}
+
+// lasting are the headers that a replay of the answer repeats. The others are of
+// one exchange, and a replay has its own. Their number and size are bounded: our
+// handlers write them, not callers.
+func lasting(h *fasthttp.ResponseHeader) map[string]string {
+	out := map[string]string{}
+	for k, v := range h.All() {
+		name := strings.ToLower(string(k))
+		switch name {
+		case "x-request-id", "date", "server", "connection", "vary", "content-length", "transfer-encoding", "ratelimit", "ratelimit-policy", "retry-after":
+			continue
+		}
+		if !strings.HasPrefix(name, "x-ratelimit-") && !strings.HasPrefix(name, "access-control-") {
+			out[string(k)] = string(v)
+		}
+	}
+	return out
+}
+
+func validIdempotencyKey(s string) bool {
+	return s != "" && len(s) <= 255 && !strings.ContainsFunc(s, func(r rune) bool { return r < 0x20 || r > 0x7e })
+}
