@@ -47,13 +47,22 @@ type Route struct {
 	Open bool
 }
 
+// Operation is what a request may hold.
+type Operation struct {
+	// Query has the names of the query parameters; true for those that may be repeated.
+	Query map[string]bool
+	// Body is set when the operation takes a body, of whatever type.
+	Body bool
+	// Schema is that of the JSON body; nil when the operation takes none. Values to
+	// validate must keep numbers exact, as those of [jsonschema.UnmarshalJSON] do.
+	Schema *jsonschema.Schema
+}
+
 // Document is the parsed contract. It is immutable and safe for concurrent use.
 type Document struct {
 	json       []byte
 	routes     []Route
-	queries    map[string]map[string]bool // by operation and name
-	bodies     map[string]bool            // operations that take a body of any type
-	requests   map[string]*jsonschema.Schema
+	operations map[string]*Operation // by method and path
 	components map[string]*jsonschema.Schema
 }
 
@@ -88,10 +97,7 @@ func Parse(src []byte) (*Document, error) {
 	if err := c.AddResource(location, root); err != nil {
 		return nil, fmt.Errorf("add document: %w", err)
 	}
-	d := &Document{
-		json: js, queries: map[string]map[string]bool{}, bodies: map[string]bool{},
-		requests: map[string]*jsonschema.Schema{}, components: map[string]*jsonschema.Schema{},
-	}
+	d := &Document{json: js, operations: map[string]*Operation{}, components: map[string]*jsonschema.Schema{}}
 	for name := range object(root, "components", "schemas") {
 		if d.components[name], err = c.Compile(pointer("components", "schemas", name)); err != nil {
 			return nil, fmt.Errorf("schema %s: %w", name, err)
@@ -104,16 +110,15 @@ func Parse(src []byte) (*Document, error) {
 				continue
 			}
 			d.routes = append(d.routes, route(m, path, op))
-			name := strings.ToUpper(m) + " " + path
-			d.queries[name], d.bodies[name] = query(root, object(item)["parameters"], op["parameters"]), op["requestBody"] != nil
+			o := &Operation{Query: query(root, object(item)["parameters"], op["parameters"]), Body: op["requestBody"] != nil}
+			d.operations[strings.ToUpper(m)+" "+path] = o
 			if object(op, "requestBody", "content", "application/json") == nil {
 				continue
 			}
-			s, err := c.Compile(pointer("paths", path, m, "requestBody", "content", "application/json", "schema"))
+			o.Schema, err = c.Compile(pointer("paths", path, m, "requestBody", "content", "application/json", "schema"))
 			if err != nil {
 				return nil, fmt.Errorf("request of %s %s: %w", m, path, err)
 			}
-			d.requests[name] = s
 		}
 	}
 	sort.Slice(d.routes, func(i, j int) bool {
@@ -155,25 +160,10 @@ func query(root any, lists ...any) map[string]bool {
 	return out
 }
 
-// Query lists the query parameters of an operation, path in the form of OpenAPI.
-// The value says whether a parameter may be repeated. ok is false for a route that
-// the document does not have.
-func (d *Document) Query(method, path string) (repeatable map[string]bool, ok bool) {
-	repeatable, ok = d.queries[strings.ToUpper(method)+" "+path]
-	return repeatable, ok
-}
-
-// TakesBody reports whether an operation takes a body, of whatever type.
-func (d *Document) TakesBody(method, path string) bool {
-	return d.bodies[strings.ToUpper(method)+" "+path]
-}
-
-// RequestSchema is the schema of the JSON body of an operation, path in the
-// form of OpenAPI ("/api/v1/links/{id}"); nil when the operation takes none.
-// Values to validate must come from [jsonschema.UnmarshalJSON], which keeps
-// numbers exact.
-func (d *Document) RequestSchema(method, path string) *jsonschema.Schema {
-	return d.requests[strings.ToUpper(method)+" "+path]
+// Operation is the one of that method, path in the form of OpenAPI
+// ("/api/v1/links/{id}"); nil when the document does not have it.
+func (d *Document) Operation(method, path string) *Operation {
+	return d.operations[strings.ToUpper(method)+" "+path]
 }
 
 // Component is a schema under components/schemas, nil when there is none of

@@ -58,7 +58,7 @@ func TestRequestSchemasJudgeBodies(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			s := apispec.Load().RequestSchema(tt.method, tt.path)
+			s := apispec.Load().Operation(tt.method, tt.path).Schema
 			if s == nil {
 				t.Fatalf("no request schema for %s %s", tt.method, tt.path)
 			}
@@ -142,17 +142,18 @@ func follow(t *testing.T, doc any, v any) map[string]any {
 
 func TestQueryParametersAreKnownByName(t *testing.T) {
 	t.Parallel()
-	got, ok := apispec.Load().Query("GET", "/api/v1/tags")
-	if diff := cmp.Diff(map[string]bool{"limit": false, "cursor": false, "q": false}, got); !ok || diff != "" {
+	query := func(method, path string) map[string]bool { return apispec.Load().Operation(method, path).Query }
+	got := query("GET", "/api/v1/tags")
+	if diff := cmp.Diff(map[string]bool{"limit": false, "cursor": false, "q": false}, got); diff != "" {
 		t.Errorf("Query (-want +got):\n%s", diff)
 	}
-	if got, _ := apispec.Load().Query("GET", "/api/v1/links"); !got["tag"] {
+	if got := query("GET", "/api/v1/links"); !got["tag"] {
 		t.Error("tag may be repeated")
 	}
-	if got, ok := apispec.Load().Query("DELETE", "/api/v1/links/{id}"); !ok || len(got) > 0 {
-		t.Errorf("Query = %v, %v, want an operation without parameters", got, ok)
+	if got := query("DELETE", "/api/v1/links/{id}"); len(got) > 0 {
+		t.Errorf("Query = %v, want an operation without parameters", got)
 	}
-	if _, ok := apispec.Load().Query("GET", "/v/{slug}"); ok {
+	if apispec.Load().Operation("GET", "/v/{slug}") != nil {
 		t.Error("a page is no operation")
 	}
 }
@@ -160,9 +161,9 @@ func TestQueryParametersAreKnownByName(t *testing.T) {
 func TestOperationsWithoutJSONBodyHaveNoSchema(t *testing.T) {
 	t.Parallel()
 	d := apispec.Load()
-	for _, op := range [][2]string{{"GET", "/api/v1/links"}, {"POST", "/api/v1/domains/{id}/verify"}, {"PUT", "/api/v1/videos/{id}/captions/{lang}"}, {"POST", "/nowhere"}} {
-		if d.RequestSchema(op[0], op[1]) != nil {
-			t.Errorf("RequestSchema(%s %s) is not nil", op[0], op[1])
+	for _, op := range [][2]string{{"GET", "/api/v1/links"}, {"POST", "/api/v1/domains/{id}/verify"}, {"PUT", "/api/v1/videos/{id}/captions/{lang}"}} {
+		if d.Operation(op[0], op[1]).Schema != nil {
+			t.Errorf("the schema of %s %s is not nil", op[0], op[1])
 		}
 	}
 	if d.Component("BulkItem") == nil || d.Component("Nothing") != nil {

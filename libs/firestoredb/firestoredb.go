@@ -17,16 +17,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"cloud.google.com/go/firestore"
-	"google.golang.org/api/option"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
+	"cloud.google.com/go/firestore/apiv1/firestorepb"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
 	"github.com/linkreel/linkreel/libs/apierr"
@@ -34,25 +32,6 @@ import (
 	"github.com/linkreel/linkreel/libs/outage"
 	"github.com/linkreel/linkreel/libs/turns"
 )
-
-// Config says which database to open.
-type Config struct {
-	// Project is the Google Cloud project.
-	Project string `env:"FIRESTORE_PROJECT" envDefault:"linkreel"`
-	// Database is the Firestore database of the project.
-	Database string `env:"FIRESTORE_DATABASE" envDefault:"(default)"`
-	// Endpoint is host:port of a local Firestore; empty means Google's, with the
-	// ambient credentials.
-	Endpoint string `env:"FIRESTORE_ENDPOINT"`
-	// Token is the bearer token of localcloud. It is sent to Endpoint alone, never to
-	// Google, and not to Google's emulator either unless somebody sets both. Of
-	// several, separated by commas, the first is sent.
-	Token string `env:"LOCALCLOUD_TOKEN"`
-	// Timeout bounds a call or a transaction. One that lost against other writers has
-	// it once more for its further tries, when its turn has come. Keep it below 30 s:
-	// places below a limit are leased for not much longer (libs/quota).
-	Timeout time.Duration `env:"FIRESTORE_TIMEOUT" envDefault:"3s"`
-}
 
 // What a store can meet.
 var (
@@ -88,89 +67,19 @@ type DB struct {
 // Firestore carries a hundred.
 const share = 32
 
-// Open connects; it does not wait for the server, so that a service starts while
-// Firestore is down.
-func Open(ctx context.Context, cfg Config) (*DB, error) {
-	database := cfg.Database
-	if database == "" {
-		database = firestore.DefaultDatabaseID
-	}
-	var opts []option.ClientOption
-	// By default the pauses between tries to connect grow to two minutes, and a
-	// database that is back would be found that late.
-	reconnect := grpc.WithConnectParams(grpc.ConnectParams{
-		Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
-		MinConnectTimeout: 2 * time.Second,
-	})
-	each := calls(orDefault(cfg.Timeout))
-	dial := []grpc.DialOption{reconnect, grpc.WithChainUnaryInterceptor(each.unary), grpc.WithChainStreamInterceptor(each.stream)}
-	if cfg.Endpoint != "" {
-		dial = append(dial, grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
-		if token, _, _ := strings.Cut(cfg.Token, ","); token != "" {
-			dial = append(dial, grpc.WithPerRPCCredentials(bearer(strings.TrimSpace(token))))
-		}
-		conn, err := grpc.NewClient(cfg.Endpoint, dial...)
-		if err != nil {
-			return nil, fmt.Errorf("dial firestore %s: %w", cfg.Endpoint, err)
-		}
-		opts = append(opts, option.WithGRPCConn(conn))
-	} else {
-		for _, o := range dial {
-			opts = append(opts, option.WithGRPCDialOption(o))
-		}
-	}
-	client, err := firestore.NewClientWithDatabase(ctx, cfg.Project, database, opts...)
-	if err != nil {
-		return nil, fmt.Errorf("open firestore: %w", err)
-	}
-	return newDB(client, cfg.Timeout), nil
+type (
+	// Snap is a document as it was read.
+	Snap = *firestore.DocumentSnapshot
+	// Ref names a document. A nil Ref is the name that no document can have: what is
+	// read by it is not there.
+	Ref = *firestore.DocumentRef
+)
+
+// Broken is a document that is there and cannot be read.
+type Broken struct {
+	Snap
+	Err error
 }
-
-// bearer sends a token over a connection without TLS, which a local Firestore has.
-type bearer string
-
-func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
-	return map[string]string{"authorization": "Bearer " + string(b)}, nil
-}
-
-func (bearer) RequireTransportSecurity() bool { return false }
-
-// Use wraps a client that is open already, in tests: nothing listens to what the
-// database answers, so the client repeats transactions at its own slow pace, and the
-// database's format is not looked at. Timeout 0 means three seconds.
-func Use(client *firestore.Client, timeout time.Duration) *DB {
-	db := newDB(client, timeout)
-	db.known.Store(true)
-	return db
-}
-
-func newDB(client *firestore.Client, timeout time.Duration) *DB {
-	return &DB{Client: client, timeout: orDefault(timeout),
-		calls: turns.NewQueue(turns.QueueOptions{Name: "firestore", Each: share}),
-		turns: turns.NewQueue(turns.QueueOptions{Name: "transaction", Each: 1}),
-		// Calls that began together run out of time together, so five failures say little
-		// before they are a second apart. One rest of a second: healing shows within a
-		// second or two.
-		breaker: outage.New(outage.Config{Name: "Firestore", Failures: 5, Over: time.Second, Rest: time.Second, Down: down})}
-}
-
-// down tells a database that is away from one that answers: one that answered a part
-// of the call, has forgotten a transaction, or finds a request too much.
-func down(err error) bool {
-	return outage.Down(err) && !errors.As(err, new(answered)) && !errors.Is(err, ErrUncertain) && status.Code(err) != codes.ResourceExhausted
-}
-
-func orDefault(timeout time.Duration) time.Duration {
-	if timeout <= 0 {
-		return 3 * time.Second
-	}
-	return timeout
-}
-
-// Close ends the connection, also one that was dialled for an Endpoint: the
-// client closes what it was given.
-func (db *DB) Close() error { return db.Client.Close() }
 
 // Do runs one or several calls under the database's deadline and maps the error.
 // what names the deed for the log: "get link".
@@ -231,6 +140,217 @@ func (db *DB) Commit(ctx context.Context, what string, fn func(ctx context.Conte
 	return db.Tx(context.WithValue(ctx, onlyWritesKey{}, true), what, fn, opts...)
 }
 
+// Map turns the client's error into this package's words. Errors that already
+// have a code pass through.
+func Map(err error) error {
+	if err == nil {
+		return nil
+	}
+	var coded *apierr.Error
+	if errors.As(err, &coded) {
+		return err
+	}
+	switch code := status.Code(err); {
+	case errors.Is(err, context.DeadlineExceeded), code == codes.DeadlineExceeded:
+		return apierr.Down(err)
+	case code == codes.Canceled:
+		return fmt.Errorf("%w: %w", context.Canceled, err)
+	// Only the words tell it from a value that is refused for good; the code is the same.
+	case code == codes.InvalidArgument && strings.Contains(err.Error(), "referenced transaction"):
+		return apierr.Down(fmt.Errorf("%w: %w", ErrUncertain, err))
+	case code == codes.InvalidArgument:
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	case code == codes.NotFound:
+		return fmt.Errorf("%w: %w", ErrNotFound, err)
+	case code == codes.AlreadyExists:
+		return fmt.Errorf("%w: %w", ErrExists, err)
+	case code == codes.FailedPrecondition:
+		return fmt.Errorf("%w: %w", ErrStale, err)
+	case code == codes.Aborted:
+		return contended(err)
+	case code == codes.Unavailable, code == codes.ResourceExhausted, code == codes.Internal:
+		return apierr.Down(err)
+	}
+	return err
+}
+
+// Ref names a document by an id that may be a caller's words; nil for what cannot be
+// one of our identifiers, see [identity.ValidID].
+func (db *DB) Ref(collection, id string) Ref {
+	if !identity.ValidID(id) {
+		return nil
+	}
+	return db.Collection(collection).Doc(id)
+}
+
+// Reader makes the reader of a kind of records of two functions: D is the document,
+// and of makes the record of it.
+func Reader[D, T any](of func(snap Snap, d *D) T) func(Snap) (T, error) {
+	return func(snap Snap) (out T, err error) {
+		d, err := As[D](snap)
+		if err == nil {
+			out = of(snap, &d)
+		}
+		return out, err
+	}
+}
+
+// As reads a document as it is.
+func As[D any](snap Snap) (d D, err error) {
+	if err = snap.DataTo(&d); err != nil {
+		err = fmt.Errorf("document %s/%s cannot be read: %w", snap.Ref.Parent.ID, snap.Ref.ID, err)
+	}
+	return d, err
+}
+
+// Get reads one document; ErrNotFound when it is not there.
+func Get[T any](ctx context.Context, db *DB, what string, ref Ref, read func(Snap) (T, error)) (out T, err error) {
+	if ref == nil {
+		return out, fmt.Errorf("%s: %w", what, ErrNotFound)
+	}
+	err = db.Do(ctx, what, func(ctx context.Context) error {
+		snap, err := ref.Get(ctx)
+		if err != nil {
+			return err
+		}
+		out, err = read(snap)
+		return err
+	})
+	return out, err
+}
+
+// Lookup is [Get] for a document that may well be absent. Then found is false, without an error.
+func Lookup[T any](ctx context.Context, db *DB, what string, ref Ref, read func(Snap) (T, error)) (out T, found bool, err error) {
+	out, err = Get(ctx, db, what, ref, read)
+	if errors.Is(err, ErrNotFound) {
+		return out, false, nil
+	}
+	return out, err == nil, err
+}
+
+// Exists reports whether a document is there.
+func (db *DB) Exists(ctx context.Context, what string, ref Ref) (bool, error) {
+	_, found, err := Lookup(ctx, db, what, ref, func(snap Snap) (Snap, error) { return snap, nil })
+	return found, err
+}
+
+// Read reads documents in one call. Those of nil refs and those that are not there are
+// left out.
+func (db *DB) Read(ctx context.Context, what string, refs ...Ref) (snaps []Snap, err error) {
+	err = db.Do(ctx, what, func(ctx context.Context) error {
+		snaps, err = db.GetAll(ctx, slices.DeleteFunc(slices.Clone(refs), func(ref Ref) bool { return ref == nil }))
+		snaps = slices.DeleteFunc(snaps, func(snap Snap) bool { return !snap.Exists() })
+		return err
+	})
+	return snaps, err
+}
+
+// Query reads what a query finds.
+func (db *DB) Query(ctx context.Context, what string, q firestore.Query) (snaps []Snap, err error) {
+	err = db.Do(ctx, what, func(ctx context.Context) error {
+		snaps, err = q.Documents(ctx).GetAll()
+		return err
+	})
+	return snaps, err
+}
+
+// List reads what a query finds. One document that cannot be read is an error.
+func List[T any](ctx context.Context, db *DB, what string, q firestore.Query, read func(Snap) (T, error)) ([]T, error) {
+	snaps, err := db.Query(ctx, what, q)
+	if err != nil {
+		return nil, err
+	}
+	return ReadAll(snaps, read)
+}
+
+// ReadAll reads documents, all of which must be readable.
+func ReadAll[T any](snaps []Snap, read func(Snap) (T, error)) ([]T, error) {
+	out, broken := Sift(snaps, read)
+	if len(broken) > 0 {
+		return nil, broken[0].Err
+	}
+	return out, nil
+}
+
+// Sift reads documents and keeps apart those that cannot be read.
+func Sift[T any](snaps []Snap, read func(Snap) (T, error)) (out []T, broken []Broken) {
+	out = make([]T, 0, len(snaps))
+	for _, snap := range snaps {
+		if record, err := read(snap); err != nil {
+			broken = append(broken, Broken{snap, err})
+		} else {
+			out = append(out, record)
+		}
+	}
+	return out, broken
+}
+
+// aside is how long a document that cannot be read is put off.
+const aside = time.Hour
+
+// SetAside puts off a document that cannot be read: a queue is read in the order of
+// the time at path, and such a document would stay at its head for ever and hide what
+// is behind it. It comes again an hour later, since a newer release may read it. The
+// error is the document's own, with whatever kept us from putting it off.
+func (db *DB) SetAside(ctx context.Context, b Broken, path string, now time.Time) error {
+	err := db.Do(ctx, "set aside", func(ctx context.Context) error {
+		_, err := b.Ref.Update(ctx, []firestore.Update{{Path: path, Value: now.Add(aside)}}, firestore.LastUpdateTime(b.UpdateTime))
+		return err
+	})
+	return errors.Join(b.Err, IgnoreMoved(err))
+}
+
+// IgnoreMoved is nil in place of the errors of a write whose document was changed or
+// removed since it was read, when whoever did that has the last word.
+func IgnoreMoved(err error) error {
+	if errors.Is(err, ErrStale) || errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// Count counts what a query finds.
+func (db *DB) Count(ctx context.Context, what string, q firestore.Query) (n int64, err error) {
+	err = db.Do(ctx, what, func(ctx context.Context) error {
+		found, err := q.NewAggregationQuery().WithCount("n").Get(ctx)
+		n = Number(found, "n")
+		return err
+	})
+	return n, err
+}
+
+// Number reads an aggregate. A large sum comes as a float.
+func Number(found firestore.AggregationResult, name string) int64 {
+	v, _ := found[name].(*firestorepb.Value)
+	return v.GetIntegerValue() + int64(v.GetDoubleValue())
+}
+
+// ErasePage removes up to limit documents that a query finds, without reading them,
+// and reports how many. Fewer than limit means that there are no more.
+func (db *DB) ErasePage(ctx context.Context, what string, q firestore.Query, limit int) (n int, err error) {
+	found, err := db.Find(ctx, what, q.Limit(limit))
+	if err != nil {
+		return 0, err
+	}
+	return len(found), db.DeleteAll(ctx, what, found...)
+}
+
+// Optional is a time as a document keeps it: none is nil.
+func Optional(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+// Time is a time that a document may lack.
+func Time(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return *t
+}
+
 // DeleteAll deletes documents in one commit. That one is not there is no error.
 func (db *DB) DeleteAll(ctx context.Context, what string, refs ...*firestore.DocumentRef) error {
 	if len(refs) == 0 {
@@ -267,38 +387,4 @@ func (db *DB) IDs(ctx context.Context, what string, q firestore.Query) ([]string
 		ids[i] = ref.ID
 	}
 	return ids, err
-}
-
-// Map turns the client's error into this package's words. Errors that already
-// have a code pass through.
-func Map(err error) error {
-	if err == nil {
-		return nil
-	}
-	var coded *apierr.Error
-	if errors.As(err, &coded) {
-		return err
-	}
-	switch code := status.Code(err); {
-	case errors.Is(err, context.DeadlineExceeded), code == codes.DeadlineExceeded:
-		return apierr.Down(err)
-	case code == codes.Canceled:
-		return fmt.Errorf("%w: %w", context.Canceled, err)
-	// Only the words tell it from a value that is refused for good; the code is the same.
-	case code == codes.InvalidArgument && strings.Contains(err.Error(), "referenced transaction"):
-		return apierr.Down(fmt.Errorf("%w: %w", ErrUncertain, err))
-	case code == codes.InvalidArgument:
-		return fmt.Errorf("%w: %w", ErrInvalid, err)
-	case code == codes.NotFound:
-		return fmt.Errorf("%w: %w", ErrNotFound, err)
-	case code == codes.AlreadyExists:
-		return fmt.Errorf("%w: %w", ErrExists, err)
-	case code == codes.FailedPrecondition:
-		return fmt.Errorf("%w: %w", ErrStale, err)
-	case code == codes.Aborted:
-		return contended(err)
-	case code == codes.Unavailable, code == codes.ResourceExhausted, code == codes.Internal:
-		return apierr.Down(err)
-	}
-	return err
 }

@@ -3,7 +3,9 @@ package httpapi
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/httpserver"
+	"github.com/linkreel/linkreel/libs/identity"
 )
 
 // JSON answers with status and v.
@@ -145,4 +148,85 @@ func AcceptsGzip(c *fiber.Ctx) bool {
 		}
 	}
 	return accepted
+}
+
+// toAPI gives Fiber's own errors their code.
+func toAPI(err error, c *fiber.Ctx, app *fiber.App) *apierr.Error {
+	var own *fiber.Error
+	if !errors.As(err, &own) {
+		return apierr.From(err)
+	}
+	switch own.Code {
+	case fiber.StatusNotFound:
+		return apierr.New(apierr.NotFound, "There is nothing at this address.")
+	case fiber.StatusMethodNotAllowed:
+		return &apierr.Error{
+			Code: apierr.MethodNotAllowed, Message: "This address does not answer that method.",
+			Allow: strings.Split(methodsOf(app, c.Path()), ", "),
+		}
+	case fiber.StatusRequestEntityTooLarge:
+		return apierr.New(apierr.BodyTooLarge, "The body is larger than 1 MiB.")
+	case fiber.StatusRequestHeaderFieldsTooLarge:
+		return apierr.New(apierr.HeadersTooLarge, "The request's headers are too large.")
+	}
+	return apierr.From(err)
+}
+
+// methodsOf is the Allow header's value for path; "" when no route has it.
+func methodsOf(app *fiber.App, path string) string {
+	var out []string
+	for _, stack := range app.Stack() {
+		for _, r := range stack {
+			if r.Path != "/" && fiber.RoutePatternMatch(path, r.Path, fiber.Config{CaseSensitive: true, StrictRouting: true}) {
+				out = append(out, r.Method)
+				break
+			}
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+func (a *API) writeError(c *fiber.Ctx, err error) error {
+	a.fail(c, toAPI(err, c, a.app))
+	return nil
+}
+
+// fail writes e; it is the only place that does.
+func (a *API) fail(c *fiber.Ctx, e *apierr.Error) {
+	ctx := c.UserContext()
+	switch {
+	case e.Code == apierr.Internal:
+		a.opt.Log.ErrorContext(ctx, "request failed", "service", a.opt.Name, "route", c.Route().Path, "error", e.Err)
+	case e.Status() >= 500:
+		a.opt.Log.WarnContext(ctx, "request refused", "service", a.opt.Name, "route", c.Route().Path, "error", e)
+	}
+	res := c.Response()
+	res.Header.Del(fiber.HeaderLocation)
+	res.Header.Del(fiber.HeaderETag)
+	if e.RetryAfter > 0 || e.Code == apierr.RateLimited || e.Code == apierr.Unavailable {
+		c.Set(fiber.HeaderRetryAfter, strconv.FormatInt(max(1, int64(math.Ceil(e.RetryAfter.Seconds()))), 10))
+	}
+	if e.Status() == fiber.StatusUnauthorized {
+		challenge := `Bearer realm="linkreel"`
+		if e.Code != apierr.MissingAPIKey {
+			challenge += `, error="invalid_token"`
+		}
+		c.Set(fiber.HeaderWWWAuthenticate, challenge)
+	}
+	if len(e.Allow) > 0 {
+		c.Set(fiber.HeaderAllow, strings.Join(e.Allow, ", "))
+	}
+	c.Status(e.Status())
+	c.Set(fiber.HeaderCacheControl, "no-store")
+	if a.opt.Page != nil && !machinePath(c.Path()) {
+		if err := a.opt.Page(c, e); err == nil {
+			return
+		}
+	}
+	res.SetBodyRaw(ErrorBody(e, identity.RequestOf(ctx).ID))
+	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
+}
+
+func machinePath(p string) bool {
+	return strings.HasPrefix(p, "/api/") || p == "/api" || strings.HasPrefix(p, "/admin/") || strings.HasPrefix(p, "/internal/")
 }

@@ -56,7 +56,7 @@ func wrongBodies() map[string]string {
 
 func TestOneMiBOfWrongFieldsCostsLittle(t *testing.T) {
 	t.Parallel()
-	schema := apispec.Load().RequestSchema("POST", "/api/v1/keys")
+	schema := apispec.Load().Operation("POST", "/api/v1/keys").Schema
 	dial := serve(t, httpapi.Options{}, func(a *httpapi.API) {
 		a.Public("POST", "/api/v1/keys", func(c *fiber.Ctx) error {
 			var dst struct {
@@ -150,7 +150,7 @@ func TestAListThatIsTooLongIsOneBrokenRule(t *testing.T) {
 		Scopes []string `json:"scopes"`
 	}
 	body := `{"name":"x","scopes":[` + strings.TrimSuffix(strings.Repeat(`"nothing",`, 500), ",") + `]}`
-	fields, err := httpapi.DecodeObject([]byte(body), apispec.Load().RequestSchema("POST", "/api/v1/keys"), &dst)
+	fields, err := httpapi.DecodeObject([]byte(body), apispec.Load().Operation("POST", "/api/v1/keys").Schema, &dst)
 	if err != nil {
 		t.Fatal(err)
 	}

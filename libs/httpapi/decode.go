@@ -17,6 +17,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/apispec"
 )
 
 // Optional is a field of a PATCH: absent (zero value), null, or a value.
@@ -105,8 +106,11 @@ func Decode(c *fiber.Ctx, dst any) (*Fields, error) {
 	if err != nil {
 		return nil, err
 	}
-	op, _ := c.Locals(operationKey{}).(operation)
-	fields, err := decodeObject(o, op.schema, dst, maxUnknown)
+	op, ok := c.Locals(operationKey{}).(*apispec.Operation)
+	if !ok {
+		return decodeObject(o, nil, dst, maxUnknown) // a route that the contract does not have
+	}
+	fields, err := decodeObject(o, op.Schema, dst, maxUnknown)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +118,7 @@ func Decode(c *fiber.Ctx, dst any) (*Fields, error) {
 		fields.nothingKnown(o.names)
 	}
 	if args := c.Context().QueryArgs(); args.Len() > 0 {
-		fields.addQuery(args, op)
+		fields.addQuery(args, op.Query)
 	}
 	return fields, nil
 }
@@ -124,9 +128,10 @@ func DecodeOptional(c *fiber.Ctx, dst any) (*Fields, error) {
 	if len(c.Request().Body()) > 0 {
 		return Decode(c, dst)
 	}
-	op, _ := c.Locals(operationKey{}).(operation)
 	fields := &Fields{}
-	fields.addQuery(c.Context().QueryArgs(), op)
+	if op, ok := c.Locals(operationKey{}).(*apispec.Operation); ok {
+		fields.addQuery(c.Context().QueryArgs(), op.Query)
+	}
 	return fields, nil
 }
 

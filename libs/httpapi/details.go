@@ -92,15 +92,12 @@ func detailsOf(e *jsonschema.ValidationError) []apierr.Detail {
 func location(e *jsonschema.ValidationError) string { return strings.Join(e.InstanceLocation, ".") }
 
 // addQuery notes the parameters that the operation does not have.
-func (f *Fields) addQuery(args *fasthttp.Args, op operation) {
-	if op.params == nil {
-		return // not in the contract
-	}
-	known := slices.Sorted(maps.Keys(op.params))
+func (f *Fields) addQuery(args *fasthttp.Args, params map[string]bool) {
+	known := slices.Sorted(maps.Keys(params))
 	seen := map[string]bool{}
 	for key := range args.All() {
 		name := string(key)
-		repeatable, ok := op.params[name]
+		repeatable, ok := params[name]
 		switch {
 		case !ok && name != "": // an empty name is a stray & or =
 			f.addUnknownName(nil, name, known, "parameter")
@@ -157,7 +154,7 @@ const maxShownName = 100
 // nothingKnown rejects a change that names fields and none of them is known.
 func (f *Fields) nothingKnown(names []string) {
 	s := schemaAt(f.schema, nil)
-	if s == nil || closed(s) {
+	if closed(s) {
 		return // a closed schema has rejected them already
 	}
 	for _, name := range names {

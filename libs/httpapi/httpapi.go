@@ -31,7 +31,6 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/valyala/fasthttp"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -245,12 +244,6 @@ func (a *API) Finds(method, path string, find fiber.Handler) {
 	a.finds[method+path] = find
 }
 
-// operation is what the contract says of a route.
-type operation struct {
-	params map[string]bool    // its query; true for those that may be repeated
-	schema *jsonschema.Schema // of its JSON body; nil when it has none
-}
-
 type operationKey struct{}
 
 var pathParam = regexp.MustCompile(`:(\w+)`)
@@ -260,27 +253,24 @@ var pathParam = regexp.MustCompile(`:(\w+)`)
 // names from the API document. A route that is not in it (a page, a redirect, a
 // callback) is left alone: those ignore unknown parameters.
 func (a *API) strict(method, path string, h fiber.Handler) fiber.Handler {
-	spec, at := apispec.Load(), pathParam.ReplaceAllString(path, "{$1}")
-	params, ok := spec.Query(method, at)
-	if !ok {
+	op := apispec.Load().Operation(method, pathParam.ReplaceAllString(path, "{$1}"))
+	if op == nil {
 		return h
 	}
-	op := operation{params, spec.RequestSchema(method, at)}
-	takesBody := spec.TakesBody(method, at)
 	return func(c *fiber.Ctx) error {
-		if op.schema != nil {
+		if op.Schema != nil {
 			// The handler decides what goes before a 400. Decode reports the parameters
 			// together with what is wrong in the body.
 			c.Locals(operationKey{}, op)
 			return h(c)
 		}
 		query, body := c.Context().QueryArgs(), c.Request().Body()
-		if query.Len() == 0 && (takesBody || len(body) == 0) {
+		if query.Len() == 0 && (op.Body || len(body) == 0) {
 			return h(c)
 		}
 		wrong := &Fields{}
-		wrong.addQuery(query, op)
-		if !takesBody {
+		wrong.addQuery(query, op.Query)
+		if !op.Body {
 			wrong.addBody(body)
 		}
 		if len(wrong.details) == 0 {
@@ -581,85 +571,4 @@ func (a *API) once(c *fiber.Ctx, account string, oneCommit bool, h fiber.Handler
 		a.opt.Log.WarnContext(ctx, "idempotency record not closed", "service", a.opt.Name, "error", err)
 	}
 	return nil
-}
-
-// toAPI gives Fiber's own errors their code.
-func toAPI(err error, c *fiber.Ctx, app *fiber.App) *apierr.Error {
-	var own *fiber.Error
-	if !errors.As(err, &own) {
-		return apierr.From(err)
-	}
-	switch own.Code {
-	case fiber.StatusNotFound:
-		return apierr.New(apierr.NotFound, "There is nothing at this address.")
-	case fiber.StatusMethodNotAllowed:
-		return &apierr.Error{
-			Code: apierr.MethodNotAllowed, Message: "This address does not answer that method.",
-			Allow: strings.Split(methodsOf(app, c.Path()), ", "),
-		}
-	case fiber.StatusRequestEntityTooLarge:
-		return apierr.New(apierr.BodyTooLarge, "The body is larger than 1 MiB.")
-	case fiber.StatusRequestHeaderFieldsTooLarge:
-		return apierr.New(apierr.HeadersTooLarge, "The request's headers are too large.")
-	}
-	return apierr.From(err)
-}
-
-// methodsOf is the Allow header's value for path; "" when no route has it.
-func methodsOf(app *fiber.App, path string) string {
-	var out []string
-	for _, stack := range app.Stack() {
-		for _, r := range stack {
-			if r.Path != "/" && fiber.RoutePatternMatch(path, r.Path, fiber.Config{CaseSensitive: true, StrictRouting: true}) {
-				out = append(out, r.Method)
-				break
-			}
-		}
-	}
-	return strings.Join(out, ", ")
-}
-
-func (a *API) writeError(c *fiber.Ctx, err error) error {
-	a.fail(c, toAPI(err, c, a.app))
-	return nil
-}
-
-// fail writes e; it is the only place that does.
-func (a *API) fail(c *fiber.Ctx, e *apierr.Error) {
-	ctx := c.UserContext()
-	switch {
-	case e.Code == apierr.Internal:
-		a.opt.Log.ErrorContext(ctx, "request failed", "service", a.opt.Name, "route", c.Route().Path, "error", e.Err)
-	case e.Status() >= 500:
-		a.opt.Log.WarnContext(ctx, "request refused", "service", a.opt.Name, "route", c.Route().Path, "error", e)
-	}
-	res := c.Response()
-	res.Header.Del(fiber.HeaderLocation)
-	res.Header.Del(fiber.HeaderETag)
-	if e.RetryAfter > 0 || e.Code == apierr.RateLimited || e.Code == apierr.Unavailable {
-		c.Set(fiber.HeaderRetryAfter, strconv.FormatInt(max(1, int64(math.Ceil(e.RetryAfter.Seconds()))), 10))
-	}
-	if e.Status() == fiber.StatusUnauthorized {
-		challenge := `Bearer realm="linkreel"`
-		if e.Code != apierr.MissingAPIKey {
-			challenge += `, error="invalid_token"`
-		}
-		c.Set(fiber.HeaderWWWAuthenticate, challenge)
-	}
-	if len(e.Allow) > 0 {
-		c.Set(fiber.HeaderAllow, strings.Join(e.Allow, ", "))
-	}
-	c.Status(e.Status())
-	c.Set(fiber.HeaderCacheControl, "no-store")
-	if a.opt.Page != nil && !machinePath(c.Path()) {
-		if err := a.opt.Page(c, e); err == nil {
-			return
-		}
-	}
-	res.SetBodyRaw(ErrorBody(e, identity.RequestOf(ctx).ID))
-	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
-}
-
-func machinePath(p string) bool {
-	return strings.HasPrefix(p, "/api/") || p == "/api" || strings.HasPrefix(p, "/admin/") || strings.HasPrefix(p, "/internal/")
 }

@@ -737,7 +737,7 @@ func TestInternalVerification(t *testing.T) {
 		}
 	}
 	a := r.call("internal", "POST", "/internal/v1/keys/verify", internalToken, body)
-	if a.status != 200 || bytes.Contains(a.body, []byte(key)) || !bytes.Contains(a.body, []byte(`"Plan":"business"`)) {
+	if a.status != 200 || bytes.Contains(a.body, []byte(key)) || !bytes.Contains(a.body, []byte(`"Plan":2,`)) {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	for _, bad := range []string{`{}`, `{"hash":"../x"}`, `x`, ``} {

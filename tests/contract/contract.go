@@ -176,7 +176,7 @@ func (c *Contract) input(x *Exchange, route *routers.Route, params map[string]st
 }
 
 func (c *Contract) checkRequest(x *Exchange, route *routers.Route, params map[string]string) error {
-	known, _ := apispec.Load().Query(route.Method, route.Path)
+	known := apispec.Load().Operation(route.Method, route.Path).Query
 	for name, values := range x.URL.Query() {
 		if repeatable, ok := known[name]; name != "" && (!ok || len(values) > 1 && !repeatable) {
 			return fmt.Errorf("the operation has no query parameter %q, or takes it once", name)

@@ -224,7 +224,7 @@ func (w *namesWorld) operation(r apispec.Route) op {
 // letter, and each single one twice.
 func (w *namesWorld) queries(t *testing.T, o op) {
 	t.Helper()
-	known, _ := apispec.Load().Query(o.Method, o.Path)
+	known := apispec.Load().Operation(o.Method, o.Path).Query
 	body := maps.Clone(o.body)
 	refused := func(query, field, hint string) {
 		t.Helper()
@@ -297,7 +297,7 @@ func (w *namesWorld) bodies(t *testing.T, o op) {
 		return out
 	}
 	if o.body == nil {
-		if o.Method == http.MethodPost && !apispec.Load().TakesBody(o.Method, o.Path) {
+		if o.Method == http.MethodPost && !apispec.Load().Operation(o.Method, o.Path).Body {
 			if got := w.send(t, o.Method, o.target, map[string]any{"nobodyKnowsThis": 1}); !got.unknown("nobodyKnowsThis", "") {
 				t.Errorf("%s takes no body, and answers one with %d %s", o.OperationID, got.status, got.text)
 			}

@@ -172,7 +172,7 @@ func TestTryHasAFormForEachOperation(t *testing.T) {
 				t.Errorf("%s: no field for %s", r.OperationID, m[0])
 			}
 		}
-		schema := d.RequestSchema(r.Method, r.Path)
+		schema := d.Operation(r.Method, r.Path).Schema
 		_, area, ok := strings.Cut(part, `data-type="application/json"`)
 		if ok != (schema != nil) {
 			t.Errorf("%s has a JSON body: %v", r.OperationID, ok)

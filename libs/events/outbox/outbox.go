@@ -19,7 +19,6 @@ import (
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/identity"
-	"github.com/linkreel/linkreel/libs/outage"
 )
 
 // Collection holds the events of all accounts.
@@ -126,7 +125,7 @@ const pace = 20 * time.Millisecond
 // Run wakes the events service after commits until ctx ends. It is a loop of
 // every service that writes events.
 func (o *Outbox) Run(ctx context.Context) error {
-	for ended := false; !ended; outage.Pause(ctx, pace) {
+	for ended := false; !ended; {
 		names := map[string]bool{}
 		select {
 		case first := <-o.changed:
@@ -138,6 +137,10 @@ func (o *Outbox) Run(ctx context.Context) error {
 			names[<-o.changed] = true
 		}
 		o.publish(ctx, names)
+		select {
+		case <-ctx.Done():
+		case <-time.After(pace):
+		}
 	}
 	return nil
 }

@@ -96,7 +96,7 @@ func (s *Server) importBatch(ctx context.Context, writes []*pb.Write) error {
 	return nil
 }
 
-// Wipe deletes every document of every database. Listeners see them go.
+// Wipe deletes every document of every database.
 func (s *Server) Wipe(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err

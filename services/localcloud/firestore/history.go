@@ -16,8 +16,8 @@ const (
 )
 
 // history remembers what documents were before recent commits. Laid over the
-// current state it gives the state at an earlier time, which transactions,
-// read times and resumed listeners need.
+// current state it gives the state at an earlier time, which transactions and read
+// times need.
 type history struct {
 	mu      sync.RWMutex
 	entries []pastVersion // by time

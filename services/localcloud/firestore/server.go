@@ -79,7 +79,6 @@ type Server struct {
 	locks   *lockTable
 	txs     *transactions
 	writer  *writer
-	hub     *hub
 	faults  *Faults
 	tokens  guard.Tokens
 	stats   *stats
@@ -98,10 +97,15 @@ type Server struct {
 	closed  bool
 }
 
-// service has the methods of the protocol, one of which is called Listen too.
+// service has the methods of the protocol.
 type service struct {
 	pb.UnimplementedFirestoreServer
 	*Server
+}
+
+// Listen says which of the two that are embedded is the protocol's: the one that is not implemented.
+func (s *service) Listen(stream pb.Firestore_ListenServer) error {
+	return s.UnimplementedFirestoreServer.Listen(stream)
 }
 
 // Open starts a server that is reachable through Client; Listen adds an address.
@@ -132,7 +136,7 @@ func Open(o Options) (*Server, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Server{
-		store: st, indexes: o.Indexes, hotIndex: o.HotIndex, tokens: tokens, faults: o.Faults, stats: newStats(o.Clock), hub: newHub(),
+		store: st, indexes: o.Indexes, hotIndex: o.HotIndex, tokens: tokens, faults: o.Faults, stats: newStats(o.Clock),
 		clock: &commitClock{now: o.Clock, last: st.history.floor, visible: st.history.floor},
 		locks: newLockTable(o.Mode, o.LockTimeout),
 		pipe:  bufconn.Listen(1 << 20), stop: cancel,

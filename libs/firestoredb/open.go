@@ -1,0 +1,123 @@
+package firestoredb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"cloud.google.com/go/firestore"
+	"google.golang.org/api/option"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/linkreel/linkreel/libs/outage"
+	"github.com/linkreel/linkreel/libs/turns"
+)
+
+// Config says which database to open.
+type Config struct {
+	// Project is the Google Cloud project.
+	Project string `env:"FIRESTORE_PROJECT" envDefault:"linkreel"`
+	// Database is the Firestore database of the project.
+	Database string `env:"FIRESTORE_DATABASE" envDefault:"(default)"`
+	// Endpoint is host:port of a local Firestore; empty means Google's, with the
+	// ambient credentials.
+	Endpoint string `env:"FIRESTORE_ENDPOINT"`
+	// Token is the bearer token of localcloud. It is sent to Endpoint alone, never to
+	// Google, and not to Google's emulator either unless somebody sets both. Of
+	// several, separated by commas, the first is sent.
+	Token string `env:"LOCALCLOUD_TOKEN"`
+	// Timeout bounds a call or a transaction. One that lost against other writers has
+	// it once more for its further tries, when its turn has come. Keep it below 30 s:
+	// places below a limit are leased for not much longer (libs/quota).
+	Timeout time.Duration `env:"FIRESTORE_TIMEOUT" envDefault:"3s"`
+}
+
+// Open connects; it does not wait for the server, so that a service starts while
+// Firestore is down.
+func Open(ctx context.Context, cfg Config) (*DB, error) {
+	database := cfg.Database
+	if database == "" {
+		database = firestore.DefaultDatabaseID
+	}
+	var opts []option.ClientOption
+	// By default the pauses between tries to connect grow to two minutes, and a
+	// database that is back would be found that late.
+	reconnect := grpc.WithConnectParams(grpc.ConnectParams{
+		Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+		MinConnectTimeout: 2 * time.Second,
+	})
+	each := calls(orDefault(cfg.Timeout))
+	dial := []grpc.DialOption{reconnect, grpc.WithChainUnaryInterceptor(each.unary), grpc.WithChainStreamInterceptor(each.stream)}
+	if cfg.Endpoint != "" {
+		dial = append(dial, grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
+		if token, _, _ := strings.Cut(cfg.Token, ","); token != "" {
+			dial = append(dial, grpc.WithPerRPCCredentials(bearer(strings.TrimSpace(token))))
+		}
+		conn, err := grpc.NewClient(cfg.Endpoint, dial...)
+		if err != nil {
+			return nil, fmt.Errorf("dial firestore %s: %w", cfg.Endpoint, err)
+		}
+		opts = append(opts, option.WithGRPCConn(conn))
+	} else {
+		for _, o := range dial {
+			opts = append(opts, option.WithGRPCDialOption(o))
+		}
+	}
+	client, err := firestore.NewClientWithDatabase(ctx, cfg.Project, database, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("open firestore: %w", err)
+	}
+	return newDB(client, cfg.Timeout), nil
+}
+
+// bearer sends a token over a connection without TLS, which a local Firestore has.
+type bearer string
+
+func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": "Bearer " + string(b)}, nil
+}
+
+func (bearer) RequireTransportSecurity() bool { return false }
+
+// Use wraps a client that is open already, in tests: nothing listens to what the
+// database answers, so the client repeats transactions at its own slow pace, and the
+// database's format is not looked at. Timeout 0 means three seconds.
+func Use(client *firestore.Client, timeout time.Duration) *DB {
+	db := newDB(client, timeout)
+	db.known.Store(true)
+	return db
+}
+
+func newDB(client *firestore.Client, timeout time.Duration) *DB {
+	return &DB{Client: client, timeout: orDefault(timeout),
+		calls: turns.NewQueue(turns.QueueOptions{Name: "firestore", Each: share}),
+		turns: turns.NewQueue(turns.QueueOptions{Name: "transaction", Each: 1}),
+		// Calls that began together run out of time together, so five failures say little
+		// before they are a second apart. One rest of a second: healing shows within a
+		// second or two.
+		breaker: outage.New(outage.Config{Name: "Firestore", Failures: 5, Over: time.Second, Rest: time.Second, Down: down})}
+}
+
+// down tells a database that is away from one that answers: one that answered a part
+// of the call, has forgotten a transaction, or finds a request too much.
+func down(err error) bool {
+	return outage.Down(err) && !errors.As(err, new(answered)) && !errors.Is(err, ErrUncertain) && status.Code(err) != codes.ResourceExhausted
+}
+
+func orDefault(timeout time.Duration) time.Duration {
+	if timeout <= 0 {
+		return 3 * time.Second
+	}
+	return timeout
+}
+
+// Close ends the connection, also one that was dialled for an Endpoint: the
+// client closes what it was given.
+func (db *DB) Close() error { return db.Client.Close() }
