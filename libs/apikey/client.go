@@ -90,7 +90,10 @@ type Client struct {
 	flights   map[string]*flight
 	running   sync.WaitGroup
 
-	pending pendingVersions
+	ctx       context.Context // of what runs in the background
+	stop      context.CancelFunc
+	pendingMu sync.Mutex
+	pending   map[string]int64 // account → version that Redis has missed
 }
 
 // New makes a client. It dials nothing, so it starts while Redis or auth is down.
@@ -98,7 +101,7 @@ func New(cfg Config, source Source, rdb redis.UniversalClient) *Client {
 	cfg = cfg.withDefaults()
 	c := &Client{
 		cfg: cfg, source: source, redis: rdb,
-		flights: map[string]*flight{}, misses: ratelimit.NewMisses(ratelimit.MissOptions{Now: cfg.Now}),
+		flights: map[string]*flight{}, pending: map[string]int64{}, misses: ratelimit.NewMisses(ratelimit.MissOptions{Now: cfg.Now}),
 		// Entries carry their own times, judged by cfg.Now; expiry here only frees memory.
 		known: otter.Must(
 			&otter.Options[string, *entry]{MaximumSize: maxKeys, ExpiryCalculator: otter.ExpiryWriting[string, *entry](2 * usableFor)},
@@ -119,14 +122,16 @@ func New(cfg Config, source Source, rdb redis.UniversalClient) *Client {
 			}},
 	)
 	c.asking = outage.New(outage.Config{Rest: 100 * time.Millisecond, Now: cfg.Now})
-	c.pending.init(c)
+	c.ctx, c.stop = context.WithCancel(context.Background())
 	return c
 }
 
 // Close stops what runs in the background and waits for it.
 func (c *Client) Close() {
 	c.breaker.Close()
-	c.pending.close()
+	c.pendingMu.Lock()
+	c.stop() // under the lock, so that nothing begins to run after the wait
+	c.pendingMu.Unlock()
 	c.running.Wait()
 	c.known.StopAllGoroutines()
 	c.unknown.StopAllGoroutines()

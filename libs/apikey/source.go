@@ -59,8 +59,6 @@ func (r *Record) refusal(now time.Time) error {
 	return nil
 }
 
-func (r *Record) refused(now time.Time) bool { return r.refusal(now) != nil }
-
 func (r *Record) check() error {
 	if r.KeyID == "" || r.AccountID == "" || r.Version < 1 || r.PerMinute < 1 || r.Plan < identity.Free || r.Plan > identity.Enterprise {
 		return errors.New("incomplete key record")

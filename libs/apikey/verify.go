@@ -51,7 +51,7 @@ func (c *Client) current(ctx context.Context, hash string, from netip.Addr) (*en
 		return c.look(ctx, hash, from)
 	}
 	switch age := now.Sub(e.asked); {
-	case e.rec.refused(now):
+	case e.rec.refusal(now) != nil:
 		return e, nil // final: nothing newer can change it
 	case age < freshFor*4/5:
 		return e, nil

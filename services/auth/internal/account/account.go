@@ -174,10 +174,10 @@ var (
 
 // MayGive refuses to hand out scopes that the giver does not have.
 func MayGive(giver, given identity.ScopeSet) error {
-	for _, lacks := range (given &^ giver).Names() {
+	if lacks := (given &^ giver).Names(); len(lacks) > 0 {
 		return &apierr.Error{
-			Code: apierr.InsufficientScope, RequiredScope: lacks,
-			Message: "A key cannot hand out the scope " + lacks + ", which it does not have.",
+			Code: apierr.InsufficientScope, RequiredScope: lacks[0],
+			Message: "A key cannot hand out the scope " + lacks[0] + ", which it does not have.",
 		}
 	}
 	return nil

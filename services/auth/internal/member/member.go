@@ -259,10 +259,10 @@ func MayGive(by *identity.Principal, scopes identity.ScopeSet, role identity.Rol
 	if by == nil {
 		return nil
 	}
-	for _, lacks := range (role.Scopes() &^ scopes).Names() {
+	if lacks := (role.Scopes() &^ scopes).Names(); len(lacks) > 0 {
 		return &apierr.Error{
-			Code: apierr.InsufficientScope, RequiredScope: lacks,
-			Message: "You cannot give the role " + string(role) + ": it has the scope " + lacks + ", which you do not have.",
+			Code: apierr.InsufficientScope, RequiredScope: lacks[0],
+			Message: "You cannot give the role " + string(role) + ": it has the scope " + lacks[0] + ", which you do not have.",
 		}
 	}
 	if role == identity.Owner && !isOwner(by) {
