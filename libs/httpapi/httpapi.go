@@ -204,14 +204,11 @@ func changeOf(c *fiber.Ctx, line *turns.Queue, record string) (done func(), err 
 
 // HandleToken adds a route for the holder of one token that the deployment sets,
 // such as the operator's; see [OnlyBearer]. Its POSTs take an Idempotency-Key, kept
-// under account, which is no account's id. mark puts into ctx who acts; nil is
-// nobody.
+// under account, which is no account's id. mark puts into ctx who acts.
 func (a *API) HandleToken(method, path, token, message, account string, mark func(context.Context) context.Context, h fiber.Handler) {
 	h = a.strict(method, path, h)
 	a.add(method, path, OnlyBearer(token, message, func(c *fiber.Ctx) error {
-		if mark != nil {
-			c.SetUserContext(mark(c.UserContext()))
-		}
+		c.SetUserContext(mark(c.UserContext()))
 		if method == fiber.MethodPost {
 			return a.once(c, account, false, h)
 		}

@@ -193,9 +193,9 @@ func RequestOf(ctx context.Context) *Request {
 	return &Request{}
 }
 
-// Origin is what a create derives its identifiers from. Two tries of one request
-// under one Idempotency-Key have the same Nonce and At, so a try that finds its
-// own record in place knows that an earlier one succeeded.
+// Origin is what a create derives its identifiers from. A try that finds its own
+// record in place knows that an earlier one succeeded. Two tries of one request under
+// one Idempotency-Key have the same Nonce and At, unless the request is one commit.
 type Origin struct {
 	Nonce string
 	At    time.Time

@@ -93,12 +93,9 @@ func New(_ context.Context, cfg Config) (*boot.Service, error) {
 	for path, address := range cfg.APIRoutes {
 		first = append(first, boot.Reach("the API's "+path, address))
 	}
-	return &boot.Service{
-		Name:    "console",
-		Servers: []boot.Server{{Name: "api", Addr: cfg.APIAddr, Handler: app.Handler()}},
-		WarmUp:  first,
-		Close: []func(context.Context) error{
-			func(context.Context) error { auth.Close(); return nil },
-		},
-	}, nil
+	svc := &boot.Service{
+		Name: "console", Servers: []boot.Server{{Name: "api", Addr: cfg.APIAddr, Handler: app.Handler()}}, WarmUp: first,
+	}
+	svc.CloseWith(func() error { auth.Close(); return nil })
+	return svc, nil
 }

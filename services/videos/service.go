@@ -51,7 +51,9 @@ var indexes []byte
 
 // Indexes are the composite indexes and exemptions that the service's queries
 // need, in the form the Firebase tools deploy.
-func Indexes() []byte { return store.New(record.Open(nil, record.Options{}), nil).Records.Indexes(indexes) }
+func Indexes() []byte {
+	return store.New(record.Open(nil, record.Options{}), nil).Records.Indexes(indexes)
+}
 
 // StorageHookPath is where storage's notifications are pushed to.
 const StorageHookPath = api.StorageHookPath

@@ -13,6 +13,15 @@ func OrNull[T comparable](v T) *T {
 	return &v
 }
 
+// List shows each of several records. None are an empty list, which is not null.
+func List[R, T any](records []R, shown func(R) T) []T {
+	out := make([]T, len(records))
+	for i, r := range records {
+		out[i] = shown(r)
+	}
+	return out
+}
+
 // Millis is a time as the API shows it: null for none.
 func Millis(t time.Time) *int64 {
 	if t.IsZero() {

@@ -74,7 +74,7 @@ type document struct {
 	Tries       int             `firestore:"tries"`
 	Inspected   bool            `firestore:"looked,omitempty"`
 	Worker      string          `firestore:"worker"`
-	DueAt       *time.Time      `firestore:"dueAt,omitempty"`
+	DueAt       time.Time       `firestore:"dueAt,omitzero"`
 	DueBucket   int             `firestore:"dueBucket"`
 	Progress    int             `firestore:"progress"`
 	Outcome     []byte          `firestore:"outcome,omitempty"`
@@ -96,8 +96,8 @@ func (d *document) record(id string) (transcode.Record, error) {
 		State: d.State, Attempt: d.Attempt, Tries: d.Tries, Inspected: d.Inspected, Worker: d.Worker, Progress: d.Progress,
 		Outcome: outcome, UpdatedAt: d.UpdatedAt,
 	}
-	if r.State == transcode.Running && d.DueAt != nil {
-		r.LeaseUntil = *d.DueAt
+	if r.State == transcode.Running {
+		r.LeaseUntil = d.DueAt
 	}
 	if d.FailCode != "" {
 		r.Failure = &transcode.Failure{Code: d.FailCode, Message: d.FailMessage}
@@ -115,7 +115,7 @@ func (s *Store) Create(ctx context.Context, j transcode.Job) (bool, error) {
 	d := &document{
 		AccountID: j.AccountID, VideoID: j.VideoID, Object: j.Object, Generation: j.Generation, Size: j.Size,
 		Limits: j.Limits, Trace: j.Trace, CreatedAt: j.CreatedAt, Parent: j.Parent, Spec: j.Spec, Still: j.Still,
-		State: transcode.Queued, DueAt: &now, DueBucket: bucketOf(j.ID), UpdatedAt: now,
+		State: transcode.Queued, DueAt: now, DueBucket: bucketOf(j.ID), UpdatedAt: now,
 	}
 	err := s.db.Do(ctx, "create job", func(ctx context.Context) error {
 		_, err := s.ref(j.ID).Create(ctx, d)
@@ -168,14 +168,13 @@ func (s *Store) claim(ctx context.Context, id, worker string, lease time.Duratio
 			return ErrHeld
 		}
 		// Another worker's lease, or a back-off.
-		if d.DueAt != nil && now.Before(*d.DueAt) {
+		if now.Before(d.DueAt) {
 			return ErrHeld
 		}
 		if d.Tries >= MaxTries {
 			return s.fail(d, transcode.Failure{Code: transcode.Internal, Message: "The video could not be prepared, although it was tried several times."})
 		}
-		until := now.Add(lease)
-		d.State, d.Worker, d.DueAt = transcode.Running, worker, &until
+		d.State, d.Worker, d.DueAt = transcode.Running, worker, now.Add(lease)
 		d.Attempt++
 		d.Tries++
 		r, err := d.record(id)
@@ -196,8 +195,7 @@ func (s *Store) claim(ctx context.Context, id, worker string, lease time.Duratio
 // the caller must stop and write nothing more.
 func (s *Store) Heartbeat(ctx context.Context, t Token, lease time.Duration, progress int) error {
 	return s.holding(ctx, "heartbeat", t, func(d *document) error {
-		until := s.now().Add(lease)
-		d.DueAt = &until
+		d.DueAt = s.now().Add(lease)
 		if len(d.Outcome) == 0 {
 			d.Progress = max(d.Progress, min(progress, 99))
 		}
@@ -252,7 +250,7 @@ func (s *Store) Retry(ctx context.Context, t Token, at time.Time, f transcode.Fa
 		if failed {
 			return s.fail(d, f)
 		}
-		d.State, d.Worker, d.DueAt = transcode.Queued, "", &at
+		d.State, d.Worker, d.DueAt = transcode.Queued, "", at
 		return nil
 	})
 	return failed, err
@@ -262,8 +260,7 @@ func (s *Store) Retry(ctx context.Context, t Token, at time.Time, f transcode.Fa
 // has counted, is not counted.
 func (s *Store) Nack(ctx context.Context, t Token, but ...Return) error {
 	return s.holding(ctx, "return", t, func(d *document) error {
-		now := s.now()
-		d.State, d.Worker, d.DueAt = transcode.Queued, "", &now
+		d.State, d.Worker, d.DueAt = transcode.Queued, "", s.now()
 		d.Tries = max(0, d.Tries-1)
 		for _, change := range but {
 			change(d)
@@ -280,7 +277,7 @@ type Return func(*document)
 func Inspected(d *document) { d.Inspected = true }
 
 // NotBefore is for a job that its worker has no room for: it can be claimed from at on.
-func NotBefore(at time.Time) Return { return func(d *document) { d.DueAt = &at } }
+func NotBefore(at time.Time) Return { return func(d *document) { d.DueAt = at } }
 
 // Delete removes the record. A worker that holds the job loses it.
 func (s *Store) Delete(ctx context.Context, id string) error {
@@ -384,10 +381,9 @@ const partKeep = time.Hour
 
 // end takes a final job out of the sweeps, except to collect a part.
 func (s *Store) end(d *document) {
-	d.DueAt = nil
+	d.DueAt = time.Time{}
 	if d.Parent != "" {
-		at := s.now().Add(partKeep)
-		d.DueAt = &at
+		d.DueAt = s.now().Add(partKeep)
 	}
 }
 

@@ -7,6 +7,7 @@
 package account
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -62,19 +63,10 @@ type Limits struct{ Links, Videos, Domains, StoredBytes int64 }
 
 // Over gives the limits in force over those of the plan.
 func (l Limits) Over(plan identity.Quotas) identity.Quotas {
-	if l.Links > 0 {
-		plan.Links = int(l.Links)
+	return identity.Quotas{
+		Links: cmp.Or(int(l.Links), plan.Links), Videos: cmp.Or(int(l.Videos), plan.Videos),
+		Domains: cmp.Or(int(l.Domains), plan.Domains), StoredBytes: cmp.Or(l.StoredBytes, plan.StoredBytes),
 	}
-	if l.Videos > 0 {
-		plan.Videos = int(l.Videos)
-	}
-	if l.Domains > 0 {
-		plan.Domains = int(l.Domains)
-	}
-	if l.StoredBytes > 0 {
-		plan.StoredBytes = l.StoredBytes
-	}
-	return plan
 }
 
 // Change is an operator's edit of an account; nil fields stay.

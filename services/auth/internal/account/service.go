@@ -28,8 +28,9 @@ type Store interface {
 	Atomically(ctx context.Context, what string, fn func(tx Tx) error) error
 }
 
-// Tx is one atomic change. Its writes come at the end, and no read sees one. Each write takes the event that it is, or [events.Quiet]; the event is in
-// the same commit, and in the log.
+// Tx is one atomic change. Its writes come at the end, and no read sees one. Each write
+// takes the event that it is, or [events.Quiet]; the event is in the same commit, and in
+// the log.
 type Tx interface {
 	Account(id string) (Account, error)
 	Key(accountID, id string) (Key, error)
@@ -87,14 +88,10 @@ func NewService(store Store, settle func(context.Context, Account) error, now fu
 // Create makes an account.
 func (s *Service) Create(ctx context.Context, name string, plan identity.Plan) (Account, error) {
 	a := Account{ID: identity.NewID("acc"), Name: name, Plan: plan, CreatedAt: s.now(), Version: 1}
-	err := s.store.Atomically(ctx, "create account", func(tx Tx) error {
+	return a, s.store.Atomically(ctx, "create account", func(tx Tx) error {
 		tx.AddAccount(a)
 		return nil
 	})
-	if err != nil {
-		return Account{}, err
-	}
-	return a, nil
 }
 
 // Account finds an account.
@@ -169,18 +166,13 @@ func (n NewKey) key() Key {
 
 // CreateKey makes a key. Asked again with the same ID and secret it finds the
 // key it made.
-func (s *Service) CreateKey(ctx context.Context, n NewKey) (Key, error) {
+func (s *Service) CreateKey(ctx context.Context, n NewKey) (made Key, err error) {
 	if n.At.IsZero() {
 		n.At = s.now()
 	}
-	var made Key
-	err := s.store.Atomically(ctx, "create key", func(tx Tx) error {
-		acct, err := tx.Account(n.AccountID)
-		if err != nil {
+	err = s.store.Atomically(ctx, "create key", func(tx Tx) error {
+		if err := Staying(tx, n.AccountID); err != nil {
 			return err
-		}
-		if acct.Deleting {
-			return apierr.New(apierr.AccountDeleting, "The account is being erased.")
 		}
 		made = n.key()
 		if n.By != nil {
@@ -206,10 +198,7 @@ func (s *Service) CreateKey(ctx context.Context, n NewKey) (Key, error) {
 		tx.Add(made, events.KeyCreated)
 		return nil
 	})
-	if err != nil {
-		return Key{}, err
-	}
-	return made, nil
+	return made, err
 }
 
 // Giver is what a calling key or session may hand on at the moment of the commit. The
@@ -277,6 +266,19 @@ func (g Giver) bound(k Key) (Key, error) {
 	return k.endsBy(g.end), nil
 }
 
+// ErrErasing is the answer for an account that is being erased.
+var ErrErasing = apierr.New(apierr.AccountDeleting, "The account is being erased.")
+
+// Staying refuses an account that is being erased. Erasure removes keys and people before
+// the account itself, so what is added meanwhile could be left.
+func Staying(tx Tx, id string) error {
+	a, err := tx.Account(id)
+	if err == nil && a.Deleting {
+		err = ErrErasing
+	}
+	return err
+}
+
 // existing finds the key that an earlier try of the same request made.
 func existing(tx Tx, k Key) (*Key, error) {
 	found, err := tx.KeyByHash(k.Hash)
@@ -340,9 +342,8 @@ func (s *Service) Revoke(ctx context.Context, accountID, id string) error {
 
 // Roll replaces the key id by n, which takes over its name, scopes and end. The
 // old key goes on for overlap, or ends at once when that is zero.
-func (s *Service) Roll(ctx context.Context, id string, overlap time.Duration, n NewKey) (Key, error) {
-	var made Key
-	err := s.store.Atomically(ctx, "roll key", func(tx Tx) error {
+func (s *Service) Roll(ctx context.Context, id string, overlap time.Duration, n NewKey) (made Key, err error) {
+	err = s.store.Atomically(ctx, "roll key", func(tx Tx) error {
 		old, err := tx.Key(n.AccountID, id)
 		if err != nil {
 			return err
@@ -394,8 +395,5 @@ func (s *Service) Roll(ctx context.Context, id string, overlap time.Duration, n 
 		tx.Tell(events.KeyRolled, old.ID, made) // one event for both
 		return tx.Authority(made.AccountID)
 	})
-	if err != nil {
-		return Key{}, err
-	}
-	return made, nil
+	return made, err
 }

@@ -214,11 +214,7 @@ func (p People) invitations(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	out := wire.InvitationList{Data: make([]wire.Invitation, len(found))}
-	for i, l := range found {
-		out.Data[i] = toInvitation(l)
-	}
-	return httpapi.JSON(c, fiber.StatusOK, out)
+	return httpapi.JSON(c, fiber.StatusOK, wire.InvitationList{Data: wire.List(found, toInvitation)})
 }
 
 func (p People) invite(c *fiber.Ctx) error {
@@ -269,7 +265,7 @@ func (p People) revokeInvitation(c *fiber.Ctx) error {
 
 func (p People) signInLink(c *fiber.Ctx) error {
 	ctx := events.AsOperator(c.UserContext())
-	if err := p.Members.Account(ctx, c.Params("id")); err != nil {
+	if _, err := p.Members.AccountName(ctx, c.Params("id")); err != nil {
 		return err // 404 goes before 400
 	}
 	var body wire.SignInLinkCreate

@@ -60,11 +60,7 @@ func (h public) keys(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	out := wire.KeyList{Data: make([]wire.Key, len(found))}
-	for i, k := range found {
-		out.Data[i] = toKey(k)
-	}
-	return httpapi.JSON(c, fiber.StatusOK, out)
+	return httpapi.JSON(c, fiber.StatusOK, wire.KeyList{Data: wire.List(found, toKey)})
 }
 
 func (h public) createKey(c *fiber.Ctx) error {

@@ -67,14 +67,10 @@ func (h tenantRoutes) accounts(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	out := wire.OperatorAccountPage{Data: make([]wire.OperatorAccount, len(found)), HasMore: next != ""}
-	for i, a := range found {
-		out.Data[i] = toOperatorAccount(a, nil)
-	}
-	if next != "" {
-		out.NextCursor = &next
-	}
-	return httpapi.JSON(c, fiber.StatusOK, out)
+	return httpapi.JSON(c, fiber.StatusOK, wire.OperatorAccountPage{
+		Data:    wire.List(found, func(a account.Account) wire.OperatorAccount { return toOperatorAccount(a, nil) }),
+		HasMore: next != "", NextCursor: wire.OrNull(next),
+	})
 }
 
 func (h tenantRoutes) deleteAccount(c *fiber.Ctx) error {
@@ -144,14 +140,9 @@ func (h tenantRoutes) takedowns(c *fiber.Ctx) error {
 		}
 		return err
 	}
-	out := wire.TakedownPage{Data: make([]wire.Takedown, len(found)), HasMore: next != ""}
-	for i, t := range found {
-		out.Data[i] = toTakedown(t)
-	}
-	if next != "" {
-		out.NextCursor = &next
-	}
-	return httpapi.JSON(c, fiber.StatusOK, out)
+	return httpapi.JSON(c, fiber.StatusOK, wire.TakedownPage{
+		Data: wire.List(found, toTakedown), HasMore: next != "", NextCursor: wire.OrNull(next),
+	})
 }
 
 func (h tenantRoutes) lift(c *fiber.Ctx) error {

@@ -72,7 +72,7 @@ func (s *Service) DecideDevice(ctx context.Context, by *identity.Principal, user
 
 // deviceScopes checks that the member may give the scopes now.
 func deviceScopes(tx Tx, accountID, memberID string, d Device) (identity.ScopeSet, error) {
-	if err := staying(tx, accountID); err != nil {
+	if err := account.Staying(tx, accountID); err != nil {
 		return 0, err
 	}
 	role, err := tx.Role(accountID, memberID)
@@ -93,12 +93,11 @@ func deviceScopes(tx Tx, accountID, memberID string, d Device) (identity.ScopeSe
 var ErrPending = apierr.New(apierr.AuthorizationPending, "Nobody has answered yet. Ask again.")
 
 // CollectDevice makes the key that a person approved, and forgets the request.
-func (s *Service) CollectDevice(ctx context.Context, code, secret identity.Key) (account.Key, error) {
-	var made account.Key
+func (s *Service) CollectDevice(ctx context.Context, code, secret identity.Key) (made account.Key, err error) {
 	hash := code.Hash()
 	var d Device
-	read := func(tx Tx) (err error) {
-		d, err = tx.DeviceByHash(hash)
+	read := func(from Reads) (err error) {
+		d, err = from.DeviceByHash(hash)
 		switch {
 		case err != nil:
 			return err
@@ -111,7 +110,7 @@ func (s *Service) CollectDevice(ctx context.Context, code, secret identity.Key) 
 		}
 		return nil
 	}
-	if err := s.store.People(ctx, "look at device", func(tx Tx) error { return read(tx) }); err != nil {
+	if err := read(s.store.Look(ctx)); err != nil {
 		return account.Key{}, err
 	}
 	m, err := s.store.Look(ctx).Member(d.AccountID, d.MemberID)
@@ -132,8 +131,7 @@ func (s *Service) CollectDevice(ctx context.Context, code, secret identity.Key) 
 		}
 		made = account.Key{
 			ID: identity.NewID("key"), AccountID: d.AccountID, Hash: secret.Hash(), Name: d.Name,
-			Prefix: secret.Prefix(), Last4: secret.Last4(),
-			Scopes: scopes, MadeBy: d.MemberID, CreatedAt: s.now(),
+			Prefix: secret.Prefix(), Last4: secret.Last4(), Scopes: scopes, MadeBy: d.MemberID, CreatedAt: s.now(),
 		}
 		if err := account.Room(tx, made, 1, s.now()); err != nil {
 			return err
@@ -142,8 +140,5 @@ func (s *Service) CollectDevice(ctx context.Context, code, secret identity.Key) 
 		tx.Remove(d, events.Quiet)
 		return nil
 	})
-	if err != nil {
-		return account.Key{}, err
-	}
-	return made, nil
+	return made, err
 }

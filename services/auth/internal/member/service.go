@@ -98,13 +98,7 @@ func NewService(store Store, p Provider, now func() time.Time) *Service {
 	return &Service{store: store, provider: p, now: now}
 }
 
-// Account reports whether there is such an account.
-func (s *Service) Account(ctx context.Context, id string) error {
-	_, err := s.store.Look(ctx).Account(id)
-	return err
-}
-
-// AccountName is what people know an account by.
+// AccountName is what people know an account by; [account.ErrNoAccount] if there is none.
 func (s *Service) AccountName(ctx context.Context, id string) (string, error) {
 	a, err := s.store.Look(ctx).Account(id)
 	return a.Name, err
@@ -121,9 +115,8 @@ func (s *Service) Member(ctx context.Context, accountID, id string) (Member, err
 }
 
 // Change edits a member. by is nil for the operator.
-func (s *Service) Change(ctx context.Context, by *identity.Principal, accountID, id string, c Change) (Member, error) {
-	var after Member
-	err := s.store.People(ctx, "change member", func(tx Tx) error {
+func (s *Service) Change(ctx context.Context, by *identity.Principal, accountID, id string, c Change) (after Member, err error) {
+	err = s.store.People(ctx, "change member", func(tx Tx) error {
 		before, scopes, err := s.target(tx, by, accountID, id)
 		if err != nil {
 			return err
@@ -151,10 +144,7 @@ func (s *Service) Change(ctx context.Context, by *identity.Principal, accountID,
 		after.UpdatedAt = s.now()
 		return s.putRole(tx, before, after)
 	})
-	if err != nil {
-		return Member{}, err
-	}
-	return after, nil
+	return after, err
 }
 
 // putRole writes a changed member, and what a changed role brings with it.
@@ -385,18 +375,18 @@ type NewInvitation struct {
 
 // Invite makes an invitation. Asked again with the same ID and token it finds the
 // one it made.
-func (s *Service) Invite(ctx context.Context, n NewInvitation) (Link, error) {
+func (s *Service) Invite(ctx context.Context, n NewInvitation) (l Link, err error) {
 	if n.At.IsZero() {
 		n.At = s.now()
 	}
-	l := Link{
+	l = Link{
 		ID: n.ID, Hash: n.Token.Hash(), Kind: Invitation, AccountID: n.AccountID, Name: strings.TrimSpace(n.Name), Role: n.Role,
 		By: events.ActorOf(ctx), CreatedAt: n.At, ExpiresAt: n.At.Add(InvitationLife),
 	}
 	if n.By != nil {
 		l.MadeBy = n.By.MemberID
 	}
-	err := s.store.People(ctx, "invite", func(tx Tx) error {
+	err = s.store.People(ctx, "invite", func(tx Tx) error {
 		scopes, err := s.authority(tx, n.By)
 		if err != nil {
 			return err
@@ -424,10 +414,7 @@ func (s *Service) Invite(ctx context.Context, n NewInvitation) (Link, error) {
 		tx.Add(l, events.InvitationCreated)
 		return nil
 	})
-	if err != nil {
-		return Link{}, err
-	}
-	return l, nil
+	return l, err
 }
 
 // madeBefore reports whether an earlier try of the same request made the link.
@@ -509,15 +496,15 @@ func (s *Service) MayLink(ctx context.Context, by *identity.Principal, id string
 
 // SignInLinkFor makes a link that lets a member back in who has no way of their own.
 // Asked again with the same ID and token it finds the one it made.
-func (s *Service) SignInLinkFor(ctx context.Context, n NewSignInLink) (Link, error) {
+func (s *Service) SignInLinkFor(ctx context.Context, n NewSignInLink) (l Link, err error) {
 	if err := mayLink(n.By, identity.Viewer); err != nil {
 		return Link{}, err // who may make none is refused whether or not the member exists
 	}
-	l := Link{
+	l = Link{
 		ID: n.ID, Hash: n.Token.Hash(), Kind: SignIn, AccountID: n.By.AccountID, MemberID: n.MemberID,
 		By: events.ActorOf(ctx), MadeBy: n.By.MemberID, CreatedAt: n.At, ExpiresAt: n.At.Add(SignInLinkLife),
 	}
-	err := s.store.People(ctx, "make sign-in link for a member", func(tx Tx) error {
+	err = s.store.People(ctx, "make sign-in link for a member", func(tx Tx) error {
 		if _, err := s.authority(tx, n.By); err != nil {
 			return err
 		}
@@ -531,7 +518,7 @@ func (s *Service) SignInLinkFor(ctx context.Context, n NewSignInLink) (Link, err
 		if m.FromGroups {
 			return ErrByProvider
 		}
-		if err := staying(tx, n.By.AccountID); err != nil {
+		if err := account.Staying(tx, n.By.AccountID); err != nil {
 			return err
 		}
 		if err := s.lockedOut(tx, m); err != nil {
@@ -544,10 +531,7 @@ func (s *Service) SignInLinkFor(ctx context.Context, n NewSignInLink) (Link, err
 		tx.Add(l, events.SignInLinkCreated)
 		return nil
 	})
-	if err != nil {
-		return Link{}, err
-	}
-	return l, nil
+	return l, err
 }
 
 // lockedOut refuses a person who has a way to sign in, or is in another account:
@@ -608,9 +592,11 @@ func (s *Service) Ways(ctx context.Context, members []Member) ([][]Way, error) {
 //
 // The operator stands above all accounts, and is whom to ask after the last passkey
 // was lost. So the session is not bound, and a way to sign in is no hindrance.
-func (s *Service) SignInLink(ctx context.Context, accountID, memberID, name string, role identity.Role, token identity.Key) (Link, error) {
+func (s *Service) SignInLink(
+	ctx context.Context, accountID, memberID, name string, role identity.Role, token identity.Key,
+) (l Link, err error) {
 	now := s.now()
-	l := Link{
+	l = Link{
 		ID: identity.NewID("sil"), Hash: token.Hash(), Kind: SignIn, AccountID: accountID, By: events.ActorOf(ctx),
 		CreatedAt: now, ExpiresAt: now.Add(SignInLinkLife),
 	}
@@ -618,8 +604,8 @@ func (s *Service) SignInLink(ctx context.Context, accountID, memberID, name stri
 		ID: identity.NewID("mem"), AccountID: accountID, PersonID: identity.NewID("per"),
 		Name: strings.TrimSpace(name), Role: role, CreatedAt: now, UpdatedAt: now,
 	}
-	err := s.store.People(ctx, "make sign-in link", func(tx Tx) error {
-		if err := staying(tx, accountID); err != nil {
+	err = s.store.People(ctx, "make sign-in link", func(tx Tx) error {
+		if err := account.Staying(tx, accountID); err != nil {
 			return err
 		}
 		m := fresh
@@ -641,22 +627,7 @@ func (s *Service) SignInLink(ctx context.Context, accountID, memberID, name stri
 		}
 		return nil
 	})
-	if err != nil {
-		return Link{}, err
-	}
-	return l, nil
-}
-
-var errErasing = apierr.New(apierr.AccountDeleting, "The account is being erased.")
-
-// staying refuses an account that is being erased. Erasure removes people before
-// the account itself, so a member or a link that is added meanwhile could be left.
-func staying(tx Tx, accountID string) error {
-	a, err := tx.Account(accountID)
-	if err == nil && a.Deleting {
-		err = errErasing
-	}
-	return err
+	return l, err
 }
 
 func (s *Service) roomForMember(tx Tx, accountID string) error {

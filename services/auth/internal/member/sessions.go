@@ -11,6 +11,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/identity"
+	"github.com/linkreel/linkreel/services/auth/internal/account"
 )
 
 // Browser is what a sign-in knows about the browser, apart from the proof.
@@ -245,7 +246,7 @@ func (s *Service) byGroups(ctx context.Context, p Proof, person string, groups G
 		case at < 0 && role == "":
 			return tx.Again(a.ID)
 		case at < 0 && a.Deleting:
-			return errErasing
+			return account.ErrErasing
 		case at < 0:
 			if err := s.roomForMember(tx, groups.AccountID); err != nil {
 				return err
@@ -297,7 +298,7 @@ func (s *Service) openAny(ctx context.Context, person, how string, b Browser, al
 	for _, m := range mine {
 		var x Session
 		x, err = s.open(ctx, m, how, b, also)
-		if !errors.Is(err, errErasing) && !errors.Is(err, ErrByProvider) {
+		if !errors.Is(err, account.ErrErasing) && !errors.Is(err, ErrByProvider) {
 			return x, err
 		}
 	}
@@ -347,16 +348,17 @@ func (s *Service) open(ctx context.Context, m Member, how string, b Browser, als
 // begin opens a session for m, unless their account is being erased. Erasure removes
 // sessions before members, so it could miss one that is added meanwhile. first may
 // refuse, change the session, and write more.
-func (s *Service) begin(ctx context.Context, m Member, how string, b Browser, first func(tx Tx, x *Session) error) (Session, error) {
+func (s *Service) begin(
+	ctx context.Context, m Member, how string, b Browser, first func(tx Tx, x *Session) error,
+) (x Session, err error) {
 	now := s.now()
 	fresh := Session{
 		ID: identity.NewID("ses"), Hash: b.Key.Hash(), AccountID: m.AccountID, MemberID: m.ID, PersonID: m.PersonID,
 		How: how, Client: clip(b.Client, 200), CreatedAt: now, SeenAt: now,
 	}
-	var x Session
-	err := s.store.People(ctx, "sign in", func(tx Tx) error {
+	err = s.store.People(ctx, "sign in", func(tx Tx) error {
 		x = fresh
-		if err := staying(tx, m.AccountID); err != nil {
+		if err := account.Staying(tx, m.AccountID); err != nil {
 			return err
 		}
 		if err := s.makeRoom(tx, m, b.Replaces, now); err != nil {
@@ -368,10 +370,7 @@ func (s *Service) begin(ctx context.Context, m Member, how string, b Browser, fi
 		tx.Add(x, events.SessionCreated)
 		return nil
 	})
-	if err != nil {
-		return Session{}, err
-	}
-	return x, nil
+	return x, err
 }
 
 // makeRoom ends the session that the new one replaces, and the oldest ones if the

@@ -40,17 +40,13 @@ func NewSealer(secret string, now func() time.Time) (*Sealer, error) {
 }
 
 type sealed struct {
-	Until time.Time       `json:"u"`
-	Value json.RawMessage `json:"v"`
+	Until time.Time `json:"u"`
+	Value any       `json:"v"`
 }
 
 // seal keeps v for the second step of the kind of flow.
 func (s *Sealer) seal(kind string, v any) (string, error) {
-	value, err := json.Marshal(v)
-	if err != nil {
-		return "", fmt.Errorf("seal: %w", err)
-	}
-	text, err := json.Marshal(sealed{Until: s.now().Add(flowLife), Value: value})
+	text, err := json.Marshal(sealed{s.now().Add(flowLife), v})
 	if err != nil {
 		return "", fmt.Errorf("seal: %w", err)
 	}
@@ -67,11 +63,8 @@ func (s *Sealer) open(kind, flow string, v any) error {
 	if err != nil {
 		return ErrFlow
 	}
-	var in sealed
+	in := sealed{Value: v} // read into v
 	if err := json.Unmarshal(text, &in); err != nil || !s.now().Before(in.Until) {
-		return ErrFlow
-	}
-	if err := json.Unmarshal(in.Value, v); err != nil {
 		return ErrFlow
 	}
 	return nil

@@ -56,9 +56,16 @@ type accountDoc struct {
 	Version   int64         `firestore:"version"`
 	CreatedAt time.Time     `firestore:"createdAt"`
 	// What follows is absent in most records.
-	Pending  bool             `firestore:"pending,omitempty"`
-	Deleting bool             `firestore:"deleting,omitempty"`
-	Limits   map[string]int64 `firestore:"limits,omitempty"`
+	Pending  bool      `firestore:"pending,omitempty"`
+	Deleting bool      `firestore:"deleting,omitempty"`
+	Limits   limitsDoc `firestore:"limits,omitzero"`
+}
+
+type limitsDoc struct {
+	Links       int64 `firestore:"links,omitempty"`
+	Videos      int64 `firestore:"videos,omitempty"`
+	Domains     int64 `firestore:"domains,omitempty"`
+	StoredBytes int64 `firestore:"storedBytes,omitempty"`
 }
 
 type keyDoc struct {
@@ -127,56 +134,45 @@ type (
 	identityDoc struct {
 		Issuer    string    `firestore:"issuer"`
 		Subject   string    `firestore:"subject"`
-		Person    string    `firestore:"personId"`
+		PersonID  string    `firestore:"personId"`
 		Email     string    `firestore:"email"`
 		CreatedAt time.Time `firestore:"createdAt"`
 	}
 	passkeyDoc struct {
 		ID         string    `firestore:"id"`
-		Person     string    `firestore:"personId"`
-		Member     string    `firestore:"memberId"` // the one membership that it opens; "" for all
+		Hash       string    `firestore:"-"` // names the document
+		PersonID   string    `firestore:"personId"`
+		MemberID   string    `firestore:"memberId"` // the one membership that it opens; "" for all
 		Name       string    `firestore:"name"`
 		Credential []byte    `firestore:"credential"`
 		CreatedAt  time.Time `firestore:"createdAt"`
 		LastUsedAt time.Time `firestore:"lastUsedAt,omitzero"`
 	}
 	deviceDoc struct {
+		Hash      string            `firestore:"-"` // names the document
 		UserCode  string            `firestore:"userCode"`
 		Name      string            `firestore:"name"`
 		Scopes    identity.ScopeSet `firestore:"scopes"`
-		Account   string            `firestore:"accountId"`
-		Member    string            `firestore:"memberId"`
+		AccountID string            `firestore:"accountId"`
+		MemberID  string            `firestore:"memberId"`
 		Denied    bool              `firestore:"denied"`
 		CreatedAt time.Time         `firestore:"createdAt"`
-		ExpireAt  time.Time         `firestore:"expireAt"`
+		ExpiresAt time.Time         `firestore:"expireAt"`
 	}
 )
 
 func toAccount(snap firestoredb.Snap, d *accountDoc) account.Account {
 	return account.Account{
 		ID: snap.Ref.ID, Name: d.Name, Plan: d.Plan, Suspended: d.Suspended, Version: d.Version, CreatedAt: d.CreatedAt,
-		Deleting: d.Deleting, Pending: d.Pending,
-		Limits: account.Limits{
-			Links: d.Limits["links"], Videos: d.Limits["videos"], Domains: d.Limits["domains"], StoredBytes: d.Limits["storedBytes"],
-		},
+		Deleting: d.Deleting, Pending: d.Pending, Limits: account.Limits(d.Limits),
 	}
 }
 
 func fromAccount(a account.Account) accountDoc {
-	d := accountDoc{
+	return accountDoc{
 		Name: a.Name, Plan: a.Plan, Suspended: a.Suspended, Version: a.Version, CreatedAt: a.CreatedAt,
-		Deleting: a.Deleting, Pending: a.Pending,
+		Deleting: a.Deleting, Pending: a.Pending, Limits: limitsDoc(a.Limits),
 	}
-	l := a.Limits
-	for name, n := range map[string]int64{"links": l.Links, "videos": l.Videos, "domains": l.Domains, "storedBytes": l.StoredBytes} {
-		if n > 0 {
-			if d.Limits == nil {
-				d.Limits = map[string]int64{}
-			}
-			d.Limits[name] = n
-		}
-	}
-	return d
 }
 
 func toKey(snap firestoredb.Snap, d *keyDoc) account.Key {
@@ -248,13 +244,7 @@ func fromSession(x member.Session) sessionDoc {
 	}
 }
 
-func toIdentity(_ firestoredb.Snap, d *identityDoc) member.Identity {
-	return member.Identity{Issuer: d.Issuer, Subject: d.Subject, PersonID: d.Person, Email: d.Email, CreatedAt: d.CreatedAt}
-}
-
-func fromIdentity(i member.Identity) identityDoc {
-	return identityDoc{Issuer: i.Issuer, Subject: i.Subject, Person: i.PersonID, Email: i.Email, CreatedAt: i.CreatedAt}
-}
+func toIdentity(_ firestoredb.Snap, d *identityDoc) member.Identity { return member.Identity(*d) }
 
 // identityID names an identity by hash: issuers are addresses, which a document's
 // name cannot hold.
@@ -266,29 +256,11 @@ func hashOf(text string) string {
 }
 
 func toPasskey(snap firestoredb.Snap, d *passkeyDoc) member.Passkey {
-	return member.Passkey{
-		ID: d.ID, Hash: snap.Ref.ID, PersonID: d.Person, MemberID: d.Member, Name: d.Name, Credential: d.Credential,
-		CreatedAt: d.CreatedAt, LastUsedAt: d.LastUsedAt,
-	}
-}
-
-func fromPasskey(p member.Passkey) passkeyDoc {
-	return passkeyDoc{
-		ID: p.ID, Person: p.PersonID, Member: p.MemberID, Name: p.Name, Credential: p.Credential,
-		CreatedAt: p.CreatedAt, LastUsedAt: p.LastUsedAt,
-	}
+	d.Hash = snap.Ref.ID
+	return member.Passkey(*d)
 }
 
 func toDevice(snap firestoredb.Snap, d *deviceDoc) member.Device {
-	return member.Device{
-		Hash: snap.Ref.ID, UserCode: d.UserCode, Name: d.Name, Scopes: d.Scopes, AccountID: d.Account, MemberID: d.Member,
-		Denied: d.Denied, CreatedAt: d.CreatedAt, ExpiresAt: d.ExpireAt,
-	}
-}
-
-func fromDevice(d member.Device) deviceDoc {
-	return deviceDoc{
-		UserCode: d.UserCode, Name: d.Name, Scopes: d.Scopes, Account: d.AccountID, Member: d.MemberID, Denied: d.Denied,
-		CreatedAt: d.CreatedAt, ExpireAt: d.ExpiresAt,
-	}
+	d.Hash = snap.Ref.ID
+	return member.Device(*d)
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -102,8 +103,8 @@ func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
 	}
 	// In one commit, and last: an account that is gone always has its tombstone.
 	return s.db.Tx(ctx, "erase account", func(tx *record.Tx) error {
-		a, err := reads{s, tx.Context(), tx}.Account(id)
-		if err == account.ErrNoAccount { //nolint:errorlint // the very value, from this package
+		a, err := reads{s: s, tx: tx}.Account(id)
+		if errors.Is(err, account.ErrNoAccount) {
 			return nil // another replica was first
 		}
 		if err != nil {
@@ -158,7 +159,7 @@ func (s *Store) forgetPerson(ctx context.Context, accountID, personID string) er
 			continue
 		}
 		other, err := s.Account(ctx, x.AccountID)
-		if err != nil && err != account.ErrNoAccount { //nolint:errorlint // the very value, from this package
+		if err != nil && !errors.Is(err, account.ErrNoAccount) {
 			return err
 		}
 		if err == nil && !other.Deleting {

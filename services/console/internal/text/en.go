@@ -32,7 +32,6 @@ var english = map[string]string{
 		"and what is stored now is shown below it. Save again to replace that.",
 	"form.theirs":       "Stored now:",
 	"form.theirs.empty": "nothing",
-	"form.cancel":       "Cancel",
 	"form.save":         "Save",
 	"copy":              "Copy",
 	"copied":            "Copied",
@@ -142,7 +141,6 @@ var english = map[string]string{
 	"link.delete":         "Delete",
 	"link.delete.text":    "The short address stops working at once. This cannot be undone.",
 	"link.delete.confirm": "Delete for good",
-	"link.open":           "Open destination",
 
 	"link.expires.hint":   "After this time visitors see that the link has ended. Leave it empty for never.",
 	"link.preview":        "Preview in messengers and social networks",

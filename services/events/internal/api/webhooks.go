@@ -26,11 +26,7 @@ func (h api) listWebhooks(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	out := wire.WebhookList{Data: make([]wire.Webhook, len(found))}
-	for i, w := range found {
-		out.Data[i] = toWebhook(w)
-	}
-	return httpapi.JSON(c, fiber.StatusOK, out)
+	return httpapi.JSON(c, fiber.StatusOK, wire.WebhookList{Data: wire.List(found, toWebhook)})
 }
 
 func (h api) createWebhook(c *fiber.Ctx) error {
@@ -182,10 +178,7 @@ func (h api) listDeliveries(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	out := wire.DeliveryPage{Data: make([]wire.Delivery, len(found)), HasMore: more}
-	for i, d := range found {
-		out.Data[i] = toDelivery(d)
-	}
+	out := wire.DeliveryPage{Data: wire.List(found, toDelivery), HasMore: more}
 	if more {
 		cursor := deliveryCursor(found[len(found)-1])
 		out.NextCursor = &cursor

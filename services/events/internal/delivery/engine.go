@@ -25,6 +25,7 @@
 package delivery
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -134,15 +135,7 @@ func New(st Store, call Caller, rdb redis.UniversalClient, opt Options) *Engine 
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	if opt.Sweep <= 0 {
-		opt.Sweep = 10 * time.Second
-	}
-	if opt.Lanes <= 0 {
-		opt.Lanes = 32
-	}
-	if opt.Patience <= 0 {
-		opt.Patience = 2 * time.Second
-	}
+	opt.Sweep, opt.Lanes, opt.Patience = cmp.Or(opt.Sweep, 10*time.Second), cmp.Or(opt.Lanes, 32), cmp.Or(opt.Patience, 2*time.Second)
 	e := &Engine{
 		store: st, call: call, opt: opt, hub: newHub(rdb), lanes: map[string]*lane{},
 		good: newPool(maxGood), bad: newPool(maxBad), replaying: make(chan struct{}, 1),

@@ -27,14 +27,14 @@ type deliveryDoc struct {
 	Status    string       `firestore:"status"`
 	Attempts  []attemptDoc `firestore:"attempts"`
 	Tries     int          `firestore:"tries"`
-	NextTry   *time.Time   `firestore:"nextTry"`
+	NextTry   time.Time    `firestore:"nextTry,omitzero"`
 	Payload   string       `firestore:"payload,omitempty"`
-	EventAt   *time.Time   `firestore:"eventAt,omitempty"`
+	EventAt   time.Time    `firestore:"eventAt,omitzero"`
 	ExpireAt  time.Time    `firestore:"expireAt"`
 
-	Lane     *int64     `firestore:"lane,omitempty"`
-	DueAt    *time.Time `firestore:"dueAt,omitempty"`
-	Deferred bool       `firestore:"deferred,omitempty"`
+	Lane     *int64    `firestore:"lane,omitempty"`
+	DueAt    time.Time `firestore:"dueAt,omitzero"`
+	Deferred bool      `firestore:"deferred,omitempty"`
 }
 
 type attemptDoc struct {
@@ -52,8 +52,8 @@ func (s *Store) deliveryRef(id string) *firestore.DocumentRef {
 func (s *Store) fromDelivery(d *webhook.Delivery) *deliveryDoc {
 	doc := &deliveryDoc{
 		AccountID: d.AccountID, WebhookID: d.WebhookID, EventID: d.EventID, EventType: string(d.EventType), CreatedAt: d.CreatedAt,
-		Status: string(d.Status), Tries: d.Tries, NextTry: firestoredb.Optional(d.NextTry),
-		Payload: d.Payload, EventAt: firestoredb.Optional(d.EventAt),
+		Status: string(d.Status), Tries: d.Tries, NextTry: d.NextTry,
+		Payload: d.Payload, EventAt: d.EventAt,
 		ExpireAt: d.CreatedAt.Add(events.Kept), Deferred: d.Deferred,
 	}
 	for _, a := range d.Attempts {
@@ -61,7 +61,7 @@ func (s *Store) fromDelivery(d *webhook.Delivery) *deliveryDoc {
 	}
 	if d.Status == webhook.Pending {
 		lane := int64(webhook.LaneOf(d.WebhookID, s.lanes))
-		doc.Lane, doc.DueAt = &lane, &d.DueAt
+		doc.Lane, doc.DueAt = &lane, d.DueAt
 	}
 	return doc
 }
@@ -69,8 +69,8 @@ func (s *Store) fromDelivery(d *webhook.Delivery) *deliveryDoc {
 var readDelivery = firestoredb.Reader(func(snap firestoredb.Snap, doc *deliveryDoc) *webhook.Delivery {
 	d := &webhook.Delivery{
 		ID: snap.Ref.ID, AccountID: doc.AccountID, WebhookID: doc.WebhookID, EventID: doc.EventID, EventType: events.Type(doc.EventType),
-		CreatedAt: doc.CreatedAt, Status: webhook.Status(doc.Status), Tries: doc.Tries, NextTry: firestoredb.Time(doc.NextTry),
-		Payload: doc.Payload, EventAt: firestoredb.Time(doc.EventAt), DueAt: firestoredb.Time(doc.DueAt), Deferred: doc.Deferred,
+		CreatedAt: doc.CreatedAt, Status: webhook.Status(doc.Status), Tries: doc.Tries, NextTry: doc.NextTry,
+		Payload: doc.Payload, EventAt: doc.EventAt, DueAt: doc.DueAt, Deferred: doc.Deferred,
 		Version: snap.UpdateTime,
 	}
 	for _, a := range doc.Attempts {
@@ -305,8 +305,8 @@ func (s *Store) saveOver(ctx context.Context, d *webhook.Delivery) error {
 	return s.db.Do(ctx, "save delivery", func(ctx context.Context) error {
 		res, err := s.deliveryRef(d.ID).Update(ctx, []firestore.Update{
 			{Path: "status", Value: doc.Status}, {Path: "attempts", Value: doc.Attempts},
-			{Path: "tries", Value: doc.Tries}, {Path: "nextTry", Value: doc.NextTry},
-			{Path: "lane", Value: gone(doc.Lane != nil, doc.Lane)}, {Path: "dueAt", Value: gone(doc.DueAt != nil, doc.DueAt)},
+			{Path: "tries", Value: doc.Tries}, {Path: "nextTry", Value: gone(!doc.NextTry.IsZero(), doc.NextTry)},
+			{Path: "lane", Value: gone(doc.Lane != nil, doc.Lane)}, {Path: "dueAt", Value: gone(!doc.DueAt.IsZero(), doc.DueAt)},
 			{Path: "deferred", Value: gone(doc.Deferred, true)},
 		}, firestore.LastUpdateTime(d.Version))
 		if err == nil {

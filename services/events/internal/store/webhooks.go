@@ -32,13 +32,13 @@ type webhookDoc struct {
 	Rev            int64       `firestore:"rev"`
 	Secrets        []secretDoc `firestore:"secrets"`
 	// KeyIDs name the keys that seal Secrets, for sweeps.
-	KeyIDs       []string   `firestore:"keyIds"`
-	FailingSince *time.Time `firestore:"failingSince"`
+	KeyIDs       []string  `firestore:"keyIds"`
+	FailingSince time.Time `firestore:"failingSince,omitzero"`
 }
 
 type secretDoc struct {
-	Sealed []byte     `firestore:"sealed"`
-	Until  *time.Time `firestore:"until"`
+	Sealed []byte    `firestore:"sealed"`
+	Until  time.Time `firestore:"until,omitzero"`
 }
 
 func (s *Store) webhookRef(id string) *firestore.DocumentRef {
@@ -49,11 +49,11 @@ func (s *Store) fromWebhook(w *webhook.Webhook) *webhookDoc {
 	d := &webhookDoc{
 		AccountID: w.AccountID, URL: w.URL, Target: w.Target, Events: w.Events, Description: w.Description, Enabled: w.Enabled,
 		DisabledReason: string(w.DisabledReason), CreatedAt: w.CreatedAt, UpdatedAt: w.UpdatedAt, Rev: w.Rev,
-		FailingSince: firestoredb.Optional(w.FailingSince),
+		FailingSince: w.FailingSince,
 	}
 	for _, secret := range w.Secrets {
 		sealed := s.sealed(w.ID, secret)
-		d.Secrets = append(d.Secrets, secretDoc{sealed, firestoredb.Optional(secret.Until)})
+		d.Secrets = append(d.Secrets, secretDoc{sealed, secret.Until})
 		if key := seal.IDOf(sealed); !slices.Contains(d.KeyIDs, key) {
 			d.KeyIDs = append(d.KeyIDs, key)
 		}
@@ -99,10 +99,10 @@ var readWebhook = firestoredb.Reader(func(snap firestoredb.Snap, d *webhookDoc) 
 	w := &webhook.Webhook{
 		ID: snap.Ref.ID, AccountID: d.AccountID, URL: d.URL, Target: d.Target, Events: d.Events, Description: d.Description,
 		Enabled: d.Enabled, DisabledReason: webhook.Reason(d.DisabledReason), CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt,
-		Rev: d.Rev, FailingSince: firestoredb.Time(d.FailingSince),
+		Rev: d.Rev, FailingSince: d.FailingSince,
 	}
 	for _, secret := range d.Secrets {
-		w.Secrets = append(w.Secrets, webhook.Secret{Sealed: secret.Sealed, Until: firestoredb.Time(secret.Until)})
+		w.Secrets = append(w.Secrets, webhook.Secret{Sealed: secret.Sealed, Until: secret.Until})
 	}
 	return w
 })

@@ -96,8 +96,7 @@ func (h public) create(c *fiber.Ctx) error {
 		c.Set(fiber.HeaderETag, httpapi.ETag(l.Rev))
 		return httpapi.Created(c, "/api/v1/links/"+l.ID, h.createdOf(l, ignored))
 	}
-	_, err = h.links.Create(ctx, p, identity.OriginFrom(ctx), draft)
-	return err
+	return h.links.Create(ctx, p, identity.OriginFrom(ctx), draft)
 }
 
 // readCreate reads the body of a create.

@@ -20,9 +20,15 @@ func Shown(opt Options) (oneLink func(*link.Link) any, domain func(*customdomain
 
 func (h public) itemOf(l *link.Link) wire.LinkSummary {
 	out := wire.LinkSummary{
-		ID: l.ID, Slug: string(l.Slug), DestinationURL: l.Destination.Given, Title: l.Title, Clicks: l.Clicks, CreatedAt: l.CreatedAt.UnixMilli(),
-		ShortURL: l.ShortURL(h.opt.ShortBaseURL), Status: string(l.Status(h.opt.Now())), DomainID: wire.OrNull(l.DomainID), ExternalID: wire.OrNull(l.ExternalID),
+		ID: l.ID, Slug: string(l.Slug), DestinationURL: l.Destination.Given, Title: l.Title, Clicks: l.Clicks,
+		CreatedAt: l.CreatedAt.UnixMilli(), ShortURL: l.ShortURL(h.opt.ShortBaseURL), Status: string(l.Status(h.opt.Now())),
 		Tags: append([]string{}, l.Tags...), Archived: l.Archived, ImportedClicks: l.ImportedClicks,
+	}
+	if l.DomainID != "" {
+		out.DomainID = &l.DomainID
+	}
+	if l.ExternalID != "" {
+		out.ExternalID = &l.ExternalID
 	}
 	if l.Expiry.Set {
 		out.ExpiresAt = &l.Expiry.MS
@@ -32,7 +38,8 @@ func (h public) itemOf(l *link.Link) wire.LinkSummary {
 
 func (h public) recordOf(l *link.Link) wire.Link {
 	out := wire.Link{
-		LinkSummary: h.itemOf(l), ID: l.ID, OGTitle: l.OpenGraph.Title, OGDescription: l.OpenGraph.Description, UpdatedAt: l.UpdatedAt.UnixMilli(),
+		LinkSummary: h.itemOf(l), ID: l.ID, UpdatedAt: l.UpdatedAt.UnixMilli(),
+		OGTitle: l.OpenGraph.Title, OGDescription: l.OpenGraph.Description,
 	}
 	if l.OpenGraph.Image != nil {
 		out.OGImage = &l.OpenGraph.Image.Given
@@ -44,10 +51,10 @@ func (h public) recordOf(l *link.Link) wire.Link {
 }
 
 func (h public) createdOf(l *link.Link, ignored []string) wire.LinkCreated {
+	item := h.itemOf(l)
 	return wire.LinkCreated{
-		BulkLink: h.madeOf(l), CreatedAt: l.CreatedAt.UTC().Format(isoTime), Tags: append([]string{}, l.Tags...),
-		ExternalID: wire.OrNull(l.ExternalID), Archived: l.Archived,
-		ImportedClicks: l.ImportedClicks, IgnoredFields: ignored,
+		BulkLink: h.madeOf(l), CreatedAt: l.CreatedAt.UTC().Format(isoTime), Tags: item.Tags, ExternalID: item.ExternalID,
+		Archived: item.Archived, ImportedClicks: item.ImportedClicks, IgnoredFields: ignored,
 	}
 }
 

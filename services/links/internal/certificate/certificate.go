@@ -43,10 +43,6 @@ const (
 	retryLimited = time.Hour
 )
 
-// Buckets is into how many parts the due records are divided; see
-// customdomain.Buckets.
-const Buckets = 8
-
 // Why a host name gets no certificate.
 var (
 	ErrUnknownHost = errors.New("no verified domain has this name")
@@ -93,13 +89,6 @@ type Record struct {
 type Challenge struct {
 	Token  string // of its path; see [Service.Answer]
 	Answer string // ACME's key authorization
-}
-
-// Bucket is the part of the due records that a host belongs to.
-func Bucket(host string) int {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(host))
-	return int(h.Sum32() % Buckets)
 }
 
 // Valid reports whether visitors can be served with the certificate at now.

@@ -36,9 +36,10 @@ type Store interface {
 	// its owner, and stores what fn made of both. fn may run several times and has no
 	// other effect. An error of fn stores nothing; ErrForget removes the record.
 	ChangeCertificate(ctx context.Context, host string, fn func(r *Record, o *Owner) error) error
-	// DueCertificates lists hosts of a bucket whose records are due, earliest first.
-	// Records that cannot be read are among them.
-	DueCertificates(ctx context.Context, bucket int, at time.Time, limit int) ([]string, error)
+	// DueCertificates lists hosts whose records are due, the earliest of a few parts
+	// first, at most limit of each. Records that cannot be read are among them. An error
+	// says that some could not be listed.
+	DueCertificates(ctx context.Context, at time.Time, limit int) ([]string, error)
 	// PutOffCertificate makes a record due at another time, without reading it.
 	PutOffCertificate(ctx context.Context, host string, at time.Time) error
 	// SealedBy lists hosts whose private keys one of keyIDs seals, in order, after a
@@ -704,24 +705,17 @@ func (s *Service) Sweep(ctx context.Context) error {
 	var work errgroup.Group
 	work.SetLimit(atATime)
 	var limited atomic.Bool
-	var unlisted error
-	for bucket := range Buckets {
-		hosts, err := s.opt.Store.DueCertificates(ctx, bucket, s.opt.Now(), duePage)
-		if err != nil {
-			unlisted = err
-			continue
+	hosts, unlisted := s.opt.Store.DueCertificates(ctx, s.opt.Now(), duePage)
+	for _, host := range hosts {
+		if limited.Load() || ctx.Err() != nil {
+			break
 		}
-		for _, host := range hosts {
-			if limited.Load() || ctx.Err() != nil {
-				break
+		work.Go(func() error {
+			if s.sweepOne(ctx, host) {
+				limited.Store(true) // the whole budget is spent, so the rest waits for a later round
 			}
-			work.Go(func() error {
-				if s.sweepOne(ctx, host) {
-					limited.Store(true) // the whole budget is spent, so the rest waits for a later round
-				}
-				return nil
-			})
-		}
+			return nil
+		})
 	}
 	_ = work.Wait()
 	return errors.Join(unlisted, s.rotation.Round(ctx))

@@ -13,7 +13,6 @@ package customdomain
 
 import (
 	"fmt"
-	"hash/fnv"
 	"slices"
 	"strings"
 	"time"
@@ -34,11 +33,6 @@ const (
 	retryMissing = time.Hour
 	retryUnknown = 15 * time.Minute
 )
-
-// Buckets is into how many parts the due checks are divided. An index over a
-// rising time takes about 500 writes a second at its end; with buckets each
-// range takes its share.
-const Buckets = 8
 
 // NotFound is the answer for a domain that is not there and for another
 // account's alike.
@@ -121,13 +115,6 @@ func (c Certificate) Shown(now time.Time) Certificate {
 // claims the name again, so that slugs of deleted links on it stay in quarantine.
 func ID(account, hostname string) string {
 	return identity.IDFrom("dom", account+"/"+hostname)
-}
-
-// Bucket is the part of the due checks that a domain belongs to.
-func Bucket(id string) int {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(id))
-	return int(h.Sum32() % Buckets)
 }
 
 // Record is the DNS record that proves the claim.

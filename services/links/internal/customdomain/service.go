@@ -18,9 +18,10 @@ type Store interface {
 	Domain(ctx context.Context, accountID, id string) (*Domain, error)
 	// Domains lists an account's claims, newest first.
 	Domains(ctx context.Context, accountID string) ([]*Domain, error)
-	// DueDomains lists the domains of a bucket whose next check is due at a
-	// time, in the order (NextCheckAt, ID) after a given domain; nil is the start.
-	DueDomains(ctx context.Context, bucket int, at time.Time, after *Domain, limit int) ([]*Domain, error)
+	// Due lists domains whose next check is due, some thousands at most, the longest due
+	// among them. One that cannot be read is put off for an hour, so that it hides nothing
+	// behind it; the error then says so, beside the domains that can.
+	Due(ctx context.Context) ([]*Domain, error)
 	// Host finds the domain that owns a host name in lower case.
 	Host(ctx context.Context, hostname string) (domainID string, found bool, err error)
 	// Atomically runs fn so that what it read still holds when it commits. fn
@@ -242,44 +243,25 @@ func (s *Service) Delete(ctx context.Context, accountID, id string) error {
 	})
 }
 
-const (
-	pageSize = 100
-	// maxRound ends a round, so that a backlog does not keep one replica busy
-	// while newer changes of the schedule go unseen.
-	maxRound = 10_000
-	// parallelChecks is how many proofs are looked up at a time: a name server
-	// that does not answer holds one of them for its timeout, not all.
-	parallelChecks = 16
-)
+// parallelChecks is how many proofs are looked up at a time: a name server that does not
+// answer holds one of them for its timeout, not all.
+const parallelChecks = 16
 
 // RecheckDue checks the proofs that are due now. A domain that cannot be checked
-// is logged and passed over: the page goes on behind it. Replicas may do so at the
-// same time: the second check of a domain finds it no longer due.
+// is logged and passed over. Replicas may do so at the same time: the second check of a
+// domain finds it no longer due.
 func (s *Service) RecheckDue(ctx context.Context) error {
-	now, checked := s.opt.Now(), 0
+	due, err := s.opt.Store.Due(ctx)
 	var checks errgroup.Group
 	checks.SetLimit(parallelChecks)
-	defer func() { _ = checks.Wait() }()
-	for bucket := range Buckets {
-		var after *Domain
-		for checked < maxRound {
-			due, err := s.opt.Store.DueDomains(ctx, bucket, now, after, pageSize)
-			if err != nil {
-				return err
+	for _, d := range due {
+		checks.Go(func() error {
+			if _, err := s.check(ctx, d); err != nil && ctx.Err() == nil && apierr.CodeOf(err) != apierr.DomainTaken {
+				slog.WarnContext(ctx, "domain is not re-checked", "hostname", d.Hostname, "error", err)
 			}
-			for _, d := range due {
-				checks.Go(func() error {
-					if _, err := s.check(ctx, d); err != nil && ctx.Err() == nil && apierr.CodeOf(err) != apierr.DomainTaken {
-						slog.WarnContext(ctx, "domain is not re-checked", "hostname", d.Hostname, "error", err)
-					}
-					return nil
-				})
-			}
-			if checked += len(due); len(due) < pageSize {
-				break
-			}
-			after = due[len(due)-1]
-		}
+			return nil
+		})
 	}
-	return nil
+	_ = checks.Wait()
+	return err
 }

@@ -24,21 +24,21 @@ type Result struct {
 var errAgain = errors.New("look again")
 
 // Create makes one link, which is d.Ready first; see [Service.CreateAll].
-func (s *Service) Create(ctx context.Context, p *identity.Principal, o identity.Origin, d Draft) (*Link, error) {
+func (s *Service) Create(ctx context.Context, p *identity.Principal, o identity.Origin, d Draft) error {
 	if d.needsNothing() {
 		l := newLink(p.AccountID, o, d, 0)
 		if err := d.Ready(l); err != nil {
-			return nil, err
+			return err
 		}
 		if err := s.opt.Store.Add(ctx, p.Quotas.Links, l); !errors.Is(err, ErrInTheWay) {
-			return l, err
+			return err
 		}
 	}
 	results, err := s.CreateAll(ctx, p, o, []Draft{d})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return results[0].Link, results[0].Err
+	return results[0].Err
 }
 
 // needsNothing reports whether nothing has to be known before the write. A slug is

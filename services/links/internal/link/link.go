@@ -71,6 +71,17 @@ type Link struct {
 // Key names the link's slug; see [SlugKey].
 func (l *Link) Key() string { return SlugKey(l.DomainID, l.Slug.Folded()) }
 
+// Slug is a valid slug: shown as typed, unique and looked up without regard to
+// case. Only what was valid when it was drawn or stored is converted to one.
+type Slug string
+
+// Folded is the form under which the slug is unique.
+func (s Slug) Folded() string { return strings.ToLower(string(s)) }
+
+// SlugKey names a slug on a domain ("" for the default short host): the cache's
+// key for it, and the document's id.
+func SlugKey(domainID, folded string) string { return domainID + "|" + folded }
+
 // ShortURL is the link's short address. Custom hosts have the scheme of the default
 // one and no port.
 func (l *Link) ShortURL(shortBaseURL string) string {

@@ -24,10 +24,6 @@ var reserved = map[string]bool{
 // so that nobody inherits the visitors of a printed address.
 const Quarantine = 30 * 24 * time.Hour
 
-// SlugKey names a slug on a domain ("" for the default short host): the cache's
-// key for it, and the document's id.
-func SlugKey(domainID, folded string) string { return domainID + "|" + folded }
-
 // SlugRecord is what is known about a slug on a domain, apart from where it
 // leads: who has it, or who had it last.
 type SlugRecord struct {
@@ -64,13 +60,6 @@ func (r *SlugRecord) FreeFor(accountID string, now time.Time) bool {
 	released := !r.ReleasedUntil.IsZero()
 	return released && (r.AccountID == accountID || !now.Before(r.ReleasedUntil))
 }
-
-// Slug is a valid slug: shown as typed, unique and looked up without regard to
-// case. Only what was valid when it was drawn or stored is converted to one.
-type Slug string
-
-// Folded is the form under which the slug is unique.
-func (s Slug) Folded() string { return strings.ToLower(string(s)) }
 
 // ParseSlug accepts a wanted slug. Reserved words are refused on the default
 // short host only: a custom domain has no pages of ours.

@@ -26,16 +26,12 @@ func (s *Store) Remains(ctx context.Context, accountID string) (bool, error) {
 }
 
 // Forget implements [tenancy.Store].
-func (s *Store) Forget(ctx context.Context, accountID string) error {
+func (s *Store) Forget(ctx context.Context, accountID string) (more bool, err error) {
 	if err := s.labels.Forget(ctx, accountID); err != nil {
-		return err
+		return false, err
 	}
 	const page = 450
-	for {
-		if more, err := s.Records.Erase(ctx, accountID, page); err != nil || !more {
-			return err
-		}
-	}
+	return s.Records.Erase(ctx, accountID, page)
 }
 
 // RemoveStats implements [link.Store].

@@ -42,7 +42,7 @@ type certificateDoc struct {
 	Failure  string    `firestore:"failure"`
 	NextAt   time.Time `firestore:"nextAt,omitzero"`
 	// Due is the place in the schedule of renewals.
-	Due checkDoc `firestore:"due,omitzero"`
+	Due *record.Due `firestore:"due,omitempty"`
 }
 
 // challengeDoc is what the authority asks for while an order runs. It has the fields of
@@ -73,7 +73,7 @@ func (s *Store) certificateRef(host string) firestoredb.Ref {
 func recordOf(host string, d *certificateDoc) *certificate.Record {
 	r := &certificate.Record{
 		Host: host, Account: d.AccountID, Holder: d.Holder, Token: d.Token, Until: d.Until,
-		Failures: d.Failures, Failure: d.Failure, NextAt: d.NextAt, DueAt: d.Due.At, Challenge: (*certificate.Challenge)(d.Challenge),
+		Failures: d.Failures, Failure: d.Failure, NextAt: d.NextAt, DueAt: d.Due.Time(), Challenge: (*certificate.Challenge)(d.Challenge),
 	}
 	if !d.NotAfter.IsZero() {
 		r.Certificate = &certificate.Certificate{Chain: d.Chain, Key: d.Key, NotBefore: d.NotBefore, NotAfter: d.NotAfter, RenewAt: d.RenewAt}
@@ -85,13 +85,11 @@ func certificateDocOf(r *certificate.Record) *certificateDoc {
 	d := &certificateDoc{
 		AccountID: r.Account, Holder: r.Holder, Token: r.Token, Until: r.Until,
 		Failures: r.Failures, Failure: r.Failure, NextAt: r.NextAt, Challenge: (*challengeDoc)(r.Challenge),
+		Due: record.DueAt(r.Host, r.DueAt),
 	}
 	if c := r.Certificate; c != nil {
 		d.Chain, d.Key, d.KeyID = c.Chain, c.Key, seal.IDOf(c.Key)
 		d.NotBefore, d.NotAfter, d.RenewAt = c.NotBefore, c.NotAfter, c.RenewAt
-	}
-	if !r.DueAt.IsZero() {
-		d.Due = checkDoc{certificate.Bucket(r.Host), r.DueAt}
 	}
 	return d
 }
@@ -172,9 +170,13 @@ func (s Certificates) owner(t *record.Tx, d *customdomain.Domain) (certificate.O
 }
 
 // DueCertificates implements [certificate.Store].
-func (s Certificates) DueCertificates(ctx context.Context, bucket int, at time.Time, limit int) ([]string, error) {
-	return s.db.IDs(ctx, "list due certificates", s.db.Collection("certificates").
-		Where("due.bucket", "==", bucket).Where("due.at", "<=", at).OrderBy("due.at", firestore.Asc).Limit(limit))
+func (s Certificates) DueCertificates(ctx context.Context, at time.Time, limit int) (hosts []string, err error) {
+	for bucket := range record.Buckets {
+		due, failed := s.db.IDs(ctx, "list due certificates", s.db.Collection("certificates").
+			Where("due.bucket", "==", bucket).Where("due.at", "<=", at).OrderBy("due.at", firestore.Asc).Limit(limit))
+		hosts, err = append(hosts, due...), errors.Join(err, failed)
+	}
+	return hosts, err
 }
 
 // PutOffCertificate implements [certificate.Store].

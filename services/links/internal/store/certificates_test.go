@@ -30,7 +30,7 @@ func TestForgetRemovesThePausesOfDeletedDomains(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := b.Forget(t.Context(), "a"); err != nil {
+	if more, err := b.Forget(t.Context(), "a"); err != nil || more {
 		t.Fatal(err)
 	}
 	for host, want := range map[string]bool{"a.example.com": false, "b.example.com": true} {

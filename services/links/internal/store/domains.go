@@ -3,11 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
-	"errors"
-	"log/slog"
 	"time"
-
-	"cloud.google.com/go/firestore"
 
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/record"
@@ -29,8 +25,8 @@ type domainDoc struct {
 	Failure      string    `firestore:"failure"`
 	// Certificate is absent until somebody visits the host by TLS.
 	Certificate shownCertificateDoc `firestore:"certificate,omitzero"`
-	// Check is the place of a verified domain in the schedule of checks.
-	Check checkDoc `firestore:"check,omitzero"`
+	// Due is when a verified domain is checked next.
+	Due *record.Due `firestore:"due,omitempty"`
 }
 
 // shownCertificateDoc has the fields of [customdomain.Certificate], so that one converts
@@ -39,11 +35,6 @@ type shownCertificateDoc struct {
 	Status    customdomain.CertificateStatus `firestore:"status"`
 	ExpiresAt time.Time                      `firestore:"expiresAt,omitzero"`
 	Error     string                         `firestore:"error"`
-}
-
-type checkDoc struct {
-	Bucket int       `firestore:"bucket"`
-	At     time.Time `firestore:"at"`
 }
 
 // hostDoc is hostnames/{host}: who owns the name. It is written when a claim is
@@ -74,20 +65,16 @@ func domainOf(snap firestoredb.Snap, d *domainDoc) *customdomain.Domain {
 	return &customdomain.Domain{
 		ID: snap.Ref.ID, AccountID: d.AccountID, Hostname: d.Hostname, Token: d.Token, CreatedAt: d.CreatedAt,
 		VerifiedAt: d.VerifiedAt, CheckedAt: d.CheckedAt, FailingSince: d.FailingSince, Failures: d.Failures, Failure: d.Failure,
-		NextCheckAt: d.Check.At, Certificate: customdomain.Certificate(d.Certificate),
+		NextCheckAt: d.Due.Time(), Certificate: customdomain.Certificate(d.Certificate),
 	}
 }
 
 func domainDocOf(d *customdomain.Domain) *domainDoc {
-	doc := &domainDoc{
+	return &domainDoc{
 		AccountID: d.AccountID, Hostname: d.Hostname, Token: d.Token, CreatedAt: d.CreatedAt,
 		VerifiedAt: d.VerifiedAt, CheckedAt: d.CheckedAt, FailingSince: d.FailingSince, Failures: d.Failures, Failure: d.Failure,
-		Certificate: shownCertificateDoc(d.Certificate),
+		Certificate: shownCertificateDoc(d.Certificate), Due: record.DueAt(d.ID, d.NextCheckAt),
 	}
-	if !d.NextCheckAt.IsZero() {
-		doc.Check = checkDoc{customdomain.Bucket(d.ID), d.NextCheckAt}
-	}
-	return doc
 }
 
 // Domains is the store of custom domains.
@@ -106,33 +93,12 @@ func (s Domains) Domains(ctx context.Context, accountID string) ([]*customdomain
 	return s.domains.All(ctx, accountID)
 }
 
-// DueDomains implements [customdomain.Store]. One that cannot be read is put off for an
-// hour, so that it keeps nothing behind it from being checked.
-func (s Domains) DueDomains(
-	ctx context.Context, bucket int, at time.Time, after *customdomain.Domain, limit int,
-) ([]*customdomain.Domain, error) {
-	q := s.db.Collection("domains").Where("check.bucket", "==", bucket).Where("check.at", "<=", at).
-		OrderBy("check.at", firestore.Asc).OrderBy(firestore.DocumentID, firestore.Asc).Limit(limit)
-	if after != nil {
-		q = q.StartAfter(after.NextCheckAt, after.ID)
-	}
-	// Again for as long as some were put off: a page that is not full is taken for the last.
-	for {
-		snaps, err := s.db.Query(ctx, "list due domains", q)
-		if err != nil {
-			return nil, err
-		}
-		due, broken := firestoredb.Sift(snaps, readDomain)
-		for _, b := range broken {
-			slog.ErrorContext(ctx, "a domain cannot be read; its check is put off for an hour", "domain", b.Ref.ID, "error", b.Err)
-			if err := s.db.SetAside(ctx, b, "check.at", s.db.Now()); !errors.Is(err, b.Err) {
-				return nil, err
-			}
-		}
-		if len(broken) == 0 {
-			return due, nil
-		}
-	}
+// dueOfBucket bounds the domains that one round checks: 10,000 of all [record.Buckets].
+const dueOfBucket = 1250
+
+// Due implements [customdomain.Store].
+func (s Domains) Due(ctx context.Context) ([]*customdomain.Domain, error) {
+	return s.domains.Due(ctx, dueOfBucket)
 }
 
 // Atomically implements [customdomain.Store].

@@ -102,7 +102,7 @@ func (b world) importUpTo(t *testing.T, limit int) (made, waited int) {
 		wg.Go(func() {
 			for k := 0; ; k++ {
 				o := identity.Origin{Nonce: fmt.Sprint(i, "-", k), At: time.Now()}
-				_, err := replicas[i%3].Create(ctx, p, o, draft(""))
+				err := replicas[i%3].Create(ctx, p, o, draft(""))
 				switch code := apierr.CodeOf(err); {
 				case err == nil:
 					n.Add(1)

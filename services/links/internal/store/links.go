@@ -2,22 +2,12 @@ package store
 
 import (
 	"context"
-	"errors"
 
 	"cloud.google.com/go/firestore"
 
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/services/links/internal/link"
 )
-
-// Link implements [link.Store].
-func (s *Store) Link(ctx context.Context, id string) (*link.Link, error) {
-	l, err := firestoredb.Get(ctx, s.db.DB, "get link", s.db.Ref("links", id), readLink)
-	if errors.Is(err, firestoredb.ErrNotFound) {
-		err = link.NotFound()
-	}
-	return l, err
-}
 
 // listed are the fields that a list shows, and a search looks at.
 var listed = []string{

@@ -13,6 +13,8 @@
 package store
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -155,6 +157,15 @@ var (
 	readLink = firestoredb.Reader(linkOf)
 	readSlug = firestoredb.Reader(slugRecordOf)
 )
+
+// Link implements [link.Store].
+func (s *Store) Link(ctx context.Context, id string) (*link.Link, error) {
+	l, err := firestoredb.Get(ctx, s.db.DB, "get link", s.db.Ref("links", id), readLink)
+	if errors.Is(err, firestoredb.ErrNotFound) {
+		err = link.NotFound()
+	}
+	return l, err
+}
 
 func linkOf(snap firestoredb.Snap, d *linkDoc) *link.Link {
 	l := &link.Link{

@@ -535,19 +535,14 @@ func TestDueDomainsPutsOffWhatCannotBeRead(t *testing.T) {
 	}
 	due := b.clock().Add(-time.Hour)
 	for i := range 5 {
-		put(fmt.Sprint("dom_broken", i), map[string]any{"hostname": 7, "check": map[string]any{"bucket": bucket, "at": due}})
-		put(fmt.Sprint("dom_good", i), map[string]any{"hostname": "x.example.com", "check": map[string]any{"bucket": bucket, "at": due.Add(time.Minute)}})
+		put(fmt.Sprint("dom_broken", i), map[string]any{"hostname": 7, "due": map[string]any{"bucket": bucket, "at": due}})
+		put(fmt.Sprint("dom_good", i), map[string]any{"hostname": "x.example.com", "due": map[string]any{"bucket": bucket, "at": due.Add(time.Minute)}})
 	}
-	var after *customdomain.Domain
-	for i, want := range []int{4, 1} { // in pages of four
-		page, err := b.Domains().DueDomains(t.Context(), bucket, b.clock(), after, 4)
-		if err != nil || len(page) != want {
-			t.Fatalf("page %d has %d domains, %v; want %d", i+1, len(page), err, want)
-		}
-		after = page[len(page)-1]
+	if found, err := b.Domains().Due(t.Context()); err == nil || len(found) != 5 {
+		t.Errorf("%d are due, %v; want the five that can be read, and what is wrong with the others", len(found), err)
 	}
-	if page, err := b.Domains().DueDomains(t.Context(), bucket, b.clock(), nil, 20); err != nil || len(page) != 5 {
-		t.Errorf("%d are due, %v; want the five that can be read", len(page), err)
+	if found, err := b.Domains().Due(t.Context()); err != nil || len(found) != 5 {
+		t.Errorf("%d are due, %v; want the five that can be read, and the others put off", len(found), err)
 	}
 }
 

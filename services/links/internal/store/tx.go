@@ -21,7 +21,11 @@ import (
 
 // Atomically implements [link.Store].
 func (s *Store) Atomically(ctx context.Context, what string, fn func(tx link.Tx) error) error {
-	return inLinkWords(s.db.Tx(ctx, what, func(rtx *record.Tx) error { return fn(&tx{rtx, s}) }))
+	err := s.db.Tx(ctx, what, func(rtx *record.Tx) error { return fn(&tx{rtx, s}) })
+	if err != nil {
+		err = inLinkWords(err)
+	}
+	return err
 }
 
 // Add implements [link.Store]. A commit that is sent again finds its own links in the way.
@@ -46,7 +50,10 @@ func (s *Store) Add(ctx context.Context, limit int, links ...*link.Link) error {
 	if errors.Is(err, quota.ErrAsk) {
 		err = s.db.Tx(ctx, "create links", add)
 	}
-	return inLinkWords(err)
+	if err != nil {
+		err = inLinkWords(err)
+	}
+	return err
 }
 
 // inLinkWords gives an error of the database the name that the domain knows.

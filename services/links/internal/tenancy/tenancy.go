@@ -17,7 +17,8 @@ import (
 
 // Store removes what is kept of an account beside links and domains.
 type Store interface {
-	Forget(ctx context.Context, accountID string) error
+	// Forget removes some of it, and reports whether there is more.
+	Forget(ctx context.Context, accountID string) (more bool, err error)
 	// Remains reports whether anything is kept of an account.
 	Remains(ctx context.Context, accountID string) (bool, error)
 }
@@ -63,19 +64,19 @@ func (o Options) erase(ctx context.Context, accountID string) (more bool, err er
 		case kept != nil:
 			return false, kept
 		default:
-			return false, o.eraseRest(ctx, accountID)
+			return o.eraseRest(ctx, accountID)
 		}
 	}
 }
 
-func (o Options) eraseRest(ctx context.Context, accountID string) error {
+func (o Options) eraseRest(ctx context.Context, accountID string) (more bool, err error) {
 	domains, err := o.Domains.List(ctx, accountID)
 	if err != nil {
-		return err
+		return false, err
 	}
 	for _, d := range domains {
 		if err := o.Domains.Delete(ctx, accountID, d.ID); err != nil {
-			return err
+			return false, err
 		}
 	}
 	return o.Store.Forget(ctx, accountID)

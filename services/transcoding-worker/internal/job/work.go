@@ -350,58 +350,52 @@ func (a *attempt) publish(ctx context.Context, tracks ladder.Tracks) error {
 	return nil
 }
 
-// poster is wanted but not worth failing a video that plays.
+// poster is the picture that stands for the video.
 func (a *attempt) poster(ctx context.Context, from ladder.File) {
-	err := a.span(ctx, "poster", func(ctx context.Context) error {
-		picture, err := a.maker.Poster(ctx, a.dir, from)
-		if err != nil {
-			return err
-		}
-		if err := a.upload(ctx, picture.Path); err != nil {
-			return err
-		}
-		a.outcome.Poster, a.outcome.PosterWidth, a.outcome.PosterHeight = a.object(picture.Path), picture.Width, picture.Height
-		return nil
+	var picture ladder.Picture
+	a.extra(ctx, "poster", func(ctx context.Context) (_ string, err error) {
+		picture, err = a.maker.Poster(ctx, a.dir, from)
+		return picture.Path, err
+	}, func(object string) {
+		a.outcome.Poster, a.outcome.PosterWidth, a.outcome.PosterHeight = object, picture.Width, picture.Height
 	})
-	if err != nil && ctx.Err() == nil {
-		a.log.WarnContext(ctx, "no poster", "error", err)
-	}
 }
 
-// extras adds the seek preview and the download, of which the video can do
-// without.
+// extras adds the seek preview and the download.
 func (a *attempt) extras(ctx context.Context, tracks ladder.Tracks) {
-	err := a.span(ctx, "storyboard", func(ctx context.Context) error {
-		board, sheet, err := a.maker.Storyboard(ctx, a.dir, tracks.Video[len(tracks.Video)-1])
-		if err != nil {
-			return err
-		}
-		if err := a.upload(ctx, sheet.Path); err != nil {
-			return err
-		}
-		board.Objects = []string{a.object(sheet.Path)}
+	last := len(tracks.Video) - 1
+	var board *transcode.Storyboard
+	a.extra(ctx, "storyboard", func(ctx context.Context) (_ string, err error) {
+		var sheet ladder.Picture
+		board, sheet, err = a.maker.Storyboard(ctx, a.dir, tracks.Video[last])
+		return sheet.Path, err
+	}, func(object string) {
+		board.Objects = []string{object}
 		a.outcome.Storyboard = board
-		return nil
 	})
-	if err != nil && ctx.Err() == nil {
-		a.log.WarnContext(ctx, "no storyboard", "error", err)
-	}
-	if last := len(tracks.Video) - 1; last > 0 {
+	if last > 0 {
 		remove(tracks.Video[last])
 	}
-	err = a.span(ctx, "download file", func(ctx context.Context) error {
-		path, err := a.maker.Download(ctx, a.dir, tracks.Video[0], tracks.Audio)
+	a.extra(ctx, "download file", func(ctx context.Context) (string, error) {
+		return a.maker.Download(ctx, a.dir, tracks.Video[0], tracks.Audio)
+	}, func(object string) { a.outcome.Download = object })
+}
+
+// extra makes and uploads a file that is wanted, but not worth failing a video that plays.
+func (a *attempt) extra(ctx context.Context, what string, file func(context.Context) (path string, err error), made func(object string)) {
+	err := a.span(ctx, what, func(ctx context.Context) error {
+		path, err := file(ctx)
 		if err != nil {
 			return err
 		}
 		if err := a.upload(ctx, path); err != nil {
 			return err
 		}
-		a.outcome.Download = a.object(path)
+		made(a.object(path))
 		return nil
 	})
 	if err != nil && ctx.Err() == nil {
-		a.log.WarnContext(ctx, "no download", "error", err)
+		a.log.WarnContext(ctx, "no "+what, "error", err)
 	}
 }
 

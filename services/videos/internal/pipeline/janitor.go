@@ -182,7 +182,7 @@ func (p *Pipeline) tidy(ctx context.Context, prefix string, judge judgeFunc, str
 	for o, err := range p.o.Bucket.List(ctx, prefix) {
 		// What was gathered since the last flush is left to the next round.
 		if err != nil {
-			strays.cut = true
+			strays.end()
 			return errors.Join(append(errs, err)...)
 		}
 		strays.seen++
@@ -211,16 +211,12 @@ func (p *Pipeline) tidyBatch(ctx context.Context, batch map[video.ID][]objectsto
 	}
 	// A turn may take hours, in which the bucket can change hands.
 	if err := p.ours(ctx); err != nil {
-		if strays != nil {
-			strays.cut = true
-		}
+		strays.end()
 		return err
 	}
 	known, unreadable, err := p.o.Store.Known(ctx, ids)
 	if err != nil {
-		if strays != nil {
-			strays.cut = true
-		}
+		strays.end()
 		return err
 	}
 	var errs []error

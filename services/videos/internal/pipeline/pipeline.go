@@ -87,10 +87,10 @@ type Options struct {
 	Store  Store
 	Bucket Bucket
 	Jobs   Jobs
-	Queue  Queue // nil: workers find jobs by themselves
+	Queue  Queue
 	// Hint waits a moment for a worker's message that a job's record has something to
 	// apply, and answers "" when there is none; hinted carries the trace that it came
-	// with. nil: outcomes are found by sweeping.
+	// with.
 	Hint func(ctx context.Context) (hinted context.Context, jobID string, err error)
 	Now  func() time.Time
 	Log  *slog.Logger
@@ -102,11 +102,10 @@ type Options struct {
 	JanitorEvery time.Duration // how often all of storage is searched for orphans; 0 is never
 	JanitorMost  int           // strays in a turn above which none goes, if they are more than a hundredth too
 
-	// Claim makes the bucket this database's, or answers [objectstore.ErrForeign] when it is another's; nil means
-	// that it is ours.
+	// Claim makes the bucket this database's, or answers [objectstore.ErrForeign] when it is another's.
 	Claim func(ctx context.Context) error
 
-	// Mine reports whether this replica does the next round; nil means it does.
+	// Mine reports whether this replica does the next round.
 	Mine func(ctx context.Context, what string, life time.Duration) bool
 }
 
@@ -123,12 +122,6 @@ type Pipeline struct {
 
 // New makes a pipeline; [Pipeline.Run] makes it work by itself.
 func New(o Options) *Pipeline {
-	if o.Mine == nil {
-		o.Mine = func(context.Context, string, time.Duration) bool { return true }
-	}
-	if o.Claim == nil {
-		o.Claim = func(context.Context) error { return nil }
-	}
 	return &Pipeline{o: o, kick: make(chan struct{}, 1), looked: map[video.ID]time.Time{}}
 }
 
@@ -334,7 +327,7 @@ func (p *Pipeline) startJob(ctx context.Context, j transcode.Job) error {
 		return fmt.Errorf("start job of video %s: %w", j.VideoID, err)
 	}
 	// Whoever made the job wakes a worker. If that is lost, the sweep of jobs does it again.
-	if !made || p.o.Queue == nil {
+	if !made {
 		return nil
 	}
 	if err := p.o.Queue.Add(ctx, j); err != nil {

@@ -186,6 +186,16 @@ func (noJobs) Get(context.Context, string) (transcode.Record, error) {
 }
 func (noJobs) Delete(context.Context, string) error { return nil }
 
+// noQueue leaves workers to find jobs by themselves.
+type noQueue struct{}
+
+func (noQueue) Add(context.Context, transcode.Job) error { return nil }
+func (noQueue) Sweep(context.Context) error              { return nil }
+
+func ours(context.Context) error { return nil }
+
+func mine(context.Context, string, time.Duration) bool { return true }
+
 func newShelf() (*shelf, *Pipeline) {
 	s := &shelf{
 		now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), videos: map[video.ID]*video.Video{},
@@ -193,6 +203,7 @@ func newShelf() (*shelf, *Pipeline) {
 	}
 	return s, New(Options{
 		Store: s, Bucket: bucket{s}, Jobs: noJobs{s}, Now: func() time.Time { return s.now }, Log: slog.New(slog.DiscardHandler), JanitorMost: 100,
+		Queue: noQueue{}, Claim: ours, Mine: mine,
 		Plan: video.Plan{Upload: video.UploadLimits{MaxAge: 48 * time.Hour}, Replaced: 7 * time.Hour, Retention: 168 * time.Hour},
 	})
 }
@@ -835,7 +846,7 @@ func TestThousandsOfPurgesDelayNoSweep(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := &deleted{left: 2_000}
-		p := New(Options{Store: d, Bucket: slow{}, Jobs: noJobs{}, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+		p := New(Options{Store: d, Bucket: slow{}, Jobs: noJobs{}, Queue: noQueue{}, Claim: ours, Mine: mine, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
 		for rounds := 0; d.left > 0; rounds++ {
 			begun := time.Now()
 			if err := p.PurgeDue(t.Context()); err != nil {

@@ -46,6 +46,13 @@ type strayObject struct {
 	judge judgeFunc
 }
 
+// end says that not everything was seen.
+func (t *turnStrays) end() {
+	if t != nil {
+		t.cut = true
+	}
+}
+
 func (t *turnStrays) note(id video.ID, judge judgeFunc, o objectstore.Object) {
 	if t == nil {
 		return

@@ -39,9 +39,7 @@ func (p *Pipeline) Run(ctx context.Context) error {
 				continue
 			}
 			p.report(ctx, "sweep", p.Sweep(ctx))
-			if p.o.Queue != nil {
-				p.report(ctx, "sweep of jobs", p.o.Queue.Sweep(ctx))
-			}
+			p.report(ctx, "sweep of jobs", p.o.Queue.Sweep(ctx))
 			p.report(ctx, "purge", p.PurgeDue(ctx))
 		}
 	}
@@ -50,9 +48,6 @@ func (p *Pipeline) Run(ctx context.Context) error {
 // RunHints applies what workers hint at until ctx ends. A hint that is lost on
 // the way, or whose video cannot be read just now, leaves the video to the sweep.
 func (p *Pipeline) RunHints(ctx context.Context) error {
-	if p.o.Hint == nil {
-		return nil
-	}
 	away := false
 	for ctx.Err() == nil {
 		hinted, jobID, err := p.o.Hint(ctx)

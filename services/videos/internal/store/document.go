@@ -22,27 +22,27 @@ type document struct {
 	// Terms are what a filtered list looks records up by; see termsOf.
 	Terms []string `firestore:"terms"`
 
-	Privacy      string     `firestore:"privacy"`
-	PasswordHash string     `firestore:"passwordHash,omitempty"`
-	ExpiresAt    *time.Time `firestore:"expiresAt,omitempty"`
-	NoDownload   bool       `firestore:"noDownload,omitempty"`
-	EmbedOrigins []string   `firestore:"embedOrigins,omitempty"`
-	Access       int64      `firestore:"access"`
+	Privacy      string    `firestore:"privacy"`
+	PasswordHash string    `firestore:"passwordHash,omitempty"`
+	ExpiresAt    time.Time `firestore:"expiresAt,omitzero"`
+	NoDownload   bool      `firestore:"noDownload,omitempty"`
+	EmbedOrigins []string  `firestore:"embedOrigins,omitempty"`
+	Access       int64     `firestore:"access"`
 
 	Status      string `firestore:"status"`
 	FailCode    string `firestore:"failCode,omitempty"`
 	FailMessage string `firestore:"failMessage,omitempty"`
 	Progress    int    `firestore:"progress"`
 
-	UploadObject    string     `firestore:"uploadObject"`
-	UploadURL       string     `firestore:"uploadUrl,omitempty"`
-	UploadExpiresAt *time.Time `firestore:"uploadExpiresAt,omitempty"`
-	ResumableURL    string     `firestore:"resumableUrl,omitempty"`
-	Recording       bool       `firestore:"recording,omitempty"`
-	Received        int64      `firestore:"received,omitempty"`
-	ReceivedAt      *time.Time `firestore:"receivedAt,omitempty"`
-	SessionMost     int64      `firestore:"sessionMost,omitempty"`
-	EndedSessions   []string   `firestore:"endedSessions,omitempty"`
+	UploadObject    string    `firestore:"uploadObject"`
+	UploadURL       string    `firestore:"uploadUrl,omitempty"`
+	UploadExpiresAt time.Time `firestore:"uploadExpiresAt,omitzero"`
+	ResumableURL    string    `firestore:"resumableUrl,omitempty"`
+	Recording       bool      `firestore:"recording,omitempty"`
+	Received        int64     `firestore:"received,omitempty"`
+	ReceivedAt      time.Time `firestore:"receivedAt,omitzero"`
+	SessionMost     int64     `firestore:"sessionMost,omitempty"`
+	EndedSessions   []string  `firestore:"endedSessions,omitempty"`
 
 	SourceGeneration int64  `firestore:"sourceGeneration"`
 	SourceSize       int64  `firestore:"sourceSize"`
@@ -58,8 +58,8 @@ type document struct {
 	Views        int64        `firestore:"views"`
 	CreatedAt    time.Time    `firestore:"createdAt"`
 	UpdatedAt    time.Time    `firestore:"updatedAt"`
-	ReadyAt      *time.Time   `firestore:"readyAt,omitempty"`
-	PublishedAt  *time.Time   `firestore:"publishedAt,omitempty"`
+	ReadyAt      time.Time    `firestore:"readyAt,omitzero"`
+	PublishedAt  time.Time    `firestore:"publishedAt,omitzero"`
 	Rev          int64        `firestore:"rev"`
 
 	// Bytes is what the video takes in storage, and Reserved what its session may take
@@ -118,29 +118,24 @@ func fromVideo(v *video.Video) any {
 	d := &document{
 		AccountID: v.AccountID, Slug: string(v.Slug), Title: v.Title, Description: v.Description,
 		Tags: v.Tags, ExternalID: v.ExternalID, Terms: termsOf(v),
-		Privacy: string(v.Privacy), PasswordHash: v.PasswordHash, ExpiresAt: firestoredb.Optional(v.ExpiresAt),
+		Privacy: string(v.Privacy), PasswordHash: v.PasswordHash, ExpiresAt: v.ExpiresAt,
 		NoDownload: v.NoDownload, EmbedOrigins: v.EmbedOrigins, Access: v.Access,
 		Status: string(v.Status), Progress: v.Progress,
-		UploadObject: v.Upload.Object, UploadURL: v.Upload.URL, UploadExpiresAt: firestoredb.Optional(v.Upload.ExpiresAt),
+		UploadObject: v.Upload.Object, UploadURL: v.Upload.URL, UploadExpiresAt: v.Upload.ExpiresAt,
 		ResumableURL: v.Upload.ResumableURL,
-		Recording:    v.Upload.Recording, Received: v.Upload.Received, ReceivedAt: firestoredb.Optional(v.Upload.ReceivedAt),
+		Recording:    v.Upload.Recording, Received: v.Upload.Received, ReceivedAt: v.Upload.ReceivedAt,
 		SessionMost: v.Upload.Most, EndedSessions: v.Upload.Ended,
 		SourceGeneration: v.Source.Generation, SourceSize: v.Source.Size, SourceType: v.Source.ContentType, JobID: v.Source.JobID,
 		Views: v.Views, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt,
-		ReadyAt: firestoredb.Optional(v.ReadyAt), PublishedAt: firestoredb.Optional(v.PublishedAt), Rev: v.Rev,
+		ReadyAt: v.ReadyAt, PublishedAt: v.PublishedAt, Rev: v.Rev,
 		Bytes: v.Bytes(), Reserved: v.Reserved(), StorageLimit: v.StorageLimit, Due: record.DueAt(string(v.ID), v.DueAt),
+		Still: (*stillMap)(v.Still), TakenDown: (*takedownMap)(v.TakenDown),
 	}
 	if v.Failure != nil {
 		d.FailCode, d.FailMessage = string(v.Failure.Code), v.Failure.Message
 	}
 	for _, c := range v.Captions {
 		d.Captions = append(d.Captions, captionMap(c))
-	}
-	if v.Still != nil {
-		d.Still = &stillMap{v.Still.Time, v.Still.JobID, v.Still.Object}
-	}
-	if v.TakenDown != nil {
-		d.TakenDown = &takedownMap{v.TakenDown.ID, v.TakenDown.Reason, v.TakenDown.At}
 	}
 	if m := v.Media; m != nil {
 		d.MediaVersion, d.Outcome = m.Version, m.Outcome
@@ -159,29 +154,24 @@ func toVideo(snap firestoredb.Snap, d *document) *video.Video {
 	v := &video.Video{
 		ID: video.ID(snap.Ref.ID), AccountID: d.AccountID, Slug: video.Slug(d.Slug), Title: d.Title, Description: d.Description,
 		Tags: d.Tags, ExternalID: d.ExternalID,
-		Privacy: video.Privacy(d.Privacy), PasswordHash: d.PasswordHash, ExpiresAt: firestoredb.Time(d.ExpiresAt),
+		Privacy: video.Privacy(d.Privacy), PasswordHash: d.PasswordHash, ExpiresAt: d.ExpiresAt,
 		NoDownload: d.NoDownload, EmbedOrigins: d.EmbedOrigins, Access: d.Access,
 		Status: video.Status(d.Status), Progress: d.Progress,
 		Upload: video.Upload{
-			Object: d.UploadObject, URL: d.UploadURL, ExpiresAt: firestoredb.Time(d.UploadExpiresAt), ResumableURL: d.ResumableURL,
-			Recording: d.Recording, Received: d.Received, ReceivedAt: firestoredb.Time(d.ReceivedAt), Most: d.SessionMost, Ended: d.EndedSessions,
+			Object: d.UploadObject, URL: d.UploadURL, ExpiresAt: d.UploadExpiresAt, ResumableURL: d.ResumableURL,
+			Recording: d.Recording, Received: d.Received, ReceivedAt: d.ReceivedAt, Most: d.SessionMost, Ended: d.EndedSessions,
 		},
 		Source: video.Source{Generation: d.SourceGeneration, Size: d.SourceSize, ContentType: d.SourceType, JobID: d.JobID},
 		Views:  d.Views, CreatedAt: d.CreatedAt, UpdatedAt: d.UpdatedAt,
-		ReadyAt: firestoredb.Time(d.ReadyAt), PublishedAt: firestoredb.Time(d.PublishedAt), Rev: d.Rev,
+		ReadyAt: d.ReadyAt, PublishedAt: d.PublishedAt, Rev: d.Rev,
 		StorageLimit: d.StorageLimit, StorageRoom: -1, DueAt: d.Due.Time(), Stored: snap.UpdateTime,
+		Still: (*video.Still)(d.Still), TakenDown: (*video.Takedown)(d.TakenDown),
 	}
 	if d.FailCode != "" {
 		v.Failure = &video.Failure{Code: video.Code(d.FailCode), Message: d.FailMessage}
 	}
 	for _, c := range d.Captions {
 		v.Captions = append(v.Captions, video.Caption(c))
-	}
-	if d.Still != nil {
-		v.Still = &video.Still{Time: d.Still.Time, JobID: d.Still.JobID, Object: d.Still.Object}
-	}
-	if d.TakenDown != nil {
-		v.TakenDown = &video.Takedown{ID: d.TakenDown.ID, Reason: d.TakenDown.Reason, At: d.TakenDown.At}
 	}
 	if m := d.Media; m != nil {
 		v.Media = &video.Media{

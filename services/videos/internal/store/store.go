@@ -379,16 +379,13 @@ type slugDocument struct {
 	AccountID string `firestore:"accountId,omitempty"`
 	// HeldUntil is set once the account was erased: Firestore removes the document
 	// then, and the slug is free.
-	HeldUntil *time.Time `firestore:"heldUntil,omitempty"`
+	HeldUntil time.Time `firestore:"heldUntil,omitzero"`
 }
 
 // slugHold is how long the slugs of an erased account stay taken.
 const slugHold = 30 * 24 * time.Hour
 
-func heldSlug(now time.Time) slugDocument {
-	until := now.Add(slugHold)
-	return slugDocument{HeldUntil: &until}
-}
+func heldSlug(now time.Time) slugDocument { return slugDocument{HeldUntil: now.Add(slugHold)} }
 
 type externalDocument struct {
 	VideoID   string `firestore:"videoId"`
