@@ -167,10 +167,7 @@ var (
 // MayGive refuses to hand out scopes that the giver does not have.
 func MayGive(giver, given identity.ScopeSet) error {
 	if lacks := (given &^ giver).Names(); len(lacks) > 0 {
-		return &apierr.Error{
-			Code: apierr.InsufficientScope, RequiredScope: lacks[0],
-			Message: "A key cannot hand out the scope " + lacks[0] + ", which it does not have.",
-		}
+		return apierr.ScopeRequired(lacks[0], "A key cannot hand out the scope "+lacks[0]+", which it does not have.")
 	}
 	return nil
 }

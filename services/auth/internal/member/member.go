@@ -260,10 +260,8 @@ func MayGive(by *identity.Principal, scopes identity.ScopeSet, role identity.Rol
 		return nil
 	}
 	if lacks := (role.Scopes() &^ scopes).Names(); len(lacks) > 0 {
-		return &apierr.Error{
-			Code: apierr.InsufficientScope, RequiredScope: lacks[0],
-			Message: "You cannot give the role " + string(role) + ": it has the scope " + lacks[0] + ", which you do not have.",
-		}
+		return apierr.ScopeRequired(lacks[0],
+			"You cannot give the role "+string(role)+": it has the scope "+lacks[0]+", which you do not have.")
 	}
 	if role == identity.Owner && !isOwner(by) {
 		return OwnerRequired("Only an owner can give the role owner.")
