@@ -81,10 +81,7 @@ func (k *keyring) change(account string, edit func(*apikey.Record)) int64 {
 
 func (k *keyring) add(t testing.TB, account string, plan identity.Plan) string {
 	t.Helper()
-	key, err := identity.NewKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := identity.NewKey(rand.Reader)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.keys == nil {
@@ -217,7 +214,7 @@ func TestUnknownKeysAreAskedForOnceInTenSeconds(t *testing.T) {
 	ring := &keyring{}
 	r := newReplica(t, ring, redistest.Start(t))
 	r.clock.freeze()
-	key, _ := identity.NewKey(rand.Reader)
+	key := identity.NewKey(rand.Reader)
 	for range 50 {
 		if _, err := r.Authenticate(t.Context(), key.Secret(), netip.Addr{}); code(err) != apierr.InvalidAPIKey {
 			t.Fatalf("unknown key: %v", err)
@@ -236,7 +233,7 @@ func TestUnknownKeysAreAskedForOnceInTenSeconds(t *testing.T) {
 func TestManyRequestsWithOneNewKeyAskOnce(t *testing.T) {
 	t.Parallel()
 	ring := &keyring{delay: make(chan struct{})}
-	key, _ := identity.NewKey(rand.Reader)
+	key := identity.NewKey(rand.Reader)
 	r := newReplica(t, ring, redistest.Start(t))
 	var wg sync.WaitGroup
 	for range 100 {

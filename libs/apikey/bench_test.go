@@ -75,7 +75,7 @@ func BenchmarkRefuse(b *testing.B) {
 
 func mustHash(tb testing.TB, key string) string {
 	tb.Helper()
-	k, err := identity.ParseKey(key)
+	k, err := identity.ParseKey(key, identity.KeyPrefix, identity.SessionPrefix)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package apikey
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,54 +23,34 @@ import (
 	"github.com/linkreel/linkreel/libs/redisdb"
 )
 
-// Config tunes a [Client]. Zero fields take the values that the package
-// comment promises.
-type Config struct {
-	Fresh    time.Duration // how long a record is used without asking again; 5 s
-	Stale    time.Duration // how long it is used while auth cannot be reached; 30 s
-	Negative time.Duration // how long "no such key" is believed; 10 s
+// What the package comment promises.
+const (
+	freshFor   = 5 * time.Second  // how long a record is used without asking again
+	usableFor  = 30 * time.Second // how long it is used while auth cannot be reached
+	unknownFor = 10 * time.Second // how long "no such key" is believed
 
+	maxKeys    = 100_000 // known keys in memory
+	maxUnknown = 10_000  // unknown keys in memory
+)
+
+// Config tunes a [Client].
+type Config struct {
 	Budget      time.Duration // wait for auth while a record could still serve; 200 ms
 	ColdBudget  time.Duration // wait for auth for a key that is new here; 1.5 s
 	RedisBudget time.Duration // wait for Redis; 100 ms
-
-	// Misses bounds look-ups of keys that do not exist; nil is the default budget.
-	Misses *ratelimit.Misses
-
-	MaxKeys    int // known keys in memory; 100,000
-	MaxUnknown int // unknown keys in memory; 10,000
 
 	Now func() time.Time
 	Log *slog.Logger
 }
 
 func (c Config) withDefaults() Config {
-	set := func(d *time.Duration, v time.Duration) {
-		if *d <= 0 {
-			*d = v
-		}
-	}
-	set(&c.Fresh, 5*time.Second)
-	set(&c.Stale, 30*time.Second)
-	set(&c.Negative, 10*time.Second)
-	set(&c.Budget, 200*time.Millisecond)
-	set(&c.ColdBudget, 1500*time.Millisecond)
-	set(&c.RedisBudget, 100*time.Millisecond)
-	if c.MaxKeys <= 0 {
-		c.MaxKeys = 100_000
-	}
-	if c.MaxUnknown <= 0 {
-		c.MaxUnknown = 10_000
-	}
+	c.Budget = cmp.Or(c.Budget, 200*time.Millisecond)
+	c.ColdBudget = cmp.Or(c.ColdBudget, 1500*time.Millisecond)
+	c.RedisBudget = cmp.Or(c.RedisBudget, 100*time.Millisecond)
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	if c.Log == nil {
-		c.Log = slog.Default()
-	}
-	if c.Misses == nil {
-		c.Misses = ratelimit.NewMisses(ratelimit.MissOptions{Now: c.Now})
-	}
+	c.Log = cmp.Or(c.Log, slog.Default())
 	return c
 }
 
@@ -99,6 +80,7 @@ type Client struct {
 	redis   redis.UniversalClient
 	breaker *outage.Breaker // of Redis
 	asking  *outage.Breaker // of the source
+	misses  *ratelimit.Misses
 
 	known   *otter.Cache[string, *entry]    // by key hash
 	unknown *otter.Cache[string, time.Time] // by key hash: when it was looked for
@@ -108,7 +90,10 @@ type Client struct {
 	flights   map[string]*flight
 	running   sync.WaitGroup
 
-	pending pendingVersions
+	ctx       context.Context // of what runs in the background
+	stop      context.CancelFunc
+	pendingMu sync.Mutex
+	pending   map[string]int64 // account → version that Redis has missed
 }
 
 // New makes a client. It dials nothing, so it starts while Redis or auth is down.
@@ -116,22 +101,16 @@ func New(cfg Config, source Source, rdb redis.UniversalClient) *Client {
 	cfg = cfg.withDefaults()
 	c := &Client{
 		cfg: cfg, source: source, redis: rdb,
-		flights: map[string]*flight{},
+		flights: map[string]*flight{}, pending: map[string]int64{}, misses: ratelimit.NewMisses(ratelimit.MissOptions{Now: cfg.Now}),
 		// Entries carry their own times, judged by cfg.Now; expiry here only frees memory.
 		known: otter.Must(
-			&otter.Options[string, *entry]{MaximumSize: cfg.MaxKeys, ExpiryCalculator: otter.ExpiryWriting[string, *entry](2 * cfg.Stale)},
+			&otter.Options[string, *entry]{MaximumSize: maxKeys, ExpiryCalculator: otter.ExpiryWriting[string, *entry](2 * usableFor)},
 		),
 		unknown: otter.Must(
-			&otter.Options[string, time.Time]{
-				MaximumSize:      cfg.MaxUnknown,
-				ExpiryCalculator: otter.ExpiryWriting[string, time.Time](cfg.Negative),
-			},
+			&otter.Options[string, time.Time]{MaximumSize: maxUnknown, ExpiryCalculator: otter.ExpiryWriting[string, time.Time](unknownFor)},
 		),
 		buckets: otter.Must(
-			&otter.Options[string, *bucket]{
-				MaximumSize:      cfg.MaxKeys,
-				ExpiryCalculator: otter.ExpiryAccessing[string, *bucket](2 * time.Minute),
-			},
+			&otter.Options[string, *bucket]{MaximumSize: maxKeys, ExpiryCalculator: otter.ExpiryAccessing[string, *bucket](2 * time.Minute)},
 		),
 	}
 	// A few failures at one instant are no outage: a busy machine can stall for
@@ -143,14 +122,16 @@ func New(cfg Config, source Source, rdb redis.UniversalClient) *Client {
 			}},
 	)
 	c.asking = outage.New(outage.Config{Rest: 100 * time.Millisecond, Now: cfg.Now})
-	c.pending.init(c)
+	c.ctx, c.stop = context.WithCancel(context.Background())
 	return c
 }
 
 // Close stops what runs in the background and waits for it.
 func (c *Client) Close() {
 	c.breaker.Close()
-	c.pending.close()
+	c.pendingMu.Lock()
+	c.stop() // under the lock, so that nothing begins to run after the wait
+	c.pendingMu.Unlock()
 	c.running.Wait()
 	c.known.StopAllGoroutines()
 	c.unknown.StopAllGoroutines()
@@ -177,7 +158,7 @@ func (c *Client) Authenticate(ctx context.Context, bearer string, from netip.Add
 	if bearer == "" {
 		return Decision{}, apierr.New(apierr.MissingAPIKey, "Send your API key in the header Authorization: Bearer <key>.")
 	}
-	key, err := identity.ParseKey(bearer)
+	key, err := identity.ParseKey(bearer, identity.KeyPrefix, identity.SessionPrefix)
 	if err != nil {
 		return Decision{}, errInvalidKey()
 	}
@@ -255,7 +236,7 @@ func (c *Client) decide(ctx context.Context, hash string, e *entry) (Decision, e
 			e = fresh
 		case errors.Is(err, ErrUnknownKey):
 			return Decision{}, err
-		case got.standing == unconfirmed && c.cfg.Now().Sub(e.asked) <= c.cfg.Stale && ctx.Err() == nil:
+		case got.standing == unconfirmed && c.cfg.Now().Sub(e.asked) <= usableFor && ctx.Err() == nil:
 			// Redis lost its data while auth is away: as if both were away.
 			degraded.WithLabelValues("stale").Inc()
 			return Decision{&e.rec.Principal, e.bucket.take(1, e.rec.PerMinute, c.cfg.Now())}, nil
@@ -274,7 +255,7 @@ func (c *Client) decideAlone(ctx context.Context, hash string, e *entry, began t
 		since = began
 	}
 	if e.asked.Before(since) {
-		usable := c.cfg.Now().Sub(e.asked) <= c.cfg.Stale
+		usable := c.cfg.Now().Sub(e.asked) <= usableFor
 		// A Redis that only missed this call may know of a revocation, so auth gets
 		// its time to say so before the record is used unconfirmed. Under which
 		// incarnation is all one: of two that ask for different ones each would end the

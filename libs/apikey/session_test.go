@@ -13,10 +13,7 @@ import (
 
 func (k *keyring) addSession(t testing.TB, account, member string, plan identity.Plan) string {
 	t.Helper()
-	key, err := identity.NewSession(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := identity.NewSession(rand.Reader)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.keys == nil {

@@ -11,7 +11,79 @@ import (
 	"github.com/maypok86/otter/v2"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/identity"
 )
+
+// ErrUnknownKey is the answer of a [Source] that has looked and found no key.
+// Any other error means that it could not look.
+var ErrUnknownKey = errors.New("unknown API key")
+
+// Source knows the keys.
+type Source interface {
+	// Verify finds the key with the hash that [identity.Key.Hash] gives, with
+	// its account. The record must hold every change that was committed before
+	// the call began, and its parts must fit together: a version belongs to all
+	// changes up to it. Revoked and expired keys and suspended accounts are
+	// records too. A key that does not exist is ErrUnknownKey.
+	Verify(ctx context.Context, hash string) (*Record, error)
+}
+
+// Record is what is known of a key and its account. It is shared between
+// requests and never changed.
+type Record struct {
+	identity.Principal
+	Revoked bool
+	// ExpiresAt is in milliseconds since 1970, or [Never]. Callers may name the end of a
+	// key in a year that JSON's form of a time cannot hold.
+	ExpiresAt int64
+
+	// Version grows with each change of what the account or any of its keys may do.
+	Version int64
+}
+
+// Never is the ExpiresAt of a key without an end: what [time.Time.UnixMilli] gives for the
+// zero time.
+const Never = -62135596800000
+
+// refusal is why a known key is not accepted at now; nil if it is. Both reasons
+// are final: a revoked or expired key never comes back, so nothing newer has to
+// be asked to refuse it.
+func (r *Record) refusal(now time.Time) error {
+	switch {
+	case r.Revoked:
+		if r.Session {
+			return apierr.New(apierr.APIKeyRevoked, "This session has ended. Sign in again.")
+		}
+		return apierr.New(apierr.APIKeyRevoked, "This API key has been revoked.")
+	case r.ExpiresAt != Never && now.UnixMilli() >= r.ExpiresAt:
+		if r.Session {
+			return apierr.New(apierr.APIKeyExpired, "This session has expired. Sign in again.")
+		}
+		return apierr.New(apierr.APIKeyExpired, "This API key has expired.")
+	}
+	return nil
+}
+
+func (r *Record) check() error {
+	if r.KeyID == "" || r.AccountID == "" || r.Version < 1 || r.PerMinute < 1 || r.Plan < identity.Free || r.Plan > identity.Enterprise {
+		return errors.New("incomplete key record")
+	}
+	// The session of somebody who was removed is revoked, and has no role any more.
+	if r.Session && (r.MemberID == "" || !r.Revoked && !r.Role.AtLeast(identity.Viewer)) {
+		return errors.New("session record without a member")
+	}
+	return nil
+}
+
+// Rights knows what keys and members may do now, by their public ids. It is for
+// what was given out on somebody's behalf and must end with their right to it.
+type Rights interface {
+	// Scopes are what the key or the member with this id may do in the account. A
+	// key that was revoked or has expired, a member who was removed, and an id that
+	// is not of this account have none. The answer holds every change that was
+	// committed before the call began.
+	Scopes(ctx context.Context, accountID, id string) (identity.ScopeSet, error)
+}
 
 // flight is one in-flight verification. It outlives the request that began it,
 // so that a slow answer still serves the next one.
@@ -44,23 +116,23 @@ func (c *Client) current(ctx context.Context, hash string, from netip.Addr) (*en
 	now := c.cfg.Now()
 	e, ok := c.known.GetIfPresent(hash)
 	if !ok {
-		if asked, ok := c.unknown.GetIfPresent(hash); ok && now.Sub(asked) < c.cfg.Negative {
+		if asked, ok := c.unknown.GetIfPresent(hash); ok && now.Sub(asked) < unknownFor {
 			return nil, ErrUnknownKey
 		}
 		degraded.WithLabelValues("cold").Inc()
 		return c.look(ctx, hash, from)
 	}
 	switch age := now.Sub(e.asked); {
-	case e.rec.refused(now):
+	case e.rec.refusal(now) != nil:
 		return e, nil // final: nothing newer can change it
-	case age < c.cfg.Fresh*4/5:
+	case age < freshFor*4/5:
 		return e, nil
-	case age < c.cfg.Fresh:
+	case age < freshFor:
 		// Ask ahead, so that a key in steady use never waits.
 		c.start(ctx, hash, e, demand{incarnation: e.incarnation.Load()}, true)
 		return e, nil
 	}
-	usable := now.Sub(e.asked) <= c.cfg.Stale
+	usable := now.Sub(e.asked) <= usableFor
 	fresh, err := c.verify(ctx, hash, e, demand{incarnation: e.incarnation.Load()}, c.patience(usable))
 	switch {
 	case err == nil, errors.Is(err, ErrUnknownKey):
@@ -76,14 +148,14 @@ func (c *Client) current(ctx context.Context, hash string, from netip.Addr) (*en
 // misses of the client's network.
 func (c *Client) look(ctx context.Context, hash string, from netip.Addr) (*entry, error) {
 	if from.IsValid() {
-		if wait := c.cfg.Misses.Wait(from); wait > 0 {
+		if wait := c.misses.Wait(from); wait > 0 {
 			return nil, &apierr.Error{Code: apierr.RateLimited, RetryAfter: wait,
 				Message: "Too many requests with API keys that do not exist came from your network. Try again after the time in Retry-After."}
 		}
 	}
 	e, err := c.verify(ctx, hash, nil, demand{}, c.patience(false))
 	if from.IsValid() && errors.Is(err, ErrUnknownKey) {
-		c.cfg.Misses.Miss(from)
+		c.misses.Miss(from)
 	}
 	return e, err
 }
@@ -148,7 +220,7 @@ func (c *Client) start(ctx context.Context, hash string, old *entry, d demand, w
 	}
 	// A remembered "no such key" answers only callers without a demand. A demand comes from a later
 	// change, which may have made the key.
-	if asked, ok := c.unknown.GetIfPresent(hash); ok && old == nil && d == (demand{}) && c.cfg.Now().Sub(asked) < c.cfg.Negative {
+	if asked, ok := c.unknown.GetIfPresent(hash); ok && old == nil && d == (demand{}) && c.cfg.Now().Sub(asked) < unknownFor {
 		return landed(&flight{err: ErrUnknownKey})
 	}
 	if !waits && !c.asking.Allow() {

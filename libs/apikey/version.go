@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -177,24 +176,6 @@ if not (v and v >= tonumber(ARGV[1])) then redis.call('HSET', KEYS[1], 'v', ARGV
 return 1
 `)
 
-// pendingVersions raises account versions in Redis, now or, while Redis is away, as soon as
-// it is back.
-type pendingVersions struct {
-	c      *Client
-	ctx    context.Context
-	cancel context.CancelFunc
-
-	mu      sync.Mutex
-	pending map[string]int64 // account → version still to be told
-	running bool
-	done    sync.WaitGroup
-}
-
-func (b *pendingVersions) init(c *Client) {
-	b.c, b.pending = c, map[string]int64{}
-	b.ctx, b.cancel = context.WithCancel(context.Background())
-}
-
 // versionPatience is how long a caller waits for Redis before it leaves the rest to
 // the background. It is generous, because a revocation is only immediate when
 // replicas learn the version before the revocation is answered.
@@ -214,15 +195,9 @@ func (c *Client) InvalidateAccount(ctx context.Context, accountID string, versio
 			return
 		}
 		if !outage.Pause(ctx, wait) {
-			c.cfg.Log.WarnContext(
-				ctx,
-				"revocation reaches replicas within seconds instead of at once: Redis does not answer",
-				"account",
-				accountID,
-				"error",
-				err,
-			)
-			c.pending.later(accountID, version)
+			c.cfg.Log.WarnContext(ctx, "revocation reaches replicas within seconds instead of at once: Redis does not answer",
+				"account", accountID, "error", err)
+			c.later(accountID, version)
 			return
 		}
 	}
@@ -234,51 +209,37 @@ func (c *Client) raise(ctx context.Context, accountID string, version int64) err
 	return versionScript.Run(ctx, c.redis, []string{stateKey(accountID)}, version).Err()
 }
 
-func (b *pendingVersions) later(accountID string, version int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.pending[accountID] = max(b.pending[accountID], version)
-	if !b.running && b.ctx.Err() == nil {
-		b.running = true
-		b.done.Add(1)
-		go b.run()
+// later leaves a version to the background.
+func (c *Client) later(accountID string, version int64) {
+	c.pendingMu.Lock()
+	defer c.pendingMu.Unlock()
+	if len(c.pending) == 0 && c.ctx.Err() == nil {
+		c.running.Go(c.retell)
 	}
+	c.pending[accountID] = max(c.pending[accountID], version)
 }
 
-func (b *pendingVersions) run() {
-	defer b.done.Done()
-	for wait := 100 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		if !outage.Pause(b.ctx, wait) {
-			return
-		}
-		b.mu.Lock()
-		todo := maps.Clone(b.pending)
-		b.mu.Unlock()
+// retell raises the versions that Redis has missed, as soon as it is back.
+func (c *Client) retell() {
+	for outage.Pause(c.ctx, 500*time.Millisecond) {
+		c.pendingMu.Lock()
+		todo := maps.Clone(c.pending)
+		c.pendingMu.Unlock()
 		for account, version := range todo {
 			// One failure ends the round: the next account would wait as long in vain.
-			if b.c.raise(b.ctx, account, version) != nil {
+			if c.raise(c.ctx, account, version) != nil {
 				break
 			}
-			b.mu.Lock()
+			c.pendingMu.Lock()
 			// A later change of the same account may have come in meanwhile.
-			if b.pending[account] == version {
-				delete(b.pending, account)
+			if c.pending[account] == version {
+				delete(c.pending, account)
 			}
-			b.mu.Unlock()
+			left := len(c.pending)
+			c.pendingMu.Unlock()
+			if left == 0 {
+				return
+			}
 		}
-		b.mu.Lock()
-		if len(b.pending) == 0 {
-			b.running = false
-			b.mu.Unlock()
-			return
-		}
-		b.mu.Unlock()
 	}
-}
-
-func (b *pendingVersions) close() {
-	b.mu.Lock()
-	b.cancel()
-	b.mu.Unlock()
-	b.done.Wait()
 }

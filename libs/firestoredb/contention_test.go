@@ -222,9 +222,9 @@ func TestNoAccountTakesAllCallsInFlight(t *testing.T) {
 	for deadline := time.Now().Add(time.Minute); inFlight.Load() < 32 && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
-	queued := identity.WithRequestID(as(t.Context(), "other"), "r")
-	if err := ping(queued, db); err != nil || identity.Queued(queued) != 0 {
-		t.Errorf("another account's call: %v after %v in line", err, identity.Queued(queued))
+	queued := identity.WithRequest(as(t.Context(), "other"), &identity.Request{ID: "r"})
+	if err := ping(queued, db); err != nil || identity.RequestOf(queued).Queued.Load() != 0 {
+		t.Errorf("another account's call: %v after %v in line", err, time.Duration(identity.RequestOf(queued).Queued.Load()))
 	}
 	if err := ping(t.Context(), db); err != nil {
 		t.Errorf("a call for no account: %v", err)

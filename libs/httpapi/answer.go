@@ -14,6 +14,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/httpserver"
+	"github.com/linkreel/linkreel/libs/identity"
 )
 
 // JSON answers with status and v.
@@ -193,7 +194,7 @@ func (a *API) fail(c *fiber.Ctx, e *apierr.Error) {
 			return
 		}
 	}
-	res.SetBodyRaw(ErrorBody(e, RequestID(ctx)))
+	res.SetBodyRaw(ErrorBody(e, identity.RequestOf(ctx).ID))
 	c.Set(fiber.HeaderContentType, fiber.MIMEApplicationJSON)
 }
 

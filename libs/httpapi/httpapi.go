@@ -330,19 +330,19 @@ func (a *API) around(c *fiber.Ctx) (err error) {
 	}
 	ctx, span := a.tracer.Start(ctx, c.Method(), start...)
 	defer span.End()
-	id := span.SpanContext().TraceID().String()
+	r := &identity.Request{ID: span.SpanContext().TraceID().String()}
 	if !span.SpanContext().TraceID().IsValid() {
-		id = strings.ToLower(identity.NewNonce()) // no SDK, as in unit tests
+		r.ID = strings.ToLower(identity.NewNonce()) // no SDK, as in unit tests
 	}
-	c.SetUserContext(identity.WithRequestID(ctx, id))
-	c.Set("X-Request-Id", id)
+	c.SetUserContext(identity.WithRequest(ctx, r))
+	c.Set("X-Request-Id", r.ID)
 	defer func() {
 		if p := recover(); p != nil {
 			a.opt.Log.ErrorContext(ctx, "panic", "service", a.opt.Name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			err = nil
 			a.fail(c, apierr.From(fmt.Errorf("panic: %v", p)))
 		}
-		a.observe(c, span, started)
+		a.observe(c, r, span, started)
 	}()
 	if len(a.opt.CORSOrigins) > 0 && a.cors(c) {
 		return nil
@@ -375,7 +375,7 @@ var duration = promauto.NewHistogramVec(prometheus.HistogramOpts{
 	Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 }, []string{"otel_scope_name", "http_request_method", "http_route", "http_response_status_code"})
 
-func (a *API) observe(c *fiber.Ctx, span trace.Span, started time.Time) {
+func (a *API) observe(c *fiber.Ctx, r *identity.Request, span trace.Span, started time.Time) {
 	res, method, route, took := c.Response(), c.Method(), c.Route().Path, time.Since(started)
 	if method == fiber.MethodTrace {
 		method = "_OTHER" // see Handler
@@ -408,7 +408,7 @@ func (a *API) observe(c *fiber.Ctx, span trace.Span, started time.Time) {
 	a.opt.Log.LogAttrs(ctx, level, "access",
 		slog.String("service", a.opt.Name), slog.String("method", method), slog.String("route", route), slog.Int("status", status),
 		slog.Float64("ms", float64(took.Microseconds())/1000), slog.Int("bytes", size), slog.String("account", account),
-		slog.Float64("queued", float64(identity.Queued(ctx).Microseconds())/1000))
+		slog.Float64("queued", float64(r.Queued.Load()/1000)/1000))
 }
 
 // admit is the order of checks: key, rate limit, suspension, scope, plan.
@@ -563,6 +563,3 @@ func (a *API) once(c *fiber.Ctx, account string, oneCommit bool, h fiber.Handler
 	}
 	return nil
 }
-
-// RequestID is the id that the caller sees in X-Request-Id: the trace id.
-func RequestID(ctx context.Context) string { return identity.RequestID(ctx) }

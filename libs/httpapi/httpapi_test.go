@@ -380,7 +380,7 @@ func TestTheAccessLineSaysHowLongARequestWasQueued(t *testing.T) {
 	var log bytes.Buffer
 	dial := serve(t, httpapi.Options{Log: slog.New(slog.NewJSONHandler(&log, nil))}, func(a *httpapi.API) {
 		a.Public("GET", "/", func(c *fiber.Ctx) error {
-			identity.AddQueued(c.UserContext(), 1500*time.Microsecond)
+			identity.RequestOf(c.UserContext()).Queued.Add(1_500_000)
 			return httpapi.NoContent(c)
 		})
 	})

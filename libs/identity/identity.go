@@ -1,5 +1,5 @@
 // Package identity says who a caller is and what the caller may do: plans,
-// scopes, the format of API keys, and the principal that a request carries.
+// scopes, the format of API keys, and what a request carries in its context.
 //
 // It holds no secrets and does no I/O. A key's text exists in the caller's hands
 // only; what Linkreel keeps is its [Key.Hash].
@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"time"
 )
 
 // Plan is what an account pays for. Plans are ordered: a higher one may do all
@@ -168,4 +170,48 @@ func WithPrincipal(ctx context.Context, p *Principal) context.Context {
 func FromContext(ctx context.Context) *Principal {
 	p, _ := ctx.Value(principalKey{}).(*Principal)
 	return p
+}
+
+// Request is what one request carries through the process, beside its principal.
+type Request struct {
+	ID     string       // the caller sees it in X-Request-Id: the trace id
+	Queued atomic.Int64 // nanoseconds that it waited in queues of this process
+}
+
+type requestKey struct{}
+
+// WithRequest puts r into ctx.
+func WithRequest(ctx context.Context, r *Request) context.Context {
+	return context.WithValue(ctx, requestKey{}, r)
+}
+
+// RequestOf is the request in ctx; outside of one it is an empty one.
+func RequestOf(ctx context.Context) *Request {
+	if r, ok := ctx.Value(requestKey{}).(*Request); ok {
+		return r
+	}
+	return &Request{}
+}
+
+// Origin is what a create derives its identifiers from. A try that finds its own
+// record in place knows that an earlier one succeeded. Two tries of one request under
+// one Idempotency-Key have the same Nonce and At, unless the request is one commit.
+type Origin struct {
+	Nonce string
+	At    time.Time
+}
+
+type originKey struct{}
+
+// WithOrigin puts o into ctx.
+func WithOrigin(ctx context.Context, o Origin) context.Context {
+	return context.WithValue(ctx, originKey{}, o)
+}
+
+// OriginFrom is the origin of the request in ctx; outside one it is a new one.
+func OriginFrom(ctx context.Context) Origin {
+	if o, ok := ctx.Value(originKey{}).(Origin); ok {
+		return o
+	}
+	return Origin{Nonce: NewNonce(), At: time.Now()}
 }

@@ -14,14 +14,11 @@ import (
 
 func TestNewKeyParsesAndShowsItsParts(t *testing.T) {
 	t.Parallel()
-	k, err := identity.NewKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := identity.NewKey(rand.Reader)
 	if !regexp.MustCompile(`^lr_live_[0-9A-Za-z]{38}$`).MatchString(k.Secret()) {
 		t.Errorf("key %q has another form", k.Secret())
 	}
-	got, err := identity.ParseKey(k.Secret())
+	got, err := identity.ParseKey(k.Secret(), identity.KeyPrefix, identity.SessionPrefix)
 	if err != nil || got.Hash() != k.Hash() {
 		t.Errorf("ParseKey of a new key = %v, %v", got, err)
 	}
@@ -35,7 +32,7 @@ func TestNewKeyParsesAndShowsItsParts(t *testing.T) {
 
 func TestParseKeyRefuses(t *testing.T) {
 	t.Parallel()
-	k, _ := identity.NewKey(bytes.NewReader(make([]byte, 4096)))
+	k := identity.NewKey(bytes.NewReader(make([]byte, 4096)))
 	good := k.Secret()
 	flip := func(i int) string {
 		b := []byte(good)
@@ -54,7 +51,7 @@ func TestParseKeyRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if _, err := identity.ParseKey(s); err == nil {
+			if _, err := identity.ParseKey(s, identity.KeyPrefix, identity.SessionPrefix); err == nil {
 				t.Errorf("ParseKey(%q) accepted it", s)
 			}
 		})
@@ -133,20 +130,20 @@ func TestScopeSets(t *testing.T) {
 }
 
 func FuzzParseKey(f *testing.F) {
-	k, _ := identity.NewKey(rand.Reader)
+	k := identity.NewKey(rand.Reader)
 	f.Add(k.Secret())
 	f.Add("lr_live_")
 	f.Fuzz(func(t *testing.T, s string) {
-		if k, err := identity.ParseKey(s); err == nil && k.Secret() != s {
+		if k, err := identity.ParseKey(s, identity.KeyPrefix, identity.SessionPrefix); err == nil && k.Secret() != s {
 			t.Errorf("ParseKey(%q) kept %q", s, k.Secret())
 		}
 	})
 }
 
 func BenchmarkParseKeyAndHash(b *testing.B) {
-	k, _ := identity.NewKey(rand.Reader)
+	k := identity.NewKey(rand.Reader)
 	for b.Loop() {
-		p, _ := identity.ParseKey(k.Secret())
+		p, _ := identity.ParseKey(k.Secret(), identity.KeyPrefix, identity.SessionPrefix)
 		_ = p.Hash()
 	}
 }

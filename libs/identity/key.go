@@ -7,6 +7,7 @@ import (
 	"errors"
 	"hash/crc32"
 	"io"
+	randv2 "math/rand/v2"
 	"slices"
 	"strings"
 )
@@ -38,31 +39,25 @@ var ErrMalformedKey = errors.New("malformed API key")
 type Key struct{ text string }
 
 // NewKey generates a key from random (crypto/rand.Reader in production).
-func NewKey(random io.Reader) (Key, error) { return newKey(KeyPrefix, random) }
+func NewKey(random io.Reader) Key { return newKey(KeyPrefix, random) }
 
 // NewSession generates a session's key.
-func NewSession(random io.Reader) (Key, error) { return newKey(SessionPrefix, random) }
+func NewSession(random io.Reader) Key { return newKey(SessionPrefix, random) }
 
 // NewLink generates a one-time link's token.
-func NewLink(random io.Reader) (Key, error) { return newKey(LinkPrefix, random) }
+func NewLink(random io.Reader) Key { return newKey(LinkPrefix, random) }
 
-func newKey(prefix string, random io.Reader) (Key, error) {
-	body, err := randomText(random, Base62, keyRandom)
-	if err != nil {
-		return Key{}, err
-	}
-	text := prefix + body
-	return Key{text + checksum(text)}, nil
+func newKey(prefix string, random io.Reader) Key {
+	text := prefix + randomText(random, Base62, keyRandom)
+	return Key{text + checksum(text)}
 }
 
-// ParseKey accepts a well-formed API key or session and refuses everything else
-// without I/O.
-func ParseKey(s string) (Key, error) { return parseKey(s, KeyPrefix, SessionPrefix) }
-
 // ParseLink accepts a well-formed token of a one-time link.
-func ParseLink(s string) (Key, error) { return parseKey(s, LinkPrefix) }
+func ParseLink(s string) (Key, error) { return ParseKey(s, LinkPrefix) }
 
-func parseKey(s string, prefixes ...string) (Key, error) {
+// ParseKey accepts a well-formed key that starts with one of the prefixes, and refuses
+// everything else without I/O.
+func ParseKey(s string, prefixes ...string) (Key, error) {
 	if len(s) != keyLength || !slices.Contains(prefixes, s[:len(KeyPrefix)]) {
 		return Key{}, ErrMalformedKey
 	}
@@ -121,17 +116,13 @@ const (
 // NewID is a random identifier such as lnk_4fK…: 22 base62 characters, 131
 // bits, never time-ordered, so that stores do not grow a hot end.
 func NewID(prefix string) string {
-	return prefix + "_" + mustText(Base62, 22)
+	return prefix + "_" + randomText(rand.Reader, Base62, 22)
 }
 
 // IDFrom derives an identifier from seed: the same seed gives the same id. It is
 // how a repeated request finds the record that its first try made.
 func IDFrom(prefix string, seed string) string {
-	text, err := randomText(newStream("id\x00"+prefix+"\x00"+seed), Base62, 22)
-	if err != nil {
-		panic(err) // a hash stream does not fail
-	}
-	return prefix + "_" + text
+	return prefix + "_" + textFrom("id\x00"+prefix+"\x00"+seed, Base62, 22)
 }
 
 // maxID is longer than every identifier that we give.
@@ -154,37 +145,28 @@ func ValidID(id string) bool {
 }
 
 // NewSlug is n random characters of a lower-case alphabet without look-alikes.
-func NewSlug(n int) string { return mustText(slugAlphabet, n) }
+func NewSlug(n int) string { return randomText(rand.Reader, slugAlphabet, n) }
 
 // SlugFrom derives a slug from seed; see [IDFrom].
-func SlugFrom(seed string, n int) string {
-	text, err := randomText(newStream("slug\x00"+seed), slugAlphabet, n)
-	if err != nil {
-		panic(err) // a hash stream does not fail
-	}
-	return text
-}
+func SlugFrom(seed string, n int) string { return textFrom("slug\x00"+seed, slugAlphabet, n) }
 
 // NewNonce is 128 random bits as text.
-func NewNonce() string { return mustText(Base62, 22) }
+func NewNonce() string { return randomText(rand.Reader, Base62, 22) }
 
-func mustText(alphabet string, n int) string {
-	text, err := randomText(rand.Reader, alphabet, n)
-	if err != nil {
-		panic(err) // crypto/rand.Reader does not fail on supported systems
-	}
-	return text
+func textFrom(seed, alphabet string, n int) string {
+	return randomText(randv2.NewChaCha8(sha256.Sum256([]byte(seed))), alphabet, n)
 }
 
 // randomText generates n characters without bias: bytes past the largest multiple
-// of the alphabet's length are thrown away.
-func randomText(r io.Reader, alphabet string, n int) (string, error) {
+// of the alphabet's length are thrown away. A source that fails is a mistake of ours:
+// crypto/rand.Reader does not.
+func randomText(r io.Reader, alphabet string, n int) string {
 	limit := 256 / len(alphabet) * len(alphabet)
 	out := make([]byte, 0, n)
 	buf := make([]byte, n+8)
 	for len(out) < n {
 		if _, err := io.ReadFull(r, buf); err != nil {
-			return "", err
+			panic(err)
 		}
 		for _, b := range buf {
 			if int(b) < limit && len(out) < n {
@@ -192,26 +174,5 @@ func randomText(r io.Reader, alphabet string, n int) (string, error) {
 			}
 		}
 	}
-	return string(out), nil
-}
-
-// stream is SHA-256 in counter mode over a seed.
-type stream struct {
-	seed    [32]byte
-	counter byte
-	rest    []byte
-}
-
-func newStream(seed string) *stream { return &stream{seed: sha256.Sum256([]byte(seed))} }
-
-func (s *stream) Read(p []byte) (int, error) {
-	for i := range p {
-		if len(s.rest) == 0 {
-			block := sha256.Sum256(append(s.seed[:], s.counter))
-			s.counter++
-			s.rest = block[:]
-		}
-		p[i], s.rest = s.rest[0], s.rest[1:]
-	}
-	return len(p), nil
+	return string(out)
 }

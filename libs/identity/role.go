@@ -1,9 +1,8 @@
 package identity
 
 import (
-	"fmt"
+	"errors"
 	"slices"
-	"strings"
 )
 
 // Role is what a member may do in an account. Roles are ordered: a higher one
@@ -26,11 +25,7 @@ func ParseRole(s string) (Role, error) {
 	if slices.Contains(Roles(), Role(s)) {
 		return Role(s), nil
 	}
-	names := make([]string, 0, 4)
-	for _, r := range Roles() {
-		names = append(names, string(r))
-	}
-	return "", fmt.Errorf("unknown role; use one of %s", strings.Join(names, ", "))
+	return "", errors.New("unknown role; use one of viewer, member, admin, owner")
 }
 
 // AtLeast reports whether r may do all that other may. An unknown role may do

@@ -89,22 +89,19 @@ func TestOnlyOwnersAndTheAccountsOwnKeysOwn(t *testing.T) {
 
 func TestSessionsAreKeysOfTheirOwnKind(t *testing.T) {
 	t.Parallel()
-	s, err := identity.NewSession(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := identity.NewSession(rand.Reader)
 	if !regexp.MustCompile(`^lr_sess_[0-9A-Za-z]{38}$`).MatchString(s.Secret()) {
 		t.Errorf("session %q has another form", s.Secret())
 	}
-	got, err := identity.ParseKey(s.Secret())
+	got, err := identity.ParseKey(s.Secret(), identity.KeyPrefix, identity.SessionPrefix)
 	if err != nil || !got.IsSession() {
 		t.Errorf("ParseKey of a session: %v", err)
 	}
-	if k, _ := identity.NewKey(rand.Reader); k.IsSession() {
+	if k := identity.NewKey(rand.Reader); k.IsSession() {
 		t.Error("an API key passes for a session")
 	}
 	// The checksum covers the prefix, so neither kind can be turned into the other.
-	if _, err := identity.ParseKey(identity.KeyPrefix + s.Secret()[len(identity.SessionPrefix):]); err == nil {
+	if _, err := identity.ParseKey(identity.KeyPrefix+s.Secret()[len(identity.SessionPrefix):], identity.KeyPrefix, identity.SessionPrefix); err == nil {
 		t.Error("a session with the other prefix parses")
 	}
 }

@@ -61,11 +61,7 @@ func TestAMillionAccountsAndViewersFitIntoTheRedisOfTheChart(t *testing.T) {
 	}
 	before := used()
 	inParallel(n/4, func(int) {
-		key, err := identity.NewKey(rand.Reader)
-		if err != nil {
-			t.Error(err)
-			return
-		}
+		key := identity.NewKey(rand.Reader)
 		if _, err := keys.Authenticate(t.Context(), key.Secret(), netip.Addr{}); err != nil {
 			t.Error(err)
 		}
@@ -114,10 +110,7 @@ func TestAClusterSharesGuessesViewersAndAccounts(t *testing.T) {
 		"turns":   func(i int) { seen.First(t.Context(), fmt.Sprint("turn", i), time.Hour) },
 		"viewers": func(i int) { seen.Count(t.Context(), fmt.Sprint("video", i), "viewer", time.Hour) },
 		"accounts": func(int) {
-			key, err := identity.NewKey(rand.Reader)
-			if err != nil {
-				t.Fatal(err)
-			}
+			key := identity.NewKey(rand.Reader)
 			if d, err := keys.Authenticate(t.Context(), key.Secret(), netip.Addr{}); err != nil || !d.Limit.Allowed {
 				t.Fatalf("%+v, %v", d, err)
 			}

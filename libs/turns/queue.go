@@ -81,7 +81,7 @@ func NewQueue(o QueueOptions) *Queue {
 // with the longest backlog gives up its last job, which gets ErrFull, unless no
 // backlog is longer than that of name itself.
 //
-// The time spent here is added to the request's, see [identity.Queued].
+// The time spent here is added to the request's, see [identity.Request].
 func (q *Queue) Enter(ctx context.Context, name string) (release func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func (q *Queue) Enter(ctx context.Context, name string) (release func(), err err
 			err = q.leave(ctx, l, w)
 		}
 		waited = time.Since(began)
-		identity.AddQueued(ctx, waited)
+		identity.RequestOf(ctx).Queued.Add(int64(waited))
 	}
 	if q.wait != nil {
 		q.wait.Observe(waited.Seconds())

@@ -132,12 +132,12 @@ func TestAWaiterThatLeavesLosesNoPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := turns.NewQueue(turns.QueueOptions{Parallel: 1, Waiting: 1})
 		release := enter(t, q, "a")
-		ctx, cancel := context.WithTimeout(identity.WithRequestID(t.Context(), "r"), time.Second)
+		ctx, cancel := context.WithTimeout(identity.WithRequest(t.Context(), &identity.Request{ID: "r"}), time.Second)
 		defer cancel()
 		if _, err := q.Enter(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v, want the context's error", err)
 		}
-		if got := identity.Queued(ctx); got != time.Second {
+		if got := time.Duration(identity.RequestOf(ctx).Queued.Load()); got != time.Second {
 			t.Errorf("the request waited for %v, want a second", got)
 		}
 		if q.Waiting() != 0 {

@@ -24,9 +24,7 @@ func Bootstrap(ctx context.Context, db *firestoredb.DB, name string, plan identi
 	if err != nil {
 		return "", identity.Key{}, fmt.Errorf("bootstrap: %w", err)
 	}
-	if key, err = identity.NewKey(rand.Reader); err != nil {
-		return "", identity.Key{}, fmt.Errorf("bootstrap: %w", err)
-	}
+	key = identity.NewKey(rand.Reader)
 	_, err = accounts.CreateKey(ctx, account.NewKey{
 		ID: identity.NewID("key"), Key: key, AccountID: made.ID, Name: "First key", Scopes: identity.AllScopes,
 	})
@@ -40,7 +38,7 @@ func Bootstrap(ctx context.Context, db *firestoredb.DB, name string, plan identi
 // one in secret, if it still does, or that of a new account. The caller keeps
 // what is returned for the next time.
 func EnsureDemo(ctx context.Context, db *firestoredb.DB, plan identity.Plan, secret string) (string, error) {
-	if key, err := identity.ParseKey(secret); err == nil {
+	if key, err := identity.ParseKey(secret, identity.KeyPrefix, identity.SessionPrefix); err == nil {
 		works, err := works(ctx, db, key, plan)
 		if err != nil {
 			return "", fmt.Errorf("look for demo key: %w", err)

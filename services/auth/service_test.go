@@ -345,7 +345,7 @@ func TestKeysAreShownOnceAndListedWithoutTheirSecret(t *testing.T) {
 	made := r.api("POST", "/api/v1/keys", key, `{"name":"Build","scopes":["links:read","keys:read"],"expiresAt":4102444800000}`)
 	want(t, made, 201, "")
 	secret, id := made.field(t, "key"), made.field(t, "id")
-	if _, err := identity.ParseKey(secret); err != nil {
+	if _, err := identity.ParseKey(secret, identity.KeyPrefix, identity.SessionPrefix); err != nil {
 		t.Errorf("key %q: %v", secret, err)
 	}
 	if got := made.header.Get("Location"); got != "/api/v1/keys/"+id {
@@ -378,7 +378,7 @@ func TestPublicAPIRefuses(t *testing.T) {
 	writer := r.key(id, `{"name":"w","scopes":["keys:write","links:read"]}`)
 	soon := r.key(id, `{"name":"s","expiresAt":`+fmt.Sprint(time.Now().Add(time.Hour).UnixMilli())+`}`)
 	full := r.api("POST", "/api/v1/keys", key, `{"name":"full"}`).field(t, "id")
-	unknown, _ := identity.NewKey(constant{})
+	unknown := identity.NewKey(constant{})
 	for _, tc := range []struct {
 		name, method, path, key, body string
 		status                        int
@@ -729,7 +729,7 @@ func TestInternalVerification(t *testing.T) {
 	t.Parallel()
 	r := start(t, newWorld(t).config())
 	_, key := r.account("business")
-	parsed, _ := identity.ParseKey(key)
+	parsed, _ := identity.ParseKey(key, identity.KeyPrefix, identity.SessionPrefix)
 	body := `{"hash":"` + parsed.Hash() + `"}`
 	for _, token := range []string{"", "x", adminToken, key} {
 		if a := r.call("internal", "POST", "/internal/v1/keys/verify", token, body); a.status != 401 {
@@ -737,7 +737,7 @@ func TestInternalVerification(t *testing.T) {
 		}
 	}
 	a := r.call("internal", "POST", "/internal/v1/keys/verify", internalToken, body)
-	if a.status != 200 || bytes.Contains(a.body, []byte(key)) || !bytes.Contains(a.body, []byte(`"Plan":"business"`)) {
+	if a.status != 200 || bytes.Contains(a.body, []byte(key)) || !bytes.Contains(a.body, []byte(`"Plan":2,`)) {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	for _, bad := range []string{`{}`, `{"hash":"../x"}`, `x`, ``} {
@@ -801,7 +801,7 @@ func TestFirestoreDownIsACleanRefusal(t *testing.T) {
 	}
 	want(t, r.admin("POST", "/admin/v1/accounts", `{"name":"x","plan":"free"}`), 503, "UNAVAILABLE")
 	want(t, r.api("GET", "/docs", "", ""), 200, "")
-	unknown, _ := identity.NewKey(constant{})
+	unknown := identity.NewKey(constant{})
 	want(t, r.api("GET", "/api/v1/account", unknown.Secret(), ""), 503, "UNAVAILABLE")
 }
 

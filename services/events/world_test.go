@@ -90,7 +90,7 @@ func (w *world) change(account string, t libevents.Type, object string, data any
 
 func (w *world) try(account string, t libevents.Type, object string, data any) error {
 	ctx := identity.WithPrincipal(context.Background(), &identity.Principal{AccountID: account, KeyID: "key_1", KeyName: "Deploy"})
-	err := w.db.Tx(identity.WithRequestID(ctx, "req-1"), "change", func(ctx context.Context, tx *gcp.Transaction) error {
+	err := w.db.Tx(identity.WithRequest(ctx, &identity.Request{ID: "req-1"}), "change", func(ctx context.Context, tx *gcp.Transaction) error {
 		return w.out.Put(ctx, tx, libevents.Event{AccountID: account, Type: t, Object: object, Data: data})
 	})
 	if err == nil {

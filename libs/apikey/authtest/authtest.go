@@ -53,10 +53,7 @@ func Start(tb testing.TB) *Auth {
 // reaches, and returns its secret.
 func (a *Auth) Key(tb testing.TB, account string, plan identity.Plan, edit ...func(*apikey.Record)) string {
 	tb.Helper()
-	key, err := identity.NewKey(rand.Reader)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	key := identity.NewKey(rand.Reader)
 	r := &apikey.Record{
 		Principal: identity.Principal{
 			KeyID: "key_" + account, KeyName: "Deploy", Scopes: identity.AllScopes,

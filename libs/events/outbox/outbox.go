@@ -100,7 +100,7 @@ func (o *Outbox) document(ctx context.Context, e events.Event) (*Document, error
 	a := events.ActorOf(ctx)
 	return &Document{
 		AccountID: e.AccountID, Type: string(e.Type), Object: e.Object,
-		ActorType: string(a.Type), ActorID: a.ID, ActorName: a.Name, RequestID: identity.RequestID(ctx),
+		ActorType: string(a.Type), ActorID: a.ID, ActorName: a.Name, RequestID: identity.RequestOf(ctx).ID,
 		Data: strings.TrimSuffix(data.String(), "\n"), ExpireAt: o.now().Add(events.Kept), Order: o.written.Add(1), Waiting: e.AccountID,
 	}, nil
 }

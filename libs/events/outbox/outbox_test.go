@@ -34,7 +34,7 @@ func TestPut(t *testing.T) {
 		t.Parallel()
 		db := open(t)
 		out := outbox.New(db, nil, nil)
-		ctx := identity.WithRequestID(identity.WithPrincipal(t.Context(), &identity.Principal{AccountID: "acc_1", KeyID: "key_1"}), "req")
+		ctx := identity.WithRequest(identity.WithPrincipal(t.Context(), &identity.Principal{AccountID: "acc_1", KeyID: "key_1"}), &identity.Request{ID: "req"})
 		if err := db.Tx(ctx, "try", func(ctx context.Context, tx *gcp.Transaction) error { return out.Put(ctx, tx, made("acc_1")) }); err != nil {
 			t.Fatal(err)
 		}

@@ -166,8 +166,8 @@ var (
 
 // MayGive refuses to hand out scopes that the giver does not have.
 func MayGive(giver, given identity.ScopeSet) error {
-	for _, lacks := range (given &^ giver).Names() {
-		return apierr.ScopeRequired(lacks, "A key cannot hand out the scope "+lacks+", which it does not have.")
+	if lacks := (given &^ giver).Names(); len(lacks) > 0 {
+		return apierr.ScopeRequired(lacks[0], "A key cannot hand out the scope "+lacks[0]+", which it does not have.")
 	}
 	return nil
 }

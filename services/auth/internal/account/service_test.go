@@ -157,10 +157,7 @@ func (b *world) account(t *testing.T) account.Account {
 
 func ask(t *testing.T, a account.Account, edit func(*account.NewKey)) account.NewKey {
 	t.Helper()
-	secret, err := identity.NewKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	secret := identity.NewKey(rand.Reader)
 	n := account.NewKey{ID: identity.NewID("key"), Key: secret, AccountID: a.ID, Name: "k", Scopes: identity.AllScopes}
 	if edit != nil {
 		edit(&n)

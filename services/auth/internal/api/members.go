@@ -205,7 +205,7 @@ func drawLink(c *fiber.Ctx, what string) (identity.Key, error) {
 	if err != nil {
 		return identity.Key{}, err
 	}
-	return identity.NewLink(random)
+	return identity.NewLink(random), nil
 }
 
 func (p People) invitations(c *fiber.Ctx) error {
@@ -279,10 +279,7 @@ func (p People) signInLink(c *fiber.Ctx) error {
 	if err := fields.Err(); err != nil {
 		return err
 	}
-	token, err := identity.NewLink(rand.Reader)
-	if err != nil {
-		return fmt.Errorf("draw sign-in link: %w", err)
-	}
+	token := identity.NewLink(rand.Reader)
 	made, err := p.Members.SignInLink(ctx, c.Params("id"), body.MemberID, body.Name, identity.Role(body.Role), token)
 	if err != nil {
 		return err
@@ -352,10 +349,7 @@ func (p People) startDevice(c *fiber.Ctx, from netip.Addr) error {
 		name = "Command line"
 	}
 	asked := newKey(fields, &wire.KeyCreate{Name: name, Scopes: body.Scopes})
-	code, err := identity.NewLink(rand.Reader)
-	if err != nil {
-		return fmt.Errorf("draw device code: %w", err)
-	}
+	code := identity.NewLink(rand.Reader)
 	d, err := p.Members.StartDevice(ctx, code, name, asked.Scopes)
 	if err != nil {
 		return err
@@ -384,10 +378,7 @@ func (p People) collectDevice(c *fiber.Ctx, from netip.Addr) error {
 		return member.ErrNoDevice
 	}
 	// Not derived from the request: the first try uses the code up, so a repeated one gets no key.
-	secret, err := identity.NewKey(rand.Reader)
-	if err != nil {
-		return fmt.Errorf("draw key: %w", err)
-	}
+	secret := identity.NewKey(rand.Reader)
 	made, err := p.Members.CollectDevice(ctx, code, secret)
 	if err != nil {
 		return err

@@ -6,7 +6,6 @@
 package api
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -168,8 +167,6 @@ func draw(c *fiber.Ctx, n *account.NewKey) error {
 	if err != nil {
 		return err
 	}
-	if n.Key, err = identity.NewKey(random); err != nil {
-		return fmt.Errorf("draw key: %w", err)
-	}
+	n.Key = identity.NewKey(random)
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -146,10 +145,7 @@ func personName(name string) (string, error) {
 
 // signIn draws the new session's key and shows it to the console, once.
 func (s SignIn) signIn(from wire.Browser, do func(b member.Browser) (member.Session, error)) (wire.Session, error) {
-	key, err := identity.NewSession(rand.Reader)
-	if err != nil {
-		return wire.Session{}, fmt.Errorf("draw session: %w", err)
-	}
+	key := identity.NewSession(rand.Reader)
 	x, err := do(member.Browser{Key: key, Client: from.Client, Replaces: sessionHash(from)})
 	if errors.Is(err, firestoredb.ErrExists) {
 		return wire.Session{}, signin.ErrFlow // a challenge that was used before
@@ -162,7 +158,7 @@ func (s SignIn) signIn(from wire.Browser, do func(b member.Browser) (member.Sess
 }
 
 func sessionHash(b wire.Browser) string {
-	key, err := identity.ParseKey(b.Session)
+	key, err := identity.ParseKey(b.Session, identity.KeyPrefix, identity.SessionPrefix)
 	if err != nil || !key.IsSession() {
 		return ""
 	}

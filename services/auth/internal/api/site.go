@@ -15,6 +15,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apispec/docs"
 	"github.com/linkreel/linkreel/libs/design"
 	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/identity"
 )
 
 //go:embed site
@@ -77,7 +78,7 @@ func ErrorPage(c *fiber.Ctx, e *apierr.Error) error {
 		title = "Nothing here"
 	}
 	return page(c, e.Code.Status(), "error.html", map[string]any{
-		"Title": title, "Message": e.Message, "RequestID": httpapi.RequestID(c.UserContext()),
+		"Title": title, "Message": e.Message, "RequestID": identity.RequestOf(c.UserContext()).ID,
 	})
 }
 

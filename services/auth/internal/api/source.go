@@ -159,26 +159,21 @@ func (s *Source) Flush(ctx context.Context) error {
 	s.mu.Unlock()
 	var g errgroup.Group
 	g.SetLimit(8)
-	var failed sync.Map
 	for hash, use := range used {
 		g.Go(func() error {
-			// There is nothing to note about a key that is gone.
-			if err := s.store.Touch(ctx, hash, use.session, use.at); err != nil && !errors.Is(err, account.ErrNoKey) {
-				failed.Store(hash, err)
+			err := s.store.Touch(ctx, hash, use.session, use.at)
+			if err == nil || errors.Is(err, account.ErrNoKey) { // nothing to note about a key that is gone
+				return nil
+			}
+			slog.DebugContext(ctx, "key use not written yet", "error", err)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			// A later use was noted meanwhile and must not be replaced by the older time.
+			if _, newer := s.used[hash]; !newer && len(s.used) < maxUsed {
+				s.used[hash] = use
 			}
 			return nil
 		})
 	}
-	_ = g.Wait() // failures are in failed
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	failed.Range(func(hash, err any) bool {
-		slog.DebugContext(ctx, "key use not written yet", "error", err)
-		// A later use was noted meanwhile and must not be replaced by the older time.
-		if _, newer := s.used[hash.(string)]; !newer && len(s.used) < maxUsed {
-			s.used[hash.(string)] = used[hash.(string)]
-		}
-		return true
-	})
-	return nil
+	return g.Wait()
 }

@@ -259,9 +259,9 @@ func MayGive(by *identity.Principal, scopes identity.ScopeSet, role identity.Rol
 	if by == nil {
 		return nil
 	}
-	for _, lacks := range (role.Scopes() &^ scopes).Names() {
-		return apierr.ScopeRequired(lacks,
-			"You cannot give the role "+string(role)+": it has the scope "+lacks+", which you do not have.")
+	if lacks := (role.Scopes() &^ scopes).Names(); len(lacks) > 0 {
+		return apierr.ScopeRequired(lacks[0],
+			"You cannot give the role "+string(role)+": it has the scope "+lacks[0]+", which you do not have.")
 	}
 	if role == identity.Owner && !isOwner(by) {
 		return OwnerRequired("Only an owner can give the role owner.")

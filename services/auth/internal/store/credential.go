@@ -35,28 +35,21 @@ func (s *Store) Credential(ctx context.Context, hash string) (c account.Credenti
 	if of.session {
 		kept = sessions.collection
 	}
-	refs := []firestoredb.Ref{s.db.Ref(kept, hash), s.db.Ref(accounts.collection, of.account)}
-	if of.member != "" {
-		refs = append(refs, s.db.Ref(members.collection, of.member))
-	}
-	snaps, err := s.getAll(ctx, refs)
+	snaps, err := s.db.Read(ctx, "read key and account",
+		s.db.Ref(kept, hash), s.db.Ref(accounts.collection, of.account), s.db.Ref(members.collection, of.member))
 	if err != nil {
 		return c, err
 	}
-	if !snaps[0].Exists() || !snaps[1].Exists() {
+	found := map[string]firestoredb.Snap{} // by collection
+	for _, snap := range snaps {
+		found[snap.Ref.Parent.ID] = snap
+	}
+	if found[kept] == nil || found[accounts.collection] == nil {
 		// The next call looks among keys and sessions again.
 		s.owners.Invalidate(hash)
 		return c, account.ErrNoKey
 	}
-	return credential(snaps, of)
-}
-
-func (s *Store) getAll(ctx context.Context, refs []firestoredb.Ref) (snaps []firestoredb.Snap, err error) {
-	err = s.db.Do(ctx, "get key and account", func(ctx context.Context) error {
-		snaps, err = s.db.GetAll(ctx, refs)
-		return err
-	})
-	return snaps, err
+	return credential(found, of)
 }
 
 // ownerOf looks for the hash among keys and sessions in one round trip: the hash
@@ -66,44 +59,41 @@ func (s *Store) ownerOf(ctx context.Context, hash string) (owner, error) {
 	if key == nil {
 		return owner{}, account.ErrNoKey
 	}
-	snaps, err := s.getAll(ctx, []firestoredb.Ref{key, session})
-	if err != nil {
-		return owner{}, err
-	}
+	snaps, err := s.db.Read(ctx, "find key", key, session)
 	switch {
-	case snaps[0].Exists():
+	case err != nil:
+		return owner{}, err
+	case len(snaps) == 0:
+		return owner{}, account.ErrNoKey
+	case snaps[0].Ref.Parent.ID == keys.collection:
 		k, err := keys.read(snaps[0])
 		return owner{account: k.AccountID, member: k.MadeBy}, err
-	case snaps[1].Exists():
-		x, err := sessions.read(snaps[1])
-		return owner{account: x.AccountID, member: x.MemberID, session: true}, err
 	}
-	return owner{}, account.ErrNoKey
+	x, err := sessions.read(snaps[0])
+	return owner{account: x.AccountID, member: x.MemberID, session: true}, err
 }
 
-func credential(snaps []firestoredb.Snap, of owner) (c account.Credential, err error) {
-	if c.Account, err = accounts.read(snaps[1]); err != nil {
+func credential(found map[string]firestoredb.Snap, of owner) (c account.Credential, err error) {
+	if c.Account, err = accounts.read(found[accounts.collection]); err != nil {
 		return c, err
 	}
-	if of.member != "" {
-		// A member who is gone keeps the id and has no role, which gives no scopes. Without the id,
-		// Scopes would fall back to the key's own.
-		c.Member = account.Member{ID: of.member}
-		if snaps[2].Exists() {
-			m, err := members.read(snaps[2])
-			if err != nil {
-				return c, err
-			}
-			c.Member = account.Member{ID: m.ID, Name: m.Name, Role: m.Role}
+	// A member who is gone keeps the id and has no role, which gives no scopes. Without the id,
+	// Scopes would fall back to the key's own.
+	c.Member.ID = of.member
+	if snap := found[members.collection]; snap != nil {
+		m, err := members.read(snap)
+		if err != nil {
+			return c, err
 		}
+		c.Member.Name, c.Member.Role = m.Name, m.Role
 	}
 	if of.session {
-		x, err := sessions.read(snaps[0])
+		x, err := sessions.read(found[sessions.collection])
 		if err != nil {
 			return c, err
 		}
 		c.Session, c.Key = true, x.Key(c.Member.Role)
-	} else if c.Key, err = keys.read(snaps[0]); err != nil {
+	} else if c.Key, err = keys.read(found[keys.collection]); err != nil {
 		return c, err
 	}
 	if of.member != "" && c.Member.Role == "" && c.Key.RevokedAt.IsZero() {

@@ -75,10 +75,7 @@ func newAccount(t testing.TB, b world) account.Account {
 
 func newKey(t testing.TB, b world, a account.Account, at time.Time) account.Key {
 	t.Helper()
-	secret, err := identity.NewKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	secret := identity.NewKey(rand.Reader)
 	k := account.Key{
 		ID: identity.NewID("key"), AccountID: a.ID, Hash: secret.Hash(), Name: "k", Prefix: secret.Prefix(), Last4: secret.Last4(),
 		Scopes: identity.LinksRead, CreatedAt: at,

@@ -38,10 +38,7 @@ func (n *told) take() []string {
 
 func newSecret(t *testing.T) identity.Key {
 	t.Helper()
-	k, err := identity.NewSession(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := identity.NewSession(rand.Reader)
 	return k
 }
 
@@ -99,10 +96,7 @@ func TestEveryLossOfAuthorityIsTold(t *testing.T) {
 	lost("revocation", accounts.Revoke(ctx, acc, key.ID))
 	again("revocation", accounts.Revoke(ctx, acc, key.ID))
 	rolled := newKey(t, w, account.Account{ID: acc}, time.Now())
-	successor, err := identity.NewKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	successor := identity.NewKey(rand.Reader)
 	_, err = accounts.Roll(ctx, rolled.ID, 0, account.NewKey{ID: identity.NewID("key"), Key: successor, AccountID: acc, At: time.Now()})
 	lost("roll", err)
 

@@ -26,6 +26,7 @@ import (
 	client "github.com/linkreel/linkreel/libs/clients/go"
 	"github.com/linkreel/linkreel/libs/design"
 	"github.com/linkreel/linkreel/libs/httpapi"
+	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/signin"
 	"github.com/linkreel/linkreel/services/console/internal/text"
 )
@@ -296,7 +297,7 @@ func (p *Pages) ErrorPage(c *fiber.Ctx, e *apierr.Error) error {
 	case http.StatusServiceUnavailable:
 		title = "error.away"
 	}
-	return r.render(e.Code.Status(), "error.html", view{Title: text.Get(title), Error: e.Message, Data: httpapi.RequestID(c.UserContext())})
+	return r.render(e.Code.Status(), "error.html", view{Title: text.Get(title), Error: e.Message, Data: identity.RequestOf(c.UserContext()).ID})
 }
 
 func (p *Pages) serveFile(c *fiber.Ctx) error {
