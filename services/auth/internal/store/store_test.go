@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"cloud.google.com/go/firestore"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/linkreel/linkreel/libs/events"
@@ -265,5 +266,38 @@ func TestAKnownKeyIsVerifiedInOneRoundTrip(t *testing.T) {
 	}
 	if s := fmt.Sprintf("%+v", b.cloud.Firestore.Stats()); !cmp.Equal(b.cloud.Firestore.Stats().Calls, map[string]int64{"BatchGetDocuments": 1}) {
 		t.Errorf("calls: %s", s)
+	}
+}
+
+func TestEndingAKeyWritesItsEndAndAVersionAlone(t *testing.T) {
+	t.Parallel()
+	b := newWorld(t)
+	a := newAccount(t, b)
+	k := newKey(t, b, a, start)
+	ofAccount, ofKey := b.db.Collection("accounts").Doc(a.ID), b.db.Collection("keys").Doc(k.Hash)
+	for _, ref := range []firestoredb.Ref{ofAccount, ofKey} {
+		if _, err := ref.Update(t.Context(), []firestore.Update{{Path: "other", Value: "kept"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	k.RevokedAt = start.Add(time.Minute)
+	b.cloud.Firestore.ResetStats()
+	b.do(t, func(tx account.Tx) error { tx.Put(k, events.Quiet); return tx.Authority(a.ID) })
+	calls := b.cloud.Firestore.Stats().Calls
+	if want := map[string]int64{"BeginTransaction": 1, "BatchGetDocuments": 1, "Commit": 1}; !cmp.Equal(calls, want) {
+		t.Errorf("calls: %s", cmp.Diff(want, calls))
+	}
+	for _, ref := range []firestoredb.Ref{ofAccount, ofKey} {
+		snap, err := ref.Get(t.Context())
+		if err != nil || snap.Data()["other"] != "kept" {
+			t.Errorf("%s was written whole: %v, %v", ref.Path, snap.Data(), err)
+		}
+	}
+	got, err := b.Key(t.Context(), a.ID, k.ID)
+	if d := cmp.Diff(k, got); err != nil || d != "" {
+		t.Errorf("the key: %v\n%s", err, d)
+	}
+	if got, err := b.Account(t.Context(), a.ID); err != nil || got.Version != a.Version+1 {
+		t.Errorf("the account: %+v, %v", got, err)
 	}
 }
