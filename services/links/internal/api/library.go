@@ -67,13 +67,11 @@ func filters(c *fiber.Ctx, f *httpapi.Fields, q *link.Query) {
 		q.ExternalID = c.Query("externalId")
 	}
 	if args.Has("archived") {
-		yes, no := true, false
-		switch c.Query("archived") {
+		switch text := c.Query("archived"); text {
 		case "all":
-		case "true":
-			q.Archived = &yes
-		case "false":
-			q.Archived = &no
+		case "true", "false":
+			archived := text == "true"
+			q.Archived = &archived
 		default:
 			f.Add(apierr.Detail{Field: "archived", Code: apierr.InvalidValue, Message: "Use all, true or false."})
 		}

@@ -49,11 +49,8 @@ func (s *Store) RemoveStats(ctx context.Context, linkIDs []string) error {
 func (s *Store) removeDays(ctx context.Context, linkID string) error {
 	const page = 200
 	for {
-		days, err := s.db.Find(ctx, "list click days", s.linkRef(linkID).Collection("days").Limit(page))
-		if err != nil {
-			return err
-		}
-		if err := s.db.DeleteAll(ctx, "remove click days", days...); err != nil || len(days) < page {
+		n, err := s.db.ErasePage(ctx, "remove click days", s.linkRef(linkID).Collection("days").Query, page)
+		if err != nil || n < page {
 			return err
 		}
 	}
