@@ -134,15 +134,10 @@ func (h public) listTags(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	out := wire.TagPage{Data: make([]wire.Tag, 0, len(page)), HasMore: next != ""}
-	for _, name := range page {
-		out.Data = append(out.Data, wire.Tag{Name: name})
-	}
-	if next != "" {
-		cursor := base64.RawURLEncoding.EncodeToString([]byte(next))
-		out.NextCursor = &cursor
-	}
-	return httpapi.JSON(c, fiber.StatusOK, out)
+	return httpapi.JSON(c, fiber.StatusOK, wire.TagPage{
+		Data: wire.List(page, func(name string) wire.Tag { return wire.Tag{Name: name} }), HasMore: next != "",
+		NextCursor: wire.OrNull(base64.RawURLEncoding.EncodeToString([]byte(next))),
+	})
 }
 
 // bulkUpdate makes one change to several links.

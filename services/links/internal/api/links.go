@@ -37,10 +37,7 @@ func (h public) list(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	out := wire.LinkPage{Data: make([]wire.LinkSummary, 0, len(page)), HasMore: more}
-	for _, l := range page {
-		out.Data = append(out.Data, h.itemOf(l))
-	}
+	out := wire.LinkPage{Data: wire.List(page, h.itemOf), HasMore: more}
 	if more {
 		out.NextCursor = &page[len(page)-1].Seq
 	}
