@@ -3,7 +3,6 @@ package httpapi
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"net/netip"
@@ -149,31 +148,8 @@ func AcceptsGzip(c *fiber.Ctx) bool {
 	return accepted
 }
 
-// toAPI gives Fiber's own errors their code.
-func toAPI(err error, c *fiber.Ctx, app *fiber.App) *apierr.Error {
-	var own *fiber.Error
-	if !errors.As(err, &own) {
-		return apierr.From(err)
-	}
-	switch own.Code {
-	case fiber.StatusNotFound:
-		return apierr.New(apierr.NotFound, "There is nothing at this address.")
-	case fiber.StatusMethodNotAllowed:
-		return &apierr.Error{
-			Code: apierr.MethodNotAllowed, Message: "This address does not answer that method.",
-			Allow: strings.Split(methodsOf(app, c.Path()), ", "),
-		}
-	case fiber.StatusRequestEntityTooLarge:
-		return apierr.New(apierr.BodyTooLarge, "The body is larger than 1 MiB.")
-	case fiber.StatusRequestHeaderFieldsTooLarge:
-		return apierr.New(apierr.HeadersTooLarge, "The request's headers are too large.")
-	}
-	return apierr.From(err)
-}
-
-// methodsOf is the Allow header's value for path; "" when no route has it.
-func methodsOf(app *fiber.App, path string) string {
-	var out []string
+// methodsOf are those that the routes of path take.
+func methodsOf(app *fiber.App, path string) (out []string) {
 	for _, stack := range app.Stack() {
 		for _, r := range stack {
 			if r.Path != "/" && fiber.RoutePatternMatch(path, r.Path, fiber.Config{CaseSensitive: true, StrictRouting: true}) {
@@ -182,12 +158,7 @@ func methodsOf(app *fiber.App, path string) string {
 			}
 		}
 	}
-	return strings.Join(out, ", ")
-}
-
-func (a *API) writeError(c *fiber.Ctx, err error) error {
-	a.fail(c, toAPI(err, c, a.app))
-	return nil
+	return out
 }
 
 // fail writes e; it is the only place that does.

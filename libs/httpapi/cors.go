@@ -35,10 +35,10 @@ func (a *API) cors(c *fiber.Ctx) (answered bool) {
 		return false
 	}
 	methods := methodsOf(a.app, c.Path())
-	if methods == "" {
+	if len(methods) == 0 {
 		return false // the 404 of an address that is not there
 	}
-	c.Set(fiber.HeaderAccessControlAllowMethods, methods)
+	c.Set(fiber.HeaderAccessControlAllowMethods, strings.Join(methods, ", "))
 	c.Set(fiber.HeaderAccessControlAllowHeaders, corsHeaders)
 	c.Set(fiber.HeaderAccessControlMaxAge, "600")
 	c.Status(fiber.StatusNoContent)

@@ -79,8 +79,6 @@ type Options struct {
 	// Page writes errors of public pages (every path outside /api, /admin and
 	// /internal); nil writes JSON there too.
 	Page func(c *fiber.Ctx, e *apierr.Error) error
-	// Fallback answers paths that no route has; nil is a 404.
-	Fallback fiber.Handler
 	// Now is the clock; nil is the system's.
 	Now func() time.Time
 	// Log takes access lines and errors; nil is slog.Default().
@@ -146,7 +144,6 @@ func New(opt Options) *API {
 		StrictRouting:         true,
 		BodyLimit:             httpserver.MaxBody,
 		ReadBufferSize:        httpserver.MaxHeaders,
-		ErrorHandler:          a.writeError,
 	})
 	a.app.Use(a.around)
 	return a
@@ -305,11 +302,8 @@ func (a *API) Routes() []Route { return a.routes }
 // Handler is the finished API. It must be taken after the last route.
 func (a *API) Handler() fasthttp.RequestHandler {
 	a.app.Use(func(c *fiber.Ctx) error {
-		if methodsOf(a.app, c.Path()) != "" {
-			return fiber.ErrMethodNotAllowed
-		}
-		if a.opt.Fallback != nil {
-			return a.opt.Fallback(c)
+		if allow := methodsOf(a.app, c.Path()); len(allow) > 0 {
+			return &apierr.Error{Code: apierr.MethodNotAllowed, Message: "This address does not answer that method.", Allow: allow}
 		}
 		return apierr.New(apierr.NotFound, "There is nothing at this address.")
 	})
@@ -355,7 +349,7 @@ func (a *API) around(c *fiber.Ctx) (err error) {
 	}
 	if err := c.Next(); err != nil {
 		// The status must be final when the line and the span are written.
-		a.fail(c, toAPI(err, c, a.app))
+		a.fail(c, apierr.From(err))
 	}
 	return nil
 }
@@ -553,7 +547,7 @@ func (a *API) once(c *fiber.Ctx, account string, oneCommit bool, h fiber.Handler
 	}
 	c.SetUserContext(identity.WithOrigin(ctx, rec.Origin))
 	if err := h(c); err != nil {
-		a.fail(c, toAPI(err, c, a.app)) // the refusal is the answer to keep
+		a.fail(c, apierr.From(err)) // the refusal is the answer to keep
 	}
 	// The answer is sent whether or not it could be kept: an answer that is not
 	// kept is made again from the same nonce.

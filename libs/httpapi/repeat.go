@@ -57,7 +57,7 @@ func (a *API) inOneCommit(c *fiber.Ctx, r idempotency.Request, h fiber.Handler) 
 	var repeated *idempotency.Repeated
 	if !errors.As(err, &repeated) {
 		if err != nil {
-			a.fail(c, toAPI(err, c, a.app))
+			a.fail(c, apierr.From(err))
 		}
 		if passing(c) {
 			return nil

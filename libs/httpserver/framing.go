@@ -52,7 +52,8 @@ func framing(req *fasthttp.Request) *apierr.Error {
 			}
 		case len("Content-Encoding"):
 			if bytes.EqualFold(name, encodingName) {
-				coded = coded || !identityOnly(value)
+				value = bytes.TrimSpace(value)
+				coded = coded || len(value) > 0 && !bytes.EqualFold(value, identity)
 			}
 		case len("Transfer-Encoding"):
 			if bytes.EqualFold(name, transferName) {
@@ -124,14 +125,4 @@ func validHost(host []byte) bool {
 		}
 	}
 	return len(host) > 0 && len(host) <= 300 // a DNS name has 253 at most
-}
-
-// identityOnly reports whether a Content-Encoding names nothing to unpack.
-func identityOnly(value []byte) bool {
-	for part := range bytes.SplitSeq(value, []byte(",")) {
-		if part = bytes.TrimSpace(part); len(part) > 0 && !bytes.EqualFold(part, identity) {
-			return false
-		}
-	}
-	return true
 }

@@ -2,6 +2,7 @@ package docs
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"embed"
 	"encoding/json"
@@ -322,17 +323,10 @@ func (d *document) forModels(all []guide) []byte {
 		for _, op := range g.Operations {
 			needs := "no key"
 			if !op.Open {
-				needs = "plan " + first(op.Plan, "any") + ", scope " + first(op.Scope, "any")
+				needs = "plan " + cmp.Or(op.Plan, "any") + ", scope " + cmp.Or(op.Scope, "any")
 			}
 			fmt.Fprintf(&b, "- [%s](/docs#%s): `%s %s` (%s)\n", op.Summary, op.ID, op.Method, op.Path, needs)
 		}
 	}
 	return b.Bytes()
-}
-
-func first(s, instead string) string {
-	if s == "" {
-		return instead
-	}
-	return s
 }

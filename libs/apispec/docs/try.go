@@ -2,6 +2,7 @@ package docs
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"html/template"
 	"maps"
@@ -47,7 +48,7 @@ func (d *document) form(r apispec.Route, op described) form {
 		s := d.resolve(p.Schema)
 		in := input{
 			ID: r.OperationID + "-" + p.Name, Name: p.Name, In: p.In, Example: text(p.Example), Needed: p.Required,
-			Many: s.Type == "array", Text: toSpan(first(p.Description, s.Description)),
+			Many: s.Type == "array", Text: toSpan(cmp.Or(p.Description, s.Description)),
 		}
 		for _, choice := range s.Enum {
 			if c, ok := choice.(string); ok {
@@ -67,7 +68,7 @@ func (m media) examples() []example {
 	var out []example
 	for _, name := range slices.Sorted(maps.Keys(m.Examples)) {
 		e := m.Examples[name]
-		out = append(out, example{first(e.Summary, name), text(e.Value)})
+		out = append(out, example{cmp.Or(e.Summary, name), text(e.Value)})
 	}
 	slices.SortStableFunc(out, func(a, b example) int { return len(a.Text) - len(b.Text) })
 	return out

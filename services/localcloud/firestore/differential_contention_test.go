@@ -34,7 +34,7 @@ func TestDifferentialContention(t *testing.T) {
 		"1 rollback; 1 rollback; 1 read a",
 	} {
 		t.Run(story, func(t *testing.T) {
-			if a, b := tell(&session{t, ours, server}, story), tell(&session{t, theirs, nil}, story); a != b {
+			if a, b := tell(&session{t: t, FirestoreClient: ours, server: server}, story), tell(&session{t: t, FirestoreClient: theirs}, story); a != b {
 				t.Errorf("ours   %s\ntheirs %s", a, b)
 			}
 		})
@@ -45,7 +45,7 @@ func TestDifferentialContention(t *testing.T) {
 func tell(s *session, story string) string {
 	s.t.Helper()
 	for _, id := range []string{"a", "b", "c", "d", "other"} {
-		_, err := s.DeleteDocument(ctxOf(s.t), &pb.DeleteDocumentRequest{Name: getRequest(id).GetName()})
+		_, err := s.Commit(ctxOf(s.t), &pb.CommitRequest{Database: database, Writes: []*pb.Write{{Operation: &pb.Write_Delete{Delete: getRequest(id).GetName()}}}})
 		must(s.t, err)
 	}
 	open := map[string][]byte{"-": nil}

@@ -74,13 +74,6 @@ func (h *history) prune(now int64) {
 	h.entries = h.entries[n:]
 }
 
-// forget makes every earlier state unreadable.
-func (h *history) forget(at int64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.entries, h.bytes, h.floor = nil, 0, at
-}
-
 // after is the index of the first entry later than a time. Caller holds mu.
 func (h *history) after(at int64) int {
 	return sort.Search(len(h.entries), func(i int) bool { return h.entries[i].at > at })

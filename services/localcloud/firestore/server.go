@@ -23,22 +23,6 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/guard"
 )
 
-// Mode says what happens when transactions meet.
-type Mode int
-
-const (
-	// Pessimistic is production's default: what a transaction has read stays
-	// locked, other writes to it wait, and after LockTimeout they get Aborted.
-	Pessimistic Mode = iota
-	// Optimistic locks nothing. At commit it aborts a transaction if its reads are
-	// out of date.
-	Optimistic
-	// Fast makes a transaction wait for another one that has read the same
-	// document, so that almost nothing aborts. It hides contention: use it
-	// where contention is not what is being tested.
-	Fast
-)
-
 // Options configure a server. The zero value is a memory-only server that
 // behaves like production and enforces no indexes.
 type Options struct {
@@ -51,8 +35,6 @@ type Options struct {
 	// more tokens of 32 characters or more, separated by commas, all of which are
 	// accepted. Empty asks for none, as Google's emulator does.
 	Token string
-	// Mode is the kind of concurrency control.
-	Mode Mode
 	// LockTimeout is how long a write waits for transactions that have read
 	// what it wants to change. 0 means 2 s.
 	LockTimeout time.Duration
@@ -138,7 +120,7 @@ func Open(o Options) (*Server, error) {
 	s := &Server{
 		store: st, indexes: o.Indexes, hotIndex: o.HotIndex, tokens: tokens, faults: o.Faults, stats: newStats(o.Clock),
 		clock: &commitClock{now: o.Clock, last: st.history.floor, visible: st.history.floor},
-		locks: newLockTable(o.Mode, o.LockTimeout),
+		locks: newLockTable(o.LockTimeout),
 		pipe:  bufconn.Listen(1 << 20), stop: cancel,
 	}
 	s.txs = &transactions{now: o.Clock, locks: s.locks, byID: map[string]*transaction{}}

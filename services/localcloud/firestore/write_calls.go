@@ -5,7 +5,6 @@ import (
 
 	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 )
@@ -98,65 +97,4 @@ func (s *service) BatchWrite(ctx context.Context, r *pb.BatchWriteRequest) (*pb.
 		out.Status = append(out.Status, &rpcstatus.Status{Code: int32(st.Code()), Message: st.Message()})
 	}
 	return out, nil
-}
-
-// CreateDocument implements the protocol.
-func (s *service) CreateDocument(ctx context.Context, r *pb.CreateDocumentRequest) (*pb.Document, error) {
-	id := r.GetDocumentId()
-	if id == "" {
-		id = newDocumentID()
-	}
-	name := r.GetParent() + "/" + r.GetCollectionId() + "/" + id
-	write := &pb.Write{
-		Operation:       &pb.Write_Update{Update: &pb.Document{Name: name, Fields: r.GetDocument().GetFields()}},
-		CurrentDocument: &pb.Precondition{ConditionType: &pb.Precondition_Exists{Exists: false}},
-	}
-	return s.writeOne(ctx, write, r.GetMask())
-}
-
-// UpdateDocument implements the protocol.
-func (s *service) UpdateDocument(ctx context.Context, r *pb.UpdateDocumentRequest) (*pb.Document, error) {
-	write := &pb.Write{
-		Operation:       &pb.Write_Update{Update: r.GetDocument()},
-		UpdateMask:      r.GetUpdateMask(),
-		CurrentDocument: r.GetCurrentDocument(),
-	}
-	return s.writeOne(ctx, write, r.GetMask())
-}
-
-// DeleteDocument implements the protocol. A document that is not there is
-// deleted successfully, unless the precondition asks for it.
-func (s *service) DeleteDocument(ctx context.Context, r *pb.DeleteDocumentRequest) (*empty, error) {
-	write := &pb.Write{Operation: &pb.Write_Delete{Delete: r.GetName()}, CurrentDocument: r.GetCurrentDocument()}
-	if err := s.commit(ctx, &commitRequest{writes: []*pb.Write{write}}); err != nil {
-		return nil, err
-	}
-	return &empty{}, nil
-}
-
-func (s *Server) writeOne(ctx context.Context, w *pb.Write, mask *pb.DocumentMask) (*pb.Document, error) {
-	size, err := requestSize(w)
-	if err != nil {
-		return nil, err
-	}
-	req := &commitRequest{writes: []*pb.Write{w}, size: size}
-	if err := s.commit(ctx, req); err != nil {
-		return nil, err
-	}
-	name := w.GetUpdate().GetName()
-	for _, c := range req.changes {
-		return project(c.after, mask.GetFieldPaths()), nil
-	}
-	var d *pb.Document // the write changed nothing
-	err = s.store.read(latest, func(sn *snapshot) (err error) {
-		d, err = sn.get(name)
-		return err
-	})
-	if err == nil && d == nil {
-		err = status.Errorf(codes.NotFound, "Document not found: %s", name)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return project(d, mask.GetFieldPaths()), nil
 }

@@ -62,28 +62,25 @@ type Options struct {
 	APIURL string
 	// Notify sends each change of an object to one receiver. Nil: nothing is recorded.
 	Notify *Notify
-	// SessionLife ends a resumable session; a week when 0, as in production.
-	SessionLife time.Duration
 	// Log takes what happens outside of requests; slog.Default when nil.
 	Log *slog.Logger
 }
 
 // Server is an object storage in this process. Its two handlers share everything but the trust that they give.
 type Server struct {
-	st          *store
-	sessions    *sessions
-	faults      *Faults
-	clock       func() time.Time
-	log         *slog.Logger
-	key         *serviceAccount
-	keys        map[string]*rsa.PublicKey
-	oidc        func() (*serviceAccount, error)
-	publicURL   string
-	sessionLife time.Duration
-	maxUpload   int64
-	apiHosts    []string
-	tokens      guard.Tokens
-	lastFull    atomic.Int64 // when a 507 was logged last, in Unix seconds
+	st        *store
+	sessions  *sessions
+	faults    *Faults
+	clock     func() time.Time
+	log       *slog.Logger
+	key       *serviceAccount
+	keys      map[string]*rsa.PublicKey
+	oidc      func() (*serviceAccount, error)
+	publicURL string
+	maxUpload int64
+	apiHosts  []string
+	tokens    guard.Tokens
+	lastFull  atomic.Int64 // when a 507 was logged last, in Unix seconds
 
 	stop context.CancelFunc
 	wg   sync.WaitGroup
@@ -97,14 +94,11 @@ func Open(o Options) (*Server, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	if o.SessionLife == 0 {
-		o.SessionLife = 7 * 24 * time.Hour
-	}
 	tokens, err := guard.Parse(o.Token)
 	if err != nil {
 		return nil, fmt.Errorf("storage: %w", err)
 	}
-	s := &Server{tokens: tokens, clock: o.Clock, log: o.Log, faults: newFaults(), publicURL: strings.TrimSuffix(o.PublicURL, "/"), sessionLife: o.SessionLife,
+	s := &Server{tokens: tokens, clock: o.Clock, log: o.Log, faults: newFaults(), publicURL: strings.TrimSuffix(o.PublicURL, "/"),
 		maxUpload: maxObject, apiHosts: o.APIHosts}
 	if o.MaxUpload > 0 {
 		s.maxUpload = min(o.MaxUpload, maxObject)
@@ -130,7 +124,7 @@ func (s *Server) start(o Options) (err error) {
 	}
 	s.keys[s.key.Email] = &s.key.private.PublicKey
 	s.oidc = sync.OnceValues(func() (*serviceAccount, error) { return loadKey(o.Dir, "oidc.json", "") })
-	s.sessions = &sessions{st: s.st, life: s.sessionLife, clock: s.clock, live: map[string]*session{}}
+	s.sessions = &sessions{st: s.st, clock: s.clock, live: map[string]*session{}}
 	for _, name := range o.Buckets {
 		if err := s.CreateBucket(name); err != nil {
 			return err

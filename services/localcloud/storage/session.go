@@ -58,12 +58,14 @@ type session struct {
 // nothing in memory; one that never got a byte has no file either.
 type sessions struct {
 	st    *store
-	life  time.Duration
 	clock func() time.Time
 
 	mu   sync.Mutex
 	live map[string]*session // those with a request
 }
+
+// sessionLife ends a resumable session, as in production.
+const sessionLife = 7 * 24 * time.Hour
 
 // doneLife is how long a session that became an object still says so, for a client that lost the answer.
 const doneLife = time.Hour
@@ -135,7 +137,7 @@ func (s *sessions) find(id string) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	if rec == nil || s.clock().After(rec.Started.Add(s.life)) {
+	if rec == nil || s.clock().After(rec.Started.Add(sessionLife)) {
 		return nil, noSession()
 	}
 	ses := &session{id: id, users: 1, rec: *rec, kept: rec.Size}
@@ -202,7 +204,7 @@ func (s *sessions) expire() error {
 				return err
 			}
 			now := s.clock()
-			if now.After(rec.Started.Add(s.life)) || rec.Done && rec.Result != nil && now.After(rec.Result.Created.Add(doneLife)) {
+			if now.After(rec.Started.Add(sessionLife)) || rec.Done && rec.Result != nil && now.After(rec.Result.Created.Add(doneLife)) {
 				old[string(k)] = rec.Blob
 			}
 			return nil
@@ -338,7 +340,7 @@ func (s *Server) resume(w http.ResponseWriter, r *http.Request, id, bucketName, 
 	if rec.JSON != (bucketName == "") || bucketName != "" && (rec.Object.Bucket != bucketName || rec.Object.Name != name) {
 		return noSession()
 	}
-	if s.clock().After(rec.Started.Add(s.sessionLife)) {
+	if s.clock().After(rec.Started.Add(sessionLife)) {
 		return noSession()
 	}
 	switch r.Method {
