@@ -191,13 +191,7 @@ type takedownDoc struct {
 func toTakedown(snap firestoredb.Snap, d *takedownDoc) tenancy.Takedown {
 	return tenancy.Takedown{
 		Takedown: tenant.Takedown{
-			ID:        snap.Ref.ID,
-			Kind:      d.Kind,
-			RecordID:  d.RecordID,
-			AccountID: d.AccountID,
-			URL:       d.URL,
-			Reason:    d.Reason,
-			At:        d.At,
+			ID: snap.Ref.ID, Kind: d.Kind, RecordID: d.RecordID, AccountID: d.AccountID, URL: d.URL, Reason: d.Reason, At: d.At,
 		},
 		Target: tenant.Target{URL: d.TargetURL, ID: d.TargetID}, Kind: d.TargetKind, Phase: tenancy.Phase(d.Phase),
 	}
