@@ -193,17 +193,16 @@ func ParseRendition(videoID, object string) (r RenditionName, ok bool) {
 type State string
 
 // The states of a job. Queued and running jobs move on by themselves; the
-// other three are final.
+// other two are final.
 const (
-	Queued    State = "queued"
-	Running   State = "running"
-	Done      State = "done"
-	Failed    State = "failed"
-	Cancelled State = "cancelled"
+	Queued  State = "queued"
+	Running State = "running"
+	Done    State = "done"
+	Failed  State = "failed"
 )
 
 // Final tells whether the job will not change any more.
-func (s State) Final() bool { return s == Done || s == Failed || s == Cancelled }
+func (s State) Final() bool { return s == Done || s == Failed }
 
 // Record is a job and how far it is.
 type Record struct {

@@ -95,11 +95,8 @@ func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
 		}
 	}
 	answers := s.where(idempotency.Collection, idempotency.OwnerField, idempotency.Owner(id))
-	for n := purgeBatch; n == purgeBatch; {
-		var err error
-		if n, err = s.db.ErasePage(ctx, "erase answers", answers, purgeBatch); err != nil {
-			return err
-		}
+	if err := s.db.EraseAll(ctx, "erase answers", answers, purgeBatch); err != nil {
+		return err
 	}
 	// In one commit, and last: an account that is gone always has its tombstone.
 	return s.db.Tx(ctx, "erase account", func(tx *record.Tx) error {

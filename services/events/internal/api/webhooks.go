@@ -54,21 +54,24 @@ func (h api) createWebhook(c *fiber.Ctx) error {
 	return h.Webhooks.Create(c.UserContext(), w)
 }
 
-func (h api) getWebhook(c *fiber.Ctx) error {
-	w, err := h.Webhooks.Get(c.UserContext(), account(c), c.Params("id"))
-	if err != nil {
-		return err
+// found looks up the webhook of the path first: 404 goes before 400.
+func (h api) found(do func(*fiber.Ctx, *webhook.Webhook) error) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		w, err := h.Webhooks.Get(c.UserContext(), account(c), c.Params("id"))
+		if err != nil {
+			return err
+		}
+		return do(c, w)
 	}
+}
+
+func getWebhook(c *fiber.Ctx, w *webhook.Webhook) error {
 	c.Set(fiber.HeaderETag, httpapi.ETag(w.Rev))
 	return httpapi.JSON(c, fiber.StatusOK, toWebhook(w))
 }
 
-func (h api) changeWebhook(c *fiber.Ctx) error {
+func (h api) changeWebhook(c *fiber.Ctx, found *webhook.Webhook) error {
 	ctx := c.UserContext()
-	found, err := h.Webhooks.Get(ctx, account(c), c.Params("id")) // 404 goes before 400
-	if err != nil {
-		return err
-	}
 	var body wire.WebhookUpdate
 	fields, err := httpapi.Decode(c, &body)
 	if err != nil {
@@ -108,12 +111,8 @@ func (h api) deleteWebhook(c *fiber.Ctx) error {
 	return httpapi.NoContent(c)
 }
 
-func (h api) rollSecret(c *fiber.Ctx) error {
+func (h api) rollSecret(c *fiber.Ctx, found *webhook.Webhook) error {
 	ctx := c.UserContext()
-	found, err := h.Webhooks.Get(ctx, account(c), c.Params("id")) // 404 goes before 400
-	if err != nil {
-		return err
-	}
 	var body wire.KeyRoll
 	fields, err := httpapi.DecodeOptional(c, &body)
 	if err != nil {
@@ -139,12 +138,8 @@ func (h api) test(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusAccepted, toDelivery(d))
 }
 
-func (h api) replay(c *fiber.Ctx) error {
+func (h api) replay(c *fiber.Ctx, found *webhook.Webhook) error {
 	ctx := c.UserContext()
-	found, err := h.Webhooks.Get(ctx, account(c), c.Params("id")) // 404 goes before 400
-	if err != nil {
-		return err
-	}
 	var body wire.WebhookReplay
 	fields, err := httpapi.Decode(c, &body)
 	if err != nil {
@@ -161,11 +156,7 @@ func (h api) replay(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusAccepted, wire.Replay{ID: r.ID, WebhookID: r.WebhookID, From: r.From.UnixMilli(), To: r.To.UnixMilli()})
 }
 
-func (h api) listDeliveries(c *fiber.Ctx) error {
-	ctx := c.UserContext()
-	if _, err := h.Webhooks.Get(ctx, account(c), c.Params("id")); err != nil { // 404 goes before 400
-		return err
-	}
+func (h api) listDeliveries(c *fiber.Ctx, w *webhook.Webhook) error {
 	limit, bad := httpapi.Limit(c)
 	if len(bad) > 0 {
 		return apierr.Invalid(bad...)
@@ -174,7 +165,7 @@ func (h api) listDeliveries(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	found, more, err := h.Webhooks.Deliveries(ctx, account(c), c.Params("id"), before, limit)
+	found, more, err := h.Webhooks.Deliveries(c.UserContext(), w, before, limit)
 	if err != nil {
 		return err
 	}

@@ -37,22 +37,15 @@ func (h *hub) listen(ctx context.Context, woken func(accountID string)) {
 	for ctx.Err() == nil {
 		// The client connects again by itself and gives up at nothing.
 		sub := h.redis.Subscribe(ctx, outbox.Channel, settledChannel)
-		messages := sub.Channel(redis.WithChannelSize(10_000))
-		for open := true; open; {
-			select {
-			case <-ctx.Done():
-				open = false
-			case m, ok := <-messages:
-				switch {
-				case !ok:
-					open = false
-				case m.Channel == settledChannel:
-					h.grown(m.Payload)
-				default:
-					woken(m.Payload)
-				}
+		stop := context.AfterFunc(ctx, func() { _ = sub.Close() }) // which ends the messages
+		for m := range sub.Channel(redis.WithChannelSize(10_000)) {
+			if m.Channel == settledChannel {
+				h.grown(m.Payload)
+			} else {
+				woken(m.Payload)
 			}
 		}
+		stop()
 		_ = sub.Close()
 		outage.Pause(ctx, time.Second)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
+	"golang.org/x/time/rate"
 
 	"github.com/linkreel/linkreel/libs/outage"
 	"github.com/linkreel/linkreel/services/events/internal/feed"
@@ -27,16 +28,13 @@ type settler struct {
 // turn is an account that is being settled.
 type turn struct {
 	running bool
-	// next is the round after the one that runs: whoever asks meanwhile shares it,
-	// since the running one may have looked before the change.
-	next *round
-	// tokens are commits that may be made at once; they come back one a second. A
-	// document takes about one write a second for long, and more for a while.
-	tokens float64
-	at     time.Time
+	// next is closed after the round that follows the one that runs: whoever asks meanwhile
+	// shares it, since the running one may have looked before the change.
+	next chan struct{}
+	// pace is of commits. A document takes about one write a second for long, and more
+	// for a while.
+	pace *rate.Limiter
 }
-
-type round struct{ done chan struct{} }
 
 const burst = 10
 
@@ -51,18 +49,18 @@ func (s *settler) ask(ctx context.Context, accountID string) <-chan struct{} {
 	defer s.mu.Unlock()
 	t := s.accounts[accountID]
 	if t == nil {
-		t = &turn{tokens: burst, at: time.Now()}
+		t = &turn{pace: rate.NewLimiter(1, burst)}
 		s.accounts[accountID] = t
 	}
 	if t.next == nil {
-		t.next = &round{done: make(chan struct{})}
+		t.next = make(chan struct{})
 	}
-	r := t.next
+	ended := t.next
 	if !t.running {
 		t.running = true
 		go s.run(context.WithoutCancel(ctx), accountID, t)
 	}
-	return r.done
+	return ended
 }
 
 // run does rounds until nobody asks for another one.
@@ -71,27 +69,24 @@ func (s *settler) run(ctx context.Context, accountID string, t *turn) {
 		// Before the round is taken, so that whoever asks during the pause shares it.
 		outage.Pause(ctx, s.wait(t))
 		s.mu.Lock()
-		r := t.next
+		ended := t.next
 		t.next = nil
-		if r == nil {
+		if ended == nil {
 			t.running = false
 			s.forget()
 			s.mu.Unlock()
 			return
 		}
 		s.mu.Unlock()
-		commits := s.round(ctx, accountID)
-		s.mu.Lock()
-		t.tokens -= commits
-		s.mu.Unlock()
-		close(r.done)
+		t.pace.ReserveN(time.Now(), s.round(ctx, accountID))
+		close(ended)
 	}
 }
 
 // round works until nothing waits, and counts the commits it made. A backlog is
 // worked off at full speed: it ends. Accounts take turns at the slots, a commit each,
 // so an account with one event does not wait for the end of others' backlogs.
-func (s *settler) round(ctx context.Context, accountID string) (commits float64) {
+func (s *settler) round(ctx context.Context, accountID string) (commits int) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	for {
@@ -116,13 +111,10 @@ func (s *settler) round(ctx context.Context, accountID string) (commits float64)
 func (s *settler) wait(t *turn) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
-	t.tokens = min(burst, t.tokens+now.Sub(t.at).Seconds())
-	t.at = now
 	if t.next == nil {
 		return 0
 	}
-	return time.Duration(max(0, -t.tokens) * float64(time.Second))
+	return time.Duration(max(0, -t.pace.Tokens()) * float64(time.Second))
 }
 
 // forget drops accounts that have rested: their tokens are all back.
@@ -131,7 +123,7 @@ func (s *settler) forget() {
 		return
 	}
 	for id, other := range s.accounts {
-		if !other.running && time.Since(other.at) > burst*time.Second {
+		if !other.running && other.pace.Tokens() >= burst {
 			delete(s.accounts, id)
 		}
 	}
@@ -231,7 +223,7 @@ func (e *Engine) takeOver(ctx context.Context, lapsed []feed.Sending) {
 			list = append(list, d)
 		}
 		if err := e.store.TakeOver(ctx, s.EventID, list); err != nil {
-			slog.WarnContext(ctx, "first tries of a replica that is gone cannot be taken over; the next round retries", "event", s.EventID, "error", err)
+			slog.WarnContext(ctx, "first tries of a replica that is gone wait for the next round", "event", s.EventID, "error", err)
 			continue
 		}
 		for _, d := range list {

@@ -99,8 +99,7 @@ func (s *Service) Wait(ctx context.Context, q Query, wait time.Duration) (Page, 
 			Message: "Too many requests of this account are waiting for events already. Ask without `wait`, or share one reader."}
 	}
 	defer release()
-	end := time.NewTimer(wait)
-	defer end.Stop()
+	end := time.After(wait)
 	for {
 		// Before the look, so that what comes right after it is not missed.
 		news, forget := s.settler.News(q.AccountID)
@@ -109,28 +108,23 @@ func (s *Service) Wait(ctx context.Context, q Query, wait time.Duration) (Page, 
 			forget()
 			return page, err
 		}
-		again := time.NewTimer(recheck)
 		var over bool
 		select {
 		case <-news:
-		case <-again.C:
-		case <-end.C:
+		case <-time.After(recheck):
+		case <-end:
 			over = true
 		case <-s.stop:
 			over = true
 		case <-ctx.Done():
 			over = true
 		}
-		again.Stop()
 		forget()
 		if over {
 			return page, nil
 		}
 	}
 }
-
-// Held is how many requests wait.
-func (s *Service) Held() int { return s.held.Taken() }
 
 // Stop lets go of every held request, now and later.
 func (s *Service) Stop() { s.once.Do(func() { close(s.stop) }) }

@@ -101,10 +101,7 @@ func (s *Store) later() firestore.Update {
 
 // setAside changes a record that cannot be read so that nothing finds it for now.
 func (s *Store) setAside(ctx context.Context, snap *firestore.DocumentSnapshot, updates ...firestore.Update) error {
-	err := s.db.Do(ctx, "set aside what cannot be read", func(ctx context.Context) error {
-		_, err := snap.Ref.Update(ctx, updates, firestore.LastUpdateTime(snap.UpdateTime))
-		return err
-	})
+	err := s.db.Update(ctx, "set aside what cannot be read", snap.Ref, updates, firestore.LastUpdateTime(snap.UpdateTime))
 	return firestoredb.IgnoreMoved(err)
 }
 
@@ -157,34 +154,24 @@ func (s *Store) Flying(ctx context.Context, accountID, webhookID string) (list [
 		// The feed forgets them with its next change. By the second Lease somebody has taken over.
 		if slices.Contains(e.Webhooks, webhookID) && s.now().Sub(e.Since) < 2*webhook.Lease {
 			since[e.EventID] = e.Since
-			refs = append(refs, s.outboxRef(e.EventID), s.deliveryRef(webhook.DeliveryID(webhookID, e.EventID)))
+			refs = append(refs, s.outboxRef(e.EventID))
 		}
 	}
 	if len(refs) == 0 {
 		return nil, nil
 	}
 	snaps, err := s.db.Read(ctx, "get first tries", refs...)
-	landed := map[string]bool{} // one webhook may be faster than another
 	for _, snap := range snaps {
-		landed[snap.Ref.ID] = true
-	}
-	for _, snap := range snaps {
-		at, ok := since[snap.Ref.ID]
-		var d outbox.Document
-		if !ok || landed[webhook.DeliveryID(webhookID, snap.Ref.ID)] || snap.DataTo(&d) != nil {
-			continue
+		if d, err := firestoredb.As[outbox.Document](snap); err == nil {
+			list = append(list, webhook.Send(webhookID, webhookID, waitingEvent(snap.Ref.ID, &d), true, since[snap.Ref.ID]))
 		}
-		list = append(list, webhook.Send(webhookID, webhookID, waitingEvent(snap.Ref.ID, &d), true, at))
 	}
 	return list, err
 }
 
 // AddDelivery stores a new delivery; one that is there already stays as it is.
 func (s *Store) AddDelivery(ctx context.Context, d *webhook.Delivery) error {
-	err := s.db.Do(ctx, "add delivery", func(ctx context.Context) error {
-		_, err := s.deliveryRef(d.ID).Create(ctx, s.fromDelivery(d))
-		return err
-	})
+	err := s.db.Create(ctx, "add delivery", s.deliveryRef(d.ID), s.fromDelivery(d))
 	if errors.Is(err, firestoredb.ErrExists) {
 		return nil
 	}
@@ -381,10 +368,7 @@ func (s *Store) OpenReplays(ctx context.Context, webhookID string, most int) (in
 
 // AddReplay stores the wish for a replay; one that is there already stays.
 func (s *Store) AddReplay(ctx context.Context, r *webhook.Replay) error {
-	err := s.db.Do(ctx, "add replay", func(ctx context.Context) error {
-		_, err := s.replayRef(r.ID).Create(ctx, fromReplay(r))
-		return err
-	})
+	err := s.db.Create(ctx, "add replay", s.replayRef(r.ID), fromReplay(r))
 	if errors.Is(err, firestoredb.ErrExists) {
 		return nil
 	}
@@ -437,20 +421,11 @@ func (s *Store) Advance(ctx context.Context, r, next *webhook.Replay, list []*we
 
 // RestReplay puts a replay off for a moment.
 func (s *Store) RestReplay(ctx context.Context, r *webhook.Replay) error {
-	err := s.db.Do(ctx, "put off replay", func(ctx context.Context) error {
-		_, err := s.replayRef(r.ID).Update(ctx, []firestore.Update{{Path: "dueAt", Value: s.now().Add(webhook.ReplayRest)}})
-		return err
-	})
-	if errors.Is(err, firestoredb.ErrNotFound) {
-		return nil // somebody else ended it
-	}
-	return err
+	later := []firestore.Update{{Path: "dueAt", Value: s.now().Add(webhook.ReplayRest)}}
+	return firestoredb.IgnoreMoved(s.db.Update(ctx, "put off replay", s.replayRef(r.ID), later)) // it may have ended
 }
 
 // DropReplay removes a replay whose webhook is gone.
 func (s *Store) DropReplay(ctx context.Context, id string) error {
-	return s.db.Do(ctx, "drop replay", func(ctx context.Context) error {
-		_, err := s.replayRef(id).Delete(ctx)
-		return err
-	})
+	return s.db.DeleteAll(ctx, "drop replay", s.replayRef(id))
 }

@@ -109,7 +109,7 @@ func (d *Delivery) Land(commit func(last bool) error) error {
 // step that makes it is repeated. inHand says that a lane of this replica has it.
 func Send(source, webhookID string, e *feed.Event, inHand bool, now time.Time) *Delivery {
 	d := &Delivery{
-		ID: DeliveryID(source, e.ID), AccountID: e.AccountID, WebhookID: webhookID,
+		ID: identity.IDFrom("whd", source+"/"+e.ID), AccountID: e.AccountID, WebhookID: webhookID,
 		EventID: e.ID, EventType: e.Type, EventAt: e.At, Payload: e.Data, CreatedAt: now, Status: Pending,
 	}
 	if inHand {
@@ -119,9 +119,6 @@ func Send(source, webhookID string, e *feed.Event, inHand bool, now time.Time) *
 	}
 	return d
 }
-
-// DeliveryID names the delivery that a source makes of an event.
-func DeliveryID(source, eventID string) string { return identity.IDFrom("whd", source+"/"+eventID) }
 
 // Claim reserves the delivery: no other replica takes it before Lease is over.
 func (d *Delivery) Claim(now time.Time) { d.DueAt, d.Deferred = now.Add(Lease), false }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -31,7 +32,7 @@ type Store interface {
 	Deliveries(ctx context.Context, webhookID string, before DeliveryPlace, limit int) (page []*Delivery, more bool, err error)
 	Delivery(ctx context.Context, webhookID, id string) (*Delivery, error)
 	// Flying lists a webhook's deliveries that are at their first try, which neither
-	// Deliveries nor Delivery knows.
+	// Deliveries nor Delivery knows, and some that these know since a moment.
 	Flying(ctx context.Context, accountID, webhookID string) ([]*Delivery, error)
 	// AddDelivery stores a new one.
 	AddDelivery(ctx context.Context, d *Delivery) error
@@ -176,16 +177,13 @@ func (s *Service) enabled(ctx context.Context, accountID, id string) (*Webhook, 
 }
 
 // Deliveries lists a webhook's deliveries, newest first.
-func (s *Service) Deliveries(ctx context.Context, accountID, id string, before DeliveryPlace, limit int) ([]*Delivery, bool, error) {
-	if _, err := s.store.Webhook(ctx, accountID, id); err != nil {
-		return nil, false, err
-	}
+func (s *Service) Deliveries(ctx context.Context, w *Webhook, before DeliveryPlace, limit int) ([]*Delivery, bool, error) {
 	// First those: one whose try ends meanwhile is found twice, not never.
-	flying, err := s.store.Flying(ctx, accountID, id)
+	flying, err := s.store.Flying(ctx, w.AccountID, w.ID)
 	if err != nil {
 		return nil, false, err
 	}
-	page, more, err := s.store.Deliveries(ctx, id, before, limit)
+	page, more, err := s.store.Deliveries(ctx, w.ID, before, limit)
 	if err != nil {
 		return nil, false, err
 	}
@@ -211,10 +209,10 @@ func (s *Service) Delivery(ctx context.Context, accountID, id, deliveryID string
 	if err != nil {
 		return nil, nil, err
 	}
-	if i := slices.IndexFunc(flying, func(d *Delivery) bool { return d.ID == deliveryID }); i >= 0 {
+	d, err := s.store.Delivery(ctx, id, deliveryID)
+	if i := slices.IndexFunc(flying, func(d *Delivery) bool { return d.ID == deliveryID }); i >= 0 && errors.Is(err, DeliveryNotFound()) {
 		return w, flying[i], nil
 	}
-	d, err := s.store.Delivery(ctx, id, deliveryID)
 	return w, d, err
 }
 

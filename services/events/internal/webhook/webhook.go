@@ -21,9 +21,6 @@ const MaxPerAccount = 20
 // All subscribes to every type, those of later versions included.
 const All = feed.All
 
-// MaxOverlap is how long a rolled secret may keep signing along with its successor.
-const MaxOverlap = 7 * 24 * time.Hour
-
 // Webhook is a subscription.
 type Webhook struct {
 	ID          string

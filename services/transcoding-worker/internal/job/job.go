@@ -382,7 +382,7 @@ func (w *Worker) tidy(ctx context.Context, r transcode.Record, log *slog.Logger)
 	if err != nil && !errors.Is(err, jobs.ErrNotFound) {
 		return // the janitor will find it
 	}
-	if now.State != transcode.Cancelled && now.Outcome.Uses(prefix) {
+	if now.Outcome.Uses(prefix) {
 		return
 	}
 	if err := w.o.Bucket.DeletePrefix(ctx, prefix); err != nil {

@@ -17,11 +17,7 @@ import (
 
 var language = regexp.MustCompile(`^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$`)
 
-func (h public) captions(c *fiber.Ctx) error {
-	v, err := h.videos.Owned(c.UserContext(), account(c), id(c))
-	if err != nil {
-		return err
-	}
+func captions(c *fiber.Ctx, v *video.Video) error {
 	data := make([]wire.Caption, len(v.Captions))
 	for i, t := range v.Captions {
 		data[i] = wire.Caption{Language: t.Lang, Name: t.Name(), UpdatedAt: t.At.UnixMilli()}
@@ -29,10 +25,7 @@ func (h public) captions(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusOK, wire.CaptionList{Data: data})
 }
 
-func (h public) putCaptions(c *fiber.Ctx) error {
-	if _, err := h.videos.Owned(c.UserContext(), account(c), id(c)); err != nil {
-		return err // 404 goes before 400
-	}
+func (h public) putCaptions(c *fiber.Ctx, _ *video.Video) error {
 	lang, err := languageOf(c)
 	if err != nil {
 		return err
@@ -47,10 +40,7 @@ func (h public) putCaptions(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusOK, wire.CaptionsStored{Success: true, Language: lang})
 }
 
-func (h public) deleteCaptions(c *fiber.Ctx) error {
-	if _, err := h.videos.Owned(c.UserContext(), account(c), id(c)); err != nil {
-		return err // 404 goes before 400
-	}
+func (h public) deleteCaptions(c *fiber.Ctx, _ *video.Video) error {
 	lang, err := languageOf(c)
 	if err != nil {
 		return err
@@ -62,11 +52,7 @@ func (h public) deleteCaptions(c *fiber.Ctx) error {
 }
 
 // track looks up the captions of the path.
-func (h public) track(c *fiber.Ctx) error {
-	v, err := h.videos.Owned(c.UserContext(), account(c), id(c))
-	if err != nil {
-		return err
-	}
+func track(c *fiber.Ctx, v *video.Video) error {
 	lang, err := languageOf(c)
 	if err != nil {
 		return err

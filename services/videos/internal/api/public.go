@@ -29,22 +29,33 @@ func Public(a *httpapi.API, videos *video.Service, addresses video.Addresses) {
 	a.Handle(fiber.MethodGet, "/api/v1/videos", read, h.list)
 	a.Handle(fiber.MethodPost, "/api/v1/videos", write, h.create)
 	a.Handle(fiber.MethodGet, "/api/v1/videos/:id", read, h.get)
-	a.Handle(fiber.MethodPatch, "/api/v1/videos/:id", write, h.update)
+	a.Handle(fiber.MethodPatch, "/api/v1/videos/:id", write, h.owned(h.update))
 	a.Handle(fiber.MethodDelete, "/api/v1/videos/:id", write, h.remove)
-	a.Finds(fiber.MethodDelete, "/api/v1/videos/:id", h.access)
-	a.Handle(fiber.MethodGet, "/api/v1/videos/:id/access", read, h.access)
-	a.Handle(fiber.MethodPut, "/api/v1/videos/:id/access", write, h.setAccess)
-	a.Handle(fiber.MethodPut, "/api/v1/videos/:id/thumbnail", write, h.setThumbnail)
-	a.Handle(fiber.MethodGet, "/api/v1/videos/:id/captions", read, h.captions)
-	a.Handle(fiber.MethodPut, "/api/v1/videos/:id/captions/:lang", write, h.putCaptions)
-	a.Handle(fiber.MethodDelete, "/api/v1/videos/:id/captions/:lang", write, h.deleteCaptions)
-	a.Finds(fiber.MethodPut, "/api/v1/videos/:id/captions/:lang", h.captions)
-	a.Finds(fiber.MethodDelete, "/api/v1/videos/:id/captions/:lang", h.track)
+	a.Finds(fiber.MethodDelete, "/api/v1/videos/:id", h.owned(access))
+	a.Handle(fiber.MethodGet, "/api/v1/videos/:id/access", read, h.owned(access))
+	a.Handle(fiber.MethodPut, "/api/v1/videos/:id/access", write, h.owned(h.setAccess))
+	a.Handle(fiber.MethodPut, "/api/v1/videos/:id/thumbnail", write, h.owned(h.setThumbnail))
+	a.Handle(fiber.MethodGet, "/api/v1/videos/:id/captions", read, h.owned(captions))
+	a.Handle(fiber.MethodPut, "/api/v1/videos/:id/captions/:lang", write, h.owned(h.putCaptions))
+	a.Handle(fiber.MethodDelete, "/api/v1/videos/:id/captions/:lang", write, h.owned(h.deleteCaptions))
+	a.Finds(fiber.MethodPut, "/api/v1/videos/:id/captions/:lang", h.owned(captions))
+	a.Finds(fiber.MethodDelete, "/api/v1/videos/:id/captions/:lang", h.owned(track))
 }
 
 type public struct {
 	videos *video.Service
 	shown  presenter
+}
+
+// owned looks up the video of the path first: 404 goes before 400.
+func (h public) owned(do func(*fiber.Ctx, *video.Video) error) fiber.Handler {
+	return func(c *fiber.Ctx) error {
+		v, err := h.videos.Owned(c.UserContext(), account(c), id(c))
+		if err != nil {
+			return err
+		}
+		return do(c, v)
+	}
 }
 
 func (h public) list(c *fiber.Ctx) error {
@@ -192,10 +203,7 @@ func (h public) get(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusOK, h.shown.full(v, by))
 }
 
-func (h public) update(c *fiber.Ctx) error {
-	if _, err := h.videos.Owned(c.UserContext(), account(c), id(c)); err != nil {
-		return err // 404 goes before 400
-	}
+func (h public) update(c *fiber.Ctx, _ *video.Video) error {
 	var body wire.VideoUpdate
 	fields, err := httpapi.Decode(c, &body)
 	if err != nil {
@@ -227,21 +235,13 @@ func (h public) remove(c *fiber.Ctx) error {
 	return httpapi.NoContent(c)
 }
 
-func (h public) access(c *fiber.Ctx) error {
-	v, err := h.videos.Owned(c.UserContext(), account(c), id(c))
-	if err != nil {
-		return err
-	}
+func access(c *fiber.Ctx, v *video.Video) error {
 	c.Set(fiber.HeaderETag, httpapi.ETag(v.Rev))
 	return httpapi.JSON(c, fiber.StatusOK, accessOf(v, nil))
 }
 
-func (h public) setAccess(c *fiber.Ctx) error {
+func (h public) setAccess(c *fiber.Ctx, present *video.Video) error {
 	ctx := c.UserContext()
-	present, err := h.videos.Owned(ctx, account(c), id(c))
-	if err != nil {
-		return err // 404 goes before 400
-	}
 	var body wire.VideoAccessUpdate
 	fields, err := httpapi.Decode(c, &body)
 	if err != nil {
@@ -272,10 +272,7 @@ func (h public) setAccess(c *fiber.Ctx) error {
 	return httpapi.JSON(c, fiber.StatusOK, accessOf(v, fields.Unknown))
 }
 
-func (h public) setThumbnail(c *fiber.Ctx) error {
-	if _, err := h.videos.Owned(c.UserContext(), account(c), id(c)); err != nil {
-		return err // 404 goes before 400
-	}
+func (h public) setThumbnail(c *fiber.Ctx, _ *video.Video) error {
 	var body wire.VideoThumbnail
 	fields, err := httpapi.Decode(c, &body)
 	if err != nil {

@@ -33,12 +33,7 @@ var ErrTransition = errors.New("video: not a change from this status")
 
 // CanBecome reports whether the table has the change.
 func (s Status) CanBecome(next Status) bool {
-	for _, t := range transitions[s] {
-		if t == next {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(transitions[s], next)
 }
 
 func (v *Video) become(next Status, now time.Time) error {
@@ -63,33 +58,31 @@ func (v *Video) FileArrived(s Source, limits UploadLimits, now time.Time) error 
 	if !v.AwaitsUpload() || s.Generation <= v.Source.Generation {
 		return fmt.Errorf("generation %d for a video %s with %d: %w", s.Generation, v.Status, v.Source.Generation, ErrTransition)
 	}
-	switch {
-	case s.Size == 0:
-		return v.refuse(s, Failure{EmptyFile, "The uploaded file is empty. Upload it again."}, now)
-	case s.Encoded:
-		// Storage unpacks such a file for whoever reads it, so its size says nothing about what a worker would get.
-		return v.refuse(
-			s,
-			Failure{
-				UnsupportedFormat,
-				"The file was uploaded with a Content-Encoding, such as gzip. Upload it again, uncompressed and without that header.",
-			},
-			now,
-		)
-	case v.StorageLimit > 0 && v.StorageRoom >= 0 && s.Size > v.StorageRoom:
-		return v.refuse(s, noRoom, now)
-	case limits.MaxBytes > 0 && s.Size > limits.MaxBytes:
-		return v.refuse(
-			s,
-			Failure{FileTooLarge, fmt.Sprintf("The uploaded file is larger than %s. Upload a smaller one.", byteSize(limits.MaxBytes))},
-			now,
-		)
+	if f := v.refusal(s, limits); f != nil {
+		return v.refuse(s, *f, now)
 	}
 	if err := v.become(Processing, now); err != nil {
 		return err
 	}
 	v.Source, v.Failure, v.Progress = s, nil, 0
 	v.endSession()
+	return nil
+}
+
+// refusal is why a file is not worth processing; nil when it is.
+func (v *Video) refusal(s Source, limits UploadLimits) *Failure {
+	switch {
+	case s.Size == 0:
+		return &Failure{EmptyFile, "The uploaded file is empty. Upload it again."}
+	case s.Encoded:
+		// Storage unpacks such a file for whoever reads it, so its size says nothing about what a worker would get.
+		return &Failure{UnsupportedFormat, "The file was uploaded with a Content-Encoding, such as gzip. " +
+			"Upload it again, uncompressed and without that header."}
+	case v.StorageLimit > 0 && v.StorageRoom >= 0 && s.Size > v.StorageRoom:
+		return &noRoom
+	case limits.MaxBytes > 0 && s.Size > limits.MaxBytes:
+		return &Failure{FileTooLarge, fmt.Sprintf("The uploaded file is larger than %s. Upload a smaller one.", byteSize(limits.MaxBytes))}
+	}
 	return nil
 }
 
