@@ -57,13 +57,8 @@ type Store struct {
 	now  func() time.Time
 }
 
-// New is the store of one kind of records. A nil now is the system's clock.
-func New(db *firestoredb.DB, kind Kind, now func() time.Time) *Store {
-	if now == nil {
-		now = time.Now
-	}
-	return &Store{db, kind, now}
-}
+// New is the store of one kind of records.
+func New(db *firestoredb.DB, kind Kind, now func() time.Time) *Store { return &Store{db, kind, now} }
 
 func (s *Store) ref(accountID, key string) *firestore.DocumentRef {
 	sum := sha256.Sum256([]byte(key)) // a key may be longer than a name, or hold a slash

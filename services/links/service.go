@@ -245,11 +245,10 @@ func (b *building) makeServices(context.Context) error {
 }
 
 func (b *building) makeListeners(context.Context) error {
-	country, closeCountry, err := b.country()
+	country, err := b.country()
 	if err != nil {
 		return err
 	}
-	b.svc.CloseWith(closeCountry)
 	public := httpapi.New(b.stores.API(b.Public, b.auth, b.InternalToken))
 	api.Public(public, b.links, b.domains, b.routes)
 	internal := httpapi.New(httpapi.Options{Name: "links-internal", Now: b.Now})
@@ -288,21 +287,20 @@ func (b *building) makeCertificates(context.Context) error {
 
 // country builds the lookup of a visitor's country. The address is used for the
 // lookup and kept nowhere.
-func (c Config) country() (lookup func(*fasthttp.RequestCtx) string, closeIt func() error, err error) {
-	closeIt = func() error { return nil }
+func (b *building) country() (lookup func(*fasthttp.RequestCtx) string, err error) {
 	var db *maxminddb.Reader
-	if c.GeoIPFile != "" {
-		if db, err = maxminddb.Open(c.GeoIPFile); err != nil {
-			return nil, nil, fmt.Errorf("country database: %w", err)
+	if b.GeoIPFile != "" {
+		if db, err = maxminddb.Open(b.GeoIPFile); err != nil {
+			return nil, fmt.Errorf("country database: %w", err)
 		}
-		closeIt = db.Close
+		b.svc.CloseWith(db.Close)
 	}
-	if db == nil && c.CountryHeader == "" {
-		return nil, closeIt, nil
+	if db == nil && b.CountryHeader == "" {
+		return nil, nil
 	}
-	header := []byte(c.CountryHeader)
+	header := []byte(b.CountryHeader)
 	return func(ctx *fasthttp.RequestCtx) string {
-		proxies := c.proxiesOf(ctx)
+		proxies := b.proxiesOf(ctx)
 		if len(header) > 0 && proxies.Believed(ctx) {
 			if code := link.Country(string(ctx.Request.Header.PeekBytes(header))); code != "" {
 				return code
@@ -317,7 +315,7 @@ func (c Config) country() (lookup func(*fasthttp.RequestCtx) string, closeIt fun
 			return ""
 		}
 		return link.Country(code)
-	}, closeIt, nil
+	}, nil
 }
 
 // client is the address of a visitor, for the budget of misses only.

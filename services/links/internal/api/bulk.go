@@ -161,14 +161,7 @@ func (h public) bulkDraft(raw json.RawMessage, domains func(id string) (*customd
 			Message: "Each item is an object with the fields of a link, at least url.",
 		})
 	}
-	var on *customdomain.Domain
-	if item.DomainID != nil {
-		if on, err = domains(*item.DomainID); err != nil {
-			return link.Draft{}, fields.Unknown, err
-		}
-	}
-	draft := h.draft(fields, &item, on)
-	return draft, fields.Unknown, fields.Err()
+	return h.draft(fields, &item, domains)
 }
 
 // urlText is the item's url as far as it is a text.

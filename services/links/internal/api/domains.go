@@ -16,11 +16,7 @@ func (h public) listDomains(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	data := make([]wire.Domain, 0, len(domains))
-	for _, d := range domains {
-		data = append(data, h.domainOf(d))
-	}
-	return httpapi.JSON(c, fiber.StatusOK, wire.DomainList{Data: data})
+	return httpapi.JSON(c, fiber.StatusOK, wire.DomainList{Data: wire.List(domains, h.domainOf)})
 }
 
 func (h public) claimDomain(c *fiber.Ctx) error {

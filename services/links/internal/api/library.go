@@ -67,13 +67,11 @@ func filters(c *fiber.Ctx, f *httpapi.Fields, q *link.Query) {
 		q.ExternalID = c.Query("externalId")
 	}
 	if args.Has("archived") {
-		yes, no := true, false
-		switch c.Query("archived") {
+		switch text := c.Query("archived"); text {
 		case "all":
-		case "true":
-			q.Archived = &yes
-		case "false":
-			q.Archived = &no
+		case "true", "false":
+			archived := text == "true"
+			q.Archived = &archived
 		default:
 			f.Add(apierr.Detail{Field: "archived", Code: apierr.InvalidValue, Message: "Use all, true or false."})
 		}
@@ -136,15 +134,10 @@ func (h public) listTags(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	out := wire.TagPage{Data: make([]wire.Tag, 0, len(page)), HasMore: next != ""}
-	for _, name := range page {
-		out.Data = append(out.Data, wire.Tag{Name: name})
-	}
-	if next != "" {
-		cursor := base64.RawURLEncoding.EncodeToString([]byte(next))
-		out.NextCursor = &cursor
-	}
-	return httpapi.JSON(c, fiber.StatusOK, out)
+	return httpapi.JSON(c, fiber.StatusOK, wire.TagPage{
+		Data: wire.List(page, func(name string) wire.Tag { return wire.Tag{Name: name} }), HasMore: next != "",
+		NextCursor: wire.OrNull(base64.RawURLEncoding.EncodeToString([]byte(next))),
+	})
 }
 
 // bulkUpdate makes one change to several links.

@@ -37,10 +37,7 @@ func (h public) list(c *fiber.Ctx) error {
 	if err != nil {
 		return err
 	}
-	out := wire.LinkPage{Data: make([]wire.LinkSummary, 0, len(page)), HasMore: more}
-	for _, l := range page {
-		out.Data = append(out.Data, h.itemOf(l))
-	}
+	out := wire.LinkPage{Data: wire.List(page, h.itemOf), HasMore: more}
 	if more {
 		out.NextCursor = &page[len(page)-1].Seq
 	}
@@ -106,28 +103,27 @@ func (h public) readCreate(c *fiber.Ctx) (d link.Draft, ignored []string, err er
 	if err != nil {
 		return d, nil, err
 	}
-	var on *customdomain.Domain
-	if body.DomainID != nil {
-		if on, err = h.domains.Get(c.UserContext(), account(c.UserContext()), *body.DomainID); err != nil {
-			return d, nil, err
-		}
-	}
-	d = h.draft(fields, &body, on)
-	return d, fields.Unknown, fields.Err()
+	ctx := c.UserContext()
+	return h.draft(fields, &body, func(id string) (*customdomain.Domain, error) { return h.domains.Get(ctx, account(ctx), id) })
 }
 
 // draft reads every field of a create and notes all that is wrong and the contract
-// does not say: it has judged types and lengths.
-func (h public) draft(f *httpapi.Fields, body *wire.LinkCreate, on *customdomain.Domain) link.Draft {
-	own := h.opt.Own
-	d := link.Draft{}
-	if on != nil {
+// does not say: it has judged types and lengths. domain finds a domain of the caller.
+func (h public) draft(
+	f *httpapi.Fields, body *wire.LinkCreate, domain func(id string) (*customdomain.Domain, error),
+) (d link.Draft, ignored []string, err error) {
+	own, onDefaultHost := h.opt.Own, body.DomainID == nil
+	if !onDefaultHost {
+		on, err := domain(*body.DomainID)
+		if err != nil {
+			return d, f.Unknown, err
+		}
 		d.DomainID = on.ID
 		own = append(own[:len(own):len(own)], link.ParseHost(on.Hostname)) // a link to its own host would lead back to itself
 	}
 	d.Destination = validate(f, "url", func() (link.URL, *apierr.Detail) { return h.links.Destination(body.URL, own) })
 	if body.Slug != nil {
-		d.Slug = validate(f, "slug", func() (link.Slug, *apierr.Detail) { return link.ParseSlug(*body.Slug, on == nil) })
+		d.Slug = validate(f, "slug", func() (link.Slug, *apierr.Detail) { return link.ParseSlug(*body.Slug, onDefaultHost) })
 	}
 	if body.Title != nil {
 		d.Title = *body.Title
@@ -150,7 +146,7 @@ func (h public) draft(f *httpapi.Fields, body *wire.LinkCreate, on *customdomain
 	if body.ImportedClicks != nil || body.CreatedAt != nil {
 		h.imported(f, body, &d)
 	}
-	return d
+	return d, f.Unknown, f.Err()
 }
 
 // imported reads what a link brings along from elsewhere. Only the clicks say that

@@ -7,6 +7,7 @@ import (
 	"image"
 	"image/color"
 	"image/png"
+	"slices"
 	"strconv"
 
 	"github.com/gofiber/fiber/v2"
@@ -122,10 +123,8 @@ func oneOf(c *fiber.Ctx, f *httpapi.Fields, name, otherwise string, words ...str
 		return otherwise
 	}
 	given := c.Query(name)
-	for _, w := range words {
-		if given == w {
-			return w
-		}
+	if slices.Contains(words, given) {
+		return given
 	}
 	f.Add(apierr.Detail{Field: name, Code: apierr.InvalidValue, Message: fmt.Sprintf("Use one of %v.", words)})
 	return otherwise

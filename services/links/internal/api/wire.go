@@ -63,23 +63,15 @@ func (h public) madeOf(l *link.Link) wire.BulkLink {
 }
 
 func hostShares(in []link.Share) []wire.HostClicks {
-	return shares(in, func(s link.Share) wire.HostClicks { return wire.HostClicks{Host: s.Name, Clicks: s.Clicks} })
+	return wire.List(in, func(s link.Share) wire.HostClicks { return wire.HostClicks{Host: s.Name, Clicks: s.Clicks} })
 }
 
 func countryShares(in []link.Share) []wire.CountryClicks {
-	return shares(in, func(s link.Share) wire.CountryClicks { return wire.CountryClicks{Country: s.Name, Clicks: s.Clicks} })
+	return wire.List(in, func(s link.Share) wire.CountryClicks { return wire.CountryClicks{Country: s.Name, Clicks: s.Clicks} })
 }
 
 func deviceShares(in []link.Share) []wire.DeviceClicks {
-	return shares(in, func(s link.Share) wire.DeviceClicks { return wire.DeviceClicks{Device: s.Name, Clicks: s.Clicks} })
-}
-
-func shares[T any](in []link.Share, shown func(link.Share) T) []T {
-	out := make([]T, len(in))
-	for i, s := range in {
-		out[i] = shown(s)
-	}
-	return out
+	return wire.List(in, func(s link.Share) wire.DeviceClicks { return wire.DeviceClicks{Device: s.Name, Clicks: s.Clicks} })
 }
 
 // isoTime is how JavaScript writes a date.

@@ -10,7 +10,7 @@
 //
 // Nobody can make us order for a name that no account has proven to own, and a
 // stranger's server name reaches Firestore only within a budget. No handshake
-// waits longer than [Options.Patience]; the order itself continues without it.
+// waits longer than 12 s; the order itself continues without it.
 //
 // Private keys are sealed before they are stored (libs/seal). The ACME client is
 // acmez. What it needs is shared too: the key of the account at the authority is one

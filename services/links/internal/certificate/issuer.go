@@ -166,11 +166,6 @@ func parse(host string, chain, pkcs8 []byte) (*tls.Certificate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("certificate of %s: %w", host, err)
 	}
-	if c.Leaf == nil {
-		if c.Leaf, err = x509.ParseCertificate(c.Certificate[0]); err != nil {
-			return nil, fmt.Errorf("certificate of %s: %w", host, err)
-		}
-	}
 	if err := c.Leaf.VerifyHostname(host); err != nil {
 		return nil, fmt.Errorf("certificate of %s: %w", host, err)
 	}

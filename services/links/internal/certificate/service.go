@@ -83,8 +83,6 @@ type Options struct {
 	Misses *ratelimit.Misses
 	// PerHour bounds how many certificates all replicas order in an hour; 100.
 	PerHour int
-	// Patience is how long a handshake waits for an order; 12 s.
-	Patience time.Duration
 	// Now is the clock; nil is the system's.
 	Now func() time.Time
 }
@@ -143,6 +141,8 @@ const (
 	// fresh is how long a certificate stays in memory without being read again. A
 	// certificate that is to be renewed is read again sooner.
 	fresh = 10 * time.Minute
+	// patience is how long a handshake waits for an order.
+	patience = 12 * time.Second
 	// handoff is the pause between two looks at an order of another replica.
 	handoff = 300 * time.Millisecond
 	// loss is how long a private key that does not open is taken for a setting that
@@ -152,7 +152,6 @@ const (
 
 // NewService makes a service. Sweep must be called for renewals; Close ends the orders.
 func NewService(opt Options) *Service {
-	opt.Patience = cmp.Or(opt.Patience, 12*time.Second)
 	opt.PerHour = cmp.Or(opt.PerHour, 100)
 	if opt.Now == nil {
 		opt.Now = time.Now
@@ -204,7 +203,7 @@ func (s *Service) answer(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if problem != nil {
 		return nil, ErrUnknownHost
 	}
-	ctx, cancel := context.WithTimeout(hello.Context(), s.opt.Patience)
+	ctx, cancel := context.WithTimeout(hello.Context(), patience)
 	defer cancel()
 	// Before the challenge as well: the authority only asks for names that are ours, and a stranger
 	// must not make us look for others.

@@ -100,7 +100,7 @@ func TestOneAccountsHangingOrdersLeaveOthersTheirPlaces(t *testing.T) {
 		s, d := newDesk(t)
 		var visits sync.WaitGroup
 		visit := func(host string) error {
-			ctx, cancel := context.WithTimeout(t.Context(), s.opt.Patience)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			_, err := s.serve(ctx, host)
 			return err

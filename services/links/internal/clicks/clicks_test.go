@@ -573,7 +573,7 @@ func TestSpoolSurvivesATornEnd(t *testing.T) {
 		}
 	}
 	f := s.files[0]
-	if _, err := openSpoolFile(f.path); err == nil {
+	if _, err := openSpoolFile(f.path, f.seq); err == nil {
 		t.Error("a living process's spool was opened by another")
 	}
 	if err := f.file.Truncate(f.size - 3); err != nil {

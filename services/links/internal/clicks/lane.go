@@ -193,7 +193,7 @@ func (l *lane) viaRedis(items []item) bool {
 		if err != nil {
 			if own != 0 {
 				// The batch may have been appended. It keeps its number, so it counts once.
-				l.live.add(list[len(list)-1], clicks, l.log.cfg.Keep)
+				l.live.add(list[len(list)-1], clicks)
 				count(items)
 			}
 			l.lose(err)
@@ -201,7 +201,7 @@ func (l *lane) viaRedis(items []item) bool {
 		}
 		caughtUp := l.follower.Hear(r.news)
 		if own != 0 && r.last >= own {
-			l.live.add(list[len(list)-1], clicks, l.log.cfg.Keep)
+			l.live.add(list[len(list)-1], clicks)
 			count(items)
 		}
 		l.live.acked = r.last

@@ -29,10 +29,7 @@ type Config struct {
 	SpoolMax int64
 	// Budget is how long a redirect waits for Redis before its click is spooled.
 	Budget time.Duration
-	// Keep is how long batches are kept in memory, to be sent again when Redis has
-	// lost its data. It should exceed the time that clicks wait for the flusher.
-	Keep time.Duration
-	Now  func() time.Time
+	Now    func() time.Time
 }
 
 // Answer is a redirect that is ready to be given once it is confirmed.
@@ -69,9 +66,6 @@ func Open(cfg Config, memory *invalidation.Memory) (*Log, error) {
 	}
 	if cfg.Budget <= 0 {
 		cfg.Budget = 50 * time.Millisecond
-	}
-	if cfg.Keep <= 0 {
-		cfg.Keep = 15 * time.Second
 	}
 	if cfg.SpoolMax <= 0 {
 		cfg.SpoolMax = 64 << 20

@@ -5,8 +5,13 @@ import (
 	"time"
 )
 
-// keepBytes bounds the batches of a producer that are kept in memory.
-const keepBytes = 16 << 20
+const (
+	// keepFor is how long batches are kept in memory, to be sent again when Redis has lost
+	// its data. It exceeds the time that clicks wait for the flusher.
+	keepFor = 15 * time.Second
+	// keepBytes bounds the batches of a producer that are kept.
+	keepBytes = 16 << 20
+)
 
 // producer is one sequence of numbered batches.
 type producer struct {
@@ -20,16 +25,16 @@ type producer struct {
 
 // add takes up the next batch. It is kept for some seconds even when Redis has
 // it, in case Redis forgets it, and in any case until Redis has it.
-func (p *producer) add(b numbered, clicks int64, keep time.Duration) {
+func (p *producer) add(b numbered, clicks int64) {
 	p.next, p.total = b.number+1, p.total+clicks
-	p.keep(b, keep)
+	p.keep(b)
 }
 
-func (p *producer) keep(b numbered, keep time.Duration) {
+func (p *producer) keep(b numbered) {
 	p.kept = append(p.kept, b)
 	p.size += len(b.payload)
 	drop := 0
-	for drop < len(p.kept) && p.kept[drop].number <= p.acked && (b.at.Sub(p.kept[drop].at) > keep || p.size > keepBytes) {
+	for drop < len(p.kept) && p.kept[drop].number <= p.acked && (b.at.Sub(p.kept[drop].at) > keepFor || p.size > keepBytes) {
 		p.size -= len(p.kept[drop].payload)
 		p.kept[drop].payload = nil
 		drop++

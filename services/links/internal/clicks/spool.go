@@ -1,7 +1,6 @@
 package clicks
 
 import (
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -33,6 +32,7 @@ type spool struct {
 }
 
 type spoolFile struct {
+	seq  int
 	path string
 	file *os.File
 	size int64 // bytes written
@@ -81,7 +81,7 @@ func openSpool(dir, id string, part int, maxBytes int64) (*spool, error) {
 // begin starts the next file.
 func (s *spool) begin() error {
 	s.seq++
-	f, err := openSpoolFile(filepath.Join(s.dir, s.id+"."+strconv.Itoa(s.part)+"."+strconv.Itoa(s.seq)+spoolSuffix))
+	f, err := openSpoolFile(filepath.Join(s.dir, fmt.Sprintf("%s.%d.%d%s", s.id, s.part, s.seq, spoolSuffix)), s.seq)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (s *spool) begin() error {
 
 // openSpoolFile opens a file and locks it, so that no other process takes it for a
 // dead one's.
-func openSpoolFile(path string) (*spoolFile, error) {
+func openSpoolFile(path string, seq int) (*spoolFile, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open click spool: %w", err)
@@ -105,7 +105,7 @@ func openSpoolFile(path string) (*spoolFile, error) {
 		_ = f.Close()
 		return nil, fmt.Errorf("open click spool: %w", err)
 	}
-	return &spoolFile{path: path, file: f, size: info.Size()}, nil
+	return &spoolFile{seq: seq, path: path, file: f, size: info.Size()}, nil
 }
 
 // leftSpools opens what dead processes left in dir. Files of living ones are
@@ -121,7 +121,7 @@ func leftSpools(dir, own string) []*spool {
 		if !ok || id == own {
 			continue
 		}
-		f, err := openSpoolFile(path)
+		f, err := openSpoolFile(path, seq)
 		if err != nil {
 			continue
 		}
@@ -133,11 +133,7 @@ func leftSpools(dir, own string) []*spool {
 		s.files, s.seq = append(s.files, f), max(s.seq, seq)
 	}
 	for _, s := range left {
-		slices.SortFunc(s.files, func(a, b *spoolFile) int {
-			_, _, x, _ := parseSpoolName(filepath.Base(a.path))
-			_, _, y, _ := parseSpoolName(filepath.Base(b.path))
-			return cmp.Compare(x, y)
-		})
+		slices.SortFunc(s.files, func(a, b *spoolFile) int { return a.seq - b.seq })
 	}
 	return left
 }

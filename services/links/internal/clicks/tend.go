@@ -177,7 +177,7 @@ func (l *lane) drained(run []record) {
 	now := l.log.cfg.Now()
 	for _, r := range run {
 		if r.late {
-			l.late.keep(numbered{r.number, r.payload, now}, l.log.cfg.Keep)
+			l.late.keep(numbered{r.number, r.payload, now})
 		}
 	}
 	if err := l.spool.drained(run); err != nil {

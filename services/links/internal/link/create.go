@@ -133,21 +133,16 @@ func newLink(accountID string, o identity.Origin, d Draft, i int) *Link {
 	// The time of creation is the list's order, and in milliseconds what callers
 	// see; drafts of one request follow each other by a microsecond.
 	at := o.At.UTC()
-	l := &Link{
-		AccountID: accountID, Seq: at.UnixMicro() + int64(i), DomainID: d.DomainID, Slug: d.Slug,
-		Destination: d.Destination, Title: d.Title, OpenGraph: d.OpenGraph, Expiry: d.Expiry,
-		Tags: d.Tags, ExternalID: d.ExternalID, Archived: d.Archived, ImportedClicks: d.ImportedClicks,
-		CreatedAt: at.Truncate(time.Millisecond), UpdatedAt: at.Truncate(time.Millisecond), Rev: 1,
-		Nonce: o.Nonce + "/" + strconv.Itoa(i),
-	}
-	l.ID = ID(accountID, l.Seq)
-	if !d.CreatedAt.IsZero() {
-		l.CreatedAt = d.CreatedAt // its place in the list is still that of its arrival
+	l := d.Link
+	l.AccountID, l.Seq, l.Nonce, l.Rev = accountID, at.UnixMicro()+int64(i), o.Nonce+"/"+strconv.Itoa(i), 1
+	l.ID, l.UpdatedAt = ID(accountID, l.Seq), at.Truncate(time.Millisecond)
+	if d.CreatedAt.IsZero() { // else its place in the list is still that of its arrival
+		l.CreatedAt = l.UpdatedAt
 	}
 	if d.Slug == "" {
 		l.Slug = drawn(l.Nonce, 0)
 	}
-	return l
+	return &l
 }
 
 // move takes the item on to another place, past those of its batch. The step

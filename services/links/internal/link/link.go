@@ -167,23 +167,11 @@ func IDsBelow(accountID string, before int64) (low, high string) {
 	return low, high
 }
 
-// Draft is a link that is to be made. An empty Slug asks for a generated one.
+// Draft is a link that is to be made. Set is what its owner chooses of it, and, of a link
+// that comes from elsewhere, its clicks there and when it was made, which may be unknown.
+// An empty Slug asks for a generated one.
 type Draft struct {
-	DomainID    string
-	Slug        Slug
-	Destination URL
-	Title       string
-	OpenGraph   OpenGraph
-	Expiry      Expiry
-	Tags        []string
-	ExternalID  string
-	Archived    bool
-
-	// Of a link that comes from elsewhere: its clicks there, and when it was made,
-	// which may be unknown.
-	ImportedClicks *int64
-	CreatedAt      time.Time
-
+	Link
 	// Ready is called with the link as it will be, before each commit that would make it.
 	// [Service.CreateAll] needs none.
 	Ready func(*Link) error

@@ -158,18 +158,9 @@ func (q Query) Matches(l *Link) bool {
 	switch {
 	case l.AccountID != q.AccountID, q.Before != Top && l.Seq >= q.Before,
 		q.Archived != nil && l.Archived != *q.Archived, q.DomainID != nil && l.DomainID != *q.DomainID,
-		q.Slug != "" && l.Slug.Folded() != q.Slug, q.ExternalID != "" && l.ExternalID != q.ExternalID:
+		q.Slug != "" && l.Slug.Folded() != q.Slug, q.ExternalID != "" && l.ExternalID != q.ExternalID,
+		len(label.Without(q.Tags, l.Tags)) > 0:
 		return false
 	}
-	for _, t := range q.Tags {
-		if !hasTag(l.Tags, t) {
-			return false
-		}
-	}
 	return len(q.Words) == 0 || search.Begin(l.Words(), q.Words)
-}
-
-func hasTag(tags []string, tag string) bool {
-	key := label.Key(tag)
-	return slices.ContainsFunc(tags, func(t string) bool { return label.Key(t) == key })
 }

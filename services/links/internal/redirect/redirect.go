@@ -15,7 +15,7 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
-	"strconv"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -301,29 +301,13 @@ func segmentOf(ctx *fasthttp.RequestCtx) []byte {
 	}
 	path = path[1:]
 	if bytes.IndexByte(path, '%') >= 0 {
-		path = unescape(path)
-	}
-	return path
-}
-
-func unescape(path []byte) []byte {
-	out := make([]byte, 0, len(path))
-	for i := 0; i < len(path); i++ {
-		if path[i] != '%' {
-			out = append(out, path[i])
-			continue
-		}
-		if i+2 >= len(path) {
-			return nil
-		}
-		n, err := strconv.ParseUint(string(path[i+1:i+3]), 16, 8)
+		text, err := url.PathUnescape(string(path))
 		if err != nil {
 			return nil
 		}
-		out = append(out, byte(n))
-		i += 2
+		path = []byte(text)
 	}
-	return out
+	return path
 }
 
 // isPrefetch looks through the headers once: each of the four by its name would read

@@ -82,7 +82,7 @@ func newWorld(t testing.TB) world {
 
 func draft(slug string) link.Draft {
 	return link.Draft{
-		Slug: link.Slug(slug), Destination: link.URL{Given: "https://a.example", Location: "https://a.example/"},
+		Link:  link.Link{Slug: link.Slug(slug), Destination: link.URL{Given: "https://a.example", Location: "https://a.example/"}},
 		Ready: func(*link.Link) error { return nil },
 	}
 }
@@ -695,7 +695,9 @@ func long(i int) link.Draft {
 			path.WriteRune(rune(0x20000 + (i*997+word*131+letter*17)%40000))
 		}
 	}
-	return link.Draft{Destination: link.URL{Given: "https://a.example" + path.String(), Location: "https://a.example" + (&url.URL{Path: path.String()}).EscapedPath()}}
+	return link.Draft{Link: link.Link{
+		Destination: link.URL{Given: "https://a.example" + path.String(), Location: "https://a.example" + (&url.URL{Path: path.String()}).EscapedPath()},
+	}}
 }
 
 // told counts the account's events of a type.

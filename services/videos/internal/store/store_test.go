@@ -140,7 +140,7 @@ func TestAnAccountsTagsAreThoseOfItsVideos(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
 	names := func() []string {
-		found, _, err := tags.New(firestoredb.Use(b.client, 10*time.Second), tags.Links, nil).List(t.Context(), "acc_a", "", "", 10)
+		found, _, err := tags.New(firestoredb.Use(b.client, 10*time.Second), tags.Links, time.Now).List(t.Context(), "acc_a", "", "", 10)
 		if err != nil {
 			t.Fatal(err)
 		}
