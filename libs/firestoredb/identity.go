@@ -63,7 +63,8 @@ func (db *DB) Identity(ctx context.Context) (string, error) {
 	}
 	if d.Format != Format {
 		return "", fmt.Errorf("%w: its records have the format %d, and this build needs %d. Nothing was read or changed. "+
-			"Give this release a database and a bucket of its own, and import the links (docs/operations.md, Data of another version)", ErrFormat, d.Format, Format)
+			"Give this release a database and a bucket of its own, and import the links (docs/operations.md, Data of another version)",
+			ErrFormat, d.Format, Format)
 	}
 	db.known.Store(true)
 	name, _, _ := strings.Cut(ref.Path, "/documents/")

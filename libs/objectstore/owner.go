@@ -28,7 +28,8 @@ func (s *Store) Owner(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if o.Size == 0 || o.Size > maxOwner {
-		return "", fmt.Errorf("%w, or nobody's: %s of bucket %s has %d bytes, which is no name of a database", ErrForeign, OwnerObject, s.bucketName, o.Size)
+		return "", fmt.Errorf("%w, or nobody's: %s of bucket %s has %d bytes, which is no name of a database",
+			ErrForeign, OwnerObject, s.bucketName, o.Size)
 	}
 	var name bytes.Buffer
 	if _, err := s.Download(ctx, OwnerObject, o.Generation, &name); err != nil {

@@ -138,7 +138,9 @@ func (s *iamSigner) sign(ctx context.Context, account string, b []byte) ([]byte,
 
 // signed builds a V4 signed address. storage.SignedURL does the same, but reads the wall clock, which a test cannot
 // move, parses the key at each call and takes no context; a test holds both to the same result.
-func (s *Store) signed(ctx context.Context, method, object string, ttl time.Duration, headers map[string]string, query url.Values) (string, time.Time, error) {
+func (s *Store) signed(
+	ctx context.Context, method, object string, ttl time.Duration, headers map[string]string, query url.Values,
+) (string, time.Time, error) {
 	if object == "" || ttl < time.Second || ttl > MaxTTL {
 		return "", time.Time{}, fmt.Errorf("sign address: object %q for %v is not possible", object, ttl)
 	}

@@ -83,7 +83,8 @@ func (p *preflight) run(ctx context.Context) error {
 		do   func(context.Context)
 	}{
 		{"clock", false, p.checkClock}, {"indexes", false, p.checkIndexes}, {"TTL policies", false, p.checkTTL}, {"bucket", false, p.checkBucket},
-		{"owner", false, p.checkOwner}, {"signing", false, p.checkSigning}, {"Redis", p.ownRedis, p.checkRedis}, {"notification", !p.notification, p.checkNotification},
+		{"owner", false, p.checkOwner}, {"signing", false, p.checkSigning}, {"Redis", p.ownRedis, p.checkRedis},
+		{"notification", !p.notification, p.checkNotification},
 	}
 	failed := 0
 	for _, c := range checks {

@@ -103,7 +103,8 @@ func (p *preflight) checkOwner(ctx context.Context) {
 	case errors.Is(err, objectstore.ErrForeign):
 		p.complain("%v. If the bucket is this release's, delete that object; videos writes it again.", err)
 	case err != nil:
-		p.complain("%s cannot be read: %v. The account needs roles/storage.objectAdmin on the bucket %s.", objectstore.OwnerObject, err, p.Storage.Bucket)
+		p.complain("%s cannot be read: %v. The account needs roles/storage.objectAdmin on the bucket %s.",
+			objectstore.OwnerObject, err, p.Storage.Bucket)
 	case owner != "" && owner != database:
 		p.complain("the bucket %s belongs to the database %s, and this release uses %s. Give each release a bucket of its own. "+
 			"If this bucket is to change hands for good, delete its object %s first.", p.Storage.Bucket, owner, database, objectstore.OwnerObject)
@@ -154,7 +155,8 @@ func (p *preflight) checkSigning(ctx context.Context) {
 		what, err = "download", send(ctx, http.MethodGet, get, nil, content)
 	}
 	if err != nil {
-		p.complain("a signed %s is refused: %v. The account that signs needs roles/storage.objectAdmin on the bucket %s.", what, err, p.Storage.Bucket)
+		p.complain("a signed %s is refused: %v. The account that signs needs roles/storage.objectAdmin on the bucket %s.",
+			what, err, p.Storage.Bucket)
 	}
 }
 
