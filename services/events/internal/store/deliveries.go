@@ -101,11 +101,7 @@ func (s *Store) later() firestore.Update {
 
 // setAside changes a record that cannot be read so that nothing finds it for now.
 func (s *Store) setAside(ctx context.Context, snap *firestore.DocumentSnapshot, updates ...firestore.Update) error {
-	err := s.db.Do(ctx, "set aside what cannot be read", func(ctx context.Context) error {
-		_, err := snap.Ref.Update(ctx, updates, firestore.LastUpdateTime(snap.UpdateTime))
-		return err
-	})
-	return firestoredb.IgnoreMoved(err)
+	return firestoredb.IgnoreMoved(s.update(ctx, "set aside what cannot be read", snap.Ref, updates, firestore.LastUpdateTime(snap.UpdateTime)))
 }
 
 // Deliveries lists a webhook's, newest first.
@@ -174,14 +170,7 @@ func (s *Store) Flying(ctx context.Context, accountID, webhookID string) (list [
 
 // AddDelivery stores a new delivery; one that is there already stays as it is.
 func (s *Store) AddDelivery(ctx context.Context, d *webhook.Delivery) error {
-	err := s.db.Do(ctx, "add delivery", func(ctx context.Context) error {
-		_, err := s.deliveryRef(d.ID).Create(ctx, s.fromDelivery(d))
-		return err
-	})
-	if errors.Is(err, firestoredb.ErrExists) {
-		return nil
-	}
-	return err
+	return s.create(ctx, "add delivery", s.deliveryRef(d.ID), s.fromDelivery(d))
 }
 
 // PutDelivery implements [webhook.Store].
@@ -374,14 +363,7 @@ func (s *Store) OpenReplays(ctx context.Context, webhookID string, most int) (in
 
 // AddReplay stores the wish for a replay; one that is there already stays.
 func (s *Store) AddReplay(ctx context.Context, r *webhook.Replay) error {
-	err := s.db.Do(ctx, "add replay", func(ctx context.Context) error {
-		_, err := s.replayRef(r.ID).Create(ctx, fromReplay(r))
-		return err
-	})
-	if errors.Is(err, firestoredb.ErrExists) {
-		return nil
-	}
-	return err
+	return s.create(ctx, "add replay", s.replayRef(r.ID), fromReplay(r))
 }
 
 var readReplay = firestoredb.Reader(func(snap firestoredb.Snap, d *replayDoc) *webhook.Replay {
@@ -430,20 +412,12 @@ func (s *Store) Advance(ctx context.Context, r, next *webhook.Replay, list []*we
 
 // RestReplay puts a replay off for a moment.
 func (s *Store) RestReplay(ctx context.Context, r *webhook.Replay) error {
-	err := s.db.Do(ctx, "put off replay", func(ctx context.Context) error {
-		_, err := s.replayRef(r.ID).Update(ctx, []firestore.Update{{Path: "dueAt", Value: s.now().Add(webhook.ReplayRest)}})
-		return err
-	})
-	if errors.Is(err, firestoredb.ErrNotFound) {
-		return nil // somebody else ended it
-	}
-	return err
+	// Somebody else may have ended it.
+	return firestoredb.IgnoreMoved(s.update(ctx, "put off replay", s.replayRef(r.ID),
+		[]firestore.Update{{Path: "dueAt", Value: s.now().Add(webhook.ReplayRest)}}))
 }
 
 // DropReplay removes a replay whose webhook is gone.
 func (s *Store) DropReplay(ctx context.Context, id string) error {
-	return s.db.Do(ctx, "drop replay", func(ctx context.Context) error {
-		_, err := s.replayRef(id).Delete(ctx)
-		return err
-	})
+	return s.db.DeleteAll(ctx, "drop replay", s.replayRef(id))
 }

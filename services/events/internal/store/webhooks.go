@@ -170,10 +170,7 @@ func (s *Store) Delete(ctx context.Context, accountID, id string, check func(rev
 // NoteHealth keeps since when a webhook fails; the zero time is a success. It is
 // not shown, so it has no event and leaves the revision alone.
 func (s *Store) NoteHealth(ctx context.Context, id string, failingSince time.Time) error {
-	return s.db.Do(ctx, "note health of webhook", func(ctx context.Context) error {
-		_, err := s.webhookRef(id).Update(ctx, []firestore.Update{{Path: "failingSince", Value: firestoredb.Optional(failingSince)}})
-		return err
-	})
+	return s.update(ctx, "note health of webhook", s.webhookRef(id), []firestore.Update{{Path: "failingSince", Value: firestoredb.Optional(failingSince)}})
 }
 
 // Rotation seals webhooks' secrets again with the first key. It has no events.
