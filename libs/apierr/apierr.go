@@ -263,6 +263,11 @@ func (e *Error) Is(target error) bool {
 	return ok && t.Code == e.Code
 }
 
+// ScopeRequired refuses a caller who lacks a scope.
+func ScopeRequired(scope, message string) *Error {
+	return &Error{Code: InsufficientScope, RequiredScope: scope, Message: message}
+}
+
 // From finds the [Error] in err's chain; anything else becomes an INTERNAL that
 // keeps err for the log. From(nil) is nil.
 func From(err error) *Error {

@@ -28,6 +28,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/linkreel/linkreel/libs/httpserver"
+	"github.com/linkreel/linkreel/libs/outage"
 )
 
 // Config is what every service has; services embed it in their own.
@@ -187,7 +188,7 @@ func Run(ctx context.Context, cfg Config, svc *Service) error {
 	stopping.Store(true)
 	if ctx.Err() != nil {
 		slog.Info("draining", "service", svc.Name, "for", cfg.Drain.String())
-		sleep(gctx, cfg.Drain)
+		outage.Pause(gctx, cfg.Drain)
 	}
 	for _, stop := range svc.Stopping {
 		stop()
@@ -291,7 +292,7 @@ func (c Call) untilAnswered(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		sleep(ctx, warmUpPause)
+		outage.Pause(ctx, warmUpPause)
 	}
 }
 
@@ -311,14 +312,5 @@ func within(ctx context.Context, what string, fn func() error) error {
 		return err
 	case <-ctx.Done():
 		return fmt.Errorf("%s did not end in time", what)
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
 	}
 }

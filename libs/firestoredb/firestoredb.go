@@ -187,20 +187,17 @@ func (db *DB) Ref(collection, id string) Ref {
 // and of makes the record of it.
 func Reader[D, T any](of func(snap Snap, d *D) T) func(Snap) (T, error) {
 	return func(snap Snap) (out T, err error) {
-		d, err := As[D](snap)
-		if err == nil {
-			out = of(snap, &d)
+		var d D
+		if err := snap.DataTo(&d); err != nil {
+			return out, fmt.Errorf("document %s/%s cannot be read: %w", snap.Ref.Parent.ID, snap.Ref.ID, err)
 		}
-		return out, err
+		return of(snap, &d), nil
 	}
 }
 
 // As reads a document as it is.
-func As[D any](snap Snap) (d D, err error) {
-	if err = snap.DataTo(&d); err != nil {
-		err = fmt.Errorf("document %s/%s cannot be read: %w", snap.Ref.Parent.ID, snap.Ref.ID, err)
-	}
-	return d, err
+func As[D any](snap Snap) (D, error) {
+	return Reader(func(_ Snap, d *D) D { return *d })(snap)
 }
 
 // Get reads one document; ErrNotFound when it is not there.
@@ -293,10 +290,8 @@ const aside = time.Hour
 // is behind it. It comes again an hour later, since a newer release may read it. The
 // error is the document's own, with whatever kept us from putting it off.
 func (db *DB) SetAside(ctx context.Context, b Broken, path string, now time.Time) error {
-	err := db.Do(ctx, "set aside", func(ctx context.Context) error {
-		_, err := b.Ref.Update(ctx, []firestore.Update{{Path: path, Value: now.Add(aside)}}, firestore.LastUpdateTime(b.UpdateTime))
-		return err
-	})
+	later := []firestore.Update{{Path: path, Value: now.Add(aside)}}
+	err := db.Update(ctx, "set aside", b.Ref, later, firestore.LastUpdateTime(b.UpdateTime))
 	return errors.Join(b.Err, IgnoreMoved(err))
 }
 
@@ -335,20 +330,29 @@ func (db *DB) ErasePage(ctx context.Context, what string, q firestore.Query, lim
 	return len(found), db.DeleteAll(ctx, what, found...)
 }
 
-// Optional is a time as a document keeps it: none is nil.
-func Optional(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
+// EraseAll removes all documents that a query finds, a page at a time.
+func (db *DB) EraseAll(ctx context.Context, what string, q firestore.Query, page int) error {
+	for {
+		if n, err := db.ErasePage(ctx, what, q, page); err != nil || n < page {
+			return err
+		}
 	}
-	return &t
 }
 
-// Time is a time that a document may lack.
-func Time(t *time.Time) time.Time {
-	if t == nil {
-		return time.Time{}
-	}
-	return *t
+// Create writes one document, which must not be there yet.
+func (db *DB) Create(ctx context.Context, what string, ref Ref, doc any) error {
+	return db.Do(ctx, what, func(ctx context.Context) error {
+		_, err := ref.Create(ctx, doc)
+		return err
+	})
+}
+
+// Update writes fields of one document, which must be there.
+func (db *DB) Update(ctx context.Context, what string, ref Ref, updates []firestore.Update, when ...firestore.Precondition) error {
+	return db.Do(ctx, what, func(ctx context.Context) error {
+		_, err := ref.Update(ctx, updates, when...)
+		return err
+	})
 }
 
 // DeleteAll deletes documents in one commit. That one is not there is no error.

@@ -10,7 +10,8 @@ import (
 // What pages of other origins may send and read.
 const (
 	corsHeaders = "Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match"
-	corsExposed = "ETag, Idempotent-Replayed, Link, Location, RateLimit, RateLimit-Policy, Retry-After, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-Request-Id"
+	corsExposed = "ETag, Idempotent-Replayed, Link, Location, RateLimit, RateLimit-Policy, Retry-After, " +
+		"X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-Request-Id"
 )
 
 // cors lets pages of the configured origins call /api/, and answers a browser's

@@ -6,11 +6,12 @@ import (
 	"strings"
 
 	"github.com/gofiber/fiber/v2"
+	"github.com/valyala/fasthttp"
+
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
 	"github.com/linkreel/linkreel/libs/identity"
 	"github.com/linkreel/linkreel/libs/record"
-	"github.com/valyala/fasthttp"
 )
 
 const idempotencyKey = "Idempotency-Key"
@@ -100,7 +101,8 @@ func lasting(h *fasthttp.ResponseHeader) map[string]string {
 	for k, v := range h.All() {
 		name := strings.ToLower(string(k))
 		switch name {
-		case "x-request-id", "date", "server", "connection", "vary", "content-length", "transfer-encoding", "ratelimit", "ratelimit-policy", "retry-after":
+		case "x-request-id", "date", "server", "connection", "vary", "content-length", "transfer-encoding",
+			"ratelimit", "ratelimit-policy", "retry-after":
 			continue
 		}
 		if !strings.HasPrefix(name, "x-ratelimit-") && !strings.HasPrefix(name, "access-control-") {

@@ -13,6 +13,7 @@ import (
 	"cloud.google.com/go/storage"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/outage"
 )
 
 var errStalled = errors.New("transfer has stalled")
@@ -101,9 +102,7 @@ func (s *Store) fetch(ctx context.Context, o Object, w io.Writer) error {
 		if try++; try == tries || ctx.Err() != nil || !storage.ShouldRetry(err) && !errors.Is(err, errStalled) {
 			return mapError(err)
 		}
-		select {
-		case <-time.After(min(100*time.Millisecond<<try, 5*time.Second)):
-		case <-ctx.Done():
+		if !outage.Pause(ctx, min(100*time.Millisecond<<try, 5*time.Second)) {
 			return mapError(ctx.Err())
 		}
 	}

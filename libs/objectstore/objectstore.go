@@ -11,6 +11,7 @@
 package objectstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -126,7 +127,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("open storage: bucket %q under %q is not an address", cfg.Bucket, cfg.PublicURL)
 	}
 	s := &Store{breaker: outage.New(outage.Config{Name: "storage", Failures: 5, Over: time.Second, Rest: time.Second}), bucketName: cfg.Bucket, public: public, clock: cfg.Clock,
-		timeout: or(cfg.Timeout, 5*time.Second), stall: or(cfg.StallTimeout, 30*time.Second), transfer: or(cfg.TransferTimeout, 2*time.Hour)}
+		timeout: cmp.Or(cfg.Timeout, 5*time.Second), stall: cmp.Or(cfg.StallTimeout, 30*time.Second), transfer: cmp.Or(cfg.TransferTimeout, 2*time.Hour)}
 	if s.clock == nil {
 		s.clock = time.Now
 	}
@@ -162,13 +163,6 @@ func localAuth(tokens string) option.ClientOption {
 		return option.WithoutAuthentication()
 	}
 	return option.WithTokenSource(oauth2.StaticTokenSource(&oauth2.Token{AccessToken: token}))
-}
-
-func or(d, fallback time.Duration) time.Duration {
-	if d > 0 {
-		return d
-	}
-	return fallback
 }
 
 func newSigner(cfg Config, timeout time.Duration) (signer, error) {

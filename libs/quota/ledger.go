@@ -19,16 +19,7 @@ const Collection = "quotas"
 
 // Forget removes all that is kept about an account that is erased.
 func Forget(ctx context.Context, db *firestoredb.DB, account string) error {
-	const page = 450
-	for {
-		left, err := db.Find(ctx, "list ledgers", db.Collection(Collection).Where("accountId", "==", account).Limit(page))
-		if err != nil {
-			return err
-		}
-		if err := db.DeleteAll(ctx, "remove ledgers", left...); err != nil || len(left) < page {
-			return err
-		}
-	}
+	return db.EraseAll(ctx, "remove ledgers", db.Collection(Collection).Where("accountId", "==", account), 450)
 }
 
 // document is a ledger or a fence. A ledger's state is one text, since nobody asks for

@@ -104,9 +104,6 @@ func (k *Kept[T]) PutOff(ctx context.Context, id string, at, stored time.Time) e
 // UpdateStored writes fields of a record unless it was changed or removed since it was
 // read. It is for what no event and no label has to do with.
 func (k *Kept[T]) UpdateStored(ctx context.Context, id string, stored time.Time, updates ...firestore.Update) error {
-	err := k.db.Do(ctx, "put off "+k.k.Object, func(ctx context.Context) error {
-		_, err := k.db.Collection(k.k.Collection).Doc(id).Update(ctx, updates, firestore.LastUpdateTime(stored))
-		return err
-	})
-	return firestoredb.IgnoreMoved(err)
+	ref := k.db.Collection(k.k.Collection).Doc(id)
+	return firestoredb.IgnoreMoved(k.db.Update(ctx, "put off "+k.k.Object, ref, updates, firestore.LastUpdateTime(stored)))
 }

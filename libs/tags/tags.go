@@ -244,11 +244,6 @@ func (s *Store) sweep(ctx context.Context, ref *firestore.DocumentRef, carried C
 
 // Forget removes all tags of an account's records of this kind.
 func (s *Store) Forget(ctx context.Context, accountID string) error {
-	const page = 300
 	mine := s.db.Collection(Collection).Where("accountId", "==", accountID).Where("kind", "==", string(s.kind))
-	for {
-		if n, err := s.db.ErasePage(ctx, "forget tags", mine, page); err != nil || n < page {
-			return err
-		}
-	}
+	return s.db.EraseAll(ctx, "forget tags", mine, 300)
 }

@@ -95,6 +95,10 @@ func TestWhatAChangeWrites(t *testing.T) {
 		if a := r.api(key, step.method, step.path, body, headers...); a.status != step.status {
 			t.Fatalf("%s: %v", step.what, a)
 		}
+		// The answer is kept in the commit of what it shows, not after it.
+		if n := c.Firestore.Stats(); strings.Contains(step.what, "Idempotency-Key") && n.Calls["Commit"] != 1 {
+			t.Errorf("%s takes %d commits", step.what, n.Calls["Commit"])
+		}
 		if n := c.Firestore.Stats().Reads; step.what == "create under an Idempotency-Key" && n != 0 {
 			t.Errorf("%s reads %d documents", step.what, n)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
+	"github.com/linkreel/linkreel/libs/outage"
 	"github.com/linkreel/linkreel/libs/tags"
 	"github.com/linkreel/linkreel/libs/transcode/jobs"
 	"github.com/linkreel/linkreel/services/auth"
@@ -46,10 +47,8 @@ func (s *Stack) superviseRedis() error {
 		case <-s.Redis.Done():
 		}
 		slog.Warn("redis ended; starting it again")
-		select {
-		case <-s.ctx.Done():
+		if !outage.Pause(s.ctx, 500*time.Millisecond) {
 			return nil
-		case <-time.After(500 * time.Millisecond):
 		}
 		if err := s.Redis.Restart(s.ctx); err != nil && s.ctx.Err() == nil {
 			slog.Warn("redis does not start", "error", err)

@@ -117,10 +117,7 @@ func (s *Store) Create(ctx context.Context, j transcode.Job) (bool, error) {
 		Limits: j.Limits, Trace: j.Trace, CreatedAt: j.CreatedAt, Parent: j.Parent, Spec: j.Spec, Still: j.Still,
 		State: transcode.Queued, DueAt: now, DueBucket: bucketOf(j.ID), UpdatedAt: now,
 	}
-	err := s.db.Do(ctx, "create job", func(ctx context.Context) error {
-		_, err := s.ref(j.ID).Create(ctx, d)
-		return err
-	})
+	err := s.db.Create(ctx, "create job", s.ref(j.ID), d)
 	if errors.Is(err, firestoredb.ErrExists) {
 		return false, nil
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 
@@ -51,4 +52,37 @@ func (s *Server) Export(ctx context.Context, w io.Writer) error {
 // exports can be compared.
 func compactJSON(b []byte) ([]byte, error) {
 	return json.Marshal(json.RawMessage(b))
+}
+
+// Wipe deletes every document of every database. Listeners see them go.
+func (s *Server) Wipe(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	err := s.writer.administer(func(sn *snapshot) ([]change, error) {
+		at := s.clock.tick()
+		var changes []change
+		var databases [][]byte
+		err := eachDatabase(sn.tx, func(database string, b *bolt.Bucket) error {
+			databases = append(databases, []byte(database))
+			return b.Bucket(docsBucket).ForEach(func(k, record []byte) error {
+				name := joinName(database, decodeDocumentKey(k))
+				d, err := decodeDocument(name, record)
+				changes = append(changes, change{at: at, name: name, before: d})
+				return err
+			})
+		})
+		for _, b := range databases {
+			err = errors.Join(err, sn.tx.DeleteBucket(b))
+		}
+		if err != nil {
+			return nil, err
+		}
+		s.store.history.forget(at) // too much to remember
+		return changes, nil
+	})
+	if err != nil {
+		return fmt.Errorf("firestore: wipe: %w", err)
+	}
+	return nil
 }

@@ -158,6 +158,7 @@ func (w *writer) commit(batch []*commitRequest) {
 	}
 	s.stats.committed(changes)
 	s.store.history.prune(after)
+	s.hub.publish(changes)
 }
 
 // write answers the newest commit before and after the batch.

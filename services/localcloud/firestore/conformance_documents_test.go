@@ -279,6 +279,18 @@ var documentBehaviours = []behaviour{
 		must(t, err)
 		wantEqual(t, collections(t, c.Collections(ctxOf(t))), "b")
 	}},
+	{name: "listing/documents include missing ones that have something below", run: func(t *testing.T, c *gc.Client) {
+		set(t, c, "k/b", fields{})
+		set(t, c, "k/a/s/1", fields{})
+		set(t, c, "k/c/s/1/t/1", fields{})
+		refs, err := c.Collection("k").DocumentRefs(ctxOf(t)).GetAll()
+		must(t, err)
+		var ids []string
+		for _, r := range refs {
+			ids = append(ids, r.ID)
+		}
+		wantEqual(t, strings.Join(ids, " "), "a b c")
+	}},
 }
 
 func collections(t *testing.T, it *gc.CollectionIterator) string {

@@ -176,6 +176,22 @@ var queryBehaviours = []behaviour{
 		set(t, c, "x/1/k/c", fields{"n": 2})
 		wantIDs(t, c.CollectionGroup("k").Where("n", "==", 1), "a b")
 	}},
+	{name: "group/partitions cover everything once", run: func(t *testing.T, c *gc.Client) {
+		for _, p := range []string{"k/a", "k/b", "x/1/k/c", "x/1/k/d", "x/2/k/e"} {
+			set(t, c, p, fields{})
+		}
+		queries, err := c.CollectionGroup("k").GetPartitionedQueries(ctxOf(t), 3)
+		must(t, err)
+		n := 0
+		for _, q := range queries {
+			docs, err := q.Documents(ctxOf(t)).GetAll()
+			must(t, err)
+			n += len(docs)
+		}
+		if n != 5 || len(queries) < 2 {
+			t.Errorf("%d documents in %d parts", n, len(queries))
+		}
+	}, onlyOurs: "it does not partition small collections"},
 	{name: "query/5,000 documents", run: func(t *testing.T, c *gc.Client) {
 		for range 10 {
 			b := c.Batch() //nolint:staticcheck // the atomic batch

@@ -30,7 +30,7 @@ type behaviour struct {
 
 func conformance() []behaviour {
 	return slices.Concat(documentBehaviours, transformBehaviours, batchBehaviours, queryBehaviours,
-		cursorBehaviours, aggregateBehaviours, transactionBehaviours, limitBehaviours)
+		cursorBehaviours, aggregateBehaviours, transactionBehaviours, listenBehaviours, limitBehaviours)
 }
 
 // TestConformance gives each behaviour a server of its own.

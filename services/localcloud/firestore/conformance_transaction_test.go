@@ -225,6 +225,120 @@ func addOne(c *gc.Client) func(context.Context, *gc.Transaction) error {
 	}
 }
 
+var listenBehaviours = []behaviour{
+	{name: "listen/a document, from missing through changes to deleted", run: func(t *testing.T, c *gc.Client) {
+		it := c.Doc("k/a").Snapshots(ctxOf(t))
+		defer it.Stop()
+		next := func() *gc.DocumentSnapshot {
+			d, err := it.Next()
+			if d == nil {
+				must(t, err)
+			}
+			return d
+		}
+		wantEqual(t, next().Exists(), false)
+		set(t, c, "k/a", fields{"n": 1})
+		wantEqual(t, next().Data(), fields{"n": int64(1)})
+		set(t, c, "k/a", fields{"n": 2})
+		wantEqual(t, next().Data(), fields{"n": int64(2)})
+		_, err := c.Doc("k/a").Delete(ctxOf(t))
+		must(t, err)
+		wantEqual(t, next().Exists(), false)
+	}},
+	{name: "listen/a query starts with its result", run: func(t *testing.T, c *gc.Client) {
+		seed(t, c, numbers())
+		it := c.Collection("k").Where("g", "==", "x").OrderBy("n", gc.Desc).Snapshots(ctxOf(t))
+		defer it.Stop()
+		wantNext(t, it, "b a", "added b, added a")
+	}},
+	{name: "listen/a query of nothing starts with nothing", run: func(t *testing.T, c *gc.Client) {
+		it := c.Collection("k").Snapshots(ctxOf(t))
+		defer it.Stop()
+		wantNext(t, it, "", "")
+	}},
+	{name: "listen/a query sees documents come, change and go", run: func(t *testing.T, c *gc.Client) {
+		it := c.Collection("k").Where("g", "==", "x").OrderBy("n", gc.Asc).Snapshots(ctxOf(t))
+		defer it.Stop()
+		wantNext(t, it, "", "")
+		set(t, c, "k/a", fields{"n": 2, "g": "x"})
+		wantNext(t, it, "a", "added a")
+		set(t, c, "k/b", fields{"n": 1, "g": "x"})
+		wantNext(t, it, "b a", "added b")
+		set(t, c, "k/b", fields{"n": 3, "g": "x"})
+		wantNext(t, it, "a b", "modified b")
+		set(t, c, "k/a", fields{"n": 2, "g": "y"})
+		wantNext(t, it, "b", "removed a")
+		_, err := c.Doc("k/b").Delete(ctxOf(t))
+		must(t, err)
+		wantNext(t, it, "", "removed b")
+	}},
+	{name: "listen/a limited query fills up when one goes", run: func(t *testing.T, c *gc.Client) {
+		seed(t, c, numbers())
+		it := c.Collection("k").OrderBy("n", gc.Asc).Limit(2).Snapshots(ctxOf(t))
+		defer it.Stop()
+		wantNext(t, it, "a b", "added a, added b")
+		_, err := c.Doc("k/a").Delete(ctxOf(t))
+		must(t, err)
+		wantNext(t, it, "b c", "removed a, added c")
+	}},
+	{name: "listen/a batch is one snapshot", run: func(t *testing.T, c *gc.Client) {
+		it := c.Collection("k").Snapshots(ctxOf(t))
+		defer it.Stop()
+		wantNext(t, it, "", "")
+		seed(t, c, map[string]fields{"a": {}, "b": {}, "c": {}})
+		wantNext(t, it, "a b c", "added a, added b, added c")
+	}},
+	{name: "listen/other collections do not disturb", run: func(t *testing.T, c *gc.Client) {
+		it := c.Collection("k").Snapshots(ctxOf(t))
+		defer it.Stop()
+		wantNext(t, it, "", "")
+		set(t, c, "other/a", fields{})
+		set(t, c, "k/a/k/deep", fields{})
+		set(t, c, "k/b", fields{})
+		wantNext(t, it, "b", "added b")
+	}},
+	{name: "listen/a collection group", run: func(t *testing.T, c *gc.Client) {
+		it := c.CollectionGroup("k").Snapshots(ctxOf(t))
+		defer it.Stop()
+		wantNext(t, it, "", "")
+		set(t, c, "x/1/k/a", fields{})
+		wantNext(t, it, "a", "added a")
+	}},
+	{name: "listen/snapshots grow in read time", run: func(t *testing.T, c *gc.Client) {
+		it := c.Collection("k").Snapshots(ctxOf(t))
+		defer it.Stop()
+		first, err := it.Next()
+		must(t, err)
+		r := set(t, c, "k/a", fields{})
+		second, err := it.Next()
+		must(t, err)
+		if !second.ReadTime.After(first.ReadTime) || second.ReadTime.Before(r.UpdateTime) {
+			t.Errorf("read times %v, %v, written at %v", first.ReadTime, second.ReadTime, r.UpdateTime)
+		}
+	}},
+	{name: "listen/a query that is refused ends the iterator", run: func(t *testing.T, c *gc.Client) {
+		it := c.Collection("k").Where("n", "in", make([]int, 31)).Snapshots(ctxOf(t))
+		defer it.Stop()
+		_, err := it.Next()
+		wantCode(t, err, codes.InvalidArgument)
+	}},
+}
+
+// wantNext compares the next snapshot's documents and its changes.
+func wantNext(t *testing.T, it *gc.QuerySnapshotIterator, want, changes string) {
+	t.Helper()
+	snap, err := it.Next()
+	must(t, err)
+	docs, err := snap.Documents.GetAll()
+	must(t, err)
+	wantEqual(t, ids(docs), want)
+	var got []string
+	for _, ch := range snap.Changes {
+		got = append(got, []string{"added", "removed", "modified"}[ch.Kind]+" "+ch.Doc.Ref.ID)
+	}
+	wantEqual(t, strings.Join(got, ", "), changes)
+}
+
 var limitBehaviours = []behaviour{
 	{name: "limit/a document of 1,000 KB is accepted", run: func(t *testing.T, c *gc.Client) {
 		set(t, c, "k/a", fields{"x": strings.Repeat("x", 1_000_000)})

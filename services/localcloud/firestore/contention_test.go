@@ -24,19 +24,16 @@ type session struct {
 	t *testing.T
 	pb.FirestoreClient
 	server *firestore.Server
-	mode   pb.TransactionOptions_ConcurrencyMode // of the transactions that it begins
 }
 
 func newSession(t *testing.T, o firestore.Options) *session {
 	s := open(t, o)
-	return &session{t: t, FirestoreClient: raw(t, s), server: s}
+	return &session{t, raw(t, s), s}
 }
 
 func (s *session) begin() []byte {
 	s.t.Helper()
-	r, err := s.BeginTransaction(ctxOf(s.t), &pb.BeginTransactionRequest{Database: database, Options: &pb.TransactionOptions{
-		Mode: &pb.TransactionOptions_ReadWrite_{ReadWrite: &pb.TransactionOptions_ReadWrite{ConcurrencyMode: s.mode}},
-	}})
+	r, err := s.BeginTransaction(ctxOf(s.t), &pb.BeginTransactionRequest{Database: database})
 	must(s.t, err)
 	return r.GetTransaction()
 }
@@ -94,10 +91,10 @@ func TestContention(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name string
-		mode pb.TransactionOptions_ConcurrencyMode
+		mode firestore.Mode
 		run  func(t *testing.T, s *session)
 	}{
-		{"pessimistic: a write waits for a reading transaction, then is Aborted", pb.TransactionOptions_PESSIMISTIC, func(t *testing.T, s *session) {
+		{"pessimistic: a write waits for a reading transaction, then is Aborted", firestore.Pessimistic, func(t *testing.T, s *session) {
 			tx := s.begin()
 			must(t, s.read(tx, "a"))
 			start := time.Now()
@@ -108,17 +105,17 @@ func TestContention(t *testing.T) {
 			must(t, s.write(tx, "a", 2))
 			must(t, s.write(nil, "a", 3))
 		}},
-		{"pessimistic: plain reads do not wait", pb.TransactionOptions_PESSIMISTIC, func(t *testing.T, s *session) {
+		{"pessimistic: plain reads do not wait", firestore.Pessimistic, func(t *testing.T, s *session) {
 			tx := s.begin()
 			must(t, s.read(tx, "a"))
 			must(t, s.read(nil, "a"))
 		}},
-		{"pessimistic: other documents are free", pb.TransactionOptions_PESSIMISTIC, func(t *testing.T, s *session) {
+		{"pessimistic: other documents are free", firestore.Pessimistic, func(t *testing.T, s *session) {
 			tx := s.begin()
 			must(t, s.read(tx, "a"))
 			must(t, s.write(nil, "b", 1))
 		}},
-		{"pessimistic: of two that wait for each other one is Aborted at once, the other goes on", pb.TransactionOptions_PESSIMISTIC, func(t *testing.T, s *session) {
+		{"pessimistic: of two that wait for each other one is Aborted at once, the other goes on", firestore.Pessimistic, func(t *testing.T, s *session) {
 			one, two := s.begin(), s.begin()
 			must(t, s.read(one, "a"))
 			must(t, s.read(two, "a"))
@@ -133,7 +130,7 @@ func TestContention(t *testing.T) {
 				t.Errorf("answers %v and %v, want one success", first, second)
 			}
 		}},
-		{"pessimistic: a rollback lets waiting writes pass", pb.TransactionOptions_PESSIMISTIC, func(t *testing.T, s *session) {
+		{"pessimistic: a rollback lets waiting writes pass", firestore.Pessimistic, func(t *testing.T, s *session) {
 			tx := s.begin()
 			must(t, s.read(tx, "a"))
 			_, err := s.Rollback(ctxOf(t), &pb.RollbackRequest{Database: database, Transaction: tx})
@@ -141,79 +138,98 @@ func TestContention(t *testing.T) {
 			must(t, s.write(nil, "a", 1))
 			wantCode(t, s.write(tx, "a", 2), codes.InvalidArgument)
 		}},
-		{"pessimistic: what a query has found is locked", pb.TransactionOptions_PESSIMISTIC, func(t *testing.T, s *session) {
+		{"pessimistic: what a query has found is locked", firestore.Pessimistic, func(t *testing.T, s *session) {
 			must(t, s.write(nil, "a", 1))
 			tx := s.begin()
 			wantEqual(t, s.find(tx), 1)
 			wantCode(t, s.write(nil, "a", 2), codes.Aborted)
 			must(t, s.write(tx, "b", 2))
 		}},
-		{"pessimistic: a document that a query would have found aborts", pb.TransactionOptions_PESSIMISTIC, func(t *testing.T, s *session) {
+		{"pessimistic: a document that a query would have found aborts", firestore.Pessimistic, func(t *testing.T, s *session) {
 			tx := s.begin()
 			wantEqual(t, s.find(tx), 0)
 			must(t, s.write(nil, "a", 1))
 			wantCode(t, s.write(tx, "b", 2), codes.Aborted)
 		}},
-		{"pessimistic: an idle transaction is given up", pb.TransactionOptions_PESSIMISTIC, func(t *testing.T, s *session) {
+		{"pessimistic: an idle transaction is given up", firestore.Pessimistic, func(t *testing.T, s *session) {
 			tx := s.begin()
 			must(t, s.read(tx, "a"))
 			firestore.ExpireTransactions(s.server, time.Hour)
 			must(t, s.write(nil, "a", 1))
 			wantCode(t, s.read(tx, "a"), codes.InvalidArgument)
 		}},
-		{"optimistic: a write does not wait, and the transaction is Aborted", pb.TransactionOptions_OPTIMISTIC, func(t *testing.T, s *session) {
+		{"optimistic: a write does not wait, and the transaction is Aborted", firestore.Optimistic, func(t *testing.T, s *session) {
 			tx := s.begin()
 			must(t, s.read(tx, "a"))
 			must(t, s.write(nil, "a", 1))
 			wantCode(t, s.write(tx, "a", 2), codes.Aborted)
 		}},
-		{"optimistic: what was read may be missing and appear", pb.TransactionOptions_OPTIMISTIC, func(t *testing.T, s *session) {
+		{"optimistic: what was read may be missing and appear", firestore.Optimistic, func(t *testing.T, s *session) {
 			tx := s.begin()
 			must(t, s.read(tx, "a"))
 			must(t, s.write(nil, "a", 1))
 			wantCode(t, s.write(tx, "b", 2), codes.Aborted)
 		}},
-		{"optimistic: a document that a query would have found aborts", pb.TransactionOptions_OPTIMISTIC, func(t *testing.T, s *session) {
+		{"optimistic: a document that a query would have found aborts", firestore.Optimistic, func(t *testing.T, s *session) {
 			tx := s.begin()
 			wantEqual(t, s.find(tx), 0)
 			must(t, s.write(nil, "a", 1))
 			wantCode(t, s.write(tx, "b", 2), codes.Aborted)
 		}},
-		{"optimistic: all reads are of one moment", pb.TransactionOptions_OPTIMISTIC, func(t *testing.T, s *session) {
+		{"optimistic: all reads are of one moment", firestore.Optimistic, func(t *testing.T, s *session) {
 			tx := s.begin()
 			must(t, s.read(tx, "other"))
 			must(t, s.write(nil, "a", 1))
 			wantEqual(t, s.find(tx), 0)
 		}},
+		{"fast: a second reader waits for the first transaction", firestore.Fast, func(t *testing.T, s *session) {
+			one, two := s.begin(), s.begin()
+			must(t, s.read(one, "a"))
+			read := make(chan error, 1)
+			go func() { read <- s.read(two, "a") }()
+			must(t, s.write(one, "a", 1))
+			must(t, <-read)
+			must(t, s.write(two, "a", 2))
+		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			s := newSession(t, firestore.Options{LockTimeout: 100 * time.Millisecond})
-			s.mode = tt.mode
-			tt.run(t, s)
+			timeout := 100 * time.Millisecond
+			if tt.mode == firestore.Fast {
+				timeout = 10 * time.Second
+			}
+			tt.run(t, newSession(t, firestore.Options{Mode: tt.mode, LockTimeout: timeout}))
 		})
 	}
 }
 
-// TestContentionLosesNoIncrement has callers increment one document through the real
-// client's transactions.
+// TestContentionLosesNoIncrement has callers increment one document through
+// the real client's transactions, in every mode.
 func TestContentionLosesNoIncrement(t *testing.T) {
 	t.Parallel()
-	s := open(t, firestore.Options{Path: filepath.Join(t.TempDir(), "data.db")})
-	c := client(t, s)
-	set(t, c, "k/a", fields{"n": 0})
-	const callers, each = 4, 5
-	var wg sync.WaitGroup
-	for range callers {
-		wg.Go(func() {
-			for range each {
-				if err := c.RunTransaction(context.Background(), addOne(c), gc.MaxAttempts(100)); err != nil {
-					t.Error(err)
-				}
+	for name, mode := range map[string]firestore.Mode{"pessimistic": firestore.Pessimistic, "optimistic": firestore.Optimistic, "fast": firestore.Fast} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t, firestore.Options{Path: filepath.Join(t.TempDir(), "data.db"), Mode: mode})
+			c := client(t, s)
+			set(t, c, "k/a", fields{"n": 0})
+			callers, each := 4, 5
+			if mode == firestore.Fast {
+				callers, each = 8, 50
 			}
+			var wg sync.WaitGroup
+			for range callers {
+				wg.Go(func() {
+					for range each {
+						if err := c.RunTransaction(context.Background(), addOne(c), gc.MaxAttempts(100)); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			wantFields(t, c, "k/a", fields{"n": int64(callers * each)})
+			t.Logf("%d aborted", s.Stats().Errors[codes.Aborted])
 		})
 	}
-	wg.Wait()
-	wantFields(t, c, "k/a", fields{"n": int64(callers * each)})
-	t.Logf("%d aborted", s.Stats().Errors[codes.Aborted])
 }

@@ -34,7 +34,7 @@ func TestDifferentialContention(t *testing.T) {
 		"1 rollback; 1 rollback; 1 read a",
 	} {
 		t.Run(story, func(t *testing.T) {
-			if a, b := tell(&session{t: t, FirestoreClient: ours, server: server}, story), tell(&session{t: t, FirestoreClient: theirs}, story); a != b {
+			if a, b := tell(&session{t, ours, server}, story), tell(&session{t, theirs, nil}, story); a != b {
 				t.Errorf("ours   %s\ntheirs %s", a, b)
 			}
 		})

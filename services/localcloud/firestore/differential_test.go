@@ -733,17 +733,36 @@ func (d *differential) get(side int, req *pb.BatchGetDocumentsRequest) answer {
 }
 
 func (d *differential) list() operation {
-	parent := d.root()
 	if d.IntN(2) == 0 {
-		parent = d.document()
-	}
-	return operation{kind: "list collections", text: parent, run: func(d *differential, side int) answer {
-		r, err := d.clients[side].ListCollectionIds(context.Background(), &pb.ListCollectionIdsRequest{Parent: parent})
-		if err != nil {
-			return failed(err)
+		parent := d.root()
+		if d.IntN(2) == 0 {
+			parent = d.document()
 		}
-		slices.Sort(r.GetCollectionIds())
-		return answer{names: r.GetCollectionIds()}
+		return operation{kind: "list collections", text: parent, run: func(d *differential, side int) answer {
+			r, err := d.clients[side].ListCollectionIds(context.Background(), &pb.ListCollectionIdsRequest{Parent: parent})
+			if err != nil {
+				return failed(err)
+			}
+			slices.Sort(r.GetCollectionIds())
+			return answer{names: r.GetCollectionIds()}
+		}}
+	}
+	req := &pb.ListDocumentsRequest{Parent: d.root(), CollectionId: d.collection(), ShowMissing: d.IntN(2) == 0, PageSize: int32(1 + d.IntN(20))}
+	return operation{kind: "list documents", text: describe(req), run: func(d *differential, side int) answer {
+		a := answer{}
+		req := proto.CloneOf(req)
+		for {
+			r, err := d.clients[side].ListDocuments(context.Background(), req)
+			if err != nil {
+				return failed(err)
+			}
+			for _, x := range r.GetDocuments() {
+				a.docs = append(a.docs, timeless(x))
+			}
+			if req.PageToken = r.GetNextPageToken(); req.PageToken == "" {
+				return a
+			}
+		}
 	}}
 }
 

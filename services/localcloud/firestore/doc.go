@@ -38,11 +38,20 @@
 //
 // # When transactions meet
 //
-// By default a write to a document that a transaction has read waits for it, and is Aborted after Options.LockTimeout; of two transactions that wait for
+// See Mode. By default a write to a document that a transaction has read waits for
+// it, and is Aborted after Options.LockTimeout; of two transactions that wait for
 // each other one is Aborted at once. Plain reads never wait. A transaction may ask to be
 // optimistic (TransactionOptions.ReadWrite.ConcurrencyMode): it locks nothing and is
 // Aborted at commit when what it read has changed. A transaction without calls for
 // a minute is given up.
+//
+// # Listening
+//
+// A stream may follow several targets. A change is sent only to targets that it may
+// concern; those with a limit or an offset are evaluated again, others are told the
+// difference. All changes of one commit come in one snapshot, in the order of commits. A
+// client that comes back with its resume token within a minute (and after a restart,
+// if nothing was committed since) is sent what has changed; later it is told to reset.
 //
 // # Testing with it
 //
@@ -54,9 +63,9 @@
 // # Known gaps
 //
 // States are readable for a minute (less after 64 MiB of changes), not for an hour.
-// Listening to changes, partitions of queries, lists of documents, calls that write a
-// single document, the Write stream of browsers, pipelines, vector search and query
-// explanation are answered with Unimplemented. The limit of 40,000 index entries per document and
+// The Write stream of browsers, calls that write a single document (client libraries
+// commit it instead), pipelines, vector search and query explanation are answered with
+// Unimplemented. The limit of 40,000 index entries per document and
 // security rules are not enforced. Index entries count toward the 10 MiB that one
 // commit may change only with Options.Indexes. Values of more than 1,500 bytes are sorted by all
 // of their bytes, where production looks at the first 1,500 only. REST is not spoken.

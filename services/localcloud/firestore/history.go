@@ -16,8 +16,8 @@ const (
 )
 
 // history remembers what documents were before recent commits. Laid over the
-// current state it gives the state at an earlier time, which transactions and read
-// times need.
+// current state it gives the state at an earlier time, which transactions,
+// read times and resumed listeners need.
 type history struct {
 	mu      sync.RWMutex
 	entries []pastVersion // by time
@@ -72,6 +72,13 @@ func (h *history) prune(now int64) {
 	}
 	clear(h.entries[:n])
 	h.entries = h.entries[n:]
+}
+
+// forget makes every earlier state unreadable.
+func (h *history) forget(at int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.entries, h.bytes, h.floor = nil, 0, at
 }
 
 // after is the index of the first entry later than a time. Caller holds mu.

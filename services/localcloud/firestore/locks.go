@@ -15,18 +15,23 @@ var (
 )
 
 // lockTable makes writers wait for the transactions that have read what they
-// want to write, unless those are optimistic.
+// want to write. What it does depends on the mode; see Mode.
 type lockTable struct {
+	mode    Mode
 	timeout time.Duration
 
 	mu      sync.Mutex
 	changed *sync.Cond
-	readers map[string]map[*transaction]struct{} // who has read the document
-	writers map[string]int                       // commits of it under way
+	readers map[string]map[*transaction]struct{} // pessimistic: who has read the document
+	writers map[string]int                       // pessimistic: commits of it under way
+	turn    map[string]*transaction              // fast: whose turn it is
 }
 
-func newLockTable(timeout time.Duration) *lockTable {
-	l := &lockTable{timeout: timeout, readers: map[string]map[*transaction]struct{}{}, writers: map[string]int{}}
+func newLockTable(mode Mode, timeout time.Duration) *lockTable {
+	l := &lockTable{
+		mode: mode, timeout: timeout,
+		readers: map[string]map[*transaction]struct{}{}, writers: map[string]int{}, turn: map[string]*transaction{},
+	}
 	l.changed = sync.NewCond(&l.mu)
 	return l
 }
@@ -51,12 +56,21 @@ func (l *lockTable) wait(ctx context.Context, deadline time.Time) bool {
 
 // read registers that t has read the document.
 func (l *lockTable) read(ctx context.Context, t *transaction, name string) error {
-	if t.optimistic {
+	if l.mode == Optimistic || t.optimistic {
 		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	deadline := time.Now().Add(l.timeout)
+	if l.mode == Fast {
+		for l.turn[name] != nil && l.turn[name] != t && l.wait(ctx, deadline) {
+		}
+		if l.turn[name] == nil && !t.ended {
+			l.turn[name] = t
+			t.locked = append(t.locked, name)
+		}
+		return ctx.Err()
+	}
 	for l.writers[name] > 0 {
 		if !l.wait(ctx, deadline) {
 			return errLockTimeout
@@ -78,6 +92,9 @@ func (l *lockTable) read(ctx context.Context, t *transaction, name string) error
 // them; release gives back those it took. Of two transactions that wait for
 // each other the second gives up at once.
 func (l *lockTable) write(ctx context.Context, t *transaction, names []string) (blocked map[string]bool, release func()) {
+	if l.mode != Pessimistic {
+		return nil, func() {}
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	deadline := time.Now().Add(l.timeout)
@@ -141,6 +158,9 @@ func (l *lockTable) end(t *transaction) {
 	defer l.mu.Unlock()
 	t.ended = true
 	for _, n := range t.locked {
+		if l.turn[n] == t {
+			delete(l.turn, n)
+		}
 		delete(l.readers[n], t)
 		if len(l.readers[n]) == 0 {
 			delete(l.readers, n)

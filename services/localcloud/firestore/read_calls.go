@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
 // BeginTransaction implements the protocol.
@@ -104,7 +105,7 @@ func (s *Server) startReading(c consistency, begin *pb.TransactionOptions) (*rea
 func (r *reading) transactionTime() (int64, error) {
 	r.tx.mu.Lock()
 	defer r.tx.mu.Unlock()
-	if r.tx.readAt == 0 && r.tx.optimistic {
+	if r.tx.readAt == 0 && (r.s.locks.mode == Optimistic || r.tx.optimistic) {
 		now, err := r.s.now()
 		if err != nil {
 			return 0, err
@@ -445,4 +446,89 @@ func (s *service) ListCollectionIds(_ context.Context, req *pb.ListCollectionIds
 		return nil
 	})
 	return out, err
+}
+
+// ListDocuments implements the protocol.
+func (s *service) ListDocuments(ctx context.Context, req *pb.ListDocumentsRequest) (*pb.ListDocumentsResponse, error) {
+	if o := req.GetOrderBy(); o != "" && o != nameField {
+		return nil, status.Error(codes.Unimplemented, "The local Firestore lists documents by name only; run a query to sort them.")
+	}
+	sq := &pb.StructuredQuery{From: []*pb.StructuredQuery_CollectionSelector{{CollectionId: req.GetCollectionId()}}}
+	if req.GetPageToken() != "" {
+		sq.StartAt = &pb.Cursor{Values: []*pb.Value{referenceValue(req.GetPageToken())}}
+	}
+	n := int(req.GetPageSize())
+	if n > 0 {
+		sq.Limit = wrapperspb.Int32(int32(n) + 1) // one more tells that there is another page
+	}
+	q, err := compileQuery(req.GetParent(), sq)
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.startReading(req, nil)
+	if err != nil {
+		return nil, err
+	}
+	out := &pb.ListDocumentsResponse{}
+	add := func(d *pb.Document) error {
+		out.Documents = append(out.Documents, project(d, req.GetMask().GetFieldPaths()))
+		return nil
+	}
+	if err := r.query(ctx, q, func(int64) {}, add); err != nil {
+		return nil, err
+	}
+	if req.GetShowMissing() {
+		if err := s.addMissing(r.at, q, req.GetPageToken(), out); err != nil {
+			return nil, err
+		}
+	}
+	if n > 0 && len(out.GetDocuments()) > n {
+		out.Documents = out.GetDocuments()[:n]
+		out.NextPageToken = out.GetDocuments()[n-1].GetName()
+	}
+	s.stats.read(len(out.GetDocuments()))
+	return out, nil
+}
+
+// addMissing adds names without a document that have documents below them.
+func (s *Server) addMissing(at int64, q *query, after string, out *pb.ListDocumentsResponse) error {
+	there := map[string]bool{}
+	for _, d := range out.GetDocuments() {
+		there[d.GetName()] = true
+	}
+	return s.store.read(at, func(sn *snapshot) error {
+		for _, name := range sn.parents(q) {
+			if there[name] || after != "" && compareNames(name, after) <= 0 {
+				continue
+			}
+			d, err := sn.get(name) // it may lie on a later page
+			if err != nil {
+				return err
+			}
+			if d == nil {
+				out.Documents = append(out.Documents, &pb.Document{Name: name})
+			}
+		}
+		slices.SortFunc(out.Documents, func(a, b *pb.Document) int { return compareNames(a.GetName(), b.GetName()) })
+		return nil
+	})
+}
+
+// parents are the names, in the query's collection, that have documents below
+// them. They may or may not be documents themselves.
+func (sn *snapshot) parents(q *query) []string {
+	p := sn.partition(q.database)
+	if p.colls == nil {
+		return nil
+	}
+	var out []string
+	collection := append(slices.Clone(q.parent), q.collection)
+	below := appendSegments(nil, collection)
+	c := p.colls.Cursor()
+	for k, _ := c.Seek(append(slices.Clone(below), endOfPath+1)); k != nil && bytes.HasPrefix(k, below); {
+		path, _ := decodeSegments(k[len(below):])
+		out = append(out, joinName(q.database, append(slices.Clone(collection), path[0])))
+		k, _ = c.Seek(append(appendSegments(slices.Clone(below), path[:1]), 0xff))
+	}
+	return out
 }

@@ -23,6 +23,22 @@ import (
 	"github.com/linkreel/linkreel/services/localcloud/guard"
 )
 
+// Mode says what happens when transactions meet.
+type Mode int
+
+const (
+	// Pessimistic is production's default: what a transaction has read stays
+	// locked, other writes to it wait, and after LockTimeout they get Aborted.
+	Pessimistic Mode = iota
+	// Optimistic locks nothing. At commit it aborts a transaction if its reads are
+	// out of date.
+	Optimistic
+	// Fast makes a transaction wait for another one that has read the same
+	// document, so that almost nothing aborts. It hides contention: use it
+	// where contention is not what is being tested.
+	Fast
+)
+
 // Options configure a server. The zero value is a memory-only server that
 // behaves like production and enforces no indexes.
 type Options struct {
@@ -35,6 +51,8 @@ type Options struct {
 	// more tokens of 32 characters or more, separated by commas, all of which are
 	// accepted. Empty asks for none, as Google's emulator does.
 	Token string
+	// Mode is the kind of concurrency control.
+	Mode Mode
 	// LockTimeout is how long a write waits for transactions that have read
 	// what it wants to change. 0 means 2 s.
 	LockTimeout time.Duration
@@ -61,6 +79,7 @@ type Server struct {
 	locks   *lockTable
 	txs     *transactions
 	writer  *writer
+	hub     *hub
 	faults  *Faults
 	tokens  guard.Tokens
 	stats   *stats
@@ -79,15 +98,10 @@ type Server struct {
 	closed  bool
 }
 
-// service has the methods of the protocol.
+// service has the methods of the protocol, one of which is called Listen too.
 type service struct {
 	pb.UnimplementedFirestoreServer
 	*Server
-}
-
-// Listen says which of the two that are embedded is the protocol's: the one that is not implemented.
-func (s *service) Listen(stream pb.Firestore_ListenServer) error {
-	return s.UnimplementedFirestoreServer.Listen(stream)
 }
 
 // Open starts a server that is reachable through Client; Listen adds an address.
@@ -118,9 +132,9 @@ func Open(o Options) (*Server, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Server{
-		store: st, indexes: o.Indexes, hotIndex: o.HotIndex, tokens: tokens, faults: o.Faults, stats: newStats(o.Clock),
+		store: st, indexes: o.Indexes, hotIndex: o.HotIndex, tokens: tokens, faults: o.Faults, stats: newStats(o.Clock), hub: newHub(),
 		clock: &commitClock{now: o.Clock, last: st.history.floor, visible: st.history.floor},
-		locks: newLockTable(o.LockTimeout),
+		locks: newLockTable(o.Mode, o.LockTimeout),
 		pipe:  bufconn.Listen(1 << 20), stop: cancel,
 	}
 	s.txs = &transactions{now: o.Clock, locks: s.locks, byID: map[string]*transaction{}}

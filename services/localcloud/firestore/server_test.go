@@ -12,9 +12,11 @@ import (
 	"time"
 
 	gc "cloud.google.com/go/firestore"
+	pb "cloud.google.com/go/firestore/apiv1/firestorepb"
 	bolt "go.etcd.io/bbolt"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/linkreel/linkreel/services/localcloud/firestore"
 )
@@ -84,10 +86,13 @@ func TestOpenRefusesAFileThatIsSomethingElse(t *testing.T) {
 	}
 }
 
-func TestCloseEndsClientsAndMayComeTwice(t *testing.T) {
+func TestCloseEndsClientsAndListenersAndMayComeTwice(t *testing.T) {
 	t.Parallel()
 	s := open(t, firestore.Options{})
-	set(t, client(t, s), "k/a", fields{"n": 1})
+	c := client(t, s)
+	it := c.Doc("k/a").Snapshots(ctxOf(t))
+	_, err := it.Next()
+	must(t, err)
 	must(t, s.Close())
 	must(t, s.Close())
 	if _, err := s.Client(t.Context(), "p"); err == nil {
@@ -104,7 +109,10 @@ func TestCloseLeavesNoGoroutine(t *testing.T) {
 	c, err := s.Client(context.Background(), "linkreel")
 	must(t, err)
 	set(t, c, "k/a", fields{"n": 1})
+	it := c.Collection("k").Snapshots(context.Background())
+	wantNext(t, it, "a", "added a")
 	must(t, s.Close())
+	it.Stop()
 	goleak.VerifyNone(t, before)
 }
 
@@ -177,10 +185,13 @@ func TestDeleteExpired(t *testing.T) {
 	wantMissing(t, c, "deep/a/k/past")
 
 	clk.move(2 * time.Hour)
+	it := c.Collection("k").Where("expires", ">", time.Time{}).Snapshots(ctxOf(t))
+	defer it.Stop()
+	wantNext(t, it, "future", "added future")
 	n, err = s.DeleteExpired(t.Context())
 	must(t, err)
 	wantEqual(t, n, 1)
-	wantIDs(t, c.Collection("k").Query, "none null text")
+	wantNext(t, it, "", "removed future")
 	must(t, firestore.CheckConsistency(s))
 }
 
@@ -202,7 +213,7 @@ func TestDeleteExpiredInManyRounds(t *testing.T) {
 	wantIDs(t, c.Collection("k").Query, "")
 }
 
-func TestAnExportHasEveryDocument(t *testing.T) {
+func TestExportAndWipe(t *testing.T) {
 	t.Parallel()
 	s := open(t, firestore.Options{Path: filepath.Join(t.TempDir(), "data.db"), Indexes: indexes(t, declared)})
 	c := client(t, s)
@@ -214,6 +225,24 @@ func TestAnExportHasEveryDocument(t *testing.T) {
 	if len(lines) != 3 || !strings.Contains(lines[0], `"integerValue":"1"`) || !strings.Contains(lines[0], `"createTime":"`) {
 		t.Errorf("export is\n%s", first.String())
 	}
+	must(t, s.Wipe(t.Context()))
+	wantIDs(t, c.Collection("k").Query, "")
+	wantEqual(t, collections(t, c.Collections(ctxOf(t))), "")
+	must(t, firestore.CheckConsistency(s))
+}
+
+func TestWipeIsSeenByListeners(t *testing.T) {
+	t.Parallel()
+	s := open(t, firestore.Options{})
+	c := client(t, s)
+	seed(t, c, map[string]fields{"a": {}, "b": {}})
+	it := c.Collection("k").Snapshots(ctxOf(t))
+	defer it.Stop()
+	wantNext(t, it, "a b", "added a, added b")
+	must(t, s.Wipe(t.Context()))
+	wantNext(t, it, "", "removed a, removed b")
+	set(t, c, "k/c", fields{})
+	wantNext(t, it, "c", "added c")
 }
 
 // TestReadsDoNotWaitForTheDisk holds a commit between its writing and its
@@ -260,3 +289,120 @@ func TestGroupCommitSharesASyncAmongWaitingCommits(t *testing.T) {
 		t.Errorf("21 commits took %d batches, want 2", n)
 	}
 }
+
+// TestListenResumes shows that a client that comes back with a token is sent
+// only what has changed meanwhile.
+func TestListenResumes(t *testing.T) {
+	t.Parallel()
+	clk := newClock()
+	s := open(t, firestore.Options{Clock: clk.now})
+	c := client(t, s)
+	seed(t, c, map[string]fields{"a": {"n": 1}, "b": {"n": 2}, "c": {"n": 3}})
+	query := &pb.Target_QueryTarget{
+		Parent: "projects/linkreel/databases/(default)/documents",
+		QueryType: &pb.Target_QueryTarget_StructuredQuery{StructuredQuery: &pb.StructuredQuery{
+			From: []*pb.StructuredQuery_CollectionSelector{{CollectionId: "k"}},
+		}},
+	}
+	rpc := raw(t, s)
+	first := listen(t, rpc, &pb.Target{TargetId: 7, TargetType: &pb.Target_Query{Query: query}})
+	wantEqual(t, first.events, "add; change a; change b; change c; current")
+	seed(t, c, map[string]fields{"b": {"n": 5}, "d": {"n": 6}})
+	_, err := c.Doc("k/a").Delete(ctxOf(t))
+	must(t, err)
+	resumed := &pb.Target{TargetId: 7, TargetType: &pb.Target_Query{Query: query}, ResumeType: &pb.Target_ResumeToken{ResumeToken: first.token}}
+	wantEqual(t, listen(t, rpc, resumed).events, "add; change b; change d; delete a; current")
+	wantEqual(t, listen(t, rpc, &pb.Target{
+		TargetId: 7, TargetType: &pb.Target_Query{Query: query}, ResumeType: &pb.Target_ReadTime{ReadTime: timestamppb.New(clk.now())},
+	}).events, "add; change b; change d; delete a; current")
+
+	clk.move(time.Hour)
+	set(t, c, "k/d", fields{"n": 7})
+	wantEqual(t, listen(t, rpc, resumed).events, "add; reset; change b; change c; change d; current")
+}
+
+func TestListenFollowsSeveralTargetsOnOneStream(t *testing.T) {
+	t.Parallel()
+	s := open(t, firestore.Options{})
+	c := client(t, s)
+	set(t, c, "k/a", fields{"n": 1})
+	target := func(id int32, collection string) *pb.Target {
+		return &pb.Target{TargetId: id, TargetType: &pb.Target_Query{Query: &pb.Target_QueryTarget{
+			Parent: "projects/linkreel/databases/(default)/documents",
+			QueryType: &pb.Target_QueryTarget_StructuredQuery{StructuredQuery: &pb.StructuredQuery{
+				From: []*pb.StructuredQuery_CollectionSelector{{CollectionId: collection}},
+			}},
+		}}}
+	}
+	l := listen(t, raw(t, s), target(1, "k"))
+	l.add(t, target(2, "other"))
+	wantEqual(t, l.until(t, "current"), "snapshot; add; current")
+	set(t, c, "other/x", fields{})
+	wantEqual(t, l.until(t, "snapshot"), "snapshot; change x for 2; snapshot")
+	must(t, l.stream.Send(&pb.ListenRequest{TargetChange: &pb.ListenRequest_RemoveTarget{RemoveTarget: 2}}))
+	wantEqual(t, l.until(t, "remove"), "remove")
+	set(t, c, "other/y", fields{})
+	set(t, c, "k/b", fields{})
+	wantEqual(t, l.until(t, "snapshot"), "change b for 1; snapshot")
+	l.add(t, target(3, ""))
+	wantEqual(t, l.until(t, "remove"), "remove") // not a query that can be followed
+	set(t, c, "k/c", fields{})
+	wantEqual(t, l.until(t, "snapshot"), "change c for 1; snapshot")
+}
+
+// listener reads a Listen stream into words.
+type listener struct {
+	stream pb.Firestore_ListenClient
+	events string
+	token  []byte
+}
+
+// listen follows one target until it is current.
+func listen(t *testing.T, c pb.FirestoreClient, target *pb.Target) *listener {
+	t.Helper()
+	stream, err := c.Listen(ctxOf(t))
+	must(t, err)
+	l := &listener{stream: stream}
+	l.add(t, target)
+	l.events = l.until(t, "current")
+	return l
+}
+
+func (l *listener) add(t *testing.T, target *pb.Target) {
+	t.Helper()
+	must(t, l.stream.Send(&pb.ListenRequest{
+		Database: "projects/linkreel/databases/(default)", TargetChange: &pb.ListenRequest_AddTarget{AddTarget: target},
+	}))
+}
+
+func (l *listener) until(t *testing.T, last string) string {
+	t.Helper()
+	var out []string
+	seen := false
+	for !seen {
+		r, err := l.stream.Recv()
+		must(t, err)
+		var e string
+		switch x := r.GetResponseType().(type) {
+		case *pb.ListenResponse_TargetChange:
+			e = []string{"snapshot", "add", "remove", "current", "reset"}[x.TargetChange.GetTargetChangeType()]
+			if tok := x.TargetChange.GetResumeToken(); tok != nil {
+				l.token = tok
+			}
+			seen = e == last && (e != "snapshot" || len(out) > 0 && strings.HasPrefix(out[len(out)-1], "change"))
+		case *pb.ListenResponse_DocumentChange:
+			e = "change " + lastSegment(x.DocumentChange.GetDocument().GetName())
+			if last == "snapshot" {
+				e += fmt.Sprintf(" for %d", x.DocumentChange.GetTargetIds()[0])
+			}
+		case *pb.ListenResponse_DocumentDelete:
+			e = "delete " + lastSegment(x.DocumentDelete.GetDocument())
+		case *pb.ListenResponse_DocumentRemove:
+			e = "remove " + lastSegment(x.DocumentRemove.GetDocument())
+		}
+		out = append(out, e)
+	}
+	return strings.Join(out, "; ")
+}
+
+func lastSegment(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }

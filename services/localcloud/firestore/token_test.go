@@ -36,7 +36,8 @@ func dialled(t *testing.T, token string, opts ...grpc.DialOption) (*firestore.Se
 	return s, conn
 }
 
-// TestWithoutTheTokenNoMethodAnswers calls every method of the protocol, streams among them, and some that are none of it.
+// TestWithoutTheTokenNoMethodAnswers calls every method of the protocol, Listen and the other streams among them, and
+// some that are none of it.
 func TestWithoutTheTokenNoMethodAnswers(t *testing.T) {
 	t.Parallel()
 	token := strings.Repeat("t", 40)
@@ -80,6 +81,13 @@ func TestClientsThatShowATokenWork(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = outside.Close() }()
+		heard := make(chan error, 1)
+		changes := outside.Doc("c/d").Snapshots(t.Context())
+		defer changes.Stop()
+		go func() { _, err := changes.Next(); heard <- err }()
+		if err := <-heard; err != nil {
+			t.Errorf("Listen with the token: %v", err)
+		}
 		if _, err := client(t, s).Doc("c/d").Set(t.Context(), map[string]any{"n": 1}); err != nil {
 			t.Errorf("the server's own client: %v", err)
 		}

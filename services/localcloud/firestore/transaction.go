@@ -15,7 +15,7 @@ const transactionIdle = time.Minute
 // transaction is what a client has read under one transaction id.
 type transaction struct {
 	readOnly   bool
-	optimistic bool // asked for by the client; it locks nothing
+	optimistic bool // asked for by the client; it locks nothing, whatever the server's mode
 
 	mu      sync.Mutex // guards the fields up to the blank line
 	readAt  int64      // the state it reads; 0: not fixed

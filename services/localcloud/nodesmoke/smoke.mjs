@@ -40,6 +40,15 @@ await step('firestore: transactions lose no update', async () => {
   }, {maxAttempts: 20})));
   assert.equal((await ref.get()).get('n'), 5);
 });
+await step('firestore: a listener sees a change', async () => {
+  const ref = col.doc('watched');
+  await new Promise((resolve, reject) => {
+    const stop = ref.onSnapshot(s => {
+      if (!s.exists) ref.set({here: true}).catch(reject);
+      else { stop(); resolve(); }
+    }, reject);
+  });
+});
 await db.terminate();
 
 // The key file signs; tokens come from the local cloud itself.
@@ -63,13 +72,15 @@ await step('storage: resumable upload in chunks', async () => {
 await step('storage: precondition', async () => {
   await assert.rejects(bucket.file('a/hello.txt').save('again', {preconditionOpts: {ifGenerationMatch: 0}}), {code: 412});
 });
-await step('storage: list, delete', async () => {
-  await bucket.file('b/one').save('1');
-  await bucket.file('b/two').save('2');
+await step('storage: list, copy, compose, delete', async () => {
+  await bucket.file('a/hello.txt').copy(bucket.file('b/copy'));
+  await bucket.combine([bucket.file('a/hello.txt'), bucket.file('b/copy')], bucket.file('b/both'));
+  const [both] = await bucket.file('b/both').download();
+  assert.equal(both.toString(), 'hellohello');
   const [files] = await bucket.getFiles({prefix: 'b/'});
-  assert.deepEqual(files.map(f => f.name), ['b/one', 'b/two']);
-  await bucket.file('b/two').delete();
-  assert.deepEqual(await bucket.file('b/two').exists(), [false]);
+  assert.deepEqual(files.map(f => f.name), ['b/both', 'b/copy']);
+  await bucket.file('b/copy').delete();
+  assert.deepEqual(await bucket.file('b/copy').exists(), [false]);
 });
 
 // Signed addresses name the public side.

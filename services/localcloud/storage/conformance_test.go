@@ -587,6 +587,66 @@ var behaviours = []struct {
 		}
 	}},
 
+	// Copies and compositions.
+	{"a copy has the bytes and metadata of its source and a generation of its own", func(t *testing.T, e *env) {
+		a := e.put(t, "k/src", "bytes")
+		if _, err := e.object("k/src").Update(t.Context(), gcs.ObjectAttrsToUpdate{ContentType: "a/b", Metadata: map[string]string{"k": "v"}}); err != nil {
+			t.Fatal(err)
+		}
+		b, err := e.object("k/dst").CopierFrom(e.object("k/src")).Run(t.Context())
+		if err != nil || b.Generation == a.Generation || b.ContentType != "a/b" || b.Metadata["k"] != "v" || e.read(t, "k/dst") != "bytes" {
+			t.Errorf("copy %+v, %v", b, err)
+		}
+		if err := e.object("k/src").Delete(t.Context()); err != nil || e.read(t, "k/dst") != "bytes" {
+			t.Error("the copy depends on its source")
+		}
+	}},
+	{"metadata given with a copy replaces the source's", func(t *testing.T, e *env) {
+		e.put(t, "k/m", "x")
+		c := e.object("k/m2").CopierFrom(e.object("k/m"))
+		c.ContentType, c.Metadata = "video/mp4", map[string]string{"only": "this"}
+		if b, err := c.Run(t.Context()); err != nil || b.ContentType != "video/mp4" || b.Metadata["only"] != "this" {
+			t.Errorf("copy %+v, %v", b, err)
+		}
+	}},
+	{"preconditions guard both sides of a copy", func(t *testing.T, e *env) {
+		a := e.put(t, "k/p", "x")
+		if _, err := e.object("k/p2").CopierFrom(e.object("k/p").If(gcs.Conditions{GenerationMatch: a.Generation + 1})).Run(t.Context()); status(err) != 412 {
+			t.Errorf("source = %v, want 412", err)
+		}
+		if _, err := e.object("k/p").If(gcs.Conditions{DoesNotExist: true}).CopierFrom(e.object("k/p")).Run(t.Context()); status(err) != 412 {
+			t.Errorf("destination = %v, want 412", err)
+		}
+	}},
+	{"compose joins in order, with CRC32C, without MD5, counting components", func(t *testing.T, e *env) {
+		e.put(t, "o/1", "hel")
+		e.put(t, "o/2", "lo")
+		c := e.object("o/all").ComposerFrom(e.object("o/1"), e.object("o/2"))
+		c.ContentType = "text/plain"
+		a, err := c.Run(t.Context())
+		if err != nil || a.Size != 5 || a.CRC32C != 0x9a71bb4c || len(a.MD5) != 0 || a.ComponentCount != 2 || e.read(t, "o/all") != "hello" {
+			t.Errorf("compose %+v, %v", a, err)
+		}
+	}},
+	{"compose onto one of its sources appends", func(t *testing.T, e *env) {
+		e.put(t, "o/log", "a")
+		e.put(t, "o/more", "b")
+		if _, err := e.object("o/log").ComposerFrom(e.object("o/log"), e.object("o/more")).Run(t.Context()); err != nil || e.read(t, "o/log") != "ab" {
+			t.Errorf("%v, %q", err, e.read(t, "o/log"))
+		}
+	}},
+	{"compose refuses a missing source, a stale source and more than 32", func(t *testing.T, e *env) {
+		a := e.put(t, "o/x", "x")
+		if _, err := e.object("o/y").ComposerFrom(e.object("o/x"), e.object("o/none")).Run(t.Context()); status(err) != 404 {
+			t.Errorf("missing = %v", err)
+		}
+		if _, err := e.object("o/y").ComposerFrom(e.object("o/x").If(gcs.Conditions{GenerationMatch: a.Generation + 1})).Run(t.Context()); status(err) != 412 {
+			t.Errorf("stale = %v", err)
+		}
+		body := fmt.Sprintf(`{"sourceObjects":[%s{"name":"o/x"}]}`, strings.Repeat(`{"name":"o/x"},`, 32))
+		call(t, "POST", e.api.URL+"/storage/v1/b/b-1/o/o%2Fy/compose", []byte(body)).want(t, 400, "")
+	}},
+
 	// Listing.
 	{"listing is in the order of names' bytes, in pages", func(t *testing.T, e *env) {
 		names := []string{"l/A", "l/a", "l/a!", "l/a/", "l/a/b", "l/b", "l/ä", "l/日"}

@@ -15,7 +15,7 @@
 // streamed: memory does not grow with the size of an object, and nobody waits for anybody's slow upload.
 //
 // Preconditions, generations and metagenerations, ranges, resumable sessions (308 and Range, overlaps, takeover of a
-// hanging request), listing with prefixes and pages, CORS by bucket configuration and notifications in
+// hanging request), compose, copy, listing with prefixes and pages, CORS by bucket configuration and notifications in
 // Pub/Sub push format are as production documents them.
 //
 // Uploads by signed addresses end at Options.MaxUpload, and all of them leave Options.Reserve of the volume free: 507,
@@ -25,7 +25,7 @@
 //
 // Object versions and soft delete (the live object is the only one), ACLs and IAM, V2 and HMAC signatures, POST policy
 // documents, S3-style multipart uploads, virtual-hosted addresses, batch requests, holds, retention and lifecycle rules,
-// bucket settings other than cors and labels, matchGlob and filter in listings, copy, compose, gRPC. What is not implemented answers
+// bucket settings other than cors and labels, matchGlob and filter in listings, gRPC. What is not implemented answers
 // 501 rather than doing something else. One thing differs in silence: an object's Content-Encoding is kept and shown,
 // but production unpacks gzip for readers that do not accept it, and here all get the bytes as they are stored.
 package storage

@@ -104,6 +104,7 @@ func (s *Server) plainRead(w http.ResponseWriter, r *http.Request) {
 // apiCall is a request of the JSON API, by the name that its documentation has for it.
 type apiCall struct {
 	name, bucket, object  string
+	dstBucket, dstObject  string
 	isUpload, isMediaRead bool
 }
 
@@ -149,17 +150,22 @@ func route(r *http.Request, kind, path string) (c apiCall) {
 		if c.isMediaRead {
 			c.name = "objects.media"
 		}
+	case len(p) == 5 && at(2, "o") && at(4, "compose") && m == "POST":
+		c.name = "objects.compose"
+	case len(p) == 9 && at(2, "o") && (at(4, "rewriteTo") || at(4, "copyTo")) && at(5, "b") && at(7, "o") && m == "POST":
+		c.name = "objects." + strings.TrimSuffix(p[4], "To")
+		c.dstBucket, c.dstObject = p[6], p[8]
 	}
 	return c
 }
 
 func (s *Server) api(w http.ResponseWriter, r *http.Request, call apiCall) error {
 	q := r.URL.Query()
-	c, err := queryCond(q)
+	c, err := queryCond(q, "if")
 	if err != nil {
 		return err
 	}
-	gen, err := generation(q)
+	gen, err := generation(q, "generation")
 	if err != nil {
 		return err
 	}
@@ -211,6 +217,10 @@ func (s *Server) api(w http.ResponseWriter, r *http.Request, call apiCall) error
 		return nil
 	case "objects.patch", "objects.update":
 		return s.editObject(w, r, call, gen, c)
+	case "objects.rewrite", "objects.copy":
+		return s.rewrite(w, r, call, c)
+	case "objects.compose":
+		return s.compose(w, r, call, c)
 	}
 	return fail(501, "NotImplemented", "Not implemented: %s %s", r.Method, r.URL.Path)
 }
@@ -415,6 +425,93 @@ func (s *Server) editObject(w http.ResponseWriter, r *http.Request, call apiCall
 		}
 		return b.apply(o)
 	})
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, o.resource())
+}
+
+func (s *Server) rewrite(w http.ResponseWriter, r *http.Request, call apiCall, c cond) error {
+	q := r.URL.Query()
+	srcGen, err := generation(q, "sourceGeneration")
+	if err != nil {
+		return err
+	}
+	srcCond, err := queryCond(q, "ifSource")
+	if err != nil {
+		return err
+	}
+	var b resourceBody
+	if err := body(r.Body, &b); err != nil {
+		return err
+	}
+	src, err := s.st.find(call.bucket, call.object, srcGen, srcCond)
+	if err != nil {
+		return err
+	}
+	dst := object{Bucket: call.dstBucket, Name: call.dstObject}
+	if b.ContentType == nil && b.Metadata == nil && b.ContentEncoding == nil && b.ContentDisposition == nil && b.ContentLanguage == nil && b.CacheControl == nil {
+		dst.ContentType, dst.ContentEncoding, dst.ContentDisposition = src.ContentType, src.ContentEncoding, src.ContentDisposition
+		dst.ContentLanguage, dst.CacheControl, dst.Metadata, dst.CustomTime = src.ContentLanguage, src.CacheControl, src.Metadata, src.CustomTime
+	} else if err := b.apply(&dst); err != nil { // metadata in the request replaces all of the source's
+		return err
+	}
+	o, err := s.st.copyOf(src, dst, c)
+	if err != nil {
+		return err
+	}
+	if call.name == "objects.copy" {
+		return writeJSON(w, o.resource())
+	}
+	size := strconv.FormatInt(o.Size, 10)
+	return writeJSON(w, map[string]any{"kind": "storage#rewriteResponse", "done": true, "objectSize": size, "totalBytesRewritten": size, "resource": o.resource()})
+}
+
+// maxComponents is how many objects one compose may join.
+const maxComponents = 32
+
+func (s *Server) compose(w http.ResponseWriter, r *http.Request, call apiCall, c cond) error {
+	var b struct {
+		SourceObjects []struct {
+			Name                string
+			Generation          json.Number
+			ObjectPreconditions struct{ IfGenerationMatch json.Number }
+		}
+		Destination resourceBody
+	}
+	if err := body(r.Body, &b); err != nil {
+		return err
+	}
+	if n := len(b.SourceObjects); n == 0 || n > maxComponents {
+		return fail(400, "InvalidArgument", "The number of source components provided (%d) must be between 1 and %d.", n, maxComponents)
+	}
+	var sources []*object
+	for _, src := range b.SourceObjects {
+		gen, err := number(src.Generation.String())
+		if err != nil {
+			return err
+		}
+		match, err := number(src.ObjectPreconditions.IfGenerationMatch.String())
+		if err != nil {
+			return err
+		}
+		if gen == nil {
+			gen = new(int64)
+		}
+		o, err := s.st.find(call.bucket, src.Name, *gen, cond{Gen: match})
+		if err != nil {
+			return err
+		}
+		sources = append(sources, o)
+	}
+	dst := object{Bucket: call.bucket, Name: call.object}
+	if err := b.Destination.apply(&dst); err != nil {
+		return err
+	}
+	if dst.ContentType == "" {
+		dst.ContentType = sources[0].ContentType
+	}
+	o, err := s.st.compose(sources, dst, c)
 	if err != nil {
 		return err
 	}

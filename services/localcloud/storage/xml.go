@@ -64,7 +64,7 @@ func (s *Server) public(w http.ResponseWriter, r *http.Request, bucketName, name
 	case http.MethodGet, http.MethodHead:
 		return s.serve(w, r, bucketName, name, c)
 	case http.MethodDelete:
-		gen, err := generation(r.URL.Query())
+		gen, err := generation(r.URL.Query(), "generation")
 		if err != nil {
 			return err
 		}
@@ -238,8 +238,8 @@ func number(v string) (*int64, error) {
 	return &n, nil
 }
 
-func generation(q url.Values) (int64, error) {
-	n, err := number(q.Get("generation"))
+func generation(q url.Values, name string) (int64, error) {
+	n, err := number(q.Get(name))
 	if n == nil {
 		return 0, err
 	}
@@ -253,33 +253,45 @@ func headerCond(h http.Header) (c cond, err error) {
 	return c, errors.Join(e1, e2)
 }
 
-func queryCond(q url.Values) (c cond, err error) {
+func queryCond(q url.Values, prefix string) (c cond, err error) {
 	var e [4]error
-	c.Gen, e[0] = number(q.Get("ifGenerationMatch"))
-	c.NotGen, e[1] = number(q.Get("ifGenerationNotMatch"))
-	c.Meta, e[2] = number(q.Get("ifMetagenerationMatch"))
-	c.NotMeta, e[3] = number(q.Get("ifMetagenerationNotMatch"))
+	c.Gen, e[0] = number(q.Get(prefix + "GenerationMatch"))
+	c.NotGen, e[1] = number(q.Get(prefix + "GenerationNotMatch"))
+	c.Meta, e[2] = number(q.Get(prefix + "MetagenerationMatch"))
+	c.NotMeta, e[3] = number(q.Get(prefix + "MetagenerationNotMatch"))
 	return c, errors.Join(e[:]...)
 }
 
 // headers sets what both APIs tell about an object beside its bytes.
 func (o *object) headers(h http.Header) {
-	h.Set("ETag", `"`+md5Hex(o.MD5)+`"`) // as in production
+	// As in production, the ETag is the MD5 in hex. A composed object has no MD5.
+	tag := strings.Trim(o.ETag, "=")
+	if o.MD5 != "" {
+		tag = md5Hex(o.MD5)
+	}
+	h.Set("ETag", `"`+tag+`"`)
 	h.Set("X-Goog-Generation", strconv.FormatInt(o.Generation, 10))
 	h.Set("X-Goog-Metageneration", strconv.FormatInt(o.Metageneration, 10))
 	h.Set("X-Goog-Storage-Class", o.StorageClass)
-	h["X-Goog-Hash"] = []string{"crc32c=" + o.CRC32C, "md5=" + o.MD5}
+	hashes := []string{"crc32c=" + o.CRC32C}
+	if o.MD5 != "" {
+		hashes = append(hashes, "md5="+o.MD5)
+	}
+	h["X-Goog-Hash"] = hashes
 	h.Set("X-Goog-Stored-Content-Length", strconv.FormatInt(o.Size, 10))
 	h.Set("X-Goog-Stored-Content-Encoding", "identity")
 	if o.ContentEncoding != "" {
 		h.Set("X-Goog-Stored-Content-Encoding", o.ContentEncoding)
+	}
+	if o.Components > 0 {
+		h.Set("X-Goog-Component-Count", strconv.FormatInt(o.Components, 10))
 	}
 }
 
 // serve answers with an object's bytes, or the part that Range asks for.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, bucketName, name string, c cond) error {
 	q := r.URL.Query()
-	gen, err := generation(q)
+	gen, err := generation(q, "generation")
 	if err != nil {
 		return err
 	}

@@ -167,10 +167,7 @@ var (
 // MayGive refuses to hand out scopes that the giver does not have.
 func MayGive(giver, given identity.ScopeSet) error {
 	for _, lacks := range (given &^ giver).Names() {
-		return &apierr.Error{
-			Code: apierr.InsufficientScope, RequiredScope: lacks,
-			Message: "A key cannot hand out the scope " + lacks + ", which it does not have.",
-		}
+		return apierr.ScopeRequired(lacks, "A key cannot hand out the scope "+lacks+", which it does not have.")
 	}
 	return nil
 }

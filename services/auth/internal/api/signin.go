@@ -68,10 +68,8 @@ func limited[In asker, Out any](s SignIn, do func(ctx context.Context, in In) (O
 		addr, _ := netip.ParseAddr(in.From().Address) // none: a network of its own
 		// Counted before the try and given back after a success: tries that run at the same time
 		// must not all pass on the same count.
-		t, wait := s.Tries.Take(
-			ctx,
-			ratelimit.Rule{Key: "signin:" + ratelimit.Network(addr).String(), Max: signInTries, Window: time.Minute},
-		)
+		rule := ratelimit.Rule{Key: "signin:" + ratelimit.Network(addr).String(), Max: signInTries, Window: time.Minute}
+		t, wait := s.Tries.Take(ctx, rule)
 		if err := tooMany(wait); err != nil {
 			return out, err
 		}
@@ -159,12 +157,8 @@ func (s SignIn) signIn(from wire.Browser, do func(b member.Browser) (member.Sess
 	if err != nil {
 		return wire.Session{}, err
 	}
-	return wire.Session{
-		Secret:    key.Secret(),
-		ID:        x.ID,
-		MemberID:  x.MemberID,
-		ExpiresAt: x.CreatedAt.Add(member.SessionLife).UnixMilli(),
-	}, nil
+	expires := x.CreatedAt.Add(member.SessionLife).UnixMilli()
+	return wire.Session{Secret: key.Secret(), ID: x.ID, MemberID: x.MemberID, ExpiresAt: expires}, nil
 }
 
 func sessionHash(b wire.Browser) string {
@@ -396,10 +390,8 @@ func (s SignIn) profile(ctx context.Context, p *identity.Principal, in wire.OnSe
 		out.Passkeys = append(out.Passkeys, c)
 	}
 	for _, x := range found.Sessions {
-		out.Sessions = append(
-			out.Sessions,
-			wire.Signed{ID: x.ID, Client: x.Client, CreatedAt: x.CreatedAt.UnixMilli(), SeenAt: x.SeenAt.UnixMilli()},
-		)
+		shown := wire.Signed{ID: x.ID, Client: x.Client, CreatedAt: x.CreatedAt.UnixMilli(), SeenAt: x.SeenAt.UnixMilli()}
+		out.Sessions = append(out.Sessions, shown)
 	}
 	return out, nil
 }

@@ -109,10 +109,8 @@ func (h tenantRoutes) takeDown(c *fiber.Ctx) error {
 	}
 	origin := identity.OriginFrom(c.UserContext())
 	order := tenant.Order{
-		ID:     identity.IDFrom("tkd", origin.Nonce),
-		Target: tenant.Target{URL: body.URL, ID: body.LinkID + body.VideoID},
-		Reason: body.Reason,
-		At:     origin.At,
+		ID: identity.IDFrom("tkd", origin.Nonce), Target: tenant.Target{URL: body.URL, ID: body.LinkID + body.VideoID},
+		Reason: body.Reason, At: origin.At,
 	}
 	kind := ""
 	switch {
@@ -157,19 +155,11 @@ func mayExport(c *fiber.Ctx) error {
 	p := identity.FromContext(c.UserContext())
 	for _, lacks := range (identity.AllScopes &^ p.Scopes).Names() {
 		if strings.HasSuffix(lacks, ":read") {
-			return &apierr.Error{
-				Code:          apierr.InsufficientScope,
-				RequiredScope: lacks,
-				Message:       "An export needs every read scope. This key lacks " + lacks + ".",
-			}
+			return apierr.ScopeRequired(lacks, "An export needs every read scope. This key lacks "+lacks+".")
 		}
 	}
 	if !p.Owns() {
-		return &apierr.Error{
-			Code:         apierr.InsufficientScope,
-			RequiredRole: string(identity.Owner),
-			Message:      "Only an owner may export the account.",
-		}
+		return member.OwnerRequired("Only an owner may export the account.")
 	}
 	return nil
 }

@@ -54,11 +54,10 @@ type (
 )
 
 func toMember(m member.Member, ignored []string) wire.Member {
-	b := wire.Member{
-		ID: m.ID, Name: m.Name, Role: m.Role, CreatedAt: m.CreatedAt.UnixMilli(), UpdatedAt: m.UpdatedAt.UnixMilli(), IgnoredFields: ignored,
+	return wire.Member{
+		ID: m.ID, Name: m.Name, Email: wire.OrNull(m.Email), Role: m.Role,
+		CreatedAt: m.CreatedAt.UnixMilli(), UpdatedAt: m.UpdatedAt.UnixMilli(), IgnoredFields: ignored,
 	}
-	b.Email = wire.OrNull(m.Email)
-	return b
 }
 
 func toInvitation(l member.Link) wire.Invitation {

@@ -260,10 +260,8 @@ func MayGive(by *identity.Principal, scopes identity.ScopeSet, role identity.Rol
 		return nil
 	}
 	for _, lacks := range (role.Scopes() &^ scopes).Names() {
-		return &apierr.Error{
-			Code: apierr.InsufficientScope, RequiredScope: lacks,
-			Message: "You cannot give the role " + string(role) + ": it has the scope " + lacks + ", which you do not have.",
-		}
+		return apierr.ScopeRequired(lacks,
+			"You cannot give the role "+string(role)+": it has the scope "+lacks+", which you do not have.")
 	}
 	if role == identity.Owner && !isOwner(by) {
 		return OwnerRequired("Only an owner can give the role owner.")

@@ -290,11 +290,7 @@ func (s *Service) authority(tx Tx, by *identity.Principal) (identity.ScopeSet, e
 		return 0, OwnerRequired("You are no longer an owner of this account.")
 	}
 	if !g.Scopes.Has(identity.MembersWrite) {
-		return 0, &apierr.Error{
-			Code:          apierr.InsufficientScope,
-			RequiredScope: identity.MembersWrite.String(),
-			Message:       "You lack the scope members:write.",
-		}
+		return 0, apierr.ScopeRequired(identity.MembersWrite.String(), "You lack the scope members:write.")
 	}
 	return g.Scopes, nil
 }
@@ -470,9 +466,8 @@ func mayLink(by *identity.Principal, role identity.Role) error {
 	switch {
 	case !by.Session:
 		return &apierr.Error{
-			Code:         apierr.InsufficientScope,
-			RequiredRole: string(identity.Admin),
-			Message:      "An API key cannot make sign-in links. Sign in to the console as an admin or an owner.",
+			Code: apierr.InsufficientScope, RequiredRole: string(identity.Admin),
+			Message: "An API key cannot make sign-in links. Sign in to the console as an admin or an owner.",
 		}
 	case role == identity.Owner:
 		return OwnerRequired("Only the operator of this installation can make a sign-in link for an owner.")

@@ -118,11 +118,8 @@ func (s *Store) Touch(ctx context.Context, hash string, session bool, at time.Ti
 	if session {
 		ref, field = s.db.Ref(sessions.collection, hash), "seenAt"
 	}
-	err := s.db.Do(ctx, "note use", func(ctx context.Context) error {
-		// Update fails where there is no document. Set would bring back a key that was just erased.
-		_, err := ref.Update(ctx, []firestore.Update{{Path: field, Value: at}})
-		return err
-	})
+	// It fails where there is no document. Set would bring back a key that was just erased.
+	err := s.db.Update(ctx, "note use", ref, []firestore.Update{{Path: field, Value: at}})
 	if errors.Is(err, firestoredb.ErrNotFound) {
 		return account.ErrNoKey
 	}

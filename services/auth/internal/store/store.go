@@ -106,9 +106,13 @@ func many[T any](r reads, k kind[T], q firestore.Query) (out []T, err error) {
 	return out, err
 }
 
-// first reads the one document that a query finds.
-func first[T any](r reads, k kind[T], q firestore.Query) (out T, err error) {
-	found, err := many(r, k, q.Limit(1))
+// first reads the one document of which the field has a value, which may be a caller's
+// words.
+func first[T any](r reads, k kind[T], field, value string) (out T, err error) {
+	if len(value) > 64 { // longer than an indexed value may be, at the extreme
+		return out, k.none
+	}
+	found, err := many(r, k, r.s.where(k.collection, field, value).Limit(1))
 	if err == nil && len(found) == 0 {
 		err = k.none
 	}
@@ -135,10 +139,7 @@ func (s *Store) Key(ctx context.Context, accountID, id string) (account.Key, err
 }
 
 func (r reads) Key(accountID, id string) (account.Key, error) {
-	if len(id) > 64 { // longer than an indexed value may be, at the extreme
-		return account.Key{}, account.ErrNoKey
-	}
-	k, err := first(r, keys, r.s.where(keys.collection, "id", id))
+	k, err := first(r, keys, "id", id)
 	if err == nil && accountID != "" && k.AccountID != accountID {
 		return account.Key{}, account.ErrNoKey
 	}

@@ -95,11 +95,8 @@ func (s *Store) Erase(ctx context.Context, id string, at time.Time) error {
 		}
 	}
 	answers := s.where(idempotency.Collection, idempotency.OwnerField, idempotency.Owner(id))
-	for n := purgeBatch; n == purgeBatch; {
-		var err error
-		if n, err = s.db.ErasePage(ctx, "erase answers", answers, purgeBatch); err != nil {
-			return err
-		}
+	if err := s.db.EraseAll(ctx, "erase answers", answers, purgeBatch); err != nil {
+		return err
 	}
 	// In one commit, and last: an account that is gone always has its tombstone.
 	return s.db.Tx(ctx, "erase account", func(tx *record.Tx) error {
@@ -191,13 +188,7 @@ type takedownDoc struct {
 func toTakedown(snap firestoredb.Snap, d *takedownDoc) tenancy.Takedown {
 	return tenancy.Takedown{
 		Takedown: tenant.Takedown{
-			ID:        snap.Ref.ID,
-			Kind:      d.Kind,
-			RecordID:  d.RecordID,
-			AccountID: d.AccountID,
-			URL:       d.URL,
-			Reason:    d.Reason,
-			At:        d.At,
+			ID: snap.Ref.ID, Kind: d.Kind, RecordID: d.RecordID, AccountID: d.AccountID, URL: d.URL, Reason: d.Reason, At: d.At,
 		},
 		Target: tenant.Target{URL: d.TargetURL, ID: d.TargetID}, Kind: d.TargetKind, Phase: tenancy.Phase(d.Phase),
 	}

@@ -44,9 +44,8 @@ type export struct {
 
 // errPlaceTaken ends an export that has run for long.
 var errPlaceTaken = &apierr.Error{
-	Code:       apierr.RateLimited,
-	RetryAfter: exportLater,
-	Message:    "Another account needed the place of this export, which has run for long. Try again, and read faster.",
+	Code: apierr.RateLimited, RetryAfter: exportLater,
+	Message: "Another account needed the place of this export, which has run for long. Try again, and read faster.",
 }
 
 // begin finds a place for an export of an account. end gives it back. If there is no
@@ -57,9 +56,8 @@ func (x *exports) begin(ctx context.Context, account string) (_ context.Context,
 	if !ok {
 		x.makeRoom(account, 0)
 		return nil, nil, &apierr.Error{
-			Code:       apierr.RateLimited,
-			RetryAfter: exportLater,
-			Message:    "Too many exports are running already. Try again when one of them has ended.",
+			Code: apierr.RateLimited, RetryAfter: exportLater,
+			Message: "Too many exports are running already. Try again when one of them has ended.",
 		}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -3,7 +3,6 @@
 package text
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 )
@@ -23,14 +22,8 @@ func Has(key string) bool { _, ok := english[key]; return ok }
 // Number writes n with thousands apart.
 func Number(n int64) string {
 	s := strconv.FormatInt(n, 10)
-	sign := ""
-	if n < 0 {
-		sign, s = "−", s[1:]
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
 	}
-	var parts []string
-	for len(s) > 3 {
-		parts = append([]string{s[len(s)-3:]}, parts...)
-		s = s[:len(s)-3]
-	}
-	return fmt.Sprint(sign, strings.Join(append([]string{s}, parts...), ","))
+	return strings.Replace(s, "-", "−", 1)
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime/multipart"
 	"net/http"
 	"net/url"
 	"strings"
@@ -118,20 +119,18 @@ func (r *request) readForm() error {
 	if kind != fiber.MIMEApplicationForm && kind != fiber.MIMEMultipartForm || r.Get(fiber.HeaderContentEncoding) != "" {
 		return apierr.New(apierr.UnsupportedMediaType, text.Get("error.form"))
 	}
+	var err error
 	if kind == fiber.MIMEMultipartForm {
-		parts, err := r.MultipartForm()
-		if err != nil {
-			return errForm
+		var parts *multipart.Form
+		if parts, err = r.MultipartForm(); err == nil {
+			r.form, r.files = parts.Value, parts.File
 		}
-		r.form, r.files = parts.Value, parts.File
-		r.joinLists()
-		return nil
+	} else {
+		r.form, err = url.ParseQuery(string(r.Request().Body()))
 	}
-	values, err := url.ParseQuery(string(r.Request().Body()))
 	if err != nil {
 		return errForm
 	}
-	r.form = values
 	r.joinLists()
 	return nil
 }

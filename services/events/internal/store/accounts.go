@@ -63,9 +63,7 @@ func (s *Store) Remains(ctx context.Context, accountID string) (bool, error) {
 	if left, err := s.all.Remains(ctx, accountID); left || err != nil {
 		return true, err
 	}
-	_, left, err := firestoredb.Lookup(ctx, s.db, "look for a feed", s.feedRef(accountID),
-		func(firestoredb.Snap) (struct{}, error) { return struct{}{}, nil }) // readable or not
-	return left, err
+	return s.db.Exists(ctx, "look for a feed", s.feedRef(accountID))
 }
 
 // Receiver reads a webhook of an account and whether the account may be sent

@@ -101,7 +101,8 @@ func (s *Store) later() firestore.Update {
 
 // setAside changes a record that cannot be read so that nothing finds it for now.
 func (s *Store) setAside(ctx context.Context, snap *firestore.DocumentSnapshot, updates ...firestore.Update) error {
-	return firestoredb.IgnoreMoved(s.update(ctx, "set aside what cannot be read", snap.Ref, updates, firestore.LastUpdateTime(snap.UpdateTime)))
+	err := s.db.Update(ctx, "set aside what cannot be read", snap.Ref, updates, firestore.LastUpdateTime(snap.UpdateTime))
+	return firestoredb.IgnoreMoved(err)
 }
 
 // Deliveries lists a webhook's, newest first.
@@ -170,7 +171,11 @@ func (s *Store) Flying(ctx context.Context, accountID, webhookID string) (list [
 
 // AddDelivery stores a new delivery; one that is there already stays as it is.
 func (s *Store) AddDelivery(ctx context.Context, d *webhook.Delivery) error {
-	return s.create(ctx, "add delivery", s.deliveryRef(d.ID), s.fromDelivery(d))
+	err := s.db.Create(ctx, "add delivery", s.deliveryRef(d.ID), s.fromDelivery(d))
+	if errors.Is(err, firestoredb.ErrExists) {
+		return nil
+	}
+	return err
 }
 
 // PutDelivery implements [webhook.Store].
@@ -363,7 +368,11 @@ func (s *Store) OpenReplays(ctx context.Context, webhookID string, most int) (in
 
 // AddReplay stores the wish for a replay; one that is there already stays.
 func (s *Store) AddReplay(ctx context.Context, r *webhook.Replay) error {
-	return s.create(ctx, "add replay", s.replayRef(r.ID), fromReplay(r))
+	err := s.db.Create(ctx, "add replay", s.replayRef(r.ID), fromReplay(r))
+	if errors.Is(err, firestoredb.ErrExists) {
+		return nil
+	}
+	return err
 }
 
 var readReplay = firestoredb.Reader(func(snap firestoredb.Snap, d *replayDoc) *webhook.Replay {
@@ -412,9 +421,8 @@ func (s *Store) Advance(ctx context.Context, r, next *webhook.Replay, list []*we
 
 // RestReplay puts a replay off for a moment.
 func (s *Store) RestReplay(ctx context.Context, r *webhook.Replay) error {
-	// Somebody else may have ended it.
-	return firestoredb.IgnoreMoved(s.update(ctx, "put off replay", s.replayRef(r.ID),
-		[]firestore.Update{{Path: "dueAt", Value: s.now().Add(webhook.ReplayRest)}}))
+	later := []firestore.Update{{Path: "dueAt", Value: s.now().Add(webhook.ReplayRest)}}
+	return firestoredb.IgnoreMoved(s.db.Update(ctx, "put off replay", s.replayRef(r.ID), later)) // it may have ended
 }
 
 // DropReplay removes a replay whose webhook is gone.

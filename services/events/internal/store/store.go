@@ -15,11 +15,8 @@
 package store
 
 import (
-	"context"
-	"errors"
 	"time"
 
-	"cloud.google.com/go/firestore"
 	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/record"
@@ -48,27 +45,6 @@ type Store struct {
 }
 
 var _ webhook.Store = (*Store)(nil)
-
-// create stores a document; one that is there already stays as it is.
-func (s *Store) create(ctx context.Context, what string, ref firestoredb.Ref, doc any) error {
-	err := s.db.Do(ctx, what, func(ctx context.Context) error {
-		_, err := ref.Create(ctx, doc)
-		return err
-	})
-	if errors.Is(err, firestoredb.ErrExists) {
-		return nil
-	}
-	return err
-}
-
-func (s *Store) update(
-	ctx context.Context, what string, ref firestoredb.Ref, updates []firestore.Update, only ...firestore.Precondition,
-) error {
-	return s.db.Do(ctx, what, func(ctx context.Context) error {
-		_, err := ref.Update(ctx, updates, only...)
-		return err
-	})
-}
 
 // New makes a store. shown is a webhook as the API shows it, for events. lanes is into
 // how many the index of due deliveries is split.

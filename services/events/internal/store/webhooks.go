@@ -170,7 +170,11 @@ func (s *Store) Delete(ctx context.Context, accountID, id string, check func(rev
 // NoteHealth keeps since when a webhook fails; the zero time is a success. It is
 // not shown, so it has no event and leaves the revision alone.
 func (s *Store) NoteHealth(ctx context.Context, id string, failingSince time.Time) error {
-	return s.update(ctx, "note health of webhook", s.webhookRef(id), []firestore.Update{{Path: "failingSince", Value: firestoredb.Optional(failingSince)}})
+	health := []firestore.Update{{Path: "failingSince", Value: failingSince}}
+	if failingSince.IsZero() {
+		health[0].Value = firestore.Delete
+	}
+	return s.db.Update(ctx, "note health of webhook", s.webhookRef(id), health)
 }
 
 // Rotation seals webhooks' secrets again with the first key. It has no events.

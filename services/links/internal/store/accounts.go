@@ -47,16 +47,7 @@ func (s *Store) RemoveStats(ctx context.Context, linkIDs []string) error {
 // removeDays removes the days of one link. A day with [maxReferrers] long names has
 // 30 kB, and what a commit deletes counts toward the 10 MiB that it may change.
 func (s *Store) removeDays(ctx context.Context, linkID string) error {
-	const page = 200
-	for {
-		days, err := s.db.Find(ctx, "list click days", s.linkRef(linkID).Collection("days").Limit(page))
-		if err != nil {
-			return err
-		}
-		if err := s.db.DeleteAll(ctx, "remove click days", days...); err != nil || len(days) < page {
-			return err
-		}
-	}
+	return s.db.EraseAll(ctx, "remove click days", s.linkRef(linkID).Collection("days").Query, 200)
 }
 
 // Days implements [link.Store].

@@ -181,13 +181,8 @@ func (s Certificates) DueCertificates(ctx context.Context, at time.Time, limit i
 
 // PutOffCertificate implements [certificate.Store].
 func (s Certificates) PutOffCertificate(ctx context.Context, host string, at time.Time) error {
-	return s.db.Do(ctx, "put off certificate", func(ctx context.Context) error {
-		_, err := s.certificateRef(host).Update(ctx, []firestore.Update{{Path: "due.at", Value: at}})
-		if errors.Is(err, firestoredb.ErrNotFound) {
-			return nil
-		}
-		return err
-	})
+	due := []firestore.Update{{Path: "due.at", Value: at}}
+	return firestoredb.IgnoreMoved(s.db.Update(ctx, "put off certificate", s.certificateRef(host), due))
 }
 
 // SealedBy implements [certificate.Store].

@@ -314,11 +314,8 @@ func (s *Store) SweepTags(ctx context.Context) error {
 
 // AddViews counts views. A video that is gone meanwhile has none.
 func (s *Store) AddViews(ctx context.Context, id video.ID, n int64) error {
-	err := s.db.Do(ctx, "count views", func(ctx context.Context) error {
-		_, err := s.db.Collection(videos).Doc(string(id)).Update(ctx, []firestore.Update{{Path: "views", Value: firestore.Increment(n)}})
-		return err
-	})
-	return firestoredb.IgnoreMoved(err)
+	views := []firestore.Update{{Path: "views", Value: firestore.Increment(n)}}
+	return firestoredb.IgnoreMoved(s.db.Update(ctx, "count views", s.db.Collection(videos).Doc(string(id)), views))
 }
 
 // Known tells which of ids are videos, with what the janitor needs to judge
