@@ -41,7 +41,8 @@ type Seen struct {
 
 // New makes an empty memory. With a nil client it is this process's alone.
 func New(client redis.UniversalClient, now func() time.Time) *Seen {
-	return &Seen{redis: client, budget: patience, breaker: outage.New(outage.Config{Rest: rest, Down: redisdb.Away, Now: now}), now: now, until: map[string]time.Time{}}
+	breaker := outage.New(outage.Config{Rest: rest, Down: redisdb.Away, Now: now})
+	return &Seen{redis: client, budget: patience, breaker: breaker, now: now, until: map[string]time.Time{}}
 }
 
 // First reports whether name has not been seen for life, and notes it.

@@ -169,7 +169,9 @@ func (s *Store) claim(ctx context.Context, id, worker string, lease time.Duratio
 			return ErrHeld
 		}
 		if d.Tries >= MaxTries {
-			return s.fail(d, transcode.Failure{Code: transcode.Internal, Message: "The video could not be prepared, although it was tried several times."})
+			return s.fail(d, transcode.Failure{
+				Code: transcode.Internal, Message: "The video could not be prepared, although it was tried several times.",
+			})
 		}
 		d.State, d.Worker, d.DueAt = transcode.Running, worker, now.Add(lease)
 		d.Attempt++

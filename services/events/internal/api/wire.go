@@ -32,7 +32,9 @@ func toDelivery(d *webhook.Delivery) wire.Delivery {
 		b.NextTryAt = wire.Millis(next)
 	}
 	for i, a := range d.Attempts {
-		b.Attempts[i] = wire.Attempt{At: a.At.UnixMilli(), Duration: a.Duration.Milliseconds(), Status: wire.OrNull(a.Status), Error: wire.OrNull(a.Error), Response: a.Answer}
+		b.Attempts[i] = wire.Attempt{
+			At: a.At.UnixMilli(), Duration: a.Duration.Milliseconds(), Status: wire.OrNull(a.Status), Error: wire.OrNull(a.Error), Response: a.Answer,
+		}
 	}
 	return b
 }

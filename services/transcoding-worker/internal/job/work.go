@@ -123,8 +123,10 @@ func (a *attempt) reserve(ctx context.Context, bytes int64) error {
 		return fmt.Errorf("%w: %w", errReserved, err)
 	}
 	if errors.Is(err, errTooLarge) {
-		a.log.ErrorContext(ctx, "the job does not fit into this worker's scratch space; raise LINKREEL_SCRATCH_BYTES (worker.scratch.sizeLimit in the chart) or use a larger disk", "error", err)
-		return &transcode.Failure{Code: transcode.FileTooLarge, Message: "Preparing the video takes more disk space than this installation has for one. Upload a shorter or smaller file."}
+		a.log.ErrorContext(ctx, "the job does not fit into this worker's scratch space; raise LINKREEL_SCRATCH_BYTES "+
+			"(worker.scratch.sizeLimit in the chart) or use a larger disk", "error", err)
+		return &transcode.Failure{Code: transcode.FileTooLarge, Message: "Preparing the video takes more disk space than this " +
+			"installation has for one. Upload a shorter or smaller file."}
 	}
 	return err
 }
@@ -173,7 +175,8 @@ func (a *attempt) fetch(ctx context.Context) (string, error) {
 	}
 	if errors.Is(err, objectstore.ErrEncoded) {
 		// The videos service refuses such uploads. This one came before it did.
-		return "", &transcode.Failure{Code: transcode.UnsupportedFormat, Message: "The file was uploaded with a Content-Encoding, such as gzip. Upload it again, uncompressed and without that header."}
+		return "", &transcode.Failure{Code: transcode.UnsupportedFormat, Message: "The file was uploaded with a Content-Encoding, " +
+			"such as gzip. Upload it again, uncompressed and without that header."}
 	}
 	if err != nil {
 		return "", fmt.Errorf("download: %w", err)

@@ -83,7 +83,8 @@ func (p *Pipeline) awaitBucket(ctx context.Context) error {
 
 // foreign tells the operator what to do about another database's bucket.
 func foreign(err error) error {
-	return fmt.Errorf("%w. Nothing of it was removed. Use this database's own bucket; if the bucket is to change hands for good, stop the other installation, delete the bucket's object %s and start again", err, objectstore.OwnerObject)
+	return fmt.Errorf("%w. Nothing of it was removed. Use this database's own bucket; if the bucket is to change hands for good, "+
+		"stop the other installation, delete the bucket's object %s and start again", err, objectstore.OwnerObject)
 }
 
 // claimedFor is how long a replica relies on having seen that the bucket is ours. The
