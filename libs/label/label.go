@@ -78,7 +78,8 @@ func ExternalID(field, id string) []apierr.Detail {
 	case id == "":
 		return []apierr.Detail{{Field: field, Code: apierr.TooShort, Message: "Use at least one character, or null for none.", Min: 1}}
 	case len(id) > MaxExternalID:
-		return []apierr.Detail{{Field: field, Code: apierr.TooLong, Message: fmt.Sprintf("Use at most %d characters.", MaxExternalID), Max: MaxExternalID}}
+		message := fmt.Sprintf("Use at most %d characters.", MaxExternalID)
+		return []apierr.Detail{{Field: field, Code: apierr.TooLong, Message: message, Max: MaxExternalID}}
 	}
 	for i := range len(id) {
 		if id[i] < 0x20 || id[i] > 0x7e {
