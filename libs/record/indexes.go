@@ -29,21 +29,7 @@ func (s *Set) Indexes(file []byte) []byte {
 	}
 	decided := decidedIn(f.FieldOverrides)
 	for _, k := range s.kinds {
-		collection, doc := k.document()
-		for _, field := range fieldsOf(doc) {
-			if field == "due" {
-				f.Indexes = append(f.Indexes, jsonOf(
-					`{"collectionGroup":%q,"queryScope":"COLLECTION","fields":[{"fieldPath":"due.bucket","order":"ASCENDING"},{"fieldPath":"due.at","order":"ASCENDING"}]}`,
-					collection))
-			}
-			index := ""
-			if field == "accountId" {
-				index = `{"queryScope":"COLLECTION","order":"ASCENDING"}`
-			}
-			if !decided[collection+"."+field] {
-				f.FieldOverrides = append(f.FieldOverrides, jsonOf(`{"collectionGroup":%q,"fieldPath":%q,"indexes":[%s]}`, collection, field, index))
-			}
-		}
+		k.addIndexes(&f, decided)
 	}
 	out, err := json.MarshalIndent(f, "", "  ")
 	if err != nil {
@@ -51,6 +37,26 @@ func (s *Set) Indexes(file []byte) []byte {
 	}
 	return out
 }
+
+func (k *Kept[T]) addIndexes(f *indexFile, decided map[string]bool) {
+	for _, field := range fieldsOf(k.k.Doc(new(T))) {
+		if field == "due" {
+			f.Indexes = append(f.Indexes, jsonOf(
+				`{"collectionGroup":%q,"queryScope":"COLLECTION","fields":[{"fieldPath":"due.bucket","order":"ASCENDING"},{"fieldPath":"due.at","order":"ASCENDING"}]}`,
+				k.k.Collection))
+		}
+		index := ""
+		if field == "accountId" {
+			index = `{"queryScope":"COLLECTION","order":"ASCENDING"}`
+		}
+		if !decided[k.k.Collection+"."+field] {
+			f.FieldOverrides = append(f.FieldOverrides, jsonOf(`{"collectionGroup":%q,"fieldPath":%q,"indexes":[%s]}`, k.k.Collection, field, index))
+		}
+	}
+}
+
+// The type of what traces hold is not known here, so the file says what they need.
+func (Traces) addIndexes(*indexFile, map[string]bool) {}
 
 func jsonOf(format string, values ...any) json.RawMessage { return fmt.Appendf(nil, format, values...) }
 
@@ -71,11 +77,8 @@ func decidedIn(overrides []json.RawMessage) map[string]bool {
 // fieldsOf lists the fields of a document that is a struct or a pointer to one.
 func fieldsOf(doc any) []string {
 	t := reflect.TypeOf(doc)
-	for t != nil && t.Kind() == reflect.Pointer {
+	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
-	}
-	if t == nil {
-		return nil
 	}
 	var out []string
 	for _, f := range reflect.VisibleFields(t) {
@@ -86,7 +89,3 @@ func fieldsOf(doc any) []string {
 	slices.Sort(out)
 	return out
 }
-
-func (k *Kept[T]) document() (collection string, doc any) { return k.k.Collection, k.k.Doc(new(T)) }
-
-func (t Traces) document() (collection string, doc any) { return t.Collection, nil }

@@ -24,8 +24,7 @@ type kind interface {
 	of(account string) firestore.Query
 	erase(ctx context.Context, account string, limit int) (n int, err error)
 	export(ctx context.Context, account string, line func(object string, data any) error) error
-	// document tells the collection and an empty document; nil when it has no one type.
-	document() (collection string, doc any)
+	addIndexes(f *indexFile, decided map[string]bool)
 	// forget removes what is left of an account apart from its records.
 	forget(ctx context.Context, account string) error
 }
