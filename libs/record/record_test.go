@@ -372,3 +372,27 @@ func TestATryThatAsksForNoRoomLeavesTheLedger(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A request that panics is answered, and the process continues. Others of its account
+// must not wait for the places that it was to lease.
+func TestAChangeThatPanicsLeavesTheLedgerToOthers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the change did not panic")
+			}
+		}()
+		_ = w.db.Tx(t.Context(), "create", func(tx *record.Tx) error {
+			if err := w.In(tx).Room("acc_a", 10, 1); err != nil {
+				return err
+			}
+			panic("a defect")
+		})
+	}()
+	f := &folder{ID: "fld_001", Account: "acc_a", Name: "first", Created: w.now}
+	if _, err := w.Create(t.Context(), f, 10); err != nil {
+		t.Error(err)
+	}
+}

@@ -111,6 +111,11 @@ func (db *DB) run(ctx context.Context, reads bool, what string, fn func(tx *Tx) 
 			return tx.flush()
 		})
 	}
+	defer func() {
+		if tx.claim != nil {
+			tx.claim.Leave()
+		}
+	}()
 	err := try()
 	if tx.claim != nil {
 		err = tx.claim.Settle(ctx, err, try)
