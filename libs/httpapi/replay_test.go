@@ -68,3 +68,29 @@ func TestAReplayHasEveryHeaderOfTheFirstAnswer(t *testing.T) {
 		}
 	}
 }
+
+// A create may have written its answer before it finds that an earlier try was refused.
+func TestARepeatedRefusalNamesNoRecord(t *testing.T) {
+	t.Parallel()
+	cloud := cloudtest.Start(t, cloudtest.Options{})
+	store := idempotency.NewFirestore(firestoredb.Use(cloud.Client(t), 0), "secret", nil)
+	tries := 0
+	dial := serve(t, httpapi.Options{Idempotency: store}, func(a *httpapi.API) {
+		a.Handle("POST", "/api/v1/links", httpapi.Access{OneCommit: true}, func(c *fiber.Ctx) error {
+			if tries++; tries == 1 {
+				return apierr.New(apierr.QuotaExceeded, "The account is full.")
+			}
+			c.Set(fiber.HeaderETag, `"r1"`)
+			return httpapi.Created(c, "/api/v1/links/2", map[string]string{"id": "2"})
+		})
+	})
+	for range 2 {
+		res, _ := ask(t, dial, request("POST", "/api/v1/links", "creator", "Idempotency-Key: k\r\n", "{}"))
+		if res.StatusCode != http.StatusForbidden || res.Header.Get("Location") != "" || res.Header.Get("ETag") != "" {
+			t.Errorf("%d with %v, want the refusal alone", res.StatusCode, res.Header)
+		}
+	}
+	if tries != 2 {
+		t.Errorf("%d tries, want 2", tries)
+	}
+}

@@ -191,6 +191,24 @@ func (c *Claim) Settle(ctx context.Context, err error, change func() error) erro
 	}
 }
 
+// errLeft ends a try of which [Claim.Settle] was not told.
+var errLeft = errors.New("the change has ended")
+
+// Leave ends the change, also one that panics: others wait for a change that asks the ledger.
+func (c *Claim) Leave() {
+	c.end(errLeft)
+	c.leave()
+}
+
+// Retry begins another try within the same transaction. It may not ask again, and must
+// not write what the one before it wanted to change in the ledger.
+func (c *Claim) Retry() {
+	c.sent, c.grant, c.seen = false, nil, nil
+	c.g.mu.Lock()
+	defer c.g.mu.Unlock()
+	c.put()
+}
+
 // Room is how many of want places the change may use, all of them unless the account
 // is full. It belongs to the reads of a transaction; with a nil tx, for a change that
 // reads nothing, it may return [ErrAsk].

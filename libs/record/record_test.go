@@ -16,6 +16,7 @@ import (
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/events/outbox"
 	"github.com/linkreel/linkreel/libs/firestoredb"
+	"github.com/linkreel/linkreel/libs/quota"
 	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
 	local "github.com/linkreel/linkreel/services/localcloud/firestore"
@@ -319,5 +320,79 @@ func TestAKindBringsItsIndexes(t *testing.T) {
 	want := map[string]int{"folders.accountId": 1, "folders.name": 1, "folders.createdAt": 0, "folders.due": 0}
 	if !maps.Equal(got, want) {
 		t.Errorf("single fields %v, want %v", got, want)
+	}
+}
+
+// A try may find that another process has made what the one before it asked room for.
+// Then it must not write the ledger, which it has not read: the places that were leased
+// meanwhile would be forgotten.
+func TestATryThatAsksForNoRoomLeavesTheLedger(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	other := record.Keep(record.Open(w.db.DB, record.Options{Outbox: outbox.New(w.db.DB, nil, nil)}), folders)
+	f := &folder{ID: "fld_001", Account: "acc_a", Name: "first", Created: w.now}
+	ledger := func() any {
+		snap, err := w.db.Collection(quota.Collection).Doc("acc_a~folders").Get(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return snap.Data()["state"]
+	}
+	var want any
+	tries := 0
+	err := w.db.Tx(t.Context(), "put", func(tx *record.Tx) error {
+		tries++
+		in := w.In(tx)
+		found, err := in.GetAll(f.ID)
+		if err != nil {
+			return err
+		}
+		if found[0] != nil {
+			after := *found[0]
+			after.Name = "second"
+			return in.Put(found[0], &after, events.LinkUpdated)
+		}
+		if err := in.Room(f.Account, 1000, 1); err != nil {
+			return err
+		}
+		if _, err := other.Create(t.Context(), f, 1000); err != nil {
+			return err
+		}
+		want = ledger()
+		return in.Add(f, events.LinkCreated)
+	})
+	if err != nil || tries != 2 {
+		t.Fatalf("%d tries, %v; want 2", tries, err)
+	}
+	if got := ledger(); got != want {
+		t.Errorf("the ledger is %v, want %v as the other process left it", got, want)
+	}
+	// The places that the first try would have leased are nobody's.
+	if err := w.db.Tx(t.Context(), "create", func(tx *record.Tx) error { return w.In(tx).Room(f.Account, 1000, 1) }); err != nil {
+		t.Error(err)
+	}
+}
+
+// A request that panics is answered, and the process continues. Others of its account
+// must not wait for the places that it was to lease.
+func TestAChangeThatPanicsLeavesTheLedgerToOthers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the change did not panic")
+			}
+		}()
+		_ = w.db.Tx(t.Context(), "create", func(tx *record.Tx) error {
+			if err := w.In(tx).Room("acc_a", 10, 1); err != nil {
+				return err
+			}
+			panic("a defect")
+		})
+	}()
+	f := &folder{ID: "fld_001", Account: "acc_a", Name: "first", Created: w.now}
+	if _, err := w.Create(t.Context(), f, 10); err != nil {
+		t.Error(err)
 	}
 }

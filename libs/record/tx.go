@@ -102,12 +102,20 @@ func (db *DB) run(ctx context.Context, reads bool, what string, fn func(tx *Tx) 
 		return commit(ctx, what, func(ctx context.Context, ft *firestore.Transaction) error {
 			// This try replaces the one before, of which only the places below a limit remain.
 			tx = &Tx{db: db, ctx: ctx, ft: ft, reads: reads, claim: tx.claim}
+			if tx.claim != nil {
+				tx.claim.Retry()
+			}
 			if err := fn(tx); err != nil {
 				return err
 			}
 			return tx.flush()
 		})
 	}
+	defer func() {
+		if tx.claim != nil {
+			tx.claim.Leave()
+		}
+	}()
 	err := try()
 	if tx.claim != nil {
 		err = tx.claim.Settle(ctx, err, try)

@@ -3,6 +3,7 @@ package idempotency
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"cloud.google.com/go/firestore"
 
@@ -59,6 +60,8 @@ func (p *Receipt) Found(ctx context.Context, err error) (changed []string, _ err
 	switch {
 	case errors.Is(lookErr, errExpired):
 		return nil, record.ErrAgain
+	case errors.Is(lookErr, firestoredb.ErrNotFound) && err != nil && strings.Contains(err.Error(), p.r.id()):
+		return nil, record.ErrAgain // It was in the way, as the database's words say. Another try has removed it since.
 	case errors.Is(lookErr, firestoredb.ErrNotFound):
 		return nil, err
 	case lookErr != nil:
@@ -86,12 +89,13 @@ func (p *Receipt) Keep(ctx context.Context, answer *Response) error {
 	if err := p.d.close(p.r, answer); err != nil {
 		return err
 	}
-	_, err := p.s.create(ctx, p.r, p.d)
-	if errors.Is(err, firestoredb.ErrExists) {
-		_, err = p.Found(ctx, err)
+	for {
+		_, err := p.s.create(ctx, p.r, p.d)
+		if errors.Is(err, firestoredb.ErrExists) {
+			_, err = p.Found(ctx, err)
+		}
+		if !errors.Is(err, record.ErrAgain) {
+			return err
+		}
 	}
-	if errors.Is(err, record.ErrAgain) {
-		_, err = p.s.create(ctx, p.r, p.d)
-	}
-	return err
 }

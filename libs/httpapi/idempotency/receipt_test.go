@@ -188,3 +188,43 @@ func TestARefusalGivesWayToTheFirstAnswer(t *testing.T) {
 	wantRepeated(t, err)
 	s.wantThings(t, "a")
 }
+
+// Between the removal of a receipt that has ended and the next one there is none, though
+// the commit has found one in the way.
+func TestOfManyTriesAtOnceOneReplacesAReceiptThatHasEnded(t *testing.T) {
+	t.Parallel()
+	for name, try := range map[string]func(s *shelf, thing string) error{
+		"create": func(s *shelf, thing string) error {
+			_, err := s.put(t.Context(), request, thing)
+			return err
+		},
+		"refusal": func(s *shelf, _ string) error {
+			return s.Receipt(request, nil).Keep(t.Context(), &idempotency.Response{Status: 404})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newShelf(t)
+			for day := range 5 {
+				errs := make([]error, 20)
+				var wg sync.WaitGroup
+				for i := range errs {
+					wg.Go(func() { errs[i] = try(s, fmt.Sprint("a", day, "x", i)) })
+				}
+				wg.Wait()
+				kept := 0
+				for _, err := range errs {
+					if err == nil {
+						kept++
+					} else if !errors.As(err, new(*idempotency.Repeated)) {
+						t.Errorf("day %d: %v, want the answer that was kept", day, err)
+					}
+				}
+				if kept != 1 {
+					t.Errorf("day %d: %d answers are kept, want 1", day, kept)
+				}
+				s.forward(24*time.Hour + time.Second)
+			}
+		})
+	}
+}
