@@ -74,7 +74,9 @@ func (a *API) inOneCommit(c *fiber.Ctx, r idempotency.Request, h fiber.Handler) 
 
 // replay gives an answer again.
 func replay(c *fiber.Ctx, r *idempotency.Response) error {
-	c.Response().Header.Del(fiber.HeaderETag) // of an answer that this one replaces
+	for _, name := range []string{fiber.HeaderETag, fiber.HeaderLocation} {
+		c.Response().Header.Del(name) // of an answer that this one replaces
+	}
 	c.Set("Idempotent-Replayed", "true")
 	for name, value := range r.Header {
 		c.Set(name, value)

@@ -12,6 +12,7 @@ import (
 	"github.com/linkreel/linkreel/libs/firestoredb"
 	"github.com/linkreel/linkreel/libs/httpapi"
 	"github.com/linkreel/linkreel/libs/httpapi/idempotency"
+	"github.com/linkreel/linkreel/libs/record"
 	"github.com/linkreel/linkreel/services/localcloud/cloudtest"
 )
 
@@ -66,5 +67,34 @@ func TestAReplayHasEveryHeaderOfTheFirstAnswer(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// The slug that the first try missed is free by now, so that the second one comes as far as its commit.
+func TestARefusalThatIsRepeatedHasNothingOfWhatTheSecondTryAlmostMade(t *testing.T) {
+	t.Parallel()
+	cloud := cloudtest.Start(t, cloudtest.Options{})
+	db := firestoredb.Use(cloud.Client(t), 0)
+	records, tries := record.Open(db, record.Options{}), 0
+	dial := serve(t, httpapi.Options{Idempotency: idempotency.NewFirestore(db, "secret", nil)}, func(a *httpapi.API) {
+		a.Handle("POST", "/api/v1/links", httpapi.Access{OneCommit: true}, func(c *fiber.Ctx) error {
+			if tries++; tries == 1 {
+				return apierr.New(apierr.SlugTaken, "The slug is taken.")
+			}
+			return records.Commit(c.UserContext(), "create", func(tx *record.Tx) error {
+				tx.Create(db.Ref("things", "lnk_1"), map[string]any{})
+				c.Set(fiber.HeaderETag, `"r1"`)
+				return httpapi.Created(c, "/api/v1/links/lnk_1", map[string]string{"id": "lnk_1"})
+			})
+		})
+	})
+	for range 2 {
+		res, body := ask(t, dial, request("POST", "/api/v1/links", "creator", "Idempotency-Key: k\r\n", "{}"))
+		if codeOf(body) != "SLUG_TAKEN" || res.Header.Get("Location") != "" || res.Header.Get("ETag") != "" {
+			t.Errorf("%d %v with %v", res.StatusCode, body, res.Header)
+		}
+	}
+	if tries != 2 {
+		t.Errorf("%d tries", tries)
 	}
 }
