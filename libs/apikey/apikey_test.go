@@ -311,6 +311,21 @@ func TestAChangedPlanAndASuspensionShowOnTheNextRequest(t *testing.T) {
 	}
 }
 
+func TestARevocationIsToldThoughItsRequestHasNoTimeLeft(t *testing.T) {
+	t.Parallel()
+	ring := &keyring{}
+	addr := redistest.Start(t)
+	a, b := newReplica(t, ring, addr), newReplica(t, ring, addr)
+	key := ring.add(t, "acc_1", identity.Enterprise)
+	accept(t, b, key)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	a.InvalidateAccount(ctx, "acc_1", ring.change("acc_1", func(r *apikey.Record) { r.Revoked = true }))
+	if _, err := b.Authenticate(t.Context(), key, netip.Addr{}); code(err) != apierr.APIKeyRevoked {
+		t.Errorf("after the revocation was told: %v", err)
+	}
+}
+
 func TestAnEmptiedRedisDoesNotReviveARevokedKey(t *testing.T) {
 	t.Parallel()
 	ring := &keyring{}

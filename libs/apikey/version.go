@@ -187,7 +187,8 @@ const versionPatience = 2 * time.Second
 // it returns all the same, since the record's age then bounds its use, and keeps
 // trying in the background.
 func (c *Client) InvalidateAccount(ctx context.Context, accountID string, version int64) {
-	ctx, cancel := context.WithTimeout(ctx, versionPatience)
+	// The commit may have taken the last of the request's time. It happened all the same.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), versionPatience)
 	defer cancel()
 	for wait := 10 * time.Millisecond; ; wait *= 2 {
 		err := c.raise(ctx, accountID, version)

@@ -691,10 +691,12 @@ func TestMadeUpSessionsHaveABudget(t *testing.T) {
 	}
 	const from, elsewhere = "198.51.100.20", "198.51.100.21"
 	ops := []string{signin.OpWho, signin.OpProfile, signin.OpSwitch, signin.OpEnd, signin.OpBeginAdd, signin.OpRemovePasskey}
-	asked := 0
-	for ask(ops[asked%len(ops)], from, madeUp()).status != 429 {
-		if asked++; asked > 2000 {
-			t.Fatal("2,000 made-up sessions, and each was looked for")
+	for _, from := range []string{from, "", "invalid IP"} {
+		asked := 0
+		for ask(ops[asked%len(ops)], from, madeUp()).status != 429 {
+			if asked++; asked > 2000 {
+				t.Fatalf("2,000 made-up sessions from %q, and each was looked for", from)
+			}
 		}
 	}
 	for _, op := range ops {

@@ -247,7 +247,10 @@ func (s SignIn) finishPasskey(ctx context.Context, in wire.Passkey) (wire.Sessio
 // authenticate finds whose session the browser has. A network that shows sessions
 // that do not exist spends its budget of misses, as it does at the API.
 func (s SignIn) authenticate(ctx context.Context, b wire.Browser) (apikey.Decision, error) {
-	addr, _ := netip.ParseAddr(b.Address) // none: a network of its own
+	addr, err := netip.ParseAddr(b.Address)
+	if err != nil {
+		addr = netip.IPv4Unspecified() // a network of its own: the zero address has no budget
+	}
 	return s.Auth.Authenticate(ctx, b.Session, addr)
 }
 

@@ -177,10 +177,15 @@ func fromAccount(a account.Account) accountDoc {
 
 func toKey(snap firestoredb.Snap, d *keyDoc) account.Key {
 	return account.Key{
-		ID: d.ID, AccountID: d.Account, Hash: snap.Ref.ID, Name: d.Name, Prefix: d.Prefix, Last4: d.Last4, MadeBy: d.MadeBy, Scopes: d.Scopes,
-		CreatedAt: d.CreatedAt, LastUsedAt: d.LastUsedAt, ExpiresAt: time.UnixMilli(d.ExpiresAt).UTC(), RevokedAt: d.RevokedAt,
+		ID: d.ID, AccountID: d.Account, Hash: snap.Ref.ID, Name: d.Name, Prefix: d.Prefix, Last4: d.Last4, MadeBy: d.MadeBy,
+		Scopes: known(d.Scopes), CreatedAt: d.CreatedAt, LastUsedAt: d.LastUsedAt,
+		ExpiresAt: time.UnixMilli(d.ExpiresAt).UTC(), RevokedAt: d.RevokedAt,
 	}
 }
+
+// known leaves out a scope that a newer release wrote. It gives nothing here. Kept in the set,
+// it would be handed on unjudged, and would look like more than any role may have.
+func known(set identity.ScopeSet) identity.ScopeSet { return set & identity.AllScopes }
 
 func fromKey(k account.Key) keyDoc {
 	// An expired key stays in use here until AddKey retires it; readers compare times anyway.
@@ -261,6 +266,6 @@ func toPasskey(snap firestoredb.Snap, d *passkeyDoc) member.Passkey {
 }
 
 func toDevice(snap firestoredb.Snap, d *deviceDoc) member.Device {
-	d.Hash = snap.Ref.ID
+	d.Hash, d.Scopes = snap.Ref.ID, known(d.Scopes)
 	return member.Device(*d)
 }

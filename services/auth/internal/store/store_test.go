@@ -113,6 +113,49 @@ func TestWhatIsStoredIsRead(t *testing.T) {
 	}
 }
 
+// While two releases run side by side, the older one reads what the newer one wrote.
+func TestAScopeOfANewerReleaseIsNeitherHandedOnNorAReasonToRevoke(t *testing.T) {
+	t.Parallel()
+	const newer = identity.ScopeSet(1 << 31)
+	b := newWorld(t)
+	a := newAccount(t, b)
+	maker := member.Member{ID: "mem_1", AccountID: a.ID, PersonID: "per_1", Name: "Ada", Role: identity.Owner, CreatedAt: start}
+	made := account.Key{
+		ID: "key_strong", AccountID: a.ID, Hash: "strong", Scopes: identity.LinksRead | newer, MadeBy: maker.ID, CreatedAt: start,
+	}
+	roller := account.Key{
+		ID: "key_plain", AccountID: a.ID, Hash: "plain", Scopes: identity.LinksRead | identity.KeysWrite, CreatedAt: start,
+	}
+	b.do(t, func(tx account.Tx) error {
+		tx.Put(maker, events.Quiet)
+		tx.Add(made, events.Quiet)
+		tx.Add(roller, events.Quiet)
+		return nil
+	})
+	_, err := account.NewService(b, nil, nil).Roll(t.Context(), made.ID, time.Hour, account.NewKey{
+		ID: "key_rolled", Key: identity.NewKey(rand.Reader), AccountID: a.ID,
+		By: &identity.Principal{AccountID: a.ID, KeyID: roller.ID, Scopes: roller.Scopes},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := b.db.Collection("keys").Where("id", "==", "key_rolled").Documents(t.Context()).GetAll()
+	if err != nil || len(found) != 1 {
+		t.Fatal(len(found), err)
+	}
+	if got := found[0].Data()["scopes"]; got != int64(identity.LinksRead) {
+		t.Errorf("a key without the newer scope got a secret for it: scopes %v", got)
+	}
+	name := "Ada L."
+	people := member.NewService(b, member.Provider{}, nil)
+	if _, err := people.Change(t.Context(), nil, a.ID, maker.ID, member.Change{Name: &name}); err != nil {
+		t.Fatal(err)
+	}
+	if k, err := b.Key(t.Context(), a.ID, made.ID); err != nil || !k.RevokedAt.IsZero() {
+		t.Errorf("after its maker got another name the key is %+v, %v", k, err)
+	}
+}
+
 func TestWhatIsNotThereIsNotFound(t *testing.T) {
 	t.Parallel()
 	b := newWorld(t)
