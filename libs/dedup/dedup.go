@@ -59,7 +59,8 @@ func (s *Seen) First(ctx context.Context, name string, life time.Duration) bool 
 }
 
 // Mine reports whether what is this replica's to do, until hold is over, and no other
-// replica's. It saves work and guards nothing: without Redis it is everybody's.
+// replica's. It saves work and guards nothing: without Redis it is everybody's. The
+// replica may do it again meanwhile: what is done once in a while takes [Seen.First].
 func (s *Seen) Mine(ctx context.Context, what string, hold time.Duration) bool {
 	turn := "turn:" + what
 	// Whoever has the turn may act again: a second hint within the hold is of something newer.

@@ -69,6 +69,7 @@ func (r *Rotation) Round(ctx context.Context) error {
 				again++
 			case !errors.Is(err, ErrCurrent):
 				failed, last = failed+1, fmt.Errorf("%s: %w", id, err)
+				r.left++ // now, since the next page may end the round
 			}
 		}
 	}
@@ -79,7 +80,6 @@ func (r *Rotation) Round(ctx context.Context) error {
 		// Once for all of them: one is enough to see why, and there may be hundreds in each round.
 		slog.WarnContext(ctx, "what an older key seals cannot be sealed again", "what", r.What, "records", failed, "last", last)
 	}
-	r.left += failed
 	if !ended {
 		return nil
 	}

@@ -90,3 +90,32 @@ func TestARotationPassesOnThatNothingCanBeListed(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// What failed before a page could not be listed has had its turn, and no later round tries it
+// in the same look. Were it forgotten, the older keys would seem to be of no more use.
+func TestARotationRemembersWhatFailedBeforeAnOutage(t *testing.T) {
+	t.Parallel()
+	both := keys(t, "p", two+","+one)
+	away, left := true, -1
+	rotation := &seal.Rotation{
+		Keys: both,
+		List: func(_ context.Context, _ []string, after string) ([]string, error) {
+			switch {
+			case after == "":
+				return []string{"a"}, nil
+			case away:
+				away = false
+				return nil, errors.New("away")
+			}
+			return nil, nil
+		},
+		Reseal: func(context.Context, string) error { return errors.New("a secret does not open") },
+		Left:   func(n int) { left = n },
+	}
+	if err := rotation.Round(t.Context()); err == nil || left != -1 {
+		t.Fatalf("error %v, told of %d", err, left)
+	}
+	if err := rotation.Round(t.Context()); err != nil || left != 1 {
+		t.Errorf("error %v, told of %d that are left, want 1", err, left)
+	}
+}

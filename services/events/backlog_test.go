@@ -176,3 +176,34 @@ func TestOrderHoldsAcrossCommitsOfPlaces(t *testing.T) {
 		})
 	}
 }
+
+// What is at its first try stays in the outbox, in front of more events of one millisecond
+// than one commit gives places to.
+func TestAFirstTryHoldsUpNoPlaces(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	r := w.start(func(c *events.Config) { c.CallTimeout = time.Minute })
+	key := w.key("acc_a", identity.Creator)
+	begun := make(chan struct{}, 10)
+	r.hook(key, newReceiver(t, func(_ int, _ http.ResponseWriter, r *http.Request) {
+		begun <- struct{}{}
+		<-r.Context().Done()
+	}).URL, "link.created")
+	w.change("acc_a", libevents.LinkCreated, "lnk_1", map[string]any{"id": "lnk_1"})
+	<-begun
+	const changes = 250
+	at := w.now().Add(time.Minute).Truncate(time.Millisecond)
+	for i := range changes {
+		_, err := w.db.Collection(outbox.Collection).Doc(fmt.Sprintf("evt_%04d", i)).Create(t.Context(), map[string]any{
+			"accountId": "acc_a", "waiting": "acc_a", "at": at, "expireAt": at.Add(time.Hour),
+			"type": "link.updated", "object": fmt.Sprint("lnk_", i), "data": "{}", "actorType": "system",
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "all have their places", func() bool {
+		p := r.feed(key, "type=link.updated&limit=1")
+		return len(p.Data) == 1 && p.Data[0].Object == fmt.Sprint("lnk_", changes-1)
+	})
+}

@@ -178,7 +178,7 @@ func New(ctx context.Context, cfg Config) (_ *boot.Service, err error) {
 		Now:  cfg.Now, Log: log, Plan: plan,
 		Job: transcode.Limits{MaxBytes: cfg.MaxBytes, MaxDuration: cfg.MaxDuration, MaxSide: cfg.MaxSide, MaxPixels: cfg.MaxPixels},
 
-		SweepEvery: cfg.SweepEvery, JanitorEvery: cfg.JanitorEvery, JanitorMost: cfg.JanitorMost, Mine: seen.Mine,
+		SweepEvery: cfg.SweepEvery, JanitorEvery: cfg.JanitorEvery, JanitorMost: cfg.JanitorMost, Seen: seen,
 		Claim: func(ctx context.Context) error {
 			database, err := db.Identity(ctx)
 			if err != nil {

@@ -48,9 +48,9 @@ type Store interface {
 	Waiters(ctx context.Context, after string) (oldest map[string]time.Time, next string, err error)
 	// Expired lists accounts of which some recent events have expired.
 	Expired(ctx context.Context) (accounts []string, err error)
-	// Waiting lists what has no place yet, in the order of commits. more says that others
-	// may wait.
-	Waiting(ctx context.Context, accountID string, limit int) (list []*feed.Event, more bool, err error)
+	// Waiting lists what has no place yet, in the order of commits, among at most sending
+	// events that have one. more says that others may wait; then some of the list have none.
+	Waiting(ctx context.Context, accountID string, sending int) (list []*feed.Event, more bool, err error)
 	Feed(ctx context.Context, accountID string) (*feed.Feed, error)
 	// Place writes places and deliveries in one commit; feed.ErrMoved when the feed is no
 	// more as it was before.

@@ -168,7 +168,7 @@ func (e *Engine) place(ctx context.Context, accountID string) (n int, more bool,
 	if err != nil {
 		return 0, false, err
 	}
-	waiting, more, err := e.store.Waiting(ctx, accountID, feed.MaxPlaced+len(before.Sending))
+	waiting, more, err := e.store.Waiting(ctx, accountID, len(before.Sending))
 	if err != nil {
 		return 0, false, err
 	}

@@ -239,10 +239,12 @@ func (s *Store) putFeed(tx *firestore.Transaction, f *feed.Feed) error {
 
 func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
-// Waiting reads what has no place yet, in the order of commits: some limit of them, or
-// as many as came in one millisecond. more says that others may wait. An event that
-// cannot be read gets no place: it would keep everything behind it out of the feed.
-func (s *Store) Waiting(ctx context.Context, accountID string, limit int) (list []*feed.Event, more bool, err error) {
+// Waiting reads what has no place yet, in the order of commits, among at most sending
+// events that have one. It reads as many as one commit takes, or as came in one
+// millisecond. more says that others may wait; then some of the list have no place. An
+// event that cannot be read gets none: it would keep everything behind it out of the feed.
+func (s *Store) Waiting(ctx context.Context, accountID string, sending int) (list []*feed.Event, more bool, err error) {
+	limit := feed.MaxPlaced + sending
 	type dated struct {
 		event     *feed.Event
 		committed time.Time
@@ -271,7 +273,7 @@ func (s *Store) Waiting(ctx context.Context, accountID string, limit int) (list 
 		if more = len(snaps) == limit; more && !again {
 			// The last millisecond may have been cut in two, and its first changes be in the other part.
 			last := found[len(found)-1].event.At
-			if whole := slices.IndexFunc(found, func(d dated) bool { return d.event.At.Equal(last) }); whole > 0 {
+			if whole := slices.IndexFunc(found, func(d dated) bool { return d.event.At.Equal(last) }); whole > sending {
 				found = found[:whole]
 			} else {
 				limit, again = 2*limit, true

@@ -33,7 +33,7 @@ func (p *Pipeline) RunJanitor(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-every.C:
-			if p.o.Mine(ctx, "videos-janitor", p.o.JanitorEvery*9/10) {
+			if p.o.Seen.First(ctx, "videos-janitor", p.o.JanitorEvery*9/10) {
 				err := p.Tidy(ctx)
 				if errors.Is(err, objectstore.ErrForeign) {
 					return foreign(err)

@@ -26,6 +26,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/dedup"
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/transcode"
@@ -105,8 +106,8 @@ type Options struct {
 	// Claim makes the bucket this database's, or answers [objectstore.ErrForeign] when it is another's.
 	Claim func(ctx context.Context) error
 
-	// Mine reports whether this replica does the next round.
-	Mine func(ctx context.Context, what string, life time.Duration) bool
+	// Seen is what replicas share: one of them does each round.
+	Seen *dedup.Seen
 }
 
 // Pipeline is safe for concurrent use.

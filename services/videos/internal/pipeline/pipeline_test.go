@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/linkreel/linkreel/libs/apierr"
+	"github.com/linkreel/linkreel/libs/dedup"
 	"github.com/linkreel/linkreel/libs/objectstore"
 	"github.com/linkreel/linkreel/libs/transcode"
 	"github.com/linkreel/linkreel/libs/transcode/jobs"
@@ -194,8 +195,6 @@ func (noQueue) Sweep(context.Context) error              { return nil }
 
 func ours(context.Context) error { return nil }
 
-func mine(context.Context, string, time.Duration) bool { return true }
-
 func newShelf() (*shelf, *Pipeline) {
 	s := &shelf{
 		now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), videos: map[video.ID]*video.Video{},
@@ -203,7 +202,7 @@ func newShelf() (*shelf, *Pipeline) {
 	}
 	return s, New(Options{
 		Store: s, Bucket: bucket{s}, Jobs: noJobs{s}, Now: func() time.Time { return s.now }, Log: slog.New(slog.DiscardHandler), JanitorMost: 100,
-		Queue: noQueue{}, Claim: ours, Mine: mine,
+		Queue: noQueue{}, Claim: ours, Seen: dedup.New(nil, time.Now),
 		Plan: video.Plan{Upload: video.UploadLimits{MaxAge: 48 * time.Hour}, Replaced: 7 * time.Hour, Retention: 168 * time.Hour},
 	})
 }
@@ -846,7 +845,7 @@ func TestThousandsOfPurgesDelayNoSweep(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := &deleted{left: 2_000}
-		p := New(Options{Store: d, Bucket: slow{}, Jobs: noJobs{}, Queue: noQueue{}, Claim: ours, Mine: mine, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+		p := New(Options{Store: d, Bucket: slow{}, Jobs: noJobs{}, Queue: noQueue{}, Claim: ours, Seen: dedup.New(nil, time.Now), Now: time.Now, Log: slog.New(slog.DiscardHandler)})
 		for rounds := 0; d.left > 0; rounds++ {
 			begun := time.Now()
 			if err := p.PurgeDue(t.Context()); err != nil {
@@ -862,6 +861,34 @@ func TestThousandsOfPurgesDelayNoSweep(t *testing.T) {
 					t.Fatalf("%d tasks wait for the next sweep", d.left)
 				}
 			}
+		}
+	})
+}
+
+// searched counts how often a bucket is searched.
+type searched struct {
+	Bucket
+	times int
+}
+
+func (b *searched) List(ctx context.Context, prefix string) iter.Seq2[objectstore.Object, error] {
+	if prefix == "videos/" {
+		b.times++
+	}
+	return b.Bucket.List(ctx, prefix)
+}
+
+// A replica offers it many times a day, the one that did it last too.
+func TestStorageIsSearchedOncePerPeriod(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, p := newShelf()
+		b := &searched{Bucket: p.o.Bucket}
+		p.o.Bucket, p.o.JanitorEvery, p.o.Seen = b, 24*time.Hour, dedup.New(nil, time.Now)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Hour)
+		defer cancel()
+		if err := p.RunJanitor(ctx); err != nil || b.times != 1 {
+			t.Errorf("error %v; searched %d times in 20 hours, want once", err, b.times)
 		}
 	})
 }

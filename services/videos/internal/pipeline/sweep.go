@@ -35,7 +35,7 @@ func (p *Pipeline) Run(ctx context.Context) error {
 				return foreign(err)
 			}
 			// A little less than a round, so that the last round's claim has ended when the next begins.
-			if !p.o.Mine(ctx, "videos-sweep", p.o.SweepEvery*9/10) {
+			if !p.o.Seen.First(ctx, "videos-sweep", p.o.SweepEvery*9/10) {
 				continue
 			}
 			p.report(ctx, "sweep", p.Sweep(ctx))
