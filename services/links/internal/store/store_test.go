@@ -954,6 +954,55 @@ func TestErasurePassesOverALinkThatIsRefused(t *testing.T) {
 	wg.Wait()
 }
 
+// A link that cannot be read holds up no other, keeps its takedown, and touches no slug
+// that is not its own, whatever its record says.
+func TestALinkThatCannotBeReadLeavesWithItsAccount(t *testing.T) {
+	t.Parallel()
+	b, ctx := newWorld(t), t.Context()
+	made, err := b.Create(ctx, "other", identity.Origin{Nonce: "n", At: time.Now()}, []link.Draft{draft("theirs")})
+	if err != nil || made[0].Err != nil {
+		t.Fatal(err, made[0].Err)
+	}
+	mine := b.create(t, "acc", 3)
+	down := link.Takedown{ID: "tkd_1", Reason: "phishing", At: b.clock()}
+	if _, err := b.links.TakeDown(ctx, mine[0].Key(), down); err != nil {
+		t.Fatal(err)
+	}
+	spoil := func(l *link.Link, also ...fs.Update) {
+		t.Helper()
+		if _, err := b.linkRef(l.ID).Update(ctx, append(also, fs.Update{Path: "title", Value: 7})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spoil(mine[0])
+	spoil(mine[1], fs.Update{Path: "slug", Value: "theirs"}, fs.Update{Path: "seq", Value: "?"})
+	if last, err := b.links.Purge(ctx, "acc", link.Top, 2); err != nil || last != mine[1].Seq {
+		t.Errorf("the first page ends at %d, %v; want %d", last, err, mine[1].Seq)
+	}
+	if _, err := b.links.Purge(ctx, "acc", link.Top, 2); err != nil {
+		t.Error(err)
+	}
+	if left, err := b.Remains(ctx, "acc"); err != nil || left {
+		t.Errorf("something remains: %v, %v", left, err)
+	}
+	err = b.Atomically(ctx, "look", func(tx link.Tx) error {
+		_, slugs, err := tx.Find(nil, []string{mine[0].Key(), made[0].Link.Key()})
+		if err != nil {
+			return err
+		}
+		if r := slugs[0]; r.ReleasedUntil.IsZero() || r.Takedown == nil || r.Takedown.ID != down.ID {
+			t.Errorf("the slug of the link that was taken down is %+v", r)
+		}
+		if r := slugs[1]; r.LinkID != made[0].Link.ID {
+			t.Errorf("another account's slug is %+v", r)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 // 400 days with a hundred long names are more than one commit may delete.
 func TestRemoveStatsOfALinkWithLongReferrers(t *testing.T) {
 	t.Parallel()
