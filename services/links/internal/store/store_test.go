@@ -1003,6 +1003,56 @@ func TestALinkThatCannotBeReadLeavesWithItsAccount(t *testing.T) {
 	}
 }
 
+func TestADomainThatCannotBeReadLeavesWithItsAccount(t *testing.T) {
+	t.Parallel()
+	b, ctx := newWorld(t), t.Context()
+	var ids []string
+	for _, host := range []string{"a.example.com", "b.example.com"} {
+		d := b.domains.New("acc", host)
+		b.proofs.show(host, d)
+		if err := b.domains.Claim(ctx, d, 0); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.domains.Verify(ctx, "acc", d.ID); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, d.ID)
+	}
+	if _, err := b.Store.domains.Ref(ids[0]).Update(ctx, []fs.Update{{Path: "token", Value: 7}}); err != nil {
+		t.Fatal(err)
+	}
+	accounts := tenancy.New(tenancy.Options{
+		Standings: Standings(b.db.DB), Store: b.Store, Announce: b.heard.Announce, Links: b.links, Domains: b.domains, Now: b.clock,
+	})
+	if err := accounts.SetState(ctx, "acc", tenant.Standing{State: tenant.Deleting, Version: 2}); err != nil {
+		t.Fatal(err)
+	}
+	b.offset.Add(int64(time.Minute))
+	run, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = accounts.Run(run) })
+	defer wg.Wait()
+	defer stop()
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		if done, err := accounts.Erased(ctx, "acc"); done && err == nil {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatalf("not erased: %v", err)
+		}
+	}
+	for _, host := range []string{"a.example.com", "b.example.com"} {
+		d := b.domains.New("other", host)
+		b.proofs.show(host, d)
+		err := b.domains.Claim(ctx, d, 0)
+		if err == nil {
+			_, err = b.domains.Verify(ctx, "other", d.ID)
+		}
+		if err != nil {
+			t.Errorf("another account's claim to %s: %v", host, err)
+		}
+	}
+}
+
 // 400 days with a hundred long names are more than one commit may delete.
 func TestRemoveStatsOfALinkWithLongReferrers(t *testing.T) {
 	t.Parallel()
