@@ -288,11 +288,10 @@ const aside = time.Hour
 // SetAside puts off a document that cannot be read: a queue is read in the order of
 // the time at path, and such a document would stay at its head for ever and hide what
 // is behind it. It comes again an hour later, since a newer release may read it. The
-// error is the document's own, with whatever kept us from putting it off.
+// error is what kept us from putting it off; then it is still at the head.
 func (db *DB) SetAside(ctx context.Context, b Broken, path string, now time.Time) error {
 	later := []firestore.Update{{Path: path, Value: now.Add(aside)}}
-	err := db.Update(ctx, "set aside", b.Ref, later, firestore.LastUpdateTime(b.UpdateTime))
-	return errors.Join(b.Err, IgnoreMoved(err))
+	return IgnoreMoved(db.Update(ctx, "set aside", b.Ref, later, firestore.LastUpdateTime(b.UpdateTime)))
 }
 
 // IgnoreMoved is nil in place of the errors of a write whose document was changed or

@@ -81,10 +81,13 @@ func (k *Kept[T]) due(ctx context.Context, bucket, limit int, fields []firestore
 			return nil, aside, err
 		}
 		due, broken := firestoredb.Sift(snaps, k.k.From)
+		stuck := false
 		for _, b := range broken {
-			aside = errors.Join(aside, k.db.SetAside(ctx, b, "due.at", now))
+			failed := k.db.SetAside(ctx, b, "due.at", now)
+			stuck = stuck || failed != nil // the same page would come again
+			aside = errors.Join(aside, b.Err, failed)
 		}
-		if len(broken) == 0 || len(snaps) < limit {
+		if len(broken) == 0 || len(snaps) < limit || stuck {
 			return due, aside, nil
 		}
 	}

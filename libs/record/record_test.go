@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/linkreel/linkreel/libs/apierr"
 	"github.com/linkreel/linkreel/libs/events"
 	"github.com/linkreel/linkreel/libs/events/outbox"
@@ -229,6 +231,21 @@ func TestWhatCannotBeReadHidesNothingThatIsDue(t *testing.T) {
 	w.now = w.now.Add(2 * time.Hour)
 	if due, err := w.Due(t.Context(), 100); err == nil || len(due) != 1 {
 		t.Errorf("two hours later: %d, %v", len(due), err)
+	}
+}
+
+// A database that answers queries and takes no writes, as one with a full disk does, must
+// not be asked for the same page without end.
+func TestWhatCannotBeSetAsideIsNotLookedForWithoutEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.make(t, 1)
+	w.spoil(t, "fld_001")
+	w.server.Faults().Add(local.Fault{Methods: []string{"Commit"}, Code: codes.PermissionDenied})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if due, err := w.Due(ctx, 1); err == nil || ctx.Err() != nil || len(due) != 0 {
+		t.Errorf("%d are due, %v", len(due), err)
 	}
 }
 

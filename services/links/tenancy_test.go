@@ -272,9 +272,13 @@ func TestExportHasEverythingOfTheAccount(t *testing.T) {
 		r.api(key, "POST", "/api/v1/links/bulk", `{"urls":[`+strings.TrimSuffix(strings.Repeat(`{"url":"https://a.example","title":"<T>","ogTitle":"o"},`, 90), ",")+`]}`)
 	}
 	r.create(key, map[string]any{"url": "https://a.example", "slug": "clicked"})
+	spoilt := r.create(key, map[string]any{"url": "https://a.example"}).str("id")
 	r.create(c.keys.Key(t, "acc_b", identity.Business), map[string]any{"url": "https://b.example"})
 	r.visit("/clicked", "Referer", "https://news.example/")
 	eventually(t, "the click", func() bool { return clicksBySlug(r, key)["clicked"] == 1 })
+	if _, err := c.Client(t).Collection("links").Doc(spoilt).Update(t.Context(), []firestore.Update{{Path: "title", Value: 7}}); err != nil {
+		t.Fatal(err)
+	}
 	var out bytes.Buffer
 	if err := r.holder().Export(t.Context(), "acc_a", &out); err != nil {
 		t.Fatal(err)
@@ -295,13 +299,17 @@ func TestExportHasEverythingOfTheAccount(t *testing.T) {
 			if line.Data["slug"] != "clicked" && (line.Data["ogTitle"] != "o" || line.Data["title"] != "<T>") {
 				t.Fatalf("a link is %v", line.Data)
 			}
+		case "unreadable":
+			if line.Data["type"] != "link" || line.Data["id"] != spoilt {
+				t.Errorf("unreadable is %v", line.Data)
+			}
 		case "linkStats":
 			if line.Data["clicks"] != 1.0 || line.Data["referrers"].([]any)[0].(map[string]any)["host"] != "news.example" {
 				t.Errorf("statistics are %v", line.Data)
 			}
 		}
 	}
-	if count["link"] != 451 || len(ids) != 451 || count["domain"] != 1 || count["linkStats"] != 1 {
+	if count["link"] != 451 || len(ids) != 451 || count["domain"] != 1 || count["linkStats"] != 1 || count["unreadable"] != 1 {
 		t.Errorf("exported %v, %d different links", count, len(ids))
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -136,10 +137,11 @@ func (h *holder) Export(ctx context.Context, accountID string, w io.Writer) erro
 	}
 	out := json.NewEncoder(w)
 	out.SetEscapeHTML(false)
-	for before, more := link.Top, true; more; {
+	all := link.Query{AccountID: accountID, Before: link.Top, Limit: exportPage, Whole: true, Broken: true}
+	for more := true; more; {
 		var page []*link.Link
 		var err error
-		if page, more, err = h.links.List(ctx, link.Query{AccountID: accountID, Before: before, Limit: exportPage, Whole: true}); err != nil {
+		if page, more, err = h.links.List(ctx, all); err != nil {
 			return err
 		}
 		for some := range slices.Chunk(page, exportLinks) {
@@ -148,8 +150,13 @@ func (h *holder) Export(ctx context.Context, accountID string, w io.Writer) erro
 				return err
 			}
 			for i, l := range some {
-				before = l.Seq
-				if err := out.Encode(exportLine{"link", h.recordOf(l)}); err != nil {
+				all.Before = l.Seq
+				line := exportLine{"link", h.recordOf(l)}
+				if l.Broken != nil {
+					slog.ErrorContext(ctx, "a link cannot be exported", "error", l.Broken)
+					line = exportLine{"unreadable", unreadable{"link", l.ID}}
+				}
+				if err := out.Encode(line); err != nil {
 					return err
 				}
 				if err := h.exportDays(ctx, out, l.ID, first[i]); err != nil {
@@ -165,6 +172,12 @@ func (h *holder) Export(ctx context.Context, accountID string, w io.Writer) erro
 type exportLine struct {
 	Type string `json:"type"`
 	Data any    `json:"data"`
+}
+
+// unreadable is the line of a link that cannot be read.
+type unreadable struct {
+	Type string `json:"type"`
+	ID   string `json:"id"`
 }
 
 // dayRecord is one day of a link in an export.

@@ -18,6 +18,8 @@ type Store interface {
 	Domain(ctx context.Context, accountID, id string) (*Domain, error)
 	// Domains lists an account's claims, newest first.
 	Domains(ctx context.Context, accountID string) ([]*Domain, error)
+	// Readable lists an account's claims but those that cannot be read.
+	Readable(ctx context.Context, accountID string) ([]*Domain, error)
 	// Due lists domains whose next check is due, some thousands at most, the longest due
 	// among them. One that cannot be read is put off for an hour, so that it hides nothing
 	// behind it; the error then says so, beside the domains that can.
@@ -80,6 +82,18 @@ func (s *Service) Get(ctx context.Context, accountID, id string) (*Domain, error
 // List lists the account's domains, newest first.
 func (s *Service) List(ctx context.Context, accountID string) ([]*Domain, error) {
 	return s.opt.Store.Domains(ctx, accountID)
+}
+
+// Leave removes the domains of an account that is erased, with their hosts. It passes
+// over those that cannot be read; to whoever claims their hosts, nobody has these.
+func (s *Service) Leave(ctx context.Context, accountID string) error {
+	domains, err := s.opt.Store.Readable(ctx, accountID)
+	for _, d := range domains {
+		if err == nil {
+			err = s.Delete(ctx, accountID, d.ID)
+		}
+	}
+	return err
 }
 
 // Owner finds the domain that owns a host name in lower case.

@@ -66,6 +66,10 @@ type Link struct {
 	Archived   bool   // an archived link keeps redirecting
 
 	Takedown *Takedown // nil unless the operator took the link down
+
+	// Broken is why the link's record cannot be read; nil for nearly all. Of such a link
+	// only the id and the place are certain. Nobody gets one who has not asked for it.
+	Broken error
 }
 
 // Key names the link's slug; see [SlugKey].
@@ -137,12 +141,14 @@ func (l *Link) Status(now time.Time) Status {
 // lastSeq is the greatest cursor that a caller can name.
 const lastSeq = 1<<53 - 1
 
+// places are the digits of a link's place in its id: 62^9 is more than lastSeq.
+const places = 9
+
 // ID names the link at a place in an account's list: a hash of the account, then
 // the place, counted down. So the ids of an account, in their order, are its list,
 // newest first, and a range of document names needs no index of its own. Like every
 // id it has 22 characters of base62.
 func ID(accountID string, seq int64) string {
-	const places = 9 // 62^9 is more than lastSeq
 	id := []byte(accountPrefix(accountID) + "000000000")
 	for i, rest := len(id)-1, lastSeq-seq; i >= len(id)-places; i, rest = i-1, rest/62 {
 		id[i] = identity.Base62[rest%62]
@@ -154,6 +160,15 @@ func ID(accountID string, seq int64) string {
 // accounts apart.
 func accountPrefix(accountID string) string {
 	return identity.IDFrom("lnk", accountID)[:len("lnk_")+13]
+}
+
+// Place is the place in an account's list that a link's id names; see [ID].
+func Place(id string) int64 {
+	var rest int64
+	for _, c := range []byte(id[max(0, len(id)-places):]) {
+		rest = 62*rest + int64(strings.IndexByte(identity.Base62, c))
+	}
+	return lastSeq - rest
 }
 
 // IDsBelow are the bounds, both excluded, of the ids of the account's links whose

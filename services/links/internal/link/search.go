@@ -105,6 +105,8 @@ type Query struct {
 	Limit     int
 	// Whole asks for every field; a list shows fewer, and reads fewer.
 	Whole bool
+	// Broken asks for links that cannot be read as well; see [Link.Broken].
+	Broken bool
 
 	Words      []string // folded; each begins a word of the link
 	Tags       []string

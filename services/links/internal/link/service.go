@@ -49,6 +49,9 @@ type Tx interface {
 	// Find finds links of any account and slug records in one call; nil for those that
 	// are not there.
 	Find(ids, slugKeys []string) ([]*Link, []*SlugRecord, error)
+	// FindBroken is Find for links that are erased: of one that cannot be read it gives
+	// what is left.
+	FindBroken(ids []string) ([]*Link, error)
 	// Released finds the keys of slugs that deleted links of the account have left.
 	Released(accountID string, linkIDs ...string) (slugKeys []string, err error)
 	// Domain finds a domain of any account; nil if there is none. The commit fails
@@ -71,7 +74,7 @@ type Tx interface {
 	Add(l *Link, over bool, what events.Type)
 	// Put changes a link; before is what it was.
 	Put(before, after *Link, what events.Type)
-	// Remove deletes a link and leaves a record of its slug.
+	// Remove deletes a link and leaves a record of its slug; nil leaves the slug alone.
 	Remove(l *Link, slug *SlugRecord, what events.Type)
 	// PutSlug replaces the record of a slug that no link has.
 	PutSlug(key string, slug *SlugRecord)

@@ -111,7 +111,7 @@ func behind(tx Tx, slugKey string) (*SlugRecord, *Link, error) {
 // erasure, and for as long after it. ErrRefused means that some links could not be
 // removed; all others were.
 func (s *Service) Purge(ctx context.Context, accountID string, before int64, limit int) (last int64, err error) {
-	page, _, err := s.opt.Store.List(ctx, Query{AccountID: accountID, Before: before, Limit: limit})
+	page, _, err := s.opt.Store.List(ctx, Query{AccountID: accountID, Before: before, Limit: limit, Broken: true})
 	if err != nil || len(page) == 0 {
 		return Top, err
 	}
@@ -138,7 +138,7 @@ func (s *Service) Purge(ctx context.Context, accountID string, before int64, lim
 // erase removes as many of the links, from the first on, as fit into one commit.
 func (s *Service) erase(ctx context.Context, accountID string, ids []string) (n int, err error) {
 	err = s.opt.Store.Atomically(ctx, "purge links", func(tx Tx) error {
-		found, _, err := tx.Find(ids, nil)
+		found, err := tx.FindBroken(ids)
 		if err != nil {
 			return err
 		}
@@ -147,9 +147,27 @@ func (s *Service) erase(ctx context.Context, accountID string, ids []string) (n 
 			if l == nil || l.AccountID != accountID {
 				continue // another replica was faster
 			}
-			tx.Remove(l, Released(l, s.opt.Now()), events.Quiet) // of an account that is erased nobody is told
+			released := Released(l, s.opt.Now())
+			if l.Broken != nil {
+				if released, err = s.releasedBroken(tx, l); err != nil {
+					return err
+				}
+			}
+			tx.Remove(l, released, events.Quiet) // of an account that is erased nobody is told
 		}
 		return nil
 	})
 	return n, err
+}
+
+// releasedBroken is [Released] for a link that cannot be read. Its record may name a slug
+// that is not its own, which is then left alone: nil.
+func (s *Service) releasedBroken(tx Tx, l *Link) (*SlugRecord, error) {
+	_, slugs, err := tx.Find(nil, []string{l.Key()})
+	if err != nil || slugs[0] == nil || slugs[0].LinkID != l.ID {
+		return nil, err
+	}
+	own := *l
+	own.Takedown = slugs[0].Takedown
+	return Released(&own, s.opt.Now()), nil
 }

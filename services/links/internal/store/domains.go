@@ -93,6 +93,13 @@ func (s Domains) Domains(ctx context.Context, accountID string) ([]*customdomain
 	return s.domains.All(ctx, accountID)
 }
 
+// Readable implements [customdomain.Store].
+func (s Domains) Readable(ctx context.Context, accountID string) ([]*customdomain.Domain, error) {
+	snaps, err := s.db.Query(ctx, "list domains to erase", s.domains.Of(accountID))
+	found, _ := firestoredb.Sift(snaps, readDomain)
+	return found, err
+}
+
 // dueOfBucket bounds the domains that one round checks: 10,000 of all [record.Buckets].
 const dueOfBucket = 1250
 

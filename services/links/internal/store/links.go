@@ -59,7 +59,11 @@ func (s *Store) page(ctx context.Context, want link.Query, size int) ([]*link.Li
 	if !want.Whole {
 		q = q.Select(listed...)
 	}
-	return firestoredb.List(ctx, s.db.DB, "list links", q, readLink)
+	read := readLink
+	if want.Broken {
+		read = readBroken
+	}
+	return firestoredb.List(ctx, s.db.DB, "list links", q, read)
 }
 
 // withTerms is the query for links between two ids that have all of some terms,

@@ -187,6 +187,23 @@ func linkOf(snap firestoredb.Snap, d *linkDoc) *link.Link {
 	return l
 }
 
+// readBroken reads a link, or what is left of one that cannot be read. It never fails.
+func readBroken(snap firestoredb.Snap) (*link.Link, error) {
+	l, err := readLink(snap)
+	if err == nil {
+		return l, nil
+	}
+	field := func(path string) string {
+		v, _ := snap.DataAt(path)
+		s, _ := v.(string)
+		return s
+	}
+	return &link.Link{
+		ID: snap.Ref.ID, Seq: link.Place(snap.Ref.ID), Broken: err, AccountID: field("accountId"),
+		DomainID: field("domainId"), Slug: link.Slug(field("slug")), ExternalID: field("externalId"),
+	}, nil
+}
+
 func linkDocOf(l *link.Link) *linkDoc {
 	d := &linkDoc{
 		AccountID: l.AccountID, Seq: l.Seq, Nonce: l.Nonce, DomainID: l.DomainID, Host: l.Host, Slug: string(l.Slug),

@@ -954,6 +954,105 @@ func TestErasurePassesOverALinkThatIsRefused(t *testing.T) {
 	wg.Wait()
 }
 
+// A link that cannot be read holds up no other, keeps its takedown, and touches no slug
+// that is not its own, whatever its record says.
+func TestALinkThatCannotBeReadLeavesWithItsAccount(t *testing.T) {
+	t.Parallel()
+	b, ctx := newWorld(t), t.Context()
+	made, err := b.Create(ctx, "other", identity.Origin{Nonce: "n", At: time.Now()}, []link.Draft{draft("theirs")})
+	if err != nil || made[0].Err != nil {
+		t.Fatal(err, made[0].Err)
+	}
+	mine := b.create(t, "acc", 3)
+	down := link.Takedown{ID: "tkd_1", Reason: "phishing", At: b.clock()}
+	if _, err := b.links.TakeDown(ctx, mine[0].Key(), down); err != nil {
+		t.Fatal(err)
+	}
+	spoil := func(l *link.Link, also ...fs.Update) {
+		t.Helper()
+		if _, err := b.linkRef(l.ID).Update(ctx, append(also, fs.Update{Path: "title", Value: 7})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spoil(mine[0])
+	spoil(mine[1], fs.Update{Path: "slug", Value: "theirs"}, fs.Update{Path: "seq", Value: "?"})
+	if last, err := b.links.Purge(ctx, "acc", link.Top, 2); err != nil || last != mine[1].Seq {
+		t.Errorf("the first page ends at %d, %v; want %d", last, err, mine[1].Seq)
+	}
+	if _, err := b.links.Purge(ctx, "acc", link.Top, 2); err != nil {
+		t.Error(err)
+	}
+	if left, err := b.Remains(ctx, "acc"); err != nil || left {
+		t.Errorf("something remains: %v, %v", left, err)
+	}
+	err = b.Atomically(ctx, "look", func(tx link.Tx) error {
+		_, slugs, err := tx.Find(nil, []string{mine[0].Key(), made[0].Link.Key()})
+		if err != nil {
+			return err
+		}
+		if r := slugs[0]; r.ReleasedUntil.IsZero() || r.Takedown == nil || r.Takedown.ID != down.ID {
+			t.Errorf("the slug of the link that was taken down is %+v", r)
+		}
+		if r := slugs[1]; r.LinkID != made[0].Link.ID {
+			t.Errorf("another account's slug is %+v", r)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestADomainThatCannotBeReadLeavesWithItsAccount(t *testing.T) {
+	t.Parallel()
+	b, ctx := newWorld(t), t.Context()
+	var ids []string
+	for _, host := range []string{"a.example.com", "b.example.com"} {
+		d := b.domains.New("acc", host)
+		b.proofs.show(host, d)
+		if err := b.domains.Claim(ctx, d, 0); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.domains.Verify(ctx, "acc", d.ID); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, d.ID)
+	}
+	if _, err := b.Store.domains.Ref(ids[0]).Update(ctx, []fs.Update{{Path: "token", Value: 7}}); err != nil {
+		t.Fatal(err)
+	}
+	accounts := tenancy.New(tenancy.Options{
+		Standings: Standings(b.db.DB), Store: b.Store, Announce: b.heard.Announce, Links: b.links, Domains: b.domains, Now: b.clock,
+	})
+	if err := accounts.SetState(ctx, "acc", tenant.Standing{State: tenant.Deleting, Version: 2}); err != nil {
+		t.Fatal(err)
+	}
+	b.offset.Add(int64(time.Minute))
+	run, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = accounts.Run(run) })
+	defer wg.Wait()
+	defer stop()
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		if done, err := accounts.Erased(ctx, "acc"); done && err == nil {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatalf("not erased: %v", err)
+		}
+	}
+	for _, host := range []string{"a.example.com", "b.example.com"} {
+		d := b.domains.New("other", host)
+		b.proofs.show(host, d)
+		err := b.domains.Claim(ctx, d, 0)
+		if err == nil {
+			_, err = b.domains.Verify(ctx, "other", d.ID)
+		}
+		if err != nil {
+			t.Errorf("another account's claim to %s: %v", host, err)
+		}
+	}
+}
+
 // 400 days with a hundred long names are more than one commit may delete.
 func TestRemoveStatsOfALinkWithLongReferrers(t *testing.T) {
 	t.Parallel()

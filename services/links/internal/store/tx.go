@@ -76,6 +76,18 @@ type tx struct {
 
 // Find implements [link.Tx].
 func (t *tx) Find(ids, slugKeys []string) ([]*link.Link, []*link.SlugRecord, error) {
+	return t.find(readLink, ids, slugKeys)
+}
+
+// FindBroken implements [link.Tx].
+func (t *tx) FindBroken(ids []string) ([]*link.Link, error) {
+	links, _, err := t.find(readBroken, ids, nil)
+	return links, err
+}
+
+func (t *tx) find(
+	read func(firestoredb.Snap) (*link.Link, error), ids, slugKeys []string,
+) ([]*link.Link, []*link.SlugRecord, error) {
 	refs := make([]firestoredb.Ref, 0, len(ids)+len(slugKeys))
 	for _, id := range ids {
 		refs = append(refs, t.s.db.Ref("links", id))
@@ -92,7 +104,7 @@ func (t *tx) Find(ids, slugKeys []string) ([]*link.Link, []*link.SlugRecord, err
 		switch {
 		case snap == nil:
 		case i < len(ids):
-			links[i], err = readLink(snap)
+			links[i], err = read(snap)
 		default:
 			slugs[i-len(ids)], err = readSlug(snap)
 		}
@@ -198,7 +210,9 @@ func (t *tx) Remove(l *link.Link, slug *link.SlugRecord, what events.Type) {
 		t.externalID(l, nil)
 	}
 	t.told(l, what)
-	t.PutSlug(l.Key(), slug)
+	if slug != nil {
+		t.PutSlug(l.Key(), slug)
+	}
 }
 
 // PutSlug implements [link.Tx].

@@ -70,14 +70,8 @@ func (o Options) erase(ctx context.Context, accountID string) (more bool, err er
 }
 
 func (o Options) eraseRest(ctx context.Context, accountID string) (more bool, err error) {
-	domains, err := o.Domains.List(ctx, accountID)
-	if err != nil {
+	if err := o.Domains.Leave(ctx, accountID); err != nil {
 		return false, err
-	}
-	for _, d := range domains {
-		if err := o.Domains.Delete(ctx, accountID, d.ID); err != nil {
-			return false, err
-		}
 	}
 	return o.Store.Forget(ctx, accountID)
 }
