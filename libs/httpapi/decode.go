@@ -98,6 +98,7 @@ func (f *Fields) Err() error {
 // the contract does not know are reported here too. Fields with broken rules keep
 // their zero value.
 func Decode(c *fiber.Ctx, dst any) (*Fields, error) {
+	// A body without a Content-Type counts as JSON. Comparing first spares the usual header the parsing in isJSON.
 	media := c.Get(fiber.HeaderContentType)
 	if media != "" && media != fiber.MIMEApplicationJSON && !isJSON(media) {
 		return nil, apierr.New(apierr.UnsupportedMediaType, "Send the body as application/json.")

@@ -91,7 +91,8 @@ func detailsOf(e *jsonschema.ValidationError) []apierr.Detail {
 
 func location(e *jsonschema.ValidationError) string { return strings.Join(e.InstanceLocation, ".") }
 
-// addQuery notes the parameters that the operation does not have.
+// addQuery notes the parameters that the operation does not have. params are those
+// that it has, and whether each may be repeated.
 func (f *Fields) addQuery(args *fasthttp.Args, params map[string]bool) {
 	known := slices.Sorted(maps.Keys(params))
 	seen := map[string]bool{}
@@ -102,6 +103,7 @@ func (f *Fields) addQuery(args *fasthttp.Args, params map[string]bool) {
 		case !ok && name != "": // an empty name is a stray & or =
 			f.addUnknownName(nil, name, known, "parameter")
 		case ok && seen[name] && !repeatable:
+			// No handler reads a second value, so it would be lost as silently as an unknown parameter.
 			f.Add(apierr.Detail{Field: name, Code: apierr.Unknown, Message: "Send this parameter once. It takes a single value."})
 		}
 		seen[name] = true

@@ -52,6 +52,7 @@ func checked(h fasthttp.RequestHandler) fasthttp.RequestHandler {
 			return
 		}
 		h(ctx)
+		// Set last, so that no handler can remove it, not even by resetting the response.
 		ctx.Response.Header.SetCanonical(nosniffName, nosniff)
 	}
 }
