@@ -144,10 +144,12 @@ func (s *Service) erase(ctx context.Context, accountID string, ids []string) (n 
 		}
 		n = fitting(found)
 		for _, l := range found[:n] {
+			// The list that named these ids was read outside this transaction. Another replica may have removed
+			// some since, and a removal is final, so the account is checked on what is there now.
 			if l == nil || l.AccountID != accountID {
-				continue // another replica was faster
+				continue
 			}
-			tx.Remove(l, Released(l, s.opt.Now()), events.Quiet) // of an account that is erased nobody is told
+			tx.Remove(l, Released(l, s.opt.Now()), events.Quiet) // an erased account has nobody left to notify
 		}
 		return nil
 	})
