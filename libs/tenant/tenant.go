@@ -7,8 +7,8 @@
 // repeats pending decisions, so every method here is called at least once, and
 // sometimes again after a crash: all of them are idempotent.
 //
-// A holder that has returned without an error has taken effect: none of its
-// replicas serves by the earlier decision any more. Without Redis, that takes as
+// When a holder returns without an error, the decision is in effect: none of its
+// replicas still serves by the earlier one. Without Redis, that takes as
 // long as the service documents for its own caches.
 package tenant
 
@@ -28,8 +28,8 @@ const (
 	Deleting  State = "deleting"  // as suspended, and the holder purges every record
 )
 
-// Serves reports whether records of an account in this state are served. The zero
-// state is that of an account that nothing was decided about.
+// Serves reports whether records of an account in this state are served. An account
+// without any decision has the zero state.
 func (s State) Serves() bool { return s == "" || s == Active }
 
 // Standing is an account's state and the version of the account that decided it.
@@ -77,19 +77,19 @@ type Takedown struct {
 // the service has never seen: the account may own nothing there.
 type Holder interface {
 	// SetState puts an account's records into a state. It returns once every
-	// replica answers by it. A standing with a lower version than the last one is
+	// replica acts on it. A standing with a lower version than the last one is
 	// ignored, without an error.
 	SetState(ctx context.Context, accountID string, s Standing) error
-	// Erased reports whether nothing of a deleting account is left here but a
-	// tombstone. It never waits for the purge.
+	// Erased reports whether only a tombstone is left here of an account in state
+	// Deleting. It never waits for the purge.
 	Erased(ctx context.Context, accountID string) (bool, error)
 	// Export writes all that the account has here as JSON Lines, each
 	// {"type","data"}, in constant memory. No line holds a secret.
 	Export(ctx context.Context, accountID string, w io.Writer) error
 	// TakeDown makes the target answer 410 TAKEN_DOWN. The takedown outlives the
-	// record: an owner who deletes and remakes the slug does not lift it. A target
-	// that is taken down already gives the takedown in effect, whose ID differs
-	// from the order's. The error is LINK_NOT_FOUND or VIDEO_NOT_FOUND when the
+	// record: an owner who deletes and remakes the slug does not lift it. For a
+	// target that is already taken down it returns the takedown in effect, which has
+	// another ID than the order. The error is LINK_NOT_FOUND or VIDEO_NOT_FOUND when the
 	// target is not here, which includes addresses of another service.
 	TakeDown(ctx context.Context, o Order) (Takedown, error)
 	// Lift ends t, and only t. It succeeds if t is not in effect.
