@@ -312,7 +312,7 @@ func last(ref string) string { return ref[strings.LastIndexByte(ref, '/')+1:] }
 // operation.
 func (d *document) forModels(all []guide) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "# Linkreel\n\n> Short links that redirect, and videos that are shared by an address, over a JSON API. Each request "+
+	fmt.Fprintf(&b, "# Linkreel\n\n> Short links that redirect, and videos that you share by link, over a JSON API. Each request "+
 		"carries `Authorization: Bearer <key>`; paths start with `/api/v1`.\n\n")
 	b.WriteString("## Documentation\n\n")
 	for _, g := range all {

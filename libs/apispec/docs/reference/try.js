@@ -73,7 +73,7 @@ async function send(form) {
     part("headers").textContent = [...got.headers].map(([name, value]) => `${name}: ${value}`).join("\n");
     if (type.startsWith("image/")) {
       const picture = new Image();
-      picture.alt = "The answer as a picture";
+      picture.alt = "The response as an image";
       picture.src = await dataURL(blob);
       part("body").parentElement.replaceWith(picture);
     } else {
