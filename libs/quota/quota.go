@@ -23,6 +23,8 @@
 //
 //	records + places that may yet become records <= granted
 //
+// These rules keep it true:
+//
 //   - Granted rises before a place is used, in a transaction that checks it against the
 //     limit.
 //   - Granted falls only to a count of the records plus all places on lease. The ledger
