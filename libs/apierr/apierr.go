@@ -33,11 +33,11 @@ const (
 	Forbidden         Code = "FORBIDDEN"          // 403: for the form of a page, never for an API record
 
 	NotFound       Code = "NOT_FOUND"        // 404: no such path, account or key
-	LinkNotFound   Code = "LINK_NOT_FOUND"   // 404: missing or somebody else's
-	VideoNotFound  Code = "VIDEO_NOT_FOUND"  // 404: missing or somebody else's
-	DomainNotFound Code = "DOMAIN_NOT_FOUND" // 404: missing or somebody else's
+	LinkNotFound   Code = "LINK_NOT_FOUND"   // 404: missing, or of another account
+	VideoNotFound  Code = "VIDEO_NOT_FOUND"  // 404: missing, or of another account
+	DomainNotFound Code = "DOMAIN_NOT_FOUND" // 404: missing, or of another account
 
-	WebhookNotFound  Code = "WEBHOOK_NOT_FOUND"  // 404: missing or somebody else's
+	WebhookNotFound  Code = "WEBHOOK_NOT_FOUND"  // 404: missing, or of another account
 	DeliveryNotFound Code = "DELIVERY_NOT_FOUND" // 404: missing, too old, or of another webhook
 
 	MethodNotAllowed     Code = "METHOD_NOT_ALLOWED"     // 405: with Allow

@@ -102,7 +102,8 @@ func New(cfg Config, source Source, rdb redis.UniversalClient) *Client {
 	c := &Client{
 		cfg: cfg, source: source, redis: rdb,
 		flights: map[string]*flight{}, pending: map[string]int64{}, misses: ratelimit.NewMisses(ratelimit.MissOptions{Now: cfg.Now}),
-		// Entries carry their own times, judged by cfg.Now; expiry here only frees memory.
+		// Entries have their own times, which are compared with cfg.Now. Expiry here only
+		// frees memory.
 		known: otter.Must(
 			&otter.Options[string, *entry]{MaximumSize: maxKeys, ExpiryCalculator: otter.ExpiryWriting[string, *entry](2 * usableFor)},
 		),

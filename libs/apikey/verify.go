@@ -28,8 +28,8 @@ type Source interface {
 	Verify(ctx context.Context, hash string) (*Record, error)
 }
 
-// Record is what is known of a key and its account. It is shared between
-// requests and never changed.
+// Record is the state of a key and its account. It is shared between requests and never
+// changed.
 type Record struct {
 	identity.Principal
 	Revoked bool

@@ -15,15 +15,15 @@ import (
 // versionScript after every change of authority. In this table a record is a replica's
 // cached copy of a key; its version comes from the account's document.
 //
-//	the hash in Redis              the record                     what takeScript answers
+//	the hash in Redis              the record                     what takeScript returns
 //	-----------------------------  -----------------------------  ------------------------------------
 //	none, or expired               any                            {1}: makes the hash, without a version
 //	another incarnation            any                            {1}: verify again under this one
 //	same incarnation, no version   any                            {0}: the record's version is noted
 //	same, version as the record's  verified                       {0}: a token is taken
-//	same, version is lower         newer than any told change     {0}: the hash follows the record
+//	same, version is lower         newer than announced changes   {0}: the hash follows the record
 //	same, version is higher        from before a change           {2}: verify again
-//	same, version is higher, but   the store was restored from    {0}: the hash goes back with it
+//	same, version is higher, but   the store was restored from    {0}: the hash is set back too
 //	the store has just shown less  a backup
 //
 // versionScript only ever raises the version and never makes a hash. Without a hash no
@@ -66,7 +66,7 @@ type ask struct {
 // anyRecord as the incarnation takes tokens without checking a record.
 const anyRecord = -1
 
-// taken is what takeScript answers.
+// taken is the result of takeScript.
 type taken struct {
 	standing    standing
 	incarnation int64
@@ -77,7 +77,7 @@ type taken struct {
 // takeScript is the one round trip of a request. It returns six numbers:
 //
 //	{0, e, 0, remaining, wait, retry}  the record holds; the bucket is full again in wait µs,
-//	                                   and has what was refused in retry µs (0: it was taken)
+//	                                   and has enough tokens in retry µs (0: they were taken)
 //	{1, e, 0, 0, 0, 0}                 the record was not verified under this incarnation
 //	{2, e, v, 0, 0, 0}                 the record is older than the account's version
 //

@@ -38,9 +38,9 @@ var methods = []string{"get", "put", "post", "delete", "options", "head", "patch
 // parameters in braces.
 type Route struct {
 	Method, Path, OperationID string
-	// Tag is the first tag; "Operator" marks what only the operator may call.
+	// Tag is the first tag; "Operator" marks operations that only the operator may call.
 	Tag string
-	// Scope and Plan are what a key needs; empty when the operation does not say.
+	// Scope and Plan are those that a key needs; empty if the operation names none.
 	Scope, Plan string
 	// Open marks an operation that needs no key: its security is an empty list.
 	Open bool
@@ -50,7 +50,7 @@ type Route struct {
 type Operation struct {
 	// Query has the names of the query parameters; true for those that may be repeated.
 	Query map[string]bool
-	// Body is set when the operation takes a body, of whatever type.
+	// Body is set if the operation takes a body of any type.
 	Body bool
 	// Schema is that of the JSON body; nil when the operation takes none. Values to
 	// validate must keep numbers exact, as those of [jsonschema.UnmarshalJSON] do.

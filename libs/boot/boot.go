@@ -31,7 +31,7 @@ import (
 	"github.com/linkreel/linkreel/libs/outage"
 )
 
-// Config is what every service has; services embed it in their own.
+// Config is the configuration that all services share. Services embed it in their own.
 type Config struct {
 	// AdminAddr serves /livez, /readyz, /metrics and /version; empty serves none.
 	AdminAddr string `env:"LINKREEL_ADMIN_ADDR" envDefault:":9090"`
@@ -225,7 +225,7 @@ func StartLoops(ctx context.Context, g *errgroup.Group, svc *Service) {
 	}
 }
 
-// CloseAll closes what the service holds.
+// CloseAll closes the service's stores and clients, the last one first.
 func CloseAll(ctx context.Context, svc *Service) error {
 	var errs []error
 	for _, c := range slices.Backward(svc.Close) {

@@ -40,7 +40,7 @@ type Options[V any] struct {
 	Absent   time.Duration // how long "no value" is cached; 2 s
 	Stale    time.Duration // how long a value may stand in for a failing loader; 24 h
 	Timeout  time.Duration // deadline of a load; 2 s
-	Patience time.Duration // how long a caller waits that has no value to fall back on, or only an uncertain one; 2 s, an eighth of it while loads fail
+	Patience time.Duration // how long a caller without a certain value waits; 2 s, an eighth of it while loads fail
 	Wait     time.Duration // how long a caller with an expired value waits for a new one; 100 ms
 	Now      func() time.Time
 }

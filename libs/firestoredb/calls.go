@@ -104,8 +104,9 @@ func (a answered) Unwrap() error { return a.error }
 // tries in three seconds. [again] retries instead.
 type aborted struct{ error }
 
-// hear notes how the database answered a request, which may be a commit, and hides from
-// the client that another writer has won. A request outside of [DB.Do] passes unchanged.
+// hear notes how the database answered a request. commit says that the request is a
+// commit. It hides from the client that another writer has won. A request outside of
+// [DB.Do] passes unchanged.
 func hear(ctx context.Context, commit bool, err error) error {
 	h, ok := ctx.Value(heardKey{}).(*heard)
 	if !ok {

@@ -281,7 +281,7 @@ func Sift[T any](snaps []Snap, read func(Snap) (T, error)) (out []T, broken []Br
 	return out, broken
 }
 
-// aside is how long a document that cannot be read is put off.
+// aside is how long a document that cannot be decoded is postponed.
 const aside = time.Hour
 
 // SetAside postpones a document that cannot be decoded. A queue is read in the order of
@@ -303,7 +303,7 @@ func IgnoreMoved(err error) error {
 	return err
 }
 
-// Count counts what a query finds.
+// Count counts the documents that a query finds.
 func (db *DB) Count(ctx context.Context, what string, q firestore.Query) (n int64, err error) {
 	err = db.Do(ctx, what, func(ctx context.Context) error {
 		found, err := q.NewAggregationQuery().WithCount("n").Get(ctx)

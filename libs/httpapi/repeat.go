@@ -63,8 +63,8 @@ func (a *API) inOneCommit(c *fiber.Ctx, r idempotency.Request, h fiber.Handler) 
 		if passing(c) {
 			return nil
 		}
-		// The refusal may be wrong: an earlier try of the same request may have taken what is
-		// missing now.
+		// The refusal may be wrong: an earlier try of the same request may have used the
+		// place or name that is missing now.
 		err = receipt.Keep(ctx, answerOf(c))
 	}
 	if errors.As(err, &repeated) {

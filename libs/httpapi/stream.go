@@ -32,7 +32,7 @@ const (
 // hour. Only the client's time counts towards the rate, not the time that write takes.
 //
 // An error before the first chunk is answered like any other. After that the status has
-// been sent, so the connection is closed without the final chunk. A client can so tell
+// been sent, so the connection is closed without the final chunk. So a client can tell
 // an incomplete answer from a short one.
 func Stream(c *fiber.Ctx, contentType string, write func(ctx context.Context, w io.Writer) error) error {
 	c.Set(fiber.HeaderContentType, contentType)

@@ -1,5 +1,5 @@
-// Package identity says who a caller is and what the caller may do: plans,
-// scopes, the format of API keys, and what a request carries in its context.
+// Package identity describes callers and their rights: plans, scopes, the format of API
+// keys, and the values that a request carries in its context.
 //
 // It holds no secrets and does no I/O. Only the caller has a key's text; Linkreel keeps
 // its [Key.Hash].

@@ -82,7 +82,7 @@ var (
 	ErrEncoded = errors.New("object is stored under a content encoding")
 )
 
-// Object is what storage knows about an object.
+// Object is the metadata of an object.
 type Object struct {
 	Name            string
 	Generation      int64

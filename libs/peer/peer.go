@@ -20,7 +20,7 @@ import (
 	"strings"
 )
 
-// Service names a service of ours.
+// Service names one of our services.
 type Service string
 
 // The services that call others.

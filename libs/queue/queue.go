@@ -127,8 +127,8 @@ local function member(tenant, entry)
 end
 local function index(set, order, tenant, entry)
   redis.call('ZADD', set, 0, member(tenant, entry))
-  -- A tenant who comes anew queues up behind those who wait already: at the front
-  -- it could come again and again and nobody else would get a turn.
+  -- A new tenant goes behind those that wait already: at the front it could return
+  -- again and again, and no other tenant would get a turn.
   if not redis.call('ZSCORE', order, tenant) then redis.call('ZADD', order, redis.call('INCR', turn), tenant) end
 end
 local function append(id, tenant, trace)
@@ -138,7 +138,7 @@ local function append(id, tenant, trace)
   index(waiting, turns, tenant, entry)
   index(lane, laneturns, tenant, entry)
 end
--- promote brings back what is due of the delayed.
+-- promote moves delayed messages that are due back into the stream.
 local function promote(now)
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', delayed, '-inf', now, 'LIMIT', 0, 100)) do
     redis.call('ZREM', delayed, id)
@@ -149,8 +149,8 @@ local function promote(now)
     end
   end
 end
--- pick removes the next entry from an index, by turns. Entries that are gone or
--- taken are passed over, a bounded number in one call: Redis serves nobody else meanwhile.
+-- pick removes the next entry from an index, by turns. It skips entries that are gone
+-- or taken, a bounded number in one call, because Redis serves no other client meanwhile.
 local function pick(set, order)
   for _ = 1, 1000 do
     local tenant = redis.call('ZRANGE', order, 0, 0)[1]
@@ -170,7 +170,7 @@ local function pick(set, order)
   end
   return nil
 end
--- seen is where a reader that found nothing waits for more.
+-- seen is the entry after which a reader that found nothing waits for more.
 local function seen()
   local last = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1]
   return last and last[1] or '0-0'

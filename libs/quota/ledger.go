@@ -120,7 +120,7 @@ func (d *ledger) leased() (n int64) {
 	return n
 }
 
-// grant is what a transaction changes in the ledger.
+// grant is a transaction's change to the ledger.
 type grant struct {
 	g      *Gate
 	key    string
@@ -277,8 +277,8 @@ func (c *Claim) lease(t *grant) {
 const (
 	firstChunk = 8
 	mostChunk  = 10_000
-	far        = 32 // a lease without a fence is at most this part of what is left
-	near       = 2  // a fenced one this
+	far        = 32 // a lease without a fence takes at most 1/far of the places left
+	near       = 2  // a fenced one at most 1/near
 )
 
 // chunkOf is how many of the places that are left to lease. last is the size of the

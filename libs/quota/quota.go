@@ -67,7 +67,7 @@ type Limit struct {
 	Kind string
 	// Max is how many the account may have. Zero or less means no limit.
 	Max int64
-	// Count counts what the account has.
+	// Count counts the account's records.
 	Count func(context.Context) (int64, error)
 }
 
@@ -84,7 +84,7 @@ type Gate struct {
 	accounts map[string]*account
 }
 
-// account is what this process knows of an account's places of one kind.
+// account is this process's state of an account's places of one kind.
 type account struct {
 	key     string
 	chunk   int64         // places that were leased last
@@ -149,7 +149,7 @@ type Claim struct {
 	doubt *lease // the lease whose fence a try has not found
 	want  int64  // how many places the commit uses
 	leads bool   // this change asks the ledger, and the others wait for it
-	grant *grant // what the commit of this try changes in the ledger
+	grant *grant // the change to the ledger in this try's commit
 	seen  *grant // the same for a sum, until the change adds to it
 	sent  bool   // this try has reached its commit
 	blind bool   // the commit has no transaction, so it may have been made twice

@@ -15,9 +15,9 @@
 //	in a [Set]      it is exported, and leaves when its account leaves
 //
 // Every change is a [Tx]. It reads, decides, and says what to write. The package writes
-// all of it at the end in one commit, together with the events, and announces it after
-// that commit. Each write takes the type of its event, or [events.Quiet], so no caller
-// can forget the event.
+// everything at the end in one commit, together with the events, and announces the
+// change after that commit. Each write takes the type of its event, or [events.Quiet],
+// so no caller can forget the event.
 //
 // A record that cannot be decoded does not block others: a queue sets it aside for an
 // hour, an export lists its id, and an erasure removes it all the same.

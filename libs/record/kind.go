@@ -101,7 +101,7 @@ func (k *Kept[T]) owned(account string, r *T, found bool) (*T, error) {
 	return r, nil
 }
 
-// Find reads what a query finds.
+// Find reads the records that a query finds.
 func (k *Kept[T]) Find(ctx context.Context, q firestore.Query) ([]*T, error) {
 	return firestoredb.List(ctx, k.db.DB, "list "+k.k.Collection, q, k.k.From)
 }
@@ -265,7 +265,7 @@ func (in In[T]) GetAll(ids ...string) ([]*T, error) {
 	return out, nil
 }
 
-// Find reads what a query finds.
+// Find reads the records that a query finds.
 func (in In[T]) Find(q firestore.Query) ([]*T, error) {
 	snaps, err := in.tx.Query(q)
 	if err != nil {

@@ -246,7 +246,7 @@ func (tx *Tx) GetAll(refs ...firestoredb.Ref) ([]firestoredb.Snap, error) {
 	return out, nil
 }
 
-// Query reads what a query finds.
+// Query reads the documents that a query finds.
 func (tx *Tx) Query(q firestore.Query) ([]firestoredb.Snap, error) {
 	return tx.ft.Documents(q).GetAll()
 }

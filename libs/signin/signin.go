@@ -56,7 +56,7 @@ type LinkRequest struct {
 	Name  string `json:"name,omitempty"` // of a new member, if the invitation has none
 }
 
-// Link is what a one-time link is for.
+// Link describes a one-time link.
 type Link struct {
 	Kind        string `json:"kind"` // sign_in or invitation
 	AccountName string `json:"accountName"`

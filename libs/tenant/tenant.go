@@ -40,7 +40,7 @@ type Standing struct {
 	Version int64 `json:"version"`
 }
 
-// Target is what a takedown is aimed at: a public address, or the id of a record.
+// Target is the target of a takedown: a public address, or the id of a record.
 type Target struct {
 	// URL is a short or share address. The holder that serves the address resolves it.
 	URL string `json:"url,omitempty"`

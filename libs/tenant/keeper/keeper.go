@@ -4,9 +4,9 @@
 //	question                          the one rule
 //	which decision is in effect?      the one with the highest version; an older or repeated one changes nothing
 //	when does it take effect?         when [Keeper.SetState] returns: the service's Changed has run
-//	what is erased?                   all that the service's Erase finds, a few pages a turn, and again as long as it finds some
-//	when is an account erased?        when [Settle] is over and the service's Remains finds nothing; it looks each time
-//	what of a commit that comes late? erased as well: a deleting account is looked over again, at growing pauses, for a day
+//	what is erased?                   all that the service's Erase finds, a few pages a turn, until it finds nothing
+//	when is an account erased?        once [Settle] is over and the service's Remains finds nothing; each call checks again
+//	what about late commits?          erased too: a deleting account is checked again for a day, at growing pauses
 //
 // A document stays after the erasure, as the account's tombstone.
 package keeper
@@ -241,7 +241,7 @@ func (k *Keeper) look(ctx context.Context, accountID string) error {
 	return err
 }
 
-// turn does what is due for an account, and reports whether there is more.
+// turn does the due work for an account, and reports whether there is more.
 func (k *Keeper) turn(ctx context.Context, accountID string, r record) (more bool, err error) {
 	if tenant.State(r.State) != tenant.Deleting {
 		if k.opt.Resume == nil {
