@@ -256,7 +256,7 @@ func Warm(ctx context.Context, svc *Service) {
 	for _, c := range svc.WarmUp {
 		calls.Go(func() {
 			if err := c.untilAnswered(ctx); err != nil && !errors.Is(ctx.Err(), context.Canceled) {
-				slog.WarnContext(ctx, "first call failed", "service", svc.Name, "to", c.To, "error", err)
+				slog.WarnContext(ctx, "first call failed; becoming ready without it", "service", svc.Name, "to", c.To, "error", err)
 			}
 		})
 	}

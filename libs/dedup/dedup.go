@@ -68,8 +68,8 @@ func (s *Seen) Mine(ctx context.Context, what string, hold time.Duration) bool {
 	if s.redis != nil && !s.set(ctx, "lr:"+turn, hold) {
 		return false
 	}
-	// The hold begins when the call has returned, even if that failed: Redis may have stored the turn without
-	// our getting the answer, and then no other replica acts until it expires.
+	// The hold begins when the call has returned, even if it failed: Redis may have stored the
+	// turn although we got no answer, and then no other replica acts until it expires.
 	s.note(turn, s.now(), hold)
 	return true
 }

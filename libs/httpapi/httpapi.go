@@ -561,7 +561,7 @@ func (a *API) once(c *fiber.Ctx, account string, oneCommit bool, h fiber.Handler
 		err = a.opt.Idempotency.Finish(ctx, rec, answerOf(c))
 	}
 	if err != nil {
-		a.opt.Log.WarnContext(ctx, "idempotency record not closed", "service", a.opt.Name, "error", err)
+		a.opt.Log.WarnContext(ctx, "cannot close the idempotency record; a repeated request will run again", "service", a.opt.Name, "error", err)
 	}
 	return nil
 }

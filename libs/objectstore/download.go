@@ -110,7 +110,7 @@ func (s *Store) fetch(ctx context.Context, o Object, w io.Writer) error {
 		}
 	}
 	if out.n != o.Size || out.sum.Sum32() != o.CRC32C {
-		return apierr.Down(errors.New("bytes do not match the checksum that storage states"))
+		return apierr.Down(errors.New("bytes do not match storage's checksum"))
 	}
 	return nil
 }

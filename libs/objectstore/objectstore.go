@@ -406,7 +406,7 @@ func (s *Store) upload(ctx context.Context, object string, r io.Reader, o Upload
 	}
 	made := objectOf(w.Attrs())
 	if made.Size != n || made.CRC32C != sum.Sum32() {
-		err := errors.New("storage has other bytes than were sent")
+		err := errors.New("storage has different bytes than were sent")
 		return Object{}, errors.Join(apierr.Down(err), s.Delete(ctx, object, made.Generation))
 	}
 	return made, nil

@@ -29,7 +29,7 @@ func (s *Store) Owner(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if o.Size == 0 || o.Size > maxOwner {
-		return "", fmt.Errorf("%w, or nobody's: %s of bucket %s has %d bytes, which is no name of a database", ErrForeign, OwnerObject, s.bucketName, o.Size)
+		return "", fmt.Errorf("%w, or to none: %s of bucket %s has %d bytes, which cannot be a database's name", ErrForeign, OwnerObject, s.bucketName, o.Size)
 	}
 	var name bytes.Buffer
 	if _, err := s.Download(ctx, OwnerObject, o.Generation, &name); err != nil {
@@ -55,7 +55,7 @@ func (s *Store) Claim(ctx context.Context, database string) error {
 		return fmt.Errorf("claim the bucket: %w", err)
 	}
 	if owner != database {
-		return fmt.Errorf("%w: bucket %s is that of %s, and this is %s", ErrForeign, s.bucketName, owner, database)
+		return fmt.Errorf("%w: bucket %s belongs to %s, and this database is %s", ErrForeign, s.bucketName, owner, database)
 	}
 	return nil
 }

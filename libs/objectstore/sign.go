@@ -141,7 +141,7 @@ func (s *iamSigner) sign(ctx context.Context, account string, b []byte) ([]byte,
 // that both give the same result.
 func (s *Store) signed(ctx context.Context, method, object string, ttl time.Duration, headers map[string]string, query url.Values) (string, time.Time, error) {
 	if object == "" || ttl < time.Second || ttl > MaxTTL {
-		return "", time.Time{}, fmt.Errorf("sign address: object %q for %v is not possible", object, ttl)
+		return "", time.Time{}, fmt.Errorf("sign address: object %q or lifetime %v is not valid", object, ttl)
 	}
 	account, err := s.signer.account(ctx)
 	if err != nil {
@@ -324,7 +324,7 @@ func (s *Store) session(ctx context.Context, session, total string) (n int64, wh
 	err = s.do(ctx, "ask upload session", func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPut, session, http.NoBody)
 		if err != nil {
-			return errors.New("its address is broken") // the error would name the address
+			return errors.New("its address is malformed") // the error would name the address
 		}
 		req.Header.Set("Content-Range", "bytes */"+total)
 		resp, err := s.plain.Do(req)

@@ -202,7 +202,7 @@ func (b *Breaker) turn(away bool, err error) {
 	}
 	if away {
 		awayNow.WithLabelValues(b.cfg.Name).Inc()
-		slog.Warn(b.cfg.Name+" does not answer; calls of it are refused until it does", "error", err)
+		slog.Warn(b.cfg.Name+" does not answer; calls are refused until it does", "error", err)
 		return
 	}
 	awayNow.WithLabelValues(b.cfg.Name).Dec()

@@ -69,7 +69,7 @@ func route[In any](d *Door, path string, serve func(c *fiber.Ctx, in In) error) 
 			return apierr.New(apierr.InvalidAPIKey, "This is not an internal token.")
 		}
 		if may == 0 {
-			return apierr.New(apierr.Forbidden, "This service may not ask this.") //nolint:forbidigo // a route is refused here, not a record
+			return apierr.New(apierr.Forbidden, "This service may not call this route.") //nolint:forbidigo // a route is refused here, not a record
 		}
 		// From here on the answer is the handler's own, even an error.
 		c.Set(callHeader, c.Get(callHeader))
@@ -77,7 +77,7 @@ func route[In any](d *Door, path string, serve func(c *fiber.Ctx, in In) error) 
 		// The caller is one of our services, so a malformed body is our own bug. There is no need to
 		// name the field.
 		if err := json.Unmarshal(c.Request().Body(), &in); err != nil {
-			return apierr.New(apierr.InvalidJSON, "The body does not fit.")
+			return apierr.New(apierr.InvalidJSON, "The body is malformed.")
 		}
 		return serve(c, in)
 	})

@@ -43,7 +43,7 @@ import (
 // The queue's own errors.
 var (
 	ErrEmpty = errors.New("queue: nothing to do")
-	ErrLost  = errors.New("queue: the message belongs to somebody else now")
+	ErrLost  = errors.New("queue: another worker has the message, or Redis was emptied")
 )
 
 // Options shape a queue. Zero fields have defaults.

@@ -208,7 +208,7 @@ func (c *Claim) Room(ctx context.Context, tx *firestore.Transaction, l Limit, wa
 		return want, nil
 	}
 	if c.a != nil && (c.limit.Account != l.Account || c.limit.Kind != l.Kind) {
-		return 0, fmt.Errorf("a change asks for %s and for %s", c.limit.Kind, l.Kind)
+		return 0, fmt.Errorf("a change needs places for %s and for %s; only one kind is allowed", c.limit.Kind, l.Kind)
 	}
 	c.limit = l
 	switch c.take(tx != nil) {

@@ -141,7 +141,7 @@ func (k *Kept[T]) export(ctx context.Context, account string, line func(object s
 			}
 		}
 		for _, b := range broken {
-			slog.ErrorContext(ctx, "a record cannot be exported", "error", b.Err)
+			slog.ErrorContext(ctx, "cannot decode a record for an export; only its id is listed", "error", b.Err)
 			if err := line("unreadable", unreadable{k.k.Object, b.Ref.ID}); err != nil {
 				return err
 			}

@@ -79,7 +79,7 @@ func (r *Rotation) Round(ctx context.Context) error {
 	if failed > 0 {
 		// One line for all: there may be hundreds in each round, and one error is enough to see
 		// the reason.
-		slog.WarnContext(ctx, "what an older key seals cannot be sealed again", "what", r.What, "records", failed, "last", last)
+		slog.WarnContext(ctx, "cannot reseal records with the first key; a later round retries", "what", r.What, "records", failed, "last", last)
 	}
 	r.left += failed
 	if !ended {
@@ -101,7 +101,7 @@ func (r *Rotation) warn(ctx context.Context) error {
 	}
 	r.looked = true
 	if n > 0 {
-		slog.ErrorContext(ctx, "no key opens what an earlier one sealed; put that back, behind the present one", "what", r.What, "records", n)
+		slog.ErrorContext(ctx, "no key opens some sealed records; add their key again, behind the first", "what", r.What, "records", n)
 	}
 	return nil
 }

@@ -64,7 +64,7 @@ func (k *Key) seal(before, name string, plain []byte) []byte {
 func (k *Key) Open(name string, sealed []byte) ([]byte, error) {
 	n := k.aead.NonceSize()
 	if len(sealed) < n {
-		return nil, errors.New("what was sealed is not whole")
+		return nil, errors.New("the sealed value is too short")
 	}
 	plain, err := k.aead.Open(nil, sealed[:n], sealed[n:], []byte(name))
 	if err != nil {
@@ -84,7 +84,7 @@ const (
 )
 
 // ErrKey means that none of the keys opens a sealed value.
-var ErrKey = errors.New("sealed with a key that is not here")
+var ErrKey = errors.New("sealed with an unknown key")
 
 // New reads one or more texts, separated by commas: the first one seals, all of them
 // open. purpose is as for [Derive].

@@ -19,7 +19,7 @@ import (
 )
 
 // ErrFull means that too many jobs are waiting already.
-var ErrFull = errors.New("too many wait for it already")
+var ErrFull = errors.New("too many are waiting already")
 
 // QueueOptions bound a [Queue]. A zero is no bound.
 type QueueOptions struct {

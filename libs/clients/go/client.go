@@ -205,7 +205,7 @@ func (c *Client) Do(ctx context.Context, k Call) error {
 }
 
 // ErrPath matches the error of a call with an id that a path cannot contain.
-var ErrPath = errors.New("an id that no path can hold")
+var ErrPath = errors.New("the id cannot be part of a path")
 
 // undotted refuses a path with the segment "." or "..", which may come from an id.
 // Proxies resolve such paths: DELETE …/captions/.. would delete the video.

@@ -39,7 +39,7 @@ func verifyWebhook(secret string, header http.Header, body []byte, now time.Time
 		return fmt.Errorf("%w: a header is missing", ErrWebhook)
 	}
 	if age := now.Sub(time.Unix(seconds, 0)); age > WebhookTolerance || age < -WebhookTolerance {
-		return fmt.Errorf("%w: it is from another time", ErrWebhook)
+		return fmt.Errorf("%w: its timestamp is too far from the current time", ErrWebhook)
 	}
 	mac := hmac.New(sha256.New, key)
 	_, _ = fmt.Fprintf(mac, "%s.%s.%s", id, stamp, body) // never fails
@@ -51,7 +51,7 @@ func verifyWebhook(secret string, header http.Header, body []byte, now time.Time
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: no signature fits", ErrWebhook)
+	return fmt.Errorf("%w: no signature matches", ErrWebhook)
 }
 
 // EventQuery narrows a feed.

@@ -206,7 +206,7 @@ func (k *Keeper) round(ctx context.Context) error {
 	}
 	for _, id := range due {
 		if err := k.look(ctx, id); err != nil && ctx.Err() == nil {
-			slog.WarnContext(ctx, "cannot look over an account; a later round retries", "account", id, "error", err)
+			slog.WarnContext(ctx, "cannot erase or resume an account; a later round retries", "account", id, "error", err)
 		}
 	}
 	return nil
