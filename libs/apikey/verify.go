@@ -267,6 +267,7 @@ func (c *Client) fly(ctx context.Context, hash string, f *flight) {
 		f.err = fmt.Errorf("ask auth: %w", err)
 	}
 	c.flightsMu.Lock()
+	// A caller with another demand may have replaced this flight meanwhile.
 	if c.flights[hash] == f {
 		delete(c.flights, hash)
 	}

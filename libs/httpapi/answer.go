@@ -172,6 +172,7 @@ func (a *API) fail(c *fiber.Ctx, e *apierr.Error) {
 		a.opt.Log.WarnContext(ctx, "request refused", "service", a.opt.Name, "route", c.Route().Path, "error", e)
 	}
 	res := c.Response()
+	// The handler may have set these before it failed.
 	res.Header.Del(fiber.HeaderLocation)
 	res.Header.Del(fiber.HeaderETag)
 	if e.RetryAfter > 0 || e.Code == apierr.RateLimited || e.Code == apierr.Unavailable {

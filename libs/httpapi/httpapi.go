@@ -424,6 +424,7 @@ func (a *API) admit(c *fiber.Ctx, access Access) error {
 		return err
 	}
 	if err != nil {
+		// A revoked key repeats an earlier request, which has passed the other checks.
 		c.SetUserContext(identity.WithPrincipal(c.UserContext(), d.Principal))
 		return nil
 	}

@@ -36,7 +36,7 @@ func (a *API) repeats(c *fiber.Ctx, p *identity.Principal, bearer string, err er
 	}
 	known, err := a.opt.Idempotency.Known(c.UserContext(), beginRequest(c, p.AccountID, key, bearer))
 	if err != nil {
-		a.opt.Log.WarnContext(c.UserContext(), "cannot read the idempotency record; refusing the revoked key", "service", a.opt.Name, "error", err)
+		a.opt.Log.WarnContext(c.UserContext(), "cannot read idempotency record; refusing revoked key", "service", a.opt.Name, "error", err)
 	}
 	if !known {
 		a.misses.Miss(client)

@@ -29,7 +29,7 @@ func (s *Store) Owner(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if o.Size == 0 || o.Size > maxOwner {
-		return "", fmt.Errorf("%w, or to none: %s of bucket %s has %d bytes, which cannot be a database's name", ErrForeign, OwnerObject, s.bucketName, o.Size)
+		return "", fmt.Errorf("%w, or to none: %s of bucket %s has %d bytes, so no database's name", ErrForeign, OwnerObject, s.bucketName, o.Size)
 	}
 	var name bytes.Buffer
 	if _, err := s.Download(ctx, OwnerObject, o.Generation, &name); err != nil {

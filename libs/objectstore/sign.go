@@ -232,6 +232,7 @@ func (s *Store) SignGet(ctx context.Context, object string, ttl time.Duration, o
 // SignPut has no such bound: the length range is a header that the signature covers, so every
 // client would have to send it.
 func (s *Store) StartResumable(ctx context.Context, object, origin string, most int64) (session string, err error) {
+	// The signature covers these headers, so the request below must send them unchanged.
 	headers := map[string]string{"x-goog-resumable": "start"}
 	if most > 0 {
 		headers["x-goog-content-length-range"] = fmt.Sprintf("0,%d", most)

@@ -115,6 +115,7 @@ func (cfg Config) options() (*redis.UniversalOptions, error) {
 	opt.Protocol = 2
 	opt.DisableIdentity = true
 	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	// Never repeat a call, and end each with its context; see the package comment.
 	opt.MaxRetries, opt.DialerRetries = -1, 1
 	opt.ContextTimeoutEnabled = true
 	if cfg.CAFile != "" && opt.TLSConfig != nil {

@@ -50,6 +50,7 @@ func (s *Segments) UnmarshalJSON(b []byte) error {
 		var n [3]uint64
 		for i := range n {
 			v, used := binary.Uvarint(buf)
+			// Larger values could overflow the sums below without becoming negative.
 			if used <= 0 || v > math.MaxInt64/4 {
 				return errSegments
 			}
