@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Limit is the state of an account's bucket after a request took from it.
+// Limit is the state of an account's bucket after a request has taken from it.
 type Limit struct {
 	Limit      int           // requests a minute, and the bucket's size
 	Remaining  int           // requests that would be served right now

@@ -34,8 +34,8 @@ const location = "https://api.linkreel.invalid/openapi.json"
 
 var methods = []string{"get", "put", "post", "delete", "options", "head", "patch", "trace"}
 
-// Route is one operation of the document. Path has the form of OpenAPI, with
-// parameters in braces.
+// Route is one operation of the document. Path is in OpenAPI's format, with parameters
+// in braces.
 type Route struct {
 	Method, Path, OperationID string
 	// Tag is the first tag; "Operator" marks operations that only the operator may call.
@@ -52,8 +52,8 @@ type Operation struct {
 	Query map[string]bool
 	// Body is set if the operation takes a body of any type.
 	Body bool
-	// Schema is that of the JSON body; nil when the operation takes none. Values to
-	// validate must keep numbers exact, as those of [jsonschema.UnmarshalJSON] do.
+	// Schema is the schema of the JSON body; nil if the operation takes none. Values to
+	// validate must keep numbers exact, as [jsonschema.UnmarshalJSON] does.
 	Schema *jsonschema.Schema
 }
 

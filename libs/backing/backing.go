@@ -75,7 +75,7 @@ type Stores struct {
 	now func() time.Time
 }
 
-// Open opens the stores for svc, and gives cfg its clock.
+// Open opens the stores for svc, and sets cfg.Now if it is nil.
 func Open(ctx context.Context, svc *boot.Service, cfg *Config) (*Stores, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now

@@ -1,5 +1,5 @@
-// Package boot runs a service: its listeners, its background loops, its health,
-// its telemetry, and above all the order in which they stop.
+// Package boot runs a service: its listeners, background loops, health and telemetry.
+// Above all it stops them in the right order.
 //
 // Stopping loses no accepted work. First the service reports that it is not ready and
 // waits until balancers have noticed (Drain). Then it accepts no more requests and
@@ -51,7 +51,7 @@ type Config struct {
 	LogFormat LogFormat `env:"LINKREEL_LOG_FORMAT" envDefault:"json"`
 }
 
-// Service is a service that is made but not yet running.
+// Service is a service that was built but is not running yet.
 type Service struct {
 	Name    string
 	Servers []Server

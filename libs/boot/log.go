@@ -32,9 +32,9 @@ func (f *LogFormat) UnmarshalText(text []byte) error {
 
 // NewLogger writes JSON lines that carry the trace and span of their context.
 //
-// The format google uses the names that Cloud Logging reads: severity, message,
-// and the trace, which links a line to Cloud Trace. Google names traces by
-// project; without GOOGLE_CLOUD_PROJECT in the environment the bare id is written.
+// The format google uses the names that Cloud Logging reads: severity, message, and the
+// trace, which links a line to Cloud Trace. Google's names of traces contain the
+// project. Without GOOGLE_CLOUD_PROJECT in the environment only the id is written.
 func NewLogger(w io.Writer, level slog.Level, format LogFormat) *slog.Logger {
 	opt := &slog.HandlerOptions{Level: level}
 	h := traceHandler{traceKey: "trace_id", spanKey: "span_id"}

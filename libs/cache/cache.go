@@ -26,7 +26,7 @@ import (
 	"github.com/linkreel/linkreel/libs/outage"
 )
 
-// Options configure a [Cache]. Load is required; the rest has defaults.
+// Options configure a [Cache]. Load is required; the other fields have defaults.
 type Options[V any] struct {
 	// Load reads a key's value. It has its own deadline and not the caller's, because
 	// others may wait for the same load.
@@ -84,10 +84,11 @@ type Cache[V any] struct {
 	queues  map[string]*queue[V] // by key, while the key is verified
 }
 
-// queue is a key's in-flight load and the one after it.
+// queue is the load that comes after a key's in-flight load.
 type queue[V any] struct{ next *verification[V] }
 
-// verification is a load that has not begun while it is in a queue.
+// verification is a load that callers wait for. While it is in a queue, it has not
+// begun.
 type verification[V any] struct {
 	done  chan struct{}
 	entry *Entry[V]

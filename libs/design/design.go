@@ -1,10 +1,10 @@
 // Package design is the design system of all Linkreel pages: one stylesheet with the
 // tokens (colours, type, space; light and dark), the components, and the icons.
 //
-// A page links [Stylesheet] and uses its classes; nothing is styled inline, so
-// that a Content-Security-Policy without 'unsafe-inline' is enough. Components are
-// plain HTML elements wherever there is one: a button is a <button>, and the class
-// only says which kind. The classes are listed at the head of assets/design.css.
+// A page links [Stylesheet] and uses its classes; nothing is styled inline, so that a
+// Content-Security-Policy without 'unsafe-inline' is enough. Components are plain HTML
+// elements where possible: a button is a <button>, and the class only says which kind.
+// The classes are listed at the head of assets/design.css.
 package design
 
 import (

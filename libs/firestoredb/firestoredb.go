@@ -62,7 +62,7 @@ type DB struct {
 	turns   *turns.Queue // of accounts whose transactions lost
 }
 
-// share is how many calls of one account are in flight at once. A connection to
+// share is how many calls of one account may be in flight at once. A connection to
 // Firestore carries a hundred.
 const share = 32
 

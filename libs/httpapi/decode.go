@@ -226,7 +226,7 @@ func unknownNames(o *object, bytes int) []string {
 	return out
 }
 
-// Bounds of a body beyond its size. The largest sensible one, a bulk request that
+// Bounds of a body, besides its size. The largest sensible body, a bulk request that
 // uses every field, has about 4,000 values.
 const (
 	maxDepth  = 32     // how deeply a body may nest

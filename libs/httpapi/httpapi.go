@@ -387,7 +387,7 @@ func (a *API) observe(c *fiber.Ctx, r *identity.Request, span trace.Span, starte
 	}
 	size := max(0, res.Header.ContentLength()) // of a stream; 0 if the length is unknown
 	if !res.IsBodyStream() {
-		size = len(res.Body()) // which would read all of a stream into memory
+		size = len(res.Body()) // not for a stream: Body would read all of it into memory
 	}
 	ctx, status := c.UserContext(), res.StatusCode()
 	span.SetName(method + " " + route)
@@ -448,7 +448,7 @@ func (a *API) admit(c *fiber.Ctx, access Access) error {
 	return nil
 }
 
-// PlanRequired is the refusal of an operation that needs a higher plan.
+// PlanRequired is the error of an operation that needs a higher plan.
 func PlanRequired(need, have identity.Plan) error {
 	return &apierr.Error{Code: apierr.PlanRequired, RequiredPlan: need.String(), CurrentPlan: have.String(),
 		Message: "This operation needs the " + need.String() + " plan or higher."}

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// Moment is a JSON text or number that JavaScript's Date may read.
+// Moment is a JSON string or number that JavaScript's Date may accept.
 type Moment struct {
 	text   string
 	number float64

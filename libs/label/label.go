@@ -51,7 +51,7 @@ func Tags(field string, given []string) ([]string, []apierr.Detail) {
 	return tags, bad
 }
 
-// Tag checks one tag, such as that of a filter.
+// Tag checks one tag, such as the tag of a filter.
 func Tag(field, tag string) []apierr.Detail {
 	if d := check(field, strings.TrimSpace(tag)); d != nil {
 		return []apierr.Detail{*d}

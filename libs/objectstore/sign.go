@@ -28,7 +28,7 @@ import (
 	"github.com/linkreel/linkreel/libs/apierr"
 )
 
-// MaxTTL is the longest life that a signed address can have.
+// MaxTTL is the longest lifetime of a signed address.
 const MaxTTL = 7 * 24 * time.Hour
 
 // signer is an identity that can sign bytes.

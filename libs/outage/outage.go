@@ -32,10 +32,10 @@ type Config struct {
 	Name string
 	// Failures is how many failures in a row open the breaker, at least one.
 	Failures int
-	// Over is the least time from the first to the last of them: a few failures at
-	// one instant may be a machine that stalled.
+	// Over is the least time from the first to the last of them: a few failures at one
+	// instant may only mean that the machine stalled.
 	Over time.Duration
-	// Rest passes between two tries while the dependency is away.
+	// Rest is the time between two tries while the dependency is away.
 	Rest time.Duration
 	// Down reports whether an error of a call means that the dependency does not answer;
 	// nil is [Down].

@@ -29,7 +29,7 @@ type document struct {
 	State     string `firestore:"state"`
 }
 
-// ledger is the state of a ledger, as one transaction reads and changes it.
+// ledger is the state of a ledger while a transaction reads and changes it.
 type ledger struct {
 	// Granted is how many places were given out, to records and on lease.
 	Granted int64 `json:"granted"`

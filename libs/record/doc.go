@@ -5,14 +5,14 @@
 //
 //	Kind            gives
 //	----            -----
-//	Of, Absent      a record of another account is not there
+//	Of, Absent      records of other accounts look as if they did not exist
 //	Doc, From       Get, All, Find, Count
 //	Object, Shown   its events, in the commit of the change; its lines of an export
-//	Limit           room for a new one, claimed in the commit that takes it
+//	Limit           room for a new record, claimed in the commit that uses it
 //	Labels          the account's list of tags
 //	Beside          its other documents and its announcements, with each change
-//	Doc with [Due]  a time at which to come back to it
-//	in a [Set]      it is exported, and leaves when its account leaves
+//	Doc with [Due]  the time at which the record is handled next
+//	in a [Set]      it is exported, and erased with its account
 //
 // Every change is a [Tx]. It reads, decides, and says what to write. The package writes
 // everything at the end in one commit, together with the events, and announces the

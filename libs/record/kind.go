@@ -36,7 +36,7 @@ type Kind[T any] struct {
 	// Shown is the record as its owner sees it, for events and exports. A kind without it
 	// has neither.
 	Shown func(*T) any
-	// Order sorts lists; nil leaves them in the order of ids.
+	// Order sorts lists; with nil they are in the order of ids.
 	Order func(a, b *T) int
 	// Limit is for a kind with a limit on how many records an account may have.
 	Limit *Limit
@@ -106,7 +106,7 @@ func (k *Kept[T]) Find(ctx context.Context, q firestore.Query) ([]*T, error) {
 	return firestoredb.List(ctx, k.db.DB, "list "+k.k.Collection, q, k.k.From)
 }
 
-// All reads all records of an account. It is for kinds of which an account has few.
+// All reads all records of an account. It is for kinds with few records per account.
 func (k *Kept[T]) All(ctx context.Context, account string) ([]*T, error) {
 	found, err := k.Find(ctx, k.Of(account))
 	if k.k.Order != nil {

@@ -71,7 +71,8 @@ func (db *DB) Commit(ctx context.Context, what string, fn func(tx *Tx) error) er
 // Receipt is a document that a change adds to its commit for a request that may be
 // repeated. The repeated request then fails because the receipt exists.
 type Receipt interface {
-	// Write adds it to the commit of a change, which announces the keys in changed.
+	// Write adds the receipt to the commit of a change. changed are the keys that the
+	// change will announce.
 	Write(tx *firestore.Transaction, changed []string) error
 	// Found looks for the receipt after a change was not committed, because of err. It
 	// returns nil if this same change has left one, err if there is none, [ErrAgain] if

@@ -26,7 +26,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Config says which Redis to open, and how patient its client is.
+// Config says which Redis to open, and how long its client waits.
 type Config struct {
 	// URL is host:port, or an address in one of these forms:
 	//

@@ -93,7 +93,7 @@ func Token(word string) string {
 // Query is a parsed search query.
 type Query struct{ words []string }
 
-// Parse reads a query. One without any word matches everything.
+// Parse reads a query. A query without words matches everything.
 func Parse(q string) Query {
 	words := Words(q)
 	return Query{words[:min(len(words), MaxWords)]}

@@ -1,6 +1,6 @@
-// Package tenant is the contract between auth, which decides about accounts, and
-// the services that hold an account's records (links, videos and events). It holds
-// words and rules only; package wire carries them between services.
+// Package tenant is the contract between auth, which decides about accounts, and the
+// services that hold an account's records (links, videos and events). It has only types
+// and rules; package wire carries them between services.
 //
 // auth commits each decision to its own record first and marks it as pending,
 // then tells every [Holder], and only then answers the operator. A loop in auth
@@ -8,8 +8,8 @@
 // sometimes again after a crash: all of them are idempotent.
 //
 // When a holder returns without an error, the decision is in effect: none of its
-// replicas still serves by the earlier one. Without Redis, that takes as
-// long as the service documents for its own caches.
+// replicas still acts on the earlier one. Without Redis, that takes as long as the
+// service documents for its own caches.
 package tenant
 
 import (
@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// State is what may be done with an account's records.
+// State says whether an account's records are served or being erased.
 type State string
 
 // The states. An account that a holder has no record of is active.

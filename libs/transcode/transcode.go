@@ -217,7 +217,7 @@ type Record struct {
 	Inspected  bool
 	Worker     string
 	LeaseUntil time.Time // zero unless running
-	Progress   int       // 0–100, never falling; 100 only when an outcome is published
+	Progress   int       // 0–100, never falls; 100 only once an outcome is published
 	Outcome    *Outcome  // the latest published one; a running job may have one already
 	Failure    *Failure  // set when failed
 	UpdatedAt  time.Time

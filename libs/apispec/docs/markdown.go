@@ -20,8 +20,8 @@ var markdown = sync.OnceValue(func() goldmark.Markdown {
 	return goldmark.New(goldmark.WithExtensions(extension.Table), goldmark.WithParserOptions(parser.WithAutoHeadingID()))
 })
 
-// toHTML renders Markdown with headings of the lowest level or below. Links to
-// documents that are not served become plain text.
+// toHTML renders Markdown. It moves headings down to at least the level lowest. Links
+// to documents that are not served become plain text.
 func toHTML(written string, lowest int) template.HTML {
 	src := []byte(written)
 	doc := markdown().Parser().Parse(gmtext.NewReader(src), parser.WithContext(parser.NewContext(parser.WithIDs(anchors{}))))

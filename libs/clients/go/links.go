@@ -50,7 +50,7 @@ func (f LinkFilter) values() url.Values {
 	})
 }
 
-// filter is a query of the fields that are not empty.
+// filter makes a query from the fields that are not empty.
 func filter(tags []string, fields map[string]string) url.Values {
 	q := url.Values{}
 	for name, v := range fields {
@@ -136,8 +136,8 @@ func (c *Client) bulk(ctx context.Context, method, path string, in any, n int) (
 	return out.Results, nil
 }
 
-// LinkStats reads the clicks from one UTC day to another, both as 2026-11-20;
-// empty for the service's default.
+// LinkStats reads the clicks from one UTC day to another, written as 2026-11-20. An
+// empty day is the service's default.
 func (c *Client) LinkStats(ctx context.Context, id, from, to string) (*LinkStats, error) {
 	q := filter(nil, map[string]string{"from": from, "to": to})
 	return answer[LinkStats](ctx, c, http.MethodGet, "/api/v1/links/"+url.PathEscape(id)+"/stats"+query(q), nil)

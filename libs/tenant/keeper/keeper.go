@@ -134,7 +134,8 @@ func (k *Keeper) SetState(ctx context.Context, accountID string, s tenant.Standi
 		// "active" is stored too, for its version: an older suspension may still arrive.
 		case s.Version > r.Version:
 			*r = record{State: string(s.State), Version: s.Version, Since: now}
-		// auth repeats the call until the erasure is complete, and each repeat makes it due now.
+		// auth repeats the call until the erasure is complete. Each repeat makes the account due
+		// now.
 		case s != r.standing() || s.State != tenant.Deleting || r.LookAt != nil && r.LookAt.Before(now.Add(lookEvery)):
 			return false
 		}
@@ -257,8 +258,8 @@ func (k *Keeper) turn(ctx context.Context, accountID string, r record) (more boo
 	return more, nil
 }
 
-// next is when an account has its next turn, after one at now that left more to do
-// or not; nil is never.
+// next is when an account has its next turn after a turn at now. more says that this
+// turn left work to do. nil is never.
 func (r *record) next(now time.Time, more bool) *time.Time {
 	since := now.Sub(r.Since)
 	at := now

@@ -364,7 +364,7 @@ func (s *Store) fail(d *document, f transcode.Failure) error {
 	if err != nil {
 		return err
 	}
-	// A newer version, so that the videos service learns that nothing will be added.
+	// Raise the version, so that the videos service learns that nothing will be added.
 	o.Final = true
 	o.Version++
 	d.State = transcode.Done
