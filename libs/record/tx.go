@@ -290,7 +290,7 @@ func (tx *Tx) Delete(ref firestoredb.Ref) {
 // other error unchanged: a change that waits for a place is made again.
 func (tx *Tx) Room(l quota.Limit, want int64) (int64, error) {
 	if tx.asked {
-		return 0, errors.New("Room was called twice in one transaction")
+		return 0, errors.New("a transaction calls Room twice")
 	}
 	if tx.asked = true; !tx.reads {
 		return tx.claimed().Room(tx.ctx, nil, l, want)
